@@ -1,0 +1,73 @@
+# Front door to the CMake build. `make help` lists the targets; build output goes to build/<kind>/.
+SHELL        := bash
+.SHELLFLAGS  := -euc
+JOBS         ?= $(shell nproc)
+KIND         ?= release
+PREFIX       ?= /usr/local
+DESTDIR      ?=
+FUZZ_SECONDS ?= 60
+PYTEST       ?= build/venv/bin/python -m pytest -q tests/integration
+FORMATTED     = $(shell git ls-files '*.c' '*.h' '*.cc')
+FORMAT_MAJOR := 14
+export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
+export CTEST_OUTPUT_ON_FAILURE := 1
+
+configure = cmake --preset $(1) -Wno-dev $(2) >build/$(1).log || { cat build/$(1).log; exit 1; }
+compile   = cmake --build build/$(1) -j $(JOBS)
+ctest     = ctest --test-dir build/$(1) -j $(JOBS) --no-tests=error
+
+.PHONY: all build demo test checks bench fuzz soak format format-check install clean help \
+        setup-test test-release test-asan test-tsan test-clang integration integration-asan
+.NOTPARALLEL:
+
+all: build
+build:            ## build the server and its backends (KIND=release, debug, asan, tsan, clang)
+	@mkdir -p build
+	$(call configure,$(KIND),)
+	$(call compile,$(KIND)) --target product
+
+demo:             ## install what is missing, build, serve sample models and ask them questions
+	@tools/setup
+	@$(MAKE) --no-print-directory build KIND=release
+	@examples/demo/run
+
+test: setup-test checks test-release test-asan test-tsan test-clang integration integration-asan  ## everything; parts: test-release test-asan test-tsan test-clang integration
+setup-test:
+	@tools/setup --test
+checks:           ## includes against the module table, sizes of files and functions, format
+	python3 tools/check_includes.py
+	python3 tools/check_limits.py
+	@$(MAKE) --no-print-directory format-check
+test-release test-asan test-tsan test-clang: test-%:
+	@mkdir -p build
+	$(call configure,$*,-DMR_WERROR=ON)
+	$(call compile,$*)
+	$(if $(filter clang,$*),,$(call ctest,$*) $(if $(filter tsan,$*),-L tsan))
+integration:      ## the suite of real clients against build/release (PYTEST='… -k name' narrows it)
+	MR_BUILD=release MR_BIN=$(CURDIR)/build/release/bin/millrace $(PYTEST)
+integration-asan:
+	MR_BUILD=asan MR_BIN=$(CURDIR)/build/asan/bin/millrace $(PYTEST)
+
+bench:            ## benchmarks against build/release
+	@$(MAKE) --no-print-directory build KIND=release
+	@bench/run
+fuzz:             ## each fuzz target for FUZZ_SECONDS (60); new inputs stay in build/fuzz/corpus
+	@mkdir -p build
+	$(call configure,fuzz,)
+	$(call compile,fuzz)
+	@tests/fuzz/run build/fuzz $(FUZZ_SECONDS)
+soak:             ## hours of mixed load
+	@bench/soak
+
+format:           ## rewrite the C and C++ sources by .clang-format
+	clang-format -i $(FORMATTED)
+format-check:
+	@if clang-format --version 2>/dev/null | grep -q 'version $(FORMAT_MAJOR)\.'; then \
+	    clang-format --dry-run --Werror $(FORMATTED) && echo 'format: ok'; \
+	else echo 'format: not checked (clang-format $(FORMAT_MAJOR) decides, and it is not here)'; fi
+install: build    ## install the release build (PREFIX=/usr/local, DESTDIR)
+	DESTDIR=$(DESTDIR) cmake --install build/$(KIND) --prefix $(PREFIX)
+clean:            ## remove what was built; fetched dependencies stay
+	rm -rf $(foreach kind,release debug asan tsan fuzz clang,build/$(kind) build/$(kind).log)
+help:             ## this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14

@@ -1,0 +1,79 @@
+# Compiler and linker flags of every build kind; nothing outside this file sets global flags.
+#
+#   release  -O2, link-time optimisation, frame pointers kept so that perf and gdb can walk stacks
+#   debug    -Og
+#   asan     AddressSanitizer + UndefinedBehaviorSanitizer; the first finding ends the program
+#   tsan     ThreadSanitizer
+#   fuzz     libFuzzer targets under ASan + UBSan; needs clang
+#   clang    release without link-time optimisation, by clang: a second opinion on the warnings
+
+set(MR_KIND release CACHE STRING "Build kind: release, debug, asan, tsan, fuzz, clang")
+set_property(CACHE MR_KIND PROPERTY STRINGS release debug asan tsan fuzz clang)
+option(MR_WERROR "Warnings are errors; on in tests and CI, off for packagers" OFF)
+
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND MR_KIND STREQUAL "release")
+    option(MR_LTO "Link-time optimisation of the program and the backends" ON)
+else()
+    set(MR_LTO OFF)
+endif()
+
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_EXTENSIONS ON)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+
+add_compile_definitions(_GNU_SOURCE)
+add_compile_options(-g -fno-omit-frame-pointer)
+include(CheckPIESupported)
+check_pie_supported()
+
+set(mr_sanitizers)
+if(MR_KIND MATCHES "^(release|clang)$")
+    add_compile_options(-O2 -fstack-protector-strong)
+    add_compile_definitions(_FORTIFY_SOURCE=2)
+    add_link_options(-Wl,-z,relro,-z,now)
+elseif(MR_KIND STREQUAL "debug")
+    add_compile_options(-Og)
+elseif(MR_KIND STREQUAL "asan")
+    set(mr_sanitizers -fsanitize=address,undefined -fno-sanitize-recover=all)
+    add_compile_options(-O1)
+elseif(MR_KIND STREQUAL "tsan")
+    set(mr_sanitizers -fsanitize=thread)
+    add_compile_options(-O1)
+elseif(MR_KIND STREQUAL "fuzz")
+    if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
+        message(FATAL_ERROR "The fuzz build needs clang: cmake --preset fuzz, or CC=clang CXX=clang++")
+    endif()
+    set(mr_sanitizers -fsanitize=address,undefined -fno-sanitize-recover=all)
+    add_compile_options(-O1 -fsanitize=fuzzer-no-link)
+else()
+    message(FATAL_ERROR "MR_KIND=${MR_KIND}: expected release, debug, asan, tsan, fuzz or clang")
+endif()
+add_compile_options(${mr_sanitizers})
+add_link_options(${mr_sanitizers})
+
+# Warnings go to our own code only, through this target; generated code does not link it.
+add_library(mr_warnings INTERFACE)
+set(mr_warnings_both -Wall -Wextra -Wshadow -Wvla -Wundef -Wformat=2 -Wimplicit-fallthrough -Wwrite-strings)
+target_compile_options(mr_warnings INTERFACE
+    ${mr_warnings_both}
+    $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>
+    $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>
+    $<$<BOOL:${MR_WERROR}>:-Werror>)
+
+# Module objects carry machine code beside the intermediate code: the program and the backends are
+# linked with optimisation across modules, the many small test programs without it, at once.
+add_library(mr_lto_compile INTERFACE)
+add_library(mr_lto_link INTERFACE)
+if(MR_LTO)
+    target_compile_options(mr_lto_compile INTERFACE -flto=auto -ffat-lto-objects)
+    target_link_options(mr_lto_link INTERFACE -flto=auto -O2)
+endif()

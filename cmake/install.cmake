@@ -1,0 +1,33 @@
+# bin/millrace looks for its backends in ../lib/millrace, so the two keep that distance whatever the
+# prefix is, and the library folder is plain lib, not lib/<architecture>.
+include(GNUInstallDirs)
+get_property(programs GLOBAL PROPERTY MR_PROGRAMS)
+get_property(backends GLOBAL PROPERTY MR_BACKENDS)
+# Backends that exist only to break things on purpose are for the tests.
+list(REMOVE_ITEM backends backend_fault)
+
+if(programs)
+    install(TARGETS ${programs} RUNTIME DESTINATION bin)
+endif()
+if(backends)
+    install(TARGETS ${backends} LIBRARY DESTINATION lib/millrace)
+endif()
+if(TARGET backend_onnxruntime AND OnnxRuntime_BUNDLE)
+    install(FILES ${OnnxRuntime_FILE} DESTINATION lib/millrace RENAME libonnxruntime.so.1
+            PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+endif()
+if(IS_DIRECTORY ${CMAKE_SOURCE_DIR}/include/millrace)
+    install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/millrace DESTINATION include FILES_MATCHING PATTERN "*.h")
+endif()
+foreach(file IN ITEMS README.md LICENSE)
+    if(EXISTS ${CMAKE_SOURCE_DIR}/${file})
+        install(FILES ${CMAKE_SOURCE_DIR}/${file} DESTINATION ${CMAKE_INSTALL_DOCDIR})
+    endif()
+endforeach()
+if(IS_DIRECTORY ${CMAKE_SOURCE_DIR}/docs)
+    install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN "man" EXCLUDE)
+endif()
+if(IS_DIRECTORY ${CMAKE_SOURCE_DIR}/docs/man)
+    file(GLOB pages CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/docs/man/*.1)
+    install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()

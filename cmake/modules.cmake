@@ -1,0 +1,152 @@
+# The functions that the CMakeLists.txt of modules, backends and tests are written in.
+
+# mr_module(<name> LAYER <n> SOURCES … [DEPS module…] [EXTERNAL library…])
+#
+# Static library mr_<name>. Others may include what is in src/<name>/api; the rest of the folder is
+# private. DEPS are modules of lower layers: configuration fails on any other, same layer included
+# (two modules that need each other are one module).
+function(mr_module name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "LAYER" "SOURCES;DEPS;EXTERNAL")
+    if(NOT arg_LAYER MATCHES "^[0-9]+$" OR NOT arg_SOURCES OR arg_UNPARSED_ARGUMENTS)
+        message(FATAL_ERROR "mr_module(${name}): needs LAYER <n> and SOURCES …; got ${ARGN}")
+    endif()
+    foreach(dep IN LISTS arg_DEPS)
+        mr_layer_of(${dep} dep_layer)
+        if(NOT dep_layer LESS arg_LAYER)
+            message(FATAL_ERROR "module ${name} (layer ${arg_LAYER}) may not depend on ${dep} (layer ${dep_layer})")
+        endif()
+        if(NOT TARGET mr_${dep})
+            message(FATAL_ERROR "module ${name} depends on ${dep}, which is not being built (MR_MODULES=${MR_MODULES})")
+        endif()
+    endforeach()
+
+    add_library(mr_${name} STATIC ${arg_SOURCES})
+    if(IS_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/api)
+        target_include_directories(mr_${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/api)
+    endif()
+    target_include_directories(mr_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+    target_include_directories(mr_${name} PUBLIC ${CMAKE_SOURCE_DIR}/include)
+    target_compile_definitions(mr_${name} PRIVATE MR_VERSION="${PROJECT_VERSION}")
+    mr_resolve_external(external ${arg_EXTERNAL})
+    list(TRANSFORM arg_DEPS PREPEND mr_)
+    target_link_libraries(mr_${name} PUBLIC ${arg_DEPS} ${external} Threads::Threads)
+    target_link_libraries(mr_${name} PRIVATE $<BUILD_INTERFACE:mr_warnings> $<BUILD_INTERFACE:mr_lto_compile>)
+    set_property(TARGET mr_${name} PROPERTY MR_SOURCE_DIR ${CMAKE_CURRENT_SOURCE_DIR})
+endfunction()
+
+# The layer that src/<name>/CMakeLists.txt declares; read from the file, because a module of a higher
+# layer is not configured yet when a lower one names it.
+function(mr_layer_of name out)
+    set(list ${CMAKE_SOURCE_DIR}/src/${name}/CMakeLists.txt)
+    if(NOT EXISTS ${list})
+        message(FATAL_ERROR "there is no module ${name} (no src/${name}/CMakeLists.txt)")
+    endif()
+    file(READ ${list} text)
+    if(NOT text MATCHES "mr_module\\([ \t\r\n]*${name}[ \t\r\n]+LAYER[ \t\r\n]+([0-9]+)")
+        message(FATAL_ERROR "src/${name}/CMakeLists.txt does not begin mr_module(${name} LAYER <n> …)")
+    endif()
+    set(${out} ${CMAKE_MATCH_1} PARENT_SCOPE)
+endfunction()
+
+# mr_program(<name> SOURCES … DEPS module…): an executable in bin/. Sources are relative to the folder
+# of the caller.
+function(mr_program name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS;EXTERNAL")
+    add_executable(${name} ${arg_SOURCES})
+    target_compile_definitions(${name} PRIVATE MR_VERSION="${PROJECT_VERSION}")
+    mr_resolve_external(external ${arg_EXTERNAL})
+    list(TRANSFORM arg_DEPS PREPEND mr_)
+    target_link_libraries(${name} PRIVATE ${arg_DEPS} ${external} mr_warnings mr_lto_compile mr_lto_link)
+    set_property(GLOBAL APPEND PROPERTY MR_PROGRAMS ${name})
+endfunction()
+
+# mr_backend(<name> SOURCES … [EXTERNAL library…])
+#
+# Shared object lib/millrace/libmillrace_<name>.so, to be loaded at run time. It sees
+# include/millrace/*.h and its own folder, and nothing of src/: the host hands it a table of functions.
+function(mr_backend name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;EXTERNAL")
+    add_library(backend_${name} MODULE ${arg_SOURCES})
+    set_target_properties(backend_${name} PROPERTIES
+        PREFIX lib OUTPUT_NAME millrace_${name}
+        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/millrace
+        # Libraries that travel with a backend lie beside it, built and installed alike.
+        BUILD_WITH_INSTALL_RPATH ON
+        INSTALL_RPATH "$ORIGIN")
+    target_include_directories(backend_${name} PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR})
+    target_compile_definitions(backend_${name} PRIVATE MR_VERSION="${PROJECT_VERSION}")
+    mr_resolve_external(external ${arg_EXTERNAL})
+    target_link_libraries(backend_${name} PRIVATE ${external} Threads::Threads mr_warnings mr_lto_compile mr_lto_link)
+    if(NOT mr_sanitizers)
+        # A sanitizer's run-time symbols come from the program, so only plain builds can be strict.
+        target_link_options(backend_${name} PRIVATE -Wl,--no-undefined)
+    endif()
+    set_property(GLOBAL APPEND PROPERTY MR_BACKENDS backend_${name})
+endfunction()
+
+# What a test needs to run the same way from ctest, by hand and under a sanitizer.
+function(mr_test_environment test)
+    set_property(TEST ${test} PROPERTY ENVIRONMENT
+        MR_SOURCE_DIR=${CMAKE_SOURCE_DIR} MR_BUILD_DIR=${CMAKE_BINARY_DIR} MR_BUILD=${MR_KIND}
+        ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1
+        UBSAN_OPTIONS=print_stacktrace=1
+        TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1)
+endfunction()
+
+# mr_unit_test(<module> <file> [DEPS module…] [EXTERNAL library…] [LABELS label…] [TIMEOUT seconds])
+#
+# Builds tests/unit/<module>/<file>.c with cmocka as ctest unit.<module>.<file>. It sees the private
+# headers of its module. Label tsan also runs it in the tsan build.
+function(mr_unit_test module file)
+    if(NOT MR_TESTS OR MR_KIND STREQUAL "fuzz")
+        return()
+    endif()
+    cmake_parse_arguments(PARSE_ARGV 2 arg "" "TIMEOUT" "DEPS;EXTERNAL;LABELS")
+    set(target unit_${module}_${file})
+    add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/unit/${module}/${file}.c)
+    set_property(TARGET ${target} PROPERTY RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/unit)
+    target_include_directories(${target} PRIVATE
+        ${CMAKE_SOURCE_DIR}/src/${module} ${CMAKE_SOURCE_DIR}/tests/unit/${module} ${CMAKE_SOURCE_DIR}/tests/unit)
+    target_compile_definitions(${target} PRIVATE MR_VERSION="${PROJECT_VERSION}")
+    mr_resolve_external(external ${arg_EXTERNAL})
+    list(TRANSFORM arg_DEPS PREPEND mr_)
+    target_link_libraries(${target} PRIVATE mr_${module} ${arg_DEPS} ${external} PkgConfig::CMOCKA mr_warnings)
+    if(NOT arg_TIMEOUT)
+        set(arg_TIMEOUT 60)
+    endif()
+    set(test unit.${module}.${file})
+    add_test(NAME ${test} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "unit;${module};${arg_LABELS}")
+    mr_test_environment(${test})
+endfunction()
+
+# mr_fuzz(<target> SOURCES tests/fuzz/<target>.c [DEPS module…])
+#
+# In the fuzz build a libFuzzer program bin/fuzz_<target>. In every other build a program that replays
+# tests/fuzz/corpus/<target>/, as ctest fuzz.<target>. May be called from any CMakeLists.txt; sources
+# are relative to the top folder.
+function(mr_fuzz name)
+    if(NOT MR_TESTS)
+        return()
+    endif()
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS;EXTERNAL")
+    list(TRANSFORM arg_SOURCES PREPEND ${CMAKE_SOURCE_DIR}/)
+    set(target fuzz_${name})
+    add_executable(${target} ${arg_SOURCES})
+    mr_resolve_external(external ${arg_EXTERNAL})
+    list(TRANSFORM arg_DEPS PREPEND mr_)
+    target_link_libraries(${target} PRIVATE ${arg_DEPS} ${external} mr_warnings)
+    # libFuzzer's entry point has no prototype in any header. On the sources, as a target's own options
+    # come before those of the targets that it links.
+    set_property(SOURCE ${arg_SOURCES} PROPERTY COMPILE_OPTIONS -Wno-missing-prototypes)
+    if(MR_KIND STREQUAL "fuzz")
+        target_link_options(${target} PRIVATE -fsanitize=fuzzer)
+        set_property(TARGET ${target} PROPERTY LINKER_LANGUAGE CXX)
+        return()
+    endif()
+    target_sources(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests/fuzz/standalone_driver.c)
+    set_property(TARGET ${target} PROPERTY RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/fuzz)
+    add_test(NAME fuzz.${name} COMMAND ${target} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name})
+    set_tests_properties(fuzz.${name} PROPERTIES TIMEOUT 120 LABELS "fuzz")
+    mr_test_environment(fuzz.${name})
+endfunction()
