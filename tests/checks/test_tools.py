@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""The checkers of tools/ on small trees that break each rule, and on one that breaks none."""
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parents[2] / 'tools'
+
+GOOD = {
+    'include/millrace/backend.h': '#include <stdint.h>\n',
+    'src/base/CMakeLists.txt': 'mr_module(base LAYER 0 SOURCES a.c)\n',
+    'src/base/api/base/a.h': '#include <stddef.h>\n',
+    'src/base/a.c': '#include "base/a.h"\n#include "secret.h"\n',
+    'src/base/secret.h': '',
+    'src/codec/CMakeLists.txt': 'mr_module(codec LAYER 1\n    SOURCES c.c\n    DEPS base)\n',
+    'src/codec/api/codec/c.h': '',
+    'src/codec/c.c': '#include "codec/c.h"\n#include "base/a.h"\n',
+    'src/net/CMakeLists.txt': 'mr_module(net LAYER 2 SOURCES n.c DEPS codec)\n',
+    'src/net/n.c': '#include <uv.h>\n#include "codec/c.h"\n',
+    'backends/x/x.c': '#include <millrace/backend.h>\n#include "own.h"\n',
+    'backends/x/own.h': '',
+}
+
+
+def run(tool, tree):
+    with tempfile.TemporaryDirectory() as root:
+        for name, text in tree.items():
+            path = Path(root) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        done = subprocess.run([sys.executable, TOOLS / tool, root], capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+
+class Includes(unittest.TestCase):
+    def refuses(self, changes, text):
+        status, output = run('check_includes.py', GOOD | changes)
+        self.assertEqual(status, 1, output)
+        self.assertIn(text, output)
+
+    def test_good_tree(self):
+        self.assertEqual(run('check_includes.py', GOOD), (0, 'includes: ok\n'))
+
+    def test_upward_include(self):
+        self.refuses({'src/base/a.c': '#include "codec/c.h"\n'}, 'src/base/a.c:1: "codec/c.h"')
+
+    def test_header_of_a_dependency_of_a_dependency(self):
+        self.refuses({'src/net/n.c': '\n\n#include "base/a.h"\n'}, 'src/net/n.c:3: "base/a.h"')
+
+    def test_relative_path_into_another_module(self):
+        self.refuses({'src/codec/c.c': '#include "../base/secret.h"\n'}, 'leaves the folder src/codec')
+
+    def test_private_header_of_another_module(self):
+        self.refuses({'src/codec/c.c': '#  include "secret.h"\n'}, 'is private to module base')
+
+    def test_angle_brackets(self):
+        self.refuses({'src/net/n.c': '#include <base/a.h>\n'}, 'src/net/n.c:1')
+
+    def test_backend_reaching_into_src(self):
+        self.refuses({'backends/x/x.c': '#include "base/a.h"\n'}, 'backends/x/x.c:1')
+        self.refuses({'backends/x/x.c': '#include "../../src/base/secret.h"\n'}, 'leaves the folder')
+
+    def test_public_header_reaching_into_src(self):
+        self.refuses({'include/millrace/backend.h': '#include "base/a.h"\n'}, 'include/millrace/backend.h:1')
+
+    def test_dependency_on_a_higher_or_equal_layer(self):
+        self.refuses({'src/base/CMakeLists.txt': 'mr_module(base LAYER 0 SOURCES a.c DEPS net)\n'},
+                     'module base (layer 0) may not depend on net (layer 2)')
+        self.refuses({'src/net/CMakeLists.txt': 'mr_module(net LAYER 1 SOURCES n.c DEPS codec)\n'},
+                     'module net (layer 1) may not depend on codec (layer 1)')
+
+
+def c_function(name, lines):
+    return f'static int {name}(int (*call)(void), int a,\n    int b)\n' + '{\n' + '    a++;\n' * (lines - 2) + '}\n'
+
+
+class Limits(unittest.TestCase):
+    def test_within(self):
+        tree = {'src/a.c': c_function('f', 120), 'src/b.c': '\n' * 1000}
+        self.assertEqual(run('check_limits.py', tree), (0, 'limits: ok\n'))
+
+    def test_long_function(self):
+        status, output = run('check_limits.py', {'src/a.c': c_function('f', 10) + c_function('g', 121)})
+        self.assertEqual(status, 1)
+        self.assertIn('src/a.c: g has 121 lines', output)
+
+    def test_long_file(self):
+        status, output = run('check_limits.py', {'src/a.c': '\n' * 1001})
+        self.assertEqual(status, 1)
+        self.assertIn('src/a.c: 1001 lines', output)
+
+    def test_listed_with_a_reason(self):
+        tree = {'src/a.c': c_function('g', 200), 'tools/limits.txt': 'src/a.c:g one switch over a fixed table\n'}
+        self.assertEqual(run('check_limits.py', tree)[0], 0)
+        tree['tools/limits.txt'] = 'src/a.c:g\n'
+        self.assertEqual(run('check_limits.py', tree)[0], 1, 'a reason is required')
+
+    def test_stale_entry(self):
+        status, output = run('check_limits.py', {'src/a.c': '', 'tools/limits.txt': 'src/a.c was long once\n'})
+        self.assertEqual(status, 1)
+        self.assertIn('remove it', output)
+
+
+if __name__ == '__main__':
+    unittest.main()
