@@ -1,0 +1,231 @@
+/* The backend ABI: what a shared library must offer to run models inside Millrace.
+ *
+ * A backend is `libmillrace_<name>.so` exporting one function, `mr_backend_entry_v1`, which gives
+ * its table of callbacks. The host hands it a table of services. Both tables begin with their size;
+ * they only ever grow at the end, and a side that meets a shorter table than it knows treats the
+ * missing slots as NULL. A struct that one side fills is read by the other through a pointer, never
+ * written into the reader's memory, so that a longer one cannot overrun it. Structs that travel in
+ * arrays (mr_setting, mr_io_desc, mr_exec_request, mr_tensor) are frozen: what comes later gets an
+ * array of its own. A change that cannot be expressed that way gets a new entry symbol.
+ *
+ * Objects, each a `void *` of the backend's own:
+ *   backend    one per library            init ... fini
+ *   model      one per loaded version     model_open ... model_close
+ *   instance   one executor of a model    instance_open ... instance_close
+ *
+ * Threads: every callback may be called from any thread. The host never calls two callbacks of the
+ * same object at once; calls for different models, and for different instances of one model (open,
+ * close and execute), run in parallel. init comes before and fini after all others. Callbacks may block, except `execute` of a model that the host runs inline
+ * (MR_BACKEND_NO_INLINE refuses that), which runs on a network thread and must only compute.
+ *
+ * Errors: callbacks return MR_OK or a negative enum mr_status and fill *err (never NULL). A failed
+ * open leaves nothing behind. Output parameters are written on success only.
+ *
+ * Memory: everything passed in is borrowed for the call unless said otherwise.
+ *
+ * Changes: 1.0 (2026-11) first version. */
+#ifndef MILLRACE_BACKEND_H
+#define MILLRACE_BACKEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "millrace/status.h"
+#include "millrace/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MR_BACKEND_ABI_MINOR 0
+#define MR_BACKEND_ENTRY "mr_backend_entry_v1"
+#define MR_BACKEND_EXPORT __attribute__((visibility("default")))
+
+/* ---- what the host describes ------------------------------------------------------------------ */
+
+/** One setting, both strings NUL-terminated UTF-8. */
+struct mr_setting {
+    const char *key;
+    const char *value;
+};
+
+/** A model version to open. `settings` holds the config's `parameters` map as it is, and these of
+ *  the host, when the config says them: "optimization.graph.level", "instance_group.count" (the
+ *  sum over groups). */
+struct mr_model_desc {
+    uint32_t size; /* sizeof(struct mr_model_desc) of the host */
+    uint32_t setting_count;
+    const char *name;            /* model name */
+    int64_t version;             /* >= 1 */
+    const char *model_dir;       /* <repository>/<model> */
+    const char *version_dir;     /* <repository>/<model>/<version> */
+    const char *model_file;      /* full path of the file or folder to load; it need not exist */
+    const char *config_json;     /* the ModelConfig as known before completion, JSON */
+    const struct mr_setting *settings;
+    int32_t max_batch_size;      /* from the config, -1 when it does not say */
+    int32_t reserved;
+};
+
+/** What a model reads or writes, from the model itself. `dims` has the batch dimension, if there is
+ *  one, first; -1 stands for any size. Strings and dims live until model_close. */
+struct mr_io_desc {
+    const char *name;
+    const int64_t *dims;
+    int32_t dtype; /* enum mr_dtype */
+    int32_t rank;  /* -1: not known, any rank goes */
+    uint32_t flags; /* MR_IO_* */
+    uint32_t reserved;
+};
+#define MR_IO_OPTIONAL 1u /* the model runs without this input */
+
+/** The inputs and outputs of a model; their order is the order of every `execute`. A backend without
+ *  an opinion (such as identity) gives io counts of 0 and `from_config` 1: the config's names, types
+ *  and order rule, and `model_configure` tells them. */
+struct mr_signature {
+    uint32_t size; /* sizeof(struct mr_signature) of whoever fills it */
+    uint32_t from_config;
+    uint32_t input_count;
+    uint32_t output_count;
+    const struct mr_io_desc *inputs;
+    const struct mr_io_desc *outputs;
+    /** 1: the first dimension of every input and output is a free batch dimension, so that a batch of
+     *  any size may run; 0: it is not, and a config with max_batch_size > 0 is refused; -1: unknown. */
+    int32_t batchable;
+    /** MR_BACKEND_NO_INLINE and MR_BACKEND_DETERMINISTIC of this model, beside the backend's own. */
+    uint32_t flags;
+};
+
+/* ---- one execution ---------------------------------------------------------------------------- */
+
+/** One request inside an execution. Its rows are rows [row_begin, row_begin + row_count) of every
+ *  batched tensor. `inputs` is only set for backends with MR_BACKEND_PER_REQUEST. */
+struct mr_exec_request {
+    const char *id; /* the client's request id, "" when there is none */
+    int64_t row_begin;
+    int64_t row_count;
+    int64_t deadline_ns; /* CLOCK_MONOTONIC, 0 = none */
+    const struct mr_setting *parameters; /* custom request parameters as text */
+    uint32_t parameter_count;
+    uint32_t reserved;
+    const struct mr_tensor *inputs; /* [input_count] or NULL */
+};
+
+/** One call of the model: one request, or a batch of requests joined along dimension 0.
+ *  Written by the host, except the two marks. */
+struct mr_exec {
+    uint32_t size;
+    uint32_t input_count;  /* as in the signature */
+    uint32_t output_count; /* as in the signature */
+    uint32_t request_count; /* >= 1 */
+    const struct mr_tensor *inputs; /* [input_count]; dtype INVALID = optional input not sent */
+    const uint8_t *output_wanted;   /* [output_count], 1 = somebody asked for it */
+    const struct mr_exec_request *requests;
+    int64_t row_count; /* rows of dimension 0 in all; 0 for a model without batching */
+    /** Optional marks of the backend, CLOCK_MONOTONIC: inputs ready for the model, model done.
+     *  They split the time into compute_input, compute_infer and compute_output. */
+    int64_t infer_start_ns;
+    int64_t infer_end_ns;
+    void *host; /* the host's own */
+};
+
+/** Called by the host exactly once, from any thread, when it no longer needs `data`. */
+typedef void(mr_release_fn)(void *ctx, void *data);
+
+/** Services of the host. Valid from the entry call until the library is unloaded. */
+struct mr_host {
+    uint32_t size; /* sizeof(struct mr_host) of the host */
+    uint32_t abi_minor;
+
+    /** Write one line to the server's log; `host` is this table, which is each backend's own, so
+     *  that the line says whose it is. level: 0 error, 1 warning, 2 info, 3 debug. Lines that come
+     *  in floods are dropped and counted. Thread: any. Blocks: no. */
+    void (*log)(const struct mr_host *host, int level, const char *message);
+
+    /** Ask for the place of output `index` of an execution: row-major, `rank` dims all >= 0, batch
+     *  dimension first. For a fixed-size dtype `byte_size` must be what dtype and shape say, or 0 to
+     *  let the host compute it; for BYTES it is the whole encoded size. The memory is 64-byte
+     *  aligned, uninitialised, and belongs to the host; the answer is sent from it.
+     *  Thread: inside execute. Errors: MR_E_INTERNAL (wrong index, dtype, shape or size, or set twice:
+     *  the sentence names the output), MR_E_EXHAUSTED (no memory now). Pass them on as they are. */
+    int (*output)(struct mr_exec *exec, uint32_t index, int32_t dtype, int32_t rank,
+                  const int64_t *shape, uint64_t byte_size, void **out_data, struct mr_err *err);
+
+    /** Give an output that the backend made in its own memory; the host sends from there and calls
+     *  `release` afterwards (also when this function fails). `release` NULL: static memory.
+     *  The data need no more alignment than the element type. Thread: inside execute. Errors: as above. */
+    int (*output_give)(struct mr_exec *exec, uint32_t index, const struct mr_tensor *tensor,
+                       mr_release_fn *release, void *release_ctx, struct mr_err *err);
+
+    /** Fail one request of a batch; the others are answered. Outputs still have all rows.
+     *  Thread: inside execute. */
+    int (*fail_request)(struct mr_exec *exec, uint32_t request, int status, const char *message);
+
+    /** 1 when nobody waits for any answer of this execution any more. Thread: inside execute. */
+    int (*is_cancelled)(const struct mr_exec *exec);
+};
+
+/* ---- what the backend offers ------------------------------------------------------------------ */
+
+/** Instances are cheap and share the model (weights, session): the host may open as many as it likes,
+ *  on its network threads too. Without it the host opens what instance_group says and no more. */
+#define MR_BACKEND_CHEAP_INSTANCES 1u
+/** Never run on a network thread, however fast (the backend may block, take locks or crash). */
+#define MR_BACKEND_NO_INLINE 2u
+/** Equal inputs give equal outputs, bit by bit. */
+#define MR_BACKEND_DETERMINISTIC 4u
+/** Wants each request's own tensors in mr_exec_request.inputs; `mr_exec.inputs` is then NULL for
+ *  more than one request, and nothing is concatenated. */
+#define MR_BACKEND_PER_REQUEST 8u
+
+struct mr_backend {
+    uint32_t size; /* set by the backend: sizeof(struct mr_backend) it was built with */
+    uint32_t abi_minor;
+    uint32_t flags; /* MR_BACKEND_* */
+    uint32_t reserved;
+    const char *name;    /* static, as in libmillrace_<name>.so */
+    const char *version; /* static, for humans: of the backend and what it wraps */
+
+    /** (optional) Once, before anything else. settings: `--backend-config=<name>,key=value`.
+     *  An unknown key is an error that names it. */
+    int (*init)(const struct mr_setting *settings, uint32_t setting_count, void **out_backend,
+                struct mr_err *err);
+    /** (optional) Last call; all models are closed. */
+    void (*fini)(void *backend);
+
+    /** Load a model. May take long; several models may be opened at once. An unknown setting that belongs to this backend by its prefix is
+     *  an error; other unknown settings are the user's own and ignored. */
+    int (*model_open)(void *backend, const struct mr_model_desc *desc, void **out_model,
+                      struct mr_err *err);
+    void (*model_close)(void *model);
+    /** Describe the opened model; what *out points to stays valid until model_close. */
+    int (*model_signature)(void *model, const struct mr_signature **out, struct mr_err *err);
+
+    /** (optional) Make an executor. index counts from 0 within the model. */
+    int (*instance_open)(void *model, uint32_t index, void **out_instance, struct mr_err *err);
+    void (*instance_close)(void *instance);
+
+    /** Run one execution and set every wanted output exactly once through the host's services. At most
+     *  one call per instance at a time. A negative return fails every request of it. Without
+     *  instance_open, `instance` is the model. */
+    int (*execute)(void *instance, struct mr_exec *exec, struct mr_err *err);
+
+    /** (optional) Bytes that the model keeps in memory, for statistics. */
+    uint64_t (*model_bytes)(void *model);
+    /** (optional) For a model whose signature is from_config: the inputs and outputs that the finished
+     *  config declares, in the order of every `execute`. Called once, before any instance_open. A
+     *  negative return refuses the config. */
+    int (*model_configure)(void *model, const struct mr_signature *signature, struct mr_err *err);
+};
+
+/** The one exported symbol. Keeps `host`, checks host->abi_minor if it needs a newer one, and gives
+ *  its own table, which stays valid until the library is unloaded. */
+typedef int(mr_backend_entry_fn)(const struct mr_host *host, const struct mr_backend **out,
+                                 struct mr_err *err);
+
+MR_BACKEND_EXPORT int mr_backend_entry_v1(const struct mr_host *host,
+                                          const struct mr_backend **out, struct mr_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

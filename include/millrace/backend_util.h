@@ -1,0 +1,89 @@
+/* Small helpers for those who write backends: errors and settings. Everything is inline, so that a
+ * backend needs no library of Millrace. Optional: the ABI is backend.h alone. Plain C11 and C++11. */
+#ifndef MILLRACE_BACKEND_UTIL_H
+#define MILLRACE_BACKEND_UTIL_H
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "millrace/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Fill *err with a sentence and return `status`: return mr_backend_fail(err, MR_E_INVALID, "..."). */
+__attribute__((format(printf, 3, 4))) static inline int
+mr_backend_fail(struct mr_err *err, int status, const char *fmt, ...)
+{
+    va_list args;
+    memset(err, 0, sizeof *err);
+    err->status = status;
+    va_start(args, fmt);
+    vsnprintf(err->msg, sizeof err->msg, fmt, args);
+    va_end(args);
+    return status;
+}
+
+/** Value of a setting, NULL when it is not there. The last one of a name wins. */
+static inline const char *mr_setting_find(const struct mr_setting *settings, uint32_t count,
+                                          const char *key)
+{
+    while (count > 0) {
+        count--;
+        if (strcmp(settings[count].key, key) == 0) {
+            return settings[count].value;
+        }
+    }
+    return NULL;
+}
+
+/** A whole decimal number within [min, max]. Writes *out only when the setting is there. Errors:
+ *  MR_E_INVALID naming the setting, its value and the range. */
+static inline int mr_setting_i64(const struct mr_setting *settings, uint32_t count, const char *key,
+                                 int64_t min, int64_t max, int64_t *out, struct mr_err *err)
+{
+    const char *text = mr_setting_find(settings, count, key);
+    char *end = NULL;
+    long long value;
+    if (!text) {
+        return MR_OK;
+    }
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || value < min || value > max) {
+        return mr_backend_fail(err, MR_E_INVALID,
+                               "parameter '%s' is '%s', expected a whole number %lld..%lld", key,
+                               text, (long long)min, (long long)max);
+    }
+    *out = value;
+    return MR_OK;
+}
+
+/** "1", "true", "on" or "0", "false", "off". As mr_setting_i64 otherwise. */
+static inline int mr_setting_bool(const struct mr_setting *settings, uint32_t count,
+                                  const char *key, int *out, struct mr_err *err)
+{
+    const char *text = mr_setting_find(settings, count, key);
+    if (!text) {
+        return MR_OK;
+    }
+    if (strcmp(text, "1") == 0 || strcmp(text, "true") == 0 || strcmp(text, "on") == 0) {
+        *out = 1;
+        return MR_OK;
+    }
+    if (strcmp(text, "0") == 0 || strcmp(text, "false") == 0 || strcmp(text, "off") == 0) {
+        *out = 0;
+        return MR_OK;
+    }
+    return mr_backend_fail(err, MR_E_INVALID, "parameter '%s' is '%s', expected true or false", key,
+                           text);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

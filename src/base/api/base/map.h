@@ -1,0 +1,32 @@
+/* A hash map from byte strings to pointers, open addressing, keyed SipHash (keys may come from
+ * peers). Keys are copied. Iteration order is arbitrary. One thread at a time; a map that nobody
+ * changes may be read by many threads. */
+#ifndef MR_BASE_MAP_H
+#define MR_BASE_MAP_H
+
+#include "base/str.h"
+
+struct mr_map_slot {
+    mr_str key; /* key.ptr NULL = empty */
+    uint64_t hash;
+    void *value;
+};
+
+struct mr_map {
+    struct mr_map_slot *slots;
+    size_t cap; /* power of two or 0 */
+    size_t len;
+};
+
+/** All-zero is an empty map. */
+void mr_map_fini(struct mr_map *m);
+void *mr_map_find(const struct mr_map *m, mr_str key);
+/** Sets, replacing; returns the value that was there before or NULL. value must not be NULL. */
+void *mr_map_put(struct mr_map *m, mr_str key, void *value);
+/** Removes; returns the value that was there or NULL. */
+void *mr_map_remove(struct mr_map *m, mr_str key);
+/** for (size_t i = 0; (slot = mr_map_next(m, &i));) */
+struct mr_map_slot *mr_map_next(const struct mr_map *m, size_t *io_pos);
+uint64_t mr_hash(mr_str s);
+
+#endif

@@ -1,0 +1,53 @@
+/* Heap memory and checked sizes. Only `base` calls malloc; everything else calls these. */
+#ifndef MR_BASE_MEM_H
+#define MR_BASE_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MR_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MR_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MR_CACHE_LINE 64
+
+/** Zeroed memory; aborts the process when there is none. For start-up, loading and small
+ *  bookkeeping; sizes that a peer chose go through the try_ forms. */
+void *mr_alloc(size_t bytes);
+void *mr_alloc_array(size_t count, size_t size);
+/** Aligned to a cache line, zeroed; free with mr_free. */
+void *mr_alloc_aligned(size_t bytes);
+/** Copy of `len` bytes plus a NUL. */
+char *mr_strndup(const char *s, size_t len);
+/** NULL when there is no memory. Not zeroed. */
+void *mr_try_alloc(size_t bytes);
+void *mr_try_realloc(void *ptr, size_t bytes);
+/** Grow an array (aborts without memory). */
+void *mr_realloc_array(void *ptr, size_t count, size_t size);
+void mr_free(void *ptr);
+/** Free and null: mr_freep(&x). */
+#define mr_freep(pp) (mr_free(*(pp)), *(pp) = NULL)
+
+#define MR_NEW(type) ((type *)mr_alloc(sizeof(type)))
+#define MR_NEW_ARRAY(type, n) ((type *)mr_alloc_array((n), sizeof(type)))
+
+/** Checked arithmetic for sizes from outside: false on overflow, *out untouched. */
+static inline bool mr_size_mul(size_t a, size_t b, size_t *out)
+{
+    size_t r;
+    if (__builtin_mul_overflow(a, b, &r)) return false;
+    *out = r;
+    return true;
+}
+
+static inline bool mr_size_add(size_t a, size_t b, size_t *out)
+{
+    size_t r;
+    if (__builtin_add_overflow(a, b, &r)) return false;
+    *out = r;
+    return true;
+}
+
+/** Test hook: make allocation number n (1 = next) of the try_ forms fail once; 0 = off. */
+void mr_mem_fail_after(uint64_t n);
+
+#endif

@@ -1,0 +1,54 @@
+/* Reference-counted bulk memory: request bodies, tensors and large answers.
+ *
+ * Blocks come from size classes (four per power of two) and go back to a bounded cache, so that a
+ * warm server neither maps nor unmaps memory for a request. All blocks are 64-byte aligned. The
+ * bytes that are out are counted against a budget; past it mr_block_new fails with MR_E_EXHAUSTED
+ * for a caller that can wait or answer "busy". Thread: any. */
+#ifndef MR_BASE_POOL_H
+#define MR_BASE_POOL_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct mr_block {
+    _Atomic uint32_t refs;
+    uint32_t size_class;
+    size_t cap; /* usable bytes at data */
+    uint8_t *data;
+    struct mr_block *next;
+    void (*release)(void *ctx, void *data); /* foreign memory: called instead of caching */
+    void *release_ctx;
+};
+
+/** A block of at least `bytes`, contents undefined, one reference. NULL when the budget or memory is out. */
+struct mr_block *mr_block_new(size_t bytes);
+/** Wrap foreign memory; release(ctx, data) runs at the last unref. NULL without memory (not released). */
+struct mr_block *mr_block_wrap(void *data, size_t bytes, void (*release)(void *ctx, void *data),
+                               void *ctx);
+struct mr_block *mr_block_ref(struct mr_block *b);
+/** Drops a reference and nulls the pointer; NULL is fine. */
+void mr_block_unref(struct mr_block **b);
+
+/** A piece of an answer or request body. block NULL: the bytes are only borrowed for the call and are copied
+ *  if they cannot be sent at once. block set: sent by reference; the callee takes over one reference. */
+struct mr_piece {
+    const void *ptr;
+    size_t len;
+    struct mr_block *block;
+};
+
+struct mr_block_stats {
+    uint64_t out_bytes;    /* in use */
+    uint64_t cached_bytes; /* kept for reuse */
+    uint64_t budget_bytes;
+    uint64_t refused;      /* times that the budget said no */
+};
+void mr_block_set_budget(uint64_t budget_bytes, uint64_t cache_bytes);
+struct mr_block_stats mr_block_get_stats(void);
+/** Give cached memory back to the system. */
+void mr_block_trim(void);
+
+#endif

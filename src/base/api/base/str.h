@@ -1,0 +1,94 @@
+/* Slices: a pointer and a length, passed by value, owning nothing and not NUL-terminated.
+ * `mr_str` is text (UTF-8 unless said otherwise), `mr_bytes` is anything. */
+#ifndef MR_BASE_STR_H
+#define MR_BASE_STR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct mr_str {
+    const char *ptr;
+    size_t len;
+} mr_str;
+
+typedef struct mr_bytes {
+    const uint8_t *ptr;
+    size_t len;
+} mr_bytes;
+
+/** A slice of a string literal, also usable as a static initialiser with MR_STR_INIT. */
+#define MR_STR(lit) ((mr_str){"" lit, sizeof(lit) - 1})
+#define MR_STR_INIT(lit) {"" lit, sizeof(lit) - 1}
+/** Arguments for "%.*s". */
+#define MR_STR_ARG(s) (int)((s).len > 65535 ? 65535 : (s).len), (s).ptr ? (s).ptr : ""
+
+/** A slice over a NUL-terminated string; NULL gives the empty slice. */
+static inline mr_str mr_str_c(const char *s)
+{
+    return (mr_str){s ? s : "", s ? strlen(s) : 0};
+}
+
+static inline mr_str mr_str_n(const char *ptr, size_t len)
+{
+    return (mr_str){ptr, len};
+}
+
+static inline bool mr_str_eq(mr_str a, mr_str b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+}
+
+static inline bool mr_str_eq_c(mr_str a, const char *b)
+{
+    return mr_str_eq(a, mr_str_c(b));
+}
+
+static inline bool mr_str_starts(mr_str s, mr_str prefix)
+{
+    return s.len >= prefix.len && (prefix.len == 0 || memcmp(s.ptr, prefix.ptr, prefix.len) == 0);
+}
+
+static inline bool mr_str_ends(mr_str s, mr_str suffix)
+{
+    return s.len >= suffix.len &&
+           (suffix.len == 0 || memcmp(s.ptr + s.len - suffix.len, suffix.ptr, suffix.len) == 0);
+}
+
+/** s[from, to) clipped to the string. */
+static inline mr_str mr_str_sub(mr_str s, size_t from, size_t to)
+{
+    from = from > s.len ? s.len : from;
+    to = to > s.len ? s.len : to;
+    return (mr_str){s.ptr + from, to > from ? to - from : 0};
+}
+
+/** ASCII case-insensitive equality (HTTP names). */
+bool mr_str_ieq(mr_str a, mr_str b);
+/** <0, 0, >0 in byte order. */
+int mr_str_cmp(mr_str a, mr_str b);
+/** Without leading and trailing spaces and tabs, CR and LF. */
+mr_str mr_str_trim(mr_str s);
+/** Position of the first `c`, or -1. */
+ptrdiff_t mr_str_find(mr_str s, char c);
+/** Position of the first occurrence of `needle`, or -1. */
+ptrdiff_t mr_str_find_str(mr_str s, mr_str needle);
+/** Cut the next piece up to `sep` off the front of *rest (the rest begins behind it).
+ *  Returns false when *rest was exhausted (ptr NULL). */
+bool mr_str_split(mr_str *rest, char sep, mr_str *out_piece);
+
+/** Decimal integers, whole slice, optional '-' for signed, no other sign, no spaces.
+ *  Returns false when it is not one or does not fit. */
+bool mr_str_to_i64(mr_str s, int64_t *out);
+bool mr_str_to_u64(mr_str s, uint64_t *out);
+/** "true"/"false"/"1"/"0", case-insensitive. */
+bool mr_str_to_bool(mr_str s, bool *out);
+
+/** True for well-formed UTF-8 (RFC 3629: no surrogates, no overlong forms). */
+bool mr_utf8_valid(mr_str s);
+
+/** Edit distance of two short words, for "did you mean"; anything longer than 64 counts as far. */
+unsigned mr_str_distance(mr_str a, mr_str b);
+
+#endif

@@ -1,0 +1,53 @@
+/* ModelConfig: from text, JSON or nothing at all to a complete, checked configuration.
+ *
+ * The steps, in order, for one model:
+ *   parse      config.pbtxt (or configs/<name>.pbtxt, or the JSON of a load request); none: empty
+ *   basics     name, backend, platform and file name from the folder's content (triton.md 1.7)
+ *   complete   inputs, outputs, max_batch_size from the opened model's signature
+ *   normalise  Triton's defaults: version policy, instance group, preferred sizes, ...
+ *   check      ranges, contradictions with the signature, features that this server does not have
+ * Each error names the model, the field and the allowed range. */
+#ifndef MR_MODEL_CONFIG_H
+#define MR_MODEL_CONFIG_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/str.h"
+#include "millrace/backend.h"
+#include "model_config.pb-c.h"
+
+struct mr_config_warning {
+    char text[240];
+};
+
+/** Parse text format. `file` is for the texts of errors. Free with mr_config_free. */
+int mr_config_parse_text(mr_str text, const char *file, Inference__ModelConfig **out, struct mr_err *err);
+/** Parse the JSON form (load request). Unknown fields are errors. */
+int mr_config_parse_json(mr_str text, Inference__ModelConfig **out, struct mr_err *err);
+void mr_config_free(Inference__ModelConfig **c);
+/** An empty config, all fields at their proto defaults. */
+Inference__ModelConfig *mr_config_new(void);
+int mr_config_copy(const Inference__ModelConfig *c, Inference__ModelConfig **out, struct mr_err *err);
+
+/** name, backend, platform, default_model_filename. model_dir is looked at for `<version>/model.onnx` and so on
+ *  when the config does not say. Errors: name differs from the folder, backend not derivable. */
+int mr_config_basics(Inference__ModelConfig *c, mr_str model_name, const char *version_dir, struct mr_err *err);
+
+/** What the model says fills what the config leaves out; what both say must agree (names, types, dims where
+ *  both are fixed, batch dimension). auto_complete false: nothing is filled, missing inputs or outputs are an
+ *  error. default_max_batch: for a batchable model whose config does not give max_batch_size (4). */
+int mr_config_complete(Inference__ModelConfig *c, const struct mr_signature *s, bool auto_complete,
+                       bool max_batch_given, int default_max_batch, struct mr_err *err);
+
+int mr_config_normalize(Inference__ModelConfig *c, struct mr_err *err);
+
+/** Ranges and contradictions, then features. MR_E_UNSUPPORTED with a text that names the feature for what is not
+ *  there (ensembles, sequence batching, decoupled, response cache, repository agents, ragged batching, ...).
+ *  Fields that have no effect on a CPU server are listed in *warnings (caller's array). */
+int mr_config_check(const Inference__ModelConfig *c, struct mr_config_warning *warnings, size_t max_warnings,
+                    size_t *out_warning_count, struct mr_err *err);
+
+/** All default scalars printed, int64 as numbers: what GET .../config answers. */
+void mr_config_json(const Inference__ModelConfig *c, struct mr_buf *out);
+
+#endif

@@ -1,0 +1,187 @@
+/* Models and their versions: repositories, life cycle, and the table that requests look names up in.
+ *
+ * `struct mr_models` owns everything. Its loader threads read repositories, open models through `plugin`
+ * and make versions; a version becomes visible to requests by one atomic store and is taken away
+ * by another; request threads never wait for any of it.
+ *
+ * Readers. A request thread is a reader with a number (0..reader_count-1). It is online in `epoch` while it may
+ * hold what it found in the table, and quiesces once per loop iteration (base/thread.h). Within one
+ * iteration mr_models_find results stay valid; to keep a version longer a request pins it.
+ *
+ * A version's states: START, LOADING, WARMING, READY, DRAINING, UNLOADED, FAILED. Pins exist in READY and
+ * DRAINING only. Memory goes when a retired version has no pins and all readers have quiesced. */
+#ifndef MR_MODEL_MODEL_H
+#define MR_MODEL_MODEL_H
+
+#include <stdatomic.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/map.h"
+#include "base/thread.h"
+#include "model/config.h"
+#include "plugin/plugin.h"
+
+struct mr_models;
+struct mr_model;
+struct mr_version;
+
+enum mr_version_state {
+    MR_VERSION_START = 0,
+    MR_VERSION_LOADING,
+    MR_VERSION_WARMING,
+    MR_VERSION_READY,
+    MR_VERSION_DRAINING,
+    MR_VERSION_UNLOADED,
+    MR_VERSION_FAILED
+};
+/** "READY", ... */
+const char *mr_version_state_name(enum mr_version_state s);
+/** The state as the repository index says it: UNKNOWN, READY, UNAVAILABLE, LOADING, UNLOADING. */
+const char *mr_version_state_triton(enum mr_version_state s);
+
+/** One input or output of a loaded version, in config order. dims are the config's (no batch dimension). */
+struct mr_model_io {
+    mr_str name;
+    int32_t dtype;
+    int32_t rank;
+    const int64_t *dims;      /* -1 = any size */
+    const int64_t *reshape;   /* what the backend sees instead of dims, NULL = the same */
+    int32_t reshape_rank;
+    int32_t backend_index;    /* position in the backend's signature */
+    bool optional;
+    const mr_str *labels;     /* outputs with label_filename */
+    size_t label_count;
+};
+
+struct mr_pin_slot {
+    _Alignas(MR_CACHE_LINE) _Atomic int64_t count; /* written by its reader only */
+};
+
+/** A version that is, was or may become ready. Fields above the line are constant once READY. */
+struct mr_version {
+    struct mr_model *model;
+    mr_str model_name;
+    int64_t number;
+    mr_str number_text;
+    const Inference__ModelConfig *config;
+    struct mr_plugin_model *backend;
+    uint32_t backend_flags;      /* MR_BACKEND_* */
+    int32_t max_batch_size;      /* 0 = no batching */
+    struct mr_model_io *inputs;
+    uint32_t input_count;
+    uint32_t required_input_count;
+    struct mr_model_io *outputs;
+    uint32_t output_count;
+    uint32_t backend_input_count;  /* size of mr_exec.inputs */
+    uint32_t backend_output_count;
+    const char *model_dir;         /* where config and labels came from */
+    void *sched;                   /* the scheduler's, set by its hook */
+    uint64_t file_bytes;
+    /* ---- life cycle ---- */
+    struct mr_pin_slot *pins;      /* [reader_count] */
+    _Atomic int state;             /* enum mr_version_state */
+    _Atomic bool retiring;         /* taken out of the table */
+    int64_t loaded_wall_ns;
+    int64_t load_ns;               /* how long load and warm-up took */
+    void *load_private;
+};
+
+/** What the layer above does with a version. Called on loader threads. */
+struct mr_model_hooks {
+    /** Make the scheduler and its instances, run warm-up, set v->sched. Failure fails the load. */
+    int (*serve)(void *ctx, struct mr_version *v, struct mr_err *err);
+    /** No request will come any more, none is pinned: stop and free the scheduler. */
+    void (*unserve)(void *ctx, struct mr_version *v);
+    /** Something changed (ready, failed, unloaded): for logs, metrics, health watchers. reason "" if none. */
+    void (*changed)(void *ctx, mr_str model, int64_t version, enum mr_version_state state, mr_str reason);
+    void *ctx;
+};
+
+enum mr_model_control { MR_MODEL_CONTROL_NONE, MR_MODEL_CONTROL_POLL, MR_MODEL_CONTROL_EXPLICIT };
+
+struct mr_models_options {
+    const char *const *repositories;
+    size_t repository_count;
+    enum mr_model_control control;
+    int64_t poll_ns;                   /* rescan interval of poll mode */
+    const char *const *load_models;    /* explicit mode: what to load at start, "*" = all */
+    size_t load_model_count;
+    const char *config_name;           /* --model-config-name, NULL = none */
+    bool auto_complete;                /* default true */
+    bool strict_readiness;             /* default true */
+    uint32_t load_threads;             /* default 4 */
+    uint32_t load_retries;             /* default 0 */
+    int32_t default_max_batch;         /* 4 */
+    uint32_t reader_count;
+    const char *const *backend_dirs;
+    size_t backend_dir_count;
+    const struct mr_setting *const *backend_settings; /* per name below */
+    const size_t *backend_setting_counts;
+    const char *const *backend_setting_names;
+    size_t backend_setting_name_count;
+};
+void mr_models_options_init(struct mr_models_options *o);
+
+/** Strings and arrays of options are copied. Errors: MR_E_INVALID (no such folder...). Thread: boot. */
+int mr_models_new(struct mr_models **out, const struct mr_models_options *options,
+                  const struct mr_model_hooks *hooks, struct mr_err *err);
+/** Load what the control mode says, and wait for it. *out_failed: models that did not load (their reasons
+ *  are in the index). Starts watching in poll mode. Errors: only what keeps the whole from starting. */
+int mr_models_start(struct mr_models *m, size_t *out_failed, struct mr_err *err);
+/** Retire everything, wait for pins up to `timeout_ns`, unload. Requests must have no way in any more or get
+ *  "not ready". Returns the number of versions still pinned at the end. Thread: not a reader. */
+size_t mr_models_stop(struct mr_models *m, int64_t timeout_ns);
+void mr_models_free(struct mr_models **m);
+
+struct mr_epoch *mr_models_epoch(struct mr_models *m);
+
+/* ---- requests (Thread: online reader) ---- */
+
+/** Version by name and version text ("" = the newest ready one). Valid for this loop iteration. Errors with
+ *  Triton's texts: MR_E_NOT_FOUND, MR_E_UNAVAILABLE (not ready), MR_E_INVALID (version not a number). */
+int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
+                   struct mr_err *err);
+/** Keep / give back. Both on the reader's own thread. Not atomic read-modify-write: each reader has its slot. */
+void mr_version_pin(struct mr_version *v, unsigned reader);
+void mr_version_unpin(struct mr_version *v, unsigned reader);
+/** Text of all READY versions of a model, ascending; count. Valid for this iteration. */
+size_t mr_models_ready_versions(struct mr_models *m, mr_str name, const struct mr_version **out, size_t max);
+
+/* ---- control (Thread: any; never blocks; done is called once, on a loader thread) ---- */
+
+struct mr_load_file {
+    mr_str path;  /* "1/model.onnx": <version>/<path> */
+    mr_bytes data;
+};
+typedef void(mr_models_done_fn)(void *ctx, int rc, const struct mr_err *err);
+
+/** Load or reload. config_json ptr NULL: from the repository; files need it. Everything is copied.
+ *  Errors through done, with Triton's texts and statuses (triton.md 1.5 Load). */
+void mr_models_load(struct mr_models *m, mr_str name, mr_str config_json, const struct mr_load_file *files,
+                    size_t file_count, mr_models_done_fn *done, void *ctx);
+/** done as soon as the model is out of the table; memory follows when its requests end. */
+void mr_models_unload(struct mr_models *m, mr_str name, bool dependents, mr_models_done_fn *done, void *ctx);
+
+/* ---- reports (Thread: any; takes the manager's lock, not for the request path) ---- */
+
+struct mr_model_report {
+    mr_str name;
+    int64_t version;             /* 0: the model has never had a version */
+    enum mr_version_state state;
+    bool never_loaded;           /* known from the folder only: the index has just the name */
+    mr_str reason;
+    int64_t since_wall_ns;
+    int64_t load_ns;
+    uint64_t file_bytes;
+    uint64_t model_bytes;
+    struct mr_version *v;        /* valid during the callback, NULL unless READY or DRAINING */
+};
+/** One call per version, sorted by name then number. Re-reads folder names (explicit and none: at most once per
+ *  second), so that models never loaded are listed. */
+void mr_models_report(struct mr_models *m, void (*each)(void *ctx, const struct mr_model_report *r), void *ctx);
+/** Every version that should be ready is. */
+bool mr_models_ready(struct mr_models *m);
+enum mr_model_control mr_models_control(const struct mr_models *m);
+
+#endif

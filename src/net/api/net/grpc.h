@@ -1,0 +1,53 @@
+/* gRPC over HTTP/2, server side: message framing, compression, status trailers, deadlines. One
+ * `struct mr_grpc_call` rides on one mr_call whose is_grpc is true. */
+#ifndef MR_NET_GRPC_H
+#define MR_NET_GRPC_H
+
+#include "net/http.h"
+
+enum mr_grpc_compression { MR_GRPC_IDENTITY = 0, MR_GRPC_GZIP = 1, MR_GRPC_DEFLATE = 2 };
+
+struct mr_grpc_call {
+    struct mr_call *call;
+    int64_t deadline_ns;  /* from grpc-timeout, monotonic, 0 = none */
+    mr_str service_method; /* the path: "/pkg.Service/Method" */
+    enum mr_grpc_compression accepts; /* best that the peer can read */
+    enum mr_grpc_compression encoding; /* of the peer's messages */
+    int64_t max_message_bytes;
+    void *parser; /* private */
+};
+
+/** Read the gRPC request headers of a call into *g (arena of the call). When it is not acceptable (bad
+ *  timeout, unknown grpc-encoding → UNIMPLEMENTED with grpc-accept-encoding) it is answered and a negative
+ *  status is returned; the call is gone then. */
+int mr_grpc_begin(struct mr_grpc_call *g, struct mr_call *call, int64_t max_message_bytes);
+
+/** Unary and collected: take the single message out of call->body, decompressed if need be (into a block
+ *  owned by the call). Errors: MR_E_INVALID (framing, none, more than one), MR_E_TOO_LARGE,
+ *  MR_E_UNSUPPORTED (compressed flag without encoding). */
+int mr_grpc_message(struct mr_grpc_call *g, mr_bytes *out, struct mr_err *err);
+
+/** Streaming: feed a piece from on_data; calls on_message for each complete message, in order. The message
+ *  bytes are in *block (may be NULL: valid during the callback only) for as long as a reference is held.
+ *  Errors as above; the caller then finishes the call with them. */
+int mr_grpc_feed(struct mr_grpc_call *g, mr_bytes data,
+                 void (*on_message)(void *ctx, mr_bytes message, struct mr_block *block), void *ctx,
+                 struct mr_err *err);
+/** True when the stream ended inside a message. */
+bool mr_grpc_feed_incomplete(const struct mr_grpc_call *g);
+
+/** Answer a unary call with one message (pieces concatenated) and OK. compress: use it if accepted. */
+void mr_grpc_reply(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t piece_count,
+                   enum mr_grpc_compression compress);
+/** Answer with a status only (trailers-only when nothing was sent). message is percent-encoded here. */
+void mr_grpc_fail(struct mr_grpc_call *g, int grpc_status, mr_str message);
+/** Streaming: one message now (sends the headers the first time), and the end. */
+void mr_grpc_send(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t piece_count,
+                  enum mr_grpc_compression compress);
+void mr_grpc_finish(struct mr_grpc_call *g, int grpc_status, mr_str message);
+
+/** Where in the body of a gRPC ModelInfer-like message the first large LEN field with number
+ *  `field_number` has its bytes: for mr_http_handler.body_align. -1 = not found in `have`. */
+int64_t mr_grpc_align_hint(mr_bytes have, uint32_t field_number);
+
+#endif

@@ -1,0 +1,160 @@
+/* HTTP server: HTTP/1.1 and HTTP/2 behind one request interface. Which of the two a connection speaks
+ * is told by its first bytes. gRPC (net/grpc.h) sits on top.
+ *
+ * A request is a `struct mr_call`. Its life:
+ *   on_head   headers are complete. The handler may set call->body_limit, call->body_align_at, ask for
+ *             streaming, or reply at once (the rest of the body is then drained within bounds or the
+ *             connection closed).
+ *   on_body   (collect mode) the whole body is in call->body.
+ *   on_data   (streaming mode) a piece of the body; `last` with the final one.
+ *   on_cancel the peer is gone or reset the stream before the answer; at most once.
+ * The handler replies exactly once, in any of these or later, on the loop's thread. The call and all
+ * it points to live until the reply was given, whatever the connection does; after on_cancel the reply
+ * is still owed and goes nowhere.
+ *
+ * HTTP/1.1: one call at a time per connection, pipelined requests wait in the buffer in order. The
+ * connection is watched for its end meanwhile. HTTP/2: calls of one connection run concurrently.
+ *
+ * Strictness (RFC 9112, 9113): both Content-Length and Transfer-Encoding, unequal duplicates, bare CR,
+ * obs-fold, white space before the colon, bad chunk sizes, unknown transfer codings, missing or double
+ * Host: 400 and close. */
+#ifndef MR_NET_HTTP_H
+#define MR_NET_HTTP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/mailbox.h"
+#include "base/pool.h"
+#include "base/str.h"
+#include "net/loop.h"
+
+struct mr_http_server;
+struct mr_call;
+
+struct mr_header {
+    mr_str name; /* lower case, also for HTTP/1 */
+    mr_str value; /* trimmed */
+};
+
+enum mr_call_version { MR_CALL_HTTP10 = 10, MR_CALL_HTTP11 = 11, MR_CALL_HTTP2 = 20 };
+
+/** One request. Fields are set by net and read by the handler, except where said. */
+struct mr_call {
+    struct mr_loop *loop;
+    struct mr_arena *arena; /* dies with the call */
+    enum mr_call_version version;
+    bool head_only;  /* HEAD: the reply's body is counted but not sent */
+    bool is_grpc;    /* HTTP/2 POST with content-type application/grpc[+proto] */
+    bool cancelled;  /* the peer is gone */
+    bool over_unix;  /* came over a Unix-domain socket */
+    mr_str method;
+    mr_str path;  /* without query, as sent, not percent-decoded */
+    mr_str query; /* behind '?', may be empty */
+    const struct mr_header *headers; /* pseudo headers and Host (as "host") left out of it or in, see find */
+    size_t header_count;
+    int64_t content_length; /* -1 when not known (chunked, HTTP/2 without) */
+    int64_t recv_start_ns;  /* first byte of the request seen */
+    int64_t recv_end_ns;    /* body complete */
+    /** Collect mode: the body. body_block is set when the body has a block of its own: a handler that
+     *  wants to keep parts beyond the reply takes a reference; NULL when the bytes die with the call. */
+    mr_bytes body;
+    struct mr_block *body_block;
+
+    /* ---- set by the handler in on_head ---- */
+    int64_t body_limit;      /* more bytes than this: on_body is not called, body_too_large is */
+    int64_t body_align_at;   /* >= 0: place the body so that this offset is 64-byte aligned (best effort) */
+    bool streaming;          /* deliver on_data instead of collecting */
+    void *user;              /* the handler's own */
+};
+
+struct mr_http_handler {
+    void (*on_head)(void *ctx, struct mr_call *call);
+    void (*on_body)(void *ctx, struct mr_call *call);
+    void (*on_data)(void *ctx, struct mr_call *call, mr_bytes data, bool last);
+    void (*on_cancel)(void *ctx, struct mr_call *call);
+    /** The body passed body_limit, its declared length is larger, or (status MR_E_EXHAUSTED) the byte
+     *  budget is used up. The handler replies. */
+    void (*on_body_refused)(void *ctx, struct mr_call *call, int status);
+    /** (optional) When the first `have` bytes of a collected body are there but not all: where in the body
+     *  is the offset that should be 64-byte aligned? -1 = do not care. Only for bodies > 64 KiB, when
+     *  body_align_at is -1. */
+    int64_t (*body_align)(void *ctx, struct mr_call *call, mr_bytes have);
+    void *ctx;
+};
+
+/** Value of a header (lower-case name), or a slice with ptr NULL. The first one if there are several. */
+mr_str mr_call_header(const struct mr_call *call, const char *lower_name);
+
+struct mr_reply {
+    int status;
+    const struct mr_header *headers; /* content-type and so on; content-length, date, connection are net's */
+    size_t header_count;
+    const struct mr_piece *pieces; /* base/pool.h */
+    size_t piece_count;
+    bool close; /* HTTP/1: close the connection after this answer */
+};
+
+/** Answer and end the call; `call` is gone afterwards. Thread: loop. */
+void mr_call_reply(struct mr_call *call, const struct mr_reply *reply);
+
+/** Answer in parts (streams, gRPC): begin, any number of writes, end with trailers (HTTP/2 only; may be
+ *  NULL). HTTP/1.1 uses chunked coding. After end the call is gone. Thread: loop. */
+void mr_call_begin(struct mr_call *call, int status, const struct mr_header *headers, size_t header_count);
+void mr_call_write(struct mr_call *call, const struct mr_piece *pieces, size_t piece_count);
+void mr_call_end(struct mr_call *call, const struct mr_header *trailers, size_t trailer_count);
+/** Bytes accepted by mr_call_write but not yet sent: what a producer looks at to slow down. */
+size_t mr_call_backlog(const struct mr_call *call);
+/** Streaming mode: stop and resume delivery of on_data (flow control towards the peer). */
+void mr_call_pause(struct mr_call *call, bool paused);
+/** Reset without answer (HTTP/2 RST_STREAM with this error code; HTTP/1 closes). */
+void mr_call_abort(struct mr_call *call, uint32_t h2_error);
+
+/* ---- server ---- */
+
+struct mr_http_options {
+    int64_t max_connections;      /* per process, 0 = no limit; one more is answered 503 and closed */
+    int64_t max_header_bytes;     /* 431 past it; default 65536 */
+    int64_t max_headers;          /* default 100 */
+    int64_t max_body_bytes;       /* default limit for calls that do not set their own */
+    int64_t header_timeout_ns;    /* from first byte to complete head: 408 and close; default 10 s */
+    int64_t body_timeout_ns;      /* without any body byte: 408 and close; default 30 s */
+    int64_t idle_timeout_ns;      /* keep-alive without request; default 0 = never */
+    int64_t write_timeout_ns;     /* a peer that takes nothing; default 30 s */
+    int64_t max_output_backlog;   /* bytes waiting for a slow reader before its requests wait; 4 MiB */
+    uint32_t h2_max_streams;      /* default 256 */
+    uint32_t h2_window_bytes;     /* stream window; default 1 MiB; connection window 16 times that */
+    uint32_t h2_max_resets;       /* RST_STREAMs per 30 s before the connection is closed; default 1000 */
+    int64_t h2_ping_interval_ns;  /* our keep-alive pings, 0 = off */
+    const char *server_name;      /* "server" header, NULL = none */
+};
+/** Defaults as said above. */
+void mr_http_options_init(struct mr_http_options *o);
+
+/** One server object per process: shared limits, one handler; its listeners are spread over loops. */
+int mr_http_server_new(struct mr_http_server **out, const struct mr_http_options *options,
+                       const struct mr_http_handler *handler, struct mr_err *err);
+/** Listen on "host:port", "[v6]:port" (port 0 = any free one), or "unix:/path" on all the loops. Not yet
+ *  running loops are fine. *out_port: the port bound (0 for unix). `tag` is given to every call's
+ *  listener for metrics: 0 http, 1 grpc, 2 metrics. Errors: MR_E_INVALID (address), MR_E_IO (in use...).
+ *  Unix: an existing socket nobody listens on is replaced, anything else is refused. Thread: boot. */
+int mr_http_listen(struct mr_http_server *s, struct mr_loop *const *loops, size_t loop_count,
+                   const char *address, int tag, bool reuse_port, uint16_t *out_port,
+                   struct mr_err *err);
+int mr_call_listener_tag(const struct mr_call *call);
+/** The peer as text, for logs: "127.0.0.1:4711", "unix". Static per connection. */
+const char *mr_call_peer(const struct mr_call *call);
+
+/** Draining: stop listening, close idle connections, `Connection: close` / GOAWAY on the others as their
+ *  calls end. Thread: any. */
+void mr_http_server_drain(struct mr_http_server *s);
+/** Connections open now. Thread: any. */
+int64_t mr_http_server_connections(const struct mr_http_server *s);
+/** Close everything at once on every loop (the loops must still be running, or have not been started).
+ *  `done` is called on the last loop. Thread: any. */
+void mr_http_server_close(struct mr_http_server *s, void (*done)(void *ctx), void *ctx);
+void mr_http_server_free(struct mr_http_server **s);
+
+#endif

@@ -1,0 +1,76 @@
+/* The event loop: one per thread, on libuv. Everything that belongs to a loop is touched on its thread
+ * only; other threads talk to it by mr_loop_post. */
+#ifndef MR_NET_LOOP_H
+#define MR_NET_LOOP_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/hist.h"
+#include "base/mailbox.h"
+
+struct mr_loop;
+struct uv_loop_s;
+
+/** Called around every sleep of the loop, on its thread: before_sleep after all work of an iteration is
+ *  done (nothing from it is held any more), after_wake before the next work. */
+struct mr_loop_hooks {
+    void (*before_sleep)(void *ctx);
+    void (*after_wake)(void *ctx);
+    void *ctx;
+};
+
+/** Make a loop; mr_loop_run drives it. Errors: MR_E_IO. Thread: any. */
+int mr_loop_new(struct mr_loop **out, const struct mr_loop_hooks *hooks, struct mr_err *err);
+/** Run on the calling thread, which becomes the loop's thread, until mr_loop_stop. */
+void mr_loop_run(struct mr_loop *loop);
+/** Ask the loop to return from run as soon as its current iteration ends. Thread: any. */
+void mr_loop_stop(struct mr_loop *loop);
+/** All handles on it must be closed (listeners, connections, timers). Thread: any, loop not running. */
+void mr_loop_free(struct mr_loop **loop);
+
+/** Run mail->run(mail) on the loop's thread, later. Thread: any. */
+void mr_loop_post(struct mr_loop *loop, struct mr_mail *mail);
+void mr_loop_post_chain(struct mr_loop *loop, struct mr_mail *first, struct mr_mail *last);
+bool mr_loop_is_here(const struct mr_loop *loop);
+
+/** One scratch buffer per loop, for building an answer within one callback: reset before use, never
+ *  held over a return to the loop. */
+struct mr_buf *mr_loop_scratch(struct mr_loop *loop);
+/** Time of the current iteration (one clock read per iteration). Thread: loop. */
+int64_t mr_loop_now_ns(const struct mr_loop *loop);
+/** libuv's loop, for modules that need a handle that is not here (file watch). */
+struct uv_loop_s *mr_loop_uv(struct mr_loop *loop);
+
+/** Timers. The struct is the caller's memory and stays valid until stopped or fired (one-shot).
+ *  Stopping is immediate. Thread: loop. */
+struct mr_timer {
+    void *heap_node[3];
+    int64_t at_ns;
+    int64_t seq;
+    int64_t repeat_ns;
+    struct mr_loop *loop;
+    void (*fn)(struct mr_timer *t);
+    bool active;
+};
+void mr_timer_start(struct mr_loop *loop, struct mr_timer *t, int64_t delay_ns, int64_t repeat_ns,
+                    void (*fn)(struct mr_timer *t));
+void mr_timer_stop(struct mr_timer *t);
+
+/** Counters, written by the loop, read by anyone. Lag: time from wake-up to the end of the work of one
+ *  iteration, which is how long a request that comes now may wait before it is looked at. */
+struct mr_loop_stats {
+    struct mr_hist lag_ns;
+    _Atomic uint64_t iterations;
+    _Atomic uint64_t mails;
+    _Atomic uint64_t accepted;      /* connections */
+    _Atomic uint64_t closed;        /* connections */
+    _Atomic uint64_t refused;       /* connections over the limit */
+    _Atomic uint64_t requests;      /* calls that reached the handler */
+    _Atomic uint64_t protocol_errors;
+    _Atomic uint64_t timeouts;      /* connections closed by a timeout */
+    _Atomic uint64_t bytes_in;
+    _Atomic uint64_t bytes_out;
+};
+struct mr_loop_stats *mr_loop_stats(struct mr_loop *loop);
+
+#endif

@@ -1,0 +1,184 @@
+/* Open Inference Protocol messages <-> tensors, without any I/O: inference requests and responses as
+ * REST JSON, REST with binary data, and protobuf (gRPC). Server, clients and batch all use these.
+ *
+ * Decoding reads the bytes once. Tensor data points into the received bytes wherever the encoding and the
+ * alignment allow it; JSON numbers and typed protobuf contents are parsed straight into a buffer of
+ * the tensor's type, in the arena when small, otherwise in a block that the arena's reset releases.
+ * Everything in a decoded message lives as long as both the arena and the received bytes.
+ *
+ * What is checked here: the message by itself (types, counts, shapes against data sizes). What needs the
+ * model (names, expected shapes) is checked by the scheduler.
+ * Source: KServe OIP v2; Triton's extensions (classification, binary data, parameters, schedule policy). */
+#ifndef MR_OIP_OIP_H
+#define MR_OIP_OIP_H
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/pool.h"
+#include "base/str.h"
+#include "millrace/tensor.h"
+
+enum mr_oip_param_kind { MR_OIP_BOOL, MR_OIP_INT, MR_OIP_UINT, MR_OIP_DOUBLE, MR_OIP_STRING };
+
+struct mr_oip_param {
+    mr_str key;
+    enum mr_oip_param_kind kind;
+    union {
+        bool b;
+        int64_t i;
+        uint64_t u;
+        double d;
+        mr_str s;
+    };
+};
+
+/** Where the bytes of a tensor are, when not in the message. */
+struct mr_oip_shm {
+    mr_str region; /* ptr NULL: not in shared memory */
+    uint64_t offset;
+    uint64_t byte_size;
+};
+
+/** A named tensor of a request or a response. */
+struct mr_oip_tensor {
+    mr_str name;
+    struct mr_tensor tensor; /* data NULL with shm.region set: to be found there */
+    struct mr_block *block;  /* response encoding: owner of tensor.data for sending by reference, or NULL */
+    struct mr_oip_shm shm;
+    const struct mr_oip_param *params;
+    size_t param_count;
+    /* response encoding, set by the server */
+    bool binary;             /* REST: after the JSON */
+    int32_t classification;  /* > 0: send the top k as BYTES instead */
+    const mr_str *labels;    /* for classification, may be NULL */
+    size_t label_count;
+    bool batched;            /* classification: dimension 0 is the batch */
+};
+
+struct mr_oip_requested_output {
+    mr_str name;
+    int8_t binary_data;      /* -1 not said, 0, 1 */
+    int32_t classification;  /* 0 = no */
+    struct mr_oip_shm shm;
+    const struct mr_oip_param *params;
+    size_t param_count;
+};
+
+/** An inference request. REST leaves model_name and model_version to the caller (they are in the URL). */
+struct mr_oip_request {
+    mr_str model_name;
+    mr_str model_version;
+    mr_str id;
+    struct mr_oip_tensor *inputs;
+    size_t input_count;
+    struct mr_oip_requested_output *outputs;
+    size_t output_count;     /* 0 = all */
+    bool binary_data_output; /* REST request parameter */
+    /* well-known request parameters, taken out of params */
+    bool has_sequence_id;
+    uint64_t sequence_id;
+    mr_str sequence_id_str;  /* ptr NULL when numeric or absent */
+    bool sequence_start;
+    bool sequence_end;
+    uint64_t priority;       /* 0 = default */
+    uint64_t timeout_us;     /* 0 = none */
+    bool enable_empty_final_response;
+    const struct mr_oip_param *params; /* the rest */
+    size_t param_count;
+    bool raw_binary;         /* REST with header length 0: one unnamed input holding the whole body */
+};
+
+struct mr_oip_response {
+    mr_str model_name;
+    mr_str model_version;
+    mr_str id;
+    const struct mr_oip_param *params;
+    size_t param_count;
+    struct mr_oip_tensor *outputs;
+    size_t output_count;
+};
+
+struct mr_oip_limits {
+    uint64_t max_json_bytes;   /* --http-max-input-size: JSON text and any tensor made from it */
+    int32_t max_json_depth;    /* default 100 */
+    uint32_t max_tensors;      /* inputs or outputs of one message; default 1024 */
+    const char *size_option;   /* name for texts, "--http-max-input-size" */
+};
+
+/* ---- REST ---- */
+
+/** header_length: the value of Inference-Header-Content-Length, or -1 when the header is absent (the body is
+ *  all JSON), 0 for a raw binary request (one input: name "", tensor BYTES-agnostic, dtype INVALID, the
+ *  caller completes it from the model). model: for texts only.
+ *  Errors: MR_E_INVALID (Triton's texts, see triton.md 1.3), MR_E_TOO_LARGE, MR_E_UNSUPPORTED. */
+int mr_oip_rest_decode_request(mr_bytes body, int64_t header_length, mr_str model,
+                               const struct mr_oip_limits *limits, struct mr_arena *arena,
+                               struct mr_oip_request *out, struct mr_err *err);
+
+/** Result of an encoding: `pieces` in order make the body. Small things are in `buf` (pieces point into
+ *  it, block NULL), large tensors by reference with one more reference taken on their block. */
+struct mr_oip_encoded {
+    struct mr_piece *pieces; /* arena */
+    size_t piece_count;
+    uint64_t bytes;
+    int64_t header_length;   /* REST with binary data: bytes of JSON; -1 when all is JSON */
+};
+
+/** buf: scratch, reset here; must live until the pieces are handed on. FP16/BF16 as JSON numbers.
+ *  Errors: MR_E_INVALID (classification of a type that has none; BYTES that are not UTF-8 as JSON are
+ *  replaced, not refused), MR_E_EXHAUSTED. */
+int mr_oip_rest_encode_response(const struct mr_oip_response *r, struct mr_buf *buf,
+                                struct mr_arena *arena, struct mr_oip_encoded *out, struct mr_err *err);
+
+/** Client side. binary per input by tensor.binary. */
+int mr_oip_rest_encode_request(const struct mr_oip_request *r, struct mr_buf *buf,
+                               struct mr_arena *arena, struct mr_oip_encoded *out, struct mr_err *err);
+int mr_oip_rest_decode_response(mr_bytes body, int64_t header_length,
+                                const struct mr_oip_limits *limits, struct mr_arena *arena,
+                                struct mr_oip_response *out, struct mr_err *err);
+
+/** {"error":"..."} appended. */
+void mr_oip_rest_error(struct mr_buf *buf, mr_str message);
+
+/* ---- gRPC (messages without the 5-byte frame) ---- */
+
+int mr_oip_pb_decode_request(mr_bytes message, const struct mr_oip_limits *limits,
+                             struct mr_arena *arena, struct mr_oip_request *out, struct mr_err *err);
+/** wrap_stream: as the infer_response field of a ModelStreamInferResponse. */
+int mr_oip_pb_encode_response(const struct mr_oip_response *r, bool wrap_stream, struct mr_buf *buf,
+                              struct mr_arena *arena, struct mr_oip_encoded *out, struct mr_err *err);
+/** A ModelStreamInferResponse with error_message, and infer_response.id when id is not empty. */
+void mr_oip_pb_encode_stream_error(mr_str message, mr_str id, struct mr_buf *buf);
+int mr_oip_pb_encode_request(const struct mr_oip_request *r, struct mr_buf *buf,
+                             struct mr_arena *arena, struct mr_oip_encoded *out, struct mr_err *err);
+int mr_oip_pb_decode_response(mr_bytes message, const struct mr_oip_limits *limits,
+                              struct mr_arena *arena, struct mr_oip_response *out, struct mr_err *err);
+
+/* ---- both ---- */
+
+/** Top-k of a tensor as "value:index[:label]" BYTES (the classification extension). */
+int mr_oip_classify(const struct mr_oip_tensor *in, struct mr_arena *arena, struct mr_tensor *out,
+                    struct mr_err *err);
+/** A "/v2/..." path cut into parts; slices of the path. kind tells which route. */
+enum mr_oip_route {
+    MR_ROUTE_NONE = 0,
+    MR_ROUTE_SERVER_METADATA, MR_ROUTE_LIVE, MR_ROUTE_READY,
+    MR_ROUTE_MODEL_METADATA, MR_ROUTE_MODEL_READY, MR_ROUTE_MODEL_INFER, MR_ROUTE_MODEL_GENERATE,
+    MR_ROUTE_MODEL_GENERATE_STREAM, MR_ROUTE_MODEL_CONFIG, MR_ROUTE_MODEL_STATS,
+    MR_ROUTE_MODEL_TRACE, MR_ROUTE_ALL_STATS,
+    MR_ROUTE_REPO_INDEX, MR_ROUTE_REPO_LOAD, MR_ROUTE_REPO_UNLOAD,
+    MR_ROUTE_SYSTEM_SHM, MR_ROUTE_CUDA_SHM, MR_ROUTE_TRACE, MR_ROUTE_LOGGING
+};
+struct mr_oip_path {
+    enum mr_oip_route route;
+    mr_str model;
+    mr_str version;    /* "" when not given */
+    mr_str repository; /* "" when not given */
+    mr_str region;     /* shared memory */
+    mr_str action;     /* shared memory: status, register, unregister */
+};
+/** Full match, no trailing slash, no percent-decoding (triton.md 1.1). */
+struct mr_oip_path mr_oip_path_parse(mr_str path);
+
+#endif

@@ -1,0 +1,186 @@
+/* The scheduler: from a checked inference request to its outputs. One `struct mr_sched` per model version.
+ *
+ *   bind     names, types and shapes of a request are checked against the model (sched/bind.c)
+ *   submit   runs it at once on the calling thread when the model is known to be fast enough (inline
+ *            path), otherwise queues it
+ *   instance threads take requests from the queue, join them to batches, run the backend
+ *   on_done  runs on the thread that the request came from
+ *
+ * The inline path costs no lock, no wake-up and no heap allocation. The queue has one mutex per model version; it
+ * is held for list operations only, never while a backend runs.
+ *
+ * Threads: a request belongs to its home thread until submit and from on_done; in between to the
+ * scheduler, which uses the request's arena meanwhile. */
+#ifndef MR_SCHED_SCHED_H
+#define MR_SCHED_SCHED_H
+
+#include <stdatomic.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/hist.h"
+#include "base/mailbox.h"
+#include "base/pool.h"
+#include "model/model.h"
+#include "oip/oip.h"
+
+struct mr_sched;
+
+/** The thread that a request came from. */
+struct mr_infer_home {
+    void (*post)(void *ctx, struct mr_mail *mail); /* run mail on that thread; Thread: any */
+    void *ctx;
+    unsigned reader; /* its reader number, see model/model.h */
+};
+
+enum mr_infer_protocol { MR_INFER_REST = 0, MR_INFER_GRPC = 1, MR_INFER_PROTOCOLS = 2 };
+
+struct mr_infer_output {
+    struct mr_tensor tensor; /* dims as in the config, batch dimension first */
+    struct mr_block *block;  /* owner of the data, one reference held; NULL: the arena */
+};
+
+/** Points in time of one inference, CLOCK_MONOTONIC ns, 0 = not reached. */
+struct mr_infer_times {
+    int64_t received;    /* set by the caller: first byte seen */
+    int64_t queued;      /* submit */
+    int64_t start;       /* taken by an instance */
+    int64_t infer_start; /* inputs in place */
+    int64_t infer_end;   /* model done */
+    int64_t end;         /* outputs in place */
+};
+
+/** One inference. Lives in the caller's memory (zeroed) until the caller is done with the outputs. */
+struct mr_infer {
+    /* ---- set by the caller before bind ---- */
+    struct mr_version *version; /* pinned until mr_infer_finish */
+    struct mr_arena *arena;
+    const struct mr_infer_home *home;
+    enum mr_infer_protocol protocol;
+    int64_t deadline_ns; /* the client's own, 0 = none */
+    void (*on_done)(struct mr_infer *r);
+    void *user;
+    /* ---- set by bind ---- */
+    mr_str id;
+    struct mr_tensor *inputs; /* [version->input_count], dtype INVALID = optional and not sent */
+    uint8_t *wanted;          /* [version->output_count] */
+    const struct mr_setting *parameters;
+    uint32_t parameter_count;
+    uint64_t priority;
+    uint64_t timeout_us;
+    int64_t rows;             /* batch rows, 0 for a model without batching */
+    uint64_t input_bytes;
+    /* ---- results ---- */
+    int status;
+    struct mr_err err;
+    struct mr_infer_output *outputs; /* [version->output_count]; only wanted ones are set */
+    struct mr_infer_times times;
+    /** After submit: when a queued request should be looked at again by its home thread (mr_sched_expire), 0 =
+     *  never. */
+    int64_t expire_ns;
+    /* ---- the scheduler's own ---- */
+    struct mr_mail mail;
+    struct mr_infer *next;
+    struct mr_infer *prev;
+    uint64_t sequence;
+    uint32_t level;
+    uint8_t place; /* enum infer_place */
+    bool delayed;
+    bool is_executed;
+    _Atomic bool is_cancelled;
+};
+
+/** Check a decoded request against r->version and fill the fields of bind. Everything goes into r->arena or
+ *  stays where the request has it. Errors: MR_E_INVALID with Triton's texts (triton.md 1.9). */
+int mr_infer_bind(struct mr_infer *r, const struct mr_oip_request *request, struct mr_err *err);
+
+/** Returns MR_SCHED_DONE: it ran on this thread, r->status and outputs are there, on_done is not called;
+ *  MR_OK: queued, on_done comes later on the home thread; negative: refused (queue full, expired), r->status
+ *  is the same. Thread: r's home, online reader. */
+#define MR_SCHED_DONE 1
+int mr_sched_submit(struct mr_infer *r);
+
+/** Nobody waits any more. True: it was still queued and is out now with r->status MR_E_CANCELLED, on_done
+ *  is not called. False: it runs or is done; on_done comes. Thread: r's home. */
+bool mr_sched_cancel(struct mr_infer *r);
+/** To be called at r->expire_ns when still waiting. True: timed out in the queue, r->status tells (UNAVAILABLE
+ *  "Request timeout expired", DEADLINE), on_done is not called. False: as in cancel, or r->expire_ns moved on. */
+bool mr_sched_expire(struct mr_infer *r);
+
+/** Count the finished request in the statistics, drop output blocks, unpin the version. encode_ns: time spent
+ *  on building the answer. Thread: r's home. Call exactly once for every request that got as far as a
+ *  version, also refused ones. */
+void mr_infer_finish(struct mr_infer *r, int64_t encode_ns);
+
+/* ---- life ---- */
+
+struct mr_sched_options {
+    uint32_t reader_count;
+    int64_t inline_threshold_ns; /* 0 = never inline */
+    uint32_t max_queue_size;     /* when the model's config says none */
+    uint32_t hold_until_queued;  /* test hook (TRITONSERVER_DELAY_SCHEDULER): nothing runs before so many wait */
+};
+/** Make instances, warm them, set v->sched. Blocks. Errors: the backend's; MR_E_INVALID for a bad
+ *  warm-up sample, naming it. */
+int mr_sched_open(struct mr_version *v, const struct mr_sched_options *o, struct mr_err *err);
+/** No request is queued or running. Joins the threads, closes the instances. */
+void mr_sched_close(struct mr_version *v);
+
+/* ---- statistics (Thread: any) ---- */
+
+struct mr_duration {
+    _Atomic uint64_t count;
+    _Atomic uint64_t ns;
+};
+
+/** Why a batch was closed. */
+enum mr_close_reason {
+    MR_CLOSE_SINGLE = 0, /* the model does not batch */
+    MR_CLOSE_FULL,       /* max_batch_size, or the next request does not fit */
+    MR_CLOSE_PREFERRED,  /* a preferred size */
+    MR_CLOSE_DELAY,      /* the oldest request waited max_queue_delay_microseconds */
+    MR_CLOSE_NO_COMPANY, /* nothing more was waiting, and none was expected in time */
+    MR_CLOSE_SHAPE,      /* the next request has other shapes or inputs */
+    MR_CLOSE_DEADLINE,   /* waiting longer would miss a deadline */
+    MR_CLOSE_REASONS
+};
+const char *mr_close_reason_name(enum mr_close_reason r);
+
+enum mr_fail_reason { MR_FAIL_REJECTED, MR_FAIL_CANCELED, MR_FAIL_BACKEND, MR_FAIL_OTHER, MR_FAIL_REASONS };
+
+/** Latency buckets: upper bounds 2^k microseconds, k = 0..24, and one for the rest. */
+#define MR_LATENCY_BUCKETS 26
+struct mr_latency {
+    _Atomic uint64_t bucket[MR_LATENCY_BUCKETS];
+    _Atomic uint64_t sum_ns;
+};
+
+/** One batch size's executions. */
+struct mr_batch_stat {
+    struct mr_duration compute_input;
+    struct mr_duration compute_infer;
+    struct mr_duration compute_output;
+};
+
+struct mr_sched_stats {
+    _Atomic uint64_t inference_count; /* rows */
+    _Atomic uint64_t execution_count;
+    _Atomic uint64_t inline_count;    /* executions on a network thread */
+    _Atomic int64_t last_wall_ns;
+    struct mr_duration success, fail, queue, compute_input, compute_infer, compute_output;
+    _Atomic uint64_t failed[MR_FAIL_REASONS];
+    _Atomic uint64_t closed[MR_CLOSE_REASONS];
+    struct mr_latency latency_queue[MR_INFER_PROTOCOLS];
+    struct mr_latency latency_compute[MR_INFER_PROTOCOLS];
+    struct mr_latency latency_encode[MR_INFER_PROTOCOLS];
+    struct mr_latency latency_total[MR_INFER_PROTOCOLS];
+};
+/** Sum over threads into *out (zeroed by it). v pinned or protected by the epoch. */
+void mr_sched_stats_sum(const struct mr_version *v, struct mr_sched_stats *out);
+/** Summed statistics of executions with this batch size; false when there were none. sizes 1..max. */
+bool mr_sched_batch_stat(const struct mr_version *v, uint32_t batch_size, struct mr_batch_stat *out);
+uint32_t mr_sched_batch_max(const struct mr_version *v);
+/** Requests waiting in the queue. */
+uint64_t mr_sched_pending(const struct mr_version *v);
+
+#endif

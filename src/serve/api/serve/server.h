@@ -1,0 +1,60 @@
+/* The server: loops, endpoints, models and metrics put together. One per process. */
+#ifndef MR_SERVE_SERVER_H
+#define MR_SERVE_SERVER_H
+
+#include "base/err.h"
+#include "base/log.h"
+#include "model/model.h"
+#include "net/http.h"
+
+struct mr_server;
+
+/** Everything that can be set; strings are borrowed until mr_server_free. mr_server_options_init gives the
+ *  defaults said here. The command line (cli/opt_serve.c) maps options onto these. */
+struct mr_server_options {
+    const char *id;               /* --id: "name" of GET /v2; "triton", because clients look for it */
+    struct mr_models_options models;
+
+    bool allow_http;              /* true */
+    const char *http_address;     /* "127.0.0.1"; or "unix:/path" */
+    uint16_t http_port;           /* 8000, 0 = any */
+    bool reuse_http_port;
+    bool allow_grpc;
+    const char *grpc_address;
+    uint16_t grpc_port;           /* 8001 */
+    bool reuse_grpc_port;
+    bool allow_metrics;
+    const char *metrics_address;  /* as http_address when NULL */
+    uint16_t metrics_port;        /* 8002 */
+    uint32_t loop_threads;        /* 0 = one per CPU, at most 64 */
+
+    uint64_t http_max_input_bytes;   /* 64 MiB */
+    uint64_t grpc_max_message_bytes; /* INT32_MAX */
+    int32_t json_max_depth;          /* 100 */
+    struct mr_http_options http;     /* connections, headers, timeouts, HTTP/2 */
+    uint64_t memory_budget_bytes;    /* bulk memory of requests in flight, 0 = a quarter of RAM */
+    uint32_t max_queue_size;         /* per model, when its config says none; 0 = 4096 */
+    int64_t inline_threshold_ns;     /* DESIGN 3; 100 us; 0 = never inline */
+    enum { MR_SERVE_COMPRESS_NONE, MR_SERVE_COMPRESS_LOW, MR_SERVE_COMPRESS_MEDIUM,
+           MR_SERVE_COMPRESS_HIGH } grpc_compression;
+    const char *header_forward_pattern; /* http and grpc; NULL = none. POSIX extended expression, full match */
+
+    bool exit_on_error;           /* true: a model that fails at start ends the process (mode none) */
+    bool strict_readiness;        /* true */
+    int64_t exit_timeout_ns;      /* 30 s */
+};
+void mr_server_options_init(struct mr_server_options *o);
+
+/** Bind, load models, start serving; returns when ready (or not, see exit_on_error). Thread: boot. */
+int mr_server_start(struct mr_server **out, const struct mr_server_options *o, struct mr_err *err);
+/** Where it listens; 0 for what is off. Valid after start. */
+uint16_t mr_server_http_port(const struct mr_server *s);
+uint16_t mr_server_grpc_port(const struct mr_server *s);
+uint16_t mr_server_metrics_port(const struct mr_server *s);
+struct mr_models *mr_server_models(struct mr_server *s);
+/** Drain and stop: readiness false, no new connections, in-flight requests finish within exit_timeout, models
+ *  unload. Returns MR_OK, or MR_E_DEADLINE when something was cut off. Thread: boot. */
+int mr_server_stop(struct mr_server *s);
+void mr_server_free(struct mr_server **s);
+
+#endif

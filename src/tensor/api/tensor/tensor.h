@@ -1,0 +1,41 @@
+/* Data types, shapes and checks on tensor views (the types are in include/millrace/tensor.h). */
+#ifndef MR_TENSOR_TENSOR_H
+#define MR_TENSOR_TENSOR_H
+
+#include "base/err.h"
+#include "base/pool.h"
+#include "base/str.h"
+#include "millrace/tensor.h"
+
+/** Wire name ("INT32", "BYTES"); "INVALID" for anything else. Static. */
+const char *mr_dtype_name(int dtype);
+/** From the wire name; MR_DTYPE_INVALID when there is no such type. */
+int mr_dtype_from_name(mr_str name);
+/** From the config name ("TYPE_INT32", "TYPE_STRING"); MR_DTYPE_INVALID when there is no such type. */
+int mr_dtype_from_config_name(mr_str name);
+/** "TYPE_INT32", "TYPE_STRING". Static. */
+const char *mr_dtype_config_name(int dtype);
+/** Bytes of one element, 0 for BYTES and invalid types. */
+size_t mr_dtype_size(int dtype);
+
+/** Product of the dims. Errors: MR_E_INVALID (rank over MR_MAX_RANK, a negative dim, overflow). Empty
+ *  shape = 1 element; any zero dim = 0 elements. */
+int mr_shape_elements(const int64_t *shape, int rank, uint64_t *out, struct mr_err *err);
+/** Bytes of a fixed-size tensor. Errors: as above, MR_E_INVALID for BYTES. */
+int mr_shape_bytes(int dtype, const int64_t *shape, int rank, uint64_t *out, struct mr_err *err);
+/** "[1,-1,16]" into buf, always NUL-terminated, cut if too long; returns buf. */
+char *mr_shape_text(const int64_t *shape, int rank, char *buf, size_t buf_size);
+
+/** Walk the elements of an encoded BYTES tensor: cuts the next element off *io_rest.
+ *  Returns false at the end or when the encoding is broken (then io_rest->len is not 0). */
+bool mr_bytes_tensor_next(mr_bytes *io_rest, mr_str *out_element);
+/** Check that `data` holds exactly `elements` length-prefixed elements. Errors: MR_E_INVALID. */
+int mr_bytes_tensor_check(mr_bytes data, uint64_t elements, struct mr_err *err);
+
+/** IEEE half and bfloat16, round to nearest even; NaN stays NaN, overflow becomes infinity. */
+uint16_t mr_fp16_from_float(float f);
+float mr_fp16_to_float(uint16_t h);
+uint16_t mr_bf16_from_float(float f);
+float mr_bf16_to_float(uint16_t h);
+
+#endif
