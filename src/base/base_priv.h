@@ -1,0 +1,43 @@
+/* What the files of `base` share among themselves, and what only its tests may reach. */
+#ifndef MR_BASE_PRIV_H
+#define MR_BASE_PRIV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/str.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#    define MR_WITH_ASAN 1
+#elif defined(__has_feature)
+#    if __has_feature(address_sanitizer)
+#        define MR_WITH_ASAN 1
+#    endif
+#endif
+
+/* Memory that is ours but that nobody may touch now; nothing outside an ASan build. */
+#ifdef MR_WITH_ASAN
+#    include <sanitizer/asan_interface.h>
+#    define MR_POISON(ptr, bytes)   ASAN_POISON_MEMORY_REGION((ptr), (bytes))
+#    define MR_UNPOISON(ptr, bytes) ASAN_UNPOISON_MEMORY_REGION((ptr), (bytes))
+#else
+#    define MR_POISON(ptr, bytes)   ((void)(ptr), (void)(bytes))
+#    define MR_UNPOISON(ptr, bytes) ((void)(ptr), (void)(bytes))
+#endif
+
+/** True when the test hook mr_mem_fail_after says that this allocation fails. */
+bool mr_mem_must_fail(void);
+/** NULL without memory; not zeroed; align a power of two. Free with mr_free. */
+void *mr_mem_try_aligned(size_t align, size_t bytes);
+
+/** Bytes of the well-formed UTF-8 sequence that `s` begins with; 0 when it begins with none. */
+size_t mr_utf8_step(mr_str s);
+
+/** CPUs that a cgroup's cpu.max ("max 100000", "150000 100000") allows, rounded up; 0 = no limit
+ *  or not understood. */
+unsigned mr_cpu_quota_parse(mr_str text);
+/** The same for the cgroup `path` ("/a/b") below `root`, and for all of its parents: the smallest. */
+unsigned mr_cpu_quota_below(const char *root, mr_str path);
+
+#endif

@@ -1,0 +1,141 @@
+/* Growable bytes. The allocation is always one byte longer than `cap`, so that mr_buf_cstr can put
+ * its NUL behind a buffer that is full to its maximum. Growth doubles, clipped to `max`. */
+#include "base/buf.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define DEFAULT_MAX ((size_t)1 << 30)
+#define FIRST_CAP   ((size_t)256)
+
+void mr_buf_init(struct mr_buf *b, size_t max)
+{
+    *b = (struct mr_buf){.max = max ? max : DEFAULT_MAX};
+}
+
+void mr_buf_fini(struct mr_buf *b)
+{
+    mr_free(b->ptr);
+    *b = (struct mr_buf){.max = b->max};
+}
+
+static bool grow(struct mr_buf *b, size_t need)
+{
+    size_t cap = MR_MAX(b->cap, FIRST_CAP / 2);
+
+    /* max < SIZE_MAX here, or cap + 1 below could wrap; need <= max was checked by the caller. */
+    cap = cap > b->max / 2 ? b->max : cap * 2;
+    cap = MR_MAX(cap, need);
+    cap = MR_MIN(cap, b->max);
+    if (cap == SIZE_MAX) {
+        return false;
+    }
+    char *p = mr_try_realloc(b->ptr, cap + 1);
+    if (!p) {
+        return false;
+    }
+    b->ptr = p;
+    b->cap = cap;
+    return true;
+}
+
+char *mr_buf_reserve(struct mr_buf *b, size_t n)
+{
+    if (b->ptr && n <= b->cap - b->len) {
+        return b->ptr + b->len;
+    }
+    if (n > b->max - b->len || !grow(b, b->len + n)) {
+        b->failed = true;
+        return NULL;
+    }
+    return b->ptr + b->len;
+}
+
+void mr_buf_append(struct mr_buf *b, const void *data, size_t n)
+{
+    if (n == 0) {
+        return;
+    }
+    char *p = mr_buf_reserve(b, n);
+    if (p) {
+        memcpy(p, data, n);
+        b->len += n;
+    }
+}
+
+void mr_buf_printf(struct mr_buf *b, const char *fmt, ...)
+{
+    va_list ap;
+    char *p = mr_buf_reserve(b, 0);
+
+    if (!p) {
+        return;
+    }
+    va_start(ap, fmt);
+    int n = vsnprintf(p, b->cap - b->len + 1, fmt, ap);
+    va_end(ap);
+    if (n < 0) {
+        b->failed = true;
+        return;
+    }
+    if ((size_t)n > b->cap - b->len) {
+        p = mr_buf_reserve(b, (size_t)n);
+        if (!p) {
+            return;
+        }
+        va_start(ap, fmt);
+        n = vsnprintf(p, (size_t)n + 1, fmt, ap);
+        va_end(ap);
+    }
+    b->len += (size_t)n;
+}
+
+void mr_buf_u64(struct mr_buf *b, uint64_t v)
+{
+    char digits[20];
+    size_t at = sizeof digits;
+
+    do {
+        digits[--at] = (char)('0' + v % 10);
+        v /= 10;
+    } while (v != 0);
+    mr_buf_append(b, digits + at, sizeof digits - at);
+}
+
+void mr_buf_i64(struct mr_buf *b, int64_t v)
+{
+    char digits[21];
+    size_t at = sizeof digits;
+    uint64_t rest = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
+
+    do {
+        digits[--at] = (char)('0' + rest % 10);
+        rest /= 10;
+    } while (rest != 0);
+    if (v < 0) {
+        digits[--at] = '-';
+    }
+    mr_buf_append(b, digits + at, sizeof digits - at);
+}
+
+void mr_buf_consume(struct mr_buf *b, size_t n)
+{
+    if (n >= b->len) {
+        b->len = 0;
+        return;
+    }
+    if (n == 0) {
+        return;
+    }
+    memmove(b->ptr, b->ptr + n, b->len - n);
+    b->len -= n;
+}
+
+const char *mr_buf_cstr(struct mr_buf *b)
+{
+    if (!b->ptr || b->failed) {
+        return "";
+    }
+    b->ptr[b->len] = '\0';
+    return b->ptr;
+}

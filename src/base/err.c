@@ -1,0 +1,159 @@
+/* Errors and status codes. Fixed-size, by value, no heap and no thread-local state: an error can be
+ * filled while memory is out and can travel to another process. Everything here works in a
+ * temporary first, because the arguments of a message may point into the very error being filled. */
+#include "base/err.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A cut in the middle of a UTF-8 sequence would make the whole message invalid JSON later. */
+static void cut_broken_tail(char *text, size_t len)
+{
+    size_t begin = len;
+    size_t back = 0;
+
+    while (begin > 0 && back < 4 && ((unsigned char)text[begin - 1] & 0xC0) == 0x80) {
+        begin--;
+        back++;
+    }
+    if (begin == 0) {
+        return;
+    }
+    unsigned char lead = (unsigned char)text[begin - 1];
+    size_t want = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
+    if (want > back + 1) {
+        text[begin - 1] = '\0';
+    }
+}
+
+#define MESSAGE_BYTES sizeof(((struct mr_err *)0)->msg)
+
+/* vsnprintf into the size of an error's message, cut at a character boundary. */
+__attribute__((format(printf, 2, 0))) static void format_message(char out[static MESSAGE_BYTES],
+                                                                 const char *fmt, va_list ap)
+{
+    int n = vsnprintf(out, MESSAGE_BYTES, fmt, ap);
+
+    if (n < 0) {
+        out[0] = '\0';
+    } else if ((size_t)n >= MESSAGE_BYTES) {
+        cut_broken_tail(out, MESSAGE_BYTES - 1);
+    }
+}
+
+static uint32_t flags_of(int status)
+{
+    return status == MR_E_UNAVAILABLE || status == MR_E_EXHAUSTED ? MR_ERR_RETRYABLE : 0;
+}
+
+int mr_err_set(struct mr_err *err, int status, const char *where, const char *fmt, ...)
+{
+    char msg[sizeof err->msg];
+    va_list ap;
+
+    if (!err) {
+        return status;
+    }
+    va_start(ap, fmt);
+    format_message(msg, fmt, ap);
+    va_end(ap);
+
+    memset(err, 0, sizeof *err);
+    err->status = status;
+    err->flags = flags_of(status);
+    snprintf(err->where, sizeof err->where, "%s", where ? where : "");
+    memcpy(err->msg, msg, strlen(msg));
+    return status;
+}
+
+int mr_err_wrap(struct mr_err *err, int status, const char *fmt, ...)
+{
+    char context[sizeof err->msg];
+    char msg[sizeof err->msg];
+    va_list ap;
+
+    if (!err) {
+        return status;
+    }
+    va_start(ap, fmt);
+    format_message(context, fmt, ap);
+    va_end(ap);
+
+    const char *old = err->msg[0] ? err->msg : mr_status_text(status);
+    size_t context_len = strlen(context);
+    size_t old_len = strnlen(old, sizeof err->msg - 1);
+    size_t room = sizeof msg - 1 - context_len;
+    memcpy(msg, context, context_len);
+    if (room > 2) {
+        memcpy(msg + context_len, ": ", 2);
+        room -= 2;
+        context_len += 2;
+    }
+    size_t n = old_len < room ? old_len : room;
+    memcpy(msg + context_len, old, n);
+    memset(msg + context_len + n, 0, sizeof msg - context_len - n);
+    if (n < old_len) {
+        cut_broken_tail(msg, context_len + n);
+    }
+    memcpy(err->msg, msg, sizeof msg);
+    if (err->status != status) {
+        err->status = status;
+        err->flags = flags_of(status);
+    }
+    return status;
+}
+
+const char *mr_status_name(int status)
+{
+    switch (status) {
+    case MR_OK: return "OK";
+#define STATUS_CASE(name, value, text, http, grpc)                                                 \
+    case (value): return #name;
+        MR_STATUS_LIST(STATUS_CASE)
+#undef STATUS_CASE
+    default: return "UNKNOWN";
+    }
+}
+
+const char *mr_status_text(int status)
+{
+    switch (status) {
+    case MR_OK: return "ok";
+#define STATUS_CASE(name, value, text, http, grpc)                                                 \
+    case (value): return text;
+        MR_STATUS_LIST(STATUS_CASE)
+#undef STATUS_CASE
+    default: return "unknown error";
+    }
+}
+
+int mr_status_http(int status)
+{
+    switch (status) {
+    case MR_OK: return 200;
+#define STATUS_CASE(name, value, text, http, grpc)                                                 \
+    case (value): return (http);
+        MR_STATUS_LIST(STATUS_CASE)
+#undef STATUS_CASE
+    default: return mr_status_http(MR_E_UNKNOWN);
+    }
+}
+
+int mr_status_grpc(int status)
+{
+    switch (status) {
+    case MR_OK: return 0;
+#define STATUS_CASE(name, value, text, http, grpc)                                                 \
+    case (value): return (grpc);
+        MR_STATUS_LIST(STATUS_CASE)
+#undef STATUS_CASE
+    default: return mr_status_grpc(MR_E_UNKNOWN);
+    }
+}
+
+_Noreturn void mr_assert_failed(const char *what, const char *where)
+{
+    fprintf(stderr, "millrace: assertion failed at %s: %s\n", where, what);
+    abort();
+}

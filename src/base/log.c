@@ -1,0 +1,384 @@
+/* The log.
+ *
+ * A line is formatted on the caller's stack and written by one write(2) to a file opened O_APPEND, so
+ * that lines of many threads (and of a process that shares the file) do not mix and there is no lock
+ * on the way. A disabled level costs one relaxed load. What is in a line can come from anywhere, so
+ * control characters and broken UTF-8 are escaped: a peer can neither forge a line nor steer a
+ * terminal.
+ *
+ * Changing the file: the first file gets a descriptor of its own; later ones are put onto the same
+ * number by dup3, which is atomic, so that a thread in the middle of a write never meets a closed or
+ * foreign descriptor. Setting the same path again reopens it (rotation). Paths are kept for the
+ * life of the process, because mr_log_file hands them out.
+ *
+ * The mutex guards the change of file only. */
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base_priv.h"
+
+#define LINES_PER_WINDOW 20
+#define WINDOW_NS        MR_NS_PER_S
+#define MESSAGE_BYTES    2048
+#define LINE_BYTES       (MESSAGE_BYTES * 4)
+#define QUOTE_INPUT_MOST 200
+
+struct path {
+    struct path *next;
+    char text[];
+};
+
+static _Atomic bool is_enabled[4] = {true, true, true, false};
+static _Atomic unsigned verbose;
+static _Atomic int log_format;
+static _Atomic int log_fd = STDERR_FILENO;
+static _Atomic(const char *) log_path;
+static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
+static int own_fd = -1;
+static struct path *paths;
+
+/* ---- settings --------------------------------------------------------------------------------- */
+
+bool mr_log_enabled(enum mr_log_level level)
+{
+    if (atomic_load_explicit(&is_enabled[level], memory_order_relaxed)) {
+        return true;
+    }
+    return level == MR_LOG_DEBUG && mr_log_verbose() > 0;
+}
+
+void mr_log_set_enabled(enum mr_log_level level, bool on)
+{
+    atomic_store_explicit(&is_enabled[level], on, memory_order_relaxed);
+}
+
+void mr_log_set_verbose(unsigned level)
+{
+    atomic_store_explicit(&verbose, level, memory_order_relaxed);
+}
+
+unsigned mr_log_verbose(void)
+{
+    return atomic_load_explicit(&verbose, memory_order_relaxed);
+}
+
+void mr_log_set_format(enum mr_log_format format)
+{
+    atomic_store_explicit(&log_format, (int)format, memory_order_relaxed);
+}
+
+enum mr_log_format mr_log_get_format(void)
+{
+    return (enum mr_log_format)atomic_load_explicit(&log_format, memory_order_relaxed);
+}
+
+/* Under the lock. A copy of the path that lives as long as the process. */
+static const char *path_keep(const char *text)
+{
+    for (struct path *p = paths; p; p = p->next) {
+        if (strcmp(p->text, text) == 0) {
+            return p->text;
+        }
+    }
+    size_t bytes = strlen(text) + 1;
+    struct path *p = mr_alloc(sizeof *p + bytes);
+    memcpy(p->text, text, bytes);
+    p->next = paths;
+    paths = p;
+    return p->text;
+}
+
+/* Under the lock. Takes fd. */
+static void file_use(int fd, const char *path)
+{
+    if (own_fd < 0) {
+        own_fd = fd;
+    } else {
+        dup3(fd, own_fd, O_CLOEXEC);
+        close(fd);
+    }
+    /* Release: pairs with the acquires in line_write and mr_log_file. */
+    atomic_store_explicit(&log_path, path, memory_order_release);
+    atomic_store_explicit(&log_fd, own_fd, memory_order_release);
+}
+
+int mr_log_set_file(const char *path, struct mr_err *err)
+{
+    bool is_file = path && path[0];
+    int fd = -1;
+
+    if (is_file) {
+        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        if (fd < 0) {
+            return MR_FAIL(err, MR_E_IO, "cannot open log file %s: %m", path);
+        }
+    }
+    pthread_mutex_lock(&file_lock);
+    if (is_file) {
+        file_use(fd, path_keep(path));
+    } else {
+        atomic_store_explicit(&log_path, NULL, memory_order_release);
+        atomic_store_explicit(&log_fd, STDERR_FILENO, memory_order_release);
+        if (own_fd >= 0) {
+            /* Lets go of the file, while a writer that has just read the number still has one. */
+            dup3(STDERR_FILENO, own_fd, O_CLOEXEC);
+        }
+    }
+    pthread_mutex_unlock(&file_lock);
+    return MR_OK;
+}
+
+const char *mr_log_file(void)
+{
+    const char *path = atomic_load_explicit(&log_path, memory_order_acquire);
+
+    return path ? path : "";
+}
+
+/* ---- a line ----------------------------------------------------------------------------------- */
+
+/* A fixed room that drops what does not fit. */
+struct line {
+    char *at;
+    char *end;
+};
+
+static void line_bytes(struct line *l, const char *p, size_t n)
+{
+    size_t room = (size_t)(l->end - l->at);
+
+    n = MR_MIN(n, room);
+    memcpy(l->at, p, n);
+    l->at += n;
+}
+
+static void line_c(struct line *l, const char *s)
+{
+    line_bytes(l, s, strlen(s));
+}
+
+static void line_u64(struct line *l, uint64_t v)
+{
+    char text[24];
+
+    line_bytes(l, text, (size_t)snprintf(text, sizeof text, "%llu", (unsigned long long)v));
+}
+
+enum escape { ESCAPE_TEXT, ESCAPE_QUOTED, ESCAPE_JSON };
+
+/* How the character of n bytes at p is to be written, in out; "" when as it is. */
+static void escape_char(enum escape kind, const char *p, size_t n, char out[8])
+{
+    unsigned c = (unsigned char)p[0];
+    bool is_broken = n == 0;
+    bool is_control = c < 0x20 || c == 0x7F || (n == 2 && c == 0xC2 && (unsigned char)p[1] < 0xA0);
+
+    out[0] = '\0';
+    if (kind == ESCAPE_JSON && is_broken) {
+        memcpy(out, "\\ufffd", 7);
+    } else if (kind != ESCAPE_TEXT && (c == '"' || c == '\\')) {
+        snprintf(out, 8, "\\%c", (char)c);
+    } else if (!is_control && !is_broken) {
+        return;
+    } else if (c == '\n' || c == '\r' || c == '\t') {
+        snprintf(out, 8, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
+    } else if (kind == ESCAPE_JSON) {
+        snprintf(out, 8, "\\u%04x", n == 2 ? (unsigned)(unsigned char)p[1] : c);
+    } else {
+        snprintf(out, 8, "\\x%02x", n == 2 ? (unsigned)(unsigned char)p[1] : c);
+    }
+}
+
+/* Append `s` escaped; stops where the next character does not fit. Returns what is left of it. */
+static mr_str line_escaped(struct line *l, enum escape kind, mr_str s)
+{
+    while (s.len > 0) {
+        char escaped[8];
+        size_t n = mr_utf8_step(s);
+        escape_char(kind, s.ptr, n, escaped);
+        n = MR_MAX(n, (size_t)1);
+        const char *p = escaped[0] ? escaped : s.ptr;
+        size_t width = escaped[0] ? strlen(escaped) : n;
+        if (width > (size_t)(l->end - l->at)) {
+            break;
+        }
+        line_bytes(l, p, width);
+        s.ptr += n;
+        s.len -= n;
+    }
+    return s;
+}
+
+struct mr_log_text mr_log_quote(mr_str s)
+{
+    struct mr_log_text out;
+    mr_str head = mr_str_sub(s, 0, QUOTE_INPUT_MOST);
+    /* Room is kept for the closing `..."` and the NUL. */
+    struct line l = {.at = out.text, .end = out.text + sizeof out.text - 5};
+
+    if (head.len < s.len) {
+        /* Do not show half a character as a broken one. */
+        while (head.len > 0 && ((unsigned char)head.ptr[head.len] & 0xC0) == 0x80 &&
+               head.len > QUOTE_INPUT_MOST - 4) {
+            head.len--;
+        }
+    }
+    line_c(&l, "\"");
+    bool is_cut = line_escaped(&l, ESCAPE_QUOTED, head).len > 0 || head.len < s.len;
+    l.end = out.text + sizeof out.text - 1;
+    line_c(&l, is_cut ? "...\"" : "\"");
+    *l.at = '\0';
+    return out;
+}
+
+static void time_text(char out[32])
+{
+    int64_t now = mr_wall_ns();
+    time_t seconds = (time_t)(now / MR_NS_PER_S);
+    struct tm tm;
+
+    gmtime_r(&seconds, &tm);
+    size_t n = strftime(out, 32, "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(out + n, 32 - n, ".%06dZ", (int)(now % MR_NS_PER_S / MR_NS_PER_US));
+}
+
+/* May this line go out? *out_dropped: lines that were held back in the windows before it. */
+static bool site_admits(struct mr_log_site *site, uint32_t *out_dropped)
+{
+    int64_t now = mr_now_ns();
+    int64_t begin;
+
+    *out_dropped = 0;
+    if (!site) {
+        return true;
+    }
+    /* Relaxed: only numbers, and a line more or less where two threads meet at a window's edge is
+     * no harm. */
+    begin = atomic_load_explicit(&site->window_ns, memory_order_relaxed);
+    if (begin == 0 || now - begin >= WINDOW_NS) {
+        if (atomic_compare_exchange_strong_explicit(&site->window_ns, &begin, now,
+                                                    memory_order_relaxed, memory_order_relaxed)) {
+            atomic_store_explicit(&site->count, 1, memory_order_relaxed);
+            *out_dropped = atomic_exchange_explicit(&site->dropped, 0, memory_order_relaxed);
+            return true;
+        }
+    }
+    if (atomic_fetch_add_explicit(&site->count, 1, memory_order_relaxed) < LINES_PER_WINDOW) {
+        return true;
+    }
+    atomic_fetch_add_explicit(&site->dropped, 1, memory_order_relaxed);
+    return false;
+}
+
+struct event {
+    enum mr_log_level level;
+    const char *where;
+    const char *name;
+    mr_str message;
+    uint32_t dropped;
+};
+
+/* 2026-11-21T14:03:01.123456Z I model.ready model=a version=1 (file.c:12) */
+static void line_text(struct line *l, const struct event *e)
+{
+    char ts[32];
+
+    time_text(ts);
+    line_c(l, ts);
+    line_bytes(l, " ", 1);
+    line_bytes(l, &"EWID"[e->level], 1);
+    line_bytes(l, " ", 1);
+    line_c(l, e->name);
+    if (e->message.len > 0) {
+        line_bytes(l, " ", 1);
+        line_escaped(l, ESCAPE_TEXT, e->message);
+    }
+    if (e->dropped) {
+        line_c(l, " dropped=");
+        line_u64(l, e->dropped);
+    }
+    line_c(l, " (");
+    line_c(l, e->where);
+    line_c(l, ")\n");
+}
+
+static void line_json(struct line *l, const struct event *e)
+{
+    static const char *const names[] = {"error", "warning", "info", "debug"};
+    char ts[32];
+
+    time_text(ts);
+    line_c(l, "{\"ts\":\"");
+    line_c(l, ts);
+    line_c(l, "\",\"level\":\"");
+    line_c(l, names[e->level]);
+    line_c(l, "\",\"event\":\"");
+    line_escaped(l, ESCAPE_JSON, mr_str_c(e->name));
+    line_c(l, "\",\"msg\":\"");
+    line_escaped(l, ESCAPE_JSON, e->message);
+    if (e->dropped) {
+        line_c(l, "\",\"dropped\":");
+        line_u64(l, e->dropped);
+        line_c(l, ",\"src\":\"");
+    } else {
+        line_c(l, "\",\"src\":\"");
+    }
+    line_escaped(l, ESCAPE_JSON, mr_str_c(e->where));
+    line_c(l, "\"}\n");
+}
+
+static void line_write(const char *p, size_t n)
+{
+    /* Acquire: pairs with the release in file_use. */
+    int fd = atomic_load_explicit(&log_fd, memory_order_acquire);
+
+    while (n > 0) {
+        ssize_t done = write(fd, p, n);
+        if (done < 0 && errno == EINTR) {
+            continue;
+        }
+        if (done <= 0) {
+            /* There is nobody to tell. */
+            return;
+        }
+        p += done;
+        n -= (size_t)done;
+    }
+}
+
+void mr_log_line(struct mr_log_site *site, enum mr_log_level level, const char *where,
+                 const char *event, const char *fmt, ...)
+{
+    char message[MESSAGE_BYTES];
+    char text[LINE_BYTES];
+    struct line l = {.at = text, .end = text + sizeof text};
+    struct event e = {.level = level, .where = where, .name = event};
+    int saved_errno = errno;
+    va_list ap;
+
+    if (!site_admits(site, &e.dropped)) {
+        return;
+    }
+    va_start(ap, fmt);
+    int n = vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    e.message = mr_str_n(message, n < 0 ? 0 : MR_MIN((size_t)n, sizeof message - 1));
+    if (mr_log_get_format() == MR_LOG_JSON) {
+        line_json(&l, &e);
+    } else {
+        line_text(&l, &e);
+    }
+    line_write(text, (size_t)(l.at - text));
+    errno = saved_errno;
+}

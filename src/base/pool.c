@@ -1,0 +1,534 @@
+/* Reference-counted blocks.
+ *
+ * Classes: four sizes per power of two from 4 KiB to 1 GiB, so that at most a fifth of a block is
+ * wasted; above, sizes are exact and never cached.
+ *
+ * Small blocks (up to 64 KiB; request bodies, most answers) live in per-thread caches that are found
+ * by slot number: taking and giving back is a list operation on the thread's own cache line, without
+ * a lock or a shared write. A block freed on another thread goes into that thread's cache. Caches
+ * exchange half of their content with the shared cache when they run over or dry, so that a thread
+ * that only takes and one that only gives back share the lock once per few blocks.
+ *
+ * Larger blocks are cached in the shared lists under the mutex; against the time to fill such a block
+ * that is nothing. When the shared cache is over its limit, the class that was not asked for the
+ * longest gives up its blocks, so that a change of request sizes does not leave a cache full of sizes
+ * that nobody wants.
+ *
+ * Counting: blocks above 64 KiB by one atomic add each. Small blocks twice: in the slot's
+ * single-writer counters exactly, and in `small_held` (changed only under the mutex) including what
+ * lies in thread caches. The budget is checked against the rough sum first and against the exact one
+ * before anybody is refused. A small block from a thread cache is not checked: the memory is there.
+ *
+ * Memory: below 2 MiB the header lies in front of the data in one heap allocation; from 2 MiB on the
+ * data is a mapping of its own, aligned for huge pages, and the header lies apart.
+ *
+ * The mutex guards `shared` below and is a leaf: nothing is called under it. */
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <stdalign.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+
+#include "base/hist.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "base_priv.h"
+
+#define CLASS_COUNT       73 /* 4 KiB .. 1 GiB */
+#define SMALL_CLASS_COUNT 17 /* 4 KiB .. 64 KiB */
+#define CLASS_EXACT       UINT32_MAX
+#define CLASS_FOREIGN     (UINT32_MAX - 1)
+#define MIN_SHIFT         12
+#define SMALL_BYTES       ((size_t)64 * 1024)
+#define BIGGEST_BYTES     ((size_t)1 << 30)
+#define MAP_BYTES         ((size_t)2 * 1024 * 1024)
+#define PAGE_BYTES        ((size_t)4096)
+#define HEADER_BYTES      ((size_t)MR_CACHE_LINE)
+#define SLOT_CACHE_MOST   8
+#define DEFAULT_CACHE     ((uint64_t)256 * 1024 * 1024)
+
+_Static_assert(sizeof(struct mr_block) <= HEADER_BYTES, "the header keeps the data aligned");
+
+/* Written by the slot's owner only; the counters are read by anybody. Totals that wrap around
+ * together: a block may be counted out in one slot and back in another. */
+struct slot_cache {
+    alignas(MR_CACHE_LINE) struct mr_block *head[SMALL_CLASS_COUNT];
+    uint8_t count[SMALL_CLASS_COUNT];
+    _Atomic uint64_t out_bytes;
+    _Atomic uint64_t cached_bytes;
+};
+
+static struct slot_cache slot_caches[MR_SLOT_MAX];
+
+static struct {
+    pthread_mutex_t lock;
+    struct mr_block *head[CLASS_COUNT];
+    uint64_t asked[CLASS_COUNT]; /* tick of the last taking */
+    uint64_t tick;
+    uint64_t cached_bytes;
+    uint64_t cache_limit;
+} shared = {.lock = PTHREAD_MUTEX_INITIALIZER, .cache_limit = DEFAULT_CACHE};
+
+/* Relaxed everywhere: they count and order nothing. */
+static struct {
+    alignas(MR_CACHE_LINE) _Atomic uint64_t big_out;
+    _Atomic uint64_t small_held;
+    _Atomic uint64_t budget;
+    _Atomic uint64_t refused;
+} counts = {.budget = UINT64_MAX};
+
+static uint32_t class_of(size_t bytes)
+{
+    if (bytes <= (size_t)1 << MIN_SHIFT) {
+        return 0;
+    }
+    unsigned top = 63u - (unsigned)__builtin_clzll(bytes - 1);
+    unsigned quarter = (unsigned)((bytes - 1) >> (top - 2)) & 3;
+    return (top - MIN_SHIFT) * 4 + quarter + 1;
+}
+
+static size_t class_bytes(uint32_t size_class)
+{
+    if (size_class == 0) {
+        return (size_t)1 << MIN_SHIFT;
+    }
+    unsigned top = MIN_SHIFT + (size_class - 1) / 4;
+    size_t quarter = (size_class - 1) % 4 + 1;
+    return ((size_t)1 << top) + (quarter << (top - 2));
+}
+
+/* ---- the system ------------------------------------------------------------------------------- */
+
+/* A private mapping that begins at a multiple of 2 MiB. */
+static void *map_aligned(size_t bytes)
+{
+    size_t padded;
+
+    if (mr_mem_must_fail() || !mr_size_add(bytes, MAP_BYTES, &padded)) {
+        return NULL;
+    }
+    char *p = mmap(NULL, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) {
+        return NULL;
+    }
+    size_t front = (size_t)(-(uintptr_t)p & (MAP_BYTES - 1));
+    if (front) {
+        munmap(p, front);
+    }
+    if (padded - front > bytes) {
+        munmap(p + front + bytes, padded - front - bytes);
+    }
+    /* Advice: a kernel without huge pages says no, and that is all right. */
+    madvise(p + front, bytes, MADV_HUGEPAGE);
+    return p + front;
+}
+
+/* cap is a multiple of the page size when it is MAP_BYTES or more. */
+static struct mr_block *system_new(uint32_t size_class, size_t cap)
+{
+    struct mr_block *b;
+
+    if (cap < MAP_BYTES) {
+        b = mr_mem_try_aligned(MR_CACHE_LINE, HEADER_BYTES + cap);
+        if (!b) {
+            return NULL;
+        }
+        *b = (struct mr_block){.data = (uint8_t *)b + HEADER_BYTES};
+    } else {
+        b = mr_try_alloc(sizeof *b);
+        if (!b) {
+            return NULL;
+        }
+        *b = (struct mr_block){.data = map_aligned(cap)};
+        if (!b->data) {
+            mr_free(b);
+            return NULL;
+        }
+    }
+    b->size_class = size_class;
+    b->cap = cap;
+    return b;
+}
+
+static void system_free(struct mr_block *b)
+{
+    MR_UNPOISON(b->data, b->cap);
+    if (b->cap >= MAP_BYTES) {
+        munmap(b->data, b->cap);
+    }
+    mr_free(b);
+}
+
+static void system_free_list(struct mr_block *list)
+{
+    while (list) {
+        struct mr_block *next = list->next;
+        system_free(list);
+        list = next;
+    }
+}
+
+/* ---- counting --------------------------------------------------------------------------------- */
+
+static uint64_t small_out_bytes(void)
+{
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i < mr_slot_count(); i++) {
+        sum += mr_count_get(&slot_caches[i].out_bytes);
+    }
+    /* Read while others write, the sum can come out a little below zero. */
+    return sum > INT64_MAX ? 0 : sum;
+}
+
+/* Does the budget allow `small` held and `big` out, both with the new block? */
+static bool is_within_budget(uint64_t small, uint64_t big, size_t small_new)
+{
+    uint64_t budget = atomic_load_explicit(&counts.budget, memory_order_relaxed);
+
+    if (small + big <= budget) {
+        return true;
+    }
+    if (small_out_bytes() + small_new + big <= budget) {
+        return true;
+    }
+    atomic_fetch_add_explicit(&counts.refused, 1, memory_order_relaxed);
+    return false;
+}
+
+static bool big_charge(size_t cap)
+{
+    uint64_t big =
+        atomic_fetch_add_explicit(&counts.big_out, cap, memory_order_relaxed) + (uint64_t)cap;
+    uint64_t small = atomic_load_explicit(&counts.small_held, memory_order_relaxed);
+
+    if (is_within_budget(small, big, 0)) {
+        return true;
+    }
+    atomic_fetch_sub_explicit(&counts.big_out, cap, memory_order_relaxed);
+    return false;
+}
+
+static void big_uncharge(size_t cap)
+{
+    atomic_fetch_sub_explicit(&counts.big_out, cap, memory_order_relaxed);
+}
+
+/* ---- the shared cache ------------------------------------------------------------------------- */
+
+/* Under the lock. */
+static struct mr_block *shared_take(uint32_t size_class)
+{
+    struct mr_block *b = shared.head[size_class];
+
+    shared.asked[size_class] = ++shared.tick;
+    if (b) {
+        shared.head[size_class] = b->next;
+        shared.cached_bytes -= b->cap;
+    }
+    return b;
+}
+
+/* Under the lock. The class with blocks that was not asked for the longest. */
+static uint32_t shared_stalest(void)
+{
+    uint32_t stalest = CLASS_EXACT;
+
+    for (uint32_t c = 0; c < CLASS_COUNT; c++) {
+        if (shared.head[c] && (stalest == CLASS_EXACT || shared.asked[c] < shared.asked[stalest])) {
+            stalest = c;
+        }
+    }
+    return stalest;
+}
+
+/* Under the lock. Takes blocks out until the cache is at most `limit`; returns them as a list, to be
+ * freed without the lock. */
+static struct mr_block *shared_shrink(uint64_t limit)
+{
+    struct mr_block *out = NULL;
+
+    while (shared.cached_bytes > limit) {
+        uint32_t c = shared_stalest();
+        struct mr_block *b = shared.head[c];
+        shared.head[c] = b->next;
+        shared.cached_bytes -= b->cap;
+        b->next = out;
+        out = b;
+    }
+    return out;
+}
+
+/* Under the lock. */
+static void shared_put(struct mr_block *b)
+{
+    b->next = shared.head[b->size_class];
+    shared.head[b->size_class] = b;
+    shared.cached_bytes += b->cap;
+}
+
+/* ---- small blocks ----------------------------------------------------------------------------- */
+
+static void slot_put(struct slot_cache *s, struct mr_block *b)
+{
+    b->next = s->head[b->size_class];
+    s->head[b->size_class] = b;
+    s->count[b->size_class]++;
+    mr_count_add(&s->cached_bytes, b->cap);
+}
+
+static struct mr_block *slot_take(struct slot_cache *s, uint32_t size_class)
+{
+    struct mr_block *b = s->head[size_class];
+
+    if (b) {
+        s->head[size_class] = b->next;
+        s->count[size_class]--;
+        mr_count_add(&s->cached_bytes, 0 - (uint64_t)b->cap);
+    }
+    return b;
+}
+
+static void small_held_add(uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&counts.small_held, bytes, memory_order_relaxed);
+}
+
+/* The thread's cache is dry: half a filling from the shared cache, or one block from the system. */
+static struct mr_block *small_refill(struct slot_cache *s, uint32_t size_class)
+{
+    size_t cap = class_bytes(size_class);
+    uint64_t big = atomic_load_explicit(&counts.big_out, memory_order_relaxed);
+    uint64_t held = atomic_load_explicit(&counts.small_held, memory_order_relaxed);
+
+    if (!is_within_budget(held + cap, big, cap)) {
+        return NULL;
+    }
+    pthread_mutex_lock(&shared.lock);
+    struct mr_block *b = shared_take(size_class);
+    uint64_t moved = b ? cap : 0;
+    while (b && s->count[size_class] < SLOT_CACHE_MOST / 2) {
+        struct mr_block *more = shared_take(size_class);
+        if (!more) {
+            break;
+        }
+        slot_put(s, more);
+        moved += cap;
+    }
+    pthread_mutex_unlock(&shared.lock);
+    if (!b) {
+        b = system_new(size_class, cap);
+        moved = b ? cap : 0;
+    }
+    small_held_add(moved);
+    return b;
+}
+
+static struct mr_block *small_new(uint32_t size_class)
+{
+    struct slot_cache *s = &slot_caches[mr_slot()];
+    struct mr_block *b = slot_take(s, size_class);
+
+    if (!b) {
+        b = small_refill(s, size_class);
+    }
+    if (b) {
+        mr_count_add(&s->out_bytes, b->cap);
+    }
+    return b;
+}
+
+/* Give blocks of one class to the shared cache until `keep` are left. */
+static void slot_spill(struct slot_cache *s, uint32_t size_class, unsigned keep)
+{
+    uint64_t moved = 0;
+
+    pthread_mutex_lock(&shared.lock);
+    while (s->count[size_class] > keep) {
+        struct mr_block *b = slot_take(s, size_class);
+        moved += b->cap;
+        shared_put(b);
+    }
+    struct mr_block *over = shared_shrink(shared.cache_limit);
+    pthread_mutex_unlock(&shared.lock);
+    small_held_add(0 - moved);
+    system_free_list(over);
+}
+
+static void small_free(struct mr_block *b)
+{
+    struct slot_cache *s = &slot_caches[mr_slot()];
+
+    mr_count_add(&s->out_bytes, 0 - (uint64_t)b->cap);
+    if (s->count[b->size_class] == SLOT_CACHE_MOST) {
+        slot_spill(s, b->size_class, SLOT_CACHE_MOST / 2);
+    }
+    slot_put(s, b);
+}
+
+/* ---- large blocks ----------------------------------------------------------------------------- */
+
+static struct mr_block *big_new(size_t bytes)
+{
+    bool is_exact = bytes > BIGGEST_BYTES;
+    uint32_t size_class = is_exact ? CLASS_EXACT : class_of(bytes);
+    struct mr_block *b = NULL;
+    size_t cap;
+
+    if (is_exact) {
+        if (!mr_size_add(bytes, PAGE_BYTES - 1, &cap)) {
+            return NULL;
+        }
+        cap &= ~(PAGE_BYTES - 1);
+    } else {
+        cap = class_bytes(size_class);
+    }
+    if (!big_charge(cap)) {
+        return NULL;
+    }
+    if (!is_exact) {
+        pthread_mutex_lock(&shared.lock);
+        b = shared_take(size_class);
+        pthread_mutex_unlock(&shared.lock);
+    }
+    if (!b) {
+        b = system_new(size_class, cap);
+    }
+    if (!b) {
+        big_uncharge(cap);
+    }
+    return b;
+}
+
+static void big_free(struct mr_block *b)
+{
+    big_uncharge(b->cap);
+    if (b->size_class == CLASS_EXACT) {
+        system_free(b);
+        return;
+    }
+    pthread_mutex_lock(&shared.lock);
+    shared_put(b);
+    struct mr_block *over = shared_shrink(shared.cache_limit);
+    pthread_mutex_unlock(&shared.lock);
+    system_free_list(over);
+}
+
+/* ---- the interface ---------------------------------------------------------------------------- */
+
+struct mr_block *mr_block_new(size_t bytes)
+{
+    struct mr_block *b = bytes <= SMALL_BYTES ? small_new(class_of(bytes)) : big_new(bytes);
+
+    if (b) {
+        MR_UNPOISON(b->data, b->cap);
+        b->next = NULL;
+        atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
+    }
+    return b;
+}
+
+struct mr_block *mr_block_wrap(void *data, size_t bytes, void (*release)(void *ctx, void *data),
+                               void *ctx)
+{
+    struct mr_block *b = mr_try_alloc(sizeof *b);
+
+    if (b) {
+        *b = (struct mr_block){
+            .refs = 1,
+            .size_class = CLASS_FOREIGN,
+            .cap = bytes,
+            .data = data,
+            .release = release,
+            .release_ctx = ctx,
+        };
+    }
+    return b;
+}
+
+struct mr_block *mr_block_ref(struct mr_block *b)
+{
+    /* Relaxed: the caller holds a reference, so the block cannot go away meanwhile. */
+    atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
+    return b;
+}
+
+static void block_free(struct mr_block *b)
+{
+    if (b->size_class == CLASS_FOREIGN) {
+        if (b->release) {
+            b->release(b->release_ctx, b->data);
+        }
+        mr_free(b);
+        return;
+    }
+    MR_POISON(b->data, b->cap);
+    if (b->size_class < SMALL_CLASS_COUNT) {
+        small_free(b);
+    } else {
+        big_free(b);
+    }
+}
+
+void mr_block_unref(struct mr_block **b)
+{
+    struct mr_block *block = *b;
+
+    *b = NULL;
+    if (!block) {
+        return;
+    }
+    /* The sole owner need not pay for a locked instruction: with one reference, ours, nobody can
+     * make another. Acquire: pairs with the release below of those who let go before us. */
+    if (atomic_load_explicit(&block->refs, memory_order_acquire) == 1) {
+        block_free(block);
+        return;
+    }
+    /* Release: our use of the data comes before the last owner's acquire (here or above). */
+    if (atomic_fetch_sub_explicit(&block->refs, 1, memory_order_acq_rel) == 1) {
+        block_free(block);
+    }
+}
+
+void mr_block_set_budget(uint64_t budget_bytes, uint64_t cache_bytes)
+{
+    atomic_store_explicit(&counts.budget, budget_bytes ? budget_bytes : UINT64_MAX,
+                          memory_order_relaxed);
+    pthread_mutex_lock(&shared.lock);
+    shared.cache_limit = cache_bytes;
+    struct mr_block *over = shared_shrink(cache_bytes);
+    pthread_mutex_unlock(&shared.lock);
+    system_free_list(over);
+}
+
+struct mr_block_stats mr_block_get_stats(void)
+{
+    struct mr_block_stats stats = {
+        .out_bytes =
+            small_out_bytes() + atomic_load_explicit(&counts.big_out, memory_order_relaxed),
+        .budget_bytes = atomic_load_explicit(&counts.budget, memory_order_relaxed),
+        .refused = atomic_load_explicit(&counts.refused, memory_order_relaxed),
+    };
+
+    for (unsigned i = 0; i < mr_slot_count(); i++) {
+        stats.cached_bytes += mr_count_get(&slot_caches[i].cached_bytes);
+    }
+    pthread_mutex_lock(&shared.lock);
+    stats.cached_bytes += shared.cached_bytes;
+    pthread_mutex_unlock(&shared.lock);
+    return stats;
+}
+
+void mr_block_trim(void)
+{
+    struct slot_cache *mine = &slot_caches[mr_slot()];
+
+    for (uint32_t c = 0; c < SMALL_CLASS_COUNT; c++) {
+        slot_spill(mine, c, 0);
+    }
+    pthread_mutex_lock(&shared.lock);
+    struct mr_block *all = shared_shrink(0);
+    pthread_mutex_unlock(&shared.lock);
+    system_free_list(all);
+}

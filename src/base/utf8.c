@@ -1,0 +1,57 @@
+/* UTF-8 well-formedness after RFC 3629 (the table is Unicode 15, table 3-7): no overlong forms, no
+ * surrogates, nothing above U+10FFFF. Plain ASCII, which nearly all input is, goes eight bytes at a
+ * time. */
+#include "base_priv.h"
+
+static bool is_tail(uint8_t c)
+{
+    return (c & 0xC0) == 0x80;
+}
+
+size_t mr_utf8_step(mr_str s)
+{
+    const uint8_t *p = (const uint8_t *)s.ptr;
+
+    if (s.len == 0) {
+        return 0;
+    }
+    if (p[0] < 0x80) {
+        return 1;
+    }
+    if (p[0] >= 0xC2 && p[0] <= 0xDF) {
+        return s.len >= 2 && is_tail(p[1]) ? 2 : 0;
+    }
+    if (p[0] >= 0xE0 && p[0] <= 0xEF) {
+        uint8_t low = p[0] == 0xE0 ? 0xA0 : 0x80;
+        uint8_t high = p[0] == 0xED ? 0x9F : 0xBF;
+        return s.len >= 3 && p[1] >= low && p[1] <= high && is_tail(p[2]) ? 3 : 0;
+    }
+    if (p[0] >= 0xF0 && p[0] <= 0xF4) {
+        uint8_t low = p[0] == 0xF0 ? 0x90 : 0x80;
+        uint8_t high = p[0] == 0xF4 ? 0x8F : 0xBF;
+        return s.len >= 4 && p[1] >= low && p[1] <= high && is_tail(p[2]) && is_tail(p[3]) ? 4 : 0;
+    }
+    return 0;
+}
+
+bool mr_utf8_valid(mr_str s)
+{
+    while (s.len > 0) {
+        uint64_t word;
+        if (s.len >= sizeof word) {
+            memcpy(&word, s.ptr, sizeof word);
+            if ((word & UINT64_C(0x8080808080808080)) == 0) {
+                s.ptr += sizeof word;
+                s.len -= sizeof word;
+                continue;
+            }
+        }
+        size_t n = mr_utf8_step(s);
+        if (n == 0) {
+            return false;
+        }
+        s.ptr += n;
+        s.len -= n;
+    }
+    return true;
+}

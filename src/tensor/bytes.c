@@ -1,0 +1,49 @@
+/* BYTES tensors: elements one after the other, each a 4-byte little-endian length and that many
+ * bytes (Open Inference Protocol, "Binary Tensor Data Extension"). The data comes from peers and from
+ * backends; nothing in it is believed. */
+#include <inttypes.h>
+
+#include "tensor/tensor.h"
+
+#define LENGTH_BYTES 4
+
+bool mr_bytes_tensor_next(mr_bytes *io_rest, mr_str *out_element)
+{
+    const uint8_t *p = io_rest->ptr;
+
+    if (io_rest->len < LENGTH_BYTES) {
+        return false;
+    }
+    uint32_t len =
+        (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+    if (len > io_rest->len - LENGTH_BYTES) {
+        return false;
+    }
+    *out_element = mr_str_n((const char *)p + LENGTH_BYTES, len);
+    io_rest->ptr += LENGTH_BYTES + (size_t)len;
+    io_rest->len -= LENGTH_BYTES + (size_t)len;
+    return true;
+}
+
+int mr_bytes_tensor_check(mr_bytes data, uint64_t elements, struct mr_err *err)
+{
+    mr_bytes rest = data;
+    mr_str element;
+    uint64_t count = 0;
+
+    while (count < elements && mr_bytes_tensor_next(&rest, &element)) {
+        count++;
+    }
+    if (count < elements) {
+        return MR_FAIL(
+            err, MR_E_INVALID,
+            "BYTES data holds %" PRIu64 " whole elements in %zu bytes, expected %" PRIu64 "%s",
+            count, data.len, elements, rest.len ? ": an element's length passes the end" : "");
+    }
+    if (rest.len) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "BYTES data has %zu bytes too many behind its %" PRIu64 " elements",
+                       rest.len, elements);
+    }
+    return MR_OK;
+}

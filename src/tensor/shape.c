@@ -1,0 +1,81 @@
+/* Shapes: sizes with every multiplication checked, because dims come from peers and model files. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "tensor/tensor.h"
+
+/* Enough for any shape that a person would want to read in an error. */
+#define TEXT_BYTES 160
+
+static int fail_overflow(const int64_t *shape, int rank, struct mr_err *err)
+{
+    char text[TEXT_BYTES];
+
+    return MR_FAIL(err, MR_E_INVALID, "shape %s is too large: its size does not fit 64 bits",
+                   mr_shape_text(shape, rank, text, sizeof text));
+}
+
+int mr_shape_elements(const int64_t *shape, int rank, uint64_t *out, struct mr_err *err)
+{
+    uint64_t elements = 1;
+    bool is_empty = false;
+
+    if (rank < 0 || rank > MR_MAX_RANK) {
+        return MR_FAIL(err, MR_E_INVALID, "a shape has 0 to %d dimensions, not %d", MR_MAX_RANK,
+                       rank);
+    }
+    for (int i = 0; i < rank; i++) {
+        if (shape[i] < 0) {
+            char text[TEXT_BYTES];
+            return MR_FAIL(err, MR_E_INVALID, "dimension %d of shape %s is negative", i,
+                           mr_shape_text(shape, rank, text, sizeof text));
+        }
+        is_empty = is_empty || shape[i] == 0;
+    }
+    /* A tensor without elements is a valid one even if its other dims are absurd. */
+    for (int i = 0; i < rank && !is_empty; i++) {
+        if (__builtin_mul_overflow(elements, (uint64_t)shape[i], &elements)) {
+            return fail_overflow(shape, rank, err);
+        }
+    }
+    *out = is_empty ? 0 : elements;
+    return MR_OK;
+}
+
+int mr_shape_bytes(int dtype, const int64_t *shape, int rank, uint64_t *out, struct mr_err *err)
+{
+    uint64_t size = mr_dtype_size(dtype);
+    uint64_t elements;
+    uint64_t bytes;
+
+    if (size == 0) {
+        return MR_FAIL(err, MR_E_INVALID, "data type %s has no fixed size", mr_dtype_name(dtype));
+    }
+    int rc = mr_shape_elements(shape, rank, &elements, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (__builtin_mul_overflow(elements, size, &bytes)) {
+        return fail_overflow(shape, rank, err);
+    }
+    *out = bytes;
+    return MR_OK;
+}
+
+char *mr_shape_text(const int64_t *shape, int rank, char *buf, size_t buf_size)
+{
+    size_t at = 0;
+
+    if (buf_size == 0) {
+        return buf;
+    }
+    for (int i = 0; i < rank && at < buf_size; i++) {
+        int n = snprintf(buf + at, buf_size - at, "%c%" PRId64, i == 0 ? '[' : ',', shape[i]);
+        at += n > 0 ? (size_t)n : 0;
+    }
+    if (at < buf_size) {
+        snprintf(buf + at, buf_size - at, "%s", rank > 0 ? "]" : "[]");
+    }
+    return buf;
+}
