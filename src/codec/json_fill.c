@@ -1,0 +1,179 @@
+/* Arrays of numbers straight into typed memory: the hot path of JSON inference requests.
+ *
+ * fill_walk goes over brackets and commas. Where a leaf begins it hands over to the run function of the
+ * element type, which stays in one tight loop for as long as values follow each other with nothing but
+ * commas and white space between them, that is, for a whole row. The run functions are made from one
+ * macro so that the reader of each type is inlined in its loop. */
+#include "json_number.h"
+
+/* The array being filled. `pos` is only written back at the end of a run, to keep it in a register. */
+struct fill {
+    struct mr_json *j;
+    void *out;
+    uint64_t capacity;
+    uint64_t count;
+};
+
+typedef int(fill_run_fn)(struct fill *f);
+
+static int fill_too_many(struct fill *f, const char *at)
+{
+    return mr_json_fail_at(f->j, at, MR_E_INVALID, "more than %llu elements",
+                           (unsigned long long)f->capacity);
+}
+
+/* Behind a value: true when another one follows that may be read by the same run. */
+static inline bool run_continues(const char **io_p, const char *end)
+{
+    const char *p = json_skip_space(*io_p, end);
+    *io_p = p;
+    if (p == end || *p != ',') {
+        return false;
+    }
+    const char *next = json_skip_space(p + 1, end);
+    if (next == end || *next == '[') {
+        return false;
+    }
+    *io_p = next;
+    return true;
+}
+
+/* read(j, p, end, &value) gives the end of the value, or NULL with the error set. */
+#define FILL_RUN(name, type, read)                                                                 \
+    static int name(struct fill *f)                                                                \
+    {                                                                                              \
+        struct mr_json *j = f->j;                                                                  \
+        const char *p = j->pos;                                                                    \
+        const char *end = j->end;                                                                  \
+        type *out = f->out;                                                                        \
+        uint64_t count = f->count;                                                                 \
+        do {                                                                                       \
+            if (__builtin_expect(count == f->capacity, 0)) {                                       \
+                return fill_too_many(f, p);                                                        \
+            }                                                                                      \
+            p = read(j, p, end, &out[count]);                                                      \
+            if (__builtin_expect(!p, 0)) {                                                         \
+                return j->status;                                                                  \
+            }                                                                                      \
+            count++;                                                                               \
+        } while (run_continues(&p, end));                                                          \
+        j->pos = p;                                                                                \
+        f->count = count;                                                                          \
+        return MR_OK;                                                                              \
+    }
+
+static inline const char *read_f32(struct mr_json *j, const char *p, const char *end, float *out)
+{
+    const char *stop = json_read_float(p, end, out);
+    if (__builtin_expect(!stop, 0)) {
+        j->pos = p;
+        mr_json_expected(j, "a valid number");
+    }
+    return stop;
+}
+
+static inline const char *read_f64(struct mr_json *j, const char *p, const char *end, double *out)
+{
+    const char *stop = json_read_double(p, end, out);
+    if (__builtin_expect(!stop, 0)) {
+        j->pos = p;
+        mr_json_expected(j, "a valid number");
+    }
+    return stop;
+}
+
+static inline const char *read_bool(struct mr_json *j, const char *p, const char *end, bool *out)
+{
+    size_t left = (size_t)(end - p);
+    if (left >= 4 && memcmp(p, "true", 4) == 0) {
+        *out = true;
+        return p + 4;
+    }
+    if (left >= 5 && memcmp(p, "false", 5) == 0) {
+        *out = false;
+        return p + 5;
+    }
+    j->pos = p;
+    mr_json_expected(j, "true or false");
+    return NULL;
+}
+
+/* An integer in [-low, high]. */
+static inline const char *read_integer(struct mr_json *j, const char *p, const char *end,
+                                       uint64_t low, uint64_t high, const char *type,
+                                       uint64_t *out)
+{
+    bool negative;
+    const char *begin = p;
+    enum json_integer outcome = json_read_integer(&p, end, &negative, out);
+    if (__builtin_expect(outcome != JSON_INTEGER_OK, 0)) {
+        j->pos = begin;
+        mr_json_integer_fail(j, outcome);
+        return NULL;
+    }
+    if (__builtin_expect(*out > (negative ? low : high), 0)) {
+        mr_json_fail_at(j, begin, MR_E_INVALID, "value %.*s does not fit %s", (int)(p - begin), begin,
+                        type);
+        return NULL;
+    }
+    *out = negative ? 0 - *out : *out;
+    return p;
+}
+
+#define READ_INTEGER(name, type, low, high, text)                                                  \
+    static inline const char *name(struct mr_json *j, const char *p, const char *end, type *out)   \
+    {                                                                                              \
+        uint64_t value;                                                                            \
+        p = read_integer(j, p, end, (low), (high), text, &value);                                  \
+        if (__builtin_expect(p != NULL, 1)) {                                                      \
+            *out = (type)value;                                                                    \
+        }                                                                                          \
+        return p;                                                                                  \
+    }
+
+READ_INTEGER(read_u8, uint8_t, 0, UINT8_MAX, "uint8")
+READ_INTEGER(read_u16, uint16_t, 0, UINT16_MAX, "uint16")
+READ_INTEGER(read_u32, uint32_t, 0, UINT32_MAX, "uint32")
+READ_INTEGER(read_u64, uint64_t, 0, UINT64_MAX, "uint64")
+READ_INTEGER(read_i8, int8_t, (uint64_t)INT8_MAX + 1, INT8_MAX, "int8")
+READ_INTEGER(read_i16, int16_t, (uint64_t)INT16_MAX + 1, INT16_MAX, "int16")
+READ_INTEGER(read_i32, int32_t, (uint64_t)INT32_MAX + 1, INT32_MAX, "int32")
+READ_INTEGER(read_i64, int64_t, (uint64_t)INT64_MAX + 1, INT64_MAX, "int64")
+
+FILL_RUN(run_bool, bool, read_bool)
+FILL_RUN(run_u8, uint8_t, read_u8)
+FILL_RUN(run_u16, uint16_t, read_u16)
+FILL_RUN(run_u32, uint32_t, read_u32)
+FILL_RUN(run_u64, uint64_t, read_u64)
+FILL_RUN(run_i8, int8_t, read_i8)
+FILL_RUN(run_i16, int16_t, read_i16)
+FILL_RUN(run_i32, int32_t, read_i32)
+FILL_RUN(run_i64, int64_t, read_i64)
+FILL_RUN(run_f32, float, read_f32)
+FILL_RUN(run_f64, double, read_f64)
+
+_Static_assert(sizeof(bool) == 1, "BOOL elements are one byte");
+
+static fill_run_fn *const runs[] = {
+    [MR_JSON_FILL_BOOL] = run_bool, [MR_JSON_FILL_U8] = run_u8,   [MR_JSON_FILL_U16] = run_u16,
+    [MR_JSON_FILL_U32] = run_u32,   [MR_JSON_FILL_U64] = run_u64, [MR_JSON_FILL_I8] = run_i8,
+    [MR_JSON_FILL_I16] = run_i16,   [MR_JSON_FILL_I32] = run_i32, [MR_JSON_FILL_I64] = run_i64,
+    [MR_JSON_FILL_F32] = run_f32,   [MR_JSON_FILL_F64] = run_f64,
+};
+
+int mr_json_fill(struct mr_json *j, enum mr_json_fill kind, void *out, uint64_t capacity,
+                 uint64_t *out_count)
+{
+    MR_ASSERT((unsigned)kind < sizeof runs / sizeof runs[0]);
+    struct fill f = {.j = j, .out = out, .capacity = capacity};
+    int level = 0;
+    while (mr_json_next_leaf(j, &level)) {
+        if (runs[kind](&f) < 0) {
+            return j->status;
+        }
+    }
+    if (j->status == MR_OK) {
+        *out_count = f.count;
+    }
+    return j->status;
+}

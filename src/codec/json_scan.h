@@ -1,0 +1,47 @@
+/* What the files of the JSON reader share: errors, white space, and the fast scanners. Private. */
+#ifndef MR_CODEC_JSON_SCAN_H
+#define MR_CODEC_JSON_SCAN_H
+
+#include "codec/json.h"
+
+#define MR_JSON_DEPTH_MAX 1000
+
+/** Like mr_json_fail, with the place given. */
+int mr_json_fail_at(struct mr_json *j, const char *at, int status, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5), cold, noinline));
+/** "expected <what>, found ... at offset N" for the value that comes next. */
+int mr_json_expected(struct mr_json *j, const char *what) __attribute__((cold, noinline));
+/** Cut one string, opening quote included, off the text without unescaping. *out_raw is what stands
+ *  between the quotes, known to be valid; *out_escaped says whether it holds a backslash. */
+int mr_json_cut_string(struct mr_json *j, mr_str *out_raw, bool *out_escaped);
+/** Length of the JSON number at p, 0 if there is none. */
+size_t mr_json_number_len(const char *p, const char *end);
+/** Length of NaN, Infinity or -Infinity at p, 0 if none of them; *out its value. */
+size_t mr_json_special_len(const char *p, const char *end, double *out);
+
+static inline bool json_is_space(char c)
+{
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+static inline bool json_is_digit(char c)
+{
+    return (unsigned)(c - '0') < 10;
+}
+
+/** First byte that is not white space. Most values are followed by none or by a single blank. */
+static inline const char *json_skip_space(const char *p, const char *end)
+{
+    while (p < end && json_is_space(*p)) {
+        p++;
+    }
+    return p;
+}
+
+static inline bool json_enter(struct mr_json *j)
+{
+    j->pos = json_skip_space(j->pos, j->end);
+    return j->status == MR_OK;
+}
+
+#endif
