@@ -12,7 +12,7 @@ FORMAT_MAJOR := 14
 export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 export CTEST_OUTPUT_ON_FAILURE := 1
 
-configure = cmake --preset $(1) -Wno-dev $(2) >build/$(1).log || { cat build/$(1).log; exit 1; }
+configure = echo "== $(1)"; cmake --preset $(1) -Wno-dev $(2) >build/$(1).log || { cat build/$(1).log; exit 1; }
 compile   = cmake --build build/$(1) -j $(JOBS)
 ctest     = ctest --test-dir build/$(1) -j $(JOBS) --no-tests=error
 
@@ -23,8 +23,8 @@ ctest     = ctest --test-dir build/$(1) -j $(JOBS) --no-tests=error
 all: build
 build:            ## build the server and its backends (KIND=release, debug, asan, tsan, clang)
 	@mkdir -p build
-	$(call configure,$(KIND),)
-	$(call compile,$(KIND)) --target product
+	@$(call configure,$(KIND),)
+	@$(call compile,$(KIND)) --target product
 
 demo:             ## install what is missing, build, serve sample models and ask them questions
 	@tools/setup
@@ -40,9 +40,9 @@ checks:           ## includes against the module table, sizes of files and funct
 	@$(MAKE) --no-print-directory format-check
 test-release test-asan test-tsan test-clang: test-%:
 	@mkdir -p build
-	$(call configure,$*,-DMR_WERROR=ON)
-	$(call compile,$*)
-	$(if $(filter clang,$*),,$(call ctest,$*) $(if $(filter tsan,$*),-L tsan))
+	@$(call configure,$*,-DMR_WERROR=ON)
+	@$(call compile,$*)
+	@$(if $(filter clang,$*),:,$(call ctest,$*) $(if $(filter tsan,$*),-L tsan))
 integration:      ## the suite of real clients against build/release (PYTEST='… -k name' narrows it)
 	MR_BUILD=release MR_BIN=$(CURDIR)/build/release/bin/millrace $(PYTEST)
 integration-asan:
@@ -53,8 +53,8 @@ bench:            ## benchmarks against build/release
 	@bench/run
 fuzz:             ## each fuzz target for FUZZ_SECONDS (60); new inputs stay in build/fuzz/corpus
 	@mkdir -p build
-	$(call configure,fuzz,)
-	$(call compile,fuzz)
+	@$(call configure,fuzz,)
+	@$(call compile,fuzz)
 	@tests/fuzz/run build/fuzz $(FUZZ_SECONDS)
 soak:             ## hours of mixed load
 	@bench/soak

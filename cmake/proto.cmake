@@ -33,7 +33,7 @@ function(mr_proto target)
     add_custom_command(OUTPUT ${out}/mr_descriptor_set.c ${out}/mr_descriptor_set.h
         COMMAND ${CMAKE_COMMAND} -DIN=${out}/descriptor_set.pb -DOUT=${out} -DSYMBOL=mr_descriptor_set
                 -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
-        DEPENDS ${out}/descriptor_set.pb ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM COMMENT "")
+        DEPENDS ${out}/descriptor_set.pb ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM COMMENT "embed descriptors of ${target}")
 
     add_library(${target} STATIC ${generated} ${out}/mr_descriptor_set.c ${out}/mr_descriptor_set.h)
     target_include_directories(${target} SYSTEM PUBLIC ${out})
