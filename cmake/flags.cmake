@@ -77,3 +77,13 @@ if(MR_LTO)
     target_compile_options(mr_lto_compile INTERFACE -flto=auto -ffat-lto-objects)
     target_link_options(mr_lto_link INTERFACE -flto=auto -O2)
 endif()
+
+# The few functions that one C++ file takes from libstdc++ (float text) are linked in: the program then
+# loads no C++ run-time unless a backend brings one, and exports none of its symbols to it.
+add_library(mr_program_link INTERFACE)
+if(MR_KIND STREQUAL "release" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    option(MR_STATIC_CXX "Link libstdc++ and libgcc into the program" ON)
+    if(MR_STATIC_CXX)
+        target_link_options(mr_program_link INTERFACE -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -Wl,--gc-sections)
+    endif()
+endif()

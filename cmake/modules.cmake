@@ -56,7 +56,8 @@ function(mr_program name)
     target_compile_definitions(${name} PRIVATE MR_VERSION="${PROJECT_VERSION}")
     mr_resolve_external(external ${arg_EXTERNAL})
     list(TRANSFORM arg_DEPS PREPEND mr_)
-    target_link_libraries(${name} PRIVATE ${arg_DEPS} ${external} mr_warnings mr_lto_compile mr_lto_link)
+    target_link_libraries(${name} PRIVATE ${arg_DEPS} ${external}
+        mr_warnings mr_lto_compile mr_lto_link mr_program_link)
     set_property(GLOBAL APPEND PROPERTY MR_PROGRAMS ${name})
 endfunction()
 
