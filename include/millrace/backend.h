@@ -38,8 +38,8 @@ extern "C" {
 #endif
 
 #define MR_BACKEND_ABI_MINOR 0
-#define MR_BACKEND_ENTRY "mr_backend_entry_v1"
-#define MR_BACKEND_EXPORT __attribute__((visibility("default")))
+#define MR_BACKEND_ENTRY     "mr_backend_entry_v1"
+#define MR_BACKEND_EXPORT    __attribute__((visibility("default")))
 
 /* ---- what the host describes ------------------------------------------------------------------ */
 
@@ -55,14 +55,14 @@ struct mr_setting {
 struct mr_model_desc {
     uint32_t size; /* sizeof(struct mr_model_desc) of the host */
     uint32_t setting_count;
-    const char *name;            /* model name */
-    int64_t version;             /* >= 1 */
-    const char *model_dir;       /* <repository>/<model> */
-    const char *version_dir;     /* <repository>/<model>/<version> */
-    const char *model_file;      /* full path of the file or folder to load; it need not exist */
-    const char *config_json;     /* the ModelConfig as known before completion, JSON */
+    const char *name;        /* model name */
+    int64_t version;         /* >= 1 */
+    const char *model_dir;   /* <repository>/<model> */
+    const char *version_dir; /* <repository>/<model>/<version> */
+    const char *model_file;  /* full path of the file or folder to load; it need not exist */
+    const char *config_json; /* the ModelConfig as known before completion, JSON */
     const struct mr_setting *settings;
-    int32_t max_batch_size;      /* from the config, -1 when it does not say */
+    int32_t max_batch_size; /* from the config, -1 when it does not say */
     int32_t reserved;
 };
 
@@ -71,8 +71,8 @@ struct mr_model_desc {
 struct mr_io_desc {
     const char *name;
     const int64_t *dims;
-    int32_t dtype; /* enum mr_dtype */
-    int32_t rank;  /* -1: not known, any rank goes */
+    int32_t dtype;  /* enum mr_dtype */
+    int32_t rank;   /* -1: not known, any rank goes */
     uint32_t flags; /* MR_IO_* */
     uint32_t reserved;
 };
@@ -103,7 +103,7 @@ struct mr_exec_request {
     const char *id; /* the client's request id, "" when there is none */
     int64_t row_begin;
     int64_t row_count;
-    int64_t deadline_ns; /* CLOCK_MONOTONIC, 0 = none */
+    int64_t deadline_ns;                 /* CLOCK_MONOTONIC, 0 = none */
     const struct mr_setting *parameters; /* custom request parameters as text */
     uint32_t parameter_count;
     uint32_t reserved;
@@ -114,9 +114,9 @@ struct mr_exec_request {
  *  Written by the host, except the two marks. */
 struct mr_exec {
     uint32_t size;
-    uint32_t input_count;  /* as in the signature */
-    uint32_t output_count; /* as in the signature */
-    uint32_t request_count; /* >= 1 */
+    uint32_t input_count;           /* as in the signature */
+    uint32_t output_count;          /* as in the signature */
+    uint32_t request_count;         /* >= 1 */
     const struct mr_tensor *inputs; /* [input_count]; dtype INVALID = optional input not sent */
     const uint8_t *output_wanted;   /* [output_count], 1 = somebody asked for it */
     const struct mr_exec_request *requests;
@@ -128,7 +128,8 @@ struct mr_exec {
     void *host; /* the host's own */
 };
 
-/** Called by the host exactly once, from any thread, when it no longer needs `data`. */
+/** Called by the host exactly once, from any thread, when it no longer needs `data`; at the latest
+ *  before model_close of the model, possibly after instance_close. */
 typedef void(mr_release_fn)(void *ctx, void *data);
 
 /** Services of the host. Valid from the entry call until the library is unloaded. */
@@ -222,8 +223,8 @@ struct mr_backend {
 typedef int(mr_backend_entry_fn)(const struct mr_host *host, const struct mr_backend **out,
                                  struct mr_err *err);
 
-MR_BACKEND_EXPORT int mr_backend_entry_v1(const struct mr_host *host,
-                                          const struct mr_backend **out, struct mr_err *err);
+MR_BACKEND_EXPORT int mr_backend_entry_v1(const struct mr_host *host, const struct mr_backend **out,
+                                          struct mr_err *err);
 
 #ifdef __cplusplus
 }

@@ -16,8 +16,9 @@ extern "C" {
 #endif
 
 /** Fill *err with a sentence and return `status`: return mr_backend_fail(err, MR_E_INVALID, "..."). */
-__attribute__((format(printf, 3, 4))) static inline int
-mr_backend_fail(struct mr_err *err, int status, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static inline int mr_backend_fail(struct mr_err *err,
+                                                                        int status, const char *fmt,
+                                                                        ...)
 {
     va_list args;
     memset(err, 0, sizeof *err);

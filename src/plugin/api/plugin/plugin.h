@@ -24,8 +24,8 @@ const char *mr_plugin_version(const struct mr_plugin *p);
 uint32_t mr_plugin_flags(const struct mr_plugin *p); /* MR_BACKEND_* */
 
 /** Open a model and take a checked copy of its signature. Blocks as long as the backend does. */
-int mr_plugin_model_open(struct mr_plugin_model **out, struct mr_plugin *p, const struct mr_model_desc *desc,
-                         struct mr_err *err);
+int mr_plugin_model_open(struct mr_plugin_model **out, struct mr_plugin *p,
+                         const struct mr_model_desc *desc, struct mr_err *err);
 /** All instances must be closed. */
 void mr_plugin_model_close(struct mr_plugin_model **m);
 /** Names non-empty and distinct, dtypes valid, ranks 0..MR_MAX_RANK or -1, dims >= -1; `flags` has the backend's
@@ -34,11 +34,13 @@ const struct mr_signature *mr_plugin_model_signature(const struct mr_plugin_mode
 /** For a signature with from_config: fix the names and order (copied), and tell the backend. Before any
  *  instance. Errors: MR_E_INVALID when the model has its own signature, when `s` breaks the rules above, or
  *  what the backend says. */
-int mr_plugin_model_set_signature(struct mr_plugin_model *m, const struct mr_signature *s, struct mr_err *err);
+int mr_plugin_model_set_signature(struct mr_plugin_model *m, const struct mr_signature *s,
+                                  struct mr_err *err);
 uint64_t mr_plugin_model_bytes(const struct mr_plugin_model *m);
 struct mr_plugin *mr_plugin_model_plugin(const struct mr_plugin_model *m);
 
-int mr_plugin_instance_open(void **out, struct mr_plugin_model *m, uint32_t index, struct mr_err *err);
+int mr_plugin_instance_open(void **out, struct mr_plugin_model *m, uint32_t index,
+                            struct mr_err *err);
 void mr_plugin_instance_close(struct mr_plugin_model *m, void **instance);
 
 /** One output of an execution. Rows of a batch are slices of `tensor`. */
@@ -64,6 +66,7 @@ struct mr_execution {
 /** Run it. On MR_OK every wanted output is set, has a sane shape, and, when exec.row_count > 0, its first
  *  dimension equals row_count. On failure no output is left set. Thread: the instance's caller.
  *  Errors: the backend's own; MR_E_INTERNAL naming the output when the backend broke the contract. */
-int mr_plugin_execute(struct mr_plugin_model *m, void *instance, struct mr_execution *x, struct mr_err *err);
+int mr_plugin_execute(struct mr_plugin_model *m, void *instance, struct mr_execution *x,
+                      struct mr_err *err);
 
 #endif

@@ -1,0 +1,56 @@
+/* Reads a plan from settings; the table of what there is stands in plan.h. */
+#include "plan.h"
+
+void plan_init(struct plan *p)
+{
+    memset(p, 0, sizeof *p);
+    p->fail_instance = -1;
+    p->fail_request = -1;
+    p->exit = -1;
+    snprintf(p->fail_message, sizeof p->fail_message, "failed as told");
+}
+
+static int status_read(const char *text, int *out, struct mr_err *err)
+{
+    static const struct {
+        const char *name;
+        int status;
+    } known[] = {{"OK", MR_OK},
+#define FAULT_STATUS(name, value, text, http, grpc) {#name, (value)},
+                 MR_STATUS_LIST(FAULT_STATUS)
+#undef FAULT_STATUS
+    };
+    char number[16];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        snprintf(number, sizeof number, "%d", known[i].status);
+        if (strcmp(text, known[i].name) == 0 || strcmp(text, number) == 0) {
+            *out = known[i].status;
+            return MR_OK;
+        }
+    }
+    return mr_backend_fail(err, MR_E_INVALID, "parameter 'fail_status' is '%s', which is no status",
+                           text);
+}
+
+int plan_read(struct plan *p, const struct mr_setting *settings, uint32_t count, struct mr_err *err)
+{
+    int rc;
+#define FAULT_READ_NUMBER(field, least, most, text)                                                \
+    if ((rc = mr_setting_i64(settings, count, #field, (least), (most), &p->field, err)) < 0) {     \
+        return rc;                                                                                 \
+    }
+#define FAULT_READ_SWITCH(field, text)                                                             \
+    if ((rc = mr_setting_bool(settings, count, #field, &p->field, err)) < 0) {                     \
+        return rc;                                                                                 \
+    }
+    FAULT_NUMBERS(FAULT_READ_NUMBER)
+    FAULT_SWITCHES(FAULT_READ_SWITCH)
+#undef FAULT_READ_NUMBER
+#undef FAULT_READ_SWITCH
+    const char *status = mr_setting_find(settings, count, "fail_status");
+    const char *message = mr_setting_find(settings, count, "fail_message");
+    if (message) {
+        snprintf(p->fail_message, sizeof p->fail_message, "%s", message);
+    }
+    return status ? status_read(status, &p->fail_status, err) : MR_OK;
+}

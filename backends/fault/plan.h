@@ -1,0 +1,52 @@
+/* What the fault backend is told to do wrong, by parameters of the model or of a request. */
+#ifndef MR_FAULT_PLAN_H
+#define MR_FAULT_PLAN_H
+
+#include "millrace/backend_util.h"
+
+/* X(field, least, most, meaning): whole numbers; 0 = off unless said otherwise. */
+#define FAULT_NUMBERS(X)                                                                           \
+    X(open_delay_ms, 0, 3600000, "model_open takes that much longer")                              \
+    X(delay_ms, 0, 3600000, "execute sleeps first")                                                \
+    X(spin_ms, 0, 3600000, "execute computes first")                                               \
+    X(fail_every, 0, INT64_MAX, "only each Nth execution of the model does what fail_status says") \
+    X(fail_instance, -1, 4096, "opening this instance fails; -1 = none")                           \
+    X(fail_request, -1, 1000000, "only this request of the batch fails; -1 = none")                \
+    X(exit, -1, 255, "execute ends the process with this code; -1 = does not")
+
+/* Y(field, meaning): true or false. */
+#define FAULT_SWITCHES(Y)                                                                          \
+    Y(fail_open, "model_open fails with fail_status and fail_message")                             \
+    Y(no_message, "failures come without a sentence")                                              \
+    Y(wrong_size, "the first output states one byte too many")                                     \
+    Y(wrong_dtype, "the first output comes as another data type")                                  \
+    Y(wrong_rank, "the first output comes with rank 99")                                           \
+    Y(wrong_rows, "the first output has one row too many")                                         \
+    Y(negative_dim, "the first output has a dimension of -5")                                      \
+    Y(missing_output, "the last wanted output is left out")                                        \
+    Y(twice, "the first output is set twice")                                                      \
+    Y(bad_index, "an output that does not exist is set")                                           \
+    Y(bad_strings, "a BYTES output is filled with 0xff")                                           \
+    Y(give, "outputs are given from memory of the backend")                                        \
+    Y(abort, "execute aborts the process")                                                         \
+    Y(segv, "execute writes to an invalid address")                                                \
+    Y(hang, "execute never returns")
+
+struct plan {
+#define FAULT_FIELD_NUMBER(field, least, most, text) int64_t field;
+#define FAULT_FIELD_SWITCH(field, text)              int field;
+    FAULT_NUMBERS(FAULT_FIELD_NUMBER)
+    FAULT_SWITCHES(FAULT_FIELD_SWITCH)
+#undef FAULT_FIELD_NUMBER
+#undef FAULT_FIELD_SWITCH
+    int fail_status; /* parameter fail_status: MR_OK = do not fail; a name ("NOT_FOUND") or number */
+    char fail_message[64]; /* parameter fail_message */
+};
+
+/* Harmless. */
+void plan_init(struct plan *p);
+/* Changes what the settings name and leaves the rest. Errors: MR_E_INVALID naming the setting. */
+int plan_read(struct plan *p, const struct mr_setting *settings, uint32_t count,
+              struct mr_err *err);
+
+#endif

@@ -1,0 +1,49 @@
+/* What the files of this module share. */
+#ifndef MR_PLUGIN_INTERNAL_H
+#define MR_PLUGIN_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include "base/log.h"
+#include "plugin/plugin.h"
+
+/* A loaded library. `host` is first: services that get it find the plugin by it. */
+struct mr_plugin {
+    struct mr_host host;
+    struct mr_backend table; /* checked copy; slots that the backend does not know are NULL */
+    void *library;           /* dlopen */
+    void *backend;           /* the backend's own */
+    char *name;
+    struct mr_log_site log_site;
+    _Atomic uint32_t models; /* open ones; relaxed, only a check against misuse */
+};
+
+/* One allocation holding a signature with everything that it points to. */
+struct mr_plugin_model {
+    struct mr_plugin *plugin;
+    void *model; /* the backend's own */
+    char *name;  /* for messages */
+    struct mr_signature *signature;
+};
+
+/* Services of execute (exec.c), and the one of the library as a whole (plugin.c). */
+int mr_plugin_exec_output(struct mr_exec *exec, uint32_t index, int32_t dtype, int32_t rank,
+                          const int64_t *shape, uint64_t byte_size, void **out_data,
+                          struct mr_err *err);
+int mr_plugin_exec_give(struct mr_exec *exec, uint32_t index, const struct mr_tensor *tensor,
+                        mr_release_fn *release, void *release_ctx, struct mr_err *err);
+int mr_plugin_exec_fail_request(struct mr_exec *exec, uint32_t request, int status,
+                                const char *message);
+int mr_plugin_exec_is_cancelled(const struct mr_exec *exec);
+
+/* Checks `s` against the rules in plugin.h and copies it into one block (mr_free). status: what a
+ * broken rule is reported as; who: "backend 'x'" or "the config of model 'x'". */
+int mr_plugin_signature_copy(struct mr_signature **out, const struct mr_signature *s,
+                             uint32_t plugin_flags, int status, const char *who,
+                             struct mr_err *err);
+
+/* After a callback returned `rc`: makes *err fit it (status set, text present and terminated) and
+ * gives the code to return; a code that no callback may return becomes MR_E_INTERNAL. */
+int mr_plugin_result(const struct mr_plugin *p, const char *what, int rc, struct mr_err *err);
+
+#endif

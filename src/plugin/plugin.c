@@ -1,0 +1,266 @@
+/* Loading a backend library: find the file, dlopen, call the entry symbol, check and copy the table.
+ *
+ * The table is copied field by field up to the size that the backend states, so a backend built with
+ * an older header leaves the slots that it does not know NULL, and one built with a newer header keeps
+ * its additions to itself. A library is loaded RTLD_LOCAL: two backends may carry different versions
+ * of the same symbols. RTLD_NOW: a missing symbol fails the load, not a request.
+ *
+ * Threads: open and close from any one thread at a time per plugin; the services that the table of the
+ * host offers may be called from any thread. This file does not judge what a model says (signature.c)
+ * nor what an execution does (exec.c). */
+#include "internal.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+/* The layout is the contract with libraries that were built at another time. */
+_Static_assert(sizeof(void *) == 8, "the offsets below are those of a 64-bit ABI");
+_Static_assert(sizeof(struct mr_err) == 512, "crosses the backend ABI");
+_Static_assert(sizeof(struct mr_setting) == 16, "frozen: travels in arrays");
+_Static_assert(sizeof(struct mr_tensor) == 32, "frozen: travels in arrays");
+_Static_assert(sizeof(struct mr_io_desc) == 32, "frozen: travels in arrays");
+_Static_assert(sizeof(struct mr_exec_request) == 56, "frozen: travels in arrays");
+_Static_assert(offsetof(struct mr_model_desc, max_batch_size) == 64, "append only");
+_Static_assert(offsetof(struct mr_signature, flags) == 36, "append only");
+_Static_assert(offsetof(struct mr_exec, host) == 64, "append only");
+_Static_assert(offsetof(struct mr_host, is_cancelled) == 40, "append only");
+_Static_assert(offsetof(struct mr_backend, init) == 32, "append only");
+_Static_assert(offsetof(struct mr_backend, execute) == 88, "append only");
+_Static_assert(offsetof(struct mr_backend, model_configure) == 104, "append only");
+
+/* What every backend must at least have: everything up to execute. */
+#define TABLE_MIN_BYTES (offsetof(struct mr_backend, execute) + sizeof(void *))
+
+static void host_log(const struct mr_host *host, int level, const char *message)
+{
+    struct mr_plugin *p = (struct mr_plugin *)(uintptr_t)host;
+    if (level < MR_LOG_ERROR || level > MR_LOG_DEBUG) {
+        level = MR_LOG_INFO;
+    }
+    if (mr_log_enabled((enum mr_log_level)level)) {
+        mr_log_line(&p->log_site, (enum mr_log_level)level, MR_HERE, "backend.log", "backend=%s %s",
+                    p->name, MR_LOG_STR(mr_str_c(message)));
+    }
+}
+
+int mr_plugin_result(const struct mr_plugin *p, const char *what, int rc, struct mr_err *err)
+{
+    if (rc == MR_OK) {
+        return MR_OK;
+    }
+    if (rc > 0) {
+        return MR_FAIL(err, MR_E_INTERNAL, "backend '%s': %s returned %d, which is no status",
+                       p->name, what, rc);
+    }
+    if (err) {
+        err->msg[sizeof err->msg - 1] = '\0';
+        err->where[sizeof err->where - 1] = '\0';
+        if (err->msg[0] == '\0') {
+            return MR_FAIL(err, rc, "backend '%s': %s failed (%s) without saying why", p->name,
+                           what, mr_status_text(rc));
+        }
+        err->status = rc;
+    }
+    return rc;
+}
+
+static bool name_is_valid(mr_str name)
+{
+    if (name.len == 0 || name.len > 64) {
+        return false;
+    }
+    for (size_t i = 0; i < name.len; i++) {
+        char c = name.ptr[i];
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+              c == '_' || c == '-')) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* Path of the library into `path`; MR_E_NOT_FOUND says every place that was looked at. */
+static int library_find(char path[PATH_MAX], mr_str name, const char *const *dirs, size_t dir_count,
+                        struct mr_err *err)
+{
+    char looked[300] = "";
+    size_t used = 0;
+    for (size_t d = 0; d < dir_count; d++) {
+        for (size_t f = 0; f < 2; f++) {
+            int n = f == 0 ? snprintf(path, PATH_MAX, "%s/libmillrace_%.*s.so", dirs[d],
+                                      MR_STR_ARG(name))
+                           : snprintf(path, PATH_MAX, "%s/%.*s/libmillrace_%.*s.so", dirs[d],
+                                      MR_STR_ARG(name), MR_STR_ARG(name));
+            if (n > 0 && n < PATH_MAX && is_file(path)) {
+                return MR_OK;
+            }
+        }
+        int n = snprintf(looked + used, sizeof looked - used, "%s%s", d ? ", " : "", dirs[d]);
+        used += n > 0 ? MR_MIN((size_t)n, sizeof looked - used - 1) : 0;
+    }
+    return MR_FAIL(err, MR_E_NOT_FOUND,
+                   "backend '%.*s': no libmillrace_%.*s.so in %s (nor in a folder '%.*s' there)",
+                   MR_STR_ARG(name), MR_STR_ARG(name),
+                   looked[0] ? looked : "any directory (none given)", MR_STR_ARG(name));
+}
+
+/* The last dlerror as a sentence's end. */
+static const char *dl_reason(void)
+{
+    const char *text = dlerror();
+    return text ? text : "no reason given";
+}
+
+static int library_load(struct mr_plugin *p, const char *path, mr_backend_entry_fn **out_entry,
+                        struct mr_err *err)
+{
+    p->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!p->library) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED, "backend '%s': cannot load: %s", p->name,
+                       dl_reason());
+    }
+    void *symbol = dlsym(p->library, MR_BACKEND_ENTRY);
+    if (!symbol) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED,
+                       "backend '%s': %s exports no " MR_BACKEND_ENTRY
+                       ": it is not a Millrace backend, or one for a newer server",
+                       p->name, path);
+    }
+    memcpy(out_entry, &symbol, sizeof symbol); /* ISO C has no cast from object to function */
+    return MR_OK;
+}
+
+/* Copies what both sides know, then asks for what is required. */
+static int table_copy(struct mr_plugin *p, const struct mr_backend *table, struct mr_err *err)
+{
+    if (!table || table->size < TABLE_MIN_BYTES) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED,
+                       "backend '%s': its table has %u bytes, needed are %zu", p->name,
+                       table ? table->size : 0, TABLE_MIN_BYTES);
+    }
+    memcpy(&p->table, table, MR_MIN((size_t)table->size, sizeof p->table));
+    p->table.size = sizeof p->table;
+    const struct mr_backend *t = &p->table;
+    const char *missing = !t->model_open                             ? "model_open"
+                          : !t->model_close                          ? "model_close"
+                          : !t->model_signature                      ? "model_signature"
+                          : !t->execute                              ? "execute"
+                          : (t->instance_open && !t->instance_close) ? "instance_close"
+                                                                     : NULL;
+    if (missing) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED, "backend '%s': its table lacks %s", p->name, missing);
+    }
+    if (!p->table.version) {
+        p->table.version = "";
+    }
+    return MR_OK;
+}
+
+static int library_start(struct mr_plugin *p, mr_backend_entry_fn *entry,
+                         const struct mr_setting *settings, size_t setting_count,
+                         struct mr_err *err)
+{
+    struct mr_err local = {0};
+    const struct mr_backend *table = NULL;
+    int rc = mr_plugin_result(p, "its entry function", entry(&p->host, &table, &local), &local);
+    if (rc == MR_OK) {
+        rc = table_copy(p, table, &local);
+    }
+    if (rc == MR_OK && p->table.init) {
+        rc = mr_plugin_result(p, "init",
+                              p->table.init(settings, (uint32_t)setting_count, &p->backend, &local),
+                              &local);
+    } else if (rc == MR_OK && setting_count > 0) {
+        rc = MR_FAIL(&local, MR_E_INVALID, "backend '%s' has no settings, but '%s' was given",
+                     p->name, settings[0].key);
+    }
+    if (rc < 0 && err) {
+        *err = local;
+    }
+    return rc;
+}
+
+/* Unloads without fini. */
+static void plugin_drop(struct mr_plugin *p)
+{
+    if (p->library) {
+        dlclose(p->library);
+    }
+    mr_free(p->name);
+    mr_free(p);
+}
+
+int mr_plugin_open(struct mr_plugin **out, mr_str name, const char *const *dirs, size_t dir_count,
+                   const struct mr_setting *settings, size_t setting_count, struct mr_err *err)
+{
+    char path[PATH_MAX];
+    mr_backend_entry_fn *entry = NULL;
+    struct mr_plugin *p = NULL;
+    int rc;
+
+    if (!name_is_valid(name)) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "'%.*s' is no backend name: letters, digits, '_' and '-', at most 64",
+                       MR_STR_ARG(mr_str_sub(name, 0, 80)));
+    }
+    if (setting_count > UINT32_MAX) {
+        return MR_FAIL(err, MR_E_TOO_LARGE, "backend '%.*s': too many settings", MR_STR_ARG(name));
+    }
+    MR_TRY(library_find(path, name, dirs, dir_count, err));
+    p = mr_alloc(sizeof *p);
+    p->name = mr_strndup(name.ptr, name.len);
+    p->host = (struct mr_host){
+        .size = sizeof p->host,
+        .abi_minor = MR_BACKEND_ABI_MINOR,
+        .log = host_log,
+        .output = mr_plugin_exec_output,
+        .output_give = mr_plugin_exec_give,
+        .fail_request = mr_plugin_exec_fail_request,
+        .is_cancelled = mr_plugin_exec_is_cancelled,
+    };
+    MR_TRY(library_load(p, path, &entry, err));
+    MR_TRY(library_start(p, entry, settings, setting_count, err));
+    *out = p;
+    return MR_OK;
+out:
+    if (p) {
+        plugin_drop(p);
+    }
+    return rc;
+}
+
+void mr_plugin_close(struct mr_plugin **p)
+{
+    if (!*p) {
+        return;
+    }
+    MR_ASSERT(atomic_load_explicit(&(*p)->models, memory_order_relaxed) == 0);
+    if ((*p)->table.fini) {
+        (*p)->table.fini((*p)->backend);
+    }
+    plugin_drop(*p);
+    *p = NULL;
+}
+
+const char *mr_plugin_name(const struct mr_plugin *p)
+{
+    return p->name;
+}
+
+const char *mr_plugin_version(const struct mr_plugin *p)
+{
+    return p->table.version;
+}
+
+uint32_t mr_plugin_flags(const struct mr_plugin *p)
+{
+    return p->table.flags;
+}
