@@ -1,8 +1,8 @@
 # bin/millrace looks for its backends in ../lib/millrace, so the two keep that distance whatever the
 # prefix is, and the library folder is plain lib, not lib/<architecture>.
 include(GNUInstallDirs)
-get_property(programs GLOBAL PROPERTY MR_PROGRAMS)
-get_property(backends GLOBAL PROPERTY MR_BACKENDS)
+get_property(programs GLOBAL PROPERTY MR_PROGRAM_TARGETS)
+get_property(backends GLOBAL PROPERTY MR_BACKEND_TARGETS)
 # Backends that exist only to break things on purpose are for the tests.
 list(REMOVE_ITEM backends backend_fault)
 

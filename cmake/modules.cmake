@@ -39,7 +39,8 @@ endfunction()
 function(mr_layer_of name out)
     set(list ${CMAKE_SOURCE_DIR}/src/${name}/CMakeLists.txt)
     if(NOT EXISTS ${list})
-        message(FATAL_ERROR "there is no module ${name} (no src/${name}/CMakeLists.txt)")
+        message(FATAL_ERROR "there is no module ${name} (no src/${name}/CMakeLists.txt); "
+                            "a part of the tree configures with -DMR_MODULES='base;…' and -DMR_BACKENDS=…")
     endif()
     file(READ ${list} text)
     if(NOT text MATCHES "mr_module\\([ \t\r\n]*${name}[ \t\r\n]+LAYER[ \t\r\n]+([0-9]+)")
@@ -58,7 +59,7 @@ function(mr_program name)
     list(TRANSFORM arg_DEPS PREPEND mr_)
     target_link_libraries(${name} PRIVATE ${arg_DEPS} ${external}
         mr_warnings mr_lto_compile mr_lto_link mr_program_link)
-    set_property(GLOBAL APPEND PROPERTY MR_PROGRAMS ${name})
+    set_property(GLOBAL APPEND PROPERTY MR_PROGRAM_TARGETS ${name})
 endfunction()
 
 # mr_backend(<name> SOURCES … [EXTERNAL library…])
@@ -82,7 +83,7 @@ function(mr_backend name)
         # A sanitizer's run-time symbols come from the program, so only plain builds can be strict.
         target_link_options(backend_${name} PRIVATE -Wl,--no-undefined)
     endif()
-    set_property(GLOBAL APPEND PROPERTY MR_BACKENDS backend_${name})
+    set_property(GLOBAL APPEND PROPERTY MR_BACKEND_TARGETS backend_${name})
 endfunction()
 
 # What a test needs to run the same way from ctest, by hand and under a sanitizer.
