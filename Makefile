@@ -31,7 +31,7 @@ demo:             ## install what is missing, build, serve sample models and ask
 	@$(MAKE) --no-print-directory build KIND=release
 	@examples/demo/run
 
-test: setup-test checks test-release test-asan test-tsan test-clang integration integration-asan  ## everything; parts: test-release test-asan test-tsan test-clang integration
+test: setup-test checks test-release test-asan test-tsan test-clang integration integration-asan  ## everything; its parts also run alone: test-release test-asan test-tsan test-clang
 setup-test:
 	@tools/setup --test
 checks:           ## includes against the module table, sizes of files and functions, format

@@ -37,8 +37,8 @@ check_pie_supported()
 
 set(mr_sanitizers)
 if(MR_KIND MATCHES "^(release|clang)$")
-    add_compile_options(-O2 -fstack-protector-strong)
-    add_compile_definitions(_FORTIFY_SOURCE=2)
+    # Some distributions predefine _FORTIFY_SOURCE, and a second value for it is a warning.
+    add_compile_options(-O2 -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
     add_link_options(-Wl,-z,relro,-z,now)
 elseif(MR_KIND STREQUAL "debug")
     add_compile_options(-Og)
@@ -73,7 +73,10 @@ target_compile_options(mr_warnings INTERFACE
 # linked with optimisation across modules, the many small test programs without it, at once.
 add_library(mr_lto_compile INTERFACE)
 add_library(mr_lto_link INTERFACE)
+add_library(mr_test_link INTERFACE)
 if(MR_LTO)
+    # Said aloud, as gcc's linker plugin takes up the intermediate code of such objects by itself.
+    target_link_options(mr_test_link INTERFACE -fno-lto)
     target_compile_options(mr_lto_compile INTERFACE -flto=auto -ffat-lto-objects)
     target_link_options(mr_lto_link INTERFACE -flto=auto -O2)
 endif()
@@ -85,5 +88,15 @@ if(MR_KIND STREQUAL "release" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
     option(MR_STATIC_CXX "Link libstdc++ and libgcc into the program" ON)
     if(MR_STATIC_CXX)
         target_link_options(mr_program_link INTERFACE -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -Wl,--gc-sections)
+    endif()
+endif()
+
+# Where the kernel spreads mappings wider than ThreadSanitizer's run-time knows (vm.mmap_rnd_bits above
+# 28, gcc before 14), programs built with it die at start unless address randomisation is off.
+set(MR_TEST_LAUNCHER)
+if(MR_KIND STREQUAL "tsan")
+    execute_process(COMMAND setarch -R true RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)
+    if(status EQUAL 0)
+        set(MR_TEST_LAUNCHER setarch -R)
     endif()
 endif()
