@@ -105,10 +105,8 @@ static char *varint_write(char *to, uint64_t v)
 
 void mr_pb_put_varint(struct mr_buf *b, uint64_t v)
 {
-    char *to = mr_buf_reserve(b, 10);
-    if (to) {
-        b->len += (size_t)(varint_write(to, v) - to);
-    }
+    char text[10];
+    mr_buf_append(b, text, (size_t)(varint_write(text, v) - text));
 }
 
 void mr_pb_put_tag(struct mr_buf *b, uint32_t number, enum mr_pb_wire wire)
