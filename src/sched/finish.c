@@ -1,0 +1,98 @@
+/* The end of a request: failing it, handing it back to its home thread, counting it. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "sched_private.h"
+
+void infer_fail(struct mr_infer *r, int status, const char *fmt, ...)
+{
+    va_list ap;
+
+    r->status = status;
+    r->err.status = status;
+    r->err.flags = 0;
+    r->err.where[0] = 0;
+    va_start(ap, fmt);
+    vsnprintf(r->err.msg, sizeof r->err.msg, fmt, ap);
+    va_end(ap);
+}
+
+static void run_on_done(struct mr_mail *mail)
+{
+    struct mr_infer *r = MR_CONTAINER_OF(mail, struct mr_infer, mail);
+    r->on_done(r);
+}
+
+void infer_deliver(struct mr_infer *r)
+{
+    r->place = INFER_OUTSIDE;
+    r->mail.run = run_on_done;
+    r->home->post(r->home->ctx, &r->mail);
+}
+
+static enum mr_fail_reason fail_reason(const struct mr_infer *r)
+{
+    if (r->status == MR_E_CANCELLED) return MR_FAIL_CANCELED;
+    if (r->is_executed) return MR_FAIL_BACKEND;
+    switch (r->status) {
+    case MR_E_UNAVAILABLE:
+    case MR_E_EXHAUSTED:
+    case MR_E_DEADLINE: return MR_FAIL_REJECTED;
+    default: return MR_FAIL_OTHER;
+    }
+}
+
+static void duration_add(struct mr_duration *d, int64_t ns)
+{
+    mr_count_add(&d->count, 1);
+    mr_count_add(&d->ns, ns > 0 ? (uint64_t)ns : 0);
+}
+
+static void latency_add(struct mr_latency *l, int64_t ns)
+{
+    uint64_t us = ns > 0 ? ((uint64_t)ns + 999) / 1000 : 0;
+    unsigned k = us <= 1 ? 0 : 64u - (unsigned)__builtin_clzll(us - 1);
+
+    mr_count_add(&l->bucket[k < MR_LATENCY_BUCKETS ? k : MR_LATENCY_BUCKETS - 1], 1);
+    mr_count_add(&l->sum_ns, ns > 0 ? (uint64_t)ns : 0);
+}
+
+static void count_success(struct mr_sched_stats *st, const struct mr_infer *r, int64_t encode_ns)
+{
+    const struct mr_infer_times *t = &r->times;
+    int64_t end = t->end + encode_ns;
+
+    duration_add(&st->success, t->end - t->queued);
+    duration_add(&st->queue, t->start - t->queued);
+    duration_add(&st->compute_input, t->infer_start - t->start);
+    duration_add(&st->compute_infer, t->infer_end - t->infer_start);
+    duration_add(&st->compute_output, t->end - t->infer_end);
+    mr_count_add(&st->inference_count, r->rows > 0 ? (uint64_t)r->rows : 1);
+    latency_add(&st->latency_queue[r->protocol], t->start - t->queued);
+    latency_add(&st->latency_compute[r->protocol], t->end - t->start);
+    latency_add(&st->latency_encode[r->protocol], encode_ns);
+    latency_add(&st->latency_total[r->protocol], end - (t->received ? t->received : t->queued));
+}
+
+static void count_finished(struct mr_infer *r, int64_t encode_ns)
+{
+    struct mr_sched_stats *st = &slot_get(r->version->sched, r->home->reader)->stats;
+
+    if (r->status == MR_OK) {
+        count_success(st, r, encode_ns);
+    } else {
+        duration_add(&st->fail, r->times.queued ? mr_now_ns() - r->times.queued : 0);
+        mr_count_add(&st->failed[fail_reason(r)], 1);
+    }
+    atomic_store_explicit(&st->last_wall_ns, mr_wall_ns(), memory_order_relaxed);
+}
+
+void mr_infer_finish(struct mr_infer *r, int64_t encode_ns)
+{
+    if (r->version->sched) count_finished(r, encode_ns);
+    if (r->outputs) {
+        for (uint32_t i = 0; i < r->version->output_count; i++) mr_block_unref(&r->outputs[i].block);
+    }
+    mr_version_unpin(r->version, r->home->reader);
+    r->version = NULL;
+}

@@ -1,0 +1,163 @@
+/* The queue of a model version: priority levels, each first-in first-out, each with its policy for
+ * time-outs and length (Triton's queue policies). Requests that ran out of their time under policy DELAY go
+ * behind the others of their level. Everything here runs under the scheduler's mutex and is list work only. */
+#include "sched_private.h"
+
+static void list_append(struct infer_list *l, struct mr_infer *r)
+{
+    r->next = NULL;
+    r->prev = l->last;
+    if (l->last)
+        l->last->next = r;
+    else
+        l->first = r;
+    l->last = r;
+}
+
+static void list_remove(struct infer_list *l, struct mr_infer *r)
+{
+    if (r->prev)
+        r->prev->next = r->next;
+    else
+        l->first = r->next;
+    if (r->next)
+        r->next->prev = r->prev;
+    else
+        l->last = r->prev;
+    r->next = r->prev = NULL;
+}
+
+static int64_t rows_of(const struct mr_infer *r)
+{
+    return r->rows > 0 ? r->rows : 1;
+}
+
+static void publish_pending(struct mr_sched *s)
+{
+    /* relaxed: a gauge */
+    atomic_store_explicit(&s->pending, s->queued, memory_order_relaxed);
+}
+
+/* The request's own timeout counts when the policy lets it, and only to shorten a default there is. */
+static int64_t policy_timeout_us(const struct queue_level *l, const struct mr_infer *r)
+{
+    int64_t us = l->timeout_us;
+
+    if (l->allow_override && r->timeout_us > 0 && r->timeout_us <= INT64_MAX / 1000 &&
+        (us == 0 || (int64_t)r->timeout_us < us))
+        us = (int64_t)r->timeout_us;
+    return us;
+}
+
+static int64_t expiry(const struct queue_level *l, const struct mr_infer *r)
+{
+    int64_t us = policy_timeout_us(l, r), at = 0;
+
+    if (us > 0 && !r->delayed) {
+        int64_t ns;
+        if (__builtin_mul_overflow(us, MR_NS_PER_US, &ns)) ns = INT64_MAX;
+        at = mr_ns_after(r->times.queued, ns);
+    }
+    if (r->deadline_ns && (at == 0 || r->deadline_ns < at)) at = r->deadline_ns;
+    return at;
+}
+
+int queue_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
+{
+    uint32_t level = r->priority == 0 || r->priority > s->level_count ? s->default_level
+                                                                      : (uint32_t)r->priority;
+    struct queue_level *l = &s->levels[level];
+    uint32_t max = l->max_size ? l->max_size : s->options.max_queue_size;
+
+    if ((l->max_size ? l->size : s->queued) >= max && max > 0) {
+        infer_fail(r, MR_E_UNAVAILABLE, "Exceeds maximum queue size");
+        r->err.flags = MR_ERR_RETRYABLE;
+        return MR_E_UNAVAILABLE;
+    }
+    r->level = level;
+    r->delayed = false;
+    r->place = INFER_QUEUED;
+    r->times.queued = now_ns;
+    r->expire_ns = expiry(l, r);
+    if (r->expire_ns && r->expire_ns < s->next_expire_ns) s->next_expire_ns = r->expire_ns;
+    list_append(&l->ready, r);
+    l->size++;
+    s->queued++;
+    s->queued_rows += rows_of(r);
+    s->inflight_rows += rows_of(r);
+    publish_pending(s);
+    return MR_OK;
+}
+
+void queue_remove(struct mr_sched *s, struct mr_infer *r)
+{
+    struct queue_level *l = &s->levels[r->level];
+
+    list_remove(r->delayed ? &l->delayed : &l->ready, r);
+    l->size--;
+    s->queued--;
+    s->queued_rows -= rows_of(r);
+    publish_pending(s);
+}
+
+struct mr_infer *queue_front(const struct mr_sched *s)
+{
+    if (s->queued == 0) return NULL;
+    for (uint32_t i = 1; i <= s->level_count; i++) {
+        if (s->levels[i].ready.first) return s->levels[i].ready.first;
+        if (s->levels[i].delayed.first) return s->levels[i].delayed.first;
+    }
+    return NULL;
+}
+
+struct mr_infer *queue_after(const struct mr_sched *s, const struct mr_infer *r)
+{
+    if (r->next) return r->next;
+    if (!r->delayed && s->levels[r->level].delayed.first) return s->levels[r->level].delayed.first;
+    for (uint32_t i = r->level + 1; i <= s->level_count; i++) {
+        if (s->levels[i].ready.first) return s->levels[i].ready.first;
+        if (s->levels[i].delayed.first) return s->levels[i].delayed.first;
+    }
+    return NULL;
+}
+
+bool queue_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
+{
+    struct queue_level *l = &s->levels[r->level];
+    bool by_client = r->deadline_ns && now_ns >= r->deadline_ns;
+
+    if (r->expire_ns == 0 || now_ns < r->expire_ns) return false;
+    if (!by_client && l->delay_on_timeout) {
+        list_remove(&l->ready, r);
+        r->delayed = true;
+        list_append(&l->delayed, r);
+        r->expire_ns = r->deadline_ns;
+        return false;
+    }
+    queue_remove(s, r);
+    s->inflight_rows -= rows_of(r);
+    if (by_client)
+        infer_fail(r, MR_E_DEADLINE, "Deadline Exceeded: the request waited in the queue until its deadline");
+    else
+        infer_fail(r, MR_E_UNAVAILABLE, "Request timeout expired");
+    return true;
+}
+
+void queue_expire(struct mr_sched *s, int64_t now_ns, struct mr_infer **rejects)
+{
+    struct mr_infer **tail = rejects, *r, *next;
+
+    *tail = NULL;
+    if (now_ns < s->next_expire_ns) return;
+    s->next_expire_ns = INT64_MAX;
+    for (r = queue_front(s); r; r = next) {
+        next = queue_after(s, r);
+        if (queue_expire_one(s, r, now_ns)) {
+            *tail = r;
+            r->next = NULL;
+            tail = &r->next;
+        } else if (r->expire_ns && r->expire_ns < s->next_expire_ns) {
+            s->next_expire_ns = r->expire_ns;
+        }
+    }
+}

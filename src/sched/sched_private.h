@@ -1,0 +1,161 @@
+/* What the files of the scheduler share. */
+#ifndef MR_SCHED_PRIVATE_H
+#define MR_SCHED_PRIVATE_H
+
+#include <pthread.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "sched/sched.h"
+#include "tensor/tensor.h"
+
+/* Cost is kept per power of two of the input bytes. */
+#define COST_BUCKETS 32
+/* Batch sizes past this share the last entry of the batch statistics. */
+#define BATCH_STAT_MAX 4096u
+/* An instance thread with nothing to do for so long ends; the next request starts it again. */
+#define INSTANCE_IDLE_NS (10 * MR_NS_PER_S)
+#define PRIORITY_LEVELS_MAX 1024u
+
+enum infer_place {
+    INFER_OUTSIDE = 0, /* not with the scheduler */
+    INFER_QUEUED,
+    INFER_RUNNING
+};
+
+struct infer_list {
+    struct mr_infer *first;
+    struct mr_infer *last;
+};
+
+/* One priority level: requests in order, and behind them those that timed out under policy DELAY. */
+struct queue_level {
+    struct infer_list ready;
+    struct infer_list delayed;
+    int64_t timeout_us;
+    uint32_t max_size;
+    uint32_t size;
+    bool delay_on_timeout;
+    bool allow_override;
+};
+
+/* Counters and the inline executor of one reader; written by that thread alone. One more of these, under
+ * the queue's mutex, serves the instance threads. */
+struct sched_slot {
+    void *instance;
+    bool is_instance_tried;
+    int64_t cost_ns[COST_BUCKETS];
+    struct mr_sched_stats stats;
+    uint32_t batch_stat_count;
+    struct mr_batch_stat batches[];
+};
+
+struct sched_instance {
+    struct mr_sched *sched;
+    void *instance;
+    pthread_t thread;
+    bool is_started; /* a thread exists or has to be joined */
+    bool is_running; /* its loop has not ended */
+    struct mr_arena arena; /* scratch of batches */
+};
+
+struct mr_sched {
+    struct mr_version *version;
+    struct mr_sched_options options;
+
+    /* constant after open */
+    bool is_batching;
+    bool may_inline;
+    bool preserve_order;
+    int64_t max_delay_ns;
+    int32_t *preferred; /* ascending */
+    size_t preferred_count;
+    uint32_t batch_stat_count;
+    uint32_t level_count;
+    uint32_t default_level;
+
+    /* read by every request, seldom written */
+    _Atomic int64_t cost_ns[COST_BUCKETS]; /* what instance threads measured */
+    _Atomic(struct sched_slot *) *slots;   /* [reader_count] */
+
+    _Alignas(MR_CACHE_LINE) pthread_mutex_t mutex; /* guards everything below */
+    pthread_cond_t work;                           /* for idle instance threads */
+    pthread_cond_t filled;                         /* for the one that waits for its batch to fill */
+    struct queue_level *levels;                    /* [1..level_count] */
+    uint32_t queued;
+    int64_t queued_rows;
+    int64_t inflight_rows; /* queued and running */
+    uint32_t idle_threads;
+    int64_t wake_at_rows;  /* the batch being formed wants to be woken at so many queued rows */
+    bool is_forming;       /* one instance waits for its batch to fill */
+    bool is_released;      /* the test hook has let go */
+    bool is_stopping;
+    double company_rows;   /* how many rows are likely to be around at once */
+    int64_t last_arrival_ns;
+    int64_t gap_ns;        /* smoothed time between arrivals */
+    int64_t next_expire_ns; /* no queued request expires before */
+    uint64_t next_sequence; /* of requests taken from the queue */
+    uint64_t next_delivery;
+    struct mr_infer *undelivered; /* preserve_order: done, by sequence */
+    struct sched_slot *shared;    /* statistics of the instance threads */
+    struct sched_instance *instances;
+    uint32_t instance_count;
+    _Atomic uint64_t pending; /* copy of queued for readers without the mutex */
+};
+
+/* cost.c */
+unsigned cost_bucket(uint64_t input_bytes);
+bool cost_allows_inline(struct mr_sched *s, struct sched_slot *slot, uint64_t input_bytes);
+void cost_add_inline(struct mr_sched *s, struct sched_slot *slot, uint64_t input_bytes, int64_t ns);
+void cost_add_queued(struct mr_sched *s, uint64_t input_bytes, int64_t ns);
+
+/* exec.c: run the items as one execution; fills status, outputs and times of each. arena is the item's own for
+ * one item, otherwise scratch that may be reset afterwards. */
+void exec_run(struct mr_sched *s, void *instance, struct mr_infer **items, uint32_t count, int64_t rows,
+              struct mr_arena *arena);
+/* batch.c: joining and splitting for exec_run; all return MR_OK or fill *err. */
+int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_t rows,
+                 struct mr_arena *arena, struct mr_tensor *out, struct mr_block **out_block,
+                 struct mr_err *err);
+int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t row_count,
+                struct mr_infer *r, struct mr_infer_output *out, struct mr_err *err);
+
+/* queue.c: Thread: holding the mutex. */
+int queue_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
+void queue_remove(struct mr_sched *s, struct mr_infer *r);
+/* Take expired requests out (into *rejects, linked by next) or delay them. */
+void queue_expire(struct mr_sched *s, int64_t now_ns, struct mr_infer **rejects);
+bool queue_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
+struct mr_infer *queue_front(const struct mr_sched *s);
+struct mr_infer *queue_after(const struct mr_sched *s, const struct mr_infer *r);
+
+/* batch forming decision, see instance.c */
+struct batch_plan {
+    uint32_t count;
+    int64_t rows;
+    enum mr_close_reason reason;
+    bool is_ready;      /* run it now; otherwise wait until wait_until_ns or wake_at_rows */
+    int64_t wait_until_ns;
+};
+bool batch_can_join(const struct mr_sched *s, const struct mr_infer *first, const struct mr_infer *r);
+void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan);
+
+/* instance.c */
+int instance_start_one(struct mr_sched *s, struct mr_err *err);
+void *instance_main(void *arg);
+
+/* finish.c */
+void infer_fail(struct mr_infer *r, int status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void infer_deliver(struct mr_infer *r);
+
+/* stats.c */
+struct sched_slot *slot_new(const struct mr_sched *s);
+struct sched_slot *slot_get(struct mr_sched *s, unsigned reader);
+void stats_count_execution(struct sched_slot *slot, const struct mr_infer *first, int64_t rows,
+                           enum mr_close_reason reason, bool is_inline);
+
+/* warmup.c */
+int warmup_run(struct mr_sched *s, void *instance, struct mr_err *err);
+
+#endif

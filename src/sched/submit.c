@@ -1,0 +1,116 @@
+/* A bound request enters here: the inline path, or the queue. Also the ways out of the queue that are not
+ * execution: cancellation and time-out, asked for by the request's home thread. */
+#include "base/log.h"
+#include "sched_private.h"
+
+static int64_t rows_of(const struct mr_infer *r)
+{
+    return r->rows > 0 ? r->rows : 1;
+}
+
+/* The reader's own executor, opened at its first inline request. NULL: the backend refused, use the queue. */
+static void *inline_instance(struct mr_sched *s, struct sched_slot *slot, unsigned reader)
+{
+    struct mr_err err = {0};
+
+    if (slot->is_instance_tried) return slot->instance;
+    slot->is_instance_tried = true;
+    if (mr_plugin_instance_open(&slot->instance, s->version->backend, s->instance_count + reader, &err) < 0) {
+        slot->instance = NULL;
+        mr_log(MR_LOG_WARN, "sched.inline_instance", "model=%s %s; its requests are queued",
+               MR_LOG_STR(s->version->model_name), err.msg);
+    }
+    return slot->instance;
+}
+
+static bool try_inline(struct mr_sched *s, struct mr_infer *r)
+{
+    struct sched_slot *slot = slot_get(s, r->home->reader);
+    struct mr_infer *items[1] = {r};
+    void *instance;
+
+    if (!cost_allows_inline(s, slot, r->input_bytes)) return false;
+    instance = inline_instance(s, slot, r->home->reader);
+    if (!instance) return false;
+    r->times.queued = mr_now_ns();
+    exec_run(s, instance, items, 1, r->rows, r->arena);
+    if (r->status == MR_OK) cost_add_inline(s, slot, r->input_bytes, r->times.end - r->times.start);
+    stats_count_execution(slot, r, r->rows, MR_CLOSE_SINGLE, true);
+    return true;
+}
+
+static void note_arrival(struct mr_sched *s, int64_t now_ns)
+{
+    if (s->last_arrival_ns) {
+        int64_t gap = MR_MIN(now_ns - s->last_arrival_ns, MR_NS_PER_S);
+        s->gap_ns = s->gap_ns ? s->gap_ns + (gap - s->gap_ns) / 8 : MR_MAX(gap, 1);
+    }
+    s->last_arrival_ns = now_ns;
+}
+
+/* Who has to hear of the new request: the thread whose batch it fills or closes, an idle one, or a new one. */
+static void wake_for(struct mr_sched *s, const struct mr_infer *r)
+{
+    struct mr_err err = {0};
+
+    if (s->is_forming) {
+        const struct mr_infer *first = queue_front(s);
+        if (s->queued_rows >= s->wake_at_rows || !batch_can_join(s, first, r)) pthread_cond_signal(&s->filled);
+        return;
+    }
+    if (s->idle_threads > 0)
+        pthread_cond_signal(&s->work);
+    else if (instance_start_one(s, &err) < 0)
+        mr_log(MR_LOG_ERROR, "sched.thread", "model=%s %s", MR_LOG_STR(s->version->model_name), err.msg);
+}
+
+int mr_sched_submit(struct mr_infer *r)
+{
+    struct mr_sched *s = r->version->sched;
+    int64_t now;
+    int rc;
+
+    r->status = MR_OK;
+    if (s->may_inline && try_inline(s, r)) return MR_SCHED_DONE;
+    now = mr_now_ns();
+    pthread_mutex_lock(&s->mutex);
+    rc = queue_push(s, r, now);
+    if (rc == MR_OK) {
+        note_arrival(s, now);
+        wake_for(s, r);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return rc;
+}
+
+bool mr_sched_cancel(struct mr_infer *r)
+{
+    struct mr_sched *s = r->version->sched;
+    bool was_queued;
+
+    pthread_mutex_lock(&s->mutex);
+    was_queued = r->place == INFER_QUEUED;
+    if (was_queued) {
+        queue_remove(s, r);
+        s->inflight_rows -= rows_of(r);
+        r->place = INFER_OUTSIDE;
+        infer_fail(r, MR_E_CANCELLED, "the request was cancelled");
+    }
+    pthread_mutex_unlock(&s->mutex);
+    atomic_store_explicit(&r->is_cancelled, true, memory_order_relaxed);
+    return was_queued;
+}
+
+bool mr_sched_expire(struct mr_infer *r)
+{
+    struct mr_sched *s = r->version->sched;
+    bool is_out = false;
+
+    pthread_mutex_lock(&s->mutex);
+    if (r->place == INFER_QUEUED && queue_expire_one(s, r, mr_now_ns())) {
+        r->place = INFER_OUTSIDE;
+        is_out = true;
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return is_out;
+}
