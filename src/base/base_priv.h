@@ -34,6 +34,9 @@ void *mr_mem_try_aligned(size_t align, size_t bytes);
 /** Bytes of the well-formed UTF-8 sequence that `s` begins with; 0 when it begins with none. */
 size_t mr_utf8_step(mr_str s);
 
+/** Length of `s` without a UTF-8 sequence that its end has cut off. */
+size_t mr_utf8_whole(mr_str s);
+
 /** CPUs that a cgroup's cpu.max ("max 100000", "150000 100000") allows, rounded up; 0 = no limit
  *  or not understood. */
 unsigned mr_cpu_quota_parse(mr_str text);

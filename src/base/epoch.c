@@ -1,11 +1,12 @@
 /* Quiescent-state reclamation.
  *
- * A reader's `seen` is the epoch that it saw when it last held no protected pointer, or 0 while it is
- * offline. A writer swaps its pointer, begins a new epoch and waits until every `seen` is 0 or new.
+ * A reader's `seen` is the epoch that it saw when it last held no protected pointer, or 0 while it
+ * is offline. A writer swaps its pointer, begins a new epoch and waits until every `seen` is 0 or
+ * new.
  *
  * Why that is enough. A reader that quiesces with the new epoch has read it with acquire, and the
- * writer's increment released the swap before it: what the reader loads from then on is new, and its
- * release store of `seen` puts its uses of the old pointer before the writer's acquire load.
+ * writer's increment released the swap before it: what the reader loads from then on is new, and
+ * its release store of `seen` puts its uses of the old pointer before the writer's acquire load.
  * Going online is the hard case: the reader writes `seen` and then reads the pointer; the writer
  * writes the pointer and then reads `seen`. Acquire and release let both read the old value, as
  * stores may pass later loads. The two sequentially consistent fences forbid it: whichever fence is
@@ -19,8 +20,8 @@
 #define POLL_FIRST_NS (50 * MR_NS_PER_US)
 #define POLL_MOST_NS  MR_NS_PER_MS
 
-/* ThreadSanitizer does not model fences, and gcc says so; nothing here relies on it to: each race that
- * it can see is ordered by the acquire and release accesses too. */
+/* ThreadSanitizer does not model fences, and gcc says so; nothing here relies on it to: each race
+ * that it can see is ordered by the acquire and release accesses too. */
 #if defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #    pragma GCC diagnostic ignored "-Wtsan"
 #endif

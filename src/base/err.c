@@ -7,38 +7,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A cut in the middle of a UTF-8 sequence would make the whole message invalid JSON later. */
-static void cut_broken_tail(char *text, size_t len)
-{
-    size_t begin = len;
-    size_t back = 0;
-
-    while (begin > 0 && back < 4 && ((unsigned char)text[begin - 1] & 0xC0) == 0x80) {
-        begin--;
-        back++;
-    }
-    if (begin == 0) {
-        return;
-    }
-    unsigned char lead = (unsigned char)text[begin - 1];
-    size_t want = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
-    if (want > back + 1) {
-        text[begin - 1] = '\0';
-    }
-}
+#include "base_priv.h"
 
 #define MESSAGE_BYTES sizeof(((struct mr_err *)0)->msg)
 
-/* vsnprintf into the size of an error's message, cut at a character boundary. */
-__attribute__((format(printf, 2, 0))) static void format_message(char out[static MESSAGE_BYTES],
-                                                                 const char *fmt, va_list ap)
+/* A cut in the middle of a UTF-8 sequence would make the whole message invalid JSON later. */
+static void cut_at_character(char *text, size_t len)
+{
+    size_t whole = mr_utf8_whole(mr_str_n(text, len));
+
+    memset(text + whole, 0, len - whole);
+}
+
+/* vsnprintf into the size of an error's message. */
+__attribute__((format(printf, 2, 0))) static void format_message(char *out, const char *fmt,
+                                                                 va_list ap)
 {
     int n = vsnprintf(out, MESSAGE_BYTES, fmt, ap);
 
     if (n < 0) {
         out[0] = '\0';
     } else if ((size_t)n >= MESSAGE_BYTES) {
-        cut_broken_tail(out, MESSAGE_BYTES - 1);
+        cut_at_character(out, MESSAGE_BYTES - 1);
     }
 }
 
@@ -94,7 +84,7 @@ int mr_err_wrap(struct mr_err *err, int status, const char *fmt, ...)
     memcpy(msg + context_len, old, n);
     memset(msg + context_len + n, 0, sizeof msg - context_len - n);
     if (n < old_len) {
-        cut_broken_tail(msg, context_len + n);
+        cut_at_character(msg, context_len + n);
     }
     memcpy(err->msg, msg, sizeof msg);
     if (err->status != status) {

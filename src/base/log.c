@@ -1,14 +1,14 @@
 /* The log.
  *
- * A line is formatted on the caller's stack and written by one write(2) to a file opened O_APPEND, so
- * that lines of many threads (and of a process that shares the file) do not mix and there is no lock
- * on the way. A disabled level costs one relaxed load. What is in a line can come from anywhere, so
- * control characters and broken UTF-8 are escaped: a peer can neither forge a line nor steer a
- * terminal.
+ * A line is formatted on the caller's stack and written by one write(2) to a file opened O_APPEND,
+ * so that lines of many threads (and of a process that shares the file) do not mix and there is no
+ * lock on the way. A disabled level costs one relaxed load. What is in a line can come from
+ * anywhere, so control characters and broken UTF-8 are escaped: a peer can neither forge a line nor
+ * steer a terminal.
  *
  * Changing the file: the first file gets a descriptor of its own; later ones are put onto the same
- * number by dup3, which is atomic, so that a thread in the middle of a write never meets a closed or
- * foreign descriptor. Setting the same path again reopens it (rotation). Paths are kept for the
+ * number by dup3, which is atomic, so that a thread in the middle of a write never meets a closed
+ * or foreign descriptor. Setting the same path again reopens it (rotation). Paths are kept for the
  * life of the process, because mr_log_file hands them out.
  *
  * The mutex guards the change of file only. */
@@ -31,7 +31,10 @@
 #define LINES_PER_WINDOW 20
 #define WINDOW_NS        MR_NS_PER_S
 #define MESSAGE_BYTES    2048
-#define LINE_BYTES       (MESSAGE_BYTES * 4)
+/* Escapes make a message up to six times as long; past this it is cut. */
+#define BODY_BYTES ((size_t)MESSAGE_BYTES * 3)
+/* What comes behind the message always fits. */
+#define TAIL_BYTES       ((size_t)512)
 #define QUOTE_INPUT_MOST 200
 
 struct path {
@@ -48,19 +51,25 @@ static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
 static int own_fd = -1;
 static struct path *paths;
 
-/* ---- settings --------------------------------------------------------------------------------- */
+/* ---- settings ------------------------------------------------------------------------------- */
+
+/* Levels can come from a backend. */
+static unsigned known_level(unsigned level)
+{
+    return MR_MIN(level, (unsigned)MR_LOG_DEBUG);
+}
 
 bool mr_log_enabled(enum mr_log_level level)
 {
-    if (atomic_load_explicit(&is_enabled[level], memory_order_relaxed)) {
+    if (atomic_load_explicit(&is_enabled[known_level(level)], memory_order_relaxed)) {
         return true;
     }
-    return level == MR_LOG_DEBUG && mr_log_verbose() > 0;
+    return known_level(level) == MR_LOG_DEBUG && mr_log_verbose() > 0;
 }
 
 void mr_log_set_enabled(enum mr_log_level level, bool on)
 {
-    atomic_store_explicit(&is_enabled[level], on, memory_order_relaxed);
+    atomic_store_explicit(&is_enabled[known_level(level)], on, memory_order_relaxed);
 }
 
 void mr_log_set_verbose(unsigned level)
@@ -146,12 +155,14 @@ const char *mr_log_file(void)
     return path ? path : "";
 }
 
-/* ---- a line ----------------------------------------------------------------------------------- */
+/* ---- a line --------------------------------------------------------------------------------- */
 
-/* A fixed room that drops what does not fit. */
+/* A fixed room that drops what does not fit. `end` holds the message back from the tail's room,
+ * which ends at `full`. */
 struct line {
     char *at;
     char *end;
+    char *full;
 };
 
 static void line_bytes(struct line *l, const char *p, size_t n)
@@ -224,19 +235,19 @@ struct mr_log_text mr_log_quote(mr_str s)
 {
     struct mr_log_text out;
     mr_str head = mr_str_sub(s, 0, QUOTE_INPUT_MOST);
-    /* Room is kept for the closing `..."` and the NUL. */
-    struct line l = {.at = out.text, .end = out.text + sizeof out.text - 5};
+    /* Room for the closing `..."` and the NUL is kept. */
+    struct line l = {
+        .at = out.text,
+        .end = out.text + sizeof out.text - sizeof "...\"",
+        .full = out.text + sizeof out.text - 1,
+    };
 
     if (head.len < s.len) {
-        /* Do not show half a character as a broken one. */
-        while (head.len > 0 && ((unsigned char)head.ptr[head.len] & 0xC0) == 0x80 &&
-               head.len > QUOTE_INPUT_MOST - 4) {
-            head.len--;
-        }
+        head.len = mr_utf8_whole(head);
     }
     line_c(&l, "\"");
     bool is_cut = line_escaped(&l, ESCAPE_QUOTED, head).len > 0 || head.len < s.len;
-    l.end = out.text + sizeof out.text - 1;
+    l.end = l.full;
     line_c(&l, is_cut ? "...\"" : "\"");
     *l.at = '\0';
     return out;
@@ -286,8 +297,20 @@ struct event {
     const char *where;
     const char *name;
     mr_str message;
+    bool is_cut; /* the message was longer */
     uint32_t dropped;
 };
+
+/* Append the message, cut if it has to be, and open the room for the tail. */
+static void line_message(struct line *l, enum escape kind, const struct event *e)
+{
+    mr_str rest = line_escaped(l, kind, e->message);
+
+    l->end = l->full;
+    if (e->is_cut || rest.len > 0) {
+        line_c(l, "...");
+    }
+}
 
 /* 2026-11-21T14:03:01.123456Z I model.ready model=a version=1 (file.c:12) */
 static void line_text(struct line *l, const struct event *e)
@@ -300,10 +323,8 @@ static void line_text(struct line *l, const struct event *e)
     line_bytes(l, &"EWID"[e->level], 1);
     line_bytes(l, " ", 1);
     line_c(l, e->name);
-    if (e->message.len > 0) {
-        line_bytes(l, " ", 1);
-        line_escaped(l, ESCAPE_TEXT, e->message);
-    }
+    line_bytes(l, " ", e->message.len > 0);
+    line_message(l, ESCAPE_TEXT, e);
     if (e->dropped) {
         line_c(l, " dropped=");
         line_u64(l, e->dropped);
@@ -326,7 +347,7 @@ static void line_json(struct line *l, const struct event *e)
     line_c(l, "\",\"event\":\"");
     line_escaped(l, ESCAPE_JSON, mr_str_c(e->name));
     line_c(l, "\",\"msg\":\"");
-    line_escaped(l, ESCAPE_JSON, e->message);
+    line_message(l, ESCAPE_JSON, e);
     if (e->dropped) {
         line_c(l, "\",\"dropped\":");
         line_u64(l, e->dropped);
@@ -361,9 +382,9 @@ void mr_log_line(struct mr_log_site *site, enum mr_log_level level, const char *
                  const char *event, const char *fmt, ...)
 {
     char message[MESSAGE_BYTES];
-    char text[LINE_BYTES];
-    struct line l = {.at = text, .end = text + sizeof text};
-    struct event e = {.level = level, .where = where, .name = event};
+    char text[BODY_BYTES + TAIL_BYTES];
+    struct line l = {.at = text, .end = text + BODY_BYTES, .full = text + sizeof text};
+    struct event e = {.level = known_level(level), .where = where, .name = event};
     int saved_errno = errno;
     va_list ap;
 
@@ -374,6 +395,10 @@ void mr_log_line(struct mr_log_site *site, enum mr_log_level level, const char *
     int n = vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
     e.message = mr_str_n(message, n < 0 ? 0 : MR_MIN((size_t)n, sizeof message - 1));
+    e.is_cut = n >= (int)sizeof message;
+    if (e.is_cut) {
+        e.message.len = mr_utf8_whole(e.message);
+    }
     if (mr_log_get_format() == MR_LOG_JSON) {
         line_json(&l, &e);
     } else {

@@ -3,24 +3,25 @@
  * Classes: four sizes per power of two from 4 KiB to 1 GiB, so that at most a fifth of a block is
  * wasted; above, sizes are exact and never cached.
  *
- * Small blocks (up to 64 KiB; request bodies, most answers) live in per-thread caches that are found
- * by slot number: taking and giving back is a list operation on the thread's own cache line, without
- * a lock or a shared write. A block freed on another thread goes into that thread's cache. Caches
- * exchange half of their content with the shared cache when they run over or dry, so that a thread
- * that only takes and one that only gives back share the lock once per few blocks.
+ * Small blocks (up to 64 KiB; request bodies, most answers) live in per-thread caches that are
+ * found by slot number: taking and giving back is a list operation on the thread's own cache line,
+ * without a lock or a shared write. A block freed on another thread goes into that thread's cache.
+ * Caches exchange half of their content with the shared cache when they run over or dry, so that a
+ * thread that only takes and one that only gives back share the lock once per few blocks.
  *
- * Larger blocks are cached in the shared lists under the mutex; against the time to fill such a block
- * that is nothing. When the shared cache is over its limit, the class that was not asked for the
- * longest gives up its blocks, so that a change of request sizes does not leave a cache full of sizes
- * that nobody wants.
+ * Larger blocks are cached in the shared lists under the mutex; against the time to fill such a
+ * block that is nothing. When the shared cache is over its limit, the class that was not asked for
+ * the longest gives up its blocks, so that a change of request sizes does not leave a cache full of
+ * sizes that nobody wants.
  *
  * Counting: blocks above 64 KiB by one atomic add each. Small blocks twice: in the slot's
  * single-writer counters exactly, and in `small_held` (changed only under the mutex) including what
- * lies in thread caches. The budget is checked against the rough sum first and against the exact one
- * before anybody is refused. A small block from a thread cache is not checked: the memory is there.
+ * lies in thread caches. The budget is checked against the rough sum first and against the exact
+ * one before anybody is refused. A small block from a thread cache is not checked: the memory is
+ * there.
  *
- * Memory: below 2 MiB the header lies in front of the data in one heap allocation; from 2 MiB on the
- * data is a mapping of its own, aligned for huge pages, and the header lies apart.
+ * Memory: below 2 MiB the header lies in front of the data in one heap allocation; from 2 MiB on
+ * the data is a mapping of its own, aligned for huge pages, and the header lies apart.
  *
  * The mutex guards `shared` below and is a leaf: nothing is called under it. */
 #include "base/pool.h"
@@ -98,7 +99,7 @@ static size_t class_bytes(uint32_t size_class)
     return ((size_t)1 << top) + (quarter << (top - 2));
 }
 
-/* ---- the system ------------------------------------------------------------------------------- */
+/* ---- the system ----------------------------------------------------------------------------- */
 
 /* A private mapping that begins at a multiple of 2 MiB. */
 static void *map_aligned(size_t bytes)
@@ -169,7 +170,7 @@ static void system_free_list(struct mr_block *list)
     }
 }
 
-/* ---- counting --------------------------------------------------------------------------------- */
+/* ---- counting ------------------------------------------------------------------------------- */
 
 static uint64_t small_out_bytes(void)
 {
@@ -215,7 +216,7 @@ static void big_uncharge(size_t cap)
     atomic_fetch_sub_explicit(&counts.big_out, cap, memory_order_relaxed);
 }
 
-/* ---- the shared cache ------------------------------------------------------------------------- */
+/* ---- the shared cache ----------------------------------------------------------------------- */
 
 /* Under the lock. */
 static struct mr_block *shared_take(uint32_t size_class)
@@ -243,8 +244,8 @@ static uint32_t shared_stalest(void)
     return stalest;
 }
 
-/* Under the lock. Takes blocks out until the cache is at most `limit`; returns them as a list, to be
- * freed without the lock. */
+/* Under the lock. Takes blocks out until the cache is at most `limit`; returns them as a list, to
+ * be freed without the lock. */
 static struct mr_block *shared_shrink(uint64_t limit)
 {
     struct mr_block *out = NULL;
@@ -268,7 +269,7 @@ static void shared_put(struct mr_block *b)
     shared.cached_bytes += b->cap;
 }
 
-/* ---- small blocks ----------------------------------------------------------------------------- */
+/* ---- small blocks --------------------------------------------------------------------------- */
 
 static void slot_put(struct slot_cache *s, struct mr_block *b)
 {
@@ -367,7 +368,7 @@ static void small_free(struct mr_block *b)
     slot_put(s, b);
 }
 
-/* ---- large blocks ----------------------------------------------------------------------------- */
+/* ---- large blocks --------------------------------------------------------------------------- */
 
 static struct mr_block *big_new(size_t bytes)
 {
@@ -415,7 +416,7 @@ static void big_free(struct mr_block *b)
     system_free_list(over);
 }
 
-/* ---- the interface ---------------------------------------------------------------------------- */
+/* ---- the interface -------------------------------------------------------------------------- */
 
 struct mr_block *mr_block_new(size_t bytes)
 {

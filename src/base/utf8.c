@@ -34,6 +34,21 @@ size_t mr_utf8_step(mr_str s)
     return 0;
 }
 
+size_t mr_utf8_whole(mr_str s)
+{
+    size_t tails = 0;
+
+    while (tails < s.len && tails < 3 && is_tail((uint8_t)s.ptr[s.len - 1 - tails])) {
+        tails++;
+    }
+    if (tails == s.len) {
+        return s.len;
+    }
+    uint8_t lead = (uint8_t)s.ptr[s.len - 1 - tails];
+    size_t want = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : lead >= 0xC0 ? 1 : 0;
+    return want > tails ? s.len - 1 - tails : s.len;
+}
+
 bool mr_utf8_valid(mr_str s)
 {
     while (s.len > 0) {

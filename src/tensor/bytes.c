@@ -1,6 +1,6 @@
 /* BYTES tensors: elements one after the other, each a 4-byte little-endian length and that many
- * bytes (Open Inference Protocol, "Binary Tensor Data Extension"). The data comes from peers and from
- * backends; nothing in it is believed. */
+ * bytes (Open Inference Protocol, "Binary Tensor Data Extension"). The data comes from peers and
+ * from backends; nothing in it is believed. */
 #include <inttypes.h>
 
 #include "tensor/tensor.h"

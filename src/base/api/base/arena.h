@@ -21,14 +21,16 @@ struct mr_arena {
     size_t first_bytes;
 };
 
-/** Caller's memory. No allocation happens before the first use. first_bytes: size of the kept chunk. */
+/** Caller's memory. No allocation happens before the first use.
+ *  first_bytes  size of the kept chunk, bookkeeping included, 0 = 4096. */
 void mr_arena_init(struct mr_arena *a, size_t first_bytes, size_t limit);
 /** Runs cleanups (newest first), frees everything. */
 void mr_arena_fini(struct mr_arena *a);
 /** Runs cleanups, forgets all content, keeps the first chunk. */
 void mr_arena_reset(struct mr_arena *a);
 
-/** `bytes` aligned to `align` (power of two, <= 64), not zeroed. NULL past the limit or without memory. */
+/** `bytes` aligned to `align` (power of two, <= 64), not zeroed. NULL past the limit or without
+ *  memory; the arena stays usable. */
 void *mr_arena_try(struct mr_arena *a, size_t bytes, size_t align);
 /** As mr_arena_try, zeroed, for n elements; checks the multiplication. */
 void *mr_arena_try_array(struct mr_arena *a, size_t n, size_t size, size_t align);

@@ -37,10 +37,11 @@ static inline void mr_buf_c(struct mr_buf *b, const char *s)
 #define MR_BUF_LIT(b, lit) mr_buf_append((b), (lit), sizeof(lit) - 1)
 static inline void mr_buf_char(struct mr_buf *b, char c)
 {
-    if (b->len < b->cap)
+    if (b->len < b->cap) {
         b->ptr[b->len++] = c;
-    else
+    } else {
         mr_buf_append(b, &c, 1);
+    }
 }
 void mr_buf_printf(struct mr_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void mr_buf_u64(struct mr_buf *b, uint64_t v);

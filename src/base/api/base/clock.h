@@ -7,7 +7,7 @@
 
 #define MR_NS_PER_US INT64_C(1000)
 #define MR_NS_PER_MS INT64_C(1000000)
-#define MR_NS_PER_S INT64_C(1000000000)
+#define MR_NS_PER_S  INT64_C(1000000000)
 
 /** CLOCK_MONOTONIC (vDSO, no system call). */
 static inline int64_t mr_now_ns(void)
@@ -29,7 +29,9 @@ static inline int64_t mr_wall_ns(void)
 static inline int64_t mr_ns_after(int64_t a, int64_t b)
 {
     int64_t r;
-    if (b < 0) b = 0;
+    if (b < 0) {
+        b = 0;
+    }
     return __builtin_add_overflow(a, b, &r) ? INT64_MAX : r;
 }
 

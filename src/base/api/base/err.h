@@ -8,18 +8,19 @@
 
 #include "millrace/status.h"
 
-/** Fill *err (when not NULL) and return `status`. */
+/** Fill *err (when not NULL) and return `status`. UNAVAILABLE and EXHAUSTED are marked retryable.
+ *  The arguments may point into *err. A message that is too long is cut at a character. */
 int mr_err_set(struct mr_err *err, int status, const char *where, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/** Put "context: " before the message that is there; returns its status. */
+/** Put "context: " before the message that is there; returns `status`. */
 int mr_err_wrap(struct mr_err *err, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 #define MR_STRINGIFY2(x) #x
-#define MR_STRINGIFY(x) MR_STRINGIFY2(x)
-#define MR_HERE __FILE_NAME__ ":" MR_STRINGIFY(__LINE__)
+#define MR_STRINGIFY(x)  MR_STRINGIFY2(x)
+#define MR_HERE          __FILE_NAME__ ":" MR_STRINGIFY(__LINE__)
 #ifndef __FILE_NAME__
-#define __FILE_NAME__ __FILE__
+#    define __FILE_NAME__ __FILE__
 #endif
 
 /** return MR_FAIL(err, MR_E_NOT_FOUND, "model '%.*s' ...", ...); */
@@ -29,7 +30,9 @@ int mr_err_wrap(struct mr_err *err, int status, const char *fmt, ...)
 /** Sets the local `rc` and jumps to `out` when negative. */
 #define MR_TRY(expr)                                                                               \
     do {                                                                                           \
-        if ((rc = (expr)) < 0) goto out;                                                           \
+        if ((rc = (expr)) < 0) {                                                                   \
+            goto out;                                                                              \
+        }                                                                                          \
     } while (0)
 
 /** Short name ("NOT_FOUND"), text ("not found"), wire codes of a status; any int is safe. */

@@ -1,5 +1,6 @@
-/* A log-linear histogram of non-negative 64-bit values: 8 buckets per power of two (error < 12.5 %),
- * fixed size, one writer, any readers (counts are relaxed atomics, so a read is a near-snapshot). */
+/* A log-linear histogram of non-negative 64-bit values: 8 buckets per power of two (error below
+ * 12.5 %), fixed size, one writer, any readers (counts are relaxed atomics, so a read is a
+ * near-snapshot). All-zero is an empty histogram. */
 #ifndef MR_BASE_HIST_H
 #define MR_BASE_HIST_H
 
@@ -15,7 +16,8 @@ struct mr_hist {
     _Atomic uint64_t sum;
 };
 
-/** Bucket index of a value, and the largest value that falls into a bucket. */
+/** Bucket index of a value, and the largest value that falls into a bucket. The last bucket also
+ *  holds everything above its upper edge of 2^40 - 1. */
 unsigned mr_hist_bucket(uint64_t value);
 uint64_t mr_hist_upper(unsigned bucket);
 /** Thread: the one writer. */

@@ -16,6 +16,7 @@
 #include "base/str.h"
 
 enum mr_log_level { MR_LOG_ERROR = 0, MR_LOG_WARN = 1, MR_LOG_INFO = 2, MR_LOG_DEBUG = 3 };
+/* ISO8601 and TEXT look the same; the admin API knows both names. */
 enum mr_log_format { MR_LOG_TEXT = 0, MR_LOG_JSON = 1, MR_LOG_ISO8601 = 2 };
 
 /** Rate limit of one call site; static in the macro. */
@@ -25,6 +26,7 @@ struct mr_log_site {
     _Atomic uint32_t dropped;
 };
 
+/** mr_log is the way to call it. Keeps errno. A message past 2 KiB is cut. site NULL: no limit. */
 void mr_log_line(struct mr_log_site *site, enum mr_log_level level, const char *where,
                  const char *event, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 bool mr_log_enabled(enum mr_log_level level);
@@ -32,7 +34,8 @@ bool mr_log_enabled(enum mr_log_level level);
 #define mr_log(level, event, ...)                                                                  \
     do {                                                                                           \
         static struct mr_log_site mr_site_;                                                        \
-        if (mr_log_enabled(level)) mr_log_line(&mr_site_, (level), MR_HERE, (event), __VA_ARGS__); \
+        if (mr_log_enabled(level))                                                                 \
+            mr_log_line(&mr_site_, (level), MR_HERE, (event), __VA_ARGS__);                        \
     } while (0)
 
 /** A quoted, escaped copy of up to 200 bytes of `s` in a buffer of the calling expression:
@@ -43,13 +46,17 @@ struct mr_log_text {
 struct mr_log_text mr_log_quote(mr_str s);
 #define MR_LOG_STR(s) (mr_log_quote(s).text)
 
-/** Live settings; each is atomic on its own. File: NULL or "" = standard error. */
+/** Live settings; each is atomic on its own. At the start errors, warnings and information are on.
+ *  A verbose level above 0 turns MR_LOG_DEBUG on as well. */
 void mr_log_set_enabled(enum mr_log_level level, bool on);
 void mr_log_set_verbose(unsigned level);
 unsigned mr_log_verbose(void);
 void mr_log_set_format(enum mr_log_format format);
 enum mr_log_format mr_log_get_format(void);
+/** Log to the end of that file; NULL or "" = standard error. The same path again reopens it (log
+ *  rotation). Errors: MR_E_IO; the log then stays where it was. */
 int mr_log_set_file(const char *path, struct mr_err *err);
+/** The path set, "" for standard error. Static. */
 const char *mr_log_file(void);
 
 #endif

@@ -27,6 +27,7 @@ void *mr_map_put(struct mr_map *m, mr_str key, void *value);
 void *mr_map_remove(struct mr_map *m, mr_str key);
 /** for (size_t i = 0; (slot = mr_map_next(m, &i));) */
 struct mr_map_slot *mr_map_next(const struct mr_map *m, size_t *io_pos);
+/** SipHash-1-3 under a key drawn at random once per process: not to be stored or sent. */
 uint64_t mr_hash(mr_str s);
 
 #endif

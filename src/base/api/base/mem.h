@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MR_MIN(a, b) ((a) < (b) ? (a) : (b))
-#define MR_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MR_MIN(a, b)  ((a) < (b) ? (a) : (b))
+#define MR_MAX(a, b)  ((a) > (b) ? (a) : (b))
 #define MR_CACHE_LINE 64
 
 /** Zeroed memory; aborts the process when there is none. For start-up, loading and small
@@ -27,14 +27,16 @@ void mr_free(void *ptr);
 /** Free and null: mr_freep(&x). */
 #define mr_freep(pp) (mr_free(*(pp)), *(pp) = NULL)
 
-#define MR_NEW(type) ((type *)mr_alloc(sizeof(type)))
+#define MR_NEW(type)          ((type *)mr_alloc(sizeof(type)))
 #define MR_NEW_ARRAY(type, n) ((type *)mr_alloc_array((n), sizeof(type)))
 
 /** Checked arithmetic for sizes from outside: false on overflow, *out untouched. */
 static inline bool mr_size_mul(size_t a, size_t b, size_t *out)
 {
     size_t r;
-    if (__builtin_mul_overflow(a, b, &r)) return false;
+    if (__builtin_mul_overflow(a, b, &r)) {
+        return false;
+    }
     *out = r;
     return true;
 }
@@ -42,12 +44,15 @@ static inline bool mr_size_mul(size_t a, size_t b, size_t *out)
 static inline bool mr_size_add(size_t a, size_t b, size_t *out)
 {
     size_t r;
-    if (__builtin_add_overflow(a, b, &r)) return false;
+    if (__builtin_add_overflow(a, b, &r)) {
+        return false;
+    }
     *out = r;
     return true;
 }
 
-/** Test hook: make allocation number n (1 = next) of the try_ forms fail once; 0 = off. */
+/** Test hook: make allocation number n (1 = next) of the try_ forms fail once; 0 = off. Arenas,
+ *  buffers and blocks take their memory through those. */
 void mr_mem_fail_after(uint64_t n);
 
 #endif

@@ -23,17 +23,20 @@ struct mr_block {
     void *release_ctx;
 };
 
-/** A block of at least `bytes`, contents undefined, one reference. NULL when the budget or memory is out. */
+/** A block of at least `bytes`, contents undefined, one reference. NULL when the budget or memory
+ *  is out. A block of up to 64 KiB that the calling thread has in its cache is given in any case. */
 struct mr_block *mr_block_new(size_t bytes);
-/** Wrap foreign memory; release(ctx, data) runs at the last unref. NULL without memory (not released). */
+/** Wrap foreign memory; release(ctx, data) runs at the last unref (release NULL: nothing does).
+ *  NULL without memory (not released). Not counted against the budget. */
 struct mr_block *mr_block_wrap(void *data, size_t bytes, void (*release)(void *ctx, void *data),
                                void *ctx);
 struct mr_block *mr_block_ref(struct mr_block *b);
 /** Drops a reference and nulls the pointer; NULL is fine. */
 void mr_block_unref(struct mr_block **b);
 
-/** A piece of an answer or request body. block NULL: the bytes are only borrowed for the call and are copied
- *  if they cannot be sent at once. block set: sent by reference; the callee takes over one reference. */
+/** A piece of an answer or request body. block NULL: the bytes are only borrowed for the call and
+ *  are copied if they cannot be sent at once. block set: sent by reference; the callee takes over
+ *  one reference. */
 struct mr_piece {
     const void *ptr;
     size_t len;
@@ -41,14 +44,18 @@ struct mr_piece {
 };
 
 struct mr_block_stats {
-    uint64_t out_bytes;    /* in use */
+    uint64_t out_bytes;    /* in use, whole blocks */
     uint64_t cached_bytes; /* kept for reuse */
-    uint64_t budget_bytes;
+    uint64_t budget_bytes; /* UINT64_MAX = none */
     uint64_t refused;      /* times that the budget said no */
 };
+/** budget_bytes  most that may be out, 0 = no budget (so it starts).
+ *  cache_bytes   most that is kept for reuse, starts at 256 MiB; beside it each thread keeps up to
+ *                8 small blocks of a size. */
 void mr_block_set_budget(uint64_t budget_bytes, uint64_t cache_bytes);
+/** Near-snapshot: the counters are read one after the other. */
 struct mr_block_stats mr_block_get_stats(void);
-/** Give cached memory back to the system. */
+/** Give cached memory back to the system: all but the small blocks in other threads' caches. */
 void mr_block_trim(void);
 
 #endif

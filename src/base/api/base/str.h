@@ -20,7 +20,9 @@ typedef struct mr_bytes {
 
 /** A slice of a string literal, also usable as a static initialiser with MR_STR_INIT. */
 #define MR_STR(lit) ((mr_str){"" lit, sizeof(lit) - 1})
+/* clang-format off: it would take the braces for a block */
 #define MR_STR_INIT(lit) {"" lit, sizeof(lit) - 1}
+/* clang-format on */
 /** Arguments for "%.*s". */
 #define MR_STR_ARG(s) (int)((s).len > 65535 ? 65535 : (s).len), (s).ptr ? (s).ptr : ""
 
@@ -88,7 +90,8 @@ bool mr_str_to_bool(mr_str s, bool *out);
 /** True for well-formed UTF-8 (RFC 3629: no surrogates, no overlong forms). */
 bool mr_utf8_valid(mr_str s);
 
-/** Edit distance of two short words, for "did you mean"; anything longer than 64 counts as far. */
+/** Edit distance of two short words, for "did you mean": insert, delete, replace, swap neighbours.
+ *  UINT_MAX when either is longer than 64 bytes. */
 unsigned mr_str_distance(mr_str a, mr_str b);
 
 #endif

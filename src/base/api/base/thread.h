@@ -1,13 +1,14 @@
 /* Threads with names, and the slot numbers by which per-thread data is found.
  *
- * A slot is a small number that a thread holds while it lives; counters and pins are arrays with one
- * cache-line-separated entry per slot, so that writing one is no shared write. Slot numbers are
- * reused after the thread ends.
+ * A slot is a small number that a thread holds while it lives; counters and pins are arrays with
+ * one cache-line-separated entry per slot, so that writing one is no shared write. Slot numbers are
+ * reused after the thread ends; the next owner sees what the last one wrote.
  *
- * Quiescence: `struct mr_epoch` lets a writer know that every thread which might still hold a pointer
- * read before a swap has let go of it. A reader thread is `online` while it may hold such pointers and
- * calls mr_epoch_quiesce() at points where it holds none (once per loop iteration), and is offline
- * while it sleeps. */
+ * Quiescence: `struct mr_epoch` lets a writer know that every thread which might still hold a
+ * pointer read before a swap has let go of it. A reader thread is `online` while it may hold such
+ * pointers and calls mr_epoch_quiesce() at points where it holds none (once per loop iteration),
+ * and is offline while it sleeps. Readers load the pointer with acquire, writers swap it with
+ * release. */
 #ifndef MR_BASE_THREAD_H
 #define MR_BASE_THREAD_H
 
@@ -21,23 +22,26 @@
 
 #define MR_SLOT_MAX 256
 
-/** Start a joinable thread named `name` (15 characters are kept). All signals blocked in it. */
+/** Start a joinable thread named `name` (15 characters are kept). All signals blocked in it.
+ *  Errors: MR_E_NOMEM, MR_E_EXHAUSTED. */
 int mr_thread_start(pthread_t *out_thread, const char *name, void *(*fn)(void *), void *arg,
                     struct mr_err *err);
 
-/** This thread's slot, 0..MR_SLOT_MAX-1; taken at the first call, given back at thread exit. Aborts when
- *  more than MR_SLOT_MAX threads want one (the options bound the thread counts far below). */
+/** This thread's slot, 0..MR_SLOT_MAX-1; taken at the first call, given back at thread exit. Aborts
+ *  when more than MR_SLOT_MAX threads want one (the options bound the thread counts far below). */
 unsigned mr_slot(void);
 /** One more than the largest slot ever taken: how far a reader has to sum. */
 unsigned mr_slot_count(void);
 
-/** CPUs that this process may use (affinity mask), at least 1. */
+/** CPUs that this process may use, at least 1: the affinity mask, or the CPU quota of its cgroup
+ *  (version 2, parents included, rounded up) where that is less. Reads files. */
 unsigned mr_cpu_count(void);
 
 struct mr_epoch_slot {
     _Alignas(MR_CACHE_LINE) _Atomic uint64_t seen; /* 0 = offline */
 };
 
+/* From mr_alloc_aligned, static or on the stack: it needs its cache-line alignment. */
 struct mr_epoch {
     _Atomic uint64_t now; /* starts at 1 */
     struct mr_epoch_slot slots[MR_SLOT_MAX];
@@ -50,8 +54,8 @@ void mr_epoch_online(struct mr_epoch *e);
 void mr_epoch_quiesce(struct mr_epoch *e);
 /** Thread: reader, holding none, before it sleeps or ends. */
 void mr_epoch_offline(struct mr_epoch *e);
-/** Thread: writer, after the pointer swap (not an online reader). Blocks until every reader that was
- *  online has quiesced or gone offline; polls at 50 us .. 1 ms. */
+/** Thread: writer, after the pointer swap (not an online reader). Blocks until every reader that
+ *  was online has quiesced or gone offline; polls at 50 us .. 1 ms. */
 void mr_epoch_wait(struct mr_epoch *e);
 
 #endif

@@ -11,15 +11,16 @@
 const char *mr_dtype_name(int dtype);
 /** From the wire name; MR_DTYPE_INVALID when there is no such type. */
 int mr_dtype_from_name(mr_str name);
-/** From the config name ("TYPE_INT32", "TYPE_STRING"); MR_DTYPE_INVALID when there is no such type. */
+/** From the config name ("TYPE_INT32", "TYPE_STRING"); MR_DTYPE_INVALID when there is no such
+ *  type. */
 int mr_dtype_from_config_name(mr_str name);
 /** "TYPE_INT32", "TYPE_STRING". Static. */
 const char *mr_dtype_config_name(int dtype);
 /** Bytes of one element, 0 for BYTES and invalid types. */
 size_t mr_dtype_size(int dtype);
 
-/** Product of the dims. Errors: MR_E_INVALID (rank over MR_MAX_RANK, a negative dim, overflow). Empty
- *  shape = 1 element; any zero dim = 0 elements. */
+/** Product of the dims. Empty shape = 1 element; any zero dim = 0 elements.
+ *  Errors: MR_E_INVALID (rank not in 0..MR_MAX_RANK, a negative dim, overflow). */
 int mr_shape_elements(const int64_t *shape, int rank, uint64_t *out, struct mr_err *err);
 /** Bytes of a fixed-size tensor. Errors: as above, MR_E_INVALID for BYTES. */
 int mr_shape_bytes(int dtype, const int64_t *shape, int rank, uint64_t *out, struct mr_err *err);
