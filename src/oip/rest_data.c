@@ -1,0 +1,171 @@
+/* JSON tensor data, flat or nested, into the tensor's type.
+ *
+ * The shape says how much memory is needed and comes from outside, so it is first held against the
+ * text: an element takes at least two bytes of it, a string three. A shape that the text cannot fill is
+ * refused before anything is allocated. Numbers are parsed straight to their place; strings get their
+ * length prefix. Any thread. */
+#include "rest_read.h"
+
+static int data_mismatch(struct mr_rest_reader *r)
+{
+    r->is_named = true;
+    return MR_FAIL(r->err, MR_E_INVALID,
+                   "Unable to parse 'data': Shape does not match true shape of 'data' field");
+}
+
+static int size_check(struct mr_rest_reader *r, const struct mr_oip_tensor *t, uint64_t bytes)
+{
+    if (r->max_json_bytes == 0 || bytes <= r->max_json_bytes) {
+        return MR_OK;
+    }
+    r->is_named = true;
+    return MR_FAIL(r->err, MR_E_TOO_LARGE,
+                   "JSON data of %s '%.*s' makes a tensor of %llu bytes, which exceeds the maximum allowed "
+                   "value of %llu bytes. Use %s to increase the limit.",
+                   r->word, MR_STR_ARG(t->name), (unsigned long long)bytes,
+                   (unsigned long long)r->max_json_bytes, r->size_option);
+}
+
+/* FP16 and BF16 are read as floats and narrowed in place: element i is written at 2i, behind 4i. */
+static void narrow(int dtype, void *data, uint64_t n)
+{
+    const char *from = data;
+    char *to = data;
+    for (uint64_t i = 0; i < n; i++) {
+        float f;
+        memcpy(&f, from + 4 * i, 4);
+        uint16_t half = dtype == MR_DTYPE_FP16 ? mr_fp16_from_float(f) : mr_bf16_from_float(f);
+        memcpy(to + 2 * i, &half, 2);
+    }
+}
+
+/* mr_json_fail has written "more than N elements" when the text has more than the shape. */
+static bool is_too_many(const struct mr_err *err)
+{
+    return err && mr_str_starts(mr_str_c(err->msg), MR_STR("more than "));
+}
+
+static int numbers_read(struct mr_rest_reader *r, struct mr_json *j, uint64_t elements,
+                        struct mr_oip_tensor *t)
+{
+    static const struct {
+        enum mr_json_fill kind;
+        uint8_t size; /* while reading */
+    } fills[MR_DTYPE_COUNT] = {
+        [MR_DTYPE_BOOL] = {MR_JSON_FILL_BOOL, 1},  [MR_DTYPE_UINT8] = {MR_JSON_FILL_U8, 1},
+        [MR_DTYPE_UINT16] = {MR_JSON_FILL_U16, 2}, [MR_DTYPE_UINT32] = {MR_JSON_FILL_U32, 4},
+        [MR_DTYPE_UINT64] = {MR_JSON_FILL_U64, 8}, [MR_DTYPE_INT8] = {MR_JSON_FILL_I8, 1},
+        [MR_DTYPE_INT16] = {MR_JSON_FILL_I16, 2},  [MR_DTYPE_INT32] = {MR_JSON_FILL_I32, 4},
+        [MR_DTYPE_INT64] = {MR_JSON_FILL_I64, 8},  [MR_DTYPE_FP16] = {MR_JSON_FILL_F32, 4},
+        [MR_DTYPE_FP32] = {MR_JSON_FILL_F32, 4},   [MR_DTYPE_FP64] = {MR_JSON_FILL_F64, 8},
+        [MR_DTYPE_BF16] = {MR_JSON_FILL_F32, 4},
+    };
+    int dtype = t->tensor.dtype;
+    if (elements > (uint64_t)(j->end - j->pos) / 2 + 1) {
+        return data_mismatch(r);
+    }
+    int rc = size_check(r, t, elements * mr_dtype_size(dtype));
+    if (rc < 0) {
+        return rc;
+    }
+    rc = mr_oip_data_new(r->arena, t, elements * fills[dtype].size, r->err);
+    if (rc < 0) {
+        return rc;
+    }
+    uint64_t count = 0;
+    uint64_t nowhere; /* a place of any alignment for no elements */
+    void *to = t->tensor.data ? t->tensor.data : &nowhere;
+    if (mr_json_fill(j, fills[dtype].kind, to, elements, &count) < 0) {
+        return is_too_many(r->err) ? data_mismatch(r) : mr_rest_named(r, "data");
+    }
+    if (count != elements) {
+        return data_mismatch(r);
+    }
+    if (dtype == MR_DTYPE_FP16 || dtype == MR_DTYPE_BF16) {
+        narrow(dtype, to, elements);
+        t->tensor.bytes = elements * 2;
+    }
+    return MR_OK;
+}
+
+/* Strings with escapes are unescaped outside the request's arena, which would otherwise have to hold
+ * all of them beside the tensor. */
+struct scratch {
+    struct mr_arena arena;
+    mr_str text;
+};
+
+static void scratch_drop(struct scratch *s, mr_str used)
+{
+    bool is_of_text = used.ptr >= s->text.ptr && used.ptr <= s->text.ptr + s->text.len;
+    if (!is_of_text && s->arena.chunks) {
+        mr_arena_reset(&s->arena);
+    }
+}
+
+static int strings_fill(struct mr_rest_reader *r, struct mr_json *j, struct scratch *scratch,
+                        uint64_t elements, uint64_t room, struct mr_oip_tensor *t)
+{
+    char *to = t->tensor.data;
+    uint64_t used = 0;
+    uint64_t count = 0;
+    int level = 0;
+    while (mr_json_next_leaf(j, &level)) {
+        mr_str s;
+        if (mr_json_string(j, &s) < 0) {
+            return mr_rest_named(r, "data");
+        }
+        /* The second cannot happen: unescaped text is never longer than its source. */
+        if (count == elements || room - used < 4 || room - used - 4 < s.len) {
+            return data_mismatch(r);
+        }
+        uint32_t len = (uint32_t)s.len;
+        memcpy(to + used, &len, 4);
+        memcpy(to + used + 4, s.ptr, s.len);
+        used += 4 + s.len;
+        count++;
+        scratch_drop(scratch, s);
+    }
+    if (j->status < 0) {
+        return mr_rest_named(r, "data");
+    }
+    t->tensor.bytes = used;
+    return count == elements ? MR_OK : data_mismatch(r);
+}
+
+static int strings_read(struct mr_rest_reader *r, struct mr_json *j, uint64_t elements,
+                        struct mr_oip_tensor *t)
+{
+    struct scratch scratch;
+    struct mr_json sub = *j;
+    if (mr_json_skip(j, &scratch.text) < 0) {
+        return mr_rest_named(r, "data");
+    }
+    if (elements > scratch.text.len / 3 + 1 || scratch.text.len > UINT32_MAX) {
+        return data_mismatch(r);
+    }
+    /* Each element has two quotes in the text and four bytes of length in the tensor. */
+    uint64_t room = scratch.text.len + 2 * elements;
+    int rc = size_check(r, t, room);
+    if (rc == MR_OK) {
+        rc = mr_oip_data_new(r->arena, t, elements > 0 ? room : 0, r->err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    mr_arena_init(&scratch.arena, 1024, 2 * scratch.text.len + 65536);
+    sub.end = scratch.text.ptr + scratch.text.len;
+    sub.arena = &scratch.arena;
+    rc = strings_fill(r, &sub, &scratch, elements, elements > 0 ? room : 0, t);
+    mr_arena_fini(&scratch.arena);
+    return rc;
+}
+
+int mr_rest_data(struct mr_rest_reader *r, struct mr_json *j, uint64_t elements,
+                 struct mr_oip_tensor *t)
+{
+    if (t->tensor.dtype == MR_DTYPE_BYTES) {
+        return strings_read(r, j, elements, t);
+    }
+    return numbers_read(r, j, elements, t);
+}

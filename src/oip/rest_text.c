@@ -1,0 +1,151 @@
+/* Tensor elements as JSON text.
+ *
+ * One loop per type writes straight into reserved room, a block of elements at a time, so that the
+ * buffer's limit is asked once per block and a large tensor does not reserve for the worst case of all
+ * its elements. Floats come out as the shortest text that reads back the same; FP16 and BF16 as the
+ * float they are. Any thread. */
+#include <math.h>
+
+#include "codec/json.h"
+#include "internal.h"
+
+#define BLOCK_ELEMENTS 256
+#define INT_TEXT_MAX 21 /* a 64-bit integer with sign, and the comma */
+#define FLOAT_TEXT_MAX 33
+
+static const char digit_pairs[] = "00010203040506070809101112131415161718192021222324"
+                                  "25262728293031323334353637383940414243444546474849"
+                                  "50515253545556575859606162636465666768697071727374"
+                                  "75767778798081828384858687888990919293949596979899";
+
+static char *u64_text(char *p, uint64_t v)
+{
+    char text[20];
+    char *at = text + sizeof text;
+    while (v >= 100) {
+        at -= 2;
+        memcpy(at, digit_pairs + v % 100 * 2, 2);
+        v /= 100;
+    }
+    if (v >= 10) {
+        at -= 2;
+        memcpy(at, digit_pairs + v * 2, 2);
+    } else {
+        *--at = (char)('0' + v);
+    }
+    size_t len = (size_t)(text + sizeof text - at);
+    memcpy(p, at, len);
+    return p + len;
+}
+
+static char *i64_text(char *p, int64_t v)
+{
+    if (v < 0) {
+        *p++ = '-';
+        return u64_text(p, UINT64_C(0) - (uint64_t)v);
+    }
+    return u64_text(p, (uint64_t)v);
+}
+
+static char *bool_text(char *p, uint8_t v)
+{
+    memcpy(p, v ? "true" : "false", 5);
+    return p + (v ? 4 : 5);
+}
+
+static char *word_text(char *p, double v)
+{
+    const char *word = isnan(v) ? "NaN" : v > 0 ? "Infinity" : "-Infinity";
+    size_t len = strlen(word);
+    memcpy(p, word, len);
+    return p + len;
+}
+
+static char *float_text(char *p, float v)
+{
+    return isfinite(v) ? p + mr_float_text(v, p) : word_text(p, v);
+}
+
+static char *double_text(char *p, double v)
+{
+    return isfinite(v) ? p + mr_double_text(v, p) : word_text(p, v);
+}
+
+static char *half_text(char *p, uint16_t v)
+{
+    return float_text(p, mr_fp16_to_float(v));
+}
+
+static char *bfloat_text(char *p, uint16_t v)
+{
+    return float_text(p, mr_bf16_to_float(v));
+}
+
+/* n elements, each with a comma behind it. */
+#define TEXT_LOOP(name, type, element_text)                                                        \
+    static char *name(char *p, const void *data, uint64_t n)                                       \
+    {                                                                                              \
+        const type *at = data;                                                                     \
+        for (uint64_t i = 0; i < n; i++) {                                                         \
+            p = element_text(p, at[i]);                                                            \
+            *p++ = ',';                                                                            \
+        }                                                                                          \
+        return p;                                                                                  \
+    }
+TEXT_LOOP(bools_text, uint8_t, bool_text)
+TEXT_LOOP(u8s_text, uint8_t, u64_text)
+TEXT_LOOP(u16s_text, uint16_t, u64_text)
+TEXT_LOOP(u32s_text, uint32_t, u64_text)
+TEXT_LOOP(u64s_text, uint64_t, u64_text)
+TEXT_LOOP(i8s_text, int8_t, i64_text)
+TEXT_LOOP(i16s_text, int16_t, i64_text)
+TEXT_LOOP(i32s_text, int32_t, i64_text)
+TEXT_LOOP(i64s_text, int64_t, i64_text)
+TEXT_LOOP(halves_text, uint16_t, half_text)
+TEXT_LOOP(floats_text, float, float_text)
+TEXT_LOOP(doubles_text, double, double_text)
+TEXT_LOOP(bfloats_text, uint16_t, bfloat_text)
+
+static void strings_text(struct mr_buf *b, const struct mr_tensor *t)
+{
+    mr_bytes rest = {t->data, (size_t)t->bytes};
+    mr_str element;
+    bool first = true;
+    while (mr_bytes_tensor_next(&rest, &element)) {
+        if (!first) {
+            mr_buf_char(b, ',');
+        }
+        first = false;
+        mr_json_put_string(b, element);
+    }
+}
+
+void mr_oip_text_elements(struct mr_buf *b, const struct mr_tensor *t, uint64_t elements)
+{
+    typedef char *(text_fn)(char *p, const void *data, uint64_t n);
+    static text_fn *const loops[MR_DTYPE_COUNT] = {
+        [MR_DTYPE_BOOL] = bools_text,  [MR_DTYPE_UINT8] = u8s_text,    [MR_DTYPE_UINT16] = u16s_text,
+        [MR_DTYPE_UINT32] = u32s_text, [MR_DTYPE_UINT64] = u64s_text,  [MR_DTYPE_INT8] = i8s_text,
+        [MR_DTYPE_INT16] = i16s_text,  [MR_DTYPE_INT32] = i32s_text,   [MR_DTYPE_INT64] = i64s_text,
+        [MR_DTYPE_FP16] = halves_text, [MR_DTYPE_FP32] = floats_text,  [MR_DTYPE_FP64] = doubles_text,
+        [MR_DTYPE_BF16] = bfloats_text,
+    };
+    if (t->dtype == MR_DTYPE_BYTES) {
+        strings_text(b, t);
+        return;
+    }
+    bool is_float = t->dtype >= MR_DTYPE_FP16; /* FP16, FP32, FP64, BF16 */
+    size_t size = mr_dtype_size(t->dtype);
+    const char *data = t->data;
+    while (elements > 0) {
+        uint64_t n = MR_MIN(elements, (uint64_t)BLOCK_ELEMENTS);
+        char *p = mr_buf_reserve(b, (size_t)n * (is_float ? FLOAT_TEXT_MAX : INT_TEXT_MAX));
+        if (!p) {
+            return;
+        }
+        elements -= n;
+        char *end = loops[t->dtype](p, data, n);
+        b->len += (size_t)(end - p) - (elements == 0); /* no comma behind the last one */
+        data += n * size;
+    }
+}
