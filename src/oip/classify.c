@@ -105,8 +105,8 @@ static void heap_sink(struct candidate *heap, size_t len, size_t at)
 }
 
 /* The k best of n elements from `begin` on, best first. k <= n. */
-static void row_select(int dtype, const void *data, uint64_t begin, uint64_t n, struct candidate *heap,
-                       size_t k)
+static void row_select(int dtype, const void *data, uint64_t begin, uint64_t n,
+                       struct candidate *heap, size_t k)
 {
     for (size_t i = 0; i < k; i++) {
         heap[i] = (struct candidate){key_at(dtype, data, begin + i), i};
@@ -165,7 +165,8 @@ static int classes_init(struct classes *c, const struct mr_oip_tensor *in, struc
         return MR_FAIL(err, MR_E_INVALID, "classification output tensor too large");
     }
     if (elements > SIZE_MAX / 8 || t->bytes != elements * mr_dtype_size(t->dtype)) {
-        return MR_FAIL(err, MR_E_INTERNAL, "output tensor shape does not match size of output for '%.*s'",
+        return MR_FAIL(err, MR_E_INTERNAL,
+                       "output tensor shape does not match size of output for '%.*s'",
                        MR_STR_ARG(in->name));
     }
     c->k = MR_MIN((uint64_t)MR_MAX(in->classification, 0), c->row_elements);

@@ -12,7 +12,7 @@
 /* Tensor data is copied into the answer's buffer up to this size, else sent by reference. */
 #define OIP_COPY_BYTES 8192
 /* Most parameters of one message, all places together: a repeated key is found by comparing. */
-#define OIP_PARAMS_MAX 1024
+#define OIP_PARAMS_MAX      1024
 #define OIP_TENSORS_DEFAULT 1024
 
 /* ---- memory.c ---- */

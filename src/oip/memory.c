@@ -140,22 +140,25 @@ int mr_oip_bytes_check(const struct mr_oip_tensor *t, uint64_t elements, const c
         found++;
     }
     if (rest.len == 0) {
-        return MR_FAIL(err, MR_E_INVALID,
-                       "expected %llu string elements for inference %s '%.*s' for model '%.*s', got %llu",
-                       (unsigned long long)elements, word, MR_STR_ARG(t->name), MR_STR_ARG(model),
-                       (unsigned long long)found);
+        return MR_FAIL(
+            err, MR_E_INVALID,
+            "expected %llu string elements for inference %s '%.*s' for model '%.*s', got %llu",
+            (unsigned long long)elements, word, MR_STR_ARG(t->name), MR_STR_ARG(model),
+            (unsigned long long)found);
     }
     if (rest.len < 4) {
-        return MR_FAIL(err, MR_E_INVALID,
-                       "incomplete string length indicator for inference %s '%.*s' for model '%.*s', "
-                       "expecting 4 bytes but only %zu bytes available. Please make sure the string "
-                       "length indicator is in one buffer.",
-                       word, MR_STR_ARG(t->name), MR_STR_ARG(model), rest.len);
+        return MR_FAIL(
+            err, MR_E_INVALID,
+            "incomplete string length indicator for inference %s '%.*s' for model '%.*s', "
+            "expecting 4 bytes but only %zu bytes available. Please make sure the string "
+            "length indicator is in one buffer.",
+            word, MR_STR_ARG(t->name), MR_STR_ARG(model), rest.len);
     }
     uint32_t length;
     memcpy(&length, rest.ptr, 4);
-    return MR_FAIL(err, MR_E_INVALID,
-                   "incomplete string data for inference %s '%.*s' for model '%.*s', expecting string of "
-                   "length %u bytes but only %zu bytes available",
-                   word, MR_STR_ARG(t->name), MR_STR_ARG(model), length, rest.len - 4);
+    return MR_FAIL(
+        err, MR_E_INVALID,
+        "incomplete string data for inference %s '%.*s' for model '%.*s', expecting string of "
+        "length %u bytes but only %zu bytes available",
+        word, MR_STR_ARG(t->name), MR_STR_ARG(model), length, rest.len - 4);
 }

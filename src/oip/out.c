@@ -23,8 +23,7 @@ static void stretch_close(struct mr_oip_out *o)
     }
 }
 
-void mr_oip_out_data(struct mr_oip_out *o, const void *data, uint64_t bytes,
-                     struct mr_block *block)
+void mr_oip_out_data(struct mr_oip_out *o, const void *data, uint64_t bytes, struct mr_block *block)
 {
     if (o->failed || o->buf->failed || bytes == 0) {
         return;

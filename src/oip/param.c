@@ -121,10 +121,11 @@ static int reserved_take(struct mr_oip_request *r, const struct mr_oip_param *p,
                        "should not be specified.");
     }
     if (!mr_str_eq(p->key, MR_STR("triton_enable_empty_final_response"))) {
-        return MR_FAIL(err, MR_E_INVALID,
-                       "parameter keys starting with 'triton_' are reserved for Triton usage. Only the "
-                       "following keys starting with 'triton_' are allowed: "
-                       "triton_enable_empty_final_response");
+        return MR_FAIL(
+            err, MR_E_INVALID,
+            "parameter keys starting with 'triton_' are reserved for Triton usage. Only the "
+            "following keys starting with 'triton_' are allowed: "
+            "triton_enable_empty_final_response");
     }
     return param_bool(p, &r->enable_empty_final_response, wire, err);
 }
@@ -165,7 +166,8 @@ static int classification_take(struct mr_oip_tensor_params *to, const struct mr_
         return rc;
     }
     if (wire == MR_OIP_WIRE_GRPC && k == 0) {
-        return MR_FAIL(err, MR_E_INVALID, "invalid value for 'classification' parameter, expected value > 0.");
+        return MR_FAIL(err, MR_E_INVALID,
+                       "invalid value for 'classification' parameter, expected value > 0.");
     }
     /* More classes than a tensor has elements means all of them. */
     to->classification = (int32_t)MR_MIN(k, (uint64_t)INT32_MAX);
@@ -226,14 +228,16 @@ int mr_oip_tensor_params_check(const struct mr_oip_tensor_params *p, mr_str name
         if (!p->has_shm_offset && !p->has_shm_byte_size) {
             return MR_OK;
         }
-        return MR_FAIL(err, MR_E_INVALID,
-                       "'%s' can not be specified without 'shared_memory_region' parameter for tensor "
-                       "'%.*s'",
-                       p->has_shm_offset ? "shared_memory_offset" : "shared_memory_byte_size",
-                       MR_STR_ARG(name));
+        return MR_FAIL(
+            err, MR_E_INVALID,
+            "'%s' can not be specified without 'shared_memory_region' parameter for tensor "
+            "'%.*s'",
+            p->has_shm_offset ? "shared_memory_offset" : "shared_memory_byte_size",
+            MR_STR_ARG(name));
     }
     if (p->has_classification) {
-        return MR_FAIL(err, MR_E_INVALID, "%s can't set both 'shared_memory_region' and 'classification'",
+        return MR_FAIL(err, MR_E_INVALID,
+                       "%s can't set both 'shared_memory_region' and 'classification'",
                        wire == MR_OIP_WIRE_REST ? "Output" : "output");
     }
     if (p->binary_data == 1) {

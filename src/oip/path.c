@@ -150,7 +150,8 @@ static void two_match(mr_str a, mr_str b, struct mr_oip_path *out)
 
 struct mr_oip_path mr_oip_path_parse(mr_str path)
 {
-    struct mr_oip_path out = {MR_ROUTE_NONE, MR_STR(""), MR_STR(""), MR_STR(""), MR_STR(""), MR_STR("")};
+    struct mr_oip_path out = {MR_ROUTE_NONE, MR_STR(""), MR_STR(""),
+                              MR_STR(""),    MR_STR(""), MR_STR("")};
     struct segments s;
     if (!path_cut(path, &s) || !mr_str_eq(s.at[0], MR_STR("v2"))) {
         return out;

@@ -79,10 +79,10 @@ static size_t fixed_size(int dtype)
 static int field_count(int dtype, const struct mr_pb_field *f, struct content_count *c)
 {
     enum element_form form = fields[dtype].form;
-    enum mr_pb_wire single = form == FORM_VARINT             ? MR_PB_VARINT
-                             : form == FORM_BYTES            ? MR_PB_LEN
+    enum mr_pb_wire single = form == FORM_VARINT      ? MR_PB_VARINT
+                             : form == FORM_BYTES     ? MR_PB_LEN
                              : dtype == MR_DTYPE_FP64 ? MR_PB_I64
-                                                             : MR_PB_I32;
+                                                      : MR_PB_I32;
     if (f->wire == single) {
         c->elements++;
         c->string_bytes += f->bytes.len;
@@ -240,28 +240,31 @@ static int count_check(struct mr_pb_reader *r, const struct content_count *c, ui
 {
     int dtype = t->tensor.dtype;
     if (c->foreign || (fields[dtype].form == FORM_NONE && elements > 0)) {
-        return MR_FAIL(r->err, MR_E_INVALID,
-                       "unexpected explicit tensor data for %s tensor '%.*s' for model '%.*s' of type '%s', "
-                       "expected datatype '%s'",
-                       r->word, MR_STR_ARG(t->name), MR_STR_ARG(r->model),
-                       mr_dtype_name(c->foreign ? field_dtypes[c->foreign] : MR_DTYPE_INVALID),
-                       mr_dtype_name(dtype));
+        return MR_FAIL(
+            r->err, MR_E_INVALID,
+            "unexpected explicit tensor data for %s tensor '%.*s' for model '%.*s' of type '%s', "
+            "expected datatype '%s'",
+            r->word, MR_STR_ARG(t->name), MR_STR_ARG(r->model),
+            mr_dtype_name(c->foreign ? field_dtypes[c->foreign] : MR_DTYPE_INVALID),
+            mr_dtype_name(dtype));
     }
     if (c->elements == elements) {
         return MR_OK;
     }
     if (dtype == MR_DTYPE_BYTES) {
-        return MR_FAIL(r->err, MR_E_INVALID,
-                       "expected %llu string elements for inference %s '%.*s' for model '%.*s', got %llu",
-                       (unsigned long long)elements, r->word, MR_STR_ARG(t->name),
-                       MR_STR_ARG(r->model), (unsigned long long)c->elements);
+        return MR_FAIL(
+            r->err, MR_E_INVALID,
+            "expected %llu string elements for inference %s '%.*s' for model '%.*s', got %llu",
+            (unsigned long long)elements, r->word, MR_STR_ARG(t->name), MR_STR_ARG(r->model),
+            (unsigned long long)c->elements);
     }
     size_t size = mr_dtype_size(dtype);
-    return MR_FAIL(r->err, MR_E_INVALID,
-                   "%s byte size mismatch for %s '%.*s' for model '%.*s'. Expected %llu, got %llu",
-                   r->word, r->word, MR_STR_ARG(t->name), MR_STR_ARG(r->model),
-                   (unsigned long long)(elements > UINT64_MAX / size ? UINT64_MAX : elements * size),
-                   (unsigned long long)(c->elements * size));
+    return MR_FAIL(
+        r->err, MR_E_INVALID,
+        "%s byte size mismatch for %s '%.*s' for model '%.*s'. Expected %llu, got %llu", r->word,
+        r->word, MR_STR_ARG(t->name), MR_STR_ARG(r->model),
+        (unsigned long long)(elements > UINT64_MAX / size ? UINT64_MAX : elements * size),
+        (unsigned long long)(c->elements * size));
 }
 
 int mr_pb_contents(struct mr_pb_reader *r, const struct mr_pb_tensor *from, struct mr_oip_tensor *t)

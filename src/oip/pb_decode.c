@@ -46,23 +46,35 @@ static int param_value_read(struct mr_pb_reader *r, mr_bytes in, struct mr_oip_p
     struct mr_pb_field f;
     int rc;
     while ((rc = mr_pb_next(&in, &f)) > 0) {
-        static const enum mr_pb_wire wires[] = {MR_PB_LEN,    MR_PB_VARINT, MR_PB_VARINT,
-                                                MR_PB_LEN,    MR_PB_I64,    MR_PB_VARINT};
+        static const enum mr_pb_wire wires[] = {MR_PB_LEN, MR_PB_VARINT, MR_PB_VARINT,
+                                                MR_PB_LEN, MR_PB_I64,    MR_PB_VARINT};
         if (f.number == 0 || f.number > 5 || f.wire != wires[f.number]) {
             continue;
         }
         *io_has_value = true;
         switch (f.number) {
-        case 1: out->kind = MR_OIP_BOOL; out->b = f.value != 0; break;
-        case 2: out->kind = MR_OIP_INT; out->i = (int64_t)f.value; break;
+        case 1:
+            out->kind = MR_OIP_BOOL;
+            out->b = f.value != 0;
+            break;
+        case 2:
+            out->kind = MR_OIP_INT;
+            out->i = (int64_t)f.value;
+            break;
         case 3:
             out->kind = MR_OIP_STRING;
             if (str_read(r, &f, &out->s) < 0) {
                 return MR_E_INVALID;
             }
             break;
-        case 4: out->kind = MR_OIP_DOUBLE; out->d = mr_pb_double(f.value); break;
-        default: out->kind = MR_OIP_UINT; out->u = f.value; break;
+        case 4:
+            out->kind = MR_OIP_DOUBLE;
+            out->d = mr_pb_double(f.value);
+            break;
+        default:
+            out->kind = MR_OIP_UINT;
+            out->u = f.value;
+            break;
         }
     }
     return rc < 0 ? mr_pb_broken(r->err) : MR_OK;
@@ -90,10 +102,11 @@ static int param_read(struct mr_pb_reader *r, mr_bytes entry, struct mr_oip_para
         return mr_pb_broken(r->err);
     }
     if (!has_value && !r->is_response) {
-        return MR_FAIL(r->err, MR_E_INVALID,
-                       "invalid value type for '%.*s' parameter, expected int64_param, bool_param, or "
-                       "string_param.",
-                       MR_STR_ARG(out->key));
+        return MR_FAIL(
+            r->err, MR_E_INVALID,
+            "invalid value type for '%.*s' parameter, expected int64_param, bool_param, or "
+            "string_param.",
+            MR_STR_ARG(out->key));
     }
     return has_value;
 }
@@ -108,8 +121,8 @@ struct shape {
 static int dim_add(struct mr_pb_reader *r, struct shape *s, uint64_t v)
 {
     if (s->rank == MR_MAX_RANK) {
-        return MR_FAIL(r->err, MR_E_INVALID, "shape of %s tensor has more than %d dimensions", r->word,
-                       MR_MAX_RANK);
+        return MR_FAIL(r->err, MR_E_INVALID, "shape of %s tensor has more than %d dimensions",
+                       r->word, MR_MAX_RANK);
     }
     s->dims[s->rank++] = (int64_t)v;
     return MR_OK;
@@ -208,8 +221,8 @@ static int tensor_read(struct mr_pb_reader *r, mr_bytes message, struct mr_pb_te
     }
     t->tensor.dtype = mr_dtype_from_name(p.datatype);
     if (t->tensor.dtype == MR_DTYPE_INVALID) {
-        return MR_FAIL(r->err, MR_E_INVALID, "%s tensor '%.*s' has an invalid datatype '%.*s'", r->word,
-                       MR_STR_ARG(t->name), MR_STR_ARG(p.datatype));
+        return MR_FAIL(r->err, MR_E_INVALID, "%s tensor '%.*s' has an invalid datatype '%.*s'",
+                       r->word, MR_STR_ARG(t->name), MR_STR_ARG(p.datatype));
     }
     t->shm = p.known.shm;
     t->params = p.rest.at;
@@ -247,8 +260,7 @@ static int tensors_add(struct mr_pb_reader *r, struct tensors *list, const struc
     if (list->count == r->max_tensors) {
         return too_many(r, r->is_response ? "outputs" : "inputs");
     }
-    struct mr_oip_tensor *at =
-        mr_oip_grow(r->arena, list->at, list->count, &list->cap, sizeof *at);
+    struct mr_oip_tensor *at = mr_oip_grow(r->arena, list->at, list->count, &list->cap, sizeof *at);
     struct mr_pb_tensor *from =
         mr_oip_grow(r->arena, list->from, list->count, &list->from_cap, sizeof *from);
     if (!at || !from) {
@@ -295,19 +307,21 @@ static int tensor_join(struct mr_pb_reader *r, struct tensors *list, size_t i, s
     bool has_contents = list->from[i].has_contents;
     if (t->shm.region.ptr) {
         if (has_contents) {
-            return MR_FAIL(r->err, MR_E_INVALID,
-                           "unexpected 'content' provided when using shared memory for %s tensor '%.*s' "
-                           "for model '%.*s'",
-                           r->word, MR_STR_ARG(t->name), MR_STR_ARG(r->model));
+            return MR_FAIL(
+                r->err, MR_E_INVALID,
+                "unexpected 'content' provided when using shared memory for %s tensor '%.*s' "
+                "for model '%.*s'",
+                r->word, MR_STR_ARG(t->name), MR_STR_ARG(r->model));
         }
         *io_raw += r->is_response && *io_raw < list->raw_count; /* responses keep an empty place */
         return MR_OK;
     }
     if (has_contents && list->raw_count > 0) {
-        return MR_FAIL(r->err, MR_E_INVALID,
-                       "contents field must not be specified when using raw_%s_contents for '%.*s' for "
-                       "model '%.*s'",
-                       r->word, MR_STR_ARG(t->name), MR_STR_ARG(r->model));
+        return MR_FAIL(
+            r->err, MR_E_INVALID,
+            "contents field must not be specified when using raw_%s_contents for '%.*s' for "
+            "model '%.*s'",
+            r->word, MR_STR_ARG(t->name), MR_STR_ARG(r->model));
     }
     if (has_contents) {
         return mr_pb_contents(r, &list->from[i], t);
@@ -317,14 +331,16 @@ static int tensor_join(struct mr_pb_reader *r, struct tensors *list, size_t i, s
     }
     return MR_FAIL(r->err, MR_E_INVALID,
                    "unable to find data for %s tensor '%.*s' for model '%.*s' in %s.", r->word,
-                   MR_STR_ARG(t->name), MR_STR_ARG(r->model), r->is_response ? "response" : "request");
+                   MR_STR_ARG(t->name), MR_STR_ARG(r->model),
+                   r->is_response ? "response" : "request");
 }
 
 static int tensors_finish(struct mr_pb_reader *r, struct tensors *list)
 {
     size_t used = 0;
     const mr_str *again;
-    int rc = mr_oip_find_duplicate(r->arena, list->at, sizeof *list->at, list->count, &again, r->err);
+    int rc =
+        mr_oip_find_duplicate(r->arena, list->at, sizeof *list->at, list->count, &again, r->err);
     if (rc == MR_OK && again) {
         rc = MR_FAIL(r->err, MR_E_INVALID, "%s '%.*s' appears more than once", r->word,
                      MR_STR_ARG(*again));
@@ -447,8 +463,7 @@ static int request_read(struct mr_pb_reader *r, struct request_parts *p, mr_byte
 }
 
 int mr_oip_pb_decode_request(mr_bytes message, const struct mr_oip_limits *limits,
-                             struct mr_arena *arena, struct mr_oip_request *out,
-                             struct mr_err *err)
+                             struct mr_arena *arena, struct mr_oip_request *out, struct mr_err *err)
 {
     struct mr_pb_reader r;
     struct request_parts parts = {

@@ -181,8 +181,7 @@ static void request_params_write(struct mr_buf *b, const struct mr_oip_request *
         true_write(b, 4, MR_STR("sequence_end"));
     }
     if (r->priority > INT64_MAX) {
-        struct mr_oip_param p = {
-            .key = MR_STR("priority"), .kind = MR_OIP_UINT, .u = r->priority};
+        struct mr_oip_param p = {.key = MR_STR("priority"), .kind = MR_OIP_UINT, .u = r->priority};
         param_write(b, 4, &p);
     } else if (r->priority != 0) {
         int_write(b, 4, MR_STR("priority"), r->priority); /* what older servers know */
@@ -209,8 +208,7 @@ static void requested_write(struct mr_buf *b, const struct mr_oip_requested_outp
 }
 
 int mr_oip_pb_encode_request(const struct mr_oip_request *r, struct mr_buf *buf,
-                             struct mr_arena *arena, struct mr_oip_encoded *out,
-                             struct mr_err *err)
+                             struct mr_arena *arena, struct mr_oip_encoded *out, struct mr_err *err)
 {
     struct mr_oip_view *views;
     int rc = mr_oip_views_new(r->inputs, r->input_count, "input", arena, &views, err);

@@ -26,6 +26,7 @@ int mr_pb_broken(struct mr_err *err);
 
 /** pb_contents.c: the typed contents of the tensor message into t->tensor, whose type and shape are
  *  known. */
-int mr_pb_contents(struct mr_pb_reader *r, const struct mr_pb_tensor *from, struct mr_oip_tensor *t);
+int mr_pb_contents(struct mr_pb_reader *r, const struct mr_pb_tensor *from,
+                   struct mr_oip_tensor *t);
 
 #endif

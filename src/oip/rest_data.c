@@ -19,11 +19,12 @@ static int size_check(struct mr_rest_reader *r, const struct mr_oip_tensor *t, u
         return MR_OK;
     }
     r->is_named = true;
-    return MR_FAIL(r->err, MR_E_TOO_LARGE,
-                   "JSON data of %s '%.*s' makes a tensor of %llu bytes, which exceeds the maximum allowed "
-                   "value of %llu bytes. Use %s to increase the limit.",
-                   r->word, MR_STR_ARG(t->name), (unsigned long long)bytes,
-                   (unsigned long long)r->max_json_bytes, r->size_option);
+    return MR_FAIL(
+        r->err, MR_E_TOO_LARGE,
+        "JSON data of %s '%.*s' makes a tensor of %llu bytes, which exceeds the maximum allowed "
+        "value of %llu bytes. Use %s to increase the limit.",
+        r->word, MR_STR_ARG(t->name), (unsigned long long)bytes,
+        (unsigned long long)r->max_json_bytes, r->size_option);
 }
 
 /* FP16 and BF16 are read as floats and narrowed in place: element i is written at 2i, behind 4i. */

@@ -165,11 +165,12 @@ static int raw_decode(mr_bytes body, const struct mr_oip_limits *limits, struct 
                       struct mr_oip_request *out, struct mr_err *err)
 {
     if (limits && limits->max_json_bytes && body.len > limits->max_json_bytes) {
-        return MR_FAIL(err, MR_E_TOO_LARGE,
-                       "Request size of %zu bytes exceeds the maximum allowed value of %llu bytes. Use %s to "
-                       "increase the limit.",
-                       body.len, (unsigned long long)limits->max_json_bytes,
-                       limits->size_option ? limits->size_option : "--http-max-input-size");
+        return MR_FAIL(
+            err, MR_E_TOO_LARGE,
+            "Request size of %zu bytes exceeds the maximum allowed value of %llu bytes. Use %s to "
+            "increase the limit.",
+            body.len, (unsigned long long)limits->max_json_bytes,
+            limits->size_option ? limits->size_option : "--http-max-input-size");
     }
     struct mr_oip_tensor *input = MR_ARENA_NEW(arena, struct mr_oip_tensor);
     if (!input) {
@@ -267,7 +268,8 @@ static int response_read(struct mr_rest_reader *r, struct response_parts *p)
                             : mr_rest_missing(r, "outputs");
     }
     if (r->binary.len > 0) {
-        return MR_FAIL(r->err, MR_E_INVALID, "unexpected additional output data behind the last output");
+        return MR_FAIL(r->err, MR_E_INVALID,
+                       "unexpected additional output data behind the last output");
     }
     return MR_OK;
 }

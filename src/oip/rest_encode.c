@@ -191,8 +191,7 @@ int mr_oip_rest_encode_response(const struct mr_oip_response *r, struct mr_buf *
     struct members params = {buf, ",\"parameters\":{", false};
     members_params(&params, r->params, r->param_count);
     members_close(&params);
-    bool has_binary =
-        tensors_write(buf, ",\"outputs\":[", r->outputs, views, r->output_count);
+    bool has_binary = tensors_write(buf, ",\"outputs\":[", r->outputs, views, r->output_count);
     return body_finish(&o, r->outputs, views, r->output_count, has_binary, out, err);
 }
 

@@ -15,19 +15,22 @@ int mr_rest_begin(struct mr_rest_reader *r, mr_bytes body, int64_t header_length
         .arena = arena,
         .max_json_bytes = limits ? limits->max_json_bytes : 0,
         .max_tensors = limits && limits->max_tensors ? limits->max_tensors : OIP_TENSORS_DEFAULT,
-        .size_option = limits && limits->size_option ? limits->size_option : "--http-max-input-size",
+        .size_option =
+            limits && limits->size_option ? limits->size_option : "--http-max-input-size",
         .err = err,
     };
     if (header_length < -1 || (header_length >= 0 && (uint64_t)header_length > body.len)) {
-        return MR_FAIL(err, MR_E_INVALID, "inference header size should be in range (0, %zu), got: %lld",
-                       body.len, (long long)header_length);
+        return MR_FAIL(err, MR_E_INVALID,
+                       "inference header size should be in range (0, %zu), got: %lld", body.len,
+                       (long long)header_length);
     }
     size_t json_bytes = header_length < 0 ? body.len : (size_t)header_length;
     if (r->max_json_bytes != 0 && json_bytes > r->max_json_bytes) {
-        return MR_FAIL(err, MR_E_TOO_LARGE,
-                       "Request JSON size of %zu bytes exceeds the maximum allowed value of %llu bytes. "
-                       "Use %s to increase the limit.",
-                       json_bytes, (unsigned long long)r->max_json_bytes, r->size_option);
+        return MR_FAIL(
+            err, MR_E_TOO_LARGE,
+            "Request JSON size of %zu bytes exceeds the maximum allowed value of %llu bytes. "
+            "Use %s to increase the limit.",
+            json_bytes, (unsigned long long)r->max_json_bytes, r->size_option);
     }
     mr_json_init(&r->json, mr_str_n((const char *)body.ptr, json_bytes), arena,
                  limits ? limits->max_json_depth : 0, err);
@@ -60,8 +63,8 @@ int mr_rest_missing(struct mr_rest_reader *r, const char *member)
 {
     r->is_named = true;
     return MR_FAIL(r->err, MR_E_INVALID,
-                   "Unable to parse '%s': attempt to access non-existing object member '%s'", member,
-                   member);
+                   "Unable to parse '%s': attempt to access non-existing object member '%s'",
+                   member, member);
 }
 
 int mr_rest_twice(struct mr_rest_reader *r, const char *member)
@@ -108,10 +111,11 @@ static int param_read(struct mr_rest_reader *r, mr_str key, struct mr_oip_param 
     default: break;
     }
     r->is_named = true;
-    return MR_FAIL(r->err, MR_E_INVALID,
-                   "parameter '%.*s' has invalid type. It should be either 'int', 'bool', 'double', or "
-                   "'string'.",
-                   MR_STR_ARG(key));
+    return MR_FAIL(
+        r->err, MR_E_INVALID,
+        "parameter '%.*s' has invalid type. It should be either 'int', 'bool', 'double', or "
+        "'string'.",
+        MR_STR_ARG(key));
 }
 
 /* Other servers put more into their answers than a parameter can be; it is no reason to lose them. */
@@ -180,8 +184,8 @@ static int datatype_read(struct mr_rest_reader *r, struct tensor_parts *p)
     p->t->tensor.dtype = mr_dtype_from_name(text);
     if (p->t->tensor.dtype == MR_DTYPE_INVALID) {
         r->is_named = true;
-        return MR_FAIL(r->err, MR_E_INVALID, "Unable to parse 'datatype': '%.*s' is not a data type",
-                       MR_STR_ARG(text));
+        return MR_FAIL(r->err, MR_E_INVALID,
+                       "Unable to parse 'datatype': '%.*s' is not a data type", MR_STR_ARG(text));
     }
     p->has_datatype = true;
     return MR_OK;
@@ -288,10 +292,11 @@ static int binary_take(struct mr_rest_reader *r, struct tensor_parts *p)
 {
     uint64_t bytes = p->known.binary_data_size;
     if (bytes > r->binary.len) {
-        return MR_FAIL(r->err, MR_E_INVALID,
-                       "unexpected size for %s '%.*s', expecting %llu additional bytes for model '%.*s'",
-                       r->word, MR_STR_ARG(p->t->name), (unsigned long long)(bytes - r->binary.len),
-                       MR_STR_ARG(r->model));
+        return MR_FAIL(
+            r->err, MR_E_INVALID,
+            "unexpected size for %s '%.*s', expecting %llu additional bytes for model '%.*s'",
+            r->word, MR_STR_ARG(p->t->name), (unsigned long long)(bytes - r->binary.len),
+            MR_STR_ARG(r->model));
     }
     mr_bytes data = {r->binary.ptr, (size_t)bytes};
     if (bytes > 0) {

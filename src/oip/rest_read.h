@@ -9,7 +9,7 @@ struct mr_rest_reader {
     struct mr_json json;
     struct mr_arena *arena;
     mr_str model;
-    mr_bytes binary; /* what follows the JSON and is not yet some tensor's */
+    mr_bytes binary;         /* what follows the JSON and is not yet some tensor's */
     uint64_t max_json_bytes; /* 0 = no limit */
     uint32_t max_tensors;
     const char *size_option;

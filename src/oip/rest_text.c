@@ -10,7 +10,7 @@
 #include "internal.h"
 
 #define BLOCK_ELEMENTS 256
-#define INT_TEXT_MAX 21 /* a 64-bit integer with sign, and the comma */
+#define INT_TEXT_MAX   21 /* a 64-bit integer with sign, and the comma */
 #define FLOAT_TEXT_MAX 33
 
 static const char digit_pairs[] = "00010203040506070809101112131415161718192021222324"
@@ -124,10 +124,12 @@ void mr_oip_text_elements(struct mr_buf *b, const struct mr_tensor *t, uint64_t 
 {
     typedef char *(text_fn)(char *p, const void *data, uint64_t n);
     static text_fn *const loops[MR_DTYPE_COUNT] = {
-        [MR_DTYPE_BOOL] = bools_text,  [MR_DTYPE_UINT8] = u8s_text,    [MR_DTYPE_UINT16] = u16s_text,
-        [MR_DTYPE_UINT32] = u32s_text, [MR_DTYPE_UINT64] = u64s_text,  [MR_DTYPE_INT8] = i8s_text,
-        [MR_DTYPE_INT16] = i16s_text,  [MR_DTYPE_INT32] = i32s_text,   [MR_DTYPE_INT64] = i64s_text,
-        [MR_DTYPE_FP16] = halves_text, [MR_DTYPE_FP32] = floats_text,  [MR_DTYPE_FP64] = doubles_text,
+        [MR_DTYPE_BOOL] = bools_text,   [MR_DTYPE_UINT8] = u8s_text,
+        [MR_DTYPE_UINT16] = u16s_text,  [MR_DTYPE_UINT32] = u32s_text,
+        [MR_DTYPE_UINT64] = u64s_text,  [MR_DTYPE_INT8] = i8s_text,
+        [MR_DTYPE_INT16] = i16s_text,   [MR_DTYPE_INT32] = i32s_text,
+        [MR_DTYPE_INT64] = i64s_text,   [MR_DTYPE_FP16] = halves_text,
+        [MR_DTYPE_FP32] = floats_text,  [MR_DTYPE_FP64] = doubles_text,
         [MR_DTYPE_BF16] = bfloats_text,
     };
     if (t->dtype == MR_DTYPE_BYTES) {

@@ -12,8 +12,8 @@ static int view_status(const char *word)
 
 static int view_mismatch(const struct mr_oip_tensor *t, const char *word, struct mr_err *err)
 {
-    return MR_FAIL(err, view_status(word), "%s tensor shape does not match size of %s for '%.*s'", word,
-                   word, MR_STR_ARG(t->name));
+    return MR_FAIL(err, view_status(word), "%s tensor shape does not match size of %s for '%.*s'",
+                   word, word, MR_STR_ARG(t->name));
 }
 
 static int view_check(const struct mr_oip_tensor *t, const char *word, struct mr_oip_view *view,
@@ -69,7 +69,8 @@ int mr_oip_views_new(const struct mr_oip_tensor *tensors, size_t count, const ch
                 return rc;
             }
             views[i].block = NULL;
-            rc = mr_shape_elements(views[i].tensor.shape, views[i].tensor.rank, &views[i].elements, err);
+            rc = mr_shape_elements(views[i].tensor.shape, views[i].tensor.rank, &views[i].elements,
+                                   err);
             if (rc < 0) {
                 return rc;
             }
