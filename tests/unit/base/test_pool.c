@@ -1,0 +1,345 @@
+/* Blocks: sizes, reuse, the budget, the cache limit, foreign memory, many threads, failing
+ * memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "base/thread.h"
+#include "base_priv.h"
+
+#define KIB ((size_t)1024)
+#define MIB ((size_t)1024 * 1024)
+
+static int setup(void **state)
+{
+    (void)state;
+    mr_block_trim();
+    mr_block_set_budget(0, 256 * MIB);
+    assert_int_equal(mr_block_get_stats().out_bytes, 0);
+    return 0;
+}
+
+static void sizes_fit_and_waste_little(void **state)
+{
+    (void)state;
+    for (size_t bytes = 1; bytes <= 40 * MIB; bytes += bytes / 9 + 1) {
+        struct mr_block *b = mr_block_new(bytes);
+        assert_non_null(b);
+        assert_true(b->cap >= bytes);
+        assert_true(bytes <= 4 * KIB ? b->cap == 4 * KIB : b->cap <= bytes + bytes / 4);
+        assert_int_equal((uintptr_t)b->data % 64, 0);
+        if (b->cap >= 2 * MIB) {
+            assert_int_equal((uintptr_t)b->data % (2 * MIB), 0);
+        }
+        b->data[0] = 1;
+        b->data[b->cap - 1] = 2;
+        mr_block_unref(&b);
+        assert_null(b);
+    }
+    mr_block_unref(&(struct mr_block *){NULL});
+}
+
+static void class_edges(void **state)
+{
+    static const struct {
+        size_t bytes;
+        size_t cap;
+    } rows[] = {
+        {0, 4 * KIB},
+        {4 * KIB, 4 * KIB},
+        {4 * KIB + 1, 5 * KIB},
+        {5 * KIB, 5 * KIB},
+        {5 * KIB + 1, 6 * KIB},
+        {7 * KIB, 7 * KIB},
+        {8 * KIB, 8 * KIB},
+        {8 * KIB + 1, 10 * KIB},
+        {64 * KIB, 64 * KIB},
+        {64 * KIB + 1, 80 * KIB},
+        {2 * MIB, 2 * MIB},
+        {2 * MIB + 1, 2560 * KIB},
+        {1024 * MIB, 1024 * MIB},
+        {1024 * MIB + 1, 1024 * MIB + 4 * KIB},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct mr_block *b = mr_block_new(rows[i].bytes);
+        assert_non_null(b);
+        assert_int_equal(b->cap, rows[i].cap);
+        assert_int_equal(mr_block_get_stats().out_bytes, rows[i].cap);
+        mr_block_unref(&b);
+        assert_int_equal(mr_block_get_stats().out_bytes, 0);
+    }
+    assert_null(mr_block_new(SIZE_MAX));
+    assert_null(mr_block_new(SIZE_MAX / 4));
+    assert_int_equal(mr_block_get_stats().out_bytes, 0);
+}
+
+static void warm_blocks_come_from_the_cache(void **state)
+{
+    static const size_t sizes[] = {4 * KIB, 60 * KIB, 100 * KIB, 3 * MIB};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct mr_block *b = mr_block_new(sizes[i]);
+        struct mr_block *before = b;
+        mr_block_unref(&b);
+        assert_true(mr_block_get_stats().cached_bytes >= sizes[i]);
+        mr_mem_fail_after(1);
+        b = mr_block_new(sizes[i]);
+        mr_mem_fail_after(0);
+        assert_ptr_equal(b, before);
+        b->data[0] = 1;
+        mr_block_unref(&b);
+    }
+    mr_block_trim();
+    assert_int_equal(mr_block_get_stats().cached_bytes, 0);
+}
+
+static void the_thread_cache_is_bounded(void **state)
+{
+    struct mr_block *b[100];
+
+    (void)state;
+    mr_block_set_budget(0, 64 * KIB);
+    for (int i = 0; i < 100; i++) {
+        b[i] = mr_block_new(4 * KIB);
+        assert_non_null(b[i]);
+    }
+    assert_int_equal(mr_block_get_stats().out_bytes, 400 * KIB);
+    for (int i = 0; i < 100; i++) {
+        mr_block_unref(&b[i]);
+    }
+    struct mr_block_stats stats = mr_block_get_stats();
+    assert_int_equal(stats.out_bytes, 0);
+    assert_true(stats.cached_bytes <= 64 * KIB + 8 * 4 * KIB);
+    /* The shared cache gives back what the thread's cache lacks. */
+    mr_mem_fail_after(1);
+    for (int i = 0; i < 16; i++) {
+        b[i] = mr_block_new(4 * KIB);
+        assert_non_null(b[i]);
+    }
+    mr_mem_fail_after(0);
+    for (int i = 0; i < 16; i++) {
+        mr_block_unref(&b[i]);
+    }
+}
+
+static void the_cache_limit_drops_what_is_stale(void **state)
+{
+    struct mr_block *old[4];
+    struct mr_block *b;
+
+    (void)state;
+    mr_block_set_budget(0, 10 * MIB);
+    for (int i = 0; i < 4; i++) {
+        old[i] = mr_block_new(2 * MIB);
+    }
+    for (int i = 0; i < 4; i++) {
+        mr_block_unref(&old[i]);
+    }
+    assert_int_equal(mr_block_get_stats().cached_bytes, 8 * MIB);
+    b = mr_block_new(8 * MIB);
+    struct mr_block *fresh = b;
+    mr_block_unref(&b);
+    assert_true(mr_block_get_stats().cached_bytes <= 10 * MIB);
+    /* The sizes that nobody wants any more went, the new one stayed. */
+    b = mr_block_new(8 * MIB);
+    assert_ptr_equal(b, fresh);
+    mr_block_unref(&b);
+    mr_block_set_budget(0, 0);
+    assert_int_equal(mr_block_get_stats().cached_bytes, 0);
+}
+
+static void the_budget_refuses(void **state)
+{
+    struct mr_block *big[3];
+    struct mr_block *small[300];
+    int n = 0;
+
+    (void)state;
+    mr_block_set_budget(MIB, 16 * MIB);
+    uint64_t refused = mr_block_get_stats().refused;
+    big[0] = mr_block_new(512 * KIB);
+    big[1] = mr_block_new(512 * KIB);
+    assert_non_null(big[0]);
+    assert_non_null(big[1]);
+    assert_null(mr_block_new(512 * KIB));
+    assert_null(mr_block_new(4 * KIB));
+    assert_int_equal(mr_block_get_stats().refused, refused + 2);
+    assert_int_equal(mr_block_get_stats().out_bytes, MIB);
+    mr_block_unref(&big[1]);
+    big[1] = mr_block_new(512 * KIB);
+    assert_non_null(big[1]);
+    mr_block_unref(&big[0]);
+    while (n < 300 && (small[n] = mr_block_new(4 * KIB))) {
+        n++;
+    }
+    assert_int_equal(n, 128);
+    assert_null(mr_block_new(100 * KIB));
+    for (int i = 0; i < 8; i++) {
+        mr_block_unref(&small[--n]);
+    }
+    /* What lies in a thread's cache does not count as out. */
+    big[0] = mr_block_new(4 * KIB);
+    assert_non_null(big[0]);
+    mr_block_unref(&big[0]);
+    while (n > 0) {
+        mr_block_unref(&small[--n]);
+    }
+    mr_block_unref(&big[1]);
+    big[2] = mr_block_new(MIB);
+    assert_non_null(big[2]);
+    mr_block_unref(&big[2]);
+    assert_int_equal(mr_block_get_stats().out_bytes, 0);
+    assert_int_equal(mr_block_get_stats().budget_bytes, MIB);
+}
+
+static void failing_memory_charges_nothing(void **state)
+{
+    (void)state;
+    mr_mem_fail_after(1);
+    assert_null(mr_block_new(4 * KIB));
+    mr_mem_fail_after(1);
+    assert_null(mr_block_new(100 * KIB));
+    mr_mem_fail_after(1);
+    assert_null(mr_block_new(4 * MIB));
+    mr_mem_fail_after(2);
+    assert_null(mr_block_new(4 * MIB));
+    mr_mem_fail_after(1);
+    assert_null(mr_block_wrap(NULL, 0, NULL, NULL));
+    mr_mem_fail_after(0);
+    assert_int_equal(mr_block_get_stats().out_bytes, 0);
+}
+
+static void count_release(void *ctx, void *data)
+{
+    assert_string_equal(data, "foreign");
+    ++*(int *)ctx;
+}
+
+static void foreign_memory(void **state)
+{
+    char text[] = "foreign";
+    int released = 0;
+    struct mr_block *a = mr_block_wrap(text, sizeof text, count_release, &released);
+    struct mr_block *b = mr_block_ref(a);
+
+    (void)state;
+    assert_ptr_equal(a, b);
+    assert_ptr_equal(a->data, text);
+    assert_int_equal(a->cap, sizeof text);
+    assert_int_equal(mr_block_get_stats().out_bytes, 0);
+    mr_block_unref(&a);
+    assert_int_equal(released, 0);
+    mr_block_unref(&b);
+    assert_int_equal(released, 1);
+    a = mr_block_wrap(text, 1, NULL, NULL);
+    mr_block_unref(&a);
+}
+
+#ifdef MR_WITH_ASAN
+static void free_blocks_are_poisoned(void **state)
+{
+    static const size_t sizes[] = {4 * KIB, 100 * KIB, 2 * MIB};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct mr_block *b = mr_block_new(sizes[i]);
+        uint8_t *data = b->data;
+        mr_block_unref(&b);
+        assert_true(__asan_address_is_poisoned(data));
+        b = mr_block_new(sizes[i]);
+        assert_ptr_equal(b->data, data);
+        assert_false(__asan_address_is_poisoned(data + sizes[i] - 1));
+        mr_block_unref(&b);
+    }
+}
+#endif
+
+#define THREADS 3
+#define ROUNDS  3000
+#define PLACES  64
+
+/* Threads put blocks into common places and let go of what they find there, so that blocks are
+ * freed on other threads than they came from. */
+static _Atomic(struct mr_block *) places[PLACES];
+
+static void *exchange_blocks(void *arg)
+{
+    struct mr_rng rng;
+
+    mr_rng_seed(&rng, (uintptr_t)arg);
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t r = mr_rng_u64(&rng);
+        struct mr_block *b = mr_block_new(r % 50 ? 4 * KIB << (r >> 8) % 6 : MIB);
+        if (!b) {
+            continue;
+        }
+        memset(b->data, (int)(uintptr_t)arg, 64);
+        struct mr_block *mine = mr_block_ref(b);
+        b = atomic_exchange_explicit(&places[(r >> 16) % PLACES], b, memory_order_acq_rel);
+        if (b) {
+            /* The owner before us wrote all of it alike. */
+            assert_int_equal(b->data[0], b->data[63]);
+        }
+        mr_block_unref(&b);
+        assert_int_equal(mine->data[63], (uint8_t)(uintptr_t)arg);
+        mr_block_unref(&mine);
+        if (r % 1000 == 0) {
+            mr_block_trim();
+        }
+    }
+    return NULL;
+}
+
+static void many_threads(void **state)
+{
+    pthread_t threads[THREADS];
+
+    (void)state;
+    mr_block_set_budget(6 * MIB, MIB);
+    for (uintptr_t i = 0; i < THREADS; i++) {
+        assert_int_equal(
+            mr_thread_start(&threads[i], "blocks", exchange_blocks, (void *)(i + 1), NULL), MR_OK);
+    }
+    for (int i = 0; i < 50; i++) {
+        assert_true(mr_block_get_stats().out_bytes < 16 * MIB);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    for (int i = 0; i < PLACES; i++) {
+        struct mr_block *b = atomic_load(&places[i]);
+        mr_block_unref(&b);
+    }
+    assert_int_equal(mr_block_get_stats().out_bytes, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(sizes_fit_and_waste_little, setup),
+        cmocka_unit_test_setup(class_edges, setup),
+        cmocka_unit_test_setup(warm_blocks_come_from_the_cache, setup),
+        cmocka_unit_test_setup(the_thread_cache_is_bounded, setup),
+        cmocka_unit_test_setup(the_cache_limit_drops_what_is_stale, setup),
+        cmocka_unit_test_setup(the_budget_refuses, setup),
+        cmocka_unit_test_setup(failing_memory_charges_nothing, setup),
+        cmocka_unit_test_setup(foreign_memory, setup),
+#ifdef MR_WITH_ASAN
+        cmocka_unit_test_setup(free_blocks_are_poisoned, setup),
+#endif
+        cmocka_unit_test_setup(many_threads, setup),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
