@@ -24,6 +24,10 @@ struct mr_config_warning {
 int mr_config_parse_text(mr_str text, const char *file, Inference__ModelConfig **out, struct mr_err *err);
 /** Parse the JSON form (load request). Unknown fields are errors. */
 int mr_config_parse_json(mr_str text, Inference__ModelConfig **out, struct mr_err *err);
+/** Whether the text gives this top-level field, also as 0 or "", which the parsed message does not show.
+ *  The text is one that parsed. JSON: also in lowerCamelCase; null counts as not given. */
+bool mr_config_text_has(mr_str text, mr_str field);
+bool mr_config_json_has(mr_str text, mr_str field);
 void mr_config_free(Inference__ModelConfig **c);
 /** An empty config, all fields at their proto defaults. */
 Inference__ModelConfig *mr_config_new(void);

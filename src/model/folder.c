@@ -1,0 +1,374 @@
+/* One look at a model's folder: which versions there are, and a print of all files.
+ *
+ * The print tells whether anything changed since the last look, and whether a copy is still under way
+ * (two looks that differ). Reading names and inodes is enough for that; no file is opened but the
+ * config. Hidden files are left out, as tools put half-written copies there. Everything is bounded: a
+ * folder with a million files is an error, not an hour of walking. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "folder.h"
+
+struct walk {
+    const char *root;
+    size_t top; /* length of the path that prints leave out */
+    mr_folder_visit_fn *visit;
+    void *ctx;
+    struct mr_print *print;
+};
+
+bool mr_version_number(mr_str name, int64_t *out)
+{
+    if (name.len == 0 || name.ptr[0] < '1' || name.ptr[0] > '9') {
+        return false;
+    }
+    return mr_str_to_i64(name, out);
+}
+
+static int64_t ns_of(struct timespec t)
+{
+    return (int64_t)t.tv_sec * MR_NS_PER_S + t.tv_nsec;
+}
+
+/* Adds one file or folder. The sum does not depend on the order in which the disk lists them. */
+static void print_add(const struct walk *w, const char *path, const struct stat *st)
+{
+    char text[PATH_MAX + 128];
+    bool is_dir = S_ISDIR(st->st_mode);
+    int n = snprintf(text, sizeof text, "%s|%lld|%lld|%llu|%u", path + w->top,
+                     is_dir ? 0LL : (long long)st->st_size,
+                     is_dir ? 0LL : (long long)ns_of(st->st_mtim), (unsigned long long)st->st_ino,
+                     (unsigned)(st->st_mode & S_IFMT));
+
+    w->print->sum += mr_hash(mr_str_n(text, MR_MIN((size_t)n, sizeof text - 1)));
+    w->print->bytes += S_ISREG(st->st_mode) ? (uint64_t)st->st_size : 0;
+    w->print->newest_wall_ns = MR_MAX(w->print->newest_wall_ns, ns_of(st->st_ctim));
+    w->print->files++;
+}
+
+static int walk_dir(const struct walk *w, const char *dir, int depth, struct mr_err *err);
+
+static int walk_entry(const struct walk *w, const char *path, unsigned char type, int depth,
+                      struct mr_err *err)
+{
+    struct stat st;
+    char *real = NULL;
+
+    if (w->print->files >= MR_FOLDER_MAX_FILES) {
+        return MR_FAIL(err, MR_E_TOO_LARGE, "%.300s: more than %d files", path,
+                       MR_FOLDER_MAX_FILES);
+    }
+    if (type == DT_LNK || type == DT_UNKNOWN) {
+        int rc = mr_path_inside(w->root, path, &real, err);
+        mr_free(real);
+        if (rc < 0) {
+            return rc == MR_E_NOT_FOUND ? MR_OK : rc; /* a link to nothing is nothing */
+        }
+    }
+    if (stat(path, &st) != 0) {
+        /* A file that went between listing and looking is a change like any other. */
+        return errno == ENOENT ? MR_OK : mr_path_errno(path, errno, err);
+    }
+    print_add(w, path, &st);
+    return S_ISDIR(st.st_mode) ? walk_dir(w, path, depth + 1, err) : MR_OK;
+}
+
+/* depth bounds loops of links as well as deep trees. */
+static int walk_dir(const struct walk *w, const char *dir, int depth, struct mr_err *err)
+{
+    struct dirent *e;
+    int rc = MR_OK;
+
+    if (depth > MR_FOLDER_MAX_DEPTH) {
+        return MR_FAIL(err, MR_E_TOO_LARGE, "%.300s: folders deeper than %d levels", dir,
+                       MR_FOLDER_MAX_DEPTH);
+    }
+    DIR *d = opendir(dir);
+    if (!d) {
+        return mr_path_errno(dir, errno, err);
+    }
+    if (w->visit) {
+        w->visit(w->ctx, dir);
+    }
+    while (rc == MR_OK && (e = readdir(d))) {
+        if (e->d_name[0] == '.') {
+            continue;
+        }
+        char *path = mr_path_join(dir, mr_str_c(e->d_name));
+        rc = strlen(path) < PATH_MAX ? walk_entry(w, path, e->d_type, depth, err)
+                                     : mr_path_errno(dir, ENAMETOOLONG, err);
+        mr_free(path);
+    }
+    closedir(d);
+    return rc;
+}
+
+/* A version's folder: its failure is its own. */
+static void version_read(struct mr_folder *f, const struct walk *shared, const char *path,
+                         int64_t number)
+{
+    struct mr_folder_version v = {.number = number, .dir = mr_strndup(path, strlen(path))};
+    struct walk w = *shared;
+    char *real = NULL;
+    struct stat st;
+
+    w.print = &v.print;
+    if (mr_path_inside(f->root, path, &real, &v.err) == MR_OK) {
+        if (stat(real, &st) == 0) {
+            print_add(&w, path, &st);
+        }
+        walk_dir(&w, path, 1, &v.err);
+    }
+    mr_free(real);
+    MR_VEC_PUSH(&f->versions, v);
+}
+
+static bool is_dir(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int entry_read(struct mr_folder *f, const struct walk *w, const struct dirent *e,
+                      struct mr_err *err)
+{
+    char *path = mr_path_join(f->dir, mr_str_c(e->d_name));
+    int64_t number;
+    int rc = MR_OK;
+
+    if (strlen(path) >= PATH_MAX) {
+        rc = mr_path_errno(f->dir, ENAMETOOLONG, err);
+    } else if (mr_version_number(mr_str_c(e->d_name), &number) && is_dir(path)) {
+        if (f->versions.len >= MR_FOLDER_MAX_VERSIONS) {
+            rc = MR_FAIL(err, MR_E_TOO_LARGE, "%.300s: more than %d versions", f->dir,
+                         MR_FOLDER_MAX_VERSIONS);
+        } else {
+            version_read(f, w, path, number);
+        }
+    } else {
+        if (e->d_name[0] >= '0' && e->d_name[0] <= '9') {
+            mr_log(MR_LOG_DEBUG, "model.folder_ignored", "path=%s not a version number",
+                   MR_LOG_STR(mr_str_c(path)));
+        }
+        rc = walk_entry(w, path, e->d_type, 0, err);
+    }
+    mr_free(path);
+    return rc;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    int64_t x = ((const struct mr_folder_version *)a)->number;
+    int64_t y = ((const struct mr_folder_version *)b)->number;
+
+    return (x > y) - (x < y);
+}
+
+static int config_find(struct mr_folder *f, const char *config_name, struct mr_err *err)
+{
+    char relative[NAME_MAX + 32];
+
+    for (int i = config_name ? 0 : 1; i < 2 && !f->config_path; i++) {
+        snprintf(relative, sizeof relative, i == 0 ? "configs/%s.pbtxt" : "config.pbtxt",
+                 config_name);
+        char *path = mr_path_join(f->dir, mr_str_c(relative));
+        struct mr_err local = {0};
+        int rc = mr_path_inside(f->root, path, &f->config_path, &local);
+        mr_free(path);
+        if (rc < 0 && rc != MR_E_NOT_FOUND) {
+            if (err) {
+                *err = local;
+            }
+            return rc;
+        }
+    }
+    return MR_OK;
+}
+
+static int contents_read(struct mr_folder *f, mr_folder_visit_fn *visit, void *ctx,
+                         struct mr_err *err)
+{
+    struct walk w = {f->root, strlen(f->dir), visit, ctx, &f->shared};
+    struct dirent *e;
+    int rc = MR_OK;
+    DIR *d = opendir(f->dir);
+
+    if (!d) {
+        return mr_path_errno(f->dir, errno, err);
+    }
+    if (visit) {
+        visit(ctx, f->dir);
+    }
+    while (rc == MR_OK && (e = readdir(d))) {
+        if (e->d_name[0] != '.') {
+            rc = entry_read(f, &w, e, err);
+        }
+    }
+    closedir(d);
+    if (f->versions.len > 1) {
+        qsort(f->versions.at, f->versions.len, sizeof *f->versions.at, by_number);
+    }
+    return rc;
+}
+
+int mr_folder_read(struct mr_folder *f, const char *repository, mr_str name,
+                   const char *config_name, mr_folder_visit_fn *visit, void *ctx,
+                   struct mr_err *err)
+{
+    char real[PATH_MAX];
+    char *path;
+
+    *f = (struct mr_folder){0};
+    int rc = mr_model_name_check(name, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (!realpath(repository, real)) {
+        return mr_path_errno(repository, errno, err);
+    }
+    f->root = mr_strndup(real, strlen(real));
+    path = mr_path_join(f->root, name);
+    rc = mr_path_inside(f->root, path, &f->dir, err);
+    mr_free(path);
+    if (rc < 0) {
+        return rc;
+    }
+    if (strcmp(f->dir, f->root) == 0 || !is_dir(f->dir)) {
+        return MR_FAIL(err, MR_E_NOT_FOUND, "%.300s is not a folder of the repository", f->dir);
+    }
+    rc = contents_read(f, visit, ctx, err);
+    return rc < 0 ? rc : config_find(f, config_name, err);
+}
+
+void mr_folder_fini(struct mr_folder *f)
+{
+    for (size_t i = 0; i < f->versions.len; i++) {
+        mr_free(f->versions.at[i].dir);
+    }
+    MR_VEC_FINI(&f->versions);
+    mr_free(f->root);
+    mr_free(f->dir);
+    mr_free(f->config_path);
+    *f = (struct mr_folder){0};
+}
+
+const struct mr_folder_version *mr_folder_find(const struct mr_folder *f, int64_t number)
+{
+    for (size_t i = 0; i < f->versions.len; i++) {
+        if (f->versions.at[i].number == number) {
+            return &f->versions.at[i];
+        }
+    }
+    return NULL;
+}
+
+/* ---- names of a repository ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct mr_name *)a)->name, ((const struct mr_name *)b)->name);
+}
+
+typedef MR_VEC(struct mr_name) name_vec;
+
+static int names_of(const char *repository, name_vec *names, struct mr_err *err)
+{
+    struct dirent *e;
+    DIR *d = opendir(repository);
+
+    if (!d) {
+        return mr_path_errno(repository, errno, err);
+    }
+    while ((e = readdir(d))) {
+        mr_str name = mr_str_c(e->d_name);
+        /* Whether a link leads to a folder, and where, is found out when it is loaded. */
+        bool may_be_dir = e->d_type == DT_DIR || e->d_type == DT_LNK || e->d_type == DT_UNKNOWN;
+        if (e->d_name[0] == '.' || !may_be_dir) {
+            continue;
+        }
+        if (e->d_type != DT_DIR) {
+            char *path = mr_path_join(repository, name);
+            struct stat st;
+            bool is_file = stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
+            mr_free(path);
+            if (is_file) {
+                continue;
+            }
+        }
+        struct mr_err why = {0};
+        if (mr_model_name_check(name, &why) < 0) {
+            mr_log(MR_LOG_WARN, "model.folder_ignored", "name=%s %s", MR_LOG_STR(name), why.msg);
+            continue;
+        }
+        MR_VEC_PUSH(names, ((struct mr_name){mr_strndup(name.ptr, name.len), 1}));
+    }
+    closedir(d);
+    return MR_OK;
+}
+
+int mr_names_read(const char *const *repositories, size_t count, struct mr_name_list *out,
+                  struct mr_err *err)
+{
+    name_vec names = {0};
+    int rc = MR_OK;
+
+    for (size_t i = 0; i < count && rc == MR_OK; i++) {
+        rc = names_of(repositories[i], &names, err);
+    }
+    struct mr_name_list list = {names.at, 0};
+    if (names.len > 1) {
+        qsort(names.at, names.len, sizeof *names.at, by_name);
+    }
+    for (size_t i = 0; i < names.len; i++) {
+        if (list.len > 0 && strcmp(list.at[list.len - 1].name, names.at[i].name) == 0) {
+            list.at[list.len - 1].count++;
+            mr_free(names.at[i].name);
+        } else {
+            list.at[list.len++] = names.at[i];
+        }
+    }
+    if (rc < 0) {
+        mr_names_fini(&list);
+        return rc;
+    }
+    *out = list;
+    return MR_OK;
+}
+
+void mr_names_fini(struct mr_name_list *list)
+{
+    for (size_t i = 0; i < list->len; i++) {
+        mr_free(list->at[i].name);
+    }
+    mr_free(list->at);
+    *list = (struct mr_name_list){0};
+}
+
+bool mr_names_has(const struct mr_name_list *list, mr_str name)
+{
+    size_t low = 0;
+    size_t high = list->len;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int order = mr_str_cmp(mr_str_c(list->at[middle].name), name);
+        if (order == 0) {
+            return true;
+        }
+        if (order < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return false;
+}

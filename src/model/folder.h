@@ -1,0 +1,105 @@
+/* Model folders on disk: names, paths that stay inside, contents at one moment, temporary copies.
+ *
+ * The rule behind all of it: a path that a name, a config or a link leads to is resolved, and used only
+ * if the result lies inside the repository. What a folder holds is compared by its print, a sum over
+ * path, size, times and inode of every file; equal prints mean "unchanged". */
+#ifndef MR_MODEL_FOLDER_H
+#define MR_MODEL_FOLDER_H
+
+#include "base/err.h"
+#include "base/map.h"
+#include "base/str.h"
+#include "base/vec.h"
+
+/** Bounds of one model's folder. */
+#define MR_FOLDER_MAX_FILES    100000
+#define MR_FOLDER_MAX_DEPTH    16
+#define MR_FOLDER_MAX_VERSIONS 10000
+
+/* ---- path.c ---- */
+
+/** A model's name: 1..255 bytes of UTF-8 without '/', "..", control characters; not ".". */
+int mr_model_name_check(mr_str name, struct mr_err *err);
+/** A relative path without empty, "." and ".." parts, at most 16 of them, 512 bytes, no control characters. */
+int mr_model_path_check(mr_str path, struct mr_err *err);
+/** `a` "/" `b` on the heap. */
+char *mr_path_join(const char *a, mr_str b);
+/** Resolve `path`; it must be `root` (a resolved folder) or lie below. *out on the heap. Errors:
+ *  MR_E_NOT_FOUND, MR_E_FORBIDDEN (leads outside, or may not be read), MR_E_INVALID. */
+int mr_path_inside(const char *root, const char *path, char **out, struct mr_err *err);
+/** A whole regular file of at most max bytes, NUL behind it. Free *out with mr_free. */
+int mr_file_read(const char *path, size_t max, char **out, size_t *out_len, struct mr_err *err);
+/** "<path>: <what errno says>" with the status that fits. */
+int mr_path_errno(const char *path, int error, struct mr_err *err);
+
+/* ---- folder.c ---- */
+
+/** Sum over the files below a folder. Sums add up in any order. */
+struct mr_print {
+    uint64_t sum;
+    uint64_t bytes;
+    int64_t newest_wall_ns; /* latest change of any file or folder (ctime) */
+    size_t files;
+};
+
+struct mr_folder_version {
+    int64_t number;
+    char *dir; /* not resolved: <model folder>/<number> */
+    struct mr_print print;
+    struct mr_err err; /* status MR_OK, or why it cannot be used */
+};
+
+/** A model's folder at one moment. */
+struct mr_folder {
+    char *root; /* resolved repository */
+    char *dir;  /* resolved model folder, below root */
+    struct mr_print shared; /* all but the versions */
+    MR_VEC(struct mr_folder_version) versions; /* ascending; zero is never one */
+    char *config_path; /* NULL = none there */
+};
+
+/** Called for each folder that a look walks through, for watch.c. */
+typedef void(mr_folder_visit_fn)(void *ctx, const char *dir);
+
+/** Read what is there. config_name NULL: config.pbtxt, otherwise configs/<config_name>.pbtxt if there is one.
+ *  Errors: MR_E_NOT_FOUND (no such folder), MR_E_FORBIDDEN (leads outside the root, unreadable), ... A broken
+ *  version is no error: it is in its `err`. Free with mr_folder_fini also after an error. */
+int mr_folder_read(struct mr_folder *f, const char *repository, mr_str name, const char *config_name,
+                   mr_folder_visit_fn *visit, void *ctx, struct mr_err *err);
+void mr_folder_fini(struct mr_folder *f);
+const struct mr_folder_version *mr_folder_find(const struct mr_folder *f, int64_t number);
+/** "12": decimal, no leading zero, 1..INT64_MAX. */
+bool mr_version_number(mr_str name, int64_t *out);
+
+/* ---- names of a repository ---- */
+
+struct mr_name {
+    char *name;
+    uint32_t count; /* repositories that have it */
+};
+struct mr_name_list {
+    struct mr_name *at;
+    size_t len;
+};
+/** Folder names of all repositories, sorted. Hidden ones and such as no model may have are left out (and
+ *  logged). Errors: a repository cannot be read. */
+int mr_names_read(const char *const *repositories, size_t count, struct mr_name_list *out,
+                  struct mr_err *err);
+void mr_names_fini(struct mr_name_list *list);
+bool mr_names_has(const struct mr_name_list *list, mr_str name);
+
+/* ---- temp.c ---- */
+
+/** A folder below the system's temporary one, private to us, removed with the last reference. */
+struct mr_temp_dir {
+    _Atomic unsigned refs;
+    char *path;
+};
+int mr_temp_new(struct mr_temp_dir **out, struct mr_err *err);
+struct mr_temp_dir *mr_temp_ref(struct mr_temp_dir *t);
+void mr_temp_unref(struct mr_temp_dir **t);
+/** Write <path>/<model>/<file>, folders included. `file` passed mr_model_path_check. */
+int mr_temp_write(struct mr_temp_dir *t, mr_str model, mr_str file, const void *data, size_t len,
+                  struct mr_err *err);
+
+#endif

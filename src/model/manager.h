@@ -1,0 +1,294 @@
+/* What the files behind model/model.h share: the manager, its models, its records and its jobs.
+ *
+ *   table.c     names -> models -> ready versions, read by requests without locks
+ *   records.c   what is known of each version; state changes, the readiness count, the hook's queue
+ *   jobs.c      the queue of loads and unloads, one at a time per model, and the loader threads
+ *   load.c      one load: folder -> config -> versions -> published or taken back
+ *   version.c   one version: backend, signature, complete config, inputs and outputs
+ *   reap.c      the thread that ends retired versions when nobody uses them any more
+ *   watch.c     poll mode: which folders have changed and have come to rest
+ *   backends.c  libraries, opened once
+ *   names.c     names of the folders, for the index
+ *   report.c    what the index says
+ *   models.c    start and stop
+ *
+ * Locks. `lock` guards everything below its line in struct mr_models and everything marked so in
+ * struct mr_model. It is held for list operations only: never over file access, a hook, or a call into
+ * a backend. It is the only lock of this module that is taken while no other is held, but for
+ * `backends_lock`, which is never taken together with it. Requests take neither. */
+#ifndef MR_MODEL_MANAGER_H
+#define MR_MODEL_MANAGER_H
+
+#include <pthread.h>
+
+#include "base/arena.h"
+#include "base/vec.h"
+#include "folder.h"
+#include "model/model.h"
+
+/** Names ever known to one server, against a client that loads ever new ones. */
+#define MR_MODELS_MAX ((size_t)1 << 20)
+
+struct mr_job;
+struct mr_model_table;
+
+/** The versions of a model as requests see them. Never changed; a new one takes its place. */
+struct mr_version_set {
+    uint32_t ready_count;
+    uint32_t known_count;
+    const int64_t *known; /* ascending: numbers that exist, but are not ready */
+    struct mr_version *ready[]; /* ascending by number */
+};
+
+/** What is known of one version number. */
+struct mr_version_record {
+    int64_t number;
+    enum mr_version_state state;
+    char *reason;  /* NULL = none */
+    char *warning; /* NULL = none: why the last reload failed while the version goes on */
+    int64_t since_wall_ns;
+    int64_t load_ns;
+    uint64_t file_bytes;
+    uint64_t model_bytes;
+    uint64_t failed_print; /* of the files that failed to load, 0 = none did */
+    struct mr_version *v;  /* READY, or DRAINING and not taken apart yet */
+    bool is_wanted;        /* should be ready */
+};
+
+struct mr_model {
+    mr_str name; /* NUL-terminated */
+    uint64_t hash;
+    _Atomic(const struct mr_version_set *) set;
+    /* ---- guarded by lock ---- */
+    MR_VEC(struct mr_version_record) records; /* ascending by number */
+    char *error; /* why the model as a whole did not load, NULL = it did, or was not asked to */
+    int64_t error_wall_ns;
+    struct mr_job *waiting_first; /* jobs behind the running one */
+    struct mr_job *waiting_last;
+    size_t draining; /* retired versions not yet closed */
+    bool is_busy;    /* a job of it is queued or runs */
+    bool is_in_table;
+    bool is_desired;      /* asked to be loaded, not unloaded since */
+    bool is_in_folder;    /* had a folder when it was last looked for */
+    bool counts_unready;  /* is in mr_models.unready */
+};
+
+/** A version with what only this module needs of it. */
+struct mr_version_private {
+    struct mr_version v;
+    struct mr_arena arena; /* all small memory of the version */
+    Inference__ModelConfig *config;
+    struct mr_temp_dir *temp; /* files of a load request, NULL = those of the repository */
+    const char *root;         /* no file outside of it is opened */
+    uint64_t print;           /* of files and config that it was made from */
+    bool is_served;
+    struct mr_version_private *next; /* list of retired ones */
+};
+
+/** Memory that readers may still see. */
+struct mr_model_retired {
+    struct mr_model_retired *next;
+    void *ptr;
+    void (*release)(void *ptr);
+};
+
+/** One state change on its way to hooks.changed. */
+struct mr_model_change {
+    struct mr_model_change *next;
+    char *name;
+    char *reason;
+    int64_t version;
+    enum mr_version_state state;
+};
+
+struct mr_model_backend {
+    struct mr_model_backend *next;
+    char *name;
+    struct mr_plugin *plugin; /* NULL while one thread opens it */
+};
+
+struct mr_models {
+    /* ---- constant after mr_models_new ---- */
+    struct mr_models_options o; /* deep copy in `memory` */
+    struct mr_arena memory;
+    struct mr_model_hooks hooks;
+    struct mr_epoch epoch;
+    /* ---- read by requests ---- */
+    _Atomic(struct mr_model_table *) table;
+    _Atomic int64_t unready; /* models with something not ready that should be */
+    _Atomic bool is_stopping;
+    /* ---- guarded by backends_lock ---- */
+    pthread_mutex_t backends_lock;
+    pthread_cond_t backend_opened;
+    struct mr_model_backend *backends;
+    /* ---- guarded by lock ---- */
+    pthread_mutex_t lock;
+    struct mr_map models; /* name -> struct mr_model; more than the table has */
+    size_t table_live;    /* models in the table */
+    size_t table_used;    /* its slots that are not empty */
+    bool is_started;
+
+    pthread_cond_t work; /* loaders: a job or quit */
+    struct mr_job *jobs_first;
+    struct mr_job *jobs_last;
+    size_t jobs_open; /* queued, waiting or running */
+    pthread_cond_t idle; /* jobs_open or draining went down */
+    bool quit;
+
+    pthread_cond_t reap; /* reaper: something retired */
+    struct mr_model_retired *retired;
+    struct mr_version_private *retired_versions;
+    size_t draining;
+
+    pthread_cond_t told; /* changes_told went up */
+    struct mr_model_change *changes_first;
+    struct mr_model_change *changes_last;
+    uint64_t changes_queued;
+    uint64_t changes_told;
+    bool is_telling;
+
+    struct mr_name_list names; /* folders, sorted */
+    int64_t names_ns;          /* when they were read, 0 = never */
+
+    /* ---- threads ---- */
+    pthread_t *loaders;
+    size_t loader_count;
+    pthread_t reaper;
+    bool has_reaper;
+    struct mr_model_watch *watch;
+};
+
+static inline struct mr_version_private *mr_version_private_of(struct mr_version *v)
+{
+    return v->load_private;
+}
+
+/* ---- table.c ---- */
+void mr_table_init(struct mr_models *m);
+void mr_table_fini(struct mr_models *m);
+/** Thread: online reader, or any that holds lock. */
+struct mr_model *mr_table_find(const struct mr_models *m, mr_str name);
+/** Lock held. */
+void mr_table_add(struct mr_models *m, struct mr_model *model);
+void mr_table_remove(struct mr_models *m, struct mr_model *model);
+/** Lock held: make what requests see of the model equal to its records. */
+void mr_table_publish(struct mr_models *m, struct mr_model *model);
+/** Lock held: free `ptr` when no reader can hold it any more. */
+void mr_retire_memory(struct mr_models *m, void *ptr, void (*release)(void *ptr));
+
+/* ---- records.c (lock held unless said otherwise) ---- */
+/** The model of that name, made if need be. NULL: there are MR_MODELS_MAX already. */
+struct mr_model *mr_model_get(struct mr_models *m, mr_str name);
+/** Forget a model of which nothing is left. */
+void mr_model_forget_if_empty(struct mr_models *m, struct mr_model *model);
+/** No lock: frees a model that nobody can find any more. */
+void mr_model_free(void *model);
+struct mr_version_record *mr_record_find(struct mr_model *model, int64_t number);
+struct mr_version_record *mr_record_get(struct mr_model *model, int64_t number);
+void mr_record_remove(struct mr_model *model, size_t index);
+/** Set state and reason ("" = none) and tell the hook. */
+void mr_record_set(struct mr_models *m, struct mr_model *model, struct mr_version_record *r,
+                   enum mr_version_state state, const char *reason);
+/** The version goes on, but its last reload failed. */
+void mr_record_warn(struct mr_models *m, struct mr_model *model, struct mr_version_record *r,
+                    const char *warning);
+/** The model as a whole failed (NULL: did not). */
+void mr_model_set_error(struct mr_models *m, struct mr_model *model, const char *reason);
+/** After any change of records: count the model into m->unready or out of it. */
+void mr_model_count_unready(struct mr_models *m, struct mr_model *model);
+/** Lock not held: call the hook for every change queued so far, in order, and return when all were told. */
+void mr_changes_tell(struct mr_models *m);
+
+/* ---- jobs.c ---- */
+enum mr_job_kind {
+    MR_JOB_LOAD,   /* load or reload; retries what failed before */
+    MR_JOB_SYNC,   /* poll mode: make it like the folder; leaves alone what failed and did not change */
+    MR_JOB_UNLOAD,
+    MR_JOB_ANSWER  /* only call done */
+};
+
+/** A version folder that watch.c found at rest. */
+struct mr_settled_version {
+    int64_t number;
+    uint64_t sum;
+};
+
+struct mr_job_file {
+    char *path;
+    uint8_t *data;
+    size_t len;
+};
+
+struct mr_job {
+    struct mr_job *next;
+    struct mr_model *model; /* NULL with MR_JOB_ANSWER only */
+    enum mr_job_kind kind;
+    char *config_json; /* NULL = the repository's */
+    size_t config_len;
+    struct mr_job_file *files;
+    size_t file_count;
+    struct mr_settled_version *settled; /* MR_JOB_SYNC */
+    size_t settled_count;
+    int answer;
+    struct mr_err err;
+    mr_models_done_fn *done;
+    void *ctx;
+};
+
+int mr_jobs_start(struct mr_models *m, struct mr_err *err);
+/** Threads end when the queue is empty. */
+void mr_jobs_join(struct mr_models *m);
+struct mr_job *mr_job_new(enum mr_job_kind kind, mr_models_done_fn *done, void *ctx);
+/** Queue it for the model of that name; takes the job. Thread: any. */
+void mr_job_submit(struct mr_models *m, struct mr_job *job, mr_str name);
+/** Wait until no job is open, or until the deadline (monotonic). False at the deadline. */
+bool mr_jobs_wait(struct mr_models *m, int64_t deadline_ns);
+
+/* ---- load.c (Thread: loader) ---- */
+int mr_load_run(struct mr_models *m, struct mr_job *job, struct mr_err *err);
+int mr_unload_run(struct mr_models *m, struct mr_model *model, struct mr_err *err);
+/** Lock held: take a version out of service; the reaper does the rest. Publish afterwards. */
+void mr_version_retire(struct mr_models *m, struct mr_model *model, struct mr_version *v);
+
+/* ---- version.c (Thread: loader, reaper) ---- */
+struct mr_version_source {
+    struct mr_model *model;
+    const struct mr_folder *folder;
+    const struct mr_folder_version *version;
+    const Inference__ModelConfig *config; /* as parsed */
+    bool has_max_batch;                   /* the config gives max_batch_size */
+    bool warn;                            /* log what has no effect */
+    struct mr_temp_dir *temp;             /* NULL = none */
+    uint64_t print;
+};
+/** Open the model and make everything ready for hooks.serve. Blocks as long as the backend does. */
+int mr_version_open(struct mr_models *m, const struct mr_version_source *s,
+                    struct mr_version_private **out, struct mr_err *err);
+/** hooks.unserve if served, close the model, free. Nobody may know the version any more. */
+void mr_version_close(struct mr_models *m, struct mr_version_private **p);
+
+/* ---- labels.c ---- */
+int mr_labels_read(struct mr_arena *arena, const char *root, const char *path, const mr_str **out,
+                   size_t *out_count, struct mr_err *err);
+
+/* ---- backends.c ---- */
+int mr_backend_get(struct mr_models *m, const char *name, struct mr_plugin **out,
+                   struct mr_err *err);
+void mr_backends_close(struct mr_models *m);
+
+/* ---- reap.c ---- */
+int mr_reaper_start(struct mr_models *m, struct mr_err *err);
+void mr_reaper_join(struct mr_models *m);
+
+/* ---- names.c ---- */
+/** Read the folder names anew unless that was done less than max_age_ns ago. Thread: any; blocks. */
+int mr_names_refresh(struct mr_models *m, int64_t max_age_ns, struct mr_err *err);
+
+/* ---- watch.c ---- */
+int mr_watch_start(struct mr_models *m, struct mr_err *err);
+/** Poll mode's first load: queue a job with `done` for each model, after the folders have come to rest.
+ *  Returns how many jobs there are. */
+size_t mr_watch_first(struct mr_models *m, mr_models_done_fn *done, void *ctx);
+void mr_watch_stop(struct mr_models *m);
+
+#endif

@@ -1,0 +1,177 @@
+/* Names and paths from outside, and the check that a path stays inside its repository.
+ *
+ * A repository is the operator's, but what is in it may come from elsewhere: unpacked archives, mounted
+ * volumes, a load request. So every path is resolved with all its links before it is used. Links that
+ * stay inside are fine (mounted config maps are made of them). Somebody who changes links between the
+ * check and the use could change the files as well; that is not defended against.
+ *
+ * Blocks on the file system; any thread. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "folder.h"
+
+static bool has_control(mr_str s)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        unsigned char c = (unsigned char)s.ptr[i];
+        if (c < 0x20 || c == 0x7f) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_blank(mr_str s)
+{
+    return mr_str_trim(s).len == 0;
+}
+
+int mr_model_name_check(mr_str name, struct mr_err *err)
+{
+    if (is_blank(name)) {
+        return MR_FAIL(err, MR_E_INVALID, "invalid model name: it must not be empty");
+    }
+    if (name.len > NAME_MAX) {
+        return MR_FAIL(err, MR_E_INVALID, "invalid model name: %zu bytes, allowed are %d", name.len,
+                       NAME_MAX);
+    }
+    if (has_control(name) || !mr_utf8_valid(name)) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "invalid model name: it has control characters or is not UTF-8");
+    }
+    if (mr_str_find(name, '/') >= 0 || mr_str_find_str(name, MR_STR("..")) >= 0 ||
+        mr_str_eq_c(name, ".")) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "invalid model name '%.*s': no '/' and no '..' is allowed",
+                       MR_STR_ARG(name));
+    }
+    return MR_OK;
+}
+
+int mr_model_path_check(mr_str path, struct mr_err *err)
+{
+    mr_str rest = path;
+    mr_str part;
+    size_t parts = 0;
+    bool ok = path.len > 0 && path.len <= 512 && !has_control(path);
+
+    while (ok && mr_str_split(&rest, '/', &part)) {
+        parts++;
+        ok = part.len > 0 && part.len <= NAME_MAX && !mr_str_eq_c(part, ".") &&
+             !mr_str_eq_c(part, "..");
+    }
+    if (!ok || parts > 16) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "invalid file path '%.*s': it must be relative, without empty, '.' and '..' "
+                       "parts, of at most 16 parts and 512 bytes",
+                       MR_STR_ARG(mr_str_sub(path, 0, has_control(path) ? 0 : 100)));
+    }
+    return MR_OK;
+}
+
+char *mr_path_join(const char *a, mr_str b)
+{
+    size_t len = strlen(a);
+    char *path = mr_alloc(len + b.len + 2);
+
+    memcpy(path, a, len);
+    path[len] = '/';
+    if (b.len > 0) {
+        memcpy(path + len + 1, b.ptr, b.len);
+    }
+    return path;
+}
+
+int mr_path_errno(const char *path, int error, struct mr_err *err)
+{
+    char buf[128];
+    int status = error == ENOENT || error == ENOTDIR       ? MR_E_NOT_FOUND
+                 : error == EACCES || error == EPERM       ? MR_E_FORBIDDEN
+                 : error == ELOOP || error == ENAMETOOLONG ? MR_E_INVALID
+                 : error == ENOMEM                         ? MR_E_NOMEM
+                                                           : MR_E_IO;
+
+    return MR_FAIL(err, status, "%.300s: %s", path, strerror_r(error, buf, sizeof buf));
+}
+
+int mr_path_inside(const char *root, const char *path, char **out, struct mr_err *err)
+{
+    char real[PATH_MAX];
+    size_t len = strlen(root);
+
+    if (!realpath(path, real)) {
+        return mr_path_errno(path, errno, err);
+    }
+    bool is_below = strncmp(real, root, len) == 0 &&
+                    (real[len] == '/' || real[len] == '\0' || strcmp(root, "/") == 0);
+    if (!is_below) {
+        return MR_FAIL(err, MR_E_FORBIDDEN, "%.200s leads out of the repository, to %.150s", path,
+                       real);
+    }
+    *out = mr_strndup(real, strlen(real));
+    return MR_OK;
+}
+
+/* Reads until `len` bytes or the end; the file may change meanwhile. */
+static int read_all(int fd, char *data, size_t len, size_t *out_len)
+{
+    size_t done = 0;
+
+    while (done < len) {
+        ssize_t n = read(fd, data + done, len - done);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return errno;
+        }
+        if (n == 0) {
+            break;
+        }
+        done += (size_t)n;
+    }
+    *out_len = done;
+    return 0;
+}
+
+int mr_file_read(const char *path, size_t max, char **out, size_t *out_len, struct mr_err *err)
+{
+    struct stat st;
+    char *data = NULL;
+    int rc = MR_OK;
+    /* O_NONBLOCK: a FIFO in the place of a file must not stop a loader. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    if (fd < 0) {
+        return mr_path_errno(path, errno, err);
+    }
+    if (fstat(fd, &st) != 0) {
+        rc = mr_path_errno(path, errno, err);
+    } else if (!S_ISREG(st.st_mode)) {
+        rc = MR_FAIL(err, MR_E_INVALID, "%.300s is not a regular file", path);
+    } else if ((uint64_t)st.st_size > max) {
+        rc = MR_FAIL(err, MR_E_TOO_LARGE, "%.300s has %lld bytes, allowed are %zu", path,
+                     (long long)st.st_size, max);
+    } else if (!(data = mr_try_alloc((size_t)st.st_size + 1))) {
+        rc = MR_FAIL(err, MR_E_NOMEM, "no memory for the %lld bytes of %.300s",
+                     (long long)st.st_size, path);
+    } else {
+        int error = read_all(fd, data, (size_t)st.st_size, out_len);
+        rc = error ? mr_path_errno(path, error, err) : MR_OK;
+    }
+    close(fd);
+    if (rc < 0) {
+        mr_free(data);
+        return rc;
+    }
+    data[*out_len] = '\0';
+    *out = data;
+    return MR_OK;
+}

@@ -1,0 +1,255 @@
+/* What is known of models and versions: records, states with reasons, the readiness count, and the
+ * queue behind hooks.changed.
+ *
+ * Records are guarded by the manager's lock. The hook runs without it, so that it may ask for a report;
+ * changes go through a queue, and one thread at a time empties it, which keeps their order although
+ * loaders and the reaper both make them. Whoever made a change waits until it was told: after a load is
+ * done, the hook knows.
+ *
+ * Readiness is a count of models, kept up with every change, so that a health check is one load. A
+ * version that loads for the first time after the start, or beside one that serves, does not make the
+ * server unready; one that failed does, until it loads or is unloaded. */
+#include "manager.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+
+const char *mr_version_state_name(enum mr_version_state s)
+{
+    static const char *const names[] = {"START",    "LOADING",  "WARMING", "READY",
+                                        "DRAINING", "UNLOADED", "FAILED"};
+
+    return (unsigned)s < sizeof names / sizeof *names ? names[s] : "UNKNOWN";
+}
+
+const char *mr_version_state_triton(enum mr_version_state s)
+{
+    switch (s) {
+    case MR_VERSION_LOADING:
+    case MR_VERSION_WARMING: return "LOADING";
+    case MR_VERSION_READY: return "READY";
+    case MR_VERSION_DRAINING: return "UNLOADING";
+    case MR_VERSION_UNLOADED:
+    case MR_VERSION_FAILED: return "UNAVAILABLE";
+    case MR_VERSION_START: break;
+    }
+    return "UNKNOWN";
+}
+
+/* ---- models ---- */
+
+struct mr_model *mr_model_get(struct mr_models *m, mr_str name)
+{
+    struct mr_model *model = mr_map_find(&m->models, name);
+
+    if (model) {
+        return model;
+    }
+    if (m->models.len >= MR_MODELS_MAX) {
+        return NULL;
+    }
+    model = MR_NEW(struct mr_model);
+    model->name = mr_str_n(mr_strndup(name.ptr, name.len), name.len);
+    model->hash = mr_hash(name);
+    mr_map_put(&m->models, name, model);
+    return model;
+}
+
+void mr_model_free(void *ptr)
+{
+    struct mr_model *model = ptr;
+
+    for (size_t i = 0; i < model->records.len; i++) {
+        mr_free(model->records.at[i].reason);
+        mr_free(model->records.at[i].warning);
+    }
+    MR_VEC_FINI(&model->records);
+    mr_free((void *)(uintptr_t)atomic_load_explicit(&model->set, memory_order_relaxed));
+    mr_free(model->error);
+    mr_free((char *)model->name.ptr);
+    mr_free(model);
+}
+
+/* A model is worth keeping while it does something, its folder is there, or a failure should be seen. */
+void mr_model_forget_if_empty(struct mr_models *m, struct mr_model *model)
+{
+    if (model->is_busy || model->draining > 0 || model->is_in_folder || model->is_desired) {
+        return;
+    }
+    for (size_t i = 0; i < model->records.len; i++) {
+        if (model->records.at[i].state != MR_VERSION_UNLOADED) {
+            return;
+        }
+    }
+    mr_map_remove(&m->models, model->name);
+    if (model->is_in_table) {
+        mr_table_remove(m, model);
+        mr_retire_memory(m, model, mr_model_free);
+    } else {
+        mr_model_free(model);
+    }
+}
+
+/* ---- records ---- */
+
+struct mr_version_record *mr_record_find(struct mr_model *model, int64_t number)
+{
+    for (size_t i = 0; i < model->records.len; i++) {
+        if (model->records.at[i].number == number) {
+            return &model->records.at[i];
+        }
+    }
+    return NULL;
+}
+
+struct mr_version_record *mr_record_get(struct mr_model *model, int64_t number)
+{
+    struct mr_version_record *r = mr_record_find(model, number);
+    size_t i;
+
+    if (r) {
+        return r;
+    }
+    MR_VEC_PUSH(&model->records, (struct mr_version_record){0});
+    for (i = model->records.len - 1; i > 0 && model->records.at[i - 1].number > number; i--) {
+        model->records.at[i] = model->records.at[i - 1];
+    }
+    model->records.at[i] =
+        (struct mr_version_record){.number = number, .since_wall_ns = mr_wall_ns()};
+    return &model->records.at[i];
+}
+
+void mr_record_remove(struct mr_model *model, size_t index)
+{
+    struct mr_version_record *at = model->records.at;
+
+    mr_free(at[index].reason);
+    mr_free(at[index].warning);
+    memmove(at + index, at + index + 1, (model->records.len - index - 1) * sizeof *at);
+    model->records.len--;
+}
+
+static char *text_or_null(const char *s)
+{
+    return s && s[0] ? mr_strndup(s, strlen(s)) : NULL;
+}
+
+static void change_queue(struct mr_models *m, const struct mr_model *model, int64_t version,
+                         enum mr_version_state state, const char *reason)
+{
+    struct mr_model_change *c = MR_NEW(struct mr_model_change);
+
+    c->name = mr_strndup(model->name.ptr, model->name.len);
+    c->reason = text_or_null(reason);
+    c->version = version;
+    c->state = state;
+    if (m->changes_last) {
+        m->changes_last->next = c;
+    } else {
+        m->changes_first = c;
+    }
+    m->changes_last = c;
+    m->changes_queued++;
+}
+
+void mr_record_set(struct mr_models *m, struct mr_model *model, struct mr_version_record *r,
+                   enum mr_version_state state, const char *reason)
+{
+    mr_free(r->reason);
+    mr_free(r->warning);
+    r->reason = text_or_null(reason);
+    r->warning = NULL;
+    r->state = state;
+    r->since_wall_ns = mr_wall_ns();
+    change_queue(m, model, r->number, state, reason);
+}
+
+void mr_record_warn(struct mr_models *m, struct mr_model *model, struct mr_version_record *r,
+                    const char *warning)
+{
+    char text[600];
+
+    mr_free(r->warning);
+    r->warning = text_or_null(warning);
+    snprintf(text, sizeof text, "reload failed, the previous one goes on: %s", warning);
+    change_queue(m, model, r->number, r->state, text);
+}
+
+void mr_model_set_error(struct mr_models *m, struct mr_model *model, const char *reason)
+{
+    bool had = model->error != NULL;
+
+    mr_free(model->error);
+    model->error = text_or_null(reason);
+    if (model->error) {
+        model->error_wall_ns = mr_wall_ns();
+        change_queue(m, model, 0, MR_VERSION_FAILED, reason);
+    } else if (had) {
+        change_queue(m, model, 0, MR_VERSION_UNLOADED, "");
+    }
+}
+
+/* ---- readiness ---- */
+
+static bool record_is_unready(const struct mr_models *m, const struct mr_version_record *r)
+{
+    if (!r->is_wanted || r->state == MR_VERSION_READY) {
+        return false;
+    }
+    bool is_coming = r->state == MR_VERSION_START || r->state == MR_VERSION_LOADING ||
+                     r->state == MR_VERSION_WARMING;
+    return !is_coming || !m->is_started;
+}
+
+void mr_model_count_unready(struct mr_models *m, struct mr_model *model)
+{
+    bool unready = model->is_desired && model->error;
+
+    for (size_t i = 0; i < model->records.len && model->is_desired; i++) {
+        unready |= record_is_unready(m, &model->records.at[i]);
+    }
+    if (unready != model->counts_unready) {
+        model->counts_unready = unready;
+        /* Relaxed: a count that stands alone; nobody reads anything else by it. */
+        atomic_fetch_add_explicit(&m->unready, unready ? 1 : -1, memory_order_relaxed);
+    }
+}
+
+/* ---- the hook ---- */
+
+static void change_tell(struct mr_models *m, struct mr_model_change *c)
+{
+    if (m->hooks.changed) {
+        m->hooks.changed(m->hooks.ctx, mr_str_c(c->name), c->version, c->state,
+                         mr_str_c(c->reason));
+    }
+    mr_free(c->name);
+    mr_free(c->reason);
+    mr_free(c);
+}
+
+void mr_changes_tell(struct mr_models *m)
+{
+    pthread_mutex_lock(&m->lock);
+    uint64_t until = m->changes_queued;
+    while (m->changes_told < until) {
+        struct mr_model_change *c = m->changes_first;
+        if (m->is_telling) {
+            pthread_cond_wait(&m->told, &m->lock);
+            continue;
+        }
+        m->is_telling = true;
+        m->changes_first = c->next;
+        if (!c->next) {
+            m->changes_last = NULL;
+        }
+        pthread_mutex_unlock(&m->lock);
+        change_tell(m, c);
+        pthread_mutex_lock(&m->lock);
+        m->is_telling = false;
+        m->changes_told++;
+        pthread_cond_broadcast(&m->told);
+    }
+    pthread_mutex_unlock(&m->lock);
+}

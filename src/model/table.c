@@ -1,0 +1,287 @@
+/* The table that requests look up: name -> model -> versions that are ready.
+ *
+ * Readers take no lock and write nothing. They follow three pointers, each stored with release after
+ * what it points to was complete, and loaded with acquire:
+ *   the table      an open hash of model pointers, at most half full
+ *   a slot of it   a model, which keeps its name and hash for life
+ *   model->set     the versions, newest last, immutable
+ * Writers hold the manager's lock. A version appears or goes by storing a new set; a model appears by one
+ * store into a free slot, so that the n-th model costs no copy of the n-1 others (a table twice as large
+ * takes over when it is half full). A slot whose model goes is marked, never emptied, because an empty
+ * slot ends a reader's search. What was replaced goes to the reaper, which frees it after every reader
+ * has quiesced (base/thread.h).
+ *
+ * This file does not decide what is ready: records.c and load.c do. */
+#include <stdio.h>
+
+#include "manager.h"
+
+#define FIRST_SLOTS 64
+
+struct mr_model_table {
+    size_t mask;
+    _Atomic(struct mr_model *) slots[];
+};
+
+/* Stands where a model was. */
+static struct mr_model gone;
+
+static const struct mr_version_set no_versions;
+
+static struct mr_model_table *table_new(size_t slots)
+{
+    struct mr_model_table *t = mr_alloc(sizeof *t + slots * sizeof t->slots[0]);
+
+    t->mask = slots - 1;
+    return t;
+}
+
+void mr_table_init(struct mr_models *m)
+{
+    atomic_init(&m->table, table_new(FIRST_SLOTS));
+}
+
+void mr_table_fini(struct mr_models *m)
+{
+    mr_free(atomic_load_explicit(&m->table, memory_order_relaxed));
+    atomic_store_explicit(&m->table, NULL, memory_order_relaxed);
+}
+
+struct mr_model *mr_table_find(const struct mr_models *m, mr_str name)
+{
+    /* Acquire: pairs with the release in table_grow; the slots are those that were copied. */
+    const struct mr_model_table *t = atomic_load_explicit(&m->table, memory_order_acquire);
+    uint64_t hash = mr_hash(name);
+
+    for (size_t i = (size_t)hash & t->mask;; i = (i + 1) & t->mask) {
+        /* Acquire: pairs with the release in slot_put; the model's name and hash are there. */
+        struct mr_model *model = atomic_load_explicit(&t->slots[i], memory_order_acquire);
+        if (!model) {
+            return NULL;
+        }
+        if (model != &gone && model->hash == hash && mr_str_eq(model->name, name)) {
+            return model;
+        }
+    }
+}
+
+static void slot_put(struct mr_model_table *t, struct mr_model *model)
+{
+    size_t i = (size_t)model->hash & t->mask;
+
+    /* Relaxed: only writers store, and they hold the lock. */
+    while (atomic_load_explicit(&t->slots[i], memory_order_relaxed)) {
+        i = (i + 1) & t->mask;
+    }
+    /* Release: pairs with the acquire in mr_table_find. */
+    atomic_store_explicit(&t->slots[i], model, memory_order_release);
+}
+
+/* A fresh table with room for twice the models that are left. */
+static void table_grow(struct mr_models *m)
+{
+    struct mr_model_table *old = atomic_load_explicit(&m->table, memory_order_relaxed);
+    size_t slots = FIRST_SLOTS;
+
+    while (slots < (m->table_live + 1) * 4) {
+        slots *= 2;
+    }
+    struct mr_model_table *t = table_new(slots);
+    for (size_t i = 0; i <= old->mask; i++) {
+        struct mr_model *model = atomic_load_explicit(&old->slots[i], memory_order_relaxed);
+        if (model && model != &gone) {
+            slot_put(t, model);
+        }
+    }
+    m->table_used = m->table_live;
+    /* Release: pairs with the acquire in mr_table_find. */
+    atomic_store_explicit(&m->table, t, memory_order_release);
+    mr_retire_memory(m, old, mr_free);
+}
+
+void mr_table_add(struct mr_models *m, struct mr_model *model)
+{
+    if (model->is_in_table) {
+        return;
+    }
+    struct mr_model_table *t = atomic_load_explicit(&m->table, memory_order_relaxed);
+    if ((m->table_used + 1) * 2 > t->mask + 1) {
+        table_grow(m);
+        t = atomic_load_explicit(&m->table, memory_order_relaxed);
+    }
+    slot_put(t, model);
+    m->table_live++;
+    m->table_used++;
+    model->is_in_table = true;
+}
+
+void mr_table_remove(struct mr_models *m, struct mr_model *model)
+{
+    if (!model->is_in_table) {
+        return;
+    }
+    struct mr_model_table *t = atomic_load_explicit(&m->table, memory_order_relaxed);
+    size_t i = (size_t)model->hash & t->mask;
+    while (atomic_load_explicit(&t->slots[i], memory_order_relaxed) != model) {
+        i = (i + 1) & t->mask;
+    }
+    /* Relaxed: what the mark points to is static and never read. */
+    atomic_store_explicit(&t->slots[i], &gone, memory_order_relaxed);
+    m->table_live--;
+    model->is_in_table = false;
+}
+
+static bool record_is_ready(const struct mr_version_record *r)
+{
+    return r->state == MR_VERSION_READY && r->v;
+}
+
+void mr_table_publish(struct mr_models *m, struct mr_model *model)
+{
+    size_t ready = 0;
+    size_t count = model->records.len;
+
+    for (size_t i = 0; i < count; i++) {
+        ready += record_is_ready(&model->records.at[i]);
+    }
+    struct mr_version_set *set =
+        mr_alloc(sizeof *set + ready * sizeof set->ready[0] + (count - ready) * sizeof(int64_t));
+    int64_t *known = (int64_t *)(set->ready + ready);
+    for (size_t i = 0; i < count; i++) {
+        const struct mr_version_record *r = &model->records.at[i];
+        if (record_is_ready(r)) {
+            set->ready[set->ready_count++] = r->v;
+        } else {
+            known[set->known_count++] = r->number;
+        }
+    }
+    set->known = known;
+    const struct mr_version_set *old = atomic_load_explicit(&model->set, memory_order_relaxed);
+    /* Release: pairs with the acquire in set_of; the versions in it are complete. */
+    atomic_store_explicit(&model->set, set, memory_order_release);
+    if (old) {
+        mr_retire_memory(m, (void *)(uintptr_t)old, mr_free);
+    }
+    if (count > 0) {
+        mr_table_add(m, model);
+    }
+}
+
+void mr_retire_memory(struct mr_models *m, void *ptr, void (*release)(void *ptr))
+{
+    struct mr_model_retired *r = MR_NEW(struct mr_model_retired);
+
+    r->ptr = ptr;
+    r->release = release;
+    r->next = m->retired;
+    m->retired = r;
+    pthread_cond_signal(&m->reap);
+}
+
+/* ---- requests ---- */
+
+static const struct mr_version_set *set_of(const struct mr_model *model)
+{
+    /* Acquire: pairs with the release in mr_table_publish. */
+    const struct mr_version_set *set = atomic_load_explicit(&model->set, memory_order_acquire);
+
+    return set ? set : &no_versions;
+}
+
+static int version_parse(mr_str text, int64_t *out, struct mr_err *err)
+{
+    if (!mr_str_to_i64(text, out) || *out < 0) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "failed to get model version from specified version string '%.*s', version "
+                       "should be an integral value > 0",
+                       MR_STR_ARG(mr_str_sub(text, 0, 64)));
+    }
+    return MR_OK;
+}
+
+static int set_find(const struct mr_version_set *set, mr_str name, int64_t number,
+                    struct mr_version **out, struct mr_err *err)
+{
+    size_t low = 0;
+    size_t high = set->ready_count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (set->ready[middle]->number < number) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low < set->ready_count && set->ready[low]->number == number) {
+        *out = set->ready[low];
+        return MR_OK;
+    }
+    for (size_t i = 0; i < set->known_count; i++) {
+        if (set->known[i] == number) {
+            return MR_FAIL(err, MR_E_UNAVAILABLE, "'%.*s' version %lld is not at ready state",
+                           MR_STR_ARG(name), (long long)number);
+        }
+    }
+    return MR_FAIL(err, MR_E_NOT_FOUND, "'%.*s' version %lld is not found", MR_STR_ARG(name),
+                   (long long)number);
+}
+
+int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
+                   struct mr_err *err)
+{
+    int64_t number = 0;
+
+    if (version.len > 0) {
+        int rc = version_parse(version, &number, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    const struct mr_model *model = mr_table_find(m, name);
+    mr_str shown = mr_str_sub(name, 0, 200);
+    if (!model) {
+        return MR_FAIL(err, MR_E_NOT_FOUND, "'%.*s' is not found", MR_STR_ARG(shown));
+    }
+    const struct mr_version_set *set = set_of(model);
+    if (version.len > 0) {
+        return set_find(set, shown, number, out, err);
+    }
+    if (set->ready_count == 0) {
+        return MR_FAIL(err, MR_E_NOT_FOUND, "'%.*s' has no available versions", MR_STR_ARG(shown));
+    }
+    *out = set->ready[set->ready_count - 1];
+    return MR_OK;
+}
+
+size_t mr_models_ready_versions(struct mr_models *m, mr_str name, const struct mr_version **out,
+                                size_t max)
+{
+    const struct mr_model *model = mr_table_find(m, name);
+    const struct mr_version_set *set = model ? set_of(model) : &no_versions;
+
+    for (size_t i = 0; i < set->ready_count && i < max; i++) {
+        out[i] = set->ready[i];
+    }
+    return set->ready_count;
+}
+
+void mr_version_pin(struct mr_version *v, unsigned reader)
+{
+    _Atomic int64_t *count = &v->pins[reader].count;
+
+    /* Relaxed: the reader is online since before it found v, and the reaper looks at pins only after every
+     * such reader has quiesced or gone offline, both with release (base/epoch.c). */
+    atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+void mr_version_unpin(struct mr_version *v, unsigned reader)
+{
+    _Atomic int64_t *count = &v->pins[reader].count;
+
+    /* Release: pairs with the acquire in the reaper (is_pinned): all that this reader did with v comes before
+     * v is taken apart. This store is the last touch: v may be gone when it returns. */
+    atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) - 1,
+                          memory_order_release);
+}
