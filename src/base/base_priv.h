@@ -40,7 +40,7 @@ size_t mr_utf8_whole(mr_str s);
 /** CPUs that a cgroup's cpu.max ("max 100000", "150000 100000") allows, rounded up; 0 = no limit
  *  or not understood. */
 unsigned mr_cpu_quota_parse(mr_str text);
-/** The same for the cgroup `path` ("/a/b") below `root`, and for all of its parents: the smallest. */
+/** The smallest of these of the cgroup `path` ("/a/b") below `root` and of its parents. */
 unsigned mr_cpu_quota_below(const char *root, mr_str path);
 
 #endif

@@ -1,6 +1,6 @@
 /* Errors and status codes. Fixed-size, by value, no heap and no thread-local state: an error can be
  * filled while memory is out and can travel to another process. Everything here works in a
- * temporary first, because the arguments of a message may point into the very error being filled. */
+ * temporary first, because the arguments of a message may point into the error being filled. */
 #include "base/err.h"
 
 #include <stdio.h>

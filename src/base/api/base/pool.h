@@ -24,7 +24,7 @@ struct mr_block {
 };
 
 /** A block of at least `bytes`, contents undefined, one reference. NULL when the budget or memory
- *  is out. A block of up to 64 KiB that the calling thread has in its cache is given in any case. */
+ *  is out. A block of up to 64 KiB that lies in the calling thread's cache is given in any case. */
 struct mr_block *mr_block_new(size_t bytes);
 /** Wrap foreign memory; release(ctx, data) runs at the last unref (release NULL: nothing does).
  *  NULL without memory (not released). Not counted against the budget. */

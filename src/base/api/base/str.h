@@ -20,7 +20,8 @@ typedef struct mr_bytes {
 
 /** A slice of a string literal, also usable as a static initialiser with MR_STR_INIT. */
 #define MR_STR(lit) ((mr_str){"" lit, sizeof(lit) - 1})
-/* clang-format off: it would take the braces for a block */
+/* It would take the braces for a block. */
+/* clang-format off */
 #define MR_STR_INIT(lit) {"" lit, sizeof(lit) - 1}
 /* clang-format on */
 /** Arguments for "%.*s". */
