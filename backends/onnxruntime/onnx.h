@@ -1,0 +1,175 @@
+/* What the files of the ONNX Runtime backend share. Everything here is private to the backend.
+ *
+ *   backend.c    entry, settings of the backend, the environment
+ *   threads.c    threads of ONNX Runtime's pools
+ *   types.c      status and element types between the two worlds
+ *   options.c    model settings -> session options
+ *   signature.c  session metadata -> signature
+ *   model.c      open and close
+ *   instance.c   reusable state of one executor; staged bindings for small models
+ *   execute.c    one execution
+ *   strings.c    BYTES <-> string tensors
+ *   zipmap.c     sequence of maps -> matrix */
+#ifndef MR_ONNX_ONNX_H
+#define MR_ONNX_ONNX_H
+
+#include <onnxruntime_c_api.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "millrace/backend_util.h"
+
+/* The oldest ONNX Runtime whose interface is used: 1.21. */
+#define ONNX_API_VERSION 21
+
+/* ---- the backend (backend.c) ---- */
+
+struct onnx_backend {
+    OrtEnv *env;
+    OrtMemoryInfo *cpu;      /* plain host memory; for tensors over somebody else's bytes */
+    OrtAllocator *allocator; /* ONNX Runtime's default; for names and elements of sequences */
+    int64_t intra_threads;   /* of the global pool, or of each session without one */
+    int64_t inter_threads;
+    int use_global_pool;
+    int allow_spinning;
+    int can_tell_shape; /* TensorTypeAndShape_HasShape is there (1.24) */
+};
+
+extern const struct mr_host *onnx_host;
+extern const OrtApi *onnx_api;
+
+/* ---- types.c ---- */
+
+/* Releases the status; MR_OK for NULL. The message loses its line breaks. */
+int onnx_check(OrtStatus *status, struct mr_err *err);
+/* As above, with "context: " before the message. */
+int onnx_check_in(OrtStatus *status, struct mr_err *err, const char *context);
+/* MR_DTYPE_INVALID when the protocol has no such type. */
+int onnx_dtype(ONNXTensorElementDataType type);
+const char *onnx_type_name(ONNXTensorElementDataType type);
+/* Bytes of an element, 0 for strings. */
+size_t onnx_element_bytes(int dtype);
+/* Product of the dims times `unit`; false on overflow or a negative dim. */
+int onnx_shape_bytes(const int64_t *dims, int32_t rank, size_t unit, uint64_t *out);
+
+/* Sets `rc` and jumps to `out` when ONNX Runtime says no. */
+#define ONNX_TRY(call)                                                                             \
+    do {                                                                                           \
+        if ((rc = onnx_check(onnx_api->call, err)) < 0)                                            \
+            goto out;                                                                              \
+    } while (0)
+
+/* ---- threads.c ---- */
+
+OrtCustomThreadHandle onnx_thread_start(void *options, OrtThreadWorkerFn work, void *param);
+void onnx_thread_join(OrtCustomThreadHandle thread);
+/* CPUs that the process may use, at least 1. */
+int64_t onnx_cpu_count(void);
+
+/* ---- models ---- */
+
+enum onnx_kind {
+    ONNX_KIND_TENSOR, /* numbers: bytes are passed as they are */
+    ONNX_KIND_STRING,
+    ONNX_KIND_ZIPMAP, /* outputs only: sequence(map(K, float)) */
+};
+
+struct onnx_io {
+    enum onnx_kind kind;
+    ONNXTensorElementDataType type;
+    int has_batch;           /* dimension 0 is free, the others are fixed, and kind is TENSOR */
+    int is_fixed;            /* all dimensions are fixed, and kind is TENSOR */
+    uint64_t row_bytes;      /* has_batch: of one row; is_fixed: of all */
+    char *batch_symbol;      /* name of the free first dimension, NULL when it has none */
+    struct mr_io_desc *desc; /* in onnx_model.inputs / outputs */
+};
+
+/* Whether outputs may be bound to memory of a size computed beforehand. */
+enum onnx_bind {
+    ONNX_BIND_UNKNOWN, /* the first execution finds out */
+    ONNX_BIND_YES,
+    ONNX_BIND_NO, /* the model's output shapes are not what it declares */
+};
+
+struct onnx_model {
+    struct onnx_backend *backend;
+    OrtSession *session;
+    char *name;
+    struct mr_signature signature;
+    struct mr_io_desc *inputs;
+    struct mr_io_desc *outputs;
+    struct onnx_io *in;
+    struct onnx_io *out;
+    uint32_t input_count;
+    uint32_t output_count;
+    char *shrink_arena; /* run option memory.enable_memory_arena_shrinkage, NULL = off */
+    uint64_t bytes;
+    int rows_agree;   /* the free first dimensions of inputs and outputs have one name */
+    int can_stage;    /* every tensor is small and has_batch or is_fixed */
+    _Atomic int bind; /* enum onnx_bind; relaxed: a stale value costs one slower or failed run */
+};
+
+/* options.c: `file_bytes` and `is_tiny` choose defaults. */
+int onnx_options_make(struct onnx_model *m, const struct mr_model_desc *desc, int is_tiny,
+                      OrtSessionOptions **out, struct mr_err *err);
+/* signature.c: fills inputs, outputs and signature from the session. */
+int onnx_signature_read(struct onnx_model *m, const struct mr_model_desc *desc, struct mr_err *err);
+void onnx_signature_free(struct onnx_model *m);
+
+/* model.c: the callbacks of the table. */
+int onnx_model_open(void *backend, const struct mr_model_desc *desc, void **out_model,
+                    struct mr_err *err);
+void onnx_model_close(void *model);
+int onnx_model_signature(void *model, const struct mr_signature **out, struct mr_err *err);
+uint64_t onnx_model_bytes(void *model);
+
+/* ---- instances ---- */
+
+#define ONNX_PLAN_ROWS   8     /* batches up to this size get a staged plan */
+#define ONNX_PLAN_TENSOR 8192  /* largest staged tensor in bytes */
+#define ONNX_PLAN_BYTES  32768 /* all staged tensors of one plan */
+
+/* Values over memory of the instance and a binding of them, for one number of rows: a run needs no
+ * value to be made, only bytes to be copied in and out. */
+struct onnx_plan {
+    OrtIoBinding *binding;
+    OrtValue **values; /* inputs, then outputs */
+    uint8_t **data;    /* inputs, then outputs; into memory */
+    uint8_t *memory;
+};
+
+struct onnx_instance {
+    struct onnx_model *model;
+    OrtRunOptions *run_options;
+    struct onnx_plan *plans[ONNX_PLAN_ROWS]; /* made when first needed */
+    /* Scratch of the general path, each with room for all inputs or outputs. */
+    const char **in_names;
+    OrtValue **in_values;
+    const char **out_names;
+    OrtValue **out_values;
+    uint32_t *out_index;
+    uint8_t *out_is_bound;
+    size_t *offsets; /* of string elements */
+    size_t offset_cap;
+};
+
+int onnx_instance_open(void *model, uint32_t index, void **out_instance, struct mr_err *err);
+void onnx_instance_close(void *instance);
+/* The plan for this execution; NULL without an error when it needs the general path. */
+int onnx_plan_find(struct onnx_instance *inst, const struct mr_exec *exec, struct onnx_plan **out,
+                   struct mr_err *err);
+
+/* execute.c */
+int onnx_execute(void *instance, struct mr_exec *exec, struct mr_err *err);
+
+/* strings.c */
+int onnx_strings_in(struct onnx_backend *b, const struct mr_tensor *t, OrtValue **out,
+                    struct mr_err *err);
+int onnx_strings_out(struct onnx_instance *inst, struct mr_exec *exec, uint32_t index,
+                     const OrtValue *value, int32_t rank, const int64_t *dims, struct mr_err *err);
+
+/* zipmap.c */
+int onnx_zipmap_out(struct onnx_instance *inst, struct mr_exec *exec, uint32_t index,
+                    const OrtValue *value, struct mr_err *err);
+
+#endif

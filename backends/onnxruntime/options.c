@@ -1,0 +1,136 @@
+/* Model settings to session options. Names are those of Triton's ONNX Runtime backend.
+ *
+ * Defaults differ by size. Measured with ONNX Runtime 1.30 on a model of two operators: a session
+ * keeps 26 KB without graph optimisation, 35 KB with the basic level, 66 KB with all levels (the
+ * optimisers stay with the session), and 38 KB more once its memory arena was used. So a tiny model
+ * (see model.c) gets the basic level and no arena unless told otherwise; what is lost is fusions that
+ * only matter for large tensors. A server can hold ten thousand of those.
+ *
+ * Threads: see backend.c. A model that sets a thread count gets pools of its own; 1 means that the
+ * caller computes alone. */
+#include "onnx.h"
+
+static int setting_int(const struct mr_model_desc *desc, const char *key, int64_t min, int64_t max,
+                       int64_t *out, struct mr_err *err)
+{
+    return mr_setting_i64(desc->settings, desc->setting_count, key, min, max, out, err);
+}
+
+static int pools_apply(const struct onnx_backend *b, const struct mr_model_desc *desc,
+                       OrtSessionOptions *o, struct mr_err *err)
+{
+    const char *spinning = b->allow_spinning ? "1" : "0";
+    int64_t intra = 0;
+    int64_t inter = 0;
+    int64_t mode = 0;
+    int rc;
+    if ((rc = setting_int(desc, "intra_op_thread_count", 0, 1024, &intra, err)) < 0 ||
+        (rc = setting_int(desc, "inter_op_thread_count", 0, 1024, &inter, err)) < 0 ||
+        (rc = setting_int(desc, "execution_mode", 0, 1, &mode, err)) < 0) {
+        return rc;
+    }
+    ONNX_TRY(SetSessionExecutionMode(o, mode == 1 ? ORT_PARALLEL : ORT_SEQUENTIAL));
+    if (b->use_global_pool && intra == 0 && inter == 0 && (mode == 0 || b->inter_threads > 1)) {
+        ONNX_TRY(DisablePerSessionThreads(o));
+        return MR_OK;
+    }
+    inter = inter > 0 ? inter : (mode == 1 ? onnx_cpu_count() : 1);
+    ONNX_TRY(SetIntraOpNumThreads(o, (int)(intra > 0 ? intra : b->intra_threads)));
+    ONNX_TRY(SetInterOpNumThreads(o, (int)inter));
+    ONNX_TRY(AddSessionConfigEntry(o, "session.intra_op.allow_spinning", spinning));
+    ONNX_TRY(AddSessionConfigEntry(o, "session.inter_op.allow_spinning", spinning));
+    ONNX_TRY(SessionOptionsSetCustomCreateThreadFn(o, onnx_thread_start));
+    ONNX_TRY(SessionOptionsSetCustomJoinThreadFn(o, onnx_thread_join));
+out:
+    return rc;
+}
+
+static int memory_apply(struct onnx_model *m, const struct mr_model_desc *desc, int is_tiny,
+                        OrtSessionOptions *o, struct mr_err *err)
+{
+    const char *shrink = mr_setting_find(desc->settings, desc->setting_count,
+                                         "memory.enable_memory_arena_shrinkage");
+    int arena = !is_tiny;
+    int pattern = 1;
+    int rc;
+    if ((rc = mr_setting_bool(desc->settings, desc->setting_count, "enable_mem_arena", &arena,
+                              err)) < 0 ||
+        (rc = mr_setting_bool(desc->settings, desc->setting_count, "enable_mem_pattern", &pattern,
+                              err)) < 0) {
+        return rc;
+    }
+    if (!arena) {
+        ONNX_TRY(DisableCpuMemArena(o));
+    }
+    if (!pattern) {
+        ONNX_TRY(DisableMemPattern(o));
+    }
+    if (shrink && shrink[0]) {
+        m->shrink_arena = strdup(shrink);
+        if (!m->shrink_arena) {
+            return mr_backend_fail(err, MR_E_NOMEM, "out of memory");
+        }
+    }
+    rc = MR_OK;
+out:
+    return rc;
+}
+
+static int level_apply(const struct mr_model_desc *desc, int is_tiny, OrtSessionOptions *o,
+                       struct mr_err *err)
+{
+    int64_t level = 0;
+    GraphOptimizationLevel to = is_tiny ? ORT_ENABLE_BASIC : ORT_ENABLE_ALL;
+    int rc = setting_int(desc, "optimization.graph.level", -1, 2, &level, err);
+    if (rc < 0) {
+        return rc;
+    }
+    switch (level) {
+    case -1: to = ORT_ENABLE_BASIC; break;
+    case 1: to = ORT_ENABLE_EXTENDED; break;
+    case 2: to = ORT_DISABLE_ALL; break;
+    default: break; /* 0 and unset: our default */
+    }
+    return onnx_check(onnx_api->SetSessionGraphOptimizationLevel(o, to), err);
+}
+
+/* Everything that ONNX Runtime itself names: session.*, ep.*, optimization.*, mlas.* */
+static int entries_apply(const struct mr_model_desc *desc, OrtSessionOptions *o, struct mr_err *err)
+{
+    static const char *const prefixes[] = {"session.", "ep.", "optimization.", "mlas."};
+    int rc = MR_OK;
+    for (uint32_t i = 0; i < desc->setting_count; i++) {
+        const struct mr_setting *s = &desc->settings[i];
+        if (strcmp(s->key, "optimization.graph.level") == 0) {
+            continue;
+        }
+        for (size_t p = 0; p < sizeof prefixes / sizeof *prefixes; p++) {
+            if (strncmp(s->key, prefixes[p], strlen(prefixes[p])) == 0) {
+                ONNX_TRY(AddSessionConfigEntry(o, s->key, s->value));
+            }
+        }
+    }
+out:
+    return rc;
+}
+
+int onnx_options_make(struct onnx_model *m, const struct mr_model_desc *desc, int is_tiny,
+                      OrtSessionOptions **out, struct mr_err *err)
+{
+    OrtSessionOptions *o = NULL;
+    int rc;
+    ONNX_TRY(CreateSessionOptions(&o));
+    ONNX_TRY(SetSessionLogId(o, desc->name));
+    if ((rc = pools_apply(m->backend, desc, o, err)) < 0 ||
+        (rc = memory_apply(m, desc, is_tiny, o, err)) < 0 ||
+        (rc = level_apply(desc, is_tiny, o, err)) < 0 || (rc = entries_apply(desc, o, err)) < 0) {
+        goto out;
+    }
+    *out = o;
+    return MR_OK;
+out:
+    if (o) {
+        onnx_api->ReleaseSessionOptions(o);
+    }
+    return rc;
+}
