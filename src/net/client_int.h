@@ -1,0 +1,209 @@
+/* The HTTP client as its own files see it.
+ *
+ *   client.c       struct mr_client: which connection takes which call, timeouts, the end
+ *   client_call.c  a call: what it sends, what has come of its response, its end
+ *   client_conn.c  one connection: name look-up, connecting, reading, closing
+ *   client_h1.c    HTTP/1.1 on a connection: writes one request, parses one response
+ *   client_h2.c    HTTP/2 on a connection: an nghttp2 session, many calls
+ *   client_grpc.c  a unary gRPC call on top
+ *
+ * A call is waiting (in the client's list), or active (in its connection's list), or failed (its timer
+ * is about to say so). It ends in exactly one place, mr_client_call_end. A connection's memory goes in
+ * the close callback of libuv, so code that was interrupted by an end may still look at `state`. */
+#ifndef MR_NET_CLIENT_INT_H
+#define MR_NET_CLIENT_INT_H
+
+#include <nghttp2/nghttp2.h>
+#include <uv.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "loop_int.h"
+#include "net/client.h"
+
+#define MR_CLIENT_HEAD_MAX    ((size_t)64 * 1024)
+#define MR_CLIENT_HEADERS_MAX 128
+
+/** What has come of a response so far. */
+struct mr_client_answer {
+    int status; /* 0 = nothing yet */
+    struct mr_header headers[MR_CLIENT_HEADERS_MAX];
+    size_t header_count;
+    struct mr_header trailers[16];
+    size_t trailer_count;
+    struct mr_block *body;
+    size_t body_len;
+};
+
+struct mr_client_call {
+    struct mr_client_call *next;
+    struct mr_client_call *prev;
+    struct mr_client *client;
+    struct mr_client_conn *conn; /* NULL unless active */
+    struct mr_timer timer;
+    mr_client_done_fn *done;
+    void *ctx;
+    int64_t timeout_ns;
+    bool is_head;
+    bool was_retried;
+    bool got_bytes; /* of the response */
+    int failed_rc;  /* of a call that failed before it began */
+    struct mr_err failed_err;
+    /* request; arena and references of its own */
+    mr_str method;
+    mr_str path;
+    struct mr_header *headers;
+    size_t header_count;
+    struct mr_piece *pieces; /* each with a block */
+    size_t piece_count;
+    uint64_t body_bytes;
+    /* HTTP/2 */
+    int32_t stream_id;
+    bool in_trailers;
+    size_t sent_piece;
+    size_t sent_offset;
+    struct mr_client_answer answer;
+    struct mr_arena arena;
+};
+
+struct mr_call_list {
+    struct mr_client_call *first;
+    struct mr_client_call *last;
+    size_t len;
+};
+
+enum mr_client_conn_state { MR_CONN_CONNECTING, MR_CONN_OPEN, MR_CONN_CLOSING };
+
+enum mr_h1_state {
+    MR_H1_HEAD,
+    MR_H1_BODY_LENGTH,
+    MR_H1_BODY_TO_END,
+    MR_H1_CHUNK_SIZE,
+    MR_H1_CHUNK_DATA,
+    MR_H1_CHUNK_END,
+    MR_H1_TRAILERS,
+    MR_H1_DONE
+};
+
+/** Parser of one HTTP/1.1 response. */
+struct mr_h1_parser {
+    enum mr_h1_state state;
+    struct mr_buf line; /* the head, or an incomplete line of the chunked coding */
+    int64_t remaining;  /* of the body, or of the chunk */
+    bool keep_alive;
+};
+
+struct mr_client_conn {
+    struct mr_client_conn *next;
+    struct mr_client_conn *prev;
+    struct mr_client *client;
+    enum mr_client_conn_state state;
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } uv;
+    bool has_handle; /* uv is open or closing */
+    uv_connect_t connect_req;
+    uv_getaddrinfo_t resolve_req;
+    bool is_resolving;
+    struct addrinfo *addresses;
+    const struct addrinfo *next_address;
+    struct mr_timer timer; /* connecting takes too long; or fail_rc is to be told */
+    int fail_rc;
+    struct mr_err fail_err;
+    int connect_error; /* of the last address tried */
+
+    struct mr_call_list calls; /* HTTP/1: one at most */
+    bool has_served;           /* a call ended well on it before */
+    struct mr_h1_parser h1;
+    nghttp2_session *h2;
+    bool is_draining; /* HTTP/2: the peer said GOAWAY */
+    bool is_writing;
+    struct mr_flush flush;
+};
+
+struct mr_client {
+    struct mr_loop *loop;
+    struct mr_client_options options;
+    char *address; /* as given, for texts and the Host header */
+    char *host;    /* or the path of a Unix socket */
+    char port[8];
+    int port_number;
+    bool is_unix;
+    bool is_closing;
+    struct mr_client_conn *conns;
+    struct mr_call_list waiting;
+    struct mr_call_list failed; /* each will say so by its timer */
+};
+
+/* ---- client_call.c ---- */
+
+/** A call, in no list yet, with its own copy of the request; failed_rc says whether the request was fit. Takes over the
+ *  references of the pieces. */
+struct mr_client_call *mr_client_call_new(struct mr_client *c, const struct mr_client_request *r,
+                                          mr_client_done_fn *done, void *ctx);
+/** Without CR, LF and NUL. */
+bool mr_client_is_clean(mr_str s);
+void mr_call_list_add(struct mr_call_list *list, struct mr_client_call *call);
+void mr_call_list_remove(struct mr_call_list *list, struct mr_client_call *call);
+/** Take it off its list, tell its owner and free it. err may be NULL when rc is MR_OK. */
+void mr_client_call_end(struct mr_client_call *call, int rc, const struct mr_err *err);
+/** The call on a broken connection: once more if that is harmless, else its end. */
+void mr_client_call_broken(struct mr_client_call *call, int rc, const struct mr_err *err);
+/** Room for at least one and about `want` more bytes of body. Errors: MR_E_TOO_LARGE, MR_E_EXHAUSTED. */
+int mr_client_body_reserve(struct mr_client_call *call, size_t want, struct mr_err *err);
+int mr_client_body_append(struct mr_client_call *call, const void *data, size_t len,
+                          struct mr_err *err);
+/** Copies name (made lower case) and value. Errors: MR_E_TOO_LARGE. */
+int mr_client_add_header(struct mr_client_call *call, bool trailer, mr_str name, mr_str value,
+                         struct mr_err *err);
+
+/* ---- client.c ---- */
+
+/** Give waiting calls to connections. */
+void mr_client_pump(struct mr_client *c);
+/** No connection could be made. */
+void mr_client_connect_failed(struct mr_client *c, const struct mr_err *err);
+/** Frees the client when its last connection is gone. */
+void mr_client_conn_gone(struct mr_client *c, struct mr_client_conn *conn);
+
+/** As mr_client_send, for a call that is known to be impossible: done hears of it. */
+void mr_client_refuse(struct mr_client *c, const struct mr_client_request *r, int rc,
+                      const char *why, mr_client_done_fn *done, void *ctx);
+
+/* ---- client_conn.c ---- */
+
+/** Begin to connect; the outcome comes later. */
+void mr_client_conn_start(struct mr_client *c);
+/** Close it and tell its calls; for use inside the loop's callbacks only. */
+void mr_client_conn_fail(struct mr_client_conn *conn, int rc, const struct mr_err *err);
+/** The same in the next iteration, for use anywhere. */
+void mr_client_conn_fail_later(struct mr_client_conn *conn, int rc, const char *what);
+/** Close it; it has no calls. */
+void mr_client_conn_close(struct mr_client_conn *conn);
+
+/* ---- client_h1.c ---- */
+
+bool mr_client_h1_is_idle(const struct mr_client_conn *conn);
+/** Write the request of a call that was just made the connection's own. */
+void mr_client_h1_start(struct mr_client_conn *conn, struct mr_client_call *call);
+/** Bytes that came. May close the connection. */
+void mr_client_h1_read(struct mr_client_conn *conn, mr_bytes data);
+/** The peer has closed its side. */
+void mr_client_h1_eof(struct mr_client_conn *conn);
+/** Where the next bytes may be read to without a copy; false: anywhere. */
+bool mr_client_h1_direct(struct mr_client_conn *conn, uv_buf_t *out);
+
+/* ---- client_h2.c ---- */
+
+int mr_client_h2_open(struct mr_client_conn *conn, struct mr_err *err);
+bool mr_client_h2_can_take(const struct mr_client_conn *conn);
+void mr_client_h2_start(struct mr_client_conn *conn, struct mr_client_call *call);
+void mr_client_h2_read(struct mr_client_conn *conn, mr_bytes data);
+void mr_client_h2_flush(struct mr_flush *f);
+/** The call is given up: reset its stream. */
+void mr_client_h2_cancel(struct mr_client_conn *conn, struct mr_client_call *call);
+
+#endif

@@ -1,0 +1,671 @@
+/* The HTTP client against a server that says what the test wants: a thread with canned bytes for
+ * HTTP/1.1 and its faults, and net's own server for HTTP/2 and gRPC (test_client_h2.c). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <arpa/inet.h>
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "net/client.h"
+
+/* ---- the canned server ---- */
+
+#define STEPS_MAX 8
+
+/* One answer: sent when a whole request has come (its body as content-length says). */
+struct step {
+    const char *answer; /* NULL: say nothing */
+    size_t split;       /* > 0: send in pieces of this many bytes */
+    bool close;         /* close the connection behind it */
+    size_t filler;      /* that many 'x' behind the answer */
+};
+
+struct canned {
+    int listener;
+    char address[128];
+    struct step steps[STEPS_MAX];
+    size_t step_count;
+    size_t at;          /* next step, over all connections */
+    int connections;    /* accepted */
+    char request[4096]; /* the last one's head */
+    size_t body_bytes;  /* of the last one */
+    pthread_t thread;
+};
+
+static void send_all(int fd, const char *p, size_t len, size_t split)
+{
+    while (len > 0) {
+        size_t part = split && split < len ? split : len;
+        ssize_t n = send(fd, p, part, MSG_NOSIGNAL);
+        if (n <= 0) {
+            return;
+        }
+        p += n;
+        len -= (size_t)n;
+        if (split) {
+            usleep(200);
+        }
+    }
+}
+
+/* Head into s->request, body counted; false at the end of the connection. */
+static bool read_request(struct canned *s, int fd)
+{
+    size_t have = 0;
+    char *end = NULL;
+
+    while (!end) {
+        ssize_t n = recv(fd, s->request + have, sizeof s->request - 1 - have, 0);
+        if (n <= 0) {
+            return false;
+        }
+        have += (size_t)n;
+        s->request[have] = '\0';
+        end = strstr(s->request, "\r\n\r\n");
+    }
+    const char *length = strstr(s->request, "content-length: ");
+    size_t want = length && length < end ? strtoul(length + 16, NULL, 10) : 0;
+    size_t got = have - (size_t)(end + 4 - s->request);
+    while (got < want) {
+        char sink[65536];
+        ssize_t n = recv(fd, sink, sizeof sink, 0);
+        if (n <= 0) {
+            return false;
+        }
+        got += (size_t)n;
+    }
+    s->body_bytes = got;
+    return true;
+}
+
+static void serve_connection(struct canned *s, int fd)
+{
+    while (read_request(s, fd) && s->at < s->step_count) {
+        const struct step *step = &s->steps[s->at++];
+        if (step->answer) {
+            send_all(fd, step->answer, strlen(step->answer), step->split);
+        }
+        for (size_t left = step->filler; left > 0;) {
+            static const char x[] =
+                "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
+            size_t part = left < 64 ? left : 64;
+            send_all(fd, x, part, 0);
+            left -= part;
+        }
+        if (step->close) {
+            break;
+        }
+    }
+    close(fd);
+}
+
+static void *canned_run(void *arg)
+{
+    struct canned *s = arg;
+    int fd;
+
+    while (s->at < s->step_count && (fd = accept(s->listener, NULL, NULL)) >= 0) {
+        s->connections++;
+        serve_connection(s, fd);
+    }
+    return NULL;
+}
+
+static void canned_listen(struct canned *s)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof in;
+
+    s->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(s->listener, (struct sockaddr *)&in, sizeof in), 0);
+    assert_int_equal(getsockname(s->listener, (struct sockaddr *)&in, &len), 0);
+    assert_int_equal(listen(s->listener, 8), 0);
+    snprintf(s->address, sizeof s->address, "127.0.0.1:%d", ntohs(in.sin_port));
+}
+
+static void canned_start(struct canned *s, const struct step *steps, size_t count)
+{
+    memset(s, 0, sizeof *s);
+    memcpy(s->steps, steps, count * sizeof *steps);
+    s->step_count = count;
+    canned_listen(s);
+    assert_int_equal(pthread_create(&s->thread, NULL, canned_run, s), 0);
+}
+
+static void canned_stop(struct canned *s)
+{
+    s->step_count = 0;
+    shutdown(s->listener, SHUT_RDWR);
+    pthread_join(s->thread, NULL);
+    close(s->listener);
+}
+
+/* ---- the client side ---- */
+
+struct outcome {
+    struct mr_loop *loop;
+    int left; /* calls to come; the loop stops at 0 */
+    int rc;
+    struct mr_err err;
+    int status;
+    size_t body_len;
+    char body[256];
+    char header[256]; /* "x-test" */
+    char trailer[256];
+};
+
+static void on_done(void *ctx, int rc, const struct mr_err *err, const struct mr_client_response *r)
+{
+    struct outcome *o = ctx;
+
+    o->rc = rc;
+    o->err = *err;
+    assert_true((rc == MR_OK) == (r != NULL));
+    if (r) {
+        o->status = r->status;
+        o->body_len = r->body.len;
+        snprintf(o->body, sizeof o->body, "%.*s", (int)(r->body.len > 255 ? 255 : r->body.len),
+                 r->body.len ? (const char *)r->body.ptr : "");
+        for (size_t i = 0; i < r->header_count; i++) {
+            if (mr_str_eq_c(r->headers[i].name, "x-test")) {
+                snprintf(o->header, sizeof o->header, "%.*s", MR_STR_ARG(r->headers[i].value));
+            }
+        }
+        if (r->trailer_count) {
+            snprintf(o->trailer, sizeof o->trailer, "%.*s", MR_STR_ARG(r->trailers[0].value));
+        }
+    }
+    if (--o->left == 0) {
+        mr_loop_stop(o->loop);
+    }
+}
+
+static void send_one(struct mr_client *c, struct outcome *o, const char *method, const char *path,
+                     int64_t timeout_ns)
+{
+    struct mr_piece piece = {.ptr = "hello", .len = 5};
+    struct mr_client_request r = {.method = method,
+                                  .path = mr_str_c(path),
+                                  .pieces = &piece,
+                                  .piece_count = strcmp(method, "POST") == 0,
+                                  .timeout_ns = timeout_ns};
+
+    o->left++;
+    mr_client_send(c, &r, on_done, o);
+}
+
+static void call_once(struct outcome *o, const char *address, const char *method,
+                      const struct mr_client_options *options, int64_t timeout_ns)
+{
+    struct mr_client *c = NULL;
+    struct mr_err err;
+
+    memset(o, 0, sizeof *o);
+    assert_int_equal(mr_loop_new(&o->loop, NULL, &err), MR_OK);
+    assert_int_equal(mr_client_new(&c, o->loop, address, options, &err), MR_OK);
+    send_one(c, o, method, "/x", timeout_ns);
+    mr_loop_run(o->loop);
+    mr_client_free(&c);
+    mr_loop_free(&o->loop);
+}
+
+/* One step, one GET. */
+static void get_step(struct outcome *o, struct step step)
+{
+    struct canned s;
+
+    canned_start(&s, &step, 1);
+    call_once(o, s.address, "GET", NULL, 2 * MR_NS_PER_S);
+    canned_stop(&s);
+}
+
+static void get_answer(struct outcome *o, const char *answer)
+{
+    get_step(o, (struct step){.answer = answer, .close = true});
+}
+
+/* ---- tests ---- */
+
+static void content_length(void **state)
+{
+    (void)state;
+    struct outcome o;
+
+    get_answer(&o, "HTTP/1.1 200 OK\r\nX-Test:  a b \r\nContent-Length: 4\r\n\r\nbody");
+    assert_int_equal(o.rc, MR_OK);
+    assert_int_equal(o.status, 200);
+    assert_string_equal(o.body, "body");
+    assert_string_equal(o.header, "a b");
+}
+
+static void chunked(void **state)
+{
+    (void)state;
+    struct outcome o;
+    const char *text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                       "3\r\nabc\r\n10;x=y\r\n0123456789abcdef\r\n0\r\nX-Sum: 19\r\n\r\n";
+
+    for (size_t split = 0; split < 4; split++) {
+        get_step(&o, (struct step){.answer = text, .split = split});
+        assert_int_equal(o.rc, MR_OK);
+        assert_string_equal(o.body, "abc0123456789abcdef");
+        assert_string_equal(o.trailer, "19");
+    }
+}
+
+static void other_bodies(void **state)
+{
+    (void)state;
+    struct outcome o;
+
+    get_answer(&o, "HTTP/1.0 200 OK\r\n\r\nto the end");
+    assert_int_equal(o.rc, MR_OK);
+    assert_string_equal(o.body, "to the end");
+    get_answer(&o, "HTTP/1.1 204 No Content\r\n\r\n");
+    assert_int_equal(o.status, 204);
+    assert_int_equal(o.body_len, 0);
+    get_answer(&o, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404\r\nContent-Length: 0\r\n\r\n");
+    assert_int_equal(o.status, 404);
+    get_answer(&o, "HTTP/1.1 200 OK\nContent-Length: 2\n\nok");
+    assert_string_equal(o.body, "ok");
+}
+
+static void large_body(void **state)
+{
+    (void)state;
+    struct outcome o;
+    struct mr_client_options small = {.max_response_bytes = 1000};
+    struct canned s;
+    struct step step = {.answer = "HTTP/1.1 200 OK\r\nContent-Length: 5000000\r\n\r\n",
+                        .filler = 5000000};
+
+    get_step(&o, step);
+    assert_int_equal(o.rc, MR_OK);
+    assert_int_equal(o.body_len, 5000000);
+    assert_memory_equal(o.body, "xxxxxxxx", 8);
+
+    step.filler = 0;
+    canned_start(&s, &step, 1);
+    call_once(&o, s.address, "GET", &small, 2 * MR_NS_PER_S);
+    canned_stop(&s);
+    assert_int_equal(o.rc, MR_E_TOO_LARGE);
+
+    step = (struct step){.answer = "HTTP/1.1 200 OK\r\n\r\n", .filler = 2000, .close = true};
+    canned_start(&s, &step, 1);
+    call_once(&o, s.address, "GET", &small, 2 * MR_NS_PER_S);
+    canned_stop(&s);
+    assert_int_equal(o.rc, MR_E_TOO_LARGE);
+}
+
+static void bad_responses(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "SSH-2.0-OpenSSH\r\n\r\n",
+        "HTTP/1.1 20 OK\r\n\r\n",
+        "HTTP/1.1 099 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabX\r\n",
+        "HTTP/1.1 200 OK\r\nNo colon\r\n\r\n",
+        "HTTP/1.1 200 OK\r\n folded: x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nname : x\r\n\r\n",
+        "HTTP/1.1 101 Switching\r\n\r\n",
+    };
+    struct outcome o;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        get_answer(&o, rows[i]);
+        if (o.rc != MR_E_INVALID) {
+            print_error("row %zu: %d %s\n", i, o.rc, o.err.msg);
+        }
+        assert_int_equal(o.rc, MR_E_INVALID);
+        assert_non_null(strstr(o.err.msg, "does not speak HTTP/1.1"));
+    }
+}
+
+static void endless_head(void **state)
+{
+    (void)state;
+    struct outcome o;
+
+    get_step(&o, (struct step){.answer = "HTTP/1.1 200 OK\r\nx: ", .filler = 100000});
+    assert_int_equal(o.rc, MR_E_TOO_LARGE);
+}
+
+static void broken_off(void **state)
+{
+    (void)state;
+    struct outcome o;
+
+    get_answer(&o, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbody");
+    assert_int_equal(o.rc, MR_E_UNAVAILABLE);
+    assert_non_null(strstr(o.err.msg, "closed the connection in the middle of its answer"));
+    get_answer(&o, "");
+    assert_int_equal(o.rc, MR_E_UNAVAILABLE);
+    assert_non_null(strstr(o.err.msg, "closed the connection without an answer"));
+}
+
+static void request_head(void **state)
+{
+    (void)state;
+    struct outcome o;
+    struct canned s;
+    struct step step = {.answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"};
+    char host[160];
+
+    canned_start(&s, &step, 1);
+    call_once(&o, s.address, "POST", NULL, 2 * MR_NS_PER_S);
+    canned_stop(&s);
+    assert_int_equal(o.rc, MR_OK);
+    assert_memory_equal(s.request, "POST /x HTTP/1.1\r\n", 18);
+    snprintf(host, sizeof host, "\r\nhost: %s\r\n", s.address);
+    assert_non_null(strstr(s.request, host));
+    assert_non_null(strstr(s.request, "\r\ncontent-length: 5\r\n"));
+    assert_int_equal(s.body_bytes, 5);
+}
+
+static void head_method(void **state)
+{
+    (void)state;
+    struct outcome o;
+    struct canned s;
+    struct step step = {.answer = "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n"};
+
+    canned_start(&s, &step, 1);
+    call_once(&o, s.address, "HEAD", NULL, 2 * MR_NS_PER_S);
+    canned_stop(&s);
+    assert_int_equal(o.rc, MR_OK);
+    assert_int_equal(o.body_len, 0);
+}
+
+#define OK_ANSWER "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+/* Calls one after the other, `count` in all, on one client. */
+static void call_again(struct outcome *o, const char *address, int count)
+{
+    struct mr_client *c = NULL;
+
+    memset(o, 0, sizeof *o);
+    assert_int_equal(mr_loop_new(&o->loop, NULL, NULL), MR_OK);
+    assert_int_equal(mr_client_new(&c, o->loop, address, NULL, NULL), MR_OK);
+    for (int i = 0; i < count; i++) {
+        send_one(c, o, "POST", "/x", 2 * MR_NS_PER_S);
+        mr_loop_run(o->loop);
+        if (o->rc < 0) {
+            break;
+        }
+        usleep(20000); /* for the server's FIN, where it closes */
+    }
+    mr_client_free(&c);
+    mr_loop_free(&o->loop);
+}
+
+static void keep_alive(void **state)
+{
+    (void)state;
+    struct outcome o;
+    struct canned s;
+    struct step steps[] = {{.answer = OK_ANSWER}, {.answer = OK_ANSWER}, {.answer = OK_ANSWER}};
+
+    canned_start(&s, steps, 3);
+    call_again(&o, s.address, 3);
+    canned_stop(&s);
+    assert_int_equal(o.rc, MR_OK);
+    assert_int_equal(s.connections, 1);
+}
+
+/* The server closes behind each answer without saying so: the next call meets a dead connection. */
+static void stale_connection(void **state)
+{
+    (void)state;
+    struct outcome o;
+    struct canned s;
+    struct step steps[] = {{.answer = OK_ANSWER, .close = true},
+                           {.answer = OK_ANSWER, .close = true},
+                           {.answer = OK_ANSWER, .close = true}};
+
+    canned_start(&s, steps, 3);
+    call_again(&o, s.address, 3);
+    canned_stop(&s);
+    assert_int_equal(o.rc, MR_OK);
+    assert_int_equal(s.connections, 3);
+}
+
+/* It dies on a connection that has served: once more; it dies again: that is told. */
+static void retried_once(void **state)
+{
+    (void)state;
+    struct outcome o;
+    struct canned s;
+    struct step steps[] = {{.answer = OK_ANSWER},
+                           {.answer = "", .close = true},
+                           {.answer = "", .close = true},
+                           {.answer = OK_ANSWER}};
+
+    canned_start(&s, steps, 4);
+    call_again(&o, s.address, 2);
+    assert_int_equal(s.at, 3);
+    canned_stop(&s);
+    assert_int_equal(o.rc, MR_E_UNAVAILABLE);
+}
+
+static void closing_server(void **state)
+{
+    (void)state;
+    struct outcome o;
+    struct canned s;
+    struct step steps[] = {
+        {.answer = "HTTP/1.1 200 OK\r\nConnection: Keep-Alive, close\r\nContent-Length: 0\r\n\r\n",
+         .close = true},
+        {.answer = OK_ANSWER}};
+
+    canned_start(&s, steps, 2);
+    call_again(&o, s.address, 2);
+    canned_stop(&s);
+    assert_int_equal(o.rc, MR_OK);
+    assert_int_equal(s.connections, 2);
+}
+
+/* More calls than connections: the others wait their turn. */
+static void pool_limit(void **state)
+{
+    (void)state;
+    struct outcome o = {0};
+    struct canned s;
+    struct step steps[] = {{.answer = OK_ANSWER}, {.answer = OK_ANSWER}, {.answer = OK_ANSWER}};
+    struct mr_client_options options = {.max_connections = 1};
+    struct mr_client *c = NULL;
+
+    canned_start(&s, steps, 3);
+    assert_int_equal(mr_loop_new(&o.loop, NULL, NULL), MR_OK);
+    assert_int_equal(mr_client_new(&c, o.loop, s.address, &options, NULL), MR_OK);
+    for (int i = 0; i < 3; i++) {
+        send_one(c, &o, "POST", "/x", 2 * MR_NS_PER_S);
+    }
+    mr_loop_run(o.loop);
+    mr_client_free(&c);
+    mr_loop_free(&o.loop);
+    canned_stop(&s);
+    assert_int_equal(o.rc, MR_OK);
+    assert_int_equal(s.connections, 1);
+}
+
+static void timeouts(void **state)
+{
+    (void)state;
+    struct outcome o;
+    struct canned s;
+    struct step step = {.answer = NULL};
+
+    canned_start(&s, &step, 1);
+    call_once(&o, s.address, "GET", NULL, 30 * MR_NS_PER_MS);
+    canned_stop(&s);
+    assert_int_equal(o.rc, MR_E_DEADLINE);
+    assert_non_null(strstr(o.err.msg, "no answer from 127.0.0.1:"));
+    assert_non_null(strstr(o.err.msg, "within 0.03 s"));
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    struct outcome o;
+    struct canned s = {0};
+    char text[256];
+
+    canned_listen(&s); /* a port that is surely free once it is closed */
+    close(s.listener);
+    call_once(&o, s.address, "GET", NULL, 0);
+    snprintf(text, sizeof text, "cannot connect to %s: Connection refused", s.address);
+    assert_int_equal(o.rc, MR_E_UNAVAILABLE);
+    assert_string_equal(o.err.msg, text);
+    call_once(&o, "unix:/nonexistent/s", "GET", NULL, 0);
+    assert_int_equal(o.rc, MR_E_UNAVAILABLE);
+    assert_string_equal(o.err.msg,
+                        "cannot connect to unix:/nonexistent/s: No such file or directory");
+    call_once(&o, "no-such-host.invalid:80", "GET", NULL, 0);
+    assert_int_equal(o.rc, MR_E_UNAVAILABLE);
+    assert_memory_equal(o.err.msg, "cannot connect to no-such-host.invalid:80: ", 43);
+}
+
+static void by_name(void **state)
+{
+    (void)state;
+    struct outcome o;
+    struct canned s;
+    struct step step = {.answer = OK_ANSWER};
+    char address[160];
+
+    canned_start(&s, &step, 1);
+    /* ::1 may come first, where nobody listens. */
+    snprintf(address, sizeof address, "localhost%s", strchr(s.address, ':'));
+    call_once(&o, address, "GET", NULL, 5 * MR_NS_PER_S);
+    canned_stop(&s);
+    assert_string_equal(o.err.msg, "");
+    assert_string_equal(o.body, "ok");
+}
+
+static void unix_socket(void **state)
+{
+    (void)state;
+    struct outcome o;
+    struct canned s = {.step_count = 1, .steps = {{.answer = OK_ANSWER}}};
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+
+    snprintf(un.sun_path, sizeof un.sun_path, "/tmp/test_client.%d", getpid());
+    snprintf(s.address, sizeof s.address, "unix:%s", un.sun_path);
+    unlink(un.sun_path);
+    s.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(s.listener, (struct sockaddr *)&un, sizeof un), 0);
+    assert_int_equal(listen(s.listener, 8), 0);
+    assert_int_equal(pthread_create(&s.thread, NULL, canned_run, &s), 0);
+    call_once(&o, s.address, "GET", NULL, 2 * MR_NS_PER_S);
+    canned_stop(&s);
+    unlink(un.sun_path);
+    assert_string_equal(o.err.msg, "");
+    assert_string_equal(o.body, "ok");
+    assert_non_null(strstr(s.request, "\r\nhost: localhost\r\n"));
+}
+
+static void bad_addresses(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {"",        "localhost", ":80",    "a:0",
+                                       "a:65536", "a:b",       "::1:80", "a:-1",
+                                       "unix:",   "a\r\nb:80", "[::1",   "host:80/x"};
+    struct mr_loop *loop = NULL;
+    struct mr_client *c = NULL;
+
+    assert_int_equal(mr_loop_new(&loop, NULL, NULL), MR_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(mr_client_new(&c, loop, rows[i], NULL, NULL), MR_E_INVALID);
+    }
+    mr_loop_free(&loop);
+}
+
+static void bad_requests(void **state)
+{
+    (void)state;
+    struct outcome o = {0};
+    struct mr_client *c = NULL;
+    struct mr_header evil = {MR_STR("x"), MR_STR("a\r\nb: c")};
+    struct mr_client_request r = {
+        .method = "GET", .path = MR_STR("/x"), .headers = &evil, .header_count = 1};
+
+    assert_int_equal(mr_loop_new(&o.loop, NULL, NULL), MR_OK);
+    assert_int_equal(mr_client_new(&c, o.loop, "127.0.0.1:1", NULL, NULL), MR_OK);
+    o.left = 1;
+    mr_client_send(c, &r, on_done, &o);
+    assert_int_equal(o.left, 1); /* never from within */
+    mr_loop_run(o.loop);
+    assert_int_equal(o.rc, MR_E_INVALID);
+    send_one(c, &o, "GET", "/a b", 0);
+    mr_loop_run(o.loop);
+    assert_int_equal(o.rc, MR_E_INVALID);
+    assert_string_equal(o.err.msg, "'/a b' is not a request path");
+    o.left = 1;
+    mr_client_grpc(c, "/a/b", NULL, 0, 0, on_done, &o);
+    mr_loop_run(o.loop);
+    assert_string_equal(o.err.msg, "gRPC needs HTTP/2");
+    mr_client_free(&c);
+    mr_loop_free(&o.loop);
+}
+
+/* Calls that wait, connect, run and have failed, when the client goes. */
+static void freed_early(void **state)
+{
+    (void)state;
+    struct outcome o = {0};
+    struct canned s;
+    struct step step = {.answer = NULL};
+    struct mr_client_options options = {.max_connections = 2};
+    struct mr_client *c = NULL;
+
+    canned_start(&s, &step, 1);
+    assert_int_equal(mr_loop_new(&o.loop, NULL, NULL), MR_OK);
+    assert_int_equal(mr_client_new(&c, o.loop, s.address, &options, NULL), MR_OK);
+    o.left = 100;
+    for (int i = 0; i < 4; i++) {
+        send_one(c, &o, "POST", "/x", 0);
+    }
+    send_one(c, &o, "GET", "no path", 0);
+    mr_client_free(&c);
+    assert_int_equal(o.left, 100);
+    assert_null(c);
+    mr_loop_free(&o.loop);
+    canned_stop(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(content_length),   cmocka_unit_test(chunked),
+        cmocka_unit_test(other_bodies),     cmocka_unit_test(large_body),
+        cmocka_unit_test(bad_responses),    cmocka_unit_test(endless_head),
+        cmocka_unit_test(broken_off),       cmocka_unit_test(request_head),
+        cmocka_unit_test(head_method),      cmocka_unit_test(keep_alive),
+        cmocka_unit_test(stale_connection), cmocka_unit_test(retried_once),
+        cmocka_unit_test(closing_server),   cmocka_unit_test(pool_limit),
+        cmocka_unit_test(timeouts),         cmocka_unit_test(refused),
+        cmocka_unit_test(by_name),          cmocka_unit_test(unix_socket),
+        cmocka_unit_test(bad_addresses),    cmocka_unit_test(bad_requests),
+        cmocka_unit_test(freed_early),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
