@@ -2,8 +2,8 @@
  *
  * One loop per type writes straight into reserved room, a block of elements at a time, so that the
  * buffer's limit is asked once per block and a large tensor does not reserve for the worst case of all
- * its elements. Floats come out as the shortest text that reads back the same; FP16 and BF16 as the
- * float they are. Any thread. */
+ * its elements. Floats come out as the shortest text that reads back the same and does not look like an
+ * integer; FP16 and BF16 as the float they are. Any thread. */
 #include <math.h>
 
 #include "codec/json.h"
@@ -11,7 +11,7 @@
 
 #define BLOCK_ELEMENTS 256
 #define INT_TEXT_MAX   21 /* a 64-bit integer with sign, and the comma */
-#define FLOAT_TEXT_MAX 33
+#define FLOAT_TEXT_MAX 35 /* 32, ".0" and the comma */
 
 static const char digit_pairs[] = "00010203040506070809101112131415161718192021222324"
                                   "25262728293031323334353637383940414243444546474849"
@@ -61,14 +61,26 @@ static char *word_text(char *p, double v)
     return p + len;
 }
 
+/* "2" becomes "2.0": many clients take the type of an element from its text, as Triton's may. */
+static char *point_add(char *begin, char *end)
+{
+    for (const char *at = begin; at < end; at++) {
+        if (*at == '.' || *at == 'e') {
+            return end;
+        }
+    }
+    memcpy(end, ".0", 2);
+    return end + 2;
+}
+
 static char *float_text(char *p, float v)
 {
-    return isfinite(v) ? p + mr_float_text(v, p) : word_text(p, v);
+    return isfinite(v) ? point_add(p, p + mr_float_text(v, p)) : word_text(p, v);
 }
 
 static char *double_text(char *p, double v)
 {
-    return isfinite(v) ? p + mr_double_text(v, p) : word_text(p, v);
+    return isfinite(v) ? point_add(p, p + mr_double_text(v, p)) : word_text(p, v);
 }
 
 static char *half_text(char *p, uint16_t v)
