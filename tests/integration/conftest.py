@@ -1,0 +1,104 @@
+"""Fixtures of the integration suites. Folders: 00 smoke, 10 protocol, 20 model life cycle, 30 operation,
+80 regressions.
+
+`server` is one server for the whole session with the models of lib.repo.shared; tests leave it as they found
+it. `start` makes servers of a test's own; each of them must end with 0 when the test is over, unless the test
+has judged its end itself.
+"""
+import os
+
+import pytest
+
+from lib import repo, wait
+from lib.grpcraw import Grpc
+from lib.rest import Rest
+from lib.server import BIN, Server
+
+
+def pytest_collection_modifyitems(items):
+    if not BIN.exists():
+        raise pytest.UsageError(f"{BIN} is not there: build it, or set MR_BIN")
+    if wait.SLOW > 1:
+        for item in items:
+            item.add_marker(pytest.mark.timeout(120 * wait.SLOW))
+
+
+class Keeper:
+    """The session's server; a new one when a test has brought it down."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.count = 0
+        (folder / "repo").mkdir()
+        repo.shared(folder / "repo")
+        self.server = None
+
+    def get(self):
+        if self.server is None or not self.server.running:
+            self.count += 1
+            self.server = Server(self.folder / f"server{self.count}", [self.folder / "repo"], "--exit-on-error=false")
+            self.server.wait_ready()
+        return self.server
+
+
+@pytest.fixture(scope="session")
+def keeper(tmp_path_factory):
+    keeper = Keeper(tmp_path_factory.mktemp("shared"))
+    yield keeper
+    if keeper.server and keeper.server.running:
+        keeper.server.stop()
+
+
+@pytest.fixture
+def server(keeper):
+    server = keeper.get()
+    yield server
+    assert server.running, f"the server went down ({server.process.returncode})\n{server.describe()}"
+
+
+@pytest.fixture
+def start(tmp_path):
+    """start(repos, *options, mode=..., env=..., ready=True): a Server."""
+    servers = []
+
+    def make(repos, *args, ready=True, **kw):
+        repos = repos if isinstance(repos, (list, tuple)) else [repos]
+        server = Server(tmp_path / f"server{len(servers)}", repos, *args, **kw)
+        servers.append(server)
+        return server.wait_ready() if ready else server
+
+    yield make
+    problems = []
+    for server in servers:
+        try:
+            server.process.poll() if server.checked else server.stop()
+        except AssertionError as e:
+            problems.append(str(e))
+        finally:
+            if server.running:
+                server.end_anyhow()
+    assert not problems, "\n".join(problems)
+
+
+@pytest.fixture
+def models(tmp_path):
+    """An empty repository."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def rest(server):
+    with Rest(server.http) as client:
+        yield client
+
+
+@pytest.fixture
+def grpc_(server):
+    with Grpc(server.url("grpc")) as client:
+        yield client
+
+
+def pytest_report_header():
+    return f"millrace: {BIN} ({os.environ.get('MR_BUILD', 'release')})"

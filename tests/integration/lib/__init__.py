@@ -1,0 +1,1 @@
+"""What the integration suites share: servers, repositories, data types, plain clients."""

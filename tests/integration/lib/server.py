@@ -1,0 +1,145 @@
+"""A millrace server as a child process: started on free ports, ended by its own process id."""
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+from lib import wait
+from lib.repo import TOP
+
+BIN = Path(os.environ.get("MR_BIN", TOP / "build" / os.environ.get("MR_BUILD", "release") / "bin" / "millrace"))
+# A sanitizer's report ends the process with this code, which no other way of ending has.
+SANITIZER_EXIT = 97
+SANITIZER_ENV = {
+    "ASAN_OPTIONS": f"exitcode={SANITIZER_EXIT}:detect_leaks=1:handle_abort=0:detect_stack_use_after_return=1",
+    "UBSAN_OPTIONS": f"exitcode={SANITIZER_EXIT}:halt_on_error=1:print_stacktrace=1",
+    "TSAN_OPTIONS": f"exitcode={SANITIZER_EXIT}:halt_on_error=1",
+}
+REPORT = re.compile(r"ERROR: \w+Sanitizer|runtime error:|WARNING: ThreadSanitizer")
+
+
+def clean_environment(extra=None):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("MILLRACE_", "TRITONSERVER_"))}
+    for key, value in SANITIZER_ENV.items():
+        env[key] = value + (":" + env[key] if env.get(key) else "")
+    env.update(extra or {})
+    return env
+
+
+class Server:
+    """One `millrace serve`. The options of `args` follow the usual ones and may replace them."""
+
+    def __init__(self, folder, repos, *args, mode="none", env=None, ports=True, log="json"):
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.command = [str(BIN), "serve"]
+        self.command += [f"--model-repository={r}" for r in repos]
+        self.command += [f"--model-control-mode={mode}"] if mode else []
+        if ports:
+            self.command += ["--http-port=0", "--grpc-port=0", "--metrics-port=0"]
+        self.command += [f"--log-format={log}"] if log else []
+        self.command += [str(a) for a in args]
+        self.out_path, self.err_path = self.folder / "stdout", self.folder / "stderr"
+        self.ports = {}
+        self.checked = False
+        with open(self.out_path, "wb") as out, open(self.err_path, "wb") as err:
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                env=clean_environment(env), cwd=self.folder, start_new_session=True)
+
+    # ---- start ----
+
+    def wait_ready(self):
+        """Until it listens; the ports are known afterwards. Dies with its output when the server does."""
+        wait.until(self._read_ports, f"the server to listen\n{self.describe()}")
+        return self
+
+    def _read_ports(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"the server ended with {self.process.returncode} at its start\n{self.describe()}")
+        for event in self.events():
+            if event.get("event") == "serve.listen":
+                self.ports[event["what"]] = int(event.get("port", 0))
+            if event.get("event") == "serve.ready":
+                return True
+        return False
+
+    @property
+    def http(self):
+        return self.ports["http"]
+
+    @property
+    def grpc(self):
+        return self.ports["grpc"]
+
+    @property
+    def metrics(self):
+        return self.ports["metrics"]
+
+    def url(self, kind="http"):
+        return f"127.0.0.1:{self.ports[kind]}"
+
+    # ---- what it says ----
+
+    def out(self):
+        return self.out_path.read_text(errors="replace")
+
+    def err(self):
+        return self.err_path.read_text(errors="replace")
+
+    def events(self):
+        """The log lines that are JSON objects."""
+        found = []
+        for line in self.err().splitlines():
+            if line.startswith("{"):
+                try:
+                    found.append(json.loads(line))
+                except ValueError:
+                    pass  # the last line may not be whole yet
+        return found
+
+    def describe(self):
+        return f"$ {' '.join(self.command)}\n--- stdout\n{self.out()[-2000:]}\n--- stderr\n{self.err()[-6000:]}"
+
+    # ---- end ----
+
+    @property
+    def running(self):
+        return self.process.poll() is None
+
+    def signal(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+
+    def wait_exit(self, patience=60 * wait.SLOW):
+        """Exit code once it has ended by itself or by an earlier signal."""
+        try:
+            code = self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"the server did not end within {patience} s\n{self.describe()}") from None
+        self._check_sanitizers()
+        return code
+
+    def stop(self):
+        """SIGTERM, and it must end with 0."""
+        self.checked = True
+        if self.running:
+            self.signal()
+        code = self.wait_exit()
+        assert code == 0, f"the server ended with {code}\n{self.describe()}"
+
+    def end_anyhow(self):
+        """For a test that has judged the end itself, or failed."""
+        self.checked = True
+        if self.running:
+            self.process.kill()
+        self.process.wait()
+        self._check_sanitizers()
+
+    def _check_sanitizers(self):
+        report = REPORT.search(self.err())
+        assert not report and self.process.returncode != SANITIZER_EXIT, f"sanitizer report\n{self.err()[-20000:]}"
+

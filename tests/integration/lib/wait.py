@@ -1,0 +1,19 @@
+"""Waiting for something to become true. No test sleeps for a fixed time and no test measures time."""
+import os
+import time
+
+# Sanitizer builds are several times slower; deadlines are bounds, never expectations.
+SLOW = 4 if os.environ.get("MR_BUILD", "release") in ("asan", "tsan", "debug") else 1
+PATIENCE = 20.0 * SLOW
+
+
+def until(condition, what="the condition", patience=PATIENCE, step=0.01):
+    """The first truthy result of condition(); AssertionError when it never comes."""
+    end = time.monotonic() + patience
+    last = None
+    while time.monotonic() < end:
+        last = condition()
+        if last:
+            return last
+        time.sleep(step)
+    raise AssertionError(f"waited {patience:.0f} s in vain for {what}; last seen: {last!r}")
