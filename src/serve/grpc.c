@@ -1,0 +1,111 @@
+/* gRPC: which method does what. On network threads. */
+#include "serve_private.h"
+
+#define SERVICE "/inference.GRPCInferenceService/"
+
+static const char *const stream_methods[] = {
+    SERVICE "ModelStreamInfer",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+};
+
+bool grpc_is_streaming(mr_str path)
+{
+    for (size_t i = 0; i < sizeof stream_methods / sizeof *stream_methods; i++)
+        if (mr_str_eq_c(path, stream_methods[i])) return true;
+    return false;
+}
+
+enum mr_grpc_compression grpc_compression(const struct mr_server *s)
+{
+    return s->options.grpc_compression == MR_SERVE_COMPRESS_NONE ? MR_GRPC_IDENTITY : MR_GRPC_GZIP;
+}
+
+void grpc_fail_err(struct mr_grpc_call *g, const struct mr_err *err)
+{
+    mr_grpc_fail(g, mr_status_grpc(err->status), mr_str_c(err->msg));
+}
+
+static struct mr_grpc_call *open_call(struct mr_server *s, struct mr_call *call)
+{
+    struct mr_grpc_call *g = MR_ARENA_NEW(call->arena, struct mr_grpc_call);
+
+    if (!g) {
+        mr_call_abort(call, 11); /* ENHANCE_YOUR_CALM: its headers alone used up the arena */
+        return NULL;
+    }
+    return mr_grpc_begin(g, call, (int64_t)s->options.grpc_max_message_bytes) < 0 ? NULL : g;
+}
+
+void grpc_stream_begin(struct mr_server *s, struct mr_call *call)
+{
+    struct mr_grpc_call *g = open_call(s, call);
+
+    if (!g) return;
+    if (mr_str_eq_c(call->path, stream_methods[0]))
+        grpc_stream_infer_open(s, g);
+    else
+        grpc_reflect_open(s, g);
+}
+
+void grpc_dispatch(struct mr_server *s, struct mr_call *call)
+{
+    struct mr_grpc_call *g = open_call(s, call);
+    mr_str service = MR_STR(SERVICE);
+
+    if (!g) return;
+    if (mr_str_eq(call->path, MR_STR(SERVICE "ModelInfer")))
+        grpc_model_infer(s, g);
+    else if (mr_str_starts(call->path, service))
+        grpc_meta_dispatch(s, g, mr_str_sub(call->path, service.len, call->path.len));
+    else if (mr_str_eq_c(call->path, "/grpc.health.v1.Health/Check"))
+        grpc_health_check(s, g);
+    else if (mr_str_eq_c(call->path, "/grpc.health.v1.Health/Watch"))
+        grpc_health_watch(s, g);
+    else
+        mr_grpc_fail(g, 12, MR_STR("unknown service or method"));
+}
+
+static void *arena_alloc(void *ctx, size_t bytes)
+{
+    return mr_arena_try(ctx, bytes, 16);
+}
+
+static void arena_free(void *ctx, void *ptr)
+{
+    (void)ctx;
+    (void)ptr;
+}
+
+void *grpc_request(struct mr_grpc_call *g, const ProtobufCMessageDescriptor *desc)
+{
+    ProtobufCAllocator in_arena = {arena_alloc, arena_free, g->call->arena};
+    struct mr_err err = {0};
+    mr_bytes message;
+    void *m;
+
+    if (mr_grpc_message(g, &message, &err) < 0) {
+        grpc_fail_err(g, &err);
+        return NULL;
+    }
+    m = protobuf_c_message_unpack(desc, &in_arena, message.len, message.ptr);
+    if (!m) mr_grpc_fail(g, 13, MR_STR("the request is not a valid protobuf message of its type"));
+    return m;
+}
+
+void grpc_reply_message(struct mr_grpc_call *g, const ProtobufCMessage *m)
+{
+    struct mr_buf *b = mr_loop_scratch(g->call->loop);
+    size_t n = protobuf_c_message_get_packed_size(m);
+    char *to;
+
+    mr_buf_reset(b);
+    to = mr_buf_reserve(b, n ? n : 1);
+    if (!to) {
+        mr_grpc_fail(g, 8, MR_STR("the answer is larger than the server allows"));
+        return;
+    }
+    protobuf_c_message_pack(m, (uint8_t *)to);
+    struct mr_piece piece = {to, n, NULL};
+    mr_grpc_reply(g, &piece, n ? 1 : 0, MR_GRPC_IDENTITY);
+}

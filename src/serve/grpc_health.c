@@ -1,0 +1,105 @@
+/* grpc.health.v1: Check and Watch. Services: "" (the server), "inference.GRPCInferenceService", and each model by
+ * its name. A watcher gets the status at once and then each change. */
+#include "health.pb-c.h"
+#include "serve_private.h"
+
+struct watcher {
+    struct serve_pending pending;
+    struct watcher *next;
+    struct watcher *prev;
+    struct serve_loop *loop;
+    struct mr_grpc_call *g;
+    mr_str service;
+    int last; /* status that was sent, -1 none */
+};
+
+static int status_of(struct mr_server *s, mr_str service)
+{
+    struct mr_version *v;
+    struct mr_err err = {0};
+
+    if (service.len == 0 || mr_str_eq_c(service, "inference.GRPCInferenceService"))
+        return serve_is_ready(s) ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+                                 : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
+    switch (mr_models_find(s->models, service, MR_STR(""), &v, &err)) {
+    case MR_OK: return serve_is_exiting(s) ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING
+                                           : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING;
+    case MR_E_UNAVAILABLE: return GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
+    default: return GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN;
+    }
+}
+
+void grpc_health_check(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Grpc__Health__V1__HealthCheckRequest *q = grpc_request(g, &grpc__health__v1__health_check_request__descriptor);
+    Grpc__Health__V1__HealthCheckResponse r = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
+
+    if (!q) return;
+    r.status = status_of(s, mr_str_c(q->service));
+    if (r.status == GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN)
+        mr_grpc_fail(g, 5, MR_STR("unknown service"));
+    else
+        grpc_reply_message(g, &r.base);
+}
+
+static void send_status(struct watcher *w)
+{
+    Grpc__Health__V1__HealthCheckResponse r = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
+    uint8_t bytes[16];
+
+    r.status = status_of(w->loop->server, w->service);
+    if ((int)r.status == w->last) return;
+    w->last = (int)r.status;
+    struct mr_piece piece = {bytes, grpc__health__v1__health_check_response__pack(&r, bytes), NULL};
+    mr_grpc_send(w->g, &piece, 1, MR_GRPC_IDENTITY);
+}
+
+static void end_watch(struct watcher *w, int grpc_status, mr_str message)
+{
+    if (w->prev)
+        w->prev->next = w->next;
+    else
+        w->loop->watchers = w->next;
+    if (w->next) w->next->prev = w->prev;
+    w->g->call->user = NULL;
+    mr_grpc_finish(w->g, grpc_status, message);
+}
+
+static void on_cancel(struct serve_pending *p)
+{
+    end_watch(MR_CONTAINER_OF(p, struct watcher, pending), 1, MR_STR("cancelled"));
+}
+
+void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Grpc__Health__V1__HealthCheckRequest *q = grpc_request(g, &grpc__health__v1__health_check_request__descriptor);
+    struct watcher *w;
+
+    (void)s;
+    if (!q) return;
+    w = MR_ARENA_NEW(g->call->arena, struct watcher);
+    if (!w) {
+        mr_grpc_fail(g, 8, MR_STR("the call needs more memory than it may use"));
+        return;
+    }
+    w->loop = serve_here();
+    w->g = g;
+    w->service = mr_str_c(q->service);
+    w->last = -1;
+    w->pending.cancel = on_cancel;
+    w->next = w->loop->watchers;
+    if (w->next) w->next->prev = w;
+    w->loop->watchers = w;
+    g->call->user = &w->pending;
+    send_status(w);
+}
+
+/* On `here`: something may have changed. A server that exits ends its watches, so that they do not hold the drain. */
+void grpc_health_changed(struct serve_loop *here)
+{
+    for (struct watcher *w = here->watchers, *next; w; w = next) {
+        next = w->next;
+        send_status(w);
+        if (serve_is_exiting(here->server)) end_watch(w, 14, MR_STR("the server is exiting"));
+    }
+}

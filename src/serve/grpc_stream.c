@@ -1,0 +1,299 @@
+/* ModelStreamInfer: many requests in flight on one stream, answers in the order of the requests.
+ *
+ * Each message becomes a stream_item with an arena of its own, recycled per loop. Items stand in a list in
+ * request order; whenever the first is done its answer is sent. A failed request is answered inside the
+ * stream, which goes on; with the metadata `triton_grpc_error: true` the first failure ends the stream with
+ * its status. The stream ends when the client has closed its side and the list is empty, or when the
+ * connection is gone and nothing runs any more. */
+#include "serve_private.h"
+
+#define IN_FLIGHT_MAX 256u
+#define FREE_ITEMS_MAX 64u
+#define ITEM_ARENA_MAX (64u << 20)
+#define BACKLOG_MAX (8u << 20)
+
+struct stream {
+    struct serve_pending pending;
+    struct mr_server *server;
+    struct serve_loop *loop;
+    struct mr_grpc_call *g;
+    struct stream_item *first;
+    struct stream_item *last;
+    unsigned in_flight;
+    bool input_ended;
+    bool is_cancelled;
+    bool is_feeding;    /* inside mr_grpc_feed: the call must not be ended there */
+    bool is_walking;    /* over the list: nothing may be taken off it */
+    bool is_failed;     /* ends with `failure` once nothing runs */
+    bool error_ends;    /* triton_grpc_error */
+    bool is_paused;
+    struct mr_err failure;
+};
+
+struct stream_item {
+    struct stream_item *next;
+    struct stream *stream;
+    struct mr_arena arena;
+    struct mr_block *message; /* holds the bytes of the request */
+    bool is_done;
+    struct serve_infer si;
+};
+
+static struct stream_item *item_new(struct stream *st)
+{
+    struct serve_loop *l = st->loop;
+    struct stream_item *it = l->free_items;
+
+    if (it) {
+        l->free_items = it->next;
+        l->free_item_count--;
+    } else {
+        it = mr_try_alloc(sizeof *it);
+        if (!it) return NULL;
+        mr_arena_init(&it->arena, 8192, ITEM_ARENA_MAX);
+    }
+    it->next = NULL;
+    it->stream = st;
+    it->message = NULL;
+    it->is_done = false;
+    memset(&it->si, 0, sizeof it->si);
+    return it;
+}
+
+static void item_free(struct stream_item *it)
+{
+    struct serve_loop *l = it->stream->loop;
+
+    mr_block_unref(&it->message);
+    mr_arena_reset(&it->arena);
+    if (l->free_item_count < FREE_ITEMS_MAX) {
+        it->next = l->free_items;
+        l->free_items = it;
+        l->free_item_count++;
+        return;
+    }
+    mr_arena_fini(&it->arena);
+    mr_free(it);
+}
+
+void stream_items_free(struct serve_loop *here)
+{
+    while (here->free_items) {
+        struct stream_item *it = here->free_items;
+        here->free_items = it->next;
+        mr_arena_fini(&it->arena);
+        mr_free(it);
+    }
+    here->free_item_count = 0;
+}
+
+static int encode_item(struct stream_item *it, struct mr_oip_encoded *e)
+{
+    static const struct mr_oip_param final[] = {
+        {.key = MR_STR_INIT("triton_final_response"), .kind = MR_OIP_BOOL, .b = true},
+    };
+    struct serve_infer *si = &it->si;
+    struct mr_oip_response response;
+    int rc = infer_response(si, &response, &si->infer.err);
+
+    if (rc < 0) return rc;
+    response.params = final;
+    response.param_count = 1;
+    return mr_oip_pb_encode_response(&response, true, mr_loop_scratch(si->loop->loop), &it->arena, e, &si->infer.err);
+}
+
+static void send_error(struct stream *st, struct stream_item *it)
+{
+    struct mr_buf *b = mr_loop_scratch(st->loop->loop);
+
+    mr_buf_reset(b);
+    mr_oip_pb_encode_stream_error(mr_str_c(it->si.infer.err.msg), it->si.request.id, b);
+    struct mr_piece piece = {b->ptr, b->len, NULL};
+    mr_grpc_send(st->g, &piece, 1, MR_GRPC_IDENTITY);
+}
+
+static void fail_stream(struct stream *st, int status, const struct mr_err *err)
+{
+    if (st->is_failed) return;
+    st->is_failed = true;
+    st->failure = *err;
+    st->failure.status = status;
+}
+
+static void send_item(struct stream *st, struct stream_item *it)
+{
+    struct serve_infer *si = &it->si;
+    struct mr_oip_encoded e;
+
+    if (si->infer.status == MR_OK) {
+        si->encode_start_ns = mr_now_ns();
+        si->infer.status = encode_item(it, &e);
+    }
+    bool is_ok = si->infer.status == MR_OK;
+    if (!is_ok) infer_log_failure(si);
+    infer_end(si);
+    if (is_ok) {
+        if (!st->is_failed) {
+            mr_grpc_send(st->g, e.pieces, e.piece_count, grpc_compression(st->server));
+        } else {
+            for (size_t i = 0; i < e.piece_count; i++) mr_block_unref(&e.pieces[i].block);
+        }
+    } else if (st->error_ends) {
+        fail_stream(st, si->infer.status, &si->infer.err);
+    } else if (!st->is_failed) {
+        send_error(st, it);
+    }
+}
+
+/* Stop reading from a client that sends faster than it is answered or reads. */
+static void set_pace(struct stream *st)
+{
+    bool pause = st->in_flight >= IN_FLIGHT_MAX || mr_call_backlog(st->g->call) > BACKLOG_MAX;
+
+    if (pause == st->is_paused) return;
+    st->is_paused = pause;
+    mr_call_pause(st->g->call, pause);
+}
+
+/* Send what is done at the front; end the stream when that was all. `st` is gone after a true return. */
+static bool advance(struct stream *st)
+{
+    while (st->first && st->first->is_done) {
+        struct stream_item *it = st->first;
+        st->first = it->next;
+        if (!st->first) st->last = NULL;
+        st->in_flight--;
+        send_item(st, it);
+        item_free(it);
+    }
+    if (st->is_feeding) return false;
+    if (st->first || !(st->input_ended || st->is_cancelled || st->is_failed)) {
+        set_pace(st);
+        return false;
+    }
+    st->g->call->user = NULL;
+    if (st->is_failed)
+        mr_grpc_finish(st->g, mr_status_grpc(st->failure.status), mr_str_c(st->failure.msg));
+    else
+        mr_grpc_finish(st->g, 0, MR_STR(""));
+    return true;
+}
+
+static void reply_item(struct serve_infer *si)
+{
+    struct stream_item *it = MR_CONTAINER_OF(si, struct stream_item, si);
+
+    it->is_done = true;
+    if (!it->stream->is_walking) advance(it->stream);
+}
+
+static void append(struct stream *st, struct stream_item *it)
+{
+    if (st->last)
+        st->last->next = it;
+    else
+        st->first = it;
+    st->last = it;
+    st->in_flight++;
+}
+
+/* The bytes of a message must live as long as its request. */
+static int keep_message(struct stream_item *it, mr_bytes *io, struct mr_block *block, struct mr_err *err)
+{
+    if (block) {
+        it->message = mr_block_ref(block);
+        return MR_OK;
+    }
+    uint8_t *copy = mr_arena_try(&it->arena, io->len ? io->len : 1, 64);
+    if (!copy) {
+        it->message = mr_block_new(io->len);
+        if (!it->message) return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the request");
+        copy = it->message->data;
+    }
+    memcpy(copy, io->ptr, io->len);
+    io->ptr = copy;
+    return MR_OK;
+}
+
+static void on_message(void *ctx, mr_bytes message, struct mr_block *block)
+{
+    struct stream *st = ctx;
+    struct stream_item *it;
+    struct serve_infer *si;
+    int rc = MR_OK;
+
+    if (st->is_failed || st->is_cancelled) return;
+    it = item_new(st);
+    if (!it) {
+        struct mr_err err = {.msg = "no memory for the request"};
+        fail_stream(st, MR_E_EXHAUSTED, &err);
+        return;
+    }
+    si = &it->si;
+    infer_init(si, st->g->call, &it->arena, MR_INFER_GRPC);
+    si->grpc = st->g;
+    si->reply = reply_item;
+    si->infer.times.received = mr_now_ns();
+    si->infer.deadline_ns = st->g->deadline_ns;
+    append(st, it);
+    MR_TRY(keep_message(it, &message, block, &si->infer.err));
+    MR_TRY(mr_oip_pb_decode_request(message, &st->server->grpc_limits, &it->arena, &si->request, &si->infer.err));
+    MR_TRY(infer_forward_headers(si, &si->infer.err));
+    infer_run(si, si->request.model_name, si->request.model_version);
+    return;
+out:
+    si->infer.status = rc;
+    reply_item(si);
+}
+
+static void on_data(struct serve_pending *p, mr_bytes data, bool last)
+{
+    struct stream *st = MR_CONTAINER_OF(p, struct stream, pending);
+    struct mr_err err = {0};
+    int rc;
+
+    st->is_feeding = true;
+    rc = mr_grpc_feed(st->g, data, on_message, st, &err);
+    st->is_feeding = false;
+    if (rc < 0) fail_stream(st, rc, &err);
+    if (last) {
+        if (rc == MR_OK && mr_grpc_feed_incomplete(st->g)) {
+            struct mr_err cut = {.msg = "the stream ended inside a message"};
+            fail_stream(st, MR_E_INVALID, &cut);
+        }
+        st->input_ended = true;
+    }
+    advance(st);
+}
+
+static void on_cancel(struct serve_pending *p)
+{
+    struct stream *st = MR_CONTAINER_OF(p, struct stream, pending);
+
+    st->is_cancelled = true;
+    st->is_walking = true;
+    for (struct stream_item *it = st->first, *next; it; it = next) {
+        next = it->next;
+        if (!it->is_done && it->si.is_pinned) infer_cancel(&it->si);
+    }
+    st->is_walking = false;
+    advance(st);
+}
+
+void grpc_stream_infer_open(struct mr_server *s, struct mr_grpc_call *g)
+{
+    struct stream *st = MR_ARENA_NEW(g->call->arena, struct stream);
+    mr_str flag = mr_call_header(g->call, "triton_grpc_error");
+
+    if (!st) {
+        mr_grpc_fail(g, 8, MR_STR("the stream needs more memory than it may use"));
+        return;
+    }
+    st->server = s;
+    st->loop = serve_here();
+    st->g = g;
+    st->error_ends = flag.ptr && mr_str_ieq(flag, MR_STR("true"));
+    st->pending.data = on_data;
+    st->pending.cancel = on_cancel;
+    g->call->user = &st->pending;
+}

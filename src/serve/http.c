@@ -1,0 +1,176 @@
+/* Dispatch of calls: by listener, protocol and path. REST routes are Triton's; a wrong method is 405, an unknown
+ * path 404. On network threads. */
+#include <stdio.h>
+
+#include "serve_private.h"
+
+bool serve_is_exiting(const struct mr_server *s)
+{
+    return atomic_load_explicit(&s->state, memory_order_relaxed) == SERVER_EXITING;
+}
+
+bool serve_is_ready(struct mr_server *s)
+{
+    return atomic_load_explicit(&s->state, memory_order_relaxed) == SERVER_READY && mr_models_ready(s->models);
+}
+
+static void on_head(void *ctx, struct mr_call *call)
+{
+    struct mr_server *s = ctx;
+    int64_t align;
+
+    call->user = NULL;
+    call->body_align_at = -1;
+    if (call->is_grpc) {
+        call->body_limit = (int64_t)s->options.grpc_max_message_bytes + 5;
+        if (grpc_is_streaming(call->path)) {
+            call->streaming = true;
+            grpc_stream_begin(s, call);
+        }
+        return;
+    }
+    call->body_limit = (int64_t)s->options.http_max_input_bytes;
+    if (mr_str_to_i64(mr_call_header(call, "inference-header-content-length"), &align) && align >= 0)
+        call->body_align_at = align;
+}
+
+static void shared_memory(struct mr_call *call, const struct mr_oip_path *path)
+{
+    if (mr_str_eq_c(path->action, "status"))
+        reply_json(call, 200, MR_STR("[]"));
+    else
+        reply_error_text(call, MR_E_UNSUPPORTED,
+                         "Client shared memory is disabled: the shared-memory extension is not available in this "
+                         "version");
+}
+
+/* Which methods a route has: bit 0 GET (and HEAD), bit 1 POST. */
+static unsigned route_methods(const struct mr_oip_path *p)
+{
+    switch (p->route) {
+    case MR_ROUTE_MODEL_INFER:
+    case MR_ROUTE_MODEL_GENERATE:
+    case MR_ROUTE_MODEL_GENERATE_STREAM:
+    case MR_ROUTE_REPO_INDEX:
+    case MR_ROUTE_REPO_LOAD:
+    case MR_ROUTE_REPO_UNLOAD: return 2;
+    case MR_ROUTE_SYSTEM_SHM:
+    case MR_ROUTE_CUDA_SHM: return mr_str_eq_c(p->action, "status") ? 1 : 2;
+    case MR_ROUTE_TRACE:
+    case MR_ROUTE_MODEL_TRACE:
+    case MR_ROUTE_LOGGING: return 3;
+    default: return 1;
+    }
+}
+
+static bool is_method_allowed(const struct mr_call *call, const struct mr_oip_path *p)
+{
+    unsigned methods = route_methods(p);
+
+    if (mr_str_eq_c(call->method, "GET") || mr_str_eq_c(call->method, "HEAD")) return methods & 1;
+    return mr_str_eq_c(call->method, "POST") && (methods & 2);
+}
+
+static void dispatch_route(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *p)
+{
+    switch (p->route) {
+    case MR_ROUTE_MODEL_INFER: rest_infer(s, call, p); return;
+    case MR_ROUTE_LIVE: rest_live(s, call); return;
+    case MR_ROUTE_READY: rest_ready(s, call); return;
+    case MR_ROUTE_SERVER_METADATA: rest_server_metadata(s, call); return;
+    case MR_ROUTE_MODEL_METADATA: rest_model_metadata(s, call, p); return;
+    case MR_ROUTE_MODEL_READY: rest_model_ready(s, call, p); return;
+    case MR_ROUTE_MODEL_CONFIG: rest_model_config(s, call, p); return;
+    case MR_ROUTE_MODEL_STATS: rest_stats(s, call, p->model, p->version); return;
+    case MR_ROUTE_ALL_STATS: rest_stats(s, call, MR_STR(""), MR_STR("")); return;
+    case MR_ROUTE_REPO_INDEX: rest_index(s, call); return;
+    case MR_ROUTE_REPO_LOAD: rest_load(s, call, p); return;
+    case MR_ROUTE_REPO_UNLOAD: rest_unload(s, call, p); return;
+    case MR_ROUTE_LOGGING: rest_logging(s, call); return;
+    case MR_ROUTE_SYSTEM_SHM:
+    case MR_ROUTE_CUDA_SHM: shared_memory(call, p); return;
+    case MR_ROUTE_TRACE:
+    case MR_ROUTE_MODEL_TRACE:
+        reply_error_text(call, MR_E_UNSUPPORTED, "the trace extension is not available in this version");
+        return;
+    case MR_ROUTE_MODEL_GENERATE:
+    case MR_ROUTE_MODEL_GENERATE_STREAM:
+        reply_error_text(call, MR_E_UNSUPPORTED, "the generate extension is not available in this version");
+        return;
+    case MR_ROUTE_NONE: break;
+    }
+    reply_status_text(call, 404, "Not Found");
+}
+
+static void on_body(void *ctx, struct mr_call *call)
+{
+    struct mr_server *s = ctx;
+    struct mr_oip_path path;
+
+    if (mr_call_listener_tag(call) == LISTEN_METRICS) {
+        rest_metrics(s, call);
+        return;
+    }
+    if (call->is_grpc) {
+        grpc_dispatch(s, call);
+        return;
+    }
+    path = mr_oip_path_parse(call->path);
+    if (path.route != MR_ROUTE_NONE && !is_method_allowed(call, &path))
+        reply_status_text(call, 405, "Method Not Allowed");
+    else
+        dispatch_route(s, call, &path);
+}
+
+static void on_data(void *ctx, struct mr_call *call, mr_bytes data, bool last)
+{
+    struct serve_pending *p = call->user;
+
+    (void)ctx;
+    if (p && p->data) p->data(p, data, last);
+}
+
+static void on_cancel(void *ctx, struct mr_call *call)
+{
+    struct serve_pending *p = call->user;
+
+    (void)ctx;
+    if (p && p->cancel) p->cancel(p);
+}
+
+static void on_body_refused(void *ctx, struct mr_call *call, int status)
+{
+    struct mr_server *s = ctx;
+    struct mr_err err = {.status = status};
+    struct mr_grpc_call g;
+
+    if (status != MR_E_TOO_LARGE)
+        snprintf(err.msg, sizeof err.msg, "the server's memory for requests in flight is used up (--memory-budget), try later");
+    else if (call->is_grpc)
+        snprintf(err.msg, sizeof err.msg, "Received message larger than max (%llu bytes, --grpc-max-message-size)",
+                 (unsigned long long)s->options.grpc_max_message_bytes);
+    else
+        snprintf(err.msg, sizeof err.msg,
+                 "Request body size of %lld bytes exceeds the maximum allowed value of %lld bytes. Use "
+                 "--http-max-input-size to increase the limit.",
+                 (long long)call->content_length, (long long)call->body_limit);
+    if (!call->is_grpc)
+        reply_error(call, &err);
+    else if (mr_grpc_begin(&g, call, (int64_t)s->options.grpc_max_message_bytes) == MR_OK)
+        grpc_fail_err(&g, &err);
+}
+
+static int64_t body_align(void *ctx, struct mr_call *call, mr_bytes have)
+{
+    (void)ctx;
+    return call->is_grpc ? mr_grpc_align_hint(have, 7) : -1;
+}
+
+const struct mr_http_handler serve_handler = {
+    .on_head = on_head,
+    .on_body = on_body,
+    .on_data = on_data,
+    .on_cancel = on_cancel,
+    .on_body_refused = on_body_refused,
+    .body_align = body_align,
+};

@@ -1,0 +1,97 @@
+/* The network threads: one event loop each, a reader of the model table each. */
+#include <stdio.h>
+
+#include "base/thread.h"
+#include "serve_private.h"
+
+static _Thread_local struct serve_loop *here;
+
+struct serve_loop *serve_here(void)
+{
+    return here;
+}
+
+static void post_home(void *ctx, struct mr_mail *mail)
+{
+    struct serve_loop *l = ctx;
+
+    mr_loop_post(l->loop, mail);
+}
+
+/* A thread is a reader of the model table while it works, not while it sleeps. */
+static void after_wake(void *ctx)
+{
+    struct serve_loop *l = ctx;
+
+    if (l->server->models) mr_epoch_online(mr_models_epoch(l->server->models));
+}
+
+static void before_sleep(void *ctx)
+{
+    struct serve_loop *l = ctx;
+
+    if (l->server->models) mr_epoch_offline(mr_models_epoch(l->server->models));
+}
+
+static void *loop_main(void *arg)
+{
+    struct serve_loop *l = arg;
+
+    here = l;
+    mr_loop_run(l->loop);
+    before_sleep(l);
+    return NULL;
+}
+
+static void on_changed(struct mr_mail *mail)
+{
+    struct serve_loop *l = MR_CONTAINER_OF(mail, struct serve_loop, changed);
+
+    /* release not needed: the flag only keeps the mail from being posted twice at once */
+    atomic_store_explicit(&l->is_change_posted, false, memory_order_relaxed);
+    grpc_health_changed(l);
+}
+
+static int loop_init(struct mr_server *s, unsigned i, struct mr_err *err)
+{
+    struct serve_loop *l = &s->loops[i];
+    struct mr_loop_hooks hooks = {before_sleep, after_wake, l};
+
+    l->server = s;
+    l->reader = i;
+    l->home = (struct mr_infer_home){post_home, l, i};
+    l->changed.run = on_changed;
+    return mr_loop_new(&l->loop, &hooks, err);
+}
+
+int loops_open(struct mr_server *s, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    for (unsigned i = 0; rc == MR_OK && i < s->loop_count; i++) rc = loop_init(s, i, err);
+    return rc;
+}
+
+int loops_start(struct mr_server *s, struct mr_err *err)
+{
+    char name[32];
+    int rc;
+
+    for (unsigned i = 0; i < s->loop_count; i++) {
+        snprintf(name, sizeof name, "loop-%u", i);
+        rc = mr_thread_start(&s->loops[i].thread, name, loop_main, &s->loops[i], err);
+        if (rc < 0) return rc;
+        s->loops[i].is_started = true;
+    }
+    return MR_OK;
+}
+
+void loops_stop(struct mr_server *s)
+{
+    for (unsigned i = 0; i < s->loop_count; i++)
+        if (s->loops[i].is_started) mr_loop_stop(s->loops[i].loop);
+    for (unsigned i = 0; i < s->loop_count; i++) {
+        if (s->loops[i].is_started) pthread_join(s->loops[i].thread, NULL);
+        s->loops[i].is_started = false;
+    }
+}

@@ -1,0 +1,208 @@
+/* What the files of the server share. */
+#ifndef MR_SERVE_PRIVATE_H
+#define MR_SERVE_PRIVATE_H
+
+#include <pthread.h>
+#include <regex.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "inference.pb-c.h"
+#include "net/grpc.h"
+#include "net/http.h"
+#include "oip/oip.h"
+#include "sched/sched.h"
+#include "serve/server.h"
+
+#define MILLRACE_VERSION "0.1.0"
+
+/* mr_http_listen tags */
+enum listener_tag { LISTEN_HTTP = 0, LISTEN_GRPC = 1, LISTEN_METRICS = 2 };
+
+enum server_state { SERVER_STARTING = 0, SERVER_READY, SERVER_EXITING };
+
+struct watcher;
+struct stream_item;
+
+/* One network thread. Fields belong to it, except what says otherwise. */
+struct serve_loop {
+    struct mr_server *server;
+    struct mr_loop *loop;
+    pthread_t thread;
+    bool is_started;
+    unsigned reader;
+    struct mr_infer_home home;
+    struct watcher *watchers;         /* grpc.health.v1 Watch calls */
+    struct stream_item *free_items;   /* recycled requests of streams */
+    unsigned free_item_count;
+    struct mr_mail changed;           /* posted when readiness may have changed */
+    _Atomic bool is_change_posted;
+};
+
+/* Work for the administration thread: reports over all models, which may take long with thousands. */
+struct admin_job {
+    struct admin_job *next;
+    void (*run)(struct admin_job *job);  /* on the administration thread */
+    void (*done)(struct admin_job *job); /* on `loop` */
+    struct serve_loop *loop;
+    struct mr_mail mail;
+};
+
+struct admin {
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards first, last, is_stopping; held for list work only */
+    pthread_cond_t work;
+    struct admin_job *first;
+    struct admin_job *last;
+    bool is_started;
+    bool is_stopping;
+};
+
+struct mr_server {
+    struct mr_server_options options;
+    struct mr_http_server *http;
+    struct mr_models *models;
+    struct serve_loop *loops;
+    unsigned loop_count;
+    struct admin admin;
+    uint16_t http_port;
+    uint16_t grpc_port;
+    uint16_t metrics_port;
+    _Atomic int state; /* enum server_state */
+    int64_t start_wall_ns;
+    bool has_forward;
+    regex_t forward;
+    struct mr_oip_limits http_limits;
+    struct mr_oip_limits grpc_limits;
+};
+
+/* What call->user points to while a call waits for something. */
+struct serve_pending {
+    void (*cancel)(struct serve_pending *p);
+    void (*data)(struct serve_pending *p, mr_bytes data, bool last);
+};
+
+/* One inference of a client, on either protocol. Lives in its call's arena, or in a stream item. */
+struct serve_infer {
+    struct serve_pending pending;
+    struct mr_infer infer;
+    struct mr_oip_request request;
+    struct serve_loop *loop;
+    struct mr_call *call;
+    struct mr_grpc_call *grpc; /* NULL: REST */
+    struct mr_timer timer;
+    bool is_pinned;
+    int64_t encode_start_ns;
+    void (*reply)(struct serve_infer *si); /* infer.status is set; exactly once */
+};
+
+/* loops.c: the loop that this thread runs */
+struct serve_loop *serve_here(void);
+int loops_open(struct mr_server *s, struct mr_err *err);
+int loops_start(struct mr_server *s, struct mr_err *err);
+void loops_stop(struct mr_server *s);
+
+/* admin.c */
+int admin_start(struct admin *a, struct mr_err *err);
+void admin_stop(struct admin *a);
+void admin_submit(struct mr_server *s, struct admin_job *job);
+
+/* http.c: dispatch */
+extern const struct mr_http_handler serve_handler;
+bool serve_is_exiting(const struct mr_server *s);
+bool serve_is_ready(struct mr_server *s);
+
+/* reply.c */
+void reply_json(struct mr_call *call, int http_status, mr_str body);
+void reply_empty(struct mr_call *call, int http_status);
+/* {"error": ...} with the status that Triton gives it; 503 carries Retry-After. */
+void reply_error(struct mr_call *call, const struct mr_err *err);
+void reply_error_text(struct mr_call *call, int status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void reply_status_text(struct mr_call *call, int http_status, const char *text);
+
+/* infer.c: the part that REST and gRPC share */
+void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *arena,
+                enum mr_infer_protocol protocol);
+void infer_run(struct serve_infer *si, mr_str model, mr_str version);
+int infer_response(struct serve_infer *si, struct mr_oip_response *out, struct mr_err *err);
+void infer_end(struct serve_infer *si);
+void infer_cancel(struct serve_infer *si);
+int infer_forward_headers(struct serve_infer *si, struct mr_err *err);
+void infer_log_failure(const struct serve_infer *si);
+
+/* rest_*.c */
+void rest_infer(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void rest_live(struct mr_server *s, struct mr_call *call);
+void rest_ready(struct mr_server *s, struct mr_call *call);
+void rest_server_metadata(struct mr_server *s, struct mr_call *call);
+void rest_model_metadata(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void rest_model_ready(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void rest_model_config(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void rest_stats(struct mr_server *s, struct mr_call *call, mr_str model, mr_str version);
+void rest_index(struct mr_server *s, struct mr_call *call);
+void rest_load(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void rest_unload(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void rest_logging(struct mr_server *s, struct mr_call *call);
+void rest_metrics(struct mr_server *s, struct mr_call *call);
+
+/* meta.c: facts that both protocols tell */
+extern const char *const serve_extensions[];
+extern const size_t serve_extension_count;
+/* Shape as metadata shows it: -1 first when the model batches. out has room for MR_MAX_RANK + 1. */
+size_t meta_shape(const struct mr_version *v, const struct mr_model_io *io, int64_t *out);
+const char *meta_platform(const struct mr_version *v);
+/* Versions for the metadata of a model: the one asked for, or all ready ones. */
+size_t meta_versions(struct mr_server *s, const struct mr_version *v, mr_str asked,
+                     const struct mr_version **out, size_t max);
+/* Apply log settings; every value optional. Errors: MR_E_INVALID, MR_E_UNSUPPORTED (log_file). */
+struct log_change {
+    int8_t info, warning, error; /* -1 = leave */
+    bool has_verbose;
+    uint32_t verbose;
+    mr_str format; /* ptr NULL = leave */
+    bool has_file;
+};
+void log_change_init(struct log_change *c);
+int log_change_apply(const struct log_change *c, struct mr_err *err);
+const char *log_format_name(void);
+
+/* stats.c: statistics as the protobuf message that both protocols print */
+struct stats_set {
+    Inference__ModelStatisticsResponse response;
+    struct mr_arena arena;
+    size_t capacity;
+    bool failed;
+};
+void stats_set_init(struct stats_set *set);
+void stats_set_fini(struct stats_set *set);
+void stats_set_add(struct stats_set *set, const struct mr_version *v);
+/* All models (administration thread). */
+void stats_set_add_all(struct stats_set *set, struct mr_models *models);
+/* One model, all ready versions or one (network thread). */
+int stats_set_add_model(struct stats_set *set, struct mr_models *models, mr_str model, mr_str version,
+                        struct mr_err *err);
+
+/* metrics.c: administration thread */
+void metrics_text(struct mr_server *s, struct mr_buf *out);
+
+/* grpc*.c */
+bool grpc_is_streaming(mr_str path);
+void grpc_dispatch(struct mr_server *s, struct mr_call *call);
+void grpc_stream_begin(struct mr_server *s, struct mr_call *call);
+void grpc_fail_err(struct mr_grpc_call *g, const struct mr_err *err);
+void grpc_reply_message(struct mr_grpc_call *g, const ProtobufCMessage *m);
+/* Unpack the request into the call's arena; on failure the call is answered and NULL returned. */
+void *grpc_request(struct mr_grpc_call *g, const ProtobufCMessageDescriptor *desc);
+enum mr_grpc_compression grpc_compression(const struct mr_server *s);
+void grpc_model_infer(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_stream_infer_open(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_meta_dispatch(struct mr_server *s, struct mr_grpc_call *g, mr_str method);
+void grpc_health_check(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_health_changed(struct serve_loop *here);
+void grpc_reflect_open(struct mr_server *s, struct mr_grpc_call *g);
+void stream_items_free(struct serve_loop *here);
+
+#endif
