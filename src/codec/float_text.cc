@@ -1,6 +1,6 @@
-/* Decimal text to and from binary floats, by std::from_chars and std::to_chars: exact, shortest, without
- * locale, allocation or exceptions. The only C++ file of the module, and it stays this small: what a
- * number may look like is decided by its callers in C. */
+/* Decimal text to and from binary floats, by std::from_chars and std::to_chars: exact, shortest,
+ * without locale, allocation or exceptions. The only C++ file of the module, and it stays this
+ * small: what a number may look like is decided by its callers in C. */
 #include "float_text.h"
 
 #include <charconv>
@@ -10,8 +10,8 @@
 namespace
 {
 
-/* Power of ten of the first digit that is not 0, plus one ("12" and "0.5e2" -> 2). Only its sign matters
- * to the caller, so it saturates. */
+/* Power of ten of the first digit that is not 0, plus one ("12" and "0.5e2" -> 2). Only its sign
+ * matters to the caller, so it saturates. */
 long magnitude(const char *p, const char *end)
 {
     const long bound = 1000000000;

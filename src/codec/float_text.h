@@ -13,8 +13,9 @@ extern "C" {
 size_t mr_codec_double_put(double v, char *out);
 size_t mr_codec_float_put(float v, char *out);
 
-/** Correctly rounded value of [begin, end), which must be one decimal number whole: optional '-', digits
- *  with at most one '.', optional exponent. Overflow gives infinity, underflow zero. False if it is not. */
+/** Correctly rounded value of [begin, end), which must be one decimal number whole: optional '-',
+ *  digits with at most one '.', optional exponent. Overflow gives infinity, underflow zero. False
+ *  if it is not. */
 bool mr_codec_double_get(const char *begin, const char *end, double *out);
 bool mr_codec_float_get(const char *begin, const char *end, float *out);
 

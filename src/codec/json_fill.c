@@ -1,12 +1,13 @@
 /* Arrays of numbers straight into typed memory: the hot path of JSON inference requests.
  *
- * fill_walk goes over brackets and commas. Where a leaf begins it hands over to the run function of the
- * element type, which stays in one tight loop for as long as values follow each other with nothing but
- * commas and white space between them, that is, for a whole row. The run functions are made from one
- * macro so that the reader of each type is inlined in its loop. */
+ * fill_walk goes over brackets and commas. Where a leaf begins it hands over to the run function of
+ * the element type, which stays in one tight loop for as long as values follow each other with
+ * nothing but commas and white space between them, that is, for a whole row. The run functions are
+ * made from one macro so that the reader of each type is inlined in its loop. */
 #include "json_number.h"
 
-/* The array being filled. `pos` is only written back at the end of a run, to keep it in a register. */
+/* The array being filled. `pos` is only written back at the end of a run, to keep it in a
+ * register. */
 struct fill {
     struct mr_json *j;
     void *out;
@@ -100,8 +101,7 @@ static inline const char *read_bool(struct mr_json *j, const char *p, const char
 
 /* An integer in [-low, high]. */
 static inline const char *read_integer(struct mr_json *j, const char *p, const char *end,
-                                       uint64_t low, uint64_t high, const char *type,
-                                       uint64_t *out)
+                                       uint64_t low, uint64_t high, const char *type, uint64_t *out)
 {
     bool negative;
     const char *begin = p;
@@ -112,8 +112,8 @@ static inline const char *read_integer(struct mr_json *j, const char *p, const c
         return NULL;
     }
     if (__builtin_expect(*out > (negative ? low : high), 0)) {
-        mr_json_fail_at(j, begin, MR_E_INVALID, "value %.*s does not fit %s", (int)(p - begin), begin,
-                        type);
+        mr_json_fail_at(j, begin, MR_E_INVALID, "value %.*s does not fit %s", (int)(p - begin),
+                        begin, type);
         return NULL;
     }
     *out = negative ? 0 - *out : *out;

@@ -1,5 +1,6 @@
-/* Numbers of the JSON reader, one at a time, and float text outside JSON. The arithmetic and its proof
- * are in json_number.h; here are its rare cases and the functions that the header json.h promises. */
+/* Numbers of the JSON reader, one at a time, and float text outside JSON. The arithmetic and its
+ * proof are in json_number.h; here are its rare cases and the functions that the header json.h
+ * promises. */
 #include "json_number.h"
 
 #include <math.h>
@@ -66,8 +67,7 @@ int mr_json_integer_fail(struct mr_json *j, enum json_integer outcome)
     switch (outcome) {
     case JSON_INTEGER_FRACTION:
         return mr_json_fail(j, MR_E_INVALID, "expected an integer, found a fraction or exponent");
-    case JSON_INTEGER_RANGE:
-        return mr_json_fail(j, MR_E_INVALID, "integer does not fit 64 bits");
+    case JSON_INTEGER_RANGE: return mr_json_fail(j, MR_E_INVALID, "integer does not fit 64 bits");
     case JSON_INTEGER_GRAMMAR:
         return mr_json_fail(j, MR_E_INVALID, "malformed number (leading zero)");
     default: return mr_json_expected(j, "an integer");

@@ -1,16 +1,17 @@
 /* Reading one JSON number, inline for the bulk reader. Private.
  *
  * A number is scanned once into a 64-bit mantissa and a power of ten. Where arithmetic on these is
- * provably correctly rounded, it is used; otherwise the text goes to std::from_chars, a second pass that
- * a few percent of real data need.
+ * provably correctly rounded, it is used; otherwise the text goes to std::from_chars, a second pass
+ * that a few percent of real data need.
  *
  * double (Clinger 1990): mantissa < 2^53 and power of ten |e| <= 22 are exact doubles, so one
  * multiplication or division rounds once.
  *
- * float: the same arithmetic in double for any 64-bit mantissa, even one cut after 19 digits, is at most
- * 3 units in the last place off (cut < 2^-59, conversion and operation 2^-53 each, relative). Rounding
- * that to float is right unless it lies within this error of the middle between two floats, which the
- * low 29 bits tell. The range, 1e-22 .. 2e41, keeps away from float's denormals. */
+ * float: the same arithmetic in double for any 64-bit mantissa, even one cut after 19 digits, is at
+ * most 3 units in the last place off (cut < 2^-59, conversion and operation 2^-53 each, relative).
+ * Rounding that to float is right unless it lies within this error of the middle between two
+ * floats, which the low 29 bits tell. The range, 1e-22 .. 2e41, keeps away from float's
+ * denormals. */
 #ifndef MR_CODEC_JSON_NUMBER_H
 #define MR_CODEC_JSON_NUMBER_H
 
@@ -21,7 +22,7 @@
 #include "float_text.h"
 
 /* The powers of ten that are exact doubles. */
-#define JSON_EXACT_EXP10 22
+#define JSON_EXACT_EXP10    22
 #define JSON_EXACT_MANTISSA (UINT64_C(1) << 53)
 /* Digits that always fit 64 bits. */
 #define JSON_MANTISSA_DIGITS 19
@@ -37,7 +38,8 @@ struct json_number {
 
 extern const double mr_json_exp10[JSON_EXACT_EXP10 + 1];
 
-/** Mantissa and exponent of a number with more than 19 digits. [p, end): digits with at most one '.'. */
+/** Mantissa and exponent of a number with more than 19 digits. [p, end): digits with at most one
+ *  '.'. */
 void mr_json_number_long(const char *p, const char *end, struct json_number *n);
 
 /* Eight ASCII digits as one word, first digit in the lowest byte. */

@@ -1,11 +1,12 @@
 /* The structure of JSON text: which value comes next, objects, arrays, literals, and skipping.
  *
- * A pull reader: the only state is a position and a depth, so a caller that walks a request allocates
- * nothing and touches each byte once. The reader keeps no stack of open brackets: the call that loops
- * over an object or array knows which one it is. Skipping, which has no such caller, keeps one bit per
- * level. Errors stick, so callers may check once at the end.
+ * A pull reader: the only state is a position and a depth, so a caller that walks a request
+ * allocates nothing and touches each byte once. The reader keeps no stack of open brackets: the
+ * call that loops over an object or array knows which one it is. Skipping, which has no such
+ * caller, keeps one bit per level. Errors stick, so callers may check once at the end.
  *
- * Strings are in json_string.c, numbers in json_number.c, bulk arrays in json_fill.c. Any thread. */
+ * Strings are in json_string.c, numbers in json_number.c, bulk arrays in json_fill.c. Any
+ * thread. */
 #include "json_scan.h"
 
 #include <stdio.h>
@@ -24,7 +25,9 @@ void mr_json_init(struct mr_json *j, mr_str text, struct mr_arena *arena, int ma
     };
 }
 
-static int json_fail_va(struct mr_json *j, const char *at, int status, const char *fmt, va_list args)
+__attribute__((format(printf, 4, 0))) static int json_fail_va(struct mr_json *j, const char *at,
+                                                              int status, const char *fmt,
+                                                              va_list args)
 {
     if (j->status != MR_OK) {
         return j->status;
@@ -56,9 +59,8 @@ int mr_json_fail_at(struct mr_json *j, const char *at, int status, const char *f
 static const char *type_text(enum mr_json_type type)
 {
     static const char *const texts[] = {
-        [MR_JSON_OBJECT] = "an object", [MR_JSON_ARRAY] = "an array",
-        [MR_JSON_STRING] = "a string",  [MR_JSON_NUMBER] = "a number",
-        [MR_JSON_BOOL] = "a bool",      [MR_JSON_NULL] = "null",
+        [MR_JSON_OBJECT] = "an object", [MR_JSON_ARRAY] = "an array", [MR_JSON_STRING] = "a string",
+        [MR_JSON_NUMBER] = "a number",  [MR_JSON_BOOL] = "a bool",    [MR_JSON_NULL] = "null",
     };
     return texts[type];
 }

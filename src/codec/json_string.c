@@ -1,14 +1,15 @@
 /* Strings of the JSON reader.
  *
- * Most strings hold no escape and are plain ASCII: one scan, 16 bytes at a time where SSE2 is there,
- * looks for the closing quote, a backslash or a control character, notes on the way whether a byte was
- * not ASCII, and the string is a slice of the text. UTF-8 is checked only where the note says so;
- * escapes are plain ASCII, so checking the raw text checks the unescaped one. A string with escapes is
- * copied into the arena, where it never grows: each escape is at least as long as what it stands for. */
+ * Most strings hold no escape and are plain ASCII: one scan, 16 bytes at a time where SSE2 is
+ * there, looks for the closing quote, a backslash or a control character, notes on the way whether
+ * a byte was not ASCII, and the string is a slice of the text. UTF-8 is checked only where the note
+ * says so; escapes are plain ASCII, so checking the raw text checks the unescaped one. A string
+ * with escapes is copied into the arena, where it never grows: each escape is at least as long as
+ * what it stands for. */
 #include "json_scan.h"
 
 #ifdef __SSE2__
-#include <emmintrin.h>
+#    include <emmintrin.h>
 #endif
 
 static bool is_plain(unsigned char c)
@@ -16,8 +17,8 @@ static bool is_plain(unsigned char c)
     return c >= 0x20 && c != '"' && c != '\\';
 }
 
-/* First byte in [p, end) that is a quote, a backslash or a control character. *io_high collects whether
- * bytes above 0x7f were passed. */
+/* First byte in [p, end) that is a quote, a backslash or a control character. *io_high collects
+ * whether bytes above 0x7f were passed. */
 static const char *plain_skip(const char *p, const char *end, bool *io_high)
 {
 #ifdef __SSE2__
@@ -67,7 +68,8 @@ static int hex4(const char *p, const char *end)
     return value;
 }
 
-/* Length of the escape at p (a backslash) and the code point it stands for; 0 if it is malformed. */
+/* Length of the escape at p (a backslash) and the code point it stands for; 0 if it is
+ * malformed. */
 static size_t escape_decode(const char *p, const char *end, uint32_t *out_code)
 {
     static const char names[] = "\"\\/bfnrt";

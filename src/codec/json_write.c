@@ -1,11 +1,11 @@
 /* The JSON writer: strings and floats into a buffer. Braces and commas are the caller's.
  *
- * A string is copied in stretches that need no escape. Bytes that are not UTF-8 each become U+FFFD: an
- * answer must be valid JSON whatever a model or a file put into a string. */
+ * A string is copied in stretches that need no escape. Bytes that are not UTF-8 each become U+FFFD:
+ * an answer must be valid JSON whatever a model or a file put into a string. */
 #include "codec/json.h"
 
 #ifdef __SSE2__
-#include <emmintrin.h>
+#    include <emmintrin.h>
 #endif
 
 /* First byte that cannot be copied as it is: not ASCII, or to be escaped. */

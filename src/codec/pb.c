@@ -1,7 +1,8 @@
-/* Protocol-buffers wire format. The reader never copies: a field's payload is a slice of the input, and
- * the caller descends by reading that slice, so nesting costs no stack here. The writer appends; a
- * nested message is written first and its length inserted afterwards, which moves a few bytes but needs
- * no pass to compute sizes. Bulk payloads are not copied at all: see mr_pb_put_len. */
+/* Protocol-buffers wire format. The reader never copies: a field's payload is a slice of the input,
+ * and the caller descends by reading that slice, so nesting costs no stack here. The writer
+ * appends; a nested message is written first and its length inserted afterwards, which moves a few
+ * bytes but needs no pass to compute sizes. Bulk payloads are not copied at all: see
+ * mr_pb_put_len. */
 #include "codec/pb.h"
 
 #define FIELD_NUMBER_MAX ((UINT32_C(1) << 29) - 1)

@@ -33,8 +33,8 @@ static void walk_values(struct walk *w, const ProtobufCFieldDescriptor *field, c
     }
 }
 
-static void walk_field(struct walk *w, const ProtobufCMessage *m, const ProtobufCFieldDescriptor *field,
-                       int depth)
+static void walk_field(struct walk *w, const ProtobufCMessage *m,
+                       const ProtobufCFieldDescriptor *field, int depth)
 {
     size_t before = w->path.len;
     mr_buf_c(&w->path, before ? "." : "");

@@ -1,6 +1,7 @@
-/* A JSON object into a new message: proto3's JSON mapping, as far as the messages of proto/ need it, with
- * the forms that people write by hand: names in either spelling, enum names in any case, integers as
- * numbers or strings. Nesting is limited by the JSON reader, recursion follows the nesting. */
+/* A JSON object into a new message: proto3's JSON mapping, as far as the messages of proto/ need
+ * it, with the forms that people write by hand: names in either spelling, enum names in any case,
+ * integers as numbers or strings. Nesting is limited by the JSON reader, recursion follows the
+ * nesting. */
 #include "codec/pbtext.h"
 
 #include <math.h>
@@ -35,7 +36,8 @@ static bool is_camel_of(const char *proto, mr_str name)
     return at == name.len;
 }
 
-static const ProtobufCFieldDescriptor *find_field(const ProtobufCMessageDescriptor *desc, mr_str name)
+static const ProtobufCFieldDescriptor *find_field(const ProtobufCMessageDescriptor *desc,
+                                                  mr_str name)
 {
     const ProtobufCFieldDescriptor *field = mr_pbmsg_find(desc, name);
     for (unsigned i = 0; !field && i < desc->n_fields; i++) {
@@ -48,8 +50,9 @@ static int unknown_field(struct mr_json *j, const ProtobufCMessageDescriptor *de
 {
     mr_str shown = mr_str_sub(name, 0, 60);
     const char *near = mr_pbmsg_near_field(desc, name);
-    return mr_json_fail(j, MR_E_INVALID, "%s has no field '%.*s'%s%s%s", desc->name, MR_STR_ARG(shown),
-                        near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return mr_json_fail(j, MR_E_INVALID, "%s has no field '%.*s'%s%s%s", desc->name,
+                        MR_STR_ARG(shown), near ? "; did you mean '" : "", near ? near : "",
+                        near ? "'?" : "");
 }
 
 /* ---- scalars ---- */
@@ -150,9 +153,9 @@ static int parse_enum(struct mr_json *j, const ProtobufCFieldDescriptor *field, 
         if (!mr_pbmsg_enum_named(field->descriptor, name, true, &value)) {
             const char *near = mr_pbmsg_near_enum(field->descriptor, name);
             mr_str shown = mr_str_sub(name, 0, 60);
-            return mr_json_fail(j, MR_E_INVALID, "'%.*s' is no value of '%s'%s%s%s", MR_STR_ARG(shown),
-                                field->name, near ? "; did you mean '" : "", near ? near : "",
-                                near ? "'?" : "");
+            return mr_json_fail(j, MR_E_INVALID, "'%.*s' is no value of '%s'%s%s%s",
+                                MR_STR_ARG(shown), field->name, near ? "; did you mean '" : "",
+                                near ? near : "", near ? "'?" : "");
         }
     }
     memcpy(slot, &value, sizeof value);
@@ -191,7 +194,8 @@ static int parse_text(struct mr_json *j, ProtobufCMessage *m, const ProtobufCFie
 
 static int parse_object(struct mr_json *j, ProtobufCMessage *m);
 
-static int parse_value(struct mr_json *j, ProtobufCMessage *m, const ProtobufCFieldDescriptor *field)
+static int parse_value(struct mr_json *j, ProtobufCMessage *m,
+                       const ProtobufCFieldDescriptor *field)
 {
     if (field->type == PROTOBUF_C_TYPE_STRING || field->type == PROTOBUF_C_TYPE_BYTES) {
         return parse_text(j, m, field);
@@ -271,7 +275,8 @@ static int parse_map(struct mr_json *j, ProtobufCMessage *m, const ProtobufCFiel
     return j->status;
 }
 
-static int parse_field(struct mr_json *j, ProtobufCMessage *m, mr_str name, struct mr_pbmsg_seen *seen)
+static int parse_field(struct mr_json *j, ProtobufCMessage *m, mr_str name,
+                       struct mr_pbmsg_seen *seen)
 {
     const ProtobufCFieldDescriptor *field = find_field(m->descriptor, name);
     if (!field) {

@@ -1,5 +1,5 @@
-/* A message as JSON with the names of the proto file. Where the official mapping and Triton's config
- * endpoint differ, Triton is followed: snake_case names, 64-bit integers as numbers. */
+/* A message as JSON with the names of the proto file. Where the official mapping and Triton's
+ * config endpoint differ, Triton is followed: snake_case names, 64-bit integers as numbers. */
 #include "codec/pbtext.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Access to protobuf-c messages by descriptor. protobuf-c keeps a message as a plain struct; the
  * descriptor says where in it a field lies and where its count, presence flag or oneof case is. All
- * offsets come from generated code, all sizes of lists grow by one element at a time from what was read,
- * so memory use is in proportion to the text.
+ * offsets come from generated code, all sizes of lists grow by one element at a time from what was
+ * read, so memory use is in proportion to the text.
  *
  * Memory comes from mr_try_alloc, which protobuf-c's default allocator can free. */
 #include "pbmsg.h"
@@ -76,7 +76,8 @@ const char *mr_pbmsg_near_enum(const ProtobufCEnumDescriptor *desc, mr_str name)
     return found;
 }
 
-bool mr_pbmsg_enum_named(const ProtobufCEnumDescriptor *desc, mr_str name, bool ignore_case, int *out)
+bool mr_pbmsg_enum_named(const ProtobufCEnumDescriptor *desc, mr_str name, bool ignore_case,
+                         int *out)
 {
     for (unsigned i = 0; i < desc->n_values; i++) {
         mr_str known = mr_str_c(desc->values[i].name);

@@ -1,8 +1,8 @@
-/* Building and reading protobuf-c messages through their descriptors: what the text and JSON forms have
- * in common. Private.
+/* Building and reading protobuf-c messages through their descriptors: what the text and JSON forms
+ * have in common. Private.
  *
- * A message under construction is at every moment one that protobuf_c_message_free_unpacked can free:
- * nested messages and strings are attached as soon as they exist. */
+ * A message under construction is at every moment one that protobuf_c_message_free_unpacked can
+ * free: nested messages and strings are attached as soon as they exist. */
 #ifndef MR_CODEC_PBMSG_H
 #define MR_CODEC_PBMSG_H
 
@@ -12,7 +12,7 @@
 #include "base/str.h"
 
 /* Levels of messages within messages. */
-#define MR_PBMSG_DEPTH_MAX 100
+#define MR_PBMSG_DEPTH_MAX  100
 #define MR_PBMSG_FIELDS_MAX 256
 
 /** Which fields of one message have been given; all-zero at first. */
@@ -28,7 +28,8 @@ const ProtobufCFieldDescriptor *mr_pbmsg_find(const ProtobufCMessageDescriptor *
 const char *mr_pbmsg_near_field(const ProtobufCMessageDescriptor *desc, mr_str name);
 const char *mr_pbmsg_near_enum(const ProtobufCEnumDescriptor *desc, mr_str name);
 /** Enum value by name or number; false if there is none. */
-bool mr_pbmsg_enum_named(const ProtobufCEnumDescriptor *desc, mr_str name, bool ignore_case, int *out);
+bool mr_pbmsg_enum_named(const ProtobufCEnumDescriptor *desc, mr_str name, bool ignore_case,
+                         int *out);
 bool mr_pbmsg_enum_known(const ProtobufCEnumDescriptor *desc, int64_t number);
 
 bool mr_pbmsg_is_map(const ProtobufCFieldDescriptor *field);
@@ -37,35 +38,35 @@ static inline bool mr_pbmsg_is_list(const ProtobufCFieldDescriptor *field)
 {
     return field->label == PROTOBUF_C_LABEL_REPEATED;
 }
-static inline const ProtobufCMessageDescriptor *
-mr_pbmsg_message_type(const ProtobufCFieldDescriptor *field)
+static inline const ProtobufCMessageDescriptor *mr_pbmsg_message_type(
+    const ProtobufCFieldDescriptor *field)
 {
     return field->descriptor;
 }
 
-/** Note that `field` is about to be given. Returns the field that it collides with: itself, given before,
- *  or another member of its oneof; NULL if all is well. */
+/** Note that `field` is about to be given. Returns the field that it collides with: itself, given
+ *  before, or another member of its oneof; NULL if all is well. */
 const ProtobufCFieldDescriptor *mr_pbmsg_claim(const ProtobufCMessage *m,
                                                const ProtobufCFieldDescriptor *field,
                                                struct mr_pbmsg_seen *seen);
-/** Where to put the value of a field, marking it as present; a new zeroed element for a repeated one.
- *  NULL without memory. */
+/** Where to put the value of a field, marking it as present; a new zeroed element for a repeated
+ *  one. NULL without memory. */
 void *mr_pbmsg_slot(ProtobufCMessage *m, const ProtobufCFieldDescriptor *field);
 /** Empty message in the slot of `field`, attached; NULL without memory. */
 ProtobufCMessage *mr_pbmsg_add_message(ProtobufCMessage *m, const ProtobufCFieldDescriptor *field);
 /** Put an integer into a slot of an integer type; false when out of range. */
 bool mr_pbmsg_put_integer(ProtobufCType type, bool negative, uint64_t magnitude, void *slot);
 bool mr_pbmsg_is_integer(ProtobufCType type);
-/** Put a string or bytes value into the field: MR_E_INVALID for a string that is not UTF-8 or holds a NUL
- *  (it would end there), MR_E_NOMEM. *out_why is a phrase for the message. */
+/** Put a string or bytes value into the field: MR_E_INVALID for a string that is not UTF-8 or holds
+ *  a NUL (it would end there), MR_E_NOMEM. *out_why is a phrase for the message. */
 int mr_pbmsg_add_text(ProtobufCMessage *m, const ProtobufCFieldDescriptor *field, mr_str value,
                       const char **out_why);
-/** When all fields of a message have been read: of map entries with equal keys only the last stays, and
- *  an entry whose message value was not given gets an empty one. False without memory. */
+/** When all fields of a message have been read: of map entries with equal keys only the last stays,
+ *  and an entry whose message value was not given gets an empty one. False without memory. */
 bool mr_pbmsg_finish_maps(ProtobufCMessage *m);
 
-/** Number of values of a field and the first of them; 0 for one that is absent. Scalars without presence
- *  count as one value, default or not. */
+/** Number of values of a field and the first of them; 0 for one that is absent. Scalars without
+ *  presence count as one value, default or not. */
 size_t mr_pbmsg_values(const ProtobufCMessage *m, const ProtobufCFieldDescriptor *field,
                        const void **out_first);
 /** Whether a field differs from what an empty message has. */

@@ -1,6 +1,7 @@
-/* Tokens of the protobuf text format, as its C++ parser cuts them: white space and '#' comments between,
- * strings in either quote on one line, numbers taken whole so that "12abc" is one bad number and not two
- * tokens. Lines and columns count from 1, columns in bytes. One token of look-ahead, no memory. */
+/* Tokens of the protobuf text format, as its C++ parser cuts them: white space and '#' comments
+ * between, strings in either quote on one line, numbers taken whole so that "12abc" is one bad
+ * number and not two tokens. Lines and columns count from 1, columns in bytes. One token of
+ * look-ahead, no memory. */
 #include "pbtext_lex.h"
 
 #include <stdarg.h>
@@ -57,7 +58,8 @@ int mr_pbtext_lex_expected(struct pbtext_lex *l, const char *what)
         return mr_pbtext_lex_fail(l, MR_E_INVALID, "expected %s, found byte 0x%02x", what, c);
     }
     mr_str shown = mr_str_sub(l->text, 0, 60);
-    return mr_pbtext_lex_fail(l, MR_E_INVALID, "expected %s, found '%.*s'", what, MR_STR_ARG(shown));
+    return mr_pbtext_lex_fail(l, MR_E_INVALID, "expected %s, found '%.*s'", what,
+                              MR_STR_ARG(shown));
 }
 
 static void space_skip(struct pbtext_lex *l)
@@ -159,7 +161,8 @@ static int digit_value(char c)
 }
 
 /* Between min and max digits in base 8 or 16 at *io_p; false if there are fewer. */
-static bool digits_take(const char **io_p, const char *end, int base, int min, int max, uint32_t *out)
+static bool digits_take(const char **io_p, const char *end, int base, int min, int max,
+                        uint32_t *out)
 {
     const char *p = *io_p;
     uint32_t value = 0;

@@ -1,9 +1,9 @@
 /* The protobuf text format into a new message, by recursive descent over the descriptor, at most
  * MR_PBMSG_DEPTH_MAX levels deep.
  *
- * It follows the C++ parser, so that a config.pbtxt means the same here and there, and is looser in one
- * place: ':' may also be missing before '['. What the C++ parser can and a model configuration has no use
- * for is refused by name: extensions and Any. */
+ * It follows the C++ parser, so that a config.pbtxt means the same here and there, and is looser in
+ * one place: ':' may also be missing before '['. What the C++ parser can and a model configuration
+ * has no use for is refused by name: extensions and Any. */
 #include "codec/pbtext.h"
 
 #include "codec/json.h"
@@ -39,7 +39,7 @@ static bool integer_read(mr_str s, uint64_t *out)
     for (; at < s.len; at++) {
         int c = (unsigned char)s.ptr[at];
         int lower = c | 0x20;
-        unsigned digit = c >= '0' && c <= '9' ? (unsigned)(c - '0')
+        unsigned digit = c >= '0' && c <= '9'           ? (unsigned)(c - '0')
                          : lower >= 'a' && lower <= 'f' ? (unsigned)(lower - 'a' + 10)
                                                         : 99;
         if (digit >= base || __builtin_mul_overflow(value, base, &value) ||
@@ -66,10 +66,10 @@ static int parse_integer(struct parser *p, const ProtobufCFieldDescriptor *field
     }
     if (!mr_pbmsg_put_integer(field->type, negative, magnitude, slot)) {
         bool is_signed = mr_pbmsg_is_signed(field->type);
-        return mr_pbtext_lex_fail(l, MR_E_INVALID, "'%s%.*s' is out of range for '%s' (%s %zu bits)",
-                                  negative ? "-" : "", MR_STR_ARG(shown), field->name,
-                                  is_signed ? "signed" : "unsigned",
-                                  mr_pbmsg_value_size(field->type) * 8);
+        return mr_pbtext_lex_fail(
+            l, MR_E_INVALID, "'%s%.*s' is out of range for '%s' (%s %zu bits)", negative ? "-" : "",
+            MR_STR_ARG(shown), field->name, is_signed ? "signed" : "unsigned",
+            mr_pbmsg_value_size(field->type) * 8);
     }
     mr_pbtext_lex_next(l);
     return MR_OK;
@@ -103,7 +103,7 @@ static int parse_bool(struct parser *p, void *slot)
     static const struct {
         const char *word;
         protobuf_c_boolean value;
-    } words[] = {{"true", 1}, {"True", 1}, {"t", 1}, {"1", 1},
+    } words[] = {{"true", 1},  {"True", 1},  {"t", 1}, {"1", 1},
                  {"false", 0}, {"False", 0}, {"f", 0}, {"0", 0}};
     struct pbtext_lex *l = &p->lex;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
@@ -122,9 +122,9 @@ static int unknown_enum(struct parser *p, const ProtobufCFieldDescriptor *field)
     struct pbtext_lex *l = &p->lex;
     mr_str shown = mr_str_sub(l->text, 0, 60);
     const char *near = mr_pbmsg_near_enum(field->descriptor, l->text);
-    return mr_pbtext_lex_fail(l, MR_E_INVALID, "'%.*s' is no value of '%s'%s%s%s", MR_STR_ARG(shown),
-                              field->name, near ? "; did you mean '" : "", near ? near : "",
-                              near ? "'?" : "");
+    return mr_pbtext_lex_fail(l, MR_E_INVALID, "'%.*s' is no value of '%s'%s%s%s",
+                              MR_STR_ARG(shown), field->name, near ? "; did you mean '" : "",
+                              near ? near : "", near ? "'?" : "");
 }
 
 static int parse_enum(struct parser *p, const ProtobufCFieldDescriptor *field, void *slot)
@@ -166,8 +166,8 @@ static int parse_text(struct parser *p, ProtobufCMessage *m, const ProtobufCFiel
         }
     }
     const char *why = "";
-    int rc = l->status != MR_OK ? l->status
-                                : mr_pbmsg_add_text(m, field, mr_buf_view(&p->text), &why);
+    int rc =
+        l->status != MR_OK ? l->status : mr_pbmsg_add_text(m, field, mr_buf_view(&p->text), &why);
     if (rc < 0 && l->status == MR_OK) {
         /* The value is at fault, not what stands behind it. */
         l->text_line = first.text_line;
@@ -181,7 +181,8 @@ static int parse_text(struct parser *p, ProtobufCMessage *m, const ProtobufCFiel
 
 static int parse_fields(struct parser *p, ProtobufCMessage *m, char close);
 
-static int parse_message(struct parser *p, ProtobufCMessage *m, const ProtobufCFieldDescriptor *field)
+static int parse_message(struct parser *p, ProtobufCMessage *m,
+                         const ProtobufCFieldDescriptor *field)
 {
     struct pbtext_lex *l = &p->lex;
     char close = pbtext_at(l, '<') ? '>' : '}';
@@ -189,7 +190,8 @@ static int parse_message(struct parser *p, ProtobufCMessage *m, const ProtobufCF
         return mr_pbtext_lex_expected(l, "'{'");
     }
     if (p->depth >= MR_PBMSG_DEPTH_MAX) {
-        return mr_pbtext_lex_fail(l, MR_E_INVALID, "nested deeper than %d levels", MR_PBMSG_DEPTH_MAX);
+        return mr_pbtext_lex_fail(l, MR_E_INVALID, "nested deeper than %d levels",
+                                  MR_PBMSG_DEPTH_MAX);
     }
     mr_pbtext_lex_next(l);
     ProtobufCMessage *inner = mr_pbmsg_add_message(m, field);

@@ -2,10 +2,10 @@
 #ifndef MR_TEST_CODEC_TEST_H
 #define MR_TEST_CODEC_TEST_H
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <setjmp.h>
 
 #include <cmocka.h>
 
@@ -31,7 +31,8 @@
         }                                                                                          \
     } while (0)
 
-/** A copy of exactly the text's size on the heap, so that AddressSanitizer sees a read past the end. */
+/** A copy of exactly the text's size on the heap, so that AddressSanitizer sees a read past the
+ *  end. */
 static inline char *exact_copy(mr_str s)
 {
     char *copy = malloc(s.len ? s.len : 1);

@@ -1,4 +1,5 @@
-/* Helpers of the tests of text and JSON forms: parse a ModelConfig and compare messages by their bytes. */
+/* Helpers of the tests of text and JSON forms: parse a ModelConfig and compare messages by their
+ * bytes. */
 #ifndef MR_TEST_CODEC_PBTEXT_TEST_H
 #define MR_TEST_CODEC_PBTEXT_TEST_H
 
@@ -11,7 +12,8 @@ typedef int(parse_fn)(const ProtobufCMessageDescriptor *desc, mr_str text, Proto
                       struct mr_err *err);
 
 /** The config, or NULL with *err filled; the text is given in exactly as many bytes as it has. */
-static inline Inference__ModelConfig *parse_config_n(parse_fn *parse, mr_str text, struct mr_err *err)
+static inline Inference__ModelConfig *parse_config_n(parse_fn *parse, mr_str text,
+                                                     struct mr_err *err)
 {
     char *copy = exact_copy(text);
     ProtobufCMessage *m = NULL;
@@ -24,7 +26,8 @@ static inline Inference__ModelConfig *parse_config_n(parse_fn *parse, mr_str tex
     return (Inference__ModelConfig *)m;
 }
 
-static inline Inference__ModelConfig *parse_config(parse_fn *parse, const char *text, struct mr_err *err)
+static inline Inference__ModelConfig *parse_config(parse_fn *parse, const char *text,
+                                                   struct mr_err *err)
 {
     return parse_config_n(parse, mr_str_c(text), err);
 }
@@ -61,15 +64,18 @@ static const char *const full_config =
     "    reshape { shape: [ ] } },\n"
     "  { name: \"IN1\", data_type: 8; dims: 1 dims: 16 optional: true }\n"
     "]\n"
-    "output { name: \"OUT\" data_type: TYPE_STRING dims: -1 label_filename: \"l\\303\\244bels.txt\" }\n"
-    "instance_group [ { count: 2 kind: KIND_CPU rate_limiter { resources < name: 'R' global: t count: 4 >\n"
+    "output { name: \"OUT\" data_type: TYPE_STRING dims: -1 label_filename: "
+    "\"l\\303\\244bels.txt\" }\n"
+    "instance_group [ { count: 2 kind: KIND_CPU rate_limiter { resources < name: 'R' global: t "
+    "count: 4 >\n"
     "  priority: 2 } }, { kind: KIND_GPU gpus: [0, 1] } ]\n"
     "dynamic_batching {\n"
     "  preferred_batch_size: [ 4, 8 ]\n"
     "  max_queue_delay_microseconds: 18446744073709551615\n"
     "  priority_levels: 2\n"
     "  default_priority_level: 1\n"
-    "  priority_queue_policy { key: 1 value: { timeout_action: DELAY default_timeout_microseconds: 500 } }\n"
+    "  priority_queue_policy { key: 1 value: { timeout_action: DELAY default_timeout_microseconds: "
+    "500 } }\n"
     "  priority_queue_policy { key: 2 value: { max_queue_size: 10 } }\n"
     "}\n"
     "parameters { key: \"a\" value: { string_value: \"1\" } }\n"

@@ -10,8 +10,14 @@ static void vectors(void **state)
     static const struct {
         const char *plain, *coded;
     } rows[] = {
-        {"", ""},          {"f", "Zg=="},        {"fo", "Zm8="},       {"foo", "Zm9v"},
-        {"foob", "Zm9vYg=="}, {"fooba", "Zm9vYmE="}, {"foobar", "Zm9vYmFy"}, {"\xff\xfe\xfb", "//77"},
+        {"", ""},
+        {"f", "Zg=="},
+        {"fo", "Zm8="},
+        {"foo", "Zm9v"},
+        {"foob", "Zm9vYg=="},
+        {"fooba", "Zm9vYmE="},
+        {"foobar", "Zm9vYmFy"},
+        {"\xff\xfe\xfb", "//77"},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct mr_buf b;
@@ -19,9 +25,11 @@ static void vectors(void **state)
         size_t len = 99;
         mr_buf_init(&b, 0);
         mr_base64_encode((mr_bytes){(const uint8_t *)rows[i].plain, strlen(rows[i].plain)}, &b);
-        CHECK_ROW(mr_str_eq_c(mr_buf_view(&b), rows[i].coded), i, "%.*s", MR_STR_ARG(mr_buf_view(&b)));
+        CHECK_ROW(mr_str_eq_c(mr_buf_view(&b), rows[i].coded), i, "%.*s",
+                  MR_STR_ARG(mr_buf_view(&b)));
         CHECK_ROW(mr_base64_decode(mr_str_c(rows[i].coded), out, &len), i, "refused");
-        CHECK_ROW(len == strlen(rows[i].plain) && memcmp(out, rows[i].plain, len) == 0, i, "differs");
+        CHECK_ROW(len == strlen(rows[i].plain) && memcmp(out, rows[i].plain, len) == 0, i,
+                  "differs");
         mr_buf_fini(&b);
     }
 }
@@ -30,8 +38,8 @@ static void refusals(void **state)
 {
     (void)state;
     static const char *const texts[] = {
-        "Z", "Zg", "Zg=", "Zg===", "====", "Z===", "Zh==", "Zm9=", "Zg==Zg==", "Zm9v\n", "Zm-v", "Zm_v",
-        "Z g=", "=m9v", "Zm=v", "Zm9v=",
+        "Z",        "Zg",     "Zg=",  "Zg===", "====", "Z===", "Zh==", "Zm9=",
+        "Zg==Zg==", "Zm9v\n", "Zm-v", "Zm_v",  "Z g=", "=m9v", "Zm=v", "Zm9v=",
     };
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
         uint8_t out[16];

@@ -111,7 +111,8 @@ static void random_decimals(void **state)
     }
 }
 
-/* Just at, below and above the middle between two floats, which the float fast path must leave alone. */
+/* Just at, below and above the middle between two floats, which the float fast path must leave
+ * alone. */
 static void float_midpoints(void **state)
 {
     (void)state;
@@ -140,20 +141,64 @@ static void edges(void **state)
 {
     (void)state;
     static const char *const texts[] = {
-        "0", "-0", "0.0", "-0e5", "0e999999999999", "1e22", "1e23", "-1e-22", "1e-23",
-        "9007199254740991", "9007199254740992", "9007199254740993", "9007199254740993e-3",
-        "18446744073709551615", "18446744073709551616", "99999999999999999999e-20",
-        "1.7976931348623157e308", "1.7976931348623158e308", "1.7976931348623159e308", "1e309", "-1e309",
-        "1e400", "-1e400", "1e99999999999999999999", "-1e99999999999999999999", "1e-99999999999999999999",
-        "4.9e-324", "2.4e-324", "2.5e-324", "2.2250738585072011e-308", "2.2250738585072014e-308", "-1e-400",
-        "3.4028234663852886e38", "3.4028235677973366e38", "3.4028235677973365e38", "3.5e38", "1e39",
-        "1.401298464324817e-45", "0.7e-45", "7.006492321624085e-46", "7.006492321624086e-46", "1e-46",
-        "1.1754943508222875e-38", "1.1754942e-38", "16777217", "16777217.0000000001", "16777219",
-        "0.000000000000000000000000000000000000001", "0.00000000000000000000000000000123456789012345678",
-        "123456789012345678901234567890", "12345678901234567890.12345678901234567890",
-        "10000000000000000000000000000000000000000000000000000e-50", "0.1", "0.30000000000000004",
-        "8.5070591730234615865843651857942052864e37", "1.00000005960464477539062500",
-        "1.0000000596046447753906249999999999999999", "1.0000000596046447753906250000000000000001",
+        "0",
+        "-0",
+        "0.0",
+        "-0e5",
+        "0e999999999999",
+        "1e22",
+        "1e23",
+        "-1e-22",
+        "1e-23",
+        "9007199254740991",
+        "9007199254740992",
+        "9007199254740993",
+        "9007199254740993e-3",
+        "18446744073709551615",
+        "18446744073709551616",
+        "99999999999999999999e-20",
+        "1.7976931348623157e308",
+        "1.7976931348623158e308",
+        "1.7976931348623159e308",
+        "1e309",
+        "-1e309",
+        "1e400",
+        "-1e400",
+        "1e99999999999999999999",
+        "-1e99999999999999999999",
+        "1e-99999999999999999999",
+        "4.9e-324",
+        "2.4e-324",
+        "2.5e-324",
+        "2.2250738585072011e-308",
+        "2.2250738585072014e-308",
+        "-1e-400",
+        "3.4028234663852886e38",
+        "3.4028235677973366e38",
+        "3.4028235677973365e38",
+        "3.5e38",
+        "1e39",
+        "1.401298464324817e-45",
+        "0.7e-45",
+        "7.006492321624085e-46",
+        "7.006492321624086e-46",
+        "1e-46",
+        "1.1754943508222875e-38",
+        "1.1754942e-38",
+        "16777217",
+        "16777217.0000000001",
+        "16777219",
+        "0.000000000000000000000000000000000000001",
+        "0.00000000000000000000000000000123456789012345678",
+        "123456789012345678901234567890",
+        "12345678901234567890.12345678901234567890",
+        "10000000000000000000000000000000000000000000000000000e-50",
+        "0.1",
+        "0.30000000000000004",
+        "8.5070591730234615865843651857942052864e37",
+        "1.00000005960464477539062500",
+        "1.0000000596046447753906249999999999999999",
+        "1.0000000596046447753906250000000000000001",
     };
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
         check_text(texts[i]);
@@ -168,12 +213,12 @@ static void very_long_numbers(void **state)
     memset(text, '0', 3000);
     text[3000] = 0;
     text[0] = '1';
-    check_text(text);                /* 1e2999: infinity */
+    check_text(text); /* 1e2999: infinity */
     memcpy(text + 2994, "e-2993", 6);
-    check_text(text);                /* 1 */
+    check_text(text); /* 1 */
     memcpy(text, "0.", 2);
     memcpy(text + 2994, "1e2992", 6);
-    check_text(text);                /* 0.1 and the like */
+    check_text(text); /* 0.1 and the like */
     memset(text, '9', 3000);
     text[1] = '.';
     check_text(text);
@@ -192,9 +237,10 @@ static void text_words(void **state)
     assert_true(mr_text_float(MR_STR(".5"), &f) && f == 0.5f);
     assert_true(mr_text_float(MR_STR("5."), &f) && f == 5);
     static const mr_str bad[] = {
-        MR_STR_INIT(""), MR_STR_INIT("-"), MR_STR_INIT("."), MR_STR_INIT("-."), MR_STR_INIT("+1"),
-        MR_STR_INIT(" 1"), MR_STR_INIT("1 "), MR_STR_INIT("1e"), MR_STR_INIT("nan(1)"), MR_STR_INIT("0x1p3"),
-        MR_STR_INIT("--1"), MR_STR_INIT("1,5"), MR_STR_INIT("infinit"), MR_STR_INIT("1\0"), MR_STR_INIT("-inf "),
+        MR_STR_INIT(""),        MR_STR_INIT("-"),     MR_STR_INIT("."),     MR_STR_INIT("-."),
+        MR_STR_INIT("+1"),      MR_STR_INIT(" 1"),    MR_STR_INIT("1 "),    MR_STR_INIT("1e"),
+        MR_STR_INIT("nan(1)"),  MR_STR_INIT("0x1p3"), MR_STR_INIT("--1"),   MR_STR_INIT("1,5"),
+        MR_STR_INIT("infinit"), MR_STR_INIT("1\0"),   MR_STR_INIT("-inf "),
     };
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         CHECK_ROW(!mr_text_double(bad[i], &d) && !mr_text_float(bad[i], &f), i, "%s", bad[i].ptr);
@@ -208,9 +254,16 @@ static void shortest(void **state)
         double v;
         const char *d, *f;
     } rows[] = {
-        {0, "0", "0"}, {-0.0, "-0", "-0"}, {1, "1", "1"}, {0.1, "0.1", "0.1"}, {-2.5, "-2.5", "-2.5"},
-        {INFINITY, "Infinity", "Infinity"}, {-INFINITY, "-Infinity", "-Infinity"}, {NAN, "NaN", "NaN"},
-        {DBL_MIN, "2.2250738585072014e-308", "0"}, {1e100, "1e+100", "Infinity"},
+        {0, "0", "0"},
+        {-0.0, "-0", "-0"},
+        {1, "1", "1"},
+        {0.1, "0.1", "0.1"},
+        {-2.5, "-2.5", "-2.5"},
+        {INFINITY, "Infinity", "Infinity"},
+        {-INFINITY, "-Infinity", "-Infinity"},
+        {NAN, "NaN", "NaN"},
+        {DBL_MIN, "2.2250738585072014e-308", "0"},
+        {1e100, "1e+100", "Infinity"},
         {1.0 / 3, "0.3333333333333333", "0.33333334"},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
@@ -225,10 +278,10 @@ static void shortest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_doubles),    cmocka_unit_test(random_floats),
-        cmocka_unit_test(random_decimals),   cmocka_unit_test(float_midpoints),
-        cmocka_unit_test(edges),             cmocka_unit_test(very_long_numbers),
-        cmocka_unit_test(text_words),        cmocka_unit_test(shortest),
+        cmocka_unit_test(random_doubles),  cmocka_unit_test(random_floats),
+        cmocka_unit_test(random_decimals), cmocka_unit_test(float_midpoints),
+        cmocka_unit_test(edges),           cmocka_unit_test(very_long_numbers),
+        cmocka_unit_test(text_words),      cmocka_unit_test(shortest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,7 +140,8 @@ static void refusals(void **state)
         {MR_JSON_FILL_F64, "[01]", "expected a valid number"},
         {MR_JSON_FILL_F64, "[.5]", "expected a valid number"},
         {MR_JSON_FILL_F64, "[-NaN]", "expected a valid number"},
-        {MR_JSON_FILL_I32, "[1.0]", "expected an integer, found a fraction or exponent at offset 1"},
+        {MR_JSON_FILL_I32, "[1.0]",
+         "expected an integer, found a fraction or exponent at offset 1"},
         {MR_JSON_FILL_I32, "[1,2e0]", "expected an integer"},
         {MR_JSON_FILL_I32, "[NaN]", "expected an integer"},
         {MR_JSON_FILL_I32, "[true]", "expected an integer, found a bool"},
@@ -206,8 +207,9 @@ static void goes_on_behind(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_type), cmocka_unit_test(nesting),          cmocka_unit_test(too_many),
-        cmocka_unit_test(refusals),  cmocka_unit_test(depth_is_limited), cmocka_unit_test(goes_on_behind),
+        cmocka_unit_test(each_type),        cmocka_unit_test(nesting),
+        cmocka_unit_test(too_many),         cmocka_unit_test(refusals),
+        cmocka_unit_test(depth_is_limited), cmocka_unit_test(goes_on_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* The JSON reader: what is accepted, what is refused and with which words, and what values come out. */
+/* The JSON reader: what is accepted, what is refused and with which words, and what values come
+ * out. */
 #include "codec_test.h"
 
 #include <math.h>
@@ -23,15 +24,29 @@ static void valid_texts(void **state)
 {
     (void)state;
     static const mr_str texts[] = {
-        MR_STR_INIT("null"), MR_STR_INIT(" true "), MR_STR_INIT("false"), MR_STR_INIT("0"),
-        MR_STR_INIT("-0"), MR_STR_INIT("-0.0e-0"), MR_STR_INIT("1E+400"), MR_STR_INIT("10.25e3"),
-        MR_STR_INIT("NaN"), MR_STR_INIT("Infinity"), MR_STR_INIT("-Infinity"),
-        MR_STR_INIT("123456789012345678901234567890"), MR_STR_INIT("\"\""),
-        MR_STR_INIT("\"a/b\\/\\\\\\\"\\b\\f\\n\\r\\t\""), MR_STR_INIT("\"\\u0000\\uD83D\\ude00\""),
+        MR_STR_INIT("null"),
+        MR_STR_INIT(" true "),
+        MR_STR_INIT("false"),
+        MR_STR_INIT("0"),
+        MR_STR_INIT("-0"),
+        MR_STR_INIT("-0.0e-0"),
+        MR_STR_INIT("1E+400"),
+        MR_STR_INIT("10.25e3"),
+        MR_STR_INIT("NaN"),
+        MR_STR_INIT("Infinity"),
+        MR_STR_INIT("-Infinity"),
+        MR_STR_INIT("123456789012345678901234567890"),
+        MR_STR_INIT("\"\""),
+        MR_STR_INIT("\"a/b\\/\\\\\\\"\\b\\f\\n\\r\\t\""),
+        MR_STR_INIT("\"\\u0000\\uD83D\\ude00\""),
         MR_STR_INIT("\"\xc3\xa4\xf0\x9f\x98\x80 and more than sixteen bytes\x7f\""),
-        MR_STR_INIT("[]"), MR_STR_INIT("{}"), MR_STR_INIT("[[],[[]],{}]"),
-        MR_STR_INIT(" [ 1 , 2 ] "), MR_STR_INIT("\t{\r\n\"a\" : [ 1 , { \"b\" : null } ] , \"c\":2}"),
-        MR_STR_INIT("{\"a\":1,\"a\":2}"), MR_STR_INIT("{\"\\u0061\":{}}"),
+        MR_STR_INIT("[]"),
+        MR_STR_INIT("{}"),
+        MR_STR_INIT("[[],[[]],{}]"),
+        MR_STR_INIT(" [ 1 , 2 ] "),
+        MR_STR_INIT("\t{\r\n\"a\" : [ 1 , { \"b\" : null } ] , \"c\":2}"),
+        MR_STR_INIT("{\"a\":1,\"a\":2}"),
+        MR_STR_INIT("{\"\\u0061\":{}}"),
     };
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
         struct mr_err err = {0};
@@ -284,10 +299,10 @@ static void peek_types(void **state)
         const char *text;
         enum mr_json_type type;
     } rows[] = {
-        {" {", MR_JSON_OBJECT}, {"[", MR_JSON_ARRAY}, {"\"", MR_JSON_STRING}, {"-1", MR_JSON_NUMBER},
-        {"0", MR_JSON_NUMBER},  {"NaN", MR_JSON_NUMBER}, {"Infinity", MR_JSON_NUMBER},
-        {"t", MR_JSON_BOOL},    {"f", MR_JSON_BOOL},  {"n", MR_JSON_NULL},    {"", MR_JSON_END},
-        {"}", MR_JSON_END},
+        {" {", MR_JSON_OBJECT},       {"[", MR_JSON_ARRAY},  {"\"", MR_JSON_STRING},
+        {"-1", MR_JSON_NUMBER},       {"0", MR_JSON_NUMBER}, {"NaN", MR_JSON_NUMBER},
+        {"Infinity", MR_JSON_NUMBER}, {"t", MR_JSON_BOOL},   {"f", MR_JSON_BOOL},
+        {"n", MR_JSON_NULL},          {"", MR_JSON_END},     {"}", MR_JSON_END},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct mr_json j;
@@ -395,13 +410,20 @@ static void leaves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(valid_texts),        cmocka_unit_test(invalid_texts),
-        cmocka_unit_test(skip_gives_exact_text), cmocka_unit_test(depth_is_limited),
-        cmocka_unit_test(strings),            cmocka_unit_test(string_scan_blocks),
-        cmocka_unit_test(arena_full),         cmocka_unit_test(integers),
-        cmocka_unit_test(number_text),        cmocka_unit_test(peek_types),
-        cmocka_unit_test(walks_an_object),    cmocka_unit_test(errors_stick),
-        cmocka_unit_test(callers_can_fail),   cmocka_unit_test(leaves),
+        cmocka_unit_test(valid_texts),
+        cmocka_unit_test(invalid_texts),
+        cmocka_unit_test(skip_gives_exact_text),
+        cmocka_unit_test(depth_is_limited),
+        cmocka_unit_test(strings),
+        cmocka_unit_test(string_scan_blocks),
+        cmocka_unit_test(arena_full),
+        cmocka_unit_test(integers),
+        cmocka_unit_test(number_text),
+        cmocka_unit_test(peek_types),
+        cmocka_unit_test(walks_an_object),
+        cmocka_unit_test(errors_stick),
+        cmocka_unit_test(callers_can_fail),
+        cmocka_unit_test(leaves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

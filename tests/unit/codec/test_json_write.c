@@ -1,4 +1,5 @@
-/* The JSON writer: escapes, replacement of what is not UTF-8, and that the reader gets back the same. */
+/* The JSON writer: escapes, replacement of what is not UTF-8, and that the reader gets back the
+ * same. */
 #include "codec_test.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* The protobuf wire format: what is not protobuf, the limits of varints, and agreement with protobuf-c. */
+/* The protobuf wire format: what is not protobuf, the limits of varints, and agreement with
+ * protobuf-c. */
 #include "codec_test.h"
 
 #include "codec/pb.h"
@@ -44,20 +45,21 @@ static void refusals(void **state)
 {
     (void)state;
     static const mr_str texts[] = {
-        MR_STR_INIT("\x80"),                                       /* tag cut */
-        MR_STR_INIT("\x00\x01"),                                   /* field number 0 */
-        MR_STR_INIT("\x08"),                                       /* no value */
-        MR_STR_INIT("\x08\x80"),                                   /* value cut */
-        MR_STR_INIT("\x09\x01\x02\x03\x04\x05\x06\x07"),           /* 64 bits cut */
-        MR_STR_INIT("\x0d\x01\x02\x03"),                           /* 32 bits cut */
-        MR_STR_INIT("\x0a"),                                       /* no length */
-        MR_STR_INIT("\x0a\x05" "abcd"),                            /* payload cut */
+        MR_STR_INIT("\x80"),                             /* tag cut */
+        MR_STR_INIT("\x00\x01"),                         /* field number 0 */
+        MR_STR_INIT("\x08"),                             /* no value */
+        MR_STR_INIT("\x08\x80"),                         /* value cut */
+        MR_STR_INIT("\x09\x01\x02\x03\x04\x05\x06\x07"), /* 64 bits cut */
+        MR_STR_INIT("\x0d\x01\x02\x03"),                 /* 32 bits cut */
+        MR_STR_INIT("\x0a"),                             /* no length */
+        MR_STR_INIT("\x0a\x05"
+                    "abcd"),                                         /* payload cut */
         MR_STR_INIT("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), /* huge length */
-        MR_STR_INIT("\x0b\x0c"),                                   /* group */
-        MR_STR_INIT("\x0c"),                                       /* end of group */
-        MR_STR_INIT("\x0e\x01"),                                   /* wire types 6 and 7 */
+        MR_STR_INIT("\x0b\x0c"),                                     /* group */
+        MR_STR_INIT("\x0c"),                                         /* end of group */
+        MR_STR_INIT("\x0e\x01"),                                     /* wire types 6 and 7 */
         MR_STR_INIT("\x0f\x01"),
-        MR_STR_INIT("\x80\x80\x80\x80\x10\x01"),                   /* field number 2^29 */
+        MR_STR_INIT("\x80\x80\x80\x80\x10\x01"), /* field number 2^29 */
     };
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
         char *copy = exact_copy(texts[i]);
@@ -217,10 +219,14 @@ static void full_buffer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(varints),           cmocka_unit_test(refusals),
-        cmocka_unit_test(fields),            cmocka_unit_test(defaults_are_left_out),
-        cmocka_unit_test(zigzag),            cmocka_unit_test(protobuf_c_agrees),
-        cmocka_unit_test(long_nested_message), cmocka_unit_test(full_buffer),
+        cmocka_unit_test(varints),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(fields),
+        cmocka_unit_test(defaults_are_left_out),
+        cmocka_unit_test(zigzag),
+        cmocka_unit_test(protobuf_c_agrees),
+        cmocka_unit_test(long_nested_message),
+        cmocka_unit_test(full_buffer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Messages as JSON: the document that the config endpoint answers, what is accepted, and what is not. */
+/* Messages as JSON: the document that the config endpoint answers, what is accepted, and what is
+ * not. */
 #include "pbtext_test.h"
 
 #include "codec/json.h"
@@ -23,7 +24,8 @@ static void printed_with_defaults(void **state)
         mr_buf_cstr(&b),
         "{\"name\":\"\",\"platform\":\"\",\"max_batch_size\":0,\"input\":[],\"output\":[],"
         "\"instance_group\":[],\"default_model_filename\":\"\",\"cc_model_filenames\":{},"
-        "\"metric_tags\":{},\"parameters\":{},\"model_warmup\":[],\"backend\":\"\",\"batch_input\":[],"
+        "\"metric_tags\":{},\"parameters\":{},\"model_warmup\":[],\"backend\":\"\",\"batch_input\":"
+        "[],"
         "\"batch_output\":[],\"runtime\":\"\"}");
     mr_buf_reset(&b);
     mr_pbjson_print(&c.base, false, &b);
@@ -36,15 +38,17 @@ static void printed_values(void **state)
     (void)state;
     struct mr_buf b;
     ProtobufCMessage *m = NULL;
-    Inference__ModelConfig *c = parse_config(
-        mr_pbtext_parse,
-        "name: 'a\\n' version_policy { latest { num_versions: 1 } }"
-        "input { name: 'x' data_type: TYPE_FP32 dims: [ -1, 9007199254740993 ] }"
-        "dynamic_batching { priority_queue_policy { key: 18446744073709551615 value { max_queue_size: 1 } } }"
-        "parameters { key: 'k\"' value { string_value: 'v' } }"
-        "model_warmup { inputs { key: 'i' value { zero_data: false } } }"
-        "model_metrics { metric_control { histogram_options { buckets: [0.1, inf, nan, 1e300] } } }",
-        &err);
+    Inference__ModelConfig *c =
+        parse_config(mr_pbtext_parse,
+                     "name: 'a\\n' version_policy { latest { num_versions: 1 } }"
+                     "input { name: 'x' data_type: TYPE_FP32 dims: [ -1, 9007199254740993 ] }"
+                     "dynamic_batching { priority_queue_policy { key: 18446744073709551615 value { "
+                     "max_queue_size: 1 } } }"
+                     "parameters { key: 'k\"' value { string_value: 'v' } }"
+                     "model_warmup { inputs { key: 'i' value { zero_data: false } } }"
+                     "model_metrics { metric_control { histogram_options { buckets: [0.1, inf, "
+                     "nan, 1e300] } } }",
+                     &err);
     assert_non_null(c);
     mr_buf_init(&b, 0);
     mr_pbjson_print(&c->base, false, &b);
@@ -52,7 +56,8 @@ static void printed_values(void **state)
         mr_buf_cstr(&b),
         "{\"name\":\"a\\n\",\"version_policy\":{\"latest\":{\"num_versions\":1}},"
         "\"input\":[{\"name\":\"x\",\"data_type\":\"TYPE_FP32\",\"dims\":[-1,9007199254740993]}],"
-        "\"dynamic_batching\":{\"priority_queue_policy\":{\"18446744073709551615\":{\"max_queue_size\":1}}},"
+        "\"dynamic_batching\":{\"priority_queue_policy\":{\"18446744073709551615\":{\"max_queue_"
+        "size\":1}}},"
         "\"parameters\":{\"k\\\"\":{\"string_value\":\"v\"}},"
         "\"model_warmup\":[{\"inputs\":{\"i\":{\"zero_data\":false}}}],"
         "\"model_metrics\":{\"metric_control\":[{\"histogram_options\":{\"buckets\":"
@@ -70,7 +75,8 @@ static void printed_values(void **state)
 
     mr_buf_reset(&b);
     assert_int_equal(mr_pbjson_parse(&inference__model_repository_parameter__descriptor,
-                                     MR_STR("{\"bytes_param\":\"AP/+\"}"), &m, &err), MR_OK);
+                                     MR_STR("{\"bytes_param\":\"AP/+\"}"), &m, &err),
+                     MR_OK);
     assert_int_equal(((Inference__ModelRepositoryParameter *)m)->bytes_param.len, 3);
     mr_pbjson_print(m, false, &b);
     assert_string_equal(mr_buf_cstr(&b), "{\"bytes_param\":\"AP/+\"}");
@@ -112,10 +118,13 @@ static void equal_spellings(void **state)
         {"{\"max_batch_size\":4e1}", "max_batch_size: 40"},
         {"{\"dynamicBatching\":{\"maxQueueDelayMicroseconds\":\"18446744073709551615\"}}",
          "dynamic_batching { max_queue_delay_microseconds: 18446744073709551615 }"},
-        {"{\"input\":[{\"dims\":[1,\"2\",-3],\"data_type\":\"TYPE_FP32\"},{\"dataType\":9,\"optional\":true}]}",
-         "input { dims: [1,2,-3] data_type: TYPE_FP32 } input { data_type: TYPE_INT64 optional: true }"},
+        {"{\"input\":[{\"dims\":[1,\"2\",-3],\"data_type\":\"TYPE_FP32\"},{\"dataType\":9,"
+         "\"optional\":true}]}",
+         "input { dims: [1,2,-3] data_type: TYPE_FP32 } input { data_type: TYPE_INT64 optional: "
+         "true }"},
         {"{\"input\":[{\"data_type\":\"type_fp32\"}]}", "input { data_type: TYPE_FP32 }"},
-        {"{\"dynamic_batching\":{\"priority_queue_policy\":{\"3\":{},\"4\":{\"max_queue_size\":1}}}}",
+        {"{\"dynamic_batching\":{\"priority_queue_policy\":{\"3\":{},\"4\":{\"max_queue_size\":1}}}"
+         "}",
          "dynamic_batching { priority_queue_policy { key: 3 value {} }"
          " priority_queue_policy { key: 4 value { max_queue_size: 1 } } }"},
         {"{\"metric_tags\":{\"a\":\"1\",\"b\":\"2\",\"a\":\"3\"}}",
@@ -146,7 +155,8 @@ static void refusals(void **state)
         {"", "expected an object, found the end of the text"},
         {"[]", "expected an object, found an array"},
         {"{} x", "expected the end of the text"},
-        {"{\"naem\":1}", "inference.ModelConfig has no field 'naem'; did you mean 'name'? at offset"},
+        {"{\"naem\":1}",
+         "inference.ModelConfig has no field 'naem'; did you mean 'name'? at offset"},
         {"{\"max_Batch_size\":1}", "has no field"},
         {"{\"\":1}", "has no field ''"},
         {"{\"maxBatchSiz\":1}", "has no field"},
@@ -154,7 +164,8 @@ static void refusals(void **state)
         {"{\"name\":\"a\\u0000b\"}", "the value of 'name' holds a NUL character"},
         {"{\"name\":\"a\",\"name\":\"b\"}", "'name' is given twice"},
         {"{\"max_batch_size\":1,\"maxBatchSize\":1}", "'max_batch_size' is given twice"},
-        {"{\"max_batch_size\":1.5}", "'1.5' is no value of 'max_batch_size', a signed integer of 32 bits,"},
+        {"{\"max_batch_size\":1.5}",
+         "'1.5' is no value of 'max_batch_size', a signed integer of 32 bits,"},
         {"{\"max_batch_size\":2147483648}", "no value of 'max_batch_size'"},
         {"{\"max_batch_size\":\"x\"}", "'x' is no value"},
         {"{\"max_batch_size\":\"\"}", "'' is no value"},
@@ -169,21 +180,26 @@ static void refusals(void **state)
         {"{\"metric_tags\":[]}", "expected an object, found an array"},
         {"{\"metric_tags\":{\"a\":1}}", "expected a string"},
         {"{\"metric_tags\":{\"a\\u0000\":\"1\"}}", "the value of 'key' holds a NUL"},
-        {"{\"dynamic_batching\":{\"priority_queue_policy\":{\"x\":{}}}}", "'x' is not a key of this map"},
-        {"{\"dynamic_batching\":{\"priority_queue_policy\":{\"-1\":{}}}}", "'-1' is not a key of this map"},
+        {"{\"dynamic_batching\":{\"priority_queue_policy\":{\"x\":{}}}}",
+         "'x' is not a key of this map"},
+        {"{\"dynamic_batching\":{\"priority_queue_policy\":{\"-1\":{}}}}",
+         "'-1' is not a key of this map"},
         {"{\"dynamic_batching\":{},\"sequence_batching\":{}}",
          "'sequence_batching' cannot be given together with 'dynamic_batching'"},
-        {"{\"sequence_batching\":{\"direct\":{\"minimum_slot_utilization\":\"x\"}}}", "is not a number"},
+        {"{\"sequence_batching\":{\"direct\":{\"minimum_slot_utilization\":\"x\"}}}",
+         "is not a number"},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         Inference__ModelConfig *c = parse(rows[i].text);
         CHECK_ROW(c == NULL, i, "accepted: %s", rows[i].text);
         CHECK_ROW(err.status == MR_E_INVALID, i, "status %d", err.status);
-        CHECK_ROW(strstr(err.msg, rows[i].message) != NULL, i, "%s: got \"%s\"", rows[i].text, err.msg);
+        CHECK_ROW(strstr(err.msg, rows[i].message) != NULL, i, "%s: got \"%s\"", rows[i].text,
+                  err.msg);
     }
     ProtobufCMessage *m = NULL;
     assert_int_equal(mr_pbjson_parse(&inference__model_repository_parameter__descriptor,
-                                     MR_STR("{\"bytes_param\":\"AP-_\"}"), &m, &err), MR_E_INVALID);
+                                     MR_STR("{\"bytes_param\":\"AP-_\"}"), &m, &err),
+                     MR_E_INVALID);
     assert_non_null(strstr(err.msg, "the value of 'bytes_param' is not base64"));
     assert_null(m);
 }
@@ -258,10 +274,14 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(printed_with_defaults), cmocka_unit_test(printed_values),
-        cmocka_unit_test(entry_without_value),   cmocka_unit_test(equal_spellings),
-        cmocka_unit_test(refusals),              cmocka_unit_test(escaped_throughout),
-        cmocka_unit_test(print_is_the_inverse),  cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(printed_with_defaults),
+        cmocka_unit_test(printed_values),
+        cmocka_unit_test(entry_without_value),
+        cmocka_unit_test(equal_spellings),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(escaped_throughout),
+        cmocka_unit_test(print_is_the_inverse),
+        cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

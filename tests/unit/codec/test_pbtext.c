@@ -1,4 +1,5 @@
-/* The protobuf text format: the grammar, its errors with their places, and print as the inverse of parse. */
+/* The protobuf text format: the grammar, its errors with their places, and print as the inverse of
+ * parse. */
 #include "pbtext_test.h"
 
 #include <math.h>
@@ -32,7 +33,8 @@ static void a_full_config(void **state)
     assert_int_equal(c->input[1]->data_type, INFERENCE__DATA_TYPE__TYPE_INT32);
     assert_int_equal(c->input[1]->n_dims, 2);
     assert_true(c->input[1]->optional);
-    assert_string_equal(c->output[0]->label_filename, "l\xc3\xa4" "bels.txt");
+    assert_string_equal(c->output[0]->label_filename, "l\xc3\xa4"
+                                                      "bels.txt");
     assert_int_equal(c->n_instance_group, 2);
     assert_true(c->instance_group[0]->rate_limiter->resources[0]->global);
     assert_int_equal(c->instance_group[1]->gpus[1], 1);
@@ -73,7 +75,8 @@ static void equal_spellings(void **state)
         {"name: \"\xf0\x9f\x98\x80\"", "name: \"\\ud83d\\ude00\""},
         {"name: \"\xf0\x9f\x98\x80\"", "name: \"\\U0001F600\""},
         {"name: \"A7 1\"", "name: \"\\x417\\0401\""},
-        {"name: \"\\a\\b\\f\\n\\r\\t\\v\\\\\\?\"", "name: \"\\007\\010\\014\\012\\015\\11\\13\\134?\""},
+        {"name: \"\\a\\b\\f\\n\\r\\t\\v\\\\\\?\"",
+         "name: \"\\007\\010\\014\\012\\015\\11\\13\\134?\""},
         {"max_batch_size: 16", "max_batch_size: 0x10"},
         {"max_batch_size: 16", "max_batch_size: 020"},
         {"max_batch_size: -16", "max_batch_size: - 16"},
@@ -119,10 +122,13 @@ static void refusals(void **state)
     static const struct {
         const char *text, *message;
     } rows[] = {
-        {"naem: 'a'", "line 1 column 1: inference.ModelConfig has no field 'naem'; did you mean 'name'?"},
-        {"\n\n  inputs { }", "line 3 column 3: inference.ModelConfig has no field 'inputs'; did you mean 'input'?"},
+        {"naem: 'a'",
+         "line 1 column 1: inference.ModelConfig has no field 'naem'; did you mean 'name'?"},
+        {"\n\n  inputs { }",
+         "line 3 column 3: inference.ModelConfig has no field 'inputs'; did you mean 'input'?"},
         {"zzzzzzz: 1", "line 1 column 1: inference.ModelConfig has no field 'zzzzzzz'"},
-        {"input { dimz: 1 }", "line 1 column 9: inference.ModelInput has no field 'dimz'; did you mean 'dims'?"},
+        {"input { dimz: 1 }",
+         "line 1 column 9: inference.ModelInput has no field 'dimz'; did you mean 'dims'?"},
         {"name 'a'", "line 1 column 6: expected ':', found a string"},
         {"name: a", "expected a string, found 'a'"},
         {"name: 1", "expected a string, found '1'"},
@@ -151,7 +157,8 @@ static void refusals(void **state)
         {"max_batch_size: 08", "'08' is not an integer"},
         {"max_batch_size: 0x", "'0x' is not an integer"},
         {"max_batch_size: 99999999999999999999", "is not an integer of 64 bits"},
-        {"max_batch_size: 2147483648", "'2147483648' is out of range for 'max_batch_size' (signed 32 bits)"},
+        {"max_batch_size: 2147483648",
+         "'2147483648' is out of range for 'max_batch_size' (signed 32 bits)"},
         {"max_batch_size: -2147483649", "'-2147483649' is out of range"},
         {"max_batch_size: --1", "expected an integer, found '-'"},
         {"max_batch_size: +1", "expected an integer, found '+'"},
@@ -159,13 +166,17 @@ static void refusals(void **state)
         {"max_batch_size: {}", "expected an integer, found '{'"},
         {"dynamic_batching { max_queue_delay_microseconds: -1 }", "out of range"},
         {"ensemble_scheduling { max_inflight_requests: 4294967296 }", "(unsigned 32 bits)"},
-        {"sequence_batching { direct { minimum_slot_utilization: x } }", "expected a number, found 'x'"},
-        {"sequence_batching { direct { minimum_slot_utilization: 1.2.3 } }", "expected a number, found '1.2.3'"},
-        {"sequence_batching { direct { minimum_slot_utilization: '1' } }", "expected a number, found a string"},
+        {"sequence_batching { direct { minimum_slot_utilization: x } }",
+         "expected a number, found 'x'"},
+        {"sequence_batching { direct { minimum_slot_utilization: 1.2.3 } }",
+         "expected a number, found '1.2.3'"},
+        {"sequence_batching { direct { minimum_slot_utilization: '1' } }",
+         "expected a number, found a string"},
         {"input { optional: yes }", "expected true or false, found 'yes'"},
         {"input { optional: 2 }", "expected true or false, found '2'"},
         {"input { data_type: FP32 }", "'FP32' is no value of 'data_type'"},
-        {"input { data_type: TYPE_FLOAT }", "'TYPE_FLOAT' is no value of 'data_type'; did you mean 'TYPE_"},
+        {"input { data_type: TYPE_FLOAT }",
+         "'TYPE_FLOAT' is no value of 'data_type'; did you mean 'TYPE_"},
         {"input { data_type: 99 }", "'99' is no value of 'data_type'"},
         {"input { data_type: -1 }", "'1' is no value of 'data_type'"},
         {"input { data_type: 'TYPE_FP32' }", "expected the name or number of an enum value"},
@@ -197,16 +208,18 @@ static void refusals(void **state)
         Inference__ModelConfig *c = parse(rows[i].text);
         CHECK_ROW(c == NULL, i, "accepted: %s", rows[i].text);
         CHECK_ROW(err.status == MR_E_INVALID, i, "status %d", err.status);
-        CHECK_ROW(strstr(err.msg, rows[i].message) != NULL, i, "%s: got \"%s\"", rows[i].text, err.msg);
+        CHECK_ROW(strstr(err.msg, rows[i].message) != NULL, i, "%s: got \"%s\"", rows[i].text,
+                  err.msg);
     }
 }
 
-/* No message type nests without end, so what is too deep is found by the descriptor; the text must still
- * be refused without a deep stack, wherever it goes on. */
+/* No message type nests without end, so what is too deep is found by the descriptor; the text must
+ * still be refused without a deep stack, wherever it goes on. */
 static void depth_bomb(void **state)
 {
     (void)state;
-    static const char *const pieces[] = {"input{", "input[", "input:[{", "[", "{", "name:[", "<", "optimization{cuda{"};
+    static const char *const pieces[] = {"input{", "input[", "input:[{", "[",
+                                         "{",      "name:[", "<",        "optimization{cuda{"};
     for (size_t i = 0; i < COUNT_OF(pieces); i++) {
         struct mr_buf b;
         mr_buf_init(&b, 0);
@@ -239,13 +252,19 @@ static void print_is_the_inverse(void **state)
 {
     (void)state;
     static const char *const texts[] = {
-        "", full_config,
+        "",
+        full_config,
         "name: \"\\001\\\"\\\\\\n\xc3\xa4\\0017\"",
-        "dynamic_batching {}", "version_policy { all {} }", "input {} input {}",
-        "sequence_batching { control_input { name: 'c' control { fp32_false_true: [ nan, -inf, 0.1, -0.0 ]"
-        " bool_false_true: [true, false] int32_false_true: [-1, 0] } } oldest { max_candidate_sequences: 4 } }",
+        "dynamic_batching {}",
+        "version_policy { all {} }",
+        "input {} input {}",
+        "sequence_batching { control_input { name: 'c' control { fp32_false_true: [ nan, -inf, "
+        "0.1, -0.0 ]"
+        " bool_false_true: [true, false] int32_false_true: [-1, 0] } } oldest { "
+        "max_candidate_sequences: 4 } }",
         "model_warmup { inputs { key: 'a' value { zero_data: false } } }",
-        "ensemble_scheduling { step { model_name: 'm' model_version: -1 input_map { key: 'a' value: 'b' } } }",
+        "ensemble_scheduling { step { model_name: 'm' model_version: -1 input_map { key: 'a' "
+        "value: 'b' } } }",
     };
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
         /* texts[1] is not a constant expression for a static table, hence the pointer. */
@@ -268,9 +287,10 @@ static void printed_form(void **state)
 {
     (void)state;
     struct mr_buf b;
-    Inference__ModelConfig *c = parse("max_batch_size: 4 name: 'a\\tb' input { dims: [1, -1] data_type: 11 }"
-                                      " metric_tags { key: 'k' value: 'v' }"
-                                      " version_policy { latest { num_versions: 2 } }");
+    Inference__ModelConfig *c =
+        parse("max_batch_size: 4 name: 'a\\tb' input { dims: [1, -1] data_type: 11 }"
+              " metric_tags { key: 'k' value: 'v' }"
+              " version_policy { latest { num_versions: 2 } }");
     assert_non_null(c);
     mr_buf_init(&b, 0);
     mr_pbtext_print(&c->base, &b);
@@ -337,8 +357,9 @@ static void set_fields(void **state)
     struct walked w = {.root = &c->base};
     mr_buf_init(&w.text, 0);
     mr_pb_walk_set_fields(&c->base, note_path, &w);
-    assert_string_equal(mr_buf_cstr(&w.text), "name input input.dims input.name metric_tags"
-                                              " dynamic_batching parameters parameters.string_value");
+    assert_string_equal(mr_buf_cstr(&w.text),
+                        "name input input.dims input.name metric_tags"
+                        " dynamic_batching parameters parameters.string_value");
     mr_buf_fini(&w.text);
     config_free(c);
 }
@@ -346,10 +367,10 @@ static void set_fields(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_config),        cmocka_unit_test(equal_spellings),
-        cmocka_unit_test(refusals),             cmocka_unit_test(depth_bomb),
-        cmocka_unit_test(many_entries),         cmocka_unit_test(print_is_the_inverse),
-        cmocka_unit_test(printed_form),         cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(a_full_config), cmocka_unit_test(equal_spellings),
+        cmocka_unit_test(refusals),      cmocka_unit_test(depth_bomb),
+        cmocka_unit_test(many_entries),  cmocka_unit_test(print_is_the_inverse),
+        cmocka_unit_test(printed_form),  cmocka_unit_test(out_of_memory),
         cmocka_unit_test(set_fields),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

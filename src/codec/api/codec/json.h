@@ -1,7 +1,7 @@
 /* JSON (RFC 8259): a pull reader that never builds a tree, and a writer into a buffer.
  *
- * The reader walks the text once; the caller asks for what it expects. Strings come as slices of the
- * text when they hold no escape, otherwise unescaped into the arena. The text need not be
+ * The reader walks the text once; the caller asks for what it expects. Strings come as slices of
+ * the text when they hold no escape, otherwise unescaped into the arena. The text need not be
  * NUL-terminated. Invalid UTF-8, control characters in strings, lone surrogates, leading zeros,
  * trailing commas, and depth beyond the limit are errors with the byte offset. NaN, Infinity and
  * -Infinity count as numbers for the float readers, mr_json_peek and mr_json_skip (Triton's clients
@@ -39,7 +39,8 @@ struct mr_json {
     int max_depth;
 };
 
-/** max_depth 0 = the default; at most 1000. Borrows text and arena for as long as the reader is used. */
+/** max_depth 0 = the default; at most 1000. Borrows text and arena for as long as the reader is
+ *  used. */
 void mr_json_init(struct mr_json *j, mr_str text, struct mr_arena *arena, int max_depth,
                   struct mr_err *err);
 /** Type of the next value, without consuming it. */
@@ -48,14 +49,16 @@ enum mr_json_type mr_json_peek(struct mr_json *j);
 int mr_json_enter_object(struct mr_json *j);
 int mr_json_enter_array(struct mr_json *j);
 /** Next member: key unescaped, the reader stands before its value, which the caller must consume.
- *  False at '}' (consumed) or on error (check j->status). io_first must be true before the first call. */
+ *  False at '}' (consumed) or on error (check j->status). io_first must be true before the first
+ *  call. */
 bool mr_json_next_key(struct mr_json *j, bool *io_first, mr_str *out_key);
 /** Next element; false at ']' (consumed) or on error. */
 bool mr_json_next_item(struct mr_json *j, bool *io_first);
 int mr_json_string(struct mr_json *j, mr_str *out);
 int mr_json_bool(struct mr_json *j, bool *out);
 int mr_json_null(struct mr_json *j);
-/** Whole numbers only ("1", "-3", "-0"; "1.0" and "1e3" are refused). MR_E_INVALID when out of range. */
+/** Whole numbers only ("1", "-3", "-0"; "1.0" and "1e3" are refused). MR_E_INVALID when out of
+ *  range. */
 int mr_json_i64(struct mr_json *j, int64_t *out);
 int mr_json_u64(struct mr_json *j, uint64_t *out);
 /** Any number, also NaN, Infinity, -Infinity. Correctly rounded, so that 1e999 is infinity. */
@@ -66,7 +69,8 @@ int mr_json_number_text(struct mr_json *j, mr_str *out);
 /** Skip one value, checking it; *out_text (may be NULL) gets its exact text. */
 int mr_json_skip(struct mr_json *j, mr_str *out_text);
 
-/** Element types of mr_json_fill: bool (one byte, 0 or 1), integers and floats in host byte order. */
+/** Element types of mr_json_fill: bool (one byte, 0 or 1), integers and floats in host byte
+ *  order. */
 enum mr_json_fill {
     MR_JSON_FILL_BOOL,
     MR_JSON_FILL_U8,
@@ -81,28 +85,28 @@ enum mr_json_fill {
     MR_JSON_FILL_F64
 };
 
-/** Read an array of numbers or bools, flat or nested in any way, straight into `out`, in the order of the
- *  text (row-major). The fast way for tensor data.
+/** Read an array of numbers or bools, flat or nested in any way, straight into `out`, in the order
+ *  of the text (row-major). The fast way for tensor data.
  *  out        aligned for the element type, room for `capacity` elements; holds the elements read so
  *             far after an error
  *  out_count  elements read, perhaps fewer than `capacity`: the caller compares with its shape
- *  Integers follow mr_json_i64 and must fit the type; floats follow mr_json_double / mr_json_float; BOOL
- *  takes true and false only.
+ *  Integers follow mr_json_i64 and must fit the type; floats follow mr_json_double / mr_json_float;
+ *  BOOL takes true and false only.
  *  Errors: MR_E_INVALID: not an array, an element of another type, out of range, or "more than N
  *  elements". */
 int mr_json_fill(struct mr_json *j, enum mr_json_fill kind, void *out, uint64_t capacity,
                  uint64_t *out_count);
 
-/** Walk the leaves of a flat or nested array in the order of the text, where mr_json_fill does not serve
- *  (strings): `int level = 0; while (mr_json_next_leaf(&j, &level)) mr_json_string(&j, &s);`
- *  The reader stands before a value that is no array, which the caller must consume. False behind the
- *  end of the outermost array, or on error (not an array: MR_E_INVALID). */
+/** Walk the leaves of a flat or nested array in the order of the text, where mr_json_fill does not
+ *  serve (strings): `int level = 0; while (mr_json_next_leaf(&j, &level)) mr_json_string(&j, &s);`
+ *  The reader stands before a value that is no array, which the caller must consume. False behind
+ *  the end of the outermost array, or on error (not an array: MR_E_INVALID). */
 bool mr_json_next_leaf(struct mr_json *j, int *io_level);
 
 /** After the top value: only white space may follow. */
 int mr_json_finish(struct mr_json *j);
-/** Set an error at the current position (for callers): "... at offset N". Returns the status. After an
- *  earlier error it returns that one and changes nothing. */
+/** Set an error at the current position (for callers): "... at offset N". Returns the status. After
+ *  an earlier error it returns that one and changes nothing. */
 int mr_json_fail(struct mr_json *j, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -118,12 +122,13 @@ void mr_json_put_float(struct mr_buf *b, float v);
 /** Number text, also used outside JSON. Returns bytes written (out has room for 32). */
 size_t mr_float_text(float v, char out[32]);
 size_t mr_double_text(double v, char out[32]);
-/** Parse a decimal float (no leading/trailing blanks, no "+"): false if the whole slice is not one. Accepts
- *  nan, inf, infinity in any case. Overflow gives infinity, underflow the nearest value. */
+/** Parse a decimal float (no leading/trailing blanks, no "+"): false if the whole slice is not one.
+ *  Accepts nan, inf, infinity in any case. Overflow gives infinity, underflow the nearest value. */
 bool mr_text_float(mr_str s, float *out);
 bool mr_text_double(mr_str s, double *out);
 
-/** Base64 (RFC 4648, padding required, unused bits zero). decode: out has room for s.len / 4 * 3. */
+/** Base64 (RFC 4648, padding required, unused bits zero). decode: out has room for s.len / 4 * 3
+ *  bytes. */
 bool mr_base64_decode(mr_str s, uint8_t *out, size_t *out_len);
 void mr_base64_encode(mr_bytes in, struct mr_buf *out);
 

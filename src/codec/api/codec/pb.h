@@ -16,8 +16,9 @@ struct mr_pb_field {
     mr_bytes bytes;
 };
 
-/** Cut the next field off *io. Returns 1, 0 at the end, -1 when the bytes are not protobuf (truncated,
- *  over-long varint, field number 0 or too large, group); *io is then left as it was. */
+/** Cut the next field off *io. Returns 1, 0 at the end, -1 when the bytes are not protobuf
+ *  (truncated, over-long varint, field number 0 or too large, group); *io is then left as it
+ *  was. */
 int mr_pb_next(mr_bytes *io, struct mr_pb_field *out);
 /** Cut one varint off *io; false, *io untouched, when it is truncated or does not fit 64 bits. */
 bool mr_pb_varint(mr_bytes *io, uint64_t *out);
@@ -58,7 +59,8 @@ void mr_pb_set_u64(struct mr_buf *b, uint32_t number, uint64_t v);
 void mr_pb_set_i64(struct mr_buf *b, uint32_t number, int64_t v);
 void mr_pb_set_double(struct mr_buf *b, uint32_t number, double v);
 void mr_pb_set_str(struct mr_buf *b, uint32_t number, mr_str s);
-/** Tag and length only: the payload follows by the caller (also by reference, behind this buffer). */
+/** Tag and length only: the payload follows by the caller (also by reference, behind this
+ *  buffer). */
 void mr_pb_put_len(struct mr_buf *b, uint32_t number, size_t payload);
 /** Nested message: begin remembers the place, end inserts the length (moves the payload). */
 size_t mr_pb_begin(struct mr_buf *b, uint32_t number);
