@@ -6,16 +6,22 @@
 #include "codec/json.h"
 #include "internal.h"
 
+/* An all-zero mr_str is an empty string to our callers. */
+static void string_write(struct mr_buf *b, mr_str s)
+{
+    mr_json_put_string(b, s.ptr ? s : MR_STR(""));
+}
+
 static void param_write(struct mr_buf *b, const struct mr_oip_param *p)
 {
-    mr_json_put_string(b, p->key);
+    string_write(b, p->key);
     mr_buf_char(b, ':');
     switch (p->kind) {
     case MR_OIP_BOOL: mr_buf_c(b, p->b ? "true" : "false"); break;
     case MR_OIP_INT: mr_buf_i64(b, p->i); break;
     case MR_OIP_UINT: mr_buf_u64(b, p->u); break;
     case MR_OIP_DOUBLE: mr_json_put_double(b, p->d); break;
-    case MR_OIP_STRING: mr_json_put_string(b, p->s); break;
+    case MR_OIP_STRING: string_write(b, p->s); break;
     }
 }
 
@@ -54,7 +60,7 @@ static void member_str(struct members *m, const char *quoted_key, mr_str v)
 {
     member_next(m);
     mr_buf_c(m->b, quoted_key);
-    mr_json_put_string(m->b, v);
+    string_write(m->b, v);
 }
 
 static void members_params(struct members *m, const struct mr_oip_param *params, size_t count)
@@ -105,7 +111,7 @@ static void tensor_write(struct mr_buf *b, const struct mr_oip_tensor *t,
                          const struct mr_oip_view *view)
 {
     MR_BUF_LIT(b, "{\"name\":");
-    mr_json_put_string(b, t->name);
+    string_write(b, t->name);
     MR_BUF_LIT(b, ",\"datatype\":\"");
     mr_buf_c(b, mr_dtype_name(view->tensor.dtype));
     mr_buf_char(b, '"');
@@ -180,14 +186,14 @@ int mr_oip_rest_encode_response(const struct mr_oip_response *r, struct mr_buf *
     mr_oip_out_init(&o, buf, arena, r->output_count);
     if (r->id.len > 0) {
         MR_BUF_LIT(buf, "{\"id\":");
-        mr_json_put_string(buf, r->id);
+        string_write(buf, r->id);
         MR_BUF_LIT(buf, ",\"model_name\":");
     } else {
         MR_BUF_LIT(buf, "{\"model_name\":");
     }
-    mr_json_put_string(buf, r->model_name);
+    string_write(buf, r->model_name);
     MR_BUF_LIT(buf, ",\"model_version\":");
-    mr_json_put_string(buf, r->model_version);
+    string_write(buf, r->model_version);
     struct members params = {buf, ",\"parameters\":{", false};
     members_params(&params, r->params, r->param_count);
     members_close(&params);
@@ -228,7 +234,7 @@ static void request_params_write(struct mr_buf *b, const struct mr_oip_request *
 static void requested_write(struct mr_buf *b, const struct mr_oip_requested_output *q)
 {
     MR_BUF_LIT(b, "{\"name\":");
-    mr_json_put_string(b, q->name);
+    string_write(b, q->name);
     struct members m = {b, ",\"parameters\":{", false};
     if (q->classification > 0) {
         member_u64(&m, "\"classification\":", (uint64_t)q->classification);
@@ -277,7 +283,7 @@ int mr_oip_rest_encode_request(const struct mr_oip_request *r, struct mr_buf *bu
     mr_buf_char(buf, '{');
     if (r->id.len > 0) {
         MR_BUF_LIT(buf, "\"id\":");
-        mr_json_put_string(buf, r->id);
+        string_write(buf, r->id);
         mr_buf_char(buf, ',');
     }
     request_params_write(buf, r);
@@ -295,6 +301,6 @@ int mr_oip_rest_encode_request(const struct mr_oip_request *r, struct mr_buf *bu
 void mr_oip_rest_error(struct mr_buf *buf, mr_str message)
 {
     MR_BUF_LIT(buf, "{\"error\":");
-    mr_json_put_string(buf, message);
+    string_write(buf, message);
     mr_buf_char(buf, '}');
 }
