@@ -1,0 +1,365 @@
+/* Forming batches, joining inputs, cutting outputs apart, warm-up. */
+#include "harness.h"
+
+/* Hold the queue until `n` requests wait, so that what is in a batch does not depend on timing. */
+static void hold(struct harness *h, uint32_t n)
+{
+    h->options.hold_until_queued = n;
+}
+
+static uint64_t executions(struct harness *h)
+{
+    struct mr_sched_stats st;
+
+    mr_sched_stats_sum(&h->version, &st);
+    return mr_count_get(&st.execution_count);
+}
+
+static uint64_t closed(struct harness *h, enum mr_close_reason r)
+{
+    struct mr_sched_stats st;
+
+    mr_sched_stats_sum(&h->version, &st);
+    return mr_count_get(&st.closed[r]);
+}
+
+static void joins_and_cuts(void **state)
+{
+    struct harness h;
+    struct ask a[4];
+    struct mr_batch_stat b;
+    const int rows[4] = {1, 3, 2, 2};
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 8, 0);
+    hold(&h, 4);
+    harness_open(&h, "identity", NULL, 0);
+    for (int i = 0; i < 4; i++) {
+        ask_init(&a[i], &h, rows[i], 100 * i);
+        assert_int_equal(ask_submit(&a[i]), MR_OK);
+    }
+    for (int i = 0; i < 4; i++) {
+        ask_wait(&h, &a[i]);
+        ask_check(&a[i], rows[i]);
+        assert_int_equal(a[i].infer.outputs[0].tensor.shape[0], rows[i]);
+        ask_fini(&a[i]);
+    }
+    assert_int_equal(executions(&h), 1);
+    assert_int_equal(closed(&h, MR_CLOSE_FULL), 1);
+    assert_true(mr_sched_batch_stat(&h.version, 8, &b));
+    harness_close(&h);
+}
+
+/* Outputs over 8 KiB are shared by reference, not copied. */
+static void large_outputs_share_one_block(void **state)
+{
+    static const int64_t dims[] = {2000};
+    static int32_t data[2][2000];
+    struct harness h;
+    struct ask a[2];
+    int64_t shape[2] = {1, 2000};
+    (void)state;
+
+    harness_init(&h);
+    h.inputs[0].dims = h.outputs[0].dims = dims;
+    harness_batching(&h, 2, 0);
+    hold(&h, 2);
+    harness_open(&h, "identity", NULL, 0);
+    for (int i = 0; i < 2; i++) {
+        struct mr_oip_tensor in = {.name = MR_STR("X"),
+                                   .tensor = {MR_DTYPE_INT32, 2, shape, data[i], sizeof data[i]}};
+        struct mr_oip_request q = {.inputs = &in, .input_count = 1};
+        memset(&a[i], 0, sizeof a[i]);
+        mr_arena_init(&a[i].arena, 4096, 1u << 16);
+        for (int k = 0; k < 2000; k++) data[i][k] = i * 10000 + k;
+        a[i].infer = (struct mr_infer){.version = &h.version, .arena = &a[i].arena, .home = &h.home,
+                                       .on_done = ask_done, .user = &a[i]};
+        mr_version_pin(&h.version, 0);
+        assert_int_equal(mr_infer_bind(&a[i].infer, &q, NULL), MR_OK);
+        ask_submit(&a[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        ask_wait(&h, &a[i]);
+        assert_int_equal(a[i].infer.status, MR_OK);
+        assert_non_null(a[i].infer.outputs[0].block);
+        assert_memory_equal(a[i].infer.outputs[0].tensor.data, data[i], sizeof data[i]);
+    }
+    assert_ptr_equal(a[0].infer.outputs[0].block, a[1].infer.outputs[0].block);
+    ask_fini(&a[0]);
+    ask_fini(&a[1]);
+    harness_close(&h);
+}
+
+static void bytes_are_cut_by_element(void **state)
+{
+    static const int64_t dims[] = {2};
+    static char data[2][16] = {"\1\0\0\0a\3\0\0\0bcd", "\0\0\0\0\2\0\0\0xy"};
+    const uint64_t sizes[2] = {12, 10};
+    struct harness h;
+    struct ask a[2];
+    int64_t shape[2] = {1, 2};
+    (void)state;
+
+    harness_init(&h);
+    h.inputs[0].dims = h.outputs[0].dims = dims;
+    h.inputs[0].dtype = h.outputs[0].dtype = MR_DTYPE_BYTES;
+    harness_batching(&h, 2, 0);
+    hold(&h, 2);
+    harness_open(&h, "identity", NULL, 0);
+    for (int i = 0; i < 2; i++) {
+        struct mr_oip_tensor in = {.name = MR_STR("X"), .tensor = {MR_DTYPE_BYTES, 2, shape, data[i], sizes[i]}};
+        struct mr_oip_request q = {.inputs = &in, .input_count = 1};
+        memset(&a[i], 0, sizeof a[i]);
+        mr_arena_init(&a[i].arena, 4096, 1u << 16);
+        a[i].infer = (struct mr_infer){.version = &h.version, .arena = &a[i].arena, .home = &h.home,
+                                       .on_done = ask_done, .user = &a[i]};
+        mr_version_pin(&h.version, 0);
+        assert_int_equal(mr_infer_bind(&a[i].infer, &q, NULL), MR_OK);
+        ask_submit(&a[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        ask_wait(&h, &a[i]);
+        assert_int_equal(a[i].infer.status, MR_OK);
+        assert_int_equal(a[i].infer.outputs[0].tensor.bytes, sizes[i]);
+        assert_memory_equal(a[i].infer.outputs[0].tensor.data, data[i], sizes[i]);
+        ask_fini(&a[i]);
+    }
+    assert_int_equal(executions(&h), 1);
+    harness_close(&h);
+}
+
+static void what_does_not_fit_waits(void **state)
+{
+    struct harness h;
+    struct ask a[3];
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 4, 0);
+    hold(&h, 3);
+    harness_open(&h, "identity", NULL, 0);
+    for (int i = 0; i < 3; i++) {
+        ask_init(&a[i], &h, 3, i);
+        ask_submit(&a[i]);
+    }
+    for (int i = 0; i < 3; i++) {
+        ask_wait(&h, &a[i]);
+        ask_check(&a[i], 3);
+        ask_fini(&a[i]);
+    }
+    assert_int_equal(executions(&h), 3);
+    assert_int_equal(closed(&h, MR_CLOSE_FULL), 2);
+    harness_close(&h);
+}
+
+static void preferred_sizes(void **state)
+{
+    struct harness h;
+    struct ask a[5];
+    int32_t sizes[] = {2, 4};
+    struct mr_batch_stat b;
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 8, 60 * 1000 * 1000);
+    h.batching.preferred_batch_size = sizes;
+    h.batching.n_preferred_batch_size = 2;
+    hold(&h, 5);
+    harness_open(&h, "identity", NULL, 0);
+    for (int i = 0; i < 5; i++) {
+        ask_init(&a[i], &h, 1, i);
+        ask_submit(&a[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        ask_wait(&h, &a[i]);
+        ask_check(&a[i], 1);
+    }
+    assert_true(mr_sched_batch_stat(&h.version, 4, &b));
+    /* The fifth may go at once or wait for company; take it out either way. */
+    if (!a[4].is_done && !mr_sched_cancel(&a[4].infer)) ask_wait(&h, &a[4]);
+    for (int i = 0; i < 5; i++) ask_fini(&a[i]);
+    assert_int_equal(closed(&h, MR_CLOSE_PREFERRED), 1);
+    harness_close(&h);
+}
+
+/* A fresh model waits as configured; once it has learnt that nobody comes, a lone client does not pay. */
+static void lone_client_learns(void **state)
+{
+    struct harness h;
+    struct ask a;
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 8, 20 * 1000);
+    harness_open(&h, "identity", NULL, 0);
+    for (int i = 0; i < 10; i++) {
+        ask_init(&a, &h, 1, i);
+        ask_submit(&a);
+        ask_wait(&h, &a);
+        ask_check(&a, 1);
+        ask_fini(&a);
+    }
+    assert_true(closed(&h, MR_CLOSE_DELAY) <= 1);
+    assert_true(closed(&h, MR_CLOSE_NO_COMPANY) >= 9);
+    harness_close(&h);
+}
+
+static void other_shapes_close_a_batch(void **state)
+{
+    static const int64_t dims[] = {-1};
+    struct harness h;
+    struct ask a[3];
+    (void)state;
+
+    harness_init(&h);
+    h.inputs[0].dims = h.outputs[0].dims = dims;
+    harness_batching(&h, 8, 0);
+    hold(&h, 3);
+    harness_open(&h, "identity", NULL, 0);
+    for (int i = 0; i < 3; i++) {
+        ask_init(&a[i], &h, 2, i);
+        if (i == 1) {
+            a[i].shape[0] = 1; /* one row of four instead of two rows of two */
+            a[i].shape[1] = 4;
+            a[i].infer.rows = 1;
+        }
+        ask_submit(&a[i]);
+    }
+    for (int i = 0; i < 3; i++) {
+        ask_wait(&h, &a[i]);
+        ask_check(&a[i], 2);
+        ask_fini(&a[i]);
+    }
+    assert_int_equal(executions(&h), 3);
+    assert_int_equal(closed(&h, MR_CLOSE_SHAPE), 2);
+    harness_close(&h);
+}
+
+static void one_request_of_a_batch_fails(void **state)
+{
+    struct harness h;
+    struct ask a[3];
+    const struct mr_setting bad[] = {{"fail_status", "NOT_FOUND"}, {"fail_request", "1"}};
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 3, 0);
+    hold(&h, 3);
+    harness_open(&h, "fault", bad, 2);
+    for (int i = 0; i < 3; i++) {
+        ask_init(&a[i], &h, 1, i);
+        ask_submit(&a[i]);
+    }
+    for (int i = 0; i < 3; i++) {
+        ask_wait(&h, &a[i]);
+        if (i == 1)
+            assert_int_equal(a[i].infer.status, MR_E_NOT_FOUND);
+        else
+            ask_check(&a[i], 1);
+        ask_fini(&a[i]);
+    }
+    harness_close(&h);
+}
+
+/* Two instances, one slow batch and one fast: answers leave in the order of the requests all the same. */
+static void order_is_preserved(void **state)
+{
+    struct harness h;
+    struct ask a[16];
+    const struct mr_setting slow[] = {{"delay_ms", "1"}};
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 2, 0);
+    h.batching.preserve_ordering = true;
+    h.group.count = 3;
+    harness_open(&h, "fault", slow, 1);
+    harness_done_count = 0;
+    for (int i = 0; i < 16; i++) {
+        ask_init(&a[i], &h, 1, i);
+        ask_submit(&a[i]);
+    }
+    for (int i = 0; i < 16; i++) {
+        ask_wait(&h, &a[i]);
+        assert_int_equal(a[i].order, i + 1);
+        ask_fini(&a[i]);
+    }
+    harness_close(&h);
+}
+
+/* Many requests, some cancelled at random moments: each is answered exactly once. */
+static void storm(void **state)
+{
+    enum { COUNT = 600 };
+    struct harness h;
+    struct ask *a = calloc(COUNT, sizeof *a);
+    int cancelled = 0, done = 0;
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 8, 200);
+    h.group.count = 2;
+    harness_open(&h, "identity", NULL, 0);
+    for (int i = 0; i < COUNT; i++) {
+        ask_init(&a[i], &h, 1 + i % 3, i);
+        ask_submit(&a[i]);
+        if (i % 7 == 0 && mr_sched_cancel(&a[i].infer)) {
+            cancelled++;
+            a[i].is_done = true;
+        }
+    }
+    for (int i = 0; i < COUNT; i++) {
+        ask_wait(&h, &a[i]);
+        if (a[i].infer.status == MR_OK) {
+            ask_check(&a[i], 1 + i % 3);
+            done++;
+        }
+        ask_fini(&a[i]);
+    }
+    assert_int_equal(done + cancelled, COUNT);
+    harness_close(&h);
+    free(a);
+}
+
+static void reshaped(void **state)
+{
+    static const int64_t dims[] = {2}, none[1];
+    struct harness h;
+    struct ask a;
+    (void)state;
+    (void)none;
+
+    static const int64_t seen[] = {1, 2};
+    harness_init(&h);
+    h.inputs[0].reshape = h.outputs[0].reshape = seen;
+    h.inputs[0].reshape_rank = h.outputs[0].reshape_rank = 2;
+    h.inputs[0].dims = h.outputs[0].dims = dims;
+    harness_open(&h, "identity", NULL, 0);
+    ask_init(&a, &h, 1, 5);
+    ask_submit(&a);
+    ask_wait(&h, &a);
+    ask_check(&a, 1);
+    assert_int_equal(a.infer.outputs[0].tensor.rank, 1);
+    assert_int_equal(a.infer.outputs[0].tensor.shape[0], 2);
+    ask_fini(&a);
+    harness_close(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(joins_and_cuts),
+        cmocka_unit_test(large_outputs_share_one_block),
+        cmocka_unit_test(bytes_are_cut_by_element),
+        cmocka_unit_test(what_does_not_fit_waits),
+        cmocka_unit_test(preferred_sizes),
+        cmocka_unit_test(lone_client_learns),
+        cmocka_unit_test(other_shapes_close_a_batch),
+        cmocka_unit_test(one_request_of_a_batch_fails),
+        cmocka_unit_test(order_is_preserved),
+        cmocka_unit_test(storm),
+        cmocka_unit_test(reshaped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,332 @@
+/* Submit, inline path, queue policies, cancellation, time-outs. */
+#include "harness.h"
+
+static void runs_and_counts(void **state)
+{
+    struct harness h;
+    struct ask a;
+    struct mr_sched_stats st;
+    struct mr_batch_stat b;
+    (void)state;
+
+    harness_init(&h);
+    harness_open(&h, "identity", NULL, 0);
+    ask_init(&a, &h, 1, 7);
+    assert_int_equal(ask_submit(&a), MR_OK); /* no threshold: never inline */
+    ask_wait(&h, &a);
+    ask_check(&a, 1);
+    assert_true(a.infer.times.queued <= a.infer.times.start && a.infer.times.start <= a.infer.times.infer_start);
+    assert_true(a.infer.times.infer_start <= a.infer.times.infer_end && a.infer.times.infer_end <= a.infer.times.end);
+    ask_fini(&a);
+    mr_sched_stats_sum(&h.version, &st);
+    assert_int_equal(mr_count_get(&st.inference_count), 1);
+    assert_int_equal(mr_count_get(&st.execution_count), 1);
+    assert_int_equal(mr_count_get(&st.inline_count), 0);
+    assert_int_equal(mr_count_get(&st.success.count), 1);
+    assert_int_equal(mr_count_get(&st.closed[MR_CLOSE_SINGLE]), 1);
+    assert_true(mr_sched_batch_stat(&h.version, 1, &b));
+    assert_int_equal(mr_count_get(&b.compute_infer.count), 1);
+    assert_false(mr_sched_batch_stat(&h.version, 2, &b));
+    harness_close(&h);
+}
+
+/* Measured on an instance thread first, then run on the submitting thread. */
+static void becomes_inline(void **state)
+{
+    struct harness h;
+    struct ask a;
+    struct mr_sched_stats st;
+    (void)state;
+
+    harness_init(&h);
+    h.options.inline_threshold_ns = 3600 * MR_NS_PER_S;
+    harness_open(&h, "identity", NULL, 0);
+    ask_init(&a, &h, 1, 1);
+    assert_int_equal(ask_submit(&a), MR_OK);
+    ask_wait(&h, &a);
+    ask_fini(&a);
+    for (int i = 0; i < 5; i++) {
+        ask_init(&a, &h, 1, i);
+        assert_int_equal(ask_submit(&a), MR_SCHED_DONE);
+        ask_check(&a, 1);
+        ask_fini(&a);
+    }
+    mr_sched_stats_sum(&h.version, &st);
+    assert_int_equal(mr_count_get(&st.inline_count), 5);
+    assert_int_equal(mr_count_get(&st.execution_count), 6);
+    harness_close(&h);
+}
+
+static void slow_models_stay_queued(void **state)
+{
+    struct harness h;
+    struct ask a;
+    const struct mr_setting slow[] = {{"execute_delay_ms", "5"}};
+    (void)state;
+
+    harness_init(&h);
+    h.options.inline_threshold_ns = 100 * MR_NS_PER_US;
+    harness_open(&h, "identity", slow, 1);
+    for (int i = 0; i < 3; i++) {
+        ask_init(&a, &h, 1, i);
+        assert_int_equal(ask_submit(&a), MR_OK);
+        ask_wait(&h, &a);
+        ask_check(&a, 1);
+        ask_fini(&a);
+    }
+    harness_close(&h);
+}
+
+static void backend_failure_is_told(void **state)
+{
+    struct harness h;
+    struct ask a;
+    struct mr_sched_stats st;
+    const struct mr_setting bad[] = {{"fail_status", "UNAVAILABLE"}, {"fail_message", "no luck"}};
+    (void)state;
+
+    harness_init(&h);
+    harness_open(&h, "fault", bad, 2);
+    ask_init(&a, &h, 1, 1);
+    ask_submit(&a);
+    ask_wait(&h, &a);
+    assert_int_equal(a.infer.status, MR_E_UNAVAILABLE);
+    assert_non_null(strstr(a.infer.err.msg, "no luck"));
+    ask_fini(&a);
+    mr_sched_stats_sum(&h.version, &st);
+    assert_int_equal(mr_count_get(&st.failed[MR_FAIL_BACKEND]), 1);
+    assert_int_equal(mr_count_get(&st.inference_count), 0);
+    harness_close(&h);
+}
+
+static void wrong_outputs_are_internal_errors(void **state)
+{
+    static const char *const faults[] = {"wrong_size", "wrong_dtype", "wrong_rank", "missing_output",
+                                         "negative_dim", "twice", "bad_index"};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        const struct mr_setting bad[] = {{faults[i], "true"}};
+        struct harness h;
+        struct ask a;
+        harness_init(&h);
+        harness_open(&h, "fault", bad, 1);
+        ask_init(&a, &h, 1, 1);
+        ask_submit(&a);
+        ask_wait(&h, &a);
+        if (a.infer.status == MR_OK) fail_msg("%s was not noticed", faults[i]);
+        ask_fini(&a);
+        harness_close(&h);
+    }
+}
+
+/* Fill the queue behind a running request (150 ms), so that what is queued stays there meanwhile. */
+static void open_slow(struct harness *h, struct ask *blocker)
+{
+    const struct mr_setting slow[] = {{"delay_ms", "150"}};
+
+    harness_open(h, "fault", slow, 1);
+    ask_init(blocker, h, 1, 0);
+    assert_int_equal(ask_submit(blocker), MR_OK);
+    while (mr_sched_pending(&h->version) > 0) sched_yield();
+}
+
+static void cancel_takes_out_of_the_queue(void **state)
+{
+    struct harness h;
+    struct ask blocker, a, b;
+    struct mr_sched_stats st;
+    (void)state;
+
+    harness_init(&h);
+    open_slow(&h, &blocker);
+    ask_init(&a, &h, 1, 1);
+    ask_init(&b, &h, 1, 2);
+    ask_submit(&a);
+    ask_submit(&b);
+    assert_true(mr_sched_cancel(&a.infer));
+    assert_int_equal(a.infer.status, MR_E_CANCELLED);
+    assert_int_equal(mr_sched_pending(&h.version), 1);
+    assert_false(mr_sched_cancel(&blocker.infer)); /* it runs */
+    ask_wait(&h, &b);
+    ask_check(&b, 1);
+    assert_true(blocker.is_done);
+    assert_false(a.is_done);
+    ask_fini(&a);
+    ask_fini(&b);
+    ask_fini(&blocker);
+    mr_sched_stats_sum(&h.version, &st);
+    assert_int_equal(mr_count_get(&st.failed[MR_FAIL_CANCELED]), 1);
+    assert_int_equal(mr_count_get(&st.execution_count), 2);
+    harness_close(&h);
+}
+
+static void full_queue_refuses(void **state)
+{
+    struct harness h;
+    struct ask blocker, a, b;
+    (void)state;
+
+    harness_init(&h);
+    h.options.max_queue_size = 1;
+    open_slow(&h, &blocker);
+    ask_init(&a, &h, 1, 1);
+    ask_init(&b, &h, 1, 2);
+    assert_int_equal(mr_sched_submit(&a.infer), MR_OK);
+    assert_int_equal(mr_sched_submit(&b.infer), MR_E_UNAVAILABLE);
+    assert_string_equal(b.infer.err.msg, "Exceeds maximum queue size");
+    ask_wait(&h, &a);
+    ask_fini(&a);
+    ask_fini(&b);
+    ask_fini(&blocker);
+    harness_close(&h);
+}
+
+/* A deadline that passes while queued: told by the home thread's timer, not run. */
+static void deadline_in_the_queue(void **state)
+{
+    struct harness h;
+    struct ask blocker, a;
+    struct mr_sched_stats st;
+    (void)state;
+
+    harness_init(&h);
+    open_slow(&h, &blocker);
+    ask_init(&a, &h, 1, 1);
+    a.infer.deadline_ns = mr_now_ns() + MR_NS_PER_MS;
+    assert_int_equal(mr_sched_submit(&a.infer), MR_OK);
+    assert_int_equal(a.infer.expire_ns, a.infer.deadline_ns);
+    while (mr_now_ns() < a.infer.expire_ns) sched_yield();
+    assert_true(mr_sched_expire(&a.infer));
+    assert_int_equal(a.infer.status, MR_E_DEADLINE);
+    ask_wait(&h, &blocker);
+    ask_fini(&a);
+    ask_fini(&blocker);
+    mr_sched_stats_sum(&h.version, &st);
+    assert_int_equal(mr_count_get(&st.execution_count), 1);
+    harness_close(&h);
+}
+
+/* The same without anybody asking: the instance thread throws it out. */
+static void deadline_found_by_the_instance(void **state)
+{
+    struct harness h;
+    struct ask blocker, a;
+    (void)state;
+
+    harness_init(&h);
+    open_slow(&h, &blocker);
+    ask_init(&a, &h, 1, 1);
+    a.infer.deadline_ns = mr_now_ns() + MR_NS_PER_MS;
+    assert_int_equal(mr_sched_submit(&a.infer), MR_OK);
+    ask_wait(&h, &a);
+    assert_int_equal(a.infer.status, MR_E_DEADLINE);
+    ask_wait(&h, &blocker);
+    ask_fini(&a);
+    ask_fini(&blocker);
+    harness_close(&h);
+}
+
+static void queue_policy_timeout(void **state)
+{
+    struct harness h;
+    struct ask blocker, a, b;
+    Inference__ModelQueuePolicy policy = INFERENCE__MODEL_QUEUE_POLICY__INIT;
+    (void)state;
+
+    policy.default_timeout_microseconds = 0;
+    policy.allow_timeout_override = true;
+    harness_init(&h);
+    harness_batching(&h, 1, 0);
+    h.batching.default_queue_policy = &policy;
+    open_slow(&h, &blocker);
+    ask_init(&a, &h, 1, 1);
+    a.infer.timeout_us = 1000; /* honoured although the policy has no default */
+    ask_init(&b, &h, 1, 2);
+    ask_submit(&a);
+    ask_submit(&b);
+    ask_wait(&h, &a);
+    assert_int_equal(a.infer.status, MR_E_UNAVAILABLE);
+    assert_string_equal(a.infer.err.msg, "Request timeout expired");
+    ask_wait(&h, &b);
+    ask_check(&b, 1);
+    ask_fini(&a);
+    ask_fini(&b);
+    ask_fini(&blocker);
+    harness_close(&h);
+}
+
+static void delayed_requests_go_behind(void **state)
+{
+    struct harness h;
+    struct ask blocker, a, b;
+    Inference__ModelQueuePolicy policy = INFERENCE__MODEL_QUEUE_POLICY__INIT;
+    (void)state;
+
+    policy.allow_timeout_override = true;
+    policy.timeout_action = INFERENCE__MODEL_QUEUE_POLICY__TIMEOUT_ACTION__DELAY;
+    harness_init(&h);
+    harness_batching(&h, 1, 0);
+    h.batching.default_queue_policy = &policy;
+    open_slow(&h, &blocker);
+    ask_init(&a, &h, 1, 1);
+    a.infer.timeout_us = 1;
+    ask_init(&b, &h, 1, 2);
+    ask_submit(&a);
+    ask_submit(&b);
+    ask_wait(&h, &a);
+    assert_true(b.is_done && b.order < a.order);
+    ask_check(&a, 1);
+    ask_check(&b, 1);
+    ask_fini(&a);
+    ask_fini(&b);
+    ask_fini(&blocker);
+    harness_close(&h);
+}
+
+static void priorities_go_first(void **state)
+{
+    struct harness h;
+    struct ask blocker, low, high, none;
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 1, 0);
+    h.batching.priority_levels = 3;
+    h.batching.default_priority_level = 2;
+    open_slow(&h, &blocker);
+    ask_init(&low, &h, 1, 1);
+    ask_init(&none, &h, 1, 2);
+    ask_init(&high, &h, 1, 3);
+    low.infer.priority = 3;
+    high.infer.priority = 1;
+    ask_submit(&low);
+    ask_submit(&none);
+    ask_submit(&high);
+    ask_wait(&h, &low);
+    assert_true(high.order < none.order && none.order < low.order);
+    ask_fini(&low);
+    ask_fini(&none);
+    ask_fini(&high);
+    ask_fini(&blocker);
+    harness_close(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs_and_counts),
+        cmocka_unit_test(becomes_inline),
+        cmocka_unit_test(slow_models_stay_queued),
+        cmocka_unit_test(backend_failure_is_told),
+        cmocka_unit_test(wrong_outputs_are_internal_errors),
+        cmocka_unit_test(cancel_takes_out_of_the_queue),
+        cmocka_unit_test(full_queue_refuses),
+        cmocka_unit_test(deadline_in_the_queue),
+        cmocka_unit_test(deadline_found_by_the_instance),
+        cmocka_unit_test(queue_policy_timeout),
+        cmocka_unit_test(delayed_requests_go_behind),
+        cmocka_unit_test(priorities_go_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
