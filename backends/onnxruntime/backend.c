@@ -20,7 +20,9 @@ static char version_text[64];
 static void ORT_API_CALL log_line(void *param, OrtLoggingLevel severity, const char *category,
                                   const char *id, const char *where, const char *message)
 {
-    static const int levels[] = {3, 3, 1, 0, 0}; /* verbose, info, warning, error, fatal */
+    /* verbose, info, warning, error, fatal. What it calls an error is mostly a request that a model
+     * could not answer, and that is reported to the client as well. */
+    static const int levels[] = {3, 3, 1, 1, 0};
     char line[1024];
     (void)param;
     (void)category;

@@ -84,6 +84,10 @@ static int session_make(struct onnx_model *m, const struct mr_model_desc *desc, 
     uint64_t before = resident_bytes();
     rc = onnx_check_in(onnx_api->CreateSession(m->backend->env, path, options, &m->session), err,
                        "ONNX Runtime");
+    if (rc == MR_E_INTERNAL) { /* ONNX Runtime's word for most of what can be wrong with a file */
+        rc = MR_E_INVALID;
+        err->status = rc;
+    }
     uint64_t after = resident_bytes();
     is_alone = is_alone && atomic_load_explicit(&opens_begun, memory_order_relaxed) == begun;
     atomic_fetch_sub_explicit(&opens_running, 1, memory_order_relaxed);

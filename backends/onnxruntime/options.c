@@ -50,7 +50,7 @@ static int memory_apply(struct onnx_model *m, const struct mr_model_desc *desc, 
 {
     const char *shrink = mr_setting_find(desc->settings, desc->setting_count,
                                          "memory.enable_memory_arena_shrinkage");
-    int arena = !is_tiny;
+    int arena = !is_tiny || (shrink && shrink[0]);
     int pattern = 1;
     int rc;
     if ((rc = mr_setting_bool(desc->settings, desc->setting_count, "enable_mem_arena", &arena,
@@ -58,6 +58,11 @@ static int memory_apply(struct onnx_model *m, const struct mr_model_desc *desc, 
         (rc = mr_setting_bool(desc->settings, desc->setting_count, "enable_mem_pattern", &pattern,
                               err)) < 0) {
         return rc;
+    }
+    if (!arena && shrink && shrink[0]) {
+        return mr_backend_fail(err, MR_E_INVALID,
+                               "memory.enable_memory_arena_shrinkage has nothing to shrink while "
+                               "enable_mem_arena is off");
     }
     if (!arena) {
         ONNX_TRY(DisableCpuMemArena(o));

@@ -132,7 +132,7 @@ struct mr_exec {
  *  before model_close of the model, possibly after instance_close. */
 typedef void(mr_release_fn)(void *ctx, void *data);
 
-/** Services of the host. Valid from the entry call until the library is unloaded. */
+/** Services of the host. The table of a backend stays where it is for as long as the process lives. */
 struct mr_host {
     uint32_t size; /* sizeof(struct mr_host) of the host */
     uint32_t abi_minor;

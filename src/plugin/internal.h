@@ -7,14 +7,12 @@
 #include "base/log.h"
 #include "plugin/plugin.h"
 
-/* A loaded library. `host` is first: services that get it find the plugin by it. */
+/* A loaded library. */
 struct mr_plugin {
-    struct mr_host host;
     struct mr_backend table; /* checked copy; slots that the backend does not know are NULL */
     void *library;           /* dlopen */
     void *backend;           /* the backend's own */
     char *name;
-    struct mr_log_site log_site;
     _Atomic uint32_t models; /* open ones; relaxed, only a check against misuse */
 };
 

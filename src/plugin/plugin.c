@@ -12,6 +12,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -33,16 +34,56 @@ _Static_assert(offsetof(struct mr_backend, model_configure) == 104, "append only
 /* What every backend must at least have: everything up to execute. */
 #define TABLE_MIN_BYTES (offsetof(struct mr_backend, execute) + sizeof(void *))
 
+/* The table of the host as one backend sees it. A backend keeps the pointer in a static variable, and
+ * the same library may be opened twice, or again after it was closed; so there is one per backend name,
+ * and it lives as long as the process. */
+struct host_entry {
+    struct mr_host host; /* first: the log service finds the entry by it */
+    struct mr_log_site log_site;
+    struct host_entry *next;
+    char name[];
+};
+
+static pthread_mutex_t hosts_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* guards hosts; held for a list walk */
+static struct host_entry *hosts;
+
 static void host_log(const struct mr_host *host, int level, const char *message)
 {
-    struct mr_plugin *p = (struct mr_plugin *)(uintptr_t)host;
+    struct host_entry *e = (struct host_entry *)(uintptr_t)host;
     if (level < MR_LOG_ERROR || level > MR_LOG_DEBUG) {
         level = MR_LOG_INFO;
     }
     if (mr_log_enabled((enum mr_log_level)level)) {
-        mr_log_line(&p->log_site, (enum mr_log_level)level, MR_HERE, "backend.log", "backend=%s %s",
-                    p->name, MR_LOG_STR(mr_str_c(message)));
+        mr_log_line(&e->log_site, (enum mr_log_level)level, MR_HERE, "backend.log", "backend=%s %s",
+                    e->name, MR_LOG_STR(mr_str_c(message)));
     }
+}
+
+static const struct mr_host *host_get(const char *name)
+{
+    struct host_entry *e;
+    pthread_mutex_lock(&hosts_lock);
+    for (e = hosts; e && strcmp(e->name, name) != 0; e = e->next) {
+    }
+    if (!e) {
+        const size_t len = strlen(name) + 1;
+        e = mr_alloc(sizeof *e + len);
+        memcpy(e->name, name, len);
+        e->host = (struct mr_host){
+            .size = sizeof e->host,
+            .abi_minor = MR_BACKEND_ABI_MINOR,
+            .log = host_log,
+            .output = mr_plugin_exec_output,
+            .output_give = mr_plugin_exec_give,
+            .fail_request = mr_plugin_exec_fail_request,
+            .is_cancelled = mr_plugin_exec_is_cancelled,
+        };
+        e->next = hosts;
+        hosts = e;
+    }
+    pthread_mutex_unlock(&hosts_lock);
+    return &e->host;
 }
 
 int mr_plugin_result(const struct mr_plugin *p, const char *what, int rc, struct mr_err *err)
@@ -170,7 +211,8 @@ static int library_start(struct mr_plugin *p, mr_backend_entry_fn *entry,
 {
     struct mr_err local = {0};
     const struct mr_backend *table = NULL;
-    int rc = mr_plugin_result(p, "its entry function", entry(&p->host, &table, &local), &local);
+    int rc =
+        mr_plugin_result(p, "its entry function", entry(host_get(p->name), &table, &local), &local);
     if (rc == MR_OK) {
         rc = table_copy(p, table, &local);
     }
@@ -217,15 +259,6 @@ int mr_plugin_open(struct mr_plugin **out, mr_str name, const char *const *dirs,
     MR_TRY(library_find(path, name, dirs, dir_count, err));
     p = mr_alloc(sizeof *p);
     p->name = mr_strndup(name.ptr, name.len);
-    p->host = (struct mr_host){
-        .size = sizeof p->host,
-        .abi_minor = MR_BACKEND_ABI_MINOR,
-        .log = host_log,
-        .output = mr_plugin_exec_output,
-        .output_give = mr_plugin_exec_give,
-        .fail_request = mr_plugin_exec_fail_request,
-        .is_cancelled = mr_plugin_exec_is_cancelled,
-    };
     MR_TRY(library_load(p, path, &entry, err));
     MR_TRY(library_start(p, entry, settings, setting_count, err));
     *out = p;

@@ -1,0 +1,214 @@
+/* The fault backend: each misdeed is noticed, named, and leaves nothing behind. */
+#include "harness.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const struct mr_setting *settings_of(const char *key, const char *value)
+{
+    static struct mr_setting s[2];
+    s[0] = (struct mr_setting){key, value};
+    s[1] = (struct mr_setting){"fail_message", "as ordered"};
+    return s;
+}
+
+/* Runs one execution of [2,4] with a setting of the model, or of the request. */
+static void expect(int dtype, const char *key, const char *value, bool of_request, int status,
+                   const char *says)
+{
+    const struct mr_setting *s = settings_of(key, value);
+    struct loaded l = {0};
+    struct mr_err err;
+    struct call c;
+    uint64_t bytes;
+    uint8_t *data = sample(dtype, 8, &bytes);
+    if (model_try("fault", s, of_request ? 0 : 2, identity_signature(dtype), &l, &err) < 0) {
+        fail_msg("%s", err.msg);
+    }
+    call_init(&c, &l);
+    call_input(&c, 0, dtype, data, bytes, 2, DIMS(2, 4));
+    c.x.exec.row_count = 2;
+    if (of_request) {
+        c.request.parameters = s;
+        c.request.parameter_count = 2;
+    }
+    call_must_fail(&c, &l, status, says);
+    c.request.parameter_count = 0;
+    if (of_request) {
+        call_must(&c, &l); /* the next one is well again */
+        assert_output(&c, 0, dtype, data, bytes, 2, DIMS(2, 4));
+    }
+    call_fini(&c);
+    mr_free(data);
+    model_drop(&l);
+}
+
+static void broken_answers(void **state)
+{
+    static const struct {
+        const char *key;
+        int dtype;
+        const char *says;
+    } rows[] = {
+        {"wrong_size", MR_DTYPE_FP32, "33 bytes"},
+        {"wrong_dtype", MR_DTYPE_FP32, "declared is FP32"},
+        {"wrong_rank", MR_DTYPE_FP32, "rank 99"},
+        {"wrong_rows", MR_DTYPE_FP32, "3 rows for a batch of 2"},
+        {"negative_dim", MR_DTYPE_FP32, "-5 rows"},
+        {"missing_output", MR_DTYPE_FP32, "not produced"},
+        {"twice", MR_DTYPE_FP32, "set twice"},
+        {"bad_index", MR_DTYPE_FP32, "output 1 of only 1"},
+        {"bad_strings", MR_DTYPE_BYTES, "'OUTPUT0'"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        expect(rows[i].dtype, rows[i].key, "true", false, MR_E_INTERNAL, rows[i].says);
+        expect(rows[i].dtype, rows[i].key, "1", true, MR_E_INTERNAL, rows[i].says);
+    }
+}
+
+static void failures(void **state)
+{
+    (void)state;
+    expect(MR_DTYPE_FP32, "fail_status", "UNAVAILABLE", false, MR_E_UNAVAILABLE, "as ordered");
+    expect(MR_DTYPE_FP32, "fail_status", "-3", true, MR_E_NOT_FOUND, "as ordered");
+}
+
+static void open_failures(void **state)
+{
+    static const struct {
+        const char *key;
+        const char *value;
+        int status;
+        const char *says;
+    } rows[] = {
+        {"fail_open", "true", MR_E_INTERNAL, "as ordered"},
+        {"fail_instance", "0", MR_E_INTERNAL, "as ordered"},
+        {"fail_status", "BAD", MR_E_INVALID, "'BAD'"},
+        {"delay_ms", "-1", MR_E_INVALID, "delay_ms"},
+        {"abort", "maybe", MR_E_INVALID, "'abort'"},
+    };
+    struct loaded l;
+    struct mr_err err;
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int rc = model_try("fault", settings_of(rows[i].key, rows[i].value), 2,
+                           identity_signature(MR_DTYPE_FP32), &l, &err);
+        if (rc != rows[i].status || !strstr(err.msg, rows[i].says)) {
+            fail_msg("%s: %d %s", rows[i].key, rc, err.msg);
+        }
+    }
+}
+
+static void every_third(void **state)
+{
+    const struct mr_setting s[] = {{"fail_every", "3"}, {"fail_status", "INTERNAL"}};
+    struct loaded l;
+    struct mr_err err;
+    struct call c;
+    const float v = 1;
+    int failed = 0;
+
+    (void)state;
+    assert_int_equal(model_try("fault", s, 2, identity_signature(MR_DTYPE_FP32), &l, &err), MR_OK);
+    call_init(&c, &l);
+    call_input(&c, 0, MR_DTYPE_FP32, &v, 4, 2, DIMS(1, 1));
+    for (int i = 0; i < 9; i++) {
+        failed += call_run(&c, &l) < 0;
+    }
+    assert_int_equal(failed, 3);
+    call_fini(&c);
+    model_drop(&l);
+}
+
+static uint32_t failed_request;
+
+static void note(struct mr_execution *x, uint32_t request, int status, const char *message)
+{
+    (void)x;
+    failed_request = request;
+    assert_int_equal(status, MR_E_DEADLINE);
+    assert_string_equal(message, "as ordered");
+}
+
+static void one_request(void **state)
+{
+    const struct mr_setting s[] = {
+        {"fail_request", "1"}, {"fail_status", "DEADLINE"}, {"fail_message", "as ordered"}};
+    const struct mr_exec_request requests[2] = {{.id = "a", .row_count = 1},
+                                                {.id = "b", .row_begin = 1, .row_count = 1}};
+    const float v[] = {1, 2};
+    struct loaded l;
+    struct mr_err err;
+    struct call c;
+
+    (void)state;
+    assert_int_equal(model_try("fault", s, 3, identity_signature(MR_DTYPE_FP32), &l, &err), MR_OK);
+    call_init(&c, &l);
+    call_input(&c, 0, MR_DTYPE_FP32, v, 8, 2, DIMS(2, 1));
+    c.x.exec.requests = requests;
+    c.x.exec.request_count = 2;
+    c.x.exec.row_count = 2;
+    c.x.fail_request = note;
+    failed_request = 99;
+    call_must(&c, &l);
+    assert_int_equal(failed_request, 1);
+    assert_output(&c, 0, MR_DTYPE_FP32, v, 8, 2, DIMS(2, 1));
+    call_fini(&c);
+    model_drop(&l);
+}
+
+/* The backend aborts in model_close unless each output that it gave was released exactly once. */
+static void given(void **state)
+{
+    const struct mr_setting s[] = {{"give", "on"}};
+    struct loaded l;
+    struct mr_err err;
+    struct call c;
+    const float v[] = {1, 2, 3, 4};
+
+    (void)state;
+    assert_int_equal(model_try("fault", s, 1, identity_signature(MR_DTYPE_FP32), &l, &err), MR_OK);
+    call_init(&c, &l);
+    call_input(&c, 0, MR_DTYPE_FP32, v, 16, 2, DIMS(2, 2));
+    for (int i = 0; i < 10; i++) {
+        c.x.exec.row_count = i % 3; /* 1 is refused after the memory was given */
+        int rc = call_run(&c, &l);
+        assert_int_equal(rc, i % 3 == 1 ? MR_E_INTERNAL : MR_OK);
+        if (rc == MR_OK) {
+            assert_output(&c, 0, MR_DTYPE_FP32, v, 16, 2, DIMS(2, 2));
+        }
+    }
+    call_fini(&c);
+    model_drop(&l);
+}
+
+/* What ends the process, in a process of its own. */
+static void deaths(void **state)
+{
+    static const struct {
+        const char *key;
+        const char *value;
+        int code;
+    } rows[] = {{"exit", "42", 42}, {"exit", "0", 0}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int status = -1;
+        pid_t pid = fork();
+        if (pid == 0) {
+            expect(MR_DTYPE_FP32, rows[i].key, rows[i].value, false, 0, "");
+            _exit(99);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), rows[i].code);
+    }
+}
+
+const struct CMUnitTest fault_cases[] = {
+    cmocka_unit_test(broken_answers), cmocka_unit_test(failures),
+    cmocka_unit_test(open_failures),  cmocka_unit_test(every_third),
+    cmocka_unit_test(one_request),    cmocka_unit_test(given),
+    cmocka_unit_test(deaths),
+};
+const size_t fault_case_count = sizeof fault_cases / sizeof *fault_cases;
