@@ -129,7 +129,7 @@ static inline void harness_backend(struct harness *h, const char *name, const st
         out[i] = in[i];
         out[i].name = h->outputs[i].name.ptr;
     }
-    struct mr_signature s = {.size = sizeof s, .from_config = 1, .input_count = h->version.input_count,
+    struct mr_signature s = {.size = sizeof s, .input_count = h->version.input_count,
                              .output_count = h->version.output_count, .inputs = in, .outputs = out,
                              .batchable = -1};
     if (mr_plugin_open(&h->plugin, mr_str_c(name), dirs, 1, NULL, 0, &err) < 0) fail_msg("%s", err.msg);
