@@ -34,10 +34,13 @@ struct mr_config_io {
 struct mr_config_io mr_config_input_io(Inference__ModelInput *in);
 struct mr_config_io mr_config_output_io(Inference__ModelOutput *out);
 
+/** The part of mr_config_check that needs no complete config: refused features and warnings. */
+int mr_config_check_features(const Inference__ModelConfig *c, struct mr_config_warning *warnings,
+                             size_t max_warnings, size_t *out_warning_count, struct mr_err *err);
+
 static inline bool mr_config_has_dynamic_batching(const Inference__ModelConfig *c)
 {
-    return c->scheduling_choice_case ==
-           INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING;
+    return c->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING;
 }
 
 #endif

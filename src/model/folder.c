@@ -233,7 +233,10 @@ int mr_folder_read(struct mr_folder *f, const char *repository, mr_str name,
         return rc;
     }
     if (!realpath(repository, real)) {
-        return mr_path_errno(repository, errno, err);
+        /* Not MR_E_NOT_FOUND: a repository that is away for a moment does not mean that its models are. */
+        int error = errno;
+        mr_path_errno(repository, error, err);
+        return err ? (err->status = MR_E_IO) : MR_E_IO;
     }
     f->root = mr_strndup(real, strlen(real));
     path = mr_path_join(f->root, name);

@@ -51,11 +51,11 @@ struct mr_folder_version {
 
 /** A model's folder at one moment. */
 struct mr_folder {
-    char *root; /* resolved repository */
-    char *dir;  /* resolved model folder, below root */
-    struct mr_print shared; /* all but the versions */
+    char *root;                                /* resolved repository */
+    char *dir;                                 /* resolved model folder, below root */
+    struct mr_print shared;                    /* all but the versions */
     MR_VEC(struct mr_folder_version) versions; /* ascending; zero is never one */
-    char *config_path; /* NULL = none there */
+    char *config_path;                         /* NULL = none there */
 };
 
 /** Called for each folder that a look walks through, for watch.c. */
@@ -64,8 +64,9 @@ typedef void(mr_folder_visit_fn)(void *ctx, const char *dir);
 /** Read what is there. config_name NULL: config.pbtxt, otherwise configs/<config_name>.pbtxt if there is one.
  *  Errors: MR_E_NOT_FOUND (no such folder), MR_E_FORBIDDEN (leads outside the root, unreadable), ... A broken
  *  version is no error: it is in its `err`. Free with mr_folder_fini also after an error. */
-int mr_folder_read(struct mr_folder *f, const char *repository, mr_str name, const char *config_name,
-                   mr_folder_visit_fn *visit, void *ctx, struct mr_err *err);
+int mr_folder_read(struct mr_folder *f, const char *repository, mr_str name,
+                   const char *config_name, mr_folder_visit_fn *visit, void *ctx,
+                   struct mr_err *err);
 void mr_folder_fini(struct mr_folder *f);
 const struct mr_folder_version *mr_folder_find(const struct mr_folder *f, int64_t number);
 /** "12": decimal, no leading zero, 1..INT64_MAX. */

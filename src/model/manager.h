@@ -36,7 +36,7 @@ struct mr_model_table;
 struct mr_version_set {
     uint32_t ready_count;
     uint32_t known_count;
-    const int64_t *known; /* ascending: numbers that exist, but are not ready */
+    const int64_t *known;       /* ascending: numbers that exist, but are not ready */
     struct mr_version *ready[]; /* ascending by number */
 };
 
@@ -68,9 +68,9 @@ struct mr_model {
     size_t draining; /* retired versions not yet closed */
     bool is_busy;    /* a job of it is queued or runs */
     bool is_in_table;
-    bool is_desired;      /* asked to be loaded, not unloaded since */
-    bool is_in_folder;    /* had a folder when it was last looked for */
-    bool counts_unready;  /* is in mr_models.unready */
+    bool is_desired;     /* asked to be loaded, not unloaded since */
+    bool is_in_folder;   /* had a folder when it was last looked for */
+    bool counts_unready; /* is in mr_models.unready */
 };
 
 /** A version with what only this module needs of it. */
@@ -131,7 +131,7 @@ struct mr_models {
     pthread_cond_t work; /* loaders: a job or quit */
     struct mr_job *jobs_first;
     struct mr_job *jobs_last;
-    size_t jobs_open; /* queued, waiting or running */
+    size_t jobs_open;    /* queued, waiting or running */
     pthread_cond_t idle; /* jobs_open or draining went down */
     bool quit;
 
@@ -201,10 +201,10 @@ void mr_changes_tell(struct mr_models *m);
 
 /* ---- jobs.c ---- */
 enum mr_job_kind {
-    MR_JOB_LOAD,   /* load or reload; retries what failed before */
-    MR_JOB_SYNC,   /* poll mode: make it like the folder; leaves alone what failed and did not change */
+    MR_JOB_LOAD, /* load or reload; retries what failed before */
+    MR_JOB_SYNC, /* poll mode: make it like the folder; leaves alone what failed and did not change */
     MR_JOB_UNLOAD,
-    MR_JOB_ANSWER  /* only call done */
+    MR_JOB_ANSWER /* only call done */
 };
 
 /** A version folder that watch.c found at rest. */
@@ -229,6 +229,8 @@ struct mr_job {
     size_t file_count;
     struct mr_settled_version *settled; /* MR_JOB_SYNC */
     size_t settled_count;
+    uint64_t settled_shared; /* print of the rest of the folder */
+    bool is_first;           /* what the manager was started with */
     int answer;
     struct mr_err err;
     mr_models_done_fn *done;
@@ -279,16 +281,18 @@ void mr_backends_close(struct mr_models *m);
 /* ---- reap.c ---- */
 int mr_reaper_start(struct mr_models *m, struct mr_err *err);
 void mr_reaper_join(struct mr_models *m);
+void mr_retired_free(struct mr_model_retired *list);
 
 /* ---- names.c ---- */
 /** Read the folder names anew unless that was done less than max_age_ns ago. Thread: any; blocks. */
 int mr_names_refresh(struct mr_models *m, int64_t max_age_ns, struct mr_err *err);
 
 /* ---- watch.c ---- */
-int mr_watch_start(struct mr_models *m, struct mr_err *err);
 /** Poll mode's first load: queue a job with `done` for each model, after the folders have come to rest.
  *  Returns how many jobs there are. */
 size_t mr_watch_first(struct mr_models *m, mr_models_done_fn *done, void *ctx);
+/** From now on by itself. */
+int mr_watch_start(struct mr_models *m, struct mr_err *err);
 void mr_watch_stop(struct mr_models *m);
 
 #endif

@@ -20,8 +20,25 @@ struct mr_config_warning {
     char text[240];
 };
 
+/** What becomes of a setting. */
+enum mr_config_field_kind {
+    MR_CONFIG_HONOURED,
+    MR_CONFIG_NO_EFFECT, /* warned about once at load */
+    MR_CONFIG_REFUSED    /* the model does not load */
+};
+struct mr_config_field {
+    const char *path; /* "input.dims"; covers everything below that has no entry of its own */
+    enum mr_config_field_kind kind;
+    const char *note; /* honoured: how; no effect: why; refused: name of the feature */
+};
+/** The whole table: every setting of ModelConfig is in it. Static. For the documentation. */
+const struct mr_config_field *mr_config_fields(size_t *out_count);
+/** The entry that decides about a field (as mr_pb_walk_set_fields names it); NULL: a message in between. */
+const struct mr_config_field *mr_config_field_find(mr_str path);
+
 /** Parse text format. `file` is for the texts of errors. Free with mr_config_free. */
-int mr_config_parse_text(mr_str text, const char *file, Inference__ModelConfig **out, struct mr_err *err);
+int mr_config_parse_text(mr_str text, const char *file, Inference__ModelConfig **out,
+                         struct mr_err *err);
 /** Parse the JSON form (load request). Unknown fields are errors. */
 int mr_config_parse_json(mr_str text, Inference__ModelConfig **out, struct mr_err *err);
 /** Whether the text gives this top-level field, also as 0 or "", which the parsed message does not show.
@@ -31,11 +48,13 @@ bool mr_config_json_has(mr_str text, mr_str field);
 void mr_config_free(Inference__ModelConfig **c);
 /** An empty config, all fields at their proto defaults. */
 Inference__ModelConfig *mr_config_new(void);
-int mr_config_copy(const Inference__ModelConfig *c, Inference__ModelConfig **out, struct mr_err *err);
+int mr_config_copy(const Inference__ModelConfig *c, Inference__ModelConfig **out,
+                   struct mr_err *err);
 
 /** name, backend, platform, default_model_filename. model_dir is looked at for `<version>/model.onnx` and so on
  *  when the config does not say. Errors: name differs from the folder, backend not derivable. */
-int mr_config_basics(Inference__ModelConfig *c, mr_str model_name, const char *version_dir, struct mr_err *err);
+int mr_config_basics(Inference__ModelConfig *c, mr_str model_name, const char *version_dir,
+                     struct mr_err *err);
 
 /** What the model says fills what the config leaves out; what both say must agree (names, types, dims where
  *  both are fixed, batch dimension). auto_complete false: nothing is filled, missing inputs or outputs are an
@@ -48,8 +67,8 @@ int mr_config_normalize(Inference__ModelConfig *c, struct mr_err *err);
 /** Ranges and contradictions, then features. MR_E_UNSUPPORTED with a text that names the feature for what is not
  *  there (ensembles, sequence batching, decoupled, response cache, repository agents, ragged batching, ...).
  *  Fields that have no effect on a CPU server are listed in *warnings (caller's array). */
-int mr_config_check(const Inference__ModelConfig *c, struct mr_config_warning *warnings, size_t max_warnings,
-                    size_t *out_warning_count, struct mr_err *err);
+int mr_config_check(const Inference__ModelConfig *c, struct mr_config_warning *warnings,
+                    size_t max_warnings, size_t *out_warning_count, struct mr_err *err);
 
 /** All default scalars printed, int64 as numbers: what GET .../config answers. */
 void mr_config_json(const Inference__ModelConfig *c, struct mr_buf *out);

@@ -45,12 +45,12 @@ struct mr_model_io {
     mr_str name;
     int32_t dtype;
     int32_t rank;
-    const int64_t *dims;      /* -1 = any size */
-    const int64_t *reshape;   /* what the backend sees instead of dims, NULL = the same */
+    const int64_t *dims;    /* -1 = any size */
+    const int64_t *reshape; /* what the backend sees instead of dims, NULL = the same */
     int32_t reshape_rank;
-    int32_t backend_index;    /* position in the backend's signature */
+    int32_t backend_index; /* position in the backend's signature */
     bool optional;
-    const mr_str *labels;     /* outputs with label_filename */
+    const mr_str *labels; /* outputs with label_filename */
     size_t label_count;
 };
 
@@ -66,24 +66,24 @@ struct mr_version {
     mr_str number_text;
     const Inference__ModelConfig *config;
     struct mr_plugin_model *backend;
-    uint32_t backend_flags;      /* MR_BACKEND_* */
-    int32_t max_batch_size;      /* 0 = no batching */
+    uint32_t backend_flags; /* MR_BACKEND_* */
+    int32_t max_batch_size; /* 0 = no batching */
     struct mr_model_io *inputs;
     uint32_t input_count;
     uint32_t required_input_count;
     struct mr_model_io *outputs;
     uint32_t output_count;
-    uint32_t backend_input_count;  /* size of mr_exec.inputs */
+    uint32_t backend_input_count; /* size of mr_exec.inputs */
     uint32_t backend_output_count;
-    const char *model_dir;         /* where config and labels came from */
-    void *sched;                   /* the scheduler's, set by its hook */
+    const char *model_dir; /* where config and labels came from */
+    void *sched;           /* the scheduler's, set by its hook */
     uint64_t file_bytes;
     /* ---- life cycle ---- */
-    struct mr_pin_slot *pins;      /* [reader_count] */
-    _Atomic int state;             /* enum mr_version_state */
-    _Atomic bool retiring;         /* taken out of the table */
+    struct mr_pin_slot *pins; /* [reader_count] */
+    _Atomic int state;        /* enum mr_version_state */
+    _Atomic bool retiring;    /* taken out of the table */
     int64_t loaded_wall_ns;
-    int64_t load_ns;               /* how long load and warm-up took */
+    int64_t load_ns; /* how long load and warm-up took */
     void *load_private;
 };
 
@@ -94,7 +94,8 @@ struct mr_model_hooks {
     /** No request will come any more, none is pinned: stop and free the scheduler. */
     void (*unserve)(void *ctx, struct mr_version *v);
     /** Something changed (ready, failed, unloaded): for logs, metrics, health watchers. reason "" if none. */
-    void (*changed)(void *ctx, mr_str model, int64_t version, enum mr_version_state state, mr_str reason);
+    void (*changed)(void *ctx, mr_str model, int64_t version, enum mr_version_state state,
+                    mr_str reason);
     void *ctx;
 };
 
@@ -104,15 +105,17 @@ struct mr_models_options {
     const char *const *repositories;
     size_t repository_count;
     enum mr_model_control control;
-    int64_t poll_ns;                   /* rescan interval of poll mode */
-    const char *const *load_models;    /* explicit mode: what to load at start, "*" = all */
+    int64_t poll_ns;                /* rescan interval of poll mode, default 15 s */
+    int64_t settle_ns;              /* poll mode: how long a folder must stay the same before it is
+                                          taken, default 1 s */
+    const char *const *load_models; /* explicit mode: what to load at start, "*" = all */
     size_t load_model_count;
-    const char *config_name;           /* --model-config-name, NULL = none */
-    bool auto_complete;                /* default true */
-    bool strict_readiness;             /* default true */
-    uint32_t load_threads;             /* default 4 */
-    uint32_t load_retries;             /* default 0 */
-    int32_t default_max_batch;         /* 4 */
+    const char *config_name;   /* --model-config-name, NULL = none */
+    bool auto_complete;        /* default true */
+    bool strict_readiness;     /* default true */
+    uint32_t load_threads;     /* default 4 */
+    uint32_t load_retries;     /* default 0 */
+    int32_t default_max_batch; /* 4 */
     uint32_t reader_count;
     const char *const *backend_dirs;
     size_t backend_dir_count;
@@ -146,40 +149,45 @@ int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_v
 void mr_version_pin(struct mr_version *v, unsigned reader);
 void mr_version_unpin(struct mr_version *v, unsigned reader);
 /** Text of all READY versions of a model, ascending; count. Valid for this iteration. */
-size_t mr_models_ready_versions(struct mr_models *m, mr_str name, const struct mr_version **out, size_t max);
+size_t mr_models_ready_versions(struct mr_models *m, mr_str name, const struct mr_version **out,
+                                size_t max);
 
 /* ---- control (Thread: any; never blocks; done is called once, on a loader thread) ---- */
 
 struct mr_load_file {
-    mr_str path;  /* "1/model.onnx": <version>/<path> */
+    mr_str path; /* "1/model.onnx": <version>/<path> */
     mr_bytes data;
 };
 typedef void(mr_models_done_fn)(void *ctx, int rc, const struct mr_err *err);
 
 /** Load or reload. config_json ptr NULL: from the repository; files need it. Everything is copied.
  *  Errors through done, with Triton's texts and statuses (triton.md 1.5 Load). */
-void mr_models_load(struct mr_models *m, mr_str name, mr_str config_json, const struct mr_load_file *files,
-                    size_t file_count, mr_models_done_fn *done, void *ctx);
+void mr_models_load(struct mr_models *m, mr_str name, mr_str config_json,
+                    const struct mr_load_file *files, size_t file_count, mr_models_done_fn *done,
+                    void *ctx);
 /** done as soon as the model is out of the table; memory follows when its requests end. */
-void mr_models_unload(struct mr_models *m, mr_str name, bool dependents, mr_models_done_fn *done, void *ctx);
+void mr_models_unload(struct mr_models *m, mr_str name, bool dependents, mr_models_done_fn *done,
+                      void *ctx);
 
 /* ---- reports (Thread: any; takes the manager's lock, not for the request path) ---- */
 
 struct mr_model_report {
     mr_str name;
-    int64_t version;             /* 0: the model has never had a version */
+    int64_t version; /* 0: the model has never had a version */
     enum mr_version_state state;
-    bool never_loaded;           /* known from the folder only: the index has just the name */
+    bool never_loaded; /* known from the folder only: the index has just the name */
     mr_str reason;
+    mr_str warning; /* "" or why the last reload failed while this version goes on */
     int64_t since_wall_ns;
     int64_t load_ns;
     uint64_t file_bytes;
     uint64_t model_bytes;
-    struct mr_version *v;        /* valid during the callback, NULL unless READY or DRAINING */
+    struct mr_version *v; /* valid during the callback, NULL unless READY or DRAINING */
 };
 /** One call per version, sorted by name then number. Re-reads folder names (explicit and none: at most once per
  *  second), so that models never loaded are listed. */
-void mr_models_report(struct mr_models *m, void (*each)(void *ctx, const struct mr_model_report *r), void *ctx);
+void mr_models_report(struct mr_models *m, void (*each)(void *ctx, const struct mr_model_report *r),
+                      void *ctx);
 /** Every version that should be ready is. */
 bool mr_models_ready(struct mr_models *m);
 enum mr_model_control mr_models_control(const struct mr_models *m);

@@ -1,0 +1,424 @@
+/* The last look at a config, complete and normalised: ranges and contradictions, then features.
+ *
+ * Nothing that a config says is used elsewhere before it passed here, so whatever would be an unchecked
+ * size, an unknown enum number or an endless list must fail in this file. Texts follow Triton's where it
+ * has one. Thread: any. */
+#include <stdio.h>
+
+#include "base/map.h"
+#include "codec/pbtext.h"
+#include "config_private.h"
+#include "tensor/tensor.h"
+
+/* More threads or batch rows than any machine has use for; guards against slips like 1e9. */
+#define INSTANCES_MAX 1024
+#define BATCH_MAX     (1 << 20)
+
+struct check {
+    const Inference__ModelConfig *c;
+    struct mr_err *err;
+};
+
+#define BAD(k, ...) MR_FAIL((k)->err, MR_E_INVALID, __VA_ARGS__)
+
+/* ---- inputs and outputs ---- */
+
+/* Product of the dims between wildcards, -1 when it does not fit. */
+static int64_t chunk_product(const int64_t *dims, size_t n)
+{
+    int64_t product = 1;
+
+    for (size_t i = 0; i < n; i++) {
+        if (__builtin_mul_overflow(product, dims[i], &product)) {
+            return -1;
+        }
+    }
+    return product;
+}
+
+static size_t chunk_length(const int64_t *dims, size_t n)
+{
+    size_t len = 0;
+
+    while (len < n && dims[len] != -1) {
+        len++;
+    }
+    return len;
+}
+
+/* dims and reshape hold the same number of elements: chunk by chunk between the wildcards. */
+static int reshape_check(const struct check *k, const struct mr_config_io *io)
+{
+    const int64_t *a = *io->dims;
+    const int64_t *b = (*io->reshape)->shape;
+    size_t a_left = *io->n_dims;
+    size_t b_left = (*io->reshape)->n_shape;
+
+    for (;;) {
+        size_t a_len = chunk_length(a, a_left);
+        size_t b_len = chunk_length(b, b_left);
+        int64_t product = chunk_product(a, a_len);
+        if (product < 0 || product != chunk_product(b, b_len)) {
+            return BAD(k, "model %.128s: %s '%.128s' has different size for dims and reshape",
+                       k->c->name, io->kind, io->name);
+        }
+        bool a_ends = a_len == a_left;
+        bool b_ends = b_len == b_left;
+        if (a_ends != b_ends) {
+            return BAD(k,
+                       "model %.128s: %s '%.128s' has different number of variable-size dimensions "
+                       "for dims and reshape",
+                       k->c->name, io->kind, io->name);
+        }
+        if (a_ends) {
+            return MR_OK;
+        }
+        a += a_len + 1;
+        b += b_len + 1;
+        a_left -= a_len + 1;
+        b_left -= b_len + 1;
+    }
+}
+
+static int dims_check(const struct check *k, const struct mr_config_io *io, const int64_t *dims,
+                      size_t n, const char *what)
+{
+    if (n + (k->c->max_batch_size > 0) > MR_MAX_RANK) {
+        return BAD(k, "model %.128s: %s '%.128s' has %zu %ss, allowed are %d", k->c->name, io->kind,
+                   io->name, n, what, MR_MAX_RANK - (k->c->max_batch_size > 0));
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (dims[i] < 1 && dims[i] != -1) {
+            return BAD(k,
+                       "model %.128s: %s '%.128s' %s must be integer >= 1, or -1 to indicate a "
+                       "variable-size dimension; it is %lld",
+                       k->c->name, io->kind, io->name, what, (long long)dims[i]);
+        }
+    }
+    return MR_OK;
+}
+
+static int io_check(const struct check *k, const struct mr_config_io *io, struct mr_map *seen)
+{
+    int rc;
+
+    if (!io->name[0]) {
+        return BAD(k, "model %.128s: %s must specify 'name'", k->c->name, io->kind);
+    }
+    if (mr_map_put(seen, mr_str_c(io->name), seen)) {
+        return BAD(k, "model %.128s: two %ss are named '%.128s'", k->c->name, io->kind, io->name);
+    }
+    if (*io->data_type == INFERENCE__DATA_TYPE__TYPE_INVALID) {
+        return BAD(k, "model %.128s: %s '%.128s' must specify 'data_type'", k->c->name, io->kind,
+                   io->name);
+    }
+    if (*io->n_dims == 0) {
+        return BAD(k, "model %.128s: %s '%.128s' must specify 'dims'", k->c->name, io->kind,
+                   io->name);
+    }
+    rc = dims_check(k, io, *io->dims, *io->n_dims, "dimension");
+    if (rc == MR_OK && *io->reshape) {
+        rc = dims_check(k, io, (*io->reshape)->shape, (*io->reshape)->n_shape, "reshape dimension");
+    }
+    return rc == MR_OK && *io->reshape ? reshape_check(k, io) : rc;
+}
+
+static int inputs_check(const struct check *k)
+{
+    struct mr_map seen = {0};
+    int rc = MR_OK;
+
+    for (size_t i = 0; i < k->c->n_input && rc == MR_OK; i++) {
+        Inference__ModelInput *in = k->c->input[i];
+        struct mr_config_io io = mr_config_input_io(in);
+        rc = io_check(k, &io, &seen);
+        if (rc == MR_OK && in->format != INFERENCE__MODEL_INPUT__FORMAT__FORMAT_NONE &&
+            in->n_dims != 3) {
+            rc = BAD(k, "model %.128s: input '%.128s' NHWC/NCHW require 3 dims", k->c->name,
+                     in->name);
+        }
+    }
+    mr_map_fini(&seen);
+    return rc;
+}
+
+static int outputs_check(const struct check *k)
+{
+    struct mr_map seen = {0};
+    int rc = k->c->n_output > 0
+                 ? MR_OK
+                 : BAD(k, "model %.128s must specify at least one 'output'", k->c->name);
+
+    for (size_t i = 0; i < k->c->n_output && rc == MR_OK; i++) {
+        struct mr_config_io io = mr_config_output_io(k->c->output[i]);
+        rc = io_check(k, &io, &seen);
+    }
+    mr_map_fini(&seen);
+    return rc;
+}
+
+/* ---- batching and instances ---- */
+
+static bool delays(const Inference__ModelQueuePolicy *p)
+{
+    return p && p->default_timeout_microseconds != 0 &&
+           p->timeout_action == INFERENCE__MODEL_QUEUE_POLICY__TIMEOUT_ACTION__DELAY;
+}
+
+static int ordering_check(const struct check *k, const Inference__ModelDynamicBatching *d)
+{
+    bool any = delays(d->default_queue_policy);
+
+    if (!d->preserve_ordering) {
+        return MR_OK;
+    }
+    if (d->priority_levels > 1) {
+        return BAD(k,
+                   "Only one priority level is allowed when 'preserve_ordering' is true for %.128s",
+                   k->c->name);
+    }
+    for (size_t i = 0; i < d->n_priority_queue_policy; i++) {
+        any |= delays(d->priority_queue_policy[i]->value);
+    }
+    if (any) {
+        return BAD(k,
+                   "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is "
+                   "true for %.128s",
+                   k->c->name);
+    }
+    return MR_OK;
+}
+
+static int priorities_check(const struct check *k, const Inference__ModelDynamicBatching *d)
+{
+    unsigned long long levels = d->priority_levels;
+
+    if (levels > 1000) {
+        return BAD(k, "'priority_levels' must be at most 1000 for %.128s", k->c->name);
+    }
+    if (levels == 0) {
+        return MR_OK;
+    }
+    if (d->default_priority_level == 0 || d->default_priority_level > levels) {
+        return BAD(k, "default priority level must be in range [1, %llu] for %.128s", levels,
+                   k->c->name);
+    }
+    for (size_t i = 0; i < d->n_priority_queue_policy; i++) {
+        uint64_t level = d->priority_queue_policy[i]->key;
+        if (level == 0 || level > levels) {
+            return BAD(k,
+                       "priority queue policy must have priority level in range [1, %llu] for "
+                       "%.128s",
+                       levels, k->c->name);
+        }
+    }
+    return MR_OK;
+}
+
+static int batching_check(const struct check *k)
+{
+    const Inference__ModelDynamicBatching *d = k->c->dynamic_batching;
+
+    if (k->c->max_batch_size < 0 || k->c->max_batch_size > BATCH_MAX) {
+        return BAD(k,
+                   "'max_batch_size' must be non-negative value, at most %d, for %.128s; it is %d",
+                   BATCH_MAX, k->c->name, k->c->max_batch_size);
+    }
+    if (!mr_config_has_dynamic_batching(k->c)) {
+        return MR_OK;
+    }
+    for (size_t i = 0; i < d->n_preferred_batch_size; i++) {
+        int32_t size = d->preferred_batch_size[i];
+        if (size <= 0) {
+            return BAD(k, "dynamic batching preferred size must be positive for %.128s",
+                       k->c->name);
+        }
+        if (size > k->c->max_batch_size) {
+            return BAD(k, "dynamic batching preferred size must be <= max batch size for %.128s",
+                       k->c->name);
+        }
+    }
+    int rc = priorities_check(k, d);
+    return rc < 0 ? rc : ordering_check(k, d);
+}
+
+static int groups_check(const struct check *k)
+{
+    int64_t sum = 0;
+
+    for (size_t i = 0; i < k->c->n_instance_group; i++) {
+        const Inference__ModelInstanceGroup *g = k->c->instance_group[i];
+        sum += g->count;
+        if (g->count < 1 || sum > INSTANCES_MAX) {
+            return BAD(k,
+                       "instance group %.128s of model %.128s has count %d, allowed are 1..%d in "
+                       "all groups together",
+                       g->name, k->c->name, g->count, INSTANCES_MAX);
+        }
+        if (g->kind == INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU) {
+            return BAD(k,
+                       "instance group %.128s of model %.128s has kind KIND_GPU but server does "
+                       "not support GPUs",
+                       g->name, k->c->name);
+        }
+    }
+    return MR_OK;
+}
+
+static int versions_check(const struct check *k)
+{
+    const Inference__ModelVersionPolicy *p = k->c->version_policy;
+
+    if (!p || p->policy_choice_case != INFERENCE__MODEL_VERSION_POLICY__POLICY_CHOICE_SPECIFIC) {
+        return MR_OK;
+    }
+    for (size_t i = 0; i < p->specific->n_versions; i++) {
+        if (p->specific->versions[i] < 1) {
+            return BAD(k, "version policy of model %.128s: %lld is no version, versions are >= 1",
+                       k->c->name, (long long)p->specific->versions[i]);
+        }
+    }
+    return MR_OK;
+}
+
+/* ---- enums ---- */
+
+static int enums_check(const struct check *k, const ProtobufCMessage *m);
+
+static int enum_field_check(const struct check *k, const ProtobufCFieldDescriptor *f, const int *at,
+                            size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!protobuf_c_enum_descriptor_get_value(f->descriptor, at[i])) {
+            return BAD(k, "model %.128s: '%.64s' is %d, which stands for nothing", k->c->name,
+                       f->name, at[i]);
+        }
+    }
+    return MR_OK;
+}
+
+/* The values of one field, one or many. */
+static int enum_values_check(const struct check *k, const ProtobufCMessage *m,
+                             const ProtobufCFieldDescriptor *f)
+{
+    const char *member = (const char *)m + f->offset;
+    bool many = f->label == PROTOBUF_C_LABEL_REPEATED;
+    size_t count = 1;
+    int rc = MR_OK;
+
+    if (many) {
+        memcpy(&count, (const char *)m + f->quantifier_offset, sizeof count);
+    }
+    if (f->type == PROTOBUF_C_TYPE_ENUM) {
+        const int *values = (const int *)member;
+        if (many) {
+            memcpy(&values, member, sizeof values);
+        }
+        return enum_field_check(k, f, values, count);
+    }
+    ProtobufCMessage *const *list = (ProtobufCMessage *const *)member;
+    if (many) {
+        memcpy(&list, member, sizeof list);
+    }
+    for (size_t i = 0; i < count && rc == MR_OK; i++) {
+        rc = list[i] ? enums_check(k, list[i]) : MR_OK;
+    }
+    return rc;
+}
+
+/* Text format and JSON take enum numbers as they come. ModelConfig has no message inside itself, so the
+ * recursion is as deep as the schema. */
+static int enums_check(const struct check *k, const ProtobufCMessage *m)
+{
+    int rc = MR_OK;
+
+    for (unsigned i = 0; i < m->descriptor->n_fields && rc == MR_OK; i++) {
+        const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
+        if (f->type != PROTOBUF_C_TYPE_ENUM && f->type != PROTOBUF_C_TYPE_MESSAGE) {
+            continue;
+        }
+        if (f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) {
+            uint32_t which;
+            memcpy(&which, (const char *)m + f->quantifier_offset, sizeof which);
+            if (which != f->id) {
+                continue;
+            }
+        }
+        rc = enum_values_check(k, m, f);
+    }
+    return rc;
+}
+
+/* ---- features ---- */
+
+struct fields {
+    const struct check *k;
+    struct mr_config_warning *warnings;
+    size_t max;
+    size_t count;
+    const struct mr_config_field *last; /* warned about */
+    int rc;
+};
+
+static void field_each(void *ctx, const char *path, const ProtobufCMessage *owner)
+{
+    struct fields *s = ctx;
+    const struct mr_config_field *f = mr_config_field_find(mr_str_c(path));
+
+    (void)owner;
+    if (s->rc < 0 || !f) {
+        return;
+    }
+    if (f->kind == MR_CONFIG_REFUSED) {
+        s->rc = MR_FAIL(s->k->err, MR_E_UNSUPPORTED,
+                        "model '%.128s' asks for %s ('%s'), a feature that this server does not "
+                        "have",
+                        s->k->c->name, f->note, path);
+    } else if (f->kind == MR_CONFIG_NO_EFFECT && f != s->last) {
+        if (s->count < s->max) {
+            snprintf(s->warnings[s->count].text, sizeof s->warnings[0].text,
+                     "'%s' has no effect: %s", f->path, f->note);
+            s->count++;
+        }
+        s->last = f;
+    }
+}
+
+int mr_config_check_features(const Inference__ModelConfig *c, struct mr_config_warning *warnings,
+                             size_t max_warnings, size_t *out_warning_count, struct mr_err *err)
+{
+    const struct check k = {c, err};
+    struct fields s = {.k = &k, .warnings = warnings, .max = max_warnings};
+
+    for (size_t i = 0; i < c->n_parameters; i++) {
+        if (strcmp(c->parameters[i]->key, "TRITON_BATCH_STRATEGY_PATH") == 0) {
+            return MR_FAIL(err, MR_E_UNSUPPORTED,
+                           "model '%.128s' asks for a custom batching strategy "
+                           "('parameters: TRITON_BATCH_STRATEGY_PATH'), a feature that this server "
+                           "does not have",
+                           c->name);
+        }
+    }
+    mr_pb_walk_set_fields(&c->base, field_each, &s);
+    if (s.rc == MR_OK) {
+        *out_warning_count = s.count;
+    }
+    return s.rc;
+}
+
+int mr_config_check(const Inference__ModelConfig *c, struct mr_config_warning *warnings,
+                    size_t max_warnings, size_t *out_warning_count, struct mr_err *err)
+{
+    const struct check k = {c, err};
+    int rc;
+
+    MR_TRY(enums_check(&k, &c->base));
+    MR_TRY(batching_check(&k));
+    MR_TRY(groups_check(&k));
+    MR_TRY(versions_check(&k));
+    MR_TRY(inputs_check(&k));
+    MR_TRY(outputs_check(&k));
+    MR_TRY(mr_config_check_features(c, warnings, max_warnings, out_warning_count, err));
+out:
+    return rc;
+}

@@ -1,0 +1,648 @@
+/* One load of one model: look at its folder, decide what to do, do it beside what serves, publish.
+ *
+ * The versions of a load become visible together, by one store, when all of them are ready; if one fails,
+ * the others of the same load are taken back and what served before goes on. What the folder holds
+ * unchanged stays as it is. Versions that the policy no longer names leave the table in the same store
+ * and are ended by the reaper.
+ *
+ * Runs on a loader thread, for one model at a time (jobs.c); the lock is taken for the changes of
+ * records only, never while files are read or a backend works. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "manager.h"
+
+#define RETRY_FIRST_NS (100 * MR_NS_PER_MS)
+#define RETRY_MOST_NS  (5 * MR_NS_PER_S)
+#define CONFIG_MAX     ((size_t)1 << 20)
+
+#define NO_VERSION_TEXT "at least one version must be available under the version policy of model"
+
+/* A version that this load makes. */
+struct fresh {
+    const struct mr_folder_version *from;
+    uint64_t print;
+    struct mr_version_private *made;
+    int64_t began_ns;
+    char *reason; /* why it failed */
+};
+
+struct load {
+    struct mr_models *m;
+    struct mr_job *job;
+    struct mr_model *model;
+    struct mr_err *err;
+    struct mr_folder folder;
+    struct mr_temp_dir *temp;
+    Inference__ModelConfig *config;
+    bool has_max_batch;
+    uint64_t config_print;
+    bool *is_wanted; /* [folder.versions.len] */
+    MR_VEC(struct fresh) fresh;
+};
+
+static bool is_stopping(const struct mr_models *m)
+{
+    return atomic_load_explicit(&m->is_stopping, memory_order_relaxed);
+}
+
+/* ---- where the model is ---- */
+
+static int temp_fill(struct load *l)
+{
+    const struct mr_job *job = l->job;
+    int rc = mr_temp_new(&l->temp, l->err);
+
+    for (size_t i = 0; i < job->file_count && rc == MR_OK; i++) {
+        rc = mr_temp_write(l->temp, l->model->name, mr_str_c(job->files[i].path),
+                           job->files[i].data, job->files[i].len, l->err);
+    }
+    if (rc == MR_OK) {
+        rc = mr_folder_read(&l->folder, l->temp->path, l->model->name, NULL, NULL, NULL, l->err);
+    }
+    return rc;
+}
+
+/* The one repository that has a folder of that name. */
+static int repository_find(struct load *l)
+{
+    const struct mr_models_options *o = &l->m->o;
+    struct mr_folder found = {0};
+    size_t count = 0;
+    int rc = MR_OK;
+
+    for (size_t i = 0; i < o->repository_count; i++) {
+        struct mr_folder f = {0};
+        struct mr_err why = {0};
+        int one = mr_folder_read(&f, o->repositories[i], l->model->name, o->config_name, NULL, NULL,
+                                 &why);
+        if (one == MR_E_NOT_FOUND) {
+            mr_folder_fini(&f);
+            continue;
+        }
+        if (count++ == 0) {
+            found = f;
+            rc = one;
+            *l->err = why;
+        } else {
+            mr_folder_fini(&f);
+        }
+    }
+    l->folder = found;
+    if (count == 0) {
+        return MR_FAIL(l->err, MR_E_NOT_FOUND, "model '%.128s' is in no repository",
+                       l->model->name.ptr);
+    }
+    if (count > 1) {
+        return MR_FAIL(l->err, MR_E_INVALID, "model appears in two or more repositories");
+    }
+    return rc;
+}
+
+static int folder_find(struct load *l)
+{
+    int rc = l->job->file_count > 0 ? temp_fill(l) : repository_find(l);
+
+    pthread_mutex_lock(&l->m->lock);
+    l->model->is_in_folder = rc != MR_E_NOT_FOUND && l->job->file_count == 0;
+    pthread_mutex_unlock(&l->m->lock);
+    return rc;
+}
+
+/* ---- what it should be ---- */
+
+static int config_parse(struct load *l)
+{
+    const struct mr_job *job = l->job;
+    mr_str text = mr_str_n(job->config_json, job->config_len);
+    char *data = NULL;
+    int rc = MR_OK;
+
+    if (!job->config_json && l->folder.config_path) {
+        rc = mr_file_read(l->folder.config_path, CONFIG_MAX, &data, &text.len, l->err);
+        text.ptr = data;
+    }
+    if (rc == MR_OK && job->config_json) {
+        rc = mr_config_parse_json(text, &l->config, l->err);
+        l->has_max_batch = rc == MR_OK && mr_config_json_has(text, MR_STR("max_batch_size"));
+    } else if (rc == MR_OK && data) {
+        rc = mr_config_parse_text(text, l->folder.config_path, &l->config, l->err);
+        l->has_max_batch = rc == MR_OK && mr_config_text_has(text, MR_STR("max_batch_size"));
+    } else if (rc == MR_OK) {
+        l->config = mr_config_new();
+    }
+    l->config_print = mr_hash(text) + (job->config_json ? 1 : 0);
+    mr_free(data);
+    return rc;
+}
+
+static int config_load(struct load *l)
+{
+    int rc = config_parse(l);
+
+    /* A wrong name concerns the model, whatever versions it has. */
+    if (rc == MR_OK && l->config->name[0] && !mr_str_eq_c(l->model->name, l->config->name)) {
+        rc = mr_config_basics(l->config, l->model->name, NULL, l->err);
+    }
+    return rc;
+}
+
+/* Poll mode: the folder is as it was when it had come to rest. */
+static bool is_settled(const struct mr_job *job, const struct mr_folder_version *fv)
+{
+    for (size_t i = 0; i < job->settled_count; i++) {
+        if (job->settled[i].number == fv->number) {
+            return job->settled[i].sum == fv->print.sum;
+        }
+    }
+    return false;
+}
+
+/* Whether the folder of the version may be taken: poll mode leaves alone what is still being written.
+ * One that already serves counts, too: it stays while its folder changes. */
+static bool is_available(struct load *l, const struct mr_folder_version *fv)
+{
+    if (l->job->kind != MR_JOB_SYNC || is_settled(l->job, fv)) {
+        return true;
+    }
+    pthread_mutex_lock(&l->m->lock);
+    const struct mr_version_record *r = mr_record_find(l->model, fv->number);
+    bool serves = r && r->state == MR_VERSION_READY;
+    pthread_mutex_unlock(&l->m->lock);
+    return serves;
+}
+
+static bool specific_has(const Inference__ModelVersionPolicy__Specific *s, int64_t number)
+{
+    for (size_t i = 0; i < s->n_versions; i++) {
+        if (s->versions[i] == number) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void specific_warn(const struct load *l, const Inference__ModelVersionPolicy__Specific *s)
+{
+    for (size_t i = 0; i < s->n_versions && i < 100; i++) {
+        if (!mr_folder_find(&l->folder, s->versions[i])) {
+            mr_log(MR_LOG_WARN, "model.version_missing",
+                   "model=%s version=%lld is named by version_policy, but is not there",
+                   MR_LOG_STR(l->model->name), (long long)s->versions[i]);
+        }
+    }
+}
+
+/* Marks in is_wanted what the policy picks. Returns how many. */
+static size_t policy_apply(struct load *l)
+{
+    const Inference__ModelVersionPolicy *p = l->config->version_policy;
+    int which = p ? (int)p->policy_choice_case : 0;
+    size_t latest = 1;
+    size_t count = 0;
+
+    if (which == INFERENCE__MODEL_VERSION_POLICY__POLICY_CHOICE_LATEST) {
+        latest = MR_MAX(p->latest->num_versions, 1u);
+    } else if (which == INFERENCE__MODEL_VERSION_POLICY__POLICY_CHOICE_ALL) {
+        latest = SIZE_MAX;
+    } else if (which == INFERENCE__MODEL_VERSION_POLICY__POLICY_CHOICE_SPECIFIC) {
+        latest = SIZE_MAX;
+        specific_warn(l, p->specific);
+    }
+    l->is_wanted = MR_NEW_ARRAY(bool, l->folder.versions.len + 1);
+    for (size_t i = l->folder.versions.len; i-- > 0 && count < latest;) {
+        const struct mr_folder_version *fv = &l->folder.versions.at[i];
+        if (which == INFERENCE__MODEL_VERSION_POLICY__POLICY_CHOICE_SPECIFIC &&
+            !specific_has(p->specific, fv->number)) {
+            continue;
+        }
+        l->is_wanted[i] = is_available(l, fv);
+        count += l->is_wanted[i];
+    }
+    return count;
+}
+
+/* ---- what is to be done ---- */
+
+/* What a version is made of, in one number: its files, the files that versions share, the config, and
+ * where all that lies. Never 0. */
+static uint64_t print_of(const struct load *l, const struct mr_folder_version *fv)
+{
+    uint64_t parts[4] = {fv->print.sum, l->folder.shared.sum, l->config_print,
+                         mr_hash(mr_str_c(l->folder.dir))};
+
+    return mr_hash(mr_str_n((const char *)parts, sizeof parts)) | 1;
+}
+
+enum fate { KEEP, MAKE, HOPELESS };
+
+/* Lock held. */
+static enum fate fate_of(const struct load *l, const struct mr_folder_version *fv, uint64_t print)
+{
+    const struct mr_version_record *r = mr_record_find(l->model, fv->number);
+    bool is_sync = l->job->kind == MR_JOB_SYNC;
+
+    if (!r) {
+        return MAKE;
+    }
+    if (is_sync && r->failed_print == print) {
+        return HOPELESS; /* it would fail again */
+    }
+    if (r->state != MR_VERSION_READY) {
+        return MAKE;
+    }
+    if (is_sync && !is_settled(l->job, fv)) {
+        return KEEP; /* it serves while its folder is being written */
+    }
+    return mr_version_private_of(r->v)->print == print ? KEEP : MAKE;
+}
+
+/* Lists what is to be made. False: a version of the load is known to fail, so the whole load would. */
+static bool plan_list(struct load *l)
+{
+    bool has_hope = true;
+
+    pthread_mutex_lock(&l->m->lock);
+    for (size_t i = 0; i < l->folder.versions.len; i++) {
+        const struct mr_folder_version *fv = &l->folder.versions.at[i];
+        uint64_t print = print_of(l, fv);
+        enum fate fate = l->is_wanted[i] ? fate_of(l, fv, print) : KEEP;
+        has_hope &= fate != HOPELESS;
+        if (fate == MAKE) {
+            MR_VEC_PUSH(&l->fresh, ((struct fresh){.from = fv, .print = print}));
+        }
+    }
+    pthread_mutex_unlock(&l->m->lock);
+    return has_hope;
+}
+
+static void plan_begin(struct load *l)
+{
+    pthread_mutex_lock(&l->m->lock);
+    l->model->is_desired = true;
+    for (size_t i = 0; i < l->fresh.len; i++) {
+        struct mr_version_record *r = mr_record_get(l->model, l->fresh.at[i].from->number);
+        r->is_wanted = true;
+        r->failed_print = 0;
+        r->file_bytes =
+            r->state == MR_VERSION_READY ? r->file_bytes : l->fresh.at[i].from->print.bytes;
+        if (r->state != MR_VERSION_READY) {
+            mr_record_set(l->m, l->model, r, MR_VERSION_LOADING, "");
+        }
+    }
+    if (l->fresh.len > 0) {
+        mr_table_publish(l->m, l->model);
+    }
+    mr_model_count_unready(l->m, l->model);
+    pthread_mutex_unlock(&l->m->lock);
+    mr_changes_tell(l->m);
+}
+
+/* ---- doing it ---- */
+
+/* Sleeps between tries; false when the manager stops. */
+static bool retry_wait(struct mr_models *m, int64_t pause_ns)
+{
+    int64_t until = mr_now_ns() + pause_ns;
+    struct timespec ts = {until / MR_NS_PER_S, until % MR_NS_PER_S};
+
+    pthread_mutex_lock(&m->lock);
+    while (!is_stopping(m) && mr_now_ns() < until) {
+        pthread_cond_timedwait(&m->idle, &m->lock, &ts);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return !is_stopping(m);
+}
+
+static void warming_tell(struct load *l, struct fresh *f)
+{
+    pthread_mutex_lock(&l->m->lock);
+    struct mr_version_record *r = mr_record_find(l->model, f->from->number);
+    if (r && r->state == MR_VERSION_LOADING) {
+        mr_record_set(l->m, l->model, r, MR_VERSION_WARMING, "");
+    }
+    pthread_mutex_unlock(&l->m->lock);
+    mr_changes_tell(l->m);
+}
+
+static int version_try(struct load *l, struct fresh *f, bool warn, struct mr_err *err)
+{
+    const struct mr_version_source source = {.model = l->model,
+                                             .folder = &l->folder,
+                                             .version = f->from,
+                                             .config = l->config,
+                                             .has_max_batch = l->has_max_batch,
+                                             .warn = warn,
+                                             .temp = l->temp,
+                                             .print = f->print};
+    int rc = mr_version_open(l->m, &source, &f->made, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    /* Release is not needed: nobody else knows the version yet. */
+    atomic_store_explicit(&f->made->v.state, MR_VERSION_WARMING, memory_order_relaxed);
+    warming_tell(l, f);
+    rc = l->m->hooks.serve ? l->m->hooks.serve(l->m->hooks.ctx, &f->made->v, err) : MR_OK;
+    if (rc < 0) {
+        mr_version_close(l->m, &f->made);
+        return rc;
+    }
+    f->made->is_served = true;
+    f->made->v.loaded_wall_ns = mr_wall_ns();
+    f->made->v.load_ns = mr_now_ns() - f->began_ns;
+    return MR_OK;
+}
+
+static int version_make(struct load *l, struct fresh *f, bool warn, struct mr_err *err)
+{
+    int64_t pause_ns = RETRY_FIRST_NS;
+
+    f->began_ns = mr_now_ns();
+    for (uint32_t tries = 0;; tries++) {
+        *err = (struct mr_err){0};
+        int rc = version_try(l, f, warn && tries == 0, err);
+        /* What a config asks for and this server does not have will not come by itself. */
+        if (rc >= 0 || rc == MR_E_UNSUPPORTED || tries >= l->m->o.load_retries) {
+            return rc;
+        }
+        mr_log(MR_LOG_WARN, "model.load_retry", "model=%s version=%lld try=%u %s",
+               MR_LOG_STR(l->model->name), (long long)f->from->number, tries + 1, err->msg);
+        if (!retry_wait(l->m, pause_ns)) {
+            return rc;
+        }
+        pause_ns = MR_MIN(pause_ns * 2, RETRY_MOST_NS);
+    }
+}
+
+/* Makes every fresh version; the first failure ends it. *err: the client's text with all causes. */
+static int versions_make(struct load *l)
+{
+    int rc = MR_OK;
+
+    for (size_t i = 0; i < l->fresh.len && rc == MR_OK; i++) {
+        struct fresh *f = &l->fresh.at[i];
+        struct mr_err why = {0};
+        rc = is_stopping(l->m) ? MR_FAIL(&why, MR_E_UNAVAILABLE, "the server is stopping")
+                               : version_make(l, f, i == 0, &why);
+        if (rc < 0) {
+            f->reason = mr_strndup(why.msg, strlen(why.msg));
+            MR_FAIL(l->err, MR_E_INVALID,
+                    "load failed for model '%.128s': version %lld is at UNAVAILABLE state: %s;",
+                    l->model->name.ptr, (long long)f->from->number, why.msg);
+        }
+    }
+    return rc < 0 ? MR_E_INVALID : MR_OK;
+}
+
+/* ---- the end of it ---- */
+
+void mr_version_retire(struct mr_models *m, struct mr_model *model, struct mr_version *v)
+{
+    struct mr_version_private *p = mr_version_private_of(v);
+
+    /* Relaxed: both are hints for readers who hold a pin; the table decides. */
+    atomic_store_explicit(&v->retiring, true, memory_order_relaxed);
+    atomic_store_explicit(&v->state, MR_VERSION_DRAINING, memory_order_relaxed);
+    p->next = m->retired_versions;
+    m->retired_versions = p;
+    model->draining++;
+    m->draining++;
+    pthread_cond_signal(&m->reap);
+}
+
+static void fresh_publish(struct load *l, struct fresh *f)
+{
+    struct mr_version_record *r = mr_record_get(l->model, f->from->number);
+    struct mr_version *v = &f->made->v;
+    bool had = r->state == MR_VERSION_READY;
+
+    if (had) {
+        mr_version_retire(l->m, l->model, r->v);
+    }
+    /* Relaxed: mr_table_publish releases it. */
+    atomic_store_explicit(&v->state, MR_VERSION_READY, memory_order_relaxed);
+    r->v = v;
+    r->load_ns = v->load_ns;
+    r->file_bytes = v->file_bytes;
+    r->model_bytes = mr_plugin_model_bytes(v->backend);
+    r->is_wanted = true;
+    r->failed_print = 0;
+    mr_record_set(l->m, l->model, r, MR_VERSION_READY, "");
+    f->made = NULL;
+}
+
+static bool folder_wants(const struct load *l, int64_t number, bool *out_exists)
+{
+    for (size_t i = 0; i < l->folder.versions.len; i++) {
+        if (l->folder.versions.at[i].number == number) {
+            *out_exists = true;
+            return l->is_wanted[i];
+        }
+    }
+    *out_exists = false;
+    return false;
+}
+
+/* What the load leaves out: ready versions retire, records of versions that are gone are dropped. */
+static void others_retire(struct load *l)
+{
+    for (size_t i = l->model->records.len; i-- > 0;) {
+        struct mr_version_record *r = &l->model->records.at[i];
+        bool exists;
+        if (folder_wants(l, r->number, &exists)) {
+            continue;
+        }
+        r->is_wanted = false;
+        if (r->state == MR_VERSION_READY) {
+            mr_version_retire(l->m, l->model, r->v);
+            mr_record_set(l->m, l->model, r, MR_VERSION_DRAINING, "");
+        } else if (!exists && !r->v) {
+            mr_record_remove(l->model, i);
+        } else if (r->state == MR_VERSION_FAILED) {
+            mr_record_set(l->m, l->model, r, MR_VERSION_UNLOADED, "unloaded");
+        }
+    }
+}
+
+static void load_publish(struct load *l)
+{
+    pthread_mutex_lock(&l->m->lock);
+    for (size_t i = 0; i < l->fresh.len; i++) {
+        fresh_publish(l, &l->fresh.at[i]);
+    }
+    others_retire(l);
+    for (size_t i = 0; i < l->model->records.len; i++) {
+        struct mr_version_record *r = &l->model->records.at[i];
+        mr_free(r->warning); /* whatever failed before is overcome */
+        r->warning = NULL;
+    }
+    mr_model_set_error(l->m, l->model, NULL);
+    mr_table_publish(l->m, l->model);
+    mr_model_count_unready(l->m, l->model);
+    pthread_mutex_unlock(&l->m->lock);
+}
+
+/* Some version failed: what this load made is taken back, what served goes on. */
+static void load_take_back(struct load *l)
+{
+    const char *others = "taken back because another version of the same load failed";
+
+    for (size_t i = 0; i < l->fresh.len; i++) {
+        if (l->fresh.at[i].made) {
+            mr_version_close(l->m, &l->fresh.at[i].made);
+        }
+    }
+    pthread_mutex_lock(&l->m->lock);
+    for (size_t i = 0; i < l->fresh.len; i++) {
+        struct fresh *f = &l->fresh.at[i];
+        struct mr_version_record *r = mr_record_get(l->model, f->from->number);
+        const char *reason = f->reason ? f->reason : others;
+        r->failed_print = f->print;
+        if (r->state == MR_VERSION_READY) {
+            mr_record_warn(l->m, l->model, r, reason);
+        } else {
+            mr_record_set(l->m, l->model, r, MR_VERSION_FAILED, reason);
+        }
+    }
+    mr_table_publish(l->m, l->model);
+    mr_model_count_unready(l->m, l->model);
+    pthread_mutex_unlock(&l->m->lock);
+}
+
+/* The load failed before it came to versions. */
+static void load_fail(struct load *l, const char *reason)
+{
+    bool serves = false;
+
+    pthread_mutex_lock(&l->m->lock);
+    for (size_t i = 0; i < l->model->records.len; i++) {
+        struct mr_version_record *r = &l->model->records.at[i];
+        if (r->state == MR_VERSION_READY) {
+            serves = true;
+            mr_record_warn(l->m, l->model, r, reason);
+        }
+    }
+    if (!serves) {
+        l->model->is_desired = true;
+        mr_model_set_error(l->m, l->model, reason);
+    }
+    mr_model_count_unready(l->m, l->model);
+    pthread_mutex_unlock(&l->m->lock);
+}
+
+/* There is no such folder. In poll mode its model goes, too. */
+static int missing_run(struct load *l)
+{
+    if (l->job->kind == MR_JOB_SYNC) {
+        return mr_unload_run(l->m, l->model, l->err);
+    }
+    if (l->job->is_first) {
+        /* Only for names of the command line: what clients ask for would be without end. */
+        load_fail(l, "not in any model repository");
+    }
+    return MR_FAIL(l->err, MR_E_INTERNAL,
+                   "failed to load '%.128s', failed to poll from model repository",
+                   l->model->name.ptr);
+}
+
+static int load_failed(struct load *l, int rc)
+{
+    char cause[sizeof l->err->msg];
+
+    snprintf(cause, sizeof cause, "%s", l->err->msg);
+    load_fail(l, cause);
+    return rc == MR_E_UNAVAILABLE
+               ? rc
+               : MR_FAIL(l->err, MR_E_INVALID, "load failed for model '%.128s': %s",
+                         l->model->name.ptr, cause);
+}
+
+static int no_version_fail(struct load *l)
+{
+    char reason[sizeof l->err->msg];
+
+    snprintf(reason, sizeof reason, NO_VERSION_TEXT " '%.128s'", l->model->name.ptr);
+    load_fail(l, reason);
+    return MR_FAIL(l->err, MR_E_INTERNAL, "failed to load '%.128s', no version is available",
+                   l->model->name.ptr);
+}
+
+/* From a folder and its config to the versions. */
+static int versions_load(struct load *l)
+{
+    bool is_sync = l->job->kind == MR_JOB_SYNC;
+
+    if (is_sync && l->folder.shared.sum != l->job->settled_shared) {
+        return MR_OK; /* changed since it had come to rest: the next look tells */
+    }
+    if (policy_apply(l) == 0) {
+        /* In poll mode a version may be under way. */
+        return is_sync && l->folder.versions.len > 0 ? MR_OK : no_version_fail(l);
+    }
+    if (!plan_list(l)) {
+        return MR_OK; /* as it was left after the last failure */
+    }
+    plan_begin(l);
+    int rc = versions_make(l);
+    if (rc < 0) {
+        load_take_back(l);
+    } else {
+        load_publish(l);
+    }
+    return rc;
+}
+
+static int load_steps(struct load *l)
+{
+    int rc = folder_find(l);
+
+    if (rc == MR_E_NOT_FOUND && l->job->file_count == 0) {
+        return missing_run(l);
+    }
+    if (rc == MR_OK) {
+        rc = config_load(l);
+    }
+    return rc < 0 ? load_failed(l, rc) : versions_load(l);
+}
+
+int mr_load_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
+{
+    struct load l = {.m = m, .job = job, .model = job->model, .err = err};
+    int rc = load_steps(&l);
+
+    for (size_t i = 0; i < l.fresh.len; i++) {
+        mr_free(l.fresh.at[i].reason);
+    }
+    MR_VEC_FINI(&l.fresh);
+    mr_free(l.is_wanted);
+    mr_config_free(&l.config);
+    mr_folder_fini(&l.folder);
+    mr_temp_unref(&l.temp);
+    return rc;
+}
+
+int mr_unload_run(struct mr_models *m, struct mr_model *model, struct mr_err *err)
+{
+    (void)err; /* nothing fails: who still uses a version keeps it until done */
+    pthread_mutex_lock(&m->lock);
+    model->is_desired = false;
+    for (size_t i = 0; i < model->records.len; i++) {
+        struct mr_version_record *r = &model->records.at[i];
+        r->is_wanted = false;
+        if (r->state == MR_VERSION_READY) {
+            mr_version_retire(m, model, r->v);
+            mr_record_set(m, model, r, MR_VERSION_DRAINING, "");
+        } else if (r->state != MR_VERSION_DRAINING) {
+            mr_record_set(m, model, r, MR_VERSION_UNLOADED, "unloaded");
+        }
+    }
+    mr_model_set_error(m, model, NULL);
+    if (model->records.len > 0) {
+        mr_table_publish(m, model);
+    }
+    mr_model_count_unready(m, model);
+    pthread_mutex_unlock(&m->lock);
+    return MR_OK;
+}

@@ -1,0 +1,369 @@
+/* The manager's start and end.
+ *
+ * Start: threads, then a job for every model that the control mode names, then wait for all of them.
+ * Models load side by side; each failure stays with its model. Stop: nothing new begins, what serves is
+ * retired, and the caller waits for the reaper up to its timeout. What is still in use then is left as it
+ * is, memory included, because somebody is still reading it. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "manager.h"
+
+#define OPTIONS_MAX_BYTES ((size_t)64 << 20)
+#define LOAD_THREADS_MAX  64
+#define READERS_MAX       4096
+
+void mr_models_options_init(struct mr_models_options *o)
+{
+    *o = (struct mr_models_options){.control = MR_MODEL_CONTROL_NONE,
+                                    .poll_ns = 15 * MR_NS_PER_S,
+                                    .settle_ns = MR_NS_PER_S,
+                                    .auto_complete = true,
+                                    .strict_readiness = true,
+                                    .load_threads = 4,
+                                    .default_max_batch = 4,
+                                    .reader_count = 1};
+}
+
+/* ---- options ---- */
+
+static const char *text_copy(struct mr_arena *a, const char *s)
+{
+    return s ? mr_arena_str(a, mr_str_c(s)).ptr : NULL;
+}
+
+static const char *const *texts_copy(struct mr_arena *a, const char *const *list, size_t n)
+{
+    const char **copy = MR_ARENA_ARRAY(a, const char *, n + 1);
+
+    for (size_t i = 0; copy && i < n; i++) {
+        copy[i] = text_copy(a, list[i]);
+    }
+    return copy;
+}
+
+static const struct mr_setting *settings_copy(struct mr_arena *a, const struct mr_setting *list,
+                                              size_t n)
+{
+    struct mr_setting *copy = MR_ARENA_ARRAY(a, struct mr_setting, n + 1);
+
+    for (size_t i = 0; copy && i < n; i++) {
+        copy[i] = (struct mr_setting){text_copy(a, list[i].key), text_copy(a, list[i].value)};
+    }
+    return copy;
+}
+
+/* The arena's limit is far above what a command line holds: past it something is wrong. */
+static int options_copy(struct mr_models *m, const struct mr_models_options *o, struct mr_err *err)
+{
+    struct mr_arena *a = &m->memory;
+    size_t names = o->backend_setting_name_count;
+    const struct mr_setting **lists = MR_ARENA_ARRAY(a, const struct mr_setting *, names + 1);
+    size_t *counts = MR_ARENA_ARRAY(a, size_t, names + 1);
+
+    m->o = *o;
+    m->o.repositories = texts_copy(a, o->repositories, o->repository_count);
+    m->o.load_models = texts_copy(a, o->load_models, o->load_model_count);
+    m->o.config_name = text_copy(a, o->config_name);
+    m->o.backend_dirs = texts_copy(a, o->backend_dirs, o->backend_dir_count);
+    m->o.backend_setting_names = texts_copy(a, o->backend_setting_names, names);
+    for (size_t i = 0; lists && counts && i < names; i++) {
+        lists[i] = settings_copy(a, o->backend_settings[i], o->backend_setting_counts[i]);
+        counts[i] = o->backend_setting_counts[i];
+    }
+    m->o.backend_settings = lists;
+    m->o.backend_setting_counts = counts;
+    if (!lists || !counts || !m->o.repositories || !m->o.load_models || !m->o.backend_dirs ||
+        !m->o.backend_setting_names || (o->config_name && !m->o.config_name)) {
+        return MR_FAIL(err, MR_E_NOMEM, "no memory for the model options");
+    }
+    return MR_OK;
+}
+
+static int options_check(const struct mr_models_options *o, struct mr_err *err)
+{
+    if (o->load_threads < 1 || o->load_threads > LOAD_THREADS_MAX) {
+        return MR_FAIL(err, MR_E_INVALID, "model load threads: %u, allowed are 1..%d",
+                       o->load_threads, LOAD_THREADS_MAX);
+    }
+    if (o->reader_count < 1 || o->reader_count > READERS_MAX) {
+        return MR_FAIL(err, MR_E_INVALID, "readers of the model table: %u, allowed are 1..%d",
+                       o->reader_count, READERS_MAX);
+    }
+    if (o->poll_ns <= 0 || o->settle_ns < 0) {
+        return MR_FAIL(err, MR_E_INVALID, "repository poll interval must be above 0");
+    }
+    if (o->config_name) {
+        struct mr_err why;
+        if (mr_model_name_check(mr_str_c(o->config_name), &why) < 0) {
+            return MR_FAIL(err, MR_E_INVALID,
+                           "model config name '%.64s': it must be a file name without '/' and '..'",
+                           o->config_name);
+        }
+    }
+    return MR_OK;
+}
+
+static int repositories_check(const struct mr_models_options *o, struct mr_err *err)
+{
+    for (size_t i = 0; i < o->repository_count; i++) {
+        DIR *d = opendir(o->repositories[i]);
+        if (!d) {
+            int error = errno;
+            char text[128];
+            return MR_FAIL(err, MR_E_INVALID, "model repository '%.300s': %s", o->repositories[i],
+                           strerror_r(error, text, sizeof text));
+        }
+        closedir(d);
+    }
+    return MR_OK;
+}
+
+/* ---- new and free ---- */
+
+/* Conditions that wait until a point of the monotonic clock. */
+static void cond_init(pthread_cond_t *c)
+{
+    pthread_condattr_t attr;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(c, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+static void locks_init(struct mr_models *m)
+{
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_mutex_init(&m->backends_lock, NULL);
+    cond_init(&m->backend_opened);
+    cond_init(&m->work);
+    cond_init(&m->idle);
+    cond_init(&m->reap);
+    cond_init(&m->told);
+}
+
+static void locks_fini(struct mr_models *m)
+{
+    pthread_mutex_destroy(&m->lock);
+    pthread_mutex_destroy(&m->backends_lock);
+    pthread_cond_destroy(&m->backend_opened);
+    pthread_cond_destroy(&m->work);
+    pthread_cond_destroy(&m->idle);
+    pthread_cond_destroy(&m->reap);
+    pthread_cond_destroy(&m->told);
+}
+
+/* No thread is left, nothing is in use. */
+static void memory_free(struct mr_models *m)
+{
+    struct mr_map_slot *slot;
+
+    for (size_t i = 0; (slot = mr_map_next(&m->models, &i));) {
+        mr_model_free(slot->value);
+    }
+    mr_map_fini(&m->models);
+    mr_retired_free(m->retired); /* the reaper has left none, but it may never have run */
+    mr_table_fini(m);
+    mr_names_fini(&m->names);
+    mr_backends_close(m);
+    mr_arena_fini(&m->memory);
+    locks_fini(m);
+    mr_free(m);
+}
+
+int mr_models_new(struct mr_models **out, const struct mr_models_options *options,
+                  const struct mr_model_hooks *hooks, struct mr_err *err)
+{
+    struct mr_models *m = mr_alloc_aligned(sizeof *m);
+    int rc;
+
+    locks_init(m);
+    mr_epoch_init(&m->epoch);
+    mr_table_init(m);
+    mr_arena_init(&m->memory, 4096, OPTIONS_MAX_BYTES);
+    m->hooks = *hooks;
+    MR_TRY(options_check(options, err));
+    MR_TRY(options_copy(m, options, err));
+    MR_TRY(repositories_check(&m->o, err));
+    *out = m;
+    return MR_OK;
+out:
+    memory_free(m);
+    return rc;
+}
+
+void mr_models_free(struct mr_models **m)
+{
+    struct mr_models *it = *m;
+
+    *m = NULL;
+    if (!it) {
+        return;
+    }
+    /* Stops what was not stopped, with a short wait for a caller that is in a hurry. */
+    if (mr_models_stop(it, 100 * MR_NS_PER_MS) > 0) {
+        mr_log(MR_LOG_WARN, "model.left", "versions are still in use; their memory is left alone");
+        return;
+    }
+    mr_jobs_join(it);
+    mr_reaper_join(it);
+    memory_free(it);
+}
+
+/* ---- start ---- */
+
+struct first_loads {
+    _Atomic size_t failed;
+};
+
+/* Thread: loader. */
+static void first_done(void *ctx, int rc, const struct mr_err *err)
+{
+    struct first_loads *f = ctx;
+
+    (void)err; /* it is in the index, and the hook was told */
+    if (rc < 0) {
+        /* Relaxed: read after the jobs' end was seen under the lock. */
+        atomic_fetch_add_explicit(&f->failed, 1, memory_order_relaxed);
+    }
+}
+
+static void first_submit(struct mr_models *m, mr_str name, struct first_loads *f)
+{
+    struct mr_job *job = mr_job_new(MR_JOB_LOAD, first_done, f);
+
+    job->is_first = true;
+    job->answer = mr_model_name_check(name, &job->err);
+    if (job->answer < 0) {
+        job->kind = MR_JOB_ANSWER;
+    }
+    mr_job_submit(m, job, name);
+}
+
+static bool loads_all(const struct mr_models_options *o)
+{
+    bool all = o->control == MR_MODEL_CONTROL_NONE;
+
+    for (size_t i = 0; i < o->load_model_count; i++) {
+        all |= o->control == MR_MODEL_CONTROL_EXPLICIT && strcmp(o->load_models[i], "*") == 0;
+    }
+    return all;
+}
+
+/* A copy of the names, as loads take the lock that guards them. */
+static void all_submit(struct mr_models *m, struct first_loads *f)
+{
+    MR_VEC(char *) names = {0};
+
+    pthread_mutex_lock(&m->lock);
+    for (size_t i = 0; i < m->names.len; i++) {
+        MR_VEC_PUSH(&names, mr_strndup(m->names.at[i].name, strlen(m->names.at[i].name)));
+    }
+    pthread_mutex_unlock(&m->lock);
+    for (size_t i = 0; i < names.len; i++) {
+        first_submit(m, mr_str_c(names.at[i]), f);
+        mr_free(names.at[i]);
+    }
+    MR_VEC_FINI(&names);
+}
+
+static void first_loads_submit(struct mr_models *m, struct first_loads *f)
+{
+    if (m->o.control == MR_MODEL_CONTROL_POLL) {
+        mr_watch_first(m, first_done, f);
+    } else if (loads_all(&m->o)) {
+        all_submit(m, f);
+    } else if (m->o.control == MR_MODEL_CONTROL_EXPLICIT) {
+        for (size_t i = 0; i < m->o.load_model_count; i++) {
+            first_submit(m, mr_str_c(m->o.load_models[i]), f);
+        }
+    }
+}
+
+static void started_set(struct mr_models *m)
+{
+    struct mr_map_slot *slot;
+
+    pthread_mutex_lock(&m->lock);
+    m->is_started = true;
+    for (size_t i = 0; (slot = mr_map_next(&m->models, &i));) {
+        mr_model_count_unready(m, slot->value);
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
+int mr_models_start(struct mr_models *m, size_t *out_failed, struct mr_err *err)
+{
+    struct first_loads first = {0};
+    int rc;
+
+    MR_TRY(mr_names_refresh(m, 0, err));
+    MR_TRY(mr_reaper_start(m, err));
+    MR_TRY(mr_jobs_start(m, err));
+    first_loads_submit(m, &first);
+    mr_jobs_wait(m, INT64_MAX);
+    started_set(m);
+    if (m->o.control == MR_MODEL_CONTROL_POLL) {
+        MR_TRY(mr_watch_start(m, err));
+    }
+    *out_failed = atomic_load_explicit(&first.failed, memory_order_relaxed);
+    rc = MR_OK;
+out:
+    return rc;
+}
+
+/* ---- stop ---- */
+
+static void all_retire(struct mr_models *m)
+{
+    struct mr_map_slot *slot;
+
+    pthread_mutex_lock(&m->lock);
+    for (size_t i = 0; (slot = mr_map_next(&m->models, &i));) {
+        struct mr_model *model = slot->value;
+        bool any = false;
+        model->is_desired = false;
+        for (size_t k = 0; k < model->records.len; k++) {
+            struct mr_version_record *r = &model->records.at[k];
+            if (r->state == MR_VERSION_READY) {
+                mr_version_retire(m, model, r->v);
+                mr_record_set(m, model, r, MR_VERSION_DRAINING, "");
+                any = true;
+            }
+        }
+        if (any) {
+            mr_table_publish(m, model);
+        }
+    }
+    pthread_mutex_unlock(&m->lock);
+    mr_changes_tell(m);
+}
+
+size_t mr_models_stop(struct mr_models *m, int64_t timeout_ns)
+{
+    int64_t deadline_ns = mr_ns_after(mr_now_ns(), timeout_ns);
+    struct timespec ts = {deadline_ns / MR_NS_PER_S, deadline_ns % MR_NS_PER_S};
+    int rc = 0;
+
+    pthread_mutex_lock(&m->lock);
+    /* Relaxed: only asked between steps; those who wait are woken. */
+    atomic_store_explicit(&m->is_stopping, true, memory_order_relaxed);
+    pthread_cond_broadcast(&m->idle);
+    pthread_mutex_unlock(&m->lock);
+    mr_watch_stop(m);
+    mr_jobs_wait(m, deadline_ns);
+    all_retire(m);
+
+    pthread_mutex_lock(&m->lock);
+    while (m->draining > 0 && rc == 0) {
+        rc = pthread_cond_timedwait(&m->idle, &m->lock, &ts);
+    }
+    /* A load that never ends holds a version, too. */
+    size_t left = m->draining + m->jobs_open;
+    pthread_mutex_unlock(&m->lock);
+    return left;
+}

@@ -1,0 +1,165 @@
+/* The reaper: ends what was taken out of service, when nobody can use it any more.
+ *
+ * A retired version goes through three gates, in this order:
+ *   1. every reader has quiesced since it left the table (mr_epoch_wait): nobody can find it any more,
+ *      and whoever found it before has pinned it or let it go
+ *   2. its pins are all zero
+ *   3. hooks.unserve has stopped its scheduler, its model is closed
+ * Memory of the table needs the first gate only. The thread sleeps while there is nothing to do, and
+ * looks at pins every 1 ms, later every 50 ms, while something drains. Requests never wait for it, and
+ * it never waits for one request longer than for the others: a version that is stuck stays, the rest
+ * goes. */
+#include "base/clock.h"
+#include "manager.h"
+
+#define LOOK_FIRST_NS MR_NS_PER_MS
+#define LOOK_MOST_NS  (50 * MR_NS_PER_MS)
+
+static bool is_pinned(const struct mr_models *m, const struct mr_version *v)
+{
+    for (uint32_t i = 0; i < m->o.reader_count; i++) {
+        /* Acquire: pairs with the release in mr_version_unpin. */
+        if (atomic_load_explicit(&v->pins[i].count, memory_order_acquire) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void mr_retired_free(struct mr_model_retired *list)
+{
+    while (list) {
+        struct mr_model_retired *next = list->next;
+        list->release(list->ptr);
+        mr_free(list);
+        list = next;
+    }
+}
+
+/* The record that shows this version, if no later one has taken its place. Lock held. */
+static struct mr_version_record *record_of(struct mr_version *v)
+{
+    struct mr_version_record *r = mr_record_find(v->model, v->number);
+
+    return r && r->v == v ? r : NULL;
+}
+
+static void version_end(struct mr_models *m, struct mr_version_private *p)
+{
+    struct mr_model *model = p->v.model;
+    int64_t number = p->v.number;
+    bool was_shown;
+
+    pthread_mutex_lock(&m->lock);
+    struct mr_version_record *r = record_of(&p->v);
+    was_shown = r != NULL;
+    if (r) {
+        r->v = NULL; /* from here on no report hands it out */
+    }
+    pthread_mutex_unlock(&m->lock);
+
+    mr_version_close(m, &p);
+
+    pthread_mutex_lock(&m->lock);
+    r = mr_record_find(model, number);
+    /* A load may have begun for the same number meanwhile; then its state is the one to show. */
+    if (was_shown && r && r->state == MR_VERSION_DRAINING) {
+        mr_record_set(m, model, r, MR_VERSION_UNLOADED, "unloaded");
+    }
+    model->draining--;
+    m->draining--;
+    mr_model_forget_if_empty(m, model);
+    pthread_cond_broadcast(&m->idle);
+    pthread_mutex_unlock(&m->lock);
+    mr_changes_tell(m);
+}
+
+/* Ends what is not pinned; the rest stays in the list. True if any ended. */
+static bool drained_end(struct mr_models *m, struct mr_version_private **list)
+{
+    bool any = false;
+
+    while (*list) {
+        struct mr_version_private *p = *list;
+        if (is_pinned(m, &p->v)) {
+            list = &p->next;
+            continue;
+        }
+        *list = p->next;
+        version_end(m, p);
+        any = true;
+    }
+    return any;
+}
+
+static void list_join(struct mr_version_private **list, struct mr_version_private *more)
+{
+    while (*list) {
+        list = &(*list)->next;
+    }
+    *list = more;
+}
+
+/* Lock held. Returns when something is new, or after a pause when something drains. */
+static void work_wait(struct mr_models *m, bool drains, int64_t pause_ns)
+{
+    int64_t until = mr_now_ns() + pause_ns;
+    struct timespec ts = {until / MR_NS_PER_S, until % MR_NS_PER_S};
+    int rc = 0;
+
+    while (!m->retired && !m->retired_versions && rc == 0 && (drains || !m->quit)) {
+        rc = drains ? pthread_cond_timedwait(&m->reap, &m->lock, &ts)
+                    : pthread_cond_wait(&m->reap, &m->lock);
+    }
+}
+
+static void *reaper_main(void *arg)
+{
+    struct mr_models *m = arg;
+    struct mr_version_private *draining = NULL;
+    int64_t pause_ns = LOOK_FIRST_NS;
+
+    pthread_mutex_lock(&m->lock);
+    for (;;) {
+        work_wait(m, draining != NULL, pause_ns);
+        struct mr_model_retired *memory = m->retired;
+        struct mr_version_private *versions = m->retired_versions;
+        m->retired = NULL;
+        m->retired_versions = NULL;
+        bool is_last = m->quit && !memory && !versions && !draining;
+        pthread_mutex_unlock(&m->lock);
+        if (is_last) {
+            break;
+        }
+        if (memory || versions) {
+            mr_epoch_wait(&m->epoch);
+            mr_retired_free(memory);
+            list_join(&draining, versions);
+            pause_ns = LOOK_FIRST_NS;
+        }
+        pause_ns = drained_end(m, &draining) ? LOOK_FIRST_NS : MR_MIN(pause_ns * 2, LOOK_MOST_NS);
+        pthread_mutex_lock(&m->lock);
+    }
+    return NULL;
+}
+
+int mr_reaper_start(struct mr_models *m, struct mr_err *err)
+{
+    int rc = mr_thread_start(&m->reaper, "mr-reap", reaper_main, m, err);
+
+    m->has_reaper = rc == MR_OK;
+    return rc;
+}
+
+void mr_reaper_join(struct mr_models *m)
+{
+    if (!m->has_reaper) {
+        return;
+    }
+    pthread_mutex_lock(&m->lock);
+    m->quit = true;
+    pthread_cond_broadcast(&m->reap);
+    pthread_mutex_unlock(&m->lock);
+    pthread_join(m->reaper, NULL);
+    m->has_reaper = false;
+}

@@ -1,0 +1,475 @@
+/* Poll mode: finds models and versions that have come, changed or gone, and waits until they are at rest.
+ *
+ * Looking is the truth, inotify only says where to look sooner. A look takes the prints of a model's
+ * folder (folder.h): one for each version, one for the rest. A print is at rest when two looks, settle_ns
+ * apart or more, have seen the same, or when no file of it was touched for that long; so a version that
+ * is being copied is taken once, when it is whole. What is at rest goes to a loader as a job; a version
+ * that is not is left out of it and looked at again. All folders are looked at every poll_ns whatever
+ * inotify says: it sees nothing of what other machines do to a network disk, and its watches can run out.
+ *
+ * Everything here belongs to the watching thread (before it runs: to the one that starts the manager). */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "manager.h"
+
+#define EVENTS                                                                                     \
+    (IN_CREATE | IN_DELETE | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB |            \
+     IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR)
+
+/* From an event to the look: one change seldom comes alone. */
+#define AFTER_EVENT_NS (100 * MR_NS_PER_MS)
+
+/* A print as it was seen, and since when. */
+struct seen {
+    int64_t number; /* of the version */
+    uint64_t sum;
+    int64_t since_ns;
+    bool is_settled;
+};
+
+typedef MR_VEC(struct seen) seen_vec;
+
+/* One model. */
+struct entry {
+    char *name;
+    struct seen shared;
+    seen_vec versions;  /* ascending */
+    uint64_t submitted; /* what the last job was made from, 0 = none was */
+    int64_t look_ns;    /* when to look next, 0 = with all others */
+    bool exists;
+};
+
+struct mr_model_watch {
+    struct mr_models *m;
+    pthread_t thread;
+    bool has_thread;
+    int inotify; /* -1 = none */
+    int wake;    /* eventfd: stop */
+    bool is_full_warned;
+    int64_t all_ns;        /* when to look at everything */
+    struct mr_map entries; /* name -> struct entry */
+    struct mr_map watched; /* watch descriptor -> struct entry, or `roots` */
+    struct entry roots;    /* stands for the repositories themselves */
+};
+
+/* ---- inotify ---- */
+
+static mr_str key_of(const int *wd)
+{
+    return mr_str_n((const char *)wd, sizeof *wd);
+}
+
+static void watch_add(struct mr_model_watch *w, const char *dir, struct entry *e)
+{
+    int wd;
+
+    if (w->inotify < 0) {
+        return;
+    }
+    wd = inotify_add_watch(w->inotify, dir, EVENTS);
+    if (wd >= 0) {
+        mr_map_put(&w->watched, key_of(&wd), e);
+    } else if (errno == ENOSPC && !w->is_full_warned) {
+        w->is_full_warned = true;
+        mr_log(
+            MR_LOG_WARN, "model.watch_limit",
+            "fs.inotify.max_user_watches is used up; further changes are found by the scan every "
+            "%lld s",
+            (long long)(w->m->o.poll_ns / MR_NS_PER_S));
+    }
+}
+
+struct visiting {
+    struct mr_model_watch *w;
+    struct entry *e;
+};
+
+static void dir_visit(void *ctx, const char *dir)
+{
+    const struct visiting *v = ctx;
+
+    watch_add(v->w, dir, v->e);
+}
+
+/* The entry goes away: so do its watches. */
+static void watches_drop(struct mr_model_watch *w, const struct entry *e)
+{
+    MR_VEC(int) gone = {0};
+    struct mr_map_slot *slot;
+
+    for (size_t i = 0; (slot = mr_map_next(&w->watched, &i));) {
+        if (slot->value == e) {
+            int wd;
+            memcpy(&wd, slot->key.ptr, sizeof wd);
+            MR_VEC_PUSH(&gone, wd);
+        }
+    }
+    for (size_t i = 0; i < gone.len; i++) {
+        inotify_rm_watch(w->inotify, gone.at[i]);
+        mr_map_remove(&w->watched, key_of(&gone.at[i]));
+    }
+    MR_VEC_FINI(&gone);
+}
+
+static void event_take(struct mr_model_watch *w, const struct inotify_event *event, int64_t now_ns)
+{
+    if (event->mask & IN_Q_OVERFLOW) {
+        w->all_ns = now_ns;
+        return;
+    }
+    struct entry *e = mr_map_find(&w->watched, key_of(&event->wd));
+    if (!e) {
+        return;
+    }
+    if (event->mask & IN_IGNORED) {
+        mr_map_remove(&w->watched, key_of(&event->wd));
+    }
+    if (e == &w->roots) {
+        w->all_ns = MR_MIN(w->all_ns, now_ns + AFTER_EVENT_NS);
+    } else if (e->look_ns == 0) {
+        e->look_ns = now_ns + AFTER_EVENT_NS;
+    }
+}
+
+static void events_read(struct mr_model_watch *w)
+{
+    _Alignas(struct inotify_event) char buf[16384];
+    int64_t now_ns = mr_now_ns();
+    ssize_t n;
+
+    while ((n = read(w->inotify, buf, sizeof buf)) > 0) {
+        for (ssize_t i = 0; i < n;) {
+            const struct inotify_event *event = (const struct inotify_event *)(buf + i);
+            event_take(w, event, now_ns);
+            i += (ssize_t)(sizeof *event + event->len);
+        }
+    }
+}
+
+/* ---- looking ---- */
+
+static void seen_update(const struct mr_model_watch *w, struct seen *s, uint64_t sum,
+                        int64_t newest_wall_ns, int64_t now_ns)
+{
+    int64_t settle_ns = w->m->o.settle_ns;
+
+    if (s->since_ns == 0 || s->sum != sum) {
+        s->sum = sum;
+        s->since_ns = now_ns;
+    }
+    int64_t untouched_ns = mr_wall_ns() - newest_wall_ns;
+    s->is_settled = now_ns - s->since_ns >= settle_ns || untouched_ns >= settle_ns;
+}
+
+/* Since when each version has been as it is now. */
+static void versions_update(const struct mr_model_watch *w, struct entry *e,
+                            const struct mr_folder *f, int64_t now_ns)
+{
+    seen_vec now = {0};
+
+    for (size_t i = 0, k = 0; i < f->versions.len; i++) {
+        const struct mr_folder_version *fv = &f->versions.at[i];
+        struct seen s = {.number = fv->number};
+        while (k < e->versions.len && e->versions.at[k].number < fv->number) {
+            k++;
+        }
+        if (k < e->versions.len && e->versions.at[k].number == fv->number) {
+            s = e->versions.at[k];
+        }
+        seen_update(w, &s, fv->print.sum, fv->print.newest_wall_ns, now_ns);
+        MR_VEC_PUSH(&now, s);
+    }
+    MR_VEC_FINI(&e->versions);
+    e->versions = now;
+}
+
+/* Reads the model's folder in every repository; one in two of them is told by the sum, so that a loader
+ * looks at it and says so. */
+static void entry_look(struct mr_model_watch *w, struct entry *e, int64_t now_ns)
+{
+    const struct mr_models_options *o = &w->m->o;
+    struct visiting visiting = {w, e};
+    struct mr_print shared = {0};
+    bool is_settled = true;
+
+    e->exists = false;
+    for (size_t i = 0; i < o->repository_count; i++) {
+        struct mr_folder f;
+        struct mr_err why = {0};
+        int rc = mr_folder_read(&f, o->repositories[i], mr_str_c(e->name), o->config_name,
+                                dir_visit, &visiting, &why);
+        if (rc != MR_E_NOT_FOUND) {
+            shared.sum += f.shared.sum + (rc < 0 ? mr_hash(mr_str_c(why.msg)) : i);
+            shared.newest_wall_ns = MR_MAX(shared.newest_wall_ns, f.shared.newest_wall_ns);
+        }
+        if (rc == MR_OK && !e->exists) {
+            versions_update(w, e, &f, now_ns);
+        }
+        e->exists |= rc != MR_E_NOT_FOUND;
+        mr_folder_fini(&f);
+    }
+    seen_update(w, &e->shared, shared.sum, shared.newest_wall_ns, now_ns);
+    is_settled &= e->shared.is_settled;
+    for (size_t i = 0; i < e->versions.len; i++) {
+        is_settled &= e->versions.at[i].is_settled;
+    }
+    e->look_ns = is_settled || !e->exists ? 0 : now_ns + MR_MAX(o->settle_ns, MR_NS_PER_MS);
+}
+
+/* ---- telling the loaders ---- */
+
+/* What is at rest, in one number; never 0. */
+static uint64_t settled_print(const struct entry *e)
+{
+    uint64_t sum = e->shared.sum;
+
+    for (size_t i = 0; i < e->versions.len; i++) {
+        if (e->versions.at[i].is_settled) {
+            uint64_t parts[2] = {(uint64_t)e->versions.at[i].number, e->versions.at[i].sum};
+            sum += mr_hash(mr_str_n((const char *)parts, sizeof parts));
+        }
+    }
+    return sum | 1;
+}
+
+static struct mr_job *entry_job(const struct entry *e, mr_models_done_fn *done, void *ctx)
+{
+    struct mr_job *job = mr_job_new(MR_JOB_SYNC, done, ctx);
+
+    job->settled_shared = e->shared.sum;
+    job->settled = MR_NEW_ARRAY(struct mr_settled_version, e->versions.len + 1);
+    for (size_t i = 0; i < e->versions.len; i++) {
+        const struct seen *s = &e->versions.at[i];
+        if (s->is_settled) {
+            job->settled[job->settled_count++] = (struct mr_settled_version){s->number, s->sum};
+        }
+    }
+    return job;
+}
+
+static void entry_free(struct mr_model_watch *w, struct entry *e)
+{
+    watches_drop(w, e);
+    mr_map_remove(&w->entries, mr_str_c(e->name));
+    MR_VEC_FINI(&e->versions);
+    mr_free(e->name);
+    mr_free(e);
+}
+
+/* A job if something at rest is not what the last job saw. The entry may be gone afterwards. */
+static bool entry_submit(struct mr_model_watch *w, struct entry *e, mr_models_done_fn *done,
+                         void *ctx)
+{
+    bool any = false;
+
+    if (!e->exists) {
+        if (e->submitted != 0) {
+            mr_job_submit(w->m, entry_job(e, done, ctx), mr_str_c(e->name));
+            any = true;
+        }
+        entry_free(w, e);
+        return any;
+    }
+    if (e->shared.is_settled && settled_print(e) != e->submitted) {
+        e->submitted = settled_print(e);
+        mr_job_submit(w->m, entry_job(e, done, ctx), mr_str_c(e->name));
+        any = true;
+    }
+    return any;
+}
+
+/* ---- all of them ---- */
+
+static void entry_add(struct mr_model_watch *w, const char *name)
+{
+    if (!mr_map_find(&w->entries, mr_str_c(name))) {
+        struct entry *e = MR_NEW(struct entry);
+        e->name = mr_strndup(name, strlen(name));
+        mr_map_put(&w->entries, mr_str_c(name), e);
+    }
+}
+
+/* Entries for names that are new. False: a repository cannot be read now. */
+static bool names_take(struct mr_model_watch *w)
+{
+    struct mr_models *m = w->m;
+    struct mr_err err = {0};
+
+    if (mr_names_refresh(m, 0, &err) < 0) {
+        mr_log(MR_LOG_WARN, "model.repository", "%s", err.msg);
+        return false;
+    }
+    for (size_t i = 0; i < m->o.repository_count; i++) {
+        watch_add(w, m->o.repositories[i], &w->roots);
+    }
+    pthread_mutex_lock(&m->lock);
+    for (size_t i = 0; i < m->names.len; i++) {
+        entry_add(w, m->names.at[i].name);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return true;
+}
+
+typedef MR_VEC(struct entry *) entry_vec;
+
+/* Entries to look at now; looking may remove one from the map. */
+static entry_vec entries_due(const struct mr_model_watch *w, bool all, int64_t now_ns)
+{
+    entry_vec due = {0};
+    struct mr_map_slot *slot;
+
+    for (size_t i = 0; (slot = mr_map_next(&w->entries, &i));) {
+        struct entry *e = slot->value;
+        if (all || (e->look_ns != 0 && e->look_ns <= now_ns)) {
+            MR_VEC_PUSH(&due, e);
+        }
+    }
+    return due;
+}
+
+static void entries_look(struct mr_model_watch *w, bool all)
+{
+    int64_t now_ns = mr_now_ns();
+    entry_vec due = entries_due(w, all, now_ns);
+
+    for (size_t i = 0; i < due.len; i++) {
+        entry_look(w, due.at[i], mr_now_ns());
+        entry_submit(w, due.at[i], NULL, NULL);
+    }
+    MR_VEC_FINI(&due);
+}
+
+static int wait_ms(const struct mr_model_watch *w)
+{
+    int64_t next_ns = w->all_ns;
+    int64_t now_ns = mr_now_ns();
+    struct mr_map_slot *slot;
+
+    for (size_t i = 0; (slot = mr_map_next(&w->entries, &i));) {
+        const struct entry *e = slot->value;
+        if (e->look_ns != 0) {
+            next_ns = MR_MIN(next_ns, e->look_ns);
+        }
+    }
+    int64_t left_ms = (next_ns - now_ns + MR_NS_PER_MS - 1) / MR_NS_PER_MS;
+    return (int)MR_MAX(MR_MIN(left_ms, 60000), 0);
+}
+
+static void *watch_main(void *arg)
+{
+    struct mr_model_watch *w = arg;
+    struct pollfd fds[2] = {{.fd = w->wake, .events = POLLIN},
+                            {.fd = w->inotify, .events = POLLIN}};
+
+    for (;;) {
+        int n = poll(fds, 2, wait_ms(w));
+        if (n > 0 && fds[0].revents) {
+            break;
+        }
+        if (n > 0 && fds[1].revents) {
+            events_read(w);
+        }
+        bool all = mr_now_ns() >= w->all_ns;
+        if (all) {
+            w->all_ns = mr_now_ns() + w->m->o.poll_ns;
+            all = names_take(w);
+        }
+        entries_look(w, all);
+    }
+    return NULL;
+}
+
+/* ---- start and stop ---- */
+
+static struct mr_model_watch *watch_new(struct mr_models *m)
+{
+    struct mr_model_watch *w = MR_NEW(struct mr_model_watch);
+
+    w->m = m;
+    w->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    w->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    return w;
+}
+
+/* Waits for what is not at rest, once: a model that is being copied now may come later. */
+static void rest_wait(struct mr_model_watch *w)
+{
+    int64_t pause_ns = w->m->o.settle_ns;
+    struct timespec ts = {pause_ns / MR_NS_PER_S, pause_ns % MR_NS_PER_S};
+    entry_vec unrest = entries_due(w, false, INT64_MAX);
+
+    if (unrest.len > 0) {
+        nanosleep(&ts, NULL);
+    }
+    for (size_t i = 0; i < unrest.len; i++) {
+        entry_look(w, unrest.at[i], mr_now_ns());
+    }
+    MR_VEC_FINI(&unrest);
+}
+
+size_t mr_watch_first(struct mr_models *m, mr_models_done_fn *done, void *ctx)
+{
+    struct mr_model_watch *w = watch_new(m);
+    size_t jobs = 0;
+
+    m->watch = w;
+    names_take(w);
+    entry_vec all = entries_due(w, true, 0);
+    for (size_t i = 0; i < all.len; i++) {
+        entry_look(w, all.at[i], mr_now_ns());
+    }
+    rest_wait(w);
+    for (size_t i = 0; i < all.len; i++) {
+        jobs += entry_submit(w, all.at[i], done, ctx);
+    }
+    MR_VEC_FINI(&all);
+    w->all_ns = mr_now_ns() + m->o.poll_ns;
+    return jobs;
+}
+
+int mr_watch_start(struct mr_models *m, struct mr_err *err)
+{
+    int rc = mr_thread_start(&m->watch->thread, "mr-watch", watch_main, m->watch, err);
+
+    m->watch->has_thread = rc == MR_OK;
+    return rc;
+}
+
+void mr_watch_stop(struct mr_models *m)
+{
+    struct mr_model_watch *w = m->watch;
+    struct mr_map_slot *slot;
+
+    m->watch = NULL;
+    if (!w) {
+        return;
+    }
+    if (w->has_thread) {
+        uint64_t one = 1;
+        while (write(w->wake, &one, sizeof one) < 0 && errno == EINTR) {
+        }
+        pthread_join(w->thread, NULL);
+    }
+    for (size_t i = 0; (slot = mr_map_next(&w->entries, &i));) {
+        struct entry *e = slot->value;
+        MR_VEC_FINI(&e->versions);
+        mr_free(e->name);
+        mr_free(e);
+    }
+    mr_map_fini(&w->entries);
+    mr_map_fini(&w->watched);
+    if (w->inotify >= 0) {
+        close(w->inotify);
+    }
+    if (w->wake >= 0) {
+        close(w->wake);
+    }
+    mr_free(w);
+}
