@@ -14,7 +14,8 @@ int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_
     uint64_t bytes = 0;
     uint8_t *to;
 
-    for (uint32_t i = 0; i < count; i++) bytes += items[i]->inputs[input].bytes;
+    for (uint32_t i = 0; i < count; i++)
+        bytes += items[i]->inputs[input].bytes;
     *out_block = NULL;
     to = bytes <= 8192 ? mr_arena_try(arena, bytes, 64) : NULL;
     if (!to && bytes > 0) {
@@ -22,14 +23,15 @@ int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_
         to = *out_block ? (*out_block)->data : NULL;
     }
     if (!shape || (!to && bytes > 0))
-        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory to join a batch of %u requests (%llu bytes)", count,
-                       (unsigned long long)bytes);
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory to join a batch of %u requests (%llu bytes)",
+                       count, (unsigned long long)bytes);
     memcpy(shape, first->shape, (size_t)first->rank * sizeof *shape);
     shape[0] = rows;
     *out = (struct mr_tensor){first->dtype, first->rank, shape, to, bytes};
     for (uint32_t i = 0; i < count; i++) {
         const struct mr_tensor *t = &items[i]->inputs[input];
-        if (t->bytes) memcpy(to, t->data, t->bytes);
+        if (t->bytes)
+            memcpy(to, t->data, t->bytes);
         to += t->bytes;
     }
     return MR_OK;
@@ -49,12 +51,15 @@ static int row_range(const struct mr_tensor *t, int64_t begin, int64_t count, ui
     }
     uint64_t per_row;
     int rc = mr_shape_elements(t->shape + 1, t->rank - 1, &per_row, err);
-    if (rc < 0) return rc;
+    if (rc < 0)
+        return rc;
     mr_bytes rest = {t->data, t->bytes};
     mr_str element;
-    for (uint64_t i = 0; i < (uint64_t)begin * per_row; i++) mr_bytes_tensor_next(&rest, &element);
+    for (uint64_t i = 0; i < (uint64_t)begin * per_row; i++)
+        mr_bytes_tensor_next(&rest, &element);
     *out_at = t->bytes - rest.len;
-    for (uint64_t i = 0; i < (uint64_t)count * per_row; i++) mr_bytes_tensor_next(&rest, &element);
+    for (uint64_t i = 0; i < (uint64_t)count * per_row; i++)
+        mr_bytes_tensor_next(&rest, &element);
     *out_bytes = t->bytes - rest.len - *out_at;
     return MR_OK;
 }
@@ -68,8 +73,10 @@ int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t ro
     int rc = row_range(t, row_begin, row_count, &at, &bytes, err);
     uint8_t *data = t->data;
 
-    if (rc < 0) return rc;
-    if (!shape) return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+    if (rc < 0)
+        return rc;
+    if (!shape)
+        return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
     memcpy(shape, t->shape, (size_t)t->rank * sizeof *shape);
     shape[0] = row_count;
     if (from->block) {
@@ -77,7 +84,8 @@ int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t ro
         data += at;
     } else if (bytes > 0) {
         uint8_t *copy = mr_arena_try(r->arena, bytes, 64);
-        if (!copy) return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+        if (!copy)
+            return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
         memcpy(copy, data + at, bytes);
         data = copy;
     }

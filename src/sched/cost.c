@@ -16,8 +16,10 @@ unsigned cost_bucket(uint64_t input_bytes)
 /* A sample far above the average (the thread was preempted) counts as eight times the average at most. */
 static int64_t smooth(int64_t average, int64_t sample)
 {
-    if (average == 0) return sample;
-    if (sample > average * 8) sample = average * 8;
+    if (average == 0)
+        return sample;
+    if (sample > average * 8)
+        sample = average * 8;
     return average + (sample - average) / 8;
 }
 
@@ -31,8 +33,10 @@ static bool estimate_allows(struct mr_sched *s, const struct sched_slot *slot, u
 {
     for (unsigned b = bucket; b-- > 0;) {
         int64_t known = slot->cost_ns[b] ? slot->cost_ns[b] : shared_cost(s, b);
-        if (known == 0) continue;
-        if (bucket - b >= 20) return false;
+        if (known == 0)
+            continue;
+        if (bucket - b >= 20)
+            return false;
         return known << (bucket - b) < s->options.inline_threshold_ns;
     }
     return false;
@@ -43,10 +47,13 @@ bool cost_allows_inline(struct mr_sched *s, struct sched_slot *slot, uint64_t in
     unsigned bucket = cost_bucket(input_bytes);
     int64_t limit = s->options.inline_threshold_ns, local = slot->cost_ns[bucket];
 
-    if (local != 0 && local < limit) return true;
+    if (local != 0 && local < limit)
+        return true;
     int64_t shared = shared_cost(s, bucket);
-    if (shared == 0) return local == 0 && estimate_allows(s, slot, bucket);
-    if (shared >= (local == 0 ? limit : limit * 7 / 10)) return false;
+    if (shared == 0)
+        return local == 0 && estimate_allows(s, slot, bucket);
+    if (shared >= (local == 0 ? limit : limit * 7 / 10))
+        return false;
     slot->cost_ns[bucket] = shared;
     return true;
 }

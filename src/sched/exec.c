@@ -21,11 +21,13 @@ static bool run_is_cancelled(const struct mr_execution *x)
 
     for (uint32_t i = 0; i < run->count; i++)
         /* relaxed: a hint, nothing else is read because of it */
-        if (!atomic_load_explicit(&run->items[i]->is_cancelled, memory_order_relaxed)) return false;
+        if (!atomic_load_explicit(&run->items[i]->is_cancelled, memory_order_relaxed))
+            return false;
     return true;
 }
 
-static void run_fail_request(struct mr_execution *x, uint32_t request, int status, const char *message)
+static void run_fail_request(struct mr_execution *x, uint32_t request, int status,
+                             const char *message)
 {
     struct run *run = x->user;
 
@@ -40,12 +42,16 @@ static const int64_t *reshape_in(const struct mr_model_io *io, const struct mr_t
     int64_t *shape = MR_ARENA_ARRAY(arena, int64_t, (size_t)io->reshape_rank + (size_t)lead);
     int from = 0;
 
-    if (!shape) return NULL;
-    if (lead) shape[0] = t->shape[0];
+    if (!shape)
+        return NULL;
+    if (lead)
+        shape[0] = t->shape[0];
     for (int i = 0; i < io->reshape_rank; i++) {
         shape[lead + i] = io->reshape[i];
-        if (io->reshape[i] >= 0) continue;
-        while (from < io->rank && io->dims[from] >= 0) from++;
+        if (io->reshape[i] >= 0)
+            continue;
+        while (from < io->rank && io->dims[from] >= 0)
+            from++;
         shape[lead + i] = from < io->rank ? t->shape[lead + from++] : 1;
     }
     return shape;
@@ -58,17 +64,21 @@ static int place_input(struct run *run, uint32_t i, struct mr_tensor *inputs, st
     struct mr_tensor *to = &inputs[io->backend_index];
     int rc;
 
-    if (run->items[0]->inputs[i].dtype == MR_DTYPE_INVALID) return MR_OK;
+    if (run->items[0]->inputs[i].dtype == MR_DTYPE_INVALID)
+        return MR_OK;
     if (run->count == 1) {
         *to = run->items[0]->inputs[i];
     } else {
-        rc = batch_gather(run->items, run->count, i, run->rows, run->arena, to, &run->gathered[i], err);
-        if (rc < 0) return rc;
+        rc = batch_gather(run->items, run->count, i, run->rows, run->arena, to, &run->gathered[i],
+                          err);
+        if (rc < 0)
+            return rc;
     }
     if (io->reshape) {
         to->shape = reshape_in(io, to, v->max_batch_size > 0, run->arena);
         to->rank = io->reshape_rank + (v->max_batch_size > 0 ? 1 : 0);
-        if (!to->shape) return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+        if (!to->shape)
+            return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
     }
     return MR_OK;
 }
@@ -79,14 +89,19 @@ static int place_requests(struct run *run, const struct mr_tensor *inputs, struc
     struct mr_exec_request *q = MR_ARENA_ARRAY(run->arena, struct mr_exec_request, run->count);
     int64_t row = 0;
 
-    if (!q) return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+    if (!q)
+        return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
     for (uint32_t i = 0; i < run->count; i++) {
         const struct mr_infer *r = run->items[i];
-        q[i] = (struct mr_exec_request){.id = r->id.ptr, .row_begin = row, .row_count = r->rows,
-                                        .deadline_ns = r->deadline_ns, .parameters = r->parameters,
+        q[i] = (struct mr_exec_request){.id = r->id.ptr,
+                                        .row_begin = row,
+                                        .row_count = r->rows,
+                                        .deadline_ns = r->deadline_ns,
+                                        .parameters = r->parameters,
                                         .parameter_count = r->parameter_count};
         row += r->rows;
-        if (per_request && run->count == 1) q[i].inputs = inputs;
+        if (per_request && run->count == 1)
+            q[i].inputs = inputs;
     }
     run->x.exec.requests = q;
     return MR_OK;
@@ -99,13 +114,18 @@ static int place_apart(struct run *run, struct mr_err *err)
     struct mr_exec_request *q = (struct mr_exec_request *)(uintptr_t)run->x.exec.requests;
 
     for (uint32_t k = 0; k < run->count; k++) {
-        struct run one = {.s = run->s, .items = &run->items[k], .count = 1, .rows = run->items[k]->rows,
+        struct run one = {.s = run->s,
+                          .items = &run->items[k],
+                          .count = 1,
+                          .rows = run->items[k]->rows,
                           .arena = run->arena};
         struct mr_tensor *t = MR_ARENA_ARRAY(run->arena, struct mr_tensor, v->backend_input_count);
-        if (!t) return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+        if (!t)
+            return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
         for (uint32_t i = 0; i < v->input_count; i++) {
             int rc = place_input(&one, i, t, err);
-            if (rc < 0) return rc;
+            if (rc < 0)
+                return rc;
         }
         q[k].inputs = t;
     }
@@ -128,9 +148,11 @@ static int prepare(struct run *run, struct mr_err *err)
         for (uint32_t k = 0; k < run->count; k++)
             wanted[v->outputs[i].backend_index] |= run->items[k]->wanted[i];
     if (!apart)
-        for (uint32_t i = 0; i < v->input_count; i++) MR_TRY(place_input(run, i, inputs, err));
+        for (uint32_t i = 0; i < v->input_count; i++)
+            MR_TRY(place_input(run, i, inputs, err));
     MR_TRY(place_requests(run, inputs, err));
-    if (apart) MR_TRY(place_apart(run, err));
+    if (apart)
+        MR_TRY(place_apart(run, err));
 
     run->x.exec.size = sizeof run->x.exec;
     run->x.exec.input_count = v->backend_input_count;
@@ -153,7 +175,8 @@ static int output_error(const struct mr_version *v, const struct mr_model_io *io
     char shape[256];
 
     return MR_FAIL(err, MR_E_INTERNAL,
-                   "model '%.*s' gave output '%.*s' with an unexpected %s (%s %s), the configuration says otherwise",
+                   "model '%.*s' gave output '%.*s' with an unexpected %s (%s %s), the "
+                   "configuration says otherwise",
                    MR_STR_ARG(v->model_name), MR_STR_ARG(io->name), what, mr_dtype_name(t->dtype),
                    mr_shape_text(t->shape, t->rank, shape, sizeof shape));
 }
@@ -168,19 +191,27 @@ static int check_output(struct run *run, const struct mr_model_io *io, struct mr
     const int64_t *dims = io->reshape ? io->reshape : io->dims;
     int rank = io->reshape ? io->reshape_rank : io->rank;
 
-    if (t->dtype != io->dtype) return output_error(v, io, "data-type", t, err);
-    if (t->rank != rank + lead) return output_error(v, io, "shape", t, err);
+    if (t->dtype != io->dtype)
+        return output_error(v, io, "data-type", t, err);
+    if (t->rank != rank + lead)
+        return output_error(v, io, "shape", t, err);
     for (int i = 0; i < rank; i++)
-        if (dims[i] >= 0 && dims[i] != t->shape[i + lead]) return output_error(v, io, "shape", t, err);
-    if (!io->reshape) return MR_OK;
+        if (dims[i] >= 0 && dims[i] != t->shape[i + lead])
+            return output_error(v, io, "shape", t, err);
+    if (!io->reshape)
+        return MR_OK;
 
     int64_t *shape = MR_ARENA_ARRAY(run->arena, int64_t, (size_t)io->rank + 1);
-    if (!shape) return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
-    if (lead) shape[0] = t->shape[0];
+    if (!shape)
+        return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+    if (lead)
+        shape[0] = t->shape[0];
     for (int i = 0; i < io->rank; i++) {
         shape[lead + i] = io->dims[i];
-        if (io->dims[i] >= 0) continue;
-        while (from < rank && dims[from] >= 0) from++;
+        if (io->dims[i] >= 0)
+            continue;
+        while (from < rank && dims[from] >= 0)
+            from++;
         shape[lead + i] = from < rank ? t->shape[lead + from++] : 1;
     }
     t->shape = shape;
@@ -193,13 +224,16 @@ static int hand_out(struct run *run, struct mr_infer *r, int64_t row, struct mr_
     const struct mr_version *v = run->s->version;
 
     r->outputs = MR_ARENA_ARRAY(r->arena, struct mr_infer_output, v->output_count);
-    if (!r->outputs) return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+    if (!r->outputs)
+        return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
     for (uint32_t i = 0; i < v->output_count; i++) {
         struct mr_exec_output *o = &run->x.outputs[v->outputs[i].backend_index];
-        if (!r->wanted[i] || !o->is_set) continue;
+        if (!r->wanted[i] || !o->is_set)
+            continue;
         if (run->count > 1) {
             int rc = batch_slice(o, row, r->rows, r, &r->outputs[i], err);
-            if (rc < 0) return rc;
+            if (rc < 0)
+                return rc;
         } else {
             r->outputs[i].tensor = o->tensor;
             r->outputs[i].block = o->block; /* the reference moves */
@@ -214,8 +248,10 @@ static void finish_times(struct run *run, int64_t start)
     int64_t end = mr_now_ns(), in = run->x.exec.infer_start_ns, out = run->x.exec.infer_end_ns;
 
     /* The marks are the backend's word: keep them in order. */
-    if (in < start || in > end) in = start;
-    if (out < in || out > end) out = end;
+    if (in < start || in > end)
+        in = start;
+    if (out < in || out > end)
+        out = end;
     for (uint32_t i = 0; i < run->count; i++) {
         struct mr_infer_times *t = &run->items[i]->times;
         t->start = start;
@@ -231,11 +267,12 @@ static void release(struct run *run)
 
     for (uint32_t i = 0; run->x.outputs && i < v->backend_output_count; i++)
         mr_block_unref(&run->x.outputs[i].block);
-    for (uint32_t i = 0; run->gathered && i < v->input_count; i++) mr_block_unref(&run->gathered[i]);
+    for (uint32_t i = 0; run->gathered && i < v->input_count; i++)
+        mr_block_unref(&run->gathered[i]);
 }
 
-void exec_run(struct mr_sched *s, void *instance, struct mr_infer **items, uint32_t count, int64_t rows,
-              struct mr_arena *arena)
+void exec_run(struct mr_sched *s, void *instance, struct mr_infer **items, uint32_t count,
+              int64_t rows, struct mr_arena *arena)
 {
     const struct mr_version *v = s->version;
     struct run run = {.s = s, .items = items, .count = count, .rows = rows, .arena = arena};
@@ -252,10 +289,12 @@ void exec_run(struct mr_sched *s, void *instance, struct mr_infer **items, uint3
     MR_TRY(mr_plugin_execute(v->backend, instance, &run.x, &err));
     for (uint32_t i = 0; i < v->output_count; i++) {
         struct mr_exec_output *o = &run.x.outputs[v->outputs[i].backend_index];
-        if (o->is_set) MR_TRY(check_output(&run, &v->outputs[i], o, &err));
+        if (o->is_set)
+            MR_TRY(check_output(&run, &v->outputs[i], o, &err));
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (items[i]->status == MR_OK) items[i]->status = hand_out(&run, items[i], row, &items[i]->err);
+        if (items[i]->status == MR_OK)
+            items[i]->status = hand_out(&run, items[i], row, &items[i]->err);
         row += items[i]->rows;
     }
 out:

@@ -25,15 +25,16 @@ static void run_on_done(struct mr_mail *mail)
 
 void infer_deliver(struct mr_infer *r)
 {
-    r->place = INFER_OUTSIDE;
     r->mail.run = run_on_done;
     r->home->post(r->home->ctx, &r->mail);
 }
 
 static enum mr_fail_reason fail_reason(const struct mr_infer *r)
 {
-    if (r->status == MR_E_CANCELLED) return MR_FAIL_CANCELED;
-    if (r->is_executed) return MR_FAIL_BACKEND;
+    if (r->status == MR_E_CANCELLED)
+        return MR_FAIL_CANCELED;
+    if (r->is_executed)
+        return MR_FAIL_BACKEND;
     switch (r->status) {
     case MR_E_UNAVAILABLE:
     case MR_E_EXHAUSTED:
@@ -89,9 +90,11 @@ static void count_finished(struct mr_infer *r, int64_t encode_ns)
 
 void mr_infer_finish(struct mr_infer *r, int64_t encode_ns)
 {
-    if (r->version->sched) count_finished(r, encode_ns);
+    if (r->version->sched)
+        count_finished(r, encode_ns);
     if (r->outputs) {
-        for (uint32_t i = 0; i < r->version->output_count; i++) mr_block_unref(&r->outputs[i].block);
+        for (uint32_t i = 0; i < r->version->output_count; i++)
+            mr_block_unref(&r->outputs[i].block);
     }
     mr_version_unpin(r->version, r->home->reader);
     r->version = NULL;

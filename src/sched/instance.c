@@ -16,26 +16,34 @@
 
 static bool same_shape(const struct mr_tensor *a, const struct mr_tensor *b)
 {
-    if (a->dtype != b->dtype) return false;
-    if (a->dtype == MR_DTYPE_INVALID) return true;
-    if (a->rank != b->rank) return false;
+    if (a->dtype != b->dtype)
+        return false;
+    if (a->dtype == MR_DTYPE_INVALID)
+        return true;
+    if (a->rank != b->rank)
+        return false;
     for (int i = 1; i < a->rank; i++)
-        if (a->shape[i] != b->shape[i]) return false;
+        if (a->shape[i] != b->shape[i])
+            return false;
     return true;
 }
 
-bool batch_can_join(const struct mr_sched *s, const struct mr_infer *first, const struct mr_infer *r)
+bool batch_can_join(const struct mr_sched *s, const struct mr_infer *first,
+                    const struct mr_infer *r)
 {
-    if (s->version->backend_flags & MR_BACKEND_PER_REQUEST) return true;
+    if (s->version->backend_flags & MR_BACKEND_PER_REQUEST)
+        return true;
     for (uint32_t i = 0; i < s->version->input_count; i++)
-        if (!same_shape(&first->inputs[i], &r->inputs[i])) return false;
+        if (!same_shape(&first->inputs[i], &r->inputs[i]))
+            return false;
     return true;
 }
 
 static bool is_preferred(const struct mr_sched *s, int64_t rows)
 {
     for (size_t i = 0; i < s->preferred_count; i++)
-        if (s->preferred[i] == rows) return true;
+        if (s->preferred[i] == rows)
+            return true;
     return false;
 }
 
@@ -59,8 +67,10 @@ static void collect(struct mr_sched *s, struct batch_plan *plan, struct batch_pl
         }
         plan->count++;
         plan->rows += r->rows;
-        if (r->deadline_ns && r->deadline_ns < *out_deadline_ns) *out_deadline_ns = r->deadline_ns;
-        if (is_preferred(s, plan->rows)) *preferred = *plan;
+        if (r->deadline_ns && r->deadline_ns < *out_deadline_ns)
+            *out_deadline_ns = r->deadline_ns;
+        if (is_preferred(s, plan->rows))
+            *preferred = *plan;
         if (plan->rows == max) {
             plan->reason = MR_CLOSE_FULL;
             plan->is_ready = true;
@@ -75,7 +85,8 @@ static int64_t patience_ns(const struct mr_sched *s)
     return MR_MAX(s->gap_ns * 4, 20 * MR_NS_PER_US);
 }
 
-static void decide_wait(struct mr_sched *s, int64_t now_ns, int64_t deadline_ns, struct batch_plan *plan)
+static void decide_wait(struct mr_sched *s, int64_t now_ns, int64_t deadline_ns,
+                        struct batch_plan *plan)
 {
     int64_t oldest = queue_front(s)->times.queued;
     int64_t limit = mr_ns_after(oldest, s->max_delay_ns);
@@ -92,7 +103,8 @@ static void decide_wait(struct mr_sched *s, int64_t now_ns, int64_t deadline_ns,
         plan->reason = MR_CLOSE_NO_COMPANY;
     } else {
         plan->is_ready = false;
-        plan->wait_until_ns = s->gap_ns > 0 ? MR_MIN(limit, s->last_arrival_ns + patience_ns(s) + 1) : limit;
+        plan->wait_until_ns =
+            s->gap_ns > 0 ? MR_MIN(limit, s->last_arrival_ns + patience_ns(s) + 1) : limit;
     }
 }
 
@@ -104,13 +116,18 @@ void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan)
     memset(plan, 0, sizeof *plan);
     if (!s->is_batching) {
         struct mr_infer *r = queue_front(s);
-        *plan = (struct batch_plan){.count = r ? 1 : 0, .rows = r ? r->rows : 0, .reason = MR_CLOSE_SINGLE,
-                                    .is_ready = r != NULL, .wait_until_ns = INT64_MAX};
+        *plan = (struct batch_plan){.count = r ? 1 : 0,
+                                    .rows = r ? r->rows : 0,
+                                    .reason = MR_CLOSE_SINGLE,
+                                    .is_ready = r != NULL,
+                                    .wait_until_ns = INT64_MAX};
         return;
     }
-    if (s->queued == 0) return;
+    if (s->queued == 0)
+        return;
     collect(s, plan, &preferred, &deadline_ns);
-    if (!plan->is_ready) decide_wait(s, now_ns, deadline_ns, plan);
+    if (!plan->is_ready)
+        decide_wait(s, now_ns, deadline_ns, plan);
     /* A preferred size goes at once unless the queue already reaches further, to the maximum. */
     if (preferred.count > 0 && plan->reason != MR_CLOSE_FULL && plan->reason != MR_CLOSE_SHAPE &&
         !(plan->is_ready && plan->rows > preferred.rows)) {
@@ -123,7 +140,8 @@ void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan)
 
 /* What was around when the batch closed: rises at once, falls by a sixteenth a batch, and to what was really
  * there when a wait brought nothing. */
-static void learn_company(struct mr_sched *s, const struct batch_plan *plan, int64_t rows_before_wait)
+static void learn_company(struct mr_sched *s, const struct batch_plan *plan,
+                          int64_t rows_before_wait)
 {
     double around = (double)s->inflight_rows;
 
@@ -140,7 +158,6 @@ static void take(struct mr_sched *s, uint32_t count, struct mr_infer **items)
     for (uint32_t i = 0; i < count; i++) {
         items[i] = queue_front(s);
         queue_remove(s, items[i]);
-        items[i]->place = INFER_RUNNING;
         items[i]->sequence = s->next_sequence++;
     }
 }
@@ -154,16 +171,17 @@ static void wait_on(struct mr_sched *s, pthread_cond_t *cond, int64_t until_ns)
 
 static bool is_held(struct mr_sched *s)
 {
-    if (!s->is_released && s->queued >= s->options.hold_until_queued) s->is_released = true;
+    if (!s->is_released && s->queued >= s->options.hold_until_queued)
+        s->is_released = true;
     return !s->is_released && !s->is_stopping;
 }
 
-static void deliver_rejects(struct mr_infer *rejects)
+static void deliver_list(struct mr_infer *r)
 {
-    while (rejects) {
-        struct mr_infer *next = rejects->next;
-        infer_deliver(rejects);
-        rejects = next;
+    while (r) {
+        struct mr_infer *next = r->next;
+        infer_deliver(r);
+        r = next;
     }
 }
 
@@ -179,20 +197,24 @@ static uint32_t next_batch(struct mr_sched *s, struct mr_infer **items, struct b
         queue_expire(s, now, &rejects);
         if (rejects) {
             pthread_mutex_unlock(&s->mutex);
-            deliver_rejects(rejects);
+            deliver_list(rejects);
             pthread_mutex_lock(&s->mutex);
             continue;
         }
-        if (s->queued == 0 && (s->is_stopping || now >= idle_until)) return 0;
+        if (s->queued == 0 && (s->is_stopping || now >= idle_until))
+            return 0;
         if (s->queued > 0 && !is_held(s) && !s->is_forming) {
             batch_form(s, now, plan);
-            if (plan->is_ready) break;
+            if (plan->is_ready)
+                break;
             /* One thread waits for the batch to fill; the others leave the queue to it. */
-            if (rows_before_wait == 0) rows_before_wait = plan->rows;
+            if (rows_before_wait == 0)
+                rows_before_wait = plan->rows;
             s->is_forming = true;
-            s->wake_at_rows = MR_MIN((int64_t)s->version->max_batch_size,
-                                     MR_MAX((int64_t)s->company_rows - (s->inflight_rows - s->queued_rows),
-                                            plan->rows + 1));
+            s->wake_at_rows =
+                MR_MIN((int64_t)s->version->max_batch_size,
+                       MR_MAX((int64_t)s->company_rows - (s->inflight_rows - s->queued_rows),
+                              plan->rows + 1));
             wait_on(s, &s->filled, plan->wait_until_ns);
             s->is_forming = false;
             continue;
@@ -201,10 +223,12 @@ static uint32_t next_batch(struct mr_sched *s, struct mr_infer **items, struct b
         wait_on(s, &s->work, MR_MAX(idle_until, now + MR_NS_PER_MS));
         s->idle_threads--;
     }
-    if (s->is_batching) learn_company(s, plan, rows_before_wait);
+    if (s->is_batching)
+        learn_company(s, plan, rows_before_wait);
     take(s, plan->count, items);
     /* What is left may be work for another thread. */
-    if (s->queued > 0 && s->idle_threads > 0) pthread_cond_signal(&s->work);
+    if (s->queued > 0 && s->idle_threads > 0)
+        pthread_cond_signal(&s->work);
     return plan->count;
 }
 
@@ -215,7 +239,8 @@ static struct mr_infer *in_order(struct mr_sched *s, struct mr_infer **items, ui
 
     for (uint32_t i = 0; i < count; i++) {
         struct mr_infer **at = &s->undelivered;
-        while (*at && (*at)->sequence < items[i]->sequence) at = &(*at)->next;
+        while (*at && (*at)->sequence < items[i]->sequence)
+            at = &(*at)->next;
         items[i]->next = *at;
         *at = items[i];
     }
@@ -229,33 +254,34 @@ static struct mr_infer *in_order(struct mr_sched *s, struct mr_infer **items, ui
     return ready;
 }
 
-static void account(struct mr_sched *s, struct mr_infer **items, uint32_t count, const struct batch_plan *plan,
-                    uint64_t bytes, int64_t cost_ns)
+static void account(struct mr_sched *s, struct mr_infer **items, uint32_t count,
+                    const struct batch_plan *plan, uint64_t bytes, int64_t cost_ns)
 {
-    for (uint32_t i = 0; i < count; i++) s->inflight_rows -= items[i]->rows > 0 ? items[i]->rows : 1;
+    for (uint32_t i = 0; i < count; i++)
+        s->inflight_rows -= items[i]->rows > 0 ? items[i]->rows : 1;
     stats_count_execution(s->shared, items[0], plan->rows, plan->reason, false);
-    if (items[0]->status == MR_OK) cost_add_queued(s, bytes, cost_ns);
+    if (items[0]->status == MR_OK)
+        cost_add_queued(s, bytes, cost_ns);
 }
 
-static void run_batch(struct mr_sched *s, struct sched_instance *in, struct mr_infer **items, uint32_t count,
-                      const struct batch_plan *plan)
+static void run_batch(struct mr_sched *s, struct sched_instance *in, struct mr_infer **items,
+                      uint32_t count, const struct batch_plan *plan)
 {
     uint64_t bytes = 0;
-    struct mr_infer *ordered = NULL;
 
-    for (uint32_t i = 0; i < count; i++) bytes += items[i]->input_bytes;
+    for (uint32_t i = 0; i < count; i++)
+        bytes += items[i]->input_bytes;
     exec_run(s, in->instance, items, count, plan->rows, count == 1 ? items[0]->arena : &in->arena);
     int64_t cost_ns = items[0]->times.end - items[0]->times.start;
 
     pthread_mutex_lock(&s->mutex);
     account(s, items, count, plan, bytes, cost_ns);
-    if (s->preserve_order) ordered = in_order(s, items, count);
-    pthread_mutex_unlock(&s->mutex);
-
+    /* In order means also that no other thread may post in between: under the mutex. */
     if (s->preserve_order)
-        deliver_rejects(ordered);
-    else
-        for (uint32_t i = 0; i < count; i++) infer_deliver(items[i]);
+        deliver_list(in_order(s, items, count));
+    pthread_mutex_unlock(&s->mutex);
+    for (uint32_t i = 0; !s->preserve_order && i < count; i++)
+        infer_deliver(items[i]);
     mr_arena_reset(&in->arena);
 }
 
@@ -285,12 +311,15 @@ int instance_start_one(struct mr_sched *s, struct mr_err *err)
 
     for (uint32_t i = 0; i < s->instance_count; i++) {
         struct sched_instance *in = &s->instances[i];
-        if (in->is_running) continue;
-        if (in->is_started) pthread_join(in->thread, NULL); /* it has left its loop */
+        if (in->is_running)
+            continue;
+        if (in->is_started)
+            pthread_join(in->thread, NULL); /* it has left its loop */
         in->is_started = false;
         snprintf(name, sizeof name, "run:%.11s", s->version->model_name.ptr);
         int rc = mr_thread_start(&in->thread, name, instance_main, in, err);
-        if (rc < 0) return rc;
+        if (rc < 0)
+            return rc;
         in->is_started = in->is_running = true;
         return MR_OK;
     }

@@ -55,17 +55,19 @@ static int64_t expiry(const struct queue_level *l, const struct mr_infer *r)
 
     if (us > 0 && !r->delayed) {
         int64_t ns;
-        if (__builtin_mul_overflow(us, MR_NS_PER_US, &ns)) ns = INT64_MAX;
+        if (__builtin_mul_overflow(us, MR_NS_PER_US, &ns))
+            ns = INT64_MAX;
         at = mr_ns_after(r->times.queued, ns);
     }
-    if (r->deadline_ns && (at == 0 || r->deadline_ns < at)) at = r->deadline_ns;
+    if (r->deadline_ns && (at == 0 || r->deadline_ns < at))
+        at = r->deadline_ns;
     return at;
 }
 
 int queue_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
 {
-    uint32_t level = r->priority == 0 || r->priority > s->level_count ? s->default_level
-                                                                      : (uint32_t)r->priority;
+    uint32_t level =
+        r->priority == 0 || r->priority > s->level_count ? s->default_level : (uint32_t)r->priority;
     struct queue_level *l = &s->levels[level];
     uint32_t max = l->max_size ? l->max_size : s->options.max_queue_size;
 
@@ -78,8 +80,9 @@ int queue_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     r->delayed = false;
     r->place = INFER_QUEUED;
     r->times.queued = now_ns;
-    r->expire_ns = expiry(l, r);
-    if (r->expire_ns && r->expire_ns < s->next_expire_ns) s->next_expire_ns = r->expire_ns;
+    r->due_ns = r->expire_ns = expiry(l, r);
+    if (r->due_ns && r->due_ns < s->next_expire_ns)
+        s->next_expire_ns = r->due_ns;
     list_append(&l->ready, r);
     l->size++;
     s->queued++;
@@ -94,6 +97,7 @@ void queue_remove(struct mr_sched *s, struct mr_infer *r)
     struct queue_level *l = &s->levels[r->level];
 
     list_remove(r->delayed ? &l->delayed : &l->ready, r);
+    r->place = INFER_RUNNING; /* whoever took it out owns it now */
     l->size--;
     s->queued--;
     s->queued_rows -= rows_of(r);
@@ -102,21 +106,28 @@ void queue_remove(struct mr_sched *s, struct mr_infer *r)
 
 struct mr_infer *queue_front(const struct mr_sched *s)
 {
-    if (s->queued == 0) return NULL;
+    if (s->queued == 0)
+        return NULL;
     for (uint32_t i = 1; i <= s->level_count; i++) {
-        if (s->levels[i].ready.first) return s->levels[i].ready.first;
-        if (s->levels[i].delayed.first) return s->levels[i].delayed.first;
+        if (s->levels[i].ready.first)
+            return s->levels[i].ready.first;
+        if (s->levels[i].delayed.first)
+            return s->levels[i].delayed.first;
     }
     return NULL;
 }
 
 struct mr_infer *queue_after(const struct mr_sched *s, const struct mr_infer *r)
 {
-    if (r->next) return r->next;
-    if (!r->delayed && s->levels[r->level].delayed.first) return s->levels[r->level].delayed.first;
+    if (r->next)
+        return r->next;
+    if (!r->delayed && s->levels[r->level].delayed.first)
+        return s->levels[r->level].delayed.first;
     for (uint32_t i = r->level + 1; i <= s->level_count; i++) {
-        if (s->levels[i].ready.first) return s->levels[i].ready.first;
-        if (s->levels[i].delayed.first) return s->levels[i].delayed.first;
+        if (s->levels[i].ready.first)
+            return s->levels[i].ready.first;
+        if (s->levels[i].delayed.first)
+            return s->levels[i].delayed.first;
     }
     return NULL;
 }
@@ -126,18 +137,20 @@ bool queue_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     struct queue_level *l = &s->levels[r->level];
     bool by_client = r->deadline_ns && now_ns >= r->deadline_ns;
 
-    if (r->expire_ns == 0 || now_ns < r->expire_ns) return false;
+    if (r->due_ns == 0 || now_ns < r->due_ns)
+        return false;
     if (!by_client && l->delay_on_timeout) {
         list_remove(&l->ready, r);
         r->delayed = true;
         list_append(&l->delayed, r);
-        r->expire_ns = r->deadline_ns;
+        r->due_ns = r->deadline_ns;
         return false;
     }
     queue_remove(s, r);
     s->inflight_rows -= rows_of(r);
     if (by_client)
-        infer_fail(r, MR_E_DEADLINE, "Deadline Exceeded: the request waited in the queue until its deadline");
+        infer_fail(r, MR_E_DEADLINE,
+                   "Deadline Exceeded: the request waited in the queue until its deadline");
     else
         infer_fail(r, MR_E_UNAVAILABLE, "Request timeout expired");
     return true;
@@ -148,7 +161,8 @@ void queue_expire(struct mr_sched *s, int64_t now_ns, struct mr_infer **rejects)
     struct mr_infer **tail = rejects, *r, *next;
 
     *tail = NULL;
-    if (now_ns < s->next_expire_ns) return;
+    if (now_ns < s->next_expire_ns)
+        return;
     s->next_expire_ns = INT64_MAX;
     for (r = queue_front(s); r; r = next) {
         next = queue_after(s, r);
@@ -156,8 +170,8 @@ void queue_expire(struct mr_sched *s, int64_t now_ns, struct mr_infer **rejects)
             *tail = r;
             r->next = NULL;
             tail = &r->next;
-        } else if (r->expire_ns && r->expire_ns < s->next_expire_ns) {
-            s->next_expire_ns = r->expire_ns;
+        } else if (r->due_ns && r->due_ns < s->next_expire_ns) {
+            s->next_expire_ns = r->due_ns;
         }
     }
 }

@@ -8,13 +8,15 @@ static uint32_t instance_count(const Inference__ModelConfig *c)
 {
     int64_t n = 0;
 
-    for (size_t i = 0; i < c->n_instance_group; i++) n += MR_MAX(0, c->instance_group[i]->count);
+    for (size_t i = 0; i < c->n_instance_group; i++)
+        n += MR_MAX(0, c->instance_group[i]->count);
     return n < 1 ? 1 : (uint32_t)MR_MIN(n, 1024);
 }
 
 static void level_policy(struct queue_level *l, const Inference__ModelQueuePolicy *p)
 {
-    if (!p) return;
+    if (!p)
+        return;
     l->timeout_us = (int64_t)MR_MIN(p->default_timeout_microseconds, (uint64_t)INT64_MAX);
     l->max_size = p->max_queue_size;
     l->delay_on_timeout = p->timeout_action == INFERENCE__MODEL_QUEUE_POLICY__TIMEOUT_ACTION__DELAY;
@@ -27,20 +29,24 @@ static int compare_sizes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int configure_levels(struct mr_sched *s, const Inference__ModelDynamicBatching *d, struct mr_err *err)
+static int configure_levels(struct mr_sched *s, const Inference__ModelDynamicBatching *d,
+                            struct mr_err *err)
 {
     uint64_t levels = d && d->priority_levels > 0 ? d->priority_levels : 1;
 
     if (levels > PRIORITY_LEVELS_MAX)
-        return MR_FAIL(err, MR_E_INVALID, "dynamic_batching.priority_levels is %llu, at most %u are possible",
+        return MR_FAIL(err, MR_E_INVALID,
+                       "dynamic_batching.priority_levels is %llu, at most %u are possible",
                        (unsigned long long)levels, PRIORITY_LEVELS_MAX);
     s->level_count = (uint32_t)levels;
     s->default_level = d && d->default_priority_level ? (uint32_t)d->default_priority_level : 1;
     s->levels = MR_NEW_ARRAY(struct queue_level, levels + 1);
-    for (uint32_t i = 1; d && i <= s->level_count; i++) level_policy(&s->levels[i], d->default_queue_policy);
+    for (uint32_t i = 1; d && i <= s->level_count; i++)
+        level_policy(&s->levels[i], d->default_queue_policy);
     for (size_t i = 0; d && i < d->n_priority_queue_policy; i++) {
         uint64_t key = d->priority_queue_policy[i]->key;
-        if (key >= 1 && key <= levels) level_policy(&s->levels[key], d->priority_queue_policy[i]->value);
+        if (key >= 1 && key <= levels)
+            level_policy(&s->levels[key], d->priority_queue_policy[i]->value);
     }
     return MR_OK;
 }
@@ -64,7 +70,8 @@ static int configure(struct mr_sched *s, struct mr_err *err)
         s->preserve_order = d->preserve_ordering;
         s->preferred_count = d->n_preferred_batch_size;
         s->preferred = MR_NEW_ARRAY(int32_t, s->preferred_count + 1);
-        for (size_t i = 0; i < s->preferred_count; i++) s->preferred[i] = d->preferred_batch_size[i];
+        for (size_t i = 0; i < s->preferred_count; i++)
+            s->preferred[i] = d->preferred_batch_size[i];
         qsort(s->preferred, s->preferred_count, sizeof *s->preferred, compare_sizes);
     }
     return configure_levels(s, d, err);
@@ -113,7 +120,8 @@ int mr_sched_open(struct mr_version *v, const struct mr_sched_options *o, struct
     s->shared = slot_new(s);
     MR_TRY(open_instances(s, err));
 out:
-    if (rc < 0) mr_sched_close(v);
+    if (rc < 0)
+        mr_sched_close(v);
     return rc;
 }
 
@@ -125,19 +133,23 @@ static void stop_threads(struct mr_sched *s)
     pthread_cond_broadcast(&s->filled);
     pthread_mutex_unlock(&s->mutex);
     for (uint32_t i = 0; i < s->instance_count; i++)
-        if (s->instances[i].is_started) pthread_join(s->instances[i].thread, NULL);
+        if (s->instances[i].is_started)
+            pthread_join(s->instances[i].thread, NULL);
 }
 
 static void close_instances(struct mr_sched *s)
 {
     for (uint32_t i = 0; i < s->instance_count; i++) {
         struct sched_instance *in = &s->instances[i];
-        if (in->instance) mr_plugin_instance_close(s->version->backend, &in->instance);
-        if (in->sched) mr_arena_fini(&in->arena);
+        if (in->instance)
+            mr_plugin_instance_close(s->version->backend, &in->instance);
+        if (in->sched)
+            mr_arena_fini(&in->arena);
     }
     for (uint32_t i = 0; s->slots && i < s->options.reader_count; i++) {
         struct sched_slot *slot = atomic_load_explicit(&s->slots[i], memory_order_acquire);
-        if (slot && slot->instance) mr_plugin_instance_close(s->version->backend, &slot->instance);
+        if (slot && slot->instance)
+            mr_plugin_instance_close(s->version->backend, &slot->instance);
         mr_free(slot);
     }
 }
@@ -146,7 +158,8 @@ void mr_sched_close(struct mr_version *v)
 {
     struct mr_sched *s = v->sched;
 
-    if (!s) return;
+    if (!s)
+        return;
     stop_threads(s);
     close_instances(s);
     pthread_cond_destroy(&s->filled);

@@ -14,7 +14,7 @@
 /* Batch sizes past this share the last entry of the batch statistics. */
 #define BATCH_STAT_MAX 4096u
 /* An instance thread with nothing to do for so long ends; the next request starts it again. */
-#define INSTANCE_IDLE_NS (10 * MR_NS_PER_S)
+#define INSTANCE_IDLE_NS    (10 * MR_NS_PER_S)
 #define PRIORITY_LEVELS_MAX 1024u
 
 enum infer_place {
@@ -54,8 +54,8 @@ struct sched_instance {
     struct mr_sched *sched;
     void *instance;
     pthread_t thread;
-    bool is_started; /* a thread exists or has to be joined */
-    bool is_running; /* its loop has not ended */
+    bool is_started;       /* a thread exists or has to be joined */
+    bool is_running;       /* its loop has not ended */
     struct mr_arena arena; /* scratch of batches */
 };
 
@@ -80,19 +80,19 @@ struct mr_sched {
 
     _Alignas(MR_CACHE_LINE) pthread_mutex_t mutex; /* guards everything below */
     pthread_cond_t work;                           /* for idle instance threads */
-    pthread_cond_t filled;                         /* for the one that waits for its batch to fill */
-    struct queue_level *levels;                    /* [1..level_count] */
+    pthread_cond_t filled;      /* for the one that waits for its batch to fill */
+    struct queue_level *levels; /* [1..level_count] */
     uint32_t queued;
     int64_t queued_rows;
     int64_t inflight_rows; /* queued and running */
     uint32_t idle_threads;
-    int64_t wake_at_rows;  /* the batch being formed wants to be woken at so many queued rows */
-    bool is_forming;       /* one instance waits for its batch to fill */
-    bool is_released;      /* the test hook has let go */
+    int64_t wake_at_rows; /* the batch being formed wants to be woken at so many queued rows */
+    bool is_forming;      /* one instance waits for its batch to fill */
+    bool is_released;     /* the test hook has let go */
     bool is_stopping;
-    double company_rows;   /* how many rows are likely to be around at once */
+    double company_rows; /* how many rows are likely to be around at once */
     int64_t last_arrival_ns;
-    int64_t gap_ns;        /* smoothed time between arrivals */
+    int64_t gap_ns;         /* smoothed time between arrivals */
     int64_t next_expire_ns; /* no queued request expires before */
     uint64_t next_sequence; /* of requests taken from the queue */
     uint64_t next_delivery;
@@ -111,8 +111,8 @@ void cost_add_queued(struct mr_sched *s, uint64_t input_bytes, int64_t ns);
 
 /* exec.c: run the items as one execution; fills status, outputs and times of each. arena is the item's own for
  * one item, otherwise scratch that may be reset afterwards. */
-void exec_run(struct mr_sched *s, void *instance, struct mr_infer **items, uint32_t count, int64_t rows,
-              struct mr_arena *arena);
+void exec_run(struct mr_sched *s, void *instance, struct mr_infer **items, uint32_t count,
+              int64_t rows, struct mr_arena *arena);
 /* batch.c: joining and splitting for exec_run; all return MR_OK or fill *err. */
 int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_t rows,
                  struct mr_arena *arena, struct mr_tensor *out, struct mr_block **out_block,
@@ -134,10 +134,11 @@ struct batch_plan {
     uint32_t count;
     int64_t rows;
     enum mr_close_reason reason;
-    bool is_ready;      /* run it now; otherwise wait until wait_until_ns or wake_at_rows */
+    bool is_ready; /* run it now; otherwise wait until wait_until_ns or wake_at_rows */
     int64_t wait_until_ns;
 };
-bool batch_can_join(const struct mr_sched *s, const struct mr_infer *first, const struct mr_infer *r);
+bool batch_can_join(const struct mr_sched *s, const struct mr_infer *first,
+                    const struct mr_infer *r);
 void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan);
 
 /* instance.c */

@@ -13,9 +13,11 @@ static void *inline_instance(struct mr_sched *s, struct sched_slot *slot, unsign
 {
     struct mr_err err = {0};
 
-    if (slot->is_instance_tried) return slot->instance;
+    if (slot->is_instance_tried)
+        return slot->instance;
     slot->is_instance_tried = true;
-    if (mr_plugin_instance_open(&slot->instance, s->version->backend, s->instance_count + reader, &err) < 0) {
+    if (mr_plugin_instance_open(&slot->instance, s->version->backend, s->instance_count + reader,
+                                &err) < 0) {
         slot->instance = NULL;
         mr_log(MR_LOG_WARN, "sched.inline_instance", "model=%s %s; its requests are queued",
                MR_LOG_STR(s->version->model_name), err.msg);
@@ -29,12 +31,15 @@ static bool try_inline(struct mr_sched *s, struct mr_infer *r)
     struct mr_infer *items[1] = {r};
     void *instance;
 
-    if (!cost_allows_inline(s, slot, r->input_bytes)) return false;
+    if (!cost_allows_inline(s, slot, r->input_bytes))
+        return false;
     instance = inline_instance(s, slot, r->home->reader);
-    if (!instance) return false;
+    if (!instance)
+        return false;
     r->times.queued = mr_now_ns();
     exec_run(s, instance, items, 1, r->rows, r->arena);
-    if (r->status == MR_OK) cost_add_inline(s, slot, r->input_bytes, r->times.end - r->times.start);
+    if (r->status == MR_OK)
+        cost_add_inline(s, slot, r->input_bytes, r->times.end - r->times.start);
     stats_count_execution(slot, r, r->rows, MR_CLOSE_SINGLE, true);
     return true;
 }
@@ -55,13 +60,15 @@ static void wake_for(struct mr_sched *s, const struct mr_infer *r)
 
     if (s->is_forming) {
         const struct mr_infer *first = queue_front(s);
-        if (s->queued_rows >= s->wake_at_rows || !batch_can_join(s, first, r)) pthread_cond_signal(&s->filled);
+        if (s->queued_rows >= s->wake_at_rows || !batch_can_join(s, first, r))
+            pthread_cond_signal(&s->filled);
         return;
     }
     if (s->idle_threads > 0)
         pthread_cond_signal(&s->work);
     else if (instance_start_one(s, &err) < 0)
-        mr_log(MR_LOG_ERROR, "sched.thread", "model=%s %s", MR_LOG_STR(s->version->model_name), err.msg);
+        mr_log(MR_LOG_ERROR, "sched.thread", "model=%s %s", MR_LOG_STR(s->version->model_name),
+               err.msg);
 }
 
 int mr_sched_submit(struct mr_infer *r)
@@ -71,7 +78,8 @@ int mr_sched_submit(struct mr_infer *r)
     int rc;
 
     r->status = MR_OK;
-    if (s->may_inline && try_inline(s, r)) return MR_SCHED_DONE;
+    if (s->may_inline && try_inline(s, r))
+        return MR_SCHED_DONE;
     now = mr_now_ns();
     pthread_mutex_lock(&s->mutex);
     rc = queue_push(s, r, now);
@@ -93,7 +101,6 @@ bool mr_sched_cancel(struct mr_infer *r)
     if (was_queued) {
         queue_remove(s, r);
         s->inflight_rows -= rows_of(r);
-        r->place = INFER_OUTSIDE;
         infer_fail(r, MR_E_CANCELLED, "the request was cancelled");
     }
     pthread_mutex_unlock(&s->mutex);
@@ -107,10 +114,9 @@ bool mr_sched_expire(struct mr_infer *r)
     bool is_out = false;
 
     pthread_mutex_lock(&s->mutex);
-    if (r->place == INFER_QUEUED && queue_expire_one(s, r, mr_now_ns())) {
-        r->place = INFER_OUTSIDE;
-        is_out = true;
-    }
+    if (r->place == INFER_QUEUED)
+        is_out = queue_expire_one(s, r, mr_now_ns());
+    r->expire_ns = r->place == INFER_QUEUED ? r->due_ns : 0;
     pthread_mutex_unlock(&s->mutex);
     return is_out;
 }

@@ -28,9 +28,11 @@ static int read_file(const struct mr_version *v, const char *file, uint8_t *to, 
 
     snprintf(path, sizeof path, "%s/warmup/%s", v->model_dir, file);
     if (strstr(file, "..") || file[0] == '/')
-        return MR_FAIL(err, MR_E_INVALID, "input_data_file '%s' leaves the model's warmup folder", file);
+        return MR_FAIL(err, MR_E_INVALID, "input_data_file '%s' leaves the model's warmup folder",
+                       file);
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) return MR_FAIL(err, MR_E_NOT_FOUND, "cannot open warmup/%s: %s", file, strerror(errno));
+    if (fd < 0)
+        return MR_FAIL(err, MR_E_NOT_FOUND, "cannot open warmup/%s: %s", file, strerror(errno));
     if (fstat(fd, &st) < 0 || (uint64_t)st.st_size > bytes) {
         rc = MR_FAIL(err, MR_E_INVALID, "warmup/%s has %lld bytes, the tensor has %llu", file,
                      (long long)st.st_size, (unsigned long long)bytes);
@@ -56,7 +58,8 @@ static void fill(struct mr_tensor *t, uint64_t elements, bool is_random)
     struct mr_rng rng;
 
     memset(t->data, 0, t->bytes);
-    if (!is_random || t->dtype == MR_DTYPE_BYTES) return;
+    if (!is_random || t->dtype == MR_DTYPE_BYTES)
+        return;
     mr_rng_seed(&rng, 42);
     for (uint64_t i = 0; i < elements; i++) {
         double u = mr_rng_unit(&rng);
@@ -71,8 +74,9 @@ static void fill(struct mr_tensor *t, uint64_t elements, bool is_random)
     }
 }
 
-static int make_shape(struct sample *sm, const struct mr_model_io *io, const Inference__ModelWarmup__Input *in,
-                      int64_t rows, struct mr_tensor *t, struct mr_err *err)
+static int make_shape(struct sample *sm, const struct mr_model_io *io,
+                      const Inference__ModelWarmup__Input *in, int64_t rows, struct mr_tensor *t,
+                      struct mr_err *err)
 {
     int lead = rows > 0 ? 1 : 0;
     int64_t *shape;
@@ -81,12 +85,15 @@ static int make_shape(struct sample *sm, const struct mr_model_io *io, const Inf
         return MR_FAIL(err, MR_E_INVALID, "input '%.*s' has %zu dims, the model expects %d",
                        MR_STR_ARG(io->name), in->n_dims, io->rank);
     shape = MR_ARENA_ARRAY(&sm->arena, int64_t, in->n_dims + 1);
-    if (!shape) return MR_FAIL(err, MR_E_NOMEM, "no memory for a warm-up sample");
-    if (lead) shape[0] = rows;
+    if (!shape)
+        return MR_FAIL(err, MR_E_NOMEM, "no memory for a warm-up sample");
+    if (lead)
+        shape[0] = rows;
     for (size_t i = 0; i < in->n_dims; i++) {
         shape[i + (size_t)lead] = in->dims[i];
         if (in->dims[i] < 0 || (io->dims[i] >= 0 && io->dims[i] != in->dims[i]))
-            return MR_FAIL(err, MR_E_INVALID, "dim %zu of input '%.*s' is %lld, the model expects %lld", i,
+            return MR_FAIL(err, MR_E_INVALID,
+                           "dim %zu of input '%.*s' is %lld, the model expects %lld", i,
                            MR_STR_ARG(io->name), (long long)in->dims[i], (long long)io->dims[i]);
     }
     t->shape = shape;
@@ -94,12 +101,14 @@ static int make_shape(struct sample *sm, const struct mr_model_io *io, const Inf
     t->dtype = (int32_t)in->data_type;
     if (t->dtype != io->dtype)
         return MR_FAIL(err, MR_E_INVALID, "input '%.*s' has data_type %s, the model expects %s",
-                       MR_STR_ARG(io->name), mr_dtype_config_name(t->dtype), mr_dtype_config_name(io->dtype));
+                       MR_STR_ARG(io->name), mr_dtype_config_name(t->dtype),
+                       mr_dtype_config_name(io->dtype));
     return MR_OK;
 }
 
-static int make_input(struct sample *sm, const struct mr_model_io *io, const Inference__ModelWarmup__Input *in,
-                      int64_t rows, struct mr_tensor *t, struct mr_err *err)
+static int make_input(struct sample *sm, const struct mr_model_io *io,
+                      const Inference__ModelWarmup__Input *in, int64_t rows, struct mr_tensor *t,
+                      struct mr_err *err)
 {
     uint64_t elements;
     int rc;
@@ -108,16 +117,22 @@ static int make_input(struct sample *sm, const struct mr_model_io *io, const Inf
     MR_TRY(mr_shape_elements(t->shape, t->rank, &elements, err));
     size_t unit = t->dtype == MR_DTYPE_BYTES ? 4 : mr_dtype_size(t->dtype);
     if (elements > WARMUP_BYTES_MAX / unit)
-        return MR_FAIL(err, MR_E_TOO_LARGE, "input '%.*s' of the sample is larger than 2 GiB", MR_STR_ARG(io->name));
+        return MR_FAIL(err, MR_E_TOO_LARGE, "input '%.*s' of the sample is larger than 2 GiB",
+                       MR_STR_ARG(io->name));
     t->bytes = elements * unit;
-    bool is_file = in->input_data_type_case == INFERENCE__MODEL_WARMUP__INPUT__INPUT_DATA_TYPE_INPUT_DATA_FILE;
-    uint64_t room = is_file && t->dtype == MR_DTYPE_BYTES ? MR_MAX(t->bytes, UINT64_C(1) << 20) : t->bytes;
+    bool is_file =
+        in->input_data_type_case == INFERENCE__MODEL_WARMUP__INPUT__INPUT_DATA_TYPE_INPUT_DATA_FILE;
+    uint64_t room =
+        is_file && t->dtype == MR_DTYPE_BYTES ? MR_MAX(t->bytes, UINT64_C(1) << 20) : t->bytes;
     struct mr_block *b = mr_block_new(MR_MAX(room, 1));
-    if (!b) return MR_FAIL(err, MR_E_NOMEM, "no memory for a warm-up sample");
+    if (!b)
+        return MR_FAIL(err, MR_E_NOMEM, "no memory for a warm-up sample");
     sm->blocks[sm->block_count++] = b;
     t->data = b->data;
     if (!is_file) {
-        fill(t, elements, in->input_data_type_case == INFERENCE__MODEL_WARMUP__INPUT__INPUT_DATA_TYPE_RANDOM_DATA);
+        fill(t, elements,
+             in->input_data_type_case ==
+                 INFERENCE__MODEL_WARMUP__INPUT__INPUT_DATA_TYPE_RANDOM_DATA);
         return MR_OK;
     }
     uint64_t got;
@@ -127,8 +142,8 @@ static int make_input(struct sample *sm, const struct mr_model_io *io, const Inf
         return mr_bytes_tensor_check((mr_bytes){b->data, got}, elements, err);
     }
     if (got != t->bytes)
-        return MR_FAIL(err, MR_E_INVALID, "warmup/%s has %llu bytes, the tensor has %llu", in->input_data_file,
-                       (unsigned long long)got, (unsigned long long)t->bytes);
+        return MR_FAIL(err, MR_E_INVALID, "warmup/%s has %llu bytes, the tensor has %llu",
+                       in->input_data_file, (unsigned long long)got, (unsigned long long)t->bytes);
 out:
     return rc;
 }
@@ -136,7 +151,8 @@ out:
 static const Inference__ModelWarmup__Input *find_input(const Inference__ModelWarmup *w, mr_str name)
 {
     for (size_t i = 0; i < w->n_inputs; i++)
-        if (mr_str_eq_c(name, w->inputs[i]->key)) return w->inputs[i]->value;
+        if (mr_str_eq_c(name, w->inputs[i]->key))
+            return w->inputs[i]->value;
     return NULL;
 }
 
@@ -146,27 +162,32 @@ static int make_sample(struct sample *sm, const Inference__ModelWarmup *w, struc
     const struct mr_version *v = r->version;
     int rc = MR_OK;
 
-    if (v->max_batch_size > 0 ? w->batch_size < 1 || w->batch_size > (uint32_t)v->max_batch_size : w->batch_size > 1)
-        return MR_FAIL(err, MR_E_INVALID, "batch_size %u is outside 1..%d", w->batch_size, MR_MAX(1, v->max_batch_size));
+    if (v->max_batch_size > 0 ? w->batch_size < 1 || w->batch_size > (uint32_t)v->max_batch_size
+                              : w->batch_size > 1)
+        return MR_FAIL(err, MR_E_INVALID, "batch_size %u is outside 1..%d", w->batch_size,
+                       MR_MAX(1, v->max_batch_size));
     r->rows = v->max_batch_size > 0 ? w->batch_size : 0;
     r->id = MR_STR("");
     r->inputs = MR_ARENA_ARRAY(r->arena, struct mr_tensor, v->input_count);
     r->wanted = MR_ARENA_ARRAY(r->arena, uint8_t, v->output_count);
     sm->blocks = MR_ARENA_ARRAY(r->arena, struct mr_block *, v->input_count);
-    if (!r->inputs || !r->wanted || !sm->blocks) return MR_FAIL(err, MR_E_NOMEM, "no memory for a warm-up sample");
+    if (!r->inputs || !r->wanted || !sm->blocks)
+        return MR_FAIL(err, MR_E_NOMEM, "no memory for a warm-up sample");
     memset(r->wanted, 1, v->output_count);
     for (uint32_t i = 0; i < v->input_count; i++) {
         const Inference__ModelWarmup__Input *in = find_input(w, v->inputs[i].name);
         if (in)
             MR_TRY(make_input(sm, &v->inputs[i], in, r->rows, &r->inputs[i], err));
         else if (!v->inputs[i].optional)
-            return MR_FAIL(err, MR_E_INVALID, "input '%.*s' is missing", MR_STR_ARG(v->inputs[i].name));
+            return MR_FAIL(err, MR_E_INVALID, "input '%.*s' is missing",
+                           MR_STR_ARG(v->inputs[i].name));
     }
 out:
     return rc;
 }
 
-static int run_sample(struct mr_sched *s, void *instance, const Inference__ModelWarmup *w, struct mr_err *err)
+static int run_sample(struct mr_sched *s, void *instance, const Inference__ModelWarmup *w,
+                      struct mr_err *err)
 {
     struct sample sm = {.infer = {.version = s->version}};
     struct mr_infer *items[1] = {&sm.infer};
@@ -182,12 +203,14 @@ static int run_sample(struct mr_sched *s, void *instance, const Inference__Model
         sm.infer.outputs = NULL;
         rc = sm.infer.status;
         if (rc < 0) {
-            if (err) *err = sm.infer.err;
+            if (err)
+                *err = sm.infer.err;
             goto out;
         }
     }
 out:
-    for (size_t i = 0; i < sm.block_count; i++) mr_block_unref(&sm.blocks[i]);
+    for (size_t i = 0; i < sm.block_count; i++)
+        mr_block_unref(&sm.blocks[i]);
     mr_arena_fini(&sm.arena);
     return rc;
 }
@@ -198,7 +221,8 @@ int warmup_run(struct mr_sched *s, void *instance, struct mr_err *err)
 
     for (size_t i = 0; i < c->n_model_warmup; i++) {
         int rc = run_sample(s, instance, c->model_warmup[i], err);
-        if (rc < 0) return MR_WRAP(err, rc, "model_warmup sample '%s'", c->model_warmup[i]->name);
+        if (rc < 0)
+            return MR_WRAP(err, rc, "model_warmup sample '%s'", c->model_warmup[i]->name);
     }
     return MR_OK;
 }

@@ -8,10 +8,13 @@ static struct admin_job *next_job(struct admin *a)
     struct admin_job *job;
 
     pthread_mutex_lock(&a->mutex);
-    while (!a->first && !a->is_stopping) pthread_cond_wait(&a->work, &a->mutex);
+    while (!a->first && !a->is_stopping)
+        pthread_cond_wait(&a->work, &a->mutex);
     job = a->first;
-    if (job) a->first = job->next;
-    if (!a->first) a->last = NULL;
+    if (job)
+        a->first = job->next;
+    if (!a->first)
+        a->last = NULL;
     pthread_mutex_unlock(&a->mutex);
     return job;
 }
@@ -49,7 +52,8 @@ int admin_start(struct admin *a, struct mr_err *err)
 /* What was submitted before is still done. */
 void admin_stop(struct admin *a)
 {
-    if (!a->is_started) return;
+    if (!a->is_started)
+        return;
     pthread_mutex_lock(&a->mutex);
     a->is_stopping = true;
     pthread_cond_signal(&a->work);

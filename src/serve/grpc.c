@@ -12,7 +12,8 @@ static const char *const stream_methods[] = {
 bool grpc_is_streaming(mr_str path)
 {
     for (size_t i = 0; i < sizeof stream_methods / sizeof *stream_methods; i++)
-        if (mr_str_eq_c(path, stream_methods[i])) return true;
+        if (mr_str_eq_c(path, stream_methods[i]))
+            return true;
     return false;
 }
 
@@ -41,7 +42,8 @@ void grpc_stream_begin(struct mr_server *s, struct mr_call *call)
 {
     struct mr_grpc_call *g = open_call(s, call);
 
-    if (!g) return;
+    if (!g)
+        return;
     if (mr_str_eq_c(call->path, stream_methods[0]))
         grpc_stream_infer_open(s, g);
     else
@@ -53,7 +55,8 @@ void grpc_dispatch(struct mr_server *s, struct mr_call *call)
     struct mr_grpc_call *g = open_call(s, call);
     mr_str service = MR_STR(SERVICE);
 
-    if (!g) return;
+    if (!g)
+        return;
     if (mr_str_eq(call->path, MR_STR(SERVICE "ModelInfer")))
         grpc_model_infer(s, g);
     else if (mr_str_starts(call->path, service))
@@ -89,7 +92,8 @@ void *grpc_request(struct mr_grpc_call *g, const ProtobufCMessageDescriptor *des
         return NULL;
     }
     m = protobuf_c_message_unpack(desc, &in_arena, message.len, message.ptr);
-    if (!m) mr_grpc_fail(g, 13, MR_STR("the request is not a valid protobuf message of its type"));
+    if (!m)
+        mr_grpc_fail(g, 13, MR_STR("the request is not a valid protobuf message of its type"));
     return m;
 }
 

@@ -19,22 +19,28 @@ static int status_of(struct mr_server *s, mr_str service)
     struct mr_err err = {0};
 
     if (service.len == 0 || mr_str_eq_c(service, "inference.GRPCInferenceService"))
-        return serve_is_ready(s) ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
-                                 : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
+        return serve_is_ready(s)
+                   ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+                   : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
     switch (mr_models_find(s->models, service, MR_STR(""), &v, &err)) {
-    case MR_OK: return serve_is_exiting(s) ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING
-                                           : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING;
-    case MR_E_UNAVAILABLE: return GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
+    case MR_OK:
+        return serve_is_exiting(s)
+                   ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING
+                   : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING;
+    case MR_E_UNAVAILABLE:
+        return GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
     default: return GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN;
     }
 }
 
 void grpc_health_check(struct mr_server *s, struct mr_grpc_call *g)
 {
-    Grpc__Health__V1__HealthCheckRequest *q = grpc_request(g, &grpc__health__v1__health_check_request__descriptor);
+    Grpc__Health__V1__HealthCheckRequest *q =
+        grpc_request(g, &grpc__health__v1__health_check_request__descriptor);
     Grpc__Health__V1__HealthCheckResponse r = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
 
-    if (!q) return;
+    if (!q)
+        return;
     r.status = status_of(s, mr_str_c(q->service));
     if (r.status == GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN)
         mr_grpc_fail(g, 5, MR_STR("unknown service"));
@@ -48,7 +54,8 @@ static void send_status(struct watcher *w)
     uint8_t bytes[16];
 
     r.status = status_of(w->loop->server, w->service);
-    if ((int)r.status == w->last) return;
+    if ((int)r.status == w->last)
+        return;
     w->last = (int)r.status;
     struct mr_piece piece = {bytes, grpc__health__v1__health_check_response__pack(&r, bytes), NULL};
     mr_grpc_send(w->g, &piece, 1, MR_GRPC_IDENTITY);
@@ -60,7 +67,8 @@ static void end_watch(struct watcher *w, int grpc_status, mr_str message)
         w->prev->next = w->next;
     else
         w->loop->watchers = w->next;
-    if (w->next) w->next->prev = w->prev;
+    if (w->next)
+        w->next->prev = w->prev;
     w->g->call->user = NULL;
     mr_grpc_finish(w->g, grpc_status, message);
 }
@@ -72,11 +80,13 @@ static void on_cancel(struct serve_pending *p)
 
 void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g)
 {
-    Grpc__Health__V1__HealthCheckRequest *q = grpc_request(g, &grpc__health__v1__health_check_request__descriptor);
+    Grpc__Health__V1__HealthCheckRequest *q =
+        grpc_request(g, &grpc__health__v1__health_check_request__descriptor);
     struct watcher *w;
 
     (void)s;
-    if (!q) return;
+    if (!q)
+        return;
     w = MR_ARENA_NEW(g->call->arena, struct watcher);
     if (!w) {
         mr_grpc_fail(g, 8, MR_STR("the call needs more memory than it may use"));
@@ -88,7 +98,8 @@ void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g)
     w->last = -1;
     w->pending.cancel = on_cancel;
     w->next = w->loop->watchers;
-    if (w->next) w->next->prev = w;
+    if (w->next)
+        w->next->prev = w;
     w->loop->watchers = w;
     g->call->user = &w->pending;
     send_status(w);
@@ -100,6 +111,7 @@ void grpc_health_changed(struct serve_loop *here)
     for (struct watcher *w = here->watchers, *next; w; w = next) {
         next = w->next;
         send_status(w);
-        if (serve_is_exiting(here->server)) end_watch(w, 14, MR_STR("the server is exiting"));
+        if (serve_is_exiting(here->server))
+            end_watch(w, 14, MR_STR("the server is exiting"));
     }
 }

@@ -1,15 +1,15 @@
 /* ModelInfer: the request path of gRPC. */
 #include "serve_private.h"
 
-
 static int encode(struct serve_infer *si, struct mr_oip_encoded *e)
 {
     struct mr_oip_response response;
     int rc = infer_response(si, &response, &si->infer.err);
 
-    if (rc < 0) return rc;
-    return mr_oip_pb_encode_response(&response, false, mr_loop_scratch(si->call->loop), si->call->arena, e,
-                                     &si->infer.err);
+    if (rc < 0)
+        return rc;
+    return mr_oip_pb_encode_response(&response, false, mr_loop_scratch(si->call->loop),
+                                     si->call->arena, e, &si->infer.err);
 }
 
 static void reply_grpc(struct serve_infer *si)

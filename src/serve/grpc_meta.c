@@ -46,7 +46,8 @@ static void model_ready(struct mr_server *s, struct mr_grpc_call *g)
     struct mr_err err = {0};
     int rc;
 
-    if (!q) return;
+    if (!q)
+        return;
     rc = mr_models_find(s->models, mr_str_c(q->name), mr_str_c(q->version), &v, &err);
     if (rc == MR_E_INVALID) {
         grpc_fail_err(g, &err);
@@ -58,14 +59,15 @@ static void model_ready(struct mr_server *s, struct mr_grpc_call *g)
 
 typedef Inference__ModelMetadataResponse__TensorMetadata tensor_metadata;
 
-static tensor_metadata **tensors(struct mr_arena *a, const struct mr_version *v, const struct mr_model_io *io,
-                                 uint32_t count)
+static tensor_metadata **tensors(struct mr_arena *a, const struct mr_version *v,
+                                 const struct mr_model_io *io, uint32_t count)
 {
     tensor_metadata **list = MR_ARENA_ARRAY(a, tensor_metadata *, count);
     tensor_metadata *t = MR_ARENA_ARRAY(a, tensor_metadata, count);
     int64_t *shapes = MR_ARENA_ARRAY(a, int64_t, (size_t)count * (MR_MAX_RANK + 1));
 
-    if (!list || !t || !shapes) return NULL;
+    if (!list || !t || !shapes)
+        return NULL;
     for (uint32_t i = 0; i < count; i++) {
         inference__model_metadata_response__tensor_metadata__init(&t[i]);
         t[i].name = (char *)(uintptr_t)io[i].name.ptr;
@@ -79,14 +81,16 @@ static tensor_metadata **tensors(struct mr_arena *a, const struct mr_version *v,
 
 static void model_metadata(struct mr_server *s, struct mr_grpc_call *g)
 {
-    Inference__ModelMetadataRequest *q = grpc_request(g, &inference__model_metadata_request__descriptor);
+    Inference__ModelMetadataRequest *q =
+        grpc_request(g, &inference__model_metadata_request__descriptor);
     Inference__ModelMetadataResponse r = INFERENCE__MODEL_METADATA_RESPONSE__INIT;
     const struct mr_version *versions[256];
     struct mr_arena *a = g->call->arena;
     struct mr_version *v;
     struct mr_err err = {0};
 
-    if (!q) return;
+    if (!q)
+        return;
     if (mr_models_find(s->models, mr_str_c(q->name), mr_str_c(q->version), &v, &err) < 0) {
         grpc_fail_err(g, &err);
         return;
@@ -101,7 +105,8 @@ static void model_metadata(struct mr_server *s, struct mr_grpc_call *g)
         out_of_arena(g);
         return;
     }
-    for (size_t i = 0; i < r.n_versions; i++) r.versions[i] = (char *)(uintptr_t)versions[i]->number_text.ptr;
+    for (size_t i = 0; i < r.n_versions; i++)
+        r.versions[i] = (char *)(uintptr_t)versions[i]->number_text.ptr;
     r.n_inputs = v->input_count;
     r.n_outputs = v->output_count;
     grpc_reply_message(g, &r.base);
@@ -109,12 +114,14 @@ static void model_metadata(struct mr_server *s, struct mr_grpc_call *g)
 
 static void model_config(struct mr_server *s, struct mr_grpc_call *g)
 {
-    Inference__ModelConfigRequest *q = grpc_request(g, &inference__model_config_request__descriptor);
+    Inference__ModelConfigRequest *q =
+        grpc_request(g, &inference__model_config_request__descriptor);
     Inference__ModelConfigResponse r = INFERENCE__MODEL_CONFIG_RESPONSE__INIT;
     struct mr_version *v;
     struct mr_err err = {0};
 
-    if (!q) return;
+    if (!q)
+        return;
     if (mr_models_find(s->models, mr_str_c(q->name), mr_str_c(q->version), &v, &err) < 0) {
         grpc_fail_err(g, &err);
         return;
@@ -146,7 +153,8 @@ static void report_done(struct admin_job *job)
     mr_free(r);
 }
 
-static void report_start(struct mr_server *s, struct mr_grpc_call *g, void (*run)(struct admin_job *), bool ready_only)
+static void report_start(struct mr_server *s, struct mr_grpc_call *g,
+                         void (*run)(struct admin_job *), bool ready_only)
 {
     struct report *r = MR_NEW(struct report);
 
@@ -164,7 +172,8 @@ static void pack_into(struct mr_buf *b, const ProtobufCMessage *m)
     size_t n = protobuf_c_message_get_packed_size(m);
     char *to = mr_buf_reserve(b, n ? n : 1);
 
-    if (!to) return;
+    if (!to)
+        return;
     protobuf_c_message_pack(m, (uint8_t *)to);
     b->len += n;
 }
@@ -183,11 +192,13 @@ static void stats_run(struct admin_job *job)
 
 static void model_statistics(struct mr_server *s, struct mr_grpc_call *g)
 {
-    Inference__ModelStatisticsRequest *q = grpc_request(g, &inference__model_statistics_request__descriptor);
+    Inference__ModelStatisticsRequest *q =
+        grpc_request(g, &inference__model_statistics_request__descriptor);
     struct mr_err err = {0};
     struct stats_set set;
 
-    if (!q) return;
+    if (!q)
+        return;
     if (!q->name[0]) {
         report_start(s, g, stats_run, false);
         return;
@@ -203,16 +214,19 @@ static void model_statistics(struct mr_server *s, struct mr_grpc_call *g)
 static void index_row(void *ctx, const struct mr_model_report *m)
 {
     struct report *r = ctx;
-    Inference__RepositoryIndexResponse__ModelIndex row = INFERENCE__REPOSITORY_INDEX_RESPONSE__MODEL_INDEX__INIT;
+    Inference__RepositoryIndexResponse__ModelIndex row =
+        INFERENCE__REPOSITORY_INDEX_RESPONSE__MODEL_INDEX__INIT;
     Inference__RepositoryIndexResponse__ModelIndex *list[1] = {&row};
     Inference__RepositoryIndexResponse one = INFERENCE__REPOSITORY_INDEX_RESPONSE__INIT;
-    char number[24], *name = mr_strndup(m->name.ptr, m->name.len), *reason = mr_strndup(m->reason.ptr, m->reason.len);
+    char number[24], *name = mr_strndup(m->name.ptr, m->name.len),
+                     *reason = mr_strndup(m->reason.ptr, m->reason.len);
 
     if (!r->ready_only || m->state == MR_VERSION_READY) {
         row.name = name;
         if (!m->never_loaded) {
             snprintf(number, sizeof number, "%lld", (long long)m->version);
-            if (m->version > 0) row.version = number;
+            if (m->version > 0)
+                row.version = number;
             row.state = (char *)(uintptr_t)mr_version_state_triton(m->state);
             row.reason = reason;
         }
@@ -234,9 +248,11 @@ static void index_run(struct admin_job *job)
 
 static void repository_index(struct mr_server *s, struct mr_grpc_call *g)
 {
-    Inference__RepositoryIndexRequest *q = grpc_request(g, &inference__repository_index_request__descriptor);
+    Inference__RepositoryIndexRequest *q =
+        grpc_request(g, &inference__repository_index_request__descriptor);
 
-    if (q) report_start(s, g, index_run, q->ready);
+    if (q)
+        report_start(s, g, index_run, q->ready);
 }
 
 /* ---- load and unload ---- */
@@ -266,7 +282,8 @@ static void control_done(void *ctx, int rc, const struct mr_err *err)
     struct control *c = ctx;
 
     c->rc = rc;
-    if (rc < 0 && err) c->err = *err;
+    if (rc < 0 && err)
+        c->err = *err;
     c->mail.run = control_reply;
     mr_loop_post(c->loop->loop, &c->mail);
 }
@@ -291,8 +308,8 @@ static struct control *control_new(struct mr_grpc_call *g, const char *repositor
 typedef Inference__RepositoryModelLoadRequest load_request;
 
 /* Parameters of a load: "config" is a string, "file:<path>" bytes; anything else is refused. */
-static int load_parameters(const load_request *q, mr_str *out_config, struct mr_load_file *files, size_t *out_count,
-                           struct mr_err *err)
+static int load_parameters(const load_request *q, mr_str *out_config, struct mr_load_file *files,
+                           size_t *out_count, struct mr_err *err)
 {
     for (size_t i = 0; i < q->n_parameters; i++) {
         mr_str key = mr_str_c(q->parameters[i]->key);
@@ -303,12 +320,14 @@ static int load_parameters(const load_request *q, mr_str *out_config, struct mr_
             *out_config = mr_str_c(p->string_param);
         else if (mr_str_starts(key, MR_STR("file:")) &&
                  kind == INFERENCE__MODEL_REPOSITORY_PARAMETER__PARAMETER_CHOICE_BYTES_PARAM)
-            files[(*out_count)++] = (struct mr_load_file){mr_str_sub(key, 5, key.len),
-                                                          {p->bytes_param.data, p->bytes_param.len}};
+            files[(*out_count)++] = (struct mr_load_file){
+                mr_str_sub(key, 5, key.len), {p->bytes_param.data, p->bytes_param.len}};
         else
             return MR_FAIL(err, MR_E_INVALID,
-                           "invalid value type or name for load parameter '%.*s', expected a string for 'config' and "
-                           "bytes for 'file:...'", MR_STR_ARG(mr_str_sub(key, 0, 100)));
+                           "invalid value type or name for load parameter '%.*s', expected a "
+                           "string for 'config' and "
+                           "bytes for 'file:...'",
+                           MR_STR_ARG(mr_str_sub(key, 0, 100)));
     }
     return MR_OK;
 }
@@ -322,9 +341,11 @@ static void model_load(struct mr_server *s, struct mr_grpc_call *g)
     mr_str config = {NULL, 0};
     size_t count = 0;
 
-    if (!q) return;
+    if (!q)
+        return;
     c = control_new(g, q->repository_name);
-    if (!c) return;
+    if (!c)
+        return;
     files = MR_ARENA_ARRAY(g->call->arena, struct mr_load_file, q->n_parameters);
     if (!files) {
         out_of_arena(g);
@@ -343,9 +364,11 @@ static void model_unload(struct mr_server *s, struct mr_grpc_call *g)
     struct control *c;
     bool dependents = false;
 
-    if (!q) return;
+    if (!q)
+        return;
     c = control_new(g, q->repository_name);
-    if (!c) return;
+    if (!c)
+        return;
     for (size_t i = 0; i < q->n_parameters; i++)
         if (strcmp(q->parameters[i]->key, "unload_dependents") == 0 && q->parameters[i]->value)
             dependents = q->parameters[i]->value->bool_param;
@@ -356,20 +379,24 @@ static void model_unload(struct mr_server *s, struct mr_grpc_call *g)
 
 typedef Inference__LogSettingsRequest__SettingValue setting_value;
 
-static int change_from(const Inference__LogSettingsRequest *q, struct log_change *c, struct mr_err *err)
+static int change_from(const Inference__LogSettingsRequest *q, struct log_change *c,
+                       struct mr_err *err)
 {
     for (size_t i = 0; i < q->n_settings; i++) {
         const char *key = q->settings[i]->key;
         const setting_value *v = q->settings[i]->value;
         int kind = v ? (int)v->parameter_choice_case : 0;
-        bool is_bool = kind == INFERENCE__LOG_SETTINGS_REQUEST__SETTING_VALUE__PARAMETER_CHOICE_BOOL_PARAM;
+        bool is_bool =
+            kind == INFERENCE__LOG_SETTINGS_REQUEST__SETTING_VALUE__PARAMETER_CHOICE_BOOL_PARAM;
         if (strcmp(key, "log_file") == 0) {
             c->has_file = true;
-        } else if (strcmp(key, "log_format") == 0 &&
-                   kind == INFERENCE__LOG_SETTINGS_REQUEST__SETTING_VALUE__PARAMETER_CHOICE_STRING_PARAM) {
+        } else if (
+            strcmp(key, "log_format") == 0 &&
+            kind == INFERENCE__LOG_SETTINGS_REQUEST__SETTING_VALUE__PARAMETER_CHOICE_STRING_PARAM) {
             c->format = mr_str_c(v->string_param);
-        } else if (strcmp(key, "log_verbose_level") == 0 &&
-                   kind == INFERENCE__LOG_SETTINGS_REQUEST__SETTING_VALUE__PARAMETER_CHOICE_UINT32_PARAM) {
+        } else if (
+            strcmp(key, "log_verbose_level") == 0 &&
+            kind == INFERENCE__LOG_SETTINGS_REQUEST__SETTING_VALUE__PARAMETER_CHOICE_UINT32_PARAM) {
             c->has_verbose = true;
             c->verbose = v->uint32_param;
         } else if (strcmp(key, "log_info") == 0 && is_bool) {
@@ -379,7 +406,8 @@ static int change_from(const Inference__LogSettingsRequest *q, struct log_change
         } else if (strcmp(key, "log_error") == 0 && is_bool) {
             c->error = v->bool_param;
         } else {
-            return MR_FAIL(err, MR_E_INVALID, "unknown log setting '%.100s', or its value has the wrong type", key);
+            return MR_FAIL(err, MR_E_INVALID,
+                           "unknown log setting '%.100s', or its value has the wrong type", key);
         }
     }
     return MR_OK;
@@ -391,13 +419,15 @@ typedef Inference__LogSettingsResponse__SettingsEntry entry_out;
 
 static void set_bool(setting_out *v, bool b)
 {
-    v->parameter_choice_case = INFERENCE__LOG_SETTINGS_RESPONSE__SETTING_VALUE__PARAMETER_CHOICE_BOOL_PARAM;
+    v->parameter_choice_case =
+        INFERENCE__LOG_SETTINGS_RESPONSE__SETTING_VALUE__PARAMETER_CHOICE_BOOL_PARAM;
     v->bool_param = b;
 }
 
 static void set_string(setting_out *v, const char *text)
 {
-    v->parameter_choice_case = INFERENCE__LOG_SETTINGS_RESPONSE__SETTING_VALUE__PARAMETER_CHOICE_STRING_PARAM;
+    v->parameter_choice_case =
+        INFERENCE__LOG_SETTINGS_RESPONSE__SETTING_VALUE__PARAMETER_CHOICE_STRING_PARAM;
     v->string_param = (char *)(uintptr_t)text;
 }
 
@@ -420,7 +450,8 @@ static void reply_settings(struct mr_grpc_call *g)
     set_bool(&values[1], mr_log_enabled(MR_LOG_INFO));
     set_bool(&values[2], mr_log_enabled(MR_LOG_WARN));
     set_bool(&values[3], mr_log_enabled(MR_LOG_ERROR));
-    values[4].parameter_choice_case = INFERENCE__LOG_SETTINGS_RESPONSE__SETTING_VALUE__PARAMETER_CHOICE_UINT32_PARAM;
+    values[4].parameter_choice_case =
+        INFERENCE__LOG_SETTINGS_RESPONSE__SETTING_VALUE__PARAMETER_CHOICE_UINT32_PARAM;
     values[4].uint32_param = mr_log_verbose();
     set_string(&values[5], log_format_name());
     r.n_settings = LOG_SETTINGS;
@@ -430,14 +461,17 @@ static void reply_settings(struct mr_grpc_call *g)
 
 static void log_settings(struct mr_server *s, struct mr_grpc_call *g)
 {
-    Inference__LogSettingsRequest *q = grpc_request(g, &inference__log_settings_request__descriptor);
+    Inference__LogSettingsRequest *q =
+        grpc_request(g, &inference__log_settings_request__descriptor);
     struct log_change change;
     struct mr_err err = {0};
 
     (void)s;
-    if (!q) return;
+    if (!q)
+        return;
     log_change_init(&change);
-    if (change_from(q, &change, &err) < 0 || (q->n_settings > 0 && log_change_apply(&change, &err) < 0))
+    if (change_from(q, &change, &err) < 0 ||
+        (q->n_settings > 0 && log_change_apply(&change, &err) < 0))
         grpc_fail_err(g, &err);
     else
         reply_settings(g);
@@ -454,8 +488,10 @@ static void shm_status(struct mr_server *s, struct mr_grpc_call *g)
 static void no_shm(struct mr_server *s, struct mr_grpc_call *g)
 {
     (void)s;
-    mr_grpc_fail(g, 12, MR_STR("Client shared memory is disabled: the shared-memory extension is not available in "
-                               "this version"));
+    mr_grpc_fail(
+        g, 12,
+        MR_STR("Client shared memory is disabled: the shared-memory extension is not available in "
+               "this version"));
 }
 
 static void no_trace(struct mr_server *s, struct mr_grpc_call *g)
@@ -491,7 +527,8 @@ void grpc_meta_dispatch(struct mr_server *s, struct mr_grpc_call *g, mr_str meth
     };
 
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
-        if (!mr_str_eq(methods[i].name, method)) continue;
+        if (!mr_str_eq(methods[i].name, method))
+            continue;
         methods[i].fn(s, g);
         return;
     }

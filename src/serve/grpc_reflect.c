@@ -9,7 +9,7 @@
 #include "reflection_v1.pb-c.h"
 #include "serve_private.h"
 
-#define FILES_MAX 32u
+#define FILES_MAX   32u
 #define NESTING_MAX 16
 
 struct reflect {
@@ -27,7 +27,8 @@ static mr_bytes file_at(size_t index)
     struct mr_pb_field f;
 
     while (mr_pb_next(&set, &f) > 0)
-        if (f.number == 1 && index-- == 0) return f.bytes;
+        if (f.number == 1 && index-- == 0)
+            return f.bytes;
     return (mr_bytes){NULL, 0};
 }
 
@@ -36,35 +37,43 @@ static mr_str field_text(mr_bytes message, uint32_t number)
     struct mr_pb_field f;
 
     while (mr_pb_next(&message, &f) > 0)
-        if (f.number == number && f.wire == MR_PB_LEN) return mr_str_n((const char *)f.bytes.ptr, f.bytes.len);
+        if (f.number == number && f.wire == MR_PB_LEN)
+            return mr_str_n((const char *)f.bytes.ptr, f.bytes.len);
     return MR_STR("");
 }
 
 /* Cut "name." or the whole of "name" off the front of *io_symbol. */
 static bool take_name(mr_str *io_symbol, mr_str name)
 {
-    if (!mr_str_starts(*io_symbol, name) || name.len == 0) return false;
+    if (!mr_str_starts(*io_symbol, name) || name.len == 0)
+        return false;
     if (io_symbol->len == name.len) {
         *io_symbol = MR_STR("");
         return true;
     }
-    if (io_symbol->ptr[name.len] != '.') return false;
+    if (io_symbol->ptr[name.len] != '.')
+        return false;
     *io_symbol = mr_str_sub(*io_symbol, name.len + 1, io_symbol->len);
     return true;
 }
 
 /* Whether the declaration in `message` (or something inside it) has this name, relative to its scope. */
-static bool declares(mr_bytes message, mr_str symbol, const uint32_t *inner, size_t inner_count, int depth)
+static bool declares(mr_bytes message, mr_str symbol, const uint32_t *inner, size_t inner_count,
+                     int depth)
 {
     static const uint32_t in_message[] = {3, 4};
     struct mr_pb_field f;
 
-    if (!take_name(&symbol, field_text(message, 1))) return false;
-    if (symbol.len == 0) return true;
-    if (depth >= NESTING_MAX) return false;
+    if (!take_name(&symbol, field_text(message, 1)))
+        return false;
+    if (symbol.len == 0)
+        return true;
+    if (depth >= NESTING_MAX)
+        return false;
     while (mr_pb_next(&message, &f) > 0)
         for (size_t i = 0; i < inner_count; i++)
-            if (f.number == inner[i] && f.wire == MR_PB_LEN && declares(f.bytes, symbol, in_message, 2, depth + 1))
+            if (f.number == inner[i] && f.wire == MR_PB_LEN &&
+                declares(f.bytes, symbol, in_message, 2, depth + 1))
                 return true;
     return false;
 }
@@ -75,11 +84,15 @@ static bool file_declares(mr_bytes file, mr_str symbol)
     struct mr_pb_field f;
     mr_str package = field_text(file, 2);
 
-    if (package.len && !take_name(&symbol, package)) return false;
+    if (package.len && !take_name(&symbol, package))
+        return false;
     while (mr_pb_next(&file, &f) > 0) {
-        if (f.wire != MR_PB_LEN) continue;
-        if ((f.number == 4 || f.number == 5) && declares(f.bytes, symbol, in_message, 2, 0)) return true;
-        if (f.number == 6 && declares(f.bytes, symbol, in_service, 1, 0)) return true;
+        if (f.wire != MR_PB_LEN)
+            continue;
+        if ((f.number == 4 || f.number == 5) && declares(f.bytes, symbol, in_message, 2, 0))
+            return true;
+        if (f.number == 6 && declares(f.bytes, symbol, in_service, 1, 0))
+            return true;
     }
     return false;
 }
@@ -89,12 +102,15 @@ static void add_file(size_t index, bool *wanted)
     mr_bytes file = file_at(index);
     struct mr_pb_field f;
 
-    if (index >= FILES_MAX || wanted[index]) return;
+    if (index >= FILES_MAX || wanted[index])
+        return;
     wanted[index] = true;
     while (mr_pb_next(&file, &f) > 0) {
-        if (f.number != 3 || f.wire != MR_PB_LEN) continue;
+        if (f.number != 3 || f.wire != MR_PB_LEN)
+            continue;
         for (size_t i = 0; i < FILES_MAX && file_at(i).len; i++)
-            if (mr_str_eq(field_text(file_at(i), 1), mr_str_n((const char *)f.bytes.ptr, f.bytes.len)))
+            if (mr_str_eq(field_text(file_at(i), 1),
+                          mr_str_n((const char *)f.bytes.ptr, f.bytes.len)))
                 add_file(i, wanted);
     }
 }
@@ -107,7 +123,8 @@ static void send(struct reflect *r, response_msg *m)
 
     mr_buf_reset(b);
     to = mr_buf_reserve(b, n + 1);
-    if (!to) return;
+    if (!to)
+        return;
     protobuf_c_message_pack(&m->base, (uint8_t *)to);
     struct mr_piece piece = {to, n, NULL};
     mr_grpc_send(r->g, &piece, 1, MR_GRPC_IDENTITY);
@@ -119,7 +136,8 @@ static void send_error(struct reflect *r, response_msg *m, int code, const char 
 
     e.error_code = code;
     e.error_message = (char *)(uintptr_t)text;
-    m->message_response_case = GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ERROR_RESPONSE;
+    m->message_response_case =
+        GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ERROR_RESPONSE;
     m->error_response = &e;
     send(r, m);
 }
@@ -131,7 +149,8 @@ static ProtobufCBinaryData binary(mr_bytes b)
 
 static void send_files(struct reflect *r, response_msg *m, size_t index)
 {
-    Grpc__Reflection__V1__FileDescriptorResponse fr = GRPC__REFLECTION__V1__FILE_DESCRIPTOR_RESPONSE__INIT;
+    Grpc__Reflection__V1__FileDescriptorResponse fr =
+        GRPC__REFLECTION__V1__FILE_DESCRIPTOR_RESPONSE__INIT;
     ProtobufCBinaryData files[FILES_MAX];
     bool wanted[FILES_MAX] = {false};
     size_t n = 0;
@@ -140,7 +159,8 @@ static void send_files(struct reflect *r, response_msg *m, size_t index)
     wanted[index] = false;
     files[n++] = binary(file_at(index)); /* the file asked for first, then what it imports */
     for (size_t i = 0; i < FILES_MAX; i++)
-        if (wanted[i]) files[n++] = binary(file_at(i));
+        if (wanted[i])
+            files[n++] = binary(file_at(i));
     fr.n_file_descriptor_proto = n;
     fr.file_descriptor_proto = files;
     m->message_response_case =
@@ -210,7 +230,8 @@ static void answer(struct reflect *r, request_msg *q)
 static void on_message(void *ctx, mr_bytes message, struct mr_block *block)
 {
     struct reflect *r = ctx;
-    request_msg *q = grpc__reflection__v1__server_reflection_request__unpack(NULL, message.len, message.ptr);
+    request_msg *q =
+        grpc__reflection__v1__server_reflection_request__unpack(NULL, message.len, message.ptr);
 
     (void)block;
     if (!q) {

@@ -7,10 +7,10 @@
  * connection is gone and nothing runs any more. */
 #include "serve_private.h"
 
-#define IN_FLIGHT_MAX 256u
+#define IN_FLIGHT_MAX  256u
 #define FREE_ITEMS_MAX 64u
 #define ITEM_ARENA_MAX (64u << 20)
-#define BACKLOG_MAX (8u << 20)
+#define BACKLOG_MAX    (8u << 20)
 
 struct stream {
     struct serve_pending pending;
@@ -22,10 +22,10 @@ struct stream {
     unsigned in_flight;
     bool input_ended;
     bool is_cancelled;
-    bool is_feeding;    /* inside mr_grpc_feed: the call must not be ended there */
-    bool is_walking;    /* over the list: nothing may be taken off it */
-    bool is_failed;     /* ends with `failure` once nothing runs */
-    bool error_ends;    /* triton_grpc_error */
+    bool is_feeding; /* inside mr_grpc_feed: the call must not be ended there */
+    bool is_walking; /* over the list: nothing may be taken off it */
+    bool is_failed;  /* ends with `failure` once nothing runs */
+    bool error_ends; /* triton_grpc_error */
     bool is_paused;
     struct mr_err failure;
 };
@@ -49,7 +49,8 @@ static struct stream_item *item_new(struct stream *st)
         l->free_item_count--;
     } else {
         it = mr_try_alloc(sizeof *it);
-        if (!it) return NULL;
+        if (!it)
+            return NULL;
         mr_arena_init(&it->arena, 8192, ITEM_ARENA_MAX);
     }
     it->next = NULL;
@@ -96,10 +97,12 @@ static int encode_item(struct stream_item *it, struct mr_oip_encoded *e)
     struct mr_oip_response response;
     int rc = infer_response(si, &response, &si->infer.err);
 
-    if (rc < 0) return rc;
+    if (rc < 0)
+        return rc;
     response.params = final;
     response.param_count = 1;
-    return mr_oip_pb_encode_response(&response, true, mr_loop_scratch(si->loop->loop), &it->arena, e, &si->infer.err);
+    return mr_oip_pb_encode_response(&response, true, mr_loop_scratch(si->loop->loop), &it->arena,
+                                     e, &si->infer.err);
 }
 
 static void send_error(struct stream *st, struct stream_item *it)
@@ -114,7 +117,8 @@ static void send_error(struct stream *st, struct stream_item *it)
 
 static void fail_stream(struct stream *st, int status, const struct mr_err *err)
 {
-    if (st->is_failed) return;
+    if (st->is_failed)
+        return;
     st->is_failed = true;
     st->failure = *err;
     st->failure.status = status;
@@ -130,13 +134,15 @@ static void send_item(struct stream *st, struct stream_item *it)
         si->infer.status = encode_item(it, &e);
     }
     bool is_ok = si->infer.status == MR_OK;
-    if (!is_ok) infer_log_failure(si);
+    if (!is_ok)
+        infer_log_failure(si);
     infer_end(si);
     if (is_ok) {
         if (!st->is_failed) {
             mr_grpc_send(st->g, e.pieces, e.piece_count, grpc_compression(st->server));
         } else {
-            for (size_t i = 0; i < e.piece_count; i++) mr_block_unref(&e.pieces[i].block);
+            for (size_t i = 0; i < e.piece_count; i++)
+                mr_block_unref(&e.pieces[i].block);
         }
     } else if (st->error_ends) {
         fail_stream(st, si->infer.status, &si->infer.err);
@@ -150,7 +156,8 @@ static void set_pace(struct stream *st)
 {
     bool pause = st->in_flight >= IN_FLIGHT_MAX || mr_call_backlog(st->g->call) > BACKLOG_MAX;
 
-    if (pause == st->is_paused) return;
+    if (pause == st->is_paused)
+        return;
     st->is_paused = pause;
     mr_call_pause(st->g->call, pause);
 }
@@ -161,12 +168,14 @@ static bool advance(struct stream *st)
     while (st->first && st->first->is_done) {
         struct stream_item *it = st->first;
         st->first = it->next;
-        if (!st->first) st->last = NULL;
+        if (!st->first)
+            st->last = NULL;
         st->in_flight--;
         send_item(st, it);
         item_free(it);
     }
-    if (st->is_feeding) return false;
+    if (st->is_feeding)
+        return false;
     if (st->first || !(st->input_ended || st->is_cancelled || st->is_failed)) {
         set_pace(st);
         return false;
@@ -184,7 +193,8 @@ static void reply_item(struct serve_infer *si)
     struct stream_item *it = MR_CONTAINER_OF(si, struct stream_item, si);
 
     it->is_done = true;
-    if (!it->stream->is_walking) advance(it->stream);
+    if (!it->stream->is_walking)
+        advance(it->stream);
 }
 
 static void append(struct stream *st, struct stream_item *it)
@@ -198,7 +208,8 @@ static void append(struct stream *st, struct stream_item *it)
 }
 
 /* The bytes of a message must live as long as its request. */
-static int keep_message(struct stream_item *it, mr_bytes *io, struct mr_block *block, struct mr_err *err)
+static int keep_message(struct stream_item *it, mr_bytes *io, struct mr_block *block,
+                        struct mr_err *err)
 {
     if (block) {
         it->message = mr_block_ref(block);
@@ -207,7 +218,8 @@ static int keep_message(struct stream_item *it, mr_bytes *io, struct mr_block *b
     uint8_t *copy = mr_arena_try(&it->arena, io->len ? io->len : 1, 64);
     if (!copy) {
         it->message = mr_block_new(io->len);
-        if (!it->message) return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the request");
+        if (!it->message)
+            return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the request");
         copy = it->message->data;
     }
     memcpy(copy, io->ptr, io->len);
@@ -222,7 +234,8 @@ static void on_message(void *ctx, mr_bytes message, struct mr_block *block)
     struct serve_infer *si;
     int rc = MR_OK;
 
-    if (st->is_failed || st->is_cancelled) return;
+    if (st->is_failed || st->is_cancelled)
+        return;
     it = item_new(st);
     if (!it) {
         struct mr_err err = {.msg = "no memory for the request"};
@@ -237,7 +250,8 @@ static void on_message(void *ctx, mr_bytes message, struct mr_block *block)
     si->infer.deadline_ns = st->g->deadline_ns;
     append(st, it);
     MR_TRY(keep_message(it, &message, block, &si->infer.err));
-    MR_TRY(mr_oip_pb_decode_request(message, &st->server->grpc_limits, &it->arena, &si->request, &si->infer.err));
+    MR_TRY(mr_oip_pb_decode_request(message, &st->server->grpc_limits, &it->arena, &si->request,
+                                    &si->infer.err));
     MR_TRY(infer_forward_headers(si, &si->infer.err));
     infer_run(si, si->request.model_name, si->request.model_version);
     return;
@@ -255,7 +269,8 @@ static void on_data(struct serve_pending *p, mr_bytes data, bool last)
     st->is_feeding = true;
     rc = mr_grpc_feed(st->g, data, on_message, st, &err);
     st->is_feeding = false;
-    if (rc < 0) fail_stream(st, rc, &err);
+    if (rc < 0)
+        fail_stream(st, rc, &err);
     if (last) {
         if (rc == MR_OK && mr_grpc_feed_incomplete(st->g)) {
             struct mr_err cut = {.msg = "the stream ended inside a message"};
@@ -274,7 +289,8 @@ static void on_cancel(struct serve_pending *p)
     st->is_walking = true;
     for (struct stream_item *it = st->first, *next; it; it = next) {
         next = it->next;
-        if (!it->is_done && it->si.is_pinned) infer_cancel(&it->si);
+        if (!it->is_done && it->si.is_pinned)
+            infer_cancel(&it->si);
     }
     st->is_walking = false;
     advance(st);

@@ -11,7 +11,8 @@ bool serve_is_exiting(const struct mr_server *s)
 
 bool serve_is_ready(struct mr_server *s)
 {
-    return atomic_load_explicit(&s->state, memory_order_relaxed) == SERVER_READY && mr_models_ready(s->models);
+    return atomic_load_explicit(&s->state, memory_order_relaxed) == SERVER_READY &&
+           mr_models_ready(s->models);
 }
 
 static void on_head(void *ctx, struct mr_call *call)
@@ -30,7 +31,8 @@ static void on_head(void *ctx, struct mr_call *call)
         return;
     }
     call->body_limit = (int64_t)s->options.http_max_input_bytes;
-    if (mr_str_to_i64(mr_call_header(call, "inference-header-content-length"), &align) && align >= 0)
+    if (mr_str_to_i64(mr_call_header(call, "inference-header-content-length"), &align) &&
+        align >= 0)
         call->body_align_at = align;
 }
 
@@ -40,7 +42,8 @@ static void shared_memory(struct mr_call *call, const struct mr_oip_path *path)
         reply_json(call, 200, MR_STR("[]"));
     else
         reply_error_text(call, MR_E_UNSUPPORTED,
-                         "Client shared memory is disabled: the shared-memory extension is not available in this "
+                         "Client shared memory is disabled: the shared-memory extension is not "
+                         "available in this "
                          "version");
 }
 
@@ -67,7 +70,8 @@ static bool is_method_allowed(const struct mr_call *call, const struct mr_oip_pa
 {
     unsigned methods = route_methods(p);
 
-    if (mr_str_eq_c(call->method, "GET") || mr_str_eq_c(call->method, "HEAD")) return methods & 1;
+    if (mr_str_eq_c(call->method, "GET") || mr_str_eq_c(call->method, "HEAD"))
+        return methods & 1;
     return mr_str_eq_c(call->method, "POST") && (methods & 2);
 }
 
@@ -91,11 +95,13 @@ static void dispatch_route(struct mr_server *s, struct mr_call *call, const stru
     case MR_ROUTE_CUDA_SHM: shared_memory(call, p); return;
     case MR_ROUTE_TRACE:
     case MR_ROUTE_MODEL_TRACE:
-        reply_error_text(call, MR_E_UNSUPPORTED, "the trace extension is not available in this version");
+        reply_error_text(call, MR_E_UNSUPPORTED,
+                         "the trace extension is not available in this version");
         return;
     case MR_ROUTE_MODEL_GENERATE:
     case MR_ROUTE_MODEL_GENERATE_STREAM:
-        reply_error_text(call, MR_E_UNSUPPORTED, "the generate extension is not available in this version");
+        reply_error_text(call, MR_E_UNSUPPORTED,
+                         "the generate extension is not available in this version");
         return;
     case MR_ROUTE_NONE: break;
     }
@@ -127,7 +133,8 @@ static void on_data(void *ctx, struct mr_call *call, mr_bytes data, bool last)
     struct serve_pending *p = call->user;
 
     (void)ctx;
-    if (p && p->data) p->data(p, data, last);
+    if (p && p->data)
+        p->data(p, data, last);
 }
 
 static void on_cancel(void *ctx, struct mr_call *call)
@@ -135,7 +142,8 @@ static void on_cancel(void *ctx, struct mr_call *call)
     struct serve_pending *p = call->user;
 
     (void)ctx;
-    if (p && p->cancel) p->cancel(p);
+    if (p && p->cancel)
+        p->cancel(p);
 }
 
 static void on_body_refused(void *ctx, struct mr_call *call, int status)
@@ -145,15 +153,19 @@ static void on_body_refused(void *ctx, struct mr_call *call, int status)
     struct mr_grpc_call g;
 
     if (status != MR_E_TOO_LARGE)
-        snprintf(err.msg, sizeof err.msg, "the server's memory for requests in flight is used up (--memory-budget), try later");
+        snprintf(
+            err.msg, sizeof err.msg,
+            "the server's memory for requests in flight is used up (--memory-budget), try later");
     else if (call->is_grpc)
-        snprintf(err.msg, sizeof err.msg, "Received message larger than max (%llu bytes, --grpc-max-message-size)",
+        snprintf(err.msg, sizeof err.msg,
+                 "Received message larger than max (%llu bytes, --grpc-max-message-size)",
                  (unsigned long long)s->options.grpc_max_message_bytes);
     else
-        snprintf(err.msg, sizeof err.msg,
-                 "Request body size of %lld bytes exceeds the maximum allowed value of %lld bytes. Use "
-                 "--http-max-input-size to increase the limit.",
-                 (long long)call->content_length, (long long)call->body_limit);
+        snprintf(
+            err.msg, sizeof err.msg,
+            "Request body size of %lld bytes exceeds the maximum allowed value of %lld bytes. Use "
+            "--http-max-input-size to increase the limit.",
+            (long long)call->content_length, (long long)call->body_limit);
     if (!call->is_grpc)
         reply_error(call, &err);
     else if (mr_grpc_begin(&g, call, (int64_t)s->options.grpc_max_message_bytes) == MR_OK)

@@ -21,7 +21,8 @@ static void add_request_id(struct serve_infer *si)
 static void finish_waiting(struct serve_infer *si)
 {
     mr_timer_stop(&si->timer);
-    if (si->infer.status < 0) add_request_id(si);
+    if (si->infer.status < 0)
+        add_request_id(si);
     si->reply(si);
 }
 
@@ -47,10 +48,12 @@ static void start_timer(struct serve_infer *si)
 {
     int64_t at = si->infer.expire_ns;
 
-    if (at == 0) return;
+    if (at == 0)
+        return;
     /* Past already: it runs, or an instance thread is about to throw it out. */
     int64_t wait = at - mr_now_ns();
-    if (wait > 0) mr_timer_start(si->loop->loop, &si->timer, wait, 0, on_timer);
+    if (wait > 0)
+        mr_timer_start(si->loop->loop, &si->timer, wait, 0, on_timer);
 }
 
 void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *arena,
@@ -71,7 +74,8 @@ static int find_version(struct serve_infer *si, mr_str model, mr_str version)
     struct mr_version *v;
     int rc = mr_models_find(si->loop->server->models, model, version, &v, &si->infer.err);
 
-    if (rc < 0) return MR_WRAP(&si->infer.err, rc, "Request for unknown model");
+    if (rc < 0)
+        return MR_WRAP(&si->infer.err, rc, "Request for unknown model");
     mr_version_pin(v, si->loop->reader);
     si->infer.version = v;
     si->is_pinned = true;
@@ -82,16 +86,18 @@ static int refuse_missing_features(const struct mr_oip_request *q, struct mr_err
 {
     for (size_t i = 0; i < q->input_count; i++)
         if (q->inputs[i].shm.region.ptr)
-            return MR_FAIL(err, MR_E_UNSUPPORTED,
-                           "input '%.*s' is in shared memory: the shared-memory extension is not available in "
-                           "this version",
-                           MR_STR_ARG(q->inputs[i].name));
+            return MR_FAIL(
+                err, MR_E_UNSUPPORTED,
+                "input '%.*s' is in shared memory: the shared-memory extension is not available in "
+                "this version",
+                MR_STR_ARG(q->inputs[i].name));
     for (size_t i = 0; i < q->output_count; i++)
         if (q->outputs[i].shm.region.ptr)
-            return MR_FAIL(err, MR_E_UNSUPPORTED,
-                           "output '%.*s' is asked for in shared memory: the shared-memory extension is not "
-                           "available in this version",
-                           MR_STR_ARG(q->outputs[i].name));
+            return MR_FAIL(
+                err, MR_E_UNSUPPORTED,
+                "output '%.*s' is asked for in shared memory: the shared-memory extension is not "
+                "available in this version",
+                MR_STR_ARG(q->outputs[i].name));
     return MR_OK;
 }
 
@@ -101,7 +107,8 @@ void infer_run(struct serve_infer *si, mr_str model, mr_str version)
     int rc;
 
     if (r->deadline_ns && mr_now_ns() >= r->deadline_ns) {
-        rc = MR_FAIL(&r->err, MR_E_DEADLINE, "Deadline Exceeded: the request arrived after its deadline");
+        rc = MR_FAIL(&r->err, MR_E_DEADLINE,
+                     "Deadline Exceeded: the request arrived after its deadline");
         goto out;
     }
     MR_TRY(find_version(si, model, version));
@@ -113,9 +120,11 @@ void infer_run(struct serve_infer *si, mr_str model, mr_str version)
         start_timer(si);
         return;
     }
-    if (rc == MR_SCHED_DONE) rc = r->status;
+    if (rc == MR_SCHED_DONE)
+        rc = r->status;
 out:
-    if (rc < 0 && si->is_pinned) add_request_id(si);
+    if (rc < 0 && si->is_pinned)
+        add_request_id(si);
     r->status = rc;
     si->reply(si);
 }
@@ -129,21 +138,29 @@ int infer_response(struct serve_infer *si, struct mr_oip_response *out, struct m
     size_t max = q->output_count ? q->output_count : v->output_count, n = 0;
     struct mr_oip_tensor *t = MR_ARENA_ARRAY(r->arena, struct mr_oip_tensor, max);
 
-    if (!t) return MR_FAIL(err, MR_E_EXHAUSTED, "the answer needs more memory than a request may use");
+    if (!t)
+        return MR_FAIL(err, MR_E_EXHAUSTED, "the answer needs more memory than a request may use");
     for (size_t k = 0; k < max; k++) {
         const struct mr_oip_requested_output *asked = q->output_count ? &q->outputs[k] : NULL;
         uint32_t i = 0;
-        while (asked ? i < v->output_count && !mr_str_eq(v->outputs[i].name, asked->name) : i < k) i++;
-        t[n] = (struct mr_oip_tensor){.name = v->outputs[i].name, .tensor = r->outputs[i].tensor,
-                                      .block = r->outputs[i].block, .labels = v->outputs[i].labels,
+        while (asked ? i < v->output_count && !mr_str_eq(v->outputs[i].name, asked->name) : i < k)
+            i++;
+        t[n] = (struct mr_oip_tensor){.name = v->outputs[i].name,
+                                      .tensor = r->outputs[i].tensor,
+                                      .block = r->outputs[i].block,
+                                      .labels = v->outputs[i].labels,
                                       .label_count = v->outputs[i].label_count,
                                       .batched = v->max_batch_size > 0};
-        t[n].binary = asked && asked->binary_data >= 0 ? asked->binary_data : q->binary_data_output || q->raw_binary;
+        t[n].binary = asked && asked->binary_data >= 0 ? asked->binary_data
+                                                       : q->binary_data_output || q->raw_binary;
         t[n].classification = asked ? asked->classification : 0;
         n++;
     }
-    *out = (struct mr_oip_response){.model_name = v->model_name, .model_version = v->number_text, .id = q->id,
-                                    .outputs = t, .output_count = n};
+    *out = (struct mr_oip_response){.model_name = v->model_name,
+                                    .model_version = v->number_text,
+                                    .id = q->id,
+                                    .outputs = t,
+                                    .output_count = n};
     return MR_OK;
 }
 
@@ -165,7 +182,8 @@ static void log_success(const struct serve_infer *si, int64_t now_ns)
 {
     const struct mr_infer_times *t = &si->infer.times;
 
-    mr_log(MR_LOG_INFO, "request.done", "req=%s model=%s version=%lld rows=%lld queue_us=%lld compute_us=%lld total_us=%lld",
+    mr_log(MR_LOG_INFO, "request.done",
+           "req=%s model=%s version=%lld rows=%lld queue_us=%lld compute_us=%lld total_us=%lld",
            MR_LOG_STR(si->request.id), MR_LOG_STR(si->infer.version->model_name),
            (long long)si->infer.version->number, (long long)si->infer.rows,
            (long long)(t->start - t->queued) / 1000, (long long)(t->end - t->start) / 1000,
@@ -177,15 +195,18 @@ void infer_end(struct serve_infer *si)
 {
     int64_t now = mr_now_ns();
 
-    if (!si->is_pinned) return;
-    if (si->infer.status == MR_OK && mr_log_verbose() > 0) log_success(si, now);
+    if (!si->is_pinned)
+        return;
+    if (si->infer.status == MR_OK && mr_log_verbose() > 0)
+        log_success(si, now);
     si->is_pinned = false;
     mr_infer_finish(&si->infer, si->encode_start_ns ? now - si->encode_start_ns : 0);
 }
 
 void infer_cancel(struct serve_infer *si)
 {
-    if (mr_sched_cancel(&si->infer)) finish_waiting(si);
+    if (mr_sched_cancel(&si->infer))
+        finish_waiting(si);
 }
 
 /* Headers that match the pattern become string parameters of the request. */
@@ -197,19 +218,27 @@ int infer_forward_headers(struct serve_infer *si, struct mr_err *err)
     struct mr_oip_param *p;
     size_t n = q->param_count;
 
-    if (!s->has_forward) return MR_OK;
+    if (!s->has_forward)
+        return MR_OK;
     p = MR_ARENA_ARRAY(a, struct mr_oip_param, q->param_count + si->call->header_count);
-    if (!p) return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
-    if (n) memcpy(p, q->params, n * sizeof *p);
+    if (!p)
+        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+    if (n)
+        memcpy(p, q->params, n * sizeof *p);
     for (size_t i = 0; i < si->call->header_count; i++) {
         const struct mr_header *h = &si->call->headers[i];
         mr_str name = mr_arena_str(a, h->name);
         regmatch_t m;
-        if (!name.ptr) return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
-        if (regexec(&s->forward, name.ptr, 1, &m, 0) != 0 || m.rm_so != 0 || (size_t)m.rm_eo != name.len) continue;
+        if (!name.ptr)
+            return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        if (regexec(&s->forward, name.ptr, 1, &m, 0) != 0 || m.rm_so != 0 ||
+            (size_t)m.rm_eo != name.len)
+            continue;
         if (mr_str_starts(name, MR_STR("triton_")))
-            return MR_FAIL(err, MR_E_INVALID, "header '%s' is forwarded as a parameter, but names that begin with "
-                           "'triton_' are reserved", name.ptr);
+            return MR_FAIL(err, MR_E_INVALID,
+                           "header '%s' is forwarded as a parameter, but names that begin with "
+                           "'triton_' are reserved",
+                           name.ptr);
         p[n++] = (struct mr_oip_param){.key = name, .kind = MR_OIP_STRING, .s = h->value};
     }
     q->params = p;

@@ -23,14 +23,16 @@ static void after_wake(void *ctx)
 {
     struct serve_loop *l = ctx;
 
-    if (l->server->models) mr_epoch_online(mr_models_epoch(l->server->models));
+    if (l->server->models)
+        mr_epoch_online(mr_models_epoch(l->server->models));
 }
 
 static void before_sleep(void *ctx)
 {
     struct serve_loop *l = ctx;
 
-    if (l->server->models) mr_epoch_offline(mr_models_epoch(l->server->models));
+    if (l->server->models)
+        mr_epoch_offline(mr_models_epoch(l->server->models));
 }
 
 static void *loop_main(void *arg)
@@ -68,7 +70,8 @@ int loops_open(struct mr_server *s, struct mr_err *err)
 {
     int rc = MR_OK;
 
-    for (unsigned i = 0; rc == MR_OK && i < s->loop_count; i++) rc = loop_init(s, i, err);
+    for (unsigned i = 0; rc == MR_OK && i < s->loop_count; i++)
+        rc = loop_init(s, i, err);
     return rc;
 }
 
@@ -80,7 +83,8 @@ int loops_start(struct mr_server *s, struct mr_err *err)
     for (unsigned i = 0; i < s->loop_count; i++) {
         snprintf(name, sizeof name, "loop-%u", i);
         rc = mr_thread_start(&s->loops[i].thread, name, loop_main, &s->loops[i], err);
-        if (rc < 0) return rc;
+        if (rc < 0)
+            return rc;
         s->loops[i].is_started = true;
     }
     return MR_OK;
@@ -89,9 +93,11 @@ int loops_start(struct mr_server *s, struct mr_err *err)
 void loops_stop(struct mr_server *s)
 {
     for (unsigned i = 0; i < s->loop_count; i++)
-        if (s->loops[i].is_started) mr_loop_stop(s->loops[i].loop);
+        if (s->loops[i].is_started)
+            mr_loop_stop(s->loops[i].loop);
     for (unsigned i = 0; i < s->loop_count; i++) {
-        if (s->loops[i].is_started) pthread_join(s->loops[i].thread, NULL);
+        if (s->loops[i].is_started)
+            pthread_join(s->loops[i].thread, NULL);
         s->loops[i].is_started = false;
     }
 }

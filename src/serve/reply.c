@@ -11,8 +11,11 @@ void reply_json(struct mr_call *call, int http_status, mr_str body)
         {MR_STR_INIT("retry-after"), MR_STR_INIT("1")},
     };
     struct mr_piece piece = {body.ptr, body.len, NULL};
-    struct mr_reply reply = {.status = http_status, .headers = json, .header_count = http_status == 503 ? 2 : 1,
-                             .pieces = &piece, .piece_count = body.len ? 1 : 0};
+    struct mr_reply reply = {.status = http_status,
+                             .headers = json,
+                             .header_count = http_status == 503 ? 2 : 1,
+                             .pieces = &piece,
+                             .piece_count = body.len ? 1 : 0};
 
     mr_call_reply(call, &reply);
 }

@@ -24,14 +24,18 @@ static int plain_body(struct mr_server *s, struct mr_call *call, mr_bytes *out, 
     int rc;
 
     *out = call->body;
-    if (coding == MR_CODING_IDENTITY) return MR_OK;
-    if (coding == MR_CODING_UNKNOWN) return MR_FAIL(err, MR_E_UNSUPPORTED, "Unsupported compression type");
+    if (coding == MR_CODING_IDENTITY)
+        return MR_OK;
+    if (coding == MR_CODING_UNKNOWN)
+        return MR_FAIL(err, MR_E_UNSUPPORTED, "Unsupported compression type");
     rc = mr_decompress(coding, call->body, s->options.http_max_input_bytes, &block, &len, err);
     if (rc == MR_E_TOO_LARGE)
-        return MR_FAIL(err, rc, "decompressed request exceeds the maximum allowed value of %llu bytes. Use "
-                                "--http-max-input-size to increase the limit.",
+        return MR_FAIL(err, rc,
+                       "decompressed request exceeds the maximum allowed value of %llu bytes. Use "
+                       "--http-max-input-size to increase the limit.",
                        (unsigned long long)s->options.http_max_input_bytes);
-    if (rc < 0) return rc;
+    if (rc < 0)
+        return rc;
     if (!mr_arena_on_free(call->arena, unref_block, block)) {
         mr_block_unref(&block);
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
@@ -40,37 +44,46 @@ static int plain_body(struct mr_server *s, struct mr_call *call, mr_bytes *out, 
     return MR_OK;
 }
 
-static int header_length(const struct mr_call *call, size_t body_len, int64_t *out, struct mr_err *err)
+static int header_length(const struct mr_call *call, size_t body_len, int64_t *out,
+                         struct mr_err *err)
 {
     mr_str text = mr_call_header(call, "inference-header-content-length");
 
     *out = -1;
-    if (!text.ptr) return MR_OK;
+    if (!text.ptr)
+        return MR_OK;
     if (!mr_str_to_i64(text, out) || *out > INT32_MAX || *out < INT32_MIN)
-        return MR_FAIL(err, MR_E_INVALID, "Unable to parse Inference-Header-Content-Length, got: %.*s",
+        return MR_FAIL(err, MR_E_INVALID,
+                       "Unable to parse Inference-Header-Content-Length, got: %.*s",
                        MR_STR_ARG(mr_str_sub(text, 0, 64)));
     if (*out < 0 || (uint64_t)*out > body_len)
-        return MR_FAIL(err, MR_E_INVALID, "inference header size should be in range (0, %zu), got: %lld", body_len,
+        return MR_FAIL(err, MR_E_INVALID,
+                       "inference header size should be in range (0, %zu), got: %lld", body_len,
                        (long long)*out);
     return MR_OK;
 }
 
 /* Compressed answers are built in one piece; only for clients that ask. */
-static int compress_body(struct rest_infer *ri, struct mr_oip_encoded *e, struct mr_buf *out, struct mr_err *err)
+static int compress_body(struct rest_infer *ri, struct mr_oip_encoded *e, struct mr_buf *out,
+                         struct mr_err *err)
 {
     mr_bytes *parts = MR_ARENA_ARRAY(ri->si.call->arena, mr_bytes, e->piece_count);
 
-    if (!parts) return MR_FAIL(err, MR_E_EXHAUSTED, "the answer needs more memory than a request may use");
-    for (size_t i = 0; i < e->piece_count; i++) parts[i] = (mr_bytes){e->pieces[i].ptr, e->pieces[i].len};
+    if (!parts)
+        return MR_FAIL(err, MR_E_EXHAUSTED, "the answer needs more memory than a request may use");
+    for (size_t i = 0; i < e->piece_count; i++)
+        parts[i] = (mr_bytes){e->pieces[i].ptr, e->pieces[i].len};
     return mr_compress(ri->accepts, 1, parts, e->piece_count, out, err);
 }
 
 static void drop_pieces(struct mr_oip_encoded *e)
 {
-    for (size_t i = 0; i < e->piece_count; i++) mr_block_unref(&e->pieces[i].block);
+    for (size_t i = 0; i < e->piece_count; i++)
+        mr_block_unref(&e->pieces[i].block);
 }
 
-static void send_compressed(struct rest_infer *ri, struct mr_oip_encoded *e, struct mr_header *headers, size_t n)
+static void send_compressed(struct rest_infer *ri, struct mr_oip_encoded *e,
+                            struct mr_header *headers, size_t n)
 {
     struct mr_call *call = ri->si.call;
     struct mr_err err = {0};
@@ -84,10 +97,14 @@ static void send_compressed(struct rest_infer *ri, struct mr_oip_encoded *e, str
     if (rc < 0) {
         reply_error(call, &err);
     } else {
-        headers[n++] = (struct mr_header){MR_STR("content-encoding"),
-                                          ri->accepts == MR_CODING_GZIP ? MR_STR("gzip") : MR_STR("deflate")};
+        headers[n++] =
+            (struct mr_header){MR_STR("content-encoding"),
+                               ri->accepts == MR_CODING_GZIP ? MR_STR("gzip") : MR_STR("deflate")};
         struct mr_piece piece = {packed.ptr, packed.len, NULL};
-        struct mr_reply reply = {.status = 200, .headers = headers, .header_count = n, .pieces = &piece,
+        struct mr_reply reply = {.status = 200,
+                                 .headers = headers,
+                                 .header_count = n,
+                                 .pieces = &piece,
                                  .piece_count = 1};
         mr_call_reply(call, &reply);
     }
@@ -99,8 +116,10 @@ static int encode(struct rest_infer *ri, struct mr_oip_encoded *e, struct mr_err
     struct mr_oip_response response;
     int rc = infer_response(&ri->si, &response, err);
 
-    if (rc < 0) return rc;
-    return mr_oip_rest_encode_response(&response, mr_loop_scratch(ri->si.call->loop), ri->si.call->arena, e, err);
+    if (rc < 0)
+        return rc;
+    return mr_oip_rest_encode_response(&response, mr_loop_scratch(ri->si.call->loop),
+                                       ri->si.call->arena, e, err);
 }
 
 static void fail(struct rest_infer *ri)
@@ -130,18 +149,22 @@ static void reply_rest(struct serve_infer *si)
         fail(ri);
         return;
     }
-    headers[n++] = (struct mr_header){MR_STR("content-type"), e.header_length >= 0
-                                                                  ? MR_STR("application/octet-stream")
-                                                                  : MR_STR("application/json")};
+    headers[n++] = (struct mr_header){MR_STR("content-type"),
+                                      e.header_length >= 0 ? MR_STR("application/octet-stream")
+                                                           : MR_STR("application/json")};
     if (e.header_length >= 0)
-        headers[n++] = (struct mr_header){MR_STR("inference-header-content-length"),
-                                          mr_arena_printf(call->arena, "%lld", (long long)e.header_length)};
+        headers[n++] =
+            (struct mr_header){MR_STR("inference-header-content-length"),
+                               mr_arena_printf(call->arena, "%lld", (long long)e.header_length)};
     if (ri->accepts != MR_CODING_IDENTITY) {
         send_compressed(ri, &e, headers, n);
         return;
     }
     infer_end(si);
-    struct mr_reply reply = {.status = 200, .headers = headers, .header_count = n, .pieces = e.pieces,
+    struct mr_reply reply = {.status = 200,
+                             .headers = headers,
+                             .header_count = n,
+                             .pieces = e.pieces,
                              .piece_count = e.piece_count};
     mr_call_reply(call, &reply);
 }
@@ -151,7 +174,8 @@ static void cancel_rest(struct serve_pending *p)
     infer_cancel(MR_CONTAINER_OF(p, struct serve_infer, pending));
 }
 
-static int prepare(struct mr_server *s, struct rest_infer *ri, const struct mr_oip_path *path, struct mr_err *err)
+static int prepare(struct mr_server *s, struct rest_infer *ri, const struct mr_oip_path *path,
+                   struct mr_err *err)
 {
     struct mr_call *call = ri->si.call;
     mr_bytes body;
@@ -160,11 +184,13 @@ static int prepare(struct mr_server *s, struct rest_infer *ri, const struct mr_o
 
     MR_TRY(plain_body(s, call, &body, err));
     MR_TRY(header_length(call, body.len, &head, err));
-    MR_TRY(mr_oip_rest_decode_request(body, head, path->model, &s->http_limits, call->arena, &ri->si.request, err));
+    MR_TRY(mr_oip_rest_decode_request(body, head, path->model, &s->http_limits, call->arena,
+                                      &ri->si.request, err));
     MR_TRY(infer_forward_headers(&ri->si, err));
     mr_str accept = mr_call_header(call, "accept-encoding");
     ri->accepts = accept.ptr ? mr_coding_accept(accept) : MR_CODING_IDENTITY;
-    if (ri->accepts == MR_CODING_UNKNOWN) ri->accepts = MR_CODING_IDENTITY;
+    if (ri->accepts == MR_CODING_UNKNOWN)
+        ri->accepts = MR_CODING_IDENTITY;
 out:
     return rc;
 }
@@ -184,7 +210,8 @@ void rest_infer(struct mr_server *s, struct mr_call *call, const struct mr_oip_p
     ri->si.pending.cancel = cancel_rest;
     rc = prepare(s, ri, path, &err);
     if (rc < 0) {
-        if (err.status == MR_OK) err.status = rc;
+        if (err.status == MR_OK)
+            err.status = rc;
         reply_error(call, &err);
         return;
     }

@@ -1,7 +1,7 @@
 /* Health, server and model metadata, model configuration over REST. Health answers carry the Open Inference
  * Protocol's JSON besides Triton's status, which is all that Triton's clients look at. */
-#include "serve_private.h"
 #include "codec/json.h"
+#include "serve_private.h"
 #include "tensor/tensor.h"
 
 static struct mr_buf *scratch(struct mr_call *call)
@@ -21,7 +21,8 @@ void rest_live(struct mr_server *s, struct mr_call *call)
 {
     bool live = !serve_is_exiting(s);
 
-    reply_json(call, health_status(s, live), live ? MR_STR("{\"live\":true}") : MR_STR("{\"live\":false}"));
+    reply_json(call, health_status(s, live),
+               live ? MR_STR("{\"live\":true}") : MR_STR("{\"live\":false}"));
 }
 
 void rest_ready(struct mr_server *s, struct mr_call *call)
@@ -30,7 +31,8 @@ void rest_ready(struct mr_server *s, struct mr_call *call)
 
     /* The protocol's text names the key "ready" in one place and "live" in another. */
     reply_json(call, health_status(s, ready),
-               ready ? MR_STR("{\"ready\":true,\"live\":true}") : MR_STR("{\"ready\":false,\"live\":false}"));
+               ready ? MR_STR("{\"ready\":true,\"live\":true}")
+                     : MR_STR("{\"ready\":false,\"live\":false}"));
 }
 
 void rest_server_metadata(struct mr_server *s, struct mr_call *call)
@@ -41,25 +43,29 @@ void rest_server_metadata(struct mr_server *s, struct mr_call *call)
     mr_json_put_string(b, mr_str_c(s->options.id));
     MR_BUF_LIT(b, ",\"version\":\"" MILLRACE_VERSION "\",\"extensions\":[");
     for (size_t i = 0; i < serve_extension_count; i++) {
-        if (i) mr_buf_char(b, ',');
+        if (i)
+            mr_buf_char(b, ',');
         mr_json_put_string(b, mr_str_c(serve_extensions[i]));
     }
     MR_BUF_LIT(b, "]}");
     reply_json(call, 200, mr_buf_view(b));
 }
 
-static void put_io(struct mr_buf *b, const struct mr_version *v, const struct mr_model_io *io, uint32_t count)
+static void put_io(struct mr_buf *b, const struct mr_version *v, const struct mr_model_io *io,
+                   uint32_t count)
 {
     int64_t shape[MR_MAX_RANK + 1];
 
     for (uint32_t i = 0; i < count; i++) {
         size_t rank = meta_shape(v, &io[i], shape);
-        if (i) mr_buf_char(b, ',');
+        if (i)
+            mr_buf_char(b, ',');
         MR_BUF_LIT(b, "{\"name\":");
         mr_json_put_string(b, io[i].name);
         mr_buf_printf(b, ",\"datatype\":\"%s\",\"shape\":[", mr_dtype_name(io[i].dtype));
         for (size_t k = 0; k < rank; k++) {
-            if (k) mr_buf_char(b, ',');
+            if (k)
+                mr_buf_char(b, ',');
             mr_buf_i64(b, shape[k]);
         }
         MR_BUF_LIT(b, "]}");
@@ -84,7 +90,8 @@ void rest_model_metadata(struct mr_server *s, struct mr_call *call, const struct
     MR_BUF_LIT(b, ",\"versions\":[");
     n = meta_versions(s, v, path->version, versions, 256);
     for (size_t i = 0; i < n; i++) {
-        if (i) mr_buf_char(b, ',');
+        if (i)
+            mr_buf_char(b, ',');
         mr_json_put_string(b, versions[i]->number_text);
     }
     MR_BUF_LIT(b, "],\"platform\":");

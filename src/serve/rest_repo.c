@@ -27,7 +27,8 @@ static void report_done(struct admin_job *job)
     mr_free(r);
 }
 
-static void report_start(struct mr_server *s, struct mr_call *call, void (*run)(struct admin_job *), bool ready_only)
+static void report_start(struct mr_server *s, struct mr_call *call, void (*run)(struct admin_job *),
+                         bool ready_only)
 {
     struct report_job *r = MR_NEW(struct report_job);
 
@@ -45,13 +46,16 @@ static void index_row(void *ctx, const struct mr_model_report *m)
     struct report_job *r = ctx;
     struct mr_buf *b = &r->body;
 
-    if (r->ready_only && m->state != MR_VERSION_READY) return;
-    if (!r->is_first) mr_buf_char(b, ',');
+    if (r->ready_only && m->state != MR_VERSION_READY)
+        return;
+    if (!r->is_first)
+        mr_buf_char(b, ',');
     r->is_first = false;
     MR_BUF_LIT(b, "{\"name\":");
     mr_json_put_string(b, m->name);
     if (!m->never_loaded) {
-        if (m->version > 0) mr_buf_printf(b, ",\"version\":\"%lld\"", (long long)m->version);
+        if (m->version > 0)
+            mr_buf_printf(b, ",\"version\":\"%lld\"", (long long)m->version);
         mr_buf_printf(b, ",\"state\":\"%s\"", mr_version_state_triton(m->state));
         if (m->reason.len) {
             MR_BUF_LIT(b, ",\"reason\":");
@@ -78,7 +82,8 @@ static int parse_index_body(struct mr_call *call, bool *out_ready, struct mr_err
     mr_str key, text = {(const char *)call->body.ptr, call->body.len};
 
     *out_ready = false;
-    if (mr_str_trim(text).len == 0) return MR_OK;
+    if (mr_str_trim(text).len == 0)
+        return MR_OK;
     mr_json_init(&j, text, call->arena, 0, err);
     mr_json_enter_object(&j);
     while (mr_json_next_key(&j, &first, &key)) {
@@ -163,7 +168,8 @@ static void control_done(void *ctx, int rc, const struct mr_err *err)
     struct control_job *j = ctx;
 
     j->rc = rc;
-    if (rc < 0 && err) j->err = *err;
+    if (rc < 0 && err)
+        j->err = *err;
     j->mail.run = control_reply;
     mr_loop_post(j->loop->loop, &j->mail);
 }
@@ -180,44 +186,58 @@ static int add_file(struct mr_json *j, mr_str key, struct load_request *q, struc
 {
     mr_str text;
 
-    if (mr_json_string(j, &text) < 0) return j->status;
+    if (mr_json_string(j, &text) < 0)
+        return j->status;
     if (q->file_count == q->file_cap) {
         size_t cap = q->file_cap ? q->file_cap * 2 : 8;
         struct mr_load_file *files = MR_ARENA_ARRAY(j->arena, struct mr_load_file, cap);
-        if (!files || cap > 1024) return MR_FAIL(err, MR_E_EXHAUSTED, "more than 1024 files in one load request");
-        if (q->file_count) memcpy(files, q->files, q->file_count * sizeof *files);
+        if (!files || cap > 1024)
+            return MR_FAIL(err, MR_E_EXHAUSTED, "more than 1024 files in one load request");
+        if (q->file_count)
+            memcpy(files, q->files, q->file_count * sizeof *files);
         q->files = files;
         q->file_cap = cap;
     }
     struct mr_load_file *f = &q->files[q->file_count];
     uint8_t *data = mr_arena_try(j->arena, text.len / 4 * 3 + 3, 8);
-    if (!data) return MR_FAIL(err, MR_E_EXHAUSTED, "the files of a load request need too much memory");
+    if (!data)
+        return MR_FAIL(err, MR_E_EXHAUSTED, "the files of a load request need too much memory");
     if (!mr_base64_decode(text, data, &f->data.len))
-        return MR_FAIL(err, MR_E_INVALID, "parameter '%.*s' is not base64", MR_STR_ARG(mr_str_sub(key, 0, 100)));
+        return MR_FAIL(err, MR_E_INVALID, "parameter '%.*s' is not base64",
+                       MR_STR_ARG(mr_str_sub(key, 0, 100)));
     f->data.ptr = data;
     f->path = mr_str_sub(key, 5, key.len);
     q->file_count++;
     return MR_OK;
 }
 
-static int parse_parameter(struct mr_json *j, mr_str key, bool is_load, struct load_request *q, struct mr_err *err)
+static int parse_parameter(struct mr_json *j, mr_str key, bool is_load, struct load_request *q,
+                           struct mr_err *err)
 {
-    if (is_load && mr_str_eq_c(key, "config")) return mr_json_string(j, &q->config);
-    if (is_load && mr_str_starts(key, MR_STR("file:"))) return add_file(j, key, q, err);
-    if (!is_load && mr_str_eq_c(key, "unload_dependents")) return mr_json_bool(j, &q->unload_dependents);
-    if (!is_load) return mr_json_skip(j, NULL);
-    return MR_FAIL(err, MR_E_INTERNAL, "unexpected error on creating Triton parameter: '%.*s' is no parameter of a "
-                   "load request", MR_STR_ARG(mr_str_sub(key, 0, 100)));
+    if (is_load && mr_str_eq_c(key, "config"))
+        return mr_json_string(j, &q->config);
+    if (is_load && mr_str_starts(key, MR_STR("file:")))
+        return add_file(j, key, q, err);
+    if (!is_load && mr_str_eq_c(key, "unload_dependents"))
+        return mr_json_bool(j, &q->unload_dependents);
+    if (!is_load)
+        return mr_json_skip(j, NULL);
+    return MR_FAIL(err, MR_E_INTERNAL,
+                   "unexpected error on creating Triton parameter: '%.*s' is no parameter of a "
+                   "load request",
+                   MR_STR_ARG(mr_str_sub(key, 0, 100)));
 }
 
-static int parse_control_body(struct mr_call *call, bool is_load, struct load_request *q, struct mr_err *err)
+static int parse_control_body(struct mr_call *call, bool is_load, struct load_request *q,
+                              struct mr_err *err)
 {
     struct mr_json j;
     bool first = true, first_parameter = true;
     mr_str key, text = {(const char *)call->body.ptr, call->body.len};
     int rc = MR_OK;
 
-    if (mr_str_trim(text).len == 0) return MR_OK;
+    if (mr_str_trim(text).len == 0)
+        return MR_OK;
     mr_json_init(&j, text, call->arena, 0, err);
     MR_TRY(mr_json_enter_object(&j));
     while (mr_json_next_key(&j, &first, &key)) {
@@ -226,22 +246,24 @@ static int parse_control_body(struct mr_call *call, bool is_load, struct load_re
             continue;
         }
         MR_TRY(mr_json_enter_object(&j));
-        while (mr_json_next_key(&j, &first_parameter, &key)) MR_TRY(parse_parameter(&j, key, is_load, q, err));
+        while (mr_json_next_key(&j, &first_parameter, &key))
+            MR_TRY(parse_parameter(&j, key, is_load, q, err));
     }
     rc = j.status < 0 ? j.status : mr_json_finish(&j);
 out:
     return rc;
 }
 
-static struct control_job *control_begin(struct mr_call *call, const struct mr_oip_path *path, bool is_load,
-                                         struct load_request *q)
+static struct control_job *control_begin(struct mr_call *call, const struct mr_oip_path *path,
+                                         bool is_load, struct load_request *q)
 {
     struct control_job *j = MR_ARENA_NEW(call->arena, struct control_job);
     struct mr_err err = {0};
     int rc;
 
     if (path->repository.len) {
-        reply_error_text(call, MR_E_UNSUPPORTED, "'repository_name' specification is not supported");
+        reply_error_text(call, MR_E_UNSUPPORTED,
+                         "'repository_name' specification is not supported");
         return NULL;
     }
     rc = parse_control_body(call, is_load, q, &err);
@@ -260,7 +282,8 @@ void rest_load(struct mr_server *s, struct mr_call *call, const struct mr_oip_pa
     struct load_request q = {0};
     struct control_job *j = control_begin(call, path, true, &q);
 
-    if (j) mr_models_load(s->models, path->model, q.config, q.files, q.file_count, control_done, j);
+    if (j)
+        mr_models_load(s->models, path->model, q.config, q.files, q.file_count, control_done, j);
 }
 
 void rest_unload(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
@@ -268,5 +291,6 @@ void rest_unload(struct mr_server *s, struct mr_call *call, const struct mr_oip_
     struct load_request q = {0};
     struct control_job *j = control_begin(call, path, false, &q);
 
-    if (j) mr_models_unload(s->models, path->model, q.unload_dependents, control_done, j);
+    if (j)
+        mr_models_unload(s->models, path->model, q.unload_dependents, control_done, j);
 }

@@ -33,10 +33,10 @@ struct serve_loop {
     bool is_started;
     unsigned reader;
     struct mr_infer_home home;
-    struct watcher *watchers;         /* grpc.health.v1 Watch calls */
-    struct stream_item *free_items;   /* recycled requests of streams */
+    struct watcher *watchers;       /* grpc.health.v1 Watch calls */
+    struct stream_item *free_items; /* recycled requests of streams */
     unsigned free_item_count;
-    struct mr_mail changed;           /* posted when readiness may have changed */
+    struct mr_mail changed; /* posted when readiness may have changed */
     _Atomic bool is_change_posted;
 };
 
@@ -181,8 +181,8 @@ void stats_set_add(struct stats_set *set, const struct mr_version *v);
 /* All models (administration thread). */
 void stats_set_add_all(struct stats_set *set, struct mr_models *models);
 /* One model, all ready versions or one (network thread). */
-int stats_set_add_model(struct stats_set *set, struct mr_models *models, mr_str model, mr_str version,
-                        struct mr_err *err);
+int stats_set_add_model(struct stats_set *set, struct mr_models *models, mr_str model,
+                        mr_str version, struct mr_err *err);
 
 /* metrics.c: administration thread */
 void metrics_text(struct mr_server *s, struct mr_buf *out);

@@ -41,9 +41,11 @@ static int hook_serve(void *ctx, struct mr_version *v, struct mr_err *err)
     uint64_t hold_count = 0;
     struct mr_sched_options o = {.reader_count = s->loop_count,
                                  .inline_threshold_ns = s->options.inline_threshold_ns,
-                                 .max_queue_size = s->options.max_queue_size ? s->options.max_queue_size : 4096};
+                                 .max_queue_size =
+                                     s->options.max_queue_size ? s->options.max_queue_size : 4096};
 
-    if (hold && mr_str_to_u64(mr_str_c(hold), &hold_count)) o.hold_until_queued = (uint32_t)MR_MIN(hold_count, 1u << 20);
+    if (hold && mr_str_to_u64(mr_str_c(hold), &hold_count))
+        o.hold_until_queued = (uint32_t)MR_MIN(hold_count, 1u << 20);
     return mr_sched_open(v, &o, err);
 }
 
@@ -53,34 +55,37 @@ static void hook_unserve(void *ctx, struct mr_version *v)
     mr_sched_close(v);
 }
 
-static void hook_changed(void *ctx, mr_str model, int64_t version, enum mr_version_state state, mr_str reason)
+static void hook_changed(void *ctx, mr_str model, int64_t version, enum mr_version_state state,
+                         mr_str reason)
 {
     struct mr_server *s = ctx;
 
     if (state == MR_VERSION_FAILED)
-        mr_log(MR_LOG_ERROR, "model.failed", "model=%s version=%lld %.*s", MR_LOG_STR(model), (long long)version,
-               MR_STR_ARG(reason));
+        mr_log(MR_LOG_ERROR, "model.failed", "model=%s version=%lld %.*s", MR_LOG_STR(model),
+               (long long)version, MR_STR_ARG(reason));
     else if (state == MR_VERSION_READY || state == MR_VERSION_UNLOADED)
-        mr_log(MR_LOG_INFO, state == MR_VERSION_READY ? "model.ready" : "model.unloaded", "model=%s version=%lld",
-               MR_LOG_STR(model), (long long)version);
+        mr_log(MR_LOG_INFO, state == MR_VERSION_READY ? "model.ready" : "model.unloaded",
+               "model=%s version=%lld", MR_LOG_STR(model), (long long)version);
     for (unsigned i = 0; i < s->loop_count; i++) {
         struct serve_loop *l = &s->loops[i];
-        if (l->is_started && !atomic_exchange_explicit(&l->is_change_posted, true, memory_order_acq_rel))
+        if (l->is_started &&
+            !atomic_exchange_explicit(&l->is_change_posted, true, memory_order_acq_rel))
             mr_loop_post(l->loop, &l->changed);
     }
 }
 
 /* ---- start ---- */
 
-static int listen_one(struct mr_server *s, const char *address, uint16_t port, enum listener_tag tag,
-                      bool reuse, uint16_t *out_port, struct mr_err *err)
+static int listen_one(struct mr_server *s, const char *address, uint16_t port,
+                      enum listener_tag tag, bool reuse, uint16_t *out_port, struct mr_err *err)
 {
     struct mr_loop *loops[LOOPS_MAX];
     bool is_unix = strncmp(address, "unix:", 5) == 0;
     char text[512];
     int rc;
 
-    for (unsigned i = 0; i < s->loop_count; i++) loops[i] = s->loops[i].loop;
+    for (unsigned i = 0; i < s->loop_count; i++)
+        loops[i] = s->loops[i].loop;
     if (is_unix)
         snprintf(text, sizeof text, "%s", address);
     else if (strchr(address, ':') && address[0] != '[')
@@ -98,12 +103,16 @@ static int listen_all(struct mr_server *s, struct mr_err *err)
     int rc = MR_OK;
 
     if (o->allow_http)
-        MR_TRY(listen_one(s, o->http_address, o->http_port, LISTEN_HTTP, o->reuse_http_port, &s->http_port, err));
+        MR_TRY(listen_one(s, o->http_address, o->http_port, LISTEN_HTTP, o->reuse_http_port,
+                          &s->http_port, err));
     if (o->allow_grpc)
-        MR_TRY(listen_one(s, o->grpc_address, o->grpc_port, LISTEN_GRPC, o->reuse_grpc_port, &s->grpc_port, err));
+        MR_TRY(listen_one(s, o->grpc_address, o->grpc_port, LISTEN_GRPC, o->reuse_grpc_port,
+                          &s->grpc_port, err));
     if (o->allow_metrics) {
-        if (!o->metrics_address && strncmp(metrics, "unix:", 5) == 0) metrics = "127.0.0.1";
-        MR_TRY(listen_one(s, metrics, o->metrics_port, LISTEN_METRICS, false, &s->metrics_port, err));
+        if (!o->metrics_address && strncmp(metrics, "unix:", 5) == 0)
+            metrics = "127.0.0.1";
+        MR_TRY(
+            listen_one(s, metrics, o->metrics_port, LISTEN_METRICS, false, &s->metrics_port, err));
     }
 out:
     return rc;
@@ -115,7 +124,8 @@ static int compile_forward(struct mr_server *s, struct mr_err *err)
     char text[200];
     int rc;
 
-    if (!pattern || !*pattern) return MR_OK;
+    if (!pattern || !*pattern)
+        return MR_OK;
     rc = regcomp(&s->forward, pattern, REG_EXTENDED | REG_ICASE);
     if (rc != 0) {
         regerror(rc, &s->forward, text, sizeof text);
@@ -132,7 +142,8 @@ static void set_limits(struct mr_server *s)
 
     mr_block_set_budget(o->memory_budget_bytes ? o->memory_budget_bytes : ram / 4, 256u << 20);
     s->http_limits = (struct mr_oip_limits){.max_json_bytes = o->http_max_input_bytes,
-                                            .max_json_depth = o->json_max_depth, .max_tensors = 1024,
+                                            .max_json_depth = o->json_max_depth,
+                                            .max_tensors = 1024,
                                             .size_option = "--http-max-input-size"};
     s->grpc_limits = s->http_limits;
     s->grpc_limits.max_json_bytes = o->grpc_max_message_bytes;
@@ -150,8 +161,10 @@ static int start_models(struct mr_server *s, struct mr_err *err)
     MR_TRY(mr_models_new(&s->models, &s->options.models, &hooks, err));
     MR_TRY(mr_models_start(s->models, &failed, err));
     if (failed > 0 && s->options.exit_on_error)
-        rc = MR_FAIL(err, MR_E_INVALID, "%zu of the models failed to load (see the log); --exit-on-error=false "
-                     "serves the others", failed);
+        rc = MR_FAIL(err, MR_E_INVALID,
+                     "%zu of the models failed to load (see the log); --exit-on-error=false "
+                     "serves the others",
+                     failed);
 out:
     return rc;
 }
@@ -230,7 +243,8 @@ static bool drain(struct mr_server *s, int64_t deadline_ns)
 
     mr_http_server_drain(s->http);
     while (mr_http_server_connections(s->http) > 0) {
-        if (mr_now_ns() >= deadline_ns) return false;
+        if (mr_now_ns() >= deadline_ns)
+            return false;
         nanosleep(&step, NULL);
     }
     return true;
@@ -241,9 +255,11 @@ static void close_all(struct mr_server *s)
     struct close_wait w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
 
     mr_http_server_close(s->http, on_closed, &w);
-    if (!s->loops[0].is_started) return;
+    if (!s->loops[0].is_started)
+        return;
     pthread_mutex_lock(&w.mutex);
-    while (!w.is_done) pthread_cond_wait(&w.cond, &w.mutex);
+    while (!w.is_done)
+        pthread_cond_wait(&w.cond, &w.mutex);
     pthread_mutex_unlock(&w.mutex);
 }
 
@@ -251,7 +267,8 @@ static void notify_exiting(struct mr_server *s)
 {
     for (unsigned i = 0; i < s->loop_count; i++) {
         struct serve_loop *l = &s->loops[i];
-        if (l->is_started && !atomic_exchange_explicit(&l->is_change_posted, true, memory_order_acq_rel))
+        if (l->is_started &&
+            !atomic_exchange_explicit(&l->is_change_posted, true, memory_order_acq_rel))
             mr_loop_post(l->loop, &l->changed);
     }
 }
@@ -264,12 +281,14 @@ int mr_server_stop(struct mr_server *s)
     atomic_store_explicit(&s->state, SERVER_EXITING, memory_order_release);
     if (s->http) {
         notify_exiting(s);
-        if (s->loops[0].is_started) is_clean = drain(s, deadline);
+        if (s->loops[0].is_started)
+            is_clean = drain(s, deadline);
         close_all(s);
     }
     admin_stop(&s->admin);
     loops_stop(s);
-    if (s->models && mr_models_stop(s->models, MR_MAX(0, deadline - mr_now_ns())) > 0) is_clean = false;
+    if (s->models && mr_models_stop(s->models, MR_MAX(0, deadline - mr_now_ns())) > 0)
+        is_clean = false;
     return is_clean ? MR_OK : MR_E_DEADLINE;
 }
 
@@ -277,14 +296,16 @@ void mr_server_free(struct mr_server **ps)
 {
     struct mr_server *s = *ps;
 
-    if (!s) return;
+    if (!s)
+        return;
     mr_http_server_free(&s->http);
     mr_models_free(&s->models);
     for (unsigned i = 0; i < s->loop_count; i++) {
         stream_items_free(&s->loops[i]);
         mr_loop_free(&s->loops[i].loop);
     }
-    if (s->has_forward) regfree(&s->forward);
+    if (s->has_forward)
+        regfree(&s->forward);
     mr_free(s->loops);
     mr_freep(ps);
 }

@@ -31,12 +31,14 @@ static Inference__StatisticDuration *duration(struct stats_set *set, const struc
     return out;
 }
 
-static Inference__InferStatistics *infer_stats(struct stats_set *set, const struct mr_sched_stats *st)
+static Inference__InferStatistics *infer_stats(struct stats_set *set,
+                                               const struct mr_sched_stats *st)
 {
     Inference__InferStatistics *out = MR_ARENA_NEW(&set->arena, Inference__InferStatistics);
     static const struct mr_duration none;
 
-    if (!out) return NULL;
+    if (!out)
+        return NULL;
     inference__infer_statistics__init(out);
     out->success = duration(set, &st->success);
     out->fail = duration(set, &st->fail);
@@ -52,9 +54,11 @@ static Inference__InferStatistics *infer_stats(struct stats_set *set, const stru
 static Inference__InferBatchStatistics *batch_stats(struct stats_set *set, uint32_t size,
                                                     const struct mr_batch_stat *b)
 {
-    Inference__InferBatchStatistics *out = MR_ARENA_NEW(&set->arena, Inference__InferBatchStatistics);
+    Inference__InferBatchStatistics *out =
+        MR_ARENA_NEW(&set->arena, Inference__InferBatchStatistics);
 
-    if (!out) return NULL;
+    if (!out)
+        return NULL;
     inference__infer_batch_statistics__init(out);
     out->batch_size = size;
     out->compute_input = duration(set, &b->compute_input);
@@ -63,27 +67,32 @@ static Inference__InferBatchStatistics *batch_stats(struct stats_set *set, uint3
     return out;
 }
 
-static void add_batches(struct stats_set *set, Inference__ModelStatistics *m, const struct mr_version *v)
+static void add_batches(struct stats_set *set, Inference__ModelStatistics *m,
+                        const struct mr_version *v)
 {
     uint32_t max = mr_sched_batch_max(v);
     struct mr_batch_stat b;
 
     m->batch_stats = MR_ARENA_ARRAY(&set->arena, Inference__InferBatchStatistics *, max);
     for (uint32_t size = 1; m->batch_stats && size <= max; size++) {
-        if (!mr_sched_batch_stat(v, size, &b)) continue;
+        if (!mr_sched_batch_stat(v, size, &b))
+            continue;
         Inference__InferBatchStatistics *one = batch_stats(set, size, &b);
-        if (one) m->batch_stats[m->n_batch_stats++] = one;
+        if (one)
+            m->batch_stats[m->n_batch_stats++] = one;
     }
 }
 
-static void add_memory(struct stats_set *set, Inference__ModelStatistics *m, const struct mr_version *v)
+static void add_memory(struct stats_set *set, Inference__ModelStatistics *m,
+                       const struct mr_version *v)
 {
     Inference__MemoryUsage *u = MR_ARENA_NEW(&set->arena, Inference__MemoryUsage);
 
     m->memory_usage = MR_ARENA_ARRAY(&set->arena, Inference__MemoryUsage *, 1);
-    if (!u || !m->memory_usage) return;
+    if (!u || !m->memory_usage)
+        return;
     inference__memory_usage__init(u);
-    u->type = (char *)(uintptr_t)"CPU";
+    u->type = (char *)(uintptr_t) "CPU";
     u->byte_size = mr_plugin_model_bytes(v->backend);
     m->memory_usage[m->n_memory_usage++] = u;
 }
@@ -92,7 +101,8 @@ static char *cstr(struct stats_set *set, mr_str s)
 {
     mr_str copy = mr_arena_str(&set->arena, s);
 
-    if (!copy.ptr) set->failed = true;
+    if (!copy.ptr)
+        set->failed = true;
     return (char *)(uintptr_t)copy.ptr;
 }
 
@@ -100,7 +110,8 @@ static bool reserve(struct stats_set *set)
 {
     Inference__ModelStatisticsResponse *r = &set->response;
 
-    if (r->n_model_stats < set->capacity) return true;
+    if (r->n_model_stats < set->capacity)
+        return true;
     set->capacity = set->capacity ? set->capacity * 2 : 16;
     r->model_stats = mr_realloc_array(r->model_stats, set->capacity, sizeof *r->model_stats);
     return true;
@@ -119,7 +130,8 @@ void stats_set_add(struct stats_set *set, const struct mr_version *v)
     inference__model_statistics__init(m);
     m->name = cstr(set, v->model_name);
     m->version = cstr(set, v->number_text);
-    m->last_inference = (uint64_t)(atomic_load_explicit(&st.last_wall_ns, memory_order_relaxed) / MR_NS_PER_MS);
+    m->last_inference =
+        (uint64_t)(atomic_load_explicit(&st.last_wall_ns, memory_order_relaxed) / MR_NS_PER_MS);
     m->inference_count = mr_count_get(&st.inference_count);
     m->execution_count = mr_count_get(&st.execution_count);
     m->inference_stats = infer_stats(set, &st);
@@ -134,7 +146,8 @@ void stats_set_add(struct stats_set *set, const struct mr_version *v)
 
 static void add_each(void *ctx, const struct mr_model_report *r)
 {
-    if (r->v && r->state == MR_VERSION_READY) stats_set_add(ctx, r->v);
+    if (r->v && r->state == MR_VERSION_READY)
+        stats_set_add(ctx, r->v);
 }
 
 void stats_set_add_all(struct stats_set *set, struct mr_models *models)
@@ -142,17 +155,21 @@ void stats_set_add_all(struct stats_set *set, struct mr_models *models)
     mr_models_report(models, add_each, set);
 }
 
-int stats_set_add_model(struct stats_set *set, struct mr_models *models, mr_str model, mr_str version,
-                        struct mr_err *err)
+int stats_set_add_model(struct stats_set *set, struct mr_models *models, mr_str model,
+                        mr_str version, struct mr_err *err)
 {
     const struct mr_version *all[256];
     struct mr_version *v;
     size_t n = 1;
 
     if (mr_models_find(models, model, version, &v, err) < 0)
-        return MR_FAIL(err, MR_E_INVALID, "requested model '%.*s' is not available", MR_STR_ARG(model));
+        return MR_FAIL(err, MR_E_INVALID, "requested model '%.*s' is not available",
+                       MR_STR_ARG(model));
     all[0] = v;
-    if (version.len == 0) n = mr_models_ready_versions(models, model, all, 256);
-    for (size_t i = 0; i < n; i++) stats_set_add(set, all[i]);
-    return set->failed ? MR_FAIL(err, MR_E_EXHAUSTED, "the statistics need too much memory") : MR_OK;
+    if (version.len == 0)
+        n = mr_models_ready_versions(models, model, all, 256);
+    for (size_t i = 0; i < n; i++)
+        stats_set_add(set, all[i]);
+    return set->failed ? MR_FAIL(err, MR_E_EXHAUSTED, "the statistics need too much memory")
+                       : MR_OK;
 }

@@ -58,17 +58,18 @@ static void harness_post(void *ctx, struct mr_mail *mail)
 static inline void harness_wait(struct harness *h)
 {
     pthread_mutex_lock(&h->mutex);
-    while (!h->is_awake) pthread_cond_wait(&h->cond, &h->mutex);
+    while (!h->is_awake)
+        pthread_cond_wait(&h->cond, &h->mutex);
     h->is_awake = false;
     pthread_mutex_unlock(&h->mutex);
     mr_mailbox_drain(&h->box);
 }
 
-static inline void harness_io(struct mr_model_io *io, const char *name, int dtype, const int64_t *dims, int rank,
-                              int index)
+static inline void harness_io(struct mr_model_io *io, const char *name, int dtype,
+                              const int64_t *dims, int rank, int index)
 {
-    *io = (struct mr_model_io){.name = mr_str_c(name), .dtype = dtype, .rank = rank, .dims = dims,
-                               .backend_index = index};
+    *io = (struct mr_model_io){
+        .name = mr_str_c(name), .dtype = dtype, .rank = rank, .dims = dims, .backend_index = index};
 }
 
 /* One INT32[2] input X and output Y, no batching. The caller changes fields before harness_open. */
@@ -86,10 +87,18 @@ static inline void harness_init(struct harness *h)
     h->config.instance_group = h->groups;
     harness_io(&h->inputs[0], "X", MR_DTYPE_INT32, dims, 1, 0);
     harness_io(&h->outputs[0], "Y", MR_DTYPE_INT32, dims, 1, 0);
-    h->version = (struct mr_version){.model_name = MR_STR("m"), .number = 1, .number_text = MR_STR("1"),
-                                     .config = &h->config, .inputs = h->inputs, .input_count = 1,
-                                     .required_input_count = 1, .outputs = h->outputs, .output_count = 1,
-                                     .backend_input_count = 1, .backend_output_count = 1, .model_dir = "."};
+    h->version = (struct mr_version){.model_name = MR_STR("m"),
+                                     .number = 1,
+                                     .number_text = MR_STR("1"),
+                                     .config = &h->config,
+                                     .inputs = h->inputs,
+                                     .input_count = 1,
+                                     .required_input_count = 1,
+                                     .outputs = h->outputs,
+                                     .output_count = 1,
+                                     .backend_input_count = 1,
+                                     .backend_output_count = 1,
+                                     .model_dir = "."};
     h->options = (struct mr_sched_options){.reader_count = 1, .max_queue_size = 1000};
     pthread_mutex_init(&h->mutex, NULL);
     pthread_cond_init(&h->cond, NULL);
@@ -107,15 +116,21 @@ static inline void harness_batching(struct harness *h, int max, int64_t delay_us
     h->batching.max_queue_delay_microseconds = (uint64_t)delay_us;
 }
 
-static inline void harness_backend(struct harness *h, const char *name, const struct mr_setting *settings,
-                                   uint32_t setting_count)
+static inline void harness_backend(struct harness *h, const char *name,
+                                   const struct mr_setting *settings, uint32_t setting_count)
 {
     char dir[4096];
     const char *dirs[] = {dir};
     struct mr_err err = {0};
-    struct mr_model_desc desc = {.size = sizeof desc, .name = "m", .version = 1, .model_dir = ".",
-                                 .version_dir = ".", .model_file = ".", .config_json = "{}",
-                                 .settings = settings, .setting_count = setting_count};
+    struct mr_model_desc desc = {.size = sizeof desc,
+                                 .name = "m",
+                                 .version = 1,
+                                 .model_dir = ".",
+                                 .version_dir = ".",
+                                 .model_file = ".",
+                                 .config_json = "{}",
+                                 .settings = settings,
+                                 .setting_count = setting_count};
     int64_t dims[HARNESS_IO_MAX][3];
     struct mr_io_desc in[HARNESS_IO_MAX], out[HARNESS_IO_MAX];
     int lead = h->version.max_batch_size > 0;
@@ -124,28 +139,37 @@ static inline void harness_backend(struct harness *h, const char *name, const st
     snprintf(dir, sizeof dir, "%s/lib/millrace", getenv("MR_BUILD_DIR"));
     for (uint32_t i = 0; i < h->version.input_count; i++) {
         dims[i][0] = dims[i][1] = dims[i][2] = -1;
-        in[i] = (struct mr_io_desc){.name = h->inputs[i].name.ptr, .dims = dims[i], .dtype = h->inputs[i].dtype,
+        in[i] = (struct mr_io_desc){.name = h->inputs[i].name.ptr,
+                                    .dims = dims[i],
+                                    .dtype = h->inputs[i].dtype,
                                     .rank = h->inputs[i].rank + lead};
         out[i] = in[i];
         out[i].name = h->outputs[i].name.ptr;
     }
-    struct mr_signature s = {.size = sizeof s, .input_count = h->version.input_count,
-                             .output_count = h->version.output_count, .inputs = in, .outputs = out,
+    struct mr_signature s = {.size = sizeof s,
+                             .input_count = h->version.input_count,
+                             .output_count = h->version.output_count,
+                             .inputs = in,
+                             .outputs = out,
                              .batchable = -1};
-    if (mr_plugin_open(&h->plugin, mr_str_c(name), dirs, 1, NULL, 0, &err) < 0) fail_msg("%s", err.msg);
-    if (mr_plugin_model_open(&h->model, h->plugin, &desc, &err) < 0) fail_msg("%s", err.msg);
-    if (mr_plugin_model_set_signature(h->model, &s, &err) < 0) fail_msg("%s", err.msg);
+    if (mr_plugin_open(&h->plugin, mr_str_c(name), dirs, 1, NULL, 0, &err) < 0)
+        fail_msg("%s", err.msg);
+    if (mr_plugin_model_open(&h->model, h->plugin, &desc, &err) < 0)
+        fail_msg("%s", err.msg);
+    if (mr_plugin_model_set_signature(h->model, &s, &err) < 0)
+        fail_msg("%s", err.msg);
     h->version.backend = h->model;
     h->version.backend_flags = mr_plugin_flags(h->plugin);
 }
 
-static inline void harness_open(struct harness *h, const char *backend, const struct mr_setting *settings,
-                                uint32_t setting_count)
+static inline void harness_open(struct harness *h, const char *backend,
+                                const struct mr_setting *settings, uint32_t setting_count)
 {
     struct mr_err err = {0};
 
     harness_backend(h, backend, settings, setting_count);
-    if (mr_sched_open(&h->version, &h->options, &err) < 0) fail_msg("%s", err.msg);
+    if (mr_sched_open(&h->version, &h->options, &err) < 0)
+        fail_msg("%s", err.msg);
 }
 
 static inline void harness_close(struct harness *h)
@@ -187,27 +211,34 @@ static inline void ask_init(struct ask *a, struct harness *h, int rows, int32_t 
 
     memset(a, 0, sizeof *a);
     mr_arena_init(&a->arena, 4096, 1u << 20);
-    for (int i = 0; i < 2 * rows; i++) a->data[i] = first + i;
+    for (int i = 0; i < 2 * rows; i++)
+        a->data[i] = first + i;
     a->shape[0] = lead ? rows : 2;
     a->shape[1] = 2;
     in.tensor = (struct mr_tensor){MR_DTYPE_INT32, lead + 1, a->shape, a->data, (uint64_t)rows * 8};
-    a->infer = (struct mr_infer){.version = &h->version, .arena = &a->arena, .home = &h->home,
-                                 .on_done = ask_done, .user = a};
+    a->infer = (struct mr_infer){.version = &h->version,
+                                 .arena = &a->arena,
+                                 .home = &h->home,
+                                 .on_done = ask_done,
+                                 .user = a};
     mr_version_pin(&h->version, 0);
-    if (mr_infer_bind(&a->infer, &q, &err) < 0) fail_msg("%s", err.msg);
+    if (mr_infer_bind(&a->infer, &q, &err) < 0)
+        fail_msg("%s", err.msg);
 }
 
 /* Submit; a request that ran at once counts as done. */
 static inline int ask_submit(struct ask *a)
 {
     int rc = mr_sched_submit(&a->infer);
-    if (rc != MR_OK) ask_done(&a->infer);
+    if (rc != MR_OK)
+        ask_done(&a->infer);
     return rc;
 }
 
 static inline void ask_wait(struct harness *h, struct ask *a)
 {
-    while (!a->is_done) harness_wait(h);
+    while (!a->is_done)
+        harness_wait(h);
 }
 
 static inline void ask_fini(struct ask *a)
@@ -219,7 +250,8 @@ static inline void ask_fini(struct ask *a)
 /* The answer is what was sent. */
 static inline void ask_check(struct ask *a, int rows)
 {
-    if (a->infer.status != MR_OK) fail_msg("status %d: %s", a->infer.status, a->infer.err.msg);
+    if (a->infer.status != MR_OK)
+        fail_msg("status %d: %s", a->infer.status, a->infer.err.msg);
     const struct mr_tensor *t = &a->infer.outputs[0].tensor;
     assert_int_equal(t->bytes, (uint64_t)rows * 8);
     assert_memory_equal(t->data, a->data, t->bytes);

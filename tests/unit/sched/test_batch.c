@@ -72,9 +72,13 @@ static void large_outputs_share_one_block(void **state)
         struct mr_oip_request q = {.inputs = &in, .input_count = 1};
         memset(&a[i], 0, sizeof a[i]);
         mr_arena_init(&a[i].arena, 4096, 1u << 16);
-        for (int k = 0; k < 2000; k++) data[i][k] = i * 10000 + k;
-        a[i].infer = (struct mr_infer){.version = &h.version, .arena = &a[i].arena, .home = &h.home,
-                                       .on_done = ask_done, .user = &a[i]};
+        for (int k = 0; k < 2000; k++)
+            data[i][k] = i * 10000 + k;
+        a[i].infer = (struct mr_infer){.version = &h.version,
+                                       .arena = &a[i].arena,
+                                       .home = &h.home,
+                                       .on_done = ask_done,
+                                       .user = &a[i]};
         mr_version_pin(&h.version, 0);
         assert_int_equal(mr_infer_bind(&a[i].infer, &q, NULL), MR_OK);
         ask_submit(&a[i]);
@@ -108,12 +112,16 @@ static void bytes_are_cut_by_element(void **state)
     hold(&h, 2);
     harness_open(&h, "identity", NULL, 0);
     for (int i = 0; i < 2; i++) {
-        struct mr_oip_tensor in = {.name = MR_STR("X"), .tensor = {MR_DTYPE_BYTES, 2, shape, data[i], sizes[i]}};
+        struct mr_oip_tensor in = {.name = MR_STR("X"),
+                                   .tensor = {MR_DTYPE_BYTES, 2, shape, data[i], sizes[i]}};
         struct mr_oip_request q = {.inputs = &in, .input_count = 1};
         memset(&a[i], 0, sizeof a[i]);
         mr_arena_init(&a[i].arena, 4096, 1u << 16);
-        a[i].infer = (struct mr_infer){.version = &h.version, .arena = &a[i].arena, .home = &h.home,
-                                       .on_done = ask_done, .user = &a[i]};
+        a[i].infer = (struct mr_infer){.version = &h.version,
+                                       .arena = &a[i].arena,
+                                       .home = &h.home,
+                                       .on_done = ask_done,
+                                       .user = &a[i]};
         mr_version_pin(&h.version, 0);
         assert_int_equal(mr_infer_bind(&a[i].infer, &q, NULL), MR_OK);
         ask_submit(&a[i]);
@@ -177,8 +185,10 @@ static void preferred_sizes(void **state)
     }
     assert_true(mr_sched_batch_stat(&h.version, 4, &b));
     /* The fifth may go at once or wait for company; take it out either way. */
-    if (!a[4].is_done && !mr_sched_cancel(&a[4].infer)) ask_wait(&h, &a[4]);
-    for (int i = 0; i < 5; i++) ask_fini(&a[i]);
+    if (!a[4].is_done && !mr_sched_cancel(&a[4].infer))
+        ask_wait(&h, &a[4]);
+    for (int i = 0; i < 5; i++)
+        ask_fini(&a[i]);
     assert_int_equal(closed(&h, MR_CLOSE_PREFERRED), 1);
     harness_close(&h);
 }

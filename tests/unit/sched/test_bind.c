@@ -2,8 +2,8 @@
 #include "harness.h"
 
 static const int64_t dims16[] = {16}, dims_any[] = {-1};
-static int64_t shape_ok[] = {1, 16}, shape_long[] = {1, 17}, shape_rank[] = {16}, shape_9[] = {9, 16},
-               shape_0[] = {0, 16}, shape_2[] = {2, 16};
+static int64_t shape_ok[] = {1, 16}, shape_long[] = {1, 17}, shape_rank[] = {16},
+               shape_9[] = {9, 16}, shape_0[] = {0, 16}, shape_2[] = {2, 16};
 static int32_t numbers[9 * 16];
 
 /* Like Triton's `simple`: two INT32[16] inputs, max_batch_size 8. */
@@ -18,9 +18,11 @@ static void simple(struct harness *h)
     h->version.max_batch_size = 8;
 }
 
-static struct mr_oip_tensor tensor(const char *name, int dtype, int64_t *shape, int rank, uint64_t bytes)
+static struct mr_oip_tensor tensor(const char *name, int dtype, int64_t *shape, int rank,
+                                   uint64_t bytes)
 {
-    return (struct mr_oip_tensor){.name = mr_str_c(name), .tensor = {dtype, rank, shape, numbers, bytes}};
+    return (struct mr_oip_tensor){.name = mr_str_c(name),
+                                  .tensor = {dtype, rank, shape, numbers, bytes}};
 }
 
 static int bind(struct harness *h, struct mr_oip_request *q, struct mr_err *err)
@@ -43,11 +45,13 @@ static void expect(struct harness *h, struct mr_oip_tensor *in, size_t n, const 
     int rc = bind(h, &q, &err);
 
     if (!text) {
-        if (rc != MR_OK) fail_msg("refused: %s", err.msg);
+        if (rc != MR_OK)
+            fail_msg("refused: %s", err.msg);
         return;
     }
     assert_int_equal(rc, MR_E_INVALID);
-    if (!strstr(err.msg, text)) fail_msg("'%s' does not contain '%s'", err.msg, text);
+    if (!strstr(err.msg, text))
+        fail_msg("'%s' does not contain '%s'", err.msg, text);
 }
 
 static void refusals(void **state)
@@ -61,27 +65,32 @@ static void refusals(void **state)
     expect(&h, (struct mr_oip_tensor[]){good0, good1}, 2, NULL);
     expect(&h, (struct mr_oip_tensor[]){good1, good0}, 2, NULL);
     expect(&h, (struct mr_oip_tensor[]){good0}, 1,
-           "expected 2 inputs but got 1 inputs for model 'simple'. Got input(s) ['INPUT0'], but missing required "
+           "expected 2 inputs but got 1 inputs for model 'simple'. Got input(s) ['INPUT0'], but "
+           "missing required "
            "input(s) ['INPUT1']. Please provide all required input(s).");
-    expect(&h, (struct mr_oip_tensor[]){good0, good1, tensor("X", MR_DTYPE_INT32, shape_ok, 2, 64)}, 3,
-           "expected 2 inputs but got 3 inputs for model 'simple'");
+    expect(&h, (struct mr_oip_tensor[]){good0, good1, tensor("X", MR_DTYPE_INT32, shape_ok, 2, 64)},
+           3, "expected 2 inputs but got 3 inputs for model 'simple'");
     expect(&h, (struct mr_oip_tensor[]){good0, tensor("X", MR_DTYPE_INT32, shape_ok, 2, 64)}, 2,
            "unexpected inference input 'X' for model 'simple'");
     expect(&h, (struct mr_oip_tensor[]){good0, tensor("INPUT1", MR_DTYPE_FP32, shape_ok, 2, 64)}, 2,
            "inference input 'INPUT1' data-type is 'FP32', but model 'simple' expects 'INT32'");
-    expect(&h, (struct mr_oip_tensor[]){good0, tensor("INPUT1", MR_DTYPE_INT32, shape_long, 2, 68)}, 2,
-           "unexpected shape for input 'INPUT1' for model 'simple'. Expected [-1,16], got [1,17]. NOTE: Setting a "
+    expect(&h, (struct mr_oip_tensor[]){good0, tensor("INPUT1", MR_DTYPE_INT32, shape_long, 2, 68)},
+           2,
+           "unexpected shape for input 'INPUT1' for model 'simple'. Expected [-1,16], got [1,17]. "
+           "NOTE: Setting a "
            "non-zero max_batch_size");
-    expect(&h, (struct mr_oip_tensor[]){good0, tensor("INPUT1", MR_DTYPE_INT32, shape_rank, 1, 64)}, 2,
-           "batch size does not match other inputs for 'simple'");
-    expect(&h, (struct mr_oip_tensor[]){tensor("INPUT0", MR_DTYPE_INT32, shape_9, 2, 576),
-                                        tensor("INPUT1", MR_DTYPE_INT32, shape_9, 2, 576)}, 2,
-           "inference request batch-size must be <= 8 for 'simple'");
+    expect(&h, (struct mr_oip_tensor[]){good0, tensor("INPUT1", MR_DTYPE_INT32, shape_rank, 1, 64)},
+           2, "batch size does not match other inputs for 'simple'");
+    expect(&h,
+           (struct mr_oip_tensor[]){tensor("INPUT0", MR_DTYPE_INT32, shape_9, 2, 576),
+                                    tensor("INPUT1", MR_DTYPE_INT32, shape_9, 2, 576)},
+           2, "inference request batch-size must be <= 8 for 'simple'");
     expect(&h, (struct mr_oip_tensor[]){tensor("INPUT0", MR_DTYPE_INT32, shape_0, 2, 0), good1}, 2,
            "inference request batch-size must be >= 1");
-    expect(&h, (struct mr_oip_tensor[]){good0, tensor("INPUT1", MR_DTYPE_INT32, shape_2, 2, 128)}, 2,
-           "input 'INPUT1' batch size does not match other inputs for 'simple'");
-    expect(&h, (struct mr_oip_tensor[]){good0, tensor("INPUT1", MR_DTYPE_INT32, shape_ok, 2, 60)}, 2,
+    expect(&h, (struct mr_oip_tensor[]){good0, tensor("INPUT1", MR_DTYPE_INT32, shape_2, 2, 128)},
+           2, "input 'INPUT1' batch size does not match other inputs for 'simple'");
+    expect(&h, (struct mr_oip_tensor[]){good0, tensor("INPUT1", MR_DTYPE_INT32, shape_ok, 2, 60)},
+           2,
            "input byte size mismatch for input 'INPUT1' for model 'simple'. Expected 64, got 60");
     mr_free(h.pins);
 }
@@ -89,14 +98,16 @@ static void refusals(void **state)
 static void outputs(void **state)
 {
     struct harness h;
-    struct mr_oip_requested_output wanted[] = {{.name = MR_STR("OUTPUT0")}, {.name = MR_STR("NOPE")}};
+    struct mr_oip_requested_output wanted[] = {{.name = MR_STR("OUTPUT0")},
+                                               {.name = MR_STR("NOPE")}};
     struct mr_err err;
     (void)state;
 
     simple(&h);
     struct mr_oip_tensor in[] = {tensor("INPUT0", MR_DTYPE_INT32, shape_ok, 2, 64),
                                  tensor("INPUT1", MR_DTYPE_INT32, shape_ok, 2, 64)};
-    struct mr_oip_request q = {.inputs = in, .input_count = 2, .outputs = wanted, .output_count = 1};
+    struct mr_oip_request q = {
+        .inputs = in, .input_count = 2, .outputs = wanted, .output_count = 1};
     assert_int_equal(bind(&h, &q, &err), MR_OK);
     q.output_count = 2;
     assert_int_equal(bind(&h, &q, &err), MR_E_INVALID);
@@ -117,7 +128,8 @@ static void optional_inputs(void **state)
     expect(&h, &a, 1, NULL);
     expect(&h, (struct mr_oip_tensor[]){a, b}, 2, NULL);
     expect(&h, &b, 1, "missing required input(s) ['INPUT0']");
-    expect(&h, NULL, 0, "expected number of inputs between 1 and 2 but got 0 inputs for model 'simple'");
+    expect(&h, NULL, 0,
+           "expected number of inputs between 1 and 2 but got 0 inputs for model 'simple'");
     mr_free(h.pins);
 }
 
@@ -167,8 +179,9 @@ static void small_arena(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refusals),      cmocka_unit_test(outputs),     cmocka_unit_test(optional_inputs),
-        cmocka_unit_test(raw_binary),    cmocka_unit_test(small_arena),
+        cmocka_unit_test(refusals),        cmocka_unit_test(outputs),
+        cmocka_unit_test(optional_inputs), cmocka_unit_test(raw_binary),
+        cmocka_unit_test(small_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

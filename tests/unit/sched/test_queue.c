@@ -15,8 +15,10 @@ static void runs_and_counts(void **state)
     assert_int_equal(ask_submit(&a), MR_OK); /* no threshold: never inline */
     ask_wait(&h, &a);
     ask_check(&a, 1);
-    assert_true(a.infer.times.queued <= a.infer.times.start && a.infer.times.start <= a.infer.times.infer_start);
-    assert_true(a.infer.times.infer_start <= a.infer.times.infer_end && a.infer.times.infer_end <= a.infer.times.end);
+    assert_true(a.infer.times.queued <= a.infer.times.start &&
+                a.infer.times.start <= a.infer.times.infer_start);
+    assert_true(a.infer.times.infer_start <= a.infer.times.infer_end &&
+                a.infer.times.infer_end <= a.infer.times.end);
     ask_fini(&a);
     mr_sched_stats_sum(&h.version, &st);
     assert_int_equal(mr_count_get(&st.inference_count), 1);
@@ -101,8 +103,9 @@ static void backend_failure_is_told(void **state)
 
 static void wrong_outputs_are_internal_errors(void **state)
 {
-    static const char *const faults[] = {"wrong_size", "wrong_dtype", "wrong_rank", "missing_output",
-                                         "negative_dim", "twice", "bad_index"};
+    static const char *const faults[] = {"wrong_size",     "wrong_dtype",  "wrong_rank",
+                                         "missing_output", "negative_dim", "twice",
+                                         "bad_index"};
     (void)state;
 
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
@@ -114,7 +117,8 @@ static void wrong_outputs_are_internal_errors(void **state)
         ask_init(&a, &h, 1, 1);
         ask_submit(&a);
         ask_wait(&h, &a);
-        if (a.infer.status == MR_OK) fail_msg("%s was not noticed", faults[i]);
+        if (a.infer.status == MR_OK)
+            fail_msg("%s was not noticed", faults[i]);
         ask_fini(&a);
         harness_close(&h);
     }
@@ -128,7 +132,8 @@ static void open_slow(struct harness *h, struct ask *blocker)
     harness_open(h, "fault", slow, 1);
     ask_init(blocker, h, 1, 0);
     assert_int_equal(ask_submit(blocker), MR_OK);
-    while (mr_sched_pending(&h->version) > 0) sched_yield();
+    while (mr_sched_pending(&h->version) > 0)
+        sched_yield();
 }
 
 static void cancel_takes_out_of_the_queue(void **state)
@@ -196,7 +201,8 @@ static void deadline_in_the_queue(void **state)
     a.infer.deadline_ns = mr_now_ns() + MR_NS_PER_MS;
     assert_int_equal(mr_sched_submit(&a.infer), MR_OK);
     assert_int_equal(a.infer.expire_ns, a.infer.deadline_ns);
-    while (mr_now_ns() < a.infer.expire_ns) sched_yield();
+    while (mr_now_ns() < a.infer.expire_ns)
+        sched_yield();
     assert_true(mr_sched_expire(&a.infer));
     assert_int_equal(a.infer.status, MR_E_DEADLINE);
     ask_wait(&h, &blocker);

@@ -68,21 +68,21 @@ struct mr_infer {
     uint32_t parameter_count;
     uint64_t priority;
     uint64_t timeout_us;
-    int64_t rows;             /* batch rows, 0 for a model without batching */
+    int64_t rows; /* batch rows, 0 for a model without batching */
     uint64_t input_bytes;
     /* ---- results ---- */
     int status;
     struct mr_err err;
     struct mr_infer_output *outputs; /* [version->output_count]; only wanted ones are set */
     struct mr_infer_times times;
-    /** After submit: when a queued request should be looked at again by its home thread (mr_sched_expire), 0 =
-     *  never. */
+    /** After submit and mr_sched_expire: when the home thread should call mr_sched_expire (again), 0 = never. */
     int64_t expire_ns;
     /* ---- the scheduler's own ---- */
     struct mr_mail mail;
     struct mr_infer *next;
     struct mr_infer *prev;
     uint64_t sequence;
+    int64_t due_ns; /* the queue's view of expire_ns */
     uint32_t level;
     uint8_t place; /* enum infer_place */
     bool delayed;
@@ -118,7 +118,8 @@ struct mr_sched_options {
     uint32_t reader_count;
     int64_t inline_threshold_ns; /* 0 = never inline */
     uint32_t max_queue_size;     /* when the model's config says none */
-    uint32_t hold_until_queued;  /* test hook (TRITONSERVER_DELAY_SCHEDULER): nothing runs before so many wait */
+    uint32_t
+        hold_until_queued; /* test hook (TRITONSERVER_DELAY_SCHEDULER): nothing runs before so many wait */
 };
 /** Make instances, warm them, set v->sched. Blocks. Errors: the backend's; MR_E_INVALID for a bad
  *  warm-up sample, naming it. */
@@ -146,7 +147,13 @@ enum mr_close_reason {
 };
 const char *mr_close_reason_name(enum mr_close_reason r);
 
-enum mr_fail_reason { MR_FAIL_REJECTED, MR_FAIL_CANCELED, MR_FAIL_BACKEND, MR_FAIL_OTHER, MR_FAIL_REASONS };
+enum mr_fail_reason {
+    MR_FAIL_REJECTED,
+    MR_FAIL_CANCELED,
+    MR_FAIL_BACKEND,
+    MR_FAIL_OTHER,
+    MR_FAIL_REASONS
+};
 
 /** Latency buckets: upper bounds 2^k microseconds, k = 0..24, and one for the rest. */
 #define MR_LATENCY_BUCKETS 26
@@ -165,7 +172,7 @@ struct mr_batch_stat {
 struct mr_sched_stats {
     _Atomic uint64_t inference_count; /* rows */
     _Atomic uint64_t execution_count;
-    _Atomic uint64_t inline_count;    /* executions on a network thread */
+    _Atomic uint64_t inline_count; /* executions on a network thread */
     _Atomic int64_t last_wall_ns;
     struct mr_duration success, fail, queue, compute_input, compute_infer, compute_output;
     _Atomic uint64_t failed[MR_FAIL_REASONS];
@@ -178,7 +185,8 @@ struct mr_sched_stats {
 /** Sum over threads into *out (zeroed by it). v pinned or protected by the epoch. */
 void mr_sched_stats_sum(const struct mr_version *v, struct mr_sched_stats *out);
 /** Summed statistics of executions with this batch size; false when there were none. sizes 1..max. */
-bool mr_sched_batch_stat(const struct mr_version *v, uint32_t batch_size, struct mr_batch_stat *out);
+bool mr_sched_batch_stat(const struct mr_version *v, uint32_t batch_size,
+                         struct mr_batch_stat *out);
 uint32_t mr_sched_batch_max(const struct mr_version *v);
 /** Requests waiting in the queue. */
 uint64_t mr_sched_pending(const struct mr_version *v);

@@ -12,21 +12,21 @@ struct mr_server;
 /** Everything that can be set; strings are borrowed until mr_server_free. mr_server_options_init gives the
  *  defaults said here. The command line (cli/opt_serve.c) maps options onto these. */
 struct mr_server_options {
-    const char *id;               /* --id: "name" of GET /v2; "triton", because clients look for it */
+    const char *id; /* --id: "name" of GET /v2; "triton", because clients look for it */
     struct mr_models_options models;
 
-    bool allow_http;              /* true */
-    const char *http_address;     /* "127.0.0.1"; or "unix:/path" */
-    uint16_t http_port;           /* 8000, 0 = any */
+    bool allow_http;          /* true */
+    const char *http_address; /* "127.0.0.1"; or "unix:/path" */
+    uint16_t http_port;       /* 8000, 0 = any */
     bool reuse_http_port;
     bool allow_grpc;
     const char *grpc_address;
-    uint16_t grpc_port;           /* 8001 */
+    uint16_t grpc_port; /* 8001 */
     bool reuse_grpc_port;
     bool allow_metrics;
-    const char *metrics_address;  /* as http_address when NULL */
-    uint16_t metrics_port;        /* 8002 */
-    uint32_t loop_threads;        /* 0 = one per CPU, at most 64 */
+    const char *metrics_address; /* as http_address when NULL */
+    uint16_t metrics_port;       /* 8002 */
+    uint32_t loop_threads;       /* 0 = one per CPU, at most 64 */
 
     uint64_t http_max_input_bytes;   /* 64 MiB */
     uint64_t grpc_max_message_bytes; /* INT32_MAX */
@@ -35,13 +35,18 @@ struct mr_server_options {
     uint64_t memory_budget_bytes;    /* bulk memory of requests in flight, 0 = a quarter of RAM */
     uint32_t max_queue_size;         /* per model, when its config says none; 0 = 4096 */
     int64_t inline_threshold_ns;     /* DESIGN 3; 100 us; 0 = never inline */
-    enum { MR_SERVE_COMPRESS_NONE, MR_SERVE_COMPRESS_LOW, MR_SERVE_COMPRESS_MEDIUM,
-           MR_SERVE_COMPRESS_HIGH } grpc_compression;
-    const char *header_forward_pattern; /* http and grpc; NULL = none. POSIX extended expression, full match */
+    enum {
+        MR_SERVE_COMPRESS_NONE,
+        MR_SERVE_COMPRESS_LOW,
+        MR_SERVE_COMPRESS_MEDIUM,
+        MR_SERVE_COMPRESS_HIGH
+    } grpc_compression;
+    const char *
+        header_forward_pattern; /* http and grpc; NULL = none. POSIX extended expression, full match */
 
-    bool exit_on_error;           /* true: a model that fails at start ends the process (mode none) */
-    bool strict_readiness;        /* true */
-    int64_t exit_timeout_ns;      /* 30 s */
+    bool exit_on_error;      /* true: a model that fails at start ends the process (mode none) */
+    bool strict_readiness;   /* true */
+    int64_t exit_timeout_ns; /* 30 s */
 };
 void mr_server_options_init(struct mr_server_options *o);
 
