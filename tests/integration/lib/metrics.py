@@ -5,15 +5,15 @@ from lib.rest import Rest
 
 
 def families(server):
-    """{name: family}; a counter's name is without _total, as the parser gives it."""
+    """{name: family}"""
     with Rest(server.metrics) as client:
         text = client.get("/metrics").ok().body.decode()
     return {f.name: f for f in text_string_to_metric_families(text)}
 
 
 def samples(server, name):
-    """[(labels, value)] of one sample name."""
-    return [(s.labels, s.value) for f in families(server).values() for s in f.samples if s.name == name]
+    """[(labels, value)] of one sample name. The parser adds _total to counters that have another name."""
+    return [(s.labels, s.value) for f in families(server).values() for s in f.samples if s.name in (name, f"{name}_total")]
 
 
 def value(server, name, **labels):

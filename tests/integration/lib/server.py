@@ -38,7 +38,7 @@ class Server:
         self.command += [f"--model-repository={r}" for r in repos]
         self.command += [f"--model-control-mode={mode}"] if mode else []
         if ports:
-            self.command += ["--http-port=0", "--grpc-port=0", "--metrics-port=0"]
+            self.command += ["--http-port=0", "--grpc-port=0", "--metrics-port=0", "--print-ports=json"]
         self.command += [f"--log-format={log}"] if log else []
         self.command += [str(a) for a in args]
         self.out_path, self.err_path = self.folder / "stdout", self.folder / "stderr"
@@ -59,12 +59,12 @@ class Server:
     def _read_ports(self):
         if self.process.poll() is not None:
             raise AssertionError(f"the server ended with {self.process.returncode} at its start\n{self.describe()}")
-        for event in self.events():
-            if event.get("event") == "serve.listen":
-                self.ports[event["what"]] = int(event.get("port", 0))
-            if event.get("event") == "serve.ready":
-                return True
-        return False
+        line, newline, _ = self.out().partition("\n")
+        if not newline:
+            return False
+        told = json.loads(line)
+        self.ports = {kind: told[kind]["port"] for kind in ("http", "grpc", "metrics") if kind in told}
+        return told["event"] == "ready"
 
     @property
     def http(self):
