@@ -64,6 +64,12 @@ int mr_oip_data_refer(struct mr_arena *arena, struct mr_oip_tensor *t, mr_bytes 
     return rc;
 }
 
+int mr_oip_tensor_align(struct mr_oip_tensor *t, struct mr_arena *arena, struct mr_err *err)
+{
+    mr_bytes data = {t->tensor.data, (size_t)t->tensor.bytes};
+    return mr_oip_data_refer(arena, t, data, err);
+}
+
 void *mr_oip_grow(struct mr_arena *arena, void *items, size_t len, size_t *io_cap, size_t size)
 {
     if (len < *io_cap) {

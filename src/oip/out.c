@@ -42,7 +42,7 @@ int mr_oip_out_finish(struct mr_oip_out *o, struct mr_oip_encoded *out, struct m
         return MR_FAIL(err, MR_E_EXHAUSTED, "message is larger than its buffer may grow");
     }
     stretch_close(o);
-    const char *at = o->buf->ptr + o->start;
+    const char *at = o->buf->ptr ? o->buf->ptr + o->start : NULL;
     uint64_t bytes = 0;
     for (size_t i = 0; i < o->count; i++) {
         struct mr_piece *piece = &o->pieces[i];

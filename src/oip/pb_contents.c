@@ -84,6 +84,9 @@ static int field_count(int dtype, const struct mr_pb_field *f, struct content_co
                              : dtype == MR_DTYPE_FP64 ? MR_PB_I64
                                                       : MR_PB_I32;
     if (f->wire == single) {
+        if (f->bytes.len > UINT32_MAX) {
+            return MR_E_INVALID; /* has no length prefix */
+        }
         c->elements++;
         c->string_bytes += f->bytes.len;
     } else if (f->wire != MR_PB_LEN) {

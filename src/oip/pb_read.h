@@ -22,7 +22,32 @@ struct mr_pb_tensor {
     bool has_contents;
 };
 
+/** The repeated parts of a message: its tensors and its raw contents. */
+struct mr_pb_tensors {
+    struct mr_oip_tensor *at;
+    struct mr_pb_tensor *from;
+    size_t count;
+    size_t cap;
+    size_t from_cap;
+    mr_bytes *raw;
+    size_t raw_count;
+    size_t raw_cap;
+};
+
 int mr_pb_broken(struct mr_err *err);
+int mr_pb_too_many(struct mr_pb_reader *r, const char *what);
+/** A string field; of another wire type it is left alone. Errors: MR_E_INVALID when it is not UTF-8. */
+int mr_pb_str(struct mr_pb_reader *r, const struct mr_pb_field *f, mr_str *out);
+/** An entry of a parameters map. Returns 1, or 0 when a response's has no value that we know. */
+int mr_pb_param(struct mr_pb_reader *r, mr_bytes entry, struct mr_oip_param *out);
+/** One of a tensor or requested output: to `known` or to `rest`. */
+int mr_pb_tensor_param(struct mr_pb_reader *r, mr_bytes entry, bool is_requested,
+                       struct mr_oip_tensor_params *known, struct mr_oip_params *rest);
+int mr_pb_tensors_add(struct mr_pb_reader *r, struct mr_pb_tensors *list,
+                      const struct mr_pb_field *f);
+int mr_pb_raw_add(struct mr_pb_reader *r, struct mr_pb_tensors *list, const struct mr_pb_field *f);
+/** Join the tensors and their data, at the end of the message. */
+int mr_pb_tensors_finish(struct mr_pb_reader *r, struct mr_pb_tensors *list);
 
 /** pb_contents.c: the typed contents of the tensor message into t->tensor, whose type and shape are
  *  known. */

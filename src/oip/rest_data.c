@@ -6,6 +6,13 @@
  * length prefix. Any thread. */
 #include "rest_read.h"
 
+/* The data's own reader failed, which may be a copy of the message's. */
+static int data_failed(struct mr_rest_reader *r, const struct mr_json *j)
+{
+    r->json.status = j->status;
+    return mr_rest_named(r, "data");
+}
+
 static int data_mismatch(struct mr_rest_reader *r)
 {
     r->is_named = true;
@@ -77,7 +84,7 @@ static int numbers_read(struct mr_rest_reader *r, struct mr_json *j, uint64_t el
     uint64_t nowhere; /* a place of any alignment for no elements */
     void *to = t->tensor.data ? t->tensor.data : &nowhere;
     if (mr_json_fill(j, fills[dtype].kind, to, elements, &count) < 0) {
-        return is_too_many(r->err) ? data_mismatch(r) : mr_rest_named(r, "data");
+        return is_too_many(r->err) ? data_mismatch(r) : data_failed(r, j);
     }
     if (count != elements) {
         return data_mismatch(r);
@@ -114,7 +121,7 @@ static int strings_fill(struct mr_rest_reader *r, struct mr_json *j, struct scra
     while (mr_json_next_leaf(j, &level)) {
         mr_str s;
         if (mr_json_string(j, &s) < 0) {
-            return mr_rest_named(r, "data");
+            return data_failed(r, j);
         }
         /* The second cannot happen: unescaped text is never longer than its source. */
         if (count == elements || room - used < 4 || room - used - 4 < s.len) {
@@ -128,7 +135,7 @@ static int strings_fill(struct mr_rest_reader *r, struct mr_json *j, struct scra
         scratch_drop(scratch, s);
     }
     if (j->status < 0) {
-        return mr_rest_named(r, "data");
+        return data_failed(r, j);
     }
     t->tensor.bytes = used;
     return count == elements ? MR_OK : data_mismatch(r);
@@ -140,7 +147,7 @@ static int strings_read(struct mr_rest_reader *r, struct mr_json *j, uint64_t el
     struct scratch scratch;
     struct mr_json sub = *j;
     if (mr_json_skip(j, &scratch.text) < 0) {
-        return mr_rest_named(r, "data");
+        return data_failed(r, j);
     }
     if (elements > scratch.text.len / 3 + 1 || scratch.text.len > UINT32_MAX) {
         return data_mismatch(r);

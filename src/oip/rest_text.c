@@ -18,8 +18,36 @@ static const char digit_pairs[] = "000102030405060708091011121314151617181920212
                                   "50515253545556575859606162636465666768697071727374"
                                   "75767778798081828384858687888990919293949596979899";
 
+static char *pair_text(char *p, uint64_t v)
+{
+    memcpy(p, digit_pairs + v * 2, 2);
+    return p + 2;
+}
+
+/* Up to four digits: most elements of most integer tensors. */
+static char *short_text(char *p, uint64_t v)
+{
+    uint64_t high = v / 100;
+    if (high == 0) {
+        if (v >= 10) {
+            return pair_text(p, v);
+        }
+        *p = (char)('0' + v);
+        return p + 1;
+    }
+    if (high >= 10) {
+        p = pair_text(p, high);
+    } else {
+        *p++ = (char)('0' + high);
+    }
+    return pair_text(p, v % 100);
+}
+
 static char *u64_text(char *p, uint64_t v)
 {
+    if (v < 10000) {
+        return short_text(p, v);
+    }
     char text[20];
     char *at = text + sizeof text;
     while (v >= 100) {

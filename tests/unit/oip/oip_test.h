@@ -3,10 +3,10 @@
 #ifndef MR_TEST_OIP_TEST_H
 #define MR_TEST_OIP_TEST_H
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <setjmp.h>
 
 #include <cmocka.h>
 
@@ -138,8 +138,13 @@ static inline struct mr_tensor sample_new(int dtype, const int64_t *shape, int r
     uint64_t n = 0;
     assert_int_equal(mr_shape_elements(shape, rank, &n, NULL), MR_OK);
     struct mr_tensor t = {.dtype = dtype, .rank = rank, .shape = shape};
-    static const char *const words[] = {"", "a", "\"quoted\\\"", "tab\tnewline\n", "\xc3\xa4\xe2\x82\xac",
-                                        "\xf0\x9f\x99\x82 smile", "plain text that is longer"};
+    static const char *const words[] = {"",
+                                        "a",
+                                        "\"quoted\\\"",
+                                        "tab\tnewline\n",
+                                        "\xc3\xa4\xe2\x82\xac",
+                                        "\xf0\x9f\x99\x82 smile",
+                                        "plain text that is longer"};
     if (dtype != MR_DTYPE_BYTES) {
         t.bytes = n * mr_dtype_size(dtype);
         t.data = malloc(t.bytes ? (size_t)t.bytes : 1);

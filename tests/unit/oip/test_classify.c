@@ -41,13 +41,27 @@ static const uint32_t u32[] = {3, 4294967295u};
 
 static const struct class_row rows[] = {
     {MR_DTYPE_FP32, f32, {5}, 1, false, 2, "3.300000:1 3.300000:3", {2}},
-    {MR_DTYPE_FP32, f32, {5}, 1, false, 99, "3.300000:1 3.300000:3 1.000000:0 0.000000:4 -2.000000:2", {5}},
+    {MR_DTYPE_FP32,
+     f32,
+     {5},
+     1,
+     false,
+     99,
+     "3.300000:1 3.300000:3 1.000000:0 0.000000:4 -2.000000:2",
+     {5}},
     {MR_DTYPE_FP32, f32, {2, 3}, 2, true, 1, "3.300000:1 100000002004087734272.000000:2", {2, 1}},
     {MR_DTYPE_FP32, f32, {2, 3}, 2, false, 2, "100000002004087734272.000000:5 3.300000:1", {2}},
     {MR_DTYPE_FP32, specials, {6}, 1, false, 4, "inf:3 1.000000:1 -0.000000:5 -inf:2", {4}},
     {MR_DTYPE_FP64, f64, {2}, 1, false, 1, "0.500000:0", {1}},
     {MR_DTYPE_INT8, i8, {4}, 1, false, 4, "127:1 0:2 -1:3 -128:0", {4}},
-    {MR_DTYPE_INT64, i64, {3}, 1, false, 3, "9223372036854775807:1 9223372036854775806:2 -9223372036854775808:0", {3}},
+    {MR_DTYPE_INT64,
+     i64,
+     {3},
+     1,
+     false,
+     3,
+     "9223372036854775807:1 9223372036854775806:2 -9223372036854775808:0",
+     {3}},
     {MR_DTYPE_UINT64, u64, {3}, 1, false, 2, "18446744073709551615:1 18446744073709551614:2", {2}},
     {MR_DTYPE_UINT8, u8, {2, 2}, 2, true, 1, "255:1 9:1", {2, 1}},
     {MR_DTYPE_INT16, i16, {2}, 1, false, 1, "300:1", {1}},
@@ -68,12 +82,15 @@ static void answers(void **state)
         bench_init(&b);
         struct mr_oip_tensor in = {.classification = row->k, .batched = row->batched};
         in.tensor = (struct mr_tensor){row->dtype, row->rank, row->shape, (void *)row->data, 0};
-        assert_int_equal(mr_shape_bytes(row->dtype, row->shape, row->rank, &in.tensor.bytes, NULL), MR_OK);
+        assert_int_equal(mr_shape_bytes(row->dtype, row->shape, row->rank, &in.tensor.bytes, NULL),
+                         MR_OK);
         struct mr_tensor out;
         CHECK_ROW(mr_oip_classify(&in, &b.arena, &out, &b.err) == MR_OK, i, "%s", b.err.msg);
         CHECK_ROW(strcmp(joined(&out), row->text) == 0, i, "%s", joined(&out));
-        CHECK_ROW(out.dtype == MR_DTYPE_BYTES && out.rank == (row->batched ? 2 : 1), i, "rank %d", out.rank);
-        CHECK_ROW(memcmp(out.shape, row->out_shape, (size_t)out.rank * 8) == 0, i, "shape %d", (int)out.shape[0]);
+        CHECK_ROW(out.dtype == MR_DTYPE_BYTES && out.rank == (row->batched ? 2 : 1), i, "rank %d",
+                  out.rank);
+        CHECK_ROW(memcmp(out.shape, row->out_shape, (size_t)out.rank * 8) == 0, i, "shape %d",
+                  (int)out.shape[0]);
         bench_fini(&b);
     }
 }
@@ -86,7 +103,9 @@ static void huge_values_and_labels(void **state)
     static const int64_t shape[] = {3};
     mr_str labels[] = {MR_STR("zero"), MR_STR("")};
     struct mr_oip_tensor in = {.tensor = {MR_DTYPE_FP64, 1, shape, (void *)f64, 24},
-                               .classification = 3, .labels = labels, .label_count = 2};
+                               .classification = 3,
+                               .labels = labels,
+                               .label_count = 2};
     struct mr_tensor out;
     assert_int_equal(mr_oip_classify(&in, &b.arena, &out, &b.err), MR_OK);
     char expected[400];
@@ -106,14 +125,17 @@ static void refusals(void **state)
     struct mr_tensor out;
     for (size_t i = 0; i < COUNT_OF(types); i++) {
         char text[100];
-        snprintf(text, sizeof text, "class result not available for output due to unsupported type '%s'",
+        snprintf(text, sizeof text,
+                 "class result not available for output due to unsupported type '%s'",
                  mr_dtype_name(types[i]));
-        struct mr_oip_tensor in = {.tensor = {types[i], 1, one, (void *)"\0\0\0\0", 4}, .classification = 1};
+        struct mr_oip_tensor in = {.tensor = {types[i], 1, one, (void *)"\0\0\0\0", 4},
+                                   .classification = 1};
         assert_int_equal(mr_oip_classify(&in, &b.arena, &out, &b.err), MR_E_INVALID);
         assert_string_equal(b.err.msg, text);
     }
     void *data = calloc(1000001, 1);
-    struct mr_oip_tensor in = {.tensor = {MR_DTYPE_UINT8, 1, large, data, 1000001}, .classification = 1};
+    struct mr_oip_tensor in = {.tensor = {MR_DTYPE_UINT8, 1, large, data, 1000001},
+                               .classification = 1};
     assert_int_equal(mr_oip_classify(&in, &b.arena, &out, &b.err), MR_E_INVALID);
     assert_string_equal(b.err.msg, "classification output tensor too large");
     in.tensor.shape = one;

@@ -22,7 +22,8 @@ static const struct path_row rows[] = {
     {"/v2/models/m%20x/versions/0012/ready", MR_ROUTE_MODEL_READY, "m%20x", "0012", "", "", ""},
     {"/v2/models/m/ready", MR_ROUTE_MODEL_READY, "m", "", "", "", ""},
     {"/v2/models/m/generate", MR_ROUTE_MODEL_GENERATE, "m", "", "", "", ""},
-    {"/v2/models/m/versions/1/generate_stream", MR_ROUTE_MODEL_GENERATE_STREAM, "m", "1", "", "", ""},
+    {"/v2/models/m/versions/1/generate_stream", MR_ROUTE_MODEL_GENERATE_STREAM, "m", "1", "", "",
+     ""},
     {"/v2/models/m/config", MR_ROUTE_MODEL_CONFIG, "m", "", "", "", ""},
     {"/v2/models/m/stats", MR_ROUTE_MODEL_STATS, "m", "", "", "", ""},
     {"/v2/models/m/versions/9/stats", MR_ROUTE_MODEL_STATS, "m", "9", "", "", ""},
@@ -42,24 +43,62 @@ static const struct path_row rows[] = {
     {"/v2/systemsharedmemory/status", MR_ROUTE_SYSTEM_SHM, "", "", "", "", "status"},
     {"/v2/systemsharedmemory/region/x/register", MR_ROUTE_SYSTEM_SHM, "", "", "", "x", "register"},
     {"/v2/cudasharedmemory/unregister", MR_ROUTE_CUDA_SHM, "", "", "", "", "unregister"},
-    {"/v2/cudasharedmemory/region/region/status", MR_ROUTE_CUDA_SHM, "", "", "", "region", "status"},
+    {"/v2/cudasharedmemory/region/region/status", MR_ROUTE_CUDA_SHM, "", "", "", "region",
+     "status"},
     {"/v2/trace/setting", MR_ROUTE_TRACE, "", "", "", "", ""},
     {"/v2/logging", MR_ROUTE_LOGGING, "", "", "", "", ""},
 };
 
 static const char *const none[] = {
-    "", "/", "v2", "/v1", "/v2/", "//v2", "/v2//", "/V2", "/v2/health", "/v2/health/", "/v2/health/live/",
-    "/v2/health/dead", "/v2/models", "/v2/models/", "/v2/models//infer", "/v2/models/m/", "/v2/models/m/infer/",
-    "/v2/models/m/infer/x", "/v2/models/m/unknown", "/v2/models/m/versions", "/v2/models/m/versions/",
-    "/v2/models/m/versions//infer", "/v2/models/m/versions/x", "/v2/models/m/versions/1x/infer",
-    "/v2/models/m/versions/-1", "/v2/models/m/versions/+1", "/v2/models/m/versions/1/trace/setting",
-    "/v2/models/m/trace", "/v2/models/m/trace/settings", "/v2/models/m/Infer", "/v2/repository",
-    "/v2/repository/r", "/v2/repository//index", "/v2/repository/r/s/index", "/v2/repository/models/m",
-    "/v2/repository/models/m/reload", "/v2/repository/r/model/m/load", "/v2/repository/a/b/models/m/load",
-    "/v2/systemsharedmemory", "/v2/systemsharedmemory/list", "/v2/systemsharedmemory/region/x",
-    "/v2/systemsharedmemory/region//status", "/v2/systemsharedmemory/area/x/status",
-    "/v2/systemsharedmemory/region/x/y/status", "/v2/trace", "/v2/trace/setting/x", "/v2/logging/x",
-    "/v2/a/b/c/d/e/f/g/h/i/j", "/v2/models/m\0/infer",
+    "",
+    "/",
+    "v2",
+    "/v1",
+    "/v2/",
+    "//v2",
+    "/v2//",
+    "/V2",
+    "/v2/health",
+    "/v2/health/",
+    "/v2/health/live/",
+    "/v2/health/dead",
+    "/v2/models",
+    "/v2/models/",
+    "/v2/models//infer",
+    "/v2/models/m/",
+    "/v2/models/m/infer/",
+    "/v2/models/m/infer/x",
+    "/v2/models/m/unknown",
+    "/v2/models/m/versions",
+    "/v2/models/m/versions/",
+    "/v2/models/m/versions//infer",
+    "/v2/models/m/versions/x",
+    "/v2/models/m/versions/1x/infer",
+    "/v2/models/m/versions/-1",
+    "/v2/models/m/versions/+1",
+    "/v2/models/m/versions/1/trace/setting",
+    "/v2/models/m/trace",
+    "/v2/models/m/trace/settings",
+    "/v2/models/m/Infer",
+    "/v2/repository",
+    "/v2/repository/r",
+    "/v2/repository//index",
+    "/v2/repository/r/s/index",
+    "/v2/repository/models/m",
+    "/v2/repository/models/m/reload",
+    "/v2/repository/r/model/m/load",
+    "/v2/repository/a/b/models/m/load",
+    "/v2/systemsharedmemory",
+    "/v2/systemsharedmemory/list",
+    "/v2/systemsharedmemory/region/x",
+    "/v2/systemsharedmemory/region//status",
+    "/v2/systemsharedmemory/area/x/status",
+    "/v2/systemsharedmemory/region/x/y/status",
+    "/v2/trace",
+    "/v2/trace/setting/x",
+    "/v2/logging/x",
+    "/v2/a/b/c/d/e/f/g/h/i/j",
+    "/v2/models/m\0/infer",
 };
 
 static void routes(void **state)
@@ -71,7 +110,8 @@ static void routes(void **state)
         CHECK_ROW(p.route == row->route, i, "%s: route %d", row->path, (int)p.route);
         CHECK_ROW(str_is(p.model, row->model) && str_is(p.version, row->version) &&
                       str_is(p.repository, row->repository) && str_is(p.region, row->region) &&
-                      str_is(p.action, row->action), i, "%s: parts", row->path);
+                      str_is(p.action, row->action),
+                  i, "%s: parts", row->path);
     }
 }
 
@@ -81,7 +121,8 @@ static void no_routes(void **state)
     for (size_t i = 0; i < COUNT_OF(none) - 1; i++) {
         struct mr_oip_path p = mr_oip_path_parse(mr_str_c(none[i]));
         CHECK_ROW(p.route == MR_ROUTE_NONE, i, "%s: route %d", none[i], (int)p.route);
-        CHECK_ROW(p.model.len == 0 && p.version.len == 0 && p.repository.len == 0, i, "%s: parts", none[i]);
+        CHECK_ROW(p.model.len == 0 && p.version.len == 0 && p.repository.len == 0, i, "%s: parts",
+                  none[i]);
     }
     /* A NUL is a character like any other. */
     struct mr_oip_path p = mr_oip_path_parse(MR_STR("/v2/models/m\0/infer"));

@@ -9,7 +9,8 @@
 static mr_bytes packed(struct bench *b, const char *text)
 {
     ProtobufCMessage *m = NULL;
-    int rc = mr_pbtext_parse(&inference__model_infer_request__descriptor, mr_str_c(text), &m, &b->err);
+    int rc =
+        mr_pbtext_parse(&inference__model_infer_request__descriptor, mr_str_c(text), &m, &b->err);
     CHECK_ROW(rc == MR_OK, 0, "%s: %s", text, b->err.msg);
     size_t size = protobuf_c_message_get_packed_size(m);
     uint8_t *bytes = malloc(size + 1);
@@ -26,7 +27,10 @@ struct content_row {
     const char *bytes; /* as expected */
     size_t len;
 };
-#define ROW(datatype, contents, bytes) {datatype, contents, bytes, sizeof(bytes) - 1}
+#define ROW(datatype, contents, bytes)                                                             \
+    {                                                                                              \
+        datatype, contents, bytes, sizeof(bytes) - 1                                               \
+    }
 
 static const struct content_row contents_rows[] = {
     ROW("BOOL", "bool_contents:[true,false]", "\1\0"),
@@ -37,7 +41,8 @@ static const struct content_row contents_rows[] = {
     ROW("UINT8", "uint_contents:[0,255]", "\0\xff"),
     ROW("UINT16", "uint_contents:[1,65535]", "\1\0\xff\xff"),
     ROW("UINT32", "uint_contents:[1,4294967295]", "\1\0\0\0\xff\xff\xff\xff"),
-    ROW("UINT64", "uint64_contents:[1,18446744073709551615]", "\1\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff"),
+    ROW("UINT64", "uint64_contents:[1,18446744073709551615]",
+        "\1\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff"),
     ROW("FP32", "fp32_contents:[1,-2]", "\0\0\x80\x3f\0\0\0\xc0"),
     ROW("FP64", "fp64_contents:[1,-2]", "\0\0\0\0\0\0\xf0\x3f\0\0\0\0\0\0\0\xc0"),
     ROW("BYTES", "bytes_contents:['ab','']", "\2\0\0\0ab\0\0\0\0"),
@@ -51,7 +56,8 @@ static void typed_contents(void **state)
     for (size_t i = 0; i < COUNT_OF(contents_rows); i++) {
         const struct content_row *row = &contents_rows[i];
         char text[300];
-        snprintf(text, sizeof text, "model_name:'m' inputs{name:'x' datatype:'%s' shape:[2] contents{%s}}",
+        snprintf(text, sizeof text,
+                 "model_name:'m' inputs{name:'x' datatype:'%s' shape:[2] contents{%s}}",
                  row->datatype, row->contents);
         mr_bytes body = packed(&b, text);
         struct mr_oip_request r;
@@ -59,16 +65,19 @@ static void typed_contents(void **state)
         int rc = mr_oip_pb_decode_request(body, &test_limits, &b.arena, &r, &b.err);
         CHECK_ROW(rc == MR_OK, i, "%s", b.err.msg);
         const struct mr_tensor *t = &r.inputs[0].tensor;
-        CHECK_ROW(t->bytes == row->len && memcmp(t->data, row->bytes, row->len) == 0, i, "%s", row->datatype);
+        CHECK_ROW(t->bytes == row->len && memcmp(t->data, row->bytes, row->len) == 0, i, "%s",
+                  row->datatype);
         CHECK_ROW(is_aligned(t), i, "alignment");
         /* The same list for a tensor of one element more. */
-        snprintf(text, sizeof text, "model_name:'m' inputs{name:'x' datatype:'%s' shape:[3] contents{%s}}",
+        snprintf(text, sizeof text,
+                 "model_name:'m' inputs{name:'x' datatype:'%s' shape:[3] contents{%s}}",
                  row->datatype, row->contents);
         rc = mr_oip_pb_decode_request(packed(&b, text), &test_limits, &b.arena, &r, &b.err);
         CHECK_ROW(rc == MR_E_INVALID, i, "%d", rc);
-        const char *expected = strcmp(row->datatype, "BYTES") == 0
-                                   ? "expected 3 string elements for inference input 'x' for model 'm', got 2"
-                                   : "input byte size mismatch for input 'x' for model 'm'. Expected ";
+        const char *expected =
+            strcmp(row->datatype, "BYTES") == 0
+                ? "expected 3 string elements for inference input 'x' for model 'm', got 2"
+                : "input byte size mismatch for input 'x' for model 'm'. Expected ";
         CHECK_ROW(strstr(b.err.msg, expected), i, "%s", b.err.msg);
     }
     bench_fini(&b);
@@ -78,37 +87,48 @@ struct error_row {
     const char *request;
     const char *text; /* NULL = no error */
 };
-#define X2 "name:'x' datatype:'INT32' shape:[2] "
+#define X2                "name:'x' datatype:'INT32' shape:[2] "
 #define PARAM(key, value) "parameters{key:'" key "' value{" value "}}"
 
 static const struct error_row errors[] = {
     {"", NULL},
     {"model_name:'m' inputs{" X2 "} raw_input_contents:'12345678'", NULL},
-    {"model_name:'m' inputs{" X2 "}", "unable to find data for input tensor 'x' for model 'm' in request."},
-    {"model_name:'m' raw_input_contents:'1'", "expected 0 raw_input_contents but got 1 for model 'm'"},
+    {"model_name:'m' inputs{" X2 "}",
+     "unable to find data for input tensor 'x' for model 'm' in request."},
+    {"model_name:'m' raw_input_contents:'1'",
+     "expected 0 raw_input_contents but got 1 for model 'm'"},
     {"model_name:'m' inputs{" X2 "} raw_input_contents:'12345678' raw_input_contents:''",
      "expected 1 raw_input_contents but got 2 for model 'm'"},
     {"model_name:'m' inputs{" X2 "contents{int_contents:[1,2]}} raw_input_contents:'12345678'",
      "contents field must not be specified when using raw_input_contents for 'x' for model 'm'"},
-    {"model_name:'m' inputs{" X2 "contents{int_contents:[1,2]}} inputs{name:'y' datatype:'INT32' shape:[2]}",
+    {"model_name:'m' inputs{" X2
+     "contents{int_contents:[1,2]}} inputs{name:'y' datatype:'INT32' shape:[2]}",
      "unable to find data for input tensor 'y' for model 'm' in request."},
     {"model_name:'m' inputs{" X2 "contents{fp32_contents:[1,2]}}",
-     "unexpected explicit tensor data for input tensor 'x' for model 'm' of type 'FP32', expected datatype 'INT32'"},
+     "unexpected explicit tensor data for input tensor 'x' for model 'm' of type 'FP32', expected "
+     "datatype 'INT32'"},
     {"model_name:'m' inputs{" X2 "contents{int_contents:[1,2] bool_contents:true}}",
      "unexpected explicit tensor data for input tensor 'x' for model 'm' of type 'BOOL'"},
     {"model_name:'m' inputs{name:'x' datatype:'FP16' shape:[1] contents{fp32_contents:[1]}}",
-     "unexpected explicit tensor data for input tensor 'x' for model 'm' of type 'FP32', expected datatype 'FP16'"},
+     "unexpected explicit tensor data for input tensor 'x' for model 'm' of type 'FP32', expected "
+     "datatype 'FP16'"},
     {"model_name:'m' inputs{name:'x' datatype:'FP16' shape:[1] contents{}}",
      "unexpected explicit tensor data for input tensor 'x'"},
-    {"inputs{name:'x' datatype:'INT8' shape:[1] contents{int_contents:128}}", "value 128 of input tensor 'x' does not fit INT8"},
-    {"inputs{name:'x' datatype:'INT16' shape:[1] contents{int_contents:-32769}}", "value -32769 of input tensor 'x'"},
-    {"inputs{name:'x' datatype:'UINT8' shape:[1] contents{uint_contents:256}}", "value 256 of input tensor 'x'"},
-    {"inputs{name:'x' datatype:'UINT16' shape:[1] contents{uint_contents:65536}}", "value 65536 of input tensor 'x'"},
+    {"inputs{name:'x' datatype:'INT8' shape:[1] contents{int_contents:128}}",
+     "value 128 of input tensor 'x' does not fit INT8"},
+    {"inputs{name:'x' datatype:'INT16' shape:[1] contents{int_contents:-32769}}",
+     "value -32769 of input tensor 'x'"},
+    {"inputs{name:'x' datatype:'UINT8' shape:[1] contents{uint_contents:256}}",
+     "value 256 of input tensor 'x'"},
+    {"inputs{name:'x' datatype:'UINT16' shape:[1] contents{uint_contents:65536}}",
+     "value 65536 of input tensor 'x'"},
     {"inputs{name:'x' datatype:'INT32' shape:[0] contents{}}", NULL},
-    {"inputs{name:'x' datatype:'INT31' shape:[0] contents{}}", "input tensor 'x' has an invalid datatype 'INT31'"},
+    {"inputs{name:'x' datatype:'INT31' shape:[0] contents{}}",
+     "input tensor 'x' has an invalid datatype 'INT31'"},
     {"inputs{name:'x' shape:[0] contents{}}", "input tensor 'x' has an invalid datatype ''"},
     {"inputs{name:'x' datatype:'INT8' shape:[-1] contents{}}", "input tensor 'x'"},
-    {"inputs{name:'x' datatype:'INT8' shape:[9223372036854775807,9223372036854775807] contents{}}", "input tensor 'x'"},
+    {"inputs{name:'x' datatype:'INT8' shape:[9223372036854775807,9223372036854775807] contents{}}",
+     "input tensor 'x'"},
     {"inputs{name:'x' datatype:'INT64' shape:[1073741824] contents{int64_contents:1}}",
      "Expected 8589934592, got 8"},
     {"inputs{name:'x' datatype:'BYTES' shape:[1073741824] contents{bytes_contents:'a'}}",
@@ -117,37 +137,49 @@ static const struct error_row errors[] = {
      "expecting string of length 4 bytes but only 3 bytes available"},
     {"inputs{name:'x' datatype:'BYTES' shape:[2]} raw_input_contents:'\\001\\000\\000\\000a'",
      "expected 2 string elements for inference input 'x'"},
-    {"inputs{" X2 "} inputs{" X2 "} raw_input_contents:'' raw_input_contents:''", "input 'x' appears more than once"},
+    {"inputs{" X2 "} inputs{" X2 "} raw_input_contents:'' raw_input_contents:''",
+     "input 'x' appears more than once"},
     {"outputs{name:'y'} outputs{name:'y'}", "output 'y' is requested more than once"},
     /* shared memory */
-    {"inputs{" X2 PARAM("shared_memory_region", "string_param:'r'") PARAM("shared_memory_byte_size", "int64_param:8")
-     "} inputs{name:'y' datatype:'INT8' shape:[1]} raw_input_contents:'1'", NULL},
-    {"model_name:'m' inputs{" X2 "contents{} " PARAM("shared_memory_region", "string_param:'r'") "}",
+    {"inputs{" X2 PARAM("shared_memory_region", "string_param:'r'") PARAM(
+         "shared_memory_byte_size",
+         "int64_param:8") "} inputs{name:'y' datatype:'INT8' shape:[1]} raw_input_contents:'1'",
+     NULL},
+    {"model_name:'m' inputs{" X2
+     "contents{} " PARAM("shared_memory_region", "string_param:'r'") "}",
      "unexpected 'content' provided when using shared memory for input tensor 'x' for model 'm'"},
     {"inputs{" X2 PARAM("shared_memory_region", "int64_param:1") "}",
      "invalid value type for 'shared_memory_region' parameter, expected string_param."},
     {"inputs{" X2 PARAM("shared_memory_offset", "int64_param:1") "}",
-     "'shared_memory_offset' can not be specified without 'shared_memory_region' parameter for tensor 'x'"},
-    {"outputs{name:'y' " PARAM("shared_memory_region", "string_param:'r'") PARAM("classification", "int64_param:1") "}",
+     "'shared_memory_offset' can not be specified without 'shared_memory_region' parameter for "
+     "tensor 'x'"},
+    {"outputs{name:'y' " PARAM("shared_memory_region", "string_param:'r'")
+         PARAM("classification", "int64_param:1") "}",
      "output can't set both 'shared_memory_region' and 'classification'"},
-    {"outputs{name:'y' " PARAM("classification", "int64_param:0") "}", "invalid value for 'classification'"},
-    {"outputs{name:'y' " PARAM("classification", "string_param:'3'") "}", "invalid value type for 'classification'"},
+    {"outputs{name:'y' " PARAM("classification", "int64_param:0") "}",
+     "invalid value for 'classification'"},
+    {"outputs{name:'y' " PARAM("classification", "string_param:'3'") "}",
+     "invalid value type for 'classification'"},
     /* parameters */
     {PARAM("triton_x", "bool_param:true"),
-     "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following keys starting "
+     "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following "
+     "keys starting "
      "with 'triton_' are allowed: triton_enable_empty_final_response"},
     {PARAM("triton_enable_empty_final_response", "int64_param:1"), "expected bool_param."},
     {PARAM("triton_enable_empty_final_response", "bool_param:true"), NULL},
     {PARAM("sequence_id", "bool_param:true"),
      "invalid value type for 'sequence_id' parameter, expected int64_param or string_param."},
     {PARAM("sequence_id", "string_param:'a'"), NULL},
-    {PARAM("sequence_start", "int64_param:1"), "invalid value type for 'sequence_start' parameter, expected bool_param."},
-    {PARAM("sequence_end", "int64_param:1"), "invalid value type for 'sequence_end' parameter, expected bool_param."},
+    {PARAM("sequence_start", "int64_param:1"),
+     "invalid value type for 'sequence_start' parameter, expected bool_param."},
+    {PARAM("sequence_end", "int64_param:1"),
+     "invalid value type for 'sequence_end' parameter, expected bool_param."},
     {PARAM("priority", "int64_param:-1"), "invalid value for 'priority', expected value >= 0."},
     {PARAM("priority", "string_param:'1'"),
      "invalid value type for 'priority' parameter, expected int64_param or uint64_param."},
     {PARAM("timeout", "double_param:1"), "invalid value type for 'timeout' parameter"},
-    {PARAM("own", ""), "invalid value type for 'own' parameter, expected int64_param, bool_param, or string_param."},
+    {PARAM("own", ""),
+     "invalid value type for 'own' parameter, expected int64_param, bool_param, or string_param."},
     {PARAM("binary_data_output", "bool_param:true"), NULL},
 };
 
@@ -175,11 +207,14 @@ static void errors_by_table(void **state)
 }
 
 static const char whole_request[] =
-    "model_name:'m' model_version:'2' id:'i' " PARAM("sequence_id", "int64_param:-1") PARAM("own", "double_param:0.5")
-    "inputs{name:'x' datatype:'INT32' shape:[1,2] contents{int_contents:[1,2]}} "
-    "inputs{name:'y' datatype:'FP64' shape:[1] contents{fp64_contents:[1]}} "
-    "inputs{name:'z' datatype:'BYTES' shape:[1] contents{bytes_contents:'abc'}} "
-    "outputs{name:'o' " PARAM("classification", "int64_param:2") "}";
+    "model_name:'m' model_version:'2' id:'i' " PARAM("sequence_id", "int64_param:-1") PARAM(
+        "own", "double_param:0.5") "inputs{name:'x' datatype:'INT32' shape:[1,2] "
+                                   "contents{int_contents:[1,2]}} "
+                                   "inputs{name:'y' datatype:'FP64' shape:[1] "
+                                   "contents{fp64_contents:[1]}} "
+                                   "inputs{name:'z' datatype:'BYTES' shape:[1] "
+                                   "contents{bytes_contents:'abc'}} "
+                                   "outputs{name:'o' " PARAM("classification", "int64_param:2") "}";
 
 /* Every prefix of a message decodes or fails, and never reads past its end. */
 static void truncated(void **state)
@@ -195,7 +230,8 @@ static void truncated(void **state)
     size_t failed = 0;
     for (size_t cut = 0; cut < len; cut++) {
         mr_arena_reset(&b.arena);
-        failed += mr_oip_pb_decode_request(bench_body(&b, all, cut), &test_limits, &b.arena, &r, &b.err) < 0;
+        failed += mr_oip_pb_decode_request(bench_body(&b, all, cut), &test_limits, &b.arena, &r,
+                                           &b.err) < 0;
         /* And one wrong bit anywhere. */
         for (int bit = 0; bit < 8; bit++) {
             all[cut] ^= (uint8_t)(1 << bit);
@@ -206,7 +242,9 @@ static void truncated(void **state)
     }
     assert_true(failed > len - 12);
     mr_arena_reset(&b.arena);
-    assert_int_equal(mr_oip_pb_decode_request(bench_body(&b, all, len), &test_limits, &b.arena, &r, &b.err), MR_OK);
+    assert_int_equal(
+        mr_oip_pb_decode_request(bench_body(&b, all, len), &test_limits, &b.arena, &r, &b.err),
+        MR_OK);
     assert_true(str_is(r.model_name, "m") && str_is(r.model_version, "2") && str_is(r.id, "i"));
     assert_true(r.has_sequence_id && r.sequence_id == UINT64_MAX && r.param_count == 1);
     assert_true(r.output_count == 1 && r.outputs[0].classification == 2);
@@ -225,7 +263,7 @@ static int decode_parts(struct bench *b, const char *datatype, const mr_bytes *p
     mr_pb_put_str(&b->buf, 2, mr_str_c(datatype));
     mr_pb_set_u64(&b->buf, 3, 1); /* dims one by one */
     mr_pb_set_u64(&b->buf, 3, 2);
-    mr_pb_set_u64(&b->buf, 99, 5);           /* unknown */
+    mr_pb_set_u64(&b->buf, 99, 5); /* unknown */
     mr_pb_put_len(&b->buf, 100, 3);
     mr_buf_c(&b->buf, "\xff\xff\xff");
     for (size_t i = 0; i < count; i++) {
@@ -234,9 +272,13 @@ static int decode_parts(struct bench *b, const char *datatype, const mr_bytes *p
     }
     mr_pb_end(&b->buf, input);
     mr_arena_reset(&b->arena);
-    return mr_oip_pb_decode_request(bench_body(b, b->buf.ptr, b->buf.len), &test_limits, &b->arena, r, &b->err);
+    return mr_oip_pb_decode_request(bench_body(b, b->buf.ptr, b->buf.len), &test_limits, &b->arena,
+                                    r, &b->err);
 }
-#define PART(lit) {(const uint8_t *)(lit), sizeof(lit) - 1}
+#define PART(lit)                                                                                  \
+    {                                                                                              \
+        (const uint8_t *)(lit), sizeof(lit) - 1                                                    \
+    }
 
 static void wire_forms(void **state)
 {
@@ -284,7 +326,8 @@ static void wire_forms(void **state)
         const struct mr_tensor *t = &r.inputs[0].tensor;
         assert_true(str_is(r.inputs[0].name, "x"));
         CHECK_ROW(t->rank == 2 && t->shape[0] == 1 && t->shape[1] == 2, i, "shape");
-        CHECK_ROW(t->bytes == rows[i].len && memcmp(t->data, rows[i].expected, rows[i].len) == 0, i, "data");
+        CHECK_ROW(t->bytes == rows[i].len && memcmp(t->data, rows[i].expected, rows[i].len) == 0, i,
+                  "data");
     }
     bench_fini(&b);
 }
@@ -341,14 +384,17 @@ static void too_many(void **state)
         }
         struct mr_oip_request r;
         mr_arena_reset(&b.arena);
-        int rc = mr_oip_pb_decode_request(bench_body(&b, b.buf.ptr, b.buf.len), &test_limits, &b.arena, &r, &b.err);
-        CHECK_ROW(rc == MR_E_INVALID && strcmp(b.err.msg, rows[i].text) == 0, i, "%d %s", rc, b.err.msg);
+        int rc = mr_oip_pb_decode_request(bench_body(&b, b.buf.ptr, b.buf.len), &test_limits,
+                                          &b.arena, &r, &b.err);
+        CHECK_ROW(rc == MR_E_INVALID && strcmp(b.err.msg, rows[i].text) == 0, i, "%d %s", rc,
+                  b.err.msg);
     }
     mr_buf_reset(&b.buf);
     mr_pb_put_str(&b.buf, 3, MR_STR("\xff"));
     struct mr_oip_request r;
-    assert_int_equal(mr_oip_pb_decode_request(bench_body(&b, b.buf.ptr, b.buf.len), NULL, &b.arena, &r, &b.err),
-                     MR_E_INVALID);
+    assert_int_equal(
+        mr_oip_pb_decode_request(bench_body(&b, b.buf.ptr, b.buf.len), NULL, &b.arena, &r, &b.err),
+        MR_E_INVALID);
     assert_non_null(strstr(b.err.msg, "UTF-8"));
     bench_fini(&b);
 }
@@ -368,12 +414,22 @@ static void response_by_protobuf_c(void **state)
     };
     struct mr_oip_tensor outputs[] = {
         {.name = MR_STR("big"), .tensor = {MR_DTYPE_FP32, 1, shape, large, 20000}},
-        {.name = MR_STR("shm"), .tensor = {MR_DTYPE_INT32, 2, small, NULL, 0}, .shm = {MR_STR("r"), 4, 8}},
-        {.name = MR_STR("ints"), .tensor = {MR_DTYPE_INT32, 2, small, ints, 8}, .params = params, .param_count = 1},
+        {.name = MR_STR("shm"),
+         .tensor = {MR_DTYPE_INT32, 2, small, NULL, 0},
+         .shm = {MR_STR("r"), 4, 8}},
+        {.name = MR_STR("ints"),
+         .tensor = {MR_DTYPE_INT32, 2, small, ints, 8},
+         .params = params,
+         .param_count = 1},
         {.name = MR_STR("top"), .tensor = {MR_DTYPE_INT32, 2, small, ints, 8}, .classification = 1},
     };
-    struct mr_oip_response r = {.model_name = MR_STR("m"), .model_version = MR_STR("1"), .id = MR_STR("i"),
-                                .params = params, .param_count = 2, .outputs = outputs, .output_count = 4};
+    struct mr_oip_response r = {.model_name = MR_STR("m"),
+                                .model_version = MR_STR("1"),
+                                .id = MR_STR("i"),
+                                .params = params,
+                                .param_count = 2,
+                                .outputs = outputs,
+                                .output_count = 4};
     for (int wrap = 0; wrap < 2; wrap++) {
         struct bench b;
         bench_init(&b);
@@ -401,12 +457,17 @@ static void response_by_protobuf_c(void **state)
         assert_true(m->n_outputs == 4 && m->n_raw_output_contents == 4);
         assert_true(m->outputs[0]->n_shape == 1 && m->outputs[0]->shape[0] == 5000);
         assert_string_equal(m->outputs[0]->datatype, "FP32");
-        assert_true(m->raw_output_contents[0].len == 20000 && memcmp(m->raw_output_contents[0].data, large, 20000) == 0);
+        assert_true(m->raw_output_contents[0].len == 20000 &&
+                    memcmp(m->raw_output_contents[0].data, large, 20000) == 0);
         assert_int_equal(m->raw_output_contents[1].len, 0);
         assert_int_equal(m->outputs[1]->n_parameters, 3);
-        assert_true(m->raw_output_contents[2].len == 8 && memcmp(m->raw_output_contents[2].data, ints, 8) == 0);
+        assert_true(m->raw_output_contents[2].len == 8 &&
+                    memcmp(m->raw_output_contents[2].data, ints, 8) == 0);
         assert_string_equal(m->outputs[3]->datatype, "BYTES");
-        assert_memory_equal(m->raw_output_contents[3].data, "\5\0\0\0" "300:1", 9);
+        assert_memory_equal(m->raw_output_contents[3].data,
+                            "\5\0\0\0"
+                            "300:1",
+                            9);
         if (frame) {
             inference__model_stream_infer_response__free_unpacked(frame, NULL);
         } else {
@@ -446,10 +507,14 @@ static void empty_frame_and_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(typed_contents), cmocka_unit_test(errors_by_table),
-        cmocka_unit_test(truncated),      cmocka_unit_test(wire_forms),
-        cmocka_unit_test(by_reference),   cmocka_unit_test(too_many),
-        cmocka_unit_test(response_by_protobuf_c), cmocka_unit_test(empty_frame_and_errors),
+        cmocka_unit_test(typed_contents),
+        cmocka_unit_test(errors_by_table),
+        cmocka_unit_test(truncated),
+        cmocka_unit_test(wire_forms),
+        cmocka_unit_test(by_reference),
+        cmocka_unit_test(too_many),
+        cmocka_unit_test(response_by_protobuf_c),
+        cmocka_unit_test(empty_frame_and_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,30 +30,44 @@ static void json_response(void **state)
     int32_t ints[] = {-5, 100};
     float floats[] = {0.1f, 2.0f};
     uint8_t bools[] = {0, 1};
-    uint8_t strings[] = "\2\0\0\0a\"\3\0\0\0b\xff" "c";
+    uint8_t strings[] = "\2\0\0\0a\"\3\0\0\0b\xff"
+                        "c";
     struct mr_oip_param param = {.key = MR_STR("k"), .kind = MR_OIP_STRING, .s = MR_STR("v")};
     struct mr_oip_tensor outputs[] = {
-        {.name = MR_STR("i"), .tensor = {MR_DTYPE_INT32, 2, shape_2, ints, 8}, .params = &param, .param_count = 1},
+        {.name = MR_STR("i"),
+         .tensor = {MR_DTYPE_INT32, 2, shape_2, ints, 8},
+         .params = &param,
+         .param_count = 1},
         {.name = MR_STR("f"), .tensor = {MR_DTYPE_FP32, 2, shape_2, floats, 8}},
         {.name = MR_STR("b"), .tensor = {MR_DTYPE_BOOL, 2, shape_2, bools, 2}},
         {.name = MR_STR("s"), .tensor = {MR_DTYPE_BYTES, 2, shape_2, strings, 13}},
     };
-    struct mr_oip_response r = {.model_name = MR_STR("m"), .model_version = MR_STR("1"),
-                                .outputs = outputs, .output_count = 4};
-    check_response(&r,
-                   "{\"model_name\":\"m\",\"model_version\":\"1\",\"outputs\":["
-                   "{\"name\":\"i\",\"datatype\":\"INT32\",\"shape\":[1,2],\"parameters\":{\"k\":\"v\"},\"data\":[-5,100]},"
-                   "{\"name\":\"f\",\"datatype\":\"FP32\",\"shape\":[1,2],\"data\":[0.1,2.0]},"
-                   "{\"name\":\"b\",\"datatype\":\"BOOL\",\"shape\":[1,2],\"data\":[false,true]},"
-                   "{\"name\":\"s\",\"datatype\":\"BYTES\",\"shape\":[1,2],\"data\":[\"a\\\"\",\"b\xef\xbf\xbd" "c\"]}]}",
-                   NULL, 0);
+    struct mr_oip_response r = {.model_name = MR_STR("m"),
+                                .model_version = MR_STR("1"),
+                                .outputs = outputs,
+                                .output_count = 4};
+    check_response(
+        &r,
+        "{\"model_name\":\"m\",\"model_version\":\"1\",\"outputs\":["
+        "{\"name\":\"i\",\"datatype\":\"INT32\",\"shape\":[1,2],\"parameters\":{\"k\":\"v\"},"
+        "\"data\":[-5,100]},"
+        "{\"name\":\"f\",\"datatype\":\"FP32\",\"shape\":[1,2],\"data\":[0.1,2.0]},"
+        "{\"name\":\"b\",\"datatype\":\"BOOL\",\"shape\":[1,2],\"data\":[false,true]},"
+        "{\"name\":\"s\",\"datatype\":\"BYTES\",\"shape\":[1,2],\"data\":[\"a\\\"\",\"b\xef\xbf\xbd"
+        "c\"]}]}",
+        NULL, 0);
     struct mr_oip_param params[] = {{.key = MR_STR("final"), .kind = MR_OIP_BOOL, .b = false},
                                     {.key = MR_STR("n"), .kind = MR_OIP_INT, .i = -1}};
-    r = (struct mr_oip_response){.id = MR_STR("x"), .model_name = MR_STR("m"), .model_version = MR_STR("1"),
-                                 .params = params, .param_count = 2};
+    r = (struct mr_oip_response){.id = MR_STR("x"),
+                                 .model_name = MR_STR("m"),
+                                 .model_version = MR_STR("1"),
+                                 .params = params,
+                                 .param_count = 2};
     check_response(&r,
-                   "{\"id\":\"x\",\"model_name\":\"m\",\"model_version\":\"1\",\"parameters\":{\"final\":false,\"n\":-1},"
-                   "\"outputs\":[]}", NULL, 0);
+                   "{\"id\":\"x\",\"model_name\":\"m\",\"model_version\":\"1\",\"parameters\":{"
+                   "\"final\":false,\"n\":-1},"
+                   "\"outputs\":[]}",
+                   NULL, 0);
 }
 
 static void binary_response(void **state)
@@ -63,16 +77,22 @@ static void binary_response(void **state)
     struct mr_oip_tensor outputs[] = {
         {.name = MR_STR("a"), .tensor = {MR_DTYPE_INT32, 2, shape_2, ints, 8}, .binary = true},
         {.name = MR_STR("j"), .tensor = {MR_DTYPE_INT32, 2, shape_2, ints, 8}},
-        {.name = MR_STR("s"), .tensor = {MR_DTYPE_INT32, 2, shape_2, NULL, 0}, .binary = true,
+        {.name = MR_STR("s"),
+         .tensor = {MR_DTYPE_INT32, 2, shape_2, NULL, 0},
+         .binary = true,
          .shm = {MR_STR("r"), 16, 8}},
     };
-    struct mr_oip_response r = {.model_name = MR_STR("m"), .model_version = MR_STR("1"),
-                                .outputs = outputs, .output_count = 3};
+    struct mr_oip_response r = {.model_name = MR_STR("m"),
+                                .model_version = MR_STR("1"),
+                                .outputs = outputs,
+                                .output_count = 3};
     check_response(&r,
                    "{\"model_name\":\"m\",\"model_version\":\"1\",\"outputs\":["
-                   "{\"name\":\"a\",\"datatype\":\"INT32\",\"shape\":[1,2],\"parameters\":{\"binary_data_size\":8}},"
+                   "{\"name\":\"a\",\"datatype\":\"INT32\",\"shape\":[1,2],\"parameters\":{"
+                   "\"binary_data_size\":8}},"
                    "{\"name\":\"j\",\"datatype\":\"INT32\",\"shape\":[1,2],\"data\":[-5,100]},"
-                   "{\"name\":\"s\",\"datatype\":\"INT32\",\"shape\":[1,2],\"parameters\":{\"shared_memory_region\":\"r\","
+                   "{\"name\":\"s\",\"datatype\":\"INT32\",\"shape\":[1,2],\"parameters\":{"
+                   "\"shared_memory_region\":\"r\","
                    "\"shared_memory_offset\":16,\"shared_memory_byte_size\":8}}]}",
                    ints, 8);
 }
@@ -82,18 +102,31 @@ static void classified_response(void **state)
     (void)state;
     float scores[] = {0.25f, 0.75f};
     mr_str labels[] = {MR_STR("no"), MR_STR("yes")};
-    struct mr_oip_tensor output = {.name = MR_STR("c"), .tensor = {MR_DTYPE_FP32, 2, shape_2, scores, 8},
-                                   .classification = 5, .labels = labels, .label_count = 2, .batched = true};
-    struct mr_oip_response r = {.model_name = MR_STR("m"), .model_version = MR_STR("1"),
-                                .outputs = &output, .output_count = 1};
+    struct mr_oip_tensor output = {.name = MR_STR("c"),
+                                   .tensor = {MR_DTYPE_FP32, 2, shape_2, scores, 8},
+                                   .classification = 5,
+                                   .labels = labels,
+                                   .label_count = 2,
+                                   .batched = true};
+    struct mr_oip_response r = {.model_name = MR_STR("m"),
+                                .model_version = MR_STR("1"),
+                                .outputs = &output,
+                                .output_count = 1};
     check_response(&r,
-                   "{\"model_name\":\"m\",\"model_version\":\"1\",\"outputs\":[{\"name\":\"c\",\"datatype\":\"BYTES\","
-                   "\"shape\":[1,2],\"data\":[\"0.750000:1:yes\",\"0.250000:0:no\"]}]}", NULL, 0);
+                   "{\"model_name\":\"m\",\"model_version\":\"1\",\"outputs\":[{\"name\":\"c\","
+                   "\"datatype\":\"BYTES\","
+                   "\"shape\":[1,2],\"data\":[\"0.750000:1:yes\",\"0.250000:0:no\"]}]}",
+                   NULL, 0);
     output.binary = true;
     check_response(&r,
-                   "{\"model_name\":\"m\",\"model_version\":\"1\",\"outputs\":[{\"name\":\"c\",\"datatype\":\"BYTES\","
+                   "{\"model_name\":\"m\",\"model_version\":\"1\",\"outputs\":[{\"name\":\"c\","
+                   "\"datatype\":\"BYTES\","
                    "\"shape\":[1,2],\"parameters\":{\"binary_data_size\":35}}]}",
-                   "\16\0\0\0" "0.750000:1:yes" "\15\0\0\0" "0.250000:0:no", 35);
+                   "\16\0\0\0"
+                   "0.750000:1:yes"
+                   "\15\0\0\0"
+                   "0.250000:0:no",
+                   35);
 }
 
 static void bad_outputs(void **state)
@@ -105,10 +138,14 @@ static void bad_outputs(void **state)
         struct mr_tensor tensor;
         const char *text;
     } rows[] = {
-        {{MR_DTYPE_INT32, 2, shape_2, ints, 4}, "output tensor shape does not match size of output for 'o'"},
-        {{MR_DTYPE_INT32, 2, shape_2, ints, 12}, "output tensor shape does not match size of output for 'o'"},
-        {{MR_DTYPE_INT32, 2, shape_2, NULL, 8}, "output tensor shape does not match size of output for 'o'"},
-        {{MR_DTYPE_BYTES, 2, shape_2, ints, 8}, "output tensor shape does not match size of output for 'o'"},
+        {{MR_DTYPE_INT32, 2, shape_2, ints, 4},
+         "output tensor shape does not match size of output for 'o'"},
+        {{MR_DTYPE_INT32, 2, shape_2, ints, 12},
+         "output tensor shape does not match size of output for 'o'"},
+        {{MR_DTYPE_INT32, 2, shape_2, NULL, 8},
+         "output tensor shape does not match size of output for 'o'"},
+        {{MR_DTYPE_BYTES, 2, shape_2, ints, 8},
+         "output tensor shape does not match size of output for 'o'"},
         {{MR_DTYPE_INT32, 1, negative, ints, 8}, "output 'o' has an invalid shape"},
         {{77, 2, shape_2, ints, 8}, "Invalid data type for output tensor 'o'"},
         {{MR_DTYPE_INVALID, 2, shape_2, ints, 8}, "Invalid data type for output tensor 'o'"},
@@ -122,7 +159,8 @@ static void bad_outputs(void **state)
             struct mr_oip_encoded e;
             int rc = pb ? mr_oip_pb_encode_response(&r, false, &b.buf, &b.arena, &e, &b.err)
                         : mr_oip_rest_encode_response(&r, &b.buf, &b.arena, &e, &b.err);
-            CHECK_ROW(rc == MR_E_INTERNAL && strcmp(b.err.msg, rows[i].text) == 0, i, "%d %s", rc, b.err.msg);
+            CHECK_ROW(rc == MR_E_INTERNAL && strcmp(b.err.msg, rows[i].text) == 0, i, "%d %s", rc,
+                      b.err.msg);
             bench_fini(&b);
         }
     }
@@ -141,9 +179,13 @@ static void small_buffers(void **state)
             bench_init(&b);
             struct mr_buf buf;
             mr_buf_init(&buf, max);
-            struct mr_oip_tensor output = {.name = MR_STR("o"), .binary = binary, .block = block,
-                                           .tensor = {MR_DTYPE_INT32, 1, shape, block->data, 16384}};
-            struct mr_oip_response r = {.model_name = MR_STR("m"), .outputs = &output, .output_count = 1};
+            struct mr_oip_tensor output = {
+                .name = MR_STR("o"),
+                .binary = binary,
+                .block = block,
+                .tensor = {MR_DTYPE_INT32, 1, shape, block->data, 16384}};
+            struct mr_oip_response r = {
+                .model_name = MR_STR("m"), .outputs = &output, .output_count = 1};
             struct mr_oip_encoded e;
             int rc = mr_oip_rest_encode_response(&r, &buf, &b.arena, &e, &b.err);
             if (rc == MR_OK) {
@@ -198,12 +240,17 @@ static const struct answer_row answers[] = {
     {"{\"error\":\"no such model\"}", "no such model"},
     {"{}", "Unable to parse 'outputs'"},
     {"[", "failed to parse the response JSON buffer: "},
-    {"{\"outputs\":[{\"name\":\"o\",\"datatype\":\"INT32\",\"shape\":[1]}]}", "Output must set only one of"},
-    {"{\"outputs\":[{\"name\":\"o\",\"datatype\":\"INT32\",\"shape\":[1],\"data\":[1,2]}]}", "Unable to parse 'data'"},
+    {"{\"outputs\":[{\"name\":\"o\",\"datatype\":\"INT32\",\"shape\":[1]}]}",
+     "Output must set only one of"},
+    {"{\"outputs\":[{\"name\":\"o\",\"datatype\":\"INT32\",\"shape\":[1],\"data\":[1,2]}]}",
+     "Unable to parse 'data'"},
     /* members that other servers print */
-    {"{\"model_name\":\"m\",\"model_version\":null,\"id\":null,\"parameters\":{\"headers\":{\"a\":[1]},\"x\":null},"
-     "\"outputs\":[{\"name\":\"o\",\"datatype\":\"INT32\",\"shape\":[1],\"parameters\":{\"content_type\":\"np\","
-     "\"l\":[]},\"data\":[7]}]}", NULL},
+    {"{\"model_name\":\"m\",\"model_version\":null,\"id\":null,\"parameters\":{\"headers\":{\"a\":["
+     "1]},\"x\":null},"
+     "\"outputs\":[{\"name\":\"o\",\"datatype\":\"INT32\",\"shape\":[1],\"parameters\":{\"content_"
+     "type\":\"np\","
+     "\"l\":[]},\"data\":[7]}]}",
+     NULL},
 };
 
 static void foreign_answers(void **state)

@@ -10,9 +10,9 @@ struct shape_row {
     int rank;
 };
 static const struct shape_row shapes[] = {
-    {{16}, 1}, {{1, 16}, 2}, {{2, 3, 1, 4}, 4}, {{0}, 1}, {{3, 0, 2}, 3}, {{1}, 1}, {{0}, 0},
-    {{3000}, 1},   /* past what is copied into the buffer, for the wider types */
-    {{2, 20000}, 2} /* past what the arena keeps */
+    {{16}, 1},      {{1, 16}, 2}, {{2, 3, 1, 4}, 4}, {{0}, 1}, {{3, 0, 2}, 3},
+    {{1}, 1},       {{0}, 0},     {{3000}, 1}, /* past what is copied into the buffer, for the wider types */
+    {{2, 20000}, 2}                            /* past what the arena keeps */
 };
 
 static mr_bytes request_encode(struct bench *b, const struct mr_oip_request *r, enum encoding as,
@@ -39,8 +39,8 @@ static void request_check(struct bench *b, const struct mr_oip_request *sent, en
     struct mr_arena arena;
     mr_arena_init(&arena, 4096, 8u << 20);
     int rc = as == AS_PROTOBUF ? mr_oip_pb_decode_request(body, &test_limits, &arena, &got, &b->err)
-                               : mr_oip_rest_decode_request(body, header_length, MR_STR("m"), &test_limits,
-                                                            &arena, &got, &b->err);
+                               : mr_oip_rest_decode_request(body, header_length, MR_STR("m"),
+                                                            &test_limits, &arena, &got, &b->err);
     CHECK_ROW(rc == MR_OK, as, "%s: %s", what, b->err.msg);
     assert_int_equal(got.input_count, sent->input_count);
     for (size_t i = 0; i < got.input_count; i++) {
@@ -63,9 +63,9 @@ static void response_check(struct bench *b, const struct mr_oip_response *sent, 
     CHECK_ROW(rc == MR_OK, as, "%s: %s", what, b->err.msg);
     mr_bytes body = bench_join(b, &e);
     struct mr_oip_response got;
-    rc = as == AS_PROTOBUF
-             ? mr_oip_pb_decode_response(body, &test_limits, &b->arena, &got, &b->err)
-             : mr_oip_rest_decode_response(body, e.header_length, &test_limits, &b->arena, &got, &b->err);
+    rc = as == AS_PROTOBUF ? mr_oip_pb_decode_response(body, &test_limits, &b->arena, &got, &b->err)
+                           : mr_oip_rest_decode_response(body, e.header_length, &test_limits,
+                                                         &b->arena, &got, &b->err);
     CHECK_ROW(rc == MR_OK, as, "%s: %s", what, b->err.msg);
     assert_true(mr_str_eq(got.model_name, sent->model_name));
     assert_true(mr_str_eq(got.model_version, sent->model_version));
@@ -73,7 +73,8 @@ static void response_check(struct bench *b, const struct mr_oip_response *sent, 
     assert_int_equal(got.output_count, sent->output_count);
     for (size_t i = 0; i < got.output_count; i++) {
         CHECK_ROW(mr_str_eq(got.outputs[i].name, sent->outputs[i].name), i, "%s name", what);
-        CHECK_ROW(tensors_equal(&got.outputs[i].tensor, &sent->outputs[i].tensor), i, "%s tensor", what);
+        CHECK_ROW(tensors_equal(&got.outputs[i].tensor, &sent->outputs[i].tensor), i, "%s tensor",
+                  what);
         CHECK_ROW(is_aligned(&got.outputs[i].tensor), i, "%s alignment", what);
     }
 }
@@ -122,9 +123,10 @@ static void types_shapes_encodings(void **state)
 static void special_floats(void **state)
 {
     (void)state;
-    static const float floats[] = {0.0f, -0.0f, 1e-45f, 3.4028235e38f, INFINITY, -INFINITY, 0.1f, 16777216.0f};
-    static const double doubles[] = {0.0, -0.0, 5e-324, 1.7976931348623157e308, INFINITY, -INFINITY, 0.1,
-                                     9007199254740993.0};
+    static const float floats[] = {0.0f,     -0.0f,     1e-45f, 3.4028235e38f,
+                                   INFINITY, -INFINITY, 0.1f,   16777216.0f};
+    static const double doubles[] = {0.0,      -0.0,      5e-324, 1.7976931348623157e308,
+                                     INFINITY, -INFINITY, 0.1,    9007199254740993.0};
     static const int64_t shape[] = {8};
     struct mr_oip_tensor tensors[] = {
         {.name = MR_STR("f"), .tensor = {MR_DTYPE_FP32, 1, shape, (void *)floats, sizeof floats}},
@@ -172,8 +174,13 @@ static void request_fields(void **state)
         {.key = MR_STR("s"), .kind = MR_OIP_STRING, .s = MR_STR("text")},
     };
     struct mr_oip_tensor inputs[] = {
-        {.name = MR_STR("x"), .tensor = {MR_DTYPE_INT32, 1, shape, &value, 4}, .params = params, .param_count = 5},
-        {.name = MR_STR("shared"), .tensor = {MR_DTYPE_INT32, 1, shape, NULL, 0}, .binary = true,
+        {.name = MR_STR("x"),
+         .tensor = {MR_DTYPE_INT32, 1, shape, &value, 4},
+         .params = params,
+         .param_count = 5},
+        {.name = MR_STR("shared"),
+         .tensor = {MR_DTYPE_INT32, 1, shape, NULL, 0},
+         .binary = true,
          .shm = {MR_STR("region"), 64, 4}},
         {.name = MR_STR("y"), .tensor = {MR_DTYPE_INT32, 1, shape, &value, 4}, .binary = true},
     };
@@ -182,10 +189,21 @@ static void request_fields(void **state)
         {.name = MR_STR("q"), .binary_data = -1, .shm = {MR_STR("out"), 0, 128}},
     };
     struct mr_oip_request r = {
-        .model_name = MR_STR("m"), .model_version = MR_STR("3"), .id = MR_STR("id1"),
-        .inputs = inputs, .input_count = 3, .outputs = outputs, .output_count = 2,
-        .has_sequence_id = true, .sequence_id = 42, .sequence_start = true, .sequence_end = true,
-        .priority = 2, .timeout_us = 1000, .params = params, .param_count = 5,
+        .model_name = MR_STR("m"),
+        .model_version = MR_STR("3"),
+        .id = MR_STR("id1"),
+        .inputs = inputs,
+        .input_count = 3,
+        .outputs = outputs,
+        .output_count = 2,
+        .has_sequence_id = true,
+        .sequence_id = 42,
+        .sequence_start = true,
+        .sequence_end = true,
+        .priority = 2,
+        .timeout_us = 1000,
+        .params = params,
+        .param_count = 5,
     };
     struct bench b;
     bench_init(&b);
@@ -195,8 +213,8 @@ static void request_fields(void **state)
         mr_bytes body = request_encode(&b, &r, (enum encoding)as, &header_length);
         int rc = as == AS_PROTOBUF
                      ? mr_oip_pb_decode_request(body, &test_limits, &b.arena, &got, &b.err)
-                     : mr_oip_rest_decode_request(body, header_length, MR_STR("m"), &test_limits, &b.arena,
-                                                  &got, &b.err);
+                     : mr_oip_rest_decode_request(body, header_length, MR_STR("m"), &test_limits,
+                                                  &b.arena, &got, &b.err);
         CHECK_ROW(rc == MR_OK, as, "%s", b.err.msg);
         assert_true(str_is(got.id, "id1"));
         assert_true(got.has_sequence_id && got.sequence_id == 42 && !got.sequence_id_str.ptr);
@@ -210,7 +228,8 @@ static void request_fields(void **state)
         assert_int_equal(got.outputs[0].classification, 3);
         assert_int_equal(got.outputs[0].binary_data, as == AS_BINARY ? 1 : -1);
         assert_int_equal(got.outputs[1].binary_data, -1);
-        assert_true(str_is(got.outputs[1].shm.region, "out") && got.outputs[1].shm.byte_size == 128);
+        assert_true(str_is(got.outputs[1].shm.region, "out") &&
+                    got.outputs[1].shm.byte_size == 128);
         const struct mr_oip_param *lists[] = {got.params, got.inputs[0].params};
         assert_true(got.param_count == 5 && got.inputs[0].param_count == 5);
         for (size_t i = 0; i < 2; i++) {
@@ -235,7 +254,9 @@ static void by_reference(void **state)
     for (int pb = 0; pb < 2; pb++) {
         struct mr_block *block = mr_block_new(16384);
         memset(block->data, 7, 16384);
-        struct mr_oip_tensor t = {.name = MR_STR("x"), .binary = true, .block = block,
+        struct mr_oip_tensor t = {.name = MR_STR("x"),
+                                  .binary = true,
+                                  .block = block,
                                   .tensor = {MR_DTYPE_FP32, 1, shape, block->data, 16384}};
         struct mr_oip_response r = {.model_name = MR_STR("m"), .outputs = &t, .output_count = 1};
         struct mr_oip_encoded e;
@@ -264,8 +285,12 @@ static void no_allocation_when_warm(void **state)
     bench_init(&b);
     for (int as = 0; as < ENCODINGS; as++) {
         struct mr_oip_tensor tensors[2] = {
-            {.name = MR_STR("INPUT0"), .tensor = {MR_DTYPE_INT32, 2, shape, values, 64}, .binary = as == AS_BINARY},
-            {.name = MR_STR("INPUT1"), .tensor = {MR_DTYPE_INT32, 2, shape, values, 64}, .binary = as == AS_BINARY},
+            {.name = MR_STR("INPUT0"),
+             .tensor = {MR_DTYPE_INT32, 2, shape, values, 64},
+             .binary = as == AS_BINARY},
+            {.name = MR_STR("INPUT1"),
+             .tensor = {MR_DTYPE_INT32, 2, shape, values, 64},
+             .binary = as == AS_BINARY},
         };
         struct mr_oip_request r = {.model_name = MR_STR("m"), .inputs = tensors, .input_count = 2};
         int64_t header_length;
@@ -277,11 +302,12 @@ static void no_allocation_when_warm(void **state)
             if (round == 2) {
                 mr_mem_fail_after(1);
             }
-            struct mr_oip_response response = {.model_name = MR_STR("m"), .model_version = MR_STR("1")};
+            struct mr_oip_response response = {.model_name = MR_STR("m"),
+                                               .model_version = MR_STR("1")};
             int rc = as == AS_PROTOBUF
                          ? mr_oip_pb_decode_request(body, &test_limits, &b.arena, &got, &b.err)
-                         : mr_oip_rest_decode_request(body, header_length, MR_STR("m"), &test_limits,
-                                                      &b.arena, &got, &b.err);
+                         : mr_oip_rest_decode_request(body, header_length, MR_STR("m"),
+                                                      &test_limits, &b.arena, &got, &b.err);
             assert_int_equal(rc, MR_OK);
             response.outputs = got.inputs;
             response.output_count = got.input_count;
@@ -320,7 +346,8 @@ static void allocation_failures(void **state)
             mr_mem_fail_after(n);
             int rc = as == AS_PROTOBUF
                          ? mr_oip_pb_decode_request(body, NULL, &arena, &got, NULL)
-                         : mr_oip_rest_decode_request(body, header_length, MR_STR("m"), NULL, &arena, &got, NULL);
+                         : mr_oip_rest_decode_request(body, header_length, MR_STR("m"), NULL,
+                                                      &arena, &got, NULL);
             mr_mem_fail_after(0);
             CHECK_ROW(rc == MR_OK || rc == MR_E_EXHAUSTED || rc == MR_E_NOMEM, n, "rc %d", rc);
             mr_arena_fini(&arena);
@@ -335,9 +362,12 @@ static void allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(types_shapes_encodings), cmocka_unit_test(special_floats),
-        cmocka_unit_test(nan_as_json),            cmocka_unit_test(request_fields),
-        cmocka_unit_test(by_reference),           cmocka_unit_test(no_allocation_when_warm),
+        cmocka_unit_test(types_shapes_encodings),
+        cmocka_unit_test(special_floats),
+        cmocka_unit_test(nan_as_json),
+        cmocka_unit_test(request_fields),
+        cmocka_unit_test(by_reference),
+        cmocka_unit_test(no_allocation_when_warm),
         cmocka_unit_test(allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

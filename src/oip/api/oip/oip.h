@@ -44,12 +44,14 @@ struct mr_oip_shm {
 struct mr_oip_tensor {
     mr_str name;
     struct mr_tensor tensor; /* data NULL with shm.region set: to be found there */
-    struct mr_block *block;  /* response encoding: owner of tensor.data for sending by reference, or NULL */
+    struct mr_block *block;  /* encoding: owner of tensor.data for sending by reference, or NULL (then large
+                              * data is borrowed). Decoded: the block that was made for the data, owned
+                              * by the arena, or NULL when the data is in the arena or the body */
     struct mr_oip_shm shm;
     const struct mr_oip_param *params;
     size_t param_count;
+    bool binary;             /* REST: after the JSON. Decoded: whether the data came as bytes */
     /* response encoding, set by the server */
-    bool binary;             /* REST: after the JSON */
     int32_t classification;  /* > 0: send the top k as BYTES instead */
     const mr_str *labels;    /* for classification, may be NULL */
     size_t label_count;
@@ -100,21 +102,34 @@ struct mr_oip_response {
 };
 
 struct mr_oip_limits {
-    uint64_t max_json_bytes;   /* --http-max-input-size: JSON text and any tensor made from it */
-    int32_t max_json_depth;    /* default 100 */
-    uint32_t max_tensors;      /* inputs or outputs of one message; default 1024 */
-    const char *size_option;   /* name for texts, "--http-max-input-size" */
+    uint64_t max_json_bytes;   /* --http-max-input-size: JSON text and any tensor made from it, raw binary
+                                * bodies; 0 = no limit */
+    int32_t max_json_depth;    /* 0 = 100 */
+    uint32_t max_tensors;      /* inputs or outputs of one message; 0 = 1024 */
+    const char *size_option;   /* name for texts, NULL = "--http-max-input-size" */
 };
+
+/* ---- decoding ----
+ *
+ * `limits` may be NULL (defaults, no size limit). Names of inputs and of requested outputs are distinct.
+ * A decoded shape has no negative dimension and its element count fits 64 bits; typed data (JSON
+ * numbers, protobuf contents) and BYTES have exactly that many elements. Fixed-size data that came
+ * as bytes keeps the size it was sent with: the scheduler compares it with the shape. Data is aligned for
+ * its type. After an error the arena may hold leftovers of the message: reset it. Any thread. */
 
 /* ---- REST ---- */
 
 /** header_length: the value of Inference-Header-Content-Length, or -1 when the header is absent (the body is
  *  all JSON), 0 for a raw binary request (one input: name "", tensor BYTES-agnostic, dtype INVALID, the
  *  caller completes it from the model). model: for texts only.
- *  Errors: MR_E_INVALID (Triton's texts, see triton.md 1.3), MR_E_TOO_LARGE, MR_E_UNSUPPORTED. */
+ *  Errors: MR_E_INVALID (Triton's texts), MR_E_TOO_LARGE, MR_E_UNSUPPORTED. */
 int mr_oip_rest_decode_request(mr_bytes body, int64_t header_length, mr_str model,
                                const struct mr_oip_limits *limits, struct mr_arena *arena,
                                struct mr_oip_request *out, struct mr_err *err);
+
+/** Let t's data be aligned for its type, copying it if it is not: what the caller of a raw binary request
+ *  does after it has set the type. Errors: MR_E_EXHAUSTED. */
+int mr_oip_tensor_align(struct mr_oip_tensor *t, struct mr_arena *arena, struct mr_err *err);
 
 /** Result of an encoding: `pieces` in order make the body. Small things are in `buf` (pieces point into
  *  it, block NULL), large tensors by reference with one more reference taken on their block. */
@@ -125,15 +140,19 @@ struct mr_oip_encoded {
     int64_t header_length;   /* REST with binary data: bytes of JSON; -1 when all is JSON */
 };
 
-/** buf: scratch, reset here; must live until the pieces are handed on. FP16/BF16 as JSON numbers.
+/** buf: scratch, reset here; must live until the pieces are handed on. FP16/BF16 as JSON numbers. Before
+ *  binary data the JSON is padded with blanks to a multiple of eight bytes.
  *  Errors: MR_E_INVALID (classification of a type that has none; BYTES that are not UTF-8 as JSON are
- *  replaced, not refused), MR_E_EXHAUSTED. */
+ *  replaced, not refused), MR_E_INTERNAL (an output's bytes do not fit its shape), MR_E_EXHAUSTED. */
 int mr_oip_rest_encode_response(const struct mr_oip_response *r, struct mr_buf *buf,
                                 struct mr_arena *arena, struct mr_oip_encoded *out, struct mr_err *err);
 
-/** Client side. binary per input by tensor.binary. */
+/** Client side. binary per input by tensor.binary; raw_binary sends the one input's bytes as the body. Set
+ *  binary_data of requested outputs to -1 where nothing is to be said. Errors: MR_E_INVALID (data does not
+ *  fit its shape), MR_E_EXHAUSTED. */
 int mr_oip_rest_encode_request(const struct mr_oip_request *r, struct mr_buf *buf,
                                struct mr_arena *arena, struct mr_oip_encoded *out, struct mr_err *err);
+/** A body {"error":"..."} gives MR_E_UNKNOWN with that text; the HTTP status says more. */
 int mr_oip_rest_decode_response(mr_bytes body, int64_t header_length,
                                 const struct mr_oip_limits *limits, struct mr_arena *arena,
                                 struct mr_oip_response *out, struct mr_err *err);
@@ -143,13 +162,15 @@ void mr_oip_rest_error(struct mr_buf *buf, mr_str message);
 
 /* ---- gRPC (messages without the 5-byte frame) ---- */
 
+/** Errors: MR_E_INVALID with Triton's texts, MR_E_EXHAUSTED. The model's name is in the message. */
 int mr_oip_pb_decode_request(mr_bytes message, const struct mr_oip_limits *limits,
                              struct mr_arena *arena, struct mr_oip_request *out, struct mr_err *err);
 /** wrap_stream: as the infer_response field of a ModelStreamInferResponse. */
 int mr_oip_pb_encode_response(const struct mr_oip_response *r, bool wrap_stream, struct mr_buf *buf,
                               struct mr_arena *arena, struct mr_oip_encoded *out, struct mr_err *err);
-/** A ModelStreamInferResponse with error_message, and infer_response.id when id is not empty. */
+/** Append a ModelStreamInferResponse with error_message, and infer_response.id when id is not empty. */
 void mr_oip_pb_encode_stream_error(mr_str message, mr_str id, struct mr_buf *buf);
+/** Client side. Always raw contents. */
 int mr_oip_pb_encode_request(const struct mr_oip_request *r, struct mr_buf *buf,
                              struct mr_arena *arena, struct mr_oip_encoded *out, struct mr_err *err);
 int mr_oip_pb_decode_response(mr_bytes message, const struct mr_oip_limits *limits,
@@ -157,7 +178,10 @@ int mr_oip_pb_decode_response(mr_bytes message, const struct mr_oip_limits *limi
 
 /* ---- both ---- */
 
-/** Top-k of a tensor as "value:index[:label]" BYTES (the classification extension). */
+/** Top-k of a tensor as "value:index[:label]" BYTES (the classification extension), in memory that goes with
+ *  the arena. in->classification, labels and batched say how. NaN comes last; of equal values the lower
+ *  index first. Errors: MR_E_INVALID "class result not available ..." or "classification output tensor too
+ *  large", MR_E_INTERNAL (bytes do not fit the shape), MR_E_EXHAUSTED. */
 int mr_oip_classify(const struct mr_oip_tensor *in, struct mr_arena *arena, struct mr_tensor *out,
                     struct mr_err *err);
 /** A "/v2/..." path cut into parts; slices of the path. kind tells which route. */
@@ -178,7 +202,7 @@ struct mr_oip_path {
     mr_str region;     /* shared memory */
     mr_str action;     /* shared memory: status, register, unregister */
 };
-/** Full match, no trailing slash, no percent-decoding (triton.md 1.1). */
+/** Full match, no trailing slash, no percent-decoding. */
 struct mr_oip_path mr_oip_path_parse(mr_str path);
 
 #endif
