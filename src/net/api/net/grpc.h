@@ -9,9 +9,9 @@ enum mr_grpc_compression { MR_GRPC_IDENTITY = 0, MR_GRPC_GZIP = 1, MR_GRPC_DEFLA
 
 struct mr_grpc_call {
     struct mr_call *call;
-    int64_t deadline_ns;  /* from grpc-timeout, monotonic, 0 = none */
-    mr_str service_method; /* the path: "/pkg.Service/Method" */
-    enum mr_grpc_compression accepts; /* best that the peer can read */
+    int64_t deadline_ns;               /* from grpc-timeout, monotonic, 0 = none */
+    mr_str service_method;             /* the path: "/pkg.Service/Method" */
+    enum mr_grpc_compression accepts;  /* best that the peer can read */
     enum mr_grpc_compression encoding; /* of the peer's messages */
     int64_t max_message_bytes;
     void *parser; /* private */
@@ -29,7 +29,8 @@ int mr_grpc_message(struct mr_grpc_call *g, mr_bytes *out, struct mr_err *err);
 
 /** Streaming: feed a piece from on_data; calls on_message for each complete message, in order. The message
  *  bytes are in *block (may be NULL: valid during the callback only) for as long as a reference is held.
- *  Errors as above; the caller then finishes the call with them. */
+ *  Errors as above; the caller then finishes the call with them. on_message may end the call: MR_E_CLOSED is
+ *  returned then, the rest of `data` is not looked at, and the call is gone. */
 int mr_grpc_feed(struct mr_grpc_call *g, mr_bytes data,
                  void (*on_message)(void *ctx, mr_bytes message, struct mr_block *block), void *ctx,
                  struct mr_err *err);

@@ -35,7 +35,7 @@ struct mr_http_server;
 struct mr_call;
 
 struct mr_header {
-    mr_str name; /* lower case, also for HTTP/1 */
+    mr_str name;  /* lower case, also for HTTP/1 */
     mr_str value; /* trimmed */
 };
 
@@ -46,14 +46,15 @@ struct mr_call {
     struct mr_loop *loop;
     struct mr_arena *arena; /* dies with the call */
     enum mr_call_version version;
-    bool head_only;  /* HEAD: the reply's body is counted but not sent */
-    bool is_grpc;    /* HTTP/2 POST with content-type application/grpc[+proto] */
-    bool cancelled;  /* the peer is gone */
-    bool over_unix;  /* came over a Unix-domain socket */
+    bool head_only; /* HEAD: the reply's body is counted but not sent */
+    bool is_grpc;   /* HTTP/2 POST with content-type application/grpc[+proto] */
+    bool cancelled; /* the peer is gone */
+    bool over_unix; /* came over a Unix-domain socket */
     mr_str method;
     mr_str path;  /* without query, as sent, not percent-decoded */
     mr_str query; /* behind '?', may be empty */
-    const struct mr_header *headers; /* pseudo headers and Host (as "host") left out of it or in, see find */
+    const struct mr_header
+        *headers; /* pseudo headers and Host (as "host") left out of it or in, see find */
     size_t header_count;
     int64_t content_length; /* -1 when not known (chunked, HTTP/2 without) */
     int64_t recv_start_ns;  /* first byte of the request seen */
@@ -64,10 +65,11 @@ struct mr_call {
     struct mr_block *body_block;
 
     /* ---- set by the handler in on_head ---- */
-    int64_t body_limit;      /* more bytes than this: on_body is not called, body_too_large is */
-    int64_t body_align_at;   /* >= 0: place the body so that this offset is 64-byte aligned (best effort) */
-    bool streaming;          /* deliver on_data instead of collecting */
-    void *user;              /* the handler's own */
+    int64_t body_limit; /* more bytes than this: on_body is not called, body_too_large is */
+    int64_t
+        body_align_at; /* >= 0: place the body so that this offset is 64-byte aligned (best effort) */
+    bool streaming;    /* deliver on_data instead of collecting */
+    void *user;        /* the handler's own */
 };
 
 struct mr_http_handler {
@@ -90,7 +92,8 @@ mr_str mr_call_header(const struct mr_call *call, const char *lower_name);
 
 struct mr_reply {
     int status;
-    const struct mr_header *headers; /* content-type and so on; content-length, date, connection are net's */
+    const struct mr_header
+        *headers; /* content-type and so on; content-length, date, connection are net's */
     size_t header_count;
     const struct mr_piece *pieces; /* base/pool.h */
     size_t piece_count;
@@ -102,7 +105,8 @@ void mr_call_reply(struct mr_call *call, const struct mr_reply *reply);
 
 /** Answer in parts (streams, gRPC): begin, any number of writes, end with trailers (HTTP/2 only; may be
  *  NULL). HTTP/1.1 uses chunked coding. After end the call is gone. Thread: loop. */
-void mr_call_begin(struct mr_call *call, int status, const struct mr_header *headers, size_t header_count);
+void mr_call_begin(struct mr_call *call, int status, const struct mr_header *headers,
+                   size_t header_count);
 void mr_call_write(struct mr_call *call, const struct mr_piece *pieces, size_t piece_count);
 void mr_call_end(struct mr_call *call, const struct mr_header *trailers, size_t trailer_count);
 /** Bytes accepted by mr_call_write but not yet sent: what a producer looks at to slow down. */
@@ -115,22 +119,24 @@ void mr_call_abort(struct mr_call *call, uint32_t h2_error);
 /* ---- server ---- */
 
 struct mr_http_options {
-    int64_t max_connections;      /* per process, 0 = no limit; one more is answered 503 and closed */
-    int64_t max_header_bytes;     /* 431 past it; default 65536 */
-    int64_t max_headers;          /* default 100 */
-    int64_t max_body_bytes;       /* default limit for calls that do not set their own */
-    int64_t header_timeout_ns;    /* from first byte to complete head: 408 and close; default 10 s */
-    int64_t body_timeout_ns;      /* without any body byte: 408 and close; default 30 s */
-    int64_t idle_timeout_ns;      /* keep-alive without request; default 0 = never */
-    int64_t write_timeout_ns;     /* a peer that takes nothing; default 30 s */
-    int64_t max_output_backlog;   /* bytes waiting for a slow reader before its requests wait; 4 MiB */
-    uint32_t h2_max_streams;      /* default 256 */
-    uint32_t h2_window_bytes;     /* stream window; default 1 MiB; connection window 16 times that */
-    uint32_t h2_max_resets;       /* RST_STREAMs per 30 s before the connection is closed; default 1000 */
-    int64_t h2_ping_interval_ns;  /* our keep-alive pings, 0 = off */
-    const char *server_name;      /* "server" header, NULL = none */
+    int64_t max_connections;   /* per process, 0 = no limit; one more is answered 503 and closed */
+    int64_t max_header_bytes;  /* 431 past it; default 65536 */
+    int64_t max_headers;       /* default 100 */
+    int64_t max_body_bytes;    /* default limit for calls that do not set their own; -1 = none */
+    int64_t max_arena_bytes;   /* most memory of one call's arena; default 64 MiB */
+    int64_t header_timeout_ns; /* from first byte to complete head: 408 and close; default 10 s */
+    int64_t body_timeout_ns;   /* without any body byte: 408 and close; default 30 s */
+    int64_t idle_timeout_ns;   /* keep-alive without request; default 0 = never */
+    int64_t write_timeout_ns;  /* a peer that takes nothing; default 30 s */
+    int64_t
+        max_output_backlog;   /* bytes waiting for a slow reader before its requests wait; 4 MiB */
+    uint32_t h2_max_streams;  /* default 256 */
+    uint32_t h2_window_bytes; /* stream window; default 1 MiB; connection window 16 times that */
+    uint32_t h2_max_resets; /* RST_STREAMs per 30 s before the connection is closed; default 1000 */
+    int64_t h2_ping_interval_ns; /* our keep-alive pings, 0 = off */
+    const char *server_name;     /* "server" header, NULL = none */
 };
-/** Defaults as said above. */
+/** Defaults as said above; 0 connections, 64 MiB body. */
 void mr_http_options_init(struct mr_http_options *o);
 
 /** One server object per process: shared limits, one handler; its listeners are spread over loops. */

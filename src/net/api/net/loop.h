@@ -40,6 +40,9 @@ struct mr_buf *mr_loop_scratch(struct mr_loop *loop);
 int64_t mr_loop_now_ns(const struct mr_loop *loop);
 /** libuv's loop, for modules that need a handle that is not here (file watch). */
 struct uv_loop_s *mr_loop_uv(struct mr_loop *loop);
+/** First call in every callback of such a handle: libuv runs those before the loop itself is back from
+ *  its sleep, and this runs the after_wake hook if that is still owed. Thread: loop. */
+void mr_loop_resume(struct mr_loop *loop);
 
 /** Timers. The struct is the caller's memory and stays valid until stopped or fired (one-shot).
  *  Stopping is immediate. Thread: loop. */
@@ -62,12 +65,12 @@ struct mr_loop_stats {
     struct mr_hist lag_ns;
     _Atomic uint64_t iterations;
     _Atomic uint64_t mails;
-    _Atomic uint64_t accepted;      /* connections */
-    _Atomic uint64_t closed;        /* connections */
-    _Atomic uint64_t refused;       /* connections over the limit */
-    _Atomic uint64_t requests;      /* calls that reached the handler */
+    _Atomic uint64_t accepted; /* connections */
+    _Atomic uint64_t closed;   /* connections */
+    _Atomic uint64_t refused;  /* connections over the limit */
+    _Atomic uint64_t requests; /* calls that reached the handler */
     _Atomic uint64_t protocol_errors;
-    _Atomic uint64_t timeouts;      /* connections closed by a timeout */
+    _Atomic uint64_t timeouts; /* connections closed by a timeout */
     _Atomic uint64_t bytes_in;
     _Atomic uint64_t bytes_out;
 };

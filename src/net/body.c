@@ -1,0 +1,176 @@
+/* Collecting a body: bytes land once, where they stay.
+ *
+ * Small ones go to the call's arena. Larger ones get a block, sized by what is known of the length,
+ * begun so that the offset asked for lies on a 64-byte line. A declared length is believed up to
+ * 8 MiB at once and beyond that only eight times what has really come, so that a claim alone cannot
+ * take the byte budget away from others; the copy that this costs is an eighth. Unknown lengths double.
+ *
+ * Thread: loop. */
+#include "call.h"
+#include "server.h"
+
+#define ALIGN        ((size_t)64)
+#define STAGE_BYTES  ((size_t)4096)
+#define ASK_BYTES    ((size_t)64 * 1024) /* bodies above are worth asking where to align */
+#define BELIEF_BYTES ((size_t)8 * 1024 * 1024)
+#define FIRST_GROWTH ((size_t)32 * 1024)
+
+static uint8_t *aligned_base(uint8_t *at, int64_t align_at)
+{
+    uintptr_t p = (uintptr_t)at;
+    uintptr_t offset = align_at > 0 ? (uintptr_t)align_at : 0;
+
+    return at + ((size_t)(0 - (p + offset)) & (ALIGN - 1));
+}
+
+/* How large to make the room, given that `need` bytes must fit. */
+static size_t next_cap(const struct mr_body *b, size_t need, size_t limit)
+{
+    size_t cap;
+
+    if (b->expect >= 0 && (size_t)b->expect >= need) {
+        size_t belief = MR_MAX(BELIEF_BYTES, need > SIZE_MAX / 8 ? SIZE_MAX : need * 8);
+        cap = MR_MIN((size_t)b->expect, belief);
+    } else {
+        cap = b->cap > SIZE_MAX / 2 ? SIZE_MAX : b->cap * 2;
+        cap = MR_MAX(cap, FIRST_GROWTH);
+    }
+    return MR_MAX(MR_MIN(cap, limit), need);
+}
+
+static void ask_align(struct mr_icall *call, mr_bytes have, size_t need)
+{
+    const struct mr_http_handler *h = call->conn->part->handler;
+    struct mr_body *b = &call->body;
+    bool is_large = need > ASK_BYTES || (b->expect > 0 && (size_t)b->expect > ASK_BYTES);
+
+    if (call->pub.body_align_at >= 0) {
+        b->align_at = call->pub.body_align_at;
+    } else if (h->body_align && !b->asked_align && is_large && have.len > 0) {
+        b->asked_align = true;
+        b->align_at = h->body_align(h->ctx, &call->pub, have);
+    }
+}
+
+/* Move what is there into a block of at least `need`. `coming`: what will be appended next. */
+static int grow_block(struct mr_icall *call, size_t need, mr_bytes coming)
+{
+    struct mr_body *b = &call->body;
+    size_t limit = (size_t)call->pub.body_limit;
+    mr_bytes have = b->len > 0 ? (mr_bytes){b->base, b->len} : coming;
+
+    ask_align(call, have, need);
+    size_t cap = next_cap(b, need, limit);
+    size_t bytes;
+    struct mr_block *block = mr_size_add(cap, ALIGN, &bytes) ? mr_block_new(bytes) : NULL;
+    if (!block) {
+        return MR_E_EXHAUSTED;
+    }
+    uint8_t *base = aligned_base(block->data, b->align_at);
+    if (b->len > 0) {
+        memcpy(base, b->base, b->len);
+    }
+    mr_block_unref(&b->block);
+    b->block = block;
+    b->base = base;
+    b->cap = block->cap - (size_t)(base - block->data);
+    return MR_OK;
+}
+
+/* The first bytes of a small body, or of one whose size nobody knows. */
+static bool stage_in_arena(struct mr_icall *call, size_t need)
+{
+    struct mr_body *b = &call->body;
+    size_t cap = b->expect >= 0 ? MR_MAX((size_t)b->expect, need) : STAGE_BYTES;
+
+    cap = MR_MIN(cap, STAGE_BYTES);
+    uint8_t *room = mr_arena_try(&call->arena, cap + ALIGN, ALIGN);
+    if (!room) {
+        return false;
+    }
+    b->align_at = call->pub.body_align_at;
+    b->base = aligned_base(room, b->align_at);
+    b->cap = cap;
+    return true;
+}
+
+/* Room for `need` bytes in all. */
+static int ensure(struct mr_icall *call, size_t need, mr_bytes coming)
+{
+    struct mr_body *b = &call->body;
+
+    if (need <= b->cap) {
+        return MR_OK;
+    }
+    if (call->pub.body_limit >= 0 && need > (size_t)call->pub.body_limit) {
+        return MR_E_TOO_LARGE;
+    }
+    /* A body that is known to be large waits in the arena only until one can ask where to align. */
+    bool is_small =
+        need <= STAGE_BYTES && (b->expect <= (int64_t)STAGE_BYTES ||
+                                (call->pub.body_align_at < 0 && coming.len < STAGE_BYTES / 4 &&
+                                 call->conn->part->handler->body_align));
+    if (!b->base && is_small && stage_in_arena(call, need)) {
+        return MR_OK;
+    }
+    return grow_block(call, need, coming);
+}
+
+int mr_body_append(struct mr_icall *call, const void *data, size_t n)
+{
+    struct mr_body *b = &call->body;
+    size_t need;
+
+    if (n == 0) {
+        return MR_OK;
+    }
+    if (!mr_size_add(b->len, n, &need)) {
+        return MR_E_TOO_LARGE;
+    }
+    int rc = ensure(call, need, (mr_bytes){data, n});
+    if (rc < 0) {
+        return rc;
+    }
+    /* Bytes that were read straight into the block are where they belong already. */
+    if (data != b->base + b->len) {
+        memcpy(b->base + b->len, data, n);
+    }
+    b->len = need;
+    return MR_OK;
+}
+
+uint8_t *mr_body_room(struct mr_icall *call, size_t *out_room)
+{
+    struct mr_body *b = &call->body;
+
+    if (!b->block) {
+        return NULL;
+    }
+    if (b->len == b->cap && ensure(call, b->len + 1, (mr_bytes){0}) < 0) {
+        return NULL;
+    }
+    *out_room = b->cap - b->len;
+    return b->base + b->len;
+}
+
+void mr_body_publish(struct mr_icall *call)
+{
+    call->pub.body = (mr_bytes){call->body.base, call->body.len};
+    call->pub.body_block = call->body.block;
+}
+
+int mr_body_in_place(struct mr_icall *call, mr_bytes data)
+{
+    int64_t at = call->pub.body_align_at;
+
+    if (at >= 0 && at < (int64_t)data.len && ((uintptr_t)data.ptr + (uintptr_t)at) % ALIGN != 0) {
+        call->body.expect = (int64_t)data.len;
+        int rc = mr_body_append(call, data.ptr, data.len);
+        if (rc == MR_OK) {
+            mr_body_publish(call);
+        }
+        return rc;
+    }
+    call->pub.body = data;
+    return MR_OK;
+}

@@ -1,0 +1,285 @@
+/* Calls: what HTTP/1 and HTTP/2 share of a request's life, and the functions by which handlers answer.
+ *
+ * Calls are recycled through the loop's cache together with the first chunk of their arena, so that a
+ * request on a warm loop takes nothing from the heap.
+ *
+ * Thread: loop. */
+#include "call.h"
+
+#include "server.h"
+
+#define ARENA_FIRST_BYTES ((size_t)8 * 1024)
+
+static struct mr_icall *icall(const struct mr_call *call)
+{
+    return MR_CONTAINER_OF(call, struct mr_icall, pub);
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+static void cached_fini(void *p)
+{
+    mr_arena_fini(&((struct mr_icall *)p)->arena);
+}
+
+void mr_icall_cache_init(struct mr_cache *cache, uint32_t max)
+{
+    mr_cache_init(cache, sizeof(struct mr_icall), max);
+    cache->fini = cached_fini;
+    /* The link of a cached piece lies in its first bytes, which must not be the arena's. */
+    _Static_assert(offsetof(struct mr_icall, arena) >= sizeof(void *), "see above");
+}
+
+struct mr_icall *mr_icall_new(struct mr_conn *c, const struct mr_call_ops *ops)
+{
+    const struct mr_http_options *o = c->part->options;
+    bool is_fresh;
+    struct mr_icall *call = mr_cache_take(&c->loop->calls, &is_fresh);
+
+    if (!call) {
+        return NULL;
+    }
+    if (is_fresh) {
+        mr_arena_init(&call->arena, ARENA_FIRST_BYTES, (size_t)o->max_arena_bytes);
+    }
+    struct mr_arena arena = call->arena;
+    *call = (struct mr_icall){
+        .pub = {.loop = c->loop,
+                .over_unix = c->over_unix,
+                .content_length = -1,
+                .body_limit = o->max_body_bytes,
+                .body_align_at = -1,
+                .recv_start_ns = c->loop->now_ns},
+        .arena = arena,
+        .conn = c,
+        .ops = ops,
+        .tag = c->tag,
+        .owes = true,
+        .body = {.expect = -1, .align_at = -1},
+    };
+    call->pub.arena = &call->arena;
+    return call;
+}
+
+void mr_icall_free(struct mr_icall *call)
+{
+    struct mr_loop *loop = call->pub.loop;
+
+    mr_block_unref(&call->body.block);
+    mr_outq_fini(&call->out);
+    mr_outq_fini(&call->held);
+    mr_arena_reset(&call->arena);
+    if (call->held_input) {
+        mr_input_free(loop, call->held_input, call->held_cap);
+    }
+    if (!mr_cache_put(&loop->calls, call)) {
+        mr_arena_fini(&call->arena);
+        mr_free(call);
+    }
+}
+
+void mr_icall_cancel(struct mr_icall *call)
+{
+    const struct mr_http_handler *h = call->conn->part->handler;
+
+    if (call->owes && !call->told_cancel) {
+        call->told_cancel = true;
+        call->pub.cancelled = true;
+        if (h->on_cancel) {
+            h->on_cancel(h->ctx, &call->pub);
+        }
+    }
+}
+
+void mr_icall_detach(struct mr_icall *call)
+{
+    struct mr_conn *c = call->conn;
+    const struct mr_http_handler *h = c->part->handler;
+
+    call->peer_text = mr_arena_str(&call->arena, mr_str_c(mr_conn_peer(c))).ptr;
+    call->conn = NULL;
+    mr_outq_fini(&call->out);
+    mr_outq_fini(&call->held);
+    if (!call->owes) {
+        mr_icall_free(call);
+    } else if (!call->told_cancel) {
+        call->told_cancel = true;
+        call->pub.cancelled = true;
+        if (h->on_cancel) {
+            h->on_cancel(h->ctx, &call->pub);
+        }
+    }
+}
+
+/* ---- what handlers are told ----------------------------------------------------------------- */
+
+void mr_icall_refuse(struct mr_icall *call, int status)
+{
+    const struct mr_http_handler *h = call->conn->part->handler;
+
+    call->refused = true;
+    mr_block_unref(&call->body.block);
+    call->body = (struct mr_body){.expect = -1, .align_at = -1};
+    h->on_body_refused(h->ctx, &call->pub, status);
+}
+
+bool mr_icall_head(struct mr_icall *call)
+{
+    struct mr_conn *c = call->conn;
+    const struct mr_http_handler *h = c->part->handler;
+
+    mr_count_add(&c->loop->stats.requests, 1);
+    c->had_request = true;
+    h->on_head(h->ctx, &call->pub);
+    return !c->closing;
+}
+
+void mr_icall_body(struct mr_icall *call)
+{
+    const struct mr_http_handler *h = call->conn->part->handler;
+
+    call->pub.recv_end_ns = call->pub.loop->now_ns;
+    h->on_body(h->ctx, &call->pub);
+}
+
+/* ---- the public functions ------------------------------------------------------------------- */
+
+mr_str mr_call_header(const struct mr_call *call, const char *lower_name)
+{
+    size_t len = strlen(lower_name);
+
+    for (size_t i = 0; i < call->header_count; i++) {
+        const struct mr_header *h = &call->headers[i];
+        if (h->name.len == len && memcmp(h->name.ptr, lower_name, len) == 0) {
+            return h->value;
+        }
+    }
+    return (mr_str){NULL, 0};
+}
+
+int mr_call_listener_tag(const struct mr_call *call)
+{
+    return icall(call)->tag;
+}
+
+const char *mr_call_peer(const struct mr_call *call)
+{
+    struct mr_icall *ic = icall(call);
+
+    if (ic->conn) {
+        return mr_conn_peer(ic->conn);
+    }
+    return ic->peer_text ? ic->peer_text : "?";
+}
+
+void mr_pieces_drop(const struct mr_piece *pieces, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct mr_block *block = pieces[i].block;
+        mr_block_unref(&block);
+    }
+}
+
+size_t mr_pieces_bytes(const struct mr_piece *pieces, size_t count)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        n += pieces[i].len;
+    }
+    return n;
+}
+
+void mr_pieces_append(struct mr_outq *q, const struct mr_piece *pieces, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct mr_piece *p = &pieces[i];
+        if (p->block) {
+            mr_outq_append_block(q, p->ptr, p->len, p->block);
+        } else if (p->len > MR_OUTQ_LARGE_BYTES) {
+            mr_outq_append_large(q, p->ptr, p->len);
+        } else {
+            mr_outq_append(q, p->ptr, p->len);
+        }
+    }
+}
+
+/* The handler's last word on a call that has no connection any more. */
+static void end_detached(struct mr_icall *call)
+{
+    call->owes = false;
+    mr_icall_free(call);
+}
+
+void mr_call_reply(struct mr_call *call, const struct mr_reply *reply)
+{
+    struct mr_icall *ic = icall(call);
+
+    if (ic->conn) {
+        ic->ops->reply(ic, reply);
+        return;
+    }
+    mr_pieces_drop(reply->pieces, reply->piece_count);
+    end_detached(ic);
+}
+
+void mr_call_begin(struct mr_call *call, int status, const struct mr_header *headers,
+                   size_t header_count)
+{
+    struct mr_icall *ic = icall(call);
+
+    ic->begun = true;
+    if (ic->conn) {
+        ic->ops->begin(ic, status, headers, header_count);
+    }
+}
+
+void mr_call_write(struct mr_call *call, const struct mr_piece *pieces, size_t piece_count)
+{
+    struct mr_icall *ic = icall(call);
+
+    if (ic->conn) {
+        ic->ops->write(ic, pieces, piece_count);
+    } else {
+        mr_pieces_drop(pieces, piece_count);
+    }
+}
+
+void mr_call_end(struct mr_call *call, const struct mr_header *trailers, size_t trailer_count)
+{
+    struct mr_icall *ic = icall(call);
+
+    if (ic->conn) {
+        ic->ops->end(ic, trailers, trailer_count);
+    } else {
+        end_detached(ic);
+    }
+}
+
+size_t mr_call_backlog(const struct mr_call *call)
+{
+    const struct mr_icall *ic = icall(call);
+
+    return ic->conn ? ic->ops->backlog(ic) : 0;
+}
+
+void mr_call_pause(struct mr_call *call, bool paused)
+{
+    struct mr_icall *ic = icall(call);
+
+    if (ic->conn && ic->paused != paused) {
+        ic->paused = paused;
+        ic->ops->pause(ic, paused);
+    }
+}
+
+void mr_call_abort(struct mr_call *call, uint32_t h2_error)
+{
+    struct mr_icall *ic = icall(call);
+
+    if (ic->conn) {
+        ic->ops->abort(ic, h2_error);
+    } else {
+        end_detached(ic);
+    }
+}

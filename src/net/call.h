@@ -1,0 +1,108 @@
+/* The inside of a call. It belongs to the handler until that has answered and to its connection until
+ * the answer has left (HTTP/2: until the stream is closed); the later of the two recycles it. */
+#ifndef MR_NET_CALL_H
+#define MR_NET_CALL_H
+
+#include "conn.h"
+#include "net/http.h"
+
+struct mr_icall;
+
+/** How a protocol answers. The connection is there when these are called. */
+struct mr_call_ops {
+    void (*reply)(struct mr_icall *call, const struct mr_reply *reply);
+    void (*begin)(struct mr_icall *call, int status, const struct mr_header *headers, size_t count);
+    void (*write)(struct mr_icall *call, const struct mr_piece *pieces, size_t count);
+    void (*end)(struct mr_icall *call, const struct mr_header *trailers, size_t count);
+    size_t (*backlog)(const struct mr_icall *call);
+    void (*pause)(struct mr_icall *call, bool paused);
+    void (*abort)(struct mr_icall *call, uint32_t h2_error);
+};
+
+/** A body being collected: in the arena while it is small, in a block when not (body.c). */
+struct mr_body {
+    struct mr_block *block;
+    uint8_t *base; /* the body begins here */
+    size_t len;
+    size_t cap;
+    int64_t expect;   /* length as far as is known, a hint; -1 = unknown */
+    int64_t align_at; /* offset to align, -1 = none */
+    bool asked_align;
+};
+
+struct mr_icall {
+    struct mr_call pub;
+    struct mr_arena arena;
+    struct mr_conn *conn; /* NULL: gone */
+    const struct mr_call_ops *ops;
+    struct mr_icall *next; /* of the connection (HTTP/2) */
+    struct mr_icall *prev;
+    struct mr_body body;
+    char *held_input; /* input buffer that outlived its connection */
+    size_t held_cap;
+    const char *peer_text; /* kept when the connection went first */
+    int tag;
+    bool owes; /* the handler has still to answer */
+    bool told_cancel;
+    bool begun; /* mr_call_begin was called */
+    bool body_done;
+    bool refused; /* on_body_refused was called: the body is thrown away */
+    bool paused;
+    /* ---- HTTP/2 ---- */
+    bool on_stream; /* nghttp2 still knows the stream */
+    bool head_done;
+    bool head_too_large;
+    bool submitted; /* response headers given to nghttp2 */
+    bool ended;     /* no more output will be queued */
+    bool deferred;  /* data provider has paused for want of data */
+    bool end_stream_seen;
+    bool is_collecting; /* counted in mr_h2.collecting */
+    bool is_zombie;     /* counted in mr_h2.zombies */
+    bool waits;         /* on_body held back, see h2_release_waiting */
+    int32_t stream_id;
+    size_t header_cap;
+    size_t header_bytes;
+    int64_t data_seen_ns;
+    struct mr_outq out;  /* body of the answer, not framed yet */
+    struct mr_outq held; /* input of a paused stream */
+    struct mr_header *trailers;
+    size_t trailer_count;
+    struct mr_icall *next_waiting;
+};
+
+void mr_icall_cache_init(struct mr_cache *cache, uint32_t max);
+/** A call with an empty arena, pub.loop, .arena and limits set. NULL without memory. */
+struct mr_icall *mr_icall_new(struct mr_conn *c, const struct mr_call_ops *ops);
+/** Recycle: nobody knows it any more. */
+void mr_icall_free(struct mr_icall *call);
+/** The connection or stream ends: tells the handler if it has not answered. The call is detached. */
+void mr_icall_detach(struct mr_icall *call);
+/** Only tell that the peer is gone (on_cancel at most once). */
+void mr_icall_cancel(struct mr_icall *call);
+
+/** Say that the head is complete. False when the call was answered in on_head and is gone, or the
+ *  connection is. Also refuses a declared length over the limit (mr_icall.refused). */
+bool mr_icall_head(struct mr_icall *call);
+/** The body is complete: on_body. */
+void mr_icall_body(struct mr_icall *call);
+/** Tell the handler that the body will not come to it. */
+void mr_icall_refuse(struct mr_icall *call, int status);
+
+/** Append received bytes. MR_OK, MR_E_TOO_LARGE or MR_E_EXHAUSTED. */
+int mr_body_append(struct mr_icall *call, const void *data, size_t n);
+/** Where the next bytes of a body in a block can be read to, *out_room of them: NULL when appending is
+ *  the way. */
+uint8_t *mr_body_room(struct mr_icall *call, size_t *out_room);
+/** Set call->pub.body from what was collected. */
+void mr_body_publish(struct mr_icall *call);
+/** Bytes `data` lie in foreign memory that stays as long as the call: use them in place if they are
+ *  aligned as asked, else copy. */
+int mr_body_in_place(struct mr_icall *call, mr_bytes data);
+
+/** Put pieces into a queue: blocks by reference, the rest copied. */
+void mr_pieces_append(struct mr_outq *q, const struct mr_piece *pieces, size_t count);
+/** Drop the references of pieces that go nowhere. */
+void mr_pieces_drop(const struct mr_piece *pieces, size_t count);
+size_t mr_pieces_bytes(const struct mr_piece *pieces, size_t count);
+
+#endif

@@ -1,0 +1,174 @@
+/* A connection of the server: a transport below, one of the protocols above, output between. */
+#ifndef MR_NET_CONN_H
+#define MR_NET_CONN_H
+
+#include <netinet/in.h>
+#include <sys/un.h>
+
+#include "http1_parse.h"
+#include "loop_int.h"
+#include "outq.h"
+
+struct mr_conn;
+struct mr_icall;
+struct mr_server_part;
+struct mr_h2;
+
+#define MR_WANT_READ  1
+#define MR_WANT_WRITE 2
+#define MR_WANT_HUP   4 /* tell when the peer ends, though nothing is to be read */
+
+/** What carries the bytes. Plain sockets are one (transport.c); TLS will be another. All but close may
+ *  be called only before it. Results: bytes, 0 at the end of input, or a negative errno (-EAGAIN: not
+ *  now). */
+struct mr_transport {
+    /** (optional) Called on every readiness until it returns 0; -EAGAIN: more is needed. */
+    int (*handshake)(struct mr_conn *c);
+    ssize_t (*read)(struct mr_conn *c, void *buf, size_t n);
+    ssize_t (*write)(struct mr_conn *c, const struct iovec *iov, int count);
+    /** Which MR_WANT_* shall lead to mr_conn_ready. */
+    void (*want)(struct mr_conn *c, int events);
+    /** No more output. */
+    void (*end_output)(struct mr_conn *c);
+    /** Give the descriptor back; mr_conn_gone(c) follows, at once or later. */
+    void (*close)(struct mr_conn *c);
+};
+
+/** What the bytes mean. */
+struct mr_proto {
+    /** There may be input, or its end. */
+    void (*input)(struct mr_conn *c);
+    /** Go on with what waited (for output to leave, for answers of others) and put output into c->out.
+     *  True: there is more to do when c->out has been written. */
+    bool (*work)(struct mr_conn *c);
+    bool (*wants_input)(const struct mr_conn *c);
+    /** When to call `expired`, if nothing happens: 0 = never. Output that is stuck is conn.c's. */
+    int64_t (*deadline)(const struct mr_conn *c);
+    void (*expired)(struct mr_conn *c);
+    /** The server drains: end as soon as the work at hand is done. */
+    void (*drain)(struct mr_conn *c);
+    /** Input memory can be given back if there is nothing in it. */
+    void (*rest)(struct mr_conn *c);
+    /** The connection ends: let go of the calls. */
+    void (*end)(struct mr_conn *c);
+};
+
+extern const struct mr_transport mr_transport_plain;
+extern const struct mr_proto mr_proto_sniff;
+extern const struct mr_proto mr_proto_http1;
+extern const struct mr_proto mr_proto_http2;
+extern const struct mr_proto mr_proto_linger;
+
+/** Bytes received and not yet done with, for protocols that keep them. */
+struct mr_input {
+    char *ptr;
+    size_t cap;
+    size_t start; /* of the request at hand */
+    size_t pos;   /* behind what was consumed of it */
+    size_t end;   /* behind the last byte */
+};
+
+enum mr_h1_stage {
+    MR_H1_HEAD,  /* waiting for a head, or between requests */
+    MR_H1_BODY,  /* reading a body */
+    MR_H1_WAIT,  /* all read, the answer is owed */
+    MR_H1_DRAIN, /* answered, the rest of the body is thrown away */
+};
+
+struct mr_h1 {
+    struct mr_icall *call; /* the request at hand, until it is answered */
+    enum mr_h1_stage stage;
+    struct mr_http1_scan scan;
+    struct mr_http1_chunked chunked;
+    size_t body_at;    /* where it begins in the input buffer */
+    int64_t body_left; /* Content-Length not yet read */
+    int64_t drained;
+    int64_t head_start_ns; /* first byte of a head that is not complete, 0 = none */
+    int64_t body_seen_ns;
+    bool is_chunked;
+    bool keep_alive;
+    bool owes_continue;  /* 100-continue was asked for and not sent */
+    bool chunked_answer; /* begun answer uses chunked coding */
+    bool answer_to_head; /* begun answer has no body */
+    bool processing;
+};
+
+struct mr_conn {
+    struct mr_conn *next; /* of the server part */
+    struct mr_conn *prev;
+    struct mr_loop *loop;
+    struct mr_server_part *part;
+    const struct mr_transport *transport;
+    const struct mr_proto *proto;
+    uv_poll_t poll;
+    int fd;
+    int wanted; /* MR_WANT_* as told to the transport */
+    int tag;
+    bool over_unix;
+    bool handshaking;
+    bool running;  /* a callback of ours is at work on it: no need to queue a flush */
+    bool blocked;  /* the transport takes no more output now */
+    bool yielding; /* had its share of this iteration, goes on in the next */
+    bool peer_eof;
+    bool peer_hup;   /* told by MR_WANT_HUP; bytes may still lie before the end */
+    bool closing;    /* closed, memory waits for its handle */
+    bool close_soon; /* when the output has left */
+    bool lingers;    /* then throw away what the peer still sends, for a moment */
+    bool draining;
+    bool had_request;
+    struct mr_flush flush;
+    struct mr_deadline deadline;
+    struct mr_outq out;
+    struct mr_input in;
+    int64_t out_since_ns; /* last progress of output that is stuck, 0 = none is */
+    int64_t idle_since_ns;
+    int64_t lingered;
+    int64_t linger_until_ns;
+    union {
+        struct mr_h1 h1;
+        struct mr_h2 *h2;
+    };
+    struct sockaddr_in6 peer; /* family AF_INET: a sockaddr_in; 0: no address */
+    char peer_text[64];
+};
+
+/** A connection over an accepted socket (takes fd always). NULL without memory. */
+struct mr_conn *mr_conn_open(struct mr_server_part *part, const struct mr_transport *transport,
+                             int fd, int tag, bool over_unix, const struct sockaddr_in6 *peer);
+/** Give its socket a handle on the loop; negative (uv) when that fails: mr_conn_abandon it then. */
+int mr_transport_plain_start(struct mr_conn *c);
+/** Undo mr_conn_open of a connection whose transport has not started. */
+void mr_conn_abandon(struct mr_conn *c);
+/** Begin to wait for input. */
+void mr_conn_start(struct mr_conn *c);
+/** End it now: calls are cancelled, output is dropped. The struct stays until mr_conn_gone. */
+void mr_conn_close(struct mr_conn *c);
+/** Write what is queued, then end. linger: the peer may still be sending; read that for a moment and
+ *  throw it away, as an early close would reset the connection and take the last answer with it. */
+void mr_conn_close_soon(struct mr_conn *c, bool linger);
+/** Called by transports: readiness (MR_WANT_*), and the end. */
+void mr_conn_ready(struct mr_conn *c, int events);
+void mr_conn_gone(struct mr_conn *c);
+/** Something was queued outside of the connection's own callbacks. */
+void mr_conn_kick(struct mr_conn *c);
+/** Read into memory of the caller. Counts; ends of input and errors are dealt with: > 0 bytes, or 0
+ *  (nothing now, c->peer_eof, or c->closing). */
+size_t mr_conn_read(struct mr_conn *c, void *buf, size_t n);
+/** Write out now, with `extra` (may be empty) behind the queue; returns bytes of extra that went. */
+size_t mr_conn_write_through(struct mr_conn *c, mr_bytes extra);
+const char *mr_conn_peer(struct mr_conn *c);
+
+/** Become HTTP/1 or HTTP/2, with what is in c->in as the first input. */
+void mr_h1_start(struct mr_conn *c);
+void mr_h2_start(struct mr_conn *c);
+
+/** Input buffer of the connection: room for at least `room` bytes behind end (moving what is there to
+ *  the front when nothing points into it). False without memory. */
+bool mr_input_make_room(struct mr_conn *c, size_t room, bool can_move);
+/** Drop what lies before the request at hand. */
+void mr_input_to_front(struct mr_input *in);
+void mr_input_release(struct mr_conn *c);
+void mr_input_free(struct mr_loop *loop, char *ptr, size_t cap);
+#define MR_INPUT_BYTES ((size_t)16 * 1024)
+
+#endif

@@ -1,0 +1,290 @@
+/* HTTP/2 connections, the writing half: answers are submitted to nghttp2 at once and framed when the
+ * connection works next (http2.c, pack), so that head, body and trailers leave in one write. A body
+ * waits in the call's queue; frames take references to its blocks, not copies.
+ *
+ * Thread: loop. */
+#include "http2.h"
+
+#include <stdio.h>
+
+#include "server.h"
+
+#define NV_STACK   24
+#define OWN_NVS    4 /* :status, content-length, date, server */
+#define LONG_QUEUE ((size_t)256 * 1024)
+
+static nghttp2_nv make_nv(mr_str name, mr_str value, uint8_t flags)
+{
+    return (nghttp2_nv){.name = (uint8_t *)name.ptr,
+                        .value = (uint8_t *)value.ptr,
+                        .namelen = name.len,
+                        .valuelen = value.len,
+                        .flags = flags};
+}
+
+#define STATIC_NAME NGHTTP2_NV_FLAG_NO_COPY_NAME
+#define STATIC_PAIR (NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE)
+
+static bool has_no_body(int status)
+{
+    return status < 200 || status == 204 || status == 304;
+}
+
+/* ---- frames --------------------------------------------------------------------------------- */
+
+static ssize_t read_body(nghttp2_session *session, int32_t stream_id, uint8_t *buf, size_t length,
+                         uint32_t *data_flags, nghttp2_data_source *source, void *user_data)
+{
+    struct mr_icall *call = source->ptr;
+    size_t n = MR_MIN(length, call->out.bytes);
+
+    (void)buf;
+    (void)user_data;
+    if (n == 0 && !call->ended) {
+        call->deferred = true;
+        return NGHTTP2_ERR_DEFERRED;
+    }
+    *data_flags |= NGHTTP2_DATA_FLAG_NO_COPY;
+    if (!call->ended || n < call->out.bytes) {
+        return (ssize_t)n;
+    }
+    *data_flags |= NGHTTP2_DATA_FLAG_EOF;
+    if (call->trailer_count > 0) {
+        nghttp2_nv nv[NV_STACK];
+        size_t count = MR_MIN(call->trailer_count, (size_t)NV_STACK);
+        for (size_t i = 0; i < count; i++) {
+            nv[i] = make_nv(call->trailers[i].name, call->trailers[i].value, NGHTTP2_NV_FLAG_NONE);
+        }
+        *data_flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
+        if (nghttp2_submit_trailer(session, stream_id, nv, count) != 0) {
+            return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+        }
+    }
+    return (ssize_t)n;
+}
+
+int mr_h2_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *framehd,
+                    size_t length, nghttp2_data_source *source, void *user_data)
+{
+    struct mr_icall *call = source->ptr;
+    struct mr_h2 *h = user_data;
+    struct mr_conn *c = h->conn;
+
+    (void)session;
+    (void)frame;
+    if (c->out.bytes > LONG_QUEUE) {
+        h->pack_again = true;
+        return NGHTTP2_ERR_WOULDBLOCK;
+    }
+    mr_outq_append(&c->out, framehd, 9);
+    mr_outq_move(&c->out, &call->out, length);
+    h->pending -= length;
+    h->progress_ns = c->loop->now_ns;
+    return 0;
+}
+
+/* ---- heads ---------------------------------------------------------------------------------- */
+
+static mr_str status_text(int status, char buf[4])
+{
+    if (status == 200) {
+        return MR_STR("200");
+    }
+    snprintf(buf, 4, "%03d", status >= 100 && status <= 999 ? status : 500);
+    return mr_str_n(buf, 3);
+}
+
+/* length < 0: not known. gRPC answers carry what gRPC asks for and nothing more. */
+static bool submit_head(struct mr_icall *call, int status, const struct mr_header *headers,
+                        size_t count, int64_t length, bool has_data)
+{
+    struct mr_conn *c = call->conn;
+    const struct mr_http_options *o = c->part->options;
+    nghttp2_nv stack[NV_STACK];
+    nghttp2_nv *nv = stack;
+    char status_buf[4];
+    char length_buf[24];
+    size_t n = 0;
+
+    if (count + OWN_NVS > NV_STACK) {
+        nv = mr_arena_try_array(&call->arena, count + OWN_NVS, sizeof *nv, _Alignof(nghttp2_nv));
+        if (!nv) {
+            return false;
+        }
+    }
+    nv[n++] = make_nv(MR_STR(":status"), status_text(status, status_buf), STATIC_NAME);
+    for (size_t i = 0; i < count; i++) {
+        if (mr_http1_is_value(headers[i].value)) {
+            nv[n++] = make_nv(headers[i].name, headers[i].value, NGHTTP2_NV_FLAG_NONE);
+        }
+    }
+    if (!call->pub.is_grpc) {
+        if (length >= 0) {
+            int len = snprintf(length_buf, sizeof length_buf, "%lld", (long long)length);
+            nv[n++] =
+                make_nv(MR_STR("content-length"), mr_str_n(length_buf, (size_t)len), STATIC_NAME);
+        }
+        nv[n++] = make_nv(MR_STR("date"), mr_str_n(mr_loop_date(c->loop), 29), STATIC_NAME);
+        if (o->server_name) {
+            nv[n++] = make_nv(MR_STR("server"), mr_str_c(o->server_name), STATIC_PAIR);
+        }
+    }
+    nghttp2_data_provider provider = {.source = {.ptr = call}, .read_callback = read_body};
+    return nghttp2_submit_response(c->h2->session, call->stream_id, nv, n,
+                                   has_data ? &provider : NULL) == 0;
+}
+
+/* ---- the operations ------------------------------------------------------------------------- */
+
+static void queue_pieces(struct mr_icall *call, const struct mr_piece *pieces, size_t count)
+{
+    struct mr_h2 *h = call->conn->h2;
+    size_t before = call->out.bytes;
+
+    if (h->pending == 0) {
+        h->progress_ns = call->pub.loop->now_ns;
+    }
+    mr_pieces_append(&call->out, pieces, count);
+    h->pending += call->out.bytes - before;
+}
+
+static void give_up(struct mr_icall *call)
+{
+    nghttp2_submit_rst_stream(call->conn->h2->session, NGHTTP2_FLAG_NONE, call->stream_id,
+                              NGHTTP2_INTERNAL_ERROR);
+}
+
+/* The handler has said all; the request's body is not needed any more. */
+static void answered(struct mr_icall *call)
+{
+    struct mr_conn *c = call->conn;
+
+    call->owes = false;
+    call->ended = true;
+    mr_h2_stop_collecting(call);
+    mr_block_unref(&call->body.block);
+    if (call->on_stream && call->out.failed) {
+        give_up(call);
+    }
+    if (call->deferred) {
+        call->deferred = false;
+        nghttp2_session_resume_data(c->h2->session, call->stream_id);
+    }
+    mr_h2_settle_call(call);
+    mr_conn_kick(c);
+}
+
+static void h2_reply(struct mr_icall *call, const struct mr_reply *reply)
+{
+    size_t bytes = mr_pieces_bytes(reply->pieces, reply->piece_count);
+    bool has_data = bytes > 0 && !call->pub.head_only && !has_no_body(reply->status);
+
+    if (!call->on_stream ||
+        !submit_head(call, reply->status, reply->headers, reply->header_count,
+                     has_no_body(reply->status) ? -1 : (int64_t)bytes, has_data)) {
+        if (call->on_stream) {
+            give_up(call);
+        }
+        has_data = false;
+    }
+    if (has_data) {
+        queue_pieces(call, reply->pieces, reply->piece_count);
+    } else {
+        mr_pieces_drop(reply->pieces, reply->piece_count);
+    }
+    answered(call);
+}
+
+static void h2_begin(struct mr_icall *call, int status, const struct mr_header *headers,
+                     size_t count)
+{
+    if (call->on_stream && !submit_head(call, status, headers, count, -1, true)) {
+        give_up(call);
+    }
+    mr_conn_kick(call->conn);
+}
+
+static void h2_write(struct mr_icall *call, const struct mr_piece *pieces, size_t count)
+{
+    if (!call->on_stream || call->pub.head_only) {
+        mr_pieces_drop(pieces, count);
+        return;
+    }
+    queue_pieces(call, pieces, count);
+    if (call->deferred) {
+        call->deferred = false;
+        nghttp2_session_resume_data(call->conn->h2->session, call->stream_id);
+    }
+    mr_conn_kick(call->conn);
+}
+
+static void keep_trailers(struct mr_icall *call, const struct mr_header *trailers, size_t count)
+{
+    struct mr_header *copy = MR_ARENA_ARRAY(&call->arena, struct mr_header, count);
+    size_t n = 0;
+
+    for (size_t i = 0; copy && i < count; i++) {
+        copy[n].name = mr_arena_str(&call->arena, trailers[i].name);
+        copy[n].value = mr_arena_str(&call->arena, trailers[i].value);
+        n += copy[n].name.ptr && copy[n].value.ptr && mr_http1_is_value(copy[n].value);
+    }
+    call->trailers = copy;
+    call->trailer_count = n;
+    if (n < count) {
+        /* A trailer less could turn an error into a success. */
+        give_up(call);
+    }
+}
+
+static void h2_end(struct mr_icall *call, const struct mr_header *trailers, size_t count)
+{
+    if (call->on_stream && count > 0) {
+        keep_trailers(call, trailers, count);
+    }
+    answered(call);
+}
+
+static size_t h2_backlog(const struct mr_icall *call)
+{
+    return call->out.bytes + call->conn->out.bytes;
+}
+
+static void h2_pause(struct mr_icall *call, bool paused)
+{
+    if (!paused) {
+        call->conn->h2->must_deliver = true;
+        mr_conn_kick(call->conn);
+    }
+}
+
+static void h2_abort(struct mr_icall *call, uint32_t h2_error)
+{
+    if (call->on_stream) {
+        nghttp2_submit_rst_stream(call->conn->h2->session, NGHTTP2_FLAG_NONE, call->stream_id,
+                                  h2_error);
+    }
+    answered(call);
+}
+
+const struct mr_call_ops mr_h2_call_ops = {
+    .reply = h2_reply,
+    .begin = h2_begin,
+    .write = h2_write,
+    .end = h2_end,
+    .backlog = h2_backlog,
+    .pause = h2_pause,
+    .abort = h2_abort,
+};
+
+void mr_h2_error(struct mr_icall *call, int status, const char *text)
+{
+    char body[256];
+    int len = snprintf(body, sizeof body, "{\"error\":\"%s\"}", text);
+    struct mr_header type = {MR_STR("content-type"), MR_STR("application/json")};
+    struct mr_piece piece = {.ptr = body, .len = (size_t)len};
+    struct mr_reply reply = {
+        .status = status, .headers = &type, .header_count = 1, .pieces = &piece, .piece_count = 1};
+
+    mr_count_add(&call->pub.loop->stats.protocol_errors, 1);
+    h2_reply(call, &reply);
+}

@@ -1,0 +1,511 @@
+/* The event loop on libuv.
+ *
+ * One iteration: sleep in epoll, callbacks of descriptors, due timers (check), then the prepare step:
+ * flush what has output, run mails, until neither has anything left; then sleep. A callback therefore
+ * only queues output, and answers of one iteration leave together.
+ *
+ * Posters write to the eventfd only when the loop may be asleep: before it sleeps the loop sets
+ * `wants_wake` and looks into the mailbox once more; a poster that found the box empty takes the flag
+ * away and wakes if it was set. Both are read-modify-writes of one variable, so either the poster sees
+ * the flag or the loop sees the mail.
+ *
+ * Timers: libuv sleeps in whole milliseconds. Delays below 100 ms are armed on a timerfd, which is
+ * exact to the kernel's timer; longer ones are rounded up to the next millisecond. The timerfd is left
+ * armed when its timer goes: a needless wake-up is cheaper than a system call per start and stop.
+ *
+ * libuv runs callbacks of descriptors from within its poll, before uv_check: each of our callbacks
+ * begins with mr_loop_enter, which runs the after_wake hook once per wake-up.
+ *
+ * The file does not know connections; see conn.c. */
+#include "loop_int.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAIL_ROUNDS   8
+#define FINE_LIMIT_NS (100 * MR_NS_PER_MS)
+#define SCRATCH_KEEP  ((size_t)8 * 1024 * 1024)
+
+static _Thread_local struct mr_loop *here;
+
+/* ---- waking --------------------------------------------------------------------------------- */
+
+void mr_loop_wake(struct mr_loop *loop)
+{
+    loop->awake = true;
+    loop->now_ns = loop->woke_ns = mr_now_ns();
+    /* Relaxed: a poster that still sees the flag wakes for nothing, that is all. */
+    atomic_store_explicit(&loop->wants_wake, 0, memory_order_relaxed);
+    mr_count_add(&loop->stats.iterations, 1);
+    if (loop->hooks.after_wake) {
+        loop->hooks.after_wake(loop->hooks.ctx);
+    }
+}
+
+void mr_loop_resume(struct mr_loop *loop)
+{
+    mr_loop_enter(loop);
+}
+
+static void fall_asleep(struct mr_loop *loop)
+{
+    if (!loop->awake) {
+        return;
+    }
+    mr_hist_add(&loop->stats.lag_ns, (uint64_t)(mr_now_ns() - loop->woke_ns));
+    loop->awake = false;
+    if (loop->hooks.before_sleep) {
+        loop->hooks.before_sleep(loop->hooks.ctx);
+    }
+}
+
+/* Thread: any. The mailbox was empty before this post. */
+static void wake_for_mail(void *ctx)
+{
+    struct mr_loop *loop = ctx;
+
+    /* acq_rel: pairs with the exchange in settle, see the top of the file. */
+    if (loop != here && atomic_exchange_explicit(&loop->wants_wake, 0, memory_order_acq_rel) == 1) {
+        uv_async_send(&loop->async);
+    }
+}
+
+/* ---- the prepare step ----------------------------------------------------------------------- */
+
+static void flush_all(struct mr_loop *loop)
+{
+    struct mr_flush *f;
+
+    while ((f = loop->flush_first)) {
+        loop->flush_first = f->next;
+        if (!loop->flush_first) {
+            loop->flush_last = NULL;
+        }
+        f->queued = false;
+        f->run(f);
+    }
+}
+
+/* Flush and run mails until there is nothing left; false when mails keep coming. */
+static bool settle(struct mr_loop *loop)
+{
+    for (int round = 0; round < MAIL_ROUNDS; round++) {
+        flush_all(loop);
+        atomic_exchange_explicit(&loop->wants_wake, 1, memory_order_acq_rel);
+        size_t mails = mr_mailbox_drain(&loop->box);
+        mr_count_add(&loop->stats.mails, mails);
+        if (mails == 0 && !loop->flush_first) {
+            return true;
+        }
+    }
+    flush_all(loop);
+    return false;
+}
+
+static void on_fine(uv_poll_t *handle, int status, int events)
+{
+    struct mr_loop *loop = handle->data;
+    uint64_t expirations;
+
+    (void)status;
+    (void)events;
+    mr_loop_enter(loop);
+    if (read(loop->fine_fd, &expirations, sizeof expirations) > 0) {
+        loop->fine_at_ns = 0;
+    }
+}
+
+static void on_coarse(uv_timer_t *timer)
+{
+    struct mr_loop *loop = timer->data;
+
+    mr_loop_enter(loop);
+    loop->coarse_at_ns = 0;
+}
+
+static void arm_fine(struct mr_loop *loop, int64_t at_ns)
+{
+    struct itimerspec spec = {
+        .it_value = {.tv_sec = at_ns / MR_NS_PER_S, .tv_nsec = at_ns % MR_NS_PER_S}};
+
+    if (loop->fine_at_ns != 0 && loop->fine_at_ns <= at_ns) {
+        return;
+    }
+    if (timerfd_settime(loop->fine_fd, TFD_TIMER_ABSTIME, &spec, NULL) == 0) {
+        loop->fine_at_ns = at_ns;
+    }
+}
+
+static void arm_timers(struct mr_loop *loop)
+{
+    if (!loop->timers) {
+        if (loop->coarse_at_ns) {
+            loop->coarse_at_ns = 0;
+            uv_timer_stop(&loop->coarse_timer);
+        }
+        return;
+    }
+    int64_t at_ns = loop->timers->at_ns;
+    int64_t left_ns = at_ns - loop->now_ns;
+    if (left_ns < FINE_LIMIT_NS) {
+        arm_fine(loop, at_ns > 0 ? at_ns : 1);
+    } else if (loop->coarse_at_ns == 0 || loop->coarse_at_ns != at_ns) {
+        uint64_t ms = (uint64_t)((left_ns + MR_NS_PER_MS - 1) / MR_NS_PER_MS);
+        loop->coarse_at_ns = at_ns;
+        uv_update_time(&loop->uv);
+        uv_timer_start(&loop->coarse_timer, on_coarse, ms, 0);
+    }
+}
+
+static void on_busy(uv_idle_t *handle)
+{
+    (void)handle;
+}
+
+static void on_prepare(uv_prepare_t *handle)
+{
+    struct mr_loop *loop = handle->data;
+
+    /* libuv's own timers (on_coarse) run before this; so may the very first iteration. */
+    mr_loop_enter(loop);
+    if (!settle(loop)) {
+        uv_idle_start(&loop->busy, on_busy);
+    }
+    if (loop->scratch.cap > SCRATCH_KEEP) {
+        mr_buf_fini(&loop->scratch);
+    }
+    if (atomic_load_explicit(&loop->stopping, memory_order_relaxed)) {
+        uv_stop(&loop->uv);
+        uv_idle_start(&loop->busy, on_busy);
+    }
+    arm_timers(loop);
+    fall_asleep(loop);
+}
+
+static void on_check(uv_check_t *handle)
+{
+    struct mr_loop *loop = handle->data;
+
+    mr_loop_enter(loop);
+    uv_idle_stop(&loop->busy);
+    mr_timers_run(loop);
+}
+
+/* Mails are run in the prepare step; this only ends the sleep. */
+static void on_async(uv_async_t *handle)
+{
+    mr_loop_enter(handle->data);
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    ((struct mr_loop *)handle->data)->open_handles--;
+}
+
+static void handle_close(struct mr_loop *loop, void *handle)
+{
+    uv_handle_t *h = handle;
+
+    if (h->data == loop && !uv_is_closing(h)) {
+        uv_close(h, on_handle_closed);
+    }
+}
+
+static void handles_close(struct mr_loop *loop)
+{
+    handle_close(loop, &loop->prepare);
+    handle_close(loop, &loop->check);
+    handle_close(loop, &loop->busy);
+    handle_close(loop, &loop->async);
+    handle_close(loop, &loop->coarse_timer);
+    handle_close(loop, &loop->fine_poll);
+    while (loop->open_handles > 0) {
+        uv_run(&loop->uv, UV_RUN_NOWAIT);
+    }
+}
+
+static int handles_open(struct mr_loop *loop)
+{
+    int rc;
+
+#define OPEN(expr, handle)                                                                         \
+    do {                                                                                           \
+        if ((rc = (expr)) < 0) {                                                                   \
+            return rc;                                                                             \
+        }                                                                                          \
+        loop->open_handles++;                                                                      \
+        loop->handle.data = loop;                                                                  \
+    } while (0)
+    OPEN(uv_prepare_init(&loop->uv, &loop->prepare), prepare);
+    OPEN(uv_check_init(&loop->uv, &loop->check), check);
+    OPEN(uv_idle_init(&loop->uv, &loop->busy), busy);
+    OPEN(uv_async_init(&loop->uv, &loop->async, on_async), async);
+    OPEN(uv_timer_init(&loop->uv, &loop->coarse_timer), coarse_timer);
+    loop->fine_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (loop->fine_fd < 0) {
+        return uv_translate_sys_error(errno);
+    }
+    OPEN(uv_poll_init(&loop->uv, &loop->fine_poll, loop->fine_fd), fine_poll);
+#undef OPEN
+    uv_prepare_start(&loop->prepare, on_prepare);
+    uv_check_start(&loop->check, on_check);
+    return uv_poll_start(&loop->fine_poll, UV_READABLE, on_fine);
+}
+
+static void memory_init(struct mr_loop *loop)
+{
+    mr_buf_init(&loop->scratch, 0);
+    mr_wheel_init(loop);
+    mr_mailbox_init(&loop->box, wake_for_mail, loop);
+    for (size_t i = 0; i < MR_H2MEM_CLASSES; i++) {
+        size_t bytes = (size_t)32 << i;
+        /* About a megabyte of each class at most, and enough of the small ones. */
+        mr_cache_init(&loop->h2mem[i], bytes, (uint32_t)MR_MIN((size_t)4096, (1u << 20) / bytes));
+    }
+    mr_conn_memory_init(loop);
+}
+
+static void memory_fini(struct mr_loop *loop)
+{
+    mr_cache_fini(&loop->inputs);
+    mr_cache_fini(&loop->chunks);
+    mr_cache_fini(&loop->conns);
+    mr_cache_fini(&loop->calls);
+    for (size_t i = 0; i < MR_H2MEM_CLASSES; i++) {
+        mr_cache_fini(&loop->h2mem[i]);
+    }
+    mr_freep(&loop->read_buf);
+    mr_buf_fini(&loop->scratch);
+}
+
+int mr_loop_new(struct mr_loop **out, const struct mr_loop_hooks *hooks, struct mr_err *err)
+{
+    struct mr_loop *loop = mr_alloc_aligned(sizeof *loop);
+    int rc;
+
+    loop->fine_fd = -1;
+    loop->hooks = hooks ? *hooks : (struct mr_loop_hooks){0};
+    memory_init(loop);
+    rc = uv_loop_init(&loop->uv);
+    if (rc < 0) {
+        mr_free(loop);
+        return MR_FAIL(err, MR_E_IO, "event loop: %s", uv_strerror(rc));
+    }
+    rc = handles_open(loop);
+    if (rc < 0) {
+        mr_loop_free(&loop);
+        return MR_FAIL(err, MR_E_IO, "event loop: %s", uv_strerror(rc));
+    }
+    *out = loop;
+    return MR_OK;
+}
+
+void mr_loop_run(struct mr_loop *loop)
+{
+    struct mr_loop *outer = here;
+
+    here = loop;
+    mr_loop_enter(loop);
+    while (!atomic_load_explicit(&loop->stopping, memory_order_relaxed)) {
+        uv_run(&loop->uv, UV_RUN_DEFAULT);
+    }
+    atomic_store_explicit(&loop->stopping, false, memory_order_relaxed);
+    uv_idle_stop(&loop->busy);
+    fall_asleep(loop);
+    here = outer;
+}
+
+void mr_loop_stop(struct mr_loop *loop)
+{
+    atomic_store_explicit(&loop->stopping, true, memory_order_relaxed);
+    uv_async_send(&loop->async);
+}
+
+void mr_loop_free(struct mr_loop **io_loop)
+{
+    struct mr_loop *loop = *io_loop;
+    struct mr_loop *outer = here;
+
+    *io_loop = NULL;
+    if (!loop) {
+        return;
+    }
+    here = loop;
+    loop->hooks = (struct mr_loop_hooks){0};
+    mr_loop_enter(loop);
+    /* Mails that nobody ran, and the handles that they close. */
+    for (int i = 0; i < MAIL_ROUNDS && loop->open_handles > 0; i++) {
+        settle(loop);
+        uv_run(&loop->uv, UV_RUN_NOWAIT);
+    }
+    handles_close(loop);
+    int rc = uv_loop_close(&loop->uv);
+    MR_ASSERT(rc == 0); /* somebody left a handle open */
+    if (loop->fine_fd >= 0) {
+        close(loop->fine_fd);
+    }
+    memory_fini(loop);
+    mr_free(loop);
+    here = outer;
+}
+
+/* ---- use ------------------------------------------------------------------------------------ */
+
+void mr_loop_post(struct mr_loop *loop, struct mr_mail *mail)
+{
+    mr_mailbox_post(&loop->box, mail);
+}
+
+void mr_loop_post_chain(struct mr_loop *loop, struct mr_mail *first, struct mr_mail *last)
+{
+    mr_mailbox_post_chain(&loop->box, first, last);
+}
+
+bool mr_loop_is_here(const struct mr_loop *loop)
+{
+    return here == loop;
+}
+
+struct mr_buf *mr_loop_scratch(struct mr_loop *loop)
+{
+    return &loop->scratch;
+}
+
+int64_t mr_loop_now_ns(const struct mr_loop *loop)
+{
+    return loop->now_ns;
+}
+
+struct uv_loop_s *mr_loop_uv(struct mr_loop *loop)
+{
+    return &loop->uv;
+}
+
+struct mr_loop_stats *mr_loop_stats(struct mr_loop *loop)
+{
+    return &loop->stats;
+}
+
+void mr_flush_queue(struct mr_loop *loop, struct mr_flush *f)
+{
+    if (f->queued) {
+        return;
+    }
+    f->queued = true;
+    f->next = NULL;
+    if (loop->flush_last) {
+        loop->flush_last->next = f;
+    } else {
+        loop->flush_first = f;
+    }
+    loop->flush_last = f;
+}
+
+void mr_flush_cancel(struct mr_loop *loop, struct mr_flush *f)
+{
+    struct mr_flush **link = &loop->flush_first;
+    struct mr_flush *prev = NULL;
+
+    if (!f->queued) {
+        return;
+    }
+    while (*link != f) {
+        prev = *link;
+        link = &prev->next;
+    }
+    *link = f->next;
+    if (loop->flush_last == f) {
+        loop->flush_last = prev;
+    }
+    f->queued = false;
+}
+
+uint8_t *mr_loop_read_buf(struct mr_loop *loop)
+{
+    if (!loop->read_buf) {
+        loop->read_buf = mr_try_alloc(MR_READ_BUF_BYTES);
+    }
+    return loop->read_buf;
+}
+
+const char *mr_loop_date(struct mr_loop *loop)
+{
+    if (loop->now_ns >= loop->date_until_ns) {
+        int64_t wall_ns = mr_wall_ns();
+        time_t wall_s = (time_t)(wall_ns / MR_NS_PER_S);
+        struct tm tm;
+        gmtime_r(&wall_s, &tm);
+        /* Names by hand: strftime's follow the locale. */
+        static const char days[][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+        static const char months[][4] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                         "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+        snprintf(loop->date, sizeof loop->date, "%s, %02d %s %04d %02d:%02d:%02d GMT",
+                 days[tm.tm_wday], tm.tm_mday, months[tm.tm_mon], (tm.tm_year + 1900) % 10000,
+                 tm.tm_hour, tm.tm_min, tm.tm_sec);
+        loop->date_until_ns = loop->now_ns + MR_NS_PER_S - wall_ns % MR_NS_PER_S;
+    }
+    return loop->date;
+}
+
+/* ---- recycled memory ------------------------------------------------------------------------ */
+
+#if defined(__SANITIZE_ADDRESS__)
+#    define MR_CACHE_NOTHING true
+#elif defined(__has_feature)
+#    if __has_feature(address_sanitizer)
+#        define MR_CACHE_NOTHING true
+#    endif
+#endif
+#ifndef MR_CACHE_NOTHING
+#    define MR_CACHE_NOTHING false
+#endif
+
+void mr_cache_init(struct mr_cache *c, size_t bytes, uint32_t max)
+{
+    *c = (struct mr_cache){.bytes = bytes, .max = MR_CACHE_NOTHING ? 0 : max};
+}
+
+void mr_cache_fini(struct mr_cache *c)
+{
+    while (c->head) {
+        void *p = c->head;
+        memcpy(&c->head, p, sizeof c->head);
+        if (c->fini) {
+            c->fini(p);
+        }
+        mr_free(p);
+    }
+    c->count = 0;
+}
+
+void *mr_cache_take(struct mr_cache *c, bool *out_fresh)
+{
+    void *p = c->head;
+
+    if (out_fresh) {
+        *out_fresh = p == NULL;
+    }
+    if (!p) {
+        return mr_try_alloc(c->bytes);
+    }
+    memcpy(&c->head, p, sizeof c->head);
+    c->count--;
+    return p;
+}
+
+bool mr_cache_put(struct mr_cache *c, void *p)
+{
+    if (c->count >= c->max) {
+        return false;
+    }
+    memcpy(p, &c->head, sizeof c->head);
+    c->head = p;
+    c->count++;
+    return true;
+}

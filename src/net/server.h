@@ -1,0 +1,55 @@
+/* A server object and its share on each loop. */
+#ifndef MR_NET_SERVER_H
+#define MR_NET_SERVER_H
+
+#include "conn.h"
+#include "net/http.h"
+
+struct mr_listener;
+
+/** What belongs to one loop. Thread: loop, except as said. */
+struct mr_server_part {
+    struct mr_server_part *next;
+    struct mr_http_server *server;
+    struct mr_loop *loop;
+    const struct mr_http_handler *handler;
+    const struct mr_http_options *options;
+    struct mr_conn *conns;
+    struct mr_listener *listeners;
+    struct mr_deadline retry; /* accepting again after descriptors ran out */
+    bool draining;
+    bool closing;
+    size_t live; /* connections and listeners whose handles are not closed */
+    struct mr_mail drain_mail;
+    struct mr_mail close_mail;
+};
+
+struct mr_http_server {
+    struct mr_http_options options;
+    struct mr_http_handler handler;
+    char *server_name;
+    struct mr_server_part *parts; /* made by mr_http_listen, on the boot thread */
+    struct mr_listener *all_listeners;
+    _Atomic int64_t connections;
+    _Atomic int64_t refs; /* owner, parts that are not closed, connections */
+    _Atomic int64_t parts_open;
+    _Atomic bool draining;
+    _Atomic bool closing;
+    _Atomic bool unlinked;
+    void (*on_closed)(void *ctx);
+    void *on_closed_ctx;
+};
+
+/** May one more connection come? Counts it if so. Thread: any. */
+bool mr_server_admit(struct mr_http_server *s);
+/** A connection that was admitted is gone. */
+void mr_server_forget(struct mr_server_part *part);
+/** A handle of the part is closed: the last one ends a part that closes. */
+void mr_part_let_go(struct mr_server_part *part);
+
+/** Loop's side of listening (listen.c): stop accepting for good; remove socket files. */
+void mr_listeners_stop(struct mr_server_part *part);
+void mr_listeners_unlink(struct mr_http_server *s);
+void mr_listeners_free(struct mr_http_server *s);
+
+#endif
