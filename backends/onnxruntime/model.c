@@ -1,8 +1,9 @@
 /* Opening and closing a model version: one session from a file path, so that external data beside the
  * file is found. All instances share it; a run of a session is thread safe.
  *
- * A model is tiny when its file is at most 8 KiB and names no external data; options.c then chooses
- * defaults that keep the session small. The size that is reported is what the process grew by while
+ * A model whose file holds all weights is tiny up to 8 KiB: options.c then chooses defaults that keep
+ * the session small. Up to 1 MiB it is small, and probe.c finds out whether it should have the thread
+ * pool; for a larger one that is taken for granted. The size that is reported is what the process grew by while
  * the session was made, if no other model was opened meanwhile, and never less than the file. */
 #include <stdio.h>
 #include <sys/stat.h>
@@ -11,6 +12,7 @@
 #include "onnx.h"
 
 #define TINY_BYTES    8192
+#define SMALL_BYTES   (1 << 20)
 #define SESSION_BYTES 32768 /* the least that a session keeps */
 
 /* Opens under way and ever begun; relaxed, they only say whether a measurement is worth anything. */
@@ -40,17 +42,20 @@ static int file_find(const struct mr_model_desc *desc, char *path, size_t path_b
     return MR_OK;
 }
 
-static int file_is_tiny(const char *path, uint64_t bytes)
+/* Whether the weights are in the file, so that its size says something about the model's. */
+static int file_is_whole(const char *path, uint64_t bytes)
 {
-    char content[TINY_BYTES];
-    FILE *f = bytes <= sizeof content ? fopen(path, "rb") : NULL;
-    if (!f) {
-        return 0;
+    char *content = bytes <= SMALL_BYTES ? malloc(bytes) : NULL;
+    FILE *f = content ? fopen(path, "rb") : NULL;
+    int whole = 0;
+    if (f) {
+        size_t n = fread(content, 1, bytes, f);
+        fclose(f);
+        /* a tensor with external data has an entry with this key */
+        whole = memmem(content, n, "location", 8) == NULL;
     }
-    size_t n = fread(content, 1, sizeof content, f);
-    fclose(f);
-    /* a tensor with external data has an entry with this key */
-    return memmem(content, n, "location", 8) == NULL;
+    free(content);
+    return whole;
 }
 
 static uint64_t resident_bytes(void)
@@ -66,16 +71,13 @@ static uint64_t resident_bytes(void)
     return n == 2 ? (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
-static int session_make(struct onnx_model *m, const struct mr_model_desc *desc, struct mr_err *err)
+/* Makes the session; m->bytes becomes what it keeps. */
+static int session_make(struct onnx_model *m, const struct mr_model_desc *desc, const char *path,
+                        uint64_t file_bytes, const struct onnx_defaults *defaults,
+                        struct mr_err *err)
 {
-    char path[4096];
     OrtSessionOptions *options = NULL;
-    uint64_t file_bytes = 0;
-    int rc = file_find(desc, path, sizeof path, &file_bytes, err);
-    if (rc < 0) {
-        return rc;
-    }
-    rc = onnx_options_make(m, desc, file_is_tiny(path, file_bytes), &options, err);
+    int rc = onnx_options_make(m, desc, defaults, &options, err);
     if (rc < 0) {
         return rc;
     }
@@ -84,19 +86,45 @@ static int session_make(struct onnx_model *m, const struct mr_model_desc *desc, 
     uint64_t before = resident_bytes();
     rc = onnx_check_in(onnx_api->CreateSession(m->backend->env, path, options, &m->session), err,
                        "ONNX Runtime");
-    if (rc == MR_E_INTERNAL) { /* ONNX Runtime's word for most of what can be wrong with a file */
-        rc = MR_E_INVALID;
-        err->status = rc;
-    }
     uint64_t after = resident_bytes();
     is_alone = is_alone && atomic_load_explicit(&opens_begun, memory_order_relaxed) == begun;
     atomic_fetch_sub_explicit(&opens_running, 1, memory_order_relaxed);
     onnx_api->ReleaseSessionOptions(options);
+    if (rc == MR_E_INTERNAL) { /* ONNX Runtime's word for most of what can be wrong with a file */
+        rc = MR_E_INVALID;
+        err->status = rc;
+    }
     m->bytes = file_bytes + SESSION_BYTES;
     if (is_alone && after > before && after - before > m->bytes) {
         m->bytes = after - before;
     }
     return rc;
+}
+
+static int session_open(struct onnx_model *m, const struct mr_model_desc *desc, struct mr_err *err)
+{
+    char path[4096];
+    uint64_t file_bytes = 0;
+    int rc = file_find(desc, path, sizeof path, &file_bytes, err);
+    if (rc < 0) {
+        return rc;
+    }
+    const int is_small = file_is_whole(path, file_bytes);
+    struct onnx_defaults defaults = {
+        .is_tiny = is_small && file_bytes <= TINY_BYTES,
+        .caller_only = is_small && onnx_options_may_choose(m->backend, desc),
+    };
+    if ((rc = session_make(m, desc, path, file_bytes, &defaults, err)) < 0 ||
+        (rc = onnx_signature_read(m, desc, err)) < 0 || !defaults.caller_only ||
+        !onnx_model_wants_pool(m, desc)) {
+        return rc;
+    }
+    defaults.caller_only = 0;
+    onnx_signature_free(m);
+    onnx_api->ReleaseSession(m->session);
+    m->session = NULL;
+    rc = session_make(m, desc, path, file_bytes, &defaults, err);
+    return rc < 0 ? rc : onnx_signature_read(m, desc, err);
 }
 
 int onnx_model_open(void *backend, const struct mr_model_desc *desc, void **out_model,
@@ -109,10 +137,7 @@ int onnx_model_open(void *backend, const struct mr_model_desc *desc, void **out_
     }
     m->backend = backend;
     m->name = strdup(desc->name);
-    rc = m->name ? session_make(m, desc, err) : mr_backend_fail(err, MR_E_NOMEM, "out of memory");
-    if (rc == MR_OK) {
-        rc = onnx_signature_read(m, desc, err);
-    }
+    rc = m->name ? session_open(m, desc, err) : mr_backend_fail(err, MR_E_NOMEM, "out of memory");
     if (rc < 0) {
         onnx_model_close(m);
         return rc;

@@ -6,6 +6,7 @@
  *   options.c    model settings -> session options
  *   signature.c  session metadata -> signature
  *   model.c      open and close
+ *   probe.c      whether a small model gains from the thread pool
  *   instance.c   reusable state of one executor; staged bindings for small models
  *   execute.c    one execution
  *   strings.c    BYTES <-> string tensors
@@ -109,9 +110,20 @@ struct onnx_model {
     _Atomic int bind; /* enum onnx_bind; relaxed: a stale value costs one slower or failed run */
 };
 
-/* options.c: `file_bytes` and `is_tiny` choose defaults. */
-int onnx_options_make(struct onnx_model *m, const struct mr_model_desc *desc, int is_tiny,
-                      OrtSessionOptions **out, struct mr_err *err);
+/* What the size of the file decides (model.c). */
+struct onnx_defaults {
+    int is_tiny;     /* keep the session small */
+    int caller_only; /* no thread pool */
+};
+
+/* options.c */
+int onnx_options_make(struct onnx_model *m, const struct mr_model_desc *desc,
+                      const struct onnx_defaults *defaults, OrtSessionOptions **out,
+                      struct mr_err *err);
+/* Whether the settings leave the choice of threads to us, and there is one. */
+int onnx_options_may_choose(const struct onnx_backend *b, const struct mr_model_desc *desc);
+/* probe.c: after the signature was read. */
+int onnx_model_wants_pool(const struct onnx_model *m, const struct mr_model_desc *desc);
 /* signature.c: fills inputs, outputs and signature from the session. */
 int onnx_signature_read(struct onnx_model *m, const struct mr_model_desc *desc, struct mr_err *err);
 void onnx_signature_free(struct onnx_model *m);

@@ -6,8 +6,8 @@
  * (see model.c) gets the basic level and no arena unless told otherwise; what is lost is fusions that
  * only matter for large tensors. A server can hold ten thousand of those.
  *
- * Threads: see backend.c. A model that sets a thread count gets pools of its own; 1 means that the
- * caller computes alone. */
+ * Threads: see backend.c and probe.c. A model that sets a thread count gets pools of its own; 1 means
+ * that the caller computes alone. */
 #include "onnx.h"
 
 static int setting_int(const struct mr_model_desc *desc, const char *key, int64_t min, int64_t max,
@@ -16,14 +16,31 @@ static int setting_int(const struct mr_model_desc *desc, const char *key, int64_
     return mr_setting_i64(desc->settings, desc->setting_count, key, min, max, out, err);
 }
 
+int onnx_options_may_choose(const struct onnx_backend *b, const struct mr_model_desc *desc)
+{
+    static const char *const keys[] = {"intra_op_thread_count", "inter_op_thread_count",
+                                       "execution_mode"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (mr_setting_find(desc->settings, desc->setting_count, keys[i])) {
+            return 0;
+        }
+    }
+    return b->use_global_pool && b->intra_threads > 1;
+}
+
 static int pools_apply(const struct onnx_backend *b, const struct mr_model_desc *desc,
-                       OrtSessionOptions *o, struct mr_err *err)
+                       int caller_only, OrtSessionOptions *o, struct mr_err *err)
 {
     const char *spinning = b->allow_spinning ? "1" : "0";
     int64_t intra = 0;
     int64_t inter = 0;
     int64_t mode = 0;
     int rc;
+    if (caller_only) {
+        ONNX_TRY(SetIntraOpNumThreads(o, 1));
+        ONNX_TRY(SetInterOpNumThreads(o, 1));
+        return MR_OK;
+    }
     if ((rc = setting_int(desc, "intra_op_thread_count", 0, 1024, &intra, err)) < 0 ||
         (rc = setting_int(desc, "inter_op_thread_count", 0, 1024, &inter, err)) < 0 ||
         (rc = setting_int(desc, "execution_mode", 0, 1, &mode, err)) < 0) {
@@ -71,6 +88,7 @@ static int memory_apply(struct onnx_model *m, const struct mr_model_desc *desc, 
         ONNX_TRY(DisableMemPattern(o));
     }
     if (shrink && shrink[0]) {
+        free(m->shrink_arena); /* of an earlier session of this model */
         m->shrink_arena = strdup(shrink);
         if (!m->shrink_arena) {
             return mr_backend_fail(err, MR_E_NOMEM, "out of memory");
@@ -119,16 +137,18 @@ out:
     return rc;
 }
 
-int onnx_options_make(struct onnx_model *m, const struct mr_model_desc *desc, int is_tiny,
-                      OrtSessionOptions **out, struct mr_err *err)
+int onnx_options_make(struct onnx_model *m, const struct mr_model_desc *desc,
+                      const struct onnx_defaults *defaults, OrtSessionOptions **out,
+                      struct mr_err *err)
 {
     OrtSessionOptions *o = NULL;
     int rc;
     ONNX_TRY(CreateSessionOptions(&o));
     ONNX_TRY(SetSessionLogId(o, desc->name));
-    if ((rc = pools_apply(m->backend, desc, o, err)) < 0 ||
-        (rc = memory_apply(m, desc, is_tiny, o, err)) < 0 ||
-        (rc = level_apply(desc, is_tiny, o, err)) < 0 || (rc = entries_apply(desc, o, err)) < 0) {
+    if ((rc = pools_apply(m->backend, desc, defaults->caller_only, o, err)) < 0 ||
+        (rc = memory_apply(m, desc, defaults->is_tiny, o, err)) < 0 ||
+        (rc = level_apply(desc, defaults->is_tiny, o, err)) < 0 ||
+        (rc = entries_apply(desc, o, err)) < 0) {
         goto out;
     }
     *out = o;

@@ -331,4 +331,7 @@ void onnx_signature_free(struct onnx_model *m)
 {
     list_free(m->in, m->inputs, m->input_count);
     list_free(m->out, m->outputs, m->output_count);
+    m->in = m->out = NULL;
+    m->inputs = m->outputs = NULL;
+    m->input_count = m->output_count = 0;
 }
