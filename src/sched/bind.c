@@ -309,20 +309,7 @@ static int complete_raw(struct mr_infer *r, struct mr_oip_tensor *in, struct mr_
     if (variable >= 0) {
         shape[variable] = unit ? (int64_t)(t->bytes / unit) : 0;
     }
-    if (t->bytes && ((uintptr_t)t->data & (mr_dtype_size(io->dtype) - 1)) != 0) {
-        void *copy = mr_arena_try(r->arena, t->bytes, 64);
-        struct mr_block *b = NULL;
-        if (!copy && (b = mr_block_new(t->bytes)) != NULL) {
-            if (!mr_arena_on_free(r->arena, unref_block, b))
-                mr_block_unref(&b);
-            copy = b ? b->data : NULL;
-        }
-        if (!copy)
-            return no_arena(err);
-        memcpy(copy, t->data, t->bytes);
-        t->data = copy;
-    }
-    return MR_OK;
+    return mr_oip_tensor_align(in, r->arena, err);
 }
 
 int mr_infer_bind(struct mr_infer *r, const struct mr_oip_request *q, struct mr_err *err)

@@ -135,7 +135,7 @@ static int make_input(struct sample *sm, const struct mr_model_io *io,
                  INFERENCE__MODEL_WARMUP__INPUT__INPUT_DATA_TYPE_RANDOM_DATA);
         return MR_OK;
     }
-    uint64_t got;
+    uint64_t got = 0;
     MR_TRY(read_file(sm->infer.version, in->input_data_file, b->data, room, &got, err));
     if (t->dtype == MR_DTYPE_BYTES) {
         t->bytes = got;
