@@ -163,6 +163,41 @@ out:
     return rc;
 }
 
+/* Memory of a backend on its way to a client. The model is not closed before all of it is back. */
+struct given {
+    struct mr_plugin_model *model;
+    mr_release_fn *release;
+    void *ctx;
+};
+
+static void given_release(void *ctx, void *data)
+{
+    struct given *g = ctx;
+    struct mr_plugin_model *m = g->model;
+    g->release(g->ctx, data);
+    mr_free(g);
+    /* release: what the backend's function did comes before the close that waits (acquire there) */
+    atomic_fetch_sub_explicit(&m->given, 1, memory_order_release);
+}
+
+static struct mr_block *given_wrap(struct mr_plugin_model *m, const struct mr_tensor *t,
+                                   mr_release_fn *release, void *release_ctx)
+{
+    struct given *g = mr_try_alloc(sizeof *g);
+    if (!g) {
+        return NULL;
+    }
+    *g = (struct given){m, release, release_ctx};
+    struct mr_block *block = mr_block_wrap(t->data, t->bytes, given_release, g);
+    if (!block) {
+        mr_free(g);
+        return NULL;
+    }
+    atomic_fetch_add_explicit(&m->given, 1,
+                              memory_order_relaxed); /* the model is open: we run in it */
+    return block;
+}
+
 int mr_plugin_exec_give(struct mr_exec *exec, uint32_t index, const struct mr_tensor *tensor,
                         mr_release_fn *release, void *release_ctx, struct mr_err *err)
 {
@@ -172,7 +207,7 @@ int mr_plugin_exec_give(struct mr_exec *exec, uint32_t index, const struct mr_te
     MR_TRY(tensor_check(run, index, tensor, err));
     MR_TRY(output_set(run, index, tensor, err));
     if (release) {
-        block = mr_block_wrap(tensor->data, tensor->bytes, release, release_ctx);
+        block = given_wrap(run->model, tensor, release, release_ctx);
         if (!block) {
             run->x->outputs[index].is_set = false;
             rc = out_of_memory(run, index, tensor->bytes, err);

@@ -2,6 +2,8 @@
  *
  * A model keeps its own copy of the signature (signature.c), so that nothing of the backend's memory
  * is read on the request path. Thread: as backend.h says; open and close block. */
+#include <time.h>
+
 #include <stdio.h>
 
 #include "internal.h"
@@ -56,6 +58,10 @@ void mr_plugin_model_close(struct mr_plugin_model **m)
         return;
     }
     struct mr_plugin *p = (*m)->plugin;
+    const struct timespec step = {0, 1000000};
+    while (atomic_load_explicit(&(*m)->given, memory_order_acquire) > 0) {
+        nanosleep(&step, NULL);
+    }
     p->table.model_close((*m)->model);
     atomic_fetch_sub_explicit(&p->models, 1, memory_order_relaxed);
     mr_free((*m)->signature);

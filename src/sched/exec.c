@@ -13,6 +13,7 @@ struct run {
     struct mr_arena *arena;
     struct mr_execution x;
     struct mr_block **gathered; /* [input_count] */
+    int64_t gathered_ns;        /* inputs joined, for backends that make no mark */
 };
 
 static bool run_is_cancelled(const struct mr_execution *x)
@@ -249,7 +250,7 @@ static void finish_times(struct run *run, int64_t start)
 
     /* The marks are the backend's word: keep them in order. */
     if (in < start || in > end)
-        in = start;
+        in = run->gathered_ns ? run->gathered_ns : start;
     if (out < in || out > end)
         out = end;
     for (uint32_t i = 0; i < run->count; i++) {
@@ -285,7 +286,8 @@ void exec_run(struct mr_sched *s, void *instance, struct mr_infer **items, uint3
         items[i]->is_executed = true;
     }
     MR_TRY(prepare(&run, &err));
-    run.x.exec.infer_start_ns = count > 1 ? mr_now_ns() : start;
+    if (count > 1)
+        run.gathered_ns = mr_now_ns();
     MR_TRY(mr_plugin_execute(v->backend, instance, &run.x, &err));
     for (uint32_t i = 0; i < v->output_count; i++) {
         struct mr_exec_output *o = &run.x.outputs[v->outputs[i].backend_index];

@@ -26,7 +26,8 @@ uint32_t mr_plugin_flags(const struct mr_plugin *p); /* MR_BACKEND_* */
 /** Open a model and take a checked copy of its signature. Blocks as long as the backend does. */
 int mr_plugin_model_open(struct mr_plugin_model **out, struct mr_plugin *p,
                          const struct mr_model_desc *desc, struct mr_err *err);
-/** All instances must be closed. */
+/** All instances must be closed. Waits for outputs in the backend's memory that a client is still
+ *  reading; the connection's write timeout bounds that. Thread: none that sends. */
 void mr_plugin_model_close(struct mr_plugin_model **m);
 /** Names non-empty and distinct, dtypes valid, ranks 0..MR_MAX_RANK or -1, dims >= -1; `flags` has the backend's
  *  flags too. Lives with the model; empty while from_config has not been settled by set_signature. */
