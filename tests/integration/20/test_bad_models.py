@@ -1,0 +1,293 @@
+"""Models that must not load: each fails alone, with a reason in the answer, the index and the log; the others serve."""
+import os
+import re
+from dataclasses import dataclass, field
+
+import pytest
+
+from lib import repo
+from lib.control import Control
+from lib.repo import config, tensor
+from lib.server import Server
+
+
+@dataclass
+class Bad:
+    """A model and what the reason for its failure must say (a regular expression, case is ignored)."""
+    name: str
+    reason: str
+    text: str = None  # config.pbtxt; "" for none
+    stock: str = None  # instead: a model of tests/models/repo
+    files: dict = field(default_factory=dict)
+
+
+def with_extra(extra, **kw):
+    return config(extra=extra, **{"max_batch_size": 4, **kw})
+
+
+def onnx(*names):
+    """The model file of `simple` for configs that disagree with it."""
+    return {"1/model.onnx": (repo.STOCK / "simple" / "1" / "model.onnx").read_bytes()}
+
+
+BAD = [
+    # files
+    Bad("broken", r"model\.onnx|protobuf", stock="broken"),
+    Bad("truncated", r"model\.onnx|protobuf", stock="truncated"),
+    Bad("disagree_type", r"INPUT0.*(FP32|INT32)", stock="disagree_type"),
+    Bad("disagree_name", r"INPUT_X|INPUT1", stock="disagree_name"),
+    Bad("disagree_batch", r"batch", stock="disagree_batch"),
+    Bad("complex64", r"complex|type", stock="complex64"),
+    Bad("sequence", r"sequence", stock="sequence"),
+    Bad("no-model-file", r"model\.onnx", text='platform: "onnxruntime_onnx"'),
+    Bad("empty-model-file", r"model\.onnx|protobuf|empty", text='platform: "onnxruntime_onnx"', files={"1/model.onnx": b""}),
+    Bad("nothing-at-all", r"backend|platform", text=""),
+    # config texts
+    Bad("syntax", r"config\.pbtxt.*\b2:|line 2|:2:", text='backend: "identity"\nmax_batch_size ] 4\n'),
+    Bad("open-string", r"2:|line 2", text='backend: "identity"\nname: "syntax\n'),
+    Bad("unknown-field", r"no_such_field", text='backend: "identity"\nno_such_field: 1\n'),
+    Bad("unknown-enum", r"TYPE_NOSUCH", text=config(inputs=[tensor("INPUT0", "TYPE_NOSUCH")])),
+    Bad("number-too-large", r"max_batch_size|99999999999", text=config(max_batch_size=99999999999)),
+    Bad("text-for-number", r"max_batch_size|number|integer|\d+:\d+", text='backend: "identity"\nmax_batch_size: "four"\n'),
+    Bad("given-twice", r"max_batch_size|twice|\d+:\d+", text=config() + "\nmax_batch_size: 3\n"),
+    Bad("binary", r"config\.pbtxt|\d+:\d+", files={"config.pbtxt": bytes(range(256)) * 10}, text=""),
+    Bad("deep", r"config\.pbtxt|deep|nest|\d+:\d+", text="input { " * 5000),
+    # what the config says
+    Bad("other-name", r"other-name.*expected|another", text='name: "another"\n' + config()),
+    Bad("unknown-backend", r"nosuchbackend", text=config(backend="nosuchbackend")),
+    Bad("backend-with-path", r"backend", text=config(backend="../../identity")),
+    Bad("negative-batch", r"max_batch_size", text=config(max_batch_size=-1)),
+    Bad("zero-dim", r"INPUT0.*dim", text=config(inputs=[tensor("INPUT0", dims=(0,))])),
+    Bad("negative-dim", r"INPUT0.*dim", text=config(inputs=[tensor("INPUT0", dims=(-2,))])),
+    Bad("no-type", r"INPUT0.*data_type|INPUT0.*type", text=config(inputs=['{ name: "INPUT0" dims: [1] }'])),
+    Bad("no-name", r"name", text=config(inputs=["{ data_type: TYPE_FP32 dims: [1] }"])),
+    Bad("same-input-twice", r"INPUT0", text=config(inputs=[tensor("INPUT0"), tensor("INPUT0")])),
+    Bad("no-output", r"output", text=config(outputs=[])),
+    Bad("bad-reshape", r"reshape", text=config(inputs=[tensor("INPUT0", dims=(4,), extra="reshape { shape: [3] }")],
+                                               outputs=[tensor("OUTPUT0", dims=(4,))])),
+    Bad("identity-types", r"OUTPUT0.*type", text=config(outputs=[tensor("OUTPUT0", "TYPE_FP32")])),
+    Bad("preferred-too-large", r"preferred", text=with_extra("dynamic_batching { preferred_batch_size: [8] }")),
+    Bad("preferred-zero", r"preferred", text=with_extra("dynamic_batching { preferred_batch_size: [0] }")),
+    Bad("default-priority", r"priority level", text=with_extra("dynamic_batching { priority_levels: 2 default_priority_level: 3 }")),
+    Bad("no-default-priority", r"priority level", text=with_extra("dynamic_batching { priority_levels: 2 }")),
+    Bad("policy-of-no-level", r"priority", text=with_extra(
+        "dynamic_batching { priority_levels: 2 default_priority_level: 1 priority_queue_policy { key: 9 value { max_queue_size: 1 } } }")),
+    Bad("ordering-and-priorities", r"preserve_ordering", text=with_extra(
+        "dynamic_batching { preserve_ordering: true priority_levels: 2 default_priority_level: 1 }")),
+    Bad("ordering-and-delay", r"preserve_ordering", text=with_extra(
+        "dynamic_batching { preserve_ordering: true default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 5 } }")),
+    Bad("gpu", r"GPU", text=config(extra="instance_group { kind: KIND_GPU }")),
+    Bad("too-many-instances", r"instance group", text=config(extra="instance_group { count: 100000 kind: KIND_CPU }")),
+    Bad("labels-missing", r"nosuch\.txt", text=config(outputs=[tensor("OUTPUT0", extra='label_filename: "nosuch.txt"')])),
+    Bad("labels-outside", r"label", text=config(outputs=[tensor("OUTPUT0", extra='label_filename: "../outside.txt"')])),
+    Bad("file-outside", r"default_model_filename|outside|leaves", text='platform: "onnxruntime_onnx"\ndefault_model_filename: "../../../simple/1/model.onnx"'),
+    # backends
+    Bad("fail-open", r"failed as told", text=config(backend="fault", parameters={"fail_open": "true"})),
+    Bad("fail-second-instance", r"failed as told", text=config(
+        backend="fault", parameters={"fail_instance": "1"}, extra="instance_group { count: 2 kind: KIND_CPU }")),
+    Bad("bad-parameter", r"delay_ms", text=config(backend="fault", parameters={"delay_ms": "soon"})),
+    # features that are not there
+    Bad("ensemble", r"ensemble", text=with_extra(
+        'platform: "ensemble"\nensemble_scheduling { step { model_name: "good" model_version: -1 '
+        'input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "OUTPUT0" } } }').replace('backend: "identity"\n', "")),
+    Bad("sequence-batching", r"sequence", text=with_extra("sequence_batching { max_sequence_idle_microseconds: 5000000 }")),
+    Bad("decoupled", r"decoupled", text=with_extra("model_transaction_policy { decoupled: true }")),
+    Bad("response-cache", r"response cache", text=with_extra("response_cache { enable: true }")),
+    Bad("python", r"python", text=config(backend="python"), files={"1/model.py": "class TritonPythonModel: pass\n"}),
+    Bad("python-without-config", r"python", text="", files={"1/model.py": "class TritonPythonModel: pass\n"}),
+    Bad("tensorrt", r"tensorrt", text='platform: "tensorrt_plan"\n', files={"1/model.plan": b"x"}),
+    Bad("pytorch", r"pytorch", text=config(backend="pytorch"), files={"1/model.pt": b"x"}),
+    Bad("repository-agent", r"repository agent", text=with_extra('model_repository_agents { agents { name: "checksum" } }')),
+    Bad("ragged", r"ragged", text=with_extra("", inputs=[tensor("INPUT0", extra="allow_ragged_batch: true")])),
+    Bad("batch-input", r"ragged|batch_input", text=with_extra(
+        'batch_input { kind: BATCH_ELEMENT_COUNT target_name: "N" data_type: TYPE_FP32 source_input: "INPUT0" }')),
+    Bad("batch-strategy", r"batching strategy", text=with_extra("", parameters={"TRITON_BATCH_STRATEGY_PATH": "/x.so"})),
+    Bad("shape-tensor", r"shape tensor", text=config(inputs=[tensor("INPUT0", extra="is_shape_tensor: true")])),
+    Bad("accelerator", r"accelerator", text=with_extra(
+        'optimization { execution_accelerators { cpu_execution_accelerator { name: "openvino" } } }')),
+    Bad("custom-operators", r"custom operator", text=with_extra('model_operations { op_library_filename: "ops.so" }')),
+    # warm-up
+    Bad("warmup-unknown-input", r"sample|warm", text=with_extra(
+        'model_warmup { name: "sample" batch_size: 1 inputs { key: "NOSUCH" value { data_type: TYPE_INT32 dims: [4] zero_data: true } } }')),
+    Bad("warmup-type", r"sample|warm", text=with_extra(
+        'model_warmup { name: "sample" batch_size: 1 inputs { key: "INPUT0" value { data_type: TYPE_FP32 dims: [4] zero_data: true } } }')),
+    Bad("warmup-batch", r"sample|warm", text=with_extra(
+        'model_warmup { name: "sample" batch_size: 9 inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: [4] zero_data: true } } }')),
+    Bad("warmup-file", r"nosuch\.bin", text=with_extra(
+        'model_warmup { name: "sample" batch_size: 1 inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: [4] input_data_file: "nosuch.bin" } } }')),
+    Bad("warmup-short-file", r"sample|warm|data\.bin", text=with_extra(
+        'model_warmup { name: "sample" batch_size: 1 inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: [4] input_data_file: "data.bin" } } }'),
+        files={"warmup/data.bin": b"\0" * 15}),
+    Bad("warmup-file-outside", r"warm|sample|outside|leaves", text=with_extra(
+        'model_warmup { name: "sample" batch_size: 1 inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: [4] input_data_file: "../config.pbtxt" } } }')),
+    Bad("warmup-fails", r"failed as told", text=config(
+        backend="fault", max_batch_size=4, parameters={"fail_status": "INTERNAL"},
+        extra='model_warmup { name: "sample" batch_size: 1 inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: [4] zero_data: true } } }')),
+]
+
+
+@pytest.fixture(scope="module")
+def control(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bad")
+    models = folder / "models"
+    models.mkdir()
+    repo.add(models, "good")
+    for bad in BAD:
+        if bad.stock:
+            repo.stock(models, bad.stock)
+        else:
+            repo.add(models, bad.name, bad.text, files=bad.files)
+    server = Server(folder / "server", [models], mode="explicit").wait_ready()
+    with Control(server) as c:
+        c.server = server
+        assert c.load("good").status == 200
+        yield c
+    server.stop()
+
+
+@pytest.mark.parametrize("bad", BAD, ids=[b.name for b in BAD])
+def test_does_not_load(control, bad):
+    reply = control.load(bad.name)
+    assert 400 <= reply.status <= 501, f"loaded: {control.index(bad.name)}"
+    assert bad.name in reply.error and re.search(bad.reason, reply.error, re.I | re.S), reply.error
+    rows = control.index(bad.name)
+    assert rows and all(r.get("state", "UNAVAILABLE") == "UNAVAILABLE" for r in rows)
+    assert any(re.search(bad.reason, r.get("reason", ""), re.I | re.S) for r in rows), rows
+    assert not control.model_ready(bad.name)
+    failed = [e for e in control.server.events() if e["event"] == "model.failed" and bad.name in e["msg"]]
+    assert failed and re.search(bad.reason, failed[-1]["msg"], re.I | re.S), "the log says it, too"
+    assert control.answer("good")[0] == [1, 2]
+
+
+def test_status_of_a_failed_load(control):
+    reply = control.load("fail-open")
+    assert reply.status == 400
+    assert re.search(r"^load failed for model 'fail-open': version 1 .*failed as told", reply.error), reply.error
+
+
+def test_can_be_repaired(models, start):
+    repo.add(models, "m", "max_batch_size: [")
+    with Control(start(models, mode="explicit")) as c:
+        assert c.load("m").status != 200
+        repo.add(models, "m")
+        assert c.load("m").status == 200
+        assert c.answer("m")[0] == [1, 2]
+
+
+# ---- places ----
+
+@pytest.fixture
+def outside(tmp_path):
+    return repo.add(tmp_path / "elsewhere", "secret")
+
+
+def test_symlink_of_a_model_that_leaves_the_repository(models, start, outside):
+    (models / "link").symlink_to(outside)
+    repo.add(models, "good")
+    with Control(start(models, mode="explicit")) as c:
+        reply = c.load("link")
+        assert reply.status != 200 and re.search("symbolic link|symlink|leaves|outside", reply.error), reply.error
+        assert c.load("good").status == 200
+
+
+def test_symlink_of_a_file_that_leaves_the_repository(models, start, tmp_path):
+    target = tmp_path / "model.onnx"
+    target.write_bytes((repo.STOCK / "simple" / "1" / "model.onnx").read_bytes())
+    folder = repo.add(models, "m", (repo.STOCK / "simple" / "config.pbtxt").read_text().replace('"simple"', '"m"'))
+    (folder / "1" / "model.onnx").symlink_to(target)
+    with Control(start(models, mode="explicit")) as c:
+        reply = c.load("m")
+        assert reply.status != 200 and re.search("symbolic link|symlink|leaves|outside", reply.error), reply.error
+
+
+def test_symlink_of_a_config_that_leaves_the_repository(models, start, tmp_path):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("password: hunter2")
+    (models / "m" / "1").mkdir(parents=True)
+    (models / "m" / "config.pbtxt").symlink_to(secret)
+    with Control(start(models, mode="explicit")) as c:
+        reply = c.load("m")
+        assert reply.status != 200 and "hunter2" not in reply.error
+
+
+def test_symlink_within_the_repository(models, start):
+    """Versions that share a file by a link are usual."""
+    repo.stock(models, "versions")
+    file = models / "versions" / "3" / "model.onnx"
+    file.unlink()
+    file.symlink_to("../1/model.onnx")
+    with Control(start(models, mode="explicit")) as c:
+        assert c.load("versions").status == 200
+
+
+def test_repository_that_is_a_symlink_itself(models, start, tmp_path):
+    repo.add(models, "m")
+    link = tmp_path / "link"
+    link.symlink_to(models)
+    with Control(start(link)) as c:
+        assert c.answer("m")[0] == [1, 2]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_unreadable_folder(models, start):
+    repo.add(models, "good")
+    folder = repo.add(models, "closed")
+    folder.chmod(0)
+    try:
+        with Control(start(models, "--exit-on-error=false")) as c:
+            assert c.answer("good")[0] == [1, 2]
+            (row,) = c.index("closed")
+            assert row["state"] == "UNAVAILABLE" and re.search("permission", row["reason"], re.I)
+    finally:
+        folder.chmod(0o755)
+
+
+def test_config_that_is_a_folder(models, start):
+    (models / "m" / "config.pbtxt").mkdir(parents=True)
+    (models / "m" / "1").mkdir()
+    with Control(start(models, mode="explicit")) as c:
+        reply = c.load("m")
+        assert reply.status != 200 and "config.pbtxt" in reply.error
+
+
+@pytest.mark.parametrize("mode", ["none", "explicit"])
+def test_one_name_in_two_repositories(tmp_path, start, mode):
+    one, two = tmp_path / "one", tmp_path / "two"
+    repo.add(one, "same")
+    repo.add(two, "same")
+    repo.add(one, "a")
+    repo.add(two, "b")
+    options = ["--exit-on-error=false"] + ["--load-model=*"] * (mode == "explicit")
+    with Control(start([one, two], *options, mode=mode)) as c:
+        assert c.answer("a")[0] == c.answer("b")[0] == [1, 2]
+        rows = c.index("same")
+        assert rows and all(r["state"] == "UNAVAILABLE" for r in rows)
+        assert re.search("two or more|several|both|repositories", rows[0]["reason"])
+        assert not c.ready()
+
+
+def test_two_repositories(tmp_path, start):
+    one, two = tmp_path / "one", tmp_path / "two"
+    repo.add(one, "a")
+    repo.add(two, "b")
+    with Control(start([one, two])) as c:
+        assert [r["name"] for r in c.index()] == ["a", "b"]
+        assert c.answer("a")[0] == c.answer("b")[0] == [1, 2]
+
+
+# ---- fields without effect ----
+
+NO_EFFECT = {
+    "optimization.priority": "optimization { priority: PRIORITY_MAX }",
+    "cc_model_filenames": 'cc_model_filenames { key: "7.0" value: "m.onnx" }',
+    "instance_group.rate_limiter": 'instance_group { kind: KIND_CPU rate_limiter { priority: 2 } }',
+    "optimization.cuda": "optimization { cuda { graphs: true } }",
+}
+
+
+@pytest.mark.parametrize("field", NO_EFFECT)
+def test_fields_without_effect_are_warned_about_once(models, start, field):
+    repo.add(models, "m", extra=NO_EFFECT[field])
+    server = start(models)
+    warnings = [e for e in server.events() if e["level"] == "warning" and f"'{field}" in e["msg"]]
+    assert len(warnings) == 1 and "m" in warnings[0]["msg"], server.describe()

@@ -1,0 +1,150 @@
+"""Loads with a config and files of the request: over REST, gRPC and tritonclient."""
+import json
+
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+
+from lib import onnxgen, repo
+from lib.control import Control, GrpcControl
+
+ADDER = {"backend": "onnxruntime", "max_batch_size": 0,
+         "input": [{"name": "INPUT0", "data_type": "TYPE_INT32", "dims": [-1]}],
+         "output": [{"name": "OUTPUT0", "data_type": "TYPE_INT32", "dims": [-1]}]}
+IDENTITY = {**ADDER, "backend": "identity"}
+
+
+@pytest.fixture
+def server(models, start):
+    repo.add(models, "m")
+    repo.add(models, "adder", onnxgen.ADDER_CONFIG, files={"1/model.onnx": onnxgen.adder(1)})
+    return start(models, mode="explicit")
+
+
+@pytest.fixture
+def control(server):
+    with Control(server) as c:
+        yield c
+
+
+class Loader:
+    """load() of REST and gRPC with one kind of answer: "" or the text of the error."""
+
+    def __init__(self, kind, server):
+        self.made = GrpcControl(server) if kind == "grpc" else Control(server)
+
+    def load(self, *args, **kw):
+        answer = self.made.load(*args, **kw)
+        if answer is None or not isinstance(answer, tuple) and answer.status == 200:
+            return ""
+        return answer[1] if isinstance(answer, tuple) else answer.error
+
+
+@pytest.fixture(params=["rest", "grpc"])
+def loader(request, server):
+    loader = Loader(request.param, server)
+    yield loader
+    loader.made.close()
+
+
+def batch_size(control, model="m"):
+    return control.rest.get(f"/v2/models/{model}/config").ok().json()["max_batch_size"]
+
+
+def test_config(loader, control):
+    assert loader.load("m", {**IDENTITY, "max_batch_size": 6}) == ""
+    assert batch_size(control) == 6
+    assert loader.load("m") == ""
+    assert batch_size(control) == 0, "a load without config is the repository's again"
+
+
+def test_config_of_a_loaded_model(loader, control):
+    assert loader.load("m") == ""
+    assert loader.load("m", {**IDENTITY, "max_batch_size": 2}) == ""
+    assert batch_size(control) == 2
+
+
+def test_config_is_completed(loader, control):
+    assert loader.load("adder", {"backend": "onnxruntime"}) == ""
+    assert control.answer("adder")[0] == [2, 3]
+
+
+@pytest.mark.parametrize("config, text", [
+    ("{", ""), ("[]", ""), ("", ""), ('"x"', ""), ({"no_such_field": 1}, "no_such_field"), ({**IDENTITY, "max_batch_size": "x"}, ""),
+    ({**IDENTITY, "backend": "nosuchbackend"}, "nosuchbackend"), ({**IDENTITY, "name": "another"}, "another"),
+    ({**IDENTITY, "max_batch_size": -3}, "max_batch_size"), ("[" * 10000, ""), ({**IDENTITY, "input": [{"name": 1}]}, "")], ids=lambda v: repr(v)[:40])
+def test_bad_config_keeps_what_serves(loader, control, config, text):
+    assert loader.load("m") == ""
+    error = loader.load("m", config)
+    assert error and text in error
+    assert control.answer("m")[0] == [1, 2] and batch_size(control) == 0
+
+
+def test_files(loader, control):
+    assert loader.load("adder", ADDER, {"1/model.onnx": onnxgen.adder(7)}) == ""
+    assert control.answer("adder") == ([8, 9], "1")
+    assert loader.load("adder", ADDER, {"5/model.onnx": onnxgen.adder(70)}) == ""
+    assert control.answer("adder") == ([71, 72], "5")
+    assert loader.load("adder") == ""
+    assert control.answer("adder") == ([2, 3], "1")
+
+
+def test_files_of_a_model_that_no_repository_has(loader, control):
+    assert loader.load("fresh", ADDER, {"3/model.onnx": onnxgen.adder(3)}) == ""
+    assert control.answer("fresh") == ([4, 5], "3")
+    assert control.unload("fresh").status == 200
+
+
+def test_files_with_labels(loader, control):
+    config = {**ADDER, "output": [{**ADDER["output"][0], "label_filename": "labels.txt"}]}
+    assert loader.load("fresh", config, {"1/model.onnx": onnxgen.adder(0), "labels.txt": b"zero\none\n"}) == ""
+    reply = control.infer("fresh", [1, 5], outputs=[{"name": "OUTPUT0", "parameters": {"classification": 1}}])
+    assert reply.ok().json()["outputs"][0]["data"] == ["5:1:one"]
+
+
+def test_files_need_a_config(loader, control):
+    error = loader.load("adder", None, {"1/model.onnx": onnxgen.adder(7)})
+    assert error and "config" in error
+
+
+@pytest.mark.parametrize("path", ["../1/model.onnx", "/etc/x", "1/../../x", "1//../../../x", "", "1/", "./../x", "1/a\0b", "1/" + "x" * 5000])
+def test_paths_that_leave_the_folder(loader, control, path, tmp_path):
+    error = loader.load("adder", ADDER, {path: b"data", "1/model.onnx": onnxgen.adder(7)})
+    assert error
+    assert not list(tmp_path.glob("x*"))
+    assert loader.load("adder") == ""
+    assert control.answer("adder")[0] == [2, 3]
+
+
+def test_damaged_file(loader, control):
+    assert loader.load("adder") == ""
+    error = loader.load("adder", ADDER, {"1/model.onnx": b"no model"})
+    assert "load failed for model 'adder'" in error
+    assert control.answer("adder")[0] == [2, 3]
+
+
+@pytest.mark.parametrize("text", ["!!!", "YQ=", "YQ", "Y Q = =", "YQ==YQ=="])
+def test_files_must_be_base64(control, text):
+    body = {"parameters": {"config": json.dumps(ADDER), "file:1/model.onnx": text}}
+    reply = control.rest.post("/v2/repository/models/adder/load", body)
+    assert reply.status == 400 and reply.error
+
+
+def test_large_file(loader, control):
+    assert loader.load("adder", ADDER, {"1/model.onnx": onnxgen.adder(2), "1/extra.bin": b"\0" * 20_000_000}) == ""
+    assert control.answer("adder")[0] == [3, 4]
+
+
+@pytest.mark.parametrize("module, port", [(tritonclient.http, "http"), (tritonclient.grpc, "grpc")], ids=["http", "grpc"])
+def test_tritonclient(server, control, module, port):
+    with module.InferenceServerClient(server.url(port)) as client:
+        client.load_model("m")
+        assert client.is_model_ready("m")
+        client.load_model("m", config=json.dumps({**IDENTITY, "max_batch_size": 5}))
+        assert batch_size(control) == 5
+        client.load_model("adder", config=json.dumps(ADDER), files={"file:1/model.onnx": onnxgen.adder(9)})
+        assert control.answer("adder")[0] == [10, 11]
+        client.unload_model("adder")
+        client.unload_model("m", unload_dependents=True)
+        with pytest.raises(Exception, match="failed to load 'nosuch', failed to poll from model repository"):
+            client.load_model("nosuch")
