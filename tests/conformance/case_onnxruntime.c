@@ -1,6 +1,8 @@
 /* The ONNX Runtime backend on models of every kind. */
 #include "harness.h"
 
+#include <stdio.h>
+
 static void load_refused(const char *model, const struct mr_setting *settings, size_t count,
                          int status, const char *says)
 {
@@ -297,6 +299,45 @@ static void external(void **state)
     model_drop(&l);
 }
 
+/* A small file with much to compute is opened again with the thread pool. */
+static void slow(void **state)
+{
+    struct loaded l = model_load("slow", NULL);
+    const float x = 2;
+    const float y = 4096;
+    struct call c;
+
+    (void)state;
+    call_init(&c, &l);
+    call_input(&c, 0, MR_DTYPE_FP32, &x, 4, 1, DIMS(1));
+    call_must(&c, &l);
+    assert_output(&c, 0, MR_DTYPE_FP32, &y, 4, 1, DIMS(1));
+    assert_true(c.x.exec.infer_end_ns > c.x.exec.infer_start_ns && c.x.exec.infer_start_ns > 0);
+    call_fini(&c);
+    model_drop(&l);
+}
+
+/* The models of the demonstration open and can be batched. */
+static void demo_models(void **state)
+{
+    static const struct {
+        const char *name;
+        uint32_t inputs;
+        uint32_t outputs;
+    } rows[] = {{"digits", 1, 2}, {"wine", 1, 2}, {"diabetes", 10, 1}};
+    char path[64];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(path, sizeof path, "../../../examples/models/%s", rows[i].name);
+        struct loaded l = model_load(path, NULL);
+        assert_int_equal(l.signature->batchable, 1);
+        assert_int_equal(l.signature->input_count, rows[i].inputs);
+        assert_int_equal(l.signature->output_count, rows[i].outputs);
+        model_drop(&l);
+    }
+}
+
 /* ---- what is refused ---- */
 
 static void bad_models(void **state)
@@ -381,6 +422,8 @@ const struct CMUnitTest onnxruntime_cases[] = {
     cmocka_unit_test(passthrough),
     cmocka_unit_test(lying),
     cmocka_unit_test(external),
+    cmocka_unit_test(slow),
+    cmocka_unit_test(demo_models),
     cmocka_unit_test(bad_models),
     cmocka_unit_test(model_settings),
     cmocka_unit_test(backend_settings),

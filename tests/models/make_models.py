@@ -168,6 +168,18 @@ def mlp(repo):
                 + "instance_group { count: 2 kind: KIND_CPU }")
 
 
+def slow(repo):
+    """A small file and a long computation, some 10 ms on one core: 1024 times the square of the input."""
+    repo.onnx("slow", [helper.make_node("Expand", ["X", "shape"], ["m"]), helper.make_node("MatMul", ["m", "m"], ["mm"]),
+                       helper.make_node("ReduceMean", ["mm"], ["mean"], keepdims=0),
+                       helper.make_node("Reshape", ["mean", "one"], ["Y"])],
+              [("X", TensorProto.FLOAT, [1])], [("Y", TensorProto.FLOAT, [1])],
+              [numpy_helper.from_array(np.array([1024, 1024], np.int64), "shape"),
+               numpy_helper.from_array(np.array([1], np.int64), "one")])
+    repo.config("slow", 'name: "slow"\nbackend: "onnxruntime"\nmax_batch_size: 0\n'
+                + io_text("input", ("X", "TYPE_FP32", [1])) + io_text("output", ("Y", "TYPE_FP32", [1])))
+
+
 def optional(repo):
     """An optional input: SCALE has a default of 2 in the file."""
     repo.onnx("optional", [helper.make_node("Mul", ["X", "SCALE"], ["Y"])],
@@ -281,7 +293,7 @@ def disagree_name(repo):
 def main():
     repo = Repo(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "repo")
     for make in (simple, simple_int8, simple_string, simple_auto, simple_fixed, versions, identities, identity_any,
-                 dynamic, mlp, optional, scalar, zipmap, sequence, complex64, passthrough, lying, external, folder,
+                 dynamic, mlp, slow, optional, scalar, zipmap, sequence, complex64, passthrough, lying, external, folder,
                  broken, truncated, disagree_type, disagree_batch, disagree_name):
         make(repo)
 
