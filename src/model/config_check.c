@@ -1,8 +1,8 @@
 /* The last look at a config, complete and normalised: ranges and contradictions, then features.
  *
  * Nothing that a config says is used elsewhere before it passed here, so whatever would be an unchecked
- * size, an unknown enum number or an endless list must fail in this file. Texts follow Triton's where it
- * has one. Thread: any. */
+ * size or an endless list must fail in this file. (Enum numbers without a name fail when the text is
+ * parsed.) Texts follow Triton's where it has one. Thread: any. */
 #include <stdio.h>
 
 #include "base/map.h"
@@ -281,74 +281,6 @@ static int versions_check(const struct check *k)
     return MR_OK;
 }
 
-/* ---- enums ---- */
-
-static int enums_check(const struct check *k, const ProtobufCMessage *m);
-
-static int enum_field_check(const struct check *k, const ProtobufCFieldDescriptor *f, const int *at,
-                            size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (!protobuf_c_enum_descriptor_get_value(f->descriptor, at[i])) {
-            return BAD(k, "model %.128s: '%.64s' is %d, which stands for nothing", k->c->name,
-                       f->name, at[i]);
-        }
-    }
-    return MR_OK;
-}
-
-/* The values of one field, one or many. */
-static int enum_values_check(const struct check *k, const ProtobufCMessage *m,
-                             const ProtobufCFieldDescriptor *f)
-{
-    const char *member = (const char *)m + f->offset;
-    bool many = f->label == PROTOBUF_C_LABEL_REPEATED;
-    size_t count = 1;
-    int rc = MR_OK;
-
-    if (many) {
-        memcpy(&count, (const char *)m + f->quantifier_offset, sizeof count);
-    }
-    if (f->type == PROTOBUF_C_TYPE_ENUM) {
-        const int *values = (const int *)member;
-        if (many) {
-            memcpy(&values, member, sizeof values);
-        }
-        return enum_field_check(k, f, values, count);
-    }
-    ProtobufCMessage *const *list = (ProtobufCMessage *const *)member;
-    if (many) {
-        memcpy(&list, member, sizeof list);
-    }
-    for (size_t i = 0; i < count && rc == MR_OK; i++) {
-        rc = list[i] ? enums_check(k, list[i]) : MR_OK;
-    }
-    return rc;
-}
-
-/* Text format and JSON take enum numbers as they come. ModelConfig has no message inside itself, so the
- * recursion is as deep as the schema. */
-static int enums_check(const struct check *k, const ProtobufCMessage *m)
-{
-    int rc = MR_OK;
-
-    for (unsigned i = 0; i < m->descriptor->n_fields && rc == MR_OK; i++) {
-        const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
-        if (f->type != PROTOBUF_C_TYPE_ENUM && f->type != PROTOBUF_C_TYPE_MESSAGE) {
-            continue;
-        }
-        if (f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) {
-            uint32_t which;
-            memcpy(&which, (const char *)m + f->quantifier_offset, sizeof which);
-            if (which != f->id) {
-                continue;
-            }
-        }
-        rc = enum_values_check(k, m, f);
-    }
-    return rc;
-}
-
 /* ---- features ---- */
 
 struct fields {
@@ -412,7 +344,6 @@ int mr_config_check(const Inference__ModelConfig *c, struct mr_config_warning *w
     const struct check k = {c, err};
     int rc;
 
-    MR_TRY(enums_check(&k, &c->base));
     MR_TRY(batching_check(&k));
     MR_TRY(groups_check(&k));
     MR_TRY(versions_check(&k));
