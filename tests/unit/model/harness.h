@@ -43,8 +43,8 @@ struct fixture {
     char *dir;
     char repo[2][PATH_MAX / 2];
     const char *repos[2];
-    char backends[PATH_MAX / 2];
-    const char *backend_dirs[1];
+    char backends[2][PATH_MAX / 2];
+    const char *backend_dirs[2];
     struct mr_models_options o;
     struct mr_models *m;
     size_t failed;    /* of start */
@@ -183,14 +183,17 @@ static inline int fx_setup(void **state)
         assert_int_equal(mkdir(f->repo[i], 0755), 0);
         f->repos[i] = f->repo[i];
     }
-    snprintf(f->backends, sizeof f->backends, "%s/lib/millrace", build ? build : ".");
-    f->backend_dirs[0] = f->backends;
+    for (int i = 0; i < 2; i++) {
+        snprintf(f->backends[i], sizeof f->backends[i], "%s/%s", build ? build : ".",
+                 i == 0 ? "lib/millrace" : "tests/unit/model_backends");
+        f->backend_dirs[i] = f->backends[i];
+    }
     pthread_mutex_init(&f->lock, NULL);
     mr_models_options_init(&f->o);
     f->o.repositories = f->repos;
     f->o.repository_count = 1;
     f->o.backend_dirs = f->backend_dirs;
-    f->o.backend_dir_count = 1;
+    f->o.backend_dir_count = 2;
     f->o.reader_count = 4;
     f->o.control = MR_MODEL_CONTROL_EXPLICIT;
     mr_log_set_enabled(MR_LOG_WARN, false);

@@ -1,0 +1,184 @@
+/* Poll mode. Waits are for events, with a bound that only a broken run reaches; that something does not
+ * happen is asked for over a stretch of time in which it would. */
+#include "harness.h"
+
+#define GIVE_UP_NS (20 * MR_NS_PER_S)
+
+static void poll_setup(struct fixture *f)
+{
+    f->o.control = MR_MODEL_CONTROL_POLL;
+    f->o.poll_ns = 60 * MR_NS_PER_S; /* inotify has to do it */
+    f->o.settle_ns = 150 * MR_NS_PER_MS;
+}
+
+static void wait_newest(struct fixture *f, const char *name, int64_t number)
+{
+    int64_t until = mr_now_ns() + GIVE_UP_NS;
+    while (fx_newest(f, name) != number) {
+        if (mr_now_ns() > until) {
+            fail_msg("%s: waited for %lld, has %lld; %s", name, (long long)number,
+                     (long long)fx_newest(f, name), fx_index(f));
+        }
+        usleep(5000);
+    }
+}
+
+static void wait_index(struct fixture *f, const char *part)
+{
+    int64_t until = mr_now_ns() + GIVE_UP_NS;
+    while (!strstr(fx_index(f), part)) {
+        if (mr_now_ns() > until) {
+            fail_msg("waited for '%s' in '%s'", part, fx_index(f));
+        }
+        usleep(5000);
+    }
+}
+
+static void test_start_and_new_models(void **state)
+{
+    struct fixture *f = *state;
+    poll_setup(f);
+    fx_model(f, 0, "a", IDENTITY_TEXT, 1);
+    fx_model(f, 0, "broken", "x:", 1);
+    fx_start(f);
+    assert_int_equal(f->failed, 1);
+    assert_int_equal(fx_newest(f, "a"), 1);
+    fx_model(f, 0, "b", IDENTITY_TEXT, 4);
+    wait_newest(f, "b", 4);
+    fx_model(f, 0, "a", NULL, 2);
+    wait_newest(f, "a", 2);
+    fx_write(f, 0, "broken/config.pbtxt", IDENTITY_TEXT);
+    wait_newest(f, "broken", 1);
+    assert_true(mr_models_ready(f->m));
+    /* What goes from the disk goes from the server, and is forgotten. */
+    fx_remove(f, 0, "b");
+    wait_newest(f, "b", 0);
+    int64_t until = mr_now_ns() + GIVE_UP_NS;
+    while (strstr(fx_index(f), "b:") && mr_now_ns() < until) {
+        usleep(5000);
+    }
+    assert_string_equal(fx_index(f), "a:1 UNAVAILABLE (unloaded); a:2 READY; broken:1 READY");
+}
+
+/* A version that grows piece by piece is not touched before it is whole: the fault backend would see
+ * every try. */
+static void test_only_whole_versions(void **state)
+{
+    struct fixture *f = *state;
+    poll_setup(f);
+    f->o.poll_ns = 20 * MR_NS_PER_MS; /* many looks */
+    fx_model(f, 0, "m", IDENTITY_TEXT, 1);
+    fx_start(f);
+    assert_int_equal(fx_newest(f, "m"), 1);
+    char path[PATH_MAX];
+    char more[64] = "";
+    fx_path(path, f, 0, "m/2/weights.bin");
+    for (int i = 0; i < 20; i++) {
+        strcat(more, "x");
+        fx_write(f, 0, "m/2/weights.bin", more);
+        usleep(40000);
+        assert_int_equal(fx_newest(f, "m"), 1);
+        assert_int_equal(atomic_load(&f->served), 1);
+    }
+    wait_newest(f, "m", 2);
+    assert_int_equal(atomic_load(&f->served), 2);
+}
+
+/* While one version is being written, changes of the others are taken. */
+static void test_others_go_on(void **state)
+{
+    struct fixture *f = *state;
+    poll_setup(f);
+    fx_model(f, 0, "m", IDENTITY_TEXT, 1);
+    fx_model(f, 0, "n", IDENTITY_TEXT, 1);
+    fx_start(f);
+    char more[512] = "";
+    bool n_taken = false;
+    for (int i = 0; i < 200 && !n_taken; i++) {
+        strcat(more, "x");
+        fx_write(f, 0, "m/2/weights.bin", more);
+        if (i == 2) {
+            fx_model(f, 0, "n", NULL, 2);
+        }
+        usleep(20000);
+        n_taken = fx_newest(f, "n") == 2;
+        assert_int_equal(fx_newest(f, "m"), 1);
+    }
+    assert_true(n_taken);
+    wait_newest(f, "m", 2);
+}
+
+static void test_changed_and_failed(void **state)
+{
+    struct fixture *f = *state;
+    poll_setup(f);
+    fx_model(f, 0, "m", IDENTITY_TEXT, 1);
+    fx_start(f);
+    /* A new version that fails leaves the old one, and is not tried again and again. */
+    f->serve_status = MR_E_INTERNAL;
+    fx_model(f, 0, "m", NULL, 2);
+    wait_index(f, "m:2 UNAVAILABLE (warm-up failed as told)");
+    assert_int_equal(fx_newest(f, "m"), 1);
+    assert_false(mr_models_ready(f->m));
+    fx_changes(f);
+    fx_write(f, 0, "other/config.pbtxt", IDENTITY_TEXT);
+    wait_index(f, "other:0 UNAVAILABLE (at least one version must be available under the version "
+                  "policy of model 'other')");
+    assert_string_equal(fx_changes(f), "other:0 FAILED");
+    assert_string_equal(fx_ready(f, "m"), "1");
+    /* Changed: tried again. */
+    f->serve_status = MR_OK;
+    fx_write(f, 0, "m/2/weights.bin", "repaired");
+    wait_newest(f, "m", 2);
+    fx_remove(f, 0, "other");
+    wait_index(f, "m:2 READY");
+    /* The config alone. */
+    fx_write(f, 0, "m/config.pbtxt", IDENTITY_TEXT "version_policy { all { } }");
+    int64_t until = mr_now_ns() + GIVE_UP_NS;
+    while (strcmp(fx_ready(f, "m"), "1,2") != 0 && mr_now_ns() < until) {
+        usleep(5000);
+    }
+    assert_string_equal(fx_ready(f, "m"), "1,2");
+}
+
+/* The scan alone finds everything, too. */
+static void test_without_inotify(void **state)
+{
+    struct fixture *f = *state;
+    poll_setup(f);
+    f->o.poll_ns = 50 * MR_NS_PER_MS;
+    f->o.settle_ns = 0;
+    fx_start(f);
+    fx_model(f, 0, "late", IDENTITY_TEXT, 3);
+    wait_newest(f, "late", 3);
+    fx_remove(f, 0, "late/3");
+    wait_index(f, "late:3 READY !at least one version must be available");
+}
+
+static void test_many_models(void **state)
+{
+    struct fixture *f = *state;
+    char name[32];
+    f->o.control = MR_MODEL_CONTROL_NONE;
+    for (int i = 0; i < 500; i++) {
+        snprintf(name, sizeof name, "m%03d", i);
+        fx_model(f, 0, name, IDENTITY_TEXT, 1);
+    }
+    fx_start(f);
+    assert_int_equal(f->failed, 0);
+    assert_int_equal(f->m->table_live, 500);
+    for (int i = 0; i < 500; i++) {
+        snprintf(name, sizeof name, "m%03d", i);
+        assert_int_equal(fx_newest(f, name), 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        fx_test(test_start_and_new_models), fx_test(test_only_whole_versions),
+        fx_test(test_others_go_on),         fx_test(test_changed_and_failed),
+        fx_test(test_without_inotify),      fx_test(test_many_models),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
