@@ -1,0 +1,159 @@
+/* The program's front: which sub-command, help, version, and the one form in which errors are said. */
+#include "cli.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "term.h"
+
+#ifndef MR_VERSION
+#    define MR_VERSION "0"
+#endif
+
+struct command {
+    const char *name;
+    const char *summary;
+    int (*run)(int argc, char **argv, char **env);
+};
+
+static const struct command commands[] = {
+    {"serve", "serve models over HTTP and gRPC", mr_cli_serve},
+    {"infer", "send one request and show the answer", mr_cli_infer},
+    {"model", "list, load, unload and inspect the models of a running server", mr_cli_model},
+    {"doctor", "say what this machine has and lacks", mr_cli_doctor},
+};
+#define COMMAND_COUNT (sizeof commands / sizeof *commands)
+
+const char *mr_cli_version(void)
+{
+    return MR_VERSION;
+}
+
+int mr_cli_fail(const char *program, int code, const char *message)
+{
+    struct mr_term term = mr_term_of(stderr);
+
+    fprintf(stderr, "%s: %s%s%s\n", program, mr_term_on(term, MR_STYLE_BAD), message,
+            mr_term_off(term));
+    return code;
+}
+
+static int print_help(const struct mr_options *o, const char *usage, const char *notes)
+{
+    struct mr_buf out;
+
+    mr_buf_init(&out, 0);
+    mr_options_help(o, &out);
+    printf("%s%s", usage, mr_buf_cstr(&out));
+    if (notes) {
+        printf("\n%s", notes);
+    }
+    mr_buf_fini(&out);
+    return MR_EXIT_OK;
+}
+
+int mr_cli_parse(struct mr_options *o, int argc, char **argv, char **env, const char *usage,
+                 const char *notes)
+{
+    struct mr_err err;
+    int rc = mr_options_parse(o, argc, argv, env, &err);
+
+    if (rc < 0) {
+        return mr_cli_fail(o->program, MR_EXIT_USAGE, err.msg);
+    }
+    if (o->wants_help) {
+        return print_help(o, usage, notes);
+    }
+    for (size_t i = 0; i < o->warnings.len; i++) {
+        struct mr_term term = mr_term_of(stderr);
+        fprintf(stderr, "%s: %swarning:%s %s\n", o->program, mr_term_on(term, MR_STYLE_WARN),
+                mr_term_off(term), o->warnings.at[i]);
+    }
+    return -1;
+}
+
+static void print_overview(FILE *out)
+{
+    fprintf(out,
+            "millrace %s: an inference server for the Open Inference Protocol\n\n"
+            "usage: millrace COMMAND [options]\n\n",
+            mr_cli_version());
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        fprintf(out, "  %-8s  %s\n", commands[i].name, commands[i].summary);
+    }
+    fprintf(
+        out,
+        "\n'millrace COMMAND --help' tells all about a command. 'millrace --version' prints the "
+        "version.\n"
+        "Exit status: 0 done, 1 it failed, 2 the command line is wrong.\n");
+}
+
+static const char *nearest_command(const char *word)
+{
+    const char *names[COMMAND_COUNT + 1] = {0};
+
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        names[i] = commands[i].name;
+    }
+    return mr_nearest_word(mr_str_c(word), names);
+}
+
+static int unknown_command(const char *word)
+{
+    const char *near = nearest_command(word);
+    char text[256];
+
+    if (near) {
+        snprintf(text, sizeof text, "'%.60s' is not a command; did you mean '%s'?", word, near);
+    } else {
+        snprintf(text, sizeof text, "'%.60s' is not a command; 'millrace --help' lists them", word);
+    }
+    return mr_cli_fail("millrace", MR_EXIT_USAGE, text);
+}
+
+static bool is_word(const char *arg, const char *a, const char *b, const char *c)
+{
+    return strcmp(arg, a) == 0 || strcmp(arg, b) == 0 || strcmp(arg, c) == 0;
+}
+
+/* Output that could not be written (a full disk, a closed pipe) is a failure, not a silence. */
+static int finish_output(int code)
+{
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        return code == MR_EXIT_OK ? MR_EXIT_FAILED : code;
+    }
+    return code;
+}
+
+int mr_cli_main(int argc, char **argv, char **env)
+{
+    if (argc < 2) {
+        print_overview(stderr);
+        return MR_EXIT_USAGE;
+    }
+    if (is_word(argv[1], "help", "--help", "-h")) {
+        if (argc == 2) {
+            print_overview(stdout);
+            return finish_output(MR_EXIT_OK);
+        }
+        /* "millrace help serve" */
+        static char help[] = "--help";
+        char *help_argv[] = {help, NULL};
+        for (size_t i = 0; i < COMMAND_COUNT; i++) {
+            if (strcmp(argv[2], commands[i].name) == 0) {
+                return finish_output(commands[i].run(1, help_argv, env));
+            }
+        }
+        return unknown_command(argv[2]);
+    }
+    if (is_word(argv[1], "version", "--version", "-V")) {
+        printf("millrace %s\n", mr_cli_version());
+        return finish_output(MR_EXIT_OK);
+    }
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            return finish_output(commands[i].run(argc - 2, argv + 2, env));
+        }
+    }
+    return unknown_command(argv[1]);
+}

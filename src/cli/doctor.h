@@ -1,0 +1,37 @@
+/* `millrace doctor`, between its files. */
+#ifndef MR_CLI_DOCTOR_H
+#define MR_CLI_DOCTOR_H
+
+#include "base/buf.h"
+#include "base/options.h"
+#include "base/vec.h"
+
+enum finding_level {
+    FINDING_INFO, /* a fact */
+    FINDING_OK,   /* a fact that is as it should be */
+    FINDING_WARN, /* works, but slower or with less room */
+    FINDING_BAD   /* does not work */
+};
+
+struct finding {
+    enum finding_level level;
+    const char *name; /* "memory" */
+    char *text;       /* what was found */
+    char *advice;     /* what to do about it, or NULL */
+};
+
+struct doctor {
+    MR_VEC(struct finding) list;
+};
+
+/** Add one; advice may be NULL. */
+void doctor_say(struct doctor *d, enum finding_level level, const char *name, const char *advice,
+                const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+
+/* doctor_machine.c: processor, memory, kernel, limits */
+void doctor_machine(struct doctor *d);
+/* doctor_server.c: backends, ports */
+void doctor_backends(struct doctor *d, const struct mr_option_list *dirs);
+void doctor_ports(struct doctor *d, const int *ports, size_t count);
+
+#endif

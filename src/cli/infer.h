@@ -1,0 +1,76 @@
+/* `millrace infer`, between its files. */
+#ifndef MR_CLI_INFER_H
+#define MR_CLI_INFER_H
+
+#include "array.h"
+#include "base/arena.h"
+#include "base/options.h"
+#include "oip/oip.h"
+#include "remote.h"
+
+enum infer_protocol { INFER_REST, INFER_BINARY, INFER_GRPC };
+enum infer_form { INFER_AUTO, INFER_TABLE, INFER_PLAIN, INFER_JSON, INFER_NPY };
+
+struct infer_options {
+    const char *model;
+    const char *version;
+    const char *url;
+    int protocol; /* enum infer_protocol */
+    struct mr_option_list inputs;
+    struct mr_option_list outputs;
+    struct mr_option_list parameters;
+    int32_t classification;
+    const char *id;
+    int64_t timeout_ns;
+    int form; /* enum infer_form */
+    bool json;
+    const char *to;
+    uint32_t repeat;
+};
+
+struct infer_io {
+    mr_str name;
+    int dtype;
+    int rank;
+    int64_t shape[MR_MAX_RANK]; /* with the batch dimension, if there is one */
+};
+
+/** What a model says about itself; in an arena. */
+struct infer_meta {
+    struct infer_io *inputs;
+    size_t input_count;
+    struct infer_io *outputs;
+    size_t output_count;
+};
+
+/** One run of the command. */
+struct infer {
+    struct infer_options opt;
+    struct mr_remote remote;
+    struct mr_arena arena;
+    struct infer_meta meta;
+    struct mr_oip_request request;
+    MR_VEC(struct mr_array *) arrays; /* what the request's tensors point into */
+    struct mr_buf stdin_text;         /* a whole request from there */
+};
+
+/* infer_meta.c */
+int infer_meta_get(struct infer *x, struct mr_err *err);
+int infer_meta_parse_rest(mr_bytes body, struct mr_arena *arena, struct infer_meta *out,
+                          struct mr_err *err);
+const struct infer_io *infer_find_input(const struct infer_meta *m, mr_str name);
+
+/* infer_input.c: x->request from the options and the metadata */
+int infer_build(struct infer *x, bool from_stdin, struct mr_err *err);
+
+/* infer_param.c: one "KEY=VALUE" into the request */
+int infer_add_parameter(struct infer *x, const char *text, struct mr_err *err);
+
+/* infer_print.c */
+int infer_print(const struct infer *x, const struct mr_oip_response *r, int64_t took_ns,
+                struct mr_err *err);
+
+/** The whole file, or standard input for "-". Errors: MR_E_IO, MR_E_TOO_LARGE. */
+int mr_read_whole(const char *path, struct mr_buf *out, struct mr_err *err);
+
+#endif

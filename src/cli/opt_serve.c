@@ -1,0 +1,243 @@
+/* From parsed options to struct mr_server_options: lists to arrays, settings sorted by backend, the
+ * places where backends are. */
+#include "opt_serve.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef MR_BACKEND_DIR
+#    define MR_BACKEND_DIR "/usr/local/lib/millrace"
+#endif
+
+/* <folder of the program>/../lib/millrace, as built and as installed; false when unknown. */
+static bool beside_program(char out[PATH_MAX])
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+
+    if (n <= 0) {
+        return false;
+    }
+    path[n] = '\0';
+    for (int i = 0; i < 2; i++) {
+        char *slash = strrchr(path, '/');
+        if (!slash) {
+            return false;
+        }
+        *slash = '\0';
+    }
+    return (size_t)snprintf(out, PATH_MAX, "%s/lib/millrace", path) < PATH_MAX;
+}
+
+const char **mr_default_backend_dirs(void)
+{
+    static const char *const system_dirs[] = {MR_BACKEND_DIR, "/usr/lib/millrace"};
+    char beside[PATH_MAX] = "";
+    size_t text = beside_program(beside) ? strlen(beside) + 1 : 0;
+    size_t n = 0;
+    const char **dirs = mr_alloc(4 * sizeof *dirs + text);
+
+    if (text) {
+        char *copy = (char *)(dirs + 4);
+        memcpy(copy, beside, text);
+        dirs[n++] = copy;
+    }
+    for (size_t i = 0; i < sizeof system_dirs / sizeof *system_dirs; i++) {
+        if (strcmp(system_dirs[i], beside) != 0) {
+            dirs[n++] = system_dirs[i];
+        }
+    }
+    return dirs;
+}
+
+static void join_repositories(struct mr_serve_options *s, struct mr_serve_arrays *a)
+{
+    size_t n = 0;
+
+    a->repositories = MR_NEW_ARRAY(const char *, s->repositories.len + s->stores.len + 1);
+    for (size_t i = 0; i < s->repositories.len; i++) {
+        a->repositories[n++] = s->repositories.at[i];
+    }
+    for (size_t i = 0; i < s->stores.len; i++) {
+        a->repositories[n++] = s->stores.at[i];
+    }
+    s->server.models.repositories = a->repositories;
+    s->server.models.repository_count = n;
+}
+
+static void join_backend_dirs(struct mr_serve_options *s, struct mr_serve_arrays *a)
+{
+    const char **usual = mr_default_backend_dirs();
+    size_t n = 0;
+
+    a->own_dirs = (char *)usual;
+    a->backend_dirs = MR_NEW_ARRAY(const char *, s->backend_dirs.len + 4);
+    for (size_t i = 0; i < s->backend_dirs.len; i++) {
+        a->backend_dirs[n++] = s->backend_dirs.at[i];
+    }
+    for (size_t i = 0; usual[i]; i++) {
+        a->backend_dirs[n++] = usual[i];
+    }
+    s->server.models.backend_dirs = a->backend_dirs;
+    s->server.models.backend_dir_count = n;
+}
+
+static struct mr_serve_backend *backend_of(struct mr_serve_arrays *a, mr_str name)
+{
+    for (size_t i = 0; i < a->backend_count; i++) {
+        if (mr_str_eq_c(name, a->backends[i].name)) {
+            return &a->backends[i];
+        }
+    }
+    a->backends = mr_realloc_array(a->backends, a->backend_count + 1, sizeof *a->backends);
+    struct mr_serve_backend *b = &a->backends[a->backend_count++];
+    memset(b, 0, sizeof *b);
+    b->name = mr_strndup(name.ptr, name.len);
+    return b;
+}
+
+static int set_global(struct mr_serve_options *s, const char *text, mr_str key, mr_str value,
+                      struct mr_err *err)
+{
+    int64_t n;
+
+    if (!mr_str_eq_c(key, "default-max-batch-size")) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "--backend-config=%s: the only setting without a backend's name is "
+                       "default-max-batch-size; others are given as NAME,KEY=VALUE",
+                       text);
+    }
+    if (!mr_str_to_i64(value, &n) || n < 0 || n > INT32_MAX) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "--backend-config=%s: %.*s is out of range; allowed: 0 to %d", text,
+                       MR_STR_ARG(value), INT32_MAX);
+    }
+    s->server.models.default_max_batch = (int32_t)n;
+    return MR_OK;
+}
+
+/* "onnxruntime,intra_op_thread_count=2" */
+static int add_backend_config(struct mr_serve_options *s, struct mr_serve_arrays *a,
+                              const char *text, struct mr_err *err)
+{
+    mr_str rest = mr_str_c(text);
+    ptrdiff_t equals = mr_str_find(rest, '=');
+    ptrdiff_t comma = mr_str_find(rest, ',');
+
+    if (comma > equals) {
+        comma = -1; /* belongs to the value */
+    }
+    mr_str name = comma > 0 ? mr_str_trim(mr_str_sub(rest, 0, (size_t)comma)) : (mr_str){"", 0};
+    mr_str key = equals < 0 ? (mr_str){"", 0}
+                            : mr_str_trim(mr_str_sub(rest, (size_t)(comma + 1), (size_t)equals));
+    if (key.len == 0) {
+        return MR_FAIL(err, MR_E_INVALID, "--backend-config=%s: expected NAME,KEY=VALUE", text);
+    }
+    mr_str value = mr_str_trim(mr_str_sub(rest, (size_t)equals + 1, rest.len));
+    if (name.len == 0) {
+        return set_global(s, text, key, value, err);
+    }
+    struct mr_serve_backend *b = backend_of(a, name);
+    b->texts = mr_realloc_array(b->texts, b->text_count + 2, sizeof *b->texts);
+    char *k = b->texts[b->text_count++] = mr_strndup(key.ptr, key.len);
+    char *v = b->texts[b->text_count++] = mr_strndup(value.len ? value.ptr : "", value.len);
+    struct mr_setting setting = {k, v};
+    MR_VEC_PUSH(&b->settings, setting);
+    return MR_OK;
+}
+
+static void hand_over_settings(struct mr_serve_options *s, struct mr_serve_arrays *a)
+{
+    size_t n = a->backend_count;
+
+    a->names = MR_NEW_ARRAY(const char *, n + 1);
+    a->settings = MR_NEW_ARRAY(const struct mr_setting *, n + 1);
+    a->setting_counts = MR_NEW_ARRAY(size_t, n + 1);
+    for (size_t i = 0; i < n; i++) {
+        a->names[i] = a->backends[i].name;
+        a->settings[i] = a->backends[i].settings.at;
+        a->setting_counts[i] = a->backends[i].settings.len;
+    }
+    s->server.models.backend_setting_names = a->names;
+    s->server.models.backend_settings = a->settings;
+    s->server.models.backend_setting_counts = a->setting_counts;
+    s->server.models.backend_setting_name_count = n;
+}
+
+/* One pattern serves both protocols. */
+static int join_patterns(struct mr_serve_options *s, struct mr_err *err)
+{
+    const char *h = s->http_forward;
+    const char *g = s->grpc_forward;
+
+    if (h && g && strcmp(h, g) != 0) {
+        return MR_FAIL(
+            err, MR_E_INVALID,
+            "--http-header-forward-pattern and --grpc-header-forward-pattern differ, but "
+            "one pattern serves both");
+    }
+    s->server.header_forward_pattern = h ? h : g;
+    return MR_OK;
+}
+
+static int check_together(const struct mr_serve_options *s, struct mr_err *err)
+{
+    const struct mr_server_options *o = &s->server;
+
+    if (o->models.repository_count == 0) {
+        return MR_FAIL(err, MR_E_INVALID, "no models: give --model-repository=DIR");
+    }
+    if (s->load_models.len && o->models.control != MR_MODEL_CONTROL_EXPLICIT) {
+        return MR_FAIL(err, MR_E_INVALID, "--load-model needs --model-control-mode=explicit");
+    }
+    if (!o->allow_http && !o->allow_grpc) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "neither --allow-http nor --allow-grpc: nobody could ask");
+    }
+    return MR_OK;
+}
+
+int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *a,
+                            struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    memset(a, 0, sizeof *a);
+    join_repositories(s, a);
+    join_backend_dirs(s, a);
+    s->server.models.load_models = s->load_models.at;
+    s->server.models.load_model_count = s->load_models.len;
+    s->server.models.auto_complete = !s->disable_auto_complete;
+    MR_TRY(join_patterns(s, err));
+    for (size_t i = 0; i < s->backend_configs.len; i++) {
+        MR_TRY(add_backend_config(s, a, s->backend_configs.at[i], err));
+    }
+    hand_over_settings(s, a);
+    MR_TRY(check_together(s, err));
+out:
+    return rc;
+}
+
+void mr_serve_arrays_fini(struct mr_serve_arrays *a)
+{
+    for (size_t i = 0; i < a->backend_count; i++) {
+        struct mr_serve_backend *b = &a->backends[i];
+        for (size_t j = 0; j < b->text_count; j++) {
+            mr_free(b->texts[j]);
+        }
+        mr_free(b->texts);
+        mr_free(b->name);
+        MR_VEC_FINI(&b->settings);
+    }
+    mr_free(a->backends);
+    mr_free(a->repositories);
+    mr_free(a->backend_dirs);
+    mr_free(a->own_dirs);
+    mr_free(a->settings);
+    mr_free(a->setting_counts);
+    mr_free(a->names);
+    memset(a, 0, sizeof *a);
+}

@@ -1,0 +1,69 @@
+/* The options of `millrace serve`. */
+#ifndef MR_CLI_OPT_SERVE_H
+#define MR_CLI_OPT_SERVE_H
+
+#include "base/options.h"
+#include "serve/server.h"
+
+enum mr_log_format_option {
+    MR_LOG_OPTION_DEFAULT,
+    MR_LOG_OPTION_ISO8601,
+    MR_LOG_OPTION_TEXT,
+    MR_LOG_OPTION_JSON
+};
+
+/** What the command line says, before it is put together. */
+struct mr_serve_options {
+    struct mr_server_options server;
+    struct mr_option_list configs;
+    struct mr_option_list repositories;
+    struct mr_option_list stores; /* --model-store, the older name */
+    struct mr_option_list load_models;
+    struct mr_option_list backend_dirs;
+    struct mr_option_list backend_configs;
+    bool disable_auto_complete;
+    const char *http_forward;
+    const char *grpc_forward;
+    int log_level; /* enum mr_log_level */
+    unsigned log_verbose;
+    bool log_error;
+    bool log_warning;
+    bool log_info;
+    const char *log_file;
+    int log_format; /* enum mr_log_format_option */
+    int print_ports;
+    bool dump_options;
+};
+
+extern const struct mr_option mr_serve_table[];
+extern const size_t mr_serve_table_len;
+
+/** Arrays that struct mr_server_options borrows. */
+struct mr_serve_arrays {
+    const char **repositories;
+    const char **backend_dirs;
+    size_t backend_dir_count;
+    char *own_dirs; /* found beside the program */
+    /* per backend, in order of first mention */
+    struct mr_serve_backend {
+        char *name;
+        MR_VEC(struct mr_setting) settings;
+        char **texts; /* what key and value point into */
+        size_t text_count;
+    } * backends;
+    size_t backend_count;
+    const struct mr_setting **settings;
+    size_t *setting_counts;
+    const char **names;
+};
+
+/** Put the parsed options together into s->server; *arrays must live as long. Errors: MR_E_INVALID. */
+int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *arrays,
+                            struct mr_err *err);
+void mr_serve_arrays_fini(struct mr_serve_arrays *arrays);
+
+/** Folders where backends are looked for when nobody says: beside the program, then the system's.
+ *  NULL-terminated, one allocation to be freed by mr_free. */
+const char **mr_default_backend_dirs(void);
+
+#endif

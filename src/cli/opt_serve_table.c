@@ -1,0 +1,258 @@
+/* The option table of `millrace serve`: Triton's names and defaults for what exists here, our own
+ * options beside them, and the names of what does not exist, so that a command line written for
+ * Triton gets a clear answer instead of "unknown option". What this table says as a default must be
+ * what mr_server_options_init does; tests/unit/cli/test_serve.c compares. */
+#include "base/clock.h"
+#include "opt_serve.h"
+
+#define AT(member) MR_OPTION_AT(struct mr_serve_options, member)
+#define GROUP(title, remark)                                                                       \
+    {                                                                                              \
+        .name = title, .kind = MR_OPTION_GROUP, .help = remark                                     \
+    }
+#define FLAG(n, m, def, text)                                                                      \
+    {                                                                                              \
+        .name = n, .kind = MR_OPTION_BOOL, AT(m), .fallback = def, .help = text                    \
+    }
+#define TEXT(n, m, def, v, text)                                                                   \
+    {                                                                                              \
+        .name = n, .kind = MR_OPTION_STRING, AT(m), .fallback = def, .value = v, .help = text      \
+    }
+#define LIST(n, m, v, text)                                                                        \
+    {                                                                                              \
+        .name = n, .kind = MR_OPTION_LIST, AT(m), .value = v, .help = text                         \
+    }
+#define CHOICE(n, m, def, list, v, text)                                                           \
+    {                                                                                              \
+        .name = n, .kind = MR_OPTION_CHOICE, AT(m), .fallback = def, .choices = list, .value = v,  \
+        .help = text                                                                               \
+    }
+#define NUMBER(n, m, def, lo, hi, v, text)                                                         \
+    {                                                                                              \
+        .name = n, .kind = MR_OPTION_INT, AT(m), .fallback = def, .min = lo, .max = hi,            \
+        .value = v, .help = text                                                                   \
+    }
+#define BYTES(n, m, def, lo, hi, text)                                                             \
+    {                                                                                              \
+        .name = n, .kind = MR_OPTION_BYTES, AT(m), .fallback = def, .min = lo, .max = hi,          \
+        .value = "BYTES", .help = text                                                             \
+    }
+#define TIME(n, m, def, lo, hi, unit, text)                                                        \
+    {                                                                                              \
+        .name = n, .kind = MR_OPTION_DURATION, AT(m), .fallback = def, .min = lo, .max = hi,       \
+        .scale = unit, .value = "TIME", .help = text                                               \
+    }
+#define IDLE(n, text)                                                                              \
+    {                                                                                              \
+        .name = n, .kind = MR_OPTION_STRING, .flags = MR_OPTION_IGNORED, .help = text              \
+    }
+#define IDLE_FLAG(n, text)                                                                         \
+    {                                                                                              \
+        .name = n, .kind = MR_OPTION_BOOL, .flags = MR_OPTION_IGNORED, .help = text                \
+    }
+#define NOT_HERE(n, unless, text)                                                                  \
+    {                                                                                              \
+        .name = n, .kind = MR_OPTION_LIST, .flags = MR_OPTION_REFUSED, .fallback = unless,         \
+        .help = text                                                                               \
+    }
+#define NOT_HERE_FLAG(n, text)                                                                     \
+    {                                                                                              \
+        .name = n, .kind = MR_OPTION_BOOL, .flags = MR_OPTION_REFUSED, .fallback = "false",        \
+        .help = text                                                                               \
+    }
+
+#define GIB       (INT64_C(1) << 30)
+#define DAY_S     86400
+#define NO_GPU    "nothing here is kept in GPU or pinned memory"
+#define ONE_LOOP  "the network threads serve HTTP and gRPC alike; see --loop-threads"
+#define NO_POOL   "memory of requests is recycled without pools to be sized; see --memory-budget"
+#define GRPC_PING "keep-alive pings of clients are answered as they come"
+#define ON_DEMAND "metrics are gathered when they are asked for"
+
+static const char *const control_modes[] = {"none", "poll", "explicit", NULL};
+static const char *const compressions[] = {"none", "low", "medium", "high", NULL};
+static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
+static const char *const log_formats[] = {"default", "ISO8601", "text", "json", NULL};
+static const char *const port_forms[] = {"none", "json", NULL};
+
+static int check_not_empty(mr_str value, struct mr_err *err)
+{
+    return value.len ? MR_OK : MR_FAIL(err, MR_E_INVALID, "must not be empty");
+}
+
+#define NAME(n, m, v, text)                                                                        \
+    {                                                                                              \
+        .name = n, .kind = MR_OPTION_LIST, AT(m), .value = v, .help = text,                        \
+        .check = check_not_empty                                                                   \
+    }
+
+const struct mr_option mr_serve_table[] = {
+    GROUP("Models", NULL),
+    NAME("model-repository", repositories, "DIR", "a folder of models"),
+    NAME("model-store", stores, "DIR", "the same by an older name"),
+    CHOICE(
+        "model-control-mode", server.models.control, "none", control_modes, "MODE",
+        "none loads all models at start; poll follows changes of the folders; explicit loads what "
+        "--load-model says and what clients ask for"),
+    NAME("load-model", load_models, "NAME", "with mode explicit: load this model at start, * all"),
+    TIME("repository-poll-secs", server.models.poll_ns, "15", 1, DAY_S, MR_NS_PER_S,
+         "with mode poll: how often the folders are looked at"),
+    TEXT("model-config-name", server.models.config_name, NULL, "NAME",
+         "take configs/NAME.pbtxt of a model instead of config.pbtxt where it exists"),
+    FLAG("disable-auto-complete-config", disable_auto_complete, "false",
+         "do not fill in what a config leaves out from the model"),
+    FLAG("exit-on-error", server.exit_on_error, "true", "end when a model does not load at start"),
+    FLAG("strict-readiness", server.strict_readiness, "true",
+         "be ready only when every model that should be is"),
+    NUMBER("model-load-thread-count", server.models.load_threads, "4", 1, 256, "N",
+           "models loaded at once"),
+    NUMBER("model-load-retry-count", server.models.load_retries, "0", 0, 100, "N",
+           "further attempts to load a model that failed"),
+
+    GROUP("Backends", NULL),
+    NAME("backend-directory", backend_dirs, "DIR",
+         "where backends are looked for, before the usual places"),
+    LIST("backend-config", backend_configs, "NAME,KEY=VALUE",
+         "a setting of a backend; without NAME of all: default-max-batch-size=4"),
+
+    GROUP("HTTP",
+          "Loopback unless an address is given: there is neither encryption nor a password."),
+    FLAG("allow-http", server.allow_http, "true", "serve HTTP"),
+    TEXT("http-address", server.http_address, "127.0.0.1", "ADDRESS",
+         "address to listen on; 0.0.0.0 or :: for every interface, unix:/PATH for a socket file"),
+    NUMBER("http-port", server.http_port, "8000", 0, 65535, "PORT", "0 takes any free port"),
+    FLAG("reuse-http-port", server.reuse_http_port, "false", "share the port with other servers"),
+    BYTES("http-max-input-size", server.http_max_input_bytes, "64MiB", 1, 64 * GIB,
+          "largest JSON text and largest tensor of a request"),
+    TEXT("http-header-forward-pattern", http_forward, NULL, "REGEX",
+         "request headers that models get as parameters (POSIX extended, whole name)"),
+
+    GROUP("gRPC", NULL),
+    FLAG("allow-grpc", server.allow_grpc, "true", "serve gRPC"),
+    TEXT("grpc-address", server.grpc_address, "127.0.0.1", "ADDRESS", "as --http-address"),
+    NUMBER("grpc-port", server.grpc_port, "8001", 0, 65535, "PORT", "0 takes any free port"),
+    FLAG("reuse-grpc-port", server.reuse_grpc_port, "false", "share the port with other servers"),
+    BYTES("grpc-max-message-size", server.grpc_max_message_bytes, "2147483647", 1, 2147483647,
+          "largest message of a client"),
+    CHOICE("grpc-infer-response-compression-level", server.grpc_compression, "none", compressions,
+           "LEVEL", "compress answers for clients that can read it"),
+    TEXT("grpc-header-forward-pattern", grpc_forward, NULL, "REGEX",
+         "as --http-header-forward-pattern; one pattern serves both"),
+
+    GROUP("Metrics", NULL),
+    FLAG("allow-metrics", server.allow_metrics, "true", "serve GET /metrics"),
+    TEXT("metrics-address", server.metrics_address, NULL, "ADDRESS", "--http-address if not given"),
+    NUMBER("metrics-port", server.metrics_port, "8002", 0, 65535, "PORT", "0 takes any free port"),
+
+    GROUP("Limits",
+          "Every size and every wait has one; what runs into it is told the option's name."),
+    BYTES("memory-budget", server.memory_budget_bytes, "0", 0, 1024 * 1024 * GIB,
+          "memory of requests and answers in flight; 0 is a quarter of what the machine has"),
+    NUMBER("max-queue-size", server.max_queue_size, "0", 0, 16777216, "N",
+           "requests waiting per model whose config does not say; 0 is 4096"),
+    NUMBER("max-connections", server.http.max_connections, "0", 0, 10000000, "N",
+           "open connections; 0 is no limit"),
+    BYTES("max-header-bytes", server.http.max_header_bytes, "64KiB", 1024, 16777216,
+          "all headers of a request together"),
+    NUMBER("max-headers", server.http.max_headers, "100", 10, 10000, "N", "headers of a request"),
+    NUMBER("json-max-depth", server.json_max_depth, "100", 4, 1000, "N", "nesting of JSON"),
+    TIME("header-timeout", server.http.header_timeout_ns, "10s", 0, DAY_S, MR_NS_PER_S,
+         "from the first byte of a request to the end of its headers; 0 is no limit"),
+    TIME("body-timeout", server.http.body_timeout_ns, "30s", 0, DAY_S, MR_NS_PER_S,
+         "without one byte of a body that is due"),
+    TIME("idle-timeout", server.http.idle_timeout_ns, "0", 0, DAY_S, MR_NS_PER_S,
+         "of a connection without request; 0 is no limit"),
+    TIME("write-timeout", server.http.write_timeout_ns, "30s", 0, DAY_S, MR_NS_PER_S,
+         "of a client that does not read its answer"),
+    BYTES("max-output-backlog", server.http.max_output_backlog, "4MiB", 65536, GIB,
+          "answers waiting for a slow client before its next request is looked at"),
+    NUMBER("h2-max-streams", server.http.h2_max_streams, "256", 1, 1000000, "N",
+           "requests at once on an HTTP/2 connection"),
+    BYTES("h2-window", server.http.h2_window_bytes, "1MiB", 65535, 67108864,
+          "bytes a client may send ahead on an HTTP/2 stream; 16 times that per connection"),
+    NUMBER("h2-max-resets", server.http.h2_max_resets, "1000", 10, 100000000, "N",
+           "requests a client may cancel in 30 s before its connection is closed"),
+    {.name = "grpc-keepalive-time",
+     .kind = MR_OPTION_DURATION,
+     AT(server.http.h2_ping_interval_ns),
+     .fallback = "0",
+     .min = 0,
+     .max = INT64_C(2147483647),
+     .scale = MR_NS_PER_MS,
+     .value = "MS",
+     .help = "ping idle HTTP/2 clients this often; 0 never"},
+
+    GROUP("Process", NULL),
+    TEXT("id", server.id, "triton", "NAME", "the server's name in its metadata"),
+    NUMBER("loop-threads", server.loop_threads, "0", 0, 64, "N",
+           "network threads; 0 is one per CPU"),
+    TIME("inline-threshold-us", server.inline_threshold_ns, "100", 0, 1000000, MR_NS_PER_US,
+         "a model that answers faster than this runs on the network thread; 0 never"),
+    TIME("exit-timeout-secs", server.exit_timeout_ns, "30", 0, DAY_S, MR_NS_PER_S,
+         "how long requests in flight may take after the first SIGTERM or SIGINT"),
+    {.name = "config",
+     .kind = MR_OPTION_LIST,
+     .flags = MR_OPTION_CONFIG,
+     AT(configs),
+     .value = "FILE",
+     .help = "read options from a file of 'name = value' lines"},
+    {.name = "dump-options",
+     .kind = MR_OPTION_BOOL,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(dump_options),
+     .help = "print all options in force and where they come from, and end"},
+    CHOICE(
+        "print-ports", print_ports, "none", port_forms, "FORM",
+        "json: when ready, one line of JSON with the ports on standard output, and nothing else"),
+
+    GROUP("Log", "One line per event, on standard error unless --log-file says otherwise."),
+    CHOICE("log-level", log_level, "info", log_levels, "LEVEL",
+           "the least important lines to write"),
+    NUMBER("log-verbose", log_verbose, "0", 0, 1000000, "N", "above 0: debug lines too"),
+    FLAG("log-error", log_error, "true", "write errors"),
+    FLAG("log-warning", log_warning, "true", "write warnings"),
+    FLAG("log-info", log_info, "true", "write information"),
+    TEXT("log-file", log_file, NULL, "FILE", "append to this file; SIGHUP opens it anew"),
+    CHOICE("log-format", log_format, "default", log_formats, "FORMAT", "default is text"),
+
+    IDLE("pinned-memory-pool-byte-size", NO_GPU),
+    IDLE("cuda-memory-pool-byte-size", NO_GPU),
+    IDLE_FLAG("enable-peer-access", NO_GPU),
+    IDLE_FLAG("allow-gpu-metrics", NO_GPU),
+    IDLE("buffer-manager-thread-count", "inputs are placed by the thread that runs the model"),
+    IDLE("http-thread-count", ONE_LOOP),
+    IDLE("grpc-infer-thread-count", ONE_LOOP),
+    IDLE("grpc-infer-allocation-pool-size", NO_POOL),
+    IDLE("grpc-max-response-pool-size", NO_POOL),
+    IDLE("grpc-keepalive-timeout", GRPC_PING),
+    IDLE_FLAG("grpc-keepalive-permit-without-calls", GRPC_PING),
+    IDLE("grpc-http2-max-pings-without-data", GRPC_PING),
+    IDLE("grpc-http2-min-recv-ping-interval-without-data", GRPC_PING),
+    IDLE("grpc-http2-max-ping-strikes", GRPC_PING),
+    IDLE_FLAG("allow-cpu-metrics",
+              "metrics of the process's own CPU and memory use are always there"),
+    IDLE("metrics-interval-ms", ON_DEMAND),
+
+    NOT_HERE("cache-config", NULL, "the response cache is"),
+    NOT_HERE("cache-directory", NULL, "the response cache is"),
+    NOT_HERE("trace-config", NULL, "request tracing is"),
+    NOT_HERE("rate-limit", "off", "rate limiting is"),
+    NOT_HERE("rate-limit-resource", NULL, "rate limiting is"),
+    NOT_HERE("repoagent-directory", NULL, "loading of repository agents is"),
+    NOT_HERE("host-policy", NULL, "placement by host policies is"),
+    NOT_HERE("metrics-config", NULL, "a choice of metric kinds (histograms are always on) is"),
+    NOT_HERE("http-restricted-api", NULL, "restricting single APIs is"),
+    NOT_HERE("grpc-restricted-protocol", NULL, "restricting single APIs is"),
+    NOT_HERE_FLAG("grpc-use-ssl", "TLS is"),
+    NOT_HERE_FLAG("grpc-use-ssl-mutual", "TLS is"),
+    NOT_HERE("grpc-server-cert", NULL, "TLS is"),
+    NOT_HERE("grpc-server-key", NULL, "TLS is"),
+    NOT_HERE("grpc-root-cert", NULL, "TLS is"),
+    NOT_HERE("grpc-max-connection-age", NULL, "an age limit of connections is"),
+    NOT_HERE("grpc-max-connection-age-grace", NULL, "an age limit of connections is"),
+    NOT_HERE_FLAG("allow-client-shm", "shared memory with clients is"),
+    NOT_HERE_FLAG("model-namespacing", "the same model name in several repositories is"),
+    NOT_HERE_FLAG("allow-sagemaker", "the SageMaker endpoint is"),
+    NOT_HERE_FLAG("allow-vertex-ai", "the Vertex AI endpoint is"),
+};
+const size_t mr_serve_table_len = sizeof mr_serve_table / sizeof *mr_serve_table;

@@ -1,0 +1,197 @@
+/* The asynchronous client made into calls that wait: each runs the loop on this thread until the answer
+ * is there. */
+#include "remote.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "codec/json.h"
+
+/* ---- addresses ---- */
+
+int mr_remote_address(const char *url, int default_port, char *out, size_t size, struct mr_err *err)
+{
+    static const char *const schemes[] = {"http://", "grpc://", NULL};
+    const char *rest = url;
+    int n;
+
+    if (strncmp(url, "https://", 8) == 0 || strncmp(url, "grpcs://", 8) == 0) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED, "'%s': TLS is not available in this version", url);
+    }
+    for (size_t i = 0; schemes[i]; i++) {
+        if (strncmp(url, schemes[i], strlen(schemes[i])) == 0) {
+            rest = url + strlen(schemes[i]);
+        }
+    }
+    if (strncmp(rest, "unix:", 5) == 0) {
+        n = snprintf(out, size, "%s", rest);
+    } else {
+        size_t len = strlen(rest);
+        if (len > 1 && rest[len - 1] == '/') {
+            len--;
+        }
+        /* An IPv6 address in brackets has colons of its own. */
+        const char *bracket = strrchr(rest, ']');
+        bool has_port = strrchr(bracket ? bracket : rest, ':') != NULL;
+        n = has_port ? snprintf(out, size, "%.*s", (int)len, rest)
+                     : snprintf(out, size, "%.*s:%d", (int)len, rest, default_port);
+    }
+    if (n <= 0 || (size_t)n >= size || *rest == '\0') {
+        return MR_FAIL(err, MR_E_INVALID, "'%.100s' is not an address of a server", url);
+    }
+    return MR_OK;
+}
+
+int mr_remote_open(struct mr_remote *r, const char *url, int default_port, bool http2,
+                   int64_t timeout_ns, struct mr_err *err)
+{
+    struct mr_client_options options = {.http2 = http2, .max_response_bytes = INT64_C(4) << 30};
+    int rc;
+
+    memset(r, 0, sizeof *r);
+    r->timeout_ns = timeout_ns;
+    MR_TRY(mr_remote_address(url, default_port, r->address, sizeof r->address, err));
+    MR_TRY(mr_loop_new(&r->loop, NULL, err));
+    MR_TRY(mr_client_new(&r->client, r->loop, r->address, &options, err));
+out:
+    if (rc < 0) {
+        mr_remote_close(r);
+    }
+    return rc;
+}
+
+void mr_remote_close(struct mr_remote *r)
+{
+    mr_client_free(&r->client);
+    mr_loop_free(&r->loop);
+}
+
+void mr_remote_reply_fini(struct mr_remote_reply *reply)
+{
+    mr_block_unref(&reply->block);
+    reply->body = (mr_bytes){NULL, 0};
+}
+
+/* ---- calls ---- */
+
+struct wait {
+    struct mr_loop *loop;
+    struct mr_remote_reply *reply;
+    int rc;
+    struct mr_err err;
+};
+
+static void on_done(void *ctx, int rc, const struct mr_err *err,
+                    const struct mr_client_response *response)
+{
+    struct wait *w = ctx;
+    int64_t length;
+
+    w->rc = rc;
+    w->err = *err;
+    if (response) {
+        w->reply->status = response->status;
+        w->reply->body = response->body;
+        w->reply->block = response->body_block ? mr_block_ref(response->body_block) : NULL;
+        w->reply->header_length = -1;
+        for (size_t i = 0; i < response->header_count; i++) {
+            const struct mr_header *h = &response->headers[i];
+            if (mr_str_eq_c(h->name, "inference-header-content-length") &&
+                mr_str_to_i64(h->value, &length)) {
+                w->reply->header_length = length;
+            }
+        }
+    }
+    mr_loop_stop(w->loop);
+}
+
+/* {"error":"..."}; anything else as it is. */
+static int http_error(const struct mr_remote *r, const struct mr_remote_reply *reply,
+                      struct mr_err *err)
+{
+    static const struct {
+        int http;
+        int status;
+    } map[] = {{404, MR_E_NOT_FOUND}, {501, MR_E_UNSUPPORTED}, {503, MR_E_UNAVAILABLE},
+               {504, MR_E_DEADLINE},  {403, MR_E_FORBIDDEN},   {400, MR_E_INVALID}};
+    struct mr_arena arena;
+    struct mr_json j;
+    mr_str text = {(const char *)reply->body.ptr, reply->body.len};
+    mr_str key;
+    mr_str message = {NULL, 0};
+    bool first = true;
+    int status = MR_E_INTERNAL;
+
+    for (size_t i = 0; i < sizeof map / sizeof *map; i++) {
+        status = reply->status == map[i].http ? map[i].status : status;
+    }
+    mr_arena_init(&arena, 4096, 1 << 20);
+    mr_json_init(&j, text, &arena, 0, NULL);
+    if (mr_json_peek(&j) == MR_JSON_OBJECT) {
+        mr_json_enter_object(&j);
+        while (mr_json_next_key(&j, &first, &key)) {
+            if (!mr_str_eq_c(key, "error") || mr_json_string(&j, &message) < 0) {
+                mr_json_skip(&j, NULL);
+            }
+        }
+    }
+    int rc = message.len ? MR_FAIL(err, status, "%.*s", MR_STR_ARG(message))
+                         : MR_FAIL(err, status, "%s answers with HTTP status %d %.*s", r->address,
+                                   reply->status, MR_STR_ARG(mr_str_sub(text, 0, 200)));
+    mr_arena_fini(&arena);
+    return rc;
+}
+
+static int wait_for(struct mr_remote *r, struct wait *w, int64_t begin_ns, struct mr_err *err)
+{
+    mr_loop_run(r->loop);
+    w->reply->took_ns = mr_now_ns() - begin_ns;
+    if (w->rc < 0 && err) {
+        *err = w->err;
+    }
+    return w->rc;
+}
+
+int mr_remote_http(struct mr_remote *r, const struct mr_client_request *request,
+                   struct mr_remote_reply *out, struct mr_err *err)
+{
+    struct wait w = {.loop = r->loop, .reply = out};
+    struct mr_client_request timed = *request;
+    int64_t begin = mr_now_ns();
+
+    memset(out, 0, sizeof *out);
+    timed.timeout_ns = r->timeout_ns;
+    mr_client_send(r->client, &timed, on_done, &w);
+    int rc = wait_for(r, &w, begin, err);
+    if (rc == MR_OK && out->status >= 400) {
+        rc = http_error(r, out, err);
+        mr_remote_reply_fini(out);
+    }
+    return rc;
+}
+
+int mr_remote_text(struct mr_remote *r, const char *path, const struct mr_buf *body,
+                   struct mr_remote_reply *out, struct mr_err *err)
+{
+    struct mr_header type = {MR_STR("content-type"), MR_STR("application/json")};
+    struct mr_piece piece = {.ptr = body ? body->ptr : NULL, .len = body ? body->len : 0};
+    struct mr_client_request request = {.method = body ? "POST" : "GET",
+                                        .path = mr_str_c(path),
+                                        .headers = &type,
+                                        .header_count = body != NULL,
+                                        .pieces = &piece,
+                                        .piece_count = body != NULL};
+
+    return mr_remote_http(r, &request, out, err);
+}
+
+int mr_remote_grpc(struct mr_remote *r, const char *path, const struct mr_piece *pieces,
+                   size_t piece_count, struct mr_remote_reply *out, struct mr_err *err)
+{
+    struct wait w = {.loop = r->loop, .reply = out};
+    int64_t begin = mr_now_ns();
+
+    memset(out, 0, sizeof *out);
+    mr_client_grpc(r->client, path, pieces, piece_count, r->timeout_ns, on_done, &w);
+    return wait_for(r, &w, begin, err);
+}

@@ -1,0 +1,18 @@
+/* What `millrace serve` says about itself. */
+#ifndef MR_CLI_SERVE_PRINT_H
+#define MR_CLI_SERVE_PRINT_H
+
+#include "opt_serve.h"
+
+/** Where it listens and who can reach that, and the models with their states, on standard output. */
+void mr_serve_print(const struct mr_serve_options *s, struct mr_server *server);
+/** The events serve.listen (one per listener) and serve.ready in the log. */
+void mr_serve_log_ready(const struct mr_serve_options *s, struct mr_server *server,
+                        int64_t start_ns);
+/** {"event":"ready","http":{...}} on standard output, flushed. */
+void mr_serve_print_ports(const struct mr_serve_options *s, struct mr_server *server);
+
+/** Who can reach an address: for people. */
+const char *mr_serve_audience(const char *address);
+
+#endif
