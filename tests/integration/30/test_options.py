@@ -1,0 +1,163 @@
+"""Where options come from (command line, environment, file) and what is said about wrong ones."""
+import subprocess
+
+import pytest
+
+from lib import repo
+from lib.rest import Rest
+from lib.server import BIN, clean_environment
+
+
+def serve(*args, env=None):
+    done = subprocess.run([BIN, "serve", *map(str, args)], capture_output=True, text=True, timeout=60,
+                          stdin=subprocess.DEVNULL, env=clean_environment(env))
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def filled(models):
+    repo.add(models, "m")
+    return models
+
+
+def name_of(server):
+    with Rest(server.http) as rest:
+        return rest.get("/v2").json()["name"]
+
+
+def test_environment(filled, start):
+    server = start(filled, env={"MILLRACE_ID": "from-environment"})
+    assert name_of(server) == "from-environment"
+
+
+def test_config_file(filled, start, tmp_path):
+    file = tmp_path / "millrace.conf"
+    file.write_text(f'# a comment\nmodel-repository = "{filled}"\nid = from-file\nhttp-port = 0\ngrpc-port = 0\n'
+                    "metrics-port = 0\nprint-ports = json\n")
+    server = start([], f"--config={file}", ports=False, mode=None)
+    assert name_of(server) == "from-file"
+
+
+def test_precedence(filled, start, tmp_path):
+    file = tmp_path / "millrace.conf"
+    file.write_text("id = from-file\nexit-timeout-secs = 7\n")
+    assert name_of(start(filled, f"--config={file}")) == "from-file"
+    env = {"MILLRACE_ID": "from-environment"}
+    assert name_of(start(filled, f"--config={file}", env=env)) == "from-environment"
+    assert name_of(start(filled, f"--config={file}", "--id=from-line", env=env)) == "from-line"
+
+
+def test_config_file_named_by_the_environment(filled, start, tmp_path):
+    file = tmp_path / "millrace.conf"
+    file.write_text("id = from-file\n")
+    assert name_of(start(filled, env={"MILLRACE_CONFIG": str(file)})) == "from-file"
+
+
+def test_dump_options(filled, tmp_path):
+    code, out, _ = serve(f"--model-repository={filled}", "--http-port=1234", "--dump-options", env={"MILLRACE_ID": "x"})
+    assert code == 0
+    lines = [line.split("#")[0].strip() for line in out.splitlines()]
+    assert "http-port = 1234" in lines and "id = x" in lines
+    file = tmp_path / "dumped.conf"
+    file.write_text(out)
+    code, again, err = serve(f"--config={file}", "--dump-options")
+    assert code == 0, err
+    assert "http-port = 1234" in again
+
+
+@pytest.mark.parametrize("args, said", [
+    (["--http-prot=1"], ["--http-prot", "--http-port"]), (["--nonsense"], ["--nonsense"]), (["--http-port=70000"], ["--http-port", "65535"]),
+    (["--http-port=x"], ["--http-port"]), (["--http-port="], ["--http-port"]), (["--model-control-mode=pol"], ["--model-control-mode", "poll"]),
+    (["--strict-readiness=maybe"], ["--strict-readiness"]), (["stray"], ["stray"]), (["--config=/nothing"], ["/nothing"]),
+    (["--http-max-input-size=-1"], ["--http-max-input-size"]), (["--exit-timeout-secs=abc"], ["--exit-timeout-secs"]),
+    (["--model-repository="], ["--model-repository"])], ids=str)
+def test_wrong_options(filled, args, said):
+    code, out, err = serve(f"--model-repository={filled}", *args)
+    assert code == 2 and out == ""
+    for text in said:
+        assert text in err, err
+    assert len(err.splitlines()) <= 3, "a sentence, not a page"
+
+
+@pytest.mark.parametrize("args, feature", [
+    (["--cache-config=local,size=1048576"], "cache"), (["--trace-config=level=TIMESTAMPS"], "trac"), (["--grpc-use-ssl=true"], "TLS"),
+    (["--allow-client-shm=true"], "shared memory"), (["--rate-limit=execution_count"], "rate limit"),
+    (["--http-restricted-api=health:a=b"], "restrict"), (["--allow-sagemaker=true"], "SageMaker")], ids=str)
+def test_features_that_are_not_there(filled, args, feature):
+    code, _, err = serve(f"--model-repository={filled}", *args)
+    assert code == 2 and feature.lower() in err.lower() and args[0].split("=")[0] in err
+
+
+@pytest.mark.parametrize("option", ["--pinned-memory-pool-byte-size=0", "--http-thread-count=8", "--grpc-infer-thread-count=4",
+                                    "--allow-gpu-metrics=false", "--metrics-interval-ms=100", "--rate-limit=off", "--allow-client-shm=false"])
+def test_options_of_triton_without_effect(filled, start, option):
+    server = start(filled, option)
+    assert name_of(server) == "triton"
+    if option.split("=")[1] not in ("off", "false") or "gpu" in option:
+        assert option.split("=")[0].lstrip("-") in server.err(), "it is warned about"
+
+
+def test_model_store_is_the_older_name(filled, start):
+    server = start([], f"--model-store={filled}")
+    with Rest(server.http) as rest:
+        assert rest.get("/v2/models/m/ready").status == 200
+
+
+def test_values_may_follow_as_words(filled, start):
+    server = start([], "--model-repository", filled, "--id", "words", "--strict-readiness", "false")
+    assert name_of(server) == "words"
+
+
+def test_help_stands_alone():
+    done = subprocess.run([BIN, "serve", "--help"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stderr == ""
+    for option in ("--model-repository", "--http-port", "--grpc-port", "--metrics-port", "--model-control-mode", "--exit-timeout-secs"):
+        assert option in done.stdout
+    for args in (["--help"], ["serve", "-h"]):
+        assert subprocess.run([BIN, *args], capture_output=True, timeout=60).returncode == 0
+
+
+def test_loopback_unless_told_otherwise(filled, start):
+    import socket
+
+    server = start(filled)
+    other = next((a[4][0] for a in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET) if not a[4][0].startswith("127.")), None)
+    if not other:
+        pytest.skip("this machine has no other address")
+    for port in server.ports.values():
+        with pytest.raises(OSError):
+            socket.create_connection((other, port), timeout=5).close()
+
+
+def test_ipv6(filled, start):
+    import socket
+
+    try:
+        with socket.socket(socket.AF_INET6) as s:
+            s.bind(("::1", 0))
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    server = start(filled, "--http-address=::1", "--grpc-address=[::1]")
+    with Rest(server.http, host="::1") as rest:
+        assert rest.get("/v2/health/ready").status == 200
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_one_protocol_alone(filled, start, kind):
+    other = {"http": "grpc", "grpc": "http"}[kind]
+    server = start(filled, f"--allow-{other}=false")
+    assert set(server.ports) == {kind, "metrics"}
+    with Rest(server.ports[kind]) as rest:
+        assert rest.get("/v2/health/ready").status == 200
+
+
+@pytest.mark.parametrize("pattern, header, reaches", [("x-.*", "X-Delay", True), ("x-.*", "Y-X-Delay", False), ("(delay_ms|fail_status)", "Fail_status", True)])
+def test_header_forwarding(models, start, pattern, header, reaches):
+    repo.add(models, "m", backend="fault")
+    server = start(models, f"--http-header-forward-pattern={pattern}")
+    with Rest(server.http) as rest:
+        reply = rest.infer("m", [("INPUT0", "INT32", [1], [1])], headers={header: "NOT_FOUND"})
+        if "fail_status" in pattern:
+            assert reply.status in (200, 404)
+        else:
+            assert reply.status == 200
