@@ -374,14 +374,17 @@ static inline const char *fx_index(struct fixture *f)
 {
     static struct index_text t;
     t = (struct index_text){0};
+    pthread_mutex_lock(&f->m->lock);
     f->m->names_ns = 0; /* no second's wait for new folders */
+    pthread_mutex_unlock(&f->m->lock);
     mr_models_report(f->m, index_add, &t);
     return t.text;
 }
 
-/* Waits until no retired version is left. */
+/* Waits until no job is open and no retired version is left. */
 static inline void fx_drained(struct fixture *f)
 {
+    mr_jobs_wait(f->m, INT64_MAX);
     pthread_mutex_lock(&f->m->lock);
     while (f->m->draining > 0) {
         pthread_cond_wait(&f->m->idle, &f->m->lock);

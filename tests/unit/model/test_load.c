@@ -288,6 +288,7 @@ static void test_names_refused(void **state)
     struct mr_err err = {0};
     assert_int_equal(fx_load(f, "absent", &err), MR_E_INTERNAL);
     assert_string_equal(err.msg, "failed to load 'absent', failed to poll from model repository");
+    fx_drained(f);
     assert_string_equal(fx_index(f), "m"); /* nothing of them is kept */
     assert_int_equal(f->m->models.len, 0);
 }
