@@ -49,9 +49,20 @@ static void on_changed(struct mr_mail *mail)
 {
     struct serve_loop *l = MR_CONTAINER_OF(mail, struct serve_loop, changed);
 
-    /* release not needed: the flag only keeps the mail from being posted twice at once */
-    atomic_store_explicit(&l->is_change_posted, false, memory_order_relaxed);
+    /* release: whoever posts the mail again (acquire in serve_notify) sees that the mailbox is done with it */
+    atomic_store_explicit(&l->is_change_posted, false, memory_order_release);
     grpc_health_changed(l);
+}
+
+/* Thread: any. Tell each loop that readiness may have changed. */
+void serve_notify(struct mr_server *s)
+{
+    for (unsigned i = 0; i < s->loop_count; i++) {
+        struct serve_loop *l = &s->loops[i];
+        if (l->is_started &&
+            !atomic_exchange_explicit(&l->is_change_posted, true, memory_order_acq_rel))
+            mr_loop_post(l->loop, &l->changed);
+    }
 }
 
 static int loop_init(struct mr_server *s, unsigned i, struct mr_err *err)

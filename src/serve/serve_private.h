@@ -30,7 +30,7 @@ struct serve_loop {
     struct mr_server *server;
     struct mr_loop *loop;
     pthread_t thread;
-    bool is_started;
+    _Atomic bool is_started; /* loader threads ask */
     unsigned reader;
     struct mr_infer_home home;
     struct watcher *watchers;       /* grpc.health.v1 Watch calls */
@@ -102,6 +102,7 @@ struct serve_loop *serve_here(void);
 int loops_open(struct mr_server *s, struct mr_err *err);
 int loops_start(struct mr_server *s, struct mr_err *err);
 void loops_stop(struct mr_server *s);
+void serve_notify(struct mr_server *s);
 
 /* admin.c */
 int admin_start(struct admin *a, struct mr_err *err);

@@ -66,12 +66,7 @@ static void hook_changed(void *ctx, mr_str model, int64_t version, enum mr_versi
     else if (state == MR_VERSION_READY || state == MR_VERSION_UNLOADED)
         mr_log(MR_LOG_INFO, state == MR_VERSION_READY ? "model.ready" : "model.unloaded",
                "model=%s version=%lld", MR_LOG_STR(model), (long long)version);
-    for (unsigned i = 0; i < s->loop_count; i++) {
-        struct serve_loop *l = &s->loops[i];
-        if (l->is_started &&
-            !atomic_exchange_explicit(&l->is_change_posted, true, memory_order_acq_rel))
-            mr_loop_post(l->loop, &l->changed);
-    }
+    serve_notify(s);
 }
 
 /* ---- start ---- */
@@ -254,23 +249,15 @@ static void close_all(struct mr_server *s)
 {
     struct close_wait w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
 
-    mr_http_server_close(s->http, on_closed, &w);
-    if (!s->loops[0].is_started)
+    if (!s->loops[0].is_started) { /* nothing to wait for: freeing the loops closes the rest */
+        mr_http_server_close(s->http, NULL, NULL);
         return;
+    }
+    mr_http_server_close(s->http, on_closed, &w);
     pthread_mutex_lock(&w.mutex);
     while (!w.is_done)
         pthread_cond_wait(&w.cond, &w.mutex);
     pthread_mutex_unlock(&w.mutex);
-}
-
-static void notify_exiting(struct mr_server *s)
-{
-    for (unsigned i = 0; i < s->loop_count; i++) {
-        struct serve_loop *l = &s->loops[i];
-        if (l->is_started &&
-            !atomic_exchange_explicit(&l->is_change_posted, true, memory_order_acq_rel))
-            mr_loop_post(l->loop, &l->changed);
-    }
 }
 
 int mr_server_stop(struct mr_server *s)
@@ -280,7 +267,7 @@ int mr_server_stop(struct mr_server *s)
 
     atomic_store_explicit(&s->state, SERVER_EXITING, memory_order_release);
     if (s->http) {
-        notify_exiting(s);
+        serve_notify(s);
         if (s->loops[0].is_started)
             is_clean = drain(s, deadline);
         close_all(s);
