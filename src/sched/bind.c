@@ -133,6 +133,22 @@ static int check_rows(struct mr_infer *r, const struct mr_model_io *io, const st
     return MR_OK;
 }
 
+/* Code compiled from C++ may do anything with a bool that is neither 0 nor 1. */
+static int check_bools(const struct mr_version *v, const struct mr_model_io *io,
+                       const struct mr_tensor *t, struct mr_err *err)
+{
+    const uint8_t *at = t->data;
+    uint8_t all = 0;
+
+    for (uint64_t i = 0; i < t->bytes; i++)
+        all |= at[i];
+    if (all <= 1)
+        return MR_OK;
+    return MR_FAIL(err, MR_E_INVALID,
+                   "input '%.*s' for model '%.*s' has a BOOL element that is neither 0 nor 1",
+                   MR_STR_ARG(io->name), MR_STR_ARG(v->model_name));
+}
+
 static int check_bytes(const struct mr_version *v, const struct mr_model_io *io,
                        const struct mr_tensor *t, struct mr_err *err)
 {
@@ -145,7 +161,7 @@ static int check_bytes(const struct mr_version *v, const struct mr_model_io *io,
     if (rc < 0)
         return rc;
     if (expected == t->bytes)
-        return MR_OK;
+        return t->dtype == MR_DTYPE_BOOL ? check_bools(v, io, t, err) : MR_OK;
     return MR_FAIL(
         err, MR_E_INVALID,
         "input byte size mismatch for input '%.*s' for model '%.*s'. Expected %llu, got %llu",

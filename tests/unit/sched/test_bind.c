@@ -156,6 +156,22 @@ static void raw_binary(void **state)
     mr_free(h.pins);
 }
 
+static void bools_are_zero_or_one(void **state)
+{
+    static uint8_t bools[3] = {1, 0, 1};
+    static int64_t shape[] = {3};
+    struct harness h;
+    (void)state;
+
+    harness_init(&h);
+    harness_io(&h.inputs[0], "X", MR_DTYPE_BOOL, dims_any, 1, 0);
+    struct mr_oip_tensor in = {.name = MR_STR("X"), .tensor = {MR_DTYPE_BOOL, 1, shape, bools, 3}};
+    expect(&h, &in, 1, NULL);
+    bools[1] = 2;
+    expect(&h, &in, 1, "BOOL element that is neither 0 nor 1");
+    mr_free(h.pins);
+}
+
 /* Nothing a request says may take more memory than its arena has. */
 static void small_arena(void **state)
 {
@@ -179,8 +195,11 @@ static void small_arena(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refusals),        cmocka_unit_test(outputs),
-        cmocka_unit_test(optional_inputs), cmocka_unit_test(raw_binary),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(outputs),
+        cmocka_unit_test(optional_inputs),
+        cmocka_unit_test(raw_binary),
+        cmocka_unit_test(bools_are_zero_or_one),
         cmocka_unit_test(small_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
