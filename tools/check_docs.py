@@ -4,7 +4,7 @@
   docs/configuration.md   a row for every option of src/cli/opt_serve_table.c with its default, range and
                           environment variable; a row for every setting of ModelConfig, with what
                           src/model/config_fields.c says becomes of it
-  docs/operations.md      every metric of src/serve/metrics.c
+  docs/operations.md      every metric of src/serve/metrics.c, every event that goes to the log
   docs/compatibility.md   every row has a known state; rows that say "works" or "different" name at least
                           one test, and every test that is named exists
   README.md, docs/*.md    relative links and their anchors, targets of `make`, and source files named in
@@ -14,6 +14,7 @@ usage: check_docs.py [ROOT]            exit status 1 if anything was found
        check_docs.py --options [ROOT]  print the option table as Markdown rows
 """
 import ast
+import functools
 import re
 import sys
 from pathlib import Path
@@ -39,9 +40,13 @@ def rows(text):
             yield number, cells(line)
 
 
+def without_blocks(text):
+    return re.sub(r'^```.*?^```', '', text, flags=re.M | re.S)
+
+
 def code(text):
-    """The text in backticks of a cell."""
-    return re.findall(r'`([^`]+)`', text)
+    """What stands in backticks within a line."""
+    return re.findall(r'`([^`\n]+)`', without_blocks(text))
 
 
 # ---- options ----
@@ -110,7 +115,7 @@ UNITS = {'MR_NS_PER_S': ' s', 'MR_NS_PER_MS': ' ms', 'MR_NS_PER_US': ' µs'}
 
 def read_options(root):
     """The rows of the table of `millrace serve`. Knows its macros; fails on one that is new."""
-    text = (root / 'src/cli/opt_serve_table.c').read_text()
+    text = (root / 'src/cli/opt_serve_table.c').read_text(encoding='utf-8')
     text = re.sub(r'/\*.*?\*/', '', text, flags=re.S)
     lists = {name: re.findall(r'"([^"]+)"', body)
              for name, body in re.findall(r'const char \*const (\w+)\[\] = \{(.*?)\}', text, flags=re.S)}
@@ -173,7 +178,7 @@ def option_row(o):
 
 
 def check_options(root):
-    text = (root / 'docs/configuration.md').read_text()
+    text = (root / 'docs/configuration.md').read_text(encoding='utf-8')
     table = {}
     for number, row in rows(text):
         name = re.fullmatch(r'`--([a-z0-9-]+)`', row[0])
@@ -203,7 +208,7 @@ def check_options(root):
 
 def read_messages(root):
     """Full message name -> [(field, type or None)], from proto/model_config.proto."""
-    text = re.sub(r'//[^\n]*', '', (root / 'proto/model_config.proto').read_text())
+    text = re.sub(r'//[^\n]*', '', (root / 'proto/model_config.proto').read_text(encoding='utf-8'))
     messages, path = {}, []
     for token in re.finditer(r'message (\w+) \{|(?:oneof|enum) (\w+) \{|\}|'
                              r'(?:repeated )?(map<[^>]+>|[\w.]+) (\w+) = \d+', text):
@@ -241,7 +246,7 @@ def setting_paths(messages, message='ModelConfig', prefix=''):
 
 def read_fields(root):
     """Path -> honoured, no effect or refused, as src/model/config_fields.c says."""
-    text = (root / 'src/model/config_fields.c').read_text()
+    text = (root / 'src/model/config_fields.c').read_text(encoding='utf-8')
     words = {'HONOURED': 'honoured', 'NO_EFFECT': 'no effect', 'REFUSED': 'refused'}
     return {path: words[kind] for path, kind in re.findall(r'\{"([a-z_.]+)",\s*MR_CONFIG_(\w+),', text)}
 
@@ -254,7 +259,7 @@ def covering(path, entries):
 def check_fields(root):
     fields = read_fields(root)
     table = {}
-    for number, row in rows((root / 'docs/configuration.md').read_text()):
+    for number, row in rows((root / 'docs/configuration.md').read_text(encoding='utf-8')):
         if len(row) > 1 and row[1] in ('honoured', 'no effect', 'refused'):
             for path in code(row[0]):
                 table[path] = (number, row[1])
@@ -284,12 +289,12 @@ def check_fields(root):
 
 
 def check_metrics(root):
-    source = (root / 'src/serve/metrics.c').read_text()
+    source = (root / 'src/serve/metrics.c').read_text(encoding='utf-8')
     names = set()
     for string in re.findall(r'"((?:[^"\\]|\\.)*)"', source):
         names.update(re.findall(r'\b(?:nv|millrace|process)_[a-z_]+', string))
     names = {n for n in names if re.sub(r'_(bucket|sum|count)$', '', n) not in names - {n}}
-    page = set(code((root / 'docs/operations.md').read_text()))
+    page = set(code((root / 'docs/operations.md').read_text(encoding='utf-8')))
     shown = {re.split(r'[{ ]', c)[0] for c in page}
     for name in sorted(names - shown):
         yield f'docs/operations.md: the metric `{name}` is not there'
@@ -298,11 +303,22 @@ def check_metrics(root):
             yield f'docs/operations.md: there is no metric `{name}`'
 
 
+def check_events(root):
+    names = set()
+    for path in (root / 'src').rglob('*.c'):
+        for call in re.findall(r'\bmr_log(?:_line)?\((.{0,200})', path.read_text(encoding='utf-8'), flags=re.S):
+            names.update(re.findall(r'"([a-z]+\.[a-z_]+)"', call.split(';')[0]))
+    page = code((root / 'docs/operations.md').read_text(encoding='utf-8'))
+    for name in sorted(names - set(page)):
+        yield f'docs/operations.md: the event `{name}` is not there'
+
+
 # ---- compatibility ----
 
 
+@functools.cache
 def functions(path):
-    return {n.name for n in ast.walk(ast.parse(path.read_text()))
+    return {n.name for n in ast.walk(ast.parse(path.read_text(encoding='utf-8')))
             if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))}
 
 
@@ -318,7 +334,7 @@ def test_exists(root, name):
 
 def check_compatibility(root):
     page = root / 'docs/compatibility.md'
-    for number, row in rows(page.read_text()):
+    for number, row in rows(page.read_text(encoding='utf-8')):
         if len(row) < 4 or row[1] not in STATES:
             if len(row) > 1 and any(row[1].startswith(s) for s in STATES):
                 yield f'docs/compatibility.md:{number}: the state is "{row[1]}", allowed are {", ".join(STATES)}'
@@ -337,7 +353,7 @@ def check_compatibility(root):
 def anchors(text):
     """The anchors of a page's headings, as GitHub makes them."""
     found = set()
-    for title in re.findall(r'^#+ +(.+)$', re.sub(r'^```.*?^```', '', text, flags=re.M | re.S), flags=re.M):
+    for title in re.findall(r'^#+ +(.+)$', without_blocks(text), flags=re.M):
         base = re.sub(r'[^\w\- ]', '', title.lower()).replace(' ', '-')
         name, n = base, 1
         while name in found:
@@ -348,7 +364,7 @@ def anchors(text):
 
 def check_links(root, page, text):
     here = page.relative_to(root)
-    plain = re.sub(r'^```.*?^```', '', text, flags=re.M | re.S)
+    plain = without_blocks(text)
     for target in re.findall(r'\]\(([^)\s]+)\)', re.sub(r'`[^`]*`', '', plain)):
         if re.match(r'[a-z]+:', target):
             continue
@@ -356,7 +372,7 @@ def check_links(root, page, text):
         file = (page.parent / path).resolve() if path else page
         if not file.exists():
             yield f'{here}: the link to {target} leads nowhere'
-        elif anchor and file.suffix == '.md' and anchor not in anchors(file.read_text()):
+        elif anchor and file.suffix == '.md' and anchor not in anchors(file.read_text(encoding='utf-8')):
             yield f'{here}: {file.name} has no heading for #{anchor}'
 
 
@@ -370,8 +386,8 @@ def source_exists(root, name):
 
 def check_names(root, page, text):
     here = page.relative_to(root)
-    targets = set(re.findall(r'^([a-z][a-z-]*):', (root / 'Makefile').read_text(), flags=re.M))
-    targets |= set(re.findall(r'^(test-[a-z -]+): test-%', (root / 'Makefile').read_text(), flags=re.M))
+    targets = set(re.findall(r'^([a-z][a-z-]*):', (root / 'Makefile').read_text(encoding='utf-8'), flags=re.M))
+    targets |= set(re.findall(r'^(test-[a-z -]+): test-%', (root / 'Makefile').read_text(encoding='utf-8'), flags=re.M))
     targets |= {f'test-{kind}' for kind in ('release', 'asan', 'tsan', 'clang')}
     for target in re.findall(r'(?:^|[`\n] *)make ([a-z][a-z-]*)', text):
         if target not in targets:
@@ -392,10 +408,10 @@ def main(arguments_given):
         print('\n'.join(option_row(o) for o in read_options(root)))
         return 0
     problems = []
-    for check in (check_options, check_fields, check_metrics, check_compatibility):
+    for check in (check_options, check_fields, check_metrics, check_events, check_compatibility):
         problems += check(root)
     for page in [root / 'README.md', *sorted((root / 'docs').glob('*.md'))]:
-        text = page.read_text()
+        text = page.read_text(encoding='utf-8')
         problems += check_links(root, page, text)
         problems += check_names(root, page, text)
     print('\n'.join(problems) if problems else 'docs: ok')
