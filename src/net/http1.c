@@ -301,7 +301,7 @@ static bool find_head(struct mr_conn *c)
         return false;
     }
     if (h->scan.at > limit) {
-        mr_h1_error(c, 431, "request header too large");
+        mr_h1_error(c, 431, "request header too large (--max-header-bytes)");
         return false;
     }
     if (found == MR_HTTP1_FOUND) {
@@ -368,7 +368,7 @@ static struct mr_icall *parse_head(struct mr_conn *c)
     struct mr_http1_head head;
 
     if (lines > (size_t)c->part->options->max_headers) {
-        mr_h1_error(c, 431, "too many headers");
+        mr_h1_error(c, 431, "too many headers (--max-headers)");
         return NULL;
     }
     struct mr_icall *call = mr_icall_new(c, &mr_h1_call_ops);
@@ -566,7 +566,7 @@ static void h1_expired(struct mr_conn *c)
 
     mr_count_add(&c->loop->stats.timeouts, 1);
     if (h->stage == MR_H1_BODY || (h->stage == MR_H1_HEAD && h->head_start_ns)) {
-        mr_h1_error(c, 408, "request timed out");
+        mr_h1_error(c, 408, "request timed out (--header-timeout, --body-timeout)");
     } else {
         mr_conn_close(c);
     }

@@ -363,7 +363,7 @@ int mr_http1_parse_request(char *p, size_t n, struct mr_header *table, size_t ta
     rc = parse_request_line(mr_str_n(p, at - 2), out);
     while (rc == 0 && p[at] != '\r') {
         if (out->header_count == table_size) {
-            return refuse(out, 431, "too many headers");
+            return refuse(out, 431, "too many headers (--max-headers)");
         }
         struct mr_header *h = &table[out->header_count++];
         rc = parse_field(p, &at, h, out);

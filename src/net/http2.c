@@ -262,7 +262,7 @@ static void complete_head(struct mr_icall *call, bool is_last)
     h->reading = NULL;
     call->head_done = true;
     if (call->head_too_large) {
-        mr_h2_error(call, 431, "request header too large");
+        mr_h2_error(call, 431, "request header too large (--max-header-bytes)");
         return;
     }
     mr_str length = mr_call_header(pub, "content-length");
@@ -425,7 +425,14 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 
     (void)session;
     h->frame_left = hd->type == NGHTTP2_DATA ? hd->length : 0;
-    return 0;
+    switch (hd->type) {
+    case NGHTTP2_DATA:
+    case NGHTTP2_HEADERS:
+    case NGHTTP2_CONTINUATION:
+    case NGHTTP2_RST_STREAM: /* counted by themselves */
+    case NGHTTP2_WINDOW_UPDATE: /* many, and of use, while a large answer leaves */ return 0;
+    default: return count_junk(h);
+    }
 }
 
 static int on_request_frame(nghttp2_session *session, const nghttp2_frame *frame, struct mr_h2 *h)
@@ -461,9 +468,7 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         if (frame->hd.flags & NGHTTP2_FLAG_ACK) {
             h->ping_sent_ns = 0;
         }
-        return count_junk(h);
-    case NGHTTP2_SETTINGS:
-    case NGHTTP2_PRIORITY: return count_junk(h);
+        return 0;
     default: return 0;
     }
 }

@@ -272,10 +272,10 @@ static void refuse(struct mr_listener *l, int fd)
 {
     static const char answer[] = "HTTP/1.1 503 Service Unavailable\r\n"
                                  "content-type: application/json\r\n"
-                                 "content-length: 32\r\n"
+                                 "content-length: 52\r\n"
                                  "retry-after: 1\r\n"
                                  "connection: close\r\n\r\n"
-                                 "{\"error\":\"too many connections\"}";
+                                 "{\"error\":\"too many connections (--max-connections)\"}";
     char sink[4096];
 
     mr_count_add(&l->part->loop->stats.refused, 1);
