@@ -104,7 +104,7 @@ const struct mr_option mr_serve_table[] = {
     FLAG("exit-on-error", server.exit_on_error, "true", "end when a model does not load at start"),
     FLAG("strict-readiness", server.strict_readiness, "true",
          "be ready only when every model that should be is"),
-    NUMBER("model-load-thread-count", server.models.load_threads, "4", 1, 256, "N",
+    NUMBER("model-load-thread-count", server.models.load_threads, "4", 1, 64, "N",
            "models loaded at once"),
     NUMBER("model-load-retry-count", server.models.load_retries, "0", 0, 100, "N",
            "further attempts to load a model that failed"),

@@ -72,7 +72,8 @@ int queue_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     uint32_t max = l->max_size ? l->max_size : s->options.max_queue_size;
 
     if ((l->max_size ? l->size : s->queued) >= max && max > 0) {
-        infer_fail(r, MR_E_UNAVAILABLE, "Exceeds maximum queue size");
+        infer_fail(r, MR_E_UNAVAILABLE, "Exceeds maximum queue size (%u: %s)", max,
+                   l->max_size ? "max_queue_size of the model" : "--max-queue-size");
         r->err.flags = MR_ERR_RETRYABLE;
         return MR_E_UNAVAILABLE;
     }

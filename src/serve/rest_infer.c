@@ -195,6 +195,27 @@ out:
     return rc;
 }
 
+/* A compression that is not known is answered with those that are. */
+static void reply_prepare_error(struct mr_call *call, const struct mr_err *err)
+{
+    static const struct mr_header headers[] = {
+        {MR_STR_INIT("content-type"), MR_STR_INIT("application/json")},
+        {MR_STR_INIT("accept-encoding"), MR_STR_INIT("gzip, deflate")},
+    };
+    struct mr_buf *b = mr_loop_scratch(call->loop);
+
+    if (err->status != MR_E_UNSUPPORTED || !mr_call_header(call, "content-encoding").ptr) {
+        reply_error(call, err);
+        return;
+    }
+    mr_buf_reset(b);
+    mr_oip_rest_error(b, mr_str_c(err->msg));
+    struct mr_piece piece = {b->ptr, b->len, NULL};
+    struct mr_reply reply = {
+        .status = 501, .headers = headers, .header_count = 2, .pieces = &piece, .piece_count = 1};
+    mr_call_reply(call, &reply);
+}
+
 void rest_infer(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
     struct rest_infer *ri = MR_ARENA_NEW(call->arena, struct rest_infer);
@@ -212,7 +233,7 @@ void rest_infer(struct mr_server *s, struct mr_call *call, const struct mr_oip_p
     if (rc < 0) {
         if (err.status == MR_OK)
             err.status = rc;
-        reply_error(call, &err);
+        reply_prepare_error(call, &err);
         return;
     }
     infer_run(&ri->si, path->model, path->version);

@@ -139,6 +139,7 @@ static void set_limits(struct mr_server *s)
     s->http_limits = (struct mr_oip_limits){.max_json_bytes = o->http_max_input_bytes,
                                             .max_json_depth = o->json_max_depth,
                                             .max_tensors = 1024,
+                                            .depth_hint = " (--json-max-depth)",
                                             .size_option = "--http-max-input-size"};
     s->grpc_limits = s->http_limits;
     s->grpc_limits.max_json_bytes = o->grpc_max_message_bytes;

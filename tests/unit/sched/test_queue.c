@@ -179,7 +179,7 @@ static void full_queue_refuses(void **state)
     ask_init(&b, &h, 1, 2);
     assert_int_equal(mr_sched_submit(&a.infer), MR_OK);
     assert_int_equal(mr_sched_submit(&b.infer), MR_E_UNAVAILABLE);
-    assert_string_equal(b.infer.err.msg, "Exceeds maximum queue size");
+    assert_string_equal(b.infer.err.msg, "Exceeds maximum queue size (1: --max-queue-size)");
     ask_wait(&h, &a);
     ask_fini(&a);
     ask_fini(&b);

@@ -37,6 +37,7 @@ struct mr_json {
     int status;         /* MR_OK or the first error */
     int depth;
     int max_depth;
+    const char *depth_hint; /* behind the text of a depth error, such as the option; may be NULL */
 };
 
 /** max_depth 0 = the default; at most 1000. Borrows text and arena for as long as the reader is

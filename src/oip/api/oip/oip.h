@@ -44,24 +44,25 @@ struct mr_oip_shm {
 struct mr_oip_tensor {
     mr_str name;
     struct mr_tensor tensor; /* data NULL with shm.region set: to be found there */
-    struct mr_block *block;  /* encoding: owner of tensor.data for sending by reference, or NULL (then large
+    struct mr_block
+        *block; /* encoding: owner of tensor.data for sending by reference, or NULL (then large
                               * data is borrowed). Decoded: the block that was made for the data, owned
                               * by the arena, or NULL when the data is in the arena or the body */
     struct mr_oip_shm shm;
     const struct mr_oip_param *params;
     size_t param_count;
-    bool binary;             /* REST: after the JSON. Decoded: whether the data came as bytes */
+    bool binary; /* REST: after the JSON. Decoded: whether the data came as bytes */
     /* response encoding, set by the server */
-    int32_t classification;  /* > 0: send the top k as BYTES instead */
-    const mr_str *labels;    /* for classification, may be NULL */
+    int32_t classification; /* > 0: send the top k as BYTES instead */
+    const mr_str *labels;   /* for classification, may be NULL */
     size_t label_count;
-    bool batched;            /* classification: dimension 0 is the batch */
+    bool batched; /* classification: dimension 0 is the batch */
 };
 
 struct mr_oip_requested_output {
     mr_str name;
-    int8_t binary_data;      /* -1 not said, 0, 1 */
-    int32_t classification;  /* 0 = no */
+    int8_t binary_data;     /* -1 not said, 0, 1 */
+    int32_t classification; /* 0 = no */
     struct mr_oip_shm shm;
     const struct mr_oip_param *params;
     size_t param_count;
@@ -80,15 +81,15 @@ struct mr_oip_request {
     /* well-known request parameters, taken out of params */
     bool has_sequence_id;
     uint64_t sequence_id;
-    mr_str sequence_id_str;  /* ptr NULL when numeric or absent */
+    mr_str sequence_id_str; /* ptr NULL when numeric or absent */
     bool sequence_start;
     bool sequence_end;
-    uint64_t priority;       /* 0 = default */
-    uint64_t timeout_us;     /* 0 = none */
+    uint64_t priority;   /* 0 = default */
+    uint64_t timeout_us; /* 0 = none */
     bool enable_empty_final_response;
     const struct mr_oip_param *params; /* the rest */
     size_t param_count;
-    bool raw_binary;         /* REST with header length 0: one unnamed input holding the whole body */
+    bool raw_binary; /* REST with header length 0: one unnamed input holding the whole body */
 };
 
 struct mr_oip_response {
@@ -102,11 +103,13 @@ struct mr_oip_response {
 };
 
 struct mr_oip_limits {
-    uint64_t max_json_bytes;   /* --http-max-input-size: JSON text and any tensor made from it, raw binary
+    uint64_t
+        max_json_bytes; /* --http-max-input-size: JSON text and any tensor made from it, raw binary
                                 * bodies; 0 = no limit */
-    int32_t max_json_depth;    /* 0 = 100 */
-    uint32_t max_tensors;      /* inputs or outputs of one message; 0 = 1024 */
-    const char *size_option;   /* name for texts, NULL = "--http-max-input-size" */
+    int32_t max_json_depth;  /* 0 = 100 */
+    uint32_t max_tensors;    /* inputs or outputs of one message; 0 = 1024 */
+    const char *depth_hint;  /* for texts, " (--json-max-depth)"; may be NULL */
+    const char *size_option; /* name for texts, NULL = "--http-max-input-size" */
 };
 
 /* ---- decoding ----
@@ -137,7 +140,7 @@ struct mr_oip_encoded {
     struct mr_piece *pieces; /* arena */
     size_t piece_count;
     uint64_t bytes;
-    int64_t header_length;   /* REST with binary data: bytes of JSON; -1 when all is JSON */
+    int64_t header_length; /* REST with binary data: bytes of JSON; -1 when all is JSON */
 };
 
 /** buf: scratch, reset here; must live until the pieces are handed on. FP16/BF16 as JSON numbers. Before
@@ -145,13 +148,15 @@ struct mr_oip_encoded {
  *  Errors: MR_E_INVALID (classification of a type that has none; BYTES that are not UTF-8 as JSON are
  *  replaced, not refused), MR_E_INTERNAL (an output's bytes do not fit its shape), MR_E_EXHAUSTED. */
 int mr_oip_rest_encode_response(const struct mr_oip_response *r, struct mr_buf *buf,
-                                struct mr_arena *arena, struct mr_oip_encoded *out, struct mr_err *err);
+                                struct mr_arena *arena, struct mr_oip_encoded *out,
+                                struct mr_err *err);
 
 /** Client side. binary per input by tensor.binary; raw_binary sends the one input's bytes as the body. Set
  *  binary_data of requested outputs to -1 where nothing is to be said. Errors: MR_E_INVALID (data does not
  *  fit its shape), MR_E_EXHAUSTED. */
 int mr_oip_rest_encode_request(const struct mr_oip_request *r, struct mr_buf *buf,
-                               struct mr_arena *arena, struct mr_oip_encoded *out, struct mr_err *err);
+                               struct mr_arena *arena, struct mr_oip_encoded *out,
+                               struct mr_err *err);
 /** A body {"error":"..."} gives MR_E_UNKNOWN with that text; the HTTP status says more. */
 int mr_oip_rest_decode_response(mr_bytes body, int64_t header_length,
                                 const struct mr_oip_limits *limits, struct mr_arena *arena,
@@ -164,17 +169,21 @@ void mr_oip_rest_error(struct mr_buf *buf, mr_str message);
 
 /** Errors: MR_E_INVALID with Triton's texts, MR_E_EXHAUSTED. The model's name is in the message. */
 int mr_oip_pb_decode_request(mr_bytes message, const struct mr_oip_limits *limits,
-                             struct mr_arena *arena, struct mr_oip_request *out, struct mr_err *err);
+                             struct mr_arena *arena, struct mr_oip_request *out,
+                             struct mr_err *err);
 /** wrap_stream: as the infer_response field of a ModelStreamInferResponse. */
 int mr_oip_pb_encode_response(const struct mr_oip_response *r, bool wrap_stream, struct mr_buf *buf,
-                              struct mr_arena *arena, struct mr_oip_encoded *out, struct mr_err *err);
+                              struct mr_arena *arena, struct mr_oip_encoded *out,
+                              struct mr_err *err);
 /** Append a ModelStreamInferResponse with error_message, and infer_response.id when id is not empty. */
 void mr_oip_pb_encode_stream_error(mr_str message, mr_str id, struct mr_buf *buf);
 /** Client side. Always raw contents. */
 int mr_oip_pb_encode_request(const struct mr_oip_request *r, struct mr_buf *buf,
-                             struct mr_arena *arena, struct mr_oip_encoded *out, struct mr_err *err);
+                             struct mr_arena *arena, struct mr_oip_encoded *out,
+                             struct mr_err *err);
 int mr_oip_pb_decode_response(mr_bytes message, const struct mr_oip_limits *limits,
-                              struct mr_arena *arena, struct mr_oip_response *out, struct mr_err *err);
+                              struct mr_arena *arena, struct mr_oip_response *out,
+                              struct mr_err *err);
 
 /* ---- both ---- */
 
@@ -187,12 +196,25 @@ int mr_oip_classify(const struct mr_oip_tensor *in, struct mr_arena *arena, stru
 /** A "/v2/..." path cut into parts; slices of the path. kind tells which route. */
 enum mr_oip_route {
     MR_ROUTE_NONE = 0,
-    MR_ROUTE_SERVER_METADATA, MR_ROUTE_LIVE, MR_ROUTE_READY,
-    MR_ROUTE_MODEL_METADATA, MR_ROUTE_MODEL_READY, MR_ROUTE_MODEL_INFER, MR_ROUTE_MODEL_GENERATE,
-    MR_ROUTE_MODEL_GENERATE_STREAM, MR_ROUTE_MODEL_CONFIG, MR_ROUTE_MODEL_STATS,
-    MR_ROUTE_MODEL_TRACE, MR_ROUTE_ALL_STATS,
-    MR_ROUTE_REPO_INDEX, MR_ROUTE_REPO_LOAD, MR_ROUTE_REPO_UNLOAD,
-    MR_ROUTE_SYSTEM_SHM, MR_ROUTE_CUDA_SHM, MR_ROUTE_TRACE, MR_ROUTE_LOGGING
+    MR_ROUTE_SERVER_METADATA,
+    MR_ROUTE_LIVE,
+    MR_ROUTE_READY,
+    MR_ROUTE_MODEL_METADATA,
+    MR_ROUTE_MODEL_READY,
+    MR_ROUTE_MODEL_INFER,
+    MR_ROUTE_MODEL_GENERATE,
+    MR_ROUTE_MODEL_GENERATE_STREAM,
+    MR_ROUTE_MODEL_CONFIG,
+    MR_ROUTE_MODEL_STATS,
+    MR_ROUTE_MODEL_TRACE,
+    MR_ROUTE_ALL_STATS,
+    MR_ROUTE_REPO_INDEX,
+    MR_ROUTE_REPO_LOAD,
+    MR_ROUTE_REPO_UNLOAD,
+    MR_ROUTE_SYSTEM_SHM,
+    MR_ROUTE_CUDA_SHM,
+    MR_ROUTE_TRACE,
+    MR_ROUTE_LOGGING
 };
 struct mr_oip_path {
     enum mr_oip_route route;
