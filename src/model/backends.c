@@ -1,8 +1,8 @@
 /* Backend libraries: each is opened at its first use and stays open until the manager is freed.
  *
- * Opening one may take a second (it maps a run-time and starts its threads), so it happens outside the
- * lock; who wants the same one meanwhile waits for that, others go on. A library that failed to open is
- * tried again at the next load. Thread: loaders; may block. */
+ * Opening one may take a second (it maps a run-time and starts its threads), so it happens outside
+ * the lock; who wants the same one meanwhile waits for that, others go on. A library that failed to
+ * open is tried again at the next load. Thread: loaders; may block. */
 #include "manager.h"
 
 static struct mr_model_backend **backend_find(struct mr_models *m, const char *name)

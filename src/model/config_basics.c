@@ -1,8 +1,9 @@
 /* The first things that a config must settle: the name, and which backend opens which file.
  *
- * What the config does not say is read off the folder: a file with a well-known name says its backend,
- * any other `model.<x>` says backend <x>, and so does a model whose own name ends in `.<x>`. The
- * well-known names and the texts are Triton's. Blocks on the file system; any thread. */
+ * What the config does not say is read off the folder: a file with a well-known name says its
+ * backend, any other `model.<x>` says backend <x>, and so does a model whose own name ends in
+ * `.<x>`. The well-known names and the texts are Triton's. Blocks on the file system; any
+ * thread. */
 #include <dirent.h>
 #include <limits.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* The last look at a config, complete and normalised: ranges and contradictions, then features.
  *
- * Nothing that a config says is used elsewhere before it passed here, so whatever would be an unchecked
- * size or an endless list must fail in this file. (Enum numbers without a name fail when the text is
- * parsed.) Texts follow Triton's where it has one. Thread: any. */
+ * Nothing that a config says is used elsewhere before it passed here, so whatever would be an
+ * unchecked size or an endless list must fail in this file. (Enum numbers without a name fail when
+ * the text is parsed.) Texts follow Triton's where it has one. Thread: any. */
 #include <stdio.h>
 
 #include "base/map.h"
@@ -281,6 +281,24 @@ static int versions_check(const struct check *k)
     return MR_OK;
 }
 
+/* Tags become labels of metrics, whose names have an alphabet of their own. */
+static int tags_check(const struct check *k)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+
+    for (size_t i = 0; i < k->c->n_metric_tags; i++) {
+        const char *key = k->c->metric_tags[i]->key;
+        if (!key[0] || (key[0] >= '0' && key[0] <= '9') || key[strspn(key, letters)] ||
+            strcmp(key, "model") == 0 || strcmp(key, "version") == 0) {
+            return BAD(k,
+                       "model %.128s: metric_tags key '%.64s' cannot be the name of a label: "
+                       "letters, digits and '_', no digit first, not 'model' and 'version'",
+                       k->c->name, key);
+        }
+    }
+    return MR_OK;
+}
+
 /* ---- features ---- */
 
 struct fields {
@@ -349,6 +367,7 @@ int mr_config_check(const Inference__ModelConfig *c, struct mr_config_warning *w
     MR_TRY(versions_check(&k));
     MR_TRY(inputs_check(&k));
     MR_TRY(outputs_check(&k));
+    MR_TRY(tags_check(&k));
     MR_TRY(mr_config_check_features(c, warnings, max_warnings, out_warning_count, err));
 out:
     return rc;

@@ -1,13 +1,14 @@
 /* The config and the opened model, brought together.
  *
- * What the model says fills what the config leaves out, and what both say must agree. The batch dimension
- * is the delicate part: the model's shapes have it, the config's do not when max_batch_size > 0. For a
- * config that does not give max_batch_size, its own dims say what it meant: as long as the model's shape,
- * and the batch dimension is written out (no batching by us); one shorter, and it is left out.
+ * What the model says fills what the config leaves out, and what both say must agree. The batch
+ * dimension is the delicate part: the model's shapes have it, the config's do not when
+ * max_batch_size > 0. For a config that does not give max_batch_size, its own dims say what it
+ * meant: as long as the model's shape, and the batch dimension is written out (no batching by us);
+ * one shorter, and it is left out.
  *
- * A shape of which nothing is left without the batch dimension is written [ 1 ] with an empty reshape,
- * as Triton writes it: ModelConfig has no other way to say "a scalar". Texts follow Triton's where it has
- * one. Thread: any. */
+ * A shape of which nothing is left without the batch dimension is written [ 1 ] with an empty
+ * reshape, as Triton writes it: ModelConfig has no other way to say "a scalar". Texts follow
+ * Triton's where it has one. Thread: any. */
 #include <stdio.h>
 
 #include "config_private.h"

@@ -1,8 +1,8 @@
 /* What becomes of each setting of ModelConfig: honoured, without effect on this server, or refused.
  *
- * One table says it for the check, for the documentation and for the test that holds the table against
- * the message's descriptor. A path covers itself and everything below; the longest path that covers a
- * field decides. Thread: any; read-only. */
+ * One table says it for the check, for the documentation and for the test that holds the table
+ * against the message's descriptor. A path covers itself and everything below; the longest path
+ * that covers a field decides. Thread: any; read-only. */
 #include "config_private.h"
 
 /* Reasons that several fields share. */
@@ -63,7 +63,8 @@ static const struct mr_config_field fields[] = {
     {"optimization.execution_accelerators.gpu_execution_accelerator", MR_CONFIG_NO_EFFECT, ON_CPU},
     {"optimization.execution_accelerators.cpu_execution_accelerator", MR_CONFIG_REFUSED,
      "CPU execution accelerators"},
-    /* Normalising sets these two to Triton's default, so that they cannot be told from given ones. */
+    /* Normalising sets these two to Triton's default, so that they cannot be told from given
+     * ones. */
     {"optimization.input_pinned_memory", MR_CONFIG_HONOURED, "shown; all memory is of one kind"},
     {"optimization.output_pinned_memory", MR_CONFIG_HONOURED, "shown; all memory is of one kind"},
     {"optimization.gather_kernel_buffer_threshold", MR_CONFIG_NO_EFFECT, ON_CPU},

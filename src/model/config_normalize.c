@@ -1,6 +1,7 @@
-/* Triton's defaults, written into the config so that everybody who reads it, the config endpoint first,
- * sees what holds: one latest version, preferred sizes, instance groups with name, kind and count. This
- * server has no GPUs, so an instance group that leaves the kind open is one on the CPU. Thread: any. */
+/* Triton's defaults, written into the config so that everybody who reads it, the config endpoint
+ * first, sees what holds: one latest version, preferred sizes, instance groups with name, kind and
+ * count. This server has no GPUs, so an instance group that leaves the kind open is one on the CPU.
+ * Thread: any. */
 #include <stdio.h>
 
 #include "config_private.h"

@@ -1,8 +1,9 @@
 /* Configurations in and out: text, JSON, copies, and the tools that build the generated structs.
  *
- * One thing gets lost when a config becomes a proto3 message: whether a scalar was given as its default
- * or not given at all. For max_batch_size the difference matters (0 says "no batching", silence says
- * "find out"), so the text is asked once more (mr_config_text_has, mr_config_json_has). Thread: any. */
+ * One thing gets lost when a config becomes a proto3 message: whether a scalar was given as its
+ * default or not given at all. For max_batch_size the difference matters (0 says "no batching",
+ * silence says "find out"), so the text is asked once more (mr_config_text_has,
+ * mr_config_json_has). Thread: any. */
 #include "base/arena.h"
 #include "base/mem.h"
 #include "codec/json.h"

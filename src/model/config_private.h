@@ -1,7 +1,7 @@
 /* Small tools for the generated ModelConfig structs, shared by the config_*.c files.
  *
- * The structs are protobuf-c's: strings and arrays are heap blocks that the runtime frees, which is why
- * everything put into them comes from mr_alloc (plain malloc memory). */
+ * The structs are protobuf-c's: strings and arrays are heap blocks that the runtime frees, which is
+ * why everything put into them comes from mr_alloc (plain malloc memory). */
 #ifndef MR_MODEL_CONFIG_PRIVATE_H
 #define MR_MODEL_CONFIG_PRIVATE_H
 

@@ -1,9 +1,9 @@
 /* One look at a model's folder: which versions there are, and a print of all files.
  *
- * The print tells whether anything changed since the last look, and whether a copy is still under way
- * (two looks that differ). Reading names and inodes is enough for that; no file is opened but the
- * config. Hidden files are left out, as tools put half-written copies there. Everything is bounded: a
- * folder with a million files is an error, not an hour of walking. */
+ * The print tells whether anything changed since the last look, and whether a copy is still under
+ * way (two looks that differ). Reading names and inodes is enough for that; no file is opened but
+ * the config. Hidden files are left out, as tools put half-written copies there. Everything is
+ * bounded: a folder with a million files is an error, not an hour of walking. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -233,7 +233,8 @@ int mr_folder_read(struct mr_folder *f, const char *repository, mr_str name,
         return rc;
     }
     if (!realpath(repository, real)) {
-        /* Not MR_E_NOT_FOUND: a repository that is away for a moment does not mean that its models are. */
+        /* Not MR_E_NOT_FOUND: a repository that is away for a moment does not mean that its models
+         * are. */
         int error = errno;
         mr_path_errno(repository, error, err);
         return err ? (err->status = MR_E_IO) : MR_E_IO;
@@ -354,24 +355,4 @@ void mr_names_fini(struct mr_name_list *list)
     }
     mr_free(list->at);
     *list = (struct mr_name_list){0};
-}
-
-bool mr_names_has(const struct mr_name_list *list, mr_str name)
-{
-    size_t low = 0;
-    size_t high = list->len;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        int order = mr_str_cmp(mr_str_c(list->at[middle].name), name);
-        if (order == 0) {
-            return true;
-        }
-        if (order < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return false;
 }

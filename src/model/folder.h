@@ -1,8 +1,8 @@
 /* Model folders on disk: names, paths that stay inside, contents at one moment, temporary copies.
  *
- * The rule behind all of it: a path that a name, a config or a link leads to is resolved, and used only
- * if the result lies inside the repository. What a folder holds is compared by its print, a sum over
- * path, size, times and inode of every file; equal prints mean "unchanged". */
+ * The rule behind all of it: a path that a name, a config or a link leads to is resolved, and used
+ * only if the result lies inside the repository. What a folder holds is compared by its print, a
+ * sum over path, size, times and inode of every file; equal prints mean "unchanged". */
 #ifndef MR_MODEL_FOLDER_H
 #define MR_MODEL_FOLDER_H
 
@@ -20,7 +20,8 @@
 
 /** A model's name: 1..255 bytes of UTF-8 without '/', "..", control characters; not ".". */
 int mr_model_name_check(mr_str name, struct mr_err *err);
-/** A relative path without empty, "." and ".." parts, at most 16 of them, 512 bytes, no control characters. */
+/** A relative path without empty, "." and ".." parts, at most 16 of them, 512 bytes, no control
+ *  characters. */
 int mr_model_path_check(mr_str path, struct mr_err *err);
 /** `a` "/" `b` on the heap. */
 char *mr_path_join(const char *a, mr_str b);
@@ -61,9 +62,10 @@ struct mr_folder {
 /** Called for each folder that a look walks through, for watch.c. */
 typedef void(mr_folder_visit_fn)(void *ctx, const char *dir);
 
-/** Read what is there. config_name NULL: config.pbtxt, otherwise configs/<config_name>.pbtxt if there is one.
- *  Errors: MR_E_NOT_FOUND (no such folder), MR_E_FORBIDDEN (leads outside the root, unreadable), ... A broken
- *  version is no error: it is in its `err`. Free with mr_folder_fini also after an error. */
+/** Read what is there. config_name NULL: config.pbtxt, otherwise configs/<config_name>.pbtxt if
+ *  there is one. Errors: MR_E_NOT_FOUND (no such folder), MR_E_FORBIDDEN (leads outside the root,
+ *  unreadable), ... A broken version is no error: it is in its `err`. Free with mr_folder_fini also
+ *  after an error. */
 int mr_folder_read(struct mr_folder *f, const char *repository, mr_str name,
                    const char *config_name, mr_folder_visit_fn *visit, void *ctx,
                    struct mr_err *err);
@@ -82,12 +84,11 @@ struct mr_name_list {
     struct mr_name *at;
     size_t len;
 };
-/** Folder names of all repositories, sorted. Hidden ones and such as no model may have are left out (and
- *  logged). Errors: a repository cannot be read. */
+/** Folder names of all repositories, sorted. Hidden ones and such as no model may have are left out
+ *  (and logged). Errors: a repository cannot be read. */
 int mr_names_read(const char *const *repositories, size_t count, struct mr_name_list *out,
                   struct mr_err *err);
 void mr_names_fini(struct mr_name_list *list);
-bool mr_names_has(const struct mr_name_list *list, mr_str name);
 
 /* ---- temp.c ---- */
 

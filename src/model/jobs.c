@@ -1,11 +1,12 @@
 /* The queue of loads and unloads.
  *
- * Jobs of one model run in the order in which they came, one at a time: while one is queued or runs, the
- * model is busy and later ones wait at the model. Jobs of different models run side by side on the loader
- * threads. When the manager stops, what is still queued is answered and not done.
+ * Jobs of one model run in the order in which they came, one at a time: while one is queued or
+ * runs, the model is busy and later ones wait at the model. Jobs of different models run side by
+ * side on the loader threads. When the manager stops, what is still queued is answered and not
+ * done.
  *
- * `done` runs on a loader thread after the hook has heard of all changes that the job made, and before
- * the model's next job begins. */
+ * `done` runs on a loader thread after the hook has heard of all changes that the job made, and
+ * before the model's next job begins. */
 #include "base/clock.h"
 #include "manager.h"
 

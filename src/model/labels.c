@@ -1,5 +1,5 @@
-/* Label files: one class name a line, for the classification extension. Blank lines count as names, so
- * that numbers and lines stay together; a last line without end counts too. Thread: loader. */
+/* Label files: one class name a line, for the classification extension. Blank lines count as names,
+ * so that numbers and lines stay together; a last line without end counts too. Thread: loader. */
 #include "manager.h"
 
 #define LABEL_MAX_BYTES ((size_t)16 << 20)

@@ -1,9 +1,7 @@
 /* One load of one model: look at its folder, decide what to do, do it beside what serves, publish.
  *
- * The versions of a load become visible together, by one store, when all of them are ready; if one fails,
- * the others of the same load are taken back and what served before goes on. What the folder holds
- * unchanged stays as it is. Versions that the policy no longer names leave the table in the same store
- * and are ended by the reaper.
+ * What the folder holds unchanged stays as it is; what has changed or is new is made; how it ends
+ * is in publish.c.
  *
  * Runs on a loader thread, for one model at a time (jobs.c); the lock is taken for the changes of
  * records only, never while files are read or a backend works. */
@@ -11,36 +9,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "manager.h"
+#include "load.h"
 
 #define RETRY_FIRST_NS (100 * MR_NS_PER_MS)
 #define RETRY_MOST_NS  (5 * MR_NS_PER_S)
 #define CONFIG_MAX     ((size_t)1 << 20)
 
 #define NO_VERSION_TEXT "at least one version must be available under the version policy of model"
-
-/* A version that this load makes. */
-struct fresh {
-    const struct mr_folder_version *from;
-    uint64_t print;
-    struct mr_version_private *made;
-    int64_t began_ns;
-    char *reason; /* why it failed */
-};
-
-struct load {
-    struct mr_models *m;
-    struct mr_job *job;
-    struct mr_model *model;
-    struct mr_err *err;
-    struct mr_folder folder;
-    struct mr_temp_dir *temp;
-    Inference__ModelConfig *config;
-    bool has_max_batch;
-    uint64_t config_print;
-    bool *is_wanted; /* [folder.versions.len] */
-    MR_VEC(struct fresh) fresh;
-};
 
 static bool is_stopping(const struct mr_models *m)
 {
@@ -49,7 +24,7 @@ static bool is_stopping(const struct mr_models *m)
 
 /* ---- where the model is ---- */
 
-static int temp_fill(struct load *l)
+static int temp_fill(struct mr_load *l)
 {
     const struct mr_job *job = l->job;
     int rc = mr_temp_new(&l->temp, l->err);
@@ -65,7 +40,7 @@ static int temp_fill(struct load *l)
 }
 
 /* The one repository that has a folder of that name. */
-static int repository_find(struct load *l)
+static int repository_find(struct mr_load *l)
 {
     const struct mr_models_options *o = &l->m->o;
     struct mr_folder found = {0};
@@ -100,7 +75,7 @@ static int repository_find(struct load *l)
     return rc;
 }
 
-static int folder_find(struct load *l)
+static int folder_find(struct mr_load *l)
 {
     int rc = l->job->file_count > 0 ? temp_fill(l) : repository_find(l);
 
@@ -112,7 +87,7 @@ static int folder_find(struct load *l)
 
 /* ---- what it should be ---- */
 
-static int config_parse(struct load *l)
+static int config_parse(struct mr_load *l)
 {
     const struct mr_job *job = l->job;
     mr_str text = mr_str_n(job->config_json, job->config_len);
@@ -137,7 +112,7 @@ static int config_parse(struct load *l)
     return rc;
 }
 
-static int config_load(struct load *l)
+static int config_load(struct mr_load *l)
 {
     int rc = config_parse(l);
 
@@ -159,9 +134,9 @@ static bool is_settled(const struct mr_job *job, const struct mr_folder_version 
     return false;
 }
 
-/* Whether the folder of the version may be taken: poll mode leaves alone what is still being written.
- * One that already serves counts, too: it stays while its folder changes. */
-static bool is_available(struct load *l, const struct mr_folder_version *fv)
+/* Whether the folder of the version may be taken: poll mode leaves alone what is still being
+ * written. One that already serves counts, too: it stays while its folder changes. */
+static bool is_available(struct mr_load *l, const struct mr_folder_version *fv)
 {
     if (l->job->kind != MR_JOB_SYNC || is_settled(l->job, fv)) {
         return true;
@@ -183,7 +158,7 @@ static bool specific_has(const Inference__ModelVersionPolicy__Specific *s, int64
     return false;
 }
 
-static void specific_warn(const struct load *l, const Inference__ModelVersionPolicy__Specific *s)
+static void specific_warn(const struct mr_load *l, const Inference__ModelVersionPolicy__Specific *s)
 {
     for (size_t i = 0; i < s->n_versions && i < 100; i++) {
         if (!mr_folder_find(&l->folder, s->versions[i])) {
@@ -195,7 +170,7 @@ static void specific_warn(const struct load *l, const Inference__ModelVersionPol
 }
 
 /* Marks in is_wanted what the policy picks. Returns how many. */
-static size_t policy_apply(struct load *l)
+static size_t policy_apply(struct mr_load *l)
 {
     const Inference__ModelVersionPolicy *p = l->config->version_policy;
     int which = p ? (int)p->policy_choice_case : 0;
@@ -225,9 +200,9 @@ static size_t policy_apply(struct load *l)
 
 /* ---- what is to be done ---- */
 
-/* What a version is made of, in one number: its files, the files that versions share, the config, and
- * where all that lies. Never 0. */
-static uint64_t print_of(const struct load *l, const struct mr_folder_version *fv)
+/* What a version is made of, in one number: its files, the files that versions share, the config,
+ * and where all that lies. Never 0. */
+static uint64_t print_of(const struct mr_load *l, const struct mr_folder_version *fv)
 {
     uint64_t parts[4] = {fv->print.sum, l->folder.shared.sum, l->config_print,
                          mr_hash(mr_str_c(l->folder.dir))};
@@ -238,7 +213,8 @@ static uint64_t print_of(const struct load *l, const struct mr_folder_version *f
 enum fate { KEEP, MAKE, HOPELESS };
 
 /* Lock held. */
-static enum fate fate_of(const struct load *l, const struct mr_folder_version *fv, uint64_t print)
+static enum fate fate_of(const struct mr_load *l, const struct mr_folder_version *fv,
+                         uint64_t print)
 {
     const struct mr_version_record *r = mr_record_find(l->model, fv->number);
     bool is_sync = l->job->kind == MR_JOB_SYNC;
@@ -258,8 +234,9 @@ static enum fate fate_of(const struct load *l, const struct mr_folder_version *f
     return mr_version_private_of(r->v)->print == print ? KEEP : MAKE;
 }
 
-/* Lists what is to be made. False: a version of the load is known to fail, so the whole load would. */
-static bool plan_list(struct load *l)
+/* Lists what is to be made. False: a version of the load is known to fail, so the whole load
+ * would. */
+static bool plan_list(struct mr_load *l)
 {
     bool has_hope = true;
 
@@ -270,14 +247,14 @@ static bool plan_list(struct load *l)
         enum fate fate = l->is_wanted[i] ? fate_of(l, fv, print) : KEEP;
         has_hope &= fate != HOPELESS;
         if (fate == MAKE) {
-            MR_VEC_PUSH(&l->fresh, ((struct fresh){.from = fv, .print = print}));
+            MR_VEC_PUSH(&l->fresh, ((struct mr_fresh){.from = fv, .print = print}));
         }
     }
     pthread_mutex_unlock(&l->m->lock);
     return has_hope;
 }
 
-static void plan_begin(struct load *l)
+static void plan_begin(struct mr_load *l)
 {
     pthread_mutex_lock(&l->m->lock);
     l->model->is_desired = true;
@@ -315,7 +292,7 @@ static bool retry_wait(struct mr_models *m, int64_t pause_ns)
     return !is_stopping(m);
 }
 
-static void warming_tell(struct load *l, struct fresh *f)
+static void warming_tell(struct mr_load *l, struct mr_fresh *f)
 {
     pthread_mutex_lock(&l->m->lock);
     struct mr_version_record *r = mr_record_find(l->model, f->from->number);
@@ -326,7 +303,7 @@ static void warming_tell(struct load *l, struct fresh *f)
     mr_changes_tell(l->m);
 }
 
-static int version_try(struct load *l, struct fresh *f, bool warn, struct mr_err *err)
+static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct mr_err *err)
 {
     const struct mr_version_source source = {.model = l->model,
                                              .folder = &l->folder,
@@ -355,7 +332,7 @@ static int version_try(struct load *l, struct fresh *f, bool warn, struct mr_err
     return MR_OK;
 }
 
-static int version_make(struct load *l, struct fresh *f, bool warn, struct mr_err *err)
+static int version_make(struct mr_load *l, struct mr_fresh *f, bool warn, struct mr_err *err)
 {
     int64_t pause_ns = RETRY_FIRST_NS;
 
@@ -377,12 +354,12 @@ static int version_make(struct load *l, struct fresh *f, bool warn, struct mr_er
 }
 
 /* Makes every fresh version; the first failure ends it. *err: the client's text with all causes. */
-static int versions_make(struct load *l)
+static int versions_make(struct mr_load *l)
 {
     int rc = MR_OK;
 
     for (size_t i = 0; i < l->fresh.len && rc == MR_OK; i++) {
-        struct fresh *f = &l->fresh.at[i];
+        struct mr_fresh *f = &l->fresh.at[i];
         struct mr_err why = {0};
         rc = is_stopping(l->m) ? MR_FAIL(&why, MR_E_UNAVAILABLE, "the server is stopping")
                                : version_make(l, f, i == 0, &why);
@@ -393,184 +370,51 @@ static int versions_make(struct load *l)
                     l->model->name.ptr, (long long)f->from->number, why.msg);
         }
     }
+    if (rc == MR_OK && l->fresh.len > 0 && is_stopping(l->m)) {
+        return MR_FAIL(l->err, MR_E_UNAVAILABLE, "the server is stopping");
+    }
     return rc < 0 ? MR_E_INVALID : MR_OK;
 }
 
-/* ---- the end of it ---- */
-
-void mr_version_retire(struct mr_models *m, struct mr_model *model, struct mr_version *v)
-{
-    struct mr_version_private *p = mr_version_private_of(v);
-
-    /* Relaxed: both are hints for readers who hold a pin; the table decides. */
-    atomic_store_explicit(&v->retiring, true, memory_order_relaxed);
-    atomic_store_explicit(&v->state, MR_VERSION_DRAINING, memory_order_relaxed);
-    p->next = m->retired_versions;
-    m->retired_versions = p;
-    model->draining++;
-    m->draining++;
-    pthread_cond_signal(&m->reap);
-}
-
-static void fresh_publish(struct load *l, struct fresh *f)
-{
-    struct mr_version_record *r = mr_record_get(l->model, f->from->number);
-    struct mr_version *v = &f->made->v;
-    bool had = r->state == MR_VERSION_READY;
-
-    if (had) {
-        mr_version_retire(l->m, l->model, r->v);
-    }
-    /* Relaxed: mr_table_publish releases it. */
-    atomic_store_explicit(&v->state, MR_VERSION_READY, memory_order_relaxed);
-    r->v = v;
-    r->load_ns = v->load_ns;
-    r->file_bytes = v->file_bytes;
-    r->model_bytes = mr_plugin_model_bytes(v->backend);
-    r->is_wanted = true;
-    r->failed_print = 0;
-    mr_record_set(l->m, l->model, r, MR_VERSION_READY, "");
-    f->made = NULL;
-}
-
-static bool folder_wants(const struct load *l, int64_t number, bool *out_exists)
-{
-    for (size_t i = 0; i < l->folder.versions.len; i++) {
-        if (l->folder.versions.at[i].number == number) {
-            *out_exists = true;
-            return l->is_wanted[i];
-        }
-    }
-    *out_exists = false;
-    return false;
-}
-
-/* What the load leaves out: ready versions retire, records of versions that are gone are dropped. */
-static void others_retire(struct load *l)
-{
-    for (size_t i = l->model->records.len; i-- > 0;) {
-        struct mr_version_record *r = &l->model->records.at[i];
-        bool exists;
-        if (folder_wants(l, r->number, &exists)) {
-            continue;
-        }
-        r->is_wanted = false;
-        if (r->state == MR_VERSION_READY) {
-            mr_version_retire(l->m, l->model, r->v);
-            mr_record_set(l->m, l->model, r, MR_VERSION_DRAINING, "");
-        } else if (!exists && !r->v) {
-            mr_record_remove(l->model, i);
-        } else if (r->state == MR_VERSION_FAILED) {
-            mr_record_set(l->m, l->model, r, MR_VERSION_UNLOADED, "unloaded");
-        }
-    }
-}
-
-static void load_publish(struct load *l)
-{
-    pthread_mutex_lock(&l->m->lock);
-    for (size_t i = 0; i < l->fresh.len; i++) {
-        fresh_publish(l, &l->fresh.at[i]);
-    }
-    others_retire(l);
-    for (size_t i = 0; i < l->model->records.len; i++) {
-        struct mr_version_record *r = &l->model->records.at[i];
-        mr_free(r->warning); /* whatever failed before is overcome */
-        r->warning = NULL;
-    }
-    mr_model_set_error(l->m, l->model, NULL);
-    mr_table_publish(l->m, l->model);
-    mr_model_count_unready(l->m, l->model);
-    pthread_mutex_unlock(&l->m->lock);
-}
-
-/* Some version failed: what this load made is taken back, what served goes on. */
-static void load_take_back(struct load *l)
-{
-    const char *others = "taken back because another version of the same load failed";
-
-    for (size_t i = 0; i < l->fresh.len; i++) {
-        if (l->fresh.at[i].made) {
-            mr_version_close(l->m, &l->fresh.at[i].made);
-        }
-    }
-    pthread_mutex_lock(&l->m->lock);
-    for (size_t i = 0; i < l->fresh.len; i++) {
-        struct fresh *f = &l->fresh.at[i];
-        struct mr_version_record *r = mr_record_get(l->model, f->from->number);
-        const char *reason = f->reason ? f->reason : others;
-        r->failed_print = f->print;
-        if (r->state == MR_VERSION_READY) {
-            mr_record_warn(l->m, l->model, r, reason);
-        } else {
-            mr_record_set(l->m, l->model, r, MR_VERSION_FAILED, reason);
-        }
-    }
-    mr_table_publish(l->m, l->model);
-    mr_model_count_unready(l->m, l->model);
-    pthread_mutex_unlock(&l->m->lock);
-}
-
-/* The load failed before it came to versions. */
-static void load_fail(struct load *l, const char *reason)
-{
-    bool serves = false;
-
-    pthread_mutex_lock(&l->m->lock);
-    for (size_t i = 0; i < l->model->records.len; i++) {
-        struct mr_version_record *r = &l->model->records.at[i];
-        if (r->state == MR_VERSION_READY) {
-            serves = true;
-            mr_record_warn(l->m, l->model, r, reason);
-        }
-    }
-    if (!serves) {
-        l->model->is_desired = true;
-        mr_model_set_error(l->m, l->model, reason);
-    }
-    mr_model_count_unready(l->m, l->model);
-    pthread_mutex_unlock(&l->m->lock);
-}
-
 /* There is no such folder. In poll mode its model goes, too. */
-static int missing_run(struct load *l)
+static int missing_run(struct mr_load *l)
 {
     if (l->job->kind == MR_JOB_SYNC) {
         return mr_unload_run(l->m, l->model, l->err);
     }
     if (l->job->is_first) {
         /* Only for names of the command line: what clients ask for would be without end. */
-        load_fail(l, "not in any model repository");
+        mr_load_fail(l, "not in any model repository");
     }
     return MR_FAIL(l->err, MR_E_INTERNAL,
                    "failed to load '%.128s', failed to poll from model repository",
                    l->model->name.ptr);
 }
 
-static int load_failed(struct load *l, int rc)
+static int load_failed(struct mr_load *l, int rc)
 {
     char cause[sizeof l->err->msg];
 
     snprintf(cause, sizeof cause, "%s", l->err->msg);
-    load_fail(l, cause);
+    mr_load_fail(l, cause);
     return rc == MR_E_UNAVAILABLE
                ? rc
                : MR_FAIL(l->err, MR_E_INVALID, "load failed for model '%.128s': %s",
                          l->model->name.ptr, cause);
 }
 
-static int no_version_fail(struct load *l)
+static int no_version_fail(struct mr_load *l)
 {
     char reason[sizeof l->err->msg];
 
     snprintf(reason, sizeof reason, NO_VERSION_TEXT " '%.128s'", l->model->name.ptr);
-    load_fail(l, reason);
+    mr_load_fail(l, reason);
     return MR_FAIL(l->err, MR_E_INTERNAL, "failed to load '%.128s', no version is available",
                    l->model->name.ptr);
 }
 
 /* From a folder and its config to the versions. */
-static int versions_load(struct load *l)
+static int versions_load(struct mr_load *l)
 {
     bool is_sync = l->job->kind == MR_JOB_SYNC;
 
@@ -587,14 +431,14 @@ static int versions_load(struct load *l)
     plan_begin(l);
     int rc = versions_make(l);
     if (rc < 0) {
-        load_take_back(l);
+        mr_load_take_back(l);
     } else {
-        load_publish(l);
+        mr_load_publish(l);
     }
     return rc;
 }
 
-static int load_steps(struct load *l)
+static int load_steps(struct mr_load *l)
 {
     int rc = folder_find(l);
 
@@ -609,7 +453,7 @@ static int load_steps(struct load *l)
 
 int mr_load_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
 {
-    struct load l = {.m = m, .job = job, .model = job->model, .err = err};
+    struct mr_load l = {.m = m, .job = job, .model = job->model, .err = err};
     int rc = load_steps(&l);
 
     for (size_t i = 0; i < l.fresh.len; i++) {
@@ -621,28 +465,4 @@ int mr_load_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
     mr_folder_fini(&l.folder);
     mr_temp_unref(&l.temp);
     return rc;
-}
-
-int mr_unload_run(struct mr_models *m, struct mr_model *model, struct mr_err *err)
-{
-    (void)err; /* nothing fails: who still uses a version keeps it until done */
-    pthread_mutex_lock(&m->lock);
-    model->is_desired = false;
-    for (size_t i = 0; i < model->records.len; i++) {
-        struct mr_version_record *r = &model->records.at[i];
-        r->is_wanted = false;
-        if (r->state == MR_VERSION_READY) {
-            mr_version_retire(m, model, r->v);
-            mr_record_set(m, model, r, MR_VERSION_DRAINING, "");
-        } else if (r->state != MR_VERSION_DRAINING) {
-            mr_record_set(m, model, r, MR_VERSION_UNLOADED, "unloaded");
-        }
-    }
-    mr_model_set_error(m, model, NULL);
-    if (model->records.len > 0) {
-        mr_table_publish(m, model);
-    }
-    mr_model_count_unready(m, model);
-    pthread_mutex_unlock(&m->lock);
-    return MR_OK;
 }

@@ -3,7 +3,8 @@
  *   table.c     names -> models -> ready versions, read by requests without locks
  *   records.c   what is known of each version; state changes, the readiness count, the hook's queue
  *   jobs.c      the queue of loads and unloads, one at a time per model, and the loader threads
- *   load.c      one load: folder -> config -> versions -> published or taken back
+ *   load.c      one load: folder -> config -> versions
+ *   publish.c   how it ends: published or taken back; unloads
  *   version.c   one version: backend, signature, complete config, inputs and outputs
  *   reap.c      the thread that ends retired versions when nobody uses them any more
  *   watch.c     poll mode: which folders have changed and have come to rest
@@ -13,9 +14,9 @@
  *   models.c    start and stop
  *
  * Locks. `lock` guards everything below its line in struct mr_models and everything marked so in
- * struct mr_model. It is held for list operations only: never over file access, a hook, or a call into
- * a backend. It is the only lock of this module that is taken while no other is held, but for
- * `backends_lock`, which is never taken together with it. Requests take neither. */
+ * struct mr_model. It is held for list operations and for the callbacks of a report, never over
+ * file access, a hook, or a call into a backend. `backends_lock` guards the list of libraries.
+ * Neither is taken while the other is held. Requests take none. */
 #ifndef MR_MODEL_MANAGER_H
 #define MR_MODEL_MANAGER_H
 
@@ -192,17 +193,20 @@ void mr_record_set(struct mr_models *m, struct mr_model *model, struct mr_versio
 /** The version goes on, but its last reload failed. */
 void mr_record_warn(struct mr_models *m, struct mr_model *model, struct mr_version_record *r,
                     const char *warning);
-/** The model as a whole failed (NULL: did not). */
+/** The model as a whole failed (NULL: did not; its versions say the rest). */
 void mr_model_set_error(struct mr_models *m, struct mr_model *model, const char *reason);
+/** The model was unloaded, its failure with it. */
+void mr_model_clear_error(struct mr_models *m, struct mr_model *model);
 /** After any change of records: count the model into m->unready or out of it. */
 void mr_model_count_unready(struct mr_models *m, struct mr_model *model);
-/** Lock not held: call the hook for every change queued so far, in order, and return when all were told. */
+/** Lock not held: call the hook for every change queued so far, in order, and return when all were
+ *  told. */
 void mr_changes_tell(struct mr_models *m);
 
 /* ---- jobs.c ---- */
 enum mr_job_kind {
     MR_JOB_LOAD, /* load or reload; retries what failed before */
-    MR_JOB_SYNC, /* poll mode: make it like the folder; leaves alone what failed and did not change */
+    MR_JOB_SYNC, /* poll mode: be like the folder; leaves alone what failed and did not change */
     MR_JOB_UNLOAD,
     MR_JOB_ANSWER /* only call done */
 };
@@ -246,7 +250,7 @@ void mr_job_submit(struct mr_models *m, struct mr_job *job, mr_str name);
 /** Wait until no job is open, or until the deadline (monotonic). False at the deadline. */
 bool mr_jobs_wait(struct mr_models *m, int64_t deadline_ns);
 
-/* ---- load.c (Thread: loader) ---- */
+/* ---- load.c and publish.c (Thread: loader) ---- */
 int mr_load_run(struct mr_models *m, struct mr_job *job, struct mr_err *err);
 int mr_unload_run(struct mr_models *m, struct mr_model *model, struct mr_err *err);
 /** Lock held: take a version out of service; the reaper does the rest. Publish afterwards. */
@@ -284,12 +288,13 @@ void mr_reaper_join(struct mr_models *m);
 void mr_retired_free(struct mr_model_retired *list);
 
 /* ---- names.c ---- */
-/** Read the folder names anew unless that was done less than max_age_ns ago. Thread: any; blocks. */
+/** Read the folder names anew unless that was done less than max_age_ns ago. Thread: any;
+ *  blocks. */
 int mr_names_refresh(struct mr_models *m, int64_t max_age_ns, struct mr_err *err);
 
 /* ---- watch.c ---- */
-/** Poll mode's first load: queue a job with `done` for each model, after the folders have come to rest.
- *  Returns how many jobs there are. */
+/** Poll mode's first load: queue a job with `done` for each model, after the folders have come to
+ *  rest. Returns how many jobs there are. */
 size_t mr_watch_first(struct mr_models *m, mr_models_done_fn *done, void *ctx);
 /** From now on by itself. */
 int mr_watch_start(struct mr_models *m, struct mr_err *err);

@@ -1,9 +1,9 @@
 /* The manager's start and end.
  *
- * Start: threads, then a job for every model that the control mode names, then wait for all of them.
- * Models load side by side; each failure stays with its model. Stop: nothing new begins, what serves is
- * retired, and the caller waits for the reaper up to its timeout. What is still in use then is left as it
- * is, memory included, because somebody is still reading it. */
+ * Start: threads, then a job for every model that the control mode names, then wait for all of
+ * them. Models load side by side; each failure stays with its model. Stop: nothing new begins, what
+ * serves is retired, and the caller waits for the reaper up to its timeout. What is still in use
+ * then is left as it is, memory included, because somebody is still reading it. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -239,6 +239,8 @@ static void first_submit(struct mr_models *m, mr_str name, struct first_loads *f
     job->is_first = true;
     job->answer = mr_model_name_check(name, &job->err);
     if (job->answer < 0) {
+        /* Such a name has no place in the index. */
+        mr_log(MR_LOG_WARN, "model.load_failed", "%s", job->err.msg);
         job->kind = MR_JOB_ANSWER;
     }
     mr_job_submit(m, job, name);

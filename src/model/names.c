@@ -1,5 +1,6 @@
-/* Names of the folders in the repositories, kept for the index: models that nobody asked to load are in it
- * by name only. Read outside the lock and swapped in. Thread: any; blocks on the file system. */
+/* Names of the folders in the repositories, kept for the index: models that nobody asked to load
+ * are in it by name only. Read outside the lock and swapped in. Thread: any; blocks on the file
+ * system. */
 #include "base/clock.h"
 #include "manager.h"
 

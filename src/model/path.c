@@ -1,9 +1,9 @@
 /* Names and paths from outside, and the check that a path stays inside its repository.
  *
- * A repository is the operator's, but what is in it may come from elsewhere: unpacked archives, mounted
- * volumes, a load request. So every path is resolved with all its links before it is used. Links that
- * stay inside are fine (mounted config maps are made of them). Somebody who changes links between the
- * check and the use could change the files as well; that is not defended against.
+ * A repository is the operator's, but what is in it may come from elsewhere: unpacked archives,
+ * mounted volumes, a load request. So every path is resolved with all its links before it is used.
+ * Links that stay inside are fine (mounted config maps are made of them). Somebody who changes
+ * links between the check and the use could change the files as well; that is not defended against.
  *
  * Blocks on the file system; any thread. */
 #include <errno.h>

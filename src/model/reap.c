@@ -1,14 +1,13 @@
 /* The reaper: ends what was taken out of service, when nobody can use it any more.
  *
  * A retired version goes through three gates, in this order:
- *   1. every reader has quiesced since it left the table (mr_epoch_wait): nobody can find it any more,
- *      and whoever found it before has pinned it or let it go
+ *   1. every reader has quiesced since it left the table (mr_epoch_wait): nobody can find it any
+ *      more, and whoever found it before has pinned it or let it go
  *   2. its pins are all zero
  *   3. hooks.unserve has stopped its scheduler, its model is closed
- * Memory of the table needs the first gate only. The thread sleeps while there is nothing to do, and
- * looks at pins every 1 ms, later every 50 ms, while something drains. Requests never wait for it, and
- * it never waits for one request longer than for the others: a version that is stuck stays, the rest
- * goes. */
+ * Memory of the table needs the first gate only. The thread sleeps while there is nothing to do,
+ * and looks at pins every 1 ms, later every 50 ms, while something drains. Requests never wait for
+ * it, and a pin holds up its own version only: one that is stuck stays, the rest goes. */
 #include "base/clock.h"
 #include "manager.h"
 

@@ -1,14 +1,14 @@
 /* What is known of models and versions: records, states with reasons, the readiness count, and the
  * queue behind hooks.changed.
  *
- * Records are guarded by the manager's lock. The hook runs without it, so that it may ask for a report;
- * changes go through a queue, and one thread at a time empties it, which keeps their order although
- * loaders and the reaper both make them. Whoever made a change waits until it was told: after a load is
- * done, the hook knows.
+ * Records are guarded by the manager's lock. The hook runs without it, so that it may ask for a
+ * report; changes go through a queue, and one thread at a time empties it, which keeps their order
+ * although loaders and the reaper both make them. Whoever made a change waits until it was told:
+ * after a load is done, the hook knows.
  *
  * Readiness is a count of models, kept up with every change, so that a health check is one load. A
- * version that loads for the first time after the start, or beside one that serves, does not make the
- * server unready; one that failed does, until it loads or is unloaded. */
+ * version that loads for the first time after the start, or beside one that serves, does not make
+ * the server unready; one that failed does, until it loads or is unloaded. */
 #include "manager.h"
 
 #include <stdio.h>
@@ -71,7 +71,8 @@ void mr_model_free(void *ptr)
     mr_free(model);
 }
 
-/* A model is worth keeping while it does something, its folder is there, or a failure should be seen. */
+/* A model is worth keeping while it does something, its folder is there, or a failure should be
+ * seen. */
 void mr_model_forget_if_empty(struct mr_models *m, struct mr_model *model)
 {
     if (model->is_busy || model->draining > 0 || model->is_in_folder || model->is_desired) {
@@ -178,15 +179,19 @@ void mr_record_warn(struct mr_models *m, struct mr_model *model, struct mr_versi
 
 void mr_model_set_error(struct mr_models *m, struct mr_model *model, const char *reason)
 {
-    bool had = model->error != NULL;
-
     mr_free(model->error);
     model->error = text_or_null(reason);
     if (model->error) {
         model->error_wall_ns = mr_wall_ns();
         change_queue(m, model, 0, MR_VERSION_FAILED, reason);
-    } else if (had) {
-        change_queue(m, model, 0, MR_VERSION_UNLOADED, "");
+    }
+}
+
+void mr_model_clear_error(struct mr_models *m, struct mr_model *model)
+{
+    if (model->error) {
+        mr_freep(&model->error);
+        change_queue(m, model, 0, MR_VERSION_UNLOADED, "unloaded");
     }
 }
 

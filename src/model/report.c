@@ -1,8 +1,8 @@
 /* What the index, the metrics and the page say about models.
  *
- * A report runs under the lock, so that the versions it shows cannot go away meanwhile: the reaper takes
- * a version out of its record, under the same lock, before it takes it apart. The callback must be quick
- * and must not call back into this module. Thread: any, not on the request path. */
+ * A report runs under the lock, so that the versions it shows cannot go away meanwhile: the reaper
+ * takes a version out of its record, under the same lock, before it takes it apart. The callback
+ * must be quick and must not call back into this module. Thread: any, not on the request path. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -105,8 +105,8 @@ void mr_models_report(struct mr_models *m, void (*each)(void *ctx, const struct 
     size_t count;
     size_t f = 0;
 
-    /* Poll mode keeps the names fresh by itself. A repository that cannot be read now leaves the names as
-     * they were. */
+    /* Poll mode keeps the names fresh by itself. A repository that cannot be read now leaves the
+     * names as they were. */
     if (m->o.control != MR_MODEL_CONTROL_POLL) {
         mr_names_refresh(m, NAMES_MAX_AGE_NS, &ignored);
     }

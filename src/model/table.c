@@ -1,15 +1,15 @@
 /* The table that requests look up: name -> model -> versions that are ready.
  *
- * Readers take no lock and write nothing. They follow three pointers, each stored with release after
- * what it points to was complete, and loaded with acquire:
+ * Readers take no lock and write nothing. They follow three pointers, each stored with release
+ * after what it points to was complete, and loaded with acquire:
  *   the table      an open hash of model pointers, at most half full
  *   a slot of it   a model, which keeps its name and hash for life
  *   model->set     the versions, newest last, immutable
- * Writers hold the manager's lock. A version appears or goes by storing a new set; a model appears by one
- * store into a free slot, so that the n-th model costs no copy of the n-1 others (a table twice as large
- * takes over when it is half full). A slot whose model goes is marked, never emptied, because an empty
- * slot ends a reader's search. What was replaced goes to the reaper, which frees it after every reader
- * has quiesced (base/thread.h).
+ * Writers hold the manager's lock. A version appears or goes by storing a new set; a model appears
+ * by one store into a free slot, so that the n-th model costs no copy of the n-1 others (a table
+ * twice as large takes over when it is half full). A slot whose model goes is marked, never
+ * emptied, because an empty slot ends a reader's search. What was replaced goes to the reaper,
+ * which frees it after every reader has quiesced (base/thread.h).
  *
  * This file does not decide what is ready: records.c and load.c do. */
 #include <stdio.h>
@@ -270,8 +270,8 @@ void mr_version_pin(struct mr_version *v, unsigned reader)
 {
     _Atomic int64_t *count = &v->pins[reader].count;
 
-    /* Relaxed: the reader is online since before it found v, and the reaper looks at pins only after every
-     * such reader has quiesced or gone offline, both with release (base/epoch.c). */
+    /* Relaxed: the reader is online since before it found v, and the reaper looks at pins only
+     * after every such reader has quiesced or gone offline, both with release (base/epoch.c). */
     atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + 1,
                           memory_order_relaxed);
 }
@@ -280,8 +280,9 @@ void mr_version_unpin(struct mr_version *v, unsigned reader)
 {
     _Atomic int64_t *count = &v->pins[reader].count;
 
-    /* Release: pairs with the acquire in the reaper (is_pinned): all that this reader did with v comes before
-     * v is taken apart. This store is the last touch: v may be gone when it returns. */
+    /* Release: pairs with the acquire in the reaper (is_pinned): all that this reader did with v
+     * comes before v is taken apart. This store is the last touch: v may be gone when it
+     * returns. */
     atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) - 1,
                           memory_order_release);
 }

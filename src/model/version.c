@@ -2,10 +2,10 @@
  *
  *   config    copy -> basics -> features -> (open) -> complete -> normalise -> check
  *   backend   library -> model -> signature (or the config's, where the backend has none)
- *   tables    inputs and outputs in config order, each with its place in the backend's signature; labels
+ *   tables    inputs and outputs in config order, each with its place in the signature; labels
  *
- * Small memory of the version is one arena; nothing here is seen by requests before load.c publishes it.
- * Threads: opened on a loader, closed on a loader (taken back) or the reaper. */
+ * Small memory of the version is one arena; nothing here is seen by requests before load.c
+ * publishes it. Threads: opened on a loader, closed on a loader (taken back) or the reaper. */
 #include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>

@@ -1,13 +1,16 @@
-/* Poll mode: finds models and versions that have come, changed or gone, and waits until they are at rest.
+/* Poll mode: finds models and versions that have come, changed or gone, and waits until they are at
+ * rest.
  *
- * Looking is the truth, inotify only says where to look sooner. A look takes the prints of a model's
- * folder (folder.h): one for each version, one for the rest. A print is at rest when two looks, settle_ns
- * apart or more, have seen the same, or when no file of it was touched for that long; so a version that
- * is being copied is taken once, when it is whole. What is at rest goes to a loader as a job; a version
- * that is not is left out of it and looked at again. All folders are looked at every poll_ns whatever
- * inotify says: it sees nothing of what other machines do to a network disk, and its watches can run out.
+ * Looking is the truth, inotify only says where to look sooner. A look takes the prints of a
+ * model's folder (folder.h): one for each version, one for the rest. A print is at rest when two
+ * looks, settle_ns apart or more, have seen the same, or when no file of it was touched for that
+ * long; so a version that is being copied is taken once, when it is whole. What is at rest goes to
+ * a loader as a job; a version that is not is left out of it and looked at again. All folders are
+ * looked at every poll_ns whatever inotify says: it sees nothing of what other machines do to a
+ * network disk, and its watches can run out.
  *
- * Everything here belongs to the watching thread (before it runs: to the one that starts the manager). */
+ * Everything here belongs to the watching thread (before it runs: to the one that starts the
+ * manager). */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -190,8 +193,8 @@ static void versions_update(const struct mr_model_watch *w, struct entry *e,
     e->versions = now;
 }
 
-/* Reads the model's folder in every repository; one in two of them is told by the sum, so that a loader
- * looks at it and says so. */
+/* Reads the model's folder in every repository; one in two of them is told by the sum, so that a
+ * loader looks at it and says so. */
 static void entry_look(struct mr_model_watch *w, struct entry *e, int64_t now_ns)
 {
     const struct mr_models_options *o = &w->m->o;

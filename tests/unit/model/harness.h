@@ -1,7 +1,7 @@
 /* Repositories made for a test, a manager over them, and waiting for what it does.
  *
- * A fixture owns a temporary folder with up to two repositories in it and at most one manager. The test's
- * thread is reader 0 and online only inside look(). */
+ * A fixture owns a temporary folder with up to two repositories in it and at most one manager. The
+ * test's thread is reader 0 and online only inside look(). */
 #ifndef MR_TEST_MODEL_HARNESS_H
 #define MR_TEST_MODEL_HARNESS_H
 

@@ -152,7 +152,11 @@ static const struct row {
     {X Y "optimization { priority: PRIORITY_MAX }", MR_OK, "'optimization.priority' has no effect"},
     {X Y "optimization { graph { level: 1 } }", MR_OK, NULL},
     {X Y "cc_model_filenames { key: '7.5' value: 'x' }", MR_OK, "'cc_model_filenames' has no"},
-    {X Y "metric_tags { key: 'a' value: 'b' }", MR_OK, NULL},
+    {X Y "metric_tags { key: 'a_B2' value: '\"b\"' }", MR_OK, NULL},
+    {X Y "metric_tags { key: 'a=\"' value: 'b' }", MR_E_INVALID, "cannot be the name of a label"},
+    {X Y "metric_tags { key: '' value: 'b' }", MR_E_INVALID, "metric_tags key ''"},
+    {X Y "metric_tags { key: '1a' value: 'b' }", MR_E_INVALID, "metric_tags key '1a'"},
+    {X Y "metric_tags { key: 'version' value: 'b' }", MR_E_INVALID, "metric_tags key 'version'"},
     {X Y "model_warmup { name: 'w' batch_size: 1 }", MR_OK, NULL},
     {X Y "runtime: 'x.so'", MR_OK, "'runtime' has no effect"},
 };

@@ -1,5 +1,5 @@
-/* What the model says and what the config says: filled in, agreed, or refused. Results are compared as
- * text format. */
+/* What the model says and what the config says: filled in, agreed, or refused. Results are compared
+ * as text format. */
 #include "codec/pbtext.h"
 #include "config_private.h"
 #include "harness.h"

@@ -1,4 +1,5 @@
-/* Models that know their inputs and outputs: from a file without any config to a version that serves. */
+/* Models that know their inputs and outputs: from a file without any config to a version that
+ * serves. */
 #include "harness.h"
 
 static void seen(void *ctx, const struct mr_model_report *r)
@@ -141,8 +142,8 @@ static void test_backend_settings(void **state)
     }
 }
 
-/* Models load side by side: eight that sleep 200 ms each on eight threads take far less than 1.6 s. The
- * bound is that of a slow machine, and the opposite, one after the other, cannot be quicker. */
+/* Models load side by side: eight that sleep 200 ms each on eight threads take far less than 1.6 s.
+ * The bound is that of a slow machine, and the opposite, one after the other, cannot be quicker. */
 static void test_loads_run_side_by_side(void **state)
 {
     struct fixture *f = *state;

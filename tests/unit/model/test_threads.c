@@ -1,5 +1,5 @@
-/* Many threads at once: requests that find, pin, use and unpin versions while models are reloaded, come
- * and go. What a request holds must stay whole; TSan and ASan watch the rest. */
+/* Many threads at once: requests that find, pin, use and unpin versions while models are reloaded,
+ * come and go. What a request holds must stay whole; TSan and ASan watch the rest. */
 #include "base/rng.h"
 #include "harness.h"
 
@@ -125,7 +125,8 @@ static void report_read(void *ctx, const struct mr_model_report *r)
     *n += r->name.len + r->reason.len + (r->v ? (size_t)r->v->number : 0);
 }
 
-/* Loads and unloads of several models, from several sides, with reports and health checks between. */
+/* Loads and unloads of several models, from several sides, with reports and health checks
+ * between. */
 static void test_everything_at_once(void **state)
 {
     struct fixture *f = *state;

@@ -1,5 +1,5 @@
-/* Poll mode. Waits are for events, with a bound that only a broken run reaches; that something does not
- * happen is asked for over a stretch of time in which it would. */
+/* Poll mode. Waits are for events, with a bound that only a broken run reaches; that something does
+ * not happen is asked for over a stretch of time in which it would. */
 #include "harness.h"
 
 #define GIVE_UP_NS (20 * MR_NS_PER_S)
@@ -60,8 +60,8 @@ static void test_start_and_new_models(void **state)
     assert_string_equal(fx_index(f), "a:1 UNAVAILABLE (unloaded); a:2 READY; broken:1 READY");
 }
 
-/* A version that grows piece by piece is not touched before it is whole: the fault backend would see
- * every try. */
+/* A version that grows piece by piece is not touched before it is whole: the fault backend would
+ * see every try. */
 static void test_only_whole_versions(void **state)
 {
     struct fixture *f = *state;
@@ -121,9 +121,12 @@ static void test_changed_and_failed(void **state)
     assert_int_equal(fx_newest(f, "m"), 1);
     assert_false(mr_models_ready(f->m));
     fx_changes(f);
+    fx_write(f, 0, "m/1/more", "a look at this model, with nothing new about version 2");
     fx_write(f, 0, "other/config.pbtxt", IDENTITY_TEXT);
     wait_index(f, "other:0 UNAVAILABLE (at least one version must be available under the version "
                   "policy of model 'other')");
+    usleep(300000);
+    fx_drained(f);
     assert_string_equal(fx_changes(f), "other:0 FAILED");
     assert_string_equal(fx_ready(f, "m"), "1");
     /* Changed: tried again. */

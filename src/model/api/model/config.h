@@ -33,7 +33,8 @@ struct mr_config_field {
 };
 /** The whole table: every setting of ModelConfig is in it. Static. For the documentation. */
 const struct mr_config_field *mr_config_fields(size_t *out_count);
-/** The entry that decides about a field (as mr_pb_walk_set_fields names it); NULL: a message in between. */
+/** The entry that decides about a field (as mr_pb_walk_set_fields names it); NULL: a message in
+ *  between. */
 const struct mr_config_field *mr_config_field_find(mr_str path);
 
 /** Parse text format. `file` is for the texts of errors. Free with mr_config_free. */
@@ -41,8 +42,8 @@ int mr_config_parse_text(mr_str text, const char *file, Inference__ModelConfig *
                          struct mr_err *err);
 /** Parse the JSON form (load request). Unknown fields are errors. */
 int mr_config_parse_json(mr_str text, Inference__ModelConfig **out, struct mr_err *err);
-/** Whether the text gives this top-level field, also as 0 or "", which the parsed message does not show.
- *  The text is one that parsed. JSON: also in lowerCamelCase; null counts as not given. */
+/** Whether the text gives this top-level field, also as 0 or "", which the parsed message does not
+ *  show. The text is one that parsed. JSON: also in lowerCamelCase; null counts as not given. */
 bool mr_config_text_has(mr_str text, mr_str field);
 bool mr_config_json_has(mr_str text, mr_str field);
 void mr_config_free(Inference__ModelConfig **c);
@@ -51,22 +52,25 @@ Inference__ModelConfig *mr_config_new(void);
 int mr_config_copy(const Inference__ModelConfig *c, Inference__ModelConfig **out,
                    struct mr_err *err);
 
-/** name, backend, platform, default_model_filename. model_dir is looked at for `<version>/model.onnx` and so on
- *  when the config does not say. Errors: name differs from the folder, backend not derivable. */
+/** name, backend, platform, default_model_filename. model_dir is looked at for
+ *  `<version>/model.onnx` and so on when the config does not say. Errors: name differs from the
+ *  folder, backend not derivable. */
 int mr_config_basics(Inference__ModelConfig *c, mr_str model_name, const char *version_dir,
                      struct mr_err *err);
 
-/** What the model says fills what the config leaves out; what both say must agree (names, types, dims where
- *  both are fixed, batch dimension). auto_complete false: nothing is filled, missing inputs or outputs are an
- *  error. default_max_batch: for a batchable model whose config does not give max_batch_size (4). */
+/** What the model says fills what the config leaves out; what both say must agree (names, types,
+ *  dims where both are fixed, batch dimension). auto_complete false: nothing is filled, missing
+ *  inputs or outputs are an error. default_max_batch: for a batchable model whose config does not
+ *  give max_batch_size (4). */
 int mr_config_complete(Inference__ModelConfig *c, const struct mr_signature *s, bool auto_complete,
                        bool max_batch_given, int default_max_batch, struct mr_err *err);
 
 int mr_config_normalize(Inference__ModelConfig *c, struct mr_err *err);
 
-/** Ranges and contradictions, then features. MR_E_UNSUPPORTED with a text that names the feature for what is not
- *  there (ensembles, sequence batching, decoupled, response cache, repository agents, ragged batching, ...).
- *  Fields that have no effect on a CPU server are listed in *warnings (caller's array). */
+/** Ranges and contradictions, then features. MR_E_UNSUPPORTED with a text that names the feature
+ *  for what is not there (ensembles, sequence batching, decoupled, response cache, repository
+ *  agents, ragged batching, ...). Fields that have no effect on a CPU server are listed in
+ *  *warnings (caller's array). */
 int mr_config_check(const Inference__ModelConfig *c, struct mr_config_warning *warnings,
                     size_t max_warnings, size_t *out_warning_count, struct mr_err *err);
 

@@ -1,15 +1,18 @@
-/* Models and their versions: repositories, life cycle, and the table that requests look names up in.
+/* Models and their versions: repositories, life cycle, and the table that requests look names up
+ * in.
  *
- * `struct mr_models` owns everything. Its loader threads read repositories, open models through `plugin`
- * and make versions; a version becomes visible to requests by one atomic store and is taken away
- * by another; request threads never wait for any of it.
+ * `struct mr_models` owns everything. Its loader threads read repositories, open models through
+ * `plugin` and make versions; a version becomes visible to requests by one atomic store and is
+ * taken away by another; request threads never wait for any of it.
  *
- * Readers. A request thread is a reader with a number (0..reader_count-1). It is online in `epoch` while it may
- * hold what it found in the table, and quiesces once per loop iteration (base/thread.h). Within one
- * iteration mr_models_find results stay valid; to keep a version longer a request pins it.
+ * Readers. A request thread is a reader with a number (0..reader_count-1). It is online in `epoch`
+ * while it may hold what it found in the table, and quiesces once per loop iteration
+ * (base/thread.h). Within one iteration mr_models_find results stay valid; to keep a version longer
+ * a request pins it.
  *
- * A version's states: START, LOADING, WARMING, READY, DRAINING, UNLOADED, FAILED. Pins exist in READY and
- * DRAINING only. Memory goes when a retired version has no pins and all readers have quiesced. */
+ * A version's states: START, LOADING, WARMING, READY, DRAINING, UNLOADED, FAILED. Pins exist in
+ * READY and DRAINING only. Memory goes when a retired version has no pins and all readers have
+ * quiesced. */
 #ifndef MR_MODEL_MODEL_H
 #define MR_MODEL_MODEL_H
 
@@ -40,7 +43,8 @@ const char *mr_version_state_name(enum mr_version_state s);
 /** The state as the repository index says it: UNKNOWN, READY, UNAVAILABLE, LOADING, UNLOADING. */
 const char *mr_version_state_triton(enum mr_version_state s);
 
-/** One input or output of a loaded version, in config order. dims are the config's (no batch dimension). */
+/** One input or output of a loaded version, in config order. dims are the config's (no batch
+ *  dimension). */
 struct mr_model_io {
     mr_str name;
     int32_t dtype;
@@ -93,7 +97,11 @@ struct mr_model_hooks {
     int (*serve)(void *ctx, struct mr_version *v, struct mr_err *err);
     /** No request will come any more, none is pinned: stop and free the scheduler. */
     void (*unserve)(void *ctx, struct mr_version *v);
-    /** Something changed (ready, failed, unloaded): for logs, metrics, health watchers. reason "" if none. */
+    /** A state changed: for logs, metrics, health watchers. One call at a time, in order, without
+     *  any lock of this module; a load's or unload's `done` comes after all changes that it made.
+     *  What is told is what the index shows: version 0 is the model as a whole (FAILED: it did not
+     *  come to versions). A reload in place tells READY again; one that failed tells READY with the
+     *  reason, as the previous version goes on. reason "" if none. May be NULL, as the others. */
     void (*changed)(void *ctx, mr_str model, int64_t version, enum mr_version_state state,
                     mr_str reason);
     void *ctx;
@@ -126,33 +134,41 @@ struct mr_models_options {
 };
 void mr_models_options_init(struct mr_models_options *o);
 
-/** Strings and arrays of options are copied. Errors: MR_E_INVALID (no such folder...). Thread: boot. */
+/** Strings and arrays of options are copied. Errors: MR_E_INVALID (no such folder...). Thread:
+ *  boot. */
 int mr_models_new(struct mr_models **out, const struct mr_models_options *options,
                   const struct mr_model_hooks *hooks, struct mr_err *err);
-/** Load what the control mode says, and wait for it. *out_failed: models that did not load (their reasons
- *  are in the index). Starts watching in poll mode. Errors: only what keeps the whole from starting. */
+/** Load what the control mode says, and wait for it. *out_failed: models that did not load (their
+ *  reasons are in the index). Starts watching in poll mode. Errors: only what keeps the whole from
+ *  starting. */
 int mr_models_start(struct mr_models *m, size_t *out_failed, struct mr_err *err);
-/** Retire everything, wait for pins up to `timeout_ns`, unload. Requests must have no way in any more or get
- *  "not ready". Returns the number of versions still pinned at the end. Thread: not a reader. */
+/** Retire everything, wait for pins up to `timeout_ns`, unload. Requests must have no way in any
+ *  more or get "not ready"; loads that are queued are answered MR_E_UNAVAILABLE. Returns the number
+ *  of versions still pinned (and of loads that still run) at the end. Thread: not a reader. */
 size_t mr_models_stop(struct mr_models *m, int64_t timeout_ns);
+/** Stops if that was not done. What is still in use is left alone, memory and threads: the process
+ *  is about to end. Thread: not a reader; no reader may call in any more. */
 void mr_models_free(struct mr_models **m);
 
 struct mr_epoch *mr_models_epoch(struct mr_models *m);
 
 /* ---- requests (Thread: online reader) ---- */
 
-/** Version by name and version text ("" = the newest ready one). Valid for this loop iteration. Errors with
- *  Triton's texts: MR_E_NOT_FOUND, MR_E_UNAVAILABLE (not ready), MR_E_INVALID (version not a number). */
+/** Version by name and version text ("" = the newest ready one). Valid for this loop iteration.
+ *  Errors with Triton's texts: MR_E_NOT_FOUND, MR_E_UNAVAILABLE (not ready), MR_E_INVALID (version
+ *  not a number). */
 int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
                    struct mr_err *err);
-/** Keep / give back. Both on the reader's own thread. Not atomic read-modify-write: each reader has its slot. */
+/** Keep / give back. Both on the reader's own thread. Not atomic read-modify-write: each reader has
+ *  its slot. */
 void mr_version_pin(struct mr_version *v, unsigned reader);
 void mr_version_unpin(struct mr_version *v, unsigned reader);
 /** Text of all READY versions of a model, ascending; count. Valid for this iteration. */
 size_t mr_models_ready_versions(struct mr_models *m, mr_str name, const struct mr_version **out,
                                 size_t max);
 
-/* ---- control (Thread: any; never blocks; done is called once, on a loader thread) ---- */
+/* ---- control (Thread: any, after mr_models_start; never blocks; done is called once, on a loader
+ * thread, before the model's next load or unload begins) ---- */
 
 struct mr_load_file {
     mr_str path; /* "1/model.onnx": <version>/<path> */
@@ -184,11 +200,14 @@ struct mr_model_report {
     uint64_t model_bytes;
     struct mr_version *v; /* valid during the callback, NULL unless READY or DRAINING */
 };
-/** One call per version, sorted by name then number. Re-reads folder names (explicit and none: at most once per
- *  second), so that models never loaded are listed. */
+/** One call per version, sorted by name then number. The callbacks run under the manager's lock:
+ *  they must be quick and may not call into this module. Re-reads folder names (explicit and none:
+ *  at most once per second), so that models never loaded are listed. */
 void mr_models_report(struct mr_models *m, void (*each)(void *ctx, const struct mr_model_report *r),
                       void *ctx);
-/** Every version that should be ready is. */
+/** Every version that should be ready is. A failed one counts until it loads or is unloaded; one
+ *  that is loading counts before mr_models_start returns and not afterwards, so that loads do not
+ *  make a server unready. Without strict_readiness always true. Cheap. */
 bool mr_models_ready(struct mr_models *m);
 enum mr_model_control mr_models_control(const struct mr_models *m);
 

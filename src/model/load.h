@@ -1,0 +1,37 @@
+/* A load under way: what load.c finds and makes, and publish.c ends. */
+#ifndef MR_MODEL_LOAD_H
+#define MR_MODEL_LOAD_H
+
+#include "manager.h"
+
+/* A version that this load makes. */
+struct mr_fresh {
+    const struct mr_folder_version *from;
+    uint64_t print;
+    struct mr_version_private *made;
+    int64_t began_ns;
+    char *reason; /* why it failed */
+};
+
+struct mr_load {
+    struct mr_models *m;
+    struct mr_job *job;
+    struct mr_model *model;
+    struct mr_err *err;
+    struct mr_folder folder;
+    struct mr_temp_dir *temp;
+    Inference__ModelConfig *config;
+    bool has_max_batch;
+    uint64_t config_print;
+    bool *is_wanted; /* [folder.versions.len] */
+    MR_VEC(struct mr_fresh) fresh;
+};
+
+/** Everything was made: show it to requests, all at once, and retire what it replaces. */
+void mr_load_publish(struct mr_load *l);
+/** Some version failed: what this load made is taken back, what served goes on. */
+void mr_load_take_back(struct mr_load *l);
+/** The load failed before it came to versions. */
+void mr_load_fail(struct mr_load *l, const char *reason);
+
+#endif

@@ -1,0 +1,176 @@
+/* How a load ends, and an unload.
+ *
+ * The versions of a load become visible together, by one store, when all of them are ready; if one
+ * fails, the others of the same load are taken back and what served before goes on. Versions that
+ * the policy no longer names leave the table in the same store and are ended by the reaper.
+ *
+ * Runs on a loader thread; takes the lock for the changes of records only. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "load.h"
+
+void mr_version_retire(struct mr_models *m, struct mr_model *model, struct mr_version *v)
+{
+    struct mr_version_private *p = mr_version_private_of(v);
+
+    /* Relaxed: both are hints for readers who hold a pin; the table decides. */
+    atomic_store_explicit(&v->retiring, true, memory_order_relaxed);
+    atomic_store_explicit(&v->state, MR_VERSION_DRAINING, memory_order_relaxed);
+    p->next = m->retired_versions;
+    m->retired_versions = p;
+    model->draining++;
+    m->draining++;
+    pthread_cond_signal(&m->reap);
+}
+
+static void fresh_publish(struct mr_load *l, struct mr_fresh *f)
+{
+    struct mr_version_record *r = mr_record_get(l->model, f->from->number);
+    struct mr_version *v = &f->made->v;
+    bool had = r->state == MR_VERSION_READY;
+
+    if (had) {
+        mr_version_retire(l->m, l->model, r->v);
+    }
+    /* Relaxed: mr_table_publish releases it. */
+    atomic_store_explicit(&v->state, MR_VERSION_READY, memory_order_relaxed);
+    r->v = v;
+    r->load_ns = v->load_ns;
+    r->file_bytes = v->file_bytes;
+    r->model_bytes = mr_plugin_model_bytes(v->backend);
+    r->is_wanted = true;
+    r->failed_print = 0;
+    mr_record_set(l->m, l->model, r, MR_VERSION_READY, "");
+    f->made = NULL;
+}
+
+static bool folder_wants(const struct mr_load *l, int64_t number, bool *out_exists)
+{
+    for (size_t i = 0; i < l->folder.versions.len; i++) {
+        if (l->folder.versions.at[i].number == number) {
+            *out_exists = true;
+            return l->is_wanted[i];
+        }
+    }
+    *out_exists = false;
+    return false;
+}
+
+/* What the load leaves out: ready versions retire, records of versions that are gone are
+ * dropped. */
+static void others_retire(struct mr_load *l)
+{
+    for (size_t i = l->model->records.len; i-- > 0;) {
+        struct mr_version_record *r = &l->model->records.at[i];
+        bool exists;
+        if (folder_wants(l, r->number, &exists)) {
+            continue;
+        }
+        r->is_wanted = false;
+        if (r->state == MR_VERSION_READY) {
+            mr_version_retire(l->m, l->model, r->v);
+            mr_record_set(l->m, l->model, r, MR_VERSION_DRAINING, "");
+        } else if (!exists && !r->v) {
+            mr_record_remove(l->model, i);
+        } else if (r->state == MR_VERSION_FAILED) {
+            mr_record_set(l->m, l->model, r, MR_VERSION_UNLOADED, "unloaded");
+        }
+    }
+}
+
+void mr_load_publish(struct mr_load *l)
+{
+    pthread_mutex_lock(&l->m->lock);
+    for (size_t i = 0; i < l->fresh.len; i++) {
+        fresh_publish(l, &l->fresh.at[i]);
+    }
+    others_retire(l);
+    for (size_t i = 0; i < l->model->records.len; i++) {
+        struct mr_version_record *r = &l->model->records.at[i];
+        mr_free(r->warning); /* whatever failed before is overcome */
+        r->warning = NULL;
+    }
+    mr_model_set_error(l->m, l->model, NULL);
+    mr_table_publish(l->m, l->model);
+    mr_model_count_unready(l->m, l->model);
+    pthread_mutex_unlock(&l->m->lock);
+}
+
+/* The version goes on although its reload failed: that must be seen somewhere. Lock held. */
+static void reload_warn(struct mr_load *l, struct mr_version_record *r, const char *reason)
+{
+    mr_record_warn(l->m, l->model, r, reason);
+    mr_log(MR_LOG_WARN, "model.reload_failed", "model=%s version=%lld the previous one goes on: %s",
+           MR_LOG_STR(l->model->name), (long long)r->number, reason);
+}
+
+void mr_load_take_back(struct mr_load *l)
+{
+    const char *others = "taken back because another version of the same load failed";
+
+    for (size_t i = 0; i < l->fresh.len; i++) {
+        if (l->fresh.at[i].made) {
+            mr_version_close(l->m, &l->fresh.at[i].made);
+        }
+    }
+    pthread_mutex_lock(&l->m->lock);
+    for (size_t i = 0; i < l->fresh.len; i++) {
+        struct mr_fresh *f = &l->fresh.at[i];
+        struct mr_version_record *r = mr_record_get(l->model, f->from->number);
+        const char *reason = f->reason ? f->reason : others;
+        r->failed_print = f->print;
+        if (r->state == MR_VERSION_READY) {
+            reload_warn(l, r, reason);
+        } else {
+            mr_record_set(l->m, l->model, r, MR_VERSION_FAILED, reason);
+        }
+    }
+    mr_table_publish(l->m, l->model);
+    mr_model_count_unready(l->m, l->model);
+    pthread_mutex_unlock(&l->m->lock);
+}
+
+void mr_load_fail(struct mr_load *l, const char *reason)
+{
+    bool serves = false;
+
+    pthread_mutex_lock(&l->m->lock);
+    for (size_t i = 0; i < l->model->records.len; i++) {
+        struct mr_version_record *r = &l->model->records.at[i];
+        if (r->state == MR_VERSION_READY) {
+            serves = true;
+            reload_warn(l, r, reason);
+        }
+    }
+    if (!serves) {
+        l->model->is_desired = true;
+        mr_model_set_error(l->m, l->model, reason);
+    }
+    mr_model_count_unready(l->m, l->model);
+    pthread_mutex_unlock(&l->m->lock);
+}
+
+int mr_unload_run(struct mr_models *m, struct mr_model *model, struct mr_err *err)
+{
+    (void)err; /* nothing fails: who still uses a version keeps it until done */
+    pthread_mutex_lock(&m->lock);
+    model->is_desired = false;
+    for (size_t i = 0; i < model->records.len; i++) {
+        struct mr_version_record *r = &model->records.at[i];
+        r->is_wanted = false;
+        if (r->state == MR_VERSION_READY) {
+            mr_version_retire(m, model, r->v);
+            mr_record_set(m, model, r, MR_VERSION_DRAINING, "");
+        } else if (r->state != MR_VERSION_DRAINING) {
+            mr_record_set(m, model, r, MR_VERSION_UNLOADED, "unloaded");
+        }
+    }
+    mr_model_clear_error(m, model);
+    if (model->records.len > 0) {
+        mr_table_publish(m, model);
+    }
+    mr_model_count_unready(m, model);
+    pthread_mutex_unlock(&m->lock);
+    return MR_OK;
+}
