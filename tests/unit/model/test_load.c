@@ -580,6 +580,31 @@ static void test_config_name(void **state)
     fx_must_load(f, "plain");
 }
 
+/* Every allocation that may fail fails once: an answer comes, and the next load works. */
+static void test_no_memory(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_err err = {0};
+    static const char json[] =
+        "{\"backend\":\"identity\",\"input\":[{\"name\":\"X\",\"data_type\":\"TYPE_FP32\",\"dims\":"
+        "[1]}],\"output\":[{\"name\":\"X\",\"data_type\":\"TYPE_FP32\",\"dims\":[1],"
+        "\"label_filename\":\"labels.txt\"}]}";
+    const struct mr_load_file files[] = {
+        {MR_STR("1/model.bin"), {(const uint8_t *)"abc", 3}},
+        {MR_STR("labels.txt"), {(const uint8_t *)"one\ntwo\n", 8}},
+    };
+    int failed = 0;
+    fx_start(f);
+    for (uint64_t n = 1; n <= 80; n++) {
+        mr_mem_fail_after(n);
+        failed += fx_load_with(f, MR_STR("m"), json, files, 2, &err) < 0;
+        mr_mem_fail_after(0);
+    }
+    assert_true(failed > 5);
+    assert_int_equal(fx_load_with(f, MR_STR("m"), json, files, 2, &err), MR_OK);
+    assert_int_equal(fx_newest(f, "m"), 1);
+}
+
 static void test_same_model_in_order(void **state)
 {
     struct fixture *f = *state;
@@ -626,6 +651,7 @@ int main(void)
         fx_test(test_file_override),
         fx_test(test_serve_hook_fails),
         fx_test(test_config_name),
+        fx_test(test_no_memory),
         fx_test(test_same_model_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
