@@ -162,12 +162,12 @@ int mr_grpc_message(struct mr_grpc_call *g, mr_bytes *out, struct mr_err *err)
     if (rc < 0) {
         return rc;
     }
-    mr_bytes message = {body.ptr + MR_GRPC_PREFIX_BYTES, prefix.length};
-    if (prefix.length != body.len - MR_GRPC_PREFIX_BYTES) {
-        return MR_FAIL(err, MR_E_INVALID,
-                       prefix.length > body.len
-                           ? "the gRPC message is cut short"
-                           : "the request does not hold exactly one gRPC message");
+    mr_bytes message = {body.ptr + MR_GRPC_PREFIX_BYTES, body.len - MR_GRPC_PREFIX_BYTES};
+    if (prefix.length > message.len) {
+        return MR_FAIL(err, MR_E_INVALID, "the gRPC message is cut short");
+    }
+    if (prefix.length < message.len) {
+        return MR_FAIL(err, MR_E_INVALID, "the request holds more than one gRPC message");
     }
     if (!prefix.is_compressed) {
         *out = message;

@@ -236,7 +236,7 @@ static inline void fixture_on_cancel(void *ctx, struct mr_call *call)
             mr_timer_stop(&st->timer);
         }
         mr_call_abort(call, 8);
-    } else if (!path_is(call, "/later")) {
+    } else if (!call->user) {
         reply_text(call, 499, "gone", false);
     }
 }

@@ -173,7 +173,7 @@ static void test_unary_errors(void **state)
         {NULL, NULL, "", 0, "3", "grpc-message: the request holds no"},
         {NULL, NULL, "\0\0\0", 3, "3", NULL},
         {NULL, NULL, "\0\0\0\0\5hell", 9, "3", "cut short"},
-        {NULL, NULL, "\0\0\0\0\5hello!", 11, "3", "exactly one"},
+        {NULL, NULL, "\0\0\0\0\5hello!", 11, "3", "more than one"},
         {NULL, NULL, "\2\0\0\0\5hello", 10, "3", "flag 2"},
         {NULL, NULL, "\0\0\x20\0\0hello", 10, "8", "larger than max (2097152 vs. 1048576)"},
         {NULL, NULL, "\0\xff\xff\xff\xff", 5, "8", NULL},
