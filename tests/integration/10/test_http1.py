@@ -1,7 +1,7 @@
 """HTTP/1.1 on bare sockets: framing, pipelining, smuggling, slow and broken peers.
 
-The rule under test: a request is understood completely and strictly, or it is answered 400 and the connection closed,
-so that nothing behind it can be taken for a request.
+The rule under test: a request is understood completely and strictly, or it is answered 400 (501 for a transfer coding
+that nobody knows) and the connection closed, so that nothing behind it can be taken for a request.
 """
 import json
 import socket
@@ -232,7 +232,7 @@ SMUGGLING = {
 def test_refused_and_closed(server, wire, data):
     wire.send_until_refused(data + request("GET", "/v2/models/simple") + LIVE)
     answer = wire.response()
-    assert answer.status == 400, answer
+    assert answer.status == 400 or answer.status == 501 and b"Transfer-Encoding" in answer.body, answer
     assert json.loads(answer.body)["error"]
     assert answer.headers.get("connection", "").lower() == "close"
     wire.expect_close()
@@ -400,8 +400,7 @@ def test_a_disconnected_client_frees_the_queue(server, rest):
             other.close()
         wait.until(lambda: pending(server, "slow") == 0, "the queue to be empty")
         assert data_of(first.response()) == [1]
-    wait.until(lambda: counts()[1] - fails == 5, "the failures to be counted")
-    assert counts()[0] - runs == 1
+    wait.equal(counts, (runs + 1, fails + 5), "(runs, failures)")
 
 
 def pending(server, model):

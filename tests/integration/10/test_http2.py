@@ -160,7 +160,7 @@ def test_small_frames_only(server):
 
 def test_body_beyond_the_limit(wire):
     stream = wire.headers("POST", INFER, [("content-length", str((64 << 20) + 1))], end=False)
-    answer = wire.response(stream) if not wire.reset_of(stream) else None
+    answer = wire.response(stream)
     assert answer.status == 400 and "--http-max-input-size" in json.loads(answer.body)["error"]
     assert wire.ask().status == 200
 

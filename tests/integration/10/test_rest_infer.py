@@ -201,9 +201,15 @@ def test_raw_binary_request_with_odd_size(rest):
     assert reply.status == 400 and reply.error
 
 
-@pytest.mark.parametrize("model", ["pair", "grid", "flat_bytes"])
+def test_raw_binary_request_with_one_string(rest):
+    """The server adds the length that stands before each element."""
+    document, blobs = rest.post(infer_path("flat_bytes"), b"some \0 bytes", headers=RAW).ok().parts()
+    assert document["outputs"][0]["shape"] == [1] and blobs["OUTPUT0"] == b"\x0c\0\0\0some \0 bytes"
+
+
+@pytest.mark.parametrize("model", ["pair", "grid"])
 def test_raw_binary_request_to_a_model_that_has_no_single_plain_input(rest, model):
-    """Two inputs; two variable dimensions; BYTES whose shape is not [1]."""
+    """Two inputs; two variable dimensions."""
     reply = rest.post(infer_path(model), ONE_BYTES, headers=RAW)
     assert reply.status == 400 and reply.error
 

@@ -101,7 +101,7 @@ def test_health_bodies(rest):
 
 def test_model_that_is_not_ready(rest):
     reply = rest.get("/v2/models/nosuch/ready")
-    assert 400 <= reply.status < 500 and reply.error
+    assert reply.status == 400 and reply.error == "Model version not ready"
 
 
 # ---- look-ups ----

@@ -39,8 +39,6 @@ class DType:
         """As the numpy array that tritonclient wants."""
         if self.name == "BYTES":
             a = np.array([as_bytes(v) for v in values], dtype=np.object_)
-        elif self.name == "BF16":
-            a = np.array(values, dtype=np.float32)
         else:
             a = np.array(values, dtype=self.numpy)
         return a if shape is None else a.reshape(shape)

@@ -7,8 +7,12 @@ NO_LIMIT = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_len
 
 
 class Grpc:
+    """Calls go out in the order in which they are made: the channel is connected from the start. Keep futures: one
+    that is forgotten cancels its call."""
+
     def __init__(self, target, options=()):
         self.channel = grpc.insecure_channel(str(target), options=(*NO_LIMIT, *options))
+        grpc.channel_ready_future(self.channel).result(timeout=30)
         self.stub = service_pb2_grpc.GRPCInferenceServiceStub(self.channel)
 
     def close(self):

@@ -43,9 +43,9 @@ class Reflected:
                                            response_deserializer=answer.FromString)
         return call, request
 
-    def call(self, name, timeout=60, **fields):
-        call, request = self.method(name)
+    def call(self, path, timeout=60, **fields):
+        call, request = self.method(path)
         return call(request(**fields), timeout=timeout)
 
-    def infer(self, method, timeout=60, **fields):
-        return self.call(f"inference.GRPCInferenceService/{method}", timeout, **fields)
+    def infer(self, rpc, timeout=60, **fields):
+        return self.call(f"inference.GRPCInferenceService/{rpc}", timeout, **fields)

@@ -7,6 +7,20 @@ SLOW = 4 if os.environ.get("MR_BUILD", "release") in ("asan", "tsan", "debug") e
 PATIENCE = 20.0 * SLOW
 
 
+def equal(function, expected, what="it", patience=PATIENCE):
+    """Until function() == expected."""
+    last = []
+
+    def check():
+        last[:] = [function()]
+        return last[0] == expected
+
+    try:
+        until(check, what, patience)
+    except AssertionError:
+        raise AssertionError(f"waited {patience:.0f} s in vain for {what} to be {expected!r}; it is {last[0]!r}") from None
+
+
 def until(condition, what="the condition", patience=PATIENCE, step=0.01):
     """The first truthy result of condition(); AssertionError when it never comes."""
     end = time.monotonic() + patience
