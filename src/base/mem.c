@@ -58,7 +58,7 @@ void *mr_alloc(size_t bytes)
 
 void *mr_alloc_array(size_t count, size_t size)
 {
-    size_t bytes;
+    size_t bytes = 0;
 
     if (!mr_size_mul(count, size, &bytes)) {
         die_without_memory(SIZE_MAX);
@@ -104,7 +104,7 @@ void *mr_mem_try_aligned(size_t align, size_t bytes)
 
 char *mr_strndup(const char *s, size_t len)
 {
-    size_t bytes;
+    size_t bytes = 0;
 
     if (!mr_size_add(len, 1, &bytes)) {
         die_without_memory(len);

@@ -30,7 +30,7 @@ static int read_file(const struct mr_version *v, const char *file, uint8_t *to, 
     if (strstr(file, "..") || file[0] == '/')
         return MR_FAIL(err, MR_E_INVALID, "input_data_file '%s' leaves the model's warmup folder",
                        file);
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return MR_FAIL(err, MR_E_NOT_FOUND, "cannot open warmup/%s: %s", file, strerror(errno));
     if (fstat(fd, &st) < 0 || (uint64_t)st.st_size > bytes) {

@@ -63,7 +63,7 @@ static void hook_changed(void *ctx, mr_str model, int64_t version, enum mr_versi
     if (state == MR_VERSION_FAILED)
         mr_log(MR_LOG_ERROR, "model.failed", "model=%s version=%lld %.*s", MR_LOG_STR(model),
                (long long)version, MR_STR_ARG(reason));
-    else if (state == MR_VERSION_READY || state == MR_VERSION_UNLOADED)
+    else if (reason.len == 0 && (state == MR_VERSION_READY || state == MR_VERSION_UNLOADED))
         mr_log(MR_LOG_INFO, state == MR_VERSION_READY ? "model.ready" : "model.unloaded",
                "model=%s version=%lld", MR_LOG_STR(model), (long long)version);
     serve_notify(s);
