@@ -121,11 +121,11 @@ int mr_option_unknown(const struct mr_options *o, const char *where, const char 
     const char *near = nearest_name(o, name);
 
     if (!near) {
-        return MR_FAIL(err, MR_E_INVALID, "%s%s%.*s is not an option of %s; %s --help lists them",
-                       where, dashes, MR_STR_ARG(name), o->program, o->program);
+        return MR_FAIL(err, MR_E_INVALID, "%s%s%.*s is not an option; '%s --help' lists them",
+                       where, dashes, MR_STR_ARG(name), o->program);
     }
-    return MR_FAIL(err, MR_E_INVALID, "%s%s%.*s is not an option of %s; did you mean %s%s?", where,
-                   dashes, MR_STR_ARG(name), o->program, dashes, near);
+    return MR_FAIL(err, MR_E_INVALID, "%s%s%.*s is not an option; did you mean %s%s?", where,
+                   dashes, MR_STR_ARG(name), dashes, near);
 }
 
 /* ---- command line ---- */
@@ -200,8 +200,8 @@ static int scan_letter(struct arg_scan *s, const char *arg, struct mr_err *err)
     const struct mr_option *row = find_letter(s->o, arg[1]);
 
     if (!row) {
-        return MR_FAIL(err, MR_E_INVALID, "%s is not an option of %s; %s --help lists them", arg,
-                       s->o->program, s->o->program);
+        return MR_FAIL(err, MR_E_INVALID, "%s is not an option; '%s --help' lists them", arg,
+                       s->o->program);
     }
     const char *value = arg[2] == '=' ? arg + 3 : arg + 2;
     return take_option(s, row, arg[2] ? value : NULL, err);
@@ -211,10 +211,9 @@ static int scan_plain(struct arg_scan *s, const char *arg, struct mr_err *err)
 {
     if (s->o->args.len >= s->o->max_args) {
         if (s->o->max_args == 0) {
-            return MR_FAIL(err, MR_E_INVALID, "%s takes options only, got '%s'", s->o->program,
-                           arg);
+            return MR_FAIL(err, MR_E_INVALID, "only options are taken, got '%s'", arg);
         }
-        return MR_FAIL(err, MR_E_INVALID, "%s: too many arguments at '%s'", s->o->program, arg);
+        return MR_FAIL(err, MR_E_INVALID, "too many arguments at '%s'", arg);
     }
     MR_VEC_PUSH(&s->o->args, arg);
     return MR_OK;

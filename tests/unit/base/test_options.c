@@ -241,7 +241,7 @@ static void plain_arguments(void **state)
     mr_options_fini(&f.o);
     parse_env(&f, "one two three", NULL, 2);
     assert_int_equal(f.rc, MR_E_INVALID);
-    assert_string_equal(f.err.msg, "prog: too many arguments at 'three'");
+    assert_string_equal(f.err.msg, "too many arguments at 'three'");
     mr_options_fini(&f.o);
 }
 
@@ -249,9 +249,8 @@ static void errors(void **state)
 {
     (void)state;
     expect_error("--htp-port=1", MR_E_INVALID,
-                 "--htp-port is not an option of prog; did you mean --http-port?");
-    expect_error("--zzzzzz", MR_E_INVALID,
-                 "--zzzzzz is not an option of prog; prog --help lists them");
+                 "--htp-port is not an option; did you mean --http-port?");
+    expect_error("--zzzzzz", MR_E_INVALID, "--zzzzzz is not an option; 'prog --help' lists them");
     expect_error("--http-port=65536", MR_E_INVALID,
                  "--http-port: 65536 is out of range; allowed: 0 to 65535");
     expect_error("--http-port=", MR_E_INVALID, "--http-port: '' is not a whole number");
@@ -270,8 +269,8 @@ static void errors(void **state)
     expect_error("--verbose=maybe", MR_E_INVALID, "--verbose: 'maybe' is not true or false");
     expect_error("--color=blue", MR_E_INVALID, "--color: 'blue' is not one of red, green");
     expect_error("--address=", MR_E_INVALID, "--address: must not be empty");
-    expect_error("stray", MR_E_INVALID, "prog takes options only, got 'stray'");
-    expect_error("-x", MR_E_INVALID, "-x is not an option of prog; prog --help lists them");
+    expect_error("stray", MR_E_INVALID, "only options are taken, got 'stray'");
+    expect_error("-x", MR_E_INVALID, "-x is not an option; 'prog --help' lists them");
 }
 
 static void refused_and_ignored(void **state)
@@ -382,7 +381,7 @@ static void config_file_errors(void **state)
     struct fixture f;
 
     expect_file_error("\nhttp-port 7\n", ":2: expected 'name = value', got 'http-port 7'");
-    expect_file_error("colour = red\n", ":1: colour is not an option of prog; did you mean color?");
+    expect_file_error("colour = red\n", ":1: colour is not an option; did you mean color?");
     expect_file_error("http-port = 99999\n",
                       ":1: http-port: 99999 is out of range; allowed: 0 to 65535");
     expect_file_error("config = x\n", ":1: config cannot be set in a config file");
