@@ -328,16 +328,13 @@ static bool matches(const int64_t *have, const int64_t *want, int rank)
     return true;
 }
 
-/* A flat list, or one element, cut up so that it fills the model's shape. */
+/* A flat list (or a list of flat rows, or one element) cut up so that it fills the model's shape. */
 static bool divide(struct mr_array *a, const int64_t *shape, int rank)
 {
     uint64_t fixed = 1;
     int open = -1;
     uint64_t count = mr_array_count(a);
 
-    if (a->rank > 1) {
-        return false;
-    }
     for (int i = 0; i < rank; i++) {
         if (shape[i] >= 0) {
             if (__builtin_mul_overflow(fixed, (uint64_t)shape[i], &fixed)) {
@@ -350,6 +347,11 @@ static bool divide(struct mr_array *a, const int64_t *shape, int rank)
         }
     }
     if (fixed == 0 || count % fixed != 0 || (open < 0 && count != fixed)) {
+        return false;
+    }
+    /* A list of flat rows is fine too, but rows stay rows. */
+    bool is_rows = open == 0 && a->rank == 2 && (uint64_t)a->shape[0] == count / fixed;
+    if (a->rank > 1 && !is_rows) {
         return false;
     }
     memcpy(a->shape, shape, (size_t)rank * sizeof *shape);

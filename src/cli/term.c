@@ -129,36 +129,54 @@ static void measure(const struct mr_grid *t, size_t *width, bool *right)
     }
 }
 
-/* The last cell of a line is not padded: no blanks at line ends. */
-static void put_cell(FILE *out, struct mr_term term, enum mr_style style, const char *text,
-                     size_t width, bool right, bool last)
+/* One line; cells behind the last that says something are left out, so no line ends in blanks. */
+static void print_row(FILE *out, struct mr_term term, const struct mr_grid_cell *cells,
+                      const size_t *width, const bool *right, size_t columns, int indent)
 {
-    size_t have = mr_text_columns(mr_str_c(text));
-    int pad = (int)(width > have ? width - have : 0);
+    while (columns > 0 && cells[columns - 1].text[0] == '\0') {
+        columns--;
+    }
+    fprintf(out, "%*s", columns ? indent : 0, "");
+    for (size_t c = 0; c < columns; c++) {
+        const char *text = cells[c].text;
+        size_t have = mr_text_columns(mr_str_c(text));
+        int pad = (int)(width[c] > have ? width[c] - have : 0);
+        bool last = c + 1 == columns;
+        fprintf(out, "%*s%s%s%s%*s%s", right[c] ? pad : 0, "", mr_term_on(term, cells[c].style),
+                text, cells[c].style == MR_STYLE_PLAIN ? "" : mr_term_off(term),
+                right[c] || last ? 0 : pad, "", last ? "" : CELL_GAP);
+    }
+    fputc('\n', out);
+}
 
-    fprintf(out, "%*s%s%s%s%*s%s", right ? pad : 0, "", mr_term_on(term, style), text,
-            style == MR_STYLE_PLAIN ? "" : mr_term_off(term), right || last ? 0 : pad, "",
-            last ? "\n" : CELL_GAP);
+/* A head line only if some column has a name. */
+static void print_head(const struct mr_grid *t, FILE *out, struct mr_term term, const size_t *width,
+                       const bool *right, int indent)
+{
+    struct mr_grid_cell *cells = MR_NEW_ARRAY(struct mr_grid_cell, t->columns);
+    bool has_names = false;
+
+    for (size_t c = 0; c < t->columns; c++) {
+        cells[c].text = (char *)(uintptr_t)t->head[c];
+        cells[c].style = MR_STYLE_DIM;
+        has_names |= t->head[c][0] != '\0';
+    }
+    if (has_names) {
+        print_row(out, term, cells, width, right, t->columns, indent);
+    }
+    mr_free(cells);
 }
 
 static void print_aligned(const struct mr_grid *t, FILE *out, int indent)
 {
-    size_t *width = MR_NEW_ARRAY(size_t, t->columns + 1);
-    bool *right = MR_NEW_ARRAY(bool, t->columns + 1);
+    size_t *width = MR_NEW_ARRAY(size_t, t->columns);
+    bool *right = MR_NEW_ARRAY(bool, t->columns);
     struct mr_term term = mr_term_of(out);
 
     measure(t, width, right);
-    fprintf(out, "%*s", indent, "");
-    for (size_t c = 0; c < t->columns; c++) {
-        put_cell(out, term, MR_STYLE_DIM, t->head[c], width[c], right[c], c + 1 == t->columns);
-    }
-    for (size_t i = 0; i < t->cells.len; i++) {
-        size_t c = i % t->columns;
-        if (c == 0) {
-            fprintf(out, "%*s", indent, "");
-        }
-        put_cell(out, term, t->cells.at[i].style, t->cells.at[i].text, width[c], right[c],
-                 c + 1 == t->columns);
+    print_head(t, out, term, width, right, indent);
+    for (size_t i = 0; i + t->columns <= t->cells.len; i += t->columns) {
+        print_row(out, term, &t->cells.at[i], width, right, t->columns, indent);
     }
     mr_free(width);
     mr_free(right);
