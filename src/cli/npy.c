@@ -318,7 +318,7 @@ static int read_data(const struct header *h, mr_bytes data, struct mr_array *out
                      struct mr_err *err)
 {
     uint64_t count;
-    size_t bytes;
+    size_t bytes = 0;
     size_t step = h->kind == 'U' ? h->width * 4 : h->width;
     int rc = mr_shape_elements(h->shape, h->rank, &count, err);
 
