@@ -165,7 +165,8 @@ static void dump_row(const struct mr_option *row, const struct mr_option_state *
 {
     for (size_t i = 0; i < state->texts.len; i++) {
         size_t start = out->len;
-        mr_buf_printf(out, "%s = ", row->name);
+        /* The file itself cannot be named in a file: a note, so that the dump reads back. */
+        mr_buf_printf(out, "%s%s = ", row->flags & MR_OPTION_CONFIG ? "# " : "", row->name);
         put_value(row, state->texts.at[i], out);
         pad_to(out, start, 48);
         mr_buf_printf(out, "  # %s\n", source_text(state));

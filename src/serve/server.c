@@ -250,7 +250,8 @@ static void close_all(struct mr_server *s)
 {
     struct close_wait w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
 
-    if (!s->loops[0].is_started) { /* nothing to wait for: freeing the loops closes the rest */
+    /* Loops that do not run cannot be waited for: freeing them closes what is left. */
+    if (!s->loops[s->loop_count - 1].is_started) {
         mr_http_server_close(s->http, NULL, NULL);
         return;
     }
@@ -269,7 +270,7 @@ int mr_server_stop(struct mr_server *s)
     atomic_store_explicit(&s->state, SERVER_EXITING, memory_order_release);
     if (s->http) {
         serve_notify(s);
-        if (s->loops[0].is_started)
+        if (s->loops[s->loop_count - 1].is_started)
             is_clean = drain(s, deadline);
         close_all(s);
     }
