@@ -185,6 +185,39 @@ static void deliver_list(struct mr_infer *r)
     }
 }
 
+static int start_one(struct mr_sched *s, struct mr_err *err)
+{
+    char name[16];
+
+    for (uint32_t i = 0; i < s->instance_count; i++) {
+        struct sched_instance *in = &s->instances[i];
+        if (in->is_running)
+            continue;
+        if (in->is_started)
+            pthread_join(in->thread, NULL); /* it has left its loop */
+        in->is_started = false;
+        snprintf(name, sizeof name, "run:%.11s", s->version->model_name.ptr);
+        int rc = mr_thread_start(&in->thread, name, instance_main, in, err);
+        if (rc < 0)
+            return rc;
+        in->is_started = in->is_running = true;
+        return MR_OK;
+    }
+    return MR_OK;
+}
+
+/* Somebody has to look at the queue: an idle thread, or a new one while there may be more. */
+void instance_wake(struct mr_sched *s)
+{
+    struct mr_err err = {0};
+
+    if (s->idle_threads > 0)
+        pthread_cond_signal(&s->work);
+    else if (start_one(s, &err) < 0)
+        mr_log(MR_LOG_ERROR, "sched.thread", "model=%s %s", MR_LOG_STR(s->version->model_name),
+               err.msg);
+}
+
 /* Wait for a batch and take it. 0 items: the thread should end. Called and returns with the mutex held, lets go
  * of it while waiting and while handing back expired requests. */
 static uint32_t next_batch(struct mr_sched *s, struct mr_infer **items, struct batch_plan *plan)
@@ -226,9 +259,9 @@ static uint32_t next_batch(struct mr_sched *s, struct mr_infer **items, struct b
     if (s->is_batching)
         learn_company(s, plan, rows_before_wait);
     take(s, plan->count, items);
-    /* What is left may be work for another thread. */
-    if (s->queued > 0 && s->idle_threads > 0)
-        pthread_cond_signal(&s->work);
+    /* Several requests may have come while one idle thread was on its way: the rest is work for others. */
+    if (s->queued > 0)
+        instance_wake(s);
     return plan->count;
 }
 
@@ -303,25 +336,4 @@ void *instance_main(void *arg)
     pthread_mutex_unlock(&s->mutex);
     mr_free(items);
     return NULL;
-}
-
-int instance_start_one(struct mr_sched *s, struct mr_err *err)
-{
-    char name[16];
-
-    for (uint32_t i = 0; i < s->instance_count; i++) {
-        struct sched_instance *in = &s->instances[i];
-        if (in->is_running)
-            continue;
-        if (in->is_started)
-            pthread_join(in->thread, NULL); /* it has left its loop */
-        in->is_started = false;
-        snprintf(name, sizeof name, "run:%.11s", s->version->model_name.ptr);
-        int rc = mr_thread_start(&in->thread, name, instance_main, in, err);
-        if (rc < 0)
-            return rc;
-        in->is_started = in->is_running = true;
-        return MR_OK;
-    }
-    return MR_OK;
 }

@@ -141,8 +141,8 @@ bool batch_can_join(const struct mr_sched *s, const struct mr_infer *first,
                     const struct mr_infer *r);
 void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan);
 
-/* instance.c */
-int instance_start_one(struct mr_sched *s, struct mr_err *err);
+/* instance.c; instance_wake: holding the mutex */
+void instance_wake(struct mr_sched *s);
 void *instance_main(void *arg);
 
 /* finish.c */

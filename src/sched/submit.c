@@ -56,19 +56,13 @@ static void note_arrival(struct mr_sched *s, int64_t now_ns)
 /* Who has to hear of the new request: the thread whose batch it fills or closes, an idle one, or a new one. */
 static void wake_for(struct mr_sched *s, const struct mr_infer *r)
 {
-    struct mr_err err = {0};
-
     if (s->is_forming) {
         const struct mr_infer *first = queue_front(s);
         if (s->queued_rows >= s->wake_at_rows || !batch_can_join(s, first, r))
             pthread_cond_signal(&s->filled);
         return;
     }
-    if (s->idle_threads > 0)
-        pthread_cond_signal(&s->work);
-    else if (instance_start_one(s, &err) < 0)
-        mr_log(MR_LOG_ERROR, "sched.thread", "model=%s %s", MR_LOG_STR(s->version->model_name),
-               err.msg);
+    instance_wake(s);
 }
 
 int mr_sched_submit(struct mr_infer *r)

@@ -79,6 +79,37 @@ static void slow_models_stay_queued(void **state)
     harness_close(&h);
 }
 
+/* Both requests come while the one idle thread has not looked yet; the second instance starts for what it leaves. */
+static void instances_share_a_burst(void **state)
+{
+    const struct mr_setting slow[] = {{"delay_ms", "300"}};
+    struct harness h;
+    struct ask a[2];
+    (void)state;
+
+    harness_init(&h);
+    h.group.count = 2;
+    harness_open(&h, "fault", slow, 1);
+    ask_init(&a[0], &h, 1, 0);
+    ask_submit(&a[0]);
+    ask_wait(&h, &a[0]);
+    ask_fini(&a[0]);
+    /* The one thread there is waits by now or will soon. */
+    struct timespec moment = {0, 20 * MR_NS_PER_MS};
+    nanosleep(&moment, NULL);
+    ask_init(&a[0], &h, 1, 0);
+    ask_init(&a[1], &h, 1, 1);
+    ask_submit(&a[0]);
+    ask_submit(&a[1]);
+    ask_wait(&h, &a[0]);
+    ask_wait(&h, &a[1]);
+    assert_true(a[0].infer.times.start < a[1].infer.times.end &&
+                a[1].infer.times.start < a[0].infer.times.end);
+    ask_fini(&a[0]);
+    ask_fini(&a[1]);
+    harness_close(&h);
+}
+
 static void backend_failure_is_told(void **state)
 {
     struct harness h;
@@ -324,6 +355,7 @@ int main(void)
         cmocka_unit_test(runs_and_counts),
         cmocka_unit_test(becomes_inline),
         cmocka_unit_test(slow_models_stay_queued),
+        cmocka_unit_test(instances_share_a_burst),
         cmocka_unit_test(backend_failure_is_told),
         cmocka_unit_test(wrong_outputs_are_internal_errors),
         cmocka_unit_test(cancel_takes_out_of_the_queue),
