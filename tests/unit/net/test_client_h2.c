@@ -1,0 +1,367 @@
+/* The client against net's own server: HTTP/2 and gRPC, and large bodies both ways over both versions. */
+#include "server_fixture.h"
+
+#include "base/buf.h"
+#include "net/client.h"
+
+struct outcome {
+    struct mr_loop *loop;
+    int left; /* calls to come; the loop stops at 0 */
+    int ok;
+    int rc; /* of the last */
+    struct mr_err err;
+    int status;
+    struct mr_buf body;
+    char trailer[64];
+};
+
+struct rig {
+    struct server s;
+    struct outcome o;
+    struct mr_client *c;
+};
+
+static void on_done(void *ctx, int rc, const struct mr_err *err, const struct mr_client_response *r)
+{
+    struct outcome *o = ctx;
+
+    o->rc = rc;
+    o->err = *err;
+    o->ok += rc == MR_OK;
+    if (r) {
+        o->status = r->status;
+        mr_buf_reset(&o->body);
+        mr_buf_append(&o->body, r->body.ptr, r->body.len);
+        if (r->trailer_count) {
+            snprintf(o->trailer, sizeof o->trailer, "%.*s", MR_STR_ARG(r->trailers[0].value));
+        }
+    }
+    if (--o->left == 0) {
+        mr_loop_stop(o->loop);
+    }
+}
+
+static void rig_open(struct rig *r, bool http2)
+{
+    struct mr_client_options options = {.http2 = http2};
+    char address[64];
+
+    memset(r, 0, sizeof *r);
+    server_start(&r->s);
+    mr_buf_init(&r->o.body, 0);
+    snprintf(address, sizeof address, "127.0.0.1:%u", r->s.port);
+    assert_int_equal(mr_loop_new(&r->o.loop, NULL, NULL), MR_OK);
+    assert_int_equal(mr_client_new(&r->c, r->o.loop, address, &options, NULL), MR_OK);
+}
+
+static void rig_close(struct rig *r)
+{
+    mr_client_free(&r->c);
+    mr_loop_free(&r->o.loop);
+    server_stop(&r->s);
+    mr_buf_fini(&r->o.body);
+}
+
+static void ask(struct rig *r, const char *path, const struct mr_header *header,
+                const struct mr_piece *pieces, size_t count, int64_t timeout_ns)
+{
+    struct mr_client_request request = {.method = count ? "POST" : "GET",
+                                        .path = mr_str_c(path),
+                                        .headers = header,
+                                        .header_count = header != NULL,
+                                        .pieces = pieces,
+                                        .piece_count = count,
+                                        .timeout_ns = timeout_ns};
+
+    r->o.left++;
+    mr_client_send(r->c, &request, on_done, &r->o);
+}
+
+static void run(struct rig *r)
+{
+    mr_loop_run(r->o.loop);
+}
+
+/* A body in three pieces, the middle one by reference. */
+static void echo(struct rig *r, size_t bytes)
+{
+    struct mr_block *block = mr_block_new(bytes + 1);
+    char *expected = malloc(bytes + 10);
+    fill_pattern((char *)block->data, bytes);
+    struct mr_piece pieces[] = {
+        {"head:", 5, NULL}, {block->data, bytes, block}, {":tail", 5, NULL}};
+
+    memcpy(expected, "head:", 5);
+    memcpy(expected + 5, block->data, bytes);
+    memcpy(expected + 5 + bytes, ":tail", 5);
+    ask(r, "/echo", NULL, pieces, 3, 20 * MR_NS_PER_S);
+    run(r);
+    assert_string_equal(r->o.err.msg, "");
+    assert_int_equal(r->o.status, 200);
+    assert_int_equal(r->o.body.len, bytes + 10);
+    assert_memory_equal(r->o.body.ptr, expected, bytes + 10);
+    free(expected);
+}
+
+static void bodies_over(bool http2)
+{
+    static const size_t sizes[] = {0, 1, 1000, 16384, 70000, 1 << 20, 9 << 20};
+    struct rig r;
+
+    rig_open(&r, http2);
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        echo(&r, sizes[i]);
+    }
+    rig_close(&r);
+}
+
+static void bodies_http1(void **state)
+{
+    (void)state;
+    bodies_over(false);
+}
+
+static void bodies_http2(void **state)
+{
+    (void)state;
+    bodies_over(true);
+}
+
+static void parts_and_trailers(void **state)
+{
+    (void)state;
+    struct mr_header n = {MR_STR("x-parts"), MR_STR("3")};
+    struct rig r;
+
+    for (int http2 = 0; http2 < 2; http2++) {
+        rig_open(&r, http2);
+        ask(&r, "/bytes", &n, NULL, 0, 5 * MR_NS_PER_S);
+        run(&r);
+        assert_int_equal(r.o.rc, MR_OK);
+        assert_string_equal(mr_buf_cstr(&r.o.body), "abcdefghij");
+        if (http2) {
+            assert_string_equal(r.o.trailer, "end");
+        }
+        rig_close(&r);
+    }
+}
+
+/* All at once over one connection; more than the server lets run at a time (256). */
+static void many_streams(void **state)
+{
+    (void)state;
+    struct mr_piece piece = {"hello", 5, NULL};
+    struct rig r;
+
+    rig_open(&r, true);
+    for (int i = 0; i < 600; i++) {
+        ask(&r, "/echo", NULL, &piece, 1, 20 * MR_NS_PER_S);
+    }
+    run(&r);
+    assert_string_equal(r.o.err.msg, "");
+    assert_int_equal(r.o.ok, 600);
+    assert_int_equal(mr_http_server_connections(r.s.http), 1);
+    rig_close(&r);
+}
+
+/* A call given up does not disturb the others, and the server learns of it. */
+static void timeout_resets_stream(void **state)
+{
+    (void)state;
+    struct mr_piece piece = {"hello", 5, NULL};
+    struct rig r;
+
+    rig_open(&r, true);
+    ask(&r, "/later", NULL, NULL, 0, 50 * MR_NS_PER_MS);
+    run(&r);
+    assert_int_equal(r.o.rc, MR_E_DEADLINE);
+    ask(&r, "/echo", NULL, &piece, 1, 5 * MR_NS_PER_S);
+    run(&r);
+    assert_int_equal(r.o.rc, MR_OK);
+    assert_true(wait_until(&r.s.cancels, 1));
+    assert_int_equal(mr_http_server_connections(r.s.http), 1);
+    rig_close(&r);
+}
+
+static void reset_by_server(void **state)
+{
+    (void)state;
+    struct rig r;
+
+    for (int http2 = 0; http2 < 2; http2++) {
+        rig_open(&r, http2);
+        ask(&r, "/abort", NULL, NULL, 0, 5 * MR_NS_PER_S);
+        run(&r);
+        assert_int_equal(r.o.rc, MR_E_UNAVAILABLE);
+        rig_close(&r);
+    }
+}
+
+/* An answer before the body was taken. */
+static void early_answer(void **state)
+{
+    (void)state;
+    size_t bytes = 3 << 20;
+    struct rig r;
+
+    for (int http2 = 0; http2 < 2; http2++) {
+        struct mr_block *block = mr_block_new(bytes);
+        struct mr_piece piece = {block->data, bytes, block};
+        memset(block->data, 'x', bytes);
+        rig_open(&r, http2);
+        ask(&r, "/early", NULL, &piece, 1, 10 * MR_NS_PER_S);
+        run(&r);
+        assert_string_equal(r.o.err.msg, "");
+        assert_int_equal(r.o.status, 403);
+        rig_close(&r);
+    }
+}
+
+/* The server retires the connection (GOAWAY) while a call runs on it: that one is answered. */
+static void drained(void **state)
+{
+    (void)state;
+    struct rig r;
+
+    rig_open(&r, true);
+    ask(&r, "/later", NULL, NULL, 0, 10 * MR_NS_PER_S);
+    ask(&r, "/x", NULL, NULL, 0, 10 * MR_NS_PER_S);
+    r.o.left = 1; /* stop after the answer of /x */
+    run(&r);
+    assert_int_equal(r.o.rc, MR_OK);
+    mr_http_server_drain(r.s.http);
+    release_later(&r.s);
+    r.o.left = 1;
+    run(&r);
+    assert_string_equal(r.o.err.msg, "");
+    assert_string_equal(mr_buf_cstr(&r.o.body), "late");
+    rig_close(&r);
+}
+
+static void freed_in_flight(void **state)
+{
+    (void)state;
+    struct rig r;
+
+    for (int http2 = 0; http2 < 2; http2++) {
+        rig_open(&r, http2);
+        ask(&r, "/later", NULL, NULL, 0, 0);
+        ask(&r, "/x", NULL, NULL, 0, 0);
+        r.o.left = 1;
+        run(&r);
+        r.o.left = 10;
+        mr_client_free(&r.c);
+        assert_int_equal(r.o.rc, MR_E_CANCELLED);
+        rig_close(&r);
+    }
+}
+
+static void free_inside(void *ctx, int rc, const struct mr_err *err,
+                        const struct mr_client_response *response)
+{
+    struct rig *r = ctx;
+
+    (void)err;
+    (void)response;
+    r->o.rc = rc;
+    r->o.left--;
+    if (r->c) {
+        mr_client_free(&r->c);
+        mr_loop_stop(r->o.loop);
+    }
+}
+
+/* The callback of one call frees the client under the others. */
+static void freed_by_callback(void **state)
+{
+    (void)state;
+    struct mr_client_request request = {.method = "GET", .path = MR_STR("/x")};
+    struct rig r;
+
+    for (int http2 = 0; http2 < 2; http2++) {
+        rig_open(&r, http2);
+        for (int i = 0; i < 20; i++) {
+            r.o.left++;
+            mr_client_send(r.c, &request, free_inside, &r);
+        }
+        run(&r);
+        assert_int_equal(r.o.left, 0);
+        rig_close(&r);
+    }
+}
+
+/* ---- gRPC ---- */
+
+static void grpc(struct rig *r, const struct mr_piece *pieces, size_t count)
+{
+    r->o.left++;
+    mr_client_grpc(r->c, "/a.B/Echo", pieces, count, 5 * MR_NS_PER_S, on_done, &r->o);
+    run(r);
+}
+
+static void grpc_unary(void **state)
+{
+    (void)state;
+    struct mr_piece pieces[] = {{"ab", 2, NULL}, {"cd", 2, NULL}};
+    struct rig r;
+
+    rig_open(&r, true);
+    grpc(&r, pieces, 2);
+    assert_string_equal(r.o.err.msg, "");
+    assert_string_equal(mr_buf_cstr(&r.o.body), "abcd");
+    grpc(&r, NULL, 0);
+    assert_int_equal(r.o.rc, MR_OK);
+    assert_int_equal(r.o.body.len, 0);
+    rig_close(&r);
+}
+
+static void grpc_status(void **state)
+{
+    (void)state;
+    struct mr_block *block = mr_block_new(2 << 20);
+    struct mr_piece piece = {block->data, 2 << 20, block};
+    struct rig r;
+
+    memset(block->data, 1, 2 << 20);
+    rig_open(&r, true);
+    grpc(&r, &piece, 1); /* the server takes 1 MiB */
+    assert_int_equal(r.o.rc, MR_E_EXHAUSTED);
+    assert_true(r.o.err.msg[0] != '\0');
+    rig_close(&r);
+}
+
+/* A server that answers without gRPC: its HTTP status says what is meant. */
+static void grpc_to_others(void **state)
+{
+    (void)state;
+    struct rig r;
+
+    rig_open(&r, true);
+    r.o.left++;
+    mr_client_grpc(r.c, "/early", NULL, 0, 5 * MR_NS_PER_S, on_done, &r.o);
+    run(&r);
+    assert_int_equal(r.o.rc, MR_E_FORBIDDEN);
+    assert_non_null(strstr(r.o.err.msg, "HTTP status 403"));
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bodies_http1),
+        cmocka_unit_test(bodies_http2),
+        cmocka_unit_test(parts_and_trailers),
+        cmocka_unit_test(many_streams),
+        cmocka_unit_test(timeout_resets_stream),
+        cmocka_unit_test(reset_by_server),
+        cmocka_unit_test(early_answer),
+        cmocka_unit_test(drained),
+        cmocka_unit_test(freed_in_flight),
+        cmocka_unit_test(freed_by_callback),
+        cmocka_unit_test(grpc_unary),
+        cmocka_unit_test(grpc_status),
+        cmocka_unit_test(grpc_to_others),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
