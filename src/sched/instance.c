@@ -47,9 +47,15 @@ static bool is_preferred(const struct mr_sched *s, int64_t rows)
     return false;
 }
 
-/* Walk the queue from the front as far as requests fit together. Remembers the last preferred size passed. */
-static void collect(struct mr_sched *s, struct batch_plan *plan, struct batch_plan *preferred,
-                    int64_t *out_deadline_ns)
+/* What else the walk over the queue finds. */
+struct walk {
+    struct batch_plan preferred; /* the last preferred size passed; count 0: none was */
+    int64_t oldest_ns;           /* with priorities the first in line need not be the oldest */
+    int64_t deadline_ns;         /* the earliest, INT64_MAX = none */
+};
+
+/* Walk the queue from the front as far as requests fit together. */
+static void collect(struct mr_sched *s, struct batch_plan *plan, struct walk *walk)
 {
     struct mr_infer *first = queue_front(s);
     int64_t max = s->version->max_batch_size;
@@ -67,10 +73,11 @@ static void collect(struct mr_sched *s, struct batch_plan *plan, struct batch_pl
         }
         plan->count++;
         plan->rows += r->rows;
-        if (r->deadline_ns && r->deadline_ns < *out_deadline_ns)
-            *out_deadline_ns = r->deadline_ns;
+        walk->oldest_ns = MR_MIN(walk->oldest_ns, r->times.queued);
+        if (r->deadline_ns)
+            walk->deadline_ns = MR_MIN(walk->deadline_ns, r->deadline_ns);
         if (is_preferred(s, plan->rows))
-            *preferred = *plan;
+            walk->preferred = *plan;
         if (plan->rows == max) {
             plan->reason = MR_CLOSE_FULL;
             plan->is_ready = true;
@@ -85,11 +92,10 @@ static int64_t patience_ns(const struct mr_sched *s)
     return MR_MAX(s->gap_ns * 4, 20 * MR_NS_PER_US);
 }
 
-static void decide_wait(struct mr_sched *s, int64_t now_ns, int64_t deadline_ns,
+static void decide_wait(struct mr_sched *s, int64_t now_ns, const struct walk *walk,
                         struct batch_plan *plan)
 {
-    int64_t oldest = queue_front(s)->times.queued;
-    int64_t limit = mr_ns_after(oldest, s->max_delay_ns);
+    int64_t limit = mr_ns_after(walk->oldest_ns, s->max_delay_ns);
     int64_t running = s->inflight_rows - s->queued_rows;
 
     plan->is_ready = true;
@@ -97,7 +103,7 @@ static void decide_wait(struct mr_sched *s, int64_t now_ns, int64_t deadline_ns,
         plan->reason = s->max_delay_ns > 0 ? MR_CLOSE_DELAY : MR_CLOSE_NO_COMPANY;
     } else if ((double)(plan->rows + running) >= s->company_rows - 0.5) {
         plan->reason = MR_CLOSE_NO_COMPANY;
-    } else if (now_ns >= deadline_ns - s->max_delay_ns) {
+    } else if (now_ns >= walk->deadline_ns - s->max_delay_ns) {
         plan->reason = MR_CLOSE_DEADLINE;
     } else if (s->gap_ns > 0 && now_ns - s->last_arrival_ns > patience_ns(s)) {
         plan->reason = MR_CLOSE_NO_COMPANY;
@@ -110,8 +116,7 @@ static void decide_wait(struct mr_sched *s, int64_t now_ns, int64_t deadline_ns,
 
 void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan)
 {
-    struct batch_plan preferred = {0};
-    int64_t deadline_ns = INT64_MAX;
+    struct walk walk = {.oldest_ns = INT64_MAX, .deadline_ns = INT64_MAX};
 
     memset(plan, 0, sizeof *plan);
     if (!s->is_batching) {
@@ -125,14 +130,14 @@ void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan)
     }
     if (s->queued == 0)
         return;
-    collect(s, plan, &preferred, &deadline_ns);
+    collect(s, plan, &walk);
     if (!plan->is_ready)
-        decide_wait(s, now_ns, deadline_ns, plan);
+        decide_wait(s, now_ns, &walk, plan);
     /* A preferred size goes at once unless the queue already reaches further, to the maximum. */
-    if (preferred.count > 0 && plan->reason != MR_CLOSE_FULL && plan->reason != MR_CLOSE_SHAPE &&
-        !(plan->is_ready && plan->rows > preferred.rows)) {
-        plan->count = preferred.count;
-        plan->rows = preferred.rows;
+    if (walk.preferred.count > 0 && plan->reason != MR_CLOSE_FULL &&
+        plan->reason != MR_CLOSE_SHAPE && !(plan->is_ready && plan->rows > walk.preferred.rows)) {
+        plan->count = walk.preferred.count;
+        plan->rows = walk.preferred.rows;
         plan->reason = MR_CLOSE_PREFERRED;
         plan->is_ready = true;
     }

@@ -215,6 +215,34 @@ static void lone_client_learns(void **state)
     harness_close(&h);
 }
 
+/* The delay counts from the oldest request, not from the first in line: one of low priority is not put off by those
+ * that overtake it. */
+static void delay_counts_from_the_oldest(void **state)
+{
+    struct timespec part = {0, 200 * MR_NS_PER_MS};
+    struct harness h;
+    struct ask low, high;
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 8, 300 * 1000);
+    h.batching.priority_levels = 2;
+    h.batching.default_priority_level = 1;
+    harness_open(&h, "identity", NULL, 0);
+    ask_init(&low, &h, 1, 1);
+    ask_init(&high, &h, 1, 2);
+    low.infer.priority = 2;
+    ask_submit(&low);
+    nanosleep(&part, NULL);
+    ask_submit(&high);
+    ask_wait(&h, &low);
+    ask_wait(&h, &high);
+    assert_true(low.infer.times.start - low.infer.times.queued < 450 * MR_NS_PER_MS);
+    ask_fini(&low);
+    ask_fini(&high);
+    harness_close(&h);
+}
+
 static void other_shapes_close_a_batch(void **state)
 {
     static const int64_t dims[] = {-1};
@@ -365,6 +393,7 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_waits),
         cmocka_unit_test(preferred_sizes),
         cmocka_unit_test(lone_client_learns),
+        cmocka_unit_test(delay_counts_from_the_oldest),
         cmocka_unit_test(other_shapes_close_a_batch),
         cmocka_unit_test(one_request_of_a_batch_fails),
         cmocka_unit_test(order_is_preserved),
