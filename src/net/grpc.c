@@ -52,7 +52,9 @@ static const struct mr_header type_header = {MR_STR_INIT("content-type"),
 static void trailers_only(struct mr_call *call, int grpc_status, mr_str message)
 {
     char encoded[MR_GRPC_ENCODED_MAX(MESSAGE_TEXT_MAX)];
-    size_t n = mr_grpc_percent_encode(mr_str_sub(message, 0, MESSAGE_TEXT_MAX), encoded);
+
+    message.len = MR_MIN(message.len, MESSAGE_TEXT_MAX);
+    size_t n = mr_grpc_percent_encode(message, encoded);
     char number[12];
     int digits = snprintf(number, sizeof number, "%d", grpc_status);
     struct mr_header headers[4] = {
@@ -420,7 +422,8 @@ void mr_grpc_finish(struct mr_grpc_call *g, int grpc_status, mr_str message)
         return;
     }
     begin(g, MR_GRPC_IDENTITY);
-    size_t n = mr_grpc_percent_encode(mr_str_sub(message, 0, MESSAGE_TEXT_MAX), encoded);
+    message.len = MR_MIN(message.len, MESSAGE_TEXT_MAX);
+    size_t n = mr_grpc_percent_encode(message, encoded);
     int digits = snprintf(number, sizeof number, "%d", grpc_status);
     struct mr_header trailers[2] = {
         {MR_STR("grpc-status"), mr_str_n(number, (size_t)digits)},

@@ -243,11 +243,13 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 static bool is_grpc_type(mr_str type)
 {
     mr_str grpc = MR_STR("application/grpc");
-    mr_str rest = mr_str_sub(type, grpc.len, type.len);
 
-    return mr_str_starts(type, grpc) &&
-           (rest.len == 0 || rest.ptr[0] == ';' || mr_str_eq(rest, MR_STR("+proto")) ||
-            mr_str_starts(rest, MR_STR("+proto;")));
+    if (!mr_str_starts(type, grpc)) {
+        return false;
+    }
+    mr_str rest = mr_str_sub(type, grpc.len, type.len);
+    return rest.len == 0 || rest.ptr[0] == ';' || mr_str_eq(rest, MR_STR("+proto")) ||
+           mr_str_starts(rest, MR_STR("+proto;"));
 }
 
 static void complete_body(struct mr_icall *call);
