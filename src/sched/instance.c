@@ -114,6 +114,11 @@ static void decide_wait(struct mr_sched *s, int64_t now_ns, const struct walk *w
     }
 }
 
+static bool is_exactly_full(const struct mr_sched *s, const struct batch_plan *plan)
+{
+    return plan->rows == s->version->max_batch_size && is_preferred(s, plan->rows);
+}
+
 void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan)
 {
     struct walk walk = {.oldest_ns = INT64_MAX, .deadline_ns = INT64_MAX};
@@ -133,9 +138,9 @@ void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan)
     collect(s, plan, &walk);
     if (!plan->is_ready)
         decide_wait(s, now_ns, &walk, plan);
-    /* A preferred size goes at once unless the queue already reaches further, to the maximum. */
-    if (walk.preferred.count > 0 && plan->reason != MR_CLOSE_FULL &&
-        plan->reason != MR_CLOSE_SHAPE && !(plan->is_ready && plan->rows > walk.preferred.rows)) {
+    /* A preferred size goes at once, and what is beyond it next time, as long as nobody's time is over. */
+    if (walk.preferred.count > 0 && plan->reason != MR_CLOSE_DELAY &&
+        plan->reason != MR_CLOSE_DEADLINE && !is_exactly_full(s, plan)) {
         plan->count = walk.preferred.count;
         plan->rows = walk.preferred.rows;
         plan->reason = MR_CLOSE_PREFERRED;
@@ -165,6 +170,18 @@ static void take(struct mr_sched *s, uint32_t count, struct mr_infer **items)
         queue_remove(s, items[i]);
         items[i]->sequence = s->next_sequence++;
     }
+}
+
+/* With so many rows queued a batch that now has `rows` may be ready before its time. */
+static int64_t rows_to_wake_at(const struct mr_sched *s, int64_t rows)
+{
+    int64_t company = (int64_t)s->company_rows - (s->inflight_rows - s->queued_rows);
+    int64_t at = MR_MIN((int64_t)s->version->max_batch_size, MR_MAX(company, rows + 1));
+
+    for (size_t i = 0; i < s->preferred_count; i++)
+        if (s->preferred[i] > rows)
+            return MR_MIN(at, (int64_t)s->preferred[i]);
+    return at;
 }
 
 static void wait_on(struct mr_sched *s, pthread_cond_t *cond, int64_t until_ns)
@@ -249,10 +266,7 @@ static uint32_t next_batch(struct mr_sched *s, struct mr_infer **items, struct b
             if (rows_before_wait == 0)
                 rows_before_wait = plan->rows;
             s->is_forming = true;
-            s->wake_at_rows =
-                MR_MIN((int64_t)s->version->max_batch_size,
-                       MR_MAX((int64_t)s->company_rows - (s->inflight_rows - s->queued_rows),
-                              plan->rows + 1));
+            s->wake_at_rows = rows_to_wake_at(s, plan->rows);
             wait_on(s, &s->filled, plan->wait_until_ns);
             s->is_forming = false;
             continue;

@@ -58,7 +58,8 @@ static void wake_for(struct mr_sched *s, const struct mr_infer *r)
 {
     if (s->is_forming) {
         const struct mr_infer *first = queue_front(s);
-        if (s->queued_rows >= s->wake_at_rows || !batch_can_join(s, first, r))
+        bool is_urgent = r->deadline_ns && r->deadline_ns - s->max_delay_ns <= r->times.queued;
+        if (s->queued_rows >= s->wake_at_rows || is_urgent || !batch_can_join(s, first, r))
             pthread_cond_signal(&s->filled);
         return;
     }

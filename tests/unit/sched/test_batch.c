@@ -193,6 +193,69 @@ static void preferred_sizes(void **state)
     harness_close(&h);
 }
 
+/* The largest preferred size that the queue reaches, although more is there and nobody has to wait. */
+static void preferred_size_of_a_longer_queue(void **state)
+{
+    struct harness h;
+    struct ask a[7];
+    int32_t sizes[] = {6, 2};
+    struct mr_batch_stat b;
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 8, 0);
+    h.batching.preferred_batch_size = sizes;
+    h.batching.n_preferred_batch_size = 2;
+    hold(&h, 7);
+    harness_open(&h, "identity", NULL, 0);
+    for (int i = 0; i < 7; i++) {
+        ask_init(&a[i], &h, 1, i);
+        ask_submit(&a[i]);
+    }
+    for (int i = 0; i < 7; i++) {
+        ask_wait(&h, &a[i]);
+        ask_check(&a[i], 1);
+        ask_fini(&a[i]);
+    }
+    assert_true(mr_sched_batch_stat(&h.version, 6, &b));
+    assert_true(mr_sched_batch_stat(&h.version, 1, &b));
+    harness_close(&h);
+}
+
+/* The thread that waits for its batch to fill hears of a preferred size, and of a deadline that comes before the end
+ * of the delay. */
+static void waiting_ends_early(void **state)
+{
+    struct timespec moment = {0, 50 * MR_NS_PER_MS};
+    int32_t sizes[] = {2};
+    (void)state;
+
+    for (int with_deadline = 0; with_deadline < 2; with_deadline++) {
+        struct harness h;
+        struct ask a[2];
+        harness_init(&h);
+        harness_batching(&h, 8, 1500 * 1000);
+        h.batching.preferred_batch_size = sizes;
+        h.batching.n_preferred_batch_size = with_deadline ? 0 : 1;
+        harness_open(&h, "identity", NULL, 0);
+        ask_init(&a[0], &h, 1, 0);
+        ask_init(&a[1], &h, 1, 1);
+        ask_submit(&a[0]);
+        nanosleep(&moment, NULL);
+        if (with_deadline)
+            a[1].infer.deadline_ns = mr_now_ns() + MR_NS_PER_S;
+        ask_submit(&a[1]);
+        ask_wait(&h, &a[0]);
+        ask_wait(&h, &a[1]);
+        ask_check(&a[1], 1);
+        assert_true(a[0].infer.times.start - a[0].infer.times.queued < MR_NS_PER_S / 2);
+        assert_int_equal(closed(&h, with_deadline ? MR_CLOSE_DEADLINE : MR_CLOSE_PREFERRED), 1);
+        ask_fini(&a[0]);
+        ask_fini(&a[1]);
+        harness_close(&h);
+    }
+}
+
 /* A fresh model waits as configured; once it has learnt that nobody comes, a lone client does not pay. */
 static void lone_client_learns(void **state)
 {
@@ -392,6 +455,8 @@ int main(void)
         cmocka_unit_test(bytes_are_cut_by_element),
         cmocka_unit_test(what_does_not_fit_waits),
         cmocka_unit_test(preferred_sizes),
+        cmocka_unit_test(preferred_size_of_a_longer_queue),
+        cmocka_unit_test(waiting_ends_early),
         cmocka_unit_test(lone_client_learns),
         cmocka_unit_test(delay_counts_from_the_oldest),
         cmocka_unit_test(other_shapes_close_a_batch),
