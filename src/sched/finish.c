@@ -43,12 +43,6 @@ static enum mr_fail_reason fail_reason(const struct mr_infer *r)
     }
 }
 
-static void duration_add(struct mr_duration *d, int64_t ns)
-{
-    mr_count_add(&d->count, 1);
-    mr_count_add(&d->ns, ns > 0 ? (uint64_t)ns : 0);
-}
-
 static void latency_add(struct mr_latency *l, int64_t ns)
 {
     uint64_t us = ns > 0 ? ((uint64_t)ns + 999) / 1000 : 0;
@@ -68,7 +62,7 @@ static void count_success(struct mr_sched_stats *st, const struct mr_infer *r, i
     duration_add(&st->compute_input, t->infer_start - t->start);
     duration_add(&st->compute_infer, t->infer_end - t->infer_start);
     duration_add(&st->compute_output, t->end - t->infer_end);
-    mr_count_add(&st->inference_count, r->rows > 0 ? (uint64_t)r->rows : 1);
+    mr_count_add(&st->inference_count, (uint64_t)rows_of(r));
     latency_add(&st->latency_queue[r->protocol], t->start - t->queued);
     latency_add(&st->latency_compute[r->protocol], t->end - t->start);
     latency_add(&st->latency_encode[r->protocol], encode_ns);

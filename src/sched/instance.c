@@ -310,7 +310,7 @@ static void account(struct mr_sched *s, struct mr_infer **items, uint32_t count,
                     const struct batch_plan *plan, uint64_t bytes, int64_t cost_ns)
 {
     for (uint32_t i = 0; i < count; i++)
-        s->inflight_rows -= items[i]->rows > 0 ? items[i]->rows : 1;
+        s->inflight_rows -= rows_of(items[i]);
     stats_count_execution(s->shared, items[0], plan->rows, plan->reason, false);
     if (items[0]->status == MR_OK)
         cost_add_queued(s, bytes, cost_ns);

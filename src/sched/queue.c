@@ -27,18 +27,13 @@ static void list_remove(struct infer_list *l, struct mr_infer *r)
     r->next = r->prev = NULL;
 }
 
-static int64_t rows_of(const struct mr_infer *r)
-{
-    return r->rows > 0 ? r->rows : 1;
-}
-
 static void publish_pending(struct mr_sched *s)
 {
     /* relaxed: a gauge */
     atomic_store_explicit(&s->pending, s->queued, memory_order_relaxed);
 }
 
-/* The request's own timeout counts when the policy lets it, and only to shorten a default there is. */
+/* The request's own timeout counts when the policy lets it, and only to shorten a default if there is one. */
 static int64_t policy_timeout_us(const struct queue_level *l, const struct mr_infer *r)
 {
     int64_t us = l->timeout_us;

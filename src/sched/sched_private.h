@@ -23,6 +23,12 @@ enum infer_place {
     INFER_RUNNING
 };
 
+/* A request of a model without batching counts as one row. */
+static inline int64_t rows_of(const struct mr_infer *r)
+{
+    return r->rows > 0 ? r->rows : 1;
+}
+
 struct infer_list {
     struct mr_infer *first;
     struct mr_infer *last;
@@ -153,6 +159,7 @@ void infer_deliver(struct mr_infer *r);
 /* stats.c */
 struct sched_slot *slot_new(const struct mr_sched *s);
 struct sched_slot *slot_get(struct mr_sched *s, unsigned reader);
+void duration_add(struct mr_duration *d, int64_t ns);
 void stats_count_execution(struct sched_slot *slot, const struct mr_infer *first, int64_t rows,
                            enum mr_close_reason reason, bool is_inline);
 

@@ -25,7 +25,7 @@ struct sched_slot *slot_get(struct mr_sched *s, unsigned reader)
     return slot;
 }
 
-static void duration_add(struct mr_duration *d, int64_t ns)
+void duration_add(struct mr_duration *d, int64_t ns)
 {
     mr_count_add(&d->count, 1);
     mr_count_add(&d->ns, ns > 0 ? (uint64_t)ns : 0);

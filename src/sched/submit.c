@@ -3,11 +3,6 @@
 #include "base/log.h"
 #include "sched_private.h"
 
-static int64_t rows_of(const struct mr_infer *r)
-{
-    return r->rows > 0 ? r->rows : 1;
-}
-
 /* The reader's own executor, opened at its first inline request. NULL: the backend refused, use the queue. */
 static void *inline_instance(struct mr_sched *s, struct sched_slot *slot, unsigned reader)
 {
