@@ -50,10 +50,8 @@ static void start_timer(struct serve_infer *si)
 
     if (at == 0)
         return;
-    /* Past already: it runs, or an instance thread is about to throw it out. */
-    int64_t wait = at - mr_now_ns();
-    if (wait > 0)
-        mr_timer_start(si->loop->loop, &si->timer, wait, 0, on_timer);
+    /* Also when it is past by now: all instances may be busy for long, so nobody else would look. */
+    mr_timer_start(si->loop->loop, &si->timer, MR_MAX(0, at - mr_now_ns()), 0, on_timer);
 }
 
 void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *arena,

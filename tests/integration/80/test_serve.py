@@ -1,0 +1,43 @@
+"""What reviews of the server found, one test each."""
+import json
+import time
+
+import grpc
+import pytest
+from tritonclient.grpc import service_pb2_grpc
+
+from lib import grpcraw, repo, wait
+from lib.metrics import value
+from lib.rest import Rest
+
+
+def body(delay_ms=0, **parameters):
+    return {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1, 1], "data": [7]}],
+            "parameters": {"delay_ms": delay_ms, **parameters}}
+
+
+def test_a_time_limit_that_is_over_at_once(models, start):
+    """The time is over before the timer could be started, and no instance is free to notice."""
+    repo.add(models, "m", backend="fault", max_batch_size=1,
+             extra="dynamic_batching { default_queue_policy { allow_timeout_override: true } }")
+    server = start(models)
+    with grpcraw.Grpc(server.url("grpc")) as client, Rest(server.http) as rest:
+        running = client.stub.ModelInfer.future(grpcraw.int32("m", [1], shape=[1, 1], parameters={"delay_ms": 4000}), timeout=60)
+        wait.until(lambda: value(server, "nv_inference_pending_request_count", model="m") == 0 and not running.done(), "it to run")
+        time.sleep(0.3)
+        for _ in range(5):
+            before = time.monotonic()
+            reply = rest.post("/v2/models/m/infer", body=json.dumps(body(timeout=1)))
+            assert reply.status == 503 and "Request timeout expired" in reply.json()["error"]
+            assert time.monotonic() - before < 2
+        running.result()
+
+
+def test_no_inference_on_the_metrics_port(models, start):
+    repo.add(models, "m")
+    server = start(models)
+    with grpc.insecure_channel(server.url("metrics")) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as e:
+            next(stub.ModelStreamInfer(iter([grpcraw.int32("m", [5])]), timeout=30))
+        assert e.value.code() == grpc.StatusCode.UNIMPLEMENTED
