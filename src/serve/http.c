@@ -24,7 +24,7 @@ static void on_head(void *ctx, struct mr_call *call)
     call->body_align_at = -1;
     if (call->is_grpc) {
         call->body_limit = (int64_t)s->options.grpc_max_message_bytes + 5;
-        if (grpc_is_streaming(call->path)) {
+        if (grpc_is_streaming(call->path) && mr_call_listener_tag(call) != LISTEN_METRICS) {
             call->streaming = true;
             grpc_stream_begin(s, call);
         }
