@@ -424,7 +424,11 @@ void mr_grpc_finish(struct mr_grpc_call *g, int grpc_status, mr_str message)
     begin(g, MR_GRPC_IDENTITY);
     message.len = MR_MIN(message.len, MESSAGE_TEXT_MAX);
     size_t n = mr_grpc_percent_encode(message, encoded);
-    int digits = snprintf(number, sizeof number, "%d", grpc_status);
+    int digits = 1;
+    number[0] = '0';
+    if (grpc_status != 0) {
+        digits = snprintf(number, sizeof number, "%d", grpc_status);
+    }
     struct mr_header trailers[2] = {
         {MR_STR("grpc-status"), mr_str_n(number, (size_t)digits)},
         {MR_STR("grpc-message"), mr_str_n(encoded, n)},

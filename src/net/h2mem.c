@@ -1,9 +1,11 @@
-/* Memory for nghttp2: power-of-two classes on free lists of the loop, so that a session in its stride
- * takes nothing from the heap. Each piece carries its class in front. Thread: loop. */
+/* Memory for nghttp2: size classes on free lists of the loop, so that a session in its stride takes
+ * nothing from the heap. Four classes per power of two: an idle session is some fifteen allocations
+ * that live for long, so rounding up is paid for by every connection. Each piece carries its class in
+ * front. Thread: loop. */
 #include "http2.h"
 
-#define SMALLEST ((size_t)32)
-#define HEAP     UINT32_MAX /* larger than any class */
+#define SMALLEST_SHIFT 5          /* 32 bytes */
+#define HEAP           UINT32_MAX /* larger than any class */
 
 struct piece {
     _Alignas(16) uint32_t size_class;
@@ -12,28 +14,48 @@ struct piece {
 
 static uint32_t class_of(size_t bytes)
 {
-    if (bytes <= SMALLEST) {
+    if (bytes <= (size_t)1 << SMALLEST_SHIFT) {
         return 0;
     }
-    uint32_t c = (uint32_t)(64 - __builtin_clzll(bytes - 1)) - 5;
+    unsigned top = 63u - (unsigned)__builtin_clzll(bytes - 1);
+    unsigned quarter = (unsigned)((bytes - 1) >> (top - 2)) & 3;
+    uint32_t c = (top - SMALLEST_SHIFT) * 4 + quarter + 1;
     return c < MR_H2MEM_CLASSES ? c : HEAP;
+}
+
+static size_t class_bytes(uint32_t c)
+{
+    if (c == 0) {
+        return (size_t)1 << SMALLEST_SHIFT;
+    }
+    unsigned top = SMALLEST_SHIFT + (c - 1) / 4;
+    return ((size_t)1 << top) + (((size_t)(c - 1) % 4 + 1) << (top - 2));
+}
+
+void mr_h2mem_init(struct mr_loop *loop)
+{
+    for (uint32_t c = 0; c < MR_H2MEM_CLASSES; c++) {
+        size_t bytes = class_bytes(c) + sizeof(struct piece);
+        /* Half a megabyte of each class at most, and enough of the small ones. */
+        mr_cache_init(&loop->h2mem[c], bytes, (uint32_t)MR_MIN((size_t)4096, (512u << 10) / bytes));
+    }
 }
 
 static void *piece_new(size_t bytes, void *user)
 {
     struct mr_loop *loop = user;
+    uint32_t c = class_of(bytes);
     size_t total;
 
     if (!mr_size_add(bytes, sizeof(struct piece), &total)) {
         return NULL;
     }
-    uint32_t c = class_of(total);
     struct piece *p = c == HEAP ? mr_try_alloc(total) : mr_cache_take(&loop->h2mem[c], NULL);
     if (!p) {
         return NULL;
     }
     p->size_class = c;
-    p->bytes = (c == HEAP ? total : SMALLEST << c) - sizeof *p;
+    p->bytes = c == HEAP ? bytes : class_bytes(c);
     return p + 1;
 }
 

@@ -248,11 +248,18 @@ static void take_connection(mr_str v, struct framing *f)
     }
 }
 
+static bool is_host_char(unsigned char c)
+{
+    if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == ':') {
+        return true;
+    }
+    return c > 0x20 && c < 0x7f && !strchr("\"#,/<>?@\\^`{|}", c);
+}
+
 static int take_host(mr_str v, struct framing *f, struct mr_http1_head *out)
 {
     for (size_t i = 0; i < v.len; i++) {
-        unsigned char c = (unsigned char)v.ptr[i];
-        if (c <= 0x20 || c >= 0x7f || strchr("\"#,/<>?@\\^`{|}", c)) {
+        if (!is_host_char((unsigned char)v.ptr[i])) {
             return refuse(out, 400, "invalid Host");
         }
     }

@@ -23,6 +23,8 @@
 #include "server.h"
 
 #define CONNECTION_WINDOWS 16
+#define FRAME_BYTES        (256 * 1024) /* larger frames than usual, to be read to their place */
+#define DIRECT_BYTES       ((size_t)16 * 1024)
 #define RESET_PERIOD_NS    (30 * MR_NS_PER_S)
 #define JUNK_MAX           10000
 #define PACK_BYTES         ((size_t)256 * 1024)
@@ -376,6 +378,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream
 
     (void)flags;
     h->junk = 0;
+    h->frame_left -= MR_MIN(len, h->frame_left);
     if (call) {
         call->data_seen_ns = call->pub.loop->now_ns;
     }
@@ -426,7 +429,8 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
     struct mr_h2 *h = user_data;
 
     (void)session;
-    h->frame_left = hd->type == NGHTTP2_DATA ? hd->length : 0;
+    h->frame_left = hd->type == NGHTTP2_DATA && !(hd->flags & NGHTTP2_FLAG_PADDED) ? hd->length : 0;
+    h->frame_stream = hd->stream_id;
     switch (hd->type) {
     case NGHTTP2_DATA:
     case NGHTTP2_HEADERS:
@@ -567,6 +571,7 @@ static bool session_open(struct mr_h2 *h, nghttp2_mem *mem)
     nghttp2_settings_entry settings[] = {
         {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, o->h2_max_streams},
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, o->h2_window_bytes},
+        {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, FRAME_BYTES},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)o->max_header_bytes},
         {NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1},
     };
@@ -765,18 +770,38 @@ static void input_ended(struct mr_conn *c)
     }
 }
 
+/* In the middle of a large DATA frame its bytes can be read to where they stay. NULL: not now. */
+static uint8_t *direct_room(struct mr_h2 *h, size_t *out_room)
+{
+    struct mr_icall *call =
+        h->frame_left >= DIRECT_BYTES ? stream_call(h->session, h->frame_stream) : NULL;
+    size_t room = 0;
+
+    if (!call || !call->is_collecting || call->refused) {
+        return NULL;
+    }
+    uint8_t *at = mr_body_room(call, &room);
+    *out_room = MR_MIN(room, h->frame_left);
+    return at;
+}
+
 static void h2_input(struct mr_conn *c)
 {
-    uint8_t *buf = mr_loop_read_buf(c->loop);
+    size_t room = 0;
 
     if (c->peer_eof || !mr_proto_http2.wants_input(c)) {
         return;
+    }
+    uint8_t *buf = direct_room(c->h2, &room);
+    if (!buf) {
+        buf = mr_loop_read_buf(c->loop);
+        room = MR_READ_BUF_BYTES;
     }
     if (!buf) {
         mr_conn_close(c);
         return;
     }
-    size_t n = mr_conn_read(c, buf, MR_READ_BUF_BYTES);
+    size_t n = mr_conn_read(c, buf, room);
     if (n > 0) {
         feed(c, buf, n);
     } else if (c->peer_eof && !c->closing) {

@@ -25,8 +25,9 @@ struct mr_h2 {
     bool failed;       /* memory ran out in a callback */
     enum mr_h2_drain drain;
     size_t frame_left; /* of the DATA frame at hand */
-    uint32_t resets;   /* in the period */
-    uint32_t junk;     /* frames without use since the last useful one */
+    int32_t frame_stream;
+    uint32_t resets; /* in the period */
+    uint32_t junk;   /* frames without use since the last useful one */
     int64_t resets_since_ns;
     int64_t body_check_ns;
     int64_t progress_ns;  /* output was last framed */

@@ -263,11 +263,7 @@ static void memory_init(struct mr_loop *loop)
     mr_buf_init(&loop->scratch, 0);
     mr_wheel_init(loop);
     mr_mailbox_init(&loop->box, wake_for_mail, loop);
-    for (size_t i = 0; i < MR_H2MEM_CLASSES; i++) {
-        size_t bytes = (size_t)32 << i;
-        /* About a megabyte of each class at most, and enough of the small ones. */
-        mr_cache_init(&loop->h2mem[i], bytes, (uint32_t)MR_MIN((size_t)4096, (1u << 20) / bytes));
-    }
+    mr_h2mem_init(loop);
     mr_conn_memory_init(loop);
 }
 

@@ -44,8 +44,8 @@ struct mr_cache {
     void (*fini)(void *p); /* before a kept one goes back to the heap; may be NULL */
 };
 
-/** Power-of-two classes 32 B .. 32 KiB for nghttp2's allocations. */
-#define MR_H2MEM_CLASSES 11
+/** Classes of nghttp2's allocations, 32 B .. 32 KiB (h2mem.c). */
+#define MR_H2MEM_CLASSES 41
 
 struct mr_loop {
     uv_loop_t uv;
@@ -121,6 +121,7 @@ int64_t mr_timers_run(struct mr_loop *loop);
 
 /** Sizes of the caches that connections use (conn.c). */
 void mr_conn_memory_init(struct mr_loop *loop);
+void mr_h2mem_init(struct mr_loop *loop);
 
 /** The per-loop read buffer: contents do not outlive the callback. NULL without memory. */
 uint8_t *mr_loop_read_buf(struct mr_loop *loop);

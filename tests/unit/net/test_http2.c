@@ -78,13 +78,15 @@ static void test_methods(void **state)
     h2_hang_up(&c);
 }
 
-static void test_big_bodies(void **state)
+static void big_bodies(struct server *server, bool large_frames)
 {
     static const size_t sizes[] = {1, 4000, 4096, 5000, 70000, 1 << 20, 9 * 1000 * 1000};
-    struct h2_client *c = h2_dial(*state);
+    struct h2_client *c = h2_dial(server);
     uint8_t *body = malloc(sizes[COUNT(sizes) - 1]);
 
     fill_pattern((char *)body, sizes[COUNT(sizes) - 1]);
+    c->large_frames = large_frames;
+    h2_turn(c, 1000);
     for (size_t i = 0; i < COUNT(sizes); i++) {
         char length[24];
         snprintf(length, sizeof length, "%zu", sizes[i]);
@@ -99,6 +101,12 @@ static void test_big_bodies(void **state)
     }
     free(body);
     h2_hang_up(&c);
+}
+
+static void test_big_bodies(void **state)
+{
+    big_bodies(*state, false);
+    big_bodies(*state, true);
 }
 
 static void test_alignment(void **state)
