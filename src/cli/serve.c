@@ -42,6 +42,7 @@ struct signals {
     sigset_t set;
     sem_t stop;
     _Atomic bool is_serving;
+    _Atomic bool is_over; /* the thread shall end */
     _Atomic int first; /* the signal that asked to stop */
     pthread_t thread;
 };
@@ -62,6 +63,9 @@ static void *signals_run(void *arg)
         if (sigwait(&s->set, &number) != 0) {
             continue;
         }
+        if (atomic_load(&s->is_over)) {
+            return NULL;
+        }
         if (number == SIGHUP) {
             struct mr_err err;
             if (mr_log_set_file(mr_log_file(), &err) < 0) {
@@ -77,7 +81,6 @@ static void *signals_run(void *arg)
         }
         sem_post(&s->stop);
     }
-    return NULL;
 }
 
 static int signals_start(struct signals *s, bool with_hangup, struct mr_err *err)
@@ -99,7 +102,8 @@ static int signals_start(struct signals *s, bool with_hangup, struct mr_err *err
 
 static void signals_stop(struct signals *s)
 {
-    pthread_cancel(s->thread); /* sigwait is a cancellation point */
+    atomic_store(&s->is_over, true);
+    pthread_kill(s->thread, SIGTERM);
     pthread_join(s->thread, NULL);
     sem_destroy(&s->stop);
 }
