@@ -43,7 +43,7 @@ struct signals {
     sem_t stop;
     _Atomic bool is_serving;
     _Atomic bool is_over; /* the thread shall end */
-    _Atomic int first; /* the signal that asked to stop */
+    _Atomic int first;    /* the signal that asked to stop */
     pthread_t thread;
 };
 

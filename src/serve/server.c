@@ -60,12 +60,15 @@ static void hook_changed(void *ctx, mr_str model, int64_t version, enum mr_versi
 {
     struct mr_server *s = ctx;
 
-    if (state == MR_VERSION_FAILED)
-        mr_log(MR_LOG_ERROR, "model.failed", "model=%s version=%lld %.*s", MR_LOG_STR(model),
-               (long long)version, MR_STR_ARG(reason));
-    else if (reason.len == 0 && (state == MR_VERSION_READY || state == MR_VERSION_UNLOADED))
-        mr_log(MR_LOG_INFO, state == MR_VERSION_READY ? "model.ready" : "model.unloaded",
-               "model=%s version=%lld", MR_LOG_STR(model), (long long)version);
+    /* No rate limit: each of these lines is about another version, and an operator needs them all. */
+    if (state == MR_VERSION_FAILED && mr_log_enabled(MR_LOG_ERROR))
+        mr_log_line(NULL, MR_LOG_ERROR, MR_HERE, "model.failed", "model=%s version=%lld %.*s",
+                    MR_LOG_STR(model), (long long)version, MR_STR_ARG(reason));
+    else if (reason.len == 0 && (state == MR_VERSION_READY || state == MR_VERSION_UNLOADED) &&
+             mr_log_enabled(MR_LOG_INFO))
+        mr_log_line(NULL, MR_LOG_INFO, MR_HERE,
+                    state == MR_VERSION_READY ? "model.ready" : "model.unloaded",
+                    "model=%s version=%lld", MR_LOG_STR(model), (long long)version);
     serve_notify(s);
 }
 

@@ -28,9 +28,10 @@ struct h2_client {
     struct h2_stream *streams;
     size_t count;
     size_t closed;
-    bool ended;          /* the server closed the connection */
-    uint32_t goaway;     /* error of a GOAWAY + 1, 0 = none */
-    bool hold_windows;   /* never open them: a slow reader */
+    bool ended;        /* the server closed the connection */
+    uint32_t goaway;   /* error of a GOAWAY + 1, 0 = none */
+    bool hold_windows; /* never open them: a slow reader */
+    bool large_frames;
 };
 
 static inline struct h2_stream *h2_find(struct h2_client *c, int32_t id)
@@ -43,9 +44,9 @@ static inline struct h2_stream *h2_find(struct h2_client *c, int32_t id)
     return NULL;
 }
 
-static inline int h2_on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-                               size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
-                               void *user)
+static inline int h2_on_header(nghttp2_session *session, const nghttp2_frame *frame,
+                               const uint8_t *name, size_t name_len, const uint8_t *value,
+                               size_t value_len, uint8_t flags, void *user)
 {
     struct h2_stream *s = h2_find(user, frame->hd.stream_id);
 
@@ -62,8 +63,8 @@ static inline int h2_on_header(nghttp2_session *session, const nghttp2_frame *fr
     return 0;
 }
 
-static inline int h2_on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data,
-                             size_t len, void *user)
+static inline int h2_on_data(nghttp2_session *session, uint8_t flags, int32_t id,
+                             const uint8_t *data, size_t len, void *user)
 {
     struct h2_client *c = user;
     struct h2_stream *s = h2_find(c, id);
@@ -107,6 +108,21 @@ static inline int h2_on_frame(nghttp2_session *session, const nghttp2_frame *fra
         c->goaway = frame->goaway.error_code + 1;
     }
     return 0;
+}
+
+/* Frames as large as the server lets us. */
+static inline ssize_t h2_read_length(nghttp2_session *session, uint8_t type, int32_t id,
+                                     int32_t session_window, int32_t stream_window,
+                                     uint32_t frame_max, void *user)
+{
+    struct h2_client *c = user;
+    int32_t n = session_window < stream_window ? session_window : stream_window;
+    int32_t limit = c->large_frames ? (int32_t)frame_max : 16384;
+
+    (void)session;
+    (void)type;
+    (void)id;
+    return n < limit ? n : limit;
 }
 
 static inline ssize_t h2_read(nghttp2_session *session, int32_t id, uint8_t *buf, size_t length,
@@ -193,6 +209,7 @@ static inline struct h2_client *h2_dial_window(const struct server *s, uint32_t 
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, h2_on_data);
     nghttp2_session_callbacks_set_on_stream_close_callback(cb, h2_on_close);
     nghttp2_session_callbacks_set_on_frame_recv_callback(cb, h2_on_frame);
+    nghttp2_session_callbacks_set_data_source_read_length_callback(cb, h2_read_length);
     nghttp2_session_client_new2(&c->session, cb, c, option);
     nghttp2_submit_settings(c->session, 0, settings, 1);
     nghttp2_session_set_local_window_size(c->session, 0, 0, 64 << 20);
@@ -223,10 +240,12 @@ static inline void h2_hang_up(struct h2_client **io_c)
 }
 
 /* extra: pairs of name and value, NULL at the end; may be NULL. body NULL: END_STREAM on the head. */
-static inline struct h2_stream *h2_request(struct h2_client *c, const char *method, const char *path,
-                                           const char *const *extra, const void *body, size_t len)
+static inline struct h2_stream *h2_request(struct h2_client *c, const char *method,
+                                           const char *path, const char *const *extra,
+                                           const void *body, size_t len)
 {
-    const char *fixed[] = {":method", method, ":scheme", "http", ":authority", "x", ":path", path, NULL};
+    const char *fixed[] = {":method", method,  ":scheme", "http", ":authority",
+                           "x",       ":path", path,      NULL};
     nghttp2_nv nv[32];
     size_t n = 0;
     struct h2_stream *s = &c->streams[c->count];
@@ -251,12 +270,12 @@ static inline struct h2_stream *h2_request(struct h2_client *c, const char *meth
 
 #define H2_PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-static inline size_t h2_frame(uint8_t *out, uint8_t type, uint8_t flags, uint32_t id, const void *payload,
-                              size_t len)
+static inline size_t h2_frame(uint8_t *out, uint8_t type, uint8_t flags, uint32_t id,
+                              const void *payload, size_t len)
 {
-    uint8_t head[9] = {(uint8_t)(len >> 16), (uint8_t)(len >> 8), (uint8_t)len,       type,
-                       flags,                (uint8_t)(id >> 24), (uint8_t)(id >> 16), (uint8_t)(id >> 8),
-                       (uint8_t)id};
+    uint8_t head[9] = {
+        (uint8_t)(len >> 16), (uint8_t)(len >> 8), (uint8_t)len,       type,       flags,
+        (uint8_t)(id >> 24),  (uint8_t)(id >> 16), (uint8_t)(id >> 8), (uint8_t)id};
 
     memcpy(out, head, 9);
     if (len) {
@@ -276,7 +295,8 @@ static inline void h2_raw_hello(struct client *c)
 }
 
 /* Read frames until one of `type` comes; its payload in out. False at the end of the connection. */
-static inline bool h2_raw_wait(struct client *c, uint8_t type, uint8_t *out, size_t max, size_t *out_len)
+static inline bool h2_raw_wait(struct client *c, uint8_t type, uint8_t *out, size_t max,
+                               size_t *out_len)
 {
     for (;;) {
         if (!hear_bytes(c, 9)) {
