@@ -14,6 +14,7 @@
 
 struct reflect {
     struct serve_pending pending;
+    struct serve_pace pace; /* answers are a hundred times as large as requests */
     struct mr_grpc_call *g;
 };
 
@@ -245,6 +246,7 @@ static void on_message(void *ctx, mr_bytes message, struct mr_block *block)
 
 static void finish(struct reflect *r, int status, mr_str text)
 {
+    pace_end(&r->pace);
     r->g->call->user = NULL;
     mr_grpc_finish(r->g, status, text);
 }
@@ -259,6 +261,8 @@ static void on_data(struct serve_pending *p, mr_bytes data, bool last)
         finish(r, mr_status_grpc(rc), mr_str_c(err.msg));
     else if (last)
         finish(r, 0, MR_STR(""));
+    else
+        pace_set(&r->pace, false);
 }
 
 static void on_cancel(struct serve_pending *p)
@@ -276,6 +280,7 @@ void grpc_reflect_open(struct mr_server *s, struct mr_grpc_call *g)
         return;
     }
     r->g = g;
+    r->pace.call = g->call;
     r->pending.data = on_data;
     r->pending.cancel = on_cancel;
     g->call->user = &r->pending;

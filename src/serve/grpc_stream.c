@@ -10,7 +10,6 @@
 #define IN_FLIGHT_MAX  256u
 #define FREE_ITEMS_MAX 64u
 #define ITEM_ARENA_MAX (64u << 20)
-#define BACKLOG_MAX    (8u << 20)
 
 struct stream {
     struct serve_pending pending;
@@ -26,7 +25,7 @@ struct stream {
     bool is_walking; /* over the list: nothing may be taken off it */
     bool is_failed;  /* ends with `failure` once nothing runs */
     bool error_ends; /* triton_grpc_error */
-    bool is_paused;
+    struct serve_pace pace;
     struct mr_err failure;
 };
 
@@ -151,17 +150,6 @@ static void send_item(struct stream *st, struct stream_item *it)
     }
 }
 
-/* Stop reading from a client that sends faster than it is answered or reads. */
-static void set_pace(struct stream *st)
-{
-    bool pause = st->in_flight >= IN_FLIGHT_MAX || mr_call_backlog(st->g->call) > BACKLOG_MAX;
-
-    if (pause == st->is_paused)
-        return;
-    st->is_paused = pause;
-    mr_call_pause(st->g->call, pause);
-}
-
 /* Send what is done at the front; end the stream when that was all. `st` is gone after a true return. */
 static bool advance(struct stream *st)
 {
@@ -177,9 +165,10 @@ static bool advance(struct stream *st)
     if (st->is_feeding)
         return false;
     if (st->first || !(st->input_ended || st->is_cancelled || st->is_failed)) {
-        set_pace(st);
+        pace_set(&st->pace, st->in_flight >= IN_FLIGHT_MAX);
         return false;
     }
+    pace_end(&st->pace);
     st->g->call->user = NULL;
     if (st->is_failed)
         mr_grpc_finish(st->g, mr_status_grpc(st->failure.status), mr_str_c(st->failure.msg));
@@ -308,6 +297,7 @@ void grpc_stream_infer_open(struct mr_server *s, struct mr_grpc_call *g)
     st->server = s;
     st->loop = serve_here();
     st->g = g;
+    st->pace.call = g->call;
     st->error_ends = flag.ptr && mr_str_ieq(flag, MR_STR("true"));
     st->pending.data = on_data;
     st->pending.cancel = on_cancel;

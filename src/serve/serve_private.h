@@ -188,6 +188,17 @@ int stats_set_add_model(struct stats_set *set, struct mr_models *models, mr_str 
 /* metrics.c: administration thread */
 void metrics_text(struct mr_server *s, struct mr_buf *out);
 
+/* pace.c: whether a stream is read from. `call` is set by the owner; pace_end before the call ends. */
+struct serve_pace {
+    struct mr_call *call;
+    struct mr_timer timer;
+    bool is_busy;
+    bool is_paused;
+};
+/* After anything was taken in or sent. is_busy: enough is under way, whatever the client reads. */
+void pace_set(struct serve_pace *p, bool is_busy);
+void pace_end(struct serve_pace *p);
+
 /* grpc*.c */
 bool grpc_is_streaming(mr_str path);
 void grpc_dispatch(struct mr_server *s, struct mr_call *call);

@@ -1,13 +1,17 @@
 """What reviews of the server found, one test each."""
 import json
+import resource
+import threading
 import time
 
 import grpc
 import pytest
+from grpc_reflection.v1alpha import reflection_pb2
 from tritonclient.grpc import service_pb2_grpc
 
 from lib import grpcraw, repo, wait
 from lib.metrics import value
+from lib.raw import GRPC_HEADERS, Http2, grpc_frame
 from lib.rest import Rest
 
 
@@ -41,3 +45,43 @@ def test_no_inference_on_the_metrics_port(models, start):
         with pytest.raises(grpc.RpcError) as e:
             next(stub.ModelStreamInfer(iter([grpcraw.int32("m", [5])]), timeout=30))
         assert e.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_stream_goes_on_when_its_answers_are_read(models, start):
+    """More answers wait than the server lets wait; then the client reads them all, and asks again."""
+    repo.add(models, "m")
+    server = start(models)
+    asked = threading.Event()
+    large = grpcraw.int32("m", list(range(1_000_000)))
+
+    def requests():
+        yield from [large] * 10
+        asked.wait(60)
+        yield grpcraw.int32("m", [5])
+
+    with grpcraw.Grpc(server.url("grpc")) as client:
+        stream = client.stub.ModelStreamInfer(requests(), timeout=60)
+        time.sleep(1)
+        sizes = [len(next(stream).infer_response.raw_output_contents[0]) for _ in range(10)]
+        asked.set()
+        assert sizes == [4_000_000] * 10
+        assert next(stream).infer_response.raw_output_contents[0] == b"\5\0\0\0"
+
+
+def resident(server):
+    with open(f"/proc/{server.process.pid}/statm") as f:
+        return int(f.read().split()[1]) * resource.getpagesize()
+
+
+def test_reflection_for_a_client_that_does_not_read(models, start):
+    """A file of descriptors is a hundred times as large as the request for it."""
+    repo.add(models, "m")
+    server = start(models)
+    question = grpc_frame(reflection_pb2.ServerReflectionRequest(file_containing_symbol="inference.GRPCInferenceService"))
+    with Http2(server.grpc) as wire:
+        before = resident(server)
+        stream = wire.headers("POST", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", GRPC_HEADERS, end=False)
+        for _ in range(60):
+            wire.send(stream, question * (16_000 // len(question)), end=False)
+        time.sleep(1)
+        assert resident(server) - before < 150 << 20
