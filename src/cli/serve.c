@@ -145,14 +145,17 @@ static int dump(const struct mr_options *o)
 
 /* ---- running ---- */
 
-static int start_failed(const struct mr_err *err)
+static int start_failed(const struct mr_serve_options *s, const struct mr_err *err)
 {
     char text[sizeof err->msg + 80];
     bool in_use = strstr(err->msg, "in use") != NULL;
 
     snprintf(text, sizeof text, "%s%s", err->msg,
              in_use ? " (another server? port 0 takes any free one)" : "");
-    mr_log(MR_LOG_ERROR, "serve.failed", "%s", err->msg);
+    /* Where the log is the same terminal, once is enough. */
+    if (s->log_file || s->log_format == MR_LOG_OPTION_JSON) {
+        mr_log(MR_LOG_ERROR, "serve.failed", "%s", err->msg);
+    }
     return mr_cli_fail("millrace serve", MR_EXIT_FAILED, text);
 }
 
@@ -185,7 +188,7 @@ static int run(struct mr_serve_options *s)
     }
     if (mr_server_start(&server, &s->server, &err) < 0) {
         signals_stop(&signals);
-        return start_failed(&err);
+        return start_failed(s, &err);
     }
     atomic_store(&signals.is_serving, true);
     if (s->print_ports) {

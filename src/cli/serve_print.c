@@ -154,7 +154,7 @@ void mr_serve_print(const struct mr_serve_options *s, struct mr_server *server)
     bool aligned = mr_term_of(stdout).is_terminal;
 
     if (aligned) {
-        printf("\n");
+        printf("\n  millrace %s\n\n", MR_VERSION);
     }
     print_listeners(s, server, aligned);
     if (aligned) {

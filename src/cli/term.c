@@ -142,8 +142,9 @@ static void print_row(FILE *out, struct mr_term term, const struct mr_grid_cell 
         size_t have = mr_text_columns(mr_str_c(text));
         int pad = (int)(width[c] > have ? width[c] - have : 0);
         bool last = c + 1 == columns;
-        fprintf(out, "%*s%s%s%s%*s%s", right[c] ? pad : 0, "", mr_term_on(term, cells[c].style),
-                text, cells[c].style == MR_STYLE_PLAIN ? "" : mr_term_off(term),
+        bool plain = cells[c].style == MR_STYLE_PLAIN || *text == '\0';
+        fprintf(out, "%*s%s%s%s%*s%s", right[c] ? pad : 0, "",
+                plain ? "" : mr_term_on(term, cells[c].style), text, plain ? "" : mr_term_off(term),
                 right[c] || last ? 0 : pad, "", last ? "" : CELL_GAP);
     }
     fputc('\n', out);
