@@ -5,9 +5,7 @@
 
 struct watcher {
     struct serve_pending pending;
-    struct watcher *next;
-    struct watcher *prev;
-    struct serve_loop *loop;
+    struct mr_server *server;
     struct mr_grpc_call *g;
     mr_str service;
     int last; /* status that was sent, -1 none */
@@ -53,7 +51,7 @@ static void send_status(struct watcher *w)
     Grpc__Health__V1__HealthCheckResponse r = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
     uint8_t bytes[16];
 
-    r.status = status_of(w->loop->server, w->service);
+    r.status = status_of(w->server, w->service);
     if ((int)r.status == w->last)
         return;
     w->last = (int)r.status;
@@ -63,12 +61,7 @@ static void send_status(struct watcher *w)
 
 static void end_watch(struct watcher *w, int grpc_status, mr_str message)
 {
-    if (w->prev)
-        w->prev->next = w->next;
-    else
-        w->loop->watchers = w->next;
-    if (w->next)
-        w->next->prev = w->prev;
+    serve_closed(&w->pending);
     w->g->call->user = NULL;
     mr_grpc_finish(w->g, grpc_status, message);
 }
@@ -78,13 +71,22 @@ static void on_cancel(struct serve_pending *p)
     end_watch(MR_CONTAINER_OF(p, struct watcher, pending), 1, MR_STR("cancelled"));
 }
 
+/* A server that exits ends its watches, so that they do not hold the drain. */
+static void on_changed(struct serve_pending *p)
+{
+    struct watcher *w = MR_CONTAINER_OF(p, struct watcher, pending);
+
+    send_status(w);
+    if (serve_is_exiting(w->server))
+        end_watch(w, 14, MR_STR("the server is exiting"));
+}
+
 void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g)
 {
     Grpc__Health__V1__HealthCheckRequest *q =
         grpc_request(g, &grpc__health__v1__health_check_request__descriptor);
     struct watcher *w;
 
-    (void)s;
     if (!q)
         return;
     w = MR_ARENA_NEW(g->call->arena, struct watcher);
@@ -92,26 +94,13 @@ void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g)
         mr_grpc_fail(g, 8, MR_STR("the call needs more memory than it may use"));
         return;
     }
-    w->loop = serve_here();
+    w->server = s;
     w->g = g;
     w->service = mr_str_c(q->service);
     w->last = -1;
     w->pending.cancel = on_cancel;
-    w->next = w->loop->watchers;
-    if (w->next)
-        w->next->prev = w;
-    w->loop->watchers = w;
+    w->pending.changed = on_changed;
+    serve_open(&w->pending);
     g->call->user = &w->pending;
-    send_status(w);
-}
-
-/* On `here`: something may have changed. A server that exits ends its watches, so that they do not hold the drain. */
-void grpc_health_changed(struct serve_loop *here)
-{
-    for (struct watcher *w = here->watchers, *next; w; w = next) {
-        next = w->next;
-        send_status(w);
-        if (serve_is_exiting(here->server))
-            end_watch(w, 14, MR_STR("the server is exiting"));
-    }
+    on_changed(&w->pending);
 }

@@ -14,6 +14,7 @@
 
 struct reflect {
     struct serve_pending pending;
+    struct mr_server *server;
     struct serve_pace pace; /* answers are a hundred times as large as requests */
     struct mr_grpc_call *g;
 };
@@ -246,6 +247,7 @@ static void on_message(void *ctx, mr_bytes message, struct mr_block *block)
 
 static void finish(struct reflect *r, int status, mr_str text)
 {
+    serve_closed(&r->pending);
     pace_end(&r->pace);
     r->g->call->user = NULL;
     mr_grpc_finish(r->g, status, text);
@@ -270,18 +272,29 @@ static void on_cancel(struct serve_pending *p)
     finish(MR_CONTAINER_OF(p, struct reflect, pending), 1, MR_STR("cancelled"));
 }
 
+static void on_changed(struct serve_pending *p)
+{
+    struct reflect *r = MR_CONTAINER_OF(p, struct reflect, pending);
+
+    if (serve_is_exiting(r->server))
+        finish(r, 14, MR_STR("the server is exiting"));
+}
+
 void grpc_reflect_open(struct mr_server *s, struct mr_grpc_call *g)
 {
     struct reflect *r = MR_ARENA_NEW(g->call->arena, struct reflect);
 
-    (void)s;
     if (!r) {
         mr_grpc_fail(g, 8, MR_STR("the call needs more memory than it may use"));
         return;
     }
+    r->server = s;
     r->g = g;
     r->pace.call = g->call;
     r->pending.data = on_data;
     r->pending.cancel = on_cancel;
+    r->pending.changed = on_changed;
+    serve_open(&r->pending);
     g->call->user = &r->pending;
+    on_changed(&r->pending);
 }

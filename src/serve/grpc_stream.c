@@ -4,7 +4,8 @@
  * request order; whenever the first is done its answer is sent. A failed request is answered inside the
  * stream, which goes on; with the metadata `triton_grpc_error: true` the first failure ends the stream with
  * its status. The stream ends when the client has closed its side and the list is empty, or when the
- * connection is gone and nothing runs any more. */
+ * connection is gone and nothing runs any more. A server that exits answers what it has taken and ends the stream
+ * with UNAVAILABLE, as it would wait for the client for ever otherwise. */
 #include "serve_private.h"
 
 #define IN_FLIGHT_MAX  256u
@@ -23,6 +24,8 @@ struct stream {
     bool is_cancelled;
     bool is_feeding; /* inside mr_grpc_feed: the call must not be ended there */
     bool is_walking; /* over the list: nothing may be taken off it */
+    bool is_exiting; /* nothing more is taken */
+    bool is_cut;     /* and something was sent all the same */
     bool is_failed;  /* ends with `failure` once nothing runs */
     bool error_ends; /* triton_grpc_error */
     struct serve_pace pace;
@@ -150,6 +153,11 @@ static void send_item(struct stream *st, struct stream_item *it)
     }
 }
 
+static bool is_over(const struct stream *st)
+{
+    return !st->first && (st->input_ended || st->is_cancelled || st->is_failed || st->is_exiting);
+}
+
 /* Send what is done at the front; end the stream when that was all. `st` is gone after a true return. */
 static bool advance(struct stream *st)
 {
@@ -164,14 +172,17 @@ static bool advance(struct stream *st)
     }
     if (st->is_feeding)
         return false;
-    if (st->first || !(st->input_ended || st->is_cancelled || st->is_failed)) {
+    if (!is_over(st)) {
         pace_set(&st->pace, st->in_flight >= IN_FLIGHT_MAX);
         return false;
     }
+    serve_closed(&st->pending);
     pace_end(&st->pace);
     st->g->call->user = NULL;
     if (st->is_failed)
         mr_grpc_finish(st->g, mr_status_grpc(st->failure.status), mr_str_c(st->failure.msg));
+    else if (st->is_exiting && (st->is_cut || !st->input_ended))
+        mr_grpc_finish(st->g, 14, MR_STR("the server is exiting"));
     else
         mr_grpc_finish(st->g, 0, MR_STR(""));
     return true;
@@ -223,7 +234,8 @@ static void on_message(void *ctx, mr_bytes message, struct mr_block *block)
     struct serve_infer *si;
     int rc = MR_OK;
 
-    if (st->is_failed || st->is_cancelled)
+    st->is_cut |= st->is_exiting;
+    if (st->is_failed || st->is_cancelled || st->is_exiting)
         return;
     it = item_new(st);
     if (!it) {
@@ -285,6 +297,16 @@ static void on_cancel(struct serve_pending *p)
     advance(st);
 }
 
+static void on_changed(struct serve_pending *p)
+{
+    struct stream *st = MR_CONTAINER_OF(p, struct stream, pending);
+
+    if (!serve_is_exiting(st->server) || st->is_exiting)
+        return;
+    st->is_exiting = true;
+    advance(st);
+}
+
 void grpc_stream_infer_open(struct mr_server *s, struct mr_grpc_call *g)
 {
     struct stream *st = MR_ARENA_NEW(g->call->arena, struct stream);
@@ -301,5 +323,8 @@ void grpc_stream_infer_open(struct mr_server *s, struct mr_grpc_call *g)
     st->error_ends = flag.ptr && mr_str_ieq(flag, MR_STR("true"));
     st->pending.data = on_data;
     st->pending.cancel = on_cancel;
+    st->pending.changed = on_changed;
+    serve_open(&st->pending);
     g->call->user = &st->pending;
+    on_changed(&st->pending);
 }

@@ -22,8 +22,8 @@ enum listener_tag { LISTEN_HTTP = 0, LISTEN_GRPC = 1, LISTEN_METRICS = 2 };
 
 enum server_state { SERVER_STARTING = 0, SERVER_READY, SERVER_EXITING };
 
-struct watcher;
 struct stream_item;
+struct serve_pending;
 
 /* One network thread. Fields belong to it, except what says otherwise. */
 struct serve_loop {
@@ -33,7 +33,7 @@ struct serve_loop {
     _Atomic bool is_started; /* loader threads ask */
     unsigned reader;
     struct mr_infer_home home;
-    struct watcher *watchers;       /* grpc.health.v1 Watch calls */
+    struct serve_pending *open;     /* calls that last until somebody ends them */
     struct stream_item *free_items; /* recycled requests of streams */
     unsigned free_item_count;
     struct mr_mail changed; /* posted when readiness may have changed */
@@ -81,6 +81,10 @@ struct mr_server {
 struct serve_pending {
     void (*cancel)(struct serve_pending *p);
     void (*data)(struct serve_pending *p, mr_bytes data, bool last);
+    /* Open calls: readiness may have changed; when the server exits they end soon. May end its own call only. */
+    void (*changed)(struct serve_pending *p);
+    struct serve_pending *next;
+    struct serve_pending *prev;
 };
 
 /* One inference of a client, on either protocol. Lives in its call's arena, or in a stream item. */
@@ -103,6 +107,9 @@ int loops_open(struct mr_server *s, struct mr_err *err);
 int loops_start(struct mr_server *s, struct mr_err *err);
 void loops_stop(struct mr_server *s);
 void serve_notify(struct mr_server *s);
+/* Streams and watches: between these two, `changed` is called. */
+void serve_open(struct serve_pending *p);
+void serve_closed(struct serve_pending *p);
 
 /* admin.c */
 int admin_start(struct admin *a, struct mr_err *err);
@@ -213,7 +220,6 @@ void grpc_stream_infer_open(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_meta_dispatch(struct mr_server *s, struct mr_grpc_call *g, mr_str method);
 void grpc_health_check(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g);
-void grpc_health_changed(struct serve_loop *here);
 void grpc_reflect_open(struct mr_server *s, struct mr_grpc_call *g);
 void stream_items_free(struct serve_loop *here);
 

@@ -6,7 +6,7 @@ import time
 
 import grpc
 import pytest
-from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tritonclient.grpc import service_pb2_grpc
 
 from lib import grpcraw, repo, wait
@@ -85,3 +85,35 @@ def test_reflection_for_a_client_that_does_not_read(models, start):
             wire.send(stream, question * (16_000 // len(question)), end=False)
         time.sleep(1)
         assert resident(server) - before < 150 << 20
+
+
+def test_open_streams_end_with_the_server(models, start):
+    """What was taken is answered, then streams that their clients would keep open are ended."""
+    repo.add(models, "m", backend="fault")
+    server = start(models, "--exit-timeout-secs=100")
+    release = threading.Event()
+
+    def requests():
+        yield grpcraw.int32("m", [1])
+        yield grpcraw.int32("m", [2], parameters={"delay_ms": 1500})
+        release.wait(60)
+
+    def questions():
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+        release.wait(60)
+
+    with grpcraw.Grpc(server.url("grpc")) as client, grpc.insecure_channel(server.url("grpc")) as channel:
+        stream = client.stub.ModelStreamInfer(requests())
+        reflection = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(questions())
+        next(stream), next(reflection)
+        time.sleep(0.5)
+        before = time.monotonic()
+        server.signal()
+        assert next(stream).infer_response.raw_output_contents[0] == b"\2\0\0\0"
+        for call in (stream, reflection):
+            with pytest.raises(grpc.RpcError) as e:
+                next(call)
+            assert e.value.code() == grpc.StatusCode.UNAVAILABLE
+        server.checked = True
+        assert server.wait_exit() == 0 and time.monotonic() - before < 30
+        release.set()
