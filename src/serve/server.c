@@ -290,8 +290,15 @@ void mr_server_free(struct mr_server **ps)
 
     if (!s)
         return;
-    mr_http_server_free(&s->http);
+    /* What was cut off still runs: a load or an execution that will post to its loop, for a call, when it ends. */
+    bool is_left = s->models && mr_models_stop(s->models, 0) > 0;
+    if (!is_left)
+        mr_http_server_free(&s->http);
     mr_models_free(&s->models);
+    if (is_left) {
+        *ps = NULL;
+        return;
+    }
     for (unsigned i = 0; i < s->loop_count; i++) {
         stream_items_free(&s->loops[i]);
         mr_loop_free(&s->loops[i].loop);

@@ -63,6 +63,7 @@ static int set_up(void **state)
     put_model("batched", "identity",
               "dynamic_batching { max_queue_delay_microseconds: 200 } instance_group { count: 2 }");
     put_model("slow", "fault", "parameters { key: 'delay_ms' value { string_value: '200' } }");
+    put_model("slower", "fault", "parameters { key: 'delay_ms' value { string_value: '900' } }");
     mr_log_set_enabled(MR_LOG_INFO, false);
     return 0;
 }
@@ -294,6 +295,32 @@ static void drains(void **state)
     mr_server_free(&s);
 }
 
+/* An execution that outlasts the exit timeout, and the server's memory: it ends without harm. */
+static void cut_off(void **state)
+{
+    struct mr_server_options o;
+    struct mr_server *s = NULL;
+    struct mr_err err = {0};
+    struct worker w = {
+        .method = "POST", .path = "/v2/models/slower/infer", .body = infer_body, .count = 1};
+    struct timespec rest = {0, 900 * MR_NS_PER_MS}, begun = {0, 100 * MR_NS_PER_MS};
+    (void)state;
+
+    options(&o);
+    o.exit_timeout_ns = 10 * MR_NS_PER_MS;
+    if (mr_server_start(&s, &o, &err) < 0)
+        fail_msg("%s", err.msg);
+    w.server = s;
+    assert_int_equal(pthread_create(&w.thread, NULL, work, &w), 0);
+    nanosleep(&begun, NULL);
+    assert_int_equal(mr_server_stop(s), MR_E_DEADLINE);
+    pthread_join(w.thread, NULL);
+    assert_int_equal(w.failed, 1);
+    mr_server_free(&s);
+    assert_null(s);
+    nanosleep(&rest, NULL);
+}
+
 /* Clients that vanish with requests queued: what is queued is not run, nothing is left behind. */
 static void vanishing_clients(void **state)
 {
@@ -328,7 +355,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers),           cmocka_unit_test(refuses_to_start),
         cmocka_unit_test(many_threads),      cmocka_unit_test(drains),
-        cmocka_unit_test(vanishing_clients),
+        cmocka_unit_test(vanishing_clients), cmocka_unit_test(cut_off),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
