@@ -69,9 +69,18 @@ void grpc_dispatch(struct mr_server *s, struct mr_call *call)
         mr_grpc_fail(g, 12, MR_STR("unknown service or method"));
 }
 
+struct unpack {
+    struct mr_arena *arena;
+    bool is_full;
+};
+
 static void *arena_alloc(void *ctx, size_t bytes)
 {
-    return mr_arena_try(ctx, bytes, 16);
+    struct unpack *u = ctx;
+    void *p = memory_try(u->arena, bytes);
+
+    u->is_full |= !p;
+    return p;
 }
 
 static void arena_free(void *ctx, void *ptr)
@@ -82,7 +91,8 @@ static void arena_free(void *ctx, void *ptr)
 
 void *grpc_request(struct mr_grpc_call *g, const ProtobufCMessageDescriptor *desc)
 {
-    ProtobufCAllocator in_arena = {arena_alloc, arena_free, g->call->arena};
+    struct unpack u = {.arena = g->call->arena};
+    ProtobufCAllocator in_arena = {arena_alloc, arena_free, &u};
     struct mr_err err = {0};
     mr_bytes message;
     void *m;
@@ -92,7 +102,9 @@ void *grpc_request(struct mr_grpc_call *g, const ProtobufCMessageDescriptor *des
         return NULL;
     }
     m = protobuf_c_message_unpack(desc, &in_arena, message.len, message.ptr);
-    if (!m)
+    if (!m && u.is_full)
+        mr_grpc_fail(g, 8, MR_STR("the request needs more memory than it may use"));
+    else if (!m)
         mr_grpc_fail(g, 13, MR_STR("the request is not a valid protobuf message of its type"));
     return m;
 }

@@ -8,12 +8,6 @@ struct rest_infer {
     enum mr_coding accepts; /* what the answer may be compressed with */
 };
 
-static void unref_block(void *block)
-{
-    struct mr_block *b = block;
-    mr_block_unref(&b);
-}
-
 /* The body as sent, or decompressed into a block that lives with the call. */
 static int plain_body(struct mr_server *s, struct mr_call *call, mr_bytes *out, struct mr_err *err)
 {
@@ -36,10 +30,8 @@ static int plain_body(struct mr_server *s, struct mr_call *call, mr_bytes *out, 
                        (unsigned long long)s->options.http_max_input_bytes);
     if (rc < 0)
         return rc;
-    if (!mr_arena_on_free(call->arena, unref_block, block)) {
-        mr_block_unref(&block);
+    if (!memory_keep(call->arena, block))
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
-    }
     *out = (mr_bytes){block->data, len};
     return MR_OK;
 }

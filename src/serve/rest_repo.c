@@ -199,9 +199,10 @@ static int add_file(struct mr_json *j, mr_str key, struct load_request *q, struc
         q->file_cap = cap;
     }
     struct mr_load_file *f = &q->files[q->file_count];
-    uint8_t *data = mr_arena_try(j->arena, text.len / 4 * 3 + 3, 8);
+    uint8_t *data = memory_try(j->arena, text.len / 4 * 3 + 3);
     if (!data)
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the files of a load request need too much memory");
+        return MR_FAIL(err, MR_E_EXHAUSTED,
+                       "no memory for the files of the load request (--memory-budget)");
     if (!mr_base64_decode(text, data, &f->data.len))
         return MR_FAIL(err, MR_E_INVALID, "parameter '%.*s' is not base64",
                        MR_STR_ARG(mr_str_sub(key, 0, 100)));

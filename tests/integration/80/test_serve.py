@@ -10,6 +10,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tritonclient.grpc import service_pb2_grpc
 
 from lib import grpcraw, repo, wait
+from lib.control import Control, GrpcControl
 from lib.metrics import value
 from lib.raw import GRPC_HEADERS, Http2, grpc_frame
 from lib.rest import Rest
@@ -117,3 +118,28 @@ def test_open_streams_end_with_the_server(models, start):
         server.checked = True
         assert server.wait_exit() == 0 and time.monotonic() - before < 30
         release.set()
+
+
+FILE_CONFIG = json.dumps({"backend": "identity", "input": [{"name": "INPUT0", "data_type": "TYPE_INT32", "dims": [-1]}],
+                          "output": [{"name": "OUTPUT0", "data_type": "TYPE_INT32", "dims": [-1]}]})
+
+
+@pytest.mark.parametrize("megabytes", [50, 100])
+def test_load_with_a_large_file(models, start, megabytes):
+    """A file is bounded by the size of messages and by the memory budget, not by what a call has for small things."""
+    data = bytes(megabytes * 1_000_000)
+    with Control(start(models, "--http-max-input-size=200000000", mode="explicit")) as control:
+        assert control.load("m", config=FILE_CONFIG, files={"1/model.bin": data}).status == 200
+    control = GrpcControl(start(models, mode="explicit"))
+    assert control.load("m", config=FILE_CONFIG, files={"1/model.bin": data}) is None
+    control.close()
+
+
+def test_request_of_very_many_small_things(models, start):
+    """Two bytes of a message become a struct of fifty: the call's limit is told as such."""
+    server = start(models, mode="explicit")
+    with grpc.insecure_channel(server.url("grpc")) as channel:
+        load = channel.unary_unary("/inference.GRPCInferenceService/RepositoryModelLoad")
+        with pytest.raises(grpc.RpcError) as e:
+            load(b"\x1a\0" * 3_000_000, timeout=60)
+        assert e.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
