@@ -16,6 +16,7 @@ def onnx(tmp_path_factory):
     folder = tmp_path_factory.mktemp("onnx")
     (folder / "models").mkdir()
     repo.stock(folder / "models", *NAMES)
+    (folder / "models" / "lying" / "config.pbtxt").write_text("max_batch_size: 0")
     server = Server(folder / "server", [folder / "models"]).wait_ready()
     with Rest(server.http) as rest:
         yield rest

@@ -247,55 +247,60 @@ def test_cancelled_while_others_of_the_batch_wait(scheduled):
 
 # ---- queue policies ----
 
-def busy(s, ms=1200):
-    """The one instance works for a while; returns when it has begun (what is sent then waits)."""
-    first = s.send([0], parameters={"delay_ms": ms})
-    probe = s.send([0])
-    s.pending(1)
-    probe.cancel()
-    s.pending(0)
+def busy(s, ms=1200, probe=True):
+    """The one instance works for a while. Its request has another shape, so that nothing joins it; what comes behind
+    on the same connection waits. With `probe` it has begun for sure when this returns; policies that would answer the
+    probe do without."""
+    assert numbers(s.send([9])) == [9]  # so that its thread is there
+    first = s.send([0, 0], parameters={"delay_ms": ms})
+    if probe:
+        waiting = s.send([0])
+        s.pending(1)
+        waiting.cancel()
+        s.pending(0)
     return first
 
 
 def test_queue_timeout_rejects(scheduled):
     s = scheduled("default_queue_policy { default_timeout_microseconds: 100000 }")
-    first = busy(s)
-    late = s.send([1])
-    assert error(late) == (Code.UNAVAILABLE, "Request timeout expired")
+    first = busy(s, probe=False)
+    code, text = error(s.send([1]))
+    assert code == Code.UNAVAILABLE and "Request timeout expired" in text
     assert not first.done(), "in time: not after the running batch"
-    assert numbers(first) == [0]
+    assert numbers(first) == [0, 0]
     wait.until(lambda: s.failures().get("REJECTED") == 1, "the rejection to be counted")
 
 
 def test_queue_timeout_rejects_over_rest(scheduled):
     s = scheduled("default_queue_policy { default_timeout_microseconds: 100000 }")
-    first = busy(s)
+    first = busy(s, probe=False)
+    assert error(s.send([1]))[0] == Code.UNAVAILABLE, "the first one runs by now"
     reply = s.rest.infer("m", [("INPUT0", "INT32", [1, 1], [1])])
     assert reply.status == 503 and "Request timeout expired" in reply.error
-    assert numbers(first) == [0]
+    assert numbers(first) == [0, 0]
 
 
 def test_queue_timeout_delays(scheduled):
     s = scheduled("default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 100000 }")
     first = busy(s)
     assert numbers(s.send([1])) == [1]
-    assert numbers(first) == [0]
+    assert numbers(first) == [0, 0]
 
 
 @pytest.mark.parametrize("default", [0, 60_000_000])
 def test_timeout_of_the_request(scheduled, default):
     s = scheduled(f"default_queue_policy {{ allow_timeout_override: true default_timeout_microseconds: {default} }}")
     first = busy(s)
-    late = s.send([1], parameters={"timeout": 100_000})
-    assert error(late) == (Code.UNAVAILABLE, "Request timeout expired")
-    assert numbers(first) == [0]
+    code, text = error(s.send([1], parameters={"timeout": 100_000}))
+    assert code == Code.UNAVAILABLE and "Request timeout expired" in text
+    assert not first.done() and numbers(first) == [0, 0]
 
 
 def test_timeout_of_the_request_that_the_policy_does_not_allow(scheduled):
     s = scheduled("default_queue_policy { default_timeout_microseconds: 60000000 }")
     first = busy(s, 500)
     assert numbers(s.send([1], parameters={"timeout": 1000})) == [1]
-    assert numbers(first) == [0]
+    assert numbers(first) == [0, 0]
 
 
 @pytest.mark.parametrize("where", ["policy", "option"])
@@ -311,7 +316,7 @@ def test_queue_size(scheduled, where):
     assert code == Code.UNAVAILABLE and "Exceeds maximum queue size" in text
     reply = s.rest.infer("m", [("INPUT0", "INT32", [1, 1], [3])])
     assert reply.status == 503 and "Exceeds maximum queue size" in reply.error
-    assert [numbers(f) for f in [first, *waiting]] == [[0], [1], [2]]
+    assert [numbers(f) for f in [first, *waiting]] == [[0, 0], [1], [2]]
     wait.until(lambda: s.failures().get("REJECTED") == 2, "the rejections to be counted")
     assert numbers(s.send([4])) == [4]
 
@@ -347,7 +352,7 @@ def test_priorities(scheduled):
         order.watch(s.send([1], parameters={"delay_ms": 60, "priority": priority}), name)
         sent += 1
         s.pending(sent)
-    assert numbers(first) == [0]
+    assert numbers(first) == [0, 0]
     assert order.wait(6) == ["high", "high again", "default", "two", "too high a number", "low"]
 
 
@@ -358,7 +363,7 @@ def test_policy_of_one_level(scheduled):
     s.pending(1)
     assert error(s.send([2], parameters={"priority": 2}))[0] == Code.UNAVAILABLE
     high = s.send([3])
-    assert [numbers(f) for f in (first, low, high)] == [[0], [1], [3]]
+    assert [numbers(f) for f in (first, low, high)] == [[0, 0], [1], [3]]
 
 
 def test_delayed_requests_go_behind_the_others(scheduled):
@@ -370,7 +375,7 @@ def test_delayed_requests_go_behind_the_others(scheduled):
     for i in range(3):
         order.watch(s.send([1], parameters={"delay_ms": 60}), f"in time {i}")
         s.pending(2 + i)
-    assert numbers(first) == [0]
+    assert numbers(first) == [0, 0]
     assert sorted(order.wait(4)) == ["in time 0", "in time 1", "in time 2", "late"]
 
 
@@ -381,7 +386,7 @@ def test_order_of_requests_is_kept_without_priorities(scheduled):
     for i in range(5):
         order.watch(s.send([1], parameters={"delay_ms": 40}), i)
         s.pending(1 + i)
-    assert numbers(first) == [0]
+    assert numbers(first) == [0, 0]
     assert order.wait(5) == [0, 1, 2, 3, 4]
 
 

@@ -3,6 +3,7 @@ import json
 import signal
 import socket
 import threading
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -144,10 +145,21 @@ def test_streams_on_an_open_connection(drained):
     server.stop()
 
 
-def test_open_streams_do_not_hold_the_server(drained):
-    """Streams on which nothing is under way are ended, and the exit is clean."""
-    server = drained("--exit-timeout-secs=40")
-    with Grpc(server.url("grpc")) as client, grpc.insecure_channel(server.url("grpc")) as channel:
+def test_watchers_do_not_hold_the_server(drained):
+    server = drained("--exit-timeout-secs=20")
+    with grpc.insecure_channel(server.url("grpc")) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
+        assert next(watch).status == Status.SERVING
+        server.stop()
+        with pytest.raises((grpc.RpcError, StopIteration)):
+            while True:
+                next(watch)
+
+
+def test_idle_streams_do_not_hold_the_server(drained):
+    """A stream on which nothing is under way is ended, and the exit is clean."""
+    server = drained("--exit-timeout-secs=20")
+    with Grpc(server.url("grpc")) as client:
         release = threading.Event()
 
         def requests():
@@ -156,10 +168,10 @@ def test_open_streams_do_not_hold_the_server(drained):
 
         stream = client.stub.ModelStreamInfer(requests())
         assert not next(stream).error_message
-        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
-        assert next(watch).status == Status.SERVING
-        server.stop()
-        release.set()
+        try:
+            server.stop()
+        finally:
+            release.set()
         with pytest.raises((grpc.RpcError, StopIteration)):
             next(stream)
 
@@ -204,9 +216,9 @@ def test_second_signal_ends_at_once(drained, number):
 def test_signal_while_loading(models, start):
     repo.add(models, "slow", backend="fault", parameters={"open_delay_ms": 60_000})
     server = start(models, ready=False)
-    wait.until(lambda: server.err(), "the server to have begun")
-    server.signal()
     server.checked = True
+    wait.until(lambda: "SigBlk:\t0000000000000000" not in Path(f"/proc/{server.process.pid}/status").read_text(), "it to watch for signals")
+    server.signal()
     assert server.wait_exit() != 0
 
 

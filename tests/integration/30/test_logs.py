@@ -77,7 +77,7 @@ def test_events_of_a_life(logged):
     server = logged()
     server.stop()
     events = [e["event"] for e in server.events()]
-    for event in ("model.ready", "serve.listen", "serve.ready", "serve.stopping", "model.unloaded", "serve.stopped"):
+    for event in ("model.ready", "serve.listen", "serve.ready", "serve.stopping", "serve.stopped"):
         assert event in events, event
     listens = [e["msg"] for e in server.events() if e["event"] == "serve.listen"]
     assert any(str(server.http) in m for m in listens) and any(str(server.grpc) in m for m in listens)

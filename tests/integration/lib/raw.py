@@ -1,6 +1,7 @@
 """Bytes on sockets: an HTTP/1 reader that takes nothing for granted, and a small HTTP/2 client over `h2`."""
 import re
 import socket
+import struct
 from dataclasses import dataclass, field
 
 import h2.config
@@ -122,8 +123,18 @@ def request(method, path, headers="", body=b"", host=True, version="HTTP/1.1"):
     return head.encode("latin-1") + b"\r\n" + body
 
 
+@dataclass
+class Goaway:
+    last_stream: int
+    error_code: int
+    text: bytes
+
+
 class Http2:
-    """One connection. Events of each stream are kept in order; nothing is acknowledged unless `auto` is set."""
+    """One connection. Events of each stream are kept in order; nothing is acknowledged unless `auto` is set.
+
+    GOAWAY frames are taken out here: h2 would not go on with the streams that the server still answers.
+    """
 
     def __init__(self, port, settings=None, auto=True, unchecked=False):
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
@@ -135,6 +146,8 @@ class Http2:
             self.h2.local_settings = h2.settings.Settings(client=True, initial_values=settings)
         self.auto = auto
         self.events = []
+        self.goaways = []
+        self.unread = b""
         self.ended = False
         self.h2.initiate_connection()
         self.flush()
@@ -184,17 +197,29 @@ class Http2:
         if not data:
             self.ended = True
             return False
-        for event in self.h2.receive_data(data):
+        for event in self.h2.receive_data(self._without_goaway(data)):
             self.events.append(event)
             if isinstance(event, h2.events.DataReceived) and self.auto and event.flow_controlled_length:
                 self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-            if isinstance(event, h2.events.ConnectionTerminated):
-                self.ended = True
         try:
             self.flush()
         except (BrokenPipeError, ConnectionResetError):
             self.ended = True
         return True
+
+    def _without_goaway(self, data):
+        kept, self.unread = b"", self.unread + data
+        while len(self.unread) >= 9:
+            size = 9 + int.from_bytes(self.unread[:3], "big")
+            if len(self.unread) < size:
+                break
+            frame, self.unread = self.unread[:size], self.unread[size:]
+            if frame[3] == 7:
+                last, code = struct.unpack(">II", frame[9:17])
+                self.goaways.append(Goaway(last & 0x7FFFFFFF, code, frame[17:]))
+            else:
+                kept += frame
+        return kept
 
     def of(self, stream, kind=None):
         return [e for e in self.events if getattr(e, "stream_id", None) == stream and (kind is None or isinstance(e, kind))]
@@ -207,7 +232,7 @@ class Http2:
         return resets[0].error_code if resets else None
 
     def terminated(self):
-        return next((e for e in self.events if isinstance(e, h2.events.ConnectionTerminated)), None)
+        return self.goaways[-1] if self.goaways else None
 
     def wait(self, condition, what):
         while not condition():

@@ -44,6 +44,7 @@ class Server:
         self.out_path, self.err_path = self.folder / "stdout", self.folder / "stderr"
         self.ports = {}
         self.checked = False
+        self.signalled = False
         with open(self.out_path, "wb") as out, open(self.err_path, "wb") as err:
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
@@ -110,9 +111,10 @@ class Server:
         return self.process.poll() is None
 
     def signal(self, number=signal.SIGTERM):
+        self.signalled |= number in (signal.SIGTERM, signal.SIGINT)
         self.process.send_signal(number)
 
-    def wait_exit(self, patience=60 * wait.SLOW):
+    def wait_exit(self, patience=45 * wait.SLOW):
         """Exit code once it has ended by itself or by an earlier signal."""
         try:
             code = self.process.wait(patience)
@@ -124,9 +126,9 @@ class Server:
         return code
 
     def stop(self):
-        """SIGTERM, and it must end with 0."""
+        """SIGTERM, unless it was told already, and it must end with 0."""
         self.checked = True
-        if self.running:
+        if self.running and not self.signalled:
             self.signal()
         code = self.wait_exit()
         assert code == 0, f"the server ended with {code}\n{self.describe()}"
