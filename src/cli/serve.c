@@ -2,7 +2,8 @@
  *
  * Signals are blocked in every thread and taken by one that does nothing else, so that no handler has
  * to be async-signal-safe. The first SIGTERM or SIGINT asks the main thread to drain; the second ends the
- * process where it stands. While models are being loaded there is nothing to drain, so the first
+ * process where it stands, unless the drain is over within a twentieth of a second anyway: a terminal and
+ * a parent may both pass on one Ctrl-C, and a server that has answered everything has not failed. While models are being loaded there is nothing to drain, so the first
  * ends it as well. */
 #include <errno.h>
 #include <semaphore.h>
@@ -42,8 +43,9 @@ struct signals {
     sigset_t set;
     sem_t stop;
     _Atomic bool is_serving;
-    _Atomic bool is_over; /* the thread shall end */
-    _Atomic int first;    /* the signal that asked to stop */
+    _Atomic bool is_over;    /* the thread shall end */
+    _Atomic int first;       /* the signal that asked to stop */
+    _Atomic bool is_drained; /* nothing is left that a second signal could cut off */
     pthread_t thread;
 };
 
@@ -54,9 +56,20 @@ static void end_at_once(const char *why)
     _exit(MR_EXIT_FAILED);
 }
 
+static bool drains_in_time(struct signals *s)
+{
+    const struct timespec step = {0, 5 * MR_NS_PER_MS};
+
+    for (int i = 0; i < 10 && !atomic_load(&s->is_drained); i++) {
+        nanosleep(&step, NULL);
+    }
+    return atomic_load(&s->is_drained);
+}
+
 static void *signals_run(void *arg)
 {
     struct signals *s = arg;
+    int further = 0;
     int number;
 
     for (;;) {
@@ -76,10 +89,12 @@ static void *signals_run(void *arg)
         if (!atomic_load(&s->is_serving)) {
             end_at_once("stopped while starting");
         }
-        if (atomic_exchange(&s->first, number) != 0) {
+        if (atomic_load(&s->first) == 0) {
+            atomic_store(&s->first, number);
+            sem_post(&s->stop);
+        } else if (further++ > 0 || !drains_in_time(s)) {
             end_at_once("second signal: stopped at once, requests were cut off");
         }
-        sem_post(&s->stop);
     }
 }
 
@@ -159,12 +174,13 @@ static int start_failed(const struct mr_serve_options *s, const struct mr_err *e
     return mr_cli_fail("millrace serve", MR_EXIT_FAILED, text);
 }
 
-static int stop(struct mr_server **server, int number)
+static int stop(struct mr_server **server, struct signals *signals, int number)
 {
     int64_t begin = mr_now_ns();
 
     mr_log(MR_LOG_INFO, "serve.stopping", "signal=%s", number == SIGINT ? "SIGINT" : "SIGTERM");
     int rc = mr_server_stop(*server);
+    atomic_store(&signals->is_drained, true);
     mr_server_free(server);
     long long ms = (long long)((mr_now_ns() - begin) / MR_NS_PER_MS);
     if (rc == MR_OK) {
@@ -186,6 +202,7 @@ static int run(struct mr_serve_options *s)
     if (apply_log_options(s, &err) < 0 || signals_start(&signals, s->log_file != NULL, &err) < 0) {
         return mr_cli_fail("millrace serve", MR_EXIT_FAILED, err.msg);
     }
+    mr_log(MR_LOG_INFO, "serve.starting", "version=%s pid=%d", mr_cli_version(), (int)getpid());
     if (mr_server_start(&server, &s->server, &err) < 0) {
         signals_stop(&signals);
         return start_failed(s, &err);
@@ -197,7 +214,7 @@ static int run(struct mr_serve_options *s)
         mr_serve_print(s, server);
     }
     mr_serve_log_ready(s, server, begin);
-    int code = stop(&server, wait_for_stop(&signals));
+    int code = stop(&server, &signals, wait_for_stop(&signals));
     signals_stop(&signals);
     return code;
 }
