@@ -1,0 +1,98 @@
+"""The commands as a user types them, and the demonstration."""
+import json
+import subprocess
+
+import numpy as np
+import pytest
+
+from lib import repo
+from lib.server import BIN, clean_environment
+
+DEMO = repo.TOP / "examples" / "demo" / "run"
+
+
+def millrace(*args, stdin="", **kw):
+    done = subprocess.run([BIN, *map(str, args)], capture_output=True, text=True, timeout=60, input=stdin, env=clean_environment(), **kw)
+    return done.returncode, done.stdout, done.stderr
+
+
+def run_demo(**env):
+    return subprocess.run([DEMO], capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL,
+                          env=clean_environment({"MR_BIN": str(BIN), **env}))
+
+
+@pytest.fixture(params=["rest", "binary", "grpc"])
+def target(server, request):
+    return ["--protocol", request.param, "--url", server.url("grpc" if request.param == "grpc" else "http")]
+
+
+def test_numpy_files(server, target, tmp_path):
+    """What numpy writes goes in, and what comes out numpy reads."""
+    a = np.asfortranarray(np.arange(32, dtype=">i4").reshape(2, 16))
+    np.save(tmp_path / "a.npy", a)
+    np.save(tmp_path / "b.npy", np.ones((2, 16), np.int64))  # made the model's type
+    code, out, err = millrace("infer", "-m", "simple", *target, "-i", f"INPUT0=@{tmp_path}/a.npy", "-i", f"INPUT1=@{tmp_path}/b.npy", "--to", tmp_path)
+    assert (code, out, err) == (0, "", "")
+    assert (np.load(tmp_path / "OUTPUT0.npy") == a + 1).all()
+    assert (np.load(tmp_path / "OUTPUT1.npy") == a - 1).all()
+
+
+def test_rows_from_standard_input(server, target):
+    rows = "\n".join(json.dumps({"INPUT0": [i] * 16, "INPUT1": [1] * 16}) for i in range(4))
+    code, out, _ = millrace("infer", "-m", "simple", *target, "--json", "-", stdin=rows)
+    answer = json.loads(out)
+    assert code == 0 and answer["outputs"][0]["shape"] == [4, 16]
+    assert answer["outputs"][0]["data"] == [i + 1 for i in range(4) for _ in range(16)]
+
+
+def test_errors_have_their_exit_codes(server, target):
+    assert millrace("infer", "-m", "nowhere", *target, "-i", "x=1")[0] == 1
+    assert millrace("infer", "-m", "simple", *target, "-i", "INPUT0=[1]")[0] == 2
+    code, out, err = millrace("infer", "-m", "simple", *target)
+    assert (code, out) == (2, "") and "no inputs" in err
+
+
+def test_socket_file(models, start, tmp_path):
+    repo.add(models, "m")
+    path = tmp_path / "s"
+    start(models, f"--http-address=unix:{path}")
+    code, out, err = millrace("infer", "-m", "m", "-u", f"unix:{path}", "-i", "INPUT0=[7]")
+    assert code == 0, err
+    assert out.split("\t")[3] == "[7]\n"
+
+
+def test_nobody_there(tmp_path):
+    for command in (["infer", "-m", "m", "-i", "x=1"], ["model", "list"]):
+        code, _, err = millrace(*command, "-u", f"unix:{tmp_path}/none")
+        assert code == 1 and f"cannot connect to unix:{tmp_path}/none: No such file or directory" in err
+
+
+def test_full_disk_is_told(server):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([BIN, "model", "list", "-u", server.url()], stdout=full, stderr=subprocess.PIPE, timeout=60, env=clean_environment())
+    assert done.returncode == 1
+
+
+def test_doctor():
+    code, out, err = millrace("doctor", "--json")
+    findings = json.loads(out)
+    assert code == 0, out + err
+    assert any(f["name"] == "backend" and "ONNX Runtime" in f["text"] for f in findings)
+    assert all(f["level"] in ("info", "ok", "warning", "bad") for f in findings)
+
+
+def test_demo():
+    done = run_demo()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All as it should be" in done.stdout and "\x1b" not in done.stdout
+    assert done.stdout.count(" right") == 2 and "drained" in done.stdout
+
+
+def test_demo_fails_when_something_is_wrong(tmp_path):
+    """With a program that does not start, and with one whose answers are wrong."""
+    assert run_demo(MR_BIN="/bin/false").returncode == 1
+    wrong = tmp_path / "millrace"
+    wrong.write_text(f'#!/bin/sh\nif [ "$1" = infer ]; then {BIN} "$@" | sed "s/class_./class_9/g"; else exec {BIN} "$@"; fi\n')
+    wrong.chmod(0o755)
+    done = run_demo(MR_BIN=str(wrong))
+    assert done.returncode == 1 and "fewer than 85 % right" in done.stderr
