@@ -69,6 +69,7 @@ void mr_icall_free(struct mr_icall *call)
     mr_outq_fini(&call->out);
     mr_outq_fini(&call->held);
     mr_arena_reset(&call->arena);
+    mr_free((void *)(uintptr_t)call->peer_text);
     if (call->held_input) {
         mr_input_free(loop, call->held_input, call->held_cap);
     }
@@ -96,7 +97,8 @@ void mr_icall_detach(struct mr_icall *call)
     struct mr_conn *c = call->conn;
     const struct mr_http_handler *h = c->part->handler;
 
-    call->peer_text = mr_arena_str(&call->arena, mr_str_c(mr_conn_peer(c))).ptr;
+    /* Not into the arena: it may be another thread's by now, the handler has lent it to what it waits for. */
+    call->peer_text = mr_strndup(mr_conn_peer(c), strlen(mr_conn_peer(c)));
     call->conn = NULL;
     mr_outq_fini(&call->out);
     mr_outq_fini(&call->held);

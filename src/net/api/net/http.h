@@ -44,7 +44,7 @@ enum mr_call_version { MR_CALL_HTTP10 = 10, MR_CALL_HTTP11 = 11, MR_CALL_HTTP2 =
 /** One request. Fields are set by net and read by the handler, except where said. */
 struct mr_call {
     struct mr_loop *loop;
-    struct mr_arena *arena; /* dies with the call */
+    struct mr_arena *arena; /* dies with the call; net leaves it alone from on_body to the reply */
     enum mr_call_version version;
     bool head_only; /* HEAD: the reply's body is counted but not sent */
     bool is_grpc;   /* HTTP/2 POST with content-type application/grpc[+proto] */
