@@ -127,7 +127,6 @@ struct mr_models {
     struct mr_map models; /* name -> struct mr_model; more than the table has */
     size_t table_live;    /* models in the table */
     size_t table_used;    /* its slots that are not empty */
-    bool is_started;
 
     pthread_cond_t work; /* loaders: a job or quit */
     struct mr_job *jobs_first;

@@ -286,18 +286,6 @@ static void first_loads_submit(struct mr_models *m, struct first_loads *f)
     }
 }
 
-static void started_set(struct mr_models *m)
-{
-    struct mr_map_slot *slot;
-
-    pthread_mutex_lock(&m->lock);
-    m->is_started = true;
-    for (size_t i = 0; (slot = mr_map_next(&m->models, &i));) {
-        mr_model_count_unready(m, slot->value);
-    }
-    pthread_mutex_unlock(&m->lock);
-}
-
 int mr_models_start(struct mr_models *m, size_t *out_failed, struct mr_err *err)
 {
     struct first_loads first = {0};
@@ -308,7 +296,6 @@ int mr_models_start(struct mr_models *m, size_t *out_failed, struct mr_err *err)
     MR_TRY(mr_jobs_start(m, err));
     first_loads_submit(m, &first);
     mr_jobs_wait(m, INT64_MAX);
-    started_set(m);
     if (m->o.control == MR_MODEL_CONTROL_POLL) {
         MR_TRY(mr_watch_start(m, err));
     }

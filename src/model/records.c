@@ -7,8 +7,9 @@
  * after a load is done, the hook knows.
  *
  * Readiness is a count of models, kept up with every change, so that a health check is one load. A
- * version that loads for the first time after the start, or beside one that serves, does not make
- * the server unready; one that failed does, until it loads or is unloaded. */
+ * version that loads beside one of its model that serves does not make the server unready: nobody
+ * misses it. The first one of a model does, and so does one that failed, until it loads or is
+ * unloaded. */
 #include "manager.h"
 
 #include <stdio.h>
@@ -197,22 +198,25 @@ void mr_model_clear_error(struct mr_models *m, struct mr_model *model)
 
 /* ---- readiness ---- */
 
-static bool record_is_unready(const struct mr_models *m, const struct mr_version_record *r)
+static bool record_is_unready(const struct mr_version_record *r, bool has_ready)
 {
     if (!r->is_wanted || r->state == MR_VERSION_READY) {
         return false;
     }
     bool is_coming = r->state == MR_VERSION_START || r->state == MR_VERSION_LOADING ||
                      r->state == MR_VERSION_WARMING;
-    return !is_coming || !m->is_started;
+    return !is_coming || !has_ready;
 }
 
 void mr_model_count_unready(struct mr_models *m, struct mr_model *model)
 {
-    bool unready = model->is_desired && model->error;
+    bool unready = model->is_desired && model->error, has_ready = false;
 
+    for (size_t i = 0; i < model->records.len; i++) {
+        has_ready |= model->records.at[i].state == MR_VERSION_READY;
+    }
     for (size_t i = 0; i < model->records.len && model->is_desired; i++) {
-        unready |= record_is_unready(m, &model->records.at[i]);
+        unready |= record_is_unready(&model->records.at[i], has_ready);
     }
     if (unready != model->counts_unready) {
         model->counts_unready = unready;
