@@ -14,7 +14,8 @@
 
 struct sample {
     struct mr_infer infer;
-    struct mr_arena arena;
+    struct mr_arena arena;   /* the inputs */
+    struct mr_arena scratch; /* of one run */
     struct mr_block **blocks;
     size_t block_count;
 };
@@ -194,13 +195,16 @@ static int run_sample(struct mr_sched *s, void *instance, const Inference__Model
     int rc;
 
     mr_arena_init(&sm.arena, 4096, 64u << 20);
+    mr_arena_init(&sm.scratch, 4096, 64u << 20);
     sm.infer.arena = &sm.arena;
     MR_TRY(make_sample(&sm, w, err));
+    sm.infer.arena = &sm.scratch;
     for (uint32_t i = 0; i < MR_MAX(1u, w->count); i++) {
-        exec_run(s, instance, items, 1, sm.infer.rows, &sm.arena);
+        exec_run(s, instance, items, 1, sm.infer.rows, &sm.scratch);
         for (uint32_t k = 0; sm.infer.outputs && k < s->version->output_count; k++)
             mr_block_unref(&sm.infer.outputs[k].block);
         sm.infer.outputs = NULL;
+        mr_arena_reset(&sm.scratch);
         rc = sm.infer.status;
         if (rc < 0) {
             if (err)
@@ -211,6 +215,7 @@ static int run_sample(struct mr_sched *s, void *instance, const Inference__Model
 out:
     for (size_t i = 0; i < sm.block_count; i++)
         mr_block_unref(&sm.blocks[i]);
+    mr_arena_fini(&sm.scratch);
     mr_arena_fini(&sm.arena);
     return rc;
 }

@@ -447,6 +447,37 @@ static void reshaped(void **state)
     harness_close(&h);
 }
 
+/* A sample that runs very often needs no more memory than one that runs once. */
+static void warm_up_runs_often(void **state)
+{
+    static const int64_t dims[] = {2000};
+    static int64_t sample_dims[] = {2000};
+    Inference__ModelWarmup w = INFERENCE__MODEL_WARMUP__INIT, *list[] = {&w};
+    Inference__ModelWarmup__Input in = INFERENCE__MODEL_WARMUP__INPUT__INIT;
+    Inference__ModelWarmup__InputsEntry entry = INFERENCE__MODEL_WARMUP__INPUTS_ENTRY__INIT,
+                                        *entries[] = {&entry};
+    struct harness h;
+    (void)state;
+
+    in.data_type = INFERENCE__DATA_TYPE__TYPE_INT32;
+    in.n_dims = 1;
+    in.dims = sample_dims;
+    in.input_data_type_case = INFERENCE__MODEL_WARMUP__INPUT__INPUT_DATA_TYPE_ZERO_DATA;
+    in.zero_data = true;
+    entry.key = (char *)(uintptr_t) "X";
+    entry.value = &in;
+    w.name = (char *)(uintptr_t) "often";
+    w.count = 20000;
+    w.n_inputs = 1;
+    w.inputs = entries;
+    harness_init(&h);
+    h.inputs[0].dims = h.outputs[0].dims = dims;
+    h.config.n_model_warmup = 1;
+    h.config.model_warmup = list;
+    harness_open(&h, "identity", NULL, 0);
+    harness_close(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -464,6 +495,7 @@ int main(void)
         cmocka_unit_test(order_is_preserved),
         cmocka_unit_test(storm),
         cmocka_unit_test(reshaped),
+        cmocka_unit_test(warm_up_runs_often),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
