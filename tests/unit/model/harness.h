@@ -47,8 +47,8 @@ struct fixture {
     const char *backend_dirs[2];
     struct mr_models_options o;
     struct mr_models *m;
-    size_t failed;    /* of start */
-    int serve_status; /* what hooks.serve returns */
+    size_t failed;            /* of start */
+    _Atomic int serve_status; /* what hooks.serve returns */
     _Atomic int served;
     _Atomic int unserved;
     pthread_mutex_t lock;

@@ -34,11 +34,11 @@ struct canned {
     int listener;
     char address[128];
     struct step steps[STEPS_MAX];
-    size_t step_count;
-    size_t at;          /* next step, over all connections */
-    int connections;    /* accepted */
-    char request[4096]; /* the last one's head */
-    size_t body_bytes;  /* of the last one */
+    _Atomic size_t step_count; /* 0: stop */
+    size_t at;                 /* next step, over all connections */
+    int connections;           /* accepted */
+    char request[4096];        /* the last one's head */
+    size_t body_bytes;         /* of the last one */
     pthread_t thread;
 };
 
