@@ -226,7 +226,9 @@ static bool read_chunked_body(struct mr_conn *c)
         enum mr_http1_chunk got = mr_http1_chunk_next(&h->chunked, c->in.ptr + c->in.pos,
                                                       c->in.end - c->in.pos, &used, &data);
         if (got == MR_CHUNK_BAD) {
-            mr_h1_error(c, 400, "invalid chunked coding");
+            mr_h1_error(c, 400,
+                        h->chunked.chunks > CHUNKS_MAX ? TOO_MANY_CHUNKS
+                                                       : "invalid chunked coding");
             return true;
         }
         c->in.pos += used;

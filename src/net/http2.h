@@ -7,6 +7,9 @@
 
 #include "call.h"
 
+#define MR_H2_ENDED   16
+#define MR_H2_DROPPED 64
+
 enum mr_h2_drain { MR_H2_SERVING, MR_H2_NOTICED, MR_H2_LAST };
 
 struct mr_h2 {
@@ -24,10 +27,20 @@ struct mr_h2 {
     bool pack_again;   /* framing stopped because the queue was long */
     bool failed;       /* memory ran out in a callback */
     enum mr_h2_drain drain;
-    size_t frame_left; /* of the DATA frame at hand */
+    size_t frame_left;  /* of the DATA frame at hand */
+    size_t frame_bytes; /* its length */
     int32_t frame_stream;
-    uint32_t resets; /* in the period */
-    uint32_t junk;   /* frames without use since the last useful one */
+    int32_t ended[MR_H2_ENDED]; /* streams that the peer has ended, a ring; 0 = none */
+    uint32_t ended_at;
+    int32_t dropped[MR_H2_DROPPED]; /* closed streams that the peer had not ended */
+    uint32_t dropped_at;
+    int32_t last_stream; /* the highest that the peer has opened */
+    uint8_t walk_head[9];
+    uint8_t walk_have;
+    size_t walk_skip;
+    bool has_large_frames; /* the peer was told that it may send them */
+    uint32_t resets;       /* in the period */
+    uint32_t junk;         /* frames without use since the last useful one */
     int64_t resets_since_ns;
     int64_t body_check_ns;
     int64_t progress_ns;  /* output was last framed */
@@ -40,6 +53,21 @@ extern const struct mr_call_ops mr_h2_call_ops;
 
 /** nghttp2's allocator on the loop's caches. */
 nghttp2_mem mr_h2mem(struct mr_loop *loop);
+
+/** Callbacks and options of all sessions; 0 or an error of nghttp2. */
+int mr_h2_session_new(struct mr_h2 *h, nghttp2_mem *mem);
+/** The call of a stream, NULL when there is none (any more). */
+struct mr_icall *mr_h2_stream_call(nghttp2_session *session, int32_t stream_id);
+/** Are so many bytes of answers waiting that no more should be made? */
+bool mr_h2_is_backlogged(const struct mr_conn *c);
+/** on_data. */
+void mr_h2_deliver(struct mr_icall *call, mr_bytes data, bool is_last);
+/** End the connection with an error; 0, or NGHTTP2_ERR_CALLBACK_FAILURE. */
+int mr_h2_go_away(struct mr_h2 *h, uint32_t error);
+/** Had the peer ended this stream (of the last few)? */
+bool mr_h2_is_ended(const struct mr_h2 *h, int32_t stream_id);
+void mr_h2_unlink_call(struct mr_h2 *h, struct mr_icall *call);
+void mr_h2_unlink_waiting(struct mr_h2 *h, struct mr_icall *call);
 
 /** The handler is done with the call, or the stream is closed: recycle when both. */
 void mr_h2_settle_call(struct mr_icall *call);

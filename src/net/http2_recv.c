@@ -1,0 +1,621 @@
+/* HTTP/2, nghttp2's callbacks: frames of the peer become calls.
+ *
+ * Bodies are copied once, to where they stay (body.c); those that were read straight to their place not
+ * at all. Flow control: windows are opened as bytes are used. Collected bodies count as used at once, as
+ * they have limits of their own; a paused stream keeps its window shut, but not the connection's.
+ *
+ * A call and its stream end apart. When the stream goes first (reset), the handler is told and owes its
+ * answer still; such zombies are counted, and new streams are refused while there are as many as
+ * streams are allowed: a peer cannot keep more work running by opening and resetting.
+ *
+ * Callbacks never close the connection, as that would delete the session under nghttp2's feet.
+ *
+ * Thread: loop. */
+#include "http2.h"
+
+#include <pthread.h>
+
+#include "server.h"
+
+#define FRAME_USUAL     (16 * 1024)
+#define FRAME_LARGE     (256 * 1024) /* for peers with large bodies, to be read to their place */
+#define LARGE_BODY      ((size_t)128 * 1024)
+#define RESET_PERIOD_NS (30 * MR_NS_PER_S)
+#define JUNK_MAX        10000
+#define HEADERS_FIRST   16
+#define HEADER_OVERHEAD 32 /* RFC 9113 6.5.2 */
+
+/* ---- calls and streams ---------------------------------------------------------------------- */
+
+void mr_h2_unlink_call(struct mr_h2 *h, struct mr_icall *call)
+{
+    if (call->prev) {
+        call->prev->next = call->next;
+    } else {
+        h->calls = call->next;
+    }
+    if (call->next) {
+        call->next->prev = call->prev;
+    }
+}
+
+void mr_h2_unlink_waiting(struct mr_h2 *h, struct mr_icall *call)
+{
+    struct mr_icall **link = &h->waiting;
+    struct mr_icall *prev = NULL;
+
+    if (!call->waits) {
+        return;
+    }
+    while (*link != call) {
+        prev = *link;
+        link = &prev->next_waiting;
+    }
+    *link = call->next_waiting;
+    if (h->waiting_last == call) {
+        h->waiting_last = prev;
+    }
+    call->waits = false;
+}
+
+void mr_h2_settle_call(struct mr_icall *call)
+{
+    struct mr_h2 *h = call->conn->h2;
+
+    if (call->owes || call->on_stream) {
+        return;
+    }
+    if (call->is_zombie) {
+        h->zombies--;
+    }
+    if (h->reading == call) {
+        h->reading = NULL;
+    }
+    mr_h2_unlink_call(h, call);
+    mr_icall_free(call);
+}
+
+void mr_h2_stop_collecting(struct mr_icall *call)
+{
+    if (call->is_collecting) {
+        call->is_collecting = false;
+        call->conn->h2->collecting--;
+    }
+}
+
+void mr_h2_drop_output(struct mr_icall *call)
+{
+    call->conn->h2->pending -= call->out.bytes;
+    mr_outq_fini(&call->out);
+}
+
+struct mr_icall *mr_h2_stream_call(nghttp2_session *session, int32_t stream_id)
+{
+    return nghttp2_session_get_stream_user_data(session, stream_id);
+}
+
+static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *user_data)
+{
+    struct mr_h2 *h = user_data;
+    struct mr_conn *c = h->conn;
+
+    h->reading = NULL;
+    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
+        return 0;
+    }
+    if (h->zombies >= c->part->options->h2_max_streams) {
+        nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
+                                  NGHTTP2_REFUSED_STREAM);
+        return 0;
+    }
+    struct mr_icall *call = mr_icall_new(c, &mr_h2_call_ops);
+    if (!call) {
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    }
+    call->stream_id = frame->hd.stream_id;
+    call->on_stream = true;
+    call->owes = false; /* until the handler has seen it */
+    call->pub.version = MR_CALL_HTTP2;
+    mr_outq_init(&call->out, c->loop);
+    mr_outq_init(&call->held, c->loop);
+    nghttp2_session_set_stream_user_data(session, call->stream_id, call);
+    call->next = h->calls;
+    if (call->next) {
+        call->next->prev = call;
+    }
+    h->calls = call;
+    h->streams++;
+    h->reading = call;
+    return 0;
+}
+
+/* ---- heads ---------------------------------------------------------------------------------- */
+
+static bool add_header(struct mr_icall *call, mr_str name, mr_str value)
+{
+    if (call->pub.header_count == call->header_cap) {
+        size_t cap = call->header_cap ? call->header_cap * 2 : HEADERS_FIRST;
+        struct mr_header *table = mr_arena_try(&call->arena, cap * sizeof *table, _Alignof(mr_str));
+        if (!table) {
+            return false;
+        }
+        if (call->header_cap) {
+            memcpy(table, call->pub.headers, call->header_cap * sizeof *table);
+        }
+        call->pub.headers = table;
+        call->header_cap = cap;
+    }
+    struct mr_header *h = (struct mr_header *)&call->pub.headers[call->pub.header_count++];
+    h->name = name;
+    h->value = value;
+    return true;
+}
+
+static void split_path(struct mr_call *pub, mr_str path)
+{
+    const char *mark = path.len ? memchr(path.ptr, '?', path.len) : NULL;
+    size_t n = mark ? (size_t)(mark - path.ptr) : path.len;
+
+    pub->path = mr_str_sub(path, 0, n);
+    pub->query = mr_str_sub(path, mark ? n + 1 : n, path.len);
+}
+
+/* Names of requests that are always the same need no copy. */
+static mr_str known_name(mr_str name)
+{
+    static const mr_str known[] = {
+        MR_STR_INIT("te"),
+        MR_STR_INIT("accept"),
+        MR_STR_INIT("user-agent"),
+        MR_STR_INIT("content-type"),
+        MR_STR_INIT("grpc-timeout"),
+        MR_STR_INIT("content-length"),
+        MR_STR_INIT("accept-encoding"),
+        MR_STR_INIT("grpc-accept-encoding"),
+    };
+
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (mr_str_eq(name, known[i])) {
+            return known[i];
+        }
+    }
+    return (mr_str){NULL, 0};
+}
+
+static bool take_header(struct mr_icall *call, mr_str name, mr_str value)
+{
+    struct mr_call *pub = &call->pub;
+    mr_str kept_name = known_name(name);
+    mr_str kept = mr_arena_str(&call->arena, value);
+
+    if (!kept.ptr) {
+        return false;
+    }
+    if (name.len > 0 && name.ptr[0] == ':') {
+        if (mr_str_eq(name, MR_STR(":path"))) {
+            split_path(pub, kept);
+        } else if (mr_str_eq(name, MR_STR(":method"))) {
+            pub->method = kept;
+            pub->head_only = mr_str_eq(kept, MR_STR("HEAD"));
+        } else if (mr_str_eq(name, MR_STR(":authority"))) {
+            return add_header(call, MR_STR("host"), kept);
+        }
+        return true;
+    }
+    if (!kept_name.ptr) {
+        kept_name = mr_arena_str(&call->arena, name);
+    }
+    return kept_name.ptr && add_header(call, kept_name, kept);
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
+                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
+                     void *user_data)
+{
+    struct mr_h2 *h = user_data;
+    struct mr_icall *call = h->reading;
+    const struct mr_http_options *o = h->conn->part->options;
+
+    (void)session;
+    (void)frame;
+    (void)flags;
+    if (!call || call->head_too_large) {
+        /* Trailers, which nobody wants here, or a stream that was refused. */
+        return 0;
+    }
+    call->header_bytes += name_len + value_len + HEADER_OVERHEAD;
+    if ((int64_t)call->header_bytes > o->max_header_bytes ||
+        (int64_t)call->pub.header_count >= o->max_headers ||
+        !take_header(call, mr_str_n((const char *)name, name_len),
+                     mr_str_n((const char *)value, value_len))) {
+        call->head_too_large = true;
+    }
+    return 0;
+}
+
+static bool is_grpc_type(mr_str type)
+{
+    mr_str grpc = MR_STR("application/grpc");
+
+    if (!mr_str_starts(type, grpc)) {
+        return false;
+    }
+    mr_str rest = mr_str_sub(type, grpc.len, type.len);
+    return rest.len == 0 || rest.ptr[0] == ';' || mr_str_eq(rest, MR_STR("+proto")) ||
+           mr_str_starts(rest, MR_STR("+proto;"));
+}
+
+static void complete_body(struct mr_icall *call);
+
+/* The head is complete: ask the handler. */
+static void complete_head(struct mr_icall *call, bool is_last)
+{
+    struct mr_h2 *h = call->conn->h2;
+    struct mr_call *pub = &call->pub;
+    int32_t id = call->stream_id;
+
+    h->reading = NULL;
+    call->head_done = true;
+    if (call->head_too_large) {
+        mr_h2_error(call, 431, "request header too large (--max-header-bytes)");
+        return;
+    }
+    mr_str length = mr_call_header(pub, "content-length");
+    if (length.ptr && !mr_str_to_i64(length, &pub->content_length)) {
+        pub->content_length = -1;
+    }
+    pub->is_grpc =
+        mr_str_eq(pub->method, MR_STR("POST")) && is_grpc_type(mr_call_header(pub, "content-type"));
+    call->body.expect = pub->content_length;
+    call->data_seen_ns = pub->loop->now_ns;
+    call->owes = true;
+    mr_icall_head(call);
+    /* The call is there still: it stays until its stream is closed, which no handler can do at once. */
+    call = mr_h2_stream_call(h->session, id);
+    if (!call || !call->owes || is_last) {
+        return;
+    }
+    if (!pub->streaming && pub->body_limit >= 0 && pub->content_length > pub->body_limit) {
+        mr_icall_refuse(call, MR_E_TOO_LARGE);
+    } else if (!pub->streaming) {
+        call->is_collecting = true;
+        if (h->collecting++ == 0) {
+            h->body_check_ns =
+                mr_ns_after(pub->loop->now_ns, h->conn->part->options->body_timeout_ns);
+        }
+    }
+}
+
+/* ---- bodies --------------------------------------------------------------------------------- */
+
+static size_t backlog(const struct mr_conn *c)
+{
+    return c->out.bytes + c->h2->pending;
+}
+
+bool mr_h2_is_backlogged(const struct mr_conn *c)
+{
+    return (int64_t)backlog(c) > c->part->options->max_output_backlog;
+}
+
+void mr_h2_deliver(struct mr_icall *call, mr_bytes data, bool is_last)
+{
+    const struct mr_http_handler *handler = call->conn->part->handler;
+
+    if (is_last) {
+        call->body_done = true;
+        call->pub.recv_end_ns = call->pub.loop->now_ns;
+    }
+    handler->on_data(handler->ctx, &call->pub, data, is_last);
+}
+
+/* END_STREAM was seen. */
+static void complete_body(struct mr_icall *call)
+{
+    struct mr_h2 *h = call->conn->h2;
+
+    call->end_stream_seen = true;
+    mr_h2_stop_collecting(call);
+    if (!call->owes || call->refused) {
+        return;
+    }
+    if (call->pub.streaming) {
+        if (!call->paused && call->held.bytes == 0) {
+            mr_h2_deliver(call, (mr_bytes){0}, true);
+        }
+        return;
+    }
+    call->body_done = true;
+    mr_body_publish(call);
+    if (mr_h2_is_backlogged(h->conn)) {
+        call->waits = true;
+        call->next_waiting = NULL;
+        if (h->waiting) {
+            h->waiting_last->next_waiting = call;
+        } else {
+            h->waiting = call;
+        }
+        h->waiting_last = call;
+        return;
+    }
+    mr_icall_body(call);
+}
+
+/* What a gRPC message says about its length in its first five bytes. */
+static void expect_message(struct mr_icall *call, const uint8_t *data, size_t len)
+{
+    struct mr_body *b = &call->body;
+
+    if (b->expect < 0 && b->len == 0 && call->pub.is_grpc && len >= 5) {
+        b->expect = 5 + ((int64_t)data[1] << 24 | data[2] << 16 | data[3] << 8 | data[4]);
+    }
+}
+
+/* A peer that fills its frames with a large body may make them larger. */
+static void allow_large_frames(struct mr_h2 *h, const struct mr_icall *call)
+{
+    nghttp2_settings_entry setting = {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, FRAME_LARGE};
+    const struct mr_body *b = &call->body;
+
+    if (!h->has_large_frames && h->frame_bytes == FRAME_USUAL &&
+        (b->len >= LARGE_BODY || b->expect >= (int64_t)LARGE_BODY)) {
+        h->has_large_frames = true;
+        nghttp2_submit_settings(h->session, NGHTTP2_FLAG_NONE, &setting, 1);
+    }
+}
+
+static void collect(struct mr_icall *call, const uint8_t *data, size_t len)
+{
+    expect_message(call, data, len);
+    allow_large_frames(call->conn->h2, call);
+    int rc = mr_body_append(call, data, len);
+    if (rc < 0) {
+        mr_h2_stop_collecting(call);
+        mr_icall_refuse(call, rc);
+    }
+}
+
+static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream_id,
+                         const uint8_t *data, size_t len, void *user_data)
+{
+    struct mr_h2 *h = user_data;
+    struct mr_icall *call = mr_h2_stream_call(session, stream_id);
+
+    (void)flags;
+    h->junk = 0;
+    h->frame_left -= MR_MIN(len, h->frame_left);
+    if (call) {
+        call->data_seen_ns = call->pub.loop->now_ns;
+    }
+    if (call && call->owes && !call->refused && call->pub.streaming) {
+        if (call->paused || call->held.bytes > 0) {
+            mr_outq_append(&call->held, data, len);
+            h->failed = h->failed || call->held.failed;
+            return nghttp2_session_consume_connection(session, len);
+        }
+        mr_h2_deliver(call, (mr_bytes){data, len}, false);
+    } else if (call && call->owes && !call->refused) {
+        collect(call, data, len);
+    }
+    /* The handler may have ended the stream; consuming is harmless then. */
+    int rc = nghttp2_session_consume(session, stream_id, len);
+    return rc == NGHTTP2_ERR_NOMEM ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
+}
+
+/* ---- frames and streams --------------------------------------------------------------------- */
+
+static bool is_in(const int32_t *ring, size_t n, int32_t stream_id)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (ring[i] == stream_id && stream_id != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool mr_h2_is_ended(const struct mr_h2 *h, int32_t stream_id)
+{
+    return is_in(h->ended, MR_H2_ENDED, stream_id);
+}
+
+int mr_h2_go_away(struct mr_h2 *h, uint32_t error)
+{
+    mr_count_add(&h->conn->loop->stats.protocol_errors, 1);
+    return nghttp2_session_terminate_session(h->session, error) == 0 ? 0
+                                                                     : NGHTTP2_ERR_CALLBACK_FAILURE;
+}
+
+/* A stream was reset, by the peer or because of it. */
+static int count_reset(struct mr_h2 *h)
+{
+    int64_t now_ns = h->conn->loop->now_ns;
+
+    if (now_ns - h->resets_since_ns > RESET_PERIOD_NS) {
+        h->resets_since_ns = now_ns;
+        h->resets = 0;
+    }
+    return ++h->resets > h->conn->part->options->h2_max_resets
+               ? mr_h2_go_away(h, NGHTTP2_ENHANCE_YOUR_CALM)
+               : 0;
+}
+
+static int count_junk(struct mr_h2 *h)
+{
+    return ++h->junk > JUNK_MAX ? mr_h2_go_away(h, NGHTTP2_ENHANCE_YOUR_CALM) : 0;
+}
+
+/* HEADERS for a stream that is closed, or for one that was passed over (RFC 9113 5.1, 5.1.1). Late
+ * trailers on a stream that we have reset are no crime. */
+static int check_head_stream(struct mr_h2 *h, int32_t stream_id)
+{
+    if (stream_id > h->last_stream) {
+        h->last_stream = stream_id;
+        return 0;
+    }
+    if (stream_id <= 0 || nghttp2_session_find_stream(h->session, stream_id) ||
+        is_in(h->dropped, MR_H2_DROPPED, stream_id)) {
+        return 0;
+    }
+    return mr_h2_go_away(h, mr_h2_is_ended(h, stream_id) ? NGHTTP2_STREAM_CLOSED
+                                                         : NGHTTP2_PROTOCOL_ERROR);
+}
+
+static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *user_data)
+{
+    struct mr_h2 *h = user_data;
+
+    (void)session;
+    h->frame_bytes = hd->type == NGHTTP2_DATA ? hd->length : 0;
+    h->frame_left = hd->flags & NGHTTP2_FLAG_PADDED ? 0 : h->frame_bytes;
+    h->frame_stream = hd->stream_id;
+    switch (hd->type) {
+    case NGHTTP2_HEADERS: return check_head_stream(h, hd->stream_id);
+    /* Resets are counted by themselves; windows are many, and of use, while a large answer leaves. */
+    case NGHTTP2_DATA:
+    case NGHTTP2_CONTINUATION:
+    case NGHTTP2_RST_STREAM:
+    case NGHTTP2_WINDOW_UPDATE: return 0;
+    default: return count_junk(h);
+    }
+}
+
+static int on_request_frame(nghttp2_session *session, const nghttp2_frame *frame, struct mr_h2 *h)
+{
+    struct mr_icall *call = mr_h2_stream_call(session, frame->hd.stream_id);
+    bool is_last = (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
+
+    if (frame->hd.type == NGHTTP2_DATA && frame->hd.length == 0 && !is_last) {
+        return count_junk(h);
+    }
+    h->junk = 0;
+    if (!call) {
+        return 0;
+    }
+    if (!call->head_done) {
+        complete_head(call, is_last);
+    }
+    if (is_last && (call = mr_h2_stream_call(session, frame->hd.stream_id))) {
+        complete_body(call);
+    }
+    return 0;
+}
+
+static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *user_data)
+{
+    struct mr_h2 *h = user_data;
+
+    switch (frame->hd.type) {
+    case NGHTTP2_DATA:
+    case NGHTTP2_HEADERS: return on_request_frame(session, frame, h);
+    case NGHTTP2_RST_STREAM: {
+        struct mr_icall *call = mr_h2_stream_call(session, frame->hd.stream_id);
+        if (call) {
+            call->was_reset = true;
+        }
+        return count_reset(h);
+    }
+    case NGHTTP2_PING:
+        if (frame->hd.flags & NGHTTP2_FLAG_ACK) {
+            h->ping_sent_ns = 0;
+        }
+        return 0;
+    default: return 0;
+    }
+}
+
+static int on_invalid_frame(nghttp2_session *session, const nghttp2_frame *frame, int error,
+                            void *user_data)
+{
+    struct mr_h2 *h = user_data;
+
+    (void)session;
+    (void)frame;
+    (void)error;
+    mr_count_add(&h->conn->loop->stats.protocol_errors, 1);
+    return 0;
+}
+
+static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *user_data)
+{
+    struct mr_h2 *h = user_data;
+    bool is_last = (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS) &&
+                   (frame->hd.flags & NGHTTP2_FLAG_END_STREAM);
+
+    if (is_last) {
+        struct mr_icall *call = mr_h2_stream_call(session, frame->hd.stream_id);
+        if (call && !call->end_stream_seen) {
+            /* Answered before the request was complete: the rest need not come (RFC 9113 8.1). */
+            nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
+                                      NGHTTP2_NO_ERROR);
+        }
+    } else if (frame->hd.type == NGHTTP2_RST_STREAM &&
+               frame->rst_stream.error_code != NGHTTP2_NO_ERROR) {
+        return count_reset(h);
+    }
+    return 0;
+}
+
+static int on_stream_close(nghttp2_session *session, int32_t stream_id, uint32_t error_code,
+                           void *user_data)
+{
+    struct mr_h2 *h = user_data;
+    struct mr_icall *call = mr_h2_stream_call(session, stream_id);
+
+    (void)error_code;
+    if (!call) {
+        return 0;
+    }
+    nghttp2_session_set_stream_user_data(session, stream_id, NULL);
+    if (!call->end_stream_seen && !call->was_reset) {
+        h->dropped[h->dropped_at++ % MR_H2_DROPPED] = stream_id;
+    }
+    call->on_stream = false;
+    h->streams--;
+    mr_h2_stop_collecting(call);
+    mr_h2_unlink_waiting(h, call);
+    mr_h2_drop_output(call);
+    mr_outq_fini(&call->held);
+    h->conn->idle_since_ns = h->conn->loop->now_ns;
+    if (!call->owes) {
+        mr_h2_settle_call(call);
+        return 0;
+    }
+    call->is_zombie = true;
+    h->zombies++;
+    mr_icall_cancel(call);
+    return 0;
+}
+
+/* ---- sessions ------------------------------------------------------------------------------- */
+
+/* Made once, read by all loops. */
+static nghttp2_session_callbacks *callbacks;
+static nghttp2_option *option;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void make_callbacks(void)
+{
+    if (nghttp2_session_callbacks_new(&callbacks) != 0 || nghttp2_option_new(&option) != 0) {
+        callbacks = NULL;
+        return;
+    }
+    nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
+    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+    nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks, on_begin_frame);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame_recv);
+    nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(callbacks, on_invalid_frame);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data_chunk);
+    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
+    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_frame_send);
+    nghttp2_session_callbacks_set_send_data_callback(callbacks, mr_h2_send_data);
+    nghttp2_option_set_no_auto_window_update(option, 1);
+    nghttp2_option_set_no_closed_streams(option, 1);
+}
+
+int mr_h2_session_new(struct mr_h2 *h, nghttp2_mem *mem)
+{
+    pthread_once(&once, make_callbacks);
+    return callbacks ? nghttp2_session_server_new3(&h->session, callbacks, h, option, mem)
+                     : NGHTTP2_ERR_NOMEM;
+}
