@@ -256,8 +256,10 @@ static uint32_t next_batch(struct mr_sched *s, struct mr_infer **items, struct b
             pthread_mutex_lock(&s->mutex);
             continue;
         }
-        if (s->queued == 0 && (s->is_stopping || now >= idle_until))
+        if (s->queued == 0 && s->is_stopping)
             return 0;
+        if ((s->queued == 0 || s->is_forming) && now >= idle_until)
+            return 0; /* whoever forms the batch wakes others for what it leaves */
         if (s->queued > 0 && !is_held(s) && !s->is_forming) {
             batch_form(s, now, plan);
             if (plan->is_ready)
