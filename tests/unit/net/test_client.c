@@ -35,8 +35,8 @@ struct canned {
     char address[128];
     struct step steps[STEPS_MAX];
     _Atomic size_t step_count; /* 0: stop */
-    size_t at;                 /* next step, over all connections */
-    int connections;           /* accepted */
+    _Atomic size_t at;         /* next step, over all connections */
+    _Atomic int connections;   /* accepted */
     char request[4096];        /* the last one's head */
     size_t body_bytes;         /* of the last one */
     pthread_t thread;
