@@ -19,6 +19,10 @@
 #define DIRECT_BYTES   16384          /* smaller remainders are read together with what follows */
 #define CHUNKS_MAX     65536
 #define OVERHEAD_BYTES 16384
+/* Clients look for this text. */
+#define TOO_MANY_CHUNKS                                                                            \
+    "Chunked request body exceeds maximum of " MR_STRINGIFY(                                       \
+        CHUNKS_MAX) " non-empty chunks. Send fewer or larger HTTP chunks."
 
 /* ---- answers and the request at hand -------------------------------------------------------- */
 
