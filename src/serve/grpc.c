@@ -1,4 +1,5 @@
 /* gRPC: which method does what. On network threads. */
+#include "codec/pb.h"
 #include "serve_private.h"
 
 #define SERVICE "/inference.GRPCInferenceService/"
@@ -89,6 +90,24 @@ static void arena_free(void *ctx, void *ptr)
     (void)ptr;
 }
 
+/* Unpacked strings end at the first NUL, so that a name with one would be taken for another name. */
+static bool has_nul(mr_bytes message, const ProtobufCMessageDescriptor *desc)
+{
+    struct mr_pb_field f;
+
+    while (mr_pb_next(&message, &f) > 0) {
+        const ProtobufCFieldDescriptor *field =
+            protobuf_c_message_descriptor_get_field(desc, f.number);
+        if (!field || f.wire != MR_PB_LEN)
+            continue;
+        if (field->type == PROTOBUF_C_TYPE_STRING && memchr(f.bytes.ptr, 0, f.bytes.len))
+            return true;
+        if (field->type == PROTOBUF_C_TYPE_MESSAGE && has_nul(f.bytes, field->descriptor))
+            return true; /* as deep as the message types, none of which contains itself */
+    }
+    return false;
+}
+
 void *grpc_request(struct mr_grpc_call *g, const ProtobufCMessageDescriptor *desc)
 {
     struct unpack u = {.arena = g->call->arena};
@@ -99,6 +118,10 @@ void *grpc_request(struct mr_grpc_call *g, const ProtobufCMessageDescriptor *des
 
     if (mr_grpc_message(g, &message, &err) < 0) {
         grpc_fail_err(g, &err);
+        return NULL;
+    }
+    if (has_nul(message, desc)) {
+        mr_grpc_fail(g, 3, MR_STR("a string of the request contains a NUL character"));
         return NULL;
     }
     m = protobuf_c_message_unpack(desc, &in_arena, message.len, message.ptr);

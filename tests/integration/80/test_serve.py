@@ -143,3 +143,16 @@ def test_request_of_very_many_small_things(models, start):
         with pytest.raises(grpc.RpcError) as e:
             load(b"\x1a\0" * 3_000_000, timeout=60)
         assert e.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_a_name_with_nul_is_no_other_name(models, start):
+    repo.add(models, "m")
+    server = start(models, mode="explicit")
+    control = GrpcControl(server)
+    assert control.load("m\0x")[0] == "INVALID_ARGUMENT"
+    assert control.load("m", config=FILE_CONFIG, files={"1/a\0b": b"x"})[0] == "INVALID_ARGUMENT"
+    assert control.load("m") is None
+    assert control.unload("m\0")[0] == "INVALID_ARGUMENT"
+    control.close()
+    with Rest(server.http) as rest:
+        assert rest.get("/v2/models/m/ready").status == 200
