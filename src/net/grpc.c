@@ -128,6 +128,21 @@ int mr_grpc_begin(struct mr_grpc_call *g, struct mr_call *call, int64_t max_mess
 
 /* ---- messages in ---------------------------------------------------------------------------- */
 
+static int unpack(const struct mr_grpc_call *g, mr_bytes message, struct mr_block **out,
+                  size_t *out_len, struct mr_err *err)
+{
+    int rc = mr_decompress(coding_of(g->encoding), message, (uint64_t)g->max_message_bytes, out,
+                           out_len, err);
+
+    if (rc == MR_E_TOO_LARGE) {
+        return MR_FAIL(err, rc,
+                       "Received message larger than max when decompressed (%lld, "
+                       "--grpc-max-message-size)",
+                       (long long)g->max_message_bytes);
+    }
+    return rc;
+}
+
 static int check_prefix(const struct mr_grpc_call *g, const uint8_t *p, struct mr_grpc_prefix *out,
                         struct mr_err *err)
 {
@@ -135,7 +150,8 @@ static int check_prefix(const struct mr_grpc_call *g, const uint8_t *p, struct m
         return MR_FAIL(err, MR_E_INVALID, "invalid gRPC message flag %u", p[0]);
     }
     if ((int64_t)out->length > g->max_message_bytes) {
-        return MR_FAIL(err, MR_E_TOO_LARGE, "Received message larger than max (%u vs. %lld)",
+        return MR_FAIL(err, MR_E_TOO_LARGE,
+                       "Received message larger than max (%u vs. %lld, --grpc-max-message-size)",
                        out->length, (long long)g->max_message_bytes);
     }
     if (out->is_compressed && g->encoding == MR_GRPC_IDENTITY) {
@@ -177,8 +193,7 @@ int mr_grpc_message(struct mr_grpc_call *g, mr_bytes *out, struct mr_err *err)
     }
     struct mr_block *block = NULL;
     size_t len = 0;
-    rc = mr_decompress(coding_of(g->encoding), message, (uint64_t)g->max_message_bytes, &block,
-                       &len, err);
+    rc = unpack(g, message, &block, &len, err);
     if (rc < 0) {
         return rc;
     }
@@ -226,8 +241,7 @@ static int emit(struct mr_grpc_call *g, bool is_compressed, mr_bytes message,
         on_message(ctx, message, block);
         return MR_OK;
     }
-    int rc = mr_decompress(coding_of(g->encoding), message, (uint64_t)g->max_message_bytes, &plain,
-                           &len, err);
+    int rc = unpack(g, message, &plain, &len, err);
     if (rc < 0) {
         return rc;
     }
