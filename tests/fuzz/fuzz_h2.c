@@ -3,7 +3,8 @@
  * there is. HTTP/1 or HTTP/2 (with or without the preface added), gRPC on top.
  *
  *   byte 0   bit 0: put preface and SETTINGS in front; bit 1: the socket takes 100 bytes at a time;
- *            bit 2: it takes nothing while input lasts; bit 3: the peer ends before it is answered
+ *            bit 2: it takes nothing while input lasts; bit 3: the peer ends before it is answered;
+ *            bits 4 to 7: not 0 = an allocation fails, the later the larger
  *   byte 1   how input is cut: 0 = at once, else pieces of that many bytes */
 #include <errno.h>
 #include <stdint.h>
@@ -218,6 +219,11 @@ static void grpc_data(struct mr_call *call, mr_bytes data, bool last)
 
     if (!g) {
         g = call->user = MR_ARENA_NEW(call->arena, struct mr_grpc_call);
+        if (!g) {
+            f.live--;
+            mr_call_abort(call, 2);
+            return;
+        }
         if (mr_grpc_begin(g, call, 5000) < 0) {
             f.live--;
             return;
@@ -365,18 +371,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!f.loop) {
         set_up();
     }
+    uint64_t failing = data[0] >> 4;
     f.input = data + 2;
     f.left = size - 2;
     f.ended = f.gone = false;
+    mr_mem_fail_after(failing * failing);
     atomic_fetch_add(&f.server->connections, 1);
     f.part.live++;
     struct mr_conn *c = mr_conn_open(&f.part, &memory_transport, -1, 1, true, NULL);
+    if (!c) {
+        f.part.live--;
+        mr_mem_fail_after(0);
+        return 0;
+    }
     mr_conn_start(c);
     run(c, data[1], data[0]);
     if (!f.gone) {
         mr_conn_close(c);
     }
     answer_pending();
+    mr_mem_fail_after(0);
     require(f.gone && f.live == 0);
     mr_conn_gone(c);
     require(f.part.live == 0 && !f.part.conns && f.loop->wheel.count == 0);
