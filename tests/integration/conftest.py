@@ -32,6 +32,20 @@ class Keeper:
         (folder / "repo").mkdir()
         repo.shared(folder / "repo")
         self.server = None
+        self.clients = []
+
+    def grpc(self):
+        """A client that lives as long as the server: opening and closing one is slow."""
+        server = self.get()
+        if not self.clients or self.clients[-1].server is not server:
+            self.clients.append(Grpc(server.url("grpc")))
+            self.clients[-1].server = server
+        return self.clients[-1]
+
+    def close(self):
+        [c.close() for c in self.clients]
+        if self.server and self.server.running:
+            self.server.stop()
 
     def get(self):
         if self.server is None or not self.server.running:
@@ -45,8 +59,7 @@ class Keeper:
 def keeper(tmp_path_factory):
     keeper = Keeper(tmp_path_factory.mktemp("shared"))
     yield keeper
-    if keeper.server and keeper.server.running:
-        keeper.server.stop()
+    keeper.close()
 
 
 @pytest.fixture
@@ -95,9 +108,8 @@ def rest(server):
 
 
 @pytest.fixture
-def grpc_(server):
-    with Grpc(server.url("grpc")) as client:
-        yield client
+def grpc_(server, keeper):
+    return keeper.grpc()
 
 
 def pytest_report_header():

@@ -391,10 +391,10 @@ def test_a_disconnected_client_frees_the_queue(server, rest):
 
     runs, fails = counts()
     with Http1(server.http) as first:
-        first.send(slow(1, 1500))
+        first.send(slow(1, wait.BUSY_MS))
         others = [Http1(server.http) for _ in range(5)]
         for other in others:
-            other.send(slow(2, 1500))
+            other.send(slow(2, wait.BUSY_MS))
         wait.until(lambda: pending(server, "slow") == 5, "five requests to wait")
         for other in others:
             other.close()

@@ -172,7 +172,7 @@ def test_reset_of_a_waiting_request_takes_it_out_of_the_queue(server, rest, wire
         return rest.stats("slow")[0]["execution_count"]
 
     before = runs()
-    body = infer_body([1], parameters={"delay_ms": 1500})
+    body = infer_body([1], parameters={"delay_ms": wait.BUSY_MS})
     first = wire.headers("POST", "/v2/models/slow/infer", end=False)
     wire.send(first, body)
     others = []
@@ -432,7 +432,7 @@ def test_grpc_deadline_is_kept_by_the_server_itself(server, rest, wire):
 
     before = runs()
     first = wire.headers("POST", grpc_path("ModelInfer"), GRPC_HEADERS, end=False)
-    wire.send(first, grpc_frame(infer_message([1], "slow", parameters={"delay_ms": 1500})))
+    wire.send(first, grpc_frame(infer_message([1], "slow", parameters={"delay_ms": wait.BUSY_MS})))
     late = []
     for _ in range(5):
         late.append(wire.headers("POST", grpc_path("ModelInfer"), [*GRPC_HEADERS, ("grpc-timeout", "100m")], end=False))

@@ -247,7 +247,7 @@ def test_cancelled_while_others_of_the_batch_wait(scheduled):
 
 # ---- queue policies ----
 
-def busy(s, ms=1200, probe=True):
+def busy(s, ms=wait.BUSY_MS, probe=True):
     """The one instance works for a while. Its request has another shape, so that nothing joins it; what comes behind
     on the same connection waits. With `probe` it has begun for sure when this returns; policies that would answer the
     probe do without."""
@@ -369,7 +369,7 @@ def test_policy_of_one_level(scheduled):
 def test_delayed_requests_go_behind_the_others(scheduled):
     s = scheduled("default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 150000 allow_timeout_override: true }", max_batch_size=1)
     order = Order()
-    first = busy(s, 1500)
+    first = busy(s)
     order.watch(s.send([1], parameters={"timeout": 100, "delay_ms": 60}), "late")
     s.pending(1)
     for i in range(3):
@@ -410,7 +410,7 @@ def test_preserve_ordering(scheduled, keep):
     ("instance_group [ { count: 1 kind: KIND_CPU }, { count: 2 kind: KIND_CPU } ]", 3)], ids=["none", "3", "auto", "1+2"])
 def test_instances_work_at_once(scheduled, group, count):
     s = scheduled(None, max_batch_size=1, extra=group)
-    futures = [s.send([i], parameters={"delay_ms": 700}) for i in range(count + 2)]
+    futures = [s.send([i], parameters={"delay_ms": wait.BUSY_MS}) for i in range(count + 2)]
     s.pending(2)
     assert [numbers(f) for f in futures] == [[i] for i in range(count + 2)]
 

@@ -242,7 +242,7 @@ def test_unload_of_a_model_whose_folder_is_gone(models, start, control):
 def test_loading_takes_its_time(models, start, control):
     """A slow load holds up nobody else, and the index and readiness say the truth meanwhile."""
     repo.add(models, "a")
-    repo.add(models, "slow", backend="fault", parameters={"open_delay_ms": 1500})
+    repo.add(models, "slow", backend="fault", parameters={"open_delay_ms": wait.BUSY_MS})
     server = start(models, "--load-model=a", mode="explicit")
     c, other = control(server), control(server)
     c.rest.connection.request("POST", "/v2/repository/models/slow/load", body=b"")

@@ -31,7 +31,7 @@ def slow_body(ms, value=1):
     return json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [value]}], "parameters": {"delay_ms": ms}})
 
 
-def busy(server, client, count=2, ms=700):
+def busy(server, client, count=2, ms=wait.BUSY_MS):
     """`count` requests of which one runs and the others wait."""
     futures = [client.stub.ModelInfer.future(grpcraw.int32("slow", [i], parameters={"delay_ms": ms if i == 0 else 0}), timeout=60)
                for i in range(count)]
@@ -78,7 +78,7 @@ def refused(port):
 def test_new_connections_are_refused(drained):
     server = drained()
     with Grpc(server.url("grpc")) as client:
-        futures = busy(server, client, ms=1500)
+        futures = busy(server, client, ms=wait.BUSY_MS)
         server.signal()
         for port in (server.http, server.grpc):
             wait.until(lambda: refused(port), "new connections to be refused")
@@ -108,7 +108,7 @@ def test_readiness_goes_first(drained):
     with grpc.insecure_channel(server.url("grpc")) as channel, Grpc(server.url("grpc"), options=(("grpc.use_local_subchannel_pool", 1),)) as client:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
         assert next(watch).status == Status.SERVING
-        futures = busy(server, client, ms=1500)
+        futures = busy(server, client, ms=wait.BUSY_MS)
         server.signal()
         assert next(watch).status == Status.NOT_SERVING
         assert not futures[0].done()

@@ -12,8 +12,8 @@ class Grpc:
 
     def __init__(self, target, options=()):
         self.channel = grpc.insecure_channel(str(target), options=(*NO_LIMIT, *options))
-        grpc.channel_ready_future(self.channel).result(timeout=30)
         self.stub = service_pb2_grpc.GRPCInferenceServiceStub(self.channel)
+        self.stub.ServerLive(pb.ServerLiveRequest(), timeout=30, wait_for_ready=True)
 
     def close(self):
         self.channel.close()
