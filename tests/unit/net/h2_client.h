@@ -147,21 +147,39 @@ static inline ssize_t h2_read(nghttp2_session *session, int32_t id, uint8_t *buf
     return (ssize_t)n;
 }
 
+static inline bool h2_send(struct h2_client *c, const uint8_t *data, size_t n)
+{
+    while (n > 0) {
+        ssize_t done = send(c->fd, data, n, MSG_NOSIGNAL);
+        if (done <= 0) {
+            return false;
+        }
+        data += done;
+        n -= (size_t)done;
+    }
+    return true;
+}
+
+/* Send what there is, in as few segments as it fits. */
 static inline void h2_flush(struct h2_client *c)
 {
+    static _Thread_local uint8_t buf[65536];
     const uint8_t *data;
-    ssize_t n;
+    ssize_t n = 1;
 
-    while (!c->ended && (n = nghttp2_session_mem_send(c->session, &data)) > 0) {
-        while (n > 0) {
-            ssize_t done = send(c->fd, data, (size_t)n, MSG_NOSIGNAL);
-            if (done <= 0) {
-                c->ended = true;
-                return;
+    while (!c->ended && n > 0) {
+        size_t have = 0;
+        while (have + 17000 < sizeof buf && (n = nghttp2_session_mem_send(c->session, &data)) > 0) {
+            if ((size_t)n > sizeof buf - have) {
+                /* A frame larger than usual goes by itself. */
+                c->ended = c->ended || !h2_send(c, buf, have) || !h2_send(c, data, (size_t)n);
+                have = 0;
+                continue;
             }
-            data += done;
-            n -= done;
+            memcpy(buf + have, data, (size_t)n);
+            have += (size_t)n;
         }
+        c->ended = c->ended || !h2_send(c, buf, have);
     }
 }
 
