@@ -308,12 +308,22 @@ static struct mr_infer *in_order(struct mr_sched *s, struct mr_infer **items, ui
     return ready;
 }
 
+/* An execution counts when it answered anybody, as in Triton. */
+static bool has_success(struct mr_infer **items, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (items[i]->status == MR_OK)
+            return true;
+    return false;
+}
+
 static void account(struct mr_sched *s, struct mr_infer **items, uint32_t count,
                     const struct batch_plan *plan, uint64_t bytes, int64_t cost_ns)
 {
     for (uint32_t i = 0; i < count; i++)
         s->inflight_rows -= rows_of(items[i]);
-    stats_count_execution(s->shared, items[0], plan->rows, plan->reason, false);
+    if (has_success(items, count))
+        stats_count_execution(s->shared, items[0], plan->rows, plan->reason, false);
     if (items[0]->status == MR_OK)
         cost_add_queued(s, bytes, cost_ns);
 }

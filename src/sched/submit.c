@@ -33,9 +33,10 @@ static bool try_inline(struct mr_sched *s, struct mr_infer *r)
         return false;
     r->times.queued = mr_now_ns();
     exec_run(s, instance, items, 1, r->rows, r->arena);
-    if (r->status == MR_OK)
+    if (r->status == MR_OK) {
         cost_add_inline(s, slot, r->input_bytes, r->times.end - r->times.start);
-    stats_count_execution(slot, r, r->rows, MR_CLOSE_SINGLE, true);
+        stats_count_execution(slot, r, r->rows, MR_CLOSE_SINGLE, true);
+    }
     return true;
 }
 
