@@ -249,21 +249,23 @@ static bool files_copy(struct mr_job *job, const struct mr_load_file *files, siz
     return true;
 }
 
-/* Everything that can be refused without looking at the disk. */
-static int control_check(const struct mr_models *m, mr_str name, struct mr_err *err)
+static int control_check(const struct mr_models *m, struct mr_err *err)
 {
-    if (m->o.control != MR_MODEL_CONTROL_EXPLICIT) {
-        return MR_FAIL(err, MR_E_UNAVAILABLE,
-                       "explicit model load / unload is not allowed if polling is enabled");
-    }
-    return mr_model_name_check(name, err);
+    return m->o.control == MR_MODEL_CONTROL_EXPLICIT
+               ? MR_OK
+               : MR_FAIL(err, MR_E_UNAVAILABLE,
+                         "explicit model load / unload is not allowed if polling is enabled");
 }
 
+/* Everything that can be refused without looking at the disk. */
 static int load_check(const struct mr_models *m, mr_str name, mr_str config_json,
                       const struct mr_load_file *files, size_t file_count, struct mr_err *err)
 {
-    int rc = control_check(m, name, err);
+    int rc = control_check(m, err);
 
+    if (rc == MR_OK) {
+        rc = mr_model_name_check(name, err);
+    }
     if (rc == MR_OK && file_count > 0 && !config_json.ptr) {
         rc = MR_FAIL(err, MR_E_INVALID,
                      "failed to load '%.*s', 'file:' parameters need a 'config' parameter beside "
@@ -274,7 +276,8 @@ static int load_check(const struct mr_models *m, mr_str name, mr_str config_json
         bool has_nul = files[i].path.len > 0 && memchr(files[i].path.ptr, 0, files[i].path.len);
         rc = mr_model_path_check(has_nul ? MR_STR("") : files[i].path, err);
         if (rc < 0) {
-            MR_WRAP(err, rc, "failed to load '%.*s'", MR_STR_ARG(name));
+            MR_WRAP(err, rc, "failed to load '%.*s', failed to poll from model repository",
+                    MR_STR_ARG(name));
         }
     }
     return rc;
@@ -300,8 +303,8 @@ void mr_models_unload(struct mr_models *m, mr_str name, bool dependents, mr_mode
 {
     struct mr_job *job = mr_job_new(MR_JOB_UNLOAD, done, ctx);
 
-    (void)dependents; /* no model uses another one yet */
-    job->answer = control_check(m, name, &job->err);
+    (void)dependents;                          /* no model uses another one yet */
+    job->answer = control_check(m, &job->err); /* any name: of an unknown one nothing is loaded */
     if (job->answer < 0) {
         job->kind = MR_JOB_ANSWER;
     }

@@ -30,13 +30,23 @@ static bool has_control(mr_str s)
 
 static bool is_blank(mr_str s)
 {
-    return mr_str_trim(s).len == 0;
+    size_t i = 0;
+
+    while (i < s.len && (s.ptr[i] == ' ' || (s.ptr[i] >= '\t' && s.ptr[i] <= '\r'))) {
+        i++;
+    }
+    return i == s.len;
 }
 
+/* Clients look for the texts about empty names and paths. */
 int mr_model_name_check(mr_str name, struct mr_err *err)
 {
+    mr_str trimmed = mr_str_trim(name);
+
     if (is_blank(name)) {
-        return MR_FAIL(err, MR_E_INVALID, "invalid model name: it must not be empty");
+        return MR_FAIL(err, MR_E_INVALID,
+                       "invalid model name: Model name cannot be empty. Please enter a valid name "
+                       "to deploy.");
     }
     if (name.len > NAME_MAX) {
         return MR_FAIL(err, MR_E_INVALID, "invalid model name: %zu bytes, allowed are %d", name.len,
@@ -46,10 +56,10 @@ int mr_model_name_check(mr_str name, struct mr_err *err)
         return MR_FAIL(err, MR_E_INVALID,
                        "invalid model name: it has control characters or is not UTF-8");
     }
-    if (mr_str_find(name, '/') >= 0 || mr_str_find_str(name, MR_STR("..")) >= 0 ||
-        mr_str_eq_c(name, ".")) {
+    if (mr_str_find(name, '/') >= 0 || mr_str_eq_c(trimmed, ".") || mr_str_eq_c(trimmed, "..")) {
         return MR_FAIL(err, MR_E_INVALID,
-                       "invalid model name '%.*s': no '/' and no '..' is allowed",
+                       "invalid model name '%.*s', model name must not contain path traversal "
+                       "characters",
                        MR_STR_ARG(name));
     }
     return MR_OK;

@@ -17,6 +17,8 @@
 #include "manager.h"
 
 #define FIRST_SLOTS 64
+/* Starts every answer about a model that cannot be had; clients look for it. */
+#define UNKNOWN_MODEL "Request for unknown model: "
 
 struct mr_model_table {
     size_t mask;
@@ -219,12 +221,13 @@ static int set_find(const struct mr_version_set *set, mr_str name, int64_t numbe
     }
     for (size_t i = 0; i < set->known_count; i++) {
         if (set->known[i] == number) {
-            return MR_FAIL(err, MR_E_UNAVAILABLE, "'%.*s' version %lld is not at ready state",
+            return MR_FAIL(err, MR_E_UNAVAILABLE,
+                           UNKNOWN_MODEL "'%.*s' version %lld is not at ready state",
                            MR_STR_ARG(name), (long long)number);
         }
     }
-    return MR_FAIL(err, MR_E_NOT_FOUND, "'%.*s' version %lld is not found", MR_STR_ARG(name),
-                   (long long)number);
+    return MR_FAIL(err, MR_E_NOT_FOUND, UNKNOWN_MODEL "'%.*s' version %lld is not found",
+                   MR_STR_ARG(name), (long long)number);
 }
 
 int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
@@ -241,14 +244,15 @@ int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_v
     const struct mr_model *model = mr_table_find(m, name);
     mr_str shown = mr_str_sub(name, 0, 200);
     if (!model) {
-        return MR_FAIL(err, MR_E_NOT_FOUND, "'%.*s' is not found", MR_STR_ARG(shown));
+        return MR_FAIL(err, MR_E_NOT_FOUND, UNKNOWN_MODEL "'%.*s' is not found", MR_STR_ARG(shown));
     }
     const struct mr_version_set *set = set_of(model);
     if (version.len > 0) {
         return set_find(set, shown, number, out, err);
     }
     if (set->ready_count == 0) {
-        return MR_FAIL(err, MR_E_NOT_FOUND, "'%.*s' has no available versions", MR_STR_ARG(shown));
+        return MR_FAIL(err, MR_E_NOT_FOUND, UNKNOWN_MODEL "'%.*s' has no available versions",
+                       MR_STR_ARG(shown));
     }
     *out = set->ready[set->ready_count - 1];
     return MR_OK;

@@ -73,7 +73,7 @@ static int find_version(struct serve_infer *si, mr_str model, mr_str version)
     int rc = mr_models_find(si->loop->server->models, model, version, &v, &si->infer.err);
 
     if (rc < 0)
-        return MR_WRAP(&si->infer.err, rc, "Request for unknown model");
+        return rc;
     mr_version_pin(v, si->loop->reader);
     si->infer.version = v;
     si->is_pinned = true;

@@ -343,7 +343,8 @@ static void request_fields(void **state)
 static void infer_errors(void **state)
 {
     (void)state;
-    expect("millrace infer -m nope -u %H -i X=1", NULL, 1, "millrace infer: 'nope' is not found\n");
+    expect("millrace infer -m nope -u %H -i X=1", NULL, 1,
+           "millrace infer: Request for unknown model: 'nope' is not found\n");
     expect("millrace infer -m tINT32 -u %H -i Z=1", NULL, 2,
            "millrace infer: model tINT32 has no input 'Z'; it has: X\n");
     expect("millrace infer -m tINT32 -u %H -i X=[1,2,3]", NULL, 2,

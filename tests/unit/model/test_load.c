@@ -16,14 +16,14 @@ static void test_load_and_find(void **state)
     fx_model(f, 0, "m", IDENTITY_TEXT, 3);
     fx_start(f);
     assert_int_equal(fx_find(f, "m", "", &n, &err), MR_E_NOT_FOUND);
-    assert_string_equal(err.msg, "'m' is not found");
+    assert_string_equal(err.msg, "Request for unknown model: 'm' is not found");
     fx_must_load(f, "m");
     assert_string_equal(fx_changes(f), "m:3 LOADING,m:3 WARMING,m:3 READY");
     assert_int_equal(fx_find(f, "m", "", &n, &err), MR_OK);
     assert_int_equal(n, 3);
     assert_int_equal(fx_find(f, "m", "3", &n, &err), MR_OK);
     assert_int_equal(fx_find(f, "m", "4", &n, &err), MR_E_NOT_FOUND);
-    assert_string_equal(err.msg, "'m' version 4 is not found");
+    assert_string_equal(err.msg, "Request for unknown model: 'm' version 4 is not found");
     assert_int_equal(fx_find(f, "m", "-1", &n, &err), MR_E_INVALID);
     assert_int_equal(fx_find(f, "m", "3x", &n, &err), MR_E_INVALID);
     assert_contains(err.msg, "version should be an integral value > 0");
@@ -34,9 +34,9 @@ static void test_load_and_find(void **state)
 
     assert_int_equal(fx_unload(f, "m"), MR_OK);
     assert_int_equal(fx_find(f, "m", "", &n, &err), MR_E_NOT_FOUND);
-    assert_string_equal(err.msg, "'m' has no available versions");
+    assert_string_equal(err.msg, "Request for unknown model: 'm' has no available versions");
     assert_int_equal(fx_find(f, "m", "3", &n, &err), MR_E_UNAVAILABLE);
-    assert_string_equal(err.msg, "'m' version 3 is not at ready state");
+    assert_string_equal(err.msg, "Request for unknown model: 'm' version 3 is not at ready state");
     fx_drained(f);
     assert_string_equal(fx_changes(f), "m:3 DRAINING,m:3 UNLOADED");
     assert_string_equal(fx_index(f), "m:3 UNAVAILABLE (unloaded)");
@@ -275,8 +275,8 @@ static void test_names_refused(void **state)
     static const struct {
         const char *name;
         size_t len;
-    } rows[] = {{"", 0},     {" ", 1},    {"..", 2},   {".", 1},    {"a/b", 3},   {"../x", 4},
-                {"a\0b", 3}, {"a\nb", 3}, {"a..b", 4}, {"\xff", 1}, {"a\x7f", 2}, {"\xc0\xaf", 2}};
+    } rows[] = {{"", 0},     {"\v", 1},   {"..", 2},  {".", 1},    {"a/b", 3},   {"../x", 4},
+                {"a\0b", 3}, {"a\nb", 3}, {" ..", 3}, {"\xff", 1}, {"a\x7f", 2}, {"\xc0\xaf", 2}};
     fx_model(f, 0, "m", IDENTITY_TEXT, 1);
     fx_start(f);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -284,10 +284,13 @@ static void test_names_refused(void **state)
         assert_int_equal(fx_load_with(f, mr_str_n(rows[i].name, rows[i].len), NULL, NULL, 0, &err),
                          MR_E_INVALID);
         assert_contains(err.msg, "invalid model name");
+        assert_int_equal(fx_unload(f, rows[i].name), MR_OK); /* nothing to do */
     }
     struct mr_err err = {0};
     assert_int_equal(fx_load(f, "absent", &err), MR_E_INTERNAL);
     assert_string_equal(err.msg, "failed to load 'absent', failed to poll from model repository");
+    assert_int_equal(fx_load(f, "a..b", &err), MR_E_INTERNAL); /* no path, if an odd name */
+    assert_int_equal(fx_load(f, "...", &err), MR_E_INTERNAL);
     fx_drained(f);
     assert_string_equal(fx_index(f), "m"); /* nothing of them is kept */
     assert_int_equal(f->m->models.len, 0);
