@@ -117,7 +117,8 @@ static int bracket_open(struct mr_json *j, char bracket, const char *what)
         return mr_json_expected(j, what);
     }
     if (j->depth >= j->max_depth) {
-        return mr_json_fail(j, MR_E_INVALID, "nested deeper than %d levels%s", j->max_depth,
+        return mr_json_fail(j, MR_E_INVALID,
+                            "JSON nesting depth exceeds maximum allowed limit (%d)%s", j->max_depth,
                             j->depth_hint ? j->depth_hint : "");
     }
     j->pos++;

@@ -118,7 +118,7 @@ static int request_read(struct mr_pb_reader *r, struct request_parts *p, mr_byte
     rc = mr_oip_find_duplicate(r->arena, p->request.outputs, sizeof *p->request.outputs,
                                p->request.output_count, &again, r->err);
     if (rc == MR_OK && again) {
-        rc = MR_FAIL(r->err, MR_E_INVALID, "output '%.*s' is requested more than once",
+        rc = MR_FAIL(r->err, MR_E_INVALID, "output '%.*s' already exists in request",
                      MR_STR_ARG(*again));
     }
     return rc == MR_OK ? mr_pb_tensors_finish(r, &p->inputs) : rc;

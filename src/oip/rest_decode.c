@@ -72,7 +72,7 @@ static int requested_all_read(struct mr_rest_reader *r, struct mr_oip_request *o
         rc = mr_oip_find_duplicate(r->arena, list, sizeof *list, count, &again, r->err);
     }
     if (rc == MR_OK && again) {
-        rc = MR_FAIL(r->err, MR_E_INVALID, "output '%.*s' is requested more than once",
+        rc = MR_FAIL(r->err, MR_E_INVALID, "output '%.*s' already exists in request",
                      MR_STR_ARG(*again));
     }
     out->outputs = list;

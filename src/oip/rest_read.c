@@ -28,7 +28,7 @@ int mr_rest_begin(struct mr_rest_reader *r, mr_bytes body, int64_t header_length
     if (r->max_json_bytes != 0 && json_bytes > r->max_json_bytes) {
         return MR_FAIL(
             err, MR_E_TOO_LARGE,
-            "Request JSON size of %zu bytes exceeds the maximum allowed value of %llu bytes. "
+            "request JSON size of %zu bytes exceeds the maximum allowed input size of %llu bytes. "
             "Use %s to increase the limit.",
             json_bytes, (unsigned long long)r->max_json_bytes, r->size_option);
     }

@@ -315,7 +315,7 @@ static int complete_raw(struct mr_infer *r, struct mr_oip_tensor *in, struct mr_
         if (fixed != 1)
             return MR_FAIL(
                 err, MR_E_INVALID,
-                "For BYTES datatype raw input '%.*s', the model must have input shape [1]",
+                "For BYTE datatype raw input '%.*s', the model must have input shape [1]",
                 MR_STR_ARG(io->name));
         if (variable >= 0)
             shape[variable] = 1;

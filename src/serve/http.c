@@ -146,6 +146,21 @@ static void on_cancel(void *ctx, struct mr_call *call)
         p->cancel(p);
 }
 
+/* Clients look for these texts. Without a length of its JSON part, a body is all JSON. */
+static void describe_too_large(const struct mr_call *call, struct mr_err *err)
+{
+    bool is_json = !mr_call_header(call, "inference-header-content-length").len;
+    char size[32] = "more";
+
+    if (call->content_length >= 0)
+        snprintf(size, sizeof size, "%lld", (long long)call->content_length);
+    snprintf(err->msg, sizeof err->msg,
+             "%s of %s bytes exceeds the maximum allowed %s of %lld bytes. Use "
+             "--http-max-input-size to increase the limit.",
+             is_json ? "request JSON size" : "Request body size", size,
+             is_json ? "input size" : "value", (long long)call->body_limit);
+}
+
 static void on_body_refused(void *ctx, struct mr_call *call, int status)
 {
     struct mr_server *s = ctx;
@@ -161,11 +176,7 @@ static void on_body_refused(void *ctx, struct mr_call *call, int status)
                  "Received message larger than max (%llu bytes, --grpc-max-message-size)",
                  (unsigned long long)s->options.grpc_max_message_bytes);
     else
-        snprintf(
-            err.msg, sizeof err.msg,
-            "Request body size of %lld bytes exceeds the maximum allowed value of %lld bytes. Use "
-            "--http-max-input-size to increase the limit.",
-            (long long)call->content_length, (long long)call->body_limit);
+        describe_too_large(call, &err);
     if (!call->is_grpc)
         reply_error(call, &err);
     else if (mr_grpc_begin(&g, call, (int64_t)s->options.grpc_max_message_bytes) == MR_OK)

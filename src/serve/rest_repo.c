@@ -87,10 +87,10 @@ static int parse_index_body(struct mr_call *call, bool *out_ready, struct mr_err
     mr_json_init(&j, text, call->arena, 0, err);
     mr_json_enter_object(&j);
     while (mr_json_next_key(&j, &first, &key)) {
-        if (mr_str_eq_c(key, "ready"))
-            mr_json_bool(&j, out_ready);
-        else
+        if (!mr_str_eq_c(key, "ready"))
             mr_json_skip(&j, NULL);
+        else if (mr_json_bool(&j, out_ready) < 0)
+            return MR_WRAP(err, j.status, "Invalid value for 'ready': expected a boolean");
     }
     return j.status < 0 ? j.status : mr_json_finish(&j);
 }

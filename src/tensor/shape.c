@@ -8,12 +8,12 @@
 /* Enough for any shape that a person would want to read in an error. */
 #define TEXT_BYTES 160
 
-static int fail_overflow(const int64_t *shape, int rank, struct mr_err *err)
+static int fail_overflow(const int64_t *shape, int rank, const char *what, struct mr_err *err)
 {
     char text[TEXT_BYTES];
 
-    return MR_FAIL(err, MR_E_INVALID, "shape %s is too large: its size does not fit 64 bits",
-                   mr_shape_text(shape, rank, text, sizeof text));
+    return MR_FAIL(err, MR_E_INVALID, "shape %s causes total %s to exceed maximum size of 2^64 - 1",
+                   mr_shape_text(shape, rank, text, sizeof text), what);
 }
 
 int mr_shape_elements(const int64_t *shape, int rank, uint64_t *out, struct mr_err *err)
@@ -36,7 +36,7 @@ int mr_shape_elements(const int64_t *shape, int rank, uint64_t *out, struct mr_e
     /* A tensor without elements is a valid one even if its other dims are absurd. */
     for (int i = 0; i < rank && !is_empty; i++) {
         if (__builtin_mul_overflow(elements, (uint64_t)shape[i], &elements)) {
-            return fail_overflow(shape, rank, err);
+            return fail_overflow(shape, rank, "element count", err);
         }
     }
     *out = is_empty ? 0 : elements;
@@ -57,7 +57,7 @@ int mr_shape_bytes(int dtype, const int64_t *shape, int rank, uint64_t *out, str
         return rc;
     }
     if (__builtin_mul_overflow(elements, size, &bytes)) {
-        return fail_overflow(shape, rank, err);
+        return fail_overflow(shape, rank, "byte size", err);
     }
     *out = bytes;
     return MR_OK;

@@ -180,7 +180,7 @@ static void depth_is_limited(void **state)
     memset(text + 200, ']', 200);
     text[400] = 0;
     assert_int_equal(fill(text, MR_JSON_FILL_F32, 8), -1);
-    assert_non_null(strstr(err.msg, "nested deeper than 100 levels"));
+    assert_non_null(strstr(err.msg, "JSON nesting depth exceeds maximum allowed limit (100)"));
 }
 
 /* A fill inside of an object leaves the reader behind the array. */

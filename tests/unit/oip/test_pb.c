@@ -139,7 +139,7 @@ static const struct error_row errors[] = {
      "expected 2 string elements for inference input 'x'"},
     {"inputs{" X2 "} inputs{" X2 "} raw_input_contents:'' raw_input_contents:''",
      "input 'x' appears more than once"},
-    {"outputs{name:'y'} outputs{name:'y'}", "output 'y' is requested more than once"},
+    {"outputs{name:'y'} outputs{name:'y'}", "output 'y' already exists in request"},
     /* shared memory */
     {"inputs{" X2 PARAM("shared_memory_region", "string_param:'r'") PARAM(
          "shared_memory_byte_size",

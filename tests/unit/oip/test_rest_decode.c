@@ -48,7 +48,7 @@ static const struct error_row errors[] = {
     {"{\"inputs\":[],\"outputs\":7}", "Unable to parse 'outputs'"},
     {"{\"inputs\":[],\"outputs\":[{}]}", "Unable to parse 'name'"},
     {"{\"inputs\":[],\"outputs\":[{\"name\":\"a\"},{\"name\":\"a\"}]}",
-     "output 'a' is requested more than once"},
+     "output 'a' already exists in request"},
     {"{\"inputs\":[],\"parameters\":[]}", "Unable to parse 'parameters'"},
     /* tensor members */
     {INPUT(""), "Unable to parse 'name': attempt to access non-existing object member 'name'"},
@@ -408,8 +408,8 @@ static void limits(void **state)
     l.max_json_bytes = sizeof json - 2;
     assert_int_equal(mr_oip_rest_decode_request(body, -1, MR_STR("m"), &l, &b.arena, &r, &b.err),
                      MR_E_TOO_LARGE);
-    assert_non_null(strstr(b.err.msg, "Request JSON size of "));
-    assert_non_null(strstr(b.err.msg, "exceeds the maximum allowed value of "));
+    assert_non_null(strstr(b.err.msg, "request JSON size of "));
+    assert_non_null(strstr(b.err.msg, "exceeds the maximum allowed input size of "));
     assert_non_null(strstr(b.err.msg, "Use --http-max-input-size to increase the limit."));
     l.max_json_bytes = sizeof json;
     l.max_tensors = 1;
