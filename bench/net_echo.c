@@ -1,10 +1,10 @@
-/* The transport alone: a server that answers every POST with a constant, for comparison with nginx and
- * nghttpd on the same machine, and for counting system calls and allocations.
+/* The transport alone: a server that answers every POST with a constant, for comparison with nginx
+ * and nghttpd on the same machine, and for counting system calls and allocations.
  *
- *   net_echo [ADDRESS]      default 127.0.0.1:8000; one loop; ends on SIGTERM or SIGINT
+ *   net_echo [ADDRESS] default 127.0.0.1:8000; one loop; ends on SIGTERM or SIGINT
  *
- * POST /echo gives the body back, other paths a constant JSON of 157 bytes; a gRPC call gets its own
- * message back. */
+ * POST /echo gives the body back, other paths a constant JSON of 157 bytes; a gRPC call gets its
+ * own message back. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,10 @@
 /* Collecting a body: bytes land once, where they stay.
  *
  * Small ones go to the call's arena. Larger ones get a block, sized by what is known of the length,
- * begun so that the offset asked for lies on a 64-byte line. A declared length is believed up to
- * 8 MiB at once and beyond that only eight times what has really come, so that a claim alone cannot
- * take the byte budget away from others; the copy that this costs is an eighth. Unknown lengths double.
+ * begun so that the offset asked for lies on a 64-byte line. A declared length is believed up to 8
+ * MiB at once and beyond that only eight times what has really come, so that a claim alone cannot
+ * take the byte budget away from others; the copy that this costs is an eighth. Unknown lengths
+ * double.
  *
  * Thread: loop. */
 #include "call.h"

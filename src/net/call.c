@@ -1,7 +1,8 @@
-/* Calls: what HTTP/1 and HTTP/2 share of a request's life, and the functions by which handlers answer.
+/* Calls: what HTTP/1 and HTTP/2 share of a request's life, and the functions by which handlers
+ * answer.
  *
- * Calls are recycled through the loop's cache together with the first chunk of their arena, so that a
- * request on a warm loop takes nothing from the heap.
+ * Calls are recycled through the loop's cache together with the first chunk of their arena, so that
+ * a request on a warm loop takes nothing from the heap.
  *
  * Thread: loop. */
 #include "call.h"
@@ -97,7 +98,8 @@ void mr_icall_detach(struct mr_icall *call)
     struct mr_conn *c = call->conn;
     const struct mr_http_handler *h = c->part->handler;
 
-    /* Not into the arena: it may be another thread's by now, the handler has lent it to what it waits for. */
+    /* Not into the arena: it may be another thread's by now, the handler has lent it to what it
+     * waits for. */
     call->peer_text = mr_strndup(mr_conn_peer(c), strlen(mr_conn_peer(c)));
     call->conn = NULL;
     mr_outq_fini(&call->out);

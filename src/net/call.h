@@ -1,5 +1,6 @@
-/* The inside of a call. It belongs to the handler until that has answered and to its connection until
- * the answer has left (HTTP/2: until the stream is closed); the later of the two recycles it. */
+/* The inside of a call. It belongs to the handler until that has answered and to its connection
+ * until the answer has left (HTTP/2: until the stream is closed); the later of the two recycles it.
+ */
 #ifndef MR_NET_CALL_H
 #define MR_NET_CALL_H
 
@@ -76,7 +77,8 @@ void mr_icall_cache_init(struct mr_cache *cache, uint32_t max);
 struct mr_icall *mr_icall_new(struct mr_conn *c, const struct mr_call_ops *ops);
 /** Recycle: nobody knows it any more. */
 void mr_icall_free(struct mr_icall *call);
-/** The connection or stream ends: tells the handler if it has not answered. The call is detached. */
+/** The connection or stream ends: tells the handler if it has not answered. The call is detached.
+ */
 void mr_icall_detach(struct mr_icall *call);
 /** Only tell that the peer is gone (on_cancel at most once). */
 void mr_icall_cancel(struct mr_icall *call);
@@ -91,8 +93,8 @@ void mr_icall_refuse(struct mr_icall *call, int status);
 
 /** Append received bytes. MR_OK, MR_E_TOO_LARGE or MR_E_EXHAUSTED. */
 int mr_body_append(struct mr_icall *call, const void *data, size_t n);
-/** Where the next bytes of a body in a block can be read to, *out_room of them: NULL when appending is
- *  the way. */
+/** Where the next bytes of a body in a block can be read to, *out_room of them: NULL when appending
+ *  is the way. */
 uint8_t *mr_body_room(struct mr_icall *call, size_t *out_room);
 /** Set call->pub.body from what was collected. */
 void mr_body_publish(struct mr_icall *call);

@@ -1,5 +1,5 @@
-/* gzip and deflate by zlib. Output grows by doubling within the caller's limit, so a small body that
- * claims to be large costs what it really holds. Thread: any. */
+/* gzip and deflate by zlib. Output grows by doubling within the caller's limit, so a small body
+ * that claims to be large costs what it really holds. Thread: any. */
 #include "net/compress.h"
 
 #include <zlib.h>
@@ -26,7 +26,8 @@ enum mr_coding mr_coding_from_name(mr_str name)
     return mr_str_ieq(name, MR_STR("deflate")) ? MR_CODING_DEFLATE : MR_CODING_UNKNOWN;
 }
 
-/* "0", "0.5", "1.000" → thousandths; anything else is 1000 (the weight is a wish, not a command). */
+/* "0", "0.5", "1.000" → thousandths; anything else is 1000 (the weight is a wish, not a command).
+ */
 static int quality(mr_str s)
 {
     int q = 0;

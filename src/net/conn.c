@@ -2,8 +2,8 @@
  * settled once, at the end of each turn (conn_settle).
  *
  * A connection holds no buffer while it is idle. Its input buffer comes from the loop's cache when
- * bytes arrive and goes back when all of them are done with; the cache is a stack, so one warm buffer
- * serves a busy loop. The same holds for output chunks.
+ * bytes arrive and goes back when all of them are done with; the cache is a stack, so one warm
+ * buffer serves a busy loop. The same holds for output chunks.
  *
  * Nothing here is freed under a caller: mr_conn_close leaves the struct in place until the loop has
  * closed the handle, so code up the stack looks at c->closing.

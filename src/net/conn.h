@@ -18,9 +18,9 @@ struct mr_h2;
 #define MR_WANT_WRITE 2
 #define MR_WANT_HUP   4 /* tell when the peer ends, though nothing is to be read */
 
-/** What carries the bytes. Plain sockets are one (transport.c); TLS will be another. All but close may
- *  be called only before it. Results: bytes, 0 at the end of input, or a negative errno (-EAGAIN: not
- *  now). */
+/** What carries the bytes. Plain sockets are one (transport.c); TLS will be another. All but close
+ *  may be called only before it. Results: bytes, 0 at the end of input, or a negative errno
+ *  (-EAGAIN: not now). */
 struct mr_transport {
     /** (optional) Called on every readiness until it returns 0; -EAGAIN: more is needed. */
     int (*handshake)(struct mr_conn *c);
@@ -38,8 +38,8 @@ struct mr_transport {
 struct mr_proto {
     /** There may be input, or its end. */
     void (*input)(struct mr_conn *c);
-    /** Go on with what waited (for output to leave, for answers of others) and put output into c->out.
-     *  True: there is more to do when c->out has been written. */
+    /** Go on with what waited (for output to leave, for answers of others) and put output into
+     *  c->out. True: there is more to do when c->out has been written. */
     bool (*work)(struct mr_conn *c);
     bool (*wants_input)(const struct mr_conn *c);
     /** When to call `expired`, if nothing happens: 0 = never. Output that is stuck is conn.c's. */
@@ -143,8 +143,9 @@ void mr_conn_abandon(struct mr_conn *c);
 void mr_conn_start(struct mr_conn *c);
 /** End it now: calls are cancelled, output is dropped. The struct stays until mr_conn_gone. */
 void mr_conn_close(struct mr_conn *c);
-/** Write what is queued, then end. linger: the peer may still be sending; read that for a moment and
- *  throw it away, as an early close would reset the connection and take the last answer with it. */
+/** Write what is queued, then end. linger: the peer may still be sending; read that for a moment
+ *  and throw it away, as an early close would reset the connection and take the last answer with
+ *  it. */
 void mr_conn_close_soon(struct mr_conn *c, bool linger);
 /** Called by transports: readiness (MR_WANT_*), and the end. */
 void mr_conn_ready(struct mr_conn *c, int events);
@@ -154,7 +155,8 @@ void mr_conn_kick(struct mr_conn *c);
 /** Read into memory of the caller. Counts; ends of input and errors are dealt with: > 0 bytes, or 0
  *  (nothing now, c->peer_eof, or c->closing). */
 size_t mr_conn_read(struct mr_conn *c, void *buf, size_t n);
-/** Write out now, with `extra` (may be empty) behind the queue; returns bytes of extra that went. */
+/** Write out now, with `extra` (may be empty) behind the queue; returns bytes of extra that went.
+ */
 size_t mr_conn_write_through(struct mr_conn *c, mr_bytes extra);
 const char *mr_conn_peer(struct mr_conn *c);
 
@@ -162,8 +164,8 @@ const char *mr_conn_peer(struct mr_conn *c);
 void mr_h1_start(struct mr_conn *c);
 void mr_h2_start(struct mr_conn *c);
 
-/** Input buffer of the connection: room for at least `room` bytes behind end (moving what is there to
- *  the front when nothing points into it). False without memory. */
+/** Input buffer of the connection: room for at least `room` bytes behind end (moving what is there
+ *  to the front when nothing points into it). False without memory. */
 bool mr_input_make_room(struct mr_conn *c, size_t room, bool can_move);
 /** Drop what lies before the request at hand. */
 void mr_input_to_front(struct mr_input *in);

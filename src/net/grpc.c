@@ -1,4 +1,5 @@
-/* gRPC calls, server side, on top of mr_call: request headers, messages in, messages and status out.
+/* gRPC calls, server side, on top of mr_call: request headers, messages in, messages and status
+ * out.
  *
  * A call answers in one of three shapes: trailers-only (mr_grpc_fail before anything was sent), one
  * message (mr_grpc_reply), or a stream (mr_grpc_send … mr_grpc_finish). Messages are framed as they

@@ -1,7 +1,7 @@
 /* Memory for nghttp2: size classes on free lists of the loop, so that a session in its stride takes
  * nothing from the heap. Four classes per power of two: an idle session is some fifteen allocations
- * that live for long, so rounding up is paid for by every connection. Each piece carries its class in
- * front. Thread: loop. */
+ * that live for long, so rounding up is paid for by every connection. Each piece carries its class
+ * in front. Thread: loop. */
 #include "http2.h"
 
 #define SMALLEST_SHIFT 5          /* 32 bytes */

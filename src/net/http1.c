@@ -1,10 +1,10 @@
 /* HTTP/1 connections, the reading half.
  *
- * One request at a time (struct mr_h1): head, body, wait for the answer, next. Head and small bodies
- * are used where they lie in the input buffer; a body that does not fit is collected by body.c, and its
- * bytes are read straight to their place once it has one. Requests that were sent ahead stay in the
- * buffer. While an answer is awaited the buffer's free room is still read, to see the peer end; when it
- * is full the transport is asked to watch for the end alone.
+ * One request at a time (struct mr_h1): head, body, wait for the answer, next. Head and small
+ * bodies are used where they lie in the input buffer; a body that does not fit is collected by
+ * body.c, and its bytes are read straight to their place once it has one. Requests that were sent
+ * ahead stay in the buffer. While an answer is awaited the buffer's free room is still read, to see
+ * the peer end; when it is full the transport is asked to watch for the end alone.
  *
  * h1_work is a loop and never re-entered: answers given by handlers within it only queue output and
  * move the stage on.

@@ -1,10 +1,10 @@
 /* HTTP/1 connections, the writing half: heads, bodies by length or chunks, our own error answers.
  *
- * Everything goes to the connection's queue, in order. Bytes of the handler that are too many to copy
- * are offered to the socket first, and only what it does not take is copied.
+ * Everything goes to the connection's queue, in order. Bytes of the handler that are too many to
+ * copy are offered to the socket first, and only what it does not take is copied.
  *
- * While an answer is being written the call is off the connection (mr_h1_take_call): a write error ends
- * the connection, and that must not tell a handler that has just answered.
+ * While an answer is being written the call is off the connection (mr_h1_take_call): a write error
+ * ends the connection, and that must not tell a handler that has just answered.
  *
  * Thread: loop. */
 #include "http1.h"

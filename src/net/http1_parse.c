@@ -1,9 +1,9 @@
 /* HTTP/1 syntax.
  *
- * A head is read in two passes: mr_http1_scan finds its end line by line with memchr and remembers how
- * far it looked, so bytes that arrive one at a time cost no more than bytes that arrive at once; then
- * mr_http1_parse_request goes over the complete head. Framing fields are checked where two readers
- * could disagree (RFC 9112 6.3, 11.2): each doubt is a 400.
+ * A head is read in two passes: mr_http1_scan finds its end line by line with memchr and remembers
+ * how far it looked, so bytes that arrive one at a time cost no more than bytes that arrive at
+ * once; then mr_http1_parse_request goes over the complete head. Framing fields are checked where
+ * two readers could disagree (RFC 9112 6.3, 11.2): each doubt is a 400.
  *
  * The chunk decoder is a state machine over bytes for the framing and hands out data by slices.
  *
@@ -223,7 +223,8 @@ static int take_coding(mr_str v, struct framing *f, struct mr_http1_head *out)
     f->has_coding = true;
     while (mr_str_split(&rest, ',', &item)) {
         item = mr_str_trim(item);
-        /* Whatever stands behind "chunked" would make the end of the message a matter of opinion. */
+        /* Whatever stands behind "chunked" would make the end of the message a matter of opinion.
+         */
         if (out->is_chunked || item.len == 0) {
             return refuse(out, 400, "invalid Transfer-Encoding");
         }
@@ -319,8 +320,8 @@ static int check_framing(const struct framing *f, struct mr_http1_head *out)
 
 /* ---- header lines --------------------------------------------------------------------------- */
 
-/* One line that begins at p[at]; *io_at moves behind its CR LF. The head is complete, so the empty line
- * stops every loop here before the end of p. */
+/* One line that begins at p[at]; *io_at moves behind its CR LF. The head is complete, so the empty
+ * line stops every loop here before the end of p. */
 static int parse_field(char *p, size_t *io_at, struct mr_header *h, struct mr_http1_head *out)
 {
     size_t at = *io_at;

@@ -18,12 +18,13 @@ struct mr_http1_scan {
 
 enum mr_http1_found { MR_HTTP1_MORE = 0, MR_HTTP1_FOUND = 1, MR_HTTP1_BAD = -1 };
 
-/** Look on in p[0..n), which begins with the first byte of the head; bytes are looked at once over all
- *  calls. FOUND: scan->at is the length of the head, empty line included. BAD: a line that does not end
- *  in CR LF. */
+/** Look on in p[0..n), which begins with the first byte of the head; bytes are looked at once over
+ *  all calls. FOUND: scan->at is the length of the head, empty line included. BAD: a line that does
+ *  not end in CR LF. */
 enum mr_http1_found mr_http1_scan(struct mr_http1_scan *scan, const char *p, size_t n);
 
-/** Can a request (its first line) begin like this? False early for TLS hellos and other garbage. n > 0. */
+/** Can a request (its first line) begin like this? False early for TLS hellos and other garbage. n
+ *  > 0. */
 bool mr_http1_is_plausible(const char *p, size_t n);
 
 struct mr_http1_head {
@@ -42,9 +43,10 @@ struct mr_http1_head {
     const char *error; /* text for a status other than 0 */
 };
 
-/** Parse a complete request head of n bytes (as found by mr_http1_scan). Names are lower-cased in place;
- *  all slices point into p. table: room for the headers. Returns 0 or the HTTP status to refuse it with:
- *  400, 417 (expectation), 431 (more headers than table_size), 501 (transfer coding), 505 (version). */
+/** Parse a complete request head of n bytes (as found by mr_http1_scan). Names are lower-cased in
+ *  place; all slices point into p. table: room for the headers. Returns 0 or the HTTP status to
+ *  refuse it with: 400, 417 (expectation), 431 (more headers than table_size), 501 (transfer
+ *  coding), 505 (version). */
 int mr_http1_parse_request(char *p, size_t n, struct mr_header *table, size_t table_size,
                            struct mr_http1_head *out);
 
@@ -63,8 +65,8 @@ struct mr_http1_chunked {
 enum mr_http1_chunk { MR_CHUNK_MORE = 0, MR_CHUNK_DATA = 1, MR_CHUNK_END = 2, MR_CHUNK_BAD = -1 };
 
 /** Take from p[0..n) up to and with the next run of data. *out_used: bytes taken, data included.
- *  DATA: *out_data is the run. END: the body and its trailers are complete. MORE: all n bytes were taken
- *  and more are needed. */
+ *  DATA: *out_data is the run. END: the body and its trailers are complete. MORE: all n bytes were
+ *  taken and more are needed. */
 enum mr_http1_chunk mr_http1_chunk_next(struct mr_http1_chunked *c, const char *p, size_t n,
                                         size_t *out_used, mr_bytes *out_data);
 

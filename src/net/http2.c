@@ -2,14 +2,14 @@
  * http2_answer.c answers).
  *
  * Input is read into the loop's read buffer and given to nghttp2, which keeps none of it; a session
- * holds no buffer of ours while it is idle. In the middle of a large DATA frame bytes are read to their
- * final place and nghttp2 is shown them there.
+ * holds no buffer of ours while it is idle. In the middle of a large DATA frame bytes are read to
+ * their final place and nghttp2 is shown them there.
  *
  * A peer that does not take its answers gets no new ones made: complete requests wait (h2->waiting)
  * while the backlog is over the limit.
  *
- * nghttp2 is told to forget closed streams (it would keep 256 of them, some 80 KB per connection); the
- * last few that the peer had ended are remembered here, to tell it when it goes on with one.
+ * nghttp2 is told to forget closed streams (it would keep 256 of them, some 80 KB per connection);
+ * the last few that the peer had ended are remembered here, to tell it when it goes on with one.
  *
  * Thread: loop. */
 #include "http2.h"
@@ -45,8 +45,8 @@ static bool session_open(struct mr_h2 *h, nghttp2_mem *mem)
                (int32_t)(o->h2_window_bytes * CONNECTION_WINDOWS)) == 0;
 }
 
-/* One frame of the peer begins. False: DATA on a stream that it had ended. nghttp2 passes over that in
- * silence, as it has forgotten the stream. */
+/* One frame of the peer begins. False: DATA on a stream that it had ended. nghttp2 passes over that
+ * in silence, as it has forgotten the stream. */
 static bool check_frame(struct mr_h2 *h, const uint8_t p[9])
 {
     uint8_t type = p[3];

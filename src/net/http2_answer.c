@@ -1,6 +1,6 @@
-/* HTTP/2 connections, the writing half: answers are submitted to nghttp2 at once and framed when the
- * connection works next (http2.c, pack), so that head, body and trailers leave in one write. A body
- * waits in the call's queue; frames take references to its blocks, not copies.
+/* HTTP/2 connections, the writing half: answers are submitted to nghttp2 at once and framed when
+ * the connection works next (http2.c, pack), so that head, body and trailers leave in one write. A
+ * body waits in the call's queue; frames take references to its blocks, not copies.
  *
  * Thread: loop. */
 #include "http2.h"

@@ -1,12 +1,13 @@
 /* HTTP/2, nghttp2's callbacks: frames of the peer become calls.
  *
- * Bodies are copied once, to where they stay (body.c); those that were read straight to their place not
- * at all. Flow control: windows are opened as bytes are used. Collected bodies count as used at once, as
- * they have limits of their own; a paused stream keeps its window shut, but not the connection's.
+ * Bodies are copied once, to where they stay (body.c); those that were read straight to their place
+ * not at all. Flow control: windows are opened as bytes are used. Collected bodies count as used at
+ * once, as they have limits of their own; a paused stream keeps its window shut, but not the
+ * connection's.
  *
- * A call and its stream end apart. When the stream goes first (reset), the handler is told and owes its
- * answer still; such zombies are counted, and new streams are refused while there are as many as
- * streams are allowed: a peer cannot keep more work running by opening and resetting.
+ * A call and its stream end apart. When the stream goes first (reset), the handler is told and owes
+ * its answer still; such zombies are counted, and new streams are refused while there are as many
+ * as streams are allowed: a peer cannot keep more work running by opening and resetting.
  *
  * Callbacks never close the connection, as that would delete the session under nghttp2's feet.
  *
@@ -270,7 +271,8 @@ static void complete_head(struct mr_icall *call, bool is_last)
     call->data_seen_ns = pub->loop->now_ns;
     call->owes = true;
     mr_icall_head(call);
-    /* The call is there still: it stays until its stream is closed, which no handler can do at once. */
+    /* The call is there still: it stays until its stream is closed, which no handler can do at
+     * once. */
     call = mr_h2_stream_call(h->session, id);
     if (!call || !call->owes || is_last) {
         return;
@@ -471,7 +473,8 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
     h->frame_stream = hd->stream_id;
     switch (hd->type) {
     case NGHTTP2_HEADERS: return check_head_stream(h, hd->stream_id);
-    /* Resets are counted by themselves; windows are many, and of use, while a large answer leaves. */
+    /* Resets are counted by themselves; windows are many, and of use, while a large answer leaves.
+     */
     case NGHTTP2_DATA:
     case NGHTTP2_CONTINUATION:
     case NGHTTP2_RST_STREAM:

@@ -2,11 +2,12 @@
  *
  * TCP: each loop has a listening socket of its own (SO_REUSEPORT), so that the kernel spreads
  * connections and no descriptor is shared. The first one is bound without SO_REUSEPORT unless the
- * caller wants to share the port with other processes: that bind fails when anybody has the port, and
- * only then is the option set, for our own further sockets. Unix: one socket, a descriptor per loop.
+ * caller wants to share the port with other processes: that bind fails when anybody has the port,
+ * and only then is the option set, for our own further sockets. Unix: one socket, a descriptor per
+ * loop.
  *
- * When the process runs out of descriptors, accepting pauses for a moment and connections wait in the
- * kernel's queue.
+ * When the process runs out of descriptors, accepting pauses for a moment and connections wait in
+ * the kernel's queue.
  *
  * Sockets are made on the boot thread, handles on the loop (by mail, also before the loop runs). */
 #include <errno.h>

@@ -1,17 +1,18 @@
 /* The event loop on libuv.
  *
- * One iteration: sleep in epoll, callbacks of descriptors, due timers (check), then the prepare step:
- * flush what has output, run mails, until neither has anything left; then sleep. A callback therefore
- * only queues output, and answers of one iteration leave together.
+ * One iteration: sleep in epoll, callbacks of descriptors, due timers (check), then the prepare
+ * step: flush what has output, run mails, until neither has anything left; then sleep. A callback
+ * therefore only queues output, and answers of one iteration leave together.
  *
  * Posters write to the eventfd only when the loop may be asleep: before it sleeps the loop sets
- * `wants_wake` and looks into the mailbox once more; a poster that found the box empty takes the flag
- * away and wakes if it was set. Both are read-modify-writes of one variable, so either the poster sees
- * the flag or the loop sees the mail.
+ * `wants_wake` and looks into the mailbox once more; a poster that found the box empty takes the
+ * flag away and wakes if it was set. Both are read-modify-writes of one variable, so either the
+ * poster sees the flag or the loop sees the mail.
  *
  * Timers: libuv sleeps in whole milliseconds. Delays below 100 ms are armed on a timerfd, which is
- * exact to the kernel's timer; longer ones are rounded up to the next millisecond. The timerfd is left
- * armed when its timer goes: a needless wake-up is cheaper than a system call per start and stop.
+ * exact to the kernel's timer; longer ones are rounded up to the next millisecond. The timerfd is
+ * left armed when its timer goes: a needless wake-up is cheaper than a system call per start and
+ * stop.
  *
  * libuv runs callbacks of descriptors from within its poll, before uv_check: each of our callbacks
  * begins with mr_loop_enter, which runs the after_wake hook once per wake-up.

@@ -14,8 +14,9 @@ struct mr_flush {
     bool queued;
 };
 
-/** A deadline that is looked at a few times a second. Moving it is one store: it lies in a slot of a
- *  wheel and is looked at when its slot comes by; only then does it move on to where it belongs. */
+/** A deadline that is looked at a few times a second. Moving it is one store: it lies in a slot of
+ *  a wheel and is looked at when its slot comes by; only then does it move on to where it belongs.
+ */
 struct mr_deadline {
     struct mr_deadline *next;
     struct mr_deadline *prev; /* NULL = not in the wheel */
@@ -34,8 +35,8 @@ struct mr_wheel {
     struct mr_timer timer;
 };
 
-/** A list of free pieces of memory of one size. Under AddressSanitizer nothing is kept, so that a use
- *  after free is seen. */
+/** A list of free pieces of memory of one size. Under AddressSanitizer nothing is kept, so that a
+ *  use after free is seen. */
 struct mr_cache {
     void *head;
     size_t bytes;
@@ -89,8 +90,8 @@ struct mr_loop {
 
 #define MR_READ_BUF_BYTES ((size_t)128 * 1024)
 
-/** Call before any work in a callback of libuv: takes the time and runs the after_wake hook if the loop
- *  slept. */
+/** Call before any work in a callback of libuv: takes the time and runs the after_wake hook if the
+ *  loop slept. */
 void mr_loop_wake(struct mr_loop *loop);
 static inline void mr_loop_enter(struct mr_loop *loop)
 {

@@ -1,7 +1,7 @@
-/* Output queues: a list of 4 KiB chunks from the loop's cache. A chunk holds copied bytes at its end
- * and a table of segments that tells the order: a segment is a run of those bytes or a part of a
- * block. Neighbouring copies share a segment, so a typical answer is one chunk with one segment, and
- * the chunk is back in the cache, still warm, when the answer has been written.
+/* Output queues: a list of 4 KiB chunks from the loop's cache. A chunk holds copied bytes at its
+ * end and a table of segments that tells the order: a segment is a run of those bytes or a part of
+ * a block. Neighbouring copies share a segment, so a typical answer is one chunk with one segment,
+ * and the chunk is back in the cache, still warm, when the answer has been written.
  *
  * Without memory the queue is marked as failed and takes no more; its owner closes the stream. */
 #include "outq.h"

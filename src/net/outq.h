@@ -1,5 +1,5 @@
-/* A queue of output: copied bytes in recycled chunks, and references to blocks, in order. A connection
- * has one towards the socket, an HTTP/2 call has one for its body. Thread: loop. */
+/* A queue of output: copied bytes in recycled chunks, and references to blocks, in order. A
+ * connection has one towards the socket, an HTTP/2 call has one for its body. Thread: loop. */
 #ifndef MR_NET_OUTQ_H
 #define MR_NET_OUTQ_H
 
@@ -23,8 +23,8 @@ void mr_outq_init(struct mr_outq *q, struct mr_loop *loop);
 /** Drops what is in it. */
 void mr_outq_fini(struct mr_outq *q);
 
-/** Room for `n` contiguous bytes (n <= MR_OUTQ_RESERVE_MAX), NULL without memory (and failed); to be
- *  followed by mr_outq_commit with at most n. */
+/** Room for `n` contiguous bytes (n <= MR_OUTQ_RESERVE_MAX), NULL without memory (and failed); to
+ *  be followed by mr_outq_commit with at most n. */
 char *mr_outq_reserve(struct mr_outq *q, size_t n);
 void mr_outq_commit(struct mr_outq *q, size_t n);
 #define MR_OUTQ_RESERVE_MAX ((size_t)2048)

@@ -1,10 +1,11 @@
 /* The server object: shared limits, and one part per loop that owns that loop's connections.
  *
  * Parts and listeners are made on the boot thread; from then on each is touched by its loop only.
- * What other threads want (drain, close) is posted to every part. The object goes when its owner and
- * all parts have let go of it; a part does so when it was closed and its last handle is.
+ * What other threads want (drain, close) is posted to every part. The object goes when its owner
+ * and all parts have let go of it; a part does so when it was closed and its last handle is.
  *
- * Shared between loops: the count of connections (one atomic add per connection, none per request). */
+ * Shared between loops: the count of connections (one atomic add per connection, none per request).
+ */
 #include "server.h"
 
 #define SERVER_NAME_MAX 128

@@ -10,7 +10,8 @@
  * Thread: loop. */
 #include "loop_int.h"
 
-/* heap_node: [0] first child, [1] next sibling, [2] previous sibling, or parent of a first child. */
+/* heap_node: [0] first child, [1] next sibling, [2] previous sibling, or parent of a first child.
+ */
 #define CHILD   0
 #define SIBLING 1
 #define BACK    2

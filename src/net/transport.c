@@ -1,6 +1,6 @@
-/* The plain transport: a non-blocking stream socket under uv_poll. uv_poll and not uv_tcp, because the
- * reader chooses where bytes go (a buffer, or a body's final place), and because the peer's end can be
- * watched for without reading. Thread: loop. */
+/* The plain transport: a non-blocking stream socket under uv_poll. uv_poll and not uv_tcp, because
+ * the reader chooses where bytes go (a buffer, or a body's final place), and because the peer's end
+ * can be watched for without reading. Thread: loop. */
 #include "conn.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* Arbitrary bytes into a server connection in memory: what a peer sends, cut as the first bytes of the
- * input say, with a peer that takes answers slowly or not, and a handler that answers in every way
- * there is. HTTP/1 or HTTP/2 (with or without the preface added), gRPC on top.
+/* Arbitrary bytes into a server connection in memory: what a peer sends, cut as the first bytes of
+ * the input say, with a peer that takes answers slowly or not, and a handler that answers in every
+ * way there is. HTTP/1 or HTTP/2 (with or without the preface added), gRPC on top.
  *
  *   byte 0   bit 0: put preface and SETTINGS in front; bit 1: the socket takes 100 bytes at a time;
  *            bit 2: it takes nothing while input lasts; bit 3: the peer ends before it is answered;

@@ -1,6 +1,6 @@
-/* The HTTP/1 parser and chunk decoder on arbitrary bytes. Beyond "does not crash": the result must not
- * depend on how the bytes were cut, slices must lie in the input, and what is accepted must be safe to
- * pass on (no control characters in names and values, one way to find the end). */
+/* The HTTP/1 parser and chunk decoder on arbitrary bytes. Beyond "does not crash": the result must
+ * not depend on how the bytes were cut, slices must lie in the input, and what is accepted must be
+ * safe to pass on (no control characters in names and values, one way to find the end). */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

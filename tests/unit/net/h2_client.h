@@ -257,7 +257,8 @@ static inline void h2_hang_up(struct h2_client **io_c)
     free(c);
 }
 
-/* extra: pairs of name and value, NULL at the end; may be NULL. body NULL: END_STREAM on the head. */
+/* extra: pairs of name and value, NULL at the end; may be NULL. body NULL: END_STREAM on the head.
+ */
 static inline struct h2_stream *h2_request(struct h2_client *c, const char *method,
                                            const char *path, const char *const *extra,
                                            const void *body, size_t len)

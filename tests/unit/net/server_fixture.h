@@ -1,5 +1,5 @@
-/* A real server on a loop in a thread of its own, whose handler does what the path says, and a plain
- * blocking client. */
+/* A real server on a loop in a thread of its own, whose handler does what the path says, and a
+ * plain blocking client. */
 #ifndef SERVER_FIXTURE_H
 #define SERVER_FIXTURE_H
 

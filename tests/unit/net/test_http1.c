@@ -1,5 +1,5 @@
-/* HTTP/1 against a real server over loopback: requests of every shape, what a peer may do wrong, and
- * what a connection's end means for the calls on it. */
+/* HTTP/1 against a real server over loopback: requests of every shape, what a peer may do wrong,
+ * and what a connection's end means for the calls on it. */
 #include "server_fixture.h"
 
 static int setup(void **state)

@@ -6,8 +6,8 @@
 
 #define TABLE 16
 
-/* As a connection would: look for the end while bytes come in `step` at a time, then parse. Returns the
- * status, -1 when the scan refused, -2 when the head is incomplete. */
+/* As a connection would: look for the end while bytes come in `step` at a time, then parse. Returns
+ * the status, -1 when the scan refused, -2 when the head is incomplete. */
 static int parse(const char *text, size_t n, size_t step, char **out_copy, struct mr_header *table,
                  struct mr_http1_head *head)
 {

@@ -293,7 +293,8 @@ static void test_slow_reader(void **state)
 
 /* ---- raw frames ----------------------------------------------------------------------------- */
 
-/* GET /later with the static table and literals: ":method GET", ":scheme http", ":path", ":authority". */
+/* GET /later with the static table and literals: ":method GET", ":scheme http", ":path",
+ * ":authority". */
 static const uint8_t head_later[] = "\x82\x86\x04\x06/later\x01\x01x";
 static const uint8_t head_get[] = "\x82\x86\x84\x01\x01x";
 
@@ -314,7 +315,8 @@ static void test_rapid_reset(void **state)
     }
     h2_raw_expect_goaway(&c, NGHTTP2_ENHANCE_YOUR_CALM);
     hang_up(&c);
-    /* All that reached the handler was cancelled, and no more than one set of streams ran beside. */
+    /* All that reached the handler was cancelled, and no more than one set of streams ran beside.
+     */
     int started = atomic_load(&s->pending_count);
     assert_true(started <= 2 * 256);
     assert_true(wait_until(&s->cancels, started));

@@ -191,8 +191,8 @@ static void test_delays(void **state)
         }
     }
     stop(timing.loop, thread);
-    /* The best of ten shows the resolution, whatever else the machine does. Generous for sanitizers:
-     * without a timer finer than milliseconds the first would be some 800 us late. */
+    /* The best of ten shows the resolution, whatever else the machine does. Generous for
+     * sanitizers: without a timer finer than milliseconds the first would be some 800 us late. */
     assert_true(best_ns[0] < 600 * MR_NS_PER_US);
     assert_true(best_ns[2] < 20 * MR_NS_PER_MS);
 }

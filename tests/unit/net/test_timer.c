@@ -1,4 +1,5 @@
-/* Timers against a sorted model, and the wheel of deadlines. Time is set by hand: nothing sleeps. */
+/* Timers against a sorted model, and the wheel of deadlines. Time is set by hand: nothing sleeps.
+ */
 #include "base/rng.h"
 #include "loop_int.h"
 #include "net_test.h"

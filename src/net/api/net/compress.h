@@ -15,10 +15,12 @@ enum mr_coding {
 
 /** "gzip", "x-gzip", "deflate", "identity", "" → coding. */
 enum mr_coding mr_coding_from_name(mr_str name);
-/** Best of an Accept-Encoding value (q-values honoured, q=0 excludes; ties: gzip, deflate, identity). */
+/** Best of an Accept-Encoding value (q-values honoured, q=0 excludes; ties: gzip, deflate,
+ *  identity). */
 enum mr_coding mr_coding_accept(mr_str accept_encoding);
-/** Decompress all of `in` into a new block; *out_len its length. Raw and zlib-wrapped deflate are both
- *  understood. Errors: MR_E_INVALID (broken, trailing garbage), MR_E_TOO_LARGE (more than max). */
+/** Decompress all of `in` into a new block; *out_len its length. Raw and zlib-wrapped deflate are
+ *  both understood. Errors: MR_E_INVALID (broken, trailing garbage), MR_E_TOO_LARGE (more than
+ *  max). */
 int mr_decompress(enum mr_coding coding, mr_bytes in, uint64_t max, struct mr_block **out,
                   size_t *out_len, struct mr_err *err);
 /** Append the compressed concatenation of the pieces. level 1..9. */

@@ -17,30 +17,33 @@ struct mr_grpc_call {
     void *parser; /* private */
 };
 
-/** Read the gRPC request headers of a call into *g (arena of the call). When it is not acceptable (bad
- *  timeout, unknown grpc-encoding → UNIMPLEMENTED with grpc-accept-encoding) it is answered and a negative
- *  status is returned; the call is gone then. */
+/** Read the gRPC request headers of a call into *g (arena of the call). When it is not acceptable
+ *  (bad timeout, unknown grpc-encoding → UNIMPLEMENTED with grpc-accept-encoding) it is answered
+ *  and a negative status is returned; the call is gone then. */
 int mr_grpc_begin(struct mr_grpc_call *g, struct mr_call *call, int64_t max_message_bytes);
 
-/** Unary and collected: take the single message out of call->body, decompressed if need be (into a block
- *  owned by the call). Errors: MR_E_INVALID (framing, none, more than one), MR_E_TOO_LARGE,
+/** Unary and collected: take the single message out of call->body, decompressed if need be (into a
+ *  block owned by the call). Errors: MR_E_INVALID (framing, none, more than one), MR_E_TOO_LARGE,
  *  MR_E_UNSUPPORTED (compressed flag without encoding). */
 int mr_grpc_message(struct mr_grpc_call *g, mr_bytes *out, struct mr_err *err);
 
-/** Streaming: feed a piece from on_data; calls on_message for each complete message, in order. The message
- *  bytes are in *block (may be NULL: valid during the callback only) for as long as a reference is held.
- *  Errors as above; the caller then finishes the call with them. on_message may end the call: MR_E_CLOSED is
- *  returned then, the rest of `data` is not looked at, and the call is gone. */
+/** Streaming: feed a piece from on_data; calls on_message for each complete message, in order. The
+ *  message bytes are in *block (may be NULL: valid during the callback only) for as long as a
+ *  reference is held. Errors as above; the caller then finishes the call with them. on_message may
+ *  end the call: MR_E_CLOSED is returned then, the rest of `data` is not looked at, and the call is
+ *  gone. */
 int mr_grpc_feed(struct mr_grpc_call *g, mr_bytes data,
                  void (*on_message)(void *ctx, mr_bytes message, struct mr_block *block), void *ctx,
                  struct mr_err *err);
 /** True when the stream ended inside a message. */
 bool mr_grpc_feed_incomplete(const struct mr_grpc_call *g);
 
-/** Answer a unary call with one message (pieces concatenated) and OK. compress: use it if accepted. */
+/** Answer a unary call with one message (pieces concatenated) and OK. compress: use it if accepted.
+ */
 void mr_grpc_reply(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t piece_count,
                    enum mr_grpc_compression compress);
-/** Answer with a status only (trailers-only when nothing was sent). message is percent-encoded here. */
+/** Answer with a status only (trailers-only when nothing was sent). message is percent-encoded
+ *  here. */
 void mr_grpc_fail(struct mr_grpc_call *g, int grpc_status, mr_str message);
 /** Streaming: one message now (sends the headers the first time), and the end. */
 void mr_grpc_send(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t piece_count,

@@ -1,23 +1,25 @@
-/* HTTP server: HTTP/1.1 and HTTP/2 behind one request interface. Which of the two a connection speaks
- * is told by its first bytes. gRPC (net/grpc.h) sits on top.
+/* HTTP server: HTTP/1.1 and HTTP/2 behind one request interface. Which of the two a connection
+ * speaks is told by its first bytes. gRPC (net/grpc.h) sits on top.
  *
- * A request is a `struct mr_call`. Its life:
- *   on_head   headers are complete. The handler may set call->body_limit, call->body_align_at, ask for
- *             streaming, or reply at once (the rest of the body is then drained within bounds or the
- *             connection closed).
- *   on_body   (collect mode) the whole body is in call->body.
- *   on_data   (streaming mode) a piece of the body; `last` with the final one.
- *   on_cancel the peer is gone or reset the stream before the answer; at most once.
- * The handler replies exactly once, in any of these or later, on the loop's thread. The call and all
- * it points to live until the reply was given, whatever the connection does; after on_cancel the reply
- * is still owed and goes nowhere.
+ * A request is a `struct mr_call`. Its life: on_head headers are complete. The handler may set
+ *   call->body_limit, call->body_align_at, ask
+ *              for streaming, or reply at once (the rest of the body is then drained within bounds
+ *              or the connection closed).
+ *   on_body (collect mode) the whole body is in call->body; also when there is none.
+ *   on_data (streaming mode) a piece of the body; `last` with the final one, which may be empty.
+ *   on_cancel  the peer is gone or reset the stream before the answer; at most once. A peer that
+ *              has only ended its sending is told of in the same way: an answer still reaches it.
+ * The handler replies exactly once, in any of these or later, on the loop's thread. The call and
+ * all it points to live until the reply was given, whatever the connection does; after on_cancel
+ * the reply is still owed and (but for the case above) goes nowhere. The reply may be given within
+ * on_cancel. Replying ends the call: nothing of it may be touched afterwards.
  *
  * HTTP/1.1: one call at a time per connection, pipelined requests wait in the buffer in order. The
  * connection is watched for its end meanwhile. HTTP/2: calls of one connection run concurrently.
  *
- * Strictness (RFC 9112, 9113): both Content-Length and Transfer-Encoding, unequal duplicates, bare CR,
- * obs-fold, white space before the colon, bad chunk sizes, unknown transfer codings, missing or double
- * Host: 400 and close. */
+ * Strictness (RFC 9112, 9113): both Content-Length and Transfer-Encoding, unequal duplicates, bare
+ * CR, obs-fold, white space before the colon, bad chunk sizes, unknown transfer codings, missing or
+ * double Host: 400 and close. */
 #ifndef MR_NET_HTTP_H
 #define MR_NET_HTTP_H
 
@@ -59,41 +61,44 @@ struct mr_call {
     int64_t content_length; /* -1 when not known (chunked, HTTP/2 without) */
     int64_t recv_start_ns;  /* first byte of the request seen */
     int64_t recv_end_ns;    /* body complete */
-    /** Collect mode: the body. body_block is set when the body has a block of its own: a handler that
-     *  wants to keep parts beyond the reply takes a reference; NULL when the bytes die with the call. */
+    /** Collect mode: the body. body_block is set when the body has a block of its own: a handler
+     *  that wants to keep parts beyond the reply takes a reference; NULL when the bytes die with
+     *  the call. */
     mr_bytes body;
     struct mr_block *body_block;
 
     /* ---- set by the handler in on_head ---- */
-    int64_t body_limit; /* more bytes than this: on_body is not called, body_too_large is */
-    int64_t
-        body_align_at; /* >= 0: place the body so that this offset is 64-byte aligned (best effort) */
-    bool streaming;    /* deliver on_data instead of collecting */
-    void *user;        /* the handler's own */
+    int64_t body_limit;    /* more bytes than this: on_body is not called, body_too_large is */
+    int64_t body_align_at; /* >= 0: let this offset of the body be 64-byte aligned (best effort) */
+    bool streaming;        /* deliver on_data instead of collecting */
+    void *user;            /* the handler's own */
 };
 
 struct mr_http_handler {
     void (*on_head)(void *ctx, struct mr_call *call);
     void (*on_body)(void *ctx, struct mr_call *call);
-    void (*on_data)(void *ctx, struct mr_call *call, mr_bytes data, bool last);
-    void (*on_cancel)(void *ctx, struct mr_call *call);
-    /** The body passed body_limit, its declared length is larger, or (status MR_E_EXHAUSTED) the byte
-     *  budget is used up. The handler replies. */
+    void (*on_data)(void *ctx, struct mr_call *call, mr_bytes data,
+                    bool last);                         /* if ever streaming */
+    void (*on_cancel)(void *ctx, struct mr_call *call); /* (optional) */
+    /** The body passed body_limit, its declared length is larger, or (status MR_E_EXHAUSTED) the
+     *  byte budget is used up. The handler replies. */
     void (*on_body_refused)(void *ctx, struct mr_call *call, int status);
-    /** (optional) When the first `have` bytes of a collected body are there but not all: where in the body
-     *  is the offset that should be 64-byte aligned? -1 = do not care. Only for bodies > 64 KiB, when
-     *  body_align_at is -1. */
+    /** (optional) When the first `have` bytes of a collected body are there but not all: where in
+     *  the body is the offset that should be 64-byte aligned? -1 = do not care. Only for bodies >
+     *  64 KiB, when body_align_at is -1. */
     int64_t (*body_align)(void *ctx, struct mr_call *call, mr_bytes have);
     void *ctx;
 };
 
-/** Value of a header (lower-case name), or a slice with ptr NULL. The first one if there are several. */
+/** Value of a header (lower-case name), or a slice with ptr NULL. The first one if there are
+ *  several. */
 mr_str mr_call_header(const struct mr_call *call, const char *lower_name);
 
 struct mr_reply {
     int status;
-    const struct mr_header
-        *headers; /* content-type and so on; content-length, date, connection are net's */
+    /* content-type and so on; content-length, date, server, connection are net's. A header with a
+     * control character in its value is left out. */
+    const struct mr_header *headers;
     size_t header_count;
     const struct mr_piece *pieces; /* base/pool.h */
     size_t piece_count;
@@ -103,8 +108,8 @@ struct mr_reply {
 /** Answer and end the call; `call` is gone afterwards. Thread: loop. */
 void mr_call_reply(struct mr_call *call, const struct mr_reply *reply);
 
-/** Answer in parts (streams, gRPC): begin, any number of writes, end with trailers (HTTP/2 only; may be
- *  NULL). HTTP/1.1 uses chunked coding. After end the call is gone. Thread: loop. */
+/** Answer in parts (streams, gRPC): begin, any number of writes, end with trailers (HTTP/2 only;
+ *  may be NULL). HTTP/1.1 uses chunked coding. After end the call is gone. Thread: loop. */
 void mr_call_begin(struct mr_call *call, int status, const struct mr_header *headers,
                    size_t header_count);
 void mr_call_write(struct mr_call *call, const struct mr_piece *pieces, size_t piece_count);
@@ -139,13 +144,15 @@ struct mr_http_options {
 /** Defaults as said above; 0 connections, 64 MiB body. */
 void mr_http_options_init(struct mr_http_options *o);
 
-/** One server object per process: shared limits, one handler; its listeners are spread over loops. */
+/** One server object per process: shared limits, one handler; its listeners are spread over loops.
+ */
 int mr_http_server_new(struct mr_http_server **out, const struct mr_http_options *options,
                        const struct mr_http_handler *handler, struct mr_err *err);
-/** Listen on "host:port", "[v6]:port" (port 0 = any free one), or "unix:/path" on all the loops. Not yet
- *  running loops are fine. *out_port: the port bound (0 for unix). `tag` is given to every call's
- *  listener for metrics: 0 http, 1 grpc, 2 metrics. Errors: MR_E_INVALID (address), MR_E_IO (in use...).
- *  Unix: an existing socket nobody listens on is replaced, anything else is refused. Thread: boot. */
+/** Listen on "host:port", "[v6]:port" (port 0 = any free one), or "unix:/path" on all the loops.
+ *  Not yet running loops are fine. *out_port: the port bound (0 for unix). `tag` is given to every
+ *  call's listener for metrics: 0 http, 1 grpc, 2 metrics. Errors: MR_E_INVALID (address), MR_E_IO
+ *  (in use...). Unix: an existing socket nobody listens on is replaced, anything else is refused.
+ *  Thread: boot. */
 int mr_http_listen(struct mr_http_server *s, struct mr_loop *const *loops, size_t loop_count,
                    const char *address, int tag, bool reuse_port, uint16_t *out_port,
                    struct mr_err *err);
@@ -153,14 +160,16 @@ int mr_call_listener_tag(const struct mr_call *call);
 /** The peer as text, for logs: "127.0.0.1:4711", "unix". Static per connection. */
 const char *mr_call_peer(const struct mr_call *call);
 
-/** Draining: stop listening, close idle connections, `Connection: close` / GOAWAY on the others as their
- *  calls end. Thread: any. */
+/** Draining: stop listening, close idle connections, `Connection: close` / GOAWAY on the others as
+ *  their calls end. Thread: any. */
 void mr_http_server_drain(struct mr_http_server *s);
 /** Connections open now. Thread: any. */
 int64_t mr_http_server_connections(const struct mr_http_server *s);
-/** Close everything at once on every loop (the loops must still be running, or have not been started).
- *  `done` is called on the last loop. Thread: any. */
+/** Close everything at once on every loop (the loops must still be running, or have not been
+ *  started). `done` is called on the last loop. Thread: any. */
 void mr_http_server_close(struct mr_http_server *s, void (*done)(void *ctx), void *ctx);
+/** Let go of the server: its memory goes with its last listener and connection, so this may be
+ *  called before `done`. A server that listened must have been closed. Thread: any. */
 void mr_http_server_free(struct mr_http_server **s);
 
 #endif

@@ -1,5 +1,5 @@
-/* The event loop: one per thread, on libuv. Everything that belongs to a loop is touched on its thread
- * only; other threads talk to it by mr_loop_post. */
+/* The event loop: one per thread, on libuv. Everything that belongs to a loop is touched on its
+ * thread only; other threads talk to it by mr_loop_post. */
 #ifndef MR_NET_LOOP_H
 #define MR_NET_LOOP_H
 
@@ -11,8 +11,8 @@
 struct mr_loop;
 struct uv_loop_s;
 
-/** Called around every sleep of the loop, on its thread: before_sleep after all work of an iteration is
- *  done (nothing from it is held any more), after_wake before the next work. */
+/** Called around every sleep of the loop, on its thread: before_sleep after all work of an
+ *  iteration is done (nothing from it is held any more), after_wake before the next work. */
 struct mr_loop_hooks {
     void (*before_sleep)(void *ctx);
     void (*after_wake)(void *ctx);
@@ -25,7 +25,8 @@ int mr_loop_new(struct mr_loop **out, const struct mr_loop_hooks *hooks, struct 
 void mr_loop_run(struct mr_loop *loop);
 /** Ask the loop to return from run as soon as its current iteration ends. Thread: any. */
 void mr_loop_stop(struct mr_loop *loop);
-/** All handles on it must be closed (listeners, connections, timers). Thread: any, loop not running. */
+/** All handles on it must be closed (listeners, connections, timers). Thread: any, loop not
+ *  running. */
 void mr_loop_free(struct mr_loop **loop);
 
 /** Run mail->run(mail) on the loop's thread, later. Thread: any. */
@@ -40,12 +41,15 @@ struct mr_buf *mr_loop_scratch(struct mr_loop *loop);
 int64_t mr_loop_now_ns(const struct mr_loop *loop);
 /** libuv's loop, for modules that need a handle that is not here (file watch). */
 struct uv_loop_s *mr_loop_uv(struct mr_loop *loop);
-/** First call in every callback of such a handle: libuv runs those before the loop itself is back from
- *  its sleep, and this runs the after_wake hook if that is still owed. Thread: loop. */
+/** First call in every callback of such a handle: libuv runs those before the loop itself is back
+ *  from its sleep, and this runs the after_wake hook if that is still owed. Thread: loop. */
 void mr_loop_resume(struct mr_loop *loop);
 
-/** Timers. The struct is the caller's memory and stays valid until stopped or fired (one-shot).
- *  Stopping is immediate. Thread: loop. */
+/** Timers. The struct is the caller's memory, zeroed before its first start, and stays valid until
+ *  stopped or fired (one-shot). Starting one that runs starts it anew; stopping is immediate.
+ *  Delays count from mr_loop_now_ns. They never fire early; below 100 ms they are exact to the
+ *  kernel's timers (tens of microseconds), longer ones are rounded up to the next millisecond. A
+ *  repeating timer does not make up for missed ticks. Thread: loop. */
 struct mr_timer {
     void *heap_node[3];
     int64_t at_ns;
@@ -59,8 +63,8 @@ void mr_timer_start(struct mr_loop *loop, struct mr_timer *t, int64_t delay_ns, 
                     void (*fn)(struct mr_timer *t));
 void mr_timer_stop(struct mr_timer *t);
 
-/** Counters, written by the loop, read by anyone. Lag: time from wake-up to the end of the work of one
- *  iteration, which is how long a request that comes now may wait before it is looked at. */
+/** Counters, written by the loop, read by anyone. Lag: time from wake-up to the end of the work of
+ *  one iteration, which is how long a request that comes now may wait before it is looked at. */
 struct mr_loop_stats {
     struct mr_hist lag_ns;
     _Atomic uint64_t iterations;
