@@ -32,7 +32,7 @@ static void server_metadata(struct mr_server *s, struct mr_grpc_call *g)
     Inference__ServerMetadataResponse r = INFERENCE__SERVER_METADATA_RESPONSE__INIT;
 
     r.name = (char *)(uintptr_t)s->options.id;
-    r.version = (char *)(uintptr_t)MILLRACE_VERSION;
+    r.version = (char *)(uintptr_t)MR_VERSION;
     r.n_extensions = serve_extension_count;
     r.extensions = (char **)(uintptr_t)serve_extensions;
     grpc_reply_message(g, &r.base);

@@ -81,10 +81,16 @@ static void put_label(struct mr_buf *b, mr_str s)
     }
 }
 
-static void put_labels(struct mr_buf *b, const struct mr_version *v, const char *extra)
+/* Labels in Triton's order, for what reads them with patterns: `reason` stands before the version. */
+static void put_labels(struct mr_buf *b, const struct mr_version *v, const char *reason,
+                       const char *extra)
 {
     MR_BUF_LIT(b, "{model=\"");
     put_label(b, v->model_name);
+    if (reason) {
+        MR_BUF_LIT(b, "\",reason=\"");
+        mr_buf_c(b, reason);
+    }
     MR_BUF_LIT(b, "\",version=\"");
     put_label(b, v->number_text);
     mr_buf_char(b, '"');

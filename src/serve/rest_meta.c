@@ -41,7 +41,7 @@ void rest_server_metadata(struct mr_server *s, struct mr_call *call)
 
     MR_BUF_LIT(b, "{\"name\":");
     mr_json_put_string(b, mr_str_c(s->options.id));
-    MR_BUF_LIT(b, ",\"version\":\"" MILLRACE_VERSION "\",\"extensions\":[");
+    MR_BUF_LIT(b, ",\"version\":\"" MR_VERSION "\",\"extensions\":[");
     for (size_t i = 0; i < serve_extension_count; i++) {
         if (i)
             mr_buf_char(b, ',');

@@ -15,8 +15,6 @@
 #include "sched/sched.h"
 #include "serve/server.h"
 
-#define MILLRACE_VERSION "0.1.0"
-
 /* mr_http_listen tags */
 enum listener_tag { LISTEN_HTTP = 0, LISTEN_GRPC = 1, LISTEN_METRICS = 2 };
 

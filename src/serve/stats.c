@@ -163,7 +163,10 @@ int stats_set_add_model(struct stats_set *set, struct mr_models *models, mr_str 
     size_t n = 1;
 
     if (mr_models_find(models, model, version, &v, err) < 0)
-        return MR_FAIL(err, MR_E_INVALID, "requested model '%.*s' is not available",
+        return MR_FAIL(err, MR_E_INVALID,
+                       mr_models_ready_versions(models, model, all, 1)
+                           ? "requested model version is not available for model '%.*s'"
+                           : "requested model '%.*s' is not available",
                        MR_STR_ARG(model));
     all[0] = v;
     if (version.len == 0)
