@@ -109,12 +109,12 @@ static void put_labels(struct mr_buf *b, const struct mr_version *v, const char 
 }
 
 static void put_sample(struct collect *c, enum family f, const struct mr_version *v,
-                       const char *extra, uint64_t value)
+                       const char *reason, uint64_t value)
 {
     struct mr_buf *b = &c->family[f];
 
     mr_buf_c(b, families[f].name);
-    put_labels(b, v, extra);
+    put_labels(b, v, reason, NULL);
     mr_buf_char(b, ' ');
     mr_buf_u64(b, value);
     mr_buf_char(b, '\n');
@@ -123,8 +123,8 @@ static void put_sample(struct collect *c, enum family f, const struct mr_version
 static void put_failures(struct collect *c, const struct mr_version *v,
                          const struct mr_sched_stats *st)
 {
-    static const char *const reasons[MR_FAIL_REASONS] = {
-        "reason=\"REJECTED\"", "reason=\"CANCELED\"", "reason=\"BACKEND\"", "reason=\"OTHER\""};
+    static const char *const reasons[MR_FAIL_REASONS] = {"REJECTED", "CANCELED", "BACKEND",
+                                                         "OTHER"};
 
     for (int i = 0; i < MR_FAIL_REASONS; i++)
         put_sample(c, F_FAILURE, v, reasons[i], mr_count_get(&st->failed[i]));
@@ -133,15 +133,10 @@ static void put_failures(struct collect *c, const struct mr_version *v,
 static void put_closes(struct collect *c, const struct mr_version *v,
                        const struct mr_sched_stats *st)
 {
-    char extra[64];
-
     for (int i = 0; i < MR_CLOSE_REASONS; i++) {
         uint64_t n = mr_count_get(&st->closed[i]);
-        if (n == 0)
-            continue;
-        snprintf(extra, sizeof extra, "reason=\"%s\"",
-                 mr_close_reason_name((enum mr_close_reason)i));
-        put_sample(c, F_CLOSE, v, extra, n);
+        if (n)
+            put_sample(c, F_CLOSE, v, mr_close_reason_name((enum mr_close_reason)i), n);
     }
 }
 
@@ -161,15 +156,15 @@ static void put_stage(struct collect *c, const struct mr_version *v, const char 
         snprintf(extra, sizeof extra, "stage=\"%s\",protocol=\"%s\",le=\"%s\"", stage, protocol,
                  text);
         mr_buf_c(b, "millrace_request_stage_seconds_bucket");
-        put_labels(b, v, extra);
+        put_labels(b, v, NULL, extra);
         mr_buf_printf(b, " %llu\n", (unsigned long long)total);
     }
     snprintf(extra, sizeof extra, "stage=\"%s\",protocol=\"%s\"", stage, protocol);
     mr_buf_c(b, "millrace_request_stage_seconds_sum");
-    put_labels(b, v, extra);
+    put_labels(b, v, NULL, extra);
     mr_buf_printf(b, " %.9f\n", (double)mr_count_get(&l->sum_ns) / 1e9);
     mr_buf_c(b, "millrace_request_stage_seconds_count");
-    put_labels(b, v, extra);
+    put_labels(b, v, NULL, extra);
     mr_buf_printf(b, " %llu\n", (unsigned long long)total);
 }
 
@@ -202,7 +197,7 @@ static void put_load_seconds(struct collect *c, const struct mr_version *v)
     struct mr_buf *b = &c->family[F_LOAD_SECS];
 
     mr_buf_c(b, families[F_LOAD_SECS].name);
-    put_labels(b, v, NULL);
+    put_labels(b, v, NULL, NULL);
     mr_buf_printf(b, " %.6f\n", (double)v->load_ns / 1e9);
 }
 

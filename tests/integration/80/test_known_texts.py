@@ -36,6 +36,16 @@ def test_bad_request(rest, fields, text):
     assert reply.status == 400 and text in reply.error
 
 
+def test_statistics_of_a_version_that_is_not_there(rest):
+    reply = rest.get("/v2/models/simple/versions/7/stats")
+    assert reply.status == 400 and reply.error == "requested model version is not available for model 'simple'"
+
+
+def test_order_of_labels(server):
+    with Rest(server.metrics) as rest:
+        assert 'nv_inference_request_failure{model="simple",reason="REJECTED",version="1"} ' in rest.get("/metrics").body.decode()
+
+
 def test_index_with_a_bad_flag(rest):
     reply = rest.post("/v2/repository/index", {"ready": [1]})
     assert reply.status == 400 and "Invalid value for 'ready': expected a boolean" in reply.error
