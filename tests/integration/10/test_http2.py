@@ -249,6 +249,33 @@ def test_gone_with_open_streams(server):
         assert again.ask().status == 200
 
 
+@pytest.mark.parametrize("reset", [False, True], ids=["open", "reset"])
+@pytest.mark.parametrize("path, headers", [
+    (INFER, [("content-length", "100")]), (INFER, []), (grpc_path("ModelInfer"), GRPC_HEADERS),
+    (grpc_path("ModelStreamInfer"), GRPC_HEADERS)], ids=["length", "no length", "ModelInfer", "ModelStreamInfer"])
+def test_gone_with_an_incomplete_stream(server, path, headers, reset):
+    """The connection ends with its client, whatever was under way."""
+    def connections():
+        return value(server, "millrace_connections")
+
+    before = connections()
+    with Http2(server.http) as wire:
+        wire.ask()
+        stream = wire.headers("POST", path, headers, end=False)
+        wire.send(stream, b"\0\0\0", end=False)
+        if reset:
+            wire.h2.reset_stream(stream)
+            wire.flush()
+        wire.h2.ping(b"12345678")
+        wire.flush()
+        wire.wait(lambda: any(isinstance(e, h2.events.PingAckReceived) for e in wire.events), "all of it to be seen")
+        wire.sock.shutdown(socket.SHUT_WR)
+        wire.sock.settimeout(wait.PATIENCE)
+        while wire.read():
+            pass
+    wait.until(lambda: connections() <= before, "the connection to be gone")
+
+
 def test_goodbye_of_the_client(wire):
     stream = wire.headers("POST", "/v2/models/fault/infer", end=False)
     wire.send(stream, infer_body([3], parameters={"delay_ms": 200}))
