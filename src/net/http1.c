@@ -17,6 +17,7 @@
 #define DRAIN_BYTES    ((int64_t)256 * 1024)
 #define BODY_ROOM      ((size_t)4096) /* room kept behind a head for its body to be read through */
 #define DIRECT_BYTES   16384          /* smaller remainders are read together with what follows */
+#define HEADS_PER_TURN 64 /* pipelined requests served before other connections have their turn */
 #define CHUNKS_MAX     65536
 #define OVERHEAD_BYTES 16384
 /* Clients look for this text. */
@@ -453,12 +454,17 @@ static bool h1_work(struct mr_conn *c)
 {
     struct mr_h1 *h = &c->h1;
     bool goes_on = true;
+    int heads = 0;
 
     while (goes_on && !c->closing && !c->close_soon) {
         switch (h->stage) {
         case MR_H1_HEAD:
             if (is_backlogged(c)) {
                 return true;
+            }
+            if (heads++ == HEADS_PER_TURN) {
+                c->yielding = true;
+                return false;
             }
             if (c->draining && c->in.start == c->in.end) {
                 mr_conn_close_soon(c, false);

@@ -82,11 +82,7 @@ static void flush_all(struct mr_loop *loop)
     struct mr_flush *f;
 
     while ((f = loop->flush_first)) {
-        loop->flush_first = f->next;
-        if (!loop->flush_first) {
-            loop->flush_last = NULL;
-        }
-        f->queued = false;
+        mr_flush_cancel(loop, f);
         f->run(f);
     }
 }
@@ -396,8 +392,9 @@ void mr_flush_queue(struct mr_loop *loop, struct mr_flush *f)
     }
     f->queued = true;
     f->next = NULL;
-    if (loop->flush_last) {
-        loop->flush_last->next = f;
+    f->prev = loop->flush_last;
+    if (f->prev) {
+        f->prev->next = f;
     } else {
         loop->flush_first = f;
     }
@@ -406,21 +403,20 @@ void mr_flush_queue(struct mr_loop *loop, struct mr_flush *f)
 
 void mr_flush_cancel(struct mr_loop *loop, struct mr_flush *f)
 {
-    struct mr_flush **link = &loop->flush_first;
-    struct mr_flush *prev = NULL;
-
     if (!f->queued) {
         return;
     }
-    while (*link != f) {
-        prev = *link;
-        link = &prev->next;
-    }
-    *link = f->next;
-    if (loop->flush_last == f) {
-        loop->flush_last = prev;
-    }
     f->queued = false;
+    if (f->prev) {
+        f->prev->next = f->next;
+    } else {
+        loop->flush_first = f->next;
+    }
+    if (f->next) {
+        f->next->prev = f->prev;
+    } else {
+        loop->flush_last = f->prev;
+    }
 }
 
 uint8_t *mr_loop_read_buf(struct mr_loop *loop)

@@ -10,6 +10,7 @@
 /** Something to do before the loop sleeps: a connection with output, say. Embed it. */
 struct mr_flush {
     struct mr_flush *next;
+    struct mr_flush *prev;
     void (*run)(struct mr_flush *f);
     bool queued;
 };
@@ -102,7 +103,7 @@ static inline void mr_loop_enter(struct mr_loop *loop)
 
 /** Run f->run before the loop sleeps; nothing happens when it is queued already. */
 void mr_flush_queue(struct mr_loop *loop, struct mr_flush *f);
-/** Take it off the list again (linear; for ends of connections). */
+/** Take it off the list again, if it is on it. */
 void mr_flush_cancel(struct mr_loop *loop, struct mr_flush *f);
 
 /** at_ns 0 = none. d->fn runs once, at most two ticks late, with at_ns cleared. */

@@ -94,7 +94,7 @@ static inline void reply_echo(struct mr_call *call)
     mr_call_reply(call, &reply);
 }
 
-/* As many bytes as x-bytes says: in x-parts parts by copy, or in one block. */
+/* As many bytes as x-bytes says: in x-parts parts by copy, in one block (0), or in one copy (-1). */
 static inline void reply_bytes(struct mr_call *call)
 {
     size_t n = (size_t)number_header(call, "x-bytes", 10);
@@ -104,10 +104,12 @@ static inline void reply_bytes(struct mr_call *call)
     for (size_t i = 0; i < n; i++) {
         block->data[i] = (uint8_t)('a' + i % 26);
     }
-    if (parts == 0) {
-        struct mr_piece piece = {block->data, n, block};
+    if (parts <= 0) {
+        struct mr_piece piece = {block->data, n, parts == 0 ? mr_block_ref(block) : NULL};
         struct mr_reply reply = {.status = 200, .pieces = &piece, .piece_count = 1};
         mr_call_reply(call, &reply);
+        memset(block->data, 0, parts == 0 ? 0 : n); /* what was not sent must have been copied */
+        mr_block_unref(&block);
         return;
     }
     mr_call_begin(call, 200, NULL, 0);

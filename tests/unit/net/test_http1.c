@@ -399,6 +399,32 @@ static void test_parts_out(void **state)
     hang_up(&c);
 }
 
+static void test_large_copies(void **state)
+{
+    static const int sizes[] = {16384, 16385, 100000, 12000000};
+    struct client c = dial(*state);
+
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        char head[256];
+        snprintf(head, sizeof head,
+                 "GET /bytes HTTP/1.1\r\nHost: x\r\nx-bytes: %d\r\nx-parts: -1\r\n\r\n", sizes[i]);
+        assert_true(say(&c, head) && say(&c, head));
+        usleep(20000);
+        for (int k = 0; k < 2; k++) {
+            struct response r;
+            hear_response(&c, &r, false);
+            assert_int_equal(r.len, sizes[i]);
+            for (size_t at = 0; at < r.len; at++) {
+                if (r.body[at] != (char)('a' + at % 26)) {
+                    fail_msg("%d bytes: byte %zu", sizes[i], at);
+                }
+            }
+            free(r.body);
+        }
+    }
+    hang_up(&c);
+}
+
 static void test_early_answer(void **state)
 {
     struct client c = dial(*state);
@@ -598,10 +624,11 @@ int main(void)
         TEST(test_pipelined_bodies), TEST(test_async),
         TEST(test_cancel),           TEST(test_half_close),
         TEST(test_streaming_in),     TEST(test_parts_out),
-        TEST(test_early_answer),     TEST(test_body_limit),
-        TEST(test_budget),           TEST(test_errors),
-        TEST(test_header_limits),    TEST(test_close_and_abort),
-        TEST(test_slow_reader),      TEST(test_gone_in_answer),
+        TEST(test_large_copies),     TEST(test_early_answer),
+        TEST(test_body_limit),       TEST(test_budget),
+        TEST(test_errors),           TEST(test_header_limits),
+        TEST(test_close_and_abort),  TEST(test_slow_reader),
+        TEST(test_gone_in_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

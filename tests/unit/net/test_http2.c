@@ -45,8 +45,9 @@ static void test_preface_in_bytes(void **state)
     size_t len;
 
     n += h2_frame(frames + n, 6, 0, 0, "pingpong", 8);
-    for (size_t i = 0; i < strlen(H2_PREFACE); i++) {
-        assert_true(send_all(&c, H2_PREFACE + i, 1));
+    static const char preface[] = H2_PREFACE;
+    for (size_t i = 0; i < sizeof preface - 1; i++) {
+        assert_true(send_all(&c, &preface[i], 1));
         usleep(200);
     }
     for (size_t i = 0; i < n; i++) {
@@ -107,6 +108,27 @@ static void test_big_bodies(void **state)
 {
     big_bodies(*state, false);
     big_bodies(*state, true);
+}
+
+static void test_large_copies(void **state)
+{
+    static const char *const sizes[] = {"16384", "16385", "100000", "12000000"};
+    struct h2_client *c = h2_dial(*state);
+
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        const char *extra[] = {"x-bytes", sizes[i], "x-parts", "-1", NULL};
+        h2_request(c, "GET", "/bytes", extra, NULL, 0);
+    }
+    h2_wait_closed(c, COUNT(sizes));
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        assert_int_equal(c->streams[i].len, atoi(sizes[i]));
+        for (size_t at = 0; at < c->streams[i].len; at++) {
+            if (c->streams[i].body[at] != 'a' + at % 26) {
+                fail_msg("%s bytes: byte %zu", sizes[i], at);
+            }
+        }
+    }
+    h2_hang_up(&c);
 }
 
 static void test_alignment(void **state)
@@ -490,14 +512,23 @@ static void test_gone_in_answer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_requests),       TEST(test_preface_in_bytes),
-        TEST(test_methods),        TEST(test_big_bodies),
-        TEST(test_alignment),      TEST(test_async_and_cancel),
-        TEST(test_half_close),     TEST(test_streaming_in),
-        TEST(test_limits),         TEST(test_answer_before_body),
-        TEST(test_slow_reader),    TEST(test_rapid_reset),
-        TEST(test_floods),         TEST(test_bad_frames),
-        TEST(test_bad_heads),      TEST(test_stream_limit),
+        TEST(test_requests),
+        TEST(test_preface_in_bytes),
+        TEST(test_methods),
+        TEST(test_big_bodies),
+        TEST(test_large_copies),
+        TEST(test_alignment),
+        TEST(test_async_and_cancel),
+        TEST(test_half_close),
+        TEST(test_streaming_in),
+        TEST(test_limits),
+        TEST(test_answer_before_body),
+        TEST(test_slow_reader),
+        TEST(test_rapid_reset),
+        TEST(test_floods),
+        TEST(test_bad_frames),
+        TEST(test_bad_heads),
+        TEST(test_stream_limit),
         TEST(test_gone_in_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -284,6 +284,28 @@ static void test_write_timeout(void **state)
     server_stop(&s);
 }
 
+static void test_ping(void **state)
+{
+    struct mr_http_options o;
+    struct server s;
+    uint8_t payload[8];
+    uint8_t frame[17];
+    size_t len;
+
+    (void)state;
+    mr_http_options_init(&o);
+    o.h2_ping_interval_ns = 300 * MR_NS_PER_MS;
+    server_start_with(&s, &o, 1, "127.0.0.1:0");
+    struct client c = dial(&s);
+    h2_raw_hello(&c);
+    for (int i = 0; i < 2; i++) {
+        assert_true(h2_raw_wait(&c, 6, payload, sizeof payload, &len));
+        assert_true(send_all(&c, frame, h2_frame(frame, 6, 1, 0, payload, 8)));
+    }
+    hang_up(&c);
+    server_stop(&s);
+}
+
 static void test_drain(void **state)
 {
     struct server s;
@@ -418,6 +440,7 @@ int main(void)
         cmocka_unit_test(test_max_connections),
         cmocka_unit_test(test_timeouts),
         cmocka_unit_test(test_write_timeout),
+        cmocka_unit_test(test_ping),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_close_under_load),
         cmocka_unit_test(test_out_of_descriptors),
