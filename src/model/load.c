@@ -100,6 +100,9 @@ static int config_parse(struct mr_load *l)
     }
     if (rc == MR_OK && job->config_json) {
         rc = mr_config_parse_json(text, &l->config, l->err);
+        if (rc < 0) {
+            MR_WRAP(l->err, rc, "failed to load the request's 'config'"); /* clients look for it */
+        }
         l->has_max_batch = rc == MR_OK && mr_config_json_has(text, MR_STR("max_batch_size"));
     } else if (rc == MR_OK && data) {
         rc = mr_config_parse_text(text, l->folder.config_path, &l->config, l->err);

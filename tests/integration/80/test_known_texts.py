@@ -93,3 +93,4 @@ def test_a_bad_file_in_a_load_request(models, start):
     with Control(start(models, mode="explicit")) as control:
         reply = control.load("m", config="{}", files={"A" * 256: b"a"})
         assert "failed to load 'm', failed to poll from model repository" in reply.error
+        assert "failed to load" in control.load("m", config='"max_batch_size": 1').error
