@@ -15,12 +15,16 @@ bool serve_is_ready(struct mr_server *s)
            mr_models_ready(s->models);
 }
 
+/* What call->user points to until the body is there: a call that ends before has nobody else to give the answer
+ * that it is owed. */
+static struct serve_pending in_body;
+
 static void on_head(void *ctx, struct mr_call *call)
 {
     struct mr_server *s = ctx;
     int64_t align;
 
-    call->user = NULL;
+    call->user = &in_body;
     call->body_align_at = -1;
     if (call->is_grpc) {
         call->body_limit = (int64_t)s->options.grpc_max_message_bytes + 5;
@@ -113,6 +117,7 @@ static void on_body(void *ctx, struct mr_call *call)
     struct mr_server *s = ctx;
     struct mr_oip_path path;
 
+    call->user = NULL;
     if (mr_call_listener_tag(call) == LISTEN_METRICS) {
         rest_metrics(s, call);
         return;
@@ -142,7 +147,9 @@ static void on_cancel(void *ctx, struct mr_call *call)
     struct serve_pending *p = call->user;
 
     (void)ctx;
-    if (p && p->cancel)
+    if (p == &in_body)
+        reply_empty(call, 400); /* goes nowhere, and ends the call */
+    else if (p && p->cancel)
         p->cancel(p);
 }
 
@@ -167,6 +174,7 @@ static void on_body_refused(void *ctx, struct mr_call *call, int status)
     struct mr_err err = {.status = status};
     struct mr_grpc_call g;
 
+    call->user = NULL;
     if (status != MR_E_TOO_LARGE)
         snprintf(
             err.msg, sizeof err.msg,
