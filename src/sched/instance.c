@@ -92,6 +92,12 @@ static int64_t patience_ns(const struct mr_sched *s)
     return MR_MAX(s->gap_ns * 4, 20 * MR_NS_PER_US);
 }
 
+/* Waiting would lead further from the largest preferred size. */
+static bool is_past_preferred(const struct mr_sched *s, int64_t rows)
+{
+    return s->preferred_count > 0 && rows >= s->preferred[s->preferred_count - 1];
+}
+
 static void decide_wait(struct mr_sched *s, int64_t now_ns, const struct walk *walk,
                         struct batch_plan *plan)
 {
@@ -101,6 +107,8 @@ static void decide_wait(struct mr_sched *s, int64_t now_ns, const struct walk *w
     plan->is_ready = true;
     if (now_ns >= limit) {
         plan->reason = s->max_delay_ns > 0 ? MR_CLOSE_DELAY : MR_CLOSE_NO_COMPANY;
+    } else if (is_past_preferred(s, plan->rows)) {
+        plan->reason = MR_CLOSE_PREFERRED;
     } else if ((double)(plan->rows + running) >= s->company_rows - 0.5) {
         plan->reason = MR_CLOSE_NO_COMPANY;
     } else if (now_ns >= walk->deadline_ns - s->max_delay_ns) {

@@ -193,6 +193,28 @@ static void preferred_sizes(void **state)
     harness_close(&h);
 }
 
+/* More rows than the largest preferred size: the delay could bring nothing better. */
+static void larger_than_preferred(void **state)
+{
+    struct harness h;
+    struct ask a;
+    int32_t sizes[] = {2, 6};
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 8, 60 * 1000 * 1000);
+    h.batching.preferred_batch_size = sizes;
+    h.batching.n_preferred_batch_size = 2;
+    harness_open(&h, "identity", NULL, 0);
+    ask_init(&a, &h, 7, 0);
+    ask_submit(&a);
+    ask_wait(&h, &a);
+    ask_check(&a, 7);
+    ask_fini(&a);
+    assert_int_equal(closed(&h, MR_CLOSE_PREFERRED), 1);
+    harness_close(&h);
+}
+
 /* The largest preferred size that the queue reaches, although more is there and nobody has to wait. */
 static void preferred_size_of_a_longer_queue(void **state)
 {
@@ -486,6 +508,7 @@ int main(void)
         cmocka_unit_test(bytes_are_cut_by_element),
         cmocka_unit_test(what_does_not_fit_waits),
         cmocka_unit_test(preferred_sizes),
+        cmocka_unit_test(larger_than_preferred),
         cmocka_unit_test(preferred_size_of_a_longer_queue),
         cmocka_unit_test(waiting_ends_early),
         cmocka_unit_test(lone_client_learns),
