@@ -1,7 +1,10 @@
 /* The transport alone: a server that answers every POST with a constant, for comparison with nginx
  * and nghttpd on the same machine, and for counting system calls and allocations.
  *
- *   net_echo [ADDRESS] default 127.0.0.1:8000; one loop; ends on SIGTERM or SIGINT
+ *   cmake --build build/release --target bench_net_echo
+ *   build/release/bench/bench_net_echo [ADDRESS]
+ *
+ * ADDRESS is 127.0.0.1:8000 if not given. One loop; ends on SIGTERM or SIGINT.
  *
  * POST /echo gives the body back, other paths a constant JSON of 157 bytes; a gRPC call gets its
  * own message back. */
