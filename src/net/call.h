@@ -59,7 +59,6 @@ struct mr_icall {
     bool end_stream_seen;
     bool is_collecting; /* counted in mr_h2.collecting */
     bool is_zombie;     /* counted in mr_h2.zombies */
-    bool was_reset;     /* by the peer */
     bool waits;         /* on_body held back, see h2_release_waiting */
     int32_t stream_id;
     size_t header_cap;

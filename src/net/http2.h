@@ -32,7 +32,7 @@ struct mr_h2 {
     int32_t frame_stream;
     int32_t ended[MR_H2_ENDED]; /* streams that the peer has ended, a ring; 0 = none */
     uint32_t ended_at;
-    int32_t dropped[MR_H2_DROPPED]; /* closed streams that the peer had not ended */
+    int32_t dropped[MR_H2_DROPPED]; /* streams that we have reset, a ring */
     uint32_t dropped_at;
     int32_t last_stream; /* the highest that the peer has opened */
     uint8_t walk_head[9];

@@ -455,7 +455,8 @@ static int check_head_stream(struct mr_h2 *h, int32_t stream_id)
         h->last_stream = stream_id;
         return 0;
     }
-    if (stream_id <= 0 || nghttp2_session_find_stream(h->session, stream_id) ||
+    if (stream_id <= 0 || h->drain != MR_H2_SERVING ||
+        nghttp2_session_find_stream(h->session, stream_id) ||
         is_in(h->dropped, MR_H2_DROPPED, stream_id)) {
         return 0;
     }
@@ -511,13 +512,7 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
     switch (frame->hd.type) {
     case NGHTTP2_DATA:
     case NGHTTP2_HEADERS: return on_request_frame(session, frame, h);
-    case NGHTTP2_RST_STREAM: {
-        struct mr_icall *call = mr_h2_stream_call(session, frame->hd.stream_id);
-        if (call) {
-            call->was_reset = true;
-        }
-        return count_reset(h);
-    }
+    case NGHTTP2_RST_STREAM: return count_reset(h);
     case NGHTTP2_PING:
         if (frame->hd.flags & NGHTTP2_FLAG_ACK) {
             h->ping_sent_ns = 0;
@@ -552,9 +547,9 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
             nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
                                       NGHTTP2_NO_ERROR);
         }
-    } else if (frame->hd.type == NGHTTP2_RST_STREAM &&
-               frame->rst_stream.error_code != NGHTTP2_NO_ERROR) {
-        return count_reset(h);
+    } else if (frame->hd.type == NGHTTP2_RST_STREAM) {
+        h->dropped[h->dropped_at++ % MR_H2_DROPPED] = frame->hd.stream_id;
+        return frame->rst_stream.error_code == NGHTTP2_NO_ERROR ? 0 : count_reset(h);
     }
     return 0;
 }
@@ -570,9 +565,6 @@ static int on_stream_close(nghttp2_session *session, int32_t stream_id, uint32_t
         return 0;
     }
     nghttp2_session_set_stream_user_data(session, stream_id, NULL);
-    if (!call->end_stream_seen && !call->was_reset) {
-        h->dropped[h->dropped_at++ % MR_H2_DROPPED] = stream_id;
-    }
     call->on_stream = false;
     h->streams--;
     mr_h2_stop_collecting(call);
