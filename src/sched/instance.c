@@ -7,7 +7,7 @@
  * request cannot join. The delay is an upper bound: it is spent only while company is likely. `company_rows` is
  * the number of rows lately seen around at once (queued or running), which is what can still arrive; a batch that
  * holds that many goes at once, and a wait in which nothing came lowers the figure. It starts optimistic, so a
- * fresh model waits as configured. */
+ * fresh model waits as configured, and starts again after a quiet second, until three waits in a row were in vain. */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -163,6 +163,8 @@ static void learn_company(struct mr_sched *s, const struct batch_plan *plan,
 {
     double around = (double)s->inflight_rows;
 
+    if (rows_before_wait > 0)
+        s->fruitless_waits = plan->rows > rows_before_wait ? 0 : s->fruitless_waits + 1;
     if (around >= s->company_rows)
         s->company_rows = around;
     else if (rows_before_wait > 0 && plan->rows == rows_before_wait)

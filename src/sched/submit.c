@@ -42,8 +42,14 @@ static bool try_inline(struct mr_sched *s, struct mr_infer *r)
 
 static void note_arrival(struct mr_sched *s, int64_t now_ns)
 {
-    if (s->last_arrival_ns) {
-        int64_t gap = MR_MIN(now_ns - s->last_arrival_ns, MR_NS_PER_S);
+    int64_t gap = now_ns - s->last_arrival_ns;
+
+    if (gap >= COMPANY_MEMORY_NS && s->fruitless_waits < FRUITLESS_WAITS_MAX) {
+        /* What was so a second ago says little: wait again as configured. */
+        s->company_rows = MR_MAX(s->company_rows, (double)s->version->max_batch_size);
+        s->gap_ns = 0;
+    } else {
+        gap = MR_MIN(gap, MR_NS_PER_S);
         s->gap_ns = s->gap_ns ? s->gap_ns + (gap - s->gap_ns) / 8 : MR_MAX(gap, 1);
     }
     s->last_arrival_ns = now_ns;

@@ -1,5 +1,6 @@
 /* Forming batches, joining inputs, cutting outputs apart, warm-up. */
 #include "harness.h"
+#include "sched_private.h"
 
 /* Hold the queue until `n` requests wait, so that what is in a batch does not depend on timing. */
 static void hold(struct harness *h, uint32_t n)
@@ -328,6 +329,38 @@ static void delay_counts_from_the_oldest(void **state)
     harness_close(&h);
 }
 
+/* As if the last request had come two seconds ago. */
+static void be_quiet(struct harness *h)
+{
+    struct mr_sched *s = h->version.sched;
+
+    pthread_mutex_lock(&s->mutex);
+    s->last_arrival_ns -= 2 * MR_NS_PER_S;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void quiet_time_is_forgotten(void **state)
+{
+    struct harness h;
+    struct ask a;
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 8, 5 * 1000);
+    harness_open(&h, "identity", NULL, 0);
+    for (int i = 0; i < 8; i++) {
+        be_quiet(&h);
+        ask_init(&a, &h, 1, i);
+        ask_submit(&a);
+        ask_wait(&h, &a);
+        ask_check(&a, 1);
+        ask_fini(&a);
+    }
+    assert_int_equal(closed(&h, MR_CLOSE_DELAY), FRUITLESS_WAITS_MAX);
+    assert_int_equal(closed(&h, MR_CLOSE_NO_COMPANY), 8 - FRUITLESS_WAITS_MAX);
+    harness_close(&h);
+}
+
 static void other_shapes_close_a_batch(void **state)
 {
     static const int64_t dims[] = {-1};
@@ -512,6 +545,7 @@ int main(void)
         cmocka_unit_test(preferred_size_of_a_longer_queue),
         cmocka_unit_test(waiting_ends_early),
         cmocka_unit_test(lone_client_learns),
+        cmocka_unit_test(quiet_time_is_forgotten),
         cmocka_unit_test(delay_counts_from_the_oldest),
         cmocka_unit_test(other_shapes_close_a_batch),
         cmocka_unit_test(one_request_of_a_batch_fails),
