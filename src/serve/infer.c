@@ -7,11 +7,15 @@
 
 #include "serve_private.h"
 
-/* Errors about a request carry its id, as Triton's do. */
+/* Errors about a request carry its id, as Triton's do; those about names that the model does not have begin
+ * with their own words there. */
 static void add_request_id(struct serve_infer *si)
 {
     struct mr_err *err = &si->infer.err;
     char text[sizeof err->msg];
+
+    if (mr_str_starts(mr_str_c(err->msg), MR_STR("unexpected inference ")))
+        return;
     mr_str id = si->request.id.len ? mr_str_sub(si->request.id, 0, 100) : MR_STR("<id_unknown>");
 
     snprintf(text, sizeof text, "[request id: %.*s] %.300s", MR_STR_ARG(id), err->msg);

@@ -341,7 +341,7 @@ static void by_reference(void **state)
     for (size_t pad = 0; pad < 4; pad++) {
         mr_buf_reset(&b.buf);
         mr_pb_put_len(&b.buf, 99, pad);
-        mr_buf_c(&b.buf, "aaaa" + (4 - pad));
+        mr_buf_c(&b.buf, &"aaaa"[4 - pad]);
         size_t input = mr_pb_begin(&b.buf, 5);
         mr_pb_put_str(&b.buf, 2, MR_STR("FP32"));
         mr_pb_set_u64(&b.buf, 3, 2);
