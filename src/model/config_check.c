@@ -59,16 +59,17 @@ static int reshape_check(const struct check *k, const struct mr_config_io *io)
         size_t b_len = chunk_length(b, b_left);
         int64_t product = chunk_product(a, a_len);
         if (product < 0 || product != chunk_product(b, b_len)) {
-            return BAD(k, "model %.128s: %s '%.128s' has different size for dims and reshape",
-                       k->c->name, io->kind, io->name);
+            return BAD(k, "model %s '%.128s' has different size for dims and reshape for %.128s",
+                       io->kind, io->name, k->c->name);
         }
         bool a_ends = a_len == a_left;
         bool b_ends = b_len == b_left;
         if (a_ends != b_ends) {
-            return BAD(k,
-                       "model %.128s: %s '%.128s' has different number of variable-size dimensions "
-                       "for dims and reshape",
-                       k->c->name, io->kind, io->name);
+            return BAD(
+                k,
+                "model %s '%.128s' has different number of variable-size dimensions for dims "
+                "and reshape for %.128s",
+                io->kind, io->name, k->c->name);
         }
         if (a_ends) {
             return MR_OK;

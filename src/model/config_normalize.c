@@ -41,7 +41,7 @@ static int32_t default_count(const Inference__ModelConfig *c)
     return strcmp(c->backend, "onnxruntime") == 0 || strcmp(c->backend, "tensorflow") == 0 ? 2 : 1;
 }
 
-static void instance_groups(Inference__ModelConfig *c)
+static int instance_groups(Inference__ModelConfig *c, struct mr_err *err)
 {
     char name[300];
 
@@ -54,6 +54,13 @@ static void instance_groups(Inference__ModelConfig *c)
             snprintf(name, sizeof name, "%s_%zu", c->name, i);
             mr_config_set_string(&g->name, name);
         }
+        if (g->kind == INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_CPU && g->n_gpus > 0) {
+            return MR_FAIL(
+                err, MR_E_INVALID,
+                "instance group %.128s of model %.128s has kind KIND_CPU but specifies one "
+                "or more GPUs",
+                g->name, c->name);
+        }
         if (g->kind == INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_AUTO) {
             g->kind = INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_CPU;
         }
@@ -62,6 +69,7 @@ static void instance_groups(Inference__ModelConfig *c)
                 g->kind == INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_CPU ? default_count(c) : 1;
         }
     }
+    return MR_OK;
 }
 
 static void pinned_memory(Inference__ModelOptimizationPolicy__PinnedMemoryBuffer **p)
@@ -85,10 +93,8 @@ static void optimization(Inference__ModelConfig *c)
 
 int mr_config_normalize(Inference__ModelConfig *c, struct mr_err *err)
 {
-    (void)err; /* nothing fails yet */
     version_policy(c);
     batching(c);
-    instance_groups(c);
     optimization(c);
-    return MR_OK;
+    return instance_groups(c, err);
 }

@@ -117,6 +117,7 @@ static const struct row {
     {GROUP("kind: KIND_GPU"), MR_E_INVALID,
      "instance group m_0 of model m has kind KIND_GPU but server does not support GPUs"},
     {GROUP("kind: KIND_MODEL"), MR_OK, NULL},
+    {GROUP("kind: KIND_CPU gpus: 0"), MR_E_INVALID, "KIND_CPU but specifies one or more GPUs"},
     {GROUP("gpus: [ 0, 1 ]"), MR_OK, "'instance_group.gpus' has no effect: this server"},
     {GROUP("rate_limiter { resources { name: 'R' count: 1 } }"), MR_OK,
      "'instance_group.rate_limiter' has no effect"},
@@ -170,8 +171,10 @@ static void test_check(void **state)
         size_t count = 0;
         struct mr_err err = {0};
         Inference__ModelConfig *c = config_of(r->text);
-        assert_int_equal(mr_config_normalize(c, NULL), MR_OK);
-        int rc = mr_config_check(c, warnings, 4, &count, &err);
+        int rc = mr_config_normalize(c, &err);
+        if (rc == MR_OK) {
+            rc = mr_config_check(c, warnings, 4, &count, &err);
+        }
         const char *said = rc < 0 ? err.msg : count > 0 ? warnings[0].text : "";
         if (rc != r->rc || (r->error && !strstr(said, r->error)) || (!r->error && said[0]) ||
             (rc == MR_OK && count > 1)) {
