@@ -62,6 +62,13 @@ def test_content_type_does_not_matter(server):
         assert curl("-H", f"Content-Type: {kind}" if kind else "Content-Type:", "-d", BODY, url(server)).status == 200
 
 
+def test_offer_of_an_upgrade(server):
+    """curl --http2 asks in HTTP/1.1 whether to go on in HTTP/2; the answer may be either."""
+    for args in (["-d", BODY], []):
+        a = curl("--http2", *args, url(server, INFER if args else "/v2"))
+        assert a.status == 200 and a.json()
+
+
 @VERSIONS
 def test_head(server, version):
     a = curl(version, "-I", url(server, "/v2"))
@@ -169,3 +176,23 @@ def test_unix_sockets(models, start, tmp_path_factory):
             assert a.status == 200 and a.json()["outputs"][0]["data"] == [1, 2, 3]
     server.stop()
     assert not http.exists() and not grpc.exists()
+
+
+def test_unix_socket_that_was_left_over(models, start, tmp_path_factory):
+    """A socket file that nobody listens on is replaced, a file of another kind is not."""
+    import socket
+
+    folder = tmp_path_factory.mktemp("s")
+    stale, file = folder / "stale", folder / "file"
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(str(stale))
+    file.write_text("precious")
+    start(models, f"--http-address=unix:{stale}")
+    assert curl("--unix-socket", str(stale), "http://localhost/v2").status == 200
+    second = start(models, f"--http-address=unix:{stale}", ready=False)
+    third = start(models, f"--http-address=unix:{file}", ready=False)
+    for server, path in ((second, stale), (third, file)):
+        server.checked = True
+        assert server.wait_exit() == 1 and str(path) in server.err()
+    assert file.read_text() == "precious"
+    assert curl("--unix-socket", str(stale), "http://localhost/v2").status == 200

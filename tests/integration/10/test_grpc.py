@@ -357,6 +357,13 @@ def test_bad_classification(grpc_, k):
     assert e.code() == Code.INVALID_ARGUMENT and "classification" in e.details()
 
 
+def test_metadata_of_any_kind(grpc_):
+    """Text, binary and many keys are taken and mean nothing."""
+    metadata = [("x-text", "a b c"), ("x-binary-bin", bytes(range(256))), ("x-twice", "1"), ("x-twice", "2"),
+                *((f"x-{i}", "y" * 100) for i in range(50))]
+    assert numbers(grpc_.infer(grpcraw.int32("flat_int32", [1]), metadata=metadata)) == [1]
+
+
 # ---- ModelStreamInfer ----
 
 def stream(client, requests, **kw):

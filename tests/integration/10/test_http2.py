@@ -97,6 +97,31 @@ def test_a_slow_stream_holds_no_other_up(wire):
     assert data_of(wire.response(slow)) == [1]
 
 
+def test_trailers_of_a_request(wire):
+    stream = wire.headers("POST", INFER, end=False)
+    wire.send(stream, infer_body([1]), end=False)
+    wire.h2.send_headers(stream, [("x-checksum", "1")], end_stream=True)
+    wire.flush()
+    assert data_of(wire.response(stream)) == [1]
+
+
+def test_padding_and_priorities(wire):
+    stream = wire.h2.get_next_available_stream_id()
+    wire.h2.send_headers(stream, [(":method", "POST"), (":scheme", "http"), (":authority", "x"), (":path", INFER)],
+                         priority_weight=200, priority_depends_on=0, priority_exclusive=True)
+    body = infer_body([1, 2])
+    for i in range(0, len(body), 10):
+        wire.h2.send_data(stream, body[i : i + 10], pad_length=i % 256, end_stream=i + 10 >= len(body))
+    wire.flush()
+    assert data_of(wire.response(stream)) == [1, 2]
+
+
+def test_headers_in_many_frames(wire):
+    """40 kB of headers are within the limit and need CONTINUATION."""
+    answer = wire.ask(extra=[(f"x-{i}", "y" * 1000) for i in range(40)])
+    assert answer.status == 200
+
+
 def test_expect_continue(wire):
     stream = wire.headers("POST", INFER, [("expect", "100-continue")], end=False)
     wire.send(stream, infer_body([1]))

@@ -42,6 +42,16 @@ def test_members_in_any_order(rest):
     assert rest.post(FLAT, body).ok().json()["outputs"][0]["data"] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("body", [
+    '{"inputs":[],"inputs":[%s]}', '{"inputs":[%s],"inputs":[]}', '{"inputs":[%s],"id":"a","id":"b"}',
+    '{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"shape":[3],"data":[1],"data":[1,2,3]}]}'])
+def test_members_that_come_twice(rest, body):
+    """One of them counts or the request is refused; never a mixture, never a crash."""
+    reply = rest.post(FLAT, body.replace("%s", json.dumps(ONE)))
+    assert reply.status == 400 and reply.error or reply.json()["outputs"][0]["data"] == [1, 2, 3]
+    assert rest.infer("flat_int32", [ONE]).status == 200
+
+
 def test_white_space_everywhere(rest):
     body = json.dumps({"inputs": [ONE]}, indent=8).replace("\n", "\r\n\t ")
     assert rest.post(FLAT, " \n" + body + "\n\n").ok().json()["outputs"][0]["data"] == [1, 2, 3]

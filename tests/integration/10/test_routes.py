@@ -79,6 +79,12 @@ def test_head_is_get_without_body(rest, path, methods, status):
         assert head.headers["content-length"] == str(len(get.body))
 
 
+@pytest.mark.parametrize("path", [r[0] for r in ROUTES if "GET" not in r[1]])
+def test_head_of_what_has_no_get(rest, path):
+    reply = rest.request("HEAD", path)
+    assert reply.status == 405 and reply.body == b""
+
+
 def test_query_is_not_part_of_the_route(rest):
     assert rest.get("/v2/health/live?x=1&y=/v3").status == 200
     assert rest.get("/v2?").status == 200

@@ -220,6 +220,16 @@ def test_symlink_within_the_repository(models, start):
         assert c.load("versions").status == 200
 
 
+def test_folders_of_a_mounted_volume(models, start):
+    """Kubernetes mounts config maps so: names that are links into a dated folder beside them."""
+    repo.add(models / "..2024_01_01", "m")
+    (models / "..data").symlink_to("..2024_01_01")
+    (models / "m").symlink_to("..data/m")
+    with Control(start(models)) as c:
+        assert [r["name"] for r in c.index()] == ["m"]
+        assert c.answer("m")[0] == [1, 2]
+
+
 def test_repository_that_is_a_symlink_itself(models, start, tmp_path):
     repo.add(models, "m")
     link = tmp_path / "link"

@@ -117,6 +117,14 @@ def test_help_stands_alone():
         assert subprocess.run([BIN, *args], capture_output=True, timeout=60).returncode == 0
 
 
+def test_reuse_of_ports(filled, start):
+    first = start(filled, "--reuse-http-port=true", "--reuse-grpc-port=true")
+    second = start(filled, "--reuse-http-port=true", "--reuse-grpc-port=true", f"--http-port={first.http}", f"--grpc-port={first.grpc}")
+    assert (second.http, second.grpc) == (first.http, first.grpc)
+    first.stop()
+    assert name_of(second) == "triton"
+
+
 def test_loopback_unless_told_otherwise(filled, start):
     import socket
 
