@@ -4,6 +4,7 @@ The document has tables with the columns Feature | State | Test(s) | Note. A tes
 (`tests/integration/10/test_x.py::test_y`), a file of tests, or a unit test as `unit.<module>.<program>`.
 """
 import ast
+import functools
 import re
 
 import pytest
@@ -31,6 +32,7 @@ def rows():
     return found
 
 
+@functools.cache
 def functions(path):
     tree = ast.parse(path.read_text())
     return {n.name for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))}

@@ -71,6 +71,12 @@ def test_bomb(models, start, coding):
         assert data_of(rest.post(FLAT, PACK[coding](BODY), headers={"Content-Encoding": coding})) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("path", ["/v2", "/v2/models/simple/config", "/v2/models/stats"])
+def test_only_inference_is_compressed(rest, path):
+    reply = rest.get(path, headers={"Accept-Encoding": "gzip, deflate"}).ok()
+    assert "content-encoding" not in reply.headers and reply.json()
+
+
 def test_errors_are_readable_whatever_was_accepted(rest):
     reply = rest.post(FLAT, b"{", headers={"Accept-Encoding": "gzip"})
     body = gzip.decompress(reply.body) if reply.headers.get("content-encoding") == "gzip" else reply.body

@@ -213,6 +213,12 @@ def test_shared_memory_status_is_empty(triton, kind):
     assert not triton.document(f"get_{kind}_shared_memory_status")
 
 
+@pytest.mark.parametrize("kind", ["system", "cuda"])
+def test_shared_memory_region_that_is_not_there(triton, kind):
+    e = error_of(triton.call, f"get_{kind}_shared_memory_status", "nosuch")
+    assert "nosuch" in e.message() and e.status() == ("StatusCode.NOT_FOUND" if triton.is_grpc else "404")
+
+
 def test_system_shared_memory_is_refused_by_name(triton):
     e = error_of(triton.call, "register_system_shared_memory", "region", "/key", 64)
     assert "shared memory" in e.message().lower()

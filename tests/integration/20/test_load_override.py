@@ -2,11 +2,10 @@
 import json
 
 import pytest
-import tritonclient.grpc
-import tritonclient.http
 
 from lib import onnxgen, repo
 from lib.control import Control, GrpcControl
+from lib.tclients import KINDS, Triton, error_of
 
 ADDER = {"backend": "onnxruntime", "max_batch_size": 0,
          "input": [{"name": "INPUT0", "data_type": "TYPE_INT32", "dims": [-1]}],
@@ -135,16 +134,17 @@ def test_large_file(loader, control):
     assert control.answer("adder")[0] == [3, 4]
 
 
-@pytest.mark.parametrize("module, port", [(tritonclient.http, "http"), (tritonclient.grpc, "grpc")], ids=["http", "grpc"])
-def test_tritonclient(server, control, module, port):
-    with module.InferenceServerClient(server.url(port)) as client:
-        client.load_model("m")
-        assert client.is_model_ready("m")
-        client.load_model("m", config=json.dumps({**IDENTITY, "max_batch_size": 5}))
-        assert batch_size(control) == 5
-        client.load_model("adder", config=json.dumps(ADDER), files={"file:1/model.onnx": onnxgen.adder(9)})
-        assert control.answer("adder")[0] == [10, 11]
-        client.unload_model("adder")
-        client.unload_model("m", unload_dependents=True)
-        with pytest.raises(Exception, match="failed to load 'nosuch', failed to poll from model repository"):
-            client.load_model("nosuch")
+@pytest.mark.parametrize("kind", KINDS)
+def test_tritonclient(server, control, kind):
+    client = Triton(kind, server)
+    client.call("load_model", "m")
+    assert client.call("is_model_ready", "m")
+    client.call("load_model", "m", config=json.dumps({**IDENTITY, "max_batch_size": 5}))
+    assert batch_size(control) == 5
+    client.call("load_model", "adder", config=json.dumps(ADDER), files={"file:1/model.onnx": onnxgen.adder(9)})
+    assert control.answer("adder")[0] == [10, 11]
+    client.call("unload_model", "adder")
+    client.call("unload_model", "m", unload_dependents=True)
+    e = error_of(client.call, "load_model", "nosuch")
+    assert "failed to load 'nosuch', failed to poll from model repository" in e.message()
+    client.close()

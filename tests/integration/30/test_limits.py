@@ -1,5 +1,7 @@
 """Every size and every wait that comes from outside has a limit, an option, and an error that names the option."""
 import json
+import os
+import resource
 import socket
 
 import numpy as np
@@ -182,6 +184,19 @@ def test_many_idle_connections(limited):
     with Rest(server.http) as rest:
         assert rest.infer("m", ONE).status == 200
     [s.close() for s in held]
+
+
+def test_more_connections_than_descriptors(limited):
+    """The system refuses; the server waits for better times, and they come."""
+    server = limited()
+    used = len(os.listdir(f"/proc/{server.process.pid}/fd"))
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (used + 20, used + 20))
+    held = [socket.create_connection(("127.0.0.1", server.http), timeout=30) for _ in range(100)]
+    wait.until(lambda: len(os.listdir(f"/proc/{server.process.pid}/fd")) >= used + 20, "no descriptor to be left")
+    assert server.running
+    [s.close() for s in held]
+    with Rest(server.http) as rest:
+        assert rest.infer("m", ONE).status == 200
 
 
 def test_slow_clients_do_not_hold_others_up(limited):
