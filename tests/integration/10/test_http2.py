@@ -19,6 +19,7 @@ from lib.raw import GRPC_HEADERS, Http2, grpc_frame, grpc_path
 from lib.rest import binary_body
 
 INFER = "/v2/models/flat_int32/infer"
+PLAIN = [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", "/v2")]
 ErrorCodes = h2.errors.ErrorCodes
 Setting = h2.settings.SettingCodes
 
@@ -241,7 +242,7 @@ def test_rapid_resets_end_the_connection(server):
         try:
             for _ in range(5000):
                 stream = wire.h2.get_next_available_stream_id()
-                wire.h2.send_headers(stream, [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", "/v2")], end_stream=True)
+                wire.h2.send_headers(stream, PLAIN, end_stream=True)
                 wire.h2.reset_stream(stream, ErrorCodes.CANCEL)
                 wire.flush()
             while wire.read():
@@ -352,7 +353,8 @@ def test_violation_ends_the_connection(server, data):
     [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", "/v2"), ("te", "gzip")],
     [(":method", "GET"), ("early", "x"), (":scheme", "http"), (":authority", "x"), (":path", "/v2")],
     [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", "/v2"), (":odd", "x")]],
-    ids=["no path", "no method", "empty path", "two paths", "upper case", "connection", "transfer-encoding", "te", "late pseudo", "unknown pseudo"])
+    ids=["no path", "no method", "empty path", "two paths", "upper case", "connection", "transfer-encoding", "te",
+         "late pseudo", "unknown pseudo"])
 def test_malformed_request(server, headers):
     with Http2(server.http, unchecked=True) as wire:
         wire.h2.config.validate_outbound_headers = wire.h2.config.normalize_outbound_headers = False

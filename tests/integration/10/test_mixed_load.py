@@ -35,7 +35,8 @@ def rest_binary(server, rng, count):
     with Rest(server.grpc) as client:
         for _ in range(count):
             x = vector(rng)
-            reply = client.infer_binary("flat_int32", [("INPUT0", "INT32", [len(x)])], [x.tobytes()], parameters={"binary_data_output": True})
+            reply = client.infer_binary("flat_int32", [("INPUT0", "INT32", [len(x)])], [x.tobytes()],
+                                        parameters={"binary_data_output": True})
             yield x, np.frombuffer(reply.ok().parts()[1]["OUTPUT0"], "<i4").tolist()
 
 
@@ -146,7 +147,8 @@ def let_go(sock):
 
 
 BLOB = np.arange(20, dtype="<i4").tobytes()
-JSON = b'{"id":"x","parameters":{"a":1.5},"inputs":[{"name":"INPUT0","shape":[2],"datatype":"INT32","data":[1,2]}],"outputs":[{"name":"OUTPUT0"}]}'
+JSON = (b'{"id":"x","parameters":{"a":1.5},"inputs":[{"name":"INPUT0","shape":[2],"datatype":"INT32","data":[1,2]}],'
+        b'"outputs":[{"name":"OUTPUT0"}]}')
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -179,10 +181,12 @@ def test_damaged_bodies(rest, seed):
 @pytest.mark.parametrize("seed", range(2))
 def test_damaged_grpc_messages(server, grpc_, seed):
     rng = random.Random(seed)
-    contents = grpcraw.request("flat_int32", [("INPUT0", "INT32", [2], {"int_contents": [1, 2]})], outputs=["OUTPUT0"], id="x", parameters={"a": 1})
+    contents = grpcraw.request("flat_int32", [("INPUT0", "INT32", [2], {"int_contents": [1, 2]})], outputs=["OUTPUT0"],
+                               id="x", parameters={"a": 1})
     raw = grpcraw.int32("flat_int32", [1, 2, 3], outputs=[("OUTPUT0", {"classification": 1})])
-    call = grpc_.channel.unary_unary("/inference.GRPCInferenceService/ModelInfer", request_serializer=bytes, response_deserializer=bytes)
-    stream = grpc_.channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer", request_serializer=bytes, response_deserializer=bytes)
+    as_bytes = dict(request_serializer=bytes, response_deserializer=bytes)
+    call = grpc_.channel.unary_unary(grpc_path("ModelInfer"), **as_bytes)
+    stream = grpc_.channel.stream_stream(grpc_path("ModelStreamInfer"), **as_bytes)
     futures = [call.future(damage(rng, rng.choice([contents, raw]).SerializeToString()), timeout=60) for _ in range(400)]
     [f.exception() for f in futures]
     for _ in range(20):

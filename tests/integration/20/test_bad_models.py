@@ -25,9 +25,9 @@ def with_extra(extra, **kw):
     return config(extra=extra, **{"max_batch_size": 4, **kw})
 
 
-def onnx(*names):
-    """The model file of `simple` for configs that disagree with it."""
-    return {"1/model.onnx": (repo.STOCK / "simple" / "1" / "model.onnx").read_bytes()}
+def warmup(batch=1, key="INPUT0", dtype="TYPE_INT32", data="zero_data: true"):
+    return (f'model_warmup {{ name: "sample" batch_size: {batch} '
+            f'inputs {{ key: "{key}" value {{ data_type: {dtype} dims: [4] {data} }} }} }}')
 
 
 BAD = [
@@ -80,7 +80,8 @@ BAD = [
     Bad("too-many-instances", r"instance group", text=config(extra="instance_group { count: 100000 kind: KIND_CPU }")),
     Bad("labels-missing", r"nosuch\.txt", text=config(outputs=[tensor("OUTPUT0", extra='label_filename: "nosuch.txt"')])),
     Bad("labels-outside", r"label", text=config(outputs=[tensor("OUTPUT0", extra='label_filename: "../outside.txt"')])),
-    Bad("file-outside", r"default_model_filename|outside|leaves", text='platform: "onnxruntime_onnx"\ndefault_model_filename: "../../../simple/1/model.onnx"'),
+    Bad("file-outside", r"default_model_filename|outside|leaves", 
+        text='platform: "onnxruntime_onnx"\ndefault_model_filename: "../../../simple/1/model.onnx"'),
     # backends
     Bad("fail-open", r"failed as told", text=config(backend="fault", parameters={"fail_open": "true"})),
     Bad("fail-second-instance", r"failed as told", text=config(
@@ -107,22 +108,15 @@ BAD = [
         'optimization { execution_accelerators { cpu_execution_accelerator { name: "openvino" } } }')),
     Bad("custom-operators", r"custom operator", text=with_extra('model_operations { op_library_filename: "ops.so" }')),
     # warm-up
-    Bad("warmup-unknown-input", r"sample|warm", text=with_extra(
-        'model_warmup { name: "sample" batch_size: 1 inputs { key: "NOSUCH" value { data_type: TYPE_INT32 dims: [4] zero_data: true } } }')),
-    Bad("warmup-type", r"sample|warm", text=with_extra(
-        'model_warmup { name: "sample" batch_size: 1 inputs { key: "INPUT0" value { data_type: TYPE_FP32 dims: [4] zero_data: true } } }')),
-    Bad("warmup-batch", r"sample|warm", text=with_extra(
-        'model_warmup { name: "sample" batch_size: 9 inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: [4] zero_data: true } } }')),
-    Bad("warmup-file", r"nosuch\.bin", text=with_extra(
-        'model_warmup { name: "sample" batch_size: 1 inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: [4] input_data_file: "nosuch.bin" } } }')),
-    Bad("warmup-short-file", r"sample|warm|data\.bin", text=with_extra(
-        'model_warmup { name: "sample" batch_size: 1 inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: [4] input_data_file: "data.bin" } } }'),
+    Bad("warmup-unknown-input", r"sample|warm", text=with_extra(warmup(key="NOSUCH"))),
+    Bad("warmup-type", r"sample|warm", text=with_extra(warmup(dtype="TYPE_FP32"))),
+    Bad("warmup-batch", r"sample|warm", text=with_extra(warmup(batch=9))),
+    Bad("warmup-file", r"nosuch\.bin", text=with_extra(warmup(data='input_data_file: "nosuch.bin"'))),
+    Bad("warmup-short-file", r"sample|warm|data\.bin", text=with_extra(warmup(data='input_data_file: "data.bin"')),
         files={"warmup/data.bin": b"\0" * 15}),
-    Bad("warmup-file-outside", r"warm|sample|outside|leaves", text=with_extra(
-        'model_warmup { name: "sample" batch_size: 1 inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: [4] input_data_file: "../config.pbtxt" } } }')),
+    Bad("warmup-file-outside", r"warm|sample|outside|leaves", text=with_extra(warmup(data='input_data_file: "../config.pbtxt"'))),
     Bad("warmup-fails", r"failed as told", text=config(
-        backend="fault", max_batch_size=4, parameters={"fail_status": "INTERNAL"},
-        extra='model_warmup { name: "sample" batch_size: 1 inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: [4] zero_data: true } } }')),
+        backend="fault", max_batch_size=4, parameters={"fail_status": "INTERNAL"}, extra=warmup())),
 ]
 
 

@@ -357,7 +357,8 @@ def test_priorities(scheduled):
 
 
 def test_policy_of_one_level(scheduled):
-    s = scheduled("priority_levels: 2 default_priority_level: 1 priority_queue_policy { key: 2 value { max_queue_size: 1 } }", max_batch_size=1)
+    s = scheduled("priority_levels: 2 default_priority_level: 1 priority_queue_policy { key: 2 value { max_queue_size: 1 } }",
+                  max_batch_size=1)
     first = busy(s)
     low = s.send([1], parameters={"priority": 2})
     s.pending(1)
@@ -367,7 +368,8 @@ def test_policy_of_one_level(scheduled):
 
 
 def test_delayed_requests_go_behind_the_others(scheduled):
-    s = scheduled("default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 150000 allow_timeout_override: true }", max_batch_size=1)
+    s = scheduled("default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 150000 "
+                  "allow_timeout_override: true }", max_batch_size=1)
     order = Order()
     first = busy(s)
     order.watch(s.send([1], parameters={"timeout": 100, "delay_ms": 60}), "late")

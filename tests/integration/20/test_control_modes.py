@@ -297,7 +297,8 @@ def test_poll_drops_a_removed_model(models, polled):
 
 def test_poll_keeps_what_serves_when_a_change_is_bad(models, polled):
     repo.write(models / "adder" / "1" / "model.onnx", b"this is no model")
-    wait.until(lambda: any(e["event"] == "model.reload_failed" and "adder" in e["msg"] for e in polled.server.events()), "the failure to be told")
+    wait.until(lambda: any(e["event"] == "model.reload_failed" and "adder" in e["msg"] for e in polled.server.events()),
+               "the failure to be told")
     assert polled.answer("adder")[0] == [2, 3]
     repo.write(models / "adder" / "1" / "model.onnx", onnxgen.adder(5))
     wait.until(lambda: polled.answer("adder")[0] == [6, 7], "the repaired model")

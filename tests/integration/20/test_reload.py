@@ -162,8 +162,8 @@ class InFlight:
 
     def __init__(self, server, waiting=2, ms=800):
         self.client = Grpc(server.url("grpc"))
-        self.futures = [self.client.stub.ModelInfer.future(grpcraw.int32("slow", [i], parameters={"delay_ms": ms if i == 0 else 0}), timeout=60)
-                        for i in range(1 + waiting)]
+        messages = [grpcraw.int32("slow", [i], parameters={"delay_ms": ms if i == 0 else 0}) for i in range(1 + waiting)]
+        self.futures = [self.client.stub.ModelInfer.future(m, timeout=60) for m in messages]
         wait.until(lambda: value(server, "nv_inference_pending_request_count", model="slow") == waiting, "the requests to be there")
 
     def results(self):

@@ -105,7 +105,8 @@ def test_idle_connections_are_closed(drained):
 def test_readiness_goes_first(drained):
     """A watcher of the health service learns it while requests still run."""
     server = drained()
-    with grpc.insecure_channel(server.url("grpc")) as channel, Grpc(server.url("grpc"), options=(("grpc.use_local_subchannel_pool", 1),)) as client:
+    own_connection = (("grpc.use_local_subchannel_pool", 1),)
+    with grpc.insecure_channel(server.url("grpc")) as channel, Grpc(server.url("grpc"), options=own_connection) as client:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
         assert next(watch).status == Status.SERVING
         futures = busy(server, client, ms=wait.BUSY_MS)

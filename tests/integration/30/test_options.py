@@ -3,7 +3,8 @@ import subprocess
 
 import pytest
 
-from lib import repo
+from lib import grpcraw, repo
+from lib.grpcraw import Grpc
 from lib.rest import Rest
 from lib.server import BIN, clean_environment
 
@@ -159,13 +160,23 @@ def test_one_protocol_alone(filled, start, kind):
         assert rest.get("/v2/health/ready").status == 200
 
 
-@pytest.mark.parametrize("pattern, header, reaches", [("x-.*", "X-Delay", True), ("x-.*", "Y-X-Delay", False), ("(delay_ms|fail_status)", "Fail_status", True)])
-def test_header_forwarding(models, start, pattern, header, reaches):
+@pytest.mark.parametrize("pattern, reaches", [("fail_.*", True), ("fail_status", True), ("FAIL_.*", True), ("fail", False),
+                                              ("status", False), ("x-.*", False), (".*", True)])
+@pytest.mark.parametrize("option", ["http", "grpc"])
+def test_header_forwarding(models, start, pattern, reaches, option):
+    """A header whose whole name matches becomes a parameter; the fault backend does what fail_status says."""
     repo.add(models, "m", backend="fault")
-    server = start(models, f"--http-header-forward-pattern={pattern}")
+    server = start(models, f"--{option}-header-forward-pattern={pattern}")
     with Rest(server.http) as rest:
-        reply = rest.infer("m", [("INPUT0", "INT32", [1], [1])], headers={header: "NOT_FOUND"})
-        if "fail_status" in pattern:
-            assert reply.status in (200, 404)
-        else:
-            assert reply.status == 200
+        reply = rest.infer("m", [("INPUT0", "INT32", [1], [1])], headers={"fail_status": "NOT_FOUND"})
+        assert reply.status == (404 if reaches else 200)
+    with Grpc(server.url("grpc")) as client:
+        future = client.stub.ModelInfer.future(grpcraw.int32("m", [1]), metadata=(("fail_status", "NOT_FOUND"),), timeout=60)
+        assert (future.exception() is not None) == reaches
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a"])
+def test_bad_header_pattern(filled, pattern):
+    code, _, err = serve(f"--model-repository={filled}", f"--http-header-forward-pattern={pattern}", "--http-port=0",
+                         "--grpc-port=0", "--metrics-port=0")
+    assert code in (1, 2) and "header-forward-pattern" in err and pattern in err
