@@ -77,8 +77,8 @@ static const char *char_put(struct mr_buf *b, const char *p, const char *end)
 
 void mr_json_put_string(struct mr_buf *b, mr_str s)
 {
-    const char *p = s.ptr;
-    const char *end = s.ptr + s.len;
+    const char *p = s.len ? s.ptr : "";
+    const char *end = p + s.len;
     mr_buf_char(b, '"');
     while (p < end) {
         const char *stop = ascii_skip(p, end);

@@ -64,7 +64,8 @@ static inline mr_str mr_str_sub(mr_str s, size_t from, size_t to)
 {
     from = from > s.len ? s.len : from;
     to = to > s.len ? s.len : to;
-    return (mr_str){s.ptr + from, to > from ? to - from : 0};
+    /* NULL + 0 is undefined, and an absent slice stays one */
+    return (mr_str){s.ptr ? s.ptr + from : NULL, to > from ? to - from : 0};
 }
 
 /** ASCII case-insensitive equality (HTTP names). */
