@@ -479,10 +479,36 @@ static void log_settings(struct mr_server *s, struct mr_grpc_call *g)
 
 /* ---- what is not there ---- */
 
-static void shm_status(struct mr_server *s, struct mr_grpc_call *g)
+/* No region is there: all of them are the empty message, one of them is an error. */
+static void shm_status(struct mr_grpc_call *g, const char *kind, const char *region)
 {
+    mr_str text = mr_arena_printf(g->call->arena,
+                                  "Unable to find %s shared memory region: '%.200s'", kind, region);
+
+    if (region[0])
+        mr_grpc_fail(g, 5, text.ptr ? text : MR_STR("Unable to find the shared memory region"));
+    else
+        mr_grpc_reply(g, NULL, 0, MR_GRPC_IDENTITY);
+}
+
+static void system_shm_status(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Inference__SystemSharedMemoryStatusRequest *q =
+        grpc_request(g, &inference__system_shared_memory_status_request__descriptor);
+
     (void)s;
-    mr_grpc_reply(g, NULL, 0, MR_GRPC_IDENTITY); /* no regions: the empty message */
+    if (q)
+        shm_status(g, "system", q->name);
+}
+
+static void cuda_shm_status(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Inference__CudaSharedMemoryStatusRequest *q =
+        grpc_request(g, &inference__cuda_shared_memory_status_request__descriptor);
+
+    (void)s;
+    if (q)
+        shm_status(g, "cuda", q->name);
 }
 
 static void no_shm(struct mr_server *s, struct mr_grpc_call *g)
@@ -517,8 +543,8 @@ void grpc_meta_dispatch(struct mr_server *s, struct mr_grpc_call *g, mr_str meth
         {MR_STR_INIT("RepositoryModelLoad"), model_load},
         {MR_STR_INIT("RepositoryModelUnload"), model_unload},
         {MR_STR_INIT("LogSettings"), log_settings},
-        {MR_STR_INIT("SystemSharedMemoryStatus"), shm_status},
-        {MR_STR_INIT("CudaSharedMemoryStatus"), shm_status},
+        {MR_STR_INIT("SystemSharedMemoryStatus"), system_shm_status},
+        {MR_STR_INIT("CudaSharedMemoryStatus"), cuda_shm_status},
         {MR_STR_INIT("SystemSharedMemoryRegister"), no_shm},
         {MR_STR_INIT("SystemSharedMemoryUnregister"), no_shm},
         {MR_STR_INIT("CudaSharedMemoryRegister"), no_shm},

@@ -42,7 +42,12 @@ static void on_head(void *ctx, struct mr_call *call)
 
 static void shared_memory(struct mr_call *call, const struct mr_oip_path *path)
 {
-    if (mr_str_eq_c(path->action, "status"))
+    const char *kind = path->route == MR_ROUTE_CUDA_SHM ? "cuda" : "system";
+
+    if (mr_str_eq_c(path->action, "status") && path->region.len)
+        reply_error_text(call, MR_E_NOT_FOUND, "Unable to find %s shared memory region: '%.*s'",
+                         kind, MR_STR_ARG(mr_str_sub(path->region, 0, 200)));
+    else if (mr_str_eq_c(path->action, "status"))
         reply_json(call, 200, MR_STR("[]"));
     else
         reply_error_text(call, MR_E_UNSUPPORTED,
