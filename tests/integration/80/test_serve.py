@@ -6,9 +6,6 @@ import time
 
 import grpc
 import pytest
-import tritonclient.grpc
-import tritonclient.http
-import tritonclient.utils
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tritonclient.grpc import service_pb2_grpc
 
@@ -159,21 +156,3 @@ def test_a_name_with_nul_is_no_other_name(models, start):
     control.close()
     with Rest(server.http) as rest:
         assert rest.get("/v2/models/m/ready").status == 200
-
-
-@pytest.mark.parametrize("kind", ["system", "cuda"])
-def test_status_of_a_region_that_is_not_there(server, kind):
-    """All regions: none. One of them: not found, in Triton's words."""
-    text = f"Unable to find {kind} shared memory region: 'nosuch'"
-    with tritonclient.http.InferenceServerClient(server.url("http")) as client:
-        status = getattr(client, f"get_{kind}_shared_memory_status")
-        assert status() == []
-        with pytest.raises(tritonclient.utils.InferenceServerException, match=text) as e:
-            status("nosuch")
-        assert e.value.status() == "404"
-    with tritonclient.grpc.InferenceServerClient(server.url("grpc")) as client:
-        status = getattr(client, f"get_{kind}_shared_memory_status")
-        assert not status().regions
-        with pytest.raises(tritonclient.utils.InferenceServerException, match=text) as e:
-            status("nosuch")
-        assert e.value.status() == "StatusCode.NOT_FOUND"
