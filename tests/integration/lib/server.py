@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -10,6 +11,8 @@ from lib import wait
 from lib.repo import TOP
 
 BIN = Path(os.environ.get("MR_BIN", TOP / "build" / os.environ.get("MR_BUILD", "release") / "bin" / "millrace"))
+# Servers go when the test run is killed; setpriv replaces itself by the server, so that the process id is the server's.
+WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 # A sanitizer's report ends the process with this code, which no other way of ending has.
 SANITIZER_EXIT = 97
 SANITIZER_ENV = {
@@ -47,7 +50,7 @@ class Server:
         self.signalled = False
         with open(self.out_path, "wb") as out, open(self.err_path, "wb") as err:
             self.process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                [*WITH_PARENT, *self.command], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 env=clean_environment(env), cwd=self.folder, start_new_session=True)
 
     # ---- start ----
