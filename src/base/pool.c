@@ -31,6 +31,7 @@
 #include <stdbool.h>
 #include <sys/mman.h>
 
+#include "base/arena.h"
 #include "base/hist.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -532,4 +533,19 @@ void mr_block_trim(void)
     struct mr_block *all = shared_shrink(0);
     pthread_mutex_unlock(&shared.lock);
     system_free_list(all);
+}
+
+static void block_drop(void *block)
+{
+    struct mr_block *b = block;
+    mr_block_unref(&b);
+}
+
+bool mr_block_keep(struct mr_block *b, struct mr_arena *a)
+{
+    if (mr_arena_on_free(a, block_drop, b)) {
+        return true;
+    }
+    mr_block_unref(&b);
+    return false;
 }

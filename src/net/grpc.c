@@ -162,13 +162,6 @@ static int check_prefix(const struct mr_grpc_call *g, const uint8_t *p, struct m
     return MR_OK;
 }
 
-static void unref_block(void *ctx)
-{
-    struct mr_block *block = ctx;
-
-    mr_block_unref(&block);
-}
-
 int mr_grpc_message(struct mr_grpc_call *g, mr_bytes *out, struct mr_err *err)
 {
     mr_bytes body = g->call->body;
@@ -198,8 +191,7 @@ int mr_grpc_message(struct mr_grpc_call *g, mr_bytes *out, struct mr_err *err)
     if (rc < 0) {
         return rc;
     }
-    if (!mr_arena_on_free(g->call->arena, unref_block, block)) {
-        mr_block_unref(&block);
+    if (!mr_block_keep(block, g->call->arena)) {
         return MR_FAIL(err, MR_E_NOMEM, "out of memory");
     }
     *out = (mr_bytes){block->data, len};

@@ -13,12 +13,6 @@ int mr_oip_no_memory(struct mr_err *err)
     return MR_FAIL(err, MR_E_EXHAUSTED, "request needs more memory than it may have");
 }
 
-static void block_release(void *ctx)
-{
-    struct mr_block *block = ctx;
-    mr_block_unref(&block);
-}
-
 int mr_oip_data_new(struct mr_arena *arena, struct mr_oip_tensor *t, uint64_t bytes,
                     struct mr_err *err)
 {
@@ -36,11 +30,7 @@ int mr_oip_data_new(struct mr_arena *arena, struct mr_oip_tensor *t, uint64_t by
         return mr_oip_no_memory(err);
     }
     struct mr_block *block = mr_block_new((size_t)bytes);
-    if (!block) {
-        return mr_oip_no_memory(err);
-    }
-    if (!mr_arena_on_free(arena, block_release, block)) {
-        mr_block_unref(&block);
+    if (!block || !mr_block_keep(block, arena)) {
         return mr_oip_no_memory(err);
     }
     t->block = block;

@@ -242,12 +242,6 @@ static int bind_parameters(struct mr_infer *r, const struct mr_oip_request *q, s
     return MR_OK;
 }
 
-static void unref_block(void *block)
-{
-    struct mr_block *b = block;
-    mr_block_unref(&b);
-}
-
 /* The body of a raw binary request as the one element of a BYTES tensor: length prefix added. */
 static int prefix_body(struct mr_arena *a, struct mr_tensor *t, struct mr_err *err)
 {
@@ -258,12 +252,8 @@ static int prefix_body(struct mr_arena *a, struct mr_tensor *t, struct mr_err *e
         return MR_FAIL(err, MR_E_TOO_LARGE, "a BYTES element is at most 4 GiB");
     if (!to) {
         struct mr_block *b = mr_block_new(t->bytes + 4);
-        if (!b)
+        if (!b || !mr_block_keep(b, a))
             return no_arena(err);
-        if (!mr_arena_on_free(a, unref_block, b)) {
-            mr_block_unref(&b);
-            return no_arena(err);
-        }
         to = b->data;
     }
     memcpy(to, &len, 4);

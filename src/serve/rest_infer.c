@@ -30,7 +30,7 @@ static int plain_body(struct mr_server *s, struct mr_call *call, mr_bytes *out, 
                        (unsigned long long)s->options.http_max_input_bytes);
     if (rc < 0)
         return rc;
-    if (!memory_keep(call->arena, block))
+    if (!mr_block_keep(block, call->arena))
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
     *out = (mr_bytes){block->data, len};
     return MR_OK;

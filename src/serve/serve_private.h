@@ -129,8 +129,6 @@ void reply_error_text(struct mr_call *call, int status, const char *fmt, ...)
 void reply_status_text(struct mr_call *call, int http_status, const char *text);
 
 /* memory.c */
-/* Takes b in any case; false (b is gone): the arena is full. */
-bool memory_keep(struct mr_arena *a, struct mr_block *b);
 /* Dies with the arena; NULL: the arena or the memory budget is full. */
 void *memory_try(struct mr_arena *a, size_t bytes);
 

@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/rng.h"
@@ -324,6 +325,28 @@ static void many_threads(void **state)
     assert_int_equal(mr_block_get_stats().out_bytes, 0);
 }
 
+/* The arena's reset gives the block back once; an arena without room gives it back at once. */
+static void kept_by_an_arena(void **state)
+{
+    struct mr_arena arena;
+    int released = 0;
+    char data[8] = "foreign";
+    (void)state;
+
+    mr_arena_init(&arena, 256, 4096);
+    assert_true(mr_block_keep(mr_block_wrap(data, 8, count_release, &released), &arena));
+    assert_int_equal(released, 0);
+    mr_arena_reset(&arena);
+    assert_int_equal(released, 1);
+    mr_arena_fini(&arena);
+    assert_int_equal(released, 1);
+
+    mr_arena_init(&arena, 1, 1);
+    assert_false(mr_block_keep(mr_block_wrap(data, 8, count_release, &released), &arena));
+    assert_int_equal(released, 2);
+    mr_arena_fini(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,6 +358,7 @@ int main(void)
         cmocka_unit_test_setup(the_budget_refuses, setup),
         cmocka_unit_test_setup(failing_memory_charges_nothing, setup),
         cmocka_unit_test_setup(foreign_memory, setup),
+        cmocka_unit_test_setup(kept_by_an_arena, setup),
 #ifdef MR_WITH_ASAN
         cmocka_unit_test_setup(free_blocks_are_poisoned, setup),
 #endif

@@ -8,6 +8,7 @@
 #define MR_BASE_POOL_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -42,6 +43,11 @@ struct mr_piece {
     size_t len;
     struct mr_block *block;
 };
+
+struct mr_arena;
+/** Let the arena drop the reference when it is reset. Takes it always: false when the arena has no room for
+ *  the note, the reference is dropped then. */
+bool mr_block_keep(struct mr_block *b, struct mr_arena *a);
 
 struct mr_block_stats {
     uint64_t out_bytes;    /* in use, whole blocks */
