@@ -155,7 +155,7 @@ def read_options(root):
             options.append(Option(name, 'bool', literal(a[2]), choices=('true', 'false')))
         elif macro == 'TEXT':
             options.append(Option(name, 'text', literal(a[2])))
-        elif macro in ('LIST', 'NAME'):
+        elif macro in ('LIST', 'NAME', 'SECRET'):
             options.append(Option(name, 'list'))
         elif macro == 'CHOICE':
             options.append(Option(name, 'choice', literal(a[2]), choices=lists[a[3]]))

@@ -183,6 +183,18 @@ static int join_patterns(struct mr_serve_options *s, struct mr_err *err)
     return MR_OK;
 }
 
+static int restrict_all(struct mr_restrictions *r, const char *option, struct mr_option_list groups,
+                        struct mr_err *err)
+{
+    for (size_t i = 0; i < groups.len; i++) {
+        int rc = mr_restrictions_add(r, groups.at[i], err);
+        if (rc < 0) {
+            return MR_WRAP(err, rc, "--%s", option);
+        }
+    }
+    return MR_OK;
+}
+
 static int check_together(const struct mr_serve_options *s, struct mr_err *err)
 {
     const struct mr_server_options *o = &s->server;
@@ -212,6 +224,10 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
     s->server.models.load_model_count = s->load_models.len;
     s->server.models.auto_complete = !s->disable_auto_complete;
     MR_TRY(join_patterns(s, err));
+    MR_TRY(
+        restrict_all(&s->server.http_restricted, "http-restricted-api", s->http_restricted, err));
+    MR_TRY(restrict_all(&s->server.grpc_restricted, "grpc-restricted-protocol", s->grpc_restricted,
+                        err));
     for (size_t i = 0; i < s->backend_configs.len; i++) {
         MR_TRY(add_backend_config(s, a, s->backend_configs.at[i], err));
     }

@@ -23,6 +23,8 @@ struct mr_serve_options {
     struct mr_option_list backend_configs;
     bool disable_auto_complete;
     const char *http_forward;
+    struct mr_option_list http_restricted;
+    struct mr_option_list grpc_restricted;
     const char *grpc_forward;
     int log_level; /* enum mr_log_level */
     unsigned log_verbose;

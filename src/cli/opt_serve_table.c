@@ -22,6 +22,11 @@
     {                                                                                              \
         .name = n, .kind = MR_OPTION_LIST, AT(m), .value = v, .help = text                         \
     }
+#define SECRET(n, m, v, text)                                                                      \
+    {                                                                                              \
+        .name = n, .kind = MR_OPTION_LIST, .flags = MR_OPTION_SECRET, AT(m), .value = v,           \
+        .help = text                                                                               \
+    }
 #define CHOICE(n, m, def, list, v, text)                                                           \
     {                                                                                              \
         .name = n, .kind = MR_OPTION_CHOICE, AT(m), .fallback = def, .choices = list, .value = v,  \
@@ -70,6 +75,7 @@
 #define ON_DEMAND "metrics are gathered when they are asked for"
 
 static const char *const control_modes[] = {"none", "poll", "explicit", NULL};
+static const char *const overrides[] = {"all", "config", "none", NULL};
 static const char *const compressions[] = {"none", "low", "medium", "high", NULL};
 static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
 static const char *const log_formats[] = {"default", "ISO8601", "text", "json", NULL};
@@ -95,6 +101,9 @@ const struct mr_option mr_serve_table[] = {
         "none loads all models at start; poll follows changes of the folders; explicit loads what "
         "--load-model says and what clients ask for"),
     NAME("load-model", load_models, "NAME", "with mode explicit: load this model at start, * all"),
+    CHOICE(
+        "load-overrides", server.models.overrides, "all", overrides, "WHAT",
+        "with mode explicit: load requests may bring a config and files, a config, none of them"),
     TIME("repository-poll-secs", server.models.poll_ns, "15", 1, DAY_S, MR_NS_PER_S,
          "with mode poll: how often the folders are looked at"),
     TEXT("model-config-name", server.models.config_name, NULL, "NAME",
@@ -126,6 +135,8 @@ const struct mr_option mr_serve_table[] = {
           "largest JSON text and largest tensor of a request"),
     TEXT("http-header-forward-pattern", http_forward, NULL, "REGEX",
          "request headers that models get as parameters (POSIX extended, whole name)"),
+    SECRET("http-restricted-api", http_restricted, "APIS:KEY=VALUE",
+           "answer these APIs only to callers whose header KEY has this value"),
 
     GROUP("gRPC", NULL),
     FLAG("allow-grpc", server.allow_grpc, "true", "serve gRPC"),
@@ -138,6 +149,8 @@ const struct mr_option mr_serve_table[] = {
            "LEVEL", "compress answers for clients that can read it"),
     TEXT("grpc-header-forward-pattern", grpc_forward, NULL, "REGEX",
          "as --http-header-forward-pattern; one pattern serves both"),
+    SECRET("grpc-restricted-protocol", grpc_restricted, "APIS:KEY=VALUE",
+           "the same for gRPC; the header is triton-grpc-protocol-KEY"),
 
     GROUP("Metrics", NULL),
     FLAG("allow-metrics", server.allow_metrics, "true", "serve GET /metrics"),
@@ -241,8 +254,6 @@ const struct mr_option mr_serve_table[] = {
     NOT_HERE("repoagent-directory", NULL, "loading of repository agents is"),
     NOT_HERE("host-policy", NULL, "placement by host policies is"),
     NOT_HERE("metrics-config", NULL, "a choice of metric kinds (histograms are always on) is"),
-    NOT_HERE("http-restricted-api", NULL, "restricting single APIs is"),
-    NOT_HERE("grpc-restricted-protocol", NULL, "restricting single APIs is"),
     NOT_HERE_FLAG("grpc-use-ssl", "TLS is"),
     NOT_HERE_FLAG("grpc-use-ssl-mutual", "TLS is"),
     NOT_HERE("grpc-server-cert", NULL, "TLS is"),

@@ -257,12 +257,30 @@ static int control_check(const struct mr_models *m, struct mr_err *err)
                          "explicit model load / unload is not allowed if polling is enabled");
 }
 
+static int overrides_check(const struct mr_models *m, bool has_config, bool has_files,
+                           struct mr_err *err)
+{
+    if (has_files && m->o.overrides != MR_LOAD_OVERRIDES_ALL) {
+        return MR_FAIL(err, MR_E_FORBIDDEN,
+                       "load requests with 'file:' parameters are not allowed (--load-overrides)");
+    }
+    if (has_config && m->o.overrides == MR_LOAD_OVERRIDES_NONE) {
+        return MR_FAIL(
+            err, MR_E_FORBIDDEN,
+            "load requests with a 'config' parameter are not allowed (--load-overrides)");
+    }
+    return MR_OK;
+}
+
 /* Everything that can be refused without looking at the disk. */
 static int load_check(const struct mr_models *m, mr_str name, mr_str config_json,
                       const struct mr_load_file *files, size_t file_count, struct mr_err *err)
 {
     int rc = control_check(m, err);
 
+    if (rc == MR_OK) {
+        rc = overrides_check(m, config_json.ptr != NULL, file_count > 0, err);
+    }
     if (rc == MR_OK) {
         rc = mr_model_name_check(name, err);
     }

@@ -24,6 +24,8 @@ static void on_head(void *ctx, struct mr_call *call)
     struct mr_server *s = ctx;
     int64_t align;
 
+    if (serve_refuse_restricted(s, call))
+        return;
     call->user = &in_body;
     call->body_align_at = -1;
     if (call->is_grpc) {

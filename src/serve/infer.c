@@ -231,6 +231,8 @@ int infer_forward_headers(struct serve_infer *si, struct mr_err *err)
         const struct mr_header *h = &si->call->headers[i];
         mr_str name = mr_arena_str(a, h->name);
         regmatch_t m;
+        if (serve_is_secret_header(s, h->name))
+            continue;
         if (!name.ptr)
             return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
         if (regexec(&s->forward, name.ptr, 1, &m, 0) != 0 || m.rm_so != 0 ||

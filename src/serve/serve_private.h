@@ -119,6 +119,12 @@ extern const struct mr_http_handler serve_handler;
 bool serve_is_exiting(const struct mr_server *s);
 bool serve_is_ready(struct mr_server *s);
 
+/* restrict.c */
+/* Judge a call by its head. True: it was refused and is gone. */
+bool serve_refuse_restricted(struct mr_server *s, struct mr_call *call);
+/* Such a header is for the server alone, models do not get it. */
+bool serve_is_secret_header(const struct mr_server *s, mr_str lower_name);
+
 /* reply.c */
 void reply_json(struct mr_call *call, int http_status, mr_str body);
 void reply_empty(struct mr_call *call, int http_status);

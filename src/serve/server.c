@@ -28,6 +28,7 @@ void mr_server_options_init(struct mr_server_options *o)
     o->json_max_depth = 100;
     mr_http_options_init(&o->http);
     o->inline_threshold_ns = 100 * MR_NS_PER_US;
+    o->grpc_restricted.is_grpc = true;
     o->exit_on_error = o->strict_readiness = true;
     o->exit_timeout_ns = 30 * MR_NS_PER_S;
 }

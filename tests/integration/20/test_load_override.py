@@ -148,3 +148,21 @@ def test_tritonclient(server, control, kind):
     e = error_of(client.call, "load_model", "nosuch")
     assert "failed to load 'nosuch', failed to poll from model repository" in e.message()
     client.close()
+
+
+@pytest.mark.parametrize("allowed", ["config", "none"])
+@pytest.mark.parametrize("kind", ["rest", "grpc"])
+def test_overrides_that_are_not_allowed(models, start, kind, allowed):
+    repo.add(models, "m")
+    server = start(models, f"--load-overrides={allowed}", mode="explicit")
+    loader = Loader(kind, server)
+    assert loader.load("m") == "", "what the repository has can be loaded"
+    error = loader.load("m", IDENTITY, {"1/x": b"data"})
+    assert "--load-overrides" in error
+    error = loader.load("m", {**IDENTITY, "max_batch_size": 6})
+    assert error == "" if allowed == "config" else "--load-overrides" in error
+    with Control(server) as control:
+        assert batch_size(control) == (6 if allowed == "config" else 0)
+        if kind == "rest":
+            assert control.load("m", IDENTITY, {"1/x": b"data"}).status == 403
+    loader.made.close()

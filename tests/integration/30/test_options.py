@@ -83,7 +83,7 @@ def test_wrong_options(filled, args, said):
 @pytest.mark.parametrize("args, feature", [
     (["--cache-config=local,size=1048576"], "cache"), (["--trace-config=level=TIMESTAMPS"], "trac"), (["--grpc-use-ssl=true"], "TLS"),
     (["--allow-client-shm=true"], "shared memory"), (["--rate-limit=execution_count"], "rate limit"),
-    (["--http-restricted-api=health:a=b"], "restrict"), (["--allow-sagemaker=true"], "SageMaker")], ids=str)
+    (["--allow-sagemaker=true"], "SageMaker")], ids=str)
 def test_features_that_are_not_there(filled, args, feature):
     code, _, err = serve(f"--model-repository={filled}", *args)
     assert code == 2 and feature.lower() in err.lower() and args[0].split("=")[0] in err

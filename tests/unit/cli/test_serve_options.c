@@ -62,6 +62,7 @@ static void defaults_agree(void **state)
     assert_string_equal(o->id, plain.id);
     SAME(models.control);
     SAME(models.poll_ns);
+    SAME(models.overrides);
     SAME(models.auto_complete);
     SAME(models.load_threads);
     SAME(models.load_retries);
@@ -206,8 +207,10 @@ static void errors(void **state)
            "--trace-config: request tracing is not available in this version");
     expect("--grpc-use-ssl", MR_E_UNSUPPORTED,
            "--grpc-use-ssl: TLS is not available in this version");
-    expect("--http-restricted-api=health:k=v", MR_E_UNSUPPORTED,
-           "--http-restricted-api: restricting single APIs is not available in this version");
+    expect("--http-restricted-api=nosuch:k=v", MR_E_INVALID,
+           "--http-restricted-api: unknown restricted api 'nosuch'");
+    expect("--cache-config=local,size=1", MR_E_UNSUPPORTED,
+           "--cache-config: the response cache is not available in this version");
     expect("--http-max-input-size=0", MR_E_INVALID,
            "--http-max-input-size: 0 is out of range; allowed: 1 to 64 GiB");
 }

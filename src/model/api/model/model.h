@@ -107,6 +107,8 @@ struct mr_model_hooks {
     void *ctx;
 };
 
+/** What a load request may bring along, MR_LOAD_OVERRIDES_ALL by default. */
+enum mr_load_overrides { MR_LOAD_OVERRIDES_ALL, MR_LOAD_OVERRIDES_CONFIG, MR_LOAD_OVERRIDES_NONE };
 enum mr_model_control { MR_MODEL_CONTROL_NONE, MR_MODEL_CONTROL_POLL, MR_MODEL_CONTROL_EXPLICIT };
 
 struct mr_models_options {
@@ -118,7 +120,8 @@ struct mr_models_options {
                                           taken, default 1 s */
     const char *const *load_models; /* explicit mode: what to load at start, "*" = all */
     size_t load_model_count;
-    const char *config_name;   /* --model-config-name, NULL = none */
+    const char *config_name; /* --model-config-name, NULL = none */
+    enum mr_load_overrides overrides;
     bool auto_complete;        /* default true */
     bool strict_readiness;     /* default true */
     uint32_t load_threads;     /* default 4 */

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "model/model.h"
 #include "net/http.h"
+#include "serve/restrict.h"
 
 struct mr_server;
 
@@ -43,6 +44,9 @@ struct mr_server_options {
     } grpc_compression;
     const char *
         header_forward_pattern; /* http and grpc; NULL = none. POSIX extended expression, full match */
+
+    struct mr_restrictions http_restricted; /* all open */
+    struct mr_restrictions grpc_restricted;
 
     bool exit_on_error;      /* true: a model that fails at start ends the process (mode none) */
     bool strict_readiness;   /* true */
