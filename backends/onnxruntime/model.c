@@ -109,6 +109,9 @@ static int session_open(struct onnx_model *m, const struct mr_model_desc *desc, 
     if (rc < 0) {
         return rc;
     }
+    if ((rc = onnx_files_check(desc, path, file_bytes, err)) < 0) {
+        return rc;
+    }
     const int is_small = file_is_whole(path, file_bytes);
     struct onnx_defaults defaults = {
         .is_tiny = is_small && file_bytes <= TINY_BYTES,

@@ -6,6 +6,7 @@
  *   options.c    model settings -> session options
  *   signature.c  session metadata -> signature
  *   model.c      open and close
+ *   external.c   files that a model file refers to
  *   probe.c      whether a small model gains from the thread pool
  *   instance.c   reusable state of one executor; staged bindings for small models
  *   execute.c    one execution
@@ -116,6 +117,9 @@ struct onnx_defaults {
     int caller_only; /* no thread pool */
 };
 
+/* external.c: judge the file and all that it refers to: nothing lies outside of the repository. */
+int onnx_files_check(const struct mr_model_desc *desc, const char *file, uint64_t bytes,
+                     struct mr_err *err);
 /* options.c */
 int onnx_options_make(struct onnx_model *m, const struct mr_model_desc *desc,
                       const struct onnx_defaults *defaults, OrtSessionOptions **out,

@@ -64,6 +64,7 @@ struct mr_model_desc {
     const struct mr_setting *settings;
     int32_t max_batch_size; /* from the config, -1 when it does not say */
     int32_t reserved;
+    const char *repository_dir; /* nothing outside of this folder is the model's, links resolved */
 };
 
 /** What a model reads or writes, from the model itself. `dims` has the batch dimension, if there is

@@ -23,16 +23,14 @@ static size_t line_count(mr_str text)
     return n + (text.len > 0 && text.ptr[text.len - 1] != '\n');
 }
 
-int mr_labels_read(struct mr_arena *arena, const char *root, const char *path, const mr_str **out,
-                   size_t *out_count, struct mr_err *err)
+int mr_labels_read(struct mr_arena *arena, const char *path, const mr_str **out, size_t *out_count,
+                   struct mr_err *err)
 {
-    char *real = NULL;
     char *data = NULL;
     size_t len = 0;
     int rc;
 
-    MR_TRY(mr_path_inside(root, path, &real, err));
-    MR_TRY(mr_file_read(real, LABEL_MAX_BYTES, &data, &len, err));
+    MR_TRY(mr_file_read(path, LABEL_MAX_BYTES, &data, &len, err));
     size_t count = line_count(mr_str_n(data, len));
     mr_str text = mr_arena_str(arena, mr_str_n(data, len));
     mr_str *labels = MR_ARENA_ARRAY(arena, mr_str, count + 1);
@@ -53,7 +51,6 @@ int mr_labels_read(struct mr_arena *arena, const char *root, const char *path, c
     *out_count = count;
     rc = MR_OK;
 out:
-    mr_free(real);
     mr_free(data);
     return rc;
 }

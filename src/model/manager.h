@@ -80,7 +80,6 @@ struct mr_version_private {
     struct mr_arena arena; /* all small memory of the version */
     Inference__ModelConfig *config;
     struct mr_temp_dir *temp; /* files of a load request, NULL = those of the repository */
-    const char *root;         /* no file outside of it is opened */
     uint64_t print;           /* of files and config that it was made from */
     bool is_served;
     struct mr_version_private *next; /* list of retired ones */
@@ -273,8 +272,8 @@ int mr_version_open(struct mr_models *m, const struct mr_version_source *s,
 void mr_version_close(struct mr_models *m, struct mr_version_private **p);
 
 /* ---- labels.c ---- */
-int mr_labels_read(struct mr_arena *arena, const char *root, const char *path, const mr_str **out,
-                   size_t *out_count, struct mr_err *err);
+int mr_labels_read(struct mr_arena *arena, const char *path, const mr_str **out, size_t *out_count,
+                   struct mr_err *err);
 
 /* ---- backends.c ---- */
 int mr_backend_get(struct mr_models *m, const char *name, struct mr_plugin **out,

@@ -42,6 +42,18 @@ static int no_memory(const struct opening *o)
     return MR_FAIL(o->err, MR_E_NOMEM, "no memory for model '%.128s'", o->s->model->name.ptr);
 }
 
+int mr_version_file(const struct mr_version *v, mr_str file, char **out, struct mr_err *err)
+{
+    int rc = mr_model_path_check(file, err);
+
+    if (rc == MR_OK) {
+        char *path = mr_path_join(v->model_dir, file);
+        rc = mr_path_inside(v->repository_dir, path, out, err);
+        mr_free(path);
+    }
+    return rc;
+}
+
 /* ---- config ---- */
 
 static void warnings_log(const struct opening *o, const struct mr_config_warning *w, size_t count)
@@ -154,6 +166,7 @@ static int backend_open(const struct opening *o)
                                  .version = v->number,
                                  .model_dir = v->model_dir,
                                  .version_dir = o->s->version->dir,
+                                 .repository_dir = o->s->folder->root,
                                  .max_batch_size =
                                      o->s->has_max_batch ? o->p->config->max_batch_size : -1};
 
@@ -269,12 +282,11 @@ static void io_make(struct mr_model_io *to, const struct mr_config_io *io,
 
 static int labels_make(const struct opening *o, struct mr_model_io *to, const char *file)
 {
-    int rc = mr_model_path_check(mr_str_c(file), o->err);
+    char *path = NULL;
+    int rc = mr_version_file(&o->p->v, mr_str_c(file), &path, o->err);
 
     if (rc == MR_OK) {
-        char *path = mr_path_join(o->s->folder->dir, mr_str_c(file));
-        rc = mr_labels_read(&o->p->arena, o->s->folder->root, path, &to->labels, &to->label_count,
-                            o->err);
+        rc = mr_labels_read(&o->p->arena, path, &to->labels, &to->label_count, o->err);
         mr_free(path);
     }
     return rc < 0 ? MR_WRAP(o->err, rc, "label_filename of output '%.64s'", to->name.ptr) : MR_OK;
@@ -333,10 +345,10 @@ static int version_begin(const struct opening *o)
     v->file_bytes = s->version->print.bytes;
     v->pins = mr_alloc_aligned(o->m->o.reader_count * sizeof *v->pins);
     atomic_init(&v->state, MR_VERSION_LOADING);
-    o->p->root = keep(o->p, s->folder->root);
+    v->repository_dir = keep(o->p, s->folder->root);
     o->p->print = s->print;
     o->p->temp = mr_temp_ref(s->temp);
-    return v->number_text.ptr && v->model_dir && o->p->root ? MR_OK : no_memory(o);
+    return v->number_text.ptr && v->model_dir && v->repository_dir ? MR_OK : no_memory(o);
 }
 
 int mr_version_open(struct mr_models *m, const struct mr_version_source *s,

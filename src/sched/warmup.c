@@ -23,18 +23,24 @@ struct sample {
 static int read_file(const struct mr_version *v, const char *file, uint8_t *to, uint64_t bytes,
                      uint64_t *out_bytes, struct mr_err *err)
 {
-    char path[4096];
+    char name[600], *path; /* too long a name stays too long */
     struct stat st;
-    int rc = MR_OK, fd;
+    int rc, fd;
 
-    snprintf(path, sizeof path, "%s/warmup/%s", v->model_dir, file);
-    if (strstr(file, "..") || file[0] == '/')
-        return MR_FAIL(err, MR_E_INVALID, "input_data_file '%s' leaves the model's warmup folder",
-                       file);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    snprintf(name, sizeof name, "warmup/%s", file);
+    rc = mr_version_file(v, mr_str_c(name), &path, err);
+    if (rc < 0)
+        return MR_WRAP(err, rc, "input_data_file '%.100s'", file);
+    /* O_NONBLOCK: a FIFO in the place of a file must not stop a loader */
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    mr_free(path);
     if (fd < 0)
         return MR_FAIL(err, MR_E_NOT_FOUND, "cannot open warmup/%s: %s", file, strerror(errno));
-    if (fstat(fd, &st) < 0 || (uint64_t)st.st_size > bytes) {
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        rc = MR_FAIL(err, MR_E_INVALID, "warmup/%s is not a regular file", file);
+        goto out;
+    }
+    if ((uint64_t)st.st_size > bytes) {
         rc = MR_FAIL(err, MR_E_INVALID, "warmup/%s has %lld bytes, the tensor has %llu", file,
                      (long long)st.st_size, (unsigned long long)bytes);
         goto out;

@@ -209,8 +209,6 @@ static void errors(void **state)
            "--grpc-use-ssl: TLS is not available in this version");
     expect("--http-restricted-api=nosuch:k=v", MR_E_INVALID,
            "--http-restricted-api: unknown restricted api 'nosuch'");
-    expect("--cache-config=local,size=1", MR_E_UNSUPPORTED,
-           "--cache-config: the response cache is not available in this version");
     expect("--http-max-input-size=0", MR_E_INVALID,
            "--http-max-input-size: 0 is out of range; allowed: 1 to 64 GiB");
 }

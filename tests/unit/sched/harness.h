@@ -98,7 +98,8 @@ static inline void harness_init(struct harness *h)
                                      .output_count = 1,
                                      .backend_input_count = 1,
                                      .backend_output_count = 1,
-                                     .model_dir = "."};
+                                     .model_dir = ".",
+                                     .repository_dir = "/"};
     h->options = (struct mr_sched_options){.reader_count = 1, .max_queue_size = 1000};
     pthread_mutex_init(&h->mutex, NULL);
     pthread_cond_init(&h->cond, NULL);

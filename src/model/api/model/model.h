@@ -79,8 +79,9 @@ struct mr_version {
     uint32_t output_count;
     uint32_t backend_input_count; /* size of mr_exec.inputs */
     uint32_t backend_output_count;
-    const char *model_dir; /* where config and labels came from */
-    void *sched;           /* the scheduler's, set by its hook */
+    const char *model_dir;      /* where config and labels came from */
+    const char *repository_dir; /* resolved; no file of the model lies outside of it */
+    void *sched;                /* the scheduler's, set by its hook */
     uint64_t file_bytes;
     /* ---- life cycle ---- */
     struct mr_pin_slot *pins; /* [reader_count] */
@@ -166,6 +167,10 @@ int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_v
  *  its slot. */
 void mr_version_pin(struct mr_version *v, unsigned reader);
 void mr_version_unpin(struct mr_version *v, unsigned reader);
+/** The resolved path of a file that a config names, relative to the model's folder; *out on the heap. Blocks.
+ *  Errors: MR_E_INVALID (no such path may be named), MR_E_NOT_FOUND, MR_E_FORBIDDEN (leads out of the
+ *  repository). */
+int mr_version_file(const struct mr_version *v, mr_str file, char **out, struct mr_err *err);
 /** Text of all READY versions of a model, ascending; count. Valid for this iteration. */
 size_t mr_models_ready_versions(struct mr_models *m, mr_str name, const struct mr_version **out,
                                 size_t max);

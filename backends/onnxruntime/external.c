@@ -1,0 +1,275 @@
+/* Files that a model file refers to: weights kept as "external data" beside it. ONNX Runtime opens whatever path
+ * the model names, depending on its version also one that leads elsewhere, and a model may come from a client. So
+ * the paths are found and judged here, before a session is made: each must lead to a regular file inside the
+ * repository, links resolved.
+ *
+ * Only what the way to TensorProto.external_data needs of the ONNX messages is read; everything else is skipped by
+ * its length, so that weights in the file are not touched. Reading is strict: a file that cannot be followed is
+ * refused, as what lies behind the break would not have been looked at. */
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "onnx.h"
+
+#define DEPTH_MAX 100 /* of messages in messages, as in protobuf's own readers */
+
+/* Message types on the way, by onnx.proto. */
+enum kind { K_MODEL, K_TRAINING, K_GRAPH, K_NODE, K_ATTRIBUTE, K_SPARSE, K_FUNCTION, K_TENSOR };
+#define K_EXTERNAL (K_TENSOR + 1) /* StringStringEntryProto: key 1, value 2 */
+
+static const struct way {
+    unsigned char in;
+    unsigned char field;
+    unsigned char to;
+} ways[] = {
+    {K_MODEL, 7, K_GRAPH},         {K_MODEL, 20, K_TRAINING},   {K_MODEL, 25, K_FUNCTION},
+    {K_TRAINING, 1, K_GRAPH},      {K_TRAINING, 2, K_GRAPH},    {K_GRAPH, 1, K_NODE},
+    {K_GRAPH, 5, K_TENSOR},        {K_GRAPH, 15, K_SPARSE},     {K_NODE, 5, K_ATTRIBUTE},
+    {K_ATTRIBUTE, 5, K_TENSOR},    {K_ATTRIBUTE, 6, K_GRAPH},   {K_ATTRIBUTE, 10, K_TENSOR},
+    {K_ATTRIBUTE, 11, K_GRAPH},    {K_ATTRIBUTE, 22, K_SPARSE}, {K_ATTRIBUTE, 23, K_SPARSE},
+    {K_SPARSE, 1, K_TENSOR},       {K_SPARSE, 2, K_TENSOR},     {K_FUNCTION, 7, K_NODE},
+    {K_FUNCTION, 11, K_ATTRIBUTE}, {K_TENSOR, 13, K_EXTERNAL},
+};
+
+/* What is read with: a window of the file. Not a mapping, which would end the process if somebody cut the file
+ * short meanwhile. */
+struct walk {
+    const char *file; /* the model */
+    const char *root; /* resolved folder that everything must lie in */
+    struct mr_err *err;
+    int fd;
+    uint64_t base; /* of the window in the file */
+    uint64_t have;
+    uint8_t window[16384];
+};
+
+/* Positions in the file. */
+struct span {
+    uint64_t at;
+    uint64_t end;
+};
+
+/* One field: its number, and its bytes if it has any. */
+struct field {
+    uint32_t number;
+    int has_bytes;
+    struct span bytes;
+};
+
+static int byte_next(struct walk *w, struct span *s, uint8_t *out)
+{
+    if (s->at >= s->end) {
+        return 0;
+    }
+    if (s->at < w->base || s->at - w->base >= w->have) {
+        ssize_t n = pread(w->fd, w->window, sizeof w->window, (off_t)s->at);
+        w->base = s->at;
+        w->have = n > 0 ? (uint64_t)n : 0;
+        if (n <= 0) {
+            return 0;
+        }
+    }
+    *out = w->window[s->at++ - w->base];
+    return 1;
+}
+
+static int varint(struct walk *w, struct span *s, uint64_t *out)
+{
+    uint64_t v = 0;
+    uint8_t b;
+    for (int shift = 0; shift < 64 && byte_next(w, s, &b); shift += 7) {
+        v |= (uint64_t)(b & 0x7f) << shift;
+        if (!(b & 0x80)) {
+            *out = v;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int field_next(struct walk *w, struct span *s, struct field *f)
+{
+    uint64_t tag;
+    uint64_t n = 0;
+    /* Readers that keep 32 bits of a longer tag would see another field than this one. */
+    if (!varint(w, s, &tag) || tag > UINT32_MAX) {
+        return 0;
+    }
+    f->number = (uint32_t)tag >> 3;
+    f->has_bytes = (tag & 7) == 2;
+    switch (tag & 7) {
+    case 0: return varint(w, s, &n);
+    case 1: n = 8; break;
+    case 2:
+        if (!varint(w, s, &n)) {
+            return 0;
+        }
+        break;
+    case 5: n = 4; break;
+    default: return 0;
+    }
+    if (n > s->end - s->at) {
+        return 0;
+    }
+    f->bytes = (struct span){s->at, s->at + n};
+    s->at += n;
+    return 1;
+}
+
+/* The text of a field; false when it is longer than the room, cut short, or has a NUL. */
+static int text_of(struct walk *w, struct span s, char *out, size_t room)
+{
+    uint64_t n = s.end - s.at;
+    if (n >= room) {
+        return 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!byte_next(w, &s, (uint8_t *)&out[i]) || !out[i]) {
+            return 0;
+        }
+    }
+    out[n] = '\0';
+    return 1;
+}
+
+/* `path` lies in the folder `root`, or is it; both resolved. */
+static int is_inside(const char *root, const char *path)
+{
+    size_t n = strlen(root);
+    return strncmp(root, path, n) == 0 && (path[n] == '/' || path[n] == '\0' || n == 1);
+}
+
+static int location_check(struct walk *w, const char *location)
+{
+    char path[PATH_MAX];
+    char real[PATH_MAX];
+    struct stat st;
+    const char *slash = strrchr(w->file, '/');
+    int folder = slash ? (int)(slash - w->file) + 1 : 0;
+    int n = snprintf(path, sizeof path, "%.*s%s", folder, w->file, location);
+
+    if (!location[0] || location[0] == '/' || n < 0 || n >= PATH_MAX) {
+        return mr_backend_fail(w->err, MR_E_FORBIDDEN,
+                               "the model's external data '%.200s' is no path beside the model",
+                               location);
+    }
+    if (!realpath(path, real)) {
+        return mr_backend_fail(w->err, errno == ENOENT ? MR_E_NOT_FOUND : MR_E_IO,
+                               "cannot open the model's external data '%.200s': %s", location,
+                               strerror(errno));
+    }
+    if (!is_inside(w->root, real)) {
+        return mr_backend_fail(w->err, MR_E_FORBIDDEN,
+                               "the model's external data '%.200s' leads out of the repository",
+                               location);
+    }
+    if (stat(real, &st) != 0 || !S_ISREG(st.st_mode)) {
+        return mr_backend_fail(w->err, MR_E_INVALID,
+                               "the model's external data '%.200s' is not a regular file",
+                               location);
+    }
+    return MR_OK;
+}
+
+static int broken(const struct walk *w)
+{
+    return mr_backend_fail(w->err, MR_E_INVALID,
+                           "the model file '%s' is not a valid ONNX model: broken protobuf",
+                           w->file);
+}
+
+static int entry_check(struct walk *w, struct span s)
+{
+    char text[PATH_MAX] = "";
+    struct field f;
+    struct span value = {0, 0};
+    int is_location = 0;
+
+    while (s.at < s.end) {
+        if (!field_next(w, &s, &f)) {
+            return broken(w);
+        }
+        if (f.number == 1 && f.has_bytes) {
+            is_location = text_of(w, f.bytes, text, 16) && strcmp(text, "location") == 0;
+        } else if (f.number == 2 && f.has_bytes) {
+            value = f.bytes;
+        }
+    }
+    if (!is_location) {
+        return MR_OK;
+    }
+    return text_of(w, value, text, sizeof text) ? location_check(w, text) : broken(w);
+}
+
+static int message_check(struct walk *w, int kind, struct span s, int depth);
+
+/* A field of a message: look into it if that leads on. */
+static int field_check(struct walk *w, int kind, const struct field *f, int depth)
+{
+    for (size_t i = 0; f->has_bytes && i < sizeof ways / sizeof *ways; i++) {
+        if (ways[i].in == kind && ways[i].field == f->number) {
+            return ways[i].to == K_EXTERNAL ? entry_check(w, f->bytes)
+                                            : message_check(w, ways[i].to, f->bytes, depth + 1);
+        }
+    }
+    return MR_OK;
+}
+
+static int message_check(struct walk *w, int kind, struct span s, int depth)
+{
+    struct field f;
+    int rc = depth > DEPTH_MAX ? broken(w) : MR_OK;
+
+    while (rc == MR_OK && s.at < s.end) {
+        rc = field_next(w, &s, &f) ? field_check(w, kind, &f, depth) : broken(w);
+    }
+    return rc;
+}
+
+/* ONNX Runtime's own format, which has all weights inside. */
+static int is_ort_format(int fd)
+{
+    char head[8];
+    return pread(fd, head, sizeof head, 0) == sizeof head && memcmp(head + 4, "ORTM", 4) == 0;
+}
+
+static int content_check(const char *file, const char *root, uint64_t bytes, struct mr_err *err)
+{
+    struct walk w = {.file = file, .root = root, .err = err};
+    int rc = MR_OK;
+
+    w.fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (w.fd < 0) {
+        return mr_backend_fail(err, MR_E_IO, "cannot read the model file '%s': %s", file,
+                               strerror(errno));
+    }
+    if (!is_ort_format(w.fd)) {
+        rc = message_check(&w, K_MODEL, (struct span){0, bytes}, 0);
+    }
+    close(w.fd);
+    return rc;
+}
+
+int onnx_files_check(const struct mr_model_desc *desc, const char *file, uint64_t bytes,
+                     struct mr_err *err)
+{
+    char root[PATH_MAX];
+    char real[PATH_MAX];
+    int has_root = desc->size >= offsetof(struct mr_model_desc, repository_dir) + sizeof(char *) &&
+                   desc->repository_dir;
+    const char *given = has_root ? desc->repository_dir : desc->model_dir;
+
+    if (!given || !realpath(given, root) || !realpath(file, real)) {
+        return mr_backend_fail(err, MR_E_IO, "cannot find out where the model file '%s' lies",
+                               file);
+    }
+    if (!is_inside(root, real)) {
+        return mr_backend_fail(err, MR_E_FORBIDDEN,
+                               "the model file '%s' leads out of the repository", file);
+    }
+    return content_check(file, root, bytes,
+                         err); /* ONNX Runtime looks beside the path it is given */
+}
