@@ -31,6 +31,9 @@ bool mr_mem_must_fail(void);
 /** NULL without memory; not zeroed; align a power of two. Free with mr_free. */
 void *mr_mem_try_aligned(size_t align, size_t bytes);
 
+/** Thread: the owner of `slot`, about to give it back. Its small blocks go to the shared cache. */
+void mr_pool_slot_end(unsigned slot);
+
 /** Bytes of the well-formed UTF-8 sequence that `s` begins with; 0 when it begins with none. */
 size_t mr_utf8_step(mr_str s);
 

@@ -7,7 +7,8 @@
  * found by slot number: taking and giving back is a list operation on the thread's own cache line,
  * without a lock or a shared write. A block freed on another thread goes into that thread's cache.
  * Caches exchange half of their content with the shared cache when they run over or dry, so that a
- * thread that only takes and one that only gives back share the lock once per few blocks.
+ * thread that only takes and one that only gives back share the lock once per few blocks. A thread that
+ * ends leaves its blocks to the shared cache; threads past the number of slots use that one alone.
  *
  * Larger blocks are cached in the shared lists under the mutex; against the time to fill such a
  * block that is nothing. When the shared cache is over its limit, the class that was not asked for
@@ -15,7 +16,7 @@
  * sizes that nobody wants.
  *
  * Counting: blocks above 64 KiB by one atomic add each. Small blocks twice: in the slot's
- * single-writer counters exactly, and in `small_held` (changed only under the mutex) including what
+ * single-writer counters (or `slotless_out`) exactly, and in `small_held` (changed only under the mutex) including what
  * lies in thread caches. The budget is checked against the rough sum first and against the exact
  * one before anybody is refused. A small block from a thread cache is not checked: the memory is
  * there.
@@ -76,6 +77,7 @@ static struct {
 static struct {
     alignas(MR_CACHE_LINE) _Atomic uint64_t big_out;
     _Atomic uint64_t small_held;
+    _Atomic uint64_t slotless_out; /* as slot_cache.out_bytes, of threads without a slot */
     _Atomic uint64_t budget;
     _Atomic uint64_t refused;
 } counts = {.budget = UINT64_MAX};
@@ -175,7 +177,7 @@ static void system_free_list(struct mr_block *list)
 
 static uint64_t small_out_bytes(void)
 {
-    uint64_t sum = 0;
+    uint64_t sum = atomic_load_explicit(&counts.slotless_out, memory_order_relaxed);
 
     for (unsigned i = 0; i < mr_slot_count(); i++) {
         sum += mr_count_get(&slot_caches[i].out_bytes);
@@ -297,7 +299,8 @@ static void small_held_add(uint64_t bytes)
     atomic_fetch_add_explicit(&counts.small_held, bytes, memory_order_relaxed);
 }
 
-/* The thread's cache is dry: half a filling from the shared cache, or one block from the system. */
+/* The thread's cache is dry: half a filling from the shared cache, or one block from the system.
+ * s NULL: there is no cache to fill. */
 static struct mr_block *small_refill(struct slot_cache *s, uint32_t size_class)
 {
     size_t cap = class_bytes(size_class);
@@ -310,7 +313,7 @@ static struct mr_block *small_refill(struct slot_cache *s, uint32_t size_class)
     pthread_mutex_lock(&shared.lock);
     struct mr_block *b = shared_take(size_class);
     uint64_t moved = b ? cap : 0;
-    while (b && s->count[size_class] < SLOT_CACHE_MOST / 2) {
+    while (b && s && s->count[size_class] < SLOT_CACHE_MOST / 2) {
         struct mr_block *more = shared_take(size_class);
         if (!more) {
             break;
@@ -327,16 +330,26 @@ static struct mr_block *small_refill(struct slot_cache *s, uint32_t size_class)
     return b;
 }
 
+/* NULL: there are more threads than slots. */
+static struct slot_cache *slot_cache_mine(void)
+{
+    unsigned slot = mr_slot_try();
+
+    return slot == MR_SLOT_NONE ? NULL : &slot_caches[slot];
+}
+
 static struct mr_block *small_new(uint32_t size_class)
 {
-    struct slot_cache *s = &slot_caches[mr_slot()];
-    struct mr_block *b = slot_take(s, size_class);
+    struct slot_cache *s = slot_cache_mine();
+    struct mr_block *b = s ? slot_take(s, size_class) : NULL;
 
     if (!b) {
         b = small_refill(s, size_class);
     }
-    if (b) {
+    if (b && s) {
         mr_count_add(&s->out_bytes, b->cap);
+    } else if (b) {
+        atomic_fetch_add_explicit(&counts.slotless_out, b->cap, memory_order_relaxed);
     }
     return b;
 }
@@ -358,10 +371,34 @@ static void slot_spill(struct slot_cache *s, uint32_t size_class, unsigned keep)
     system_free_list(over);
 }
 
+void mr_pool_slot_end(unsigned slot)
+{
+    for (uint32_t c = 0; c < SMALL_CLASS_COUNT; c++) {
+        if (slot_caches[slot].count[c] > 0) {
+            slot_spill(&slot_caches[slot], c, 0);
+        }
+    }
+}
+
+static void small_free_shared(struct mr_block *b)
+{
+    atomic_fetch_sub_explicit(&counts.slotless_out, b->cap, memory_order_relaxed);
+    small_held_add(0 - (uint64_t)b->cap);
+    pthread_mutex_lock(&shared.lock);
+    shared_put(b);
+    struct mr_block *over = shared_shrink(shared.cache_limit);
+    pthread_mutex_unlock(&shared.lock);
+    system_free_list(over);
+}
+
 static void small_free(struct mr_block *b)
 {
-    struct slot_cache *s = &slot_caches[mr_slot()];
+    struct slot_cache *s = slot_cache_mine();
 
+    if (!s) {
+        small_free_shared(b);
+        return;
+    }
     mr_count_add(&s->out_bytes, 0 - (uint64_t)b->cap);
     if (s->count[b->size_class] == SLOT_CACHE_MOST) {
         slot_spill(s, b->size_class, SLOT_CACHE_MOST / 2);
@@ -524,10 +561,10 @@ struct mr_block_stats mr_block_get_stats(void)
 
 void mr_block_trim(void)
 {
-    struct slot_cache *mine = &slot_caches[mr_slot()];
+    unsigned slot = mr_slot_try();
 
-    for (uint32_t c = 0; c < SMALL_CLASS_COUNT; c++) {
-        slot_spill(mine, c, 0);
+    if (slot != MR_SLOT_NONE) {
+        mr_pool_slot_end(slot);
     }
     pthread_mutex_lock(&shared.lock);
     struct mr_block *all = shared_shrink(0);

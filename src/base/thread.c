@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base_priv.h"
+
 #define BITS 64
 
 static _Atomic uint64_t taken[MR_SLOT_MAX / BITS];
@@ -22,6 +24,7 @@ static void give_back(void *slot_plus_one)
 {
     unsigned slot = (unsigned)(uintptr_t)slot_plus_one - 1;
 
+    mr_pool_slot_end(slot);
     my_slot = 0;
     /* Release: pairs with the acquire in take_bit, for the per-slot data. */
     atomic_fetch_and_explicit(&taken[slot / BITS], ~(UINT64_C(1) << (slot % BITS)),
@@ -49,21 +52,24 @@ static int take_bit(unsigned w)
     return -1;
 }
 
-static unsigned slot_take(void)
+static unsigned slot_take(unsigned words)
 {
-    for (unsigned w = 0; w < MR_SLOT_MAX / BITS; w++) {
+    for (unsigned w = 0; w < words; w++) {
         int bit = take_bit(w);
         if (bit >= 0) {
             return w * BITS + (unsigned)bit;
         }
     }
-    mr_assert_failed("fewer than MR_SLOT_MAX threads", MR_HERE);
+    return MR_SLOT_NONE;
 }
 
-static __attribute__((noinline)) unsigned slot_first_use(void)
+static __attribute__((noinline)) unsigned slot_first_use(unsigned words)
 {
     pthread_once(&exit_key_once, make_exit_key);
-    unsigned slot = slot_take();
+    unsigned slot = slot_take(words);
+    if (slot == MR_SLOT_NONE) {
+        return slot;
+    }
     unsigned most = atomic_load_explicit(&slot_count, memory_order_relaxed);
     /* Release: pairs with the acquire in mr_slot_count. */
     while (most <= slot &&
@@ -77,7 +83,17 @@ static __attribute__((noinline)) unsigned slot_first_use(void)
 
 unsigned mr_slot(void)
 {
-    return __builtin_expect(my_slot != 0, 1) ? my_slot - 1 : slot_first_use();
+    if (__builtin_expect(my_slot != 0, 1)) {
+        return my_slot - 1;
+    }
+    unsigned slot = slot_first_use(MR_SLOT_MAX / BITS);
+    MR_ASSERT(slot != MR_SLOT_NONE);
+    return slot;
+}
+
+unsigned mr_slot_try(void)
+{
+    return __builtin_expect(my_slot != 0, 1) ? my_slot - 1 : slot_first_use(MR_SLOT_MAX / BITS - 1);
 }
 
 unsigned mr_slot_count(void)

@@ -325,6 +325,45 @@ static void many_threads(void **state)
     assert_int_equal(mr_block_get_stats().out_bytes, 0);
 }
 
+static pthread_barrier_t all_there;
+
+static void *hold_blocks(void *arg)
+{
+    struct mr_block *b = mr_block_new(4 * KIB);
+    struct mr_block *mine = mr_block_new(4 * KIB);
+
+    (void)arg;
+    assert_true(b && mine);
+    b = atomic_exchange(&places[0], b);
+    mr_block_unref(&b);
+    pthread_barrier_wait(&all_there);
+    mr_block_unref(&mine);
+    return NULL;
+}
+
+/* Many models that are busy at once have more threads than there are slots. */
+static void more_threads_than_slots(void **state)
+{
+    static pthread_t threads[MR_SLOT_MAX + 20];
+    unsigned count = sizeof threads / sizeof threads[0];
+
+    (void)state;
+    pthread_barrier_init(&all_there, NULL, count + 1);
+    for (unsigned i = 0; i < count; i++) {
+        assert_int_equal(mr_thread_start(&threads[i], "blocks", hold_blocks, NULL, NULL), MR_OK);
+    }
+    pthread_barrier_wait(&all_there);
+    for (unsigned i = 0; i < count; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    struct mr_block *last = atomic_exchange(&places[0], NULL);
+    mr_block_unref(&last);
+    assert_int_equal(mr_block_get_stats().out_bytes, 0);
+    /* What the threads cached is shared now, and can be had back. */
+    mr_block_trim();
+    assert_int_equal(mr_block_get_stats().cached_bytes, 0);
+}
+
 /* The arena's reset gives the block back once; an arena without room gives it back at once. */
 static void kept_by_an_arena(void **state)
 {
@@ -363,6 +402,7 @@ int main(void)
         cmocka_unit_test_setup(free_blocks_are_poisoned, setup),
 #endif
         cmocka_unit_test_setup(many_threads, setup),
+        cmocka_unit_test_setup(more_threads_than_slots, setup),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

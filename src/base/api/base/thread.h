@@ -12,6 +12,7 @@
 #ifndef MR_BASE_THREAD_H
 #define MR_BASE_THREAD_H
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -20,7 +21,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-#define MR_SLOT_MAX 256
+#define MR_SLOT_MAX  256
+#define MR_SLOT_NONE UINT_MAX
 
 /** Start a joinable thread named `name` (15 characters are kept). All signals blocked in it.
  *  Errors: MR_E_NOMEM, MR_E_EXHAUSTED. */
@@ -28,8 +30,11 @@ int mr_thread_start(pthread_t *out_thread, const char *name, void *(*fn)(void *)
                     struct mr_err *err);
 
 /** This thread's slot, 0..MR_SLOT_MAX-1; taken at the first call, given back at thread exit. Aborts
- *  when more than MR_SLOT_MAX threads want one (the options bound the thread counts far below). */
+ *  when there is none: for the threads whose number the options bound, for which a quarter of the slots is
+ *  kept. */
 unsigned mr_slot(void);
+/** The same for threads of any number: MR_SLOT_NONE when three quarters of the slots are taken. */
+unsigned mr_slot_try(void);
 /** One more than the largest slot ever taken: how far a reader has to sum. */
 unsigned mr_slot_count(void);
 
