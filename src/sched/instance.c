@@ -1,7 +1,8 @@
 /* Instance threads: take requests from the queue, form a batch, run it, hand the answers back.
  *
  * Threads start at the first request that finds nobody idle, up to the instance group's count, and end after ten idle
- * seconds, so that a server with thousands of models has threads for the busy ones only.
+ * seconds, so that a server with thousands of models has threads for the busy ones only. When the system refuses
+ * a thread, those that run do its work; without any the request is refused.
  *
  * Forming a batch. A batch closes when it is full, at a preferred size, at the end of the delay, or when the next
  * request cannot join. The delay is an upper bound: it is spent only while company is likely. `company_rows` is
@@ -217,37 +218,39 @@ static void deliver_list(struct mr_infer *r)
     }
 }
 
-static int start_one(struct mr_sched *s, struct mr_err *err)
+static int start_one(struct mr_sched *s, struct sched_instance *in, struct mr_err *err)
 {
     char name[16];
 
-    for (uint32_t i = 0; i < s->instance_count; i++) {
-        struct sched_instance *in = &s->instances[i];
-        if (in->is_running)
-            continue;
-        if (in->is_started)
-            pthread_join(in->thread, NULL); /* it has left its loop */
-        in->is_started = false;
-        snprintf(name, sizeof name, "run:%.11s", s->version->model_name.ptr);
-        int rc = mr_thread_start(&in->thread, name, instance_main, in, err);
-        if (rc < 0)
-            return rc;
-        in->is_started = in->is_running = true;
-        return MR_OK;
-    }
-    return MR_OK;
+    if (in->is_started)
+        pthread_join(in->thread, NULL); /* it has left its loop */
+    in->is_started = false;
+    snprintf(name, sizeof name, "run:%.11s", s->version->model_name.ptr);
+    int rc = mr_thread_start(&in->thread, name, instance_main, in, err);
+    in->is_started = in->is_running = rc == MR_OK;
+    return rc;
 }
 
-/* Somebody has to look at the queue: an idle thread, or a new one while there may be more. */
-void instance_wake(struct mr_sched *s)
+int instance_wake(struct mr_sched *s, struct mr_err *err)
 {
-    struct mr_err err = {0};
+    struct sched_instance *resting = NULL;
+    bool is_any_running = false;
 
-    if (s->idle_threads > 0)
+    if (s->idle_threads > 0) {
         pthread_cond_signal(&s->work);
-    else if (start_one(s, &err) < 0)
+        return MR_OK;
+    }
+    for (uint32_t i = 0; i < s->instance_count; i++) {
+        if (s->instances[i].is_running)
+            is_any_running = true;
+        else if (!resting)
+            resting = &s->instances[i];
+    }
+    int rc = resting ? start_one(s, resting, err) : MR_OK;
+    if (rc < 0)
         mr_log(MR_LOG_ERROR, "sched.thread", "model=%s %s", MR_LOG_STR(s->version->model_name),
-               err.msg);
+               err->msg);
+    return is_any_running ? MR_OK : rc;
 }
 
 /* Wait for a batch and take it. 0 items: the thread should end. Called and returns with the mutex held, lets go
@@ -256,6 +259,7 @@ static uint32_t next_batch(struct mr_sched *s, struct mr_infer **items, struct b
 {
     int64_t idle_until = mr_now_ns() + INSTANCE_IDLE_NS, rows_before_wait = 0;
     struct mr_infer *rejects;
+    struct mr_err err;
 
     for (;;) {
         int64_t now = mr_now_ns();
@@ -292,7 +296,7 @@ static uint32_t next_batch(struct mr_sched *s, struct mr_infer **items, struct b
     take(s, plan->count, items);
     /* Several requests may have come while one idle thread was on its way: the rest is work for others. */
     if (s->queued > 0)
-        instance_wake(s);
+        instance_wake(s, &err);
     return plan->count;
 }
 

@@ -100,6 +100,12 @@ void queue_remove(struct mr_sched *s, struct mr_infer *r)
     publish_pending(s);
 }
 
+void queue_withdraw(struct mr_sched *s, struct mr_infer *r)
+{
+    queue_remove(s, r);
+    s->inflight_rows -= rows_of(r);
+}
+
 struct mr_infer *queue_front(const struct mr_sched *s)
 {
     if (s->queued == 0)
@@ -142,8 +148,7 @@ bool queue_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
         r->due_ns = r->deadline_ns;
         return false;
     }
-    queue_remove(s, r);
-    s->inflight_rows -= rows_of(r);
+    queue_withdraw(s, r);
     if (by_client)
         infer_fail(r, MR_E_DEADLINE,
                    "Deadline Exceeded: the request waited in the queue until its deadline");

@@ -133,6 +133,8 @@ int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t ro
 /* queue.c: Thread: holding the mutex. */
 int queue_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
 void queue_remove(struct mr_sched *s, struct mr_infer *r);
+/* Taken out without having run. */
+void queue_withdraw(struct mr_sched *s, struct mr_infer *r);
 /* Take expired requests out (into *rejects, linked by next) or delay them. */
 void queue_expire(struct mr_sched *s, int64_t now_ns, struct mr_infer **rejects);
 bool queue_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
@@ -151,8 +153,9 @@ bool batch_can_join(const struct mr_sched *s, const struct mr_infer *first,
                     const struct mr_infer *r);
 void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan);
 
-/* instance.c; instance_wake: holding the mutex */
-void instance_wake(struct mr_sched *s);
+/* instance.c. Somebody has to look at the queue: an idle thread, or a new one while there may be more. Fails when
+ * nobody will: no thread runs and none can be started. Holding the mutex. */
+int instance_wake(struct mr_sched *s, struct mr_err *err);
 void *instance_main(void *arg);
 
 /* finish.c */

@@ -55,17 +55,25 @@ static void note_arrival(struct mr_sched *s, int64_t now_ns)
     s->last_arrival_ns = now_ns;
 }
 
-/* Who has to hear of the new request: the thread whose batch it fills or closes, an idle one, or a new one. */
-static void wake_for(struct mr_sched *s, const struct mr_infer *r)
+/* Who has to hear of the new request: the thread whose batch it fills or closes, an idle one, or a new one. With
+ * nobody to hear it is taken back. */
+static int wake_for(struct mr_sched *s, struct mr_infer *r)
 {
+    struct mr_err err;
+
     if (s->is_forming) {
         const struct mr_infer *first = queue_front(s);
         bool is_urgent = r->deadline_ns && r->deadline_ns - s->max_delay_ns <= r->times.queued;
         if (s->queued_rows >= s->wake_at_rows || is_urgent || !batch_can_join(s, first, r))
             pthread_cond_signal(&s->filled);
-        return;
+        return MR_OK;
     }
-    instance_wake(s);
+    if (instance_wake(s, &err) == MR_OK)
+        return MR_OK;
+    queue_withdraw(s, r);
+    infer_fail(r, MR_E_UNAVAILABLE, "no thread to run the model on: %s", err.msg);
+    r->err.flags = MR_ERR_RETRYABLE;
+    return MR_E_UNAVAILABLE;
 }
 
 int mr_sched_submit(struct mr_infer *r)
@@ -82,7 +90,7 @@ int mr_sched_submit(struct mr_infer *r)
     rc = queue_push(s, r, now);
     if (rc == MR_OK) {
         note_arrival(s, now);
-        wake_for(s, r);
+        rc = wake_for(s, r);
     }
     pthread_mutex_unlock(&s->mutex);
     return rc;
@@ -96,8 +104,7 @@ bool mr_sched_cancel(struct mr_infer *r)
     pthread_mutex_lock(&s->mutex);
     was_queued = r->place == INFER_QUEUED;
     if (was_queued) {
-        queue_remove(s, r);
-        s->inflight_rows -= rows_of(r);
+        queue_withdraw(s, r);
         infer_fail(r, MR_E_CANCELLED, "the request was cancelled");
     }
     pthread_mutex_unlock(&s->mutex);

@@ -219,6 +219,61 @@ static void full_queue_refuses(void **state)
 }
 
 /* A deadline that passes while queued: told by the home thread's timer, not run. */
+/* With nobody to run it the request is refused, and the next one has another try. */
+static void no_thread_to_be_had(void **state)
+{
+    struct harness h;
+    struct ask a;
+    (void)state;
+
+    harness_init(&h);
+    harness_open(&h, "identity", NULL, 0);
+    for (int i = 0; i < 2; i++) {
+        ask_init(&a, &h, 1, 1);
+        mr_mem_fail_after(1);
+        assert_int_equal(ask_submit(&a), MR_E_UNAVAILABLE);
+        mr_mem_fail_after(0);
+        assert_int_equal(a.infer.status, MR_E_UNAVAILABLE);
+        assert_int_equal(a.infer.err.flags, MR_ERR_RETRYABLE);
+        assert_non_null(strstr(a.infer.err.msg, "no thread to run the model on"));
+        assert_int_equal(mr_sched_pending(&h.version), 0);
+        ask_fini(&a);
+    }
+    ask_init(&a, &h, 1, 1);
+    assert_int_equal(ask_submit(&a), MR_OK);
+    ask_wait(&h, &a);
+    ask_check(&a, 1);
+    ask_fini(&a);
+    harness_close(&h);
+}
+
+/* A second thread that cannot be started leaves its work to the first. */
+static void one_thread_is_enough(void **state)
+{
+    const struct mr_setting slow[] = {{"execute_delay_ms", "30"}};
+    struct harness h;
+    struct ask a[3];
+    (void)state;
+
+    harness_init(&h);
+    h.group.count = 2;
+    harness_open(&h, "identity", slow, 1);
+    for (int i = 0; i < 3; i++)
+        ask_init(&a[i], &h, 1, i);
+    assert_int_equal(ask_submit(&a[0]), MR_OK);
+    mr_mem_fail_after(1);
+    assert_int_equal(ask_submit(&a[1]), MR_OK);
+    mr_mem_fail_after(1);
+    assert_int_equal(ask_submit(&a[2]), MR_OK);
+    mr_mem_fail_after(0);
+    for (int i = 0; i < 3; i++) {
+        ask_wait(&h, &a[i]);
+        ask_check(&a[i], 1);
+        ask_fini(&a[i]);
+    }
+    harness_close(&h);
+}
+
 static void deadline_in_the_queue(void **state)
 {
     struct harness h;
@@ -360,6 +415,8 @@ int main(void)
         cmocka_unit_test(wrong_outputs_are_internal_errors),
         cmocka_unit_test(cancel_takes_out_of_the_queue),
         cmocka_unit_test(full_queue_refuses),
+        cmocka_unit_test(no_thread_to_be_had),
+        cmocka_unit_test(one_thread_is_enough),
         cmocka_unit_test(deadline_in_the_queue),
         cmocka_unit_test(deadline_found_by_the_instance),
         cmocka_unit_test(queue_policy_timeout),
