@@ -158,6 +158,9 @@ static int inflate_all(z_stream *z, uint64_t max, struct mr_block **io_block, si
             return MR_FAIL(err, MR_E_TOO_LARGE, "decompressed data is larger than %llu bytes",
                            (unsigned long long)max);
         }
+        if (rc == Z_MEM_ERROR) {
+            return MR_FAIL(err, MR_E_NOMEM, "no memory to decompress");
+        }
         if (rc != Z_OK && rc != Z_STREAM_END) {
             return MR_FAIL(err, MR_E_INVALID, "compressed data is damaged or cut short");
         }

@@ -1,31 +1,16 @@
 """What a server holds does not grow with what it has done: descriptors, threads, memory."""
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from lib import grpcraw, repo, wait
 from lib.control import Control
 from lib.grpcraw import Grpc
+from lib.held import descriptors, resident, threads
 from lib.metrics import value
 from lib.raw import Http1, Http2, request
 from lib.rest import Rest
 
 sanitized = pytest.mark.skipif(wait.SLOW > 1, reason="sanitizers keep freed memory")
-
-
-def descriptors(server):
-    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
-
-
-def threads(server):
-    return len(os.listdir(f"/proc/{server.process.pid}/task"))
-
-
-def resident(server):
-    pages = int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture

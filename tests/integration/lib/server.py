@@ -34,10 +34,10 @@ def clean_environment(extra=None):
 class Server:
     """One `millrace serve`. The options of `args` follow the usual ones and may replace them."""
 
-    def __init__(self, folder, repos, *args, mode="none", env=None, ports=True, log="json"):
+    def __init__(self, folder, repos, *args, mode="none", env=None, ports=True, log="json", program=BIN):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.command = [str(BIN), "serve"]
+        self.command = [str(program), "serve"]
         self.command += [f"--model-repository={r}" for r in repos]
         self.command += [f"--model-control-mode={mode}"] if mode else []
         if ports:

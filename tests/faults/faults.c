@@ -1,0 +1,121 @@
+/* The server with faults on order: calls of our code that the linker leads here (--wrap) fail as the file named
+ * by MR_FAULTS says. A test maps that file too and changes it while the server runs.
+ *
+ * Only our own calls: libraries ask the C library as always. Of memory the try_ forms fail, through which goes
+ * everything that a peer has a say in; mr_alloc and its kin end the process by contract. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+/* As in tests/integration/lib/faults.py. */
+struct faults {
+    _Atomic uint64_t memory_every;  /* each Nth allocation fails; 0 = none */
+    _Atomic uint64_t memory_least;  /* of those of at least so many bytes */
+    _Atomic uint64_t memory_asked;  /* allocations of that size */
+    _Atomic uint64_t memory_failed; /* of them */
+    _Atomic uint64_t threads_fail;  /* 1: no thread can be made */
+    _Atomic uint64_t threads_failed;
+    _Atomic int64_t wall_offset_ns; /* added to CLOCK_REALTIME */
+};
+
+static struct faults none;
+static struct faults *faults = &none;
+
+__attribute__((constructor)) static void open_orders(void)
+{
+    const char *path = getenv("MR_FAULTS");
+    int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    void *shared = MAP_FAILED;
+
+    if (fd >= 0) {
+        shared = mmap(NULL, sizeof *faults, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        close(fd);
+    }
+    if (shared == MAP_FAILED) {
+        fprintf(stderr, "millrace-faults: MR_FAULTS must name a file of %zu bytes\n",
+                sizeof *faults);
+        _exit(2);
+    }
+    faults = shared;
+}
+
+static bool memory_fails(size_t bytes)
+{
+    uint64_t every = atomic_load(&faults->memory_every);
+
+    if (every == 0 || bytes < atomic_load(&faults->memory_least) ||
+        (atomic_fetch_add(&faults->memory_asked, 1) + 1) % every != 0) {
+        return false;
+    }
+    atomic_fetch_add(&faults->memory_failed, 1);
+    return true;
+}
+
+void *__real_mr_try_alloc(size_t bytes);
+void *__wrap_mr_try_alloc(size_t bytes);
+void *__real_mr_try_realloc(void *ptr, size_t bytes);
+void *__wrap_mr_try_realloc(void *ptr, size_t bytes);
+void *__real_mr_mem_try_aligned(size_t align, size_t bytes);
+void *__wrap_mr_mem_try_aligned(size_t align, size_t bytes);
+bool __real_mr_mem_must_fail(void);
+bool __wrap_mr_mem_must_fail(void);
+
+void *__wrap_mr_try_alloc(size_t bytes)
+{
+    return memory_fails(bytes) ? NULL : __real_mr_try_alloc(bytes);
+}
+
+void *__wrap_mr_try_realloc(void *ptr, size_t bytes)
+{
+    return memory_fails(bytes) ? NULL : __real_mr_try_realloc(ptr, bytes);
+}
+
+void *__wrap_mr_mem_try_aligned(size_t align, size_t bytes)
+{
+    return memory_fails(bytes) ? NULL : __real_mr_mem_try_aligned(align, bytes);
+}
+
+/* Asked before a mapping of bulk memory, which is larger than any limit that a test sets. */
+bool __wrap_mr_mem_must_fail(void)
+{
+    return memory_fails(SIZE_MAX);
+}
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *),
+                          void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *),
+                          void *arg);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *),
+                          void *arg)
+{
+    if (atomic_load(&faults->threads_fail)) {
+        atomic_fetch_add(&faults->threads_failed, 1);
+        return EAGAIN;
+    }
+    return __real_pthread_create(thread, attr, fn, arg);
+}
+
+int __real_clock_gettime(clockid_t clock, struct timespec *out);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
+{
+    int rc = __real_clock_gettime(clock, out);
+    int64_t offset = clock == CLOCK_REALTIME ? atomic_load(&faults->wall_offset_ns) : 0;
+
+    if (rc == 0 && offset != 0) {
+        int64_t ns = (int64_t)out->tv_sec * 1000000000 + out->tv_nsec + offset;
+        *out = (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    }
+    return rc;
+}
