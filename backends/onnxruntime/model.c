@@ -32,8 +32,12 @@ static int file_find(const struct mr_model_desc *desc, char *path, size_t path_b
         return mr_backend_fail(err, errno == ENOENT ? MR_E_NOT_FOUND : MR_E_IO,
                                "cannot open the model file '%s': %s", path, strerror(errno));
     }
-    if (!S_ISREG(st.st_mode) || access(path, R_OK) != 0) {
-        return mr_backend_fail(err, MR_E_IO, "the model file '%s' is not a readable file", path);
+    if (!S_ISREG(st.st_mode)) {
+        return mr_backend_fail(err, MR_E_INVALID, "the model file '%s' is no file", path);
+    }
+    if (access(path, R_OK) != 0) {
+        return mr_backend_fail(err, MR_E_IO, "cannot read the model file '%s': %s", path,
+                               strerror(errno));
     }
     if (st.st_size == 0) {
         return mr_backend_fail(err, MR_E_INVALID, "the model file '%s' is empty", path);

@@ -46,6 +46,8 @@ static _Atomic bool is_enabled[4] = {true, true, true, false};
 static _Atomic unsigned verbose;
 static _Atomic int log_format;
 static _Atomic int log_fd = STDERR_FILENO;
+/* The file ends in a part of a line: its disk was full. Relaxed: a newline more or less is no harm. */
+static _Atomic bool is_torn;
 static _Atomic(const char *) log_path;
 static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
 static int own_fd = -1;
@@ -359,22 +361,32 @@ static void line_json(struct line *l, const struct event *e)
     line_c(l, "\"}\n");
 }
 
+/* How many bytes could be written. There is nobody to tell when it is not all of them. */
+static size_t write_all(int fd, const char *p, size_t n)
+{
+    size_t at = 0;
+
+    while (at < n) {
+        ssize_t done = write(fd, p + at, n - at);
+        if (done <= 0 && !(done < 0 && errno == EINTR)) {
+            break;
+        }
+        at += done > 0 ? (size_t)done : 0;
+    }
+    return at;
+}
+
 static void line_write(const char *p, size_t n)
 {
     /* Acquire: pairs with the release in file_use. */
     int fd = atomic_load_explicit(&log_fd, memory_order_acquire);
 
-    while (n > 0) {
-        ssize_t done = write(fd, p, n);
-        if (done < 0 && errno == EINTR) {
-            continue;
-        }
-        if (done <= 0) {
-            /* There is nobody to tell. */
-            return;
-        }
-        p += done;
-        n -= (size_t)done;
+    if (atomic_load_explicit(&is_torn, memory_order_relaxed) && write_all(fd, "\n", 1) == 1) {
+        atomic_store_explicit(&is_torn, false, memory_order_relaxed);
+    }
+    size_t done = write_all(fd, p, n);
+    if (done > 0 && done < n) {
+        atomic_store_explicit(&is_torn, true, memory_order_relaxed);
     }
 }
 

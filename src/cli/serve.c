@@ -105,6 +105,8 @@ static int signals_start(struct signals *s, bool with_hangup, struct mr_err *err
     memset(s, 0, sizeof *s);
     sem_init(&s->stop, 0, 0);
     sigaction(SIGPIPE, &ignore, NULL);
+    /* A log file at its size limit is an error of write() like a full disk. */
+    sigaction(SIGXFSZ, &ignore, NULL);
     sigemptyset(&s->set);
     sigaddset(&s->set, SIGTERM);
     sigaddset(&s->set, SIGINT);

@@ -13,6 +13,8 @@ from lib.repo import TOP
 BIN = Path(os.environ.get("MR_BIN", TOP / "build" / os.environ.get("MR_BUILD", "release") / "bin" / "millrace"))
 # Servers go when the test run is killed; setpriv replaces itself by the server, so that the process id is the server's.
 WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+# Root, but for the right to read and write what belongs to others.
+WITHOUT_PRIVILEGES = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"] if WITH_PARENT else []
 # A sanitizer's report ends the process with this code, which no other way of ending has.
 SANITIZER_EXIT = 97
 SANITIZER_ENV = {
@@ -34,7 +36,8 @@ def clean_environment(extra=None):
 class Server:
     """One `millrace serve`. The options of `args` follow the usual ones and may replace them."""
 
-    def __init__(self, folder, repos, *args, mode="none", env=None, ports=True, log="json", program=BIN):
+    def __init__(self, folder, repos, *args, mode="none", env=None, ports=True, log="json", program=BIN,
+                 without_privileges=False):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.command = [str(program), "serve"]
@@ -50,7 +53,7 @@ class Server:
         self.signalled = False
         with open(self.out_path, "wb") as out, open(self.err_path, "wb") as err:
             self.process = subprocess.Popen(
-                [*WITH_PARENT, *self.command], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                [*WITH_PARENT, *(WITHOUT_PRIVILEGES if without_privileges else []), *self.command], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 env=clean_environment(env), cwd=self.folder, start_new_session=True)
 
     # ---- start ----
