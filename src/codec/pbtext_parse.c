@@ -91,8 +91,9 @@ static int parse_float(struct parser *p, const ProtobufCFieldDescriptor *field, 
     if (!ok) {
         return mr_pbtext_lex_expected(l, "a number");
     }
-    f = negative ? -f : f;
-    d = negative ? -d : d;
+    /* A NaN has no sign in text. */
+    f = negative && f == f ? -f : f;
+    d = negative && d == d ? -d : d;
     memcpy(slot, is_float ? (const void *)&f : (const void *)&d, is_float ? sizeof f : sizeof d);
     mr_pbtext_lex_next(l);
     return MR_OK;

@@ -6,10 +6,9 @@
  *            bit 2: it takes nothing while input lasts; bit 3: the peer ends before it is answered;
  *            bits 4 to 7: not 0 = an allocation fails, the later the larger
  *   byte 1   how input is cut: 0 = at once, else pieces of that many bytes */
+#include "fuzz.h"
+
 #include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "call.h"
 #include "net/grpc.h"
@@ -33,19 +32,12 @@ static struct {
     bool gone;
 } f;
 
-static void require(bool condition)
-{
-    if (!condition) {
-        abort();
-    }
-}
-
 /* ---- the transport -------------------------------------------------------------------------- */
 
 static ssize_t memory_read(struct mr_conn *c, void *buf, size_t n)
 {
     (void)c;
-    require(n > 0 && !f.gone);
+    REQUIRE(n > 0 && !f.gone);
     n = MR_MIN(MR_MIN(n, f.left), f.piece);
     if (n == 0) {
         return f.ended ? 0 : -EAGAIN;
@@ -62,10 +54,10 @@ static ssize_t memory_write(struct mr_conn *c, const struct iovec *iov, int coun
     volatile uint8_t sink = 0;
 
     (void)c;
-    require(!f.gone && count > 0);
+    REQUIRE(!f.gone && count > 0);
     for (int i = 0; i < count && done < f.writable; i++) {
         size_t n = MR_MIN(iov[i].iov_len, f.writable - done);
-        require(iov[i].iov_len > 0);
+        REQUIRE(iov[i].iov_len > 0);
         for (size_t k = 0; k < n; k += 64) {
             sink = sink ^ ((const uint8_t *)iov[i].iov_base)[k];
         }
@@ -162,7 +154,7 @@ static void on_head(void *ctx, struct mr_call *call)
 {
     (void)ctx;
     f.live++;
-    require(call->header_count == 0 || call->headers);
+    REQUIRE(call->header_count == 0 || call->headers);
     call->body_limit = 20000;
     switch (letter(call)) {
     case 'e': reply(call, 403); break;
@@ -391,8 +383,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     answer_pending();
     mr_mem_fail_after(0);
-    require(f.gone && f.live == 0);
+    REQUIRE(f.gone && f.live == 0);
     mr_conn_gone(c);
-    require(f.part.live == 0 && !f.part.conns && f.loop->wheel.count == 0);
+    REQUIRE(f.part.live == 0 && !f.part.conns && f.loop->wheel.count == 0);
     return 0;
 }

@@ -1,44 +1,35 @@
 /* The HTTP/1 parser and chunk decoder on arbitrary bytes. Beyond "does not crash": the result must
  * not depend on how the bytes were cut, slices must lie in the input, and what is accepted must be
  * safe to pass on (no control characters in names and values, one way to find the end). */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "fuzz.h"
 
 #include "http1_parse.h"
 
 #define TABLE 32
 
-static void require(bool condition)
-{
-    if (!condition) {
-        abort();
-    }
-}
-
 static void check_slice(mr_str s, const char *p, size_t n)
 {
-    require(s.len == 0 || (s.ptr >= p && s.ptr + s.len <= p + n));
+    REQUIRE(s.len == 0 || (s.ptr >= p && s.ptr + s.len <= p + n));
 }
 
 static void check_head(const struct mr_http1_head *h, const char *p, size_t n)
 {
     check_slice(h->method, p, n);
     check_slice(h->target, p, n);
-    require(mr_http1_is_token(h->method));
-    require(h->path.len > 0);
+    REQUIRE(mr_http1_is_token(h->method));
+    REQUIRE(h->path.len > 0);
     for (size_t i = 0; i < h->header_count; i++) {
         const struct mr_header *f = &h->headers[i];
         check_slice(f->name, p, n);
         check_slice(f->value, p, n);
-        require(mr_http1_is_token(f->name) && mr_http1_is_value(f->value));
+        REQUIRE(mr_http1_is_token(f->name) && mr_http1_is_value(f->value));
         for (size_t k = 0; k < f->name.len; k++) {
-            require(f->name.ptr[k] < 'A' || f->name.ptr[k] > 'Z');
+            REQUIRE(f->name.ptr[k] < 'A' || f->name.ptr[k] > 'Z');
         }
     }
-    require(!h->is_chunked || h->content_length == -1);
-    require(h->content_length >= -1);
-    require(h->has_body == (h->is_chunked || h->content_length > 0));
+    REQUIRE(!h->is_chunked || h->content_length == -1);
+    REQUIRE(h->content_length >= -1);
+    REQUIRE(h->has_body == (h->is_chunked || h->content_length > 0));
 }
 
 /* The whole at once, and in two parts. */
@@ -59,9 +50,9 @@ static void fuzz_head(const uint8_t *data, size_t n, size_t cut)
     if (b == MR_HTTP1_MORE) {
         b = mr_http1_scan(&parts, p, n);
     }
-    require(a == b);
+    REQUIRE(a == b);
     if (a == MR_HTTP1_FOUND) {
-        require(whole.at == parts.at && whole.lines == parts.lines);
+        REQUIRE(whole.at == parts.at && whole.lines == parts.lines);
         size_t len = whole.at;
         int rc = mr_http1_parse_request(p, len, table, TABLE, &head);
         if (rc == 0) {
@@ -69,12 +60,12 @@ static void fuzz_head(const uint8_t *data, size_t n, size_t cut)
             /* Lower-casing in place changes nothing for a second reader. */
             struct mr_header again_table[TABLE];
             struct mr_http1_head again;
-            require(mr_http1_parse_request(p, len, again_table, TABLE, &again) == 0);
-            require(again.header_count == head.header_count &&
+            REQUIRE(mr_http1_parse_request(p, len, again_table, TABLE, &again) == 0);
+            REQUIRE(again.header_count == head.header_count &&
                     again.content_length == head.content_length &&
                     again.keep_alive == head.keep_alive);
         } else {
-            require((rc == 400 || rc == 417 || rc == 431 || rc == 501 || rc == 505) && head.error);
+            REQUIRE((rc == 400 || rc == 417 || rc == 431 || rc == 501 || rc == 505) && head.error);
         }
     }
     free(p);
@@ -101,9 +92,9 @@ static struct decoded dechunk(const uint8_t *data, size_t n, size_t step)
         if (d.end == MR_CHUNK_BAD) {
             break;
         }
-        require(used <= part && used > 0);
+        REQUIRE(used <= part && used > 0);
         if (d.end == MR_CHUNK_DATA) {
-            require(run.ptr >= data + at && run.ptr + run.len == data + at + used);
+            REQUIRE(run.ptr >= data + at && run.ptr + run.len == data + at + used);
             for (size_t i = 0; i < run.len; i++) {
                 d.sum = d.sum * 31 + run.ptr[i];
             }
@@ -120,10 +111,10 @@ static void fuzz_chunked(const uint8_t *data, size_t n, size_t step)
     struct decoded a = dechunk(data, n, SIZE_MAX);
     struct decoded b = dechunk(data, n, step);
 
-    require((a.end == MR_CHUNK_END) == (b.end == MR_CHUNK_END));
-    require((a.end == MR_CHUNK_BAD) == (b.end == MR_CHUNK_BAD));
+    REQUIRE((a.end == MR_CHUNK_END) == (b.end == MR_CHUNK_END));
+    REQUIRE((a.end == MR_CHUNK_BAD) == (b.end == MR_CHUNK_BAD));
     if (a.end == MR_CHUNK_END) {
-        require(a.used == b.used && a.len == b.len && a.sum == b.sum);
+        REQUIRE(a.used == b.used && a.len == b.len && a.sum == b.sum);
     }
 }
 

@@ -1,18 +1,9 @@
 /* The JSON reader: walking as a caller does, skipping, and filling arrays of every type must agree
  * on what is JSON, must not read past the text, and what the writer makes of a string must read
  * back. */
-#include <stdlib.h>
+#include "fuzz.h"
 
 #include "codec/json.h"
-
-#define REQUIRE(cond)                                                                              \
-    do {                                                                                           \
-        if (!(cond)) {                                                                             \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void walk_value(struct mr_json *j, int depth);
 

@@ -3,19 +3,12 @@
 #ifndef MR_FUZZ_OIP_H
 #define MR_FUZZ_OIP_H
 
-#include <stdlib.h>
+#include "fuzz.h"
 
 #include "base/arena.h"
 #include "base/buf.h"
 #include "oip/oip.h"
 #include "tensor/tensor.h"
-
-#define FUZZ_CHECK(cond)                                                                           \
-    do {                                                                                           \
-        if (!(cond)) {                                                                             \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static const struct mr_oip_limits fuzz_limits = {
     .max_json_bytes = 1 << 20,
@@ -43,27 +36,27 @@ static inline void fuzz_touch_params(const struct mr_oip_param *params, size_t c
             fuzz_touch(params[i].s.ptr, params[i].s.len);
         }
         for (size_t k = 0; k < i; k++) {
-            FUZZ_CHECK(!mr_str_eq(params[i].key, params[k].key));
+            REQUIRE(!mr_str_eq(params[i].key, params[k].key));
         }
     }
 }
 
 static inline void fuzz_touch_tensors(const struct mr_oip_tensor *tensors, size_t count)
 {
-    FUZZ_CHECK(count <= fuzz_limits.max_tensors);
+    REQUIRE(count <= fuzz_limits.max_tensors);
     for (size_t i = 0; i < count; i++) {
         const struct mr_tensor *t = &tensors[i].tensor;
         fuzz_touch(tensors[i].name.ptr, tensors[i].name.len);
         fuzz_touch(tensors[i].shm.region.ptr, tensors[i].shm.region.len);
         fuzz_touch_params(tensors[i].params, tensors[i].param_count);
-        FUZZ_CHECK(t->data || t->bytes == 0);
-        FUZZ_CHECK(t->rank >= 0 && t->rank <= MR_MAX_RANK);
+        REQUIRE(t->data || t->bytes == 0);
+        REQUIRE(t->rank >= 0 && t->rank <= MR_MAX_RANK);
         fuzz_touch(t->data, t->bytes);
         size_t size = mr_dtype_size(t->dtype);
-        FUZZ_CHECK(size <= 1 || (uintptr_t)t->data % size == 0);
+        REQUIRE(size <= 1 || (uintptr_t)t->data % size == 0);
         uint64_t elements;
-        FUZZ_CHECK(t->dtype == MR_DTYPE_INVALID ||
-                   mr_shape_elements(t->shape, t->rank, &elements, NULL) == MR_OK);
+        REQUIRE(t->dtype == MR_DTYPE_INVALID ||
+                mr_shape_elements(t->shape, t->rank, &elements, NULL) == MR_OK);
     }
 }
 
@@ -78,7 +71,7 @@ static inline mr_bytes fuzz_join(const struct mr_oip_encoded *e)
         len += piece.len;
         mr_block_unref(&piece.block);
     }
-    FUZZ_CHECK(len == e->bytes);
+    REQUIRE(len == e->bytes);
     return (mr_bytes){all, len};
 }
 
@@ -89,14 +82,14 @@ static inline void fuzz_compare(const struct mr_oip_tensor *a, const struct mr_o
     for (size_t i = 0; i < count; i++) {
         const struct mr_tensor *x = &a[i].tensor;
         const struct mr_tensor *y = &b[i].tensor;
-        FUZZ_CHECK(x->dtype == y->dtype && x->rank == y->rank);
-        FUZZ_CHECK(x->rank == 0 || memcmp(x->shape, y->shape, (size_t)x->rank * 8) == 0);
+        REQUIRE(x->dtype == y->dtype && x->rank == y->rank);
+        REQUIRE(x->rank == 0 || memcmp(x->shape, y->shape, (size_t)x->rank * 8) == 0);
         bool is_text = is_json && (x->dtype >= MR_DTYPE_FP16 || x->dtype == MR_DTYPE_BOOL);
         if (a[i].shm.region.ptr || (is_json && x->dtype == MR_DTYPE_BYTES)) {
             continue; /* bytes that are not UTF-8 are replaced */
         }
-        FUZZ_CHECK(x->bytes == y->bytes);
-        FUZZ_CHECK(is_text || x->bytes == 0 || memcmp(x->data, y->data, (size_t)x->bytes) == 0);
+        REQUIRE(x->bytes == y->bytes);
+        REQUIRE(is_text || x->bytes == 0 || memcmp(x->data, y->data, (size_t)x->bytes) == 0);
     }
 }
 
@@ -121,9 +114,9 @@ static inline void fuzz_as_response(struct mr_oip_tensor *tensors, size_t count,
     rc = as == FUZZ_PROTOBUF
              ? mr_oip_pb_decode_response(body, NULL, arena, &got, NULL)
              : mr_oip_rest_decode_response(body, e.header_length, NULL, arena, &got, NULL);
-    FUZZ_CHECK(rc == MR_OK || rc == MR_E_EXHAUSTED);
+    REQUIRE(rc == MR_OK || rc == MR_E_EXHAUSTED);
     if (rc == MR_OK) {
-        FUZZ_CHECK(got.output_count == count);
+        REQUIRE(got.output_count == count);
         fuzz_compare(tensors, got.outputs, count, as == FUZZ_JSON);
     }
     free((void *)body.ptr);
@@ -148,9 +141,9 @@ static inline void fuzz_as_request(struct mr_oip_request *r, int as, struct mr_b
                                                           arena, &got, NULL);
     /* The other wire may know a key that is the model's own on this one, or refuse a value. */
     if (rc == MR_OK) {
-        FUZZ_CHECK(got.input_count == r->input_count && got.output_count == r->output_count);
+        REQUIRE(got.input_count == r->input_count && got.output_count == r->output_count);
         fuzz_compare(r->inputs, got.inputs, got.input_count, as == FUZZ_JSON);
-        FUZZ_CHECK(got.priority == r->priority && got.sequence_start == r->sequence_start);
+        REQUIRE(got.priority == r->priority && got.sequence_start == r->sequence_start);
     }
     free((void *)body.ptr);
 }

@@ -1,18 +1,9 @@
 /* The protobuf wire reader on any bytes, descending into every payload. What is read and written
  * again means the same, and messages that protobuf-c accepts are fields for this reader, too. */
-#include <stdlib.h>
+#include "fuzz.h"
 
 #include "codec/pb.h"
 #include "inference.pb-c.h"
-
-#define REQUIRE(cond)                                                                              \
-    do {                                                                                           \
-        if (!(cond)) {                                                                             \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void copy_field(const struct mr_pb_field *f, struct mr_buf *out)
 {

@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     mr_arena_init(&arena, 8192, 8u << 20);
     struct mr_err err = {0};
     int rc = mr_oip_pb_decode_request(message, &fuzz_limits, &arena, &request, &err);
-    FUZZ_CHECK((rc < 0) == (err.status < 0));
+    REQUIRE((rc < 0) == (err.status < 0));
     if (rc == MR_OK) {
         fuzz_use_request(&request, &arena);
     }
@@ -27,6 +27,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
     }
     mr_arena_fini(&arena);
-    FUZZ_CHECK(mr_block_get_stats().out_bytes == 0);
+    REQUIRE(mr_block_get_stats().out_bytes == 0);
     return 0;
 }

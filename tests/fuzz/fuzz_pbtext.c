@@ -1,18 +1,9 @@
 /* Model configurations from any text, as text format and as JSON, and from the wire. What is
  * accepted must survive printing and parsing again, in both forms, to the last byte. */
-#include <stdlib.h>
+#include "fuzz.h"
 
 #include "codec/pbtext.h"
 #include "model_config.pb-c.h"
-
-#define REQUIRE(cond)                                                                              \
-    do {                                                                                           \
-        if (!(cond)) {                                                                             \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 typedef int(parse_fn)(const ProtobufCMessageDescriptor *desc, mr_str text, ProtobufCMessage **out,
                       struct mr_err *err);

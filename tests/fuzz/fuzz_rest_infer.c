@@ -23,12 +23,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     mr_arena_reset(&arena);
     struct mr_err err = {0};
     rc = mr_oip_rest_decode_response(body, header_length, &fuzz_limits, &arena, &response, &err);
-    FUZZ_CHECK((rc < 0) == (err.status < 0));
+    REQUIRE((rc < 0) == (err.status < 0));
     if (rc == MR_OK) {
         fuzz_touch_tensors(response.outputs, response.output_count);
         fuzz_touch_params(response.params, response.param_count);
     }
     mr_arena_fini(&arena);
-    FUZZ_CHECK(mr_block_get_stats().out_bytes == 0);
+    REQUIRE(mr_block_get_stats().out_bytes == 0);
     return 0;
 }
