@@ -51,7 +51,7 @@ char *mr_buf_reserve(struct mr_buf *b, size_t n)
     return b->ptr + b->len;
 }
 
-void mr_buf_append(struct mr_buf *b, const void *data, size_t n)
+void mr_buf_append_slow(struct mr_buf *b, const void *data, size_t n)
 {
     if (n == 0) {
         return;
@@ -92,30 +92,16 @@ void mr_buf_printf(struct mr_buf *b, const char *fmt, ...)
 
 void mr_buf_u64(struct mr_buf *b, uint64_t v)
 {
-    char digits[20];
-    size_t at = sizeof digits;
+    char text[MR_U64_TEXT];
 
-    do {
-        digits[--at] = (char)('0' + v % 10);
-        v /= 10;
-    } while (v != 0);
-    mr_buf_append(b, digits + at, sizeof digits - at);
+    mr_buf_append(b, text, (size_t)(mr_u64_put(text, v) - text));
 }
 
 void mr_buf_i64(struct mr_buf *b, int64_t v)
 {
-    char digits[21];
-    size_t at = sizeof digits;
-    uint64_t rest = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
+    char text[MR_I64_TEXT];
 
-    do {
-        digits[--at] = (char)('0' + rest % 10);
-        rest /= 10;
-    } while (rest != 0);
-    if (v < 0) {
-        digits[--at] = '-';
-    }
-    mr_buf_append(b, digits + at, sizeof digits - at);
+    mr_buf_append(b, text, (size_t)(mr_i64_put(text, v) - text));
 }
 
 void mr_buf_consume(struct mr_buf *b, size_t n)

@@ -123,6 +123,61 @@ bool mr_str_to_i64(mr_str s, int64_t *out)
     return true;
 }
 
+static const char digit_pairs[] = "00010203040506070809101112131415161718192021222324"
+                                  "25262728293031323334353637383940414243444546474849"
+                                  "50515253545556575859606162636465666768697071727374"
+                                  "75767778798081828384858687888990919293949596979899";
+
+static char *pair_put(char *p, uint64_t v)
+{
+    memcpy(p, digit_pairs + v * 2, 2);
+    return p + 2;
+}
+
+/* Up to four digits: most elements of most integer tensors. */
+static char *short_put(char *p, uint64_t v)
+{
+    uint64_t high = v / 100;
+
+    if (high == 0) {
+        if (v >= 10) {
+            return pair_put(p, v);
+        }
+        *p = (char)('0' + v);
+        return p + 1;
+    }
+    if (high >= 10) {
+        p = pair_put(p, high);
+    } else {
+        *p++ = (char)('0' + high);
+    }
+    return pair_put(p, v % 100);
+}
+
+char *mr_u64_put_long(char *p, uint64_t v)
+{
+    char text[MR_U64_TEXT];
+    char *at = text + sizeof text;
+
+    if (v < 10000) {
+        return short_put(p, v);
+    }
+    while (v >= 100) {
+        at -= 2;
+        pair_put(at, v % 100);
+        v /= 100;
+    }
+    if (v >= 10) {
+        at -= 2;
+        pair_put(at, v);
+    } else {
+        *--at = (char)('0' + v);
+    }
+    size_t len = (size_t)(text + sizeof text - at);
+    memcpy(p, at, len);
+    return p + len;
+}
+
 bool mr_str_to_bool(mr_str s, bool *out)
 {
     if (mr_str_ieq(s, MR_STR("true")) || mr_str_eq(s, MR_STR("1"))) {

@@ -26,7 +26,12 @@ static int fill_too_many(struct fill *f, const char *at)
 /* Behind a value: true when another one follows that may be read by the same run. */
 static inline bool run_continues(const char **io_p, const char *end)
 {
-    const char *p = json_skip_space(*io_p, end);
+    const char *p = *io_p;
+    if (end - p >= 2 && *p == ',' && json_is_digit(p[1])) {
+        *io_p = p + 1;
+        return true;
+    }
+    p = json_skip_space(p, end);
     *io_p = p;
     if (p == end || *p != ',') {
         return false;

@@ -219,24 +219,54 @@ enum json_integer {
     JSON_INTEGER_GRAMMAR   /* leading zero */
 };
 
+/** json_read_integer for what most integers are: up to 18 digits with a comma, bracket or blank
+ *  behind them, not right at the end of the text. False for any other, *io_p unmoved. */
+static inline bool json_read_plain_integer(const char **io_p, const char *end, bool *out_negative,
+                                           uint64_t *out_magnitude)
+{
+    const char *p = *io_p;
+    if (end - p < JSON_MANTISSA_DIGITS + 1) {
+        return false;
+    }
+    bool negative = *p == '-';
+    const char *first = p + negative;
+    uint64_t value = (uint64_t)((unsigned char)*first - '0');
+    uint64_t digit;
+    if (value > 9) {
+        return false;
+    }
+    for (p = first + 1; (digit = (uint64_t)((unsigned char)*p - '0')) < 10; p++) {
+        if (p - first == JSON_MANTISSA_DIGITS - 1) {
+            return false;
+        }
+        value = value * 10 + digit;
+    }
+    if ((*p != ',' && *p != ']' && *p != ' ') || (*first == '0' && p - first > 1)) {
+        return false;
+    }
+    *io_p = p;
+    *out_negative = negative;
+    *out_magnitude = value;
+    return true;
+}
+
 /** Sign and magnitude of the integer at *io_p; moves *io_p behind it when OK. */
 static inline enum json_integer json_read_integer(const char **io_p, const char *end,
                                                   bool *out_negative, uint64_t *out_magnitude)
 {
+    if (json_read_plain_integer(io_p, end, out_negative, out_magnitude)) {
+        return JSON_INTEGER_OK;
+    }
     const char *p = *io_p;
     bool negative = p < end && *p == '-';
     p += negative;
     const char *first = p;
     uint64_t value = 0;
-    while (p < end && json_is_digit(*p)) {
-        uint64_t digit = (uint64_t)(*p - '0');
-        if (__builtin_expect(p - first >= JSON_MANTISSA_DIGITS, 0) &&
-            (__builtin_mul_overflow(value, UINT64_C(10), &value) ||
-             __builtin_add_overflow(value, digit, &value))) {
+    for (; p < end && json_is_digit(*p); p++) {
+        if (__builtin_mul_overflow(value, UINT64_C(10), &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*p - '0'), &value)) {
             return JSON_INTEGER_RANGE;
         }
-        value = p - first >= JSON_MANTISSA_DIGITS ? value : value * 10 + digit;
-        p++;
     }
     if (p == first) {
         return JSON_INTEGER_NONE;

@@ -166,8 +166,35 @@ bool mr_json_next_item(struct mr_json *j, bool *io_first)
     return item_begin(j, io_first, ']', "',' or ']'");
 }
 
+/* `,"name":` as nearly every client writes it: at most a blank behind the comma, a short name. */
+static bool key_short(struct mr_json *j, bool is_first, mr_str *out_key)
+{
+    const char *p = j->pos;
+    if (!is_first) {
+        if (p == j->end || *p != ',') {
+            return false;
+        }
+        p++;
+    }
+    p += p < j->end && *p == ' ';
+    if (p == j->end || *p != '"') {
+        return false;
+    }
+    int len = json_short_string(++p, j->end);
+    if (len < 0 || j->end - p <= len + 1 || p[len + 1] != ':') {
+        return false;
+    }
+    *out_key = mr_str_n(p, (size_t)len);
+    j->pos = p + len + 2;
+    return true;
+}
+
 bool mr_json_next_key(struct mr_json *j, bool *io_first, mr_str *out_key)
 {
+    if (j->status == MR_OK && key_short(j, *io_first, out_key)) {
+        *io_first = false;
+        return true;
+    }
     if (!item_begin(j, io_first, '}', "',' or '}'")) {
         return false;
     }

@@ -4,6 +4,10 @@
 
 #include "codec/json.h"
 
+#ifdef __SSE2__
+#    include <emmintrin.h>
+#endif
+
 #define MR_JSON_DEPTH_MAX 1000
 
 /** Like mr_json_fail, with the place given. */
@@ -36,6 +40,29 @@ static inline const char *json_skip_space(const char *p, const char *end)
         p++;
     }
     return p;
+}
+
+/** Length of the string whose opening quote is before p, if it is short (up to 15 bytes), plain
+ *  ASCII without escapes, and not right at the end of the text: what nearly all names and keys are.
+ *  -1 for any other string, which mr_json_cut_string reads. */
+static inline int json_short_string(const char *p, const char *end)
+{
+#ifdef __SSE2__
+    if (end - p >= 16) {
+        __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
+        /* Signed: below a blank are the control characters and everything above 0x7f. */
+        __m128i other = _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('\\')),
+                                     _mm_cmplt_epi8(v, _mm_set1_epi8(0x20)));
+        unsigned quotes = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(v, _mm_set1_epi8('"')));
+        unsigned before = (quotes & (0u - quotes)) - 1; /* the bytes before the first quote */
+        if (quotes && !((unsigned)_mm_movemask_epi8(other) & before)) {
+            return __builtin_ctz(quotes);
+        }
+    }
+#endif
+    (void)p;
+    (void)end;
+    return -1;
 }
 
 static inline bool json_enter(struct mr_json *j)

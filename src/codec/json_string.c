@@ -8,10 +8,6 @@
  * what it stands for. */
 #include "json_scan.h"
 
-#ifdef __SSE2__
-#    include <emmintrin.h>
-#endif
-
 static bool is_plain(unsigned char c)
 {
     return c >= 0x20 && c != '"' && c != '\\';
@@ -187,6 +183,12 @@ int mr_json_string(struct mr_json *j, mr_str *out)
     }
     if (j->pos == j->end || *j->pos != '"') {
         return mr_json_expected(j, "a string");
+    }
+    int len = json_short_string(j->pos + 1, j->end);
+    if (len >= 0) {
+        *out = mr_str_n(j->pos + 1, (size_t)len);
+        j->pos += len + 2;
+        return MR_OK;
     }
     mr_str raw;
     bool escaped;

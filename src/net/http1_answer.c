@@ -68,18 +68,6 @@ static char *put(char *p, const void *s, size_t n)
 
 #define PUT(p, lit) put((p), (lit), sizeof(lit) - 1)
 
-static char *put_u64(char *p, uint64_t v)
-{
-    char digits[20];
-    size_t n = sizeof digits;
-
-    do {
-        digits[--n] = (char)('0' + v % 10);
-        v /= 10;
-    } while (v);
-    return put(p, digits + n, sizeof digits - n);
-}
-
 static char *put_status(char *p, int status)
 {
     for (size_t i = 0; i < sizeof status_lines / sizeof status_lines[0]; i++) {
@@ -88,7 +76,7 @@ static char *put_status(char *p, int status)
         }
     }
     p = PUT(p, "HTTP/1.1 ");
-    p = put_u64(p, (uint64_t)(status >= 100 && status <= 999 ? status : 500));
+    p = mr_u64_put(p, (uint64_t)(status >= 100 && status <= 999 ? status : 500));
     return PUT(p, " Status\r\n");
 }
 
@@ -119,7 +107,7 @@ static char *put_fixed(struct mr_conn *c, char *p, const struct answer *a)
     }
     if (a->kind == LENGTH_KNOWN) {
         p = PUT(p, "content-length: ");
-        p = put_u64(p, a->length);
+        p = mr_u64_put(p, a->length);
         p = PUT(p, "\r\n");
     } else if (a->kind == LENGTH_CHUNKED) {
         p = PUT(p, "transfer-encoding: chunked\r\n");

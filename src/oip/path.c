@@ -24,18 +24,20 @@ static bool path_cut(mr_str path, struct segments *out)
     if (path.len == 0 || path.ptr[0] != '/') {
         return false;
     }
-    size_t begin = 1;
-    for (size_t i = 1; i <= path.len; i++) {
-        if (i < path.len && path.ptr[i] != '/') {
-            continue;
-        }
-        if (i == begin || out->count == SEGMENTS_MAX) {
+    const char *begin = path.ptr + 1;
+    const char *end = path.ptr + path.len;
+    for (;;) {
+        const char *slash = memchr(begin, '/', (size_t)(end - begin));
+        const char *stop = slash ? slash : end;
+        if (stop == begin || out->count == SEGMENTS_MAX) {
             return false;
         }
-        out->at[out->count++] = mr_str_n(path.ptr + begin, i - begin);
-        begin = i + 1;
+        out->at[out->count++] = mr_str_n(begin, (size_t)(stop - begin));
+        if (!slash) {
+            return true;
+        }
+        begin = slash + 1;
     }
-    return true;
 }
 
 static enum mr_oip_route word_find(const struct word *words, size_t count, mr_str name)

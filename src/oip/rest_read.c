@@ -6,8 +6,6 @@
  * "absent" for optional members, as some clients print them that way. Any thread. */
 #include "rest_read.h"
 
-#include <stdio.h>
-
 int mr_rest_begin(struct mr_rest_reader *r, mr_bytes body, int64_t header_length,
                   const struct mr_oip_limits *limits, struct mr_arena *arena, struct mr_err *err)
 {
@@ -359,8 +357,7 @@ int mr_rest_tensors(struct mr_rest_reader *r, struct mr_oip_tensor **out, size_t
     size_t count = 0;
     size_t cap = 0;
     bool first = true;
-    char member[8];
-    snprintf(member, sizeof member, "%ss", r->word);
+    const char *member = r->is_response ? "outputs" : "inputs";
     if (mr_json_enter_array(&r->json) < 0) {
         return mr_rest_named(r, member);
     }

@@ -13,68 +13,6 @@
 #define INT_TEXT_MAX   21 /* a 64-bit integer with sign, and the comma */
 #define FLOAT_TEXT_MAX 35 /* 32, ".0" and the comma */
 
-static const char digit_pairs[] = "00010203040506070809101112131415161718192021222324"
-                                  "25262728293031323334353637383940414243444546474849"
-                                  "50515253545556575859606162636465666768697071727374"
-                                  "75767778798081828384858687888990919293949596979899";
-
-static char *pair_text(char *p, uint64_t v)
-{
-    memcpy(p, digit_pairs + v * 2, 2);
-    return p + 2;
-}
-
-/* Up to four digits: most elements of most integer tensors. */
-static char *short_text(char *p, uint64_t v)
-{
-    uint64_t high = v / 100;
-    if (high == 0) {
-        if (v >= 10) {
-            return pair_text(p, v);
-        }
-        *p = (char)('0' + v);
-        return p + 1;
-    }
-    if (high >= 10) {
-        p = pair_text(p, high);
-    } else {
-        *p++ = (char)('0' + high);
-    }
-    return pair_text(p, v % 100);
-}
-
-static char *u64_text(char *p, uint64_t v)
-{
-    if (v < 10000) {
-        return short_text(p, v);
-    }
-    char text[20];
-    char *at = text + sizeof text;
-    while (v >= 100) {
-        at -= 2;
-        memcpy(at, digit_pairs + v % 100 * 2, 2);
-        v /= 100;
-    }
-    if (v >= 10) {
-        at -= 2;
-        memcpy(at, digit_pairs + v * 2, 2);
-    } else {
-        *--at = (char)('0' + v);
-    }
-    size_t len = (size_t)(text + sizeof text - at);
-    memcpy(p, at, len);
-    return p + len;
-}
-
-static char *i64_text(char *p, int64_t v)
-{
-    if (v < 0) {
-        *p++ = '-';
-        return u64_text(p, UINT64_C(0) - (uint64_t)v);
-    }
-    return u64_text(p, (uint64_t)v);
-}
-
 static char *bool_text(char *p, uint8_t v)
 {
     memcpy(p, v ? "true" : "false", 5);
@@ -133,14 +71,14 @@ static char *bfloat_text(char *p, uint16_t v)
         return p;                                                                                  \
     }
 TEXT_LOOP(bools_text, uint8_t, bool_text)
-TEXT_LOOP(u8s_text, uint8_t, u64_text)
-TEXT_LOOP(u16s_text, uint16_t, u64_text)
-TEXT_LOOP(u32s_text, uint32_t, u64_text)
-TEXT_LOOP(u64s_text, uint64_t, u64_text)
-TEXT_LOOP(i8s_text, int8_t, i64_text)
-TEXT_LOOP(i16s_text, int16_t, i64_text)
-TEXT_LOOP(i32s_text, int32_t, i64_text)
-TEXT_LOOP(i64s_text, int64_t, i64_text)
+TEXT_LOOP(u8s_text, uint8_t, mr_u64_put)
+TEXT_LOOP(u16s_text, uint16_t, mr_u64_put)
+TEXT_LOOP(u32s_text, uint32_t, mr_u64_put)
+TEXT_LOOP(u64s_text, uint64_t, mr_u64_put)
+TEXT_LOOP(i8s_text, int8_t, mr_i64_put)
+TEXT_LOOP(i16s_text, int16_t, mr_i64_put)
+TEXT_LOOP(i32s_text, int32_t, mr_i64_put)
+TEXT_LOOP(i64s_text, int64_t, mr_i64_put)
 TEXT_LOOP(halves_text, uint16_t, half_text)
 TEXT_LOOP(floats_text, float, float_text)
 TEXT_LOOP(doubles_text, double, double_text)

@@ -299,10 +299,7 @@ int mr_plugin_execute(struct mr_plugin_model *m, void *instance, struct mr_execu
             err, MR_E_INTERNAL, "model '%s': %u inputs and %u outputs, declared %u and %u", m->name,
             x->exec.input_count, x->exec.output_count, m->signature->input_count, output_count);
     }
-    said.status = MR_OK; /* half a kilobyte is not zeroed for nothing on every request */
-    said.flags = 0;
-    said.where[0] = '\0';
-    said.msg[0] = '\0';
+    mr_err_clear(&said);
     x->exec.size = sizeof x->exec;
     x->exec.infer_start_ns = 0;
     x->exec.infer_end_ns = 0;

@@ -277,10 +277,11 @@ void exec_run(struct mr_sched *s, void *instance, struct mr_infer **items, uint3
 {
     const struct mr_version *v = s->version;
     struct run run = {.s = s, .items = items, .count = count, .rows = rows, .arena = arena};
-    struct mr_err err = {0};
+    struct mr_err err;
     int64_t start = mr_now_ns(), row = 0;
     int rc;
 
+    mr_err_clear(&err);
     for (uint32_t i = 0; i < count; i++) {
         items[i]->status = MR_OK;
         items[i]->is_executed = true;

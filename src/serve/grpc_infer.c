@@ -42,10 +42,11 @@ void grpc_model_infer(struct mr_server *s, struct mr_grpc_call *g)
 {
     struct mr_call *call = g->call;
     struct serve_infer *si = MR_ARENA_NEW(call->arena, struct serve_infer);
-    struct mr_err err = {0};
+    struct mr_err err;
     mr_bytes message;
     int rc = MR_OK;
 
+    mr_err_clear(&err);
     if (!si) {
         mr_grpc_fail(g, 8, MR_STR("the request needs more memory than it may use"));
         return;

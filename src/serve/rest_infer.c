@@ -131,6 +131,7 @@ static void reply_rest(struct serve_infer *si)
     struct mr_call *call = si->call;
     struct mr_oip_encoded e;
     struct mr_header headers[3];
+    char length[MR_I64_TEXT];
     size_t n = 0;
 
     if (si->infer.status == MR_OK) {
@@ -145,9 +146,9 @@ static void reply_rest(struct serve_infer *si)
                                       e.header_length >= 0 ? MR_STR("application/octet-stream")
                                                            : MR_STR("application/json")};
     if (e.header_length >= 0)
-        headers[n++] =
-            (struct mr_header){MR_STR("inference-header-content-length"),
-                               mr_arena_printf(call->arena, "%lld", (long long)e.header_length)};
+        headers[n++] = (struct mr_header){
+            MR_STR("inference-header-content-length"),
+            mr_str_n(length, (size_t)(mr_i64_put(length, e.header_length) - length))};
     if (ri->accepts != MR_CODING_IDENTITY) {
         send_compressed(ri, &e, headers, n);
         return;
@@ -211,9 +212,10 @@ static void reply_prepare_error(struct mr_call *call, const struct mr_err *err)
 void rest_infer(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
     struct rest_infer *ri = MR_ARENA_NEW(call->arena, struct rest_infer);
-    struct mr_err err = {0};
+    struct mr_err err;
     int rc;
 
+    mr_err_clear(&err);
     if (!ri) {
         reply_error_text(call, MR_E_EXHAUSTED, "the request needs more memory than it may use");
         return;

@@ -20,6 +20,7 @@ int mr_shape_elements(const int64_t *shape, int rank, uint64_t *out, struct mr_e
 {
     uint64_t elements = 1;
     bool is_empty = false;
+    bool is_over = false;
 
     if (rank < 0 || rank > MR_MAX_RANK) {
         return MR_FAIL(err, MR_E_INVALID, "a shape has 0 to %d dimensions, not %d", MR_MAX_RANK,
@@ -31,13 +32,12 @@ int mr_shape_elements(const int64_t *shape, int rank, uint64_t *out, struct mr_e
             return MR_FAIL(err, MR_E_INVALID, "dimension %d of shape %s is negative", i,
                            mr_shape_text(shape, rank, text, sizeof text));
         }
-        is_empty = is_empty || shape[i] == 0;
+        is_empty |= shape[i] == 0;
+        is_over |= __builtin_mul_overflow(elements, (uint64_t)shape[i], &elements);
     }
     /* A tensor without elements is a valid one even if its other dims are absurd. */
-    for (int i = 0; i < rank && !is_empty; i++) {
-        if (__builtin_mul_overflow(elements, (uint64_t)shape[i], &elements)) {
-            return fail_overflow(shape, rank, "element count", err);
-        }
+    if (is_over && !is_empty) {
+        return fail_overflow(shape, rank, "element count", err);
     }
     *out = is_empty ? 0 : elements;
     return MR_OK;

@@ -25,7 +25,17 @@ static inline void mr_buf_reset(struct mr_buf *b)
 }
 /** Room for `n` more bytes behind len; NULL (and failed) if there is none. len is not moved. */
 char *mr_buf_reserve(struct mr_buf *b, size_t n);
-void mr_buf_append(struct mr_buf *b, const void *data, size_t n);
+/** mr_buf_append where there may be no room. */
+void mr_buf_append_slow(struct mr_buf *b, const void *data, size_t n);
+static inline void mr_buf_append(struct mr_buf *b, const void *data, size_t n)
+{
+    if (n > b->cap - b->len || !b->ptr || n == 0) {
+        mr_buf_append_slow(b, data, n);
+        return;
+    }
+    memcpy(b->ptr + b->len, data, n);
+    b->len += n;
+}
 static inline void mr_buf_str(struct mr_buf *b, mr_str s)
 {
     mr_buf_append(b, s.ptr, s.len);

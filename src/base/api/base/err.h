@@ -16,6 +16,15 @@ int mr_err_set(struct mr_err *err, int status, const char *where, const char *fm
 int mr_err_wrap(struct mr_err *err, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/** No error yet. Unlike {0} it does not clear half a kilobyte, which matters once per request. */
+static inline void mr_err_clear(struct mr_err *err)
+{
+    err->status = MR_OK;
+    err->flags = 0;
+    err->where[0] = '\0';
+    err->msg[0] = '\0';
+}
+
 #define MR_STRINGIFY2(x) #x
 #define MR_STRINGIFY(x)  MR_STRINGIFY2(x)
 #define MR_HERE          __FILE_NAME__ ":" MR_STRINGIFY(__LINE__)

@@ -40,7 +40,8 @@ static inline mr_str mr_str_n(const char *ptr, size_t len)
 
 static inline bool mr_str_eq(mr_str a, mr_str b)
 {
-    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+    /* b.len: often the length of a literal, with which the comparison is a few instructions */
+    return a.len == b.len && (b.len == 0 || memcmp(a.ptr, b.ptr, b.len) == 0);
 }
 
 static inline bool mr_str_eq_c(mr_str a, const char *b)
@@ -86,6 +87,28 @@ bool mr_str_split(mr_str *rest, char sep, mr_str *out_piece);
  *  Returns false when it is not one or does not fit. */
 bool mr_str_to_i64(mr_str s, int64_t *out);
 bool mr_str_to_u64(mr_str s, uint64_t *out);
+/** Room that mr_u64_put and mr_i64_put may need. */
+#define MR_U64_TEXT 20
+#define MR_I64_TEXT 20
+/** Write v in decimal, without a NUL; returns the byte behind it. */
+char *mr_u64_put_long(char *p, uint64_t v);
+static inline char *mr_u64_put(char *p, uint64_t v)
+{
+    if (v < 10) {
+        *p = (char)('0' + v);
+        return p + 1;
+    }
+    return mr_u64_put_long(p, v);
+}
+static inline char *mr_i64_put(char *p, int64_t v)
+{
+    if (v < 0) {
+        *p++ = '-';
+        return mr_u64_put(p, 0 - (uint64_t)v);
+    }
+    return mr_u64_put(p, (uint64_t)v);
+}
+
 /** "true"/"false"/"1"/"0", case-insensitive. */
 bool mr_str_to_bool(mr_str s, bool *out);
 
