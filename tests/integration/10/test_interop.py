@@ -1,0 +1,62 @@
+"""Conformance suites of others: h2spec against the server, grpc-go's interop client against a test service on our gRPC layer.
+
+Both are Go programs that `tools/setup --test` builds; without them these tests are skipped.
+"""
+import os
+import signal
+import subprocess
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from lib import wait
+from lib.repo import TOP
+from lib.server import SANITIZER_EXIT, WITH_PARENT, clean_environment
+
+GO = TOP / "build" / "go"
+SERVICE = TOP / "build" / os.environ.get("MR_BUILD", "release") / "tests" / "interop_server"
+
+
+def program(name):
+    if not (GO / name).exists():
+        pytest.skip(f"build/go/{name} is not there; tools/setup --test builds it")
+    return str(GO / name)
+
+
+# Both protocols share a port: what is no preface of HTTP/2 is answered as HTTP/1, and then the connection ends.
+DEVIATIONS = {"3.5. HTTP/2 Connection Preface: Sends invalid connection preface"}
+
+
+@pytest.mark.parametrize("port", ["http", "grpc"])
+def test_h2spec(server, tmp_path, port):
+    report = tmp_path / "report.xml"
+    done = subprocess.run(
+        [program("h2spec"), "--strict", "--host=127.0.0.1", f"--port={server.ports[port]}", "--path=/v2/health/live",
+         f"--timeout={int(2 * wait.SLOW)}", f"--junit-report={report}"], capture_output=True, text=True, timeout=100 * wait.SLOW)
+    suites = ElementTree.parse(report).getroot()
+    cases = [(suite.get("name"), case) for suite in suites.iter("testsuite") for case in suite.iter("testcase")]
+    failed = {f"{name}: {case.get('classname')}" for name, case in cases if len(case)}
+    assert len(cases) > 140 and failed == DEVIATIONS, done.stdout[-4000:]
+
+
+@pytest.fixture(scope="module")
+def service():
+    """Port of the test service."""
+    process = subprocess.Popen([*WITH_PARENT, SERVICE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=clean_environment())
+    yield int(process.stdout.readline())
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=wait.PATIENCE)
+    assert process.returncode == 0 and process.returncode != SANITIZER_EXIT, err
+
+
+@pytest.mark.parametrize("case", [
+    "empty_unary", "large_unary", "client_streaming", "server_streaming", "ping_pong", "empty_stream", "cancel_after_begin",
+    "cancel_after_first_response", "timeout_on_sleeping_server", "status_code_and_message", "special_status_message",
+    "custom_metadata", "unimplemented_method", "unimplemented_service", "pick_first_unary", "rpc_soak", "channel_soak"])
+def test_grpc_go(service, case):
+    done = subprocess.run(
+        [program("interop_client"), "--server_host=127.0.0.1", f"--server_port={service}", f"--test_case={case}", "--soak_iterations=50",
+         f"--soak_per_iteration_max_acceptable_latency_ms={int(1000 * wait.PATIENCE)}",
+         f"--soak_overall_timeout_seconds={int(wait.PATIENCE)}"], capture_output=True, text=True, timeout=2 * wait.PATIENCE)
+    assert done.returncode == 0, done.stderr[-4000:]
