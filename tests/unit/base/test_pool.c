@@ -319,7 +319,7 @@ static void many_threads(void **state)
         pthread_join(threads[i], NULL);
     }
     for (int i = 0; i < PLACES; i++) {
-        struct mr_block *b = atomic_load(&places[i]);
+        struct mr_block *b = atomic_exchange(&places[i], NULL);
         mr_block_unref(&b);
     }
     assert_int_equal(mr_block_get_stats().out_bytes, 0);
