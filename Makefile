@@ -56,8 +56,9 @@ fuzz:             ## each fuzz target for FUZZ_SECONDS (60); new inputs stay in 
 	@$(call configure,fuzz,)
 	@$(call compile,fuzz)
 	@tests/fuzz/run build/fuzz $(FUZZ_SECONDS)
-soak:             ## hours of mixed load
-	@bench/soak
+soak: setup-test  ## everything at once for SOAK_SECONDS (3600), memory watched (KIND=asan: under the sanitizers)
+	@$(MAKE) --no-print-directory build
+	@MR_BUILD=$(KIND) MR_BIN=$(CURDIR)/build/$(KIND)/bin/millrace build/venv/bin/python tests/soak/soak.py
 
 format:           ## rewrite the C and C++ sources by .clang-format
 	clang-format -i $(FORMATTED)
