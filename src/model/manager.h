@@ -292,8 +292,8 @@ int mr_names_refresh(struct mr_models *m, int64_t max_age_ns, struct mr_err *err
 
 /* ---- watch.c ---- */
 /** Poll mode's first load: queue a job with `done` for each model, after the folders have come to
- *  rest. Returns how many jobs there are. */
-size_t mr_watch_first(struct mr_models *m, mr_models_done_fn *done, void *ctx);
+ *  rest. Errors: MR_E_IO, a repository that cannot be read. */
+int mr_watch_first(struct mr_models *m, mr_models_done_fn *done, void *ctx, struct mr_err *err);
 /** From now on by itself. */
 int mr_watch_start(struct mr_models *m, struct mr_err *err);
 void mr_watch_stop(struct mr_models *m);

@@ -273,17 +273,19 @@ static void all_submit(struct mr_models *m, struct first_loads *f)
     MR_VEC_FINI(&names);
 }
 
-static void first_loads_submit(struct mr_models *m, struct first_loads *f)
+static int first_loads_submit(struct mr_models *m, struct first_loads *f, struct mr_err *err)
 {
     if (m->o.control == MR_MODEL_CONTROL_POLL) {
-        mr_watch_first(m, first_done, f);
-    } else if (loads_all(&m->o)) {
+        return mr_watch_first(m, first_done, f, err);
+    }
+    if (loads_all(&m->o)) {
         all_submit(m, f);
     } else if (m->o.control == MR_MODEL_CONTROL_EXPLICIT) {
         for (size_t i = 0; i < m->o.load_model_count; i++) {
             first_submit(m, mr_str_c(m->o.load_models[i]), f);
         }
     }
+    return MR_OK;
 }
 
 int mr_models_start(struct mr_models *m, size_t *out_failed, struct mr_err *err)
@@ -294,7 +296,7 @@ int mr_models_start(struct mr_models *m, size_t *out_failed, struct mr_err *err)
     MR_TRY(mr_names_refresh(m, 0, err));
     MR_TRY(mr_reaper_start(m, err));
     MR_TRY(mr_jobs_start(m, err));
-    first_loads_submit(m, &first);
+    MR_TRY(first_loads_submit(m, &first, err));
     mr_jobs_wait(m, INT64_MAX);
     if (m->o.control == MR_MODEL_CONTROL_POLL) {
         MR_TRY(mr_watch_start(m, err));

@@ -299,15 +299,14 @@ static void entry_add(struct mr_model_watch *w, const char *name)
     }
 }
 
-/* Entries for names that are new. False: a repository cannot be read now. */
-static bool names_take(struct mr_model_watch *w)
+/* Entries for names that are new. Fails when a repository cannot be read now. */
+static int names_take(struct mr_model_watch *w, struct mr_err *err)
 {
     struct mr_models *m = w->m;
-    struct mr_err err = {0};
+    int rc = mr_names_refresh(m, 0, err);
 
-    if (mr_names_refresh(m, 0, &err) < 0) {
-        mr_log(MR_LOG_WARN, "model.repository", "%s", err.msg);
-        return false;
+    if (rc < 0) {
+        return rc;
     }
     for (size_t i = 0; i < m->o.repository_count; i++) {
         watch_add(w, m->o.repositories[i], &w->roots);
@@ -317,7 +316,7 @@ static bool names_take(struct mr_model_watch *w)
         entry_add(w, m->names.at[i].name);
     }
     pthread_mutex_unlock(&m->lock);
-    return true;
+    return MR_OK;
 }
 
 typedef MR_VEC(struct entry *) entry_vec;
@@ -370,6 +369,7 @@ static void *watch_main(void *arg)
     struct mr_model_watch *w = arg;
     struct pollfd fds[2] = {{.fd = w->wake, .events = POLLIN},
                             {.fd = w->inotify, .events = POLLIN}};
+    struct mr_err err;
 
     for (;;) {
         int n = poll(fds, 2, wait_ms(w));
@@ -382,7 +382,10 @@ static void *watch_main(void *arg)
         bool all = mr_now_ns() >= w->all_ns;
         if (all) {
             w->all_ns = mr_now_ns() + w->m->o.poll_ns;
-            all = names_take(w);
+            all = names_take(w, &err) == MR_OK;
+            if (!all) {
+                mr_log(MR_LOG_WARN, "model.repository", "%s", err.msg);
+            }
         }
         entries_look(w, all);
     }
@@ -417,28 +420,33 @@ static void rest_wait(struct mr_model_watch *w)
     MR_VEC_FINI(&unrest);
 }
 
-size_t mr_watch_first(struct mr_models *m, mr_models_done_fn *done, void *ctx)
+int mr_watch_first(struct mr_models *m, mr_models_done_fn *done, void *ctx, struct mr_err *err)
 {
     struct mr_model_watch *w = watch_new(m);
-    size_t jobs = 0;
 
     m->watch = w;
-    names_take(w);
+    int rc = names_take(w, err);
+    if (rc < 0) {
+        return rc;
+    }
     entry_vec all = entries_due(w, true, 0);
     for (size_t i = 0; i < all.len; i++) {
         entry_look(w, all.at[i], mr_now_ns());
     }
     rest_wait(w);
     for (size_t i = 0; i < all.len; i++) {
-        jobs += entry_submit(w, all.at[i], done, ctx);
+        entry_submit(w, all.at[i], done, ctx);
     }
     MR_VEC_FINI(&all);
     w->all_ns = mr_now_ns() + m->o.poll_ns;
-    return jobs;
+    return MR_OK;
 }
 
 int mr_watch_start(struct mr_models *m, struct mr_err *err)
 {
+    if (m->watch->wake < 0) {
+        return MR_FAIL(err, MR_E_IO, "cannot watch the repositories: no descriptors are left");
+    }
     int rc = mr_thread_start(&m->watch->thread, "mr-watch", watch_main, m->watch, err);
 
     m->watch->has_thread = rc == MR_OK;

@@ -18,6 +18,7 @@ from lib.grpcraw import Grpc
 from lib.held import cpu_seconds, descriptors
 from lib.metrics import value
 from lib.rest import Rest
+from lib.server import SANITIZER_ENV
 
 ONE = [("INPUT0", "INT32", [1], [1])]
 
@@ -106,6 +107,31 @@ def test_connections_without_descriptors(models, start):
             with Rest(server.http) as late:
                 assert late.infer("m", ONE).status == 200
         wait.until(lambda: descriptors(server) <= before, "the descriptors to come back")
+
+
+@pytest.mark.parametrize("mode", ["none", "poll"])
+def test_start_with_few_descriptors(models, start, mode):
+    """It starts whole or says why it does not; either way it ends when told."""
+    repo.add(models, "adder", onnxgen.ADDER_CONFIG, files={"1/model.onnx": onnxgen.adder(1)})
+    whole = start(models, mode=mode)
+    most = descriptors(whole) + 3
+    whole.stop()
+    outcomes = set()
+    # The leak checker wants descriptors of its own at the end.
+    env = {"ASAN_OPTIONS": SANITIZER_ENV["ASAN_OPTIONS"] + ":detect_leaks=0"}
+    for limit in range(most, 8, -2):  # with fewer libuv ends the process
+        server = start(models, mode=mode, ready=False, most_descriptors=limit, env=env)
+        server.checked = True
+        wait.until(lambda: "ready" in server.out() or not server.running, "it to start or to end")
+        if server.running:
+            server.signal()
+            assert server.wait_exit() == 0
+            outcomes.add("started")
+        else:
+            assert server.wait_exit() == 1
+            assert "many open files" in server.err() or "descriptors" in server.err(), server.describe()
+            outcomes.add("refused")
+    assert outcomes == {"started", "refused"}
 
 
 def test_load_without_descriptors(models, start):

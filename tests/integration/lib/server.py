@@ -37,10 +37,11 @@ class Server:
     """One `millrace serve`. The options of `args` follow the usual ones and may replace them."""
 
     def __init__(self, folder, repos, *args, mode="none", env=None, ports=True, log="json", program=BIN,
-                 without_privileges=False):
+                 without_privileges=False, most_descriptors=None):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.command = [str(program), "serve"]
+        self.command = ["prlimit", f"--nofile={most_descriptors}"] if most_descriptors else []
+        self.command += [str(program), "serve"]
         self.command += [f"--model-repository={r}" for r in repos]
         self.command += [f"--model-control-mode={mode}"] if mode else []
         if ports:
