@@ -7,7 +7,7 @@
 
 #define FIELD_NUMBER_MAX ((UINT32_C(1) << 29) - 1)
 
-bool mr_pb_varint(mr_bytes *io, uint64_t *out)
+bool mr_pb_varint_long(mr_bytes *io, uint64_t *out)
 {
     const uint8_t *p = io->ptr;
     size_t max = MR_MIN(io->len, 10);
@@ -107,6 +107,10 @@ static char *varint_write(char *to, uint64_t v)
 void mr_pb_put_varint(struct mr_buf *b, uint64_t v)
 {
     char text[10];
+    if (v < 0x80) {
+        mr_buf_char(b, (char)v);
+        return;
+    }
     mr_buf_append(b, text, (size_t)(varint_write(text, v) - text));
 }
 

@@ -1,11 +1,12 @@
-/* Memory for nghttp2: size classes on free lists of the loop, so that a session in its stride takes
- * nothing from the heap. Four classes per power of two: an idle session is some fifteen allocations
- * that live for long, so rounding up is paid for by every connection. Each piece carries its class
- * in front. Thread: loop. */
+/* Memory for nghttp2: what a session takes at its start comes from its region (h2region.c), what
+ * comes later from size classes on free lists of the loop, so that a session in its stride takes
+ * nothing from the heap. Four classes per power of two, as some pieces live for long. Each piece
+ * that is not of the region carries its class in front. Thread: loop. */
 #include "http2.h"
 
-#define SMALLEST_SHIFT 5          /* 32 bytes */
-#define HEAP           UINT32_MAX /* larger than any class */
+#define SMALLEST_SHIFT 5              /* 32 bytes */
+#define HEAP           UINT32_MAX     /* larger than any class */
+#define ZEROS_BYTES    ((size_t)4096) /* zeroed pieces from here on may stay untouched for long */
 
 struct piece {
     _Alignas(16) uint32_t size_class;
@@ -41,16 +42,47 @@ void mr_h2mem_init(struct mr_loop *loop)
     }
 }
 
+void mr_h2mem_fini(struct mr_loop *loop)
+{
+    for (uint32_t c = 0; c < MR_H2MEM_CLASSES; c++) {
+        mr_cache_fini(&loop->h2mem[c]);
+    }
+    mr_h2regions_fini(&loop->h2regions);
+}
+
+static void *region_piece(struct mr_h2region *r, size_t bytes, bool at_back)
+{
+    size_t room = (size_t)(r->back - r->front);
+    size_t total = (bytes + 15) / 16 * 16;
+
+    if (bytes > room || total > room) {
+        return NULL;
+    }
+    char *p = at_back ? r->back - total : r->front;
+    r->back -= at_back ? total : 0;
+    r->front += at_back ? 0 : total;
+    return p;
+}
+
+/* Bytes from p to the end of the region, 0 when p is not in it. */
+static size_t region_rest(const struct mr_h2region *r, const void *p)
+{
+    uintptr_t at = (uintptr_t)p - (uintptr_t)r->base;
+
+    return r->base && at < MR_H2REGION_BYTES ? MR_H2REGION_BYTES - at : 0;
+}
+
 static void *piece_new(size_t bytes, void *user)
 {
-    struct mr_loop *loop = user;
+    struct mr_h2mem *mem = user;
     uint32_t c = class_of(bytes);
     size_t total;
 
-    if (!mr_size_add(bytes, sizeof(struct piece), &total)) {
-        return NULL;
+    void *in_region = region_piece(&mem->region, bytes, false);
+    if (in_region || !mr_size_add(bytes, sizeof(struct piece), &total)) {
+        return in_region;
     }
-    struct piece *p = c == HEAP ? mr_try_alloc(total) : mr_cache_take(&loop->h2mem[c], NULL);
+    struct piece *p = c == HEAP ? mr_try_alloc(total) : mr_cache_take(&mem->loop->h2mem[c], NULL);
     if (!p) {
         return NULL;
     }
@@ -61,42 +93,85 @@ static void *piece_new(size_t bytes, void *user)
 
 static void piece_free(void *ptr, void *user)
 {
-    struct mr_loop *loop = user;
-    struct piece *p = ptr ? (struct piece *)ptr - 1 : NULL;
+    struct mr_h2mem *mem = user;
 
-    if (p && (p->size_class == HEAP || !mr_cache_put(&loop->h2mem[p->size_class], p))) {
+    if (!ptr || region_rest(&mem->region, ptr) > 0) {
+        return;
+    }
+    struct piece *p = (struct piece *)ptr - 1;
+    if (p->size_class == HEAP || !mr_cache_put(&mem->loop->h2mem[p->size_class], p)) {
         mr_free(p);
     }
 }
 
 static void *piece_zeroed(size_t count, size_t size, void *user)
 {
+    struct mr_h2mem *mem = user;
     size_t bytes;
-    void *p = mr_size_mul(count, size, &bytes) ? piece_new(bytes, user) : NULL;
 
+    if (!mr_size_mul(count, size, &bytes)) {
+        return NULL;
+    }
+    void *zeros = bytes >= ZEROS_BYTES ? region_piece(&mem->region, bytes, true) : NULL;
+    if (zeros && mem->region.is_clean) {
+        return zeros;
+    }
+    void *p = zeros ? zeros : piece_new(bytes, user);
     return p ? memset(p, 0, bytes) : NULL;
 }
 
 static void *piece_resize(void *ptr, size_t bytes, void *user)
 {
-    struct piece *p = ptr ? (struct piece *)ptr - 1 : NULL;
+    struct mr_h2mem *mem = user;
+    size_t rest = ptr ? region_rest(&mem->region, ptr) : 0;
+    size_t had = rest ? 0 : ptr ? ((struct piece *)ptr - 1)->bytes : 0;
 
-    if (p && bytes <= p->bytes) {
+    if (ptr && bytes <= had) {
         return ptr;
     }
     void *to = piece_new(bytes, user);
-    if (to && p) {
-        memcpy(to, ptr, p->bytes);
+    if (to && ptr) {
+        /* The size of a piece of the region is not known: up to the region's end is at least that. */
+        memcpy(to, ptr, rest ? MR_MIN(bytes, rest) : had);
         piece_free(ptr, user);
     }
     return to;
 }
 
-nghttp2_mem mr_h2mem(struct mr_loop *loop)
+struct mr_h2 *mr_h2_new(struct mr_loop *loop)
 {
-    return (nghttp2_mem){.mem_user_data = loop,
-                         .malloc = piece_new,
-                         .free = piece_free,
-                         .calloc = piece_zeroed,
-                         .realloc = piece_resize};
+    struct mr_h2mem mem = {.loop = loop};
+
+    mr_h2region_take(loop, &mem.region);
+    struct mr_h2 *h = piece_new(sizeof *h, &mem);
+    if (!h) {
+        mr_h2region_give(loop, &mem.region);
+        return NULL;
+    }
+    memset(h, 0, sizeof *h);
+    h->mem = mem;
+    return h;
+}
+
+int mr_h2_open_session(struct mr_h2 *h)
+{
+    nghttp2_mem mem = {.mem_user_data = &h->mem,
+                       .malloc = piece_new,
+                       .free = piece_free,
+                       .calloc = piece_zeroed,
+                       .realloc = piece_resize};
+    int rc = mr_h2_session_new(h, &mem);
+
+    /* What comes from now on is freed again, which a region cannot make use of. */
+    h->mem.region.front = h->mem.region.back = NULL;
+    return rc;
+}
+
+void mr_h2_free(struct mr_h2 *h)
+{
+    struct mr_h2mem mem = h->mem;
+
+    nghttp2_session_del(h->session);
+    piece_free(h, &mem);
+    mr_h2region_give(mem.loop, &mem.region);
 }

@@ -26,7 +26,7 @@
 
 /* ---- sessions ------------------------------------------------------------------------------- */
 
-static bool session_open(struct mr_h2 *h, nghttp2_mem *mem)
+static bool session_open(struct mr_h2 *h)
 {
     const struct mr_http_options *o = h->conn->part->options;
     nghttp2_settings_entry settings[] = {
@@ -35,7 +35,7 @@ static bool session_open(struct mr_h2 *h, nghttp2_mem *mem)
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)o->max_header_bytes},
     };
 
-    if (mr_h2_session_new(h, mem) != 0) {
+    if (mr_h2_open_session(h) != 0) {
         return false;
     }
     return nghttp2_submit_settings(h->session, NGHTTP2_FLAG_NONE, settings,
@@ -106,8 +106,7 @@ static void feed(struct mr_conn *c, const uint8_t *data, size_t n)
 
 void mr_h2_start(struct mr_conn *c)
 {
-    nghttp2_mem mem = mr_h2mem(c->loop);
-    struct mr_h2 *h = mem.calloc(1, sizeof *h, c->loop);
+    struct mr_h2 *h = mr_h2_new(c->loop);
     struct mr_input in = c->in;
 
     if (!h) {
@@ -119,7 +118,7 @@ void mr_h2_start(struct mr_conn *c)
     h->progress_ns = h->heard_ns = h->resets_since_ns = c->loop->now_ns;
     c->proto = &mr_proto_http2;
     c->h2 = h;
-    if (!session_open(h, &mem)) {
+    if (!session_open(h)) {
         mr_conn_close(c);
         return;
     }
@@ -131,7 +130,6 @@ void mr_h2_start(struct mr_conn *c)
 static void h2_end(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
-    nghttp2_mem mem = mr_h2mem(c->loop);
 
     if (!h) {
         return;
@@ -141,8 +139,7 @@ static void h2_end(struct mr_conn *c)
         mr_h2_unlink_call(h, call);
         mr_icall_detach(call);
     }
-    nghttp2_session_del(h->session);
-    mem.free(h, c->loop);
+    mr_h2_free(h);
     c->h2 = NULL;
 }
 

@@ -12,7 +12,24 @@
 
 enum mr_h2_drain { MR_H2_SERVING, MR_H2_NOTICED, MR_H2_LAST };
 
+#define MR_H2REGION_BYTES ((size_t)28 * 1024) /* pages for what nghttp2 takes for a session */
+
+/** What is left of a region: [front, back). */
+struct mr_h2region {
+    char *base;
+    char *front;
+    char *back;
+    bool is_clean; /* all of it between front and back is zero */
+};
+
+/** Where a session's memory comes from (h2mem.c). */
+struct mr_h2mem {
+    struct mr_loop *loop;
+    struct mr_h2region region;
+};
+
 struct mr_h2 {
+    struct mr_h2mem mem;
     nghttp2_session *session;
     struct mr_conn *conn;
     struct mr_icall *calls;   /* all that nobody has let go of */
@@ -51,8 +68,15 @@ struct mr_h2 {
 
 extern const struct mr_call_ops mr_h2_call_ops;
 
-/** nghttp2's allocator on the loop's caches. */
-nghttp2_mem mr_h2mem(struct mr_loop *loop);
+/** A zeroed session object with a region, NULL without memory; frees it, its session and region. */
+struct mr_h2 *mr_h2_new(struct mr_loop *loop);
+void mr_h2_free(struct mr_h2 *h);
+/** h->session, on memory of the region and of the loop's caches; 0 or an error of nghttp2. */
+int mr_h2_open_session(struct mr_h2 *h);
+
+/** h2region.c: an empty region (base NULL, nothing fits) when there is no memory for one. */
+void mr_h2region_take(struct mr_loop *loop, struct mr_h2region *out);
+void mr_h2region_give(struct mr_loop *loop, struct mr_h2region *region);
 
 /** Callbacks and options of all sessions; 0 or an error of nghttp2. */
 int mr_h2_session_new(struct mr_h2 *h, nghttp2_mem *mem);

@@ -270,9 +270,7 @@ static void memory_fini(struct mr_loop *loop)
     mr_cache_fini(&loop->chunks);
     mr_cache_fini(&loop->conns);
     mr_cache_fini(&loop->calls);
-    for (size_t i = 0; i < MR_H2MEM_CLASSES; i++) {
-        mr_cache_fini(&loop->h2mem[i]);
-    }
+    mr_h2mem_fini(loop);
     mr_freep(&loop->read_buf);
     mr_buf_fini(&loop->scratch);
 }
@@ -447,17 +445,6 @@ const char *mr_loop_date(struct mr_loop *loop)
 }
 
 /* ---- recycled memory ------------------------------------------------------------------------ */
-
-#if defined(__SANITIZE_ADDRESS__)
-#    define MR_CACHE_NOTHING true
-#elif defined(__has_feature)
-#    if __has_feature(address_sanitizer)
-#        define MR_CACHE_NOTHING true
-#    endif
-#endif
-#ifndef MR_CACHE_NOTHING
-#    define MR_CACHE_NOTHING false
-#endif
 
 void mr_cache_init(struct mr_cache *c, size_t bytes, uint32_t max)
 {

@@ -5,6 +5,7 @@
 #include <uv.h>
 
 #include "base/clock.h"
+#include "base/vec.h"
 #include "net/loop.h"
 
 /** Something to do before the loop sleeps: a connection with output, say. Embed it. */
@@ -36,8 +37,19 @@ struct mr_wheel {
     struct mr_timer timer;
 };
 
-/** A list of free pieces of memory of one size. Under AddressSanitizer nothing is kept, so that a
- *  use after free is seen. */
+/* Under AddressSanitizer nothing is kept, so that a use after free is seen. */
+#if defined(__SANITIZE_ADDRESS__)
+#    define MR_CACHE_NOTHING true
+#elif defined(__has_feature)
+#    if __has_feature(address_sanitizer)
+#        define MR_CACHE_NOTHING true
+#    endif
+#endif
+#ifndef MR_CACHE_NOTHING
+#    define MR_CACHE_NOTHING false
+#endif
+
+/** A list of free pieces of memory of one size. */
 struct mr_cache {
     void *head;
     size_t bytes;
@@ -48,6 +60,15 @@ struct mr_cache {
 
 /** Classes of nghttp2's allocations, 32 B .. 32 KiB (h2mem.c). */
 #define MR_H2MEM_CLASSES 41
+
+/** Regions of HTTP/2 sessions that are not in use (h2region.c). */
+#define MR_H2REGIONS_WARM 32
+struct mr_h2regions {
+    MR_VEC(char *) chunks;
+    MR_VEC(char *) clean;
+    char *warm[MR_H2REGIONS_WARM];
+    size_t warm_count;
+};
 
 struct mr_loop {
     uv_loop_t uv;
@@ -83,6 +104,7 @@ struct mr_loop {
     struct mr_cache conns;
     struct mr_cache calls;
     struct mr_cache h2mem[MR_H2MEM_CLASSES];
+    struct mr_h2regions h2regions;
     char date[48]; /* "Sun, 06 Nov 1994 08:49:37 GMT" */
     int64_t date_until_ns;
 
@@ -124,6 +146,8 @@ int64_t mr_timers_run(struct mr_loop *loop);
 /** Sizes of the caches that connections use (conn.c). */
 void mr_conn_memory_init(struct mr_loop *loop);
 void mr_h2mem_init(struct mr_loop *loop);
+void mr_h2mem_fini(struct mr_loop *loop);
+void mr_h2regions_fini(struct mr_h2regions *r);
 
 /** The per-loop read buffer: contents do not outlive the callback. NULL without memory. */
 uint8_t *mr_loop_read_buf(struct mr_loop *loop);

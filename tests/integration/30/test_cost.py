@@ -1,11 +1,15 @@
 """What a small request costs on a warm connection, counted, for the whole server: nothing from the heap, no mutex,
-one read and one write beside the poll, no other thread woken. Instructions are compared by bench/."""
+one read and one write beside the poll, no other thread woken. Instructions are compared by bench/. And what a
+connection costs that does nothing."""
+import os
 import struct
+from pathlib import Path
 
 import pytest
 
 from lib import grpcraw, repo, wait
 from lib.counting import Calls, SystemCalls, needs_tracing, sleeps
+from lib.metrics import value
 from lib.raw import GRPC_HEADERS, Http1, Http2, grpc_frame, grpc_path, request
 from lib.rest import binary_body
 
@@ -136,3 +140,32 @@ def test_threads(server, client, model):
     after = sleeps(server.process.pid)
     woken = {t: n - before.get(t, 0) for t, n in after.items() if n - before.get(t, 0) > COUNT // 20}
     assert len(woken) <= 1, f"threads that slept and woke, of {len(after)}: {woken}"
+
+
+def resident(server):
+    return int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("connect, kilobytes", [(lambda server: Http1(server.http), 2), (lambda server: Http2(server.grpc), 10)])
+def test_memory_of_idle_connections(models, start, connect, kilobytes):
+    """Ten thousand take less than 100 MB."""
+    repo.add(models, "m")
+    server = start(models, "--loop-threads=1")
+
+    def opened(count):
+        wires = [connect(server) for _ in range(count)]
+        for wire in wires:
+            if isinstance(wire, Http2):
+                wire.read()  # the server's settings
+        wait.until(lambda: value(server, "millrace_connections") >= count, "the connections to be there")
+        return wires
+
+    for wire in opened(50):
+        wire.close()
+    before = resident(server)
+    wires = opened(400)
+    grown = resident(server) - before
+    [wire.close() for wire in wires]
+    assert grown <= 400 * kilobytes * 1024, f"{grown / 400 / 1024:.1f} KB each"
+    wait.until(lambda: value(server, "millrace_connections") <= 1, "the connections to be closed")
+    assert resident(server) - before <= 400 * 4 * 1024, "kept when the connections had gone"

@@ -21,7 +21,16 @@ struct mr_pb_field {
  *  was. */
 int mr_pb_next(mr_bytes *io, struct mr_pb_field *out);
 /** Cut one varint off *io; false, *io untouched, when it is truncated or does not fit 64 bits. */
-bool mr_pb_varint(mr_bytes *io, uint64_t *out);
+bool mr_pb_varint_long(mr_bytes *io, uint64_t *out);
+static inline bool mr_pb_varint(mr_bytes *io, uint64_t *out)
+{
+    if (io->len == 0 || io->ptr[0] >= 0x80) {
+        return mr_pb_varint_long(io, out);
+    }
+    *out = *io->ptr++;
+    io->len--;
+    return true;
+}
 
 static inline int64_t mr_pb_zigzag(uint64_t v)
 {
