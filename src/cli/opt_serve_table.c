@@ -80,6 +80,7 @@ static const char *const compressions[] = {"none", "low", "medium", "high", NULL
 static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
 static const char *const log_formats[] = {"default", "ISO8601", "text", "json", NULL};
 static const char *const port_forms[] = {"none", "json", NULL};
+static const char *const tls_versions[] = {"1.2", "1.3", NULL};
 
 static int check_not_empty(mr_str value, struct mr_err *err)
 {
@@ -124,8 +125,9 @@ const struct mr_option mr_serve_table[] = {
     LIST("backend-config", backend_configs, "NAME,KEY=VALUE",
          "a setting of a backend; without NAME of all: default-max-batch-size=4"),
 
-    GROUP("HTTP",
-          "Loopback unless an address is given: there is neither encryption nor a password."),
+    GROUP(
+        "HTTP",
+        "Loopback unless an address is given: there is no password, and encryption only with TLS."),
     FLAG("allow-http", server.allow_http, "true", "serve HTTP"),
     TEXT("http-address", server.http_address, "127.0.0.1", "ADDRESS",
          "address to listen on; 0.0.0.0 or :: for every interface, unix:/PATH for a socket file"),
@@ -156,6 +158,25 @@ const struct mr_option mr_serve_table[] = {
     FLAG("allow-metrics", server.allow_metrics, "true", "serve GET /metrics"),
     TEXT("metrics-address", server.metrics_address, NULL, "ADDRESS", "--http-address if not given"),
     NUMBER("metrics-port", server.metrics_port, "8002", 0, 65535, "PORT", "0 takes any free port"),
+
+    GROUP("TLS", "Files are PEM; when they change, or at SIGHUP, new connections get what is new."),
+    FLAG("http-use-ssl", server.http_tls.on, "false", "encrypt the port of HTTP"),
+    FLAG("http-use-ssl-mutual", server.http_tls.mutual, "false",
+         "the same, and clients need a certificate of --http-root-cert"),
+    TEXT("http-server-cert", server.http_tls.cert, NULL, "FILE",
+         "the certificate, and those that lead to its authority"),
+    TEXT("http-server-key", server.http_tls.key, NULL, "FILE", "its key, without passphrase"),
+    TEXT("http-root-cert", server.http_tls.ca, NULL, "FILE",
+         "authorities of clients' certificates"),
+    FLAG("grpc-use-ssl", server.grpc_tls.on, "false", "as --http-use-ssl"),
+    FLAG("grpc-use-ssl-mutual", server.grpc_tls.mutual, "false", "as --http-use-ssl-mutual"),
+    TEXT("grpc-server-cert", server.grpc_tls.cert, NULL, "FILE", "as --http-server-cert"),
+    TEXT("grpc-server-key", server.grpc_tls.key, NULL, "FILE", "as --http-server-key"),
+    TEXT("grpc-root-cert", server.grpc_tls.ca, NULL, "FILE", "as --http-root-cert"),
+    FLAG("metrics-use-ssl", server.metrics_use_tls, "false",
+         "encrypt the port of metrics as that of HTTP"),
+    CHOICE("tls-min-version", server.tls_min_version, "1.2", tls_versions, "VERSION",
+           "the oldest version of TLS to speak"),
 
     GROUP("Limits",
           "Every size and every wait has one; what runs into it is told the option's name."),
@@ -254,11 +275,6 @@ const struct mr_option mr_serve_table[] = {
     NOT_HERE("repoagent-directory", NULL, "loading of repository agents is"),
     NOT_HERE("host-policy", NULL, "placement by host policies is"),
     NOT_HERE("metrics-config", NULL, "a choice of metric kinds (histograms are always on) is"),
-    NOT_HERE_FLAG("grpc-use-ssl", "TLS is"),
-    NOT_HERE_FLAG("grpc-use-ssl-mutual", "TLS is"),
-    NOT_HERE("grpc-server-cert", NULL, "TLS is"),
-    NOT_HERE("grpc-server-key", NULL, "TLS is"),
-    NOT_HERE("grpc-root-cert", NULL, "TLS is"),
     NOT_HERE("grpc-max-connection-age", NULL, "an age limit of connections is"),
     NOT_HERE("grpc-max-connection-age-grace", NULL, "an age limit of connections is"),
     NOT_HERE_FLAG("allow-client-shm", "shared memory with clients is"),

@@ -33,7 +33,8 @@ static const char usage[] =
 
 static const char notes[] = "Signals: SIGTERM and SIGINT stop taking requests, finish what is "
                             "under way and end with status 0; a\n"
-                            "second one ends at once. SIGHUP opens the log file anew.\n"
+                            "second one ends at once. SIGHUP opens the log file anew and "
+                            "reads certificates anew.\n"
                             "Exit status: 0 stopped cleanly, 1 could not start or was cut off, 2 "
                             "the command line is wrong.\n";
 
@@ -43,9 +44,11 @@ struct signals {
     sigset_t set;
     sem_t stop;
     _Atomic bool is_serving;
-    _Atomic bool is_over;    /* the thread shall end */
-    _Atomic int first;       /* the signal that asked to stop */
-    _Atomic bool is_drained; /* nothing is left that a second signal could cut off */
+    _Atomic bool is_over;     /* the thread shall end */
+    _Atomic int first;        /* the signal that asked to stop */
+    _Atomic bool is_drained;  /* nothing is left that a second signal could cut off */
+    pthread_mutex_t lock;     /* guards server, while SIGHUP tells it */
+    struct mr_server *server; /* NULL unless it runs */
     pthread_t thread;
 };
 
@@ -66,6 +69,27 @@ static bool drains_in_time(struct signals *s)
     return atomic_load(&s->is_drained);
 }
 
+static void on_hangup(struct signals *s)
+{
+    struct mr_err err;
+
+    if (*mr_log_file() && mr_log_set_file(mr_log_file(), &err) < 0) {
+        mr_log(MR_LOG_ERROR, "log.reopen", "%s", err.msg);
+    }
+    pthread_mutex_lock(&s->lock);
+    if (s->server) {
+        mr_server_reload_tls(s->server);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void set_server(struct signals *s, struct mr_server *server)
+{
+    pthread_mutex_lock(&s->lock);
+    s->server = server;
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void *signals_run(void *arg)
 {
     struct signals *s = arg;
@@ -80,10 +104,7 @@ static void *signals_run(void *arg)
             return NULL;
         }
         if (number == SIGHUP) {
-            struct mr_err err;
-            if (mr_log_set_file(mr_log_file(), &err) < 0) {
-                mr_log(MR_LOG_ERROR, "log.reopen", "%s", err.msg);
-            }
+            on_hangup(s);
             continue;
         }
         if (!atomic_load(&s->is_serving)) {
@@ -104,6 +125,7 @@ static int signals_start(struct signals *s, bool with_hangup, struct mr_err *err
 
     memset(s, 0, sizeof *s);
     sem_init(&s->stop, 0, 0);
+    pthread_mutex_init(&s->lock, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
     /* A log file at its size limit is an error of write() like a full disk. */
     sigaction(SIGXFSZ, &ignore, NULL);
@@ -123,6 +145,7 @@ static void signals_stop(struct signals *s)
     pthread_kill(s->thread, SIGTERM);
     pthread_join(s->thread, NULL);
     sem_destroy(&s->stop);
+    pthread_mutex_destroy(&s->lock);
 }
 
 static int wait_for_stop(struct signals *s)
@@ -181,6 +204,7 @@ static int stop(struct mr_server **server, struct signals *signals, int number)
     int64_t begin = mr_now_ns();
 
     mr_log(MR_LOG_INFO, "serve.stopping", "signal=%s", number == SIGINT ? "SIGINT" : "SIGTERM");
+    set_server(signals, NULL);
     int rc = mr_server_stop(*server);
     atomic_store(&signals->is_drained, true);
     mr_server_free(server);
@@ -201,7 +225,11 @@ static int run(struct mr_serve_options *s)
     struct mr_err err;
     int64_t begin = mr_now_ns();
 
-    if (apply_log_options(s, &err) < 0 || signals_start(&signals, s->log_file != NULL, &err) < 0) {
+    const struct mr_serve_tls *http = &s->server.http_tls;
+    const struct mr_serve_tls *grpc = &s->server.grpc_tls;
+    bool with_hangup = s->log_file || http->on || http->mutual || grpc->on || grpc->mutual;
+
+    if (apply_log_options(s, &err) < 0 || signals_start(&signals, with_hangup, &err) < 0) {
         return mr_cli_fail("millrace serve", MR_EXIT_FAILED, err.msg);
     }
     mr_log(MR_LOG_INFO, "serve.starting", "version=%s pid=%d", mr_cli_version(), (int)getpid());
@@ -209,6 +237,7 @@ static int run(struct mr_serve_options *s)
         signals_stop(&signals);
         return start_failed(s, &err);
     }
+    set_server(&signals, server);
     atomic_store(&signals.is_serving, true);
     if (s->print_ports) {
         mr_serve_print_ports(s, server);

@@ -15,9 +15,15 @@ struct listener {
     uint16_t port;
     const char *prefix;
     const char *suffix;
+    const struct mr_serve_tls *tls;
 };
 
 #define LISTENERS 3
+
+static bool is_on(const struct mr_serve_tls *tls)
+{
+    return tls && (tls->on || tls->mutual);
+}
 
 static void find_listeners(const struct mr_serve_options *s, struct mr_server *server,
                            struct listener out[LISTENERS])
@@ -29,15 +35,26 @@ static void find_listeners(const struct mr_serve_options *s, struct mr_server *s
     if (!o->metrics_address && strncmp(metrics, "unix:", 5) == 0) {
         metrics = "127.0.0.1";
     }
-    out[0] = (struct listener){
-        "http", o->allow_http, o->http_address, mr_server_http_port(server), "http://", ""};
+    const struct mr_serve_tls *metrics_tls = o->metrics_use_tls ? &o->http_tls : NULL;
+    out[0] = (struct listener){"http",
+                               o->allow_http,
+                               o->http_address,
+                               mr_server_http_port(server),
+                               is_on(&o->http_tls) ? "https://" : "http://",
+                               "",
+                               &o->http_tls};
     out[1] = (struct listener){
-        "grpc", o->allow_grpc, o->grpc_address, mr_server_grpc_port(server), "", ""};
-    out[2] = (struct listener){"metrics", o->allow_metrics, metrics, mr_server_metrics_port(server),
-                               "http://", "/metrics"};
+        "grpc", o->allow_grpc, o->grpc_address, mr_server_grpc_port(server), "", "", &o->grpc_tls};
+    out[2] = (struct listener){"metrics",
+                               o->allow_metrics,
+                               metrics,
+                               mr_server_metrics_port(server),
+                               is_on(metrics_tls) ? "https://" : "http://",
+                               "/metrics",
+                               metrics_tls};
 }
 
-const char *mr_serve_audience(const char *address)
+const char *mr_serve_audience(const char *address, const struct mr_serve_tls *tls)
 {
     if (strncmp(address, "unix:", 5) == 0) {
         return "whoever may open the file";
@@ -48,9 +65,13 @@ const char *mr_serve_audience(const char *address)
     }
     if (strcmp(address, "0.0.0.0") == 0 || strcmp(address, "::") == 0 ||
         strcmp(address, "[::]") == 0 || *address == '\0') {
-        return "EVERYONE who can reach this machine, without password or encryption";
+        return tls && tls->mutual ? "holders of a certificate who can reach this machine"
+               : is_on(tls)       ? "EVERYONE who can reach this machine, without password"
+                            : "EVERYONE who can reach this machine, without password or encryption";
     }
-    return "everyone who can reach this address, without password or encryption";
+    return tls && tls->mutual ? "holders of a certificate who can reach this address"
+           : is_on(tls)       ? "everyone who can reach this address, without password"
+                        : "everyone who can reach this address, without password or encryption";
 }
 
 static void put_url(const struct listener *l, char out[512])
@@ -77,7 +98,7 @@ static void print_listeners(const struct mr_serve_options *s, struct mr_server *
     find_listeners(s, server, list);
     for (size_t i = 0; i < LISTENERS; i++) {
         if (list[i].is_on) {
-            const char *audience = mr_serve_audience(list[i].address);
+            const char *audience = mr_serve_audience(list[i].address, list[i].tls);
             put_url(&list[i], url);
             mr_grid_add(&t, MR_STYLE_PLAIN, "%s", list[i].what);
             mr_grid_add(&t, MR_STYLE_BOLD, "%s", url);
@@ -177,8 +198,8 @@ void mr_serve_log_ready(const struct mr_serve_options *s, struct mr_server *serv
     find_listeners(s, server, list);
     for (size_t i = 0; i < LISTENERS; i++) {
         if (list[i].is_on) {
-            mr_log(MR_LOG_INFO, "serve.listen", "what=%s address=%s port=%u", list[i].what,
-                   MR_LOG_STR(mr_str_c(list[i].address)), list[i].port);
+            mr_log(MR_LOG_INFO, "serve.listen", "what=%s address=%s port=%u tls=%d", list[i].what,
+                   MR_LOG_STR(mr_str_c(list[i].address)), list[i].port, is_on(list[i].tls));
         }
     }
     mr_log(MR_LOG_INFO, "serve.ready", "version=%s pid=%d after_ms=%lld", MR_VERSION, (int)getpid(),

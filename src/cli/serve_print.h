@@ -13,6 +13,6 @@ void mr_serve_log_ready(const struct mr_serve_options *s, struct mr_server *serv
 void mr_serve_print_ports(const struct mr_serve_options *s, struct mr_server *server);
 
 /** Who can reach an address: for people. */
-const char *mr_serve_audience(const char *address);
+const char *mr_serve_audience(const char *address, const struct mr_serve_tls *tls);
 
 #endif

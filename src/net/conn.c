@@ -17,10 +17,12 @@
 #include <unistd.h>
 
 #include "call.h"
+#include "http1.h"
 #include "server.h"
 
 #define IOV_MAX_USED  64
 #define TURNS_MAX     16
+#define INPUTS_MAX    4
 #define LINGER_NS     (5 * MR_NS_PER_S)
 #define LINGER_BYTES  ((int64_t)64 * 1024 * 1024)
 #define CACHED_INPUTS 64
@@ -168,15 +170,20 @@ static int64_t output_deadline(const struct mr_conn *c)
     return c->blocked && limit > 0 ? mr_ns_after(c->out_since_ns, limit) : 0;
 }
 
+static bool wants_input(const struct mr_conn *c)
+{
+    return c->handshaking || (!c->peer_eof && c->proto->wants_input(c));
+}
+
 /* What to wait for, with the state as it is now. */
 static void conn_settle(struct mr_conn *c)
 {
     int wanted = c->blocked || c->yielding ? MR_WANT_WRITE : 0;
 
-    if (c->handshaking) {
-        wanted |= MR_WANT_READ;
-    } else if (!c->peer_eof && c->proto->wants_input(c)) {
-        wanted |= MR_WANT_READ;
+    if (wants_input(c)) {
+        wanted |= c->input_blocked ? MR_WANT_WRITE : MR_WANT_READ;
+        /* Writable it is most of the time, so this comes back in the next iteration. */
+        wanted |= c->input_inside ? MR_WANT_WRITE : 0;
     } else if (!c->peer_eof && !c->peer_hup) {
         wanted |= MR_WANT_HUP;
     }
@@ -208,7 +215,7 @@ static void finish(struct mr_conn *c)
 }
 
 /* Let the protocol work and write, until neither can do more. */
-static void conn_work(struct mr_conn *c)
+static void conn_advance(struct mr_conn *c)
 {
     bool more = true;
 
@@ -231,8 +238,25 @@ static void conn_work(struct mr_conn *c)
     if (!c->closing && c->close_soon && c->out.bytes == 0 && !c->yielding) {
         finish(c);
     }
+}
+
+static void conn_work(struct mr_conn *c)
+{
+    conn_advance(c);
     if (!c->closing) {
         conn_settle(c);
+    }
+}
+
+/* Input, and what the transport has read beyond it: some, as others wait too. */
+static void conn_input(struct mr_conn *c)
+{
+    c->proto->input(c);
+    for (int i = 1; i < INPUTS_MAX && c->input_inside && !c->closing && wants_input(c); i++) {
+        conn_advance(c);
+        if (!c->closing && c->input_inside && wants_input(c)) {
+            c->proto->input(c);
+        }
     }
 }
 
@@ -242,6 +266,10 @@ void mr_conn_ready(struct mr_conn *c, int events)
         return;
     }
     c->running = true;
+    if ((events & MR_WANT_WRITE) && c->input_blocked) {
+        c->input_blocked = false;
+        events |= MR_WANT_READ;
+    }
     if (c->handshaking) {
         int rc = c->transport->handshake(c);
         if (rc < 0 && rc != -EAGAIN) {
@@ -252,9 +280,9 @@ void mr_conn_ready(struct mr_conn *c, int events)
     }
     if (!c->closing && !c->handshaking) {
         c->blocked = c->blocked && !(events & MR_WANT_WRITE);
-        if (events & (MR_WANT_READ | MR_WANT_HUP)) {
+        if (c->input_inside || (events & (MR_WANT_READ | MR_WANT_HUP))) {
             c->peer_hup = c->peer_hup || (events & MR_WANT_HUP) != 0;
-            c->proto->input(c);
+            conn_input(c);
         }
         conn_work(c);
     } else if (!c->closing) {
@@ -383,6 +411,22 @@ void mr_conn_close_soon(struct mr_conn *c, bool linger)
     mr_conn_kick(c);
 }
 
+void mr_conn_linger(struct mr_conn *c)
+{
+    c->proto = &mr_proto_linger;
+    c->linger_until_ns = mr_ns_after(c->loop->now_ns, LINGER_NS);
+    mr_conn_close_soon(c, true);
+}
+
+void mr_conn_bad_start(struct mr_conn *c, const char *why)
+{
+    const struct mr_http_handler *h = c->part->handler;
+
+    if (h->on_bad_start) {
+        h->on_bad_start(h->ctx, c->tag, mr_conn_peer(c), why);
+    }
+}
+
 void mr_conn_gone(struct mr_conn *c)
 {
     struct mr_loop *loop = c->loop;
@@ -419,6 +463,7 @@ const char *mr_conn_peer(struct mr_conn *c)
 
 /* ---- the first bytes: which protocol? ------------------------------------------------------- */
 
+#define TLS_HANDSHAKE 0x16 /* type of the first record */
 static const char h2_preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #define PREFACE_BYTES (sizeof h2_preface - 1)
 
@@ -442,7 +487,11 @@ static void sniff_input(struct mr_conn *c)
     }
     in->end += n;
     size_t look = MR_MIN(in->end, PREFACE_BYTES);
-    if (memcmp(in->ptr, h2_preface, look) != 0) {
+    if (in->ptr[0] == TLS_HANDSHAKE) {
+        mr_conn_bad_start(c, "the client speaks TLS, which this port does not");
+        mr_h1_start(c);
+        mr_h1_error(c, 400, "this port does not speak TLS");
+    } else if (memcmp(in->ptr, h2_preface, look) != 0) {
         mr_h1_start(c);
     } else if (look == PREFACE_BYTES) {
         mr_h2_start(c);
@@ -464,10 +513,11 @@ static bool always_wants_input(const struct mr_conn *c)
 static int64_t sniff_deadline(const struct mr_conn *c)
 {
     const struct mr_http_options *o = c->part->options;
+    /* A TLS client speaks first, and at once. */
+    int64_t start_ns = c->handshaking ? c->idle_since_ns : c->h1.head_start_ns;
 
-    if (c->h1.head_start_ns) {
-        return o->header_timeout_ns > 0 ? mr_ns_after(c->h1.head_start_ns, o->header_timeout_ns)
-                                        : 0;
+    if (start_ns) {
+        return o->header_timeout_ns > 0 ? mr_ns_after(start_ns, o->header_timeout_ns) : 0;
     }
     return o->idle_timeout_ns > 0 ? mr_ns_after(c->idle_since_ns, o->idle_timeout_ns) : 0;
 }

@@ -13,16 +13,18 @@ struct mr_conn;
 struct mr_icall;
 struct mr_server_part;
 struct mr_h2;
+struct mr_tls;
 
 #define MR_WANT_READ  1
 #define MR_WANT_WRITE 2
 #define MR_WANT_HUP   4 /* tell when the peer ends, though nothing is to be read */
 
-/** What carries the bytes. Plain sockets are one (transport.c); TLS will be another. All but close
- *  may be called only before it. Results: bytes, 0 at the end of input, or a negative errno
+/** What carries the bytes: a plain socket (transport.c) or TLS (tls.c). All but close may be called
+ *  only before it. Results: bytes, 0 at the end of input, or a negative errno
  *  (-EAGAIN: not now). */
 struct mr_transport {
-    /** (optional) Called on every readiness until it returns 0; -EAGAIN: more is needed. */
+    /** (optional) Called on every readiness until it returns 0; -EAGAIN: more is needed. 0 is also
+     *  returned when it failed and the connection, made a plain one, has something left to say. */
     int (*handshake)(struct mr_conn *c);
     ssize_t (*read)(struct mr_conn *c, void *buf, size_t n);
     ssize_t (*write)(struct mr_conn *c, const struct iovec *iov, int count);
@@ -54,6 +56,7 @@ struct mr_proto {
 };
 
 extern const struct mr_transport mr_transport_plain;
+extern const struct mr_transport mr_transport_tls;
 extern const struct mr_proto mr_proto_sniff;
 extern const struct mr_proto mr_proto_http1;
 extern const struct mr_proto mr_proto_http2;
@@ -93,6 +96,15 @@ struct mr_h1 {
     bool processing;
 };
 
+/** tls.c */
+struct mr_tls_conn {
+    struct ssl_st *ssl;
+    bool has_more;     /* behind the record that is being written */
+    bool output_ended; /* what comes in is not looked at any more */
+    uint8_t first_len;
+    uint8_t first[13]; /* what the peer began with */
+};
+
 struct mr_conn {
     struct mr_conn *next; /* of the server part */
     struct mr_conn *prev;
@@ -106,9 +118,11 @@ struct mr_conn {
     int tag;
     bool over_unix;
     bool handshaking;
-    bool running;  /* a callback of ours is at work on it: no need to queue a flush */
-    bool blocked;  /* the transport takes no more output now */
-    bool yielding; /* had its share of this iteration, goes on in the next */
+    bool running;       /* a callback of ours is at work on it: no need to queue a flush */
+    bool blocked;       /* the transport takes no more output now */
+    bool yielding;      /* had its share of this iteration, goes on in the next */
+    bool input_inside;  /* there is input that a poll will not tell of: the transport has read it */
+    bool input_blocked; /* the transport has to write before it can read */
     bool peer_eof;
     bool peer_hup;   /* told by MR_WANT_HUP; bytes may still lie before the end */
     bool closing;    /* closed, memory waits for its handle */
@@ -118,6 +132,7 @@ struct mr_conn {
     bool had_request;
     struct mr_flush flush;
     struct mr_deadline deadline;
+    struct mr_tls_conn tls;
     struct mr_outq out;
     struct mr_input in;
     int64_t out_since_ns; /* last progress of output that is stuck, 0 = none is */
@@ -137,6 +152,9 @@ struct mr_conn *mr_conn_open(struct mr_server_part *part, const struct mr_transp
                              int fd, int tag, bool over_unix, const struct sockaddr_in6 *peer);
 /** Give its socket a handle on the loop; negative (uv) when that fails: mr_conn_abandon it then. */
 int mr_transport_plain_start(struct mr_conn *c);
+/** The same, for mr_transport_tls. */
+int mr_transport_tls_start(struct mr_conn *c, struct mr_tls *tls);
+void mr_plain_want(struct mr_conn *c, int events);
 /** Undo mr_conn_open of a connection whose transport has not started. */
 void mr_conn_abandon(struct mr_conn *c);
 /** Begin to wait for input. */
@@ -147,6 +165,10 @@ void mr_conn_close(struct mr_conn *c);
  *  and throw it away, as an early close would reset the connection and take the last answer with
  *  it. */
 void mr_conn_close_soon(struct mr_conn *c, bool linger);
+/** The same with linger, at once deaf to what the peer sends: for one whose handshake failed. */
+void mr_conn_linger(struct mr_conn *c);
+/** Tell the handler of a connection that came to nothing. */
+void mr_conn_bad_start(struct mr_conn *c, const char *why);
 /** Called by transports: readiness (MR_WANT_*), and the end. */
 void mr_conn_ready(struct mr_conn *c, int events);
 void mr_conn_gone(struct mr_conn *c);

@@ -36,7 +36,8 @@ struct mr_listener {
     int tag;
     bool over_unix;
     bool has_handle;
-    char *unlink_path; /* of a Unix address */
+    struct mr_tls *tls; /* NULL: none */
+    char *unlink_path;  /* of a Unix address */
     dev_t dev;
     ino_t ino;
 };
@@ -277,10 +278,13 @@ static void refuse(struct mr_listener *l, int fd)
                                  "retry-after: 1\r\n"
                                  "connection: close\r\n\r\n"
                                  "{\"error\":\"too many connections (--max-connections)\"}";
+    static const char alert[] = "\x15\x03\x03\x00\x02\x02\x50"; /* fatal: internal_error */
+    const char *last = l->tls ? alert : answer;
+    size_t last_len = (l->tls ? sizeof alert : sizeof answer) - 1;
     char sink[4096];
 
     mr_count_add(&l->part->loop->stats.refused, 1);
-    (void)!send(fd, answer, sizeof answer - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)!send(fd, last, last_len, MSG_DONTWAIT | MSG_NOSIGNAL);
     /* What is unread at close would reset the connection and take the answer with it. */
     shutdown(fd, SHUT_WR);
     (void)!recv(fd, sink, sizeof sink, MSG_DONTWAIT);
@@ -297,7 +301,8 @@ static void welcome(struct mr_listener *l, int fd, const struct address *peer)
         return;
     }
     memcpy(&from, &peer->storage, MR_MIN(sizeof from, (size_t)peer->len));
-    struct mr_conn *c = mr_conn_open(part, &mr_transport_plain, fd, l->tag, l->over_unix, &from);
+    const struct mr_transport *transport = l->tls ? &mr_transport_tls : &mr_transport_plain;
+    struct mr_conn *c = mr_conn_open(part, transport, fd, l->tag, l->over_unix, &from);
     part->live++;
     if (!c) {
         close(fd);
@@ -305,7 +310,7 @@ static void welcome(struct mr_listener *l, int fd, const struct address *peer)
         return;
     }
     mr_count_add(&part->loop->stats.accepted, 1);
-    if (mr_transport_plain_start(c) < 0) {
+    if ((l->tls ? mr_transport_tls_start(c, l->tls) : mr_transport_plain_start(c)) < 0) {
         mr_conn_abandon(c);
         return;
     }
@@ -434,7 +439,7 @@ static struct mr_server_part *part_for(struct mr_http_server *s, struct mr_loop 
 }
 
 static void listener_add(struct mr_http_server *s, struct mr_loop *loop, int fd, int tag,
-                         const char *unix_path)
+                         struct mr_tls *tls, const char *unix_path)
 {
     struct mr_listener *l = MR_NEW(struct mr_listener);
     struct stat st;
@@ -442,6 +447,7 @@ static void listener_add(struct mr_http_server *s, struct mr_loop *loop, int fd,
     l->part = part_for(s, loop);
     l->fd = fd;
     l->tag = tag;
+    l->tls = tls;
     l->over_unix = unix_path != NULL;
     if (unix_path && lstat(unix_path, &st) == 0) {
         l->unlink_path = mr_strndup(unix_path, strlen(unix_path));
@@ -458,6 +464,13 @@ int mr_http_listen(struct mr_http_server *s, struct mr_loop *const *loops, size_
                    const char *address, int tag, bool reuse_port, uint16_t *out_port,
                    struct mr_err *err)
 {
+    return mr_http_listen_tls(s, loops, loop_count, address, tag, reuse_port, NULL, out_port, err);
+}
+
+int mr_http_listen_tls(struct mr_http_server *s, struct mr_loop *const *loops, size_t loop_count,
+                       const char *address, int tag, bool reuse_port, struct mr_tls *tls,
+                       uint16_t *out_port, struct mr_err *err)
+{
     bool is_unix = strncmp(address, "unix:", 5) == 0;
     struct address a;
     int rc = is_unix ? unix_address(address + 5, &a, err) : tcp_address(address, &a, err);
@@ -473,7 +486,7 @@ int mr_http_listen(struct mr_http_server *s, struct mr_loop *const *loops, size_
                  : tcp_listen_all(address, &a, reuse_port, fds, loop_count, err);
     if (rc == MR_OK) {
         for (size_t i = 0; i < loop_count; i++) {
-            listener_add(s, loops[i], fds[i], tag, is_unix ? a.un.sun_path : NULL);
+            listener_add(s, loops[i], fds[i], tag, tls, is_unix ? a.un.sun_path : NULL);
         }
         if (out_port) {
             *out_port =

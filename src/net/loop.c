@@ -272,6 +272,7 @@ static void memory_fini(struct mr_loop *loop)
     mr_cache_fini(&loop->calls);
     mr_h2mem_fini(loop);
     mr_freep(&loop->read_buf);
+    mr_freep(&loop->record_buf);
     mr_buf_fini(&loop->scratch);
 }
 

@@ -98,7 +98,8 @@ struct mr_loop {
     struct mr_wheel wheel;
 
     struct mr_buf scratch;
-    uint8_t *read_buf; /* MR_READ_BUF_BYTES, made at the first use */
+    uint8_t *read_buf;   /* MR_READ_BUF_BYTES, made at the first use */
+    uint8_t *record_buf; /* of a TLS record that is being made (tls.c), made at the first use */
     struct mr_cache inputs;
     struct mr_cache chunks;
     struct mr_cache conns;

@@ -51,7 +51,7 @@ int mr_transport_plain_start(struct mr_conn *c)
     return uv_poll_init(&c->loop->uv, &c->poll, c->fd);
 }
 
-static void plain_want(struct mr_conn *c, int events)
+void mr_plain_want(struct mr_conn *c, int events)
 {
     int uv_events = (events & MR_WANT_READ ? UV_READABLE : 0) |
                     (events & MR_WANT_WRITE ? UV_WRITABLE : 0) |
@@ -84,7 +84,7 @@ static void plain_close(struct mr_conn *c)
 const struct mr_transport mr_transport_plain = {
     .read = plain_read,
     .write = plain_write,
-    .want = plain_want,
+    .want = mr_plain_want,
     .end_output = plain_end_output,
     .close = plain_close,
 };

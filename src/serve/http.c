@@ -211,4 +211,5 @@ const struct mr_http_handler serve_handler = {
     .on_cancel = on_cancel,
     .on_body_refused = on_body_refused,
     .body_align = body_align,
+    .on_bad_start = serve_tls_bad_start,
 };

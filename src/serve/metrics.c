@@ -379,6 +379,53 @@ static void put_network(struct mr_server *s, struct mr_buf *b)
     put_lag(s, b);
 }
 
+static void put_tls_one(struct mr_server *s, struct mr_buf *b, const char *name, const char *type,
+                        const char *help, uint64_t (*value)(struct serve_tls *t))
+{
+    put_head(b, name, type, help);
+    for (int i = 0; i < SERVE_TLS_KINDS; i++)
+        if (s->tls[i].tls)
+            mr_buf_printf(b, "%s{listener=\"%s\"} %llu\n", name, s->tls[i].name,
+                          (unsigned long long)value(&s->tls[i]));
+}
+
+static uint64_t tls_expiry(struct serve_tls *t)
+{
+    struct mr_tls_info info;
+
+    mr_tls_get_info(t->tls, &info);
+    return (uint64_t)MR_MAX(info.expires_s, 0);
+}
+
+static uint64_t tls_reloads(struct serve_tls *t)
+{
+    return atomic_load_explicit(&t->reloads, memory_order_relaxed);
+}
+
+static uint64_t tls_reload_failures(struct serve_tls *t)
+{
+    return atomic_load_explicit(&t->reload_failures, memory_order_relaxed);
+}
+
+static void put_tls(struct mr_server *s, struct mr_buf *b)
+{
+    if (!s->tls[SERVE_TLS_HTTP].tls && !s->tls[SERVE_TLS_GRPC].tls)
+        return;
+    put_one(b, "millrace_tls_handshakes_total", "counter", "TLS handshakes done",
+            loop_sum(s, offsetof(struct mr_loop_stats, tls_handshakes)));
+    put_one(b, "millrace_tls_resumed_total", "counter", "TLS handshakes with an earlier session",
+            loop_sum(s, offsetof(struct mr_loop_stats, tls_resumed)));
+    put_one(b, "millrace_tls_handshake_failures_total", "counter",
+            "TLS handshakes that came to nothing",
+            loop_sum(s, offsetof(struct mr_loop_stats, tls_failures)));
+    put_tls_one(s, b, "millrace_tls_certificate_expiry_seconds", "gauge",
+                "End of the certificate, seconds since the epoch", tls_expiry);
+    put_tls_one(s, b, "millrace_tls_reloads_total", "counter", "Changed certificates taken",
+                tls_reloads);
+    put_tls_one(s, b, "millrace_tls_reload_failures_total", "counter",
+                "Changed certificates that could not be taken", tls_reload_failures);
+}
+
 static void put_states(const struct collect *c, struct mr_buf *b)
 {
     put_head(b, "millrace_model_versions", "gauge", "Model versions by state");
@@ -403,6 +450,7 @@ void metrics_text(struct mr_server *s, struct mr_buf *out)
     }
     put_states(c, out);
     put_network(s, out);
+    put_tls(s, out);
     put_memory(out);
     put_process(s, out);
     mr_free(c);

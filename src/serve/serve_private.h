@@ -11,6 +11,7 @@
 #include "inference.pb-c.h"
 #include "net/grpc.h"
 #include "net/http.h"
+#include "net/tls.h"
 #include "oip/oip.h"
 #include "sched/sched.h"
 #include "serve/server.h"
@@ -57,6 +58,27 @@ struct admin {
     bool is_stopping;
 };
 
+enum serve_tls_kind { SERVE_TLS_HTTP, SERVE_TLS_GRPC, SERVE_TLS_KINDS };
+
+/* TLS of one listener; the thread that watches files owns it, but for the counters. */
+struct serve_tls {
+    const char *name; /* "http" */
+    const struct mr_serve_tls *options;
+    struct mr_tls *tls; /* NULL: off */
+    int64_t remind_ns;  /* when the log says again that the certificate ends */
+    _Atomic uint64_t reloads;
+    _Atomic uint64_t reload_failures;
+};
+
+struct serve_tls_watch {
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards is_asked and is_stopping */
+    pthread_cond_t wake;
+    bool is_asked;
+    bool is_stopping;
+    bool is_started;
+};
+
 struct mr_server {
     struct mr_server_options options;
     struct mr_http_server *http;
@@ -64,6 +86,8 @@ struct mr_server {
     struct serve_loop *loops;
     unsigned loop_count;
     struct admin admin;
+    struct serve_tls tls[SERVE_TLS_KINDS];
+    struct serve_tls_watch tls_watch;
     uint16_t http_port;
     uint16_t grpc_port;
     uint16_t metrics_port;
@@ -113,6 +137,15 @@ void serve_closed(struct serve_pending *p);
 int admin_start(struct admin *a, struct mr_err *err);
 void admin_stop(struct admin *a);
 void admin_submit(struct mr_server *s, struct admin_job *job);
+
+/* tls.c */
+int serve_tls_open(struct mr_server *s, struct mr_err *err);
+int serve_tls_start(struct mr_server *s, struct mr_err *err);
+void serve_tls_stop(struct mr_server *s);
+void serve_tls_free(struct mr_server *s);
+/* NULL: that listener is a plain one */
+struct mr_tls *serve_tls_for(const struct mr_server *s, enum listener_tag tag);
+void serve_tls_bad_start(void *ctx, int tag, const char *peer, const char *why);
 
 /* http.c: dispatch */
 extern const struct mr_http_handler serve_handler;

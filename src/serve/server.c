@@ -91,7 +91,8 @@ static int listen_one(struct mr_server *s, const char *address, uint16_t port,
         snprintf(text, sizeof text, "[%s]:%u", address, port);
     else
         snprintf(text, sizeof text, "%s:%u", address, port);
-    rc = mr_http_listen(s->http, loops, s->loop_count, text, (int)tag, reuse, out_port, err);
+    rc = mr_http_listen_tls(s->http, loops, s->loop_count, text, (int)tag, reuse,
+                            serve_tls_for(s, tag), out_port, err);
     return rc < 0 ? MR_WRAP(err, rc, "cannot listen on %s", text) : rc;
 }
 
@@ -184,12 +185,14 @@ int mr_server_start(struct mr_server **out, const struct mr_server_options *o, s
     struct mr_http_handler handler = serve_handler;
     handler.ctx = s;
     MR_TRY(mr_http_server_new(&s->http, &s->options.http, &handler, err));
+    MR_TRY(serve_tls_open(s, err));
     MR_TRY(listen_all(s, err));
     MR_TRY(start_models(s, err));
     MR_TRY(admin_start(&s->admin, err));
     /* release: a loop that sees READY sees everything set up above (thread creation orders it as well) */
     atomic_store_explicit(&s->state, SERVER_READY, memory_order_release);
     MR_TRY(loops_start(s, err));
+    MR_TRY(serve_tls_start(s, err));
     *out = s;
     return MR_OK;
 out:
@@ -278,6 +281,7 @@ int mr_server_stop(struct mr_server *s)
             is_clean = drain(s, deadline);
         close_all(s);
     }
+    serve_tls_stop(s);
     admin_stop(&s->admin);
     loops_stop(s);
     if (s->models && mr_models_stop(s->models, MR_MAX(0, deadline - mr_now_ns())) > 0)
@@ -307,5 +311,6 @@ void mr_server_free(struct mr_server **ps)
     if (s->has_forward)
         regfree(&s->forward);
     mr_free(s->loops);
+    serve_tls_free(s);
     mr_freep(ps);
 }

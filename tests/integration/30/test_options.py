@@ -81,7 +81,7 @@ def test_wrong_options(filled, args, said):
 
 
 @pytest.mark.parametrize("args, feature", [
-    (["--cache-config=local,size=1048576"], "cache"), (["--trace-config=level=TIMESTAMPS"], "trac"), (["--grpc-use-ssl=true"], "TLS"),
+    (["--cache-config=local,size=1048576"], "cache"), (["--trace-config=level=TIMESTAMPS"], "trac"),
     (["--allow-client-shm=true"], "shared memory"), (["--rate-limit=execution_count"], "rate limit"),
     (["--allow-sagemaker=true"], "SageMaker")], ids=str)
 def test_features_that_are_not_there(filled, args, feature):

@@ -205,8 +205,8 @@ static void errors(void **state)
            "--cache-config: the response cache is not available in this version");
     expect("--trace-config=level=TIMESTAMPS", MR_E_UNSUPPORTED,
            "--trace-config: request tracing is not available in this version");
-    expect("--grpc-use-ssl", MR_E_UNSUPPORTED,
-           "--grpc-use-ssl: TLS is not available in this version");
+    expect("--rate-limit=execution_count", MR_E_UNSUPPORTED,
+           "--rate-limit: rate limiting is not available in this version");
     expect("--http-restricted-api=nosuch:k=v", MR_E_INVALID,
            "--http-restricted-api: unknown restricted api 'nosuch'");
     expect("--http-max-input-size=0", MR_E_INVALID,
@@ -216,12 +216,12 @@ static void errors(void **state)
 static void audience(void **state)
 {
     (void)state;
-    assert_string_equal(mr_serve_audience("127.0.0.1"), "this machine only");
-    assert_string_equal(mr_serve_audience("::1"), "this machine only");
-    assert_string_equal(mr_serve_audience("unix:/x"), "whoever may open the file");
-    assert_non_null(strstr(mr_serve_audience("0.0.0.0"), "EVERYONE"));
-    assert_non_null(strstr(mr_serve_audience("::"), "EVERYONE"));
-    assert_non_null(strstr(mr_serve_audience("10.0.0.1"), "everyone"));
+    assert_string_equal(mr_serve_audience("127.0.0.1", NULL), "this machine only");
+    assert_string_equal(mr_serve_audience("::1", NULL), "this machine only");
+    assert_string_equal(mr_serve_audience("unix:/x", NULL), "whoever may open the file");
+    assert_non_null(strstr(mr_serve_audience("0.0.0.0", NULL), "EVERYONE"));
+    assert_non_null(strstr(mr_serve_audience("::", NULL), "EVERYONE"));
+    assert_non_null(strstr(mr_serve_audience("10.0.0.1", NULL), "everyone"));
 }
 
 int main(void)

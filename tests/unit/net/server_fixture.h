@@ -41,6 +41,9 @@ struct server {
     _Atomic int64_t last_body_len;
     struct mr_mail release_mail;
     _Atomic int released;
+    _Atomic int bad_starts;
+    pthread_mutex_t bad_start_lock;
+    char bad_start[256]; /* of the last of them */
 };
 
 static inline void reply_text(struct mr_call *call, int status, const char *text, bool close)
@@ -251,6 +254,26 @@ static inline void fixture_on_refused(void *ctx, struct mr_call *call, int statu
     reply_text(call, status == MR_E_TOO_LARGE ? 413 : 503, "refused", false);
 }
 
+static inline void fixture_on_bad_start(void *ctx, int tag, const char *peer, const char *why)
+{
+    struct server *s = ctx;
+
+    (void)tag;
+    (void)peer;
+    pthread_mutex_lock(&s->bad_start_lock);
+    snprintf(s->bad_start, sizeof s->bad_start, "%s", why);
+    pthread_mutex_unlock(&s->bad_start_lock);
+    atomic_fetch_add(&s->bad_starts, 1);
+}
+
+static inline void expect_bad_start(struct server *s, const char *why)
+{
+    pthread_mutex_lock(&s->bad_start_lock);
+    bool is_said = strstr(s->bad_start, why) != NULL;
+    pthread_mutex_unlock(&s->bad_start_lock);
+    assert_true(is_said);
+}
+
 /* Answers all calls of /later. Thread: loop 0. */
 static inline void release_now(struct mr_mail *mail)
 {
@@ -291,29 +314,38 @@ static inline void *loop_thread(void *arg)
     return NULL;
 }
 
-static inline void server_start_with(struct server *s, const struct mr_http_options *options,
-                                     int loops, const char *address)
+static inline void server_start_tls(struct server *s, const struct mr_http_options *options,
+                                    int loops, const char *address, struct mr_tls *tls)
 {
     struct mr_http_handler handler = {.on_head = fixture_on_head,
                                       .on_body = fixture_on_body,
                                       .on_data = fixture_on_data,
                                       .on_cancel = fixture_on_cancel,
                                       .on_body_refused = fixture_on_refused,
+                                      .on_bad_start = fixture_on_bad_start,
                                       .ctx = s};
     struct mr_err err;
 
     memset(s, 0, sizeof *s);
+    pthread_mutex_init(&s->bad_start_lock, NULL);
     s->loop_count = loops;
     for (int i = 0; i < loops; i++) {
         assert_int_equal(mr_loop_new(&s->loops[i], NULL, &err), MR_OK);
     }
     assert_int_equal(mr_http_server_new(&s->http, options, &handler, &err), MR_OK);
-    if (mr_http_listen(s->http, s->loops, (size_t)loops, address, 0, false, &s->port, &err) < 0) {
+    if (mr_http_listen_tls(s->http, s->loops, (size_t)loops, address, 0, false, tls, &s->port,
+                           &err) < 0) {
         fail_msg("listen: %s", err.msg);
     }
     for (int i = 0; i < loops; i++) {
         pthread_create(&s->threads[i], NULL, loop_thread, s->loops[i]);
     }
+}
+
+static inline void server_start_with(struct server *s, const struct mr_http_options *options,
+                                     int loops, const char *address)
+{
+    server_start_tls(s, options, loops, address, NULL);
 }
 
 static inline void server_start(struct server *s)
@@ -343,12 +375,16 @@ static inline void server_stop(struct server *s)
         mr_loop_free(&s->loops[i]);
     }
     mr_http_server_free(&s->http);
+    pthread_mutex_destroy(&s->bad_start_lock);
 }
 
 /* ---- the client ----------------------------------------------------------------------------- */
 
 struct client {
     int fd;
+    void *tls; /* what the two below need; NULL: the socket */
+    ssize_t (*tls_send)(void *tls, const void *p, size_t n);
+    ssize_t (*tls_recv)(void *tls, void *p, size_t n);
     char *buf; /* received and not consumed */
     size_t len;
     size_t cap;
@@ -386,7 +422,7 @@ static inline bool send_all(struct client *c, const void *data, size_t n)
     const char *p = data;
 
     while (n > 0) {
-        ssize_t done = send(c->fd, p, n, MSG_NOSIGNAL);
+        ssize_t done = c->tls ? c->tls_send(c->tls, p, n) : send(c->fd, p, n, MSG_NOSIGNAL);
         if (done <= 0) {
             return false;
         }
@@ -408,7 +444,8 @@ static inline bool hear(struct client *c)
         c->cap = c->cap * 2 + 65536;
         c->buf = realloc(c->buf, c->cap);
     }
-    ssize_t n = recv(c->fd, c->buf + c->len, c->cap - c->len, 0);
+    ssize_t n = c->tls ? c->tls_recv(c->tls, c->buf + c->len, c->cap - c->len)
+                       : recv(c->fd, c->buf + c->len, c->cap - c->len, 0);
     c->len += n > 0 ? (size_t)n : 0;
     return n > 0;
 }

@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 
 #include "h2_client.h"
+#include "tls_fixture.h"
 
 struct counts {
     _Atomic long allocations;
@@ -210,6 +211,44 @@ static void test_http1(void **state)
     server_stop(&s);
 }
 
+/* The allocations are OpenSSL's: two for its buffers, which it gives back when they are empty, and two
+ * per record. */
+static void test_http1_over_tls(void **state)
+{
+    static const char request[] = "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n";
+    struct mr_http_options o;
+    struct tls_files files;
+    struct server s;
+
+    (void)state;
+    files_make(&files);
+    struct mr_tls *tls = files_open(&files, false, false);
+    SSL_CTX *ctx = client_context(&files, TLS1_3_VERSION, NULL);
+    mr_http_options_init(&o);
+    server_start_tls(&s, &o, 1, "127.0.0.1:0", tls);
+    struct client c = tls_dial(&s, ctx, NULL);
+    assert_non_null(c.tls);
+    for (int i = 0; i < 2 * REQUESTS; i++) {
+        if (i == REQUESTS) {
+            counting(&s, true);
+        }
+        assert_true(send_all(&c, request, sizeof request - 1));
+        expect_response(&c, 200, NULL);
+    }
+    counting(&s, false);
+    report("HTTP/1 over TLS", REQUESTS);
+    assert_in_range(counted.allocations, 0, 6 * REQUESTS);
+    assert_int_equal(counted.locks, 0);
+    assert_int_equal(counted.reads, REQUESTS);
+    assert_int_equal(counted.writes, REQUESTS);
+    assert_in_range(counted.others, 0, SLACK);
+    tls_hang_up(&c);
+    server_stop(&s);
+    SSL_CTX_free(ctx);
+    mr_tls_free(&tls);
+    files_free(&files);
+}
+
 static void test_http1_pipelined(void **state)
 {
     struct server s;
@@ -290,6 +329,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_http1),
+        cmocka_unit_test(test_http1_over_tls),
         cmocka_unit_test(test_http1_pipelined),
         cmocka_unit_test(test_http2),
         cmocka_unit_test(test_grpc),

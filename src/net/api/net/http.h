@@ -35,6 +35,7 @@
 
 struct mr_http_server;
 struct mr_call;
+struct mr_tls;
 
 struct mr_header {
     mr_str name;  /* lower case, also for HTTP/1 */
@@ -87,6 +88,9 @@ struct mr_http_handler {
      *  the body is the offset that should be 64-byte aligned? -1 = do not care. Only for bodies >
      *  64 KiB, when body_align_at is -1. */
     int64_t (*body_align)(void *ctx, struct mr_call *call, mr_bytes have);
+    /** (optional) A connection came to nothing: its TLS handshake failed, or it speaks TLS where none
+     *  is spoken. For a log: `why` holds nothing that the peer chose. */
+    void (*on_bad_start)(void *ctx, int tag, const char *peer, const char *why);
     void *ctx;
 };
 
@@ -156,6 +160,10 @@ int mr_http_server_new(struct mr_http_server **out, const struct mr_http_options
 int mr_http_listen(struct mr_http_server *s, struct mr_loop *const *loops, size_t loop_count,
                    const char *address, int tag, bool reuse_port, uint16_t *out_port,
                    struct mr_err *err);
+/** The same over TLS; `tls` is borrowed until the server's connections are closed. */
+int mr_http_listen_tls(struct mr_http_server *s, struct mr_loop *const *loops, size_t loop_count,
+                       const char *address, int tag, bool reuse_port, struct mr_tls *tls,
+                       uint16_t *out_port, struct mr_err *err);
 int mr_call_listener_tag(const struct mr_call *call);
 /** The peer as text, for logs: "127.0.0.1:4711", "unix". Static per connection. */
 const char *mr_call_peer(const struct mr_call *call);

@@ -74,7 +74,10 @@ struct mr_loop_stats {
     _Atomic uint64_t refused;  /* connections over the limit */
     _Atomic uint64_t requests; /* calls that reached the handler */
     _Atomic uint64_t protocol_errors;
-    _Atomic uint64_t timeouts; /* connections closed by a timeout */
+    _Atomic uint64_t timeouts;       /* connections closed by a timeout */
+    _Atomic uint64_t tls_handshakes; /* done */
+    _Atomic uint64_t tls_resumed;    /* of these, with an earlier session */
+    _Atomic uint64_t tls_failures;   /* handshakes that came to nothing */
     _Atomic uint64_t bytes_in;
     _Atomic uint64_t bytes_out;
 };

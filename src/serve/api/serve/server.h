@@ -10,6 +10,15 @@
 
 struct mr_server;
 
+/** TLS of a listener; files as in net/tls.h. */
+struct mr_serve_tls {
+    bool on;
+    bool mutual; /* clients need a certificate of `ca`; implies on */
+    const char *cert;
+    const char *key;
+    const char *ca;
+};
+
 /** Everything that can be set; strings are borrowed until mr_server_free. mr_server_options_init gives the
  *  defaults said here. The command line (cli/opt_serve.c) maps options onto these. */
 struct mr_server_options {
@@ -25,9 +34,13 @@ struct mr_server_options {
     uint16_t grpc_port; /* 8001 */
     bool reuse_grpc_port;
     bool allow_metrics;
-    const char *metrics_address; /* as http_address when NULL */
-    uint16_t metrics_port;       /* 8002 */
-    uint32_t loop_threads;       /* 0 = one per CPU, at most 64 */
+    const char *metrics_address;  /* as http_address when NULL */
+    uint16_t metrics_port;        /* 8002 */
+    struct mr_serve_tls http_tls; /* off */
+    struct mr_serve_tls grpc_tls; /* off */
+    bool metrics_use_tls;         /* false; true: as HTTP */
+    enum { MR_SERVE_TLS_12, MR_SERVE_TLS_13 } tls_min_version;
+    uint32_t loop_threads; /* 0 = one per CPU, at most 64 */
 
     uint64_t http_max_input_bytes;   /* 64 MiB */
     uint64_t grpc_max_message_bytes; /* INT32_MAX */
@@ -61,6 +74,8 @@ uint16_t mr_server_http_port(const struct mr_server *s);
 uint16_t mr_server_grpc_port(const struct mr_server *s);
 uint16_t mr_server_metrics_port(const struct mr_server *s);
 struct mr_models *mr_server_models(struct mr_server *s);
+/** Read certificates and keys anew, soon. Does nothing without TLS. Thread: any, between start and stop. */
+void mr_server_reload_tls(struct mr_server *s);
 /** Drain and stop: readiness false, no new connections, in-flight requests finish within exit_timeout, models
  *  unload. Returns MR_OK, or MR_E_DEADLINE when something was cut off. Thread: boot. */
 int mr_server_stop(struct mr_server *s);
