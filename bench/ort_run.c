@@ -2,12 +2,14 @@
  * call, through the plugin host (as the server runs it) and, for comparison, by ONNX Runtime's C
  * interface alone in the plainest way and in the leanest one.
  *
- *   ort_run [--model NAME] [--rows N] [--count N] [--way host|plain|bound] [--setting key=value]
+ *   ort_run [--repository DIR] [--model NAME] [--rows N] [--count N | --seconds N]
+ *           [--way host|plain|bound] [--setting key=value]
  *   ort_run --open N [--model NAME]      what N opened models keep in memory, and how long a load takes
  *
- * Models are those of tests/models/repo whose inputs are numbers of known shape but for the batch
- * (MR_SOURCE_DIR, MR_BUILD_DIR as for the tests). Without --way all ways are measured. For counted
- * instructions run it under callgrind:
+ * Models are those of DIR (tests/models/repo) whose inputs are numbers of known shape but for the
+ * batch (MR_SOURCE_DIR, MR_BUILD_DIR as for the tests). Without --way all ways are measured. With
+ * --count the best mean of five turns is printed, with --seconds the mean over that time. For
+ * counted instructions run it under callgrind:
  *
  *   valgrind --tool=callgrind --toggle-collect=measured ort_run --way host --count 2000
  *
@@ -53,9 +55,11 @@ __attribute__((visibility("default"))) void *aligned_alloc(size_t align, size_t 
 }
 
 struct bench {
+    const char *repository; /* NULL: the tests' */
     const char *model;
     int64_t rows;
     int64_t count;
+    int64_t seconds; /* if not 0, instead of count */
     struct mr_setting settings[8];
     uint32_t setting_count;
     struct mr_plugin *plugin;
@@ -98,8 +102,12 @@ static const char *file_of(const struct bench *b)
 {
     static char path[PATH_MAX];
     const char *source = getenv("MR_SOURCE_DIR");
-    snprintf(path, sizeof path, "%s/tests/models/repo/%s/1/model.onnx", source ? source : ".",
-             b->model);
+    if (b->repository) {
+        snprintf(path, sizeof path, "%s/%s/1/model.onnx", b->repository, b->model);
+    } else {
+        snprintf(path, sizeof path, "%s/tests/models/repo/%s/1/model.onnx", source ? source : ".",
+                 b->model);
+    }
     return path;
 }
 
@@ -278,6 +286,21 @@ void measured(struct bench *b)
     }
 }
 
+static void measure_for_seconds(struct bench *b, const char *name)
+{
+    const int64_t begin = mr_now_ns();
+    const int64_t end = begin + b->seconds * 1000000000;
+    int64_t done = 0;
+    int64_t now = begin;
+    while (now < end) {
+        b->one(b);
+        done++;
+        now = mr_now_ns();
+    }
+    printf("%-8s %s rows %lld: %8.0f ns over %lld s\n", name, b->model, (long long)b->rows,
+           (double)(now - begin) / (double)done, (long long)b->seconds);
+}
+
 static void measure(struct bench *b, const char *name, void (*one)(struct bench *b))
 {
     struct rusage before;
@@ -287,6 +310,10 @@ static void measure(struct bench *b, const char *name, void (*one)(struct bench 
     b->one = one;
     for (int i = 0; i < 100; i++) {
         one(b);
+    }
+    if (b->seconds > 0) {
+        measure_for_seconds(b, name);
+        return;
     }
     getrusage(RUSAGE_SELF, &before);
     for (int round = 0; round < 5; round++) {
@@ -329,20 +356,16 @@ static void open_many(struct bench *b, int64_t count)
 
 static void usage(void)
 {
-    die("usage: [--open N] [--model NAME] [--rows N] [--count N] [--way host|plain|bound] "
-        "[--setting "
-        "key=value]");
+    die("usage: [--open N] [--repository DIR] [--model NAME] [--rows N] [--count N | --seconds N] "
+        "[--way host|plain|bound] [--setting key=value]");
 }
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"model", 1, NULL, 'm'},
-                                            {"rows", 1, NULL, 'r'},
-                                            {"count", 1, NULL, 'c'},
-                                            {"way", 1, NULL, 'w'},
-                                            {"setting", 1, NULL, 's'},
-                                            {"open", 1, NULL, 'o'},
-                                            {0}};
+    static const struct option options[] = {
+        {"model", 1, NULL, 'm'},   {"repository", 1, NULL, 'd'}, {"seconds", 1, NULL, 't'},
+        {"rows", 1, NULL, 'r'},    {"count", 1, NULL, 'c'},      {"way", 1, NULL, 'w'},
+        {"setting", 1, NULL, 's'}, {"open", 1, NULL, 'o'},       {0}};
     static struct bench b = {.model = "simple", .rows = 1, .count = 20000};
     const char *way = NULL;
     int64_t open_count = 0;
@@ -354,6 +377,8 @@ int main(int argc, char **argv)
         case 'r': b.rows = atoll(optarg); break;
         case 'c': b.count = atoll(optarg); break;
         case 'w': way = optarg; break;
+        case 'd': b.repository = optarg; break;
+        case 't': b.seconds = atoll(optarg); break;
         case 'o': open_count = atoll(optarg); break;
         case 's':
             if (!equals || b.setting_count == 8) {

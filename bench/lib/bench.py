@@ -1,0 +1,73 @@
+"""One run: servers that are up, repositories that were made, and the rounds of each row."""
+import statistics
+import sys
+
+from . import machine, models
+from .servers import Millrace, Nghttpd, Nginx, Triton
+
+
+class Bench:
+    def __init__(self, folder, seconds, rounds, no_triton=None):
+        self.folder, self.seconds, self.rounds, self.no_triton = folder, seconds, rounds, no_triton
+        self.running = {}
+
+    def repository(self, kind):
+        return models.make(self.folder, kind)
+
+    def begin(self, name, *arguments, **more):
+        """Starts a server; the caller stops it."""
+        if name == "triton" and self.no_triton:
+            raise machine.Missing(self.no_triton)
+        return {"millrace": Millrace, "triton": Triton}[name](*arguments, **more)
+
+    def server(self, name, kind="main", **more):
+        """The server of that name over that repository, started once."""
+        key = (name, kind)
+        if key not in self.running:
+            if name in ("nginx", "nghttpd"):
+                self.running[key] = (Nginx if name == "nginx" else Nghttpd)(self.folder)
+            else:
+                self.running[key] = self.begin(name, self.repository(kind), **more)
+        return self.running[key]
+
+    def stop(self, keep=()):
+        """Ends the servers whose repository is not among those to keep."""
+        for key in [k for k in self.running if k[1] not in keep]:
+            self.running.pop(key).stop()
+
+    def measure(self, row):
+        """{contender: {figure: [of each round]}}, and why contenders are missing."""
+        figures, missing = {name: [] for name in row.contenders}, {}
+        for number in range(row.rounds or self.rounds):
+            for name, contender in row.contenders.items():
+                if name in missing:
+                    continue
+                progress(f"{row.key}: round {number + 1}, {name}")
+                try:
+                    figures[name].append(contender(self))
+                except machine.Missing as e:
+                    missing[name] = str(e)
+        progress("")
+        self.stop(keep=("main",))
+        return {name: by_figure(rounds) for name, rounds in figures.items() if rounds and name not in missing}, missing
+
+
+def by_figure(rounds):
+    return {figure: [r[figure] for r in rounds] for figure in rounds[0]}
+
+
+def progress(text):
+    """What is under way, on a terminal only."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+
+
+def judge(target, figures):
+    """(value, met) of a target, or None where a contender is missing. With `beside`, the value is a ratio."""
+    mine = figures.get(target.who, {}).get(target.figure)
+    beside = figures.get(target.beside, {}).get(target.figure) if target.beside else None
+    if mine is None or (target.beside and beside is None):
+        return None
+    value = statistics.median(a / b for a, b in zip(mine, beside)) if beside else statistics.median(mine)
+    return value, value >= target.bound if target.least else value <= target.bound

@@ -1,0 +1,134 @@
+"""Contenders that are more than a running server under load: starts, loads, many models, idle connections."""
+import json
+import random
+import re
+import socket
+import struct
+import time
+
+from . import load, machine, models
+from .servers import Millrace, Triton
+
+SERVERS = {"millrace": Millrace, "triton": Triton}
+
+
+def plain_loop(model):
+    """ONNX Runtime in a loop on the server's CPU, on one thread as the model's config says."""
+    def measure(bench):
+        program = machine.ROOT / "build/release/bench/bench_ort_run"
+        if not program.exists():
+            raise machine.Missing(f"{program} is not built (cmake --build build/release --target bench_ort_run)")
+        out = machine.output(machine.pinned(machine.server_cpu(), [
+            program, "--way", "plain", "--repository", bench.repository("main"), "--model", model, "--seconds", str(bench.seconds)]),
+            cwd=machine.ROOT)
+        ns = float(re.search(r"(\d+) ns", out).group(1))
+        return {"rate": 1e9 / ns, "p50": ns / 1e3}
+    return measure
+
+
+def start(server, kind):
+    """From the start of the program to its first answer that it is ready; then its memory."""
+    def measure(bench):
+        folder = machine.ROOT / "examples/models" if kind == "demo" else bench.repository(kind)
+        running = bench.begin(server, folder)
+        try:
+            return {"ready": running.ready_ms, "rss": machine.resident_mb(running.pid)}
+        finally:
+            running.stop()
+    return measure
+
+
+def load_heavy(server):
+    """The time of a load call for a model whose file is in the page cache, and the memory with it."""
+    def measure(bench):
+        running = bench.server(server, "heavy", explicit=True)
+        (bench.repository("heavy") / "heavy/1/model.onnx").read_bytes()
+        before = time.perf_counter()
+        load.post(running, "/v2/repository/models/heavy/load")
+        seconds = time.perf_counter() - before
+        figures = {"seconds": seconds, "rss": machine.resident_mb(running.pid)}
+        load.post(running, "/v2/repository/models/heavy/unload")
+        until = time.time() + 30
+        while time.time() < until and "UNAVAILABLE" not in load.post(running, "/v2/repository/index").decode():
+            time.sleep(0.05)
+        figures["rss after"] = machine.resident_mb(running.pid)
+        return figures
+    return measure
+
+
+def many_models(count, in_turn=False):
+    def measure(bench):
+        running = bench.server("millrace", f"many-{count}")
+        request = load.pair(load.rest_json, "identity")
+        names = [f"m{i}" for i in range(count)]
+        random.Random(1).shuffle(names)
+        paths = [f"/v2/models/{name}/infer" for name in names]
+        request.path = paths[0]
+        load.check(running, request)
+        figures = load.Load(request, 16, paths=paths if in_turn else None)(running, bench.seconds, bench.folder)
+        figures["rss"] = machine.resident_mb(running.pid)
+        return figures
+    return measure
+
+
+def literal(name, value):
+    """A header for HTTP/2, not indexed and not compressed."""
+    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+def frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def http2_hello():
+    """A connection's preface and one call of ServerLive."""
+    headers = b"".join(literal(n, v) for n, v in (
+        (b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/inference.GRPCInferenceService/ServerLive"),
+        (b":authority", b"localhost"), (b"te", b"trailers"), (b"content-type", b"application/grpc")))
+    return (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + frame(4, 1, 0) + frame(1, 4, 1, headers)
+            + frame(0, 1, 1, b"\0" * 5))
+
+
+def open_idle(server, kind):
+    """A connection that was used once and is then left alone."""
+    port = server.grpc if kind == "grpc" else server.http
+    s = socket.create_connection(("127.0.0.1", port), 20)
+    if kind == "http":
+        s.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        if not s.recv(4096).startswith(b"HTTP/1.1 200"):
+            raise RuntimeError("an idle connection was refused")
+        return s
+    s.sendall(http2_hello())
+    got = b""
+    while True:  # until a HEADERS frame that ends stream 1: the trailers
+        got += s.recv(4096) or b"\0" * (1 << 16)
+        at = 0
+        while at + 9 <= len(got):
+            length, what, flags, stream = int.from_bytes(got[at:at + 3], "big"), got[at + 3], got[at + 4], got[at + 8]
+            if (what, stream) == (1, 1) and flags & 1:
+                return s
+            at += 9 + length
+        if len(got) >= 1 << 16:
+            raise RuntimeError("an idle connection was refused")
+
+
+def idle(kind, count, request):
+    """A load beside `count` idle connections, and the server's memory with them."""
+    def measure(bench):
+        import resource
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard < count + 500:
+            raise machine.Missing(f"at most {hard} open files are allowed here (ulimit -Hn)")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        running = bench.server("millrace")
+        connections = []
+        try:
+            for _ in range(count):
+                connections.append(open_idle(running, kind))
+            figures = load.Load(request, 16)(running, bench.seconds, bench.folder)
+            figures["rss"] = machine.resident_mb(running.pid)
+            return figures
+        finally:
+            for s in connections:
+                s.close()
+    return measure

@@ -1,0 +1,93 @@
+"""The machine: its CPUs, the processes on it and what they used."""
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGESIZE")
+
+
+class Missing(Exception):
+    """Something that a row needs is not on this machine; the text says what."""
+
+
+def need(tool, package):
+    """The path of a program, or Missing with the name of its Debian package."""
+    path = shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    if not path:
+        raise Missing(f"{tool} is not installed (Debian: {package}; tools/setup --bench)")
+    return path
+
+
+def server_cpu():
+    return min(os.sched_getaffinity(0))
+
+
+def client_cpu():
+    return max(os.sched_getaffinity(0))
+
+
+def pinned(cpu, command):
+    return ["taskset", "-c", str(cpu)] + [str(c) for c in command]
+
+
+def output(command, **more):
+    """What a command printed; a failure says the command and its last words."""
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, **more)
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} failed ({done.returncode}): {(done.stderr or done.stdout)[-800:]}")
+    return done.stdout
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def family(pid):
+    """The process and its children (nginx works in one)."""
+    pids = [pid]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        pids += [int(p) for p in (task / "children").read_text().split()]
+    return pids
+
+
+def cpu_seconds(pid):
+    total = 0
+    for p in family(pid):
+        fields = Path(f"/proc/{p}/stat").read_text().rsplit(")", 1)[1].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / TICKS
+
+
+def resident_mb(pid):
+    return sum(int(Path(f"/proc/{p}/statm").read_text().split()[1]) for p in family(pid)) * PAGE / 1e6
+
+
+def switches(pid):
+    """Context switches of each thread that lives now, by thread id."""
+    counts = {}
+    for p in family(pid):
+        for task in Path(f"/proc/{p}/task").iterdir():
+            lines = (task / "status").read_text().splitlines()
+            counts[task.name] = sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+    return counts
+
+
+def switches_since(before, pid):
+    return {task: n - before.get(task, 0) for task, n in switches(pid).items()}
+
+
+def describe():
+    """What a reader needs to know about the machine of a run."""
+    model = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+             if line.startswith("model name")]
+    return {"cpu": model[0] if model else platform.machine(), "cpus": len(os.sched_getaffinity(0)),
+            "kernel": platform.release(), "load_before": os.getloadavg()[0],
+            "date": time.strftime("%Y-%m-%d", time.gmtime())}

@@ -1,0 +1,2 @@
+def update(run):
+    pass

@@ -1,0 +1,130 @@
+"""The model repositories of the bench. Both servers read the same folders; all is made anew, with fixed numbers.
+
+Models run on one thread: with more, ONNX Runtime's own pool would leave the CPU that the server is pinned to.
+"""
+import sys
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from . import machine
+
+sys.path.insert(0, str(machine.ROOT / "tests/models"))
+from make_models import Repo, add_sub, io_text  # noqa: E402
+
+ONE_THREAD = "".join(f'parameters {{ key: "{k}" value: {{ string_value: "1" }} }}\n'
+                     for k in ("intra_op_thread_count", "inter_op_thread_count"))
+ONE_INSTANCE = "instance_group { count: 1 kind: KIND_CPU }\n"
+DELAY_500_US = "dynamic_batching { max_queue_delay_microseconds: 500 }\n"
+FLOAT = TensorProto.FLOAT
+
+
+def config(repo, model, backend, batch, inputs, outputs, more=""):
+    repo.config(model, f'name: "{model}"\nbackend: "{backend}"\nmax_batch_size: {batch}\n' + io_text("input", *inputs)
+                + io_text("output", *outputs) + ONE_INSTANCE + (ONE_THREAD if backend == "onnxruntime" else "") + more)
+
+
+def weights(rng, name, *shape):
+    scale = np.sqrt(np.prod(shape[1:]) or 1)
+    return numpy_helper.from_array((rng.standard_normal(shape) / scale).astype(np.float32), name)
+
+
+def simple(repo):
+    """Two INT32[16] in, their sum and difference out."""
+    add_sub(repo, "simple", TensorProto.INT32, ["n", 16])
+    pair = lambda names: [(n, "TYPE_INT32", [16]) for n in names]
+    config(repo, "simple", "onnxruntime", 8, pair(("INPUT0", "INPUT1")), pair(("OUTPUT0", "OUTPUT1")))
+
+
+def identity_pair(repo, model="identity"):
+    """The same tensors without a computation: the identity backend."""
+    pair = lambda names: [(n, "TYPE_INT32", [16]) for n in names]
+    config(repo, model, "identity", 8, pair(("INPUT0", "INPUT1")), pair(("OUTPUT0", "OUTPUT1")))
+    repo.file(f"{model}/1/.keep", "")
+
+
+def identity_rows(repo):
+    """A matrix of any size, as ONNX Runtime copies it and by the identity backend."""
+    repo.onnx("identity_onnx", [helper.make_node("Identity", ["INPUT0"], ["OUTPUT0"])],
+              [("INPUT0", FLOAT, ["n", "m"])], [("OUTPUT0", FLOAT, ["n", "m"])])
+    for model, backend in (("identity_onnx", "onnxruntime"), ("identity_fp32", "identity")):
+        config(repo, model, backend, 0, [("INPUT0", "TYPE_FP32", [-1, -1])], [("OUTPUT0", "TYPE_FP32", [-1, -1])])
+        repo.file(f"{model}/1/.keep", "")
+
+
+def dense(repo):
+    """64 -> 128 -> 128 -> 10, without and with dynamic batching."""
+    for model, more in (("dense", ""), ("dense_batched", DELAY_500_US)):
+        rng, sizes, nodes, inits, last = np.random.default_rng(7), [64, 128, 128, 10], [], [], "INPUT0"
+        for i in range(3):
+            inits += [weights(rng, f"w{i}", sizes[i], sizes[i + 1]), weights(rng, f"b{i}", sizes[i + 1])]
+            out = "OUTPUT0" if i == 2 else f"g{i}"
+            nodes.append(helper.make_node("Gemm", [last, f"w{i}", f"b{i}"], [out]))
+            if i < 2:
+                nodes.append(helper.make_node("Relu", [out], [f"r{i}"]))
+            last = f"r{i}"
+        repo.onnx(model, nodes, [("INPUT0", FLOAT, ["n", 64])], [("OUTPUT0", FLOAT, ["n", 10])], inits)
+        config(repo, model, "onnxruntime", 64, [("INPUT0", "TYPE_FP32", [64])], [("OUTPUT0", "TYPE_FP32", [10])], more)
+
+
+def convolutional(repo):
+    """A residual net on 96 x 96 pixels: some milliseconds an item."""
+    rng, nodes, inits = np.random.default_rng(8), [], []
+
+    def conv(x, channels_in, channels, size, stride, relu=True):
+        n = len(nodes)
+        inits.extend([weights(rng, f"w{n}", channels, channels_in, size, size), weights(rng, f"b{n}", channels)])
+        nodes.append(helper.make_node("Conv", [x, f"w{n}", f"b{n}"], [f"c{n}"], kernel_shape=[size] * 2,
+                                      strides=[stride] * 2, pads=[size // 2] * 4))
+        return add_relu(f"c{n}") if relu else f"c{n}"
+
+    def add_relu(x):
+        nodes.append(helper.make_node("Relu", [x], [x + "_relu"]))
+        return x + "_relu"
+
+    x, channels = conv("INPUT0", 3, 32, 7, 2), 32
+    for wanted in (32, 32, 64, 64, 128, 128):
+        stride = 1 if wanted == channels else 2
+        y = conv(conv(x, channels, wanted, 3, stride), wanted, wanted, 3, 1, relu=False)
+        beside = x if stride == 1 else conv(x, channels, wanted, 1, stride, relu=False)
+        name = f"a{len(nodes)}"
+        nodes.append(helper.make_node("Add", [y, beside], [name]))
+        x, channels = add_relu(name), wanted
+    nodes.append(helper.make_node("GlobalAveragePool", [x], ["pooled"]))
+    nodes.append(helper.make_node("Flatten", ["pooled"], ["flat"]))
+    nodes.append(helper.make_node("Gemm", ["flat", "wf", "bf"], ["OUTPUT0"]))
+    inits += [weights(rng, "wf", 128, 100), weights(rng, "bf", 100)]
+    repo.onnx("convolutional", nodes, [("INPUT0", FLOAT, ["n", 3, 96, 96])], [("OUTPUT0", FLOAT, ["n", 100])], inits)
+    config(repo, "convolutional", "onnxruntime", 16, [("INPUT0", "TYPE_FP32", [3, 96, 96])],
+           [("OUTPUT0", "TYPE_FP32", [100])])
+
+
+def heavy(repo):
+    """200 MB of weights: 12 matrices of 2048 x 2048."""
+    rng, nodes, inits, last = np.random.default_rng(9), [], [], "INPUT0"
+    for i in range(12):
+        inits.append(weights(rng, f"w{i}", 2048, 2048))
+        out = "OUTPUT0" if i == 11 else f"h{i}"
+        nodes.append(helper.make_node("MatMul", [last, f"w{i}"], [out]))
+        last = out
+    repo.onnx("heavy", nodes, [("INPUT0", FLOAT, ["n", 2048])], [("OUTPUT0", FLOAT, ["n", 2048])], inits)
+    config(repo, "heavy", "onnxruntime", 8, [("INPUT0", "TYPE_FP32", [2048])], [("OUTPUT0", "TYPE_FP32", [2048])])
+
+
+def make(folder, kind):
+    """Makes the repository `kind` below the folder unless it is there; its path."""
+    root = Path(folder, kind)
+    if root.exists():
+        return root
+    root.mkdir(parents=True)
+    repo = Repo(root)
+    many = kind.split("-")
+    if many[0] == "many":
+        for i in range(int(many[1])):
+            identity_pair(repo, f"m{i}")
+    else:
+        for one in {"main": (simple, identity_pair, identity_rows, dense, convolutional), "small": (simple,),
+                    "counted": (simple, identity_pair), "heavy": (heavy,), "empty": ()}[kind]:
+            one(repo)
+    return root

@@ -1,0 +1,169 @@
+"""What is measured: rows of contenders, and the targets that compare them.
+
+A contender is a function of the bench that measures once and returns figures by name. All contenders of a row take
+turns, round after round, so that a change of the machine's mood meets all of them. A target compares the medians of
+the rounds' own ratios.
+"""
+import struct
+from dataclasses import dataclass, field
+from typing import Callable
+
+from . import extra, load
+from .load import Load, grpc, pair, rest_binary, rest_json, tensors
+
+
+@dataclass
+class Target:
+    """`figure` of `who` must be at least (or at most) `bound` times that of `beside`; without `beside`, `bound` itself."""
+    who: str
+    figure: str
+    least: bool
+    bound: float
+    beside: str = None
+
+    def text(self, name=lambda figure: figure):
+        sign = "≥" if self.least else "≤"
+        return f"{sign} {self.bound:g}" + (f" × {self.beside}" if self.beside else "")
+
+
+def least(bound, beside, figure="rate", who="millrace"):
+    return Target(who, figure, True, bound, beside)
+
+
+def most(bound, beside=None, figure="p50", who="millrace"):
+    return Target(who, figure, False, bound, beside)
+
+
+@dataclass
+class Row:
+    key: str
+    title: str
+    contenders: dict[str, Callable]
+    targets: list[Target] = field(default_factory=list)
+    rounds: int = None  # other than the run's
+    note: str = ""
+
+
+def under_load(what, server, kind="main"):
+    """A contender: a running server and what is sent to it."""
+    def measure(bench):
+        running = bench.server(server, kind)
+        load.check(running, what.request) if server in ("millrace", "triton") else None
+        return what(running, bench.seconds, bench.folder)
+    return measure
+
+
+def floor(request, path):
+    """The same POST to a server that answers a constant."""
+    return load.Request(path, request.body, request.headers, request.port)
+
+
+def http_row(key, title, request, connections, targets, with_floor=True):
+    contenders = {s: under_load(Load(request, connections), s) for s in ("millrace", "triton")}
+    if with_floor:
+        contenders["nginx"] = under_load(Load(floor(request, "/"), connections), "nginx")
+    return Row(key, title, contenders, targets)
+
+
+def grpc_row(key, title, request, connections, streams, targets, with_floor=True):
+    contenders = {s: under_load(Load(request, connections, streams), s) for s in ("millrace", "triton")}
+    if with_floor:
+        contenders["nghttpd"] = under_load(Load(floor(request, "/reply"), connections, streams), "nghttpd")
+    return Row(key, title, contenders, targets)
+
+
+def small_requests():
+    small, binary, call = pair(rest_json), pair(rest_binary), pair(grpc)
+    same = pair(rest_json, "identity")
+    latency = [most(0.55, "triton"), most(1.4, "nginx")]
+    return [
+        http_row("rest-json", "REST JSON, `simple`, 16 connections", small, 16, [least(4, "triton"), least(0.6, "nginx")]),
+        http_row("rest-json-identity", "REST JSON, identity backend, 16 connections", same, 16, [least(0.75, "nginx")]),
+        http_row("rest-binary", "REST binary, `simple`, 16 connections", binary, 16, [least(4, "triton")]),
+        grpc_row("grpc-streams", "gRPC, `simple`, 1 connection × 16 streams", call, 1, 16,
+                 [least(3, "triton"), least(0.6, "nghttpd")]),
+        grpc_row("grpc", "gRPC, `simple`, 16 connections", call, 16, 1, [least(3.5, "triton"), least(0.6, "nghttpd")]),
+        http_row("latency-json", "REST JSON, `simple`, one at a time", small, 1, latency),
+        http_row("latency-binary", "REST binary, `simple`, one at a time", binary, 1, latency),
+        grpc_row("latency-grpc", "gRPC, `simple`, one at a time", call, 1, 1, [most(0.55, "triton")]),
+    ]
+
+
+def big_tensors():
+    raw = struct.pack("<f", 1.5) * (1 << 20)
+    shape = tensors(("INPUT0", [1, 1 << 20], "FP32"))
+    rows = []
+    for model, title in (("identity_onnx", "ONNX Runtime's Identity"), ("identity_fp32", "identity backend")):
+        key = "big-" + ("onnx" if model == "identity_onnx" else "identity")
+        rows.append(http_row(key + "-rest", f"4 MB FP32 in and out, REST binary, {title}", rest_binary(model, shape, [raw], raw),
+                             1, [least(3, "triton")], with_floor=False))
+        rows.append(grpc_row(key + "-grpc", f"4 MB FP32 in and out, gRPC, {title}", grpc(model, shape, [raw], raw), 1, 1,
+                             [least(3, "triton")], with_floor=False))
+    return rows
+
+
+def dense_request(model):
+    return rest_binary(model, tensors(("INPUT0", [1, 64], "FP32")), [struct.pack("<64f", *(i / 64 for i in range(64)))])
+
+
+def counting_batches(contender, server, model):
+    """Adds the mean batch size, by the server's own statistics."""
+    def measure(bench):
+        rows, runs = load.statistics(bench.server(server), model)
+        figures = contender(bench)
+        rows_after, runs_after = load.statistics(bench.server(server), model)
+        figures["batch"] = (rows_after - rows) / max(1, runs_after - runs)
+        return figures
+    return measure
+
+
+def batching():
+    batched, plain = dense_request("dense_batched"), dense_request("dense")
+    full = {s: counting_batches(under_load(Load(batched, 64), s), s, "dense_batched") for s in ("millrace", "triton")}
+    alone = {"millrace": under_load(Load(batched, 1), "millrace"), "millrace, unbatched": under_load(Load(plain, 1), "millrace"),
+             "triton": under_load(Load(batched, 1), "triton"), "triton, unbatched": under_load(Load(plain, 1), "triton")}
+    return [
+        Row("batching", "Dense net, dynamic batching (≤ 500 µs), 64 connections", full,
+            [least(2.5, "triton"), most(1, "triton", "p99"), least(1, "triton", "batch")]),
+        Row("lone-client", "The same net, a lone client", alone, [most(1.3, "millrace, unbatched")]),
+    ]
+
+
+def convolutional():
+    raw = struct.pack("<f", 0.5) * (3 * 96 * 96)
+    request = rest_binary("convolutional", tensors(("INPUT0", [1, 3, 96, 96], "FP32")), [raw])
+    contenders = {"ONNX Runtime": extra.plain_loop("convolutional")}
+    contenders |= {s: under_load(Load(request, 4), s) for s in ("millrace", "triton")}
+    return [Row("convolutional", "Convolutional net, 4 connections, beside ONNX Runtime in a loop", contenders,
+                [least(0.97, "ONNX Runtime")])]
+
+
+def loads_and_starts():
+    both = ("millrace", "triton")
+    rows = [Row("load", "Load of 200 MB of weights", {s: extra.load_heavy(s) for s in both},
+                [most(1, "triton", "seconds")])]
+    for kind, title, targets in (("empty", "no models", [most(20, None, "rss")]), ("small", "one small model", []),
+                                 ("demo", "the demonstration's models", [most(30, None, "ready")])):
+        rows.append(Row(f"start-{kind}", f"Start to ready, {title}", {s: extra.start(s, kind) for s in both}, targets))
+    return rows
+
+
+def scale():
+    request = pair(rest_json, "identity")
+    few, many = "10 models", "10,000 models"
+    models = {few: extra.many_models(10), many: extra.many_models(10000)}
+    turns = {few: extra.many_models(10, in_turn=True), many: extra.many_models(10000, in_turn=True)}
+    rows = [Row("models", "10,000 models loaded, one of them asked, 16 connections", models, [most(1.05, few, "cpu", many)]),
+            Row("models-in-turn", "10,000 models loaded, all asked in turn, 16 connections", turns,
+                [], note="another model at each request: what is more is what the CPU's caches do not hold")]
+    for kind in ("http", "grpc"):
+        title = "HTTP/1.1" if kind == "http" else "HTTP/2"
+        contenders = {"16 connections": under_load(Load(request, 16), "millrace"),
+                      "and 10,000 idle": extra.idle(kind, 10000, request)}
+        rows.append(Row(f"idle-{kind}", f"10,000 idle {title} connections beside 16 busy ones", contenders,
+                        [most(1.05, "16 connections", "cpu", "and 10,000 idle"), most(100, None, "rss", "and 10,000 idle")]))
+    return rows
+
+
+def all_rows():
+    return [*small_requests(), *big_tensors(), *batching(), *convolutional(), *loads_and_starts(), *scale()]
