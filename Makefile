@@ -48,9 +48,11 @@ integration:      ## the suite of real clients against build/release (PYTEST='â€
 integration-asan:
 	MR_BUILD=asan MR_BIN=$(CURDIR)/build/asan/bin/millrace $(PYTEST)
 
-bench:            ## benchmarks against build/release
+bench:            ## Millrace beside Triton and others in one run; BENCH='--rounds 2 --only rest' narrows it
+	@tools/setup --bench
 	@$(MAKE) --no-print-directory build KIND=release
-	@bench/run
+	@cmake --build build/release -j $(JOBS) --target bench_ort_run
+	@bench/run --json build/bench.json $(BENCH)
 fuzz:             ## each fuzz target for FUZZ_SECONDS (60); new inputs stay in build/fuzz/corpus
 	@mkdir -p build
 	@$(call configure,fuzz,)

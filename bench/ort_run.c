@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "plugin/plugin.h"
@@ -290,6 +291,7 @@ static void measure_for_seconds(struct bench *b, const char *name)
 {
     const int64_t begin = mr_now_ns();
     const int64_t end = begin + b->seconds * 1000000000;
+    const clock_t cpu = clock();
     int64_t done = 0;
     int64_t now = begin;
     while (now < end) {
@@ -297,8 +299,9 @@ static void measure_for_seconds(struct bench *b, const char *name)
         done++;
         now = mr_now_ns();
     }
-    printf("%-8s %s rows %lld: %8.0f ns over %lld s\n", name, b->model, (long long)b->rows,
-           (double)(now - begin) / (double)done, (long long)b->seconds);
+    printf("%-8s %s rows %lld: %8.0f ns, %.0f ns of CPU\n", name, b->model, (long long)b->rows,
+           (double)(now - begin) / (double)done,
+           1e9 * (double)(clock() - cpu) / CLOCKS_PER_SEC / (double)done);
 }
 
 static void measure(struct bench *b, const char *name, void (*one)(struct bench *b))

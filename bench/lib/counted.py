@@ -1,7 +1,7 @@
 """Facts that are counted, not timed: system calls, threads and instructions of a request.
 
-Instructions are those of the process (kernel excluded) by callgrind, as the difference of two run lengths, so that
-start and end cancel. bench/instructions.json holds what was last recorded. Other compilers and other processors give
+Instructions are those of the process (kernel excluded) by callgrind, as the difference of two numbers of requests, so
+that what a connection costs cancels. bench/instructions.json holds what was last recorded. Other compilers and other processors give
 other counts, so the record says whose they are, and on a machine that differs it is shown and not judged.
 """
 import json
@@ -82,29 +82,37 @@ def call_rows():
 # ---- instructions ----
 
 
-def instructions(repository, request, count, folder):
-    """Of a server's whole life in which it answers `count` requests."""
-    out = Path(folder, "callgrind.out")
-    out.unlink(missing_ok=True)
-    valgrind = [machine.need("valgrind", "valgrind"), "--tool=callgrind", f"--callgrind-out-file={out}"]
-    running = Millrace(repository, "--loop-threads=1", "--inline-threshold-us=1000000", "--metrics-interval-ms=3600000",
-                       after=valgrind)
-    try:
-        check(running, request)
-        Load(request).exactly(running, count, folder)
-    finally:
-        running.stop()
-    return int(re.search(r"^(?:summary|totals): (\d+)", out.read_text(), re.M).group(1))
+class Counter:
+    """A server under callgrind. Each answer of since() starts the count anew."""
+
+    def __init__(self, folder):
+        self.out = Path(folder, "callgrind.out")
+        self.dumps = 0
+        machine.need("vgdb", "valgrind")
+        valgrind = [machine.need("valgrind", "valgrind"), "--tool=callgrind", f"--callgrind-out-file={self.out}"]
+        self.server = Millrace(models.make(folder, "counted"), "--loop-threads=1", "--inline-threshold-us=1000000",
+                               "--metrics-interval-ms=3600000", after=valgrind)
+
+    def since(self):
+        machine.output(["vgdb", f"--pid={self.server.pid}", "dump"])
+        self.dumps += 1
+        dump = Path(f"{self.out}.{self.dumps}").read_text()
+        return int(re.search(r"^totals: (\d+)", dump, re.M).group(1))
 
 
-def per_request(folder, short=500, long=2500):
+def per_request(folder, short=200, long=1200):
     """Instructions of one warm request, for each kind of request."""
-    repository = models.make(folder, "counted")
-    found = {}
-    for name, request in requests():
-        few, many = (instructions(repository, request, n, folder) for n in (short, long))
-        found[name] = round((many - few) / (long - short))
-        yield name, found[name]
+    counter = Counter(folder)
+    try:
+        for name, request in requests():
+            check(counter.server, request)
+            load, found = Load(request), []
+            for n in (100, short, long):
+                load.exactly(counter.server, n, folder)
+                found.append(counter.since())
+            yield name, round((found[2] - found[1]) / (long - short))
+    finally:
+        counter.server.stop()
 
 
 def made_by():

@@ -21,10 +21,6 @@ class Target:
     bound: float
     beside: str = None
 
-    def text(self, name=lambda figure: figure):
-        sign = "≥" if self.least else "≤"
-        return f"{sign} {self.bound:g}" + (f" × {self.beside}" if self.beside else "")
-
 
 def least(bound, beside, figure="rate", who="millrace"):
     return Target(who, figure, True, bound, beside)
@@ -48,7 +44,7 @@ def under_load(what, server, kind="main"):
     """A contender: a running server and what is sent to it."""
     def measure(bench):
         running = bench.server(server, kind)
-        load.check(running, what.request) if server in ("millrace", "triton") else None
+        load.check(running, what.request)
         return what(running, bench.seconds, bench.folder)
     return measure
 
@@ -155,7 +151,7 @@ def scale():
     turns = {few: extra.many_models(10, in_turn=True), many: extra.many_models(10000, in_turn=True)}
     rows = [Row("models", "10,000 models loaded, one of them asked, 16 connections", models, [most(1.05, few, "cpu", many)]),
             Row("models-in-turn", "10,000 models loaded, all asked in turn, 16 connections", turns,
-                [], note="another model at each request: what is more is what the CPU's caches do not hold")]
+                note="another model at each request: what is more is what the CPU's caches do not hold")]
     for kind in ("http", "grpc"):
         title = "HTTP/1.1" if kind == "http" else "HTTP/2"
         contenders = {"16 connections": under_load(Load(request, 16), "millrace"),

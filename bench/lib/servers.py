@@ -13,7 +13,7 @@ from pathlib import Path
 from . import machine
 
 MILLRACE = Path(os.environ.get("MR_BIN", machine.ROOT / "build/release/bin/millrace"))
-START_LIMIT_S = 120
+START_LIMIT_S = 300  # valgrind takes its time
 
 
 class Server:
