@@ -99,15 +99,25 @@ static void check(struct bench *b, OrtStatus *s)
     }
 }
 
+static const char *repository_of(const struct bench *b)
+{
+    static char path[PATH_MAX / 2];
+    const char *source = getenv("MR_SOURCE_DIR");
+    const char *root = source ? source : ".";
+    const int n = b->repository ? snprintf(path, sizeof path, "%s", b->repository)
+                                : snprintf(path, sizeof path, "%s/tests/models/repo", root);
+    if (n < 0 || (size_t)n >= sizeof path) {
+        die("the path of the repository is too long");
+    }
+    return path;
+}
+
 static const char *file_of(const struct bench *b)
 {
     static char path[PATH_MAX];
-    const char *source = getenv("MR_SOURCE_DIR");
-    if (b->repository) {
-        snprintf(path, sizeof path, "%s/%s/1/model.onnx", b->repository, b->model);
-    } else {
-        snprintf(path, sizeof path, "%s/tests/models/repo/%s/1/model.onnx", source ? source : ".",
-                 b->model);
+    const int n = snprintf(path, sizeof path, "%s/%s/1/model.onnx", repository_of(b), b->model);
+    if (n < 0 || (size_t)n >= sizeof path) {
+        die("the path of the model is too long");
     }
     return path;
 }
@@ -175,7 +185,7 @@ static void host_open(struct bench *b)
                                        .setting_count = b->setting_count,
                                        .name = b->model,
                                        .version = 1,
-                                       .model_dir = "",
+                                       .model_dir = repository_of(b),
                                        .version_dir = "",
                                        .model_file = file_of(b),
                                        .config_json = "{}",

@@ -45,7 +45,7 @@ class Bench:
                 progress(f"{row.key}: round {number + 1}, {name}")
                 try:
                     figures[name].append(contender(self))
-                except machine.Missing as e:
+                except (machine.Missing, RuntimeError, OSError) as e:
                     missing[name] = str(e)
         progress("")
         self.stop(keep=("main",))

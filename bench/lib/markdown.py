@@ -4,7 +4,7 @@ import statistics
 
 from . import machine
 from .earlier import EARLIER
-from .report import heading, target_text, text
+from .report import cpu_ratio, heading, target_text, text
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 SHORT = ("rest-json", "rest-binary", "grpc-streams", "grpc", "latency-json", "big-onnx-rest", "batching", "convolutional",
@@ -41,7 +41,8 @@ def targets_cell(row):
         beside = f" × {NAMES.get(t['beside'], t['beside'])}" if t["beside"] else ""
         said = f"{figure}{value}{beside} (target {bound})"
         found.append(f"**missed: {said}**" if verdict == "NOT MET" else said if t["met"] else f"{said}: not judged")
-    return "; ".join(found)
+    ratio = cpu_ratio(row)
+    return "; ".join(found + ([f"CPU {ratio:.2f} × Triton"] if ratio else []))
 
 
 def is_comparison(row):
@@ -104,6 +105,13 @@ def replace(path, body):
     path.write_text(new)
 
 
+def busy(run):
+    """A warning where the machine had other work: a server of one thread then loses more than one of many."""
+    load = run["machine"]["load_before"]
+    return "" if load < 1 else (f"\n\nThe machine was busy with other work (load {load:.1f}) in this run: read the CPU of a "
+                                "request, not the rates and times.")
+
+
 def update(run):
-    replace(machine.ROOT / "docs/performance.md", f"{made_by(run)}\n\n{long_tables(run['rows'])}")
-    replace(machine.ROOT / "README.md", short_table(run["rows"]))
+    replace(machine.ROOT / "docs/performance.md", f"{made_by(run)}{busy(run)}\n\n{long_tables(run['rows'])}")
+    replace(machine.ROOT / "README.md", short_table(run["rows"]) + busy(run))
