@@ -76,14 +76,14 @@ static void test_only_whole_versions(void **state)
 {
     struct fixture *f = *state;
     poll_setup(f);
-    f->o.poll_ns = 20 * MR_NS_PER_MS; /* many looks */
+    f->o.poll_ns = MR_NS_PER_S; /* a writer that is not scheduled for that long would seem done */
     fx_model(f, 0, "m", IDENTITY_TEXT, 1);
     fx_start(f);
     assert_int_equal(fx_newest(f, "m"), 1);
     char path[PATH_MAX];
-    char more[64] = "";
+    char more[128] = "";
     fx_path(path, f, 0, "m/2/weights.bin");
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 80; i++) {
         strcat(more, "x");
         fx_write(f, 0, "m/2/weights.bin", more);
         usleep(40000);
