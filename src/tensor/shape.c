@@ -8,7 +8,18 @@
 /* Enough for any shape that a person would want to read in an error. */
 #define TEXT_BYTES 160
 
-static int fail_overflow(const int64_t *shape, int rank, const char *what, struct mr_err *err)
+/* Out of line: their texts would make every call reserve and check stack. */
+__attribute__((cold, noinline)) static int fail_negative(const int64_t *shape, int rank, int at,
+                                                         struct mr_err *err)
+{
+    char text[TEXT_BYTES];
+
+    return MR_FAIL(err, MR_E_INVALID, "dimension %d of shape %s is negative", at,
+                   mr_shape_text(shape, rank, text, sizeof text));
+}
+
+__attribute__((cold, noinline)) static int fail_overflow(const int64_t *shape, int rank,
+                                                         const char *what, struct mr_err *err)
 {
     char text[TEXT_BYTES];
 
@@ -28,9 +39,7 @@ int mr_shape_elements(const int64_t *shape, int rank, uint64_t *out, struct mr_e
     }
     for (int i = 0; i < rank; i++) {
         if (shape[i] < 0) {
-            char text[TEXT_BYTES];
-            return MR_FAIL(err, MR_E_INVALID, "dimension %d of shape %s is negative", i,
-                           mr_shape_text(shape, rank, text, sizeof text));
+            return fail_negative(shape, rank, i, err);
         }
         is_empty |= shape[i] == 0;
         is_over |= __builtin_mul_overflow(elements, (uint64_t)shape[i], &elements);
