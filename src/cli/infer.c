@@ -94,7 +94,8 @@ static const struct mr_option table[] = {
      AT(url),
      .fallback = "127.0.0.1",
      .value = "ADDRESS",
-     .help = "host:port or unix:/path; the port is 8000, for gRPC 8001, if not given"},
+     .help = "host:port, https://host:port or unix:/path; the port is 8000, for gRPC 8001, if not "
+             "given"},
     {.name = "protocol",
      .kind = MR_OPTION_CHOICE,
      AT(protocol),
@@ -111,6 +112,7 @@ static const struct mr_option table[] = {
      .scale = MR_NS_PER_S,
      .value = "TIME",
      .help = "patience per call; 0 waits for ever"},
+    MR_REMOTE_TLS_ROWS(struct infer_options),
     {.name = "Answer", .kind = MR_OPTION_GROUP},
     {.name = "output",
      .kind = MR_OPTION_CHOICE,
@@ -267,8 +269,8 @@ static int run(struct infer *x, bool from_stdin, int *out_code, struct mr_err *e
     bool grpc = x->opt.protocol == INFER_GRPC;
     int rc;
 
-    MR_TRY(
-        mr_remote_open(&x->remote, x->opt.url, grpc ? 8001 : 8000, grpc, x->opt.timeout_ns, err));
+    MR_TRY(mr_remote_open(&x->remote, x->opt.url, grpc ? 8001 : 8000, grpc, x->opt.timeout_ns,
+                          &x->opt.tls, err));
     MR_TRY(infer_meta_get(x, err));
     *out_code = MR_EXIT_USAGE;
     MR_TRY(infer_build(x, from_stdin, err));

@@ -39,7 +39,7 @@ static const struct mr_option table[] = {
      AT(url),
      .fallback = "127.0.0.1",
      .value = "ADDRESS",
-     .help = "host:port or unix:/path; the port is 8000 if not given"},
+     .help = "host:port, https://host:port or unix:/path; the port is 8000 if not given"},
     {.name = "timeout",
      .letter = 't',
      .kind = MR_OPTION_DURATION,
@@ -49,6 +49,7 @@ static const struct mr_option table[] = {
      .scale = MR_NS_PER_S,
      .value = "TIME",
      .help = "patience; 0 waits for ever"},
+    MR_REMOTE_TLS_ROWS(struct model_options),
     {.name = "Answer", .kind = MR_OPTION_GROUP},
     {.name = "output",
      .kind = MR_OPTION_CHOICE,
@@ -376,7 +377,7 @@ static int run(struct model_run *m, const struct verb *v, const struct mr_option
     if (m->form == MODEL_AUTO) {
         m->form = mr_term_of(stdout).is_terminal ? MODEL_TABLE : MODEL_PLAIN;
     }
-    rc = mr_remote_open(&m->remote, m->opt.url, 8000, false, m->opt.timeout_ns, &err);
+    rc = mr_remote_open(&m->remote, m->opt.url, 8000, false, m->opt.timeout_ns, &m->opt.tls, &err);
     if (rc == MR_OK) {
         rc = v->run(m, &err);
     }

@@ -9,6 +9,7 @@ enum model_form { MODEL_AUTO, MODEL_TABLE, MODEL_PLAIN, MODEL_JSON };
 
 struct model_options {
     const char *url;
+    struct mr_tls_client_options tls;
     int64_t timeout_ns;
     int form; /* enum model_form */
     bool json;

@@ -9,15 +9,17 @@
 
 /* ---- addresses ---- */
 
+bool mr_remote_is_tls(const char *url)
+{
+    return strncmp(url, "https://", 8) == 0 || strncmp(url, "grpcs://", 8) == 0;
+}
+
 int mr_remote_address(const char *url, int default_port, char *out, size_t size, struct mr_err *err)
 {
-    static const char *const schemes[] = {"http://", "grpc://", NULL};
+    static const char *const schemes[] = {"http://", "grpc://", "https://", "grpcs://", NULL};
     const char *rest = url;
     int n;
 
-    if (strncmp(url, "https://", 8) == 0 || strncmp(url, "grpcs://", 8) == 0) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED, "'%s': TLS is not available in this version", url);
-    }
     for (size_t i = 0; schemes[i]; i++) {
         if (strncmp(url, schemes[i], strlen(schemes[i])) == 0) {
             rest = url + strlen(schemes[i]);
@@ -43,7 +45,7 @@ int mr_remote_address(const char *url, int default_port, char *out, size_t size,
 }
 
 int mr_remote_open(struct mr_remote *r, const char *url, int default_port, bool http2,
-                   int64_t timeout_ns, struct mr_err *err)
+                   int64_t timeout_ns, const struct mr_tls_client_options *tls, struct mr_err *err)
 {
     struct mr_client_options options = {.http2 = http2, .max_response_bytes = INT64_C(4) << 30};
     int rc;
@@ -51,6 +53,10 @@ int mr_remote_open(struct mr_remote *r, const char *url, int default_port, bool 
     memset(r, 0, sizeof *r);
     r->timeout_ns = timeout_ns;
     MR_TRY(mr_remote_address(url, default_port, r->address, sizeof r->address, err));
+    if (mr_remote_is_tls(url)) {
+        MR_TRY(mr_tls_client_new(&r->tls, tls, err));
+        options.tls = r->tls;
+    }
     MR_TRY(mr_loop_new(&r->loop, NULL, err));
     MR_TRY(mr_client_new(&r->client, r->loop, r->address, &options, err));
 out:
@@ -64,6 +70,7 @@ void mr_remote_close(struct mr_remote *r)
 {
     mr_client_free(&r->client);
     mr_loop_free(&r->loop);
+    mr_tls_client_free(&r->tls);
 }
 
 void mr_remote_reply_fini(struct mr_remote_reply *reply)

@@ -3,11 +3,13 @@
 #define MR_CLI_REMOTE_H
 
 #include "net/client.h"
+#include "net/tls.h"
 
 struct mr_remote {
     struct mr_loop *loop;
     struct mr_client *client;
-    char address[256]; /* for texts */
+    struct mr_tls_client *tls; /* NULL: none */
+    char address[256];         /* for texts */
     int64_t timeout_ns;
 };
 
@@ -20,10 +22,10 @@ struct mr_remote_reply {
     int64_t took_ns;
 };
 
-/** url: host, host:port, http://host:port, grpc://host:port, unix:/path. Nothing is connected yet.
- *  Errors: MR_E_INVALID. */
+/** url: host, host:port, http://host:port, grpc://host:port, unix:/path; https:// and grpcs:// speak
+ *  TLS as `tls` says. Nothing is connected yet. Errors: MR_E_INVALID, and those of mr_tls_client_new. */
 int mr_remote_open(struct mr_remote *r, const char *url, int default_port, bool http2,
-                   int64_t timeout_ns, struct mr_err *err);
+                   int64_t timeout_ns, const struct mr_tls_client_options *tls, struct mr_err *err);
 void mr_remote_close(struct mr_remote *r);
 
 /** One HTTP request. An HTTP status of 400 and more is an error with the server's text. References of the pieces
@@ -41,5 +43,31 @@ void mr_remote_reply_fini(struct mr_remote_reply *reply);
 /** Rewrites a URL to an address for mr_client_new: "host:port" or "unix:/path". */
 int mr_remote_address(const char *url, int default_port, char *out, size_t size,
                       struct mr_err *err);
+
+/** Does a URL ask for TLS? */
+bool mr_remote_is_tls(const char *url);
+
+/** Rows of an option table for a struct with a struct mr_tls_client_options `tls`. */
+#define MR_REMOTE_TLS_FILE(option, type, member, text)                                             \
+    {                                                                                              \
+        .name = option, .kind = MR_OPTION_STRING, MR_OPTION_AT(type, tls.member), .value = "FILE", \
+        .help = text                                                                               \
+    }
+#define MR_REMOTE_TLS_ROWS(type)                                                                   \
+    MR_REMOTE_TLS_FILE("tls-ca", type, ca_file,                                                    \
+                       "authorities to trust with https:// and grpcs://; the system's if not "     \
+                       "given"),                                                                   \
+        MR_REMOTE_TLS_FILE("tls-cert", type, cert_file,                                            \
+                           "certificate to show to a server that asks for one"),                   \
+        MR_REMOTE_TLS_FILE("tls-key", type, key_file, "its key; in --tls-cert if not given"),      \
+        {.name = "tls-server-name",                                                                \
+         .kind = MR_OPTION_STRING,                                                                 \
+         MR_OPTION_AT(type, tls.server_name),                                                      \
+         .value = "NAME",                                                                          \
+         .help = "whom the server's certificate has to name; the host if not given"},              \
+    {                                                                                              \
+        .name = "tls-insecure", .kind = MR_OPTION_BOOL, MR_OPTION_AT(type, tls.is_insecure),       \
+        .help = "take any certificate: anybody may be answering"                                   \
+    }
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "client_int.h"
+#include "tls_int.h"
 
 static void try_next_address(struct mr_client_conn *conn);
 
@@ -19,6 +20,7 @@ static void conn_free(struct mr_client_conn *conn)
     if (conn->h2) {
         nghttp2_session_del(conn->h2);
     }
+    SSL_free(conn->ssl);
     mr_buf_fini(&conn->h1.line);
     mr_client_conn_gone(conn->client, conn);
     mr_free(conn);
@@ -61,6 +63,7 @@ static void begin_close(struct mr_client_conn *conn)
         uv_cancel((uv_req_t *)&conn->resolve_req);
     }
     if (conn->has_handle) {
+        mr_client_tls_end(conn);
         if (!uv_is_closing(&conn->uv.handle)) {
             uv_close(&conn->uv.handle, on_closed);
         }
@@ -108,50 +111,87 @@ void mr_client_conn_fail_later(struct mr_client_conn *conn, int rc, const char *
 
 /* ---- reading ---- */
 
+static void shared_room(struct mr_client_conn *conn, uv_buf_t *out)
+{
+    uint8_t *buf = mr_loop_read_buf(conn->client->loop);
+
+    *out = uv_buf_init((char *)buf, buf ? MR_READ_BUF_BYTES : 0);
+}
+
+void mr_client_conn_room(struct mr_client_conn *conn, uv_buf_t *out)
+{
+    if (conn->h2 || !mr_client_h1_direct(conn, out)) {
+        shared_room(conn, out);
+    }
+}
+
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 {
     struct mr_client_conn *conn = handle->data;
 
     (void)suggested;
     mr_loop_resume(conn->client->loop);
-    if (!conn->h2 && mr_client_h1_direct(conn, out)) {
-        return;
+    if (conn->ssl) {
+        shared_room(conn, out);
+    } else {
+        mr_client_conn_room(conn, out);
     }
-    uint8_t *buf = mr_loop_read_buf(conn->client->loop);
-    *out = uv_buf_init((char *)buf, buf ? MR_READ_BUF_BYTES : 0);
+}
+
+void mr_client_conn_deliver(struct mr_client_conn *conn, mr_bytes data)
+{
+    if (conn->h2) {
+        mr_client_h2_read(conn, data);
+    } else {
+        mr_client_h1_read(conn, data);
+    }
+}
+
+static void broken(struct mr_client_conn *conn, const char *why)
+{
+    struct mr_err err;
+
+    mr_err_set(&err, MR_E_UNAVAILABLE, MR_HERE, "%s: %s", conn->client->address, why);
+    mr_client_conn_fail(conn, MR_E_UNAVAILABLE, &err);
+}
+
+void mr_client_conn_ended(struct mr_client_conn *conn, bool is_told)
+{
+    if (conn->h2) {
+        broken(conn, "connection closed by the server");
+    } else if (!is_told && conn->calls.first && conn->h1.state == MR_H1_BODY_TO_END) {
+        broken(conn, "the answer was cut off");
+    } else {
+        mr_client_h1_eof(conn);
+    }
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct mr_client_conn *conn = stream->data;
-    struct mr_err err;
+    mr_bytes data = {(const uint8_t *)buf->base, n > 0 ? (size_t)n : 0};
 
     mr_loop_resume(conn->client->loop);
-    if (conn->state != MR_CONN_OPEN || n == 0) {
+    if (conn->state == MR_CONN_CLOSING || n == 0) {
         return;
     }
-    if (n > 0) {
-        mr_bytes data = {(const uint8_t *)buf->base, (size_t)n};
-        if (conn->h2) {
-            mr_client_h2_read(conn, data);
-        } else {
-            mr_client_h1_read(conn, data);
-        }
-        return;
+    if (n > 0 && conn->ssl) {
+        mr_client_tls_read(conn, data);
+    } else if (n > 0) {
+        mr_client_conn_deliver(conn, data);
+    } else if (conn->state == MR_CONN_CONNECTING) {
+        mr_client_conn_connect_failed(conn, "the server ended the TLS handshake");
+    } else if (n == UV_EOF) {
+        mr_client_conn_ended(conn, conn->ssl == NULL);
+    } else {
+        broken(conn, uv_strerror((int)n));
     }
-    if (n == UV_EOF && !conn->h2) {
-        mr_client_h1_eof(conn);
-        return;
-    }
-    mr_err_set(&err, MR_E_UNAVAILABLE, MR_HERE, "%s: %s", conn->client->address,
-               n == UV_EOF ? "connection closed by the server" : uv_strerror((int)n));
-    mr_client_conn_fail(conn, MR_E_UNAVAILABLE, &err);
 }
 
 /* ---- connecting ---- */
 
 /* "cannot connect to 127.0.0.1:8000: Connection refused" */
-static void connect_failed(struct mr_client_conn *conn, const char *why)
+void mr_client_conn_connect_failed(struct mr_client_conn *conn, const char *why)
 {
     struct mr_client *c = conn->client;
     struct mr_err err;
@@ -181,34 +221,40 @@ static void on_connect_timeout(struct mr_timer *t)
 
     snprintf(why, sizeof why, "no answer within %.3g s",
              (double)conn->client->options.connect_timeout_ns / (double)MR_NS_PER_S);
-    connect_failed(conn, why);
+    mr_client_conn_connect_failed(conn, why);
 }
 
-static void opened(struct mr_client_conn *conn)
+void mr_client_conn_usable(struct mr_client_conn *conn)
 {
     struct mr_err err;
-    int rc = MR_OK;
 
     mr_timer_stop(&conn->timer);
+    conn->state = MR_CONN_OPEN;
+    if (conn->client->options.http2 && mr_client_h2_open(conn, &err) < 0) {
+        mr_client_conn_connect_failed(conn, err.msg);
+        return;
+    }
+    mr_client_pump(conn->client);
+}
+
+static void connected(struct mr_client_conn *conn)
+{
     if (conn->addresses) {
         uv_freeaddrinfo(conn->addresses);
         conn->addresses = NULL;
     }
-    conn->state = MR_CONN_OPEN;
     if (!conn->client->is_unix) {
         uv_tcp_nodelay(&conn->uv.tcp, 1);
     }
-    if (conn->client->options.http2) {
-        rc = mr_client_h2_open(conn, &err);
-    }
-    if (rc == MR_OK && (rc = uv_read_start(&conn->uv.stream, on_alloc, on_read)) < 0) {
-        rc = mr_err_set(&err, MR_E_UNAVAILABLE, MR_HERE, "%s", uv_strerror(rc));
+    int rc = uv_read_start(&conn->uv.stream, on_alloc, on_read);
+    if (rc == 0 && conn->client->options.tls) {
+        rc = mr_client_tls_begin(conn);
+    } else if (rc == 0) {
+        mr_client_conn_usable(conn);
     }
     if (rc < 0) {
-        connect_failed(conn, err.msg);
-        return;
+        mr_client_conn_connect_failed(conn, uv_strerror(rc));
     }
-    mr_client_pump(conn->client);
 }
 
 static void on_connect(uv_connect_t *req, int status)
@@ -220,7 +266,7 @@ static void on_connect(uv_connect_t *req, int status)
         return;
     }
     if (status == 0) {
-        opened(conn);
+        connected(conn);
         return;
     }
     conn->connect_error = status;
@@ -263,7 +309,7 @@ static void try_next_address(struct mr_client_conn *conn)
             return;
         }
     }
-    connect_failed(conn, error_text(conn->connect_error));
+    mr_client_conn_connect_failed(conn, error_text(conn->connect_error));
 }
 
 static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *addresses)
@@ -278,7 +324,7 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *addr
         return;
     }
     if (status < 0) {
-        connect_failed(conn, error_text(status));
+        mr_client_conn_connect_failed(conn, error_text(status));
         return;
     }
     conn->addresses = addresses;
@@ -311,7 +357,7 @@ static void on_start_failed(struct mr_timer *t)
 {
     struct mr_client_conn *conn = MR_CONTAINER_OF(t, struct mr_client_conn, timer);
 
-    connect_failed(conn, error_text(conn->connect_error));
+    mr_client_conn_connect_failed(conn, error_text(conn->connect_error));
 }
 
 void mr_client_conn_start(struct mr_client *c)

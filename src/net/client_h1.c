@@ -14,15 +14,19 @@
 
 /* A read of less than this is not worth its own system call beside the shared buffer. */
 #define DIRECT_MIN 4096
+/* Of a request, encrypted at once. */
+#define SEAL_BYTES ((size_t)256 * 1024)
 
 /* ---- request ---- */
 
 struct upload {
     uv_write_t req;
     struct mr_client_conn *conn;
-    struct mr_buf head;
-    size_t block_count;
-    struct mr_block *blocks[]; /* what the bytes out there stand in */
+    struct mr_buf head; /* with TLS then each portion of the body */
+    size_t next;        /* piece that is not yet in `head`, with TLS */
+    size_t offset;
+    size_t piece_count;
+    struct mr_piece pieces[]; /* with references of its own */
 };
 
 static bool needs_length(const struct mr_client_call *call)
@@ -52,11 +56,47 @@ static void put_head(const struct mr_client_call *call, struct mr_buf *out)
 
 static void upload_free(struct upload *u)
 {
-    for (size_t i = 0; i < u->block_count; i++) {
-        mr_block_unref(&u->blocks[i]);
+    for (size_t i = 0; i < u->piece_count; i++) {
+        mr_block_unref(&u->pieces[i].block);
     }
     mr_buf_fini(&u->head);
     mr_free(u);
+}
+
+static void on_written(uv_write_t *req, int status);
+
+/* TLS: send what is in `head` and as much of the body as goes with it. */
+static int write_sealed(struct upload *u)
+{
+    while (u->next < u->piece_count && u->head.len < SEAL_BYTES) {
+        const struct mr_piece *p = &u->pieces[u->next];
+        size_t part = MR_MIN(p->len - u->offset, SEAL_BYTES - u->head.len);
+        mr_buf_append(&u->head, (const char *)p->ptr + u->offset, part);
+        u->offset += part;
+        if (u->offset == p->len) {
+            u->next++;
+            u->offset = 0;
+        }
+    }
+    if (u->head.failed || !mr_client_tls_seal(u->conn, &u->head)) {
+        return UV_EPROTO;
+    }
+    uv_buf_t buf = uv_buf_init(u->head.ptr, (unsigned)u->head.len);
+    return uv_write(&u->req, &u->conn->uv.stream, &buf, 1, on_written);
+}
+
+static int write_plain(struct upload *u)
+{
+    uv_buf_t *bufs = MR_NEW_ARRAY(uv_buf_t, u->piece_count + 1);
+
+    bufs[0] = uv_buf_init(u->head.ptr, (unsigned)u->head.len);
+    for (size_t i = 0; i < u->piece_count; i++) {
+        bufs[i + 1].base = (char *)u->pieces[i].ptr;
+        bufs[i + 1].len = u->pieces[i].len;
+    }
+    int rc = uv_write(&u->req, &u->conn->uv.stream, bufs, (unsigned)u->piece_count + 1, on_written);
+    mr_free(bufs);
+    return rc;
 }
 
 static void on_written(uv_write_t *req, int status)
@@ -65,6 +105,13 @@ static void on_written(uv_write_t *req, int status)
     struct mr_client_conn *conn = u->conn;
 
     mr_loop_resume(conn->client->loop);
+    if (status == 0 && conn->state == MR_CONN_OPEN && conn->ssl && u->next < u->piece_count) {
+        mr_buf_reset(&u->head);
+        status = write_sealed(u);
+        if (status == 0) {
+            return;
+        }
+    }
     upload_free(u);
     conn->is_writing = false;
     if (conn->state != MR_CONN_OPEN) {
@@ -83,24 +130,21 @@ static void on_written(uv_write_t *req, int status)
 
 void mr_client_h1_start(struct mr_client_conn *conn, struct mr_client_call *call)
 {
-    struct upload *u = mr_alloc(sizeof *u + (call->piece_count + 1) * sizeof(struct mr_block *));
-    uv_buf_t *bufs = MR_NEW_ARRAY(uv_buf_t, call->piece_count + 1);
+    struct upload *u = mr_alloc(sizeof *u + call->piece_count * sizeof *u->pieces);
 
     mr_buf_init(&u->head, 0);
     put_head(call, &u->head);
     u->conn = conn;
-    u->block_count = call->piece_count;
-    bufs[0] = uv_buf_init(u->head.ptr, (unsigned)u->head.len);
+    u->next = u->offset = 0;
+    u->piece_count = call->piece_count;
     for (size_t i = 0; i < call->piece_count; i++) {
-        u->blocks[i] = mr_block_ref(call->pieces[i].block);
-        bufs[i + 1].base = (char *)call->pieces[i].ptr;
-        bufs[i + 1].len = call->pieces[i].len;
+        u->pieces[i] = call->pieces[i];
+        mr_block_ref(u->pieces[i].block);
     }
     conn->h1.state = MR_H1_HEAD;
     mr_buf_reset(&conn->h1.line);
     conn->is_writing = true;
-    int rc = uv_write(&u->req, &conn->uv.stream, bufs, (unsigned)call->piece_count + 1, on_written);
-    mr_free(bufs);
+    int rc = conn->ssl ? write_sealed(u) : write_plain(u);
     if (rc < 0) {
         conn->is_writing = false;
         upload_free(u);

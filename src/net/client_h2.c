@@ -204,7 +204,7 @@ static int submit(struct mr_client_conn *conn, struct mr_client_call *call)
     nghttp2_nv *nv = MR_NEW_ARRAY(nghttp2_nv, call->header_count + PSEUDO_HEADERS + 2);
 
     nv[n++] = make_nv(MR_STR(":method"), call->method);
-    nv[n++] = make_nv(MR_STR(":scheme"), MR_STR("http"));
+    nv[n++] = make_nv(MR_STR(":scheme"), c->options.tls ? MR_STR("https") : MR_STR("http"));
     nv[n++] = make_nv(MR_STR(":authority"), mr_str_c(c->is_unix ? "localhost" : c->address));
     nv[n++] = make_nv(MR_STR(":path"), call->path);
     nv[n++] = make_nv(MR_STR("user-agent"), MR_STR("millrace/" MR_VERSION));
@@ -350,6 +350,11 @@ void mr_client_h2_flush(struct mr_flush *f)
         } else {
             after_session(conn);
         }
+        return;
+    }
+    if (conn->ssl && !mr_client_tls_seal(conn, &o->bytes)) {
+        output_free(o);
+        mr_client_conn_fail_later(conn, MR_E_UNAVAILABLE, "TLS: cannot write");
         return;
     }
     uv_buf_t buf = uv_buf_init(o->bytes.ptr, (unsigned)o->bytes.len);

@@ -5,6 +5,7 @@
  *   client_conn.c  one connection: name look-up, connecting, reading, closing
  *   client_h1.c    HTTP/1.1 on a connection: writes one request, parses one response
  *   client_h2.c    HTTP/2 on a connection: an nghttp2 session, many calls
+ *   client_tls.c   TLS between a connection and its socket
  *   client_grpc.c  a unary gRPC call on top
  *
  * A call is waiting (in the client's list), or active (in its connection's list), or failed (its timer
@@ -115,6 +116,9 @@ struct mr_client_conn {
     struct mr_err fail_err;
     int connect_error; /* of the last address tried */
 
+    struct ssl_st *ssl; /* NULL: none */
+    bool is_tls_open;   /* the handshake is done */
+
     struct mr_call_list calls; /* HTTP/1: one at most */
     bool has_served;           /* a call ended well on it before */
     struct mr_h1_parser h1;
@@ -183,6 +187,25 @@ void mr_client_conn_fail(struct mr_client_conn *conn, int rc, const struct mr_er
 void mr_client_conn_fail_later(struct mr_client_conn *conn, int rc, const char *what);
 /** Close it; it has no calls. */
 void mr_client_conn_close(struct mr_client_conn *conn);
+/** Connected, and through the TLS handshake if there is one: calls may come. */
+void mr_client_conn_usable(struct mr_client_conn *conn);
+void mr_client_conn_connect_failed(struct mr_client_conn *conn, const char *why);
+/** Where the next bytes for HTTP may be put, and what to do with them. */
+void mr_client_conn_room(struct mr_client_conn *conn, uv_buf_t *out);
+void mr_client_conn_deliver(struct mr_client_conn *conn, mr_bytes data);
+/** The peer has ended its side. is_told: it said so, which with TLS is what tells an end from a cut. */
+void mr_client_conn_ended(struct mr_client_conn *conn, bool is_told);
+
+/* ---- client_tls.c ---- */
+
+/** Begin the handshake on a connected socket. Negative (uv) without memory. */
+int mr_client_tls_begin(struct mr_client_conn *conn);
+/** Bytes from the socket. May close the connection. */
+void mr_client_tls_read(struct mr_client_conn *conn, mr_bytes data);
+/** Replace what is in *io by its ciphertext; false when that is impossible. To be written in this order. */
+bool mr_client_tls_seal(struct mr_client_conn *conn, struct mr_buf *io);
+/** Tell the peer that this is the end, before the handle is closed. */
+void mr_client_tls_end(struct mr_client_conn *conn);
 
 /* ---- client_h1.c ---- */
 

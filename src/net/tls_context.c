@@ -94,6 +94,8 @@ static void set_server(SSL_CTX *ctx)
 
     /* The end of input says how much of a request is missing; TLS need not say it again. */
     SSL_CTX_set_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF);
+    /* Clients' authorities are no part of our chain. */
+    SSL_CTX_set_mode(ctx, SSL_MODE_NO_AUTO_CHAIN);
     SSL_CTX_set_read_ahead(ctx, 1);
     SSL_CTX_set_default_read_buffer_len(ctx, READ_AHEAD_BYTES);
     SSL_CTX_set_alpn_select_cb(ctx, choose_protocol, NULL);

@@ -291,3 +291,49 @@ def test_rotation_under_load(served, authority, tmp_path):
         for t in threads:
             t.join()
     assert len(statuses) > 10 and set(statuses) == {200}
+
+
+# ---- our own client ----
+
+def millrace(*args):
+    done = subprocess.run([BIN, *map(str, args)], capture_output=True, text=True, timeout=60, env=clean_environment())
+    return done.returncode, done.stdout + done.stderr
+
+
+ONE = "[[" + ",".join(["1"] * 16) + "]]"
+
+
+def infer_args(server, protocol, *more):
+    port = server.grpc if protocol == "grpc" else server.http
+    scheme = "grpcs" if protocol == "grpc" else "https"
+    return ["infer", "-m", "simple", "-u", f"{scheme}://localhost:{port}", "--protocol", protocol, "-i", f"INPUT0={ONE}", "-i", f"INPUT1={ONE}", *more]
+
+
+@pytest.mark.parametrize("mutual", [False, True])
+@pytest.mark.parametrize("protocol", ["rest", "binary", "grpc"])
+def test_own_client(served, authority, protocol, mutual):
+    server = served(mutual=mutual)
+    cert, key = authority.sign("client")
+    own = ["--tls-cert", cert, "--tls-key", key] if mutual else []
+    code, said = millrace(*infer_args(server, protocol, "--tls-ca", authority.cert, *own))
+    assert code == 0 and "OUTPUT0" in said, said
+    code, said = millrace(*infer_args(server, protocol, "--tls-insecure", *own))
+    assert code == 0, said
+    code, said = millrace(*infer_args(server, protocol, *own))
+    assert code == 1 and "the server's certificate is not trusted" in said
+    code, said = millrace(*infer_args(server, protocol, "--tls-ca", authority.cert, "--tls-server-name", "elsewhere", *own))
+    assert code == 1 and "mismatch" in said
+    if mutual:
+        code, said = millrace(*infer_args(server, protocol, "--tls-ca", authority.cert))
+        assert code == 1 and "certificate required" in said, said
+
+
+def test_own_client_of_models(served, authority, start):
+    server = served()
+    code, said = millrace("model", "list", "-u", f"https://127.0.0.1:{server.http}", "--tls-ca", authority.cert)
+    assert code == 0 and "simple" in said
+    plain = start(MODELS, mode="explicit")
+    code, said = millrace("model", "list", "-u", f"https://127.0.0.1:{plain.http}", "--tls-ca", authority.cert)
+    assert code == 1 and "the server does not speak TLS" in said
+    code, said = millrace("model", "list", "-u", f"http://127.0.0.1:{server.http}")
+    assert code == 1 and "this port speaks TLS" in said

@@ -355,8 +355,10 @@ static void infer_errors(void **state)
            "millrace infer: input X: given twice\n");
     expect("millrace infer -m tINT8 -u 127.0.0.1:1 -i X=1", NULL, 1,
            "millrace infer: cannot connect to 127.0.0.1:1: Connection refused\n");
-    expect("millrace infer -m tINT8 -u https://x -i X=1", NULL, 1,
-           "millrace infer: 'https://x': TLS is not available in this version\n");
+    expect("millrace infer -m tINT8 -u https://x --tls-ca /nothing -i X=1", NULL, 1,
+           "millrace infer: /nothing: No such file or directory\n");
+    expect("millrace model list -u https://x --tls-key /nothing", NULL, 1,
+           "millrace model: /nothing: a key needs the certificate that it belongs to\n");
     assert_int_equal(run("millrace infer -m tINT8 -u %H -o nope -i X=[1,2]", NULL), 1);
     assert_non_null(strstr(err_out, "unexpected inference output 'nope' for model 'tINT8'"));
     assert_int_equal(run("millrace infer -m tINT8 -u %G --protocol grpc -o nope -i X=[1,2]", NULL),

@@ -99,7 +99,9 @@ static void addresses(void **state)
         {"unix:/a/b", "unix:/a/b"},
         {"", NULL},
         {"http://", NULL},
-        {"https://h", NULL},
+        {"https://h:9", "h:9"},
+        {"grpcs://h", "h:8000"},
+        {"https://", NULL},
     };
     char out[64];
     struct mr_err err;

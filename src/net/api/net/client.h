@@ -9,10 +9,12 @@
 #include "net/http.h"
 
 struct mr_client;
+struct mr_tls_client;
 
 /** All-zero means defaults. */
 struct mr_client_options {
-    bool http2;                 /* HTTP/2 with prior knowledge; otherwise HTTP/1.1 */
+    bool http2;                 /* HTTP/2 (with prior knowledge, or ALPN); otherwise HTTP/1.1 */
+    struct mr_tls_client *tls;  /* NULL: no TLS; borrowed until the client is gone */
     int64_t connect_timeout_ns; /* name look-up included; default 5 s */
     int64_t max_response_bytes; /* default 1 GiB */
     uint32_t max_connections;   /* HTTP/1.1: default 64; HTTP/2: 1 */
