@@ -147,6 +147,9 @@ static int value(struct literal *l, int level)
     if (level == MR_MAX_RANK) {
         return mr_json_fail(&l->j, MR_E_INVALID, "more than %d dimensions", MR_MAX_RANK);
     }
+    if (l->out->rank >= 0 && level >= l->out->rank) {
+        return mr_json_fail(&l->j, MR_E_INVALID, "the array is not nested evenly");
+    }
     mr_json_enter_array(&l->j);
     while (rc == MR_OK && mr_json_next_item(&l->j, &first)) {
         rc = value(l, level + 1);

@@ -1,5 +1,5 @@
-/* What a user types or hands to `millrace infer`: literals, parameters, rows, .npy files; and what the server's
- * metadata say to it. The first byte of the input chooses a type and a form. */
+/* What a user types or hands to `millrace infer`: literals, parameters, requests, .npy files; and what the
+ * server's metadata say to it. The first byte of the input chooses a type and a form. */
 #include "fuzz.h"
 
 #include "array.h"
@@ -108,6 +108,51 @@ static void metadata(mr_bytes body)
     mr_arena_fini(&arena);
 }
 
+/* A whole request from what was typed as --input (one per line), or from standard input. */
+static void whole_request(mr_str text, int dtype, bool from_stdin)
+{
+    struct infer_io inputs[] = {{MR_STR("X"), dtype, 2, {-1, 2}},
+                                {MR_STR("Y"), MR_DTYPE_FP32, 1, {-1}}};
+    struct infer x = {
+        .opt = {.model = "m", .version = "", .url = ""},
+        .meta = {.inputs = inputs, .input_count = 2, .outputs = inputs + 1, .output_count = 1}};
+    struct mr_err err = {0};
+    FILE *terminal = stdin;
+    const char *typed[8];
+    char *lines = malloc(text.len + 1);
+
+    memcpy(lines, text.ptr, text.len);
+    lines[text.len] = '\0';
+    mr_arena_init(&x.arena, 1024, 1 << 20);
+    mr_buf_init(&x.stdin_text, 1 << 20);
+    x.opt.classification = text.len % 3;
+    for (char *at = lines; !from_stdin && at && x.opt.inputs.len < 8;) {
+        typed[x.opt.inputs.len++] = strsep(&at, "\n");
+    }
+    x.opt.inputs.at = typed;
+    stdin = fmemopen(lines, text.len + 1, "r");
+    /* "@FILE" is read, and what lies on this disk is no part of the input. */
+    if (stdin && (from_stdin || !memchr(text.ptr, '@', text.len))) {
+        int rc = infer_build(&x, from_stdin, &err);
+        REQUIRE(rc == MR_OK || (err.status < 0 && err.msg[0]));
+        for (size_t i = 0; rc == MR_OK && i < x.request.input_count; i++) {
+            REQUIRE(x.request.inputs[i].tensor.rank <= MR_MAX_RANK);
+        }
+    }
+    if (stdin) {
+        fclose(stdin);
+    }
+    stdin = terminal;
+    for (size_t i = 0; i < x.arrays.len; i++) {
+        mr_array_fini(x.arrays.at[i]);
+        mr_free(x.arrays.at[i]);
+    }
+    MR_VEC_FINI(&x.arrays);
+    mr_buf_fini(&x.stdin_text);
+    mr_arena_fini(&x.arena);
+    free(lines);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const int types[] = {MR_DTYPE_BOOL, MR_DTYPE_INT8, MR_DTYPE_UINT64, MR_DTYPE_INT32,
@@ -119,11 +164,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int dtype = types[data[0] % 8];
     mr_bytes rest = {data + 1, size - 1};
     mr_str text = mr_str_n((const char *)rest.ptr, rest.len);
-    switch (data[0] >> 3 & 3) {
+    switch (data[0] >> 3 & 7) {
     case 0: literal(text, dtype); break;
     case 1: npy(rest, dtype); break;
     case 2: parameter(text); break;
-    default: metadata(rest);
+    case 3: metadata(rest); break;
+    default: whole_request(text, dtype, data[0] & 64);
     }
     return 0;
 }

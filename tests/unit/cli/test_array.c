@@ -66,6 +66,7 @@ static void bad_literals(void **state)
         {"{}", MR_DTYPE_FP32},
         {"null", MR_DTYPE_FP32},
         {"[[],[1]]", MR_DTYPE_INT32},
+        {"[1,[]]", MR_DTYPE_INT32},
         {"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]",
          MR_DTYPE_INT32},
         {"[\"a\", [\"b\"]]", MR_DTYPE_BYTES},
