@@ -23,20 +23,33 @@ def program(name):
     return str(GO / name)
 
 
-# Both protocols share a port: what is no preface of HTTP/2 is answered as HTTP/1, and then the connection ends.
+# Without TLS both protocols share a port: what is no preface of HTTP/2 is answered as HTTP/1, and then the connection ends.
 DEVIATIONS = {"3.5. HTTP/2 Connection Preface: Sends invalid connection preface"}
+
+
+def check_h2spec(report, port, *options, deviations):
+    done = subprocess.run(
+        [program("h2spec"), "--strict", "--host=127.0.0.1", f"--port={port}", "--path=/v2/health/live",
+         f"--timeout={int(2 * wait.SLOW)}", f"--junit-report={report}", *options], capture_output=True, text=True,
+        timeout=100 * wait.SLOW)
+    suites = ElementTree.parse(report).getroot()
+    cases = [(suite.get("name"), case) for suite in suites.iter("testsuite") for case in suite.iter("testcase")]
+    failed = {f"{name}: {case.get('classname')}" for name, case in cases if len(case)}
+    assert len(cases) > 140 and failed == deviations, done.stdout[-4000:]
 
 
 @pytest.mark.parametrize("port", ["http", "grpc"])
 def test_h2spec(server, tmp_path, port):
-    report = tmp_path / "report.xml"
-    done = subprocess.run(
-        [program("h2spec"), "--strict", "--host=127.0.0.1", f"--port={server.ports[port]}", "--path=/v2/health/live",
-         f"--timeout={int(2 * wait.SLOW)}", f"--junit-report={report}"], capture_output=True, text=True, timeout=100 * wait.SLOW)
-    suites = ElementTree.parse(report).getroot()
-    cases = [(suite.get("name"), case) for suite in suites.iter("testsuite") for case in suite.iter("testcase")]
-    failed = {f"{name}: {case.get('classname')}" for name, case in cases if len(case)}
-    assert len(cases) > 140 and failed == DEVIATIONS, done.stdout[-4000:]
+    check_h2spec(tmp_path / "report.xml", server.ports[port], deviations=DEVIATIONS)
+
+
+@pytest.mark.parametrize("port", ["http", "grpc"])
+def test_h2spec_over_tls(models, start, tmp_path, port):
+    cert, key = tmp_path / "s.crt", tmp_path / "s.key"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=localhost",
+                    "-keyout", key, "-out", cert], check=True, capture_output=True)
+    server = start(models, f"--{port}-use-ssl", f"--{port}-server-cert={cert}", f"--{port}-server-key={key}")
+    check_h2spec(tmp_path / "report.xml", server.ports[port], "--tls", "--insecure", deviations=set())  # ALPN has said HTTP/2
 
 
 @pytest.fixture(scope="module")
