@@ -4,7 +4,7 @@ import statistics
 
 from . import machine
 from .earlier import EARLIER
-from .report import cpu_ratio, heading, target_text, text
+from .report import cpu_text, heading, target_text, text
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 SHORT = ("rest-json", "rest-binary", "grpc-streams", "grpc", "latency-json", "big-onnx-rest", "batching", "convolutional",
@@ -41,8 +41,7 @@ def targets_cell(row):
         beside = f" × {NAMES.get(t['beside'], t['beside'])}" if t["beside"] else ""
         said = f"{figure}{value}{beside} (target {bound})"
         found.append(f"**missed: {said}**" if verdict == "NOT MET" else said if t["met"] else f"{said}: not judged")
-    ratio = cpu_ratio(row)
-    return "; ".join(found + ([f"CPU {ratio:.2f} × Triton"] if ratio else []))
+    return "; ".join([*found, *filter(None, [cpu_text(row).replace("triton", "Triton")])])
 
 
 def is_comparison(row):
@@ -78,12 +77,12 @@ def long_tables(rows):
 
 def short_table(rows):
     chosen = [r for key in SHORT for r in rows if r["key"] == key]
-    return table(["Workload", "Millrace", "Triton", "Millrace ÷ Triton"], [
-        [r["title"], main_cell(r, "millrace"), main_cell(r, "triton"), ratio(r)] for r in chosen])
+    return table(["Workload", "Millrace", "Triton", "Millrace ÷ Triton", "its CPU"], [
+        [r["title"], main_cell(r, "millrace"), main_cell(r, "triton"), ratio(r, main_figure(r)), ratio(r, "cpu")]
+        for r in chosen])
 
 
-def ratio(row):
-    figure = main_figure(row)
+def ratio(row, figure):
     both = [row["contenders"].get(s, {}).get(figure) for s in ("millrace", "triton")]
     if not all(both):
         return "–"

@@ -88,19 +88,21 @@ def as_text(row):
             lines.append(f"  triton, measured earlier on another machine of two CPUs: {EARLIER[row['key']]}")
     if row["note"]:
         lines.append(f"  ({row['note']})")
-    ratio = cpu_ratio(row)
-    if ratio:
-        lines.append(f"  {'':10}  {ratio:>8.2f}  {'':17}  server CPU of millrace ÷ triton")
+    cpu = cpu_text(row)
+    if cpu:
+        lines.append(f"  {cpu}")
     for t in row["targets"]:
         what, value, bound, verdict = target_text(t)
         lines.append(f"  {verdict:10}  {value:>8}  target {bound:10}  {what}")
     return "\n".join(lines)
 
 
-def cpu_ratio(row):
-    """Millrace's CPU for a request to Triton's: says most where other programs take turns on the CPUs."""
-    both = [row["contenders"].get(s, {}).get("cpu") for s in ("millrace", "triton")]
-    return statistics.median(a / b for a, b in zip(both[0]["rounds"], both[1]["rounds"])) if all(both) else None
+def cpu_text(row):
+    """Millrace's CPU for a request to that of the others: says most where other programs share the CPUs."""
+    cpu = {name: found["cpu"]["rounds"] for name, found in row["contenders"].items() if "cpu" in found}
+    mine = cpu.pop("millrace", None)
+    ratios = [f"{statistics.median(a / b for a, b in zip(mine, other)):.2f} × {name}'s" for name, other in cpu.items() if mine]
+    return "CPU " + ", ".join(ratios) if ratios else ""
 
 
 def cell(row, name, figure):

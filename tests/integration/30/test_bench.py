@@ -1,0 +1,54 @@
+"""The bench: that it runs, says what is missing instead of a figure, and judges. Its figures are of no interest here."""
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lib import wait
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, ROOT / "bench/run", *arguments], capture_output=True, text=True,
+                          timeout=100)
+
+
+@pytest.mark.skipif(wait.SLOW > 1, reason="measures the release build")
+def test_a_row_without_triton(tmp_path):
+    done = run("--only", "start-demo", "--rounds", "2", "--no-triton", "--json", str(tmp_path / "figures"))
+    assert done.returncode == 0, done.stderr
+    row, = json.loads((tmp_path / "figures").read_text())["rows"]
+    ready = row["contenders"]["millrace"]["ready"]
+    assert len(ready["rounds"]) == 2 and min(ready["rounds"]) <= ready["median"] <= max(ready["rounds"])
+    assert row["missing"] == {"triton": "left out by --no-triton"} and "triton" not in row["contenders"]
+    target, = row["targets"]
+    assert target["met"] is (target["value"] <= 30)
+    assert "triton: not measured: left out by --no-triton" in done.stdout
+
+
+JUDGE = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from lib import report, rows
+row = next(r for r in rows.all_rows() if r.key == "rest-json")
+found = report.result(row, {"millrace": {"rate": [100.0, 300.0, 200.0], "cpu": [1.0, 1.0, 1.0]},
+                            "nginx": {"rate": [100.0, 100.0, 400.0], "cpu": [2.0, 2.0, 2.0]}}, {"triton": "none here"})
+print(json.dumps([found["targets"], report.as_text(found)]))
+"""
+
+
+def test_earlier_figures_are_quoted_and_never_compared():
+    done = subprocess.run([sys.executable, "-c", JUDGE, ROOT / "bench"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    (triton, nginx), text = json.loads(done.stdout)
+    assert triton["value"] is None and triton["met"] is None
+    assert nginx["value"] == 1.0 and nginx["met"] is True  # the median of 1, 3 and 0.5, not the ratio of medians
+    assert "measured earlier on another machine" in text and "not judged" in text and "0.50 × nginx's" in text
+
+
+def test_an_unknown_row_is_named():
+    done = run("--only", "nothing-like-it")
+    assert done.returncode != 0 and "rest-json" in done.stderr
