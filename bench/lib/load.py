@@ -142,7 +142,10 @@ class Load:
         if self.connections * self.streams == 1:
             amount += ["--log-file", log]
         out = machine.output(self.h2load_command(server, folder, *amount))
-        spent = float(re.search(r"finished in ([\d.]+)s", out).group(1))
+        finished = re.search(r"finished in ([\d.]+)s", out)
+        if not finished:
+            raise RuntimeError(f"{server.name}: no call finished within {seconds} s")
+        spent = float(finished.group(1))
         count, failed = (int(re.search(rf"(\d+) {word}", out).group(1)) for word in ("succeeded", "failed"))
         if failed or not count:
             raise RuntimeError(f"{server.name}: {failed} of {count + failed} calls failed")
