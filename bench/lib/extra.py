@@ -124,14 +124,15 @@ def open_idle(server, kind):
 
 
 def idle(kind, count, request):
-    """A load beside `count` idle connections, and the server's memory with them."""
+    """A load beside `count` idle connections, and the server's memory with them. Each time a new server, that of
+    models without weights: what it has in memory is then the connections."""
     def measure(bench):
         import resource
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if hard < count + 500:
             raise machine.Missing(f"at most {hard} open files are allowed here (ulimit -Hn)")
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        running = bench.begin("millrace", bench.repository("main"))
+        running = bench.begin("millrace", bench.repository("many-10"))
         connections = []
         try:
             for _ in range(count):

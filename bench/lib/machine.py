@@ -75,7 +75,10 @@ def switches(pid):
     counts = {}
     for p in family(pid):
         for task in Path(f"/proc/{p}/task").iterdir():
-            lines = (task / "status").read_text().splitlines()
+            try:
+                lines = (task / "status").read_text().splitlines()
+            except OSError:  # it has just ended
+                continue
             counts[task.name] = sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
     return counts
 

@@ -71,8 +71,8 @@ def long_tables(rows):
             else:
                 said.append(f"{NAMES.get(name, name)}: {figures_text(r, name, shown)}")
         others.append([r["title"], "<br>".join(said), targets_cell(r) if r["key"] != "instructions" else ""])
-    return (table(["Workload", "Millrace", "Triton", "Beside", "Ratios"], compared) + "\n\n"
-            + table(["What", "Figures", "Targets"], others))
+    tables = [(["Workload", "Millrace", "Triton", "Beside", "Ratios"], compared), (["What", "Figures", "Targets"], others)]
+    return "\n\n".join(table(headings, found) for headings, found in tables if found)
 
 
 def short_table(rows):

@@ -146,6 +146,7 @@ def loads_and_starts():
 
 def scale():
     request = pair(rest_json, "identity")
+    request.path = "/v2/models/m0/infer"
     few, many = "10 models", "10,000 models"
     models = {few: extra.many_models(10), many: extra.many_models(10000)}
     turns = {few: extra.many_models(10, in_turn=True), many: extra.many_models(10000, in_turn=True)}
@@ -154,7 +155,7 @@ def scale():
                 note="another model at each request: what is more is what the CPU's caches do not hold")]
     for kind in ("http", "grpc"):
         title = "HTTP/1.1" if kind == "http" else "HTTP/2"
-        contenders = {"16 connections": under_load(Load(request, 16), "millrace"),
+        contenders = {"16 connections": extra.idle(kind, 0, request),
                       "and 10,000 idle": extra.idle(kind, 10000, request)}
         rows.append(Row(f"idle-{kind}", f"10,000 idle {title} connections beside 16 busy ones", contenders,
                         [most(1.05, "16 connections", "cpu", "and 10,000 idle"), most(100, None, "rss", "and 10,000 idle")]))
