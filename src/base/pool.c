@@ -21,8 +21,13 @@
  * one before anybody is refused. A small block from a thread cache is not checked: the memory is
  * there.
  *
- * Memory: below 2 MiB the header lies in front of the data in one heap allocation; from 2 MiB on
- * the data is a mapping of its own, aligned for huge pages, and the header lies apart.
+ * What lay in the shared cache all through the time between two calls of mr_block_age was too much:
+ * half of it goes back to the system. So a peak is forgotten within a few calls, and the memory of a
+ * steady load is steady.
+ *
+ * Memory: up to 64 KiB the header lies in front of the data in one heap allocation; above, the data
+ * is a mapping of its own, which goes back to the system whole, and the header lies apart. From 2
+ * MiB on the mapping is aligned for huge pages.
  *
  * The mutex guards `shared` below and is a leaf: nothing is called under it. */
 #include "base/pool.h"
@@ -45,11 +50,18 @@
 #define MIN_SHIFT         12
 #define SMALL_BYTES       ((size_t)64 * 1024)
 #define BIGGEST_BYTES     ((size_t)1 << 30)
-#define MAP_BYTES         ((size_t)2 * 1024 * 1024)
+#define HUGE_BYTES        ((size_t)2 * 1024 * 1024)
 #define PAGE_BYTES        ((size_t)4096)
 #define HEADER_BYTES      ((size_t)MR_CACHE_LINE)
 #define SLOT_CACHE_MOST   8
 #define DEFAULT_CACHE     ((uint64_t)256 * 1024 * 1024)
+
+/* AddressSanitizer sees the ends of heap allocations only. */
+#ifdef MR_WITH_ASAN
+#    define HEAP_BYTES (HUGE_BYTES - 1)
+#else
+#    define HEAP_BYTES SMALL_BYTES
+#endif
 
 _Static_assert(sizeof(struct mr_block) <= HEADER_BYTES, "the header keeps the data aligned");
 
@@ -67,6 +79,8 @@ static struct slot_cache slot_caches[MR_SLOT_MAX];
 static struct {
     pthread_mutex_t lock;
     struct mr_block *head[CLASS_COUNT];
+    uint32_t count[CLASS_COUNT];
+    uint32_t least[CLASS_COUNT]; /* count at its lowest since mr_block_age */
     uint64_t asked[CLASS_COUNT]; /* tick of the last taking */
     uint64_t tick;
     uint64_t cached_bytes;
@@ -104,19 +118,29 @@ static size_t class_bytes(uint32_t size_class)
 
 /* ---- the system ----------------------------------------------------------------------------- */
 
-/* A private mapping that begins at a multiple of 2 MiB. */
+static void *map(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* A private mapping; from 2 MiB on it begins at a multiple of that. */
 static void *map_aligned(size_t bytes)
 {
     size_t padded;
 
-    if (mr_mem_must_fail() || !mr_size_add(bytes, MAP_BYTES, &padded)) {
+    if (mr_mem_must_fail() || !mr_size_add(bytes, HUGE_BYTES, &padded)) {
         return NULL;
     }
-    char *p = mmap(NULL, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) {
+    if (bytes < HUGE_BYTES) {
+        return map(bytes);
+    }
+    char *p = map(padded);
+    if (!p) {
         return NULL;
     }
-    size_t front = (size_t)(-(uintptr_t)p & (MAP_BYTES - 1));
+    size_t front = (size_t)(-(uintptr_t)p & (HUGE_BYTES - 1));
     if (front) {
         munmap(p, front);
     }
@@ -128,12 +152,12 @@ static void *map_aligned(size_t bytes)
     return p + front;
 }
 
-/* cap is a multiple of the page size when it is MAP_BYTES or more. */
+/* cap is a multiple of the page size when it is above HEAP_BYTES. */
 static struct mr_block *system_new(uint32_t size_class, size_t cap)
 {
     struct mr_block *b;
 
-    if (cap < MAP_BYTES) {
+    if (cap <= HEAP_BYTES) {
         b = mr_mem_try_aligned(MR_CACHE_LINE, HEADER_BYTES + cap);
         if (!b) {
             return NULL;
@@ -158,7 +182,7 @@ static struct mr_block *system_new(uint32_t size_class, size_t cap)
 static void system_free(struct mr_block *b)
 {
     MR_UNPOISON(b->data, b->cap);
-    if (b->cap >= MAP_BYTES) {
+    if (b->cap > HEAP_BYTES) {
         munmap(b->data, b->cap);
     }
     mr_free(b);
@@ -221,17 +245,23 @@ static void big_uncharge(size_t cap)
 
 /* ---- the shared cache ----------------------------------------------------------------------- */
 
-/* Under the lock. */
-static struct mr_block *shared_take(uint32_t size_class)
+/* Under the lock; the class has one. */
+static struct mr_block *shared_pop(uint32_t size_class)
 {
     struct mr_block *b = shared.head[size_class];
 
-    shared.asked[size_class] = ++shared.tick;
-    if (b) {
-        shared.head[size_class] = b->next;
-        shared.cached_bytes -= b->cap;
-    }
+    shared.head[size_class] = b->next;
+    shared.cached_bytes -= b->cap;
+    shared.count[size_class]--;
+    shared.least[size_class] = MR_MIN(shared.least[size_class], shared.count[size_class]);
     return b;
+}
+
+/* Under the lock. NULL: there is none. */
+static struct mr_block *shared_take(uint32_t size_class)
+{
+    shared.asked[size_class] = ++shared.tick;
+    return shared.head[size_class] ? shared_pop(size_class) : NULL;
 }
 
 /* Under the lock. The class with blocks that was not asked for the longest. */
@@ -254,10 +284,7 @@ static struct mr_block *shared_shrink(uint64_t limit)
     struct mr_block *out = NULL;
 
     while (shared.cached_bytes > limit) {
-        uint32_t c = shared_stalest();
-        struct mr_block *b = shared.head[c];
-        shared.head[c] = b->next;
-        shared.cached_bytes -= b->cap;
+        struct mr_block *b = shared_pop(shared_stalest());
         b->next = out;
         out = b;
     }
@@ -270,6 +297,7 @@ static void shared_put(struct mr_block *b)
     b->next = shared.head[b->size_class];
     shared.head[b->size_class] = b;
     shared.cached_bytes += b->cap;
+    shared.count[b->size_class]++;
 }
 
 /* ---- small blocks --------------------------------------------------------------------------- */
@@ -570,6 +598,23 @@ void mr_block_trim(void)
     struct mr_block *all = shared_shrink(0);
     pthread_mutex_unlock(&shared.lock);
     system_free_list(all);
+}
+
+void mr_block_age(void)
+{
+    struct mr_block *unused = NULL;
+
+    pthread_mutex_lock(&shared.lock);
+    for (uint32_t c = 0; c < CLASS_COUNT; c++) {
+        for (uint32_t n = (shared.least[c] + 1) / 2; n > 0; n--) {
+            struct mr_block *b = shared_pop(c);
+            b->next = unused;
+            unused = b;
+        }
+        shared.least[c] = shared.count[c];
+    }
+    pthread_mutex_unlock(&shared.lock);
+    system_free_list(unused);
 }
 
 static void block_drop(void *block)

@@ -1,7 +1,27 @@
 /* The administration thread: reports that go over all models (index, statistics of everything, metrics) are
- * made here, so that they cost the network threads nothing however many models there are. */
+ * made here, so that they cost the network threads nothing however many models there are. Beside that it ages
+ * the cache of bulk memory. */
+#include <errno.h>
+
+#include "base/clock.h"
+#include "base/pool.h"
 #include "base/thread.h"
 #include "serve_private.h"
+
+#define AGE_NS (5 * MR_NS_PER_S)
+
+/* Without the mutex for a moment when the time has come. */
+static void wait_for_work(struct admin *a)
+{
+    struct timespec until = {a->age_ns / MR_NS_PER_S, a->age_ns % MR_NS_PER_S};
+
+    if (pthread_cond_timedwait(&a->work, &a->mutex, &until) != ETIMEDOUT)
+        return;
+    pthread_mutex_unlock(&a->mutex);
+    mr_block_age();
+    a->age_ns = mr_now_ns() + AGE_NS;
+    pthread_mutex_lock(&a->mutex);
+}
 
 static struct admin_job *next_job(struct admin *a)
 {
@@ -9,7 +29,7 @@ static struct admin_job *next_job(struct admin *a)
 
     pthread_mutex_lock(&a->mutex);
     while (!a->first && !a->is_stopping)
-        pthread_cond_wait(&a->work, &a->mutex);
+        wait_for_work(a);
     job = a->first;
     if (job)
         a->first = job->next;
@@ -40,10 +60,15 @@ static void *admin_main(void *arg)
 
 int admin_start(struct admin *a, struct mr_err *err)
 {
+    pthread_condattr_t clock;
     int rc;
 
     pthread_mutex_init(&a->mutex, NULL);
-    pthread_cond_init(&a->work, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&a->work, &clock);
+    pthread_condattr_destroy(&clock);
+    a->age_ns = mr_now_ns() + AGE_NS;
     rc = mr_thread_start(&a->thread, "admin", admin_main, a, err);
     a->is_started = rc == MR_OK;
     return rc;

@@ -54,6 +54,7 @@ struct admin {
     pthread_cond_t work;
     struct admin_job *first;
     struct admin_job *last;
+    int64_t age_ns; /* the thread's own: when to age the cache of bulk memory */
     bool is_started;
     bool is_stopping;
 };

@@ -105,6 +105,44 @@ static void warm_blocks_come_from_the_cache(void **state)
     assert_int_equal(mr_block_get_stats().cached_bytes, 0);
 }
 
+static void take_and_let_go(size_t bytes, int count)
+{
+    struct mr_block *b[16];
+
+    for (int i = 0; i < count; i++) {
+        b[i] = mr_block_new(bytes);
+        assert_non_null(b[i]);
+    }
+    for (int i = 0; i < count; i++) {
+        mr_block_unref(&b[i]);
+    }
+}
+
+/* What a peak has left goes back by halves; what is needed again and again stays. */
+static void unneeded_blocks_age(void **state)
+{
+    static const struct {
+        size_t bytes;
+        uint64_t cap;
+    } sizes[] = {{96 * KIB, 96 * KIB}, {3 * MIB, 3 * MIB}};
+    static const unsigned left[] = {16, 10, 7, 5, 4, 4};
+
+    (void)state;
+    for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+        take_and_let_go(sizes[k].bytes, 16);
+        for (size_t i = 0; i < sizeof left / sizeof left[0]; i++) {
+            mr_block_age();
+            assert_int_equal(mr_block_get_stats().cached_bytes, left[i] * sizes[k].cap);
+            take_and_let_go(sizes[k].bytes, 4);
+        }
+        for (int i = 0; i < 3; i++) {
+            mr_block_age();
+        }
+        mr_block_age();
+        assert_int_equal(mr_block_get_stats().cached_bytes, 0);
+    }
+}
+
 static void the_thread_cache_is_bounded(void **state)
 {
     struct mr_block *b[100];
@@ -392,6 +430,7 @@ int main(void)
         cmocka_unit_test_setup(sizes_fit_and_waste_little, setup),
         cmocka_unit_test_setup(class_edges, setup),
         cmocka_unit_test_setup(warm_blocks_come_from_the_cache, setup),
+        cmocka_unit_test_setup(unneeded_blocks_age, setup),
         cmocka_unit_test_setup(the_thread_cache_is_bounded, setup),
         cmocka_unit_test_setup(the_cache_limit_drops_what_is_stale, setup),
         cmocka_unit_test_setup(the_budget_refuses, setup),

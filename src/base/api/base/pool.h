@@ -61,6 +61,9 @@ struct mr_block_stats {
 void mr_block_set_budget(uint64_t budget_bytes, uint64_t cache_bytes);
 /** Near-snapshot: the counters are read one after the other. */
 struct mr_block_stats mr_block_get_stats(void);
+/** To be called every few seconds: gives back to the system half of what was cached and not needed
+ *  since the last call. */
+void mr_block_age(void);
 /** Give cached memory back to the system: all but the small blocks in other threads' caches. */
 void mr_block_trim(void);
 
