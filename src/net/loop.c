@@ -30,6 +30,7 @@
 #define MAIL_ROUNDS   8
 #define FINE_LIMIT_NS (100 * MR_NS_PER_MS)
 #define SCRATCH_KEEP  ((size_t)8 * 1024 * 1024)
+#define AGE_NS        (5 * MR_NS_PER_S)
 
 static _Thread_local struct mr_loop *here;
 
@@ -163,6 +164,20 @@ static void on_busy(uv_idle_t *handle)
     (void)handle;
 }
 
+/* What a peak has left in the caches goes back to the heap bit by bit, so that memory does not creep
+ * up to the highest peak ever. An idle loop does not wake up for it. */
+static void caches_age(struct mr_loop *loop)
+{
+    mr_cache_age(&loop->inputs);
+    mr_cache_age(&loop->chunks);
+    mr_cache_age(&loop->conns);
+    mr_cache_age(&loop->calls);
+    for (size_t i = 0; i < MR_H2MEM_CLASSES; i++) {
+        mr_cache_age(&loop->h2mem[i]);
+    }
+    loop->age_ns = mr_ns_after(loop->now_ns, AGE_NS);
+}
+
 static void on_prepare(uv_prepare_t *handle)
 {
     struct mr_loop *loop = handle->data;
@@ -174,6 +189,9 @@ static void on_prepare(uv_prepare_t *handle)
     }
     if (loop->scratch.cap > SCRATCH_KEEP) {
         mr_buf_fini(&loop->scratch);
+    }
+    if (loop->now_ns >= loop->age_ns) {
+        caches_age(loop);
     }
     if (atomic_load_explicit(&loop->stopping, memory_order_relaxed)) {
         uv_stop(&loop->uv);
@@ -452,17 +470,28 @@ void mr_cache_init(struct mr_cache *c, size_t bytes, uint32_t max)
     *c = (struct mr_cache){.bytes = bytes, .max = MR_CACHE_NOTHING ? 0 : max};
 }
 
-void mr_cache_fini(struct mr_cache *c)
+static void cache_shrink(struct mr_cache *c, uint32_t count)
 {
-    while (c->head) {
+    while (c->count > count) {
         void *p = c->head;
         memcpy(&c->head, p, sizeof c->head);
+        c->count--;
         if (c->fini) {
             c->fini(p);
         }
         mr_free(p);
     }
-    c->count = 0;
+}
+
+void mr_cache_fini(struct mr_cache *c)
+{
+    cache_shrink(c, 0);
+}
+
+void mr_cache_age(struct mr_cache *c)
+{
+    cache_shrink(c, c->count - c->least / 2);
+    c->least = c->count;
 }
 
 void *mr_cache_take(struct mr_cache *c, bool *out_fresh)
@@ -477,6 +506,7 @@ void *mr_cache_take(struct mr_cache *c, bool *out_fresh)
     }
     memcpy(&c->head, p, sizeof c->head);
     c->count--;
+    c->least = MR_MIN(c->least, c->count);
     return p;
 }
 

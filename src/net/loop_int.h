@@ -54,6 +54,7 @@ struct mr_cache {
     void *head;
     size_t bytes;
     uint32_t count;
+    uint32_t least; /* count at its lowest since mr_cache_age */
     uint32_t max;
     void (*fini)(void *p); /* before a kept one goes back to the heap; may be NULL */
 };
@@ -106,7 +107,8 @@ struct mr_loop {
     struct mr_cache calls;
     struct mr_cache h2mem[MR_H2MEM_CLASSES];
     struct mr_h2regions h2regions;
-    char date[48]; /* "Sun, 06 Nov 1994 08:49:37 GMT" */
+    int64_t age_ns; /* when the caches are aged next */
+    char date[48];  /* "Sun, 06 Nov 1994 08:49:37 GMT" */
     int64_t date_until_ns;
 
     struct mr_loop_stats stats;
@@ -140,6 +142,8 @@ void mr_cache_fini(struct mr_cache *c);
 void *mr_cache_take(struct mr_cache *c, bool *out_fresh);
 /** True when kept; false when the caller has to free it (mr_free). */
 bool mr_cache_put(struct mr_cache *c, void *p);
+/** Free half of what was kept and not needed since the last call. */
+void mr_cache_age(struct mr_cache *c);
 
 /** Timers that are due; returns when the next one is, 0 = none. */
 int64_t mr_timers_run(struct mr_loop *loop);

@@ -346,6 +346,40 @@ static void test_flush_list(void **state)
     mr_loop_free(&loop);
 }
 
+/* What nobody took goes by halves, down to one; what is taken meanwhile stays. */
+static void test_cache_ages(void **state)
+{
+    static const uint32_t unused[] = {16, 8, 4, 2, 1, 1};
+    struct mr_cache c;
+    void *p[16];
+
+    (void)state;
+    mr_cache_init(&c, 64, 100);
+    if (c.max == 0) {
+        skip(); /* AddressSanitizer: nothing is kept */
+    }
+    for (int i = 0; i < 16; i++) {
+        p[i] = mr_cache_take(&c, NULL);
+    }
+    for (int i = 0; i < 16; i++) {
+        assert_true(mr_cache_put(&c, p[i]));
+    }
+    for (size_t i = 0; i < sizeof unused / sizeof unused[0]; i++) {
+        mr_cache_age(&c);
+        assert_int_equal(c.count, unused[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        p[i] = mr_cache_take(&c, NULL);
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_true(mr_cache_put(&c, p[i]));
+    }
+    mr_cache_age(&c);
+    assert_int_equal(c.count, 4);
+    mr_cache_fini(&c);
+    assert_null(c.head);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_stop_before_run),
         cmocka_unit_test(test_date),
         cmocka_unit_test(test_flush_list),
+        cmocka_unit_test(test_cache_ages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
