@@ -587,6 +587,25 @@ struct mr_block_stats mr_block_get_stats(void)
     return stats;
 }
 
+/* The rough sum first, as with the budget itself. */
+static bool is_out_past(uint64_t limit)
+{
+    uint64_t big = atomic_load_explicit(&counts.big_out, memory_order_relaxed);
+
+    return atomic_load_explicit(&counts.small_held, memory_order_relaxed) + big > limit &&
+           small_out_bytes() + big > limit;
+}
+
+bool mr_block_is_used(void)
+{
+    return is_out_past(atomic_load_explicit(&counts.budget, memory_order_relaxed) / 8);
+}
+
+bool mr_block_is_scarce(void)
+{
+    return is_out_past(atomic_load_explicit(&counts.budget, memory_order_relaxed) / 4 * 3);
+}
+
 void mr_block_trim(void)
 {
     unsigned slot = mr_slot_try();

@@ -198,6 +198,8 @@ const struct mr_option mr_serve_table[] = {
          "of a connection without request; 0 is no limit"),
     TIME("write-timeout", server.http.write_timeout_ns, "30s", 0, DAY_S, MR_NS_PER_S,
          "of a client that does not read its answer"),
+    BYTES("min-transfer-rate", server.http.min_rate, "1KiB", 0, GIB,
+          "bytes a second that a body must come with, and an answer be taken with; 0 any"),
     BYTES("max-output-backlog", server.http.max_output_backlog, "4MiB", 65536, GIB,
           "answers waiting for a slow client before its next request is looked at"),
     NUMBER("h2-max-streams", server.http.h2_max_streams, "256", 1, 1000000, "N",

@@ -2,9 +2,9 @@
  *
  * Small ones go to the call's arena. Larger ones get a block, sized by what is known of the length,
  * begun so that the offset asked for lies on a 64-byte line. A declared length is believed up to 8
- * MiB at once and beyond that only eight times what has really come, so that a claim alone cannot
- * take the byte budget away from others; the copy that this costs is an eighth. Unknown lengths
- * double.
+ * MiB at once while most of the byte budget is free, and beyond that only eight times what has really
+ * come, so that a claim alone cannot take the budget away from others; the copy that this costs is an
+ * eighth. Unknown lengths double.
  *
  * Thread: loop. */
 #include "call.h"
@@ -30,7 +30,8 @@ static size_t next_cap(const struct mr_body *b, size_t need, size_t limit)
     size_t cap;
 
     if (b->expect >= 0 && (size_t)b->expect >= need) {
-        size_t belief = MR_MAX(BELIEF_BYTES, need > SIZE_MAX / 8 ? SIZE_MAX : need * 8);
+        size_t belief = need > SIZE_MAX / 8 ? SIZE_MAX : need * 8;
+        belief = MR_MAX(belief, mr_block_is_used() ? FIRST_GROWTH : BELIEF_BYTES);
         cap = MR_MIN((size_t)b->expect, belief);
     } else {
         cap = b->cap > SIZE_MAX / 2 ? SIZE_MAX : b->cap * 2;
@@ -115,6 +116,14 @@ static int ensure(struct mr_icall *call, size_t need, mr_bytes coming)
         return MR_OK;
     }
     return grow_block(call, need, coming);
+}
+
+bool mr_body_should_wait(const struct mr_icall *call, size_t more)
+{
+    const struct mr_body *b = &call->body;
+    bool is_small = b->expect <= (int64_t)STAGE_BYTES && b->len + more <= STAGE_BYTES;
+
+    return !b->block && !is_small && mr_block_is_scarce();
 }
 
 int mr_body_append(struct mr_icall *call, const void *data, size_t n)

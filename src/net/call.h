@@ -63,7 +63,7 @@ struct mr_icall {
     int32_t stream_id;
     size_t header_cap;
     size_t header_bytes;
-    int64_t data_seen_ns;
+    int64_t body_due_ns;
     struct mr_outq out;  /* body of the answer, not framed yet */
     struct mr_outq held; /* input of a paused stream */
     struct mr_header *trailers;
@@ -90,6 +90,8 @@ void mr_icall_body(struct mr_icall *call);
 /** Tell the handler that the body will not come to it. */
 void mr_icall_refuse(struct mr_icall *call, int status);
 
+/** `more` bytes would need a block, the call has none yet, and memory is scarce. */
+bool mr_body_should_wait(const struct mr_icall *call, size_t more);
 /** Append received bytes. MR_OK, MR_E_TOO_LARGE or MR_E_EXHAUSTED. */
 int mr_body_append(struct mr_icall *call, const void *data, size_t n);
 /** Where the next bytes of a body in a block can be read to, *out_room of them: NULL when appending

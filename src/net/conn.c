@@ -43,6 +43,7 @@ void mr_conn_memory_init(struct mr_loop *loop)
 /* Write the queue and then `extra`; returns bytes of extra that were written. */
 static size_t write_out(struct mr_conn *c, mr_bytes extra)
 {
+    const struct mr_http_options *o = c->part->options;
     size_t extra_done = 0;
 
     while (!c->blocked && (c->out.bytes > 0 || extra_done < extra.len)) {
@@ -67,12 +68,12 @@ static size_t write_out(struct mr_conn *c, mr_bytes extra)
         mr_outq_consume(&c->out, queued);
         extra_done += done - queued;
         c->blocked = done < want;
-        if (done > 0 || c->out_since_ns == 0) {
-            c->out_since_ns = c->loop->now_ns;
-        }
+        c->out_due_ns = c->out_due_ns ? mr_due_moved(c->out_due_ns, c->loop->now_ns, done,
+                                                     o->write_timeout_ns, o->min_rate)
+                                      : mr_due_start(c->loop->now_ns, o->write_timeout_ns);
     }
     if (!c->blocked) {
-        c->out_since_ns = 0;
+        c->out_due_ns = 0;
     }
     return extra_done;
 }
@@ -165,9 +166,7 @@ static int64_t earliest(int64_t a, int64_t b)
 
 static int64_t output_deadline(const struct mr_conn *c)
 {
-    int64_t limit = c->part->options->write_timeout_ns;
-
-    return c->blocked && limit > 0 ? mr_ns_after(c->out_since_ns, limit) : 0;
+    return c->blocked ? c->out_due_ns : 0;
 }
 
 static bool wants_input(const struct mr_conn *c)
@@ -206,6 +205,7 @@ static void finish(struct mr_conn *c)
         return;
     }
     c->proto->end(c);
+    mr_memwait_remove(c);
     c->close_soon = false;
     c->transport->end_output(c);
     c->proto = &mr_proto_linger;
@@ -291,15 +291,18 @@ void mr_conn_ready(struct mr_conn *c, int events)
     c->running = false;
 }
 
-static void conn_flush(struct mr_flush *f)
+void mr_conn_run(struct mr_conn *c)
 {
-    struct mr_conn *c = MR_CONTAINER_OF(f, struct mr_conn, flush);
-
     if (!c->closing && !c->handshaking) {
         c->running = true;
         conn_work(c);
         c->running = false;
     }
+}
+
+static void conn_flush(struct mr_flush *f)
+{
+    mr_conn_run(MR_CONTAINER_OF(f, struct mr_conn, flush));
 }
 
 void mr_conn_kick(struct mr_conn *c)
@@ -388,6 +391,7 @@ void mr_conn_close(struct mr_conn *c)
     }
     c->closing = true;
     c->proto->end(c);
+    mr_memwait_remove(c);
     mr_flush_cancel(c->loop, &c->flush);
     mr_deadline_clear(c->loop, &c->deadline);
     mr_outq_fini(&c->out);
@@ -547,6 +551,7 @@ const struct mr_proto mr_proto_sniff = {
     .deadline = sniff_deadline,
     .expired = close_expired,
     .drain = mr_conn_close,
+    .memory_back = no_op,
     .rest = sniff_rest,
     .end = no_op,
 };
@@ -576,6 +581,7 @@ const struct mr_proto mr_proto_linger = {
     .deadline = linger_deadline,
     .expired = mr_conn_close,
     .drain = no_op,
+    .memory_back = no_op,
     .rest = no_op,
     .end = no_op,
 };

@@ -49,6 +49,8 @@ struct mr_proto {
     void (*expired)(struct mr_conn *c);
     /** The server drains: end as soon as the work at hand is done. */
     void (*drain)(struct mr_conn *c);
+    /** It has waited for memory and need not any more; `work` follows. */
+    void (*memory_back)(struct mr_conn *c);
     /** Input memory can be given back if there is nothing in it. */
     void (*rest)(struct mr_conn *c);
     /** The connection ends: let go of the calls. */
@@ -87,7 +89,7 @@ struct mr_h1 {
     int64_t body_left; /* Content-Length not yet read */
     int64_t drained;
     int64_t head_start_ns; /* first byte of a head that is not complete, 0 = none */
-    int64_t body_seen_ns;
+    int64_t body_due_ns;   /* the body has to go on until then, see mr_due_moved */
     bool is_chunked;
     bool keep_alive;
     bool owes_continue;  /* 100-continue was asked for and not sent */
@@ -130,12 +132,15 @@ struct mr_conn {
     bool lingers;    /* then throw away what the peer still sends, for a moment */
     bool draining;
     bool had_request;
+    bool waits_memory; /* nothing is read meanwhile */
+    struct mr_conn *memory_next;
+    struct mr_conn *memory_prev;
     struct mr_flush flush;
     struct mr_deadline deadline;
     struct mr_tls_conn tls;
     struct mr_outq out;
     struct mr_input in;
-    int64_t out_since_ns; /* last progress of output that is stuck, 0 = none is */
+    int64_t out_due_ns; /* output that is stuck has to go on until then, 0 = none is stuck */
     int64_t idle_since_ns;
     int64_t lingered;
     int64_t linger_until_ns;
@@ -147,9 +152,29 @@ struct mr_conn {
     char peer_text[64];
 };
 
+/** What has to move has until `limit_ns` from now; 0 = no limit. */
+static inline int64_t mr_due_start(int64_t now_ns, int64_t limit_ns)
+{
+    return limit_ns > 0 ? mr_ns_after(now_ns, limit_ns) : 0;
+}
+/** It has moved by n bytes, which buy the time that they take at the least rate allowed; but never more than the
+ *  limit from now, so that a good start is no credit for standing still. */
+static inline int64_t mr_due_moved(int64_t due_ns, int64_t now_ns, size_t n, int64_t limit_ns,
+                                   int64_t min_rate)
+{
+    int64_t most_ns = mr_due_start(now_ns, limit_ns);
+    double bought_ns = min_rate > 0 ? (double)n * 1e9 / (double)min_rate : 1e19;
+
+    return bought_ns >= (double)limit_ns ? most_ns : MR_MIN(due_ns + (int64_t)bought_ns, most_ns);
+}
+
 /** A connection over an accepted socket (takes fd always). NULL without memory. */
 struct mr_conn *mr_conn_open(struct mr_server_part *part, const struct mr_transport *transport,
                              int fd, int tag, bool over_unix, const struct sockaddr_in6 *peer);
+/** Let it wait for memory; its protocol takes no input then. Again: nothing happens. */
+void mr_memwait_add(struct mr_conn *c);
+void mr_memwait_remove(struct mr_conn *c);
+
 /** Give its socket a handle on the loop; negative (uv) when that fails: mr_conn_abandon it then. */
 int mr_transport_plain_start(struct mr_conn *c);
 /** The same, for mr_transport_tls. */
@@ -172,6 +197,8 @@ void mr_conn_bad_start(struct mr_conn *c, const char *why);
 /** Called by transports: readiness (MR_WANT_*), and the end. */
 void mr_conn_ready(struct mr_conn *c, int events);
 void mr_conn_gone(struct mr_conn *c);
+/** Let it work now, outside of its own callbacks. It may be closed then. */
+void mr_conn_run(struct mr_conn *c);
 /** Something was queued outside of the connection's own callbacks. */
 void mr_conn_kick(struct mr_conn *c);
 /** Read into memory of the caller. Counts; ends of input and errors are dealt with: > 0 bytes, or 0

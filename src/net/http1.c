@@ -88,6 +88,15 @@ void mr_h1_answered(struct mr_conn *c, bool keep_alive)
     mr_conn_kick(c);
 }
 
+/* The body has gone on by n bytes. */
+static void body_moved(struct mr_conn *c, size_t n)
+{
+    const struct mr_http_options *o = c->part->options;
+
+    c->h1.body_due_ns = mr_due_moved(c->h1.body_due_ns, c->loop->now_ns, n, o->body_timeout_ns,
+                                     c->h1.call && c->h1.call->pub.streaming ? 0 : o->min_rate);
+}
+
 /* ---- body ----------------------------------------------------------------------------------- */
 
 static void body_complete(struct mr_conn *c)
@@ -208,7 +217,7 @@ static bool read_sized_body(struct mr_conn *c)
         mr_bytes data = {(const uint8_t *)c->in.ptr + c->in.pos, n};
         c->in.pos += n;
         h->body_left -= (int64_t)n;
-        h->body_seen_ns = c->loop->now_ns;
+        body_moved(c, n);
         if (!body_bytes(c, data, h->body_left == 0)) {
             return true;
         }
@@ -237,7 +246,9 @@ static bool read_chunked_body(struct mr_conn *c)
             return true;
         }
         c->in.pos += used;
-        h->body_seen_ns = used ? c->loop->now_ns : h->body_seen_ns;
+        if (used) {
+            body_moved(c, used);
+        }
         if (got == MR_CHUNK_MORE) {
             reuse_input(c);
             return false;
@@ -259,12 +270,25 @@ static bool read_chunked_body(struct mr_conn *c)
     }
 }
 
-/* True when the stage moved on; false: more bytes are needed, or the call is paused. */
+/* The body needs memory, and there is little left. */
+static bool waits_for_memory(struct mr_conn *c)
+{
+    const struct mr_icall *call = c->h1.call;
+
+    if (!c->waits_memory && c->h1.stage == MR_H1_BODY && !call->refused && !call->pub.streaming &&
+        !fits_in_place(c) && mr_body_should_wait(call, c->in.end - c->in.pos)) {
+        mr_memwait_add(c);
+    }
+    return c->waits_memory;
+}
+
+/* True when the stage moved on; false: more bytes are needed, or the call is paused or waits for
+ * memory. */
 static bool read_body(struct mr_conn *c)
 {
     struct mr_h1 *h = &c->h1;
 
-    if (h->stage == MR_H1_BODY && h->call->paused) {
+    if ((h->stage == MR_H1_BODY && h->call->paused) || waits_for_memory(c)) {
         return false;
     }
     if (h->is_chunked ? c->in.ptr && read_chunked_body(c) : read_sized_body(c)) {
@@ -361,7 +385,7 @@ static void fill_call(struct mr_conn *c, struct mr_icall *call, const struct mr_
         (struct mr_http1_chunked){.max_chunks = CHUNKS_MAX, .max_overhead = OVERHEAD_BYTES};
     h->body_left = head->is_chunked ? 0 : pub->content_length;
     h->owes_continue = head->expects_continue;
-    h->body_seen_ns = c->loop->now_ns;
+    h->body_due_ns = mr_due_start(c->loop->now_ns, c->part->options->body_timeout_ns);
     h->stage = head->has_body ? MR_H1_BODY : MR_H1_WAIT;
 }
 
@@ -509,7 +533,7 @@ static void read_direct(struct mr_conn *c, uint8_t *at, size_t room)
         return;
     }
     h->call->body.len += n;
-    h->body_seen_ns = c->loop->now_ns;
+    body_moved(c, n);
     if (!h->is_chunked) {
         h->body_left -= (int64_t)n;
         return;
@@ -546,6 +570,9 @@ static bool has_room(const struct mr_conn *c)
 
 static bool h1_wants_input(const struct mr_conn *c)
 {
+    if (c->waits_memory) {
+        return false;
+    }
     switch (c->h1.stage) {
     case MR_H1_HEAD: return !c->close_soon && !is_backlogged(c);
     case MR_H1_WAIT: return has_room(c);
@@ -568,8 +595,13 @@ static int64_t h1_deadline(const struct mr_conn *c)
         return h->head_start_ns ? after(h->head_start_ns, o->header_timeout_ns)
                                 : after(c->idle_since_ns, o->idle_timeout_ns);
     case MR_H1_WAIT: return 0;
-    default: return h->call && h->call->paused ? 0 : after(h->body_seen_ns, o->body_timeout_ns);
+    default: return h->call && h->call->paused ? 0 : h->body_due_ns;
     }
+}
+
+static void h1_memory_back(struct mr_conn *c)
+{
+    c->h1.body_due_ns = mr_due_start(c->loop->now_ns, c->part->options->body_timeout_ns);
 }
 
 static void h1_expired(struct mr_conn *c)
@@ -577,7 +609,11 @@ static void h1_expired(struct mr_conn *c)
     struct mr_h1 *h = &c->h1;
 
     mr_count_add(&c->loop->stats.timeouts, 1);
-    if (h->stage == MR_H1_BODY || (h->stage == MR_H1_HEAD && h->head_start_ns)) {
+    if (c->waits_memory) {
+        mr_memwait_remove(c);
+        h1_memory_back(c);
+        mr_icall_refuse(h->call, MR_E_EXHAUSTED);
+    } else if (h->stage == MR_H1_BODY || (h->stage == MR_H1_HEAD && h->head_start_ns)) {
         mr_h1_error(c, 408, "request timed out (--header-timeout, --body-timeout)");
     } else {
         mr_conn_close(c);
@@ -609,6 +645,7 @@ const struct mr_proto mr_proto_http1 = {
     .deadline = h1_deadline,
     .expired = h1_expired,
     .drain = h1_drain,
+    .memory_back = h1_memory_back,
     .rest = h1_rest,
     .end = detach_call,
 };

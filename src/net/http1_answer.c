@@ -288,7 +288,7 @@ static void h1_pause(struct mr_icall *call, bool paused)
     struct mr_conn *c = call->conn;
 
     if (!paused) {
-        c->h1.body_seen_ns = c->loop->now_ns;
+        c->h1.body_due_ns = mr_due_start(c->loop->now_ns, c->part->options->body_timeout_ns);
     }
     mr_conn_kick(c);
 }

@@ -115,7 +115,7 @@ void mr_h2_start(struct mr_conn *c)
     }
     h->conn = c;
     h->walk_skip = PREFACE_BYTES;
-    h->progress_ns = h->heard_ns = h->resets_since_ns = c->loop->now_ns;
+    h->heard_ns = h->resets_since_ns = c->loop->now_ns;
     c->proto = &mr_proto_http2;
     c->h2 = h;
     if (!session_open(h)) {
@@ -246,6 +246,9 @@ static bool h2_work(struct mr_conn *c)
     deliver_all(h);
     release_waiting(c);
     bool more = pack(c);
+    if (!c->closing && c->waits_memory && h->pending > 0) {
+        mr_h2_wait_no_more(c); /* answers wait for windows, which have to be read */
+    }
     if (!c->closing && !more && is_over(c)) {
         c->close_soon = true;
         c->lingers = true;
@@ -315,7 +318,7 @@ static void h2_input(struct mr_conn *c)
 static bool h2_wants_input(const struct mr_conn *c)
 {
     /* Behind a blocked socket answers to control frames pile up in nghttp2. */
-    return !c->close_soon &&
+    return !c->close_soon && !c->waits_memory &&
            !(c->blocked && nghttp2_session_get_outbound_queue_size(c->h2->session) > QUEUE_MAX);
 }
 
@@ -340,10 +343,15 @@ static int64_t h2_deadline(const struct mr_conn *c)
     if (h->collecting > 0 && o->body_timeout_ns > 0) {
         at_ns = sooner(at_ns, h->body_check_ns, 1);
     }
-    if (h->pending > 0) {
-        at_ns = sooner(at_ns, h->progress_ns, o->write_timeout_ns);
+    if (h->head_due_ns) {
+        at_ns = sooner(at_ns, h->head_due_ns, 1);
     }
-    if (h->ping_sent_ns) {
+    if (h->pending > 0 && h->out_due_ns) {
+        at_ns = sooner(at_ns, h->out_due_ns, 1);
+    }
+    if (c->waits_memory) {
+        /* its pings are not read, and ours not answered */
+    } else if (h->ping_sent_ns) {
         at_ns = sooner(at_ns, h->ping_sent_ns, PING_WAIT_NS);
     } else {
         at_ns = sooner(at_ns, h->heard_ns, o->h2_ping_interval_ns);
@@ -358,23 +366,26 @@ static int64_t h2_deadline(const struct mr_conn *c)
 static void check_bodies(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
-    int64_t limit_ns = c->part->options->body_timeout_ns;
-    int64_t oldest_ns = c->loop->now_ns;
+    int64_t next_ns = INT64_MAX;
 
+    if (c->waits_memory && !mr_h2_refuse_held(c)) {
+        h->body_check_ns = mr_ns_after(c->loop->now_ns, MR_NS_PER_S);
+        return;
+    }
     for (struct mr_icall *call = h->calls; call; call = call->next) {
         if (!call->is_collecting) {
             continue;
         }
-        if (call->data_seen_ns + limit_ns <= c->loop->now_ns) {
+        if (call->body_due_ns <= c->loop->now_ns) {
             mr_count_add(&c->loop->stats.timeouts, 1);
             mr_h2_stop_collecting(call);
             nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, call->stream_id,
                                       NGHTTP2_CANCEL);
         } else {
-            oldest_ns = MR_MIN(oldest_ns, call->data_seen_ns);
+            next_ns = MR_MIN(next_ns, call->body_due_ns);
         }
     }
-    h->body_check_ns = mr_ns_after(oldest_ns, limit_ns);
+    h->body_check_ns = next_ns;
 }
 
 static void last_goaway(struct mr_conn *c)
@@ -398,8 +409,9 @@ static void h2_expired(struct mr_conn *c)
     struct mr_h2 *h = c->h2;
     bool is_idle = h->streams == 0 && h->zombies == 0;
 
-    if ((h->pending > 0 && is_past(c, h->progress_ns, o->write_timeout_ns)) ||
-        (h->ping_sent_ns && is_past(c, h->ping_sent_ns, PING_WAIT_NS))) {
+    if ((h->pending > 0 && h->out_due_ns && is_past(c, h->out_due_ns, 1)) ||
+        (h->head_due_ns && is_past(c, h->head_due_ns, 1)) ||
+        (h->ping_sent_ns && !c->waits_memory && is_past(c, h->ping_sent_ns, PING_WAIT_NS))) {
         mr_count_add(&c->loop->stats.timeouts, 1);
         mr_conn_close(c);
         return;
@@ -411,7 +423,7 @@ static void h2_expired(struct mr_conn *c)
     if (h->collecting > 0 && h->body_check_ns <= c->loop->now_ns) {
         check_bodies(c);
     }
-    if (!h->ping_sent_ns && is_past(c, h->heard_ns, o->h2_ping_interval_ns)) {
+    if (!h->ping_sent_ns && !c->waits_memory && is_past(c, h->heard_ns, o->h2_ping_interval_ns)) {
         h->ping_sent_ns = c->loop->now_ns;
         nghttp2_submit_ping(h->session, NGHTTP2_FLAG_NONE, NULL);
     }
@@ -451,6 +463,7 @@ const struct mr_proto mr_proto_http2 = {
     .deadline = h2_deadline,
     .expired = h2_expired,
     .drain = h2_drain,
+    .memory_back = mr_h2_memory_back,
     .rest = h2_rest,
     .end = h2_end,
 };

@@ -60,7 +60,8 @@ struct mr_h2 {
     uint32_t junk;         /* frames without use since the last useful one */
     int64_t resets_since_ns;
     int64_t body_check_ns;
-    int64_t progress_ns;  /* output was last framed */
+    int64_t head_due_ns;  /* a head has begun and has to be complete until then, 0 = none has */
+    int64_t out_due_ns;   /* answers that wait for the peer's window have to go on until then */
     int64_t heard_ns;     /* input was last seen */
     int64_t ping_sent_ns; /* 0 = none is out */
     int64_t drain_ns;     /* when the notice was sent */
@@ -99,6 +100,12 @@ void mr_h2_settle_call(struct mr_icall *call);
 void mr_h2_stop_collecting(struct mr_icall *call);
 /** Drop what was not framed. */
 void mr_h2_drop_output(struct mr_icall *call);
+/** There is memory for what was held for want of it. */
+void mr_h2_memory_back(struct mr_conn *c);
+/** Input has to be read again, whatever memory there is: what is held gets it or is refused. */
+void mr_h2_wait_no_more(struct mr_conn *c);
+/** Refuse what is held if it has waited for too long; false when it has not. */
+bool mr_h2_refuse_held(struct mr_conn *c);
 /** An answer of our own to a call that no handler has seen: {"error":"text"}. */
 void mr_h2_error(struct mr_icall *call, int status, const char *text);
 /** nghttp2 callbacks of the sending side. */

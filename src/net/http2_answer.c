@@ -79,7 +79,8 @@ int mr_h2_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_
     mr_outq_append(&c->out, framehd, 9);
     mr_outq_move(&c->out, &call->out, length);
     h->pending -= length;
-    h->progress_ns = c->loop->now_ns;
+    h->out_due_ns = mr_due_moved(h->out_due_ns, c->loop->now_ns, length,
+                                 c->part->options->write_timeout_ns, c->part->options->min_rate);
     return 0;
 }
 
@@ -142,7 +143,8 @@ static void queue_pieces(struct mr_icall *call, const struct mr_piece *pieces, s
     size_t before = call->out.bytes;
 
     if (h->pending == 0) {
-        h->progress_ns = call->pub.loop->now_ns;
+        h->out_due_ns =
+            mr_due_start(call->pub.loop->now_ns, call->conn->part->options->write_timeout_ns);
     }
     mr_pieces_append(&call->out, pieces, count);
     h->pending += call->out.bytes - before;

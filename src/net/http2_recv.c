@@ -71,6 +71,7 @@ void mr_h2_settle_call(struct mr_icall *call)
     }
     if (h->reading == call) {
         h->reading = NULL;
+        h->head_due_ns = 0;
     }
     mr_h2_unlink_call(h, call);
     mr_icall_free(call);
@@ -101,6 +102,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     struct mr_conn *c = h->conn;
 
     h->reading = NULL;
+    h->head_due_ns = 0;
     if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
         return 0;
     }
@@ -127,6 +129,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     h->calls = call;
     h->streams++;
     h->reading = call;
+    h->head_due_ns = mr_due_start(c->loop->now_ns, c->part->options->header_timeout_ns);
     return 0;
 }
 
@@ -256,6 +259,7 @@ static void complete_head(struct mr_icall *call, bool is_last)
     int32_t id = call->stream_id;
 
     h->reading = NULL;
+    h->head_due_ns = 0;
     call->head_done = true;
     if (call->head_too_large) {
         mr_h2_error(call, 431, "request header too large (--max-header-bytes)");
@@ -268,7 +272,7 @@ static void complete_head(struct mr_icall *call, bool is_last)
     pub->is_grpc =
         mr_str_eq(pub->method, MR_STR("POST")) && is_grpc_type(mr_call_header(pub, "content-type"));
     call->body.expect = pub->content_length;
-    call->data_seen_ns = pub->loop->now_ns;
+    call->body_due_ns = mr_due_start(pub->loop->now_ns, h->conn->part->options->body_timeout_ns);
     call->owes = true;
     mr_icall_head(call);
     /* The call is there still: it stays until its stream is closed, which no handler can do at
@@ -317,6 +321,9 @@ static void complete_body(struct mr_icall *call)
     struct mr_h2 *h = call->conn->h2;
 
     call->end_stream_seen = true;
+    if (call->is_collecting && call->held.bytes > 0) {
+        return; /* until there is memory for what is held */
+    }
     mr_h2_stop_collecting(call);
     if (!call->owes || call->refused) {
         return;
@@ -370,11 +377,115 @@ static void collect(struct mr_icall *call, const uint8_t *data, size_t len)
 {
     expect_message(call, data, len);
     allow_large_frames(call->conn->h2, call);
-    int rc = mr_body_append(call, data, len);
+    /* A claim alone is enough to say no. */
+    int rc = call->pub.body_limit >= 0 && call->body.expect > call->pub.body_limit
+                 ? MR_E_TOO_LARGE
+                 : mr_body_append(call, data, len);
     if (rc < 0) {
         mr_h2_stop_collecting(call);
         mr_icall_refuse(call, rc);
     }
+}
+
+/* The chunk needs memory, and there is little left: it is held as it is, and nothing more is read. Not
+ * while answers wait for the peer, whose windows are read from the same connection. */
+static bool hold_back(struct mr_icall *call, const uint8_t *data, size_t len)
+{
+    struct mr_conn *c = call->conn;
+    bool can_wait = call->is_collecting && c->h2->pending == 0 && !c->blocked;
+
+    if (call->held.bytes == 0 && !(can_wait && mr_body_should_wait(call, len))) {
+        return false;
+    }
+    mr_outq_append(&call->held, data, len);
+    c->h2->failed = c->h2->failed || call->held.failed;
+    mr_memwait_add(c);
+    return true;
+}
+
+/* Take in what was held; the call may be answered then. */
+static void collect_held(struct mr_icall *call)
+{
+    mr_bytes data;
+
+    while (call->is_collecting && (data = mr_outq_front(&call->held)).len > 0) {
+        collect(call, data.ptr, data.len);
+        mr_outq_consume(&call->held, data.len);
+    }
+    mr_outq_fini(&call->held);
+    if (call->is_collecting && call->end_stream_seen) {
+        complete_body(call);
+    }
+}
+
+static void restart_bodies(struct mr_h2 *h)
+{
+    for (struct mr_icall *call = h->calls; call; call = call->next) {
+        call->body_due_ns =
+            mr_due_start(h->conn->loop->now_ns, h->conn->part->options->body_timeout_ns);
+    }
+}
+
+static struct mr_icall *first_held(struct mr_h2 *h)
+{
+    struct mr_icall *call = h->calls;
+
+    while (call && !(call->is_collecting && call->held.bytes > 0)) {
+        call = call->next;
+    }
+    return call;
+}
+
+/* Take in all that is held. Not forced: as long as memory is not scarce. False: some still waits. */
+static bool take_held(struct mr_conn *c, bool is_forced)
+{
+    struct mr_icall *call;
+
+    /* From the front each time: a handler may end other calls meanwhile. */
+    while (!c->closing && (call = first_held(c->h2))) {
+        if (!is_forced && mr_block_is_scarce()) {
+            return false;
+        }
+        collect_held(call);
+    }
+    return true;
+}
+
+void mr_h2_memory_back(struct mr_conn *c)
+{
+    if (!take_held(c, false)) {
+        mr_memwait_add(c);
+    } else if (!c->closing) {
+        restart_bodies(c->h2);
+        c->h2->heard_ns = c->loop->now_ns;
+    }
+}
+
+void mr_h2_wait_no_more(struct mr_conn *c)
+{
+    mr_memwait_remove(c);
+    if (take_held(c, true) && !c->closing) {
+        restart_bodies(c->h2);
+    }
+}
+
+bool mr_h2_refuse_held(struct mr_conn *c)
+{
+    struct mr_icall *call = first_held(c->h2);
+
+    if (call && call->body_due_ns > c->loop->now_ns) {
+        return false;
+    }
+    mr_memwait_remove(c);
+    while (!c->closing && (call = first_held(c->h2))) {
+        mr_outq_fini(&call->held);
+        mr_h2_stop_collecting(call);
+        mr_icall_refuse(call, MR_E_EXHAUSTED);
+    }
+    if (!c->closing) {
+        restart_bodies(c->h2);
+    }
+    return true;
 }
 
 static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream_id,
@@ -387,7 +498,9 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream
     h->junk = 0;
     h->frame_left -= MR_MIN(len, h->frame_left);
     if (call) {
-        call->data_seen_ns = call->pub.loop->now_ns;
+        const struct mr_http_options *o = h->conn->part->options;
+        call->body_due_ns = mr_due_moved(call->body_due_ns, call->pub.loop->now_ns, len,
+                                         o->body_timeout_ns, o->min_rate);
     }
     if (call && call->owes && !call->refused && call->pub.streaming) {
         if (call->paused || call->held.bytes > 0) {
@@ -396,7 +509,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream
             return nghttp2_session_consume_connection(session, len);
         }
         mr_h2_deliver(call, (mr_bytes){data, len}, false);
-    } else if (call && call->owes && !call->refused) {
+    } else if (call && call->owes && !call->refused && !hold_back(call, data, len)) {
         collect(call, data, len);
     }
     /* The handler may have ended the stream; consuming is harmless then. */

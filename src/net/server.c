@@ -20,6 +20,7 @@ void mr_http_options_init(struct mr_http_options *o)
         .header_timeout_ns = 10 * MR_NS_PER_S,
         .body_timeout_ns = 30 * MR_NS_PER_S,
         .write_timeout_ns = 30 * MR_NS_PER_S,
+        .min_rate = 1024,
         .max_output_backlog = INT64_C(4) * 1024 * 1024,
         .h2_max_streams = 256,
         .h2_window_bytes = 1u << 20,

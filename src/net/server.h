@@ -16,7 +16,10 @@ struct mr_server_part {
     const struct mr_http_options *options;
     struct mr_conn *conns;
     struct mr_listener *listeners;
-    struct mr_deadline retry; /* accepting again after descriptors ran out */
+    struct mr_conn *memory_first; /* waiting for memory, oldest first (memwait.c) */
+    struct mr_conn *memory_last;
+    struct mr_timer memory_timer; /* active while there are any */
+    struct mr_deadline retry;     /* accepting again after descriptors ran out */
     bool draining;
     bool closing;
     size_t live; /* connections and listeners whose handles are not closed */

@@ -97,6 +97,7 @@ static void defaults_agree(void **state)
     SAME(http.body_timeout_ns);
     SAME(http.idle_timeout_ns);
     SAME(http.write_timeout_ns);
+    SAME(http.min_rate);
     SAME(http.max_output_backlog);
     SAME(http.h2_max_streams);
     SAME(http.h2_window_bytes);

@@ -250,7 +250,15 @@ static inline void fixture_on_refused(void *ctx, struct mr_call *call, int statu
 {
     struct server *s = ctx;
 
+    struct mr_grpc_call g;
+
     atomic_fetch_add(&s->refusals, 1);
+    if (call->is_grpc) {
+        if (mr_grpc_begin(&g, call, 1) == MR_OK) {
+            mr_grpc_fail(&g, mr_status_grpc(status), MR_STR("refused"));
+        }
+        return;
+    }
     reply_text(call, status == MR_E_TOO_LARGE ? 413 : 503, "refused", false);
 }
 

@@ -64,6 +64,10 @@ struct mr_block_stats mr_block_get_stats(void);
 /** To be called every few seconds: gives back to the system half of what was cached and not needed
  *  since the last call. */
 void mr_block_age(void);
+/** More than an eighth of the budget is out: no room to give on a mere claim. */
+bool mr_block_is_used(void);
+/** More than three quarters of the budget are out: what can wait should. */
+bool mr_block_is_scarce(void);
 /** Give cached memory back to the system: all but the small blocks in other threads' caches. */
 void mr_block_trim(void);
 

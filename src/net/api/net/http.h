@@ -137,6 +137,8 @@ struct mr_http_options {
     int64_t body_timeout_ns;   /* without any body byte: 408 and close; default 30 s */
     int64_t idle_timeout_ns;   /* keep-alive without request; default 0 = never */
     int64_t write_timeout_ns;  /* a peer that takes nothing; default 30 s */
+    int64_t min_rate; /* bytes/s: a body, or an answer that is stuck, which moves slower than this
+                                * for longer than its timeout counts as not moving; default 1024, 0 = any */
     int64_t
         max_output_backlog;   /* bytes waiting for a slow reader before its requests wait; 4 MiB */
     uint32_t h2_max_streams;  /* default 256 */

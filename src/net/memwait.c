@@ -1,0 +1,70 @@
+/* Connections that wait for memory. When little of the byte budget is left, a body that would need a block of its
+ * own is not read: its connection stands here, its peer is stopped by TCP, and it goes on when memory has come
+ * back, oldest first. What has its block already may use what is left, so that it can be finished and the memory
+ * comes back; a body that waits longer than the body timeout is refused.
+ *
+ * Memory is given back on any thread, so that nobody tells: while somebody waits, this looks every few
+ * milliseconds. Thread: loop. */
+#include "server.h"
+
+#define LOOK_NS (5 * MR_NS_PER_MS)
+
+static void look(struct mr_timer *t)
+{
+    struct mr_server_part *part = MR_CONTAINER_OF(t, struct mr_server_part, memory_timer);
+    struct mr_conn *last = part->memory_last;
+
+    /* Those that stand in line again do so behind `last`. */
+    while (part->memory_first && !mr_block_is_scarce()) {
+        struct mr_conn *c = part->memory_first;
+        bool is_last = c == last;
+        mr_memwait_remove(c);
+        c->proto->memory_back(c);
+        mr_conn_run(c);
+        if (is_last) {
+            break;
+        }
+    }
+}
+
+void mr_memwait_add(struct mr_conn *c)
+{
+    struct mr_server_part *part = c->part;
+
+    if (c->waits_memory) {
+        return;
+    }
+    c->waits_memory = true;
+    c->memory_next = NULL;
+    c->memory_prev = part->memory_last;
+    if (part->memory_last) {
+        part->memory_last->memory_next = c;
+    } else {
+        part->memory_first = c;
+        mr_timer_start(part->loop, &part->memory_timer, LOOK_NS, LOOK_NS, look);
+    }
+    part->memory_last = c;
+}
+
+void mr_memwait_remove(struct mr_conn *c)
+{
+    struct mr_server_part *part = c->part;
+
+    if (!c->waits_memory) {
+        return;
+    }
+    c->waits_memory = false;
+    if (c->memory_prev) {
+        c->memory_prev->memory_next = c->memory_next;
+    } else {
+        part->memory_first = c->memory_next;
+    }
+    if (c->memory_next) {
+        c->memory_next->memory_prev = c->memory_prev;
+    } else {
+        part->memory_last = c->memory_prev;
+    }
+    if (!part->memory_first) {
+        mr_timer_stop(&part->memory_timer);
+    }
+}
