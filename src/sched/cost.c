@@ -68,6 +68,11 @@ void cost_add_inline(struct mr_sched *s, struct sched_slot *slot, uint64_t input
         atomic_store_explicit(&s->cost_ns[bucket], cost, memory_order_relaxed);
 }
 
+int64_t cost_of_queued(struct mr_sched *s, uint64_t input_bytes)
+{
+    return shared_cost(s, cost_bucket(input_bytes));
+}
+
 void cost_add_queued(struct mr_sched *s, uint64_t input_bytes, int64_t ns)
 {
     unsigned bucket = cost_bucket(input_bytes);

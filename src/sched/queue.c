@@ -44,6 +44,19 @@ static int64_t policy_timeout_us(const struct queue_level *l, const struct mr_in
     return us;
 }
 
+/* Until when an execution has to begin for its answer to come before the client's deadline; a little more than
+ * what it usually takes, so that a queue of the nearly expired does not run them all in vain. */
+static int64_t last_start(struct mr_sched *s, const struct mr_infer *r)
+{
+    int64_t cost = cost_of_queued(s, r->input_bytes);
+    int64_t at = r->deadline_ns - cost - cost / 4;
+
+    if (r->deadline_ns == 0)
+        return 0;
+    /* one that is late from the start may still be lucky */
+    return at > r->times.queued ? at : r->deadline_ns;
+}
+
 static int64_t expiry(const struct queue_level *l, const struct mr_infer *r)
 {
     int64_t us = policy_timeout_us(l, r), at = 0;
@@ -54,8 +67,8 @@ static int64_t expiry(const struct queue_level *l, const struct mr_infer *r)
             ns = INT64_MAX;
         at = mr_ns_after(r->times.queued, ns);
     }
-    if (r->deadline_ns && (at == 0 || r->deadline_ns < at))
-        at = r->deadline_ns;
+    if (r->start_by_ns && (at == 0 || r->start_by_ns < at))
+        at = r->start_by_ns;
     return at;
 }
 
@@ -76,6 +89,7 @@ int queue_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     r->delayed = false;
     r->place = INFER_QUEUED;
     r->times.queued = now_ns;
+    r->start_by_ns = last_start(s, r);
     r->due_ns = r->expire_ns = expiry(l, r);
     if (r->due_ns && r->due_ns < s->next_expire_ns)
         s->next_expire_ns = r->due_ns;
@@ -137,21 +151,20 @@ struct mr_infer *queue_after(const struct mr_sched *s, const struct mr_infer *r)
 bool queue_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
 {
     struct queue_level *l = &s->levels[r->level];
-    bool by_client = r->deadline_ns && now_ns >= r->deadline_ns;
-
     if (r->due_ns == 0 || now_ns < r->due_ns)
         return false;
+    bool by_client = r->start_by_ns && now_ns >= r->start_by_ns;
     if (!by_client && l->delay_on_timeout) {
         list_remove(&l->ready, r);
         r->delayed = true;
         list_append(&l->delayed, r);
-        r->due_ns = r->deadline_ns;
+        r->due_ns = r->start_by_ns;
         return false;
     }
     queue_withdraw(s, r);
     if (by_client)
         infer_fail(r, MR_E_DEADLINE,
-                   "Deadline Exceeded: the request waited in the queue until its deadline");
+                   "Deadline Exceeded: the request waited in the queue until it was too late");
     else
         infer_fail(r, MR_E_UNAVAILABLE, "Request timeout expired");
     return true;

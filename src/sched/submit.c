@@ -20,18 +20,25 @@ static void *inline_instance(struct mr_sched *s, struct sched_slot *slot, unsign
     return slot->instance;
 }
 
+/* A network thread runs models for so long in one round of its work, then leaves the rest of the round to the
+ * queue: whoever else is on that thread (other models, health, metrics) waits no longer than this for inline work,
+ * however many requests came at once, and what is too much meets the limits of the queue. */
+#define ROUND_NS (5 * MR_NS_PER_MS)
+
 static bool try_inline(struct mr_sched *s, struct mr_infer *r)
 {
     struct sched_slot *slot = slot_get(s, r->home->reader);
     struct mr_infer *items[1] = {r};
+    int64_t now = mr_now_ns();
     void *instance;
 
-    if (!cost_allows_inline(s, slot, r->input_bytes))
+    if (!cost_allows_inline(s, slot, r->input_bytes) ||
+        (r->round_ns && now - r->round_ns > ROUND_NS))
         return false;
     instance = inline_instance(s, slot, r->home->reader);
     if (!instance)
         return false;
-    r->times.queued = mr_now_ns();
+    r->times.queued = now;
     exec_run(s, instance, items, 1, r->rows, r->arena);
     if (r->status == MR_OK) {
         cost_add_inline(s, slot, r->input_bytes, r->times.end - r->times.start);

@@ -69,6 +69,7 @@ void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *a
     si->infer.on_done = on_done;
     si->infer.user = si;
     si->infer.times.received = call->recv_start_ns;
+    si->infer.round_ns = mr_loop_now_ns(call->loop);
 }
 
 static int find_version(struct serve_infer *si, mr_str model, mr_str version)

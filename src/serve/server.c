@@ -59,15 +59,20 @@ static void hook_unserve(void *ctx, struct mr_version *v)
 static void hook_changed(void *ctx, mr_str model, int64_t version, enum mr_version_state state,
                          mr_str reason)
 {
+    static struct mr_log_site failed, changed;
     struct mr_server *s = ctx;
+    /* Each of these lines is about another version, and an operator needs them all; but where clients load
+     * models, they could fill the disk with them. */
+    bool is_asked = s->options.models.control == MR_MODEL_CONTROL_EXPLICIT &&
+                    atomic_load_explicit(&s->state, memory_order_relaxed) == SERVER_READY;
 
-    /* No rate limit: each of these lines is about another version, and an operator needs them all. */
     if (state == MR_VERSION_FAILED && mr_log_enabled(MR_LOG_ERROR))
-        mr_log_line(NULL, MR_LOG_ERROR, MR_HERE, "model.failed", "model=%s version=%lld %.*s",
-                    MR_LOG_STR(model), (long long)version, MR_STR_ARG(reason));
+        mr_log_line(is_asked ? &failed : NULL, MR_LOG_ERROR, MR_HERE, "model.failed",
+                    "model=%s version=%lld %.*s", MR_LOG_STR(model), (long long)version,
+                    MR_STR_ARG(reason));
     else if (reason.len == 0 && (state == MR_VERSION_READY || state == MR_VERSION_UNLOADED) &&
              mr_log_enabled(MR_LOG_INFO))
-        mr_log_line(NULL, MR_LOG_INFO, MR_HERE,
+        mr_log_line(is_asked ? &changed : NULL, MR_LOG_INFO, MR_HERE,
                     state == MR_VERSION_READY ? "model.ready" : "model.unloaded",
                     "model=%s version=%lld", MR_LOG_STR(model), (long long)version);
     serve_notify(s);

@@ -58,6 +58,8 @@ struct mr_infer {
     const struct mr_infer_home *home;
     enum mr_infer_protocol protocol;
     int64_t deadline_ns; /* the client's own, 0 = none */
+    int64_t
+        round_ns; /* when the home thread began the round of work that this is part of; 0 = not known */
     void (*on_done)(struct mr_infer *r);
     void *user;
     /* ---- set by bind ---- */
@@ -83,6 +85,8 @@ struct mr_infer {
     struct mr_infer *prev;
     uint64_t sequence;
     int64_t due_ns; /* the queue's view of expire_ns */
+    int64_t
+        start_by_ns; /* an execution that begins later would answer after deadline_ns; 0 = none */
     uint32_t level;
     uint8_t place; /* enum infer_place */
     bool delayed;

@@ -1,0 +1,137 @@
+"""More load than there is capacity: no work is done in vain, the rest is told at once, and others do not wait for it.
+Counts and ratios; nothing here asserts a time."""
+import json
+import threading
+import time
+
+import grpc
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from lib import grpcraw, repo, wait
+from lib.grpcraw import Grpc
+from lib.metrics import value
+from lib.raw import Http1, request
+from lib.rest import Rest
+
+ONE = [("INPUT0", "INT32", [1], [1])]
+GREEDY = [("X", "FP32", [1], [1.0])]
+DOCUMENT = json.dumps({"inputs": [dict(zip(("name", "datatype", "shape", "data"), GREEDY[0]))]})
+COST_MS = 40 * wait.SLOW
+
+
+def executions(server, model):
+    return value(server, "nv_inference_exec_count", model=model) or 0
+
+
+@pytest.fixture
+def slow(models, start):
+    """slow(*options): a server whose model `slow` takes COST_MS for each of its requests, one at a time."""
+    repo.add(models, "slow", backend="fault", parameters={"delay_ms": COST_MS}, extra="instance_group [ { count: 1 kind: KIND_CPU } ]")
+    repo.add(models, "other")
+    return lambda *options: start(models, *options)
+
+
+def open_loop(client, model, count, gap, deadline):
+    """Send `count` requests, one each `gap` seconds whatever comes back; status codes, in order."""
+    calls, at = [], time.monotonic()
+    for _ in range(count):
+        calls.append(client.stub.ModelInfer.future(grpcraw.int32(model, [1]), timeout=deadline))
+        at += gap
+        time.sleep(max(0, at - time.monotonic()))
+    return [c.exception().code() if c.exception() else grpc.StatusCode.OK for c in calls]
+
+
+def test_goodput(slow, factor=2):
+    """Each execution answers somebody: a queue of requests that are nearly too late is not run in vain."""
+    server = slow()
+    with Grpc(server.url("grpc")) as client, Rest(server.http) as rest:
+        for _ in range(10):
+            client.infer(grpcraw.int32("slow", [1]))
+        before = executions(server, "slow")
+        count = 60 * factor
+        codes = open_loop(client, "slow", count, COST_MS / 1000 / factor, deadline=10 * COST_MS / 1000)
+        good = codes.count(grpc.StatusCode.OK)
+        ran = executions(server, "slow") - before
+        assert set(codes) <= {grpc.StatusCode.OK, grpc.StatusCode.DEADLINE_EXCEEDED}
+        assert ran < count, "there was no overload"
+        assert good >= 0.9 * ran, f"{ran} executions for {good} answers in time, of {count}"
+        assert rest.infer("slow", ONE).status == 200, "and all is well again"
+
+
+def test_full_queue_answers_at_once(slow):
+    """Of 300 at once those that find no room are answered before the model has done more than a few."""
+    server = slow("--max-queue-size=10")
+    with Grpc(server.url("grpc")) as client:
+        before = executions(server, "slow")
+        refused = []
+        calls = [client.stub.ModelInfer.future(grpcraw.int32("slow", [1]), timeout=120) for _ in range(300)]
+        codes = [c.exception().code() if c.exception() else grpc.StatusCode.OK for c in calls]
+        refused = codes.count(grpc.StatusCode.UNAVAILABLE)
+        assert refused + codes.count(grpc.StatusCode.OK) == 300 and refused > 100
+    assert executions(server, "slow") - before == 300 - refused, "what was refused did not run"
+
+
+def worker(side=256, products=4):
+    """A model of one number that multiplies matrices for some milliseconds."""
+    nodes = [helper.make_node("Expand", ["X", "shape"], ["m0"])]
+    nodes += [helper.make_node("MatMul", [f"m{i}", "m0"], [f"m{i + 1}"]) for i in range(products)]
+    nodes += [helper.make_node("ReduceMax", [f"m{products}"], ["Y"], keepdims=0)]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("X", TensorProto.FLOAT, [1])],
+                              [helper.make_tensor_value_info("Y", TensorProto.FLOAT, [])],
+                              [numpy_helper.from_array(np.array([side, side], np.int64), "shape")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+@pytest.fixture
+def inline(models, start):
+    """A server of one network thread on which the model `greedy` runs, some milliseconds each time."""
+    repo.add(models, "greedy", 'backend: "onnxruntime" max_batch_size: 0 parameters { key: "intra_op_thread_count" '
+             'value { string_value: "1" } }', files={"1/model.onnx": worker()})
+    repo.add(models, "other")
+    server = start(models, "--loop-threads=1", "--inline-threshold-us=500000")
+    with Rest(server.http) as rest:
+        for _ in range(5):
+            assert rest.infer("greedy", GREEDY).status == 200 and rest.infer("other", ONE).status == 200
+    assert value(server, "millrace_inline_exec_total", model="greedy") > 0, "it does not run inline at all"
+    return server
+
+
+def test_a_round_of_inline_work_is_bounded(inline):
+    """Requests that come at once run inline for a while, and the rest of the round goes to the queue."""
+    before = executions(inline, "greedy"), value(inline, "millrace_inline_exec_total", model="greedy")
+    with Http1(inline.http) as wire:
+        wire.send(request("POST", "/v2/models/greedy/infer", body=DOCUMENT) * 100)
+        assert all(wire.response().status == 200 for _ in range(100))
+    ran = executions(inline, "greedy") - before[0]
+    inlined = value(inline, "millrace_inline_exec_total", model="greedy") - before[1]
+    assert ran == 100 and 0 < inlined <= 90, f"{inlined} of {ran} inline"
+
+
+@pytest.mark.parametrize("what", ["other", "health", "metrics"])
+def test_one_greedy_model(inline, what):
+    """40 clients of one model do not stand in front of everybody else: while 20 others are answered, few of theirs are."""
+    stop = threading.Event()
+
+    def flood():
+        with Http1(inline.http) as wire:
+            while not stop.is_set():
+                wire.send(request("POST", "/v2/models/greedy/infer", body=DOCUMENT) * 8)
+                assert all(wire.response().status == 200 for _ in range(8))
+
+    threads = [threading.Thread(target=flood, daemon=True) for _ in range(40)]
+    try:
+        [t.start() for t in threads]
+        before = executions(inline, "greedy")
+        wait.until(lambda: executions(inline, "greedy") > before + 200, "the flood")
+        with Rest(inline.metrics if what == "metrics" else inline.http) as rest:
+            before = executions(inline, "greedy")
+            for _ in range(20):
+                reply = rest.infer("other", ONE) if what == "other" else rest.get("/metrics" if what == "metrics" else "/v2/health/ready")
+                assert reply.status == 200
+            ran = executions(inline, "greedy") - before
+    finally:
+        stop.set()
+        [t.join(60) for t in threads]
+    assert ran < 20 * 20, f"{ran} executions while 20 others were answered; each waits for a whole round of 320"
