@@ -222,6 +222,9 @@ const struct mr_option mr_serve_table[] = {
     TEXT("id", server.id, "triton", "NAME", "the server's name in its metadata"),
     NUMBER("loop-threads", server.loop_threads, "0", 0, 64, "N",
            "network threads; 0 is one per CPU"),
+    TIME("busy-poll-us", server.busy_poll_ns, "0", 0, 10000, MR_NS_PER_US,
+         "how long a network thread looks for more work before it sleeps: less latency for CPU "
+         "time"),
     TIME("inline-threshold-us", server.inline_threshold_ns, "100", 0, 1000000, MR_NS_PER_US,
          "a model that answers faster than this runs on the network thread; 0 never"),
     TIME("exit-timeout-secs", server.exit_timeout_ns, "30", 0, DAY_S, MR_NS_PER_S,

@@ -21,6 +21,7 @@
 #include "loop_int.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/timerfd.h>
@@ -62,6 +63,17 @@ static void fall_asleep(struct mr_loop *loop)
     loop->awake = false;
     if (loop->hooks.before_sleep) {
         loop->hooks.before_sleep(loop->hooks.ctx);
+    }
+}
+
+/* A CPU with nothing to do takes tens of microseconds to come back, more on a virtual machine. So for
+ * a while after its last work the loop looks whether there is more, and sleeps only then. */
+static void busy_poll(struct mr_loop *loop)
+{
+    struct pollfd events = {.fd = uv_backend_fd(&loop->uv), .events = POLLIN};
+    int64_t until_ns = mr_ns_after(loop->woke_ns, loop->busy_poll_ns);
+
+    while (mr_now_ns() < until_ns && poll(&events, 1, 0) == 0) {
     }
 }
 
@@ -199,6 +211,9 @@ static void on_prepare(uv_prepare_t *handle)
     }
     arm_timers(loop);
     fall_asleep(loop);
+    if (loop->busy_poll_ns > 0 && !uv_is_active((uv_handle_t *)&loop->busy)) {
+        busy_poll(loop);
+    }
 }
 
 static void on_check(uv_check_t *handle)
@@ -314,6 +329,11 @@ int mr_loop_new(struct mr_loop **out, const struct mr_loop_hooks *hooks, struct 
     }
     *out = loop;
     return MR_OK;
+}
+
+void mr_loop_set_busy_poll(struct mr_loop *loop, int64_t ns)
+{
+    loop->busy_poll_ns = ns;
 }
 
 void mr_loop_run(struct mr_loop *loop)

@@ -91,6 +91,7 @@ struct mr_loop {
     bool awake;
     int64_t now_ns;
     int64_t woke_ns;
+    int64_t busy_poll_ns;
 
     struct mr_timer *timers; /* root of a pairing heap */
     int64_t timer_seq;

@@ -96,7 +96,10 @@ static int loop_init(struct mr_server *s, unsigned i, struct mr_err *err)
     l->reader = i;
     l->home = (struct mr_infer_home){post_home, l, i};
     l->changed.run = on_changed;
-    return mr_loop_new(&l->loop, &hooks, err);
+    int rc = mr_loop_new(&l->loop, &hooks, err);
+    if (rc == MR_OK)
+        mr_loop_set_busy_poll(l->loop, s->options.busy_poll_ns);
+    return rc;
 }
 
 int loops_open(struct mr_server *s, struct mr_err *err)

@@ -142,6 +142,19 @@ def test_threads(server, client, model):
     assert len(woken) <= 1, f"threads that slept and woke, of {len(after)}: {woken}"
 
 
+def test_busy_polling(models, start):
+    """With --busy-poll-us the network thread hardly ever sleeps between the requests of one client."""
+    repo.add(models, "m")
+    server = start(models, "--loop-threads=1", "--busy-poll-us=10000")
+    with Http1(server.http) as wire:
+        before = sleeps(server.process.pid)
+        for _ in range(COUNT):
+            wire.send(request("GET", "/v2/health/live"))
+            assert wire.response().status == 200
+        after = sleeps(server.process.pid)
+    assert max(n - before.get(t, 0) for t, n in after.items()) < COUNT // 2
+
+
 def resident(server):
     return int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 

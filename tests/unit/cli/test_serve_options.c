@@ -84,6 +84,7 @@ static void defaults_agree(void **state)
     SAME(json_max_depth);
     SAME(memory_budget_bytes);
     SAME(max_queue_size);
+    SAME(busy_poll_ns);
     SAME(inline_threshold_ns);
     SAME(grpc_compression);
     assert_ptr_equal(o->header_forward_pattern, plain.header_forward_pattern);

@@ -23,6 +23,9 @@ struct mr_loop_hooks {
 int mr_loop_new(struct mr_loop **out, const struct mr_loop_hooks *hooks, struct mr_err *err);
 /** Run on the calling thread, which becomes the loop's thread, until mr_loop_stop. */
 void mr_loop_run(struct mr_loop *loop);
+/** For so long after its last work the loop asks for more instead of sleeping: less latency for CPU
+ *  time. 0 (as made): never. Thread: any, loop not running. */
+void mr_loop_set_busy_poll(struct mr_loop *loop, int64_t ns);
 /** Ask the loop to return from run as soon as its current iteration ends. Thread: any. */
 void mr_loop_stop(struct mr_loop *loop);
 /** All handles on it must be closed (listeners, connections, timers). Thread: any, loop not

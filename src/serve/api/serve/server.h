@@ -48,6 +48,7 @@ struct mr_server_options {
     struct mr_http_options http;     /* connections, headers, timeouts, HTTP/2 */
     uint64_t memory_budget_bytes;    /* bulk memory of requests in flight, 0 = a quarter of RAM */
     uint32_t max_queue_size;         /* per model, when its config says none; 0 = 4096 */
+    int64_t busy_poll_ns;            /* mr_loop_set_busy_poll; 0 */
     int64_t inline_threshold_ns;     /* DESIGN 3; 100 us; 0 = never inline */
     enum {
         MR_SERVE_COMPRESS_NONE,
