@@ -3,7 +3,9 @@ import statistics
 import sys
 
 from . import machine, models
-from .servers import Millrace, Nghttpd, Nginx, Triton
+from .servers import CopyLoop, Millrace, Nghttpd, Nginx, Triton
+
+FLOORS = {floor.name: floor for floor in (Nginx, Nghttpd, CopyLoop)}
 
 
 class Bench:
@@ -24,8 +26,8 @@ class Bench:
         """The server of that name over that repository, started once."""
         key = (name, kind)
         if key not in self.running:
-            if name in ("nginx", "nghttpd"):
-                self.running[key] = (Nginx if name == "nginx" else Nghttpd)(self.folder)
+            if name in FLOORS:
+                self.running[key] = FLOORS[name](self.folder)
             else:
                 self.running[key] = self.begin(name, self.repository(kind), **more)
         return self.running[key]

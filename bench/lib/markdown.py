@@ -13,7 +13,7 @@ NAMES = {"millrace": "Millrace", "triton": "Triton"}
 MAIN = {"latency": "p50", "load": "seconds", "start": "ready"}  # the figure of rows that begin so; of others the rate
 UNITS = {"rate": "{}/s", "cpu": "{} CPU", "p50": "p50 {}", "rss": "{}", "batch": "batches of {}", "reads": "{} reads",
          "writes": "{} writes", "polls": "{} polls", "other calls": "{} other calls", "threads": "threads: {}"}
-BESIDE = ("nginx", "nghttpd", "ONNX Runtime")
+BESIDE = ("nginx", "nghttpd", "copy loop", "ONNX Runtime")
 
 
 def main_figure(row):

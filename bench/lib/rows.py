@@ -54,17 +54,15 @@ def floor(request, path):
     return load.Request(path, request.body, request.headers, request.port)
 
 
-def http_row(key, title, request, connections, targets, with_floor=True):
+def http_row(key, title, request, connections, targets, beside="nginx"):
     contenders = {s: under_load(Load(request, connections), s) for s in ("millrace", "triton")}
-    if with_floor:
-        contenders["nginx"] = under_load(Load(floor(request, "/"), connections), "nginx")
+    contenders[beside] = under_load(Load(floor(request, "/"), connections), beside)
     return Row(key, title, contenders, targets)
 
 
-def grpc_row(key, title, request, connections, streams, targets, with_floor=True):
+def grpc_row(key, title, request, connections, streams, targets, reply="/reply"):
     contenders = {s: under_load(Load(request, connections, streams), s) for s in ("millrace", "triton")}
-    if with_floor:
-        contenders["nghttpd"] = under_load(Load(floor(request, "/reply"), connections, streams), "nghttpd")
+    contenders["nghttpd"] = under_load(Load(floor(request, reply), connections, streams), "nghttpd")
     return Row(key, title, contenders, targets)
 
 
@@ -92,9 +90,9 @@ def big_tensors():
     for model, title in (("identity_onnx", "ONNX Runtime's Identity"), ("identity_fp32", "identity backend")):
         key = "big-" + ("onnx" if model == "identity_onnx" else "identity")
         rows.append(http_row(key + "-rest", f"4 MB FP32 in and out, REST binary, {title}", rest_binary(model, shape, [raw], raw),
-                             1, [least(3, "triton")], with_floor=False))
+                             1, [least(3, "triton"), least(0.75, "copy loop")], "copy loop"))
         rows.append(grpc_row(key + "-grpc", f"4 MB FP32 in and out, gRPC, {title}", grpc(model, shape, [raw], raw), 1, 1,
-                             [least(3, "triton")], with_floor=False))
+                             [least(3, "triton"), least(0.75, "nghttpd")], "/reply-4MB"))
     return rows
 
 

@@ -119,6 +119,19 @@ http {{ access_log off; keepalive_requests 1000000000; client_body_temp_path {fo
         super().__init__([program, "-p", folder, "-c", conf], port, ready=None)
 
 
+class CopyLoop(Server):
+    """Reads each body and sends it back: what the kernel's copies of a large tensor cost (bench/copy_loop.c)."""
+
+    name = "copy loop"
+
+    def __init__(self, folder):
+        program = MILLRACE.parent.parent / "bench" / "bench_copy_loop"
+        if not program.exists():
+            raise machine.Missing(f"{program} is not built (make bench builds it)")
+        port = machine.free_port()
+        super().__init__([program, str(port)], port, ready=None)
+
+
 class Nghttpd(Server):
     """Answers every call with a constant: what HTTP/2 alone costs."""
 
@@ -130,6 +143,7 @@ class Nghttpd(Server):
         root = Path(folder, "nghttpd")
         root.mkdir(exist_ok=True)
         (root / "reply").write_text("x" * 200)
+        (root / "reply-4MB").write_text("x" * (4 << 20))
         super().__init__([program, "--no-tls", "-d", root, str(port)], grpc=port, ready=None)
 
 
