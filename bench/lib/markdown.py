@@ -13,7 +13,7 @@ NAMES = {"millrace": "Millrace", "triton": "Triton"}
 MAIN = {"latency": "p50", "load": "seconds", "start": "ready"}  # the figure of rows that begin so; of others the rate
 UNITS = {"rate": "{}/s", "cpu": "{} CPU", "p50": "p50 {}", "rss": "{}", "batch": "batches of {}", "reads": "{} reads",
          "writes": "{} writes", "polls": "{} polls", "other calls": "{} other calls", "threads": "threads: {}"}
-BESIDE = ("nginx", "nghttpd", "copy loop", "ONNX Runtime")
+BESIDE = ("millrace, busy polling", "nginx", "nghttpd", "copy loop", "ONNX Runtime")
 
 
 def main_figure(row):
@@ -39,7 +39,8 @@ def targets_cell(row):
         _, value, bound, verdict = target_text(t)
         figure = "" if t["beside"] and t["figure"] == main_figure(row) else f"{heading(t['figure'])} "
         beside = f" × {NAMES.get(t['beside'], t['beside'])}" if t["beside"] else ""
-        said = f"{figure}{value}{beside} (target {bound})"
+        who = "" if t["who"] == "millrace" else t["who"].removeprefix("millrace, ") + " "
+        said = f"{who}{figure}{value}{beside} (target {bound})"
         found.append(f"**missed: {said}**" if verdict == "NOT MET" else said if t["met"] else f"{said}: not judged")
     return "; ".join([*found, *filter(None, [cpu_text(row).replace("triton", "Triton")])])
 
@@ -56,7 +57,7 @@ def table(headings, rows):
 
 def long_tables(rows):
     compared = [[r["title"], main_cell(r, "millrace"), main_cell(r, "triton"),
-                 "; ".join(f"{b} {main_cell(r, b)}" for b in BESIDE if b in r["contenders"]) or "–", targets_cell(r)]
+                 "; ".join(f"{b.removeprefix('millrace, ')} {main_cell(r, b)}" for b in BESIDE if b in r["contenders"]) or "–", targets_cell(r)]
                 for r in rows if is_comparison(r)]
     others = []
     for r in rows:

@@ -54,14 +54,17 @@ def floor(request, path):
     return load.Request(path, request.body, request.headers, request.port)
 
 
-def http_row(key, title, request, connections, targets, beside="nginx"):
-    contenders = {s: under_load(Load(request, connections), s) for s in ("millrace", "triton")}
+BOTH = ("millrace", "triton")
+
+
+def http_row(key, title, request, connections, targets, beside="nginx", servers=BOTH):
+    contenders = {s: under_load(Load(request, connections), s) for s in servers}
     contenders[beside] = under_load(Load(floor(request, "/"), connections), beside)
     return Row(key, title, contenders, targets)
 
 
-def grpc_row(key, title, request, connections, streams, targets, reply="/reply"):
-    contenders = {s: under_load(Load(request, connections, streams), s) for s in ("millrace", "triton")}
+def grpc_row(key, title, request, connections, streams, targets, reply="/reply", servers=BOTH):
+    contenders = {s: under_load(Load(request, connections, streams), s) for s in servers}
     contenders["nghttpd"] = under_load(Load(floor(request, reply), connections, streams), "nghttpd")
     return Row(key, title, contenders, targets)
 
@@ -69,7 +72,9 @@ def grpc_row(key, title, request, connections, streams, targets, reply="/reply")
 def small_requests():
     small, binary, call = pair(rest_json), pair(rest_binary), pair(grpc)
     same = pair(rest_json, "identity")
-    latency = [most(0.55, "triton"), most(1.4, "nginx")]
+    polling = "millrace, busy polling"
+    latency = [most(0.55, "triton"), most(0.55, "triton", who=polling)]
+    nginx, alone = [*latency, most(1.4, "nginx")], ("millrace", polling, "triton")
     return [
         http_row("rest-json", "REST JSON, `simple`, 16 connections", small, 16, [least(4, "triton"), least(0.6, "nginx")]),
         http_row("rest-json-identity", "REST JSON, identity backend, 16 connections", same, 16, [least(0.75, "nginx")]),
@@ -77,9 +82,9 @@ def small_requests():
         grpc_row("grpc-streams", "gRPC, `simple`, 1 connection × 16 streams", call, 1, 16,
                  [least(3, "triton"), least(0.6, "nghttpd")]),
         grpc_row("grpc", "gRPC, `simple`, 16 connections", call, 16, 1, [least(3.5, "triton"), least(0.6, "nghttpd")]),
-        http_row("latency-json", "REST JSON, `simple`, one at a time", small, 1, latency),
-        http_row("latency-binary", "REST binary, `simple`, one at a time", binary, 1, latency),
-        grpc_row("latency-grpc", "gRPC, `simple`, one at a time", call, 1, 1, [most(0.55, "triton")]),
+        http_row("latency-json", "REST JSON, `simple`, one at a time", small, 1, nginx, servers=alone),
+        http_row("latency-binary", "REST binary, `simple`, one at a time", binary, 1, nginx, servers=alone),
+        grpc_row("latency-grpc", "gRPC, `simple`, one at a time", call, 1, 1, latency, servers=alone),
     ]
 
 
@@ -113,7 +118,7 @@ def counting_batches(contender, server, model):
 
 def batching():
     batched, plain = dense_request("dense_batched"), dense_request("dense")
-    full = {s: counting_batches(under_load(Load(batched, 64), s), s, "dense_batched") for s in ("millrace", "triton")}
+    full = {s: counting_batches(under_load(Load(batched, 64), s), s, "dense_batched") for s in BOTH}
     alone = {"millrace": under_load(Load(batched, 1), "millrace"), "millrace, unbatched": under_load(Load(plain, 1), "millrace"),
              "triton": under_load(Load(batched, 1), "triton"), "triton, unbatched": under_load(Load(plain, 1), "triton")}
     return [
@@ -127,18 +132,17 @@ def convolutional():
     raw = struct.pack("<f", 0.5) * (3 * 96 * 96)
     request = rest_binary("convolutional", tensors(("INPUT0", [1, 3, 96, 96], "FP32")), [raw])
     contenders = {"ONNX Runtime": extra.plain_loop("convolutional")}
-    contenders |= {s: under_load(Load(request, 4), s) for s in ("millrace", "triton")}
+    contenders |= {s: under_load(Load(request, 4), s) for s in BOTH}
     return [Row("convolutional", "Convolutional net, 4 connections, beside ONNX Runtime in a loop", contenders,
                 [least(0.97, "ONNX Runtime")])]
 
 
 def loads_and_starts():
-    both = ("millrace", "triton")
-    rows = [Row("load", "Load of 200 MB of weights", {s: extra.load_heavy(s) for s in both},
+    rows = [Row("load", "Load of 200 MB of weights", {s: extra.load_heavy(s) for s in BOTH},
                 [most(1, "triton", "seconds")])]
     for kind, title, targets in (("empty", "no models", [most(20, None, "rss")]), ("small", "one small model", []),
                                  ("demo", "the demonstration's models", [most(30, None, "ready")])):
-        rows.append(Row(f"start-{kind}", f"Start to ready, {title}", {s: extra.start(s, kind) for s in both}, targets))
+        rows.append(Row(f"start-{kind}", f"Start to ready, {title}", {s: extra.start(s, kind) for s in BOTH}, targets))
     return rows
 
 

@@ -3,12 +3,14 @@
  * Signals are blocked in every thread and taken by one that does nothing else, so that no handler has
  * to be async-signal-safe. The first SIGTERM or SIGINT asks the main thread to drain; the second ends the
  * process where it stands, unless the drain is over within a twentieth of a second anyway: a terminal and
- * a parent may both pass on one Ctrl-C, and a server that has answered everything has not failed. While models are being loaded there is nothing to drain, so the first
- * ends it as well. */
+ * a parent may both pass on one Ctrl-C, and a server that has answered everything has not failed. While
+ * models are being loaded there is nothing to drain, so the first ends it as well. */
 #include <errno.h>
+#include <malloc.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -185,6 +187,20 @@ static int dump(const struct mr_options *o)
 
 /* ---- running ---- */
 
+/* By default glibc maps large pieces apart only until the first of them is freed; after that the weights of
+ * models lie in heaps, which keep what they hold when a model goes: the fourth load of 200 MB ended at a
+ * gigabyte. With fixed bounds weights above the first are mapped and go back to the system whole. Tensors of
+ * requests are mostly below it, so that no execution pays for fresh pages. */
+static void fix_heap_bounds(void)
+{
+#ifdef __GLIBC__
+    if (!getenv("MALLOC_MMAP_THRESHOLD_") && !getenv("GLIBC_TUNABLES")) {
+        mallopt(M_MMAP_THRESHOLD, 8 * 1024 * 1024);
+        mallopt(M_TRIM_THRESHOLD, 16 * 1024 * 1024);
+    }
+#endif
+}
+
 static int start_failed(const struct mr_serve_options *s, const struct mr_err *err)
 {
     char text[sizeof err->msg + 80];
@@ -229,6 +245,7 @@ static int run(struct mr_serve_options *s)
     const struct mr_serve_tls *grpc = &s->server.grpc_tls;
     bool with_hangup = s->log_file || http->on || http->mutual || grpc->on || grpc->mutual;
 
+    fix_heap_bounds();
     if (apply_log_options(s, &err) < 0 || signals_start(&signals, with_hangup, &err) < 0) {
         return mr_cli_fail("millrace serve", MR_EXIT_FAILED, err.msg);
     }

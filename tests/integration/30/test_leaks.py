@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from lib import grpcraw, repo, wait
+from lib import grpcraw, onnxgen, repo, wait
 from lib.control import Control
 from lib.grpcraw import Grpc
 from lib.held import descriptors, resident, threads
@@ -98,3 +98,19 @@ def test_memory_of_reloads(own):
         before = resident(own)
         cycles(60)
         assert resident(own) - before < 16 << 20
+
+
+@sanitized
+def test_memory_of_weights(models, start):
+    """What a model's weights took is the system's again when it is unloaded."""
+    weights = 4 * 1600 * 1600 * 4
+    repo.add(models, "heavy", "", files={"1/model.onnx": onnxgen.heavy(4, 1600)})
+    server = start(models, mode="explicit")
+    kept = []
+    with Control(server) as c:
+        for _ in range(4):
+            assert c.load("heavy").status == 200
+            assert c.unload("heavy").status == 200
+            wait.until(lambda: not c.model_ready("heavy"), "the end of the model")
+            kept.append(resident(server))
+    wait.until(lambda: resident(server) - kept[0] < weights / 2, f"memory to be given back: {kept}")

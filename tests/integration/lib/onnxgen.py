@@ -13,6 +13,16 @@ def adder(n):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
 
 
+def heavy(matrices, size):
+    """A chain of matrix products: matrices * size * size * 4 bytes of weights."""
+    names = ["INPUT0", *(f"x{i}" for i in range(1, matrices)), "OUTPUT0"]
+    nodes = [helper.make_node("MatMul", [names[i], f"w{i}"], [names[i + 1]]) for i in range(matrices)]
+    weights = [numpy_helper.from_array(np.full((size, size), i, np.float32), f"w{i}") for i in range(matrices)]
+    shape = {name: [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, size])] for name in ("INPUT0", "OUTPUT0")}
+    graph = helper.make_graph(nodes, "heavy", shape["INPUT0"], shape["OUTPUT0"], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
 ADDER_CONFIG = """backend: "onnxruntime"
 max_batch_size: 0
 input [ { name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] } ]
