@@ -158,22 +158,29 @@ static void events_read(struct mr_model_watch *w)
 
 /* ---- looking ---- */
 
+/* When a look began. What it saw is that old or younger, however long the look itself took: rest is
+ * counted from the end of one look to the beginning of another. */
+struct look {
+    int64_t ns;
+    int64_t wall_ns;
+};
+
 static void seen_update(const struct mr_model_watch *w, struct seen *s, uint64_t sum,
-                        int64_t newest_wall_ns, int64_t now_ns)
+                        int64_t newest_wall_ns, const struct look *begin)
 {
     int64_t settle_ns = w->m->o.settle_ns;
 
     if (s->since_ns == 0 || s->sum != sum) {
         s->sum = sum;
-        s->since_ns = now_ns;
+        s->since_ns = mr_now_ns();
     }
-    int64_t untouched_ns = mr_wall_ns() - newest_wall_ns;
-    s->is_settled = now_ns - s->since_ns >= settle_ns || untouched_ns >= settle_ns;
+    int64_t untouched_ns = begin->wall_ns - newest_wall_ns;
+    s->is_settled = begin->ns - s->since_ns >= settle_ns || untouched_ns >= settle_ns;
 }
 
 /* Since when each version has been as it is now. */
 static void versions_update(const struct mr_model_watch *w, struct entry *e,
-                            const struct mr_folder *f, int64_t now_ns)
+                            const struct mr_folder *f, const struct look *begin)
 {
     seen_vec now = {0};
 
@@ -186,7 +193,7 @@ static void versions_update(const struct mr_model_watch *w, struct entry *e,
         if (k < e->versions.len && e->versions.at[k].number == fv->number) {
             s = e->versions.at[k];
         }
-        seen_update(w, &s, fv->print.sum, fv->print.newest_wall_ns, now_ns);
+        seen_update(w, &s, fv->print.sum, fv->print.newest_wall_ns, begin);
         MR_VEC_PUSH(&now, s);
     }
     MR_VEC_FINI(&e->versions);
@@ -195,11 +202,12 @@ static void versions_update(const struct mr_model_watch *w, struct entry *e,
 
 /* Reads the model's folder in every repository; one in two of them is told by the sum, so that a
  * loader looks at it and says so. */
-static void entry_look(struct mr_model_watch *w, struct entry *e, int64_t now_ns)
+static void entry_look(struct mr_model_watch *w, struct entry *e)
 {
     const struct mr_models_options *o = &w->m->o;
     struct visiting visiting = {w, e};
     struct mr_print shared = {0};
+    struct look begin = {mr_now_ns(), mr_wall_ns()};
     bool is_settled = true;
 
     e->exists = false;
@@ -213,17 +221,17 @@ static void entry_look(struct mr_model_watch *w, struct entry *e, int64_t now_ns
             shared.newest_wall_ns = MR_MAX(shared.newest_wall_ns, f.shared.newest_wall_ns);
         }
         if (rc == MR_OK && !e->exists) {
-            versions_update(w, e, &f, now_ns);
+            versions_update(w, e, &f, &begin);
         }
         e->exists |= rc != MR_E_NOT_FOUND;
         mr_folder_fini(&f);
     }
-    seen_update(w, &e->shared, shared.sum, shared.newest_wall_ns, now_ns);
+    seen_update(w, &e->shared, shared.sum, shared.newest_wall_ns, &begin);
     is_settled &= e->shared.is_settled;
     for (size_t i = 0; i < e->versions.len; i++) {
         is_settled &= e->versions.at[i].is_settled;
     }
-    e->look_ns = is_settled || !e->exists ? 0 : now_ns + MR_MAX(o->settle_ns, MR_NS_PER_MS);
+    e->look_ns = is_settled || !e->exists ? 0 : mr_now_ns() + MR_MAX(o->settle_ns, MR_NS_PER_MS);
 }
 
 /* ---- telling the loaders ---- */
@@ -342,7 +350,7 @@ static void entries_look(struct mr_model_watch *w, bool all)
     entry_vec due = entries_due(w, all, now_ns);
 
     for (size_t i = 0; i < due.len; i++) {
-        entry_look(w, due.at[i], mr_now_ns());
+        entry_look(w, due.at[i]);
         entry_submit(w, due.at[i], NULL, NULL);
     }
     MR_VEC_FINI(&due);
@@ -415,7 +423,7 @@ static void rest_wait(struct mr_model_watch *w)
         nanosleep(&ts, NULL);
     }
     for (size_t i = 0; i < unrest.len; i++) {
-        entry_look(w, unrest.at[i], mr_now_ns());
+        entry_look(w, unrest.at[i]);
     }
     MR_VEC_FINI(&unrest);
 }
@@ -431,7 +439,7 @@ int mr_watch_first(struct mr_models *m, mr_models_done_fn *done, void *ctx, stru
     }
     entry_vec all = entries_due(w, true, 0);
     for (size_t i = 0; i < all.len; i++) {
-        entry_look(w, all.at[i], mr_now_ns());
+        entry_look(w, all.at[i]);
     }
     rest_wait(w);
     for (size_t i = 0; i < all.len; i++) {

@@ -102,6 +102,16 @@ static inline void fx_link(struct fixture *f, int repo, const char *target, cons
     assert_int_equal(symlink(target, full), 0);
 }
 
+/* From the second repository to the first, whole at once. */
+static inline void fx_move(struct fixture *f, const char *path)
+{
+    char from[PATH_MAX];
+    char to[PATH_MAX];
+    fx_path(from, f, 1, path);
+    fx_path(to, f, 0, path);
+    assert_int_equal(rename(from, to), 0);
+}
+
 /* A model with a config and one version folder. */
 static inline void fx_model(struct fixture *f, int repo, const char *name, const char *config,
                             int version)
