@@ -225,7 +225,7 @@ static void get_step(struct outcome *o, struct step step)
     struct canned s;
 
     canned_start(&s, &step, 1);
-    call_once(o, s.address, "GET", NULL, 2 * MR_NS_PER_S);
+    call_once(o, s.address, "GET", NULL, 20 * MR_NS_PER_S);
     canned_stop(&s);
 }
 
@@ -296,13 +296,13 @@ static void large_body(void **state)
 
     step.filler = 0;
     canned_start(&s, &step, 1);
-    call_once(&o, s.address, "GET", &small, 2 * MR_NS_PER_S);
+    call_once(&o, s.address, "GET", &small, 20 * MR_NS_PER_S);
     canned_stop(&s);
     assert_int_equal(o.rc, MR_E_TOO_LARGE);
 
     step = (struct step){.answer = "HTTP/1.1 200 OK\r\n\r\n", .filler = 2000, .close = true};
     canned_start(&s, &step, 1);
-    call_once(&o, s.address, "GET", &small, 2 * MR_NS_PER_S);
+    call_once(&o, s.address, "GET", &small, 20 * MR_NS_PER_S);
     canned_stop(&s);
     assert_int_equal(o.rc, MR_E_TOO_LARGE);
 }
@@ -370,7 +370,7 @@ static void request_head(void **state)
     char host[160];
 
     canned_start(&s, &step, 1);
-    call_once(&o, s.address, "POST", NULL, 2 * MR_NS_PER_S);
+    call_once(&o, s.address, "POST", NULL, 20 * MR_NS_PER_S);
     canned_stop(&s);
     assert_int_equal(o.rc, MR_OK);
     assert_memory_equal(s.request, "POST /x HTTP/1.1\r\n", 18);
@@ -388,7 +388,7 @@ static void head_method(void **state)
     struct step step = {.answer = "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n"};
 
     canned_start(&s, &step, 1);
-    call_once(&o, s.address, "HEAD", NULL, 2 * MR_NS_PER_S);
+    call_once(&o, s.address, "HEAD", NULL, 20 * MR_NS_PER_S);
     canned_stop(&s);
     assert_int_equal(o.rc, MR_OK);
     assert_int_equal(o.body_len, 0);
@@ -405,7 +405,7 @@ static void call_again(struct outcome *o, const char *address, int count)
     assert_int_equal(mr_loop_new(&o->loop, NULL, NULL), MR_OK);
     assert_int_equal(mr_client_new(&c, o->loop, address, NULL, NULL), MR_OK);
     for (int i = 0; i < count; i++) {
-        send_one(c, o, "POST", "/x", 2 * MR_NS_PER_S);
+        send_one(c, o, "POST", "/x", 20 * MR_NS_PER_S);
         mr_loop_run(o->loop);
         if (o->rc < 0) {
             break;
@@ -496,7 +496,7 @@ static void pool_limit(void **state)
     assert_int_equal(mr_loop_new(&o.loop, NULL, NULL), MR_OK);
     assert_int_equal(mr_client_new(&c, o.loop, s.address, &options, NULL), MR_OK);
     for (int i = 0; i < 3; i++) {
-        send_one(c, &o, "POST", "/x", 2 * MR_NS_PER_S);
+        send_one(c, &o, "POST", "/x", 20 * MR_NS_PER_S);
     }
     mr_loop_run(o.loop);
     mr_client_free(&c);
@@ -554,7 +554,7 @@ static void by_name(void **state)
     canned_start(&s, &step, 1);
     /* ::1 may come first, where nobody listens. */
     snprintf(address, sizeof address, "localhost%s", strchr(s.address, ':'));
-    call_once(&o, address, "GET", NULL, 5 * MR_NS_PER_S);
+    call_once(&o, address, "GET", NULL, 20 * MR_NS_PER_S);
     canned_stop(&s);
     assert_string_equal(o.err.msg, "");
     assert_string_equal(o.body, "ok");
@@ -574,7 +574,7 @@ static void unix_socket(void **state)
     assert_int_equal(bind(s.listener, (struct sockaddr *)&un, sizeof un), 0);
     assert_int_equal(listen(s.listener, 8), 0);
     assert_int_equal(pthread_create(&s.thread, NULL, canned_run, &s), 0);
-    call_once(&o, s.address, "GET", NULL, 2 * MR_NS_PER_S);
+    call_once(&o, s.address, "GET", NULL, 20 * MR_NS_PER_S);
     canned_stop(&s);
     unlink(un.sun_path);
     assert_string_equal(o.err.msg, "");

@@ -135,7 +135,7 @@ static void parts_and_trailers(void **state)
 
     for (int http2 = 0; http2 < 2; http2++) {
         rig_open(&r, http2);
-        ask(&r, "/bytes", &n, NULL, 0, 5 * MR_NS_PER_S);
+        ask(&r, "/bytes", &n, NULL, 0, 20 * MR_NS_PER_S);
         run(&r);
         assert_int_equal(r.o.rc, MR_OK);
         assert_string_equal(mr_buf_cstr(&r.o.body), "abcdefghij");
@@ -175,7 +175,7 @@ static void timeout_resets_stream(void **state)
     ask(&r, "/later", NULL, NULL, 0, 50 * MR_NS_PER_MS);
     run(&r);
     assert_int_equal(r.o.rc, MR_E_DEADLINE);
-    ask(&r, "/echo", NULL, &piece, 1, 5 * MR_NS_PER_S);
+    ask(&r, "/echo", NULL, &piece, 1, 20 * MR_NS_PER_S);
     run(&r);
     assert_int_equal(r.o.rc, MR_OK);
     assert_true(wait_until(&r.s.cancels, 1));
@@ -190,7 +190,7 @@ static void reset_by_server(void **state)
 
     for (int http2 = 0; http2 < 2; http2++) {
         rig_open(&r, http2);
-        ask(&r, "/abort", NULL, NULL, 0, 5 * MR_NS_PER_S);
+        ask(&r, "/abort", NULL, NULL, 0, 20 * MR_NS_PER_S);
         run(&r);
         assert_int_equal(r.o.rc, MR_E_UNAVAILABLE);
         rig_close(&r);
@@ -295,7 +295,7 @@ static void freed_by_callback(void **state)
 static void grpc(struct rig *r, const struct mr_piece *pieces, size_t count)
 {
     r->o.left++;
-    mr_client_grpc(r->c, "/a.B/Echo", pieces, count, 5 * MR_NS_PER_S, on_done, &r->o);
+    mr_client_grpc(r->c, "/a.B/Echo", pieces, count, 20 * MR_NS_PER_S, on_done, &r->o);
     run(r);
 }
 
@@ -338,7 +338,7 @@ static void grpc_to_others(void **state)
 
     rig_open(&r, true);
     r.o.left++;
-    mr_client_grpc(r.c, "/early", NULL, 0, 5 * MR_NS_PER_S, on_done, &r.o);
+    mr_client_grpc(r.c, "/early", NULL, 0, 20 * MR_NS_PER_S, on_done, &r.o);
     run(&r);
     assert_int_equal(r.o.rc, MR_E_FORBIDDEN);
     assert_non_null(strstr(r.o.err.msg, "HTTP status 403"));
