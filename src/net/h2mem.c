@@ -4,9 +4,12 @@
  * that is not of the region carries its class in front. Thread: loop. */
 #include "http2.h"
 
-#define SMALLEST_SHIFT 5              /* 32 bytes */
-#define HEAP           UINT32_MAX     /* larger than any class */
-#define ZEROS_BYTES    ((size_t)4096) /* zeroed pieces from here on may stay untouched for long */
+#define SMALLEST_SHIFT 5               /* 32 bytes */
+#define HEAP           UINT32_MAX      /* larger than any class */
+#define ZEROS_BYTES    ((size_t)4096)  /* zeroed pieces from here on may stay untouched for long */
+#define FRAME_BYTES    ((size_t)16384) /* the frame buffer has more */
+#define LATE_BYTES     ((size_t)2000)
+#define LATE_PIECE     ((size_t)128)
 
 struct piece {
     _Alignas(16) uint32_t size_class;
@@ -50,13 +53,37 @@ void mr_h2mem_fini(struct mr_loop *loop)
     mr_h2regions_fini(&loop->h2regions);
 }
 
+/* Room in the page where the frame buffer begins, for the header table's entries: those of the first
+ * calls mostly stay for as long as the connection does. */
+static void leave_late_room(struct mr_h2region *r)
+{
+    r->late = r->front;
+    r->front += LATE_BYTES;
+    r->late_end = r->front;
+}
+
+static void *late_piece(struct mr_h2region *r, size_t bytes)
+{
+    size_t total = (bytes + 15) / 16 * 16;
+    char *p = r->late;
+
+    if (bytes > LATE_PIECE || total > (size_t)(r->late_end - r->late)) {
+        return NULL;
+    }
+    r->late += total;
+    return p;
+}
+
 static void *region_piece(struct mr_h2region *r, size_t bytes, bool at_back)
 {
     size_t room = (size_t)(r->back - r->front);
     size_t total = (bytes + 15) / 16 * 16;
 
     if (bytes > room || total > room) {
-        return NULL;
+        return r->front ? NULL : late_piece(r, bytes);
+    }
+    if (bytes > FRAME_BYTES && !at_back && room - total >= LATE_BYTES) {
+        leave_late_room(r);
     }
     char *p = at_back ? r->back - total : r->front;
     r->back -= at_back ? total : 0;

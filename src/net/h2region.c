@@ -15,6 +15,7 @@
 
 #include "http2.h"
 
+#define PAGE_BYTES    4096
 #define CHUNK_REGIONS 32
 #define CHUNK_BYTES   (MR_H2REGION_BYTES * CHUNK_REGIONS)
 
@@ -61,6 +62,18 @@ void mr_h2region_give(struct mr_loop *loop, struct mr_h2region *region)
     } else {
         madvise(base, MR_H2REGION_BYTES, MADV_DONTNEED);
         MR_VEC_PUSH(&r->clean, base);
+    }
+}
+
+/* The last page holds the table of streams, which is all zero again when there are none. That it is so
+ * is looked at, not known: then giving the page back changes nothing that anybody can see. */
+void mr_h2region_tidy(const struct mr_h2region *region)
+{
+    static const char zeros[PAGE_BYTES];
+    char *page = region->base ? region->base + MR_H2REGION_BYTES - PAGE_BYTES : NULL;
+
+    if (page && memcmp(page, zeros, PAGE_BYTES) == 0) {
+        madvise(page, PAGE_BYTES, MADV_DONTNEED);
     }
 }
 

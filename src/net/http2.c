@@ -22,6 +22,7 @@
 #define PACK_BYTES         ((size_t)256 * 1024)
 #define QUEUE_MAX          4096 /* control frames waiting behind a blocked socket */
 #define DRAIN_GRACE_NS     (500 * MR_NS_PER_MS)
+#define TIDY_NS            (2 * MR_NS_PER_S)
 #define PING_WAIT_NS       (20 * MR_NS_PER_S)
 
 /* ---- sessions ------------------------------------------------------------------------------- */
@@ -339,6 +340,7 @@ static int64_t h2_deadline(const struct mr_conn *c)
 
     if (h->streams == 0 && h->zombies == 0) {
         at_ns = sooner(at_ns, c->idle_since_ns, o->idle_timeout_ns);
+        at_ns = h->is_untidy ? sooner(at_ns, c->idle_since_ns, TIDY_NS) : at_ns;
     }
     if (h->collecting > 0 && o->body_timeout_ns > 0) {
         at_ns = sooner(at_ns, h->body_check_ns, 1);
@@ -419,6 +421,10 @@ static void h2_expired(struct mr_conn *c)
     if (is_idle && is_past(c, c->idle_since_ns, o->idle_timeout_ns)) {
         mr_count_add(&c->loop->stats.timeouts, 1);
         last_goaway(c);
+    }
+    if (is_idle && h->is_untidy && is_past(c, c->idle_since_ns, TIDY_NS)) {
+        h->is_untidy = false;
+        mr_h2region_tidy(&h->mem.region);
     }
     if (h->collecting > 0 && h->body_check_ns <= c->loop->now_ns) {
         check_bodies(c);

@@ -14,11 +14,13 @@ enum mr_h2_drain { MR_H2_SERVING, MR_H2_NOTICED, MR_H2_LAST };
 
 #define MR_H2REGION_BYTES ((size_t)28 * 1024) /* pages for what nghttp2 takes for a session */
 
-/** What is left of a region: [front, back). */
+/** What is left of a region: [front, back), and [late, late_end) for small pieces of the first calls. */
 struct mr_h2region {
     char *base;
     char *front;
     char *back;
+    char *late;
+    char *late_end;
     bool is_clean; /* all of it between front and back is zero */
 };
 
@@ -41,6 +43,7 @@ struct mr_h2 {
     size_t collecting; /* calls in collect mode whose body is not complete */
     size_t pending;    /* bytes of answers that are not framed yet */
     bool must_deliver; /* a paused stream was resumed */
+    bool is_untidy;    /* streams have been there since mr_h2region_tidy */
     bool pack_again;   /* framing stopped because the queue was long */
     bool failed;       /* memory ran out in a callback */
     enum mr_h2_drain drain;
@@ -78,6 +81,8 @@ int mr_h2_open_session(struct mr_h2 *h);
 /** h2region.c: an empty region (base NULL, nothing fits) when there is no memory for one. */
 void mr_h2region_take(struct mr_loop *loop, struct mr_h2region *out);
 void mr_h2region_give(struct mr_loop *loop, struct mr_h2region *region);
+/** The session has had no stream for a while: what of the region is zero costs no memory from now on. */
+void mr_h2region_tidy(const struct mr_h2region *region);
 
 /** Callbacks and options of all sessions; 0 or an error of nghttp2. */
 int mr_h2_session_new(struct mr_h2 *h, nghttp2_mem *mem);

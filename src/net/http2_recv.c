@@ -128,6 +128,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     }
     h->calls = call;
     h->streams++;
+    h->is_untidy = true;
     h->reading = call;
     h->head_due_ns = mr_due_start(c->loop->now_ns, c->part->options->header_timeout_ns);
     return 0;
