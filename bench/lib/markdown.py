@@ -12,7 +12,8 @@ SHORT = ("rest-json", "rest-binary", "grpc-streams", "grpc", "latency-json", "bi
 NAMES = {"millrace": "Millrace", "triton": "Triton"}
 MAIN = {"latency": "p50", "load": "seconds", "start": "ready"}  # the figure of rows that begin so; of others the rate
 UNITS = {"rate": "{}/s", "cpu": "{} CPU", "p50": "p50 {}", "rss": "{}", "batch": "batches of {}", "reads": "{} reads",
-         "writes": "{} writes", "polls": "{} polls", "other calls": "{} other calls", "threads": "threads: {}"}
+         "writes": "{} writes", "polls": "{} polls", "other calls": "{} other calls", "threads": "threads: {}",
+         "peak": "peak {}", "kept": "{} of it kept", "health": "health {}"}
 BESIDE = ("millrace, busy polling", "nginx", "nghttpd", "copy loop", "ONNX Runtime")
 
 
@@ -26,7 +27,7 @@ def figures_text(row, contender, figures):
 
 
 def main_cell(row, contender):
-    extra = {"p50": ("cpu",), "seconds": ("rss",), "ready": ("rss",)}.get(main_figure(row), ("cpu", "batch"))
+    extra = {"p50": ("cpu",), "seconds": ("rss",), "ready": ("rss",)}.get(main_figure(row), ("cpu", "batch", "kept"))
     cell = figures_text(row, contender, (main_figure(row), *extra)).removeprefix("p50 ")
     if not cell and contender == "triton" and row["key"] in EARLIER:
         return f"not in this run; measured earlier: {EARLIER[row['key']]}"

@@ -19,6 +19,9 @@ FIGURES = {  # name: (heading, format)
     "writes": ("writes", lambda v: f"{v:.2f}"),
     "polls": ("polls", lambda v: f"{v:.2f}"),
     "other calls": ("other calls", lambda v: f"{v:.2f}"),
+    "peak": ("peak", lambda v: f"{v:,.0f}/s"),
+    "kept": ("kept", lambda v: f"{v:.2f}"),
+    "health": ("health", lambda v: time_text(v)),
     "threads": ("threads", lambda v: f"{v:.0f}"),
 }
 
