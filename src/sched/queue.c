@@ -3,6 +3,9 @@
  * behind the others of their level. Everything here runs under the scheduler's mutex and is list work only. */
 #include "sched_private.h"
 
+/* Of a deadline, for the way to the client; a quarter of short ones. */
+#define RESERVE_NS (20 * MR_NS_PER_MS)
+
 static void list_append(struct infer_list *l, struct mr_infer *r)
 {
     r->next = NULL;
@@ -44,15 +47,17 @@ static int64_t policy_timeout_us(const struct queue_level *l, const struct mr_in
     return us;
 }
 
-/* Until when an execution has to begin for its answer to come before the client's deadline; a little more than
- * what it usually takes, so that a queue of the nearly expired does not run them all in vain. */
+/* Until when an execution has to begin for its answer to come before the client's deadline. Under overload all
+ * that run have waited until nearly then, so an estimate that is a little short means that all run in vain: an
+ * execution may take a quarter more than it lately did, and the client's clock has begun earlier than ours, at
+ * its sending, and ends at its reading. */
 static int64_t last_start(struct mr_sched *s, const struct mr_infer *r)
 {
-    int64_t cost = cost_of_queued(s, r->input_bytes);
-    int64_t at = r->deadline_ns - cost - cost / 4;
-
     if (r->deadline_ns == 0)
         return 0;
+    int64_t cost = cost_of_queued(s, r->input_bytes);
+    int64_t reserve = MR_MIN((r->deadline_ns - r->times.queued) / 4, RESERVE_NS);
+    int64_t at = r->deadline_ns - cost - MR_MAX(cost / 4, reserve);
     /* one that is late from the start may still be lucky */
     return at > r->times.queued ? at : r->deadline_ns;
 }
