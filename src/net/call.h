@@ -53,6 +53,7 @@ struct mr_icall {
     bool on_stream; /* nghttp2 still knows the stream */
     bool head_done;
     bool head_too_large;
+    bool head_lost; /* no memory to keep it */
     bool submitted; /* response headers given to nghttp2 */
     bool ended;     /* no more output will be queued */
     bool deferred;  /* data provider has paused for want of data */

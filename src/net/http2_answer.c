@@ -32,6 +32,13 @@ static bool has_no_body(int status)
 
 /* ---- frames --------------------------------------------------------------------------------- */
 
+/* No memory for the answer: gRPC's clients make RESOURCE_EXHAUSTED of this code. */
+static int give_up(struct mr_icall *call)
+{
+    return nghttp2_submit_rst_stream(call->conn->h2->session, NGHTTP2_FLAG_NONE, call->stream_id,
+                                     NGHTTP2_ENHANCE_YOUR_CALM);
+}
+
 static ssize_t read_body(nghttp2_session *session, int32_t stream_id, uint8_t *buf, size_t length,
                          uint32_t *data_flags, nghttp2_data_source *source, void *user_data)
 {
@@ -57,7 +64,7 @@ static ssize_t read_body(nghttp2_session *session, int32_t stream_id, uint8_t *b
         }
         *data_flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
         if (nghttp2_submit_trailer(session, stream_id, nv, count) != 0) {
-            return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+            return give_up(call) == 0 ? NGHTTP2_ERR_DEFERRED : NGHTTP2_ERR_CALLBACK_FAILURE;
         }
     }
     return (ssize_t)n;
@@ -148,12 +155,6 @@ static void queue_pieces(struct mr_icall *call, const struct mr_piece *pieces, s
     }
     mr_pieces_append(&call->out, pieces, count);
     h->pending += call->out.bytes - before;
-}
-
-static void give_up(struct mr_icall *call)
-{
-    nghttp2_submit_rst_stream(call->conn->h2->session, NGHTTP2_FLAG_NONE, call->stream_id,
-                              NGHTTP2_INTERNAL_ERROR);
 }
 
 /* The handler has said all; the request's body is not needed any more. */

@@ -106,14 +106,15 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
         return 0;
     }
-    if (h->zombies >= c->part->options->h2_max_streams) {
-        nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
-                                  NGHTTP2_REFUSED_STREAM);
-        return 0;
+    struct mr_icall *call = NULL;
+    if (h->zombies < c->part->options->h2_max_streams) {
+        call = mr_icall_new(c, &mr_h2_call_ops);
     }
-    struct mr_icall *call = mr_icall_new(c, &mr_h2_call_ops);
-    if (!call) {
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    if (!call) { /* nothing was done: the client may send it again */
+        return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
+                                         NGHTTP2_REFUSED_STREAM) == 0
+                   ? 0
+                   : NGHTTP2_ERR_CALLBACK_FAILURE;
     }
     call->stream_id = frame->hd.stream_id;
     call->on_stream = true;
@@ -224,16 +225,17 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     (void)session;
     (void)frame;
     (void)flags;
-    if (!call || call->head_too_large) {
+    if (!call || call->head_too_large || call->head_lost) {
         /* Trailers, which nobody wants here, or a stream that was refused. */
         return 0;
     }
     call->header_bytes += name_len + value_len + HEADER_OVERHEAD;
     if ((int64_t)call->header_bytes > o->max_header_bytes ||
-        (int64_t)call->pub.header_count >= o->max_headers ||
-        !take_header(call, mr_str_n((const char *)name, name_len),
-                     mr_str_n((const char *)value, value_len))) {
+        (int64_t)call->pub.header_count >= o->max_headers) {
         call->head_too_large = true;
+    } else {
+        call->head_lost = !take_header(call, mr_str_n((const char *)name, name_len),
+                                       mr_str_n((const char *)value, value_len));
     }
     return 0;
 }
@@ -264,6 +266,10 @@ static void complete_head(struct mr_icall *call, bool is_last)
     call->head_done = true;
     if (call->head_too_large) {
         mr_h2_error(call, 431, "request header too large (--max-header-bytes)");
+        return;
+    }
+    if (call->head_lost) {
+        call->ops->abort(call, NGHTTP2_REFUSED_STREAM);
         return;
     }
     mr_str length = mr_call_header(pub, "content-length");
