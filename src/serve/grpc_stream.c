@@ -107,16 +107,6 @@ static int encode_item(struct stream_item *it, struct mr_oip_encoded *e)
                                      e, &si->infer.err);
 }
 
-static void send_error(struct stream *st, struct stream_item *it)
-{
-    struct mr_buf *b = mr_loop_scratch(st->loop->loop);
-
-    mr_buf_reset(b);
-    mr_oip_pb_encode_stream_error(mr_str_c(it->si.infer.err.msg), it->si.request.id, b);
-    struct mr_piece piece = {b->ptr, b->len, NULL};
-    mr_grpc_send(st->g, &piece, 1, MR_GRPC_IDENTITY);
-}
-
 static void fail_stream(struct stream *st, int status, const struct mr_err *err)
 {
     if (st->is_failed)
@@ -124,6 +114,20 @@ static void fail_stream(struct stream *st, int status, const struct mr_err *err)
     st->is_failed = true;
     st->failure = *err;
     st->failure.status = status;
+}
+
+static void send_error(struct stream *st, struct stream_item *it)
+{
+    struct mr_buf *b = mr_loop_scratch(st->loop->loop);
+
+    mr_buf_reset(b);
+    mr_oip_pb_encode_stream_error(mr_str_c(it->si.infer.err.msg), it->si.request.id, b);
+    if (b->failed) {
+        fail_stream(st, MR_E_NOMEM, &(struct mr_err){.msg = "out of memory"});
+        return;
+    }
+    struct mr_piece piece = {b->ptr, b->len, NULL};
+    mr_grpc_send(st->g, &piece, 1, MR_GRPC_IDENTITY);
 }
 
 static void send_item(struct stream *st, struct stream_item *it)

@@ -20,6 +20,15 @@ void reply_json(struct mr_call *call, int http_status, mr_str body)
     mr_call_reply(call, &reply);
 }
 
+/* What an answer has lost must not look like a whole one. */
+void reply_buf(struct mr_call *call, int http_status, const struct mr_buf *b)
+{
+    if (b->failed)
+        reply_json(call, 503, MR_STR("{\"error\":\"out of memory\"}"));
+    else
+        reply_json(call, http_status, mr_buf_view(b));
+}
+
 void reply_empty(struct mr_call *call, int http_status)
 {
     struct mr_reply reply = {.status = http_status};
@@ -33,7 +42,7 @@ void reply_status_text(struct mr_call *call, int http_status, const char *text)
 
     mr_buf_reset(b);
     mr_oip_rest_error(b, mr_str_c(text));
-    reply_json(call, http_status, mr_buf_view(b));
+    reply_buf(call, http_status, b);
 }
 
 void reply_error(struct mr_call *call, const struct mr_err *err)

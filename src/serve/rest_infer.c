@@ -203,6 +203,10 @@ static void reply_prepare_error(struct mr_call *call, const struct mr_err *err)
     }
     mr_buf_reset(b);
     mr_oip_rest_error(b, mr_str_c(err->msg));
+    if (b->failed) {
+        reply_buf(call, 503, b);
+        return;
+    }
     struct mr_piece piece = {b->ptr, b->len, NULL};
     struct mr_reply reply = {
         .status = 501, .headers = headers, .header_count = 2, .pieces = &piece, .piece_count = 1};

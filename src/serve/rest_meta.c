@@ -48,7 +48,7 @@ void rest_server_metadata(struct mr_server *s, struct mr_call *call)
         mr_json_put_string(b, mr_str_c(serve_extensions[i]));
     }
     MR_BUF_LIT(b, "]}");
-    reply_json(call, 200, mr_buf_view(b));
+    reply_buf(call, 200, b);
 }
 
 static void put_io(struct mr_buf *b, const struct mr_version *v, const struct mr_model_io *io,
@@ -101,7 +101,7 @@ void rest_model_metadata(struct mr_server *s, struct mr_call *call, const struct
     MR_BUF_LIT(b, "],\"outputs\":[");
     put_io(b, v, v->outputs, v->output_count);
     MR_BUF_LIT(b, "]}");
-    reply_json(call, 200, mr_buf_view(b));
+    reply_buf(call, 200, b);
 }
 
 void rest_model_ready(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
@@ -119,7 +119,7 @@ void rest_model_ready(struct mr_server *s, struct mr_call *call, const struct mr
         MR_BUF_LIT(b, "{\"name\":");
         mr_json_put_string(b, v->model_name);
         MR_BUF_LIT(b, ",\"ready\":true}");
-        reply_json(call, 200, mr_buf_view(b));
+        reply_buf(call, 200, b);
     }
 }
 
@@ -134,5 +134,5 @@ void rest_model_config(struct mr_server *s, struct mr_call *call, const struct m
     }
     struct mr_buf *b = scratch(call);
     mr_config_json(v->config, b);
-    reply_json(call, 200, mr_buf_view(b));
+    reply_buf(call, 200, b);
 }

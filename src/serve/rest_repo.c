@@ -134,7 +134,7 @@ void rest_stats(struct mr_server *s, struct mr_call *call, mr_str model, mr_str 
     } else {
         mr_buf_reset(b);
         mr_pbjson_print(&set.response.base, true, b);
-        reply_json(call, 200, mr_buf_view(b));
+        reply_buf(call, 200, b);
     }
     stats_set_fini(&set);
 }

@@ -16,7 +16,7 @@ static void reply_settings(struct mr_call *call)
                   mr_log_enabled(MR_LOG_WARN) ? "true" : "false",
                   mr_log_enabled(MR_LOG_ERROR) ? "true" : "false", mr_log_verbose(),
                   log_format_name());
-    reply_json(call, 200, mr_buf_view(b));
+    reply_buf(call, 200, b);
 }
 
 static int parse_one(struct mr_json *j, mr_str key, struct log_change *c)

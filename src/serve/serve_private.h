@@ -161,6 +161,7 @@ bool serve_is_secret_header(const struct mr_server *s, mr_str lower_name);
 
 /* reply.c */
 void reply_json(struct mr_call *call, int http_status, mr_str body);
+void reply_buf(struct mr_call *call, int http_status, const struct mr_buf *b);
 void reply_empty(struct mr_call *call, int http_status);
 /* {"error": ...} with the status that Triton gives it; 503 carries Retry-After. */
 void reply_error(struct mr_call *call, const struct mr_err *err);

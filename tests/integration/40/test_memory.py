@@ -110,6 +110,20 @@ def test_rest(scarce, every, least):
     recovers(server, faults)
 
 
+def test_a_report_that_finds_no_room(models, start, tmp_path):
+    """Half a report is none."""
+    repo.stock(models, "simple")
+    faults = Faults(tmp_path)
+    server = start(models, program=PROGRAM, env=faults.env)
+    with Rest(server.http) as rest:
+        assert rest.get("/v2/health/live").status == 200
+        faults.memory_least, faults.memory_every = 600, 1
+        reply = rest.get("/v2/models/simple/config")
+        assert (reply.status, reply.error) == (503, "out of memory")
+        faults.memory_every = 0
+        assert rest.get("/v2/models/simple/config").json()["name"] == "simple"
+
+
 @pytest.mark.parametrize("every", [1, 2, 5])
 def test_grpc(scarce, every):
     server, faults = scarce
