@@ -190,13 +190,18 @@ static int dump(const struct mr_options *o)
 /* By default glibc maps large pieces apart only until the first of them is freed; after that the weights of
  * models lie in heaps, which keep what they hold when a model goes: the fourth load of 200 MB ended at a
  * gigabyte. With fixed bounds weights above the first are mapped and go back to the system whole. Tensors of
- * requests are mostly below it, so that no execution pays for fresh pages. */
+ * requests are mostly below it, so that no execution pays for fresh pages.
+ *
+ * And threads that load and run models share a heap per CPU instead of eight: each heap grows to its own peak
+ * and keeps it, which over hours looks like a leak. */
 static void fix_heap_bounds(void)
 {
 #ifdef __GLIBC__
-    if (!getenv("MALLOC_MMAP_THRESHOLD_") && !getenv("GLIBC_TUNABLES")) {
+    if (!getenv("MALLOC_MMAP_THRESHOLD_") && !getenv("MALLOC_ARENA_MAX") &&
+        !getenv("GLIBC_TUNABLES")) {
         mallopt(M_MMAP_THRESHOLD, 8 * 1024 * 1024);
         mallopt(M_TRIM_THRESHOLD, 16 * 1024 * 1024);
+        mallopt(M_ARENA_MAX, MR_MAX(2, (int)mr_cpu_count()));
     }
 #endif
 }
