@@ -95,7 +95,7 @@ static int field_next(struct walk *w, struct span *s, struct field *f)
     uint64_t tag;
     uint64_t n = 0;
     /* Readers that keep 32 bits of a longer tag would see another field than this one. */
-    if (!varint(w, s, &tag) || tag > UINT32_MAX) {
+    if (!varint(w, s, &tag) || tag > UINT32_MAX || tag >> 3 == 0) {
         return 0;
     }
     f->number = (uint32_t)tag >> 3;
