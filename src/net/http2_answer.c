@@ -111,7 +111,7 @@ static bool submit_head(struct mr_icall *call, int status, const struct mr_heade
     nghttp2_nv stack[NV_STACK];
     nghttp2_nv *nv = stack;
     char status_buf[4];
-    char length_buf[24];
+    char length_buf[MR_I64_TEXT];
     size_t n = 0;
 
     if (count + OWN_NVS > NV_STACK) {
@@ -128,9 +128,8 @@ static bool submit_head(struct mr_icall *call, int status, const struct mr_heade
     }
     if (!call->pub.is_grpc) {
         if (length >= 0) {
-            int len = snprintf(length_buf, sizeof length_buf, "%lld", (long long)length);
-            nv[n++] =
-                make_nv(MR_STR("content-length"), mr_str_n(length_buf, (size_t)len), STATIC_NAME);
+            size_t len = (size_t)(mr_i64_put(length_buf, length) - length_buf);
+            nv[n++] = make_nv(MR_STR("content-length"), mr_str_n(length_buf, len), STATIC_NAME);
         }
         nv[n++] = make_nv(MR_STR("date"), mr_str_n(mr_loop_date(c->loop), 29), STATIC_NAME);
         if (o->server_name) {
