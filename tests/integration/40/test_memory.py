@@ -111,17 +111,17 @@ def test_rest(scarce, every, least):
 
 
 def test_a_report_that_finds_no_room(models, start, tmp_path):
-    """Half a report is none."""
-    repo.stock(models, "simple")
+    """Half a report is none. What a connection needs is smaller, and there is room for it."""
+    repo.add(models, "m", extra='parameters { key: "note" value { string_value: "%s" } }' % ("x" * 100_000))
     faults = Faults(tmp_path)
     server = start(models, program=PROGRAM, env=faults.env)
     with Rest(server.http) as rest:
         assert rest.get("/v2/health/live").status == 200
-        faults.memory_least, faults.memory_every = 600, 1
-        reply = rest.get("/v2/models/simple/config")
+        faults.memory_least, faults.memory_every = 65_536, 1
+        reply = rest.get("/v2/models/m/config")
         assert (reply.status, reply.error) == (503, "out of memory")
         faults.memory_every = 0
-        assert rest.get("/v2/models/simple/config").json()["name"] == "simple"
+        assert rest.get("/v2/models/m/config").json()["name"] == "m"
 
 
 @pytest.mark.parametrize("every", [1, 2, 5])
