@@ -129,11 +129,11 @@ def batching():
 
 
 def convolutional():
-    raw = struct.pack("<f", 0.5) * (3 * 96 * 96)
-    request = rest_binary("convolutional", tensors(("INPUT0", [1, 3, 96, 96], "FP32")), [raw])
+    raw = struct.pack("<f", 0.5) * (3 * 160 * 160)
+    request = rest_binary("convolutional", tensors(("INPUT0", [1, 3, 160, 160], "FP32")), [raw])
     contenders = {"ONNX Runtime": extra.plain_loop("convolutional")}
     contenders |= {s: under_load(Load(request, 4), s) for s in BOTH}
-    call = grpc("convolutional", tensors(("INPUT0", [1, 3, 96, 96], "FP32")), [raw])
+    call = grpc("convolutional", tensors(("INPUT0", [1, 3, 160, 160], "FP32")), [raw])
     pressed = {s: overload.at_twice_the_peak(s, call) for s in BOTH}
     return [Row("convolutional", "Convolutional net, 4 connections, beside ONNX Runtime in a loop", contenders,
                 [least(0.97, "ONNX Runtime")]),

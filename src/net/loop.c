@@ -24,6 +24,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -77,6 +78,18 @@ static void busy_poll(struct mr_loop *loop)
     }
 }
 
+/* End the loop's sleep. Thread: any. Not uv_async_send: there the woken thread spins until the waker is
+ * through with its call, and on a CPU that they share the waker does not run meanwhile. */
+static void wake_up(struct mr_loop *loop)
+{
+    uint64_t one = 1;
+    ssize_t n;
+
+    do {
+        n = write(loop->wake_fd, &one, sizeof one);
+    } while (n < 0 && errno == EINTR); /* EAGAIN: 2^64 calls and it has not slept since */
+}
+
 /* Thread: any. The mailbox was empty before this post. */
 static void wake_for_mail(void *ctx)
 {
@@ -84,7 +97,7 @@ static void wake_for_mail(void *ctx)
 
     /* acq_rel: pairs with the exchange in settle, see the top of the file. */
     if (loop != here && atomic_exchange_explicit(&loop->wants_wake, 0, memory_order_acq_rel) == 1) {
-        uv_async_send(&loop->async);
+        wake_up(loop);
     }
 }
 
@@ -226,9 +239,15 @@ static void on_check(uv_check_t *handle)
 }
 
 /* Mails are run in the prepare step; this only ends the sleep. */
-static void on_async(uv_async_t *handle)
+static void on_wake(uv_poll_t *handle, int status, int events)
 {
-    mr_loop_enter(handle->data);
+    struct mr_loop *loop = handle->data;
+    uint64_t times;
+
+    (void)status;
+    (void)events;
+    mr_loop_enter(loop);
+    (void)!read(loop->wake_fd, &times, sizeof times);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -252,9 +271,9 @@ static void handles_close(struct mr_loop *loop)
     handle_close(loop, &loop->prepare);
     handle_close(loop, &loop->check);
     handle_close(loop, &loop->busy);
-    handle_close(loop, &loop->async);
     handle_close(loop, &loop->coarse_timer);
     handle_close(loop, &loop->fine_poll);
+    handle_close(loop, &loop->wake_poll);
     while (loop->open_handles > 0) {
         uv_run(&loop->uv, UV_RUN_NOWAIT);
     }
@@ -275,17 +294,19 @@ static int handles_open(struct mr_loop *loop)
     OPEN(uv_prepare_init(&loop->uv, &loop->prepare), prepare);
     OPEN(uv_check_init(&loop->uv, &loop->check), check);
     OPEN(uv_idle_init(&loop->uv, &loop->busy), busy);
-    OPEN(uv_async_init(&loop->uv, &loop->async, on_async), async);
     OPEN(uv_timer_init(&loop->uv, &loop->coarse_timer), coarse_timer);
     loop->fine_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    if (loop->fine_fd < 0) {
+    loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (loop->fine_fd < 0 || loop->wake_fd < 0) {
         return uv_translate_sys_error(errno);
     }
     OPEN(uv_poll_init(&loop->uv, &loop->fine_poll, loop->fine_fd), fine_poll);
+    OPEN(uv_poll_init(&loop->uv, &loop->wake_poll, loop->wake_fd), wake_poll);
 #undef OPEN
     uv_prepare_start(&loop->prepare, on_prepare);
     uv_check_start(&loop->check, on_check);
-    return uv_poll_start(&loop->fine_poll, UV_READABLE, on_fine);
+    rc = uv_poll_start(&loop->fine_poll, UV_READABLE, on_fine);
+    return rc < 0 ? rc : uv_poll_start(&loop->wake_poll, UV_READABLE, on_wake);
 }
 
 static void memory_init(struct mr_loop *loop)
@@ -314,7 +335,7 @@ int mr_loop_new(struct mr_loop **out, const struct mr_loop_hooks *hooks, struct 
     struct mr_loop *loop = mr_alloc_aligned(sizeof *loop);
     int rc;
 
-    loop->fine_fd = -1;
+    loop->fine_fd = loop->wake_fd = -1;
     loop->hooks = hooks ? *hooks : (struct mr_loop_hooks){0};
     memory_init(loop);
     rc = uv_loop_init(&loop->uv);
@@ -354,7 +375,7 @@ void mr_loop_run(struct mr_loop *loop)
 void mr_loop_stop(struct mr_loop *loop)
 {
     atomic_store_explicit(&loop->stopping, true, memory_order_relaxed);
-    uv_async_send(&loop->async);
+    wake_up(loop);
 }
 
 void mr_loop_free(struct mr_loop **io_loop)
@@ -379,6 +400,9 @@ void mr_loop_free(struct mr_loop **io_loop)
     MR_ASSERT(rc == 0); /* somebody left a handle open */
     if (loop->fine_fd >= 0) {
         close(loop->fine_fd);
+    }
+    if (loop->wake_fd >= 0) {
+        close(loop->wake_fd);
     }
     memory_fini(loop);
     mr_free(loop);

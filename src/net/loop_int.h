@@ -76,8 +76,9 @@ struct mr_loop {
     uv_prepare_t prepare;
     uv_check_t check;
     uv_idle_t busy; /* active = do not sleep this time */
-    uv_async_t async;
     uv_timer_t coarse_timer;
+    uv_poll_t wake_poll;
+    int wake_fd; /* eventfd */
     uv_poll_t fine_poll;
     int fine_fd;          /* timerfd */
     int64_t fine_at_ns;   /* what it is armed for, 0 = not */
