@@ -247,6 +247,10 @@ static bool h2_work(struct mr_conn *c)
     deliver_all(h);
     release_waiting(c);
     bool more = pack(c);
+    if (h->failed) {
+        mr_conn_close(c);
+        return false;
+    }
     if (!c->closing && c->waits_memory && h->pending > 0) {
         mr_h2_wait_no_more(c); /* answers wait for windows, which have to be read */
     }
@@ -269,8 +273,7 @@ static void input_ended(struct mr_conn *c)
             continue;
         }
         if (!call->end_stream_seen) {
-            nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, call->stream_id,
-                                      NGHTTP2_CANCEL);
+            mr_h2_reset(call, NGHTTP2_CANCEL);
         }
         mr_icall_cancel(call);
         call = h->calls;
@@ -381,8 +384,7 @@ static void check_bodies(struct mr_conn *c)
         if (call->body_due_ns <= c->loop->now_ns) {
             mr_count_add(&c->loop->stats.timeouts, 1);
             mr_h2_stop_collecting(call);
-            nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, call->stream_id,
-                                      NGHTTP2_CANCEL);
+            mr_h2_reset(call, NGHTTP2_CANCEL);
         } else {
             next_ns = MR_MIN(next_ns, call->body_due_ns);
         }

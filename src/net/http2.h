@@ -45,7 +45,7 @@ struct mr_h2 {
     bool must_deliver; /* a paused stream was resumed */
     bool is_untidy;    /* streams have been there since mr_h2region_tidy */
     bool pack_again;   /* framing stopped because the queue was long */
-    bool failed;       /* memory ran out in a callback */
+    bool failed;       /* memory ran out; the connection is closed as soon as may be */
     enum mr_h2_drain drain;
     size_t frame_left;  /* of the DATA frame at hand */
     size_t frame_bytes; /* its length */
@@ -111,6 +111,8 @@ void mr_h2_memory_back(struct mr_conn *c);
 void mr_h2_wait_no_more(struct mr_conn *c);
 /** Refuse what is held if it has waited for too long; false when it has not. */
 bool mr_h2_refuse_held(struct mr_conn *c);
+/** End the call's stream. Where there is no memory to tell, the connection ends: the client waits for nothing. */
+void mr_h2_reset(struct mr_icall *call, uint32_t h2_error);
 /** An answer of our own to a call that no handler has seen: {"error":"text"}. */
 void mr_h2_error(struct mr_icall *call, int status, const char *text);
 /** nghttp2 callbacks of the sending side. */

@@ -32,11 +32,19 @@ static bool has_no_body(int status)
 
 /* ---- frames --------------------------------------------------------------------------------- */
 
-/* No memory for the answer: gRPC's clients make RESOURCE_EXHAUSTED of this code. */
-static int give_up(struct mr_icall *call)
+void mr_h2_reset(struct mr_icall *call, uint32_t h2_error)
 {
-    return nghttp2_submit_rst_stream(call->conn->h2->session, NGHTTP2_FLAG_NONE, call->stream_id,
-                                     NGHTTP2_ENHANCE_YOUR_CALM);
+    struct mr_h2 *h = call->conn->h2;
+
+    if (nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, call->stream_id, h2_error) != 0) {
+        h->failed = true;
+    }
+}
+
+/* No memory for the answer: gRPC's clients make RESOURCE_EXHAUSTED of this code. */
+static void give_up(struct mr_icall *call)
+{
+    mr_h2_reset(call, NGHTTP2_ENHANCE_YOUR_CALM);
 }
 
 static ssize_t read_body(nghttp2_session *session, int32_t stream_id, uint8_t *buf, size_t length,
@@ -64,7 +72,8 @@ static ssize_t read_body(nghttp2_session *session, int32_t stream_id, uint8_t *b
         }
         *data_flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
         if (nghttp2_submit_trailer(session, stream_id, nv, count) != 0) {
-            return give_up(call) == 0 ? NGHTTP2_ERR_DEFERRED : NGHTTP2_ERR_CALLBACK_FAILURE;
+            give_up(call);
+            return NGHTTP2_ERR_DEFERRED;
         }
     }
     return (ssize_t)n;
@@ -262,8 +271,7 @@ static void h2_pause(struct mr_icall *call, bool paused)
 static void h2_abort(struct mr_icall *call, uint32_t h2_error)
 {
     if (call->on_stream) {
-        nghttp2_submit_rst_stream(call->conn->h2->session, NGHTTP2_FLAG_NONE, call->stream_id,
-                                  h2_error);
+        mr_h2_reset(call, h2_error);
     }
     answered(call);
 }

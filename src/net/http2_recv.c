@@ -664,8 +664,7 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
         struct mr_icall *call = mr_h2_stream_call(session, frame->hd.stream_id);
         if (call && !call->end_stream_seen) {
             /* Answered before the request was complete: the rest need not come (RFC 9113 8.1). */
-            nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
-                                      NGHTTP2_NO_ERROR);
+            mr_h2_reset(call, NGHTTP2_NO_ERROR);
         }
     } else if (frame->hd.type == NGHTTP2_RST_STREAM) {
         h->dropped[h->dropped_at++ % MR_H2_DROPPED] = frame->hd.stream_id;

@@ -17,6 +17,7 @@ struct reflect {
     struct mr_server *server;
     struct serve_pace pace; /* answers are a hundred times as large as requests */
     struct mr_grpc_call *g;
+    bool no_room; /* for an answer */
 };
 
 typedef Grpc__Reflection__V1__ServerReflectionRequest request_msg;
@@ -125,8 +126,10 @@ static void send(struct reflect *r, response_msg *m)
 
     mr_buf_reset(b);
     to = mr_buf_reserve(b, n + 1);
-    if (!to)
+    if (!to) {
+        r->no_room = true;
         return;
+    }
     protobuf_c_message_pack(&m->base, (uint8_t *)to);
     struct mr_piece piece = {to, n, NULL};
     mr_grpc_send(r->g, &piece, 1, MR_GRPC_IDENTITY);
@@ -261,6 +264,8 @@ static void on_data(struct serve_pending *p, mr_bytes data, bool last)
 
     if (rc < 0)
         finish(r, mr_status_grpc(rc), mr_str_c(err.msg));
+    else if (r->no_room)
+        finish(r, 8, MR_STR("out of memory"));
     else if (last)
         finish(r, 0, MR_STR(""));
     else

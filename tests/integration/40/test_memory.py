@@ -5,10 +5,12 @@ import http.client
 import json
 import random
 import resource
+import time
 
 import grpc
 import numpy as np
 import pytest
+from grpc_reflection.v1alpha import reflection_pb2
 
 from lib import grpcraw, repo, wait
 from lib.control import Control
@@ -17,6 +19,7 @@ from lib.grpcraw import Grpc
 from lib.held import descriptors, in_flight, threads
 from lib.metrics import value
 from lib.raw import Http2
+from lib.reflected import reflection_call
 from lib.rest import Rest, binary_body
 
 SIZES = (1, 300, 5_000, 70_000, 700_000)
@@ -146,6 +149,44 @@ def test_grpc(scarce, every):
         channel.close()
     assert faults.memory_failed > 0
     recovers(server, faults)
+
+
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
+def test_grpc_answers_that_find_no_memory(scarce, models, method):
+    """Not even for the end of the stream: the client is told by the end of the connection, long before its deadline."""
+    server, faults = scarce
+    repo.add(models, "slow", backend="fault")
+    with Control(server) as c:
+        assert c.load("slow").status == 200
+    with Grpc(server.url("grpc"), options=(("grpc.use_local_subchannel_pool", 1),)) as client:
+        message = grpcraw.int32("slow", [1], parameters={"delay_ms": 500 * wait.SLOW})
+        if method == "ModelInfer":
+            future = client.stub.ModelInfer.future(message, timeout=60)
+        else:
+            future = client.stub.ModelStreamInfer(iter([message]), timeout=60)
+        time.sleep(0.2 * wait.SLOW)  # the request is there by now; where it is not, it is refused as well
+        faults.memory_every = 1
+        try:
+            [*future] if method == "ModelStreamInfer" else future.result()
+        except grpc.RpcError as e:
+            assert e.code().name in REFUSED, e
+    recovers(server, faults)
+
+
+def test_reflection_that_finds_no_room(models, start, tmp_path):
+    """An error, not the silence of a stream without an answer."""
+    faults = Faults(tmp_path)
+    server = start(models, program=PROGRAM, env=faults.env)
+    request = reflection_pb2.ServerReflectionRequest(file_containing_symbol="inference.GRPCInferenceService")
+    with Grpc(server.url("grpc"), options=(("grpc.use_local_subchannel_pool", 1),)) as client:
+        assert client.stub.ServerLive(grpcraw.pb.ServerLiveRequest()).live
+        faults.memory_least, faults.memory_every = 2_048, 1
+        try:  # where the loop has kept enough from earlier answers there is one
+            assert len(list(reflection_call(client.channel, "v1")(iter([request]), timeout=60))) == 1
+        except grpc.RpcError as e:
+            assert e.code().name in REFUSED, e
+        faults.memory_every = 0
+        assert len(list(reflection_call(client.channel, "v1")(iter([request]), timeout=60))) == 1
 
 
 def check_grpc(x, future):
