@@ -255,15 +255,15 @@ struct mr_log_text mr_log_quote(mr_str s)
     return out;
 }
 
-static void time_text(char out[32])
+const char *mr_wall_text(int64_t wall_ns, char out[32])
 {
-    int64_t now = mr_wall_ns();
-    time_t seconds = (time_t)(now / MR_NS_PER_S);
+    time_t seconds = (time_t)(wall_ns / MR_NS_PER_S);
     struct tm tm;
 
     gmtime_r(&seconds, &tm);
     size_t n = strftime(out, 32, "%Y-%m-%dT%H:%M:%S", &tm);
-    snprintf(out + n, 32 - n, ".%06dZ", (int)(now % MR_NS_PER_S / MR_NS_PER_US));
+    snprintf(out + n, 32 - n, ".%06dZ", (int)(wall_ns % MR_NS_PER_S / MR_NS_PER_US));
+    return out;
 }
 
 /* May this line go out? *out_dropped: lines that were held back in the windows before it. */
@@ -319,7 +319,7 @@ static void line_text(struct line *l, const struct event *e)
 {
     char ts[32];
 
-    time_text(ts);
+    mr_wall_text(mr_wall_ns(), ts);
     line_c(l, ts);
     line_bytes(l, " ", 1);
     line_bytes(l, &"EWID"[e->level], 1);
@@ -341,7 +341,7 @@ static void line_json(struct line *l, const struct event *e)
     static const char *const names[] = {"error", "warning", "info", "debug"};
     char ts[32];
 
-    time_text(ts);
+    mr_wall_text(mr_wall_ns(), ts);
     line_c(l, "{\"ts\":\"");
     line_c(l, ts);
     line_c(l, "\",\"level\":\"");

@@ -16,7 +16,8 @@ static const char usage[] =
     "       millrace model load NAME [--config FILE] [--file VERSION/PATH=FILE]... [options]\n"
     "       millrace model unload NAME [--dependents] [options]\n"
     "       millrace model config NAME [options]\n"
-    "       millrace model stats [NAME] [options]\n\n"
+    "       millrace model stats [NAME] [options]\n"
+    "       millrace model versions NAME [options]\n\n"
     "Lists, loads, unloads and inspects the models of a running server. load and unload need a "
     "server\n"
     "with --model-control-mode=explicit.\n";
@@ -313,13 +314,27 @@ static const struct verb {
     int names_max;
     int (*run)(struct model_run *m, struct mr_err *err);
 } verbs[] = {
-    {"list", 0, 0, run_list},     {"load", 1, 1, run_load},   {"unload", 1, 1, run_unload},
-    {"config", 1, 1, run_config}, {"stats", 0, 1, run_stats},
+    {"list", 0, 0, run_list},     {"load", 1, 1, run_load},
+    {"unload", 1, 1, run_unload}, {"config", 1, 1, run_config},
+    {"stats", 0, 1, run_stats},   {"versions", 1, 1, model_run_versions},
 };
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)
 
-static const struct verb *find_verb(const char *name, char text[200])
+/* "list, load, ... and stats" */
+static const char *verb_names(char text[200])
 {
+    size_t n = 0;
+
+    for (size_t i = 0; i < VERB_COUNT; i++) {
+        const char *before = i == 0 ? "" : i + 1 == VERB_COUNT ? " and " : ", ";
+        n += (size_t)snprintf(text + n, 200 - n, "%s%s", before, verbs[i].name);
+    }
+    return text;
+}
+
+static const struct verb *find_verb(const char *name, char text[400])
+{
+    char all[200];
     const char *names[VERB_COUNT + 1] = {0};
 
     for (size_t i = 0; i < VERB_COUNT; i++) {
@@ -329,18 +344,19 @@ static const struct verb *find_verb(const char *name, char text[200])
         }
     }
     const char *near = mr_nearest_word(mr_str_c(name), names);
-    snprintf(text, 200,
-             near ? "'%.60s' is not one of list, load, unload, config, stats; did you mean '%s'?"
-                  : "'%.60s' is not one of list, load, unload, config, stats",
-             name, near);
+    snprintf(text, 400,
+             near ? "'%.60s' is not one of %s; did you mean '%s'?" : "'%.60s' is not one of %s",
+             name, verb_names(all), near);
     return NULL;
 }
 
 static const struct verb *check(const struct model_run *m, const struct mr_options *o,
-                                char text[200])
+                                char text[400])
 {
+    char all[200];
+
     if (o->args.len == 0) {
-        snprintf(text, 200, "what? list, load, unload, config or stats");
+        snprintf(text, 400, "what? One of %s", verb_names(all));
         return NULL;
     }
     const struct verb *v = find_verb(o->args.at[0], text);
@@ -389,7 +405,7 @@ int mr_cli_model(int argc, char **argv, char **env)
 {
     struct model_run m = {0};
     struct mr_options o;
-    char text[200];
+    char text[400];
 
     mr_options_init(&o, "millrace model", table, sizeof table / sizeof *table, &m.opt);
     o.max_args = 3;

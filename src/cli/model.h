@@ -31,4 +31,7 @@ struct model_run {
 int model_print_list(const struct model_run *m, mr_bytes body, struct mr_err *err);
 int model_print_stats(const struct model_run *m, mr_bytes body, struct mr_err *err);
 
+/* model_versions.c: the verbs about versions */
+int model_run_versions(struct model_run *m, struct mr_err *err);
+
 #endif

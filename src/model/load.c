@@ -262,11 +262,13 @@ static void plan_begin(struct mr_load *l)
     pthread_mutex_lock(&l->m->lock);
     l->model->is_desired = true;
     for (size_t i = 0; i < l->fresh.len; i++) {
-        struct mr_version_record *r = mr_record_get(l->model, l->fresh.at[i].from->number);
+        struct mr_fresh *f = &l->fresh.at[i];
+        struct mr_version_record *r = mr_record_get(l->model, f->from->number);
+        uint64_t bytes = f->from->print.bytes;
+        f->life = mr_life_begin(l->model, f->from->number, bytes);
         r->is_wanted = true;
         r->failed_print = 0;
-        r->file_bytes =
-            r->state == MR_VERSION_READY ? r->file_bytes : l->fresh.at[i].from->print.bytes;
+        r->file_bytes = r->state == MR_VERSION_READY ? r->file_bytes : bytes;
         if (r->state != MR_VERSION_READY) {
             mr_record_set(l->m, l->model, r, MR_VERSION_LOADING, "");
         }
@@ -295,10 +297,18 @@ static bool retry_wait(struct mr_models *m, int64_t pause_ns)
     return !is_stopping(m);
 }
 
+static void loading_note(struct mr_load *l, struct mr_fresh *f)
+{
+    pthread_mutex_lock(&l->m->lock);
+    mr_life_set(l->m, l->model, f->life, MR_VERSION_LOADING, "");
+    pthread_mutex_unlock(&l->m->lock);
+}
+
 static void warming_tell(struct mr_load *l, struct mr_fresh *f)
 {
     pthread_mutex_lock(&l->m->lock);
     struct mr_version_record *r = mr_record_find(l->model, f->from->number);
+    mr_life_set(l->m, l->model, f->life, MR_VERSION_WARMING, "");
     if (r && r->state == MR_VERSION_LOADING) {
         mr_record_set(l->m, l->model, r, MR_VERSION_WARMING, "");
     }
@@ -316,6 +326,7 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
                                              .warn = warn,
                                              .temp = l->temp,
                                              .print = f->print};
+    loading_note(l, f);
     int rc = mr_version_open(l->m, &source, &f->made, err);
 
     if (rc < 0) {

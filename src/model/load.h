@@ -9,6 +9,7 @@ struct mr_fresh {
     const struct mr_folder_version *from;
     uint64_t print;
     struct mr_version_private *made;
+    struct mr_version_life *life;
     int64_t began_ns;
     char *reason; /* why it failed */
 };

@@ -2,6 +2,7 @@
  *
  *   table.c     names -> models -> ready versions, read by requests without locks
  *   records.c   what is known of each version; state changes, the readiness count, the hook's queue
+ *   lives.c     what became of each load, when, and for how long
  *   jobs.c      the queue of loads and unloads, one at a time per model, and the loader threads
  *   load.c      one load: folder -> config -> versions
  *   publish.c   how it ends: published or taken back; unloads
@@ -56,12 +57,25 @@ struct mr_version_record {
     bool is_wanted;        /* should be ready */
 };
 
+/** One load of one version number, from its beginning to its end. */
+struct mr_version_life {
+    int64_t number;
+    enum mr_version_state state;
+    char *reason;       /* NULL = none */
+    int64_t entered_ns; /* the state that it is in */
+    int64_t entered_wall_ns[MR_VERSION_STATES];
+    int64_t spent_ns[MR_VERSION_STATES]; /* in states that it has left */
+    uint64_t file_bytes;
+    uint64_t model_bytes;
+};
+
 struct mr_model {
     mr_str name; /* NUL-terminated */
     uint64_t hash;
     _Atomic(const struct mr_version_set *) set;
     /* ---- guarded by lock ---- */
     MR_VEC(struct mr_version_record) records; /* ascending by number */
+    MR_VEC(struct mr_version_life *) lives;   /* as they began */
     char *error; /* why the model as a whole did not load, NULL = it did, or was not asked to */
     int64_t error_wall_ns;
     struct mr_job *waiting_first; /* jobs behind the running one */
@@ -79,8 +93,9 @@ struct mr_version_private {
     struct mr_version v;
     struct mr_arena arena; /* all small memory of the version */
     Inference__ModelConfig *config;
-    struct mr_temp_dir *temp; /* files of a load request, NULL = those of the repository */
-    uint64_t print;           /* of files and config that it was made from */
+    struct mr_temp_dir *temp;     /* files of a load request, NULL = those of the repository */
+    uint64_t print;               /* of files and config that it was made from */
+    struct mr_version_life *life; /* guarded by lock; from publication to its end */
     bool is_served;
     struct mr_version_private *next; /* list of retired ones */
 };
@@ -97,8 +112,7 @@ struct mr_model_change {
     struct mr_model_change *next;
     char *name;
     char *reason;
-    int64_t version;
-    enum mr_version_state state;
+    struct mr_version_change told; /* but for its texts */
 };
 
 struct mr_model_backend {
@@ -146,6 +160,7 @@ struct mr_models {
     uint64_t changes_told;
     bool is_telling;
 
+    struct mr_load_totals totals;
     struct mr_name_list names; /* folders, sorted */
     int64_t names_ns;          /* when they were read, 0 = never */
 
@@ -197,6 +212,17 @@ void mr_model_set_error(struct mr_models *m, struct mr_model *model, const char 
 void mr_model_clear_error(struct mr_models *m, struct mr_model *model);
 /** After any change of records: count the model into m->unready or out of it. */
 void mr_model_count_unready(struct mr_models *m, struct mr_model *model);
+/* ---- lives.c (lock held) ---- */
+struct mr_version_life *mr_life_begin(struct mr_model *model, int64_t number, uint64_t file_bytes);
+/** On to another state. After UNLOADED and FAILED the life is no longer the caller's. */
+void mr_life_set(struct mr_models *m, struct mr_model *model, struct mr_version_life *l,
+                 enum mr_version_state state, const char *reason);
+/** The one that began last, NULL = none is known. */
+const struct mr_version_life *mr_life_latest(const struct mr_model *model, int64_t number);
+/** Time in each state, until now. */
+void mr_life_spent(const struct mr_version_life *l, int64_t out_ns[MR_VERSION_STATES]);
+void mr_lives_free(struct mr_model *model);
+
 /** Lock not held: call the hook for every change queued so far, in order, and return when all were
  *  told. */
 void mr_changes_tell(struct mr_models *m);

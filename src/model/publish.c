@@ -17,6 +17,7 @@ void mr_version_retire(struct mr_models *m, struct mr_model *model, struct mr_ve
     /* Relaxed: both are hints for readers who hold a pin; the table decides. */
     atomic_store_explicit(&v->retiring, true, memory_order_relaxed);
     atomic_store_explicit(&v->state, MR_VERSION_DRAINING, memory_order_relaxed);
+    mr_life_set(m, model, p->life, MR_VERSION_DRAINING, "");
     p->next = m->retired_versions;
     m->retired_versions = p;
     model->draining++;
@@ -41,6 +42,9 @@ static void fresh_publish(struct mr_load *l, struct mr_fresh *f)
     r->model_bytes = mr_plugin_model_bytes(v->backend);
     r->is_wanted = true;
     r->failed_print = 0;
+    f->made->life = f->life;
+    f->life->model_bytes = r->model_bytes;
+    mr_life_set(l->m, l->model, f->life, MR_VERSION_READY, "");
     mr_record_set(l->m, l->model, r, MR_VERSION_READY, "");
     f->made = NULL;
 }
@@ -120,6 +124,7 @@ void mr_load_take_back(struct mr_load *l)
         struct mr_version_record *r = mr_record_get(l->model, f->from->number);
         const char *reason = f->reason ? f->reason : others;
         r->failed_print = f->print;
+        mr_life_set(l->m, l->model, f->life, MR_VERSION_FAILED, reason);
         if (r->state == MR_VERSION_READY) {
             reload_warn(l, r, reason);
         } else {

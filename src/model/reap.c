@@ -46,6 +46,7 @@ static struct mr_version_record *record_of(struct mr_version *v)
 static void version_end(struct mr_models *m, struct mr_version_private *p)
 {
     struct mr_model *model = p->v.model;
+    struct mr_version_life *life = p->life;
     int64_t number = p->v.number;
     bool was_shown;
 
@@ -60,6 +61,7 @@ static void version_end(struct mr_models *m, struct mr_version_private *p)
     mr_version_close(m, &p);
 
     pthread_mutex_lock(&m->lock);
+    mr_life_set(m, model, life, MR_VERSION_UNLOADED, "unloaded");
     r = mr_record_find(model, number);
     /* A load may have begun for the same number meanwhile; then its state is the one to show. */
     if (was_shown && r && r->state == MR_VERSION_DRAINING) {

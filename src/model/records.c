@@ -66,6 +66,7 @@ void mr_model_free(void *ptr)
         mr_free(model->records.at[i].warning);
     }
     MR_VEC_FINI(&model->records);
+    mr_lives_free(model);
     mr_free((void *)(uintptr_t)atomic_load_explicit(&model->set, memory_order_relaxed));
     mr_free(model->error);
     mr_free((char *)model->name.ptr);
@@ -141,11 +142,16 @@ static void change_queue(struct mr_models *m, const struct mr_model *model, int6
                          enum mr_version_state state, const char *reason)
 {
     struct mr_model_change *c = MR_NEW(struct mr_model_change);
+    const struct mr_version_life *life = mr_life_latest(model, version);
 
     c->name = mr_strndup(model->name.ptr, model->name.len);
     c->reason = text_or_null(reason);
-    c->version = version;
-    c->state = state;
+    c->told.version = version;
+    c->told.state = state;
+    if (life) {
+        c->told.file_bytes = life->file_bytes;
+        mr_life_spent(life, c->told.spent_ns);
+    }
     if (m->changes_last) {
         m->changes_last->next = c;
     } else {
@@ -230,8 +236,9 @@ void mr_model_count_unready(struct mr_models *m, struct mr_model *model)
 static void change_tell(struct mr_models *m, struct mr_model_change *c)
 {
     if (m->hooks.changed) {
-        m->hooks.changed(m->hooks.ctx, mr_str_c(c->name), c->version, c->state,
-                         mr_str_c(c->reason));
+        c->told.model = mr_str_c(c->name);
+        c->told.reason = mr_str_c(c->reason);
+        m->hooks.changed(m->hooks.ctx, &c->told);
     }
     mr_free(c->name);
     mr_free(c->reason);

@@ -86,7 +86,9 @@ static void models_match(const struct segments *s, struct mr_oip_path *out)
         next = 5;
     }
     enum mr_oip_route route = MR_ROUTE_NONE;
-    if (s->count == next) {
+    if (s->count == 4 && mr_str_eq(s->at[3], MR_STR("versions"))) {
+        route = MR_ROUTE_MODEL_VERSIONS;
+    } else if (s->count == next) {
         route = MR_ROUTE_MODEL_METADATA;
     } else if (s->count == next + 1) {
         route = WORD_FIND(words, s->at[next]);

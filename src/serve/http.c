@@ -98,6 +98,7 @@ static void dispatch_route(struct mr_server *s, struct mr_call *call, const stru
     case MR_ROUTE_MODEL_CONFIG: rest_model_config(s, call, p); return;
     case MR_ROUTE_MODEL_STATS: rest_stats(s, call, p->model, p->version); return;
     case MR_ROUTE_ALL_STATS: rest_stats(s, call, MR_STR(""), MR_STR("")); return;
+    case MR_ROUTE_MODEL_VERSIONS: rest_versions(s, call, p); return;
     case MR_ROUTE_REPO_INDEX: rest_index(s, call); return;
     case MR_ROUTE_REPO_LOAD: rest_load(s, call, p); return;
     case MR_ROUTE_REPO_UNLOAD: rest_unload(s, call, p); return;

@@ -435,6 +435,30 @@ static void put_states(const struct collect *c, struct mr_buf *b)
                       (unsigned long long)c->states[i]);
 }
 
+static void put_loads(struct mr_server *s, struct mr_buf *b)
+{
+    struct mr_load_totals t;
+
+    mr_models_totals(s->models, &t);
+    put_head(b, "millrace_model_loads_total", "counter",
+             "Loads of versions by what became of them");
+    mr_buf_printf(b,
+                  "millrace_model_loads_total{outcome=\"ready\"} %llu\n"
+                  "millrace_model_loads_total{outcome=\"failed\"} %llu\n"
+                  "millrace_model_loads_total{outcome=\"cancelled\"} %llu\n",
+                  (unsigned long long)t.ready, (unsigned long long)t.failed,
+                  (unsigned long long)t.cancelled);
+    put_head(b, "millrace_model_phase_seconds", "summary",
+             "Time that versions spent in the states that they have left");
+    for (int i = 0; i < MR_VERSION_UNLOADED; i++) {
+        const char *state = mr_version_state_name((enum mr_version_state)i);
+        mr_buf_printf(b, "millrace_model_phase_seconds_sum{state=\"%s\"} %.9f\n", state,
+                      (double)t.spent[i].ns / 1e9);
+        mr_buf_printf(b, "millrace_model_phase_seconds_count{state=\"%s\"} %llu\n", state,
+                      (unsigned long long)t.spent[i].count);
+    }
+}
+
 void metrics_text(struct mr_server *s, struct mr_buf *out)
 {
     struct collect *c = MR_NEW(struct collect);
@@ -449,6 +473,7 @@ void metrics_text(struct mr_server *s, struct mr_buf *out)
         mr_buf_fini(&c->family[f]);
     }
     put_states(c, out);
+    put_loads(s, out);
     put_network(s, out);
     put_tls(s, out);
     put_memory(out);

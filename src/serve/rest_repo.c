@@ -11,6 +11,7 @@ struct report_job {
     struct mr_call *call;
     struct mr_buf body;
     bool ready_only;
+    bool has_details;
     bool is_first;
 };
 
@@ -28,17 +29,34 @@ static void report_done(struct admin_job *job)
 }
 
 static void report_start(struct mr_server *s, struct mr_call *call, void (*run)(struct admin_job *),
-                         bool ready_only)
+                         bool ready_only, bool has_details)
 {
     struct report_job *r = MR_NEW(struct report_job);
 
     r->server = s;
     r->call = call;
     r->ready_only = ready_only;
+    r->has_details = has_details;
     r->job.run = run;
     r->job.done = report_done;
     mr_buf_init(&r->body, 256u << 20);
     admin_submit(s, &r->job);
+}
+
+static void index_details(struct mr_buf *b, const struct mr_model_report *m)
+{
+    char text[32];
+
+    if (m->since_wall_ns)
+        mr_buf_printf(b, ",\"since\":\"%s\"", mr_wall_text(m->since_wall_ns, text));
+    if (m->load_ns)
+        mr_buf_printf(b, ",\"load_ns\":%lld", (long long)m->load_ns);
+    if (m->version > 0)
+        mr_buf_printf(b, ",\"file_bytes\":%llu", (unsigned long long)m->file_bytes);
+    if (m->warning.len) {
+        MR_BUF_LIT(b, ",\"warning\":");
+        mr_json_put_string(b, m->warning);
+    }
 }
 
 static void index_row(void *ctx, const struct mr_model_report *m)
@@ -61,6 +79,8 @@ static void index_row(void *ctx, const struct mr_model_report *m)
             MR_BUF_LIT(b, ",\"reason\":");
             mr_json_put_string(b, m->reason);
         }
+        if (r->has_details)
+            index_details(b, m);
     }
     mr_buf_char(b, '}');
 }
@@ -75,22 +95,28 @@ static void index_run(struct admin_job *job)
     mr_buf_char(&r->body, ']');
 }
 
-static int parse_index_body(struct mr_call *call, bool *out_ready, struct mr_err *err)
+/* `details` is ours: Triton ignores what it does not know here. */
+static int parse_index_body(struct mr_call *call, bool *out_ready, bool *out_details,
+                            struct mr_err *err)
 {
     struct mr_json j;
     bool first = true;
     mr_str key, text = {(const char *)call->body.ptr, call->body.len};
 
-    *out_ready = false;
+    *out_ready = *out_details = false;
     if (mr_str_trim(text).len == 0)
         return MR_OK;
     mr_json_init(&j, text, call->arena, 0, err);
     mr_json_enter_object(&j);
     while (mr_json_next_key(&j, &first, &key)) {
-        if (!mr_str_eq_c(key, "ready"))
+        bool *to = mr_str_eq_c(key, "ready")     ? out_ready
+                   : mr_str_eq_c(key, "details") ? out_details
+                                                 : NULL;
+        if (!to)
             mr_json_skip(&j, NULL);
-        else if (mr_json_bool(&j, out_ready) < 0)
-            return MR_WRAP(err, j.status, "Invalid value for 'ready': expected a boolean");
+        else if (mr_json_bool(&j, to) < 0)
+            return MR_WRAP(err, j.status, "Invalid value for '%s': expected a boolean",
+                           to == out_ready ? "ready" : "details");
     }
     return j.status < 0 ? j.status : mr_json_finish(&j);
 }
@@ -98,12 +124,12 @@ static int parse_index_body(struct mr_call *call, bool *out_ready, struct mr_err
 void rest_index(struct mr_server *s, struct mr_call *call)
 {
     struct mr_err err = {0};
-    bool ready;
+    bool ready, details;
 
-    if (parse_index_body(call, &ready, &err) < 0)
+    if (parse_index_body(call, &ready, &details, &err) < 0)
         reply_error(call, &err);
     else
-        report_start(s, call, index_run, ready);
+        report_start(s, call, index_run, ready, details);
 }
 
 static void stats_run(struct admin_job *job)
@@ -125,7 +151,7 @@ void rest_stats(struct mr_server *s, struct mr_call *call, mr_str model, mr_str 
     struct stats_set set;
 
     if (model.len == 0) {
-        report_start(s, call, stats_run, false);
+        report_start(s, call, stats_run, false, false);
         return;
     }
     stats_set_init(&set);

@@ -140,6 +140,7 @@ static enum mr_api rest_api(mr_str path)
     case MR_ROUTE_SYSTEM_SHM:
     case MR_ROUTE_CUDA_SHM: return MR_API_SHARED_MEMORY;
     case MR_ROUTE_MODEL_CONFIG: return MR_API_MODEL_CONFIG;
+    case MR_ROUTE_MODEL_VERSIONS:
     case MR_ROUTE_REPO_INDEX:
     case MR_ROUTE_REPO_LOAD:
     case MR_ROUTE_REPO_UNLOAD: return MR_API_MODEL_REPOSITORY;

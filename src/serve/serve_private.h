@@ -195,6 +195,7 @@ void rest_stats(struct mr_server *s, struct mr_call *call, mr_str model, mr_str 
 void rest_index(struct mr_server *s, struct mr_call *call);
 void rest_load(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_unload(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void rest_versions(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_logging(struct mr_server *s, struct mr_call *call);
 void rest_metrics(struct mr_server *s, struct mr_call *call);
 

@@ -56,8 +56,32 @@ static void hook_unserve(void *ctx, struct mr_version *v)
     mr_sched_close(v);
 }
 
-static void hook_changed(void *ctx, mr_str model, int64_t version, enum mr_version_state state,
-                         mr_str reason)
+static double seconds_of(const struct mr_version_change *c, enum mr_version_state state)
+{
+    return (double)c->spent_ns[state] / 1e9;
+}
+
+/* One line for each change that an operator would look for; times are those of the phases that are over. */
+static void log_change_line(const struct mr_version_change *c, struct mr_log_site *site)
+{
+    const char *event = c->state == MR_VERSION_LOADING    ? "model.loading"
+                        : c->state == MR_VERSION_READY    ? "model.ready"
+                        : c->state == MR_VERSION_DRAINING ? "model.draining"
+                                                          : "model.unloaded";
+    char figures[128] = "";
+
+    if (c->state == MR_VERSION_READY)
+        snprintf(figures, sizeof figures, "load_s=%.3f warm_s=%.3f bytes=%llu",
+                 seconds_of(c, MR_VERSION_LOADING), seconds_of(c, MR_VERSION_WARMING),
+                 (unsigned long long)c->file_bytes);
+    else if (c->state == MR_VERSION_UNLOADED)
+        snprintf(figures, sizeof figures, "served_s=%.3f drain_s=%.3f",
+                 seconds_of(c, MR_VERSION_READY), seconds_of(c, MR_VERSION_DRAINING));
+    mr_log_line(site, MR_LOG_INFO, MR_HERE, event, "model=%s version=%lld %s", MR_LOG_STR(c->model),
+                (long long)c->version, figures);
+}
+
+static void hook_changed(void *ctx, const struct mr_version_change *c)
 {
     static struct mr_log_site failed, changed;
     struct mr_server *s = ctx;
@@ -66,15 +90,13 @@ static void hook_changed(void *ctx, mr_str model, int64_t version, enum mr_versi
     bool is_asked = s->options.models.control == MR_MODEL_CONTROL_EXPLICIT &&
                     atomic_load_explicit(&s->state, memory_order_relaxed) == SERVER_READY;
 
-    if (state == MR_VERSION_FAILED && mr_log_enabled(MR_LOG_ERROR))
+    if (c->state == MR_VERSION_FAILED && mr_log_enabled(MR_LOG_ERROR))
         mr_log_line(is_asked ? &failed : NULL, MR_LOG_ERROR, MR_HERE, "model.failed",
-                    "model=%s version=%lld %.*s", MR_LOG_STR(model), (long long)version,
-                    MR_STR_ARG(reason));
-    else if (reason.len == 0 && (state == MR_VERSION_READY || state == MR_VERSION_UNLOADED) &&
-             mr_log_enabled(MR_LOG_INFO))
-        mr_log_line(is_asked ? &changed : NULL, MR_LOG_INFO, MR_HERE,
-                    state == MR_VERSION_READY ? "model.ready" : "model.unloaded",
-                    "model=%s version=%lld", MR_LOG_STR(model), (long long)version);
+                    "model=%s version=%lld %.*s", MR_LOG_STR(c->model), (long long)c->version,
+                    MR_STR_ARG(c->reason));
+    else if (c->state != MR_VERSION_WARMING &&
+             (c->reason.len == 0 || c->state == MR_VERSION_UNLOADED) && mr_log_enabled(MR_LOG_INFO))
+        log_change_line(c, is_asked ? &changed : NULL);
     serve_notify(s);
 }
 

@@ -383,6 +383,9 @@ static void model_commands(void **state)
     assert_int_equal(run("millrace model load text -u %H --json", NULL), 0);
     assert_memory_equal(out, "{\"model\":\"text\",\"done\":\"load\",\"ns\":", 35);
     assert_int_equal(run("millrace infer -m text -u %H -i X=a", NULL), 0);
+    assert_int_equal(run("millrace model versions text -u %H", NULL), 0);
+    assert_non_null(strstr(out, "\n1\tREADY\t20"));
+    assert_int_equal(run("millrace model versions nope -u %H", NULL), 1);
     assert_int_equal(run("millrace model stats text -u %H", NULL), 0);
     assert_memory_equal(out, "text\t1\t", 7);
     assert_int_equal(run("millrace model list -u %H --json", NULL), 0);
@@ -425,8 +428,8 @@ static void usage(void **state)
         "millrace infer -m x", NULL, 2,
         "millrace infer: no inputs: give -i NAME=VALUE, or '-' to read them from standard input\n");
     expect("millrace model lost", NULL, 2,
-           "millrace model: 'lost' is not one of list, load, unload, config, stats; did you mean "
-           "'list'?\n");
+           "millrace model: 'lost' is not one of list, load, unload, config, stats and versions; "
+           "did you mean 'list'?\n");
     expect("millrace model load", NULL, 2,
            "millrace model: load takes one model: millrace model load NAME\n");
     for (const char *const *c = (const char *const[]){"serve", "infer", "model", "doctor", NULL};

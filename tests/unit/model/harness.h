@@ -148,17 +148,16 @@ static inline void fx_unserve(void *ctx, struct mr_version *v)
     atomic_fetch_add(&f->unserved, 1);
 }
 
-static inline void fx_changed(void *ctx, mr_str model, int64_t version, enum mr_version_state state,
-                              mr_str reason)
+static inline void fx_changed(void *ctx, const struct mr_version_change *change)
 {
     struct fixture *f = ctx;
     pthread_mutex_lock(&f->lock);
     if (f->change_count < sizeof f->changes / sizeof *f->changes) {
         struct change *c = &f->changes[f->change_count++];
-        snprintf(c->model, sizeof c->model, "%.*s", MR_STR_ARG(model));
-        snprintf(c->reason, sizeof c->reason, "%.*s", MR_STR_ARG(reason));
-        c->version = version;
-        c->state = state;
+        snprintf(c->model, sizeof c->model, "%.*s", MR_STR_ARG(change->model));
+        snprintf(c->reason, sizeof c->reason, "%.*s", MR_STR_ARG(change->reason));
+        c->version = change->version;
+        c->state = change->state;
     }
     pthread_mutex_unlock(&f->lock);
 }

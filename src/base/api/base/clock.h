@@ -25,6 +25,9 @@ static inline int64_t mr_wall_ns(void)
     return (int64_t)ts.tv_sec * MR_NS_PER_S + ts.tv_nsec;
 }
 
+/** "2026-11-21T15:26:16.988493Z" for a time between the years 1970 and 9999; returns `out`. */
+const char *mr_wall_text(int64_t wall_ns, char out[32]);
+
 /** a + b for a deadline, saturating; b < 0 is treated as 0. */
 static inline int64_t mr_ns_after(int64_t a, int64_t b)
 {

@@ -38,6 +38,7 @@ enum mr_version_state {
     MR_VERSION_UNLOADED,
     MR_VERSION_FAILED
 };
+#define MR_VERSION_STATES (MR_VERSION_FAILED + 1)
 /** "READY", ... */
 const char *mr_version_state_name(enum mr_version_state s);
 /** The state as the repository index says it: UNKNOWN, READY, UNAVAILABLE, LOADING, UNLOADING. */
@@ -92,6 +93,16 @@ struct mr_version {
     void *load_private;
 };
 
+/** A change of state, as hooks.changed hears of it. */
+struct mr_version_change {
+    mr_str model;
+    int64_t version; /* 0: the model as a whole */
+    enum mr_version_state state;
+    mr_str reason;                       /* "" = none */
+    int64_t spent_ns[MR_VERSION_STATES]; /* of this load of the version, so far */
+    uint64_t file_bytes;
+};
+
 /** What the layer above does with a version. Called on loader threads. */
 struct mr_model_hooks {
     /** Make the scheduler and its instances, run warm-up, set v->sched. Failure fails the load. */
@@ -102,9 +113,8 @@ struct mr_model_hooks {
      *  any lock of this module; a load's or unload's `done` comes after all changes that it made.
      *  What is told is what the index shows: version 0 is the model as a whole (FAILED: it did not
      *  come to versions). A reload in place tells READY again; one that failed tells READY with the
-     *  reason, as the previous version goes on. reason "" if none. May be NULL, as the others. */
-    void (*changed)(void *ctx, mr_str model, int64_t version, enum mr_version_state state,
-                    mr_str reason);
+     *  reason, as the previous version goes on. May be NULL, as the others. */
+    void (*changed)(void *ctx, const struct mr_version_change *change);
     void *ctx;
 };
 
@@ -213,6 +223,41 @@ struct mr_model_report {
  *  at most once per second), so that models never loaded are listed. */
 void mr_models_report(struct mr_models *m, void (*each)(void *ctx, const struct mr_model_report *r),
                       void *ctx);
+/** One load of one version: what became of it, and when. */
+struct mr_life_view {
+    int64_t version;
+    enum mr_version_state state;
+    mr_str reason;                              /* "" = none */
+    int64_t entered_wall_ns[MR_VERSION_STATES]; /* 0 = it was never in that state */
+    int64_t spent_ns[MR_VERSION_STATES];        /* in that state, until now */
+    uint64_t file_bytes;
+    uint64_t model_bytes; /* what the backend reports, 0 = nothing (yet) */
+};
+struct mr_model_view {
+    mr_str name;
+    mr_str error;                     /* why the model as a whole did not load, "" = it did */
+    const struct mr_life_view *lives; /* in the order in which they began */
+    size_t life_count;
+};
+typedef void(mr_model_view_fn)(void *ctx, const struct mr_model_view *view);
+/** The loads of a model's versions: all that go on, and the last sixteen that have ended. `see` is
+ *  called once, under the manager's lock, as the callbacks of mr_models_report are. Errors:
+ *  MR_E_NOT_FOUND. */
+int mr_models_versions(struct mr_models *m, mr_str name, mr_model_view_fn *see, void *ctx,
+                       struct mr_err *err);
+
+/** Since the start, over all models. */
+struct mr_load_totals {
+    uint64_t ready; /* loads of versions by their end */
+    uint64_t failed;
+    uint64_t cancelled;
+    struct {
+        uint64_t count; /* versions that have left this state */
+        uint64_t ns;    /* that they spent in it, all together */
+    } spent[MR_VERSION_STATES];
+};
+void mr_models_totals(struct mr_models *m, struct mr_load_totals *out);
+
 /** Every version that should be ready is. A failed one counts until it loads or is unloaded; one
  *  that is loading counts before mr_models_start returns and not afterwards, so that loads do not
  *  make a server unready. Without strict_readiness always true. Cheap. */

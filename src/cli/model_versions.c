@@ -1,0 +1,197 @@
+/* `millrace model versions`: what became of each load of a model's versions. */
+#include <stdio.h>
+
+#include "codec/json.h"
+#include "model.h"
+#include "term.h"
+
+struct version_row {
+    mr_str version;
+    mr_str state;
+    mr_str reason;
+    mr_str since; /* when it entered its state */
+    uint64_t loading_ns;
+    uint64_t warming_ns;
+    uint64_t ready_ns;
+    uint64_t draining_ns;
+    uint64_t file_bytes;
+    uint64_t model_bytes;
+};
+
+/* The states come in the order in which they are entered but for the last one, so the largest time
+ * is the latest: the texts of times are ordered as times are. */
+static int parse_entered(struct mr_json *j, struct version_row *row)
+{
+    bool first = true;
+    mr_str key;
+    mr_str at;
+    int rc = mr_json_enter_object(j);
+
+    while (rc == MR_OK && mr_json_next_key(j, &first, &key)) {
+        rc = mr_json_string(j, &at);
+        if (rc == MR_OK && mr_str_cmp(at, row->since) > 0) {
+            row->since = at;
+        }
+    }
+    return rc < 0 ? rc : j->status;
+}
+
+static int parse_spent(struct mr_json *j, struct version_row *row)
+{
+    bool first = true;
+    mr_str key;
+    int rc = mr_json_enter_object(j);
+
+    while (rc == MR_OK && mr_json_next_key(j, &first, &key)) {
+        uint64_t *to = mr_str_eq_c(key, "LOADING")    ? &row->loading_ns
+                       : mr_str_eq_c(key, "WARMING")  ? &row->warming_ns
+                       : mr_str_eq_c(key, "READY")    ? &row->ready_ns
+                       : mr_str_eq_c(key, "DRAINING") ? &row->draining_ns
+                                                      : NULL;
+        rc = to ? mr_json_u64(j, to) : mr_json_skip(j, NULL);
+    }
+    return rc < 0 ? rc : j->status;
+}
+
+static int parse_row(struct mr_json *j, struct version_row *row)
+{
+    bool first = true;
+    mr_str key;
+    int rc = mr_json_enter_object(j);
+
+    while (rc == MR_OK && mr_json_next_key(j, &first, &key)) {
+        if (mr_str_eq_c(key, "version")) {
+            rc = mr_json_string(j, &row->version);
+        } else if (mr_str_eq_c(key, "state")) {
+            rc = mr_json_string(j, &row->state);
+        } else if (mr_str_eq_c(key, "reason")) {
+            rc = mr_json_string(j, &row->reason);
+        } else if (mr_str_eq_c(key, "entered")) {
+            rc = parse_entered(j, row);
+        } else if (mr_str_eq_c(key, "spent_ns")) {
+            rc = parse_spent(j, row);
+        } else if (mr_str_eq_c(key, "file_bytes")) {
+            rc = mr_json_u64(j, &row->file_bytes);
+        } else if (mr_str_eq_c(key, "model_bytes")) {
+            rc = mr_json_u64(j, &row->model_bytes);
+        } else {
+            rc = mr_json_skip(j, NULL);
+        }
+    }
+    return rc < 0 ? rc : j->status;
+}
+
+static void add_time(struct mr_grid *t, uint64_t ns)
+{
+    char text[32] = "-";
+
+    if (ns) {
+        mr_text_duration(text, (double)ns);
+    }
+    mr_grid_add(t, MR_STYLE_PLAIN, "%s", text);
+}
+
+static void add_bytes(struct mr_grid *t, uint64_t bytes)
+{
+    char text[32] = "-";
+
+    if (bytes) {
+        mr_text_bytes(text, bytes);
+    }
+    mr_grid_add(t, MR_STYLE_PLAIN, "%s", text);
+}
+
+static void add_row(struct mr_grid *t, const struct version_row *r)
+{
+    bool is_bad = mr_str_eq_c(r->state, "FAILED");
+    bool is_over = is_bad || mr_str_eq_c(r->state, "UNLOADED");
+    enum mr_style style = is_bad                           ? MR_STYLE_BAD
+                          : mr_str_eq_c(r->state, "READY") ? MR_STYLE_GOOD
+                          : is_over                        ? MR_STYLE_DIM
+                                                           : MR_STYLE_WARN;
+
+    mr_grid_add_str(t, MR_STYLE_BOLD, r->version);
+    mr_grid_add_str(t, style, r->state);
+    mr_grid_add_str(t, MR_STYLE_PLAIN, r->since);
+    add_time(t, r->loading_ns);
+    add_time(t, r->warming_ns);
+    add_time(t, r->ready_ns);
+    add_time(t, r->draining_ns);
+    add_bytes(t, r->file_bytes);
+    add_bytes(t, r->model_bytes);
+    mr_grid_add_str(t, MR_STYLE_PLAIN, r->reason);
+}
+
+static int parse_versions(struct mr_json *j, struct mr_grid *t, mr_str *out_error)
+{
+    bool first_key = true;
+    mr_str key;
+    int rc = mr_json_enter_object(j);
+
+    while (rc == MR_OK && mr_json_next_key(j, &first_key, &key)) {
+        bool first = true;
+        if (mr_str_eq_c(key, "error")) {
+            rc = mr_json_string(j, out_error);
+            continue;
+        }
+        if (!mr_str_eq_c(key, "versions")) {
+            rc = mr_json_skip(j, NULL);
+            continue;
+        }
+        rc = mr_json_enter_array(j);
+        while (rc == MR_OK && mr_json_next_item(j, &first)) {
+            struct version_row row = {0};
+            rc = parse_row(j, &row);
+            if (rc == MR_OK) {
+                add_row(t, &row);
+            }
+        }
+    }
+    return rc < 0 ? rc : j->status;
+}
+
+static int print_versions(const struct model_run *m, mr_bytes body, struct mr_err *err)
+{
+    static const char *const head[] = {"VERSION", "STATE", "SINCE",  "LOAD",   "WARM-UP", "SERVED",
+                                       "DRAIN",   "FILES", "MEMORY", "REASON", NULL};
+    mr_str error = MR_STR("");
+    struct mr_arena arena;
+    struct mr_grid t;
+    struct mr_json j;
+
+    if (m->form == MODEL_JSON) {
+        printf("%.*s\n", (int)body.len, (const char *)body.ptr);
+        return MR_OK;
+    }
+    mr_grid_init(&t, head);
+    mr_arena_init(&arena, 4096, (size_t)1 << 26);
+    mr_json_init(&j, mr_str_n((const char *)body.ptr, body.len), &arena, 0, err);
+    int rc = parse_versions(&j, &t, &error);
+    if (rc == MR_OK) {
+        mr_grid_print(&t, stdout, m->form == MODEL_TABLE, 0);
+    }
+    if (rc == MR_OK && error.len) {
+        struct mr_buf clean;
+        mr_buf_init(&clean, 0);
+        mr_text_clean(&clean, error);
+        printf("%s\n", mr_buf_cstr(&clean));
+        mr_buf_fini(&clean);
+    }
+    mr_grid_fini(&t);
+    mr_arena_fini(&arena);
+    return rc < 0 ? MR_WRAP(err, rc, "the server's answer") : MR_OK;
+}
+
+int model_run_versions(struct model_run *m, struct mr_err *err)
+{
+    struct mr_remote_reply reply;
+    char path[600];
+
+    snprintf(path, sizeof path, "/v2/models/%.500s/versions", m->name);
+    int rc = mr_remote_text(&m->remote, path, NULL, &reply, err);
+    if (rc == MR_OK) {
+        rc = print_versions(m, reply.body, err);
+        mr_remote_reply_fini(&reply);
+    }
+    return rc;
+}

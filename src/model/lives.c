@@ -1,0 +1,176 @@
+/* The lives of versions: what became of each load, when, and for how long.
+ *
+ * A record (records.c) says how a version number stands now. A life belongs to one load of one
+ * version: a reload in place begins a second life beside the first, which goes on serving until the
+ * new one is ready. Lives that have ended are kept for those who ask later, the last few of each
+ * model only.
+ *
+ * Everything here needs the manager's lock, but for mr_models_versions and mr_models_totals, which
+ * take it. */
+#include "base/clock.h"
+#include "manager.h"
+
+#define ENDED_KEPT 16
+
+static bool is_over(const struct mr_version_life *l)
+{
+    return l->state == MR_VERSION_UNLOADED || l->state == MR_VERSION_FAILED;
+}
+
+static void life_free(struct mr_version_life *l)
+{
+    mr_free(l->reason);
+    mr_free(l);
+}
+
+void mr_lives_free(struct mr_model *model)
+{
+    for (size_t i = 0; i < model->lives.len; i++) {
+        life_free(model->lives.at[i]);
+    }
+    MR_VEC_FINI(&model->lives);
+}
+
+/* One has ended: lets go of the one that ended first, if these are too many. */
+static void ended_trim(struct mr_model *model)
+{
+    struct mr_version_life **at = model->lives.at;
+    size_t ended = 0;
+    size_t first = 0;
+
+    for (size_t i = 0; i < model->lives.len; i++) {
+        if (is_over(at[i])) {
+            first = ended == 0 || at[i]->entered_ns < at[first]->entered_ns ? i : first;
+            ended++;
+        }
+    }
+    if (ended > ENDED_KEPT) {
+        life_free(at[first]);
+        memmove(at + first, at + first + 1, (model->lives.len - first - 1) * sizeof(*at));
+        model->lives.len--;
+    }
+}
+
+struct mr_version_life *mr_life_begin(struct mr_model *model, int64_t number, uint64_t file_bytes)
+{
+    struct mr_version_life *l = MR_NEW(struct mr_version_life);
+
+    l->number = number;
+    l->file_bytes = file_bytes;
+    l->state = MR_VERSION_START;
+    l->entered_ns = mr_now_ns();
+    l->entered_wall_ns[MR_VERSION_START] = mr_wall_ns();
+    MR_VEC_PUSH(&model->lives, l);
+    return l;
+}
+
+const struct mr_version_life *mr_life_latest(const struct mr_model *model, int64_t number)
+{
+    for (size_t i = model->lives.len; i-- > 0;) {
+        if (model->lives.at[i]->number == number) {
+            return model->lives.at[i];
+        }
+    }
+    return NULL;
+}
+
+static void totals_add(struct mr_load_totals *t, const struct mr_version_life *l,
+                       enum mr_version_state next, int64_t now_ns)
+{
+    t->spent[l->state].count++;
+    t->spent[l->state].ns += (uint64_t)(now_ns - l->entered_ns);
+    t->ready += next == MR_VERSION_READY;
+    t->failed += next == MR_VERSION_FAILED;
+    /* What ends without ever having served, and did not fail, was not wanted any more. */
+    t->cancelled += next == MR_VERSION_UNLOADED && l->entered_wall_ns[MR_VERSION_READY] == 0;
+}
+
+void mr_life_set(struct mr_models *m, struct mr_model *model, struct mr_version_life *l,
+                 enum mr_version_state state, const char *reason)
+{
+    int64_t now_ns = mr_now_ns();
+
+    totals_add(&m->totals, l, state, now_ns);
+    l->spent_ns[l->state] += now_ns - l->entered_ns;
+    l->state = state;
+    l->entered_ns = now_ns;
+    l->entered_wall_ns[state] = mr_wall_ns();
+    mr_free(l->reason);
+    l->reason = reason && reason[0] ? mr_strndup(reason, strlen(reason)) : NULL;
+    if (is_over(l)) {
+        ended_trim(model);
+    }
+}
+
+/* ---- what others see ---- */
+
+void mr_life_spent(const struct mr_version_life *l, int64_t out_ns[MR_VERSION_STATES])
+{
+    memcpy(out_ns, l->spent_ns, sizeof l->spent_ns);
+    if (!is_over(l)) {
+        out_ns[l->state] += mr_now_ns() - l->entered_ns;
+    }
+}
+
+static void life_view(const struct mr_version_life *l, struct mr_life_view *out)
+{
+    *out = (struct mr_life_view){.version = l->number,
+                                 .state = l->state,
+                                 .reason = mr_str_c(l->reason),
+                                 .file_bytes = l->file_bytes,
+                                 .model_bytes = l->model_bytes};
+    memcpy(out->entered_wall_ns, l->entered_wall_ns, sizeof l->entered_wall_ns);
+    mr_life_spent(l, out->spent_ns);
+}
+
+static void model_view(const struct mr_model *model, mr_model_view_fn *see, void *ctx)
+{
+    struct mr_life_view *lives = MR_NEW_ARRAY(struct mr_life_view, model->lives.len + 1);
+    struct mr_model_view view = {.name = model->name,
+                                 .error = mr_str_c(model->error),
+                                 .lives = lives,
+                                 .life_count = model->lives.len};
+
+    for (size_t i = 0; i < model->lives.len; i++) {
+        life_view(model->lives.at[i], &lives[i]);
+    }
+    see(ctx, &view);
+    mr_free(lives);
+}
+
+static bool is_folder(const struct mr_models *m, mr_str name)
+{
+    for (size_t i = 0; i < m->names.len; i++) {
+        if (mr_str_eq_c(name, m->names.at[i].name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int mr_models_versions(struct mr_models *m, mr_str name, mr_model_view_fn *see, void *ctx,
+                       struct mr_err *err)
+{
+    const struct mr_model_view never_loaded = {.name = name};
+    int rc = MR_OK;
+
+    pthread_mutex_lock(&m->lock);
+    const struct mr_model *model = mr_map_find(&m->models, name);
+    if (model) {
+        model_view(model, see, ctx);
+    } else if (is_folder(m, name)) {
+        see(ctx, &never_loaded);
+    } else {
+        rc = MR_FAIL(err, MR_E_NOT_FOUND, "Request for unknown model: '%.*s' is not found",
+                     MR_STR_ARG(mr_str_sub(name, 0, 200)));
+    }
+    pthread_mutex_unlock(&m->lock);
+    return rc;
+}
+
+void mr_models_totals(struct mr_models *m, struct mr_load_totals *out)
+{
+    pthread_mutex_lock(&m->lock);
+    *out = m->totals;
+    pthread_mutex_unlock(&m->lock);
+}
