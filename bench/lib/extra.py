@@ -8,25 +8,37 @@ import time
 
 from . import load, machine
 
+DEMO = machine.ROOT / "examples/models"
+
+
+def plain(repository, model, *arguments):
+    """What ONNX Runtime without a server prints: on the server's CPU, on one thread."""
+    program = machine.ROOT / "build/release/bench/bench_ort_run"
+    if not program.exists():
+        raise machine.Missing(f"{program} is not built (cmake --build build/release --target bench_ort_run)")
+    return machine.output(machine.pinned(machine.server_cpu(), [
+        program, "--way", "plain", "--repository", repository, "--model", model, *arguments]), cwd=machine.ROOT)
+
 
 def plain_loop(model):
-    """ONNX Runtime in a loop on the server's CPU, on one thread as the model's config says."""
     def measure(bench):
-        program = machine.ROOT / "build/release/bench/bench_ort_run"
-        if not program.exists():
-            raise machine.Missing(f"{program} is not built (cmake --build build/release --target bench_ort_run)")
-        out = machine.output(machine.pinned(machine.server_cpu(), [
-            program, "--way", "plain", "--repository", bench.repository("main"), "--model", model, "--seconds", str(bench.seconds)]),
-            cwd=machine.ROOT)
+        out = plain(bench.repository("main"), model, "--seconds", str(bench.seconds))
         ns, cpu = (float(n) for n in re.search(r"(\d+) ns, (\d+) ns of CPU", out).groups())
         return {"rate": 1e9 / ns, "cpu": cpu / 1e3}
     return measure
 
 
+def plain_start(bench):
+    """A program that loads ONNX Runtime and one of the demonstration's models, runs it once and ends."""
+    before = time.perf_counter()
+    plain(DEMO, "digits", "--count", "1")
+    return {"ready": 1e3 * (time.perf_counter() - before)}
+
+
 def start(server, kind):
     """From the start of the program to its first answer that it is ready; then its memory."""
     def measure(bench):
-        folder = machine.ROOT / "examples/models" if kind == "demo" else bench.repository(kind)
+        folder = DEMO if kind == "demo" else bench.repository(kind)
         running = bench.begin(server, folder)
         try:
             return {"ready": running.ready_ms, "rss": machine.resident_mb(running.pid)}

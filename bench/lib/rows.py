@@ -146,7 +146,10 @@ def loads_and_starts():
                 [most(1, "triton", "seconds")])]
     for kind, title, targets in (("empty", "no models", [most(20, None, "rss")]), ("small", "one small model", []),
                                  ("demo", "the demonstration's models", [most(30, None, "ready")])):
-        rows.append(Row(f"start-{kind}", f"Start to ready, {title}", {s: extra.start(s, kind) for s in BOTH}, targets))
+        contenders = {s: extra.start(s, kind) for s in BOTH}
+        if kind == "demo":
+            contenders["ONNX Runtime, one model, once"] = extra.plain_start
+        rows.append(Row(f"start-{kind}", f"Start to ready, {title}", contenders, targets))
     return rows
 
 
