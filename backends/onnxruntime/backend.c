@@ -10,7 +10,7 @@
  *
  * The environment is made by init and released by fini; the library itself stays mapped (see
  * CMakeLists.txt). init sets an environment variable and so must not race getenv in other threads. */
-#include "onnx.h"
+#include "parameters.h"
 
 const struct mr_host *onnx_host;
 const OrtApi *onnx_api;
@@ -35,9 +35,10 @@ static int settings_read(struct onnx_backend *b, const struct mr_setting *settin
                          struct mr_err *err)
 {
     /* default-max-batch-size belongs to the host, which completes configs; it comes here all the same */
-    static const char *const known[] = {"intra_op_thread_count", "inter_op_thread_count",
-                                        "allow_spinning", "enable-global-threadpool",
-                                        "default-max-batch-size"};
+    static const char *const known[] = {
+        "intra_op_thread_count",    "inter_op_thread_count",  "allow_spinning",
+        "enable-global-threadpool", "default-max-batch-size", "parameter_memory",
+        "parameter_pool_min_bytes", "parameter_cache",        "parameter_cache_bytes"};
     for (uint32_t i = 0; i < count; i++) {
         size_t k = 0;
         while (k < sizeof known / sizeof *known && strcmp(settings[i].key, known[k]) != 0) {
@@ -47,7 +48,9 @@ static int settings_read(struct onnx_backend *b, const struct mr_setting *settin
             return mr_backend_fail(err, MR_E_INVALID,
                                    "backend 'onnxruntime' has no setting '%s'; it has "
                                    "intra_op_thread_count, inter_op_thread_count, allow_spinning, "
-                                   "enable-global-threadpool and default-max-batch-size",
+                                   "enable-global-threadpool, default-max-batch-size, "
+                                   "parameter_memory, parameter_pool_min_bytes, parameter_cache "
+                                   "and parameter_cache_bytes",
                                    settings[i].key);
         }
     }
@@ -99,6 +102,9 @@ static void backend_fini(void *backend)
     if (b->env) {
         onnx_api->ReleaseEnv(b->env);
     }
+    if (b->parameters) {
+        onnx_parameters_host_free(b->parameters);
+    }
     free(b);
 }
 
@@ -115,6 +121,12 @@ static int backend_init(const struct mr_setting *settings, uint32_t setting_coun
     b->use_global_pool = 1;
     if (sscanf(OrtGetApiBase()->GetVersionString(), "1.%d.", &minor) == 1) {
         b->can_tell_shape = minor >= 24;
+        b->has_read_only_memory = minor >= 23;
+    }
+    b->parameters = onnx_parameters_host_new(settings, setting_count, err);
+    if (!b->parameters) {
+        rc = err->status;
+        goto out;
     }
     if ((rc = settings_read(b, settings, setting_count, err)) < 0 || (rc = env_make(b, err)) < 0) {
         goto out;
@@ -143,6 +155,7 @@ static const struct mr_backend table = {
     .instance_open = onnx_instance_open,
     .instance_close = onnx_instance_close,
     .execute = onnx_execute,
+    .model_memory = onnx_model_memory,
 };
 
 int mr_backend_entry_v1(const struct mr_host *h, const struct mr_backend **out, struct mr_err *err)

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fields.h"
 #include "onnx.h"
 
 #define DEPTH_MAX 100 /* of messages in messages, as in protobuf's own readers */
@@ -34,106 +35,13 @@ static const struct way {
     {K_FUNCTION, 11, K_ATTRIBUTE}, {K_TENSOR, 13, K_EXTERNAL},
 };
 
-/* What is read with: a window of the file. Not a mapping, which would end the process if somebody cut the file
- * short meanwhile. */
 struct walk {
     const char *file; /* the model */
     const char *root; /* resolved folder that everything must lie in */
     struct mr_err *err;
-    int fd;
-    uint64_t base; /* of the window in the file */
-    uint64_t have;
-    uint8_t window[16384];
+    uint32_t found; /* places outside of the file */
+    struct onnx_reader reader;
 };
-
-/* Positions in the file. */
-struct span {
-    uint64_t at;
-    uint64_t end;
-};
-
-/* One field: its number, and its bytes if it has any. */
-struct field {
-    uint32_t number;
-    int has_bytes;
-    struct span bytes;
-};
-
-static int byte_next(struct walk *w, struct span *s, uint8_t *out)
-{
-    if (s->at >= s->end) {
-        return 0;
-    }
-    if (s->at < w->base || s->at - w->base >= w->have) {
-        ssize_t n = pread(w->fd, w->window, sizeof w->window, (off_t)s->at);
-        w->base = s->at;
-        w->have = n > 0 ? (uint64_t)n : 0;
-        if (n <= 0) {
-            return 0;
-        }
-    }
-    *out = w->window[s->at++ - w->base];
-    return 1;
-}
-
-static int varint(struct walk *w, struct span *s, uint64_t *out)
-{
-    uint64_t v = 0;
-    uint8_t b;
-    for (int shift = 0; shift < 64 && byte_next(w, s, &b); shift += 7) {
-        v |= (uint64_t)(b & 0x7f) << shift;
-        if (!(b & 0x80)) {
-            *out = v;
-            return 1;
-        }
-    }
-    return 0;
-}
-
-static int field_next(struct walk *w, struct span *s, struct field *f)
-{
-    uint64_t tag;
-    uint64_t n = 0;
-    /* Readers that keep 32 bits of a longer tag would see another field than this one. */
-    if (!varint(w, s, &tag) || tag > UINT32_MAX || tag >> 3 == 0) {
-        return 0;
-    }
-    f->number = (uint32_t)tag >> 3;
-    f->has_bytes = (tag & 7) == 2;
-    switch (tag & 7) {
-    case 0: return varint(w, s, &n);
-    case 1: n = 8; break;
-    case 2:
-        if (!varint(w, s, &n)) {
-            return 0;
-        }
-        break;
-    case 5: n = 4; break;
-    default: return 0;
-    }
-    if (n > s->end - s->at) {
-        return 0;
-    }
-    f->bytes = (struct span){s->at, s->at + n};
-    s->at += n;
-    return 1;
-}
-
-/* The text of a field; false when it is longer than the room, cut short, or has a NUL. */
-static int text_of(struct walk *w, struct span s, char *out, size_t room)
-{
-    uint64_t n = s.end - s.at;
-    if (n >= room) {
-        return 0;
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (!byte_next(w, &s, (uint8_t *)&out[i]) || !out[i]) {
-            return 0;
-        }
-    }
-    out[n] = '\0';
-    return 1;
-}
 
 /* `path` lies in the folder `root`, or is it; both resolved. */
 static int is_inside(const char *root, const char *path)
@@ -181,19 +89,20 @@ static int broken(const struct walk *w)
                            w->file);
 }
 
-static int entry_check(struct walk *w, struct span s)
+static int entry_check(struct walk *w, struct onnx_span s)
 {
     char text[PATH_MAX] = "";
-    struct field f;
-    struct span value = {0, 0};
+    struct onnx_field f;
+    struct onnx_span value = {0, 0};
     int is_location = 0;
 
     while (s.at < s.end) {
-        if (!field_next(w, &s, &f)) {
+        if (!onnx_field_next(&w->reader, &s, &f)) {
             return broken(w);
         }
         if (f.number == 1 && f.has_bytes) {
-            is_location = text_of(w, f.bytes, text, 16) && strcmp(text, "location") == 0;
+            is_location =
+                onnx_text_read(&w->reader, f.bytes, text, 16) && strcmp(text, "location") == 0;
         } else if (f.number == 2 && f.has_bytes) {
             value = f.bytes;
         }
@@ -201,13 +110,15 @@ static int entry_check(struct walk *w, struct span s)
     if (!is_location) {
         return MR_OK;
     }
-    return text_of(w, value, text, sizeof text) ? location_check(w, text) : broken(w);
+    w->found++;
+    return onnx_text_read(&w->reader, value, text, sizeof text) ? location_check(w, text)
+                                                                : broken(w);
 }
 
-static int message_check(struct walk *w, int kind, struct span s, int depth);
+static int message_check(struct walk *w, int kind, struct onnx_span s, int depth);
 
 /* A field of a message: look into it if that leads on. */
-static int field_check(struct walk *w, int kind, const struct field *f, int depth)
+static int field_check(struct walk *w, int kind, const struct onnx_field *f, int depth)
 {
     for (size_t i = 0; f->has_bytes && i < sizeof ways / sizeof *ways; i++) {
         if (ways[i].in == kind && ways[i].field == f->number) {
@@ -218,43 +129,38 @@ static int field_check(struct walk *w, int kind, const struct field *f, int dept
     return MR_OK;
 }
 
-static int message_check(struct walk *w, int kind, struct span s, int depth)
+static int message_check(struct walk *w, int kind, struct onnx_span s, int depth)
 {
-    struct field f;
+    struct onnx_field f;
     int rc = depth > DEPTH_MAX ? broken(w) : MR_OK;
 
     while (rc == MR_OK && s.at < s.end) {
-        rc = field_next(w, &s, &f) ? field_check(w, kind, &f, depth) : broken(w);
+        rc = onnx_field_next(&w->reader, &s, &f) ? field_check(w, kind, &f, depth) : broken(w);
     }
     return rc;
 }
 
-/* ONNX Runtime's own format, which has all weights inside. */
-static int is_ort_format(int fd)
-{
-    char head[8];
-    return pread(fd, head, sizeof head, 0) == sizeof head && memcmp(head + 4, "ORTM", 4) == 0;
-}
-
-static int content_check(const char *file, const char *root, uint64_t bytes, struct mr_err *err)
+static int content_check(const char *file, const char *root, uint64_t bytes, uint32_t *out_external,
+                         struct mr_err *err)
 {
     struct walk w = {.file = file, .root = root, .err = err};
     int rc = MR_OK;
 
-    w.fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (w.fd < 0) {
+    w.reader.fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (w.reader.fd < 0) {
         return mr_backend_fail(err, MR_E_IO, "cannot read the model file '%s': %s", file,
                                strerror(errno));
     }
-    if (!is_ort_format(w.fd)) {
-        rc = message_check(&w, K_MODEL, (struct span){0, bytes}, 0);
+    if (!onnx_is_ort_format(w.reader.fd)) {
+        rc = message_check(&w, K_MODEL, (struct onnx_span){0, bytes}, 0);
     }
-    close(w.fd);
+    close(w.reader.fd);
+    *out_external = w.found;
     return rc;
 }
 
 int onnx_files_check(const struct mr_model_desc *desc, const char *file, uint64_t bytes,
-                     struct mr_err *err)
+                     uint32_t *out_external, struct mr_err *err)
 {
     char root[PATH_MAX];
     char real[PATH_MAX];
@@ -270,6 +176,6 @@ int onnx_files_check(const struct mr_model_desc *desc, const char *file, uint64_
         return mr_backend_fail(err, MR_E_FORBIDDEN,
                                "the model file '%s' leads out of the repository", file);
     }
-    return content_check(file, root, bytes,
+    return content_check(file, root, bytes, out_external,
                          err); /* ONNX Runtime looks beside the path it is given */
 }

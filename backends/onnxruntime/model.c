@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "onnx.h"
+#include "parameters.h"
 
 #define TINY_BYTES    8192
 #define SMALL_BYTES   (1 << 20)
@@ -75,62 +75,107 @@ static uint64_t resident_bytes(void)
     return n == 2 ? (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
-/* Makes the session; m->bytes becomes what it keeps. */
-static int session_make(struct onnx_model *m, const struct mr_model_desc *desc, const char *path,
-                        uint64_t file_bytes, const struct onnx_defaults *defaults,
-                        struct mr_err *err)
+struct file {
+    const char *path;
+    uint64_t bytes;
+    uint32_t external; /* references to other files */
+};
+
+/* Makes the session with parameters apart; m->session stays NULL when they cannot be, or when that went wrong:
+ * the plain way then tells whether it is the model's fault. */
+static int session_make_apart(struct onnx_model *m, const struct mr_model_desc *desc,
+                              const struct file *file, const struct onnx_defaults *defaults,
+                              struct mr_err *err)
+{
+    OrtSessionOptions *options = NULL;
+    int rc =
+        onnx_parameters_find(m, desc, file->path, file->bytes, file->external, &m->parameters, err);
+    if (rc < 0 || !m->parameters ||
+        (rc = onnx_options_make(m, desc, defaults, &options, err)) < 0) {
+        return rc;
+    }
+    rc = onnx_parameters_session(m->parameters, m, desc, options, err);
+    onnx_api->ReleaseSessionOptions(options);
+    if (rc < 0) {
+        onnx_parameters_free(&m->parameters);
+        onnx_parameters_plain(m, desc, file->bytes, err);
+    }
+    return MR_OK;
+}
+
+static int session_make_plain(struct onnx_model *m, const struct mr_model_desc *desc,
+                              const struct file *file, const struct onnx_defaults *defaults,
+                              struct mr_err *err)
 {
     OrtSessionOptions *options = NULL;
     int rc = onnx_options_make(m, desc, defaults, &options, err);
     if (rc < 0) {
         return rc;
     }
-    uint64_t begun = atomic_fetch_add_explicit(&opens_begun, 1, memory_order_relaxed) + 1;
-    int is_alone = atomic_fetch_add_explicit(&opens_running, 1, memory_order_relaxed) == 0;
-    uint64_t before = resident_bytes();
-    rc = onnx_check_in(onnx_api->CreateSession(m->backend->env, path, options, &m->session), err,
-                       "ONNX Runtime");
-    uint64_t after = resident_bytes();
-    is_alone = is_alone && atomic_load_explicit(&opens_begun, memory_order_relaxed) == begun;
-    atomic_fetch_sub_explicit(&opens_running, 1, memory_order_relaxed);
+    rc = onnx_check_in(onnx_api->CreateSession(m->backend->env, file->path, options, &m->session),
+                       err, "ONNX Runtime");
     onnx_api->ReleaseSessionOptions(options);
     if (rc == MR_E_INTERNAL) { /* ONNX Runtime's word for most of what can be wrong with a file */
         rc = MR_E_INVALID;
         err->status = rc;
     }
-    m->bytes = file_bytes + SESSION_BYTES;
+    return rc;
+}
+
+/* Makes the session; m->bytes becomes what it keeps. */
+static int session_make(struct onnx_model *m, const struct mr_model_desc *desc,
+                        const struct file *file, const struct onnx_defaults *defaults,
+                        struct mr_err *err)
+{
+    uint64_t begun = atomic_fetch_add_explicit(&opens_begun, 1, memory_order_relaxed) + 1;
+    int is_alone = atomic_fetch_add_explicit(&opens_running, 1, memory_order_relaxed) == 0;
+    uint64_t before = resident_bytes();
+    int rc = session_make_apart(m, desc, file, defaults, err);
+    if (rc == MR_OK && !m->session) {
+        rc = session_make_plain(m, desc, file, defaults, err);
+    }
+    uint64_t after = resident_bytes();
+    is_alone = is_alone && atomic_load_explicit(&opens_begun, memory_order_relaxed) == begun;
+    atomic_fetch_sub_explicit(&opens_running, 1, memory_order_relaxed);
+    m->bytes = m->parameters ? m->memory.kept_bytes + m->memory.packed_bytes : file->bytes;
+    m->bytes += SESSION_BYTES;
     if (is_alone && after > before && after - before > m->bytes) {
         m->bytes = after - before;
     }
     return rc;
 }
 
+static void session_drop(struct onnx_model *m)
+{
+    if (m->session) {
+        onnx_api->ReleaseSession(m->session);
+        m->session = NULL;
+    }
+    onnx_parameters_free(&m->parameters);
+}
+
 static int session_open(struct onnx_model *m, const struct mr_model_desc *desc, struct mr_err *err)
 {
     char path[4096];
-    uint64_t file_bytes = 0;
-    int rc = file_find(desc, path, sizeof path, &file_bytes, err);
-    if (rc < 0) {
+    struct file file = {.path = path};
+    int rc = file_find(desc, path, sizeof path, &file.bytes, err);
+    if (rc < 0 || (rc = onnx_files_check(desc, path, file.bytes, &file.external, err)) < 0) {
         return rc;
     }
-    if ((rc = onnx_files_check(desc, path, file_bytes, err)) < 0) {
-        return rc;
-    }
-    const int is_small = file_is_whole(path, file_bytes);
+    const int is_small = file_is_whole(path, file.bytes);
     struct onnx_defaults defaults = {
-        .is_tiny = is_small && file_bytes <= TINY_BYTES,
+        .is_tiny = is_small && file.bytes <= TINY_BYTES,
         .caller_only = is_small && onnx_options_may_choose(m->backend, desc),
     };
-    if ((rc = session_make(m, desc, path, file_bytes, &defaults, err)) < 0 ||
+    if ((rc = session_make(m, desc, &file, &defaults, err)) < 0 ||
         (rc = onnx_signature_read(m, desc, err)) < 0 || !defaults.caller_only ||
         !onnx_model_wants_pool(m, desc)) {
         return rc;
     }
     defaults.caller_only = 0;
     onnx_signature_free(m);
-    onnx_api->ReleaseSession(m->session);
-    m->session = NULL;
-    rc = session_make(m, desc, path, file_bytes, &defaults, err);
+    session_drop(m);
+    rc = session_make(m, desc, &file, &defaults, err);
     return rc < 0 ? rc : onnx_signature_read(m, desc, err);
 }
 
@@ -143,6 +188,7 @@ int onnx_model_open(void *backend, const struct mr_model_desc *desc, void **out_
         return mr_backend_fail(err, MR_E_NOMEM, "out of memory");
     }
     m->backend = backend;
+    m->memory = (struct mr_model_memory){.size = sizeof m->memory, .reason = m->memory_reason};
     m->name = strdup(desc->name);
     rc = m->name ? session_open(m, desc, err) : mr_backend_fail(err, MR_E_NOMEM, "out of memory");
     if (rc < 0) {
@@ -156,9 +202,7 @@ int onnx_model_open(void *backend, const struct mr_model_desc *desc, void **out_
 void onnx_model_close(void *model)
 {
     struct onnx_model *m = model;
-    if (m->session) {
-        onnx_api->ReleaseSession(m->session);
-    }
+    session_drop(m);
     onnx_signature_free(m);
     free(m->shrink_arena);
     free(m->name);
@@ -170,6 +214,11 @@ int onnx_model_signature(void *model, const struct mr_signature **out, struct mr
     (void)err;
     *out = &((struct onnx_model *)model)->signature;
     return MR_OK;
+}
+
+const struct mr_model_memory *onnx_model_memory(void *model)
+{
+    return &((struct onnx_model *)model)->memory;
 }
 
 uint64_t onnx_model_bytes(void *model)

@@ -7,6 +7,8 @@
  *   signature.c  session metadata -> signature
  *   model.c      open and close
  *   external.c   files that a model file refers to
+ *   fields.c     reading protobuf from a file
+ *   parameters.c and its own files, see parameters.h: weights outside of the heap
  *   probe.c      whether a small model gains from the thread pool
  *   instance.c   reusable state of one executor; staged bindings for small models
  *   execute.c    one execution
@@ -34,7 +36,9 @@ struct onnx_backend {
     int64_t inter_threads;
     int use_global_pool;
     int allow_spinning;
-    int can_tell_shape; /* TensorTypeAndShape_HasShape is there (1.24) */
+    int can_tell_shape;       /* TensorTypeAndShape_HasShape is there (1.24) */
+    int has_read_only_memory; /* packed weights may have an allocator of their own (1.23) */
+    struct onnx_parameters_host *parameters;
 };
 
 extern const struct mr_host *onnx_host;
@@ -96,6 +100,7 @@ enum onnx_bind {
 struct onnx_model {
     struct onnx_backend *backend;
     OrtSession *session;
+    struct onnx_parameters *parameters; /* NULL: on the heap */
     char *name;
     struct mr_signature signature;
     struct mr_io_desc *inputs;
@@ -106,6 +111,8 @@ struct onnx_model {
     uint32_t output_count;
     char *shrink_arena; /* run option memory.enable_memory_arena_shrinkage, NULL = off */
     uint64_t bytes;
+    struct mr_model_memory memory;
+    char memory_reason[sizeof((struct mr_err *)0)->msg];
     int rows_agree;   /* the free first dimensions of inputs and outputs have one name */
     int can_stage;    /* every tensor is small and has_batch or is_fixed */
     _Atomic int bind; /* enum onnx_bind; relaxed: a stale value costs one slower or failed run */
@@ -117,9 +124,10 @@ struct onnx_defaults {
     int caller_only; /* no thread pool */
 };
 
-/* external.c: judge the file and all that it refers to: nothing lies outside of the repository. */
+/* external.c: judge the file and all that it refers to: nothing lies outside of the repository. Counts the
+ * references to other files. */
 int onnx_files_check(const struct mr_model_desc *desc, const char *file, uint64_t bytes,
-                     struct mr_err *err);
+                     uint32_t *out_external, struct mr_err *err);
 /* options.c */
 int onnx_options_make(struct onnx_model *m, const struct mr_model_desc *desc,
                       const struct onnx_defaults *defaults, OrtSessionOptions **out,
@@ -138,6 +146,7 @@ int onnx_model_open(void *backend, const struct mr_model_desc *desc, void **out_
 void onnx_model_close(void *model);
 int onnx_model_signature(void *model, const struct mr_signature **out, struct mr_err *err);
 uint64_t onnx_model_bytes(void *model);
+const struct mr_model_memory *onnx_model_memory(void *model);
 
 /* ---- instances ---- */
 

@@ -124,7 +124,9 @@ static int entries_apply(const struct mr_model_desc *desc, OrtSessionOptions *o,
     int rc = MR_OK;
     for (uint32_t i = 0; i < desc->setting_count; i++) {
         const struct mr_setting *s = &desc->settings[i];
-        if (strcmp(s->key, "optimization.graph.level") == 0) {
+        /* The environment's allocators belong to the sessions that parameters.c makes. */
+        if (strcmp(s->key, "optimization.graph.level") == 0 ||
+            strcmp(s->key, "session.use_env_allocators") == 0) {
             continue;
         }
         for (size_t p = 0; p < sizeof prefixes / sizeof *prefixes; p++) {

@@ -23,7 +23,7 @@
  *
  * Memory: everything passed in is borrowed for the call unless said otherwise.
  *
- * Changes: 1.0 (2026-11) first version. */
+ * Changes: 1.0 (2026-11) first version. 1.1 model_memory. */
 #ifndef MILLRACE_BACKEND_H
 #define MILLRACE_BACKEND_H
 
@@ -37,7 +37,7 @@
 extern "C" {
 #endif
 
-#define MR_BACKEND_ABI_MINOR 0
+#define MR_BACKEND_ABI_MINOR 1
 #define MR_BACKEND_ENTRY     "mr_backend_entry_v1"
 #define MR_BACKEND_EXPORT    __attribute__((visibility("default")))
 
@@ -94,6 +94,17 @@ struct mr_signature {
     int32_t batchable;
     /** MR_BACKEND_NO_INLINE and MR_BACKEND_DETERMINISTIC of this model, beside the backend's own. */
     uint32_t flags;
+};
+
+/** Where an opened model keeps its parameters, for reports. */
+struct mr_model_memory {
+    uint32_t size;         /* sizeof(struct mr_model_memory) of the backend */
+    uint32_t is_apart;     /* 1: mapped from a file, packed forms in a pool; 0: on the heap */
+    uint64_t mapped_bytes; /* weights that are used from the mapped file */
+    uint64_t kept_bytes;   /* of these, what requests read; the rest was given up once packed */
+    uint64_t packed_bytes; /* in the pool */
+    uint64_t heap_bytes;   /* packed forms for which the pool had no room */
+    const char *reason;    /* why they are on the heap, "" = nothing to say */
 };
 
 /* ---- one execution ---------------------------------------------------------------------------- */
@@ -217,6 +228,8 @@ struct mr_backend {
      *  config declares, in the order of every `execute`. Called once, before any instance_open. A
      *  negative return refuses the config. */
     int (*model_configure)(void *model, const struct mr_signature *signature, struct mr_err *err);
+    /** (optional, 1.1) Where the parameters are; what it gives lives until model_close. */
+    const struct mr_model_memory *(*model_memory)(void *model);
 };
 
 /** The one exported symbol. Keeps `host`, checks host->abi_minor if it needs a newer one, and gives

@@ -110,6 +110,20 @@ uint64_t mr_plugin_model_bytes(const struct mr_plugin_model *m)
     return m->plugin->table.model_bytes ? m->plugin->table.model_bytes(m->model) : 0;
 }
 
+struct mr_model_memory mr_plugin_model_memory(const struct mr_plugin_model *m)
+{
+    struct mr_model_memory known = {.size = sizeof known, .reason = ""};
+    const struct mr_model_memory *told =
+        m->plugin->table.model_memory ? m->plugin->table.model_memory(m->model) : NULL;
+
+    if (told && told->size >= sizeof known) {
+        known = *told;
+        known.size = sizeof known;
+        known.reason = told->reason ? told->reason : "";
+    }
+    return known;
+}
+
 struct mr_plugin *mr_plugin_model_plugin(const struct mr_plugin_model *m)
 {
     return m->plugin;

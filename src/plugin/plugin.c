@@ -31,6 +31,8 @@ _Static_assert(offsetof(struct mr_host, is_cancelled) == 40, "append only");
 _Static_assert(offsetof(struct mr_backend, init) == 32, "append only");
 _Static_assert(offsetof(struct mr_backend, execute) == 88, "append only");
 _Static_assert(offsetof(struct mr_backend, model_configure) == 104, "append only");
+_Static_assert(offsetof(struct mr_backend, model_memory) == 112, "append only");
+_Static_assert(offsetof(struct mr_model_memory, reason) == 40, "append only");
 
 /* What every backend must at least have: everything up to execute. */
 #define TABLE_MIN_BYTES (offsetof(struct mr_backend, execute) + sizeof(void *))

@@ -41,7 +41,8 @@ int main(int argc, char **argv)
         const size_t *count;
     } own[] = {{"identity", identity_cases, &identity_case_count},
                {"fault", fault_cases, &fault_case_count},
-               {"onnxruntime", onnxruntime_cases, &onnxruntime_case_count}};
+               {"onnxruntime", onnxruntime_cases, &onnxruntime_case_count},
+               {"onnxruntime", parameters_cases, &parameters_case_count}};
     struct CMUnitTest all[128];
     size_t n = 0;
     if (argc != 2) {

@@ -95,5 +95,7 @@ extern const struct CMUnitTest fault_cases[];
 extern const size_t fault_case_count;
 extern const struct CMUnitTest onnxruntime_cases[];
 extern const size_t onnxruntime_case_count;
+extern const struct CMUnitTest parameters_cases[];
+extern const size_t parameters_case_count;
 
 #endif

@@ -1,0 +1,673 @@
+/* The cache of models whose weights lie apart.
+ *
+ * Weights inside an ONNX file can be mapped nowhere useful: they begin at any byte, and the file is the user's,
+ * who may cut it short while it is served. So a large model is rewritten once: its graph into a small ONNX file,
+ * its tensors into a file beside it, each at the begin of a page. Such a pair is an entry; its folder is named by a
+ * hash of the model's bytes, so that equal files share one wherever they lie.
+ *
+ * The hash only finds an entry. Before use every byte is compared with the model: what is damaged, half written by
+ * a crash, or made for another model whose hash is the same, is made anew. Entries are written under another name,
+ * synced and renamed, so that several servers may share a folder.
+ *
+ * The folder holds at most `limit` bytes: after an entry was made, those not used for the longest time go.
+ * Whoever uses one holds a lock on its weights; without that lock none is removed.
+ *
+ * Thread: loaders. Nothing here is needed for a model to work: the caller falls back to loading it as it is. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "parameters.h"
+
+#define CHUNK       (1 << 20)
+#define GRAPH_MOST  (UINT64_C(64) << 20) /* what is not in tensors of its own */
+#define KEY_LETTERS 32
+#define STALE_S     (24 * 3600) /* an unfinished entry of this age belongs to nobody */
+#define MODEL_NAME  "model.onnx"
+#define DATA_NAME   "weights.bin"
+#define NEW_PREFIX  ".new-"
+
+/* ---- pacing ---- */
+
+static int64_t now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+void onnx_pace_step(struct onnx_pace *p, uint64_t bytes)
+{
+    if (p->bytes_per_second <= 0) {
+        return;
+    }
+    p->begin_ns = p->begin_ns ? p->begin_ns : now_ns();
+    p->bytes += bytes;
+    const double due_ns = (double)p->bytes * 1e9 / (double)p->bytes_per_second;
+    const int64_t ahead_ns = (int64_t)due_ns - (now_ns() - p->begin_ns);
+    if (ahead_ns > 0) {
+        const struct timespec ts = {ahead_ns / 1000000000, ahead_ns % 1000000000};
+        nanosleep(&ts, NULL);
+    }
+}
+
+/* ---- the folder ---- */
+
+static int folder_default(char *out, size_t room)
+{
+    const char *service = getenv("CACHE_DIRECTORY"); /* systemd's CacheDirectory= */
+    const char *user = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    int n = -1;
+
+    if (service && service[0] == '/') {
+        n = snprintf(out, room, "%.*s/parameters", (int)strcspn(service, ":"), service);
+    } else if (user && user[0] == '/') {
+        n = snprintf(out, room, "%s/millrace/parameters", user);
+    } else if (home && home[0] == '/') {
+        n = snprintf(out, room, "%s/.cache/millrace/parameters", home);
+    }
+    return n > 0 && (size_t)n < room;
+}
+
+int onnx_cache_init(struct onnx_cache *c, const struct mr_setting *settings, uint32_t count,
+                    struct mr_err *err)
+{
+    const char *given = mr_setting_find(settings, count, "parameter_cache");
+    char path[PATH_MAX];
+
+    c->folder = NULL;
+    c->limit = INT64_C(16) << 30;
+    int rc = mr_setting_i64(settings, count, "parameter_cache_bytes", 0, INT64_MAX, &c->limit, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (given && given[0] != '/') {
+        return mr_backend_fail(err, MR_E_INVALID,
+                               "parameter 'parameter_cache' is '%s', expected an absolute path",
+                               given);
+    }
+    if (!given && !folder_default(path, sizeof path)) {
+        return MR_OK;
+    }
+    c->folder = strdup(given ? given : path);
+    return c->folder ? MR_OK : mr_backend_fail(err, MR_E_NOMEM, "out of memory");
+}
+
+void onnx_cache_fini(struct onnx_cache *c)
+{
+    free(c->folder);
+}
+
+static int disk_fail(struct mr_err *err, const char *what, const char *path)
+{
+    const int full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
+    return mr_backend_fail(err, full ? MR_E_EXHAUSTED : MR_E_IO, "cannot %s '%.300s': %s", what,
+                           path, strerror(errno));
+}
+
+/* Makes the folder and those above it; nobody else may be able to put models there. */
+static int folder_open(const struct onnx_cache *c, int *out_fd, struct mr_err *err)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    snprintf(path, sizeof path, "%s", c->folder);
+    for (char *p = path + 1; *p; p++) {
+        if (*p == '/') {
+            *p = '\0';
+            mkdir(path, 0700);
+            *p = '/';
+        }
+    }
+    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
+        return disk_fail(err, "make the cache folder", path);
+    }
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        disk_fail(err, "open the cache folder", path);
+    } else if (st.st_uid != geteuid() || (st.st_mode & 022)) {
+        mr_backend_fail(err, MR_E_FORBIDDEN,
+                        "the cache folder '%.300s' must belong to the server's user, and nobody "
+                        "else may write to it",
+                        path);
+    } else {
+        *out_fd = fd;
+        return MR_OK;
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return err->status;
+}
+
+/* ---- the key ---- */
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    const __uint128_t m = (__uint128_t)a * b;
+    return (uint64_t)m ^ (uint64_t)(m >> 64);
+}
+
+/* Reads as many bytes as there must be. */
+static int read_all(int fd, void *to, uint64_t bytes, uint64_t at)
+{
+    for (uint64_t done = 0; done < bytes;) {
+        ssize_t n = pread(fd, (uint8_t *)to + done, bytes - done, (off_t)(at + done));
+        if (n <= 0) {
+            return 0;
+        }
+        done += (uint64_t)n;
+    }
+    return 1;
+}
+
+int onnx_pace_read(struct onnx_pace *p, int fd, uint64_t bytes, struct mr_err *err)
+{
+    uint8_t *chunk = malloc(CHUNK);
+
+    if (!chunk) {
+        return mr_backend_fail(err, MR_E_NOMEM, "out of memory");
+    }
+    for (uint64_t at = 0; at < bytes; at += CHUNK) {
+        const uint64_t n = bytes - at < CHUNK ? bytes - at : CHUNK;
+        if (!read_all(fd, chunk, n, at)) {
+            free(chunk);
+            return mr_backend_fail(err, MR_E_IO, "the file of the weights became shorter");
+        }
+        onnx_pace_step(p, n);
+    }
+    free(chunk);
+    return MR_OK;
+}
+
+/* Of what is in the file, and of which tensors are taken out of it. */
+static int key_make(int fd, uint64_t bytes, uint64_t tensor_bytes, struct onnx_pace *pace,
+                    uint8_t *chunk, char *out_key)
+{
+    /* arbitrary odd numbers, as those below */
+    uint64_t h1 = UINT64_C(0x9e3779b97f4a7c15) ^ bytes;
+    uint64_t h2 = UINT64_C(0xd1b54a32d192ed03) ^ tensor_bytes;
+
+    for (uint64_t at = 0; at < bytes; at += CHUNK) {
+        const uint64_t n = bytes - at < CHUNK ? bytes - at : CHUNK;
+        if (!read_all(fd, chunk, n, at)) {
+            return 0;
+        }
+        memset(chunk + n, 0, 16);
+        for (uint64_t i = 0; i < n; i += 16) {
+            uint64_t v[2];
+            memcpy(v, chunk + i, sizeof v);
+            h1 = mix(h1 ^ v[0], v[1] ^ UINT64_C(0xa0761d6478bd642f)) + v[0];
+            h2 = mix(h2 ^ v[1], v[0] ^ UINT64_C(0xe7037ed1a0b428db)) + v[1];
+        }
+        onnx_pace_step(pace, n);
+    }
+    snprintf(out_key, KEY_LETTERS + 1, "%016llx%016llx", (unsigned long long)h1,
+             (unsigned long long)h2);
+    return 1;
+}
+
+/* ---- the graph without its large tensors ---- */
+
+struct bytes {
+    uint8_t *at;
+    size_t len;
+    size_t cap;
+    int is_bad;
+};
+
+static uint8_t *grow(struct bytes *b, size_t more)
+{
+    if (b->cap - b->len < more) {
+        size_t cap = (b->len + more) * 2;
+        uint8_t *at = b->is_bad ? NULL : realloc(b->at, cap);
+        if (!at) {
+            b->is_bad = 1;
+            return NULL;
+        }
+        b->at = at;
+        b->cap = cap;
+    }
+    b->len += more;
+    return b->at + b->len - more;
+}
+
+static void put(struct bytes *b, const void *from, size_t n)
+{
+    uint8_t *to = grow(b, n);
+    if (to && n > 0) {
+        memcpy(to, from, n);
+    }
+}
+
+static void put_varint(struct bytes *b, uint64_t v)
+{
+    uint8_t text[10];
+    size_t n = 0;
+    for (; v > 127; v >>= 7) {
+        text[n++] = (uint8_t)(v | 128);
+    }
+    text[n++] = (uint8_t)v;
+    put(b, text, n);
+}
+
+static void put_number(struct bytes *b, uint32_t field, uint64_t v)
+{
+    put_varint(b, (uint64_t)field << 3);
+    put_varint(b, v);
+}
+
+static void put_bytes(struct bytes *b, uint32_t field, const void *from, size_t n)
+{
+    put_varint(b, (uint64_t)field << 3 | 2);
+    put_varint(b, n);
+    put(b, from, n);
+}
+
+static void put_file(struct bytes *b, int fd, uint64_t at, uint64_t end)
+{
+    uint8_t *to = grow(b, end - at);
+    if (to && !read_all(fd, to, end - at, at)) {
+        b->is_bad = 1;
+    }
+}
+
+static void put_entry(struct bytes *tensor, const char *key, const char *value)
+{
+    struct bytes entry = {0};
+    put_bytes(&entry, 1, key, strlen(key));
+    put_bytes(&entry, 2, value, strlen(value));
+    tensor->is_bad |= entry.is_bad;
+    put_bytes(tensor, 13, entry.at, entry.len);
+    free(entry.at);
+}
+
+static void put_tensor(struct bytes *graph, const struct onnx_tensor *t, uint64_t offset)
+{
+    struct bytes b = {0};
+    char number[24];
+
+    for (uint32_t i = 0; i < t->rank; i++) {
+        put_number(&b, 1, (uint64_t)t->dims[i]);
+    }
+    put_number(&b, 2, (uint64_t)t->type);
+    put_bytes(&b, 8, t->name, strlen(t->name));
+    put_entry(&b, "location", DATA_NAME);
+    snprintf(number, sizeof number, "%llu", (unsigned long long)offset);
+    put_entry(&b, "offset", number);
+    snprintf(number, sizeof number, "%llu", (unsigned long long)t->bytes);
+    put_entry(&b, "length", number);
+    put_number(&b, 14, 1);
+    graph->is_bad |= b.is_bad;
+    put_bytes(graph, 5, b.at, b.len);
+    free(b.at);
+}
+
+static uint64_t next_offset(uint64_t offset, const struct onnx_tensor *t)
+{
+    return (offset + t->bytes + ONNX_TENSOR_ALIGN - 1) / ONNX_TENSOR_ALIGN * ONNX_TENSOR_ALIGN;
+}
+
+/* The new model; *out_data becomes the size of the file of its tensors. */
+static struct bytes compose(int fd, uint64_t file_bytes, const struct onnx_tensors *t,
+                            uint64_t *out_data)
+{
+    struct bytes graph = {0};
+    struct bytes model = {0};
+    uint64_t at = t->graph.at;
+    uint64_t offset = 0;
+
+    for (size_t i = 0; i < t->count; i++) {
+        put_file(&graph, fd, at, t->at[i].whole.at);
+        put_tensor(&graph, &t->at[i], offset);
+        at = t->at[i].whole.end;
+        offset = next_offset(offset, &t->at[i]);
+    }
+    put_file(&graph, fd, at, t->graph.end);
+    put_file(&model, fd, 0, t->around.at);
+    put_bytes(&model, 7, graph.at, graph.len);
+    put_file(&model, fd, t->around.end, file_bytes);
+    model.is_bad |= graph.is_bad;
+    free(graph.at);
+    *out_data = offset;
+    return model;
+}
+
+/* ---- one entry ---- */
+
+struct entry {
+    const struct onnx_tensors *tensors;
+    struct bytes model;
+    uint64_t data_bytes;
+    struct onnx_pace *pace;
+    uint8_t *chunks; /* two of CHUNK bytes and some */
+    int source;      /* the model that it is made of */
+    int folder;      /* the cache's */
+    char key[KEY_LETTERS + 1];
+};
+
+static int write_all(int fd, const uint8_t *from, uint64_t bytes, uint64_t at)
+{
+    for (uint64_t done = 0; done < bytes;) {
+        ssize_t n = pwrite(fd, from + done, bytes - done, (off_t)(at + done));
+        if (n <= 0) {
+            return 0;
+        }
+        done += (uint64_t)n;
+    }
+    return 1;
+}
+
+static int data_copy(const struct entry *e, int to)
+{
+    uint64_t offset = 0;
+
+    if (posix_fallocate(to, 0, (off_t)e->data_bytes) == ENOSPC) {
+        errno = ENOSPC;
+        return 0;
+    }
+    for (size_t i = 0; i < e->tensors->count; i++) {
+        const struct onnx_tensor *t = &e->tensors->at[i];
+        for (uint64_t at = 0; at < t->bytes; at += CHUNK) {
+            const uint64_t n = t->bytes - at < CHUNK ? t->bytes - at : CHUNK;
+            errno = EIO; /* of a file that has become shorter */
+            if (!read_all(e->source, e->chunks, n, t->offset + at) ||
+                !write_all(to, e->chunks, n, offset + at)) {
+                return 0;
+            }
+            onnx_pace_step(e->pace, n);
+        }
+        offset = next_offset(offset, t);
+    }
+    return 1;
+}
+
+/* Both files of an entry into an empty folder, safe on the disk. */
+static int files_write(const struct entry *e, int dir)
+{
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+    int data = openat(dir, DATA_NAME, flags, 0600);
+    int model = openat(dir, MODEL_NAME, flags, 0600);
+    int ok = data >= 0 && model >= 0 && data_copy(e, data) &&
+             write_all(model, e->model.at, e->model.len, 0) && fsync(data) == 0 &&
+             fsync(model) == 0 && fsync(dir) == 0;
+    const int why = errno;
+
+    if (data >= 0) {
+        close(data);
+    }
+    if (model >= 0) {
+        close(model);
+    }
+    errno = why;
+    return ok;
+}
+
+/* An entry or what was begun of one. Only names that are made here are removed. */
+static void entry_remove(int folder, const char *name)
+{
+    int dir = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (dir >= 0) {
+        unlinkat(dir, MODEL_NAME, 0);
+        unlinkat(dir, DATA_NAME, 0);
+        close(dir);
+        unlinkat(folder, name, AT_REMOVEDIR);
+    }
+}
+
+static int entry_make(const struct onnx_cache *c, const struct entry *e, struct mr_err *err)
+{
+    static _Atomic unsigned turn;
+    char name[64];
+    int rc = MR_OK;
+
+    snprintf(name, sizeof name, NEW_PREFIX "%d-%u-%llx", (int)getpid(), turn++,
+             (unsigned long long)now_ns());
+    if (mkdirat(e->folder, name, 0700) != 0) {
+        return disk_fail(err, "write to the cache folder", c->folder);
+    }
+    int dir = openat(e->folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0 || !files_write(e, dir)) {
+        rc = disk_fail(err, "write to the cache folder", c->folder);
+    } else if (renameat(e->folder, name, e->folder, e->key) == 0) {
+        fsync(e->folder);
+    } else if (errno != EEXIST && errno != ENOTEMPTY) { /* then another server was faster */
+        rc = disk_fail(err, "write to the cache folder", c->folder);
+    }
+    if (dir >= 0) {
+        close(dir);
+    }
+    entry_remove(e->folder, name);
+    return rc;
+}
+
+/* ---- using one ---- */
+
+static int size_is(int fd, uint64_t bytes)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == bytes;
+}
+
+static int model_equals(const struct entry *e, int fd)
+{
+    for (uint64_t at = 0; at < e->model.len; at += CHUNK) {
+        const uint64_t n = e->model.len - at < CHUNK ? e->model.len - at : CHUNK;
+        if (!read_all(fd, e->chunks, n, at) || memcmp(e->chunks, e->model.at + at, n) != 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int data_equals(const struct entry *e, int fd)
+{
+    uint8_t *mine = e->chunks;
+    uint8_t *theirs = e->chunks + CHUNK;
+    uint64_t offset = 0;
+
+    for (size_t i = 0; i < e->tensors->count; i++) {
+        const struct onnx_tensor *t = &e->tensors->at[i];
+        for (uint64_t at = 0; at < t->bytes; at += CHUNK) {
+            const uint64_t n = t->bytes - at < CHUNK ? t->bytes - at : CHUNK;
+            if (!read_all(e->source, mine, n, t->offset + at) ||
+                !read_all(fd, theirs, n, offset + at) || memcmp(mine, theirs, n) != 0) {
+                return 0;
+            }
+            onnx_pace_step(e->pace, 2 * n);
+        }
+        offset = next_offset(offset, t);
+    }
+    return 1;
+}
+
+/* The entry if it is there and right; *out_data is its weights, locked. A wrong one is removed. */
+static int entry_open(const struct entry *e, int *out_data)
+{
+    int dir = openat(e->folder, e->key, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (dir < 0) {
+        return 0;
+    }
+    int model = openat(dir, MODEL_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    int data = openat(dir, DATA_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    int ok = model >= 0 && data >= 0 && flock(data, LOCK_SH | LOCK_NB) == 0 &&
+             size_is(model, e->model.len) && size_is(data, e->data_bytes) &&
+             model_equals(e, model) && data_equals(e, data);
+    if (model >= 0) {
+        close(model);
+    }
+    if (ok) {
+        futimens(dir, NULL); /* used now */
+        *out_data = data;
+    } else {
+        if (data >= 0) {
+            close(data);
+        }
+        entry_remove(e->folder, e->key);
+    }
+    close(dir);
+    return ok;
+}
+
+/* ---- the limit ---- */
+
+static int is_key(const char *name)
+{
+    return strlen(name) == KEY_LETTERS && strspn(name, "0123456789abcdef") == KEY_LETTERS;
+}
+
+/* Size and last use of an entry; -1 = none. */
+static int64_t entry_bytes(int folder, const char *name, int64_t *out_used_s)
+{
+    char path[KEY_LETTERS + sizeof "/" DATA_NAME];
+    struct stat st;
+    struct stat data;
+
+    snprintf(path, sizeof path, "%.*s/" DATA_NAME, KEY_LETTERS, name);
+    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode) ||
+        fstatat(folder, path, &data, AT_SYMLINK_NOFOLLOW) != 0) {
+        return -1;
+    }
+    *out_used_s = st.st_mtime;
+    return data.st_size;
+}
+
+/* Nobody has its weights open: then it goes. */
+static int unused_remove(int folder, const char *name)
+{
+    char path[KEY_LETTERS + sizeof "/" DATA_NAME];
+
+    snprintf(path, sizeof path, "%.*s/" DATA_NAME, KEY_LETTERS, name);
+    int fd = openat(folder, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    int is_free = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (is_free) {
+        entry_remove(folder, name);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return is_free;
+}
+
+/* One look at the folder: what entries take in all, and the one not used for the longest time after `after_s`. */
+static int64_t folder_look(DIR *d, int folder, int64_t after_s, char *oldest, int64_t *oldest_s)
+{
+    int64_t sum = 0;
+
+    *oldest = '\0';
+    *oldest_s = INT64_MAX;
+    rewinddir(d);
+    for (struct dirent *it; (it = readdir(d));) {
+        int64_t used_s = 0;
+        int64_t bytes = is_key(it->d_name) ? entry_bytes(folder, it->d_name, &used_s) : -1;
+        struct stat st;
+        if (bytes >= 0) {
+            sum += bytes;
+            if (used_s > after_s && used_s < *oldest_s) {
+                *oldest_s = used_s;
+                memcpy(oldest, it->d_name, KEY_LETTERS + 1);
+            }
+        } else if (strncmp(it->d_name, NEW_PREFIX, strlen(NEW_PREFIX)) == 0 &&
+                   fstatat(folder, it->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                   st.st_mtime + STALE_S < time(NULL)) {
+            entry_remove(folder, it->d_name);
+        }
+    }
+    return sum;
+}
+
+/* Removes what has not been used for long until `more` bytes fit. True if they do. */
+static int room_make(const struct onnx_cache *c, int folder, uint64_t more)
+{
+    char oldest[KEY_LETTERS + 1];
+    int64_t oldest_s = 0;
+    int64_t after_s = INT64_MIN; /* entries that are in use are passed over */
+    int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
+    int fits = 0;
+
+    if (!d) {
+        if (copy >= 0) {
+            close(copy);
+        }
+        return 0;
+    }
+    for (;;) {
+        int64_t sum = folder_look(d, folder, after_s, oldest, &oldest_s);
+        fits = more <= (uint64_t)c->limit && sum <= c->limit - (int64_t)more;
+        if (fits || !oldest[0]) {
+            break;
+        }
+        if (!unused_remove(folder, oldest)) {
+            after_s = oldest_s;
+        }
+    }
+    closedir(d);
+    return fits;
+}
+
+/* ---- the whole ---- */
+
+static int entry_get(const struct onnx_cache *c, struct entry *e, int *out_data, struct mr_err *err)
+{
+    if (entry_open(e, out_data)) {
+        return MR_OK;
+    }
+    if (!room_make(c, e->folder, e->data_bytes + e->model.len)) {
+        return mr_backend_fail(err, MR_E_EXHAUSTED,
+                               "the cache folder '%.300s' has no room for %llu bytes within "
+                               "parameter_cache_bytes",
+                               c->folder, (unsigned long long)e->data_bytes);
+    }
+    int rc = entry_make(c, e, err);
+    if (rc == MR_OK && !entry_open(e, out_data)) {
+        rc = mr_backend_fail(err, MR_E_IO,
+                             "the model file or its copy in the cache folder '%.300s' changed "
+                             "while it was read",
+                             c->folder);
+    }
+    return rc;
+}
+
+int onnx_cache_get(const struct onnx_cache *c, int fd, uint64_t file_bytes, struct onnx_tensors *t,
+                   struct onnx_pace *pace, char *out_path, size_t room, int *out_weights,
+                   struct mr_err *err)
+{
+    struct entry e = {.tensors = t, .pace = pace, .source = fd, .folder = -1};
+    int rc;
+
+    if (!c->folder) {
+        return mr_backend_fail(err, MR_E_NOT_FOUND,
+                               "there is no cache folder: set parameter_cache, HOME or "
+                               "CACHE_DIRECTORY");
+    }
+    if (file_bytes - t->bytes > GRAPH_MOST) {
+        return mr_backend_fail(err, MR_E_UNSUPPORTED,
+                               "%llu bytes of the file are not in tensors that can be mapped",
+                               (unsigned long long)(file_bytes - t->bytes));
+    }
+    if ((rc = folder_open(c, &e.folder, err)) < 0) {
+        return rc;
+    }
+    e.chunks = malloc(2 * CHUNK + 16);
+    e.model = compose(fd, file_bytes, t, &e.data_bytes);
+    if (!e.chunks || e.model.is_bad) {
+        rc = mr_backend_fail(err, MR_E_NOMEM, "no memory, or the model file became shorter");
+    } else if (!key_make(fd, file_bytes, t->bytes, pace, e.chunks, e.key)) {
+        rc = mr_backend_fail(err, MR_E_IO, "the model file became shorter while it was read");
+    } else if ((rc = entry_get(c, &e, out_weights, err)) == MR_OK) {
+        snprintf(out_path, room, "%s/%s/" MODEL_NAME, c->folder, e.key);
+    }
+    free(e.model.at);
+    free(e.chunks);
+    close(e.folder);
+    return rc;
+}

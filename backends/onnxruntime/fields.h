@@ -1,0 +1,40 @@
+/* Reading the protobuf messages of an ONNX file through a window of the file. Not a mapping, which would end the
+ * process if somebody cut the file short meanwhile; weights are passed over by their length. */
+#ifndef MR_ONNX_FIELDS_H
+#define MR_ONNX_FIELDS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Positions in the file. */
+struct onnx_span {
+    uint64_t at;
+    uint64_t end;
+};
+
+/* One field: its number, and its bytes if it has any. */
+struct onnx_field {
+    uint32_t number;
+    int has_bytes;
+    struct onnx_span bytes;
+    uint64_t value;         /* of a varint */
+    struct onnx_span whole; /* with its tag */
+};
+
+struct onnx_reader {
+    int fd;
+    uint64_t base; /* of the window in the file */
+    uint64_t have;
+    uint8_t window[16384];
+};
+
+/* The next varint in `s`, which moves on; false at its end and when it cannot be read. */
+int onnx_varint_read(struct onnx_reader *r, struct onnx_span *s, uint64_t *out);
+/* The next field in `s`, which moves on; false when it cannot be followed. */
+int onnx_field_next(struct onnx_reader *r, struct onnx_span *s, struct onnx_field *f);
+/* The text of a field; false when it is longer than the room, cut short, or has a NUL. */
+int onnx_text_read(struct onnx_reader *r, struct onnx_span s, char *out, size_t room);
+/* ONNX Runtime's own format, which is no protobuf. */
+int onnx_is_ort_format(int fd);
+
+#endif

@@ -1,0 +1,488 @@
+/* Sessions whose parameters lie in memory of their own, so that an update of a large model disturbs nobody.
+ *
+ * By default ONNX Runtime copies weights to the heap, packs them into further pieces of it, and frees all that when
+ * the session goes. Here a session gets its weights as tensors over one mapping of a file (which costs no memory
+ * of the process once they are packed), and packs them into a range of the pool through an allocator for read-only
+ * memory. Such an allocator is a matter of the environment: it is registered while one session is made and taken
+ * back after it; the session keeps using it. Tensors of requests never come from there: what is asked for
+ * later is served by the heap.
+ *
+ * What was read while the session was made has been packed, folded or copied: those pages of the mapping are
+ * given up (they come back from the page cache should somebody read them). What was not read is needed by
+ * requests: those pages are read now, by the thread that loads.
+ *
+ * Which models: those with at least `min_bytes` in large tensors of numbers in the main graph. Others, and those
+ * for which something goes wrong on the way, load in the plain way, and the log says why.
+ *
+ * Thread: loaders. */
+#include "parameters.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define READ_ONLY_ALLOCATOR 2  /* OrtReadOnlyAllocator, in headers since 1.23 */
+#define DATA_ALIGN          64 /* of tensors in files of others */
+#define SPARSE_BYTES        (128 << 10)
+#define TENSOR_LEAST        (64 << 10)
+
+/* The allocator of one session. ONNX Runtime calls it through its first member. */
+struct allocator {
+    OrtAllocator table;
+    OrtMemoryInfo *info;
+    struct onnx_range *range;
+    _Atomic int is_loading;   /* memory comes from the range */
+    _Atomic uint64_t escaped; /* bytes that the heap gave while loading */
+};
+
+struct onnx_parameters {
+    struct onnx_backend *backend;
+    char *path; /* of the model to make the session from */
+    int weights;
+    uint8_t *map;
+    uint64_t map_bytes;
+    uint64_t kept_bytes; /* of the mapping: read by requests */
+    struct onnx_tensors tensors;
+    OrtValue **values;
+    struct allocator allocator;
+};
+
+/* ---- the allocator ---- */
+
+static void *ORT_API_CALL memory_get(OrtAllocator *table, size_t bytes)
+{
+    struct allocator *a = (struct allocator *)table;
+    void *p = NULL;
+
+    if (bytes == 0) {
+        return NULL;
+    }
+    /* Relaxed: set before and after the session is made; threads that help to make it are told by ONNX Runtime. */
+    if (atomic_load_explicit(&a->is_loading, memory_order_relaxed)) {
+        p = onnx_range_alloc(a->range, bytes);
+        if (!p) {
+            atomic_fetch_add_explicit(&a->escaped, bytes, memory_order_relaxed);
+        }
+    }
+    return p || bytes > SIZE_MAX - 64 ? p : aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+
+static void ORT_API_CALL memory_free(OrtAllocator *table, void *p)
+{
+    struct allocator *a = (struct allocator *)table;
+
+    if (p && !onnx_range_has(a->range, p)) {
+        free(p);
+    }
+}
+
+static const OrtMemoryInfo *ORT_API_CALL memory_info(const OrtAllocator *table)
+{
+    return ((const struct allocator *)table)->info;
+}
+
+/* ---- settings ---- */
+
+/* "pool" or "plain". */
+static int way_read(const struct mr_setting *settings, uint32_t count, int *out_is_plain,
+                    struct mr_err *err)
+{
+    const char *way = mr_setting_find(settings, count, "parameter_memory");
+
+    if (way && strcmp(way, "plain") != 0 && strcmp(way, "pool") != 0) {
+        return mr_backend_fail(err, MR_E_INVALID,
+                               "parameter 'parameter_memory' is '%s', expected pool or plain", way);
+    }
+    *out_is_plain = way ? strcmp(way, "plain") == 0 : *out_is_plain;
+    return MR_OK;
+}
+
+struct onnx_parameters_host *onnx_parameters_host_new(const struct mr_setting *settings,
+                                                      uint32_t count, struct mr_err *err)
+{
+    struct onnx_parameters_host *h = calloc(1, sizeof *h);
+
+    if (!h) {
+        mr_backend_fail(err, MR_E_NOMEM, "out of memory");
+        return NULL;
+    }
+    onnx_pool_init(&h->pool);
+    pthread_mutex_init(&h->session_lock, NULL);
+    h->min_bytes = 8 << 20;
+    if (way_read(settings, count, &h->is_plain, err) < 0 ||
+        mr_setting_i64(settings, count, "parameter_pool_min_bytes", 0, INT64_MAX, &h->min_bytes,
+                       err) < 0 ||
+        onnx_cache_init(&h->cache, settings, count, err) < 0) {
+        onnx_parameters_host_free(h);
+        return NULL;
+    }
+    return h;
+}
+
+void onnx_parameters_host_free(struct onnx_parameters_host *h)
+{
+    onnx_cache_fini(&h->cache);
+    onnx_pool_fini(&h->pool);
+    pthread_mutex_destroy(&h->session_lock);
+    free(h);
+}
+
+/* ---- what a model has ---- */
+
+static void tell(const struct onnx_model *m, int64_t version, int level, const char *what)
+{
+    char line[700];
+
+    snprintf(line, sizeof line, "model=%s version=%lld %s", m->name, (long long)version, what);
+    onnx_host->log(onnx_host, level, line);
+}
+
+void onnx_parameters_plain(struct onnx_model *m, const struct mr_model_desc *desc, uint64_t bytes,
+                           const struct mr_err *why)
+{
+    char what[600];
+
+    m->memory = (struct mr_model_memory){.size = sizeof m->memory, .reason = m->memory_reason};
+    snprintf(m->memory_reason, sizeof m->memory_reason, "%s", why->msg);
+    snprintf(what, sizeof what, "parameters=plain bytes=%llu: %s", (unsigned long long)bytes,
+             why->msg);
+    /* What the machine refuses is worth a warning; that a small model has little to map is no news. */
+    const int is_large = bytes >= (uint64_t)m->backend->parameters->min_bytes;
+    tell(m, desc->version, why->status != MR_E_UNSUPPORTED ? 1 : is_large ? 2 : 3, what);
+}
+
+static void apart_tell(struct onnx_model *m, const struct onnx_parameters *p, int64_t version)
+{
+    char what[200];
+
+    m->memory_reason[0] = '\0';
+    m->memory = (struct mr_model_memory){.size = sizeof m->memory,
+                                         .is_apart = 1,
+                                         .mapped_bytes = p->tensors.bytes,
+                                         .kept_bytes = p->kept_bytes,
+                                         .packed_bytes = p->allocator.range->used,
+                                         .heap_bytes = p->allocator.escaped,
+                                         .reason = m->memory_reason};
+    snprintf(what, sizeof what,
+             "parameters=pool mapped_bytes=%llu kept_bytes=%llu packed_bytes=%llu heap_bytes=%llu",
+             (unsigned long long)m->memory.mapped_bytes, (unsigned long long)m->memory.kept_bytes,
+             (unsigned long long)m->memory.packed_bytes, (unsigned long long)m->memory.heap_bytes);
+    tell(m, version, 2, what);
+}
+
+static int bytes_fail(struct mr_err *err, uint64_t have, uint64_t of)
+{
+    return mr_backend_fail(err, MR_E_UNSUPPORTED,
+                           "%llu of %llu bytes are in large tensors of numbers in the main graph",
+                           (unsigned long long)have, (unsigned long long)of);
+}
+
+/* Leaves out tensors that do not lie in the file, or not well enough to be used where they are. */
+static void tensors_choose(struct onnx_tensors *t, uint64_t file_bytes)
+{
+    size_t kept = 0;
+
+    t->bytes = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        struct onnx_tensor *it = &t->at[i];
+        if (it->offset % DATA_ALIGN != 0 || it->bytes > file_bytes ||
+            it->offset > file_bytes - it->bytes) {
+            free(it->name);
+            continue;
+        }
+        t->bytes += it->bytes;
+        t->at[kept++] = *it;
+    }
+    t->count = kept;
+}
+
+/* Maps p->weights and chooses the tensors that lie well in it. */
+static int weights_map(struct onnx_parameters *p, struct mr_err *err)
+{
+    struct stat st;
+
+    if (fstat(p->weights, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0) {
+        return mr_backend_fail(err, MR_E_IO, "cannot read the file of the weights");
+    }
+    p->map_bytes = (uint64_t)st.st_size;
+    p->map = mmap(NULL, p->map_bytes, PROT_READ, MAP_PRIVATE, p->weights, 0);
+    if (p->map == MAP_FAILED) {
+        p->map = NULL;
+        return mr_backend_fail(err, MR_E_NOMEM, "cannot map the file of the weights: %s",
+                               strerror(errno));
+    }
+    tensors_choose(&p->tensors, p->map_bytes);
+    return MR_OK;
+}
+
+/* Smaller tensors stay in the model. */
+static uint64_t tensor_least(const struct onnx_parameters *p)
+{
+    const int64_t least = p->backend->parameters->min_bytes;
+
+    return least < TENSOR_LEAST ? (uint64_t)least : TENSOR_LEAST;
+}
+
+/* Lists what p->path keeps in another file. */
+static int external_list(struct onnx_parameters *p, struct mr_err *err)
+{
+    struct stat st;
+    int fd = open(p->path, O_RDONLY | O_CLOEXEC);
+    int ok = fd >= 0 && fstat(fd, &st) == 0 &&
+             onnx_tensors_list(fd, (uint64_t)st.st_size, 1, tensor_least(p), &p->tensors);
+
+    if (fd >= 0) {
+        close(fd);
+    }
+    return ok ? MR_OK : mr_backend_fail(err, MR_E_UNSUPPORTED, "the tensors cannot be listed");
+}
+
+/* Weights in a file beside the model. Where it leads was judged by external.c. */
+static int external_find(struct onnx_parameters *p, struct onnx_pace *pace, struct mr_err *err)
+{
+    char path[PATH_MAX];
+    const char *slash = strrchr(p->path, '/');
+    const uint64_t least = (uint64_t)p->backend->parameters->min_bytes;
+    int rc = external_list(p, err);
+
+    if (rc < 0 || p->tensors.count == 0 || p->tensors.bytes < least) {
+        return rc < 0 ? rc : bytes_fail(err, p->tensors.bytes, p->tensors.bytes);
+    }
+    snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - p->path) + 1 : 0, p->path,
+             p->tensors.location);
+    p->weights = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if ((rc = weights_map(p, err)) < 0) {
+        return rc;
+    }
+    if (p->tensors.count == 0 || p->tensors.bytes < least) {
+        return bytes_fail(err, p->tensors.bytes, p->map_bytes);
+    }
+    return onnx_pace_read(pace, p->weights, p->map_bytes, err);
+}
+
+/* Weights in the model file: an entry of the cache has them apart. */
+static int inside_find(struct onnx_parameters *p, uint64_t file_bytes, struct onnx_pace *pace,
+                       struct mr_err *err)
+{
+    char path[PATH_MAX];
+    struct onnx_tensors inside;
+    int fd = open(p->path, O_RDONLY | O_CLOEXEC);
+    int rc;
+
+    if (fd < 0 || !onnx_tensors_list(fd, file_bytes, 0, tensor_least(p), &inside)) {
+        rc = mr_backend_fail(err, MR_E_UNSUPPORTED, "the tensors cannot be listed");
+        goto out;
+    }
+    rc = inside.count == 0 || inside.bytes < (uint64_t)p->backend->parameters->min_bytes
+             ? bytes_fail(err, inside.bytes, file_bytes)
+             : onnx_cache_get(&p->backend->parameters->cache, fd, file_bytes, &inside, pace, path,
+                              sizeof path, &p->weights, err);
+    onnx_tensors_free(&inside);
+    if (rc == MR_OK) {
+        free(p->path);
+        p->path = strdup(path);
+        rc = p->path ? external_list(p, err) : mr_backend_fail(err, MR_E_NOMEM, "out of memory");
+    }
+    rc = rc == MR_OK ? weights_map(p, err) : rc;
+out:
+    if (fd >= 0) {
+        close(fd);
+    }
+    return rc;
+}
+
+int onnx_parameters_find(struct onnx_model *m, const struct mr_model_desc *desc, const char *path,
+                         uint64_t file_bytes, uint32_t external, struct onnx_parameters **out,
+                         struct mr_err *err)
+{
+    struct onnx_parameters_host *h = m->backend->parameters;
+    struct onnx_pace pace = {.bytes_per_second = h->bytes_per_second};
+    struct mr_err why = {0};
+    int is_plain = h->is_plain;
+    int rc = way_read(desc->settings, desc->setting_count, &is_plain, err);
+
+    *out = NULL;
+    if (rc < 0 || is_plain || (!external && file_bytes < (uint64_t)h->min_bytes)) {
+        return rc;
+    }
+    struct onnx_parameters *p = calloc(1, sizeof *p);
+    if (!p || !(p->path = strdup(path))) {
+        free(p);
+        return mr_backend_fail(err, MR_E_NOMEM, "out of memory");
+    }
+    p->backend = m->backend;
+    p->weights = -1;
+    rc = !m->backend->has_read_only_memory
+             ? mr_backend_fail(&why, MR_E_UNSUPPORTED, "it takes ONNX Runtime 1.23 or newer")
+         : external ? external_find(p, &pace, &why)
+                    : inside_find(p, file_bytes, &pace, &why);
+    if (rc < 0) {
+        onnx_parameters_plain(m, desc, file_bytes > p->map_bytes ? file_bytes : p->map_bytes, &why);
+        onnx_parameters_free(&p);
+    }
+    *out = p;
+    return MR_OK;
+}
+
+/* ---- the session ---- */
+
+/* A tensor over the mapping for each of the weights. */
+static int values_make(struct onnx_parameters *p, OrtSessionOptions *options, struct mr_err *err)
+{
+    int rc;
+
+    p->values = calloc(p->tensors.count, sizeof *p->values);
+    if (!p->values) {
+        return mr_backend_fail(err, MR_E_NOMEM, "out of memory");
+    }
+    for (size_t i = 0; i < p->tensors.count; i++) {
+        const struct onnx_tensor *t = &p->tensors.at[i];
+        ONNX_TRY(CreateTensorWithDataAsOrtValue(p->backend->cpu, p->map + t->offset, t->bytes,
+                                                t->dims, t->rank, t->type, &p->values[i]));
+        ONNX_TRY(AddInitializer(options, t->name, p->values[i]));
+    }
+    rc = MR_OK;
+out:
+    return rc;
+}
+
+static int allocator_make(struct onnx_parameters *p, const char *owner, struct mr_err *err)
+{
+    struct allocator *a = &p->allocator;
+    int rc;
+
+    /* Packed forms may be larger than the weights; addresses cost nothing. */
+    a->range = onnx_pool_take(&p->backend->parameters->pool, owner,
+                              2 * p->tensors.bytes + ((uint64_t)16 << 20));
+    if (!a->range) {
+        return mr_backend_fail(err, MR_E_EXHAUSTED, "no addresses for packed weights");
+    }
+    a->table = (OrtAllocator){.version = ONNX_API_VERSION,
+                              .Alloc = memory_get,
+                              .Free = memory_free,
+                              .Info = memory_info,
+                              .Reserve = memory_get};
+    ONNX_TRY(CreateMemoryInfo("Cpu", (enum OrtAllocatorType)READ_ONLY_ALLOCATOR, 0,
+                              OrtMemTypeDefault, &a->info));
+out:
+    return rc;
+}
+
+/* Is the page in this process's tables? */
+static int is_present(int pagemap, const uint8_t *at)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t entry = 0;
+
+    return pread(pagemap, &entry, sizeof entry, (off_t)((uintptr_t)at / page * sizeof entry)) ==
+               sizeof entry &&
+           entry >> 63;
+}
+
+static void pages_touch(const volatile uint8_t *at, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < bytes; i += 4096) {
+        (void)at[i];
+    }
+}
+
+/* Gives up the pages of weights that were read while the session was made, and reads those of the others. Small
+ * tensors share what the kernel maps around a page that is read, so nothing can be told of them. */
+static void pages_settle(struct onnx_parameters *p)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+
+    for (size_t i = 0; i < p->tensors.count; i++) {
+        const struct onnx_tensor *t = &p->tensors.at[i];
+        uint8_t *at = p->map + t->offset;
+        if (t->bytes >= SPARSE_BYTES && pagemap >= 0 && is_present(pagemap, at + t->bytes / 2)) {
+            uint8_t *first = at + (page - (uintptr_t)at % page) % page;
+            uint64_t bytes = (t->bytes - (uint64_t)(first - at)) / page * page;
+            madvise(first, bytes, MADV_DONTNEED);
+        } else {
+            pages_touch(at, t->bytes);
+            p->kept_bytes += t->bytes;
+        }
+    }
+    if (pagemap >= 0) {
+        close(pagemap);
+    }
+}
+
+static int session_create(struct onnx_parameters *p, struct onnx_model *m,
+                          OrtSessionOptions *options, struct mr_err *err)
+{
+    struct onnx_backend *b = p->backend;
+    struct allocator *a = &p->allocator;
+
+    pthread_mutex_lock(&b->parameters->session_lock);
+    int rc = onnx_check(onnx_api->RegisterAllocator(b->env, &a->table), err);
+    if (rc == MR_OK) {
+        atomic_store_explicit(&a->is_loading, 1, memory_order_relaxed);
+        rc = onnx_check_in(onnx_api->CreateSession(b->env, p->path, options, &m->session), err,
+                           "ONNX Runtime");
+        atomic_store_explicit(&a->is_loading, 0, memory_order_relaxed);
+        OrtStatus *status = onnx_api->UnregisterAllocator(b->env, a->info);
+        if (status) {
+            onnx_api->ReleaseStatus(status);
+        }
+    }
+    pthread_mutex_unlock(&b->parameters->session_lock);
+    return rc;
+}
+
+int onnx_parameters_session(struct onnx_parameters *p, struct onnx_model *m,
+                            const struct mr_model_desc *desc, OrtSessionOptions *options,
+                            struct mr_err *err)
+{
+    int rc;
+
+    if ((rc = values_make(p, options, err)) < 0 || (rc = allocator_make(p, m->name, err)) < 0) {
+        return rc;
+    }
+    ONNX_TRY(AddSessionConfigEntry(options, "session.use_env_allocators", "1"));
+    if ((rc = session_create(p, m, options, err)) < 0) {
+        return rc;
+    }
+    pages_settle(p);
+    apart_tell(m, p, desc->version);
+out:
+    return rc;
+}
+
+void onnx_parameters_free(struct onnx_parameters **parameters)
+{
+    struct onnx_parameters *p = *parameters;
+
+    if (!p) {
+        return;
+    }
+    for (size_t i = 0; p->values && i < p->tensors.count; i++) {
+        if (p->values[i]) {
+            onnx_api->ReleaseValue(p->values[i]);
+        }
+    }
+    free(p->values);
+    if (p->allocator.info) {
+        onnx_api->ReleaseMemoryInfo(p->allocator.info);
+    }
+    if (p->allocator.range) {
+        onnx_pool_give(&p->backend->parameters->pool, &p->allocator.range);
+    }
+    if (p->map) {
+        /* To unmap what has no pages holds up nobody. */
+        madvise(p->map, p->map_bytes, MADV_DONTNEED);
+        munmap(p->map, p->map_bytes);
+    }
+    if (p->weights >= 0) {
+        close(p->weights);
+    }
+    onnx_tensors_free(&p->tensors);
+    free(p->path);
+    free(p);
+    *parameters = NULL;
+}
