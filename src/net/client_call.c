@@ -101,7 +101,8 @@ void mr_client_call_end(struct mr_client_call *call, int rc, const struct mr_err
 void mr_client_call_broken(struct mr_client_call *call, int rc, const struct mr_err *err)
 {
     struct mr_client *c = call->client;
-    bool harmless = call->conn && call->conn->has_served && !call->got_bytes && !call->was_retried;
+    bool harmless = call->conn && call->conn->has_served && !call->got_bytes &&
+                    !call->was_retried && !c->options.never_repeat;
 
     if (rc != MR_E_UNAVAILABLE || !harmless || c->is_closing) {
         mr_client_call_end(call, rc, err);

@@ -2,7 +2,7 @@
  * per host keeps its connections. Thread: loop, or any while the loop is not running yet.
  *
  * A request that meets a kept connection which the server just closed, and has not got one byte of its
- * response, is sent once more on a new one. Nothing else is repeated. */
+ * response, is sent once more on a new one, unless never_repeat is set. Nothing else is repeated. */
 #ifndef MR_NET_CLIENT_H
 #define MR_NET_CLIENT_H
 
@@ -18,6 +18,7 @@ struct mr_client_options {
     int64_t connect_timeout_ns; /* name look-up included; default 5 s */
     int64_t max_response_bytes; /* default 1 GiB */
     uint32_t max_connections;   /* HTTP/1.1: default 64; HTTP/2: 1 */
+    bool never_repeat;          /* every failure is told, also one that a second try might heal */
 };
 
 struct mr_client_request {

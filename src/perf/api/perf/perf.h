@@ -1,0 +1,129 @@
+/* Load on a server, and what it answers to it: requests that were made beforehand are sent in a closed or
+ * an open loop, and their latency is measured.
+ *
+ * Closed loop: so many requests are on their way at any time. Open loop: each request has a slot, a moment
+ * that does not depend on any answer, and its latency counts from there, whatever kept it from being sent
+ * in time. No slot is left out.
+ *
+ * Nothing is repeated and nothing is dropped: an answer is counted as answered or as an error, a request
+ * that was given up counts in the latencies with the time it had waited. Thread: one run at a time. */
+#ifndef MR_PERF_PERF_H
+#define MR_PERF_PERF_H
+
+#include <stdatomic.h>
+
+#include "base/fine_hist.h"
+#include "base/hist.h"
+#include "base/str.h"
+#include "base/vec.h"
+#include "net/client.h"
+#include "net/tls.h"
+
+/** A request, ready to be sent. */
+struct mr_perf_body {
+    struct mr_block *block; /* NULL: empty */
+    size_t len;
+    int64_t header_length; /* REST with binary data: bytes of JSON; -1: all is JSON */
+};
+
+/** Whom to ask, and what. Borrowed for the run. */
+struct mr_perf_target {
+    const char *address; /* as mr_client_new takes it */
+    bool grpc;
+    bool http2;
+    const struct mr_tls_client_options *tls; /* NULL: none */
+    const char *path;                        /* REST: POST to; gRPC: "/service/method" */
+    const char *hello_path; /* asked once on every new connection before the start; any answer will do */
+    const struct mr_perf_body *bodies; /* sent in turn */
+    size_t body_count;
+    int64_t timeout_ns; /* per request, > 0 */
+};
+
+struct mr_perf_load {
+    uint32_t concurrency; /* closed loop; 0: open loop */
+    double rate;          /* open loop: slots per second, > 0 */
+    bool poisson;         /* open loop: exponential gaps instead of equal ones */
+    uint64_t seed;
+    int64_t warmup_ns;   /* the same load before, not measured */
+    int64_t duration_ns; /* > 0; not looked at when requests > 0 */
+    uint64_t requests;   /* measure exactly so many; 0: for the duration */
+    uint32_t threads;    /* >= 1 */
+    uint32_t connections;     /* at the start, >= 1 */
+    uint32_t max_connections; /* open loop: more are made while all are busy */
+    uint32_t streams;         /* requests at a time on one connection; 1 without HTTP/2 */
+};
+
+#define MR_PERF_ERRORS_MAX 16
+
+/** Failures of one kind. */
+struct mr_perf_error {
+    int status; /* enum mr_status */
+    int http;   /* HTTP status of 400 and more; 0 otherwise */
+    uint64_t count;
+    char text[160]; /* of the first one, printable */
+};
+
+struct mr_perf_errors {
+    struct mr_perf_error kinds[MR_PERF_ERRORS_MAX]; /* the last one takes whatever has no room */
+    size_t count;
+};
+
+/** About one second of a run; what ended in it. */
+struct mr_perf_second {
+    double begin_s; /* since the measurement began */
+    double length_s;
+    uint64_t answered;
+    uint64_t failed;
+    double mean_ns;
+    uint64_t p50_ns;
+    uint64_t p99_ns;
+    uint64_t max_ns;
+};
+
+struct mr_perf_result {
+    struct mr_fine_hist latency; /* ns: what was answered or given up */
+    uint64_t sent;               /* measured requests */
+    uint64_t answered;
+    uint64_t failed;
+    uint64_t gave_up;     /* of these: no answer in time, or not even sent when the run was over */
+    uint64_t warmup_sent; /* before the measurement */
+    uint64_t warmup_failed;
+    double seconds;          /* length of the measurement */
+    double rate;             /* answers per second in it */
+    struct mr_hist late_ns;  /* open loop: how much later than its slot a request was sent */
+    uint64_t late;           /* of these: by more than a millisecond, with a connection at hand */
+    uint64_t waited;         /* requests that found every connection busy and no more allowed */
+    uint32_t connections;    /* at the start */
+    uint32_t grown;          /* made later, because all were busy */
+    double cpu;              /* share of a CPU of the busiest sending thread */
+    double cpu_wait;         /* share of time that it was ready to run and had no CPU */
+    struct mr_perf_errors errors;
+    MR_VEC(struct mr_perf_second) windows;
+};
+
+/** Called about once a second, on the calling thread, while the measurement runs. */
+typedef void(mr_perf_progress_fn)(void *ctx, const struct mr_perf_second *second);
+
+struct mr_perf_hooks {
+    mr_perf_progress_fn *progress; /* may be NULL */
+    void *ctx;
+    const atomic_bool *stop; /* may be NULL; once true the run ends early and is reported as it is */
+};
+
+/** Runs the load. *out is zeroed memory, large; release with mr_perf_result_fini.
+ *  Errors: no connection can be made (MR_E_UNAVAILABLE), MR_E_INVALID (address), and those of TLS. That
+ *  requests fail is a result, no error. */
+int mr_perf_run(const struct mr_perf_target *target, const struct mr_perf_load *load,
+                const struct mr_perf_hooks *hooks, struct mr_perf_result *out, struct mr_err *err);
+void mr_perf_result_fini(struct mr_perf_result *r);
+
+/** "HTTP 503", "UNAVAILABLE". */
+void mr_perf_error_name(const struct mr_perf_error *e, char out[32]);
+
+/** More than this share of a CPU, and the figures may be the client's own. */
+#define MR_PERF_BUSY 0.85
+/** Why the figures may not be the server's, as a sentence; NULL when nothing is suspicious. */
+const char *mr_perf_doubt(const struct mr_perf_result *r, const struct mr_perf_load *load,
+                          char *out, size_t size);
+
+#endif

@@ -1,0 +1,282 @@
+/* Requests of a load run: when they are sent, and what becomes of them. All on the worker's thread.
+ *
+ * A flight is a place on a connection. In a closed loop each one sends its next request when its answer is
+ * there. In an open loop slots fall due by the schedule, and the longest idle flight takes the next; a slot
+ * that finds none waits, with its time of origin, until one is free, and those behind it wait, too. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "worker.h"
+
+#define LATE_NS MR_NS_PER_MS
+/* Slots sent before the loop looks for answers again. */
+#define BURST 64
+
+void perf_flight_idle(struct perf_worker *w, struct perf_flight *f)
+{
+    f->is_active = false;
+    f->next = NULL;
+    if (w->idle_last) {
+        w->idle_last->next = f;
+    } else {
+        w->idle_first = f;
+    }
+    w->idle_last = f;
+}
+
+static struct perf_flight *take_idle(struct perf_worker *w)
+{
+    struct perf_flight *f = w->idle_first;
+
+    if (f) {
+        w->idle_first = f->next;
+        w->idle_last = f->next ? w->idle_last : NULL;
+    }
+    return f;
+}
+
+/* ---- answers ---- */
+
+static void count_failure(struct perf_worker *w, const struct perf_flight *f, int status, int http,
+                          mr_str text, int64_t now)
+{
+    perf_errors_add(&w->errors, status, http, text, 1);
+    if (!f->is_measured) {
+        w->warmup_failed++;
+        return;
+    }
+    w->window->failed++;
+    if (status == MR_E_DEADLINE && http == 0) {
+        w->window->gave_up++;
+        mr_fine_add(&w->window->latency, (uint64_t)MR_MAX(now - f->due_ns, INT64_C(0)));
+    }
+}
+
+static void count_answer(struct perf_worker *w, const struct perf_flight *f, int64_t now)
+{
+    struct perf_run *run = w->run;
+
+    if (now >= run->begin_ns &&
+        now < atomic_load_explicit(&run->end_ns, memory_order_relaxed)) {
+        w->window->completed++;
+    }
+    if (f->is_measured) {
+        w->window->answered++;
+        mr_fine_add(&w->window->latency, (uint64_t)MR_MAX(now - f->due_ns, INT64_C(0)));
+    }
+}
+
+static void closed_next(struct perf_worker *w, struct perf_flight *f);
+
+static void on_done(void *ctx, int rc, const struct mr_err *err,
+                    const struct mr_client_response *response)
+{
+    struct perf_flight *f = ctx;
+    struct perf_worker *w = f->conn->w;
+    int64_t now = mr_now_ns();
+
+    if (w->is_over) {
+        return;
+    }
+    if (rc < 0) {
+        count_failure(w, f, rc, 0, mr_str_c(err->msg), now);
+    } else if (!w->run->target->grpc && response->status != 200) {
+        mr_str text = {(const char *)response->body.ptr, response->body.len};
+        count_failure(w, f, MR_E_UNKNOWN, response->status, text, now);
+    } else {
+        count_answer(w, f, now);
+    }
+    w->last_done_ns = f->is_measured ? now : w->last_done_ns;
+    w->in_flight--;
+    if (w->run->load->concurrency) {
+        closed_next(w, f);
+    } else {
+        perf_flight_idle(w, f);
+        if (w->is_blocked) {
+            perf_flights_pump(w);
+        }
+    }
+    if (w->has_ended && w->in_flight == 0) {
+        perf_worker_finished(w);
+    }
+}
+
+/* ---- sending ---- */
+
+static void send_flight(struct perf_worker *w, struct perf_flight *f, int64_t due_ns,
+                        bool is_measured)
+{
+    const struct mr_perf_target *t = w->run->target;
+    size_t which = w->next_body;
+    const struct mr_perf_body *body = &t->bodies[which];
+    struct mr_piece piece = {.ptr = body->block ? body->block->data : NULL,
+                             .len = body->len,
+                             .block = body->block ? mr_block_ref(body->block) : NULL};
+
+    w->next_body = which + 1 == t->body_count ? 0 : which + 1;
+    f->due_ns = due_ns;
+    f->is_measured = is_measured;
+    f->is_active = true;
+    w->in_flight++;
+    if (is_measured) {
+        w->window->sent++;
+    } else {
+        w->warmup_sent++;
+    }
+    if (t->grpc) {
+        mr_client_grpc(f->conn->client, t->path, &piece, 1, t->timeout_ns, on_done, f);
+        return;
+    }
+    struct mr_client_request request = {.method = "POST",
+                                        .path = mr_str_c(t->path),
+                                        .headers = w->heads[which].headers,
+                                        .header_count = w->heads[which].count,
+                                        .pieces = &piece,
+                                        .piece_count = 1,
+                                        .timeout_ns = t->timeout_ns};
+    mr_client_send(f->conn->client, &request, on_done, f);
+}
+
+/* Is a measured request still wanted? Counts it if so. */
+static bool claim(struct perf_run *run, int64_t due_ns)
+{
+    if (due_ns >= atomic_load_explicit(&run->end_ns, memory_order_relaxed)) {
+        return false;
+    }
+    return run->load->requests == 0 ||
+           atomic_fetch_add_explicit(&run->issued, 1, memory_order_relaxed) < run->load->requests;
+}
+
+static void closed_next(struct perf_worker *w, struct perf_flight *f)
+{
+    int64_t now = mr_now_ns();
+    bool is_measured = now >= w->run->begin_ns;
+
+    if (is_measured && !claim(w->run, now)) {
+        w->has_ended = true;
+        f->is_active = false;
+        return;
+    }
+    send_flight(w, f, now, is_measured);
+}
+
+static struct perf_flight *find_place(struct perf_worker *w)
+{
+    struct perf_flight *f = take_idle(w);
+
+    if (!f && w->conns.len < w->max_connections && perf_worker_connect(w, NULL) == MR_OK) {
+        w->grown++;
+        f = take_idle(w);
+    }
+    return f;
+}
+
+static void on_timer(struct mr_timer *t)
+{
+    perf_flights_pump(MR_CONTAINER_OF(t, struct perf_worker, timer));
+}
+
+/* The slot is due: false when it has to wait for a connection, or was the last. */
+static bool send_slot(struct perf_worker *w, int64_t now)
+{
+    struct perf_window *win = w->window;
+    bool is_measured = w->slot_ns >= w->run->begin_ns;
+    struct perf_flight *f = find_place(w);
+
+    if (!f) {
+        win->waited += is_measured && !w->is_blocked;
+        w->is_blocked = true;
+        return false;
+    }
+    if (is_measured && !claim(w->run, w->slot_ns)) {
+        perf_flight_idle(w, f);
+        w->has_ended = true;
+        return false;
+    }
+    if (is_measured) {
+        int64_t late = now - w->slot_ns;
+        mr_hist_add(&win->late_ns, (uint64_t)late);
+        win->late += !w->is_blocked && late > LATE_NS;
+    }
+    send_flight(w, f, w->slot_ns, is_measured);
+    w->is_blocked = false;
+    w->has_slot = false;
+    return true;
+}
+
+void perf_flights_pump(struct perf_worker *w)
+{
+    int64_t now = mr_now_ns();
+
+    for (int i = 0; !w->has_ended; i++) {
+        if (!w->has_slot) {
+            w->slot_ns = perf_schedule_next(&w->schedule);
+            w->has_slot = true;
+        }
+        if (w->slot_ns >= atomic_load_explicit(&w->run->end_ns, memory_order_relaxed)) {
+            w->has_ended = true;
+        } else if (w->slot_ns > now && w->slot_ns > (now = mr_now_ns())) {
+            /* The timer counts from the loop's own time, which may be a little behind. */
+            mr_timer_start(w->loop, &w->timer, w->slot_ns - mr_loop_now_ns(w->loop), 0, on_timer);
+            return;
+        } else if (i == BURST) {
+            mr_timer_start(w->loop, &w->timer, 0, 0, on_timer);
+            return;
+        } else if (!send_slot(w, mr_now_ns())) {
+            break;
+        }
+    }
+    if (w->has_ended && w->in_flight == 0) {
+        perf_worker_finished(w);
+    }
+}
+
+void perf_flights_start(struct perf_worker *w)
+{
+    struct perf_flight *f;
+
+    if (w->run->load->concurrency == 0) {
+        perf_flights_pump(w);
+        return;
+    }
+    while ((f = take_idle(w))) {
+        closed_next(w, f);
+    }
+    if (w->in_flight == 0) {
+        perf_worker_finished(w);
+    }
+}
+
+/* ---- the end ---- */
+
+static void give_up(struct perf_worker *w, int64_t due_ns, int64_t now, const char *why)
+{
+    perf_errors_add(&w->errors, MR_E_CANCELLED, 0, mr_str_c(why), 1);
+    w->window->failed++;
+    w->window->gave_up++;
+    mr_fine_add(&w->window->latency, (uint64_t)MR_MAX(now - due_ns, INT64_C(0)));
+}
+
+void perf_flights_give_up(struct perf_worker *w)
+{
+    int64_t now = mr_now_ns();
+
+    w->is_over = true;
+    for (size_t i = 0; i < w->flights.len; i++) {
+        const struct perf_flight *f = w->flights.at[i];
+        if (f->is_active && f->is_measured) {
+            give_up(w, f->due_ns, now, "not answered when the run was over");
+        }
+    }
+    while (w->run->load->concurrency == 0 && !w->has_ended && w->has_started) {
+        if (!w->has_slot) {
+            w->slot_ns = perf_schedule_next(&w->schedule);
+        }
+        w->has_slot = false;
+        w->has_ended = w->slot_ns > now || !claim(w->run, w->slot_ns);
+        if (!w->has_ended && w->slot_ns >= w->run->begin_ns) {
+            w->window->sent++;
+            give_up(w, w->slot_ns, now, "not sent when the run was over: all connections were busy");
+        }
+    }
+}

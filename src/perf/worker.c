@@ -1,0 +1,289 @@
+/* A sending thread: a loop, its connections, and the mails of the run.
+ *
+ * Each connection is a client of its own with one connection at most, so that it is known which request
+ * goes where and finding a free one costs the same however many there are. Before anything is measured
+ * every connection is opened by a call that any server can answer. */
+#include "worker.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+
+/* Connections opened at a time: fewer than a listening socket's queue holds. */
+#define GREETING_MAX 64
+
+/* ---- CPU time ---- */
+
+static int64_t thread_cpu_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return (int64_t)ts.tv_sec * MR_NS_PER_S + ts.tv_nsec;
+}
+
+/* Time that this thread was ready and had no CPU; 0 where the kernel does not say. */
+static int64_t thread_wait_ns(void)
+{
+    FILE *f = fopen("/proc/thread-self/schedstat", "re");
+    long long ran = 0;
+    long long waited = 0;
+
+    if (f) {
+        if (fscanf(f, "%lld %lld", &ran, &waited) != 2) {
+            waited = 0;
+        }
+        fclose(f);
+    }
+    return waited;
+}
+
+void perf_worker_finished(struct perf_worker *w)
+{
+    if (w->ran_ns) {
+        return;
+    }
+    w->ran_ns = MR_MAX(mr_now_ns() - w->run->start_ns, INT64_C(1));
+    w->cpu_ns = thread_cpu_ns() - w->cpu_ns;
+    w->cpu_wait_ns = thread_wait_ns() - w->cpu_wait_ns;
+    pthread_mutex_lock(&w->run->lock);
+    w->run->finished++;
+    pthread_cond_signal(&w->run->changed);
+    pthread_mutex_unlock(&w->run->lock);
+}
+
+/* ---- connections ---- */
+
+int perf_worker_connect(struct perf_worker *w, struct mr_err *err)
+{
+    const struct mr_perf_load *load = w->run->load;
+    struct mr_client_options options = {.http2 = w->run->target->http2,
+                                        .tls = w->run->tls,
+                                        .max_connections = 1,
+                                        .never_repeat = true};
+    struct perf_conn *conn = MR_NEW(struct perf_conn);
+    int rc = mr_client_new(&conn->client, w->loop, w->run->target->address, &options, err);
+
+    if (rc < 0) {
+        mr_free(conn);
+        return rc;
+    }
+    conn->w = w;
+    MR_VEC_PUSH(&w->conns, conn);
+    for (uint32_t i = 0; i < load->streams && (!load->concurrency || i == 0); i++) {
+        struct perf_flight *f = MR_NEW(struct perf_flight);
+        f->conn = conn;
+        MR_VEC_PUSH(&w->flights, f);
+        perf_flight_idle(w, f);
+    }
+    return MR_OK;
+}
+
+/* Closed loop: as many flights as there are to be requests on their way, dealt out evenly. */
+static void deal_flights(struct perf_worker *w)
+{
+    for (size_t i = w->flights.len; i < w->concurrency; i++) {
+        struct perf_flight *f = MR_NEW(struct perf_flight);
+        f->conn = w->conns.at[i % w->conns.len];
+        MR_VEC_PUSH(&w->flights, f);
+        perf_flight_idle(w, f);
+    }
+}
+
+static void tell_connected(struct perf_worker *w, int rc, const struct mr_err *err)
+{
+    struct perf_run *run = w->run;
+
+    pthread_mutex_lock(&run->lock);
+    run->connected++;
+    if (rc < 0 && run->rc == MR_OK) {
+        run->rc = rc;
+        run->err = *err;
+    }
+    pthread_cond_signal(&run->changed);
+    pthread_mutex_unlock(&run->lock);
+}
+
+static void greet(struct perf_worker *w);
+
+static void on_greeted(void *ctx, int rc, const struct mr_err *err,
+                       const struct mr_client_response *response)
+{
+    struct perf_worker *w = ctx;
+
+    (void)response;
+    w->greeting--;
+    if (w->is_over) {
+        return;
+    }
+    if (rc < 0) {
+        w->is_over = true;
+        tell_connected(w, rc, err);
+    } else if (w->greeting == 0 && w->greeted == w->conns.len) {
+        tell_connected(w, MR_OK, NULL);
+    } else {
+        greet(w);
+    }
+}
+
+static void greet(struct perf_worker *w)
+{
+    static const uint8_t empty_message[5];
+    const struct mr_perf_target *t = w->run->target;
+    struct mr_header type = {MR_STR("content-type"), MR_STR("application/grpc")};
+    struct mr_piece piece = {.ptr = empty_message, .len = sizeof empty_message};
+    struct mr_client_request request = {.method = t->grpc ? "POST" : "GET",
+                                        .path = mr_str_c(t->hello_path),
+                                        .headers = &type,
+                                        .header_count = t->grpc,
+                                        .pieces = &piece,
+                                        .piece_count = t->grpc,
+                                        .timeout_ns = t->timeout_ns};
+
+    while (w->greeted < w->conns.len && w->greeting < GREETING_MAX) {
+        w->greeting++;
+        mr_client_send(w->conns.at[w->greeted++]->client, &request, on_greeted, w);
+    }
+}
+
+/* ---- mails ---- */
+
+static void on_start(struct mr_mail *mail)
+{
+    struct perf_worker *w = MR_CONTAINER_OF(mail, struct perf_worker, start_mail);
+    const struct mr_perf_load *load = w->run->load;
+
+    w->cpu_ns = thread_cpu_ns();
+    w->cpu_wait_ns = thread_wait_ns();
+    w->has_started = true;
+    if (load->concurrency == 0) {
+        perf_schedule_init(&w->schedule, load->rate, load->poisson, load->seed, w->run->start_ns,
+                           w->index, load->threads);
+    }
+    perf_flights_start(w);
+}
+
+static void on_swap(struct mr_mail *mail)
+{
+    struct perf_worker *w = MR_CONTAINER_OF(mail, struct perf_worker, swap_mail);
+    struct perf_window *full = w->window;
+
+    pthread_mutex_lock(&w->run->lock);
+    w->window = w->spare;
+    w->spare = full;
+    w->run->swapped++;
+    pthread_cond_signal(&w->run->changed);
+    pthread_mutex_unlock(&w->run->lock);
+}
+
+/* The end was moved: see whether it has come. */
+static void on_nudge(struct mr_mail *mail)
+{
+    struct perf_worker *w = MR_CONTAINER_OF(mail, struct perf_worker, nudge_mail);
+
+    if (w->run->load->concurrency == 0 && !w->is_blocked) {
+        perf_flights_pump(w);
+    }
+}
+
+static void on_stop(struct mr_mail *mail)
+{
+    struct perf_worker *w = MR_CONTAINER_OF(mail, struct perf_worker, stop_mail);
+
+    perf_worker_finished(w);
+    mr_timer_stop(&w->timer);
+    perf_flights_give_up(w);
+    for (size_t i = 0; i < w->conns.len; i++) {
+        mr_client_free(&w->conns.at[i]->client);
+    }
+    mr_loop_stop(w->loop);
+}
+
+/* ---- the thread ---- */
+
+void *perf_worker_main(void *arg)
+{
+    struct perf_worker *w = arg;
+
+    greet(w);
+    mr_loop_run(w->loop);
+    return NULL;
+}
+
+static void make_heads(struct perf_worker *w)
+{
+    const struct mr_perf_target *t = w->run->target;
+
+    w->heads = MR_NEW_ARRAY(struct perf_head, t->body_count);
+    for (size_t i = 0; i < t->body_count; i++) {
+        struct perf_head *h = &w->heads[i];
+        h->headers[0] = (struct mr_header){MR_STR("content-type"), MR_STR("application/json")};
+        h->count = 1;
+        if (t->bodies[i].header_length >= 0) {
+            int n = snprintf(h->length, sizeof h->length, "%lld",
+                             (long long)t->bodies[i].header_length);
+            h->headers[0].value = MR_STR("application/octet-stream");
+            h->headers[1] = (struct mr_header){MR_STR("inference-header-content-length"),
+                                               mr_str_n(h->length, (size_t)n)};
+            h->count = 2;
+        }
+    }
+}
+
+/* This thread's part of a number that is shared out. */
+static uint32_t share(uint32_t all, uint32_t index, uint32_t count)
+{
+    return all / count + (index < all % count);
+}
+
+int perf_worker_init(struct perf_worker *w, struct perf_run *run, uint32_t index,
+                     struct mr_err *err)
+{
+    const struct mr_perf_load *load = run->load;
+    int rc;
+
+    memset(w, 0, sizeof *w);
+    w->run = run;
+    w->index = index;
+    w->next_body = index % run->target->body_count;
+    w->start_mail.run = on_start;
+    w->swap_mail.run = on_swap;
+    w->nudge_mail.run = on_nudge;
+    w->stop_mail.run = on_stop;
+    w->window = MR_NEW(struct perf_window);
+    w->spare = MR_NEW(struct perf_window);
+    w->concurrency = share(load->concurrency, index, load->threads);
+    w->connections = MR_MAX(share(load->connections, index, load->threads), 1u);
+    w->max_connections = MR_MAX(share(load->max_connections, index, load->threads), w->connections);
+    make_heads(w);
+    MR_TRY(mr_loop_new(&w->loop, NULL, err));
+    for (uint32_t i = 0; i < w->connections; i++) {
+        MR_TRY(perf_worker_connect(w, err));
+    }
+    deal_flights(w);
+out:
+    return rc;
+}
+
+void perf_worker_fini(struct perf_worker *w)
+{
+    w->is_over = true;
+    for (size_t i = 0; i < w->conns.len; i++) {
+        mr_client_free(&w->conns.at[i]->client);
+        /* Its callbacks may come until the loop is gone. */
+    }
+    mr_loop_free(&w->loop);
+    for (size_t i = 0; i < w->conns.len; i++) {
+        mr_free(w->conns.at[i]);
+    }
+    for (size_t i = 0; i < w->flights.len; i++) {
+        mr_free(w->flights.at[i]);
+    }
+    MR_VEC_FINI(&w->conns);
+    MR_VEC_FINI(&w->flights);
+    mr_free(w->heads);
+    mr_free(w->window);
+    mr_free(w->spare);
+}

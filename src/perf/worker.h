@@ -1,0 +1,130 @@
+/* A sending thread of a load run, between its files.
+ *
+ *   run.c     the run: threads, phases, seconds, the sum of it all
+ *   worker.c  a thread: its loop and connections, what it is told by mail
+ *   flight.c  requests: when they are sent, what becomes of them */
+#ifndef MR_PERF_WORKER_H
+#define MR_PERF_WORKER_H
+
+#include <pthread.h>
+
+#include "errors.h"
+#include "schedule.h"
+
+/** What a thread counts between two calls of the run for it. */
+struct perf_window {
+    struct mr_fine_hist latency;
+    struct mr_hist late_ns;
+    uint64_t late;
+    uint64_t waited;
+    uint64_t sent;
+    uint64_t answered;
+    uint64_t failed;
+    uint64_t gave_up;
+    uint64_t completed; /* answers that came in the time of measurement, whenever they were asked for */
+};
+
+/** What the threads of a run share. */
+struct perf_run {
+    const struct mr_perf_target *target;
+    const struct mr_perf_load *load;
+    struct mr_tls_client *tls;
+    int64_t start_ns; /* of the warm-up */
+    int64_t begin_ns; /* of the measurement */
+    _Atomic int64_t end_ns;
+    _Atomic uint64_t issued; /* measured requests, when their number is given */
+    pthread_mutex_t lock;    /* of the following */
+    pthread_cond_t changed;
+    uint32_t connected; /* threads whose connections stand, or could not be made */
+    uint32_t swapped;
+    uint32_t finished;
+    int rc;
+    struct mr_err err; /* first of a connection */
+};
+
+struct perf_worker;
+
+struct perf_conn {
+    struct perf_worker *w;
+    struct mr_client *client;
+};
+
+/** A request that may be on its way: a place on a connection. */
+struct perf_flight {
+    struct perf_flight *next; /* idle ones */
+    struct perf_conn *conn;
+    int64_t due_ns;
+    bool is_active;
+    bool is_measured;
+};
+
+/** Headers of a body. */
+struct perf_head {
+    struct mr_header headers[2];
+    size_t count;
+    char length[24];
+};
+
+struct perf_worker {
+    struct perf_run *run;
+    uint32_t index;
+    uint32_t concurrency; /* this thread's share */
+    uint32_t connections;
+    uint32_t max_connections;
+    pthread_t thread;
+    struct mr_loop *loop;
+    struct mr_mail start_mail;
+    struct mr_mail swap_mail;
+    struct mr_mail nudge_mail;
+    struct mr_mail stop_mail;
+    MR_VEC(struct perf_conn *) conns;
+    MR_VEC(struct perf_flight *) flights;
+    struct perf_flight *idle_first;
+    struct perf_flight *idle_last;
+    struct perf_head *heads; /* one per body */
+    size_t next_body;
+    size_t greeted;  /* connections that were asked hello */
+    size_t greeting; /* of these: without an answer yet */
+    struct perf_schedule schedule;
+    struct mr_timer timer;
+    int64_t slot_ns;
+    bool has_slot;
+    bool is_blocked;  /* the slot is due and every connection busy */
+    bool has_started; /* sends */
+    bool has_ended;   /* nothing more is sent */
+    bool is_over;     /* what ends now is of no interest */
+    uint64_t in_flight;
+    struct perf_window *window; /* being filled */
+    struct perf_window *spare;  /* handed over */
+    int64_t cpu_ns;             /* at the start; then of the whole run */
+    int64_t cpu_wait_ns;
+    int64_t ran_ns;
+    int64_t last_done_ns;
+    uint64_t warmup_sent;
+    uint64_t warmup_failed;
+    uint32_t grown;
+    struct mr_perf_errors errors;
+};
+
+/* ---- worker.c ---- */
+
+/** Makes the loop; perf_worker_main runs it. */
+int perf_worker_init(struct perf_worker *w, struct perf_run *run, uint32_t index,
+                     struct mr_err *err);
+void *perf_worker_main(void *arg);
+void perf_worker_fini(struct perf_worker *w);
+/** One connection more, with its places. Errors: MR_E_INVALID (address). */
+int perf_worker_connect(struct perf_worker *w, struct mr_err *err);
+/** Everything was sent and answered, or is about to be given up: tell the run, once. */
+void perf_worker_finished(struct perf_worker *w);
+
+/* ---- flight.c ---- */
+
+void perf_flights_start(struct perf_worker *w);
+/** Open loop: send what is due. */
+void perf_flights_pump(struct perf_worker *w);
+/** The run is over: what is still on its way or due counts as given up. */
+void perf_flights_give_up(struct perf_worker *w);
+void perf_flight_idle(struct perf_worker *w, struct perf_flight *f);
+
+#endif

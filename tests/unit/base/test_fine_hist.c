@@ -1,0 +1,111 @@
+/* The fine histogram: three digits from a nanosecond to a minute, ranks, quantiles. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/fine_hist.h"
+#include "base/mem.h"
+
+static struct mr_fine_hist *make(void)
+{
+    return MR_NEW(struct mr_fine_hist);
+}
+
+static void buckets_join_without_gaps(void **state)
+{
+    uint64_t next = 0;
+
+    (void)state;
+    for (unsigned b = 0; b < MR_FINE_BUCKETS; b++) {
+        uint64_t upper = mr_fine_upper(b);
+        assert_true(upper >= next);
+        assert_int_equal(mr_fine_bucket(next), b);
+        assert_int_equal(mr_fine_bucket(upper), b);
+        next = upper + 1;
+    }
+    assert_true(next == UINT64_C(1) << 36);
+    assert_true(next > UINT64_C(60000000000));
+    assert_int_equal(mr_fine_bucket(UINT64_MAX), MR_FINE_BUCKETS - 1);
+}
+
+static void three_digits(void **state)
+{
+    (void)state;
+    for (uint64_t v = 1; v < UINT64_C(60000000000); v += v / 3000 + 1) {
+        uint64_t upper = mr_fine_upper(mr_fine_bucket(v));
+        assert_true(upper >= v);
+        assert_true((double)(upper - v) < 0.001 * (double)v);
+    }
+}
+
+static void ranks_and_quantiles(void **state)
+{
+    struct mr_fine_hist *h = make();
+
+    (void)state;
+    assert_int_equal(mr_fine_quantile(h, 0.5), 0);
+    for (uint64_t v = 1; v <= 1000; v++) {
+        mr_fine_add(h, v);
+    }
+    assert_int_equal(mr_fine_quantile(h, 0), 1);
+    assert_int_equal(mr_fine_quantile(h, 0.5), 500);
+    assert_int_equal(mr_fine_quantile(h, 0.999), 999);
+    assert_int_equal(mr_fine_quantile(h, 0.9999), 1000);
+    assert_int_equal(mr_fine_quantile(h, 1), 1000);
+    assert_int_equal(mr_fine_at_rank(h, 0), 1);
+    assert_int_equal(mr_fine_at_rank(h, 7), 7);
+    assert_int_equal(mr_fine_at_rank(h, 5000), 1000);
+    mr_free(h);
+}
+
+static void never_more_than_the_largest(void **state)
+{
+    struct mr_fine_hist *h = make();
+
+    (void)state;
+    mr_fine_add(h, 1000001);
+    assert_int_equal(mr_fine_quantile(h, 0.5), 1000001);
+    mr_fine_add(h, UINT64_C(90000000000));
+    assert_true(mr_fine_quantile(h, 1) == UINT64_C(90000000000));
+    assert_int_equal(h->min, 1000001);
+    mr_free(h);
+}
+
+static void merge_is_adding_all(void **state)
+{
+    struct mr_fine_hist *one = make();
+    struct mr_fine_hist *a = make();
+    struct mr_fine_hist *b = make();
+
+    (void)state;
+    mr_fine_merge(a, b);
+    assert_int_equal(a->total, 0);
+    for (uint64_t v = 5; v < UINT64_C(3000000000); v = v * 3 / 2) {
+        mr_fine_add_n(one, v, 3);
+        mr_fine_add_n(v % 2 ? a : b, v, 3);
+    }
+    mr_fine_merge(a, b);
+    assert_memory_equal(one, a, sizeof *one);
+    assert_true(mr_fine_mean(one) == (double)one->sum / (double)one->total);
+    mr_fine_clear(a);
+    assert_int_equal(a->total, 0);
+    mr_free(one);
+    mr_free(a);
+    mr_free(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(buckets_join_without_gaps),
+        cmocka_unit_test(three_digits),
+        cmocka_unit_test(ranks_and_quantiles),
+        cmocka_unit_test(never_more_than_the_largest),
+        cmocka_unit_test(merge_is_adding_all),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

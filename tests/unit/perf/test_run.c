@@ -1,0 +1,373 @@
+/* Load runs against net's own server on a loop of its own: everything that was sent is accounted for, and a
+ * server that stands still shows in every slot that it kept waiting. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "../net/server_fixture.h"
+#include "perf/perf.h"
+
+struct bench {
+    struct server server;
+    char address[64];
+    struct mr_perf_body body;
+    struct mr_perf_target target;
+    struct mr_perf_load load;
+    struct mr_perf_result *result;
+};
+
+static void setup(struct bench *b, const char *path)
+{
+    static const char text[] = "{\"inputs\":[]}";
+
+    memset(b, 0, sizeof *b);
+    server_start(&b->server);
+    snprintf(b->address, sizeof b->address, "127.0.0.1:%u", b->server.port);
+    b->body = (struct mr_perf_body){mr_block_new(sizeof text), sizeof text - 1, -1};
+    memcpy(b->body.block->data, text, sizeof text);
+    b->target = (struct mr_perf_target){.address = b->address,
+                                        .path = path,
+                                        .hello_path = "/hello",
+                                        .bodies = &b->body,
+                                        .body_count = 1,
+                                        .timeout_ns = 20 * MR_NS_PER_S};
+    b->load = (struct mr_perf_load){.threads = 1, .connections = 4, .max_connections = 4, .streams = 1};
+    b->result = MR_NEW(struct mr_perf_result);
+}
+
+static void teardown(struct bench *b)
+{
+    mr_perf_result_fini(b->result);
+    mr_free(b->result);
+    mr_block_unref(&b->body.block);
+    server_stop(&b->server);
+}
+
+static void run(struct bench *b)
+{
+    struct mr_err err = {0};
+
+    if (mr_perf_run(&b->target, &b->load, NULL, b->result, &err) < 0) {
+        fail_msg("%s", err.msg);
+    }
+    assert_int_equal(b->result->answered + b->result->failed, b->result->sent);
+}
+
+/* The answers of all windows are the answers of the whole. */
+static void windows_add_up(const struct mr_perf_result *r)
+{
+    uint64_t answered = 0;
+    uint64_t failed = 0;
+
+    for (size_t i = 0; i < r->windows.len; i++) {
+        answered += r->windows.at[i].answered;
+        failed += r->windows.at[i].failed;
+    }
+    assert_int_equal(answered, r->answered);
+    assert_int_equal(failed, r->failed);
+}
+
+static void closed_loop(uint32_t threads)
+{
+    struct bench b;
+
+    setup(&b, "/x");
+    b.load.concurrency = 4;
+    b.load.threads = threads;
+    b.load.requests = 501;
+    run(&b);
+    assert_int_equal(b.result->answered, 501);
+    assert_int_equal(b.result->latency.total, 501);
+    assert_int_equal(b.result->connections, 4);
+    assert_int_equal(atomic_load(&b.server.bodies), 501 + 4);
+    assert_true(b.result->rate > 0 && b.result->latency.min > 0);
+    windows_add_up(b.result);
+    teardown(&b);
+}
+
+static void closed_loop_counts(void **state)
+{
+    (void)state;
+    closed_loop(1);
+}
+
+static void threads_share_the_count(void **state)
+{
+    (void)state;
+    closed_loop(3);
+}
+
+static void every_slot_of_the_time(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    setup(&b, "/x");
+    b.load.rate = 200;
+    b.load.warmup_ns = 100 * MR_NS_PER_MS;
+    b.load.duration_ns = 500 * MR_NS_PER_MS;
+    b.load.max_connections = 64;
+    run(&b);
+    assert_int_equal(b.result->warmup_sent, 20);
+    assert_int_equal(b.result->answered, 100);
+    assert_int_equal(atomic_load(&b.server.bodies), 120 + 4);
+    windows_add_up(b.result);
+    teardown(&b);
+}
+
+static void poisson_counts(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    setup(&b, "/x");
+    b.load.rate = 3000;
+    b.load.poisson = true;
+    b.load.threads = 2;
+    b.load.requests = 300;
+    run(&b);
+    assert_int_equal(b.result->answered, 300);
+    teardown(&b);
+}
+
+/* ---- a server that stands still ---- */
+
+struct stall {
+    struct mr_mail mail;
+    struct server *server;
+    pthread_t thread;
+    int64_t took_ns;
+};
+
+static void stand_still(struct mr_mail *mail)
+{
+    struct stall *s = MR_CONTAINER_OF(mail, struct stall, mail);
+    int64_t begin = mr_now_ns();
+
+    usleep(300000);
+    s->took_ns = mr_now_ns() - begin;
+}
+
+/* In the middle of the run, as the server counts. */
+static void *stall_thread(void *arg)
+{
+    struct stall *s = arg;
+
+    wait_until(&s->server->bodies, 100);
+    s->mail.run = stand_still;
+    mr_loop_post(s->server->loops[0], &s->mail);
+    return NULL;
+}
+
+/* Slots lie a millisecond apart, so a stop of S ms makes S - 100 of them wait for more than 100 ms, whatever
+ * the client does meanwhile. A client that waits for answers before it goes on would have a handful. */
+static void stalled(uint32_t max_connections)
+{
+    struct bench b;
+    struct stall s = {0};
+    uint64_t slow = 0;
+
+    setup(&b, "/x");
+    s.server = &b.server;
+    b.load.rate = 1000;
+    b.load.requests = 1000;
+    b.load.max_connections = max_connections;
+    pthread_create(&s.thread, NULL, stall_thread, &s);
+    run(&b);
+    pthread_join(s.thread, NULL);
+    assert_int_equal(b.result->answered, 1000);
+    for (unsigned i = mr_fine_bucket(100 * MR_NS_PER_MS) + 1; i < MR_FINE_BUCKETS; i++) {
+        slow += b.result->latency.count[i];
+    }
+    uint64_t expected = (uint64_t)(s.took_ns / MR_NS_PER_MS) - 100;
+    assert_true(slow + 2 >= expected);
+    /* Other delays of the machine can only add to it. */
+    assert_true(slow <= expected + 100);
+    if (max_connections == 4) {
+        assert_true(b.result->waited >= expected);
+        assert_int_equal(b.result->grown, 0);
+    } else {
+        assert_int_equal(b.result->waited, 0);
+        assert_true(b.result->grown + 4 >= expected);
+    }
+    teardown(&b);
+}
+
+static void a_stall_is_in_every_slot(void **state)
+{
+    (void)state;
+    stalled(1000);
+}
+
+static void a_stall_is_in_every_slot_of_few_connections(void **state)
+{
+    (void)state;
+    stalled(4);
+}
+
+/* ---- errors ---- */
+
+static void failures_are_no_latencies(void **state)
+{
+    struct bench b;
+    char name[32];
+
+    (void)state;
+    setup(&b, "/early");
+    b.load.concurrency = 2;
+    b.load.connections = 2;
+    b.load.requests = 50;
+    run(&b);
+    assert_int_equal(b.result->failed, 50);
+    assert_int_equal(b.result->latency.total, 0);
+    assert_int_equal(b.result->errors.count, 1);
+    assert_int_equal(b.result->errors.kinds[0].count, 50);
+    assert_string_equal(b.result->errors.kinds[0].text, "early");
+    mr_perf_error_name(&b.result->errors.kinds[0], name);
+    assert_string_equal(name, "HTTP 403");
+    windows_add_up(b.result);
+    teardown(&b);
+}
+
+static void what_is_given_up_counts_with_its_time(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    setup(&b, "/later");
+    b.target.timeout_ns = 100 * MR_NS_PER_MS;
+    b.load.concurrency = 3;
+    b.load.connections = 3;
+    b.load.requests = 9;
+    run(&b);
+    assert_int_equal(b.result->failed, 9);
+    assert_int_equal(b.result->gave_up, 9);
+    assert_int_equal(b.result->latency.total, 9);
+    /* The time-out counts from the loop's time, a little before the request was made. */
+    assert_true(b.result->latency.min >= 50 * MR_NS_PER_MS);
+    assert_int_equal(b.result->errors.kinds[0].status, MR_E_DEADLINE);
+    release_later(&b.server);
+    teardown(&b);
+}
+
+/* Four connections and no answers: what could not even be sent is told as well. */
+static void unsent_slots_are_told(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    setup(&b, "/later");
+    b.target.timeout_ns = 400 * MR_NS_PER_MS;
+    b.load.rate = 100;
+    b.load.duration_ns = 500 * MR_NS_PER_MS;
+    run(&b);
+    assert_int_equal(b.result->sent, 50);
+    assert_int_equal(b.result->gave_up, 50);
+    assert_int_equal(b.result->latency.total, 50);
+    assert_int_equal(b.result->errors.count, 2);
+    assert_true(b.result->waited > 0);
+    release_later(&b.server);
+    teardown(&b);
+}
+
+static void closed_connections_are_made_anew(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    setup(&b, "/close");
+    b.load.concurrency = 4;
+    b.load.requests = 100;
+    run(&b);
+    assert_int_equal(b.result->answered, 100);
+    teardown(&b);
+}
+
+static void nobody_listens(void **state)
+{
+    struct bench b;
+    struct mr_err err = {0};
+
+    (void)state;
+    setup(&b, "/x");
+    server_stop(&b.server);
+    b.load.concurrency = 4;
+    b.load.requests = 10;
+    assert_int_equal(mr_perf_run(&b.target, &b.load, NULL, b.result, &err), MR_E_UNAVAILABLE);
+    assert_non_null(strstr(err.msg, b.address));
+    mr_free(b.result);
+    mr_block_unref(&b.body.block);
+}
+
+/* ---- HTTP/2, gRPC, the end ---- */
+
+static void grpc_with_streams(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    setup(&b, "/inference.GRPCInferenceService/ModelInfer");
+    b.target.grpc = b.target.http2 = true;
+    b.target.hello_path = "/inference.GRPCInferenceService/ServerLive";
+    b.load.concurrency = 9;
+    b.load.connections = 2;
+    b.load.streams = 8;
+    b.load.requests = 400;
+    run(&b);
+    assert_int_equal(b.result->answered, 400);
+    assert_int_equal(b.result->connections, 2);
+    memset(b.result, 0, offsetof(struct mr_perf_result, windows));
+    b.load.concurrency = 0;
+    b.load.rate = 2000;
+    run(&b);
+    assert_int_equal(b.result->answered, 400);
+    teardown(&b);
+}
+
+static void set_flag(void *ctx, const struct mr_perf_second *second)
+{
+    (void)second;
+    atomic_store((atomic_bool *)ctx, true);
+}
+
+static void stopped_early(void **state)
+{
+    struct bench b;
+    atomic_bool flag = false;
+    struct mr_perf_hooks hooks = {.progress = set_flag, .ctx = &flag, .stop = &flag};
+    struct mr_err err;
+
+    (void)state;
+    setup(&b, "/x");
+    b.load.rate = 100;
+    b.load.duration_ns = 3600 * MR_NS_PER_S;
+    assert_int_equal(mr_perf_run(&b.target, &b.load, &hooks, b.result, &err), MR_OK);
+    assert_true(b.result->sent >= 90);
+    assert_int_equal(b.result->answered, b.result->sent);
+    assert_true(b.result->seconds > 0.9 && b.result->seconds < 3000);
+    teardown(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(closed_loop_counts),
+        cmocka_unit_test(threads_share_the_count),
+        cmocka_unit_test(every_slot_of_the_time),
+        cmocka_unit_test(poisson_counts),
+        cmocka_unit_test(a_stall_is_in_every_slot),
+        cmocka_unit_test(a_stall_is_in_every_slot_of_few_connections),
+        cmocka_unit_test(failures_are_no_latencies),
+        cmocka_unit_test(what_is_given_up_counts_with_its_time),
+        cmocka_unit_test(unsent_slots_are_told),
+        cmocka_unit_test(closed_connections_are_made_anew),
+        cmocka_unit_test(nobody_listens),
+        cmocka_unit_test(grpc_with_streams),
+        cmocka_unit_test(stopped_early),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
