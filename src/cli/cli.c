@@ -19,6 +19,7 @@ struct command {
 static const struct command commands[] = {
     {"serve", "serve models over HTTP and gRPC", mr_cli_serve},
     {"infer", "send one request and show the answer", mr_cli_infer},
+    {"perf", "put load on a server and measure its latency", mr_cli_perf},
     {"model", "list, load, unload and inspect the models of a running server", mr_cli_model},
     {"doctor", "say what this machine has and lacks", mr_cli_doctor},
 };

@@ -20,6 +20,7 @@ int mr_cli_main(int argc, char **argv, char **env);
 /* Sub-commands: argv[0] is the first argument behind the name. */
 int mr_cli_serve(int argc, char **argv, char **env);
 int mr_cli_infer(int argc, char **argv, char **env);
+int mr_cli_perf(int argc, char **argv, char **env);
 int mr_cli_model(int argc, char **argv, char **env);
 int mr_cli_doctor(int argc, char **argv, char **env);
 

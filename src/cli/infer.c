@@ -304,8 +304,15 @@ static const char *check(const struct infer_options *o, const struct mr_options 
     return NULL;
 }
 
+void infer_setup(struct infer *x)
+{
+    memset(x, 0, sizeof *x);
+    mr_arena_init(&x->arena, 65536, (size_t)1 << 30);
+    mr_buf_init(&x->stdin_text, (size_t)4 << 30);
+}
+
 /* Blocks that hold decoded tensors hang on the arena, so it goes after everything is printed. */
-static void infer_fini(struct infer *x)
+void infer_fini(struct infer *x)
 {
     mr_arena_fini(&x->arena);
     for (size_t i = 0; i < x->arrays.len; i++) {
@@ -319,14 +326,13 @@ static void infer_fini(struct infer *x)
 
 int mr_cli_infer(int argc, char **argv, char **env)
 {
-    struct infer x = {0};
+    struct infer x;
     struct mr_options o;
     struct mr_err err = {0};
 
+    infer_setup(&x);
     mr_options_init(&o, "millrace infer", table, sizeof table / sizeof *table, &x.opt);
     o.max_args = 1;
-    mr_arena_init(&x.arena, 65536, (size_t)1 << 30);
-    mr_buf_init(&x.stdin_text, (size_t)4 << 30);
     int code = mr_cli_parse(&o, argc, argv, env, usage, notes);
     const char *wrong = code < 0 ? check(&x.opt, &o) : NULL;
     if (wrong) {

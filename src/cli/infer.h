@@ -55,6 +55,11 @@ struct infer {
     struct mr_buf stdin_text;         /* a whole request from there */
 };
 
+/* infer.c */
+void infer_setup(struct infer *x);
+/** Arrays, arena and connection go. */
+void infer_fini(struct infer *x);
+
 /* infer_meta.c */
 int infer_meta_get(struct infer *x, struct mr_err *err);
 int infer_meta_parse_rest(mr_bytes body, struct mr_arena *arena, struct infer_meta *out,
@@ -63,6 +68,11 @@ const struct infer_io *infer_find_input(const struct infer_meta *m, mr_str name)
 
 /* infer_input.c: x->request from the options and the metadata */
 int infer_build(struct infer *x, bool from_stdin, struct mr_err *err);
+/** An empty array, which lives as long as x. */
+struct mr_array *infer_new_array(struct infer *x);
+/** The input `io` of the request, made of an array of its type. There is room for each input of the model once. */
+int infer_add_input(struct infer *x, const struct infer_io *io, struct mr_array *a,
+                    struct mr_err *err);
 
 /* infer_param.c: one "KEY=VALUE" into the request */
 int infer_add_parameter(struct infer *x, const char *text, struct mr_err *err);

@@ -66,7 +66,7 @@ static int load_file(const char *path, const struct infer_io *io, struct mr_arra
 
 /* ---- one input ---- */
 
-static struct mr_array *new_array(struct infer *x)
+struct mr_array *infer_new_array(struct infer *x)
 {
     struct mr_array *a = MR_NEW(struct mr_array);
 
@@ -95,8 +95,8 @@ static int unknown_input(const struct infer *x, mr_str name, struct mr_err *err)
 }
 
 /* The tensor of an input, over an array that has the right type. */
-static int add_input(struct infer *x, const struct infer_io *io, struct mr_array *a,
-                     struct mr_err *err)
+int infer_add_input(struct infer *x, const struct infer_io *io, struct mr_array *a,
+                    struct mr_err *err)
 {
     struct mr_oip_tensor *t = &x->request.inputs[x->request.input_count];
 
@@ -135,11 +135,11 @@ static int add_typed(struct infer *x, const char *text, struct mr_err *err)
     if (!io) {
         return unknown_input(x, mr_str_sub(name.len ? name : mr_str_c(text), 0, 60), err);
     }
-    struct mr_array *a = new_array(x);
+    struct mr_array *a = infer_new_array(x);
     int rc = value[0] == '@' ? load_file(value + 1, io, a, err)
                              : mr_array_parse(mr_str_c(value), io->dtype, a, err);
     if (rc == MR_OK) {
-        rc = add_input(x, io, a, err);
+        rc = infer_add_input(x, io, a, err);
     }
     return rc < 0 ? MR_WRAP(err, rc, "input %.*s", MR_STR_ARG(io->name)) : MR_OK;
 }
@@ -190,7 +190,7 @@ static int add_lists(struct infer *x, struct mr_buf *lists, struct mr_err *err)
             continue;
         }
         mr_buf_char(&lists[i], ']');
-        a = new_array(x);
+        a = infer_new_array(x);
         int rc = mr_array_parse(mr_buf_view(&lists[i]), io->dtype, a, err);
         /* A row may be a bare number or text where the model wants a list of one. */
         if (rc == MR_OK && a->rank < io->rank && mr_array_count(a) == (uint64_t)a->shape[0]) {
@@ -199,7 +199,7 @@ static int add_lists(struct infer *x, struct mr_buf *lists, struct mr_err *err)
             }
         }
         if (rc == MR_OK) {
-            rc = add_input(x, io, a, err);
+            rc = infer_add_input(x, io, a, err);
         }
         if (rc < 0) {
             return MR_WRAP(err, rc, "input %.*s", MR_STR_ARG(io->name));

@@ -56,8 +56,7 @@ static void count_answer(struct perf_worker *w, const struct perf_flight *f, int
 {
     struct perf_run *run = w->run;
 
-    if (now >= run->begin_ns &&
-        now < atomic_load_explicit(&run->end_ns, memory_order_relaxed)) {
+    if (now >= run->begin_ns && now < atomic_load_explicit(&run->end_ns, memory_order_relaxed)) {
         w->window->completed++;
     }
     if (f->is_measured) {
@@ -276,7 +275,8 @@ void perf_flights_give_up(struct perf_worker *w)
         w->has_ended = w->slot_ns > now || !claim(w->run, w->slot_ns);
         if (!w->has_ended && w->slot_ns >= w->run->begin_ns) {
             w->window->sent++;
-            give_up(w, w->slot_ns, now, "not sent when the run was over: all connections were busy");
+            give_up(w, w->slot_ns, now,
+                    "not sent when the run was over: all connections were busy");
         }
     }
 }

@@ -274,10 +274,11 @@ const char *mr_perf_doubt(const struct mr_perf_result *r, const struct mr_perf_l
         return out;
     }
     if (!load->concurrency && r->sent && (double)r->late > 0.01 * (double)r->sent) {
-        snprintf(out, size,
-                 "the client was late: %.1f %% of the requests left more than 1 ms after their time, "
-                 "which counts in their latency",
-                 100 * (double)r->late / (double)r->sent);
+        snprintf(
+            out, size,
+            "the client was late: %.1f %% of the requests left more than 1 ms after their time, "
+            "which counts in their latency",
+            100 * (double)r->late / (double)r->sent);
         return out;
     }
     if (r->waited) {

@@ -10,10 +10,8 @@ void perf_schedule_init(struct perf_schedule *s, double rate, bool poisson, uint
 {
     double gap = (double)MR_NS_PER_S / rate;
 
-    *s = (struct perf_schedule){.begin_ns = begin_ns,
-                                .gap_ns = gap * count,
-                                .first_ns = gap * index,
-                                .poisson = poisson};
+    *s = (struct perf_schedule){
+        .begin_ns = begin_ns, .gap_ns = gap * count, .first_ns = gap * index, .poisson = poisson};
     mr_rng_seed(&s->rng, seed + index);
 }
 

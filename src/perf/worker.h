@@ -21,7 +21,8 @@ struct perf_window {
     uint64_t answered;
     uint64_t failed;
     uint64_t gave_up;
-    uint64_t completed; /* answers that came in the time of measurement, whenever they were asked for */
+    uint64_t
+        completed; /* answers that came in the time of measurement, whenever they were asked for */
 };
 
 /** What the threads of a run share. */

@@ -100,10 +100,8 @@ static void merge_is_adding_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(buckets_join_without_gaps),
-        cmocka_unit_test(three_digits),
-        cmocka_unit_test(ranks_and_quantiles),
-        cmocka_unit_test(never_more_than_the_largest),
+        cmocka_unit_test(buckets_join_without_gaps), cmocka_unit_test(three_digits),
+        cmocka_unit_test(ranks_and_quantiles),       cmocka_unit_test(never_more_than_the_largest),
         cmocka_unit_test(merge_is_adding_all),
     };
 

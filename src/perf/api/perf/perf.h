@@ -33,7 +33,8 @@ struct mr_perf_target {
     bool http2;
     const struct mr_tls_client_options *tls; /* NULL: none */
     const char *path;                        /* REST: POST to; gRPC: "/service/method" */
-    const char *hello_path; /* asked once on every new connection before the start; any answer will do */
+    const char
+        *hello_path; /* asked once on every new connection before the start; any answer will do */
     const struct mr_perf_body *bodies; /* sent in turn */
     size_t body_count;
     int64_t timeout_ns; /* per request, > 0 */
@@ -44,10 +45,10 @@ struct mr_perf_load {
     double rate;          /* open loop: slots per second, > 0 */
     bool poisson;         /* open loop: exponential gaps instead of equal ones */
     uint64_t seed;
-    int64_t warmup_ns;   /* the same load before, not measured */
-    int64_t duration_ns; /* > 0; not looked at when requests > 0 */
-    uint64_t requests;   /* measure exactly so many; 0: for the duration */
-    uint32_t threads;    /* >= 1 */
+    int64_t warmup_ns;        /* the same load before, not measured */
+    int64_t duration_ns;      /* > 0; not looked at when requests > 0 */
+    uint64_t requests;        /* measure exactly so many; 0: for the duration */
+    uint32_t threads;         /* >= 1 */
     uint32_t connections;     /* at the start, >= 1 */
     uint32_t max_connections; /* open loop: more are made while all are busy */
     uint32_t streams;         /* requests at a time on one connection; 1 without HTTP/2 */
@@ -88,15 +89,15 @@ struct mr_perf_result {
     uint64_t gave_up;     /* of these: no answer in time, or not even sent when the run was over */
     uint64_t warmup_sent; /* before the measurement */
     uint64_t warmup_failed;
-    double seconds;          /* length of the measurement */
-    double rate;             /* answers per second in it */
-    struct mr_hist late_ns;  /* open loop: how much later than its slot a request was sent */
-    uint64_t late;           /* of these: by more than a millisecond, with a connection at hand */
-    uint64_t waited;         /* requests that found every connection busy and no more allowed */
-    uint32_t connections;    /* at the start */
-    uint32_t grown;          /* made later, because all were busy */
-    double cpu;              /* share of a CPU of the busiest sending thread */
-    double cpu_wait;         /* share of time that it was ready to run and had no CPU */
+    double seconds;         /* length of the measurement */
+    double rate;            /* answers per second in it */
+    struct mr_hist late_ns; /* open loop: how much later than its slot a request was sent */
+    uint64_t late;          /* of these: by more than a millisecond, with a connection at hand */
+    uint64_t waited;        /* requests that found every connection busy and no more allowed */
+    uint32_t connections;   /* at the start */
+    uint32_t grown;         /* made later, because all were busy */
+    double cpu;             /* share of a CPU of the busiest sending thread */
+    double cpu_wait;        /* share of time that it was ready to run and had no CPU */
     struct mr_perf_errors errors;
     MR_VEC(struct mr_perf_second) windows;
 };
@@ -107,7 +108,8 @@ typedef void(mr_perf_progress_fn)(void *ctx, const struct mr_perf_second *second
 struct mr_perf_hooks {
     mr_perf_progress_fn *progress; /* may be NULL */
     void *ctx;
-    const atomic_bool *stop; /* may be NULL; once true the run ends early and is reported as it is */
+    const atomic_bool
+        *stop; /* may be NULL; once true the run ends early and is reported as it is */
 };
 
 /** Runs the load. *out is zeroed memory, large; release with mr_perf_result_fini.

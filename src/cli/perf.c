@@ -1,0 +1,254 @@
+/* `millrace perf`: load on a server of the Open Inference Protocol, and its latency. Asks the model what it
+ * takes, makes the requests, runs one load after the other (src/perf does that), tells what came of it. */
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "cli.h"
+#include "perf.h"
+#include "term.h"
+
+/* ---- the load ---- */
+
+#define STREAMS_MAX 32
+
+static uint32_t default_connections(const struct perf *p, uint32_t concurrency)
+{
+    if (concurrency == 0) {
+        return p->target.http2 ? 4 : 32;
+    }
+    return p->target.http2 ? MR_MIN(concurrency, 16u) : concurrency;
+}
+
+static int make_load(const struct perf *p, double value, struct mr_perf_load *out,
+                     struct mr_err *err)
+{
+    const struct perf_options *o = &p->opt;
+    struct mr_perf_load l = {.poisson = o->poisson,
+                             .seed = o->seed,
+                             .warmup_ns = o->warmup_ns,
+                             .duration_ns = o->duration_ns,
+                             .requests = o->requests,
+                             .max_connections = o->max_connections,
+                             .streams = p->target.http2 ? STREAMS_MAX : 1};
+
+    if (o->rate) {
+        l.rate = value;
+    } else {
+        l.concurrency = (uint32_t)value;
+    }
+    l.connections = o->connections ? o->connections : default_connections(p, l.concurrency);
+    if (l.concurrency) {
+        if (!p->target.http2 && l.connections < l.concurrency) {
+            return MR_FAIL(err, MR_E_INVALID,
+                           "--connections %u: HTTP/1.1 needs one for each of --concurrency %u",
+                           l.connections, l.concurrency);
+        }
+        l.connections = MR_MIN(l.connections, l.concurrency);
+        l.max_connections = l.connections;
+    } else if (l.connections > l.max_connections) {
+        if (o->connections) {
+            return MR_FAIL(err, MR_E_INVALID, "--connections %u: more than --max-connections %u",
+                           l.connections, l.max_connections);
+        }
+        l.connections = l.max_connections;
+    }
+    l.threads = MR_MIN(o->threads, l.connections);
+    *out = l;
+    return MR_OK;
+}
+
+/* ---- while it runs ---- */
+
+static atomic_bool interrupted;
+
+static void on_interrupt(int signal)
+{
+    (void)signal;
+    atomic_store(&interrupted, true);
+}
+
+/* The first Ctrl-C ends the run with a report, a second one the program. */
+static void catch_interrupt(void)
+{
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESETHAND};
+
+    sigaction(SIGINT, &action, NULL);
+}
+
+static void on_second(void *ctx, const struct mr_perf_second *s)
+{
+    char p50[32];
+    char p99[32];
+    char max[32];
+
+    (void)ctx;
+    mr_text_duration(p50, (double)s->p50_ns);
+    mr_text_duration(p99, (double)s->p99_ns);
+    mr_text_duration(max, (double)s->max_ns);
+    fprintf(stderr, "\r%5.0f s  %.0f/s  p50 %s  p99 %s  max %s  failed %llu\033[K",
+            s->begin_s + s->length_s, s->length_s > 0 ? (double)s->answered / s->length_s : 0, p50,
+            p99, max, (unsigned long long)s->failed);
+    fflush(stderr);
+}
+
+static int run_level(struct perf *p, double value, struct mr_err *err)
+{
+    bool shows = mr_term_of(stderr).has_color;
+    struct mr_perf_hooks hooks = {.progress = shows ? on_second : NULL, .stop = &interrupted};
+    struct perf_row row = {.result = NULL};
+    int rc = make_load(p, value, &row.load, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    row.result = MR_NEW(struct mr_perf_result);
+    rc = mr_perf_run(&p->target, &row.load, &hooks, row.result, err);
+    if (shows) {
+        fprintf(stderr, "\r\033[K");
+    }
+    if (rc < 0) {
+        mr_free(row.result);
+        return rc;
+    }
+    MR_VEC_PUSH(&p->rows, row);
+    return MR_OK;
+}
+
+/* ---- the command ---- */
+
+static int open_target(struct perf *p, struct mr_err *err)
+{
+    const struct perf_options *o = &p->opt;
+    struct infer *x = &p->infer;
+    bool grpc = o->protocol == INFER_GRPC;
+    mr_str path;
+    int rc;
+
+    x->opt = (struct infer_options){.model = o->model,
+                                    .version = o->version,
+                                    .url = o->url,
+                                    .protocol = o->protocol,
+                                    .inputs = o->inputs,
+                                    .outputs = o->outputs,
+                                    .parameters = o->parameters};
+    p->target.grpc = grpc;
+    p->target.http2 = grpc || o->http2;
+    MR_TRY(mr_remote_open(&x->remote, o->url, grpc ? 8001 : 8000, p->target.http2, o->timeout_ns,
+                          &o->tls, err));
+    p->target.address = x->remote.address;
+    p->target.tls = x->remote.tls ? &o->tls : NULL;
+    p->target.timeout_ns = o->timeout_ns;
+    p->target.hello_path = grpc ? "/inference.GRPCInferenceService/ServerLive" : "/v2/health/live";
+    if (grpc) {
+        p->target.path = "/inference.GRPCInferenceService/ModelInfer";
+        return MR_OK;
+    }
+    path = o->version
+               ? mr_arena_printf(&x->arena, "/v2/models/%s/versions/%s/infer", o->model, o->version)
+               : mr_arena_printf(&x->arena, "/v2/models/%s/infer", o->model);
+    p->target.path = path.ptr;
+    rc = path.ptr ? MR_OK : MR_FAIL(err, MR_E_TOO_LARGE, "the model's name is too long");
+out:
+    return rc;
+}
+
+/* As many descriptors as connections may need. */
+static void raise_descriptors(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+/* *out_code: what the process ends with if this fails. */
+static int run(struct perf *p, const struct perf_range *range, int *out_code, struct mr_err *err)
+{
+    size_t count = perf_range_count(range);
+    bool to_stdout = p->opt.json && strcmp(p->opt.json, "-") == 0;
+    int rc;
+
+    MR_TRY(open_target(p, err));
+    MR_TRY(infer_meta_get(&p->infer, err));
+    *out_code = MR_EXIT_USAGE;
+    MR_TRY(perf_make_bodies(p, err));
+    p->target.bodies = p->bodies;
+    p->target.body_count = p->body_count;
+    struct mr_perf_load probe;
+    MR_TRY(make_load(p, range->to, &probe, err));
+    *out_code = MR_EXIT_FAILED;
+    raise_descriptors();
+    catch_interrupt();
+    if (!to_stdout) {
+        perf_print_head(p, stdout);
+    }
+    for (size_t i = 0; i < count && !atomic_load(&interrupted); i++) {
+        MR_TRY(run_level(p, perf_range_at(range, i), err));
+    }
+    if (!to_stdout) {
+        perf_print(p, stdout);
+    }
+    if (p->opt.json) {
+        MR_TRY(perf_write_json(p, p->opt.json, err));
+    }
+out:
+    return rc;
+}
+
+static int judge(const struct perf *p, const char *program)
+{
+    uint64_t answered = 0;
+    uint64_t failed = 0;
+    char text[128];
+
+    for (size_t i = 0; i < p->rows.len; i++) {
+        answered += p->rows.at[i].result->answered;
+        failed += p->rows.at[i].result->failed + p->rows.at[i].result->warmup_failed;
+    }
+    if (answered == 0) {
+        return mr_cli_fail(program, MR_EXIT_FAILED, "no request was answered");
+    }
+    if (p->opt.max_errors >= 0 && failed > (uint64_t)p->opt.max_errors) {
+        snprintf(text, sizeof text, "%llu requests failed; --max-errors allows %lld",
+                 (unsigned long long)failed, (long long)p->opt.max_errors);
+        return mr_cli_fail(program, MR_EXIT_FAILED, text);
+    }
+    return MR_EXIT_OK;
+}
+
+static void perf_fini(struct perf *p)
+{
+    for (size_t i = 0; i < p->rows.len; i++) {
+        mr_perf_result_fini(p->rows.at[i].result);
+        mr_free(p->rows.at[i].result);
+    }
+    MR_VEC_FINI(&p->rows);
+    perf_free_bodies(p);
+    infer_fini(&p->infer);
+}
+
+int mr_cli_perf(int argc, char **argv, char **env)
+{
+    struct perf p = {.opt.seed = 1};
+    struct mr_options o;
+    struct perf_range range;
+    struct mr_err err = {0};
+
+    mr_options_init(&o, "millrace perf", perf_table, perf_table_len, &p.opt);
+    infer_setup(&p.infer);
+    int code = mr_cli_parse(&o, argc, argv, env, perf_usage, perf_notes);
+    if (code < 0 && perf_check(&p.opt, &range, &err) < 0) {
+        code = mr_cli_fail(o.program, MR_EXIT_USAGE, err.msg);
+    }
+    if (code < 0) {
+        int failed = MR_EXIT_FAILED;
+        int rc = run(&p, &range, &failed, &err);
+        code = rc < 0 ? mr_cli_fail(o.program, failed, err.msg) : judge(&p, o.program);
+    }
+    perf_fini(&p);
+    mr_options_fini(&o);
+    return code;
+}

@@ -1,0 +1,108 @@
+/* `millrace perf`, between its files. */
+#ifndef MR_CLI_PERF_H
+#define MR_CLI_PERF_H
+
+#include "base/rng.h"
+#include "infer.h"
+#include "perf/perf.h"
+
+enum perf_data { PERF_RANDOM, PERF_ZEROS };
+
+struct perf_options {
+    const char *model;
+    const char *version;
+    const char *url;
+    struct mr_tls_client_options tls;
+    int protocol; /* enum infer_protocol */
+    bool http2;
+    struct mr_option_list inputs;
+    struct mr_option_list outputs;
+    struct mr_option_list parameters;
+    struct mr_option_list shapes;
+    uint32_t batch;
+    int data; /* enum perf_data */
+    uint64_t seed;
+    uint32_t variants; /* 0: not given */
+    const char *concurrency;
+    const char *rate;
+    bool poisson;
+    int64_t duration_ns;
+    uint64_t requests;
+    int64_t warmup_ns;
+    uint32_t connections; /* 0: not given */
+    uint32_t max_connections;
+    uint32_t threads;
+    int64_t timeout_ns;
+    int64_t max_errors; /* -1: any number */
+    const char *json;
+};
+
+/** Values of --concurrency or --rate: from, from + step, ... up to `to`. */
+struct perf_range {
+    double from;
+    double to;
+    double step;
+};
+
+/** One measured level. */
+struct perf_row {
+    struct mr_perf_load load;
+    struct mr_perf_result *result;
+};
+
+/** One run of the command. */
+struct perf {
+    struct perf_options opt;
+    struct infer infer; /* metadata, inputs, the connection for questions */
+    struct mr_perf_body *bodies;
+    size_t body_count;
+    struct mr_perf_target target;
+    MR_VEC(struct perf_row) rows;
+};
+
+/* perf_options.c */
+
+extern const char perf_usage[];
+extern const char perf_notes[];
+extern const struct mr_option perf_table[];
+extern const size_t perf_table_len;
+/** What one option alone does not show; *out is the load. Errors: MR_E_INVALID. */
+int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_err *err);
+/** "A" or "A:B:STEP", every value from `min` to `max`, whole numbers only if `whole`. At most 1000 values.
+ *  Errors: MR_E_INVALID, naming the option and the range. */
+int perf_parse_range(const char *option, const char *text, double min, double max, bool whole,
+                     struct perf_range *out, struct mr_err *err);
+size_t perf_range_count(const struct perf_range *r);
+double perf_range_at(const struct perf_range *r, size_t i);
+
+/* perf_input.c */
+
+/** The requests to be sent, from options and metadata. */
+int perf_make_bodies(struct perf *p, struct mr_err *err);
+void perf_free_bodies(struct perf *p);
+/** What fills the inputs that were not given; random ones follow from the generator alone. */
+int perf_fill(struct mr_array *a, int data, struct mr_rng *rng, struct mr_err *err);
+
+/* perf_print.c */
+
+void perf_print_head(const struct perf *p, FILE *out);
+/** The table of all rows, errors and doubts. */
+void perf_print(const struct perf *p, FILE *out);
+/** "16 at a time", "1000/s". */
+void perf_load_text(const struct mr_perf_load *load, char out[64]);
+
+/* perf_json.c */
+
+/** Writes to the file, or to standard output for "-". Errors: MR_E_IO. */
+int perf_write_file(const char *path, const struct mr_buf *text, struct mr_err *err);
+int perf_write_json(const struct perf *p, const char *path, struct mr_err *err);
+
+/** The percentiles that are told, "p50" and so on. */
+struct perf_percentile {
+    const char *name;
+    double q;
+};
+#define PERF_PERCENTILES 6
+extern const struct perf_percentile perf_percentiles[PERF_PERCENTILES];
+
+#endif

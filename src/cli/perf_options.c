@@ -1,0 +1,318 @@
+/* Options of `millrace perf`. */
+#include <math.h>
+
+#include "base/clock.h"
+#include "cli.h"
+#include "codec/json.h"
+#include "perf.h"
+
+const char perf_usage[] =
+    "usage: millrace perf -m MODEL [--concurrency N | --rate R] [options]\n\n"
+    "Sends inference requests and tells the latency. With --concurrency, N requests are on their "
+    "way at any\n"
+    "time (closed loop). With --rate, each request has its time, whatever became of those before, "
+    "and its\n"
+    "latency counts from that time (open loop): what users of a busy server feel.\n\n"
+    "Inputs that -i does not give get random values of the type and shape that the model tells.\n";
+
+const char perf_notes[] = "Exit status: 0 measured, 1 no request was answered or --max-errors was "
+                          "exceeded, 2 the command\n"
+                          "line is wrong. docs/perf.md says how to read the figures.\n"
+                          "Examples:\n"
+                          "  millrace perf -m iris\n"
+                          "  millrace perf -m iris --protocol grpc --rate 2000 --poisson "
+                          "--duration 60s --json iris.json\n"
+                          "  millrace perf -m digits --concurrency 1:16:5 -i image=@digit.npy\n";
+
+#define AT(member) MR_OPTION_AT(struct perf_options, member)
+#define CLI        .flags = MR_OPTION_CLI_ONLY
+
+#define CONCURRENCY_MAX 65536
+#define RATE_MAX        10e6
+#define RANGE_MAX       1000
+
+static const char *const protocols[] = {"rest", "binary", "grpc", NULL};
+static const char *const data_kinds[] = {"random", "zeros", NULL};
+
+const struct mr_option perf_table[] = {
+    {.name = "Load", .kind = MR_OPTION_GROUP},
+    {.name = "concurrency",
+     .letter = 'c',
+     .kind = MR_OPTION_STRING,
+     CLI,
+     AT(concurrency),
+     .value = "N[:TO:STEP]",
+     .help = "closed loop: so many requests at a time, 1 if no load is given; or one run for each "
+             "of N, N + STEP, ... TO"},
+    {.name = "rate",
+     .letter = 'r',
+     .kind = MR_OPTION_STRING,
+     CLI,
+     AT(rate),
+     .value = "R[:TO:STEP]",
+     .help = "open loop: so many requests per second; or one run for each of R, R + STEP, ... TO"},
+    {.name = "poisson",
+     .kind = MR_OPTION_BOOL,
+     CLI,
+     AT(poisson),
+     .help = "with --rate: random gaps, as of many users independent of each other, instead of "
+             "equal ones"},
+    {.name = "duration",
+     .letter = 'd',
+     .kind = MR_OPTION_DURATION,
+     CLI,
+     AT(duration_ns),
+     .fallback = "10s",
+     .max = 86400,
+     .scale = MR_NS_PER_S,
+     .value = "TIME",
+     .help = "how long each run measures"},
+    {.name = "requests",
+     .letter = 'n',
+     .kind = MR_OPTION_INT,
+     CLI,
+     AT(requests),
+     .fallback = "0",
+     .max = 1000000000000,
+     .value = "N",
+     .help = "measure exactly N requests per run instead; 0 goes by --duration"},
+    {.name = "warmup",
+     .kind = MR_OPTION_DURATION,
+     CLI,
+     AT(warmup_ns),
+     .fallback = "1s",
+     .max = 3600,
+     .scale = MR_NS_PER_S,
+     .value = "TIME",
+     .help = "the same load before each run, not measured"},
+    {.name = "connections",
+     .kind = MR_OPTION_INT,
+     CLI,
+     AT(connections),
+     .fallback = "0",
+     .max = CONCURRENCY_MAX,
+     .value = "N",
+     .help = "connections at the start; 0: one per request at a time, with HTTP/2 up to 16, with "
+             "--rate 32 and 4"},
+    {.name = "max-connections",
+     .kind = MR_OPTION_INT,
+     CLI,
+     AT(max_connections),
+     .fallback = "4096",
+     .min = 1,
+     .max = CONCURRENCY_MAX,
+     .value = "N",
+     .help = "with --rate: more are made up to N while all are busy"},
+    {.name = "threads",
+     .kind = MR_OPTION_INT,
+     CLI,
+     AT(threads),
+     .fallback = "1",
+     .min = 1,
+     .max = 64,
+     .value = "N",
+     .help = "sending threads"},
+    {.name = "Request", .kind = MR_OPTION_GROUP},
+    {.name = "model",
+     .letter = 'm',
+     .kind = MR_OPTION_STRING,
+     CLI,
+     AT(model),
+     .value = "MODEL",
+     .help = "whom to ask"},
+    {.name = "model-version",
+     .kind = MR_OPTION_STRING,
+     CLI,
+     AT(version),
+     .value = "N",
+     .help = "which version; the newest if not given"},
+    {.name = "input",
+     .letter = 'i',
+     .kind = MR_OPTION_LIST,
+     CLI,
+     AT(inputs),
+     .value = "NAME=VALUE",
+     .help = "an input, as for 'millrace infer': JSON, @FILE.npy, @FILE.json"},
+    {.name = "want",
+     .letter = 'o',
+     .kind = MR_OPTION_LIST,
+     CLI,
+     AT(outputs),
+     .value = "NAME",
+     .help = "an output to ask for; all if none is given"},
+    {.name = "parameter",
+     .letter = 'p',
+     .kind = MR_OPTION_LIST,
+     CLI,
+     AT(parameters),
+     .value = "KEY=VALUE",
+     .help = "a request parameter: priority, timeout (us) or the model's own"},
+    {.name = "shape",
+     .kind = MR_OPTION_LIST,
+     CLI,
+     AT(shapes),
+     .value = "NAME:DIM,DIM,...",
+     .help = "dimensions of a made-up input where the model leaves them open; the batch dimension "
+             "may be left out"},
+    {.name = "batch",
+     .letter = 'b',
+     .kind = MR_OPTION_INT,
+     CLI,
+     AT(batch),
+     .fallback = "1",
+     .min = 1,
+     .max = 1000000,
+     .value = "N",
+     .help = "the first dimension of made-up inputs where the model leaves it open"},
+    {.name = "data",
+     .kind = MR_OPTION_CHOICE,
+     CLI,
+     AT(data),
+     .fallback = "random",
+     .choices = data_kinds,
+     .value = "KIND",
+     .help = "made-up values"},
+    {.name = "seed",
+     .kind = MR_OPTION_INT,
+     CLI,
+     AT(seed),
+     .fallback = "1",
+     .max = INT64_MAX,
+     .value = "N",
+     .help = "of random values and of --poisson; the same seed makes the same"},
+    {.name = "variants",
+     .kind = MR_OPTION_INT,
+     CLI,
+     AT(variants),
+     .fallback = "0",
+     .max = 100000,
+     .value = "N",
+     .help =
+         "different requests with random values, sent in turn; 0: 16, fewer when they are large"},
+    {.name = "Server", .kind = MR_OPTION_GROUP},
+    {.name = "url",
+     .letter = 'u',
+     .kind = MR_OPTION_STRING,
+     AT(url),
+     .fallback = "127.0.0.1",
+     .value = "ADDRESS",
+     .help = "host:port, https://host:port or unix:/path; the port is 8000, for gRPC 8001, if not "
+             "given"},
+    {.name = "protocol",
+     .kind = MR_OPTION_CHOICE,
+     AT(protocol),
+     .fallback = "rest",
+     .choices = protocols,
+     .value = "PROTOCOL",
+     .help = "rest sends JSON, binary REST with binary tensors"},
+    {.name = "http2",
+     .kind = MR_OPTION_BOOL,
+     CLI,
+     AT(http2),
+     .help = "REST over HTTP/2, without TLS by prior knowledge"},
+    {.name = "timeout",
+     .letter = 't',
+     .kind = MR_OPTION_DURATION,
+     AT(timeout_ns),
+     .fallback = "10s",
+     .max = 3600,
+     .scale = MR_NS_PER_S,
+     .value = "TIME",
+     .help = "patience per request, more than 0"},
+    MR_REMOTE_TLS_ROWS(struct perf_options),
+    {.name = "Report", .kind = MR_OPTION_GROUP},
+    {.name = "json",
+     .kind = MR_OPTION_STRING,
+     CLI,
+     AT(json),
+     .value = "FILE",
+     .help = "write everything as JSON; '-' for standard output, instead of the text"},
+    {.name = "max-errors",
+     .kind = MR_OPTION_INT,
+     CLI,
+     AT(max_errors),
+     .fallback = "-1",
+     .min = -1,
+     .max = INT64_MAX,
+     .value = "N",
+     .help = "fail when more requests than N do; -1: only when none was answered"},
+};
+
+const size_t perf_table_len = sizeof perf_table / sizeof *perf_table;
+
+/* ---- ranges ---- */
+
+static int bad_range(const char *option, const char *text, double min, double max, bool whole,
+                     struct mr_err *err)
+{
+    char lo[32];
+    char hi[32];
+
+    lo[mr_double_text(min, lo)] = '\0';
+    snprintf(hi, sizeof hi, "%.0f", max);
+    return MR_FAIL(err, MR_E_INVALID,
+                   "--%s '%.60s': expected a%s number from %s to %s, or FROM:TO:STEP of such, with "
+                   "at most %d values",
+                   option, text, whole ? " whole" : "", lo, hi, RANGE_MAX);
+}
+
+int perf_parse_range(const char *option, const char *text, double min, double max, bool whole,
+                     struct perf_range *out, struct mr_err *err)
+{
+    mr_str rest = mr_str_c(text);
+    mr_str item;
+    double v[3];
+    size_t n = 0;
+
+    while (mr_str_split(&rest, ':', &item)) {
+        if (n == 3 || !mr_text_double(item, &v[n]) || !isfinite(v[n]) ||
+            (whole && v[n] != floor(v[n]))) {
+            return bad_range(option, text, min, max, whole, err);
+        }
+        n++;
+    }
+    struct perf_range r = {v[0], n == 3 ? v[1] : v[0], n == 3 ? v[2] : 1};
+    if ((n != 1 && n != 3) || r.from < min || r.to > max || r.to < r.from || r.step <= 0 ||
+        (r.to - r.from) / r.step >= RANGE_MAX) {
+        return bad_range(option, text, min, max, whole, err);
+    }
+    *out = r;
+    return MR_OK;
+}
+
+size_t perf_range_count(const struct perf_range *r)
+{
+    return (size_t)((r->to - r->from) / r->step + 1e-9) + 1;
+}
+
+double perf_range_at(const struct perf_range *r, size_t i)
+{
+    return r->from + (double)i * r->step;
+}
+
+int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_err *err)
+{
+    if (!o->model) {
+        return MR_FAIL(err, MR_E_INVALID, "no model: give -m MODEL");
+    }
+    if (o->rate && o->concurrency) {
+        return MR_FAIL(err, MR_E_INVALID, "--rate and --concurrency exclude each other");
+    }
+    if (o->poisson && !o->rate) {
+        return MR_FAIL(err, MR_E_INVALID, "--poisson goes with --rate only");
+    }
+    if (o->duration_ns <= 0) {
+        return MR_FAIL(err, MR_E_INVALID, "--duration: expected more than 0");
+    }
+    if (o->timeout_ns <= 0) {
+        return MR_FAIL(err, MR_E_INVALID, "--timeout: expected more than 0");
+    }
+    if (o->http2 && o->protocol == INFER_GRPC) {
+        return MR_FAIL(err, MR_E_INVALID, "--http2 is for REST; gRPC is always over HTTP/2");
+    }
+    if (o->rate) {
+        return perf_parse_range("rate", o->rate, 0.001, RATE_MAX, false, out, err);
+    }
+    return perf_parse_range("concurrency", o->concurrency ? o->concurrency : "1", 1,
+                            CONCURRENCY_MAX, true, out, err);
+}

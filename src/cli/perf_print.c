@@ -1,0 +1,122 @@
+/* What `millrace perf` measured, for people. */
+#include "base/clock.h"
+#include "perf.h"
+#include "term.h"
+
+const struct perf_percentile perf_percentiles[PERF_PERCENTILES] = {
+    {"p50", 0.5}, {"p90", 0.9}, {"p95", 0.95}, {"p99", 0.99}, {"p99.9", 0.999}, {"p99.99", 0.9999},
+};
+
+static const char *protocol_text(const struct perf *p)
+{
+    static const char *const names[] = {"REST with JSON", "REST with binary tensors", "gRPC"};
+
+    return names[p->opt.protocol];
+}
+
+void perf_load_text(const struct mr_perf_load *load, char out[64])
+{
+    if (load->concurrency) {
+        snprintf(out, 64, "%u at a time", load->concurrency);
+    } else {
+        snprintf(out, 64, "%.6g/s%s", load->rate, load->poisson ? " Poisson" : "");
+    }
+}
+
+void perf_print_head(const struct perf *p, FILE *out)
+{
+    char bytes[32];
+    char warmup[32];
+    char duration[32];
+
+    mr_text_bytes(bytes, p->bodies[0].len);
+    mr_text_duration(warmup, (double)p->opt.warmup_ns);
+    mr_text_duration(duration, (double)p->opt.duration_ns);
+    fprintf(out, "%s at %s, %s%s, %zu different request%s of %s\n", p->opt.model, p->target.address,
+            protocol_text(p), p->opt.http2 ? " over HTTP/2" : "", p->body_count,
+            p->body_count == 1 ? "" : "s", bytes);
+    if (p->opt.requests) {
+        fprintf(out, "%llu requests after %s of warm-up\n", (unsigned long long)p->opt.requests,
+                warmup);
+    } else {
+        fprintf(out, "%s after %s of warm-up\n", duration, warmup);
+    }
+    fflush(out);
+}
+
+static void add_duration(struct mr_grid *g, const struct mr_fine_hist *h, double ns)
+{
+    char text[32];
+
+    mr_text_duration(text, ns);
+    mr_grid_add(g, MR_STYLE_PLAIN, "%s", h->total ? text : "-");
+}
+
+static void print_table(const struct perf *p, FILE *out)
+{
+    static const char *const head[] = {"load", "answers/s", "failed", "mean",   "p50", "p90",
+                                       "p95",  "p99",       "p99.9",  "p99.99", "max", NULL};
+    struct mr_grid g;
+
+    mr_grid_init(&g, head);
+    for (size_t i = 0; i < p->rows.len; i++) {
+        const struct mr_perf_result *r = p->rows.at[i].result;
+        char load[64];
+        perf_load_text(&p->rows.at[i].load, load);
+        mr_grid_add(&g, MR_STYLE_BOLD, "%s", load);
+        mr_grid_add(&g, MR_STYLE_PLAIN, "%.1f", r->rate);
+        mr_grid_add(&g, r->failed ? MR_STYLE_BAD : MR_STYLE_PLAIN, "%llu",
+                    (unsigned long long)r->failed);
+        add_duration(&g, &r->latency, mr_fine_mean(&r->latency));
+        for (size_t k = 0; k < PERF_PERCENTILES; k++) {
+            add_duration(&g, &r->latency,
+                         (double)mr_fine_quantile(&r->latency, perf_percentiles[k].q));
+        }
+        add_duration(&g, &r->latency, (double)r->latency.max);
+    }
+    mr_grid_print(&g, out, true, 0);
+    mr_grid_fini(&g);
+}
+
+static void print_remarks(const struct perf_row *row, FILE *out, struct mr_term term)
+{
+    const struct mr_perf_result *r = row->result;
+    char load[64];
+    char name[32];
+    char doubt[320];
+
+    perf_load_text(&row->load, load);
+    fprintf(out,
+            "%s: %llu sent, %llu answered, %llu failed in %.3f s; client %.0f %% of a CPU, %u "
+            "connections\n",
+            load, (unsigned long long)r->sent, (unsigned long long)r->answered,
+            (unsigned long long)r->failed, r->seconds, 100 * r->cpu, r->connections + r->grown);
+    for (size_t i = 0; i < r->errors.count; i++) {
+        mr_perf_error_name(&r->errors.kinds[i], name);
+        fprintf(out, "  %s%llu x %s%s: %s\n", mr_term_on(term, MR_STYLE_BAD),
+                (unsigned long long)r->errors.kinds[i].count, name, mr_term_off(term),
+                r->errors.kinds[i].text);
+    }
+    if (r->warmup_failed) {
+        fprintf(out, "  of these in the warm-up: %llu\n", (unsigned long long)r->warmup_failed);
+    }
+    if (r->gave_up) {
+        fprintf(out,
+                "  %llu got no answer; they count in the latencies with the time they waited\n",
+                (unsigned long long)r->gave_up);
+    }
+    if (mr_perf_doubt(r, &row->load, doubt, sizeof doubt)) {
+        fprintf(out, "  %swarning: %s%s\n", mr_term_on(term, MR_STYLE_WARN), doubt,
+                mr_term_off(term));
+    }
+}
+
+void perf_print(const struct perf *p, FILE *out)
+{
+    struct mr_term term = mr_term_of(out);
+
+    print_table(p, out);
+    for (size_t i = 0; i < p->rows.len; i++) {
+        print_remarks(&p->rows.at[i], out, term);
+    }
+}

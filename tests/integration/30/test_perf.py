@@ -1,0 +1,153 @@
+"""millrace perf against a real server: what it counts is what the server counted."""
+import json
+import subprocess
+
+import numpy as np
+import pytest
+
+from lib import repo
+from lib.rest import Rest
+from lib.server import BIN, clean_environment
+
+
+def perf(*args, code=0):
+    """The JSON report, or the texts when the run is to fail."""
+    command = [BIN, "perf", *map(str, args)]
+    if code == 0:
+        command += ["--json", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=clean_environment())
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout) if code == 0 else done.stdout + done.stderr
+
+
+@pytest.fixture(params=["rest", "binary", "grpc", "http2"])
+def target(server, request):
+    if request.param == "http2":
+        return ["--protocol", "binary", "--http2", "-u", server.url("http")]
+    return ["--protocol", request.param, "-u", server.url("grpc" if request.param == "grpc" else "http")]
+
+
+def successes(server, model):
+    with Rest(server.http) as rest:
+        return sum(s["inference_stats"]["success"]["count"] for s in rest.get(f"/v2/models/{model}/stats").ok().json()["model_stats"])
+
+
+def check_sums(run):
+    assert run["sent"] == run["answered"] + run["failed"]
+    assert run["latency_ns"]["count"] == sum(n for _, n in run["histogram"])
+    for member in ("answered", "failed"):
+        assert sum(s[member] for s in run["series"]) == run[member]
+
+
+def test_closed_loop_counts_as_the_server(server, target):
+    before = successes(server, "simple")
+    report = perf("-m", "simple", *target, "--concurrency", 4, "--requests", 300, "--warmup", "50ms")
+    (run,) = report["runs"]
+    check_sums(run)
+    assert (run["answered"], run["failed"]) == (300, 0)
+    assert successes(server, "simple") - before == 300 + run["warmup_sent"]
+    assert report["variants"] == 16
+    quantiles = [run["latency_ns"][k] for k in ("min", "p50", "p90", "p95", "p99", "p99.9", "p99.99", "max")]
+    assert quantiles == sorted(quantiles) and quantiles[0] > 0
+
+
+def test_open_loop_sends_every_slot(server, target):
+    before = successes(server, "simple")
+    (run,) = perf("-m", "simple", *target, "--rate", 200, "--duration", "500ms", "--warmup", "100ms")["runs"]
+    check_sums(run)
+    assert (run["sent"], run["answered"], run["warmup_sent"]) == (100, 100, 20)
+    assert successes(server, "simple") - before == 120
+
+
+def test_poisson_with_threads(server, target):
+    (run,) = perf("-m", "simple", *target, "--rate", 1000, "--poisson", "--requests", 150, "--warmup", 0, "--threads", 3)["runs"]
+    check_sums(run)
+    assert run["answered"] == 150 and run["load"]["threads"] == 3
+
+
+def test_ramp(server):
+    runs = perf("-m", "simple", "-u", server.url(), "--concurrency", "1:5:2", "-n", 20, "--warmup", 0)["runs"]
+    assert [r["load"]["concurrency"] for r in runs] == [1, 3, 5]
+    assert [r["answered"] for r in runs] == [20, 20, 20]
+    runs = perf("-m", "simple", "-u", server.url(), "--rate", "100:300:100", "-n", 20, "--warmup", 0)["runs"]
+    assert [r["load"]["rate"] for r in runs] == [100, 200, 300]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "fp16", "bf16", "fp64", "string"])
+def test_made_up_inputs_of_each_type(server, dtype):
+    from lib.dtypes import DTYPES
+    names = [d.name.lower() for d in DTYPES]
+    name = next(n for n in names if n == dtype or (dtype == "string" and n in ("bytes", "string")))
+    for data in ("random", "zeros"):
+        (run,) = perf("-m", f"batch_{name}", "-u", server.url(), "--shape", "INPUT0:5", "-b", 3, "-n", 10, "--warmup", 0, "--data", data)["runs"]
+        assert run["answered"] == 10, run["errors"]
+
+
+def test_given_inputs(server, target, tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(16, dtype=np.int32).reshape(1, 16))
+    report = perf("-m", "simple", *target, "-i", f"INPUT0=@{tmp_path}/a.npy", "-i", f"INPUT1={[1] * 16}", "-n", 20, "--warmup", 0)
+    assert report["runs"][0]["answered"] == 20 and report["variants"] == 1
+
+
+def test_open_dimensions_ask_for_a_shape(server):
+    assert "--shape INPUT0:DIM" in perf("-m", "grid", "-u", server.url(), code=2)
+    assert perf("-m", "grid", "-u", server.url(), "--shape", "INPUT0:2,3", "-n", 5, "--warmup", 0)["runs"][0]["answered"] == 5
+    assert "--shape 'x:1'" in perf("-m", "grid", "-u", server.url(), "--shape", "x:1", code=2)
+    assert "--shape '2,x'" in perf("-m", "grid", "-u", server.url(), "--shape", "INPUT0:2,x", code=2)
+
+
+def test_errors_are_counted_and_told(server, target):
+    """A model that refuses whatever has other than 16 columns: each request is an error with the server's words."""
+    text = perf("-m", "simple", *target, "-i", f"INPUT0={[[1] * 16] * 9}", "-i", f"INPUT1={[[1] * 16] * 9}", "-n", 30, "--warmup", 0, code=1)
+    assert "30 x " in text and "no request was answered" in text and "batch" in text
+    (run,) = perf("-m", "simple", *target, "-n", 30, "--warmup", 0, "--max-errors", 0)["runs"]
+    assert run["failed"] == 0 and run["errors"] == []
+
+
+def test_some_failures_and_max_errors(models, start, tmp_path):
+    """One request at a time in the queue of a slow model, all others refused."""
+    repo.add(models, "slow", backend="fault", parameters={"execute_ms": "20"},
+             extra="dynamic_batching { default_queue_policy { max_queue_size: 1 } }", max_batch_size=1)
+    server = start(models)
+    args = ["-m", "slow", "-u", server.url(), "--shape", "INPUT0:1", "-c", 8, "-n", 80, "--warmup", 0]
+    (run,) = perf(*args)["runs"]
+    check_sums(run)
+    assert run["answered"] >= 1 and run["failed"] >= 1
+    assert sum(e["count"] for e in run["errors"]) == run["failed"]
+    assert {e["kind"] for e in run["errors"]} <= {"HTTP 503", "HTTP 429"}
+    assert run["latency_ns"]["count"] == run["answered"]
+    assert "--max-errors allows 0" in perf(*args, "--max-errors", 0, code=1)
+
+
+def test_wrong_command_lines(server):
+    for args, word in (
+        ([], "-m MODEL"),
+        (["-m", "simple", "--rate", "0"], "0.001 to 10000000"),
+        (["-m", "simple", "--concurrency", "1:2"], "FROM:TO:STEP"),
+        (["-m", "simple", "--concurrency", "2", "--rate", "2"], "exclude"),
+        (["-m", "simple", "--poisson"], "--rate"),
+        (["-m", "simple", "--http2", "--protocol", "grpc"], "--http2"),
+        (["-m", "simple", "--connections", "2", "--concurrency", "4"], "--connections 2"),
+        (["-m", "simple", "--connections", "9", "--max-connections", "8", "--rate", "4"], "--max-connections 8"),
+        (["-m", "simple", "--duration", "0"], "--duration"),
+        (["-m", "simple", "-i", "x=1"], "no input 'x'"),
+    ):
+        assert word in perf("-u", server.url(), *args, code=2)
+    assert "nowhere" in perf("-u", server.url(), "-m", "nowhere", code=1)
+    assert "cannot connect" in perf("-u", "127.0.0.1:1", "-m", "simple", code=1)
+
+
+def test_socket_file(models, start, tmp_path):
+    repo.add(models, "m")
+    path = tmp_path / "s"
+    start(models, f"--http-address=unix:{path}")
+    (run,) = perf("-m", "m", "-u", f"unix:{path}", "--shape", "INPUT0:4", "-n", 50, "-c", 2, "--warmup", 0)["runs"]
+    assert run["answered"] == 50
+
+
+def test_text(server, tmp_path):
+    """The report for people, and the JSON file beside it."""
+    done = subprocess.run([BIN, "perf", "-m", "simple", "-u", server.url(), "-n", "50", "--warmup", "0", "--json", tmp_path / "x.json"],
+                          capture_output=True, text=True, timeout=60, env=clean_environment())
+    assert done.returncode == 0 and "p99.99" in done.stdout and "50 sent, 50 answered, 0 failed" in done.stdout
+    assert json.loads((tmp_path / "x.json").read_text())["runs"][0]["answered"] == 50
