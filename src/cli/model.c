@@ -17,10 +17,14 @@ static const char usage[] =
     "       millrace model unload NAME [--dependents] [options]\n"
     "       millrace model config NAME [options]\n"
     "       millrace model stats [NAME] [options]\n"
-    "       millrace model versions NAME [options]\n\n"
-    "Lists, loads, unloads and inspects the models of a running server. load and unload need a "
-    "server\n"
-    "with --model-control-mode=explicit.\n";
+    "       millrace model versions NAME [options]\n"
+    "       millrace model label NAME LABEL [VERSION] [options]\n"
+    "       millrace model rollback NAME [VERSION] [options]\n\n"
+    "Lists, loads, unloads and inspects the models of a running server. load, unload, label and "
+    "rollback\n"
+    "need a server with --model-control-mode=explicit. label puts LABEL on a version, or takes it "
+    "away;\n"
+    "rollback goes back to VERSION, or to the one before the present one.\n";
 
 static const char notes[] =
     "On a terminal the answers are tables, otherwise lines of tab-separated fields without a head "
@@ -194,8 +198,8 @@ out:
     return rc;
 }
 
-static int post(struct model_run *m, const char *verb, const struct mr_buf *body,
-                struct mr_err *err)
+int model_post(struct model_run *m, const char *verb, const char *done, const struct mr_buf *body,
+               struct mr_err *err)
 {
     struct mr_remote_reply reply;
     char path[600];
@@ -213,7 +217,7 @@ static int post(struct model_run *m, const char *verb, const struct mr_buf *body
                    (long long)reply.took_ns);
             mr_buf_fini(&name);
         } else {
-            printf("%s %sed, %s\n", m->name, verb, took);
+            printf("%s %s, %s\n", m->name, done, took);
         }
         mr_remote_reply_fini(&reply);
     }
@@ -227,7 +231,7 @@ static int run_load(struct model_run *m, struct mr_err *err)
     mr_buf_init(&body, (size_t)3 << 30);
     int rc = load_body(&m->opt, &body, err);
     if (rc == MR_OK) {
-        rc = post(m, "load", &body, err);
+        rc = model_post(m, "load", "loaded", &body, err);
     }
     mr_buf_fini(&body);
     return rc;
@@ -239,7 +243,7 @@ static int run_unload(struct model_run *m, struct mr_err *err)
 
     mr_buf_init(&body, 0);
     mr_buf_c(&body, m->opt.dependents ? "{\"parameters\":{\"unload_dependents\":true}}" : "{}");
-    int rc = post(m, "unload", &body, err);
+    int rc = model_post(m, "unload", "unloaded", &body, err);
     mr_buf_fini(&body);
     return rc;
 }
@@ -310,13 +314,20 @@ static int run_stats(struct model_run *m, struct mr_err *err)
 
 static const struct verb {
     const char *name;
-    int names_min;
-    int names_max;
+    int args_min;
+    int args_max;
+    const char *args; /* for the error text, NULL = as they are counted */
     int (*run)(struct model_run *m, struct mr_err *err);
 } verbs[] = {
-    {"list", 0, 0, run_list},     {"load", 1, 1, run_load},
-    {"unload", 1, 1, run_unload}, {"config", 1, 1, run_config},
-    {"stats", 0, 1, run_stats},   {"versions", 1, 1, model_run_versions},
+    {"list", 0, 0, "no model", run_list},
+    {"load", 1, 1, NULL, run_load},
+    {"unload", 1, 1, NULL, run_unload},
+    {"config", 1, 1, NULL, run_config},
+    {"stats", 0, 1, "one model at most", run_stats},
+    {"versions", 1, 1, NULL, model_run_versions},
+    {"label", 2, 3, "a model, a label and a version, or no version to take the label away",
+     model_run_label},
+    {"rollback", 1, 2, "one model, and a version or none", model_run_rollback},
 };
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)
 
@@ -363,12 +374,11 @@ static const struct verb *check(const struct model_run *m, const struct mr_optio
     if (!v) {
         return NULL;
     }
-    int names = (int)o->args.len - 1;
-    if (names < v->names_min || names > v->names_max) {
-        snprintf(text, 200, "%s takes %s", v->name,
-                 v->names_max == 0   ? "no model"
-                 : v->names_min == 0 ? "one model at most"
-                                     : "one model: millrace model load NAME");
+    int args = (int)o->args.len - 1;
+    if (args < v->args_min || args > v->args_max) {
+        snprintf(text, 400,
+                 v->args ? "%s takes %s" : "%s takes one model: millrace model load NAME", v->name,
+                 v->args);
         return NULL;
     }
     if (m->opt.files.len && !m->opt.config) {
@@ -388,7 +398,13 @@ static int run(struct model_run *m, const struct verb *v, const struct mr_option
     struct mr_err err = {0};
     int rc;
 
+    const char *more[3] = {NULL};
+
     m->name = o->args.len > 1 ? o->args.at[1] : NULL;
+    for (size_t i = 2; i < o->args.len && i < 4; i++) {
+        more[i - 2] = o->args.at[i];
+    }
+    m->more = more;
     m->form = m->opt.json ? MODEL_JSON : m->opt.form;
     if (m->form == MODEL_AUTO) {
         m->form = mr_term_of(stdout).is_terminal ? MODEL_TABLE : MODEL_PLAIN;
@@ -408,7 +424,7 @@ int mr_cli_model(int argc, char **argv, char **env)
     char text[400];
 
     mr_options_init(&o, "millrace model", table, sizeof table / sizeof *table, &m.opt);
-    o.max_args = 3;
+    o.max_args = 4;
     int code = mr_cli_parse(&o, argc, argv, env, usage, notes);
     if (code < 0) {
         const struct verb *v = check(&m, &o, text);

@@ -23,8 +23,9 @@ struct model_options {
 struct model_run {
     struct model_options opt;
     struct mr_remote remote;
-    const char *name; /* NULL: all */
-    int form;         /* never MODEL_AUTO */
+    const char *name;        /* NULL: all */
+    const char *const *more; /* what stands behind the name, NULL-terminated */
+    int form;                /* never MODEL_AUTO */
 };
 
 /* model_print.c: what the server answered, as table, lines or as it is */
@@ -33,5 +34,11 @@ int model_print_stats(const struct model_run *m, mr_bytes body, struct mr_err *e
 
 /* model_versions.c: the verbs about versions */
 int model_run_versions(struct model_run *m, struct mr_err *err);
+int model_run_label(struct model_run *m, struct mr_err *err);
+int model_run_rollback(struct model_run *m, struct mr_err *err);
+
+/* model.c: POST /v2/repository/models/NAME/VERB, and one line that says it was `done` */
+int model_post(struct model_run *m, const char *verb, const char *done, const struct mr_buf *body,
+               struct mr_err *err);
 
 #endif

@@ -9,7 +9,8 @@ struct version_row {
     mr_str version;
     mr_str state;
     mr_str reason;
-    mr_str since; /* when it entered its state */
+    char labels[128]; /* as many as there is room for */
+    mr_str since;     /* when it entered its state */
     uint64_t loading_ns;
     uint64_t warming_ns;
     uint64_t ready_ns;
@@ -31,6 +32,23 @@ static int parse_entered(struct mr_json *j, struct version_row *row)
         rc = mr_json_string(j, &at);
         if (rc == MR_OK && mr_str_cmp(at, row->since) > 0) {
             row->since = at;
+        }
+    }
+    return rc < 0 ? rc : j->status;
+}
+
+static int parse_labels(struct mr_json *j, struct version_row *row)
+{
+    size_t used = 0;
+    bool first = true;
+    mr_str name;
+    int rc = mr_json_enter_array(j);
+
+    while (rc == MR_OK && mr_json_next_item(j, &first)) {
+        rc = mr_json_string(j, &name);
+        if (rc == MR_OK && used + name.len + 2 < sizeof row->labels) {
+            used += (size_t)snprintf(row->labels + used, sizeof row->labels - used, "%s%.*s",
+                                     used ? "," : "", MR_STR_ARG(name));
         }
     }
     return rc < 0 ? rc : j->status;
@@ -66,6 +84,8 @@ static int parse_row(struct mr_json *j, struct version_row *row)
             rc = mr_json_string(j, &row->state);
         } else if (mr_str_eq_c(key, "reason")) {
             rc = mr_json_string(j, &row->reason);
+        } else if (mr_str_eq_c(key, "labels")) {
+            rc = parse_labels(j, row);
         } else if (mr_str_eq_c(key, "entered")) {
             rc = parse_entered(j, row);
         } else if (mr_str_eq_c(key, "spent_ns")) {
@@ -119,6 +139,7 @@ static void add_row(struct mr_grid *t, const struct version_row *r)
     add_time(t, r->draining_ns);
     add_bytes(t, r->file_bytes);
     add_bytes(t, r->model_bytes);
+    mr_grid_add_str(t, MR_STYLE_BOLD, mr_str_c(r->labels));
     mr_grid_add_str(t, MR_STYLE_PLAIN, r->reason);
 }
 
@@ -153,7 +174,7 @@ static int parse_versions(struct mr_json *j, struct mr_grid *t, mr_str *out_erro
 static int print_versions(const struct model_run *m, mr_bytes body, struct mr_err *err)
 {
     static const char *const head[] = {"VERSION", "STATE", "SINCE",  "LOAD",   "WARM-UP", "SERVED",
-                                       "DRAIN",   "FILES", "MEMORY", "REASON", NULL};
+                                       "DRAIN",   "FILES", "MEMORY", "LABELS", "REASON",  NULL};
     mr_str error = MR_STR("");
     struct mr_arena arena;
     struct mr_grid t;
@@ -193,5 +214,44 @@ int model_run_versions(struct model_run *m, struct mr_err *err)
         rc = print_versions(m, reply.body, err);
         mr_remote_reply_fini(&reply);
     }
+    return rc;
+}
+
+/* ---- label, rollback ---- */
+
+static int post(struct model_run *m, const char *verb, const char *done, const struct mr_buf *body,
+                struct mr_err *err)
+{
+    return body->failed ? MR_FAIL(err, MR_E_TOO_LARGE, "the request is too large")
+                        : model_post(m, verb, done, body, err);
+}
+
+/* label NAME LABEL VERSION; without VERSION the label is taken away */
+int model_run_label(struct model_run *m, struct mr_err *err)
+{
+    struct mr_buf body;
+
+    mr_buf_init(&body, 4096);
+    MR_BUF_LIT(&body, "{\"label\":");
+    mr_json_put_string(&body, mr_str_c(m->more[0]));
+    MR_BUF_LIT(&body, ",\"version\":");
+    mr_json_put_string(&body, mr_str_c(m->more[1]));
+    MR_BUF_LIT(&body, "}");
+    int rc = post(m, "label", m->more[1] ? "labelled" : "unlabelled", &body, err);
+    mr_buf_fini(&body);
+    return rc;
+}
+
+/* rollback NAME [VERSION] */
+int model_run_rollback(struct model_run *m, struct mr_err *err)
+{
+    struct mr_buf body;
+
+    mr_buf_init(&body, 4096);
+    MR_BUF_LIT(&body, "{\"version\":");
+    mr_json_put_string(&body, mr_str_c(m->more[0]));
+    MR_BUF_LIT(&body, "}");
+    int rc = post(m, "rollback", "rolled back", &body, err);
+    mr_buf_fini(&body);
     return rc;
 }

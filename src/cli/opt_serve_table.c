@@ -76,6 +76,7 @@
 
 static const char *const control_modes[] = {"none", "poll", "explicit", NULL};
 static const char *const overrides[] = {"all", "config", "none", NULL};
+static const char *const switch_policies[] = {"availability", "resource", NULL};
 static const char *const compressions[] = {"none", "low", "medium", "high", NULL};
 static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
 static const char *const log_formats[] = {"default", "ISO8601", "text", "json", NULL};
@@ -105,6 +106,8 @@ const struct mr_option mr_serve_table[] = {
     CHOICE(
         "load-overrides", server.models.overrides, "all", overrides, "WHAT",
         "with mode explicit: load requests may bring a config and files, a config, none of them"),
+    CHOICE("switch-policy", server.models.switch_policy, "availability", switch_policies, "WHAT",
+           "load a new version and then retire the old one, or retire it first and load then"),
     TIME("repository-poll-secs", server.models.poll_ns, "15", 1, DAY_S, MR_NS_PER_S,
          "with mode poll: how often the folders are looked at"),
     TEXT("model-config-name", server.models.config_name, NULL, "NAME",

@@ -373,3 +373,48 @@ int mr_config_check(const Inference__ModelConfig *c, struct mr_config_warning *w
 out:
     return rc;
 }
+
+/* ---- parameters for the server ---- */
+
+#define OWN_PREFIX "millrace."
+
+static const struct {
+    const char *key;
+    const char *values[3]; /* none: checked where it is used */
+} own[] = {
+    {OWN_PREFIX "switch_policy", {"availability", "resource"}},
+    {OWN_PREFIX "version_labels", {NULL}},
+};
+
+static int own_check(const char *key, const char *value, struct mr_err *err)
+{
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        if (strcmp(own[i].key, key) != 0) {
+            continue;
+        }
+        for (size_t k = 0; own[i].values[k]; k++) {
+            if (strcmp(own[i].values[k], value) == 0) {
+                return MR_OK;
+            }
+        }
+        return own[i].values[0]
+                   ? MR_FAIL(err, MR_E_INVALID, "parameter %s is '%.64s', must be '%s' or '%s'",
+                             key, value, own[i].values[0], own[i].values[1])
+                   : MR_OK;
+    }
+    return MR_FAIL(err, MR_E_INVALID, "there is no parameter '%.64s' for the server", key);
+}
+
+int mr_config_check_own(const Inference__ModelConfig *c, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    for (size_t i = 0; i < c->n_parameters && rc == MR_OK; i++) {
+        const char *key = c->parameters[i]->key;
+        const Inference__ModelParameter *value = c->parameters[i]->value;
+        if (strncmp(key, OWN_PREFIX, strlen(OWN_PREFIX)) == 0) {
+            rc = own_check(key, value ? value->string_value : "", err);
+        }
+    }
+    return rc;
+}

@@ -281,3 +281,13 @@ struct mr_config_io mr_config_output_io(Inference__ModelOutput *out)
     return (struct mr_config_io){"output",     out->name,  &out->data_type,
                                  &out->n_dims, &out->dims, &out->reshape};
 }
+
+const char *mr_config_parameter(const Inference__ModelConfig *c, const char *key)
+{
+    for (size_t i = 0; i < c->n_parameters; i++) {
+        if (strcmp(c->parameters[i]->key, key) == 0 && c->parameters[i]->value) {
+            return c->parameters[i]->value->string_value;
+        }
+    }
+    return NULL;
+}

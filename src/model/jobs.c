@@ -249,7 +249,7 @@ static bool files_copy(struct mr_job *job, const struct mr_load_file *files, siz
     return true;
 }
 
-static int control_check(const struct mr_models *m, struct mr_err *err)
+int mr_control_check(const struct mr_models *m, struct mr_err *err)
 {
     return m->o.control == MR_MODEL_CONTROL_EXPLICIT
                ? MR_OK
@@ -276,7 +276,7 @@ static int overrides_check(const struct mr_models *m, bool has_config, bool has_
 static int load_check(const struct mr_models *m, mr_str name, mr_str config_json,
                       const struct mr_load_file *files, size_t file_count, struct mr_err *err)
 {
-    int rc = control_check(m, err);
+    int rc = mr_control_check(m, err);
 
     if (rc == MR_OK) {
         rc = overrides_check(m, config_json.ptr != NULL, file_count > 0, err);
@@ -321,8 +321,29 @@ void mr_models_unload(struct mr_models *m, mr_str name, bool dependents, mr_mode
 {
     struct mr_job *job = mr_job_new(MR_JOB_UNLOAD, done, ctx);
 
-    (void)dependents;                          /* no model uses another one yet */
-    job->answer = control_check(m, &job->err); /* any name: of an unknown one nothing is loaded */
+    (void)dependents; /* no model uses another one yet */
+    job->answer =
+        mr_control_check(m, &job->err); /* any name: of an unknown one nothing is loaded */
+    if (job->answer < 0) {
+        job->kind = MR_JOB_ANSWER;
+    }
+    mr_job_submit(m, job, name);
+}
+
+void mr_models_rollback(struct mr_models *m, mr_str name, mr_str version, mr_models_done_fn *done,
+                        void *ctx)
+{
+    struct mr_job *job = mr_job_new(MR_JOB_LOAD, done, ctx);
+
+    job->is_rollback = true;
+    job->answer = mr_control_check(m, &job->err);
+    if (job->answer == MR_OK) {
+        job->answer = mr_model_name_check(name, &job->err);
+    }
+    if (job->answer == MR_OK && version.len > 0 && !mr_version_number(version, &job->back_to)) {
+        job->answer = MR_FAIL(&job->err, MR_E_INVALID, "'%.*s' is no version number",
+                              MR_STR_ARG(mr_str_sub(version, 0, 100)));
+    }
     if (job->answer < 0) {
         job->kind = MR_JOB_ANSWER;
     }

@@ -126,15 +126,26 @@ static void life_view(const struct mr_version_life *l, struct mr_life_view *out)
 static void model_view(const struct mr_model *model, mr_model_view_fn *see, void *ctx)
 {
     struct mr_life_view *lives = MR_NEW_ARRAY(struct mr_life_view, model->lives.len + 1);
+    struct mr_label_view *labels = MR_NEW_ARRAY(struct mr_label_view, model->labels.len + 1);
+    const struct mr_version_set *set = atomic_load_explicit(&model->set, memory_order_relaxed);
     struct mr_model_view view = {.name = model->name,
                                  .error = mr_str_c(model->error),
+                                 .usual = set && set->usual ? set->usual->number : 0,
+                                 .pinned = model->pinned,
+                                 .labels = labels,
+                                 .label_count = model->labels.len,
                                  .lives = lives,
                                  .life_count = model->lives.len};
 
     for (size_t i = 0; i < model->lives.len; i++) {
         life_view(model->lives.at[i], &lives[i]);
     }
+    for (size_t i = 0; i < model->labels.len; i++) {
+        const struct mr_version_label *l = &model->labels.at[i];
+        labels[i] = (struct mr_label_view){mr_str_c(l->name), l->number};
+    }
     see(ctx, &view);
+    mr_free(labels);
     mr_free(lives);
 }
 

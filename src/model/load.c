@@ -119,11 +119,37 @@ static int config_load(struct mr_load *l)
 {
     int rc = config_parse(l);
 
+    if (rc == MR_OK) {
+        rc = mr_config_check_own(l->config, l->err);
+    }
     /* A wrong name concerns the model, whatever versions it has. */
     if (rc == MR_OK && l->config->name[0] && !mr_str_eq_c(l->model->name, l->config->name)) {
         rc = mr_config_basics(l->config, l->model->name, NULL, l->err);
     }
     return rc;
+}
+
+/* Labels that the configuration names and that were not taken before. */
+static int labels_read(struct mr_load *l)
+{
+    const char *given = mr_config_parameter(l->config, "millrace.version_labels");
+
+    pthread_mutex_lock(&l->m->lock);
+    bool are_new = mr_labels_are_new(l->model, given);
+    pthread_mutex_unlock(&l->m->lock);
+    if (!are_new) {
+        return MR_OK;
+    }
+    l->labels_given = given;
+    int rc = mr_label_list_parse(mr_str_c(given), &l->labels, l->err);
+    for (size_t i = 0; i < l->labels.len && rc == MR_OK; i++) {
+        if (!mr_folder_find(&l->folder, l->labels.at[i].number)) {
+            rc = MR_FAIL(l->err, MR_E_INVALID,
+                         "label '%.64s' names version %lld, which is not there",
+                         l->labels.at[i].name, (long long)l->labels.at[i].number);
+        }
+    }
+    return rc < 0 ? MR_WRAP(l->err, rc, "parameter millrace.version_labels") : MR_OK;
 }
 
 /* Poll mode: the folder is as it was when it had come to rest. */
@@ -172,6 +198,29 @@ static void specific_warn(const struct mr_load *l, const Inference__ModelVersion
     }
 }
 
+/* Beside what the policy picks: versions with a label, and the one that a rollback names. Returns how
+ * many these are. */
+static size_t kept_apply(struct mr_load *l)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < l->folder.versions.len; i++) {
+        const struct mr_folder_version *fv = &l->folder.versions.at[i];
+        bool is_kept = fv->number == l->pin;
+        for (size_t k = 0; k < l->labels.len; k++) {
+            is_kept |= l->labels.at[k].number == fv->number;
+        }
+        pthread_mutex_lock(&l->m->lock);
+        is_kept |= mr_labels_keep(l->model, fv->number);
+        pthread_mutex_unlock(&l->m->lock);
+        if (is_kept && !l->is_wanted[i]) {
+            l->is_wanted[i] = is_available(l, fv);
+            count += l->is_wanted[i];
+        }
+    }
+    return count;
+}
+
 /* Marks in is_wanted what the policy picks. Returns how many. */
 static size_t policy_apply(struct mr_load *l)
 {
@@ -191,6 +240,9 @@ static size_t policy_apply(struct mr_load *l)
     l->is_wanted = MR_NEW_ARRAY(bool, l->folder.versions.len + 1);
     for (size_t i = l->folder.versions.len; i-- > 0 && count < latest;) {
         const struct mr_folder_version *fv = &l->folder.versions.at[i];
+        if (l->pin && fv->number > l->pin) {
+            continue;
+        }
         if (which == INFERENCE__MODEL_VERSION_POLICY__POLICY_CHOICE_SPECIFIC &&
             !specific_has(p->specific, fv->number)) {
             continue;
@@ -198,7 +250,7 @@ static size_t policy_apply(struct mr_load *l)
         l->is_wanted[i] = is_available(l, fv);
         count += l->is_wanted[i];
     }
-    return count;
+    return count + kept_apply(l);
 }
 
 /* ---- what is to be done ---- */
@@ -367,6 +419,16 @@ static int version_make(struct mr_load *l, struct mr_fresh *f, bool warn, struct
     }
 }
 
+static int one_make(struct mr_load *l, size_t i, struct mr_err *err)
+{
+    int rc = i == 0 ? mr_load_retire_first(l, err) : MR_OK;
+
+    if (rc == MR_OK && is_stopping(l->m)) {
+        rc = MR_FAIL(err, MR_E_UNAVAILABLE, "the server is stopping");
+    }
+    return rc < 0 ? rc : version_make(l, &l->fresh.at[i], i == 0, err);
+}
+
 /* Makes every fresh version; the first failure ends it. *err: the client's text with all causes. */
 static int versions_make(struct mr_load *l)
 {
@@ -375,8 +437,7 @@ static int versions_make(struct mr_load *l)
     for (size_t i = 0; i < l->fresh.len && rc == MR_OK; i++) {
         struct mr_fresh *f = &l->fresh.at[i];
         struct mr_err why = {0};
-        rc = is_stopping(l->m) ? MR_FAIL(&why, MR_E_UNAVAILABLE, "the server is stopping")
-                               : version_make(l, f, i == 0, &why);
+        rc = one_make(l, i, &why);
         if (rc < 0) {
             f->reason = mr_strndup(why.msg, strlen(why.msg));
             MR_FAIL(l->err, MR_E_INVALID,
@@ -452,6 +513,34 @@ static int versions_load(struct mr_load *l)
     return rc;
 }
 
+/* Which version a rollback goes back to: the one named, or the newest below the one that requests get
+ * now that is not known to fail. */
+static int rollback_aim(struct mr_load *l)
+{
+    pthread_mutex_lock(&l->m->lock);
+    int64_t below = l->model->pinned;
+    for (size_t i = 0; i < l->model->records.len && !l->model->pinned; i++) {
+        const struct mr_version_record *r = &l->model->records.at[i];
+        below = r->state == MR_VERSION_READY ? r->number : below;
+    }
+    for (size_t i = 0; i < l->folder.versions.len; i++) {
+        int64_t number = l->folder.versions.at[i].number;
+        const struct mr_version_record *r = mr_record_find(l->model, number);
+        bool fits = l->job->back_to ? number == l->job->back_to
+                                    : number < below && !(r && r->state == MR_VERSION_FAILED);
+        l->pin = fits ? number : l->pin;
+    }
+    pthread_mutex_unlock(&l->m->lock);
+    if (l->pin) {
+        return MR_OK;
+    }
+    return l->job->back_to
+               ? MR_FAIL(l->err, MR_E_NOT_FOUND, "model '%.128s' has no version %lld to go back to",
+                         l->model->name.ptr, (long long)l->job->back_to)
+               : MR_FAIL(l->err, MR_E_NOT_FOUND, "model '%.128s' has no version to go back to",
+                         l->model->name.ptr);
+}
+
 static int load_steps(struct mr_load *l)
 {
     int rc = folder_find(l);
@@ -462,7 +551,19 @@ static int load_steps(struct mr_load *l)
     if (rc == MR_OK) {
         rc = config_load(l);
     }
-    return rc < 0 ? load_failed(l, rc) : versions_load(l);
+    if (rc == MR_OK) {
+        rc = labels_read(l);
+    }
+    if (rc < 0) {
+        return load_failed(l, rc);
+    }
+    if (l->job->is_rollback) {
+        rc = rollback_aim(l);
+        if (rc < 0) {
+            return rc; /* nothing was touched */
+        }
+    }
+    return versions_load(l);
 }
 
 int mr_load_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
@@ -474,6 +575,7 @@ int mr_load_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
         mr_free(l.fresh.at[i].reason);
     }
     MR_VEC_FINI(&l.fresh);
+    mr_label_list_fini(&l.labels);
     mr_free(l.is_wanted);
     mr_config_free(&l.config);
     mr_folder_fini(&l.folder);

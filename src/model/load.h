@@ -24,10 +24,16 @@ struct mr_load {
     Inference__ModelConfig *config;
     bool has_max_batch;
     uint64_t config_print;
-    bool *is_wanted; /* [folder.versions.len] */
+    bool *is_wanted;          /* [folder.versions.len] */
+    const char *labels_given; /* by the configuration, NULL = none, or none that are new */
+    struct mr_label_list labels;
+    int64_t pin; /* what a rollback goes back to, 0 = no rollback */
     MR_VEC(struct mr_fresh) fresh;
 };
 
+/** Switch policy `resource`: what the load replaces or leaves out ends before anything is made.
+ *  Errors: MR_E_DEADLINE (its requests do not end), MR_E_UNAVAILABLE. */
+int mr_load_retire_first(struct mr_load *l, struct mr_err *err);
 /** Everything was made: show it to requests, all at once, and retire what it replaces. */
 void mr_load_publish(struct mr_load *l);
 /** Some version failed: what this load made is taken back, what served goes on. */

@@ -6,6 +6,7 @@
  *   jobs.c      the queue of loads and unloads, one at a time per model, and the loader threads
  *   load.c      one load: folder -> config -> versions
  *   publish.c   how it ends: published or taken back; unloads
+ *   version_labels.c  names for versions
  *   version.c   one version: backend, signature, complete config, inputs and outputs
  *   reap.c      the thread that ends retired versions when nobody uses them any more
  *   watch.c     poll mode: which folders have changed and have come to rest
@@ -34,11 +35,20 @@
 struct mr_job;
 struct mr_model_table;
 
+/** A label as requests see it. */
+struct mr_set_label {
+    mr_str name;
+    int64_t number;
+};
+
 /** The versions of a model as requests see them. Never changed; a new one takes its place. */
 struct mr_version_set {
     uint32_t ready_count;
     uint32_t known_count;
-    const int64_t *known;       /* ascending: numbers that exist, but are not ready */
+    uint32_t label_count;
+    struct mr_version *usual; /* for requests without version, NULL = none is ready */
+    const int64_t *known;     /* ascending: numbers that exist, but are not ready */
+    const struct mr_set_label *labels;
     struct mr_version *ready[]; /* ascending by number */
 };
 
@@ -55,6 +65,16 @@ struct mr_version_record {
     uint64_t failed_print; /* of the files that failed to load, 0 = none did */
     struct mr_version *v;  /* READY, or DRAINING and not taken apart yet */
     bool is_wanted;        /* should be ready */
+};
+
+struct mr_version_label {
+    char *name;
+    int64_t number;
+};
+struct mr_label_list {
+    struct mr_version_label *at;
+    size_t len;
+    size_t cap;
 };
 
 /** One load of one version number, from its beginning to its end. */
@@ -76,6 +96,9 @@ struct mr_model {
     /* ---- guarded by lock ---- */
     MR_VEC(struct mr_version_record) records; /* ascending by number */
     MR_VEC(struct mr_version_life *) lives;   /* as they began */
+    struct mr_label_list labels;
+    char *labels_given; /* text of the configuration that was taken last, NULL = none was */
+    int64_t pinned;     /* the version to go back to by a rollback, 0 = none: the newest is it */
     char *error; /* why the model as a whole did not load, NULL = it did, or was not asked to */
     int64_t error_wall_ns;
     struct mr_job *waiting_first; /* jobs behind the running one */
@@ -259,6 +282,8 @@ struct mr_job {
     size_t settled_count;
     uint64_t settled_shared; /* print of the rest of the folder */
     bool is_first;           /* what the manager was started with */
+    bool is_rollback;
+    int64_t back_to; /* a rollback's version, 0 = the one before */
     int answer;
     struct mr_err err;
     mr_models_done_fn *done;
@@ -271,6 +296,8 @@ void mr_jobs_join(struct mr_models *m);
 struct mr_job *mr_job_new(enum mr_job_kind kind, mr_models_done_fn *done, void *ctx);
 /** Queue it for the model of that name; takes the job. Thread: any. */
 void mr_job_submit(struct mr_models *m, struct mr_job *job, mr_str name);
+/** MR_OK in mode explicit: clients may change what is loaded. */
+int mr_control_check(const struct mr_models *m, struct mr_err *err);
 /** Wait until no job is open, or until the deadline (monotonic). False at the deadline. */
 bool mr_jobs_wait(struct mr_models *m, int64_t deadline_ns);
 
@@ -296,6 +323,22 @@ int mr_version_open(struct mr_models *m, const struct mr_version_source *s,
                     struct mr_version_private **out, struct mr_err *err);
 /** hooks.unserve if served, close the model, free. Nobody may know the version any more. */
 void mr_version_close(struct mr_models *m, struct mr_version_private **p);
+
+/* ---- version_labels.c ---- */
+/** Letters, digits, "_-.", not beginning with what a number begins with. */
+bool mr_label_is_name(mr_str s);
+/** "stable=3,canary=4" */
+int mr_label_list_parse(mr_str text, struct mr_label_list *out, struct mr_err *err);
+void mr_label_list_fini(struct mr_label_list *list);
+/** Lock held, as for those below: whether a label is on that version. */
+bool mr_labels_keep(const struct mr_model *model, int64_t number);
+/** Labels of a configuration, by their text: not those that were taken last. */
+bool mr_labels_are_new(const struct mr_model *model, const char *given);
+/** All or none: not before all versions that they name are ready. */
+void mr_labels_take(struct mr_model *model, const struct mr_label_list *list, const char *given);
+/** The version is gone for good. */
+void mr_labels_drop(struct mr_model *model, int64_t number);
+void mr_labels_clear(struct mr_model *model);
 
 /* ---- labels.c ---- */
 int mr_labels_read(struct mr_arena *arena, const char *path, const mr_str **out, size_t *out_count,

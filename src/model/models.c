@@ -21,6 +21,7 @@ void mr_models_options_init(struct mr_models_options *o)
     *o = (struct mr_models_options){.control = MR_MODEL_CONTROL_NONE,
                                     .poll_ns = 15 * MR_NS_PER_S,
                                     .settle_ns = MR_NS_PER_S,
+                                    .drain_wait_ns = 60 * MR_NS_PER_S,
                                     .auto_complete = true,
                                     .strict_readiness = true,
                                     .load_threads = 4,

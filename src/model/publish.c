@@ -7,6 +7,7 @@
  * Runs on a loader thread; takes the lock for the changes of records only. */
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "load.h"
 
@@ -61,6 +62,12 @@ static bool folder_wants(const struct mr_load *l, int64_t number, bool *out_exis
     return false;
 }
 
+/* A label may have been put on the version since the load was planned. */
+static bool is_to_stay(const struct mr_load *l, int64_t number, bool *out_exists)
+{
+    return folder_wants(l, number, out_exists) || (*out_exists && mr_labels_keep(l->model, number));
+}
+
 /* What the load leaves out: ready versions retire, records of versions that are gone are
  * dropped. */
 static void others_retire(struct mr_load *l)
@@ -68,10 +75,11 @@ static void others_retire(struct mr_load *l)
     for (size_t i = l->model->records.len; i-- > 0;) {
         struct mr_version_record *r = &l->model->records.at[i];
         bool exists;
-        if (folder_wants(l, r->number, &exists)) {
+        if (is_to_stay(l, r->number, &exists)) {
             continue;
         }
         r->is_wanted = false;
+        mr_labels_drop(l->model, r->number);
         if (r->state == MR_VERSION_READY) {
             mr_version_retire(l->m, l->model, r->v);
             mr_record_set(l->m, l->model, r, MR_VERSION_DRAINING, "");
@@ -83,12 +91,96 @@ static void others_retire(struct mr_load *l)
     }
 }
 
+/* ---- switch policy `resource` ---- */
+
+static enum mr_switch_policy switch_policy_of(const struct mr_load *l)
+{
+    const char *given = mr_config_parameter(l->config, "millrace.switch_policy");
+
+    if (!given) {
+        return l->m->o.switch_policy;
+    }
+    return strcmp(given, "resource") == 0 ? MR_SWITCH_RESOURCE : MR_SWITCH_AVAILABILITY;
+}
+
+static bool is_made_anew(const struct mr_load *l, int64_t number)
+{
+    for (size_t i = 0; i < l->fresh.len; i++) {
+        if (l->fresh.at[i].from->number == number) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Lock held. */
+static void replaced_retire(struct mr_load *l)
+{
+    for (size_t i = 0; i < l->model->records.len; i++) {
+        struct mr_version_record *r = &l->model->records.at[i];
+        bool exists;
+        if (r->state == MR_VERSION_READY &&
+            (is_made_anew(l, r->number) || !is_to_stay(l, r->number, &exists))) {
+            mr_version_retire(l->m, l->model, r->v);
+            mr_record_set(l->m, l->model, r, MR_VERSION_DRAINING, "");
+        }
+    }
+    mr_table_publish(l->m, l->model);
+    mr_model_count_unready(l->m, l->model);
+}
+
+/* Lock held. False: requests still hold a version when the time is over. */
+static bool drained_wait(struct mr_load *l)
+{
+    struct mr_models *m = l->m;
+    int64_t until = mr_ns_after(mr_now_ns(), m->o.drain_wait_ns);
+    struct timespec ts = {until / MR_NS_PER_S, until % MR_NS_PER_S};
+    int rc = 0;
+
+    while (l->model->draining > 0 && rc == 0 &&
+           !atomic_load_explicit(&m->is_stopping, memory_order_relaxed)) {
+        rc = pthread_cond_timedwait(&m->idle, &m->lock, &ts);
+    }
+    return l->model->draining == 0;
+}
+
+int mr_load_retire_first(struct mr_load *l, struct mr_err *err)
+{
+    if (switch_policy_of(l) != MR_SWITCH_RESOURCE) {
+        return MR_OK;
+    }
+    pthread_mutex_lock(&l->m->lock);
+    replaced_retire(l);
+    pthread_mutex_unlock(&l->m->lock);
+    mr_changes_tell(l->m);
+    pthread_mutex_lock(&l->m->lock);
+    bool is_drained = drained_wait(l);
+    for (size_t i = 0; i < l->fresh.len && is_drained; i++) {
+        struct mr_version_record *r = mr_record_get(l->model, l->fresh.at[i].from->number);
+        if (r->state != MR_VERSION_LOADING) {
+            mr_record_set(l->m, l->model, r, MR_VERSION_LOADING, "");
+        }
+    }
+    mr_table_publish(l->m, l->model);
+    pthread_mutex_unlock(&l->m->lock);
+    mr_changes_tell(l->m);
+    return is_drained ? MR_OK
+                      : MR_FAIL(err, MR_E_DEADLINE,
+                                "requests still hold the version that was retired to make room");
+}
+
+/* ---- the end ---- */
+
 void mr_load_publish(struct mr_load *l)
 {
     pthread_mutex_lock(&l->m->lock);
     for (size_t i = 0; i < l->fresh.len; i++) {
         fresh_publish(l, &l->fresh.at[i]);
     }
+    if (l->labels_given) {
+        mr_labels_take(l->model, &l->labels, l->labels_given);
+    }
+    l->model->pinned = l->pin;
     others_retire(l);
     for (size_t i = 0; i < l->model->records.len; i++) {
         struct mr_version_record *r = &l->model->records.at[i];
@@ -171,6 +263,8 @@ int mr_unload_run(struct mr_models *m, struct mr_model *model, struct mr_err *er
             mr_record_set(m, model, r, MR_VERSION_UNLOADED, "unloaded");
         }
     }
+    mr_labels_clear(model);
+    model->pinned = 0;
     mr_model_clear_error(m, model);
     if (model->records.len > 0) {
         mr_table_publish(m, model);

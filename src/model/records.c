@@ -67,6 +67,7 @@ void mr_model_free(void *ptr)
     }
     MR_VEC_FINI(&model->records);
     mr_lives_free(model);
+    mr_labels_clear(model);
     mr_free((void *)(uintptr_t)atomic_load_explicit(&model->set, memory_order_relaxed));
     mr_free(model->error);
     mr_free((char *)model->name.ptr);

@@ -138,6 +138,31 @@ static bool record_is_ready(const struct mr_version_record *r)
     return r->state == MR_VERSION_READY && r->v;
 }
 
+static size_t labels_size(const struct mr_label_list *list)
+{
+    size_t n = list->len * sizeof(struct mr_set_label);
+
+    for (size_t i = 0; i < list->len; i++) {
+        n += strlen(list->at[i].name);
+    }
+    return n;
+}
+
+static void labels_copy(struct mr_version_set *set, struct mr_set_label *to,
+                        const struct mr_label_list *list)
+{
+    char *text = (char *)(to + list->len);
+
+    set->labels = to;
+    set->label_count = (uint32_t)list->len;
+    for (size_t i = 0; i < list->len; i++) {
+        size_t n = strlen(list->at[i].name);
+        memcpy(text, list->at[i].name, n);
+        to[i] = (struct mr_set_label){mr_str_n(text, n), list->at[i].number};
+        text += n;
+    }
+}
+
 void mr_table_publish(struct mr_models *m, struct mr_model *model)
 {
     size_t ready = 0;
@@ -147,17 +172,22 @@ void mr_table_publish(struct mr_models *m, struct mr_model *model)
         ready += record_is_ready(&model->records.at[i]);
     }
     struct mr_version_set *set =
-        mr_alloc(sizeof *set + ready * sizeof set->ready[0] + (count - ready) * sizeof(int64_t));
+        mr_alloc(sizeof *set + ready * sizeof set->ready[0] + (count - ready) * sizeof(int64_t) +
+                 labels_size(&model->labels));
     int64_t *known = (int64_t *)(set->ready + ready);
     for (size_t i = 0; i < count; i++) {
         const struct mr_version_record *r = &model->records.at[i];
-        if (record_is_ready(r)) {
-            set->ready[set->ready_count++] = r->v;
-        } else {
+        if (!record_is_ready(r)) {
             known[set->known_count++] = r->number;
+            continue;
+        }
+        set->ready[set->ready_count++] = r->v;
+        if (!set->usual || set->usual->number != model->pinned) {
+            set->usual = r->v;
         }
     }
     set->known = known;
+    labels_copy(set, (struct mr_set_label *)(known + set->known_count), &model->labels);
     const struct mr_version_set *old = atomic_load_explicit(&model->set, memory_order_relaxed);
     /* Release: pairs with the acquire in set_of; the versions in it are complete. */
     atomic_store_explicit(&model->set, set, memory_order_release);
@@ -230,12 +260,26 @@ static int set_find(const struct mr_version_set *set, mr_str name, int64_t numbe
                    MR_STR_ARG(name), (long long)number);
 }
 
+static int label_find(const struct mr_version_set *set, mr_str name, mr_str label, int64_t *out,
+                      struct mr_err *err)
+{
+    for (uint32_t i = 0; i < set->label_count; i++) {
+        if (mr_str_eq(set->labels[i].name, label)) {
+            *out = set->labels[i].number;
+            return MR_OK;
+        }
+    }
+    return MR_FAIL(err, MR_E_NOT_FOUND, UNKNOWN_MODEL "'%.*s' has no label '%.*s'",
+                   MR_STR_ARG(name), MR_STR_ARG(label));
+}
+
 int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
                    struct mr_err *err)
 {
+    bool is_label = mr_label_is_name(version);
     int64_t number = 0;
 
-    if (version.len > 0) {
+    if (version.len > 0 && !is_label) {
         int rc = version_parse(version, &number, err);
         if (rc < 0) {
             return rc;
@@ -247,14 +291,20 @@ int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_v
         return MR_FAIL(err, MR_E_NOT_FOUND, UNKNOWN_MODEL "'%.*s' is not found", MR_STR_ARG(shown));
     }
     const struct mr_version_set *set = set_of(model);
+    if (is_label) {
+        int rc = label_find(set, shown, version, &number, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
     if (version.len > 0) {
         return set_find(set, shown, number, out, err);
     }
-    if (set->ready_count == 0) {
+    if (!set->usual) {
         return MR_FAIL(err, MR_E_NOT_FOUND, UNKNOWN_MODEL "'%.*s' has no available versions",
                        MR_STR_ARG(shown));
     }
-    *out = set->ready[set->ready_count - 1];
+    *out = set->usual;
     return MR_OK;
 }
 

@@ -51,10 +51,16 @@ static enum mr_oip_route word_find(const struct word *words, size_t count, mr_st
 }
 #define WORD_FIND(words, name) word_find((words), sizeof(words) / sizeof *(words), (name))
 
-static bool is_digits(mr_str s)
+/* Digits, or a label: it begins with a letter or '_'. Which there are, others know. */
+static bool is_version(mr_str s)
 {
+    bool is_label = s.len > 0 && !(s.ptr[0] >= '0' && s.ptr[0] <= '9');
+
     for (size_t i = 0; i < s.len; i++) {
-        if (s.ptr[i] < '0' || s.ptr[i] > '9') {
+        char c = s.ptr[i];
+        bool is_digit = c >= '0' && c <= '9';
+        bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+        if (!is_digit && !(is_label && (is_letter || (i > 0 && (c == '-' || c == '.'))))) {
             return false;
         }
     }
@@ -81,7 +87,7 @@ static void models_match(const struct segments *s, struct mr_oip_path *out)
         return;
     }
     mr_str version = MR_STR("");
-    if (s->count >= 5 && mr_str_eq(s->at[3], MR_STR("versions")) && is_digits(s->at[4])) {
+    if (s->count >= 5 && mr_str_eq(s->at[3], MR_STR("versions")) && is_version(s->at[4])) {
         version = s->at[4];
         next = 5;
     }
@@ -108,6 +114,8 @@ static void repository_match(const struct segments *s, struct mr_oip_path *out)
 {
     static const struct word words[] = {
         {MR_STR_INIT("load"), MR_ROUTE_REPO_LOAD},
+        {MR_STR_INIT("label"), MR_ROUTE_REPO_LABEL},
+        {MR_STR_INIT("rollback"), MR_ROUTE_REPO_ROLLBACK},
         {MR_STR_INIT("unload"), MR_ROUTE_REPO_UNLOAD},
     };
     bool has_repository = s->count == 4 || s->count == 6;

@@ -3,6 +3,7 @@
 #include "serve_private.h"
 
 #define SERVICE "/inference.GRPCInferenceService/"
+#define OURS    "/millrace.ModelControl/"
 
 static const char *const stream_methods[] = {
     SERVICE "ModelStreamInfer",
@@ -54,7 +55,7 @@ void grpc_stream_begin(struct mr_server *s, struct mr_call *call)
 void grpc_dispatch(struct mr_server *s, struct mr_call *call)
 {
     struct mr_grpc_call *g = open_call(s, call);
-    mr_str service = MR_STR(SERVICE);
+    mr_str service = MR_STR(SERVICE), ours = MR_STR(OURS);
 
     if (!g)
         return;
@@ -62,6 +63,8 @@ void grpc_dispatch(struct mr_server *s, struct mr_call *call)
         grpc_model_infer(s, g);
     else if (mr_str_starts(call->path, service))
         grpc_meta_dispatch(s, g, mr_str_sub(call->path, service.len, call->path.len));
+    else if (mr_str_starts(call->path, ours))
+        grpc_models_dispatch(s, g, mr_str_sub(call->path, ours.len, call->path.len));
     else if (mr_str_eq_c(call->path, "/grpc.health.v1.Health/Check"))
         grpc_health_check(s, g);
     else if (mr_str_eq_c(call->path, "/grpc.health.v1.Health/Watch"))

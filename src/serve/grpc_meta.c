@@ -257,7 +257,7 @@ static void repository_index(struct mr_server *s, struct mr_grpc_call *g)
 
 /* ---- load and unload ---- */
 
-struct control {
+struct grpc_control {
     struct serve_loop *loop;
     struct mr_grpc_call *g;
     struct mr_mail mail;
@@ -267,7 +267,7 @@ struct control {
 
 static void control_reply(struct mr_mail *mail)
 {
-    struct control *c = MR_CONTAINER_OF(mail, struct control, mail);
+    struct grpc_control *c = MR_CONTAINER_OF(mail, struct grpc_control, mail);
 
     c->err.status = c->rc;
     if (c->rc < 0)
@@ -277,9 +277,9 @@ static void control_reply(struct mr_mail *mail)
 }
 
 /* On a loader thread. */
-static void control_done(void *ctx, int rc, const struct mr_err *err)
+void grpc_control_done(void *ctx, int rc, const struct mr_err *err)
 {
-    struct control *c = ctx;
+    struct grpc_control *c = ctx;
 
     c->rc = rc;
     if (rc < 0 && err)
@@ -288,9 +288,9 @@ static void control_done(void *ctx, int rc, const struct mr_err *err)
     mr_loop_post(c->loop->loop, &c->mail);
 }
 
-static struct control *control_new(struct mr_grpc_call *g, const char *repository)
+struct grpc_control *grpc_control_new(struct mr_grpc_call *g, const char *repository)
 {
-    struct control *c = MR_ARENA_NEW(g->call->arena, struct control);
+    struct grpc_control *c = MR_ARENA_NEW(g->call->arena, struct grpc_control);
 
     if (repository[0]) {
         mr_grpc_fail(g, 12, MR_STR("'repository_name' specification is not supported"));
@@ -337,13 +337,13 @@ static void model_load(struct mr_server *s, struct mr_grpc_call *g)
     load_request *q = grpc_request(g, &inference__repository_model_load_request__descriptor);
     struct mr_load_file *files;
     struct mr_err err = {0};
-    struct control *c;
+    struct grpc_control *c;
     mr_str config = {NULL, 0};
     size_t count = 0;
 
     if (!q)
         return;
-    c = control_new(g, q->repository_name);
+    c = grpc_control_new(g, q->repository_name);
     if (!c)
         return;
     files = MR_ARENA_ARRAY(g->call->arena, struct mr_load_file, q->n_parameters);
@@ -354,25 +354,26 @@ static void model_load(struct mr_server *s, struct mr_grpc_call *g)
     if (load_parameters(q, &config, files, &count, &err) < 0)
         grpc_fail_err(g, &err);
     else
-        mr_models_load(s->models, mr_str_c(q->model_name), config, files, count, control_done, c);
+        mr_models_load(s->models, mr_str_c(q->model_name), config, files, count, grpc_control_done,
+                       c);
 }
 
 static void model_unload(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__RepositoryModelUnloadRequest *q =
         grpc_request(g, &inference__repository_model_unload_request__descriptor);
-    struct control *c;
+    struct grpc_control *c;
     bool dependents = false;
 
     if (!q)
         return;
-    c = control_new(g, q->repository_name);
+    c = grpc_control_new(g, q->repository_name);
     if (!c)
         return;
     for (size_t i = 0; i < q->n_parameters; i++)
         if (strcmp(q->parameters[i]->key, "unload_dependents") == 0 && q->parameters[i]->value)
             dependents = q->parameters[i]->value->bool_param;
-    mr_models_unload(s->models, mr_str_c(q->model_name), dependents, control_done, c);
+    mr_models_unload(s->models, mr_str_c(q->model_name), dependents, grpc_control_done, c);
 }
 
 /* ---- log settings ---- */

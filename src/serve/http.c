@@ -66,6 +66,8 @@ static unsigned route_methods(const struct mr_oip_path *p)
     case MR_ROUTE_MODEL_GENERATE:
     case MR_ROUTE_MODEL_GENERATE_STREAM:
     case MR_ROUTE_REPO_INDEX:
+    case MR_ROUTE_REPO_LABEL:
+    case MR_ROUTE_REPO_ROLLBACK:
     case MR_ROUTE_REPO_LOAD:
     case MR_ROUTE_REPO_UNLOAD: return 2;
     case MR_ROUTE_SYSTEM_SHM:
@@ -102,6 +104,8 @@ static void dispatch_route(struct mr_server *s, struct mr_call *call, const stru
     case MR_ROUTE_REPO_INDEX: rest_index(s, call); return;
     case MR_ROUTE_REPO_LOAD: rest_load(s, call, p); return;
     case MR_ROUTE_REPO_UNLOAD: rest_unload(s, call, p); return;
+    case MR_ROUTE_REPO_LABEL: rest_label(s, call, p); return;
+    case MR_ROUTE_REPO_ROLLBACK: rest_rollback(s, call, p); return;
     case MR_ROUTE_LOGGING: rest_logging(s, call); return;
     case MR_ROUTE_SYSTEM_SHM:
     case MR_ROUTE_CUDA_SHM: shared_memory(call, p); return;

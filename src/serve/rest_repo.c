@@ -281,27 +281,34 @@ out:
     return rc;
 }
 
-static struct control_job *control_begin(struct mr_call *call, const struct mr_oip_path *path,
-                                         bool is_load, struct load_request *q)
+/* rc: what became of the body. NULL: the call was answered. */
+static struct control_job *control_new(struct mr_call *call, const struct mr_oip_path *path, int rc,
+                                       struct mr_err *err)
 {
     struct control_job *j = MR_ARENA_NEW(call->arena, struct control_job);
-    struct mr_err err = {0};
-    int rc;
 
     if (path->repository.len) {
         reply_error_text(call, MR_E_UNSUPPORTED,
                          "'repository_name' specification is not supported");
         return NULL;
     }
-    rc = parse_control_body(call, is_load, q, &err);
     if (rc < 0 || !j) {
-        err.status = rc < 0 ? rc : MR_E_EXHAUSTED;
-        reply_error(call, &err);
+        err->status = rc < 0 ? rc : MR_E_EXHAUSTED;
+        reply_error(call, err);
         return NULL;
     }
     j->loop = serve_here();
     j->call = call;
     return j;
+}
+
+static struct control_job *control_begin(struct mr_call *call, const struct mr_oip_path *path,
+                                         bool is_load, struct load_request *q)
+{
+    struct mr_err err = {0};
+    int rc = parse_control_body(call, is_load, q, &err);
+
+    return control_new(call, path, rc, &err);
 }
 
 void rest_load(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
@@ -320,4 +327,76 @@ void rest_unload(struct mr_server *s, struct mr_call *call, const struct mr_oip_
 
     if (j)
         mr_models_unload(s->models, path->model, q.unload_dependents, control_done, j);
+}
+
+/* ---- labels and rollback, which are ours ---- */
+
+struct version_request {
+    mr_str label;
+    mr_str version;
+};
+
+/* A version may come as text or as a number. */
+static int parse_version(struct mr_json *j, mr_str *out)
+{
+    uint64_t number;
+
+    if (mr_json_peek(j) == MR_JSON_STRING)
+        return mr_json_string(j, out);
+    int rc = mr_json_u64(j, &number);
+    if (rc == MR_OK)
+        *out = mr_arena_printf(j->arena, "%llu", (unsigned long long)number);
+    return rc;
+}
+
+static int parse_version_body(struct mr_call *call, bool has_label, struct version_request *q,
+                              struct mr_err *err)
+{
+    struct mr_json j;
+    bool first = true;
+    mr_str key, text = {(const char *)call->body.ptr, call->body.len};
+    int rc = MR_OK;
+
+    if (mr_str_trim(text).len == 0)
+        return MR_OK;
+    mr_json_init(&j, text, call->arena, 0, err);
+    MR_TRY(mr_json_enter_object(&j));
+    while (mr_json_next_key(&j, &first, &key)) {
+        if (mr_str_eq_c(key, "version"))
+            MR_TRY(parse_version(&j, &q->version));
+        else if (has_label && mr_str_eq_c(key, "label"))
+            MR_TRY(mr_json_string(&j, &q->label));
+        else
+            return MR_FAIL(err, MR_E_INVALID, "'%.*s' is no member of this request",
+                           MR_STR_ARG(mr_str_sub(key, 0, 100)));
+    }
+    rc = j.status < 0 ? j.status : mr_json_finish(&j);
+out:
+    return rc;
+}
+
+void rest_label(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
+{
+    struct version_request q = {MR_STR(""), MR_STR("")};
+    struct mr_err err = {0};
+    int rc = parse_version_body(call, true, &q, &err);
+
+    if (control_new(call, path, rc, &err) == NULL)
+        return;
+    err.status = mr_models_label(s->models, path->model, q.label, q.version, &err);
+    if (err.status < 0)
+        reply_error(call, &err);
+    else
+        reply_empty(call, 200);
+}
+
+void rest_rollback(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
+{
+    struct version_request q = {MR_STR(""), MR_STR("")};
+    struct mr_err err = {0};
+    int rc = parse_version_body(call, false, &q, &err);
+    struct control_job *j = control_new(call, path, rc, &err);
+
+    if (j)
+        mr_models_rollback(s->models, path->model, q.version, control_done, j);
 }

@@ -39,11 +39,30 @@ static void put_states(struct mr_buf *b, const struct mr_life_view *l, bool is_t
     }
 }
 
-static void put_life(struct mr_buf *b, const struct mr_life_view *l)
+/* Which of the loads of a version the labels are on: the one that is ready. */
+static void put_labels(struct mr_buf *b, const struct mr_model_view *view,
+                       const struct mr_life_view *l)
+{
+    const char *comma = "";
+
+    MR_BUF_LIT(b, ",\"labels\":[");
+    for (size_t i = 0; i < view->label_count; i++) {
+        if (l->state != MR_VERSION_READY || view->labels[i].version != l->version)
+            continue;
+        mr_buf_c(b, comma);
+        mr_json_put_string(b, view->labels[i].name);
+        comma = ",";
+    }
+    mr_buf_char(b, ']');
+}
+
+static void put_life(struct mr_buf *b, const struct mr_model_view *view,
+                     const struct mr_life_view *l)
 {
     mr_buf_printf(b, "{\"version\":\"%lld\",\"state\":\"%s\"", (long long)l->version,
                   mr_version_state_name(l->state));
     put_text(b, "reason", l->reason);
+    put_labels(b, view, l);
     MR_BUF_LIT(b, ",\"entered\":{");
     put_states(b, l, true);
     MR_BUF_LIT(b, "},\"spent_ns\":{");
@@ -62,11 +81,15 @@ static void put_model(void *ctx, const struct mr_model_view *view)
     MR_BUF_LIT(b, "{\"model_name\":");
     mr_json_put_string(b, view->name);
     put_text(b, "error", view->error);
+    if (view->usual)
+        mr_buf_printf(b, ",\"default_version\":\"%lld\"", (long long)view->usual);
+    if (view->pinned)
+        mr_buf_printf(b, ",\"rolled_back_to\":\"%lld\"", (long long)view->pinned);
     MR_BUF_LIT(b, ",\"versions\":[");
     for (size_t i = 0; i < view->life_count; i++) {
         if (i)
             mr_buf_char(b, ',');
-        put_life(b, &view->lives[i]);
+        put_life(b, view, &view->lives[i]);
     }
     MR_BUF_LIT(b, "]}");
 }

@@ -141,6 +141,8 @@ static enum mr_api rest_api(mr_str path)
     case MR_ROUTE_CUDA_SHM: return MR_API_SHARED_MEMORY;
     case MR_ROUTE_MODEL_CONFIG: return MR_API_MODEL_CONFIG;
     case MR_ROUTE_MODEL_VERSIONS:
+    case MR_ROUTE_REPO_LABEL:
+    case MR_ROUTE_REPO_ROLLBACK:
     case MR_ROUTE_REPO_INDEX:
     case MR_ROUTE_REPO_LOAD:
     case MR_ROUTE_REPO_UNLOAD: return MR_API_MODEL_REPOSITORY;
@@ -176,6 +178,7 @@ static enum mr_api grpc_api(mr_str path)
         METHOD("TraceSetting", MR_API_TRACE),
         METHOD("LogSettings", MR_API_LOGGING),
 #undef METHOD
+        {MR_STR_INIT("/millrace.ModelControl/"), MR_API_MODEL_REPOSITORY},
         {MR_STR_INIT("/grpc.health.v1."), MR_API_HEALTH},
         {MR_STR_INIT("/grpc.reflection."), MR_API_REFLECTION},
     };

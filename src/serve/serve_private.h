@@ -195,6 +195,8 @@ void rest_stats(struct mr_server *s, struct mr_call *call, mr_str model, mr_str 
 void rest_index(struct mr_server *s, struct mr_call *call);
 void rest_load(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_unload(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void rest_label(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void rest_rollback(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_versions(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_logging(struct mr_server *s, struct mr_call *call);
 void rest_metrics(struct mr_server *s, struct mr_call *call);
@@ -262,6 +264,11 @@ enum mr_grpc_compression grpc_compression(const struct mr_server *s);
 void grpc_model_infer(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_stream_infer_open(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_meta_dispatch(struct mr_server *s, struct mr_grpc_call *g, mr_str method);
+/* A load, unload or rollback under way; `done` is for mr_models_*. NULL: the call was answered. */
+struct grpc_control;
+struct grpc_control *grpc_control_new(struct mr_grpc_call *g, const char *repository);
+void grpc_control_done(void *ctx, int rc, const struct mr_err *err);
+void grpc_models_dispatch(struct mr_server *s, struct mr_grpc_call *g, mr_str method);
 void grpc_health_check(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_reflect_open(struct mr_server *s, struct mr_grpc_call *g);

@@ -385,6 +385,17 @@ static void model_commands(void **state)
     assert_int_equal(run("millrace infer -m text -u %H -i X=a", NULL), 0);
     assert_int_equal(run("millrace model versions text -u %H", NULL), 0);
     assert_non_null(strstr(out, "\n1\tREADY\t20"));
+    assert_int_equal(run("millrace model label text stable 1 -u %H", NULL), 0);
+    assert_memory_equal(out, "text labelled, ", 15);
+    assert_int_equal(run("millrace infer -m text --model-version stable -u %H -i X=a", NULL), 0);
+    assert_int_equal(run("millrace model versions text -u %H", NULL), 0);
+    assert_non_null(strstr(out, "\tstable\t"));
+    assert_int_equal(run("millrace model label text stable -u %H", NULL), 0);
+    assert_memory_equal(out, "text unlabelled, ", 17);
+    expect("millrace model rollback text -u %H", NULL, 1,
+           "millrace model: model 'text' has no version to go back to\n");
+    assert_int_equal(run("millrace model rollback text 1 -u %H --json", NULL), 0);
+    assert_memory_equal(out, "{\"model\":\"text\",\"done\":\"rollback\"", 33);
     assert_int_equal(run("millrace model versions nope -u %H", NULL), 1);
     assert_int_equal(run("millrace model stats text -u %H", NULL), 0);
     assert_memory_equal(out, "text\t1\t", 7);
@@ -428,8 +439,8 @@ static void usage(void **state)
         "millrace infer -m x", NULL, 2,
         "millrace infer: no inputs: give -i NAME=VALUE, or '-' to read them from standard input\n");
     expect("millrace model lost", NULL, 2,
-           "millrace model: 'lost' is not one of list, load, unload, config, stats and versions; "
-           "did you mean 'list'?\n");
+           "millrace model: 'lost' is not one of list, load, unload, config, stats, versions, "
+           "label and rollback; did you mean 'list'?\n");
     expect("millrace model load", NULL, 2,
            "millrace model: load takes one model: millrace model load NAME\n");
     for (const char *const *c = (const char *const[]){"serve", "infer", "model", "doctor", NULL};

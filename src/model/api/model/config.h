@@ -46,6 +46,8 @@ int mr_config_parse_json(mr_str text, Inference__ModelConfig **out, struct mr_er
  *  show. The text is one that parsed. JSON: also in lowerCamelCase; null counts as not given. */
 bool mr_config_text_has(mr_str text, mr_str field);
 bool mr_config_json_has(mr_str text, mr_str field);
+/** The value of an entry of `parameters`, NULL = there is none. */
+const char *mr_config_parameter(const Inference__ModelConfig *c, const char *key);
 void mr_config_free(Inference__ModelConfig **c);
 /** An empty config, all fields at their proto defaults. */
 Inference__ModelConfig *mr_config_new(void);
@@ -73,6 +75,10 @@ int mr_config_normalize(Inference__ModelConfig *c, struct mr_err *err);
  *  *warnings (caller's array). */
 int mr_config_check(const Inference__ModelConfig *c, struct mr_config_warning *warnings,
                     size_t max_warnings, size_t *out_warning_count, struct mr_err *err);
+
+/** Entries of `parameters` that are for the server: those whose keys begin with "millrace.". Errors:
+ *  MR_E_INVALID, a key that is not known or a value that it cannot have. */
+int mr_config_check_own(const Inference__ModelConfig *c, struct mr_err *err);
 
 /** All default scalars printed, int64 as numbers: what GET .../config answers. */
 void mr_config_json(const Inference__ModelConfig *c, struct mr_buf *out);

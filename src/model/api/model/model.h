@@ -120,6 +120,11 @@ struct mr_model_hooks {
 
 /** What a load request may bring along, MR_LOAD_OVERRIDES_ALL by default. */
 enum mr_load_overrides { MR_LOAD_OVERRIDES_ALL, MR_LOAD_OVERRIDES_CONFIG, MR_LOAD_OVERRIDES_NONE };
+/** What comes first when a version takes the place of another. */
+enum mr_switch_policy {
+    MR_SWITCH_AVAILABILITY, /* load, then retire: something serves all the time */
+    MR_SWITCH_RESOURCE      /* retire, then load: never two in memory, nothing serves in between */
+};
 enum mr_model_control { MR_MODEL_CONTROL_NONE, MR_MODEL_CONTROL_POLL, MR_MODEL_CONTROL_EXPLICIT };
 
 struct mr_models_options {
@@ -133,7 +138,10 @@ struct mr_models_options {
     size_t load_model_count;
     const char *config_name; /* --model-config-name, NULL = none */
     enum mr_load_overrides overrides;
-    bool auto_complete;        /* default true */
+    enum mr_switch_policy switch_policy; /* of models whose config does not say */
+    int64_t
+        drain_wait_ns;  /* MR_SWITCH_RESOURCE: how long requests may hold up a load, default 60 s */
+    bool auto_complete; /* default true */
     bool strict_readiness;     /* default true */
     uint32_t load_threads;     /* default 4 */
     uint32_t load_retries;     /* default 0 */
@@ -168,7 +176,8 @@ struct mr_epoch *mr_models_epoch(struct mr_models *m);
 
 /* ---- requests (Thread: online reader) ---- */
 
-/** Version by name and version text ("" = the newest ready one). Valid for this loop iteration.
+/** Version by name and version text: a number, a label, or "": the newest ready one, or the one that a
+ *  rollback went back to. Valid for this loop iteration.
  *  Errors with Triton's texts: MR_E_NOT_FOUND, MR_E_UNAVAILABLE (not ready), MR_E_INVALID (version
  *  not a number). */
 int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
@@ -203,6 +212,18 @@ void mr_models_load(struct mr_models *m, mr_str name, mr_str config_json,
 void mr_models_unload(struct mr_models *m, mr_str name, bool dependents, mr_models_done_fn *done,
                       void *ctx);
 
+/** Load `version` ("" = the one before the one that requests without version get) and make it the one
+ *  that they get; newer versions without a label retire. Lasts until the model's next load or unload.
+ *  Errors through done: those of a load, MR_E_NOT_FOUND (no such version). */
+void mr_models_rollback(struct mr_models *m, mr_str name, mr_str version, mr_models_done_fn *done,
+                        void *ctx);
+/** Put a label on a version, from wherever it is now; version "" takes it away. At once, while loads of
+ *  the model go on, too. Errors: MR_E_UNAVAILABLE (wrong mode; the version is not ready),
+ *  MR_E_NOT_FOUND, MR_E_INVALID, MR_E_EXHAUSTED (too many labels). Thread: any; takes the manager's
+ *  lock for a moment. */
+int mr_models_label(struct mr_models *m, mr_str name, mr_str label, mr_str version,
+                    struct mr_err *err);
+
 /* ---- reports (Thread: any; takes the manager's lock, not for the request path) ---- */
 
 struct mr_model_report {
@@ -233,8 +254,16 @@ struct mr_life_view {
     uint64_t file_bytes;
     uint64_t model_bytes; /* what the backend reports, 0 = nothing (yet) */
 };
+struct mr_label_view {
+    mr_str name;
+    int64_t version;
+};
 struct mr_model_view {
     mr_str name;
+    int64_t usual;  /* the version that requests without version get, 0 = none */
+    int64_t pinned; /* by a rollback, 0 = none */
+    const struct mr_label_view *labels;
+    size_t label_count;
     mr_str error;                     /* why the model as a whole did not load, "" = it did */
     const struct mr_life_view *lives; /* in the order in which they began */
     size_t life_count;

@@ -1,0 +1,336 @@
+/* Which versions serve when others take their place: switch policies, labels, rollback. */
+#include "harness.h"
+
+#define ALL "version_policy { all { } }\n"
+#define RESOURCE                                                                                   \
+    "parameters { key: \"millrace.switch_policy\" value { string_value: \"resource\" } }\n"
+#define LABELS(text)                                                                               \
+    "parameters { key: \"millrace.version_labels\" value { string_value: \"" text "\" } }\n"
+
+static void assert_contains(const char *text, const char *part)
+{
+    if (!strstr(text, part)) {
+        fail_msg("expected '%s' in '%s'", part, text);
+    }
+}
+
+static int label(struct fixture *f, const char *name, const char *version, struct mr_err *err)
+{
+    return mr_models_label(f->m, MR_STR("m"), mr_str_c(name), mr_str_c(version), err);
+}
+
+static void must_label(struct fixture *f, const char *name, const char *version)
+{
+    struct mr_err err = {0};
+    if (label(f, name, version, &err) < 0) {
+        fail_msg("%s=%s: %s", name, version, err.msg);
+    }
+}
+
+static int rollback(struct fixture *f, const char *version, struct mr_err *err)
+{
+    struct answer a;
+    answer_init(&a);
+    mr_models_rollback(f->m, MR_STR("m"), mr_str_c(version), answer_take, &a);
+    int rc = answer_wait(&a);
+    *err = a.err;
+    return rc;
+}
+
+/* What a request gets that names this version or label; 0 = an error. */
+static int64_t found(struct fixture *f, const char *version)
+{
+    int64_t number = 0;
+    return fx_find(f, "m", version, &number, NULL) == MR_OK ? number : 0;
+}
+
+/* ---- switch policies ---- */
+
+static void test_availability_loads_first(void **state)
+{
+    struct fixture *f = *state;
+    fx_model(f, 0, "m", IDENTITY_TEXT, 1);
+    fx_start(f);
+    fx_must_load(f, "m");
+    fx_model(f, 0, "m", NULL, 2);
+    fx_changes(f);
+    fx_must_load(f, "m");
+    fx_drained(f);
+    assert_string_equal(fx_changes(f),
+                        "m:2 LOADING,m:2 WARMING,m:2 READY,m:1 DRAINING,m:1 UNLOADED");
+}
+
+static void test_resource_retires_first(void **state)
+{
+    struct fixture *f = *state;
+    f->o.switch_policy = MR_SWITCH_RESOURCE;
+    fx_model(f, 0, "m", IDENTITY_TEXT, 1);
+    fx_start(f);
+    fx_must_load(f, "m");
+    fx_model(f, 0, "m", NULL, 2);
+    fx_changes(f);
+    fx_must_load(f, "m");
+    assert_string_equal(fx_changes(f),
+                        "m:2 LOADING,m:1 DRAINING,m:1 UNLOADED,m:2 WARMING,m:2 READY");
+    /* Nothing to be made: nothing is retired. */
+    fx_must_load(f, "m");
+    assert_string_equal(fx_changes(f), "");
+    /* In its own place. */
+    fx_write(f, 0, "m/2/weights.bin", "other weights");
+    fx_must_load(f, "m");
+    assert_string_equal(fx_changes(f),
+                        "m:2 DRAINING,m:2 UNLOADED,m:2 LOADING,m:2 WARMING,m:2 READY");
+    assert_int_equal(fx_newest(f, "m"), 2);
+}
+
+static void test_resource_by_configuration_and_failure(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_err err = {0};
+    fx_model(f, 0, "m", IDENTITY_TEXT RESOURCE, 1);
+    fx_start(f);
+    fx_must_load(f, "m");
+    fx_model(f, 0, "m", NULL, 2);
+    atomic_store(&f->serve_status, MR_E_INTERNAL);
+    assert_true(fx_load(f, "m", &err) < 0);
+    assert_int_equal(fx_newest(f, "m"), 0); /* the price of this policy */
+    atomic_store(&f->serve_status, MR_OK);
+    fx_must_load(f, "m");
+    assert_int_equal(fx_newest(f, "m"), 2);
+
+    fx_write(f, 0, "m/config.pbtxt",
+             IDENTITY_TEXT "parameters { key: \"millrace.switch_policy\" "
+                           "value { string_value: \"both\" } }\n");
+    assert_true(fx_load(f, "m", &err) < 0);
+    assert_contains(err.msg, "must be 'availability' or 'resource'");
+    fx_write(f, 0, "m/config.pbtxt",
+             IDENTITY_TEXT "parameters { key: \"millrace.swich_policy\" value { } }\n");
+    assert_true(fx_load(f, "m", &err) < 0);
+    assert_contains(err.msg, "no parameter 'millrace.swich_policy'");
+    assert_int_equal(fx_newest(f, "m"), 2);
+}
+
+static void test_resource_does_not_wait_for_ever(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_version *v = NULL;
+    struct mr_err err = {0};
+    f->o.drain_wait_ns = 20 * MR_NS_PER_MS;
+    fx_model(f, 0, "m", IDENTITY_TEXT RESOURCE, 1);
+    fx_start(f);
+    fx_must_load(f, "m");
+    mr_epoch_online(mr_models_epoch(f->m));
+    assert_int_equal(mr_models_find(f->m, MR_STR("m"), MR_STR(""), &v, NULL), MR_OK);
+    mr_version_pin(v, 0);
+    mr_epoch_offline(mr_models_epoch(f->m));
+    fx_model(f, 0, "m", NULL, 2);
+    assert_true(fx_load(f, "m", &err) < 0);
+    assert_contains(err.msg, "requests still hold the version");
+    assert_int_equal(atomic_load(&f->served), 1);
+    mr_version_unpin(v, 0);
+    fx_must_load(f, "m");
+    assert_int_equal(fx_newest(f, "m"), 2);
+}
+
+/* ---- labels ---- */
+
+static void test_labels(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_err err = {0};
+    int64_t n;
+    for (int i = 1; i <= 3; i++) {
+        fx_model(f, 0, "m", IDENTITY_TEXT ALL, i);
+    }
+    fx_start(f);
+    assert_int_equal(label(f, "stable", "1", &err), MR_E_NOT_FOUND);
+    fx_must_load(f, "m");
+    assert_int_equal(fx_find(f, "m", "stable", &n, &err), MR_E_NOT_FOUND);
+    assert_contains(err.msg, "'m' has no label 'stable'");
+    must_label(f, "stable", "1");
+    must_label(f, "canary", "3");
+    must_label(f, "also", "1");
+    assert_int_equal(found(f, "stable"), 1);
+    assert_int_equal(found(f, "also"), 1);
+    assert_int_equal(found(f, "canary"), 3);
+    assert_int_equal(found(f, "stabl"), 0);
+    assert_int_equal(found(f, ""), 3);
+    must_label(f, "stable", "2");
+    assert_int_equal(found(f, "stable"), 2);
+    must_label(f, "also", "");
+    assert_int_equal(found(f, "also"), 0);
+    assert_int_equal(label(f, "also", "", &err), MR_E_NOT_FOUND);
+    assert_int_equal(label(f, "3x", "1", &err), MR_E_INVALID);
+    assert_int_equal(label(f, "", "1", &err), MR_E_INVALID);
+    assert_int_equal(label(f, "a b", "1", &err), MR_E_INVALID);
+    assert_int_equal(label(f, "x", "stable", &err), MR_E_INVALID);
+    assert_int_equal(label(f, "x", "9", &err), MR_E_NOT_FOUND);
+    for (int i = 2; i < 64; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "l%d", i);
+        must_label(f, name, "1");
+    }
+    assert_int_equal(label(f, "x", "1", &err), MR_E_EXHAUSTED);
+    must_label(f, "stable", "3"); /* one that is there can always move */
+
+    fx_unload(f, "m");
+    fx_drained(f);
+    assert_int_equal(label(f, "x", "1", &err), MR_E_UNAVAILABLE);
+    assert_contains(err.msg, "version 1 of 'm' is UNLOADED");
+    fx_must_load(f, "m");
+    assert_int_equal(found(f, "stable"), 0); /* they went with the model */
+}
+
+static void test_a_label_keeps_its_version(void **state)
+{
+    struct fixture *f = *state;
+    fx_model(f, 0, "m", IDENTITY_TEXT, 1);
+    fx_start(f);
+    fx_must_load(f, "m");
+    must_label(f, "stable", "1");
+    fx_model(f, 0, "m", NULL, 2);
+    fx_must_load(f, "m");
+    assert_string_equal(fx_ready(f, "m"), "1,2");
+    assert_int_equal(found(f, ""), 2);
+    assert_int_equal(found(f, "stable"), 1);
+
+    must_label(f, "stable", "2");
+    assert_string_equal(fx_ready(f, "m"), "1,2"); /* for the way back */
+    fx_must_load(f, "m");
+    assert_string_equal(fx_ready(f, "m"), "2");
+
+    fx_model(f, 0, "m", NULL, 3);
+    fx_remove(f, 0, "m/2");
+    fx_must_load(f, "m");
+    assert_string_equal(fx_ready(f, "m"), "3"); /* what is gone cannot be kept */
+    assert_int_equal(found(f, "stable"), 0);
+}
+
+static void test_labels_of_the_configuration(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_err err = {0};
+    fx_model(f, 0, "m", IDENTITY_TEXT LABELS("stable=1, canary = 3"), 1);
+    fx_model(f, 0, "m", NULL, 2);
+    fx_model(f, 0, "m", NULL, 3);
+    fx_start(f);
+    fx_must_load(f, "m");
+    assert_string_equal(fx_ready(f, "m"), "1,3");
+    assert_int_equal(found(f, "stable"), 1);
+    assert_int_equal(found(f, "canary"), 3);
+
+    must_label(f, "stable", "3");
+    fx_write(f, 0, "m/3/weights.bin", "other weights");
+    fx_must_load(f, "m");
+    assert_int_equal(found(f, "stable"), 3); /* moved since */
+
+    static const char *const bad[][2] = {
+        {IDENTITY_TEXT LABELS("stable=9"), "label 'stable' names version 9, which is not there"},
+        {IDENTITY_TEXT LABELS("stable"), "expected LABEL=VERSION"},
+        {IDENTITY_TEXT LABELS("1=1"), "is no label"},
+        {IDENTITY_TEXT LABELS("a=1,a=2"), "there twice"},
+        {IDENTITY_TEXT LABELS("a=x"), "'x' is no version number"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        fx_write(f, 0, "m/config.pbtxt", bad[i][0]);
+        assert_true(fx_load(f, "m", &err) < 0);
+        assert_contains(err.msg, bad[i][1]);
+        assert_contains(err.msg, "millrace.version_labels");
+        assert_int_equal(found(f, "stable"), 3);
+    }
+    fx_write(f, 0, "m/config.pbtxt", IDENTITY_TEXT LABELS("stable=2"));
+    fx_must_load(f, "m");
+    assert_int_equal(found(f, "stable"), 2);
+}
+
+/* ---- rollback ---- */
+
+static void test_rollback(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_err err = {0};
+    for (int i = 1; i <= 3; i++) {
+        fx_model(f, 0, "m", IDENTITY_TEXT, i);
+    }
+    fx_start(f);
+    assert_int_equal(rollback(f, "", &err), MR_E_NOT_FOUND); /* nothing serves */
+    fx_must_load(f, "m");
+    assert_int_equal(rollback(f, "", &err), MR_OK);
+    assert_string_equal(fx_ready(f, "m"), "2");
+    assert_int_equal(found(f, ""), 2);
+    assert_int_equal(rollback(f, "", &err), MR_OK);
+    assert_string_equal(fx_ready(f, "m"), "1");
+    assert_int_equal(rollback(f, "", &err), MR_E_NOT_FOUND);
+    assert_contains(err.msg, "no version to go back to");
+    assert_int_equal(rollback(f, "7", &err), MR_E_NOT_FOUND);
+    assert_int_equal(rollback(f, "x", &err), MR_E_INVALID);
+    assert_string_equal(fx_ready(f, "m"), "1");
+    assert_int_equal(rollback(f, "2", &err), MR_OK);
+    assert_string_equal(fx_ready(f, "m"), "2");
+    fx_must_load(f, "m"); /* what the repository says */
+    assert_string_equal(fx_ready(f, "m"), "3");
+}
+
+static void test_rollback_beside_labels_and_policies(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_err err = {0};
+    for (int i = 1; i <= 4; i++) {
+        fx_model(f, 0, "m", IDENTITY_TEXT ALL, i);
+    }
+    fx_start(f);
+    fx_must_load(f, "m");
+    must_label(f, "canary", "4");
+    assert_int_equal(rollback(f, "2", &err), MR_OK);
+    assert_string_equal(fx_ready(f, "m"), "1,2,4"); /* 3 goes, 4 is kept by its label */
+    assert_int_equal(found(f, ""), 2);
+    assert_int_equal(found(f, "canary"), 4);
+    assert_int_equal(found(f, "3"), 0);
+}
+
+static void test_rollback_that_fails(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_err err = {0};
+    fx_model(f, 0, "m", IDENTITY_TEXT, 1);
+    fx_model(f, 0, "m", NULL, 2);
+    fx_start(f);
+    fx_must_load(f, "m");
+    atomic_store(&f->serve_status, MR_E_INTERNAL);
+    assert_true(rollback(f, "", &err) < 0);
+    assert_int_equal(found(f, ""), 2);
+    assert_string_equal(fx_ready(f, "m"), "2");
+    atomic_store(&f->serve_status, MR_OK);
+    assert_int_equal(rollback(f, "", &err), MR_E_NOT_FOUND); /* 1 is known to fail */
+    assert_int_equal(rollback(f, "1", &err), MR_OK);
+    assert_int_equal(found(f, ""), 1);
+}
+
+static void test_only_in_mode_explicit(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_err err = {0};
+    f->o.control = MR_MODEL_CONTROL_NONE;
+    fx_model(f, 0, "m", IDENTITY_TEXT, 1);
+    fx_start(f);
+    assert_int_equal(label(f, "stable", "1", &err), MR_E_UNAVAILABLE);
+    assert_int_equal(rollback(f, "1", &err), MR_E_UNAVAILABLE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        fx_test(test_availability_loads_first),
+        fx_test(test_resource_retires_first),
+        fx_test(test_resource_by_configuration_and_failure),
+        fx_test(test_resource_does_not_wait_for_ever),
+        fx_test(test_labels),
+        fx_test(test_a_label_keeps_its_version),
+        fx_test(test_labels_of_the_configuration),
+        fx_test(test_rollback),
+        fx_test(test_rollback_beside_labels_and_policies),
+        fx_test(test_rollback_that_fails),
+        fx_test(test_only_in_mode_explicit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
