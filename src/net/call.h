@@ -36,8 +36,7 @@ struct mr_icall {
     struct mr_arena arena;
     struct mr_conn *conn; /* NULL: gone */
     const struct mr_call_ops *ops;
-    struct mr_icall *next; /* of the connection (HTTP/2) */
-    struct mr_icall *prev;
+    LIST_ENTRY(mr_icall) link; /* of the connection (HTTP/2) */
     struct mr_body body;
     char *held_input; /* input buffer that outlived its connection */
     size_t held_cap;
@@ -69,7 +68,7 @@ struct mr_icall {
     struct mr_outq held; /* input of a paused stream */
     struct mr_header *trailers;
     size_t trailer_count;
-    struct mr_icall *next_waiting;
+    TAILQ_ENTRY(mr_icall) waiting; /* while waits */
 };
 
 void mr_icall_cache_init(struct mr_cache *cache, uint32_t max);

@@ -52,7 +52,9 @@ static void on_failed(struct mr_timer *t)
 
 static struct mr_client_conn *find_taker(struct mr_client *c)
 {
-    for (struct mr_client_conn *conn = c->conns; conn; conn = conn->next) {
+    struct mr_client_conn *conn;
+
+    LIST_FOREACH (conn, &c->conns, link) {
         if (conn->state == MR_CONN_OPEN &&
             (c->options.http2 ? mr_client_h2_can_take(conn) : mr_client_h1_is_idle(conn))) {
             return conn;
@@ -63,8 +65,10 @@ static struct mr_client_conn *find_taker(struct mr_client *c)
 
 static void count_conns(const struct mr_client *c, size_t *out_usable, size_t *out_connecting)
 {
+    const struct mr_client_conn *conn;
+
     *out_usable = *out_connecting = 0;
-    for (const struct mr_client_conn *conn = c->conns; conn; conn = conn->next) {
+    LIST_FOREACH (conn, &c->conns, link) {
         *out_usable += conn->state != MR_CONN_CLOSING && !conn->is_draining;
         *out_connecting += conn->state == MR_CONN_CONNECTING;
     }
@@ -76,11 +80,11 @@ void mr_client_pump(struct mr_client *c)
     size_t usable;
     size_t connecting;
 
-    while (!c->is_closing && c->waiting.first && (conn = find_taker(c))) {
-        struct mr_client_call *call = c->waiting.first;
-        mr_call_list_remove(&c->waiting, call);
+    while (!c->is_closing && c->waiting_count > 0 && (conn = find_taker(c))) {
+        struct mr_client_call *call = TAILQ_FIRST(&c->waiting);
+        mr_client_call_unlink(call);
         call->conn = conn;
-        mr_call_list_add(&conn->calls, call);
+        TAILQ_INSERT_TAIL(&conn->calls, call, link);
         if (c->options.http2) {
             mr_client_h2_start(conn, call);
         } else {
@@ -88,7 +92,7 @@ void mr_client_pump(struct mr_client *c)
         }
     }
     count_conns(c, &usable, &connecting);
-    size_t wanted = c->options.http2 ? (c->waiting.len > 0) : c->waiting.len;
+    size_t wanted = c->options.http2 ? c->waiting_count > 0 : c->waiting_count;
     while (!c->is_closing && connecting < wanted && usable < c->options.max_connections) {
         mr_client_conn_start(c);
         connecting++;
@@ -98,16 +102,17 @@ void mr_client_pump(struct mr_client *c)
 
 void mr_client_connect_failed(struct mr_client *c, const struct mr_err *err)
 {
-    size_t left = c->waiting.len;
+    const struct mr_client_conn *conn;
+    size_t left = c->waiting_count;
 
-    for (const struct mr_client_conn *conn = c->conns; conn; conn = conn->next) {
+    LIST_FOREACH (conn, &c->conns, link) {
         if (conn->state == MR_CONN_OPEN && !conn->is_draining) {
             return; /* the waiting calls will get that one's turn */
         }
     }
     /* Calls that the callbacks add are not this failure's. */
-    while (left-- > 0 && c->waiting.first && !c->is_closing) {
-        mr_client_call_end(c->waiting.first, err->status, err);
+    while (left-- > 0 && c->waiting_count > 0 && !c->is_closing) {
+        mr_client_call_end(TAILQ_FIRST(&c->waiting), err->status, err);
     }
     if (!c->is_closing) {
         mr_client_pump(c);
@@ -118,7 +123,7 @@ void mr_client_connect_failed(struct mr_client *c, const struct mr_err *err)
 
 static void fail_later(struct mr_client *c, struct mr_client_call *call)
 {
-    mr_call_list_add(&c->failed, call);
+    TAILQ_INSERT_TAIL(&c->failed, call, link);
     mr_timer_start(c->loop, &call->timer, 0, 0, on_failed);
 }
 
@@ -136,7 +141,7 @@ void mr_client_send(struct mr_client *c, const struct mr_client_request *r, mr_c
     if (call->timeout_ns > 0) {
         mr_timer_start(c->loop, &call->timer, call->timeout_ns, 0, on_timeout);
     }
-    mr_call_list_add(&c->waiting, call);
+    mr_client_call_wait(call);
     mr_client_pump(c);
 }
 
@@ -206,6 +211,8 @@ int mr_client_new(struct mr_client **out, struct mr_loop *loop, const char *addr
     int rc = MR_OK;
 
     c->loop = loop;
+    TAILQ_INIT(&c->waiting);
+    TAILQ_INIT(&c->failed);
     c->options = options ? *options : (struct mr_client_options){0};
     apply_defaults(&c->options);
     c->address = mr_strndup(address, strlen(address));
@@ -230,7 +237,8 @@ int mr_client_new(struct mr_client **out, struct mr_loop *loop, const char *addr
 void mr_client_free(struct mr_client **io_c)
 {
     struct mr_client *c = *io_c;
-    struct mr_client_conn *next;
+    struct mr_client_conn *conn;
+    struct mr_client_call *call;
     struct mr_err err;
 
     *io_c = NULL;
@@ -239,35 +247,26 @@ void mr_client_free(struct mr_client **io_c)
     }
     c->is_closing = true;
     mr_err_set(&err, MR_E_CANCELLED, MR_HERE, "the client of %s was closed", c->address);
-    while (c->waiting.first) {
-        mr_client_call_end(c->waiting.first, MR_E_CANCELLED, &err);
+    while ((call = TAILQ_FIRST(&c->waiting))) {
+        mr_client_call_end(call, MR_E_CANCELLED, &err);
     }
-    while (c->failed.first) {
-        mr_client_call_end(c->failed.first, c->failed.first->failed_rc,
-                           &c->failed.first->failed_err);
+    while ((call = TAILQ_FIRST(&c->failed))) {
+        mr_client_call_end(call, call->failed_rc, &call->failed_err);
     }
-    if (!c->conns) {
+    if (LIST_EMPTY(&c->conns)) {
         client_free(c);
         return;
     }
     /* Each connection takes itself off the list later, in its close callback. */
-    for (struct mr_client_conn *conn = c->conns; conn; conn = next) {
-        next = conn->next;
+    LIST_FOREACH (conn, &c->conns, link) {
         mr_client_conn_fail(conn, MR_E_CANCELLED, &err);
     }
 }
 
 void mr_client_conn_gone(struct mr_client *c, struct mr_client_conn *conn)
 {
-    if (conn->prev) {
-        conn->prev->next = conn->next;
-    } else {
-        c->conns = conn->next;
-    }
-    if (conn->next) {
-        conn->next->prev = conn->prev;
-    }
-    if (c->is_closing && !c->conns) {
+    LIST_REMOVE(conn, link);
+    if (c->is_closing && LIST_EMPTY(&c->conns)) {
         client_free(c);
     }
 }

@@ -13,46 +13,25 @@
 
 /* ---- lists ---- */
 
-void mr_call_list_add(struct mr_call_list *list, struct mr_client_call *call)
+void mr_client_call_wait(struct mr_client_call *call)
 {
-    call->next = NULL;
-    call->prev = list->last;
-    if (list->last) {
-        list->last->next = call;
-    } else {
-        list->first = call;
-    }
-    list->last = call;
-    list->len++;
+    TAILQ_INSERT_TAIL(&call->client->waiting, call, link);
+    call->client->waiting_count++;
 }
 
-void mr_call_list_remove(struct mr_call_list *list, struct mr_client_call *call)
+void mr_client_call_unlink(struct mr_client_call *call)
 {
-    if (call->prev) {
-        call->prev->next = call->next;
-    } else {
-        list->first = call->next;
-    }
-    if (call->next) {
-        call->next->prev = call->prev;
-    } else {
-        list->last = call->prev;
-    }
-    call->next = call->prev = NULL;
-    list->len--;
-}
+    struct mr_client *c = call->client;
 
-static void push_front(struct mr_call_list *list, struct mr_client_call *call)
-{
-    call->prev = NULL;
-    call->next = list->first;
-    if (list->first) {
-        list->first->prev = call;
+    if (call->conn) {
+        TAILQ_REMOVE(&call->conn->calls, call, link);
+    } else if (call->failed_rc < 0) {
+        TAILQ_REMOVE(&c->failed, call, link);
     } else {
-        list->last = call;
+        TAILQ_REMOVE(&c->waiting, call, link);
+        c->waiting_count--;
     }
-    list->first = call;
-    list->len++;
+    call->conn = NULL;
 }
 
 /* ---- the end of a call ---- */
@@ -66,17 +45,6 @@ static void call_free(struct mr_client_call *call)
     mr_timer_stop(&call->timer);
     mr_arena_fini(&call->arena);
     mr_free(call);
-}
-
-static void unlink_call(struct mr_client_call *call)
-{
-    struct mr_client *c = call->client;
-
-    mr_call_list_remove(call->conn            ? &call->conn->calls
-                        : call->failed_rc < 0 ? &c->failed
-                                              : &c->waiting,
-                        call);
-    call->conn = NULL;
 }
 
 void mr_client_call_end(struct mr_client_call *call, int rc, const struct mr_err *err)
@@ -93,7 +61,7 @@ void mr_client_call_end(struct mr_client_call *call, int rc, const struct mr_err
     };
     static const struct mr_err none;
 
-    unlink_call(call);
+    mr_client_call_unlink(call);
     call->done(call->ctx, rc, rc < 0 ? err : &none, rc < 0 ? NULL : &response);
     call_free(call);
 }
@@ -108,11 +76,12 @@ void mr_client_call_broken(struct mr_client_call *call, int rc, const struct mr_
         mr_client_call_end(call, rc, err);
         return;
     }
-    unlink_call(call);
+    mr_client_call_unlink(call);
     call->was_retried = true;
     call->stream_id = 0;
     call->sent_piece = call->sent_offset = 0;
-    push_front(&c->waiting, call);
+    TAILQ_INSERT_HEAD(&c->waiting, call, link);
+    c->waiting_count++;
 }
 
 /* ---- response memory ---- */

@@ -84,8 +84,9 @@ void mr_client_conn_fail(struct mr_client_conn *conn, int rc, const struct mr_er
 
     begin_close(conn);
     /* From the last one on: each is put back at the front, so that their order stays. */
-    while (conn->calls.last) {
-        mr_client_call_broken(conn->calls.last, rc, &copy);
+    struct mr_client_call *call;
+    while ((call = TAILQ_LAST(&conn->calls, mr_call_list))) {
+        mr_client_call_broken(call, rc, &copy);
     }
     if (!c->is_closing) {
         mr_client_pump(c);
@@ -159,7 +160,7 @@ void mr_client_conn_ended(struct mr_client_conn *conn, bool is_told)
 {
     if (conn->h2) {
         broken(conn, "connection closed by the server");
-    } else if (!is_told && conn->calls.first && conn->h1.state == MR_H1_BODY_TO_END) {
+    } else if (!is_told && TAILQ_FIRST(&conn->calls) && conn->h1.state == MR_H1_BODY_TO_END) {
         broken(conn, "the answer was cut off");
     } else {
         mr_client_h1_eof(conn);
@@ -369,11 +370,8 @@ void mr_client_conn_start(struct mr_client *c)
     conn->connect_req.data = conn;
     conn->flush.run = mr_client_h2_flush;
     mr_buf_init(&conn->h1.line, MR_CLIENT_HEAD_MAX);
-    conn->next = c->conns;
-    if (c->conns) {
-        c->conns->prev = conn;
-    }
-    c->conns = conn;
+    TAILQ_INIT(&conn->calls);
+    LIST_INSERT_HEAD(&c->conns, conn, link);
     if (c->is_unix) {
         connect_unix(conn);
     } else {

@@ -120,7 +120,7 @@ static void on_written(uv_write_t *req, int status)
     if (status < 0) {
         /* A server may answer and close before it has read everything: the answer counts, and reading
          * goes on until its end shows. */
-        if (!conn->calls.first) {
+        if (TAILQ_EMPTY(&conn->calls)) {
             mr_client_conn_close(conn);
         }
         return;
@@ -154,7 +154,7 @@ void mr_client_h1_start(struct mr_client_conn *conn, struct mr_client_call *call
 
 bool mr_client_h1_is_idle(const struct mr_client_conn *conn)
 {
-    return !conn->calls.first && !conn->is_writing && conn->fail_rc == 0;
+    return TAILQ_EMPTY(&conn->calls) && !conn->is_writing && conn->fail_rc == 0;
 }
 
 /* ---- response ---- */
@@ -168,7 +168,7 @@ static int bad(const struct mr_client_conn *conn, struct mr_err *err, const char
 /* "HTTP/1.1 200 OK" */
 static int parse_status_line(struct mr_client_conn *conn, mr_str line, struct mr_err *err)
 {
-    struct mr_client_call *call = conn->calls.first;
+    struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
     uint64_t status;
 
     bool known =
@@ -191,7 +191,8 @@ static int parse_field(struct mr_client_conn *conn, mr_str line, bool trailer, s
         mr_str_find(line, '\0') >= 0) {
         return bad(conn, err, "bad header line");
     }
-    return mr_client_add_header(conn->calls.first, trailer, mr_str_sub(line, 0, (size_t)colon),
+    return mr_client_add_header(TAILQ_FIRST(&conn->calls), trailer,
+                                mr_str_sub(line, 0, (size_t)colon),
                                 mr_str_trim(mr_str_sub(line, (size_t)colon + 1, line.len)), err);
 }
 
@@ -210,7 +211,7 @@ static bool has_token(mr_str list, const char *token)
 /* How the body is delimited: RFC 9112 section 6.3. */
 static int choose_framing(struct mr_client_conn *conn, struct mr_err *err)
 {
-    struct mr_client_call *call = conn->calls.first;
+    struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
     const struct mr_client_answer *a = &call->answer;
     int64_t length = -1;
     bool chunked = false;
@@ -264,7 +265,7 @@ static mr_str without_cr(mr_str line)
 /* The head is complete in `line`, empty line included. */
 static int parse_head(struct mr_client_conn *conn, struct mr_err *err)
 {
-    struct mr_client_call *call = conn->calls.first;
+    struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
     mr_str rest = mr_buf_view(&conn->h1.line);
     mr_str line;
     int rc;
@@ -381,7 +382,7 @@ static int step_data(struct mr_client_conn *conn, mr_bytes *io, struct mr_err *e
     struct mr_h1_parser *p = &conn->h1;
     bool to_end = p->state == MR_H1_BODY_TO_END;
     size_t n = to_end ? io->len : MR_MIN(io->len, (size_t)p->remaining);
-    struct mr_client_call *call = conn->calls.first;
+    struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
     int rc = MR_OK;
 
     if (p->state == MR_H1_BODY_LENGTH) {
@@ -423,14 +424,13 @@ static int feed(struct mr_client_conn *conn, mr_bytes *io, struct mr_err *err)
 /* The response is whole: the connection is free again, or goes, before its owner hears of it. */
 static void finish(struct mr_client_conn *conn, bool reusable)
 {
-    struct mr_client_call *call = conn->calls.first;
+    struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
     struct mr_client *c = conn->client;
 
     conn->has_served = true;
-    mr_call_list_remove(&conn->calls, call);
     /* call_end takes it off a list; this keeps the connection out of it. */
-    call->conn = NULL;
-    mr_call_list_add(&c->waiting, call);
+    mr_client_call_unlink(call);
+    mr_client_call_wait(call);
     if (!reusable) {
         mr_client_conn_close(conn);
     }
@@ -442,7 +442,7 @@ static void finish(struct mr_client_conn *conn, bool reusable)
 
 void mr_client_h1_read(struct mr_client_conn *conn, mr_bytes data)
 {
-    struct mr_client_call *call = conn->calls.first;
+    struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
     struct mr_err err;
 
     if (!call) {
@@ -471,7 +471,7 @@ void mr_client_h1_eof(struct mr_client_conn *conn)
 {
     struct mr_err err;
 
-    if (!conn->calls.first) {
+    if (TAILQ_EMPTY(&conn->calls)) {
         mr_client_conn_close(conn);
         return;
     }
@@ -479,15 +479,15 @@ void mr_client_h1_eof(struct mr_client_conn *conn)
         finish(conn, false);
         return;
     }
-    mr_err_set(&err, MR_E_UNAVAILABLE, MR_HERE, "%s closed the connection %s",
-               conn->client->address,
-               conn->calls.first->got_bytes ? "in the middle of its answer" : "without an answer");
+    mr_err_set(
+        &err, MR_E_UNAVAILABLE, MR_HERE, "%s closed the connection %s", conn->client->address,
+        TAILQ_FIRST(&conn->calls)->got_bytes ? "in the middle of its answer" : "without an answer");
     mr_client_conn_fail(conn, MR_E_UNAVAILABLE, &err);
 }
 
 bool mr_client_h1_direct(struct mr_client_conn *conn, uv_buf_t *out)
 {
-    struct mr_client_call *call = conn->calls.first;
+    struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
     struct mr_err ignored;
 
     if (!call || conn->h1.state != MR_H1_BODY_LENGTH || conn->h1.remaining < DIRECT_MIN ||

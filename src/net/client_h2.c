@@ -257,7 +257,7 @@ bool mr_client_h2_can_take(const struct mr_client_conn *conn)
 /* Nothing more to say or to hear, on a connection that takes no new calls. */
 static bool is_over(const struct mr_client_conn *conn)
 {
-    return !conn->calls.first && !conn->is_writing &&
+    return TAILQ_EMPTY(&conn->calls) && !conn->is_writing &&
            (conn->is_draining ||
             (!nghttp2_session_want_read(conn->h2) && !nghttp2_session_want_write(conn->h2)));
 }

@@ -37,8 +37,7 @@ struct mr_client_answer {
 };
 
 struct mr_client_call {
-    struct mr_client_call *next;
-    struct mr_client_call *prev;
+    TAILQ_ENTRY(mr_client_call) link; /* of its connection, or of the client */
     struct mr_client *client;
     struct mr_client_conn *conn; /* NULL unless active */
     struct mr_timer timer;
@@ -67,11 +66,7 @@ struct mr_client_call {
     struct mr_arena arena;
 };
 
-struct mr_call_list {
-    struct mr_client_call *first;
-    struct mr_client_call *last;
-    size_t len;
-};
+TAILQ_HEAD(mr_call_list, mr_client_call);
 
 enum mr_client_conn_state { MR_CONN_CONNECTING, MR_CONN_OPEN, MR_CONN_CLOSING };
 
@@ -95,8 +90,7 @@ struct mr_h1_parser {
 };
 
 struct mr_client_conn {
-    struct mr_client_conn *next;
-    struct mr_client_conn *prev;
+    LIST_ENTRY(mr_client_conn) link;
     struct mr_client *client;
     enum mr_client_conn_state state;
     union {
@@ -137,8 +131,9 @@ struct mr_client {
     int port_number;
     bool is_unix;
     bool is_closing;
-    struct mr_client_conn *conns;
+    LIST_HEAD(, mr_client_conn) conns;
     struct mr_call_list waiting;
+    size_t waiting_count;
     struct mr_call_list failed; /* each will say so by its timer */
 };
 
@@ -148,10 +143,12 @@ struct mr_client {
  *  references of the pieces. */
 struct mr_client_call *mr_client_call_new(struct mr_client *c, const struct mr_client_request *r,
                                           mr_client_done_fn *done, void *ctx);
+/** Behind those that wait for a connection. */
+void mr_client_call_wait(struct mr_client_call *call);
+/** Out of whichever list it is in. */
+void mr_client_call_unlink(struct mr_client_call *call);
 /** Without CR, LF and NUL. */
 bool mr_client_is_clean(mr_str s);
-void mr_call_list_add(struct mr_call_list *list, struct mr_client_call *call);
-void mr_call_list_remove(struct mr_call_list *list, struct mr_client_call *call);
 /** Take it off its list, tell its owner and free it. err may be NULL when rc is MR_OK. */
 void mr_client_call_end(struct mr_client_call *call, int rc, const struct mr_err *err);
 /** The call on a broken connection: once more if that is harmless, else its end. */

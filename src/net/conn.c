@@ -359,29 +359,13 @@ struct mr_conn *mr_conn_open(struct mr_server_part *part, const struct mr_transp
         c->peer = *peer;
     }
     mr_outq_init(&c->out, loop);
-    c->next = part->conns;
-    if (c->next) {
-        c->next->prev = c;
-    }
-    part->conns = c;
+    LIST_INSERT_HEAD(&part->conns, c, link);
     return c;
 }
 
 void mr_conn_start(struct mr_conn *c)
 {
     conn_settle(c);
-}
-
-static void unlink_conn(struct mr_conn *c)
-{
-    if (c->prev) {
-        c->prev->next = c->next;
-    } else {
-        c->part->conns = c->next;
-    }
-    if (c->next) {
-        c->next->prev = c->prev;
-    }
 }
 
 void mr_conn_close(struct mr_conn *c)
@@ -396,14 +380,14 @@ void mr_conn_close(struct mr_conn *c)
     mr_deadline_clear(c->loop, &c->deadline);
     mr_outq_fini(&c->out);
     mr_input_release(c);
-    unlink_conn(c);
+    LIST_REMOVE(c, link);
     c->transport->close(c);
 }
 
 void mr_conn_abandon(struct mr_conn *c)
 {
     c->closing = true;
-    unlink_conn(c);
+    LIST_REMOVE(c, link);
     close(c->fd);
     mr_conn_gone(c);
 }

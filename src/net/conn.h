@@ -108,8 +108,7 @@ struct mr_tls_conn {
 };
 
 struct mr_conn {
-    struct mr_conn *next; /* of the server part */
-    struct mr_conn *prev;
+    LIST_ENTRY(mr_conn) link; /* of the server part */
     struct mr_loop *loop;
     struct mr_server_part *part;
     const struct mr_transport *transport;
@@ -133,8 +132,7 @@ struct mr_conn {
     bool draining;
     bool had_request;
     bool waits_memory; /* nothing is read meanwhile */
-    struct mr_conn *memory_next;
-    struct mr_conn *memory_prev;
+    TAILQ_ENTRY(mr_conn) memory_link;
     struct mr_flush flush;
     struct mr_deadline deadline;
     struct mr_tls_conn tls;

@@ -177,6 +177,7 @@ struct mr_h2 *mr_h2_new(struct mr_loop *loop)
     }
     memset(h, 0, sizeof *h);
     h->mem = mem;
+    TAILQ_INIT(&h->waiting);
     return h;
 }
 

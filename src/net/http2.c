@@ -135,9 +135,9 @@ static void h2_end(struct mr_conn *c)
     if (!h) {
         return;
     }
-    while (h->calls) {
-        struct mr_icall *call = h->calls;
-        mr_h2_unlink_call(h, call);
+    struct mr_icall *call;
+    while ((call = LIST_FIRST(&h->calls))) {
+        LIST_REMOVE(call, link);
         mr_icall_detach(call);
     }
     mr_h2_free(h);
@@ -150,9 +150,9 @@ static void h2_end(struct mr_conn *c)
 static void release_waiting(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
+    struct mr_icall *call;
 
-    while (h->waiting && !mr_h2_is_backlogged(c)) {
-        struct mr_icall *call = h->waiting;
+    while ((call = TAILQ_FIRST(&h->waiting)) && !mr_h2_is_backlogged(c)) {
         mr_h2_unlink_waiting(h, call);
         mr_icall_body(call);
     }
@@ -191,13 +191,13 @@ static void deliver_all(struct mr_h2 *h)
     }
     h->must_deliver = false;
     /* From the front each time: a handler may end other calls meanwhile. */
-    struct mr_icall *call = h->calls;
+    struct mr_icall *call = LIST_FIRST(&h->calls);
     while (call) {
         if (is_deliverable(call)) {
             deliver_held(h, call);
-            call = h->calls;
+            call = LIST_FIRST(&h->calls);
         } else {
-            call = call->next;
+            call = LIST_NEXT(call, link);
         }
     }
 }
@@ -247,36 +247,38 @@ static bool h2_work(struct mr_conn *c)
     deliver_all(h);
     release_waiting(c);
     bool more = pack(c);
-    if (h->failed) {
+    if (!c->closing && h->failed) {
         mr_conn_close(c);
+    }
+    if (c->closing) {
         return false;
     }
-    if (!c->closing && c->waits_memory && h->pending > 0) {
+    if (c->waits_memory && h->pending > 0) {
         mr_h2_wait_no_more(c); /* answers wait for windows, which have to be read */
     }
     if (!c->closing && !more && is_over(c)) {
         c->close_soon = true;
         c->lingers = true;
     }
-    return more || (!c->closing && h->waiting && !mr_h2_is_backlogged(c));
+    return more || (!c->closing && !TAILQ_EMPTY(&h->waiting) && !mr_h2_is_backlogged(c));
 }
 
 /* The peer sends no more. Answers can still be written; requests cannot be completed. */
 static void input_ended(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
-    struct mr_icall *call = h->calls;
+    struct mr_icall *call = LIST_FIRST(&h->calls);
 
     while (call) {
         if (call->told_cancel || !call->on_stream || !call->owes) {
-            call = call->next;
+            call = LIST_NEXT(call, link);
             continue;
         }
         if (!call->end_stream_seen) {
             mr_h2_reset(call, NGHTTP2_CANCEL);
         }
         mr_icall_cancel(call);
-        call = h->calls;
+        call = LIST_FIRST(&h->calls);
     }
 }
 
@@ -371,13 +373,14 @@ static int64_t h2_deadline(const struct mr_conn *c)
 static void check_bodies(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
+    struct mr_icall *call;
     int64_t next_ns = INT64_MAX;
 
     if (c->waits_memory && !mr_h2_refuse_held(c)) {
         h->body_check_ns = mr_ns_after(c->loop->now_ns, MR_NS_PER_S);
         return;
     }
-    for (struct mr_icall *call = h->calls; call; call = call->next) {
+    LIST_FOREACH (call, &h->calls, link) {
         if (!call->is_collecting) {
             continue;
         }

@@ -34,10 +34,10 @@ struct mr_h2 {
     struct mr_h2mem mem;
     nghttp2_session *session;
     struct mr_conn *conn;
-    struct mr_icall *calls;   /* all that nobody has let go of */
-    struct mr_icall *reading; /* whose head is coming in */
-    struct mr_icall *waiting; /* complete, held back while the peer takes no output; oldest first */
-    struct mr_icall *waiting_last;
+    LIST_HEAD(, mr_icall) calls; /* all that nobody has let go of */
+    struct mr_icall *reading;    /* whose head is coming in */
+    /* complete, held back while the peer takes no output; oldest first */
+    TAILQ_HEAD(, mr_icall) waiting;
     size_t streams;    /* calls that nghttp2 still knows */
     size_t zombies;    /* calls whose stream is closed, but whose handler is still at work */
     size_t collecting; /* calls in collect mode whose body is not complete */
@@ -96,7 +96,6 @@ void mr_h2_deliver(struct mr_icall *call, mr_bytes data, bool is_last);
 int mr_h2_go_away(struct mr_h2 *h, uint32_t error);
 /** Had the peer ended this stream (of the last few)? */
 bool mr_h2_is_ended(const struct mr_h2 *h, int32_t stream_id);
-void mr_h2_unlink_call(struct mr_h2 *h, struct mr_icall *call);
 void mr_h2_unlink_waiting(struct mr_h2 *h, struct mr_icall *call);
 
 /** The handler is done with the call, or the stream is closed: recycle when both. */

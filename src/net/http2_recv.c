@@ -28,35 +28,12 @@
 
 /* ---- calls and streams ---------------------------------------------------------------------- */
 
-void mr_h2_unlink_call(struct mr_h2 *h, struct mr_icall *call)
-{
-    if (call->prev) {
-        call->prev->next = call->next;
-    } else {
-        h->calls = call->next;
-    }
-    if (call->next) {
-        call->next->prev = call->prev;
-    }
-}
-
 void mr_h2_unlink_waiting(struct mr_h2 *h, struct mr_icall *call)
 {
-    struct mr_icall **link = &h->waiting;
-    struct mr_icall *prev = NULL;
-
-    if (!call->waits) {
-        return;
+    if (call->waits) {
+        call->waits = false;
+        TAILQ_REMOVE(&h->waiting, call, waiting);
     }
-    while (*link != call) {
-        prev = *link;
-        link = &prev->next_waiting;
-    }
-    *link = call->next_waiting;
-    if (h->waiting_last == call) {
-        h->waiting_last = prev;
-    }
-    call->waits = false;
 }
 
 void mr_h2_settle_call(struct mr_icall *call)
@@ -73,7 +50,7 @@ void mr_h2_settle_call(struct mr_icall *call)
         h->reading = NULL;
         h->head_due_ns = 0;
     }
-    mr_h2_unlink_call(h, call);
+    LIST_REMOVE(call, link);
     mr_icall_free(call);
 }
 
@@ -123,11 +100,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     mr_outq_init(&call->out, c->loop);
     mr_outq_init(&call->held, c->loop);
     nghttp2_session_set_stream_user_data(session, call->stream_id, call);
-    call->next = h->calls;
-    if (call->next) {
-        call->next->prev = call;
-    }
-    h->calls = call;
+    LIST_INSERT_HEAD(&h->calls, call, link);
     h->streams++;
     h->is_untidy = true;
     h->reading = call;
@@ -345,13 +318,7 @@ static void complete_body(struct mr_icall *call)
     mr_body_publish(call);
     if (mr_h2_is_backlogged(h->conn)) {
         call->waits = true;
-        call->next_waiting = NULL;
-        if (h->waiting) {
-            h->waiting_last->next_waiting = call;
-        } else {
-            h->waiting = call;
-        }
-        h->waiting_last = call;
+        TAILQ_INSERT_TAIL(&h->waiting, call, waiting);
         return;
     }
     mr_icall_body(call);
@@ -427,7 +394,9 @@ static void collect_held(struct mr_icall *call)
 
 static void restart_bodies(struct mr_h2 *h)
 {
-    for (struct mr_icall *call = h->calls; call; call = call->next) {
+    struct mr_icall *call;
+
+    LIST_FOREACH (call, &h->calls, link) {
         call->body_due_ns =
             mr_due_start(h->conn->loop->now_ns, h->conn->part->options->body_timeout_ns);
     }
@@ -435,12 +404,14 @@ static void restart_bodies(struct mr_h2 *h)
 
 static struct mr_icall *first_held(struct mr_h2 *h)
 {
-    struct mr_icall *call = h->calls;
+    struct mr_icall *call;
 
-    while (call && !(call->is_collecting && call->held.bytes > 0)) {
-        call = call->next;
+    LIST_FOREACH (call, &h->calls, link) {
+        if (call->is_collecting && call->held.bytes > 0) {
+            return call;
+        }
     }
-    return call;
+    return NULL;
 }
 
 /* Take in all that is held. Not forced: as long as memory is not scarce. False: some still waits. */

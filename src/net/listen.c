@@ -430,6 +430,7 @@ static struct mr_server_part *part_for(struct mr_http_server *s, struct mr_loop 
         part->loop = loop;
         part->handler = &s->handler;
         part->options = &s->options;
+        TAILQ_INIT(&part->waits_memory);
         part->next = s->parts;
         s->parts = part;
         atomic_fetch_add_explicit(&s->parts_open, 1, memory_order_relaxed);

@@ -107,7 +107,7 @@ static void flush_all(struct mr_loop *loop)
 {
     struct mr_flush *f;
 
-    while ((f = loop->flush_first)) {
+    while ((f = TAILQ_FIRST(&loop->flushes))) {
         mr_flush_cancel(loop, f);
         f->run(f);
     }
@@ -121,7 +121,7 @@ static bool settle(struct mr_loop *loop)
         atomic_exchange_explicit(&loop->wants_wake, 1, memory_order_acq_rel);
         size_t mails = mr_mailbox_drain(&loop->box);
         mr_count_add(&loop->stats.mails, mails);
-        if (mails == 0 && !loop->flush_first) {
+        if (mails == 0 && TAILQ_EMPTY(&loop->flushes)) {
             return true;
         }
     }
@@ -312,6 +312,7 @@ static int handles_open(struct mr_loop *loop)
 static void memory_init(struct mr_loop *loop)
 {
     mr_buf_init(&loop->scratch, 0);
+    TAILQ_INIT(&loop->flushes);
     mr_wheel_init(loop);
     mr_mailbox_init(&loop->box, wake_for_mail, loop);
     mr_h2mem_init(loop);
@@ -452,14 +453,7 @@ void mr_flush_queue(struct mr_loop *loop, struct mr_flush *f)
         return;
     }
     f->queued = true;
-    f->next = NULL;
-    f->prev = loop->flush_last;
-    if (f->prev) {
-        f->prev->next = f;
-    } else {
-        loop->flush_first = f;
-    }
-    loop->flush_last = f;
+    TAILQ_INSERT_TAIL(&loop->flushes, f, link);
 }
 
 void mr_flush_cancel(struct mr_loop *loop, struct mr_flush *f)
@@ -468,16 +462,7 @@ void mr_flush_cancel(struct mr_loop *loop, struct mr_flush *f)
         return;
     }
     f->queued = false;
-    if (f->prev) {
-        f->prev->next = f->next;
-    } else {
-        loop->flush_first = f->next;
-    }
-    if (f->next) {
-        f->next->prev = f->prev;
-    } else {
-        loop->flush_last = f->prev;
-    }
+    TAILQ_REMOVE(&loop->flushes, f, link);
 }
 
 uint8_t *mr_loop_read_buf(struct mr_loop *loop)

@@ -2,6 +2,7 @@
 #ifndef MR_NET_LOOP_INT_H
 #define MR_NET_LOOP_INT_H
 
+#include <sys/queue.h>
 #include <uv.h>
 
 #include "base/clock.h"
@@ -10,8 +11,7 @@
 
 /** Something to do before the loop sleeps: a connection with output, say. Embed it. */
 struct mr_flush {
-    struct mr_flush *next;
-    struct mr_flush *prev;
+    TAILQ_ENTRY(mr_flush) link;
     void (*run)(struct mr_flush *f);
     bool queued;
 };
@@ -96,8 +96,7 @@ struct mr_loop {
 
     struct mr_timer *timers; /* root of a pairing heap */
     int64_t timer_seq;
-    struct mr_flush *flush_first;
-    struct mr_flush *flush_last;
+    TAILQ_HEAD(, mr_flush) flushes;
     struct mr_wheel wheel;
 
     struct mr_buf scratch;

@@ -12,11 +12,11 @@
 static void look(struct mr_timer *t)
 {
     struct mr_server_part *part = MR_CONTAINER_OF(t, struct mr_server_part, memory_timer);
-    struct mr_conn *last = part->memory_last;
+    struct mr_conn *last = TAILQ_LAST(&part->waits_memory, mr_memwait);
+    struct mr_conn *c;
 
     /* Those that stand in line again do so behind `last`. */
-    while (part->memory_first && !mr_block_is_scarce()) {
-        struct mr_conn *c = part->memory_first;
+    while ((c = TAILQ_FIRST(&part->waits_memory)) && !mr_block_is_scarce()) {
         bool is_last = c == last;
         mr_memwait_remove(c);
         c->proto->memory_back(c);
@@ -35,15 +35,10 @@ void mr_memwait_add(struct mr_conn *c)
         return;
     }
     c->waits_memory = true;
-    c->memory_next = NULL;
-    c->memory_prev = part->memory_last;
-    if (part->memory_last) {
-        part->memory_last->memory_next = c;
-    } else {
-        part->memory_first = c;
+    if (TAILQ_EMPTY(&part->waits_memory)) {
         mr_timer_start(part->loop, &part->memory_timer, LOOK_NS, LOOK_NS, look);
     }
-    part->memory_last = c;
+    TAILQ_INSERT_TAIL(&part->waits_memory, c, memory_link);
 }
 
 void mr_memwait_remove(struct mr_conn *c)
@@ -54,17 +49,8 @@ void mr_memwait_remove(struct mr_conn *c)
         return;
     }
     c->waits_memory = false;
-    if (c->memory_prev) {
-        c->memory_prev->memory_next = c->memory_next;
-    } else {
-        part->memory_first = c->memory_next;
-    }
-    if (c->memory_next) {
-        c->memory_next->memory_prev = c->memory_prev;
-    } else {
-        part->memory_last = c->memory_prev;
-    }
-    if (!part->memory_first) {
+    TAILQ_REMOVE(&part->waits_memory, c, memory_link);
+    if (TAILQ_EMPTY(&part->waits_memory)) {
         mr_timer_stop(&part->memory_timer);
     }
 }

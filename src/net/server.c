@@ -137,13 +137,14 @@ void mr_server_forget(struct mr_server_part *part)
 static void part_drain(struct mr_mail *mail)
 {
     struct mr_server_part *part = MR_CONTAINER_OF(mail, struct mr_server_part, drain_mail);
-    struct mr_conn *next;
+    struct mr_conn *c;
 
     part->draining = true;
     mr_listeners_stop(part);
-    for (struct mr_conn *c = part->conns; c; c = next) {
-        next = c->next;
+    for (c = LIST_FIRST(&part->conns); c;) {
+        struct mr_conn *next = LIST_NEXT(c, link);
         c->proto->drain(c);
+        c = next;
     }
 }
 
@@ -155,8 +156,8 @@ static void part_close(struct mr_mail *mail)
     part->live++;
     part->draining = part->closing = true;
     mr_listeners_stop(part);
-    while (part->conns) {
-        mr_conn_close(part->conns);
+    while (!LIST_EMPTY(&part->conns)) {
+        mr_conn_close(LIST_FIRST(&part->conns));
     }
     mr_part_let_go(part);
 }

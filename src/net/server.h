@@ -14,12 +14,11 @@ struct mr_server_part {
     struct mr_loop *loop;
     const struct mr_http_handler *handler;
     const struct mr_http_options *options;
-    struct mr_conn *conns;
+    LIST_HEAD(, mr_conn) conns;
     struct mr_listener *listeners;
-    struct mr_conn *memory_first; /* waiting for memory, oldest first (memwait.c) */
-    struct mr_conn *memory_last;
-    struct mr_timer memory_timer; /* active while there are any */
-    struct mr_deadline retry;     /* accepting again after descriptors ran out */
+    TAILQ_HEAD(mr_memwait, mr_conn) waits_memory; /* oldest first (memwait.c) */
+    struct mr_timer memory_timer;                 /* active while there are any */
+    struct mr_deadline retry;                     /* accepting again after descriptors ran out */
     bool draining;
     bool closing;
     size_t live; /* connections and listeners whose handles are not closed */

@@ -6,30 +6,6 @@
 /* Of a deadline, for the way to the client; a quarter of short ones. */
 #define RESERVE_NS (20 * MR_NS_PER_MS)
 
-static void list_append(struct infer_list *l, struct mr_infer *r)
-{
-    r->next = NULL;
-    r->prev = l->last;
-    if (l->last)
-        l->last->next = r;
-    else
-        l->first = r;
-    l->last = r;
-}
-
-static void list_remove(struct infer_list *l, struct mr_infer *r)
-{
-    if (r->prev)
-        r->prev->next = r->next;
-    else
-        l->first = r->next;
-    if (r->next)
-        r->next->prev = r->prev;
-    else
-        l->last = r->prev;
-    r->next = r->prev = NULL;
-}
-
 static void publish_pending(struct mr_sched *s)
 {
     /* relaxed: a gauge */
@@ -98,7 +74,7 @@ int queue_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     r->due_ns = r->expire_ns = expiry(l, r);
     if (r->due_ns && r->due_ns < s->next_expire_ns)
         s->next_expire_ns = r->due_ns;
-    list_append(&l->ready, r);
+    TAILQ_INSERT_TAIL(&l->ready, r, in_queue);
     l->size++;
     s->queued++;
     s->queued_rows += rows_of(r);
@@ -111,7 +87,7 @@ void queue_remove(struct mr_sched *s, struct mr_infer *r)
 {
     struct queue_level *l = &s->levels[r->level];
 
-    list_remove(r->delayed ? &l->delayed : &l->ready, r);
+    TAILQ_REMOVE(r->delayed ? &l->delayed : &l->ready, r, in_queue);
     r->place = INFER_RUNNING; /* whoever took it out owns it now */
     l->size--;
     s->queued--;
@@ -125,32 +101,32 @@ void queue_withdraw(struct mr_sched *s, struct mr_infer *r)
     s->inflight_rows -= rows_of(r);
 }
 
-struct mr_infer *queue_front(const struct mr_sched *s)
+/* The first of that level and those behind it. */
+static struct mr_infer *first_from(const struct mr_sched *s, uint32_t level)
 {
-    if (s->queued == 0)
-        return NULL;
-    for (uint32_t i = 1; i <= s->level_count; i++) {
-        if (s->levels[i].ready.first)
-            return s->levels[i].ready.first;
-        if (s->levels[i].delayed.first)
-            return s->levels[i].delayed.first;
+    for (; level <= s->level_count; level++) {
+        if (!TAILQ_EMPTY(&s->levels[level].ready))
+            return TAILQ_FIRST(&s->levels[level].ready);
+        if (!TAILQ_EMPTY(&s->levels[level].delayed))
+            return TAILQ_FIRST(&s->levels[level].delayed);
     }
     return NULL;
 }
 
+struct mr_infer *queue_front(const struct mr_sched *s)
+{
+    if (s->queued == 0)
+        return NULL;
+    return first_from(s, 1);
+}
+
 struct mr_infer *queue_after(const struct mr_sched *s, const struct mr_infer *r)
 {
-    if (r->next)
-        return r->next;
-    if (!r->delayed && s->levels[r->level].delayed.first)
-        return s->levels[r->level].delayed.first;
-    for (uint32_t i = r->level + 1; i <= s->level_count; i++) {
-        if (s->levels[i].ready.first)
-            return s->levels[i].ready.first;
-        if (s->levels[i].delayed.first)
-            return s->levels[i].delayed.first;
-    }
-    return NULL;
+    struct mr_infer *next = TAILQ_NEXT(r, in_queue);
+
+    if (!next && !r->delayed)
+        next = TAILQ_FIRST(&s->levels[r->level].delayed);
+    return next ? next : first_from(s, r->level + 1);
 }
 
 bool queue_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
@@ -160,9 +136,9 @@ bool queue_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
         return false;
     bool by_client = r->start_by_ns && now_ns >= r->start_by_ns;
     if (!by_client && l->delay_on_timeout) {
-        list_remove(&l->ready, r);
+        TAILQ_REMOVE(&l->ready, r, in_queue);
         r->delayed = true;
-        list_append(&l->delayed, r);
+        TAILQ_INSERT_TAIL(&l->delayed, r, in_queue);
         r->due_ns = r->start_by_ns;
         return false;
     }

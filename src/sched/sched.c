@@ -41,8 +41,12 @@ static int configure_levels(struct mr_sched *s, const Inference__ModelDynamicBat
     s->level_count = (uint32_t)levels;
     s->default_level = d && d->default_priority_level ? (uint32_t)d->default_priority_level : 1;
     s->levels = MR_NEW_ARRAY(struct queue_level, levels + 1);
-    for (uint32_t i = 1; d && i <= s->level_count; i++)
-        level_policy(&s->levels[i], d->default_queue_policy);
+    for (uint32_t i = 1; i <= s->level_count; i++) {
+        TAILQ_INIT(&s->levels[i].ready);
+        TAILQ_INIT(&s->levels[i].delayed);
+        if (d)
+            level_policy(&s->levels[i], d->default_queue_policy);
+    }
     for (size_t i = 0; d && i < d->n_priority_queue_policy; i++) {
         uint64_t key = d->priority_queue_policy[i]->key;
         if (key >= 1 && key <= levels)

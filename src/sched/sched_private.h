@@ -32,10 +32,7 @@ static inline int64_t rows_of(const struct mr_infer *r)
     return r->rows > 0 ? r->rows : 1;
 }
 
-struct infer_list {
-    struct mr_infer *first;
-    struct mr_infer *last;
-};
+TAILQ_HEAD(infer_list, mr_infer);
 
 /* One priority level: requests in order, and behind them those that timed out under policy DELAY. */
 struct queue_level {

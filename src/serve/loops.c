@@ -51,29 +51,20 @@ static void on_changed(struct mr_mail *mail)
 
     /* release: whoever posts the mail again (acquire in serve_notify) sees that the mailbox is done with it */
     atomic_store_explicit(&l->is_change_posted, false, memory_order_release);
-    for (struct serve_pending *p = l->open, *next; p; p = next) {
-        next = p->next;
+    for (struct serve_pending *p = LIST_FIRST(&l->open), *next; p; p = next) {
+        next = LIST_NEXT(p, link);
         p->changed(p);
     }
 }
 
 void serve_open(struct serve_pending *p)
 {
-    p->next = here->open;
-    p->prev = NULL;
-    if (p->next)
-        p->next->prev = p;
-    here->open = p;
+    LIST_INSERT_HEAD(&here->open, p, link);
 }
 
 void serve_closed(struct serve_pending *p)
 {
-    if (p->prev)
-        p->prev->next = p->next;
-    else
-        here->open = p->next;
-    if (p->next)
-        p->next->prev = p->prev;
+    LIST_REMOVE(p, link);
 }
 
 /* Thread: any. Tell each loop that readiness may have changed. */

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <regex.h>
+#include <sys/queue.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -32,8 +33,8 @@ struct serve_loop {
     _Atomic bool is_started; /* loader threads ask */
     unsigned reader;
     struct mr_infer_home home;
-    struct serve_pending *open;     /* calls that last until somebody ends them */
-    struct stream_item *free_items; /* recycled requests of streams */
+    LIST_HEAD(, serve_pending) open; /* calls that last until somebody ends them */
+    struct stream_item *free_items;  /* recycled requests of streams */
     unsigned free_item_count;
     struct mr_mail changed; /* posted when readiness may have changed */
     _Atomic bool is_change_posted;
@@ -106,8 +107,7 @@ struct serve_pending {
     void (*data)(struct serve_pending *p, mr_bytes data, bool last);
     /* Open calls: readiness may have changed; when the server exits they end soon. May end its own call only. */
     void (*changed)(struct serve_pending *p);
-    struct serve_pending *next;
-    struct serve_pending *prev;
+    LIST_ENTRY(serve_pending) link; /* of the loop's open calls */
 };
 
 /* One inference of a client, on either protocol. Lives in its call's arena, or in a stream item. */

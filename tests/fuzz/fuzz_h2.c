@@ -309,6 +309,7 @@ static void set_up(void)
                                      .loop = f.loop,
                                      .handler = &f.server->handler,
                                      .options = &f.server->options};
+    TAILQ_INIT(&f.part.waits_memory);
     mr_loop_enter(f.loop);
 }
 
@@ -319,7 +320,7 @@ static void turn(struct mr_conn *c, int events)
         mr_conn_ready(c, events);
     }
     struct mr_flush *flush;
-    while ((flush = f.loop->flush_first)) {
+    while ((flush = TAILQ_FIRST(&f.loop->flushes))) {
         mr_flush_cancel(f.loop, flush);
         flush->run(flush);
     }
@@ -385,6 +386,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     mr_mem_fail_after(0);
     REQUIRE(f.gone && f.live == 0);
     mr_conn_gone(c);
-    REQUIRE(f.part.live == 0 && !f.part.conns && f.loop->wheel.count == 0);
+    REQUIRE(f.part.live == 0 && LIST_EMPTY(&f.part.conns) && f.loop->wheel.count == 0);
     return 0;
 }

@@ -337,8 +337,7 @@ static void test_flush_list(void **state)
         for (int i = 0; i < 3; i++) {
             mr_flush_cancel(loop, &f[i].f);
         }
-        assert_null(loop->flush_first);
-        assert_null(loop->flush_last);
+        assert_true(TAILQ_EMPTY(&loop->flushes));
         mr_flush_queue(loop, &f[0].f);
         uv_run(mr_loop_uv(loop), UV_RUN_NOWAIT);
         assert_int_equal(f[0].runs, 1);

@@ -15,6 +15,7 @@
 #define MR_SCHED_SCHED_H
 
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -81,8 +82,8 @@ struct mr_infer {
     int64_t expire_ns;
     /* ---- the scheduler's own ---- */
     struct mr_mail mail;
-    struct mr_infer *next;
-    struct mr_infer *prev;
+    struct mr_infer *next; /* in chains */
+    TAILQ_ENTRY(mr_infer) in_queue;
     uint64_t sequence;
     int64_t due_ns; /* the queue's view of expire_ns */
     int64_t
