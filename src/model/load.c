@@ -356,9 +356,21 @@ static void loading_note(struct mr_load *l, struct mr_fresh *f)
     pthread_mutex_unlock(&l->m->lock);
 }
 
+/* Lock held. */
+static bool is_any_ready(const struct mr_model *model)
+{
+    for (size_t i = 0; i < model->records.len; i++) {
+        if (model->records.at[i].state == MR_VERSION_READY) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void warming_tell(struct mr_load *l, struct mr_fresh *f)
 {
     pthread_mutex_lock(&l->m->lock);
+    f->made->v.is_update = is_any_ready(l->model);
     struct mr_version_record *r = mr_record_find(l->model, f->from->number);
     mr_life_set(l->m, l->model, f->life, MR_VERSION_WARMING, "");
     if (r && r->state == MR_VERSION_LOADING) {

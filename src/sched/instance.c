@@ -1,8 +1,9 @@
 /* Instance threads: take requests from the queue, form a batch, run it, hand the answers back.
  *
  * Threads start at the first request that finds nobody idle, up to the instance group's count, and end after ten idle
- * seconds, so that a server with thousands of models has threads for the busy ones only. When the system refuses
- * a thread, those that run do its work; without any the request is refused.
+ * seconds, so that a server with thousands of models has threads for the busy ones only. The first one of an update
+ * is started by the loader. When the system refuses a thread, those that run do its work; without any the request is
+ * refused.
  *
  * Forming a batch. A batch closes when it is full, at a preferred size, at the end of the delay, or when the next
  * request cannot join. The delay is an upper bound: it is spent only while company is likely. `company_rows` is
@@ -251,6 +252,16 @@ int instance_wake(struct mr_sched *s, struct mr_err *err)
         mr_log(MR_LOG_ERROR, "sched.thread", "model=%s %s", MR_LOG_STR(s->version->model_name),
                err->msg);
     return is_any_running ? MR_OK : rc;
+}
+
+void instance_start_early(struct mr_sched *s)
+{
+    struct mr_err err;
+
+    pthread_mutex_lock(&s->mutex);
+    if (s->instance_count > 0)
+        start_one(s, &s->instances[0], &err); /* if not, the first request tries again */
+    pthread_mutex_unlock(&s->mutex);
 }
 
 /* Wait for a batch and take it. 0 items: the thread should end. Called and returns with the mutex held, lets go

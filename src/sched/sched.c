@@ -123,6 +123,10 @@ int mr_sched_open(struct mr_version *v, const struct mr_sched_options *o, struct
     s->slots = mr_alloc_array(o->reader_count, sizeof *s->slots);
     s->shared = slot_new(s);
     MR_TRY(open_instances(s, err));
+    /* The old version's requests come to this one: no network thread shall have to make a thread for them, which
+     * maps memory. */
+    if (v->is_update && !s->may_inline)
+        instance_start_early(s);
 out:
     if (rc < 0)
         mr_sched_close(v);

@@ -155,6 +155,8 @@ void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan);
 /* instance.c. Somebody has to look at the queue: an idle thread, or a new one while there may be more. Fails when
  * nobody will: no thread runs and none can be started. Holding the mutex. */
 int instance_wake(struct mr_sched *s, struct mr_err *err);
+/* Starts the first thread before there is a request. */
+void instance_start_early(struct mr_sched *s);
 void *instance_main(void *arg);
 
 /* finish.c */

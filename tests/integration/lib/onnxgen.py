@@ -28,3 +28,16 @@ max_batch_size: 0
 input [ { name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] } ]
 output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1 ] } ]
 """
+
+
+def dense(layers, size, seed):
+    """A net of random numbers that differ with the seed: layers * size * size * 4 bytes of weights."""
+    rng = np.random.default_rng(seed)
+    names = ["INPUT0", *(f"x{i}" for i in range(1, layers)), "OUTPUT0"]
+    nodes, weights = [], []
+    for i in range(layers):
+        nodes += [helper.make_node("MatMul", [names[i], f"w{i}"], [f"m{i}"]), helper.make_node("Tanh", [f"m{i}"], [names[i + 1]])]
+        weights.append(numpy_helper.from_array(rng.standard_normal((size, size), np.float32) / np.float32(size ** 0.5), f"w{i}"))
+    shape = {name: [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", size])] for name in ("INPUT0", "OUTPUT0")}
+    graph = helper.make_graph(nodes, "dense", shape["INPUT0"], shape["OUTPUT0"], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()

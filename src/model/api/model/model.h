@@ -90,6 +90,7 @@ struct mr_version {
     _Atomic bool retiring;    /* taken out of the table */
     int64_t loaded_wall_ns;
     int64_t load_ns; /* how long load and warm-up took */
+    bool is_update;  /* another version of the model served when this one was made */
     void *load_private;
 };
 
