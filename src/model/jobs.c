@@ -1,12 +1,17 @@
 /* The queue of loads and unloads.
  *
  * Jobs of one model run in the order in which they came, one at a time: while one is queued or
- * runs, the model is busy and later ones wait at the model. Jobs of different models run side by
- * side on the loader threads. When the manager stops, what is still queued is answered and not
- * done.
+ * runs, the model is busy and later ones wait at the model. A later one that makes the earlier ones
+ * pointless cancels them: their callers are told at once, and a load under way ends at its next
+ * step. Two plain loads do that only if the folder has changed in between (MR_JOB_LOOK); otherwise
+ * the second has nothing left to do.
+ *
+ * Loads of different models run side by side, up to a number that is lower after the start. What
+ * does not load never waits for what does: there is one thread more than there may be loads. When
+ * the manager stops, what is still queued is answered and not done.
  *
  * `done` runs on a loader thread after the hook has heard of all changes that the job made, and
- * before the model's next job begins. */
+ * before the model's next job begins; that of a cancelled job as soon as it is cancelled. */
 #include "base/clock.h"
 #include "manager.h"
 
@@ -31,30 +36,66 @@ static void job_free(struct mr_job *job)
     mr_free(job->files);
     mr_free(job->config_json);
     mr_free(job->settled);
+    mr_free(job->looks_name);
     mr_free(job);
 }
 
-static void queue_push(struct mr_models *m, struct mr_job *job)
+static bool is_load(const struct mr_job *job)
+{
+    return job->kind == MR_JOB_LOAD || job->kind == MR_JOB_SYNC;
+}
+
+/* Relaxed, as everywhere: what counts is decided under the lock. */
+static bool is_cancelled(const struct mr_job *job)
+{
+    return atomic_load_explicit(&job->is_cancelled, memory_order_relaxed);
+}
+
+static void queue_push(struct mr_models *m, struct mr_job_queue *q, struct mr_job *job)
 {
     job->next = NULL;
-    if (m->jobs_last) {
-        m->jobs_last->next = job;
+    if (q->last) {
+        q->last->next = job;
     } else {
-        m->jobs_first = job;
+        q->first = job;
     }
-    m->jobs_last = job;
+    q->last = job;
     pthread_cond_signal(&m->work);
 }
 
-static struct mr_job *queue_pop(struct mr_models *m)
+static struct mr_job *queue_pop(struct mr_job_queue *q)
 {
-    struct mr_job *job = m->jobs_first;
+    struct mr_job *job = q->first;
 
-    m->jobs_first = job->next;
+    q->first = job->next;
     if (!job->next) {
-        m->jobs_last = NULL;
+        q->last = NULL;
     }
     return job;
+}
+
+static void queue_remove(struct mr_job_queue *q, struct mr_job *job)
+{
+    struct mr_job **at = &q->first;
+    struct mr_job *before = NULL;
+
+    while (*at != job) {
+        before = *at;
+        at = &before->next;
+    }
+    *at = job->next;
+    if (!job->next) {
+        q->last = before;
+    }
+}
+
+/* The model's next job, which nobody waits before. */
+static void model_begin(struct mr_models *m, struct mr_model *model, struct mr_job *job)
+{
+    bool has_work = is_load(job) && !is_cancelled(job);
+
+    model->current = job;
+    queue_push(m, has_work ? &m->loads : &m->quick, job);
 }
 
 static void model_wait(struct mr_model *model, struct mr_job *job)
@@ -75,9 +116,93 @@ static void job_refuse(struct mr_job *job, int status, const char *text)
     job->answer = MR_FAIL(&job->err, status, "%s", text);
 }
 
+bool mr_job_is_unwanted(const struct mr_models *m, const struct mr_job *job)
+{
+    return is_cancelled(job) || atomic_load_explicit(&m->is_stopping, memory_order_relaxed);
+}
+
+/* ---- superseding ---- */
+
+static bool is_plain_load(const struct mr_job *job)
+{
+    return job->kind == MR_JOB_LOAD && !job->config_json && !job->is_rollback;
+}
+
+/* Tells its caller now; what it has done so far is taken back by itself. Lock held. */
+static void job_cancel(struct mr_models *m, struct mr_job *job)
+{
+    if (!is_load(job) || is_cancelled(job)) {
+        return;
+    }
+    atomic_store_explicit(&job->is_cancelled, true, memory_order_relaxed);
+    if (job->done) {
+        struct mr_job *answer = mr_job_new(MR_JOB_ANSWER, job->done, job->ctx);
+        answer->answer =
+            MR_FAIL(&answer->err, MR_E_CANCELLED,
+                    "cancelled: a newer request for model '%.128s' has come", job->model->name.ptr);
+        job->done = NULL;
+        m->jobs_open++;
+        queue_push(m, &m->quick, answer);
+    }
+    if (job == job->model->current && !job->is_running) {
+        queue_remove(&m->loads, job);
+        queue_push(m, &m->quick, job); /* no need to wait for a place */
+    }
+    pthread_cond_broadcast(&m->idle); /* it may be waiting */
+}
+
+/* Whether the load under way still is what the folder says. */
+static void look_submit(struct mr_models *m, const struct mr_job *current)
+{
+    struct mr_job *look = mr_job_new(MR_JOB_LOOK, NULL, NULL);
+
+    look->looks_at = current->id;
+    look->looks_name = mr_strndup(current->model->name.ptr, current->model->name.len);
+    m->jobs_open++;
+    queue_push(m, &m->quick, look);
+}
+
+static void look_run(struct mr_models *m, const struct mr_job *look)
+{
+    uint64_t print = mr_load_look(m, mr_str_c(look->looks_name));
+
+    pthread_mutex_lock(&m->lock);
+    const struct mr_model *model = mr_map_find(&m->models, mr_str_c(look->looks_name));
+    struct mr_job *current = model ? model->current : NULL;
+    if (current && current->id == look->looks_at && current->folder_print != 0 &&
+        current->folder_print != print) {
+        job_cancel(m, current);
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
+/* Lock held: what `job` makes pointless. */
+static void older_cancel(struct mr_models *m, struct mr_model *model, const struct mr_job *job)
+{
+    struct mr_job *retry = mr_retry_drop(m, model);
+
+    if (retry) {
+        job_free(retry);
+    }
+    if (!model->current) {
+        return;
+    }
+    if (!is_plain_load(job) || !is_plain_load(model->current)) {
+        job_cancel(m, model->current);
+    } else if (model->current->is_running) {
+        look_submit(m, model->current);
+    }
+    for (struct mr_job *it = model->waiting_first; it; it = it->next) {
+        if (!is_plain_load(job) || !is_plain_load(it)) {
+            job_cancel(m, it);
+        }
+    }
+}
+
 void mr_job_submit(struct mr_models *m, struct mr_job *job, mr_str name)
 {
     pthread_mutex_lock(&m->lock);
+    job->id = ++m->jobs_made;
     if (job->kind == MR_JOB_UNLOAD && !mr_map_find(&m->models, name)) {
         job->kind = MR_JOB_ANSWER; /* nothing is loaded under that name: done */
     }
@@ -88,13 +213,15 @@ void mr_job_submit(struct mr_models *m, struct mr_job *job, mr_str name)
         }
     }
     m->jobs_open++;
-    if (job->model && job->model->is_busy) {
-        model_wait(job->model, job);
+    if (!job->model) {
+        queue_push(m, &m->quick, job);
     } else {
-        if (job->model) {
-            job->model->is_busy = true;
+        older_cancel(m, job->model, job);
+        if (job->model->current) {
+            model_wait(job->model, job);
+        } else {
+            model_begin(m, job->model, job);
         }
-        queue_push(m, job);
     }
     pthread_mutex_unlock(&m->lock);
 }
@@ -104,15 +231,15 @@ static void model_next(struct mr_models *m, struct mr_model *model)
 {
     struct mr_job *next = model->waiting_first;
 
+    model->current = NULL;
     if (next) {
         model->waiting_first = next->next;
         if (!next->next) {
             model->waiting_last = NULL;
         }
-        queue_push(m, next);
+        model_begin(m, model, next);
         return;
     }
-    model->is_busy = false;
     mr_model_forget_if_empty(m, model);
 }
 
@@ -121,6 +248,13 @@ static int job_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
     if (job->kind == MR_JOB_ANSWER) {
         *err = job->err;
         return job->answer;
+    }
+    if (job->kind == MR_JOB_LOOK) {
+        look_run(m, job);
+        return MR_OK;
+    }
+    if (is_cancelled(job)) {
+        return MR_FAIL(err, MR_E_CANCELLED, "cancelled");
     }
     if (atomic_load_explicit(&m->is_stopping, memory_order_relaxed)) {
         return MR_FAIL(err, MR_E_UNAVAILABLE, STOP_TEXT);
@@ -131,34 +265,119 @@ static int job_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
     return mr_load_run(m, job, err);
 }
 
+/* ---- the threads ---- */
+
+static size_t places(const struct mr_models *m)
+{
+    return m->is_started ? MR_MIN(m->o.update_threads, m->o.load_threads) : m->o.load_threads;
+}
+
+void mr_load_place_leave(struct mr_models *m)
+{
+    m->loads_running--;
+    pthread_cond_broadcast(&m->work);
+    pthread_cond_broadcast(&m->idle); /* others that want a place again */
+}
+
+void mr_load_place_take(struct mr_models *m)
+{
+    while (m->loads_running >= places(m) &&
+           !atomic_load_explicit(&m->is_stopping, memory_order_relaxed)) {
+        pthread_cond_wait(&m->idle, &m->lock);
+    }
+    m->loads_running++;
+}
+
+/* Lock held. NULL: there is nothing that this thread may do now. */
+static struct mr_job *job_take(struct mr_models *m, int64_t *out_next_ns)
+{
+    struct mr_job *retry;
+
+    while ((retry = mr_retry_due(m, out_next_ns))) {
+        m->jobs_open++;
+        retry->id = ++m->jobs_made;
+        model_begin(m, retry->model, retry);
+    }
+    if (m->quick.first) {
+        return queue_pop(&m->quick);
+    }
+    if (m->loads.first && m->loads_running < places(m) && m->loads_held < m->o.load_threads) {
+        m->loads_running++;
+        m->loads_held++;
+        struct mr_job *job = queue_pop(&m->loads);
+        job->has_place = true;
+        return job;
+    }
+    return NULL;
+}
+
+/* Lock held. NULL at the end. */
+static struct mr_job *job_wait(struct mr_models *m)
+{
+    struct mr_job *job;
+    int64_t next_ns;
+
+    while (!(job = job_take(m, &next_ns))) {
+        struct timespec ts = {next_ns / MR_NS_PER_S, next_ns % MR_NS_PER_S};
+        if (m->quit && !m->loads.first) {
+            return NULL;
+        }
+        if (next_ns == INT64_MAX) {
+            pthread_cond_wait(&m->work, &m->lock);
+        } else {
+            pthread_cond_timedwait(&m->work, &m->lock, &ts);
+        }
+    }
+    return job;
+}
+
+static int job_do(struct mr_models *m, struct mr_job *job)
+{
+    struct mr_err err = {0};
+    int rc = job_run(m, job, &err);
+
+    mr_changes_tell(m);
+    pthread_mutex_lock(&m->lock);
+    mr_models_done_fn *done = job->done; /* a cancelled job has none any more */
+    job->done = NULL;
+    pthread_mutex_unlock(&m->lock);
+    if (done) {
+        done(job->ctx, rc, &err);
+    }
+    return rc;
+}
+
+/* Lock held. */
+static void job_end(struct mr_models *m, struct mr_job *job, int rc)
+{
+    struct mr_model *model = job->model;
+
+    if (rc >= 0 || !model || !mr_retry_keep(m, job)) {
+        job_free(job);
+    }
+    if (model) {
+        model_next(m, model);
+    }
+    m->jobs_open--;
+    pthread_cond_broadcast(&m->idle);
+}
+
 static void *loader_main(void *arg)
 {
     struct mr_models *m = arg;
+    struct mr_job *job;
 
     pthread_mutex_lock(&m->lock);
-    for (;;) {
-        while (!m->jobs_first && !m->quit) {
-            pthread_cond_wait(&m->work, &m->lock);
-        }
-        if (!m->jobs_first) {
-            break;
-        }
-        struct mr_job *job = queue_pop(m);
-        struct mr_err err = {0};
+    while ((job = job_wait(m))) {
+        bool has_place = job->has_place;
+        job->is_running = true;
         pthread_mutex_unlock(&m->lock);
-        int rc = job_run(m, job, &err);
-        mr_changes_tell(m);
-        if (job->done) {
-            job->done(job->ctx, rc, &err);
-        }
-        struct mr_model *model = job->model;
-        job_free(job);
+        int rc = job_do(m, job);
         pthread_mutex_lock(&m->lock);
-        if (model) {
-            model_next(m, model);
-        }
-        m->jobs_open--;
-        pthread_cond_broadcast(&m->idle);
+        m->loads_running -= has_place;
+        m->loads_held -= has_place;
+        job_end(m, job, rc);
+        pthread_cond_broadcast(&m->work); /* a place is free */
     }
     pthread_mutex_unlock(&m->lock);
     return NULL;
@@ -166,8 +385,10 @@ static void *loader_main(void *arg)
 
 int mr_jobs_start(struct mr_models *m, struct mr_err *err)
 {
-    m->loaders = MR_NEW_ARRAY(pthread_t, m->o.load_threads);
-    while (m->loader_count < m->o.load_threads) {
+    uint32_t count = m->o.load_threads + 1;
+
+    m->loaders = MR_NEW_ARRAY(pthread_t, count);
+    while (m->loader_count < count) {
         int rc = mr_thread_start(&m->loaders[m->loader_count], "mr-load", loader_main, m, err);
         if (rc < 0) {
             return rc;
@@ -188,6 +409,9 @@ void mr_jobs_join(struct mr_models *m)
     }
     m->loader_count = 0;
     mr_freep(&m->loaders);
+    while (m->retries) {
+        job_free(mr_retry_drop(m, m->retries->model));
+    }
 }
 
 bool mr_jobs_wait(struct mr_models *m, int64_t deadline_ns)

@@ -17,9 +17,20 @@
 
 #define NO_VERSION_TEXT "at least one version must be available under the version policy of model"
 
-static bool is_stopping(const struct mr_models *m)
+static bool is_cancelled(const struct mr_load *l)
 {
-    return atomic_load_explicit(&m->is_stopping, memory_order_relaxed);
+    return atomic_load_explicit(&l->job->is_cancelled, memory_order_relaxed);
+}
+
+/* Between steps: is there a reason to go on? */
+static int still_wanted(const struct mr_load *l, struct mr_err *err)
+{
+    if (is_cancelled(l)) {
+        return MR_FAIL(err, MR_E_CANCELLED, "cancelled: a newer request for the model has come");
+    }
+    return mr_job_is_unwanted(l->m, l->job)
+               ? MR_FAIL(err, MR_E_UNAVAILABLE, "the server is stopping")
+               : MR_OK;
 }
 
 /* ---- where the model is ---- */
@@ -40,9 +51,10 @@ static int temp_fill(struct mr_load *l)
 }
 
 /* The one repository that has a folder of that name. */
-static int repository_find(struct mr_load *l)
+static int repository_find(const struct mr_models *m, mr_str name, struct mr_folder *out,
+                           struct mr_err *err)
 {
-    const struct mr_models_options *o = &l->m->o;
+    const struct mr_models_options *o = &m->o;
     struct mr_folder found = {0};
     size_t count = 0;
     int rc = MR_OK;
@@ -50,8 +62,7 @@ static int repository_find(struct mr_load *l)
     for (size_t i = 0; i < o->repository_count; i++) {
         struct mr_folder f = {0};
         struct mr_err why = {0};
-        int one = mr_folder_read(&f, o->repositories[i], l->model->name, o->config_name, NULL, NULL,
-                                 &why);
+        int one = mr_folder_read(&f, o->repositories[i], name, o->config_name, NULL, NULL, &why);
         if (one == MR_E_NOT_FOUND) {
             mr_folder_fini(&f);
             continue;
@@ -59,27 +70,51 @@ static int repository_find(struct mr_load *l)
         if (count++ == 0) {
             found = f;
             rc = one;
-            *l->err = why;
+            *err = why;
         } else {
             mr_folder_fini(&f);
         }
     }
-    l->folder = found;
+    *out = found;
     if (count == 0) {
-        return MR_FAIL(l->err, MR_E_NOT_FOUND, "model '%.128s' is in no repository",
-                       l->model->name.ptr);
+        return MR_FAIL(err, MR_E_NOT_FOUND, "model '%.*s' is in no repository",
+                       MR_STR_ARG(mr_str_sub(name, 0, 128)));
     }
     if (count > 1) {
-        return MR_FAIL(l->err, MR_E_INVALID, "model appears in two or more repositories");
+        return MR_FAIL(err, MR_E_INVALID, "model appears in two or more repositories");
     }
     return rc;
 }
 
+static uint64_t folder_print(const struct mr_folder *f)
+{
+    uint64_t sum = f->shared.sum;
+
+    for (size_t i = 0; i < f->versions.len; i++) {
+        uint64_t parts[2] = {(uint64_t)f->versions.at[i].number, f->versions.at[i].print.sum};
+        sum += mr_hash(mr_str_n((const char *)parts, sizeof parts));
+    }
+    return sum | 1;
+}
+
+uint64_t mr_load_look(struct mr_models *m, mr_str name)
+{
+    struct mr_folder f = {0};
+    struct mr_err ignored = {0};
+
+    repository_find(m, name, &f, &ignored); /* a folder that is away has another print, too */
+    uint64_t print = folder_print(&f);
+    mr_folder_fini(&f);
+    return print;
+}
+
 static int folder_find(struct mr_load *l)
 {
-    int rc = l->job->file_count > 0 ? temp_fill(l) : repository_find(l);
+    int rc = l->job->file_count > 0 ? temp_fill(l)
+                                    : repository_find(l->m, l->model->name, &l->folder, l->err);
 
     pthread_mutex_lock(&l->m->lock);
+    l->job->folder_print = folder_print(&l->folder);
     l->model->is_in_folder = rc != MR_E_NOT_FOUND && l->job->file_count == 0;
     pthread_mutex_unlock(&l->m->lock);
     return rc;
@@ -277,7 +312,7 @@ static enum fate fate_of(const struct mr_load *l, const struct mr_folder_version
     if (!r) {
         return MAKE;
     }
-    if (is_sync && r->failed_print == print) {
+    if (is_sync && l->job->tries == 0 && r->failed_print == print) {
         return HOPELESS; /* it would fail again */
     }
     if (r->state != MR_VERSION_READY) {
@@ -335,18 +370,20 @@ static void plan_begin(struct mr_load *l)
 
 /* ---- doing it ---- */
 
-/* Sleeps between tries; false when the manager stops. */
-static bool retry_wait(struct mr_models *m, int64_t pause_ns)
+/* Sleeps between tries, in nobody's way; false when the load is not wanted any more. */
+static bool retry_wait(struct mr_models *m, const struct mr_job *job, int64_t pause_ns)
 {
     int64_t until = mr_now_ns() + pause_ns;
     struct timespec ts = {until / MR_NS_PER_S, until % MR_NS_PER_S};
 
     pthread_mutex_lock(&m->lock);
-    while (!is_stopping(m) && mr_now_ns() < until) {
+    mr_load_place_leave(m);
+    while (!mr_job_is_unwanted(m, job) && mr_now_ns() < until) {
         pthread_cond_timedwait(&m->idle, &m->lock, &ts);
     }
+    mr_load_place_take(m);
     pthread_mutex_unlock(&m->lock);
-    return !is_stopping(m);
+    return !mr_job_is_unwanted(m, job);
 }
 
 static void loading_note(struct mr_load *l, struct mr_fresh *f)
@@ -393,9 +430,13 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
     loading_note(l, f);
     int rc = mr_version_open(l->m, &source, &f->made, err);
 
+    if (rc == MR_OK && (rc = still_wanted(l, err)) < 0) {
+        mr_version_close(l->m, &f->made);
+    }
     if (rc < 0) {
         return rc;
     }
+    f->made->job = l->job;
     /* Release is not needed: nobody else knows the version yet. */
     atomic_store_explicit(&f->made->v.state, MR_VERSION_WARMING, memory_order_relaxed);
     warming_tell(l, f);
@@ -419,12 +460,13 @@ static int version_make(struct mr_load *l, struct mr_fresh *f, bool warn, struct
         *err = (struct mr_err){0};
         int rc = version_try(l, f, warn && tries == 0, err);
         /* What a config asks for and this server does not have will not come by itself. */
-        if (rc >= 0 || rc == MR_E_UNSUPPORTED || tries >= l->m->o.load_retries) {
+        l->job->is_hopeless |= rc == MR_E_UNSUPPORTED;
+        if (rc >= 0 || rc == MR_E_UNSUPPORTED || tries >= l->m->o.load_retries || is_cancelled(l)) {
             return rc;
         }
         mr_log(MR_LOG_WARN, "model.load_retry", "model=%s version=%lld try=%u %s",
                MR_LOG_STR(l->model->name), (long long)f->from->number, tries + 1, err->msg);
-        if (!retry_wait(l->m, pause_ns)) {
+        if (!retry_wait(l->m, l->job, pause_ns)) {
             return rc;
         }
         pause_ns = MR_MIN(pause_ns * 2, RETRY_MOST_NS);
@@ -435,8 +477,8 @@ static int one_make(struct mr_load *l, size_t i, struct mr_err *err)
 {
     int rc = i == 0 ? mr_load_retire_first(l, err) : MR_OK;
 
-    if (rc == MR_OK && is_stopping(l->m)) {
-        rc = MR_FAIL(err, MR_E_UNAVAILABLE, "the server is stopping");
+    if (rc == MR_OK) {
+        rc = still_wanted(l, err);
     }
     return rc < 0 ? rc : version_make(l, &l->fresh.at[i], i == 0, err);
 }
@@ -457,8 +499,8 @@ static int versions_make(struct mr_load *l)
                     l->model->name.ptr, (long long)f->from->number, why.msg);
         }
     }
-    if (rc == MR_OK && l->fresh.len > 0 && is_stopping(l->m)) {
-        return MR_FAIL(l->err, MR_E_UNAVAILABLE, "the server is stopping");
+    if (rc == MR_OK && l->fresh.len > 0) {
+        return still_wanted(l, l->err);
     }
     return rc < 0 ? MR_E_INVALID : MR_OK;
 }
@@ -517,10 +559,11 @@ static int versions_load(struct mr_load *l)
     }
     plan_begin(l);
     int rc = versions_make(l);
+    if (rc == MR_OK && !mr_load_publish(l)) {
+        rc = still_wanted(l, l->err);
+    }
     if (rc < 0) {
         mr_load_take_back(l);
-    } else {
-        mr_load_publish(l);
     }
     return rc;
 }

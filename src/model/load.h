@@ -34,8 +34,9 @@ struct mr_load {
 /** Switch policy `resource`: what the load replaces or leaves out ends before anything is made.
  *  Errors: MR_E_DEADLINE (its requests do not end), MR_E_UNAVAILABLE. */
 int mr_load_retire_first(struct mr_load *l, struct mr_err *err);
-/** Everything was made: show it to requests, all at once, and retire what it replaces. */
-void mr_load_publish(struct mr_load *l);
+/** Everything was made: show it to requests, all at once, and retire what it replaces. False: nobody
+ *  wants it any more; nothing was done. */
+bool mr_load_publish(struct mr_load *l);
 /** Some version failed: what this load made is taken back, what served goes on. */
 void mr_load_take_back(struct mr_load *l);
 /** The load failed before it came to versions. */

@@ -4,6 +4,7 @@
  *   records.c   what is known of each version; state changes, the readiness count, the hook's queue
  *   lives.c     what became of each load, when, and for how long
  *   jobs.c      the queue of loads and unloads, one at a time per model, and the loader threads
+ *   retry.c     failed loads that are tried again later
  *   load.c      one load: folder -> config -> versions
  *   publish.c   how it ends: published or taken back; unloads
  *   version_labels.c  names for versions
@@ -31,6 +32,8 @@
 
 /** Names ever known to one server, against a client that loads ever new ones. */
 #define MR_MODELS_MAX ((size_t)1 << 20)
+/** How often a load that nobody waits for is tried again. */
+#define MR_RETRIES_MAX 10u
 
 struct mr_job;
 struct mr_model_table;
@@ -101,10 +104,11 @@ struct mr_model {
     int64_t pinned;     /* the version to go back to by a rollback, 0 = none: the newest is it */
     char *error; /* why the model as a whole did not load, NULL = it did, or was not asked to */
     int64_t error_wall_ns;
-    struct mr_job *waiting_first; /* jobs behind the running one */
+    struct mr_job *current;       /* the one that is queued or runs, NULL = not busy */
+    struct mr_job *retry;         /* a failed load that is to be tried again */
+    struct mr_job *waiting_first; /* jobs behind the current one */
     struct mr_job *waiting_last;
     size_t draining; /* retired versions not yet closed */
-    bool is_busy;    /* a job of it is queued or runs */
     bool is_in_table;
     bool is_desired;     /* asked to be loaded, not unloaded since */
     bool is_in_folder;   /* had a folder when it was last looked for */
@@ -119,6 +123,8 @@ struct mr_version_private {
     struct mr_temp_dir *temp;     /* files of a load request, NULL = those of the repository */
     uint64_t print;               /* of files and config that it was made from */
     struct mr_version_life *life; /* guarded by lock; from publication to its end */
+    struct mr_models *m;
+    const struct mr_job *job; /* its load, NULL = it is over */
     bool is_served;
     struct mr_version_private *next; /* list of retired ones */
 };
@@ -144,6 +150,11 @@ struct mr_model_backend {
     struct mr_plugin *plugin; /* NULL while one thread opens it */
 };
 
+struct mr_job_queue {
+    struct mr_job *first;
+    struct mr_job *last;
+};
+
 struct mr_models {
     /* ---- constant after mr_models_new ---- */
     struct mr_models_options o; /* deep copy in `memory` */
@@ -164,9 +175,14 @@ struct mr_models {
     size_t table_live;    /* models in the table */
     size_t table_used;    /* its slots that are not empty */
 
-    pthread_cond_t work; /* loaders: a job or quit */
-    struct mr_job *jobs_first;
-    struct mr_job *jobs_last;
+    pthread_cond_t work;       /* loaders: a job, a free place, or quit */
+    struct mr_job_queue loads; /* loads and syncs: so many at once */
+    struct mr_job_queue quick; /* everything else: at once */
+    struct mr_job *retries;    /* by due_ns */
+    size_t loads_running;      /* those that wait for something else are not counted */
+    size_t loads_held;         /* threads that have one */
+    uint64_t jobs_made;
+    bool is_started;
     size_t jobs_open;    /* queued, waiting or running */
     pthread_cond_t idle; /* jobs_open or draining went down */
     bool quit;
@@ -255,6 +271,7 @@ enum mr_job_kind {
     MR_JOB_LOAD, /* load or reload; retries what failed before */
     MR_JOB_SYNC, /* poll mode: be like the folder; leaves alone what failed and did not change */
     MR_JOB_UNLOAD,
+    MR_JOB_LOOK,  /* does the folder still say what the load under way has read? */
     MR_JOB_ANSWER /* only call done */
 };
 
@@ -280,8 +297,18 @@ struct mr_job {
     size_t file_count;
     struct mr_settled_version *settled; /* MR_JOB_SYNC */
     size_t settled_count;
-    uint64_t settled_shared; /* print of the rest of the folder */
-    bool is_first;           /* what the manager was started with */
+    uint64_t settled_shared;   /* print of the rest of the folder */
+    bool is_first;             /* what the manager was started with */
+    uint64_t id;               /* to know it again */
+    bool is_running;           /* guarded by lock */
+    bool has_place;            /* counts among those that load */
+    _Atomic bool is_cancelled; /* a newer request for the model has come */
+    uint64_t folder_print;     /* what it found, 0 = has not looked yet; guarded by lock */
+    uint64_t looks_at;         /* MR_JOB_LOOK: id of the load under way */
+    char *looks_name;          /* MR_JOB_LOOK */
+    bool is_hopeless;          /* it would fail again */
+    uint32_t tries;            /* how often it has failed before */
+    int64_t due_ns;            /* of a retry */
     bool is_rollback;
     int64_t back_to; /* a rollback's version, 0 = the one before */
     int answer;
@@ -296,12 +323,27 @@ void mr_jobs_join(struct mr_models *m);
 struct mr_job *mr_job_new(enum mr_job_kind kind, mr_models_done_fn *done, void *ctx);
 /** Queue it for the model of that name; takes the job. Thread: any. */
 void mr_job_submit(struct mr_models *m, struct mr_job *job, mr_str name);
+/** Has a newer request come, or is the server stopping? Thread: any. */
+bool mr_job_is_unwanted(const struct mr_models *m, const struct mr_job *job);
+/** Lock held, both: a load that only waits leaves its place to others, and takes one again. */
+void mr_load_place_leave(struct mr_models *m);
+void mr_load_place_take(struct mr_models *m);
 /** MR_OK in mode explicit: clients may change what is loaded. */
 int mr_control_check(const struct mr_models *m, struct mr_err *err);
 /** Wait until no job is open, or until the deadline (monotonic). False at the deadline. */
 bool mr_jobs_wait(struct mr_models *m, int64_t deadline_ns);
 
+/* ---- retry.c (lock held) ---- */
+/** Keeps a failed job for later if it is one to be tried again; true: it is no longer the caller's. */
+bool mr_retry_keep(struct mr_models *m, struct mr_job *job);
+/** Those whose time has come, one after the other; NULL = none is. *out_next_ns: when the next is due. */
+struct mr_job *mr_retry_due(struct mr_models *m, int64_t *out_next_ns);
+/** The model is loaded or unloaded anew: its retry goes. NULL: there was none. */
+struct mr_job *mr_retry_drop(struct mr_models *m, struct mr_model *model);
+
 /* ---- load.c and publish.c (Thread: loader) ---- */
+/** Sum over a model's folder in all repositories, never 0. Thread: any; blocks. */
+uint64_t mr_load_look(struct mr_models *m, mr_str name);
 int mr_load_run(struct mr_models *m, struct mr_job *job, struct mr_err *err);
 int mr_unload_run(struct mr_models *m, struct mr_model *model, struct mr_err *err);
 /** Lock held: take a version out of service; the reaper does the rest. Publish afterwards. */

@@ -25,6 +25,8 @@ void mr_models_options_init(struct mr_models_options *o)
                                     .auto_complete = true,
                                     .strict_readiness = true,
                                     .load_threads = 4,
+                                    .update_threads = 1,
+                                    .retry_pause_ns = 5 * MR_NS_PER_S,
                                     .default_max_batch = 4,
                                     .reader_count = 1};
 }
@@ -89,6 +91,10 @@ static int options_check(const struct mr_models_options *o, struct mr_err *err)
     if (o->load_threads < 1 || o->load_threads > LOAD_THREADS_MAX) {
         return MR_FAIL(err, MR_E_INVALID, "model load threads: %u, allowed are 1..%d",
                        o->load_threads, LOAD_THREADS_MAX);
+    }
+    if (o->update_threads < 1 || o->update_threads > LOAD_THREADS_MAX) {
+        return MR_FAIL(err, MR_E_INVALID, "models that load at once: %u, allowed are 1..%d",
+                       o->update_threads, LOAD_THREADS_MAX);
     }
     if (o->reader_count < 1 || o->reader_count > READERS_MAX) {
         return MR_FAIL(err, MR_E_INVALID, "readers of the model table: %u, allowed are 1..%d",
@@ -299,6 +305,9 @@ int mr_models_start(struct mr_models *m, size_t *out_failed, struct mr_err *err)
     MR_TRY(mr_jobs_start(m, err));
     MR_TRY(first_loads_submit(m, &first, err));
     mr_jobs_wait(m, INT64_MAX);
+    pthread_mutex_lock(&m->lock);
+    m->is_started = true;
+    pthread_mutex_unlock(&m->lock);
     if (m->o.control == MR_MODEL_CONTROL_POLL) {
         MR_TRY(mr_watch_start(m, err));
     }

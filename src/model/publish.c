@@ -44,6 +44,7 @@ static void fresh_publish(struct mr_load *l, struct mr_fresh *f)
     r->is_wanted = true;
     r->failed_print = 0;
     f->made->life = f->life;
+    f->made->job = NULL;
     f->life->model_bytes = r->model_bytes;
     mr_life_set(l->m, l->model, f->life, MR_VERSION_READY, "");
     mr_record_set(l->m, l->model, r, MR_VERSION_READY, "");
@@ -137,10 +138,11 @@ static bool drained_wait(struct mr_load *l)
     struct timespec ts = {until / MR_NS_PER_S, until % MR_NS_PER_S};
     int rc = 0;
 
-    while (l->model->draining > 0 && rc == 0 &&
-           !atomic_load_explicit(&m->is_stopping, memory_order_relaxed)) {
+    mr_load_place_leave(m);
+    while (l->model->draining > 0 && rc == 0 && !mr_job_is_unwanted(m, l->job)) {
         rc = pthread_cond_timedwait(&m->idle, &m->lock, &ts);
     }
+    mr_load_place_take(m);
     return l->model->draining == 0;
 }
 
@@ -171,9 +173,13 @@ int mr_load_retire_first(struct mr_load *l, struct mr_err *err)
 
 /* ---- the end ---- */
 
-void mr_load_publish(struct mr_load *l)
+bool mr_load_publish(struct mr_load *l)
 {
     pthread_mutex_lock(&l->m->lock);
+    if (atomic_load_explicit(&l->job->is_cancelled, memory_order_relaxed)) {
+        pthread_mutex_unlock(&l->m->lock);
+        return false;
+    }
     for (size_t i = 0; i < l->fresh.len; i++) {
         fresh_publish(l, &l->fresh.at[i]);
     }
@@ -191,6 +197,7 @@ void mr_load_publish(struct mr_load *l)
     mr_table_publish(l->m, l->model);
     mr_model_count_unready(l->m, l->model);
     pthread_mutex_unlock(&l->m->lock);
+    return true;
 }
 
 /* The version goes on although its reload failed: that must be seen somewhere. Lock held. */
@@ -204,6 +211,8 @@ static void reload_warn(struct mr_load *l, struct mr_version_record *r, const ch
 void mr_load_take_back(struct mr_load *l)
 {
     const char *others = "taken back because another version of the same load failed";
+    bool is_cancelled = atomic_load_explicit(&l->job->is_cancelled, memory_order_relaxed);
+    enum mr_version_state end = is_cancelled ? MR_VERSION_UNLOADED : MR_VERSION_FAILED;
 
     for (size_t i = 0; i < l->fresh.len; i++) {
         if (l->fresh.at[i].made) {
@@ -214,13 +223,13 @@ void mr_load_take_back(struct mr_load *l)
     for (size_t i = 0; i < l->fresh.len; i++) {
         struct mr_fresh *f = &l->fresh.at[i];
         struct mr_version_record *r = mr_record_get(l->model, f->from->number);
-        const char *reason = f->reason ? f->reason : others;
-        r->failed_print = f->print;
-        mr_life_set(l->m, l->model, f->life, MR_VERSION_FAILED, reason);
-        if (r->state == MR_VERSION_READY) {
+        const char *reason = is_cancelled ? "cancelled" : f->reason ? f->reason : others;
+        r->failed_print = is_cancelled ? 0 : f->print;
+        mr_life_set(l->m, l->model, f->life, end, reason);
+        if (r->state != MR_VERSION_READY) {
+            mr_record_set(l->m, l->model, r, end, reason);
+        } else if (!is_cancelled) {
             reload_warn(l, r, reason);
-        } else {
-            mr_record_set(l->m, l->model, r, MR_VERSION_FAILED, reason);
         }
     }
     mr_table_publish(l->m, l->model);

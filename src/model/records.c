@@ -78,7 +78,8 @@ void mr_model_free(void *ptr)
  * seen. */
 void mr_model_forget_if_empty(struct mr_models *m, struct mr_model *model)
 {
-    if (model->is_busy || model->draining > 0 || model->is_in_folder || model->is_desired) {
+    if (model->current || model->retry || model->draining > 0 || model->is_in_folder ||
+        model->is_desired) {
         return;
     }
     for (size_t i = 0; i < model->records.len; i++) {

@@ -54,6 +54,13 @@ int mr_version_file(const struct mr_version *v, mr_str file, char **out, struct 
     return rc;
 }
 
+bool mr_version_is_unwanted(const struct mr_version *v)
+{
+    const struct mr_version_private *p = v->load_private;
+
+    return p && p->job && mr_job_is_unwanted(p->m, p->job);
+}
+
 /* ---- config ---- */
 
 static void warnings_log(const struct opening *o, const struct mr_config_warning *w, size_t count)
@@ -337,6 +344,7 @@ static int version_begin(const struct opening *o)
     struct mr_version *v = &o->p->v;
 
     v->load_private = o->p;
+    o->p->m = o->m;
     v->model = s->model;
     v->model_name = s->model->name;
     v->number = s->version->number;

@@ -206,6 +206,10 @@ static int run_sample(struct mr_sched *s, void *instance, const Inference__Model
     MR_TRY(make_sample(&sm, w, err));
     sm.infer.arena = &sm.scratch;
     for (uint32_t i = 0; i < MR_MAX(1u, w->count); i++) {
+        if (mr_version_is_unwanted(s->version)) {
+            rc = MR_FAIL(err, MR_E_CANCELLED, "the version is not wanted any more");
+            goto out;
+        }
         exec_run(s, instance, items, 1, sm.infer.rows, &sm.scratch);
         for (uint32_t k = 0; sm.infer.outputs && k < s->version->output_count; k++)
             mr_block_unref(&sm.infer.outputs[k].block);

@@ -66,6 +66,9 @@ static void defaults_agree(void **state)
     SAME(models.auto_complete);
     SAME(models.load_threads);
     SAME(models.load_retries);
+    SAME(models.update_threads);
+    SAME(models.retry_pause_ns);
+    SAME(models.switch_policy);
     SAME(models.default_max_batch);
     SAME(allow_http);
     assert_string_equal(o->http_address, plain.http_address);

@@ -49,6 +49,8 @@ struct fixture {
     struct mr_models *m;
     size_t failed;            /* of start */
     _Atomic int serve_status; /* what hooks.serve returns */
+    const char *_Atomic hold; /* hooks.serve waits while this is the model's name */
+    _Atomic int held;         /* calls that wait so */
     _Atomic int served;
     _Atomic int unserved;
     pthread_mutex_t lock;
@@ -132,6 +134,11 @@ static inline int fx_serve(void *ctx, struct mr_version *v, struct mr_err *err)
     struct fixture *f = ctx;
     assert_int_equal(atomic_load(&v->state), MR_VERSION_WARMING);
     assert_null(v->sched);
+    atomic_fetch_add(&f->held, 1);
+    for (const char *hold; (hold = atomic_load(&f->hold)) && mr_str_eq_c(v->model_name, hold);) {
+        usleep(1000);
+    }
+    atomic_fetch_sub(&f->held, 1);
     if (f->serve_status < 0) {
         return MR_FAIL(err, f->serve_status, "warm-up failed as told");
     }
@@ -224,6 +231,7 @@ static inline void fx_start(struct fixture *f)
 static inline void fx_stop(struct fixture *f)
 {
     if (f->m) {
+        atomic_store(&f->hold, NULL);
         assert_int_equal(mr_models_stop(f->m, 10 * MR_NS_PER_S), 0);
         mr_models_free(&f->m);
         assert_null(f->m);

@@ -150,6 +150,7 @@ static void test_loads_run_side_by_side(void **state)
     char path[64];
     f->o.control = MR_MODEL_CONTROL_NONE;
     f->o.load_threads = 8;
+    f->o.update_threads = 8;
     for (int i = 0; i < 8; i++) {
         snprintf(path, sizeof path, "m%d/1/model.probe", i);
         fx_write(f, 0, path, "slow");

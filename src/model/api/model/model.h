@@ -143,8 +143,12 @@ struct mr_models_options {
     int64_t
         drain_wait_ns;  /* MR_SWITCH_RESOURCE: how long requests may hold up a load, default 60 s */
     bool auto_complete; /* default true */
-    bool strict_readiness;     /* default true */
-    uint32_t load_threads;     /* default 4 */
+    bool strict_readiness;   /* default true */
+    uint32_t load_threads;   /* models that load at once at start, default 4 */
+    uint32_t update_threads; /* and later, default 1; not more than load_threads count */
+    int64_t
+        retry_pause_ns; /* before a load that nobody waits for is tried again, doubling each time;
+                                  0 = it is not; default 5 s */
     uint32_t load_retries;     /* default 0 */
     int32_t default_max_batch; /* 4 */
     uint32_t reader_count;
@@ -187,6 +191,8 @@ int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_v
  *  its slot. */
 void mr_version_pin(struct mr_version *v, unsigned reader);
 void mr_version_unpin(struct mr_version *v, unsigned reader);
+/** While a version is made: nobody wants it any more; what takes long may end. Thread: loader. */
+bool mr_version_is_unwanted(const struct mr_version *v);
 /** The resolved path of a file that a config names, relative to the model's folder; *out on the heap. Blocks.
  *  Errors: MR_E_INVALID (no such path may be named), MR_E_NOT_FOUND, MR_E_FORBIDDEN (leads out of the
  *  repository). */
@@ -203,6 +209,10 @@ struct mr_load_file {
     mr_bytes data;
 };
 typedef void(mr_models_done_fn)(void *ctx, int rc, const struct mr_err *err);
+
+/** A request for a model ends what goes on for the same model when that would not be what is asked for
+ *  now: a load whose folder has changed since, or that is followed by an unload, a rollback, or a load
+ *  with a config. Its `done` hears MR_E_CANCELLED at once. */
 
 /** Load or reload. config_json ptr NULL: from the repository; files need it. Everything is copied.
  *  Errors through done, with Triton's texts and statuses (triton.md 1.5 Load). */

@@ -1,0 +1,83 @@
+/* Loads that failed and are tried again later, with pauses that double.
+ *
+ * Those that nobody waits for: what poll mode took from the folders, and what the server was started
+ * with. A load that a client asked for answers its client and is not repeated behind its back.
+ * Whatever is asked for the model meanwhile - its folder has changed, a client loads or unloads it -
+ * takes the place of the retry at once. No thread sleeps for a retry: the loaders look at the list
+ * when they look for work. Everything here needs the manager's lock. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "manager.h"
+
+#define PAUSE_MOST_NS (300 * MR_NS_PER_S)
+
+static int64_t pause_of(const struct mr_models *m, uint32_t tries)
+{
+    int64_t pause_ns = m->o.retry_pause_ns;
+
+    for (uint32_t i = 0; i < tries && pause_ns < PAUSE_MOST_NS; i++) {
+        pause_ns *= 2;
+    }
+    return MR_MIN(pause_ns, MR_MAX(PAUSE_MOST_NS, m->o.retry_pause_ns));
+}
+
+static bool is_worth_it(const struct mr_models *m, const struct mr_job *job)
+{
+    return (job->kind == MR_JOB_SYNC || job->is_first) && !job->is_hopeless &&
+           m->o.retry_pause_ns > 0 && job->tries < MR_RETRIES_MAX && !job->model->waiting_first &&
+           !mr_job_is_unwanted(m, job);
+}
+
+bool mr_retry_keep(struct mr_models *m, struct mr_job *job)
+{
+    struct mr_job **at = &m->retries;
+
+    if (!is_worth_it(m, job)) {
+        return false;
+    }
+    int64_t pause_ns = pause_of(m, job->tries++);
+    job->due_ns = mr_ns_after(mr_now_ns(), pause_ns);
+    job->done = NULL;
+    job->is_running = false;
+    job->has_place = false;
+    job->folder_print = 0;
+    while (*at && (*at)->due_ns <= job->due_ns) {
+        at = &(*at)->next;
+    }
+    job->next = *at;
+    *at = job;
+    job->model->retry = job;
+    pthread_cond_broadcast(&m->work); /* those who wait must know until when */
+    mr_log(MR_LOG_INFO, "model.retry", "model=%s in_s=%.1f try=%u of %u",
+           MR_LOG_STR(job->model->name), (double)pause_ns / 1e9, job->tries, MR_RETRIES_MAX);
+    return true;
+}
+
+struct mr_job *mr_retry_due(struct mr_models *m, int64_t *out_next_ns)
+{
+    struct mr_job *job = m->retries;
+
+    if (!job || job->due_ns > mr_now_ns()) {
+        *out_next_ns = job ? job->due_ns : INT64_MAX;
+        return NULL;
+    }
+    m->retries = job->next;
+    job->model->retry = NULL;
+    return job;
+}
+
+struct mr_job *mr_retry_drop(struct mr_models *m, struct mr_model *model)
+{
+    struct mr_job *job = model->retry;
+    struct mr_job **at = &m->retries;
+
+    if (!job) {
+        return NULL;
+    }
+    while (*at != job) {
+        at = &(*at)->next;
+    }
+    *at = job->next;
+    model->retry = NULL;
+    return job;
+}
