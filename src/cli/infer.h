@@ -70,6 +70,9 @@ const struct infer_io *infer_find_input(const struct infer_meta *m, mr_str name)
 int infer_build(struct infer *x, bool from_stdin, struct mr_err *err);
 /** An empty array, which lives as long as x. */
 struct mr_array *infer_new_array(struct infer *x);
+/** What was typed for an input or output: JSON, or @FILE. */
+int infer_read_value(const struct infer_io *io, const char *value, struct mr_array *a,
+                     struct mr_err *err);
 /** The input `io` of the request, made of an array of its type. There is room for each input of the model once. */
 int infer_add_input(struct infer *x, const struct infer_io *io, struct mr_array *a,
                     struct mr_err *err);

@@ -120,6 +120,13 @@ int infer_add_input(struct infer *x, const struct infer_io *io, struct mr_array 
     return MR_OK;
 }
 
+int infer_read_value(const struct infer_io *io, const char *value, struct mr_array *a,
+                     struct mr_err *err)
+{
+    return value[0] == '@' ? load_file(value + 1, io, a, err)
+                           : mr_array_parse(mr_str_c(value), io->dtype, a, err);
+}
+
 /* "NAME=VALUE"; without NAME= where the model has one input. */
 static int add_typed(struct infer *x, const char *text, struct mr_err *err)
 {
@@ -136,8 +143,7 @@ static int add_typed(struct infer *x, const char *text, struct mr_err *err)
         return unknown_input(x, mr_str_sub(name.len ? name : mr_str_c(text), 0, 60), err);
     }
     struct mr_array *a = infer_new_array(x);
-    int rc = value[0] == '@' ? load_file(value + 1, io, a, err)
-                             : mr_array_parse(mr_str_c(value), io->dtype, a, err);
+    int rc = infer_read_value(io, value, a, err);
     if (rc == MR_OK) {
         rc = infer_add_input(x, io, a, err);
     }

@@ -4,6 +4,7 @@
 
 #include "codec/json.h"
 #include "model.h"
+#include "stats.h"
 #include "term.h"
 
 static int print_body(mr_bytes body)
@@ -91,81 +92,6 @@ int model_print_list(const struct model_run *m, mr_bytes body, struct mr_err *er
 
 /* ---- stats ---- */
 
-struct duration {
-    uint64_t count;
-    uint64_t ns;
-};
-
-struct stats_row {
-    mr_str name;
-    mr_str version;
-    uint64_t inferences;
-    uint64_t executions;
-    struct duration success;
-    struct duration fail;
-    struct duration queue;
-    struct duration input;
-    struct duration infer;
-    struct duration output;
-};
-
-static int parse_duration(struct mr_json *j, struct duration *d)
-{
-    bool first = true;
-    mr_str key;
-    int rc = mr_json_enter_object(j);
-
-    while (rc == MR_OK && mr_json_next_key(j, &first, &key)) {
-        rc = mr_str_eq_c(key, "count") ? mr_json_u64(j, &d->count)
-             : mr_str_eq_c(key, "ns")  ? mr_json_u64(j, &d->ns)
-                                       : mr_json_skip(j, NULL);
-    }
-    return rc < 0 ? rc : j->status;
-}
-
-static int parse_inference_stats(struct mr_json *j, struct stats_row *row)
-{
-    bool first = true;
-    mr_str key;
-    int rc = mr_json_enter_object(j);
-
-    while (rc == MR_OK && mr_json_next_key(j, &first, &key)) {
-        struct duration *d = mr_str_eq_c(key, "success")          ? &row->success
-                             : mr_str_eq_c(key, "fail")           ? &row->fail
-                             : mr_str_eq_c(key, "queue")          ? &row->queue
-                             : mr_str_eq_c(key, "compute_input")  ? &row->input
-                             : mr_str_eq_c(key, "compute_infer")  ? &row->infer
-                             : mr_str_eq_c(key, "compute_output") ? &row->output
-                                                                  : NULL;
-        rc = d ? parse_duration(j, d) : mr_json_skip(j, NULL);
-    }
-    return rc < 0 ? rc : j->status;
-}
-
-static int parse_stats_row(struct mr_json *j, struct stats_row *row)
-{
-    bool first = true;
-    mr_str key;
-    int rc = mr_json_enter_object(j);
-
-    while (rc == MR_OK && mr_json_next_key(j, &first, &key)) {
-        if (mr_str_eq_c(key, "name")) {
-            rc = mr_json_string(j, &row->name);
-        } else if (mr_str_eq_c(key, "version")) {
-            rc = mr_json_string(j, &row->version);
-        } else if (mr_str_eq_c(key, "inference_count")) {
-            rc = mr_json_u64(j, &row->inferences);
-        } else if (mr_str_eq_c(key, "execution_count")) {
-            rc = mr_json_u64(j, &row->executions);
-        } else if (mr_str_eq_c(key, "inference_stats")) {
-            rc = parse_inference_stats(j, row);
-        } else {
-            rc = mr_json_skip(j, NULL);
-        }
-    }
-    return rc < 0 ? rc : j->status;
-}
-
 static void add_mean(struct mr_grid *t, uint64_t ns, uint64_t count)
 {
     char text[32] = "-";
@@ -176,7 +102,7 @@ static void add_mean(struct mr_grid *t, uint64_t ns, uint64_t count)
     mr_grid_add(t, MR_STYLE_PLAIN, "%s", text);
 }
 
-static void add_stats_row(struct mr_grid *t, const struct stats_row *r)
+static void add_stats_row(struct mr_grid *t, const struct mr_stats_row *r)
 {
     mr_grid_add_str(t, MR_STYLE_BOLD, r->name);
     mr_grid_add_str(t, MR_STYLE_PLAIN, r->version);
@@ -195,49 +121,28 @@ static void add_stats_row(struct mr_grid *t, const struct stats_row *r)
     add_mean(t, r->input.ns + r->infer.ns + r->output.ns, r->infer.count);
 }
 
-static int parse_stats(struct mr_json *j, struct mr_grid *t)
-{
-    bool first_key = true;
-    mr_str key;
-    int rc = mr_json_enter_object(j);
-
-    while (rc == MR_OK && mr_json_next_key(j, &first_key, &key)) {
-        bool first = true;
-        if (!mr_str_eq_c(key, "model_stats")) {
-            rc = mr_json_skip(j, NULL);
-            continue;
-        }
-        rc = mr_json_enter_array(j);
-        while (rc == MR_OK && mr_json_next_item(j, &first)) {
-            struct stats_row row = {0};
-            rc = parse_stats_row(j, &row);
-            if (rc == MR_OK) {
-                add_stats_row(t, &row);
-            }
-        }
-    }
-    return rc < 0 ? rc : j->status;
-}
-
 int model_print_stats(const struct model_run *m, mr_bytes body, struct mr_err *err)
 {
     static const char *const head[] = {"MODEL", "VERSION", "OK",    "FAILED",  "INFERENCES", "RUNS",
                                        "BATCH", "MEAN",    "QUEUE", "COMPUTE", NULL};
     struct mr_arena arena;
+    struct mr_stats_list list = {0};
     struct mr_grid t;
-    struct mr_json j;
 
     if (m->form == MODEL_JSON) {
         return print_body(body);
     }
     mr_grid_init(&t, head);
     mr_arena_init(&arena, 4096, (size_t)1 << 28);
-    mr_json_init(&j, text_of(body), &arena, 0, err);
-    int rc = parse_stats(&j, &t);
+    int rc = mr_stats_parse_rest(body, &arena, &list, err);
     if (rc == MR_OK) {
+        for (size_t i = 0; i < list.len; i++) {
+            add_stats_row(&t, &list.at[i]);
+        }
         mr_grid_print(&t, stdout, m->form == MODEL_TABLE, 0);
     }
+    MR_VEC_FINI(&list);
     mr_grid_fini(&t);
     mr_arena_fini(&arena);
-    return rc < 0 ? MR_WRAP(err, rc, "the server's answer") : MR_OK;
+    return rc;
 }

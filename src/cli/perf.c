@@ -92,8 +92,26 @@ static void on_second(void *ctx, const struct mr_perf_second *s)
     fflush(stderr);
 }
 
+/* The server's own counts, or why there are none. */
+static bool get_stats(struct perf *p, struct mr_stats_row *out)
+{
+    struct mr_err err;
+
+    if (p->stats_problem[0]) {
+        return false;
+    }
+    if (mr_stats_get(&p->infer.remote, p->target.grpc, p->opt.model, p->opt.version, out, &err) <
+        0) {
+        snprintf(p->stats_problem, sizeof p->stats_problem, "%.190s", err.msg);
+        return false;
+    }
+    return true;
+}
+
 static int run_level(struct perf *p, double value, struct mr_err *err)
 {
+    struct mr_stats_row before;
+    struct mr_stats_row after;
     bool shows = mr_term_of(stderr).has_color;
     struct mr_perf_hooks hooks = {.progress = shows ? on_second : NULL, .stop = &interrupted};
     struct perf_row row = {.result = NULL};
@@ -103,6 +121,7 @@ static int run_level(struct perf *p, double value, struct mr_err *err)
         return rc;
     }
     row.result = MR_NEW(struct mr_perf_result);
+    row.has_server = get_stats(p, &before);
     rc = mr_perf_run(&p->target, &row.load, &hooks, row.result, err);
     if (shows) {
         fprintf(stderr, "\r\033[K");
@@ -111,6 +130,11 @@ static int run_level(struct perf *p, double value, struct mr_err *err)
         mr_free(row.result);
         return rc;
     }
+    row.has_server = row.has_server && get_stats(p, &after);
+    if (row.has_server) {
+        row.server = mr_stats_since(&before, &after);
+    }
+    row.holds = p->objective.q > 0 && perf_holds(&p->objective, row.result);
     MR_VEC_PUSH(&p->rows, row);
     return MR_OK;
 }
@@ -164,10 +188,44 @@ static void raise_descriptors(void)
     }
 }
 
+struct probe {
+    struct perf *p;
+    const struct perf_range *range;
+};
+
+static int probe_load(void *ctx, size_t i, struct mr_err *err)
+{
+    const struct probe *probe = ctx;
+    struct perf *p = probe->p;
+
+    if (atomic_load(&interrupted)) {
+        return MR_FAIL(err, MR_E_CANCELLED, "the search was interrupted");
+    }
+    int rc = run_level(p, perf_range_at(probe->range, i), err);
+    return rc < 0 ? rc : p->rows.at[p->rows.len - 1].holds;
+}
+
+static int run_levels(struct perf *p, const struct perf_range *range, struct mr_err *err)
+{
+    size_t count = perf_range_count(range);
+    struct probe probe = {p, range};
+    int64_t best;
+    int rc = MR_OK;
+
+    if (p->objective.q > 0) {
+        rc = perf_search(count, p->opt.windows, probe_load, &probe, &best, err);
+        p->best = rc == MR_OK && best >= 0 ? perf_range_at(range, (size_t)best) : 0;
+        return rc == MR_E_CANCELLED && p->rows.len ? MR_OK : rc;
+    }
+    for (size_t i = 0; i < count && rc == MR_OK && !atomic_load(&interrupted); i++) {
+        rc = run_level(p, perf_range_at(range, i), err);
+    }
+    return rc;
+}
+
 /* *out_code: what the process ends with if this fails. */
 static int run(struct perf *p, const struct perf_range *range, int *out_code, struct mr_err *err)
 {
-    size_t count = perf_range_count(range);
     bool to_stdout = p->opt.json && strcmp(p->opt.json, "-") == 0;
     int rc;
 
@@ -177,17 +235,21 @@ static int run(struct perf *p, const struct perf_range *range, int *out_code, st
     MR_TRY(perf_make_bodies(p, err));
     p->target.bodies = p->bodies;
     p->target.body_count = p->body_count;
-    struct mr_perf_load probe;
-    MR_TRY(make_load(p, range->to, &probe, err));
+    if (p->opt.check || p->opt.expect.len) {
+        MR_TRY(perf_checker_new(p, err));
+    }
+    if (p->opt.objective) {
+        MR_TRY(perf_parse_objective(p->opt.objective, &p->objective, err));
+    }
+    struct mr_perf_load largest;
+    MR_TRY(make_load(p, range->to, &largest, err));
     *out_code = MR_EXIT_FAILED;
     raise_descriptors();
     catch_interrupt();
     if (!to_stdout) {
         perf_print_head(p, stdout);
     }
-    for (size_t i = 0; i < count && !atomic_load(&interrupted); i++) {
-        MR_TRY(run_level(p, perf_range_at(range, i), err));
-    }
+    MR_TRY(run_levels(p, range, err));
     if (!to_stdout) {
         perf_print(p, stdout);
     }
@@ -211,6 +273,12 @@ static int judge(const struct perf *p, const char *program)
     if (answered == 0) {
         return mr_cli_fail(program, MR_EXIT_FAILED, "no request was answered");
     }
+    if (p->objective.q > 0 && atomic_load(&interrupted)) {
+        return mr_cli_fail(program, MR_EXIT_FAILED, "interrupted before the search had ended");
+    }
+    if (p->objective.q > 0 && p->best <= 0) {
+        return mr_cli_fail(program, MR_EXIT_FAILED, "no load of the range holds --objective");
+    }
     if (p->opt.max_errors >= 0 && failed > (uint64_t)p->opt.max_errors) {
         snprintf(text, sizeof text, "%llu requests failed; --max-errors allows %lld",
                  (unsigned long long)failed, (long long)p->opt.max_errors);
@@ -227,6 +295,7 @@ static void perf_fini(struct perf *p)
     }
     MR_VEC_FINI(&p->rows);
     perf_free_bodies(p);
+    perf_checker_free(&p->checker);
     infer_fini(&p->infer);
 }
 

@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "infer.h"
 #include "perf/perf.h"
+#include "stats.h"
 
 enum perf_data { PERF_RANDOM, PERF_ZEROS };
 
@@ -34,6 +35,10 @@ struct perf_options {
     uint32_t threads;
     int64_t timeout_ns;
     int64_t max_errors; /* -1: any number */
+    bool check;
+    struct mr_option_list expect;
+    const char *objective;
+    uint32_t windows;
     const char *json;
 };
 
@@ -44,11 +49,24 @@ struct perf_range {
     double step;
 };
 
+/** What is to hold: a percentile of the latency. */
+struct perf_objective {
+    char name[16]; /* "p99.9" */
+    double q;
+    uint64_t limit_ns;
+};
+
 /** One measured level. */
 struct perf_row {
     struct mr_perf_load load;
     struct mr_perf_result *result;
+    bool has_server; /* the server tells statistics */
+    struct mr_stats_row server;
+    bool holds; /* the objective */
 };
+
+/** The answers that are right, one per request; private to perf_check.c. */
+struct perf_checker;
 
 /** One run of the command. */
 struct perf {
@@ -57,6 +75,10 @@ struct perf {
     struct mr_perf_body *bodies;
     size_t body_count;
     struct mr_perf_target target;
+    struct perf_checker *checker;    /* NULL: answers are not looked at */
+    char stats_problem[200];         /* why the server tells no statistics */
+    struct perf_objective objective; /* q 0: none */
+    double best;                     /* highest load that holds it; 0: none */
     MR_VEC(struct perf_row) rows;
 };
 
@@ -68,6 +90,8 @@ extern const struct mr_option perf_table[];
 extern const size_t perf_table_len;
 /** What one option alone does not show; *out is the load. Errors: MR_E_INVALID. */
 int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_err *err);
+/** "p99=5ms", "p99.9=800us", "max=1s", "mean" is none. Errors: MR_E_INVALID. */
+int perf_parse_objective(const char *text, struct perf_objective *out, struct mr_err *err);
 /** "A" or "A:B:STEP", every value from `min` to `max`, whole numbers only if `whole`. At most 1000 values.
  *  Errors: MR_E_INVALID, naming the option and the range. */
 int perf_parse_range(const char *option, const char *text, double min, double max, bool whole,
@@ -83,11 +107,34 @@ void perf_free_bodies(struct perf *p);
 /** What fills the inputs that were not given; random ones follow from the generator alone. */
 int perf_fill(struct mr_array *a, int data, struct mr_rng *rng, struct mr_err *err);
 
+/* perf_check.c */
+
+/** Compare answers with the first to the same request, or with what --expect says. Errors: MR_E_INVALID,
+ *  MR_E_IO, as for inputs. */
+int perf_checker_new(struct perf *p, struct mr_err *err);
+void perf_checker_free(struct perf_checker **io_c);
+
+/* perf_search.c */
+
+/** Is the load number `i` fine? 1 yes, 0 no, negative: an error, which ends the search. */
+typedef int(perf_probe_fn)(void *ctx, size_t i, struct mr_err *err);
+/** The highest of `count` loads that is fine, each asked `windows` times at most and decided by the majority,
+ *  if a load that is not fine is followed by such only; *out is -1 when none is. */
+int perf_search(size_t count, uint32_t windows, perf_probe_fn *probe, void *ctx, int64_t *out,
+                struct mr_err *err);
+/** Did a run hold the objective? None that failed, and the percentile within the limit. */
+bool perf_holds(const struct perf_objective *objective, const struct mr_perf_result *r);
+
 /* perf_print.c */
 
 void perf_print_head(const struct perf *p, FILE *out);
 /** The table of all rows, errors and doubts. */
 void perf_print(const struct perf *p, FILE *out);
+/** Means in ns of the server's own counts. */
+double perf_server_queue(const struct mr_stats_row *s);
+double perf_server_compute(const struct mr_stats_row *s);
+/** Answers that the server gave to others meanwhile. */
+uint64_t perf_foreign(const struct perf_row *row);
 /** "16 at a time", "1000/s". */
 void perf_load_text(const struct mr_perf_load *load, char out[64]);
 

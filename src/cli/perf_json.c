@@ -118,6 +118,22 @@ static void put_second(struct mr_buf *b, const struct mr_perf_second *s)
                   (unsigned long long)s->max_ns);
 }
 
+static void put_server(struct mr_buf *b, const struct perf_row *row)
+{
+    const struct mr_stats_row *s = &row->server;
+
+    MR_BUF_LIT(b, "\"server\":{");
+    put_number(b, "queue_ns", perf_server_queue(s));
+    mr_buf_char(b, ',');
+    put_number(b, "compute_ns", perf_server_compute(s));
+    mr_buf_printf(b,
+                  ",\"succeeded\":%llu,\"failed\":%llu,\"inferences\":%llu,\"executions\":%llu,"
+                  "\"of_others\":%llu},",
+                  (unsigned long long)s->success.count, (unsigned long long)s->fail.count,
+                  (unsigned long long)s->inferences, (unsigned long long)s->executions,
+                  (unsigned long long)perf_foreign(row));
+}
+
 static void put_row(struct mr_buf *b, const struct perf_row *row)
 {
     const struct mr_perf_result *r = row->result;
@@ -137,6 +153,9 @@ static void put_row(struct mr_buf *b, const struct perf_row *row)
     if (mr_perf_doubt(r, &row->load, doubt, sizeof doubt)) {
         put_string(b, "warning", doubt);
         mr_buf_char(b, ',');
+    }
+    if (row->has_server) {
+        put_server(b, row);
     }
     put_errors(b, &r->errors);
     put_latency(b, &r->latency);
@@ -165,6 +184,15 @@ static void put_all(struct mr_buf *b, const struct perf *p)
     mr_buf_printf(b, ",\"http2\":%s,\"seed\":%llu,\"variants\":%zu,\"request_bytes\":%zu,",
                   p->target.http2 ? "true" : "false", (unsigned long long)p->opt.seed,
                   p->body_count, p->bodies[0].len);
+    if (p->objective.q > 0) {
+        MR_BUF_LIT(b, "\"objective\":{");
+        put_string(b, "percentile", p->objective.name);
+        mr_buf_char(b, ',');
+        put_count(b, "limit_ns", p->objective.limit_ns);
+        mr_buf_char(b, ',');
+        put_number(b, "best", p->best);
+        MR_BUF_LIT(b, "},");
+    }
     MR_BUF_LIT(b, "\"runs\":[");
     for (size_t i = 0; i < p->rows.len; i++) {
         mr_buf_c(b, i ? "," : "");

@@ -112,6 +112,22 @@ const struct mr_option perf_table[] = {
      .max = 64,
      .value = "N",
      .help = "sending threads"},
+    {.name = "objective",
+     .kind = MR_OPTION_STRING,
+     CLI,
+     AT(objective),
+     .value = "PXX=TIME",
+     .help = "search the range of --rate or --concurrency for the highest load that holds this, as "
+             "p99=5ms"},
+    {.name = "windows",
+     .kind = MR_OPTION_INT,
+     CLI,
+     AT(windows),
+     .fallback = "3",
+     .min = 1,
+     .max = 99,
+     .value = "N",
+     .help = "with --objective: measure a load up to N times, the majority decides"},
     {.name = "Request", .kind = MR_OPTION_GROUP},
     {.name = "model",
      .letter = 'm',
@@ -189,6 +205,18 @@ const struct mr_option perf_table[] = {
      .value = "N",
      .help =
          "different requests with random values, sent in turn; 0: 16, fewer when they are large"},
+    {.name = "check",
+     .kind = MR_OPTION_BOOL,
+     CLI,
+     AT(check),
+     .help = "compare the outputs of each answer with the first to the same request, bit by bit; "
+             "costs the client time"},
+    {.name = "expect",
+     .kind = MR_OPTION_LIST,
+     CLI,
+     AT(expect),
+     .value = "NAME=VALUE",
+     .help = "compare an output with this value instead: JSON, @FILE.npy, @FILE.json"},
     {.name = "Server", .kind = MR_OPTION_GROUP},
     {.name = "url",
      .letter = 'u',
@@ -290,6 +318,44 @@ double perf_range_at(const struct perf_range *r, size_t i)
     return r->from + (double)i * r->step;
 }
 
+int perf_parse_objective(const char *text, struct perf_objective *out, struct mr_err *err)
+{
+    static const struct {
+        const char *unit;
+        double ns;
+    } units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
+    const char *equals = strchr(text, '=');
+    mr_str name = mr_str_n(text, equals ? (size_t)(equals - text) : 0);
+    mr_str time = mr_str_c(equals ? equals + 1 : "");
+    double percent = 0;
+    double value = 0;
+    double limit = 0;
+
+    if (mr_str_eq_c(name, "max")) {
+        percent = 100;
+    } else if (name.len < 2 || name.ptr[0] != 'p' || name.len >= sizeof out->name ||
+               !mr_text_double(mr_str_sub(name, 1, name.len), &percent)) {
+        percent = 0;
+    }
+    for (size_t i = 0; i < sizeof units / sizeof *units && limit == 0; i++) {
+        size_t n = strlen(units[i].unit);
+        if (mr_str_ends(time, mr_str_c(units[i].unit)) &&
+            mr_text_double(mr_str_sub(time, 0, time.len - n), &value)) {
+            limit = value * units[i].ns;
+        }
+    }
+    if (!(percent > 0 && percent <= 100) || !(limit >= 1 && limit <= 60e9)) {
+        return MR_FAIL(
+            err, MR_E_INVALID,
+            "--objective '%.60s': expected a percentile and a time from 1ns to 60s, such "
+            "as p99=5ms, p99.9=800us or max=1s",
+            text);
+    }
+    *out = (struct perf_objective){.q = percent / 100, .limit_ns = (uint64_t)limit};
+    snprintf(out->name, sizeof out->name, "%.*s", MR_STR_ARG(name));
+    return MR_OK;
+}
+
 int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_err *err)
 {
     if (!o->model) {
@@ -306,6 +372,11 @@ int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_e
     }
     if (o->timeout_ns <= 0) {
         return MR_FAIL(err, MR_E_INVALID, "--timeout: expected more than 0");
+    }
+    if (o->objective && !strchr(o->rate ? o->rate : o->concurrency ? o->concurrency : "", ':')) {
+        return MR_FAIL(
+            err, MR_E_INVALID,
+            "--objective needs a range to search: --rate FROM:TO:STEP, or --concurrency");
     }
     if (o->http2 && o->protocol == INFER_GRPC) {
         return MR_FAIL(err, MR_E_INVALID, "--http2 is for REST; gRPC is always over HTTP/2");

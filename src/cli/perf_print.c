@@ -78,6 +78,53 @@ static void print_table(const struct perf *p, FILE *out)
     mr_grid_fini(&g);
 }
 
+static double mean_of(struct mr_stats_time t)
+{
+    return t.count ? (double)t.ns / (double)t.count : 0;
+}
+
+double perf_server_compute(const struct mr_stats_row *s)
+{
+    return mean_of(s->input) + mean_of(s->infer) + mean_of(s->output);
+}
+
+double perf_server_queue(const struct mr_stats_row *s)
+{
+    return mean_of(s->queue);
+}
+
+/* The server counts the warm-up, too. */
+uint64_t perf_foreign(const struct perf_row *row)
+{
+    const struct mr_perf_result *r = row->result;
+    uint64_t sent = r->sent + r->warmup_sent;
+
+    return row->server.success.count > sent ? row->server.success.count - sent : 0;
+}
+
+static void print_server(const struct perf_row *row, FILE *out, struct mr_term term)
+{
+    const struct mr_stats_row *s = &row->server;
+    char queue[32];
+    char compute[32];
+    uint64_t foreign = perf_foreign(row);
+
+    if (s->success.count == 0) {
+        return;
+    }
+    mr_text_duration(queue, perf_server_queue(s));
+    mr_text_duration(compute, perf_server_compute(s));
+    fprintf(out,
+            "  server, in the mean with the warm-up: queue %s, compute %s, %.2f per execution\n",
+            queue, compute, s->executions ? (double)s->inferences / (double)s->executions : 0.0);
+    if (foreign) {
+        fprintf(out,
+                "  %swarning: the model answered %llu requests of others meanwhile, which count in "
+                "the server's figures%s\n",
+                mr_term_on(term, MR_STYLE_WARN), (unsigned long long)foreign, mr_term_off(term));
+    }
+}
+
 static void print_remarks(const struct perf_row *row, FILE *out, struct mr_term term)
 {
     const struct mr_perf_result *r = row->result;
@@ -100,6 +147,9 @@ static void print_remarks(const struct perf_row *row, FILE *out, struct mr_term 
     if (r->warmup_failed) {
         fprintf(out, "  of these in the warm-up: %llu\n", (unsigned long long)r->warmup_failed);
     }
+    if (row->has_server) {
+        print_server(row, out, term);
+    }
     if (r->gave_up) {
         fprintf(out,
                 "  %llu got no answer; they count in the latencies with the time they waited\n",
@@ -111,6 +161,34 @@ static void print_remarks(const struct perf_row *row, FILE *out, struct mr_term 
     }
 }
 
+static void print_objective(const struct perf *p, FILE *out)
+{
+    struct mr_perf_load load = p->rows.at[0].load;
+    char limit[32];
+    char text[64];
+    unsigned held = 0;
+    unsigned windows = 0;
+
+    mr_text_duration(limit, (double)p->objective.limit_ns);
+    if (p->best <= 0) {
+        fprintf(out, "no load of the range holds %s <= %s without a failure\n", p->objective.name,
+                limit);
+        return;
+    }
+    load.concurrency = load.concurrency ? (uint32_t)p->best : 0;
+    load.rate = p->best;
+    perf_load_text(&load, text);
+    for (size_t i = 0; i < p->rows.len; i++) {
+        const struct perf_row *row = &p->rows.at[i];
+        bool is_it = load.concurrency ? row->load.concurrency == load.concurrency
+                                      : row->load.rate == load.rate;
+        windows += is_it;
+        held += is_it && row->holds;
+    }
+    fprintf(out, "highest load that holds %s <= %s without a failure: %s (%u of %u windows)\n",
+            p->objective.name, limit, text, held, windows);
+}
+
 void perf_print(const struct perf *p, FILE *out)
 {
     struct mr_term term = mr_term_of(out);
@@ -118,5 +196,11 @@ void perf_print(const struct perf *p, FILE *out)
     print_table(p, out);
     for (size_t i = 0; i < p->rows.len; i++) {
         print_remarks(&p->rows.at[i], out, term);
+    }
+    if (p->stats_problem[0]) {
+        fprintf(out, "no figures of the server itself: %s\n", p->stats_problem);
+    }
+    if (p->objective.q > 0 && p->rows.len) {
+        print_objective(p, out);
     }
 }

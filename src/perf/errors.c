@@ -51,7 +51,9 @@ void perf_errors_merge(struct mr_perf_errors *into, const struct mr_perf_errors 
 
 void mr_perf_error_name(const struct mr_perf_error *e, char out[32])
 {
-    if (e->http) {
+    if (e->http == MR_PERF_WRONG) {
+        snprintf(out, 32, "wrong answer");
+    } else if (e->http) {
         snprintf(out, 32, "HTTP %d", e->http);
     } else {
         snprintf(out, 32, "%s", mr_status_name(e->status));

@@ -65,6 +65,23 @@ static void count_answer(struct perf_worker *w, const struct perf_flight *f, int
     }
 }
 
+/* What came back, an answer or not. */
+static void judge(struct perf_worker *w, const struct perf_flight *f,
+                  const struct mr_client_response *response, int64_t now)
+{
+    const struct mr_perf_target *t = w->run->target;
+    char why[160];
+
+    if (!t->grpc && response->status != 200) {
+        mr_str text = {(const char *)response->body.ptr, response->body.len};
+        count_failure(w, f, MR_E_UNKNOWN, response->status, text, now);
+    } else if (t->check && !t->check(t->check_ctx, f->body, response, why)) {
+        count_failure(w, f, MR_E_UNKNOWN, MR_PERF_WRONG, mr_str_c(why), now);
+    } else {
+        count_answer(w, f, now);
+    }
+}
+
 static void closed_next(struct perf_worker *w, struct perf_flight *f);
 
 static void on_done(void *ctx, int rc, const struct mr_err *err,
@@ -79,11 +96,8 @@ static void on_done(void *ctx, int rc, const struct mr_err *err,
     }
     if (rc < 0) {
         count_failure(w, f, rc, 0, mr_str_c(err->msg), now);
-    } else if (!w->run->target->grpc && response->status != 200) {
-        mr_str text = {(const char *)response->body.ptr, response->body.len};
-        count_failure(w, f, MR_E_UNKNOWN, response->status, text, now);
     } else {
-        count_answer(w, f, now);
+        judge(w, f, response, now);
     }
     w->last_done_ns = f->is_measured ? now : w->last_done_ns;
     w->in_flight--;
@@ -114,6 +128,7 @@ static void send_flight(struct perf_worker *w, struct perf_flight *f, int64_t du
 
     w->next_body = which + 1 == t->body_count ? 0 : which + 1;
     f->due_ns = due_ns;
+    f->body = which;
     f->is_measured = is_measured;
     f->is_active = true;
     w->in_flight++;

@@ -55,6 +55,7 @@ struct perf_flight {
     struct perf_flight *next; /* idle ones */
     struct perf_conn *conn;
     int64_t due_ns;
+    size_t body;
     bool is_active;
     bool is_measured;
 };

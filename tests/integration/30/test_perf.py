@@ -1,11 +1,14 @@
 """millrace perf against a real server: what it counts is what the server counted."""
 import json
+import signal
 import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 
-from lib import repo
+from lib import repo, wait
 from lib.rest import Rest
 from lib.server import BIN, clean_environment
 
@@ -151,3 +154,139 @@ def test_text(server, tmp_path):
                           capture_output=True, text=True, timeout=60, env=clean_environment())
     assert done.returncode == 0 and "p99.99" in done.stdout and "50 sent, 50 answered, 0 failed" in done.stdout
     assert json.loads((tmp_path / "x.json").read_text())["runs"][0]["answered"] == 50
+
+
+# ---- what the server says of itself ----
+
+
+def test_split_of_the_server(server, target):
+    """Its counts are those of all that was sent; the time it names lies within the client's."""
+    (run,) = perf("-m", "simple", *target, "-c", 3, "-n", 200, "--warmup", "50ms")["runs"]
+    told = run["server"]
+    assert told["succeeded"] == told["inferences"] == run["answered"] + run["warmup_sent"]
+    assert told["failed"] == told["of_others"] == 0 and 0 < told["executions"] <= told["inferences"]
+    assert 0 <= told["queue_ns"] and 0 < told["compute_ns"]
+
+
+# ---- answers that are looked at ----
+
+
+def test_check(server, target):
+    (run,) = perf("-m", "simple", *target, "-c", 4, "-n", 200, "--warmup", 0, "--check")["runs"]
+    assert (run["answered"], run["failed"]) == (200, 0)
+    (run,) = perf("-m", "simple_string", *target, "-n", 50, "--warmup", 0, "--check")["runs"]
+    assert (run["answered"], run["failed"]) == (50, 0)
+
+
+def test_expect(server, target, tmp_path):
+    given = ["-i", f"INPUT0={list(range(16))}", "-i", f"INPUT1={[1] * 16}", "-n", 20, "--warmup", 0]
+    right = np.arange(1, 17, dtype=np.int64)
+    np.save(tmp_path / "right.npy", right)
+    (run,) = perf("-m", "simple", *target, *given, "--expect", f"OUTPUT0=@{tmp_path}/right.npy", "--expect", f"OUTPUT1={list(range(-1, 15))}")["runs"]
+    assert (run["answered"], run["failed"]) == (20, 0)
+    right[7] = 0
+    text = perf("-m", "simple", *target, *given, "--expect", f"OUTPUT0={right.tolist()}", code=1)
+    assert "20 x wrong answer: output OUTPUT0 differs, first at element 7" in text
+    assert "--expect 'x=1'" in perf("-m", "simple", *target, *given, "--expect", "x=1", code=2)
+    assert "--expect needs one request" in perf("-m", "simple", *target, "--expect", "OUTPUT0=1", code=2)
+
+
+class Liar(BaseHTTPRequestHandler):
+    """A server of somebody else's, without statistics: every tenth answer to the same request is another one, in
+    turn by a value, a shape and text that is no answer."""
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_):
+        pass
+
+    def say(self, status, document):
+        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        if self.path == "/v2/models/m":
+            self.say(200, {"name": "m", "inputs": [{"name": "x", "datatype": "FP32", "shape": [2]}], "outputs": []})
+        else:
+            self.say(404, {"error": "not here"})
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        with self.server.lock:
+            self.server.count += 1
+            n = self.server.count
+        output = {"name": "y", "datatype": "FP32", "shape": [2], "data": [0.5, 1.5]}
+        if n % 10 == 0:
+            if n % 30 == 20:
+                output = {"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [0.5, 1.5]}
+            output["data"][1] = 1.25
+        self.say(200, b"no JSON" if n % 30 == 0 else {"model_name": "m", "outputs": [output]})
+
+
+@pytest.fixture
+def liar():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Liar)
+    server.count, server.lock = 0, threading.Lock()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_wrong_answers_are_failures(liar):
+    args = ["-m", "m", "-u", f"127.0.0.1:{liar.server_port}", "--warmup", 0, "--data", "zeros", "-n", 60]
+    (run,) = perf(*args)["runs"]
+    assert run["answered"] == 60 and "server" not in run
+    (run,) = perf(*args, "--check")["runs"]
+    assert (run["answered"], run["failed"]) == (54, 6)
+    (error,) = run["errors"]
+    assert (error["kind"], error["count"]) == ("wrong answer", 6)
+    assert error["text"] == "output y differs, first at element 1"
+    assert "6 requests failed; --max-errors allows 5" in perf(*args, "--check", "--max-errors", 5, code=1)
+
+
+# ---- searches ----
+
+
+def test_objective(server):
+    report = perf("-m", "simple", "-u", server.url(), "--rate", "50:100:10", "-n", 10, "--warmup", 0, "--objective", "p99=60s", "--windows", 1)
+    assert report["objective"] == {"percentile": "p99", "limit_ns": 60_000_000_000, "best": 100}
+    text = perf("-m", "simple", "-u", server.url(), "--concurrency", "1:4:1", "-n", 10, "--warmup", 0, "--objective", "p50=1ns", code=1)
+    assert "no load of the range holds" in text
+    for args, word in ((["--objective", "p99=1ms"], "range to search"), (["--objective", "p99=x", "--rate", "1:2:1"], "percentile and a time")):
+        assert word in perf("-m", "simple", "-u", server.url(), *args, code=2)
+
+
+# ---- TLS, the end ----
+
+
+def test_tls(start, tmp_path):
+    made = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30", "-subj",
+                           "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", tmp_path / "key", "-out", tmp_path / "cert"],
+                          capture_output=True, text=True, timeout=60)
+    assert made.returncode == 0, made.stderr
+    options = [f"--{side}-{what}" for side in ("http", "grpc") for what in ("use-ssl", f"server-cert={tmp_path}/cert", f"server-key={tmp_path}/key")]
+    server = start(repo.TOP / "tests/models/repo", "--load-model=simple", *options, mode="explicit")
+    for protocol in (["--protocol", "binary"], ["--protocol", "rest", "--http2"], ["--protocol", "grpc"]):
+        url = ("grpcs://" if "grpc" in protocol else "https://") + server.url("grpc" if "grpc" in protocol else "http")
+        args = ["-m", "simple", *protocol, "-u", url, "-c", 3, "-n", 60, "--warmup", 0]
+        (run,) = perf(*args, "--tls-ca", tmp_path / "cert", "--check", "--threads", 2)["runs"]
+        assert (run["answered"], run["failed"]) == (60, 0)
+        assert "certificate" in perf(*args, code=1)
+
+
+def test_interrupt_ends_with_a_report(server, tmp_path):
+    process = subprocess.Popen([BIN, "perf", "-m", "simple", "-u", server.url(), "-r", "100", "-d", "1h", "--warmup", "0", "--json", "-"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+    before = successes(server, "simple")
+    wait.until(lambda: successes(server, "simple") > before + 20, "the load to run")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    (run,) = json.loads(out)["runs"]
+    check_sums(run)
+    assert process.returncode == 0 and run["answered"] > 20 and run["failed"] == 0, err

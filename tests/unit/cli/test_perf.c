@@ -133,6 +133,93 @@ static void too_large_is_refused(void **state)
     mr_array_fini(&a);
 }
 
+static void objectives(void **state)
+{
+    static const char *const bad[] = {"",         "p99",      "p99=",     "p99=5",     "p0=5ms",
+                                      "p101=5ms", "q99=5ms",  "p99=0ms",  "p99=61s",   "=5ms",
+                                      "p=5ms",    "pnan=1ms", "p99=-1ms", "p99=nanms", NULL};
+    struct perf_objective o;
+    struct mr_err err;
+
+    (void)state;
+    assert_int_equal(perf_parse_objective("p99.9=2.5ms", &o, &err), MR_OK);
+    assert_string_equal(o.name, "p99.9");
+    assert_true(o.q > 0.998999 && o.q < 0.999001);
+    assert_int_equal(o.limit_ns, 2500000);
+    assert_int_equal(perf_parse_objective("max=60s", &o, &err), MR_OK);
+    assert_true(o.q == 1 && o.limit_ns == UINT64_C(60000000000));
+    assert_int_equal(perf_parse_objective("p50=800us", &o, &err), MR_OK);
+    assert_int_equal(o.limit_ns, 800000);
+    for (size_t i = 0; bad[i]; i++) {
+        if (perf_parse_objective(bad[i], &o, &err) != MR_E_INVALID) {
+            fail_msg("'%s' was taken", bad[i]);
+        }
+        assert_non_null(strstr(err.msg, "--objective"));
+    }
+}
+
+/* Loads up to `best` are fine; every third answer is wrong. */
+struct probed {
+    int64_t best;
+    bool lies;
+    unsigned calls;
+    size_t fails_at;
+};
+
+static int probe(void *ctx, size_t i, struct mr_err *err)
+{
+    struct probed *p = ctx;
+    bool fine = (int64_t)i <= p->best;
+
+    p->calls++;
+    if (p->fails_at && p->calls == p->fails_at) {
+        return MR_FAIL(err, MR_E_UNAVAILABLE, "gone");
+    }
+    return p->lies && p->calls % 3 == 0 ? !fine : fine;
+}
+
+static void search_finds_the_last_fine_load(void **state)
+{
+    struct mr_err err;
+    int64_t found;
+
+    (void)state;
+    for (size_t count = 1; count < 40; count++) {
+        for (int64_t best = -1; best < (int64_t)count; best++) {
+            struct probed p = {.best = best};
+            assert_int_equal(perf_search(count, 1, probe, &p, &found, &err), MR_OK);
+            assert_int_equal(found, best);
+            assert_true(p.calls <= 6);
+            p = (struct probed){.best = best, .lies = true};
+            assert_int_equal(perf_search(count, 3, probe, &p, &found, &err), MR_OK);
+            assert_int_equal(found, best);
+        }
+    }
+    struct probed p = {.best = 3, .fails_at = 4};
+    assert_int_equal(perf_search(30, 3, probe, &p, &found, &err), MR_E_UNAVAILABLE);
+    assert_string_equal(err.msg, "gone");
+}
+
+static void an_objective_holds_without_failures_only(void **state)
+{
+    struct mr_perf_result *r = MR_NEW(struct mr_perf_result);
+    struct perf_objective o = {.q = 0.99, .limit_ns = 1000000};
+
+    (void)state;
+    assert_false(perf_holds(&o, r));
+    mr_fine_add_n(&r->latency, 900000, 99);
+    mr_fine_add(&r->latency, 5000000);
+    r->answered = 100;
+    assert_true(perf_holds(&o, r));
+    mr_fine_add(&r->latency, 5000000);
+    assert_false(perf_holds(&o, r));
+    mr_fine_add_n(&r->latency, 900000, 900);
+    assert_true(perf_holds(&o, r));
+    r->failed = 1;
+    assert_false(perf_holds(&o, r));
+    mr_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +228,9 @@ int main(void)
         cmocka_unit_test(values_follow_from_the_seed),
         cmocka_unit_test(random_values_are_small),
         cmocka_unit_test(too_large_is_refused),
+        cmocka_unit_test(objectives),
+        cmocka_unit_test(search_finds_the_last_fine_load),
+        cmocka_unit_test(an_objective_holds_without_failures_only),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,6 +26,11 @@ struct mr_perf_body {
     int64_t header_length; /* REST with binary data: bytes of JSON; -1: all is JSON */
 };
 
+/** Is this answer to body number `body` right? If not, *why says what is wrong with it, and it counts as a
+ *  failure. Thread: any of the sending ones. */
+typedef bool(mr_perf_check_fn)(void *ctx, size_t body, const struct mr_client_response *response,
+                               char why[160]);
+
 /** Whom to ask, and what. Borrowed for the run. */
 struct mr_perf_target {
     const char *address; /* as mr_client_new takes it */
@@ -37,7 +42,9 @@ struct mr_perf_target {
         *hello_path; /* asked once on every new connection before the start; any answer will do */
     const struct mr_perf_body *bodies; /* sent in turn */
     size_t body_count;
-    int64_t timeout_ns; /* per request, > 0 */
+    int64_t timeout_ns;      /* per request, > 0 */
+    mr_perf_check_fn *check; /* may be NULL: whatever is no error is right */
+    void *check_ctx;
 };
 
 struct mr_perf_load {
@@ -55,11 +62,12 @@ struct mr_perf_load {
 };
 
 #define MR_PERF_ERRORS_MAX 16
+#define MR_PERF_WRONG      (-1)
 
 /** Failures of one kind. */
 struct mr_perf_error {
     int status; /* enum mr_status */
-    int http;   /* HTTP status of 400 and more; 0 otherwise */
+    int http;   /* HTTP status other than 200, MR_PERF_WRONG for a wrong answer, 0 otherwise */
     uint64_t count;
     char text[160]; /* of the first one, printable */
 };
@@ -119,7 +127,7 @@ int mr_perf_run(const struct mr_perf_target *target, const struct mr_perf_load *
                 const struct mr_perf_hooks *hooks, struct mr_perf_result *out, struct mr_err *err);
 void mr_perf_result_fini(struct mr_perf_result *r);
 
-/** "HTTP 503", "UNAVAILABLE". */
+/** "HTTP 503", "UNAVAILABLE", "wrong answer". */
 void mr_perf_error_name(const struct mr_perf_error *e, char out[32]);
 
 /** More than this share of a CPU, and the figures may be the client's own. */
