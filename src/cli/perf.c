@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "cli.h"
-#include "perf.h"
+#include "perf_against.h"
 #include "term.h"
 
 /* ---- the load ---- */
@@ -226,9 +226,16 @@ static int run_levels(struct perf *p, const struct perf_range *range, struct mr_
 /* *out_code: what the process ends with if this fails. */
 static int run(struct perf *p, const struct perf_range *range, int *out_code, struct mr_err *err)
 {
-    bool to_stdout = p->opt.json && strcmp(p->opt.json, "-") == 0;
+    bool to_stdout = (p->opt.json && strcmp(p->opt.json, "-") == 0) ||
+                     (p->opt.html && strcmp(p->opt.html, "-") == 0);
+    struct perf_old old = {0};
     int rc;
 
+    *out_code = MR_EXIT_USAGE;
+    if (p->opt.against) {
+        MR_TRY(perf_old_read(p->opt.against, &old, err));
+    }
+    *out_code = MR_EXIT_FAILED;
     MR_TRY(open_target(p, err));
     MR_TRY(infer_meta_get(&p->infer, err));
     *out_code = MR_EXIT_USAGE;
@@ -253,10 +260,17 @@ static int run(struct perf *p, const struct perf_range *range, int *out_code, st
     if (!to_stdout) {
         perf_print(p, stdout);
     }
+    if (!to_stdout && p->opt.against) {
+        perf_print_against(p, &old, stdout);
+    }
     if (p->opt.json) {
         MR_TRY(perf_write_json(p, p->opt.json, err));
     }
+    if (p->opt.html) {
+        MR_TRY(perf_write_html(p, p->opt.html, err));
+    }
 out:
+    perf_old_fini(&old);
     return rc;
 }
 

@@ -40,6 +40,8 @@ struct perf_options {
     const char *objective;
     uint32_t windows;
     const char *json;
+    const char *html;
+    const char *against;
 };
 
 /** Values of --concurrency or --rate: from, from + step, ... up to `to`. */
@@ -127,6 +129,7 @@ bool perf_holds(const struct perf_objective *objective, const struct mr_perf_res
 
 /* perf_print.c */
 
+const char *perf_protocol_text(const struct perf *p);
 void perf_print_head(const struct perf *p, FILE *out);
 /** The table of all rows, errors and doubts. */
 void perf_print(const struct perf *p, FILE *out);
@@ -141,6 +144,7 @@ void perf_load_text(const struct mr_perf_load *load, char out[64]);
 /* perf_json.c */
 
 /** Writes to the file, or to standard output for "-". Errors: MR_E_IO. */
+int perf_write_html(const struct perf *p, const char *path, struct mr_err *err);
 int perf_write_file(const char *path, const struct mr_buf *text, struct mr_err *err);
 int perf_write_json(const struct perf *p, const char *path, struct mr_err *err);
 

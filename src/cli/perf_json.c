@@ -102,6 +102,31 @@ static void put_latency(struct mr_buf *b, const struct mr_fine_hist *h)
     MR_BUF_LIT(b, "],\n");
 }
 
+static void put_bound(struct mr_buf *b, uint64_t v, uint64_t unknown)
+{
+    if (v == unknown) {
+        MR_BUF_LIT(b, "null");
+    } else {
+        mr_buf_u64(b, v);
+    }
+}
+
+static void put_intervals(struct mr_buf *b, const struct mr_perf_result *r)
+{
+    struct mr_perf_interval i;
+
+    MR_BUF_LIT(b, "   \"intervals_ns\":{");
+    for (size_t k = 0; k < PERF_PERCENTILES; k++) {
+        mr_perf_get_interval(r, perf_percentiles[k].q, &i);
+        mr_buf_printf(b, "%s\"%s\":[", k ? "," : "", perf_percentiles[k].name);
+        put_bound(b, i.low_ns, 0);
+        mr_buf_char(b, ',');
+        put_bound(b, i.high_ns, UINT64_MAX);
+        mr_buf_char(b, ']');
+    }
+    MR_BUF_LIT(b, "},\n");
+}
+
 static void put_second(struct mr_buf *b, const struct mr_perf_second *s)
 {
     MR_BUF_LIT(b, "\n    {");
@@ -159,6 +184,7 @@ static void put_row(struct mr_buf *b, const struct perf_row *row)
     }
     put_errors(b, &r->errors);
     put_latency(b, &r->latency);
+    put_intervals(b, r);
     MR_BUF_LIT(b, "   \"series\":[");
     for (size_t i = 0; i < r->windows.len; i++) {
         mr_buf_c(b, i ? "," : "");

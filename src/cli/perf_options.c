@@ -255,6 +255,19 @@ const struct mr_option perf_table[] = {
      AT(json),
      .value = "FILE",
      .help = "write everything as JSON; '-' for standard output, instead of the text"},
+    {.name = "html",
+     .kind = MR_OPTION_STRING,
+     CLI,
+     AT(html),
+     .value = "FILE",
+     .help = "write a page with plots, which fetches nothing; '-' for standard output, instead of "
+             "the text"},
+    {.name = "against",
+     .kind = MR_OPTION_STRING,
+     CLI,
+     AT(against),
+     .value = "FILE",
+     .help = "compare with an earlier report, made by --json, of runs with the same load"},
     {.name = "max-errors",
      .kind = MR_OPTION_INT,
      CLI,
@@ -377,6 +390,9 @@ int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_e
         return MR_FAIL(
             err, MR_E_INVALID,
             "--objective needs a range to search: --rate FROM:TO:STEP, or --concurrency");
+    }
+    if (o->json && o->html && strcmp(o->json, "-") == 0 && strcmp(o->html, "-") == 0) {
+        return MR_FAIL(err, MR_E_INVALID, "--json and --html cannot both go to standard output");
     }
     if (o->http2 && o->protocol == INFER_GRPC) {
         return MR_FAIL(err, MR_E_INVALID, "--http2 is for REST; gRPC is always over HTTP/2");

@@ -7,7 +7,7 @@ const struct perf_percentile perf_percentiles[PERF_PERCENTILES] = {
     {"p50", 0.5}, {"p90", 0.9}, {"p95", 0.95}, {"p99", 0.99}, {"p99.9", 0.999}, {"p99.99", 0.9999},
 };
 
-static const char *protocol_text(const struct perf *p)
+const char *perf_protocol_text(const struct perf *p)
 {
     static const char *const names[] = {"REST with JSON", "REST with binary tensors", "gRPC"};
 
@@ -33,7 +33,7 @@ void perf_print_head(const struct perf *p, FILE *out)
     mr_text_duration(warmup, (double)p->opt.warmup_ns);
     mr_text_duration(duration, (double)p->opt.duration_ns);
     fprintf(out, "%s at %s, %s%s, %zu different request%s of %s\n", p->opt.model, p->target.address,
-            protocol_text(p), p->opt.http2 ? " over HTTP/2" : "", p->body_count,
+            perf_protocol_text(p), p->opt.http2 ? " over HTTP/2" : "", p->body_count,
             p->body_count == 1 ? "" : "s", bytes);
     if (p->opt.requests) {
         fprintf(out, "%llu requests after %s of warm-up\n", (unsigned long long)p->opt.requests,

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "interval.h"
 #include "worker.h"
 
 #define LOOK_NS  (100 * MR_NS_PER_MS)
@@ -89,6 +90,7 @@ static void end_second(struct team *t, int64_t now)
     out->failed += s->failed;
     out->rate += (double)s->completed; /* divided when the time is known */
     mr_fine_merge(&out->latency, &s->latency);
+    perf_parts_add(out, &s->latency);
     MR_VEC_PUSH(&out->windows, second);
     if (t->hooks && t->hooks->progress) {
         t->hooks->progress(t->hooks->ctx, &second);
@@ -259,6 +261,7 @@ out:
 void mr_perf_result_fini(struct mr_perf_result *r)
 {
     MR_VEC_FINI(&r->windows);
+    mr_freep(&r->parts);
 }
 
 const char *mr_perf_doubt(const struct mr_perf_result *r, const struct mr_perf_load *load,

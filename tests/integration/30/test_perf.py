@@ -1,5 +1,6 @@
 """millrace perf against a real server: what it counts is what the server counted."""
 import json
+import re
 import signal
 import subprocess
 import threading
@@ -260,6 +261,48 @@ def test_objective(server):
     assert "no load of the range holds" in text
     for args, word in ((["--objective", "p99=1ms"], "range to search"), (["--objective", "p99=x", "--rate", "1:2:1"], "percentile and a time")):
         assert word in perf("-m", "simple", "-u", server.url(), *args, code=2)
+
+
+# ---- comparison, page ----
+
+
+def test_against(server, tmp_path):
+    """The same again is not told as a difference where it is read as it was; one that was a thousand times slower is."""
+    args = ["-m", "simple", "-u", server.url(), "-c", "1:2:1", "-n", 300, "--warmup", 0]
+    first = perf(*args)
+    for run in first["runs"]:
+        assert all(low <= run["latency_ns"][k] for k, (low, _) in run["intervals_ns"].items() if low is not None)
+        assert all(run["latency_ns"][k] <= high for k, (_, high) in run["intervals_ns"].items() if high is not None)
+        assert run["intervals_ns"]["p99.99"][1] is None  # 300 samples do not say
+        for k in run["latency_ns"]:
+            run["latency_ns"][k] *= 1000
+        run["intervals_ns"] = {k: [low and low * 1000, high and high * 1000] for k, (low, high) in run["intervals_ns"].items()}
+    (tmp_path / "slow.json").write_text(json.dumps(first))
+    done = subprocess.run([BIN, "perf", *map(str, args), "--against", tmp_path / "slow.json"], capture_output=True, text=True, timeout=60,
+                          env=clean_environment())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("faster") >= 2 and "slower" not in done.stdout and "less than five seconds" in done.stdout
+    first["runs"][0]["intervals_ns"] = {k: [None, None] for k in first["runs"][0]["intervals_ns"]}
+    first["runs"].pop()
+    (tmp_path / "open.json").write_text(json.dumps(first))
+    done = subprocess.run([BIN, "perf", *map(str, args), "--against", tmp_path / "open.json"], capture_output=True, text=True, timeout=60,
+                          env=clean_environment())
+    assert done.stdout.count("no difference beyond noise") == 6 and "has no run with this load" in done.stdout
+    (tmp_path / "bad.json").write_text("{}")
+    assert "--against" in perf(*args, "--against", tmp_path / "bad.json", code=2)
+    assert "--against" in perf(*args, "--against", tmp_path / "nowhere.json", code=2)
+
+
+def test_page(server, tmp_path):
+    """Plots of each run, numbers within the frame, nothing to be fetched, the server's words harmless."""
+    page = tmp_path / "x.html"
+    perf("-m", "simple", "-u", server.url(), "-r", "100:200:100", "-d", "1500ms", "--warmup", 0, "--html", page)
+    text = page.read_text()
+    assert text.count("<svg") == 6 and text.count("<polyline") == 2 * (3 + 2 + 1)
+    assert not re.search(r"https?:|src=|href=|url\(|<script|@import|nan|inf\b", text)
+    for points in re.findall(r'points="([^"]*)"', text):
+        for x, y in (map(float, p.split(",")) for p in points.split()):
+            assert 0 <= x <= 860 and 0 <= y <= 240
 
 
 # ---- TLS, the end ----

@@ -6,7 +6,9 @@
 
 #include <cmocka.h>
 
-#include "perf.h"
+#include <math.h>
+
+#include "perf_against.h"
 
 static int parse(const char *text, struct perf_range *r, struct mr_err *err)
 {
@@ -220,6 +222,93 @@ static void an_objective_holds_without_failures_only(void **state)
     mr_free(r);
 }
 
+/* ---- comparing ---- */
+
+static const char report[] =
+    "{\"format\":1,\"new member\":[{}],\"runs\":["
+    "{\"load\":{\"concurrency\":4,\"threads\":1},\"rate\":99.5,"
+    "\"latency_ns\":{\"p50\":1000,\"p99\":5000,\"max\":9},"
+    "\"intervals_ns\":{\"p50\":[900,1100],\"p99\":[4000,null],\"p99.9\":[null,null]}},"
+    "{\"load\":{\"rate\":200,\"poisson\":true,\"threads\":1},\"rate\":200.5}]}";
+
+static void earlier_reports_are_read(void **state)
+{
+    struct perf_old old = {0};
+    struct mr_err err;
+    struct mr_perf_load load = {.concurrency = 4};
+
+    (void)state;
+    assert_int_equal(perf_old_parse(mr_str_c(report), &old, &err), MR_OK);
+    assert_int_equal(old.runs.len, 2);
+    const struct perf_old_run *r = perf_old_find(&old, &load);
+    assert_non_null(r);
+    assert_true(r->answers == 99.5);
+    assert_int_equal(r->at[0].value, 1000);
+    assert_int_equal(r->at[0].low, 900);
+    assert_int_equal(r->at[0].high, 1100);
+    assert_int_equal(r->at[3].low, 4000);
+    assert_true(r->at[3].high == UINT64_MAX);
+    assert_true(r->at[4].low == 0 && r->at[4].high == UINT64_MAX);
+    load = (struct mr_perf_load){.rate = 200, .poisson = true};
+    assert_ptr_equal(perf_old_find(&old, &load), &old.runs.at[1]);
+    load.poisson = false;
+    assert_null(perf_old_find(&old, &load));
+    load = (struct mr_perf_load){.concurrency = 5};
+    assert_null(perf_old_find(&old, &load));
+    perf_old_fini(&old);
+}
+
+static void what_is_no_report_is_refused(void **state)
+{
+    static const char *const bad[] = {"",
+                                      "[]",
+                                      "{}",
+                                      "{\"runs\":[]}",
+                                      "{\"runs\":{}}",
+                                      "{\"runs\":[1]}",
+                                      "{\"runs\":[{\"latency_ns\":{\"p50\":-1}}]}",
+                                      "{\"runs\":[{\"intervals_ns\":{\"p50\":[1.5]}}]}",
+                                      NULL};
+    struct mr_err err;
+
+    (void)state;
+    for (size_t i = 0; bad[i]; i++) {
+        struct perf_old old = {0};
+        if (perf_old_parse(mr_str_c(bad[i]), &old, &err) != MR_E_INVALID) {
+            fail_msg("'%s' was taken", bad[i]);
+        }
+        perf_old_fini(&old);
+    }
+    /* Cut off anywhere. */
+    for (size_t n = 0; n + 1 < sizeof report - 1; n++) {
+        struct perf_old old = {0};
+        assert_int_equal(perf_old_parse(mr_str_n(report, n), &old, &err), MR_E_INVALID);
+        perf_old_fini(&old);
+    }
+}
+
+static void a_difference_is_told_when_intervals_do_not_meet(void **state)
+{
+    const struct perf_estimate old = {1000, 900, 1100};
+    const struct perf_estimate slow = {2200, 1800, 2400};
+    const struct perf_estimate near = {1150, 1000, 1300};
+    const struct perf_estimate open = {1500, 1200, UINT64_MAX};
+
+    (void)state;
+    struct perf_ratio r = perf_ratio_of(&slow, &old);
+    assert_int_equal(r.verdict, 1);
+    assert_true(fabs(r.value - 2.2) < 1e-9 && fabs(r.low - 1800.0 / 1100) < 1e-9 &&
+                fabs(r.high - 2400.0 / 900) < 1e-9);
+    assert_int_equal(perf_ratio_of(&old, &slow).verdict, -1);
+    assert_int_equal(perf_ratio_of(&near, &old).verdict, 0);
+    assert_int_equal(perf_ratio_of(&old, &near).verdict, 0);
+    r = perf_ratio_of(&open, &old);
+    assert_true(r.verdict == 1 && isinf(r.high));
+    r = perf_ratio_of(&old, &open);
+    assert_true(r.verdict == -1 && r.low == 0);
+    assert_int_equal(perf_ratio_of(&slow, &open).verdict, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +319,9 @@ int main(void)
         cmocka_unit_test(too_large_is_refused),
         cmocka_unit_test(objectives),
         cmocka_unit_test(search_finds_the_last_fine_load),
+        cmocka_unit_test(earlier_reports_are_read),
+        cmocka_unit_test(what_is_no_report_is_refused),
+        cmocka_unit_test(a_difference_is_told_when_intervals_do_not_meet),
         cmocka_unit_test(an_objective_holds_without_failures_only),
     };
 

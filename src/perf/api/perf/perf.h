@@ -89,6 +89,14 @@ struct mr_perf_second {
     uint64_t max_ns;
 };
 
+#define MR_PERF_PARTS 128
+
+/** A stretch of a run: one second, or in long runs several. */
+struct mr_perf_part {
+    uint64_t total;
+    uint32_t count[MR_HIST_BUCKETS]; /* as of base/hist.h */
+};
+
 struct mr_perf_result {
     struct mr_fine_hist latency; /* ns: what was answered or given up */
     uint64_t sent;               /* measured requests */
@@ -108,6 +116,10 @@ struct mr_perf_result {
     double cpu_wait;        /* share of time that it was ready to run and had no CPU */
     struct mr_perf_errors errors;
     MR_VEC(struct mr_perf_second) windows;
+    struct mr_perf_part *parts; /* up to MR_PERF_PARTS; the last may be incomplete */
+    size_t part_count;
+    size_t part_seconds; /* in each; doubled when there is no room */
+    size_t part_filled;  /* in the last */
 };
 
 /** Called about once a second, on the calling thread, while the measurement runs. */
@@ -126,6 +138,18 @@ struct mr_perf_hooks {
 int mr_perf_run(const struct mr_perf_target *target, const struct mr_perf_load *load,
                 const struct mr_perf_hooks *hooks, struct mr_perf_result *out, struct mr_err *err);
 void mr_perf_result_fini(struct mr_perf_result *r);
+
+/** Where a percentile may lie, with 95 % confidence. */
+struct mr_perf_interval {
+    uint64_t low_ns;  /* 0: the samples do not say */
+    uint64_t high_ns; /* UINT64_MAX: the samples do not say */
+    bool
+        is_rough; /* fewer than five seconds: taken as if requests were independent of each other */
+};
+/** By ranks, so that no shape of the distribution is assumed. Requests that are near each other in time fare
+ *  alike, which makes them worth less than as many independent ones: how much less is taken from how much the
+ *  seconds differ. */
+void mr_perf_get_interval(const struct mr_perf_result *r, double q, struct mr_perf_interval *out);
 
 /** "HTTP 503", "UNAVAILABLE", "wrong answer". */
 void mr_perf_error_name(const struct mr_perf_error *e, char out[32]);

@@ -1,0 +1,10 @@
+/* Stretches of a run, for confidence intervals. */
+#ifndef MR_PERF_INTERVAL_H
+#define MR_PERF_INTERVAL_H
+
+#include "perf/perf.h"
+
+/** A second has ended: its latencies. */
+void perf_parts_add(struct mr_perf_result *r, const struct mr_fine_hist *second);
+
+#endif
