@@ -3,6 +3,7 @@ import json
 import signal
 import threading
 import time
+from pathlib import Path
 
 import grpc
 import pytest
@@ -65,6 +66,11 @@ def test_polling_after_a_clock_step(models, start, tmp_path, step):
         wait.until(lambda: c.answer("adder", [100])[0] == [102], "the new file")
 
 
+def stands_still(server):
+    tasks = Path(f"/proc/{server.process.pid}/task").glob("*/stat")
+    return all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+
+
 def test_standing_still(models, start):
     """Stopped and continued: what came meanwhile is answered, what is late is told so, nothing else."""
     repo.add(models, "m")
@@ -75,6 +81,7 @@ def test_standing_still(models, start):
         held = client.stub.ModelInfer.future(grpcraw.int32("slow", [1], parameters={"delay_ms": 100}), timeout=60)
         for _ in range(2):
             server.signal(signal.SIGSTOP)
+            wait.until(lambda: stands_still(server), "all threads to stop")
             # Whole before anybody's time is over, but unread until long after.
             whole.send(request("POST", "/v2/models/m/infer", body=json.dumps({"inputs": [dict(zip(("name", "datatype", "shape", "data"), ONE[0]))]})))
             late = client.stub.ModelInfer.future(grpcraw.int32("m", [1]), timeout=0.3)
