@@ -269,8 +269,9 @@ static int label_find(const struct mr_version_set *set, mr_str name, mr_str labe
             return MR_OK;
         }
     }
-    return MR_FAIL(err, MR_E_NOT_FOUND, UNKNOWN_MODEL "'%.*s' has no label '%.*s'",
-                   MR_STR_ARG(name), MR_STR_ARG(label));
+    /* Invalid, not unknown: as Triton says of every version text that is no number. */
+    return MR_FAIL(err, MR_E_INVALID, UNKNOWN_MODEL "'%.*s' has no label '%.*s'", MR_STR_ARG(name),
+                   MR_STR_ARG(label));
 }
 
 int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,

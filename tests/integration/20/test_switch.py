@@ -41,7 +41,7 @@ def ready(c, model="m"):
 def test_labels_stand_for_versions(models, explicit):
     repo.add(models, "m", versions=(1, 2, 3), extra=ALL)
     server, c = explicit("--load-model=m")
-    assert c.infer("m/versions/stable").status == 404
+    assert c.infer("m/versions/stable").status == 400
     assert label(c, "stable", "1").status == 200 and label(c, "canary", 3).status == 200
     assert c.answer("m/versions/stable")[1] == "1"
     assert c.answer("m/versions/canary")[1] == "3"
@@ -52,13 +52,13 @@ def test_labels_stand_for_versions(models, explicit):
         assert client.infer(grpcraw.int32("m", [1], version="stable")).model_version == "1"
         with pytest.raises(grpc.RpcError) as e:
             client.infer(grpcraw.int32("m", [1], version="nosuch"))
-        assert e.value.code().name == "NOT_FOUND" and "no label 'nosuch'" in e.value.details()
+        assert e.value.code().name == "INVALID_ARGUMENT" and "no label 'nosuch'" in e.value.details()
     assert label(c, "stable", "2").status == 200
     assert c.answer("m/versions/stable")[1] == "2"
     loads = c.rest.get("/v2/models/m/versions").ok().json()["versions"]
     assert {v["version"]: v["labels"] for v in loads} == {"1": [], "2": ["stable"], "3": ["canary"]}
     assert label(c, "stable").status == 200
-    assert c.infer("m/versions/stable").status == 404
+    assert c.infer("m/versions/stable").status == 400
 
 
 @pytest.mark.parametrize("body, status, text", [

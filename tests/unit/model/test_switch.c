@@ -145,7 +145,7 @@ static void test_labels(void **state)
     fx_start(f);
     assert_int_equal(label(f, "stable", "1", &err), MR_E_NOT_FOUND);
     fx_must_load(f, "m");
-    assert_int_equal(fx_find(f, "m", "stable", &n, &err), MR_E_NOT_FOUND);
+    assert_int_equal(fx_find(f, "m", "stable", &n, &err), MR_E_INVALID);
     assert_contains(err.msg, "'m' has no label 'stable'");
     must_label(f, "stable", "1");
     must_label(f, "canary", "3");
