@@ -112,8 +112,11 @@ struct onnx_parameters_host *onnx_parameters_host_new(const struct mr_setting *s
     onnx_pool_init(&h->pool);
     pthread_mutex_init(&h->session_lock, NULL);
     h->min_bytes = 8 << 20;
+    h->bytes_per_second = 1 << 30;
     if (way_read(settings, count, &h->is_plain, err) < 0 ||
         mr_setting_i64(settings, count, "parameter_pool_min_bytes", 0, INT64_MAX, &h->min_bytes,
+                       err) < 0 ||
+        mr_setting_i64(settings, count, "load_bytes_per_second", 0, INT64_MAX, &h->bytes_per_second,
                        err) < 0 ||
         onnx_cache_init(&h->cache, settings, count, err) < 0) {
         onnx_parameters_host_free(h);
@@ -294,12 +297,18 @@ out:
     return rc;
 }
 
+static int is_in_background(const struct mr_model_desc *desc)
+{
+    return desc->size >= offsetof(struct mr_model_desc, load_flags) + sizeof desc->load_flags &&
+           (desc->load_flags & MR_LOAD_IN_BACKGROUND);
+}
+
 int onnx_parameters_find(struct onnx_model *m, const struct mr_model_desc *desc, const char *path,
                          uint64_t file_bytes, uint32_t external, struct onnx_parameters **out,
                          struct mr_err *err)
 {
     struct onnx_parameters_host *h = m->backend->parameters;
-    struct onnx_pace pace = {.bytes_per_second = h->bytes_per_second};
+    struct onnx_pace pace = {.bytes_per_second = is_in_background(desc) ? h->bytes_per_second : 0};
     struct mr_err why = {0};
     int is_plain = h->is_plain;
     int rc = way_read(desc->settings, desc->setting_count, &is_plain, err);

@@ -23,7 +23,7 @@
  *
  * Memory: everything passed in is borrowed for the call unless said otherwise.
  *
- * Changes: 1.0 (2026-11) first version. 1.1 model_memory. */
+ * Changes: 1.0 (2026-11) first version. 1.1 model_memory, load_flags. */
 #ifndef MILLRACE_BACKEND_H
 #define MILLRACE_BACKEND_H
 
@@ -65,7 +65,11 @@ struct mr_model_desc {
     int32_t max_batch_size; /* from the config, -1 when it does not say */
     int32_t reserved;
     const char *repository_dir; /* nothing outside of this folder is the model's, links resolved */
+    uint32_t load_flags;        /* MR_LOAD_*; since 1.1 */
+    uint32_t reserved2;
 };
+/** Others are served meanwhile: do not take the disk and the memory's bandwidth for yourself. */
+#define MR_LOAD_IN_BACKGROUND 1u
 
 /** What a model reads or writes, from the model itself. `dims` has the batch dimension, if there is
  *  one, first; -1 stands for any size. Strings and dims live until model_close. */

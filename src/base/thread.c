@@ -121,6 +121,8 @@ int mr_thread_start(pthread_t *out_thread, const char *name, void *(*fn)(void *)
                     struct mr_err *err)
 {
     struct start *start = mr_try_alloc(sizeof *start);
+    const struct sched_param priority = {0};
+    pthread_attr_t attr;
     sigset_t all;
     sigset_t before;
 
@@ -130,11 +132,17 @@ int mr_thread_start(pthread_t *out_thread, const char *name, void *(*fn)(void *)
     start->fn = fn;
     start->arg = arg;
     snprintf(start->name, sizeof start->name, "%s", name);
+    /* The class of its maker is not its own: that may be a thread which loads models. */
+    pthread_attr_init(&attr);
+    pthread_attr_setinheritsched(&attr, PTHREAD_EXPLICIT_SCHED);
+    pthread_attr_setschedpolicy(&attr, SCHED_OTHER);
+    pthread_attr_setschedparam(&attr, &priority);
     /* A new thread inherits the mask, so there is no moment at which a signal could hit it. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(out_thread, NULL, thread_main, start);
+    int failed = pthread_create(out_thread, &attr, thread_main, start);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
     if (failed) {
         char text[128];
         mr_free(start);

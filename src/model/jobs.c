@@ -362,10 +362,22 @@ static void job_end(struct mr_models *m, struct mr_job *job, int rc)
     pthread_cond_broadcast(&m->idle);
 }
 
+/* A loader that wakes up, from a read or a pause, does not take the CPU from a thread that serves; it gets
+ * its share of the time all the same. Not the idle class: a thread without privileges cannot leave it
+ * again, nor make an ordinary thread, and where requests keep all CPUs busy it would never finish. */
+static void class_set(void)
+{
+    const struct sched_param priority = {0};
+
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &priority); /* works without it, too */
+}
+
 static void *loader_main(void *arg)
 {
     struct mr_models *m = arg;
     struct mr_job *job;
+
+    class_set();
 
     pthread_mutex_lock(&m->lock);
     while ((job = job_wait(m))) {

@@ -426,7 +426,8 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
                                              .has_max_batch = l->has_max_batch,
                                              .warn = warn,
                                              .temp = l->temp,
-                                             .print = f->print};
+                                             .print = f->print,
+                                             .in_background = !l->job->is_first};
     loading_note(l, f);
     int rc = mr_version_open(l->m, &source, &f->made, err);
 

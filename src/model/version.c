@@ -174,6 +174,7 @@ static int backend_open(const struct opening *o)
                                  .model_dir = v->model_dir,
                                  .version_dir = o->s->version->dir,
                                  .repository_dir = o->s->folder->root,
+                                 .load_flags = o->s->in_background ? MR_LOAD_IN_BACKGROUND : 0,
                                  .max_batch_size =
                                      o->s->has_max_batch ? o->p->config->max_batch_size : -1};
 

@@ -25,6 +25,7 @@ _Static_assert(sizeof(struct mr_io_desc) == 32, "frozen: travels in arrays");
 _Static_assert(sizeof(struct mr_exec_request) == 56, "frozen: travels in arrays");
 _Static_assert(offsetof(struct mr_model_desc, max_batch_size) == 64, "append only");
 _Static_assert(offsetof(struct mr_model_desc, repository_dir) == 72, "append only");
+_Static_assert(offsetof(struct mr_model_desc, load_flags) == 80, "append only");
 _Static_assert(offsetof(struct mr_signature, flags) == 36, "append only");
 _Static_assert(offsetof(struct mr_exec, host) == 64, "append only");
 _Static_assert(offsetof(struct mr_host, is_cancelled) == 40, "append only");

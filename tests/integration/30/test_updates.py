@@ -33,7 +33,7 @@ WARM = ('model_warmup { name: "row" batch_size: 1 count: 3 inputs { key: "INPUT0
 class Updated:
     """A server with a model that gets new versions while somebody asks it all the time."""
 
-    def __init__(self, folder, models, start, way):
+    def __init__(self, folder, models, start, way, options):
         self.folder, self.number = models / "dense", 0
         tensors = [repo.tensor(name, "TYPE_FP32", (SIZE,)) for name in ("INPUT0", "OUTPUT0")]
         repo.add(models, "dense", versions=(), backend="onnxruntime", max_batch_size=1, inputs=tensors[:1], outputs=tensors[1:],
@@ -41,7 +41,7 @@ class Updated:
         self.write()
         self.server = start(models, "--load-model=dense", "--loop-threads=1", "--inline-threshold-us=0", "--model-load-thread-count=1",
                             f"--backend-config=onnxruntime,parameter_cache={folder / 'cache'}",
-                            f"--backend-config=onnxruntime,parameter_memory={way}", mode="explicit")
+                            f"--backend-config=onnxruntime,parameter_memory={way}", *options, mode="explicit")
         self.control = Control(self.server)
         self.answers, self.problems, self.asked = set(), [], 0
         self.is_over = threading.Event()
@@ -101,17 +101,23 @@ class Updated:
 
     # ---- what the system says ----
 
-    def serving(self):
-        """Names of the threads that serve, by number."""
+    def threads(self):
+        """Names of the threads, by number."""
         folder = Path(f"/proc/{self.server.process.pid}/task")
-        names = {t: (folder / t / "comm").read_text().strip() for t in os.listdir(folder)}
-        return {t: name for t, name in names.items() if name.startswith(SERVING)}
+        return {t: (folder / t / "comm").read_text().strip() for t in os.listdir(folder)}
+
+    def stat(self, thread):
+        """What the system counts for it: the fields from the third on."""
+        return Path(f"/proc/{self.server.process.pid}/task/{thread}/stat").read_text().rsplit(")", 1)[1].split()
 
     def faults(self):
         """Page faults so far of each thread that serves."""
-        folder = Path(f"/proc/{self.server.process.pid}/task")
-        fields = {t: (folder / t / "stat").read_text().rsplit(")", 1)[1].split() for t in self.serving()}
+        fields = {t: self.stat(t) for t, name in self.threads().items() if name.startswith(SERVING)}
         return {t: int(f[7]) + int(f[9]) for t, f in fields.items()}
+
+    def classes(self):
+        """(name, scheduling class) of the threads."""
+        return {(name, int(self.stat(t)[38])) for t, name in self.threads().items()}
 
     def maps(self):
         return len(Path(f"/proc/{self.server.process.pid}/maps").read_text().splitlines())
@@ -125,9 +131,9 @@ class Updated:
 
 @pytest.fixture
 def updated(tmp_path, start):
-    def make(way="pool"):
+    def make(way="pool", *options):
         (tmp_path / way / "models").mkdir(parents=True)
-        return Updated(tmp_path / way, tmp_path / way / "models", start, way)
+        return Updated(tmp_path / way, tmp_path / way / "models", start, way, options)
     return make
 
 
@@ -152,17 +158,17 @@ def test_page_faults(updated):
         assert busy <= quiet + UPDATES, f"{busy} page faults in {UPDATES} updates, {quiet} in quiet times"
 
 
-class MemoryCalls(collections.Counter):
-    """System calls that change memory, while the block runs, as (name of the thread, call)."""
+class Traced(collections.Counter):
+    """These system calls, while the block runs, as (name of the thread, call)."""
 
-    def __init__(self, updated, folder):
+    def __init__(self, updated, folder, calls):
         super().__init__()
-        self.updated, self.path = updated, Path(folder) / "strace"
+        self.updated, self.path, self.calls = updated, Path(folder) / "strace", calls
 
     def __enter__(self):
-        self.names = self.updated.serving()
+        self.names = self.updated.threads()
         self.tracer = subprocess.Popen(
-            ["strace", "-f", "-q", "-e", "trace=" + ",".join(MEMORY_CALLS), "-o", self.path, "-p", str(self.updated.server.process.pid)],
+            ["strace", "-f", "-q", "-e", "trace=" + ",".join(self.calls), "-o", self.path, "-p", str(self.updated.server.process.pid)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         tasks = Path(f"/proc/{self.updated.server.process.pid}/task")
         wait.until(lambda: all(re.search(rf"^TracerPid:\t{self.tracer.pid}$", (tasks / t / "status").read_text(), re.M)
@@ -170,7 +176,7 @@ class MemoryCalls(collections.Counter):
         return self
 
     def __exit__(self, *_):
-        self.names |= self.updated.serving()
+        self.names |= self.updated.threads()
         self.tracer.send_signal(signal.SIGINT)
         self.tracer.communicate(timeout=60)
         made = collections.defaultdict(list)
@@ -183,10 +189,10 @@ class MemoryCalls(collections.Counter):
             self.update((self.names.get(number, "others"), name) for name in names)
 
 
-def growth(u):
+def growth(u, updates):
     """Resident bytes after the first update and after each of the others."""
     sizes = []
-    for _ in range(1 + UPDATES):
+    for _ in range(1 + updates):
         u.update()
         sizes.append(resident(u.server))
     return sizes
@@ -198,14 +204,14 @@ def test_memory(updated):
     with updated() as u:
         u.update()
         maps = u.maps()
-        sizes = growth(u)
+        sizes = growth(u, UPDATES)
         ranges, used = u.pool()
         assert max(sizes) <= 1.05 * sizes[0], sizes
         assert u.maps() <= maps + 4, "a thread more or less has two areas"
         assert ranges == 2, "one for the version and one for the next"
         assert WEIGHTS <= used <= WEIGHTS + (2 << 20), "one version's packed weights"
     with updated("plain") as u:
-        plain = growth(u)
+        plain = growth(u, UPDATES // 2)
         assert u.pool() == (0, 0)
     assert plain[-1] >= sizes[-1] + WEIGHTS, (plain, sizes)
 
@@ -217,9 +223,23 @@ def test_system_calls(updated, tmp_path):
     with updated() as u:
         for _ in range(3):
             u.update()  # both ranges and all threads have been there once
-        with MemoryCalls(u, tmp_path) as calls:
+        with Traced(u, tmp_path, MEMORY_CALLS) as calls:
             for _ in range(UPDATES):
                 u.update()
     serving = {key: n for key, n in calls.items() if key[0].startswith(SERVING)}
     assert not serving, calls
-    assert calls["others", "madvise"] >= UPDATES, "pages are given back: nothing was seen"
+    assert sum(n for (_, call), n in calls.items() if call == "madvise") >= UPDATES, "pages are given back: nothing was seen"
+
+
+@needs_tracing
+def test_loads_in_the_background(updated, tmp_path):
+    """The loader does not take the CPU from others when it wakes up, threads that it makes are ordinary ones, and it pauses
+    when it is faster than it may."""
+    with updated("pool", f"--backend-config=onnxruntime,load_bytes_per_second={3 * WEIGHTS}") as u:
+        with Traced(u, tmp_path, ("clock_nanosleep",)) as calls:
+            u.update()
+        classes = u.classes()
+    assert calls["mr-load", "clock_nanosleep"] > 0, calls
+    assert ("mr-load", os.SCHED_BATCH) in classes
+    assert {number for name, number in classes if name != "mr-load"} == {os.SCHED_OTHER}, classes
+    assert any(name.startswith("run:") for name, _ in classes)

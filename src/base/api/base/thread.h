@@ -24,7 +24,8 @@
 #define MR_SLOT_MAX  256
 #define MR_SLOT_NONE UINT_MAX
 
-/** Start a joinable thread named `name` (15 characters are kept). All signals blocked in it.
+/** Start a joinable thread named `name` (15 characters are kept). All signals blocked in it; its scheduling
+ *  class is the ordinary one, whatever the caller's.
  *  Errors: MR_E_NOMEM, MR_E_EXHAUSTED. */
 int mr_thread_start(pthread_t *out_thread, const char *name, void *(*fn)(void *), void *arg,
                     struct mr_err *err);
