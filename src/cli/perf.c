@@ -17,7 +17,8 @@ static uint32_t default_connections(const struct perf *p, uint32_t concurrency)
     if (concurrency == 0) {
         return p->target.http2 ? 4 : 32;
     }
-    return p->target.http2 ? MR_MIN(concurrency, 16u) : concurrency;
+    /* Servers take about a hundred requests at a time on one connection. */
+    return p->target.http2 ? MR_MAX(MR_MIN(concurrency, 16u), concurrency / 64) : concurrency;
 }
 
 static int make_load(const struct perf *p, double value, struct mr_perf_load *out,

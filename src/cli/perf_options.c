@@ -193,7 +193,7 @@ const struct mr_option perf_table[] = {
      CLI,
      AT(seed),
      .fallback = "1",
-     .max = INT64_MAX,
+     .max = UINT32_MAX,
      .value = "N",
      .help = "of random values and of --poisson; the same seed makes the same"},
     {.name = "variants",

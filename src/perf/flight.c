@@ -207,11 +207,11 @@ static bool send_slot(struct perf_worker *w, int64_t now)
         w->has_ended = true;
         return false;
     }
-    if (is_measured) {
-        int64_t late = now - w->slot_ns;
-        mr_hist_add(&win->late_ns, (uint64_t)late);
-        win->late += !w->is_blocked && late > LATE_NS;
+    if (w->is_blocked) {
+        w->freed_ns = now;
     }
+    /* What was held up by busy connections is not the client's fault. */
+    win->late += is_measured && now - MR_MAX(w->slot_ns, w->freed_ns) > LATE_NS;
     send_flight(w, f, w->slot_ns, is_measured);
     w->is_blocked = false;
     w->has_slot = false;

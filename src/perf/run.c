@@ -62,7 +62,6 @@ static void take_window(struct team *t, struct perf_window *w)
     t->sum->answered += w->answered;
     t->sum->failed += w->failed;
     t->sum->completed += w->completed;
-    mr_hist_merge(&out->late_ns, &w->late_ns);
     out->late += w->late;
     out->waited += w->waited;
     out->sent += w->sent;

@@ -14,7 +14,6 @@
 /** What a thread counts between two calls of the run for it. */
 struct perf_window {
     struct mr_fine_hist latency;
-    struct mr_hist late_ns;
     uint64_t late;
     uint64_t waited;
     uint64_t sent;
@@ -92,6 +91,7 @@ struct perf_worker {
     int64_t slot_ns;
     bool has_slot;
     bool is_blocked;  /* the slot is due and every connection busy */
+    int64_t freed_ns; /* when it was so last */
     bool has_started; /* sends */
     bool has_ended;   /* nothing more is sent */
     bool is_over;     /* what ends now is of no interest */

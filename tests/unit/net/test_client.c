@@ -397,13 +397,14 @@ static void head_method(void **state)
 #define OK_ANSWER "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 /* Calls one after the other, `count` in all, on one client. */
-static void call_again(struct outcome *o, const char *address, int count)
+static void call_again_with(struct outcome *o, const char *address, int count,
+                            const struct mr_client_options *options)
 {
     struct mr_client *c = NULL;
 
     memset(o, 0, sizeof *o);
     assert_int_equal(mr_loop_new(&o->loop, NULL, NULL), MR_OK);
-    assert_int_equal(mr_client_new(&c, o->loop, address, NULL, NULL), MR_OK);
+    assert_int_equal(mr_client_new(&c, o->loop, address, options, NULL), MR_OK);
     for (int i = 0; i < count; i++) {
         send_one(c, o, "POST", "/x", 20 * MR_NS_PER_S);
         mr_loop_run(o->loop);
@@ -414,6 +415,11 @@ static void call_again(struct outcome *o, const char *address, int count)
     }
     mr_client_free(&c);
     mr_loop_free(&o->loop);
+}
+
+static void call_again(struct outcome *o, const char *address, int count)
+{
+    call_again_with(o, address, count, NULL);
 }
 
 static void keep_alive(void **state)
@@ -461,6 +467,22 @@ static void retried_once(void **state)
     canned_start(&s, steps, 4);
     call_again(&o, s.address, 2);
     assert_int_equal(s.at, 3);
+    canned_stop(&s);
+    assert_int_equal(o.rc, MR_E_UNAVAILABLE);
+}
+
+static void never_repeated(void **state)
+{
+    (void)state;
+    struct outcome o;
+    struct canned s;
+    struct step steps[] = {
+        {.answer = OK_ANSWER}, {.answer = "", .close = true}, {.answer = OK_ANSWER}};
+    struct mr_client_options options = {.never_repeat = true};
+
+    canned_start(&s, steps, 3);
+    call_again_with(&o, s.address, 2, &options);
+    assert_int_equal(s.at, 2);
     canned_stop(&s);
     assert_int_equal(o.rc, MR_E_UNAVAILABLE);
 }
@@ -660,11 +682,11 @@ int main(void)
         cmocka_unit_test(broken_off),       cmocka_unit_test(request_head),
         cmocka_unit_test(head_method),      cmocka_unit_test(keep_alive),
         cmocka_unit_test(stale_connection), cmocka_unit_test(retried_once),
-        cmocka_unit_test(closing_server),   cmocka_unit_test(pool_limit),
-        cmocka_unit_test(timeouts),         cmocka_unit_test(refused),
-        cmocka_unit_test(by_name),          cmocka_unit_test(unix_socket),
-        cmocka_unit_test(bad_addresses),    cmocka_unit_test(bad_requests),
-        cmocka_unit_test(freed_early),
+        cmocka_unit_test(never_repeated),   cmocka_unit_test(closing_server),
+        cmocka_unit_test(pool_limit),       cmocka_unit_test(timeouts),
+        cmocka_unit_test(refused),          cmocka_unit_test(by_name),
+        cmocka_unit_test(unix_socket),      cmocka_unit_test(bad_addresses),
+        cmocka_unit_test(bad_requests),     cmocka_unit_test(freed_early),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,15 +105,15 @@ struct mr_perf_result {
     uint64_t gave_up;     /* of these: no answer in time, or not even sent when the run was over */
     uint64_t warmup_sent; /* before the measurement */
     uint64_t warmup_failed;
-    double seconds;         /* length of the measurement */
-    double rate;            /* answers per second in it */
-    struct mr_hist late_ns; /* open loop: how much later than its slot a request was sent */
-    uint64_t late;          /* of these: by more than a millisecond, with a connection at hand */
-    uint64_t waited;        /* requests that found every connection busy and no more allowed */
-    uint32_t connections;   /* at the start */
-    uint32_t grown;         /* made later, because all were busy */
-    double cpu;             /* share of a CPU of the busiest sending thread */
-    double cpu_wait;        /* share of time that it was ready to run and had no CPU */
+    double seconds; /* length of the measurement */
+    double rate;    /* answers per second in it */
+    uint64_t late;  /* open loop: sent more than a millisecond after their slots by the client's own
+                              * fault, with a connection at hand */
+    uint64_t waited;      /* requests that found every connection busy and no more allowed */
+    uint32_t connections; /* at the start */
+    uint32_t grown;       /* made later, because all were busy */
+    double cpu;           /* share of a CPU of the busiest sending thread */
+    double cpu_wait;      /* share of time that it was ready to run and had no CPU */
     struct mr_perf_errors errors;
     MR_VEC(struct mr_perf_second) windows;
     struct mr_perf_part *parts; /* up to MR_PERF_PARTS; the last may be incomplete */
