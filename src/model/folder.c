@@ -111,6 +111,19 @@ static int walk_dir(const struct walk *w, const char *dir, int depth, struct mr_
     return rc;
 }
 
+/* Part of the print, as the version is another one for those who wait for it. */
+static void marker_read(const struct walk *w, const char *path, struct mr_folder_version *v)
+{
+    char *marker = mr_path_join(path, MR_STR(".ready"));
+    struct stat st;
+
+    v->has_marker = strlen(marker) < PATH_MAX && lstat(marker, &st) == 0 && S_ISREG(st.st_mode);
+    if (v->has_marker) {
+        print_add(w, marker, &st);
+    }
+    mr_free(marker);
+}
+
 /* A version's folder: its failure is its own. */
 static void version_read(struct mr_folder *f, const struct walk *shared, const char *path,
                          int64_t number)
@@ -126,6 +139,7 @@ static void version_read(struct mr_folder *f, const struct walk *shared, const c
             print_add(&w, path, &st);
         }
         walk_dir(&w, path, 1, &v.err);
+        marker_read(&w, path, &v);
     }
     mr_free(real);
     MR_VEC_PUSH(&f->versions, v);

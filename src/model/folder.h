@@ -45,7 +45,8 @@ struct mr_print {
 
 struct mr_folder_version {
     int64_t number;
-    char *dir; /* not resolved: <model folder>/<number> */
+    char *dir;       /* not resolved: <model folder>/<number> */
+    bool has_marker; /* a file ".ready" in it */
     struct mr_print print;
     struct mr_err err; /* status MR_OK, or why it cannot be used */
 };

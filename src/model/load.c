@@ -198,11 +198,19 @@ static bool is_settled(const struct mr_job *job, const struct mr_folder_version 
     return false;
 }
 
+/* A configuration can ask for a file that says that the version is whole. */
+static bool is_marked(const struct mr_load *l, const struct mr_folder_version *fv)
+{
+    const char *asked = mr_config_parameter(l->config, "millrace.ready_marker");
+
+    return !asked || strcmp(asked, "true") != 0 || fv->has_marker;
+}
+
 /* Whether the folder of the version may be taken: poll mode leaves alone what is still being
  * written. One that already serves counts, too: it stays while its folder changes. */
 static bool is_available(struct mr_load *l, const struct mr_folder_version *fv)
 {
-    if (l->job->kind != MR_JOB_SYNC || is_settled(l->job, fv)) {
+    if (l->job->kind != MR_JOB_SYNC || (is_settled(l->job, fv) && is_marked(l, fv))) {
         return true;
     }
     pthread_mutex_lock(&l->m->lock);
@@ -427,10 +435,17 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
                                              .warn = warn,
                                              .temp = l->temp,
                                              .print = f->print,
-                                             .in_background = !l->job->is_first};
-    loading_note(l, f);
-    int rc = mr_version_open(l->m, &source, &f->made, err);
+                                             .in_background =
+                                                 !l->job->is_first || l->job->tries > 0};
+    uint64_t reserved;
 
+    loading_note(l, f);
+    int rc = mr_admit(l->m, l->model, f->from->print.bytes, &reserved, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = mr_version_open(l->m, &source, &f->made, err);
+    mr_admit_end(l->m, reserved);
     if (rc == MR_OK && (rc = still_wanted(l, err)) < 0) {
         mr_version_close(l->m, &f->made);
     }

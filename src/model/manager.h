@@ -4,6 +4,7 @@
  *   records.c   what is known of each version; state changes, the readiness count, the hook's queue
  *   lives.c     what became of each load, when, and for how long
  *   jobs.c      the queue of loads and unloads, one at a time per model, and the loader threads
+ *   admit.c     is there memory for a version?
  *   retry.c     failed loads that are tried again later
  *   load.c      one load: folder -> config -> versions
  *   publish.c   how it ends: published or taken back; unloads
@@ -200,6 +201,7 @@ struct mr_models {
     bool is_telling;
 
     struct mr_load_totals totals;
+    uint64_t reserved_bytes;   /* for versions that are being opened */
     struct mr_name_list names; /* folders, sorted */
     int64_t names_ns;          /* when they were read, 0 = never */
 
@@ -332,6 +334,13 @@ void mr_load_place_take(struct mr_models *m);
 int mr_control_check(const struct mr_models *m, struct mr_err *err);
 /** Wait until no job is open, or until the deadline (monotonic). False at the deadline. */
 bool mr_jobs_wait(struct mr_models *m, int64_t deadline_ns);
+
+/* ---- admit.c (Thread: loader) ---- */
+/** May a version with so many bytes of files be opened? *out_reserved is for mr_admit_end, when it is open or
+ *  has failed. Errors: MR_E_EXHAUSTED, with figures. */
+int mr_admit(struct mr_models *m, const struct mr_model *model, uint64_t file_bytes,
+             uint64_t *out_reserved, struct mr_err *err);
+void mr_admit_end(struct mr_models *m, uint64_t reserved);
 
 /* ---- retry.c (lock held) ---- */
 /** Keeps a failed job for later if it is one to be tried again; true: it is no longer the caller's. */

@@ -23,6 +23,7 @@ void mr_models_options_init(struct mr_models_options *o)
                                     .settle_ns = MR_NS_PER_S,
                                     .drain_wait_ns = 60 * MR_NS_PER_S,
                                     .auto_complete = true,
+                                    .memory_check = true,
                                     .strict_readiness = true,
                                     .load_threads = 4,
                                     .update_threads = 1,

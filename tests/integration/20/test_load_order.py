@@ -86,3 +86,44 @@ def test_failed_loads_are_tried_again_where_nobody_asked(models, start):
         repo.write(folder / "config.pbtxt", repo.config())
         wait.until(lambda: c.states("m") == {"1": "READY"}, "the repaired model")
         assert c.ready()
+
+
+def sized(folder, version, mib):
+    """A version with a file of that size, which takes no room on the disk."""
+    (folder / str(version)).mkdir(exist_ok=True)
+    with open(folder / str(version) / "weights.bin", "wb") as f:
+        f.truncate(mib << 20)
+
+
+def test_a_load_that_does_not_fit_is_refused(models, explicit):
+    folder = repo.add(models, "m")
+    sized(folder, 1, 8)
+    server, c = explicit("--model-memory-budget=32MiB", "--load-model=m")
+    sized(folder, 2, 40)
+    reply = c.load("m")
+    assert reply.status == 400
+    assert "not enough memory: it needs about 54.0 MiB (files of 40.0 MiB), 18.0 MiB of 32.0 MiB are available" in reply.error
+    assert c.answer("m")[1] == "1"
+    assert "not enough memory" in c.rest.get("/v2/models/m/versions").json()["versions"][-1]["reason"]
+    (folder / "2" / "weights.bin").write_bytes(b"small")
+    assert c.load("m").status == 200 and c.answer("m")[1] == "2"
+
+
+def test_more_than_the_machine_has_is_refused(models, explicit):
+    folder = repo.add(models, "m")
+    sized(folder, 1, 4 << 20)
+    _, c = explicit()
+    reply = c.load("m")
+    assert reply.status == 400 and "not enough memory: it needs about 5242884.0 MiB" in reply.error
+
+
+def test_a_marker_says_that_a_version_is_whole(models, start):
+    folder = repo.add(models, "m", parameters={"millrace.ready_marker": "true"}, files={"1/.ready": b""})
+    with Control(start(models, mode="poll")) as c:
+        assert c.answer("m")[1] == "1"
+        (folder / "2").mkdir()
+        repo.add(models, "later")
+        wait.until(lambda: c.model_ready("later"), "a model that came afterwards")
+        assert c.states("m") == {"1": "READY"}
+        (folder / "2" / ".ready").touch()
+        wait.until(lambda: c.infer("m").json().get("model_version") == "2", "the version with its marker")

@@ -69,6 +69,8 @@ static void defaults_agree(void **state)
     SAME(models.update_threads);
     SAME(models.retry_pause_ns);
     SAME(models.switch_policy);
+    SAME(models.memory_budget);
+    SAME(models.memory_check);
     SAME(models.default_max_batch);
     SAME(allow_http);
     assert_string_equal(o->http_address, plain.http_address);

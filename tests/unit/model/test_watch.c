@@ -216,12 +216,39 @@ static void test_many_models(void **state)
     }
 }
 
+/* A configuration that asks for a marker: files at rest are not enough. */
+static void test_marker(void **state)
+{
+    struct fixture *f = *state;
+    const char *const config = IDENTITY_TEXT
+        "parameters { key: \"millrace.ready_marker\" value { string_value: \"true\" } }\n";
+    poll_setup(f);
+    fx_model(f, 0, "m", config, 1);
+    fx_write(f, 0, "m/1/.ready", "");
+    fx_model(f, 0, "n", config, 1);
+    fx_start(f);
+    assert_int_equal(fx_newest(f, "m"), 1);
+    fx_model(f, 0, "m", NULL, 2);
+    fx_model(f, 0, "other", IDENTITY_TEXT, 1);
+    wait_newest(f, "other", 1); /* what came later was taken */
+    fx_model(f, 0, "other", NULL, 2);
+    wait_newest(f, "other", 2);
+    assert_int_equal(fx_newest(f, "m"), 1);
+    assert_int_equal(fx_newest(f, "n"), 0);
+    fx_write(f, 0, "m/2/.ready", "");
+    wait_newest(f, "m", 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        fx_test(test_start_and_new_models), fx_test(test_only_whole_versions),
-        fx_test(test_others_go_on),         fx_test(test_changed_and_failed),
-        fx_test(test_without_inotify),      fx_test(test_many_models),
+        fx_test(test_start_and_new_models),
+        fx_test(test_only_whole_versions),
+        fx_test(test_others_go_on),
+        fx_test(test_changed_and_failed),
+        fx_test(test_without_inotify),
+        fx_test(test_many_models),
+        fx_test(test_marker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

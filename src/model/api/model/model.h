@@ -149,6 +149,8 @@ struct mr_models_options {
     int64_t
         retry_pause_ns; /* before a load that nobody waits for is tried again, doubling each time;
                                   0 = it is not; default 5 s */
+    uint64_t memory_budget;    /* that all versions together may use, by estimate; 0 = any */
+    bool memory_check;         /* ask the machine and the cgroup before a load, default true */
     uint32_t load_retries;     /* default 0 */
     int32_t default_max_batch; /* 4 */
     uint32_t reader_count;
