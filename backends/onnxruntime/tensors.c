@@ -31,6 +31,7 @@ struct draft {
     char location[NAME_ROOM];
     uint64_t type;
     int64_t length; /* of external data, -1 = not said */
+    int has_offset;
     uint32_t seen[17];
     int is_odd;
 };
@@ -71,7 +72,7 @@ static int number_of(const char *text, uint64_t *out)
     return errno == 0 && text[0] >= '0' && text[0] <= '9' && *end == '\0' && *out <= INT64_MAX;
 }
 
-/* One StringStringEntryProto: location, offset and length are understood. */
+/* One StringStringEntryProto: location, offset and length are understood, once each. */
 static int entry_read(struct onnx_reader *r, struct onnx_span s, struct draft *d)
 {
     struct onnx_field f;
@@ -90,13 +91,17 @@ static int entry_read(struct onnx_reader *r, struct onnx_span s, struct draft *d
         }
     }
     if (strcmp(key, "location") == 0) {
+        d->is_odd |= d->location[0] != 0;
         memcpy(d->location, value, sizeof value);
     } else if (strcmp(key, "offset") == 0) {
-        d->is_odd |= !number_of(value, &number);
+        d->is_odd |= d->has_offset || !number_of(value, &number);
+        d->has_offset = 1;
         d->tensor.offset = number;
     } else if (strcmp(key, "length") == 0) {
-        d->is_odd |= !number_of(value, &number);
+        d->is_odd |= d->length >= 0 || !number_of(value, &number);
         d->length = (int64_t)number;
+    } else {
+        d->is_odd |= strcmp(key, "checksum") != 0;
     }
     return 1;
 }
