@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -155,6 +156,24 @@ def test_text(server, tmp_path):
                           capture_output=True, text=True, timeout=60, env=clean_environment())
     assert done.returncode == 0 and "p99.99" in done.stdout and "50 sent, 50 answered, 0 failed" in done.stdout
     assert json.loads((tmp_path / "x.json").read_text())["runs"][0]["answered"] == 50
+
+
+def test_a_server_that_stands_still_shows_in_every_slot(models, start):
+    """Slots lie 5 ms apart, so half a second of stop keeps (500 - 100) / 5 of them for more than 100 ms."""
+    repo.stock(models, "simple")
+    server = start(models)
+    process = subprocess.Popen([BIN, "perf", "-m", "simple", "-u", server.url(), "-r", "200", "-n", "600", "--warmup", "0", "--json", "-"],
+                               stdout=subprocess.PIPE, text=True, env=clean_environment())
+    wait.until(lambda: successes(server, "simple") > 50, "the load to run")
+    server.process.send_signal(signal.SIGSTOP)
+    stopped = time.monotonic()
+    time.sleep(0.5)
+    stopped = time.monotonic() - stopped
+    server.process.send_signal(signal.SIGCONT)
+    (run,) = json.loads(process.communicate(timeout=60)[0])["runs"]
+    check_sums(run)
+    assert (run["sent"], run["answered"]) == (600, 600)
+    assert sum(n for upper, n in run["histogram"] if upper > 100e6) >= int((stopped - 0.1) / 0.005) - 2
 
 
 # ---- what the server says of itself ----
