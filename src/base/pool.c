@@ -21,8 +21,9 @@
  * one before anybody is refused. A small block from a thread cache is not checked: the memory is
  * there.
  *
- * What lay in the shared cache all through the time between two calls of mr_block_age was too much:
- * half of it goes back to the system. So a peak is forgotten within a few calls, and the memory of a
+ * What lay in a cache all through the time between two calls of mr_block_age was too much: half of it
+ * goes back, from the shared cache to the system at once, from a thread's to the shared one when the
+ * thread next takes or gives a block. So a peak is forgotten within a few calls, and the memory of a
  * steady load is steady.
  *
  * Memory: up to 64 KiB the header lies in front of the data in one heap allocation; above, the data
@@ -70,11 +71,19 @@ _Static_assert(sizeof(struct mr_block) <= HEADER_BYTES, "the header keeps the da
 struct slot_cache {
     alignas(MR_CACHE_LINE) struct mr_block *head[SMALL_CLASS_COUNT];
     uint8_t count[SMALL_CLASS_COUNT];
+    uint8_t least[SMALL_CLASS_COUNT]; /* count at its lowest in this age */
+    uint32_t age;
     _Atomic uint64_t out_bytes;
     _Atomic uint64_t cached_bytes;
 };
 
 static struct slot_cache slot_caches[MR_SLOT_MAX];
+
+/* Calls of mr_block_age; on a line of its own, as every taking and giving back of a small block looks at it.
+ * Relaxed: whether a thread sees it a little later is all the same. */
+static struct {
+    alignas(MR_CACHE_LINE) _Atomic uint32_t count;
+} ages;
 
 static struct {
     pthread_mutex_t lock;
@@ -317,6 +326,7 @@ static struct mr_block *slot_take(struct slot_cache *s, uint32_t size_class)
     if (b) {
         s->head[size_class] = b->next;
         s->count[size_class]--;
+        s->least[size_class] = MR_MIN(s->least[size_class], s->count[size_class]);
         mr_count_add(&s->cached_bytes, 0 - (uint64_t)b->cap);
     }
     return b;
@@ -358,12 +368,48 @@ static struct mr_block *small_refill(struct slot_cache *s, uint32_t size_class)
     return b;
 }
 
+/* Give blocks of one class to the shared cache until `keep` are left. */
+static void slot_spill(struct slot_cache *s, uint32_t size_class, unsigned keep)
+{
+    uint64_t moved = 0;
+
+    pthread_mutex_lock(&shared.lock);
+    while (s->count[size_class] > keep) {
+        struct mr_block *b = slot_take(s, size_class);
+        moved += b->cap;
+        shared_put(b);
+    }
+    struct mr_block *over = shared_shrink(shared.cache_limit);
+    pthread_mutex_unlock(&shared.lock);
+    small_held_add(0 - moved);
+    system_free_list(over);
+}
+
+static void slot_age(struct slot_cache *s, uint32_t age)
+{
+    s->age = age;
+    for (uint32_t c = 0; c < SMALL_CLASS_COUNT; c++) {
+        if (s->least[c] > 0) {
+            slot_spill(s, c, s->count[c] - (s->least[c] + 1u) / 2);
+        }
+        s->least[c] = s->count[c];
+    }
+}
+
 /* NULL: there are more threads than slots. */
 static struct slot_cache *slot_cache_mine(void)
 {
     unsigned slot = mr_slot_try();
+    uint32_t age = atomic_load_explicit(&ages.count, memory_order_relaxed);
 
-    return slot == MR_SLOT_NONE ? NULL : &slot_caches[slot];
+    if (slot == MR_SLOT_NONE) {
+        return NULL;
+    }
+    struct slot_cache *s = &slot_caches[slot];
+    if (s->age != age) {
+        slot_age(s, age);
+    }
+    return s;
 }
 
 static struct mr_block *small_new(uint32_t size_class)
@@ -380,23 +426,6 @@ static struct mr_block *small_new(uint32_t size_class)
         atomic_fetch_add_explicit(&counts.slotless_out, b->cap, memory_order_relaxed);
     }
     return b;
-}
-
-/* Give blocks of one class to the shared cache until `keep` are left. */
-static void slot_spill(struct slot_cache *s, uint32_t size_class, unsigned keep)
-{
-    uint64_t moved = 0;
-
-    pthread_mutex_lock(&shared.lock);
-    while (s->count[size_class] > keep) {
-        struct mr_block *b = slot_take(s, size_class);
-        moved += b->cap;
-        shared_put(b);
-    }
-    struct mr_block *over = shared_shrink(shared.cache_limit);
-    pthread_mutex_unlock(&shared.lock);
-    small_held_add(0 - moved);
-    system_free_list(over);
 }
 
 void mr_pool_slot_end(unsigned slot)
@@ -623,6 +652,7 @@ void mr_block_age(void)
 {
     struct mr_block *unused = NULL;
 
+    atomic_fetch_add_explicit(&ages.count, 1, memory_order_relaxed);
     pthread_mutex_lock(&shared.lock);
     for (uint32_t c = 0; c < CLASS_COUNT; c++) {
         for (uint32_t n = (shared.least[c] + 1) / 2; n > 0; n--) {

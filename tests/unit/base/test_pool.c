@@ -143,6 +143,24 @@ static void unneeded_blocks_age(void **state)
     }
 }
 
+/* What a thread keeps for itself, too: to the shared cache first, and from there to the system. */
+static void a_threads_unneeded_blocks_age(void **state)
+{
+    (void)state;
+    take_and_let_go(16 * KIB, 8);
+    assert_int_equal(mr_block_get_stats().cached_bytes, 8 * 16 * KIB);
+    for (int i = 0; i < 8; i++) {
+        mr_block_age();
+        take_and_let_go(16 * KIB, 2);
+    }
+    assert_in_range(mr_block_get_stats().cached_bytes, 2 * 16 * KIB, 3 * 16 * KIB);
+    for (int i = 0; i < 12; i++) {
+        mr_block_age();
+        take_and_let_go(4 * KIB, 1);
+    }
+    assert_in_range(mr_block_get_stats().cached_bytes, 4 * KIB, 8 * KIB);
+}
+
 static void the_thread_cache_is_bounded(void **state)
 {
     struct mr_block *b[100];
@@ -431,6 +449,7 @@ int main(void)
         cmocka_unit_test_setup(class_edges, setup),
         cmocka_unit_test_setup(warm_blocks_come_from_the_cache, setup),
         cmocka_unit_test_setup(unneeded_blocks_age, setup),
+        cmocka_unit_test_setup(a_threads_unneeded_blocks_age, setup),
         cmocka_unit_test_setup(the_thread_cache_is_bounded, setup),
         cmocka_unit_test_setup(the_cache_limit_drops_what_is_stale, setup),
         cmocka_unit_test_setup(the_budget_refuses, setup),

@@ -62,7 +62,7 @@ void mr_block_set_budget(uint64_t budget_bytes, uint64_t cache_bytes);
 /** Near-snapshot: the counters are read one after the other. */
 struct mr_block_stats mr_block_get_stats(void);
 /** To be called every few seconds: gives back to the system half of what was cached and not needed
- *  since the last call. */
+ *  since the last call. What threads keep for themselves follows when they next use a block. */
 void mr_block_age(void);
 /** More than an eighth of the budget is out: no room to give on a mere claim. */
 bool mr_block_is_used(void);
