@@ -243,3 +243,20 @@ def test_loads_in_the_background(updated, tmp_path):
     assert ("mr-load", os.SCHED_BATCH) in classes
     assert {number for name, number in classes if name != "mr-load"} == {os.SCHED_OTHER}, classes
     assert any(name.startswith("run:") for name, _ in classes)
+
+
+def test_tables_are_kept(models, start, tmp_path):
+    """Weights that requests read where they are mapped are in memory before the first of them; packed ones are given up."""
+    rows, size = 8192, 1024
+    repo.add(models, "lookup", files={"1/model.onnx": onnxgen.lookup(rows, size)}, backend="onnxruntime",
+             inputs=[repo.tensor("INPUT0", "TYPE_INT64")], outputs=[repo.tensor("OUTPUT0", "TYPE_FP32", (-1, size))])
+    server = start(models, f"--backend-config=onnxruntime,parameter_cache={tmp_path / 'cache'}", mode="none")
+    told = [e["msg"] for e in server.events() if "model=lookup" in e["msg"] and "parameters=" in e["msg"]]
+    assert re.search(rf"parameters=pool mapped_bytes={4 * (rows + size) * size} kept_bytes={4 * rows * size} "
+                     rf"packed_bytes={4 * size * size + 64} heap_bytes=0", told[0]), told
+    areas = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path(f"/proc/{server.process.pid}/smaps").read_text(), flags=re.M)
+    kept = [int(re.search(r"^Rss:\s+(\d+) kB", a, re.M)[1]) * 1024 for a in areas if "weights.bin" in a.split("\n")[0]]
+    assert 4 * rows * size <= sum(kept) < 4 * rows * size + (1 << 20), kept
+    with Rest(server.http) as rest:
+        answer = rest.infer("lookup", [("INPUT0", "INT64", [2], [rows - 1, 0])]).ok().json()["outputs"][0]
+    assert answer["shape"] == [2, size]

@@ -41,3 +41,15 @@ def dense(layers, size, seed):
     shape = {name: [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", size])] for name in ("INPUT0", "OUTPUT0")}
     graph = helper.make_graph(nodes, "dense", shape["INPUT0"], shape["OUTPUT0"], weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def lookup(rows, size):
+    """OUTPUT0 = tanh(table[INPUT0] * w): a table of rows * size * 4 bytes that is read as it is, and size * size * 4 bytes
+    that are packed."""
+    rng = np.random.default_rng(rows)
+    weights = [numpy_helper.from_array(rng.standard_normal((n, size), np.float32), name) for n, name in ((rows, "table"), (size, "w"))]
+    nodes = [helper.make_node("Gather", ["table", "INPUT0"], ["row"]), helper.make_node("MatMul", ["row", "w"], ["product"]),
+             helper.make_node("Tanh", ["product"], ["OUTPUT0"])]
+    graph = helper.make_graph(nodes, "lookup", [helper.make_tensor_value_info("INPUT0", TensorProto.INT64, ["length"])],
+                              [helper.make_tensor_value_info("OUTPUT0", TensorProto.FLOAT, ["length", size])], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
