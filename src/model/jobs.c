@@ -279,10 +279,10 @@ void mr_load_place_leave(struct mr_models *m)
     pthread_cond_broadcast(&m->idle); /* others that want a place again */
 }
 
-void mr_load_place_take(struct mr_models *m)
+void mr_load_place_take(struct mr_models *m, const struct mr_job *job)
 {
-    while (m->loads_running >= places(m) &&
-           !atomic_load_explicit(&m->is_stopping, memory_order_relaxed)) {
+    /* One that is only going to end needs no place, and others may be waiting for its end. */
+    while (m->loads_running >= places(m) && !mr_job_is_unwanted(m, job)) {
         pthread_cond_wait(&m->idle, &m->lock);
     }
     m->loads_running++;

@@ -389,7 +389,7 @@ static bool retry_wait(struct mr_models *m, const struct mr_job *job, int64_t pa
     while (!mr_job_is_unwanted(m, job) && mr_now_ns() < until) {
         pthread_cond_timedwait(&m->idle, &m->lock, &ts);
     }
-    mr_load_place_take(m);
+    mr_load_place_take(m, job);
     pthread_mutex_unlock(&m->lock);
     return !mr_job_is_unwanted(m, job);
 }

@@ -329,7 +329,7 @@ void mr_job_submit(struct mr_models *m, struct mr_job *job, mr_str name);
 bool mr_job_is_unwanted(const struct mr_models *m, const struct mr_job *job);
 /** Lock held, both: a load that only waits leaves its place to others, and takes one again. */
 void mr_load_place_leave(struct mr_models *m);
-void mr_load_place_take(struct mr_models *m);
+void mr_load_place_take(struct mr_models *m, const struct mr_job *job);
 /** MR_OK in mode explicit: clients may change what is loaded. */
 int mr_control_check(const struct mr_models *m, struct mr_err *err);
 /** Wait until no job is open, or until the deadline (monotonic). False at the deadline. */

@@ -142,7 +142,7 @@ static bool drained_wait(struct mr_load *l)
     while (l->model->draining > 0 && rc == 0 && !mr_job_is_unwanted(m, l->job)) {
         rc = pthread_cond_timedwait(&m->idle, &m->lock, &ts);
     }
-    mr_load_place_take(m);
+    mr_load_place_take(m, l->job);
     return l->model->draining == 0;
 }
 

@@ -148,6 +148,25 @@ static void test_what_waits_is_told_at_once(void **state)
     assert_string_equal(fx_ready(f, "m"), "");
 }
 
+/* A load that sleeps before another try has left its place; it ends without getting one again. */
+static void test_what_sleeps_ends_at_once(void **state)
+{
+    struct fixture *f = *state;
+    struct answer slow, a;
+    f->o.load_retries = 100;
+    fx_model(f, 0, "bad", FAILING, 1);
+    fx_model(f, 0, "slow", IDENTITY_TEXT, 1);
+    fx_start(f);
+    load_begin(f, "bad", &a);
+    until_index(f, "bad:1 LOADING");
+    load_hold(f, "slow", &slow);
+    assert_int_equal(fx_unload(f, "bad"), MR_OK);
+    assert_int_equal(answer_wait(&a), MR_E_CANCELLED);
+    assert_false(has_answer(&slow));
+    let_go(f);
+    assert_int_equal(answer_wait(&slow), MR_OK);
+}
+
 static void test_a_load_of_what_has_changed(void **state)
 {
     struct fixture *f = *state;
@@ -257,6 +276,7 @@ int main(void)
         fx_test(test_as_many_as_told),
         fx_test(test_an_unload_ends_a_load),
         fx_test(test_what_waits_is_told_at_once),
+        fx_test(test_what_sleeps_ends_at_once),
         fx_test(test_a_load_of_what_has_changed),
         fx_test(test_a_load_of_what_has_not),
         fx_test(test_what_serves_goes_on),
