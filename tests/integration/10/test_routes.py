@@ -10,7 +10,7 @@ ROUTES = [  # path, methods, status of GET
     ("/v2/models/simple", "GET", 200),
     ("/v2/models/simple/versions/1", "GET", 200),
     ("/v2/models/simple/versions", "GET", 200),
-    ("/v2/models/simple/versions/x", "GET", 404),
+    ("/v2/models/simple/versions/x", "GET", 400),
     ("/v2/models/simple/ready", "GET", 200),
     ("/v2/models/simple/versions/1/ready", "GET", 200),
     ("/v2/models/simple/config", "GET", 200),
