@@ -119,8 +119,8 @@ def test_system_calls(server, client, model, tmp_path):
     few = COUNT // 20  # timers and the like; what a request does would be COUNT
     reads, writes, polls = (sum(made.pop(name, 0) for name in names) for names in
                             (("recvfrom", "recvmsg", "read", "readv"), ("sendto", "sendmsg", "write", "writev"), ("epoll_wait", "epoll_pwait")))
-    assert COUNT <= reads <= COUNT + few, made
-    assert COUNT <= writes <= COUNT + few, made
+    assert COUNT - few <= reads <= COUNT + few, made  # strace misses what ends as it lets go
+    assert COUNT - few <= writes <= COUNT + few, made
     assert polls <= COUNT + few, made
     assert sum(made.values()) <= few, made
 

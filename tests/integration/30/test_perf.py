@@ -111,7 +111,7 @@ def test_errors_are_counted_and_told(server, target):
 
 def test_some_failures_and_max_errors(models, start, tmp_path):
     """One request at a time in the queue of a slow model, all others refused."""
-    repo.add(models, "slow", backend="fault", parameters={"execute_ms": "20"},
+    repo.add(models, "slow", backend="fault", parameters={"delay_ms": "20"},
              extra="dynamic_batching { default_queue_policy { max_queue_size: 1 } }", max_batch_size=1)
     server = start(models)
     args = ["-m", "slow", "-u", server.url(), "--shape", "INPUT0:1", "-c", 8, "-n", 80, "--warmup", 0]
