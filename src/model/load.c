@@ -412,6 +412,20 @@ static bool is_any_ready(const struct mr_model *model)
     return false;
 }
 
+/* Somebody may be served while this load goes on. */
+static bool is_serving(struct mr_models *m)
+{
+    struct mr_map_slot *slot;
+    bool is_any = false;
+
+    pthread_mutex_lock(&m->lock);
+    for (size_t i = 0; !is_any && (slot = mr_map_next(&m->models, &i));) {
+        is_any = is_any_ready(slot->value);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return is_any;
+}
+
 static void warming_tell(struct mr_load *l, struct mr_fresh *f)
 {
     pthread_mutex_lock(&l->m->lock);
@@ -427,16 +441,16 @@ static void warming_tell(struct mr_load *l, struct mr_fresh *f)
 
 static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct mr_err *err)
 {
-    const struct mr_version_source source = {.model = l->model,
-                                             .folder = &l->folder,
-                                             .version = f->from,
-                                             .config = l->config,
-                                             .has_max_batch = l->has_max_batch,
-                                             .warn = warn,
-                                             .temp = l->temp,
-                                             .print = f->print,
-                                             .in_background =
-                                                 !l->job->is_first || l->job->tries > 0};
+    const struct mr_version_source source = {
+        .model = l->model,
+        .folder = &l->folder,
+        .version = f->from,
+        .config = l->config,
+        .has_max_batch = l->has_max_batch,
+        .warn = warn,
+        .temp = l->temp,
+        .print = f->print,
+        .in_background = (!l->job->is_first || l->job->tries > 0) && is_serving(l->m)};
     uint64_t reserved;
 
     loading_note(l, f);

@@ -368,7 +368,7 @@ struct mr_version_source {
     bool warn;                            /* log what has no effect */
     struct mr_temp_dir *temp;             /* NULL = none */
     uint64_t print;
-    bool in_background; /* the server has begun to serve */
+    bool in_background; /* others are served meanwhile */
 };
 /** Open the model and make everything ready for hooks.serve. Blocks as long as the backend does. */
 int mr_version_open(struct mr_models *m, const struct mr_version_source *s,
