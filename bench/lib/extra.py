@@ -135,6 +135,18 @@ def open_idle(server, kind):
             raise RuntimeError("an idle connection was refused")
 
 
+def settled_mb(running):
+    """The memory when it shrinks no more: what a connection needs no longer goes back some seconds after its last use."""
+    before = machine.resident_mb(running.pid)
+    for _ in range(10):
+        time.sleep(2)
+        now = machine.resident_mb(running.pid)
+        if now > before - 0.5:
+            break
+        before = now
+    return now
+
+
 def idle(kind, count, request):
     """A load beside `count` idle connections, and the server's memory with them. Each time a new server, that of
     models without weights: what it has in memory is then the connections."""
@@ -150,7 +162,7 @@ def idle(kind, count, request):
             for _ in range(count):
                 connections.append(open_idle(running, kind))
             figures = load.Load(request, 16)(running, bench.seconds, bench.folder)
-            figures["rss"] = machine.resident_mb(running.pid)
+            figures["rss"] = settled_mb(running)
             return figures
         finally:
             for s in connections:
