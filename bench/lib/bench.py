@@ -24,7 +24,7 @@ class Bench:
             raise machine.Missing(self.no_triton)
         return {"millrace": Millrace, "triton": Triton}[name](*arguments, **more)
 
-    def server(self, name, kind="main", **more):
+    def server(self, name, kind="main", options=(), **more):
         """The server of that name over that repository, started once."""
         key = (name, kind)
         if key not in self.running:
@@ -33,7 +33,7 @@ class Bench:
             elif name in VARIANTS:
                 self.running[key] = self.begin("millrace", self.repository(kind), *VARIANTS[name], **more)
             else:
-                self.running[key] = self.begin(name, self.repository(kind), **more)
+                self.running[key] = self.begin(name, self.repository(kind), *options, **more)
         return self.running[key]
 
     def stop(self, keep=()):

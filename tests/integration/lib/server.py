@@ -55,7 +55,7 @@ class Server:
         with open(self.out_path, "wb") as out, open(self.err_path, "wb") as err:
             self.process = subprocess.Popen(
                 [*WITH_PARENT, *(WITHOUT_PRIVILEGES if without_privileges else []), *self.command], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                env=clean_environment(env), cwd=self.folder, start_new_session=True)
+                env=clean_environment({"CACHE_DIRECTORY": str(self.folder / "cache"), **(env or {})}), cwd=self.folder, start_new_session=True)
 
     # ---- start ----
 
