@@ -93,6 +93,8 @@ class Updated:
             assert self.control.load("dense").status == 200
             wait.until(lambda: set(self.control.states("dense").values()) <= {"READY", "UNAVAILABLE"} and
                        self.control.states("dense")[str(self.number)] == "READY", "the old version to end")
+            wait.until(lambda: {v["state"] for v in rest.get("/v2/models/dense/versions").ok().json()["versions"]} <=
+                       {"READY", "UNLOADED"}, "its memory to be given back")
             self.some_more()
             after = self.ask(rest)
         assert before != after and self.answers <= {before, after}
