@@ -51,6 +51,23 @@ static int fail(const struct plan *p, struct mr_err *err)
     return mr_backend_fail(err, status, "%s", p->no_message ? "" : p->fail_message);
 }
 
+/* As if it read a kilobyte in each millisecond. */
+static int open_delay(const struct plan *p, struct mr_loading *loading, struct mr_err *err)
+{
+    if (p->deaf) {
+        sleep_ms(p->open_delay_ms);
+        return MR_OK;
+    }
+    for (int64_t ms = 0; ms < p->open_delay_ms; ms++) {
+        host->load_progress(loading, "sleep", (uint64_t)ms << 10, (uint64_t)p->open_delay_ms << 10);
+        if (host->load_is_unwanted(loading)) {
+            return mr_backend_fail(err, MR_E_CANCELLED, "not wanted any more");
+        }
+        sleep_ms(1);
+    }
+    return MR_OK;
+}
+
 static int model_open(void *backend, const struct mr_model_desc *desc, void **out_model,
                       struct mr_err *err)
 {
@@ -62,7 +79,7 @@ static int model_open(void *backend, const struct mr_model_desc *desc, void **ou
     plan_init(&m->plan);
     int rc = plan_read(&m->plan, desc->settings, desc->setting_count, err);
     if (rc == MR_OK && m->plan.open_delay_ms > 0) {
-        sleep_ms(m->plan.open_delay_ms);
+        rc = open_delay(&m->plan, desc->loading, err);
     }
     if (rc == MR_OK && m->plan.fail_open) {
         rc = fail(&m->plan, err);

@@ -17,6 +17,7 @@
 /* Y(field, meaning): true or false. */
 #define FAULT_SWITCHES(Y)                                                                          \
     Y(fail_open, "model_open fails with fail_status and fail_message")                             \
+    Y(deaf, "model_open does not ask whether it is still wanted")                                  \
     Y(no_message, "failures come without a sentence")                                              \
     Y(wrong_size, "the first output states one byte too many")                                     \
     Y(wrong_dtype, "the first output comes as another data type")                                  \

@@ -121,6 +121,7 @@ static int backend_init(const struct mr_setting *settings, uint32_t setting_coun
     setenv("ORT_DISABLE_TELEMETRY", "1", 1);
     b->use_global_pool = 1;
     if (sscanf(OrtGetApiBase()->GetVersionString(), "1.%d.", &minor) == 1) {
+        b->can_cancel_load = minor >= 22;
         b->can_tell_shape = minor >= 24;
         b->has_read_only_memory = minor >= 23;
     }

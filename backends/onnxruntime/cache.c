@@ -33,29 +33,7 @@
 #define DATA_NAME   "weights.bin"
 #define NEW_PREFIX  ".new-"
 
-/* ---- pacing ---- */
-
-static int64_t now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
-void onnx_pace_step(struct onnx_pace *p, uint64_t bytes)
-{
-    if (p->bytes_per_second <= 0) {
-        return;
-    }
-    p->begin_ns = p->begin_ns ? p->begin_ns : now_ns();
-    p->bytes += bytes;
-    const double due_ns = (double)p->bytes * 1e9 / (double)p->bytes_per_second;
-    const int64_t ahead_ns = (int64_t)due_ns - (now_ns() - p->begin_ns);
-    if (ahead_ns > 0) {
-        const struct timespec ts = {ahead_ns / 1000000000, ahead_ns % 1000000000};
-        nanosleep(&ts, NULL);
-    }
-}
+#define UNWANTED_TEXT "the model is not wanted any more"
 
 /* ---- the folder ---- */
 
@@ -107,6 +85,9 @@ void onnx_cache_fini(struct onnx_cache *c)
 
 static int disk_fail(struct mr_err *err, const char *what, const char *path)
 {
+    if (errno == ECANCELED) {
+        return mr_backend_fail(err, MR_E_CANCELLED, UNWANTED_TEXT);
+    }
     const int full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
     return mr_backend_fail(err, full ? MR_E_EXHAUSTED : MR_E_IO, "cannot %s '%.300s': %s", what,
                            path, strerror(errno));
@@ -171,25 +152,26 @@ static int read_all(int fd, void *to, uint64_t bytes, uint64_t at)
 int onnx_pace_read(struct onnx_pace *p, int fd, uint64_t bytes, struct mr_err *err)
 {
     uint8_t *chunk = malloc(CHUNK);
+    int rc = MR_OK;
 
     if (!chunk) {
         return mr_backend_fail(err, MR_E_NOMEM, "out of memory");
     }
-    for (uint64_t at = 0; at < bytes; at += CHUNK) {
+    for (uint64_t at = 0; at < bytes && rc == MR_OK; at += CHUNK) {
         const uint64_t n = bytes - at < CHUNK ? bytes - at : CHUNK;
         if (!read_all(fd, chunk, n, at)) {
-            free(chunk);
-            return mr_backend_fail(err, MR_E_IO, "the file of the weights became shorter");
+            rc = mr_backend_fail(err, MR_E_IO, "the file of the weights became shorter");
+        } else if (!onnx_pace_step(p, n, n)) {
+            rc = mr_backend_fail(err, MR_E_CANCELLED, UNWANTED_TEXT);
         }
-        onnx_pace_step(p, n);
     }
     free(chunk);
-    return MR_OK;
+    return rc;
 }
 
 /* Of what is in the file, and of which tensors are taken out of it. */
 static int key_make(int fd, uint64_t bytes, uint64_t tensor_bytes, struct onnx_pace *pace,
-                    uint8_t *chunk, char *out_key)
+                    uint8_t *chunk, char *out_key, struct mr_err *err)
 {
     /* arbitrary odd numbers, as those below */
     uint64_t h1 = UINT64_C(0x9e3779b97f4a7c15) ^ bytes;
@@ -198,7 +180,7 @@ static int key_make(int fd, uint64_t bytes, uint64_t tensor_bytes, struct onnx_p
     for (uint64_t at = 0; at < bytes; at += CHUNK) {
         const uint64_t n = bytes - at < CHUNK ? bytes - at : CHUNK;
         if (!read_all(fd, chunk, n, at)) {
-            return 0;
+            return mr_backend_fail(err, MR_E_IO, "the model file became shorter while it was read");
         }
         memset(chunk + n, 0, 16);
         for (uint64_t i = 0; i < n; i += 16) {
@@ -207,11 +189,13 @@ static int key_make(int fd, uint64_t bytes, uint64_t tensor_bytes, struct onnx_p
             h1 = mix(h1 ^ v[0], v[1] ^ UINT64_C(0xa0761d6478bd642f)) + v[0];
             h2 = mix(h2 ^ v[1], v[0] ^ UINT64_C(0xe7037ed1a0b428db)) + v[1];
         }
-        onnx_pace_step(pace, n);
+        if (!onnx_pace_step(pace, n, n)) {
+            return mr_backend_fail(err, MR_E_CANCELLED, UNWANTED_TEXT);
+        }
     }
     snprintf(out_key, KEY_LETTERS + 1, "%016llx%016llx", (unsigned long long)h1,
              (unsigned long long)h2);
-    return 1;
+    return MR_OK;
 }
 
 /* ---- the graph without its large tensors ---- */
@@ -382,7 +366,10 @@ static int data_copy(const struct entry *e, int to)
                 !write_all(to, e->chunks, n, offset + at)) {
                 return 0;
             }
-            onnx_pace_step(e->pace, n);
+            if (!onnx_pace_step(e->pace, n, n)) {
+                errno = ECANCELED;
+                return 0;
+            }
         }
         offset = next_offset(offset, t);
     }
@@ -426,11 +413,13 @@ static int entry_make(const struct onnx_cache *c, const struct entry *e, int *ou
                       struct mr_err *err)
 {
     static _Atomic unsigned turn;
-    char name[64];
+    struct timespec now;
+    char name[96];
     int rc = MR_OK;
 
-    snprintf(name, sizeof name, NEW_PREFIX "%d-%u-%llx", (int)getpid(), turn++,
-             (unsigned long long)now_ns());
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    snprintf(name, sizeof name, NEW_PREFIX "%d-%u-%llx-%lx", (int)getpid(), turn++,
+             (unsigned long long)now.tv_sec, now.tv_nsec);
     if (mkdirat(e->folder, name, 0700) != 0) {
         return disk_fail(err, "write to the cache folder", c->folder);
     }
@@ -468,6 +457,7 @@ static int model_equals(const struct entry *e, int fd)
     return 1;
 }
 
+/* MR_OK, MR_E_INVALID: they differ, MR_E_CANCELLED. */
 static int data_equals(const struct entry *e, int fd)
 {
     uint8_t *mine = e->chunks;
@@ -480,43 +470,52 @@ static int data_equals(const struct entry *e, int fd)
             const uint64_t n = t->bytes - at < CHUNK ? t->bytes - at : CHUNK;
             if (!read_all(e->source, mine, n, t->offset + at) ||
                 !read_all(fd, theirs, n, offset + at) || memcmp(mine, theirs, n) != 0) {
-                return 0;
+                return MR_E_INVALID;
             }
-            onnx_pace_step(e->pace, 2 * n);
+            if (!onnx_pace_step(e->pace, 2 * n, n)) {
+                return MR_E_CANCELLED;
+            }
         }
         offset = next_offset(offset, t);
     }
-    return 1;
+    return MR_OK;
+}
+
+static int entry_check(const struct entry *e, int is_ours, int model, int data)
+{
+    if (model < 0 || data < 0 || flock(data, LOCK_SH | LOCK_NB) != 0 ||
+        !size_is(model, e->model.len) || !size_is(data, e->data_bytes)) {
+        return MR_E_INVALID;
+    }
+    return is_ours ? MR_OK : !model_equals(e, model) ? MR_E_INVALID : data_equals(e, data);
 }
 
 /* The entry if it is there and right; *out_data is its weights, locked. A wrong one is removed. What this thread
- * has just written needs no comparison. */
+ * has just written needs no comparison. Returns MR_OK, MR_E_NOT_FOUND, MR_E_INVALID, MR_E_CANCELLED. */
 static int entry_open(const struct entry *e, int is_ours, int *out_data)
 {
     int dir = openat(e->folder, e->key, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
     if (dir < 0) {
-        return 0;
+        return MR_E_NOT_FOUND;
     }
     int model = openat(dir, MODEL_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     int data = openat(dir, DATA_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    int ok = model >= 0 && data >= 0 && flock(data, LOCK_SH | LOCK_NB) == 0 &&
-             size_is(model, e->model.len) && size_is(data, e->data_bytes) &&
-             (is_ours || (model_equals(e, model) && data_equals(e, data)));
+    int rc = entry_check(e, is_ours, model, data);
     if (model >= 0) {
         close(model);
     }
-    if (ok) {
+    if (rc == MR_OK) {
         futimens(dir, NULL); /* used now */
         *out_data = data;
-    } else {
-        if (data >= 0) {
-            close(data);
-        }
+    } else if (data >= 0) {
+        close(data);
+    }
+    if (rc == MR_E_INVALID) {
         entry_remove(e->folder, e->key);
     }
     close(dir);
-    return ok;
+    return rc;
 }
 
 /* ---- the limit ---- */
@@ -622,17 +621,23 @@ static int entry_get(const struct onnx_cache *c, struct entry *e, int *out_data,
 {
     int is_ours = 0;
 
-    if (entry_open(e, 0, out_data)) {
-        return MR_OK;
+    onnx_pace_plan(e->pace, "compare", 2 * e->tensors->bytes);
+    int rc = entry_open(e, 0, out_data);
+    if (rc == MR_OK) {
+        return rc;
     }
+    if (rc == MR_E_CANCELLED) {
+        return mr_backend_fail(err, rc, UNWANTED_TEXT);
+    }
+    onnx_pace_plan(e->pace, "copy", 2 * e->tensors->bytes);
     if (!room_make(c, e->folder, e->data_bytes + e->model.len)) {
         return mr_backend_fail(err, MR_E_EXHAUSTED,
                                "the cache folder '%.300s' has no room for %llu bytes within "
                                "parameter_cache_bytes",
                                c->folder, (unsigned long long)e->data_bytes);
     }
-    int rc = entry_make(c, e, &is_ours, err);
-    if (rc == MR_OK && !entry_open(e, is_ours, out_data)) {
+    rc = entry_make(c, e, &is_ours, err);
+    if (rc == MR_OK && entry_open(e, is_ours, out_data) < 0) {
         rc = mr_backend_fail(err, MR_E_IO,
                              "the model file or its copy in the cache folder '%.300s' changed "
                              "while it was read",
@@ -661,13 +666,13 @@ int onnx_cache_get(const struct onnx_cache *c, int fd, uint64_t file_bytes, stru
     if ((rc = folder_open(c, &e.folder, err)) < 0) {
         return rc;
     }
+    onnx_pace_plan(pace, "read", file_bytes + 2 * t->bytes);
     e.chunks = malloc(2 * CHUNK + 16);
     e.model = compose(fd, file_bytes, t, &e.data_bytes);
     if (!e.chunks || e.model.is_bad) {
         rc = mr_backend_fail(err, MR_E_NOMEM, "no memory, or the model file became shorter");
-    } else if (!key_make(fd, file_bytes, t->bytes, pace, e.chunks, e.key)) {
-        rc = mr_backend_fail(err, MR_E_IO, "the model file became shorter while it was read");
-    } else if ((rc = entry_get(c, &e, out_weights, err)) == MR_OK) {
+    } else if ((rc = key_make(fd, file_bytes, t->bytes, pace, e.chunks, e.key, err)) == MR_OK &&
+               (rc = entry_get(c, &e, out_weights, err)) == MR_OK) {
         snprintf(out_path, room, "%s/%s/" MODEL_NAME, c->folder, e.key);
     }
     free(e.model.at);

@@ -96,6 +96,9 @@ static int session_make_apart(struct onnx_model *m, const struct mr_model_desc *
     }
     rc = onnx_parameters_session(m->parameters, m, desc, options, err);
     onnx_api->ReleaseSessionOptions(options);
+    if (rc == MR_E_CANCELLED) {
+        return rc;
+    }
     if (rc < 0) {
         onnx_parameters_free(&m->parameters);
         onnx_parameters_plain(m, desc, file->bytes, err);
@@ -112,8 +115,12 @@ static int session_make_plain(struct onnx_model *m, const struct mr_model_desc *
     if (rc < 0) {
         return rc;
     }
-    rc = onnx_check_in(onnx_api->CreateSession(m->backend->env, file->path, options, &m->session),
-                       err, "ONNX Runtime");
+    struct onnx_pace pace = {.loading = onnx_loading(desc)};
+    onnx_pace_plan(&pace, "open", file->bytes);
+    rc = onnx_session_create(m->backend, file->path, options,
+                             file->bytes > SMALL_BYTES || file->external > 0 ? pace.loading : NULL,
+                             &m->session, err);
+    onnx_pace_done(&pace, file->bytes);
     onnx_api->ReleaseSessionOptions(options);
     if (rc == MR_E_INTERNAL) { /* ONNX Runtime's word for most of what can be wrong with a file */
         rc = MR_E_INVALID;

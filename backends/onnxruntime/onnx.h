@@ -5,6 +5,7 @@
  *   types.c      status and element types between the two worlds
  *   options.c    model settings -> session options
  *   signature.c  session metadata -> signature
+ *   session.c    making a session, until it is not wanted any more
  *   model.c      open and close
  *   external.c   files that a model file refers to
  *   fields.c     reading protobuf from a file
@@ -37,6 +38,7 @@ struct onnx_backend {
     int use_global_pool;
     int allow_spinning;
     int can_tell_shape;       /* TensorTypeAndShape_HasShape is there (1.24) */
+    int can_cancel_load;      /* SessionOptionsSetLoadCancellationFlag is there (1.22) */
     int has_read_only_memory; /* packed weights may have an allocator of their own (1.23) */
     struct onnx_parameters_host *parameters;
 };
@@ -67,6 +69,8 @@ int onnx_shape_bytes(const int64_t *dims, int32_t rank, size_t unit, uint64_t *o
 
 /* ---- threads.c ---- */
 
+/* An ordinary thread of that name, whatever the caller's class and CPUs; NULL: the system has none. */
+OrtCustomThreadHandle onnx_thread_make(const char *name, OrtThreadWorkerFn work, void *param);
 OrtCustomThreadHandle onnx_thread_start(void *options, OrtThreadWorkerFn work, void *param);
 void onnx_thread_join(OrtCustomThreadHandle thread);
 /* CPUs that the process may use, at least 1. */
@@ -117,6 +121,20 @@ struct onnx_model {
     int can_stage;    /* every tensor is small and has_batch or is_fixed */
     _Atomic int bind; /* enum onnx_bind; relaxed: a stale value costs one slower or failed run */
 };
+
+/* session.c */
+
+/* NULL: nobody asks. */
+static inline struct mr_loading *onnx_loading(const struct mr_model_desc *desc)
+{
+    return desc->size >= offsetof(struct mr_model_desc, loading) + sizeof desc->loading
+               ? desc->loading
+               : NULL;
+}
+/* Makes a session. `loading` not NULL: that may take long, and ends early when the model is not wanted any more.
+ * Errors: MR_E_CANCELLED, what ONNX Runtime says. */
+int onnx_session_create(struct onnx_backend *b, const char *path, OrtSessionOptions *options,
+                        struct mr_loading *loading, OrtSession **out, struct mr_err *err);
 
 /* What the size of the file decides (model.c). */
 struct onnx_defaults {

@@ -28,11 +28,13 @@
 #define DATA_ALIGN          64 /* of tensors in files of others */
 #define SPARSE_BYTES        (128 << 10)
 #define TENSOR_LEAST        (64 << 10)
+#define TOUCH_BYTES         (4 << 20) /* between two questions whether the model is still wanted */
 
 /* The allocator of one session. ONNX Runtime calls it through its first member. */
 struct allocator {
     OrtAllocator table;
     OrtMemoryInfo *info;
+    struct onnx_pace *pace; /* while loading */
     struct onnx_range *range;
     _Atomic int is_loading;   /* memory comes from the range */
     _Atomic uint64_t escaped; /* bytes that the heap gave while loading */
@@ -40,6 +42,7 @@ struct allocator {
 
 struct onnx_parameters {
     struct onnx_backend *backend;
+    struct onnx_pace pace;
     char *path; /* of the model to make the session from */
     int weights;
     uint8_t *map;
@@ -52,6 +55,16 @@ struct onnx_parameters {
 
 /* ---- the allocator ---- */
 
+/* The weights are packed one after the other; packed forms are about as large. */
+static void packed_tell(const struct allocator *a)
+{
+    const struct onnx_pace *p = a->pace;
+    const uint64_t used = atomic_load_explicit(&a->range->used, memory_order_relaxed);
+    const uint64_t left = p->total - p->done;
+
+    onnx_host->load_progress(p->loading, p->step, p->done + (used < left ? used : left), p->total);
+}
+
 static void *ORT_API_CALL memory_get(OrtAllocator *table, size_t bytes)
 {
     struct allocator *a = (struct allocator *)table;
@@ -63,6 +76,7 @@ static void *ORT_API_CALL memory_get(OrtAllocator *table, size_t bytes)
     /* Relaxed: set before and after the session is made; threads that help to make it are told by ONNX Runtime. */
     if (atomic_load_explicit(&a->is_loading, memory_order_relaxed)) {
         p = onnx_range_alloc(a->range, bytes);
+        packed_tell(a);
         if (!p) {
             atomic_fetch_add_explicit(&a->escaped, bytes, memory_order_relaxed);
         }
@@ -244,7 +258,7 @@ static int external_list(struct onnx_parameters *p, struct mr_err *err)
 }
 
 /* Weights in a file beside the model. Where it leads was judged by external.c. */
-static int external_find(struct onnx_parameters *p, struct onnx_pace *pace, struct mr_err *err)
+static int external_find(struct onnx_parameters *p, struct mr_err *err)
 {
     char path[PATH_MAX];
     const char *slash = strrchr(p->path, '/');
@@ -263,12 +277,12 @@ static int external_find(struct onnx_parameters *p, struct onnx_pace *pace, stru
     if (p->tensors.count == 0 || p->tensors.bytes < least) {
         return bytes_fail(err, p->tensors.bytes, p->map_bytes);
     }
-    return onnx_pace_read(pace, p->weights, p->map_bytes, err);
+    onnx_pace_plan(&p->pace, "read", p->map_bytes + p->tensors.bytes);
+    return onnx_pace_read(&p->pace, p->weights, p->map_bytes, err);
 }
 
 /* Weights in the model file: an entry of the cache has them apart. */
-static int inside_find(struct onnx_parameters *p, uint64_t file_bytes, struct onnx_pace *pace,
-                       struct mr_err *err)
+static int inside_find(struct onnx_parameters *p, uint64_t file_bytes, struct mr_err *err)
 {
     char path[PATH_MAX];
     struct onnx_tensors inside;
@@ -281,8 +295,8 @@ static int inside_find(struct onnx_parameters *p, uint64_t file_bytes, struct on
     }
     rc = inside.count == 0 || inside.bytes < (uint64_t)p->backend->parameters->min_bytes
              ? bytes_fail(err, inside.bytes, file_bytes)
-             : onnx_cache_get(&p->backend->parameters->cache, fd, file_bytes, &inside, pace, path,
-                              sizeof path, &p->weights, err);
+             : onnx_cache_get(&p->backend->parameters->cache, fd, file_bytes, &inside, &p->pace,
+                              path, sizeof path, &p->weights, err);
     onnx_tensors_free(&inside);
     if (rc == MR_OK) {
         free(p->path);
@@ -308,7 +322,6 @@ int onnx_parameters_find(struct onnx_model *m, const struct mr_model_desc *desc,
                          struct mr_err *err)
 {
     struct onnx_parameters_host *h = m->backend->parameters;
-    struct onnx_pace pace = {.bytes_per_second = is_in_background(desc) ? h->bytes_per_second : 0};
     struct mr_err why = {0};
     int is_plain = h->is_plain;
     int rc = way_read(desc->settings, desc->setting_count, &is_plain, err);
@@ -323,11 +336,18 @@ int onnx_parameters_find(struct onnx_model *m, const struct mr_model_desc *desc,
         return mr_backend_fail(err, MR_E_NOMEM, "out of memory");
     }
     p->backend = m->backend;
+    p->pace.loading = onnx_loading(desc);
+    p->pace.bytes_per_second = is_in_background(desc) ? h->bytes_per_second : 0;
     p->weights = -1;
     rc = !m->backend->has_read_only_memory
              ? mr_backend_fail(&why, MR_E_UNSUPPORTED, "it takes ONNX Runtime 1.23 or newer")
-         : external ? external_find(p, &pace, &why)
-                    : inside_find(p, file_bytes, &pace, &why);
+         : external ? external_find(p, &why)
+                    : inside_find(p, file_bytes, &why);
+    if (rc == MR_E_CANCELLED) {
+        *err = why;
+        onnx_parameters_free(&p);
+        return rc;
+    }
     if (rc < 0) {
         onnx_parameters_plain(m, desc, file_bytes > p->map_bytes ? file_bytes : p->map_bytes, &why);
         onnx_parameters_free(&p);
@@ -391,21 +411,28 @@ static int is_present(int pagemap, const uint8_t *at)
            entry >> 63;
 }
 
-static void pages_touch(const volatile uint8_t *at, uint64_t bytes)
+static int pages_touch(struct onnx_parameters *p, const volatile uint8_t *at, uint64_t bytes,
+                       struct mr_err *err)
 {
     for (uint64_t i = 0; i < bytes; i += 4096) {
         (void)at[i];
+        if (i % TOUCH_BYTES == 0 && !onnx_pace_step(&p->pace, 0, 0)) {
+            return mr_backend_fail(err, MR_E_CANCELLED, "the model is not wanted any more");
+        }
     }
+    return MR_OK;
 }
 
 /* Gives up the pages of weights that were read while the session was made, and reads those of the others. Small
  * tensors share what the kernel maps around a page that is read, so nothing can be told of them. */
-static void pages_settle(struct onnx_parameters *p)
+static int pages_settle(struct onnx_parameters *p, struct mr_err *err)
 {
+    int rc = MR_OK;
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 
-    for (size_t i = 0; i < p->tensors.count; i++) {
+    onnx_pace_plan(&p->pace, "settle", 0);
+    for (size_t i = 0; i < p->tensors.count && rc == MR_OK; i++) {
         const struct onnx_tensor *t = &p->tensors.at[i];
         uint8_t *at = p->map + t->offset;
         if (t->bytes >= SPARSE_BYTES && pagemap >= 0 && is_present(pagemap, at + t->bytes / 2)) {
@@ -413,13 +440,14 @@ static void pages_settle(struct onnx_parameters *p)
             uint64_t bytes = (t->bytes - (uint64_t)(first - at)) / page * page;
             madvise(first, bytes, MADV_DONTNEED);
         } else {
-            pages_touch(at, t->bytes);
+            rc = pages_touch(p, at, t->bytes, err);
             p->kept_bytes += t->bytes;
         }
     }
     if (pagemap >= 0) {
         close(pagemap);
     }
+    return rc;
 }
 
 static int session_create(struct onnx_parameters *p, struct onnx_model *m,
@@ -428,12 +456,13 @@ static int session_create(struct onnx_parameters *p, struct onnx_model *m,
     struct onnx_backend *b = p->backend;
     struct allocator *a = &p->allocator;
 
+    onnx_pace_plan(&p->pace, "pack", p->tensors.bytes);
+    a->pace = &p->pace;
     pthread_mutex_lock(&b->parameters->session_lock);
     int rc = onnx_check(onnx_api->RegisterAllocator(b->env, &a->table), err);
     if (rc == MR_OK) {
         atomic_store_explicit(&a->is_loading, 1, memory_order_relaxed);
-        rc = onnx_check_in(onnx_api->CreateSession(b->env, p->path, options, &m->session), err,
-                           "ONNX Runtime");
+        rc = onnx_session_create(b, p->path, options, p->pace.loading, &m->session, err);
         atomic_store_explicit(&a->is_loading, 0, memory_order_relaxed);
         OrtStatus *status = onnx_api->UnregisterAllocator(b->env, a->info);
         if (status) {
@@ -441,6 +470,7 @@ static int session_create(struct onnx_parameters *p, struct onnx_model *m,
         }
     }
     pthread_mutex_unlock(&b->parameters->session_lock);
+    onnx_pace_done(&p->pace, p->tensors.bytes);
     return rc;
 }
 
@@ -457,8 +487,10 @@ int onnx_parameters_session(struct onnx_parameters *p, struct onnx_model *m,
     if ((rc = session_create(p, m, options, err)) < 0) {
         return rc;
     }
-    pages_settle(p);
-    apart_tell(m, p, desc->version);
+    rc = pages_settle(p, err);
+    if (rc == MR_OK) {
+        apart_tell(m, p, desc->version);
+    }
 out:
     return rc;
 }

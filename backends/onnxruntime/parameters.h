@@ -1,6 +1,7 @@
 /* Parameters in memory of their own: weights mapped from a file, what ONNX Runtime packs of them in a range of
  * addresses per version. Private to the backend.
  *
+ *   pace.c        how fast a load goes, how far it is, whether it is still wanted
  *   tensors.c     the tensors of a model file that can be mapped
  *   cache.c       files with all weights inside, rewritten once so that their tensors can be mapped
  *   pool.c        ranges of addresses, kept for the next version when one goes
@@ -45,19 +46,25 @@ int onnx_tensors_list(int fd, uint64_t file_bytes, int is_external, uint64_t lea
                       struct onnx_tensors *out);
 void onnx_tensors_free(struct onnx_tensors *t);
 
-/* ---- pacing (cache.c) ---- */
+/* ---- pace.c ---- */
 
-/* A file is not read faster than this. */
 struct onnx_pace {
-    int64_t bytes_per_second; /* 0 = no limit */
+    struct mr_loading *loading;
+    int64_t bytes_per_second; /* no faster than this, 0 = no limit */
     int64_t begin_ns;
     uint64_t bytes;
+    const char *step; /* what it does now; static */
+    uint64_t done;    /* bytes, over all steps */
+    uint64_t total;
 };
 
-/* After so many bytes were read: wait if that was too fast. */
-void onnx_pace_step(struct onnx_pace *p, uint64_t bytes);
-/* Brings a file into the page cache. */
-int onnx_pace_read(struct onnx_pace *p, int fd, uint64_t bytes, struct mr_err *err);
+/* The step that begins, and what is still to be done, with the steps after it. */
+void onnx_pace_plan(struct onnx_pace *p, const char *step, uint64_t left);
+/* So many bytes more are done. */
+void onnx_pace_done(struct onnx_pace *p, uint64_t bytes);
+/* The same after `moved` bytes were read or written: waits if that was too fast. False: give up, the model is not
+ * wanted any more. */
+int onnx_pace_step(struct onnx_pace *p, uint64_t moved, uint64_t done);
 
 /* ---- cache.c ---- */
 
@@ -66,13 +73,15 @@ struct onnx_cache {
     int64_t limit;
 };
 
+/* Brings a file into the page cache. Errors: MR_E_IO, MR_E_NOMEM, MR_E_CANCELLED. */
+int onnx_pace_read(struct onnx_pace *p, int fd, uint64_t bytes, struct mr_err *err);
 /* Folder and limit from the backend's settings and the environment. Errors: MR_E_INVALID, MR_E_NOMEM. */
 int onnx_cache_init(struct onnx_cache *c, const struct mr_setting *settings, uint32_t count,
                     struct mr_err *err);
 void onnx_cache_fini(struct onnx_cache *c);
 /* The model in `fd`, all of whose tensors `t` lie in it, as a model whose tensors lie in a file of their own: made
  * when it is not there, compared byte by byte when it is. Gives the path of that model and the file of the
- * tensors, locked against removal while it is open. Errors: what the disk says. */
+ * tensors, locked against removal while it is open. Errors: what the disk says, MR_E_CANCELLED. */
 int onnx_cache_get(const struct onnx_cache *c, int fd, uint64_t file_bytes, struct onnx_tensors *t,
                    struct onnx_pace *pace, char *out_path, size_t room, int *out_weights,
                    struct mr_err *err);

@@ -13,6 +13,7 @@ struct worker {
     pthread_t thread;
     OrtThreadWorkerFn work;
     void *param;
+    const char *name;
 };
 
 /* The CPUs of the main thread, which is what the process was started with. */
@@ -34,12 +35,12 @@ int64_t onnx_cpu_count(void)
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
-    pthread_setname_np(pthread_self(), "mr-onnx");
+    pthread_setname_np(pthread_self(), w->name);
     w->work(w->param);
     return NULL;
 }
 
-OrtCustomThreadHandle onnx_thread_start(void *options, OrtThreadWorkerFn work, void *param)
+OrtCustomThreadHandle onnx_thread_make(const char *name, OrtThreadWorkerFn work, void *param)
 {
     struct worker *w = calloc(1, sizeof *w);
     pthread_attr_t attr;
@@ -47,11 +48,11 @@ OrtCustomThreadHandle onnx_thread_start(void *options, OrtThreadWorkerFn work, v
     sigset_t before;
     cpu_set_t cpus;
     const struct sched_param priority = {0};
-    (void)options;
     if (!w || pthread_attr_init(&attr) != 0) {
         free(w);
         return NULL;
     }
+    w->name = name;
     w->work = work;
     w->param = param;
     process_cpus(&cpus);
@@ -69,6 +70,12 @@ OrtCustomThreadHandle onnx_thread_start(void *options, OrtThreadWorkerFn work, v
         return NULL; /* ONNX Runtime turns this into an error of its own */
     }
     return (OrtCustomThreadHandle)w;
+}
+
+OrtCustomThreadHandle onnx_thread_start(void *options, OrtThreadWorkerFn work, void *param)
+{
+    (void)options;
+    return onnx_thread_make("mr-onnx", work, param);
 }
 
 void onnx_thread_join(OrtCustomThreadHandle thread)

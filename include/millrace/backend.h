@@ -23,7 +23,8 @@
  *
  * Memory: everything passed in is borrowed for the call unless said otherwise.
  *
- * Changes: 1.0 (2026-11) first version. 1.1 model_memory, load_flags. */
+ * Changes: 1.0 (2026-11) first version. 1.1 model_memory, load_flags, loading with load_is_unwanted and
+ * load_progress. */
 #ifndef MILLRACE_BACKEND_H
 #define MILLRACE_BACKEND_H
 
@@ -49,6 +50,9 @@ struct mr_setting {
     const char *value;
 };
 
+/** What a backend and the host tell each other while a model is loaded; the host's own. */
+struct mr_loading;
+
 /** A model version to open. `settings` holds the config's `parameters` map as it is, and these of
  *  the host, when the config says them: "optimization.graph.level", "instance_group.count" (the
  *  sum over groups). */
@@ -67,6 +71,8 @@ struct mr_model_desc {
     const char *repository_dir; /* nothing outside of this folder is the model's, links resolved */
     uint32_t load_flags;        /* MR_LOAD_*; since 1.1 */
     uint32_t reserved2;
+    /** For the services load_*; it lives until model_close. NULL: nobody asks. Since 1.1 */
+    struct mr_loading *loading;
 };
 /** Others are served meanwhile: do not take the disk and the memory's bandwidth for yourself. */
 #define MR_LOAD_IN_BACKGROUND 1u
@@ -179,6 +185,17 @@ struct mr_host {
 
     /** 1 when nobody waits for any answer of this execution any more. Thread: inside execute. */
     int (*is_cancelled)(const struct mr_exec *exec);
+
+    /** (1.1) 1 when nobody wants the model any more: a newer request has taken its place, or the server stops.
+     *  What takes long in model_open and instance_open asks now and then, and returns MR_E_CANCELLED.
+     *  Thread: any, until the call that asks returns. Cheap: two loads. `loading` may be NULL. */
+    int (*load_is_unwanted)(const struct mr_loading *loading);
+
+    /** (1.1) How far model_open is: `done` of `total` bytes to go through, all steps together, and the name of the
+     *  step, a string that lives as long as the library. `done` never goes down while `total` stays.
+     *  Thread: as above. Cheap: three stores. `loading` may be NULL. */
+    void (*load_progress)(struct mr_loading *loading, const char *step, uint64_t done,
+                          uint64_t total);
 };
 
 /* ---- what the backend offers ------------------------------------------------------------------ */

@@ -8,6 +8,7 @@
  * Everything here needs the manager's lock, but for mr_models_versions and mr_models_totals, which
  * take it. */
 #include "base/clock.h"
+#include "base/mailbox.h"
 #include "manager.h"
 
 #define ENDED_KEPT 16
@@ -51,10 +52,24 @@ static void ended_trim(struct mr_model *model)
     }
 }
 
-struct mr_version_life *mr_life_begin(struct mr_model *model, int64_t number, uint64_t file_bytes)
+bool mr_life_is_unwanted(const struct mr_version_life *l)
+{
+    return l->job && mr_job_is_unwanted(l->m, l->job);
+}
+
+static bool loading_is_unwanted(const struct mr_loading *loading)
+{
+    return mr_life_is_unwanted(MR_CONTAINER_OF(loading, struct mr_version_life, loading));
+}
+
+struct mr_version_life *mr_life_begin(struct mr_models *m, struct mr_model *model,
+                                      const struct mr_job *job, int64_t number, uint64_t file_bytes)
 {
     struct mr_version_life *l = MR_NEW(struct mr_version_life);
 
+    l->loading.is_unwanted = loading_is_unwanted;
+    l->m = m;
+    l->job = job;
     l->number = number;
     l->file_bytes = file_bytes;
     l->state = MR_VERSION_START;
@@ -93,6 +108,7 @@ void mr_life_set(struct mr_models *m, struct mr_model *model, struct mr_version_
     totals_add(&m->totals, l, state, now_ns);
     l->spent_ns[l->state] += now_ns - l->entered_ns;
     l->state = state;
+    l->job = is_over(l) || state == MR_VERSION_READY ? NULL : l->job;
     l->entered_ns = now_ns;
     l->entered_wall_ns[state] = mr_wall_ns();
     mr_free(l->reason);

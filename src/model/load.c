@@ -360,7 +360,7 @@ static void plan_begin(struct mr_load *l)
         struct mr_fresh *f = &l->fresh.at[i];
         struct mr_version_record *r = mr_record_get(l->model, f->from->number);
         uint64_t bytes = f->from->print.bytes;
-        f->life = mr_life_begin(l->model, f->from->number, bytes);
+        f->life = mr_life_begin(l->m, l->model, l->job, f->from->number, bytes);
         r->is_wanted = true;
         r->failed_print = 0;
         r->file_bytes = r->state == MR_VERSION_READY ? r->file_bytes : bytes;
@@ -450,6 +450,7 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
         .warn = warn,
         .temp = l->temp,
         .print = f->print,
+        .life = f->life,
         .in_background = (!l->job->is_first || l->job->tries > 0) && is_serving(l->m)};
     uint64_t reserved;
 
@@ -466,7 +467,6 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
     if (rc < 0) {
         return rc;
     }
-    f->made->job = l->job;
     /* Release is not needed: nobody else knows the version yet. */
     atomic_store_explicit(&f->made->v.state, MR_VERSION_WARMING, memory_order_relaxed);
     warming_tell(l, f);
@@ -491,7 +491,10 @@ static int version_make(struct mr_load *l, struct mr_fresh *f, bool warn, struct
         int rc = version_try(l, f, warn && tries == 0, err);
         /* What a config asks for and this server does not have will not come by itself. */
         l->job->is_hopeless |= rc == MR_E_UNSUPPORTED;
-        if (rc >= 0 || rc == MR_E_UNSUPPORTED || tries >= l->m->o.load_retries || is_cancelled(l)) {
+        if (rc < 0 && mr_job_is_unwanted(l->m, l->job)) {
+            return still_wanted(l, err); /* whatever the backend made of it */
+        }
+        if (rc >= 0 || rc == MR_E_UNSUPPORTED || tries >= l->m->o.load_retries) {
             return rc;
         }
         mr_log(MR_LOG_WARN, "model.load_retry", "model=%s version=%lld try=%u %s",

@@ -83,6 +83,9 @@ struct mr_label_list {
 
 /** One load of one version number, from its beginning to its end. */
 struct mr_version_life {
+    struct mr_loading loading; /* written by the backend without a lock */
+    const struct mr_models *m;
+    const struct mr_job *job; /* its load, NULL = it is over */
     int64_t number;
     enum mr_version_state state;
     char *reason;       /* NULL = none */
@@ -123,9 +126,7 @@ struct mr_version_private {
     Inference__ModelConfig *config;
     struct mr_temp_dir *temp;     /* files of a load request, NULL = those of the repository */
     uint64_t print;               /* of files and config that it was made from */
-    struct mr_version_life *life; /* guarded by lock; from publication to its end */
-    struct mr_models *m;
-    const struct mr_job *job; /* its load, NULL = it is over */
+    struct mr_version_life *life; /* guarded by lock, but for what a load under way asks */
     bool is_served;
     struct mr_version_private *next; /* list of retired ones */
 };
@@ -254,7 +255,11 @@ void mr_model_clear_error(struct mr_models *m, struct mr_model *model);
 /** After any change of records: count the model into m->unready or out of it. */
 void mr_model_count_unready(struct mr_models *m, struct mr_model *model);
 /* ---- lives.c (lock held) ---- */
-struct mr_version_life *mr_life_begin(struct mr_model *model, int64_t number, uint64_t file_bytes);
+struct mr_version_life *mr_life_begin(struct mr_models *m, struct mr_model *model,
+                                      const struct mr_job *job, int64_t number,
+                                      uint64_t file_bytes);
+/** No lock: a load under way that is not wanted any more. */
+bool mr_life_is_unwanted(const struct mr_version_life *l);
 /** On to another state. After UNLOADED and FAILED the life is no longer the caller's. */
 void mr_life_set(struct mr_models *m, struct mr_model *model, struct mr_version_life *l,
                  enum mr_version_state state, const char *reason);
@@ -368,6 +373,7 @@ struct mr_version_source {
     bool warn;                            /* log what has no effect */
     struct mr_temp_dir *temp;             /* NULL = none */
     uint64_t print;
+    struct mr_version_life *life;
     bool in_background; /* others are served meanwhile */
 };
 /** Open the model and make everything ready for hooks.serve. Blocks as long as the backend does. */

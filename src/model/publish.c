@@ -43,8 +43,6 @@ static void fresh_publish(struct mr_load *l, struct mr_fresh *f)
     r->model_bytes = mr_plugin_model_bytes(v->backend);
     r->is_wanted = true;
     r->failed_print = 0;
-    f->made->life = f->life;
-    f->made->job = NULL;
     f->life->model_bytes = r->model_bytes;
     mr_life_set(l->m, l->model, f->life, MR_VERSION_READY, "");
     mr_record_set(l->m, l->model, r, MR_VERSION_READY, "");

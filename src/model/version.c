@@ -58,7 +58,7 @@ bool mr_version_is_unwanted(const struct mr_version *v)
 {
     const struct mr_version_private *p = v->load_private;
 
-    return p && p->job && mr_job_is_unwanted(p->m, p->job);
+    return p && p->life && mr_life_is_unwanted(p->life);
 }
 
 /* ---- config ---- */
@@ -175,6 +175,7 @@ static int backend_open(const struct opening *o)
                                  .version_dir = o->s->version->dir,
                                  .repository_dir = o->s->folder->root,
                                  .load_flags = o->s->in_background ? MR_LOAD_IN_BACKGROUND : 0,
+                                 .loading = &o->s->life->loading,
                                  .max_batch_size =
                                      o->s->has_max_batch ? o->p->config->max_batch_size : -1};
 
@@ -345,7 +346,7 @@ static int version_begin(const struct opening *o)
     struct mr_version *v = &o->p->v;
 
     v->load_private = o->p;
-    o->p->m = o->m;
+    o->p->life = s->life;
     v->model = s->model;
     v->model_name = s->model->name;
     v->number = s->version->number;

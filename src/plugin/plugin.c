@@ -26,9 +26,11 @@ _Static_assert(sizeof(struct mr_exec_request) == 56, "frozen: travels in arrays"
 _Static_assert(offsetof(struct mr_model_desc, max_batch_size) == 64, "append only");
 _Static_assert(offsetof(struct mr_model_desc, repository_dir) == 72, "append only");
 _Static_assert(offsetof(struct mr_model_desc, load_flags) == 80, "append only");
+_Static_assert(offsetof(struct mr_model_desc, loading) == 88, "append only");
 _Static_assert(offsetof(struct mr_signature, flags) == 36, "append only");
 _Static_assert(offsetof(struct mr_exec, host) == 64, "append only");
 _Static_assert(offsetof(struct mr_host, is_cancelled) == 40, "append only");
+_Static_assert(offsetof(struct mr_host, load_progress) == 56, "append only");
 _Static_assert(offsetof(struct mr_backend, init) == 32, "append only");
 _Static_assert(offsetof(struct mr_backend, execute) == 88, "append only");
 _Static_assert(offsetof(struct mr_backend, model_configure) == 104, "append only");
@@ -64,6 +66,21 @@ static void host_log(const struct mr_host *host, int level, const char *message)
     }
 }
 
+static int load_is_unwanted(const struct mr_loading *l)
+{
+    return l && l->is_unwanted && l->is_unwanted(l);
+}
+
+/* Relaxed: figures for people, which need not belong together. */
+static void load_progress(struct mr_loading *l, const char *step, uint64_t done, uint64_t total)
+{
+    if (l) {
+        atomic_store_explicit(&l->step, step, memory_order_relaxed);
+        atomic_store_explicit(&l->total, total, memory_order_relaxed);
+        atomic_store_explicit(&l->done, done, memory_order_relaxed);
+    }
+}
+
 static const struct mr_host *host_get(const char *name)
 {
     struct host_entry *e;
@@ -82,6 +99,8 @@ static const struct mr_host *host_get(const char *name)
             .output_give = mr_plugin_exec_give,
             .fail_request = mr_plugin_exec_fail_request,
             .is_cancelled = mr_plugin_exec_is_cancelled,
+            .load_is_unwanted = load_is_unwanted,
+            .load_progress = load_progress,
         };
         e->next = hosts;
         hosts = e;

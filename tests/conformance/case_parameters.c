@@ -325,11 +325,107 @@ static void cache_is_bounded(void **state)
     apart_close(before);
 }
 
+/* ---- loads that nobody wants any more ---- */
+
+static struct {
+    struct mr_loading loading; /* first */
+    _Atomic int asked;
+    int enough; /* after so many questions nobody wants it */
+} given_up;
+
+static bool is_enough(const struct mr_loading *l)
+{
+    (void)l;
+    return atomic_fetch_add(&given_up.asked, 1) >= given_up.enough;
+}
+
+/* One load that is given up at the question of that number, or ends before. */
+static int try_until(const char *model, int enough, struct loaded *out)
+{
+    struct mr_err err;
+
+    memset(&given_up, 0, sizeof given_up);
+    given_up.loading.is_unwanted = is_enough;
+    given_up.enough = enough;
+    loading = &given_up.loading;
+    int rc = model_try(model, NULL, 0, NULL, out, &err);
+    loading = NULL;
+    if (rc < 0 && rc != MR_E_CANCELLED) {
+        fail_msg("%s", err.msg);
+    }
+    return rc;
+}
+
+static void assert_nothing_begun(void)
+{
+    DIR *d = opendir(cache);
+
+    assert_non_null(d);
+    for (struct dirent *it; (it = readdir(d));) {
+        assert_true(strcmp(it->d_name, ".") == 0 || strcmp(it->d_name, "..") == 0 ||
+                    it->d_name[0] != '.');
+    }
+    closedir(d);
+}
+
+/* Ranges of the pool: areas without reserve that asked for large pages. */
+static int ranges(void)
+{
+    FILE *f = fopen("/proc/self/smaps", "r");
+    char line[1024];
+    int count = 0;
+
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        count += strncmp(line, "VmFlags:", 8) == 0 && strstr(line, " nr ") && strstr(line, " hg ");
+    }
+    fclose(f);
+    return count;
+}
+
+/* Given up at each question in turn, it leaves nothing behind, and the next load is none the worse for it. Returns
+ * how often it was given up. */
+static int give_up_everywhere(const char *model)
+{
+    struct loaded plain = model_load(model, NULL);
+    struct loaded l;
+    int enough = 0;
+    int rc;
+
+    struct mr_plugin *before = apart_open(cache, NULL);
+    while ((rc = try_until(model, enough, &l)) == MR_E_CANCELLED) {
+        assert_nothing_begun();
+        assert_true(ranges() <= 1);
+        enough++;
+        assert_true(enough < 1000);
+    }
+    assert_int_equal(rc, MR_OK);
+    assert_int_equal(mr_plugin_model_memory(l.model).is_apart, 1);
+    assert_true(atomic_load(&given_up.loading.total) > 0);
+    assert_int_equal(atomic_load(&given_up.loading.done), atomic_load(&given_up.loading.total));
+    assert_same(&plain, &l);
+    model_drop(&l);
+    apart_close(before);
+    model_drop(&plain);
+    return enough;
+}
+
+static void given_up_while_loading(void **state)
+{
+    (void)state;
+    assert_true(give_up_everywhere("mlp") >= 3); /* read, copied, packed */
+    assert_non_null(cached("weights.bin"));
+    assert_true(give_up_everywhere("mlp") >= 3); /* read, compared, packed */
+    assert_non_null(cached("weights.bin"));
+    assert_true(give_up_everywhere("external") >= 2);
+}
+
 const struct CMUnitTest parameters_cases[] = {
     cmocka_unit_test_setup_teardown(same_answers, cache_begin, cache_end),
     cmocka_unit_test_setup_teardown(reported, cache_begin, cache_end),
     cmocka_unit_test_setup_teardown(cache_is_checked, cache_begin, cache_end),
     cmocka_unit_test_setup_teardown(cache_is_not_needed, cache_begin, cache_end),
     cmocka_unit_test_setup_teardown(cache_is_bounded, cache_begin, cache_end),
+    cmocka_unit_test_setup_teardown(given_up_while_loading, cache_begin, cache_end),
 };
 const size_t parameters_case_count = sizeof parameters_cases / sizeof *parameters_cases;

@@ -29,6 +29,8 @@ const char *repo_path(const char *model, const char *rest)
     return path[turn];
 }
 
+struct mr_loading *loading;
+
 int model_try(const char *model, const struct mr_setting *settings, size_t count,
               const struct mr_signature *shape, struct loaded *out, struct mr_err *err)
 {
@@ -48,6 +50,7 @@ int model_try(const char *model, const struct mr_setting *settings, size_t count
         .config_json = "{\"input\":[{\"name\":\"X\"},{\"name\":\"SCALE\"}]}",
         .settings = settings,
         .max_batch_size = -1,
+        .loading = loading,
     };
     *err = (struct mr_err){0};
     int rc = mr_plugin_model_open(&l.model, plugin, &desc, err);

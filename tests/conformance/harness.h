@@ -37,6 +37,9 @@ struct loaded {
     void *instance;
 };
 
+/* What the loads below are told and tell; NULL = nothing. */
+extern struct mr_loading *loading;
+
 /* Opens `model` of the repository with settings, and one instance. Backends without an opinion get
  * the signature `shape` (NULL: only for those that have their own). */
 int model_try(const char *model, const struct mr_setting *settings, size_t count,

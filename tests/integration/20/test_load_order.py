@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from lib import repo, wait
+from lib import onnxgen, repo, wait
 from lib.control import Control
 from lib.metrics import value
 
@@ -53,6 +53,36 @@ def test_an_unload_ends_a_load(models, explicit):
     assert c.states("m") == {"1": "UNAVAILABLE"}
     assert value(server, "millrace_model_loads_total", outcome="cancelled") == 1
     assert [v["state"] for v in c.rest.get("/v2/models/m/versions").json()["versions"]] == ["UNLOADED"]
+
+
+def test_the_backend_hears_of_it(models, explicit):
+    """The unload waits for the load's end, and that load alone would take an hour."""
+    folder = slow(models, ms=3_600_000)
+    server, c = explicit()
+    loading = Loading(server, "m")
+    wait.until(lambda: c.states("m") == {"1": "LOADING"}, "the load")
+    assert c.unload("m").status == 200 and loading.result().status == 400
+    (life,) = c.rest.get("/v2/models/m/versions").json()["versions"]
+    assert (life["state"], life["reason"]) == ("UNLOADED", "cancelled")
+    assert value(server, "millrace_model_loads_total", outcome="cancelled") == 1
+    assert value(server, "millrace_model_loads_total", outcome="failed") == 0
+    repo.write(folder / "config.pbtxt", repo.config())
+    assert c.load("m").status == 200 and c.answer("m")[1] == "1"
+
+
+def test_a_paced_load_ends_in_its_pause(models, explicit, tmp_path):
+    """Reading the file would take ten hours."""
+    size, layers, cache = 512, 36, tmp_path / "cache"
+    repo.add(models, "served")
+    repo.add(models, "dense", files={"1/model.onnx": onnxgen.dense(layers, size, 1)}, backend="onnxruntime", max_batch_size=1,
+             inputs=[repo.tensor("INPUT0", "TYPE_FP32", (size,))], outputs=[repo.tensor("OUTPUT0", "TYPE_FP32", (size,))])
+    server, c = explicit("--load-model=served", f"--backend-config=onnxruntime,parameter_cache={cache}",
+                         "--backend-config=onnxruntime,load_bytes_per_second=1000")
+    loading = Loading(server, "dense")
+    wait.until(cache.exists, "the load")
+    assert c.unload("dense").status == 200 and loading.result().status == 400
+    assert value(server, "millrace_model_loads_total", outcome="cancelled") == 1
+    assert not list(cache.iterdir())
 
 
 def test_a_load_of_changed_files_ends_the_one_before(models, explicit):

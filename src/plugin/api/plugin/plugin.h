@@ -4,6 +4,9 @@
 #ifndef MR_PLUGIN_PLUGIN_H
 #define MR_PLUGIN_PLUGIN_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
+
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/pool.h"
@@ -11,6 +14,16 @@
 
 struct mr_plugin;
 struct mr_plugin_model;
+
+/** A model that is being loaded: what its backend may ask, and what it has said of its progress (backend.h).
+ *  Goes into mr_model_desc.loading; stays where it is until mr_plugin_model_close. */
+struct mr_loading {
+    /** Thread: any. */
+    bool (*is_unwanted)(const struct mr_loading *l);
+    _Atomic(const char *) step; /* NULL = it has said nothing */
+    _Atomic uint64_t done;
+    _Atomic uint64_t total;
+};
 
 /** Load `<dir>/libmillrace_<name>.so` or `<dir>/<name>/libmillrace_<name>.so` of the first directory that has
  *  it, and run its init. name: [A-Za-z0-9_-]+ only. Errors: MR_E_NOT_FOUND (says where it looked),

@@ -1,0 +1,49 @@
+/* How fast a load goes through its files, how far it is, and whether anybody still wants it.
+ *
+ * Those who read or write many bytes call onnx_pace_step after each megabyte or so. It tells the host of the
+ * progress, waits where a load beside others would be too fast, and says when to give up; a wait ends soon after
+ * that, too.
+ *
+ * Thread: the one that loads. */
+#include <time.h>
+
+#include "parameters.h"
+
+#define NS_PER_S INT64_C(1000000000)
+#define NAP_NS   (NS_PER_S / 50) /* how long a wait does not look up */
+
+static int64_t now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * NS_PER_S + ts.tv_nsec;
+}
+
+void onnx_pace_plan(struct onnx_pace *p, const char *step, uint64_t left)
+{
+    p->step = step;
+    p->total = p->done + left;
+    onnx_host->load_progress(p->loading, step, p->done, p->total);
+}
+
+void onnx_pace_done(struct onnx_pace *p, uint64_t bytes)
+{
+    p->done = bytes < p->total - p->done ? p->done + bytes : p->total;
+    onnx_host->load_progress(p->loading, p->step, p->done, p->total);
+}
+
+int onnx_pace_step(struct onnx_pace *p, uint64_t moved, uint64_t done)
+{
+    onnx_pace_done(p, done);
+    if (p->bytes_per_second > 0) {
+        p->begin_ns = p->begin_ns ? p->begin_ns : now_ns();
+        p->bytes += moved;
+        const double due_ns = (double)p->bytes * 1e9 / (double)p->bytes_per_second;
+        int64_t ahead_ns;
+        while ((ahead_ns = (int64_t)due_ns - (now_ns() - p->begin_ns)) > 0 &&
+               !onnx_host->load_is_unwanted(p->loading)) {
+            nanosleep(&(struct timespec){0, ahead_ns < NAP_NS ? ahead_ns : NAP_NS}, NULL);
+        }
+    }
+    return !onnx_host->load_is_unwanted(p->loading);
+}
