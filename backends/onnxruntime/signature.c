@@ -261,6 +261,20 @@ static int batchable(const struct onnx_io *list, uint32_t count)
     return result;
 }
 
+/* ONNX Runtime does not write an output that is an input of the graph to the memory that is bound for it, so there is
+ * nothing to know about it beforehand. */
+static void echoes_mark(struct onnx_model *m)
+{
+    for (uint32_t k = 0; k < m->output_count; k++) {
+        for (uint32_t i = 0; i < m->input_count; i++) {
+            if (strcmp(m->outputs[k].name, m->inputs[i].name) == 0) {
+                m->out[k].is_fixed = 0;
+                m->out[k].has_batch = 0;
+            }
+        }
+    }
+}
+
 /* What the execution wants to know about all of them. */
 static void totals_set(struct onnx_model *m)
 {
@@ -301,6 +315,7 @@ int onnx_signature_read(struct onnx_model *m, const struct mr_model_desc *desc, 
     if (rc < 0) {
         goto out;
     }
+    echoes_mark(m);
     totals_set(m);
     int in = batchable(m->in, m->input_count);
     int out = batchable(m->out, m->output_count);
