@@ -3,9 +3,11 @@
  *
  * What it may do wrong is the table in plan.h. The parameters of the model set it for every
  * execution; custom parameters of the first request of an execution, by the same names, change it for
- * that one. Output i is a copy of input i.
+ * that one. Output i is a copy of input i. A model with the parameter `trace` appends a line to that file for
+ * each execution: instance, rows, and the first bytes of input 0 in hexadecimal digits.
  *
  * Thread: any; the only shared state is a counter of executions. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -20,12 +22,14 @@ struct model {
     struct mr_signature signature;
     struct plan plan;
     uint32_t output_count;
+    int trace;                   /* descriptor, -1 = none */
     _Atomic uint64_t executions; /* relaxed: only a count */
     _Atomic uint64_t given; /* outputs given and not released; relaxed, checked when all is over */
 };
 
 struct instance {
     struct model *model;
+    uint32_t index;
 };
 
 static void sleep_ms(int64_t ms)
@@ -77,6 +81,8 @@ static int model_open(void *backend, const struct mr_model_desc *desc, void **ou
         return mr_backend_fail(err, MR_E_NOMEM, "out of memory");
     }
     plan_init(&m->plan);
+    const char *trace = mr_setting_find(desc->settings, desc->setting_count, "trace");
+    m->trace = trace ? open(trace, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
     int rc = plan_read(&m->plan, desc->settings, desc->setting_count, err);
     if (rc == MR_OK && m->plan.open_delay_ms > 0) {
         rc = open_delay(&m->plan, desc->loading, err);
@@ -85,9 +91,13 @@ static int model_open(void *backend, const struct mr_model_desc *desc, void **ou
         rc = fail(&m->plan, err);
     }
     if (rc < 0) {
+        if (m->trace >= 0) {
+            close(m->trace);
+        }
         free(m);
         return rc;
     }
+    m->signature.flags = m->plan.warmup ? 0 : MR_BACKEND_NO_WARMUP;
     m->signature.size = sizeof m->signature;
     m->signature.from_config = 1;
     m->signature.batchable = -1;
@@ -102,6 +112,9 @@ static void model_close(void *model)
     if (atomic_load_explicit(&m->given, memory_order_relaxed) != 0) {
         host->log(host, 0, "fault model closed while outputs that it gave are still out");
         abort();
+    }
+    if (m->trace >= 0) {
+        close(m->trace);
     }
     free(m);
 }
@@ -135,6 +148,7 @@ static int instance_open(void *model, uint32_t index, void **out_instance, struc
         return mr_backend_fail(err, MR_E_NOMEM, "out of memory");
     }
     i->model = m;
+    i->index = index;
     *out_instance = i;
     return MR_OK;
 }
@@ -142,6 +156,20 @@ static int instance_open(void *model, uint32_t index, void **out_instance, struc
 static void instance_close(void *instance)
 {
     free(instance);
+}
+
+static void trace(const struct instance *inst, const struct mr_exec *exec)
+{
+    const struct mr_tensor *in = exec->input_count > 0 ? exec->inputs : NULL;
+    char line[128];
+    int n = snprintf(line, sizeof line, "%u %lld ", inst->index, (long long)exec->row_count);
+    for (uint64_t i = 0; in && i < in->bytes && i < 32; i++) {
+        n += snprintf(line + n, sizeof line - (size_t)n, "%02x", ((const uint8_t *)in->data)[i]);
+    }
+    line[n++] = '\n';
+    if (write(inst->model->trace, line, (size_t)n) != n) {
+        host->log(host, 0, "the trace cannot be written");
+    }
 }
 
 /* What happens to the process or the thread rather than to an output. */
@@ -252,6 +280,9 @@ static int execute(void *instance, struct mr_exec *exec, struct mr_err *err)
     struct model *m = ((struct instance *)instance)->model;
     struct plan p = m->plan;
     void *data = NULL;
+    if (m->trace >= 0) {
+        trace(instance, exec);
+    }
     int rc = plan_read(&p, exec->requests[0].parameters, exec->requests[0].parameter_count, err);
     if (rc < 0) {
         return rc;

@@ -31,7 +31,8 @@
     Y(give, "outputs are given from memory of the backend")                                        \
     Y(abort, "execute aborts the process")                                                         \
     Y(segv, "execute writes to an invalid address")                                                \
-    Y(hang, "execute never returns")
+    Y(hang, "execute never returns")                                                               \
+    Y(warmup, "of a model: it runs made-up requests when it is loaded")
 
 struct plan {
 #define FAULT_FIELD_NUMBER(field, least, most, text) int64_t field;

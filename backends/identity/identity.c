@@ -39,7 +39,7 @@ static int model_open(void *backend, const struct mr_model_desc *desc, void **ou
     m->signature.size = sizeof m->signature;
     m->signature.from_config = 1;
     m->signature.batchable = -1;
-    m->signature.flags = m->delay_ms > 0 ? MR_BACKEND_NO_INLINE : 0;
+    m->signature.flags = m->delay_ms > 0 ? MR_BACKEND_NO_INLINE | MR_BACKEND_NO_WARMUP : 0;
     *out_model = m;
     return MR_OK;
 }

@@ -23,8 +23,8 @@
  *
  * Memory: everything passed in is borrowed for the call unless said otherwise.
  *
- * Changes: 1.0 (2026-11) first version. 1.1 model_memory, load_flags, loading with load_is_unwanted and
- * load_progress. */
+ * Changes: 1.0 (2026-11) first version. 1.1 model_memory, load_flags, MR_BACKEND_NO_WARMUP, loading with
+ * load_is_unwanted and load_progress. */
 #ifndef MILLRACE_BACKEND_H
 #define MILLRACE_BACKEND_H
 
@@ -102,7 +102,8 @@ struct mr_signature {
     /** 1: the first dimension of every input and output is a free batch dimension, so that a batch of
      *  any size may run; 0: it is not, and a config with max_batch_size > 0 is refused; -1: unknown. */
     int32_t batchable;
-    /** MR_BACKEND_NO_INLINE and MR_BACKEND_DETERMINISTIC of this model, beside the backend's own. */
+    /** MR_BACKEND_NO_INLINE, MR_BACKEND_DETERMINISTIC and MR_BACKEND_NO_WARMUP of this model, beside the
+     *  backend's own. */
     uint32_t flags;
 };
 
@@ -210,6 +211,9 @@ struct mr_host {
 /** Wants each request's own tensors in mr_exec_request.inputs; `mr_exec.inputs` is then NULL for
  *  more than one request, and nothing is concatenated. */
 #define MR_BACKEND_PER_REQUEST 8u
+/** Do not run made-up requests to warm up: executions have effects beside their outputs, or cost what
+ *  nobody should pay for. Since 1.1; hosts before it make none up. */
+#define MR_BACKEND_NO_WARMUP 16u
 
 struct mr_backend {
     uint32_t size; /* set by the backend: sizeof(struct mr_backend) it was built with */

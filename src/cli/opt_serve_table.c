@@ -125,6 +125,9 @@ const struct mr_option mr_serve_table[] = {
           "memory of all models; a load that would need more is refused; 0 is no budget"),
     FLAG("model-memory-check", server.models.memory_check, "true",
          "refuse a load that needs more memory than the machine or container has left"),
+    TIME("default-warmup-time", server.default_warmup_ns, "1s", 0, 3600, MR_NS_PER_S,
+         "run made-up requests for so long at most before a version without model_warmup is ready; "
+         "0 none"),
     NUMBER("model-load-retry-count", server.models.load_retries, "0", 0, 100, "N",
            "further attempts to load a model that failed"),
     TIME("model-load-retry-pause", server.models.retry_pause_ns, "5s", 0, DAY_S, MR_NS_PER_S,

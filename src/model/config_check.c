@@ -385,6 +385,7 @@ static const struct {
     {OWN_PREFIX "switch_policy", {"availability", "resource"}},
     {OWN_PREFIX "version_labels", {NULL}},
     {OWN_PREFIX "ready_marker", {"true", "false"}},
+    {OWN_PREFIX "default_warmup", {"true", "false"}},
 };
 
 static int own_check(const char *key, const char *value, struct mr_err *err)

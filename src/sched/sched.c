@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "sched_private.h"
+#include "warmup.h"
 
 static uint32_t instance_count(const Inference__ModelConfig *c)
 {
@@ -83,8 +84,10 @@ static int configure(struct mr_sched *s, struct mr_err *err)
 
 static int open_instances(struct mr_sched *s, struct mr_err *err)
 {
+    struct warmup warmup;
     int rc = MR_OK;
 
+    warmup_default_begin(&warmup, s);
     s->instance_count = instance_count(s->version->config);
     s->instances = MR_NEW_ARRAY(struct sched_instance, s->instance_count);
     for (uint32_t i = 0; i < s->instance_count; i++) {
@@ -92,7 +95,9 @@ static int open_instances(struct mr_sched *s, struct mr_err *err)
         in->sched = s;
         mr_arena_init(&in->arena, 4096, 16u << 20);
         MR_TRY(mr_plugin_instance_open(&in->instance, s->version->backend, i, err));
-        MR_TRY(warmup_run(s, in->instance, err));
+        MR_TRY(warmup_config_run(s, in->instance, err));
+        if (warmup.is_wanted)
+            MR_TRY(warmup_default_run(&warmup, in->instance, s->instance_count - i, err));
     }
 out:
     return rc;

@@ -171,7 +171,4 @@ void duration_add(struct mr_duration *d, int64_t ns);
 void stats_count_execution(struct sched_slot *slot, const struct mr_infer *first, int64_t rows,
                            enum mr_close_reason reason, bool is_inline);
 
-/* warmup.c */
-int warmup_run(struct mr_sched *s, void *instance, struct mr_err *err);
-
 #endif

@@ -6,19 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/rng.h"
-#include "sched_private.h"
+#include "warmup.h"
 
 /* A sample's tensors are ours to allocate, so their size is bounded like a request's. */
 #define WARMUP_BYTES_MAX (UINT64_C(1) << 31)
-
-struct sample {
-    struct mr_infer infer;
-    struct mr_arena arena;   /* the inputs */
-    struct mr_arena scratch; /* of one run */
-    struct mr_block **blocks;
-    size_t block_count;
-};
+#define RANDOM_MOST      99
 
 static int read_file(const struct mr_version *v, const char *file, uint8_t *to, uint64_t bytes,
                      uint64_t *out_bytes, struct mr_err *err)
@@ -59,29 +51,7 @@ out:
     return rc;
 }
 
-/* Random values that every type can hold; zero BYTES elements are empty strings, random ones digits. */
-static void fill(struct mr_tensor *t, uint64_t elements, bool is_random)
-{
-    struct mr_rng rng;
-
-    memset(t->data, 0, t->bytes);
-    if (!is_random || t->dtype == MR_DTYPE_BYTES)
-        return;
-    mr_rng_seed(&rng, 42);
-    for (uint64_t i = 0; i < elements; i++) {
-        double u = mr_rng_unit(&rng);
-        switch (t->dtype) {
-        case MR_DTYPE_FP32: ((float *)t->data)[i] = (float)u; break;
-        case MR_DTYPE_FP64: ((double *)t->data)[i] = u; break;
-        case MR_DTYPE_FP16: ((uint16_t *)t->data)[i] = mr_fp16_from_float((float)u); break;
-        case MR_DTYPE_BF16: ((uint16_t *)t->data)[i] = mr_bf16_from_float((float)u); break;
-        case MR_DTYPE_BOOL: ((uint8_t *)t->data)[i] = u < 0.5; break;
-        default: memset((uint8_t *)t->data + i * mr_dtype_size(t->dtype), (int)(u * 100), 1); break;
-        }
-    }
-}
-
-static int make_shape(struct sample *sm, const struct mr_model_io *io,
+static int make_shape(struct warmup_sample *sm, const struct mr_model_io *io,
                       const Inference__ModelWarmup__Input *in, int64_t rows, struct mr_tensor *t,
                       struct mr_err *err)
 {
@@ -113,7 +83,7 @@ static int make_shape(struct sample *sm, const struct mr_model_io *io,
     return MR_OK;
 }
 
-static int make_input(struct sample *sm, const struct mr_model_io *io,
+static int make_input(struct warmup_sample *sm, const struct mr_model_io *io,
                       const Inference__ModelWarmup__Input *in, int64_t rows, struct mr_tensor *t,
                       struct mr_err *err)
 {
@@ -131,22 +101,22 @@ static int make_input(struct sample *sm, const struct mr_model_io *io,
         in->input_data_type_case == INFERENCE__MODEL_WARMUP__INPUT__INPUT_DATA_TYPE_INPUT_DATA_FILE;
     uint64_t room =
         is_file && t->dtype == MR_DTYPE_BYTES ? MR_MAX(t->bytes, UINT64_C(1) << 20) : t->bytes;
-    struct mr_block *b = mr_block_new(MR_MAX(room, 1));
-    if (!b)
+    t->data = warmup_sample_block(sm, room);
+    if (!t->data)
         return MR_FAIL(err, MR_E_NOMEM, "no memory for a warm-up sample");
-    sm->blocks[sm->block_count++] = b;
-    t->data = b->data;
     if (!is_file) {
-        fill(t, elements,
-             in->input_data_type_case ==
-                 INFERENCE__MODEL_WARMUP__INPUT__INPUT_DATA_TYPE_RANDOM_DATA);
+        /* Elements of BYTES are empty strings in either case. */
+        memset(t->data, 0, t->bytes);
+        if (t->dtype != MR_DTYPE_BYTES &&
+            in->input_data_type_case == INFERENCE__MODEL_WARMUP__INPUT__INPUT_DATA_TYPE_RANDOM_DATA)
+            warmup_fill(t, elements, RANDOM_MOST);
         return MR_OK;
     }
     uint64_t got = 0;
-    MR_TRY(read_file(sm->infer.version, in->input_data_file, b->data, room, &got, err));
+    MR_TRY(read_file(sm->infer.version, in->input_data_file, t->data, room, &got, err));
     if (t->dtype == MR_DTYPE_BYTES) {
         t->bytes = got;
-        return mr_bytes_tensor_check((mr_bytes){b->data, got}, elements, err);
+        return mr_bytes_tensor_check((mr_bytes){t->data, got}, elements, err);
     }
     if (got != t->bytes)
         return MR_FAIL(err, MR_E_INVALID, "warmup/%s has %llu bytes, the tensor has %llu",
@@ -163,24 +133,18 @@ static const Inference__ModelWarmup__Input *find_input(const Inference__ModelWar
     return NULL;
 }
 
-static int make_sample(struct sample *sm, const Inference__ModelWarmup *w, struct mr_err *err)
+static int make_sample(struct warmup_sample *sm, const Inference__ModelWarmup *w,
+                       struct mr_err *err)
 {
     struct mr_infer *r = &sm->infer;
     const struct mr_version *v = r->version;
-    int rc = MR_OK;
+    int rc;
 
     if (v->max_batch_size > 0 ? w->batch_size < 1 || w->batch_size > (uint32_t)v->max_batch_size
                               : w->batch_size > 1)
         return MR_FAIL(err, MR_E_INVALID, "batch_size %u is outside 1..%d", w->batch_size,
                        MR_MAX(1, v->max_batch_size));
-    r->rows = v->max_batch_size > 0 ? w->batch_size : 0;
-    r->id = MR_STR("");
-    r->inputs = MR_ARENA_ARRAY(r->arena, struct mr_tensor, v->input_count);
-    r->wanted = MR_ARENA_ARRAY(r->arena, uint8_t, v->output_count);
-    sm->blocks = MR_ARENA_ARRAY(r->arena, struct mr_block *, v->input_count);
-    if (!r->inputs || !r->wanted || !sm->blocks)
-        return MR_FAIL(err, MR_E_NOMEM, "no memory for a warm-up sample");
-    memset(r->wanted, 1, v->output_count);
+    MR_TRY(warmup_sample_begin(sm, v->max_batch_size > 0 ? w->batch_size : 0, err));
     for (uint32_t i = 0; i < v->input_count; i++) {
         const Inference__ModelWarmup__Input *in = find_input(w, v->inputs[i].name);
         if (in)
@@ -196,41 +160,19 @@ out:
 static int run_sample(struct mr_sched *s, void *instance, const Inference__ModelWarmup *w,
                       struct mr_err *err)
 {
-    struct sample sm = {.infer = {.version = s->version}};
-    struct mr_infer *items[1] = {&sm.infer};
+    struct warmup_sample sm;
     int rc;
 
-    mr_arena_init(&sm.arena, 4096, 64u << 20);
-    mr_arena_init(&sm.scratch, 4096, 64u << 20);
-    sm.infer.arena = &sm.arena;
+    warmup_sample_init(&sm, s->version);
     MR_TRY(make_sample(&sm, w, err));
-    sm.infer.arena = &sm.scratch;
-    for (uint32_t i = 0; i < MR_MAX(1u, w->count); i++) {
-        if (mr_version_is_unwanted(s->version)) {
-            rc = MR_FAIL(err, MR_E_CANCELLED, "the version is not wanted any more");
-            goto out;
-        }
-        exec_run(s, instance, items, 1, sm.infer.rows, &sm.scratch);
-        for (uint32_t k = 0; sm.infer.outputs && k < s->version->output_count; k++)
-            mr_block_unref(&sm.infer.outputs[k].block);
-        sm.infer.outputs = NULL;
-        mr_arena_reset(&sm.scratch);
-        rc = sm.infer.status;
-        if (rc < 0) {
-            if (err)
-                *err = sm.infer.err;
-            goto out;
-        }
-    }
+    for (uint32_t i = 0; i < MR_MAX(1u, w->count); i++)
+        MR_TRY(warmup_sample_run(&sm, s, instance, err));
 out:
-    for (size_t i = 0; i < sm.block_count; i++)
-        mr_block_unref(&sm.blocks[i]);
-    mr_arena_fini(&sm.scratch);
-    mr_arena_fini(&sm.arena);
+    warmup_sample_fini(&sm);
     return rc;
 }
 
-int warmup_run(struct mr_sched *s, void *instance, struct mr_err *err)
+int warmup_config_run(struct mr_sched *s, void *instance, struct mr_err *err)
 {
     const Inference__ModelConfig *c = s->version->config;
 

@@ -1,8 +1,11 @@
-"""model_warmup: samples run on every instance before a model is ready, and are not the clients' business."""
+"""Warm-up: samples of model_warmup, or made-up requests, run on every instance before a model is ready, and are not the
+clients' business."""
+import threading
+
 import numpy as np
 import pytest
 
-from lib import repo
+from lib import repo, wait
 from lib.control import Control
 
 
@@ -76,3 +79,114 @@ def test_onnx(models, start):
         f'inputs {{ key: "INPUT{i}" value {{ data_type: TYPE_INT32 dims: [16] random_data: true }} }} ' for i in (0, 1)) + "}")
     with Control(start(models)) as c:
         assert c.model_ready("simple") and c.stats("simple")[0]["execution_count"] == 0
+
+
+# ---- by default: made-up requests ----
+
+
+class Seen:
+    """What a model saw, by the fault backend's own word: (instance, rows, first bytes of the input) of each execution."""
+
+    def __init__(self, folder):
+        self.path = folder / "trace"
+
+    @property
+    def parameters(self):
+        return {"warmup": "true", "trace": self.path}
+
+    def runs(self):
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        return [(int(i), int(rows), bytes.fromhex(first[0] if first else "")) for i, rows, *first in map(str.split, lines)]
+
+
+@pytest.fixture
+def seen(tmp_path):
+    return Seen(tmp_path)
+
+
+def add(models, seen, max_batch_size=8, extra="", **parameters):
+    repo.add(models, "m", repo.config(backend="fault", max_batch_size=max_batch_size, extra=extra,
+                                      parameters={**seen.parameters, **parameters}))
+
+
+def test_default_warm_up(models, start, seen):
+    """Every size on every instance, zeros and random values by turns, and nobody else's business."""
+    add(models, seen, extra="instance_group { count: 2 kind: KIND_CPU } dynamic_batching { preferred_batch_size: [ 4 ] }")
+    with Control(start(models)) as c:
+        runs = seen.runs()
+        for instance in (0, 1):
+            for rows in (1, 4, 8):
+                mine = [first for i, r, first in runs if (i, r) == (instance, rows)]
+                assert 2 <= len(mine) <= 10
+                assert all(first == bytes(4 * rows) for first in mine[::2])
+                assert all(set(first) <= {0, 1} and len(first) == 4 * rows for first in mine[1::2])
+        assert {rows for _, rows, _ in runs} == {1, 4, 8}
+        (s,) = c.stats("m")
+        assert s["inference_count"] == s["execution_count"] == s["inference_stats"]["success"]["count"] == 0
+        assert s["last_inference"] == 0
+        assert c.rest.infer("m", [("INPUT0", "INT32", [1, 1], [7])]).status == 200
+        assert len(seen.runs()) == len(runs) + 1
+
+
+@pytest.mark.parametrize("options, parameters, extra, expected", [
+    (["--default-warmup-time=0"], {}, "", 0),
+    ([], {"millrace.default_warmup": "false"}, "", 0),
+    ([], {"warmup": "false"}, "", 0),
+    ([], {}, sample(count=3, dims="[1]"), 3)], ids=["option", "parameter", "backend", "model_warmup"])
+def test_no_default_warm_up(models, start, seen, options, parameters, extra, expected):
+    add(models, seen, extra=extra, **parameters)
+    start(models, *options)
+    assert len(seen.runs()) == expected
+
+
+def test_made_up_requests_that_fail_do_no_harm(models, start, seen):
+    add(models, seen, fail_status="INVALID", fail_message="no such word")
+    server = start(models)
+    with Control(server) as c:
+        assert c.model_ready("m")
+    assert [rows for _, rows, _ in seen.runs()] == [1, 8]
+    (told,) = [e for e in server.events() if e["event"] == "model.warmup"]
+    assert "no such word" in told["msg"]
+
+
+def test_wrong_parameter(models, start, seen):
+    add(models, seen, **{"millrace.default_warmup": "perhaps"})
+    with Control(start(models, mode="explicit")) as c:
+        assert "millrace.default_warmup is 'perhaps'" in c.load("m").error
+
+
+def endless(models, seen):
+    """A model whose default warm-up would go on for a minute."""
+    sizes = ", ".join(map(str, range(2, 8)))
+    add(models, seen, extra=f"dynamic_batching {{ preferred_batch_size: [ {sizes} ] }}", delay_ms=3000)
+
+
+def test_an_unload_ends_the_warm_up(models, start, seen):
+    endless(models, seen)
+    server = start(models, "--default-warmup-time=1h", mode="explicit")
+    answers = []
+
+    def load():
+        with Control(server) as other:
+            answers.append(other.load("m").status)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    with Control(server) as c:
+        wait.until(seen.runs, "the first run")
+        assert c.states("m") == {"1": "LOADING"}
+        assert c.unload("m").status == 200
+        thread.join()
+        assert answers == [400]
+        assert c.states("m") == {"1": "UNAVAILABLE"}
+        wait.equal(lambda: {v["state"] for v in c.rest.get("/v2/models/m/versions").ok().json()["versions"]}, {"UNLOADED"})
+    assert len(seen.runs()) < 6
+
+
+def test_a_stop_ends_the_warm_up(models, start, seen):
+    """Of a load that no client waits for: those are waited for like other calls."""
+    server = start(models, "--default-warmup-time=1h", "--repository-poll-secs=1", mode="poll")
+    endless(models, seen)
+    wait.until(seen.runs, "the first run")
+    server.stop()
+    assert len(seen.runs()) < 6

@@ -26,8 +26,6 @@ UPDATES = 10
 SERVING = ("loop-", "run:", "mr-onnx")
 MEMORY_CALLS = ("mmap", "munmap", "brk", "mprotect", "madvise", "mremap")
 ROW = np.linspace(-1, 1, SIZE, dtype="<f4")
-WARM = ('model_warmup { name: "row" batch_size: 1 count: 3 inputs { key: "INPUT0" value '
-        f"{{ data_type: TYPE_FP32 dims: [{SIZE}] random_data: true }} }} }}")
 
 
 class Updated:
@@ -37,7 +35,7 @@ class Updated:
         self.folder, self.number = models / "dense", 0
         tensors = [repo.tensor(name, "TYPE_FP32", (SIZE,)) for name in ("INPUT0", "OUTPUT0")]
         repo.add(models, "dense", versions=(), backend="onnxruntime", max_batch_size=1, inputs=tensors[:1], outputs=tensors[1:],
-                 extra="instance_group { count: 1 }\n" + WARM)
+                 extra="instance_group { count: 1 }")
         self.write()
         self.server = start(models, "--load-model=dense", "--loop-threads=1", "--inline-threshold-us=0", "--model-load-thread-count=1",
                             f"--backend-config=onnxruntime,parameter_cache={folder / 'cache'}",

@@ -122,6 +122,7 @@ void mr_infer_finish(struct mr_infer *r, int64_t encode_ns);
 struct mr_sched_options {
     uint32_t reader_count;
     int64_t inline_threshold_ns; /* 0 = never inline */
+    int64_t default_warmup_ns;   /* made-up requests for models without model_warmup; 0 = none */
     uint32_t max_queue_size;     /* when the model's config says none */
     uint32_t
         hold_until_queued; /* test hook (TRITONSERVER_DELAY_SCHEDULER): nothing runs before so many wait */

@@ -50,6 +50,7 @@ struct mr_server_options {
     uint32_t max_queue_size;         /* per model, when its config says none; 0 = 4096 */
     int64_t busy_poll_ns;            /* mr_loop_set_busy_poll; 0 */
     int64_t inline_threshold_ns;     /* DESIGN 3; 100 us; 0 = never inline */
+    int64_t default_warmup_ns;       /* 1 s; 0 = no warm-up but that of configurations */
     enum {
         MR_SERVE_COMPRESS_NONE,
         MR_SERVE_COMPRESS_LOW,

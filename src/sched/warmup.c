@@ -1,0 +1,91 @@
+/* What all ways of warming up have in common: a request of ours, and its run. */
+#include "warmup.h"
+
+#include "base/rng.h"
+
+/* Values are made for so many elements and repeated after that: a large tensor is copied, not computed. */
+#define PATTERN_MAX 4096
+
+void warmup_sample_init(struct warmup_sample *sm, struct mr_version *v)
+{
+    *sm = (struct warmup_sample){.infer = {.version = v}};
+    mr_arena_init(&sm->arena, 4096, 64u << 20);
+    mr_arena_init(&sm->scratch, 4096, 64u << 20);
+}
+
+void warmup_sample_fini(struct warmup_sample *sm)
+{
+    for (size_t i = 0; i < sm->block_count; i++)
+        mr_block_unref(&sm->blocks[i]);
+    mr_arena_fini(&sm->scratch);
+    mr_arena_fini(&sm->arena);
+}
+
+int warmup_sample_begin(struct warmup_sample *sm, int64_t rows, struct mr_err *err)
+{
+    struct mr_infer *r = &sm->infer;
+    const struct mr_version *v = r->version;
+
+    r->arena = &sm->scratch;
+    r->rows = rows;
+    r->id = MR_STR("");
+    r->inputs = MR_ARENA_ARRAY(&sm->arena, struct mr_tensor, v->input_count + 1);
+    r->wanted = MR_ARENA_ARRAY(&sm->arena, uint8_t, v->output_count + 1);
+    sm->blocks = MR_ARENA_ARRAY(&sm->arena, struct mr_block *, v->input_count + 1);
+    if (!r->inputs || !r->wanted || !sm->blocks)
+        return MR_FAIL(err, MR_E_NOMEM, "no memory for a warm-up request");
+    memset(r->wanted, 1, v->output_count);
+    return MR_OK;
+}
+
+void *warmup_sample_block(struct warmup_sample *sm, uint64_t bytes)
+{
+    struct mr_block *b = mr_block_new(MR_MAX(bytes, 1));
+
+    if (b)
+        sm->blocks[sm->block_count++] = b;
+    return b ? b->data : NULL;
+}
+
+int warmup_sample_run(struct warmup_sample *sm, struct mr_sched *s, void *instance,
+                      struct mr_err *err)
+{
+    struct mr_infer *r = &sm->infer, *items[1] = {r};
+
+    if (mr_version_is_unwanted(s->version))
+        return MR_FAIL(err, MR_E_CANCELLED, "the version is not wanted any more");
+    exec_run(s, instance, items, 1, r->rows, &sm->scratch);
+    for (uint32_t k = 0; r->outputs && k < s->version->output_count; k++)
+        mr_block_unref(&r->outputs[k].block);
+    r->outputs = NULL;
+    mr_arena_reset(&sm->scratch);
+    if (r->status < 0 && err)
+        *err = r->err;
+    return r->status;
+}
+
+static void put_number(struct mr_tensor *t, uint64_t i, double u, unsigned most)
+{
+    switch (t->dtype) {
+    case MR_DTYPE_FP32: ((float *)t->data)[i] = (float)u; break;
+    case MR_DTYPE_FP64: ((double *)t->data)[i] = u; break;
+    case MR_DTYPE_FP16: ((uint16_t *)t->data)[i] = mr_fp16_from_float((float)u); break;
+    case MR_DTYPE_BF16: ((uint16_t *)t->data)[i] = mr_bf16_from_float((float)u); break;
+    case MR_DTYPE_BOOL: ((uint8_t *)t->data)[i] = u < 0.5; break;
+    default: /* the lowest byte */
+        ((uint8_t *)t->data)[i * mr_dtype_size(t->dtype)] = (uint8_t)(u * (most + 1));
+    }
+}
+
+void warmup_fill(struct mr_tensor *t, uint64_t elements, unsigned most)
+{
+    uint64_t made = MR_MIN(elements, PATTERN_MAX) * mr_dtype_size(t->dtype);
+    struct mr_rng rng;
+
+    memset(t->data, 0, made);
+    mr_rng_seed(&rng, 42);
+    for (uint64_t i = 0; i < elements && i < PATTERN_MAX; i++)
+        put_number(t, i, mr_rng_unit(&rng), most);
+    for (; made < t->bytes; made *= 2)
+        memcpy((uint8_t *)t->data + made, t->data, MR_MIN(made, t->bytes - made));
+}

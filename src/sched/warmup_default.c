@@ -1,0 +1,221 @@
+/* The default warm-up: made-up requests for models that bring no requests of their own, so that the first clients do
+ * not pay for memory and kernels that a model takes hold of when it first runs.
+ *
+ * Zeros and random values by turns, at each batch size, until two runs in a row took the same time. All of it is
+ * bounded: runs per size, bytes per request, and the time, which the instances share. As the values are ours, an
+ * execution that fails says nothing about the model: it is logged once and the warm-up goes on. Only a load that
+ * nobody wants any more ends it with an error. */
+#include "base/log.h"
+#include "warmup.h"
+
+/* Inputs and outputs of one request, as far as their sizes are known. */
+#define REQUEST_BYTES_MAX (UINT64_C(32) << 20)
+/* Differences below this are noise. */
+#define NOISE_NS (20 * MR_NS_PER_US)
+/* As lists of categories, masks, and numbers of steps begin with these. */
+#define WHOLE_MOST 1
+/* An element of BYTES: its length and one digit. */
+#define DIGIT_BYTES 5
+
+static bool has_size(const int64_t *sizes, size_t count, int64_t rows)
+{
+    for (size_t i = 0; i < count; i++)
+        if (sizes[i] == rows)
+            return true;
+    return false;
+}
+
+size_t warmup_sizes(const struct mr_sched *s, int64_t out[WARMUP_SIZES_MAX])
+{
+    int64_t most = s->version->max_batch_size;
+    size_t n = 0;
+
+    out[n++] = most > 0 ? 1 : 0;
+    if (most > 1)
+        out[n++] = most;
+    for (size_t i = s->preferred_count; i-- > 0 && n < WARMUP_SIZES_MAX;)
+        if (s->preferred[i] > 0 && s->preferred[i] < most && !has_size(out, n, s->preferred[i]))
+            out[n++] = s->preferred[i];
+    return n;
+}
+
+bool warmup_is_steady(int64_t one_ns, int64_t other_ns)
+{
+    int64_t less = MR_MIN(one_ns, other_ns), more = MR_MAX(one_ns, other_ns);
+
+    return more - less <= MR_MAX(NOISE_NS, more / 5);
+}
+
+/* ---- one request ---- */
+
+/* A dimension that is open is 1 long. */
+static int make_shape(struct mr_arena *a, const struct mr_model_io *io, int64_t rows,
+                      struct mr_tensor *t, uint64_t *elements, struct mr_err *err)
+{
+    int lead = rows > 0 ? 1 : 0;
+    int64_t *shape = MR_ARENA_ARRAY(a, int64_t, (size_t)io->rank + 1);
+
+    if (!shape)
+        return MR_FAIL(err, MR_E_NOMEM, "no memory for a warm-up request");
+    shape[0] = rows;
+    for (int i = 0; i < io->rank; i++)
+        shape[lead + i] = io->dims[i] < 0 ? 1 : io->dims[i];
+    t->shape = shape;
+    t->rank = io->rank + lead;
+    t->dtype = io->dtype;
+    int rc = mr_shape_elements(shape, t->rank, elements, err);
+    uint64_t unit = t->dtype == MR_DTYPE_BYTES ? DIGIT_BYTES : mr_dtype_size(t->dtype);
+    if (rc == MR_OK && *elements > REQUEST_BYTES_MAX / unit)
+        return MR_FAIL(err, MR_E_TOO_LARGE, "'%.*s' would be large", MR_STR_ARG(io->name));
+    t->bytes = rc == MR_OK ? *elements * unit : 0;
+    return rc;
+}
+
+static int add_bytes(uint64_t *sum, const struct mr_tensor *t, struct mr_err *err)
+{
+    *sum += t->bytes;
+    return *sum > REQUEST_BYTES_MAX
+               ? MR_FAIL(err, MR_E_TOO_LARGE, "the request would be larger than 32 MiB")
+               : MR_OK;
+}
+
+/* Shapes and places of all inputs; optional ones are sent, too. *elements: of each input. */
+static int make_request(struct warmup_sample *sm, int64_t rows, uint64_t **elements,
+                        struct mr_err *err)
+{
+    struct mr_infer *r = &sm->infer;
+    const struct mr_version *v = r->version;
+    struct mr_tensor out;
+    uint64_t sum = 0, unused;
+    int rc;
+
+    MR_TRY(warmup_sample_begin(sm, rows, err));
+    *elements = MR_ARENA_ARRAY(&sm->arena, uint64_t, v->input_count + 1);
+    if (!*elements)
+        return MR_FAIL(err, MR_E_NOMEM, "no memory for a warm-up request");
+    for (uint32_t i = 0; i < v->input_count; i++) {
+        MR_TRY(make_shape(&sm->arena, &v->inputs[i], rows, &r->inputs[i], &(*elements)[i], err));
+        MR_TRY(add_bytes(&sum, &r->inputs[i], err));
+    }
+    for (uint32_t i = 0; i < v->output_count; i++) {
+        MR_TRY(make_shape(&sm->scratch, &v->outputs[i], rows, &out, &unused, err));
+        MR_TRY(add_bytes(&sum, &out, err));
+    }
+    for (uint32_t i = 0; i < v->input_count; i++) {
+        r->inputs[i].data = warmup_sample_block(sm, r->inputs[i].bytes);
+        if (!r->inputs[i].data)
+            return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a warm-up request");
+    }
+out:
+    return rc;
+}
+
+static void fill_digits(struct mr_tensor *t, uint64_t elements, bool is_random)
+{
+    uint8_t *to = t->data;
+
+    for (uint64_t i = 0; i < elements; i++, to += DIGIT_BYTES) {
+        const uint32_t len = 1;
+        memcpy(to, &len, sizeof len);
+        to[4] = (uint8_t)('0' + (is_random ? (i + 1) % 10 : 0));
+    }
+}
+
+static void fill_request(struct warmup_sample *sm, const uint64_t *elements, bool is_random)
+{
+    struct mr_infer *r = &sm->infer;
+
+    for (uint32_t i = 0; i < r->version->input_count; i++) {
+        struct mr_tensor *t = &r->inputs[i];
+        if (t->dtype == MR_DTYPE_BYTES)
+            fill_digits(t, elements[i], is_random);
+        else if (is_random)
+            warmup_fill(t, elements[i], WHOLE_MOST);
+        else
+            memset(t->data, 0, t->bytes);
+    }
+}
+
+/* ---- the runs ---- */
+
+static void tell(struct warmup *w, int64_t rows, const struct mr_err *why)
+{
+    const struct mr_version *v = w->s->version;
+
+    if (w->has_failed)
+        return;
+    w->has_failed = true;
+    mr_log(MR_LOG_INFO, "model.warmup",
+           "model=%s version=%lld rows=%lld a made-up request did not run, the load goes on: %s",
+           MR_LOG_STR(v->model_name), (long long)v->number, (long long)rows, why->msg);
+}
+
+static void tell_none(const struct mr_sched *s, const char *reason)
+{
+    mr_log(MR_LOG_DEBUG, "model.warmup", "model=%s version=%lld not all is warmed up: %s",
+           MR_LOG_STR(s->version->model_name), (long long)s->version->number, reason);
+}
+
+static int run_size(struct warmup *w, void *instance, int64_t rows, int64_t until_ns,
+                    struct mr_err *err)
+{
+    struct warmup_sample sm;
+    uint64_t *elements = NULL;
+    int64_t before = 0;
+    int rc = MR_OK;
+
+    warmup_sample_init(&sm, w->s->version);
+    bool is_made = make_request(&sm, rows, &elements, err) == MR_OK;
+    if (!is_made)
+        tell_none(w->s, err->msg);
+    for (unsigned run = 0; is_made && run < WARMUP_RUNS_MAX && mr_now_ns() < until_ns; run++) {
+        fill_request(&sm, elements, run % 2 == 1);
+        MR_TRY(warmup_sample_run(&sm, w->s, instance, err));
+        int64_t took = sm.infer.times.end - sm.infer.times.start;
+        if (run > 0 && warmup_is_steady(before, took))
+            break;
+        before = took;
+    }
+out:
+    warmup_sample_fini(&sm);
+    return rc;
+}
+
+void warmup_default_begin(struct warmup *w, struct mr_sched *s)
+{
+    const struct mr_version *v = s->version;
+    const char *own = mr_config_parameter(v->config, "millrace.default_warmup");
+
+    *w = (struct warmup){.s = s, .left_ns = s->options.default_warmup_ns};
+    if (v->config->n_model_warmup > 0)
+        return;
+    if (w->left_ns <= 0)
+        tell_none(s, "it is off");
+    else if (own && strcmp(own, "false") == 0)
+        tell_none(s, "the configuration says so");
+    else if (v->backend_flags & MR_BACKEND_NO_WARMUP)
+        tell_none(s, "the backend does not want it");
+    else
+        w->is_wanted = true;
+}
+
+int warmup_default_run(struct warmup *w, void *instance, uint32_t instances, struct mr_err *err)
+{
+    int64_t sizes[WARMUP_SIZES_MAX], begin = mr_now_ns();
+    int64_t until = mr_ns_after(begin, w->left_ns / MR_MAX(1u, instances));
+    size_t count = warmup_sizes(w->s, sizes);
+
+    for (size_t i = 0; i < count && mr_now_ns() < until; i++) {
+        struct mr_err why = {0};
+        int rc = run_size(w, instance, sizes[i], until, &why);
+        if (rc == MR_E_CANCELLED && mr_version_is_unwanted(w->s->version)) {
+            if (err)
+                *err = why;
+            return rc;
+        }
+        if (rc < 0)
+            tell(w, sizes[i], &why);
+    }
+    w->left_ns = MR_MAX(0, w->left_ns - (mr_now_ns() - begin));
+    return MR_OK;
+}
