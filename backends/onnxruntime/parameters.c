@@ -182,6 +182,8 @@ static void apart_tell(struct onnx_model *m, const struct onnx_parameters *p, in
                                          .kept_bytes = p->kept_bytes,
                                          .packed_bytes = p->allocator.range->used,
                                          .heap_bytes = p->allocator.escaped,
+                                         .resident_bytes = p->kept_bytes +
+                                                           onnx_range_resident(p->allocator.range),
                                          .reason = m->memory_reason};
     snprintf(what, sizeof what,
              "parameters=pool mapped_bytes=%llu kept_bytes=%llu packed_bytes=%llu heap_bytes=%llu",

@@ -109,13 +109,14 @@ struct mr_signature {
 
 /** Where an opened model keeps its parameters, for reports. */
 struct mr_model_memory {
-    uint32_t size;         /* sizeof(struct mr_model_memory) of the backend */
-    uint32_t is_apart;     /* 1: mapped from a file, packed forms in a pool; 0: on the heap */
-    uint64_t mapped_bytes; /* weights that are used from the mapped file */
-    uint64_t kept_bytes;   /* of these, what requests read; the rest was given up once packed */
-    uint64_t packed_bytes; /* in the pool */
-    uint64_t heap_bytes;   /* packed forms for which the pool had no room */
-    const char *reason;    /* why they are on the heap, "" = nothing to say */
+    uint32_t size;           /* sizeof(struct mr_model_memory) of the backend */
+    uint32_t is_apart;       /* 1: mapped from a file, packed forms in a pool; 0: on the heap */
+    uint64_t mapped_bytes;   /* weights that are used from the mapped file */
+    uint64_t kept_bytes;     /* of these, what requests read; the rest was given up once packed */
+    uint64_t packed_bytes;   /* in the pool */
+    uint64_t heap_bytes;     /* packed forms for which the pool had no room */
+    const char *reason;      /* why they are on the heap, "" = nothing to say */
+    uint64_t resident_bytes; /* of kept and packed, in memory when the model had been opened */
 };
 
 /* ---- one execution ---------------------------------------------------------------------------- */

@@ -231,7 +231,9 @@ static int run_load(struct model_run *m, struct mr_err *err)
     mr_buf_init(&body, (size_t)3 << 30);
     int rc = load_body(&m->opt, &body, err);
     if (rc == MR_OK) {
+        struct model_watch *watch = model_watch_start(m);
         rc = model_post(m, "load", "loaded", &body, err);
+        model_watch_stop(&watch);
     }
     mr_buf_fini(&body);
     return rc;

@@ -17,6 +17,11 @@ struct version_row {
     uint64_t draining_ns;
     uint64_t file_bytes;
     uint64_t model_bytes;
+    struct model_progress progress;
+    mr_str parameters;
+    mr_str fallback; /* why they are not in the pool */
+    uint64_t pool_bytes;
+    int64_t grown_bytes;
 };
 
 /* The states come in the order in which they are entered but for the last one, so the largest time
@@ -71,6 +76,47 @@ static int parse_spent(struct mr_json *j, struct version_row *row)
     return rc < 0 ? rc : j->status;
 }
 
+static int parse_progress(struct mr_json *j, struct model_progress *p)
+{
+    bool first = true;
+    mr_str key;
+    int rc = mr_json_enter_object(j);
+
+    while (rc == MR_OK && mr_json_next_key(j, &first, &key)) {
+        uint64_t *to = mr_str_eq_c(key, "done_bytes")         ? &p->done
+                       : mr_str_eq_c(key, "total_bytes")      ? &p->total
+                       : mr_str_eq_c(key, "bytes_per_second") ? &p->per_second
+                       : mr_str_eq_c(key, "left_ns")          ? &p->left_ns
+                                                              : NULL;
+        rc = to                         ? mr_json_u64(j, to)
+             : mr_str_eq_c(key, "step") ? mr_json_string(j, &p->step)
+                                        : mr_json_skip(j, NULL);
+    }
+    return rc < 0 ? rc : j->status;
+}
+
+static int parse_memory(struct mr_json *j, struct version_row *row)
+{
+    bool first = true;
+    mr_str key;
+    int rc = mr_json_enter_object(j);
+
+    while (rc == MR_OK && mr_json_next_key(j, &first, &key)) {
+        if (mr_str_eq_c(key, "parameters")) {
+            rc = mr_json_string(j, &row->parameters);
+        } else if (mr_str_eq_c(key, "reason")) {
+            rc = mr_json_string(j, &row->fallback);
+        } else if (mr_str_eq_c(key, "pool_bytes")) {
+            rc = mr_json_u64(j, &row->pool_bytes);
+        } else if (mr_str_eq_c(key, "grown_bytes")) {
+            rc = mr_json_i64(j, &row->grown_bytes);
+        } else {
+            rc = mr_json_skip(j, NULL);
+        }
+    }
+    return rc < 0 ? rc : j->status;
+}
+
 static int parse_row(struct mr_json *j, struct version_row *row)
 {
     bool first = true;
@@ -94,6 +140,10 @@ static int parse_row(struct mr_json *j, struct version_row *row)
             rc = mr_json_u64(j, &row->file_bytes);
         } else if (mr_str_eq_c(key, "model_bytes")) {
             rc = mr_json_u64(j, &row->model_bytes);
+        } else if (mr_str_eq_c(key, "progress")) {
+            rc = parse_progress(j, &row->progress);
+        } else if (mr_str_eq_c(key, "memory")) {
+            rc = parse_memory(j, row);
         } else {
             rc = mr_json_skip(j, NULL);
         }
@@ -121,6 +171,49 @@ static void add_bytes(struct mr_grid *t, uint64_t bytes)
     mr_grid_add(t, MR_STYLE_PLAIN, "%s", text);
 }
 
+void model_text_progress(char out[200], const struct model_progress *p)
+{
+    char done[32];
+    char total[32];
+    char rate[32];
+    char left[32];
+
+    mr_text_bytes(done, p->done);
+    mr_text_bytes(total, p->total);
+    int n =
+        snprintf(out, 200, "%.*s %s of %s", MR_STR_ARG(mr_str_sub(p->step, 0, 20)), done, total);
+    if (p->per_second > 0) {
+        mr_text_bytes(rate, p->per_second);
+        mr_text_duration(left, (double)p->left_ns);
+        snprintf(out + n, 200 - (size_t)n, ", %s/s, %s left", rate, left);
+    }
+}
+
+/* How far a load is, or where the parameters are: "pool 384 MiB", "plain, grew 812 MiB: why". */
+static void add_details(struct mr_grid *t, const struct version_row *r)
+{
+    char text[200] = "";
+    char bytes[32];
+    int n;
+
+    if (r->progress.step.len) {
+        model_text_progress(text, &r->progress);
+    } else if (mr_str_eq_c(r->parameters, "pool")) {
+        mr_text_bytes(bytes, r->pool_bytes);
+        snprintf(text, sizeof text, "pool %s", bytes);
+    } else if (r->parameters.len) {
+        n = snprintf(text, sizeof text, "%.*s", MR_STR_ARG(mr_str_sub(r->parameters, 0, 20)));
+        if (r->grown_bytes > 0) {
+            mr_text_bytes(bytes, (uint64_t)r->grown_bytes);
+            n += snprintf(text + n, sizeof text - (size_t)n, ", grew %s", bytes);
+        }
+        if (r->fallback.len) {
+            snprintf(text + n, sizeof text - (size_t)n, ": %.*s", MR_STR_ARG(r->fallback));
+        }
+    }
+    mr_grid_add_str(t, MR_STYLE_PLAIN, mr_str_c(text));
+}
+
 static void add_row(struct mr_grid *t, const struct version_row *r)
 {
     bool is_bad = mr_str_eq_c(r->state, "FAILED");
@@ -141,6 +234,44 @@ static void add_row(struct mr_grid *t, const struct version_row *r)
     add_bytes(t, r->model_bytes);
     mr_grid_add_str(t, MR_STYLE_BOLD, mr_str_c(r->labels));
     mr_grid_add_str(t, MR_STYLE_PLAIN, r->reason);
+    add_details(t, r);
+}
+
+/* The load under way that began last. */
+static int find_progress(struct mr_json *j, struct model_progress *out)
+{
+    bool first_key = true;
+    mr_str key;
+    int rc = mr_json_enter_object(j);
+
+    while (rc == MR_OK && mr_json_next_key(j, &first_key, &key)) {
+        bool first = true;
+        if (!mr_str_eq_c(key, "versions")) {
+            rc = mr_json_skip(j, NULL);
+            continue;
+        }
+        rc = mr_json_enter_array(j);
+        while (rc == MR_OK && mr_json_next_item(j, &first)) {
+            struct version_row row = {0};
+            rc = parse_row(j, &row);
+            if (rc == MR_OK && (row.progress.step.len || mr_str_eq_c(row.state, "WARMING"))) {
+                *out = row.progress;
+                out->version = row.version;
+                out->state = row.state;
+            }
+        }
+    }
+    return rc < 0 ? rc : j->status;
+}
+
+int model_read_progress(mr_bytes body, struct mr_arena *arena, struct model_progress *out,
+                        struct mr_err *err)
+{
+    struct mr_json j;
+
+    *out = (struct model_progress){0};
+    mr_json_init(&j, mr_str_n((const char *)body.ptr, body.len), arena, 0, err);
+    return find_progress(&j, out);
 }
 
 static int parse_versions(struct mr_json *j, struct mr_grid *t, mr_str *out_error)
@@ -173,8 +304,9 @@ static int parse_versions(struct mr_json *j, struct mr_grid *t, mr_str *out_erro
 
 static int print_versions(const struct model_run *m, mr_bytes body, struct mr_err *err)
 {
-    static const char *const head[] = {"VERSION", "STATE", "SINCE",  "LOAD",   "WARM-UP", "SERVED",
-                                       "DRAIN",   "FILES", "MEMORY", "LABELS", "REASON",  NULL};
+    static const char *const head[] = {"VERSION", "STATE",   "SINCE", "LOAD",   "WARM-UP",
+                                       "SERVED",  "DRAIN",   "FILES", "MEMORY", "LABELS",
+                                       "REASON",  "DETAILS", NULL};
     mr_str error = MR_STR("");
     struct mr_arena arena;
     struct mr_grid t;

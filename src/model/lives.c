@@ -20,6 +20,7 @@ static bool is_over(const struct mr_version_life *l)
 
 static void life_free(struct mr_version_life *l)
 {
+    mr_free(l->memory_reason);
     mr_free(l->reason);
     mr_free(l);
 }
@@ -68,6 +69,7 @@ struct mr_version_life *mr_life_begin(struct mr_models *m, struct mr_model *mode
     struct mr_version_life *l = MR_NEW(struct mr_version_life);
 
     l->loading.is_unwanted = loading_is_unwanted;
+    l->memory.grown_bytes = l->memory.released_bytes = MR_MEMORY_UNKNOWN;
     l->m = m;
     l->job = job;
     l->number = number;
@@ -128,6 +130,41 @@ void mr_life_spent(const struct mr_version_life *l, int64_t out_ns[MR_VERSION_ST
     }
 }
 
+void mr_life_memory(struct mr_version_life *l, const struct mr_plugin_model *model,
+                    int64_t grown_bytes)
+{
+    const struct mr_model_memory told = mr_plugin_model_memory(model);
+
+    l->memory = (struct mr_memory_view){.is_told = told.size > 0,
+                                        .is_apart = told.is_apart != 0,
+                                        .mapped_bytes = told.mapped_bytes,
+                                        .kept_bytes = told.kept_bytes,
+                                        .pool_bytes = told.packed_bytes,
+                                        .heap_bytes = told.heap_bytes,
+                                        .resident_bytes = told.resident_bytes,
+                                        .grown_bytes = grown_bytes,
+                                        .released_bytes = MR_MEMORY_UNKNOWN};
+    l->memory_reason = told.reason[0] ? mr_strndup(told.reason, strlen(told.reason)) : NULL;
+}
+
+static void progress_view(const struct mr_version_life *l, struct mr_progress_view *out)
+{
+    const int64_t since_ns = mr_now_ns() - l->entered_ns;
+
+    /* Relaxed: figures for people, which need not belong together. */
+    const uint64_t total = atomic_load_explicit(&l->loading.total, memory_order_relaxed);
+    const uint64_t done = atomic_load_explicit(&l->loading.done, memory_order_relaxed);
+    out->step = atomic_load_explicit(&l->loading.step, memory_order_relaxed);
+    out->total_bytes = total;
+    out->done_bytes = MR_MIN(done, total);
+    out->left_ns = -1;
+    if (out->done_bytes > 0 && since_ns > 0) {
+        out->bytes_per_second = (uint64_t)((double)out->done_bytes * 1e9 / (double)since_ns);
+        out->left_ns = (int64_t)((double)(total - out->done_bytes) * (double)since_ns /
+                                 (double)out->done_bytes);
+    }
+}
+
 static void life_view(const struct mr_version_life *l, struct mr_life_view *out)
 {
     *out = (struct mr_life_view){.version = l->number,
@@ -137,6 +174,11 @@ static void life_view(const struct mr_version_life *l, struct mr_life_view *out)
                                  .model_bytes = l->model_bytes};
     memcpy(out->entered_wall_ns, l->entered_wall_ns, sizeof l->entered_wall_ns);
     mr_life_spent(l, out->spent_ns);
+    out->memory = l->memory;
+    out->memory.reason = mr_str_c(l->memory_reason);
+    if (l->state == MR_VERSION_LOADING) {
+        progress_view(l, &out->progress);
+    }
 }
 
 static void model_view(const struct mr_model *model, mr_model_view_fn *see, void *ctx)

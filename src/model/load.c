@@ -481,6 +481,16 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
     return MR_OK;
 }
 
+static int version_measure(struct mr_load *l, struct mr_fresh *f, bool warn, struct mr_err *err)
+{
+    struct mr_measure measure;
+
+    mr_measure_begin(l->m, &measure);
+    int rc = version_try(l, f, warn, err);
+    f->grown_bytes = mr_measure_end(l->m, &measure);
+    return rc;
+}
+
 static int version_make(struct mr_load *l, struct mr_fresh *f, bool warn, struct mr_err *err)
 {
     int64_t pause_ns = RETRY_FIRST_NS;
@@ -488,7 +498,7 @@ static int version_make(struct mr_load *l, struct mr_fresh *f, bool warn, struct
     f->began_ns = mr_now_ns();
     for (uint32_t tries = 0;; tries++) {
         *err = (struct mr_err){0};
-        int rc = version_try(l, f, warn && tries == 0, err);
+        int rc = version_measure(l, f, warn && tries == 0, err);
         /* What a config asks for and this server does not have will not come by itself. */
         l->job->is_hopeless |= rc == MR_E_UNSUPPORTED;
         if (rc < 0 && mr_job_is_unwanted(l->m, l->job)) {

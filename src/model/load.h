@@ -11,7 +11,8 @@ struct mr_fresh {
     struct mr_version_private *made;
     struct mr_version_life *life;
     int64_t began_ns;
-    char *reason; /* why it failed */
+    int64_t grown_bytes; /* the process, while it was made */
+    char *reason;        /* why it failed */
 };
 
 struct mr_load {

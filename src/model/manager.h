@@ -4,6 +4,7 @@
  *   records.c   what is known of each version; state changes, the readiness count, the hook's queue
  *   lives.c     what became of each load, when, and for how long
  *   jobs.c      the queue of loads and unloads, one at a time per model, and the loader threads
+ *   measure.c   what loads and unloads do to the memory of the process
  *   admit.c     is there memory for a version?
  *   retry.c     failed loads that are tried again later
  *   load.c      one load: folder -> config -> versions
@@ -94,6 +95,8 @@ struct mr_version_life {
     int64_t spent_ns[MR_VERSION_STATES]; /* in states that it has left */
     uint64_t file_bytes;
     uint64_t model_bytes;
+    struct mr_memory_view memory; /* from READY on */
+    char *memory_reason;          /* NULL = none */
 };
 
 struct mr_model {
@@ -202,6 +205,8 @@ struct mr_models {
     bool is_telling;
 
     struct mr_load_totals totals;
+    size_t measures_running;
+    uint64_t measures_begun;
     uint64_t reserved_bytes;   /* for versions that are being opened */
     struct mr_name_list names; /* folders, sorted */
     int64_t names_ns;          /* when they were read, 0 = never */
@@ -258,6 +263,9 @@ void mr_model_count_unready(struct mr_models *m, struct mr_model *model);
 struct mr_version_life *mr_life_begin(struct mr_models *m, struct mr_model *model,
                                       const struct mr_job *job, int64_t number,
                                       uint64_t file_bytes);
+/** The version is made: what its backend and a measurement say of its memory. */
+void mr_life_memory(struct mr_version_life *l, const struct mr_plugin_model *model,
+                    int64_t grown_bytes);
 /** No lock: a load under way that is not wanted any more. */
 bool mr_life_is_unwanted(const struct mr_version_life *l);
 /** On to another state. After UNLOADED and FAILED the life is no longer the caller's. */
@@ -339,6 +347,16 @@ void mr_load_place_take(struct mr_models *m, const struct mr_job *job);
 int mr_control_check(const struct mr_models *m, struct mr_err *err);
 /** Wait until no job is open, or until the deadline (monotonic). False at the deadline. */
 bool mr_jobs_wait(struct mr_models *m, int64_t deadline_ns);
+
+/* ---- measure.c (Thread: loader, reaper; takes the lock) ---- */
+struct mr_measure {
+    uint64_t before;
+    uint64_t begun;
+    bool is_alone;
+};
+void mr_measure_begin(struct mr_models *m, struct mr_measure *x);
+/** What the process grew by since, or MR_MEMORY_UNKNOWN. */
+int64_t mr_measure_end(struct mr_models *m, const struct mr_measure *x);
 
 /* ---- admit.c (Thread: loader) ---- */
 /** May a version with so many bytes of files be opened? *out_reserved is for mr_admit_end, when it is open or

@@ -44,6 +44,7 @@ static void fresh_publish(struct mr_load *l, struct mr_fresh *f)
     r->is_wanted = true;
     r->failed_print = 0;
     f->life->model_bytes = r->model_bytes;
+    mr_life_memory(f->life, v->backend, f->grown_bytes);
     mr_life_set(l->m, l->model, f->life, MR_VERSION_READY, "");
     mr_record_set(l->m, l->model, r, MR_VERSION_READY, "");
     f->made = NULL;

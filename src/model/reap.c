@@ -58,9 +58,13 @@ static void version_end(struct mr_models *m, struct mr_version_private *p)
     }
     pthread_mutex_unlock(&m->lock);
 
+    struct mr_measure measure;
+    mr_measure_begin(m, &measure);
     mr_version_close(m, &p);
+    int64_t grown = mr_measure_end(m, &measure);
 
     pthread_mutex_lock(&m->lock);
+    life->memory.released_bytes = grown == MR_MEMORY_UNKNOWN ? grown : -grown;
     mr_life_set(m, model, life, MR_VERSION_UNLOADED, "unloaded");
     r = mr_record_find(model, number);
     /* A load may have begun for the same number meanwhile; then its state is the one to show. */

@@ -112,7 +112,7 @@ uint64_t mr_plugin_model_bytes(const struct mr_plugin_model *m)
 
 struct mr_model_memory mr_plugin_model_memory(const struct mr_plugin_model *m)
 {
-    struct mr_model_memory known = {.size = sizeof known, .reason = ""};
+    struct mr_model_memory known = {.reason = ""};
     const struct mr_model_memory *told =
         m->plugin->table.model_memory ? m->plugin->table.model_memory(m->model) : NULL;
 

@@ -35,7 +35,7 @@ _Static_assert(offsetof(struct mr_backend, init) == 32, "append only");
 _Static_assert(offsetof(struct mr_backend, execute) == 88, "append only");
 _Static_assert(offsetof(struct mr_backend, model_configure) == 104, "append only");
 _Static_assert(offsetof(struct mr_backend, model_memory) == 112, "append only");
-_Static_assert(offsetof(struct mr_model_memory, reason) == 40, "append only");
+_Static_assert(offsetof(struct mr_model_memory, resident_bytes) == 48, "append only");
 
 /* What every backend must at least have: everything up to execute. */
 #define TABLE_MIN_BYTES (offsetof(struct mr_backend, execute) + sizeof(void *))

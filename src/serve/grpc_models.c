@@ -6,6 +6,8 @@
 
 typedef Millrace__ModelVersionsResponse__Load load_message;
 typedef Millrace__ModelVersionsResponse__Load__Phase phase_message;
+typedef Millrace__ModelVersionsResponse__Load__Progress progress_message;
+typedef Millrace__ModelVersionsResponse__Load__Memory memory_message;
 
 /* ---- versions ---- */
 
@@ -62,6 +64,45 @@ static bool add_labels(struct mr_arena *a, const struct mr_model_view *view,
     return to->labels != NULL;
 }
 
+static bool add_progress(struct mr_arena *a, const struct mr_progress_view *p, load_message *to)
+{
+    to->progress = MR_ARENA_NEW(a, progress_message);
+    if (!to->progress)
+        return false;
+    millrace__model_versions_response__load__progress__init(to->progress);
+    to->progress->step = (char *)(uintptr_t)p->step;
+    to->progress->done_bytes = p->done_bytes;
+    to->progress->total_bytes = p->total_bytes;
+    to->progress->bytes_per_second = p->bytes_per_second;
+    to->progress->left_ns = p->left_ns;
+    return true;
+}
+
+static bool add_memory(struct mr_arena *a, const struct mr_memory_view *m, load_message *to)
+{
+    to->memory = MR_ARENA_NEW(a, memory_message);
+    if (!to->memory)
+        return false;
+    millrace__model_versions_response__load__memory__init(to->memory);
+    if (m->is_told)
+        to->memory->parameters = text_of(a, mr_str_c(m->is_apart ? "pool" : "plain"));
+    to->memory->reason = text_of(a, m->reason);
+    to->memory->mapped_bytes = m->mapped_bytes;
+    to->memory->kept_bytes = m->kept_bytes;
+    to->memory->pool_bytes = m->pool_bytes;
+    to->memory->heap_bytes = m->heap_bytes;
+    to->memory->resident_bytes = m->resident_bytes;
+    if (m->grown_bytes != MR_MEMORY_UNKNOWN) {
+        to->memory->grown_is_known = true;
+        to->memory->grown_bytes = m->grown_bytes;
+    }
+    if (m->released_bytes != MR_MEMORY_UNKNOWN) {
+        to->memory->released_is_known = true;
+        to->memory->released_bytes = m->released_bytes;
+    }
+    return to->memory->parameters && to->memory->reason;
+}
+
 static load_message *load_of(struct mr_arena *a, const struct mr_model_view *view,
                              const struct mr_life_view *l)
 {
@@ -75,7 +116,9 @@ static load_message *load_of(struct mr_arena *a, const struct mr_model_view *vie
     to->reason = text_of(a, l->reason);
     to->file_bytes = l->file_bytes;
     to->model_bytes = l->model_bytes;
-    bool is_whole = add_phases(a, l, to) && add_labels(a, view, l, to);
+    bool is_whole = add_phases(a, l, to) && add_labels(a, view, l, to) &&
+                    (!l->progress.step || add_progress(a, &l->progress, to)) &&
+                    (l->entered_wall_ns[MR_VERSION_READY] == 0 || add_memory(a, &l->memory, to));
     return is_whole && to->version && to->reason ? to : NULL;
 }
 

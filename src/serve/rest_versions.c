@@ -56,6 +56,44 @@ static void put_labels(struct mr_buf *b, const struct mr_model_view *view,
     mr_buf_char(b, ']');
 }
 
+static void put_number(struct mr_buf *b, const char *key, int64_t n)
+{
+    mr_buf_printf(b, "%s\"%s\":%lld", b->ptr[b->len - 1] == '{' ? "" : ",", key, (long long)n);
+}
+
+static void put_progress(struct mr_buf *b, const struct mr_progress_view *p)
+{
+    MR_BUF_LIT(b, ",\"progress\":{\"step\":");
+    mr_json_put_string(b, mr_str_c(p->step));
+    put_number(b, "done_bytes", (int64_t)p->done_bytes);
+    put_number(b, "total_bytes", (int64_t)p->total_bytes);
+    if (p->left_ns >= 0) {
+        put_number(b, "bytes_per_second", (int64_t)p->bytes_per_second);
+        put_number(b, "left_ns", p->left_ns);
+    }
+    mr_buf_char(b, '}');
+}
+
+static void put_memory(struct mr_buf *b, const struct mr_memory_view *m)
+{
+    MR_BUF_LIT(b, ",\"memory\":{");
+    if (m->is_told)
+        mr_buf_printf(b, "\"parameters\":\"%s\"", m->is_apart ? "pool" : "plain");
+    if (m->is_apart) {
+        put_number(b, "mapped_bytes", (int64_t)m->mapped_bytes);
+        put_number(b, "kept_bytes", (int64_t)m->kept_bytes);
+        put_number(b, "pool_bytes", (int64_t)m->pool_bytes);
+        put_number(b, "heap_bytes", (int64_t)m->heap_bytes);
+        put_number(b, "resident_bytes", (int64_t)m->resident_bytes);
+    }
+    put_text(b, "reason", m->reason);
+    if (m->grown_bytes != MR_MEMORY_UNKNOWN)
+        put_number(b, "grown_bytes", m->grown_bytes);
+    if (m->released_bytes != MR_MEMORY_UNKNOWN)
+        put_number(b, "released_bytes", m->released_bytes);
+    mr_buf_char(b, '}');
+}
+
 static void put_life(struct mr_buf *b, const struct mr_model_view *view,
                      const struct mr_life_view *l)
 {
@@ -70,6 +108,10 @@ static void put_life(struct mr_buf *b, const struct mr_model_view *view,
     mr_buf_printf(b, "},\"file_bytes\":%llu", (unsigned long long)l->file_bytes);
     if (l->model_bytes)
         mr_buf_printf(b, ",\"model_bytes\":%llu", (unsigned long long)l->model_bytes);
+    if (l->progress.step)
+        put_progress(b, &l->progress);
+    if (l->entered_wall_ns[MR_VERSION_READY] != 0)
+        put_memory(b, &l->memory);
     mr_buf_char(b, '}');
 }
 

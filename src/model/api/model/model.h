@@ -257,6 +257,28 @@ struct mr_model_report {
  *  at most once per second), so that models never loaded are listed. */
 void mr_models_report(struct mr_models *m, void (*each)(void *ctx, const struct mr_model_report *r),
                       void *ctx);
+#define MR_MEMORY_UNKNOWN INT64_MIN
+/** Where a version has its parameters, and what it did to the memory of the process. */
+struct mr_memory_view {
+    bool is_told;  /* the backend says where its parameters are: the members up to `reason` */
+    bool is_apart; /* mapped from a file and packed into a pool; otherwise on the heap */
+    uint64_t mapped_bytes; /* as in mr_model_memory */
+    uint64_t kept_bytes;
+    uint64_t pool_bytes;
+    uint64_t heap_bytes;
+    uint64_t resident_bytes;
+    mr_str reason;          /* why they are on the heap, "" = nothing to say */
+    int64_t grown_bytes;    /* while it was made, warm-up included; or MR_MEMORY_UNKNOWN */
+    int64_t released_bytes; /* when it ended; or MR_MEMORY_UNKNOWN */
+};
+/** How far its backend is with a load. */
+struct mr_progress_view {
+    const char *step; /* NULL = it says nothing; lives as long as the process */
+    uint64_t done_bytes;
+    uint64_t total_bytes;      /* to go through, all steps together */
+    uint64_t bytes_per_second; /* since it began, 0 = not known yet */
+    int64_t left_ns;           /* at that rate; -1 = not known yet */
+};
 /** One load of one version: what became of it, and when. */
 struct mr_life_view {
     int64_t version;
@@ -265,7 +287,9 @@ struct mr_life_view {
     int64_t entered_wall_ns[MR_VERSION_STATES]; /* 0 = it was never in that state */
     int64_t spent_ns[MR_VERSION_STATES];        /* in that state, until now */
     uint64_t file_bytes;
-    uint64_t model_bytes; /* what the backend reports, 0 = nothing (yet) */
+    uint64_t model_bytes;             /* what the backend reports, 0 = nothing (yet) */
+    struct mr_progress_view progress; /* LOADING only */
+    struct mr_memory_view memory;     /* from READY on */
 };
 struct mr_label_view {
     mr_str name;

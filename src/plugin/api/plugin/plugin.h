@@ -51,7 +51,7 @@ const struct mr_signature *mr_plugin_model_signature(const struct mr_plugin_mode
 int mr_plugin_model_set_signature(struct mr_plugin_model *m, const struct mr_signature *s,
                                   struct mr_err *err);
 uint64_t mr_plugin_model_bytes(const struct mr_plugin_model *m);
-/** Where its parameters are; all 0 and "" when the backend does not say. The reason lives with the model. */
+/** Where its parameters are; all 0, the size too, and "" when the backend does not say. The reason lives with the model. */
 struct mr_model_memory mr_plugin_model_memory(const struct mr_plugin_model *m);
 struct mr_plugin *mr_plugin_model_plugin(const struct mr_plugin_model *m);
 
