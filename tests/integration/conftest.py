@@ -6,10 +6,12 @@ it. `start` makes servers of a test's own; each of them must end with 0 when the
 has judged its end itself.
 """
 import os
+import subprocess
 
 import pytest
 
 from lib import repo, wait
+from lib.control import Control
 from lib.grpcraw import Grpc
 from lib.rest import Rest
 from lib.server import BIN, Server
@@ -99,6 +101,31 @@ def models(tmp_path):
     folder = tmp_path / "models"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+def explicit(models, start):
+    """explicit(*options): a server in mode explicit over `models`, and its Control."""
+    made = []
+
+    def make(*args):
+        server = start(models, *args, mode="explicit")
+        made.append(Control(server))
+        return server, made[-1]
+
+    yield make
+    [c.close() for c in made]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of one megabyte."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
 
 
 @pytest.fixture

@@ -1,24 +1,10 @@
 """Loads and what ends, delays or repeats them."""
 import threading
 
-import pytest
 
 from lib import onnxgen, repo, wait
 from lib.control import Control
 from lib.metrics import value
-
-
-@pytest.fixture
-def explicit(models, start):
-    made = []
-
-    def make(*args):
-        server = start(models, *args, mode="explicit")
-        made.append(Control(server))
-        return server, made[-1]
-
-    yield make
-    [c.close() for c in made]
 
 
 class Loading(threading.Thread):

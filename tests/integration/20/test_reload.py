@@ -3,27 +3,12 @@ import threading
 
 import grpc
 import numpy as np
-import pytest
 
 from lib import grpcraw, onnxgen, repo, wait
 from lib.control import Control, GrpcControl
 from lib.grpcraw import Grpc
 from lib.metrics import value
 from lib.rest import Rest
-
-
-@pytest.fixture
-def explicit(models, start):
-    """explicit(*options): (server, Control), after the test has filled `models`."""
-    made = []
-
-    def make(*args):
-        server = start(models, *args, mode="explicit")
-        made.append(Control(server))
-        return server, made[-1]
-
-    yield make
-    [c.close() for c in made]
 
 
 class Load:

@@ -13,19 +13,6 @@ from lib.rest import Rest
 ALL = "version_policy { all { } }"
 
 
-@pytest.fixture
-def explicit(models, start):
-    made = []
-
-    def make(*args):
-        server = start(models, *args, mode="explicit")
-        made.append(Control(server))
-        return server, made[-1]
-
-    yield make
-    [c.close() for c in made]
-
-
 def label(c, name, version="", model="m"):
     return c.rest.post(f"/v2/repository/models/{model}/label", {"label": name, "version": version})
 

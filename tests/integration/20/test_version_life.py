@@ -5,8 +5,6 @@ import re
 import subprocess
 import threading
 
-import pytest
-
 from lib import onnxgen, repo, wait
 from lib.control import Control
 from lib.metrics import value
@@ -14,19 +12,6 @@ from lib.reflected import Reflected
 from lib.server import BIN, clean_environment
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$")
-
-
-@pytest.fixture
-def explicit(models, start):
-    made = []
-
-    def make(*args):
-        server = start(models, *args, mode="explicit")
-        made.append(Control(server))
-        return server, made[-1]
-
-    yield make
-    [c.close() for c in made]
 
 
 def versions(c, model):

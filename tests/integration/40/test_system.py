@@ -5,7 +5,6 @@ import os
 import resource
 import shutil
 import socket
-import subprocess
 import time
 
 import grpc
@@ -152,17 +151,6 @@ def test_load_without_descriptors(models, start):
 
 
 # ---- disks ----
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of one megabyte."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True).returncode:
-        pytest.skip("no file system can be mounted here")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-
 
 def test_full_log_disk(models, start, tmp_path):
     """What cannot be logged is lost, and nothing else; /dev/full is a disk that is always full."""
