@@ -25,7 +25,7 @@
 
 #include "parameters.h"
 
-#define CHUNK       (1 << 20)
+#define CHUNK       (128 << 10)
 #define GRAPH_MOST  (UINT64_C(64) << 20) /* what is not in tensors of its own */
 #define KEY_LETTERS 32
 #define STALE_S     (24 * 3600) /* an unfinished entry of this age belongs to nobody */
