@@ -1,7 +1,6 @@
 """Loads and what ends, delays or repeats them."""
 import threading
 
-
 from lib import onnxgen, repo, wait
 from lib.control import Control
 from lib.metrics import value

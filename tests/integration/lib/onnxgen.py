@@ -30,15 +30,21 @@ output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1 ] } ]
 """
 
 
-def dense(layers, size, seed):
-    """A net of random numbers that differ with the seed: layers * size * size * 4 bytes of weights."""
+def dense(layers, size, seed, fails=False):
+    """A net of random numbers that differ with the seed: layers * size * size * 4 bytes of weights. One that `fails` loads,
+    and cannot run: it asks for rows of another length than there are numbers for."""
     rng = np.random.default_rng(seed)
     names = ["INPUT0", *(f"x{i}" for i in range(1, layers)), "OUTPUT0"]
     nodes, weights = [], []
     for i in range(layers):
         nodes += [helper.make_node("MatMul", [names[i], f"w{i}"], [f"m{i}"]), helper.make_node("Tanh", [f"m{i}"], [names[i + 1]])]
         weights.append(numpy_helper.from_array(rng.standard_normal((size, size), np.float32) / np.float32(size ** 0.5), f"w{i}"))
-    shape = {name: [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", size])] for name in ("INPUT0", "OUTPUT0")}
+    if fails:
+        nodes[-1].output[0] = "row"
+        nodes.append(helper.make_node("Reshape", ["row", "shape"], ["OUTPUT0"]))
+        weights.append(numpy_helper.from_array(np.array([-1, size + 1]), "shape"))
+    shape = {name: [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", size + (fails and name == "OUTPUT0")])]
+             for name in ("INPUT0", "OUTPUT0")}
     graph = helper.make_graph(nodes, "dense", shape["INPUT0"], shape["OUTPUT0"], weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
 
