@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "cli.h"
 #include "perf_against.h"
+#include "perf_update.h"
 #include "term.h"
 
 /* ---- the load ---- */
@@ -61,12 +62,12 @@ static int make_load(const struct perf *p, double value, struct mr_perf_load *ou
 
 /* ---- while it runs ---- */
 
-static atomic_bool interrupted;
+atomic_bool perf_interrupted;
 
 static void on_interrupt(int signal)
 {
     (void)signal;
-    atomic_store(&interrupted, true);
+    atomic_store(&perf_interrupted, true);
 }
 
 /* The first Ctrl-C ends the run with a report, a second one the program. */
@@ -113,8 +114,8 @@ static int run_level(struct perf *p, double value, struct mr_err *err)
 {
     struct mr_stats_row before;
     struct mr_stats_row after;
-    bool shows = mr_term_of(stderr).has_color;
-    struct mr_perf_hooks hooks = {.progress = shows ? on_second : NULL, .stop = &interrupted};
+    struct mr_perf_hooks hooks = {.progress = p->shows ? on_second : NULL,
+                                  .stop = &perf_interrupted};
     struct perf_row row = {.result = NULL};
     int rc = make_load(p, value, &row.load, err);
 
@@ -124,7 +125,7 @@ static int run_level(struct perf *p, double value, struct mr_err *err)
     row.result = MR_NEW(struct mr_perf_result);
     row.has_server = get_stats(p, &before);
     rc = mr_perf_run(&p->target, &row.load, &hooks, row.result, err);
-    if (shows) {
+    if (p->shows) {
         fprintf(stderr, "\r\033[K");
     }
     if (rc < 0) {
@@ -199,7 +200,7 @@ static int probe_load(void *ctx, size_t i, struct mr_err *err)
     const struct probe *probe = ctx;
     struct perf *p = probe->p;
 
-    if (atomic_load(&interrupted)) {
+    if (atomic_load(&perf_interrupted)) {
         return MR_FAIL(err, MR_E_CANCELLED, "the search was interrupted");
     }
     int rc = run_level(p, perf_range_at(probe->range, i), err);
@@ -218,24 +219,19 @@ static int run_levels(struct perf *p, const struct perf_range *range, struct mr_
         p->best = rc == MR_OK && best >= 0 ? perf_range_at(range, (size_t)best) : 0;
         return rc == MR_E_CANCELLED && p->rows.len ? MR_OK : rc;
     }
-    for (size_t i = 0; i < count && rc == MR_OK && !atomic_load(&interrupted); i++) {
+    for (size_t i = 0; i < count && rc == MR_OK && !atomic_load(&perf_interrupted); i++) {
         rc = run_level(p, perf_range_at(range, i), err);
     }
     return rc;
 }
 
-/* *out_code: what the process ends with if this fails. */
-static int run(struct perf *p, const struct perf_range *range, int *out_code, struct mr_err *err)
+/* Target and requests, and whether the largest load can be made. *out_code: what the process ends with if this
+ * fails. */
+static int prepare(struct perf *p, const struct perf_range *range, struct mr_perf_load *out_largest,
+                   int *out_code, struct mr_err *err)
 {
-    bool to_stdout = (p->opt.json && strcmp(p->opt.json, "-") == 0) ||
-                     (p->opt.html && strcmp(p->opt.html, "-") == 0);
-    struct perf_old old = {0};
     int rc;
 
-    *out_code = MR_EXIT_USAGE;
-    if (p->opt.against) {
-        MR_TRY(perf_old_read(p->opt.against, &old, err));
-    }
     *out_code = MR_EXIT_FAILED;
     MR_TRY(open_target(p, err));
     MR_TRY(infer_meta_get(&p->infer, err));
@@ -249,11 +245,22 @@ static int run(struct perf *p, const struct perf_range *range, int *out_code, st
     if (p->opt.objective) {
         MR_TRY(perf_parse_objective(p->opt.objective, &p->objective, err));
     }
-    struct mr_perf_load largest;
-    MR_TRY(make_load(p, range->to, &largest, err));
-    *out_code = MR_EXIT_FAILED;
+    MR_TRY(make_load(p, range->to, out_largest, err));
     raise_descriptors();
     catch_interrupt();
+    p->shows = mr_term_of(stderr).has_color;
+out:
+    return rc;
+}
+
+/* Everything behind the preparations. */
+static int run(struct perf *p, const struct perf_range *range, const struct perf_old *old,
+               struct mr_err *err)
+{
+    bool to_stdout = (p->opt.json && strcmp(p->opt.json, "-") == 0) ||
+                     (p->opt.html && strcmp(p->opt.html, "-") == 0);
+    int rc;
+
     if (!to_stdout) {
         perf_print_head(p, stdout);
     }
@@ -262,7 +269,7 @@ static int run(struct perf *p, const struct perf_range *range, int *out_code, st
         perf_print(p, stdout);
     }
     if (!to_stdout && p->opt.against) {
-        perf_print_against(p, &old, stdout);
+        perf_print_against(p, old, stdout);
     }
     if (p->opt.json) {
         MR_TRY(perf_write_json(p, p->opt.json, err));
@@ -271,7 +278,6 @@ static int run(struct perf *p, const struct perf_range *range, int *out_code, st
         MR_TRY(perf_write_html(p, p->opt.html, err));
     }
 out:
-    perf_old_fini(&old);
     return rc;
 }
 
@@ -288,7 +294,7 @@ static int judge(const struct perf *p, const char *program)
     if (answered == 0) {
         return mr_cli_fail(program, MR_EXIT_FAILED, "no request was answered");
     }
-    if (p->objective.q > 0 && atomic_load(&interrupted)) {
+    if (p->objective.q > 0 && atomic_load(&perf_interrupted)) {
         return mr_cli_fail(program, MR_EXIT_FAILED, "interrupted before the search had ended");
     }
     if (p->objective.q > 0 && p->best <= 0) {
@@ -314,6 +320,39 @@ static void perf_fini(struct perf *p)
     infer_fini(&p->infer);
 }
 
+/* Returns the exit code. */
+static int run_command(struct perf *p, const struct perf_range *range, const char *program)
+{
+    struct perf_old old = {0};
+    struct mr_perf_load load;
+    struct mr_err err = {0};
+    int code = MR_EXIT_USAGE;
+    int rc = MR_OK;
+
+    if (p->opt.against) {
+        MR_TRY(perf_old_read(p->opt.against, &old, &err));
+    }
+    MR_TRY(prepare(p, range, &load, &code, &err));
+    code = MR_EXIT_FAILED;
+    if (p->opt.updates_models) {
+        return perf_update_run(p, &load, program);
+    }
+    MR_TRY(run(p, range, &old, &err));
+out:
+    perf_old_fini(&old);
+    return rc < 0 ? mr_cli_fail(program, code, err.msg) : judge(p, program);
+}
+
+/* The one word that may follow. */
+static int take_word(const struct mr_options *o, struct perf_options *opt, struct mr_err *err)
+{
+    if (o->args.len && strcmp(o->args.at[0], "update") != 0) {
+        return MR_FAIL(err, MR_E_INVALID, "'%.60s': expected options, or 'update'", o->args.at[0]);
+    }
+    opt->updates_models = o->args.len > 0;
+    return MR_OK;
+}
+
 int mr_cli_perf(int argc, char **argv, char **env)
 {
     struct perf p = {.opt.seed = 1};
@@ -322,15 +361,14 @@ int mr_cli_perf(int argc, char **argv, char **env)
     struct mr_err err = {0};
 
     mr_options_init(&o, "millrace perf", perf_table, perf_table_len, &p.opt);
+    o.max_args = 1;
     infer_setup(&p.infer);
     int code = mr_cli_parse(&o, argc, argv, env, perf_usage, perf_notes);
-    if (code < 0 && perf_check(&p.opt, &range, &err) < 0) {
+    if (code < 0 && (take_word(&o, &p.opt, &err) < 0 || perf_check(&p.opt, &range, &err) < 0)) {
         code = mr_cli_fail(o.program, MR_EXIT_USAGE, err.msg);
     }
     if (code < 0) {
-        int failed = MR_EXIT_FAILED;
-        int rc = run(&p, &range, &failed, &err);
-        code = rc < 0 ? mr_cli_fail(o.program, failed, err.msg) : judge(&p, o.program);
+        code = run_command(&p, &range, o.program);
     }
     perf_fini(&p);
     mr_options_fini(&o);

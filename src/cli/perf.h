@@ -42,7 +42,20 @@ struct perf_options {
     const char *json;
     const char *html;
     const char *against;
+    /* perf update */
+    bool updates_models; /* the word behind `perf` */
+    const char *update;  /* NULL: the model that is measured */
+    uint32_t updates;
+    const char *versions;
+    const char *command;
+    int64_t window_ns; /* 0: as long as updates take */
+    const char *control_url;
+    int control_protocol; /* enum perf_control_protocol */
+    int64_t pid;          /* 0: none */
+    bool clean;
 };
+
+enum perf_control_protocol { PERF_CONTROL_AUTO, PERF_CONTROL_REST, PERF_CONTROL_GRPC };
 
 /** Values of --concurrency or --rate: from, from + step, ... up to `to`. */
 struct perf_range {
@@ -81,8 +94,14 @@ struct perf {
     char stats_problem[200];         /* why the server tells no statistics */
     struct perf_objective objective; /* q 0: none */
     double best;                     /* highest load that holds it; 0: none */
+    bool shows;                      /* progress, on a terminal */
     MR_VEC(struct perf_row) rows;
 };
+
+/* perf.c */
+
+/** Ctrl-C: what was measured so far is reported. */
+extern atomic_bool perf_interrupted;
 
 /* perf_options.c */
 
@@ -90,6 +109,8 @@ extern const char perf_usage[];
 extern const char perf_notes[];
 extern const struct mr_option perf_table[];
 extern const size_t perf_table_len;
+/** Are models loaded and unloaded over gRPC? */
+bool perf_control_is_grpc(const struct perf_options *o);
 /** What one option alone does not show; *out is the load. Errors: MR_E_INVALID. */
 int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_err *err);
 /** "p99=5ms", "p99.9=800us", "max=1s", "mean" is none. Errors: MR_E_INVALID. */

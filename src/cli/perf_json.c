@@ -3,20 +3,27 @@
 
 #include "cli.h"
 #include "codec/json.h"
-#include "perf.h"
+#include "perf_json.h"
 
-static void put_number(struct mr_buf *b, const char *key, double v)
+const char *perf_protocol_name(const struct perf *p)
+{
+    static const char *const names[] = {"rest", "binary", "grpc"};
+
+    return names[p->opt.protocol];
+}
+
+void perf_put_number(struct mr_buf *b, const char *key, double v)
 {
     mr_buf_printf(b, "\"%s\":", key);
     mr_json_put_double(b, v);
 }
 
-static void put_count(struct mr_buf *b, const char *key, uint64_t v)
+void perf_put_count(struct mr_buf *b, const char *key, uint64_t v)
 {
     mr_buf_printf(b, "\"%s\":%llu", key, (unsigned long long)v);
 }
 
-static void put_string(struct mr_buf *b, const char *key, const char *v)
+void perf_put_string(struct mr_buf *b, const char *key, const char *v)
 {
     mr_buf_printf(b, "\"%s\":", key);
     mr_json_put_string(b, mr_str_c(v));
@@ -26,15 +33,15 @@ static void put_load(struct mr_buf *b, const struct mr_perf_load *l)
 {
     MR_BUF_LIT(b, "\"load\":{");
     if (l->concurrency) {
-        put_count(b, "concurrency", l->concurrency);
+        perf_put_count(b, "concurrency", l->concurrency);
     } else {
-        put_number(b, "rate", l->rate);
+        perf_put_number(b, "rate", l->rate);
         mr_buf_printf(b, ",\"poisson\":%s", l->poisson ? "true" : "false");
     }
     mr_buf_printf(b, ",\"threads\":%u},", l->threads);
 }
 
-static void put_errors(struct mr_buf *b, const struct mr_perf_errors *e)
+void perf_put_errors(struct mr_buf *b, const struct mr_perf_errors *e)
 {
     char name[32];
 
@@ -42,11 +49,11 @@ static void put_errors(struct mr_buf *b, const struct mr_perf_errors *e)
     for (size_t i = 0; i < e->count; i++) {
         mr_perf_error_name(&e->kinds[i], name);
         mr_buf_c(b, i ? ",{" : "{");
-        put_string(b, "kind", name);
+        perf_put_string(b, "kind", name);
         mr_buf_char(b, ',');
-        put_count(b, "count", e->kinds[i].count);
+        perf_put_count(b, "count", e->kinds[i].count);
         mr_buf_char(b, ',');
-        put_string(b, "text", e->kinds[i].text);
+        perf_put_string(b, "text", e->kinds[i].text);
         mr_buf_char(b, '}');
     }
     MR_BUF_LIT(b, "],");
@@ -71,25 +78,25 @@ static void put_counts(struct mr_buf *b, const struct mr_perf_result *r)
     };
 
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        put_count(b, counts[i].key, counts[i].value);
+        perf_put_count(b, counts[i].key, counts[i].value);
         mr_buf_char(b, ',');
     }
 }
 
-static void put_latency(struct mr_buf *b, const struct mr_fine_hist *h)
+void perf_put_latency(struct mr_buf *b, const struct mr_fine_hist *h)
 {
     MR_BUF_LIT(b, "\"latency_ns\":{");
-    put_count(b, "count", h->total);
+    perf_put_count(b, "count", h->total);
     mr_buf_char(b, ',');
-    put_number(b, "mean", mr_fine_mean(h));
+    perf_put_number(b, "mean", mr_fine_mean(h));
     mr_buf_char(b, ',');
-    put_count(b, "min", h->total ? h->min : 0);
+    perf_put_count(b, "min", h->total ? h->min : 0);
     for (size_t k = 0; k < PERF_PERCENTILES; k++) {
         mr_buf_char(b, ',');
-        put_count(b, perf_percentiles[k].name, mr_fine_quantile(h, perf_percentiles[k].q));
+        perf_put_count(b, perf_percentiles[k].name, mr_fine_quantile(h, perf_percentiles[k].q));
     }
     mr_buf_char(b, ',');
-    put_count(b, "max", h->max);
+    perf_put_count(b, "max", h->max);
     MR_BUF_LIT(b, "},\n   \"histogram\":[");
     bool first = true;
     for (unsigned i = 0; i < MR_FINE_BUCKETS; i++) {
@@ -111,7 +118,7 @@ static void put_bound(struct mr_buf *b, uint64_t v, uint64_t unknown)
     }
 }
 
-static void put_intervals(struct mr_buf *b, const struct mr_perf_result *r)
+void perf_put_intervals(struct mr_buf *b, const struct mr_perf_result *r)
 {
     struct mr_perf_interval i;
 
@@ -130,11 +137,11 @@ static void put_intervals(struct mr_buf *b, const struct mr_perf_result *r)
 static void put_second(struct mr_buf *b, const struct mr_perf_second *s)
 {
     MR_BUF_LIT(b, "\n    {");
-    put_number(b, "begin_s", s->begin_s);
+    perf_put_number(b, "begin_s", s->begin_s);
     mr_buf_char(b, ',');
-    put_number(b, "length_s", s->length_s);
+    perf_put_number(b, "length_s", s->length_s);
     mr_buf_char(b, ',');
-    put_number(b, "mean_ns", s->mean_ns);
+    perf_put_number(b, "mean_ns", s->mean_ns);
     mr_buf_printf(b,
                   ",\"answered\":%llu,\"failed\":%llu,\"p50_ns\":%llu,\"p99_ns\":%llu,"
                   "\"max_ns\":%llu}",
@@ -148,9 +155,9 @@ static void put_server(struct mr_buf *b, const struct perf_row *row)
     const struct mr_stats_row *s = &row->server;
 
     MR_BUF_LIT(b, "\"server\":{");
-    put_number(b, "queue_ns", perf_server_queue(s));
+    perf_put_number(b, "queue_ns", perf_server_queue(s));
     mr_buf_char(b, ',');
-    put_number(b, "compute_ns", perf_server_compute(s));
+    perf_put_number(b, "compute_ns", perf_server_compute(s));
     mr_buf_printf(b,
                   ",\"succeeded\":%llu,\"failed\":%llu,\"inferences\":%llu,\"executions\":%llu,"
                   "\"of_others\":%llu},",
@@ -166,25 +173,25 @@ static void put_row(struct mr_buf *b, const struct perf_row *row)
 
     MR_BUF_LIT(b, "\n  {");
     put_load(b, &row->load);
-    put_number(b, "seconds", r->seconds);
+    perf_put_number(b, "seconds", r->seconds);
     mr_buf_char(b, ',');
-    put_number(b, "rate", r->rate);
+    perf_put_number(b, "rate", r->rate);
     mr_buf_char(b, ',');
     put_counts(b, r);
-    put_number(b, "client_cpu", r->cpu);
+    perf_put_number(b, "client_cpu", r->cpu);
     mr_buf_char(b, ',');
-    put_number(b, "client_cpu_wait", r->cpu_wait);
+    perf_put_number(b, "client_cpu_wait", r->cpu_wait);
     mr_buf_char(b, ',');
     if (mr_perf_doubt(r, &row->load, doubt, sizeof doubt)) {
-        put_string(b, "warning", doubt);
+        perf_put_string(b, "warning", doubt);
         mr_buf_char(b, ',');
     }
     if (row->has_server) {
         put_server(b, row);
     }
-    put_errors(b, &r->errors);
-    put_latency(b, &r->latency);
-    put_intervals(b, r);
+    perf_put_errors(b, &r->errors);
+    perf_put_latency(b, &r->latency);
+    perf_put_intervals(b, r);
     MR_BUF_LIT(b, "   \"series\":[");
     for (size_t i = 0; i < r->windows.len; i++) {
         mr_buf_c(b, i ? "," : "");
@@ -195,28 +202,26 @@ static void put_row(struct mr_buf *b, const struct perf_row *row)
 
 static void put_all(struct mr_buf *b, const struct perf *p)
 {
-    static const char *const protocols[] = {"rest", "binary", "grpc"};
-
     MR_BUF_LIT(b, "{\"format\":1,");
-    put_string(b, "program", "millrace perf");
+    perf_put_string(b, "program", "millrace perf");
     mr_buf_char(b, ',');
-    put_string(b, "version", mr_cli_version());
+    perf_put_string(b, "version", mr_cli_version());
     mr_buf_char(b, ',');
-    put_string(b, "model", p->opt.model);
+    perf_put_string(b, "model", p->opt.model);
     mr_buf_char(b, ',');
-    put_string(b, "url", p->opt.url);
+    perf_put_string(b, "url", p->opt.url);
     mr_buf_char(b, ',');
-    put_string(b, "protocol", protocols[p->opt.protocol]);
+    perf_put_string(b, "protocol", perf_protocol_name(p));
     mr_buf_printf(b, ",\"http2\":%s,\"seed\":%llu,\"variants\":%zu,\"request_bytes\":%zu,",
                   p->target.http2 ? "true" : "false", (unsigned long long)p->opt.seed,
                   p->body_count, p->bodies[0].len);
     if (p->objective.q > 0) {
         MR_BUF_LIT(b, "\"objective\":{");
-        put_string(b, "percentile", p->objective.name);
+        perf_put_string(b, "percentile", p->objective.name);
         mr_buf_char(b, ',');
-        put_count(b, "limit_ns", p->objective.limit_ns);
+        perf_put_count(b, "limit_ns", p->objective.limit_ns);
         mr_buf_char(b, ',');
-        put_number(b, "best", p->best);
+        perf_put_number(b, "best", p->best);
         MR_BUF_LIT(b, "},");
     }
     MR_BUF_LIT(b, "\"runs\":[");

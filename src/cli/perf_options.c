@@ -7,22 +7,28 @@
 #include "perf.h"
 
 const char perf_usage[] =
-    "usage: millrace perf -m MODEL [--concurrency N | --rate R] [options]\n\n"
+    "usage: millrace perf -m MODEL [--concurrency N | --rate R] [options]\n"
+    "       millrace perf update -m MODEL --rate R [--update MODEL] [options]\n\n"
     "Sends inference requests and tells the latency. With --concurrency, N requests are on their "
     "way at any\n"
     "time (closed loop). With --rate, each request has its time, whatever became of those before, "
     "and its\n"
     "latency counts from that time (open loop): what users of a busy server feel.\n\n"
-    "Inputs that -i does not give get random values of the type and shape that the model tells.\n";
+    "Inputs that -i does not give get random values of the type and shape that the model tells.\n\n"
+    "With 'update', a model is updated again and again while MODEL is measured, and the latency "
+    "is told of each\n"
+    "phase of the updates beside that of quiet windows.\n";
 
-const char perf_notes[] = "Exit status: 0 measured, 1 no request was answered or --max-errors was "
-                          "exceeded, 2 the command\n"
-                          "line is wrong. docs/perf.md says how to read the figures.\n"
-                          "Examples:\n"
-                          "  millrace perf -m iris\n"
-                          "  millrace perf -m iris --protocol grpc --rate 2000 --poisson "
-                          "--duration 60s --json iris.json\n"
-                          "  millrace perf -m digits --concurrency 1:16:5 -i image=@digit.npy\n";
+const char perf_notes[] =
+    "Exit status: 0 measured, 1 no request was answered or --max-errors was "
+    "exceeded, 2 the command\n"
+    "line is wrong. docs/perf.md says how to read the figures.\n"
+    "Examples:\n"
+    "  millrace perf -m iris\n"
+    "  millrace perf -m iris --protocol grpc --rate 2000 --poisson "
+    "--duration 60s --json iris.json\n"
+    "  millrace perf -m digits --concurrency 1:16:5 -i image=@digit.npy\n"
+    "  millrace perf update -m iris --rate 500 --update digits --versions 1,2\n";
 
 #define AT(member) MR_OPTION_AT(struct perf_options, member)
 #define CLI        .flags = MR_OPTION_CLI_ONLY
@@ -33,6 +39,7 @@ const char perf_notes[] = "Exit status: 0 measured, 1 no request was answered or
 
 static const char *const protocols[] = {"rest", "binary", "grpc", NULL};
 static const char *const data_kinds[] = {"random", "zeros", NULL};
+static const char *const control_protocols[] = {"auto", "rest", "grpc", NULL};
 
 const struct mr_option perf_table[] = {
     {.name = "Load", .kind = MR_OPTION_GROUP},
@@ -248,6 +255,75 @@ const struct mr_option perf_table[] = {
      .value = "TIME",
      .help = "patience per request, more than 0"},
     MR_REMOTE_TLS_ROWS(struct perf_options),
+    {.name = "Updates",
+     .kind = MR_OPTION_GROUP,
+     .help = "with 'millrace perf update'; the server's models must be under explicit control"},
+    {.name = "update",
+     .kind = MR_OPTION_STRING,
+     CLI,
+     AT(update),
+     .value = "MODEL",
+     .help = "which model to update; the one that is measured if not given"},
+    {.name = "updates",
+     .kind = MR_OPTION_INT,
+     CLI,
+     AT(updates),
+     .fallback = "10",
+     .min = 1,
+     .max = 10000,
+     .value = "N",
+     .help = "how many, each beside a quiet window; one more comes before and is not counted"},
+    {.name = "versions",
+     .kind = MR_OPTION_STRING,
+     CLI,
+     AT(versions),
+     .value = "N,M,...",
+     .help = "load these versions of it in turn, by a configuration that serves that one only"},
+    {.name = "command",
+     .kind = MR_OPTION_STRING,
+     CLI,
+     AT(command),
+     .value = "COMMAND",
+     .help = "run this by the shell before each update, such as to put a new version into the "
+             "repository, then load; $MILLRACE_UPDATE counts from 0. With neither, the model is "
+             "unloaded and loaded"},
+    {.name = "window",
+     .kind = MR_OPTION_DURATION,
+     CLI,
+     AT(window_ns),
+     .fallback = "0",
+     .max = 3600,
+     .scale = MR_NS_PER_S,
+     .value = "TIME",
+     .help = "length of the windows, quiet ones and those with an update; 0: a little more than "
+             "the first update took"},
+    {.name = "control-url",
+     .kind = MR_OPTION_STRING,
+     CLI,
+     AT(control_url),
+     .value = "ADDRESS",
+     .help = "where models are loaded; --url if not given"},
+    {.name = "control-protocol",
+     .kind = MR_OPTION_CHOICE,
+     CLI,
+     AT(control_protocol),
+     .fallback = "auto",
+     .choices = control_protocols,
+     .value = "PROTOCOL",
+     .help = "rest or grpc; auto: as --protocol"},
+    {.name = "pid",
+     .kind = MR_OPTION_INT,
+     CLI,
+     AT(pid),
+     .fallback = "0",
+     .max = INT32_MAX,
+     .value = "PID",
+     .help = "the server's process on this machine: count its page faults, switches and memory"},
+    {.name = "leave-out-doubtful",
+     .kind = MR_OPTION_BOOL,
+     CLI,
+     AT(clean),
+     .help = "sums without the windows in which the client was late or its CPU taken away"},
     {.name = "Report", .kind = MR_OPTION_GROUP},
     {.name = "json",
      .kind = MR_OPTION_STRING,
@@ -369,6 +445,42 @@ int perf_parse_objective(const char *text, struct perf_objective *out, struct mr
     return MR_OK;
 }
 
+bool perf_control_is_grpc(const struct perf_options *o)
+{
+    return o->control_protocol == PERF_CONTROL_GRPC ||
+           (o->control_protocol == PERF_CONTROL_AUTO && o->protocol == INFER_GRPC);
+}
+
+static int check_update(const struct perf_options *o, struct mr_err *err)
+{
+    bool is_same = !o->update || strcmp(o->update, o->model) == 0;
+
+    if (!o->updates_models) {
+        bool has_any = o->update || o->versions || o->command || o->window_ns || o->control_url ||
+                       o->control_protocol || o->pid || o->clean;
+        return has_any ? MR_FAIL(err, MR_E_INVALID,
+                                 "--update, --versions, --command, --window, --control-..., --pid "
+                                 "and --leave-out-doubtful go with 'millrace perf update'")
+                       : MR_OK;
+    }
+    if (!o->rate || strchr(o->rate, ':')) {
+        return MR_FAIL(err, MR_E_INVALID, "update needs one load with --rate R");
+    }
+    if (o->requests || o->objective || o->against || o->html) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "--requests, --objective, --against and --html do not go with update");
+    }
+    if (o->versions && o->command) {
+        return MR_FAIL(err, MR_E_INVALID, "--versions and --command exclude each other");
+    }
+    if (is_same && !o->versions && !o->command) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "unloading the model that is measured fails its requests: give --versions, "
+                       "--command, or another model with --update");
+    }
+    return MR_OK;
+}
+
 int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_err *err)
 {
     if (!o->model) {
@@ -396,6 +508,10 @@ int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_e
     }
     if (o->http2 && o->protocol == INFER_GRPC) {
         return MR_FAIL(err, MR_E_INVALID, "--http2 is for REST; gRPC is always over HTTP/2");
+    }
+    int rc = check_update(o, err);
+    if (rc < 0) {
+        return rc;
     }
     if (o->rate) {
         return perf_parse_range("rate", o->rate, 0.001, RATE_MAX, false, out, err);

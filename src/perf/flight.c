@@ -37,6 +37,20 @@ static struct perf_flight *take_idle(struct perf_worker *w)
 
 /* ---- answers ---- */
 
+static void keep_sample(struct perf_worker *w, const struct perf_flight *f, int64_t now,
+                        bool is_failed, bool is_latency)
+{
+    struct mr_perf_sample sample = {.due_ns = f->due_ns,
+                                    .took_ns = (uint64_t)MR_MAX(now - f->due_ns, INT64_C(0)),
+                                    .is_failed = is_failed,
+                                    .is_latency = is_latency,
+                                    .is_late = f->is_late};
+
+    if (w->run->load->keeps_samples) {
+        MR_VEC_PUSH(&w->window->samples, sample);
+    }
+}
+
 static void count_failure(struct perf_worker *w, const struct perf_flight *f, int status, int http,
                           mr_str text, int64_t now)
 {
@@ -45,8 +59,10 @@ static void count_failure(struct perf_worker *w, const struct perf_flight *f, in
         w->warmup_failed++;
         return;
     }
+    bool gave_up = status == MR_E_DEADLINE && http == 0;
     w->window->failed++;
-    if (status == MR_E_DEADLINE && http == 0) {
+    keep_sample(w, f, now, true, gave_up);
+    if (gave_up) {
         w->window->gave_up++;
         mr_fine_add(&w->window->latency, (uint64_t)MR_MAX(now - f->due_ns, INT64_C(0)));
     }
@@ -62,6 +78,7 @@ static void count_answer(struct perf_worker *w, const struct perf_flight *f, int
     if (f->is_measured) {
         w->window->answered++;
         mr_fine_add(&w->window->latency, (uint64_t)MR_MAX(now - f->due_ns, INT64_C(0)));
+        keep_sample(w, f, now, false, true);
     }
 }
 
@@ -211,7 +228,8 @@ static bool send_slot(struct perf_worker *w, int64_t now)
         w->freed_ns = now;
     }
     /* What was held up by busy connections is not the client's fault. */
-    win->late += is_measured && now - MR_MAX(w->slot_ns, w->freed_ns) > LATE_NS;
+    f->is_late = now - MR_MAX(w->slot_ns, w->freed_ns) > LATE_NS;
+    win->late += is_measured && f->is_late;
     send_flight(w, f, w->slot_ns, is_measured);
     w->is_blocked = false;
     w->has_slot = false;
@@ -263,12 +281,14 @@ void perf_flights_start(struct perf_worker *w)
 
 /* ---- the end ---- */
 
-static void give_up(struct perf_worker *w, int64_t due_ns, int64_t now, const char *why)
+static void give_up(struct perf_worker *w, const struct perf_flight *f, int64_t now,
+                    const char *why)
 {
     perf_errors_add(&w->errors, MR_E_CANCELLED, 0, mr_str_c(why), 1);
     w->window->failed++;
     w->window->gave_up++;
-    mr_fine_add(&w->window->latency, (uint64_t)MR_MAX(now - due_ns, INT64_C(0)));
+    mr_fine_add(&w->window->latency, (uint64_t)MR_MAX(now - f->due_ns, INT64_C(0)));
+    keep_sample(w, f, now, true, true);
 }
 
 void perf_flights_give_up(struct perf_worker *w)
@@ -279,7 +299,7 @@ void perf_flights_give_up(struct perf_worker *w)
     for (size_t i = 0; i < w->flights.len; i++) {
         const struct perf_flight *f = w->flights.at[i];
         if (f->is_active && f->is_measured) {
-            give_up(w, f->due_ns, now, "not answered when the run was over");
+            give_up(w, f, now, "not answered when the run was over");
         }
     }
     while (w->run->load->concurrency == 0 && !w->has_ended && w->has_started) {
@@ -289,9 +309,9 @@ void perf_flights_give_up(struct perf_worker *w)
         w->has_slot = false;
         w->has_ended = w->slot_ns > now || !claim(w->run, w->slot_ns);
         if (!w->has_ended && w->slot_ns >= w->run->begin_ns) {
+            const struct perf_flight unsent = {.due_ns = w->slot_ns};
             w->window->sent++;
-            give_up(w, w->slot_ns, now,
-                    "not sent when the run was over: all connections were busy");
+            give_up(w, &unsent, now, "not sent when the run was over: all connections were busy");
         }
     }
 }

@@ -2,7 +2,7 @@
  *
  * The calling thread only waits and adds up. Once a second it asks each worker for what was counted: the
  * worker goes on with an empty window and hands over the full one, so that adding up costs it nothing. */
-#include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -54,6 +54,18 @@ static bool wait_count(struct perf_run *run, const uint32_t *counter, uint32_t c
 
 /* ---- adding up ---- */
 
+static void take_samples(struct mr_perf_result *out, struct perf_window *w)
+{
+    size_t room = MR_PERF_SAMPLES_MAX - out->samples.len;
+    size_t n = MR_MIN(w->samples.len, room);
+
+    for (size_t i = 0; i < n; i++) {
+        MR_VEC_PUSH(&out->samples, w->samples.at[i]);
+    }
+    out->samples_lost += w->samples.len - n;
+    w->samples.len = 0;
+}
+
 static void take_window(struct team *t, struct perf_window *w)
 {
     struct mr_perf_result *out = t->out;
@@ -66,7 +78,8 @@ static void take_window(struct team *t, struct perf_window *w)
     out->waited += w->waited;
     out->sent += w->sent;
     out->gave_up += w->gave_up;
-    memset(w, 0, sizeof *w);
+    take_samples(out, w);
+    memset(w, 0, offsetof(struct perf_window, samples));
 }
 
 static void end_second(struct team *t, int64_t now)
@@ -94,7 +107,7 @@ static void end_second(struct team *t, int64_t now)
     if (t->hooks && t->hooks->progress) {
         t->hooks->progress(t->hooks->ctx, &second);
     }
-    memset(s, 0, sizeof *s);
+    memset(s, 0, offsetof(struct perf_window, samples));
 }
 
 static void collect(struct team *t)
@@ -260,6 +273,7 @@ out:
 void mr_perf_result_fini(struct mr_perf_result *r)
 {
     MR_VEC_FINI(&r->windows);
+    MR_VEC_FINI(&r->samples);
     mr_freep(&r->parts);
 }
 

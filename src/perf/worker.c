@@ -267,6 +267,14 @@ out:
     return rc;
 }
 
+static void perf_window_free(struct perf_window **io_w)
+{
+    if (*io_w) {
+        MR_VEC_FINI(&(*io_w)->samples);
+        mr_freep(io_w);
+    }
+}
+
 void perf_worker_fini(struct perf_worker *w)
 {
     w->is_over = true;
@@ -284,6 +292,6 @@ void perf_worker_fini(struct perf_worker *w)
     MR_VEC_FINI(&w->conns);
     MR_VEC_FINI(&w->flights);
     mr_free(w->heads);
-    mr_free(w->window);
-    mr_free(w->spare);
+    perf_window_free(&w->window);
+    perf_window_free(&w->spare);
 }

@@ -22,6 +22,7 @@ struct perf_window {
     uint64_t gave_up;
     uint64_t
         completed; /* answers that came in the time of measurement, whenever they were asked for */
+    MR_VEC(struct mr_perf_sample) samples; /* when they are kept */
 };
 
 /** What the threads of a run share. */
@@ -57,6 +58,7 @@ struct perf_flight {
     size_t body;
     bool is_active;
     bool is_measured;
+    bool is_late;
 };
 
 /** Headers of a body. */

@@ -71,6 +71,26 @@ static void windows_add_up(const struct mr_perf_result *r)
     assert_int_equal(failed, r->failed);
 }
 
+/* Each measured request once, with what the whole says of it. */
+static void samples_add_up(const struct mr_perf_result *r, size_t count)
+{
+    uint64_t failed = 0;
+    uint64_t late = 0;
+    uint64_t longest = 0;
+
+    assert_int_equal(r->samples.len, count);
+    for (size_t i = 0; i < count; i++) {
+        const struct mr_perf_sample *s = &r->samples.at[i];
+        failed += s->is_failed;
+        late += s->is_late;
+        longest = MR_MAX(longest, (uint64_t)s->took_ns);
+        assert_true(s->is_latency);
+    }
+    assert_int_equal(failed, r->failed);
+    assert_int_equal(late, r->late);
+    assert_int_equal(longest, r->latency.max);
+}
+
 static void closed_loop(uint32_t threads)
 {
     struct bench b;
@@ -111,7 +131,9 @@ static void every_slot_of_the_time(void **state)
     b.load.warmup_ns = 100 * MR_NS_PER_MS;
     b.load.duration_ns = 500 * MR_NS_PER_MS;
     b.load.max_connections = 64;
+    b.load.keeps_samples = true;
     run(&b);
+    samples_add_up(b.result, 100);
     assert_int_equal(b.result->warmup_sent, 20);
     assert_int_equal(b.result->answered, 100);
     assert_int_equal(atomic_load(&b.server.bodies), 120 + 4);
@@ -264,7 +286,9 @@ static void unsent_slots_are_told(void **state)
     b.target.timeout_ns = 400 * MR_NS_PER_MS;
     b.load.rate = 100;
     b.load.duration_ns = 500 * MR_NS_PER_MS;
+    b.load.keeps_samples = true;
     run(&b);
+    samples_add_up(b.result, 50);
     assert_int_equal(b.result->sent, 50);
     assert_int_equal(b.result->gave_up, 50);
     assert_int_equal(b.result->latency.total, 50);

@@ -59,7 +59,18 @@ struct mr_perf_load {
     uint32_t connections;     /* at the start, >= 1 */
     uint32_t max_connections; /* open loop: more are made while all are busy */
     uint32_t streams;         /* requests at a time on one connection; 1 without HTTP/2 */
+    bool keeps_samples;       /* every measured request is in the result's `samples` */
 };
+
+/** A measured request. */
+struct mr_perf_sample {
+    int64_t due_ns;        /* mr_now_ns() when it was to be sent */
+    uint64_t took_ns : 56; /* from then to its answer, or to when it was given up */
+    uint64_t is_failed : 1;
+    uint64_t is_latency : 1; /* counts in the latencies: answered or given up */
+    uint64_t is_late : 1;    /* sent too late by the client's fault */
+};
+#define MR_PERF_SAMPLES_MAX ((size_t)30000000)
 
 #define MR_PERF_ERRORS_MAX 16
 #define MR_PERF_WRONG      (-1)
@@ -118,8 +129,10 @@ struct mr_perf_result {
     MR_VEC(struct mr_perf_second) windows;
     struct mr_perf_part *parts; /* up to MR_PERF_PARTS; the last may be incomplete */
     size_t part_count;
-    size_t part_seconds; /* in each; doubled when there is no room */
-    size_t part_filled;  /* in the last */
+    size_t part_seconds;                   /* in each; doubled when there is no room */
+    size_t part_filled;                    /* in the last */
+    MR_VEC(struct mr_perf_sample) samples; /* up to MR_PERF_SAMPLES_MAX, in no order */
+    uint64_t samples_lost;                 /* beyond that */
 };
 
 /** Called about once a second, on the calling thread, while the measurement runs. */
