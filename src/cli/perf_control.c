@@ -171,8 +171,8 @@ int perf_control_config(struct perf_control *c, struct mr_buf *out, struct mr_er
     struct mr_remote_reply reply;
 
     ask.name = text_of(c->model);
-    int rc = c->grpc ? call_grpc(c, "/inference.GRPCInferenceService/ModelConfig", &ask.base, &reply,
-                                 err)
+    int rc = c->grpc ? call_grpc(c, "/inference.GRPCInferenceService/ModelConfig", &ask.base,
+                                 &reply, err)
                      : call_rest(c, "/v2/models", "config", NULL, &reply, err);
     if (rc < 0) {
         return rc;

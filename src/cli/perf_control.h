@@ -29,7 +29,8 @@ enum perf_state {
 struct perf_life {
     int state;                            /* enum perf_state; -1: another one */
     int64_t entered_wall_ns[PERF_STATES]; /* by the server's clock, 0: never */
-    int64_t release_ns; /* at the end of DRAINING: how long its memory took to be given back; 0: not told */
+    int64_t
+        release_ns; /* at the end of DRAINING: how long its memory took to be given back; 0: not told */
 };
 struct perf_lives {
     struct perf_life *at;
@@ -43,7 +44,8 @@ int perf_control_open(struct perf_control *c, const char *url, bool grpc, const 
 void perf_control_close(struct perf_control *c);
 
 /** The calls wait for their answers, ten minutes at most. Errors: what the server says. */
-int perf_control_load(struct perf_control *c, mr_str config, struct mr_err *err); /* config "": none */
+int perf_control_load(struct perf_control *c, mr_str config,
+                      struct mr_err *err); /* config "": none */
 int perf_control_unload(struct perf_control *c, struct mr_err *err);
 /** The configuration in force, as JSON. */
 int perf_control_config(struct perf_control *c, struct mr_buf *out, struct mr_err *err);

@@ -20,13 +20,13 @@ struct perf_thread {
     uint64_t voluntary; /* context switches */
     uint64_t involuntary;
     uint64_t delay_ns; /* ready to run and without a CPU */
-    unsigned threads; /* at once */
+    unsigned threads;  /* at once */
 };
 
 /** At one moment. Release with perf_facts_fini. */
 struct perf_facts {
     uint64_t rss_bytes;
-    uint64_t maps; /* lines of /proc/PID/maps; 0: not readable */
+    uint64_t maps;  /* lines of /proc/PID/maps; 0: not readable */
     uint64_t steal; /* of this machine's CPUs, in ticks, and all of their time */
     uint64_t ticks;
     MR_VEC(struct perf_thread) threads;
@@ -49,8 +49,8 @@ void perf_facts_since(const struct perf_facts *before, const struct perf_facts *
 void perf_threads_add(struct perf_thread_list *into, const struct perf_thread_list *from);
 
 /* Texts of the kernel; false when they cannot be understood. */
-bool perf_stat_parse(mr_str text, struct perf_thread *out);     /* /proc/PID/task/TID/stat */
-void perf_status_parse(mr_str text, struct perf_thread *out);   /* .../status: the switches */
+bool perf_stat_parse(mr_str text, struct perf_thread *out);   /* /proc/PID/task/TID/stat */
+void perf_status_parse(mr_str text, struct perf_thread *out); /* .../status: the switches */
 bool perf_steal_parse(mr_str text, uint64_t *out_steal, uint64_t *out_ticks); /* /proc/stat */
 
 #endif

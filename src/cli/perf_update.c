@@ -235,8 +235,7 @@ static int call(struct perf_update *u, int phase, mr_str config, struct perf_win
     int rc = phase == PERF_PHASE_UNLOAD ? perf_control_unload(&u->control, err)
                                         : perf_control_load(&u->control, config, err);
 
-    row->phases[phase] =
-        (struct mr_perf_span){begin, MR_MAX(mr_now_ns(), begin + PHASE_MIN_NS)};
+    row->phases[phase] = (struct mr_perf_span){begin, MR_MAX(mr_now_ns(), begin + PHASE_MIN_NS)};
     return rc;
 }
 

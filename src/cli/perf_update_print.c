@@ -142,8 +142,9 @@ static void print_added(const struct perf_update *u, FILE *out)
     fprintf(out, "\n");
     mr_grid_print(&g, out, true, 0);
     mr_grid_fini(&g);
-    fprintf(out, "more, less: the difference is beyond the noise of the quiet windows%s; ?: the "
-                 "samples do not say\n",
+    fprintf(out,
+            "more, less: the difference is beyond the noise of the quiet windows%s; ?: the "
+            "samples do not say\n",
             has_enough(&u->quiet) && has_enough(&u->updates)
                 ? ""
                 : " (not told of fewer than five windows)");
@@ -194,9 +195,12 @@ static void add_pair(struct mr_grid *g, uint64_t quiet, uint64_t update)
 
 static void print_threads(const struct perf_update *u, FILE *out)
 {
-    static const char *const head[] = {"threads, quiet | update", "minor faults",
-                                       "major faults",            "waits",
-                                       "preempted",               "without a CPU",
+    static const char *const head[] = {"threads, quiet | update",
+                                       "minor faults",
+                                       "major faults",
+                                       "waits",
+                                       "preempted",
+                                       "without a CPU",
                                        NULL};
     struct mr_grid g;
 

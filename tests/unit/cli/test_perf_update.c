@@ -91,16 +91,17 @@ static void one_version_only(void **state)
 
     (void)state;
     mr_buf_init(&out, 0);
-    assert_int_equal(perf_config_of_version(MR_STR("{\"name\":\"m\",\"version_policy\":{\"latest\":"
-                                                   "{\"num_versions\":1}},\"input\":[{\"a\":[1]}]}"),
-                                            7, &out, NULL),
-                     MR_OK);
-    assert_string_equal(mr_buf_cstr(&out),
-                        "{\"name\":\"m\",\"input\":[{\"a\":[1]}],"
-                        "\"version_policy\":{\"specific\":{\"versions\":[7]}}}");
+    assert_int_equal(
+        perf_config_of_version(MR_STR("{\"name\":\"m\",\"version_policy\":{\"latest\":"
+                                      "{\"num_versions\":1}},\"input\":[{\"a\":[1]}]}"),
+                               7, &out, NULL),
+        MR_OK);
+    assert_string_equal(mr_buf_cstr(&out), "{\"name\":\"m\",\"input\":[{\"a\":[1]}],"
+                                           "\"version_policy\":{\"specific\":{\"versions\":[7]}}}");
     mr_buf_reset(&out);
     assert_int_equal(perf_config_of_version(MR_STR("{}"), 1, &out, NULL), MR_OK);
-    assert_string_equal(mr_buf_cstr(&out), "{\"version_policy\":{\"specific\":{\"versions\":[1]}}}");
+    assert_string_equal(mr_buf_cstr(&out),
+                        "{\"version_policy\":{\"specific\":{\"versions\":[1]}}}");
     for (size_t i = 0; bad[i]; i++) {
         assert_true(perf_config_of_version(mr_str_c(bad[i]), 1, &out, NULL) < 0);
     }
@@ -211,7 +212,8 @@ static void kernel_texts(void **state)
                       &t);
     assert_int_equal(t.voluntary, 17);
     assert_int_equal(t.involuntary, 4);
-    assert_true(perf_steal_parse(MR_STR("cpu  10 0 20 60 0 0 0 10 5 0\ncpu0 1 2\n"), &steal, &ticks));
+    assert_true(
+        perf_steal_parse(MR_STR("cpu  10 0 20 60 0 0 0 10 5 0\ncpu0 1 2\n"), &steal, &ticks));
     assert_int_equal(steal, 10);
     assert_int_equal(ticks, 100);
     assert_false(perf_steal_parse(MR_STR("intr 5"), &steal, &ticks));

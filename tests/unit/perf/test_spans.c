@@ -17,8 +17,7 @@
 
 static void add(struct mr_perf_result *r, int64_t due_ms, uint64_t took_ms)
 {
-    struct mr_perf_sample s = {
-        .due_ns = due_ms * MS, .took_ns = took_ms * MS, .is_latency = true};
+    struct mr_perf_sample s = {.due_ns = due_ms * MS, .took_ns = took_ms * MS, .is_latency = true};
 
     MR_VEC_PUSH(&r->samples, s);
 }

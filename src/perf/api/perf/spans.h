@@ -16,7 +16,8 @@ struct mr_perf_span {
 struct mr_perf_log {
     const struct mr_perf_sample *samples; /* borrowed of the result, which they are sorted in */
     size_t count;
-    MR_VEC(struct mr_perf_span) stalls; /* somebody waited and nobody was answered, one after the other */
+    MR_VEC(struct mr_perf_span)
+    stalls; /* somebody waited and nobody was answered, one after the other */
 };
 
 /** Sorts the samples of `r`, which has to outlive the log. Release with mr_perf_log_fini. */
