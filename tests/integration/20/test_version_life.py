@@ -5,6 +5,8 @@ import re
 import subprocess
 import threading
 
+import pytest
+
 from lib import onnxgen, repo, wait
 from lib.control import Control
 from lib.metrics import value
