@@ -338,7 +338,8 @@ static int lives_of_message(mr_bytes message, struct perf_lives *out, struct mr_
     }
     for (size_t i = 0; i < m->n_loads; i++) {
         const Millrace__ModelVersionsResponse__Load *load = m->loads[i];
-        struct perf_life life = {.state = find_state(mr_str_c(load->state))};
+        struct perf_life life = {.state = find_state(mr_str_c(load->state)),
+                                 .release_ns = load->release_ns};
         for (size_t k = 0; k < load->n_phases; k++) {
             int state = find_state(mr_str_c(load->phases[k]->state));
             if (state >= 0) {

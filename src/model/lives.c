@@ -171,7 +171,8 @@ static void life_view(const struct mr_version_life *l, struct mr_life_view *out)
                                  .state = l->state,
                                  .reason = mr_str_c(l->reason),
                                  .file_bytes = l->file_bytes,
-                                 .model_bytes = l->model_bytes};
+                                 .model_bytes = l->model_bytes,
+                                 .release_ns = l->release_ns};
     memcpy(out->entered_wall_ns, l->entered_wall_ns, sizeof l->entered_wall_ns);
     mr_life_spent(l, out->spent_ns);
     out->memory = l->memory;

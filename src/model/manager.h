@@ -95,6 +95,7 @@ struct mr_version_life {
     int64_t spent_ns[MR_VERSION_STATES]; /* in states that it has left */
     uint64_t file_bytes;
     uint64_t model_bytes;
+    int64_t release_ns;
     struct mr_memory_view memory; /* from READY on */
     char *memory_reason;          /* NULL = none */
 };

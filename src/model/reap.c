@@ -60,10 +60,13 @@ static void version_end(struct mr_models *m, struct mr_version_private *p)
 
     struct mr_measure measure;
     mr_measure_begin(m, &measure);
+    int64_t begin_ns = mr_now_ns();
     mr_version_close(m, &p);
+    int64_t release_ns = mr_now_ns() - begin_ns;
     int64_t grown = mr_measure_end(m, &measure);
 
     pthread_mutex_lock(&m->lock);
+    life->release_ns = release_ns;
     life->memory.released_bytes = grown == MR_MEMORY_UNKNOWN ? grown : -grown;
     mr_life_set(m, model, life, MR_VERSION_UNLOADED, "unloaded");
     r = mr_record_find(model, number);

@@ -116,6 +116,7 @@ static load_message *load_of(struct mr_arena *a, const struct mr_model_view *vie
     to->reason = text_of(a, l->reason);
     to->file_bytes = l->file_bytes;
     to->model_bytes = l->model_bytes;
+    to->release_ns = l->release_ns;
     bool is_whole = add_phases(a, l, to) && add_labels(a, view, l, to) &&
                     (!l->progress.step || add_progress(a, &l->progress, to)) &&
                     (l->entered_wall_ns[MR_VERSION_READY] == 0 || add_memory(a, &l->memory, to));

@@ -108,6 +108,8 @@ static void put_life(struct mr_buf *b, const struct mr_model_view *view,
     mr_buf_printf(b, "},\"file_bytes\":%llu", (unsigned long long)l->file_bytes);
     if (l->model_bytes)
         mr_buf_printf(b, ",\"model_bytes\":%llu", (unsigned long long)l->model_bytes);
+    if (l->release_ns)
+        put_number(b, "release_ns", l->release_ns);
     if (l->progress.step)
         put_progress(b, &l->progress);
     if (l->entered_wall_ns[MR_VERSION_READY] != 0)

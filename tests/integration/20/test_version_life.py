@@ -40,6 +40,7 @@ def test_from_load_to_unload(models, explicit):
     wait.until(lambda: states(c, "m") == [("1", "UNLOADED")], "the end of the version")
     (life,) = versions(c, "m")["versions"]
     assert list(life["entered"]) == ["START", "LOADING", "WARMING", "READY", "DRAINING", "UNLOADED"]
+    assert 0 < life["release_ns"] <= life["spent_ns"]["DRAINING"]
     assert value(server, "millrace_model_loads_total", outcome="ready") == 1
     assert value(server, "millrace_model_phase_seconds_count", state="DRAINING") == 1
     assert value(server, "millrace_model_phase_seconds_sum", state="LOADING") > 0

@@ -288,6 +288,7 @@ struct mr_life_view {
     int64_t spent_ns[MR_VERSION_STATES];        /* in that state, until now */
     uint64_t file_bytes;
     uint64_t model_bytes;             /* what the backend reports, 0 = nothing (yet) */
+    int64_t release_ns;               /* the end of DRAINING: until what it held was given back */
     struct mr_progress_view progress; /* LOADING only */
     struct mr_memory_view memory;     /* from READY on */
 };
