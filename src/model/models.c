@@ -345,17 +345,22 @@ static void all_retire(struct mr_models *m)
     mr_changes_tell(m);
 }
 
+void mr_models_loads_end(struct mr_models *m)
+{
+    pthread_mutex_lock(&m->lock);
+    /* Relaxed: only asked between steps; those who wait are woken. */
+    atomic_store_explicit(&m->is_stopping, true, memory_order_relaxed);
+    pthread_cond_broadcast(&m->idle);
+    pthread_mutex_unlock(&m->lock);
+}
+
 size_t mr_models_stop(struct mr_models *m, int64_t timeout_ns)
 {
     int64_t deadline_ns = mr_ns_after(mr_now_ns(), timeout_ns);
     struct timespec ts = {deadline_ns / MR_NS_PER_S, deadline_ns % MR_NS_PER_S};
     int rc = 0;
 
-    pthread_mutex_lock(&m->lock);
-    /* Relaxed: only asked between steps; those who wait are woken. */
-    atomic_store_explicit(&m->is_stopping, true, memory_order_relaxed);
-    pthread_cond_broadcast(&m->idle);
-    pthread_mutex_unlock(&m->lock);
+    mr_models_loads_end(m);
     mr_watch_stop(m);
     mr_jobs_wait(m, deadline_ns);
     all_retire(m);

@@ -304,6 +304,8 @@ int mr_server_stop(struct mr_server *s)
     bool is_clean = true;
 
     atomic_store_explicit(&s->state, SERVER_EXITING, memory_order_release);
+    if (s->models)
+        mr_models_loads_end(s->models); /* or their callers would be waited for */
     if (s->http) {
         serve_notify(s);
         if (s->loops[s->loop_count - 1].is_started)

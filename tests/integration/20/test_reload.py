@@ -287,10 +287,11 @@ def test_load_over_grpc_by_many(models, explicit):
 
 
 def test_control_of_a_model_ends_with_the_server(models, start):
-    """SIGTERM while a load is under way ends the server cleanly."""
-    repo.add(models, "slow", slow_config(parameters={"open_delay_ms": 1000}))
+    """SIGTERM while a load is under way ends the load, and the server cleanly."""
+    repo.add(models, "slow", slow_config(parameters={"open_delay_ms": 3_600_000}))
     server = start(models, mode="explicit")
     with Rest(server.http) as rest, Control(server) as c:
         rest.connection.request("POST", "/v2/repository/models/slow/load", body=b"")
         wait.until(lambda: c.states("slow") == {"1": "LOADING"}, "the load to begin")
         server.stop()
+        assert b"the server is stopping" in rest.connection.getresponse().read()

@@ -171,8 +171,11 @@ int mr_models_new(struct mr_models **out, const struct mr_models_options *option
  *  reasons are in the index). Starts watching in poll mode. Errors: only what keeps the whole from
  *  starting. */
 int mr_models_start(struct mr_models *m, size_t *out_failed, struct mr_err *err);
+/** Loads and unloads are answered MR_E_UNAVAILABLE from now on; a load that runs ends at its next step.
+ *  What is loaded stays. */
+void mr_models_loads_end(struct mr_models *m);
 /** Retire everything, wait for pins up to `timeout_ns`, unload. Requests must have no way in any
- *  more or get "not ready"; loads that are queued are answered MR_E_UNAVAILABLE. Returns the number
+ *  more or get "not ready"; loads are ended as above. Returns the number
  *  of versions still pinned (and of loads that still run) at the end. Thread: not a reader. */
 size_t mr_models_stop(struct mr_models *m, int64_t timeout_ns);
 /** Stops if that was not done. What is still in use is left alone, memory and threads: the process
