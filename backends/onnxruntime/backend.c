@@ -35,11 +35,11 @@ static int settings_read(struct onnx_backend *b, const struct mr_setting *settin
                          struct mr_err *err)
 {
     /* default-max-batch-size belongs to the host, which completes configs; it comes here all the same */
-    static const char *const known[] = {"intra_op_thread_count",    "inter_op_thread_count",
-                                        "allow_spinning",           "enable-global-threadpool",
-                                        "default-max-batch-size",   "parameter_memory",
-                                        "parameter_pool_min_bytes", "parameter_cache",
-                                        "parameter_cache_bytes",    "load_bytes_per_second"};
+    static const char *const known[] = {
+        "intra_op_thread_count",    "inter_op_thread_count",  "allow_spinning",
+        "enable-global-threadpool", "default-max-batch-size", "parameter_memory",
+        "parameter_pool_min_bytes", "parameter_cache",        "parameter_cache_bytes",
+        "load_bytes_per_second",    "load_yield_seconds"};
     for (uint32_t i = 0; i < count; i++) {
         size_t k = 0;
         while (k < sizeof known / sizeof *known && strcmp(settings[i].key, known[k]) != 0) {
@@ -51,7 +51,8 @@ static int settings_read(struct onnx_backend *b, const struct mr_setting *settin
                                    "intra_op_thread_count, inter_op_thread_count, allow_spinning, "
                                    "enable-global-threadpool, default-max-batch-size, "
                                    "parameter_memory, parameter_pool_min_bytes, parameter_cache, "
-                                   "parameter_cache_bytes and load_bytes_per_second",
+                                   "parameter_cache_bytes, load_bytes_per_second and "
+                                   "load_yield_seconds",
                                    settings[i].key);
         }
     }

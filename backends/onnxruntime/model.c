@@ -186,15 +186,15 @@ static int session_open(struct onnx_model *m, const struct mr_model_desc *desc, 
     return rc < 0 ? rc : onnx_signature_read(m, desc, err);
 }
 
-int onnx_model_open(void *backend, const struct mr_model_desc *desc, void **out_model,
-                    struct mr_err *err)
+static int model_make(struct onnx_backend *b, const struct mr_model_desc *desc,
+                      struct onnx_model **out, struct mr_err *err)
 {
     int rc;
     struct onnx_model *m = calloc(1, sizeof *m);
     if (!m) {
         return mr_backend_fail(err, MR_E_NOMEM, "out of memory");
     }
-    m->backend = backend;
+    m->backend = b;
     m->memory = (struct mr_model_memory){.size = sizeof m->memory, .reason = m->memory_reason};
     m->name = strdup(desc->name);
     rc = m->name ? session_open(m, desc, err) : mr_backend_fail(err, MR_E_NOMEM, "out of memory");
@@ -202,8 +202,67 @@ int onnx_model_open(void *backend, const struct mr_model_desc *desc, void **out_
         onnx_model_close(m);
         return rc;
     }
-    *out_model = m;
+    *out = m;
     return MR_OK;
+}
+
+/* A model that is made in a thread of low priority. */
+struct making {
+    struct onnx_backend *backend;
+    const struct mr_model_desc *desc;
+    struct onnx_model *made;
+    struct mr_err *err;
+};
+
+static int making_run(void *ctx)
+{
+    struct making *x = ctx;
+    return model_make(x->backend, x->desc, &x->made, x->err);
+}
+
+/* Whether it is worth a thread. */
+static int is_large(const struct mr_model_desc *desc)
+{
+    char path[4096];
+    struct mr_err ignored;
+    uint64_t bytes;
+
+    return file_find(desc, path, sizeof path, &bytes, &ignored) == MR_OK &&
+           (bytes > SMALL_BYTES || !file_is_whole(path, bytes));
+}
+
+static void anew_tell(const struct mr_model_desc *desc, int64_t seconds)
+{
+    char line[400];
+    snprintf(
+        line, sizeof line,
+        "model=%.200s version=%lld others leave its load no time: begun anew after %lld s, with an "
+        "ordinary priority",
+        desc->name, (long long)desc->version, (long long)seconds);
+    onnx_host->log(onnx_host, 1, line);
+}
+
+int onnx_model_open(void *backend, const struct mr_model_desc *desc, void **out_model,
+                    struct mr_err *err)
+{
+    struct onnx_backend *b = backend;
+    struct making x = {.backend = b, .desc = desc, .err = err};
+    const int64_t patience_ns = b->parameters->yield_s * 1000000000;
+    int gave_up = 0;
+    int rc;
+    if (!onnx_in_background(desc) || patience_ns == 0 || !is_large(desc)) {
+        rc = making_run(&x);
+    } else {
+        rc = onnx_low_run(making_run, &x, patience_ns, &gave_up);
+    }
+    if (gave_up && !onnx_host->load_is_unwanted(onnx_loading(desc))) {
+        anew_tell(desc, b->parameters->yield_s);
+        rc = making_run(&x);
+    }
+    if (rc == MR_OK) {
+        *out_model = x.made;
+    }
+    return rc;
 }
 
 void onnx_model_close(void *model)

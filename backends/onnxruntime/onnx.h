@@ -6,6 +6,7 @@
  *   options.c    model settings -> session options
  *   signature.c  session metadata -> signature
  *   session.c    making a session, until it is not wanted any more
+ *   low.c        loads that give way to those who are served
  *   model.c      open and close
  *   external.c   files that a model file refers to
  *   fields.c     reading protobuf from a file
@@ -122,6 +123,19 @@ struct onnx_model {
     _Atomic int bind; /* enum onnx_bind; relaxed: a stale value costs one slower or failed run */
 };
 
+/* low.c */
+
+struct onnx_low;
+/* Runs work(ctx) in a thread of low priority and waits for it; returns what it returns. *out_gave_up: it failed
+ * after it had been told to end, because it had waited for a CPU for longer than `patience_ns` in all. */
+int onnx_low_run(int (*work)(void *ctx), void *ctx, int64_t patience_ns, int *out_gave_up);
+/* The work of this thread, NULL = it is an ordinary one. */
+const struct onnx_low *onnx_low_here(void);
+/* As onnx_thread_make, for such a thread: the one that waits for it makes the other. */
+OrtCustomThreadHandle onnx_low_thread(const char *name, OrtThreadWorkerFn work, void *param);
+/* The model is not wanted any more, or the work (NULL = it is none) is to end. Thread: any. */
+int onnx_give_up(const struct mr_loading *loading, const struct onnx_low *low);
+
 /* session.c */
 
 /* NULL: nobody asks. */
@@ -130,6 +144,12 @@ static inline struct mr_loading *onnx_loading(const struct mr_model_desc *desc)
     return desc->size >= offsetof(struct mr_model_desc, loading) + sizeof desc->loading
                ? desc->loading
                : NULL;
+}
+/* Others are served meanwhile. */
+static inline int onnx_in_background(const struct mr_model_desc *desc)
+{
+    return desc->size >= offsetof(struct mr_model_desc, load_flags) + sizeof desc->load_flags &&
+           (desc->load_flags & MR_LOAD_IN_BACKGROUND);
 }
 /* Makes a session. `loading` not NULL: that may take long, and ends early when the model is not wanted any more.
  * Errors: MR_E_CANCELLED, what ONNX Runtime says. */

@@ -41,9 +41,9 @@ int onnx_pace_step(struct onnx_pace *p, uint64_t moved, uint64_t done)
         const double due_ns = (double)p->bytes * 1e9 / (double)p->bytes_per_second;
         int64_t ahead_ns;
         while ((ahead_ns = (int64_t)due_ns - (now_ns() - p->begin_ns)) > 0 &&
-               !onnx_host->load_is_unwanted(p->loading)) {
+               !onnx_give_up(p->loading, onnx_low_here())) {
             nanosleep(&(struct timespec){0, ahead_ns < NAP_NS ? ahead_ns : NAP_NS}, NULL);
         }
     }
-    return !onnx_host->load_is_unwanted(p->loading);
+    return !onnx_give_up(p->loading, onnx_low_here());
 }

@@ -127,11 +127,13 @@ struct onnx_parameters_host *onnx_parameters_host_new(const struct mr_setting *s
     pthread_mutex_init(&h->session_lock, NULL);
     h->min_bytes = 8 << 20;
     h->bytes_per_second = 1 << 30;
+    h->yield_s = 60;
     if (way_read(settings, count, &h->is_plain, err) < 0 ||
         mr_setting_i64(settings, count, "parameter_pool_min_bytes", 0, INT64_MAX, &h->min_bytes,
                        err) < 0 ||
         mr_setting_i64(settings, count, "load_bytes_per_second", 0, INT64_MAX, &h->bytes_per_second,
                        err) < 0 ||
+        mr_setting_i64(settings, count, "load_yield_seconds", 0, 86400, &h->yield_s, err) < 0 ||
         onnx_cache_init(&h->cache, settings, count, err) < 0) {
         onnx_parameters_host_free(h);
         return NULL;
@@ -313,12 +315,6 @@ out:
     return rc;
 }
 
-static int is_in_background(const struct mr_model_desc *desc)
-{
-    return desc->size >= offsetof(struct mr_model_desc, load_flags) + sizeof desc->load_flags &&
-           (desc->load_flags & MR_LOAD_IN_BACKGROUND);
-}
-
 int onnx_parameters_find(struct onnx_model *m, const struct mr_model_desc *desc, const char *path,
                          uint64_t file_bytes, uint32_t external, struct onnx_parameters **out,
                          struct mr_err *err)
@@ -339,7 +335,7 @@ int onnx_parameters_find(struct onnx_model *m, const struct mr_model_desc *desc,
     }
     p->backend = m->backend;
     p->pace.loading = onnx_loading(desc);
-    p->pace.bytes_per_second = is_in_background(desc) ? h->bytes_per_second : 0;
+    p->pace.bytes_per_second = onnx_in_background(desc) ? h->bytes_per_second : 0;
     p->weights = -1;
     rc = !m->backend->has_read_only_memory
              ? mr_backend_fail(&why, MR_E_UNSUPPORTED, "it takes ONNX Runtime 1.23 or newer")

@@ -127,6 +127,7 @@ struct onnx_parameters_host {
     int is_plain; /* setting parameter_memory */
     int64_t min_bytes;
     int64_t bytes_per_second; /* of loads in the background, 0 = no limit */
+    int64_t yield_s;          /* how long these give way, 0 = they do not */
     struct onnx_cache cache;
     struct onnx_pool pool;
     pthread_mutex_t

@@ -15,7 +15,8 @@ typedef OrtStatus *(ORT_API_CALL cancel_fn)(OrtSessionOptions *options, bool is_
 struct watch {
     OrtSessionOptions *options;
     const struct mr_loading *loading;
-    pthread_mutex_t lock; /* guards is_over */
+    const struct onnx_low *low; /* that makes it */
+    pthread_mutex_t lock;       /* guards is_over */
     pthread_cond_t over;
     int is_over;
 };
@@ -50,7 +51,7 @@ static void watch_main(void *arg)
 
     pthread_mutex_lock(&w->lock);
     while (!w->is_over) {
-        if (onnx_host->load_is_unwanted(w->loading)) {
+        if (onnx_give_up(w->loading, w->low)) {
             creation_cancel(w->options);
             break;
         }
@@ -88,7 +89,7 @@ static void watch_stop(struct watch *w, OrtCustomThreadHandle thread)
 int onnx_session_create(struct onnx_backend *b, const char *path, OrtSessionOptions *options,
                         struct mr_loading *loading, OrtSession **out, struct mr_err *err)
 {
-    struct watch w = {.options = options, .loading = loading};
+    struct watch w = {.options = options, .loading = loading, .low = onnx_low_here()};
     const int is_watched = loading && b->can_cancel_load;
     OrtCustomThreadHandle thread = is_watched ? watch_start(&w) : NULL;
     int rc =
@@ -97,7 +98,7 @@ int onnx_session_create(struct onnx_backend *b, const char *path, OrtSessionOpti
     if (is_watched) {
         watch_stop(&w, thread);
     }
-    if (rc < 0 && onnx_host->load_is_unwanted(loading)) {
+    if (rc < 0 && onnx_give_up(loading, w.low)) {
         return mr_backend_fail(err, MR_E_CANCELLED, "the model is not wanted any more");
     }
     return rc;

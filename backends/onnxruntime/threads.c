@@ -42,6 +42,9 @@ static void *worker_main(void *arg)
 
 OrtCustomThreadHandle onnx_thread_make(const char *name, OrtThreadWorkerFn work, void *param)
 {
+    if (onnx_low_here()) { /* its children would have its priority */
+        return onnx_low_thread(name, work, param);
+    }
     struct worker *w = calloc(1, sizeof *w);
     pthread_attr_t attr;
     sigset_t all;

@@ -363,8 +363,8 @@ static void job_end(struct mr_models *m, struct mr_job *job, int rc)
 }
 
 /* A loader that wakes up, from a read or a pause, does not take the CPU from a thread that serves; it gets
- * its share of the time all the same. Not the idle class: a thread without privileges cannot leave it
- * again, nor make an ordinary thread, and where requests keep all CPUs busy it would never finish. */
+ * its share of the time all the same, as it takes the manager's lock, for which network threads wait in control
+ * calls. What is long and takes none, a backend may do in a thread of lower priority. */
 static void class_set(void)
 {
     const struct sched_param priority = {0};
