@@ -19,12 +19,15 @@ static const char usage[] =
     "       millrace model stats [NAME] [options]\n"
     "       millrace model versions NAME [options]\n"
     "       millrace model label NAME LABEL [VERSION] [options]\n"
-    "       millrace model rollback NAME [VERSION] [options]\n\n"
-    "Lists, loads, unloads and inspects the models of a running server. load, unload, label and "
+    "       millrace model rollback NAME [VERSION] [options]\n"
+    "       millrace model record-warmup NAME [--requests N] [--every K] [--wait] [options]\n\n"
+    "Lists, loads, unloads and inspects the models of a running server. load, unload, label, "
     "rollback\n"
-    "need a server with --model-control-mode=explicit. label puts LABEL on a version, or takes it "
-    "away;\n"
-    "rollback goes back to VERSION, or to the one before the present one.\n";
+    "and record-warmup need a server with --model-control-mode=explicit. label puts LABEL on a "
+    "version, or\n"
+    "takes it away; rollback goes back to VERSION, or to the one before the present one; "
+    "record-warmup\n"
+    "records requests of clients, which later loads of the version run to warm up.\n";
 
 static const char notes[] =
     "On a terminal the answers are tables, otherwise lines of tab-separated fields without a head "
@@ -79,7 +82,7 @@ static const struct mr_option table[] = {
      .flags = MR_OPTION_CLI_ONLY,
      AT(version),
      .value = "N",
-     .help = "config, stats: of this version"},
+     .help = "config, stats, record-warmup: of this version"},
     {.name = "Loading", .kind = MR_OPTION_GROUP},
     {.name = "config",
      .kind = MR_OPTION_STRING,
@@ -98,6 +101,45 @@ static const struct mr_option table[] = {
      .flags = MR_OPTION_CLI_ONLY,
      AT(dependents),
      .help = "unload: also the models that only this one needed"},
+    {.name = "Recording", .kind = MR_OPTION_GROUP},
+    {.name = "requests",
+     .kind = MR_OPTION_INT,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(requests),
+     .fallback = "100",
+     .min = 1,
+     .max = 1000,
+     .value = "N",
+     .help = "how many to record"},
+    {.name = "every",
+     .kind = MR_OPTION_INT,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(every),
+     .fallback = "1",
+     .min = 1,
+     .max = 4294967295,
+     .value = "K",
+     .help = "of so many requests one"},
+    {.name = "for",
+     .kind = MR_OPTION_DURATION,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(record_ns),
+     .fallback = "10m",
+     .min = 1,
+     .max = 86400,
+     .scale = MR_NS_PER_S,
+     .value = "TIME",
+     .help = "what came until then is written"},
+    {.name = "stop",
+     .kind = MR_OPTION_BOOL,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(stop),
+     .help = "write what there is"},
+    {.name = "wait",
+     .kind = MR_OPTION_BOOL,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(wait),
+     .help = "until the requests are written"},
 };
 
 /* ---- list ---- */
@@ -330,6 +372,7 @@ static const struct verb {
     {"label", 2, 3, "a model, a label and a version, or no version to take the label away",
      model_run_label},
     {"rollback", 1, 2, "one model, and a version or none", model_run_rollback},
+    {"record-warmup", 1, 1, NULL, model_run_record},
 };
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)
 

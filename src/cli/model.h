@@ -18,6 +18,11 @@ struct model_options {
     const char *config;
     struct mr_option_list files;
     bool dependents;
+    uint32_t requests;
+    uint32_t every;
+    int64_t record_ns;
+    bool stop;
+    bool wait;
 };
 
 struct model_run {
@@ -56,6 +61,9 @@ int model_run_rollback(struct model_run *m, struct mr_err *err);
 struct model_watch;
 struct model_watch *model_watch_start(const struct model_run *m); /* NULL: nobody looks */
 void model_watch_stop(struct model_watch **w);
+
+/* model_record.c */
+int model_run_record(struct model_run *m, struct mr_err *err);
 
 /* model.c: POST /v2/repository/models/NAME/VERB, and one line that says it was `done` */
 int model_post(struct model_run *m, const char *verb, const char *done, const struct mr_buf *body,

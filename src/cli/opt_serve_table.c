@@ -128,6 +128,8 @@ const struct mr_option mr_serve_table[] = {
     TIME("default-warmup-time", server.default_warmup_ns, "1s", 0, 3600, MR_NS_PER_S,
          "run made-up requests for so long at most before a version without model_warmup is ready; "
          "0 none"),
+    TIME("recorded-warmup-time", server.recorded_warmup_ns, "30s", 0, DAY_S, MR_NS_PER_S,
+         "run recorded requests for so long at most before a version is ready; 0 only checks them"),
     NUMBER("model-load-retry-count", server.models.load_retries, "0", 0, 100, "N",
            "further attempts to load a model that failed"),
     TIME("model-load-retry-pause", server.models.retry_pause_ns, "5s", 0, DAY_S, MR_NS_PER_S,

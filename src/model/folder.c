@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "folder.h"
+#include "model/model.h"
 
 struct walk {
     const char *root;
@@ -23,6 +24,7 @@ struct walk {
     mr_folder_visit_fn *visit;
     void *ctx;
     struct mr_print *print;
+    struct mr_folder_version *version; /* whose folder this is, NULL: what versions share */
 };
 
 bool mr_version_number(mr_str name, int64_t *out)
@@ -38,8 +40,8 @@ static int64_t ns_of(struct timespec t)
     return (int64_t)t.tv_sec * MR_NS_PER_S + t.tv_nsec;
 }
 
-/* Adds one file or folder. The sum does not depend on the order in which the disk lists them. */
-static void print_add(const struct walk *w, const char *path, const struct stat *st)
+/* One file or folder as a number. */
+static uint64_t print_of(const struct walk *w, const char *path, const struct stat *st)
 {
     char text[PATH_MAX + 128];
     bool is_dir = S_ISDIR(st->st_mode);
@@ -48,13 +50,27 @@ static void print_add(const struct walk *w, const char *path, const struct stat 
                      is_dir ? 0LL : (long long)ns_of(st->st_mtim), (unsigned long long)st->st_ino,
                      (unsigned)(st->st_mode & S_IFMT));
 
-    w->print->sum += mr_hash(mr_str_n(text, MR_MIN((size_t)n, sizeof text - 1)));
+    return mr_hash(mr_str_n(text, MR_MIN((size_t)n, sizeof text - 1)));
+}
+
+/* Adds one file or folder. The sum does not depend on the order in which the disk lists them. */
+static void print_add(const struct walk *w, const char *path, const struct stat *st)
+{
+    w->print->sum += print_of(w, path, st);
     w->print->bytes += S_ISREG(st->st_mode) ? (uint64_t)st->st_size : 0;
     w->print->newest_wall_ns = MR_MAX(w->print->newest_wall_ns, ns_of(st->st_ctim));
     w->print->files++;
 }
 
 static int walk_dir(const struct walk *w, const char *dir, int depth, struct mr_err *err);
+
+/* Recorded requests are no part of what the version is, but they have to be whole like the rest. */
+static bool is_recorded(const struct walk *w, const char *path, int depth)
+{
+    const char *slash = strrchr(path, '/');
+
+    return w->version && depth == 1 && slash && strcmp(slash + 1, MR_WARMUP_REQUESTS) == 0;
+}
 
 static int walk_entry(const struct walk *w, const char *path, unsigned char type, int depth,
                       struct mr_err *err)
@@ -76,6 +92,11 @@ static int walk_entry(const struct walk *w, const char *path, unsigned char type
     if (stat(path, &st) != 0) {
         /* A file that went between listing and looking is a change like any other. */
         return errno == ENOENT ? MR_OK : mr_path_errno(path, errno, err);
+    }
+    if (is_recorded(w, path, depth)) {
+        w->version->has_requests = true;
+        w->version->print.beside = print_of(w, path, &st);
+        return MR_OK;
     }
     print_add(w, path, &st);
     return S_ISDIR(st.st_mode) ? walk_dir(w, path, depth + 1, err) : MR_OK;
@@ -134,6 +155,7 @@ static void version_read(struct mr_folder *f, const struct walk *shared, const c
     struct stat st;
 
     w.print = &v.print;
+    w.version = &v;
     if (mr_path_inside(f->root, path, &real, &v.err) == MR_OK) {
         if (stat(real, &st) == 0) {
             print_add(&w, path, &st);
@@ -211,7 +233,7 @@ static int config_find(struct mr_folder *f, const char *config_name, struct mr_e
 static int contents_read(struct mr_folder *f, mr_folder_visit_fn *visit, void *ctx,
                          struct mr_err *err)
 {
-    struct walk w = {f->root, strlen(f->dir), visit, ctx, &f->shared};
+    struct walk w = {f->root, strlen(f->dir), visit, ctx, &f->shared, NULL};
     struct dirent *e;
     int rc = MR_OK;
     DIR *d = opendir(f->dir);

@@ -38,6 +38,7 @@ int mr_path_errno(const char *path, int error, struct mr_err *err);
 /** Sum over the files below a folder. Sums add up in any order. */
 struct mr_print {
     uint64_t sum;
+    uint64_t beside; /* of recorded requests, which are not in the others; 0 = none */
     uint64_t bytes;
     int64_t newest_wall_ns; /* latest change of any file or folder (ctime) */
     size_t files;
@@ -45,8 +46,9 @@ struct mr_print {
 
 struct mr_folder_version {
     int64_t number;
-    char *dir;       /* not resolved: <model folder>/<number> */
-    bool has_marker; /* a file ".ready" in it */
+    char *dir;         /* not resolved: <model folder>/<number> */
+    bool has_marker;   /* a file ".ready" in it */
+    bool has_requests; /* a file MR_WARMUP_REQUESTS */
     struct mr_print print;
     struct mr_err err; /* status MR_OK, or why it cannot be used */
 };

@@ -91,7 +91,8 @@ static uint64_t folder_print(const struct mr_folder *f)
     uint64_t sum = f->shared.sum;
 
     for (size_t i = 0; i < f->versions.len; i++) {
-        uint64_t parts[2] = {(uint64_t)f->versions.at[i].number, f->versions.at[i].print.sum};
+        const struct mr_print *p = &f->versions.at[i].print;
+        uint64_t parts[2] = {(uint64_t)f->versions.at[i].number, p->sum + p->beside};
         sum += mr_hash(mr_str_n((const char *)parts, sizeof parts));
     }
     return sum | 1;
@@ -320,7 +321,7 @@ static enum fate fate_of(const struct mr_load *l, const struct mr_folder_version
     if (!r) {
         return MAKE;
     }
-    if (is_sync && l->job->tries == 0 && r->failed_print == print) {
+    if (is_sync && l->job->tries == 0 && r->failed_print == print + fv->print.beside) {
         return HOPELESS; /* it would fail again */
     }
     if (r->state != MR_VERSION_READY) {

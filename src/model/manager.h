@@ -67,9 +67,10 @@ struct mr_version_record {
     int64_t load_ns;
     uint64_t file_bytes;
     uint64_t model_bytes;
-    uint64_t failed_print; /* of the files that failed to load, 0 = none did */
-    struct mr_version *v;  /* READY, or DRAINING and not taken apart yet */
-    bool is_wanted;        /* should be ready */
+    uint64_t
+        failed_print; /* of the files that failed to load, recorded requests too; 0 = none did */
+    struct mr_version *v; /* READY, or DRAINING and not taken apart yet */
+    bool is_wanted;       /* should be ready */
 };
 
 struct mr_version_label {

@@ -223,7 +223,7 @@ void mr_load_take_back(struct mr_load *l)
         struct mr_fresh *f = &l->fresh.at[i];
         struct mr_version_record *r = mr_record_get(l->model, f->from->number);
         const char *reason = is_cancelled ? "cancelled" : f->reason ? f->reason : others;
-        r->failed_print = is_cancelled ? 0 : f->print;
+        r->failed_print = is_cancelled ? 0 : f->print + f->from->print.beside;
         mr_life_set(l->m, l->model, f->life, end, reason);
         if (r->state != MR_VERSION_READY) {
             mr_record_set(l->m, l->model, r, end, reason);

@@ -54,6 +54,13 @@ int mr_version_file(const struct mr_version *v, mr_str file, char **out, struct 
     return rc;
 }
 
+bool mr_version_is_stored(const struct mr_version *v)
+{
+    const struct mr_version_private *p = v->load_private;
+
+    return p && !p->temp;
+}
+
 bool mr_version_is_unwanted(const struct mr_version *v)
 {
     const struct mr_version_private *p = v->load_private;
@@ -353,6 +360,7 @@ static int version_begin(const struct opening *o)
     v->number_text = mr_arena_printf(&o->p->arena, "%lld", (long long)v->number);
     v->model_dir = keep(o->p, s->folder->dir);
     v->file_bytes = s->version->print.bytes;
+    v->has_requests = s->version->has_requests;
     v->pins = mr_alloc_aligned(o->m->o.reader_count * sizeof *v->pins);
     atomic_init(&v->state, MR_VERSION_LOADING);
     v->repository_dir = keep(o->p, s->folder->root);

@@ -33,6 +33,7 @@
 struct seen {
     int64_t number; /* of the version */
     uint64_t sum;
+    uint64_t beside;
     int64_t since_ns;
     bool is_settled;
 };
@@ -165,16 +166,17 @@ struct look {
     int64_t wall_ns;
 };
 
-static void seen_update(const struct mr_model_watch *w, struct seen *s, uint64_t sum,
-                        int64_t newest_wall_ns, const struct look *begin)
+static void seen_update(const struct mr_model_watch *w, struct seen *s,
+                        const struct mr_print *print, const struct look *begin)
 {
     int64_t settle_ns = w->m->o.settle_ns;
 
-    if (s->since_ns == 0 || s->sum != sum) {
-        s->sum = sum;
+    if (s->since_ns == 0 || s->sum != print->sum || s->beside != print->beside) {
+        s->sum = print->sum;
+        s->beside = print->beside;
         s->since_ns = mr_now_ns();
     }
-    int64_t untouched_ns = begin->wall_ns - newest_wall_ns;
+    int64_t untouched_ns = begin->wall_ns - print->newest_wall_ns;
     s->is_settled = begin->ns - s->since_ns >= settle_ns || untouched_ns >= settle_ns;
 }
 
@@ -193,7 +195,7 @@ static void versions_update(const struct mr_model_watch *w, struct entry *e,
         if (k < e->versions.len && e->versions.at[k].number == fv->number) {
             s = e->versions.at[k];
         }
-        seen_update(w, &s, fv->print.sum, fv->print.newest_wall_ns, begin);
+        seen_update(w, &s, &fv->print, begin);
         MR_VEC_PUSH(&now, s);
     }
     MR_VEC_FINI(&e->versions);
@@ -226,7 +228,7 @@ static void entry_look(struct mr_model_watch *w, struct entry *e)
         e->exists |= rc != MR_E_NOT_FOUND;
         mr_folder_fini(&f);
     }
-    seen_update(w, &e->shared, shared.sum, shared.newest_wall_ns, &begin);
+    seen_update(w, &e->shared, &shared, &begin);
     is_settled &= e->shared.is_settled;
     for (size_t i = 0; i < e->versions.len; i++) {
         is_settled &= e->versions.at[i].is_settled;
@@ -243,7 +245,8 @@ static uint64_t settled_print(const struct entry *e)
 
     for (size_t i = 0; i < e->versions.len; i++) {
         if (e->versions.at[i].is_settled) {
-            uint64_t parts[2] = {(uint64_t)e->versions.at[i].number, e->versions.at[i].sum};
+            const struct seen *s = &e->versions.at[i];
+            uint64_t parts[2] = {(uint64_t)s->number, s->sum + s->beside};
             sum += mr_hash(mr_str_n((const char *)parts, sizeof parts));
         }
     }

@@ -116,6 +116,7 @@ static void repository_match(const struct segments *s, struct mr_oip_path *out)
         {MR_STR_INIT("load"), MR_ROUTE_REPO_LOAD},
         {MR_STR_INIT("label"), MR_ROUTE_REPO_LABEL},
         {MR_STR_INIT("rollback"), MR_ROUTE_REPO_ROLLBACK},
+        {MR_STR_INIT("record-warmup"), MR_ROUTE_REPO_RECORD},
         {MR_STR_INIT("unload"), MR_ROUTE_REPO_UNLOAD},
     };
     bool has_repository = s->count == 4 || s->count == 6;

@@ -84,8 +84,14 @@ static void count_finished(struct mr_infer *r, int64_t encode_ns)
 
 void mr_infer_finish(struct mr_infer *r, int64_t encode_ns)
 {
-    if (r->version->sched)
+    struct mr_sched *s = r->version->sched;
+
+    if (s) {
         count_finished(r, encode_ns);
+        /* relaxed: whether a request is taken that comes as recording begins does not matter */
+        if (__builtin_expect(atomic_load_explicit(&s->recording, memory_order_relaxed) != NULL, 0))
+            record_maybe(s, r);
+    }
     if (r->outputs) {
         for (uint32_t i = 0; i < r->version->output_count; i++)
             mr_block_unref(&r->outputs[i].block);

@@ -87,7 +87,7 @@ static int open_instances(struct mr_sched *s, struct mr_err *err)
     struct warmup warmup;
     int rc = MR_OK;
 
-    warmup_default_begin(&warmup, s);
+    warmup_begin(&warmup, s);
     s->instance_count = instance_count(s->version->config);
     s->instances = MR_NEW_ARRAY(struct sched_instance, s->instance_count);
     for (uint32_t i = 0; i < s->instance_count; i++) {
@@ -95,9 +95,7 @@ static int open_instances(struct mr_sched *s, struct mr_err *err)
         in->sched = s;
         mr_arena_init(&in->arena, 4096, 16u << 20);
         MR_TRY(mr_plugin_instance_open(&in->instance, s->version->backend, i, err));
-        MR_TRY(warmup_config_run(s, in->instance, err));
-        if (warmup.is_wanted)
-            MR_TRY(warmup_default_run(&warmup, in->instance, s->instance_count - i, err));
+        MR_TRY(warmup_run(&warmup, in->instance, s->instance_count - i, err));
     }
 out:
     return rc;
@@ -174,6 +172,7 @@ void mr_sched_close(struct mr_version *v)
     if (!s)
         return;
     stop_threads(s);
+    record_close(s);
     close_instances(s);
     pthread_cond_destroy(&s->filled);
     pthread_cond_destroy(&s->work);

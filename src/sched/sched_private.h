@@ -65,6 +65,8 @@ struct sched_instance {
     struct mr_arena arena; /* scratch of batches */
 };
 
+struct recorder;
+
 struct mr_sched {
     struct mr_version *version;
     struct mr_sched_options options;
@@ -83,6 +85,7 @@ struct mr_sched {
     /* read by every request, seldom written */
     _Atomic int64_t cost_ns[COST_BUCKETS]; /* what instance threads measured */
     _Atomic(struct sched_slot *) *slots;   /* [reader_count] */
+    _Atomic(struct recorder *) recording;  /* NULL = requests are not recorded now */
 
     _Alignas(MR_CACHE_LINE) pthread_mutex_t mutex; /* guards everything below */
     pthread_cond_t work;                           /* for idle instance threads */
@@ -107,7 +110,8 @@ struct mr_sched {
     struct sched_slot *shared;    /* statistics of the instance threads */
     struct sched_instance *instances;
     uint32_t instance_count;
-    _Atomic uint64_t pending; /* copy of queued for readers without the mutex */
+    _Atomic(struct recorder *) recorder; /* of this version, once there was one */
+    _Atomic uint64_t pending;            /* copy of queued for readers without the mutex */
 };
 
 /* cost.c */
@@ -158,6 +162,11 @@ int instance_wake(struct mr_sched *s, struct mr_err *err);
 /* Starts the first thread before there is a request. */
 void instance_start_early(struct mr_sched *s);
 void *instance_main(void *arg);
+
+/* record.c. A finished request while requests are recorded; its inputs are still there. Thread: its home. */
+void record_maybe(struct mr_sched *s, const struct mr_infer *r);
+/* Ends and frees it. No request runs. */
+void record_close(struct mr_sched *s);
 
 /* finish.c */
 void infer_fail(struct mr_infer *r, int status, const char *fmt, ...)

@@ -1,6 +1,7 @@
-/* What all ways of warming up have in common: a request of ours, and its run. */
+/* Which ways of warming up there are for a version, and what these have in common: a request of ours, and its run. */
 #include "warmup.h"
 
+#include "base/log.h"
 #include "base/rng.h"
 
 /* Values are made for so many elements and repeated after that: a large tensor is copied, not computed. */
@@ -88,4 +89,41 @@ void warmup_fill(struct mr_tensor *t, uint64_t elements, unsigned most)
         put_number(t, i, mr_rng_unit(&rng), most);
     for (; made < t->bytes; made *= 2)
         memcpy((uint8_t *)t->data + made, t->data, MR_MIN(made, t->bytes - made));
+}
+
+void warmup_tell_none(const struct mr_sched *s, const char *reason)
+{
+    mr_log(MR_LOG_DEBUG, "model.warmup", "model=%s version=%lld not all is warmed up: %s",
+           MR_LOG_STR(s->version->model_name), (long long)s->version->number, reason);
+}
+
+void warmup_begin(struct warmup *w, struct mr_sched *s)
+{
+    const struct mr_version *v = s->version;
+    const char *own = mr_config_parameter(v->config, "millrace.default_warmup");
+
+    *w = (struct warmup){.s = s,
+                         .left_ns = s->options.default_warmup_ns,
+                         .recorded_left_ns = s->options.recorded_warmup_ns};
+    if (v->config->n_model_warmup > 0 || v->has_requests)
+        return;
+    if (w->left_ns <= 0)
+        warmup_tell_none(s, "it is off");
+    else if (own && strcmp(own, "false") == 0)
+        warmup_tell_none(s, "the configuration says so");
+    else if (v->backend_flags & MR_BACKEND_NO_WARMUP)
+        warmup_tell_none(s, "the backend does not want it");
+    else
+        w->is_default = true;
+}
+
+int warmup_run(struct warmup *w, void *instance, uint32_t instances, struct mr_err *err)
+{
+    int rc = warmup_config_run(w->s, instance, err);
+
+    if (rc == MR_OK && w->s->version->has_requests)
+        rc = warmup_recorded_run(w, instance, instances, err);
+    if (rc == MR_OK && w->is_default)
+        rc = warmup_default_run(w, instance, instances, err);
+    return rc;
 }

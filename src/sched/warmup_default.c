@@ -150,12 +150,6 @@ static void tell(struct warmup *w, int64_t rows, const struct mr_err *why)
            MR_LOG_STR(v->model_name), (long long)v->number, (long long)rows, why->msg);
 }
 
-static void tell_none(const struct mr_sched *s, const char *reason)
-{
-    mr_log(MR_LOG_DEBUG, "model.warmup", "model=%s version=%lld not all is warmed up: %s",
-           MR_LOG_STR(s->version->model_name), (long long)s->version->number, reason);
-}
-
 static int run_size(struct warmup *w, void *instance, int64_t rows, int64_t until_ns,
                     struct mr_err *err)
 {
@@ -167,7 +161,7 @@ static int run_size(struct warmup *w, void *instance, int64_t rows, int64_t unti
     warmup_sample_init(&sm, w->s->version);
     bool is_made = make_request(&sm, rows, &elements, err) == MR_OK;
     if (!is_made)
-        tell_none(w->s, err->msg);
+        warmup_tell_none(w->s, err->msg);
     for (unsigned run = 0; is_made && run < WARMUP_RUNS_MAX && mr_now_ns() < until_ns; run++) {
         fill_request(&sm, elements, run % 2 == 1);
         MR_TRY(warmup_sample_run(&sm, w->s, instance, err));
@@ -179,24 +173,6 @@ static int run_size(struct warmup *w, void *instance, int64_t rows, int64_t unti
 out:
     warmup_sample_fini(&sm);
     return rc;
-}
-
-void warmup_default_begin(struct warmup *w, struct mr_sched *s)
-{
-    const struct mr_version *v = s->version;
-    const char *own = mr_config_parameter(v->config, "millrace.default_warmup");
-
-    *w = (struct warmup){.s = s, .left_ns = s->options.default_warmup_ns};
-    if (v->config->n_model_warmup > 0)
-        return;
-    if (w->left_ns <= 0)
-        tell_none(s, "it is off");
-    else if (own && strcmp(own, "false") == 0)
-        tell_none(s, "the configuration says so");
-    else if (v->backend_flags & MR_BACKEND_NO_WARMUP)
-        tell_none(s, "the backend does not want it");
-    else
-        w->is_wanted = true;
 }
 
 int warmup_default_run(struct warmup *w, void *instance, uint32_t instances, struct mr_err *err)

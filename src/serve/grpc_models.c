@@ -221,6 +221,8 @@ void grpc_models_dispatch(struct mr_server *s, struct mr_grpc_call *g, mr_str me
         model_label(s, g);
     else if (mr_str_eq_c(method, "ModelRollback"))
         model_rollback(s, g);
+    else if (mr_str_eq_c(method, "ModelRecordWarmup"))
+        grpc_record(s, g);
     else
         mr_grpc_fail(g, 12, MR_STR("unknown method"));
 }

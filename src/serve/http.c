@@ -74,6 +74,7 @@ static unsigned route_methods(const struct mr_oip_path *p)
     case MR_ROUTE_CUDA_SHM: return mr_str_eq_c(p->action, "status") ? 1 : 2;
     case MR_ROUTE_TRACE:
     case MR_ROUTE_MODEL_TRACE:
+    case MR_ROUTE_REPO_RECORD:
     case MR_ROUTE_LOGGING: return 3;
     default: return 1;
     }
@@ -106,6 +107,7 @@ static void dispatch_route(struct mr_server *s, struct mr_call *call, const stru
     case MR_ROUTE_REPO_UNLOAD: rest_unload(s, call, p); return;
     case MR_ROUTE_REPO_LABEL: rest_label(s, call, p); return;
     case MR_ROUTE_REPO_ROLLBACK: rest_rollback(s, call, p); return;
+    case MR_ROUTE_REPO_RECORD: rest_record(s, call, p); return;
     case MR_ROUTE_LOGGING: rest_logging(s, call); return;
     case MR_ROUTE_SYSTEM_SHM:
     case MR_ROUTE_CUDA_SHM: shared_memory(call, p); return;

@@ -336,8 +336,7 @@ struct version_request {
     mr_str version;
 };
 
-/* A version may come as text or as a number. */
-static int parse_version(struct mr_json *j, mr_str *out)
+int rest_parse_version(struct mr_json *j, mr_str *out)
 {
     uint64_t number;
 
@@ -363,7 +362,7 @@ static int parse_version_body(struct mr_call *call, bool has_label, struct versi
     MR_TRY(mr_json_enter_object(&j));
     while (mr_json_next_key(&j, &first, &key)) {
         if (mr_str_eq_c(key, "version"))
-            MR_TRY(parse_version(&j, &q->version));
+            MR_TRY(rest_parse_version(&j, &q->version));
         else if (has_label && mr_str_eq_c(key, "label"))
             MR_TRY(mr_json_string(&j, &q->label));
         else

@@ -143,6 +143,7 @@ static enum mr_api rest_api(mr_str path)
     case MR_ROUTE_MODEL_VERSIONS:
     case MR_ROUTE_REPO_LABEL:
     case MR_ROUTE_REPO_ROLLBACK:
+    case MR_ROUTE_REPO_RECORD:
     case MR_ROUTE_REPO_INDEX:
     case MR_ROUTE_REPO_LOAD:
     case MR_ROUTE_REPO_UNLOAD: return MR_API_MODEL_REPOSITORY;

@@ -197,7 +197,11 @@ void rest_load(struct mr_server *s, struct mr_call *call, const struct mr_oip_pa
 void rest_unload(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_label(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_rollback(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void rest_record(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_versions(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+/* A version in JSON, as text or as a number. */
+struct mr_json;
+int rest_parse_version(struct mr_json *j, mr_str *out);
 void rest_logging(struct mr_server *s, struct mr_call *call);
 void rest_metrics(struct mr_server *s, struct mr_call *call);
 
@@ -269,6 +273,7 @@ struct grpc_control;
 struct grpc_control *grpc_control_new(struct mr_grpc_call *g, const char *repository);
 void grpc_control_done(void *ctx, int rc, const struct mr_err *err);
 void grpc_models_dispatch(struct mr_server *s, struct mr_grpc_call *g, mr_str method);
+void grpc_record(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_health_check(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_reflect_open(struct mr_server *s, struct mr_grpc_call *g);

@@ -29,6 +29,7 @@ void mr_server_options_init(struct mr_server_options *o)
     mr_http_options_init(&o->http);
     o->inline_threshold_ns = 100 * MR_NS_PER_US;
     o->default_warmup_ns = MR_NS_PER_S;
+    o->recorded_warmup_ns = 30 * MR_NS_PER_S;
     o->grpc_restricted.is_grpc = true;
     o->exit_on_error = o->strict_readiness = true;
     o->exit_timeout_ns = 30 * MR_NS_PER_S;
@@ -44,6 +45,7 @@ static int hook_serve(void *ctx, struct mr_version *v, struct mr_err *err)
     struct mr_sched_options o = {.reader_count = s->loop_count,
                                  .inline_threshold_ns = s->options.inline_threshold_ns,
                                  .default_warmup_ns = s->options.default_warmup_ns,
+                                 .recorded_warmup_ns = s->options.recorded_warmup_ns,
                                  .max_queue_size =
                                      s->options.max_queue_size ? s->options.max_queue_size : 4096};
 

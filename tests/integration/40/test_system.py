@@ -223,6 +223,19 @@ def test_load_with_files_onto_a_full_disk(models, start, small_disk):
         assert c.load("m", config, files={"1/data": bytes(100)}).status == 200
 
 
+def test_requests_recorded_onto_a_full_disk(start, small_disk):
+    """It is said, and what was there stays."""
+    version = repo.add(small_disk, "m", files={"1/warmup_requests.pb": b""}) / "1"
+    with Control(start([small_disk], "--load-model=m", mode="explicit")) as c:
+        path = "/v2/repository/models/m/record-warmup"
+        c.rest.post(path, {"requests": 1}).ok()
+        c.rest.infer_binary("m", [("INPUT0", "INT32", [400000])], [bytes(1600000)]).ok()
+        wait.equal(lambda: c.rest.get(path).ok().json()["state"], "failed")
+        assert os.strerror(errno.ENOSPC) in c.rest.get(path).ok().json()["reason"]
+        assert [(f.name, f.stat().st_size) for f in version.iterdir()] == [("warmup_requests.pb", 0)]
+        assert c.answer("m")[0] == [1, 2]
+
+
 @pytest.mark.parametrize("where", ["absent", "a file"])
 def test_load_with_files_to_nowhere(models, start, tmp_path, where):
     repo.add(models, "m")

@@ -44,6 +44,7 @@ static const struct path_row rows[] = {
     {"/v2/repository/models/m/load", MR_ROUTE_REPO_LOAD, "m", "", "", "", ""},
     {"/v2/repository/models/m/label", MR_ROUTE_REPO_LABEL, "m", "", "", "", ""},
     {"/v2/repository/models/m/rollback", MR_ROUTE_REPO_ROLLBACK, "m", "", "", "", ""},
+    {"/v2/repository/models/m/record-warmup", MR_ROUTE_REPO_RECORD, "m", "", "", "", ""},
     {"/v2/repository/models/models/load", MR_ROUTE_REPO_LOAD, "models", "", "", "", ""},
     {"/v2/repository/r/models/m/unload", MR_ROUTE_REPO_UNLOAD, "m", "", "r", "", ""},
     {"/v2/systemsharedmemory/status", MR_ROUTE_SYSTEM_SHM, "", "", "", "", "status"},

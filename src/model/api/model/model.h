@@ -84,6 +84,7 @@ struct mr_version {
     const char *repository_dir; /* resolved; no file of the model lies outside of it */
     void *sched;                /* the scheduler's, set by its hook */
     uint64_t file_bytes;
+    bool has_requests; /* MR_WARMUP_REQUESTS was in its folder when it was made */
     /* ---- life cycle ---- */
     struct mr_pin_slot *pins; /* [reader_count] */
     _Atomic int state;        /* enum mr_version_state */
@@ -118,6 +119,9 @@ struct mr_model_hooks {
     void (*changed)(void *ctx, const struct mr_version_change *change);
     void *ctx;
 };
+
+/** Recorded requests, a file in a version's folder. It may come and go without making the version another one. */
+#define MR_WARMUP_REQUESTS "warmup_requests.pb"
 
 /** What a load request may bring along, MR_LOAD_OVERRIDES_ALL by default. */
 enum mr_load_overrides { MR_LOAD_OVERRIDES_ALL, MR_LOAD_OVERRIDES_CONFIG, MR_LOAD_OVERRIDES_NONE };
@@ -196,6 +200,8 @@ int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_v
  *  its slot. */
 void mr_version_pin(struct mr_version *v, unsigned reader);
 void mr_version_unpin(struct mr_version *v, unsigned reader);
+/** The version's files are those of a repository, not of a load request. */
+bool mr_version_is_stored(const struct mr_version *v);
 /** While a version is made: nobody wants it any more; what takes long may end. Thread: loader. */
 bool mr_version_is_unwanted(const struct mr_version *v);
 /** The resolved path of a file that a config names, relative to the model's folder; *out on the heap. Blocks.

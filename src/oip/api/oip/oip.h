@@ -214,6 +214,7 @@ enum mr_oip_route {
     MR_ROUTE_REPO_UNLOAD,
     MR_ROUTE_REPO_LABEL,    /* ours */
     MR_ROUTE_REPO_ROLLBACK, /* ours */
+    MR_ROUTE_REPO_RECORD,   /* ours */
     MR_ROUTE_SYSTEM_SHM,
     MR_ROUTE_CUDA_SHM,
     MR_ROUTE_TRACE,

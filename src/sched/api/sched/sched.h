@@ -123,6 +123,7 @@ struct mr_sched_options {
     uint32_t reader_count;
     int64_t inline_threshold_ns; /* 0 = never inline */
     int64_t default_warmup_ns;   /* made-up requests for models without model_warmup; 0 = none */
+    int64_t recorded_warmup_ns;  /* recorded requests; 0: they are checked only */
     uint32_t max_queue_size;     /* when the model's config says none */
     uint32_t
         hold_until_queued; /* test hook (TRITONSERVER_DELAY_SCHEDULER): nothing runs before so many wait */
@@ -132,6 +133,51 @@ struct mr_sched_options {
 int mr_sched_open(struct mr_version *v, const struct mr_sched_options *o, struct mr_err *err);
 /** No request is queued or running. Joins the threads, closes the instances. */
 void mr_sched_close(struct mr_version *v);
+
+/* ---- recording requests for the warm-up of later loads (sched/record.c) ---- */
+
+#define MR_RECORDS_MAX      1000
+#define MR_RECORD_BYTES_MAX (UINT64_C(64) << 20)
+
+struct mr_record_options {
+    uint32_t requests; /* 1..MR_RECORDS_MAX */
+    uint32_t every;    /* of so many requests one, >= 1 */
+    int64_t time_ns;   /* what came until then is written */
+};
+
+enum mr_record_state {
+    MR_RECORD_NONE = 0,  /* nothing was ever recorded of this version since it was loaded */
+    MR_RECORD_RECORDING, /* requests are gathered */
+    MR_RECORD_WRITING,
+    MR_RECORD_WRITTEN,
+    MR_RECORD_FAILED, /* the reason tells */
+    MR_RECORD_STATES
+};
+/** "none", "recording", ... */
+const char *mr_record_state_name(enum mr_record_state state);
+
+struct mr_record_view {
+    enum mr_record_state state;
+    uint32_t requests;
+    uint32_t every;
+    uint32_t recorded;
+    uint64_t seen; /* requests that could have been taken */
+    uint64_t bytes;
+    int64_t left_ns; /* while it is recording */
+    char reason[200];
+};
+
+/** Gather requests that were answered without an error, as tensors: no id, parameters or wanted outputs. When there
+ *  are enough, or the time is over, they are written to the version's folder as MR_WARMUP_REQUESTS, in place of what
+ *  was there. v pinned by somebody until this returns; blocks for file work. Errors: MR_E_INVALID (out of range),
+ *  MR_E_UNAVAILABLE (one goes on, too many go on, files of a load request, the version is on its way out),
+ *  MR_E_FORBIDDEN, MR_E_IO, MR_E_EXHAUSTED (the folder cannot be written). */
+int mr_sched_record_start(struct mr_version *v, const struct mr_record_options *o,
+                          struct mr_err *err);
+/** Write what there is. Errors: MR_E_UNAVAILABLE (nothing is being recorded). v pinned. */
+int mr_sched_record_stop(struct mr_version *v, struct mr_err *err);
+/** How it goes, or went. v pinned. */
+void mr_sched_record_view(const struct mr_version *v, struct mr_record_view *out);
 
 /* ---- statistics (Thread: any) ---- */
 

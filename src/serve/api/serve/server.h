@@ -50,7 +50,8 @@ struct mr_server_options {
     uint32_t max_queue_size;         /* per model, when its config says none; 0 = 4096 */
     int64_t busy_poll_ns;            /* mr_loop_set_busy_poll; 0 */
     int64_t inline_threshold_ns;     /* DESIGN 3; 100 us; 0 = never inline */
-    int64_t default_warmup_ns;       /* 1 s; 0 = no warm-up but that of configurations */
+    int64_t default_warmup_ns;       /* made-up requests at most; 1 s; 0 = none */
+    int64_t recorded_warmup_ns;      /* recorded requests at most; 30 s; 0: they are checked only */
     enum {
         MR_SERVE_COMPRESS_NONE,
         MR_SERVE_COMPRESS_LOW,
