@@ -36,6 +36,7 @@ static void job_free(struct mr_job *job)
     mr_free(job->files);
     mr_free(job->config_json);
     mr_free(job->settled);
+    mr_free(job->making);
     mr_free(job->looks_name);
     mr_free(job);
 }
@@ -176,6 +177,37 @@ static void look_run(struct mr_models *m, const struct mr_job *look)
     pthread_mutex_unlock(&m->lock);
 }
 
+static const struct mr_settled_version *settled_find(const struct mr_job *job, int64_t number)
+{
+    for (size_t i = 0; i < job->settled_count; i++) {
+        if (job->settled[i].number == number) {
+            return &job->settled[i];
+        }
+    }
+    return NULL;
+}
+
+/* Mode `poll`: what the sync under way makes is there unchanged and still wanted, only more has come. Lock held. */
+static bool is_still_right(const struct mr_job *current, const struct mr_job *job)
+{
+    if (current->kind != MR_JOB_SYNC || job->kind != MR_JOB_SYNC || current->making_count == 0 ||
+        current->settled_shared != job->settled_shared) {
+        return false;
+    }
+    for (size_t i = 0; i < current->making_count; i++) {
+        const struct mr_settled_version *it = &current->making[i];
+        const struct mr_settled_version *now = settled_find(job, it->number);
+        size_t newer = 0;
+        for (size_t k = 0; k < job->settled_count; k++) {
+            newer += job->settled[k].number > it->number;
+        }
+        if (!now || now->sum != it->sum || newer >= current->latest) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Lock held: what `job` makes pointless. */
 static void older_cancel(struct mr_models *m, struct mr_model *model, const struct mr_job *job)
 {
@@ -187,7 +219,9 @@ static void older_cancel(struct mr_models *m, struct mr_model *model, const stru
     if (!model->current) {
         return;
     }
-    if (!is_plain_load(job) || !is_plain_load(model->current)) {
+    if (is_still_right(model->current, job)) {
+        /* it goes on, and `job` adds to it what has come */
+    } else if (!is_plain_load(job) || !is_plain_load(model->current)) {
         job_cancel(m, model->current);
     } else if (model->current->is_running) {
         look_submit(m, model->current);

@@ -281,6 +281,7 @@ static size_t policy_apply(struct mr_load *l)
         latest = SIZE_MAX;
         specific_warn(l, p->specific);
     }
+    l->latest = latest;
     l->is_wanted = MR_NEW_ARRAY(bool, l->folder.versions.len + 1);
     for (size_t i = l->folder.versions.len; i-- > 0 && count < latest;) {
         const struct mr_folder_version *fv = &l->folder.versions.at[i];
@@ -327,6 +328,9 @@ static enum fate fate_of(const struct mr_load *l, const struct mr_folder_version
     if (r->state != MR_VERSION_READY) {
         return MAKE;
     }
+    if (l->pin && fv->number != l->pin) {
+        return KEEP; /* a rollback is about one version; others go on as they are */
+    }
     if (is_sync && !is_settled(l->job, fv)) {
         return KEEP; /* it serves while its folder is being written */
     }
@@ -353,6 +357,21 @@ static bool plan_list(struct mr_load *l)
     return has_hope;
 }
 
+/* For a later look at the folder, to see whether this load still is right. Lock held. */
+static void making_note(struct mr_load *l)
+{
+    struct mr_job *job = l->job;
+
+    mr_free(job->making); /* of an earlier try */
+    job->making = MR_NEW_ARRAY(struct mr_settled_version, l->fresh.len + 1);
+    job->making_count = l->fresh.len;
+    job->latest = l->latest;
+    for (size_t i = 0; i < l->fresh.len; i++) {
+        const struct mr_folder_version *fv = l->fresh.at[i].from;
+        job->making[i] = (struct mr_settled_version){fv->number, fv->print.sum};
+    }
+}
+
 static void plan_begin(struct mr_load *l)
 {
     pthread_mutex_lock(&l->m->lock);
@@ -372,6 +391,7 @@ static void plan_begin(struct mr_load *l)
     if (l->fresh.len > 0) {
         mr_table_publish(l->m, l->model);
     }
+    making_note(l);
     mr_model_count_unready(l->m, l->model);
     pthread_mutex_unlock(&l->m->lock);
     mr_changes_tell(l->m);
@@ -640,6 +660,18 @@ static int rollback_aim(struct mr_load *l)
                          l->model->name.ptr);
 }
 
+/* A rollback gives back what served: also the configuration, if it came with a load request. */
+static void rollback_config(struct mr_load *l)
+{
+    pthread_mutex_lock(&l->m->lock);
+    const struct mr_version_record *r = mr_record_find(l->model, l->pin);
+    if (r && r->config_json) {
+        l->job->config_json = mr_strndup(r->config_json, r->config_len);
+        l->job->config_len = r->config_len;
+    }
+    pthread_mutex_unlock(&l->m->lock);
+}
+
 static int load_steps(struct mr_load *l)
 {
     int rc = folder_find(l);
@@ -647,22 +679,20 @@ static int load_steps(struct mr_load *l)
     if (rc == MR_E_NOT_FOUND && l->job->file_count == 0) {
         return missing_run(l);
     }
+    if (rc == MR_OK && l->job->is_rollback) {
+        rc = rollback_aim(l);
+        if (rc < 0) {
+            return rc; /* nothing was touched */
+        }
+        rollback_config(l);
+    }
     if (rc == MR_OK) {
         rc = config_load(l);
     }
     if (rc == MR_OK) {
         rc = labels_read(l);
     }
-    if (rc < 0) {
-        return load_failed(l, rc);
-    }
-    if (l->job->is_rollback) {
-        rc = rollback_aim(l);
-        if (rc < 0) {
-            return rc; /* nothing was touched */
-        }
-    }
-    return versions_load(l);
+    return rc < 0 ? load_failed(l, rc) : versions_load(l);
 }
 
 int mr_load_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)

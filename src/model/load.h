@@ -26,6 +26,7 @@ struct mr_load {
     bool has_max_batch;
     uint64_t config_print;
     bool *is_wanted;          /* [folder.versions.len] */
+    size_t latest;            /* so many of the newest does the policy name, SIZE_MAX = others */
     const char *labels_given; /* by the configuration, NULL = none, or none that are new */
     struct mr_label_list labels;
     int64_t pin; /* what a rollback goes back to, 0 = no rollback */

@@ -67,8 +67,9 @@ struct mr_version_record {
     int64_t load_ns;
     uint64_t file_bytes;
     uint64_t model_bytes;
-    uint64_t
-        failed_print; /* of the files that failed to load, recorded requests too; 0 = none did */
+    uint64_t failed_print; /* of files that failed to load, recorded requests too; 0 = none */
+    char *config_json;     /* of the load request that it serves with, NULL = the repository's */
+    size_t config_len;
     struct mr_version *v; /* READY, or DRAINING and not taken apart yet */
     bool is_wanted;       /* should be ready */
 };
@@ -314,11 +315,14 @@ struct mr_job {
     size_t file_count;
     struct mr_settled_version *settled; /* MR_JOB_SYNC */
     size_t settled_count;
-    uint64_t settled_shared;   /* print of the rest of the folder */
-    bool is_first;             /* what the manager was started with */
-    uint64_t id;               /* to know it again */
-    bool is_running;           /* guarded by lock */
-    bool has_place;            /* counts among those that load */
+    uint64_t settled_shared;           /* print of the rest of the folder */
+    struct mr_settled_version *making; /* MR_JOB_SYNC under way: what it makes; guarded by lock */
+    size_t making_count;
+    size_t latest;   /* so many of the newest versions are wanted, SIZE_MAX = more than these */
+    bool is_first;   /* what the manager was started with */
+    uint64_t id;     /* to know it again */
+    bool is_running; /* guarded by lock */
+    bool has_place;  /* counts among those that load */
     _Atomic bool is_cancelled; /* a newer request for the model has come */
     uint64_t folder_print;     /* what it found, 0 = has not looked yet; guarded by lock */
     uint64_t looks_at;         /* MR_JOB_LOOK: id of the load under way */

@@ -11,6 +11,8 @@
 #include "base/log.h"
 #include "load.h"
 
+#define CONFIG_KEPT ((size_t)1 << 20)
+
 void mr_version_retire(struct mr_models *m, struct mr_model *model, struct mr_version *v)
 {
     struct mr_version_private *p = mr_version_private_of(v);
@@ -24,6 +26,16 @@ void mr_version_retire(struct mr_models *m, struct mr_model *model, struct mr_ve
     model->draining++;
     m->draining++;
     pthread_cond_signal(&m->reap);
+}
+
+/* What came with files of its own cannot be made again. */
+static void config_keep(const struct mr_job *job, struct mr_version_record *r)
+{
+    bool is_kept = job->config_json && job->file_count == 0 && job->config_len <= CONFIG_KEPT;
+
+    mr_free(r->config_json);
+    r->config_json = is_kept ? mr_strndup(job->config_json, job->config_len) : NULL;
+    r->config_len = job->config_len;
 }
 
 static void fresh_publish(struct mr_load *l, struct mr_fresh *f)
@@ -41,6 +53,7 @@ static void fresh_publish(struct mr_load *l, struct mr_fresh *f)
     r->load_ns = v->load_ns;
     r->file_bytes = v->file_bytes;
     r->model_bytes = mr_plugin_model_bytes(v->backend);
+    config_keep(l->job, r);
     r->is_wanted = true;
     r->failed_print = 0;
     f->life->model_bytes = r->model_bytes;
@@ -264,6 +277,7 @@ int mr_unload_run(struct mr_models *m, struct mr_model *model, struct mr_err *er
     for (size_t i = 0; i < model->records.len; i++) {
         struct mr_version_record *r = &model->records.at[i];
         r->is_wanted = false;
+        mr_freep(&r->config_json);
         if (r->state == MR_VERSION_READY) {
             mr_version_retire(m, model, r->v);
             mr_record_set(m, model, r, MR_VERSION_DRAINING, "");

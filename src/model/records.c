@@ -57,13 +57,19 @@ struct mr_model *mr_model_get(struct mr_models *m, mr_str name)
     return model;
 }
 
+static void record_fini(struct mr_version_record *r)
+{
+    mr_free(r->reason);
+    mr_free(r->warning);
+    mr_free(r->config_json);
+}
+
 void mr_model_free(void *ptr)
 {
     struct mr_model *model = ptr;
 
     for (size_t i = 0; i < model->records.len; i++) {
-        mr_free(model->records.at[i].reason);
-        mr_free(model->records.at[i].warning);
+        record_fini(&model->records.at[i]);
     }
     MR_VEC_FINI(&model->records);
     mr_lives_free(model);
@@ -129,8 +135,7 @@ void mr_record_remove(struct mr_model *model, size_t index)
 {
     struct mr_version_record *at = model->records.at;
 
-    mr_free(at[index].reason);
-    mr_free(at[index].warning);
+    record_fini(&at[index]);
     memmove(at + index, at + index + 1, (model->records.len - index - 1) * sizeof *at);
     model->records.len--;
 }

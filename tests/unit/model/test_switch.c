@@ -306,6 +306,51 @@ static void test_rollback_that_fails(void **state)
     assert_int_equal(found(f, ""), 1);
 }
 
+static void batch_read(void *ctx, const struct mr_model_report *r)
+{
+    int32_t *to = ctx;
+    if (r->v && r->state == MR_VERSION_READY) {
+        to[r->version] = r->v->max_batch_size;
+    }
+}
+
+/* It gives back the configuration, too, that version 1 served with. */
+static void test_rollback_to_a_given_configuration(void **state)
+{
+    static const char given[] =
+        "{\"backend\":\"identity\",\"max_batch_size\":7,"
+        "\"input\":[{\"name\":\"INPUT0\",\"data_type\":\"TYPE_INT32\",\"dims\":[4]}],"
+        "\"output\":[{\"name\":\"OUTPUT0\",\"data_type\":\"TYPE_INT32\",\"dims\":[4]}]}";
+    struct fixture *f = *state;
+    struct mr_err err = {0};
+    int32_t batch[4] = {0};
+    fx_model(f, 0, "m", IDENTITY_TEXT, 1);
+    fx_start(f);
+    assert_int_equal(fx_load_with(f, MR_STR("m"), given, NULL, 0, &err), MR_OK);
+    fx_model(f, 0, "m", NULL, 2);
+    fx_must_load(f, "m");
+    must_label(f, "kept", "2");
+    assert_int_equal(rollback(f, "1", &err), MR_OK);
+    mr_models_report(f->m, batch_read, batch);
+    assert_int_equal(batch[1], 7);
+    assert_int_equal(batch[2], 4); /* goes on as it was */
+    fx_must_load(f, "m");          /* a plain load is about the repository */
+    fx_drained(f);
+    memset(batch, 0, sizeof batch);
+    mr_models_report(f->m, batch_read, batch);
+    assert_int_equal(batch[1], 0);
+    assert_int_equal(batch[2], 4);
+    assert_int_equal(rollback(f, "1", &err), MR_OK);
+    mr_models_report(f->m, batch_read, batch);
+    assert_int_equal(batch[1], 7);
+    fx_unload(f, "m"); /* forgets it */
+    fx_must_load(f, "m");
+    assert_int_equal(rollback(f, "1", &err), MR_OK);
+    fx_drained(f);
+    mr_models_report(f->m, batch_read, batch);
+    assert_int_equal(batch[1], 4);
+}
+
 static void test_only_in_mode_explicit(void **state)
 {
     struct fixture *f = *state;
@@ -330,6 +375,7 @@ int main(void)
         fx_test(test_rollback),
         fx_test(test_rollback_beside_labels_and_policies),
         fx_test(test_rollback_that_fails),
+        fx_test(test_rollback_to_a_given_configuration),
         fx_test(test_only_in_mode_explicit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -239,11 +239,72 @@ static void test_marker(void **state)
     wait_newest(f, "m", 2);
 }
 
+static uint64_t cancelled(struct fixture *f)
+{
+    struct mr_load_totals t;
+    mr_models_totals(f->m, &t);
+    return t.cancelled;
+}
+
+static size_t jobs_open(struct fixture *f)
+{
+    pthread_mutex_lock(&f->m->lock);
+    size_t n = f->m->jobs_open;
+    pthread_mutex_unlock(&f->m->lock);
+    return n;
+}
+
+/* Version 2 gets as far as warm-up and stays there; then 3 comes. */
+static void third_while_second(struct fixture *f)
+{
+    int64_t until = mr_now_ns() + GIVE_UP_NS;
+    fx_start(f);
+    atomic_store(&f->hold, "m");
+    fx_model(f, 0, "m", NULL, 2);
+    while (atomic_load(&f->held) == 0) {
+        assert_true(mr_now_ns() < until);
+        usleep(5000);
+    }
+    fx_model(f, 0, "m", NULL, 3);
+    while (jobs_open(f) < 2) {
+        assert_true(mr_now_ns() < until);
+        usleep(5000);
+    }
+    atomic_store(&f->hold, NULL);
+    wait_newest(f, "m", 3);
+    fx_drained(f);
+}
+
+/* Where both are wanted, the load of the first goes on. */
+static void test_more_versions_wait_for_the_first(void **state)
+{
+    struct fixture *f = *state;
+    poll_setup(f);
+    fx_model(f, 0, "m", IDENTITY_TEXT "version_policy { latest { num_versions: 2 } }\n", 1);
+    third_while_second(f);
+    assert_int_equal(cancelled(f), 0);
+    assert_string_equal(fx_changes(f),
+                        "m:1 LOADING,m:1 WARMING,m:1 READY,m:2 LOADING,m:2 WARMING,m:2 READY,"
+                        "m:3 LOADING,m:3 WARMING,m:3 READY,m:1 DRAINING,m:1 UNLOADED");
+}
+
+static void test_a_newer_version_ends_the_load(void **state)
+{
+    struct fixture *f = *state;
+    poll_setup(f);
+    fx_model(f, 0, "m", IDENTITY_TEXT, 1);
+    third_while_second(f);
+    assert_int_equal(cancelled(f), 1);
+    assert_null(strstr(fx_changes(f), "m:2 READY"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         fx_test(test_start_and_new_models),
         fx_test(test_only_whole_versions),
+        fx_test(test_more_versions_wait_for_the_first),
+        fx_test(test_a_newer_version_ends_the_load),
         fx_test(test_others_go_on),
         fx_test(test_changed_and_failed),
         fx_test(test_without_inotify),
