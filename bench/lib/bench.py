@@ -6,7 +6,8 @@ from . import machine, models
 from .servers import CopyLoop, Millrace, Nghttpd, Nginx, Triton
 
 # Our server again with other options, as a contender of its own.
-VARIANTS = {"millrace, busy polling": ["--busy-poll-us=50"]}
+PLAIN = ["--backend-config=onnxruntime,parameter_memory=plain"]
+VARIANTS = {"millrace, busy polling": ["--busy-poll-us=50"], "millrace, plain": PLAIN, "millrace, seen before": []}
 FLOORS = {floor.name: floor for floor in (Nginx, Nghttpd, CopyLoop)}
 
 
@@ -31,7 +32,7 @@ class Bench:
             if name in FLOORS:
                 self.running[key] = FLOORS[name](self.folder)
             elif name in VARIANTS:
-                self.running[key] = self.begin("millrace", self.repository(kind), *VARIANTS[name], **more)
+                self.running[key] = self.begin("millrace", self.repository(kind), *VARIANTS[name], *options, **more)
             else:
                 self.running[key] = self.begin(name, self.repository(kind), *options, **more)
         return self.running[key]

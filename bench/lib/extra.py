@@ -49,19 +49,20 @@ def start(server, kind):
     return measure
 
 
-def load_heavy(server):
+def load_heavy(server, is_new=True):
     """The time of a load call for a model whose file is in the page cache, and the memory with it. Millrace has nothing
-    of it in its own cache, as after each change of a model."""
+    of it in its own cache when the model `is_new`, as after each change of one."""
     def measure(bench):
-        cache = Path(bench.folder) / "cache"
-        shutil.rmtree(cache, ignore_errors=True)
-        options = [f"--backend-config=onnxruntime,parameter_cache={cache}"] if server == "millrace" else []
+        cache = Path(bench.folder) / f"cache of {server}"
+        if is_new:
+            shutil.rmtree(cache, ignore_errors=True)
+        options = [] if server == "triton" else [f"--backend-config=onnxruntime,parameter_cache={cache}"]
         running = bench.server(server, "heavy", options, explicit=True)
         (bench.repository("heavy") / "heavy/1/model.onnx").read_bytes()
-        before = time.perf_counter()
+        cpu, before = machine.cpu_seconds(running.pid), time.perf_counter()
         load.post(running, "/v2/repository/models/heavy/load")
         seconds = time.perf_counter() - before
-        figures = {"seconds": seconds, "rss": machine.resident_mb(running.pid)}
+        figures = {"seconds": seconds, "cpu": 1e6 * (machine.cpu_seconds(running.pid) - cpu), "rss": machine.resident_mb(running.pid)}
         load.post(running, "/v2/repository/models/heavy/unload")
         until = time.time() + 30
         while time.time() < until and "UNAVAILABLE" not in load.post(running, "/v2/repository/index").decode():

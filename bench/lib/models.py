@@ -100,16 +100,27 @@ def convolutional(repo):
            [("OUTPUT0", "TYPE_FP32", [100])])
 
 
-def heavy(repo):
-    """200 MB of weights: 12 matrices of 2048 x 2048."""
-    rng, nodes, inits, last = np.random.default_rng(9), [], [], "INPUT0"
-    for i in range(12):
+def products(repo, model, count, version=1):
+    """A chain of matrices of 2048 x 2048, 16 MiB each; other numbers in each version."""
+    rng, nodes, inits, last = np.random.default_rng(8 + version), [], [], "INPUT0"
+    for i in range(count):
         inits.append(weights(rng, f"w{i}", 2048, 2048))
-        out = "OUTPUT0" if i == 11 else f"h{i}"
+        out = "OUTPUT0" if i == count - 1 else f"h{i}"
         nodes.append(helper.make_node("MatMul", [last, f"w{i}"], [out]))
         last = out
-    repo.onnx("heavy", nodes, [("INPUT0", FLOAT, ["n", 2048])], [("OUTPUT0", FLOAT, ["n", 2048])], inits)
-    config(repo, "heavy", "onnxruntime", 8, [("INPUT0", "TYPE_FP32", [2048])], [("OUTPUT0", "TYPE_FP32", [2048])])
+    repo.onnx(model, nodes, [("INPUT0", FLOAT, ["n", 2048])], [("OUTPUT0", FLOAT, ["n", 2048])], inits, version=version)
+    config(repo, model, "onnxruntime", 8, [("INPUT0", "TYPE_FP32", [2048])], [("OUTPUT0", "TYPE_FP32", [2048])])
+
+
+def heavy(repo):
+    """200 MB of weights."""
+    products(repo, "heavy", 12)
+
+
+def large(repo):
+    """384 MiB of weights, in two versions."""
+    products(repo, "large", 24)
+    products(repo, "large", 24, version=2)
 
 
 def make(folder, kind):
@@ -125,6 +136,6 @@ def make(folder, kind):
             identity_pair(repo, f"m{i}")
     else:
         for one in {"main": (simple, identity_pair, identity_rows, dense, convolutional), "small": (simple,),
-                    "counted": (simple, identity_pair), "heavy": (heavy,), "empty": ()}[kind]:
+                    "counted": (simple, identity_pair), "heavy": (heavy,), "updates": (simple, large), "empty": ()}[kind]:
             one(repo)
     return root

@@ -22,6 +22,12 @@ FIGURES = {  # name: (heading, format)
     "peak": ("peak", lambda v: f"{v:,.0f}/s"),
     "kept": ("kept", lambda v: f"{v:.2f}"),
     "health": ("health", lambda v: time_text(v)),
+    "p99.9": ("p99.9", lambda v: time_text(v)),
+    "p99.9 quiet": ("p99.9 quiet", lambda v: time_text(v)),
+    "stall": ("worst stall", lambda v: time_text(v)),
+    "stall quiet": ("worst stall quiet", lambda v: time_text(v)),
+    "rss growth": ("memory, last ÷ first update", lambda v: f"{v:.2f}"),
+    "doubtful": ("doubtful windows", lambda v: f"{v:.0f}"),
     "threads": ("threads", lambda v: f"{v:.0f}"),
 }
 

@@ -8,7 +8,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import Callable
 
-from . import extra, load, overload
+from . import extra, load, overload, updates
+from .bench import PLAIN
 from .load import Load, grpc, pair, rest_binary, rest_json, tensors
 
 
@@ -142,14 +143,31 @@ def convolutional():
 
 
 def loads_and_starts():
-    rows = [Row("load", "Load of 200 MB of weights", {s: extra.load_heavy(s) for s in BOTH},
-                [most(1, "triton", "seconds")])]
+    ways = {s: extra.load_heavy(s) for s in BOTH}
+    ways |= {"millrace, seen before": extra.load_heavy("millrace, seen before", is_new=False),
+             "millrace, plain": extra.load_heavy("millrace, plain")}
+    rows = [Row("load", "Load of 200 MB of weights", ways, [most(1, "triton", "seconds"), most(1.3, "millrace, plain", "seconds")])]
     for kind, title, targets in (("empty", "no models", [most(20, None, "rss")]), ("small", "one small model", []),
                                  ("demo", "the demonstration's models", [most(30, None, "ready")])):
         contenders = {s: extra.start(s, kind) for s in BOTH}
         if kind == "demo":
             contenders["ONNX Runtime, one model, once"] = extra.plain_start
         rows.append(Row(f"start-{kind}", f"Start to ready, {title}", contenders, targets))
+    return rows
+
+
+def model_updates():
+    """Where ours holds up nobody, its stalls are those of quiet times."""
+    rows = []
+    for cpus in (1, 2):
+        contenders = {"millrace": updates.updated("millrace", cpus=cpus),
+                      "millrace, plain": updates.updated("millrace", cpus=cpus, options=PLAIN),
+                      "triton": updates.updated("triton", cpus=cpus),
+                      "triton, control by gRPC": updates.updated("triton", "grpc", cpus=cpus)}
+        title = f"Updates of a model of 384 MiB beside a small one at {updates.RATE}/s, " + ("one CPU" if cpus == 1 else "all CPUs")
+        rows.append(Row(f"updates-{cpus}", title, contenders, [
+            *(most(0.05, who, "stall") for who in ("triton", "millrace, plain")), most(1.05, None, "rss growth"),
+            most(1.3, "millrace, plain", "seconds")], rounds=1))
     return rows
 
 
@@ -172,4 +190,5 @@ def scale():
 
 
 def all_rows():
-    return [*small_requests(), *big_tensors(), *batching(), *convolutional(), *loads_and_starts(), *scale()]
+    return [*small_requests(), *big_tensors(), *batching(), *convolutional(), *loads_and_starts(), *model_updates(),
+            *scale()]

@@ -17,15 +17,17 @@ START_LIMIT_S = 300  # valgrind takes its time
 
 
 class Server:
-    """A process that serves until stopped. `after` puts a program before it (valgrind)."""
+    """A process that serves until stopped. `after` puts a program before it (valgrind). It has the first CPU, or as many
+    as are there."""
 
     name = "server"
 
-    def __init__(self, command, http=None, grpc=None, ready="/v2/health/ready", env=None, after=()):
+    def __init__(self, command, http=None, grpc=None, ready="/v2/health/ready", env=None, after=(), cpus=1):
         self.http, self.grpc = http, grpc
         self.started = time.perf_counter()
-        self.process = subprocess.Popen(machine.pinned(machine.server_cpu(), [*after, *command]), stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.DEVNULL, env=env)
+        command = [str(c) for c in (*after, *command)]
+        self.process = subprocess.Popen(machine.pinned(machine.server_cpu(), command) if cpus == 1 else command,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
         try:
             self.wait(http or grpc, ready)
         except BaseException:
@@ -64,13 +66,13 @@ class Server:
 class Millrace(Server):
     name = "millrace"
 
-    def __init__(self, repository, *options, after=(), explicit=False):
+    def __init__(self, repository, *options, after=(), explicit=False, cpus=1):
         if not MILLRACE.exists():
             raise machine.Missing(f"{MILLRACE} is not built (make build)")
         http, grpc, metrics = (machine.free_port() for _ in range(3))
         options = list(options) + (["--model-control-mode=explicit"] if explicit else [])
         super().__init__([MILLRACE, "serve", f"--model-repository={repository}", f"--http-port={http}",
-                          f"--grpc-port={grpc}", f"--metrics-port={metrics}", *options], http, grpc, after=after)
+                          f"--grpc-port={grpc}", f"--metrics-port={metrics}", *options], http, grpc, after=after, cpus=cpus)
 
 
 class Triton(Server):
@@ -79,14 +81,15 @@ class Triton(Server):
     name = "triton"
     home = None  # set by find()
 
-    def __init__(self, repository, *options, explicit=False):
+    def __init__(self, repository, *options, explicit=False, cpus=1):
         http, grpc, metrics = (machine.free_port() for _ in range(3))
         options = list(options) + (["--model-control-mode=explicit"] if explicit else [])
         loopback = [f"--{what}-address=127.0.0.1" for what in ("http", "grpc", "metrics")]
         env = dict(os.environ, ORT_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1")
         super().__init__([self.home / "bin/tritonserver", f"--model-repository={repository}",
                           f"--backend-directory={self.home / 'backends'}", f"--http-port={http}", f"--grpc-port={grpc}",
-                          f"--metrics-port={metrics}", "--allow-gpu-metrics=false", *loopback, *options], http, grpc, env=env)
+                          f"--metrics-port={metrics}", "--allow-gpu-metrics=false", *loopback, *options], http, grpc, env=env,
+                         cpus=cpus)
 
     @classmethod
     def find(cls, given):

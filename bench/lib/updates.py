@@ -1,0 +1,50 @@
+"""Contenders of updates: a model of 384 MiB gets another version again and again beside a small one that is measured,
+by `millrace perf update`: quiet windows and windows with an update in turns, an open loop, latency from the intended
+start."""
+import json
+import statistics
+import subprocess
+
+from . import machine
+from .servers import MILLRACE
+
+RATE, UPDATES = 500, 10
+QUIET, BUSY = "quiet", "update"
+
+
+def sum_of(report, name):
+    return next(s for s in report["sums"] if s["name"] == name)
+
+
+def figures_of(report):
+    """Of all windows of a kind: what updates add to p99.9, and the longest time in which somebody waited and nobody was
+    answered."""
+    quiet, busy = sum_of(report, QUIET), sum_of(report, BUSY)
+    windows = [w for w in report["windows"] if w["update"]]
+    loads = [sum(end - begin for p, (begin, end) in w["phases_s"].items() if p in ("load", "warm")) for w in windows]
+    rss = [w["rss_after"] for w in windows]
+    return {"p99.9 quiet": quiet["latency_ns"]["p99.9"] / 1e3, "p99.9": busy["latency_ns"]["p99.9"] / 1e3,
+            "stall quiet": quiet["stall_ns"] / 1e3, "stall": busy["stall_ns"] / 1e3,
+            "seconds": statistics.median(loads), "rss": rss[-1] / 1e6, "rss growth": rss[-1] / rss[0],
+            "doubtful": report["doubtful"]}
+
+
+def updated(server, control="rest", cpus=1, options=()):
+    """500 requests a second by gRPC to `simple`, which does not change; both versions of the large model lie in the page
+    cache, and Millrace has seen both."""
+    def measure(bench):
+        repository = bench.repository("updates")
+        running = bench.begin(server, repository, "--load-model=simple", "--load-model=large", *options, explicit=True, cpus=cpus)
+        url = running.grpc if control == "grpc" else running.http
+        try:
+            done = subprocess.run([str(c) for c in (
+                *machine.pinned(machine.client_cpu(), [MILLRACE]), "perf", "update", "-m", "simple", "--update", "large",
+                "--protocol", "grpc", "--url", f"127.0.0.1:{running.grpc}", "--control-protocol", control, "--control-url",
+                f"127.0.0.1:{url}", "--rate", RATE, "--updates", UPDATES, "--versions", "1,2", "--pid", running.pid,
+                "--max-errors", "-1", "--json", "-")], capture_output=True, text=True)
+            if done.returncode:
+                raise RuntimeError(f"millrace perf update: {done.stderr[-800:]}")
+            return figures_of(json.loads(done.stdout))
+        finally:
+            running.stop()
+    return measure
