@@ -85,7 +85,7 @@ def test_demo():
     done = run_demo()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All as it should be" in done.stdout and "\x1b" not in done.stdout
-    assert done.stdout.count(" right") == 2 and "drained" in done.stdout
+    assert done.stdout.count(" right") == 2 and "version 2 serves" in done.stdout and "drained" in done.stdout
 
 
 def test_demo_fails_when_something_is_wrong(tmp_path):
