@@ -147,14 +147,14 @@ static int open_target(struct perf *p, struct mr_err *err)
 {
     const struct perf_options *o = &p->opt;
     struct infer *x = &p->infer;
-    bool grpc = o->protocol == INFER_GRPC;
+    bool grpc = o->protocol >= PERF_GRPC;
     mr_str path;
     int rc;
 
     x->opt = (struct infer_options){.model = o->model,
                                     .version = o->version,
                                     .url = o->url,
-                                    .protocol = o->protocol,
+                                    .protocol = grpc ? INFER_GRPC : o->protocol,
                                     .inputs = o->inputs,
                                     .outputs = o->outputs,
                                     .parameters = o->parameters};
@@ -167,7 +167,9 @@ static int open_target(struct perf *p, struct mr_err *err)
     p->target.timeout_ns = o->timeout_ns;
     p->target.hello_path = grpc ? "/inference.GRPCInferenceService/ServerLive" : "/v2/health/live";
     if (grpc) {
-        p->target.path = "/inference.GRPCInferenceService/ModelInfer";
+        p->target.streams = o->protocol == PERF_GRPC_STREAM;
+        p->target.path = p->target.streams ? "/inference.GRPCInferenceService/ModelStreamInfer"
+                                           : "/inference.GRPCInferenceService/ModelInfer";
         return MR_OK;
     }
     path = o->version

@@ -7,6 +7,13 @@
 #include "perf/perf.h"
 #include "stats.h"
 
+/** What is spoken: as infer does, and streams. */
+enum perf_protocol {
+    PERF_REST = INFER_REST,
+    PERF_BINARY = INFER_BINARY,
+    PERF_GRPC = INFER_GRPC,
+    PERF_GRPC_STREAM
+};
 enum perf_data { PERF_RANDOM, PERF_ZEROS };
 
 struct perf_options {
@@ -14,7 +21,7 @@ struct perf_options {
     const char *version;
     const char *url;
     struct mr_tls_client_options tls;
-    int protocol; /* enum infer_protocol */
+    int protocol; /* enum perf_protocol */
     bool http2;
     struct mr_option_list inputs;
     struct mr_option_list outputs;

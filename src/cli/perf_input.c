@@ -260,6 +260,7 @@ int perf_make_bodies(struct perf *p, struct mr_err *err)
     int rc;
 
     MR_TRY(infer_build(&p->infer, false, err));
+    p->infer.request.enable_empty_final_response = p->target.streams;
     MR_TRY(check_shape_names(p, err));
     MR_TRY(add_made_up(p, &made, err));
     size_t wanted = p->opt.variants ? p->opt.variants : VARIANTS_DEFAULT;

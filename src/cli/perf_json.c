@@ -7,7 +7,7 @@
 
 const char *perf_protocol_name(const struct perf *p)
 {
-    static const char *const names[] = {"rest", "binary", "grpc"};
+    static const char *const names[] = {"rest", "binary", "grpc", "grpc-stream"};
 
     return names[p->opt.protocol];
 }

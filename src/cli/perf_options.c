@@ -37,7 +37,7 @@ const char perf_notes[] =
 #define RATE_MAX        10e6
 #define RANGE_MAX       1000
 
-static const char *const protocols[] = {"rest", "binary", "grpc", NULL};
+static const char *const protocols[] = {"rest", "binary", "grpc", "grpc-stream", NULL};
 static const char *const data_kinds[] = {"random", "zeros", NULL};
 static const char *const control_protocols[] = {"auto", "rest", "grpc", NULL};
 
@@ -239,7 +239,8 @@ const struct mr_option perf_table[] = {
      .fallback = "rest",
      .choices = protocols,
      .value = "PROTOCOL",
-     .help = "rest sends JSON, binary REST with binary tensors"},
+     .help = "rest sends JSON, binary REST with binary tensors, grpc-stream many requests on one "
+             "stream per connection"},
     {.name = "http2",
      .kind = MR_OPTION_BOOL,
      CLI,
@@ -448,7 +449,7 @@ int perf_parse_objective(const char *text, struct perf_objective *out, struct mr
 bool perf_control_is_grpc(const struct perf_options *o)
 {
     return o->control_protocol == PERF_CONTROL_GRPC ||
-           (o->control_protocol == PERF_CONTROL_AUTO && o->protocol == INFER_GRPC);
+           (o->control_protocol == PERF_CONTROL_AUTO && o->protocol >= PERF_GRPC);
 }
 
 static int check_update(const struct perf_options *o, struct mr_err *err)
@@ -506,7 +507,7 @@ int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_e
     if (o->json && o->html && strcmp(o->json, "-") == 0 && strcmp(o->html, "-") == 0) {
         return MR_FAIL(err, MR_E_INVALID, "--json and --html cannot both go to standard output");
     }
-    if (o->http2 && o->protocol == INFER_GRPC) {
+    if (o->http2 && o->protocol >= PERF_GRPC) {
         return MR_FAIL(err, MR_E_INVALID, "--http2 is for REST; gRPC is always over HTTP/2");
     }
     int rc = check_update(o, err);

@@ -9,7 +9,8 @@ const struct perf_percentile perf_percentiles[PERF_PERCENTILES] = {
 
 const char *perf_protocol_text(const struct perf *p)
 {
-    static const char *const names[] = {"REST with JSON", "REST with binary tensors", "gRPC"};
+    static const char *const names[] = {"REST with JSON", "REST with binary tensors", "gRPC",
+                                        "gRPC streams"};
 
     return names[p->opt.protocol];
 }

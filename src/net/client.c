@@ -127,11 +127,8 @@ static void fail_later(struct mr_client *c, struct mr_client_call *call)
     mr_timer_start(c->loop, &call->timer, 0, 0, on_failed);
 }
 
-void mr_client_send(struct mr_client *c, const struct mr_client_request *r, mr_client_done_fn *done,
-                    void *ctx)
+void mr_client_call_start(struct mr_client *c, struct mr_client_call *call)
 {
-    struct mr_client_call *call = mr_client_call_new(c, r, done, ctx);
-
     /* The loop may not be running yet, and its time would be old. */
     mr_loop_resume(c->loop);
     if (call->failed_rc < 0) {
@@ -143,6 +140,12 @@ void mr_client_send(struct mr_client *c, const struct mr_client_request *r, mr_c
     }
     mr_client_call_wait(call);
     mr_client_pump(c);
+}
+
+void mr_client_send(struct mr_client *c, const struct mr_client_request *r, mr_client_done_fn *done,
+                    void *ctx)
+{
+    mr_client_call_start(c, mr_client_call_new(c, r, done, ctx));
 }
 
 void mr_client_refuse(struct mr_client *c, const struct mr_client_request *r, int rc,

@@ -70,7 +70,7 @@ void mr_client_call_broken(struct mr_client_call *call, int rc, const struct mr_
 {
     struct mr_client *c = call->client;
     bool harmless = call->conn && call->conn->has_served && !call->got_bytes &&
-                    !call->was_retried && !c->options.never_repeat;
+                    !call->was_retried && !c->options.never_repeat && !call->stream;
 
     if (rc != MR_E_UNAVAILABLE || !harmless || c->is_closing) {
         mr_client_call_end(call, rc, err);

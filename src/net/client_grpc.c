@@ -94,8 +94,8 @@ static size_t percent_decode(mr_str in, char *out, size_t max)
     return n;
 }
 
-static int check_status(const struct grpc_call *g, const struct mr_client_response *r,
-                        struct mr_err *err)
+int mr_client_grpc_status(const char *address, const struct mr_client_response *r,
+                          struct mr_err *err)
 {
     mr_str status = find_header(r->trailers, r->trailer_count, "grpc-status");
     mr_str message = find_header(r->trailers, r->trailer_count, "grpc-message");
@@ -107,11 +107,11 @@ static int check_status(const struct grpc_call *g, const struct mr_client_respon
         message = find_header(r->headers, r->header_count, "grpc-message");
     }
     if (!status.ptr && r->status != 200) {
-        return MR_FAIL(err, status_of_http(r->status), "%s answers with HTTP status %d", g->address,
+        return MR_FAIL(err, status_of_http(r->status), "%s answers with HTTP status %d", address,
                        r->status);
     }
     if (!mr_str_to_u64(status, &code)) {
-        return MR_FAIL(err, MR_E_INVALID, "%s answers without a grpc-status", g->address);
+        return MR_FAIL(err, MR_E_INVALID, "%s answers without a grpc-status", address);
     }
     int rc = status_of_grpc(code);
     if (rc == MR_OK) {
@@ -153,7 +153,7 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
         message = *response;
         err = &own;
         memset(&own, 0, sizeof own);
-        rc = check_status(g, response, &own);
+        rc = mr_client_grpc_status(g->address, response, &own);
         if (rc == MR_OK) {
             rc = unframe(g, &message.body, &own);
         }

@@ -96,6 +96,15 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     return 0;
 }
 
+static int take_data(struct mr_client_call *call, mr_bytes data, struct mr_err *err)
+{
+    if (!call->stream) {
+        return mr_client_body_append(call, data.ptr, data.len, err);
+    }
+    /* With another status it is no message; what is meant shows at the end. */
+    return call->answer.status == 200 ? mr_client_stream_feed(call->stream, data, err) : MR_OK;
+}
+
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream_id, const uint8_t *data,
                    size_t len, void *user)
 {
@@ -107,7 +116,8 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream_id, c
     (void)flags;
     if (call) {
         call->got_bytes = true;
-        if (mr_client_body_append(call, data, len, &err) < 0) {
+        int rc = take_data(call, (mr_bytes){data, len}, &err);
+        if (rc < 0) {
             give_up(conn, call, &err);
         }
     }
@@ -161,6 +171,17 @@ static int on_stream_close(nghttp2_session *session, int32_t stream_id, uint32_t
 
 /* ---- requests ---- */
 
+static ssize_t read_stream(struct mr_client_stream *s, uint8_t *out, size_t max, uint32_t *flags)
+{
+    bool is_end;
+    size_t n = mr_client_stream_read(s, out, max, &is_end);
+
+    if (is_end) {
+        *flags |= NGHTTP2_DATA_FLAG_EOF;
+    }
+    return n || is_end ? (ssize_t)n : NGHTTP2_ERR_DEFERRED;
+}
+
 static ssize_t read_body(nghttp2_session *session, int32_t stream_id, uint8_t *out, size_t max,
                          uint32_t *flags, nghttp2_data_source *source, void *user)
 {
@@ -171,6 +192,9 @@ static ssize_t read_body(nghttp2_session *session, int32_t stream_id, uint8_t *o
     (void)source;
     if (!call) {
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    }
+    if (call->stream) {
+        return read_stream(call->stream, out, max, flags);
     }
     while (n < max && call->sent_piece < call->piece_count) {
         const struct mr_piece *p = &call->pieces[call->sent_piece];
@@ -215,8 +239,8 @@ static int submit(struct mr_client_conn *conn, struct mr_client_call *call)
     for (size_t i = 0; i < call->header_count; i++) {
         nv[n++] = make_nv(call->headers[i].name, call->headers[i].value);
     }
-    int32_t id =
-        nghttp2_submit_request(conn->h2, NULL, nv, n, call->body_bytes ? &body : NULL, call);
+    int32_t id = nghttp2_submit_request(conn->h2, NULL, nv, n,
+                                        call->body_bytes || call->stream ? &body : NULL, call);
     mr_free(nv);
     if (id > 0) {
         call->stream_id = id;

@@ -7,6 +7,7 @@
  *   client_h2.c    HTTP/2 on a connection: an nghttp2 session, many calls
  *   client_tls.c   TLS between a connection and its socket
  *   client_grpc.c  a unary gRPC call on top
+ *   client_stream.c  a gRPC stream on top
  *
  * A call is waiting (in the client's list), or active (in its connection's list), or failed (its timer
  * is about to say so). It ends in exactly one place, mr_client_call_end. A connection's memory goes in
@@ -60,6 +61,7 @@ struct mr_client_call {
     /* HTTP/2 */
     int32_t stream_id;
     bool in_trailers;
+    struct mr_client_stream *stream; /* NULL: one message each way */
     size_t sent_piece;
     size_t sent_offset;
     struct mr_client_answer answer;
@@ -163,6 +165,9 @@ int mr_client_add_header(struct mr_client_call *call, bool trailer, mr_str name,
 
 /* ---- client.c ---- */
 
+/** What mr_client_send does with the call that it has made. */
+void mr_client_call_start(struct mr_client *c, struct mr_client_call *call);
+
 /** Give waiting calls to connections. */
 void mr_client_pump(struct mr_client *c);
 /** No connection could be made. */
@@ -192,6 +197,19 @@ void mr_client_conn_room(struct mr_client_conn *conn, uv_buf_t *out);
 void mr_client_conn_deliver(struct mr_client_conn *conn, mr_bytes data);
 /** The peer has ended its side. is_told: it said so, which with TLS is what tells an end from a cut. */
 void mr_client_conn_ended(struct mr_client_conn *conn, bool is_told);
+
+/* ---- client_grpc.c ---- */
+
+/** What the answer as a whole says: MR_OK, or the status that fits with the server's words. */
+int mr_client_grpc_status(const char *address, const struct mr_client_response *r,
+                          struct mr_err *err);
+
+/* ---- client_stream.c ---- */
+
+/** The next bytes to be sent, 0: none are there yet. *out_end: and none will come behind them. */
+size_t mr_client_stream_read(struct mr_client_stream *s, uint8_t *out, size_t max, bool *out_end);
+/** Bytes that came. Errors: MR_E_INVALID, MR_E_TOO_LARGE, MR_E_EXHAUSTED. */
+int mr_client_stream_feed(struct mr_client_stream *s, mr_bytes data, struct mr_err *err);
 
 /* ---- client_tls.c ---- */
 

@@ -87,13 +87,12 @@ static void judge(struct perf_worker *w, const struct perf_flight *f,
                   const struct mr_client_response *response, int64_t now)
 {
     const struct mr_perf_target *t = w->run->target;
-    char why[160];
 
     if (!t->grpc && response->status != 200) {
         mr_str text = {(const char *)response->body.ptr, response->body.len};
         count_failure(w, f, MR_E_UNKNOWN, response->status, text, now);
-    } else if (t->check && !t->check(t->check_ctx, f->body, response, why)) {
-        count_failure(w, f, MR_E_UNKNOWN, MR_PERF_WRONG, mr_str_c(why), now);
+    } else if (f->why[0]) {
+        count_failure(w, f, MR_E_UNKNOWN, MR_PERF_WRONG, mr_str_c(f->why), now);
     } else {
         count_answer(w, f, now);
     }
@@ -101,8 +100,18 @@ static void judge(struct perf_worker *w, const struct perf_flight *f,
 
 static void closed_next(struct perf_worker *w, struct perf_flight *f);
 
-static void on_done(void *ctx, int rc, const struct mr_err *err,
-                    const struct mr_client_response *response)
+void perf_flight_check(struct perf_flight *f, const struct mr_client_response *response)
+{
+    const struct mr_perf_target *t = f->conn->w->run->target;
+    char why[sizeof f->why];
+
+    if (t->check && !t->check(t->check_ctx, f->body, response, why)) {
+        memcpy(f->why, why, sizeof why);
+    }
+}
+
+void perf_flight_done(void *ctx, int rc, const struct mr_err *err,
+                      const struct mr_client_response *response)
 {
     struct perf_flight *f = ctx;
     struct perf_worker *w = f->conn->w;
@@ -114,6 +123,9 @@ static void on_done(void *ctx, int rc, const struct mr_err *err,
     if (rc < 0) {
         count_failure(w, f, rc, 0, mr_str_c(err->msg), now);
     } else {
+        if (!w->run->target->streams && (w->run->target->grpc || response->status == 200)) {
+            perf_flight_check(f, response);
+        }
         judge(w, f, response, now);
     }
     w->last_done_ns = f->is_measured ? now : w->last_done_ns;
@@ -148,14 +160,19 @@ static void send_flight(struct perf_worker *w, struct perf_flight *f, int64_t du
     f->body = which;
     f->is_measured = is_measured;
     f->is_active = true;
+    f->why[0] = '\0';
     w->in_flight++;
     if (is_measured) {
         w->window->sent++;
     } else {
         w->warmup_sent++;
     }
+    if (t->streams) {
+        perf_stream_send(f, &piece);
+        return;
+    }
     if (t->grpc) {
-        mr_client_grpc(f->conn->client, t->path, &piece, 1, t->timeout_ns, on_done, f);
+        mr_client_grpc(f->conn->client, t->path, &piece, 1, t->timeout_ns, perf_flight_done, f);
         return;
     }
     struct mr_client_request request = {.method = "POST",
@@ -165,7 +182,7 @@ static void send_flight(struct perf_worker *w, struct perf_flight *f, int64_t du
                                         .pieces = &piece,
                                         .piece_count = 1,
                                         .timeout_ns = t->timeout_ns};
-    mr_client_send(f->conn->client, &request, on_done, f);
+    mr_client_send(f->conn->client, &request, perf_flight_done, f);
 }
 
 /* Is a measured request still wanted? Counts it if so. */

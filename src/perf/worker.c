@@ -56,6 +56,16 @@ void perf_worker_finished(struct perf_worker *w)
 
 /* ---- connections ---- */
 
+static void add_flight(struct perf_worker *w, struct perf_conn *conn)
+{
+    struct perf_flight *f = MR_NEW(struct perf_flight);
+
+    f->conn = conn;
+    f->index = w->flights.len;
+    MR_VEC_PUSH(&w->flights, f);
+    perf_flight_idle(w, f);
+}
+
 int perf_worker_connect(struct perf_worker *w, struct mr_err *err)
 {
     const struct mr_perf_load *load = w->run->load;
@@ -73,10 +83,7 @@ int perf_worker_connect(struct perf_worker *w, struct mr_err *err)
     conn->w = w;
     MR_VEC_PUSH(&w->conns, conn);
     for (uint32_t i = 0; i < load->streams && (!load->concurrency || i == 0); i++) {
-        struct perf_flight *f = MR_NEW(struct perf_flight);
-        f->conn = conn;
-        MR_VEC_PUSH(&w->flights, f);
-        perf_flight_idle(w, f);
+        add_flight(w, conn);
     }
     return MR_OK;
 }
@@ -85,10 +92,7 @@ int perf_worker_connect(struct perf_worker *w, struct mr_err *err)
 static void deal_flights(struct perf_worker *w)
 {
     for (size_t i = w->flights.len; i < w->concurrency; i++) {
-        struct perf_flight *f = MR_NEW(struct perf_flight);
-        f->conn = w->conns.at[i % w->conns.len];
-        MR_VEC_PUSH(&w->flights, f);
-        perf_flight_idle(w, f);
+        add_flight(w, w->conns.at[i % w->conns.len]);
     }
 }
 
@@ -132,12 +136,14 @@ static void greet(struct perf_worker *w)
 {
     static const uint8_t empty_message[5];
     const struct mr_perf_target *t = w->run->target;
-    struct mr_header type = {MR_STR("content-type"), MR_STR("application/grpc")};
+    /* Some servers reset a call that does not take trailers. */
+    const struct mr_header headers[] = {{MR_STR("content-type"), MR_STR("application/grpc")},
+                                        {MR_STR("te"), MR_STR("trailers")}};
     struct mr_piece piece = {.ptr = empty_message, .len = sizeof empty_message};
     struct mr_client_request request = {.method = t->grpc ? "POST" : "GET",
                                         .path = mr_str_c(t->hello_path),
-                                        .headers = &type,
-                                        .header_count = t->grpc,
+                                        .headers = headers,
+                                        .header_count = t->grpc ? 2 : 0,
                                         .pieces = &piece,
                                         .piece_count = t->grpc,
                                         .timeout_ns = t->timeout_ns};
@@ -195,6 +201,9 @@ static void on_stop(struct mr_mail *mail)
     perf_worker_finished(w);
     mr_timer_stop(&w->timer);
     perf_flights_give_up(w);
+    for (size_t i = 0; i < w->flights.len; i++) {
+        mr_timer_stop(&w->flights.at[i]->timer);
+    }
     for (size_t i = 0; i < w->conns.len; i++) {
         mr_client_free(&w->conns.at[i]->client);
     }

@@ -2,7 +2,8 @@
  *
  *   run.c     the run: threads, phases, seconds, the sum of it all
  *   worker.c  a thread: its loop and connections, what it is told by mail
- *   flight.c  requests: when they are sent, what becomes of them */
+ *   flight.c  requests: when they are sent, what becomes of them
+ *   stream.c  requests on gRPC streams */
 #ifndef MR_PERF_WORKER_H
 #define MR_PERF_WORKER_H
 
@@ -48,6 +49,8 @@ struct perf_worker;
 struct perf_conn {
     struct perf_worker *w;
     struct mr_client *client;
+    struct mr_client_stream *stream; /* NULL: none, or not open */
+    uint64_t stream_number;          /* how many there were */
 };
 
 /** A request that may be on its way: a place on a connection. */
@@ -59,6 +62,12 @@ struct perf_flight {
     bool is_active;
     bool is_measured;
     bool is_late;
+    char why[160]; /* what is wrong with an answer */
+    /* on a stream */
+    size_t index;  /* in the worker's list */
+    uint64_t turn; /* requests that it has ended */
+    uint64_t stream_number;
+    struct mr_timer timer;
 };
 
 /** Headers of a body. */
@@ -129,6 +138,18 @@ void perf_flights_start(struct perf_worker *w);
 void perf_flights_pump(struct perf_worker *w);
 /** The run is over: what is still on its way or due counts as given up. */
 void perf_flights_give_up(struct perf_worker *w);
+/** An mr_client_done_fn: the request of flight `ctx` has ended. */
+void perf_flight_done(void *ctx, int rc, const struct mr_err *err,
+                      const struct mr_client_response *response);
+/** Is the answer right? Otherwise f->why says why not, and the request has failed when it ends. */
+void perf_flight_check(struct perf_flight *f, const struct mr_client_response *response);
+
+/* ---- stream.c ---- */
+
+/** Sends a request of a flight on its connection's stream; perf_flight_done comes later. Takes over the piece's
+ *  reference. */
+void perf_stream_send(struct perf_flight *f, const struct mr_piece *body);
+
 void perf_flight_idle(struct perf_worker *w, struct perf_flight *f);
 
 #endif

@@ -5,10 +5,14 @@ import signal
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import grpc
 import numpy as np
 import pytest
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
 
 from lib import repo, wait
 from lib.rest import Rest
@@ -25,11 +29,11 @@ def perf(*args, code=0):
     return json.loads(done.stdout) if code == 0 else done.stdout + done.stderr
 
 
-@pytest.fixture(params=["rest", "binary", "grpc", "http2"])
+@pytest.fixture(params=["rest", "binary", "grpc", "grpc-stream", "http2"])
 def target(server, request):
     if request.param == "http2":
         return ["--protocol", "binary", "--http2", "-u", server.url("http")]
-    return ["--protocol", request.param, "-u", server.url("grpc" if request.param == "grpc" else "http")]
+    return ["--protocol", request.param, "-u", server.url("grpc" if "grpc" in request.param else "http")]
 
 
 def successes(server, model):
@@ -268,6 +272,117 @@ def test_wrong_answers_are_failures(liar):
     assert (error["kind"], error["count"]) == ("wrong answer", 6)
     assert error["text"] == "output y differs, first at element 1"
     assert "6 requests failed; --max-errors allows 5" in perf(*args, "--check", "--max-errors", 5, code=1)
+
+
+# ---- streams of other servers ----
+
+
+class Streams(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """grpcio's server, which answers the requests of a stream as `way` says."""
+
+    def __init__(self, way):
+        self.way, self.ids, self.streams = way, [], 0
+
+    def ServerLive(self, request, context):
+        return pb.ServerLiveResponse(live=True)
+
+    def ModelMetadata(self, request, context):
+        tensor = pb.ModelMetadataResponse.TensorMetadata(name="x", datatype="FP32", shape=[2])
+        return pb.ModelMetadataResponse(name="m", inputs=[tensor])
+
+    def ModelStreamInfer(self, requests, context):
+        self.streams += 1
+        for n, request in enumerate(requests):
+            self.ids.append(request.id)
+            yield from getattr(self, self.way)(n, request)
+            if self.way == "ends" and n == 9:
+                return
+
+    @staticmethod
+    def answer(request, value, final=None):
+        m = pb.ModelInferResponse(model_name="m", id=request.id)
+        if value is not None:
+            m.outputs.add(name="y", datatype="FP32", shape=[1])
+            m.raw_output_contents.append(np.float32(value).tobytes())
+        if final is not None:
+            m.parameters["triton_final_response"].bool_param = final
+        return pb.ModelStreamInferResponse(infer_response=m)
+
+    def one(self, n, request):
+        yield self.answer(request, 1)
+
+    def many(self, n, request):
+        assert request.parameters["triton_enable_empty_final_response"].bool_param
+        for i in range(3):
+            yield self.answer(request, i % 2, final=False)
+        yield self.answer(request, None, final=True)
+
+    def errors(self, n, request):
+        """Every second one, half of them without saying whose error it is."""
+        if n % 2 == 0:
+            yield self.answer(request, 1)
+        else:
+            yield pb.ModelStreamInferResponse(error_message="no luck", infer_response=pb.ModelInferResponse(id=request.id if n % 4 == 1 else ""))
+
+    ends = one
+
+    def silent(self, n, request):
+        if n % 10 != 9:
+            yield self.answer(request, 1)
+
+    def foreign(self, n, request):
+        yield pb.ModelStreamInferResponse(infer_response=pb.ModelInferResponse(id="0.999"))
+        yield pb.ModelStreamInferResponse(infer_response=pb.ModelInferResponse(id="x"))
+        yield self.answer(request, 1)
+
+
+@pytest.fixture
+def streams():
+    servers = []
+
+    def make(way):
+        server = grpc.server(ThreadPoolExecutor(8))
+        servicer = Streams(way)
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        servers.append(server)
+        return servicer, ["-m", "m", "-u", f"127.0.0.1:{port}", "--protocol", "grpc-stream", "--warmup", 0, "--data", "zeros"]
+    yield make
+    for server in servers:
+        server.stop(None)
+
+
+@pytest.mark.parametrize("way", ["one", "many", "foreign"])
+def test_streams(streams, way):
+    """Each request once, by an id of its own, on one stream per connection; a request ends with its last answer."""
+    servicer, args = streams(way)
+    (run,) = perf(*args, "-c", 6, "--connections", 2, "-n", 120, *(["--check"] if way != "many" else []))["runs"]
+    check_sums(run)
+    assert (run["answered"], run["failed"]) == (120, 0)
+    assert len(set(servicer.ids)) == len(servicer.ids) == 120 and servicer.streams == 2
+
+
+def test_streams_that_fail(streams):
+    servicer, args = streams("errors")
+    (run,) = perf(*args, "-c", 1, "-n", 40)["runs"]
+    assert (run["answered"], run["failed"]) == (20, 20)
+    assert [(e["count"], e["text"]) for e in run["errors"]] == [(20, "no luck")]
+    servicer, args = streams("ends")
+    (run,) = perf(*args, "-c", 4, "--connections", 1, "-n", 60)["runs"]
+    check_sums(run)
+    assert run["answered"] == 60 - run["failed"] and run["answered"] >= 40 and servicer.streams >= 5
+    assert {e["text"] for e in run["errors"]} <= {"the server has ended the stream"}
+    servicer, args = streams("silent")
+    (run,) = perf(*args, "-c", 1, "-n", 20, "--timeout", "200ms")["runs"]
+    assert (run["answered"], run["gave_up"]) == (18, 2) and servicer.streams == 1
+
+
+def test_wrong_answers_on_streams(streams):
+    """Of many answers each is compared with the first one that came to such a request."""
+    _, args = streams("many")
+    text = perf(*args, "-c", 1, "-n", 10, "--check", code=1)
+    assert "10 x wrong answer: output y differs" in text
 
 
 # ---- searches ----

@@ -73,12 +73,16 @@ static inline int64_t number_header(const struct mr_call *call, const char *name
     return v.ptr && mr_str_to_i64(v, &n) ? n : otherwise;
 }
 
+/* A gRPC method that sends every message back, and ends with RESOURCE_EXHAUSTED behind "enough". */
+#define GRPC_STREAM "/a.B/Stream"
+
 static inline void fixture_on_head(void *ctx, struct mr_call *call)
 {
     (void)ctx;
     call->body_limit = number_header(call, "x-limit", call->body_limit);
     call->body_align_at = number_header(call, "x-align", -1);
-    call->streaming = path_is(call, "/streamin") || path_is(call, "/pause");
+    call->streaming =
+        path_is(call, "/streamin") || path_is(call, "/pause") || path_is(call, GRPC_STREAM);
     if (path_is(call, "/early")) {
         reply_text(call, 403, "early", false);
     } else if (path_is(call, "/abort")) {
@@ -204,12 +208,48 @@ struct stream_state {
     int pieces;
 };
 
+static inline void stream_message(void *ctx, mr_bytes message, struct mr_block *block)
+{
+    struct mr_grpc_call *g = ctx;
+    struct mr_piece piece = {message.ptr, message.len, NULL};
+
+    (void)block;
+    mr_grpc_send(g, &piece, 1, MR_GRPC_IDENTITY);
+    if (message.len == 6 && memcmp(message.ptr, "enough", 6) == 0) {
+        mr_grpc_finish(g, 8, MR_STR("no more"));
+    }
+}
+
+static inline void echo_stream(struct mr_call *call, mr_bytes data, bool last)
+{
+    struct mr_grpc_call *g = call->user;
+    struct mr_err err;
+
+    if (!g) {
+        g = call->user = MR_ARENA_NEW(call->arena, struct mr_grpc_call);
+        if (mr_grpc_begin(g, call, 1 << 20) < 0) {
+            return;
+        }
+    }
+    int rc = mr_grpc_feed(g, data, stream_message, g, &err);
+    if (rc == MR_E_CLOSED) {
+        return;
+    }
+    if (rc < 0 || last) {
+        mr_grpc_finish(g, mr_status_grpc(rc), mr_str_c(rc < 0 ? err.msg : ""));
+    }
+}
+
 static inline void fixture_on_data(void *ctx, struct mr_call *call, mr_bytes data, bool last)
 {
     struct stream_state *st = call->user;
     char text[128];
 
     (void)ctx;
+    if (path_is(call, GRPC_STREAM)) {
+        echo_stream(call, data, last);
+        return;
+    }
     if (!st) {
         st = call->user = MR_ARENA_NEW(call->arena, struct stream_state);
         st->call = call;
@@ -237,7 +277,7 @@ static inline void fixture_on_cancel(void *ctx, struct mr_call *call)
     assert_true(call->cancelled);
     if (call->streaming) {
         struct stream_state *st = call->user;
-        if (st) {
+        if (st && !path_is(call, GRPC_STREAM)) {
             mr_timer_stop(&st->timer);
         }
         mr_call_abort(call, 8);

@@ -345,6 +345,143 @@ static void grpc_to_others(void **state)
     rig_close(&r);
 }
 
+/* ---- gRPC streams ---- */
+
+struct talk {
+    struct rig rig;
+    struct mr_client_stream *stream;
+    struct mr_buf heard; /* messages, each with a '|' behind it */
+    int more;            /* still to be sent, one for each that comes */
+    int ends;            /* calls of on_end */
+    int rc;
+    struct mr_err err;
+};
+
+static void tell(struct talk *t, const void *text, size_t len)
+{
+    struct mr_piece piece = {text, len, NULL};
+
+    assert_int_equal(mr_client_stream_send(t->stream, &piece, 1, NULL), MR_OK);
+}
+
+static void on_message(void *ctx, mr_bytes message)
+{
+    struct talk *t = ctx;
+
+    mr_buf_append(&t->heard, message.ptr, message.len);
+    mr_buf_char(&t->heard, '|');
+    if (t->more > 0 && --t->more == 0) {
+        mr_client_stream_end(t->stream);
+    } else if (t->more > 0) {
+        tell(t, "x", 1);
+    }
+}
+
+static void on_end(void *ctx, int rc, const struct mr_err *err)
+{
+    struct talk *t = ctx;
+
+    t->ends++;
+    t->rc = rc;
+    t->err = *err;
+    mr_loop_stop(t->rig.o.loop);
+}
+
+static void talk_open(struct talk *t, const char *path, bool http2)
+{
+    static const struct mr_client_stream_events events = {on_message, on_end};
+
+    memset(t, 0, sizeof *t);
+    rig_open(&t->rig, http2);
+    mr_buf_init(&t->heard, 0);
+    t->stream = mr_client_grpc_stream(t->rig.c, path, &events, t);
+    assert_int_equal(t->ends, 0);
+}
+
+static void talk_close(struct talk *t)
+{
+    assert_int_equal(t->ends, 1);
+    mr_buf_fini(&t->heard);
+    rig_close(&t->rig);
+}
+
+static void stream_both_ways(void **state)
+{
+    (void)state;
+    size_t large = 700000;
+    struct mr_block *block = mr_block_new(large);
+    struct mr_piece pieces[] = {{"<", 1, NULL}, {block->data, large, block}, {">", 1, NULL}};
+    struct talk t;
+
+    fill_pattern((char *)block->data, large);
+    talk_open(&t, GRPC_STREAM, true);
+    tell(&t, "one", 3);
+    tell(&t, "", 0);
+    mr_block_ref(block);
+    assert_int_equal(mr_client_stream_send(t.stream, pieces, 3, NULL), MR_OK);
+    t.more = 20;
+    mr_loop_run(t.rig.o.loop);
+    assert_string_equal(t.err.msg, "");
+    assert_int_equal(t.rc, MR_OK);
+    /* Three, and one more for each but the one that was the signal to end; all that was sent comes back. */
+    assert_memory_equal(t.heard.ptr, "one||<", 6);
+    assert_memory_equal(t.heard.ptr + 6, block->data, large);
+    assert_int_equal(t.heard.len, 6 + large + 2 + 19 * 2);
+    assert_memory_equal(t.heard.ptr + 6 + large, ">|x|x|", 6);
+    mr_block_unref(&block);
+    talk_close(&t);
+}
+
+static void stream_with_a_status(void **state)
+{
+    (void)state;
+    struct talk t;
+
+    talk_open(&t, GRPC_STREAM, true);
+    tell(&t, "enough", 6);
+    tell(&t, "too late", 8);
+    mr_loop_run(t.rig.o.loop);
+    assert_int_equal(t.rc, MR_E_EXHAUSTED);
+    assert_string_equal(t.err.msg, "no more");
+    assert_string_equal(mr_buf_cstr(&t.heard), "enough|");
+    talk_close(&t);
+}
+
+static void stream_to_others(void **state)
+{
+    (void)state;
+    struct talk t;
+
+    talk_open(&t, "/early", true);
+    tell(&t, "a", 1);
+    mr_loop_run(t.rig.o.loop);
+    assert_int_equal(t.rc, MR_E_FORBIDDEN);
+    talk_close(&t);
+    talk_open(&t, GRPC_STREAM, false);
+    tell(&t, "a", 1);
+    mr_loop_run(t.rig.o.loop);
+    assert_int_equal(t.rc, MR_E_INVALID);
+    talk_close(&t);
+}
+
+static void stream_freed(void **state)
+{
+    (void)state;
+    struct mr_block *block = mr_block_new(8);
+    struct mr_piece piece = {block->data, 8, mr_block_ref(block)};
+    struct talk t;
+    struct mr_err err;
+
+    talk_open(&t, GRPC_STREAM, true);
+    tell(&t, "a", 1);
+    mr_client_stream_end(t.stream);
+    assert_int_equal(mr_client_stream_send(t.stream, &piece, 1, &err), MR_E_CLOSED);
+    mr_block_unref(&block);
+    mr_client_free(&t.rig.c);
+    assert_int_equal(t.rc, MR_E_CANCELLED);
+    talk_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +498,10 @@ int main(void)
         cmocka_unit_test(grpc_unary),
         cmocka_unit_test(grpc_status),
         cmocka_unit_test(grpc_to_others),
+        cmocka_unit_test(stream_both_ways),
+        cmocka_unit_test(stream_with_a_status),
+        cmocka_unit_test(stream_to_others),
+        cmocka_unit_test(stream_freed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

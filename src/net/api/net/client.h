@@ -1,4 +1,4 @@
-/* HTTP client on a loop: HTTP/1.1 and HTTP/2 (prior knowledge), gRPC unary on top. One `struct mr_client`
+/* HTTP client on a loop: HTTP/1.1 and HTTP/2 (prior knowledge), gRPC calls and streams on top. One `struct mr_client`
  * per host keeps its connections. Thread: loop, or any while the loop is not running yet.
  *
  * A request that meets a kept connection which the server just closed, and has not got one byte of its
@@ -62,5 +62,24 @@ void mr_client_free(struct mr_client **c);
  *  the server. */
 void mr_client_grpc(struct mr_client *c, const char *path, const struct mr_piece *pieces,
                     size_t piece_count, int64_t timeout_ns, mr_client_done_fn *done, void *ctx);
+
+/** A gRPC stream of messages both ways. It is nobody's: it goes by itself when on_end has returned. */
+struct mr_client_stream;
+struct mr_client_stream_events {
+    /** A message came; its bytes are valid until this returns. May send, may not free the client. */
+    void (*on_message)(void *ctx, mr_bytes message);
+    /** The server has ended the stream (MR_OK: well, once both sides have), or it broke; as mr_client_grpc says it. Called
+     *  exactly once, never from within mr_client_grpc_stream. */
+    void (*on_end)(void *ctx, int rc, const struct mr_err *err);
+};
+struct mr_client_stream *mr_client_grpc_stream(struct mr_client *c, const char *path,
+                                               const struct mr_client_stream_events *events,
+                                               void *ctx);
+/** A message, sent when there is a connection and the server has room. Takes over the references of the pieces, also when
+ *  it fails; copies the others. Errors: MR_E_CLOSED (ended), MR_E_TOO_LARGE. */
+int mr_client_stream_send(struct mr_client_stream *s, const struct mr_piece *pieces, size_t count,
+                          struct mr_err *err);
+/** No more messages from here. */
+void mr_client_stream_end(struct mr_client_stream *s);
 
 #endif

@@ -35,6 +35,7 @@ typedef bool(mr_perf_check_fn)(void *ctx, size_t body, const struct mr_client_re
 struct mr_perf_target {
     const char *address; /* as mr_client_new takes it */
     bool grpc;
+    bool streams; /* gRPC: path is a method with streams of ModelInferRequest, one per connection */
     bool http2;
     const struct mr_tls_client_options *tls; /* NULL: none */
     const char *path;                        /* REST: POST to; gRPC: "/service/method" */
