@@ -41,7 +41,7 @@ struct warmup {
     struct mr_sched *s;
     bool is_default;          /* made-up requests are wanted */
     bool has_failed;          /* one of them did, and that was told */
-    bool is_checked;          /* all recorded requests were read */
+    unsigned records;         /* in the file of recorded requests, once it was read */
     int64_t left_ns;          /* for made-up requests on all instances that are still to come */
     int64_t recorded_left_ns; /* for recorded ones */
 };

@@ -167,13 +167,13 @@ static int run_all(struct warmup *w, void *instance, struct warmup_records *f, i
             goto out;
         }
         ran += did_run;
-        if (!did_run && w->is_checked)
+        if (!did_run && w->records > 0)
             break; /* the others are known to be whole */
     }
-    mr_log(ran < f->count ? MR_LOG_INFO : MR_LOG_DEBUG, "model.warmup",
+    w->records = MR_MAX(w->records, f->count);
+    mr_log(ran < w->records ? MR_LOG_INFO : MR_LOG_DEBUG, "model.warmup",
            "model=%s version=%lld records=%u ran=%u", MR_LOG_STR(w->s->version->model_name),
-           (long long)w->s->version->number, f->count, ran);
-    w->is_checked = true;
+           (long long)w->s->version->number, w->records, ran);
 out:
     return rc;
 }
