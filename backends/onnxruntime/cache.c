@@ -207,8 +207,12 @@ struct bytes {
     int is_bad;
 };
 
+/* NULL: nothing is wanted, or there is no memory. */
 static uint8_t *grow(struct bytes *b, size_t more)
 {
+    if (more == 0) {
+        return NULL;
+    }
     if (b->cap - b->len < more) {
         size_t cap = (b->len + more) * 2;
         uint8_t *at = b->is_bad ? NULL : realloc(b->at, cap);
@@ -226,7 +230,7 @@ static uint8_t *grow(struct bytes *b, size_t more)
 static void put(struct bytes *b, const void *from, size_t n)
 {
     uint8_t *to = grow(b, n);
-    if (to && n > 0) {
+    if (to) {
         memcpy(to, from, n);
     }
 }
