@@ -145,7 +145,9 @@ int mr_json_number_text(struct mr_json *j, mr_str *out)
     if (!json_enter(j)) {
         return j->status;
     }
+    double ignored;
     size_t len = mr_json_number_len(j->pos, j->end);
+    len = len ? len : mr_json_special_len(j->pos, j->end, &ignored);
     if (len == 0) {
         return mr_json_expected(j, "a valid number");
     }

@@ -288,7 +288,10 @@ static void number_text(void **state)
     mr_json_init(&j, MR_STR(" -12.5e+7 , "), NULL, 0, NULL);
     assert_int_equal(mr_json_number_text(&j, &text), MR_OK);
     assert_true(mr_str_eq_c(text, "-12.5e+7"));
-    mr_json_init(&j, MR_STR("NaN"), NULL, 0, NULL);
+    mr_json_init(&j, MR_STR("-Infinity]"), NULL, 0, NULL);
+    assert_int_equal(mr_json_number_text(&j, &text), MR_OK);
+    assert_true(mr_str_eq_c(text, "-Infinity"));
+    mr_json_init(&j, MR_STR("-x"), NULL, 0, NULL);
     assert_int_equal(mr_json_number_text(&j, &text), MR_E_INVALID);
 }
 

@@ -65,7 +65,7 @@ int mr_json_u64(struct mr_json *j, uint64_t *out);
 /** Any number, also NaN, Infinity, -Infinity. Correctly rounded, so that 1e999 is infinity. */
 int mr_json_double(struct mr_json *j, double *out);
 int mr_json_float(struct mr_json *j, float *out);
-/** The next number as text (not checked beyond JSON's grammar). */
+/** The next number as text, also NaN, Infinity, -Infinity (not checked beyond this grammar). */
 int mr_json_number_text(struct mr_json *j, mr_str *out);
 /** Skip one value, checking it; *out_text (may be NULL) gets its exact text. */
 int mr_json_skip(struct mr_json *j, mr_str *out_text);
