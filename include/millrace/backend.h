@@ -194,7 +194,7 @@ struct mr_host {
     int (*load_is_unwanted)(const struct mr_loading *loading);
 
     /** (1.1) How far model_open is: `done` of `total` bytes to go through, all steps together, and the name of the
-     *  step, a string that lives as long as the library. `done` never goes down while `total` stays.
+     *  step, a string that lives as long as the library. `done` grows, but where a load begins anew.
      *  Thread: as above. Cheap: three stores. `loading` may be NULL. */
     void (*load_progress)(struct mr_loading *loading, const char *step, uint64_t done,
                           uint64_t total);

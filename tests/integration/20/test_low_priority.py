@@ -76,17 +76,24 @@ def test_threads_that_a_load_makes_are_ordinary(loading):
 
 def test_a_load_ends_where_requests_take_all(loading, models):
     """On one CPU that they keep busy."""
-    repo.add(models, "busy", backend="fault", parameters={"spin_ms": 2500}, extra="instance_group { count: 2 kind: KIND_CPU }")
+    repo.add(models, "busy", backend="fault", parameters={"spin_ms": 300}, extra="instance_group { count: 2 kind: KIND_CPU }")
     server, c = loading("load_yield_seconds=1")
     c.load("busy").ok()
     for task in os.listdir(f"/proc/{server.process.pid}/task"):
         os.sched_setaffinity(int(task), {min(os.sched_getaffinity(0))})
-    asking = [Rest(server.http) for _ in range(2)]
-    threads_ = [threading.Thread(target=lambda r=r: r.infer("busy", [("INPUT0", "INT32", [1], [1])])) for r in asking]
-    [t.start() for t in threads_]
+    is_over = threading.Event()
+
+    def ask():
+        with Rest(server.http) as rest:
+            while not is_over.is_set():
+                rest.infer("busy", [("INPUT0", "INT32", [1], [1])]).ok()
+
+    asking = [threading.Thread(target=ask) for _ in range(4)]
+    [t.start() for t in asking]
     wait.until(lambda: sum(t[0].startswith("run:") for t in threads(server)) == 2, "two threads that compute")
-    assert Load(server).wait(timeout=200) == 0
-    [t.join(100) for t in threads_]
-    [r.close() for r in asking]
+    code = Load(server).wait(timeout=200)
+    is_over.set()
+    [t.join(100) for t in asking]
+    assert code == 0
     assert any("others leave its load no time" in e["msg"] for e in server.events())
     assert c.rest.get("/v2/models/dense/versions").json()["versions"][-1]["memory"]["parameters"] == "pool"

@@ -153,15 +153,16 @@ def test_memory(models, explicit, tmp_path):
     out, _ = cli(server, "versions", "dense", stdout=subprocess.PIPE).communicate(timeout=60)
     assert re.search(r"\tpool 32(\.\d)? MiB\n$", out), out
     if wait.SLOW == 1:
-        assert weights <= m["grown_bytes"] < 2 * weights and load.memory.grown_is_known
+        # the system counts resident pages of each CPU for itself, and adds them up now and then
+        assert 0.9 * weights <= m["grown_bytes"] < 2 * weights and load.memory.grown_is_known
     repo.write(folder / "config.pbtxt", config + 'parameters { key: "parameter_memory" value { string_value: "plain" } }\n')
     c.load("dense").ok()
     wait.until(lambda: states(c, "dense") == [("1", "UNLOADED"), ("1", "READY")], "the end of the first")
     first, second = (v["memory"] for v in versions(c, "dense")["versions"])
     assert second["parameters"] == "plain" and "pool_bytes" not in second
     if wait.SLOW == 1:
-        assert first["released_bytes"] >= weights, "the pool's pages are back"
-        assert second["grown_bytes"] >= weights
+        assert first["released_bytes"] >= 0.9 * weights, "the pool's pages are back"
+        assert second["grown_bytes"] >= 0.9 * weights
 
 
 def test_memory_of_a_model_that_cannot_have_a_pool(models, explicit, tmp_path):
