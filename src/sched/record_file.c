@@ -26,12 +26,12 @@ int record_file_open(struct record_file *f, const struct mr_version *v, struct m
     rc = mr_version_file(v, v->number_text, &path, err);
     if (rc < 0)
         return rc;
-    /* Hidden, so that no look at the folder takes it for a part of the version. */
+    /* For this user only: it is data of clients. Hidden, so that no look at the folder takes it for a part of the version. */
     snprintf(f->name, sizeof f->name, "." MR_WARMUP_REQUESTS ".%ld", (long)getpid());
     f->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (f->dir >= 0)
         f->fd =
-            openat(f->dir, f->name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+            openat(f->dir, f->name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (f->fd < 0) {
         rc = cannot("write", err);
         record_file_close(f);

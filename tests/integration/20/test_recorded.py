@@ -243,7 +243,7 @@ def test_what_is_recorded(models, tmp_path, explicit):
         ([1, 2], first(1, 2)), ([1, 1], first(3)), ([1, 1], first(4)), ([2, 1], first(5, 6))]
     assert all((q.inputs[0].name, q.inputs[0].datatype) == ("INPUT0", "INT32") for q in found)
     assert not any(q.id or q.parameters or q.outputs for q in found)
-    assert [f.name for f in m.file.parent.iterdir()] == [FILE]
+    assert [f.name for f in m.file.parent.iterdir()] == [FILE] and m.file.stat().st_mode & 0o777 == 0o600
     before = len(m.runs())
     assert c.load("m").status == 200 and len(m.runs()) == before, "the same version"
     c.unload("m")
