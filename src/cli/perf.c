@@ -259,8 +259,7 @@ out:
 static int run(struct perf *p, const struct perf_range *range, const struct perf_old *old,
                struct mr_err *err)
 {
-    bool to_stdout = (p->opt.json && strcmp(p->opt.json, "-") == 0) ||
-                     (p->opt.html && strcmp(p->opt.html, "-") == 0);
+    bool to_stdout = perf_is_to_stdout(&p->opt);
     int rc;
 
     if (!to_stdout) {

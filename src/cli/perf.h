@@ -118,6 +118,8 @@ extern const struct mr_option perf_table[];
 extern const size_t perf_table_len;
 /** Are models loaded and unloaded over gRPC? */
 bool perf_control_is_grpc(const struct perf_options *o);
+/** Does a report take the place of the text? */
+bool perf_is_to_stdout(const struct perf_options *o);
 /** What one option alone does not show; *out is the load. Errors: MR_E_INVALID. */
 int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_err *err);
 /** "p99=5ms", "p99.9=800us", "max=1s", "mean" is none. Errors: MR_E_INVALID. */

@@ -253,3 +253,15 @@ void perf_threads_add(struct perf_thread_list *into, const struct perf_thread_li
         row->threads = MR_MAX(row->threads, from->at[i].threads);
     }
 }
+
+const struct perf_thread *perf_threads_find(const struct perf_thread_list *names, const char *name)
+{
+    static const struct perf_thread none;
+
+    for (size_t i = 0; i < names->len; i++) {
+        if (strcmp(names->at[i].name, name) == 0) {
+            return &names->at[i];
+        }
+    }
+    return &none;
+}

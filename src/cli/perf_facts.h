@@ -48,6 +48,9 @@ void perf_facts_since(const struct perf_facts *before, const struct perf_facts *
 /** Adds the rows of `from`, name by name. */
 void perf_threads_add(struct perf_thread_list *into, const struct perf_thread_list *from);
 
+/** The row of a name; one of zeros when there is none. */
+const struct perf_thread *perf_threads_find(const struct perf_thread_list *names, const char *name);
+
 /* Texts of the kernel; false when they cannot be understood. */
 bool perf_stat_parse(mr_str text, struct perf_thread *out);   /* /proc/PID/task/TID/stat */
 void perf_status_parse(mr_str text, struct perf_thread *out); /* .../status: the switches */

@@ -452,6 +452,11 @@ bool perf_control_is_grpc(const struct perf_options *o)
            (o->control_protocol == PERF_CONTROL_AUTO && o->protocol >= PERF_GRPC);
 }
 
+bool perf_is_to_stdout(const struct perf_options *o)
+{
+    return (o->json && strcmp(o->json, "-") == 0) || (o->html && strcmp(o->html, "-") == 0);
+}
+
 static int check_update(const struct perf_options *o, struct mr_err *err)
 {
     bool is_same = !o->update || strcmp(o->update, o->model) == 0;
@@ -467,9 +472,9 @@ static int check_update(const struct perf_options *o, struct mr_err *err)
     if (!o->rate || strchr(o->rate, ':')) {
         return MR_FAIL(err, MR_E_INVALID, "update needs one load with --rate R");
     }
-    if (o->requests || o->objective || o->against || o->html) {
+    if (o->requests || o->objective || o->against) {
         return MR_FAIL(err, MR_E_INVALID,
-                       "--requests, --objective, --against and --html do not go with update");
+                       "--requests, --objective and --against do not go with update");
     }
     if (o->versions && o->command) {
         return MR_FAIL(err, MR_E_INVALID, "--versions and --command exclude each other");

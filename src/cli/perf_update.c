@@ -467,6 +467,9 @@ static int report(struct perf_update *u, bool to_stdout, struct mr_err *err)
     if (u->p->opt.json) {
         rc = perf_update_write_json(u, u->p->opt.json, err);
     }
+    if (rc == MR_OK && u->p->opt.html) {
+        rc = perf_update_write_html(u, u->p->opt.html, err);
+    }
     return rc;
 }
 
@@ -486,7 +489,7 @@ static void fini(struct perf_update *u)
 
 int perf_update_run(struct perf *p, const struct mr_perf_load *load, const char *program)
 {
-    bool to_stdout = p->opt.json && strcmp(p->opt.json, "-") == 0;
+    bool to_stdout = perf_is_to_stdout(&p->opt);
     struct perf_update u = {.p = p, .load = *load, .window_ns = p->opt.window_ns};
     struct mr_err err = {0};
     int rc;

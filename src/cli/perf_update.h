@@ -4,6 +4,7 @@
  *   perf_update_report.c  sums over the windows and phases
  *   perf_update_print.c   for people
  *   perf_update_json.c    for programs
+ *   perf_update_html.c    a page with plots
  *   perf_control.c        the calls
  *   perf_facts.c          what the system counts */
 #ifndef MR_CLI_PERF_UPDATE_H
@@ -102,10 +103,11 @@ void perf_update_phases(const struct perf_lives *lives, int64_t mark_wall_ns,
 void perf_update_sum_up(struct perf_update *u);
 void perf_update_fini_sums(struct perf_update *u);
 
-/* perf_update_print.c, perf_update_json.c */
+/* perf_update_print.c, perf_update_json.c, perf_update_html.c */
 
 void perf_update_print_head(const struct perf_update *u, FILE *out);
 void perf_update_print(const struct perf_update *u, FILE *out);
+int perf_update_write_html(const struct perf_update *u, const char *path, struct mr_err *err);
 int perf_update_write_json(const struct perf_update *u, const char *path, struct mr_err *err);
 
 #endif

@@ -175,18 +175,6 @@ static void print_spread(const struct perf_update *u, bool is_update, FILE *out)
 
 /* ---- counted ---- */
 
-static const struct perf_thread *find_name(const struct perf_thread_list *list, const char *name)
-{
-    static const struct perf_thread none;
-
-    for (size_t i = 0; i < list->len; i++) {
-        if (strcmp(list->at[i].name, name) == 0) {
-            return &list->at[i];
-        }
-    }
-    return &none;
-}
-
 static void add_pair(struct mr_grid *g, uint64_t quiet, uint64_t update)
 {
     mr_grid_add(g, MR_STYLE_PLAIN, "%llu | %llu", (unsigned long long)quiet,
@@ -207,7 +195,7 @@ static void print_threads(const struct perf_update *u, FILE *out)
     mr_grid_init(&g, head);
     for (size_t i = 0; i < u->update_threads.len; i++) {
         const struct perf_thread *t = &u->update_threads.at[i];
-        const struct perf_thread *q = find_name(&u->quiet_threads, t->name);
+        const struct perf_thread *q = perf_threads_find(&u->quiet_threads, t->name);
         char quiet[32];
         char update[32];
         mr_grid_add(&g, MR_STYLE_BOLD, "%u x %s", t->threads, t->name);

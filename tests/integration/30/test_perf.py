@@ -427,16 +427,41 @@ def test_against(server, tmp_path):
     assert "--against" in perf(*args, "--against", tmp_path / "nowhere.json", code=2)
 
 
+def check_page(text):
+    """Numbers within the frame, nothing to be fetched."""
+    assert not re.search(r"https?:|src=|href=|url\(|<script|@import|nan|inf\b", text)
+    assert "prefers-color-scheme:dark" in text
+    for points in re.findall(r'points="([^"]*)"', text):
+        for x, y in (map(float, p.split(",")) for p in points.split()):
+            assert 0 <= x <= 860 and 0 <= y <= 240
+    for x, width in re.findall(r'<rect x="([^"]*)" y="[^"]*" width="([^"]*)"', text):
+        assert 0 <= float(x) and float(x) + float(width) <= 861
+
+
 def test_page(server, tmp_path):
-    """Plots of each run, numbers within the frame, nothing to be fetched, the server's words harmless."""
+    """Plots of each run."""
     page = tmp_path / "x.html"
     perf("-m", "simple", "-u", server.url(), "-r", "100:200:100", "-d", "1500ms", "--warmup", 0, "--html", page)
     text = page.read_text()
     assert text.count("<svg") == 6 and text.count("<polyline") == 2 * (3 + 2 + 1)
-    assert not re.search(r"https?:|src=|href=|url\(|<script|@import|nan|inf\b", text)
-    for points in re.findall(r'points="([^"]*)"', text):
-        for x, y in (map(float, p.split(",")) for p in points.split()):
-            assert 0 <= x <= 860 and 0 <= y <= 240
+    check_page(text)
+    assert ">p99</text>" in text and ">p90</text>" in text
+
+
+def test_page_of_updates(models, start, tmp_path):
+    """Two plots with the phases behind them, and the counts of the server's threads."""
+    repo.add(models, "m", versions=(1, 2))
+    server = start(models, "--load-model=m", mode="explicit")
+    page = tmp_path / "x.html"
+    done = subprocess.run([BIN, "perf", "update", "-m", "m", "-u", server.url(), "-r", "200", "--shape", "INPUT0:4", "--warmup", "0", "--window", "200ms",
+                           "--versions", "1,2", "--updates", "1", "--pid", str(server.process.pid), "--html", page],
+                          capture_output=True, text=True, timeout=60, env=clean_environment())
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    check_page(text)
+    assert text.count("<svg") == 2 and text.count("<polyline") == 4 + 3 and "loop-0" in text
+    for k, phase in enumerate(("load", "warm", "publish", "drain", "release", "after"), 1):
+        assert text.count(f'class="s{k}"') == 4 and text.count(f">{phase}</text>") == 2  # in each plot a stretch and its key
 
 
 # ---- TLS, the end ----
