@@ -5,8 +5,9 @@ import sys
 from . import machine, models
 from .servers import CopyLoop, Millrace, Nghttpd, Nginx, Triton
 
+# What a server does that takes no care of updates: weights on the heap, loads by an ordinary thread.
+PLAIN = [f"--backend-config=onnxruntime,{option}" for option in ("parameter_memory=plain", "load_yield_seconds=0")]
 # Our server again with other options, as a contender of its own.
-PLAIN = ["--backend-config=onnxruntime,parameter_memory=plain"]
 VARIANTS = {"millrace, busy polling": ["--busy-poll-us=50"], "millrace, plain": PLAIN, "millrace, seen before": []}
 FLOORS = {floor.name: floor for floor in (Nginx, Nghttpd, CopyLoop)}
 
