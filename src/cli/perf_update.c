@@ -275,7 +275,7 @@ static int64_t last_end(const struct perf_window_row *row)
     return end;
 }
 
-/* Number 0 is the one that does not count. */
+/* Numbers begin with those that do not count. */
 static int update_window(struct perf_update *u, unsigned number, struct perf_window_row *row,
                          struct mr_err *err)
 {
@@ -346,20 +346,20 @@ static void show(const struct perf_update *u, unsigned number)
 }
 
 /* What the first update shows: that updates work, and how long windows have to be. */
-static int try_update(struct perf_update *u, struct mr_err *err)
+static int try_update(struct perf_update *u, unsigned number, struct mr_err *err)
 {
     struct perf_window_row row = {0};
-    int rc = update_window(u, 0, &row, err);
+    int rc = update_window(u, number, &row, err);
 
     if (rc == MR_OK && row.rc < 0) {
         return MR_FAIL(err, row.rc, "the first update of %s failed: %s", u->control.model,
                        row.problem);
     }
-    if (rc == MR_OK && u->window_ns == 0) {
+    if (rc == MR_OK && u->p->opt.window_ns == 0) {
         /* Some room, in tenths of a second. */
         int64_t tenth = MR_NS_PER_S / 10;
         int64_t took = last_end(&row) - row.span.begin_ns;
-        u->window_ns = (took + took / 4 + tenth - 1) / tenth * tenth;
+        u->window_ns = MR_MAX(u->window_ns, (took + took / 4 + tenth - 1) / tenth * tenth);
     }
     return rc;
 }
@@ -368,18 +368,22 @@ static void *update_thread(void *arg)
 {
     struct perf_update *u = arg;
     struct mr_err *err = &u->err;
-    int rc;
+    int rc = MR_OK;
 
     while (!atomic_load(&u->runs) && !is_stopped(u)) {
         sleep_until(u, mr_now_ns() + LOOK_NS);
     }
-    rc = is_stopped(u) ? MR_OK : try_update(u, err);
+    /* The first of several versions may be there already, and then nothing is loaded. */
+    unsigned first = u->versions.len > 1 ? 2 : 1;
+    for (unsigned i = 0; rc == MR_OK && i < first && !is_stopped(u); i++) {
+        rc = try_update(u, i, err);
+    }
     for (unsigned i = 1; rc == MR_OK && i <= u->p->opt.updates && !is_stopped(u); i++) {
         bool quiet_first = i % 2 == 1;
         show(u, i);
-        rc = run_window(u, i, !quiet_first, err);
+        rc = run_window(u, first - 1 + i, !quiet_first, err);
         if (rc == MR_OK && !is_stopped(u)) {
-            rc = run_window(u, i, quiet_first, err);
+            rc = run_window(u, first - 1 + i, quiet_first, err);
         }
     }
     u->rc = rc;
