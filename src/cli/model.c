@@ -41,13 +41,7 @@ static const char *const forms[] = {"auto", "table", "plain", "json", NULL};
 
 static const struct mr_option table[] = {
     {.name = "Server", .kind = MR_OPTION_GROUP},
-    {.name = "url",
-     .letter = 'u',
-     .kind = MR_OPTION_STRING,
-     AT(url),
-     .fallback = "127.0.0.1",
-     .value = "ADDRESS",
-     .help = "host:port, https://host:port or unix:/path; the port is 8000 if not given"},
+    MR_REMOTE_URL_ROW(struct model_options, "8000"),
     {.name = "timeout",
      .letter = 't',
      .kind = MR_OPTION_DURATION,

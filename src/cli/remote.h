@@ -47,7 +47,20 @@ int mr_remote_address(const char *url, int default_port, char *out, size_t size,
 /** Does a URL ask for TLS? */
 bool mr_remote_is_tls(const char *url);
 
-/** Rows of an option table for a struct with a struct mr_tls_client_options `tls`. */
+/** Rows of an option table for a struct with `url`, `protocol` and a struct mr_tls_client_options `tls`. `ports` says
+ *  which port it is when none is given, `names` what may be spoken. */
+#define MR_REMOTE_URL_ROW(type, ports)                                                             \
+    {                                                                                              \
+        .name = "url", .letter = 'u', .kind = MR_OPTION_STRING, MR_OPTION_AT(type, url),           \
+        .fallback = "127.0.0.1", .value = "ADDRESS",                                               \
+        .help = "host:port, https://host:port or unix:/path; the port is " ports " if not given"   \
+    }
+#define MR_REMOTE_PROTOCOL_ROW(type, names, more)                                                  \
+    {                                                                                              \
+        .name = "protocol", .kind = MR_OPTION_CHOICE, MR_OPTION_AT(type, protocol),                \
+        .fallback = "rest", .choices = (names), .value = "PROTOCOL",                               \
+        .help = "rest sends JSON, binary REST with binary tensors" more                            \
+    }
 #define MR_REMOTE_TLS_FILE(option, type, member, text)                                             \
     {                                                                                              \
         .name = option, .kind = MR_OPTION_STRING, MR_OPTION_AT(type, tls.member), .value = "FILE", \

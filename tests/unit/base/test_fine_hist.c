@@ -1,13 +1,10 @@
 /* The fine histogram: three digits from a nanosecond to a minute, ranks, quantiles. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/fine_hist.h"
 #include "base/mem.h"
+#include "hist_check.h"
+
+static const struct hist_buckets buckets = {mr_fine_bucket, mr_fine_upper, MR_FINE_BUCKETS,
+                                            UINT64_C(1) << 36, 0.001};
 
 static struct mr_fine_hist *make(void)
 {
@@ -16,29 +13,15 @@ static struct mr_fine_hist *make(void)
 
 static void buckets_join_without_gaps(void **state)
 {
-    uint64_t next = 0;
-
     (void)state;
-    for (unsigned b = 0; b < MR_FINE_BUCKETS; b++) {
-        uint64_t upper = mr_fine_upper(b);
-        assert_true(upper >= next);
-        assert_int_equal(mr_fine_bucket(next), b);
-        assert_int_equal(mr_fine_bucket(upper), b);
-        next = upper + 1;
-    }
-    assert_true(next == UINT64_C(1) << 36);
-    assert_true(next > UINT64_C(60000000000));
-    assert_int_equal(mr_fine_bucket(UINT64_MAX), MR_FINE_BUCKETS - 1);
+    check_buckets(&buckets);
+    assert_true(buckets.end > UINT64_C(60000000000));
 }
 
 static void three_digits(void **state)
 {
     (void)state;
-    for (uint64_t v = 1; v < UINT64_C(60000000000); v += v / 3000 + 1) {
-        uint64_t upper = mr_fine_upper(mr_fine_bucket(v));
-        assert_true(upper >= v);
-        assert_true((double)(upper - v) < 0.001 * (double)v);
-    }
+    check_error(&buckets);
 }
 
 static void ranks_and_quantiles(void **state)

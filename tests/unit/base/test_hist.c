@@ -1,43 +1,25 @@
 /* The histogram: bucket edges, error bound, quantiles, a reader beside the writer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 
 #include "base/hist.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "hist_check.h"
+
+static const struct hist_buckets buckets = {mr_hist_bucket, mr_hist_upper, MR_HIST_BUCKETS,
+                                            UINT64_C(1) << 40, 0.125};
 
 static void buckets_join_without_gaps(void **state)
 {
-    uint64_t next = 0;
-
     (void)state;
-    for (unsigned b = 0; b < MR_HIST_BUCKETS; b++) {
-        uint64_t upper = mr_hist_upper(b);
-        assert_true(upper >= next);
-        assert_int_equal(mr_hist_bucket(next), b);
-        assert_int_equal(mr_hist_bucket(upper), b);
-        next = upper + 1;
-    }
-    assert_true(next == UINT64_C(1) << 40);
-    assert_int_equal(mr_hist_bucket(next), MR_HIST_BUCKETS - 1);
-    assert_int_equal(mr_hist_bucket(UINT64_MAX), MR_HIST_BUCKETS - 1);
+    check_buckets(&buckets);
     assert_true(mr_hist_upper(MR_HIST_BUCKETS + 7) == (UINT64_C(1) << 40) - 1);
 }
 
 static void error_is_below_an_eighth(void **state)
 {
     (void)state;
-    for (uint64_t v = 1; v < UINT64_C(1) << 40; v += v / 1000 + 1) {
-        uint64_t upper = mr_hist_upper(mr_hist_bucket(v));
-        assert_true(upper >= v);
-        assert_true((double)(upper - v) < 0.125 * (double)v);
-    }
+    check_error(&buckets);
 }
 
 static void quantiles(void **state)
