@@ -1,10 +1,12 @@
 """What the clients of the soak do. Each actor is a method of Actor named do_*: one step, its answer checked; AssertionError
-when the server is wrong. The models that go are named in GOING, and only there may a model be away."""
+when the server is wrong. The models that go are named in GOING, and only there may a model be away. Beside them an Updater
+gives a large model new versions all the time."""
 import base64
 import gzip
 import random
 import socket
 import struct
+import threading
 import time
 import zlib
 
@@ -13,9 +15,11 @@ import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
 from lib import grpcraw, onnxgen, repo
+from lib.control import Control
 from lib.grpcraw import Grpc
 from lib.raw import GRPC_HEADERS, Http1, Http2, grpc_frame, grpc_path, request
 from lib.rest import Rest, binary_body
+from lib.updated import LAYERS, SIZE, Dense, ask
 
 GOING = ("going", "going_onnx")
 AWAY = (400, 404, 503)
@@ -38,7 +42,7 @@ REPORTS = ("/v2", "/v2/models/m", "/v2/models/m/config", "/v2/models/simple/stat
 
 
 def fill(folder):
-    """The repository of the soak."""
+    """The repository of the soak; the model that gets updates."""
     repo.add(folder, "m")
     repo.add(folder, "batch", max_batch_size=8, extra="dynamic_batching { max_queue_delay_microseconds: 500 }")
     repo.add(folder, "text", inputs=[repo.tensor("INPUT0", "TYPE_STRING")], outputs=[repo.tensor("OUTPUT0", "TYPE_STRING")])
@@ -46,11 +50,43 @@ def fill(folder):
     repo.add(folder, "going", max_batch_size=4, versions=(1, 2), extra="version_policy { all { } }")
     repo.add(folder, "going_onnx", onnxgen.ADDER_CONFIG, files={"1/model.onnx": onnxgen.adder(1)})
     repo.stock(folder, "simple", "mlp")
+    return Dense(folder)
+
+
+class Updater(threading.Thread):
+    """Each second another version of the model `dense`, of two contents by turns; `answers` are those of both."""
+
+    def __init__(self, server, model):
+        super().__init__()
+        self.server, self.model, self.failures, self.updates = server, model, [], 0
+        self.contents = [onnxgen.dense(LAYERS, SIZE, seed) for seed in (1, 2)]
+        self.end = threading.Event()
+        self.answers = {self.update() for _ in range(4)}
+        assert len(self.answers) == 2
+
+    def update(self):
+        self.model.write(self.contents[self.model.number % 2])
+        with Control(self.server) as control:
+            control.load("dense").ok()
+            self.model.remove(self.model.number - 1)
+            self.updates += 1
+            return ask(control.rest, "dense")
+
+    def run(self):
+        try:
+            while not self.end.wait(1):
+                assert self.update() in self.answers, "another answer after an update"
+        except Exception as e:
+            self.failures.append(f"updates: {type(e).__name__}: {str(e)[:500]}")
+
+    def stop(self):
+        self.end.set()
+        self.join()
 
 
 class Actor:
-    def __init__(self, server, seed):
-        self.server, self.seed, self.rng = server, seed, random.Random(seed)
+    def __init__(self, server, seed, answers):
+        self.server, self.seed, self.rng, self.answers = server, seed, random.Random(seed), answers
         self.steps = {name[3:]: getattr(self, name) for name in dir(self) if name.startswith("do_")}
         self.counts = dict.fromkeys(self.steps, 0)
         self.open()
@@ -235,6 +271,9 @@ class Actor:
                 pass
 
     # ---- models that come and go ----
+
+    def do_updated(self):
+        assert ask(self.rest, "dense") in self.answers, "an answer of neither version"
 
     def do_going(self):
         model = self.rng.choice(GOING)

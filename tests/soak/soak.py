@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Everything at once for as long as one likes: every endpoint of REST and gRPC, errors, bad input, clients that vanish,
-streams, loads and unloads. Every answer is checked, and what the server holds is sampled twice a second.
+streams, loads and unloads, and each second a new version of a large model. Every answer is checked, and what the server
+holds is sampled twice a second.
 
   make soak     (SOAK_SECONDS=3600, KIND=release or asan), or build/venv/bin/python tests/soak/soak.py [--seconds N] [--clients N]
 
@@ -25,6 +26,7 @@ from lib import wait  # noqa: E402
 from lib.held import cpu_seconds, descriptors, in_flight, resident, threads  # noqa: E402
 from lib.metrics import value  # noqa: E402
 from lib.server import Server  # noqa: E402
+from lib.updated import WEIGHTS  # noqa: E402
 
 JUDGED_FROM = 600
 
@@ -57,12 +59,12 @@ class Sampler(threading.Thread):
         return (rows[-1][4] - rows[0][4]) / max(1, rows[-1][5] - rows[0][5]) * 1e6
 
 
-def run_clients(server, seconds, count, sampler):
+def run_clients(server, seconds, count, sampler, updater):
     """(actors, failures)"""
     until, crowd, failures = time.monotonic() + seconds, [], []
 
     def run(seed):
-        actor = actors.Actor(server, seed)
+        actor = actors.Actor(server, seed, updater.answers)
         crowd.append(actor)
         try:
             while time.monotonic() < until and not failures:
@@ -73,14 +75,16 @@ def run_clients(server, seconds, count, sampler):
 
     all_ = [threading.Thread(target=run, args=(i,)) for i in range(count)]
     sampler.answers = lambda: sum(sum(a.counts.values()) for a in crowd)
+    updater.start()
     [t.start() for t in all_]
     [t.join() for t in all_]
-    return crowd, failures
+    updater.stop()
+    return crowd, failures + updater.failures
 
 
-def ask_everything(server, seed):
+def ask_everything(server, seed, answers):
     """One step of each kind, so that nothing is first used later."""
-    actor = actors.Actor(server, seed)
+    actor = actors.Actor(server, seed, answers)
     for name in sorted(actor.steps):
         actor.steps[name]()
     actor.close()
@@ -104,21 +108,22 @@ def leftovers(server, before):
 def soak(folder, seconds, clients):
     """(lines of the summary, failures)"""
     (folder / "models").mkdir()
-    actors.fill(folder / "models")
-    server = Server(folder / "server", [folder / "models"], "--load-model=*", "--log-info=false", "--log-warning=false",
-                    "--log-error=false", mode="explicit")
+    updated = actors.fill(folder / "models")
+    server = Server(folder / "server", [folder / "models"], f"--backend-config=onnxruntime,parameter_cache={folder / 'cache'}",
+                    "--load-model=*", "--log-info=false", "--log-warning=false", "--log-error=false", mode="explicit")
     try:
         server.wait_ready()
-        ask_everything(server, 1000)
+        updater = actors.Updater(server, updated)
+        ask_everything(server, 1000, updater.answers)
         before = descriptors(server), threads(server)
         sampler = Sampler(server, seconds)
         sampler.start()
-        crowd, failures = run_clients(server, seconds, clients, sampler)
+        crowd, failures = run_clients(server, seconds, clients, sampler, updater)
         sampler.end.set()
         sampler.join()
         if server.running:
             failures += leftovers(server, before)
-        lines = summary(sampler, crowd, seconds, failures)
+        lines = [*summary(sampler, crowd, seconds, failures), f"{updater.updates} updates of a model of {WEIGHTS >> 20} MiB"]
         server.stop()
     except AssertionError as e:
         return [], [str(e)]
