@@ -123,6 +123,11 @@ def large(repo):
     products(repo, "large", 24, version=2)
 
 
+def giant(repo):
+    """A gigabyte of weights."""
+    products(repo, "large", 64)
+
+
 def make(folder, kind):
     """Makes the repository `kind` below the folder unless it is there; its path."""
     root = Path(folder, kind)
@@ -136,6 +141,7 @@ def make(folder, kind):
             identity_pair(repo, f"m{i}")
     else:
         for one in {"main": (simple, identity_pair, identity_rows, dense, convolutional), "small": (simple,),
-                    "counted": (simple, identity_pair), "heavy": (heavy,), "updates": (simple, large), "empty": ()}[kind]:
+                    "counted": (simple, identity_pair), "heavy": (heavy,), "updates": (simple, large),
+                    "giant": (simple, giant), "empty": ()}[kind]:
             one(repo)
     return root

@@ -168,6 +168,9 @@ def model_updates():
         rows.append(Row(f"updates-{cpus}", title, contenders, [
             *(most(0.05, who, "stall") for who in ("triton", "millrace, plain")), most(1.05, None, "rss growth"),
             most(1.3, "millrace, plain", "seconds")], rounds=1))
+    cold = {s: updates.updated(s, is_cold=True) for s in BOTH}
+    rows.append(Row("updates-cold", f"Updates of a model of 1 GiB from the disk beside a small one at {updates.RATE}/s, one CPU", cold,
+                    [most(0.05, "triton", "stall")], rounds=1))
     return rows
 
 

@@ -4,11 +4,12 @@ start."""
 import json
 import statistics
 import subprocess
+from pathlib import Path
 
 from . import machine
 from .servers import MILLRACE
 
-RATE, UPDATES = 500, 10
+RATE, UPDATES, UPDATES_COLD = 500, 10, 5
 QUIET, BUSY = "quiet", "update"
 
 
@@ -29,19 +30,27 @@ def figures_of(report):
             "doubtful": report["doubtful"]}
 
 
-def updated(server, control="rest", cpus=1, options=()):
-    """500 requests a second by gRPC to `simple`, which does not change; both versions of the large model lie in the page
-    cache, and Millrace has seen both."""
+def updated(server, control="rest", cpus=1, options=(), is_cold=False):
+    """500 requests a second by gRPC to `simple`, which does not change. Either both versions of the large model lie in the
+    page cache, and Millrace has seen both; or a giant one is loaded in place, whose file neither the page cache nor
+    Millrace's own has."""
     def measure(bench):
-        repository = bench.repository("updates")
-        running = bench.begin(server, repository, "--load-model=simple", "--load-model=large", *options, explicit=True, cpus=cpus)
+        repository = bench.repository("giant" if is_cold else "updates")
+        cache = Path(bench.folder) / "cache of updates"
+        more = [] if server == "triton" else [f"--backend-config=onnxruntime,parameter_cache={cache}"]
+        running = bench.begin(server, repository, "--load-model=simple", "--load-model=large", *more, *options, explicit=True, cpus=cpus)
         url = running.grpc if control == "grpc" else running.http
+        how = ["--versions", "1,2", "--updates", UPDATES]
+        if is_cold:
+            file = f"{repository}/large/1/model.onnx"
+            forget = f"rm -rf '{cache}'; touch '{file}'; sync '{file}'; dd if='{file}' iflag=nocache count=0 status=none"
+            how = ["--command", forget, "--updates", UPDATES_COLD]
         try:
             done = subprocess.run([str(c) for c in (
                 *machine.pinned(machine.client_cpu(), [MILLRACE]), "perf", "update", "-m", "simple", "--update", "large",
                 "--protocol", "grpc", "--url", f"127.0.0.1:{running.grpc}", "--control-protocol", control, "--control-url",
-                f"127.0.0.1:{url}", "--rate", RATE, "--updates", UPDATES, "--versions", "1,2", "--pid", running.pid,
-                "--max-errors", "-1", "--json", "-")], capture_output=True, text=True)
+                f"127.0.0.1:{url}", "--rate", RATE, *how, "--pid", running.pid, "--max-errors", "-1", "--json", "-")],
+                capture_output=True, text=True)
             if done.returncode:
                 raise RuntimeError(f"millrace perf update: {done.stderr[-800:]}")
             return figures_of(json.loads(done.stdout))
