@@ -31,6 +31,7 @@ struct perf_options {
     int data; /* enum perf_data */
     uint64_t seed;
     uint32_t variants; /* 0: not given */
+    bool rows;
     const char *concurrency;
     const char *rate;
     bool poisson;

@@ -222,6 +222,68 @@ static int refill(struct perf *p, size_t made, uint64_t seed, struct mr_err *err
     return rc;
 }
 
+/* ---- rows of what was given ---- */
+
+/* The given inputs come first, arrays.at[i] is inputs[i]. Their shapes become those of one request, *out_count how many
+ * requests there are; cursors[i] is where the rows of the next one begin. */
+static int rows_begin(struct perf *p, size_t given, char **cursors, size_t *out_count,
+                      struct mr_err *err)
+{
+    struct infer *x = &p->infer;
+    int64_t rows = given > 0 ? x->arrays.at[0]->shape[0] : 0;
+
+    if (given == 0) {
+        return MR_FAIL(err, MR_E_INVALID, "--rows: no input is given by -i");
+    }
+    for (size_t i = 0; i < given; i++) {
+        mr_str name = x->request.inputs[i].name;
+        const struct infer_io *io = infer_find_input(&x->meta, name);
+        struct mr_array *a = x->arrays.at[i];
+        if (io->rank == 0 || io->shape[0] != -1) {
+            return MR_FAIL(err, MR_E_INVALID,
+                           "--rows: the first dimension of input %.*s is not open",
+                           MR_STR_ARG(name));
+        }
+        if (a->shape[0] != rows || rows < p->opt.batch) {
+            return MR_FAIL(err, MR_E_INVALID, "--rows: input %.*s has %lld rows, expected %s%lld",
+                           MR_STR_ARG(name), (long long)a->shape[0],
+                           a->shape[0] != rows ? "" : "at least ",
+                           a->shape[0] != rows ? (long long)rows : (long long)p->opt.batch);
+        }
+        a->shape[0] = p->opt.batch;
+        cursors[i] = a->data.ptr;
+    }
+    *out_count = (size_t)(rows / p->opt.batch);
+    return MR_OK;
+}
+
+static char *elements_end(const struct mr_array *a, char *at)
+{
+    uint64_t count = mr_array_count(a);
+    uint32_t len;
+
+    if (a->dtype != MR_DTYPE_BYTES) {
+        return at + count * mr_dtype_size(a->dtype);
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        memcpy(&len, at, sizeof len); /* little-endian, as each element was added */
+        at += sizeof len + len;
+    }
+    return at;
+}
+
+static void rows_take(struct perf *p, size_t given, char **cursors)
+{
+    for (size_t i = 0; i < given; i++) {
+        struct mr_tensor *t = &p->infer.request.inputs[i].tensor;
+        t->data = cursors[i];
+        cursors[i] = elements_end(p->infer.arrays.at[i], cursors[i]);
+        t->bytes = (uint64_t)(cursors[i] - (char *)t->data);
+    }
+}
+
+/* ---- encoding ---- */
+
 static int encode_body(struct perf *p, struct mr_perf_body *out, struct mr_err *err)
 {
     struct mr_arena arena;
@@ -253,9 +315,24 @@ out:
     return rc;
 }
 
+/* How many different requests there will be. */
+static int count_bodies(struct perf *p, size_t made, char **cursors, size_t *out_count,
+                        struct mr_err *err)
+{
+    size_t wanted = p->opt.variants ? p->opt.variants : VARIANTS_DEFAULT;
+
+    if (p->opt.rows) {
+        return rows_begin(p, p->infer.request.input_count - made, cursors, out_count, err);
+    }
+    *out_count = made > 0 && p->opt.data == PERF_RANDOM ? wanted : 1;
+    return MR_OK;
+}
+
 int perf_make_bodies(struct perf *p, struct mr_err *err)
 {
+    char **cursors = NULL;
     uint64_t total = 0;
+    size_t count = 0;
     size_t made;
     int rc;
 
@@ -263,25 +340,29 @@ int perf_make_bodies(struct perf *p, struct mr_err *err)
     p->infer.request.enable_empty_final_response = p->target.streams;
     MR_TRY(check_shape_names(p, err));
     MR_TRY(add_made_up(p, &made, err));
-    size_t wanted = p->opt.variants ? p->opt.variants : VARIANTS_DEFAULT;
-    size_t count = made > 0 && p->opt.data == PERF_RANDOM ? wanted : 1;
+    cursors = MR_NEW_ARRAY(char *, p->infer.request.input_count + 1);
+    MR_TRY(count_bodies(p, made, cursors, &count, err));
     p->bodies = MR_NEW_ARRAY(struct mr_perf_body, count);
     while (p->body_count < count) {
+        if (p->opt.rows) {
+            rows_take(p, p->infer.request.input_count - made, cursors);
+        }
         if (p->body_count > 0) {
             MR_TRY(refill(p, made, p->opt.seed + p->body_count, err));
         }
         MR_TRY(encode_body(p, &p->bodies[p->body_count], err));
         total += p->bodies[p->body_count++].len;
         if (total > BODIES_BYTES_MAX && p->body_count < count) {
-            if (p->opt.variants) {
-                return MR_FAIL(err, MR_E_TOO_LARGE,
-                               "--variants %u: more than 1 GiB of requests; %zu are possible",
-                               p->opt.variants, p->body_count);
+            if (p->opt.variants || p->opt.rows) {
+                rc = MR_FAIL(err, MR_E_TOO_LARGE,
+                             "more than 1 GiB of requests: the first %zu of %zu fit", p->body_count,
+                             count);
             }
             break;
         }
     }
 out:
+    mr_free(cursors);
     return rc;
 }
 

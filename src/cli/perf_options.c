@@ -187,6 +187,12 @@ const struct mr_option perf_table[] = {
      .max = 1000000,
      .value = "N",
      .help = "the first dimension of made-up inputs where the model leaves it open"},
+    {.name = "rows",
+     .kind = MR_OPTION_BOOL,
+     CLI,
+     AT(rows),
+     .help = "what -i gives are rows, such as a table in a .npy file or a JSON list: each request "
+             "has the next --batch of them"},
     {.name = "data",
      .kind = MR_OPTION_CHOICE,
      CLI,

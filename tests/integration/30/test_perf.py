@@ -262,6 +262,47 @@ def liar():
     server.server_close()
 
 
+class Listener(Liar):
+    """Writes down what it is asked."""
+
+    def do_GET(self):
+        inputs = [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}, {"name": "s", "datatype": "BYTES", "shape": [-1]},
+                  {"name": "fixed", "datatype": "FP32", "shape": [2]}]
+        self.say(200 if self.path == "/v2/models/m" else 404, {"name": "m", "inputs": inputs, "outputs": []})
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["inputs"]
+        with self.server.lock:
+            self.server.asked.append({i["name"]: (i["shape"], i["data"]) for i in asked})
+        self.say(200, {"model_name": "m", "outputs": []})
+
+
+@pytest.fixture
+def listener(liar):
+    liar.RequestHandlerClass, liar.asked = Listener, []
+    return liar
+
+
+def test_rows_of_a_table(listener, tmp_path):
+    """Each request has the next rows; a rest that is too short is left out."""
+    np.save(tmp_path / "x.npy", np.arange(10, dtype=np.float32).reshape(5, 2))
+    (tmp_path / "s.json").write_text('["a", "bb", "", "dddd", "e"]')
+    report = perf("-m", "m", "-u", f"127.0.0.1:{listener.server_port}", "--warmup", 0, "-n", 3, "--rows", "-b", 2,
+                  "-i", f"x=@{tmp_path}/x.npy", "-i", f"s=@{tmp_path}/s.json", "--data", "zeros")
+    assert report["variants"] == 2 and report["runs"][0]["answered"] == 3
+    first = {"x": ([2, 2], [0, 1, 2, 3]), "s": ([2], ["a", "bb"]), "fixed": ([2], [0, 0])}
+    second = {"x": ([2, 2], [4, 5, 6, 7]), "s": ([2], ["", "dddd"]), "fixed": ([2], [0, 0])}
+    assert listener.asked == [first, second, first]
+
+
+@pytest.mark.parametrize("args, text", [
+    (["-i", "x=[[1,2]]", "-i", 's=["a","b"]'], "input s has 2 rows, expected 1"),
+    (["-i", "x=[[1,2]]", "-b", 2], "input x has 1 rows, expected at least 2"),
+    (["-i", "fixed=[1,2]"], "the first dimension of input fixed is not open"), ([], "no input is given")], ids=str)
+def test_rows_that_are_none(listener, args, text):
+    assert text in perf("-m", "m", "-u", f"127.0.0.1:{listener.server_port}", "-n", 1, "--rows", *args, code=2)
+
+
 def test_wrong_answers_are_failures(liar):
     args = ["-m", "m", "-u", f"127.0.0.1:{liar.server_port}", "--warmup", 0, "--data", "zeros", "-n", 60]
     (run,) = perf(*args)["runs"]
