@@ -198,8 +198,8 @@ def test_unload_with_a_request_that_runs(updated):
 
 
 def test_update_with_a_request_that_runs(updated):
-    """It is answered by the version that it began with."""
-    with updated(LARGE, **BUSY) as u:
+    """It is answered by the version that it began with, and takes longer than the load, which has it for a neighbour."""
+    with updated(LARGE, "--default-warmup-time=0", **BUSY) as u:
         one = ask(u.control.rest, "dense")
         requests = busy(u)
         u.models["dense"].write()
