@@ -98,7 +98,7 @@ def test_memory(updated):
         maps = u.maps()
         sizes = growth(u, 50)
         ranges, used = u.pool()
-        assert max(sizes) <= 1.05 * sizes[0], sizes
+        assert max(sizes) <= sizes[0] + WEIGHTS // 5, sizes  # heaps keep some pieces of a megabyte for the next session
         assert u.maps() <= maps + 4, "a thread more or less has two areas"
         assert ranges == 2, "one for the version and one for the next"
         assert WEIGHTS <= used <= WEIGHTS + (2 << 20), "one version's packed weights"
