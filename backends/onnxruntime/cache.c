@@ -7,8 +7,9 @@
  *
  * The hash only finds an entry. Before use every byte is compared with the model: what is damaged, half written by
  * a crash, or made for another model whose hash is the same, is made anew. So nothing needs to be synced, which
- * would take longer than all the rest of a load. Entries are written under another name and renamed, so that several
- * servers may share a folder.
+ * would take longer than all the rest of a load. Where neither the model's file nor the entry has changed since they
+ * were last compared, all that is left out (seen.c). Entries are written under another name and renamed, so that
+ * several servers may share a folder.
  *
  * The folder holds at most `limit` bytes: after an entry was made, those not used for the longest time go.
  * Whoever uses one holds a lock on its weights; without that lock none is removed.
@@ -338,6 +339,8 @@ struct entry {
     uint8_t *chunks; /* two of CHUNK bytes and some */
     int source;      /* the model that it is made of */
     int folder;      /* the cache's */
+    struct onnx_seen seen;
+    int is_seen; /* `seen` tells of the entry's files as well */
     char key[KEY_LETTERS + 1];
 };
 
@@ -408,6 +411,7 @@ static void entry_remove(int folder, const char *name)
     if (dir >= 0) {
         unlinkat(dir, MODEL_NAME, 0);
         unlinkat(dir, DATA_NAME, 0);
+        onnx_seen_remove(dir);
         close(dir);
         unlinkat(folder, name, AT_REMOVEDIR);
     }
@@ -485,18 +489,43 @@ static int data_equals(const struct entry *e, int fd)
     return MR_OK;
 }
 
+static int is_as_seen(const struct entry *e, int model, int data)
+{
+    return e->is_seen && onnx_identity_is(model, &e->seen.model) &&
+           onnx_identity_is(data, &e->seen.data);
+}
+
 static int entry_check(const struct entry *e, int is_ours, int model, int data)
 {
     if (model < 0 || data < 0 || flock(data, LOCK_SH | LOCK_NB) != 0 ||
         !size_is(model, e->model.len) || !size_is(data, e->data_bytes)) {
         return MR_E_INVALID;
     }
-    return is_ours ? MR_OK : !model_equals(e, model) ? MR_E_INVALID : data_equals(e, data);
+    if (is_ours) {
+        return MR_OK;
+    }
+    if (is_as_seen(e, model, data)) {
+        /* What is not in memory comes from the disk no faster than it may. */
+        struct mr_err err;
+        onnx_pace_plan(e->pace, "read", e->data_bytes);
+        return onnx_pace_read(e->pace, data, e->data_bytes, &err);
+    }
+    onnx_pace_plan(e->pace, "compare", 2 * e->tensors->bytes);
+    return !model_equals(e, model) ? MR_E_INVALID : data_equals(e, data);
+}
+
+/* The model's file has not changed while it was compared or copied: then there is something to be noted. */
+static void entry_note(struct entry *e, int dir, int model, int data)
+{
+    if (!is_as_seen(e, model, data) && onnx_identity_is(e->source, &e->seen.source) &&
+        onnx_identity_read(model, &e->seen.model) && onnx_identity_read(data, &e->seen.data)) {
+        onnx_seen_write(dir, &e->seen);
+    }
 }
 
 /* The entry if it is there and right; *out_data is its weights, locked. A wrong one is removed. What this thread
  * has just written needs no comparison. Returns MR_OK, MR_E_NOT_FOUND, MR_E_INVALID, MR_E_CANCELLED. */
-static int entry_open(const struct entry *e, int is_ours, int *out_data)
+static int entry_open(struct entry *e, int is_ours, int *out_data)
 {
     int dir = openat(e->folder, e->key, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
@@ -506,14 +535,15 @@ static int entry_open(const struct entry *e, int is_ours, int *out_data)
     int model = openat(dir, MODEL_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     int data = openat(dir, DATA_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     int rc = entry_check(e, is_ours, model, data);
-    if (model >= 0) {
-        close(model);
-    }
     if (rc == MR_OK) {
+        entry_note(e, dir, model, data);
         futimens(dir, NULL); /* used now */
         *out_data = data;
     } else if (data >= 0) {
         close(data);
+    }
+    if (model >= 0) {
+        close(model);
     }
     if (rc == MR_E_INVALID) {
         entry_remove(e->folder, e->key);
@@ -624,8 +654,6 @@ static int room_make(const struct onnx_cache *c, int folder, uint64_t more)
 static int entry_get(const struct onnx_cache *c, struct entry *e, int *out_data, struct mr_err *err)
 {
     int is_ours = 0;
-
-    onnx_pace_plan(e->pace, "compare", 2 * e->tensors->bytes);
     int rc = entry_open(e, 0, out_data);
     if (rc == MR_OK) {
         return rc;
@@ -670,12 +698,20 @@ int onnx_cache_get(const struct onnx_cache *c, int fd, uint64_t file_bytes, stru
     if ((rc = folder_open(c, &e.folder, err)) < 0) {
         return rc;
     }
+    if (!onnx_identity_read(fd, &e.seen.source)) {
+        close(e.folder);
+        return mr_backend_fail(err, MR_E_IO, "cannot read the model file");
+    }
+    e.seen.tensor_bytes = t->bytes;
+    e.is_seen = onnx_seen_find(e.folder, &e.seen, e.key, sizeof e.key);
     onnx_pace_plan(pace, "read", file_bytes + 2 * t->bytes);
     e.chunks = malloc(2 * CHUNK + 16);
     e.model = compose(fd, file_bytes, t, &e.data_bytes);
     if (!e.chunks || e.model.is_bad) {
         rc = mr_backend_fail(err, MR_E_NOMEM, "no memory, or the model file became shorter");
-    } else if ((rc = key_make(fd, file_bytes, t->bytes, pace, e.chunks, e.key, err)) == MR_OK &&
+    } else if ((rc = e.is_seen ? MR_OK
+                               : key_make(fd, file_bytes, t->bytes, pace, e.chunks, e.key, err)) ==
+                   MR_OK &&
                (rc = entry_get(c, &e, out_weights, err)) == MR_OK) {
         snprintf(out_path, room, "%s/%s/" MODEL_NAME, c->folder, e.key);
     }

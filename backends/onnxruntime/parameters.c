@@ -126,7 +126,7 @@ struct onnx_parameters_host *onnx_parameters_host_new(const struct mr_setting *s
     onnx_pool_init(&h->pool);
     pthread_mutex_init(&h->session_lock, NULL);
     h->min_bytes = 8 << 20;
-    h->bytes_per_second = 1 << 30;
+    h->bytes_per_second = INT64_C(2) << 30;
     h->yield_s = 60;
     if (way_read(settings, count, &h->is_plain, err) < 0 ||
         mr_setting_i64(settings, count, "parameter_pool_min_bytes", 0, INT64_MAX, &h->min_bytes,

@@ -4,6 +4,7 @@
  *   pace.c        how fast a load goes, how far it is, whether it is still wanted
  *   tensors.c     the tensors of a model file that can be mapped
  *   cache.c       files with all weights inside, rewritten once so that their tensors can be mapped
+ *   seen.c        which file such a copy was compared with
  *   pool.c        ranges of addresses, kept for the next version when one goes
  *   parameters.c  which models get this, and making a session with it */
 #ifndef MR_ONNX_PARAMETERS_H
@@ -85,6 +86,34 @@ void onnx_cache_fini(struct onnx_cache *c);
 int onnx_cache_get(const struct onnx_cache *c, int fd, uint64_t file_bytes, struct onnx_tensors *t,
                    struct onnx_pace *pace, char *out_path, size_t room, int *out_weights,
                    struct mr_err *err);
+
+/* ---- seen.c ---- */
+
+/* What a file is while nobody writes to it. No padding. */
+struct onnx_identity {
+    uint64_t device;
+    uint64_t number;
+    uint64_t bytes;
+    int64_t modified_ns;
+    int64_t changed_ns;
+};
+
+/* The files that were compared with each other, or made of each other. */
+struct onnx_seen {
+    struct onnx_identity source; /* the model */
+    uint64_t tensor_bytes;       /* of it, in tensors that lie apart */
+    struct onnx_identity model;  /* the entry's files */
+    struct onnx_identity data;
+};
+
+/* False: the system does not say. */
+int onnx_identity_read(int fd, struct onnx_identity *out);
+int onnx_identity_is(int fd, const struct onnx_identity *wanted);
+/* The entry of the folder with a note of seen->source and seen->tensor_bytes: fills the rest, and its name. */
+int onnx_seen_find(int folder, struct onnx_seen *seen, char *out_entry, size_t room);
+/* Leaves a note in an entry, unless the source has changed just now. Failing costs the next load a comparison. */
+void onnx_seen_write(int entry, const struct onnx_seen *seen);
+void onnx_seen_remove(int entry);
 
 /* ---- pool.c ---- */
 

@@ -18,20 +18,19 @@ def sum_of(report, name):
 
 
 def figures_of(report):
-    """Of all windows of a kind: what updates add to p99.9, and the longest time in which somebody waited and nobody was
-    answered."""
+    """Of all windows of a kind: p99.9, and how long the one who waited longest did."""
     quiet, busy = sum_of(report, QUIET), sum_of(report, BUSY)
     windows = [w for w in report["windows"] if w["update"]]
     loads = [sum(end - begin for p, (begin, end) in w["phases_s"].items() if p in ("load", "warm")) for w in windows]
     rss = [w["rss_after"] for w in windows]
     return {"p99.9 quiet": quiet["latency_ns"]["p99.9"] / 1e3, "p99.9": busy["latency_ns"]["p99.9"] / 1e3,
-            "stall quiet": quiet["stall_ns"] / 1e3, "stall": busy["stall_ns"] / 1e3,
+            "worst quiet": quiet["latency_ns"]["max"] / 1e3, "worst": busy["latency_ns"]["max"] / 1e3,
             "seconds": statistics.median(loads), "rss": rss[-1] / 1e6, "rss growth": rss[-1] / rss[0],
             "doubtful": report["doubtful"]}
 
 
-def updated(server, control="rest", cpus=1, options=(), is_cold=False):
-    """500 requests a second by gRPC to `simple`, which does not change. Either both versions of the large model lie in the
+def updated(server, protocol="rest", cpus=1, options=(), is_cold=False):
+    """500 requests a second to `simple`, which does not change, by the protocol by which the updates are asked for. Either both versions of the large model lie in the
     page cache, and Millrace has seen both; or a giant one is loaded in place, whose file neither the page cache nor
     Millrace's own has."""
     def measure(bench):
@@ -39,7 +38,7 @@ def updated(server, control="rest", cpus=1, options=(), is_cold=False):
         cache = Path(bench.folder) / "cache of updates"
         more = [] if server == "triton" else [f"--backend-config=onnxruntime,parameter_cache={cache}"]
         running = bench.begin(server, repository, "--load-model=simple", "--load-model=large", *more, *options, explicit=True, cpus=cpus)
-        url = running.grpc if control == "grpc" else running.http
+        url = f"127.0.0.1:{running.grpc if protocol == 'grpc' else running.http}"
         how = ["--versions", "1,2", "--updates", UPDATES]
         if is_cold:
             file = f"{repository}/large/1/model.onnx"
@@ -48,8 +47,7 @@ def updated(server, control="rest", cpus=1, options=(), is_cold=False):
         try:
             done = subprocess.run([str(c) for c in (
                 *machine.pinned(machine.client_cpu(), [MILLRACE]), "perf", "update", "-m", "simple", "--update", "large",
-                "--protocol", "grpc", "--url", f"127.0.0.1:{running.grpc}", "--control-protocol", control, "--control-url",
-                f"127.0.0.1:{url}", "--rate", RATE, *how, "--pid", running.pid, "--max-errors", "-1", "--json", "-")],
+                "--protocol", protocol, "--url", url, "--rate", RATE, *how, "--pid", running.pid, "--max-errors", "-1", "--json", "-")],
                 capture_output=True, text=True)
             if done.returncode:
                 raise RuntimeError(f"millrace perf update: {done.stderr[-800:]}")

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from lib import onnxgen, repo, wait
 from lib.counting import needs_tracing
 from lib.held import resident
 from lib.rest import Rest
-from lib.updated import SERVING, WEIGHTS, Updated
+from lib.updated import SERVING, WEIGHTS, Updated, ask
 
 pytestmark = pytest.mark.skipif(wait.SLOW > 1, reason="sanitizers have a heap of their own")
 
@@ -152,3 +153,32 @@ def test_tables_are_kept(models, start, tmp_path):
     with Rest(server.http) as rest:
         answer = rest.infer("lookup", [("INPUT0", "INT64", [2], [rows - 1, 0])]).ok().json()["outputs"][0]
     assert answer["shape"] == [2, size]
+
+
+def bytes_read(u):
+    return int(re.search(r"^rchar: (\d+)$", Path(f"/proc/{u.pid}/io").read_text(), re.M)[1])
+
+
+def test_what_was_compared_is_not_compared_again(updated):
+    """The copy in the cache is compared with the model's file, byte by byte, unless neither has changed since. A file that has
+    changed just now may change again without being seen."""
+    with updated() as u:
+        file, number = u.models["dense"].file(), u.models["dense"].number
+        read = []
+        wait.until(lambda: time.time() > file.stat().st_ctime + 2.5, "the file to grow old")
+        [a.is_over.set() or a.join() for a in u.askers]
+        before = ask(u.control.rest, "dense")
+        for _ in range(3):
+            u.control.unload("dense")
+            u.settle()
+            begin = bytes_read(u)
+            assert u.control.load("dense").status == 200
+            read.append(bytes_read(u) - begin)
+        copy, = (u.folder / "cache").glob("*/weights.bin")
+        with open(copy, "r+b") as f:
+            f.write(b"damaged!")
+        u.control.unload("dense")
+        u.settle()
+        assert u.control.load("dense").status == 200
+        assert ask(u.control.rest, "dense") == before and u.versions()[number] == "READY"
+    assert read[0] > 3 * WEIGHTS > 2 * WEIGHTS > read[1] and 2 * WEIGHTS > read[2], read

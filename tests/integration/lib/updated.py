@@ -76,6 +76,7 @@ class Updated:
 
     def __init__(self, folder, start, way, options, names=("dense",), max_batch_size=1, askers=1, pause=0.002, cache=None):
         (folder / "models").mkdir(parents=True)
+        self.folder = folder
         self.models = {name: Dense(folder / "models", name, max_batch_size) for name in names}
         self.server = start(folder / "models", *(f"--load-model={name}" for name in names),
                             "--loop-threads=1", "--inline-threshold-us=0", "--model-load-thread-count=1",
