@@ -8,13 +8,15 @@ from .report import cpu_text, heading, target_text, text
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 SHORT = ("rest-json", "rest-binary", "grpc-streams", "grpc", "latency-json", "big-onnx-rest", "batching", "convolutional",
-         "load", "start-demo")
+         "load", "updates-1", "start-demo")
 NAMES = {"millrace": "Millrace", "triton": "Triton"}
-MAIN = {"latency": "p50", "load": "seconds", "start": "ready"}  # the figure of rows that begin so; of others the rate
+MAIN = {"latency": "p50", "load": "seconds", "updates": "worst", "start": "ready"}  # the figure of rows that begin so; of others the rate
 UNITS = {"rate": "{}/s", "cpu": "{} CPU", "p50": "p50 {}", "rss": "{}", "batch": "batches of {}", "reads": "{} reads",
          "writes": "{} writes", "polls": "{} polls", "other calls": "{} other calls", "threads": "threads: {}",
-         "peak": "peak {}", "kept": "{} of it kept", "health": "health {}"}
-BESIDE = ("millrace, busy polling", "nginx", "nghttpd", "copy loop", "ONNX Runtime")
+         "peak": "peak {}", "kept": "{} of it kept", "health": "health {}", "worst": "longest wait {}", "p99.9": "p99.9 {}",
+         "load": "loads in {}", "rss growth": "{} × after the first update"}
+BESIDE = ("millrace, busy polling", "millrace, seen before", "millrace, plain", "millrace, by gRPC", "triton, by gRPC",
+          "nginx", "nghttpd", "copy loop", "ONNX Runtime")
 
 
 def main_figure(row):
@@ -27,7 +29,8 @@ def figures_text(row, contender, figures):
 
 
 def main_cell(row, contender):
-    extra = {"p50": ("cpu",), "seconds": ("rss",), "ready": ("rss",)}.get(main_figure(row), ("cpu", "batch", "kept"))
+    extra = {"p50": ("cpu",), "seconds": ("cpu", "rss"), "worst": ("p99.9", "load", "rss"),
+             "ready": ("rss",)}.get(main_figure(row), ("cpu", "batch", "kept"))
     cell = figures_text(row, contender, (main_figure(row), *extra)).removeprefix("p50 ")
     if not cell and contender == "triton" and row["key"] in EARLIER:
         return f"not in this run; measured earlier: {EARLIER[row['key']]}"

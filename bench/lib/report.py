@@ -26,6 +26,7 @@ FIGURES = {  # name: (heading, format)
     "p99.9 quiet": ("p99.9 quiet", lambda v: time_text(v)),
     "worst": ("longest wait", lambda v: time_text(v)),
     "worst quiet": ("longest wait quiet", lambda v: time_text(v)),
+    "load": ("load", lambda v: time_text(1e6 * v)),
     "rss growth": ("memory, last ÷ first update", lambda v: f"{v:.2f}"),
     "doubtful": ("doubtful windows", lambda v: f"{v:.0f}"),
     "threads": ("threads", lambda v: f"{v:.0f}"),

@@ -168,7 +168,7 @@ def model_updates():
         title = f"Updates of a model of 384 MiB beside a small one at {updates.RATE}/s, " + ("one CPU" if cpus == 1 else "all CPUs")
         rows.append(Row(f"updates-{cpus}", title, contenders, [
             *(most(0.05, who, "worst") for who in ("triton", "millrace, plain")), most(1.05, None, "rss growth"),
-            most(1.3, "millrace, plain", "seconds")], rounds=1))
+            most(1.3, "millrace, plain", "load")], rounds=1))
     cold = {s: updates.updated(s, is_cold=True) for s in BOTH}
     rows.append(Row("updates-cold", f"Updates of a model of 1 GiB from the disk beside a small one at {updates.RATE}/s, one CPU", cold,
                     [most(0.05, "triton", "worst")], rounds=1))

@@ -25,7 +25,7 @@ def figures_of(report):
     rss = [w["rss_after"] for w in windows]
     return {"p99.9 quiet": quiet["latency_ns"]["p99.9"] / 1e3, "p99.9": busy["latency_ns"]["p99.9"] / 1e3,
             "worst quiet": quiet["latency_ns"]["max"] / 1e3, "worst": busy["latency_ns"]["max"] / 1e3,
-            "seconds": statistics.median(loads), "rss": rss[-1] / 1e6, "rss growth": rss[-1] / rss[0],
+            "load": statistics.median(loads), "rss": rss[-1] / 1e6, "rss growth": rss[-1] / rss[0],
             "doubtful": report["doubtful"]}
 
 
@@ -37,7 +37,8 @@ def updated(server, protocol="rest", cpus=1, options=(), is_cold=False):
         repository = bench.repository("giant" if is_cold else "updates")
         cache = Path(bench.folder) / "cache of updates"
         more = [] if server == "triton" else [f"--backend-config=onnxruntime,parameter_cache={cache}"]
-        running = bench.begin(server, repository, "--load-model=simple", "--load-model=large", *more, *options, explicit=True, cpus=cpus)
+        running = bench.begin(server, repository, "--load-model=simple", "--load-model=large", *more, *options, explicit=True,
+                              cpus=cpus)
         url = f"127.0.0.1:{running.grpc if protocol == 'grpc' else running.http}"
         how = ["--versions", "1,2", "--updates", UPDATES]
         if is_cold:
@@ -47,8 +48,8 @@ def updated(server, protocol="rest", cpus=1, options=(), is_cold=False):
         try:
             done = subprocess.run([str(c) for c in (
                 *machine.pinned(machine.client_cpu(), [MILLRACE]), "perf", "update", "-m", "simple", "--update", "large",
-                "--protocol", protocol, "--url", url, "--rate", RATE, *how, "--pid", running.pid, "--max-errors", "-1", "--json", "-")],
-                capture_output=True, text=True)
+                "--protocol", protocol, "--url", url, "--rate", RATE, *how, "--pid", running.pid, "--max-errors", "-1",
+                "--json", "-")], capture_output=True, text=True)
             if done.returncode:
                 raise RuntimeError(f"millrace perf update: {done.stderr[-800:]}")
             return figures_of(json.loads(done.stdout))
