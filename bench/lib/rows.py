@@ -162,9 +162,9 @@ def model_updates():
     for cpus in (1, 2):
         contenders = {"millrace": updates.updated("millrace", cpus=cpus),
                       "millrace, plain": updates.updated("millrace", cpus=cpus, options=PLAIN),
-                      "triton": updates.updated("triton", cpus=cpus),
-                      "millrace, by gRPC": updates.updated("millrace", "grpc", cpus=cpus),
-                      "triton, by gRPC": updates.updated("triton", "grpc", cpus=cpus)}
+                      "triton": updates.updated("triton", cpus=cpus)}
+        if cpus == 1:
+            contenders |= {f"{s}, by gRPC": updates.updated(s, "grpc") for s in BOTH}
         title = f"Updates of a model of 384 MiB beside a small one at {updates.RATE}/s, " + ("one CPU" if cpus == 1 else "all CPUs")
         rows.append(Row(f"updates-{cpus}", title, contenders, [
             *(most(0.05, who, "worst") for who in ("triton", "millrace, plain")), most(1.05, None, "rss growth"),
