@@ -23,13 +23,15 @@ def ask(rest, model, rows=ROW[None]):
 
 
 class Dense:
-    """A model with WEIGHTS bytes of weights, that answers differently with each version."""
+    """A model with WEIGHTS bytes of weights (of 8 layers), that answers differently with each version. With `contents`, versions
+    have these by turns."""
 
-    def __init__(self, models, name="dense", max_batch_size=1):
+    def __init__(self, models, name="dense", max_batch_size=1, contents=(), extra=""):
         tensors = [repo.tensor(t, "TYPE_FP32", (SIZE,)) for t in ("INPUT0", "OUTPUT0")]
         self.name, self.number = name, 0
         self.folder = repo.add(models, name, versions=(), backend="onnxruntime", max_batch_size=max_batch_size,
-                               inputs=tensors[:1], outputs=tensors[1:], extra="instance_group { count: 1 }")
+                               inputs=tensors[:1], outputs=tensors[1:], extra="instance_group { count: 1 }\n" + extra)
+        self.contents = contents
         self.seed = sum(name.encode())
         self.write()
 
@@ -40,7 +42,9 @@ class Dense:
         """The next version."""
         self.number += 1
         self.file().parent.mkdir()
-        repo.write(self.file(), onnxgen.dense(LAYERS, SIZE, self.seed + self.number) if data is None else data)
+        if data is None:
+            data = self.contents[self.number % 2] if self.contents else onnxgen.dense(LAYERS, SIZE, self.seed + self.number)
+        repo.write(self.file(), data)
 
     def remove(self, number):
         self.file(number).unlink()
@@ -72,12 +76,12 @@ class Asker(threading.Thread):
 
 
 class Updated:
-    """The server. While the block runs, `askers` ask each model; none of them may be refused."""
+    """The server; `kw` go to its models. While the block runs, `askers` ask each model; none of them may be refused."""
 
-    def __init__(self, folder, start, way, options, names=("dense",), max_batch_size=1, askers=1, pause=0.002, cache=None):
+    def __init__(self, folder, start, way, options, names=("dense",), askers=1, pause=0.002, cache=None, **kw):
         (folder / "models").mkdir(parents=True)
         self.folder = folder
-        self.models = {name: Dense(folder / "models", name, max_batch_size) for name in names}
+        self.models = {name: Dense(folder / "models", name, **kw) for name in names}
         self.server = start(folder / "models", *(f"--load-model={name}" for name in names),
                             "--loop-threads=1", "--inline-threshold-us=0", "--model-load-thread-count=1",
                             f"--backend-config=onnxruntime,parameter_cache={cache or folder / 'cache'}",
