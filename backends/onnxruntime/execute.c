@@ -16,13 +16,6 @@
 
 #define COPY_BYTES 4096 /* outputs up to this size are copied rather than given */
 
-static int64_t now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 /* ---- staged --------------------------------------------------------------------------------- */
 
 static int plan_deliver(struct onnx_instance *inst, struct onnx_plan *p, struct mr_exec *exec,
@@ -62,10 +55,10 @@ static int plan_run(struct onnx_instance *inst, struct onnx_plan *p, struct mr_e
             memcpy(p->data[i], t->data, t->bytes);
         }
     }
-    exec->infer_start_ns = now_ns();
+    exec->infer_start_ns = onnx_now_ns();
     int rc = onnx_check(
         onnx_api->RunWithBinding(inst->model->session, inst->run_options, p->binding), err);
-    exec->infer_end_ns = now_ns();
+    exec->infer_end_ns = onnx_now_ns();
     *out_ran = rc == MR_OK;
     return rc < 0 ? rc : plan_deliver(inst, p, exec, err);
 }
@@ -322,12 +315,12 @@ static int general_run(struct onnx_instance *inst, struct mr_exec *exec, struct 
         (rc = outputs_prepare(inst, exec, &out_count, err)) < 0 || out_count == 0) {
         goto out;
     }
-    exec->infer_start_ns = now_ns();
+    exec->infer_start_ns = onnx_now_ns();
     rc = onnx_check(onnx_api->Run(m->session, inst->run_options, inst->in_names,
                                   (const OrtValue *const *)inst->in_values, in_count,
                                   inst->out_names, out_count, inst->out_values),
                     err);
-    exec->infer_end_ns = now_ns();
+    exec->infer_end_ns = onnx_now_ns();
     if (rc < 0) {
         bind_doubt(inst, out_count);
     } else {

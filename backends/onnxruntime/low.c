@@ -117,13 +117,6 @@ OrtCustomThreadHandle onnx_low_thread(const char *name, OrtThreadWorkerFn work, 
 
 /* ---- the thread that waits ---- */
 
-static int64_t now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * NS_PER_S + ts.tv_nsec;
-}
-
 /* How long the worker could have run and was not let; where the system does not count it, all the time. */
 static int64_t waited_ns(long number, int64_t since_ns)
 {
@@ -137,7 +130,7 @@ static int64_t waited_ns(long number, int64_t since_ns)
     if (f) {
         fclose(f);
     }
-    return n == 2 && ran > 0 ? waited : now_ns() - since_ns;
+    return n == 2 && ran > 0 ? waited : onnx_now_ns() - since_ns;
 }
 
 /* Lock held. */
@@ -150,11 +143,11 @@ static void wish_grant(struct onnx_low *low)
 
 static void worker_wait(struct onnx_low *low, int64_t patience_ns)
 {
-    const int64_t since_ns = now_ns();
+    const int64_t since_ns = onnx_now_ns();
 
     pthread_mutex_lock(&low->lock);
     while (!low->is_over) {
-        const int64_t until_ns = now_ns() + LOOK_NS;
+        const int64_t until_ns = onnx_now_ns() + LOOK_NS;
         const struct timespec until = {until_ns / NS_PER_S, until_ns % NS_PER_S};
         if (low->has_wish) {
             wish_grant(low);

@@ -22,6 +22,7 @@
 #include <onnxruntime_c_api.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "millrace/backend_util.h"
 
@@ -122,6 +123,13 @@ struct onnx_model {
     int can_stage;    /* every tensor is small and has_batch or is_fixed */
     _Atomic int bind; /* enum onnx_bind; relaxed: a stale value costs one slower or failed run */
 };
+
+static inline int64_t onnx_now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
 
 /* low.c */
 

@@ -12,13 +12,6 @@
 #define NS_PER_S INT64_C(1000000000)
 #define NAP_NS   (NS_PER_S / 50) /* how long a wait does not look up */
 
-static int64_t now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * NS_PER_S + ts.tv_nsec;
-}
-
 void onnx_pace_plan(struct onnx_pace *p, const char *step, uint64_t left)
 {
     p->step = step;
@@ -36,11 +29,11 @@ int onnx_pace_step(struct onnx_pace *p, uint64_t moved, uint64_t done)
 {
     onnx_pace_done(p, done);
     if (p->bytes_per_second > 0) {
-        p->begin_ns = p->begin_ns ? p->begin_ns : now_ns();
+        p->begin_ns = p->begin_ns ? p->begin_ns : onnx_now_ns();
         p->bytes += moved;
         const double due_ns = (double)p->bytes * 1e9 / (double)p->bytes_per_second;
         int64_t ahead_ns;
-        while ((ahead_ns = (int64_t)due_ns - (now_ns() - p->begin_ns)) > 0 &&
+        while ((ahead_ns = (int64_t)due_ns - (onnx_now_ns() - p->begin_ns)) > 0 &&
                !onnx_give_up(p->loading, onnx_low_here())) {
             nanosleep(&(struct timespec){0, ahead_ns < NAP_NS ? ahead_ns : NAP_NS}, NULL);
         }

@@ -16,13 +16,6 @@
 #define PROBE_BYTES  (16 << 20)      /* of inputs; larger ones count as "takes long" */
 #define PROBE_RUNS   3
 
-static int64_t now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 struct probe {
     OrtValue **in;
     OrtValue **out;
@@ -93,10 +86,10 @@ static void probe_free(struct probe *p, const struct onnx_model *m)
 /* Time of one run, or -1. */
 static int64_t probe_run(struct probe *p, const struct onnx_model *m)
 {
-    const int64_t begin = now_ns();
+    const int64_t begin = onnx_now_ns();
     OrtStatus *status = onnx_api->Run(m->session, NULL, p->in_names, (const OrtValue *const *)p->in,
                                       m->input_count, p->out_names, m->output_count, p->out);
-    const int64_t ns = now_ns() - begin;
+    const int64_t ns = onnx_now_ns() - begin;
     for (uint32_t i = 0; i < m->output_count; i++) {
         if (p->out[i]) {
             onnx_api->ReleaseValue(p->out[i]);
