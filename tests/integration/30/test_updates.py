@@ -93,9 +93,9 @@ def growth(u, updates):
 
 def test_memory(updated):
     """After fifty updates the server has what it had after one, and of versions that have gone no page is left. In the plain
-    way the heap keeps them."""
-    large = 4 * LAYERS
-    with updated(contents=[onnxgen.dense(large, SIZE, seed) for seed in (1, 2)]) as u:
+    way the heap keeps them. Answers are the same."""
+    contents = [onnxgen.dense(4 * LAYERS, SIZE, seed) for seed in (1, 2)]
+    with updated(contents=contents) as u:
         u.update()
         maps = u.maps()
         sizes = growth(u, 50)
@@ -104,10 +104,12 @@ def test_memory(updated):
         assert u.maps() <= maps + 4, "a thread more or less has two areas"
         assert ranges == 2, "one for the version and one for the next"
         assert 4 * WEIGHTS <= used <= 4 * WEIGHTS + (2 << 20), "one version's packed weights"
-    with updated("plain") as u:
+        answer = u.models["dense"].number % 2, ask(u.control.rest, "dense")
+    with updated("plain", contents=contents) as u:
         plain = growth(u, 5)
         assert u.pool() == (0, 0)
-    assert plain[-1] >= sizes[-1] + WEIGHTS, (plain, sizes)
+        assert (u.models["dense"].number % 2, ask(u.control.rest, "dense")) == answer
+    assert plain[-1] >= sizes[-1] + 4 * WEIGHTS, (plain, sizes)
 
 
 @needs_tracing
@@ -182,4 +184,18 @@ def test_what_was_compared_is_not_compared_again(updated):
         u.settle()
         assert u.control.load("dense").status == 200
         assert ask(u.control.rest, "dense") == before and u.versions()[number] == "READY"
+        # written over in place, as long as before and with the old time: only the time of the change tells
+        was, other = file.stat(), onnxgen.dense(LAYERS, SIZE, 1)
+        with open(file, "r+b") as f:
+            f.write(other)
+        os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+        now = file.stat()
+        assert (now.st_ino, now.st_size, now.st_mtime_ns) == (was.st_ino, was.st_size, was.st_mtime_ns)
+        u.control.unload("dense")
+        u.settle()
+        assert u.control.load("dense").status == 200
+        changed = ask(u.control.rest, "dense")
+        u.models["dense"].write(other)
+        assert u.control.load("dense").status == 200
+        assert before != changed == ask(u.control.rest, "dense")
     assert read[0] > 3 * WEIGHTS > 2 * WEIGHTS > read[1] and 2 * WEIGHTS > read[2], read
