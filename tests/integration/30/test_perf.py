@@ -3,10 +3,8 @@ import json
 import re
 import signal
 import subprocess
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import grpc
 import numpy as np
@@ -14,7 +12,7 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from lib import repo, wait
+from lib import other, repo, wait
 from lib.rest import Rest
 from lib.server import BIN, clean_environment
 
@@ -215,30 +213,11 @@ def test_expect(server, target, tmp_path):
     assert "--expect needs one request" in perf("-m", "simple", *target, "--expect", "OUTPUT0=1", code=2)
 
 
-class Liar(BaseHTTPRequestHandler):
-    """A server of somebody else's, without statistics: every tenth answer to the same request is another one, in
-    turn by a value, a shape and text that is no answer."""
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, *_):
-        pass
-
-    def say(self, status, document):
-        body = document if isinstance(document, bytes) else json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_GET(self):
-        if self.path == "/v2/models/m":
-            self.say(200, {"name": "m", "inputs": [{"name": "x", "datatype": "FP32", "shape": [2]}], "outputs": []})
-        else:
-            self.say(404, {"error": "not here"})
+class Liar(other.Handler):
+    """Every tenth answer to the same request is another one, in turn by a value, a shape and text that is no answer."""
 
     def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
+        self.body()
         with self.server.lock:
             self.server.count += 1
             n = self.server.count
@@ -252,35 +231,28 @@ class Liar(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def liar():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Liar)
-    server.count, server.lock = 0, threading.Lock()
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with other.serving(Liar) as server:
+        server.count = 0
+        yield server
 
 
-class Listener(Liar):
+class Listener(other.Handler):
     """Writes down what it is asked."""
-
-    def do_GET(self):
-        inputs = [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}, {"name": "s", "datatype": "BYTES", "shape": [-1]},
-                  {"name": "fixed", "datatype": "FP32", "shape": [2]}]
-        self.say(200 if self.path == "/v2/models/m" else 404, {"name": "m", "inputs": inputs, "outputs": []})
+    inputs = [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}, {"name": "s", "datatype": "BYTES", "shape": [-1]},
+              {"name": "fixed", "datatype": "FP32", "shape": [2]}]
 
     def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["inputs"]
+        asked = json.loads(self.body())["inputs"]
         with self.server.lock:
             self.server.asked.append({i["name"]: (i["shape"], i["data"]) for i in asked})
         self.say(200, {"model_name": "m", "outputs": []})
 
 
 @pytest.fixture
-def listener(liar):
-    liar.RequestHandlerClass, liar.asked = Listener, []
-    return liar
+def listener():
+    with other.serving(Listener) as server:
+        server.asked = []
+        yield server
 
 
 def test_rows_of_a_table(listener, tmp_path):

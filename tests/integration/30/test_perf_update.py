@@ -3,13 +3,11 @@ counted in the right windows, and what is told of both."""
 import json
 import signal
 import subprocess
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from lib import repo, wait
+from lib import other, repo, wait
 from lib.control import Control
 from lib.server import BIN, clean_environment
 
@@ -154,29 +152,11 @@ def test_interrupt_ends_with_a_report(explicit):
     assert 2 <= len(report["windows"]) < 100
 
 
-class Blocking(BaseHTTPRequestHandler):
-    """A server that answers nobody while it loads, and tells nothing of it."""
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, *_):
-        pass
-
-    def say(self, status, document):
-        body = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_GET(self):
-        if self.path == "/v2/models/m":
-            self.say(200, {"name": "m", "inputs": [{"name": "x", "datatype": "FP32", "shape": [2]}], "outputs": []})
-        else:
-            self.say(404, {"error": "not here"})
+class Blocking(other.Handler):
+    """Answers nobody while it loads, and tells nothing of it."""
 
     def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
+        self.body()
         with self.server.lock:
             if self.path.endswith("/load"):
                 time.sleep(0.4)
@@ -185,15 +165,8 @@ class Blocking(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def blocking():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Blocking)
-    server.daemon_threads, server.block_on_close, server.request_queue_size = True, False, 128
-    server.lock = threading.Lock()
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with other.serving(Blocking) as server:
+        yield server
 
 
 def test_a_load_that_stops_the_server_shows(blocking):
