@@ -1,0 +1,169 @@
+/* Rows in columns: what a source gives, a job carries and a sink takes.
+ *
+ * The layout is that of Apache Arrow (values packed, offsets for what varies in length, a bit per row for nulls, least
+ * significant first), with two differences: a boolean takes a byte, as in tensors, and offsets have 64 bits. So
+ * numbers become a tensor, a page of a file or a message by pointer and length.
+ *
+ * Rows are made by one thread and are not changed afterwards; then any thread may read them. */
+#ifndef MR_TABLE_ROWS_H
+#define MR_TABLE_ROWS_H
+
+#include "base/err.h"
+#include "base/str.h"
+
+enum mr_column_type {
+    MR_COLUMN_NONE = 0,
+    MR_COLUMN_BOOL, /* a byte, 0 or 1 */
+    MR_COLUMN_I8,
+    MR_COLUMN_I16,
+    MR_COLUMN_I32,
+    MR_COLUMN_I64,
+    MR_COLUMN_U8,
+    MR_COLUMN_U16,
+    MR_COLUMN_U32,
+    MR_COLUMN_U64,
+    MR_COLUMN_F16,
+    MR_COLUMN_F32,
+    MR_COLUMN_F64,
+    MR_COLUMN_DATE,      /* int32, days since 1970-01-01 */
+    MR_COLUMN_TIMESTAMP, /* int64, microseconds since then, UTC */
+    MR_COLUMN_DECIMAL, /* 16 bytes, two's complement, host byte order: the number times 10^scale */
+    MR_COLUMN_STRING,  /* UTF-8 */
+    MR_COLUMN_BINARY,
+    MR_COLUMN_LIST,       /* items of one field, any number of them */
+    MR_COLUMN_FIXED_LIST, /* `width` items in each row */
+    MR_COLUMN_TYPES
+};
+
+#define MR_FIELD_DEPTH 16 /* most levels of lists in each other */
+
+/** A name and a type. An item of a list has a field as well; its name is "element". */
+struct mr_field {
+    char *name;
+    enum mr_column_type type;
+    bool is_nullable;
+    uint8_t precision;     /* DECIMAL: digits, 1..38 */
+    uint8_t scale;         /* DECIMAL: those behind the point */
+    uint64_t width;        /* FIXED_LIST */
+    struct mr_field *item; /* LIST, FIXED_LIST; owned */
+};
+
+struct mr_schema {
+    struct mr_field *fields;
+    size_t count;
+};
+
+/** One column. What lies behind the pointers is at least `count` long; a null's place holds zeros, or an empty range. */
+struct mr_column {
+    uint64_t count;
+    uint64_t nulls;       /* how many of them */
+    const uint8_t *valid; /* a bit each, 1: not null; NULL: none is null */
+    const uint64_t *
+        begin; /* STRING, BINARY, LIST: count + 1 offsets into `values` or `item`; the first may not be 0 */
+    const void *values;     /* numbers, or the bytes of all strings; aligned for their type */
+    struct mr_column *item; /* LIST, FIXED_LIST: count * width items, or at least begin[count] */
+};
+
+/** A row that could not be read as its schema says. Its columns are null there. */
+struct mr_row_fault {
+    uint64_t row; /* from the first one of these rows */
+    char *text;   /* names the column and says what is wrong */
+};
+
+struct mr_rows {
+    const struct mr_schema *schema; /* borrowed: outlives them */
+    uint64_t count;
+    struct mr_column *columns;   /* as many as the schema has fields */
+    struct mr_row_fault *faults; /* by ascending row, at most one each */
+    uint64_t fault_count;
+    uint64_t bytes; /* of memory that they hold */
+    struct mr_rows_owner *owner;
+};
+
+/** "I64", "LIST<F32>", "FIXED_LIST<F32>[64]" into buf, cut if too long; returns buf. */
+char *mr_field_text(const struct mr_field *f, char *buf, size_t room);
+/** Bytes of one value; 0 for strings, binaries and lists. */
+size_t mr_column_type_bytes(enum mr_column_type type);
+/** A deep copy into caller's memory. */
+void mr_field_copy(struct mr_field *to, const struct mr_field *from);
+void mr_field_fini(struct mr_field *f);
+bool mr_field_equals(const struct mr_field *a, const struct mr_field *b);
+/** Appends a copy of the field. */
+void mr_schema_add(struct mr_schema *s, const struct mr_field *f);
+void mr_schema_fini(struct mr_schema *s);
+/** Index of the field, -1 = none of that name. */
+int mr_schema_find(const struct mr_schema *s, mr_str name);
+
+static inline bool mr_column_is_null(const struct mr_column *c, uint64_t row)
+{
+    return c->valid && !(c->valid[row / 8] >> row % 8 & 1);
+}
+/** A string or binary value; empty for a null. */
+static inline mr_bytes mr_column_bytes(const struct mr_column *c, uint64_t row)
+{
+    return (mr_bytes){(const uint8_t *)c->values + c->begin[row],
+                      c->begin[row + 1] - c->begin[row]};
+}
+
+/** Rows without memory yet: columns all zero, one reference. The maker fills them in. NULL: no memory. */
+struct mr_rows *mr_rows_new(const struct mr_schema *schema);
+struct mr_rows *mr_rows_ref(struct mr_rows *r);
+/** Drops a reference and nulls the pointer; NULL is fine. Any thread. */
+void mr_rows_unref(struct mr_rows **r);
+/** Memory that goes with the rows, not zeroed, aligned to 64; adds to r->bytes. NULL: none. */
+void *mr_rows_alloc(struct mr_rows *r, size_t bytes);
+/** Calls fn(ctx) when the rows go; `bytes` are added to r->bytes. Takes it always: without memory for a note it is
+ *  called at once, and false is returned. */
+bool mr_rows_on_free(struct mr_rows *r, uint64_t bytes, void (*fn)(void *ctx), void *ctx);
+/** Appends a fault, rows ascending; the text is copied. False: no memory, or too many (a million). */
+bool mr_rows_fault(struct mr_rows *r, uint64_t row, const char *text);
+/** The fault of a row, NULL = none. */
+const char *mr_rows_fault_of(const struct mr_rows *r, uint64_t row);
+
+/** Checks what came from outside against the schema: counts, offsets ascending and inside, bits and nulls. Costs a
+ *  pass over the offsets. `values_room` is not known here: makers answer for that. Errors: MR_E_INVALID. */
+int mr_rows_check(const struct mr_rows *r, struct mr_err *err);
+
+/* ---- building a column value by value ---- */
+
+/** Grows a column on the heap; lists have a builder for their items. Once there was no memory, appends do nothing and
+ *  finish tells. */
+struct mr_column_builder {
+    const struct mr_field *field; /* borrowed */
+    uint64_t count;
+    uint64_t nulls;
+    uint8_t *valid;
+    size_t valid_room;
+    uint64_t *begin;
+    size_t begin_room;
+    uint8_t *values;
+    uint64_t value_bytes;
+    size_t value_room;
+    struct mr_column_builder *item;
+    bool has_failed;
+};
+
+void mr_column_builder_init(struct mr_column_builder *b, const struct mr_field *field);
+void mr_column_builder_fini(struct mr_column_builder *b);
+/** Forgets what was appended; keeps the memory. */
+void mr_column_builder_reset(struct mr_column_builder *b);
+void mr_column_add_null(struct mr_column_builder *b);
+/** A value of the type's own size. */
+void mr_column_add(struct mr_column_builder *b, const void *value);
+/** STRING, BINARY. */
+void mr_column_add_bytes(struct mr_column_builder *b, mr_str value);
+/** Room for n values of a type with a size behind those that are there; mr_column_took ends it. NULL: no memory. */
+void *mr_column_room(struct mr_column_builder *b, uint64_t n);
+void mr_column_took(struct mr_column_builder *b, uint64_t n);
+/** LIST, FIXED_LIST: what was added to b->item since the last row is this row. The caller has seen to the width. */
+void mr_column_end_list(struct mr_column_builder *b);
+/** Takes back rows (and their items) from `count` on. */
+void mr_column_cut(struct mr_column_builder *b, uint64_t count);
+/** Bytes that it holds. */
+uint64_t mr_column_builder_bytes(const struct mr_column_builder *b);
+/** Gives what was built to the rows as column number i; the builder is empty and has no memory then.
+ *  Errors: MR_E_EXHAUSTED. */
+int mr_column_builder_finish(struct mr_column_builder *b, struct mr_rows *rows, size_t i,
+                             struct mr_err *err);
+
+#endif

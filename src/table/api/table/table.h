@@ -1,0 +1,102 @@
+/* Tables: files (and later databases) that rows come from and go to.
+ *
+ * A source is a list of files of one schema, read row range by row range: a range is (file, first row, count), which
+ * means the same rows as long as the file does not change. Reading forwards is what a source is made for; going back
+ * may cost reading from the begin.
+ *
+ * A writer makes one file whole. Whoever wants rows to appear at once and for good writes under another name, syncs
+ * and renames; a writer never renames.
+ *
+ * Thread: one at a time for each source and each writer. */
+#ifndef MR_TABLE_TABLE_H
+#define MR_TABLE_TABLE_H
+
+#include "table/rows.h"
+
+enum mr_table_format {
+    MR_TABLE_AUTO =
+        0, /* by the name: .jsonl .ndjson .json .csv .tsv .parquet .arrow, and .gz or .zst behind it */
+    MR_TABLE_JSONL,
+    MR_TABLE_CSV,
+    MR_TABLE_PARQUET,
+    MR_TABLE_ARROW /* IPC stream */
+};
+
+/** "jsonl", … Static. */
+const char *mr_table_format_name(enum mr_table_format f);
+/** By option text ("jsonl") or, for a path, by its end. MR_TABLE_AUTO: unknown. */
+enum mr_table_format mr_table_format_of(mr_str name_or_path);
+
+/* ---- sources ---- */
+
+struct mr_source_options {
+    const char *const *
+        paths; /* files, folders (all files of the format below, by name), and patterns (* ? [ ]) */
+    size_t path_count;
+    enum mr_table_format format;
+    const char *const *columns; /* those wanted, in the order wanted; count 0: all */
+    size_t column_count;
+    /** What a column is to be read as where the format leaves it open (JSONL, CSV) or where a cast costs nothing.
+     *  Names that the table does not have are passed over. NULL: as found. */
+    const struct mr_schema *wanted;
+    uint64_t max_cell_bytes; /* 0: 64 MiB. A larger one is a fault of its row, without its bytes */
+    char delimiter;          /* CSV; 0: a comma, or a tab for .tsv */
+    bool has_no_header;      /* CSV: columns are column0, column1, … */
+    uint64_t memory_bytes;   /* what reading may take besides the rows; 0: 256 MiB */
+    uint32_t threads;        /* that reading may use; 0: one */
+};
+
+struct mr_source_file {
+    const char *path;
+    uint64_t bytes;
+    int64_t mtime_ns;
+    int64_t rows; /* -1: not known before it was read */
+};
+
+struct mr_source;
+/** Finds the files, sorted by path, and the schema: from the files where they say it, otherwise from their first rows.
+ *  Errors: MR_E_NOT_FOUND (no file), MR_E_INVALID (a file is not what it should be, schemas differ, a column is not
+ *  there; says which), MR_E_UNSUPPORTED (a format or a type), MR_E_IO. */
+int mr_source_open(struct mr_source **out, const struct mr_source_options *options,
+                   struct mr_err *err);
+/** Lives as long as the source. */
+const struct mr_schema *mr_source_schema(const struct mr_source *s);
+size_t mr_source_file_count(const struct mr_source *s);
+struct mr_source_file mr_source_file(const struct mr_source *s, size_t file);
+/** Rows [first, first + count) of a file, count at most max_rows, and about max_bytes at most (at least one row).
+ *  *out NULL: the file has no row `first`. A row that cannot be read is a fault in the rows, not an error.
+ *  Errors: MR_E_IO, MR_E_INVALID (the file is damaged: says where), MR_E_EXHAUSTED. */
+int mr_source_read(struct mr_source *s, size_t file, uint64_t first, uint64_t max_rows,
+                   uint64_t max_bytes, struct mr_rows **out, struct mr_err *err);
+/** Rows must have gone before. */
+void mr_source_close(struct mr_source **s);
+
+/* ---- writers ---- */
+
+enum mr_compression { MR_COMPRESSION_NONE, MR_COMPRESSION_ZSTD, MR_COMPRESSION_GZIP };
+
+struct mr_writer_options {
+    enum mr_table_format format;
+    enum mr_compression
+        compression; /* PARQUET: none or zstd, of the pages; JSONL, CSV: of the whole file */
+    uint64_t row_group_bytes; /* PARQUET; 0: 64 MiB */
+    const char *const *notes; /* PARQUET: 2 * note_count strings, keys and values, for the footer */
+    size_t note_count;
+};
+
+struct mr_writer;
+/** A writer into fd, which it neither owns nor syncs; bytes go to its end in order. Schema: borrowed.
+ *  Errors: MR_E_UNSUPPORTED (a type that the format does not have). */
+int mr_writer_new(struct mr_writer **out, int fd, const struct mr_schema *schema,
+                  const struct mr_writer_options *options, struct mr_err *err);
+/** Rows [first, first + count), of an equal schema. Does not keep them. Errors: MR_E_IO, MR_E_EXHAUSTED (disk full, no
+ *  memory); after an error only mr_writer_free. */
+int mr_writer_put(struct mr_writer *w, const struct mr_rows *rows, uint64_t first, uint64_t count,
+                  struct mr_err *err);
+/** Bytes of the file so far, about: what is still held counts as it is. */
+uint64_t mr_writer_bytes(const struct mr_writer *w);
+/** Writes all that is left. Errors: as mr_writer_put. */
+int mr_writer_finish(struct mr_writer *w, struct mr_err *err);
+void mr_writer_free(struct mr_writer **w);
+
+#endif
