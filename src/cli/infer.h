@@ -29,27 +29,12 @@ struct infer_options {
     uint32_t repeat;
 };
 
-struct infer_io {
-    mr_str name;
-    int dtype;
-    int rank;
-    int64_t shape[MR_MAX_RANK]; /* with the batch dimension, if there is one */
-};
-
-/** What a model says about itself; in an arena. */
-struct infer_meta {
-    struct infer_io *inputs;
-    size_t input_count;
-    struct infer_io *outputs;
-    size_t output_count;
-};
-
 /** One run of the command. */
 struct infer {
     struct infer_options opt;
     struct mr_remote remote;
     struct mr_arena arena;
-    struct infer_meta meta;
+    struct mr_oip_metadata meta;
     struct mr_oip_request request;
     MR_VEC(struct mr_array *) arrays; /* what the request's tensors point into */
     struct mr_buf stdin_text;         /* a whole request from there */
@@ -62,19 +47,16 @@ void infer_fini(struct infer *x);
 
 /* infer_meta.c */
 int infer_meta_get(struct infer *x, struct mr_err *err);
-int infer_meta_parse_rest(mr_bytes body, struct mr_arena *arena, struct infer_meta *out,
-                          struct mr_err *err);
-const struct infer_io *infer_find_input(const struct infer_meta *m, mr_str name);
 
 /* infer_input.c: x->request from the options and the metadata */
 int infer_build(struct infer *x, bool from_stdin, struct mr_err *err);
 /** An empty array, which lives as long as x. */
 struct mr_array *infer_new_array(struct infer *x);
 /** What was typed for an input or output: JSON, or @FILE. */
-int infer_read_value(const struct infer_io *io, const char *value, struct mr_array *a,
+int infer_read_value(const struct mr_oip_io *io, const char *value, struct mr_array *a,
                      struct mr_err *err);
 /** The input `io` of the request, made of an array of its type. There is room for each input of the model once. */
-int infer_add_input(struct infer *x, const struct infer_io *io, struct mr_array *a,
+int infer_add_input(struct infer *x, const struct mr_oip_io *io, struct mr_array *a,
                     struct mr_err *err);
 
 /* infer_param.c: one "KEY=VALUE" into the request */

@@ -40,7 +40,7 @@ static bool is_npy(const struct mr_buf *b)
 }
 
 /* @FILE: .npy by its first bytes; JSON; for a BYTES input any other file is one element. */
-static int load_file(const char *path, const struct infer_io *io, struct mr_array *a,
+static int load_file(const char *path, const struct mr_oip_io *io, struct mr_array *a,
                      struct mr_err *err)
 {
     struct mr_buf file;
@@ -75,7 +75,7 @@ struct mr_array *infer_new_array(struct infer *x)
     return a;
 }
 
-static void put_names(const struct infer_meta *m, struct mr_buf *out)
+static void put_names(const struct mr_oip_metadata *m, struct mr_buf *out)
 {
     for (size_t i = 0; i < m->input_count; i++) {
         mr_buf_printf(out, "%s%.*s", i ? ", " : "", MR_STR_ARG(m->inputs[i].name));
@@ -95,7 +95,7 @@ static int unknown_input(const struct infer *x, mr_str name, struct mr_err *err)
 }
 
 /* The tensor of an input, over an array that has the right type. */
-int infer_add_input(struct infer *x, const struct infer_io *io, struct mr_array *a,
+int infer_add_input(struct infer *x, const struct mr_oip_io *io, struct mr_array *a,
                     struct mr_err *err)
 {
     struct mr_oip_tensor *t = &x->request.inputs[x->request.input_count];
@@ -120,7 +120,7 @@ int infer_add_input(struct infer *x, const struct infer_io *io, struct mr_array 
     return MR_OK;
 }
 
-int infer_read_value(const struct infer_io *io, const char *value, struct mr_array *a,
+int infer_read_value(const struct mr_oip_io *io, const char *value, struct mr_array *a,
                      struct mr_err *err)
 {
     return value[0] == '@' ? load_file(value + 1, io, a, err)
@@ -133,7 +133,7 @@ static int add_typed(struct infer *x, const char *text, struct mr_err *err)
     const char *equals = strchr(text, '=');
     mr_str name = equals ? mr_str_n(text, (size_t)(equals - text)) : (mr_str){"", 0};
     const char *value = equals ? equals + 1 : text;
-    const struct infer_io *io = infer_find_input(&x->meta, name);
+    const struct mr_oip_io *io = mr_oip_find_input(&x->meta, name);
 
     if (!io && x->meta.input_count == 1 && (text[0] == '@' || text[0] == '[')) {
         io = &x->meta.inputs[0];
@@ -174,7 +174,7 @@ static int add_row(struct infer *x, mr_str line, struct mr_buf *lists, struct mr
     }
     mr_json_enter_object(&j);
     while (mr_json_next_key(&j, &first, &key)) {
-        const struct infer_io *io = infer_find_input(&x->meta, key);
+        const struct mr_oip_io *io = mr_oip_find_input(&x->meta, key);
         if (!io) {
             return unknown_input(x, mr_str_sub(key, 0, 60), err);
         }
@@ -190,7 +190,7 @@ static int add_row(struct infer *x, mr_str line, struct mr_buf *lists, struct mr
 static int add_lists(struct infer *x, struct mr_buf *lists, struct mr_err *err)
 {
     for (size_t i = 0; i < x->meta.input_count; i++) {
-        const struct infer_io *io = &x->meta.inputs[i];
+        const struct mr_oip_io *io = &x->meta.inputs[i];
         struct mr_array *a;
         if (lists[i].len == 1) {
             continue;

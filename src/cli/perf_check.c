@@ -144,7 +144,7 @@ static bool check_answer(void *ctx, size_t body, const struct mr_client_response
 
 /* ---- what is expected ---- */
 
-static const struct infer_io *find_meta(const struct infer_meta *m, mr_str name)
+static const struct mr_oip_io *find_meta(const struct mr_oip_metadata *m, mr_str name)
 {
     for (size_t i = 0; i < m->output_count; i++) {
         if (mr_str_eq(m->outputs[i].name, name)) {
@@ -159,7 +159,7 @@ static int add_expected(struct perf *p, const char *text, struct mr_oip_tensor *
 {
     const char *equals = strchr(text, '=');
     mr_str name = mr_str_n(text, equals ? (size_t)(equals - text) : 0);
-    const struct infer_io *io = find_meta(&p->infer.meta, name);
+    const struct mr_oip_io *io = find_meta(&p->infer.meta, name);
 
     if (!io) {
         return MR_FAIL(err, MR_E_INVALID,

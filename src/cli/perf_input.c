@@ -111,7 +111,7 @@ static int parse_dims(mr_str text, int64_t *dims, int *out_count, struct mr_err 
 }
 
 /* --shape may leave out the first dimension where the model leaves it open: --batch says it then. */
-static int set_shape(const struct perf_options *o, const struct infer_io *io, struct mr_array *a,
+static int set_shape(const struct perf_options *o, const struct mr_oip_io *io, struct mr_array *a,
                      struct mr_err *err)
 {
     int64_t dims[MR_MAX_RANK];
@@ -164,7 +164,7 @@ static int check_shape_names(const struct perf *p, struct mr_err *err)
         mr_str text = mr_str_c(p->opt.shapes.at[i]);
         ptrdiff_t colon = mr_str_find(text, ':');
         mr_str name = mr_str_sub(text, 0, colon < 0 ? text.len : (size_t)colon);
-        if (colon < 0 || !infer_find_input(&p->infer.meta, name) ||
+        if (colon < 0 || !mr_oip_find_input(&p->infer.meta, name) ||
             has_input(&p->infer.request, name)) {
             return MR_FAIL(err, MR_E_INVALID,
                            "--shape '%.*s': expected INPUT:DIM,DIM,... for an input of the model "
@@ -185,7 +185,7 @@ static int add_made_up(struct perf *p, size_t *out_made, struct mr_err *err)
     *out_made = 0;
     mr_rng_seed(&rng, p->opt.seed);
     for (size_t i = 0; i < x->meta.input_count && rc == MR_OK; i++) {
-        const struct infer_io *io = &x->meta.inputs[i];
+        const struct mr_oip_io *io = &x->meta.inputs[i];
         if (has_input(&x->request, io->name)) {
             continue;
         }
@@ -237,7 +237,7 @@ static int rows_begin(struct perf *p, size_t given, char **cursors, size_t *out_
     }
     for (size_t i = 0; i < given; i++) {
         mr_str name = x->request.inputs[i].name;
-        const struct infer_io *io = infer_find_input(&x->meta, name);
+        const struct mr_oip_io *io = mr_oip_find_input(&x->meta, name);
         struct mr_array *a = x->arrays.at[i];
         if (io->rank == 0 || io->shape[0] != -1) {
             return MR_FAIL(err, MR_E_INVALID,

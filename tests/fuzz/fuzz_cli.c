@@ -94,15 +94,15 @@ static void parameter(mr_str text)
 
 static void metadata(mr_bytes body)
 {
-    struct infer_meta meta = {0};
+    struct mr_oip_metadata meta = {0};
     struct mr_arena arena;
     struct mr_err err = {0};
 
     mr_arena_init(&arena, 1024, 1 << 20);
-    if (infer_meta_parse_rest(body, &arena, &meta, &err) == MR_OK) {
+    if (mr_oip_rest_decode_metadata(body, &arena, &meta, &err) == MR_OK) {
         for (size_t i = 0; i < meta.input_count; i++) {
             REQUIRE(meta.inputs[i].rank >= 0 && meta.inputs[i].rank <= MR_MAX_RANK);
-            REQUIRE(infer_find_input(&meta, meta.inputs[i].name) != NULL);
+            REQUIRE(mr_oip_find_input(&meta, meta.inputs[i].name) != NULL);
         }
     }
     mr_arena_fini(&arena);
@@ -111,8 +111,8 @@ static void metadata(mr_bytes body)
 /* A whole request from what was typed as --input (one per line), or from standard input. */
 static void whole_request(mr_str text, int dtype, bool from_stdin)
 {
-    struct infer_io inputs[] = {{MR_STR("X"), dtype, 2, {-1, 2}},
-                                {MR_STR("Y"), MR_DTYPE_FP32, 1, {-1}}};
+    struct mr_oip_io inputs[] = {{MR_STR("X"), dtype, 2, {-1, 2}},
+                                 {MR_STR("Y"), MR_DTYPE_FP32, 1, {-1}}};
     struct infer x = {
         .opt = {.model = "m", .version = "", .url = ""},
         .meta = {.inputs = inputs, .input_count = 2, .outputs = inputs + 1, .output_count = 1}};

@@ -165,6 +165,33 @@ int mr_oip_rest_decode_response(mr_bytes body, int64_t header_length,
 /** {"error":"..."} appended. */
 void mr_oip_rest_error(struct mr_buf *buf, mr_str message);
 
+/* ---- metadata ---- */
+
+/** An input or output as the model declares it: -1 in the shape is any size; with the batch dimension, if there is one. */
+struct mr_oip_io {
+    mr_str name;
+    int dtype; /* MR_DTYPE_INVALID: a type that does not exist */
+    int rank;
+    int64_t shape[MR_MAX_RANK];
+};
+
+/** What a model says about itself; in an arena. */
+struct mr_oip_metadata {
+    mr_str name;    /* ptr NULL: not said */
+    mr_str version; /* the last of those that are served; ptr NULL: not said */
+    struct mr_oip_io *inputs;
+    size_t input_count;
+    struct mr_oip_io *outputs;
+    size_t output_count;
+};
+
+/** The answer to GET /v2/models/MODEL; *out must be zero. Errors: MR_E_INVALID, MR_E_UNSUPPORTED (rank),
+ *  MR_E_TOO_LARGE. */
+int mr_oip_rest_decode_metadata(mr_bytes body, struct mr_arena *arena, struct mr_oip_metadata *out,
+                                struct mr_err *err);
+/** NULL: none of that name. */
+const struct mr_oip_io *mr_oip_find_input(const struct mr_oip_metadata *m, mr_str name);
+
 /* ---- gRPC (messages without the 5-byte frame) ---- */
 
 /** Errors: MR_E_INVALID with Triton's texts, MR_E_EXHAUSTED. The model's name is in the message. */
