@@ -237,69 +237,37 @@ static void add_row(struct mr_grid *t, const struct version_row *r)
     add_details(t, r);
 }
 
-/* The load under way that began last. */
-static int find_progress(struct mr_json *j, struct model_progress *out)
+/* The load under way that began last stays. */
+static int read_progress(struct mr_json *j, void *ctx)
 {
-    bool first_key = true;
-    mr_str key;
-    int rc = mr_json_enter_object(j);
+    struct model_progress *out = ctx;
+    struct version_row row = {0};
+    int rc = parse_row(j, &row);
 
-    while (rc == MR_OK && mr_json_next_key(j, &first_key, &key)) {
-        bool first = true;
-        if (!mr_str_eq_c(key, "versions")) {
-            rc = mr_json_skip(j, NULL);
-            continue;
-        }
-        rc = mr_json_enter_array(j);
-        while (rc == MR_OK && mr_json_next_item(j, &first)) {
-            struct version_row row = {0};
-            rc = parse_row(j, &row);
-            if (rc == MR_OK && (row.progress.step.len || mr_str_eq_c(row.state, "WARMING"))) {
-                *out = row.progress;
-                out->version = row.version;
-                out->state = row.state;
-            }
-        }
+    if (rc == MR_OK && (row.progress.step.len || mr_str_eq_c(row.state, "WARMING"))) {
+        *out = row.progress;
+        out->version = row.version;
+        out->state = row.state;
     }
-    return rc < 0 ? rc : j->status;
+    return rc;
 }
 
 int model_read_progress(mr_bytes body, struct mr_arena *arena, struct model_progress *out,
                         struct mr_err *err)
 {
-    struct mr_json j;
-
     *out = (struct model_progress){0};
-    mr_json_init(&j, mr_str_n((const char *)body.ptr, body.len), arena, 0, err);
-    return find_progress(&j, out);
+    return mr_remote_versions(body, arena, NULL, read_progress, out, err);
 }
 
-static int parse_versions(struct mr_json *j, struct mr_grid *t, mr_str *out_error)
+static int read_row(struct mr_json *j, void *ctx)
 {
-    bool first_key = true;
-    mr_str key;
-    int rc = mr_json_enter_object(j);
+    struct version_row row = {0};
+    int rc = parse_row(j, &row);
 
-    while (rc == MR_OK && mr_json_next_key(j, &first_key, &key)) {
-        bool first = true;
-        if (mr_str_eq_c(key, "error")) {
-            rc = mr_json_string(j, out_error);
-            continue;
-        }
-        if (!mr_str_eq_c(key, "versions")) {
-            rc = mr_json_skip(j, NULL);
-            continue;
-        }
-        rc = mr_json_enter_array(j);
-        while (rc == MR_OK && mr_json_next_item(j, &first)) {
-            struct version_row row = {0};
-            rc = parse_row(j, &row);
-            if (rc == MR_OK) {
-                add_row(t, &row);
-            }
-        }
+    if (rc == MR_OK) {
+        add_row(ctx, &row);
     }
-    return rc < 0 ? rc : j->status;
+    return rc;
 }
 
 static int print_versions(const struct model_run *m, mr_bytes body, struct mr_err *err)
@@ -310,7 +278,6 @@ static int print_versions(const struct model_run *m, mr_bytes body, struct mr_er
     mr_str error = MR_STR("");
     struct mr_arena arena;
     struct mr_grid t;
-    struct mr_json j;
 
     if (m->form == MODEL_JSON) {
         printf("%.*s\n", (int)body.len, (const char *)body.ptr);
@@ -318,8 +285,7 @@ static int print_versions(const struct model_run *m, mr_bytes body, struct mr_er
     }
     mr_grid_init(&t, head);
     mr_arena_init(&arena, 4096, (size_t)1 << 26);
-    mr_json_init(&j, mr_str_n((const char *)body.ptr, body.len), &arena, 0, err);
-    int rc = parse_versions(&j, &t, &error);
+    int rc = mr_remote_versions(body, &arena, &error, read_row, &t, err);
     if (rc == MR_OK) {
         mr_grid_print(&t, stdout, m->form == MODEL_TABLE, 0);
     }

@@ -270,8 +270,10 @@ static int parse_entered(struct mr_json *j, struct perf_life *life)
     return rc < 0 ? rc : j->status;
 }
 
-static int parse_life(struct mr_json *j, struct perf_life *life)
+static int parse_life(struct mr_json *j, void *lives)
 {
+    struct perf_lives *out = lives;
+    struct perf_life life = {.state = -1};
     bool first = true;
     mr_str key;
     mr_str state;
@@ -280,50 +282,28 @@ static int parse_life(struct mr_json *j, struct perf_life *life)
     while (rc == MR_OK && mr_json_next_key(j, &first, &key)) {
         if (mr_str_eq_c(key, "state")) {
             rc = mr_json_string(j, &state);
-            life->state = rc == MR_OK ? find_state(state) : -1;
+            life.state = rc == MR_OK ? find_state(state) : -1;
         } else if (mr_str_eq_c(key, "entered")) {
-            rc = parse_entered(j, life);
+            rc = parse_entered(j, &life);
         } else if (mr_str_eq_c(key, "release_ns")) {
-            rc = mr_json_i64(j, &life->release_ns);
+            rc = mr_json_i64(j, &life.release_ns);
         } else {
             rc = mr_json_skip(j, NULL);
         }
     }
-    return rc < 0 ? rc : j->status;
-}
-
-static int parse_lives(struct mr_json *j, struct perf_lives *out)
-{
-    bool first_key = true;
-    mr_str key;
-    int rc = mr_json_enter_object(j);
-
-    while (rc == MR_OK && mr_json_next_key(j, &first_key, &key)) {
-        bool first = true;
-        if (!mr_str_eq_c(key, "versions")) {
-            rc = mr_json_skip(j, NULL);
-            continue;
-        }
-        rc = mr_json_enter_array(j);
-        while (rc == MR_OK && mr_json_next_item(j, &first)) {
-            struct perf_life life = {.state = -1};
-            rc = parse_life(j, &life);
-            if (rc == MR_OK) {
-                MR_VEC_PUSH(out, life);
-            }
-        }
+    rc = rc < 0 ? rc : j->status;
+    if (rc == MR_OK) {
+        MR_VEC_PUSH(out, life);
     }
-    return rc < 0 ? rc : j->status;
+    return rc;
 }
 
 int perf_lives_parse(mr_bytes body, struct perf_lives *out, struct mr_err *err)
 {
     struct mr_arena arena;
-    struct mr_json j;
 
     mr_arena_init(&arena, 4096, (size_t)1 << 26);
-    mr_json_init(&j, mr_str_n((const char *)body.ptr, body.len), &arena, 0, err);
-    int rc = parse_lives(&j, out);
+    int rc = mr_remote_versions(body, &arena, NULL, parse_life, out, err);
     mr_arena_fini(&arena);
     return rc < 0 ? MR_WRAP(err, rc, "the versions of the model") : MR_OK;
 }

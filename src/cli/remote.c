@@ -202,3 +202,30 @@ int mr_remote_grpc(struct mr_remote *r, const char *path, const struct mr_piece 
     mr_client_grpc(r->client, path, pieces, piece_count, r->timeout_ns, on_done, &w);
     return wait_for(r, &w, begin, err);
 }
+
+/* ---- answers ---- */
+
+int mr_remote_versions(mr_bytes body, struct mr_arena *arena, mr_str *out_error,
+                       int (*row)(struct mr_json *j, void *ctx), void *ctx, struct mr_err *err)
+{
+    struct mr_json j;
+    bool first_key = true;
+    mr_str key;
+
+    mr_json_init(&j, mr_str_n((const char *)body.ptr, body.len), arena, 0, err);
+    int rc = mr_json_enter_object(&j);
+    while (rc == MR_OK && mr_json_next_key(&j, &first_key, &key)) {
+        bool first = true;
+        if (out_error && mr_str_eq_c(key, "error")) {
+            rc = mr_json_string(&j, out_error);
+        } else if (!mr_str_eq_c(key, "versions")) {
+            rc = mr_json_skip(&j, NULL);
+        } else {
+            rc = mr_json_enter_array(&j);
+            while (rc == MR_OK && mr_json_next_item(&j, &first)) {
+                rc = row(&j, ctx);
+            }
+        }
+    }
+    return rc < 0 ? rc : j.status;
+}

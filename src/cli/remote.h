@@ -40,6 +40,12 @@ int mr_remote_grpc(struct mr_remote *r, const char *path, const struct mr_piece 
                    size_t piece_count, struct mr_remote_reply *out, struct mr_err *err);
 void mr_remote_reply_fini(struct mr_remote_reply *reply);
 
+/** Reads the answer to GET /v2/models/M/versions: `row` parses each of its loads in turn. out_error, unless NULL: the
+ *  member of that name. Texts are in the arena or the body. Errors: MR_E_INVALID, and those of `row`. */
+struct mr_json;
+int mr_remote_versions(mr_bytes body, struct mr_arena *arena, mr_str *out_error,
+                       int (*row)(struct mr_json *j, void *ctx), void *ctx, struct mr_err *err);
+
 /** Rewrites a URL to an address for mr_client_new: "host:port" or "unix:/path". */
 int mr_remote_address(const char *url, int default_port, char *out, size_t size,
                       struct mr_err *err);
