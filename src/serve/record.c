@@ -168,31 +168,27 @@ static int parse_body(struct mr_call *call, struct record_request *q, struct mr_
 {
     struct mr_json j;
     bool first = true;
-    mr_str key, text = {(const char *)call->body.ptr, call->body.len};
+    mr_str key;
     int rc = MR_OK;
 
-    if (mr_str_trim(text).len == 0)
+    if (!rest_begin_body(call, &j, err))
         return MR_OK;
-    mr_json_init(&j, text, call->arena, 0, err);
-    MR_TRY(mr_json_enter_object(&j));
-    while (mr_json_next_key(&j, &first, &key)) {
+    while (rc == MR_OK && mr_json_next_key(&j, &first, &key)) {
         uint64_t *number = mr_str_eq_c(key, "requests")  ? &q->requests
                            : mr_str_eq_c(key, "every")   ? &q->every
                            : mr_str_eq_c(key, "seconds") ? &q->seconds
                                                          : NULL;
         if (number)
-            MR_TRY(mr_json_u64(&j, number));
+            rc = mr_json_u64(&j, number);
         else if (mr_str_eq_c(key, "version"))
-            MR_TRY(rest_parse_version(&j, &q->version));
+            rc = rest_parse_version(&j, &q->version);
         else if (mr_str_eq_c(key, "action"))
-            MR_TRY(parse_action(&j, &q->action, err));
+            rc = parse_action(&j, &q->action, err);
         else
-            return MR_FAIL(err, MR_E_INVALID, "'%.*s' is no member of this request",
-                           MR_STR_ARG(mr_str_sub(key, 0, 100)));
+            rc = MR_FAIL(err, MR_E_INVALID, "'%.*s' is no member of this request",
+                         MR_STR_ARG(mr_str_sub(key, 0, 100)));
     }
-    rc = j.status < 0 ? j.status : mr_json_finish(&j);
-out:
-    return rc;
+    return rc < 0 ? rc : mr_json_finish(&j);
 }
 
 void rest_record(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)

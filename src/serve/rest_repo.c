@@ -95,19 +95,28 @@ static void index_run(struct admin_job *job)
     mr_buf_char(&r->body, ']');
 }
 
+bool rest_begin_body(struct mr_call *call, struct mr_json *out, struct mr_err *err)
+{
+    mr_str text = {(const char *)call->body.ptr, call->body.len};
+
+    if (mr_str_trim(text).len == 0)
+        return false;
+    mr_json_init(out, text, call->arena, 0, err);
+    mr_json_enter_object(out);
+    return true;
+}
+
 /* `details` is ours: Triton ignores what it does not know here. */
 static int parse_index_body(struct mr_call *call, bool *out_ready, bool *out_details,
                             struct mr_err *err)
 {
     struct mr_json j;
     bool first = true;
-    mr_str key, text = {(const char *)call->body.ptr, call->body.len};
+    mr_str key;
 
     *out_ready = *out_details = false;
-    if (mr_str_trim(text).len == 0)
+    if (!rest_begin_body(call, &j, err))
         return MR_OK;
-    mr_json_init(&j, text, call->arena, 0, err);
-    mr_json_enter_object(&j);
     while (mr_json_next_key(&j, &first, &key)) {
         bool *to = mr_str_eq_c(key, "ready")     ? out_ready
                    : mr_str_eq_c(key, "details") ? out_details
@@ -118,7 +127,7 @@ static int parse_index_body(struct mr_call *call, bool *out_ready, bool *out_det
             return MR_WRAP(err, j.status, "Invalid value for '%s': expected a boolean",
                            to == out_ready ? "ready" : "details");
     }
-    return j.status < 0 ? j.status : mr_json_finish(&j);
+    return mr_json_finish(&j);
 }
 
 void rest_index(struct mr_server *s, struct mr_call *call)
@@ -260,25 +269,21 @@ static int parse_control_body(struct mr_call *call, bool is_load, struct load_re
 {
     struct mr_json j;
     bool first = true, first_parameter = true;
-    mr_str key, text = {(const char *)call->body.ptr, call->body.len};
+    mr_str key;
     int rc = MR_OK;
 
-    if (mr_str_trim(text).len == 0)
+    if (!rest_begin_body(call, &j, err))
         return MR_OK;
-    mr_json_init(&j, text, call->arena, 0, err);
-    MR_TRY(mr_json_enter_object(&j));
-    while (mr_json_next_key(&j, &first, &key)) {
+    while (rc == MR_OK && mr_json_next_key(&j, &first, &key)) {
         if (!mr_str_eq_c(key, "parameters")) {
-            MR_TRY(mr_json_skip(&j, NULL));
+            rc = mr_json_skip(&j, NULL);
             continue;
         }
-        MR_TRY(mr_json_enter_object(&j));
-        while (mr_json_next_key(&j, &first_parameter, &key))
-            MR_TRY(parse_parameter(&j, key, is_load, q, err));
+        rc = mr_json_enter_object(&j);
+        while (rc == MR_OK && mr_json_next_key(&j, &first_parameter, &key))
+            rc = parse_parameter(&j, key, is_load, q, err);
     }
-    rc = j.status < 0 ? j.status : mr_json_finish(&j);
-out:
-    return rc;
+    return rc < 0 ? rc : mr_json_finish(&j);
 }
 
 /* rc: what became of the body. NULL: the call was answered. */
@@ -353,25 +358,21 @@ static int parse_version_body(struct mr_call *call, bool has_label, struct versi
 {
     struct mr_json j;
     bool first = true;
-    mr_str key, text = {(const char *)call->body.ptr, call->body.len};
+    mr_str key;
     int rc = MR_OK;
 
-    if (mr_str_trim(text).len == 0)
+    if (!rest_begin_body(call, &j, err))
         return MR_OK;
-    mr_json_init(&j, text, call->arena, 0, err);
-    MR_TRY(mr_json_enter_object(&j));
-    while (mr_json_next_key(&j, &first, &key)) {
+    while (rc == MR_OK && mr_json_next_key(&j, &first, &key)) {
         if (mr_str_eq_c(key, "version"))
-            MR_TRY(rest_parse_version(&j, &q->version));
+            rc = rest_parse_version(&j, &q->version);
         else if (has_label && mr_str_eq_c(key, "label"))
-            MR_TRY(mr_json_string(&j, &q->label));
+            rc = mr_json_string(&j, &q->label);
         else
-            return MR_FAIL(err, MR_E_INVALID, "'%.*s' is no member of this request",
-                           MR_STR_ARG(mr_str_sub(key, 0, 100)));
+            rc = MR_FAIL(err, MR_E_INVALID, "'%.*s' is no member of this request",
+                         MR_STR_ARG(mr_str_sub(key, 0, 100)));
     }
-    rc = j.status < 0 ? j.status : mr_json_finish(&j);
-out:
-    return rc;
+    return rc < 0 ? rc : mr_json_finish(&j);
 }
 
 void rest_label(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)

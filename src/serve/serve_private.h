@@ -199,8 +199,10 @@ void rest_label(struct mr_server *s, struct mr_call *call, const struct mr_oip_p
 void rest_rollback(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_record(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_versions(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
-/* A version in JSON, as text or as a number. */
+/* Begins to read the members of a request's body; false when it has none. An error shows at mr_json_finish. */
 struct mr_json;
+bool rest_begin_body(struct mr_call *call, struct mr_json *out, struct mr_err *err);
+/* A version in JSON, as text or as a number. */
 int rest_parse_version(struct mr_json *j, mr_str *out);
 void rest_logging(struct mr_server *s, struct mr_call *call);
 void rest_metrics(struct mr_server *s, struct mr_call *call);
