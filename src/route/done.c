@@ -1,0 +1,167 @@
+/* What became of a call, and what follows for its host.
+ *
+ * Failures are counted in rounds: one that began before the last counted failure belongs to that round, so that
+ * a burst of calls which fail together weighs as one. */
+#include "route_int.h"
+
+#include <math.h>
+
+static void rate_add(struct route_host *h, double ok)
+{
+    double weight = 1.0 / (double)(h->rated + RATE_PRIOR);
+
+    if (h->rated < UINT32_MAX / 2) {
+        h->rated++;
+    }
+    h->rate += fmax(weight, RATE_WEIGHT) * (ok - h->rate);
+    if (h->rate >= RATE_RECOVERED) {
+        h->ejections = 0;
+    }
+}
+
+static void on_ok(struct mr_route *r, struct route_host *h, const struct route_flight *f)
+{
+    h->ok++;
+    r->last_ok_ns = r->now_ns;
+    rate_add(h, 1);
+    latency_add(r, h, f->rows, MR_MAX(r->now_ns - f->start_ns, (int64_t)1));
+    h->rounds = 0;
+    h->refused = 0;
+    h->patience = 1;
+    h->probe_failures = 0;
+    /* What was sent before the host began to refuse tells nothing about whether it still does. */
+    if (f->start_ns > h->throttled_from_ns) {
+        h->throttled_from_ns = 0;
+    }
+    if (h->state == MR_ROUTE_SUSPECT) {
+        host_set(r, h, MR_ROUTE_READY, "answers again");
+    } else if (h->state == MR_ROUTE_HALF_OPEN) {
+        h->rate = fmax(h->rate, RATE_READMITTED);
+        limit_restart(r, h, 1);
+        host_set(r, h, MR_ROUTE_READY, "answers again");
+    } else if (h->state == MR_ROUTE_EJECTED && h->rate >= EJECT_RATE) {
+        host_set(r, h, MR_ROUTE_HALF_OPEN, "a call from before the ejection succeeded");
+    }
+    limit_answer(r, h, f);
+}
+
+static const char *failure_text(enum mr_route_outcome outcome)
+{
+    switch (outcome) {
+    case MR_ROUTE_REFUSED: return "connection refused";
+    case MR_ROUTE_TIMED_OUT: return "no answer in time";
+    default: return "failed";
+    }
+}
+
+/* Ejects or suspects a host if it is time for that. */
+static void judge(struct mr_route *r, struct route_host *h, const struct route_flight *f,
+                  const char *text)
+{
+    if (h->state == MR_ROUTE_HALF_OPEN && f->is_canary) {
+        host_eject(r, h, "the call that tried it: %s", text);
+    } else if (h->state != MR_ROUTE_READY && h->state != MR_ROUTE_SUSPECT) {
+        return;
+    } else if (h->refused >= EJECT_REFUSED) {
+        host_eject(r, h, "%u connections refused in a row", h->refused);
+    } else if (h->rate < EJECT_RATE) {
+        host_eject(r, h, "%.0f %% of its answers are good; the last: %s", h->rate * 100, text);
+    } else if (h->rounds >= EJECT_ROUNDS) {
+        host_eject(r, h, "%u rounds of failures in a row; the last: %s", h->rounds, text);
+    } else if (h->rounds >= SUSPECT_ROUNDS) {
+        if (h->state == MR_ROUTE_READY) {
+            h->probe_ns = r->now_ns;
+        }
+        host_set(r, h, MR_ROUTE_SUSPECT, "%u rounds of failures in a row; the last: %s", h->rounds,
+                 text);
+    }
+}
+
+/* Until when the slot stays taken: as long as an answer takes, doubled with each round. */
+static int64_t hold_until(const struct mr_route *r, const struct route_host *h,
+                          const struct route_flight *f)
+{
+    uint32_t doublings = MR_MIN(MR_MAX(h->rounds, 1u) - 1, (uint32_t)HOLD_DOUBLINGS);
+    int64_t most = r->state_count[MR_ROUTE_READY] > 0 ? HOLD_MAX_NS : HOLD_ALONE_NS;
+    double ns = expected_ns(r, h, f->rows) * (double)(1u << doublings);
+
+    return MR_MIN(mr_ns_after(f->start_ns, ns < (double)HOLD_MAX_NS ? (int64_t)ns : HOLD_MAX_NS),
+                  r->now_ns + most);
+}
+
+static void on_failure(struct mr_route *r, struct route_host *h, const struct route_flight *f,
+                       enum mr_route_outcome outcome)
+{
+    h->failed++;
+    rate_add(h, 0);
+    h->refused = outcome == MR_ROUTE_REFUSED ? h->refused + 1 : 0;
+    if (f->start_ns >= h->round_ns) {
+        h->rounds++;
+        h->round_ns = r->now_ns;
+        if (outcome == MR_ROUTE_TIMED_OUT) {
+            h->patience = MR_MIN(h->patience * 2, (uint32_t)PATIENCE_MAX);
+        }
+    }
+    judge(r, h, f, failure_text(outcome));
+}
+
+static void on_throttled(struct mr_route *r, struct route_host *h, const struct route_flight *f,
+                         int64_t retry_after_ns)
+{
+    int64_t wait;
+
+    h->throttled++;
+    h->refused = 0;
+    if (h->throttled_from_ns == 0) {
+        /* After an earlier cut, what began before it says nothing new. */
+        if (f->start_ns >= h->cut_ns) {
+            limit_throttled(r, h);
+        }
+        h->throttled_from_ns = r->now_ns;
+    }
+    if (retry_after_ns > 0) {
+        wait = jittered(r, MR_MIN(retry_after_ns, RETRY_AFTER_MAX), 1, 1 + JITTER / 2);
+    } else {
+        wait = (r->now_ns - h->throttled_from_ns) / THROTTLE_SHARE;
+        wait = MR_MIN(MR_MAX(wait, THROTTLE_MIN_NS), THROTTLE_MAX_NS);
+        wait = jittered(r, wait, 1 - JITTER, 1 + JITTER);
+    }
+    h->paused_until_ns = MR_MAX(h->paused_until_ns, r->now_ns + wait);
+}
+
+void mr_route_done(struct mr_route *r, int64_t now_ns, uint64_t ticket,
+                   enum mr_route_outcome outcome, int64_t retry_after_ns)
+{
+    struct route_flight *f;
+    struct route_host *h;
+    uint32_t index;
+    int64_t until = 0;
+
+    route_tick(r, now_ns);
+    f = flight_find(r, ticket);
+    if (!f) {
+        return;
+    }
+    h = f->host;
+    index = (uint32_t)(f - r->flights.at);
+    h->in_flight--;
+    h->canaries -= f->is_canary;
+    switch (outcome) {
+    case MR_ROUTE_OK: on_ok(r, h, f); break;
+    case MR_ROUTE_REFUSED:
+    case MR_ROUTE_TIMED_OUT:
+    case MR_ROUTE_FAILED:
+        on_failure(r, h, f, outcome);
+        until = hold_until(r, h, f);
+        break;
+    case MR_ROUTE_THROTTLED: on_throttled(r, h, f, retry_after_ns); break;
+    case MR_ROUTE_REJECTED: h->refused = 0; break;
+    case MR_ROUTE_CANCELLED: latency_at_least(r, h, f->rows, r->now_ns - f->start_ns); break;
+    }
+    if (until > r->now_ns && (h->state == MR_ROUTE_READY || h->state == MR_ROUTE_SUSPECT)) {
+        hold_add(r, index, until);
+    } else {
+        flight_free(r, index);
+    }
+    host_drop_if_done(r, h);
+}

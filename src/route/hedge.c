@@ -1,0 +1,85 @@
+/* A second copy of a call that takes too long, when there is nothing else to do. What remains of a call is what
+ * its host usually takes less its age; a call that is older than that has, for all we know, as long to go again as
+ * it has taken. A copy is worth it when twice its own expected time is less than that. */
+#include "route_int.h"
+
+#include <math.h>
+
+/* The two fastest hosts that would take a call now: the copy must not go where the original is. */
+static void fastest(struct mr_route *r, struct route_host *out[2])
+{
+    out[0] = out[1] = NULL;
+    for (size_t i = 0; i < r->slots.len; i++) {
+        struct route_host *h = r->slots.at[i];
+        if (!h || h->state != MR_ROUTE_READY || h->throttled_from_ns != 0 || !host_has_room(r, h)) {
+            continue;
+        }
+        if (!out[0] || h->pace < out[0]->pace) {
+            out[1] = out[0];
+            out[0] = h;
+        } else if (!out[1] || h->pace < out[1]->pace) {
+            out[1] = h;
+        }
+    }
+}
+
+struct choice {
+    struct route_host *host;
+    uint32_t index;
+    double gain;
+    int64_t again_ns;
+};
+
+static void consider(struct mr_route *r, struct choice *c, uint32_t index,
+                     struct route_host *const fast[2])
+{
+    const struct route_flight *f = &r->flights.at[index];
+    struct route_host *host = fast[0] == f->host ? fast[1] : fast[0];
+    double age = (double)(r->now_ns - f->start_ns), own, copy, remains;
+
+    if (!host || f->state != CALL_FLYING || f->is_hedged) {
+        return;
+    }
+    copy = expected_ns(r, host, f->rows) * HEDGE_WORTH;
+    own = expected_ns(r, f->host, f->rows);
+    remains = age < own ? own - age : age;
+    if (copy == 0) {
+        return;
+    }
+    if (remains > copy) {
+        if (remains / copy > c->gain) {
+            c->gain = remains / copy;
+            c->host = host;
+            c->index = index;
+        }
+    } else {
+        c->again_ns = MR_MIN(c->again_ns, mr_ns_after(f->start_ns, (int64_t)fmax(own, copy) + 1));
+    }
+}
+
+bool mr_route_hedge(struct mr_route *r, int64_t now_ns, uint64_t *out_original,
+                    struct mr_route_call *out_call, int64_t *out_again_ns)
+{
+    struct choice c = {.again_ns = INT64_MAX};
+    struct route_host *fast[2];
+    uint64_t original;
+
+    route_tick(r, now_ns);
+    if (r->hedge_tokens >= 1) {
+        fastest(r, fast);
+        for (uint32_t i = 0; i < r->flights.len; i++) {
+            consider(r, &c, i, fast);
+        }
+    }
+    if (!c.host) {
+        *out_again_ns = c.again_ns;
+        return false;
+    }
+    original = flight_ticket(r, c.index);
+    r->hedge_tokens -= 1;
+    r->flights.at[c.index].is_hedged = true;
+    pick_take(r, c.host, r->flights.at[c.index].rows, out_call);
+    r->flights.at[out_call->index].is_hedged = true;
+    *out_original = original;
+    return true;
+}

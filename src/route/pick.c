@@ -1,0 +1,177 @@
+/* Which host a call goes to. The cost of a host is its latency in terms of what all hosts need for that size,
+ * rising at once and falling slowly (peak EWMA), times the calls that it has and this one. A scan of up to 64
+ * hosts beats the choice of two at random wherever hosts differ; above that 8 are drawn. Half-open hosts come
+ * first: one call has to try them. */
+#include "route_int.h"
+
+#include <math.h>
+
+unsigned rows_bucket(int64_t rows)
+{
+    unsigned top = 63u - (unsigned)__builtin_clzll((uint64_t)rows | 1u);
+
+    return MR_MIN(top, BUCKETS - 1u);
+}
+
+bool host_has_room(const struct mr_route *r, const struct route_host *h)
+{
+    uint32_t used = h->in_flight + h->held;
+
+    if (h->paused_until_ns > r->now_ns) {
+        return false;
+    }
+    switch (h->state) {
+    case MR_ROUTE_READY: return used < limit_usable(h);
+    case MR_ROUTE_SUSPECT: return used < 1;
+    case MR_ROUTE_HALF_OPEN: return h->canaries == 0;
+    case MR_ROUTE_EJECTED:
+    case MR_ROUTE_FENCED:
+    case MR_ROUTE_DRAINING: break;
+    }
+    return false;
+}
+
+static double host_cost(const struct mr_route *r, const struct route_host *h)
+{
+    double peak = 1;
+
+    if (h->state == MR_ROUTE_HALF_OPEN) {
+        return 0;
+    }
+    if (h->peak > 0) {
+        peak = h->peak * exp(-(double)(r->now_ns - h->peak_ns) / PEAK_TAU_NS);
+    }
+    return fmax(peak, PEAK_FLOOR) * (h->in_flight + h->held + 1);
+}
+
+static bool is_avoided(const struct mr_route_ask *ask, uint32_t id)
+{
+    for (uint32_t i = 0; i < ask->avoid_count; i++) {
+        if (ask->avoid[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct scan {
+    const struct mr_route_ask *ask;
+    struct route_host *best, *best_avoided;
+    double cost, cost_avoided;
+    bool
+        other_works; /* a host that need not be avoided will take calls again without being tried first */
+};
+
+static void scan_host(struct mr_route *r, struct scan *s, struct route_host *h)
+{
+    bool avoided;
+    double cost;
+
+    host_refresh(r, h);
+    avoided = is_avoided(s->ask, h->id);
+    if (!avoided && h->state == MR_ROUTE_READY && h->throttled_from_ns == 0) {
+        s->other_works = true;
+    }
+    if (!host_has_room(r, h)) {
+        return;
+    }
+    cost = host_cost(r, h);
+    if (avoided && (!s->best_avoided || cost < s->cost_avoided)) {
+        s->best_avoided = h;
+        s->cost_avoided = cost;
+    } else if (!avoided && (!s->best || cost < s->cost)) {
+        s->best = h;
+        s->cost = cost;
+    }
+}
+
+static void scan_some(struct mr_route *r, struct scan *s)
+{
+    for (int i = 0; i < SCAN_SOME; i++) {
+        struct route_host *h = r->slots.at[mr_rng_u64(&r->rng) % r->slots.len];
+        if (h) {
+            scan_host(r, s, h);
+        }
+    }
+}
+
+/* Begins anywhere, so that equal hosts take turns. */
+static void scan_all(struct mr_route *r, struct scan *s)
+{
+    size_t n = r->slots.len, at = n ? mr_rng_u64(&r->rng) % n : 0;
+
+    for (size_t i = 0; i < n; i++, at = at + 1 == n ? 0 : at + 1) {
+        if (r->slots.at[at]) {
+            scan_host(r, s, r->slots.at[at]);
+        }
+    }
+}
+
+/* A stalled set: the host that was ejected first may be tried. */
+static void stall_try(struct mr_route *r)
+{
+    struct route_host *oldest = NULL;
+
+    if (!r->is_stalled || r->stall_try_ns > r->now_ns) {
+        return;
+    }
+    for (size_t i = 0; i < r->slots.len; i++) {
+        struct route_host *h = r->slots.at[i];
+        if (h && h->state == MR_ROUTE_EJECTED && (!oldest || h->since_ns < oldest->since_ns)) {
+            oldest = h;
+        }
+    }
+    if (oldest) {
+        r->stall_step_ns = MR_MIN(r->stall_step_ns * 2, STALL_MAX_NS);
+        r->stall_try_ns = r->now_ns + jittered(r, r->stall_step_ns, 1 - JITTER, 1);
+        host_set(r, oldest, MR_ROUTE_HALF_OPEN, "one call tries it, as no host works");
+    }
+}
+
+void pick_take(struct mr_route *r, struct route_host *h, int64_t rows,
+               struct mr_route_call *out_call)
+{
+    uint32_t index = flight_new(r);
+    struct route_flight *f = &r->flights.at[index];
+
+    f->host = h;
+    f->start_ns = r->now_ns;
+    f->rows = rows;
+    f->is_canary = h->state == MR_ROUTE_HALF_OPEN;
+    h->canaries += f->is_canary;
+    h->in_flight++;
+    if (h->in_flight + h->held >= limit_usable(h)) {
+        h->was_full = true;
+    }
+    *out_call = (struct mr_route_call){
+        .ticket = flight_ticket(r, index),
+        .host = h->id,
+        .index = index,
+        .timeout_ns = timeout_ns(r, h, rows),
+    };
+}
+
+bool mr_route_pick(struct mr_route *r, int64_t now_ns, const struct mr_route_ask *ask,
+                   struct mr_route_call *out_call)
+{
+    struct scan s = {.ask = ask};
+    struct route_host *h;
+
+    route_tick(r, now_ns);
+    stall_try(r);
+    if (r->host_count > SCAN_ALL) {
+        scan_some(r, &s);
+    }
+    if (!s.best) {
+        scan_all(r, &s);
+    }
+    h = s.best ? s.best : s.other_works ? NULL : s.best_avoided;
+    if (!h) {
+        return false;
+    }
+    if (!ask->is_retry) {
+        budget_earn(r);
+    }
+    pick_take(r, h, MR_MAX(ask->rows, (int64_t)1), out_call);
+    return true;
+}

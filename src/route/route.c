@@ -1,0 +1,238 @@
+/* The set of hosts, time, and what is shown of it. */
+#include "route/route.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "route_int.h"
+
+struct mr_route *mr_route_new(const struct mr_route_options *o, int64_t now_ns)
+{
+    struct mr_route *r = MR_NEW(struct mr_route);
+
+    r->now_ns = r->last_ok_ns = r->retry_ns = now_ns;
+    r->min_timeout_ns = o->min_timeout_ns > 0 ? o->min_timeout_ns : TIMEOUT_MIN_NS;
+    r->max_timeout_ns = o->max_timeout_ns > 0 ? o->max_timeout_ns : TIMEOUT_MAX_NS;
+    r->retry_floor = RETRY_PER_S;
+    r->hedge_tokens = 1;
+    r->is_stalled = true;
+    mr_rng_seed(&r->rng, o->seed);
+    mr_route_set_max_limit(r, o->max_limit ? o->max_limit : LIMIT_MAX);
+    return r;
+}
+
+void mr_route_free(struct mr_route **pr)
+{
+    struct mr_route *r = *pr;
+
+    if (!r) {
+        return;
+    }
+    for (size_t i = 0; i < r->slots.len; i++) {
+        mr_free(r->slots.at[i]);
+    }
+    MR_VEC_FINI(&r->slots);
+    MR_VEC_FINI(&r->flights);
+    MR_VEC_FINI(&r->holds);
+    mr_freep(pr);
+}
+
+void mr_route_set_max_limit(struct mr_route *r, uint32_t max_limit)
+{
+    r->max_limit = MR_MIN(MR_MAX(max_limit, 1u), 65535u);
+    for (size_t i = 0; i < r->slots.len; i++) {
+        struct route_host *h = r->slots.at[i];
+        if (h) {
+            h->limit = MR_MIN(h->limit, (double)r->max_limit);
+        }
+    }
+}
+
+void route_tick(struct mr_route *r, int64_t now_ns)
+{
+    r->now_ns = MR_MAX(r->now_ns, now_ns);
+    holds_expire(r);
+}
+
+struct route_host *host_find(const struct mr_route *r, uint32_t id)
+{
+    size_t slot = id & 0xffff;
+    struct route_host *h = slot < r->slots.len ? r->slots.at[slot] : NULL;
+
+    return h && h->id == id ? h : NULL;
+}
+
+uint32_t mr_route_add(struct mr_route *r, int64_t now_ns)
+{
+    struct route_host *h;
+    size_t slot = 0;
+
+    route_tick(r, now_ns);
+    while (slot < r->slots.len && r->slots.at[slot]) {
+        slot++;
+    }
+    if (slot >= MR_ROUTE_HOSTS_MAX) {
+        return 0;
+    }
+    h = MR_NEW(struct route_host);
+    if (slot == r->slots.len) {
+        MR_VEC_PUSH(&r->slots, NULL);
+    }
+    r->slots.at[slot] = h;
+    r->serial = r->serial == 0xffff ? 1 : r->serial + 1;
+    h->id = r->serial << 16 | (uint32_t)slot;
+    h->patience = 1;
+    h->rate = 1;
+    h->since_ns = r->now_ns;
+    h->probe_ns = r->now_ns + jittered(r, PROBE_NS, 0, 1);
+    limit_restart(r, h, LIMIT_START);
+    r->host_count++;
+    /* Counted as half-open for a moment, so that becoming ready ends a stall like any other way to get there. */
+    h->state = MR_ROUTE_HALF_OPEN;
+    r->state_count[MR_ROUTE_HALF_OPEN]++;
+    host_set(r, h, MR_ROUTE_READY, "%s", "");
+    return h->id;
+}
+
+void mr_route_remove(struct mr_route *r, int64_t now_ns, uint32_t host)
+{
+    struct route_host *h;
+
+    route_tick(r, now_ns);
+    h = host_find(r, host);
+    if (h) {
+        holds_drop(r, h);
+        host_set(r, h, MR_ROUTE_DRAINING, "removed; waits for its last call");
+        host_drop_if_done(r, h);
+    }
+}
+
+void mr_route_fence(struct mr_route *r, int64_t now_ns, uint32_t host, mr_str reason)
+{
+    struct route_host *h;
+
+    route_tick(r, now_ns);
+    h = host_find(r, host);
+    if (h && h->state != MR_ROUTE_DRAINING) {
+        holds_drop(r, h);
+        host_set(r, h, MR_ROUTE_FENCED, "%.*s", MR_STR_ARG(reason));
+    }
+}
+
+void mr_route_unfence(struct mr_route *r, int64_t now_ns, uint32_t host)
+{
+    struct route_host *h;
+
+    route_tick(r, now_ns);
+    h = host_find(r, host);
+    if (h && h->state == MR_ROUTE_FENCED) {
+        host_set(r, h, MR_ROUTE_HALF_OPEN, "no longer fenced; one call tries it");
+    }
+}
+
+static void sooner(const struct mr_route *r, int64_t *io_wake, int64_t at)
+{
+    if (at > r->now_ns && at < *io_wake) {
+        *io_wake = at;
+    }
+}
+
+int64_t mr_route_next_wake(const struct mr_route *r)
+{
+    int64_t wake = r->holds.len > 0 ? r->holds.at[0].until_ns : INT64_MAX;
+
+    if (r->is_stalled && r->state_count[MR_ROUTE_EJECTED] > 0) {
+        sooner(r, &wake, r->stall_try_ns);
+    }
+    for (size_t i = 0; i < r->slots.len; i++) {
+        const struct route_host *h = r->slots.at[i];
+        if (!h) {
+            continue;
+        }
+        sooner(r, &wake, h->paused_until_ns);
+        sooner(r, &wake, probe_time(h));
+        if (h->state == MR_ROUTE_EJECTED && !r->is_stalled) {
+            sooner(r, &wake, h->ejected_until_ns);
+        }
+    }
+    return wake;
+}
+
+bool mr_route_is_stalled(const struct mr_route *r, int64_t *out_since_ns)
+{
+    for (size_t i = 0; i < r->slots.len; i++) {
+        const struct route_host *h = r->slots.at[i];
+        if (h && (h->state == MR_ROUTE_READY || h->state == MR_ROUTE_SUSPECT) &&
+            h->throttled_from_ns == 0) {
+            return false;
+        }
+    }
+    if (out_since_ns) {
+        *out_since_ns = r->last_ok_ns;
+    }
+    return true;
+}
+
+/* ---- display ---- */
+
+/* Quantiles of the samples: nearest rank. */
+static void quantiles(const struct route_host *h, bool per_row, int64_t *out_p50, int64_t *out_p95)
+{
+    float v[SAMPLES];
+
+    *out_p50 = *out_p95 = 0;
+    if (h->sample_n == 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < h->sample_n; i++) {
+        v[i] = per_row ? h->samples[i].row_ns : h->samples[i].raw_ns;
+    }
+    median(v, h->sample_n);
+    *out_p50 = (int64_t)v[(h->sample_n - 1) / 2];
+    *out_p95 = (int64_t)v[(h->sample_n * 95 + 99) / 100 - 1];
+}
+
+static void view_fill(const struct mr_route *r, const struct route_host *h,
+                      struct mr_route_view *out)
+{
+    *out = (struct mr_route_view){
+        .host = h->id,
+        .state = h->state,
+        .since_ns = h->since_ns,
+        .in_flight = h->in_flight,
+        .held = h->held,
+        .ok = h->ok,
+        .failed = h->failed,
+        .throttled = h->throttled,
+        .success_rate = h->rate,
+        .throttled_until_ns = h->paused_until_ns > r->now_ns ? h->paused_until_ns : 0,
+    };
+    switch (h->state) {
+    case MR_ROUTE_READY: out->limit = limit_usable(h); break;
+    case MR_ROUTE_SUSPECT:
+    case MR_ROUTE_HALF_OPEN: out->limit = 1; break;
+    default: break;
+    }
+    memcpy(out->reason, h->reason, sizeof out->reason);
+    quantiles(h, false, &out->p50_ns, &out->p95_ns);
+    quantiles(h, true, &out->row_p50_ns, &out->row_p95_ns);
+}
+
+uint32_t mr_route_views(struct mr_route *r, int64_t now_ns, struct mr_route_view *out, uint32_t cap)
+{
+    uint32_t n = 0;
+
+    route_tick(r, now_ns);
+    for (size_t i = 0; i < r->slots.len; i++) {
+        struct route_host *h = r->slots.at[i];
+        if (!h) {
+            continue;
+        }
+        host_refresh(r, h);
+        if (n < cap) {
+            view_fill(r, h, &out[n]);
+        }
+        n++;
+    }
+    return n;
+}
