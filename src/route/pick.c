@@ -33,13 +33,10 @@ bool host_has_room(const struct mr_route *r, const struct route_host *h)
 
 static double host_cost(const struct mr_route *r, const struct route_host *h)
 {
-    double peak = 1;
+    double peak = h->peak * exp(-(double)(r->now_ns - h->peak_ns) / PEAK_TAU_NS);
 
     if (h->state == MR_ROUTE_HALF_OPEN) {
         return 0;
-    }
-    if (h->peak > 0) {
-        peak = h->peak * exp(-(double)(r->now_ns - h->peak_ns) / PEAK_TAU_NS);
     }
     return fmax(peak, PEAK_FLOOR) * (h->in_flight + h->held + 1);
 }

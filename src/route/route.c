@@ -208,7 +208,7 @@ static void view_fill(const struct mr_route *r, const struct route_host *h,
         .throttled_until_ns = h->paused_until_ns > r->now_ns ? h->paused_until_ns : 0,
     };
     switch (h->state) {
-    case MR_ROUTE_READY: out->limit = limit_usable(h); break;
+    case MR_ROUTE_READY: out->limit = h->throttled_from_ns ? 1 : (uint32_t)h->limit; break;
     case MR_ROUTE_SUSPECT:
     case MR_ROUTE_HALF_OPEN: out->limit = 1; break;
     default: break;

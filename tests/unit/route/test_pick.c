@@ -1,0 +1,164 @@
+/* Which host gets a call. */
+#include "harness.h"
+
+static void equal_hosts_get_equal_shares(void **state)
+{
+    struct harness h;
+    struct mr_route_call c;
+    uint32_t count[4] = {0};
+    (void)state;
+
+    harness_init(&h, 4, 0);
+    for (int i = 0; i < 4000; i++) {
+        assert_true(take(&h, 1, &c));
+        for (int k = 0; k < 4; k++) {
+            count[k] += c.host == h.hosts[k];
+        }
+        h.now += MS(10);
+        done(&h, &c, MR_ROUTE_OK);
+    }
+    for (int k = 0; k < 4; k++) {
+        assert_in_range(count[k], 800, 1200);
+    }
+    mr_route_free(&h.r);
+}
+
+static void a_slow_host_gets_few_and_is_not_forgotten(void **state)
+{
+    struct harness h;
+    struct mr_route_call c;
+    uint32_t slow = 0;
+    (void)state;
+
+    harness_init(&h, 4, 0);
+    for (int i = 0; i < 4000; i++) {
+        assert_true(take(&h, 1, &c));
+        bool is_slow = c.host == h.hosts[0];
+        slow += is_slow;
+        h.now += is_slow ? MS(160) : MS(10);
+        done(&h, &c, MR_ROUTE_OK);
+    }
+    assert_in_range(slow, 3, 400);
+    mr_route_free(&h.r);
+}
+
+static void the_one_with_fewer_calls_is_taken(void **state)
+{
+    struct harness h;
+    struct mr_route_call a, b;
+    (void)state;
+
+    harness_init(&h, 2, 0);
+    for (int i = 0; i < 100; i++) {
+        assert_true(take(&h, 1, &a));
+        assert_true(take(&h, 1, &b));
+        assert_int_not_equal(a.host, b.host);
+        h.now += MS(10);
+        done(&h, &a, MR_ROUTE_OK);
+        done(&h, &b, MR_ROUTE_OK);
+    }
+    mr_route_free(&h.r);
+}
+
+static void hosts_to_avoid_are_a_last_resort(void **state)
+{
+    struct harness h;
+    struct mr_route_call c;
+    (void)state;
+
+    harness_init(&h, 2, 0);
+    /* The other one is full, but it works: wait for it. */
+    for (int i = 0; i < 2; i++) {
+        assert_true(take_avoiding(&h, 1, h.hosts, 1, &c));
+        assert_int_equal(c.host, h.hosts[1]);
+    }
+    assert_false(take_avoiding(&h, 1, h.hosts, 1, &c));
+    assert_true(take(&h, 1, &c));
+    /* It is out: take what there is. */
+    mr_route_fence(h.r, h.now, h.hosts[1], MR_STR("test"));
+    assert_true(take_avoiding(&h, 1, h.hosts, 1, &c));
+    assert_int_equal(c.host, h.hosts[0]);
+    mr_route_free(&h.r);
+}
+
+static void all_of_many_hosts_are_used(void **state)
+{
+    struct harness h;
+    (void)state;
+
+    harness_init(&h, 200, 0);
+    assert_int_equal(burst_take(&h, 1), 400);
+    for (uint32_t i = 0; i < 200; i++) {
+        assert_int_equal(view(&h, i).in_flight, 2);
+    }
+    mr_route_free(&h.r);
+}
+
+static void what_is_not_known_is_ignored(void **state)
+{
+    struct harness h;
+    struct mr_route_call c, other;
+    (void)state;
+
+    harness_init(&h, 1, 0);
+    assert_true(take(&h, 1, &c));
+    done(&h, &c, MR_ROUTE_FAILED);
+    done(&h, &c, MR_ROUTE_FAILED);
+    assert_int_equal(view(&h, 0).failed, 1);
+    assert_true(take(&h, 1, &other)); /* the same entry */
+    assert_int_equal(other.index, c.index);
+    done(&h, &c, MR_ROUTE_OK);
+    assert_int_equal(view(&h, 0).ok, 0);
+    assert_int_equal(view(&h, 0).in_flight, 1);
+    mr_route_done(h.r, h.now, 0, MR_ROUTE_OK, 0);
+    mr_route_done(h.r, h.now, UINT64_MAX, MR_ROUTE_OK, 0);
+    mr_route_remove(h.r, h.now, 0);
+    mr_route_remove(h.r, h.now, UINT32_MAX);
+    mr_route_fence(h.r, h.now, 12345, MR_STR("x"));
+    mr_route_unfence(h.r, h.now, h.hosts[0]); /* was not fenced */
+    mr_route_probed(h.r, h.now, h.hosts[0], false);
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_READY);
+    mr_route_free(&h.r);
+    assert_null(h.r);
+    mr_route_free(&h.r);
+}
+
+static void views_tell_latency(void **state)
+{
+    struct harness h;
+    struct mr_route_call c;
+    struct mr_route_view v;
+    (void)state;
+
+    harness_init(&h, 1, 0);
+    v = view(&h, 0);
+    assert_int_equal(v.p50_ns, 0);
+    for (int i = 1; i <= 100; i++) {
+        assert_true(take(&h, 4, &c));
+        h.now += MS(i);
+        done(&h, &c, MR_ROUTE_OK);
+    }
+    v = view(&h, 0);
+    assert_in_range(v.p50_ns, MS(49), MS(51));
+    assert_in_range(v.p95_ns, MS(94), MS(96));
+    assert_in_range(v.row_p50_ns, MS(12), MS(13));
+    assert_int_equal(v.ok, 100);
+    assert_string_equal(mr_route_state_name(v.state), "ready");
+    assert_string_equal(mr_route_state_name((enum mr_route_state)99), "unknown");
+    mr_route_free(&h.r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_hosts_get_equal_shares),
+        cmocka_unit_test(a_slow_host_gets_few_and_is_not_forgotten),
+        cmocka_unit_test(the_one_with_fewer_calls_is_taken),
+        cmocka_unit_test(hosts_to_avoid_are_a_last_resort),
+        cmocka_unit_test(all_of_many_hosts_are_used),
+        cmocka_unit_test(what_is_not_known_is_ignored),
+        cmocka_unit_test(views_tell_latency),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
