@@ -118,6 +118,8 @@ static void on_throttled(struct mr_route *r, struct route_host *h, const struct 
             limit_throttled(r, h);
         }
         h->throttled_from_ns = r->now_ns;
+    } else if (f->start_ns > h->throttled_from_ns) {
+        limit_forgive(r, h);
     }
     if (retry_after_ns > 0) {
         wait = jittered(r, MR_MIN(retry_after_ns, RETRY_AFTER_MAX), 1, 1 + JITTER / 2);

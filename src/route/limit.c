@@ -228,3 +228,11 @@ void limit_throttled(struct mr_route *r, struct route_host *h)
     h->is_slow_start = false;
     window_begin(r, h);
 }
+
+/* A call that was alone is refused as well: it was not the number of calls. */
+void limit_forgive(struct mr_route *r, struct route_host *h)
+{
+    h->limit = fmin(fmax(h->limit, h->ceiling), r->max_limit);
+    h->ceiling = 0;
+    h->ceiling_until_ns = 0;
+}

@@ -205,6 +205,7 @@ int64_t jittered(struct mr_route *r, int64_t ns, double low, double high);
 void limit_restart(struct mr_route *r, struct route_host *h, double limit);
 void limit_answer(struct mr_route *r, struct route_host *h, const struct route_flight *f);
 void limit_throttled(struct mr_route *r, struct route_host *h);
+void limit_forgive(struct mr_route *r, struct route_host *h);
 uint32_t limit_usable(const struct route_host *h);
 /** Median of the first n values, which are put in another order. n > 0. */
 float median(float *v, uint32_t n);

@@ -137,6 +137,28 @@ static void a_burst_of_429_cuts_once(void **state)
     mr_route_free(&h.r);
 }
 
+/* A call that is alone is refused too: the limit is not the reason. */
+static void an_outage_leaves_it_as_it_was(void **state)
+{
+    struct harness h;
+    struct mr_route_call c;
+    (void)state;
+
+    harness_init(&h, 1, 100);
+    trips(&h, 20, 200, 1, MS(100));
+    burst_take(&h, 1);
+    h.now += MS(5);
+    burst_done(&h, MR_ROUTE_THROTTLED);
+    wait_for_room(&h, S(1), &c);
+    h.now += MS(5);
+    done(&h, &c, MR_ROUTE_THROTTLED);
+    wait_for_room(&h, S(1), &c);
+    h.now += MS(100);
+    done(&h, &c, MR_ROUTE_OK);
+    assert_int_equal(burst_take(&h, 1), 100);
+    mr_route_free(&h.r);
+}
+
 static void the_maximum_can_change(void **state)
 {
     struct harness h;
@@ -165,6 +187,7 @@ int main(void)
         cmocka_unit_test(learns_that_a_host_is_slower_now),
         cmocka_unit_test(failures_do_not_lower_it),
         cmocka_unit_test(a_burst_of_429_cuts_once),
+        cmocka_unit_test(an_outage_leaves_it_as_it_was),
         cmocka_unit_test(the_maximum_can_change),
     };
 

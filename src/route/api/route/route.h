@@ -17,9 +17,10 @@
  *             30 s times the number of ejections, then half-open
  *   half-open one call; its success makes the host ready with limit 1, its failure ejects it again
  *   stalled   no host is ready: one call to one of them after 0.5 s, then 1 s ... 10 s, until one succeeds
- *   throttled 429 and 503: no call for Retry-After, then one at a time until one succeeds; no failure
+ *   throttled 429 and 503: no call for Retry-After, then one at a time until one succeeds; no failure.
+ *             The limit is cut, unless a call that is alone is refused as well
  *
- * Thread: one at a time; nothing in here locks. Memory: about 4 KiB per host and 64 bytes per call in flight,
+ * Thread: one at a time; nothing in here locks. Memory: about 2.3 KiB per host and 64 bytes per call in flight,
  * of which a host has at most max_limit. Times: monotonic ns; a time that runs backwards counts as standing. */
 #ifndef MR_ROUTE_ROUTE_H
 #define MR_ROUTE_ROUTE_H
