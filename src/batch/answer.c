@@ -1,0 +1,456 @@
+/* From answers to rows.
+ *
+ * An answer is believed only if it is what the model declared: nothing that a host sends may shift a row or put rubbish
+ * into the table. Then its tensors are the columns: a tensor of numbers is used where the network put it. */
+#include "answer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "bind.h"
+#include "number.h"
+#include "tensor/tensor.h"
+
+struct output {
+    const struct mr_oip_io *io;
+    int first_dim; /* behind that of the batch */
+    bool is_scalar;
+};
+
+struct batch_outputs {
+    struct mr_schema schema;
+    int *carried; /* columns of the input table */
+    size_t carried_count;
+    struct output *outputs;
+    size_t output_count;
+    bool is_batched;
+    bool allows_nan;
+};
+
+/* ---- schema ---- */
+
+static void output_field(const struct output *o, int d, struct mr_field *f)
+{
+    const struct mr_oip_io *io = o->io;
+
+    f->is_nullable = false;
+    if (o->is_scalar || d == io->rank) {
+        f->type = io->dtype == MR_DTYPE_BF16 ? MR_COLUMN_F32 : batch_type_of(io->dtype);
+        return;
+    }
+    f->type = io->shape[d] < 0 ? MR_COLUMN_LIST : MR_COLUMN_FIXED_LIST;
+    f->width = io->shape[d] < 0 ? 0 : (uint64_t)io->shape[d];
+    f->item = MR_NEW(struct mr_field);
+    f->item->name = mr_strndup("element", 7);
+    output_field(o, d + 1, f->item);
+}
+
+static int output_add(struct batch_outputs *b, const struct mr_oip_io *io, struct mr_err *err)
+{
+    struct output *o = &b->outputs[b->output_count];
+    struct mr_field f = {0};
+
+    *o = (struct output){io, b->is_batched, true};
+    for (int d = o->first_dim; d < io->rank; d++) {
+        o->is_scalar = o->is_scalar && io->shape[d] == 1;
+    }
+    if (io->dtype == MR_DTYPE_INVALID || io->rank - o->first_dim > MR_FIELD_DEPTH - 1) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED,
+                       "output '%.*s' has a type that is not known here, or too many dimensions",
+                       (int)io->name.len, io->name.ptr);
+    }
+    if (mr_schema_find(&b->schema, io->name) >= 0) {
+        return MR_FAIL(err, MR_E_INVALID, "the output table would have two columns '%.*s'",
+                       (int)io->name.len, io->name.ptr);
+    }
+    f.name = mr_strndup(io->name.ptr, io->name.len);
+    output_field(o, o->first_dim, &f);
+    mr_schema_add(&b->schema, &f);
+    mr_field_fini(&f);
+    b->output_count++;
+    return MR_OK;
+}
+
+static int carried_add(struct batch_outputs *b, const struct mr_schema *table, const char *name,
+                       struct mr_err *err)
+{
+    const int column = mr_schema_find(table, mr_str_c(name));
+
+    if (column < 0 || mr_schema_find(&b->schema, mr_str_c(name)) >= 0) {
+        return MR_FAIL(err, MR_E_INVALID, "column '%s' %s", name,
+                       column < 0 ? "is to be kept, and the table has none of that name"
+                                  : "is to be kept twice");
+    }
+    mr_schema_add(&b->schema, &table->fields[column]);
+    b->carried[b->carried_count++] = column;
+    return MR_OK;
+}
+
+static const struct mr_oip_io *output_find(const struct mr_oip_metadata *m, const char *name)
+{
+    for (size_t i = 0; i < m->output_count; i++) {
+        if (mr_str_eq_c(m->outputs[i].name, name)) {
+            return &m->outputs[i];
+        }
+    }
+    return NULL;
+}
+
+int batch_outputs_new(struct batch_outputs **out, const struct mr_oip_metadata *m,
+                      const struct mr_schema *table, const struct batch_outputs_options *options,
+                      struct mr_err *err)
+{
+    struct batch_outputs *b = MR_NEW(struct batch_outputs);
+    const size_t count = options->output_count ? options->output_count : m->output_count;
+    int rc = MR_OK;
+
+    b->is_batched = batch_is_batched(m);
+    b->allows_nan = options->allows_nan;
+    b->carried = MR_NEW_ARRAY(int, options->carried_count + 1);
+    b->outputs = MR_NEW_ARRAY(struct output, count + 1);
+    for (size_t i = 0; i < options->carried_count && rc == MR_OK; i++) {
+        rc = carried_add(b, table, options->carried[i], err);
+    }
+    for (size_t i = 0; i < count && rc == MR_OK; i++) {
+        const struct mr_oip_io *io =
+            options->output_count ? output_find(m, options->outputs[i]) : &m->outputs[i];
+        rc = io ? output_add(b, io, err)
+                : MR_FAIL(err, MR_E_INVALID, "the model has no output '%s'", options->outputs[i]);
+    }
+    if (rc < 0) {
+        batch_outputs_free(&b);
+        return rc;
+    }
+    *out = b;
+    return MR_OK;
+}
+
+void batch_outputs_free(struct batch_outputs **outputs)
+{
+    struct batch_outputs *b = *outputs;
+
+    if (b) {
+        mr_schema_fini(&b->schema);
+        mr_free(b->carried);
+        mr_free(b->outputs);
+        mr_freep(outputs);
+    }
+}
+
+const struct mr_schema *batch_outputs_schema(const struct batch_outputs *b)
+{
+    return &b->schema;
+}
+
+/* ---- checking ---- */
+
+static const struct mr_oip_tensor *tensor_find(const struct mr_oip_response *answer, mr_str name)
+{
+    for (size_t i = 0; i < answer->output_count; i++) {
+        if (mr_str_eq(answer->outputs[i].name, name)) {
+            return &answer->outputs[i];
+        }
+    }
+    return NULL;
+}
+
+/* Exponents of all ones: NaN or infinity. Loops that the compiler makes wide. */
+static bool are_finite(const struct mr_tensor *t, uint64_t n)
+{
+    uint64_t bad = 0;
+
+    switch (t->dtype) {
+    case MR_DTYPE_FP32:
+        for (uint64_t i = 0; i < n; i++) {
+            bad += (((const uint32_t *)t->data)[i] & 0x7f800000) == 0x7f800000;
+        }
+        break;
+    case MR_DTYPE_FP64:
+        for (uint64_t i = 0; i < n; i++) {
+            bad += (((const uint64_t *)t->data)[i] & UINT64_C(0x7ff0000000000000)) ==
+                   UINT64_C(0x7ff0000000000000);
+        }
+        break;
+    case MR_DTYPE_FP16:
+        for (uint64_t i = 0; i < n; i++) {
+            bad += (((const uint16_t *)t->data)[i] & 0x7c00) == 0x7c00;
+        }
+        break;
+    case MR_DTYPE_BF16:
+        for (uint64_t i = 0; i < n; i++) {
+            bad += (((const uint16_t *)t->data)[i] & 0x7f80) == 0x7f80;
+        }
+        break;
+    default: break;
+    }
+    return bad == 0;
+}
+
+static bool shape_fits(const struct mr_oip_io *io, const struct mr_tensor *t, bool is_batched,
+                       uint64_t count)
+{
+    if (t->rank != io->rank || (is_batched && t->shape[0] != (int64_t)count)) {
+        return false;
+    }
+    for (int d = is_batched; d < io->rank; d++) {
+        if (io->shape[d] >= 0 && t->shape[d] != io->shape[d]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int strings_check(const char *name, const struct mr_tensor *t, uint64_t n,
+                         struct mr_err *err)
+{
+    mr_bytes rest = {t->data, t->bytes};
+    mr_str s;
+    int rc = mr_bytes_tensor_check(rest, n, err);
+
+    if (rc < 0) {
+        return MR_WRAP(err, rc, "output '%s'", name);
+    }
+    for (uint64_t i = 0; mr_bytes_tensor_next(&rest, &s); i++) {
+        if (!mr_utf8_valid(s)) {
+            return MR_FAIL(err, MR_E_INVALID, "output '%s': string %llu is not UTF-8", name,
+                           (unsigned long long)i);
+        }
+    }
+    return MR_OK;
+}
+
+static int output_check(const struct batch_outputs *b, const struct output *o,
+                        const struct mr_oip_response *answer, uint64_t count, struct mr_err *err)
+{
+    const struct mr_oip_tensor *found = tensor_find(answer, o->io->name);
+    char name[128];
+    char have[128];
+    char want[128];
+    uint64_t n;
+    uint64_t bytes;
+
+    snprintf(name, sizeof name, "%.*s", (int)o->io->name.len, o->io->name.ptr);
+    if (!found) {
+        return MR_FAIL(err, MR_E_INVALID, "output '%s' is missing", name);
+    }
+    const struct mr_tensor *t = &found->tensor;
+    if (t->dtype != o->io->dtype) {
+        return MR_FAIL(err, MR_E_INVALID, "output '%s' has type %s, and the model declares %s",
+                       name, mr_dtype_name(t->dtype), mr_dtype_name(o->io->dtype));
+    }
+    if (!shape_fits(o->io, t, b->is_batched, count)) {
+        return MR_FAIL(
+            err, MR_E_INVALID, "output '%s' has shape %s, and the model declares %s for %llu rows",
+            name, mr_shape_text(t->shape, t->rank, have, sizeof have),
+            mr_shape_text(o->io->shape, o->io->rank, want, sizeof want), (unsigned long long)count);
+    }
+    int rc = mr_shape_elements(t->shape, t->rank, &n, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (t->dtype == MR_DTYPE_BYTES) {
+        return strings_check(name, t, n, err);
+    }
+    rc = mr_shape_bytes(t->dtype, t->shape, t->rank, &bytes, err);
+    if (rc < 0 || bytes != t->bytes || (bytes > 0 && !t->data)) {
+        return rc < 0 ? rc
+                      : MR_FAIL(err, MR_E_INVALID, "output '%s' has %llu bytes instead of %llu",
+                                name, (unsigned long long)t->bytes, (unsigned long long)bytes);
+    }
+    return b->allows_nan || are_finite(t, n)
+               ? MR_OK
+               : MR_FAIL(err, MR_E_INVALID, "output '%s' holds a NaN or an infinity", name);
+}
+
+int batch_answer_check(const struct batch_outputs *b, const struct mr_oip_response *answer,
+                       uint64_t count, struct mr_err *err)
+{
+    for (size_t i = 0; i < b->output_count; i++) {
+        int rc = output_check(b, &b->outputs[i], answer, count, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return MR_OK;
+}
+
+/* ---- rows ---- */
+
+static uint64_t bits_bytes(uint64_t n)
+{
+    return n / 8 + 1;
+}
+
+/* A column's rows from `first` on. Only bits have to be moved. */
+static bool column_slice(struct mr_rows *rows, const struct mr_field *f, const struct mr_column *c,
+                         uint64_t first, uint64_t count, struct mr_column *out)
+{
+    *out = *c;
+    out->count = count;
+    out->nulls = 0;
+    out->valid = NULL;
+    if (c->nulls > 0) {
+        uint8_t *valid = mr_rows_alloc(rows, bits_bytes(count));
+        if (!valid) {
+            return false;
+        }
+        memset(valid, 0, bits_bytes(count));
+        for (uint64_t i = 0; i < count; i++) {
+            const bool is_null = mr_column_is_null(c, first + i);
+            valid[i / 8] |= (uint8_t)(!is_null << i % 8);
+            out->nulls += is_null;
+        }
+        out->valid = out->nulls > 0 ? valid : NULL;
+    }
+    if (c->begin) {
+        out->begin = c->begin + first;
+        return true;
+    }
+    if (f->type != MR_COLUMN_FIXED_LIST) {
+        out->values = (const uint8_t *)c->values + first * mr_column_type_bytes(f->type);
+        return true;
+    }
+    out->item = mr_rows_alloc(rows, sizeof *out->item);
+    return out->item &&
+           column_slice(rows, f->item, c->item, first * f->width, count * f->width, out->item);
+}
+
+static void rows_drop(void *ctx)
+{
+    struct mr_rows *r = ctx;
+    mr_rows_unref(&r);
+}
+
+static void block_drop(void *ctx)
+{
+    struct mr_block *b = ctx;
+    mr_block_unref(&b);
+}
+
+/* The bytes of all strings, one after the other, and where they begin. */
+static bool strings_make(struct mr_rows *rows, const struct mr_tensor *t, uint64_t n,
+                         struct mr_column *c)
+{
+    mr_bytes rest = {t->data, t->bytes};
+    uint64_t *begin = mr_rows_alloc(rows, (n + 1) * sizeof *begin);
+    char *values = mr_rows_alloc(rows, t->bytes + 1);
+    uint64_t at = 0;
+    mr_str s;
+
+    if (!begin || !values) {
+        return false;
+    }
+    begin[0] = 0;
+    for (uint64_t i = 0; i < n && mr_bytes_tensor_next(&rest, &s); i++) {
+        if (s.len > 0) {
+            memcpy(values + at, s.ptr, s.len);
+        }
+        at += s.len;
+        begin[i + 1] = at;
+    }
+    c->begin = begin;
+    c->values = values;
+    return true;
+}
+
+static bool values_make(struct mr_rows *rows, const struct mr_tensor *t, uint64_t n, bool is_kept,
+                        struct mr_column *c)
+{
+    c->count = n;
+    if (t->dtype == MR_DTYPE_BYTES) {
+        return strings_make(rows, t, n, c);
+    }
+    if (t->dtype != MR_DTYPE_BF16 && is_kept) {
+        c->values = t->data;
+        return true;
+    }
+    void *values =
+        mr_rows_alloc(rows, t->dtype == MR_DTYPE_BF16 ? n * sizeof(float) : t->bytes + 1);
+    if (!values) {
+        return false;
+    }
+    if (t->dtype != MR_DTYPE_BF16 && t->bytes > 0) {
+        memcpy(values, t->data, t->bytes);
+    }
+    for (uint64_t i = 0; t->dtype == MR_DTYPE_BF16 && i < n; i++) {
+        ((float *)values)[i] = mr_bf16_to_float(((const uint16_t *)t->data)[i]);
+    }
+    c->values = values;
+    return true;
+}
+
+/* One level of lists for each dimension. */
+static bool tensor_column(struct mr_rows *rows, const struct output *o, const struct mr_tensor *t,
+                          int d, uint64_t count, bool is_kept, struct mr_column *c)
+{
+    c->count = count;
+    if (o->is_scalar || d == t->rank) {
+        return values_make(rows, t, count, is_kept, c);
+    }
+    const uint64_t width = (uint64_t)t->shape[d];
+    if (o->io->shape[d] < 0) {
+        uint64_t *begin = mr_rows_alloc(rows, (count + 1) * sizeof *begin);
+        for (uint64_t i = 0; begin && i <= count; i++) {
+            begin[i] = i * width;
+        }
+        c->begin = begin;
+    }
+    c->item = mr_rows_alloc(rows, sizeof *c->item);
+    if (!c->item || (o->io->shape[d] < 0 && !c->begin)) {
+        return false;
+    }
+    memset(c->item, 0, sizeof *c->item);
+    return tensor_column(rows, o, t, d + 1, count * width, is_kept, c->item);
+}
+
+static bool rows_fill(const struct batch_outputs *b, struct mr_rows *rows, struct mr_rows *input,
+                      uint64_t first, const struct mr_oip_response *answer, struct mr_block *body)
+{
+    const uint64_t count = rows->count;
+
+    if (b->carried_count > 0 && !mr_rows_on_free(rows, 0, rows_drop, mr_rows_ref(input))) {
+        return false;
+    }
+    if (body && !mr_rows_on_free(rows, body->cap, block_drop, mr_block_ref(body))) {
+        return false;
+    }
+    for (size_t i = 0; i < b->carried_count; i++) {
+        if (!column_slice(rows, &b->schema.fields[i], &input->columns[b->carried[i]], first, count,
+                          &rows->columns[i])) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < b->output_count; i++) {
+        const struct output *o = &b->outputs[i];
+        const struct mr_oip_tensor *t = tensor_find(answer, o->io->name);
+        /* What was parsed from text lies in memory of the message, not in its body. */
+        const bool is_kept = body && (const uint8_t *)t->tensor.data >= body->data &&
+                             (const uint8_t *)t->tensor.data < body->data + body->cap;
+        if (!tensor_column(rows, o, &t->tensor, o->first_dim, count, is_kept,
+                           &rows->columns[b->carried_count + i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int batch_answer_rows(const struct batch_outputs *b, struct mr_rows *input, uint64_t first,
+                      uint64_t count, const struct mr_oip_response *answer, struct mr_block *body,
+                      struct mr_rows **out, struct mr_err *err)
+{
+    struct mr_rows *rows = mr_rows_new(&b->schema);
+
+    if (rows) {
+        rows->count = count;
+        if (rows_fill(b, rows, input, first, answer, body)) {
+            *out = rows;
+            return MR_OK;
+        }
+    }
+    mr_rows_unref(&rows);
+    return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the answer to %llu rows",
+                   (unsigned long long)count);
+}

@@ -1,0 +1,38 @@
+/* Answers of a model as rows of the output table. Thread: any; nothing is changed after batch_outputs_new. */
+#ifndef MR_BATCH_ANSWER_H
+#define MR_BATCH_ANSWER_H
+
+#include "oip/oip.h"
+#include "table/rows.h"
+
+struct batch_outputs_options {
+    const char *const *carried; /* columns of the input table that come first in the output */
+    size_t carried_count;
+    const char *const *outputs; /* of the model; none: all */
+    size_t output_count;
+    bool allows_nan; /* NaN and infinities are answers like others */
+};
+
+struct batch_outputs;
+/** Metadata and schema are borrowed. Errors: MR_E_INVALID (a column or an output that is not there, or two of one name),
+ *  MR_E_UNSUPPORTED. */
+int batch_outputs_new(struct batch_outputs **out, const struct mr_oip_metadata *m,
+                      const struct mr_schema *table, const struct batch_outputs_options *options,
+                      struct mr_err *err);
+void batch_outputs_free(struct batch_outputs **o);
+/** Of the output table: carried columns, then the outputs. A scalar per row is a number or a string, all else a list for
+ *  each dimension, of fixed width where the model declares it. */
+const struct mr_schema *batch_outputs_schema(const struct batch_outputs *o);
+
+/** Is it an answer to `count` rows: the outputs that were declared, of their types and shapes, with all their bytes, and
+ *  finite? Errors: MR_E_INVALID, saying what is wrong. */
+int batch_answer_check(const struct batch_outputs *o, const struct mr_oip_response *answer,
+                       uint64_t count, struct mr_err *err);
+/** Rows of the output table from rows [first, first + count) of the input and their checked answer. Large tensors are used
+ *  where they lie: `body` is kept (a reference is taken) as long as the result. NULL body: all is copied.
+ *  Errors: MR_E_EXHAUSTED. */
+int batch_answer_rows(const struct batch_outputs *o, struct mr_rows *input, uint64_t first,
+                      uint64_t count, const struct mr_oip_response *answer, struct mr_block *body,
+                      struct mr_rows **out, struct mr_err *err);
+
+#endif

@@ -1,0 +1,711 @@
+/* From columns to inputs.
+ *
+ * The items of a row of a list, however deep, lie together, and so do those of rows that follow each other. So a call of
+ * rows without nulls, whose column has the input's own type, is sent from where the source put it. All else is
+ * cast into a block.
+ *
+ * What must be right per row is looked at per row: two rows whose lengths are wrong and cancel out would shift every
+ * value between them, and no check of the whole would see it. */
+#include "bind.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/pool.h"
+#include "number.h"
+#include "tensor/tensor.h"
+
+#define WHY_ROOM    256
+#define CHUNK       256 /* values that are cast at once to see whether they fit */
+#define COLUMNS_MAX 65536
+
+struct input {
+    const struct mr_oip_io *io;
+    int *columns; /* of the schema; none: a constant */
+    size_t column_count;
+    double constant;
+    const struct mr_field *leaf; /* of the first column: others have its type */
+    int dynamic;                 /* the dimension that each row may choose, -1 = none */
+    uint64_t elements;           /* of a row, without that dimension */
+};
+
+struct batch_bind {
+    const struct mr_schema *schema;
+    struct input *inputs;
+    size_t input_count;
+    bool is_batched;
+    bool has_null_value;
+    double null_value;
+};
+
+bool batch_is_batched(const struct mr_oip_metadata *m)
+{
+    for (size_t i = 0; i < m->input_count; i++) {
+        if (m->inputs[i].rank == 0 || m->inputs[i].shape[0] != -1) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < m->output_count; i++) {
+        if (m->outputs[i].rank == 0 || m->outputs[i].shape[0] != -1) {
+            return false;
+        }
+    }
+    return m->input_count > 0;
+}
+
+/* ---- expressions ---- */
+
+/* What a map says, taken apart: the names of columns, or a constant. */
+struct from {
+    mr_str *names;
+    size_t count;
+    double constant;
+};
+
+static mr_str trim(mr_str s)
+{
+    while (s.len > 0 && (s.ptr[0] == ' ' || s.ptr[0] == '\t')) {
+        s.ptr++;
+        s.len--;
+    }
+    while (s.len > 0 && (s.ptr[s.len - 1] == ' ' || s.ptr[s.len - 1] == '\t')) {
+        s.len--;
+    }
+    return s;
+}
+
+/* The inside of name(…); false if the text is not of that form. */
+static bool call_of(mr_str text, const char *name, mr_str *out_inside)
+{
+    const size_t n = strlen(name);
+
+    if (text.len < n + 2 || memcmp(text.ptr, name, n) != 0 || text.ptr[n] != '(' ||
+        text.ptr[text.len - 1] != ')') {
+        return false;
+    }
+    *out_inside = (mr_str){text.ptr + n + 1, text.len - n - 2};
+    return true;
+}
+
+static int from_parse(const char *input, mr_str text, struct from *out, struct mr_err *err)
+{
+    mr_str inside;
+
+    *out = (struct from){0};
+    text = trim(text);
+    if (call_of(text, "const", &inside)) {
+        char number[64];
+        char *end = number;
+        inside = trim(inside);
+        if (inside.len < sizeof number) {
+            memcpy(number, inside.ptr, inside.len);
+            number[inside.len] = '\0';
+            out->constant = strtod(number, &end);
+        }
+        return end != number && !*end
+                   ? MR_OK
+                   : MR_FAIL(err, MR_E_INVALID, "input '%s': '%.*s' is not const(NUMBER)", input,
+                             (int)text.len, text.ptr);
+    }
+    const bool is_stack = call_of(text, "stack", &inside);
+    mr_str rest = is_stack ? inside : text;
+    while (out->count < COLUMNS_MAX) {
+        const char *comma = is_stack ? memchr(rest.ptr, ',', rest.len) : NULL;
+        const size_t n = comma ? (size_t)(comma - rest.ptr) : rest.len;
+        const mr_str name = trim((mr_str){rest.ptr, n});
+        if (name.len == 0) {
+            break;
+        }
+        out->names = mr_realloc_array(out->names, out->count + 1, sizeof *out->names);
+        out->names[out->count++] = name;
+        if (!comma) {
+            return MR_OK;
+        }
+        rest = (mr_str){comma + 1, rest.len - n - 1};
+    }
+    mr_freep(&out->names);
+    return MR_FAIL(err, MR_E_INVALID,
+                   "input '%s': '%.*s' is no column, stack(COLUMN,…) or const(NUMBER)", input,
+                   (int)text.len, text.ptr);
+}
+
+static int from_find(const struct batch_bind_options *o, const struct mr_oip_io *io,
+                     struct from *out, struct mr_err *err)
+{
+    char name[256];
+
+    snprintf(name, sizeof name, "%.*s", (int)io->name.len, io->name.ptr);
+    for (size_t i = 0; i < o->map_count; i++) {
+        if (mr_str_eq_c(io->name, o->maps[i].input)) {
+            return from_parse(name, mr_str_c(o->maps[i].from), out, err);
+        }
+    }
+    *out = (struct from){.names = MR_NEW(mr_str), .count = 1};
+    out->names[0] = io->name;
+    return MR_OK;
+}
+
+static int maps_check(const struct mr_oip_metadata *m, const struct batch_bind_options *o,
+                      struct mr_err *err)
+{
+    for (size_t i = 0; i < o->map_count; i++) {
+        if (!mr_oip_find_input(m, mr_str_c(o->maps[i].input))) {
+            return MR_FAIL(err, MR_E_INVALID, "the model has no input '%s'", o->maps[i].input);
+        }
+    }
+    return MR_OK;
+}
+
+/* ---- shapes ---- */
+
+/* Elements of a row without the dimension that is left to it. */
+static int shape_read(const struct mr_oip_io *io, bool is_batched, int *out_dynamic,
+                      uint64_t *out_elements, struct mr_err *err)
+{
+    uint64_t n = 1;
+
+    *out_dynamic = -1;
+    for (int d = is_batched; d < io->rank; d++) {
+        if (io->shape[d] < 0 && *out_dynamic >= 0) {
+            return MR_FAIL(err, MR_E_UNSUPPORTED,
+                           "input '%.*s' leaves more than one dimension of a row open, which "
+                           "columns cannot tell",
+                           (int)io->name.len, io->name.ptr);
+        }
+        if (io->shape[d] < 0) {
+            *out_dynamic = d;
+        } else if (__builtin_mul_overflow(n, (uint64_t)io->shape[d], &n) || n > UINT32_MAX) {
+            return MR_FAIL(err, MR_E_UNSUPPORTED, "input '%.*s' is too large", (int)io->name.len,
+                           io->name.ptr);
+        }
+    }
+    *out_elements = n;
+    return MR_OK;
+}
+
+static int wanted_add(const struct mr_oip_io *io, bool is_batched, const struct from *from,
+                      struct mr_schema *out, struct mr_err *err)
+{
+    enum mr_column_type type = batch_type_of(io->dtype);
+    struct mr_field item = {.name = (char *)(uintptr_t) "element", .is_nullable = true};
+    struct mr_field field = {.is_nullable = true};
+    uint64_t elements;
+    int dynamic;
+    int rc = shape_read(io, is_batched, &dynamic, &elements, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    type = type == MR_COLUMN_NONE ? MR_COLUMN_F32 : type;
+    if (from->count > 1 || (dynamic < 0 && elements == 1)) {
+        field.type = type;
+    } else {
+        item.type = type;
+        field.type = dynamic < 0 ? MR_COLUMN_FIXED_LIST : MR_COLUMN_LIST;
+        field.width = dynamic < 0 ? elements : 0;
+        field.item = &item;
+    }
+    for (size_t i = 0; i < from->count; i++) {
+        if (mr_schema_find(out, from->names[i]) < 0) {
+            field.name = mr_strndup(from->names[i].ptr, from->names[i].len);
+            mr_schema_add(out, &field);
+            mr_free(field.name);
+        }
+    }
+    return MR_OK;
+}
+
+int batch_bind_wanted(const struct mr_oip_metadata *m, const struct batch_bind_options *options,
+                      struct mr_schema *out, struct mr_err *err)
+{
+    const bool is_batched = batch_is_batched(m);
+    int rc = maps_check(m, options, err);
+
+    for (size_t i = 0; i < m->input_count && rc == MR_OK; i++) {
+        struct from from;
+        rc = from_find(options, &m->inputs[i], &from, err);
+        if (rc == MR_OK) {
+            rc = wanted_add(&m->inputs[i], is_batched, &from, out, err);
+            mr_free(from.names);
+        }
+    }
+    if (rc < 0) {
+        mr_schema_fini(out);
+    }
+    return rc;
+}
+
+/* ---- binding ---- */
+
+static const struct mr_field *leaf_of(const struct mr_field *f)
+{
+    while (f->item) {
+        f = f->item;
+    }
+    return f;
+}
+
+static int column_bind(const struct batch_bind *b, struct input *in, mr_str name,
+                       struct mr_err *err)
+{
+    const struct mr_oip_io *io = in->io;
+    const int column = mr_schema_find(b->schema, name);
+    char text[128];
+
+    if (column < 0) {
+        return MR_FAIL(err, MR_E_INVALID, "input '%.*s': the table has no column '%.*s'",
+                       (int)io->name.len, io->name.ptr, (int)name.len, name.ptr);
+    }
+    const struct mr_field *f = &b->schema->fields[column];
+    if (!batch_can_cast(leaf_of(f), io->dtype)) {
+        return MR_FAIL(err, MR_E_INVALID, "column '%s' (%s) cannot become input '%.*s' (%s)",
+                       f->name, mr_field_text(f, text, sizeof text), (int)io->name.len,
+                       io->name.ptr, mr_dtype_name(io->dtype));
+    }
+    if (in->column_count > 0 && (f->item || leaf_of(f)->type != in->leaf->type)) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "input '%.*s': columns that are stacked must be scalars of one type, and "
+                       "'%s' is %s",
+                       (int)io->name.len, io->name.ptr, f->name,
+                       mr_field_text(f, text, sizeof text));
+    }
+    in->leaf = leaf_of(f);
+    in->columns = mr_realloc_array(in->columns, in->column_count + 1, sizeof *in->columns);
+    in->columns[in->column_count++] = column;
+    return MR_OK;
+}
+
+static int input_bind(const struct batch_bind *b, struct input *in, const struct from *from,
+                      struct mr_err *err)
+{
+    const struct mr_oip_io *io = in->io;
+    int rc = shape_read(io, b->is_batched, &in->dynamic, &in->elements, err);
+
+    for (size_t i = 0; i < from->count && rc == MR_OK; i++) {
+        rc = column_bind(b, in, from->names[i], err);
+    }
+    in->constant = from->constant;
+    if (rc < 0) {
+        return rc;
+    }
+    if (from->count > 1 && (b->schema->fields[in->columns[0]].item || in->dynamic >= 0 ||
+                            in->elements != from->count)) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "input '%.*s' takes %llu values a row, and %llu scalar columns are stacked",
+                       (int)io->name.len, io->name.ptr, (unsigned long long)in->elements,
+                       (unsigned long long)from->count);
+    }
+    if (from->count == 0 && (io->dtype == MR_DTYPE_BYTES || io->dtype == MR_DTYPE_BOOL)) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED, "input '%.*s' is no number, as const() makes",
+                       (int)io->name.len, io->name.ptr);
+    }
+    return MR_OK;
+}
+
+int batch_bind_new(struct batch_bind **out, const struct mr_oip_metadata *m,
+                   const struct mr_schema *schema, const struct batch_bind_options *options,
+                   struct mr_err *err)
+{
+    struct batch_bind *b = MR_NEW(struct batch_bind);
+    int rc = maps_check(m, options, err);
+
+    b->schema = schema;
+    b->is_batched = batch_is_batched(m);
+    b->has_null_value = options->has_null_value;
+    b->null_value = options->null_value;
+    b->inputs = MR_NEW_ARRAY(struct input, m->input_count + 1);
+    for (size_t i = 0; i < m->input_count && rc == MR_OK; i++) {
+        struct from from;
+        b->inputs[i].io = &m->inputs[i];
+        b->input_count++;
+        if (m->inputs[i].dtype == MR_DTYPE_INVALID) {
+            rc = MR_FAIL(err, MR_E_UNSUPPORTED, "input '%.*s' has a type that is not known here",
+                         (int)m->inputs[i].name.len, m->inputs[i].name.ptr);
+            break;
+        }
+        rc = from_find(options, &m->inputs[i], &from, err);
+        if (rc == MR_OK) {
+            rc = input_bind(b, &b->inputs[i], &from, err);
+            mr_free(from.names);
+        }
+    }
+    if (rc < 0) {
+        batch_bind_free(&b);
+        return rc;
+    }
+    *out = b;
+    return MR_OK;
+}
+
+void batch_bind_free(struct batch_bind **bind)
+{
+    struct batch_bind *b = *bind;
+
+    if (b) {
+        for (size_t i = 0; i < b->input_count; i++) {
+            mr_free(b->inputs[i].columns);
+        }
+        mr_free(b->inputs);
+        mr_freep(bind);
+    }
+}
+
+/* ---- rows ---- */
+
+/* The innermost values of some rows, which lie together. */
+struct leaf {
+    const struct mr_column *column;
+    uint64_t begin;
+    uint64_t end;
+};
+
+static struct leaf leaf_find(const struct mr_field *f, const struct mr_column *c, uint64_t first,
+                             uint64_t count)
+{
+    uint64_t begin = first;
+    uint64_t end = first + count;
+
+    for (; f->item; f = f->item, c = c->item) {
+        begin = f->type == MR_COLUMN_LIST ? c->begin[begin] : begin * f->width;
+        end = f->type == MR_COLUMN_LIST ? c->begin[end] : end * f->width;
+    }
+    return (struct leaf){c, begin, end};
+}
+
+/* A list within the row's list is null. */
+static bool has_inner_null(const struct mr_field *f, const struct mr_column *c, uint64_t row)
+{
+    uint64_t begin = row;
+    uint64_t end = row + 1;
+
+    while (f->item && f->item->item) {
+        begin = f->type == MR_COLUMN_LIST ? c->begin[begin] : begin * f->width;
+        end = f->type == MR_COLUMN_LIST ? c->begin[end] : end * f->width;
+        f = f->item;
+        c = c->item;
+        for (uint64_t i = begin; c->nulls > 0 && i < end; i++) {
+            if (mr_column_is_null(c, i)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool values_are_bad(const struct input *in, const char *name, struct leaf leaf, char *why)
+{
+    uint64_t scratch[CHUNK];
+    const size_t bytes = mr_column_type_bytes(in->leaf->type);
+
+    for (uint64_t at = leaf.begin; at < leaf.end; at += CHUNK) {
+        const size_t n = (size_t)MR_MIN(leaf.end - at, (uint64_t)CHUNK);
+        const size_t bad = batch_cast(in->leaf, (const uint8_t *)leaf.column->values + at * bytes,
+                                      in->io->dtype, scratch, n);
+        if (bad != SIZE_MAX) {
+            snprintf(why, WHY_ROOM, "column '%s': value %llu does not fit %s of input '%.*s'", name,
+                     (unsigned long long)(at + bad - leaf.begin), mr_dtype_name(in->io->dtype),
+                     (int)in->io->name.len, in->io->name.ptr);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Values are taken as they are, or rounded. */
+static bool is_sure_cast(const struct input *in)
+{
+    const int to = in->io->dtype;
+
+    return to == MR_DTYPE_BYTES || batch_type_of(to) == in->leaf->type || to == MR_DTYPE_FP16 ||
+           to == MR_DTYPE_BF16 || to == MR_DTYPE_FP32 || to == MR_DTYPE_FP64;
+}
+
+/* Nulls of strings and booleans stay faults of the row. */
+static bool takes_nulls(const struct batch_bind *b, const struct input *in)
+{
+    return b->has_null_value && in->io->dtype != MR_DTYPE_BYTES && in->io->dtype != MR_DTYPE_BOOL;
+}
+
+static bool count_is_bad(const struct input *in, uint64_t n, const char *name, char *why)
+{
+    char shape[128];
+
+    if (in->dynamic < 0 ? n == in->elements : in->elements > 0 && n % in->elements == 0) {
+        return false;
+    }
+    snprintf(why, WHY_ROOM, "column '%s' has %llu values, and input '%.*s' has shape %s", name,
+             (unsigned long long)n, (int)in->io->name.len, in->io->name.ptr,
+             mr_shape_text(in->io->shape, in->io->rank, shape, sizeof shape));
+    return true;
+}
+
+static bool column_is_bad(const struct batch_bind *b, const struct input *in, int column,
+                          const struct mr_rows *rows, uint64_t row, char *why)
+{
+    const struct mr_field *f = &b->schema->fields[column];
+    const struct mr_column *c = &rows->columns[column];
+
+    if (mr_column_is_null(c, row)) {
+        snprintf(why, WHY_ROOM, "column '%s' is null", f->name);
+        return !takes_nulls(b, in) || in->dynamic >= 0;
+    }
+    if (has_inner_null(f, c, row)) {
+        snprintf(why, WHY_ROOM, "column '%s' holds a null list", f->name);
+        return true;
+    }
+    const struct leaf leaf = leaf_find(f, c, row, 1);
+    if (in->column_count == 1 && count_is_bad(in, leaf.end - leaf.begin, f->name, why)) {
+        return true;
+    }
+    for (uint64_t i = leaf.begin; leaf.column->nulls > 0 && !takes_nulls(b, in) && i < leaf.end;
+         i++) {
+        if (mr_column_is_null(leaf.column, i)) {
+            snprintf(why, WHY_ROOM, "column '%s': value %llu is null", f->name,
+                     (unsigned long long)(i - leaf.begin));
+            return true;
+        }
+    }
+    return !is_sure_cast(in) && values_are_bad(in, f->name, leaf, why);
+}
+
+bool batch_bind_is_bad(const struct batch_bind *b, const struct mr_rows *rows, uint64_t row,
+                       char *why)
+{
+    for (size_t i = 0; i < b->input_count; i++) {
+        for (size_t k = 0; k < b->inputs[i].column_count; k++) {
+            if (column_is_bad(b, &b->inputs[i], b->inputs[i].columns[k], rows, row, why)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Neither nulls nor lengths that differ, whatever the values. */
+static bool column_is_regular(const struct mr_field *f, const struct mr_column *c,
+                              uint64_t *out_elements)
+{
+    uint64_t n = 1;
+
+    for (;; f = f->item, c = c->item) {
+        if (c->nulls > 0 || f->type == MR_COLUMN_LIST) {
+            return false;
+        }
+        if (!f->item) {
+            *out_elements = n;
+            return true;
+        }
+        if (__builtin_mul_overflow(n, f->width, &n)) {
+            return false;
+        }
+    }
+}
+
+bool batch_bind_all_good(const struct batch_bind *b, const struct mr_rows *rows)
+{
+    for (size_t i = 0; i < b->input_count; i++) {
+        const struct input *in = &b->inputs[i];
+        if (in->column_count > 0 && !is_sure_cast(in)) {
+            return false;
+        }
+        for (size_t k = 0; k < in->column_count; k++) {
+            uint64_t n;
+            if (!column_is_regular(&b->schema->fields[in->columns[k]],
+                                   &rows->columns[in->columns[k]], &n) ||
+                (in->column_count == 1 && (in->dynamic >= 0 || n != in->elements))) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* ---- calls ---- */
+
+static uint64_t row_elements(const struct batch_bind *b, const struct input *in,
+                             const struct mr_rows *rows, uint64_t row)
+{
+    if (in->dynamic < 0 || in->column_count == 0) {
+        return in->elements;
+    }
+    const struct leaf leaf =
+        leaf_find(&b->schema->fields[in->columns[0]], &rows->columns[in->columns[0]], row, 1);
+    return leaf.end - leaf.begin;
+}
+
+uint64_t batch_bind_span(const struct batch_bind *b, const struct mr_rows *rows, uint64_t first,
+                         uint64_t most)
+{
+    uint64_t span = b->is_batched ? most : MR_MIN(most, (uint64_t)1);
+
+    for (size_t i = 0; i < b->input_count; i++) {
+        const struct input *in = &b->inputs[i];
+        if (in->dynamic < 0 || in->column_count == 0) {
+            continue;
+        }
+        const uint64_t n = row_elements(b, in, rows, first);
+        uint64_t same = 1;
+        while (same < span && row_elements(b, in, rows, first + same) == n) {
+            same++;
+        }
+        span = MR_MIN(span, same);
+    }
+    return span;
+}
+
+static void *data_new(struct mr_oip_tensor *t, uint64_t bytes, struct mr_arena *arena)
+{
+    struct mr_block *block = mr_block_new(MR_MAX(bytes, (uint64_t)1));
+
+    if (!block || !mr_block_keep(block, arena)) {
+        return NULL;
+    }
+    t->block = block;
+    t->tensor.data = block->data;
+    t->tensor.bytes = bytes;
+    return block->data;
+}
+
+static void fill(int dtype, double value, void *to, uint64_t n)
+{
+    static const struct mr_field of_double = {.type = MR_COLUMN_F64};
+    const size_t bytes = mr_dtype_size(dtype);
+    uint64_t one = 0;
+
+    batch_cast(&of_double, &value, dtype, &one, 1);
+    for (uint64_t i = 0; i < n; i++) {
+        memcpy((uint8_t *)to + i * bytes, &one, bytes);
+    }
+}
+
+/* The values of a row, each null replaced. */
+static void row_cast(const struct batch_bind *b, const struct input *in, int column,
+                     const struct mr_rows *rows, uint64_t row, uint8_t *to)
+{
+    const struct mr_column *c = &rows->columns[column];
+    const size_t bytes = mr_dtype_size(in->io->dtype);
+
+    if (mr_column_is_null(c, row)) {
+        fill(in->io->dtype, b->null_value, to, in->column_count > 1 ? 1 : in->elements);
+        return;
+    }
+    const struct leaf leaf = leaf_find(&b->schema->fields[column], c, row, 1);
+    const uint64_t n = leaf.end - leaf.begin;
+    batch_cast(in->leaf,
+               (const uint8_t *)leaf.column->values +
+                   leaf.begin * mr_column_type_bytes(in->leaf->type),
+               in->io->dtype, to, (size_t)n);
+    for (uint64_t i = 0; leaf.column->nulls > 0 && i < n; i++) {
+        if (mr_column_is_null(leaf.column, leaf.begin + i)) {
+            fill(in->io->dtype, b->null_value, to + i * bytes, 1);
+        }
+    }
+}
+
+static bool make_cast(const struct batch_bind *b, const struct input *in,
+                      const struct mr_rows *rows, uint64_t first, uint64_t count, uint64_t elements,
+                      struct mr_arena *arena, struct mr_oip_tensor *t)
+{
+    const size_t bytes = mr_dtype_size(in->io->dtype);
+    uint8_t *to = data_new(t, count * elements * bytes, arena);
+
+    if (!to) {
+        return false;
+    }
+    if (in->column_count == 0) {
+        fill(in->io->dtype, in->constant, to, count * elements);
+        return true;
+    }
+    for (uint64_t r = 0; r < count; r++) {
+        for (size_t k = 0; k < in->column_count; k++) {
+            row_cast(b, in, in->columns[k], rows, first + r, to + (r * elements + k) * bytes);
+        }
+    }
+    return true;
+}
+
+static bool make_bytes(const struct batch_bind *b, const struct input *in,
+                       const struct mr_rows *rows, uint64_t first, uint64_t count,
+                       struct mr_arena *arena, struct mr_oip_tensor *t)
+{
+    uint64_t bytes = 0;
+    uint8_t *to = NULL;
+
+    /* Once to count, once to copy. Stacked columns alternate. */
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint64_t r = 0; r < count; r++) {
+            for (size_t k = 0; k < in->column_count; k++) {
+                const int column = in->columns[k];
+                const struct leaf leaf =
+                    leaf_find(&b->schema->fields[column], &rows->columns[column], first + r, 1);
+                for (uint64_t i = leaf.begin; i < leaf.end; i++) {
+                    const mr_bytes v = mr_column_bytes(leaf.column, i);
+                    const uint32_t len = (uint32_t)v.len;
+                    bytes += pass == 0 ? sizeof len + v.len : 0;
+                    if (pass == 1) {
+                        memcpy(to, &len, sizeof len);
+                        memcpy(to + sizeof len, v.ptr, v.len);
+                        to += sizeof len + v.len;
+                    }
+                }
+            }
+        }
+        if (pass == 0 && !(to = data_new(t, bytes, arena))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool input_make(const struct batch_bind *b, const struct input *in,
+                       const struct mr_rows *rows, uint64_t first, uint64_t count,
+                       struct mr_arena *arena, struct mr_oip_tensor *t)
+{
+    const uint64_t elements = row_elements(b, in, rows, first);
+    int64_t *shape = MR_ARENA_ARRAY(arena, int64_t, (size_t)in->io->rank + 1);
+
+    if (!shape) {
+        return false;
+    }
+    for (int d = 0; d < in->io->rank; d++) {
+        shape[d] = d == in->dynamic ? (int64_t)(elements / in->elements) : in->io->shape[d];
+    }
+    if (b->is_batched) {
+        shape[0] = (int64_t)count;
+    }
+    *t = (struct mr_oip_tensor){
+        .name = in->io->name,
+        .binary = true,
+        .tensor = {.dtype = in->io->dtype, .rank = in->io->rank, .shape = shape}};
+    if (in->io->dtype == MR_DTYPE_BYTES) {
+        return make_bytes(b, in, rows, first, count, arena, t);
+    }
+    if (in->column_count == 1 && in->leaf->type == batch_type_of(in->io->dtype)) {
+        const struct mr_column *c = &rows->columns[in->columns[0]];
+        const struct leaf leaf = leaf_find(&b->schema->fields[in->columns[0]], c, first, count);
+        const size_t bytes = mr_dtype_size(in->io->dtype);
+        if (c->nulls == 0 && leaf.column->nulls == 0) {
+            /* Encoders read only. */
+            t->tensor.data = (uint8_t *)(uintptr_t)leaf.column->values + leaf.begin * bytes;
+            t->tensor.bytes = (leaf.end - leaf.begin) * bytes;
+            return true;
+        }
+    }
+    return make_cast(b, in, rows, first, count, elements, arena, t);
+}
+
+int batch_bind_make(const struct batch_bind *b, const struct mr_rows *rows, uint64_t first,
+                    uint64_t count, struct mr_arena *arena, struct mr_oip_tensor *tensors,
+                    struct mr_err *err)
+{
+    for (size_t i = 0; i < b->input_count; i++) {
+        if (!input_make(b, &b->inputs[i], rows, first, count, arena, &tensors[i])) {
+            return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for input '%.*s' of %llu rows",
+                           (int)b->inputs[i].io->name.len, b->inputs[i].io->name.ptr,
+                           (unsigned long long)count);
+        }
+    }
+    return MR_OK;
+}

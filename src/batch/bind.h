@@ -1,0 +1,54 @@
+/* Columns of a table as the inputs of a model. Checked once against the model's metadata and the table's schema; then
+ * rows are checked one by one before they are sent, so that what is wrong with a row names the row.
+ *
+ * Thread: any; nothing is changed after batch_bind_new. */
+#ifndef MR_BATCH_BIND_H
+#define MR_BATCH_BIND_H
+
+#include "oip/oip.h"
+#include "table/rows.h"
+
+/** Where an input comes from: a column, stack(a,b,c) (scalar columns side by side), or const(NUMBER). */
+struct batch_map {
+    const char *input;
+    const char *from;
+};
+
+struct batch_bind_options {
+    const struct batch_map *maps; /* inputs not named here come from the column of the same name */
+    size_t map_count;
+    bool has_null_value; /* otherwise a row with a null cannot be sent */
+    double null_value;
+};
+
+struct batch_bind;
+
+/** The columns that the model's inputs come from, typed as the inputs are: what a source should read. *out gets the
+ *  names and types (fini it). Errors: as batch_bind_new, as far as the metadata says. */
+int batch_bind_wanted(const struct mr_oip_metadata *m, const struct batch_bind_options *options,
+                      struct mr_schema *out, struct mr_err *err);
+/** Metadata and schema are borrowed. Errors: MR_E_INVALID (a column or an input that is not there, a type that cannot
+ *  become the input's; names both and what there is), MR_E_UNSUPPORTED. */
+int batch_bind_new(struct batch_bind **out, const struct mr_oip_metadata *m,
+                   const struct mr_schema *schema, const struct batch_bind_options *options,
+                   struct mr_err *err);
+void batch_bind_free(struct batch_bind **b);
+
+/** Does a call take several rows? True if the first dimension of all inputs and outputs is -1. */
+bool batch_is_batched(const struct mr_oip_metadata *m);
+
+/** Why a row cannot be sent, into why[256]; false: it can. */
+bool batch_bind_is_bad(const struct batch_bind *b, const struct mr_rows *rows, uint64_t row,
+                       char *why);
+/** No row of these can be bad (but for what the source says of them), so that none need be looked at. */
+bool batch_bind_all_good(const struct batch_bind *b, const struct mr_rows *rows);
+/** How many rows from `first` on, `most` at most, may be in one call: their shapes are equal. */
+uint64_t batch_bind_span(const struct batch_bind *b, const struct mr_rows *rows, uint64_t first,
+                         uint64_t most);
+/** The tensors of a call of good rows of equal shape; tensors has room for each input. Data lies in the rows where it can,
+ *  otherwise in blocks that the arena's reset drops. Errors: MR_E_EXHAUSTED. */
+int batch_bind_make(const struct batch_bind *b, const struct mr_rows *rows, uint64_t first,
+                    uint64_t count, struct mr_arena *arena, struct mr_oip_tensor *tensors,
+                    struct mr_err *err);
+
+#endif

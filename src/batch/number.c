@@ -1,0 +1,169 @@
+/* Casts. A value is taken apart into one of three wide kinds, and put together again; the two pairs that occur in bulk
+ * have a loop of their own. */
+#include "number.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "tensor/tensor.h"
+
+enum kind { SIGNED, UNSIGNED, FLOATING };
+
+struct number {
+    enum kind kind;
+    int64_t i;
+    uint64_t u;
+    double d;
+};
+
+enum mr_column_type batch_type_of(int dtype)
+{
+    static const enum mr_column_type types[MR_DTYPE_COUNT] = {
+        [MR_DTYPE_BOOL] = MR_COLUMN_BOOL,    [MR_DTYPE_UINT8] = MR_COLUMN_U8,
+        [MR_DTYPE_UINT16] = MR_COLUMN_U16,   [MR_DTYPE_UINT32] = MR_COLUMN_U32,
+        [MR_DTYPE_UINT64] = MR_COLUMN_U64,   [MR_DTYPE_INT8] = MR_COLUMN_I8,
+        [MR_DTYPE_INT16] = MR_COLUMN_I16,    [MR_DTYPE_INT32] = MR_COLUMN_I32,
+        [MR_DTYPE_INT64] = MR_COLUMN_I64,    [MR_DTYPE_FP16] = MR_COLUMN_F16,
+        [MR_DTYPE_FP32] = MR_COLUMN_F32,     [MR_DTYPE_FP64] = MR_COLUMN_F64,
+        [MR_DTYPE_BYTES] = MR_COLUMN_STRING,
+    };
+    return dtype > 0 && dtype < MR_DTYPE_COUNT ? types[dtype] : MR_COLUMN_NONE;
+}
+
+bool batch_can_cast(const struct mr_field *from, int dtype)
+{
+    if (dtype == MR_DTYPE_BYTES) {
+        return from->type == MR_COLUMN_STRING || from->type == MR_COLUMN_BINARY;
+    }
+    if (dtype == MR_DTYPE_BOOL) {
+        return from->type == MR_COLUMN_BOOL;
+    }
+    return mr_column_type_bytes(from->type) > 0;
+}
+
+static struct number take_apart(const struct mr_field *from, const void *values, size_t i)
+{
+#define SIGNED_OF(type)   ((struct number){.kind = SIGNED, .i = ((const type *)values)[i]})
+#define UNSIGNED_OF(type) ((struct number){.kind = UNSIGNED, .u = ((const type *)values)[i]})
+    switch (from->type) {
+    case MR_COLUMN_I8: return SIGNED_OF(int8_t);
+    case MR_COLUMN_I16: return SIGNED_OF(int16_t);
+    case MR_COLUMN_I32:
+    case MR_COLUMN_DATE: return SIGNED_OF(int32_t);
+    case MR_COLUMN_I64:
+    case MR_COLUMN_TIMESTAMP: return SIGNED_OF(int64_t);
+    case MR_COLUMN_BOOL:
+    case MR_COLUMN_U8: return UNSIGNED_OF(uint8_t);
+    case MR_COLUMN_U16: return UNSIGNED_OF(uint16_t);
+    case MR_COLUMN_U32: return UNSIGNED_OF(uint32_t);
+    case MR_COLUMN_U64: return UNSIGNED_OF(uint64_t);
+    case MR_COLUMN_F16:
+        return (struct number){FLOATING, .d = mr_fp16_to_float(((const uint16_t *)values)[i])};
+    case MR_COLUMN_F32: return (struct number){FLOATING, .d = ((const float *)values)[i]};
+    case MR_COLUMN_F64: return (struct number){FLOATING, .d = ((const double *)values)[i]};
+    default: { /* DECIMAL */
+        __int128_t v;
+        memcpy(&v, (const uint8_t *)values + 16 * i, 16);
+        return (struct number){FLOATING, .d = (double)v / pow(10, from->scale)};
+    }
+    }
+#undef SIGNED_OF
+#undef UNSIGNED_OF
+}
+
+static double as_double(struct number v)
+{
+    return v.kind == SIGNED ? (double)v.i : v.kind == UNSIGNED ? (double)v.u : v.d;
+}
+
+/* A whole number within [low, high]. */
+static bool as_signed(struct number v, int64_t low, int64_t high, int64_t *out)
+{
+    if (v.kind == FLOATING) {
+        if (!(v.d >= -0x1p63 && v.d < 0x1p63) || v.d != floor(v.d)) {
+            return false;
+        }
+        *out = (int64_t)v.d;
+    } else if (v.kind == UNSIGNED) {
+        if (v.u > INT64_MAX) {
+            return false;
+        }
+        *out = (int64_t)v.u;
+    } else {
+        *out = v.i;
+    }
+    return *out >= low && *out <= high;
+}
+
+static bool as_unsigned(struct number v, uint64_t high, uint64_t *out)
+{
+    if (v.kind == FLOATING) {
+        if (!(v.d >= 0 && v.d < 0x1p64) || v.d != floor(v.d)) {
+            return false;
+        }
+        *out = (uint64_t)v.d;
+    } else if (v.kind == SIGNED) {
+        if (v.i < 0) {
+            return false;
+        }
+        *out = (uint64_t)v.i;
+    } else {
+        *out = v.u;
+    }
+    return *out <= high;
+}
+
+static bool put_together(struct number v, int dtype, void *to, size_t i)
+{
+    int64_t s = 0;
+    uint64_t u = 0;
+
+    switch (dtype) {
+    case MR_DTYPE_INT8:
+        return as_signed(v, INT8_MIN, INT8_MAX, &s) && (((int8_t *)to)[i] = (int8_t)s, true);
+    case MR_DTYPE_INT16:
+        return as_signed(v, INT16_MIN, INT16_MAX, &s) && (((int16_t *)to)[i] = (int16_t)s, true);
+    case MR_DTYPE_INT32:
+        return as_signed(v, INT32_MIN, INT32_MAX, &s) && (((int32_t *)to)[i] = (int32_t)s, true);
+    case MR_DTYPE_INT64:
+        return as_signed(v, INT64_MIN, INT64_MAX, &s) && (((int64_t *)to)[i] = s, true);
+    case MR_DTYPE_UINT8:
+        return as_unsigned(v, UINT8_MAX, &u) && (((uint8_t *)to)[i] = (uint8_t)u, true);
+    case MR_DTYPE_UINT16:
+        return as_unsigned(v, UINT16_MAX, &u) && (((uint16_t *)to)[i] = (uint16_t)u, true);
+    case MR_DTYPE_UINT32:
+        return as_unsigned(v, UINT32_MAX, &u) && (((uint32_t *)to)[i] = (uint32_t)u, true);
+    case MR_DTYPE_UINT64: return as_unsigned(v, UINT64_MAX, &u) && (((uint64_t *)to)[i] = u, true);
+    case MR_DTYPE_FP16: ((uint16_t *)to)[i] = mr_fp16_from_float((float)as_double(v)); return true;
+    case MR_DTYPE_BF16: ((uint16_t *)to)[i] = mr_bf16_from_float((float)as_double(v)); return true;
+    case MR_DTYPE_FP32: ((float *)to)[i] = (float)as_double(v); return true;
+    case MR_DTYPE_FP64: ((double *)to)[i] = as_double(v); return true;
+    default: return false;
+    }
+}
+
+size_t batch_cast(const struct mr_field *from, const void *values, int dtype, void *to, size_t n)
+{
+    if (batch_type_of(dtype) == from->type) {
+        memcpy(to, values, n * mr_column_type_bytes(from->type));
+        return SIZE_MAX;
+    }
+    if (from->type == MR_COLUMN_F64 && dtype == MR_DTYPE_FP32) {
+        for (size_t i = 0; i < n; i++) {
+            ((float *)to)[i] = (float)((const double *)values)[i];
+        }
+        return SIZE_MAX;
+    }
+    if (from->type == MR_COLUMN_I64 && dtype == MR_DTYPE_FP32) {
+        for (size_t i = 0; i < n; i++) {
+            ((float *)to)[i] = (float)((const int64_t *)values)[i];
+        }
+        return SIZE_MAX;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!put_together(take_apart(from, values, i), dtype, to, i)) {
+            return i;
+        }
+    }
+    return SIZE_MAX;
+}
