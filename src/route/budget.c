@@ -67,7 +67,7 @@ double expected_ns(const struct mr_route *r, const struct route_host *h, int64_t
 
 int64_t timeout_ns(const struct mr_route *r, const struct route_host *h, int64_t rows)
 {
-    uint32_t most = h->state == MR_ROUTE_HALF_OPEN ? PATIENCE_CANARY : PATIENCE_MAX;
+    uint32_t most = h->state == MR_ROUTE_STATE_HALF_OPEN ? PATIENCE_CANARY : PATIENCE_MAX;
     double ns = expected_ns(r, h, rows) * TIMEOUT_FACTOR;
 
     ns = ns > 0 ? fmax(ns, (double)r->min_timeout_ns) : (double)TIMEOUT_FIRST_NS;

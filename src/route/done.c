@@ -33,14 +33,14 @@ static void on_ok(struct mr_route *r, struct route_host *h, const struct route_f
     if (f->start_ns > h->throttled_from_ns) {
         h->throttled_from_ns = 0;
     }
-    if (h->state == MR_ROUTE_SUSPECT) {
-        host_set(r, h, MR_ROUTE_READY, "answers again");
-    } else if (h->state == MR_ROUTE_HALF_OPEN) {
+    if (h->state == MR_ROUTE_STATE_SUSPECT) {
+        host_set(r, h, MR_ROUTE_STATE_READY, "answers again");
+    } else if (h->state == MR_ROUTE_STATE_HALF_OPEN) {
         h->rate = fmax(h->rate, RATE_READMITTED);
         limit_restart(r, h, 1);
-        host_set(r, h, MR_ROUTE_READY, "answers again");
-    } else if (h->state == MR_ROUTE_EJECTED && h->rate >= EJECT_RATE) {
-        host_set(r, h, MR_ROUTE_HALF_OPEN, "a call from before the ejection succeeded");
+        host_set(r, h, MR_ROUTE_STATE_READY, "answers again");
+    } else if (h->state == MR_ROUTE_STATE_EJECTED && h->rate >= EJECT_RATE) {
+        host_set(r, h, MR_ROUTE_STATE_HALF_OPEN, "a call from before the ejection succeeded");
     }
     limit_answer(r, h, f);
 }
@@ -58,9 +58,9 @@ static const char *failure_text(enum mr_route_outcome outcome)
 static void judge(struct mr_route *r, struct route_host *h, const struct route_flight *f,
                   const char *text)
 {
-    if (h->state == MR_ROUTE_HALF_OPEN && f->is_canary) {
+    if (h->state == MR_ROUTE_STATE_HALF_OPEN && f->is_canary) {
         host_eject(r, h, "the call that tried it: %s", text);
-    } else if (h->state != MR_ROUTE_READY && h->state != MR_ROUTE_SUSPECT) {
+    } else if (h->state != MR_ROUTE_STATE_READY && h->state != MR_ROUTE_STATE_SUSPECT) {
         return;
     } else if (h->refused >= EJECT_REFUSED) {
         host_eject(r, h, "%u connections refused in a row", h->refused);
@@ -69,11 +69,11 @@ static void judge(struct mr_route *r, struct route_host *h, const struct route_f
     } else if (h->rounds >= EJECT_ROUNDS) {
         host_eject(r, h, "%u rounds of failures in a row; the last: %s", h->rounds, text);
     } else if (h->rounds >= SUSPECT_ROUNDS) {
-        if (h->state == MR_ROUTE_READY) {
+        if (h->state == MR_ROUTE_STATE_READY) {
             h->probe_ns = r->now_ns;
         }
-        host_set(r, h, MR_ROUTE_SUSPECT, "%u rounds of failures in a row; the last: %s", h->rounds,
-                 text);
+        host_set(r, h, MR_ROUTE_STATE_SUSPECT, "%u rounds of failures in a row; the last: %s",
+                 h->rounds, text);
     }
 }
 
@@ -82,7 +82,7 @@ static int64_t hold_until(const struct mr_route *r, const struct route_host *h,
                           const struct route_flight *f)
 {
     uint32_t doublings = MR_MIN(MR_MAX(h->rounds, 1u) - 1, (uint32_t)HOLD_DOUBLINGS);
-    int64_t most = r->state_count[MR_ROUTE_READY] > 0 ? HOLD_MAX_NS : HOLD_ALONE_NS;
+    int64_t most = r->state_count[MR_ROUTE_STATE_READY] > 0 ? HOLD_MAX_NS : HOLD_ALONE_NS;
     double ns = expected_ns(r, h, f->rows) * (double)(1u << doublings);
 
     return MR_MIN(mr_ns_after(f->start_ns, ns < (double)HOLD_MAX_NS ? (int64_t)ns : HOLD_MAX_NS),
@@ -160,7 +160,8 @@ void mr_route_done(struct mr_route *r, int64_t now_ns, uint64_t ticket,
     case MR_ROUTE_REJECTED: h->refused = 0; break;
     case MR_ROUTE_CANCELLED: latency_at_least(r, h, f->rows, r->now_ns - f->start_ns); break;
     }
-    if (until > r->now_ns && (h->state == MR_ROUTE_READY || h->state == MR_ROUTE_SUSPECT)) {
+    if (until > r->now_ns &&
+        (h->state == MR_ROUTE_STATE_READY || h->state == MR_ROUTE_STATE_SUSPECT)) {
         hold_add(r, index, until);
     } else {
         flight_free(r, index);

@@ -11,7 +11,8 @@ static void fastest(struct mr_route *r, struct route_host *out[2])
     out[0] = out[1] = NULL;
     for (size_t i = 0; i < r->slots.len; i++) {
         struct route_host *h = r->slots.at[i];
-        if (!h || h->state != MR_ROUTE_READY || h->throttled_from_ns != 0 || !host_has_room(r, h)) {
+        if (!h || h->state != MR_ROUTE_STATE_READY || h->throttled_from_ns != 0 ||
+            !host_has_room(r, h)) {
             continue;
         }
         if (!out[0] || h->pace < out[0]->pace) {

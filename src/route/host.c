@@ -20,12 +20,12 @@ int64_t jittered(struct mr_route *r, int64_t ns, double low, double high)
 static void stall_update(struct mr_route *r)
 {
     const uint32_t *n = r->state_count;
-    bool works = n[MR_ROUTE_READY] + n[MR_ROUTE_SUSPECT] > 0;
+    bool works = n[MR_ROUTE_STATE_READY] + n[MR_ROUTE_STATE_SUSPECT] > 0;
 
     if (works && r->is_stalled) {
         for (size_t i = 0; i < r->slots.len; i++) {
             struct route_host *h = r->slots.at[i];
-            if (h && h->state == MR_ROUTE_EJECTED) {
+            if (h && h->state == MR_ROUTE_STATE_EJECTED) {
                 h->ejected_until_ns = r->now_ns;
             }
         }
@@ -73,23 +73,23 @@ void host_eject(struct mr_route *r, struct route_host *h, const char *fmt, ...)
     h->probe_ns = MR_MIN(h->probe_ns, r->now_ns + PROBE_SOON_NS);
     holds_drop(r, h);
     va_start(ap, fmt);
-    state_set(r, h, MR_ROUTE_EJECTED, fmt, ap);
+    state_set(r, h, MR_ROUTE_STATE_EJECTED, fmt, ap);
     va_end(ap);
 }
 
 void host_refresh(struct mr_route *r, struct route_host *h)
 {
-    if (h->state == MR_ROUTE_EJECTED && !r->is_stalled && h->ejected_until_ns <= r->now_ns) {
-        host_set(r, h, MR_ROUTE_HALF_OPEN, "one call tries it after an ejection");
+    if (h->state == MR_ROUTE_STATE_EJECTED && !r->is_stalled && h->ejected_until_ns <= r->now_ns) {
+        host_set(r, h, MR_ROUTE_STATE_HALF_OPEN, "one call tries it after an ejection");
     }
 }
 
 void host_drop_if_done(struct mr_route *r, struct route_host *h)
 {
-    if (h->state != MR_ROUTE_DRAINING || h->in_flight > 0) {
+    if (h->state != MR_ROUTE_STATE_DRAINING || h->in_flight > 0) {
         return;
     }
-    r->state_count[MR_ROUTE_DRAINING]--;
+    r->state_count[MR_ROUTE_STATE_DRAINING]--;
     r->host_count--;
     r->slots.at[h->id & 0xffff] = NULL;
     mr_free(h);

@@ -21,12 +21,12 @@ bool host_has_room(const struct mr_route *r, const struct route_host *h)
         return false;
     }
     switch (h->state) {
-    case MR_ROUTE_READY: return used < limit_usable(h);
-    case MR_ROUTE_SUSPECT: return used < 1;
-    case MR_ROUTE_HALF_OPEN: return h->canaries == 0;
-    case MR_ROUTE_EJECTED:
-    case MR_ROUTE_FENCED:
-    case MR_ROUTE_DRAINING: break;
+    case MR_ROUTE_STATE_READY: return used < limit_usable(h);
+    case MR_ROUTE_STATE_SUSPECT: return used < 1;
+    case MR_ROUTE_STATE_HALF_OPEN: return h->canaries == 0;
+    case MR_ROUTE_STATE_EJECTED:
+    case MR_ROUTE_STATE_FENCED:
+    case MR_ROUTE_STATE_DRAINING: break;
     }
     return false;
 }
@@ -35,7 +35,7 @@ static double host_cost(const struct mr_route *r, const struct route_host *h)
 {
     double peak = h->peak * exp(-(double)(r->now_ns - h->peak_ns) / PEAK_TAU_NS);
 
-    if (h->state == MR_ROUTE_HALF_OPEN) {
+    if (h->state == MR_ROUTE_STATE_HALF_OPEN) {
         return 0;
     }
     return fmax(peak, PEAK_FLOOR) * (h->in_flight + h->held + 1);
@@ -66,7 +66,7 @@ static void scan_host(struct mr_route *r, struct scan *s, struct route_host *h)
 
     host_refresh(r, h);
     avoided = is_avoided(s->ask, h->id);
-    if (!avoided && h->state == MR_ROUTE_READY && h->throttled_from_ns == 0) {
+    if (!avoided && h->state == MR_ROUTE_STATE_READY && h->throttled_from_ns == 0) {
         s->other_works = true;
     }
     if (!host_has_room(r, h)) {
@@ -114,14 +114,15 @@ static void stall_try(struct mr_route *r)
     }
     for (size_t i = 0; i < r->slots.len; i++) {
         struct route_host *h = r->slots.at[i];
-        if (h && h->state == MR_ROUTE_EJECTED && (!oldest || h->since_ns < oldest->since_ns)) {
+        if (h && h->state == MR_ROUTE_STATE_EJECTED &&
+            (!oldest || h->since_ns < oldest->since_ns)) {
             oldest = h;
         }
     }
     if (oldest) {
         r->stall_step_ns = MR_MIN(r->stall_step_ns * 2, STALL_MAX_NS);
         r->stall_try_ns = r->now_ns + jittered(r, r->stall_step_ns, 1 - JITTER, 1);
-        host_set(r, oldest, MR_ROUTE_HALF_OPEN, "one call tries it, as no host works");
+        host_set(r, oldest, MR_ROUTE_STATE_HALF_OPEN, "one call tries it, as no host works");
     }
 }
 
@@ -134,7 +135,7 @@ void pick_take(struct mr_route *r, struct route_host *h, int64_t rows,
     f->host = h;
     f->start_ns = r->now_ns;
     f->rows = rows;
-    f->is_canary = h->state == MR_ROUTE_HALF_OPEN;
+    f->is_canary = h->state == MR_ROUTE_STATE_HALF_OPEN;
     h->canaries += f->is_canary;
     h->in_flight++;
     if (h->in_flight + h->held >= limit_usable(h)) {

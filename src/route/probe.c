@@ -5,9 +5,9 @@
 static bool wants_probe(const struct route_host *h)
 {
     switch (h->state) {
-    case MR_ROUTE_READY:
-    case MR_ROUTE_SUSPECT: return !h->is_probing;
-    case MR_ROUTE_EJECTED: return !h->is_probing && h->is_ejected_refused;
+    case MR_ROUTE_STATE_READY:
+    case MR_ROUTE_STATE_SUSPECT: return !h->is_probing;
+    case MR_ROUTE_STATE_EJECTED: return !h->is_probing && h->is_ejected_refused;
     default: return false;
     }
 }
@@ -41,13 +41,14 @@ void mr_route_probed(struct mr_route *r, int64_t now_ns, uint32_t host, bool is_
     }
     h->is_probing = false;
     h->probe_failures = is_ok ? 0 : h->probe_failures + 1;
-    if (h->state == MR_ROUTE_READY && h->probe_failures >= PROBE_SUSPECT) {
-        host_set(r, h, MR_ROUTE_SUSPECT, "failed %u health checks", h->probe_failures);
-    } else if (h->state == MR_ROUTE_SUSPECT && is_ok && h->rounds < SUSPECT_ROUNDS) {
-        host_set(r, h, MR_ROUTE_READY, "passes health checks again");
-    } else if (h->state == MR_ROUTE_EJECTED && is_ok && h->is_ejected_refused) {
-        host_set(r, h, MR_ROUTE_HALF_OPEN, "passes health checks again; one call tries it");
+    if (h->state == MR_ROUTE_STATE_READY && h->probe_failures >= PROBE_SUSPECT) {
+        host_set(r, h, MR_ROUTE_STATE_SUSPECT, "failed %u health checks", h->probe_failures);
+    } else if (h->state == MR_ROUTE_STATE_SUSPECT && is_ok && h->rounds < SUSPECT_ROUNDS) {
+        host_set(r, h, MR_ROUTE_STATE_READY, "passes health checks again");
+    } else if (h->state == MR_ROUTE_STATE_EJECTED && is_ok && h->is_ejected_refused) {
+        host_set(r, h, MR_ROUTE_STATE_HALF_OPEN, "passes health checks again; one call tries it");
     }
-    h->probe_ns = r->now_ns + jittered(r, h->state == MR_ROUTE_READY ? PROBE_NS : PROBE_SOON_NS,
-                                       1 - JITTER, 1 + JITTER);
+    h->probe_ns =
+        r->now_ns + jittered(r, h->state == MR_ROUTE_STATE_READY ? PROBE_NS : PROBE_SOON_NS,
+                             1 - JITTER, 1 + JITTER);
 }

@@ -88,9 +88,9 @@ uint32_t mr_route_add(struct mr_route *r, int64_t now_ns)
     limit_restart(r, h, LIMIT_START);
     r->host_count++;
     /* Counted as half-open for a moment, so that becoming ready ends a stall like any other way to get there. */
-    h->state = MR_ROUTE_HALF_OPEN;
-    r->state_count[MR_ROUTE_HALF_OPEN]++;
-    host_set(r, h, MR_ROUTE_READY, "%s", "");
+    h->state = MR_ROUTE_STATE_HALF_OPEN;
+    r->state_count[MR_ROUTE_STATE_HALF_OPEN]++;
+    host_set(r, h, MR_ROUTE_STATE_READY, "%s", "");
     return h->id;
 }
 
@@ -102,7 +102,7 @@ void mr_route_remove(struct mr_route *r, int64_t now_ns, uint32_t host)
     h = host_find(r, host);
     if (h) {
         holds_drop(r, h);
-        host_set(r, h, MR_ROUTE_DRAINING, "removed; waits for its last call");
+        host_set(r, h, MR_ROUTE_STATE_DRAINING, "removed; waits for its last call");
         host_drop_if_done(r, h);
     }
 }
@@ -113,9 +113,9 @@ void mr_route_fence(struct mr_route *r, int64_t now_ns, uint32_t host, mr_str re
 
     route_tick(r, now_ns);
     h = host_find(r, host);
-    if (h && h->state != MR_ROUTE_DRAINING) {
+    if (h && h->state != MR_ROUTE_STATE_DRAINING) {
         holds_drop(r, h);
-        host_set(r, h, MR_ROUTE_FENCED, "%.*s", MR_STR_ARG(reason));
+        host_set(r, h, MR_ROUTE_STATE_FENCED, "%.*s", MR_STR_ARG(reason));
     }
 }
 
@@ -125,8 +125,8 @@ void mr_route_unfence(struct mr_route *r, int64_t now_ns, uint32_t host)
 
     route_tick(r, now_ns);
     h = host_find(r, host);
-    if (h && h->state == MR_ROUTE_FENCED) {
-        host_set(r, h, MR_ROUTE_HALF_OPEN, "no longer fenced; one call tries it");
+    if (h && h->state == MR_ROUTE_STATE_FENCED) {
+        host_set(r, h, MR_ROUTE_STATE_HALF_OPEN, "no longer fenced; one call tries it");
     }
 }
 
@@ -141,7 +141,7 @@ int64_t mr_route_next_wake(const struct mr_route *r)
 {
     int64_t wake = r->holds.len > 0 ? r->holds.at[0].until_ns : INT64_MAX;
 
-    if (r->is_stalled && r->state_count[MR_ROUTE_EJECTED] > 0) {
+    if (r->is_stalled && r->state_count[MR_ROUTE_STATE_EJECTED] > 0) {
         sooner(r, &wake, r->stall_try_ns);
     }
     for (size_t i = 0; i < r->slots.len; i++) {
@@ -151,7 +151,7 @@ int64_t mr_route_next_wake(const struct mr_route *r)
         }
         sooner(r, &wake, h->paused_until_ns);
         sooner(r, &wake, probe_time(h));
-        if (h->state == MR_ROUTE_EJECTED && !r->is_stalled) {
+        if (h->state == MR_ROUTE_STATE_EJECTED && !r->is_stalled) {
             sooner(r, &wake, h->ejected_until_ns);
         }
     }
@@ -162,7 +162,7 @@ bool mr_route_is_stalled(const struct mr_route *r, int64_t *out_since_ns)
 {
     for (size_t i = 0; i < r->slots.len; i++) {
         const struct route_host *h = r->slots.at[i];
-        if (h && (h->state == MR_ROUTE_READY || h->state == MR_ROUTE_SUSPECT) &&
+        if (h && (h->state == MR_ROUTE_STATE_READY || h->state == MR_ROUTE_STATE_SUSPECT) &&
             h->throttled_from_ns == 0) {
             return false;
         }
@@ -208,9 +208,9 @@ static void view_fill(const struct mr_route *r, const struct route_host *h,
         .throttled_until_ns = h->paused_until_ns > r->now_ns ? h->paused_until_ns : 0,
     };
     switch (h->state) {
-    case MR_ROUTE_READY: out->limit = h->throttled_from_ns ? 1 : (uint32_t)h->limit; break;
-    case MR_ROUTE_SUSPECT:
-    case MR_ROUTE_HALF_OPEN: out->limit = 1; break;
+    case MR_ROUTE_STATE_READY: out->limit = h->throttled_from_ns ? 1 : (uint32_t)h->limit; break;
+    case MR_ROUTE_STATE_SUSPECT:
+    case MR_ROUTE_STATE_HALF_OPEN: out->limit = 1; break;
     default: break;
     }
     memcpy(out->reason, h->reason, sizeof out->reason);

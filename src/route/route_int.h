@@ -169,7 +169,7 @@ struct mr_route {
     MR_VEC(struct route_host *) slots; /* NULL = free */
     uint32_t host_count;
     uint32_t serial;
-    uint32_t state_count[MR_ROUTE_DRAINING + 1];
+    uint32_t state_count[MR_ROUTE_STATE_DRAINING + 1];
 
     MR_VEC(struct route_flight) flights;
     uint32_t free_flight;            /* index + 1 */

@@ -37,7 +37,7 @@ static void trip_of_first(struct harness *h, enum mr_route_outcome outcome, int6
 
 static void eject_first(struct harness *h, enum mr_route_outcome outcome)
 {
-    for (int i = 0; view(h, 0).state != MR_ROUTE_EJECTED; i++) {
+    for (int i = 0; view(h, 0).state != MR_ROUTE_STATE_EJECTED; i++) {
         assert_true(i < 1000);
         trip_of_first(h, outcome, MS(5));
     }
@@ -88,15 +88,15 @@ static void three_rounds_of_failures_make_suspect(void **state)
     warm(&h, 2);
     for (int i = 0; i < 2; i++) {
         trip_of_first(&h, MR_ROUTE_FAILED, LATENCY * 4); /* no holds, a round each */
-        assert_int_equal(view(&h, 0).state, MR_ROUTE_READY);
+        assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_READY);
     }
     trip_of_first(&h, MR_ROUTE_FAILED, LATENCY * 4);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_SUSPECT);
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_SUSPECT);
     assert_int_equal(view(&h, 0).limit, 1);
     assert_non_null(strstr(view(&h, 0).reason, "3 rounds"));
     h.now += S(60);
     trip_of_first(&h, MR_ROUTE_OK, LATENCY);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_READY);
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_READY);
     assert_int_equal(view(&h, 0).limit, 8);
     mr_route_free(&h.r);
 }
@@ -109,7 +109,7 @@ static void ejected_when_few_answers_are_good(void **state)
     warm(&h, 2);
     int64_t from = h.now;
     /* Every sixth answer is good, so that rounds are not what counts. */
-    for (int i = 0; view(&h, 0).state != MR_ROUTE_EJECTED; i++) {
+    for (int i = 0; view(&h, 0).state != MR_ROUTE_STATE_EJECTED; i++) {
         assert_true(i < 1000);
         assert_true(view(&h, 0).success_rate >= 0.2);
         trip_of_first(&h, i % 6 ? MR_ROUTE_FAILED : MR_ROUTE_OK, LATENCY);
@@ -135,7 +135,7 @@ static void a_third_of_failures_does_not_eject(void **state)
             bool fails = h.burst[k].host == h.hosts[0] && mr_rng_unit(&rng) < 1.0 / 3;
             done(&h, &h.burst[k], fails ? MR_ROUTE_FAILED : MR_ROUTE_OK);
         }
-        assert_int_not_equal(view(&h, 0).state, MR_ROUTE_EJECTED);
+        assert_int_not_equal(view(&h, 0).state, MR_ROUTE_STATE_EJECTED);
     }
     assert_true(view(&h, 0).failed > 4000);
     mr_route_free(&h.r);
@@ -152,13 +152,13 @@ static void ejected_for_ten_refused_connections(void **state)
         assert_true(take_avoiding(&h, 1, &h.hosts[1], 1, &c));
         assert_int_equal(c.host, h.hosts[0]);
         done(&h, &c, MR_ROUTE_REFUSED);
-        assert_int_not_equal(view(&h, 0).state, MR_ROUTE_EJECTED);
+        assert_int_not_equal(view(&h, 0).state, MR_ROUTE_STATE_EJECTED);
         h.now += S(40);
     }
     struct mr_route_call c;
     assert_true(take_avoiding(&h, 1, &h.hosts[1], 1, &c));
     done(&h, &c, MR_ROUTE_REFUSED);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_EJECTED);
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_EJECTED);
     assert_non_null(strstr(view(&h, 0).reason, "10 connections refused"));
     mr_route_free(&h.r);
 }
@@ -195,7 +195,7 @@ static void half_open_takes_one_call(void **state)
     warm(&h, 2);
     eject_first(&h, MR_ROUTE_FAILED);
     assert_in_range(until_tried(&h, &c), S(24) - LATENCY, S(36) + LATENCY);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_HALF_OPEN);
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_HALF_OPEN);
     burst_take(&h, 1);
     for (uint32_t i = 0; i < h.burst_len; i++) {
         assert_int_not_equal(h.burst[i].host, h.hosts[0]);
@@ -203,7 +203,7 @@ static void half_open_takes_one_call(void **state)
     burst_done(&h, MR_ROUTE_OK);
     /* Failed: out again, twice as long. */
     done(&h, &c, MR_ROUTE_FAILED);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_EJECTED);
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_EJECTED);
     assert_in_range(until_tried(&h, &c), S(48) - LATENCY, S(72) + LATENCY);
     /* The request's own fault and a cancelled call decide nothing: the next one tries. */
     done(&h, &c, MR_ROUTE_REJECTED);
@@ -211,7 +211,7 @@ static void half_open_takes_one_call(void **state)
     done(&h, &c, MR_ROUTE_CANCELLED);
     assert_true(until_tried(&h, &c) < S(1));
     done(&h, &c, MR_ROUTE_OK);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_READY);
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_READY);
     assert_int_equal(view(&h, 0).limit, 1);
     mr_route_free(&h.r);
 }
@@ -287,7 +287,7 @@ static void rejected_calls_count_neither_way(void **state)
         assert_int_equal(round_trip(&h, 1, MS(1), i % 2 ? MR_ROUTE_REJECTED : MR_ROUTE_CANCELLED),
                          8);
     }
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_READY);
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_READY);
     assert_int_equal(view(&h, 0).ok, ok);
     assert_int_equal(view(&h, 0).failed, 0);
     mr_route_free(&h.r);
@@ -301,7 +301,7 @@ static void fenced_until_the_caller_says_otherwise(void **state)
 
     warm(&h, 2);
     mr_route_fence(h.r, h.now, h.hosts[0], MR_STR("version 2, wanted 1"));
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_FENCED);
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_FENCED);
     assert_string_equal(view(&h, 0).reason, "version 2, wanted 1");
     assert_int_equal(burst_take(&h, 1), 8);
     burst_done(&h, MR_ROUTE_OK);
@@ -313,7 +313,7 @@ static void fenced_until_the_caller_says_otherwise(void **state)
     assert_int_equal(burst_take(&h, 1), 1);
     assert_int_equal(h.burst[0].host, h.hosts[0]);
     burst_done(&h, MR_ROUTE_OK);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_READY);
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_READY);
     mr_route_free(&h.r);
 }
 
@@ -328,10 +328,10 @@ static void removed_when_the_last_call_is_done(void **state)
     old = h.hosts[0];
     assert_true(take(&h, 1, &c));
     mr_route_remove(h.r, h.now, old);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_DRAINING);
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_DRAINING);
     assert_int_equal(burst_take(&h, 1), 0);
     mr_route_fence(h.r, h.now, old, MR_STR("too late"));
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_DRAINING);
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_DRAINING);
     done(&h, &c, MR_ROUTE_FAILED);
     assert_int_equal(mr_route_views(h.r, h.now, NULL, 0), 0);
     assert_int_not_equal(mr_route_add(h.r, h.now), old);
@@ -353,10 +353,10 @@ static void probes_suspect_and_traffic_decides(void **state)
         mr_route_probed(h.r, h.now, host, host != h.hosts[0]);
     }
     assert_in_range(probes, 2, 14);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_SUSPECT);
-    assert_int_equal(view(&h, 1).state, MR_ROUTE_READY);
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_SUSPECT);
+    assert_int_equal(view(&h, 1).state, MR_ROUTE_STATE_READY);
     trip_of_first(&h, MR_ROUTE_OK, LATENCY);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_READY);
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_READY);
     mr_route_free(&h.r);
 }
 
@@ -373,7 +373,8 @@ static void a_probe_opens_what_refused(void **state)
             host = mr_route_probe(h.r, h.now);
             mr_route_probed(h.r, h.now, host, true);
         }
-        assert_int_equal(view(&h, 0).state, refused ? MR_ROUTE_HALF_OPEN : MR_ROUTE_EJECTED);
+        assert_int_equal(view(&h, 0).state,
+                         refused ? MR_ROUTE_STATE_HALF_OPEN : MR_ROUTE_STATE_EJECTED);
         mr_route_free(&h.r);
     }
 }

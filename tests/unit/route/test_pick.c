@@ -117,7 +117,7 @@ static void what_is_not_known_is_ignored(void **state)
     mr_route_fence(h.r, h.now, 12345, MR_STR("x"));
     mr_route_unfence(h.r, h.now, h.hosts[0]); /* was not fenced */
     mr_route_probed(h.r, h.now, h.hosts[0], false);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_READY);
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_READY);
     mr_route_free(&h.r);
     assert_null(h.r);
     mr_route_free(&h.r);

@@ -67,9 +67,9 @@ static void opened(struct world *w, const struct mr_route_call *c)
     assert_true(c->timeout_ns > 0);
     w->open[w->open_len++] = *c;
     v = view_of(w, c->host);
-    assert_true(v.state <= MR_ROUTE_HALF_OPEN && v.state != MR_ROUTE_EJECTED);
+    assert_true(v.state <= MR_ROUTE_STATE_HALF_OPEN && v.state != MR_ROUTE_STATE_EJECTED);
     /* Calls from before an ejection do not count for the one that tries the host. */
-    assert_true(v.in_flight + v.held <= v.limit || v.state == MR_ROUTE_HALF_OPEN);
+    assert_true(v.in_flight + v.held <= v.limit || v.state == MR_ROUTE_STATE_HALF_OPEN);
 }
 
 static void step(struct world *w)

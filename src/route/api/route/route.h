@@ -131,12 +131,12 @@ void mr_route_probed(struct mr_route *r, int64_t now_ns, uint32_t host, bool is_
 /* ---- display ---- */
 
 enum mr_route_state {
-    MR_ROUTE_READY,
-    MR_ROUTE_SUSPECT,
-    MR_ROUTE_EJECTED,
-    MR_ROUTE_HALF_OPEN,
-    MR_ROUTE_FENCED,
-    MR_ROUTE_DRAINING,
+    MR_ROUTE_STATE_READY,
+    MR_ROUTE_STATE_SUSPECT,
+    MR_ROUTE_STATE_EJECTED,
+    MR_ROUTE_STATE_HALF_OPEN,
+    MR_ROUTE_STATE_FENCED,
+    MR_ROUTE_STATE_DRAINING,
 };
 /** "ready", "suspect", ...; any value is safe. */
 const char *mr_route_state_name(enum mr_route_state s);
