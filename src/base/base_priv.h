@@ -46,4 +46,9 @@ unsigned mr_cpu_quota_parse(mr_str text);
 /** The smallest of these of the cgroup `path` ("/a/b") below `root` and of its parents. */
 unsigned mr_cpu_quota_below(const char *root, mr_str path);
 
+/** The two ways of mr_crc32c. */
+bool mr_crc32c_has_instruction(void);
+uint32_t mr_crc32c_by_instruction(uint32_t crc, const void *data, size_t len);
+uint32_t mr_crc32c_by_table(uint32_t crc, const void *data, size_t len);
+
 #endif

@@ -1,0 +1,32 @@
+/* Small files of a job's folder, written so that they survive a crash. Private to the manifest. */
+#ifndef MR_BATCH_FILE_H
+#define MR_BATCH_FILE_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/str.h"
+
+#define MR_FILE_TMP ".tmp-"
+
+/** Error of the last system call (errno): "cannot <verb> <name>: …". */
+int mr_file_fail(struct mr_err *err, const char *verb, const char *name);
+/** Write all of it at an offset. After an error a part of it may be there. */
+int mr_file_write(int fd, const void *data, size_t bytes, uint64_t offset, const char *name,
+                  struct mr_err *err);
+/** Data and size of a file are on disk; with a folder, its names. */
+int mr_file_sync(int fd, const char *name, struct mr_err *err);
+/** Append the whole file to `out`. */
+int mr_file_read(int dir, const char *name, struct mr_buf *out, struct mr_err *err);
+/** Size and CRC-32C of an open file. */
+int mr_file_checksum(int fd, const char *name, uint64_t *out_bytes, uint32_t *out_crc,
+                     struct mr_err *err);
+/** Put a file in the place of what may be there, at once: readers and crashes see the old or the new
+ *  one. It is on disk when this returns MR_OK. *out_fd (may be NULL) gets it, open for reading and
+ *  writing. */
+int mr_file_put(int dir, const char *name, mr_str content, int *out_fd, struct mr_err *err);
+/** True, or false with MR_OK when there is no such name. */
+int mr_file_exists(int dir, const char *name, bool *out, struct mr_err *err);
+/** Make a folder and those above it; their names are on disk. Gives a descriptor, or an error. */
+int mr_file_make_folders(const char *path, struct mr_err *err);
+
+#endif

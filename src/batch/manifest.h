@@ -1,0 +1,175 @@
+/* The manifest of a batch job: which rows are done, and in which files their results lie.
+ *
+ * A job is a folder:
+ *
+ *     job.json            what identifies the job; a restart with something else is refused
+ *     manifest.log        one line for each commit: JSON, a space, CRC-32C of the JSON as 8 hex digits
+ *     parts/              p-<epoch>-<number><suffix>: results
+ *     dlq/                d-<epoch>-<number><suffix>: dead letters
+ *     epoch-<number>      one more at each start
+ *     LOCK                held (flock) by the process that works on the job; its pid is in it
+ *     .tmp-*              what is not committed yet
+ *     manifest.json, report.json, _SUCCESS   written when the job is finished, the last one last
+ *
+ * An item is what one commit adds: a file of results, a file of dead letters, or both, and the rows of the
+ * input (extents) that they stand for. Each of these rows is either a row of the one or a line of the other.
+ * An item counts from the moment its record is in manifest.log, and not before: whatever is in the folders
+ * and not in the log is removed at the next start. Whatever is in the log is on disk.
+ *
+ *     struct mr_manifest_part part;
+ *     mr_manifest_part_begin(m, MR_MANIFEST_RESULTS, ".parquet", &part, &err);
+ *     … write to part.fd …
+ *     struct mr_manifest_add add = {.part = &part, .rows = n, .extents = e, .extent_count = k};
+ *     if (mr_manifest_commit(m, &add, 1, &err) < 0)
+ *         … try again, or mr_manifest_part_drop(m, &part) and do the rows again …
+ *
+ * Thread: part_begin, part_seal and part_drop any, on different parts at once; all else one at a time.
+ * Everything blocks on the disk. Errors of any function that writes: MR_E_EXHAUSTED (disk full; what was
+ * begun is undone and the call may be repeated), MR_E_IO, MR_E_FORBIDDEN, MR_E_CLOSED (another process has
+ * taken the job over, or an earlier failure left open what is on disk: reopen). */
+#ifndef MR_BATCH_MANIFEST_H
+#define MR_BATCH_MANIFEST_H
+
+#include "base/err.h"
+#include "base/str.h"
+#include "ranges.h"
+
+struct mr_manifest;
+
+/** Something that must be the same at every start of a job. */
+struct mr_manifest_fact {
+    const char *key; /* as a person would name it: "model", "input /data/a.parquet" */
+    const char *json;
+    bool
+        is_input; /* size, time and the like of an input: options.accept_changed_input lets it pass.
+                    * Not for the names and the order of the inputs, which give file numbers their
+                    * meaning. */
+};
+
+struct mr_manifest_options {
+    bool accept_changed_input; /* take changed inputs for what they are now, in job.json too */
+    bool verify_content;       /* read all committed files and compare their checksums */
+};
+
+/** Rows first .. first + count - 1 of input number `file`. */
+struct mr_manifest_extent {
+    uint32_t file;
+    uint64_t first;
+    uint64_t count;
+};
+
+/** Inputs are numbered below this. */
+#define MR_MANIFEST_FILES_MOST (1u << 20)
+/** Bytes of a note, and of the `hosts` of an item. */
+#define MR_MANIFEST_NOTE_BYTES_MOST (64u << 10)
+/** Room for a name in parts/ or dlq/. */
+#define MR_MANIFEST_NAME_BYTES  56
+#define MR_MANIFEST_SUFFIX_MOST 24
+
+enum mr_manifest_kind { MR_MANIFEST_RESULTS, MR_MANIFEST_DEAD_LETTERS };
+
+/** A file that is being written. Only fd and name are of interest to the caller. */
+struct mr_manifest_part {
+    int fd; /* to write to, from the beginning; -1 after commit and drop, which close it */
+    enum mr_manifest_kind kind;
+    bool is_sealed;
+    bool is_renamed;
+    bool is_lost; /* a sync failed: nobody knows what is on disk, the file must be written again */
+    uint32_t crc;
+    uint64_t bytes;
+    char name[MR_MANIFEST_NAME_BYTES]; /* its final one, without folder */
+};
+
+/** What a commit adds. Borrowed for the call. */
+struct mr_manifest_add {
+    struct mr_manifest_part *part; /* NULL when rows is 0 */
+    struct mr_manifest_part *dlq;  /* NULL when dead is 0 */
+    /* For mr_manifest_replace only: in place of part or dlq, a file of a removed item that stays. */
+    const char *keep_part;
+    const char *keep_dlq;
+    uint64_t rows; /* in the file of results */
+    uint64_t dead; /* in the file of dead letters; rows + dead are the rows of the extents */
+    const struct mr_manifest_extent *extents;
+    size_t extent_count;
+    const char *hosts; /* JSON, or NULL: whose answers these are */
+};
+
+/** What was added. Valid until a replace removes it, or close. */
+struct mr_manifest_item {
+    char *part; /* name in parts/; NULL without one */
+    char *dlq;  /* name in dlq/; NULL without one */
+    uint64_t rows;
+    uint64_t dead;
+    uint64_t part_bytes;
+    uint64_t dlq_bytes;
+    uint32_t part_crc; /* CRC-32C of the content */
+    uint32_t dlq_crc;
+    struct mr_manifest_extent *extents; /* ascending, what touches is joined */
+    size_t extent_count;
+    char *hosts;
+};
+
+/** Sums over all items. */
+struct mr_manifest_totals {
+    uint64_t rows;
+    uint64_t dead;
+    uint64_t parts; /* files of results */
+    uint64_t bytes; /* of these */
+};
+
+/** Open or begin the job in `folder`, which is made if need be. Afterwards everything that counts is on
+ *  disk, and a process that had the job before can change nothing any more.
+ *  facts  borrowed for the call; keys are unique
+ *  Gives: *out, to be closed with mr_manifest_close.
+ *  Errors: MR_E_UNAVAILABLE (another process works on it; names its pid), MR_E_INVALID (a fact changed;
+ *  names it with both values), MR_E_EXISTS (the folder holds other things), MR_E_NOT_FOUND (a committed
+ *  file is missing), MR_E_IO (damage: in manifest.log before its end, or a file of another size or
+ *  checksum; names it). */
+int mr_manifest_open(struct mr_manifest **out, const char *folder,
+                     const struct mr_manifest_fact *facts, size_t fact_count,
+                     const struct mr_manifest_options *options, struct mr_err *err);
+/** Give the job up, as it is. Open parts are dropped by their owners before. */
+void mr_manifest_close(struct mr_manifest **m);
+
+/** The job was finished, and nothing was changed since. */
+bool mr_manifest_is_finished(const struct mr_manifest *m);
+/** Number of this start, from 1. */
+uint32_t mr_manifest_epoch(const struct mr_manifest *m);
+/** Rows of an input that have an outcome. Borrowed until the next change. */
+const struct mr_ranges *mr_manifest_done(const struct mr_manifest *m, uint32_t file);
+struct mr_manifest_totals mr_manifest_totals(const struct mr_manifest *m);
+/** Items in the order of their commits. */
+size_t mr_manifest_item_count(const struct mr_manifest *m);
+const struct mr_manifest_item *mr_manifest_item(const struct mr_manifest *m, size_t i);
+/** Open a committed file for reading. `name` as in an item. Gives a descriptor, or an error. */
+int mr_manifest_file_open(const struct mr_manifest *m, enum mr_manifest_kind kind, const char *name,
+                          struct mr_err *err);
+
+/** Begin a file. suffix: ".parquet", without a slash. */
+int mr_manifest_part_begin(struct mr_manifest *m, enum mr_manifest_kind kind, const char *suffix,
+                           struct mr_manifest_part *out, struct mr_err *err);
+/** Bring the complete file to disk, so that a later commit, perhaps by another thread, need not wait for
+ *  that. Not needed: commit does what was not done. After an error the part can only be dropped. */
+int mr_manifest_part_seal(struct mr_manifest *m, struct mr_manifest_part *part, struct mr_err *err);
+/** Throw a part away that was not committed. Does nothing with a part that was. */
+void mr_manifest_part_drop(struct mr_manifest *m, struct mr_manifest_part *part);
+
+/** Add items, all of them or none, with one sync of the log. They are on disk when this returns MR_OK, and
+ *  their parts are closed. After an error the parts are the caller's: to be committed again, unless is_lost,
+ *  or dropped.
+ *  Errors: MR_E_EXISTS (rows that are done already), MR_E_INVALID (numbers that do not fit together); both
+ *  before anything is written. */
+int mr_manifest_commit(struct mr_manifest *m, const struct mr_manifest_add *adds, size_t add_count,
+                       struct mr_err *err);
+/** Put items in the place of others in one step, then delete the files that are left over. The new items
+ *  stand for exactly the rows of the removed ones (a merge), or there are none, and the rows are to be done
+ *  again. Ownership and errors as mr_manifest_commit. */
+int mr_manifest_replace(struct mr_manifest *m, const struct mr_manifest_add *adds, size_t add_count,
+                        const struct mr_manifest_item *const *removes, size_t remove_count,
+                        struct mr_err *err);
+/** Put an event (one JSON value) into the log. The last thousand are kept. */
+int mr_manifest_note(struct mr_manifest *m, mr_str json, struct mr_err *err);
+/** Write manifest.json (items by their first rows), report.json and _SUCCESS. */
+int mr_manifest_finish(struct mr_manifest *m, mr_str report_json, struct mr_err *err);
+
+#endif

@@ -1,0 +1,95 @@
+/* What the files of the manifest share. */
+#ifndef MR_BATCH_MANIFEST_PRIV_H
+#define MR_BATCH_MANIFEST_PRIV_H
+
+#include <stdatomic.h>
+
+#include "base/buf.h"
+#include "base/map.h"
+#include "base/vec.h"
+#include "codec/json.h"
+#include "manifest.h"
+
+#define MR_MANIFEST_LOG      "manifest.log"
+#define MR_MANIFEST_JOB      "job.json"
+#define MR_MANIFEST_SUCCESS  "_SUCCESS"
+#define MR_MANIFEST_FORMAT   1
+#define MR_MANIFEST_NOTES    1000
+#define MR_MANIFEST_LOG_MOST (8ull << 30)
+/* Lines of manifest.log from which on it is worth while to look whether most are history. */
+#define MR_MANIFEST_LINES_MANY 100000u
+
+struct mr_manifest {
+    char *folder; /* for messages */
+    int dir;
+    int parts;
+    int dlq;
+    int lock;
+
+    int log;
+    uint64_t log_bytes;
+    uint64_t log_lines;
+    /* Not MR_OK: every change is refused with it until the job is opened again. */
+    struct mr_err broken;
+
+    uint32_t epoch;
+    _Atomic uint64_t next_number; /* of parts; relaxed, it orders nothing */
+    bool is_finished;
+
+    MR_VEC(struct mr_manifest_item *) items;
+    struct mr_map by_name; /* parts and files of dead letters -> their items */
+    MR_VEC(struct mr_ranges) done;
+    MR_VEC(char *) notes; /* the last ones, JSON */
+    struct mr_manifest_totals totals;
+};
+
+/* ---- manifest.c: the state in memory ---- */
+
+void mr_manifest_item_free(struct mr_manifest_item **item);
+/** Mark the rows of `add` as done and those of `remove` as not. Nothing is changed after an error.
+ *  Errors: MR_E_EXISTS, MR_E_INVALID. */
+int mr_manifest_reserve(struct mr_manifest *m, struct mr_manifest_item *const *add,
+                        size_t add_count, const struct mr_manifest_item *const *remove,
+                        size_t remove_count, struct mr_err *err);
+/** Undo mr_manifest_reserve. */
+void mr_manifest_unreserve(struct mr_manifest *m, struct mr_manifest_item *const *add,
+                           size_t add_count, const struct mr_manifest_item *const *remove,
+                           size_t remove_count);
+/** Behind mr_manifest_reserve: takes the items of `add`, frees those of `remove`. */
+void mr_manifest_apply(struct mr_manifest *m, struct mr_manifest_item *const *add, size_t add_count,
+                       const struct mr_manifest_item *const *remove, size_t remove_count);
+/** Takes a copy; forgets the oldest beyond MR_MANIFEST_NOTES. */
+void mr_manifest_keep_note(struct mr_manifest *m, mr_str json);
+/** The JSON text is one value on one line; line ends between its parts become spaces. */
+int mr_manifest_check_json(const char *what, mr_str json, struct mr_buf *out, struct mr_err *err);
+/** Does `name` look like a file of ours ("p-000001-000002.parquet")? */
+bool mr_manifest_name_is_ours(enum mr_manifest_kind kind, mr_str name);
+
+/* ---- record.c: lines of the log ---- */
+
+void mr_record_begin(struct mr_buf *b, uint32_t epoch);
+void mr_record_change(struct mr_buf *b, struct mr_manifest_item *const *add, size_t add_count,
+                      const struct mr_manifest_item *const *remove, size_t remove_count);
+void mr_record_note(struct mr_buf *b, mr_str json);
+/** An item as an object, as in the log and in manifest.json. */
+void mr_record_item(struct mr_buf *b, const struct mr_manifest_item *item);
+/** Do to `m` what the record says. */
+int mr_record_replay(struct mr_manifest *m, mr_str json, struct mr_err *err);
+
+/* ---- journal.c: manifest.log ---- */
+
+/** Replay the log, if there is one: *out_exists. */
+int mr_journal_read(struct mr_manifest *m, bool *out_exists, struct mr_err *err);
+/** Write the state as a new log and put it in the place of the old one. */
+int mr_journal_rewrite(struct mr_manifest *m, struct mr_err *err);
+/** Append one record; it is on disk when this returns MR_OK. Otherwise nothing of it is, or m->broken. */
+int mr_journal_append(struct mr_manifest *m, mr_str json, struct mr_err *err);
+/** The job may be changed: not broken, and the log in the folder is still ours. */
+int mr_journal_check(struct mr_manifest *m, struct mr_err *err);
+
+/* ---- manifest_finish.c ---- */
+
+/** Before the first change: the job is not finished any more. */
+int mr_manifest_unfinish(struct mr_manifest *m, struct mr_err *err);
+
+#endif
