@@ -11,6 +11,16 @@ static void smooth(double *to, double sample, double weight)
     *to = *to == 0 ? sample : *to + weight * (sample - *to);
 }
 
+static double peak_kept(const struct mr_route *r, const struct route_host *h)
+{
+    return exp(-(double)(r->now_ns - h->peak_ns) / PEAK_TAU_NS);
+}
+
+double peak_now(const struct mr_route *r, const struct route_host *h)
+{
+    return h->peak * peak_kept(r, h);
+}
+
 void latency_add(struct mr_route *r, struct route_host *h, int64_t rows, int64_t ns)
 {
     unsigned bucket = rows_bucket(rows);
@@ -21,7 +31,7 @@ void latency_add(struct mr_route *r, struct route_host *h, int64_t rows, int64_t
     ratio = row_ns / r->row_ns[bucket];
     smooth(&h->pace, ratio, LATENCY_WEIGHT);
     if (ratio < h->peak) {
-        double keep = exp(-(double)(r->now_ns - h->peak_ns) / PEAK_TAU_NS);
+        double keep = peak_kept(r, h);
         ratio = h->peak * keep + ratio * (1 - keep);
     }
     h->peak = ratio;
@@ -32,7 +42,7 @@ void latency_at_least(struct mr_route *r, struct route_host *h, int64_t rows, in
 {
     double known = r->row_ns[rows_bucket(rows)] * (double)rows;
 
-    if (known > 0 && (double)ns > known * h->peak) {
+    if (known > 0 && (double)ns / known > peak_now(r, h)) {
         h->peak = (double)ns / known;
         h->peak_ns = r->now_ns;
     }

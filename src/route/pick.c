@@ -33,12 +33,10 @@ bool host_has_room(const struct mr_route *r, const struct route_host *h)
 
 static double host_cost(const struct mr_route *r, const struct route_host *h)
 {
-    double peak = h->peak * exp(-(double)(r->now_ns - h->peak_ns) / PEAK_TAU_NS);
-
     if (h->state == MR_ROUTE_STATE_HALF_OPEN) {
         return 0;
     }
-    return fmax(peak, PEAK_FLOOR) * (h->in_flight + h->held + 1);
+    return fmax(peak_now(r, h), PEAK_FLOOR) * (h->in_flight + h->held + 1);
 }
 
 static bool is_avoided(const struct mr_route_ask *ask, uint32_t id)

@@ -221,6 +221,8 @@ void pick_take(struct mr_route *r, struct route_host *h, int64_t rows,
 
 /* budget.c: time-outs, latency figures, retries */
 double expected_ns(const struct mr_route *r, const struct route_host *h, int64_t rows);
+/** The host's peak, as much of it as is left by now. */
+double peak_now(const struct mr_route *r, const struct route_host *h);
 int64_t timeout_ns(const struct mr_route *r, const struct route_host *h, int64_t rows);
 void latency_add(struct mr_route *r, struct route_host *h, int64_t rows, int64_t ns);
 void latency_at_least(struct mr_route *r, struct route_host *h, int64_t rows, int64_t ns);

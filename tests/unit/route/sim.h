@@ -6,13 +6,13 @@
 #ifndef TESTS_UNIT_ROUTE_SIM_H
 #define TESTS_UNIT_ROUTE_SIM_H
 
-#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/vec.h"
+#include "events.h"
 #include "route/route.h"
 
 #define SIM_HOSTS       256
@@ -64,20 +64,12 @@ struct sim_row {
 
 enum sim_event_kind { SIM_WAKE, SIM_ANSWER, SIM_SERVED, SIM_TIMEOUT, SIM_JOIN, SIM_LEAVE };
 
-struct sim_event {
-    int64_t at_ns;
-    uint64_t order;
-    enum sim_event_kind kind;
-    uint32_t index;
-    enum mr_route_outcome outcome;
-};
-
 struct sim {
     /* the scenario */
     uint32_t rows;
     uint32_t host_count;
     struct sim_host hosts[SIM_HOSTS];
-    double noise; /* service times vary by this share, evenly; < 0: log-normal with this sigma */
+    double noise; /* service times vary by this share, evenly */
     uint64_t seed;
     /* results */
     double seconds;
@@ -86,71 +78,28 @@ struct sim {
     struct mr_route *route;
     struct mr_rng rng;
     int64_t now_ns, wake_ns;
-    uint64_t order;
     uint32_t fresh, done;
     struct sim_row *row;
     MR_VEC(struct sim_call) calls;
-    MR_VEC(uint32_t) retries;        /* rows; the last first */
-    MR_VEC(struct sim_event) events; /* heap */
+    MR_VEC(uint32_t) retries; /* rows; the last first */
+    struct events events;
 };
-
-static bool sim_before(const struct sim_event *a, const struct sim_event *b)
-{
-    return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->order < b->order;
-}
 
 static void sim_post(struct sim *s, int64_t at_ns, enum sim_event_kind kind, uint32_t index,
                      enum mr_route_outcome outcome)
 {
-    struct sim_event e = {at_ns, s->order++, kind, index, outcome};
-    size_t at = s->events.len;
-
-    MR_VEC_PUSH(&s->events, e);
-    for (; at > 0 && sim_before(&e, &s->events.at[(at - 1) / 2]); at = (at - 1) / 2) {
-        s->events.at[at] = s->events.at[(at - 1) / 2];
-    }
-    s->events.at[at] = e;
-}
-
-static struct sim_event sim_next(struct sim *s)
-{
-    struct sim_event first = s->events.at[0], last = s->events.at[--s->events.len];
-    size_t at = 0, child;
-
-    while ((child = 2 * at + 1) < s->events.len) {
-        if (child + 1 < s->events.len &&
-            sim_before(&s->events.at[child + 1], &s->events.at[child])) {
-            child++;
-        }
-        if (!sim_before(&s->events.at[child], &last)) {
-            break;
-        }
-        s->events.at[at] = s->events.at[child];
-        at = child;
-    }
-    s->events.at[at] = last;
-    return first;
+    events_add(&s->events,
+               (struct event){.at_ns = at_ns, .kind = kind, .index = index, .outcome = outcome});
 }
 
 /* ---- hosts ---- */
-
-static double sim_noise(struct sim *s)
-{
-    double u = mr_rng_unit(&s->rng), v = mr_rng_unit(&s->rng);
-
-    if (s->noise >= 0) {
-        return 1 + s->noise * (2 * u - 1);
-    }
-    /* mean 1 */
-    return exp(-s->noise * sqrt(-2 * log(1 - u)) * cos(2 * M_PI * v) - s->noise * s->noise / 2);
-}
 
 static void sim_serve(struct sim *s, struct sim_host *h)
 {
     while (h->busy < h->slots && h->queue_at < h->queue.len) {
         uint32_t index = h->queue.at[h->queue_at++];
         struct sim_call *c = &s->calls.at[index];
-        double t = h->service_s * sim_noise(s);
+        double t = h->service_s * (1 + s->noise * (2 * mr_rng_unit(&s->rng) - 1));
 
         if (!c->is_open) {
             continue; /* the worker has closed the connection */
@@ -337,17 +286,17 @@ static void sim_answer(struct sim *s, uint32_t index, enum mr_route_outcome outc
     }
 }
 
-static void sim_event(struct sim *s, const struct sim_event *e)
+static void sim_event(struct sim *s, const struct event *e)
 {
     struct sim_host *h = &s->hosts[e->index % SIM_HOSTS];
 
-    switch (e->kind) {
+    switch ((enum sim_event_kind)e->kind) {
     case SIM_WAKE: s->wake_ns = s->wake_ns == e->at_ns ? INT64_MAX : s->wake_ns; break;
-    case SIM_ANSWER: sim_answer(s, e->index, e->outcome); break;
+    case SIM_ANSWER: sim_answer(s, e->index, (enum mr_route_outcome)e->outcome); break;
     case SIM_SERVED:
         h = &s->hosts[s->calls.at[e->index].host];
         h->busy--;
-        sim_answer(s, e->index, e->outcome);
+        sim_answer(s, e->index, (enum mr_route_outcome)e->outcome);
         sim_serve(s, h);
         break;
     case SIM_TIMEOUT: sim_answer(s, e->index, MR_ROUTE_TIMED_OUT); break;
@@ -372,8 +321,8 @@ static bool sim_run(struct sim *s)
             sim_post(s, (int64_t)(s->hosts[i].leaves_s * 1e9), SIM_LEAVE, i, 0);
         }
     }
-    while (s->done < s->rows && s->events.len > 0 && s->now_ns < SIM_LONGEST) {
-        struct sim_event e = sim_next(s);
+    while (s->done < s->rows && s->events.heap.len > 0 && s->now_ns < SIM_LONGEST) {
+        struct event e = events_next(&s->events);
         s->now_ns = e.at_ns;
         sim_event(s, &e);
         sim_work(s);
@@ -393,7 +342,7 @@ static void sim_free(struct sim **ps)
     mr_freep(&s->row);
     MR_VEC_FINI(&s->calls);
     MR_VEC_FINI(&s->retries);
-    MR_VEC_FINI(&s->events);
+    MR_VEC_FINI(&s->events.heap);
     mr_route_free(&s->route);
     mr_freep(ps);
 }

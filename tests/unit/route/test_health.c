@@ -194,6 +194,7 @@ static void half_open_takes_one_call(void **state)
 
     warm(&h, 2);
     eject_first(&h, MR_ROUTE_FAILED);
+    assert_int_equal(view(&h, 0).held, 0);
     assert_in_range(until_tried(&h, &c), S(24) - LATENCY, S(36) + LATENCY);
     assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_HALF_OPEN);
     burst_take(&h, 1);
@@ -368,10 +369,15 @@ static void a_probe_opens_what_refused(void **state)
 
     for (int refused = 0; refused < 2; refused++) {
         warm(&h, 2);
+        do { /* one that began before and ends afterwards */
+            h.now += MS(100);
+            mr_route_probed(h.r, h.now, host, true);
+            host = mr_route_probe(h.r, h.now);
+        } while (host != h.hosts[0]);
         eject_first(&h, refused ? MR_ROUTE_REFUSED : MR_ROUTE_FAILED);
         for (int64_t until = h.now + S(20); h.now < until; h.now += MS(100)) {
-            host = mr_route_probe(h.r, h.now);
             mr_route_probed(h.r, h.now, host, true);
+            host = mr_route_probe(h.r, h.now);
         }
         assert_int_equal(view(&h, 0).state,
                          refused ? MR_ROUTE_STATE_HALF_OPEN : MR_ROUTE_STATE_EJECTED);

@@ -71,6 +71,15 @@ static void grows_only_when_used(void **state)
         done(&h, &c, MR_ROUTE_OK);
     }
     assert_int_equal(view(&h, 0).limit, 2);
+    /* nor later */
+    trips(&h, 100, 8, 1, MS(100));
+    uint32_t before = view(&h, 0).limit;
+    for (int i = 0; i < 500; i++) {
+        assert_true(take(&h, 1, &c));
+        h.now += MS(100);
+        done(&h, &c, MR_ROUTE_OK);
+    }
+    assert_in_range(view(&h, 0).limit, 8, before + 2);
     mr_route_free(&h.r);
 }
 

@@ -42,6 +42,26 @@ static void a_slow_host_gets_few_and_is_not_forgotten(void **state)
     mr_route_free(&h.r);
 }
 
+/* Nobody waits for its answers to the end, so that there are none: their age tells enough. */
+static void a_host_whose_calls_are_given_up_gets_few(void **state)
+{
+    struct harness h;
+    struct mr_route_call c;
+    uint32_t slow = 0;
+    (void)state;
+
+    harness_init(&h, 4, 0);
+    for (int i = 0; i < 4000; i++) {
+        assert_true(take(&h, 1, &c));
+        bool is_slow = c.host == h.hosts[0];
+        slow += is_slow;
+        h.now += is_slow ? MS(160) : MS(10);
+        done(&h, &c, is_slow ? MR_ROUTE_CANCELLED : MR_ROUTE_OK);
+    }
+    assert_in_range(slow, 3, 400);
+    mr_route_free(&h.r);
+}
+
 static void the_one_with_fewer_calls_is_taken(void **state)
 {
     struct harness h;
@@ -153,6 +173,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_hosts_get_equal_shares),
         cmocka_unit_test(a_slow_host_gets_few_and_is_not_forgotten),
+        cmocka_unit_test(a_host_whose_calls_are_given_up_gets_few),
         cmocka_unit_test(the_one_with_fewer_calls_is_taken),
         cmocka_unit_test(hosts_to_avoid_are_a_last_resort),
         cmocka_unit_test(all_of_many_hosts_are_used),

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "harness.h"
+#include "route_int.h"
 
 #define HOSTS 6
 #define STEPS 20000
@@ -28,6 +29,21 @@ static uint32_t open_on(const struct world *w, uint32_t host)
     return n;
 }
 
+static void check_holds(struct world *w)
+{
+    const struct mr_route *r = w->h.r;
+    size_t held = 0;
+
+    for (size_t i = 0; i < r->slots.len; i++) {
+        held += r->slots.at[i] ? r->slots.at[i]->held : 0;
+    }
+    assert_int_equal(held, r->holds.len);
+    for (size_t i = 0; i < r->holds.len; i++) {
+        assert_true(r->holds.at[(i ? i - 1 : 0) / 2].until_ns <= r->holds.at[i].until_ns);
+        assert_true(r->holds.at[i].until_ns > r->now_ns);
+    }
+}
+
 static void check_views(struct world *w)
 {
     struct mr_route_view v[64];
@@ -42,6 +58,7 @@ static void check_views(struct world *w)
         sum += v[i].in_flight;
     }
     assert_int_equal(sum, w->open_len);
+    check_holds(w);
 }
 
 static struct mr_route_view view_of(struct world *w, uint32_t host)
