@@ -81,7 +81,8 @@ static void judge(struct mr_route *r, struct route_host *h, const struct route_f
 static int64_t hold_until(const struct mr_route *r, const struct route_host *h,
                           const struct route_flight *f)
 {
-    uint32_t doublings = MR_MIN(MR_MAX(h->rounds, 1u) - 1, (uint32_t)HOLD_DOUBLINGS);
+    uint32_t most_doublings = h->rate < RATE_GOOD ? HOLD_DOUBLINGS : HOLD_DOUBLINGS_GOOD;
+    uint32_t doublings = MR_MIN(MR_MAX(h->rounds, 1u) - 1, most_doublings);
     int64_t most = r->state_count[MR_ROUTE_STATE_READY] > 0 ? HOLD_MAX_NS : HOLD_ALONE_NS;
     double ns = expected_ns(r, h, f->rows) * (double)(1u << doublings);
 

@@ -25,7 +25,7 @@ static uint32_t window_length(const struct route_host *h)
     uint32_t limit = (uint32_t)h->limit;
 
     if (h->is_slow_start) {
-        return MR_MAX(limit / 2, (uint32_t)START_WINDOW_MIN);
+        return MR_MAX(limit, (uint32_t)START_WINDOW_MIN);
     }
     return MR_MAX(limit, h->is_base_probe ? (uint32_t)BASE_PROBE_MIN : (uint32_t)WINDOW_MIN);
 }
@@ -120,7 +120,7 @@ static void base_update(struct route_host *h, unsigned bucket, const struct read
     if (*base == 0 || (!h->is_slow_start && limit_usable(h) == 1)) {
         *base = *smooth = got->median_ns;
     } else if (h->is_slow_start) {
-        approach(base, got->median_ns, (double)got->count / MR_MIN(h->sample_n, 4u * WINDOW_MIN));
+        approach(base, got->median_ns, (double)got->count / h->sample_n);
         *smooth = *base;
     } else if (h->is_base_probe) {
         approach(base, got->median_ns, BASE_PROBE_WEIGHT);

@@ -12,7 +12,7 @@
 #define LIMIT_START      2.0
 #define LIMIT_MAX        256
 #define WINDOW_MIN       8    /* answers; or the limit, if that is more */
-#define START_WINDOW_MIN 3    /* in slow start; or half the limit */
+#define START_WINDOW_MIN 3    /* in slow start; or the limit */
 #define START_DOUBT      16   /* answers before slow start believes that calls wait */
 #define QUEUE_GROW       0.10 /* share of the limit that waits at the host: below it grows */
 #define QUEUE_SHRINK     0.30
@@ -28,22 +28,24 @@
 #define BUCKETS           16 /* powers of two of rows */
 
 /* Failures. */
-#define HOLD_DOUBLINGS  6
-#define HOLD_MAX_NS     (30 * MR_NS_PER_S)
-#define HOLD_ALONE_NS   (10 * MR_NS_PER_S) /* at most, while no host is ready */
-#define SUSPECT_ROUNDS  3
-#define EJECT_ROUNDS    10
-#define EJECT_REFUSED   10
-#define EJECT_RATE      0.2
-#define RATE_WEIGHT     0.02 /* of an answer; more while there are few */
-#define RATE_PRIOR      6    /* answers that a new host is given in advance */
-#define RATE_READMITTED 0.5
-#define RATE_RECOVERED  0.9 /* ejections are forgotten */
-#define EJECT_NS        (30 * MR_NS_PER_S)
-#define EJECT_MAX_NS    (300 * MR_NS_PER_S)
-#define STALL_MIN_NS    (MR_NS_PER_S / 2)
-#define STALL_MAX_NS    (10 * MR_NS_PER_S)
-#define JITTER          0.2
+#define HOLD_DOUBLINGS      6
+#define HOLD_DOUBLINGS_GOOD 2 /* while most answers are good: a row of failures may be chance */
+#define RATE_GOOD           0.5
+#define HOLD_MAX_NS         (30 * MR_NS_PER_S)
+#define HOLD_ALONE_NS       (10 * MR_NS_PER_S) /* at most, while no host is ready */
+#define SUSPECT_ROUNDS      3
+#define EJECT_ROUNDS        10
+#define EJECT_REFUSED       10
+#define EJECT_RATE          0.2
+#define RATE_WEIGHT         0.02 /* of an answer; more while there are few */
+#define RATE_PRIOR          6    /* answers that a new host is given in advance */
+#define RATE_READMITTED     0.5
+#define RATE_RECOVERED      0.9 /* ejections are forgotten */
+#define EJECT_NS            (30 * MR_NS_PER_S)
+#define EJECT_MAX_NS        (300 * MR_NS_PER_S)
+#define STALL_MIN_NS        (MR_NS_PER_S / 2)
+#define STALL_MAX_NS        (10 * MR_NS_PER_S)
+#define JITTER              0.2
 
 /* Throttling. */
 #define THROTTLE_CUT    0.7
