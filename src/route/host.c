@@ -36,8 +36,9 @@ static void stall_update(struct mr_route *r)
     r->is_stalled = !works;
 }
 
-static void state_set(struct mr_route *r, struct route_host *h, enum mr_route_state s,
-                      const char *fmt, va_list ap)
+static void __attribute__((format(printf, 4, 0)))
+state_set(struct mr_route *r, struct route_host *h, enum mr_route_state s, const char *fmt,
+          va_list ap)
 {
     vsnprintf(h->reason, sizeof h->reason, fmt, ap);
     if (h->state == s) {

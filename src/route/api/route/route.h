@@ -11,7 +11,7 @@
  *
  *   limit     calls at a time per host, governed by the latency of successes and nothing else (limit.c)
  *   hold      a failed call keeps its slot for as long as an answer takes, so that failing fast does not attract
- *             work; doubled with each further round of failures
+ *             work; doubled with each further round of failures, twice at most while most answers are good
  *   suspect   three rounds of failures without a success: one call at a time
  *   ejected   success rate below 20 %, 10 refused connections in a row or 10 rounds of failures: no call for
  *             30 s times the number of ejections, then half-open
