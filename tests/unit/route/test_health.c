@@ -67,6 +67,61 @@ static void a_failure_keeps_its_slot_as_long_as_an_answer_takes(void **state)
     mr_route_free(&h.r);
 }
 
+/* How long the host has no room after a failure; other hosts are busy. */
+static int64_t held_for(struct harness *h, uint32_t host)
+{
+    struct mr_route_call c = {0};
+    uint32_t others[3], n = 0;
+    int64_t from = h->now;
+
+    for (uint32_t i = 0; i < 3; i++) {
+        if (i != host) {
+            others[n++] = h->hosts[i];
+        }
+    }
+    while (!take_avoiding(h, 1, others, n, &c) || c.host != h->hosts[host]) {
+        assert_true(h->now - from < S(40));
+        done(h, &c, MR_ROUTE_CANCELLED);
+        h->now += MS(50);
+    }
+    int64_t took = h->now - from;
+    h->now += MS(5);
+    done(h, &c, MR_ROUTE_FAILED);
+    return took;
+}
+
+static void rounds_of_failures_keep_it_longer(void **state)
+{
+    static const int64_t good[] = {0, 1, 2, 4, 4, 4, 4};
+    /* A new host: half of its answers, with those that it has in advance, are bad after the fifth. */
+    static const int64_t bad[] = {0, 1, 2, 4, 4, -1, 32};
+    struct harness h;
+    (void)state;
+
+    warm(&h, 2);
+    h.hosts[2] = mr_route_add(h.r, h.now);
+    mr_route_set_max_limit(h.r, 1);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        int64_t took = held_for(&h, 2);
+        if (bad[i] < 0) {
+            continue;
+        }
+        assert_in_range(took + MS(5), LATENCY * bad[i] * 9 / 10,
+                        LATENCY * bad[i] * 11 / 10 + MS(60));
+    }
+    mr_route_free(&h.r);
+
+    warm(&h, 2);
+    mr_route_set_max_limit(h.r, 1);
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        int64_t took = held_for(&h, 0);
+        assert_in_range(took + MS(5), LATENCY * good[i] * 9 / 10,
+                        LATENCY * good[i] * 11 / 10 + MS(60));
+    }
+    assert_true(view(&h, 0).success_rate > 0.5);
+    mr_route_free(&h.r);
+}
+
 static void a_slow_failure_keeps_nothing(void **state)
 {
     struct harness h;
@@ -163,6 +218,26 @@ static void ejected_for_ten_refused_connections(void **state)
     mr_route_free(&h.r);
 }
 
+static void an_ejected_host_holds_nothing(void **state)
+{
+    struct harness h;
+    (void)state;
+
+    harness_init(&h, 1, 16);
+    for (int i = 0; i < 20; i++) {
+        round_trip(&h, 1, LATENCY, MR_ROUTE_OK);
+    }
+    assert_int_equal(burst_take(&h, 1), 16);
+    for (uint32_t i = 0; i < 10; i++) {
+        assert_int_equal(view(&h, 0).held, i);
+        done(&h, &h.burst[i], MR_ROUTE_REFUSED);
+    }
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_EJECTED);
+    assert_int_equal(view(&h, 0).held, 0);
+    assert_int_equal(view(&h, 0).in_flight, 6);
+    mr_route_free(&h.r);
+}
+
 /* Seconds until the first host is tried again. */
 static int64_t until_tried(struct harness *h, struct mr_route_call *out)
 {
@@ -214,6 +289,12 @@ static void half_open_takes_one_call(void **state)
     done(&h, &c, MR_ROUTE_OK);
     assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_READY);
     assert_int_equal(view(&h, 0).limit, 1);
+    /* When it has been good for long, the next ejection is the first again. */
+    while (view(&h, 0).success_rate < 0.9) {
+        round_trip(&h, 1, LATENCY, MR_ROUTE_OK);
+    }
+    eject_first(&h, MR_ROUTE_FAILED);
+    assert_in_range(until_tried(&h, &c), S(24) - LATENCY, S(36) + LATENCY);
     mr_route_free(&h.r);
 }
 
@@ -246,6 +327,11 @@ static void the_last_host_is_tried_every_ten_seconds(void **state)
     assert_false(mr_route_is_stalled(h.r, NULL));
     assert_int_equal(burst_take(&h, 1), 2);
     assert_int_not_equal(h.burst[0].host, h.burst[1].host);
+    /* What failed meanwhile does not make the next ejection longer. */
+    h.now += LATENCY;
+    burst_done(&h, MR_ROUTE_OK);
+    eject_first(&h, MR_ROUTE_FAILED);
+    assert_in_range(until_tried(&h, &c), S(24) - LATENCY, S(72) + LATENCY);
     mr_route_free(&h.r);
 }
 
@@ -389,11 +475,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failure_keeps_its_slot_as_long_as_an_answer_takes),
+        cmocka_unit_test(rounds_of_failures_keep_it_longer),
         cmocka_unit_test(a_slow_failure_keeps_nothing),
         cmocka_unit_test(three_rounds_of_failures_make_suspect),
         cmocka_unit_test(ejected_when_few_answers_are_good),
         cmocka_unit_test(a_third_of_failures_does_not_eject),
         cmocka_unit_test(ejected_for_ten_refused_connections),
+        cmocka_unit_test(an_ejected_host_holds_nothing),
         cmocka_unit_test(half_open_takes_one_call),
         cmocka_unit_test(the_last_host_is_tried_every_ten_seconds),
         cmocka_unit_test(throttled_hosts_are_left_alone_for_as_long_as_they_ask),
