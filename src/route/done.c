@@ -77,7 +77,7 @@ static void judge(struct mr_route *r, struct route_host *h, const struct route_f
     }
 }
 
-/* Until when the slot stays taken: as long as an answer takes, doubled with each round. */
+/* Until when the slot stays taken: as long as an answer takes, doubled with each further round. */
 static int64_t hold_until(const struct mr_route *r, const struct route_host *h,
                           const struct route_flight *f)
 {

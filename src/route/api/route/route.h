@@ -36,7 +36,6 @@ struct mr_route;
 
 struct mr_route_options {
     uint32_t max_limit;     /* calls at a time per host; 0 = 256 */
-    uint32_t reserved;      /* 0 */
     int64_t min_timeout_ns; /* of a call; 0 = 5 s */
     int64_t max_timeout_ns; /* 0 = 1 h */
     uint64_t seed;          /* of jitter and of choice between equals */
