@@ -68,6 +68,7 @@ int mr_manifest_finish(struct mr_manifest *m, mr_str report_json, struct mr_err 
     }
     MR_TRY(mr_file_put(m->dir, "manifest.json", mr_buf_view(&b), NULL, err));
     MR_TRY(mr_file_put(m->dir, "report.json", report_json, NULL, err));
+    MR_TRY(mr_journal_check(m, err));
     MR_TRY(mr_file_put(m->dir, MR_MANIFEST_SUCCESS, MR_STR(""), NULL, err));
     m->is_finished = true;
 out:

@@ -122,8 +122,16 @@ static int refuse_locked(struct mr_manifest *m, struct mr_err *err)
                    MR_STR_ARG(text.len ? text : MR_STR("?")), m->folder);
 }
 
+static int refuse_late(struct mr_manifest *m, struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_UNAVAILABLE, "another process takes the job in %s just now",
+                   m->folder);
+}
+
 static int take_lock(struct mr_manifest *m, struct mr_err *err)
 {
+    struct stat named;
+    struct stat ours;
     char pid[16];
     int rc;
 
@@ -136,6 +144,13 @@ static int take_lock(struct mr_manifest *m, struct mr_err *err)
     } while (rc < 0 && errno == EINTR);
     if (rc < 0) {
         return errno == EWOULDBLOCK ? refuse_locked(m, err) : mr_file_fail(err, "lock", LOCK_NAME);
+    }
+    /* Had it been removed before we locked it, others would lock another file. */
+    if (fstat(m->lock, &ours) < 0 || fstatat(m->dir, LOCK_NAME, &named, 0) < 0) {
+        return errno == ENOENT ? refuse_late(m, err) : mr_file_fail(err, "look at", LOCK_NAME);
+    }
+    if (ours.st_ino != named.st_ino || ours.st_dev != named.st_dev) {
+        return refuse_late(m, err);
     }
     /* For people; a full disk is no reason not to go on. */
     snprintf(pid, sizeof pid, "%-10ld\n", (long)getpid());
@@ -371,19 +386,23 @@ static int take_epoch(struct mr_manifest *m, uint32_t last, struct mr_err *err)
 {
     char name[32];
     const uint32_t epoch = MR_MAX(last, m->epoch) + 1;
+    struct look look;
+    int rc;
 
     epoch_name(epoch, name);
     const int fd = openat(m->dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {
-        return errno == EEXIST ? MR_FAIL(err, MR_E_UNAVAILABLE,
-                                         "another process takes the job in %s just now", m->folder)
-                               : mr_file_fail(err, "make", name);
+        return errno == EEXIST ? refuse_late(m, err) : mr_file_fail(err, "make", name);
     }
     close(fd);
-    const int rc = mr_file_sync(m->dir, m->folder, err);
-    if (rc == MR_OK) {
-        m->epoch = epoch;
+    MR_TRY(mr_file_sync(m->dir, m->folder, err));
+    /* Should the lock not have held: whoever has a higher number has read what we are about to replace. */
+    MR_TRY(look_around(m, &look, err));
+    if (look.last_epoch != epoch) {
+        return refuse_late(m, err);
     }
+    m->epoch = epoch;
+out:
     return rc;
 }
 
@@ -406,9 +425,12 @@ static void sweep_top(void *ctx, const char *name)
 static void sweep_files(void *ctx, const char *name)
 {
     const struct sweep *s = ctx;
+    const mr_str epoch_text = mr_str_sub(mr_str_c(name), 2, 8);
+    uint64_t epoch;
 
-    if (mr_manifest_name_is_ours(s->kind, mr_str_c(name)) &&
-        !mr_map_find(&s->m->by_name, mr_str_c(name))) {
+    /* Never what a later start may have made. */
+    if (mr_manifest_name_is_ours(s->kind, mr_str_c(name)) && mr_str_to_u64(epoch_text, &epoch) &&
+        epoch < s->m->epoch && !mr_map_find(&s->m->by_name, mr_str_c(name))) {
         unlinkat(s->dir, name, 0);
     }
 }
