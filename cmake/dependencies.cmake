@@ -10,6 +10,14 @@ pkg_check_modules(PROTOBUF_C QUIET IMPORTED_TARGET libprotobuf-c)
 pkg_check_modules(CMOCKA QUIET IMPORTED_TARGET cmocka)
 find_package(OnnxRuntime QUIET)
 
+# DuckDB's library is loaded when a table needs it, not linked. What tools/setup fetched is put where the
+# programs look first; it is some 70 MB, a link is enough in the build tree.
+set(MR_DUCKDB ${CMAKE_SOURCE_DIR}/build/deps/duckdb/lib/libduckdb.so)
+if(EXISTS ${MR_DUCKDB})
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/lib/millrace)
+    file(CREATE_LINK ${MR_DUCKDB} ${CMAKE_BINARY_DIR}/lib/millrace/libduckdb.so COPY_ON_ERROR SYMBOLIC)
+endif()
+
 if(BUILD_TESTING AND CMOCKA_FOUND)
     set(MR_TESTS ON)
 else()
