@@ -5,6 +5,7 @@
  * threads write. */
 #include "table/rows.h"
 
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,30 +60,42 @@ size_t mr_column_type_bytes(enum mr_column_type type)
     return (unsigned)type < MR_COLUMN_TYPES ? types[type].bytes : 0;
 }
 
-static size_t field_text(const struct mr_field *f, char *buf, size_t room)
+/* Adds to the *n characters that the text has, as many as there is room for; *n counts all. */
+static void text_add(char *buf, size_t room, size_t *n, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static void text_add(char *buf, size_t room, size_t *n, const char *fmt, ...)
 {
-    const char *name = (unsigned)f->type < MR_COLUMN_TYPES ? types[f->type].name : "NONE";
-    size_t n = (size_t)snprintf(buf, room, "%s", name);
+    const size_t at = MR_MIN(*n, room);
+    va_list args;
 
-#define REST buf + MR_MIN(n, room), room - MR_MIN(n, room)
+    va_start(args, fmt);
+    *n += (size_t)vsnprintf(buf + at, room - at, fmt, args);
+    va_end(args);
+}
+
+static void field_text(const struct mr_field *f, char *buf, size_t room, size_t *n)
+{
+    const bool is_known = (unsigned)f->type < MR_COLUMN_TYPES;
+
+    text_add(buf, room, n, "%s", is_known ? types[f->type].name : "NONE");
     if (f->type == MR_COLUMN_DECIMAL) {
-        n += (size_t)snprintf(REST, "(%u,%u)", f->precision, f->scale);
+        text_add(buf, room, n, "(%u,%u)", f->precision, f->scale);
     }
     if (f->item) {
-        n += (size_t)snprintf(REST, "<");
-        n += field_text(f->item, REST);
-        n += (size_t)snprintf(REST, ">");
+        text_add(buf, room, n, "<");
+        field_text(f->item, buf, room, n);
+        text_add(buf, room, n, ">");
     }
     if (f->type == MR_COLUMN_FIXED_LIST) {
-        n += (size_t)snprintf(REST, "[%llu]", (unsigned long long)f->width);
+        text_add(buf, room, n, "[%llu]", (unsigned long long)f->width);
     }
-#undef REST
-    return n;
 }
 
 char *mr_field_text(const struct mr_field *f, char *buf, size_t room)
 {
-    field_text(f, buf, room);
+    size_t n = 0;
+
+    field_text(f, buf, room, &n);
     return buf;
 }
 
