@@ -15,6 +15,42 @@ struct mr_writer_ops {
     void (*free)(void *w);
 };
 
+/** What a format's source is opened with. The files are found; the rest of the options is as given, with the defaults
+ *  put in. All of it outlives the state. */
+struct mr_source_setup {
+    struct mr_source_file *files; /* sorted; a format may fill in `rows` once it knows them */
+    size_t file_count;
+    const struct mr_source_options *options;
+};
+
+/** A format's source: one state for all files. source.c finds the files, compares their schemas, picks the columns and
+ *  casts them as wanted where the types are guessed. */
+struct mr_source_ops {
+    int (*open)(void **out, const struct mr_source_setup *setup, struct mr_err *err);
+    /** The columns of one file as they lie there, in the file's order; a later call may be about another file. Where
+     *  types are guessed, MR_COLUMN_NONE is a column or item of which nothing but nulls was seen, and a file that has
+     *  no row and says nothing about its columns has none. */
+    int (*schema)(void *s, size_t file, struct mr_schema *out, struct mr_err *err);
+    /** Once, after the schemas and before the first read: the columns that rows are to have. They are among those of
+     *  the files, by name; borrowed. Errors: MR_E_UNSUPPORTED (a type that cannot be read; names the column). */
+    int (*begin)(void *s, const struct mr_schema *schema, struct mr_err *err);
+    /** As mr_source_read; max_rows and max_bytes are at least 1. */
+    int (*read)(void *s, size_t file, uint64_t first, uint64_t max_rows, uint64_t max_bytes,
+                struct mr_rows **out, struct mr_err *err);
+    void (*close)(void *s);
+    /** Types are guessed from the first rows: `wanted` says otherwise by name, files may lack columns of others, and
+     *  whole numbers in one file go with fractions in another. Otherwise all files must have the same columns, and
+     *  `wanted` is for `schema` to look at. */
+    bool is_guessed;
+};
+
+extern const struct mr_source_ops mr_parquet_source_ops; /* also of queries */
+
+/** Finds the files that the options name, sorted by path, and their format if the options leave it open. The caller
+ *  frees the paths and the array. Errors: as mr_source_open. */
+int mr_files_find(const struct mr_source_options *options, struct mr_source_file **out_files,
+                  size_t *out_count, enum mr_table_format *out_format, struct mr_err *err);
+
 /** Writes all of it to fd. Errors: MR_E_EXHAUSTED (no room), MR_E_IO. */
 int mr_fd_write(int fd, const void *data, size_t bytes, struct mr_err *err);
 

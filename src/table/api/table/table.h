@@ -33,6 +33,9 @@ struct mr_source_options {
     const char *const *
         paths; /* files, folders (all files of the format below, by name), and patterns (* ? [ ]) */
     size_t path_count;
+    /** SQL of DuckDB instead of paths: a source of one file named "query", whose rows have the order that the query
+     *  gives them. Whoever comes back to them needs a query that always gives the same rows. NULL: none. */
+    const char *query;
     enum mr_table_format format;
     const char *const *columns; /* those wanted, in the order wanted; count 0: all */
     size_t column_count;

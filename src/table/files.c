@@ -1,0 +1,204 @@
+/* Finding the files of a source.
+ *
+ * A path is a file, a folder or a pattern, tried in this order, so that a file whose name holds a bracket is found as
+ * it is. Folders are walked to their leaves, because tables are often parted into folders; names that begin with a dot
+ * or an underscore are passed over there: writers keep marks and unfinished files under such names. A file that is
+ * named twice counts once. */
+#include <dirent.h>
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/mem.h"
+#include "formats.h"
+
+#define FOLDER_DEPTH 32
+#define FILES_MOST   1000000
+
+struct finder {
+    enum mr_table_format format;
+    struct mr_source_file *files;
+    size_t count;
+    size_t room;
+    struct mr_err *err;
+};
+
+static int file_add(struct finder *f, const char *path, const struct stat *st)
+{
+    if (f->count == FILES_MOST) {
+        return MR_FAIL(f->err, MR_E_EXHAUSTED, "more than %d files", FILES_MOST);
+    }
+    if (f->count == f->room) {
+        f->room = MR_MAX(2 * f->room, (size_t)16);
+        f->files = mr_realloc_array(f->files, f->room, sizeof *f->files);
+    }
+    f->files[f->count++] = (struct mr_source_file){
+        .path = mr_strndup(path, strlen(path)),
+        .bytes = (uint64_t)st->st_size,
+        .mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec,
+        .rows = -1,
+    };
+    return MR_OK;
+}
+
+/* Whether a file in a folder belongs to the source by its name. */
+static bool name_fits(const struct finder *f, const char *name)
+{
+    const enum mr_table_format format = mr_table_format_of(mr_str_c(name));
+
+    /* A name that is a format's own name has no end. */
+    return strchr(name, '.') && format != MR_TABLE_AUTO &&
+           (f->format == MR_TABLE_AUTO || f->format == format);
+}
+
+static int folder_add(struct finder *f, const char *path, int depth)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    int rc = MR_OK;
+
+    if (!dir) {
+        return MR_FAIL(f->err, MR_E_IO, "cannot read the folder '%s': %s", path, strerror(errno));
+    }
+    while (rc == MR_OK && (entry = readdir(dir))) {
+        if (entry->d_name[0] == '.' || entry->d_name[0] == '_') {
+            continue;
+        }
+        const size_t room = strlen(path) + strlen(entry->d_name) + 2;
+        char *below = mr_alloc(room);
+        struct stat st;
+        const bool has_slash = path[0] && path[strlen(path) - 1] == '/';
+        snprintf(below, room, "%s%s%s", path, has_slash ? "" : "/", entry->d_name);
+        if (stat(below, &st) == 0 && S_ISDIR(st.st_mode)) {
+            rc = depth < FOLDER_DEPTH
+                     ? folder_add(f, below, depth + 1)
+                     : MR_FAIL(f->err, MR_E_INVALID, "'%s': folders are too deep", below);
+        } else if (name_fits(f, entry->d_name)) {
+            rc = stat(below, &st) != 0
+                     ? MR_FAIL(f->err, MR_E_IO, "cannot look at '%s': %s", below, strerror(errno))
+                 : S_ISREG(st.st_mode) ? file_add(f, below, &st)
+                                       : MR_OK;
+        }
+        mr_free(below);
+    }
+    closedir(dir);
+    return rc;
+}
+
+static int found_add(struct finder *f, const char *path, const struct stat *st)
+{
+    if (S_ISDIR(st->st_mode)) {
+        return folder_add(f, path, 0);
+    }
+    if (!S_ISREG(st->st_mode)) {
+        return MR_FAIL(f->err, MR_E_INVALID, "'%s' is no file and no folder", path);
+    }
+    return file_add(f, path, st);
+}
+
+static int path_add(struct finder *f, const char *path)
+{
+    const size_t before = f->count;
+    struct stat st;
+    glob_t found = {0};
+    int rc = MR_OK;
+
+    if (stat(path, &st) == 0) {
+        rc = found_add(f, path, &st);
+    } else if (errno != ENOENT && errno != ENOTDIR) {
+        return MR_FAIL(f->err, MR_E_IO, "cannot look at '%s': %s", path, strerror(errno));
+    } else if (strpbrk(path, "*?[")) {
+        const int failed = glob(path, GLOB_NOSORT, NULL, &found);
+        if (failed && failed != GLOB_NOMATCH) {
+            return MR_FAIL(f->err, MR_E_IO, "cannot look for '%s'", path);
+        }
+        for (size_t i = 0; rc == MR_OK && i < found.gl_pathc; i++) {
+            if (stat(found.gl_pathv[i], &st) == 0) {
+                rc = found_add(f, found.gl_pathv[i], &st);
+            }
+        }
+        globfree(&found);
+    }
+    if (rc == MR_OK && f->count == before) {
+        return MR_FAIL(f->err, MR_E_NOT_FOUND, "no file is found by '%s'", path);
+    }
+    return rc;
+}
+
+static int path_cmp(const void *a, const void *b)
+{
+    return strcmp(((const struct mr_source_file *)a)->path,
+                  ((const struct mr_source_file *)b)->path);
+}
+
+static void sort_unique(struct finder *f)
+{
+    size_t kept = 0;
+
+    if (f->count > 0) {
+        qsort(f->files, f->count, sizeof *f->files, path_cmp);
+    }
+    for (size_t i = 0; i < f->count; i++) {
+        if (kept > 0 && strcmp(f->files[i].path, f->files[kept - 1].path) == 0) {
+            mr_free((void *)(uintptr_t)f->files[i].path);
+        } else {
+            f->files[kept++] = f->files[i];
+        }
+    }
+    f->count = kept;
+}
+
+/* By the names, all the same. */
+static int format_find(const struct finder *f, enum mr_table_format *out, struct mr_err *err)
+{
+    enum mr_table_format all = MR_TABLE_AUTO;
+
+    for (size_t i = 0; i < f->count; i++) {
+        const char *path = f->files[i].path;
+        const enum mr_table_format format = mr_table_format_of(mr_str_c(path));
+        if (format == MR_TABLE_AUTO) {
+            return MR_FAIL(err, MR_E_INVALID, "the name of '%s' does not tell its format", path);
+        }
+        if (i > 0 && format != all) {
+            return MR_FAIL(err, MR_E_INVALID, "'%s' is %s and '%s' is %s: name one format",
+                           f->files[0].path, mr_table_format_name(all), path,
+                           mr_table_format_name(format));
+        }
+        all = format;
+    }
+    *out = all;
+    return MR_OK;
+}
+
+int mr_files_find(const struct mr_source_options *options, struct mr_source_file **out_files,
+                  size_t *out_count, enum mr_table_format *out_format, struct mr_err *err)
+{
+    struct finder f = {.format = options->format, .err = err};
+    enum mr_table_format format = options->format;
+    int rc = MR_OK;
+
+    for (size_t i = 0; rc == MR_OK && i < options->path_count; i++) {
+        rc = path_add(&f, options->paths[i]);
+    }
+    if (rc == MR_OK && f.count == 0) {
+        rc = MR_FAIL(err, MR_E_NOT_FOUND, "no input is named");
+    }
+    sort_unique(&f);
+    if (rc == MR_OK && format == MR_TABLE_AUTO) {
+        rc = format_find(&f, &format, err);
+    }
+    if (rc < 0) {
+        for (size_t i = 0; i < f.count; i++) {
+            mr_free((void *)(uintptr_t)f.files[i].path);
+        }
+        mr_free(f.files);
+        return rc;
+    }
+    *out_files = f.files;
+    *out_count = f.count;
+    *out_format = format;
+    return MR_OK;
+}
