@@ -108,33 +108,55 @@ int mr_file_checksum(int fd, const char *name, uint64_t *out_bytes, uint32_t *ou
     return rc;
 }
 
-int mr_file_put(int dir, const char *name, mr_str content, int *out_fd, struct mr_err *err)
+static const char *tmp_of(const char *name, char out[64])
 {
+    snprintf(out, 64, MR_FILE_TMP "%s", name);
+    return out;
+}
+
+int mr_file_prepare(int dir, const char *name, mr_str content, struct mr_err *err)
+{
+    const int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
     char tmp[64];
     int rc;
+    int fd = openat(dir, tmp_of(name, tmp), flags, 0666);
 
-    snprintf(tmp, sizeof tmp, MR_FILE_TMP "%s", name);
-    const int fd = openat(dir, tmp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0 && errno == EEXIST) {
+        /* Of a process that ended, or of one that lost its lock and may still write to it. */
+        unlinkat(dir, tmp, 0);
+        fd = openat(dir, tmp, flags, 0666);
+    }
     if (fd < 0) {
         return mr_file_fail(err, "make", tmp);
     }
     MR_TRY(mr_file_write(fd, content.ptr, content.len, 0, tmp, err));
     MR_TRY(mr_file_sync(fd, tmp, err));
-    if (renameat(dir, tmp, dir, name) < 0) {
-        rc = mr_file_fail(err, "put in its place", name);
-        goto out;
-    }
-    MR_TRY(mr_file_sync(dir, "the folder", err));
+    return fd;
 out:
-    if (rc < 0) {
-        unlinkat(dir, tmp, 0);
-    }
-    if (rc == MR_OK && out_fd) {
-        *out_fd = fd;
-    } else {
-        close(fd);
-    }
+    close(fd);
+    unlinkat(dir, tmp, 0);
     return rc;
+}
+
+int mr_file_place(int dir, const char *name, struct mr_err *err)
+{
+    char tmp[64];
+
+    if (renameat(dir, tmp_of(name, tmp), dir, name) < 0) {
+        return mr_file_fail(err, "put in its place", name);
+    }
+    return mr_file_sync(dir, "the folder", err);
+}
+
+int mr_file_put(int dir, const char *name, mr_str content, struct mr_err *err)
+{
+    const int fd = mr_file_prepare(dir, name, content, err);
+
+    if (fd < 0) {
+        return fd;
+    }
+    close(fd);
+    return mr_file_place(dir, name, err);
 }
 
 int mr_file_exists(int dir, const char *name, bool *out, struct mr_err *err)

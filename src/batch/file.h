@@ -20,10 +20,14 @@ int mr_file_read(int dir, const char *name, struct mr_buf *out, struct mr_err *e
 /** Size and CRC-32C of an open file. */
 int mr_file_checksum(int fd, const char *name, uint64_t *out_bytes, uint32_t *out_crc,
                      struct mr_err *err);
-/** Put a file in the place of what may be there, at once: readers and crashes see the old or the new
- *  one. It is on disk when this returns MR_OK. *out_fd (may be NULL) gets it, open for reading and
- *  writing. */
-int mr_file_put(int dir, const char *name, mr_str content, int *out_fd, struct mr_err *err);
+/** Write the next content of a file beside it, on disk when this returns. Gives a descriptor for reading and
+ *  writing, or an error. */
+int mr_file_prepare(int dir, const char *name, mr_str content, struct mr_err *err);
+/** Put what was prepared in the place of what may be there, at once: readers and crashes see the old or
+ *  the new one. It is on disk when this returns MR_OK. */
+int mr_file_place(int dir, const char *name, struct mr_err *err);
+/** Both. */
+int mr_file_put(int dir, const char *name, mr_str content, struct mr_err *err);
 /** True, or false with MR_OK when there is no such name. */
 int mr_file_exists(int dir, const char *name, bool *out, struct mr_err *err);
 /** Make a folder and those above it; their names are on disk. Gives a descriptor, or an error. */

@@ -91,42 +91,6 @@ out:
     return rc;
 }
 
-int mr_journal_rewrite(struct mr_manifest *m, struct mr_err *err)
-{
-    struct mr_buf log;
-    struct mr_buf record;
-    int fd;
-
-    mr_buf_init(&log, MR_MANIFEST_LOG_MOST);
-    mr_buf_init(&record, MR_MANIFEST_LOG_MOST);
-    mr_record_begin(&record, m->epoch);
-    put_line(&log, mr_buf_view(&record));
-    for (size_t i = 0; i < m->items.len; i++) {
-        mr_buf_reset(&record);
-        mr_record_change(&record, &m->items.at[i], 1, NULL, 0);
-        put_line(&log, mr_buf_view(&record));
-    }
-    for (size_t i = 0; i < m->notes.len; i++) {
-        mr_buf_reset(&record);
-        mr_record_note(&record, mr_str_c(m->notes.at[i]));
-        put_line(&log, mr_buf_view(&record));
-    }
-    int rc = log.failed || record.failed
-                 ? MR_FAIL(err, MR_E_NOMEM, "no memory for " MR_MANIFEST_LOG)
-                 : mr_file_put(m->dir, MR_MANIFEST_LOG, mr_buf_view(&log), &fd, err);
-    if (rc == MR_OK) {
-        if (m->log >= 0) {
-            close(m->log);
-        }
-        m->log = fd;
-        m->log_bytes = log.len;
-        m->log_lines = 1 + m->items.len + m->notes.len;
-    }
-    mr_buf_fini(&log);
-    mr_buf_fini(&record);
-    return rc;
-}
-
 static int refuse(struct mr_manifest *m, struct mr_err *err)
 {
     return MR_FAIL(err, MR_E_CLOSED, "%s", m->broken.msg);
@@ -154,6 +118,60 @@ int mr_journal_check(struct mr_manifest *m, struct mr_err *err)
         return refuse(m, err);
     }
     return MR_OK;
+}
+
+static int replace_log(struct mr_manifest *m, mr_str text, struct mr_err *err)
+{
+    const int fd = mr_file_prepare(m->dir, MR_MANIFEST_LOG, text, err);
+
+    if (fd < 0) {
+        return fd;
+    }
+    /* As late as can be. In the instant that is left only the lock keeps others away. */
+    int rc = m->log < 0 ? mr_manifest_check_epoch(m, err) : mr_journal_check(m, err);
+    if (rc == MR_OK) {
+        rc = mr_file_place(m->dir, MR_MANIFEST_LOG, err);
+    }
+    if (rc < 0) {
+        close(fd);
+        return rc;
+    }
+    if (m->log >= 0) {
+        close(m->log);
+    }
+    m->log = fd;
+    return MR_OK;
+}
+
+int mr_journal_rewrite(struct mr_manifest *m, struct mr_err *err)
+{
+    struct mr_buf log;
+    struct mr_buf record;
+
+    mr_buf_init(&log, MR_MANIFEST_LOG_MOST);
+    mr_buf_init(&record, MR_MANIFEST_LOG_MOST);
+    mr_record_begin(&record, m->epoch);
+    put_line(&log, mr_buf_view(&record));
+    for (size_t i = 0; i < m->items.len; i++) {
+        mr_buf_reset(&record);
+        mr_record_change(&record, &m->items.at[i], 1, NULL, 0);
+        put_line(&log, mr_buf_view(&record));
+    }
+    for (size_t i = 0; i < m->notes.len; i++) {
+        mr_buf_reset(&record);
+        mr_record_note(&record, mr_str_c(m->notes.at[i]));
+        put_line(&log, mr_buf_view(&record));
+    }
+    int rc = log.failed || record.failed
+                 ? MR_FAIL(err, MR_E_NOMEM, "no memory for " MR_MANIFEST_LOG)
+                 : replace_log(m, mr_buf_view(&log), err);
+    if (rc == MR_OK) {
+        m->log_bytes = log.len;
+        m->log_lines = 1 + m->items.len + m->notes.len;
+    }
+    mr_buf_fini(&log);
+    mr_buf_fini(&record);
+    return rc;
 }
 
 /* A failed append left something of the record behind. */

@@ -23,7 +23,8 @@
  *     if (mr_manifest_commit(m, &add, 1, &err) < 0)
  *         … try again, or mr_manifest_part_drop(m, &part) and do the rows again …
  *
- * Thread: part_begin, part_seal and part_drop any, on different parts at once; all else one at a time.
+ * Thread: part_begin, part_seal and part_drop any, on different parts at once; all else one at a time. A part
+ * that a commit failed with belongs to the thread of the commit.
  * Everything blocks on the disk. Errors of any function that writes: MR_E_EXHAUSTED (disk full; what was
  * begun is undone and the call may be repeated), MR_E_IO, MR_E_FORBIDDEN, MR_E_CLOSED (another process has
  * taken the job over, or an earlier failure left open what is on disk: reopen). */

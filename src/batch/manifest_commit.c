@@ -333,15 +333,16 @@ static void unlink_left_over(struct mr_manifest *m, struct mr_manifest_item *con
     }
 }
 
-/* Removed items are history in the log. When that is most of it, the log is written anew; a failure of that
- * is none of the change, which is on disk, and is tried again at the next one. */
+/* Removed items are history in the log. When that is much, the log is written anew; a failure of that is none
+ * of the change, which is on disk, and is tried again when there is more of it. */
 static void compact(struct mr_manifest *m)
 {
     const uint64_t needed = 1 + m->items.len + m->notes.len;
 
-    if (m->log_lines > MR_MANIFEST_LINES_MANY && m->log_lines > 2 * needed) {
+    if (m->log_lines > needed + m->history_most) {
         if (mr_journal_rewrite(m, NULL) < 0) {
             mr_journal_check(m, NULL); /* the new one may have its name already */
+            m->history_most += MR_MANIFEST_HISTORY_MOST;
         }
     }
 }

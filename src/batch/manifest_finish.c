@@ -66,10 +66,10 @@ int mr_manifest_finish(struct mr_manifest *m, mr_str report_json, struct mr_err 
         rc = MR_FAIL(err, MR_E_NOMEM, "no memory for manifest.json");
         goto out;
     }
-    MR_TRY(mr_file_put(m->dir, "manifest.json", mr_buf_view(&b), NULL, err));
-    MR_TRY(mr_file_put(m->dir, "report.json", report_json, NULL, err));
+    MR_TRY(mr_file_put(m->dir, "manifest.json", mr_buf_view(&b), err));
+    MR_TRY(mr_file_put(m->dir, "report.json", report_json, err));
     MR_TRY(mr_journal_check(m, err));
-    MR_TRY(mr_file_put(m->dir, MR_MANIFEST_SUCCESS, MR_STR(""), NULL, err));
+    MR_TRY(mr_file_put(m->dir, MR_MANIFEST_SUCCESS, MR_STR(""), err));
     m->is_finished = true;
 out:
     mr_buf_fini(&b);

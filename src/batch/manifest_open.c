@@ -3,8 +3,9 @@
  *     look     what is in the folder; a new job takes none that holds other things
  *     lock     one process at a time, on this machine
  *     read     job.json against what the caller wants, manifest.log, the files that it names
- *     epoch    a number that no start had before, on disk before anything is named after it
- *     log      written anew (journal.c), which locks out a process that lost the lock
+ *     epoch    a number that no start had before
+ *     log      written anew (journal.c), which locks out a process that lost the lock; syncs the folder too,
+ *              before anything is named after the epoch
  *     job.json last of what a new job writes: where it is, a log must be
  *     sweep    whatever no record names
  *
@@ -224,37 +225,51 @@ static int fact_differs(const struct mr_manifest *m, mr_str key, mr_str was, mr_
                    is_input ? " (--accept-changed-input goes on with it as it is now)" : "");
 }
 
+/* Index of a key, or keys.len. There may be many inputs, in the same order as a rule. */
+static size_t find_stored(const struct stored *stored, const char *key, size_t likely)
+{
+    size_t i;
+
+    if (likely < stored->keys.len && mr_str_eq_c(stored->keys.at[likely], key)) {
+        return likely;
+    }
+    for (i = 0; i < stored->keys.len && !mr_str_eq_c(stored->keys.at[i], key); i++) {
+    }
+    return i;
+}
+
 static int compare(struct mr_manifest *m, const struct stored *stored,
                    const struct mr_manifest_fact *facts, size_t count,
                    const struct mr_manifest_options *options, bool *out_changed, struct mr_err *err)
 {
+    bool *seen = MR_NEW_ARRAY(bool, stored->keys.len);
     bool changed = false;
+    int rc = MR_OK;
 
-    for (size_t i = 0; i < count; i++) {
-        mr_str was = {0};
-        for (size_t k = 0; k < stored->keys.len; k++) {
-            if (mr_str_eq_c(stored->keys.at[k], facts[i].key)) {
-                was = stored->values.at[k];
-            }
+    for (size_t i = 0; i < count && rc == MR_OK; i++) {
+        const size_t k = find_stored(stored, facts[i].key, i);
+        const bool is_known = k < stored->keys.len;
+        const mr_str was = is_known ? stored->values.at[k] : (mr_str){0};
+        if (is_known) {
+            seen[k] = true;
         }
         if (mr_str_eq_c(was, facts[i].json)) {
             continue;
         }
         if (!facts[i].is_input || !options->accept_changed_input) {
-            return fact_differs(m, mr_str_c(facts[i].key), was, mr_str_c(facts[i].json),
-                                facts[i].is_input, err);
+            rc = fact_differs(m, mr_str_c(facts[i].key), was, mr_str_c(facts[i].json),
+                              facts[i].is_input, err);
         }
         changed = true;
     }
-    for (size_t k = 0; k < stored->keys.len; k++) {
-        bool is_there = false;
-        for (size_t i = 0; i < count; i++) {
-            is_there = is_there || mr_str_eq_c(stored->keys.at[k], facts[i].key);
+    for (size_t k = 0; k < stored->keys.len && rc == MR_OK; k++) {
+        if (!seen[k]) {
+            rc = fact_differs(m, stored->keys.at[k], stored->values.at[k], (mr_str){0}, false, err);
         }
-        if (!is_there) {
-            return fact_differs(m, stored->keys.at[k], stored->values.at[k], (mr_str){0}, false,
-                                err);
-        }
+    }
+    mr_free(seen);
+    if (rc < 0) {
+        return rc;
     }
     *out_changed = changed;
     return MR_OK;
@@ -296,7 +311,7 @@ static int write_job(struct mr_manifest *m, const struct mr_manifest_fact *facts
     mr_buf_init(&job, 0);
     put_job(&job, facts, count);
     const int rc = job.failed ? MR_FAIL(err, MR_E_NOMEM, "no memory for " MR_MANIFEST_JOB)
-                              : mr_file_put(m->dir, MR_MANIFEST_JOB, mr_buf_view(&job), NULL, err);
+                              : mr_file_put(m->dir, MR_MANIFEST_JOB, mr_buf_view(&job), err);
     mr_buf_fini(&job);
     return rc;
 }
@@ -386,8 +401,6 @@ static int take_epoch(struct mr_manifest *m, uint32_t last, struct mr_err *err)
 {
     char name[32];
     const uint32_t epoch = MR_MAX(last, m->epoch) + 1;
-    struct look look;
-    int rc;
 
     epoch_name(epoch, name);
     const int fd = openat(m->dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -395,15 +408,16 @@ static int take_epoch(struct mr_manifest *m, uint32_t last, struct mr_err *err)
         return errno == EEXIST ? refuse_late(m, err) : mr_file_fail(err, "make", name);
     }
     close(fd);
-    MR_TRY(mr_file_sync(m->dir, m->folder, err));
-    /* Should the lock not have held: whoever has a higher number has read what we are about to replace. */
-    MR_TRY(look_around(m, &look, err));
-    if (look.last_epoch != epoch) {
-        return refuse_late(m, err);
-    }
     m->epoch = epoch;
-out:
-    return rc;
+    return MR_OK;
+}
+
+int mr_manifest_check_epoch(struct mr_manifest *m, struct mr_err *err)
+{
+    struct look look;
+    const int rc = look_around(m, &look, err);
+
+    return rc == MR_OK && look.last_epoch != m->epoch ? refuse_late(m, err) : rc;
 }
 
 struct sweep {
@@ -498,7 +512,7 @@ static int start(struct mr_manifest *m, const struct mr_manifest_fact *facts, si
     MR_TRY(m->parts = open_subfolder(m, "parts", err));
     MR_TRY(m->dlq = open_subfolder(m, "dlq", err));
     MR_TRY(read_state(m, &look, facts, fact_count, options, &changed, err));
-    MR_TRY(take_epoch(m, look.last_epoch, err)); /* syncs the folder: parts and dlq are in it */
+    MR_TRY(take_epoch(m, look.last_epoch, err));
     if (changed) {
         mr_manifest_keep_note(m, MR_STR("{\"event\":\"changed input accepted\"}"));
     }
@@ -519,6 +533,7 @@ int mr_manifest_open(struct mr_manifest **out, const char *folder,
 
     m->folder = mr_strndup(folder, strlen(folder));
     m->dir = m->parts = m->dlq = m->lock = m->log = -1;
+    m->history_most = MR_MANIFEST_HISTORY_MOST;
     atomic_init(&m->next_number, 1);
     const int rc = start(m, facts, fact_count, options, err);
     if (rc < 0) {

@@ -16,8 +16,8 @@
 #define MR_MANIFEST_FORMAT   1
 #define MR_MANIFEST_NOTES    1000
 #define MR_MANIFEST_LOG_MOST (8ull << 30)
-/* Lines of manifest.log from which on it is worth while to look whether most are history. */
-#define MR_MANIFEST_LINES_MANY 100000u
+/* Lines of manifest.log that say nothing any more. */
+#define MR_MANIFEST_HISTORY_MOST 100000u
 
 struct mr_manifest {
     char *folder; /* for messages */
@@ -29,6 +29,7 @@ struct mr_manifest {
     int log;
     uint64_t log_bytes;
     uint64_t log_lines;
+    uint64_t history_most; /* MR_MANIFEST_HISTORY_MOST and more after failures, less in tests */
     /* Not MR_OK: every change is refused with it until the job is opened again. */
     struct mr_err broken;
 
@@ -80,12 +81,17 @@ int mr_record_replay(struct mr_manifest *m, mr_str json, struct mr_err *err);
 
 /** Replay the log, if there is one: *out_exists. */
 int mr_journal_read(struct mr_manifest *m, bool *out_exists, struct mr_err *err);
-/** Write the state as a new log and put it in the place of the old one. */
+/** Write the state as a new log and put it in the place of the old one, unless that is another's by now. */
 int mr_journal_rewrite(struct mr_manifest *m, struct mr_err *err);
 /** Append one record; it is on disk when this returns MR_OK. Otherwise nothing of it is, or m->broken. */
 int mr_journal_append(struct mr_manifest *m, mr_str json, struct mr_err *err);
 /** The job may be changed: not broken, and the log in the folder is still ours. */
 int mr_journal_check(struct mr_manifest *m, struct mr_err *err);
+
+/* ---- manifest_open.c ---- */
+
+/** Nobody has begun a later start, which would have read what we are about to replace. */
+int mr_manifest_check_epoch(struct mr_manifest *m, struct mr_err *err);
 
 /* ---- manifest_finish.c ---- */
 

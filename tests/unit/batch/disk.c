@@ -255,6 +255,16 @@ static _Noreturn void crash(void)
 
 enum answer { GO_ON, FAIL, HALF };
 
+/* What the next call to be counted is. */
+static void trace(char kind)
+{
+    const uint64_t next = disk.calls + 1;
+
+    if (disk.orders.trace && next < DISK_TRACE_MOST) {
+        disk.orders.trace[next] = kind;
+    }
+}
+
 /* One more call. is_loud: a failure of it must be reported by whoever made it. */
 static enum answer count_call(bool is_write, bool is_loud)
 {
@@ -273,10 +283,10 @@ static enum answer count_call(bool is_write, bool is_loud)
         crash();
     }
     if (o->fail_from && n >= o->fail_from && n < o->fail_from + o->fail_count) {
-        disk.failed += is_loud;
-        if (is_write && o->fail_tears && n == o->fail_from && o->fail_count > 1) {
+        if (is_write && o->fail_tears && n == o->fail_from) {
             return HALF;
         }
+        disk.failed += is_loud;
         errno = o->fail_errno;
         return FAIL;
     }
@@ -390,8 +400,11 @@ static int sync_fd(int fd, int (*sync)(int fd))
     if (node < 0) {
         return sync(fd);
     }
+    trace('s');
     if (count_call(false, true) == FAIL) {
-        settle(node, LOST);
+        if ((disk.calls + disk.orders.seed) % 3 > 0) {
+            settle(node, LOST);
+        }
         return -1;
     }
     settle(node, ON_DISK);
@@ -412,6 +425,9 @@ int __wrap_ftruncate(int fd, off_t size)
 {
     const int node = node_of(fd);
 
+    if (node >= 0) {
+        trace('w');
+    }
     if (node >= 0 && count_call(false, true) == FAIL) {
         return -1;
     }
@@ -454,6 +470,7 @@ ssize_t __wrap_pwrite(int fd, const void *from, size_t bytes, off_t offset)
     enum answer answer = GO_ON;
 
     if (node >= 0) {
+        trace('w');
         answer = count_call(true, !is_lock(node));
     }
     if (answer == FAIL) {

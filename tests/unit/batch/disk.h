@@ -8,30 +8,34 @@
  * The model of the disk is stricter than any file system that we know. Data of a file is on disk after fsync
  * or fdatasync of it, a name after fsync of its folder, and both halves of a rename are names of their own.
  * Anything else may be there or not, each change for itself, and a write also in part, by sectors. Data for
- * which fsync has failed is never written later, though it can be read until the power fails. One thread. */
+ * which fsync has failed may never be written later, though it can be read until the power fails. One thread. */
 #ifndef TESTS_DISK_H
 #define TESTS_DISK_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define DISK_CRASHED 99 /* exit status of a process that was stopped */
+#define DISK_CRASHED    99 /* exit status of a process that was stopped */
+#define DISK_TRACE_MOST 2048
 
 struct disk_orders {
-    char base[64];     /* absolute; calls below it count, from 1 */
+    char base[64]; /* absolute; calls below it count, from 1 */
+    char *
+        trace; /* NULL, or DISK_TRACE_MOST bytes: [n] becomes 'w' for a write or cut, 's' for a sync */
+    uint64_t seed; /* of all guesses */
+
     uint64_t crash_at; /* this call does not happen, nor anything after it; 0 = never */
     bool crash_tears;  /* if it is a write, half of it happens */
-    bool
-        power_fails; /* leave <base>.0 to <base>.<variants - 1>: the first has only what was synced */
+    bool power_fails;  /* leave <base>.0, only what was synced, to <base>.<variants - 1> */
     unsigned variants;
-    uint64_t seed;      /* of the guesses */
-    uint64_t fail_from; /* these calls fail with fail_errno; 0 = none */
+
+    uint64_t fail_from; /* this call and those after it fail with fail_errno; 0 = none */
     uint64_t fail_count;
     int fail_errno;
-    bool
-        fail_tears; /* if the first of them is a write, half of it succeeds and the next call fails */
-    /* Before this call, unless it puts a new manifest.log in its place: against that moment only the lock
-     * helps. 0 = never. */
+    bool fail_tears; /* if the first of them is a write, half of it succeeds instead */
+
+    /* Before this call, unless it puts a new manifest.log in its place: against that moment only the
+     * lock helps. 0 = never. */
     uint64_t visit_at;
     void (*visit)(void);
 };

@@ -34,6 +34,13 @@ enum {
 };
 static const uint64_t rows_of_file[FILES] = {13, 5, 16};
 
+/* Calls from one that is disturbed to the next. Processes with a sanitizer are slow to fork. */
+#if defined(__SANITIZE_ADDRESS__)
+enum { STRIDE = 17 };
+#else
+enum { STRIDE = 1 };
+#endif
+
 /* How a job ends. */
 enum { DONE = 0, BAD = 1, AGAIN = 3 };
 
@@ -46,6 +53,7 @@ struct claims {
 static struct shared {
     struct claims claims;
     uint64_t calls;
+    char trace[DISK_TRACE_MOST];
     uint64_t errors;
     char why[512];
 } * shared;
@@ -255,12 +263,17 @@ static int check_claims(const struct mr_manifest *m)
     return DONE;
 }
 
+static uint64_t commits_left = UINT64_MAX; /* then the process ends where it is */
+
 static int go_on(struct mr_manifest *m, struct mr_err *err)
 {
     bool any = true;
     int rc = mr_manifest_note(m, MR_STR("{\"event\":\"start\"}"), err);
 
     while (rc == MR_OK && any) {
+        if (commits_left-- == 0) {
+            _exit(DONE);
+        }
         rc = commit_some(m, &any, err);
         if (rc == MR_OK && mr_manifest_item_count(m) > 3) {
             rc = merge(m, err);
@@ -283,6 +296,7 @@ static int run_job(void)
         shared->errors++;
         return !was_visited && strstr(err.msg, "damaged") ? bad("open", &err) : AGAIN;
     }
+    m->history_most = 0; /* the log is written anew by merges */
     int result = check_claims(m);
     shared->claims.epoch = mr_manifest_epoch(m);
     while (result == DONE && !mr_manifest_is_finished(m)) {
@@ -296,6 +310,8 @@ static int run_job(void)
             result = rc == MR_E_CLOSED || ++tries == 3 ? AGAIN : DONE;
         }
     }
+    shared->errors +=
+        m->history_most > 0; /* only the log could not be written anew, which may wait */
     mr_manifest_close(&m);
     return result;
 }
@@ -457,15 +473,21 @@ static void run_to_end(void)
 }
 
 /* Calls of a job that nobody disturbs. */
-static uint64_t calls_of_all(void)
+static uint64_t calls_of_all(char trace[DISK_TRACE_MOST])
 {
-    const struct disk_orders calm = orders_for(0);
+    struct disk_orders calm = orders_for(0);
 
     fresh();
+    calm.trace = shared->trace;
     assert_int_equal(run_child(&calm, run_job), DONE);
     const uint64_t calls = shared->calls;
+    if (trace) {
+        memcpy(trace, shared->trace, DISK_TRACE_MOST);
+    }
     verify();
-    assert_true(calls > 200); /* else nothing is counted, and no test here tests anything */
+    assert_true(calls > 200 &&
+                calls <
+                    DISK_TRACE_MOST); /* else nothing is counted, and no test here tests anything */
     return calls;
 }
 
@@ -473,10 +495,10 @@ static uint64_t calls_of_all(void)
 
 static void killed_at_every_call(void **state)
 {
-    const uint64_t calls = calls_of_all();
+    const uint64_t calls = calls_of_all(NULL);
 
     (void)state;
-    for (uint64_t n = 1; n <= calls; n++) {
+    for (uint64_t n = 1; n <= calls; n += STRIDE) {
         for (int tears = 0; tears < 2; tears++) {
             struct disk_orders orders = orders_for(n);
             orders.crash_at = n;
@@ -578,10 +600,10 @@ static void after_power_failure(uint64_t n)
 
 static void power_lost_at_every_call(void **state)
 {
-    const uint64_t calls = calls_of_all();
+    const uint64_t calls = calls_of_all(NULL);
 
     (void)state;
-    for (uint64_t n = 1; n <= calls; n++) {
+    for (uint64_t n = 1; n <= calls; n += STRIDE) {
         struct disk_orders orders = orders_for(n);
         orders.crash_at = n;
         orders.crash_tears = n % 2;
@@ -634,20 +656,46 @@ static int run_without_leaks(void)
 
 static void every_call_fails(void **state)
 {
-    static const uint64_t counts[] = {1, 2, 3, 1000000};
-    const uint64_t calls = calls_of_all();
+    static const struct {
+        uint64_t count;
+        bool tears;
+    } rows[] = {{1, false}, {1, true}, {2, false}, {3, true}, {1000000, false}};
+    const uint64_t calls = calls_of_all(NULL);
 
     (void)state;
-    for (uint64_t n = 1; n <= calls; n++) {
-        for (size_t i = 0; i < 4; i++) {
+    for (uint64_t n = 1; n <= calls; n += STRIDE) {
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
             struct disk_orders orders = orders_for(n);
             orders.fail_from = n;
-            orders.fail_count = counts[i];
+            orders.fail_count = rows[i].count;
+            orders.fail_tears = rows[i].tears;
             orders.fail_errno = (n + i) % 2 ? ENOSPC : EIO;
-            orders.fail_tears = i > 0;
             fresh();
             assert_int_equal(run_child(&orders, run_without_leaks), DONE);
             verify();
+        }
+    }
+}
+
+/* A write or a sync fails, and soon after the process is killed. */
+static void killed_after_a_failure(void **state)
+{
+    char trace[DISK_TRACE_MOST];
+    const uint64_t calls = calls_of_all(trace);
+
+    (void)state;
+    for (uint64_t n = 1; n <= calls; n += STRIDE) {
+        for (uint64_t later = 1; later < 12 && trace[n]; later++) {
+            struct disk_orders orders = orders_for(n);
+            orders.fail_from = n;
+            orders.fail_count = 1 + later % 2;
+            orders.fail_tears = later % 3 == 0;
+            orders.fail_errno = ENOSPC;
+            orders.crash_at = n + later;
+            fresh();
+            if (run_child(&orders, run_through_failures) == DISK_CRASHED) {
+                run_to_end();
+            }
         }
     }
 }
@@ -656,27 +704,32 @@ static void every_call_fails(void **state)
  * brought to disk may have been reported. */
 static void power_lost_after_a_failure(void **state)
 {
-    const uint64_t calls = calls_of_all();
+    char trace[DISK_TRACE_MOST];
+    const uint64_t calls = calls_of_all(trace);
 
     (void)state;
-    for (uint64_t n = 1; n <= calls; n++) {
-        struct disk_orders orders = orders_for(n);
-        orders.fail_from = n;
-        orders.fail_count = 1 + n % 2;
-        orders.fail_errno = EIO;
-        orders.fail_tears = true;
-        orders.crash_at = n + 2 + n * 7919 % 70;
-        orders.power_fails = true;
-        fresh();
-        if (run_child(&orders, run_through_failures) == DISK_CRASHED) {
-            after_power_failure(n);
-        } else {
-            verify();
+    for (uint64_t n = 1; n <= calls; n += STRIDE) {
+        for (uint64_t i = 0; i < 3 && (trace[n] || i < 1); i++) {
+            struct disk_orders orders = orders_for(n * 3 + i);
+            orders.fail_from = n;
+            orders.fail_count = 1 + n % 2;
+            orders.fail_errno = EIO;
+            orders.fail_tears = i == 1;
+            orders.crash_at = n + 1 + (n + i) * 7919 % (i ? 12 : 70);
+            orders.power_fails = true;
+            fresh();
+            if (run_child(&orders, run_through_failures) == DISK_CRASHED) {
+                after_power_failure(n);
+            } else {
+                verify();
+            }
         }
     }
 }
 
-/* Another process that does not see the lock, and does the whole job. */
+/* Another process that does not see the lock, and does the whole job, or makes a start only. */
+static bool visit_is_short;
+
 static void visit(void)
 {
     char lock[128];
@@ -686,7 +739,8 @@ static void visit(void)
     unlink(lock);
     const pid_t child = fork();
     if (child == 0) {
-        int result = run_job();
+        commits_left = visit_is_short ? 0 : UINT64_MAX;
+        const int result = run_job();
         _exit(result == DONE ? run_job() : result);
     }
     was_visited = true;
@@ -706,16 +760,19 @@ static int run_overtaken(void)
 
 static void overtaken_at_every_call(void **state)
 {
-    const uint64_t calls = calls_of_all();
+    const uint64_t calls = calls_of_all(NULL);
 
     (void)state;
-    for (uint64_t n = 1; n <= calls; n++) {
-        struct disk_orders orders = orders_for(n);
-        orders.visit_at = n;
-        orders.visit = visit;
-        fresh();
-        assert_int_equal(run_child(&orders, run_overtaken), DONE);
-        run_to_end();
+    for (uint64_t n = 1; n <= calls; n += STRIDE) {
+        for (int is_short = 0; is_short < 2; is_short++) {
+            struct disk_orders orders = orders_for(n);
+            orders.visit_at = n;
+            orders.visit = visit;
+            visit_is_short = is_short;
+            fresh();
+            assert_int_equal(run_child(&orders, run_overtaken), DONE);
+            run_to_end();
+        }
     }
 }
 
@@ -748,9 +805,10 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(killed_at_every_call),       TEST(killed_again_and_again),
-        TEST(power_lost_at_every_call),   TEST(every_call_fails),
-        TEST(power_lost_after_a_failure), TEST(overtaken_at_every_call),
+        TEST(killed_at_every_call),     TEST(killed_again_and_again),
+        TEST(power_lost_at_every_call), TEST(every_call_fails),
+        TEST(killed_after_a_failure),   TEST(power_lost_after_a_failure),
+        TEST(overtaken_at_every_call),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
