@@ -60,7 +60,8 @@ static int load(struct duck_api *api, struct mr_err *err)
     if (!path || !*path) {
         path = beside_program(beside, sizeof beside) ? beside : "libduckdb.so";
     }
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    /* Lazily: most of its thousands of functions are never called. */
+    void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
     if (!library) {
         return MR_FAIL(err, MR_E_UNSUPPORTED,
                        "reading Parquet and SQL needs DuckDB's C library (libduckdb.so): run "
