@@ -98,7 +98,7 @@ static int refuse(struct mr_manifest *m, struct mr_err *err)
 
 int mr_journal_check(struct mr_manifest *m, struct mr_err *err)
 {
-    struct stat named;
+    struct stat named = {0};
     struct stat ours;
 
     if (m->broken.status < 0) {

@@ -123,16 +123,8 @@ static int refuse_locked(struct mr_manifest *m, struct mr_err *err)
                    MR_STR_ARG(text.len ? text : MR_STR("?")), m->folder);
 }
 
-static int refuse_late(struct mr_manifest *m, struct mr_err *err)
-{
-    return MR_FAIL(err, MR_E_UNAVAILABLE, "another process takes the job in %s just now",
-                   m->folder);
-}
-
 static int take_lock(struct mr_manifest *m, struct mr_err *err)
 {
-    struct stat named;
-    struct stat ours;
     char pid[16];
     int rc;
 
@@ -145,13 +137,6 @@ static int take_lock(struct mr_manifest *m, struct mr_err *err)
     } while (rc < 0 && errno == EINTR);
     if (rc < 0) {
         return errno == EWOULDBLOCK ? refuse_locked(m, err) : mr_file_fail(err, "lock", LOCK_NAME);
-    }
-    /* Had it been removed before we locked it, others would lock another file. */
-    if (fstat(m->lock, &ours) < 0 || fstatat(m->dir, LOCK_NAME, &named, 0) < 0) {
-        return errno == ENOENT ? refuse_late(m, err) : mr_file_fail(err, "look at", LOCK_NAME);
-    }
-    if (ours.st_ino != named.st_ino || ours.st_dev != named.st_dev) {
-        return refuse_late(m, err);
     }
     /* For people; a full disk is no reason not to go on. */
     snprintf(pid, sizeof pid, "%-10ld\n", (long)getpid());
@@ -395,6 +380,12 @@ static int check_files(struct mr_manifest *m, bool verify, struct mr_err *err)
 static void epoch_name(uint32_t epoch, char out[32])
 {
     snprintf(out, 32, EPOCH_FRONT "%06u", epoch);
+}
+
+static int refuse_late(struct mr_manifest *m, struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_UNAVAILABLE, "another process takes the job in %s just now",
+                   m->folder);
 }
 
 static int take_epoch(struct mr_manifest *m, uint32_t last, struct mr_err *err)

@@ -578,7 +578,13 @@ static void a_zombie_changes_nothing(void **state)
     (void)state;
     commit_rows(zombie, 0, 0, 10);
     run("rm", "/LOCK");
+    /* It was also about to write its log anew. */
+    char path[128];
+    snprintf(path, sizeof path, "%s/.tmp-manifest.log", folder);
+    const int half_written = open(path, O_WRONLY | O_CREAT, 0666);
     struct mr_manifest *m = must_open();
+    assert_int_equal(pwrite(half_written, "spoilt", 6, 0), 6);
+    close(half_written);
     assert_int_equal(mr_manifest_done(m, 0)->rows, 10);
     read_file("manifest.log", before, sizeof before);
 
