@@ -21,6 +21,7 @@
 #define SQL_MOST        ((size_t)64 << 20)
 #define ROW_NUMBER      "file_row_number"
 #define CHUNKS_AT_FIRST 16
+#define ROWS_MOST       UINT64_C(1000000) /* of a read: as many as rows can have faults */
 
 /* Rows of a fetched chunk that were not given out yet. */
 struct piece {
@@ -494,9 +495,8 @@ static int fetch(struct source *s, struct mr_err *err)
             const uint64_t count = s->duck->data_chunk_get_size(chunk);
             if (count > 0) {
                 s->left = (struct piece){chunk, 0, count};
-            } else {
+            } else { /* all of it filtered out; NULL is the end */
                 s->duck->destroy_data_chunk(&chunk);
-                s->is_at_end = true;
             }
             continue;
         }
@@ -591,6 +591,7 @@ static int gather(struct source *s, uint64_t max_rows, uint64_t max_bytes, size_
     uint64_t rows = 0;
     uint64_t room = max_bytes;
 
+    max_rows = MR_MIN(max_rows, ROWS_MOST);
     while (rows < max_rows) {
         const int rc = fetch(s, err);
         if (rc < 0) {
