@@ -248,6 +248,12 @@ static int check_names(struct mr_manifest *m, const struct record *r, struct mr_
             const struct mr_manifest_item *other =
                 names[k] ? mr_map_find(&m->by_name, mr_str_c(names[k])) : NULL;
             bool is_free = !other;
+            for (size_t n = 0; n < i && names[k]; n++) {
+                const char *before = k ? r->add.at[n]->dlq : r->add.at[n]->part;
+                if (before && strcmp(before, names[k]) == 0) {
+                    return MR_FAIL(err, MR_E_INVALID, "'%s' is there twice", names[k]);
+                }
+            }
             for (size_t n = 0; n < r->remove.len; n++) {
                 is_free = is_free || r->remove.at[n] == other;
             }
