@@ -159,6 +159,7 @@ static void test_changed_and_failed(void **state)
     wait_index(f, "m:2 UNAVAILABLE (warm-up failed as told)");
     assert_int_equal(fx_newest(f, "m"), 1);
     assert_false(mr_models_ready(f->m));
+    fx_drained(f); /* the index can show a failure before it was told */
     fx_changes(f);
     fx_write(f, 0, "m/1/more", "a look at this model, with nothing new about version 2");
     fx_write(f, 1, "other/config.pbtxt", IDENTITY_TEXT);
