@@ -44,6 +44,9 @@ struct mr_source_ops {
     bool is_guessed;
 };
 
+extern const struct mr_writer_ops mr_jsonl_writer_ops;
+
+extern const struct mr_source_ops mr_jsonl_source_ops;
 extern const struct mr_source_ops mr_parquet_source_ops; /* also of queries */
 
 /** Finds the files that the options name, sorted by path, and their format if the options leave it open. The caller

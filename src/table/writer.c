@@ -33,8 +33,7 @@ int mr_fd_write(int fd, const void *data, size_t bytes, struct mr_err *err)
 
 static const struct mr_writer_ops *ops_of(enum mr_table_format format)
 {
-    (void)format;
-    return NULL;
+    return format == MR_TABLE_JSONL ? &mr_jsonl_writer_ops : NULL;
 }
 
 int mr_writer_new(struct mr_writer **out, int fd, const struct mr_schema *schema,

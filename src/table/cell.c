@@ -1,0 +1,295 @@
+/* Cells of text tables: a JSON value into a column, and what a value tells about its column's type.
+ *
+ * Lists of numbers are the bulk of the data that models take, so a flat one is read straight into the column: a look
+ * ahead to its bracket counts its commas, which is how much room it needs, no more. */
+#include "text.h"
+
+#include <string.h>
+
+#include "tensor/tensor.h"
+
+static const int fill_kinds[MR_COLUMN_TYPES] = {
+    [MR_COLUMN_BOOL] = MR_JSON_FILL_BOOL + 1, [MR_COLUMN_I8] = MR_JSON_FILL_I8 + 1,
+    [MR_COLUMN_I16] = MR_JSON_FILL_I16 + 1,   [MR_COLUMN_I32] = MR_JSON_FILL_I32 + 1,
+    [MR_COLUMN_I64] = MR_JSON_FILL_I64 + 1,   [MR_COLUMN_U8] = MR_JSON_FILL_U8 + 1,
+    [MR_COLUMN_U16] = MR_JSON_FILL_U16 + 1,   [MR_COLUMN_U32] = MR_JSON_FILL_U32 + 1,
+    [MR_COLUMN_U64] = MR_JSON_FILL_U64 + 1,   [MR_COLUMN_F32] = MR_JSON_FILL_F32 + 1,
+    [MR_COLUMN_F64] = MR_JSON_FILL_F64 + 1,
+};
+
+static int list_json(struct mr_json *j, struct mr_column_builder *b);
+
+static int signed_json(struct mr_json *j, struct mr_column_builder *b)
+{
+    const unsigned bits = 8 * (unsigned)mr_column_type_bytes(b->field->type);
+    const int64_t most = (int64_t)(UINT64_MAX >> (65 - bits));
+    int64_t v;
+    int rc = mr_json_i64(j, &v);
+
+    if (rc < 0) {
+        return rc;
+    }
+    if (v > most || v < -most - 1) {
+        return mr_json_fail(j, MR_E_INVALID, "value %lld is out of range", (long long)v);
+    }
+    switch (b->field->type) {
+    case MR_COLUMN_I8: mr_column_add(b, &(int8_t){(int8_t)v}); break;
+    case MR_COLUMN_I16: mr_column_add(b, &(int16_t){(int16_t)v}); break;
+    case MR_COLUMN_I32: mr_column_add(b, &(int32_t){(int32_t)v}); break;
+    default: mr_column_add(b, &v); break;
+    }
+    return MR_OK;
+}
+
+static int unsigned_json(struct mr_json *j, struct mr_column_builder *b)
+{
+    const unsigned bits = 8 * (unsigned)mr_column_type_bytes(b->field->type);
+    uint64_t v;
+    int rc = mr_json_u64(j, &v);
+
+    if (rc < 0) {
+        return rc;
+    }
+    if (v > UINT64_MAX >> (64 - bits)) {
+        return mr_json_fail(j, MR_E_INVALID, "value %llu is out of range", (unsigned long long)v);
+    }
+    switch (b->field->type) {
+    case MR_COLUMN_U8: mr_column_add(b, &(uint8_t){(uint8_t)v}); break;
+    case MR_COLUMN_U16: mr_column_add(b, &(uint16_t){(uint16_t)v}); break;
+    case MR_COLUMN_U32: mr_column_add(b, &(uint32_t){(uint32_t)v}); break;
+    default: mr_column_add(b, &v); break;
+    }
+    return MR_OK;
+}
+
+static int float_json(struct mr_json *j, struct mr_column_builder *b)
+{
+    double wide;
+    float v;
+    int rc;
+
+    if (b->field->type == MR_COLUMN_F64) {
+        rc = mr_json_double(j, &wide);
+        if (rc == MR_OK) {
+            mr_column_add(b, &wide);
+        }
+        return rc;
+    }
+    rc = mr_json_float(j, &v);
+    if (rc == MR_OK && b->field->type == MR_COLUMN_F16) {
+        mr_column_add(b, &(uint16_t){mr_fp16_from_float(v)});
+    } else if (rc == MR_OK) {
+        mr_column_add(b, &v);
+    }
+    return rc;
+}
+
+/* A text as it is; any other value as its JSON text. */
+static int string_json(struct mr_json *j, struct mr_column_builder *b)
+{
+    mr_str text;
+    const bool is_text = mr_json_peek(j) == MR_JSON_STRING || b->field->type == MR_COLUMN_BINARY;
+    int rc = is_text ? mr_json_string(j, &text) : mr_json_skip(j, &text);
+
+    if (rc == MR_OK) {
+        mr_column_add_bytes(b, text);
+    }
+    return rc;
+}
+
+int mr_cell_json(struct mr_json *j, struct mr_column_builder *b)
+{
+    bool flag;
+    int rc;
+
+    switch (b->field->type) {
+    case MR_COLUMN_BOOL:
+        rc = mr_json_bool(j, &flag);
+        if (rc == MR_OK) {
+            mr_column_add(b, &flag);
+        }
+        return rc;
+    case MR_COLUMN_I8:
+    case MR_COLUMN_I16:
+    case MR_COLUMN_I32:
+    case MR_COLUMN_I64: return signed_json(j, b);
+    case MR_COLUMN_U8:
+    case MR_COLUMN_U16:
+    case MR_COLUMN_U32:
+    case MR_COLUMN_U64: return unsigned_json(j, b);
+    case MR_COLUMN_F16:
+    case MR_COLUMN_F32:
+    case MR_COLUMN_F64: return float_json(j, b);
+    case MR_COLUMN_STRING:
+    case MR_COLUMN_BINARY: return string_json(j, b);
+    default: return list_json(j, b);
+    }
+}
+
+/* ---- lists ---- */
+
+/* The items of a flat list of numbers, by the text up to its bracket; 0: it is not flat, or does not end. */
+static uint64_t items_count(const struct mr_json *j)
+{
+    const char *end = memchr(j->pos, ']', (size_t)(j->end - j->pos));
+    uint64_t commas = 0;
+    uint64_t brackets = 0;
+
+    for (const char *p = j->pos; end && p < end; p++) {
+        commas += *p == ',';
+        brackets += *p == '[';
+    }
+    return brackets == 1 ? commas + 1 : 0;
+}
+
+static int numbers_json(struct mr_json *j, struct mr_column_builder *item, int kind)
+{
+    uint64_t count = mr_json_peek(j) == MR_JSON_ARRAY ? items_count(j) : 1;
+
+    if (count == 0) {
+        return memchr(j->pos, ']', (size_t)(j->end - j->pos))
+                   ? mr_json_fail(j, MR_E_INVALID, "expected a flat list of numbers")
+                   : mr_json_fail(j, MR_E_INVALID, "a list without closing bracket");
+    }
+    void *room = mr_column_room(item, count);
+    if (!room) {
+        return mr_json_fail(j, MR_E_EXHAUSTED, "no memory for a list of numbers");
+    }
+    int rc = mr_json_fill(j, (enum mr_json_fill)kind, room, count, &count);
+    if (rc == MR_OK) {
+        mr_column_took(item, count);
+    }
+    return rc;
+}
+
+static int items_json(struct mr_json *j, struct mr_column_builder *item)
+{
+    bool is_first = true;
+    int rc = mr_json_enter_array(j);
+
+    while (rc == MR_OK && mr_json_next_item(j, &is_first)) {
+        if (mr_json_peek(j) == MR_JSON_NULL &&
+            (item->field->type == MR_COLUMN_STRING || item->field->type == MR_COLUMN_BINARY)) {
+            rc = mr_json_null(j);
+            mr_column_add_null(item);
+        } else {
+            rc = mr_cell_json(j, item);
+        }
+    }
+    return j->status;
+}
+
+static int list_json(struct mr_json *j, struct mr_column_builder *b)
+{
+    const uint64_t before = b->item->count;
+    const int kind = fill_kinds[b->item->field->type];
+    int rc = kind ? numbers_json(j, b->item, kind - 1) : items_json(j, b->item);
+
+    if (rc < 0) {
+        return rc;
+    }
+    const uint64_t got = b->item->count - before;
+    if (b->field->type == MR_COLUMN_FIXED_LIST && got != b->field->width && !b->item->has_failed) {
+        return mr_json_fail(j, MR_E_INVALID, "expected %llu items, found %llu",
+                            (unsigned long long)b->field->width, (unsigned long long)got);
+    }
+    mr_column_end_list(b);
+    return MR_OK;
+}
+
+static int type_check(const struct mr_field *column, const struct mr_field *f, uint64_t items,
+                      uint64_t max_cell_bytes, int depth, struct mr_err *err)
+{
+    const bool is_list = f->type == MR_COLUMN_LIST || f->type == MR_COLUMN_FIXED_LIST;
+    char text[64];
+
+    if (f->type == MR_COLUMN_NONE || f->type == MR_COLUMN_DATE || f->type == MR_COLUMN_TIMESTAMP ||
+        f->type == MR_COLUMN_DECIMAL || (unsigned)f->type >= MR_COLUMN_TYPES ||
+        is_list != (f->item != NULL) || depth > MR_FIELD_DEPTH) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED, "column '%s': text cannot be read as %s",
+                       column->name, mr_field_text(column, text, sizeof text));
+    }
+    if (f->type == MR_COLUMN_FIXED_LIST &&
+        (__builtin_mul_overflow(items, f->width, &items) || items > max_cell_bytes)) {
+        return MR_FAIL(err, MR_E_INVALID, "column '%s': %s is more than a cell may hold",
+                       column->name, mr_field_text(column, text, sizeof text));
+    }
+    return is_list ? type_check(column, f->item, items, max_cell_bytes, depth + 1, err) : MR_OK;
+}
+
+int mr_cell_check(const struct mr_field *f, uint64_t max_cell_bytes, struct mr_err *err)
+{
+    return type_check(f, f, 1, max_cell_bytes, 0, err);
+}
+
+/* ---- guessing ---- */
+
+static void guess_is(struct mr_field *f, enum mr_column_type type)
+{
+    if (f->type == type) {
+        return;
+    }
+    if (f->type == MR_COLUMN_NONE) {
+        f->type = type;
+        return;
+    }
+    const bool are_numbers = (type == MR_COLUMN_I64 && f->type == MR_COLUMN_F64) ||
+                             (type == MR_COLUMN_F64 && f->type == MR_COLUMN_I64);
+    f->type = are_numbers ? MR_COLUMN_F64 : MR_COLUMN_STRING;
+    if (f->item) {
+        mr_field_fini(f->item);
+        mr_freep(&f->item);
+    }
+}
+
+/* Whole numbers beyond 64 bits stay text: as floats they would lose digits, and may be keys. */
+static void guess_number(struct mr_field *f, mr_str text)
+{
+    const bool is_whole = text.ptr[0] != 'N' && !memchr(text.ptr, 'I', text.len) &&
+                          !memchr(text.ptr, '.', text.len) && !memchr(text.ptr, 'e', text.len) &&
+                          !memchr(text.ptr, 'E', text.len);
+    int64_t v;
+
+    if (!is_whole) {
+        guess_is(f, MR_COLUMN_F64);
+    } else if (mr_str_to_i64(text, &v)) {
+        guess_is(f, MR_COLUMN_I64);
+    } else {
+        guess_is(f, MR_COLUMN_STRING);
+    }
+}
+
+static void guess_value(struct mr_json *j, struct mr_field *f, int depth)
+{
+    const enum mr_json_type type = mr_json_peek(j);
+    bool is_first = true;
+    mr_str text;
+
+    if (type == MR_JSON_ARRAY && depth < MR_FIELD_DEPTH &&
+        (f->type == MR_COLUMN_NONE || f->type == MR_COLUMN_LIST)) {
+        f->type = MR_COLUMN_LIST;
+        if (!f->item) {
+            f->item = MR_NEW(struct mr_field);
+            f->item->name = mr_strndup("element", 7);
+        }
+        mr_json_enter_array(j);
+        while (mr_json_next_item(j, &is_first)) {
+            guess_value(j, f->item, depth + 1);
+        }
+        return;
+    }
+    if (mr_json_skip(j, &text) < 0 || type == MR_JSON_NULL) {
+        return;
+    }
+    if (type == MR_JSON_NUMBER) {
+        guess_number(f, text);
+    } else {
+        guess_is(f, type == MR_JSON_BOOL ? MR_COLUMN_BOOL : MR_COLUMN_STRING);
+    }
+}
+
+bool mr_guess_json(struct mr_json *j, struct mr_field *io)
+{
+    guess_value(j, io, 0);
+    return j->status == MR_OK;
+}

@@ -1,0 +1,113 @@
+/* Files through a window of memory.
+ *
+ * Plain reads, no mapping: a file that shrinks while it is read is then an end, not a signal. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "text.h"
+
+#define WINDOW     ((size_t)256 << 10)
+#define WINDOW_BIG ((size_t)4 << 20) /* one grown beyond this for one long row is given back */
+
+/* Rows are told by their numbers, so a file that changed is another table. */
+static int unchanged_check(const struct mr_input *in, struct mr_err *err)
+{
+    const struct mr_source_file *f = in->file;
+    struct stat st;
+
+    if (fstat(in->fd, &st) != 0) {
+        return MR_FAIL(err, MR_E_IO, "cannot look at '%s': %s", f->path, strerror(errno));
+    }
+    const int64_t mtime_ns = st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
+    if ((uint64_t)st.st_size != f->bytes || mtime_ns != f->mtime_ns) {
+        return MR_FAIL(err, MR_E_INVALID, "'%s' has changed since it was opened", f->path);
+    }
+    return MR_OK;
+}
+
+int mr_input_open(struct mr_input *in, const struct mr_source_file *file, struct mr_err *err)
+{
+    const int fd = open(file->path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0) {
+        return MR_FAIL(err, MR_E_IO, "cannot open '%s': %s", file->path, strerror(errno));
+    }
+    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    *in = (struct mr_input){.file = file, .fd = fd};
+    int rc = unchanged_check(in, err);
+    if (rc < 0) {
+        mr_input_close(in);
+    }
+    return rc;
+}
+
+void mr_input_close(struct mr_input *in)
+{
+    if (in->file) {
+        close(in->fd);
+        mr_free(in->buf);
+    }
+    *in = (struct mr_input){0};
+}
+
+static bool room_make(struct mr_input *in)
+{
+    const size_t left = in->end - in->begin;
+    size_t room = in->room;
+
+    if (in->begin > 0) {
+        memmove(in->buf, in->buf + in->begin, left);
+        in->begin = 0;
+        in->end = left;
+    }
+    if (room > WINDOW_BIG && left < WINDOW / 2) {
+        room = WINDOW;
+    } else if (left == room) {
+        room = room ? 2 * room : WINDOW;
+    }
+    if (room != in->room) {
+        char *more = mr_try_realloc(in->buf, room);
+        if (!more) {
+            return false;
+        }
+        in->buf = more;
+        in->room = room;
+    }
+    return true;
+}
+
+int mr_input_more(struct mr_input *in, struct mr_err *err)
+{
+    ssize_t n;
+
+    if (!room_make(in)) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "'%s': no memory to read a row", in->file->path);
+    }
+    do {
+        n = read(in->fd, in->buf + in->end, in->room - in->end);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0) {
+        return MR_FAIL(err, MR_E_IO, "cannot read '%s': %s", in->file->path, strerror(errno));
+    }
+    in->end += (size_t)n;
+    in->is_end = n == 0;
+    return in->is_end ? unchanged_check(in, err) : MR_OK;
+}
+
+int mr_input_skip_mark(struct mr_input *in, struct mr_err *err)
+{
+    while (in->end - in->begin < 3 && !in->is_end) {
+        int rc = mr_input_more(in, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    if (in->end - in->begin >= 3 && memcmp(in->buf + in->begin, "\xef\xbb\xbf", 3) == 0) {
+        in->begin += 3;
+    }
+    return MR_OK;
+}

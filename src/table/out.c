@@ -1,0 +1,44 @@
+/* Text that a writer makes, to its file: held in a buffer of a quarter of a megabyte. */
+#include "base/mem.h"
+#include "text.h"
+
+#define HELD ((size_t)256 << 10)
+
+void mr_out_init(struct mr_out *o, int fd)
+{
+    *o = (struct mr_out){.fd = fd};
+    mr_buf_init(&o->text, SIZE_MAX / 2);
+}
+
+void mr_out_fini(struct mr_out *o)
+{
+    mr_buf_fini(&o->text);
+}
+
+static int out_flush(struct mr_out *o, struct mr_err *err)
+{
+    if (o->text.failed) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory to write a row");
+    }
+    int rc = mr_fd_write(o->fd, o->text.ptr, o->text.len, err);
+    if (rc == MR_OK) {
+        o->written += o->text.len;
+        mr_buf_reset(&o->text);
+    }
+    return rc;
+}
+
+int mr_out_row(struct mr_out *o, struct mr_err *err)
+{
+    return o->text.len >= HELD || o->text.failed ? out_flush(o, err) : MR_OK;
+}
+
+int mr_out_finish(struct mr_out *o, struct mr_err *err)
+{
+    return out_flush(o, err);
+}
+
+uint64_t mr_out_bytes(const struct mr_out *o)
+{
+    return o->written + o->text.len;
+}

@@ -1,0 +1,135 @@
+/* Values of columns as text: JSON, and the texts of numbers and times that CSV shares with it.
+ *
+ * Days are turned into dates by counting in eras of 400 years, which all have the same 146,097 days, from the first of
+ * March of the year 0, so that the day of a leap year comes last. */
+#include <stdio.h>
+
+#include "tensor/tensor.h"
+#include "text.h"
+
+#define DAY_US INT64_C(86400000000)
+
+#define VALUE(c, type, row) (((const type *)(c)->values)[row])
+
+static void date_put(struct mr_buf *b, int64_t days)
+{
+    const int64_t from_march = days + 719468;
+    const int64_t era = (from_march >= 0 ? from_march : from_march - 146096) / 146097;
+    const int64_t day = from_march - era * 146097; /* [0, 146096] */
+    const int64_t year = (day - day / 1460 + day / 36524 - day / 146096) / 365;
+    const int64_t of_year = day - (365 * year + year / 4 - year / 100);
+    const int64_t march = (5 * of_year + 2) / 153; /* 0: March */
+    const int64_t month = march < 10 ? march + 3 : march - 9;
+
+    mr_buf_printf(b, "%04lld-%02lld-%02lld", (long long)(year + era * 400 + (month <= 2)),
+                  (long long)month, (long long)(of_year - (153 * march + 2) / 5 + 1));
+}
+
+static void timestamp_put(struct mr_buf *b, int64_t us)
+{
+    int64_t days = us / DAY_US;
+    int64_t rest = us % DAY_US;
+
+    if (rest < 0) {
+        rest += DAY_US;
+        days--;
+    }
+    date_put(b, days);
+    const long long second = rest / 1000000;
+    mr_buf_printf(b, "T%02lld:%02lld:%02lld", second / 3600, second / 60 % 60, second % 60);
+    if (rest % 1000000) {
+        mr_buf_printf(b, ".%06lld", (long long)(rest % 1000000));
+    }
+    mr_buf_char(b, 'Z');
+}
+
+static void decimal_put(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
+                        uint64_t row)
+{
+    __int128 v;
+    char text[48];
+    char *end = text + sizeof text;
+    char *p = end;
+
+    memcpy(&v, (const char *)c->values + row * sizeof v, sizeof v);
+    unsigned __int128 rest = v < 0 ? 0 - (unsigned __int128)v : (unsigned __int128)v;
+    const int scale = MR_MIN(f->scale, 38);
+    for (int digits = 0; digits <= scale || rest > 0; digits++) {
+        if (digits == scale && scale > 0) {
+            *--p = '.';
+        }
+        *--p = (char)('0' + (int)(rest % 10));
+        rest /= 10;
+    }
+    if (v < 0) {
+        *--p = '-';
+    }
+    mr_buf_append(b, p, (size_t)(end - p));
+}
+
+void mr_put_scalar(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
+                   uint64_t row)
+{
+    switch (f->type) {
+    case MR_COLUMN_BOOL: mr_buf_c(b, VALUE(c, uint8_t, row) ? "true" : "false"); break;
+    case MR_COLUMN_I8: mr_buf_i64(b, VALUE(c, int8_t, row)); break;
+    case MR_COLUMN_I16: mr_buf_i64(b, VALUE(c, int16_t, row)); break;
+    case MR_COLUMN_I32: mr_buf_i64(b, VALUE(c, int32_t, row)); break;
+    case MR_COLUMN_I64: mr_buf_i64(b, VALUE(c, int64_t, row)); break;
+    case MR_COLUMN_U8: mr_buf_u64(b, VALUE(c, uint8_t, row)); break;
+    case MR_COLUMN_U16: mr_buf_u64(b, VALUE(c, uint16_t, row)); break;
+    case MR_COLUMN_U32: mr_buf_u64(b, VALUE(c, uint32_t, row)); break;
+    case MR_COLUMN_U64: mr_buf_u64(b, VALUE(c, uint64_t, row)); break;
+    case MR_COLUMN_F16: mr_json_put_float(b, mr_fp16_to_float(VALUE(c, uint16_t, row))); break;
+    case MR_COLUMN_F32: mr_json_put_float(b, VALUE(c, float, row)); break;
+    case MR_COLUMN_F64: mr_json_put_double(b, VALUE(c, double, row)); break;
+    case MR_COLUMN_DATE: date_put(b, VALUE(c, int32_t, row)); break;
+    case MR_COLUMN_TIMESTAMP: timestamp_put(b, VALUE(c, int64_t, row)); break;
+    case MR_COLUMN_DECIMAL: decimal_put(b, f, c, row); break;
+    case MR_COLUMN_BINARY: mr_base64_encode(mr_column_bytes(c, row), b); break;
+    default: break;
+    }
+}
+
+static void list_put(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
+                     uint64_t row)
+{
+    const uint64_t begin = f->type == MR_COLUMN_LIST ? c->begin[row] : row * f->width;
+    const uint64_t end = f->type == MR_COLUMN_LIST ? c->begin[row + 1] : begin + f->width;
+
+    mr_buf_char(b, '[');
+    for (uint64_t i = begin; i < end && !b->failed; i++) {
+        if (i > begin) {
+            mr_buf_char(b, ',');
+        }
+        mr_put_json(b, f->item, c->item, i);
+    }
+    mr_buf_char(b, ']');
+}
+
+void mr_put_json(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
+                 uint64_t row)
+{
+    if (mr_column_is_null(c, row)) {
+        MR_BUF_LIT(b, "null");
+        return;
+    }
+    switch (f->type) {
+    case MR_COLUMN_STRING: {
+        const mr_bytes text = mr_column_bytes(c, row);
+        mr_json_put_string(b, mr_str_n((const char *)text.ptr, text.len));
+        break;
+    }
+    case MR_COLUMN_DATE:
+    case MR_COLUMN_TIMESTAMP:
+    case MR_COLUMN_DECIMAL:
+    case MR_COLUMN_BINARY:
+        mr_buf_char(b, '"');
+        mr_put_scalar(b, f, c, row);
+        mr_buf_char(b, '"');
+        break;
+    case MR_COLUMN_LIST:
+    case MR_COLUMN_FIXED_LIST: list_put(b, f, c, row); break;
+    default: mr_put_scalar(b, f, c, row); break;
+    }
+}
