@@ -12,6 +12,8 @@
  *
  * `done` runs on a loader thread after the hook has heard of all changes that the job made, and
  * before the model's next job begins; that of a cancelled job as soon as it is cancelled. */
+#include <malloc.h>
+
 #include "base/clock.h"
 #include "manager.h"
 
@@ -345,6 +347,25 @@ static struct mr_job *job_take(struct mr_models *m, int64_t *out_next_ns)
     return NULL;
 }
 
+/* A load leaves holes in the heaps, between pieces that live on. Their pages are resident until somebody needs a piece
+ * of that size: hours of updates look like a leak. */
+#define TRIM_AFTER_NS (10 * MR_NS_PER_S)
+
+/* Lock held, and left meanwhile. Gives back what jobs have left, if it is time. */
+static bool heap_trim(struct mr_models *m)
+{
+    if (mr_now_ns() < m->trim_ns) {
+        return false;
+    }
+    m->trim_ns = INT64_MAX;
+#ifdef __GLIBC__
+    pthread_mutex_unlock(&m->lock);
+    malloc_trim(0);
+    pthread_mutex_lock(&m->lock);
+#endif
+    return true;
+}
+
 /* Lock held. NULL at the end. */
 static struct mr_job *job_wait(struct mr_models *m)
 {
@@ -352,10 +373,14 @@ static struct mr_job *job_wait(struct mr_models *m)
     int64_t next_ns;
 
     while (!(job = job_take(m, &next_ns))) {
-        struct timespec ts = {next_ns / MR_NS_PER_S, next_ns % MR_NS_PER_S};
         if (m->quit && !m->loads.first) {
             return NULL;
         }
+        if (heap_trim(m)) {
+            continue;
+        }
+        next_ns = MR_MIN(next_ns, m->trim_ns);
+        struct timespec ts = {next_ns / MR_NS_PER_S, next_ns % MR_NS_PER_S};
         if (next_ns == INT64_MAX) {
             pthread_cond_wait(&m->work, &m->lock);
         } else {
@@ -423,6 +448,7 @@ static void *loader_main(void *arg)
         m->loads_running -= has_place;
         m->loads_held -= has_place;
         job_end(m, job, rc);
+        m->trim_ns = MR_MIN(m->trim_ns, mr_now_ns() + TRIM_AFTER_NS);
         pthread_cond_broadcast(&m->work); /* a place is free */
     }
     pthread_mutex_unlock(&m->lock);
@@ -433,6 +459,7 @@ int mr_jobs_start(struct mr_models *m, struct mr_err *err)
 {
     uint32_t count = m->o.load_threads + 1;
 
+    m->trim_ns = INT64_MAX;
     m->loaders = MR_NEW_ARRAY(pthread_t, count);
     while (m->loader_count < count) {
         int rc = mr_thread_start(&m->loaders[m->loader_count], "mr-load", loader_main, m, err);

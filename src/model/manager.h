@@ -190,6 +190,7 @@ struct mr_models {
     size_t loads_running;      /* those that wait for something else are not counted */
     size_t loads_held;         /* threads that have one */
     uint64_t jobs_made;
+    int64_t trim_ns; /* when to give free pages of the heap back; INT64_MAX: no job since */
     bool is_started;
     size_t jobs_open;    /* queued, waiting or running */
     pthread_cond_t idle; /* jobs_open or draining went down */

@@ -1,4 +1,6 @@
 /* Which loads wait for which, which end those before them, and which are tried again. */
+#include <malloc.h>
+
 #include "harness.h"
 
 #define FAILING                                                                                    \
@@ -269,6 +271,47 @@ static void test_retries_end(void **state)
     until_index(f, "m:1 READY");
 }
 
+static _Atomic int trims;
+
+/* Stands for the C library's. */
+int malloc_trim(size_t pad)
+{
+    (void)pad;
+    atomic_fetch_add(&trims, 1);
+    return 1;
+}
+
+static int64_t trim_at(struct fixture *f, int64_t sooner_ns)
+{
+    pthread_mutex_lock(&f->m->lock);
+    f->m->trim_ns = MR_MIN(f->m->trim_ns, sooner_ns);
+    int64_t at_ns = f->m->trim_ns;
+    pthread_cond_broadcast(&f->m->work);
+    pthread_mutex_unlock(&f->m->lock);
+    return at_ns;
+}
+
+/* Some time after a job, and not without any. */
+static void test_heap_is_trimmed(void **state)
+{
+    struct fixture *f = *state;
+    f->o.control = MR_MODEL_CONTROL_EXPLICIT;
+    fx_model(f, 0, "m", IDENTITY_TEXT, 1);
+    fx_start(f);
+    atomic_store(&trims, 0);
+    assert_true(trim_at(f, INT64_MAX) == INT64_MAX);
+    fx_must_load(f, "m");
+    assert_int_equal(fx_unload(f, "m"), MR_OK);
+    fx_drained(f);
+    assert_true(trim_at(f, INT64_MAX) < INT64_MAX || atomic_load(&trims) > 0);
+    trim_at(f, mr_now_ns());
+    for (int i = 0; i < 10000 && atomic_load(&trims) == 0; i++) {
+        usleep(2000);
+    }
+    assert_true(atomic_load(&trims) > 0);
+    assert_true(trim_at(f, INT64_MAX) == INT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +326,7 @@ int main(void)
         fx_test(test_first_loads_are_tried_again),
         fx_test(test_what_a_client_asks_for_is_not),
         fx_test(test_retries_end),
+        fx_test(test_heap_is_trimmed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
