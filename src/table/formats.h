@@ -2,6 +2,8 @@
 #ifndef MR_TABLE_FORMATS_H
 #define MR_TABLE_FORMATS_H
 
+#include <sys/uio.h>
+
 #include "table/table.h"
 
 /** A format's writer: the functions of table.h over a state that `open` makes. */
@@ -14,6 +16,8 @@ struct mr_writer_ops {
     int (*finish)(void *w, struct mr_err *err);
     void (*free)(void *w);
 };
+
+extern const struct mr_writer_ops mr_parquet_writer_ops;
 
 /** What a format's source is opened with. The files are found; the rest of the options is as given, with the defaults
  *  put in. All of it outlives the state. */
@@ -56,5 +60,7 @@ int mr_files_find(const struct mr_source_options *options, struct mr_source_file
 
 /** Writes all of it to fd. Errors: MR_E_EXHAUSTED (no room), MR_E_IO. */
 int mr_fd_write(int fd, const void *data, size_t bytes, struct mr_err *err);
+/** The same of several pieces; the array is used up. */
+int mr_fd_writev(int fd, struct iovec *pieces, int count, struct mr_err *err);
 
 #endif

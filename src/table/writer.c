@@ -1,7 +1,6 @@
 /* Writers: one table of functions for each format. */
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "formats.h"
@@ -11,12 +10,15 @@ struct mr_writer {
     void *state;
 };
 
-int mr_fd_write(int fd, const void *data, size_t bytes, struct mr_err *err)
+int mr_fd_writev(int fd, struct iovec *pieces, int count, struct mr_err *err)
 {
-    const char *from = data;
-
-    while (bytes > 0) {
-        const ssize_t n = write(fd, from, bytes);
+    while (count > 0) {
+        if (pieces->iov_len == 0) {
+            pieces++;
+            count--;
+            continue;
+        }
+        const ssize_t n = writev(fd, pieces, count);
         if (n < 0 && errno == EINTR) {
             continue;
         }
@@ -25,15 +27,32 @@ int mr_fd_write(int fd, const void *data, size_t bytes, struct mr_err *err)
             return MR_FAIL(err, full ? MR_E_EXHAUSTED : MR_E_IO, "cannot write: %s",
                            strerror(errno));
         }
-        from += n;
-        bytes -= (size_t)n;
+        for (size_t left = (size_t)n; left > 0;) {
+            const size_t step = MR_MIN(left, pieces->iov_len);
+            pieces->iov_base = (char *)pieces->iov_base + step;
+            pieces->iov_len -= step;
+            left -= step;
+            if (pieces->iov_len == 0) {
+                pieces++;
+                count--;
+            }
+        }
     }
     return MR_OK;
 }
 
+int mr_fd_write(int fd, const void *data, size_t bytes, struct mr_err *err)
+{
+    return mr_fd_writev(fd, &(struct iovec){(void *)data, bytes}, 1, err);
+}
+
 static const struct mr_writer_ops *ops_of(enum mr_table_format format)
 {
-    return format == MR_TABLE_JSONL ? &mr_jsonl_writer_ops : NULL;
+    switch (format) {
+    case MR_TABLE_PARQUET: return &mr_parquet_writer_ops;
+    case MR_TABLE_JSONL: return &mr_jsonl_writer_ops;
+    default: return NULL;
+    }
 }
 
 int mr_writer_new(struct mr_writer **out, int fd, const struct mr_schema *schema,

@@ -93,7 +93,7 @@ struct mr_writer;
 int mr_writer_new(struct mr_writer **out, int fd, const struct mr_schema *schema,
                   const struct mr_writer_options *options, struct mr_err *err);
 /** Rows [first, first + count), of an equal schema. Does not keep them. Errors: MR_E_IO, MR_E_EXHAUSTED (disk full, no
- *  memory); after an error only mr_writer_free. */
+ *  memory), MR_E_TOO_LARGE (a value that the format cannot hold); after an error only mr_writer_free. */
 int mr_writer_put(struct mr_writer *w, const struct mr_rows *rows, uint64_t first, uint64_t count,
                   struct mr_err *err);
 /** Bytes of the file so far, about: what is still held counts as it is. */
