@@ -1,5 +1,66 @@
 /* Submit, inline path, queue policies, cancellation, time-outs. */
+#include <errno.h>
+#include <sched.h>
+#include <time.h>
+
 #include "harness.h"
+#include "sched_private.h"
+
+/* The fault backend sleeps as it executes. While the gate is shut that sleep lasts until the test opens it, so that
+ * an execution is under way for as long as a test needs, not for a time that a busy machine outlasts. */
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t moved;
+    bool is_shut;
+    int inside;
+} gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0};
+
+__attribute__((visibility("default"))) int nanosleep(const struct timespec *ts,
+                                                     struct timespec *rest)
+{
+    pthread_mutex_lock(&gate.mutex);
+    bool is_shut = gate.is_shut;
+    gate.inside++;
+    pthread_cond_broadcast(&gate.moved);
+    while (gate.is_shut)
+        pthread_cond_wait(&gate.moved, &gate.mutex);
+    gate.inside--;
+    pthread_mutex_unlock(&gate.mutex);
+    errno = is_shut ? 0 : clock_nanosleep(CLOCK_MONOTONIC, 0, ts, rest);
+    return errno == 0 ? 0 : -1;
+}
+
+static void gate_set(bool is_shut)
+{
+    pthread_mutex_lock(&gate.mutex);
+    gate.is_shut = is_shut;
+    pthread_cond_broadcast(&gate.moved);
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+static void gate_wait(int inside)
+{
+    pthread_mutex_lock(&gate.mutex);
+    while (gate.inside < inside)
+        pthread_cond_wait(&gate.moved, &gate.mutex);
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+static bool has_idle_thread(struct harness *h)
+{
+    struct mr_sched *s = h->version.sched;
+
+    pthread_mutex_lock(&s->mutex);
+    bool is_there = s->idle_threads > 0;
+    pthread_mutex_unlock(&s->mutex);
+    return is_there;
+}
+
+static void wait_until_ns(int64_t until_ns)
+{
+    while (mr_now_ns() <= until_ns)
+        sched_yield();
+}
 
 static void runs_and_counts(void **state)
 {
@@ -79,10 +140,11 @@ static void slow_models_stay_queued(void **state)
     harness_close(&h);
 }
 
-/* Both requests come while the one idle thread has not looked yet; the second instance starts for what it leaves. */
+/* Both requests come while one thread is idle; the second instance starts for what it leaves. They run side by side:
+ * the gate opens when both are inside. */
 static void instances_share_a_burst(void **state)
 {
-    const struct mr_setting slow[] = {{"delay_ms", "300"}};
+    const struct mr_setting slow[] = {{"delay_ms", "1"}};
     struct harness h;
     struct ask a[2];
     (void)state;
@@ -94,17 +156,19 @@ static void instances_share_a_burst(void **state)
     ask_submit(&a[0]);
     ask_wait(&h, &a[0]);
     ask_fini(&a[0]);
-    /* The one thread there is waits by now or will soon. */
-    struct timespec moment = {0, 20 * MR_NS_PER_MS};
-    nanosleep(&moment, NULL);
+    while (!has_idle_thread(&h))
+        sched_yield();
+    gate_set(true);
     ask_init(&a[0], &h, 1, 0);
     ask_init(&a[1], &h, 1, 1);
     ask_submit(&a[0]);
     ask_submit(&a[1]);
+    gate_wait(2);
+    gate_set(false);
     ask_wait(&h, &a[0]);
     ask_wait(&h, &a[1]);
-    assert_true(a[0].infer.times.start < a[1].infer.times.end &&
-                a[1].infer.times.start < a[0].infer.times.end);
+    ask_check(&a[0], 1);
+    ask_check(&a[1], 1);
     ask_fini(&a[0]);
     ask_fini(&a[1]);
     harness_close(&h);
@@ -155,16 +219,16 @@ static void wrong_outputs_are_internal_errors(void **state)
     }
 }
 
-/* Fill the queue behind a running request (150 ms), so that what is queued stays there meanwhile. */
+/* Fill the queue behind a request that runs until the gate is opened: what is queued stays there meanwhile. */
 static void open_slow(struct harness *h, struct ask *blocker)
 {
-    const struct mr_setting slow[] = {{"delay_ms", "150"}};
+    const struct mr_setting slow[] = {{"delay_ms", "1"}};
 
     harness_open(h, "fault", slow, 1);
+    gate_set(true);
     ask_init(blocker, h, 1, 0);
     assert_int_equal(ask_submit(blocker), MR_OK);
-    while (mr_sched_pending(&h->version) > 0)
-        sched_yield();
+    gate_wait(1);
 }
 
 static void cancel_takes_out_of_the_queue(void **state)
@@ -184,6 +248,7 @@ static void cancel_takes_out_of_the_queue(void **state)
     assert_int_equal(a.infer.status, MR_E_CANCELLED);
     assert_int_equal(mr_sched_pending(&h.version), 1);
     assert_false(mr_sched_cancel(&blocker.infer)); /* it runs */
+    gate_set(false);
     ask_wait(&h, &b);
     ask_check(&b, 1);
     assert_true(blocker.is_done);
@@ -211,6 +276,7 @@ static void full_queue_refuses(void **state)
     assert_int_equal(mr_sched_submit(&a.infer), MR_OK);
     assert_int_equal(mr_sched_submit(&b.infer), MR_E_UNAVAILABLE);
     assert_string_equal(b.infer.err.msg, "Exceeds maximum queue size (1: --max-queue-size)");
+    gate_set(false);
     ask_wait(&h, &a);
     ask_fini(&a);
     ask_fini(&b);
@@ -249,22 +315,25 @@ static void no_thread_to_be_had(void **state)
 /* A second thread that cannot be started leaves its work to the first. */
 static void one_thread_is_enough(void **state)
 {
-    const struct mr_setting slow[] = {{"execute_delay_ms", "30"}};
+    const struct mr_setting slow[] = {{"delay_ms", "1"}};
     struct harness h;
     struct ask a[3];
     (void)state;
 
     harness_init(&h);
     h.group.count = 2;
-    harness_open(&h, "identity", slow, 1);
+    harness_open(&h, "fault", slow, 1);
     for (int i = 0; i < 3; i++)
         ask_init(&a[i], &h, 1, i);
+    gate_set(true);
     assert_int_equal(ask_submit(&a[0]), MR_OK);
+    gate_wait(1); /* it runs, and allocates nothing meanwhile */
     mr_mem_fail_after(1);
     assert_int_equal(ask_submit(&a[1]), MR_OK);
     mr_mem_fail_after(1);
     assert_int_equal(ask_submit(&a[2]), MR_OK);
     mr_mem_fail_after(0);
+    gate_set(false);
     for (int i = 0; i < 3; i++) {
         ask_wait(&h, &a[i]);
         ask_check(&a[i], 1);
@@ -287,10 +356,10 @@ static void deadline_in_the_queue(void **state)
     a.infer.deadline_ns = mr_now_ns() + MR_NS_PER_MS;
     assert_int_equal(mr_sched_submit(&a.infer), MR_OK);
     assert_in_range(a.infer.deadline_ns - a.infer.expire_ns, 1, MR_NS_PER_MS / 4);
-    while (mr_now_ns() < a.infer.expire_ns)
-        sched_yield();
+    wait_until_ns(a.infer.expire_ns);
     assert_true(mr_sched_expire(&a.infer));
     assert_int_equal(a.infer.status, MR_E_DEADLINE);
+    gate_set(false);
     ask_wait(&h, &blocker);
     ask_fini(&a);
     ask_fini(&blocker);
@@ -312,6 +381,7 @@ static void reserve_of_a_long_deadline(void **state)
     a.infer.deadline_ns = mr_now_ns() + 3600 * MR_NS_PER_S;
     assert_int_equal(mr_sched_submit(&a.infer), MR_OK);
     assert_int_equal(a.infer.deadline_ns - a.infer.expire_ns, 20 * MR_NS_PER_MS);
+    gate_set(false);
     ask_wait(&h, &a);
     ask_check(&a, 1);
     ask_wait(&h, &blocker);
@@ -332,6 +402,8 @@ static void deadline_found_by_the_instance(void **state)
     ask_init(&a, &h, 1, 1);
     a.infer.deadline_ns = mr_now_ns() + MR_NS_PER_MS;
     assert_int_equal(mr_sched_submit(&a.infer), MR_OK);
+    wait_until_ns(a.infer.deadline_ns);
+    gate_set(false);
     ask_wait(&h, &a);
     assert_int_equal(a.infer.status, MR_E_DEADLINE);
     ask_wait(&h, &blocker);
@@ -358,6 +430,8 @@ static void queue_policy_timeout(void **state)
     ask_init(&b, &h, 1, 2);
     ask_submit(&a);
     ask_submit(&b);
+    wait_until_ns(a.infer.times.queued + MR_NS_PER_MS);
+    gate_set(false);
     ask_wait(&h, &a);
     assert_int_equal(a.infer.status, MR_E_UNAVAILABLE);
     assert_string_equal(a.infer.err.msg, "Request timeout expired");
@@ -387,6 +461,8 @@ static void delayed_requests_go_behind(void **state)
     ask_init(&b, &h, 1, 2);
     ask_submit(&a);
     ask_submit(&b);
+    wait_until_ns(a.infer.times.queued + MR_NS_PER_US);
+    gate_set(false);
     ask_wait(&h, &a);
     assert_true(b.is_done && b.order < a.order);
     ask_check(&a, 1);
@@ -416,6 +492,7 @@ static void priorities_go_first(void **state)
     ask_submit(&low);
     ask_submit(&none);
     ask_submit(&high);
+    gate_set(false);
     ask_wait(&h, &low);
     assert_true(high.order < none.order && none.order < low.order);
     ask_fini(&low);
