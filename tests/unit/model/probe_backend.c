@@ -3,8 +3,9 @@
  *
  *   batch    inputs X and outputs Y of [-1,4], batchable
  *   fixed    the same of [1,4], not batchable
- *   slow     as batch, after 200 ms
+ *   together as batch, once eight of them are being opened at the same time
  *   broken   does not open */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -28,6 +29,21 @@ static int kind_read(const char *path, char kind[16], struct mr_err *err)
     size_t n = fread(kind, 1, 15, f);
     fclose(f);
     kind[n] = '\0';
+    return MR_OK;
+}
+
+/* Fails after a time that only loads one after the other reach. */
+static int together_wait(struct mr_err *err)
+{
+    static _Atomic int opening;
+    atomic_fetch_add(&opening, 1);
+    for (int ms = 0; atomic_load(&opening) < 8; ms++) {
+        if (ms == 10000) {
+            return mr_backend_fail(err, MR_E_DEADLINE, "only %d are opened at once",
+                                   atomic_load(&opening));
+        }
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
     return MR_OK;
 }
 
@@ -63,8 +79,8 @@ static int model_open(void *backend, const struct mr_model_desc *desc, void **ou
     if (strcmp(kind, "broken") == 0) {
         return mr_backend_fail(err, MR_E_INVALID, "the file is damaged");
     }
-    if (strcmp(kind, "slow") == 0) {
-        nanosleep(&(struct timespec){0, 200000000}, NULL);
+    if (strcmp(kind, "together") == 0 && (rc = together_wait(err)) < 0) {
+        return rc;
     }
     struct model *m = calloc(1, sizeof *m);
     const int64_t *dims = strcmp(kind, "fixed") == 0 ? fixed_dims : batch_dims;

@@ -67,7 +67,7 @@ static void until_changes(struct fixture *f, const char *part, int count)
         if (n >= count) {
             return;
         }
-        if (i == 5000 || used >= sizeof all - 1) {
+        if (i == 10000 || used >= sizeof all - 1) {
             fail_msg("waited for %d times '%s' in '%s'", count, part, all);
         }
         usleep(2000);

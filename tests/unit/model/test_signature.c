@@ -142,8 +142,7 @@ static void test_backend_settings(void **state)
     }
 }
 
-/* Models load side by side: eight that sleep 200 ms each on eight threads take far less than 1.6 s.
- * The bound is that of a slow machine, and the opposite, one after the other, cannot be quicker. */
+/* Models load side by side: eight that wait for each other on eight threads. */
 static void test_loads_run_side_by_side(void **state)
 {
     struct fixture *f = *state;
@@ -153,12 +152,10 @@ static void test_loads_run_side_by_side(void **state)
     f->o.update_threads = 8;
     for (int i = 0; i < 8; i++) {
         snprintf(path, sizeof path, "m%d/1/model.probe", i);
-        fx_write(f, 0, path, "slow");
+        fx_write(f, 0, path, "together");
     }
-    int64_t begin_ns = mr_now_ns();
     fx_start(f);
     assert_int_equal(f->failed, 0);
-    assert_true(mr_now_ns() - begin_ns < 1500 * MR_NS_PER_MS);
 }
 
 int main(void)

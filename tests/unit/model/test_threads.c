@@ -14,6 +14,7 @@ struct reader {
     uint64_t found;
     uint64_t pinned;
     uint64_t went_back; /* saw an older version than before */
+    _Atomic bool has_begun;
 };
 
 /* Reads what a request would read of a version. */
@@ -44,6 +45,7 @@ static void *reader_main(void *arg)
                 mr_version_pin(v, r->number);
                 held = v;
                 r->pinned++;
+                atomic_store_explicit(&r->has_begun, true, memory_order_relaxed);
             }
         }
         if (held && i % 7 == 0) {
@@ -67,11 +69,17 @@ static void *reader_main(void *arg)
     return (void *)(uintptr_t)(sum | 1);
 }
 
+/* "m" is there; returns when each has held a version of it. */
 static void readers_start(struct reader *r, struct fixture *f, _Atomic bool *stop)
 {
     for (unsigned i = 0; i < READERS; i++) {
         r[i] = (struct reader){.f = f, .number = i, .stop = stop};
         assert_int_equal(mr_thread_start(&r[i].thread, "reader", reader_main, &r[i], NULL), MR_OK);
+    }
+    for (unsigned i = 0; i < READERS; i++) {
+        while (!atomic_load(&r[i].has_begun)) {
+            usleep(100);
+        }
     }
 }
 
@@ -175,7 +183,6 @@ static void test_stop_under_readers(void **state)
     fx_start(f);
     fx_must_load(f, "m");
     readers_start(r, f, &stop);
-    usleep(20000);
     assert_int_equal(mr_models_stop(f->m, 10 * MR_NS_PER_S), 0);
     assert_int_equal(fx_newest(f, "m"), 0);
     readers_stop(r, &stop);
