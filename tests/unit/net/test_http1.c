@@ -606,10 +606,7 @@ static void test_gone_in_answer(void **state)
         hear(&c);
         hang_up(&c);
     }
-    for (int i = 0; i < 1000 && mr_http_server_connections(s->http) > 0; i++) {
-        usleep(1000);
-    }
-    assert_int_equal(mr_http_server_connections(s->http), 0);
+    assert_true(wait_connections(s, 0));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -86,7 +86,7 @@ static void test_posts(void **state)
     for (int i = 0; i < POSTERS; i++) {
         pthread_join(posters[i], NULL);
     }
-    for (int i = 0; i < 10000 && atomic_load(&posts.count) < POSTERS * MAILS; i++) {
+    for (int i = 0; i < 20000 && atomic_load(&posts.count) < POSTERS * MAILS; i++) {
         usleep(1000);
     }
     assert_int_equal(atomic_load(&posts.count), POSTERS * MAILS);
@@ -132,7 +132,7 @@ static void test_endless_mail(void **state)
     endless.loop = start(&thread, NULL);
     endless.mail.run = endless_begin;
     mr_loop_post(endless.loop, &endless.mail);
-    for (int i = 0; i < 5000 && !atomic_load(&endless.fired); i++) {
+    for (int i = 0; i < 20000 && !atomic_load(&endless.fired); i++) {
         usleep(1000);
     }
     assert_true(atomic_load(&endless.fired));
@@ -178,12 +178,18 @@ static void test_delays(void **state)
     timing.loop = start(&thread, NULL);
     timing.mail.run = timing_begin;
     memcpy(timing.delays_ns, delays_ns, sizeof delays_ns);
-    for (int round = 0; round < 10; round++) {
+    /* The best round shows the resolution, whatever else the machine does; one that is busy is given
+     * more of them. Generous for sanitizers: without a timer finer than milliseconds the first would
+     * be some 800 us late, always. */
+    for (int round = 0;
+         round < 100 && (best_ns[0] >= 600 * MR_NS_PER_US || best_ns[2] >= 20 * MR_NS_PER_MS);
+         round++) {
         atomic_store(&timing.fired, 0);
         mr_loop_post(timing.loop, &timing.mail);
-        for (int i = 0; i < 5000 && atomic_load(&timing.fired) < 3; i++) {
+        for (int i = 0; i < 20000 && atomic_load(&timing.fired) < 3; i++) {
             usleep(1000);
         }
+        assert_int_equal(atomic_load(&timing.fired), 3);
         for (int i = 0; i < 3; i++) {
             int64_t took_ns = atomic_load(&timing.took_ns[i]);
             assert_true(took_ns >= delays_ns[i]); /* never early */
@@ -191,8 +197,6 @@ static void test_delays(void **state)
         }
     }
     stop(timing.loop, thread);
-    /* The best of ten shows the resolution, whatever else the machine does. Generous for
-     * sanitizers: without a timer finer than milliseconds the first would be some 800 us late. */
     assert_true(best_ns[0] < 600 * MR_NS_PER_US);
     assert_true(best_ns[2] < 20 * MR_NS_PER_MS);
 }

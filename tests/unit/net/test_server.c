@@ -115,7 +115,7 @@ static void test_port_in_use(void **state)
 static struct client dial_unix(const char *path)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    struct timeval tv = {.tv_sec = 10};
+    struct timeval tv = {.tv_sec = 30};
     struct client c = {.fd = socket(AF_UNIX, SOCK_STREAM, 0)};
 
     snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
@@ -192,9 +192,7 @@ static void test_max_connections(void **state)
     assert_int_equal(mr_count_get(&mr_loop_stats(s.loops[0])->refused), 1);
     hang_up(&c[3]);
     hang_up(&c[0]);
-    for (int i = 0; i < 1000 && mr_http_server_connections(s.http) > 2; i++) {
-        usleep(1000);
-    }
+    assert_true(wait_connections(&s, 2));
     c[0] = dial(&s);
     ask(&c[0], "/again");
     for (int i = 0; i < 3; i++) {
@@ -203,17 +201,20 @@ static void test_max_connections(void **state)
     server_stop(&s);
 }
 
-static void test_timeouts(void **state)
+/* False: this thread did not run for so long that the server may have taken those for slow that are
+ * not meant to be; that proves nothing. */
+static bool timeouts_are_kept(int64_t timeout_ns)
 {
     struct mr_http_options o;
     struct server s;
     struct response r;
 
-    (void)state;
     mr_http_options_init(&o);
-    o.header_timeout_ns = o.body_timeout_ns = o.idle_timeout_ns = 300 * MR_NS_PER_MS;
+    o.header_timeout_ns = o.body_timeout_ns = o.idle_timeout_ns = timeout_ns;
     o.server_name = "millrace-test";
     server_start_with(&s, &o, 1, "127.0.0.1:0");
+    int64_t begin_ns = mr_now_ns();
+    int64_t last_ns = begin_ns;
     struct client none = dial(&s);
     struct client sniffed = dial(&s);
     struct client head = dial(&s);
@@ -222,31 +223,35 @@ static void test_timeouts(void **state)
     say(&sniffed, "PRI * HT");
     say(&head, "GET / HTTP/1.1\r\nHost: x\r\n");
     say(&body, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc");
-    ask(&idle, "/idle");
+    say(&idle, "GET /idle HTTP/1.1\r\nHost: x\r\n\r\n");
     struct h2_client *h2 = h2_dial(&s);
     struct h2_stream *stuck = h2_request(h2, "POST", "/echo", NULL, "abc", 3);
     stuck->send_open = true;
     struct client fine = dial(&s);
-    int64_t begin_ns = mr_now_ns();
-    for (int i = 0; i < 8; i++) {
+    bool is_fair = mr_now_ns() - begin_ns < timeout_ns / 2;
+    while (is_fair && last_ns - begin_ns < timeout_ns * 5 / 2) {
         ask(&fine, "/fine");
+        last_ns = mr_now_ns();
         h2_turn(h2, 1);
-        usleep(100000);
+        usleep((useconds_t)(timeout_ns / 4000));
+        is_fair = mr_now_ns() - last_ns < timeout_ns / 2;
     }
-    hear_response(&head, &r, false);
-    assert_int_equal(r.status, 408);
-    assert_non_null(strstr(r.head, "server: millrace-test\r\n"));
-    free(r.body);
-    expect_response(&body, 408, NULL);
-    expect_end(&none);
-    expect_end(&sniffed);
-    expect_end(&idle);
-    h2_wait_closed(h2, 1);
-    assert_int_equal(stuck->error, NGHTTP2_CANCEL);
-    while (!h2->ended && h2_turn(h2, 5000)) {
+    if (is_fair) {
+        expect_response(&idle, 200, "GET /idle?");
+        hear_response(&head, &r, false);
+        assert_int_equal(r.status, 408);
+        assert_non_null(strstr(r.head, "server: millrace-test\r\n"));
+        free(r.body);
+        expect_response(&body, 408, NULL);
+        expect_end(&none);
+        expect_end(&sniffed);
+        expect_end(&idle);
+        h2_wait_closed(h2, 1);
+        assert_int_equal(stuck->error, NGHTTP2_CANCEL);
+        while (!h2->ended && h2_turn(h2, 5000)) {
+        }
+        assert_int_equal(h2->goaway, NGHTTP2_NO_ERROR + 1);
     }
-    assert_int_equal(h2->goaway, NGHTTP2_NO_ERROR + 1);
-    assert_true(mr_now_ns() - begin_ns < 8 * MR_NS_PER_S);
     h2_hang_up(&h2);
     hang_up(&none);
     hang_up(&sniffed);
@@ -255,6 +260,18 @@ static void test_timeouts(void **state)
     hang_up(&idle);
     hang_up(&fine);
     server_stop(&s);
+    return is_fair;
+}
+
+static void test_timeouts(void **state)
+{
+    int64_t timeout_ns = 600 * MR_NS_PER_MS;
+
+    (void)state;
+    while (!timeouts_are_kept(timeout_ns)) {
+        timeout_ns *= 2;
+        assert_true(timeout_ns < 10 * MR_NS_PER_S);
+    }
 }
 
 static void test_write_timeout(void **state)
@@ -284,26 +301,35 @@ static void test_write_timeout(void **state)
     server_stop(&s);
 }
 
-static void test_ping(void **state)
+/* Two pings come. Not so when this thread did not run for long enough to answer the first in time. */
+static bool pings(int64_t interval_ns)
 {
     struct mr_http_options o;
     struct server s;
     uint8_t payload[8];
     uint8_t frame[17];
     size_t len;
+    int count = 0;
 
-    (void)state;
     mr_http_options_init(&o);
-    o.h2_ping_interval_ns = 300 * MR_NS_PER_MS;
+    o.h2_ping_interval_ns = interval_ns;
     server_start_with(&s, &o, 1, "127.0.0.1:0");
     struct client c = dial(&s);
     h2_raw_hello(&c);
-    for (int i = 0; i < 2; i++) {
-        assert_true(h2_raw_wait(&c, 6, payload, sizeof payload, &len));
-        assert_true(send_all(&c, frame, h2_frame(frame, 6, 1, 0, payload, 8)));
+    while (count < 2 && h2_raw_wait(&c, 6, payload, sizeof payload, &len) &&
+           send_all(&c, frame, h2_frame(frame, 6, 1, 0, payload, 8))) {
+        count++;
     }
     hang_up(&c);
     server_stop(&s);
+    return count == 2;
+}
+
+static void test_ping(void **state)
+{
+    (void)state;
+    assert_true(pings(300 * MR_NS_PER_MS) || pings(1200 * MR_NS_PER_MS) ||
+                pings(4800 * MR_NS_PER_MS));
 }
 
 static void test_drain(void **state)
@@ -353,17 +379,12 @@ static void test_drain(void **state)
     while (!h2->ended && h2_turn(h2, 5000)) {
     }
     assert_true(h2->ended);
-    for (int i = 0; i < 1000 && mr_http_server_connections(s.http) > 0; i++) {
-        usleep(1000);
-        if (i == 0) {
-            hang_up(&idle);
-            hang_up(&fresh);
-            hang_up(&busy);
-            h2_hang_up(&h2);
-            h2_hang_up(&h2_idle);
-        }
-    }
-    assert_int_equal(mr_http_server_connections(s.http), 0);
+    hang_up(&idle);
+    hang_up(&fresh);
+    hang_up(&busy);
+    h2_hang_up(&h2);
+    h2_hang_up(&h2_idle);
+    assert_true(wait_connections(&s, 0));
     server_stop(&s);
 }
 
@@ -405,7 +426,7 @@ static void test_out_of_descriptors(void **state)
     struct client c = {.fd = socket(AF_INET, SOCK_STREAM, 0)};
     struct sockaddr_in a = {
         .sin_family = AF_INET, .sin_port = htons(s.port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    struct timeval tv = {.tv_sec = 10};
+    struct timeval tv = {.tv_sec = 30};
     setsockopt(c.fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
     struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);
@@ -418,8 +439,10 @@ static void test_out_of_descriptors(void **state)
     assert_int_equal(connect(c.fd, (struct sockaddr *)&a, sizeof a), 0);
     assert_true(say(&c, "GET /fd HTTP/1.1\r\nHost: x\r\n\r\n"));
     uint64_t before = mr_count_get(&mr_loop_stats(s.loops[0])->iterations);
+    int64_t begin_ns = mr_now_ns();
     usleep(600000);
-    assert_true(mr_count_get(&mr_loop_stats(s.loops[0])->iterations) - before < 50);
+    uint64_t rounds = mr_count_get(&mr_loop_stats(s.loops[0])->iterations) - before;
+    assert_true(rounds < 50 * (uint64_t)(mr_now_ns() - begin_ns) / (600 * MR_NS_PER_MS));
     while (count > 0) {
         close(fds[--count]);
     }
