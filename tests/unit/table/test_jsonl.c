@@ -121,7 +121,7 @@ static void wrong_rows_are_faults(void **state)
     struct mr_rows *rows = rows_get(s, 0, 0, 100);
     assert_int_equal(rows->count, 11);
     assert_int_equal(rows->fault_count, 9);
-    assert_fault(rows, 1, "not a row of JSON: expected an object, found an array");
+    assert_fault(rows, 1, "not a row of JSON lines: expected an object, found an array");
     assert_fault(rows, 2, "column 'a' (I64): the name is there twice");
     assert_fault(rows, 3, "column 'a' (I64)");
     assert_fault(rows, 4, "column 'b' (LIST<F64>)");
@@ -137,7 +137,7 @@ static void wrong_rows_are_faults(void **state)
     assert_int_equal(mr_source_file(s, 0).rows, 11);
     mr_source_close(&s);
     source_refused(file_text("t.jsonl", "id,name\n1,x\n"), NULL, MR_E_INVALID,
-                   "of its first 2 rows none");
+                   "its first 2 rows are all wrong; row 0: expected an object");
 }
 
 static void long_cells_are_passed_over(void **state)
