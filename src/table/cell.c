@@ -1,4 +1,4 @@
-/* Cells of text tables: a JSON value into a column, and what a value tells about its column's type.
+/* Cells of text tables: a JSON value, or a text, into a column.
  *
  * Lists of numbers are the bulk of the data that models take, so a flat one is read straight into the column: a look
  * ahead to its bracket counts its commas, which is how much room it needs, no more. */
@@ -19,18 +19,14 @@ static const int fill_kinds[MR_COLUMN_TYPES] = {
 
 static int list_json(struct mr_json *j, struct mr_column_builder *b);
 
-static int signed_json(struct mr_json *j, struct mr_column_builder *b)
+/* False: out of the type's range. */
+static bool signed_add(struct mr_column_builder *b, int64_t v)
 {
     const unsigned bits = 8 * (unsigned)mr_column_type_bytes(b->field->type);
     const int64_t most = (int64_t)(UINT64_MAX >> (65 - bits));
-    int64_t v;
-    int rc = mr_json_i64(j, &v);
 
-    if (rc < 0) {
-        return rc;
-    }
     if (v > most || v < -most - 1) {
-        return mr_json_fail(j, MR_E_INVALID, "value %lld is out of range", (long long)v);
+        return false;
     }
     switch (b->field->type) {
     case MR_COLUMN_I8: mr_column_add(b, &(int8_t){(int8_t)v}); break;
@@ -38,20 +34,15 @@ static int signed_json(struct mr_json *j, struct mr_column_builder *b)
     case MR_COLUMN_I32: mr_column_add(b, &(int32_t){(int32_t)v}); break;
     default: mr_column_add(b, &v); break;
     }
-    return MR_OK;
+    return true;
 }
 
-static int unsigned_json(struct mr_json *j, struct mr_column_builder *b)
+static bool unsigned_add(struct mr_column_builder *b, uint64_t v)
 {
     const unsigned bits = 8 * (unsigned)mr_column_type_bytes(b->field->type);
-    uint64_t v;
-    int rc = mr_json_u64(j, &v);
 
-    if (rc < 0) {
-        return rc;
-    }
     if (v > UINT64_MAX >> (64 - bits)) {
-        return mr_json_fail(j, MR_E_INVALID, "value %llu is out of range", (unsigned long long)v);
+        return false;
     }
     switch (b->field->type) {
     case MR_COLUMN_U8: mr_column_add(b, &(uint8_t){(uint8_t)v}); break;
@@ -59,7 +50,27 @@ static int unsigned_json(struct mr_json *j, struct mr_column_builder *b)
     case MR_COLUMN_U32: mr_column_add(b, &(uint32_t){(uint32_t)v}); break;
     default: mr_column_add(b, &v); break;
     }
-    return MR_OK;
+    return true;
+}
+
+static int signed_json(struct mr_json *j, struct mr_column_builder *b)
+{
+    int64_t v;
+    int rc = mr_json_i64(j, &v);
+
+    return rc < 0 || signed_add(b, v)
+               ? rc
+               : mr_json_fail(j, MR_E_INVALID, "value %lld is out of range", (long long)v);
+}
+
+static int unsigned_json(struct mr_json *j, struct mr_column_builder *b)
+{
+    uint64_t v;
+    int rc = mr_json_u64(j, &v);
+
+    return rc < 0 || unsigned_add(b, v)
+               ? rc
+               : mr_json_fail(j, MR_E_INVALID, "value %llu is out of range", (unsigned long long)v);
 }
 
 static int float_json(struct mr_json *j, struct mr_column_builder *b)
@@ -197,6 +208,84 @@ static int list_json(struct mr_json *j, struct mr_column_builder *b)
     return MR_OK;
 }
 
+/* ---- a text ---- */
+
+static int list_text(struct mr_column_builder *b, mr_str text, struct mr_arena *scratch,
+                     struct mr_err *err)
+{
+    struct mr_json j;
+
+    mr_json_init(&j, text, scratch, 0, err);
+    const int rc = mr_cell_json(&j, b);
+    return rc < 0 ? rc : mr_json_finish(&j);
+}
+
+/* False: it is no such number. */
+static bool number_text(struct mr_column_builder *b, mr_str text)
+{
+    int64_t whole;
+    uint64_t natural;
+    double wide;
+    float v;
+    bool flag;
+
+    switch (b->field->type) {
+    case MR_COLUMN_BOOL:
+        if (!mr_str_to_bool(text, &flag)) {
+            return false;
+        }
+        mr_column_add(b, &flag);
+        return true;
+    case MR_COLUMN_I8:
+    case MR_COLUMN_I16:
+    case MR_COLUMN_I32:
+    case MR_COLUMN_I64: return mr_str_to_i64(text, &whole) && signed_add(b, whole);
+    case MR_COLUMN_U8:
+    case MR_COLUMN_U16:
+    case MR_COLUMN_U32:
+    case MR_COLUMN_U64: return mr_str_to_u64(text, &natural) && unsigned_add(b, natural);
+    case MR_COLUMN_F64:
+        if (!mr_text_double(text, &wide)) {
+            return false;
+        }
+        mr_column_add(b, &wide);
+        return true;
+    default:
+        if (!mr_text_float(text, &v)) {
+            return false;
+        }
+        if (b->field->type == MR_COLUMN_F16) {
+            mr_column_add(b, &(uint16_t){mr_fp16_from_float(v)});
+        } else {
+            mr_column_add(b, &v);
+        }
+        return true;
+    }
+}
+
+int mr_cell_text(struct mr_column_builder *b, mr_str text, struct mr_arena *scratch,
+                 struct mr_err *err)
+{
+    const enum mr_column_type type = b->field->type;
+
+    if (type == MR_COLUMN_STRING && !mr_utf8_valid(text)) {
+        return MR_FAIL(err, MR_E_INVALID, "the text is not valid UTF-8");
+    }
+    if (type == MR_COLUMN_STRING || type == MR_COLUMN_BINARY) {
+        mr_column_add_bytes(b, text);
+        return MR_OK;
+    }
+    if (type == MR_COLUMN_LIST || type == MR_COLUMN_FIXED_LIST) {
+        return list_text(b, text, scratch, err);
+    }
+    return number_text(b, mr_str_trim(text))
+               ? MR_OK
+               : MR_FAIL(err, MR_E_INVALID, "'%.*s' is no such value",
+                         (int)MR_MIN(text.len, (size_t)64), text.len ? text.ptr : "");
+}
+
+/* ---- types ---- */
+
 static int type_check(const struct mr_field *column, const struct mr_field *f, uint64_t items,
                       uint64_t max_cell_bytes, int depth, struct mr_err *err)
 {
@@ -220,76 +309,4 @@ static int type_check(const struct mr_field *column, const struct mr_field *f, u
 int mr_cell_check(const struct mr_field *f, uint64_t max_cell_bytes, struct mr_err *err)
 {
     return type_check(f, f, 1, max_cell_bytes, 0, err);
-}
-
-/* ---- guessing ---- */
-
-static void guess_is(struct mr_field *f, enum mr_column_type type)
-{
-    if (f->type == type) {
-        return;
-    }
-    if (f->type == MR_COLUMN_NONE) {
-        f->type = type;
-        return;
-    }
-    const bool are_numbers = (type == MR_COLUMN_I64 && f->type == MR_COLUMN_F64) ||
-                             (type == MR_COLUMN_F64 && f->type == MR_COLUMN_I64);
-    f->type = are_numbers ? MR_COLUMN_F64 : MR_COLUMN_STRING;
-    if (f->item) {
-        mr_field_fini(f->item);
-        mr_freep(&f->item);
-    }
-}
-
-/* Whole numbers beyond 64 bits stay text: as floats they would lose digits, and may be keys. */
-static void guess_number(struct mr_field *f, mr_str text)
-{
-    const bool is_whole = text.ptr[0] != 'N' && !memchr(text.ptr, 'I', text.len) &&
-                          !memchr(text.ptr, '.', text.len) && !memchr(text.ptr, 'e', text.len) &&
-                          !memchr(text.ptr, 'E', text.len);
-    int64_t v;
-
-    if (!is_whole) {
-        guess_is(f, MR_COLUMN_F64);
-    } else if (mr_str_to_i64(text, &v)) {
-        guess_is(f, MR_COLUMN_I64);
-    } else {
-        guess_is(f, MR_COLUMN_STRING);
-    }
-}
-
-static void guess_value(struct mr_json *j, struct mr_field *f, int depth)
-{
-    const enum mr_json_type type = mr_json_peek(j);
-    bool is_first = true;
-    mr_str text;
-
-    if (type == MR_JSON_ARRAY && depth < MR_FIELD_DEPTH &&
-        (f->type == MR_COLUMN_NONE || f->type == MR_COLUMN_LIST)) {
-        f->type = MR_COLUMN_LIST;
-        if (!f->item) {
-            f->item = MR_NEW(struct mr_field);
-            f->item->name = mr_strndup("element", 7);
-        }
-        mr_json_enter_array(j);
-        while (mr_json_next_item(j, &is_first)) {
-            guess_value(j, f->item, depth + 1);
-        }
-        return;
-    }
-    if (mr_json_skip(j, &text) < 0 || type == MR_JSON_NULL) {
-        return;
-    }
-    if (type == MR_JSON_NUMBER) {
-        guess_number(f, text);
-    } else {
-        guess_is(f, type == MR_JSON_BOOL ? MR_COLUMN_BOOL : MR_COLUMN_STRING);
-    }
-}
-
-bool mr_guess_json(struct mr_json *j, struct mr_field *io)
-{
-    guess_value(j, io, 0);
-    return j->status == MR_OK;
 }

@@ -94,12 +94,10 @@ static int line_drop(struct mr_input *in, struct mr_err *err)
     }
 }
 
-/* The part of a line that is there is no line yet, and is long: whether it is too long. */
-static bool line_is_over(const struct mr_text_source *s, struct cells *cells,
-                         struct mr_text_row *out)
+/* Of a line, or the part of one that is there: whether it is too long. The same lines are, however the window lies. */
+static bool line_is_over(const struct mr_text_source *s, struct cells *cells, const char *text,
+                         size_t len, struct mr_text_row *out)
 {
-    const char *text = s->in.buf + s->in.begin;
-    const size_t len = s->in.end - s->in.begin;
     const uint64_t max_cell = s->setup->options->max_cell_bytes;
 
     if (len > max_cell && cells_over(cells, text, len, max_cell)) {
@@ -110,7 +108,7 @@ static bool line_is_over(const struct mr_text_source *s, struct cells *cells,
                  (int)name_len, text + cells->name_begin, (unsigned long long)max_cell);
         return true;
     }
-    if (len >= s->window_most) {
+    if (len > s->window_most) {
         snprintf(out->why, sizeof out->why, "a line of more than %zu bytes", s->window_most);
         return true;
     }
@@ -141,16 +139,18 @@ static int line_next(struct mr_text_source *s, struct mr_text_row *out, struct m
             in->begin += (size_t)(end - begin) + (feed ? 1 : 0);
             searched = 0;
             if (is_blank(begin, end)) {
+                cells = (struct cells){0};
                 continue;
             }
-            out->text = mr_str_n(begin, (size_t)(end - begin));
+            out->is_wrong = line_is_over(s, &cells, begin, (size_t)(end - begin), out);
+            out->text = out->is_wrong ? MR_STR("") : mr_str_n(begin, (size_t)(end - begin));
             return MR_OK;
         }
         if (in->is_end) {
             out->is_end = true;
             return MR_OK;
         }
-        if (line_is_over(s, &cells, out)) {
+        if (line_is_over(s, &cells, begin, len, out)) {
             out->is_wrong = true;
             out->text = mr_str_n("", 0);
             return line_drop(in, err);
@@ -240,7 +240,6 @@ static int column_find(struct jsonl *s, size_t place, mr_str name)
 
 static int value_read(struct jsonl *s, struct mr_json *j, size_t column)
 {
-    const uint64_t max_cell = s->t.setup->options->max_cell_bytes;
     struct mr_column_builder *b = &s->t.builders[column];
 
     if (s->seen[column] == s->stamp) {
@@ -251,13 +250,7 @@ static int value_read(struct jsonl *s, struct mr_json *j, size_t column)
         mr_column_add_null(b);
         return mr_json_null(j);
     }
-    const char *begin = j->pos;
-    int rc = mr_cell_json(j, b);
-    if (rc == MR_OK && (uint64_t)(j->pos - begin) > max_cell) {
-        return mr_json_fail(j, MR_E_INVALID, "a cell of more than %llu bytes",
-                            (unsigned long long)max_cell);
-    }
-    return rc;
+    return mr_cell_json(j, b);
 }
 
 static int line_parse(struct mr_text_source *t, mr_str text, int *out_column, struct mr_err *err)

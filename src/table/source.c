@@ -24,6 +24,7 @@ struct mr_source {
 static const struct mr_source_ops *ops_of(enum mr_table_format format)
 {
     switch (format) {
+    case MR_TABLE_CSV: return &mr_csv_source_ops;
     case MR_TABLE_JSONL: return &mr_jsonl_source_ops;
     case MR_TABLE_PARQUET: return &mr_parquet_source_ops;
     default: return NULL;

@@ -87,11 +87,17 @@ int mr_text_source_read(struct mr_text_source *s, size_t file, uint64_t first, u
  *  a part of the row then. MR_E_EXHAUSTED: no memory; any other: the value does not fit. Without memory for the column
  *  itself its builder tells at the end, as for all appends. */
 int mr_cell_json(struct mr_json *j, struct mr_column_builder *b);
+/** A row of a column from the text of a cell: numbers with white space around them, `true` and `false` in any case, 1
+ *  and 0; a list is JSON. Errors: as above, in err. */
+int mr_cell_text(struct mr_column_builder *b, mr_str text, struct mr_arena *scratch,
+                 struct mr_err *err);
 /** Whether columns can have that type. Errors: MR_E_UNSUPPORTED, MR_E_INVALID (lists wider than max_cell_bytes);
  *  names the column. */
 int mr_cell_check(const struct mr_field *f, uint64_t max_cell_bytes, struct mr_err *err);
 /** Joins what the next value tells to what is known of its column; MR_COLUMN_NONE: nothing yet. False: j->status. */
 bool mr_guess_json(struct mr_json *j, struct mr_field *io);
+/** The same of the text of a cell. */
+void mr_guess_text(mr_str text, struct mr_field *io, struct mr_arena *scratch);
 
 /* ---- writing ---- */
 

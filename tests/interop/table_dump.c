@@ -1,5 +1,5 @@
 /* Reads a table and prints it, for the tests that compare it with what another program wrote
- * (tests/integration/50/test_parquet.py): a line of JSON with the schema, the files and their rows, then a line per row.
+ * (tests/integration/50): a line of JSON with the schema, the files and their rows, then a line per row.
  *
  *   table_dump [option]… PATH…
  *     --query SQL            instead of paths
@@ -10,8 +10,11 @@
  *     --batch N, --bytes N   most rows and bytes a read
  *     --max-cell N, --memory N, --threads N
  *     --pause FIFO           opens it after the first range, and waits until nobody writes to it
+ *     --no-header, --delimiter C
+ *     --to FILE              writes the rows as well, in the format of its name; those at fault as nulls
  *     --count                reads all, prints rows and bytes instead
  */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +36,9 @@ static bool is_count;
 static const char *pause_at;
 static uint64_t total_rows;
 static uint64_t total_bytes;
+static const char *to_path;
+static struct mr_writer *writer;
+static int to_fd = -1;
 
 static void die(struct mr_source *s, const struct mr_err *err)
 {
@@ -168,6 +174,9 @@ static void range_read(struct mr_source *s, size_t file, uint64_t first, uint64_
             mr_rows_unref(&rows);
             die(s, &err);
         }
+        if (writer && mr_writer_put(writer, rows, 0, rows->count, &err) < 0) {
+            die(s, &err);
+        }
         if (!is_count) {
             rows_print(rows);
         }
@@ -176,6 +185,23 @@ static void range_read(struct mr_source *s, size_t file, uint64_t first, uint64_
         first += rows->count;
         count -= rows->count;
         mr_rows_unref(&rows);
+    }
+}
+
+static void to_open(struct mr_source *s)
+{
+    const mr_str path = mr_str_c(to_path);
+    const struct mr_writer_options with = {
+        .format = mr_table_format_of(path),
+        .compression = mr_str_ends(path, MR_STR(".gz"))    ? MR_COMPRESSION_GZIP
+                       : mr_str_ends(path, MR_STR(".zst")) ? MR_COMPRESSION_ZSTD
+                                                           : MR_COMPRESSION_NONE,
+        .delimiter = options.delimiter};
+    struct mr_err err;
+
+    to_fd = open(to_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (to_fd < 0 || mr_writer_new(&writer, to_fd, mr_source_schema(s), &with, &err) < 0) {
+        die(s, &err);
     }
 }
 
@@ -232,6 +258,10 @@ static void option_take(const char *name, char *value)
         wanted_add(value, name[2] == 'f');
     } else if (strcmp(name, "--range") == 0 && range_count < MOST) {
         ranges[range_count++] = value;
+    } else if (strcmp(name, "--to") == 0) {
+        to_path = value;
+    } else if (strcmp(name, "--delimiter") == 0) {
+        options.delimiter = *value;
     } else if (strcmp(name, "--pause") == 0) {
         pause_at = value;
     } else if (strcmp(name, "--batch") == 0) {
@@ -259,6 +289,8 @@ int main(int argc, char **argv)
     for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {
         if (strcmp(argv[i], "--count") == 0) {
             is_count = true;
+        } else if (strcmp(argv[i], "--no-header") == 0) {
+            options.has_no_header = true;
         } else if (i + 1 < argc) {
             option_take(argv[i], argv[i + 1]);
             i++;
@@ -272,6 +304,9 @@ int main(int argc, char **argv)
     }
     if (!is_count) {
         head_print(s);
+    }
+    if (to_path) {
+        to_open(s);
     }
     for (size_t f = 0; range_count == 0 && f < mr_source_file_count(s); f++) {
         range_read(s, f, 0, UINT64_MAX);
@@ -293,6 +328,10 @@ int main(int argc, char **argv)
     if (is_count) {
         printf("%" PRIu64 " rows, %" PRIu64 " bytes\n", total_rows, total_bytes);
     }
+    if (writer && mr_writer_finish(writer, &err) < 0) {
+        die(s, &err);
+    }
+    mr_writer_free(&writer);
     mr_source_close(&s);
     mr_schema_fini(&wanted);
     return 0;

@@ -179,6 +179,61 @@ static inline void assert_fault(const struct mr_rows *rows, uint64_t row, const 
     }
 }
 
+/* Rows [first, first + count) are those of `all`, which has an integer or a text first and a text as third column. */
+static inline void assert_rows_are(struct mr_source *s, const struct mr_rows *all, uint64_t first,
+                                   uint64_t count)
+{
+    struct mr_rows *rows = rows_get(s, 0, first, count);
+
+    if (first >= all->count) {
+        assert_null(rows);
+        return;
+    }
+    assert_int_equal(rows->count, MR_MIN(count, all->count - first));
+    for (uint64_t r = 0; r < rows->count; r++) {
+        const char *fault = mr_rows_fault_of(all, first + r);
+        assert_int_equal(!fault, !mr_rows_fault_of(rows, r));
+        if (fault) {
+            assert_string_equal(fault, mr_rows_fault_of(rows, r));
+        }
+        for (int c = 0; c < 3; c += 2) {
+            if (all->schema->fields[c].type == MR_COLUMN_I64) {
+                assert_int_equal(((const int64_t *)rows->columns[c].values)[r],
+                                 ((const int64_t *)all->columns[c].values)[first + r]);
+                continue;
+            }
+            const mr_bytes a = mr_column_bytes(&rows->columns[c], r);
+            const mr_bytes b = mr_column_bytes(&all->columns[c], first + r);
+            assert_int_equal(a.len, b.len);
+            assert_memory_equal(a.ptr, b.ptr, a.len);
+        }
+    }
+    mr_rows_unref(&rows);
+}
+
+/* Whatever allocation fails, reading says so, and later gives all rows of the file. */
+static inline void assert_no_memory_is_told(struct mr_source *s, uint64_t count)
+{
+    struct mr_rows *rows = NULL;
+    struct mr_err err;
+    int failures = 0;
+
+    for (uint64_t n = 1;; n++) {
+        mr_mem_fail_after(n);
+        const int rc = mr_source_read(s, 0, 0, 1000, UINT64_MAX, &rows, &err);
+        mr_mem_fail_after(0);
+        if (rc == MR_OK) {
+            break;
+        }
+        assert_int_equal(rc, MR_E_EXHAUSTED);
+        assert_null(rows);
+        failures++;
+    }
+    assert_true(failures > 20);
+    assert_int_equal(rows->count, count);
+    mr_rows_unref(&rows);
+}
+
 /* The types of a source, "a I64, b STRING". */
 static inline void assert_types(const struct mr_source *s, const char *expected)
 {

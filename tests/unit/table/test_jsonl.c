@@ -213,26 +213,7 @@ static void ranges_in_any_order(void **state)
     for (int i = 0; i < 60; i++) {
         const uint64_t first = (unsigned)rand_r(&seed) % (all->count + 20);
         const uint64_t count = 1 + (unsigned)rand_r(&seed) % 100;
-        struct mr_rows *rows = rows_get(s, 0, first, count);
-        if (first >= all->count) {
-            assert_null(rows);
-            continue;
-        }
-        assert_int_equal(rows->count, MR_MIN(count, all->count - first));
-        for (uint64_t r = 0; r < rows->count; r++) {
-            const char *fault = mr_rows_fault_of(all, first + r);
-            assert_int_equal(!fault, !mr_rows_fault_of(rows, r));
-            if (fault) {
-                assert_string_equal(fault, mr_rows_fault_of(rows, r));
-            }
-            assert_int_equal(((const int64_t *)rows->columns[0].values)[r],
-                             ((const int64_t *)all->columns[0].values)[first + r]);
-            const mr_bytes a = mr_column_bytes(&rows->columns[2], r);
-            const mr_bytes b = mr_column_bytes(&all->columns[2], first + r);
-            assert_int_equal(a.len, b.len);
-            assert_memory_equal(a.ptr, b.ptr, a.len);
-        }
-        mr_rows_unref(&rows);
+        assert_rows_are(s, all, first, count);
     }
     mr_rows_unref(&all);
     mr_source_close(&s);
@@ -282,25 +263,9 @@ static void no_memory(void **state)
 {
     const char *path = many_rows(300);
     struct mr_source *s = source_open(path, NULL);
-    struct mr_rows *rows = NULL;
-    struct mr_err err;
-    int failures = 0;
 
     (void)state;
-    for (uint64_t n = 1;; n++) {
-        mr_mem_fail_after(n);
-        const int rc = mr_source_read(s, 0, 0, 1000, UINT64_MAX, &rows, &err);
-        mr_mem_fail_after(0);
-        if (rc == MR_OK) {
-            break;
-        }
-        assert_int_equal(rc, MR_E_EXHAUSTED);
-        assert_null(rows);
-        failures++;
-    }
-    assert_true(failures > 20);
-    assert_int_equal(rows->count, 300 + 27);
-    mr_rows_unref(&rows);
+    assert_no_memory_is_told(s, 300 + 27);
     mr_source_close(&s);
 }
 

@@ -16,7 +16,10 @@
 enum mr_table_format {
     MR_TABLE_AUTO =
         0, /* by the name: .jsonl .ndjson .json .csv .tsv .parquet .arrow, and .gz or .zst behind it */
-    MR_TABLE_JSONL,
+    MR_TABLE_JSONL, /* an object a line; rows lack members as they like: nulls */
+    /** A record a line (RFC 4180), the first one with the names of the columns; one without a name is column0, column1,
+     *  … by its place. An empty cell is a null, `""` an empty text; lists are JSON in their cell. An empty line is no
+     *  row, but in a table of one column, where it is a null. Read and written are LF, read is CR LF as well. */
     MR_TABLE_CSV,
     MR_TABLE_PARQUET,
     MR_TABLE_ARROW /* IPC stream */
@@ -82,6 +85,7 @@ struct mr_writer_options {
     enum mr_table_format format;
     enum mr_compression
         compression; /* PARQUET: none or zstd, of the pages; JSONL, CSV: of the whole file */
+    char delimiter;  /* CSV; 0: a comma */
     uint64_t row_group_bytes; /* PARQUET; 0: 64 MiB */
     const char *const *notes; /* PARQUET: 2 * note_count strings, keys and values, for the footer */
     size_t note_count;
@@ -89,7 +93,7 @@ struct mr_writer_options {
 
 struct mr_writer;
 /** A writer into fd, which it neither owns nor syncs; bytes go to its end in order. Schema: borrowed.
- *  Errors: MR_E_UNSUPPORTED (a type that the format does not have). */
+ *  Errors: MR_E_UNSUPPORTED (a type that the format does not have), MR_E_INVALID (an option), MR_E_EXHAUSTED. */
 int mr_writer_new(struct mr_writer **out, int fd, const struct mr_schema *schema,
                   const struct mr_writer_options *options, struct mr_err *err);
 /** Rows [first, first + count), of an equal schema. Does not keep them. Errors: MR_E_IO, MR_E_EXHAUSTED (disk full, no

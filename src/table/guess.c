@@ -1,0 +1,117 @@
+/* What the values of text tables tell about the types of their columns.
+ *
+ * Whole numbers and fractions go together as F64; all other types that meet in a column make it text. A number that
+ * would lose digits, or its leading zeros, is text: it may be a key. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "text.h"
+
+static void guess_is(struct mr_field *f, enum mr_column_type type)
+{
+    if (f->type == type) {
+        return;
+    }
+    if (f->type == MR_COLUMN_NONE) {
+        f->type = type;
+        return;
+    }
+    const bool are_numbers = (type == MR_COLUMN_I64 && f->type == MR_COLUMN_F64) ||
+                             (type == MR_COLUMN_F64 && f->type == MR_COLUMN_I64);
+    f->type = are_numbers ? MR_COLUMN_F64 : MR_COLUMN_STRING;
+    if (f->item) {
+        mr_field_fini(f->item);
+        mr_freep(&f->item);
+    }
+}
+
+static void guess_number(struct mr_field *f, mr_str text)
+{
+    bool is_whole = true;
+    int64_t v;
+
+    for (size_t i = 0; i < text.len; i++) {
+        is_whole = is_whole && (text.ptr[i] == '-' || (text.ptr[i] >= '0' && text.ptr[i] <= '9'));
+    }
+
+    if (!is_whole) {
+        guess_is(f, MR_COLUMN_F64);
+    } else if (mr_str_to_i64(text, &v)) {
+        guess_is(f, MR_COLUMN_I64);
+    } else {
+        guess_is(f, MR_COLUMN_STRING);
+    }
+}
+
+static void guess_value(struct mr_json *j, struct mr_field *f, int depth)
+{
+    const enum mr_json_type type = mr_json_peek(j);
+    bool is_first = true;
+    mr_str text;
+
+    if (type == MR_JSON_ARRAY && depth < MR_FIELD_DEPTH &&
+        (f->type == MR_COLUMN_NONE || f->type == MR_COLUMN_LIST)) {
+        f->type = MR_COLUMN_LIST;
+        if (!f->item) {
+            f->item = MR_NEW(struct mr_field);
+            f->item->name = mr_strndup("element", 7);
+        }
+        mr_json_enter_array(j);
+        while (mr_json_next_item(j, &is_first)) {
+            guess_value(j, f->item, depth + 1);
+        }
+        return;
+    }
+    if (mr_json_skip(j, &text) < 0 || type == MR_JSON_NULL) {
+        return;
+    }
+    if (type == MR_JSON_NUMBER) {
+        guess_number(f, text);
+    } else {
+        guess_is(f, type == MR_JSON_BOOL ? MR_COLUMN_BOOL : MR_COLUMN_STRING);
+    }
+}
+
+bool mr_guess_json(struct mr_json *j, struct mr_field *io)
+{
+    guess_value(j, io, 0);
+    return j->status == MR_OK;
+}
+
+/* Its brackets agree, and JSON is between them. */
+static bool is_list(mr_str text, struct mr_arena *scratch)
+{
+    struct mr_json j;
+
+    if (text.len == 0 || text.ptr[0] != '[') {
+        return false;
+    }
+    mr_json_init(&j, text, scratch, 0, NULL);
+    return mr_json_skip(&j, NULL) == MR_OK && mr_json_finish(&j) == MR_OK;
+}
+
+static bool is_number(mr_str text)
+{
+    const size_t sign = text.len > 0 && text.ptr[0] == '-';
+    double v;
+
+    return mr_text_double(text, &v) && !(text.len > sign + 1 && text.ptr[sign] == '0' &&
+                                         text.ptr[sign + 1] >= '0' && text.ptr[sign + 1] <= '9');
+}
+
+void mr_guess_text(mr_str text, struct mr_field *io, struct mr_arena *scratch)
+{
+    const mr_str bare = mr_str_trim(text);
+    struct mr_json j;
+
+    if (is_list(bare, scratch)) {
+        mr_json_init(&j, bare, scratch, 0, NULL);
+        guess_value(&j, io, 0);
+    } else if (is_number(bare)) {
+        guess_number(io, bare);
+    } else {
+        guess_is(io, mr_str_ieq(bare, MR_STR("true")) || mr_str_ieq(bare, MR_STR("false"))
+                         ? MR_COLUMN_BOOL
+                         : MR_COLUMN_STRING);
+    }
+}
