@@ -14,7 +14,7 @@
 
 #define READ_BYTES (256u << 10)
 
-int mr_file_fail(struct mr_err *err, const char *verb, const char *name)
+int batch_file_fail(struct mr_err *err, const char *verb, const char *name)
 {
     const int status = errno == EACCES || errno == EPERM || errno == EROFS    ? MR_E_FORBIDDEN
                        : errno == ENOSPC || errno == EDQUOT || errno == EFBIG ? MR_E_EXHAUSTED
@@ -24,8 +24,8 @@ int mr_file_fail(struct mr_err *err, const char *verb, const char *name)
     return MR_FAIL(err, status, "cannot %s %s: %s", verb, name, strerror(errno));
 }
 
-int mr_file_write(int fd, const void *data, size_t bytes, uint64_t offset, const char *name,
-                  struct mr_err *err)
+int batch_file_write(int fd, const void *data, size_t bytes, uint64_t offset, const char *name,
+                     struct mr_err *err)
 {
     const char *from = data;
 
@@ -36,7 +36,7 @@ int mr_file_write(int fd, const void *data, size_t bytes, uint64_t offset, const
         }
         if (n <= 0) {
             errno = n == 0 ? EIO : errno;
-            return mr_file_fail(err, "write", name);
+            return batch_file_fail(err, "write", name);
         }
         from += n;
         offset += (uint64_t)n;
@@ -45,9 +45,9 @@ int mr_file_write(int fd, const void *data, size_t bytes, uint64_t offset, const
     return MR_OK;
 }
 
-int mr_file_sync(int fd, const char *name, struct mr_err *err)
+int batch_file_sync(int fd, const char *name, struct mr_err *err)
 {
-    return fsync(fd) < 0 ? mr_file_fail(err, "bring to disk", name) : MR_OK;
+    return fsync(fd) < 0 ? batch_file_fail(err, "bring to disk", name) : MR_OK;
 }
 
 /* One piece into buf, which has room for READ_BYTES; 0 at the end. */
@@ -61,14 +61,14 @@ static ssize_t read_piece(int fd, char *buf, uint64_t offset)
     return n;
 }
 
-int mr_file_read(int dir, const char *name, struct mr_buf *out, struct mr_err *err)
+int batch_file_read(int dir, const char *name, struct mr_buf *out, struct mr_err *err)
 {
     const int fd = openat(dir, name, O_RDONLY | O_CLOEXEC, 0);
     ssize_t n = -1;
     int rc = MR_OK;
 
     if (fd < 0) {
-        return mr_file_fail(err, "open", name);
+        return batch_file_fail(err, "open", name);
     }
     for (uint64_t offset = 0; n != 0 && rc == MR_OK; offset += (uint64_t)n) {
         char *to = mr_buf_reserve(out, READ_BYTES);
@@ -78,7 +78,7 @@ int mr_file_read(int dir, const char *name, struct mr_buf *out, struct mr_err *e
         }
         n = read_piece(fd, to, offset);
         if (n < 0) {
-            rc = mr_file_fail(err, "read", name);
+            rc = batch_file_fail(err, "read", name);
             break;
         }
         out->len += (size_t)n;
@@ -87,8 +87,8 @@ int mr_file_read(int dir, const char *name, struct mr_buf *out, struct mr_err *e
     return rc;
 }
 
-int mr_file_checksum(int fd, const char *name, uint64_t *out_bytes, uint32_t *out_crc,
-                     struct mr_err *err)
+int batch_file_checksum(int fd, const char *name, uint64_t *out_bytes, uint32_t *out_crc,
+                        struct mr_err *err)
 {
     char *buf = mr_alloc(READ_BYTES);
     uint64_t bytes = 0;
@@ -99,7 +99,7 @@ int mr_file_checksum(int fd, const char *name, uint64_t *out_bytes, uint32_t *ou
         crc = mr_crc32c(crc, buf, (size_t)n);
         bytes += (uint64_t)n;
     }
-    const int rc = n < 0 ? mr_file_fail(err, "read", name) : MR_OK;
+    const int rc = n < 0 ? batch_file_fail(err, "read", name) : MR_OK;
     mr_free(buf);
     if (rc == MR_OK) {
         *out_bytes = bytes;
@@ -114,7 +114,7 @@ static const char *tmp_of(const char *name, char out[64])
     return out;
 }
 
-int mr_file_prepare(int dir, const char *name, mr_str content, struct mr_err *err)
+int batch_file_prepare(int dir, const char *name, mr_str content, struct mr_err *err)
 {
     const int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
     char tmp[64];
@@ -127,10 +127,10 @@ int mr_file_prepare(int dir, const char *name, mr_str content, struct mr_err *er
         fd = openat(dir, tmp, flags, 0666);
     }
     if (fd < 0) {
-        return mr_file_fail(err, "make", tmp);
+        return batch_file_fail(err, "make", tmp);
     }
-    MR_TRY(mr_file_write(fd, content.ptr, content.len, 0, tmp, err));
-    MR_TRY(mr_file_sync(fd, tmp, err));
+    MR_TRY(batch_file_write(fd, content.ptr, content.len, 0, tmp, err));
+    MR_TRY(batch_file_sync(fd, tmp, err));
     return fd;
 out:
     close(fd);
@@ -138,34 +138,34 @@ out:
     return rc;
 }
 
-int mr_file_place(int dir, const char *name, struct mr_err *err)
+int batch_file_place(int dir, const char *name, struct mr_err *err)
 {
     char tmp[64];
 
     if (renameat(dir, tmp_of(name, tmp), dir, name) < 0) {
-        return mr_file_fail(err, "put in its place", name);
+        return batch_file_fail(err, "put in its place", name);
     }
-    return mr_file_sync(dir, "the folder", err);
+    return batch_file_sync(dir, "the folder", err);
 }
 
-int mr_file_put(int dir, const char *name, mr_str content, struct mr_err *err)
+int batch_file_put(int dir, const char *name, mr_str content, struct mr_err *err)
 {
-    const int fd = mr_file_prepare(dir, name, content, err);
+    const int fd = batch_file_prepare(dir, name, content, err);
 
     if (fd < 0) {
         return fd;
     }
     close(fd);
-    return mr_file_place(dir, name, err);
+    return batch_file_place(dir, name, err);
 }
 
-int mr_file_exists(int dir, const char *name, bool *out, struct mr_err *err)
+int batch_file_exists(int dir, const char *name, bool *out, struct mr_err *err)
 {
     struct stat st;
     const int rc = fstatat(dir, name, &st, 0);
 
     if (rc < 0 && errno != ENOENT) {
-        return mr_file_fail(err, "look at", name);
+        return batch_file_fail(err, "look at", name);
     }
     *out = rc == 0;
     return MR_OK;
@@ -179,19 +179,19 @@ static int make_folder(const char *path, struct mr_err *err)
     int rc;
 
     if (mkdirat(AT_FDCWD, path, 0777) < 0) {
-        return errno == EEXIST ? MR_OK : mr_file_fail(err, "make the folder", path);
+        return errno == EEXIST ? MR_OK : batch_file_fail(err, "make the folder", path);
     }
     snprintf(above, sizeof above, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
     const int fd = openat(AT_FDCWD, above, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (fd < 0) {
-        return mr_file_fail(err, "open the folder", above);
+        return batch_file_fail(err, "open the folder", above);
     }
-    rc = mr_file_sync(fd, above, err);
+    rc = batch_file_sync(fd, above, err);
     close(fd);
     return rc;
 }
 
-int mr_file_make_folders(const char *path, struct mr_err *err)
+int batch_file_make_folders(const char *path, struct mr_err *err)
 {
     char each[PATH_MAX];
     const size_t len = strlen(path);
@@ -211,5 +211,5 @@ int mr_file_make_folders(const char *path, struct mr_err *err)
         return rc;
     }
     const int fd = openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    return fd < 0 ? mr_file_fail(err, "open the folder", path) : fd;
+    return fd < 0 ? batch_file_fail(err, "open the folder", path) : fd;
 }

@@ -9,28 +9,28 @@
 #define MR_FILE_TMP ".tmp-"
 
 /** Error of the last system call (errno): "cannot <verb> <name>: …". */
-int mr_file_fail(struct mr_err *err, const char *verb, const char *name);
+int batch_file_fail(struct mr_err *err, const char *verb, const char *name);
 /** Write all of it at an offset. After an error a part of it may be there. */
-int mr_file_write(int fd, const void *data, size_t bytes, uint64_t offset, const char *name,
-                  struct mr_err *err);
-/** Data and size of a file are on disk; with a folder, its names. */
-int mr_file_sync(int fd, const char *name, struct mr_err *err);
-/** Append the whole file to `out`. */
-int mr_file_read(int dir, const char *name, struct mr_buf *out, struct mr_err *err);
-/** Size and CRC-32C of an open file. */
-int mr_file_checksum(int fd, const char *name, uint64_t *out_bytes, uint32_t *out_crc,
+int batch_file_write(int fd, const void *data, size_t bytes, uint64_t offset, const char *name,
                      struct mr_err *err);
+/** Data and size of a file are on disk; with a folder, its names. */
+int batch_file_sync(int fd, const char *name, struct mr_err *err);
+/** Append the whole file to `out`. */
+int batch_file_read(int dir, const char *name, struct mr_buf *out, struct mr_err *err);
+/** Size and CRC-32C of an open file. */
+int batch_file_checksum(int fd, const char *name, uint64_t *out_bytes, uint32_t *out_crc,
+                        struct mr_err *err);
 /** Write the next content of a file beside it, on disk when this returns. Gives a descriptor for reading and
  *  writing, or an error. */
-int mr_file_prepare(int dir, const char *name, mr_str content, struct mr_err *err);
+int batch_file_prepare(int dir, const char *name, mr_str content, struct mr_err *err);
 /** Put what was prepared in the place of what may be there, at once: readers and crashes see the old or
  *  the new one. It is on disk when this returns MR_OK. */
-int mr_file_place(int dir, const char *name, struct mr_err *err);
+int batch_file_place(int dir, const char *name, struct mr_err *err);
 /** Both. */
-int mr_file_put(int dir, const char *name, mr_str content, struct mr_err *err);
+int batch_file_put(int dir, const char *name, mr_str content, struct mr_err *err);
 /** True, or false with MR_OK when there is no such name. */
-int mr_file_exists(int dir, const char *name, bool *out, struct mr_err *err);
+int batch_file_exists(int dir, const char *name, bool *out, struct mr_err *err);
 /** Make a folder and those above it; their names are on disk. Gives a descriptor, or an error. */
-int mr_file_make_folders(const char *path, struct mr_err *err);
+int batch_file_make_folders(const char *path, struct mr_err *err);
 
 #endif

@@ -75,9 +75,9 @@ int mr_journal_read(struct mr_manifest *m, bool *out_exists, struct mr_err *err)
     int rc;
 
     mr_buf_init(&text, MR_MANIFEST_LOG_MOST);
-    MR_TRY(mr_file_exists(m->dir, MR_MANIFEST_LOG, &exists, err));
+    MR_TRY(batch_file_exists(m->dir, MR_MANIFEST_LOG, &exists, err));
     if (exists) {
-        MR_TRY(mr_file_read(m->dir, MR_MANIFEST_LOG, &text, err));
+        MR_TRY(batch_file_read(m->dir, MR_MANIFEST_LOG, &text, err));
         MR_TRY(replay_lines(m, mr_buf_view(&text), err));
         if (m->epoch == 0) {
             rc = MR_FAIL(err, MR_E_IO,
@@ -105,10 +105,10 @@ int mr_journal_check(struct mr_manifest *m, struct mr_err *err)
         return refuse(m, err);
     }
     if (fstat(m->log, &ours) < 0) {
-        return mr_file_fail(err, "look at", MR_MANIFEST_LOG);
+        return batch_file_fail(err, "look at", MR_MANIFEST_LOG);
     }
     if (fstatat(m->dir, MR_MANIFEST_LOG, &named, 0) < 0 && errno != ENOENT) {
-        return mr_file_fail(err, "look at", MR_MANIFEST_LOG);
+        return batch_file_fail(err, "look at", MR_MANIFEST_LOG);
     }
     if (ours.st_nlink == 0 || ours.st_ino != named.st_ino || ours.st_dev != named.st_dev) {
         MR_FAIL(&m->broken, MR_E_CLOSED,
@@ -122,7 +122,7 @@ int mr_journal_check(struct mr_manifest *m, struct mr_err *err)
 
 static int replace_log(struct mr_manifest *m, mr_str text, struct mr_err *err)
 {
-    const int fd = mr_file_prepare(m->dir, MR_MANIFEST_LOG, text, err);
+    const int fd = batch_file_prepare(m->dir, MR_MANIFEST_LOG, text, err);
 
     if (fd < 0) {
         return fd;
@@ -130,7 +130,7 @@ static int replace_log(struct mr_manifest *m, mr_str text, struct mr_err *err)
     /* As late as can be. In the instant that is left only the lock keeps others away. */
     int rc = m->log < 0 ? mr_manifest_check_epoch(m, err) : mr_journal_check(m, err);
     if (rc == MR_OK) {
-        rc = mr_file_place(m->dir, MR_MANIFEST_LOG, err);
+        rc = batch_file_place(m->dir, MR_MANIFEST_LOG, err);
     }
     if (rc < 0) {
         close(fd);
@@ -201,9 +201,9 @@ int mr_journal_append(struct mr_manifest *m, mr_str json, struct mr_err *err)
         rc = MR_FAIL(err, MR_E_NOMEM, "no memory for a record");
         goto out;
     }
-    rc = mr_file_write(m->log, line.ptr, line.len, m->log_bytes, MR_MANIFEST_LOG, err);
+    rc = batch_file_write(m->log, line.ptr, line.len, m->log_bytes, MR_MANIFEST_LOG, err);
     if (rc == MR_OK && fdatasync(m->log) < 0) {
-        rc = mr_file_fail(err, "bring to disk", MR_MANIFEST_LOG);
+        rc = batch_file_fail(err, "bring to disk", MR_MANIFEST_LOG);
     }
     if (rc < 0) {
         rc = cut_back(m, rc, err);

@@ -280,5 +280,5 @@ int mr_manifest_file_open(const struct mr_manifest *m, enum mr_manifest_kind kin
     const int fd = openat(kind == MR_MANIFEST_RESULTS ? m->parts : m->dlq, name,
                           O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0);
 
-    return fd < 0 ? mr_file_fail(err, "open", name) : fd;
+    return fd < 0 ? batch_file_fail(err, "open", name) : fd;
 }

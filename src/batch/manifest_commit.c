@@ -42,7 +42,7 @@ int mr_manifest_part_begin(struct mr_manifest *m, enum mr_manifest_kind kind, co
              kind == MR_MANIFEST_RESULTS ? 'p' : 'd', m->epoch, number, suffix);
     part.fd = openat(m->dir, tmp_name(&part, tmp), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (part.fd < 0) {
-        return mr_file_fail(err, "make", tmp);
+        return batch_file_fail(err, "make", tmp);
     }
     *out = part;
     return MR_OK;
@@ -57,9 +57,9 @@ int mr_manifest_part_seal(struct mr_manifest *m, struct mr_manifest_part *part, 
         return MR_FAIL(err, MR_E_IO, "%s could not be brought to disk before", part->name);
     }
     if (!part->is_sealed) {
-        rc = mr_file_checksum(part->fd, part->name, &part->bytes, &part->crc, err);
+        rc = batch_file_checksum(part->fd, part->name, &part->bytes, &part->crc, err);
         if (rc == MR_OK) {
-            rc = mr_file_sync(part->fd, part->name, err);
+            rc = batch_file_sync(part->fd, part->name, err);
         }
         part->is_sealed = rc == MR_OK;
         part->is_lost = rc < 0;
@@ -213,7 +213,7 @@ static int place(struct mr_manifest *m, struct mr_manifest_part *part, struct mr
 
     if (!part->is_renamed) {
         if (renameat(m->dir, tmp_name(part, tmp), folder_of(m, part->kind), part->name) < 0) {
-            return mr_file_fail(err, "put in its place", part->name);
+            return batch_file_fail(err, "put in its place", part->name);
         }
         part->is_renamed = true;
     }
@@ -237,7 +237,7 @@ static int place_all(struct mr_manifest *m, const struct mr_manifest_add *adds, 
     }
     for (int k = 0; k < 2; k++) {
         const int rc =
-            moved[k] ? mr_file_sync(k ? m->dlq : m->parts, k ? "dlq" : "parts", err) : MR_OK;
+            moved[k] ? batch_file_sync(k ? m->dlq : m->parts, k ? "dlq" : "parts", err) : MR_OK;
         if (rc < 0) {
             /* The names may or may not be on disk, and asking again does not tell. */
             for (size_t i = 0; i < count; i++) {

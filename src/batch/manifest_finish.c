@@ -13,9 +13,9 @@ int mr_manifest_unfinish(struct mr_manifest *m, struct mr_err *err)
         return MR_OK;
     }
     if (unlinkat(m->dir, MR_MANIFEST_SUCCESS, 0) < 0 && errno != ENOENT) {
-        return mr_file_fail(err, "remove", MR_MANIFEST_SUCCESS);
+        return batch_file_fail(err, "remove", MR_MANIFEST_SUCCESS);
     }
-    const int rc = mr_file_sync(m->dir, m->folder, err);
+    const int rc = batch_file_sync(m->dir, m->folder, err);
     if (rc == MR_OK) {
         m->is_finished = false;
     }
@@ -66,10 +66,10 @@ int mr_manifest_finish(struct mr_manifest *m, mr_str report_json, struct mr_err 
         rc = MR_FAIL(err, MR_E_NOMEM, "no memory for manifest.json");
         goto out;
     }
-    MR_TRY(mr_file_put(m->dir, "manifest.json", mr_buf_view(&b), err));
-    MR_TRY(mr_file_put(m->dir, "report.json", report_json, err));
+    MR_TRY(batch_file_put(m->dir, "manifest.json", mr_buf_view(&b), err));
+    MR_TRY(batch_file_put(m->dir, "report.json", report_json, err));
     MR_TRY(mr_journal_check(m, err));
-    MR_TRY(mr_file_put(m->dir, MR_MANIFEST_SUCCESS, MR_STR(""), err));
+    MR_TRY(batch_file_put(m->dir, MR_MANIFEST_SUCCESS, MR_STR(""), err));
     m->is_finished = true;
 out:
     mr_buf_fini(&b);

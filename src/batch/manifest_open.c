@@ -44,7 +44,7 @@ static int for_each_name(int dir, const char *name, each_fn *fn, void *ctx, stru
     struct dirent *entry;
 
     if (!list) {
-        const int rc = mr_file_fail(err, "read the folder", name);
+        const int rc = batch_file_fail(err, "read the folder", name);
         if (fd >= 0) {
             close(fd);
         }
@@ -57,7 +57,7 @@ static int for_each_name(int dir, const char *name, each_fn *fn, void *ctx, stru
         }
         errno = 0;
     }
-    const int rc = errno ? mr_file_fail(err, "read the folder", name) : MR_OK;
+    const int rc = errno ? batch_file_fail(err, "read the folder", name) : MR_OK;
     closedir(list);
     return rc;
 }
@@ -130,17 +130,18 @@ static int take_lock(struct mr_manifest *m, struct mr_err *err)
 
     m->lock = openat(m->dir, LOCK_NAME, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (m->lock < 0) {
-        return mr_file_fail(err, "make", LOCK_NAME);
+        return batch_file_fail(err, "make", LOCK_NAME);
     }
     do {
         rc = flock(m->lock, LOCK_EX | LOCK_NB);
     } while (rc < 0 && errno == EINTR);
     if (rc < 0) {
-        return errno == EWOULDBLOCK ? refuse_locked(m, err) : mr_file_fail(err, "lock", LOCK_NAME);
+        return errno == EWOULDBLOCK ? refuse_locked(m, err)
+                                    : batch_file_fail(err, "lock", LOCK_NAME);
     }
     /* For people; a full disk is no reason not to go on. */
     snprintf(pid, sizeof pid, "%-10ld\n", (long)getpid());
-    mr_file_write(m->lock, pid, strlen(pid), 0, LOCK_NAME, NULL);
+    batch_file_write(m->lock, pid, strlen(pid), 0, LOCK_NAME, NULL);
     return MR_OK;
 }
 
@@ -272,7 +273,7 @@ static int compare_job(struct mr_manifest *m, const struct mr_manifest_fact *fac
 
     mr_arena_init(&arena, 0, 64u << 20);
     mr_buf_init(&text, 0);
-    MR_TRY(mr_file_read(m->dir, MR_MANIFEST_JOB, &text, err));
+    MR_TRY(batch_file_read(m->dir, MR_MANIFEST_JOB, &text, err));
     mr_json_init(&j, mr_buf_view(&text), &arena, 0, err);
     rc = read_stored(&j, &stored);
     if (rc < 0) {
@@ -296,7 +297,7 @@ static int write_job(struct mr_manifest *m, const struct mr_manifest_fact *facts
     mr_buf_init(&job, 0);
     put_job(&job, facts, count);
     const int rc = job.failed ? MR_FAIL(err, MR_E_NOMEM, "no memory for " MR_MANIFEST_JOB)
-                              : mr_file_put(m->dir, MR_MANIFEST_JOB, mr_buf_view(&job), err);
+                              : batch_file_put(m->dir, MR_MANIFEST_JOB, mr_buf_view(&job), err);
     mr_buf_fini(&job);
     return rc;
 }
@@ -335,7 +336,7 @@ static int check_file(struct mr_manifest *m, enum mr_manifest_kind kind, const c
     }
     const int dir = kind == MR_MANIFEST_RESULTS ? m->parts : m->dlq;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-        return mr_file_fail(err, "find the committed file", name);
+        return batch_file_fail(err, "find the committed file", name);
     }
     if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != bytes) {
         return MR_FAIL(err, MR_E_IO,
@@ -349,7 +350,7 @@ static int check_file(struct mr_manifest *m, enum mr_manifest_kind kind, const c
     if (fd < 0) {
         return fd;
     }
-    const int rc = mr_file_checksum(fd, name, &found_bytes, &found_crc, err);
+    const int rc = batch_file_checksum(fd, name, &found_bytes, &found_crc, err);
     close(fd);
     if (rc == MR_OK && found_crc != crc) {
         return MR_FAIL(err, MR_E_IO,
@@ -396,7 +397,7 @@ static int take_epoch(struct mr_manifest *m, uint32_t last, struct mr_err *err)
     epoch_name(epoch, name);
     const int fd = openat(m->dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {
-        return errno == EEXIST ? refuse_late(m, err) : mr_file_fail(err, "make", name);
+        return errno == EEXIST ? refuse_late(m, err) : batch_file_fail(err, "make", name);
     }
     close(fd);
     m->epoch = epoch;
@@ -459,10 +460,10 @@ out:
 static int open_subfolder(struct mr_manifest *m, const char *name, struct mr_err *err)
 {
     if (mkdirat(m->dir, name, 0777) < 0 && errno != EEXIST) {
-        return mr_file_fail(err, "make the folder", name);
+        return batch_file_fail(err, "make the folder", name);
     }
     const int fd = openat(m->dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    return fd < 0 ? mr_file_fail(err, "open the folder", name) : fd;
+    return fd < 0 ? batch_file_fail(err, "open the folder", name) : fd;
 }
 
 static int read_state(struct mr_manifest *m, const struct look *look,
@@ -483,7 +484,7 @@ static int read_state(struct mr_manifest *m, const struct look *look,
         goto out;
     }
     MR_TRY(check_files(m, options->verify_content, err));
-    MR_TRY(mr_file_exists(m->dir, MR_MANIFEST_SUCCESS, &m->is_finished, err));
+    MR_TRY(batch_file_exists(m->dir, MR_MANIFEST_SUCCESS, &m->is_finished, err));
 out:
     return rc;
 }
@@ -496,7 +497,7 @@ static int start(struct mr_manifest *m, const struct mr_manifest_fact *facts, si
     int rc;
 
     MR_TRY(check_facts(facts, fact_count, err));
-    MR_TRY(m->dir = mr_file_make_folders(m->folder, err));
+    MR_TRY(m->dir = batch_file_make_folders(m->folder, err));
     MR_TRY(look_around(m, &look, err));
     MR_TRY(take_lock(m, err));
     MR_TRY(look_around(m, &look, err)); /* nobody changes it now */
