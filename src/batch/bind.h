@@ -5,17 +5,13 @@
 #ifndef MR_BATCH_BIND_H
 #define MR_BATCH_BIND_H
 
+#include "batch/batch.h"
 #include "oip/oip.h"
 #include "table/rows.h"
 
-/** Where an input comes from: a column, stack(a,b,c) (scalar columns side by side), or const(NUMBER). */
-struct batch_map {
-    const char *input;
-    const char *from;
-};
-
 struct batch_bind_options {
-    const struct batch_map *maps; /* inputs not named here come from the column of the same name */
+    const struct mr_batch_map
+        *maps; /* inputs not named here come from the column of the same name */
     size_t map_count;
     bool has_null_value; /* otherwise a row with a null cannot be sent */
     double null_value;

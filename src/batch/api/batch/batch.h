@@ -1,0 +1,102 @@
+/* A batch job: the rows of a table through many hosts of a model, into files of results, each row once.
+ *
+ * The job's folder holds its state (see batch/manifest.h): a job that was stopped, killed or cut off goes on where it was
+ * when it is run again with the same options. Every row ends as a row of the results or as a dead letter.
+ *
+ * Thread: mr_batch_run blocks the one that calls it; mr_batch_stop any, also from a signal handler. */
+#ifndef MR_BATCH_BATCH_H
+#define MR_BATCH_BATCH_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/str.h"
+#include "net/tls.h"
+#include "table/table.h"
+
+/** An input of the model and where it comes from: COLUMN, stack(COLUMN,…) or const(NUMBER). */
+struct mr_batch_map {
+    const char *input;
+    const char *from;
+};
+
+struct mr_batch_options {
+    struct mr_source_options source;
+    const char *folder; /* of the job */
+    const char *model;
+    const char *version;      /* NULL: the one that hosts serve by default */
+    const char *const *hosts; /* "host:port", "https://host:port"; REST */
+    size_t host_count;
+    struct mr_tls_client_options tls;
+    bool sends_json; /* instead of the binary extension */
+    const struct mr_batch_map *maps;
+    size_t map_count;
+    bool has_null_value;
+    double null_value;
+    const char *const *carried; /* columns to keep in the results */
+    size_t carried_count;
+    const char *const *outputs; /* of the model, none: all */
+    size_t output_count;
+    bool allows_nan;
+    struct mr_writer_options writer;
+    const char *suffix;  /* of files of results: ".parquet" */
+    uint32_t batch_rows; /* of a call */
+    uint32_t
+        extent_rows; /* read, and in memory, as one; 0: 4096 or batch_rows, whichever is more */
+    uint64_t memory_bytes;  /* rows and answers that are under way */
+    uint64_t part_bytes;    /* a file of results is closed at about this size … */
+    int64_t commit_ns;      /* … or at this age */
+    uint32_t max_in_flight; /* calls per host */
+    uint32_t max_attempts;  /* of a row, before it is a dead letter */
+    int64_t max_timeout_ns; /* of a call */
+    int64_t max_outage_ns;  /* no host works for so long: the job stops */
+    uint64_t max_dead_rows; /* more dead letters stop the job; UINT64_MAX: any number */
+    double max_dead_share;  /* of the rows, from 10,000 rows on */
+    bool accepts_changed_input;
+    bool verifies; /* committed files are read and compared at the start */
+};
+
+/** How a job is doing, every second and at the end. */
+struct mr_batch_host_view {
+    const char *address;
+    const char *state; /* "ready", "no answer yet", … */
+    const char *reason;
+    uint64_t rows;
+    uint64_t calls;
+    uint64_t failures;
+    uint32_t in_flight;
+    uint32_t limit;
+    int64_t p50_ns;
+    int64_t p95_ns;
+};
+
+struct mr_batch_view {
+    int64_t total_rows;    /* -1: not known */
+    uint64_t rows;         /* results that are committed */
+    uint64_t dead;         /* dead letters that are */
+    uint64_t rows_before;  /* of both, from earlier starts */
+    uint64_t under_way;    /* read and not committed */
+    uint64_t memory_bytes; /* that those take */
+    uint64_t files;        /* of results */
+    int64_t ran_ns;
+    double rows_per_s;      /* of the last ten seconds */
+    const char *bottleneck; /* "reader", "hosts", "writer" */
+    const struct mr_batch_host_view *hosts;
+    size_t host_count;
+};
+
+struct mr_batch;
+/** Nothing is opened yet. Options are borrowed until free. Errors: MR_E_INVALID (says which option). */
+int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *options, struct mr_err *err);
+/** Called on the running thread; valid until on_view returns. NULL: nobody wants to know. */
+void mr_batch_on_view(struct mr_batch *b, void (*fn)(void *ctx, const struct mr_batch_view *view),
+                      void *ctx);
+/** Until each row has an outcome. Then report.json is in the folder, and *out_report (may be NULL) is its text.
+ *  Errors: those of sources, manifests and binding; MR_E_CANCELLED (stopped; what was under way is committed),
+ *  MR_E_UNAVAILABLE (no host for max_outage), MR_E_EXHAUSTED (disk full, or too many dead letters). In all these cases
+ *  the job can be run again. */
+int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *err);
+/** Reading ends, what is under way is committed, mr_batch_run returns. A second one ends it without waiting for hosts. */
+void mr_batch_stop(struct mr_batch *b);
+void mr_batch_free(struct mr_batch **b);
+
+#endif

@@ -1,0 +1,637 @@
+/* Calls: rows cut into calls, sent to hosts, judged, and tried again.
+ *
+ * Work is taken by hosts that have room (route): first what failed before, then fresh rows. What comes back is one of
+ *
+ *   an answer to all rows, checked      rows of the result
+ *   the host is busy (429, 503)         the same again, elsewhere or later; nobody's fault
+ *   the request is wrong (4xx)          halves, and so on down to the row, which becomes a dead letter
+ *   the host failed (5xx, no or a wrong answer)
+ *                                       halves where hosts hardly ever fail, otherwise once more, on another host if there
+ *                                       is one; a single row becomes a dead letter when it failed often enough while
+ *                                       others succeeded
+ *
+ * So an outage makes no dead letters, however long: as long as nothing succeeds, no failure counts against a row. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "job.h"
+
+#define INDEX_MOST 65536
+
+/* ---- work ---- */
+
+static struct work *work_new(struct extent *e, uint64_t first, uint64_t count)
+{
+    struct work *w = MR_NEW(struct work);
+    *w = (struct work){.extent = e, .first = first, .count = count};
+    return w;
+}
+
+static void retry_push(struct calls *c, struct work *w)
+{
+    w->next = NULL;
+    w->is_retry = true;
+    if (c->retry_last) {
+        c->retry_last->next = w;
+    } else {
+        c->retry_first = w;
+    }
+    c->retry_last = w;
+}
+
+static void retry_push_front(struct calls *c, struct work *w)
+{
+    w->is_retry = true;
+    w->next = c->retry_first;
+    c->retry_first = w;
+    c->retry_last = c->retry_last ? c->retry_last : w;
+}
+
+static void retry_unlink(struct calls *c, struct work *before, struct work *w)
+{
+    if (before) {
+        before->next = w->next;
+    } else {
+        c->retry_first = w->next;
+    }
+    c->retry_last = c->retry_last == w ? before : c->retry_last;
+}
+
+static void work_drop(struct work **w)
+{
+    if (*w && (*w)->halves && --(*w)->halves->holders == 0) {
+        mr_free((*w)->halves);
+    }
+    mr_freep(w);
+}
+
+/* ---- outcomes of rows ---- */
+
+static void row_dies(struct job *j, struct extent *e, uint64_t row, const char *kind,
+                     const char *cause, const char *host, uint32_t attempts)
+{
+    const struct dead_row d = {row, kind, mr_strndup(cause, strlen(cause)), host, attempts};
+
+    MR_VEC_PUSH(&e->dead, d);
+    e->settled++;
+    j->dead_rows++;
+}
+
+static void extent_look(struct job *j, struct extent *e)
+{
+    if (e->settled == e->rows->count) {
+        job_settled(j, e);
+    }
+}
+
+/* The row's own fault, if it has one: what the source says, or what the inputs do not take. */
+static bool row_is_bad(const struct job *j, const struct extent *e, uint64_t row, char *why)
+{
+    const char *fault = e->rows->fault_count > 0 ? mr_rows_fault_of(e->rows, row) : NULL;
+
+    if (fault) {
+        snprintf(why, 256, "%s", fault);
+        return true;
+    }
+    return !e->is_checked && batch_bind_is_bad(j->bind, e->rows, row, why);
+}
+
+void calls_add(struct job *j, struct extent *e)
+{
+    if (j->calls.is_dropped) {
+        credits_give(&j->credits, e->credit);
+        extent_free(&e);
+        return;
+    }
+    MR_VEC_PUSH(&j->open, e);
+    j->read_rows += e->rows->count;
+    e->is_checked = batch_bind_all_good(j->bind, e->rows);
+    MR_VEC_PUSH(&j->calls.extents, e);
+    calls_pump(j);
+}
+
+/* The next rows of the oldest extent that may go together; NULL: there are none. Bad rows on the way die. */
+static struct work *work_cut(struct job *j)
+{
+    struct calls *c = &j->calls;
+    char why[256];
+
+    while (c->extents.len > 0) {
+        struct extent *e = c->extents.at[0];
+        const bool may_be_bad = !e->is_checked || e->rows->fault_count > 0;
+        while (may_be_bad && e->cut < e->rows->count && row_is_bad(j, e, e->cut, why)) {
+            row_dies(j, e, e->cut++, "row", why, NULL, 0);
+        }
+        const uint64_t most = MR_MIN(e->rows->count - e->cut, j->calls.most_rows);
+        uint64_t n = MR_MIN(most, (uint64_t)1);
+        while (may_be_bad && n < most && !row_is_bad(j, e, e->cut + n, why)) {
+            n++;
+        }
+        n = n == 0 ? 0 : batch_bind_span(j->bind, e->rows, e->cut, may_be_bad ? n : most);
+        struct work *w = n > 0 ? work_new(e, e->cut, n) : NULL;
+        e->cut += n;
+        if (e->cut == e->rows->count) {
+            memmove(c->extents.at, c->extents.at + 1, --c->extents.len * sizeof *c->extents.at);
+            if (!w) {
+                extent_look(j, e);
+            }
+        }
+        if (w) {
+            return w;
+        }
+    }
+    return NULL;
+}
+
+/* ---- sending ---- */
+
+static void on_answer(void *ctx, int rc, const struct mr_err *err,
+                      const struct mr_client_response *response);
+
+static void rows_release(void *ctx, void *data)
+{
+    struct mr_rows *rows = ctx;
+
+    (void)data;
+    mr_rows_unref(&rows);
+}
+
+/* Values that lie in the rows are sent from there: the network keeps the rows meanwhile. */
+static bool values_keep(struct call *k, struct mr_oip_tensor *t)
+{
+    if (t->block || t->tensor.bytes == 0) {
+        return true;
+    }
+    struct mr_rows *rows = mr_rows_ref(k->work->extent->rows);
+    struct mr_block *b = mr_block_wrap(t->tensor.data, t->tensor.bytes, rows_release, rows);
+    if (!b) {
+        mr_rows_unref(&rows);
+        return false;
+    }
+    t->block = b;
+    return mr_block_keep(b, &k->arena);
+}
+
+static int call_encode(struct call *k, struct mr_oip_encoded *out, struct mr_err *err)
+{
+    struct job *j = k->job;
+    const struct work *w = k->work;
+    struct mr_oip_request r = {.input_count = j->metadata.input_count,
+                               .output_count = j->o->output_count,
+                               .binary_data_output = !j->o->sends_json && !j->o->output_count};
+    int rc = MR_OK;
+
+    r.inputs = MR_ARENA_ARRAY(&k->arena, struct mr_oip_tensor, r.input_count + 1);
+    r.outputs = MR_ARENA_ARRAY(&k->arena, struct mr_oip_requested_output, r.output_count + 1);
+    if (!r.inputs || !r.outputs) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
+    }
+    MR_TRY(batch_bind_make(j->bind, w->extent->rows, w->first, w->count, &k->arena, r.inputs, err));
+    for (size_t i = 0; i < r.input_count; i++) {
+        r.inputs[i].binary = !j->o->sends_json;
+        if (!values_keep(k, &r.inputs[i])) {
+            return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
+        }
+    }
+    for (size_t i = 0; i < r.output_count; i++) {
+        r.outputs[i].name = mr_str_c(j->o->outputs[i]);
+        r.outputs[i].binary_data = !j->o->sends_json;
+    }
+    rc = mr_oip_rest_encode_request(&r, &k->head, &k->arena, out, err);
+out:
+    return rc;
+}
+
+static void call_free(struct call *k)
+{
+    mr_arena_fini(&k->arena);
+    mr_buf_fini(&k->head);
+    mr_free(k);
+}
+
+static int call_send(struct job *j, struct work *w, const struct mr_route_call *to,
+                     struct mr_err *err)
+{
+    struct call *k = MR_NEW(struct call);
+    struct mr_oip_encoded body;
+    struct mr_header headers[2] = {{MR_STR("content-type"), MR_STR("application/json")},
+                                   {MR_STR("inference-header-content-length"), {NULL, 0}}};
+
+    *k = (struct call){.job = j,
+                       .work = w,
+                       .host = host_of(j, to->host),
+                       .ticket = to->ticket,
+                       .sent_ns = mr_now_ns()};
+    mr_arena_init(&k->arena, 4096, SIZE_MAX);
+    mr_buf_init(&k->head, 0);
+    int rc = call_encode(k, &body, err);
+    if (rc < 0) {
+        mr_route_done(j->route, k->sent_ns, to->ticket, MR_ROUTE_CANCELLED, 0);
+        call_free(k);
+        return rc;
+    }
+    const bool is_binary = body.header_length >= 0;
+    if (is_binary) {
+        headers[0].value = MR_STR("application/octet-stream");
+        headers[1].value = mr_arena_printf(&k->arena, "%lld", (long long)body.header_length);
+    }
+    const mr_str path = j->o->version
+                            ? mr_arena_printf(&k->arena, "/v2/models/%s/versions/%s/infer",
+                                              j->o->model, j->o->version)
+                            : mr_arena_printf(&k->arena, "/v2/models/%s/infer", j->o->model);
+    const struct mr_client_request request = {.method = "POST",
+                                              .path = path,
+                                              .headers = headers,
+                                              .header_count = 1 + (size_t)is_binary,
+                                              .pieces = body.pieces,
+                                              .piece_count = body.piece_count,
+                                              .timeout_ns = to->timeout_ns};
+    w->in_flight++;
+    w->ok_before = w->is_retry ? w->ok_before : j->calls.ok;
+    j->calls.in_flight_count++;
+    j->calls.sent++;
+    k->host->calls++;
+    while (j->calls.in_flight.len <= to->index && to->index < INDEX_MOST) {
+        MR_VEC_PUSH(&j->calls.in_flight, NULL);
+    }
+    j->calls.in_flight.at[to->index] = k;
+    mr_client_send(k->host->client, &request, on_answer, k);
+    return MR_OK;
+}
+
+/* ---- choosing ---- */
+
+static bool work_send(struct job *j, struct work *w, int64_t now_ns)
+{
+    const struct mr_route_ask ask = {.rows = (int64_t)w->count,
+                                     .avoid = w->tried,
+                                     .avoid_count = w->tried_count,
+                                     .is_retry = w->is_retry};
+    struct mr_route_call to;
+    struct mr_err err;
+
+    if (!mr_route_pick(j->route, now_ns, &ask, &to)) {
+        return false;
+    }
+    w->has_leave = false;
+    int rc = call_send(j, w, &to, &err);
+    if (rc < 0) {
+        job_fail(j, rc, &err);
+        return false;
+    }
+    return true;
+}
+
+/* What failed before and may go again. */
+static void retries_send(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
+{
+    struct calls *c = &j->calls;
+    struct work *before = NULL;
+
+    for (struct work *w = c->retry_first; w;) {
+        struct work *next = w->next;
+        int64_t again_ns = w->not_before_ns;
+        if (now_ns >= w->not_before_ns) {
+            w->has_leave = w->has_leave || mr_route_may_retry(j->route, now_ns, &again_ns);
+            if (w->has_leave) {
+                retry_unlink(c, before, w);
+                if (work_send(j, w, now_ns)) {
+                    w = next;
+                    continue;
+                }
+                /* Back to where it was. */
+                w->next = next;
+                if (before) {
+                    before->next = w;
+                } else {
+                    c->retry_first = w;
+                }
+                c->retry_last = c->retry_last && next ? c->retry_last : w;
+                again_ns = INT64_MAX;
+            }
+        }
+        *io_wake_ns = MR_MIN(*io_wake_ns, again_ns);
+        before = w;
+        w = next;
+    }
+}
+
+/* Nothing is left to start: what takes long is started a second time elsewhere. */
+static void tail_hedge(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
+{
+    struct calls *c = &j->calls;
+    struct mr_route_call to;
+    struct mr_err err;
+    uint64_t original;
+    int64_t again_ns = INT64_MAX;
+
+    while (mr_route_hedge(j->route, now_ns, &original, &to, &again_ns)) {
+        struct work *w = NULL;
+        for (size_t i = 0; i < c->in_flight.len; i++) {
+            if (c->in_flight.at[i] && c->in_flight.at[i]->ticket == original) {
+                w = c->in_flight.at[i]->work;
+            }
+        }
+        if (!w || w->is_settled) {
+            mr_route_done(j->route, now_ns, to.ticket, MR_ROUTE_CANCELLED, 0);
+            continue;
+        }
+        int rc = call_send(j, w, &to, &err);
+        if (rc < 0) {
+            job_fail(j, rc, &err);
+            return;
+        }
+        c->hedged++;
+    }
+    *io_wake_ns = MR_MIN(*io_wake_ns, again_ns);
+}
+
+static void on_wake(struct mr_timer *t)
+{
+    struct job *j = MR_CONTAINER_OF(t, struct job, wake);
+    calls_pump(j);
+}
+
+void calls_pump(struct job *j)
+{
+    struct calls *c = &j->calls;
+    const int64_t now_ns = mr_now_ns();
+    int64_t wake_ns = INT64_MAX;
+
+    if (c->is_dropped) {
+        return;
+    }
+    retries_send(j, now_ns, &wake_ns);
+    while (!c->is_dropped && (c->fresh || (c->fresh = work_cut(j)))) {
+        if (!work_send(j, c->fresh, now_ns)) {
+            break;
+        }
+        c->fresh = NULL;
+    }
+    if (c->is_dropped) {
+        return;
+    }
+    if (j->is_read && !c->fresh && !c->retry_first && c->in_flight_count > 0) {
+        tail_hedge(j, now_ns, &wake_ns);
+    }
+    wake_ns = MR_MIN(wake_ns, mr_route_next_wake(j->route));
+    if (wake_ns != INT64_MAX) {
+        mr_timer_start(j->loop, &j->wake, MR_MAX(wake_ns - now_ns, MR_NS_PER_MS), 0, on_wake);
+    }
+}
+
+/* ---- judging ---- */
+
+struct verdict {
+    enum mr_route_outcome outcome;
+    int64_t retry_after_ns;
+    bool is_hosts_fault_for_good; /* the host cannot serve the model at all */
+    char cause[560];
+};
+
+static int64_t header_number(const struct mr_client_response *r, const char *name)
+{
+    int64_t n;
+
+    for (size_t i = 0; i < r->header_count; i++) {
+        if (mr_str_eq_c(r->headers[i].name, name) && mr_str_to_i64(r->headers[i].value, &n)) {
+            return n;
+        }
+    }
+    return -1;
+}
+
+static void verdict_http(const struct mr_client_response *r, struct verdict *v)
+{
+    const int status = r->status;
+
+    snprintf(v->cause, sizeof v->cause, "HTTP status %d: %.*s", status,
+             (int)MR_MIN(r->body.len, (size_t)180), (const char *)r->body.ptr);
+    if (status == 429 || status == 503) {
+        v->outcome = MR_ROUTE_THROTTLED;
+        v->retry_after_ns = MR_MAX(header_number(r, "retry-after"), INT64_C(0)) * MR_NS_PER_S;
+    } else if (status == 401 || status == 403 || status == 404 || status == 405) {
+        v->outcome = MR_ROUTE_FAILED;
+        v->is_hosts_fault_for_good = true;
+    } else {
+        v->outcome =
+            status >= 400 && status < 500 && status != 408 ? MR_ROUTE_REJECTED : MR_ROUTE_FAILED;
+    }
+}
+
+/* The answer's rows, or what is wrong. */
+static void answer_judge(struct call *k, const struct mr_client_response *r, struct verdict *v,
+                         struct mr_rows **out)
+{
+    struct job *j = k->job;
+    const struct work *w = k->work;
+    struct mr_oip_response answer;
+    struct mr_err err;
+    const int64_t length = header_number(r, "inference-header-content-length");
+
+    mr_arena_reset(&k->arena);
+    int rc = mr_oip_rest_decode_response(r->body, length, NULL, &k->arena, &answer, &err);
+    rc = rc < 0 ? rc : batch_answer_check(j->outputs, &answer, w->count, &err);
+    rc = rc < 0 ? rc
+                : batch_answer_rows(j->outputs, w->extent->rows, w->first, w->count, &answer,
+                                    length >= 0 ? r->body_block : NULL, out, &err);
+    if (rc < 0) {
+        v->outcome = MR_ROUTE_FAILED;
+        snprintf(v->cause, sizeof v->cause, "wrong answer: %s", err.msg);
+    }
+}
+
+static void call_judge(struct call *k, int rc, const struct mr_err *err,
+                       const struct mr_client_response *response, struct verdict *v,
+                       struct mr_rows **out)
+{
+    *v = (struct verdict){.outcome = MR_ROUTE_OK};
+    if (rc == MR_E_DEADLINE) {
+        v->outcome = MR_ROUTE_TIMED_OUT;
+    } else if (rc < 0) {
+        v->outcome = MR_ROUTE_FAILED;
+    }
+    if (rc < 0) {
+        snprintf(v->cause, sizeof v->cause, "%s", err->msg);
+    } else if (response->status != 200) {
+        verdict_http(response, v);
+    } else if (!k->work->is_settled) {
+        answer_judge(k, response, v, out);
+    }
+}
+
+/* The rows settle one way or the other; the work goes with its last call. */
+static void work_succeeds(struct job *j, struct work *w, struct mr_rows *rows)
+{
+    struct extent *e = w->extent;
+    const uint64_t estimate = w->count * e->per_row;
+
+    credits_move(&j->credits, estimate, rows->bytes);
+    e->credit = e->credit - estimate + rows->bytes;
+    MR_VEC_PUSH(&e->answers, rows);
+    e->settled += w->count;
+    w->is_settled = true;
+    if (w->halves && ++w->halves->taken == 2) {
+        j->calls.most_rows = MR_MIN(j->calls.most_rows, w->halves->rows);
+    }
+    extent_look(j, e);
+}
+
+/* In two, which go next. */
+static void work_split(struct job *j, struct work *w, uint64_t ok_before, bool is_refused)
+{
+    struct halves *halves = is_refused ? MR_NEW(struct halves) : NULL;
+    const uint64_t half = w->count / 2;
+    struct work *parts[2] = {work_new(w->extent, w->first, half),
+                             work_new(w->extent, w->first + half, w->count - half)};
+
+    for (int i = 1; i >= 0; i--) {
+        parts[i]->is_part = true;
+        parts[i]->has_leave = true;
+        parts[i]->ok_before = ok_before;
+        parts[i]->halves = halves;
+        parts[i]->before = is_refused ? w->before : w->before + w->failures;
+        retry_push_front(&j->calls, parts[i]);
+    }
+    if (halves) {
+        *halves = (struct halves){.rows = w->count - half, .holders = 2};
+    }
+    w->is_settled = true;
+}
+
+static void work_dies(struct job *j, struct work *w, const char *kind)
+{
+    struct extent *e = w->extent;
+
+    row_dies(j, e, w->first, kind, w->cause, w->last_host, MR_MAX(w->failures, 1u));
+    w->is_settled = true;
+    extent_look(j, e);
+}
+
+/* Hosts that hardly ever fail with other rows are believed at once. */
+static bool hosts_are_sound(const struct job *j, const struct work *w)
+{
+    return (j->calls.failed - w->before - w->failures) * 20 < j->calls.ok;
+}
+
+static void work_fails(struct job *j, struct work *w, const struct verdict *v, uint32_t host,
+                       int64_t now_ns)
+{
+    const uint64_t ok_before = w->ok_before;
+    const bool others_succeed = j->calls.ok > ok_before;
+    const bool is_alone = j->is_read && j->calls.extents.len == 0 && !j->calls.fresh;
+
+    w->failures++;
+    w->attempts += others_succeed;
+    w->ok_before = j->calls.ok;
+    if (w->tried_count < TRIED_MOST) {
+        w->tried[w->tried_count++] = host;
+    } else {
+        w->tried_count = 1;
+        w->tried[0] = host;
+    }
+    if (w->count > 1 &&
+        (w->is_part || w->attempts >= 2 || w->failures >= 4 || hosts_are_sound(j, w))) {
+        work_split(j, w, ok_before, false);
+    } else if (w->count == 1 && w->is_part && others_succeed && hosts_are_sound(j, w)) {
+        work_dies(j, w, "failed");
+    } else if (w->count == 1 && (w->attempts >= j->o->max_attempts ||
+                                 (is_alone && w->failures >= 4 * j->o->max_attempts &&
+                                  v->outcome == MR_ROUTE_FAILED))) {
+        work_dies(j, w, "failed");
+    } else {
+        w->not_before_ns = mr_ns_after(now_ns, j->host_count > 1 && w->failures < 2
+                                                   ? 0
+                                                   : mr_route_backoff_ns(j->route, w->failures));
+        retry_push(&j->calls, w);
+    }
+}
+
+static void call_ends(struct call *k, const struct verdict *v, struct mr_rows *rows)
+{
+    struct job *j = k->job;
+    struct work *w = k->work;
+    const int64_t now_ns = mr_now_ns();
+
+    if (v->outcome == MR_ROUTE_OK) {
+        j->calls.ok++;
+        if (rows) {
+            k->host->rows += w->count;
+            work_succeeds(j, w, rows);
+        }
+        return;
+    }
+    k->host->failures += v->outcome != MR_ROUTE_THROTTLED;
+    j->calls.failed += v->outcome != MR_ROUTE_THROTTLED && v->outcome != MR_ROUTE_REJECTED;
+    if (w->is_settled || w->in_flight > 0) {
+        return; /* the other copy succeeded, or may */
+    }
+    snprintf(w->cause, sizeof w->cause, "%s", v->cause);
+    w->last_host = k->host->address;
+    if (v->outcome == MR_ROUTE_THROTTLED) {
+        w->has_leave = true;
+        retry_push(&j->calls, w);
+    } else if (v->outcome != MR_ROUTE_REJECTED) {
+        work_fails(j, w, v, k->host->id, now_ns);
+    } else if (w->count > 1) {
+        work_split(j, w, w->ok_before, true);
+    } else {
+        work_dies(j, w, "rejected");
+    }
+}
+
+static void on_answer(void *ctx, int rc, const struct mr_err *err,
+                      const struct mr_client_response *response)
+{
+    struct call *k = ctx;
+    struct job *j = k->job;
+    struct work *w = k->work;
+    struct mr_rows *rows = NULL;
+    struct verdict v;
+    const int64_t now_ns = mr_now_ns();
+
+    for (size_t i = 0; i < j->calls.in_flight.len; i++) {
+        if (j->calls.in_flight.at[i] == k) {
+            j->calls.in_flight.at[i] = NULL;
+        }
+    }
+    w->in_flight--;
+    j->calls.in_flight_count--;
+    if (j->calls.is_dropped) {
+        if (w->in_flight == 0) {
+            work_drop(&w);
+        }
+        call_free(k);
+        return;
+    }
+    call_judge(k, rc, err, response, &v, &rows);
+    mr_route_done(j->route, now_ns, k->ticket, w->is_settled ? MR_ROUTE_CANCELLED : v.outcome,
+                  v.retry_after_ns);
+    if (v.is_hosts_fault_for_good) {
+        mr_route_fence(j->route, now_ns, k->host->id, mr_str_c(v.cause));
+        k->host->is_fenced = true;
+        snprintf(k->host->trouble, sizeof k->host->trouble, "%s", v.cause);
+    }
+    call_ends(k, &v, rows);
+    if (w->is_settled && w->in_flight == 0) {
+        work_drop(&w);
+    }
+    call_free(k);
+    job_look(j);
+    calls_pump(j);
+}
+
+void calls_drop(struct job *j)
+{
+    struct calls *c = &j->calls;
+
+    c->is_dropped = true;
+    mr_timer_stop(&j->wake);
+    while (c->retry_first) {
+        struct work *w = c->retry_first;
+        c->retry_first = w->next;
+        work_drop(&w);
+    }
+    c->retry_last = NULL;
+    work_drop(&c->fresh);
+}

@@ -1,0 +1,292 @@
+/* The committer: extents into files of results and dead letters, and these into the manifest.
+ *
+ * A file is closed when it is large enough or old enough. Until then nothing of it counts: whatever happens, its rows are
+ * done again at the next start. The memory of an extent is given back when its rows have been written, the rows of the
+ * file when it is committed. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "codec/json.h"
+#include "job.h"
+
+/* What is open: the files and what they stand for. */
+struct open_part {
+    struct mr_manifest_part results;
+    struct mr_manifest_part dead;
+    bool has_results;
+    bool has_dead;
+    struct mr_writer *writer;
+    struct mr_buf lines;
+    uint64_t rows;
+    uint64_t dead_rows;
+    int64_t since_ns;
+    MR_VEC(struct mr_manifest_extent) extents;
+};
+
+static void part_drop(struct job *j, struct open_part *p)
+{
+    mr_writer_free(&p->writer);
+    if (p->has_results) {
+        mr_manifest_part_drop(j->manifest, &p->results);
+    }
+    if (p->has_dead) {
+        mr_manifest_part_drop(j->manifest, &p->dead);
+    }
+    mr_buf_fini(&p->lines);
+    MR_VEC_FINI(&p->extents);
+    *p = (struct open_part){0};
+}
+
+static int lines_write(struct open_part *p, struct mr_err *err)
+{
+    const char *from = p->lines.ptr;
+    size_t left = p->lines.len;
+
+    if (p->lines.failed) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for dead letters");
+    }
+    while (left > 0) {
+        const ssize_t n = write(p->dead.fd, from, left);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return MR_FAIL(err, errno == ENOSPC || errno == EDQUOT ? MR_E_EXHAUSTED : MR_E_IO,
+                           "cannot write dead letters: %s", strerror(errno));
+        }
+        from += n;
+        left -= (size_t)n;
+    }
+    mr_buf_reset(&p->lines);
+    return MR_OK;
+}
+
+static int part_commit(struct committer *c, struct open_part *p, struct mr_err *err)
+{
+    struct job *j = c->job;
+    int rc = MR_OK;
+
+    if (p->extents.len == 0) {
+        return MR_OK;
+    }
+    if (p->has_results) {
+        MR_TRY(mr_writer_finish(p->writer, err));
+        mr_writer_free(&p->writer);
+    }
+    if (p->has_dead) {
+        MR_TRY(lines_write(p, err));
+    }
+    const struct mr_manifest_add add = {.part = p->has_results ? &p->results : NULL,
+                                        .dlq = p->has_dead ? &p->dead : NULL,
+                                        .rows = p->rows,
+                                        .dead = p->dead_rows,
+                                        .extents = p->extents.at,
+                                        .extent_count = p->extents.len};
+    MR_TRY(mr_manifest_commit(j->manifest, &add, 1, err));
+    atomic_fetch_add_explicit(&c->rows, p->rows, memory_order_relaxed);
+    atomic_fetch_add_explicit(&c->dead, p->dead_rows, memory_order_relaxed);
+    atomic_fetch_add_explicit(&c->files, p->has_results, memory_order_relaxed);
+    p->has_results = p->has_dead = false;
+out:
+    part_drop(j, p);
+    return rc;
+}
+
+/* ---- writing ---- */
+
+static void dead_line(const struct job *j, const struct extent *e, const struct dead_row *d,
+                      struct mr_buf *b)
+{
+    const struct mr_source_file file = mr_source_file(j->source, e->file);
+
+    mr_buf_c(b, "{\"file\":");
+    mr_json_put_string(b, mr_str_c(file.path));
+    mr_buf_printf(b, ",\"row\":%llu,\"kind\":\"%s\",\"cause\":",
+                  (unsigned long long)(e->first + d->row), d->kind);
+    mr_json_put_string(b, mr_str_c(d->cause));
+    if (d->host) {
+        mr_buf_c(b, ",\"host\":");
+        mr_json_put_string(b, mr_str_c(d->host));
+        mr_buf_printf(b, ",\"attempts\":%u", d->attempts);
+    }
+    mr_buf_c(b, "}\n");
+}
+
+static int results_open(struct job *j, struct open_part *p, struct mr_err *err)
+{
+    if (p->has_results) {
+        return MR_OK;
+    }
+    int rc =
+        mr_manifest_part_begin(j->manifest, MR_MANIFEST_RESULTS, j->o->suffix, &p->results, err);
+    if (rc < 0) {
+        return rc;
+    }
+    p->has_results = true;
+    return mr_writer_new(&p->writer, p->results.fd, batch_outputs_schema(j->outputs), &j->o->writer,
+                         err);
+}
+
+static int dead_open(struct job *j, struct open_part *p, struct mr_err *err)
+{
+    if (p->has_dead) {
+        return MR_OK;
+    }
+    int rc = mr_manifest_part_begin(j->manifest, MR_MANIFEST_DEAD_LETTERS, ".jsonl", &p->dead, err);
+    p->has_dead = rc == MR_OK;
+    return rc;
+}
+
+static int extent_write(struct committer *c, struct open_part *p, const struct extent *e,
+                        struct mr_err *err)
+{
+    struct job *j = c->job;
+    int rc = MR_OK;
+
+    if (p->extents.len == 0) {
+        p->since_ns = mr_now_ns();
+        mr_buf_init(&p->lines, 0);
+    }
+    for (size_t i = 0; i < e->answers.len; i++) {
+        MR_TRY(results_open(j, p, err));
+        MR_TRY(mr_writer_put(p->writer, e->answers.at[i], 0, e->answers.at[i]->count, err));
+        p->rows += e->answers.at[i]->count;
+    }
+    for (size_t i = 0; i < e->dead.len; i++) {
+        MR_TRY(dead_open(j, p, err));
+        dead_line(j, e, &e->dead.at[i], &p->lines);
+        p->dead_rows++;
+    }
+    if (p->lines.len > 1 << 20) {
+        MR_TRY(lines_write(p, err));
+    }
+    MR_VEC_PUSH(&p->extents, ((struct mr_manifest_extent){e->file, e->first, e->rows->count}));
+out:
+    return rc;
+}
+
+/* ---- the thread ---- */
+
+static void committing_failed(struct mr_mail *mail)
+{
+    struct committer *c = MR_CONTAINER_OF(mail, struct committer, failed);
+    job_fail(c->job, c->err.status, &c->err);
+}
+
+static void fail(struct committer *c)
+{
+    pthread_mutex_lock(&c->lock);
+    const bool is_first = !c->has_failed;
+    c->has_failed = true;
+    pthread_mutex_unlock(&c->lock);
+    if (is_first) {
+        c->failed.run = committing_failed;
+        mr_loop_post(c->job->loop, &c->failed);
+    }
+}
+
+/* The next extent; NULL: the time is over, or there will be none. */
+static struct extent *next_extent(struct committer *c, int64_t until_ns, bool *out_is_over)
+{
+    const struct timespec until = {until_ns / MR_NS_PER_S, until_ns % MR_NS_PER_S};
+    const int64_t since_ns = mr_now_ns();
+    int waited = 0;
+
+    pthread_mutex_lock(&c->lock);
+    while (!c->first && !c->is_ending && waited != ETIMEDOUT) {
+        waited = until_ns == INT64_MAX ? pthread_cond_wait(&c->more, &c->lock)
+                                       : pthread_cond_timedwait(&c->more, &c->lock, &until);
+    }
+    struct extent *e = c->first;
+    if (e) {
+        c->first = e->next;
+        c->last = c->first ? c->last : NULL;
+    }
+    *out_is_over = !e && c->is_ending;
+    pthread_mutex_unlock(&c->lock);
+    atomic_fetch_add_explicit(&c->idle_ns, mr_now_ns() - since_ns, memory_order_relaxed);
+    return e;
+}
+
+static void *committer_run(void *arg)
+{
+    struct committer *c = arg;
+    struct job *j = c->job;
+    struct open_part part = {0};
+    bool is_over = false;
+    int rc = MR_OK;
+
+    while (!is_over) {
+        const int64_t due_ns =
+            part.extents.len > 0 ? mr_ns_after(part.since_ns, j->o->commit_ns) : INT64_MAX;
+        struct extent *e = next_extent(c, due_ns, &is_over);
+        if (e && rc == MR_OK) {
+            rc = extent_write(c, &part, e, &c->err);
+        }
+        if (e) {
+            credits_give(&j->credits, e->credit);
+            extent_free(&e);
+        }
+        const bool is_full = part.writer && mr_writer_bytes(part.writer) >= j->o->part_bytes;
+        if (rc == MR_OK && (is_over || is_full || mr_now_ns() >= due_ns)) {
+            rc = part_commit(c, &part, &c->err);
+        }
+        if (rc < 0) {
+            part_drop(j, &part);
+            fail(c);
+        }
+    }
+    return NULL;
+}
+
+int committer_start(struct committer *c, struct job *j, struct mr_err *err)
+{
+    pthread_condattr_t attr;
+
+    c->job = j;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->more, &attr);
+    pthread_condattr_destroy(&attr);
+    int rc = mr_thread_start(&c->thread, "committer", committer_run, c, err);
+    c->is_started = rc == MR_OK;
+    return rc;
+}
+
+void committer_put(struct committer *c, struct extent *e)
+{
+    e->next = NULL;
+    pthread_mutex_lock(&c->lock);
+    if (c->last) {
+        c->last->next = e;
+    } else {
+        c->first = e;
+    }
+    c->last = e;
+    pthread_cond_signal(&c->more);
+    pthread_mutex_unlock(&c->lock);
+}
+
+int committer_end(struct committer *c, struct mr_err *err)
+{
+    if (!c->is_started) {
+        return MR_OK;
+    }
+    pthread_mutex_lock(&c->lock);
+    c->is_ending = true;
+    pthread_cond_signal(&c->more);
+    pthread_mutex_unlock(&c->lock);
+    pthread_join(c->thread, NULL);
+    c->is_started = false;
+    pthread_mutex_destroy(&c->lock);
+    pthread_cond_destroy(&c->more);
+    if (c->has_failed) {
+        *err = c->err;
+        return c->err.status;
+    }
+    return MR_OK;
+}

@@ -1,0 +1,48 @@
+/* The budget of bytes under way. The reader alone takes from it, so nobody who could give back ever waits for it. */
+#include "job.h"
+
+void credits_init(struct credits *c, uint64_t most)
+{
+    *c = (struct credits){.most = most};
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->more, NULL);
+}
+
+void credits_fini(struct credits *c)
+{
+    pthread_mutex_destroy(&c->lock);
+    pthread_cond_destroy(&c->more);
+}
+
+bool credits_take(struct credits *c, uint64_t bytes)
+{
+    pthread_mutex_lock(&c->lock);
+    while (!c->is_closed && c->taken > 0 && (c->taken > c->most || bytes > c->most - c->taken)) {
+        pthread_cond_wait(&c->more, &c->lock);
+    }
+    const bool ok = !c->is_closed;
+    c->taken += ok ? bytes : 0;
+    pthread_mutex_unlock(&c->lock);
+    return ok;
+}
+
+void credits_move(struct credits *c, uint64_t from, uint64_t to)
+{
+    pthread_mutex_lock(&c->lock);
+    c->taken = c->taken - from + to;
+    pthread_cond_signal(&c->more);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void credits_give(struct credits *c, uint64_t bytes)
+{
+    credits_move(c, bytes, 0);
+}
+
+void credits_close(struct credits *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->is_closed = true;
+    pthread_cond_signal(&c->more);
+    pthread_mutex_unlock(&c->lock);
+}

@@ -1,0 +1,517 @@
+/* A job from begin to end, on the loop's thread.
+ *
+ *   asking    until a host has told the model's metadata; without them neither columns nor files can be checked
+ *   running   the reader brings extents, hosts answer, the committer writes
+ *   ending    everything is read and settled, or the job was stopped or failed: what is settled is committed
+ *
+ * Setting up between the first two phases blocks the loop; nothing else is going on then. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "codec/json.h"
+#include "job.h"
+
+#define TICK_NS      (MR_NS_PER_S / 5)
+#define MARK_NS      MR_NS_PER_S
+#define SHARE_FROM   10000 /* rows before the share of dead ones is looked at */
+#define REPORT_BYTES (64 << 20)
+
+void extent_free(struct extent **extent)
+{
+    struct extent *e = *extent;
+
+    for (size_t i = 0; i < e->answers.len; i++) {
+        mr_rows_unref(&e->answers.at[i]);
+    }
+    for (size_t i = 0; i < e->dead.len; i++) {
+        mr_free(e->dead.at[i].cause);
+    }
+    MR_VEC_FINI(&e->answers);
+    MR_VEC_FINI(&e->dead);
+    mr_rows_unref(&e->rows);
+    mr_freep(extent);
+}
+
+/* The loop is left once. Mails that come later, when it is taken down, still find the job. */
+static void job_end(struct job *j)
+{
+    if (j->phase != JOB_ENDING) {
+        j->phase = JOB_ENDING;
+        mr_loop_stop(j->loop);
+    }
+}
+
+void job_fail(struct job *j, int rc, const struct mr_err *err)
+{
+    if (j->rc == MR_OK) {
+        j->rc = rc;
+        j->err = *err;
+    }
+    job_end(j);
+}
+
+static bool is_dead_too_often(struct job *j, struct mr_err *err)
+{
+    const struct mr_batch_options *o = j->o;
+    const uint64_t dead = j->before.dead + j->dead_rows;
+    const uint64_t rows = j->before.rows + j->before.dead + j->read_rows;
+
+    if (dead > o->max_dead_rows) {
+        mr_err_set(err, MR_E_EXHAUSTED, MR_HERE, "%llu rows became dead letters, %llu may",
+                   (unsigned long long)dead, (unsigned long long)o->max_dead_rows);
+        return true;
+    }
+    if (rows >= SHARE_FROM && (double)dead > o->max_dead_share * (double)rows) {
+        mr_err_set(err, MR_E_EXHAUSTED, MR_HERE, "%llu of %llu rows became dead letters, %g %% may",
+                   (unsigned long long)dead, (unsigned long long)rows, 100 * o->max_dead_share);
+        return true;
+    }
+    return false;
+}
+
+void job_settled(struct job *j, struct extent *e)
+{
+    struct mr_err err;
+
+    for (size_t i = 0; i < j->open.len; i++) {
+        if (j->open.at[i] == e) {
+            j->open.at[i] = j->open.at[--j->open.len];
+            break;
+        }
+    }
+    committer_put(&j->committer, e);
+    if (is_dead_too_often(j, &err)) {
+        job_fail(j, err.status, &err);
+    }
+}
+
+/* ---- setting up ---- */
+
+static int facts_open(struct job *j, struct mr_err *err)
+{
+    const struct mr_batch_options *o = j->o;
+    const size_t files = mr_source_file_count(j->source);
+    struct mr_manifest_fact *facts = MR_NEW_ARRAY(struct mr_manifest_fact, files + 4);
+    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 4);
+    struct key {
+        char text[64];
+    } *keys = MR_NEW_ARRAY(struct key, files + 4);
+    size_t n = 0;
+    char type[256];
+
+#define FACT(name)                                                                                 \
+    facts[n].key = (name);                                                                         \
+    mr_buf_init(&texts[n], 0)
+    FACT("model");
+    mr_json_put_string(&texts[n++], mr_str_c(o->model));
+    FACT("inputs");
+    mr_buf_char(&texts[n], '[');
+    for (size_t i = 0; i < files; i++) {
+        mr_buf_c(&texts[n], i ? "," : "");
+        mr_json_put_string(&texts[n], mr_str_c(mr_source_file(j->source, i).path));
+    }
+    mr_buf_char(&texts[n++], ']');
+    FACT("results");
+    const struct mr_schema *schema = batch_outputs_schema(j->outputs);
+    mr_buf_char(&texts[n], '{');
+    for (size_t i = 0; i < schema->count; i++) {
+        mr_buf_c(&texts[n], i ? "," : "");
+        mr_json_put_string(&texts[n], mr_str_c(schema->fields[i].name));
+        mr_buf_printf(&texts[n], ":\"%s\"", mr_field_text(&schema->fields[i], type, sizeof type));
+    }
+    mr_buf_char(&texts[n++], '}');
+    for (size_t i = 0; i < files; i++) {
+        const struct mr_source_file f = mr_source_file(j->source, i);
+        snprintf(keys[n].text, sizeof keys[n].text, "input %zu", i);
+        FACT(keys[n].text);
+        facts[n].is_input = true;
+        mr_buf_printf(&texts[n++], "{\"bytes\":%llu,\"mtime_ns\":%lld}",
+                      (unsigned long long)f.bytes, (long long)f.mtime_ns);
+    }
+#undef FACT
+    for (size_t i = 0; i < n; i++) {
+        facts[i].json = mr_buf_cstr(&texts[i]);
+    }
+    const struct mr_manifest_options options = {.accept_changed_input = o->accepts_changed_input,
+                                                .verify_content = o->verifies};
+    int rc = mr_manifest_open(&j->manifest, o->folder, facts, n, &options, err);
+    for (size_t i = 0; i < n; i++) {
+        mr_buf_fini(&texts[i]);
+    }
+    mr_free(texts);
+    mr_free(keys);
+    mr_free(facts);
+    return rc;
+}
+
+static void total_find(struct job *j)
+{
+    j->total_rows = 0;
+    for (size_t i = 0; i < mr_source_file_count(j->source); i++) {
+        const int64_t rows = mr_source_file(j->source, i).rows;
+        j->total_rows = rows < 0 || j->total_rows < 0 ? -1 : j->total_rows + rows;
+    }
+}
+
+static int job_set_up(struct job *j, struct mr_err *err)
+{
+    const struct mr_batch_options *o = j->o;
+    const struct batch_bind_options bind = {.maps = o->maps,
+                                            .map_count = o->map_count,
+                                            .has_null_value = o->has_null_value,
+                                            .null_value = o->null_value};
+    const struct batch_outputs_options outputs = {.carried = o->carried,
+                                                  .carried_count = o->carried_count,
+                                                  .outputs = o->outputs,
+                                                  .output_count = o->output_count,
+                                                  .allows_nan = o->allows_nan};
+    struct mr_source_options source = o->source;
+    int rc;
+
+    MR_TRY(batch_bind_wanted(&j->metadata, &bind, &j->wanted, err));
+    source.wanted = &j->wanted;
+    MR_TRY(mr_source_open(&j->source, &source, err));
+    MR_TRY(batch_bind_new(&j->bind, &j->metadata, mr_source_schema(j->source), &bind, err));
+    MR_TRY(
+        batch_outputs_new(&j->outputs, &j->metadata, mr_source_schema(j->source), &outputs, err));
+    MR_TRY(facts_open(j, err));
+    j->before = mr_manifest_totals(j->manifest);
+    total_find(j);
+    MR_TRY(committer_start(&j->committer, j, err));
+    MR_TRY(reader_start(&j->reader, j, err));
+out:
+    return rc;
+}
+
+/* ---- what is going on ---- */
+
+static void host_view(struct job *j, const struct host *h, const struct mr_route_view *views,
+                      uint32_t count, struct mr_batch_host_view *out)
+{
+    (void)j;
+    *out = (struct mr_batch_host_view){.address = h->address,
+                                       .state = h->is_fenced ? "fenced" : "no answer yet",
+                                       .reason = h->trouble,
+                                       .rows = h->rows,
+                                       .calls = h->calls,
+                                       .failures = h->failures};
+    for (uint32_t i = 0; i < count; i++) {
+        if (views[i].host == h->id) {
+            out->state = mr_route_state_name(views[i].state);
+            out->reason = views[i].reason[0] ? views[i].reason : h->trouble;
+            out->in_flight = views[i].in_flight;
+            out->limit = views[i].limit;
+            out->p50_ns = views[i].p50_ns;
+            out->p95_ns = views[i].p95_ns;
+        }
+    }
+}
+
+static double rate_of(const struct job *j)
+{
+    const uint64_t marks = sizeof j->marks / sizeof *j->marks;
+
+    if (j->mark_count < 2) {
+        return 0;
+    }
+    const uint64_t last = j->mark_count - 1;
+    const uint64_t first = j->mark_count > marks ? j->mark_count - marks : 0;
+    const int64_t ns = j->marks[last % marks].at_ns - j->marks[first % marks].at_ns;
+    return ns > 0 ? (double)(j->marks[last % marks].rows - j->marks[first % marks].rows) * 1e9 /
+                        (double)ns
+                  : 0;
+}
+
+static uint64_t rows_settled(const struct job *j)
+{
+    uint64_t rows = j->dead_rows;
+
+    for (size_t i = 0; i < j->host_count; i++) {
+        rows += j->hosts[i].rows;
+    }
+    return rows;
+}
+
+static const char *bottleneck_of(const struct job *j)
+{
+    const int64_t ran_ns = MR_MAX(mr_now_ns() - j->begin_ns, INT64_C(1));
+
+    if (atomic_load_explicit(&j->committer.idle_ns, memory_order_relaxed) < ran_ns / 5) {
+        return "writer";
+    }
+    return atomic_load_explicit(&j->reader.waited_ns, memory_order_relaxed) > ran_ns / 5 ||
+                   j->calls.extents.len > 2
+               ? "hosts"
+               : "reader";
+}
+
+static void view_tell(struct job *j)
+{
+    struct mr_batch *b = j->batch;
+
+    if (!b->on_view) {
+        return;
+    }
+    struct mr_route_view *views = MR_NEW_ARRAY(struct mr_route_view, j->host_count + 1);
+    struct mr_batch_host_view *hosts = MR_NEW_ARRAY(struct mr_batch_host_view, j->host_count + 1);
+    const uint32_t count = mr_route_views(j->route, mr_now_ns(), views, (uint32_t)j->host_count);
+    for (size_t i = 0; i < j->host_count; i++) {
+        host_view(j, &j->hosts[i], views, count, &hosts[i]);
+    }
+    const uint64_t rows = atomic_load_explicit(&j->committer.rows, memory_order_relaxed);
+    const uint64_t dead = atomic_load_explicit(&j->committer.dead, memory_order_relaxed);
+    pthread_mutex_lock(&j->credits.lock);
+    const uint64_t taken = j->credits.taken;
+    pthread_mutex_unlock(&j->credits.lock);
+    const struct mr_batch_view view = {
+        .total_rows = j->total_rows,
+        .rows = j->before.rows + rows,
+        .dead = j->before.dead + dead,
+        .rows_before = j->before.rows + j->before.dead,
+        .under_way = j->read_rows - rows - dead,
+        .memory_bytes = taken,
+        .files = j->before.parts + atomic_load_explicit(&j->committer.files, memory_order_relaxed),
+        .ran_ns = mr_now_ns() - j->begin_ns,
+        .rows_per_s = rate_of(j),
+        .bottleneck = bottleneck_of(j),
+        .hosts = hosts,
+        .host_count = j->host_count};
+    b->on_view(b->view_ctx, &view);
+    mr_free(hosts);
+    mr_free(views);
+}
+
+static int outage_look(struct job *j, int64_t now_ns, struct mr_err *err)
+{
+    int64_t since_ns = j->begin_ns;
+    const struct host *h = NULL;
+
+    if (j->phase == JOB_RUNNING && !mr_route_is_stalled(j->route, &since_ns)) {
+        return MR_OK;
+    }
+    if (now_ns - since_ns < j->o->max_outage_ns) {
+        return MR_OK;
+    }
+    for (size_t i = 0; i < j->host_count; i++) {
+        h = h && h->trouble[0] ? h : &j->hosts[i];
+    }
+    return MR_FAIL(err, MR_E_UNAVAILABLE, "no host has worked for %lld s%s%s%s%s",
+                   (long long)((now_ns - since_ns) / MR_NS_PER_S), h ? "; " : "",
+                   h ? h->address : "", h && h->trouble[0] ? ": " : "", h ? h->trouble : "");
+}
+
+static void on_tick(struct mr_timer *t)
+{
+    struct job *j = MR_CONTAINER_OF(t, struct job, tick);
+    const uint64_t marks = sizeof j->marks / sizeof *j->marks;
+    const int64_t now_ns = mr_now_ns();
+    struct mr_err err;
+
+    if (atomic_load_explicit(&j->batch->stops, memory_order_relaxed) > 0) {
+        mr_err_set(&err, MR_E_CANCELLED, MR_HERE, "stopped");
+        job_fail(j, MR_E_CANCELLED, &err);
+        return;
+    }
+    hosts_ask(j, now_ns);
+    int rc = outage_look(j, now_ns, &err);
+    if (rc < 0) {
+        job_fail(j, rc, &err);
+        return;
+    }
+    if (j->mark_count == 0 || now_ns - j->marks[(j->mark_count - 1) % marks].at_ns >= MARK_NS) {
+        j->marks[j->mark_count % marks].at_ns = now_ns;
+        j->marks[j->mark_count++ % marks].rows = rows_settled(j);
+        view_tell(j);
+    }
+    calls_pump(j);
+}
+
+void job_look(struct job *j)
+{
+    struct mr_err err;
+
+    if (j->phase == JOB_ASKING && j->has_metadata) {
+        int rc = job_set_up(j, &err);
+        j->phase = JOB_RUNNING;
+        if (rc < 0) {
+            job_fail(j, rc, &err);
+            return;
+        }
+    }
+    if (j->phase == JOB_RUNNING && j->is_read && j->open.len == 0) {
+        job_end(j);
+    }
+}
+
+/* ---- the end ---- */
+
+static void report_put(const struct job *j, struct mr_buf *b)
+{
+    const struct mr_manifest_totals t = mr_manifest_totals(j->manifest);
+    const double seconds = (double)(mr_now_ns() - j->begin_ns) / 1e9;
+
+    mr_buf_c(b, "{\"model\":");
+    mr_json_put_string(b, mr_str_c(j->o->model));
+    mr_buf_printf(b,
+                  ",\"rows\":%llu,\"results\":%llu,\"dead_letters\":%llu,\"files\":%llu,"
+                  "\"bytes\":%llu,\"starts\":%u,\"this_start\":{\"rows\":%llu,\"seconds\":%.3f,"
+                  "\"calls\":%llu,\"failed_calls\":%llu,\"hedged_calls\":%llu,"
+                  "\"reader_waited_s\":%.3f,\"writer_idle_s\":%.3f},\"hosts\":[",
+                  (unsigned long long)(t.rows + t.dead), (unsigned long long)t.rows,
+                  (unsigned long long)t.dead, (unsigned long long)t.parts,
+                  (unsigned long long)t.bytes, mr_manifest_epoch(j->manifest),
+                  (unsigned long long)j->read_rows, seconds, (unsigned long long)j->calls.sent,
+                  (unsigned long long)j->calls.failed, (unsigned long long)j->calls.hedged,
+                  (double)atomic_load(&j->reader.waited_ns) / 1e9,
+                  (double)atomic_load(&j->committer.idle_ns) / 1e9);
+    for (size_t i = 0; i < j->host_count; i++) {
+        const struct host *h = &j->hosts[i];
+        mr_buf_c(b, i ? ",{\"address\":" : "{\"address\":");
+        mr_json_put_string(b, mr_str_c(h->address));
+        mr_buf_c(b, ",\"version\":");
+        mr_json_put_string(b, mr_str_c(h->version));
+        mr_buf_printf(b, ",\"rows\":%llu,\"calls\":%llu,\"failures\":%llu}",
+                      (unsigned long long)h->rows, (unsigned long long)h->calls,
+                      (unsigned long long)h->failures);
+    }
+    mr_buf_c(b, "]}");
+}
+
+static int job_finish(struct job *j, struct mr_buf *out_report, struct mr_err *err)
+{
+    struct mr_buf report;
+    int rc = MR_OK;
+
+    mr_buf_init(&report, REPORT_BYTES);
+    report_put(j, &report);
+    if (j->rc == MR_OK && !mr_manifest_is_finished(j->manifest)) {
+        rc = mr_manifest_finish(j->manifest, mr_buf_view(&report), err);
+    }
+    if (out_report) {
+        mr_buf_str(out_report, mr_buf_view(&report));
+    }
+    mr_buf_fini(&report);
+    return rc;
+}
+
+static void job_free(struct job *j)
+{
+    calls_drop(j);
+    mr_timer_stop(&j->tick);
+    hosts_close(j);
+    mr_loop_free(&j->loop);
+    for (size_t i = 0; i < j->open.len; i++) {
+        extent_free(&j->open.at[i]);
+    }
+    MR_VEC_FINI(&j->open);
+    MR_VEC_FINI(&j->calls.extents);
+    MR_VEC_FINI(&j->calls.in_flight);
+    for (size_t i = 0; i < j->host_count; i++) {
+        mr_tls_client_free(&j->hosts[i].tls);
+    }
+    mr_free(j->hosts);
+    mr_route_free(&j->route);
+    mr_manifest_close(&j->manifest);
+    batch_outputs_free(&j->outputs);
+    batch_bind_free(&j->bind);
+    if (j->source) {
+        mr_source_close(&j->source);
+    }
+    mr_schema_fini(&j->wanted);
+    mr_arena_fini(&j->arena);
+    credits_fini(&j->credits);
+}
+
+static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
+{
+    const struct mr_route_options route = {.max_limit = j->o->max_in_flight,
+                                           .max_timeout_ns = j->o->max_timeout_ns,
+                                           .seed = (uint64_t)mr_wall_ns()};
+    struct mr_err late;
+    int rc;
+
+    j->begin_ns = mr_now_ns();
+    j->total_rows = -1;
+    j->calls.most_rows = j->o->batch_rows;
+    credits_init(&j->credits, j->o->memory_bytes);
+    mr_arena_init(&j->arena, 4096, 64 << 20);
+    j->route = mr_route_new(&route, j->begin_ns);
+    MR_TRY(mr_loop_new(&j->loop, NULL, err));
+    MR_TRY(hosts_open(j, err));
+    hosts_ask(j, j->begin_ns);
+    mr_timer_start(j->loop, &j->tick, TICK_NS, TICK_NS, on_tick);
+    mr_loop_run(j->loop);
+    calls_drop(j);
+    reader_stop(&j->reader);
+    rc = committer_end(&j->committer, &late);
+    if (j->rc == MR_OK && rc < 0) {
+        j->rc = rc;
+        j->err = late;
+    }
+    view_tell(j);
+    rc = j->manifest ? job_finish(j, out_report, err) : MR_OK;
+    if (j->rc < 0) {
+        rc = j->rc;
+        *err = j->err;
+    }
+out:
+    job_free(j);
+    return rc;
+}
+
+/* ---- from outside ---- */
+
+int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *o, struct mr_err *err)
+{
+    const struct {
+        bool is_wrong;
+        const char *text;
+    } checks[] = {
+        {o->source.path_count == 0, "there is no input"},
+        {!o->folder || !o->folder[0], "there is no folder for the job"},
+        {!o->model || !o->model[0] || strlen(o->model) > 256,
+         "the model has no name, or one of more than 256 bytes"},
+        {o->version && (!o->version[0] || strlen(o->version) > 32),
+         "the version is empty or longer than 32 bytes"},
+        {o->host_count == 0, "there are no hosts"},
+        {o->batch_rows == 0, "a call takes at least one row"},
+        {o->max_attempts == 0, "a row gets at least one attempt"},
+        {o->max_in_flight == 0, "a host gets at least one call"},
+        {o->memory_bytes < (1 << 20), "the memory must be 1 MiB at least"},
+    };
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
+        if (checks[i].is_wrong) {
+            return MR_FAIL(err, MR_E_INVALID, "%s", checks[i].text);
+        }
+    }
+    *out = MR_NEW(struct mr_batch);
+    (*out)->o = o;
+    return MR_OK;
+}
+
+void mr_batch_on_view(struct mr_batch *b, void (*fn)(void *ctx, const struct mr_batch_view *view),
+                      void *ctx)
+{
+    b->on_view = fn;
+    b->view_ctx = ctx;
+}
+
+int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *err)
+{
+    struct job *j = MR_NEW(struct job);
+
+    *j = (struct job){.batch = b, .o = b->o};
+    int rc = job_run(j, out_report, err);
+    mr_free(j);
+    return rc;
+}
+
+void mr_batch_stop(struct mr_batch *b)
+{
+    atomic_fetch_add_explicit(&b->stops, 1, memory_order_relaxed);
+}
+
+void mr_batch_free(struct mr_batch **b)
+{
+    mr_freep(b);
+}

@@ -1,0 +1,258 @@
+/* A running job, between its files.
+ *
+ * Three threads: the loop (hosts, calls, judgement of answers), the reader (source) and the committer (files, disk). A
+ * stretch of rows, an extent, goes from one to the next and belongs to one at a time; only credits and the two queues
+ * are shared. */
+#ifndef MR_BATCH_JOB_H
+#define MR_BATCH_JOB_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "answer.h"
+#include "base/mailbox.h"
+#include "base/thread.h"
+#include "base/vec.h"
+#include "batch/batch.h"
+#include "bind.h"
+#include "manifest.h"
+#include "net/client.h"
+#include "route/route.h"
+
+struct job;
+
+/* ---- credits.c: bytes of rows under way; taken by the reader only ---- */
+
+struct credits {
+    pthread_mutex_t lock; /* guards what follows; held for a few instructions */
+    pthread_cond_t more;
+    uint64_t most;
+    uint64_t taken;
+    bool is_closed;
+};
+void credits_init(struct credits *c, uint64_t most);
+void credits_fini(struct credits *c);
+/** Waits until they are there, or nothing is out (a stretch larger than all of it goes alone). False: closed. */
+bool credits_take(struct credits *c, uint64_t bytes);
+/** Corrects an estimate, without waiting. */
+void credits_move(struct credits *c, uint64_t from, uint64_t to);
+void credits_give(struct credits *c, uint64_t bytes);
+/** Nobody gets any from now on. */
+void credits_close(struct credits *c);
+
+/* ---- extents ---- */
+
+struct dead_row {
+    uint64_t row;     /* in the extent */
+    const char *kind; /* "row", "rejected", "failed" */
+    char *cause;
+    const char *host; /* of the last attempt; NULL: never sent */
+    uint32_t attempts;
+};
+
+struct extent {
+    struct mr_mail mail; /* to the loop */
+    struct extent *next; /* in the committer's queue */
+    struct job *job;
+    uint32_t file;
+    uint64_t first; /* row of the file */
+    struct mr_rows *rows;
+    uint64_t credit;
+    uint64_t per_row; /* of this, for the answer to a row that is not there yet */
+    uint64_t cut;     /* rows that have been made into calls */
+    uint64_t settled; /* rows that have an outcome */
+    bool is_checked;  /* no row can be bad */
+    MR_VEC(struct mr_rows *) answers;
+    MR_VEC(struct dead_row) dead;
+};
+void extent_free(struct extent **e);
+
+/* ---- reader.c ---- */
+
+struct reader {
+    pthread_t thread;
+    bool is_started;
+    _Atomic bool is_stopped;
+    _Atomic int64_t waited_ns; /* for credits */
+    /* told to the loop by `ended`, after the last extent */
+    struct mr_mail ended;
+    struct job *job;
+    int rc;
+    struct mr_err err;
+};
+int reader_start(struct reader *r, struct job *job, struct mr_err *err);
+/** Ends it soon; joins it. */
+void reader_stop(struct reader *r);
+
+/* ---- committer.c ---- */
+
+struct committer {
+    pthread_t thread;
+    bool is_started;
+    struct job *job;
+    pthread_mutex_t lock; /* guards the queue and the two flags */
+    pthread_cond_t more;
+    struct extent *first;
+    struct extent *last;
+    bool is_ending;
+    bool has_failed;
+    _Atomic int64_t idle_ns;
+    /* figures, read by the loop */
+    _Atomic uint64_t rows;
+    _Atomic uint64_t dead;
+    _Atomic uint64_t files;
+    /* told to the loop when it failed */
+    struct mr_mail failed;
+    struct mr_err err;
+};
+int committer_start(struct committer *c, struct job *job, struct mr_err *err);
+/** Takes an extent all of whose rows have an outcome. */
+void committer_put(struct committer *c, struct extent *e);
+/** Commits all that was put, joins the thread. Errors: those of the commit, or of an earlier one. */
+int committer_end(struct committer *c, struct mr_err *err);
+
+/* ---- hosts.c ---- */
+
+struct host {
+    struct job *job;
+    char address[256];
+    struct mr_tls_client *tls;
+    struct mr_client *client;
+    uint32_t id;    /* in the route; 0: its metadata has not come yet */
+    bool is_fenced; /* it said that it cannot serve the model */
+    bool is_asking;
+    int64_t ask_at_ns;
+    char trouble[560]; /* why it is not used */
+    uint64_t rows;
+    uint64_t calls;
+    uint64_t failures;
+    char version[32];
+};
+int hosts_open(struct job *j, struct mr_err *err);
+void hosts_close(struct job *j);
+/** Asks those for their metadata whose turn it is. */
+void hosts_ask(struct job *j, int64_t now_ns);
+struct host *host_of(struct job *j, uint32_t id);
+
+/* ---- calls.c ---- */
+
+#define TRIED_MOST 8
+
+/** The two parts of work that a host refused. If both are taken, it was too large, and nothing else was wrong. */
+struct halves {
+    uint64_t rows;    /* of the larger one */
+    uint32_t taken;   /* that succeeded */
+    uint32_t holders; /* parts that are left */
+};
+
+/** Some rows of an extent that go together, and what was tried with them. */
+struct work {
+    struct work *next;
+    struct extent *extent;
+    struct halves *halves; /* NULL: not part of refused work */
+    uint64_t first;
+    uint64_t count;
+    uint32_t attempts; /* that failed while others succeeded */
+    uint32_t failures; /* all of them */
+    uint32_t before;   /* those of the work that this is a part of */
+    uint32_t tried[TRIED_MOST];
+    uint32_t tried_count;
+    uint64_t ok_before; /* calls that had succeeded when this was sent, or failed last */
+    int64_t not_before_ns;
+    uint32_t in_flight; /* one, or two when hedged */
+    bool is_settled;
+    bool is_retry;
+    bool has_leave; /* of the retry budget */
+    bool is_part;   /* of rows that failed together */
+    char cause[560];
+    const char *last_host;
+};
+
+struct call {
+    struct job *job;
+    struct work *work;
+    struct host *host;
+    uint64_t ticket;
+    int64_t sent_ns;
+    struct mr_arena arena;
+    struct mr_buf head;
+};
+
+struct calls {
+    struct work *retry_first;
+    struct work *retry_last;
+    MR_VEC(struct extent *) extents; /* with rows that are in no call yet, oldest first */
+    MR_VEC(struct call *) in_flight; /* by the route's index; NULL: none */
+    uint64_t in_flight_count;
+    uint64_t most_rows; /* of a call: as the options say, or as hosts have shown */
+    struct work *fresh; /* cut, and not sent for want of a host */
+    bool is_dropped;
+    uint64_t ok;
+    uint64_t sent;
+    uint64_t failed;
+    uint64_t hedged;
+};
+/** A new extent from the reader: rows that cannot be sent become dead letters. */
+void calls_add(struct job *j, struct extent *e);
+/** Sends what can be sent. */
+void calls_pump(struct job *j);
+/** Drops all that waits and is under way; answers that come later are nobody's. */
+void calls_drop(struct job *j);
+
+/* ---- job.c ---- */
+
+struct mr_batch {
+    const struct mr_batch_options *o;
+    void (*on_view)(void *ctx, const struct mr_batch_view *view);
+    void *view_ctx;
+    _Atomic int stops;
+    struct job *job; /* while it runs */
+};
+
+enum job_phase { JOB_ASKING, JOB_RUNNING, JOB_ENDING };
+
+struct job {
+    struct mr_batch *batch;
+    const struct mr_batch_options *o;
+    enum job_phase phase;
+    struct mr_loop *loop;
+    struct mr_timer tick;
+    struct mr_timer wake;
+    int64_t begin_ns;
+    struct mr_route *route;
+    struct host *hosts;
+    size_t host_count;
+    struct mr_arena arena; /* the metadata */
+    struct mr_oip_metadata metadata;
+    bool has_metadata;
+    struct mr_schema wanted;
+    struct mr_source *source;
+    struct batch_bind *bind;
+    struct batch_outputs *outputs;
+    struct mr_manifest *manifest;
+    struct mr_manifest_totals before;
+    int64_t total_rows;
+    struct credits credits;
+    struct reader reader;
+    struct committer committer;
+    struct calls calls;
+    bool is_read;                 /* the reader has come to the end */
+    MR_VEC(struct extent *) open; /* extents that are with the loop */
+    uint64_t read_rows;
+    uint64_t dead_rows; /* of this start, committed or not */
+    int rc;             /* why the loop was left */
+    struct mr_err err;
+    struct {
+        int64_t at_ns;
+        uint64_t rows;
+    } marks[11]; /* of the last seconds, for the rate */
+    uint64_t mark_count;
+};
+/** The loop ends with this; the first reason counts. */
+void job_fail(struct job *j, int rc, const struct mr_err *err);
+/** All rows of the extent have an outcome: to the committer. */
+void job_settled(struct job *j, struct extent *e);
+/** Something may have ended. */
+void job_look(struct job *j);
+
+#endif

@@ -1,0 +1,162 @@
+/* The reader: what is not done yet, stretch by stretch, as far as the budget allows.
+ *
+ * It takes credit for the largest stretch before it reads one, and gives back what the rows and their answers will not
+ * need. It alone touches the source. The manifest's ranges of earlier starts are copied before it begins, as commits of
+ * this start change the manifest meanwhile. */
+#include "base/clock.h"
+#include "job.h"
+#include "tensor/tensor.h"
+
+#define STRING_BYTES 64 /* what a string is taken for before there is one */
+
+/* Bytes of the answers to a row, as far as the model's metadata tells. */
+static uint64_t answer_bytes(const struct job *j)
+{
+    uint64_t sum = 64;
+
+    for (size_t i = 0; i < j->metadata.output_count; i++) {
+        const struct mr_oip_io *io = &j->metadata.outputs[i];
+        uint64_t n = io->dtype == MR_DTYPE_BYTES ? STRING_BYTES : mr_dtype_size(io->dtype);
+        for (int d = 0; d < io->rank; d++) {
+            /* A dimension that is open counts as 64; the budget is put right when the answer is there. */
+            const uint64_t dim = io->shape[d] >= 0 ? (uint64_t)io->shape[d] : d == 0 ? 1 : 64;
+            n = dim > 0 && n > UINT32_MAX / dim ? UINT32_MAX : n * dim;
+        }
+        sum += n;
+    }
+    return sum;
+}
+
+static uint64_t extent_rows(const struct job *j)
+{
+    const struct mr_batch_options *o = j->o;
+    return o->extent_rows ? o->extent_rows : MR_MAX((uint32_t)4096, o->batch_rows);
+}
+
+/* MR_OK, or what ends the reading; *out NULL: the file has no row there. */
+static int extent_read(struct reader *r, uint32_t file, const struct mr_range *gap,
+                       struct extent **out)
+{
+    struct job *j = r->job;
+    const uint64_t rows = MR_MIN(gap->end - gap->first, extent_rows(j));
+    const uint64_t per_row = answer_bytes(j);
+    const uint64_t most = MR_MAX(j->credits.most / 4, UINT64_C(1) << 20);
+    const uint64_t fair = MR_MIN(most, rows * per_row + (UINT64_C(4) << 20));
+    const int64_t since_ns = mr_now_ns();
+    struct mr_rows *got = NULL;
+
+    if (!credits_take(&j->credits, fair)) {
+        return MR_FAIL(&r->err, MR_E_CANCELLED, "stopped");
+    }
+    atomic_fetch_add_explicit(&r->waited_ns, mr_now_ns() - since_ns, memory_order_relaxed);
+    const uint64_t max_rows = MR_MAX(MR_MIN(rows, most / per_row), (uint64_t)1);
+    int rc = mr_source_read(j->source, file, gap->first, max_rows, most / 2, &got, &r->err);
+    if (rc < 0 || !got) {
+        credits_give(&j->credits, fair);
+        return rc;
+    }
+    struct extent *e = MR_NEW(struct extent);
+    *e = (struct extent){.job = j, .file = file, .first = gap->first, .rows = got};
+    e->per_row = per_row;
+    e->credit = got->bytes + got->count * per_row;
+    credits_move(&j->credits, fair, e->credit);
+    *out = e;
+    return MR_OK;
+}
+
+static void extent_arrives(struct mr_mail *mail)
+{
+    struct extent *e = MR_CONTAINER_OF(mail, struct extent, mail);
+    calls_add(e->job, e);
+}
+
+static int file_read(struct reader *r, uint32_t file, const struct mr_ranges *done)
+{
+    struct mr_range gap;
+    uint64_t at = 0;
+
+    while (!atomic_load_explicit(&r->is_stopped, memory_order_relaxed) &&
+           mr_ranges_gap(done, at, UINT64_MAX, &gap)) {
+        struct extent *e = NULL;
+        int rc = extent_read(r, file, &gap, &e);
+        if (rc < 0 || !e) {
+            return rc;
+        }
+        at = gap.first + e->rows->count;
+        e->mail.run = extent_arrives;
+        mr_loop_post(r->job->loop, &e->mail);
+    }
+    return MR_OK;
+}
+
+static void reading_ended(struct mr_mail *mail)
+{
+    struct reader *r = MR_CONTAINER_OF(mail, struct reader, ended);
+
+    r->job->is_read = true;
+    if (r->rc < 0 && r->rc != MR_E_CANCELLED) {
+        job_fail(r->job, r->rc, &r->err);
+    }
+    job_look(r->job);
+}
+
+struct task {
+    struct reader *reader;
+    struct mr_ranges *done; /* of each file */
+    size_t count;
+};
+
+static void *reader_run(void *arg)
+{
+    struct task *t = arg;
+    struct reader *r = t->reader;
+
+    for (size_t i = 0; i < t->count; i++) {
+        if (r->rc == MR_OK) {
+            r->rc = file_read(r, (uint32_t)i, &t->done[i]);
+        }
+        mr_ranges_fini(&t->done[i]);
+    }
+    mr_free(t->done);
+    mr_free(t);
+    r->ended.run = reading_ended;
+    mr_loop_post(r->job->loop, &r->ended);
+    return NULL;
+}
+
+int reader_start(struct reader *r, struct job *j, struct mr_err *err)
+{
+    struct task *t = MR_NEW(struct task);
+    int rc = MR_OK;
+
+    r->job = j;
+    t->reader = r;
+    t->count = mr_source_file_count(j->source);
+    t->done = MR_NEW_ARRAY(struct mr_ranges, t->count + 1);
+    for (size_t i = 0; i < t->count && rc == MR_OK; i++) {
+        const struct mr_ranges *done = mr_manifest_done(j->manifest, (uint32_t)i);
+        for (size_t k = 0; done && k < done->len && rc == MR_OK; k++) {
+            rc = mr_ranges_add(&t->done[i], done->at[k].first, done->at[k].end, err);
+        }
+    }
+    rc = rc < 0 ? rc : mr_thread_start(&r->thread, "reader", reader_run, t, err);
+    r->is_started = rc == MR_OK;
+    if (rc < 0) {
+        for (size_t i = 0; i < t->count; i++) {
+            mr_ranges_fini(&t->done[i]);
+        }
+        mr_free(t->done);
+        mr_free(t);
+    }
+    return rc;
+}
+
+void reader_stop(struct reader *r)
+{
+    if (r->is_started) {
+        atomic_store_explicit(&r->is_stopped, true, memory_order_relaxed);
+        credits_close(&r->job->credits);
+        pthread_join(r->thread, NULL);
+        r->is_started = false;
+    }
+}
