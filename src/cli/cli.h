@@ -22,6 +22,7 @@ int mr_cli_serve(int argc, char **argv, char **env);
 int mr_cli_infer(int argc, char **argv, char **env);
 int mr_cli_perf(int argc, char **argv, char **env);
 int mr_cli_model(int argc, char **argv, char **env);
+int mr_cli_batch(int argc, char **argv, char **env);
 int mr_cli_doctor(int argc, char **argv, char **env);
 
 /** "PROGRAM: MESSAGE" on standard error; returns `code`. */
@@ -30,6 +31,9 @@ int mr_cli_fail(const char *program, int code, const char *message);
  *  was. `usage` goes before the options in the help, `notes` (may be NULL) behind them. */
 int mr_cli_parse(struct mr_options *o, int argc, char **argv, char **env, const char *usage,
                  const char *notes);
+
+/** Bounds for the C library's heap, before there are threads; see cli.c. */
+void mr_cli_heap_bounds(void);
 
 /** Build version, "0.1.0". */
 const char *mr_cli_version(void);

@@ -6,7 +6,6 @@
  * a parent may both pass on one Ctrl-C, and a server that has answered everything has not failed. While
  * models are being loaded there is nothing to drain, so the first ends it as well. */
 #include <errno.h>
-#include <malloc.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -187,25 +186,6 @@ static int dump(const struct mr_options *o)
 
 /* ---- running ---- */
 
-/* By default glibc maps large pieces apart only until the first of them is freed; after that the weights of
- * models lie in heaps, which keep what they hold when a model goes: the fourth load of 200 MB ended at a
- * gigabyte. With fixed bounds weights above the first are mapped and go back to the system whole. Tensors of
- * requests are mostly below it, so that no execution pays for fresh pages.
- *
- * And threads that load and run models share a heap per CPU instead of eight: each heap grows to its own peak
- * and keeps it, which over hours looks like a leak. */
-static void fix_heap_bounds(void)
-{
-#ifdef __GLIBC__
-    if (!getenv("MALLOC_MMAP_THRESHOLD_") && !getenv("MALLOC_ARENA_MAX") &&
-        !getenv("GLIBC_TUNABLES")) {
-        mallopt(M_MMAP_THRESHOLD, 8 * 1024 * 1024);
-        mallopt(M_TRIM_THRESHOLD, 16 * 1024 * 1024);
-        mallopt(M_ARENA_MAX, MR_MAX(2, (int)mr_cpu_count()));
-    }
-#endif
-}
-
 static int start_failed(const struct mr_serve_options *s, const struct mr_err *err)
 {
     char text[sizeof err->msg + 80];
@@ -250,7 +230,7 @@ static int run(struct mr_serve_options *s)
     const struct mr_serve_tls *grpc = &s->server.grpc_tls;
     bool with_hangup = s->log_file || http->on || http->mutual || grpc->on || grpc->mutual;
 
-    fix_heap_bounds();
+    mr_cli_heap_bounds();
     if (apply_log_options(s, &err) < 0 || signals_start(&signals, with_hangup, &err) < 0) {
         return mr_cli_fail("millrace serve", MR_EXIT_FAILED, err.msg);
     }

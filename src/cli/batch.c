@@ -1,0 +1,539 @@
+/* `millrace batch run`: a table through models on other machines, with progress and a report. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "batch/batch.h"
+#include "cli.h"
+#include "remote.h"
+#include "term.h"
+
+static const char usage[] =
+    "usage: millrace batch run --input PATH --model MODEL --hosts HOST,... --output FOLDER "
+    "[options]\n\n"
+    "Sends the rows of a table to hosts that serve a model, and writes what they answer. Run again "
+    "with the\n"
+    "same options it goes on where it was, whatever ended it. Each row is one row of the results "
+    "in\n"
+    "FOLDER/parts or, with the cause, one line of FOLDER/dlq.\n";
+
+static const char notes[] =
+    "Exit status: 0 each row has an outcome, 1 it ended before that and can be run again, 2 the "
+    "command line\n"
+    "is wrong.\n";
+
+struct batch_command {
+    struct mr_batch_options job;
+    struct mr_option_list inputs;
+    int input_format;
+    const char *delimiter;
+    struct mr_option_list hosts;
+    struct mr_option_list maps;
+    struct mr_option_list carried;
+    struct mr_option_list outputs;
+    const char *null_value;
+    int protocol;
+    int output_format;
+    int compression;
+    const char *max_dead_percent;
+    struct mr_tls_client_options tls;
+    bool json;
+};
+
+#define AT(member) MR_OPTION_AT(struct batch_command, member)
+
+static const char *const formats[] = {"auto", "jsonl", "csv", "parquet", NULL};
+static const char *const protocols[] = {"binary", "rest", NULL};
+static const char *const output_formats[] = {"parquet", "jsonl", "csv", NULL};
+static const char *const compressions[] = {"none", "zstd", "gzip", NULL};
+
+static const struct mr_option table[] = {
+    {.name = "Input", .kind = MR_OPTION_GROUP},
+    {.name = "input",
+     .letter = 'i',
+     .kind = MR_OPTION_LIST,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(inputs),
+     .value = "PATH",
+     .help = "file, folder or pattern; may be given several times"},
+    {.name = "input-format",
+     .kind = MR_OPTION_CHOICE,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(input_format),
+     .fallback = "auto",
+     .choices = formats,
+     .value = "FORMAT",
+     .help = "auto goes by the names of the files; .gz and .zst are unpacked"},
+    {.name = "delimiter",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(delimiter),
+     .value = "CHARACTER",
+     .help = "between the cells of CSV; a comma, or a tab for .tsv, if not given"},
+    {.name = "no-header",
+     .kind = MR_OPTION_BOOL,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.source.has_no_header),
+     .help = "CSV without names: columns are column0, column1 and so on"},
+    {.name = "max-cell-bytes",
+     .kind = MR_OPTION_BYTES,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.source.max_cell_bytes),
+     .fallback = "64MiB",
+     .min = 1024,
+     .max = INT64_C(1) << 31,
+     .value = "SIZE",
+     .help = "a row with a larger cell becomes a dead letter"},
+    {.name = "accept-changed-input",
+     .kind = MR_OPTION_BOOL,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.accepts_changed_input),
+     .help = "go on although input files changed since the job began"},
+    {.name = "Model", .kind = MR_OPTION_GROUP},
+    {.name = "model",
+     .letter = 'm',
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.model),
+     .value = "MODEL",
+     .help = "as the hosts name it"},
+    {.name = "model-version",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.version),
+     .value = "N",
+     .help = "the one that hosts serve by default if not given"},
+    {.name = "hosts",
+     .kind = MR_OPTION_LIST,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(hosts),
+     .value = "HOST,...",
+     .help = "host:port or https://host:port, separated by commas; the port is 8000 if not given"},
+    {.name = "protocol",
+     .kind = MR_OPTION_CHOICE,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(protocol),
+     .fallback = "binary",
+     .choices = protocols,
+     .value = "PROTOCOL",
+     .help = "binary sends tensors as bytes, rest as JSON; both are understood in answers"},
+    {.name = "map",
+     .kind = MR_OPTION_LIST,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(maps),
+     .value = "INPUT=FROM",
+     .help =
+         "an input of the model comes from COLUMN, stack(COLUMN,...) or const(NUMBER); from the "
+         "column of its name if not given"},
+    {.name = "null-value",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(null_value),
+     .value = "NUMBER",
+     .help = "what nulls are sent as; a row with a null becomes a dead letter if not given"},
+    {.name = "timeout",
+     .letter = 't',
+     .kind = MR_OPTION_DURATION,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.max_timeout_ns),
+     .fallback = "1h",
+     .min = 1,
+     .max = 86400,
+     .scale = MR_NS_PER_S,
+     .value = "TIME",
+     .help =
+         "the longest that a call may take; ten times what its host usually takes ends it before"},
+    {.name = "max-in-flight-per-host",
+     .kind = MR_OPTION_INT,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.max_in_flight),
+     .fallback = "256",
+     .min = 1,
+     .max = 65535,
+     .value = "N",
+     .help = "calls at a time; how many there are is found out by their latency"},
+    {.name = "max-attempts",
+     .kind = MR_OPTION_INT,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.max_attempts),
+     .fallback = "5",
+     .min = 1,
+     .max = 1000,
+     .value = "N",
+     .help = "failures of a row, while others succeed, before it becomes a dead letter"},
+    {.name = "max-outage",
+     .kind = MR_OPTION_DURATION,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.max_outage_ns),
+     .fallback = "24h",
+     .min = 1,
+     .max = 31536000,
+     .scale = MR_NS_PER_S,
+     .value = "TIME",
+     .help = "the job ends when no host has worked for so long"},
+    MR_REMOTE_TLS_ROWS(struct batch_command),
+    {.name = "Output", .kind = MR_OPTION_GROUP},
+    {.name = "output",
+     .letter = 'o',
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.folder),
+     .value = "FOLDER",
+     .help = "of the job: results, dead letters, and what has been done"},
+    {.name = "output-format",
+     .kind = MR_OPTION_CHOICE,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(output_format),
+     .fallback = "parquet",
+     .choices = output_formats,
+     .value = "FORMAT",
+     .help = "of the results"},
+    {.name = "compression",
+     .kind = MR_OPTION_CHOICE,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(compression),
+     .fallback = "none",
+     .choices = compressions,
+     .value = "METHOD",
+     .help = "of the results; Parquet takes none or zstd"},
+    {.name = "keep",
+     .kind = MR_OPTION_LIST,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(carried),
+     .value = "COLUMN,...",
+     .help = "columns of the input that the results have as well"},
+    {.name = "outputs",
+     .kind = MR_OPTION_LIST,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(outputs),
+     .value = "OUTPUT,...",
+     .help = "those of the model that are wanted; all if not given"},
+    {.name = "allow-nan",
+     .kind = MR_OPTION_BOOL,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.allows_nan),
+     .help = "NaN and infinity are answers; without this a host that sends them has failed"},
+    {.name = "max-dead",
+     .kind = MR_OPTION_INT,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.max_dead_rows),
+     .fallback = "9223372036854775807",
+     .min = 0,
+     .max = INT64_MAX,
+     .value = "ROWS",
+     .help = "more dead letters end the job"},
+    {.name = "max-dead-percent",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(max_dead_percent),
+     .fallback = "1",
+     .value = "NUMBER",
+     .help = "as a part of the rows, looked at from 10000 rows on"},
+    {.name = "Size", .kind = MR_OPTION_GROUP},
+    {.name = "batch-rows",
+     .letter = 'b',
+     .kind = MR_OPTION_INT,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.batch_rows),
+     .fallback = "256",
+     .min = 1,
+     .max = 1 << 20,
+     .value = "ROWS",
+     .help = "of a call, at most"},
+    {.name = "extent-rows",
+     .kind = MR_OPTION_INT,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.extent_rows),
+     .fallback = "0",
+     .max = 1 << 24,
+     .value = "ROWS",
+     .help = "read as one; 0 is 4096, or as many as a call takes"},
+    {.name = "memory",
+     .kind = MR_OPTION_BYTES,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.memory_bytes),
+     .fallback = "512MiB",
+     .min = 1 << 20,
+     .max = INT64_C(1) << 46,
+     .value = "SIZE",
+     .help = "rows and answers under way"},
+    {.name = "part-bytes",
+     .kind = MR_OPTION_BYTES,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.part_bytes),
+     .fallback = "256MiB",
+     .min = 1,
+     .max = INT64_C(1) << 46,
+     .value = "SIZE",
+     .help = "of a file of results, about"},
+    {.name = "commit-interval",
+     .kind = MR_OPTION_DURATION,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.commit_ns),
+     .fallback = "60s",
+     .min = 1,
+     .max = 86400,
+     .scale = MR_NS_PER_S,
+     .value = "TIME",
+     .help = "a file of results is committed at this age; what is younger is done again after a "
+             "crash"},
+    {.name = "verify",
+     .kind = MR_OPTION_BOOL,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.verifies),
+     .help = "before going on, read what was committed and compare it with its checksums"},
+    {.name = "json",
+     .kind = MR_OPTION_BOOL,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(json),
+     .help = "print the report as JSON"},
+};
+
+/* ---- options ---- */
+
+/* Words of all values, cut at commas. They live as long as `words`. */
+struct words {
+    MR_VEC(char *) at;
+};
+
+static void words_fini(struct words *w)
+{
+    for (size_t i = 0; i < w->at.len; i++) {
+        mr_free(w->at.at[i]);
+    }
+    MR_VEC_FINI(&w->at);
+}
+
+static const char *const *words_cut(struct words *w, const struct mr_option_list *list,
+                                    size_t *out_count)
+{
+    for (size_t i = 0; i < list->len; i++) {
+        for (const char *s = list->at[i]; *s;) {
+            const size_t n = strcspn(s, ",");
+            if (n > 0) {
+                MR_VEC_PUSH(&w->at, mr_strndup(s, n));
+            }
+            s += n + (s[n] == ',');
+        }
+    }
+    *out_count = w->at.len;
+    return (const char *const *)w->at.at;
+}
+
+/* One command line taken apart; the lists live as long as this. */
+struct parsed {
+    struct words hosts;
+    struct words carried;
+    struct words outputs;
+    struct words map_names;
+    MR_VEC(struct mr_batch_map) maps;
+};
+
+static void parsed_fini(struct parsed *p)
+{
+    words_fini(&p->hosts);
+    words_fini(&p->carried);
+    words_fini(&p->outputs);
+    words_fini(&p->map_names);
+    MR_VEC_FINI(&p->maps);
+}
+
+static int maps_read(struct batch_command *c, struct parsed *p, struct mr_err *err)
+{
+    for (size_t i = 0; i < c->maps.len; i++) {
+        const char *equals = strchr(c->maps.at[i], '=');
+        if (!equals || equals == c->maps.at[i]) {
+            return MR_FAIL(err, MR_E_INVALID, "--map %s: expected INPUT=FROM", c->maps.at[i]);
+        }
+        char *name = mr_strndup(c->maps.at[i], (size_t)(equals - c->maps.at[i]));
+        MR_VEC_PUSH(&p->map_names.at, name);
+        MR_VEC_PUSH(&p->maps, ((struct mr_batch_map){name, equals + 1}));
+    }
+    c->job.maps = p->maps.at;
+    c->job.map_count = p->maps.len;
+    return MR_OK;
+}
+
+static int number_read(const char *option, const char *text, double least, double most, double *out,
+                       struct mr_err *err)
+{
+    char *end;
+
+    *out = strtod(text, &end);
+    return end != text && !*end && *out >= least && *out <= most
+               ? MR_OK
+               : MR_FAIL(err, MR_E_INVALID, "--%s %s: expected a number from %g to %g", option,
+                         text, least, most);
+}
+
+static int command_complete(struct batch_command *c, struct parsed *p, struct mr_err *err)
+{
+    static const char *const suffixes[3][3] = {{".parquet", ".parquet", ""},
+                                               {".jsonl", ".jsonl.zst", ".jsonl.gz"},
+                                               {".csv", ".csv.zst", ".csv.gz"}};
+    static const enum mr_table_format inputs[] = {MR_TABLE_AUTO, MR_TABLE_JSONL, MR_TABLE_CSV,
+                                                  MR_TABLE_PARQUET};
+    static const enum mr_table_format outputs[] = {MR_TABLE_PARQUET, MR_TABLE_JSONL, MR_TABLE_CSV};
+    struct mr_batch_options *o = &c->job;
+    double percent;
+    int rc;
+
+    o->source.paths = c->inputs.at;
+    o->source.path_count = c->inputs.len;
+    o->source.format = inputs[c->input_format];
+    o->hosts = words_cut(&p->hosts, &c->hosts, &o->host_count);
+    o->carried = words_cut(&p->carried, &c->carried, &o->carried_count);
+    o->outputs = words_cut(&p->outputs, &c->outputs, &o->output_count);
+    o->tls = c->tls;
+    o->sends_json = c->protocol == 1;
+    o->has_null_value = c->null_value != NULL;
+    o->writer.format = outputs[c->output_format];
+    o->writer.compression = (enum mr_compression)c->compression;
+    o->suffix = suffixes[c->output_format][c->compression];
+    if (!o->suffix[0]) {
+        return MR_FAIL(err, MR_E_INVALID, "--compression gzip: Parquet takes none or zstd");
+    }
+    if (c->delimiter && strlen(c->delimiter) != 1) {
+        return MR_FAIL(err, MR_E_INVALID, "--delimiter '%s': expected one character", c->delimiter);
+    }
+    o->source.delimiter = c->delimiter ? c->delimiter[0] : 0;
+    MR_TRY(maps_read(c, p, err));
+    MR_TRY(number_read("max-dead-percent", c->max_dead_percent, 0, 100, &percent, err));
+    o->max_dead_share = percent / 100;
+    if (c->null_value) {
+        MR_TRY(number_read("null-value", c->null_value, -1.7e308, 1.7e308, &o->null_value, err));
+    }
+out:
+    return rc;
+}
+
+/* ---- progress ---- */
+
+struct progress {
+    struct mr_term term;
+    int64_t told_ns;
+    bool has_line;
+};
+
+static void hosts_print(const struct mr_batch_view *v)
+{
+    for (size_t i = 0; i < v->host_count; i++) {
+        const struct mr_batch_host_view *h = &v->hosts[i];
+        char p50[32];
+        mr_text_duration(p50, (double)h->p50_ns);
+        fprintf(
+            stderr, "  %s: %s%s%s, %llu rows, %u of %u calls in flight, p50 %s, %llu failures\n",
+            h->address, h->state, h->reason[0] ? ": " : "", h->reason, (unsigned long long)h->rows,
+            h->in_flight, h->limit, p50, (unsigned long long)h->failures);
+    }
+}
+
+static void on_view(void *ctx, const struct mr_batch_view *v)
+{
+    struct progress *p = ctx;
+    const int64_t now_ns = mr_now_ns();
+    const int64_t every_ns = p->term.is_terminal ? MR_NS_PER_S : 10 * MR_NS_PER_S;
+    const uint64_t done = v->rows + v->dead;
+    char memory[32];
+    char left[48] = "";
+    size_t working = 0;
+
+    if (p->told_ns && now_ns - p->told_ns < every_ns) {
+        return;
+    }
+    p->told_ns = now_ns;
+    for (size_t i = 0; i < v->host_count; i++) {
+        working += strcmp(v->hosts[i].state, "ready") == 0;
+    }
+    if (v->total_rows > 0 && v->rows_per_s > 0) {
+        char text[32];
+        const double rows = (double)v->total_rows - (double)done - (double)v->under_way;
+        mr_text_duration(text, MR_MAX(rows, 0.0) / v->rows_per_s * 1e9);
+        snprintf(left, sizeof left, ", %s left", text);
+    }
+    mr_text_bytes(memory, v->memory_bytes);
+    fprintf(stderr,
+            "%s%llu rows done, %llu of them dead, %llu under way (%s), %.0f rows/s%s, %zu of %zu "
+            "hosts, bound by the %s%s",
+            p->has_line ? "\r\033[K" : "", (unsigned long long)done, (unsigned long long)v->dead,
+            (unsigned long long)v->under_way, memory, v->rows_per_s, left, working, v->host_count,
+            v->bottleneck, p->term.is_terminal ? "" : "\n");
+    p->has_line = p->term.is_terminal;
+    if (!p->term.is_terminal && working < v->host_count) {
+        hosts_print(v);
+    }
+}
+
+/* ---- running ---- */
+
+static struct mr_batch *running; /* for the signal handler; set before it is installed */
+
+static void on_signal(int number)
+{
+    (void)number;
+    mr_batch_stop(running);
+}
+
+static int batch_run(struct batch_command *c, struct mr_err *err)
+{
+    struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
+    struct progress progress = {.term = mr_term_of(stderr)};
+    struct mr_buf report;
+
+    mr_cli_heap_bounds();
+    int rc = mr_batch_new(&running, &c->job, err);
+    if (rc < 0) {
+        return rc;
+    }
+    mr_batch_on_view(running, on_view, &progress);
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGTERM, &stop, NULL);
+    mr_buf_init(&report, 0);
+    rc = mr_batch_run(running, &report, err);
+    if (progress.has_line) {
+        fputc('\n', stderr);
+    }
+    if (report.len > 0 && c->json) {
+        printf("%s\n", mr_buf_cstr(&report));
+    }
+    stop.sa_handler = SIG_DFL;
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGTERM, &stop, NULL);
+    mr_buf_fini(&report);
+    mr_batch_free(&running);
+    return rc;
+}
+
+int mr_cli_batch(int argc, char **argv, char **env)
+{
+    struct batch_command command = {0};
+    struct parsed parsed = {0};
+    struct mr_options o;
+    struct mr_err err;
+
+    if (argc < 1 || strcmp(argv[0], "run") != 0) {
+        const bool wants_help =
+            argc > 0 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0);
+        if (!wants_help) {
+            return mr_cli_fail("millrace batch", MR_EXIT_USAGE,
+                               argc < 1 ? "expected: run" : "the only command is: run");
+        }
+    } else {
+        argc--;
+        argv++;
+    }
+    mr_options_init(&o, "millrace batch", table, sizeof table / sizeof *table, &command);
+    int code = mr_cli_parse(&o, argc, argv, env, usage, notes);
+    if (code < 0) {
+        int rc = command_complete(&command, &parsed, &err);
+        code = rc < 0 ? MR_EXIT_USAGE : -1;
+        if (rc == MR_OK && (rc = batch_run(&command, &err)) < 0) {
+            code = MR_EXIT_FAILED;
+        }
+        code = rc < 0 ? mr_cli_fail("millrace batch", code, err.msg) : MR_EXIT_OK;
+    }
+    parsed_fini(&parsed);
+    mr_options_fini(&o);
+    return code;
+}

@@ -1,0 +1,356 @@
+"""`millrace batch run`: tables of Parquet through hosts that behave and hosts that do not.
+
+The hosts are small servers of our own, so that each fault is known: y is the sum of x, and z is 10 x the key. What must
+hold whatever they do: each row is in the results once, with its own answer, or is a dead letter that says why.
+"""
+import collections
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+
+import numpy
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import pytest
+
+from lib import other, wait
+from lib.repo import TOP
+from lib.server import BIN, clean_environment
+
+BUILD = TOP / "build" / os.environ.get("MR_BUILD", "release")
+WIDTH = 4
+
+pytestmark = pytest.mark.skipif(
+    not (BUILD / "lib" / "millrace" / "libduckdb.so").exists() and "MILLRACE_DUCKDB" not in os.environ,
+    reason="tools/setup has not put DuckDB's library into build/deps")
+
+
+def tensors(request, header_length):
+    """{name: array} of a request with binary data."""
+    head, at, found = json.loads(request[:header_length]), header_length, {}
+    for t in head["inputs"]:
+        size = t["parameters"]["binary_data_size"]
+        dtype = {"FP32": "<f4", "INT64": "<i8"}[t["datatype"]]
+        found[t["name"]] = numpy.frombuffer(request[at:at + size], dtype).reshape(t["shape"])
+        at += size
+    return found
+
+
+class Host(other.Handler):
+    """A good one. What is wrong with others is in `answer`, which may be replaced."""
+    calls = 0
+    version = "1"
+    most_rows = 10**9
+
+    def do_GET(self):
+        self.say(200, {"name": "m", "versions": [self.version], "platform": "",
+                       "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, WIDTH]},
+                                  {"name": "id", "datatype": "INT64", "shape": [-1]}],
+                       "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]},
+                                   {"name": "z", "datatype": "INT64", "shape": [-1, 2]}]})
+
+    def do_POST(self):
+        body = self.body()
+        with self.server.lock:
+            type(self).calls += 1
+            number = type(self).calls
+        inputs = tensors(body, int(self.headers["Inference-Header-Content-Length"]))
+        self.answer(number, inputs["x"], inputs["id"])
+
+    def answer(self, number, x, key):
+        if len(key) > self.most_rows:
+            self.say(400, {"error": "too many rows"})
+        else:
+            self.good(x, key)
+
+    def good(self, x, key, y=None):
+        y = x.sum(axis=1, dtype=numpy.float32) if y is None else y
+        z = numpy.stack([key * 10, key * 10 + 1], axis=1)
+        head = json.dumps({"model_name": "m", "outputs": [
+            {"name": "y", "datatype": "FP32", "shape": list(y.shape), "parameters": {"binary_data_size": y.nbytes}},
+            {"name": "z", "datatype": "INT64", "shape": list(z.shape), "parameters": {"binary_data_size": z.nbytes}}]}).encode()
+        self.send_response(200)
+        self.send_header("Inference-Header-Content-Length", str(len(head)))
+        self.send_header("Content-Length", str(len(head) + y.nbytes + z.nbytes))
+        self.end_headers()
+        self.wfile.write(head + y.tobytes() + z.tobytes())
+
+
+class Poisoned(Host):
+    """Refuses calls with the row 777."""
+    def answer(self, number, x, key):
+        self.say(400, {"error": "row of ill will"}) if 777 in key else self.good(x, key)
+
+
+class Broken(Host):
+    """Fails calls with the row 777."""
+    def answer(self, number, x, key):
+        self.say(500, {"error": "crashed"}) if 777 in key else self.good(x, key)
+
+
+class Throttles(Host):
+    def answer(self, number, x, key):
+        self.say(503, {"error": "busy"}) if number % 2 else self.good(x, key)
+
+
+class Errs(Host):
+    """One of three calls."""
+    def answer(self, number, x, key):
+        self.say(500, {"error": "now and then"}) if number % 3 == 0 else self.good(x, key)
+
+
+class Nan(Host):
+    def answer(self, number, x, key):
+        self.good(x, key, y=numpy.full(len(key), numpy.nan, numpy.float32))
+
+
+class Short(Host):
+    """One answer too few."""
+    def answer(self, number, x, key):
+        self.good(x[:-1], key[:-1])
+
+
+class Other(Host):
+    version = "2"
+
+
+@contextlib.contextmanager
+def hosts(*handlers):
+    """Addresses; each handler is a class of its own, which counts its calls."""
+    with contextlib.ExitStack() as stack:
+        made = [type(h.__name__, (h,), {"calls": 0}) for h in handlers]
+        running = [stack.enter_context(other.serving(h)) for h in made]
+        yield [f"127.0.0.1:{s.server_address[1]}" for s in running], made
+
+
+def table(folder, rows, files=2, bad=()):
+    """Rows 0 … rows - 1; `bad` is {row: x}."""
+    folder.mkdir(exist_ok=True)
+    rng = numpy.random.default_rng(5)
+    x = rng.integers(-100, 100, (rows, WIDTH)).astype(numpy.float32)
+    lists = x.tolist()
+    for row, value in dict(bad).items():
+        lists[row] = value
+    key = numpy.arange(rows)
+    for i, part in enumerate(numpy.array_split(key, files)):
+        t = pa.table({"id": pa.array(part), "x": pa.array([lists[k] for k in part], pa.list_(pa.float32())),
+                      "name": pa.array([f"row {k}" for k in part])})
+        pq.write_table(t, folder / f"{i}.parquet", row_group_size=1000)
+    return x
+
+
+def command(folder, addresses, *args):
+    return [str(BIN), "batch", "run", "-i", str(folder / "in"), "-m", "m", "--hosts", ",".join(addresses), "-o",
+            str(folder / "out"), "--keep", "id,name", "--batch-rows", "100", *map(str, args)]
+
+
+def environment():
+    env = clean_environment()
+    env["MILLRACE_DUCKDB"] = os.environ.get("MILLRACE_DUCKDB", str(BUILD / "lib" / "millrace" / "libduckdb.so"))
+    env["TSAN_OPTIONS"] += ":ignore_noninstrumented_modules=1"
+    return env
+
+
+def run(folder, addresses, *args, code=0):
+    done = subprocess.run(command(folder, addresses, *args), capture_output=True, text=True, env=environment(),
+                          timeout=120 * wait.SLOW)
+    assert done.returncode == code, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done
+
+
+def results(folder):
+    files = sorted(str(f) for f in (folder / "out/parts").iterdir())
+    return pa.dataset.dataset(files).to_table() if files else None
+
+
+def dead(folder):
+    letters = [json.loads(line) for f in (folder / "out/dlq").iterdir() for line in f.read_text().splitlines()]
+    return letters
+
+
+def check(folder, x, gone=()):
+    """All rows but those that are gone, once each, each with its own answer."""
+    t = results(folder)
+    key = t["id"].to_numpy()
+    want = numpy.setdiff1d(numpy.arange(len(x)), gone)
+    assert collections.Counter(key.tolist()) == collections.Counter(want.tolist())
+    assert (t["y"].to_numpy() == x[key].sum(axis=1, dtype=numpy.float32)).all()
+    z = t["z"].combine_chunks().flatten().to_numpy().reshape(-1, 2)
+    assert (z == numpy.stack([key * 10, key * 10 + 1], axis=1)).all()
+    assert t["name"].to_pylist() == [f"row {k}" for k in key]
+
+
+def test_all_is_well(tmp_path):
+    x = table(tmp_path / "in", 5000)
+    with hosts(Host, Host) as (addresses, made):
+        run(tmp_path, addresses)
+        calls = [h.calls for h in made]
+    check(tmp_path, x)
+    assert 50 <= sum(calls) <= 53 and min(calls) > 0  # at the end some may be sent twice
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert (report["rows"], report["results"], report["dead_letters"]) == (5000, 5000, 0)
+    assert (tmp_path / "out/_SUCCESS").exists()
+
+
+def test_finished_is_finished(tmp_path):
+    x = table(tmp_path / "in", 1000)
+    with hosts(Host) as (addresses, made):
+        run(tmp_path, addresses)
+        calls = made[0].calls
+        run(tmp_path, addresses)
+        assert made[0].calls == calls
+    check(tmp_path, x)
+
+
+@pytest.mark.parametrize("handler,kind", [(Poisoned, "rejected"), (Broken, "failed")])
+def test_one_poisoned_row(tmp_path, handler, kind):
+    x = table(tmp_path / "in", 10000)
+    with hosts(handler) as (addresses, made):
+        run(tmp_path, addresses, "--batch-rows", 256)
+        extra = made[0].calls - -(-5000 // 256) * 2
+    check(tmp_path, x, gone=[777])
+    letter, = dead(tmp_path)
+    assert (letter["row"], letter["kind"]) == (777, kind)
+    assert letter["file"].endswith("0.parquet") and letter["host"] == addresses[0]
+    assert "row of ill will" in letter["cause"] or "crashed" in letter["cause"]
+    assert extra <= 17
+
+
+def test_rows_that_cannot_be_sent(tmp_path):
+    bad = {5: None, 10: [1, 2, 3], 11: [1, 2, 3, 4, 5], 900: [1, None, 3, 4]}
+    x = table(tmp_path / "in", 2000, bad=bad)
+    with hosts(Host) as (addresses, _):
+        run(tmp_path, addresses)
+    check(tmp_path, x, gone=sorted(bad))
+    causes = {d["row"]: d["cause"] for d in dead(tmp_path)}
+    assert sorted(causes) == sorted(bad)
+    assert all("column 'x'" in c for c in causes.values()) and "null" in causes[5] and "3" in causes[10]
+
+
+@pytest.mark.parametrize("handler", [Errs, Throttles, Nan, Short, Other])
+def test_one_host_of_two_is_bad(tmp_path, handler):
+    x = table(tmp_path / "in", 20000)
+    with hosts(Host, handler) as (addresses, _):
+        run(tmp_path, addresses)
+    check(tmp_path, x)
+    assert dead(tmp_path) == []
+
+
+def test_one_host_is_not_there(tmp_path):
+    x = table(tmp_path / "in", 5000)
+    with hosts(Host) as (addresses, _):
+        run(tmp_path, ["127.0.0.1:1", *addresses])
+    check(tmp_path, x)
+
+
+def test_no_host_is_there(tmp_path):
+    table(tmp_path / "in", 10)
+    done = run(tmp_path, ["127.0.0.1:1"], "--max-outage", 1, code=1)
+    assert "no host has worked" in done.stderr and "127.0.0.1:1" in done.stderr
+    assert not (tmp_path / "out/_SUCCESS").exists()
+
+
+def test_hosts_that_take_few_rows(tmp_path):
+    """The limit is found once, not for each call."""
+    class Small(Host):
+        most_rows = 20
+    x = table(tmp_path / "in", 10000)
+    with hosts(Small) as (addresses, made):
+        run(tmp_path, addresses, "--batch-rows", 160)
+        assert made[0].calls < 10000 / 20 * 1.5
+    check(tmp_path, x)
+
+
+@pytest.mark.parametrize("extent_rows", [10, 1000])
+def test_too_many_dead_letters(tmp_path, extent_rows):
+    """With small extents there are always some on their way when it ends."""
+    table(tmp_path / "in", 2000, bad={k: None for k in range(0, 2000, 7)})
+    with hosts(Host) as (addresses, _):
+        done = run(tmp_path, addresses, "--max-dead", 100, "--extent-rows", extent_rows, code=1)
+    assert "dead letters" in done.stderr
+
+
+def test_killed_and_run_again(tmp_path):
+    """Each row is there once, whenever the job is killed."""
+    class Slow(Host):
+        def answer(self, number, x, key):
+            time.sleep(0.02)
+            self.good(x, key)
+    x = table(tmp_path / "in", 30000, files=3)
+    rng = random.Random(7)
+    kills = 0
+    with hosts(Slow, Slow) as (addresses, _):
+        args = command(tmp_path, addresses, "--part-bytes", "20KiB", "--extent-rows", 500)
+        for _ in range(500):
+            with open(tmp_path / "err", "w") as err:
+                process = subprocess.Popen(args, stdout=err, stderr=err, env=environment())
+            try:
+                code = process.wait(rng.uniform(0.1, 0.6))
+                break
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                kills += 1
+        else:
+            pytest.fail("it does not come forward")
+    assert code == 0, (tmp_path / "err").read_text()
+    assert kills > 0
+    check(tmp_path, x)
+    assert json.loads((tmp_path / "out/report.json").read_text())["starts"] > 1
+
+
+def test_stopped_by_a_signal(tmp_path):
+    """What is done is committed before it ends."""
+    class Slow(Host):
+        def answer(self, number, x, key):
+            time.sleep(0.1)
+            self.good(x, key)
+    x = table(tmp_path / "in", 20000)
+    with hosts(Slow) as (addresses, _):
+        process = subprocess.Popen(command(tmp_path, addresses, "--extent-rows", 500, "--max-in-flight-per-host", 4), stderr=subprocess.PIPE,
+                                   text=True, env=environment())
+        time.sleep(1)
+        process.terminate()
+        _, err = process.communicate(timeout=60 * wait.SLOW)
+        assert process.returncode == 1 and "stopped" in err
+        before = results(tmp_path)
+        assert before is not None and 0 < len(before) < 20000
+        run(tmp_path, addresses, "--extent-rows", 500)
+    check(tmp_path, x)
+
+
+def test_another_job_in_the_folder(tmp_path):
+    table(tmp_path / "in", 100)
+    with hosts(Host) as (addresses, _):
+        run(tmp_path, addresses)
+        done = run(tmp_path, addresses, "--outputs", "y", code=1)
+    assert "results" in done.stderr
+
+
+def test_input_that_changed(tmp_path):
+    table(tmp_path / "in", 100)
+    with hosts(Host) as (addresses, _):
+        run(tmp_path, addresses)
+        table(tmp_path / "in", 120)
+        done = run(tmp_path, addresses, code=1)
+        assert "input" in done.stderr
+
+
+@pytest.mark.parametrize("args,text", [
+    (["--map", "none=x"], "the model has no input 'none'"),
+    (["--map", "x=name"], "column 'name' (STRING) cannot become input 'x' (FP32)"),
+    (["--map", "x=nothing"], "the table has no column 'nothing'"),
+    (["--keep", "nothing"], "column 'nothing'"),
+    (["--outputs", "w"], "the model has no output 'w'"),
+])
+def test_what_cannot_be(tmp_path, args, text):
+    table(tmp_path / "in", 10)
+    with hosts(Host) as (addresses, made):
+        done = run(tmp_path, addresses, *args, code=1)
+        assert made[0].calls == 0
+    assert text in done.stderr
