@@ -178,6 +178,9 @@ static void disturb(const struct plan *p)
     if (p->delay_ms > 0) {
         sleep_ms(p->delay_ms);
     }
+    while (p->hold_file[0] && access(p->hold_file, F_OK) == 0) {
+        sleep_ms(1);
+    }
     if (p->spin_ms > 0) {
         spin_ms(p->spin_ms);
     }

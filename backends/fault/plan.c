@@ -49,6 +49,13 @@ int plan_read(struct plan *p, const struct mr_setting *settings, uint32_t count,
 #undef FAULT_READ_SWITCH
     const char *status = mr_setting_find(settings, count, "fail_status");
     const char *message = mr_setting_find(settings, count, "fail_message");
+    const char *hold = mr_setting_find(settings, count, "hold_file");
+    if (hold && strlen(hold) >= sizeof p->hold_file) {
+        return mr_backend_fail(err, MR_E_INVALID, "parameter 'hold_file' is too long");
+    }
+    if (hold) {
+        snprintf(p->hold_file, sizeof p->hold_file, "%s", hold);
+    }
     if (message) {
         snprintf(p->fail_message, sizeof p->fail_message, "%s", message);
     }

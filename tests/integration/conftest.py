@@ -13,6 +13,7 @@ import pytest
 from lib import repo, wait
 from lib.control import Control
 from lib.grpcraw import Grpc
+from lib.hold import Hold
 from lib.rest import Rest
 from lib.server import BIN, Server
 
@@ -22,7 +23,7 @@ def pytest_collection_modifyitems(items):
         raise pytest.UsageError(f"{BIN} is not there: build it, or set MR_BIN")
     if wait.SLOW > 1:
         for item in items:
-            item.add_marker(pytest.mark.timeout(120 * wait.SLOW))
+            item.add_marker(pytest.mark.timeout(300 * wait.SLOW))
 
 
 class Keeper:
@@ -69,6 +70,13 @@ def server(keeper):
     server = keeper.get()
     yield server
     assert server.running, f"the server went down ({server.process.returncode})\n{server.describe()}"
+
+
+@pytest.fixture
+def hold(tmp_path):
+    hold = Hold(tmp_path)
+    yield hold
+    hold.end()
 
 
 @pytest.fixture

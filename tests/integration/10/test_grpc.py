@@ -204,8 +204,8 @@ def test_health_watch(health, service, status):
 class Busy:
     """The model `slow` has one instance; this keeps it busy, and counts what it has run."""
 
-    def __init__(self, server, rest, client):
-        self.server, self.rest, self.client = server, rest, client
+    def __init__(self, server, rest, client, hold):
+        self.server, self.rest, self.client, self.hold = server, rest, client, hold
         self.before = self.runs()
 
     def runs(self):
@@ -214,22 +214,23 @@ class Busy:
     def fails(self, reason):
         return value(self.server, "nv_inference_request_failure", model="slow", reason=reason)
 
-    def start(self, ms=wait.BUSY_MS):
-        self.first = self.client.stub.ModelInfer.future(grpcraw.int32("slow", [1], parameters={"delay_ms": ms}), timeout=60)
+    def start(self):
+        self.first = self.client.stub.ModelInfer.future(grpcraw.int32("slow", [1], parameters=self.hold.parameters), timeout=60)
 
     def wait_pending(self, count):
         wait.until(lambda: value(self.server, "nv_inference_pending_request_count", model="slow") == count,
                    f"{count} waiting requests")
 
     def finish(self, runs=1):
+        self.hold.end()
         assert numbers(self.first.result()) == [1]
         wait.until(lambda: self.runs() - self.before >= runs, "the counts")
         assert self.runs() - self.before == runs
 
 
 @pytest.fixture
-def busy(server, rest, grpc_):
-    return Busy(server, rest, grpc_)
+def busy(server, rest, grpc_, hold):
+    return Busy(server, rest, grpc_, hold)
 
 
 def test_work_that_expired_is_not_run(busy, grpc_):
@@ -261,10 +262,11 @@ def test_a_client_that_goes_away_cancels(busy, server):
     busy.finish()
 
 
-def test_deadline_while_it_runs(busy, grpc_, rest):
+def test_deadline_while_it_runs(busy, grpc_, rest, hold):
     """What runs already is let run; the client has its answer in time and the next one is served."""
-    e = failure(grpc_.infer, grpcraw.int32("slow", [1], parameters={"delay_ms": 800}), timeout=0.2)
+    e = failure(grpc_.infer, grpcraw.int32("slow", [1], parameters=hold.parameters), timeout=0.2)
     assert e.code() == Code.DEADLINE_EXCEEDED
+    hold.end()
     assert numbers(grpc_.infer(grpcraw.int32("slow", [5]))) == [5]
     assert rest.infer("slow", [("INPUT0", "INT32", [1], [6])]).status == 200
 

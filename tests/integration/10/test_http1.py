@@ -284,12 +284,12 @@ def test_reader_that_never_reads(server):
             assert data_of(other.response()) == [1]
 
 
-def test_a_disconnected_client_frees_the_queue(server, rest):
+def test_a_disconnected_client_frees_the_queue(server, rest, hold):
     """What waits in the queue for a client that is gone is dropped, not run."""
-    def slow(value, ms):
+    def slow(value, parameters):
         return request("POST", "/v2/models/slow/infer", body=json.dumps({
             "inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [value]}],
-            "parameters": {"delay_ms": ms}}))
+            "parameters": parameters}))
 
     def counts():
         s = rest.stats("slow")[0]
@@ -298,13 +298,14 @@ def test_a_disconnected_client_frees_the_queue(server, rest):
     runs, fails = counts()
     clients = [Http1(server.http) for _ in range(6)]
     for client in clients:
-        client.send(slow(2, wait.BUSY_MS))
+        client.send(slow(2, hold.parameters))
     wait.until(lambda: pending(server, "slow") == 5, "one request to run and five to wait")
     for client in clients:
         client.close()
     wait.until(lambda: pending(server, "slow") == 0, "the queue to be empty")
+    hold.end()
     with Http1(server.http) as last:
-        last.send(slow(1, 0))
+        last.send(slow(1, {}))
         assert data_of(last.response()) == [1]
     wait.until(lambda: counts()[0] >= runs + 2, "the runs to be counted")
     assert counts()[0] == runs + 2, "the one that ran, and the last one"

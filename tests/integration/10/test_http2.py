@@ -193,12 +193,12 @@ def test_body_beyond_the_limit(wire):
 
 # ---- resets and goodbyes ----
 
-def test_reset_of_a_waiting_request_takes_it_out_of_the_queue(server, rest, wire):
+def test_reset_of_a_waiting_request_takes_it_out_of_the_queue(server, rest, wire, hold):
     def runs():
         return rest.stats("slow")[0]["execution_count"]
 
     before = runs()
-    body = infer_body([1], parameters={"delay_ms": wait.BUSY_MS})
+    body = infer_body([1], parameters=hold.parameters)
     first = wire.headers("POST", "/v2/models/slow/infer", end=False)
     wire.send(first, body)
     others = []
@@ -210,6 +210,7 @@ def test_reset_of_a_waiting_request_takes_it_out_of_the_queue(server, rest, wire
         wire.h2.reset_stream(stream, ErrorCodes.CANCEL)
     wire.flush()
     wait.until(lambda: pending(server) == 0, "the queue to be empty")
+    hold.end()
     assert data_of(wire.response(first)) == [1]
     wait.until(lambda: runs() > before, "the count")
     assert runs() - before == 1
@@ -479,14 +480,14 @@ def test_grpc_good_timeout(wire, timeout):
     assert grpc_status(call(wire, infer_message(), [("grpc-timeout", timeout)]))[0] in ((0, 4) if timeout[-1] in "nu" else (0,))
 
 
-def test_grpc_deadline_is_kept_by_the_server_itself(server, rest, wire):
+def test_grpc_deadline_is_kept_by_the_server_itself(server, rest, wire, hold):
     """A client that states a deadline and then only waits gets DEADLINE_EXCEEDED, and what expired is not run."""
     def runs():
         return rest.stats("slow")[0]["execution_count"]
 
     before = runs()
     first = wire.headers("POST", grpc_path("ModelInfer"), GRPC_HEADERS, end=False)
-    wire.send(first, grpc_frame(infer_message([1], "slow", parameters={"delay_ms": wait.BUSY_MS})))
+    wire.send(first, grpc_frame(infer_message([1], "slow", parameters=hold.parameters)))
     late = []
     for _ in range(5):
         late.append(wire.headers("POST", grpc_path("ModelInfer"), [*GRPC_HEADERS, ("grpc-timeout", "100m")], end=False))
@@ -494,6 +495,7 @@ def test_grpc_deadline_is_kept_by_the_server_itself(server, rest, wire):
     for stream in late:
         assert grpc_status(wire.response(stream))[0] == 4
     assert not wire.of(first, h2.events.StreamEnded), "the late ones were answered before the running one ended"
+    hold.end()
     message_of(wire.response(first))
     assert grpc_status(call(wire, infer_message([1], "slow")))[0] == 0
     wait.until(lambda: runs() - before >= 2, "the two counts")

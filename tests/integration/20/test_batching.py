@@ -21,8 +21,8 @@ Code = grpc.StatusCode
 class Scheduled:
     """A server with one model `m`, and clients that count what it does."""
 
-    def __init__(self, server):
-        self.server = server
+    def __init__(self, server, hold):
+        self.server, self.hold = server, hold
         self.grpc = Grpc(server.url("grpc"))
         self.rest = Rest(server.http)
 
@@ -67,14 +67,15 @@ def error(future):
 
 
 @pytest.fixture
-def scheduled(models, start):
+def scheduled(models, start, request):
     made = []
+    gate = request.getfixturevalue("hold")
 
     def make(batching="", max_batch_size=8, hold=0, options=(), **kw):
         extra = (f"dynamic_batching {{ {batching} }}\n" if batching is not None else "") + kw.pop("extra", "")
         repo.add(models, "m", **{"backend": "fault", "max_batch_size": max_batch_size, "extra": extra, **kw})
         env = {"TRITONSERVER_DELAY_SCHEDULER": str(hold)} if hold else None
-        made.append(Scheduled(start(models, *options, env=env)))
+        made.append(Scheduled(start(models, *options, env=env), gate))
         return made[-1]
 
     yield make
@@ -247,12 +248,12 @@ def test_cancelled_while_others_of_the_batch_wait(scheduled):
 
 # ---- queue policies ----
 
-def busy(s, ms=wait.BUSY_MS, probe=True):
-    """The one instance works for a while. Its request has another shape, so that nothing joins it; what comes behind
+def busy(s, ms=0, probe=True):
+    """The one instance works for `ms`, or until s.hold ends. Its request has another shape, so that nothing joins it; what comes behind
     on the same connection waits. With `probe` it has begun for sure when this returns; policies that would answer the
     probe do without."""
     assert numbers(s.send([9])) == [9]  # so that its thread is there
-    first = s.send([0, 0], parameters={"delay_ms": ms})
+    first = s.send([0, 0], parameters={"delay_ms": ms} if ms else s.hold.parameters)
     if probe:
         waiting = s.send([0])
         s.pending(1)
@@ -267,6 +268,7 @@ def test_queue_timeout_rejects(scheduled):
     code, text = error(s.send([1]))
     assert code == Code.UNAVAILABLE and "Request timeout expired" in text
     assert not first.done(), "in time: not after the running batch"
+    s.hold.end()
     assert numbers(first) == [0, 0]
     wait.until(lambda: s.failures().get("REJECTED") == 1, "the rejection to be counted")
 
@@ -277,12 +279,13 @@ def test_queue_timeout_rejects_over_rest(scheduled):
     assert error(s.send([1]))[0] == Code.UNAVAILABLE, "the first one runs by now"
     reply = s.rest.infer("m", [("INPUT0", "INT32", [1, 1], [1])])
     assert reply.status == 503 and "Request timeout expired" in reply.error
+    s.hold.end()
     assert numbers(first) == [0, 0]
 
 
 def test_queue_timeout_delays(scheduled):
     s = scheduled("default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 100000 }")
-    first = busy(s)
+    first = busy(s, wait.BUSY_MS)
     assert numbers(s.send([1])) == [1]
     assert numbers(first) == [0, 0]
 
@@ -293,7 +296,9 @@ def test_timeout_of_the_request(scheduled, default):
     first = busy(s)
     code, text = error(s.send([1], parameters={"timeout": 100_000}))
     assert code == Code.UNAVAILABLE and "Request timeout expired" in text
-    assert not first.done() and numbers(first) == [0, 0]
+    assert not first.done()
+    s.hold.end()
+    assert numbers(first) == [0, 0]
 
 
 def test_timeout_of_the_request_that_the_policy_does_not_allow(scheduled):
@@ -316,6 +321,7 @@ def test_queue_size(scheduled, where):
     assert code == Code.UNAVAILABLE and "Exceeds maximum queue size" in text
     reply = s.rest.infer("m", [("INPUT0", "INT32", [1, 1], [3])])
     assert reply.status == 503 and "Exceeds maximum queue size" in reply.error
+    s.hold.end()
     assert [numbers(f) for f in [first, *waiting]] == [[0, 0], [1], [2]]
     wait.until(lambda: s.failures().get("REJECTED") == 2, "the rejections to be counted")
     assert numbers(s.send([4])) == [4]
@@ -352,6 +358,7 @@ def test_priorities(scheduled):
         order.watch(s.send([1], parameters={"delay_ms": 60, "priority": priority}), name)
         sent += 1
         s.pending(sent)
+    s.hold.end()
     assert numbers(first) == [0, 0]
     assert order.wait(6) == ["high", "high again", "default", "two", "too high a number", "low"]
 
@@ -364,6 +371,7 @@ def test_policy_of_one_level(scheduled):
     s.pending(1)
     assert error(s.send([2], parameters={"priority": 2}))[0] == Code.UNAVAILABLE
     high = s.send([3])
+    s.hold.end()
     assert [numbers(f) for f in (first, low, high)] == [[0, 0], [1], [3]]
 
 
@@ -377,6 +385,7 @@ def test_delayed_requests_go_behind_the_others(scheduled):
     for i in range(3):
         order.watch(s.send([1], parameters={"delay_ms": 60}), f"in time {i}")
         s.pending(2 + i)
+    s.hold.end()
     assert numbers(first) == [0, 0]
     assert sorted(order.wait(4)) == ["in time 0", "in time 1", "in time 2", "late"]
 
@@ -388,6 +397,7 @@ def test_order_of_requests_is_kept_without_priorities(scheduled):
     for i in range(5):
         order.watch(s.send([1], parameters={"delay_ms": 40}), i)
         s.pending(1 + i)
+    s.hold.end()
     assert numbers(first) == [0, 0]
     assert order.wait(5) == [0, 1, 2, 3, 4]
 

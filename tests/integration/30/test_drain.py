@@ -31,9 +31,9 @@ def slow_body(ms, value=1):
     return json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [value]}], "parameters": {"delay_ms": ms}})
 
 
-def busy(server, client, count=2, ms=wait.BUSY_MS):
-    """`count` requests of which one runs and the others wait."""
-    futures = [client.stub.ModelInfer.future(grpcraw.int32("slow", [i], parameters={"delay_ms": ms if i == 0 else 0}), timeout=60)
+def busy(server, client, hold, count=2):
+    """`count` requests of which one runs, until the hold ends, and the others wait."""
+    futures = [client.stub.ModelInfer.future(grpcraw.int32("slow", [i], parameters=hold.parameters if i == 0 else {}), timeout=60)
                for i in range(count)]
     wait.until(lambda: value(server, "nv_inference_pending_request_count", model="slow") == count - 1, "the requests to be there")
     return futures
@@ -51,13 +51,15 @@ def test_idle_server_ends(drained, number):
 
 
 @SIGNALS
-def test_requests_in_flight_finish(drained, number):
+def test_requests_in_flight_finish(drained, hold, number):
     server = drained()
     with Grpc(server.url("grpc")) as client, Http1(server.http) as wire:
-        futures = busy(server, client, 3)
+        futures = busy(server, client, hold, 3)
         wire.send(request("POST", "/v2/models/slow/infer", body=slow_body(0, 7)))
         wait.until(lambda: value(server, "nv_inference_pending_request_count", model="slow") == 3, "the REST request, too")
         server.signal(number)
+        wait.until(lambda: "serve.stopping" in server.err(), "the drain to begin")
+        hold.end()
         assert [numbers(f) for f in futures] == [[0], [1], [2]]
         answer = wire.response()
         assert answer.status == 200 and json.loads(answer.body)["outputs"][0]["data"] == [7]
@@ -75,44 +77,47 @@ def refused(port):
         return True
 
 
-def test_new_connections_are_refused(drained):
+def test_new_connections_are_refused(drained, hold):
     server = drained()
     with Grpc(server.url("grpc")) as client:
-        futures = busy(server, client, ms=wait.BUSY_MS)
+        futures = busy(server, client, hold)
         server.signal()
         for port in (server.http, server.grpc):
             wait.until(lambda: refused(port), "new connections to be refused")
         assert not futures[0].done() and server.running
+        hold.end()
         assert [numbers(f) for f in futures] == [[0], [1]]
     server.stop()
 
 
-def test_idle_connections_are_closed(drained):
+def test_idle_connections_are_closed(drained, hold):
     server = drained()
     with Http1(server.http) as idle, Http2(server.http) as idle2, Grpc(server.url("grpc")) as client:
         idle.send(request("GET", "/v2"))
         assert idle.response().status == 200 and idle2.ask().status == 200
-        futures = busy(server, client)
+        futures = busy(server, client, hold)
         server.signal()
         idle.expect_close()
         while idle2.read():
             pass
         assert idle2.terminated() is None or idle2.terminated().error_code == 0
+        hold.end()
         assert [numbers(f) for f in futures] == [[0], [1]]
     server.stop()
 
 
-def test_readiness_goes_first(drained):
+def test_readiness_goes_first(drained, hold):
     """A watcher of the health service learns it while requests still run."""
     server = drained()
     own_connection = (("grpc.use_local_subchannel_pool", 1),)
     with grpc.insecure_channel(server.url("grpc")) as channel, Grpc(server.url("grpc"), options=own_connection) as client:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
         assert next(watch).status == Status.SERVING
-        futures = busy(server, client, ms=wait.BUSY_MS)
+        futures = busy(server, client, hold)
         server.signal()
         assert next(watch).status == Status.NOT_SERVING
         assert not futures[0].done()
+        hold.end()
         assert [numbers(f) for f in futures] == [[0], [1]]
     server.stop()
 
@@ -132,15 +137,17 @@ def test_requests_behind_the_signal_on_an_open_connection(drained):
     server.stop()
 
 
-def test_streams_on_an_open_connection(drained):
+def test_streams_on_an_open_connection(drained, hold):
     server = drained()
     with Http2(server.http) as wire:
         stream = wire.headers("POST", grpc_path("ModelInfer"), GRPC_HEADERS, end=False)
-        wire.send(stream, grpc_frame(grpcraw.int32("slow", [5], parameters={"delay_ms": 800})))
+        wire.send(stream, grpc_frame(grpcraw.int32("slow", [5], parameters=hold.parameters)))
         second = wire.headers("POST", grpc_path("ModelInfer"), GRPC_HEADERS, end=False)
         wire.send(second, grpc_frame(grpcraw.int32("slow", [6])))
         wait.until(lambda: value(server, "nv_inference_pending_request_count", model="slow") == 1, "the second to wait")
         server.signal()
+        wait.until(lambda: "serve.stopping" in server.err(), "the drain to begin")
+        hold.end()
         assert wire.response(stream).headers["grpc-status"] == "0"
         assert wire.response(second).headers["grpc-status"] == "0"
     server.stop()
@@ -177,22 +184,24 @@ def test_idle_streams_do_not_hold_the_server(drained):
             next(stream)
 
 
-def test_requests_of_a_stream_finish(drained):
+def test_requests_of_a_stream_finish(drained, hold):
     server = drained()
     with Grpc(server.url("grpc")) as client:
-        messages = [grpcraw.int32("slow", [i], parameters={"delay_ms": 500 if i == 0 else 0}) for i in range(4)]
+        messages = [grpcraw.int32("slow", [i], parameters=hold.parameters if i == 0 else {}) for i in range(4)]
         stream = client.stub.ModelStreamInfer(iter(messages), timeout=60)
         wait.until(lambda: value(server, "nv_inference_pending_request_count", model="slow") == 3, "the requests to be there")
         server.signal()
+        wait.until(lambda: "serve.stopping" in server.err(), "the drain to begin")
+        hold.end()
         answers = [np.frombuffer(a.infer_response.raw_output_contents[0], "<i4").tolist() for a in stream]
     assert answers == [[0], [1], [2], [3]]
     server.stop()
 
 
-def test_exit_timeout(drained):
+def test_exit_timeout(drained, hold):
     server = drained("--exit-timeout-secs=1")
     with Grpc(server.url("grpc")) as client:
-        futures = busy(server, client, ms=6000)
+        futures = busy(server, client, hold)
         server.signal()
         server.checked = True
         assert server.wait_exit() == 1
@@ -201,10 +210,10 @@ def test_exit_timeout(drained):
 
 
 @SIGNALS
-def test_second_signal_ends_at_once(drained, number):
+def test_second_signal_ends_at_once(drained, hold, number):
     server = drained("--exit-timeout-secs=300")
     with Grpc(server.url("grpc")) as client:
-        futures = busy(server, client, ms=60_000)
+        futures = busy(server, client, hold)
         server.signal(signal.SIGTERM)
         wait.until(lambda: "serve.stopping" in server.err(), "the drain to begin")
         server.signal(number)

@@ -121,14 +121,14 @@ def test_body_time_over_http2(limited):
 
 
 def test_idle_time(limited):
-    server = limited("--idle-timeout=300ms")
+    server = limited("--idle-timeout=2s")
     with Http1(server.http) as wire:
         wire.send(request("GET", "/v2"))
         assert wire.response().status == 200
         wire.expect_close()
     with Http1(server.http) as wire:  # a request that takes longer is not idleness
         wire.send(request("POST", "/v2/models/slow/infer", body=json.dumps({
-            "inputs": [dict(zip(("name", "datatype", "shape", "data"), ONE[0]))], "parameters": {"delay_ms": 900}})))
+            "inputs": [dict(zip(("name", "datatype", "shape", "data"), ONE[0]))], "parameters": {"delay_ms": 4500}})))
         assert wire.response().status == 200
 
 

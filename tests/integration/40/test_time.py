@@ -30,12 +30,12 @@ def clocked(models, start, tmp_path):
 
 
 @pytest.mark.parametrize("step", [DAY, -DAY, 3650 * DAY, -365 * DAY], ids=["day", "day back", "10 years", "year back"])
-def test_clock_steps(clocked, step):
+def test_clock_steps(clocked, hold, step):
     """Nobody's time is over, and nobody gets more of it."""
     server, faults = clocked
     with Rest(server.http) as rest, Grpc(server.url("grpc")) as client, Http1(server.http) as half:
         half.send(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\n")
-        held = client.stub.ModelInfer.future(grpcraw.int32("slow", [1], shape=[1, 1], parameters={"delay_ms": wait.BUSY_MS}), timeout=60)
+        held = client.stub.ModelInfer.future(grpcraw.int32("slow", [1], shape=[1, 1], parameters=hold.parameters), timeout=60)
         queued = client.stub.ModelInfer.future(grpcraw.int32("slow", [2], shape=[1, 1]), timeout=60)
         wait.equal(lambda: value(server, "nv_inference_pending_request_count", model="slow"), 1, "the queue's length")
         faults.wall_offset_ns = step
@@ -46,6 +46,7 @@ def test_clock_steps(clocked, step):
         assert "timeout expired" in e.value.details(), "a limit of a millisecond is one still"
         half.send(b"Content-Length: 0\r\n\r\n")
         assert half.response().status == 400
+        hold.end()
         assert held.result() and queued.result()
         for _ in range(20):
             assert rest.infer("m", ONE).status == 200

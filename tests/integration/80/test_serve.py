@@ -21,20 +21,20 @@ def body(delay_ms=0, **parameters):
             "parameters": {"delay_ms": delay_ms, **parameters}}
 
 
-def test_a_time_limit_that_is_over_at_once(models, start):
+def test_a_time_limit_that_is_over_at_once(models, start, hold):
     """The time is over before the timer could be started, and no instance is free to notice."""
     repo.add(models, "m", backend="fault", max_batch_size=1,
              extra="dynamic_batching { default_queue_policy { allow_timeout_override: true } }")
     server = start(models)
     with grpcraw.Grpc(server.url("grpc")) as client, Rest(server.http) as rest:
-        running = client.stub.ModelInfer.future(grpcraw.int32("m", [1], shape=[1, 1], parameters={"delay_ms": 4000}), timeout=60)
+        running = client.stub.ModelInfer.future(grpcraw.int32("m", [1], shape=[1, 1], parameters=hold.parameters), timeout=60)
         wait.until(lambda: value(server, "nv_inference_pending_request_count", model="m") == 0 and not running.done(), "it to run")
         time.sleep(0.3)
         for _ in range(5):
-            before = time.monotonic()
             reply = rest.post("/v2/models/m/infer", body=json.dumps(body(timeout=1)))
             assert reply.status == 503 and "Request timeout expired" in reply.json()["error"]
-            assert time.monotonic() - before < 2
+        assert not running.done(), "nobody waited for the model"
+        hold.end()
         running.result()
 
 
@@ -108,7 +108,6 @@ def test_open_streams_end_with_the_server(models, start):
         reflection = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(questions())
         next(stream), next(reflection)
         time.sleep(0.5)
-        before = time.monotonic()
         server.signal()
         assert next(stream).infer_response.raw_output_contents[0] == b"\2\0\0\0"
         for call in (stream, reflection):
@@ -116,7 +115,7 @@ def test_open_streams_end_with_the_server(models, start):
                 next(call)
             assert e.value.code() == grpc.StatusCode.UNAVAILABLE
         server.checked = True
-        assert server.wait_exit() == 0 and time.monotonic() - before < 30
+        assert server.wait_exit() == 0, "not cut off by --exit-timeout-secs"
         release.set()
 
 
