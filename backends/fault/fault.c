@@ -172,14 +172,27 @@ static void trace(const struct instance *inst, const struct mr_exec *exec)
     }
 }
 
+static void hold(const struct plan *p)
+{
+    char held[sizeof p->hold_file + sizeof ".held"];
+    snprintf(held, sizeof held, "%s.held", p->hold_file);
+    int fd = open(held, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        close(fd);
+    }
+    while (access(p->hold_file, F_OK) == 0) {
+        sleep_ms(1);
+    }
+}
+
 /* What happens to the process or the thread rather than to an output. */
 static void disturb(const struct plan *p)
 {
     if (p->delay_ms > 0) {
         sleep_ms(p->delay_ms);
     }
-    while (p->hold_file[0] && access(p->hold_file, F_OK) == 0) {
-        sleep_ms(1);
+    if (p->hold_file[0]) {
+        hold(p);
     }
     if (p->spin_ms > 0) {
         spin_ms(p->spin_ms);

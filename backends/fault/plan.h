@@ -43,7 +43,8 @@ struct plan {
 #undef FAULT_FIELD_SWITCH
     int fail_status; /* parameter fail_status: MR_OK = do not fail; a name ("NOT_FOUND") or number */
     char fail_message[64]; /* parameter fail_message */
-    char hold_file[256];   /* parameter hold_file: execute goes on when this file is gone */
+    char hold_file
+        [256]; /* parameter hold_file: execute makes <hold_file>.held and waits for hold_file to go */
 };
 
 /* Harmless. */

@@ -216,6 +216,7 @@ class Busy:
 
     def start(self):
         self.first = self.client.stub.ModelInfer.future(grpcraw.int32("slow", [1], parameters=self.hold.parameters), timeout=60)
+        self.hold.wait_held()
 
     def wait_pending(self, count):
         wait.until(lambda: value(self.server, "nv_inference_pending_request_count", model="slow") == count,

@@ -201,6 +201,7 @@ def test_reset_of_a_waiting_request_takes_it_out_of_the_queue(server, rest, wire
     body = infer_body([1], parameters=hold.parameters)
     first = wire.headers("POST", "/v2/models/slow/infer", end=False)
     wire.send(first, body)
+    hold.wait_held()
     others = []
     for _ in range(8):
         others.append(wire.headers("POST", "/v2/models/slow/infer", end=False))

@@ -158,11 +158,11 @@ def test_head_in_drips_over_http2(hosted, kind):
 # ---- memory ----
 
 
-def held(server, count, elements, ms):
-    """`count` requests of so many INT32 each that stay in a model for `ms`, with answers from elsewhere; their connections."""
+def held(server, count, elements, hold):
+    """`count` requests of so many INT32 each that stay in a model until `hold` ends, with answers from elsewhere; their connections."""
     wires = []
     for _ in range(count):
-        head, body = large("fault", elements, {"delay_ms": ms, "give": True})
+        head, body = large("fault", elements, {**hold.parameters, "give": True})
         wires.append(Http1(server.http))
         wires[-1].send(request("POST", "/v2/models/fault/infer", head, body))
     return wires
@@ -175,10 +175,10 @@ def answered(wires):
 
 
 @pytest.mark.parametrize("how", ["sized", "chunked", "http2", "grpc"])
-def test_no_reading_while_memory_is_scarce(hosted, how):
+def test_no_reading_while_memory_is_scarce(hosted, hold, how):
     """A body for which there is no room stays with its client, and is served when there is room again."""
     server = hosted("--memory-budget=32MiB", "--loop-threads=2")
-    others = held(server, 5, 1_150_000, 3 * wait.BUSY_MS)  # 4.6 MB each: more than three quarters
+    others = held(server, 5, 1_150_000, hold)  # 4.6 MB each: more than three quarters
     wait.until(lambda: in_use(server) > 24 << 20, "the memory to be used")
     head, body = large("m", 1_000_000)
     count = value(server, "nv_inference_request_success", model="m") or 0
@@ -206,6 +206,7 @@ def test_no_reading_while_memory_is_scarce(hosted, how):
         with Rest(server.http) as rest:  # others are served meanwhile
             for _ in range(20):
                 assert rest.infer("m", ONE).status == 200
+        hold.end()
         answered(others)
         thread.join(60)
         assert found == [200]
@@ -215,10 +216,10 @@ def test_no_reading_while_memory_is_scarce(hosted, how):
 
 
 @pytest.mark.parametrize("how", ["http1", "grpc"])
-def test_memory_that_does_not_come_back(hosted, how):
+def test_memory_that_does_not_come_back(hosted, hold, how):
     """A body that waits for too long is told why."""
     server = hosted("--memory-budget=32MiB", "--body-timeout=500ms")
-    others = held(server, 5, 1_150_000, 6 * wait.BUSY_MS)
+    others = held(server, 5, 1_150_000, hold)
     wait.until(lambda: in_use(server) > 24 << 20, "the memory to be used")
     if how == "http1":
         head, body = large("m", 1_000_000)
@@ -234,18 +235,20 @@ def test_memory_that_does_not_come_back(hosted, how):
                 client.infer(grpcraw.int32("m", [1] * 1_000_000))
             assert e.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "--memory-budget" in e.value.details()
             assert client.infer(grpcraw.int32("m", [1])), "the connection goes on"
+    hold.end()
     answered(others)
     at_rest(server)
 
 
-def test_gone_while_waiting_for_memory(hosted):
+def test_gone_while_waiting_for_memory(hosted, hold):
     server = hosted("--memory-budget=32MiB")
-    others = held(server, 5, 1_150_000, 2 * wait.BUSY_MS)
+    others = held(server, 5, 1_150_000, hold)
     wait.until(lambda: in_use(server) > 24 << 20, "the memory to be used")
     head, body = large("m", 1_000_000)
     for _ in range(10):
         with Http1(server.http) as wire:
             wire.send(request("POST", "/v2/models/m/infer", head + f"Content-Length: {len(body)}\r\n") + body[:100_000])
+    hold.end()
     answered(others)
     at_rest(server)
     wait.until(lambda: value(server, "millrace_connections") <= 1, "their connections to go")
@@ -367,12 +370,12 @@ def test_resets_do_not_run_models(hosted):
 
 
 @pytest.mark.parametrize("how", ["http1", "http2", "grpc", "stream"])
-def test_closed_connections_cancel_what_waits(hosted, how):
+def test_closed_connections_cancel_what_waits(hosted, hold, how):
     server = hosted()
     busy = Http1(server.http)
     busy.send(request("POST", "/v2/models/one/infer", body=json.dumps(
-        {"inputs": [dict(zip(("name", "datatype", "shape", "data"), ONE[0]))], "parameters": {"delay_ms": 2 * wait.BUSY_MS}})))
-    wait.until(lambda: value(server, "nv_inference_pending_request_count", model="one") == 0 and server.running, "the model to be busy")
+        {"inputs": [dict(zip(("name", "datatype", "shape", "data"), ONE[0]))], "parameters": hold.parameters})))
+    hold.wait_held()
     document = json.dumps({"inputs": [dict(zip(("name", "datatype", "shape", "data"), ONE[0]))]})
     message = grpc_frame(grpcraw.int32("one", [1]))
     wires = []
@@ -394,20 +397,21 @@ def test_closed_connections_cancel_what_waits(hosted, how):
     [w.close() for w in wires]
     wait.until(lambda: value(server, "nv_inference_request_failure", model="one", reason="CANCELED") >= 20, "twenty to be cancelled")
     assert value(server, "nv_inference_pending_request_count", model="one") == 0
+    hold.end()
     assert busy.response().status == 200
     busy.close()
     assert value(server, "nv_inference_exec_count", model="one") == 1, "nobody's requests are run for nobody"
     at_rest(server)
 
 
-def test_full_queue(hosted):
+def test_full_queue(hosted, hold):
     """Who finds the queue full is told at once, and when to come again."""
     import grpc
 
     server = hosted("--max-queue-size=5")
     with Grpc(server.url("grpc")) as client:
-        running = [client.stub.ModelInfer.future(grpcraw.int32("one", [1], parameters={"delay_ms": wait.BUSY_MS}), timeout=60)]
-        wait.until(lambda: value(server, "nv_inference_pending_request_count", model="one") == 0, "the model to be busy")
+        running = [client.stub.ModelInfer.future(grpcraw.int32("one", [1], parameters=hold.parameters), timeout=60)]
+        hold.wait_held()
         running += [client.stub.ModelInfer.future(grpcraw.int32("one", [1]), timeout=60) for _ in range(5)]
         wait.until(lambda: value(server, "nv_inference_pending_request_count", model="one") == 5, "the queue to be full")
         with pytest.raises(grpc.RpcError) as e:
@@ -417,5 +421,6 @@ def test_full_queue(hosted):
             reply = rest.infer("one", ONE)
             assert reply.status == 503 and "--max-queue-size" in reply.error and int(reply.headers["retry-after"]) >= 1
             assert rest.infer("m", ONE).status == 200, "another model is not concerned"
+        hold.end()
         assert all(f.result() for f in running)
     assert value(server, "nv_inference_request_failure", model="one", reason="REJECTED") == 2

@@ -131,11 +131,12 @@ def test_real_clients_with_16_calls_in_flight(visited):
     by_many(MANY // 4, visit)
 
 
-def test_queued_work_is_not_run(visited):
+def test_queued_work_is_not_run(visited, hold):
     """Behind a long one, everything that vanished clients have queued is taken out before it runs."""
     with Grpc(visited.url("grpc")) as client:
         before = value(visited, "nv_inference_exec_count", model="slow")
-        held = client.stub.ModelInfer.future(grpcraw.int32("slow", [1], parameters={"delay_ms": wait.BUSY_MS * 2}), timeout=60)
+        held = client.stub.ModelInfer.future(grpcraw.int32("slow", [1], parameters=hold.parameters), timeout=60)
+        hold.wait_held()
         rng = random.Random(1)
         wires = []
         for _ in range(4):
@@ -151,6 +152,7 @@ def test_queued_work_is_not_run(visited):
         wait.equal(lambda: value(visited, "nv_inference_pending_request_count", model="slow"), 74, "the queue's length")
         [vanish(w.sock, rng) for w in wires]
         wait.equal(lambda: value(visited, "nv_inference_pending_request_count", model="slow"), 0, "the queue's length")
+        hold.end()
         held.result()
         wait.equal(lambda: value(visited, "nv_inference_request_failure", model="slow", reason="CANCELED"), 74, "the cancelled")
         assert value(visited, "nv_inference_exec_count", model="slow") == before + 1

@@ -28,8 +28,7 @@ def test_a_time_limit_that_is_over_at_once(models, start, hold):
     server = start(models)
     with grpcraw.Grpc(server.url("grpc")) as client, Rest(server.http) as rest:
         running = client.stub.ModelInfer.future(grpcraw.int32("m", [1], shape=[1, 1], parameters=hold.parameters), timeout=60)
-        wait.until(lambda: value(server, "nv_inference_pending_request_count", model="m") == 0 and not running.done(), "it to run")
-        time.sleep(0.3)
+        hold.wait_held()
         for _ in range(5):
             reply = rest.post("/v2/models/m/infer", body=json.dumps(body(timeout=1)))
             assert reply.status == 503 and "Request timeout expired" in reply.json()["error"]
