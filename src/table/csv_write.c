@@ -16,7 +16,7 @@ struct csv {
 static void text_put(struct csv *w, mr_str text)
 {
     struct mr_buf *b = &w->out.text;
-    bool is_plain = text.len > 0;
+    bool is_plain = text.len > 0 && text.ptr[0] != '\xef'; /* that of a byte order mark */
 
     for (size_t i = 0; i < text.len && is_plain; i++) {
         const char c = text.ptr[i];
@@ -88,14 +88,15 @@ static int csv_open(void **out, int fd, const struct mr_schema *schema,
         ((unsigned)delimiter | 0x20) - 'a' < 26) {
         return MR_FAIL(err, MR_E_INVALID, "'%c' cannot be the delimiter", delimiter);
     }
-    if (options->compression != MR_COMPRESSION_NONE) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED, "CSV is not compressed here");
-    }
     w = MR_NEW(struct csv);
     w->schema = schema;
     w->delimiter = delimiter;
-    mr_out_init(&w->out, fd);
     mr_buf_init(&w->list, SIZE_MAX / 2);
+    int rc = mr_out_init(&w->out, fd, options->compression, err);
+    if (rc < 0) {
+        csv_free(w);
+        return rc;
+    }
     for (size_t i = 0; i < schema->count; i++) {
         if (i > 0) {
             mr_buf_char(&w->out.text, w->delimiter);

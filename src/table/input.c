@@ -38,7 +38,10 @@ int mr_input_open(struct mr_input *in, const struct mr_source_file *file, struct
     }
     posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     *in = (struct mr_input){.file = file, .fd = fd};
-    int rc = unchanged_check(in, err);
+    int rc;
+    MR_TRY(unchanged_check(in, err));
+    rc = mr_unpacker_new(&in->unpacker, file->path, fd, err);
+out:
     if (rc < 0) {
         mr_input_close(in);
     }
@@ -48,6 +51,7 @@ int mr_input_open(struct mr_input *in, const struct mr_source_file *file, struct
 void mr_input_close(struct mr_input *in)
 {
     if (in->file) {
+        mr_unpacker_free(&in->unpacker);
         close(in->fd);
         mr_free(in->buf);
     }
@@ -80,20 +84,36 @@ static bool room_make(struct mr_input *in)
     return true;
 }
 
-int mr_input_more(struct mr_input *in, struct mr_err *err)
+static int plain_read(struct mr_input *in, char *out, size_t room, size_t *out_n,
+                      struct mr_err *err)
 {
     ssize_t n;
 
-    if (!room_make(in)) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "'%s': no memory to read a row", in->file->path);
-    }
     do {
-        n = read(in->fd, in->buf + in->end, in->room - in->end);
+        n = read(in->fd, out, room);
     } while (n < 0 && errno == EINTR);
     if (n < 0) {
         return MR_FAIL(err, MR_E_IO, "cannot read '%s': %s", in->file->path, strerror(errno));
     }
-    in->end += (size_t)n;
+    *out_n = (size_t)n;
+    return MR_OK;
+}
+
+int mr_input_more(struct mr_input *in, struct mr_err *err)
+{
+    size_t n;
+
+    if (!room_make(in)) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "'%s': no memory to read a row", in->file->path);
+    }
+    char *to = in->buf + in->end;
+    const size_t room = in->room - in->end;
+    int rc = in->unpacker ? mr_unpacker_read(in->unpacker, to, room, &n, err)
+                          : plain_read(in, to, room, &n, err);
+    if (rc < 0) {
+        return rc;
+    }
+    in->end += n;
     in->is_end = n == 0;
     return in->is_end ? unchanged_check(in, err) : MR_OK;
 }

@@ -23,15 +23,10 @@ static void jsonl_free(void *state)
 static int jsonl_open(void **out, int fd, const struct mr_schema *schema,
                       const struct mr_writer_options *options, struct mr_err *err)
 {
-    struct jsonl *w;
+    struct jsonl *w = MR_NEW(struct jsonl);
 
-    if (options->compression != MR_COMPRESSION_NONE) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED, "JSON lines are not compressed here");
-    }
-    w = MR_NEW(struct jsonl);
     w->schema = schema;
     w->name_ends = MR_NEW_ARRAY(size_t, schema->count);
-    mr_out_init(&w->out, fd);
     mr_buf_init(&w->names, 0);
     for (size_t i = 0; i < schema->count; i++) {
         mr_buf_char(&w->names, i > 0 ? ',' : '{');
@@ -39,9 +34,13 @@ static int jsonl_open(void **out, int fd, const struct mr_schema *schema,
         mr_buf_char(&w->names, ':');
         w->name_ends[i] = w->names.len;
     }
-    if (w->names.failed) {
+    int rc = mr_out_init(&w->out, fd, options->compression, err);
+    if (rc == MR_OK && w->names.failed) {
+        rc = MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the names of the columns");
+    }
+    if (rc < 0) {
         jsonl_free(w);
-        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the names of the columns");
+        return rc;
     }
     *out = w;
     return MR_OK;

@@ -12,6 +12,7 @@
 struct mr_input {
     const struct mr_source_file *file; /* borrowed; NULL: none is open */
     int fd;
+    struct mr_unpacker *unpacker; /* NULL: the file is not compressed */
     char *buf;
     size_t begin;
     size_t end;
@@ -28,6 +29,16 @@ void mr_input_close(struct mr_input *in);
 int mr_input_more(struct mr_input *in, struct mr_err *err);
 /** The byte order mark, if the file begins with one. */
 int mr_input_skip_mark(struct mr_input *in, struct mr_err *err);
+
+struct mr_unpacker;
+/** What a file unpacks to. *out NULL: it is not compressed. Borrows path and fd, which is at its begin. Errors:
+ *  MR_E_IO, MR_E_INVALID (its name says that it is compressed, and it is not), MR_E_EXHAUSTED. */
+int mr_unpacker_new(struct mr_unpacker **out, const char *path, int fd, struct mr_err *err);
+void mr_unpacker_free(struct mr_unpacker **u);
+/** The next bytes; *out_n 0: there are no more. Errors: MR_E_IO, MR_E_INVALID (damaged or cut off: says where),
+ *  MR_E_EXHAUSTED. */
+int mr_unpacker_read(struct mr_unpacker *u, void *out, size_t room, size_t *out_n,
+                     struct mr_err *err);
 
 /* ---- rows ---- */
 
@@ -101,14 +112,24 @@ void mr_guess_text(mr_str text, struct mr_field *io, struct mr_arena *scratch);
 
 /* ---- writing ---- */
 
+struct mr_packer;
+/** Compresses into a file. *out NULL: not with MR_COMPRESSION_NONE. Errors: MR_E_EXHAUSTED. */
+int mr_packer_new(struct mr_packer **out, int fd, enum mr_compression how, struct mr_err *err);
+void mr_packer_free(struct mr_packer **p);
+/** Errors: MR_E_IO, MR_E_EXHAUSTED. */
+int mr_packer_write(struct mr_packer *p, mr_bytes data, bool is_last, struct mr_err *err);
+uint64_t mr_packer_written(const struct mr_packer *p);
+
 /** Text on its way to a file. Append to `text`; call mr_out_row between rows. */
 struct mr_out {
     struct mr_buf text;
     int fd;
+    struct mr_packer *packer; /* NULL: as it is */
     uint64_t written;
 };
 
-void mr_out_init(struct mr_out *o, int fd);
+/** Errors: MR_E_EXHAUSTED; fini is fine then. */
+int mr_out_init(struct mr_out *o, int fd, enum mr_compression how, struct mr_err *err);
 void mr_out_fini(struct mr_out *o);
 /** Writes what is held when it is much. Errors: MR_E_IO, MR_E_EXHAUSTED. */
 int mr_out_row(struct mr_out *o, struct mr_err *err);

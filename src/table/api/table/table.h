@@ -3,6 +3,7 @@
  * A source is a list of files of one schema, read row range by row range: a range is (file, first row, count), which
  * means the same rows as long as the file does not change. Reading forwards is what a source is made for; going back
  * may cost reading from the begin.
+ * Files of text may be compressed with gzip or zstd, which is known by their first bytes.
  *
  * A writer makes one file whole. Whoever wants rows to appear at once and for good writes under another name, syncs
  * and renames; a writer never renames.

@@ -1,0 +1,87 @@
+"""Tables of text in gzip and zstd: those that Python and pyarrow pack are read, those of our own writer are read by
+them; and what is wrong with such a file is told with its place."""
+import gzip
+import json
+import random
+
+import pyarrow as pa
+import pytest
+
+from lib.table import dump, error
+
+MAGIC = {"gz": b"\x1f\x8b", "zst": b"\x28\xb5\x2f\xfd"}
+
+
+def pack(data, end):
+    return gzip.compress(data) if end == "gz" else pa.compress(data, codec="zstd", asbytes=True)
+
+
+def unpack(path, end):
+    with pa.input_stream(str(path), compression="gzip" if end == "gz" else "zstd") as f:
+        return f.read()
+
+
+def table(count, seed=1):
+    rng = random.Random(seed)
+    rows = [[k, rng.randbytes(rng.randrange(200)).hex()] for k in range(count)]
+    return rows, {"jsonl": "".join(json.dumps({"k": k, "t": t}) + "\n" for k, t in rows).encode(),
+                  "csv": ("k,t\n" + "".join(f'{k},"{t}"\n' for k, t in rows)).encode()}
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+@pytest.mark.parametrize("end", ["gz", "zst"])
+def test_read(tmp_path, end, form):
+    rows, text = table(20000)
+    path = tmp_path / f"t.{form}.{end}"
+    path.write_bytes(pack(text[form], end))
+    head, found = dump("--batch", 999, path)
+    assert head["schema"] == [["k", "I64"], ["t", "STRING"]] and found == rows
+    # Any range, forwards and back.
+    ranges = [(15000, 20), (100, 3), (101, 2), (19990, 100), (0, 1)]
+    assert dump(*(x for a, n in ranges for x in ("--range", f"0:{a}:{n}")), path)[1] == \
+        [row for a, n in ranges for row in rows[a:a + n]]
+    # Several streams behind each other, one of them empty, cut within a row; the name does not tell.
+    half = len(text[form]) // 2
+    path = tmp_path / f"several.{form}"
+    path.write_bytes(pack(text[form][:half], end) + pack(b"", end) + pack(text[form][half:], end))
+    assert path.read_bytes().startswith(MAGIC[end])
+    assert dump(path)[1] == rows
+    path.write_bytes(pack(b"", end))
+    assert dump(path) == ({"schema": [], "rows": [-1]}, [])
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+@pytest.mark.parametrize("end", ["gz", "zst"])
+def test_written(tmp_path, end, form):
+    rows, text = table(20000)
+    source, target = tmp_path / "t.jsonl", tmp_path / f"t.{form}.{end}"
+    source.write_bytes(text["jsonl"])
+    dump("--to", target, source)
+    assert target.read_bytes().startswith(MAGIC[end]) and target.stat().st_size < 0.8 * source.stat().st_size
+    plain = unpack(target, end).decode()
+    if form == "jsonl":
+        assert [list(json.loads(line).values()) for line in plain.splitlines()] == rows
+    assert dump(target)[1] == rows
+
+
+@pytest.mark.parametrize("end", ["gz", "zst"])
+def test_damage(tmp_path, end):
+    _, text = table(20000)
+    plain, path = tmp_path / "t.jsonl", tmp_path / f"t.jsonl.{end}"
+    plain.write_bytes(text["jsonl"])
+    dump("--to", path, plain)  # of our own, as pyarrow's zstd has no checksum
+    packed = path.read_bytes()
+    kind = {"gz": "gzip", "zst": "zstd"}[end]
+    for size in (len(packed) - 1, len(packed) // 2):
+        path.write_bytes(packed[:size])
+        assert error(path) == f"INVALID '{path}' is cut off: it ends at byte {size} within its {kind} data"
+    flip = bytes([packed[-3] ^ 1])
+    middle = packed[:600000] + b"\xff" * 1000 + packed[601000:]
+    for wrong in (packed[:-3] + flip + packed[-2:], middle, packed + b"xyz"):
+        path.write_bytes(wrong)
+        told = error(path)
+        assert told.startswith(f"INVALID '{path}' is damaged: its {kind} data is wrong before byte ")
+        assert 0 < int(told.split(" before byte ")[1].split(":")[0]) <= len(wrong)
+    for wrong in (b"", text["jsonl"]):
+        path.write_bytes(wrong)
+        assert error(path) == f"INVALID '{path}' is no {kind} file: at byte 0 there is no mark of one"
