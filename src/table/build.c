@@ -234,6 +234,9 @@ static bool column_finish(struct mr_column_builder *b, struct mr_rows *rows, str
             b->begin[0] = 0;
         }
     }
+    if (ok && has_offsets(b->field) && !b->item && !b->values) { /* offsets are added to it */
+        ok = grow(b, &b->values, &b->value_room, 0, 1);
+    }
     *c = (struct mr_column){.count = b->count,
                             .nulls = b->nulls,
                             .valid = b->valid,

@@ -1,0 +1,2 @@
+mr_fuzz(jsonl SOURCES tests/fuzz/fuzz_jsonl.c DEPS table base)
+mr_fuzz(csv SOURCES tests/fuzz/fuzz_csv.c DEPS table base)
