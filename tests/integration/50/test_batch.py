@@ -5,6 +5,8 @@ hold whatever they do: each row is in the results once, with its own answer, or 
 """
 import collections
 import contextlib
+import csv
+import io
 import json
 import os
 import random
@@ -195,6 +197,41 @@ def test_all_is_well(tmp_path):
     report = json.loads((tmp_path / "out/report.json").read_text())
     assert (report["rows"], report["results"], report["dead_letters"]) == (5000, 5000, 0)
     assert (tmp_path / "out/_SUCCESS").exists()
+
+
+@pytest.mark.parametrize("form,compression", [("jsonl", "none"), ("jsonl", "gzip"), ("csv", "none"), ("csv", "zstd")])
+def test_text_in_and_out(tmp_path, form, compression):
+    """Rows that no cell can be read of are dead letters by their numbers."""
+    x = numpy.random.default_rng(5).integers(-100, 100, (3000, WIDTH)).astype(numpy.float32)
+    lines = [json.dumps({"id": k, "x": v, "name": f"row {k}"}) if form == "jsonl" else f'{k},"{v}",row {k}'
+             for k, v in enumerate(x.tolist())]
+    lines[7], lines[2000] = ('{"id": 7', '{"id": 2000, "x": [1, "2"]}') if form == "jsonl" else ("7", "x,,,")
+    end = {"none": "", "gzip": ".gz", "zstd": ".zst"}[compression]
+    codec = None if compression == "none" else compression
+    (tmp_path / "in").mkdir()
+    for i, part in enumerate((lines[:1500], lines[1500:])):
+        text = "\n".join(([] if form == "jsonl" else ["id,x,name"]) + part)
+        with pa.output_stream(str(tmp_path / f"in/{i}.{form}{end}"), compression=codec) as f:
+            f.write(text.encode())
+    with hosts(Host) as (addresses, _):
+        run(tmp_path, addresses, "--output-format", form, "--compression", compression)
+    assert sorted((os.path.basename(d["file"]), d["row"]) for d in dead(tmp_path)) == \
+        [(f"0.{form}{end}", 7), (f"1.{form}{end}", 500)]
+    found = {}
+    for path in (tmp_path / "out/parts").iterdir():
+        assert path.name.endswith(f".{form}{end}")
+        with pa.input_stream(str(path), compression=codec) as f:
+            text = f.read().decode()
+        if form == "jsonl":
+            rows = [json.loads(line) for line in text.splitlines()]
+        else:
+            rows = [r | {"id": int(r["id"]), "y": float(r["y"]), "z": json.loads(r["z"])}
+                    for r in csv.DictReader(io.StringIO(text, newline=""))]
+        assert not found.keys() & {r["id"] for r in rows}
+        found |= {r["id"]: r for r in rows}
+    expected = {k: {"id": k, "name": f"row {k}", "y": float(v.sum()), "z": [k * 10, k * 10 + 1]}
+                for k, v in enumerate(x) if k not in (7, 2000)}
+    assert found == expected
 
 
 def test_finished_is_finished(tmp_path):
