@@ -9,6 +9,7 @@ from lib import repo
 from lib.server import BIN, clean_environment
 
 DEMO = repo.TOP / "examples" / "demo" / "run"
+DUCKDB = repo.TOP / "build" / "deps" / "duckdb" / "lib" / "libduckdb.so"
 
 
 def millrace(*args, stdin="", **kw):
@@ -16,8 +17,8 @@ def millrace(*args, stdin="", **kw):
     return done.returncode, done.stdout, done.stderr
 
 
-def run_demo(**env):
-    return subprocess.run([DEMO], capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL,
+def run_demo(*args, **env):
+    return subprocess.run([DEMO, *args], capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL,
                           env=clean_environment({"MR_BIN": str(BIN), **env}))
 
 
@@ -86,6 +87,7 @@ def test_demo():
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All as it should be" in done.stdout and "\x1b" not in done.stdout
     assert done.stdout.count(" right") == 2 and "version 2 serves" in done.stdout and "drained" in done.stdout
+    assert "none lost, none doubled" in done.stdout or "left out: DuckDB's library" in done.stdout
 
 
 def test_demo_fails_when_something_is_wrong(tmp_path):
@@ -96,3 +98,17 @@ def test_demo_fails_when_something_is_wrong(tmp_path):
     wrong.chmod(0o755)
     done = run_demo(MR_BIN=str(wrong))
     assert done.returncode == 1 and "fewer than 85 % right" in done.stderr
+
+
+@pytest.mark.skipif(not DUCKDB.exists(), reason="tools/setup has not put DuckDB's library into build/deps")
+def test_demo_finds_doubled_rows(tmp_path):
+    """With a program whose second start of a job leaves a file of results twice."""
+    wrong = tmp_path / "millrace"
+    wrong.write_text(f"""#!/bin/sh
+        for job; do :; done
+        test -e "$job/parts" || exec {BIN} "$@"
+        {BIN} "$@" && cp "$(find "$job/parts" -type f | head -n 1)" "$job/parts/again.parquet"
+        """)
+    wrong.chmod(0o755)
+    done = run_demo("batch", MR_BIN=str(wrong), MILLRACE_DUCKDB=str(DUCKDB))
+    assert done.returncode == 1 and "rows were lost, doubled" in done.stderr, done.stdout + done.stderr
