@@ -16,7 +16,8 @@
 #include "base/clock.h"
 #include "job.h"
 
-#define INDEX_MOST 65536
+#define INDEX_MOST  65536
+#define ANSWER_KEPT 4096 /* bytes of an answer in a dead letter */
 
 /* ---- work ---- */
 
@@ -62,16 +63,20 @@ static void work_drop(struct work **w)
     if (*w && (*w)->halves && --(*w)->halves->holders == 0) {
         mr_free((*w)->halves);
     }
+    if (*w) {
+        mr_free((*w)->answer.text);
+    }
     mr_freep(w);
 }
 
 /* ---- outcomes of rows ---- */
 
-static void row_dies(struct job *j, struct extent *e, uint64_t row, const char *kind,
-                     const char *cause, const char *host, uint32_t attempts)
+/* Takes what `d` points to, but for the cause. */
+static void row_dies(struct job *j, struct extent *e, struct dead_row d, const char *cause)
 {
-    const struct dead_row d = {row, kind, mr_strndup(cause, strlen(cause)), host, attempts};
-
+    d.cause = mr_strndup(cause, strlen(cause));
+    credits_move(&j->credits, 0, d.answer.len);
+    e->credit += d.answer.len;
     MR_VEC_PUSH(&e->dead, d);
     e->settled++;
     j->dead_rows++;
@@ -120,7 +125,7 @@ static struct work *work_cut(struct job *j)
         struct extent *e = c->extents.at[0];
         const bool may_be_bad = !e->is_checked || e->rows->fault_count > 0;
         while (may_be_bad && e->cut < e->rows->count && row_is_bad(j, e, e->cut, why)) {
-            row_dies(j, e, e->cut++, "row", why, NULL, 0);
+            row_dies(j, e, (struct dead_row){.row = e->cut++, .kind = "row"}, why);
         }
         const uint64_t most = MR_MIN(e->rows->count - e->cut, j->calls.most_rows);
         uint64_t n = MR_MIN(most, (uint64_t)1);
@@ -460,6 +465,18 @@ static void call_judge(struct call *k, int rc, const struct mr_err *err,
     }
 }
 
+/* What came for a row alone is kept until its next call: it goes with its dead letter. */
+static void answer_keep(struct work *w, const struct mr_client_response *r)
+{
+    mr_free(w->answer.text);
+    w->answer = (struct raw_answer){0};
+    if (r) {
+        const size_t len = MR_MIN(r->body.len, (size_t)ANSWER_KEPT);
+        w->answer = (struct raw_answer){r->status, r->body.len,
+                                        mr_strndup((const char *)r->body.ptr, len), len};
+    }
+}
+
 /* The rows settle one way or the other; the work goes with its last call. */
 static void work_succeeds(struct job *j, struct work *w, struct mr_rows *rows)
 {
@@ -503,7 +520,13 @@ static void work_dies(struct job *j, struct work *w, const char *kind)
 {
     struct extent *e = w->extent;
 
-    row_dies(j, e, w->first, kind, w->cause, w->last_host, MR_MAX(w->failures, 1u));
+    const struct dead_row d = {.row = w->first,
+                               .kind = kind,
+                               .host = w->last_host,
+                               .attempts = MR_MAX(w->failures, 1u),
+                               .answer = w->answer};
+    w->answer = (struct raw_answer){0};
+    row_dies(j, e, d, w->cause);
     w->is_settled = true;
     extent_look(j, e);
 }
@@ -605,6 +628,9 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
         return;
     }
     call_judge(k, rc, err, response, &v, &rows);
+    if (v.outcome != MR_ROUTE_OK && w->count == 1 && !w->is_settled) {
+        answer_keep(w, rc < 0 ? NULL : response);
+    }
     mr_route_done(j->route, now_ns, k->ticket, w->is_settled ? MR_ROUTE_CANCELLED : v.outcome,
                   v.retry_after_ns);
     if (v.is_hosts_fault_for_good) {

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "codec/json.h"
 #include "job.h"
 
 /* What is open: the files and what they stand for. */
@@ -97,24 +96,6 @@ out:
 
 /* ---- writing ---- */
 
-static void dead_line(const struct job *j, const struct extent *e, const struct dead_row *d,
-                      struct mr_buf *b)
-{
-    const struct mr_source_file file = mr_source_file(j->source, e->file);
-
-    mr_buf_c(b, "{\"file\":");
-    mr_json_put_string(b, mr_str_c(file.path));
-    mr_buf_printf(b, ",\"row\":%llu,\"kind\":\"%s\",\"cause\":",
-                  (unsigned long long)(e->first + d->row), d->kind);
-    mr_json_put_string(b, mr_str_c(d->cause));
-    if (d->host) {
-        mr_buf_c(b, ",\"host\":");
-        mr_json_put_string(b, mr_str_c(d->host));
-        mr_buf_printf(b, ",\"attempts\":%u", d->attempts);
-    }
-    mr_buf_c(b, "}\n");
-}
-
 static int results_open(struct job *j, struct open_part *p, struct mr_err *err)
 {
     if (p->has_results) {
@@ -157,11 +138,11 @@ static int extent_write(struct committer *c, struct open_part *p, const struct e
     }
     for (size_t i = 0; i < e->dead.len; i++) {
         MR_TRY(dead_open(j, p, err));
-        dead_line(j, e, &e->dead.at[i], &p->lines);
+        letter_put(&p->lines, mr_source_file(j->source, e->file).path, e, &e->dead.at[i]);
         p->dead_rows++;
-    }
-    if (p->lines.len > 1 << 20) {
-        MR_TRY(lines_write(p, err));
+        if (p->lines.len > 1 << 20 || p->lines.failed) {
+            MR_TRY(lines_write(p, err));
+        }
     }
     MR_VEC_PUSH(&p->extents, ((struct mr_manifest_extent){e->file, e->first, e->rows->count}));
 out:

@@ -25,6 +25,7 @@ void extent_free(struct extent **extent)
     }
     for (size_t i = 0; i < e->dead.len; i++) {
         mr_free(e->dead.at[i].cause);
+        mr_free(e->dead.at[i].answer.text);
     }
     MR_VEC_FINI(&e->answers);
     MR_VEC_FINI(&e->dead);

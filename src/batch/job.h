@@ -42,12 +42,21 @@ void credits_close(struct credits *c);
 
 /* ---- extents ---- */
 
+/** What a host sent that was no good, or the begin of it. */
+struct raw_answer {
+    int status;     /* HTTP */
+    uint64_t bytes; /* of all of it */
+    char *text;     /* owned */
+    size_t len;
+};
+
 struct dead_row {
     uint64_t row;     /* in the extent */
     const char *kind; /* "row", "rejected", "failed" */
     char *cause;
     const char *host; /* of the last attempt; NULL: never sent */
     uint32_t attempts;
+    struct raw_answer answer; /* to that; without text: there was none */
 };
 
 struct extent {
@@ -111,6 +120,12 @@ void committer_put(struct committer *c, struct extent *e);
 /** Commits all that was put, joins the thread. Errors: those of the commit, or of an earlier one. */
 int committer_end(struct committer *c, struct mr_err *err);
 
+/* ---- letter.c ---- */
+
+/** The line of dlq/ for a row. Nothing of the extent is changed. */
+void letter_put(struct mr_buf *b, const char *path, const struct extent *e,
+                const struct dead_row *d);
+
 /* ---- hosts.c ---- */
 
 struct host {
@@ -166,6 +181,7 @@ struct work {
     bool is_part;   /* of rows that failed together */
     char cause[560];
     const char *last_host;
+    struct raw_answer answer; /* to the last call with this row alone */
 };
 
 struct call {

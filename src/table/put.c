@@ -133,3 +133,32 @@ void mr_put_json(struct mr_buf *b, const struct mr_field *f, const struct mr_col
     default: mr_put_scalar(b, f, c, row); break;
     }
 }
+
+void mr_row_put_json(struct mr_buf *b, const struct mr_rows *rows, uint64_t row, size_t max_bytes,
+                     struct mr_buf *out_left)
+{
+    struct mr_buf member;
+    size_t room = MR_MAX(max_bytes, (size_t)1); /* a buffer takes 0 for its default */
+    bool is_first = true;
+
+    mr_buf_init(&member, room);
+    mr_buf_char(b, '{');
+    for (size_t i = 0; i < rows->schema->count; i++) {
+        const struct mr_field *f = &rows->schema->fields[i];
+        mr_buf_reset(&member);
+        mr_json_put_string(&member, mr_str_c(f->name));
+        mr_buf_char(&member, ':');
+        mr_put_json(&member, f, &rows->columns[i], row);
+        if (member.failed || member.len >= room) {
+            mr_buf_c(out_left, out_left->len > 0 ? "," : "");
+            mr_json_put_string(out_left, mr_str_c(f->name));
+            continue;
+        }
+        room -= member.len + 1;
+        mr_buf_c(b, is_first ? "" : ",");
+        mr_buf_str(b, mr_buf_view(&member));
+        is_first = false;
+    }
+    mr_buf_char(b, '}');
+    mr_buf_fini(&member);
+}

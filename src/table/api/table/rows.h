@@ -8,6 +8,7 @@
 #ifndef MR_TABLE_ROWS_H
 #define MR_TABLE_ROWS_H
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/str.h"
 
@@ -119,6 +120,11 @@ bool mr_rows_on_free(struct mr_rows *r, uint64_t bytes, void (*fn)(void *ctx), v
 bool mr_rows_fault(struct mr_rows *r, uint64_t row, const char *text);
 /** The fault of a row, NULL = none. */
 const char *mr_rows_fault_of(const struct mr_rows *r, uint64_t row);
+
+/** Appends a row as JSON lines have it, an object of at most about max_bytes. Columns that do not fit into that are left
+ *  out, and their names appended to out_left as JSON strings with commas between them. */
+void mr_row_put_json(struct mr_buf *b, const struct mr_rows *rows, uint64_t row, size_t max_bytes,
+                     struct mr_buf *out_left);
 
 /** Checks what came from outside against the schema: counts, offsets ascending and inside, bits and nulls. Costs a
  *  pass over the offsets. `values_room` is not known here: makers answer for that. Errors: MR_E_INVALID. */
