@@ -96,7 +96,7 @@ static void on_done(void *ctx, int rc, const struct mr_err *err,
 
     w->rc = rc;
     w->err = *err;
-    if (response) {
+    if (rc == MR_OK) {
         w->reply->status = response->status;
         w->reply->body = response->body;
         w->reply->block = response->body_block ? mr_block_ref(response->body_block) : NULL;

@@ -319,6 +319,7 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *addr
 
     mr_loop_resume(conn->client->loop);
     conn->is_resolving = false;
+    conn->client->loop->open_handles--;
     if (conn->state == MR_CONN_CLOSING) {
         uv_freeaddrinfo(addresses);
         conn_free(conn);
@@ -350,6 +351,7 @@ static int begin_tcp(struct mr_client_conn *conn)
     int rc = uv_getaddrinfo(mr_loop_uv(c->loop), &conn->resolve_req, on_resolved, c->host, c->port,
                             &hints);
     conn->is_resolving = rc == 0;
+    c->loop->open_handles += rc == 0;
     return rc;
 }
 

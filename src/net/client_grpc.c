@@ -158,7 +158,7 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
             rc = unframe(g, &message.body, &own);
         }
     }
-    g->done(g->ctx, rc, err, rc == MR_OK ? &message : NULL);
+    g->done(g->ctx, rc, err, response ? &message : NULL);
     mr_free(g->address);
     mr_free(g);
 }

@@ -275,7 +275,7 @@ static void handles_close(struct mr_loop *loop)
     handle_close(loop, &loop->fine_poll);
     handle_close(loop, &loop->wake_poll);
     while (loop->open_handles > 0) {
-        uv_run(&loop->uv, UV_RUN_NOWAIT);
+        uv_run(&loop->uv, UV_RUN_ONCE);
     }
 }
 

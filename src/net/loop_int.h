@@ -83,7 +83,7 @@ struct mr_loop {
     int fine_fd;          /* timerfd */
     int64_t fine_at_ns;   /* what it is armed for, 0 = not */
     int64_t coarse_at_ns; /* what coarse_timer is armed for, 0 = not */
-    int open_handles;
+    int open_handles;     /* of the loop itself, and name look-ups, which nothing can end */
 
     struct mr_loop_hooks hooks;
     struct mr_mailbox box;

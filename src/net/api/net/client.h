@@ -58,8 +58,8 @@ void mr_client_send(struct mr_client *c, const struct mr_client_request *request
 void mr_client_free(struct mr_client **c);
 
 /** gRPC unary: sends the message to /service/method, checks grpc-status. On a non-zero grpc-status rc is the
- *  matching mr_status, with grpc-message in err. `body` of the response is the message. timeout_ns also goes to
- *  the server. */
+ *  matching mr_status, with grpc-message in err; the response is there then, too, for who wants to tell what the server
+ *  said from what happened on the way. `body` of the response is the message. timeout_ns also goes to the server. */
 void mr_client_grpc(struct mr_client *c, const char *path, const struct mr_piece *pieces,
                     size_t piece_count, int64_t timeout_ns, mr_client_done_fn *done, void *ctx);
 
