@@ -1,10 +1,9 @@
-/* What a model says about itself, over REST. */
+/* What a model says about itself, over REST and gRPC. */
 #include <string.h>
 
 #include "base/vec.h"
 #include "codec/json.h"
-#include "oip/oip.h"
-#include "tensor/tensor.h"
+#include "pb_read.h"
 
 const struct mr_oip_io *mr_oip_find_input(const struct mr_oip_metadata *m, mr_str name)
 {
@@ -125,5 +124,113 @@ int mr_oip_rest_decode_metadata(mr_bytes body, struct mr_arena *arena, struct mr
         }
     }
     rc = rc < 0 ? rc : j.status;
+    return rc < 0 ? MR_WRAP(err, rc, "the model's metadata") : MR_OK;
+}
+
+/* ---- gRPC ---- */
+
+/* Numbers of a repeated field: packed, or one. */
+static int shape_add(struct mr_pb_reader *r, const struct mr_pb_field *f, struct mr_oip_io *io)
+{
+    mr_bytes rest = f->bytes;
+    uint64_t v = f->value;
+
+    if (f->wire != MR_PB_LEN && f->wire != MR_PB_VARINT) {
+        return MR_OK;
+    }
+    while (f->wire == MR_PB_VARINT || rest.len > 0) {
+        if (f->wire == MR_PB_LEN && !mr_pb_varint(&rest, &v)) {
+            return mr_pb_broken(r->err);
+        }
+        if (io->rank == MR_MAX_RANK) {
+            return MR_FAIL(r->err, MR_E_UNSUPPORTED, "more than %d dimensions", MR_MAX_RANK);
+        }
+        io->shape[io->rank++] = (int64_t)v;
+        if (f->wire == MR_PB_VARINT) {
+            break;
+        }
+    }
+    return MR_OK;
+}
+
+static int text_keep(struct mr_pb_reader *r, const struct mr_pb_field *f, mr_str *out)
+{
+    mr_str text = {NULL, 0};
+    int rc = mr_pb_str(r, f, &text);
+
+    if (rc == MR_OK && text.ptr) {
+        *out = mr_arena_str(r->arena, text);
+        rc = out->ptr ? MR_OK : MR_FAIL(r->err, MR_E_TOO_LARGE, "too long");
+    }
+    return rc;
+}
+
+static int io_read(struct mr_pb_reader *r, mr_bytes message, struct mr_oip_io *io)
+{
+    struct mr_pb_field f;
+    mr_str type = {NULL, 0};
+    int more;
+
+    while ((more = mr_pb_next(&message, &f)) > 0) {
+        int rc = f.number == 1   ? text_keep(r, &f, &io->name)
+                 : f.number == 2 ? mr_pb_str(r, &f, &type)
+                 : f.number == 3 ? shape_add(r, &f, io)
+                                 : MR_OK;
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    io->dtype = mr_dtype_from_name(type.ptr ? type : MR_STR(""));
+    return more < 0 ? mr_pb_broken(r->err) : MR_OK;
+}
+
+/* All tensors of one field, in order. */
+static int ios_read(struct mr_pb_reader *r, mr_bytes message, uint32_t number,
+                    struct mr_oip_io **out, size_t *out_count)
+{
+    struct mr_pb_field f;
+    mr_bytes rest = message;
+    size_t count = 0;
+    int rc = MR_OK;
+
+    while (mr_pb_next(&rest, &f) > 0) {
+        count += f.number == number && f.wire == MR_PB_LEN;
+    }
+    *out = MR_ARENA_ARRAY(r->arena, struct mr_oip_io, count + 1);
+    if (!*out) {
+        return MR_FAIL(r->err, MR_E_TOO_LARGE, "too many tensors");
+    }
+    memset(*out, 0, (count + 1) * sizeof **out);
+    while (rc == MR_OK && mr_pb_next(&message, &f) > 0) {
+        if (f.number == number && f.wire == MR_PB_LEN) {
+            rc = io_read(r, f.bytes, &(*out)[(*out_count)++]);
+        }
+    }
+    return rc;
+}
+
+static int metadata_read(struct mr_pb_reader *r, mr_bytes message, struct mr_oip_metadata *out)
+{
+    struct mr_pb_field f;
+    mr_bytes rest = message;
+    int rc = MR_OK;
+    int more;
+
+    while (rc == MR_OK && (more = mr_pb_next(&rest, &f)) != 0) {
+        rc = more < 0        ? mr_pb_broken(r->err)
+             : f.number == 1 ? text_keep(r, &f, &out->name)
+             : f.number == 2 ? text_keep(r, &f, &out->version)
+                             : MR_OK;
+    }
+    rc = rc < 0 ? rc : ios_read(r, message, 4, &out->inputs, &out->input_count);
+    return rc < 0 ? rc : ios_read(r, message, 5, &out->outputs, &out->output_count);
+}
+
+int mr_oip_pb_decode_metadata(mr_bytes message, struct mr_arena *arena, struct mr_oip_metadata *out,
+                              struct mr_err *err)
+{
+    struct mr_pb_reader r = {.arena = arena, .err = err};
+    int rc = metadata_read(&r, message, out);
+
     return rc < 0 ? MR_WRAP(err, rc, "the model's metadata") : MR_OK;
 }

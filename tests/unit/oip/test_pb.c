@@ -504,6 +504,66 @@ static void empty_frame_and_errors(void **state)
     bench_fini(&b);
 }
 
+/* What a model says of itself: as protobuf-c packs it, with a shape that is not packed, and cut anywhere. */
+static void metadata(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct mr_oip_metadata m = {0};
+    bench_init(&b);
+    int64_t shape[] = {-1, 4};
+    char *versions[] = {(char *)"1", (char *)"12"};
+    Inference__ModelMetadataResponse__TensorMetadata x =
+        INFERENCE__MODEL_METADATA_RESPONSE__TENSOR_METADATA__INIT;
+    Inference__ModelMetadataResponse__TensorMetadata y = x;
+    Inference__ModelMetadataResponse__TensorMetadata *inputs[] = {&x, &y};
+    Inference__ModelMetadataResponse__TensorMetadata *outputs[] = {&y};
+    Inference__ModelMetadataResponse r = INFERENCE__MODEL_METADATA_RESPONSE__INIT;
+    x.name = (char *)"x";
+    x.datatype = (char *)"FP32";
+    x.n_shape = 2;
+    x.shape = shape;
+    y.name = (char *)"y";
+    y.datatype = (char *)"NOTHING";
+    r.name = (char *)"m";
+    r.versions = versions;
+    r.n_versions = 2;
+    r.inputs = inputs;
+    r.n_inputs = 2;
+    r.outputs = outputs;
+    r.n_outputs = 1;
+    uint8_t bytes[256];
+    size_t len = inference__model_metadata_response__pack(&r, bytes);
+    assert_int_equal(mr_oip_pb_decode_metadata((mr_bytes){bytes, len}, &b.arena, &m, &b.err),
+                     MR_OK);
+    assert_true(mr_str_eq_c(m.name, "m") && mr_str_eq_c(m.version, "12"));
+    assert_int_equal(m.input_count, 2);
+    assert_int_equal(m.output_count, 1);
+    assert_true(mr_str_eq_c(m.inputs[0].name, "x") && m.inputs[0].dtype == MR_DTYPE_FP32);
+    assert_true(m.inputs[0].rank == 2 && m.inputs[0].shape[0] == -1 && m.inputs[0].shape[1] == 4);
+    assert_true(m.inputs[1].rank == 0 && m.inputs[1].dtype == MR_DTYPE_INVALID);
+    for (size_t cut = 0; cut < len; cut++) {
+        mr_bytes part = bench_body(&b, bytes, cut); /* memory of this size, for the sanitizer */
+        m = (struct mr_oip_metadata){0};
+        mr_oip_pb_decode_metadata(part, &b.arena, &m, &b.err);
+    }
+    static const uint8_t unpacked[] = {0x22, 7, 0x0a, 1, 'x', 0x18, 3, 0x18, 4};
+    m = (struct mr_oip_metadata){0};
+    assert_int_equal(
+        mr_oip_pb_decode_metadata((mr_bytes){unpacked, sizeof unpacked}, &b.arena, &m, &b.err),
+        MR_OK);
+    assert_true(m.inputs[0].rank == 2 && m.inputs[0].shape[0] == 3 && m.inputs[0].shape[1] == 4);
+    uint8_t deep[4 + MR_MAX_RANK + 1] = {0x22, 2 + MR_MAX_RANK + 1, 0x1a, MR_MAX_RANK + 1};
+    m = (struct mr_oip_metadata){0};
+    assert_int_equal(mr_oip_pb_decode_metadata((mr_bytes){deep, sizeof deep}, &b.arena, &m, &b.err),
+                     MR_E_UNSUPPORTED);
+    static const uint8_t torn[] = {0x22, 3, 0x1a, 1, 0x80};
+    m = (struct mr_oip_metadata){0};
+    assert_int_equal(mr_oip_pb_decode_metadata((mr_bytes){torn, sizeof torn}, &b.arena, &m, &b.err),
+                     MR_E_INVALID);
+    bench_fini(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -515,6 +575,7 @@ int main(void)
         cmocka_unit_test(too_many),
         cmocka_unit_test(response_by_protobuf_c),
         cmocka_unit_test(empty_frame_and_errors),
+        cmocka_unit_test(metadata),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

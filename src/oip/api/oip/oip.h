@@ -189,6 +189,9 @@ struct mr_oip_metadata {
  *  MR_E_TOO_LARGE. */
 int mr_oip_rest_decode_metadata(mr_bytes body, struct mr_arena *arena, struct mr_oip_metadata *out,
                                 struct mr_err *err);
+/** The same of a ModelMetadataResponse. */
+int mr_oip_pb_decode_metadata(mr_bytes message, struct mr_arena *arena, struct mr_oip_metadata *out,
+                              struct mr_err *err);
 /** NULL: none of that name. */
 const struct mr_oip_io *mr_oip_find_input(const struct mr_oip_metadata *m, mr_str name);
 
