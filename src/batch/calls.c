@@ -177,32 +177,30 @@ static bool values_keep(struct call *k, struct mr_oip_tensor *t)
     return mr_block_keep(b, &k->arena);
 }
 
-static int call_encode(struct call *k, struct mr_oip_encoded *out, struct mr_err *err)
+/* The request of a call; tensors are in the arena and the rows. */
+static int call_request(struct call *k, struct mr_oip_request *out, struct mr_err *err)
 {
     struct job *j = k->job;
     const struct work *w = k->work;
-    struct mr_oip_request r = {.input_count = j->metadata.input_count,
-                               .output_count = j->o->output_count,
-                               .binary_data_output = !j->o->sends_json && !j->o->output_count};
     int rc = MR_OK;
 
-    r.inputs = MR_ARENA_ARRAY(&k->arena, struct mr_oip_tensor, r.input_count + 1);
-    r.outputs = MR_ARENA_ARRAY(&k->arena, struct mr_oip_requested_output, r.output_count + 1);
-    if (!r.inputs || !r.outputs) {
+    *out = (struct mr_oip_request){.input_count = j->metadata.input_count,
+                                   .output_count = j->o->output_count};
+    out->inputs = MR_ARENA_ARRAY(&k->arena, struct mr_oip_tensor, out->input_count + 1);
+    out->outputs = MR_ARENA_ARRAY(&k->arena, struct mr_oip_requested_output, out->output_count + 1);
+    if (!out->inputs || !out->outputs) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
     }
-    MR_TRY(batch_bind_make(j->bind, w->extent->rows, w->first, w->count, &k->arena, r.inputs, err));
-    for (size_t i = 0; i < r.input_count; i++) {
-        r.inputs[i].binary = !j->o->sends_json;
-        if (!values_keep(k, &r.inputs[i])) {
+    MR_TRY(
+        batch_bind_make(j->bind, w->extent->rows, w->first, w->count, &k->arena, out->inputs, err));
+    for (size_t i = 0; i < out->input_count; i++) {
+        if (!values_keep(k, &out->inputs[i])) {
             return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
         }
     }
-    for (size_t i = 0; i < r.output_count; i++) {
-        r.outputs[i].name = mr_str_c(j->o->outputs[i]);
-        r.outputs[i].binary_data = !j->o->sends_json;
+    for (size_t i = 0; i < out->output_count; i++) {
+        out->outputs[i].name = mr_str_c(j->o->outputs[i]);
     }
-    rc = mr_oip_rest_encode_request(&r, &k->head, &k->arena, out, err);
 out:
     return rc;
 }
@@ -218,9 +216,7 @@ static int call_send(struct job *j, struct work *w, const struct mr_route_call *
                      struct mr_err *err)
 {
     struct call *k = MR_NEW(struct call);
-    struct mr_oip_encoded body;
-    struct mr_header headers[2] = {{MR_STR("content-type"), MR_STR("application/json")},
-                                   {MR_STR("inference-header-content-length"), {NULL, 0}}};
+    struct mr_oip_request request;
 
     *k = (struct call){.job = j,
                        .work = w,
@@ -229,38 +225,26 @@ static int call_send(struct job *j, struct work *w, const struct mr_route_call *
                        .sent_ns = mr_now_ns()};
     mr_arena_init(&k->arena, 4096, SIZE_MAX);
     mr_buf_init(&k->head, 0);
-    int rc = call_encode(k, &body, err);
+    int rc = call_request(k, &request, err);
+    if (rc == MR_OK) {
+        rc = wire_send(&k->host->wire, &request, &k->head, &k->arena, to->timeout_ns, on_answer, k,
+                       err);
+    }
     if (rc < 0) {
         mr_route_done(j->route, k->sent_ns, to->ticket, MR_ROUTE_CANCELLED, 0);
         call_free(k);
         return rc;
     }
-    const bool is_binary = body.header_length >= 0;
-    if (is_binary) {
-        headers[0].value = MR_STR("application/octet-stream");
-        headers[1].value = mr_arena_printf(&k->arena, "%lld", (long long)body.header_length);
-    }
-    const mr_str path = j->o->version
-                            ? mr_arena_printf(&k->arena, "/v2/models/%s/versions/%s/infer",
-                                              j->o->model, j->o->version)
-                            : mr_arena_printf(&k->arena, "/v2/models/%s/infer", j->o->model);
-    const struct mr_client_request request = {.method = "POST",
-                                              .path = path,
-                                              .headers = headers,
-                                              .header_count = 1 + (size_t)is_binary,
-                                              .pieces = body.pieces,
-                                              .piece_count = body.piece_count,
-                                              .timeout_ns = to->timeout_ns};
     w->in_flight++;
     w->ok_before = w->is_retry ? w->ok_before : j->calls.ok;
     j->calls.in_flight_count++;
     j->calls.sent++;
     k->host->calls++;
+    k->host->in_flight++;
     while (j->calls.in_flight.len <= to->index && to->index < INDEX_MOST) {
         MR_VEC_PUSH(&j->calls.in_flight, NULL);
     }
     j->calls.in_flight.at[to->index] = k;
-    mr_client_send(k->host->client, &request, on_answer, k);
     return MR_OK;
 }
 
@@ -387,81 +371,20 @@ void calls_pump(struct job *j)
 
 /* ---- judging ---- */
 
-struct verdict {
-    enum mr_route_outcome outcome;
-    int64_t retry_after_ns;
-    bool is_hosts_fault_for_good; /* the host cannot serve the model at all */
-    char cause[560];
-};
-
-static int64_t header_number(const struct mr_client_response *r, const char *name)
-{
-    int64_t n;
-
-    for (size_t i = 0; i < r->header_count; i++) {
-        if (mr_str_eq_c(r->headers[i].name, name) && mr_str_to_i64(r->headers[i].value, &n)) {
-            return n;
-        }
-    }
-    return -1;
-}
-
-static void verdict_http(const struct mr_client_response *r, struct verdict *v)
-{
-    const int status = r->status;
-
-    snprintf(v->cause, sizeof v->cause, "HTTP status %d: %.*s", status,
-             (int)MR_MIN(r->body.len, (size_t)180), (const char *)r->body.ptr);
-    if (status == 429 || status == 503) {
-        v->outcome = MR_ROUTE_THROTTLED;
-        v->retry_after_ns = MR_MAX(header_number(r, "retry-after"), INT64_C(0)) * MR_NS_PER_S;
-    } else if (status == 401 || status == 403 || status == 404 || status == 405) {
-        v->outcome = MR_ROUTE_FAILED;
-        v->is_hosts_fault_for_good = true;
-    } else {
-        v->outcome =
-            status >= 400 && status < 500 && status != 408 ? MR_ROUTE_REJECTED : MR_ROUTE_FAILED;
-    }
-}
-
-/* The answer's rows, or what is wrong. */
-static void answer_judge(struct call *k, const struct mr_client_response *r, struct verdict *v,
-                         struct mr_rows **out)
+/* The answer's rows, or what is wrong with it. */
+static void answer_read(struct call *k, struct wire_answer *a, struct mr_rows **out)
 {
     struct job *j = k->job;
     const struct work *w = k->work;
-    struct mr_oip_response answer;
     struct mr_err err;
-    const int64_t length = header_number(r, "inference-header-content-length");
 
-    mr_arena_reset(&k->arena);
-    int rc = mr_oip_rest_decode_response(r->body, length, NULL, &k->arena, &answer, &err);
-    rc = rc < 0 ? rc : batch_answer_check(j->outputs, &answer, w->count, &err);
+    int rc = batch_answer_check(j->outputs, &a->response, w->count, &err);
     rc = rc < 0 ? rc
-                : batch_answer_rows(j->outputs, w->extent->rows, w->first, w->count, &answer,
-                                    length >= 0 ? r->body_block : NULL, out, &err);
+                : batch_answer_rows(j->outputs, w->extent->rows, w->first, w->count, &a->response,
+                                    a->body, out, &err);
     if (rc < 0) {
-        v->outcome = MR_ROUTE_FAILED;
-        snprintf(v->cause, sizeof v->cause, "wrong answer: %s", err.msg);
-    }
-}
-
-static void call_judge(struct call *k, int rc, const struct mr_err *err,
-                       const struct mr_client_response *response, struct verdict *v,
-                       struct mr_rows **out)
-{
-    *v = (struct verdict){.outcome = MR_ROUTE_OK};
-    if (rc == MR_E_DEADLINE) {
-        v->outcome = MR_ROUTE_TIMED_OUT;
-    } else if (rc < 0) {
-        v->outcome = MR_ROUTE_FAILED;
-    }
-    if (rc < 0) {
-        snprintf(v->cause, sizeof v->cause, "%s", err->msg);
-    } else if (response->status != 200) {
-        verdict_http(response, v);
-    } else if (!k->work->is_settled) {
-        answer_judge(k, response, v, out);
+        a->outcome = MR_ROUTE_FAILED;
+        snprintf(a->cause, sizeof a->cause, "wrong answer: %s", err.msg);
     }
 }
 
@@ -537,7 +460,7 @@ static bool hosts_are_sound(const struct job *j, const struct work *w)
     return (j->calls.failed - w->before - w->failures) * 20 < j->calls.ok;
 }
 
-static void work_fails(struct job *j, struct work *w, const struct verdict *v, uint32_t host,
+static void work_fails(struct job *j, struct work *w, const struct wire_answer *v, uint32_t host,
                        int64_t now_ns)
 {
     const uint64_t ok_before = w->ok_before;
@@ -563,14 +486,14 @@ static void work_fails(struct job *j, struct work *w, const struct verdict *v, u
                                   v->outcome == MR_ROUTE_FAILED))) {
         work_dies(j, w, "failed");
     } else {
-        w->not_before_ns = mr_ns_after(now_ns, j->host_count > 1 && w->failures < 2
+        w->not_before_ns = mr_ns_after(now_ns, hosts_listed(j) > 1 && w->failures < 2
                                                    ? 0
                                                    : mr_route_backoff_ns(j->route, w->failures));
         retry_push(&j->calls, w);
     }
 }
 
-static void call_ends(struct call *k, const struct verdict *v, struct mr_rows *rows)
+static void call_ends(struct call *k, const struct wire_answer *v, struct mr_rows *rows)
 {
     struct job *j = k->job;
     struct work *w = k->work;
@@ -590,7 +513,7 @@ static void call_ends(struct call *k, const struct verdict *v, struct mr_rows *r
         return; /* the other copy succeeded, or may */
     }
     snprintf(w->cause, sizeof w->cause, "%s", v->cause);
-    w->last_host = k->host->address;
+    w->last_host = k->host->wire.address;
     if (v->outcome == MR_ROUTE_THROTTLED) {
         w->has_leave = true;
         retry_push(&j->calls, w);
@@ -610,7 +533,7 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
     struct job *j = k->job;
     struct work *w = k->work;
     struct mr_rows *rows = NULL;
-    struct verdict v;
+    struct wire_answer v;
     const int64_t now_ns = mr_now_ns();
 
     for (size_t i = 0; i < j->calls.in_flight.len; i++) {
@@ -619,6 +542,7 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
         }
     }
     w->in_flight--;
+    k->host->in_flight--;
     j->calls.in_flight_count--;
     if (j->calls.is_dropped) {
         if (w->in_flight == 0) {
@@ -627,13 +551,17 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
         call_free(k);
         return;
     }
-    call_judge(k, rc, err, response, &v, &rows);
+    mr_arena_reset(&k->arena);
+    wire_judge(&k->host->wire, rc, err, response, &k->arena, &v);
+    if (v.outcome == MR_ROUTE_OK && !w->is_settled) {
+        answer_read(k, &v, &rows);
+    }
     if (v.outcome != MR_ROUTE_OK && w->count == 1 && !w->is_settled) {
         answer_keep(w, rc < 0 ? NULL : response);
     }
     mr_route_done(j->route, now_ns, k->ticket, w->is_settled ? MR_ROUTE_CANCELLED : v.outcome,
                   v.retry_after_ns);
-    if (v.is_hosts_fault_for_good) {
+    if (v.is_for_good) {
         mr_route_fence(j->route, now_ns, k->host->id, mr_str_c(v.cause));
         k->host->is_fenced = true;
         snprintf(k->host->trouble, sizeof k->host->trouble, "%s", v.cause);

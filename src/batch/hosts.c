@@ -1,4 +1,7 @@
-/* Hosts: clients, and the question whether they serve the model that the job is about.
+/* Hosts: who there is, and the question whether they serve the model that the job is about.
+ *
+ * Hosts come from lists (discover.c), which may change while the job runs. One that left its list gets no more calls and
+ * is closed when the last of them has ended; it keeps its place, for its figures and in case it comes back.
  *
  * A host takes part when it has told the model's metadata and these equal what the first host told. One that does not
  * answer is asked again every few seconds; one that says something else is fenced, with the difference for all to see. */
@@ -10,16 +13,26 @@
 
 #define ASK_AGAIN_NS   (2 * MR_NS_PER_S)
 #define ASK_TIMEOUT_NS (10 * MR_NS_PER_S)
-#define DEFAULT_PORT   8000
+#define HOSTS_MOST     MR_ROUTE_HOSTS_MAX
 
 struct host *host_of(struct job *j, uint32_t id)
 {
-    for (size_t i = 0; i < j->host_count; i++) {
-        if (j->hosts[i].id == id) {
-            return &j->hosts[i];
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        if (j->hosts.at[i]->id == id) {
+            return j->hosts.at[i];
         }
     }
     return NULL;
+}
+
+size_t hosts_listed(const struct job *j)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        n += j->hosts.at[i]->is_listed;
+    }
+    return n;
 }
 
 /* ---- the model's metadata ---- */
@@ -66,28 +79,28 @@ static void trouble(struct host *h, const char *text)
     snprintf(h->trouble, sizeof h->trouble, "%s", text);
 }
 
-static int metadata_take(struct host *h, mr_bytes body, struct mr_err *err)
+/* What the first host told, or the same again. */
+static int metadata_take(struct host *h, int rc, const struct mr_err *told,
+                         const struct mr_client_response *response, struct mr_err *err)
 {
     struct job *j = h->job;
     struct mr_oip_metadata m = {0};
-    struct mr_arena arena;
-    int rc;
+    struct mr_arena own;
+    struct mr_arena *arena = j->has_metadata ? &own : &j->arena;
 
-    if (!j->has_metadata) {
-        rc = mr_oip_rest_decode_metadata(body, &j->arena, &j->metadata, err);
-        j->has_metadata = rc == MR_OK;
-        snprintf(h->version, sizeof h->version, "%.*s", (int)j->metadata.version.len,
-                 j->metadata.version.ptr);
-        return rc;
-    }
-    mr_arena_init(&arena, 4096, 16 << 20);
-    rc = mr_oip_rest_decode_metadata(body, &arena, &m, err);
+    mr_arena_init(&own, 4096, 16 << 20);
+    rc = wire_metadata(&h->wire, rc, told, response, arena, &m, err);
     if (rc == MR_OK) {
         snprintf(h->version, sizeof h->version, "%.*s", (int)m.version.len, m.version.ptr);
-        rc = metadata_compare(&j->metadata, &m, err);
-        rc = rc < 0 ? MR_WRAP(err, rc, "another model") : rc;
+        if (j->has_metadata) {
+            rc = metadata_compare(&j->metadata, &m, err);
+            rc = rc < 0 ? MR_WRAP(err, rc, "another model") : rc;
+        } else {
+            j->metadata = m;
+            j->has_metadata = true;
+        }
     }
-    mr_arena_fini(&arena);
+    mr_arena_fini(&own);
     return rc;
 }
 
@@ -101,101 +114,109 @@ static void on_metadata(void *ctx, int rc, const struct mr_err *err,
 
     h->is_asking = false;
     h->ask_at_ns = mr_ns_after(now_ns, ASK_AGAIN_NS);
-    if (rc < 0) {
-        trouble(h, err->msg);
-    } else if (response->status != 200) {
-        char text[200];
-        snprintf(text, sizeof text, "metadata: HTTP status %d: %.*s", response->status,
-                 (int)MR_MIN(response->body.len, (size_t)80), (const char *)response->body.ptr);
-        trouble(h, text);
-    } else if (metadata_take(h, response->body, &why) < 0) {
-        trouble(h, why.msg);
-    } else {
-        h->trouble[0] = '\0';
-        if (h->id) {
-            mr_route_unfence(j->route, now_ns, h->id);
-        } else {
-            h->id = mr_route_add(j->route, now_ns);
-        }
-        h->is_fenced = false;
+    if (!h->is_listed || !h->wire.client) {
+        return; /* closed meanwhile */
     }
+    if (metadata_take(h, rc, err, response, &why) < 0) {
+        trouble(h, why.msg);
+        return;
+    }
+    h->trouble[0] = '\0';
+    if (h->id) {
+        mr_route_unfence(j->route, now_ns, h->id);
+    } else {
+        h->id = mr_route_add(j->route, now_ns);
+    }
+    h->is_fenced = false;
     job_look(j);
 }
 
-static void host_ask(struct host *h)
+/* ---- which there are ---- */
+
+static int host_open(struct host *h, const char *tls_name, struct mr_err *err)
 {
-    struct job *j = h->job;
-    char path[600];
-    const int n = j->o->version ? snprintf(path, sizeof path, "/v2/models/%s/versions/%s",
-                                           j->o->model, j->o->version)
-                                : snprintf(path, sizeof path, "/v2/models/%s", j->o->model);
-    const struct mr_client_request request = {
-        .method = "GET", .path = {path, (size_t)n}, .timeout_ns = ASK_TIMEOUT_NS};
+    int rc = h->wire.client ? MR_OK
+                            : wire_open(&h->wire, h->job->loop, h->job->o, h->url, tls_name, err);
 
-    h->is_asking = true;
-    mr_client_send(h->client, &request, on_metadata, h);
-}
-
-void hosts_ask(struct job *j, int64_t now_ns)
-{
-    for (size_t i = 0; i < j->host_count; i++) {
-        struct host *h = &j->hosts[i];
-        if ((!h->id || h->is_fenced) && !h->is_asking && now_ns >= h->ask_at_ns) {
-            host_ask(h);
-        }
+    if (rc == MR_OK) {
+        h->is_listed = true;
+        h->ask_at_ns = 0;
+        trouble(h, "no answer yet");
     }
-}
-
-/* ---- addresses ---- */
-
-static int host_open(struct host *h, const char *url, struct mr_err *err)
-{
-    const struct mr_batch_options *o = h->job->o;
-    struct mr_client_options options = {.never_repeat = true,
-                                        .max_connections = MR_MIN(o->max_in_flight, 1024u)};
-    const bool is_tls = strncmp(url, "https://", 8) == 0;
-    const char *rest = is_tls ? url + 8 : strncmp(url, "http://", 7) == 0 ? url + 7 : url;
-    int rc;
-
-    if (strstr(rest, "://")) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED,
-                       "host '%.100s': http:// and https:// are what jobs speak", url);
-    }
-    const char *bracket = strrchr(rest, ']');
-    const bool has_port = strrchr(bracket ? bracket : rest, ':') || strncmp(rest, "unix:", 5) == 0;
-    const size_t len = strlen(rest) - (strlen(rest) > 1 && rest[strlen(rest) - 1] == '/');
-    int n = has_port
-                ? snprintf(h->address, sizeof h->address, "%.*s", (int)len, rest)
-                : snprintf(h->address, sizeof h->address, "%.*s:%d", (int)len, rest, DEFAULT_PORT);
-    if (len == 0 || n <= 0 || (size_t)n >= sizeof h->address) {
-        return MR_FAIL(err, MR_E_INVALID, "'%.100s' is not the address of a host", url);
-    }
-    if (is_tls) {
-        MR_TRY(mr_tls_client_new(&h->tls, &o->tls, err));
-        options.tls = h->tls;
-    }
-    MR_TRY(mr_client_new(&h->client, h->job->loop, h->address, &options, err));
-    trouble(h, "no answer yet");
-out:
     return rc;
 }
 
-int hosts_open(struct job *j, struct mr_err *err)
+static int host_put(struct job *j, size_t list, const char *url, const char *tls_name,
+                    struct mr_err *err)
+{
+    struct host *h = NULL;
+
+    for (size_t i = 0; i < j->hosts.len && !h; i++) {
+        h = strcmp(j->hosts.at[i]->url, url) == 0 ? j->hosts.at[i] : NULL;
+    }
+    if (!h) {
+        if (j->hosts.len >= HOSTS_MOST) {
+            return MR_FAIL(err, MR_E_EXHAUSTED, "there are more than %d hosts", HOSTS_MOST);
+        }
+        h = MR_NEW(struct host);
+        *h = (struct host){.job = j, .url = mr_strndup(url, strlen(url))};
+        MR_VEC_PUSH(&j->hosts, h);
+    }
+    h->list = h->is_listed ? h->list : list;
+    h->is_wanted = true;
+    return h->is_listed ? MR_OK : host_open(h, tls_name, err);
+}
+
+int hosts_set(struct job *j, size_t list, const char *const *urls, size_t count,
+              const char *tls_name, struct mr_err *err)
 {
     int rc = MR_OK;
 
-    j->hosts = MR_NEW_ARRAY(struct host, j->o->host_count);
-    for (size_t i = 0; i < j->o->host_count && rc == MR_OK; i++) {
-        j->hosts[i].job = j;
-        j->host_count++;
-        rc = host_open(&j->hosts[i], j->o->hosts[i], err);
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        j->hosts.at[i]->is_wanted = j->hosts.at[i]->list != list && j->hosts.at[i]->is_listed;
+    }
+    for (size_t i = 0; i < count && rc == MR_OK; i++) {
+        rc = host_put(j, list, urls[i], tls_name, err);
+    }
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        struct host *h = j->hosts.at[i];
+        if (h->is_listed && !h->is_wanted) {
+            mr_route_remove(j->route, mr_now_ns(), h->id);
+            h->is_listed = h->is_fenced = false;
+            h->id = 0;
+            trouble(h, "not in the list any more");
+        }
     }
     return rc;
+}
+
+void hosts_tick(struct job *j, int64_t now_ns)
+{
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        struct host *h = j->hosts.at[i];
+        if (!h->is_listed && h->wire.client && h->in_flight == 0) {
+            wire_close(&h->wire);
+        }
+        if (h->is_listed && (!h->id || h->is_fenced) && !h->is_asking && now_ns >= h->ask_at_ns) {
+            h->is_asking = true;
+            wire_ask(&h->wire, ASK_TIMEOUT_NS, on_metadata, h);
+        }
+    }
 }
 
 void hosts_close(struct job *j)
 {
-    for (size_t i = 0; i < j->host_count; i++) {
-        mr_client_free(&j->hosts[i].client);
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        wire_close(&j->hosts.at[i]->wire);
     }
+}
+
+void hosts_free(struct job *j)
+{
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        wire_fini(&j->hosts.at[i]->wire);
+        mr_free(j->hosts.at[i]->url);
+        mr_free(j->hosts.at[i]);
+    }
+    MR_VEC_FINI(&j->hosts);
 }

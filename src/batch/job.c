@@ -190,14 +190,16 @@ static void host_view(struct job *j, const struct host *h, const struct mr_route
                       uint32_t count, struct mr_batch_host_view *out)
 {
     (void)j;
-    *out = (struct mr_batch_host_view){.address = h->address,
-                                       .state = h->is_fenced ? "fenced" : "no answer yet",
+    *out = (struct mr_batch_host_view){.address = h->wire.address,
+                                       .state = !h->is_listed  ? "removed"
+                                                : h->is_fenced ? "fenced"
+                                                               : "no answer yet",
                                        .reason = h->trouble,
                                        .rows = h->rows,
                                        .calls = h->calls,
                                        .failures = h->failures};
     for (uint32_t i = 0; i < count; i++) {
-        if (views[i].host == h->id) {
+        if (h->id && views[i].host == h->id) {
             out->state = mr_route_state_name(views[i].state);
             out->reason = views[i].reason[0] ? views[i].reason : h->trouble;
             out->in_flight = views[i].in_flight;
@@ -227,8 +229,8 @@ static uint64_t rows_settled(const struct job *j)
 {
     uint64_t rows = j->dead_rows;
 
-    for (size_t i = 0; i < j->host_count; i++) {
-        rows += j->hosts[i].rows;
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        rows += j->hosts.at[i]->rows;
     }
     return rows;
 }
@@ -253,11 +255,11 @@ static void view_tell(struct job *j)
     if (!b->on_view) {
         return;
     }
-    struct mr_route_view *views = MR_NEW_ARRAY(struct mr_route_view, j->host_count + 1);
-    struct mr_batch_host_view *hosts = MR_NEW_ARRAY(struct mr_batch_host_view, j->host_count + 1);
-    const uint32_t count = mr_route_views(j->route, mr_now_ns(), views, (uint32_t)j->host_count);
-    for (size_t i = 0; i < j->host_count; i++) {
-        host_view(j, &j->hosts[i], views, count, &hosts[i]);
+    struct mr_route_view *views = MR_NEW_ARRAY(struct mr_route_view, j->hosts.len + 1);
+    struct mr_batch_host_view *hosts = MR_NEW_ARRAY(struct mr_batch_host_view, j->hosts.len + 1);
+    const uint32_t count = mr_route_views(j->route, mr_now_ns(), views, (uint32_t)j->hosts.len);
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        host_view(j, j->hosts.at[i], views, count, &hosts[i]);
     }
     const uint64_t rows = atomic_load_explicit(&j->committer.rows, memory_order_relaxed);
     const uint64_t dead = atomic_load_explicit(&j->committer.dead, memory_order_relaxed);
@@ -276,7 +278,7 @@ static void view_tell(struct job *j)
         .rows_per_s = rate_of(j),
         .bottleneck = bottleneck_of(j),
         .hosts = hosts,
-        .host_count = j->host_count};
+        .host_count = j->hosts.len};
     b->on_view(b->view_ctx, &view);
     mr_free(hosts);
     mr_free(views);
@@ -293,12 +295,12 @@ static int outage_look(struct job *j, int64_t now_ns, struct mr_err *err)
     if (now_ns - since_ns < j->o->max_outage_ns) {
         return MR_OK;
     }
-    for (size_t i = 0; i < j->host_count; i++) {
-        h = h && h->trouble[0] ? h : &j->hosts[i];
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        h = h && h->trouble[0] ? h : j->hosts.at[i];
     }
     return MR_FAIL(err, MR_E_UNAVAILABLE, "no host has worked for %lld s%s%s%s%s",
                    (long long)((now_ns - since_ns) / MR_NS_PER_S), h ? "; " : "",
-                   h ? h->address : "", h && h->trouble[0] ? ": " : "", h ? h->trouble : "");
+                   h ? h->wire.address : "", h && h->trouble[0] ? ": " : "", h ? h->trouble : "");
 }
 
 static void on_tick(struct mr_timer *t)
@@ -313,7 +315,8 @@ static void on_tick(struct mr_timer *t)
         job_fail(j, MR_E_CANCELLED, &err);
         return;
     }
-    hosts_ask(j, now_ns);
+    discover_tick(j, now_ns);
+    hosts_tick(j, now_ns);
     int rc = outage_look(j, now_ns, &err);
     if (rc < 0) {
         job_fail(j, rc, &err);
@@ -365,10 +368,10 @@ static void report_put(const struct job *j, struct mr_buf *b)
                   (unsigned long long)j->calls.failed, (unsigned long long)j->calls.hedged,
                   (double)atomic_load(&j->reader.waited_ns) / 1e9,
                   (double)atomic_load(&j->committer.idle_ns) / 1e9);
-    for (size_t i = 0; i < j->host_count; i++) {
-        const struct host *h = &j->hosts[i];
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        const struct host *h = j->hosts.at[i];
         mr_buf_c(b, i ? ",{\"address\":" : "{\"address\":");
-        mr_json_put_string(b, mr_str_c(h->address));
+        mr_json_put_string(b, mr_str_c(h->wire.address));
         mr_buf_c(b, ",\"version\":");
         mr_json_put_string(b, mr_str_c(h->version));
         mr_buf_printf(b, ",\"rows\":%llu,\"calls\":%llu,\"failures\":%llu}",
@@ -399,6 +402,7 @@ static void job_free(struct job *j)
 {
     calls_drop(j);
     mr_timer_stop(&j->tick);
+    discover_stop(j);
     hosts_close(j);
     mr_loop_free(&j->loop);
     for (size_t i = 0; i < j->open.len; i++) {
@@ -407,10 +411,7 @@ static void job_free(struct job *j)
     MR_VEC_FINI(&j->open);
     MR_VEC_FINI(&j->calls.extents);
     MR_VEC_FINI(&j->calls.in_flight);
-    for (size_t i = 0; i < j->host_count; i++) {
-        mr_tls_client_free(&j->hosts[i].tls);
-    }
-    mr_free(j->hosts);
+    hosts_free(j);
     mr_route_free(&j->route);
     mr_manifest_close(&j->manifest);
     batch_outputs_free(&j->outputs);
@@ -438,8 +439,8 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     mr_arena_init(&j->arena, 4096, 64 << 20);
     j->route = mr_route_new(&route, j->begin_ns);
     MR_TRY(mr_loop_new(&j->loop, NULL, err));
-    MR_TRY(hosts_open(j, err));
-    hosts_ask(j, j->begin_ns);
+    MR_TRY(discover_start(j, err));
+    hosts_tick(j, j->begin_ns);
     mr_timer_start(j->loop, &j->tick, TICK_NS, TICK_NS, on_tick);
     mr_loop_run(j->loop);
     calls_drop(j);

@@ -16,8 +16,7 @@
 #include "batch/batch.h"
 #include "bind.h"
 #include "manifest.h"
-#include "net/client.h"
-#include "route/route.h"
+#include "wire.h"
 
 struct job;
 
@@ -130,24 +129,43 @@ void letter_put(struct mr_buf *b, const char *path, const struct extent *e,
 
 struct host {
     struct job *job;
-    char address[256];
-    struct mr_tls_client *tls;
-    struct mr_client *client;
+    char *url; /* as its list has it */
+    size_t list;
+    bool is_listed; /* it may get calls */
+    bool is_wanted; /* while a list is taken over */
+    struct wire wire;
     uint32_t id;    /* in the route; 0: its metadata has not come yet */
     bool is_fenced; /* it said that it cannot serve the model */
     bool is_asking;
     int64_t ask_at_ns;
+    uint32_t in_flight;
     char trouble[560]; /* why it is not used */
     uint64_t rows;
     uint64_t calls;
     uint64_t failures;
     char version[32];
 };
-int hosts_open(struct job *j, struct mr_err *err);
+/** The hosts of a list are these from now on. tls_name: see wire_open. Errors: those of wire_open, MR_E_EXHAUSTED (too
+ *  many); those before the bad one are taken. */
+int hosts_set(struct job *j, size_t list, const char *const *urls, size_t count,
+              const char *tls_name, struct mr_err *err);
+/** Asks those for their metadata whose turn it is, closes those that left. */
+void hosts_tick(struct job *j, int64_t now_ns);
 void hosts_close(struct job *j);
-/** Asks those for their metadata whose turn it is. */
-void hosts_ask(struct job *j, int64_t now_ns);
+/** After the loop is gone. */
+void hosts_free(struct job *j);
 struct host *host_of(struct job *j, uint32_t id);
+size_t hosts_listed(const struct job *j);
+
+/* ---- discover.c: lists of hosts ---- */
+
+struct discover;
+/** Reads what the options say; lists that are looked up come later. Errors: those of hosts_set, and MR_E_NOT_FOUND,
+ *  MR_E_IO (a file). */
+int discover_start(struct job *j, struct mr_err *err);
+/** Looks again at what may have changed. */
+void discover_tick(struct job *j, int64_t now_ns);
+void discover_stop(struct job *j);
 
 /* ---- calls.c ---- */
 
@@ -236,8 +254,8 @@ struct job {
     struct mr_timer wake;
     int64_t begin_ns;
     struct mr_route *route;
-    struct host *hosts;
-    size_t host_count;
+    MR_VEC(struct host *) hosts;
+    struct discover *discover;
     struct mr_arena arena; /* the metadata */
     struct mr_oip_metadata metadata;
     bool has_metadata;

@@ -44,7 +44,7 @@ struct batch_command {
 #define AT(member) MR_OPTION_AT(struct batch_command, member)
 
 static const char *const formats[] = {"auto", "jsonl", "csv", "parquet", NULL};
-static const char *const protocols[] = {"binary", "rest", NULL};
+static const char *const protocols[] = {"binary", "rest", "grpc", NULL};
 static const char *const output_formats[] = {"parquet", "jsonl", "csv", NULL};
 static const char *const compressions[] = {"none", "zstd", "gzip", NULL};
 
@@ -109,7 +109,9 @@ static const struct mr_option table[] = {
      .flags = MR_OPTION_CLI_ONLY,
      AT(hosts),
      .value = "HOST,...",
-     .help = "host:port or https://host:port, separated by commas; the port is 8000 if not given"},
+     .help = "host:port, also behind https://, grpc:// and grpcs://; dns:NAME:PORT for all "
+             "addresses of a name; @FILE for a file of hosts that is read again when it changes; "
+             "the port is 8000, for gRPC 8001, if not given"},
     {.name = "protocol",
      .kind = MR_OPTION_CHOICE,
      .flags = MR_OPTION_CLI_ONLY,
@@ -117,7 +119,8 @@ static const struct mr_option table[] = {
      .fallback = "binary",
      .choices = protocols,
      .value = "PROTOCOL",
-     .help = "binary sends tensors as bytes, rest as JSON; both are understood in answers"},
+     .help = "binary is REST with tensors as bytes, rest REST with JSON; an address with a scheme "
+             "goes before"},
     {.name = "map",
      .kind = MR_OPTION_LIST,
      .flags = MR_OPTION_CLI_ONLY,
@@ -386,7 +389,7 @@ static int command_complete(struct batch_command *c, struct parsed *p, struct mr
     o->carried = words_cut(&p->carried, &c->carried, &o->carried_count);
     o->outputs = words_cut(&p->outputs, &c->outputs, &o->output_count);
     o->tls = c->tls;
-    o->sends_json = c->protocol == 1;
+    o->protocol = (enum mr_batch_protocol)c->protocol;
     o->has_null_value = c->null_value != NULL;
     o->writer.format = outputs[c->output_format];
     o->writer.compression = (enum mr_compression)c->compression;

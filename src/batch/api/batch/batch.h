@@ -19,15 +19,24 @@ struct mr_batch_map {
     const char *from;
 };
 
+/** How hosts are spoken to whose addresses do not say it. */
+enum mr_batch_protocol {
+    MR_BATCH_BINARY, /* REST with binary tensors; answers may be either */
+    MR_BATCH_JSON,   /* REST */
+    MR_BATCH_GRPC,
+};
+
 struct mr_batch_options {
     struct mr_source_options source;
     const char *folder; /* of the job */
     const char *model;
-    const char *version;      /* NULL: the one that hosts serve by default */
-    const char *const *hosts; /* "host:port", "https://host:port"; REST */
+    const char *version; /* NULL: the one that hosts serve by default */
+    /** "host:port", also behind http://, https://, grpc://, grpcs://; "dns:NAME:PORT" for all addresses of a name, looked
+     *  up again and again; "@FILE", a file of hosts, one a line, that is read again when it changes. */
+    const char *const *hosts;
     size_t host_count;
     struct mr_tls_client_options tls;
-    bool sends_json; /* instead of the binary extension */
+    enum mr_batch_protocol protocol;
     const struct mr_batch_map *maps;
     size_t map_count;
     bool has_null_value;

@@ -1,0 +1,304 @@
+/* Source: the Open Inference Protocol's REST and gRPC forms, Triton's binary extension; gRPC status codes as
+ * grpc/statuscodes says. A host that is busy answers 429, 503, RESOURCE_EXHAUSTED or UNAVAILABLE. */
+#include "wire.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "codec/pb.h"
+
+#define GRPC_CONNECTIONS 4 /* hosts take some 100 streams on each */
+#define REST_CONNECTIONS 1024
+
+/* ---- addresses ---- */
+
+static const struct {
+    const char *text;
+    bool is_grpc;
+    bool is_tls;
+} schemes[] = {{"http://", false, false},
+               {"https://", false, true},
+               {"grpc://", true, false},
+               {"grpcs://", true, true}};
+
+int wire_default_port(enum mr_batch_protocol protocol)
+{
+    return protocol == MR_BATCH_GRPC ? 8001 : 8000;
+}
+
+int wire_parse(const char *url, const struct mr_batch_options *o, enum mr_batch_protocol *out,
+               bool *out_is_tls, const char **out_rest, struct mr_err *err)
+{
+    *out = o->protocol;
+    *out_is_tls = false;
+    *out_rest = url;
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        const size_t len = strlen(schemes[i].text);
+        if (strncmp(url, schemes[i].text, len) == 0) {
+            *out_rest = url + len;
+            *out_is_tls = schemes[i].is_tls;
+            *out = schemes[i].is_grpc             ? MR_BATCH_GRPC
+                   : o->protocol == MR_BATCH_GRPC ? MR_BATCH_BINARY
+                                                  : o->protocol;
+        }
+    }
+    if (strstr(*out_rest, "://")) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED,
+                       "host '%.100s': http://, https://, grpc:// and grpcs:// are what jobs speak",
+                       url);
+    }
+    return MR_OK;
+}
+
+int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_options *o,
+              const char *url, const char *tls_name, struct mr_err *err)
+{
+    struct mr_client_options options = {.never_repeat = true};
+    struct mr_tls_client_options tls = o->tls;
+    const char *rest;
+    bool is_tls;
+    int rc;
+
+    w->o = o;
+    MR_TRY(wire_parse(url, o, &w->protocol, &is_tls, &rest, err));
+    options.http2 = w->protocol == MR_BATCH_GRPC;
+    options.max_connections = options.http2
+                                  ? GRPC_CONNECTIONS
+                                  : (uint32_t)MR_MIN(o->max_in_flight, (uint32_t)REST_CONNECTIONS);
+    const char *bracket = strrchr(rest, ']');
+    const bool has_port = strrchr(bracket ? bracket : rest, ':') || strncmp(rest, "unix:", 5) == 0;
+    const size_t len = strlen(rest) - (strlen(rest) > 1 && rest[strlen(rest) - 1] == '/');
+    int n = has_port ? snprintf(w->address, sizeof w->address, "%.*s", (int)len, rest)
+                     : snprintf(w->address, sizeof w->address, "%.*s:%d", (int)len, rest,
+                                wire_default_port(w->protocol));
+    if (len == 0 || n <= 0 || (size_t)n >= sizeof w->address) {
+        MR_TRY(MR_FAIL(err, MR_E_INVALID, "'%.100s' is not the address of a host", url));
+    }
+    if (is_tls && !w->tls) {
+        tls.server_name = tls.server_name ? tls.server_name : tls_name;
+        MR_TRY(mr_tls_client_new(&w->tls, &tls, err));
+    }
+    options.tls = w->tls;
+    MR_TRY(mr_client_new(&w->client, loop, w->address, &options, err));
+out:
+    return rc;
+}
+
+void wire_close(struct wire *w)
+{
+    mr_client_free(&w->client);
+}
+
+void wire_fini(struct wire *w)
+{
+    mr_tls_client_free(&w->tls);
+}
+
+/* ---- metadata ---- */
+
+void wire_ask(struct wire *w, int64_t timeout_ns, mr_client_done_fn *done, void *ctx)
+{
+    const struct mr_batch_options *o = w->o;
+
+    if (w->protocol == MR_BATCH_GRPC) {
+        struct mr_buf message;
+        mr_buf_init(&message, 0);
+        mr_pb_put_str(&message, 1, mr_str_c(o->model));
+        mr_pb_put_str(&message, 2, mr_str_c(o->version ? o->version : ""));
+        const struct mr_piece piece = {.ptr = message.ptr, .len = message.len};
+        mr_client_grpc(w->client, "/inference.GRPCInferenceService/ModelMetadata", &piece, 1,
+                       timeout_ns, done, ctx);
+        mr_buf_fini(&message);
+        return;
+    }
+    char path[600];
+    const int n =
+        o->version ? snprintf(path, sizeof path, "/v2/models/%s/versions/%s", o->model, o->version)
+                   : snprintf(path, sizeof path, "/v2/models/%s", o->model);
+    const struct mr_client_request request = {
+        .method = "GET", .path = {path, (size_t)n}, .timeout_ns = timeout_ns};
+    mr_client_send(w->client, &request, done, ctx);
+}
+
+int wire_metadata(const struct wire *w, int rc, const struct mr_err *told,
+                  const struct mr_client_response *response, struct mr_arena *arena,
+                  struct mr_oip_metadata *out, struct mr_err *err)
+{
+    if (rc < 0) {
+        *err = *told;
+        return rc;
+    }
+    if (w->protocol == MR_BATCH_GRPC) {
+        return mr_oip_pb_decode_metadata(response->body, arena, out, err);
+    }
+    if (response->status != 200) {
+        return MR_FAIL(err, MR_E_UNKNOWN, "metadata: HTTP status %d: %.*s", response->status,
+                       (int)MR_MIN(response->body.len, (size_t)80),
+                       (const char *)response->body.ptr);
+    }
+    return mr_oip_rest_decode_metadata(response->body, arena, out, err);
+}
+
+/* ---- inference ---- */
+
+static int send_grpc(struct wire *w, struct mr_oip_request *r, struct mr_buf *buf,
+                     struct mr_arena *arena, int64_t timeout_ns, mr_client_done_fn *done, void *ctx,
+                     struct mr_err *err)
+{
+    struct mr_oip_encoded body;
+
+    r->model_name = mr_str_c(w->o->model);
+    r->model_version = mr_str_c(w->o->version ? w->o->version : "");
+    int rc = mr_oip_pb_encode_request(r, buf, arena, &body, err);
+    if (rc == MR_OK) {
+        mr_client_grpc(w->client, "/inference.GRPCInferenceService/ModelInfer", body.pieces,
+                       body.piece_count, timeout_ns, done, ctx);
+    }
+    return rc;
+}
+
+static int send_rest(struct wire *w, struct mr_oip_request *r, struct mr_buf *buf,
+                     struct mr_arena *arena, int64_t timeout_ns, mr_client_done_fn *done, void *ctx,
+                     struct mr_err *err)
+{
+    const struct mr_batch_options *o = w->o;
+    const bool is_binary = w->protocol == MR_BATCH_BINARY;
+    struct mr_header headers[2] = {{MR_STR("content-type"), MR_STR("application/json")},
+                                   {MR_STR("inference-header-content-length"), {NULL, 0}}};
+    struct mr_oip_encoded body;
+
+    for (size_t i = 0; i < r->input_count; i++) {
+        r->inputs[i].binary = is_binary;
+    }
+    for (size_t i = 0; i < r->output_count; i++) {
+        r->outputs[i].binary_data = is_binary;
+    }
+    r->binary_data_output = is_binary && r->output_count == 0;
+    int rc = mr_oip_rest_encode_request(r, buf, arena, &body, err);
+    if (rc < 0) {
+        return rc;
+    }
+    const bool has_header = body.header_length >= 0;
+    if (has_header) {
+        headers[0].value = MR_STR("application/octet-stream");
+        headers[1].value = mr_arena_printf(arena, "%lld", (long long)body.header_length);
+    }
+    const mr_str path =
+        o->version ? mr_arena_printf(arena, "/v2/models/%s/versions/%s/infer", o->model, o->version)
+                   : mr_arena_printf(arena, "/v2/models/%s/infer", o->model);
+    const struct mr_client_request request = {.method = "POST",
+                                              .path = path,
+                                              .headers = headers,
+                                              .header_count = 1 + (size_t)has_header,
+                                              .pieces = body.pieces,
+                                              .piece_count = body.piece_count,
+                                              .timeout_ns = timeout_ns};
+    mr_client_send(w->client, &request, done, ctx);
+    return MR_OK;
+}
+
+int wire_send(struct wire *w, struct mr_oip_request *r, struct mr_buf *buf, struct mr_arena *arena,
+              int64_t timeout_ns, mr_client_done_fn *done, void *ctx, struct mr_err *err)
+{
+    return (w->protocol == MR_BATCH_GRPC ? send_grpc : send_rest)(w, r, buf, arena, timeout_ns,
+                                                                  done, ctx, err);
+}
+
+/* ---- answers ---- */
+
+static int64_t number_in(const struct mr_header *headers, size_t count, const char *name)
+{
+    int64_t n;
+
+    for (size_t i = 0; i < count; i++) {
+        if (mr_str_eq_c(headers[i].name, name) && mr_str_to_i64(headers[i].value, &n)) {
+            return n;
+        }
+    }
+    return -1;
+}
+
+static void judge_http(const struct mr_client_response *r, struct wire_answer *a)
+{
+    const int status = r->status;
+
+    snprintf(a->cause, sizeof a->cause, "HTTP status %d: %.*s", status,
+             (int)MR_MIN(r->body.len, (size_t)180), (const char *)r->body.ptr);
+    if (status == 429 || status == 503) {
+        const int64_t seconds = number_in(r->headers, r->header_count, "retry-after");
+        a->outcome = MR_ROUTE_THROTTLED;
+        a->retry_after_ns = MR_MIN(MR_MAX(seconds, INT64_C(0)), INT64_C(86400)) * MR_NS_PER_S;
+    } else if (status == 401 || status == 403 || status == 404 || status == 405) {
+        a->outcome = MR_ROUTE_FAILED;
+        a->is_for_good = true;
+    } else {
+        a->outcome =
+            status >= 400 && status < 500 && status != 408 ? MR_ROUTE_REJECTED : MR_ROUTE_FAILED;
+    }
+}
+
+/* The host's own status, if it has told one. */
+static void judge_grpc(const struct mr_client_response *r, struct wire_answer *a)
+{
+    static const struct {
+        int code;
+        enum mr_route_outcome outcome;
+        bool is_for_good;
+    } codes[] = {
+        {3, MR_ROUTE_REJECTED, false},   /* INVALID_ARGUMENT */
+        {4, MR_ROUTE_TIMED_OUT, false},  /* DEADLINE_EXCEEDED */
+        {5, MR_ROUTE_FAILED, true},      /* NOT_FOUND */
+        {7, MR_ROUTE_FAILED, true},      /* PERMISSION_DENIED */
+        {8, MR_ROUTE_THROTTLED, false},  /* RESOURCE_EXHAUSTED */
+        {9, MR_ROUTE_REJECTED, false},   /* FAILED_PRECONDITION */
+        {11, MR_ROUTE_REJECTED, false},  /* OUT_OF_RANGE */
+        {12, MR_ROUTE_FAILED, true},     /* UNIMPLEMENTED */
+        {14, MR_ROUTE_THROTTLED, false}, /* UNAVAILABLE */
+        {16, MR_ROUTE_FAILED, true},     /* UNAUTHENTICATED */
+    };
+    int64_t code = number_in(r->trailers, r->trailer_count, "grpc-status");
+
+    code = code >= 0 ? code : number_in(r->headers, r->header_count, "grpc-status");
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        if (codes[i].code == code) {
+            a->outcome = codes[i].outcome;
+            a->is_for_good = codes[i].is_for_good;
+        }
+    }
+    /* Servers say RESOURCE_EXHAUSTED of messages that are too large, too: smaller ones will do. */
+    if (code == 8 && strstr(a->cause, "larger than max")) {
+        a->outcome = MR_ROUTE_REJECTED;
+    }
+}
+
+void wire_judge(const struct wire *w, int rc, const struct mr_err *told,
+                const struct mr_client_response *response, struct mr_arena *arena,
+                struct wire_answer *a)
+{
+    struct mr_err err;
+
+    *a = (struct wire_answer){.outcome = MR_ROUTE_OK};
+    if (rc < 0) {
+        a->outcome = rc == MR_E_DEADLINE ? MR_ROUTE_TIMED_OUT : MR_ROUTE_FAILED;
+        snprintf(a->cause, sizeof a->cause, "%s", told->msg);
+        if (response) {
+            judge_grpc(response, a);
+        }
+        return;
+    }
+    if (w->protocol != MR_BATCH_GRPC && response->status != 200) {
+        judge_http(response, a);
+        return;
+    }
+    const int64_t length =
+        number_in(response->headers, response->header_count, "inference-header-content-length");
+    rc = w->protocol == MR_BATCH_GRPC
+             ? mr_oip_pb_decode_response(response->body, NULL, arena, &a->response, &err)
+             : mr_oip_rest_decode_response(response->body, length, NULL, arena, &a->response, &err);
+    a->body = response->body_block;
+    if (rc < 0) {
+        a->outcome = MR_ROUTE_FAILED;
+        snprintf(a->cause, sizeof a->cause, "wrong answer: %s", err.msg);
+    }
+}

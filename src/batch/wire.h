@@ -1,0 +1,59 @@
+/* How a host is spoken to: requests of the Open Inference Protocol by REST or gRPC, and what an answer means. Private.
+ *
+ * Thread: the loop's. */
+#ifndef MR_BATCH_WIRE_H
+#define MR_BATCH_WIRE_H
+
+#include "batch/batch.h"
+#include "net/client.h"
+#include "oip/oip.h"
+#include "route/route.h"
+
+struct wire {
+    const struct mr_batch_options *o;
+    enum mr_batch_protocol protocol;
+    struct mr_tls_client *tls; /* NULL: none */
+    struct mr_client *client;
+    char address[256];
+};
+
+/** *w is zero, or was closed. url: what mr_batch_options.hosts says of one host. tls_name, unless NULL, is whom its certificate has to name if the
+ *  options do not say. Nothing is connected yet. Errors: MR_E_INVALID, and those of mr_tls_client_new. */
+int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_options *o,
+              const char *url, const char *tls_name, struct mr_err *err);
+/** Calls that are pending end as cancelled, now. */
+void wire_close(struct wire *w);
+/** After the loop is gone. */
+void wire_fini(struct wire *w);
+/** Is a URL one of a host? Its parts: protocol, TLS or not, and the rest, to which a port may be missing. Errors:
+ *  MR_E_INVALID, MR_E_UNSUPPORTED. */
+int wire_parse(const char *url, const struct mr_batch_options *o, enum mr_batch_protocol *out,
+               bool *out_is_tls, const char **out_rest, struct mr_err *err);
+int wire_default_port(enum mr_batch_protocol protocol);
+
+/** Asks for the model's metadata; `done` passes what it gets to wire_metadata. */
+void wire_ask(struct wire *w, int64_t timeout_ns, mr_client_done_fn *done, void *ctx);
+/** rc, err and response as `done` got them. *out must be zero. */
+int wire_metadata(const struct wire *w, int rc, const struct mr_err *told,
+                  const struct mr_client_response *response, struct mr_arena *arena,
+                  struct mr_oip_metadata *out, struct mr_err *err);
+
+/** An inference; `done` passes what it gets to wire_judge. r is changed. buf and arena live until then. Errors: those of
+ *  mr_oip_rest_encode_request. */
+int wire_send(struct wire *w, struct mr_oip_request *r, struct mr_buf *buf, struct mr_arena *arena,
+              int64_t timeout_ns, mr_client_done_fn *done, void *ctx, struct mr_err *err);
+
+struct wire_answer {
+    enum mr_route_outcome outcome;
+    int64_t retry_after_ns;
+    bool is_for_good;                /* the host cannot serve the model at all */
+    char cause[560];                 /* unless outcome is OK */
+    struct mr_oip_response response; /* OK */
+    struct mr_block *body;           /* OK: what tensors may lie in; the client's */
+};
+/** Reads an answer of good form; whether it is a good answer the caller finds out. */
+void wire_judge(const struct wire *w, int rc, const struct mr_err *told,
+                const struct mr_client_response *response, struct mr_arena *arena,
+                struct wire_answer *out);
+
+#endif

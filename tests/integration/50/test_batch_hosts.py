@@ -1,0 +1,182 @@
+"""Hosts of `millrace batch run`: gRPC, lists that are read again, names that are looked up."""
+import contextlib
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import numpy
+import pytest
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+from lib import batch, wait
+
+pytestmark = batch.pytestmark
+
+
+class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """As test_batch.Host, over gRPC; `fault`(number, key) gives (code, text) of calls that fail."""
+
+    def __init__(self, fault=lambda number, key: None, version="1"):
+        self.fault, self.version, self.calls, self.lock = fault, version, 0, threading.Lock()
+
+    def ModelMetadata(self, request, context):
+        io = pb.ModelMetadataResponse.TensorMetadata
+        return pb.ModelMetadataResponse(
+            name=request.name, versions=[self.version], platform="none",
+            inputs=[io(name="x", datatype="FP32", shape=[-1, batch.WIDTH]), io(name="id", datatype="INT64", shape=[-1])],
+            outputs=[io(name="y", datatype="FP32", shape=[-1]), io(name="z", datatype="INT64", shape=[-1, 2])])
+
+    def ModelInfer(self, request, context):
+        with self.lock:
+            self.calls += 1
+            number = self.calls
+        raw = {t.name: (t.shape, r) for t, r in zip(request.inputs, request.raw_input_contents)}
+        x = numpy.frombuffer(raw["x"][1], "<f4").reshape(raw["x"][0])
+        key = numpy.frombuffer(raw["id"][1], "<i8")
+        if fault := self.fault(number, key):
+            context.abort(*fault)
+        y, z = x.sum(axis=1, dtype=numpy.float32), numpy.stack([key * 10, key * 10 + 1], axis=1)
+        tensor = pb.ModelInferResponse.InferOutputTensor
+        return pb.ModelInferResponse(model_name="m", model_version=self.version, raw_output_contents=[y.tobytes(), z.tobytes()],
+                                     outputs=[tensor(name="y", datatype="FP32", shape=y.shape),
+                                              tensor(name="z", datatype="INT64", shape=z.shape)])
+
+
+@contextlib.contextmanager
+def services(*made):
+    """Addresses of gRPC servers."""
+    servers, addresses = [], []
+    for service in made:
+        server = grpc.server(ThreadPoolExecutor(8))
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, server)
+        addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+        server.start()
+        servers.append(server)
+    try:
+        yield addresses
+    finally:
+        for server in servers:
+            server.stop(None).wait()
+
+
+def test_grpc(tmp_path):
+    x = batch.table(tmp_path / "in", 5000)
+    one, two = Service(), Service()
+    with services(one, two) as addresses:
+        batch.run(tmp_path, addresses, "--protocol", "grpc")
+    batch.check(tmp_path, x)
+    assert 50 <= one.calls + two.calls <= 53 and min(one.calls, two.calls) > 0
+
+
+def test_protocols_beside_each_other(tmp_path):
+    x = batch.table(tmp_path / "in", 5000)
+    service = Service()
+    with services(service) as (first,), batch.hosts(batch.Host) as ((second,), made):
+        batch.run(tmp_path, [f"grpc://{first}", f"http://{second}"])
+    batch.check(tmp_path, x)
+    assert service.calls > 0 and made[0].calls > 0
+
+
+CODES = [(grpc.StatusCode.INVALID_ARGUMENT, "rejected"), (grpc.StatusCode.INTERNAL, "failed")]
+
+
+@pytest.mark.parametrize("code,kind", CODES)
+def test_grpc_poisoned_row(tmp_path, code, kind):
+    x = batch.table(tmp_path / "in", 3000)
+    service = Service(lambda number, key: (code, "row of ill will") if 777 in key else None)
+    with services(service) as addresses:
+        batch.run(tmp_path, addresses, "--protocol", "grpc")
+    batch.check(tmp_path, x, gone=[777])
+    (letter,) = batch.dead(tmp_path)
+    assert letter["kind"] == kind and "row of ill will" in letter["cause"]
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED])
+def test_grpc_busy(tmp_path, code):
+    x = batch.table(tmp_path / "in", 3000)
+    with services(Service(lambda number, key: (code, "busy") if number % 2 else None)) as addresses:
+        batch.run(tmp_path, addresses, "--protocol", "grpc")
+    batch.check(tmp_path, x)
+
+
+def test_grpc_message_too_large(tmp_path):
+    """As grpc-go says it: smaller ones will do."""
+    x = batch.table(tmp_path / "in", 3000)
+    text = "grpc: received message larger than max (999 vs. 100)"
+    with services(Service(lambda number, key: (grpc.StatusCode.RESOURCE_EXHAUSTED, text) if len(key) > 30 else None)) as addresses:
+        batch.run(tmp_path, addresses, "--protocol", "grpc")
+    batch.check(tmp_path, x)
+
+
+def test_grpc_host_that_does_not_have_the_model(tmp_path):
+    x = batch.table(tmp_path / "in", 3000)
+    lost = Service(lambda number, key: (grpc.StatusCode.NOT_FOUND, "no such model"))
+    with services(Service(), lost) as addresses:
+        done = batch.run(tmp_path, addresses, "--protocol", "grpc")
+    batch.check(tmp_path, x)
+    assert done.returncode == 0
+
+
+def started(tmp_path, addresses, *args):
+    return subprocess.Popen(batch.command(tmp_path, addresses, *args), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True, env=batch.environment())
+
+
+class Held(batch.Host):
+    """Answers when the test says so."""
+    go = None
+
+    def answer(self, number, x, key):
+        assert self.go.wait(120 * wait.SLOW)
+        self.good(x, key)
+
+
+def test_file_of_hosts(tmp_path):
+    """One that is put in gets calls, one that is taken out gets no more; bad lines change nothing."""
+    x = batch.table(tmp_path / "in", 20000)
+    names = tmp_path / "hosts"
+    Held.go = threading.Event()
+    with batch.hosts(batch.Host, Held) as ((good, held), made):
+        names.write_text(f"# ours\n  {held}  # slow\n\n")
+        run = started(tmp_path, [f"@{names}"])
+        wait.until(lambda: made[1].calls > 0, "a call to the first host")
+        names.write_text("dns:no-lists-in-lists\n")
+        names.write_text(f"{good}\nhttp://{good}/\n")
+        wait.until(lambda: made[0].calls > 0, "a call to the second host")
+        Held.go.set()
+        before = made[1].calls
+        out, err = run.communicate(timeout=120 * wait.SLOW)
+        assert run.returncode == 0, err
+        assert made[1].calls <= before + 2  # those that were on their way
+    batch.check(tmp_path, x)
+
+
+def test_file_of_hosts_that_is_not_there(tmp_path):
+    batch.table(tmp_path / "in", 10)
+    done = batch.run(tmp_path, [f"@{tmp_path}/none"], code=1)
+    assert "none: No such file" in done.stderr
+
+
+@pytest.mark.parametrize("scheme", ["", "http://"])
+def test_name(tmp_path, scheme):
+    x = batch.table(tmp_path / "in", 1000)
+    with batch.hosts(batch.Host) as ((address,), _):
+        batch.run(tmp_path, [f"dns:{scheme}localhost:{address.rpartition(':')[2]}"])
+    batch.check(tmp_path, x)
+
+
+@pytest.mark.parametrize("host,text", [("dns:", "is not dns:NAME:PORT"), ("dns:x:", "is not dns:NAME:PORT"),
+                                       ("dns:ftp://x", "are what jobs speak"), ("ftp://x", "are what jobs speak"),
+                                       ("dns:" + "x" * 300, "is not dns:NAME:PORT"), ("grpc://", "is not the address of a host")])
+def test_what_is_no_host(tmp_path, host, text):
+    batch.table(tmp_path / "in", 10)
+    assert text in batch.run(tmp_path, [host], code=1).stderr
+
+
+def test_name_that_nobody_knows(tmp_path):
+    """It may be known later; the job waits as it waits for hosts."""
+    batch.table(tmp_path / "in", 10)
+    done = batch.run(tmp_path, ["dns:no-such-host.invalid:8000"], "--max-outage", "2s", code=1)
+    assert "cannot look up no-such-host.invalid" in done.stderr and "no host has worked" in done.stderr
