@@ -49,16 +49,14 @@ start_host() { # sets `host` and `host_pid`
     host=$http
 }
 
-# Waits until the job has so many files of results: parts COUNT
+# Waits until the job has so many files of results: parts COUNT. Without a pause: on a fast machine the whole job takes
+# a third of a second.
 parts() {
-    local i found
-    for ((i = 0; i < 3000; i++)); do
-        found=("$work"/job/parts/*.parquet)
-        ((${#found[@]} < $1)) || return 0
-        kill -0 "$job" 2>/dev/null || break
-        sleep 0.01
+    local found=() end=$((SECONDS + 60))
+    while found=("$work"/job/parts/*.parquet) && ((${#found[@]} < $1)); do
+        kill -0 "$job" 2>/dev/null || die "the job ended before it was killed: $(tail -n 3 "$work/job.log")"
+        ((SECONDS < end)) || die "the job does not come forward: $(tail -n 3 "$work/job.log")"
     done
-    die "the job ended before it was killed: $(tail -n 3 "$work/job.log")"
 }
 
 # Ends one of ours, at once. `wait` keeps the shell from telling that it was killed.
@@ -72,7 +70,7 @@ batch() {
         say "left out: DuckDB's library, which the results are looked at with, is not here (tools/setup fetches it)"
         return
     fi
-    local first first_pid second second_pid before answer again
+    local first first_pid second second_pid answer again
     make_table
     start_host; first=$host first_pid=$host_pid
     start_host; second=$host second_pid=$host_pid
@@ -88,9 +86,8 @@ batch() {
     parts 8
     kill_at_once "$job"
     shown "kill -KILL $job    # the job"
-    before=$("$here/sql" "select count(*) from '$work/job/parts/*.parquet'")
     [[ ! -e $work/job/_SUCCESS ]] || die "the job was done before it was killed"
-    say "$before rows are there, and one of two servers; the same command once more:"
+    say "the same command once more, although only one of the two servers is left:"
     "$millrace" "${command[@]}" 2>"$work/job.log" || die "the job failed: $(tail -n 3 "$work/job.log")"
     cat >"$work/query" <<EOF
 select count(*), count(distinct id), count(*) filter (r.digit = e.digit
@@ -104,7 +101,7 @@ EOF
     [[ -z $(cat "$work"/job/dlq/* 2>/dev/null) && -e $work/job/_SUCCESS ]] || die "there are dead letters"
     again=$(sed 's/.*"this_start":{"rows":\([0-9]*\).*/\1/' "$work/job/report.json")
     ((again < rows)) || die "the job began anew"
-    say "none lost, none doubled; the second start had $again rows left to do"
+    say "none lost, none doubled: $((rows - again)) rows were done before the kill, $again after it"
     kill -TERM "$second_pid"
     wait "$second_pid" || die "the second server did not end well"
 }

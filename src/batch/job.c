@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "codec/json.h"
 #include "job.h"
+#include "plan.h"
 
 #define TICK_NS      (MR_NS_PER_S / 5)
 #define MARK_NS      MR_NS_PER_S
@@ -79,6 +80,13 @@ void job_settled(struct job *j, struct extent *e)
             j->open.at[i] = j->open.at[--j->open.len];
             break;
         }
+    }
+    if (j->plan) {
+        int rc = plan_put(j, e, &err);
+        if (rc < 0) {
+            job_fail(j, rc, &err);
+        }
+        return;
     }
     committer_put(&j->committer, e);
     if (is_dead_too_often(j, &err)) {
@@ -175,6 +183,10 @@ static int job_set_up(struct job *j, struct mr_err *err)
     MR_TRY(batch_bind_new(&j->bind, &j->metadata, mr_source_schema(j->source), &bind, err));
     MR_TRY(
         batch_outputs_new(&j->outputs, &j->metadata, mr_source_schema(j->source), &outputs, err));
+    if (j->plan) {
+        MR_TRY(plan_begin(j, err));
+        return reader_start(&j->reader, j, err);
+    }
     MR_TRY(facts_open(j, err));
     j->before = mr_manifest_totals(j->manifest);
     total_find(j);
@@ -292,7 +304,8 @@ static int outage_look(struct job *j, int64_t now_ns, struct mr_err *err)
     if (j->phase == JOB_RUNNING && !mr_route_is_stalled(j->route, &since_ns)) {
         return MR_OK;
     }
-    if (now_ns - since_ns < j->o->max_outage_ns) {
+    if (now_ns - since_ns <
+        (j->plan ? MR_MIN(PLAN_NS, j->o->max_outage_ns) : j->o->max_outage_ns)) {
         return MR_OK;
     }
     for (size_t i = 0; i < j->hosts.len; i++) {
@@ -317,6 +330,10 @@ static void on_tick(struct mr_timer *t)
     }
     discover_tick(j, now_ns);
     hosts_tick(j, now_ns);
+    if (j->plan && j->phase == JOB_RUNNING && plan_is_over(j, now_ns)) {
+        job_end(j);
+        return;
+    }
     int rc = outage_look(j, now_ns, &err);
     if (rc < 0) {
         job_fail(j, rc, &err);
@@ -452,6 +469,7 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     }
     view_tell(j);
     rc = j->manifest ? job_finish(j, out_report, err) : MR_OK;
+    rc = rc == MR_OK && j->rc == MR_OK && j->plan ? plan_end(j, err) : rc;
     if (j->rc < 0) {
         rc = j->rc;
         *err = j->err;
@@ -505,6 +523,22 @@ int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *e
     *j = (struct job){.batch = b, .o = b->o};
     int rc = job_run(j, out_report, err);
     mr_free(j);
+    return rc;
+}
+
+int mr_batch_plan(struct mr_batch *b, struct mr_batch_plan *out, struct mr_err *err)
+{
+    struct mr_batch_plan found = {0};
+    struct plan plan = {.out = &found, .fd = -1};
+    struct job *j = MR_NEW(struct job);
+
+    *j = (struct job){.batch = b, .o = b->o, .plan = &plan};
+    int rc = job_run(j, NULL, err);
+    plan_drop(&plan);
+    mr_free(j);
+    if (rc == MR_OK) {
+        *out = found;
+    }
     return rc;
 }
 

@@ -82,6 +82,7 @@ struct reader {
     bool is_started;
     _Atomic bool is_stopped;
     _Atomic int64_t waited_ns; /* for credits */
+    uint64_t rows;             /* read in this start; the reader's */
     /* told to the loop by `ended`, after the last extent */
     struct mr_mail ended;
     struct job *job;
@@ -274,6 +275,7 @@ struct job {
     MR_VEC(struct extent *) open; /* extents that are with the loop */
     uint64_t read_rows;
     uint64_t dead_rows; /* of this start, committed or not */
+    struct plan *plan;  /* NULL: a run */
     int rc;             /* why the loop was left */
     struct mr_err err;
     struct {

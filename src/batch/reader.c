@@ -5,6 +5,7 @@
  * this start change the manifest meanwhile. */
 #include "base/clock.h"
 #include "job.h"
+#include "plan.h"
 #include "tensor/tensor.h"
 
 #define STRING_BYTES 64 /* what a string is taken for before there is one */
@@ -27,9 +28,14 @@ static uint64_t answer_bytes(const struct job *j)
     return sum;
 }
 
-static uint64_t extent_rows(const struct job *j)
+static uint64_t extent_rows(const struct reader *r)
 {
+    const struct job *j = r->job;
     const struct mr_batch_options *o = j->o;
+    if (j->plan) {
+        /* Small, so that each answer counts at once. */
+        return MR_MIN((uint64_t)o->batch_rows, PLAN_ROWS - r->rows);
+    }
     return o->extent_rows ? o->extent_rows : MR_MAX((uint32_t)4096, o->batch_rows);
 }
 
@@ -38,7 +44,7 @@ static int extent_read(struct reader *r, uint32_t file, const struct mr_range *g
                        struct extent **out)
 {
     struct job *j = r->job;
-    const uint64_t rows = MR_MIN(gap->end - gap->first, extent_rows(j));
+    const uint64_t rows = MR_MIN(gap->end - gap->first, extent_rows(r));
     const uint64_t per_row = answer_bytes(j);
     const uint64_t most = MR_MAX(j->credits.most / 4, UINT64_C(1) << 20);
     const uint64_t fair = MR_MIN(most, rows * per_row + (UINT64_C(4) << 20));
@@ -76,13 +82,14 @@ static int file_read(struct reader *r, uint32_t file, const struct mr_ranges *do
     uint64_t at = 0;
 
     while (!atomic_load_explicit(&r->is_stopped, memory_order_relaxed) &&
-           mr_ranges_gap(done, at, UINT64_MAX, &gap)) {
+           !(r->job->plan && r->rows >= PLAN_ROWS) && mr_ranges_gap(done, at, UINT64_MAX, &gap)) {
         struct extent *e = NULL;
         int rc = extent_read(r, file, &gap, &e);
         if (rc < 0 || !e) {
             return rc;
         }
         at = gap.first + e->rows->count;
+        r->rows += e->rows->count;
         e->mail.run = extent_arrives;
         mr_loop_post(r->job->loop, &e->mail);
     }
@@ -134,7 +141,8 @@ int reader_start(struct reader *r, struct job *j, struct mr_err *err)
     t->count = mr_source_file_count(j->source);
     t->done = MR_NEW_ARRAY(struct mr_ranges, t->count + 1);
     for (size_t i = 0; i < t->count && rc == MR_OK; i++) {
-        const struct mr_ranges *done = mr_manifest_done(j->manifest, (uint32_t)i);
+        const struct mr_ranges *done =
+            j->manifest ? mr_manifest_done(j->manifest, (uint32_t)i) : NULL;
         for (size_t k = 0; done && k < done->len && rc == MR_OK; k++) {
             rc = mr_ranges_add(&t->done[i], done->at[k].first, done->at[k].end, err);
         }

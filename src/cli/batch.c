@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "batch/batch.h"
+#include "batch_plan.h"
 #include "cli.h"
 #include "remote.h"
 #include "term.h"
@@ -38,6 +39,7 @@ struct batch_command {
     int compression;
     const char *max_dead_percent;
     struct mr_tls_client_options tls;
+    bool plan;
     bool json;
 };
 
@@ -286,11 +288,16 @@ static const struct mr_option table[] = {
      .flags = MR_OPTION_CLI_ONLY,
      AT(job.verifies),
      .help = "before going on, read what was committed and compare it with its checksums"},
+    {.name = "plan",
+     .kind = MR_OPTION_BOOL,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(plan),
+     .help = "send the first rows only, keep nothing, and print what the job would take"},
     {.name = "json",
      .kind = MR_OPTION_BOOL,
      .flags = MR_OPTION_CLI_ONLY,
      AT(json),
-     .help = "print the report as JSON"},
+     .help = "print the report, or the plan, as JSON"},
 };
 
 /* ---- options ---- */
@@ -489,9 +496,13 @@ static int batch_run(struct batch_command *c, struct mr_err *err)
     if (rc < 0) {
         return rc;
     }
-    mr_batch_on_view(running, on_view, &progress);
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
+    if (c->plan) {
+        rc = mr_cli_batch_plan(running, &c->job, c->json, err);
+        goto out;
+    }
+    mr_batch_on_view(running, on_view, &progress);
     mr_buf_init(&report, 0);
     rc = mr_batch_run(running, &report, err);
     if (progress.has_line) {
@@ -500,10 +511,11 @@ static int batch_run(struct batch_command *c, struct mr_err *err)
     if (report.len > 0 && c->json) {
         printf("%s\n", mr_buf_cstr(&report));
     }
+    mr_buf_fini(&report);
+out:
     stop.sa_handler = SIG_DFL;
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
-    mr_buf_fini(&report);
     mr_batch_free(&running);
     return rc;
 }

@@ -1,6 +1,7 @@
 """`millrace batch run`: tables of Parquet through hosts that behave and hosts that do not."""
 import csv
 import io
+import gzip
 import json
 import os
 import random
@@ -189,6 +190,104 @@ def test_stopped_by_a_signal(tmp_path):
         assert before is not None and 0 < len(before) < 20000
         run(tmp_path, addresses, "--extent-rows", 500)
     check(tmp_path, x)
+
+
+def plan(folder, addresses, *args, **kw):
+    done = run(folder, addresses, "--plan", "--json", *args, **kw)
+    assert not (folder / "out").exists()
+    return json.loads(done.stdout)
+
+
+def lines(folder, rows, packed=False):
+    """Rows as JSON lines of different lengths."""
+    folder.mkdir()
+    text = "".join(json.dumps({"id": k, "x": [k, 1, 2, 3], "name": "row " + "r" * (k % 7)}) + "\n" for k in range(rows))
+    with (gzip.open if packed else open)(folder / ("a.jsonl" + (".gz" if packed else "")), "wt") as f:
+        f.write(text)
+
+
+def test_plan_counts_rows(tmp_path):
+    """All of the table is probed, so that the results' size can be compared with those of the job."""
+    table(tmp_path / "in", 5000, bad={7: None})
+    with hosts(Host, Host) as (addresses, made):
+        told = plan(tmp_path, addresses)
+        assert sum(h.calls for h in made) >= 50
+        run(tmp_path, addresses)
+    size = sum(f.stat().st_size for f in (tmp_path / "out/parts").iterdir())
+    assert (told["files"], told["rows"], told["rows_are"]) == (2, 5000, "counted")
+    assert told["bytes"] == sum(f.stat().st_size for f in (tmp_path / "in").iterdir())
+    assert (told["probe"]["rows"], told["probe"]["dead_letters"]) == (5000, 1)
+    assert (told["call_rows"], told["calls"]) == (100, 50)
+    assert told["result_bytes"] == pytest.approx(size, rel=0.1)
+    assert told["seconds"] == pytest.approx(5000 / told["rows_per_s"], rel=0.01, abs=0.001)
+    assert 0 < told["memory_bytes"] <= 5000 * told["row_bytes"] <= 512 << 20
+
+
+def test_plan_sends_only_the_first_rows_are_sent(tmp_path):
+    table(tmp_path / "in", 60000)
+    with hosts(Host) as (addresses, made):
+        told = plan(tmp_path, addresses)
+        assert made[0].calls <= 210
+    assert told["rows"] == 60000 and told["probe"]["rows"] == 20000 and told["calls"] == 600
+
+
+def test_plan_estimates_text(tmp_path):
+    lines(tmp_path / "in", 50000)
+    with hosts(Host) as (addresses, _):
+        told = plan(tmp_path, addresses)
+    assert told["rows_are"] == "estimated" and told["rows"] == pytest.approx(50000, rel=0.05)
+
+
+def test_plan_of_a_small_text(tmp_path):
+    lines(tmp_path / "in", 1000)
+    with hosts(Host) as (addresses, _):
+        told = plan(tmp_path, addresses)
+    assert told["rows_are"] == "counted" and told["rows"] == 1000
+
+
+def test_plan_says_what_is_not_known(tmp_path):
+    lines(tmp_path / "in", 30000, packed=True)
+    with hosts(Host) as (addresses, _):
+        told = plan(tmp_path, addresses)
+        assert "rows not known" in run(tmp_path, addresses, "--plan").stdout
+    assert told["rows_are"] == "unknown"
+    assert [told[n] for n in ("rows", "calls", "result_bytes", "seconds")] == [None] * 4
+    assert told["rows_per_s"] > 0 and told["row_bytes"] > 0
+
+
+def test_plan_as_text(tmp_path):
+    table(tmp_path / "in", 3000)
+    with hosts(Host) as (addresses, _):
+        told = run(tmp_path, [*addresses, "127.0.0.1:1"], "--plan").stdout
+    assert not (tmp_path / "out").exists()
+    assert "2 files" in told and "3000 rows\n" in told and "1 of 2 hosts" in told
+    assert [line.split()[0] for line in told.splitlines()] == ["input", "probe", "calls", "results", "memory", "time"]
+
+
+def test_plan_with_hosts_that_never_answer_rows(tmp_path):
+    class Hangs(Host):
+        def answer(self, number, x, key):
+            time.sleep(15)
+    table(tmp_path / "in", 300)
+    with hosts(Hangs) as (addresses, _):
+        told = plan(tmp_path, addresses)
+    assert (told["rows"], told["probe"]["rows"]) == (300, 0)
+    assert [told[n] for n in ("rows_per_s", "result_bytes", "row_bytes", "seconds")] == [None] * 4
+
+
+def test_plan_leaves_a_job_as_it_is(tmp_path):
+    table(tmp_path / "in", 1000)
+    with hosts(Host) as (addresses, _):
+        run(tmp_path, addresses)
+        before = {f: f.stat().st_mtime_ns for f in (tmp_path / "out").rglob("*")}
+        run(tmp_path, addresses, "--plan")
+    assert before == {f: f.stat().st_mtime_ns for f in (tmp_path / "out").rglob("*")}
+
+
+def test_plan_without_hosts(tmp_path):
+    table(tmp_path / "in", 10)
+    done = run(tmp_path, ["127.0.0.1:1"], "--plan", "--max-outage", 1, code=1)
+    assert "no host has worked" in done.stderr and not (tmp_path / "out").exists()
 
 
 def test_another_job_in_the_folder(tmp_path):

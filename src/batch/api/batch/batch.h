@@ -104,6 +104,29 @@ void mr_batch_on_view(struct mr_batch *b, void (*fn)(void *ctx, const struct mr_
  *  MR_E_UNAVAILABLE (no host for max_outage), MR_E_EXHAUSTED (disk full, or too many dead letters). In all these cases
  *  the job can be run again. */
 int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *err);
+
+/** What a job would take. Numbers below zero are not known. */
+struct mr_batch_plan {
+    size_t files;
+    uint64_t bytes;
+    int64_t rows;
+    bool rows_are_counted; /* else estimated from samples of the text */
+    size_t hosts;
+    size_t working_hosts; /* that answered rows of the probe */
+    uint64_t probed_rows;
+    uint64_t probed_dead; /* of these, dead letters */
+    int64_t probed_ns;
+    double rows_per_s; /* 0: no row had an outcome in time */
+    uint64_t call_rows;
+    int64_t calls;
+    int64_t result_bytes;
+    uint64_t row_bytes;    /* of memory, for a row and its answer under way; 0: not known */
+    uint64_t memory_bytes; /* for rows and answers under way, at most */
+    int64_t run_ns;
+};
+/** Sends the first rows to the hosts, for ten seconds at most, and says what all of them would take. Nothing is created in
+ *  the folder. *out is written on success. Errors: as mr_batch_run. */
+int mr_batch_plan(struct mr_batch *b, struct mr_batch_plan *out, struct mr_err *err);
 /** Reading ends, what is under way is committed, mr_batch_run returns. A second one ends it without waiting for hosts. */
 void mr_batch_stop(struct mr_batch *b);
 void mr_batch_free(struct mr_batch **b);

@@ -1,0 +1,33 @@
+/* The probe of a plan: a job whose results are measured and dropped. Thread: the loop's. */
+#ifndef MR_BATCH_PLAN_H
+#define MR_BATCH_PLAN_H
+
+#include "job.h"
+
+/** Rows that a probe reads at most, and how long it takes at most, waiting for the first host included. */
+#define PLAN_ROWS 20000
+#define PLAN_NS   (10 * MR_NS_PER_S)
+
+struct plan {
+    struct mr_batch_plan *out;
+    struct mr_writer *writer; /* into memory */
+    int fd;
+    uint64_t written; /* rows */
+    uint64_t memory;  /* that these and their answers took */
+    uint64_t tried;   /* rows that have an outcome */
+    int64_t begin_ns; /* of reading */
+    int64_t half_ns;  /* when half of the rows had an answer; 0: not yet */
+    uint64_t half_rows;
+    int64_t last_ns; /* of the last answer */
+};
+
+int plan_begin(struct job *j, struct mr_err *err);
+/** Takes an extent all of whose rows have an outcome. */
+int plan_put(struct job *j, struct extent *e, struct mr_err *err);
+/** The time of the probe is over. */
+bool plan_is_over(const struct job *j, int64_t now_ns);
+/** What has been found, after the reader's end. */
+int plan_end(struct job *j, struct mr_err *err);
+void plan_drop(struct plan *p);
+
+#endif
