@@ -347,7 +347,7 @@ void calls_pump(struct job *j)
     const int64_t now_ns = mr_now_ns();
     int64_t wake_ns = INT64_MAX;
 
-    if (c->is_dropped) {
+    if (c->is_dropped || j->is_paused) {
         return;
     }
     retries_send(j, now_ns, &wake_ns);
@@ -508,6 +508,7 @@ static void call_ends(struct call *k, const struct wire_answer *v, struct mr_row
         return;
     }
     k->host->failures += v->outcome != MR_ROUTE_THROTTLED;
+    view_cause(j, k->host, v->cause, now_ns);
     j->calls.failed += v->outcome != MR_ROUTE_THROTTLED && v->outcome != MR_ROUTE_REJECTED;
     if (w->is_settled || w->in_flight > 0) {
         return; /* the other copy succeeded, or may */

@@ -13,7 +13,6 @@
 #include "plan.h"
 
 #define TICK_NS      (MR_NS_PER_S / 5)
-#define MARK_NS      MR_NS_PER_S
 #define SHARE_FROM   10000 /* rows before the share of dead ones is looked at */
 #define REPORT_BYTES (64 << 20)
 
@@ -198,112 +197,15 @@ out:
 
 /* ---- what is going on ---- */
 
-static void host_view(struct job *j, const struct host *h, const struct mr_route_view *views,
-                      uint32_t count, struct mr_batch_host_view *out)
-{
-    (void)j;
-    *out = (struct mr_batch_host_view){.address = h->wire.address,
-                                       .state = !h->is_listed  ? "removed"
-                                                : h->is_fenced ? "fenced"
-                                                               : "no answer yet",
-                                       .reason = h->trouble,
-                                       .rows = h->rows,
-                                       .calls = h->calls,
-                                       .failures = h->failures};
-    for (uint32_t i = 0; i < count; i++) {
-        if (h->id && views[i].host == h->id) {
-            out->state = mr_route_state_name(views[i].state);
-            out->reason = views[i].reason[0] ? views[i].reason : h->trouble;
-            out->in_flight = views[i].in_flight;
-            out->limit = views[i].limit;
-            out->p50_ns = views[i].p50_ns;
-            out->p95_ns = views[i].p95_ns;
-        }
-    }
-}
-
-static double rate_of(const struct job *j)
-{
-    const uint64_t marks = sizeof j->marks / sizeof *j->marks;
-
-    if (j->mark_count < 2) {
-        return 0;
-    }
-    const uint64_t last = j->mark_count - 1;
-    const uint64_t first = j->mark_count > marks ? j->mark_count - marks : 0;
-    const int64_t ns = j->marks[last % marks].at_ns - j->marks[first % marks].at_ns;
-    return ns > 0 ? (double)(j->marks[last % marks].rows - j->marks[first % marks].rows) * 1e9 /
-                        (double)ns
-                  : 0;
-}
-
-static uint64_t rows_settled(const struct job *j)
-{
-    uint64_t rows = j->dead_rows;
-
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        rows += j->hosts.at[i]->rows;
-    }
-    return rows;
-}
-
-static const char *bottleneck_of(const struct job *j)
-{
-    const int64_t ran_ns = MR_MAX(mr_now_ns() - j->begin_ns, INT64_C(1));
-
-    if (atomic_load_explicit(&j->committer.idle_ns, memory_order_relaxed) < ran_ns / 5) {
-        return "writer";
-    }
-    return atomic_load_explicit(&j->reader.waited_ns, memory_order_relaxed) > ran_ns / 5 ||
-                   j->calls.extents.len > 2
-               ? "hosts"
-               : "reader";
-}
-
-static void view_tell(struct job *j)
-{
-    struct mr_batch *b = j->batch;
-
-    if (!b->on_view) {
-        return;
-    }
-    struct mr_route_view *views = MR_NEW_ARRAY(struct mr_route_view, j->hosts.len + 1);
-    struct mr_batch_host_view *hosts = MR_NEW_ARRAY(struct mr_batch_host_view, j->hosts.len + 1);
-    const uint32_t count = mr_route_views(j->route, mr_now_ns(), views, (uint32_t)j->hosts.len);
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        host_view(j, j->hosts.at[i], views, count, &hosts[i]);
-    }
-    const uint64_t rows = atomic_load_explicit(&j->committer.rows, memory_order_relaxed);
-    const uint64_t dead = atomic_load_explicit(&j->committer.dead, memory_order_relaxed);
-    pthread_mutex_lock(&j->credits.lock);
-    const uint64_t taken = j->credits.taken;
-    pthread_mutex_unlock(&j->credits.lock);
-    const struct mr_batch_view view = {
-        .total_rows = j->total_rows,
-        .rows = j->before.rows + rows,
-        .dead = j->before.dead + dead,
-        .rows_before = j->before.rows + j->before.dead,
-        .under_way = j->read_rows - rows - dead,
-        .memory_bytes = taken,
-        .files = j->before.parts + atomic_load_explicit(&j->committer.files, memory_order_relaxed),
-        .ran_ns = mr_now_ns() - j->begin_ns,
-        .rows_per_s = rate_of(j),
-        .bottleneck = bottleneck_of(j),
-        .hosts = hosts,
-        .host_count = j->hosts.len};
-    b->on_view(b->view_ctx, &view);
-    mr_free(hosts);
-    mr_free(views);
-}
-
 static int outage_look(struct job *j, int64_t now_ns, struct mr_err *err)
 {
     int64_t since_ns = j->begin_ns;
     const struct host *h = NULL;
 
-    if (j->phase == JOB_RUNNING && !mr_route_is_stalled(j->route, &since_ns)) {
+    if (j->is_paused || (j->phase == JOB_RUNNING && !mr_route_is_stalled(j->route, &since_ns))) {
         return MR_OK;
     }
+    since_ns = MR_MAX(since_ns, j->resumed_ns);
     if (now_ns - since_ns <
         (j->plan ? MR_MIN(PLAN_NS, j->o->max_outage_ns) : j->o->max_outage_ns)) {
         return MR_OK;
@@ -319,7 +221,6 @@ static int outage_look(struct job *j, int64_t now_ns, struct mr_err *err)
 static void on_tick(struct mr_timer *t)
 {
     struct job *j = MR_CONTAINER_OF(t, struct job, tick);
-    const uint64_t marks = sizeof j->marks / sizeof *j->marks;
     const int64_t now_ns = mr_now_ns();
     struct mr_err err;
 
@@ -339,9 +240,7 @@ static void on_tick(struct mr_timer *t)
         job_fail(j, rc, &err);
         return;
     }
-    if (j->mark_count == 0 || now_ns - j->marks[(j->mark_count - 1) % marks].at_ns >= MARK_NS) {
-        j->marks[j->mark_count % marks].at_ns = now_ns;
-        j->marks[j->mark_count++ % marks].rows = rows_settled(j);
+    if (view_mark(j, now_ns)) {
         view_tell(j);
     }
     calls_pump(j);
@@ -417,6 +316,7 @@ static int job_finish(struct job *j, struct mr_buf *out_report, struct mr_err *e
 
 static void job_free(struct job *j)
 {
+    control_close(j);
     calls_drop(j);
     mr_timer_stop(&j->tick);
     discover_stop(j);
@@ -452,14 +352,20 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     j->begin_ns = mr_now_ns();
     j->total_rows = -1;
     j->calls.most_rows = j->o->batch_rows;
+    atomic_init(&j->batch_rows, j->o->batch_rows);
+    j->max_in_flight = j->o->max_in_flight;
     credits_init(&j->credits, j->o->memory_bytes);
     mr_arena_init(&j->arena, 4096, 64 << 20);
     j->route = mr_route_new(&route, j->begin_ns);
     MR_TRY(mr_loop_new(&j->loop, NULL, err));
     MR_TRY(discover_start(j, err));
+    if (!j->plan) {
+        MR_TRY(control_open(j, err));
+    }
     hosts_tick(j, j->begin_ns);
     mr_timer_start(j->loop, &j->tick, TICK_NS, TICK_NS, on_tick);
     mr_loop_run(j->loop);
+    control_close(j);
     calls_drop(j);
     reader_stop(&j->reader);
     rc = committer_end(&j->committer, &late);

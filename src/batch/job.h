@@ -234,6 +234,40 @@ void calls_pump(struct job *j);
 /** Drops all that waits and is under way; answers that come later are nobody's. */
 void calls_drop(struct job *j);
 
+/* ---- control.c: who asks about the job, and changes it while it runs ---- */
+
+struct control {
+    struct mr_http_server *server;
+    char address[300]; /* of TCP, with the port that it became; "": none */
+};
+/** The socket in the folder, without which the job runs as well, and what the options say.
+ *  Errors: MR_E_INVALID, MR_E_IO (options.listen). */
+int control_open(struct job *j, struct mr_err *err);
+/** The socket is gone when this returns, connections when the loop is freed. */
+void control_close(struct job *j);
+
+/* ---- view.c: how the job is doing ---- */
+
+/** What is wrong with calls, said once for each host and cause. */
+#define CAUSES_MOST 16
+struct cause {
+    const struct host *host;
+    char text[200];
+    uint64_t count;
+    int64_t last_ns;
+};
+/** A call failed. */
+void view_cause(struct job *j, const struct host *h, const char *text, int64_t now_ns);
+/** Once a second: counts the rows. True: it was time to. */
+bool view_mark(struct job *j, int64_t now_ns);
+/** To on_view. */
+void view_tell(struct job *j);
+/** Valid until view_free, as long as nothing is done with the job. */
+struct mr_batch_view *view_new(struct job *j);
+void view_free(struct mr_batch_view **v);
+/** As JSON. */
+void status_put(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v);
+
 /* ---- job.c ---- */
 
 struct mr_batch {
@@ -283,6 +317,12 @@ struct job {
         uint64_t rows;
     } marks[11]; /* of the last seconds, for the rate */
     uint64_t mark_count;
+    struct control control;
+    bool is_paused;
+    int64_t resumed_ns;          /* 0: never */
+    _Atomic uint32_t batch_rows; /* as asked for last; the reader looks at it */
+    uint32_t max_in_flight;
+    struct cause causes[CAUSES_MOST];
 };
 /** The loop ends with this; the first reason counts. */
 void job_fail(struct job *j, int rc, const struct mr_err *err);

@@ -8,6 +8,7 @@
  *     dlq/                d-<epoch>-<number><suffix>: dead letters
  *     epoch-<number>      one more at each start
  *     LOCK                held (flock) by the process that works on the job; its pid is in it
+ *     control             that process's socket; not the manifest's
  *     .tmp-*              what is not committed yet
  *     manifest.json, report.json, _SUCCESS   written when the job is finished, the last one last
  *
@@ -58,6 +59,8 @@ struct mr_manifest_extent {
     uint64_t first;
     uint64_t count;
 };
+
+#define MR_MANIFEST_CONTROL "control"
 
 /** Inputs are numbered below this. */
 #define MR_MANIFEST_FILES_MOST (1u << 20)
@@ -129,6 +132,10 @@ struct mr_manifest_totals {
 int mr_manifest_open(struct mr_manifest **out, const char *folder,
                      const struct mr_manifest_fact *facts, size_t fact_count,
                      const struct mr_manifest_options *options, struct mr_err *err);
+/** What the folder says, without a change to it and whoever works on it. *out_pid: the process that does, 0: none on
+ *  this machine. Errors: MR_E_NOT_FOUND (no folder, or no job in it), MR_E_IO (damage). */
+int mr_manifest_look(const char *folder, struct mr_manifest_totals *out_totals, bool *out_finished,
+                     uint32_t *out_epoch, int64_t *out_pid, struct mr_err *err);
 /** Give the job up, as it is. Open parts are dropped by their owners before. */
 void mr_manifest_close(struct mr_manifest **m);
 

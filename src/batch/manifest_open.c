@@ -23,7 +23,6 @@
 #include "file.h"
 #include "manifest_priv.h"
 
-#define LOCK_NAME   "LOCK"
 #define EPOCH_FRONT "epoch-"
 #define VALUE_SHOWN 96 /* bytes of a fact's value in a message */
 
@@ -77,7 +76,8 @@ static uint32_t epoch_of(const char *name)
 
 static void look_at(void *ctx, const char *name)
 {
-    static const char *const ours[] = {LOCK_NAME, "parts", "dlq", MR_MANIFEST_LOG};
+    static const char *const ours[] = {MR_MANIFEST_LOCK, "parts", "dlq", MR_MANIFEST_LOG,
+                                       MR_MANIFEST_CONTROL};
     struct look *look = ctx;
     const uint32_t epoch = epoch_of(name);
 
@@ -128,20 +128,20 @@ static int take_lock(struct mr_manifest *m, struct mr_err *err)
     char pid[16];
     int rc;
 
-    m->lock = openat(m->dir, LOCK_NAME, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    m->lock = openat(m->dir, MR_MANIFEST_LOCK, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (m->lock < 0) {
-        return batch_file_fail(err, "make", LOCK_NAME);
+        return batch_file_fail(err, "make", MR_MANIFEST_LOCK);
     }
     do {
         rc = flock(m->lock, LOCK_EX | LOCK_NB);
     } while (rc < 0 && errno == EINTR);
     if (rc < 0) {
         return errno == EWOULDBLOCK ? refuse_locked(m, err)
-                                    : batch_file_fail(err, "lock", LOCK_NAME);
+                                    : batch_file_fail(err, "lock", MR_MANIFEST_LOCK);
     }
     /* For people; a full disk is no reason not to go on. */
     snprintf(pid, sizeof pid, "%-10ld\n", (long)getpid());
-    batch_file_write(m->lock, pid, strlen(pid), 0, LOCK_NAME, NULL);
+    batch_file_write(m->lock, pid, strlen(pid), 0, MR_MANIFEST_LOCK, NULL);
     return MR_OK;
 }
 

@@ -13,6 +13,7 @@
 #define MR_MANIFEST_LOG      "manifest.log"
 #define MR_MANIFEST_JOB      "job.json"
 #define MR_MANIFEST_SUCCESS  "_SUCCESS"
+#define MR_MANIFEST_LOCK     "LOCK"
 #define MR_MANIFEST_FORMAT   1
 #define MR_MANIFEST_NOTES    1000
 #define MR_MANIFEST_LOG_MOST (8ull << 30)

@@ -36,7 +36,9 @@ static uint64_t extent_rows(const struct reader *r)
         /* Small, so that each answer counts at once. */
         return MR_MIN((uint64_t)o->batch_rows, PLAN_ROWS - r->rows);
     }
-    return o->extent_rows ? o->extent_rows : MR_MAX((uint32_t)4096, o->batch_rows);
+    /* Relaxed: whether a change is seen one stretch earlier or later does not matter. */
+    const uint32_t batch = atomic_load_explicit(&j->batch_rows, memory_order_relaxed);
+    return o->extent_rows ? o->extent_rows : MR_MAX((uint32_t)4096, batch);
 }
 
 /* MR_OK, or what ends the reading; *out NULL: the file has no row there. */

@@ -63,9 +63,8 @@ int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_option
     w->o = o;
     MR_TRY(wire_parse(url, o, &w->protocol, &is_tls, &rest, err));
     options.http2 = w->protocol == MR_BATCH_GRPC;
-    options.max_connections = options.http2
-                                  ? GRPC_CONNECTIONS
-                                  : (uint32_t)MR_MIN(o->max_in_flight, (uint32_t)REST_CONNECTIONS);
+    /* As many as there are calls, whose number the route bounds and a running job may be told. */
+    options.max_connections = options.http2 ? GRPC_CONNECTIONS : REST_CONNECTIONS;
     const char *bracket = strrchr(rest, ']');
     const bool has_port = strrchr(bracket ? bracket : rest, ':') || strncmp(rest, "unix:", 5) == 0;
     const size_t len = strlen(rest) - (strlen(rest) > 1 && rest[strlen(rest) - 1] == '/');

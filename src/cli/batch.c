@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "batch/batch.h"
+#include "batch_control.h"
 #include "batch_plan.h"
 #include "cli.h"
 #include "remote.h"
@@ -17,7 +18,8 @@ static const char usage[] =
     "with the\n"
     "same options it goes on where it was, whatever ended it. Each row is one row of the results "
     "in\n"
-    "FOLDER/parts or, with the cause, one line of FOLDER/dlq.\n";
+    "FOLDER/parts or, with the cause, one line of FOLDER/dlq.\n\n"
+    "millrace batch status|pause|resume|set FOLDER asks about a running job, and changes it.\n";
 
 static const char notes[] =
     "Exit status: 0 each row has an outcome, 1 it ended before that and can be run again, 2 the "
@@ -293,6 +295,18 @@ static const struct mr_option table[] = {
      .flags = MR_OPTION_CLI_ONLY,
      AT(plan),
      .help = "send the first rows only, keep nothing, and print what the job would take"},
+    {.name = "Control", .kind = MR_OPTION_GROUP},
+    {.name = "listen",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.listen),
+     .value = "HOST:PORT",
+     .help = "status over HTTP for whoever connects; 127.0.0.1:PORT is for this machine only"},
+    {.name = "listen-control",
+     .kind = MR_OPTION_BOOL,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.listen_changes),
+     .help = "who connects there may also pause and change the job"},
     {.name = "json",
      .kind = MR_OPTION_BOOL,
      .flags = MR_OPTION_CLI_ONLY,
@@ -465,10 +479,11 @@ static void on_view(void *ctx, const struct mr_batch_view *v)
     mr_text_bytes(memory, v->memory_bytes);
     fprintf(stderr,
             "%s%llu rows done, %llu of them dead, %llu under way (%s), %.0f rows/s%s, %zu of %zu "
-            "hosts, bound by the %s%s",
+            "hosts, %s%s%s",
             p->has_line ? "\r\033[K" : "", (unsigned long long)done, (unsigned long long)v->dead,
             (unsigned long long)v->under_way, memory, v->rows_per_s, left, working, v->host_count,
-            v->bottleneck, p->term.is_terminal ? "" : "\n");
+            v->is_paused ? "paused" : "bound by the ", v->is_paused ? "" : v->bottleneck,
+            p->term.is_terminal ? "" : "\n");
     p->has_line = p->term.is_terminal;
     if (!p->term.is_terminal && working < v->host_count) {
         hosts_print(v);
@@ -527,12 +542,15 @@ int mr_cli_batch(int argc, char **argv, char **env)
     struct mr_options o;
     struct mr_err err;
 
+    if (argc > 0 && mr_cli_batch_is_control(argv[0])) {
+        return mr_cli_batch_control(argc, argv, env);
+    }
     if (argc < 1 || strcmp(argv[0], "run") != 0) {
         const bool wants_help =
             argc > 0 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0);
         if (!wants_help) {
             return mr_cli_fail("millrace batch", MR_EXIT_USAGE,
-                               argc < 1 ? "expected: run" : "the only command is: run");
+                               "expected: run, status, pause, resume or set");
         }
     } else {
         argc--;

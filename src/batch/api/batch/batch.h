@@ -62,9 +62,19 @@ struct mr_batch_options {
     double max_dead_share;  /* of the rows, from 10,000 rows on */
     bool accepts_changed_input;
     bool verifies; /* committed files are read and compared at the start */
+    const char
+        *listen; /* "host:port" for status, metrics and page; NULL: the folder's socket only */
+    bool listen_changes; /* who connects there may also change the job */
 };
 
 /** How a job is doing, every second and at the end. */
+struct mr_batch_failure_view {
+    const char *host;
+    const char *cause;
+    uint64_t count;
+    int64_t ago_ns; /* the last one */
+};
+
 struct mr_batch_host_view {
     const char *address;
     const char *state; /* "ready", "no answer yet", … */
@@ -87,8 +97,15 @@ struct mr_batch_view {
     uint64_t memory_bytes; /* that those take */
     uint64_t files;        /* of results */
     int64_t ran_ns;
-    double rows_per_s;      /* of the last ten seconds */
-    const char *bottleneck; /* "reader", "hosts", "writer" */
+    double rows_per_s;                            /* of the last ten seconds */
+    const char *bottleneck;                       /* "reader", "hosts", "writer" */
+    const char *phase;                            /* "asking" for the model, "running", "ending" */
+    bool is_paused;                               /* no calls are made */
+    uint32_t batch_rows;                          /* of a call: as asked for, … */
+    uint32_t most_rows;                           /* … and what hosts have shown to take */
+    uint32_t max_in_flight;                       /* calls per host */
+    const struct mr_batch_failure_view *failures; /* of calls, recent ones, the last one first */
+    size_t failure_count;
     const struct mr_batch_host_view *hosts;
     size_t host_count;
 };
@@ -130,5 +147,24 @@ int mr_batch_plan(struct mr_batch *b, struct mr_batch_plan *out, struct mr_err *
 /** Reading ends, what is under way is committed, mr_batch_run returns. A second one ends it without waiting for hosts. */
 void mr_batch_stop(struct mr_batch *b);
 void mr_batch_free(struct mr_batch **b);
+
+/* ---- a job, seen from another process ---- */
+
+/** Address of a running job's socket, for net/client.h. Speaks HTTP: GET /status, POST /pause, /resume, /set.
+ *  Errors: MR_E_INVALID (the path is too long for a socket). */
+int mr_batch_control_address(const char *folder, char *out, size_t size, struct mr_err *err);
+
+/** What a job's folder says. */
+struct mr_batch_look {
+    bool is_finished;
+    int64_t pid; /* of the process that works on it; 0: none on this machine */
+    uint64_t rows;
+    uint64_t dead;
+    uint64_t files;
+    uint64_t bytes; /* of these */
+    uint32_t starts;
+};
+/** Changes nothing. Errors: MR_E_NOT_FOUND (no folder, or no job in it), MR_E_IO (damage). */
+int mr_batch_look(const char *folder, struct mr_batch_look *out, struct mr_err *err);
 
 #endif

@@ -1,0 +1,338 @@
+"""A job of `millrace batch run` that is asked, paused and changed while it runs."""
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import threading
+
+import pytest
+
+from lib import batch, wait
+from lib.server import BIN
+
+pytestmark = batch.pytestmark
+
+
+class Gate(batch.Host):
+    """Answers when the test lets it."""
+    gate = None
+
+    def answer(self, number, x, key):
+        self.gate.wait(wait.PATIENCE)
+        self.good(x, key)
+
+
+class Connection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost", timeout=wait.PATIENCE)
+        self.path = str(path)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(wait.PATIENCE)
+        self.sock.connect(self.path)
+
+
+def ask(to, path, body=None, method=None, headers=()):
+    """(status, document) of a job in a folder, or at (host, port)."""
+    c = http.client.HTTPConnection(*to, timeout=wait.PATIENCE) if isinstance(to, tuple) else Connection(to / "out/control")
+    with contextlib.closing(c):
+        c.request(method or ("GET" if body is None else "POST"), path, body, dict(headers))
+        r = c.getresponse()
+        data = r.read()
+        return r.status, json.loads(data) if r.getheader("content-type") == "application/json" else data
+
+
+def status(to):
+    code, document = ask(to, "/status")
+    assert code == 200
+    return document
+
+
+@contextlib.contextmanager
+def running(folder, addresses, *args):
+    """A job that is there to be asked; killed at the end of the block if it has not ended."""
+    with open(folder / "err", "a") as err:
+        process = subprocess.Popen(batch.command(folder, addresses, *args), stderr=err, env=batch.environment())
+    try:
+        wait.until(lambda: reachable(folder) or process.poll() is not None, "the job's socket")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def reachable(folder):
+    try:
+        return ask(folder, "/status")[0] == 200
+    except OSError:
+        return False
+
+
+def finish(process, folder):
+    assert process.wait(120 * wait.SLOW) == 0, (folder / "err").read_text()
+
+
+def cli(*args):
+    return subprocess.run([str(BIN), "batch", *map(str, args)], capture_output=True, text=True, env=batch.environment(),
+                          timeout=60 * wait.SLOW)
+
+
+@pytest.fixture
+def gated(tmp_path):
+    """(folder, table, addresses, class of the host, gate): a job for a host that answers when the gate is open."""
+    gate = threading.Event()
+    x = batch.table(tmp_path / "in", 5000)
+    with batch.hosts(type("Gate", (Gate,), {"gate": gate})) as (addresses, made):
+        yield tmp_path, x, addresses, made[0], gate
+        gate.set()
+
+
+def test_status(gated):
+    folder, x, addresses, host, gate = gated
+    with running(folder, addresses, "--max-in-flight-per-host", 2) as process:
+        wait.until(lambda: status(folder)["hosts"][0]["in_flight"] == 2, "calls")
+        wait.until(lambda: status(folder)["under_way"] == 5000, "all to be read")
+        s = status(folder)
+        assert (s["state"], s["phase"], s["paused"], s["pid"]) == ("running", "running", False, process.pid)
+        assert (s["total_rows"], s["rows"], s["dead"], s["model"]) == (5000, 0, 0, "m")
+        assert s["memory_bytes"] > 5000 * 4 * batch.WIDTH
+        assert s["limits"]["batch_rows"] == 100 and s["limits"]["max_in_flight_per_host"] == 2
+        assert s["hosts"][0]["address"] == addresses[0] and s["hosts"][0]["state"] == "ready"
+        assert stat.S_IMODE(os.stat(folder / "out/control").st_mode) == 0o600
+        text = cli("status", folder / "out").stdout
+        assert addresses[0] in text and "of 5000" in text
+        assert json.loads(cli("status", folder / "out", "--json").stdout)["pid"] == process.pid
+        gate.set()
+        finish(process, folder)
+    batch.check(folder, x)
+    assert not (folder / "out/control").exists()
+
+
+def test_pause_and_resume(gated):
+    """No call is made while it is paused; those that were made count."""
+    folder, x, addresses, host, gate = gated
+    with running(folder, addresses, "--max-in-flight-per-host", 2, "--commit-interval", 1, "--extent-rows", 100) as process:
+        wait.until(lambda: status(folder)["hosts"][0]["in_flight"] == 2, "calls")
+        assert "paused" in cli("pause", folder / "out").stdout
+        calls = host.calls
+        gate.set()
+        # What was under way ends and is committed, and nothing new is sent.
+        wait.until(lambda: status(folder)["rows"] == 100 * calls, "what was under way")
+        s = status(folder)
+        assert s["paused"] and s["hosts"][0]["in_flight"] == 0 and host.calls == calls == 2
+        assert ask(folder, "/resume", b"")[1]["paused"] is False
+        finish(process, folder)
+    batch.check(folder, x)
+
+
+def test_pause_is_seen_in_the_progress(gated):
+    folder, x, addresses, host, gate = gated
+    with running(folder, addresses) as process:
+        cli("pause", folder / "out")
+        wait.until(lambda: ", paused" in (folder / "err").read_text(), "the progress to say it")
+        process.terminate()  # a paused job can be stopped
+        assert process.wait(wait.PATIENCE) == 1
+    with running(folder, addresses) as process:
+        assert status(folder)["paused"] is False  # and a restart runs
+        gate.set()
+        finish(process, folder)
+    batch.check(folder, x)
+
+
+def test_pause_is_no_outage(gated):
+    """The one host fails, so that the route is stalled; a pause of any length does not end the job."""
+    folder, x, addresses, host, gate = gated
+    host.answer = lambda self, number, x, key: self.say(503, {"error": "busy"})
+    with running(folder, addresses, "--max-outage", 2) as process:
+        cli("pause", folder / "out")
+        wait.until(lambda: status(folder)["ran_s"] > 4, "the outage to be over its limit")
+        assert process.poll() is None
+        del host.answer
+        gate.set()
+        cli("resume", folder / "out")
+        finish(process, folder)
+    batch.check(folder, x)
+
+
+def test_set(gated):
+    folder, x, addresses, host, gate = gated
+    rows = []
+
+    def answer(self, number, x, key):
+        rows.append(len(key))
+        Gate.answer(self, number, x, key)
+    host.answer = answer
+    with running(folder, addresses, "--max-in-flight-per-host", 1) as process:
+        wait.until(lambda: status(folder)["hosts"][0]["in_flight"] == 1, "calls")
+        code, s = ask(folder, "/set", json.dumps({"batch_rows": 50, "max_in_flight_per_host": 7}))
+        assert code == 200 and s["limits"]["batch_rows"] == 50 and s["limits"]["max_in_flight_per_host"] == 7
+        # The limit of the host grows from 1 as it answers.
+        done = cli("set", folder / "out", "--batch-rows", 20)
+        assert done.returncode == 0 and "calls of 20 rows" in done.stdout
+        gate.set()
+        finish(process, folder)
+    batch.check(folder, x)
+    assert rows[0] == 100 and max(rows[3:]) == 20  # one or two calls were cut before
+
+
+def test_set_rows_larger_than_an_extent(gated):
+    """Stretches that are read from then on are as long as calls are."""
+    folder, x, addresses, host, gate = gated
+    batch.table(folder / "in", 60000, files=1)
+    rows = []
+    host.answer = lambda self, number, x, key: (rows.append(len(key)), Gate.answer(self, number, x, key))
+    # Memory for a few stretches only, so that the others are read after the change.
+    with running(folder, addresses, "--max-in-flight-per-host", 1, "--memory", "6MiB") as process:
+        wait.until(lambda: rows, "a call")
+        assert ask(folder, "/set", b'{"batch_rows": 10000}')[0] == 200
+        gate.set()
+        finish(process, folder)
+    assert max(rows) > 4096
+
+
+@pytest.mark.parametrize("body,text", [
+    (b'{"batch_rows": 0}', "from 1 to 1048576"),
+    (b'{"batch_rows": 1048577}', "from 1 to 1048576"),
+    (b'{"batch_rows": 1.5}', "batch_rows 1.5: expected a whole number"),
+    (b'{"batch_rows": "many"}', "from 1 to 1048576"),
+    (b'{"max_in_flight_per_host": 65536}', "from 1 to 65535"),
+    (b'{"max_in_flight_per_host": -1}', "from 1 to 65535"),
+    (b'{"batch_rows": 7, "speed": 11}', "'speed' cannot be set: expected batch_rows"),
+    (b'{"batch_rows": 7', "offset"),
+    (b'', "offset"),
+    (b'[1]', "offset"),
+])
+def test_bad_values(gated, body, text):
+    folder, _, addresses, _, _ = gated
+    with running(folder, addresses):
+        code, document = ask(folder, "/set", body)
+        assert code == 400 and text in document["error"]
+        assert status(folder)["limits"]["batch_rows"] == 100  # all of it or nothing
+
+
+def test_bad_calls(gated):
+    folder, _, addresses, _, _ = gated
+    with running(folder, addresses):
+        assert ask(folder, "/nothing")[0] == 404
+        assert ask(folder, "/pause")[0] == 405
+        assert ask(folder, "/status", b"{}")[0] == 405
+        assert ask(folder, "/set", b" " * 70000)[0] == 413
+        code, document = ask(folder, "/pause", b"", headers={"Origin": "http://example.com"})
+        assert code == 403 and "browser" in document["error"]
+        # Half a request, and then nothing.
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(str(folder / "out/control"))
+            s.sendall(b"POST /set HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{")
+        assert status(folder)["paused"] is False
+
+
+@pytest.mark.parametrize("args,changes", [([], False), (["--listen-control"], True)])
+def test_over_tcp(gated, args, changes):
+    folder, x, addresses, host, gate = gated
+    with running(folder, addresses, "--listen", "127.0.0.1:0", *args) as process:
+        name, port = status(folder)["listen"].rsplit(":", 1)
+        assert status((name, int(port)))["pid"] == process.pid
+        code, document = ask((name, int(port)), "/pause", b"")
+        assert code == (200 if changes else 403)
+        assert changes or "--listen-control" in document["error"]
+        assert status(folder)["paused"] is changes
+        ask(folder, "/resume", b"")
+        gate.set()
+        finish(process, folder)
+
+
+def test_address_that_is_taken(gated):
+    folder, _, addresses, _, _ = gated
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        done = batch.run(folder, addresses, "--listen", f"127.0.0.1:{s.getsockname()[1]}", code=1)
+    assert "in use" in done.stderr
+
+
+def test_socket_of_a_killed_job(gated):
+    folder, x, addresses, host, gate = gated
+    with running(folder, addresses) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert stat.S_ISSOCK(os.stat(folder / "out/control").st_mode)
+    assert "no job" in cli("status", folder / "out").stderr or "not finished" in cli("status", folder / "out").stdout
+    with running(folder, addresses) as process:
+        assert status(folder)["pid"] == process.pid
+        gate.set()
+        finish(process, folder)
+    batch.check(folder, x)
+
+
+def test_status_of_a_job_that_does_not_run(gated):
+    folder, _, addresses, _, gate = gated
+    assert cli("status", folder / "out").returncode == 1
+    with running(folder, addresses, "--max-in-flight-per-host", 1) as process:
+        wait.until(lambda: status(folder)["phase"] == "running", "the job to run")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done = cli("status", folder / "out")
+    assert done.returncode == 0 and "not finished" in done.stdout and "after 1 start" in done.stdout
+    document = json.loads(cli("status", folder / "out", "--json").stdout)
+    assert (document["state"], document["pid"], document["rows"]) == ("stopped", 0, 0)
+    refused = cli("pause", folder / "out")
+    assert refused.returncode == 1 and "does not run" in refused.stderr
+    gate.set()
+    batch.run(folder, addresses)
+    document = json.loads(cli("status", folder / "out", "--json").stdout)
+    assert (document["state"], document["rows"], document["dead"], document["starts"]) == ("finished", 5000, 0, 2)
+    assert "finished" in cli("status", folder / "out").stdout
+
+
+def test_path_that_is_too_long(tmp_path):
+    """The job runs all the same, and status says who works on it."""
+    folder = tmp_path / ("d" * 60) / ("e" * 60)
+    folder.mkdir(parents=True)
+    gate = threading.Event()
+    x = batch.table(folder / "in", 1000)
+    with batch.hosts(type("Gate", (Gate,), {"gate": gate})) as (addresses, made):
+        with open(folder / "err", "w") as err:
+            process = subprocess.Popen(batch.command(folder, addresses), stderr=err, env=batch.environment())
+            try:
+                wait.until(lambda: made[0].calls, "a call")
+                assert "the path of a socket" in (folder / "err").read_text()
+                document = json.loads(cli("status", folder / "out", "--json").stdout)
+                assert (document["state"], document["pid"]) == ("running", process.pid)
+                assert f"process {process.pid} works on it" in cli("status", folder / "out").stdout
+                gate.set()
+                finish(process, folder)
+            finally:
+                gate.set()
+                process.kill()
+                process.wait()
+    batch.check(folder, x)
+
+
+def test_failures_are_told(tmp_path):
+    batch.table(tmp_path / "in", 5000)
+
+    class Fails(batch.Host):
+        def answer(self, number, x, key):
+            self.say(500, {"error": "out of order"})
+    with batch.hosts(Fails) as (addresses, _), running(tmp_path, addresses):
+        wait.until(lambda: status(tmp_path)["failures"], "a failure")
+        failure = status(tmp_path)["failures"][0]
+        assert failure["host"] == addresses[0] and "out of order" in failure["cause"] and failure["count"] >= 1
+        assert "out of order" in cli("status", tmp_path / "out").stdout
+
+
+@pytest.mark.parametrize("args,text", [
+    (["status"], "expected the folder"),
+    (["set", "x"], "set what?"),
+    (["set", "x", "--batch-rows", "0"], "1"),
+    (["pause", "x", "--batch-rows", "5"], "only set"),
+    (["jump", "x"], "expected: run, status"),
+])
+def test_wrong_command_lines(args, text):
+    done = cli(*args)
+    assert done.returncode == 2 and text in done.stderr
