@@ -464,7 +464,8 @@ static void work_fails(struct job *j, struct work *w, const struct wire_answer *
                        int64_t now_ns)
 {
     const uint64_t ok_before = w->ok_before;
-    const bool others_succeed = j->calls.ok > ok_before;
+    /* What was a dead letter already needs no witness that the host is well, if it answered. */
+    const bool others_succeed = j->calls.ok > ok_before || (j->retry && w->is_answered);
     const bool is_alone = j->is_read && j->calls.extents.len == 0 && !j->calls.fresh;
 
     w->failures++;
@@ -557,6 +558,7 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
     if (v.outcome == MR_ROUTE_OK && !w->is_settled) {
         answer_read(k, &v, &rows);
     }
+    w->is_answered = response != NULL;
     if (v.outcome != MR_ROUTE_OK && w->count == 1 && !w->is_settled) {
         answer_keep(w, rc < 0 ? NULL : response);
     }

@@ -11,19 +11,7 @@
 #include "base/clock.h"
 #include "job.h"
 
-/* What is open: the files and what they stand for. */
-struct open_part {
-    struct mr_manifest_part results;
-    struct mr_manifest_part dead;
-    bool has_results;
-    bool has_dead;
-    struct mr_writer *writer;
-    struct mr_buf lines;
-    uint64_t rows;
-    uint64_t dead_rows;
-    int64_t since_ns;
-    MR_VEC(struct mr_manifest_extent) extents;
-};
+#define LINES_HELD ((size_t)1 << 20) /* bytes of dead letters */
 
 static void part_drop(struct job *j, struct open_part *p)
 {
@@ -39,7 +27,7 @@ static void part_drop(struct job *j, struct open_part *p)
     *p = (struct open_part){0};
 }
 
-static int lines_write(struct open_part *p, struct mr_err *err)
+int part_lines_write(struct open_part *p, struct mr_err *err)
 {
     const char *from = p->lines.ptr;
     size_t left = p->lines.len;
@@ -75,16 +63,14 @@ static int part_commit(struct committer *c, struct open_part *p, struct mr_err *
         MR_TRY(mr_writer_finish(p->writer, err));
         mr_writer_free(&p->writer);
     }
-    if (p->has_dead) {
-        MR_TRY(lines_write(p, err));
-    }
+    MR_TRY(part_lines_write(p, err));
     const struct mr_manifest_add add = {.part = p->has_results ? &p->results : NULL,
                                         .dlq = p->has_dead ? &p->dead : NULL,
                                         .rows = p->rows,
                                         .dead = p->dead_rows,
                                         .extents = p->extents.at,
                                         .extent_count = p->extents.len};
-    MR_TRY(mr_manifest_commit(j->manifest, &add, 1, err));
+    MR_TRY(j->retry ? retry_commit(j, p, err) : mr_manifest_commit(j->manifest, &add, 1, err));
     atomic_fetch_add_explicit(&c->rows, p->rows, memory_order_relaxed);
     atomic_fetch_add_explicit(&c->dead, p->dead_rows, memory_order_relaxed);
     atomic_fetch_add_explicit(&c->files, p->has_results, memory_order_relaxed);
@@ -121,6 +107,31 @@ static int dead_open(struct job *j, struct open_part *p, struct mr_err *err)
     return rc;
 }
 
+int part_letter(struct job *j, struct open_part *p, mr_str line, struct mr_err *err)
+{
+    int rc = dead_open(j, p, err);
+
+    if (rc == MR_OK) {
+        mr_buf_str(&p->lines, line);
+        rc = p->lines.len > LINES_HELD || p->lines.failed ? part_lines_write(p, err) : MR_OK;
+    }
+    return rc;
+}
+
+static int dead_write(struct job *j, struct open_part *p, const struct extent *e, struct dead_row d,
+                      struct mr_err *err)
+{
+    int rc = dead_open(j, p, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    d.attempts += j->retry ? retry_attempts(j->retry, e->file, e->first + d.row) : 0;
+    letter_put(&p->lines, mr_source_file(j->source, e->file).path, e, &d);
+    p->dead_rows++;
+    return p->lines.len > LINES_HELD || p->lines.failed ? part_lines_write(p, err) : MR_OK;
+}
+
 static int extent_write(struct committer *c, struct open_part *p, const struct extent *e,
                         struct mr_err *err)
 {
@@ -137,12 +148,7 @@ static int extent_write(struct committer *c, struct open_part *p, const struct e
         p->rows += e->answers.at[i]->count;
     }
     for (size_t i = 0; i < e->dead.len; i++) {
-        MR_TRY(dead_open(j, p, err));
-        letter_put(&p->lines, mr_source_file(j->source, e->file).path, e, &e->dead.at[i]);
-        p->dead_rows++;
-        if (p->lines.len > 1 << 20 || p->lines.failed) {
-            MR_TRY(lines_write(p, err));
-        }
+        MR_TRY(dead_write(j, p, e, e->dead.at[i], err));
     }
     MR_VEC_PUSH(&p->extents, ((struct mr_manifest_extent){e->file, e->first, e->rows->count}));
 out:

@@ -57,6 +57,9 @@ static bool is_dead_too_often(struct job *j, struct mr_err *err)
     const uint64_t dead = j->before.dead + j->dead_rows;
     const uint64_t rows = j->before.rows + j->before.dead + j->read_rows;
 
+    if (j->retry) {
+        return false; /* there is none that was not there */
+    }
     if (dead > o->max_dead_rows) {
         mr_err_set(err, MR_E_EXHAUSTED, MR_HERE, "%llu rows became dead letters, %llu may",
                    (unsigned long long)dead, (unsigned long long)o->max_dead_rows);
@@ -187,8 +190,14 @@ static int job_set_up(struct job *j, struct mr_err *err)
         return reader_start(&j->reader, j, err);
     }
     MR_TRY(facts_open(j, err));
-    j->before = mr_manifest_totals(j->manifest);
-    total_find(j);
+    j->was_finished = mr_manifest_is_finished(j->manifest);
+    if (o->retries_dead) {
+        MR_TRY(retry_new(&j->retry, j, err));
+        j->total_rows = (int64_t)retry_rows(j->retry);
+    } else {
+        j->before = mr_manifest_totals(j->manifest);
+        total_find(j);
+    }
     MR_TRY(committer_start(&j->committer, j, err));
     MR_TRY(reader_start(&j->reader, j, err));
 out:
@@ -297,14 +306,37 @@ static void report_put(const struct job *j, struct mr_buf *b)
     mr_buf_c(b, "]}");
 }
 
+/* Has each row of the input an outcome? Whoever reads all of it knows; otherwise the first row without one is looked
+ * for. Behind the reader, whose source it is. */
+static int job_is_whole(struct job *j, bool *out, struct mr_err *err)
+{
+    bool is_whole = true;
+    int rc = MR_OK;
+
+    const size_t files = j->retry && !j->was_finished ? mr_source_file_count(j->source) : 0;
+    for (uint32_t i = 0; i < files && is_whole; i++) {
+        struct mr_rows *rows = NULL;
+        struct mr_range gap;
+        if (mr_ranges_gap(mr_manifest_done(j->manifest, i), 0, UINT64_MAX, &gap)) {
+            MR_TRY(mr_source_read(j->source, i, gap.first, 1, 1, &rows, err));
+            is_whole = !rows;
+            mr_rows_unref(&rows);
+        }
+    }
+    *out = is_whole;
+out:
+    return rc;
+}
+
 static int job_finish(struct job *j, struct mr_buf *out_report, struct mr_err *err)
 {
     struct mr_buf report;
-    int rc = MR_OK;
+    bool is_whole = false;
+    int rc = j->rc == MR_OK ? job_is_whole(j, &is_whole, err) : MR_OK;
 
     mr_buf_init(&report, REPORT_BYTES);
     report_put(j, &report);
-    if (j->rc == MR_OK && !mr_manifest_is_finished(j->manifest)) {
+    if (is_whole && !mr_manifest_is_finished(j->manifest)) {
         rc = mr_manifest_finish(j->manifest, mr_buf_view(&report), err);
     }
     if (out_report) {
@@ -330,6 +362,7 @@ static void job_free(struct job *j)
     MR_VEC_FINI(&j->calls.in_flight);
     hosts_free(j);
     mr_route_free(&j->route);
+    retry_free(&j->retry);
     mr_manifest_close(&j->manifest);
     batch_outputs_free(&j->outputs);
     batch_bind_free(&j->bind);
@@ -339,6 +372,16 @@ static void job_free(struct job *j)
     mr_schema_fini(&j->wanted);
     mr_arena_fini(&j->arena);
     credits_fini(&j->credits);
+}
+
+static int job_is_there(const struct job *j, struct mr_err *err)
+{
+    struct mr_manifest_totals totals;
+    bool is_finished;
+    uint32_t epoch;
+    int64_t pid;
+
+    return mr_manifest_look(j->o->folder, &totals, &is_finished, &epoch, &pid, err);
 }
 
 static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
@@ -358,6 +401,7 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     mr_arena_init(&j->arena, 4096, 64 << 20);
     j->route = mr_route_new(&route, j->begin_ns);
     MR_TRY(mr_loop_new(&j->loop, NULL, err));
+    MR_TRY(j->o->retries_dead ? job_is_there(j, err) : MR_OK);
     MR_TRY(discover_start(j, err));
     if (!j->plan) {
         MR_TRY(control_open(j, err));

@@ -95,6 +95,24 @@ void reader_stop(struct reader *r);
 
 /* ---- committer.c ---- */
 
+/** What is open: the files and what they stand for. */
+struct open_part {
+    struct mr_manifest_part results;
+    struct mr_manifest_part dead;
+    bool has_results;
+    bool has_dead;
+    struct mr_writer *writer;
+    struct mr_buf lines;
+    uint64_t rows;
+    uint64_t dead_rows;
+    int64_t since_ns;
+    MR_VEC(struct mr_manifest_extent) extents;
+};
+/** Adds a line to the file of dead letters, which is begun if need be. */
+int part_letter(struct job *j, struct open_part *p, mr_str line, struct mr_err *err);
+/** Brings lines that are held to the file. */
+int part_lines_write(struct open_part *p, struct mr_err *err);
+
 struct committer {
     pthread_t thread;
     bool is_started;
@@ -125,6 +143,22 @@ int committer_end(struct committer *c, struct mr_err *err);
 /** The line of dlq/ for a row. Nothing of the extent is changed. */
 void letter_put(struct mr_buf *b, const char *path, const struct extent *e,
                 const struct dead_row *d);
+
+/* ---- retry.c: dead letters once more ---- */
+
+struct retry;
+/** All dead letters of the job. Errors: MR_E_IO (a file of them is damaged; names the line). */
+int retry_new(struct retry **out, const struct job *j, struct mr_err *err);
+void retry_free(struct retry **r);
+/** How many there are. */
+uint64_t retry_rows(const struct retry *r);
+/** All rows of a file but theirs, into an empty set. */
+int retry_others(const struct retry *r, uint32_t file, struct mr_ranges *out, struct mr_err *err);
+/** What was tried before with a row. */
+uint32_t retry_attempts(const struct retry *r, uint32_t file, uint64_t row);
+/** Puts what became of the rows into the place of their letters. The part is complete but for letters that others leave
+ *  behind. Errors: as mr_manifest_replace. */
+int retry_commit(struct job *j, struct open_part *p, struct mr_err *err);
 
 /* ---- hosts.c ---- */
 
@@ -195,6 +229,7 @@ struct work {
     int64_t not_before_ns;
     uint32_t in_flight; /* one, or two when hedged */
     bool is_settled;
+    bool is_answered; /* the last call was, whatever the answer is */
     bool is_retry;
     bool has_leave; /* of the retry budget */
     bool is_part;   /* of rows that failed together */
@@ -299,7 +334,9 @@ struct job {
     struct batch_bind *bind;
     struct batch_outputs *outputs;
     struct mr_manifest *manifest;
-    struct mr_manifest_totals before;
+    struct mr_manifest_totals before; /* zeros with `retry` */
+    struct retry *retry;              /* NULL: rows without outcome are what is to be done */
+    bool was_finished;
     int64_t total_rows;
     struct credits credits;
     struct reader reader;

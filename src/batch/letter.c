@@ -55,6 +55,8 @@ void letter_put(struct mr_buf *b, const char *path, const struct extent *e,
     if (d->host) {
         MR_BUF_LIT(b, ",\"host\":");
         mr_json_put_string(b, mr_str_c(d->host));
+    }
+    if (d->attempts > 0) {
         mr_buf_printf(b, ",\"attempts\":%u", d->attempts);
     }
     if (d->answer.text) {

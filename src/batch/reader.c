@@ -2,7 +2,7 @@
  *
  * It takes credit for the largest stretch before it reads one, and gives back what the rows and their answers will not
  * need. It alone touches the source. The manifest's ranges of earlier starts are copied before it begins, as commits of
- * this start change the manifest meanwhile. */
+ * this start change the manifest meanwhile. When dead letters are tried again, all but their rows counts as done. */
 #include "base/clock.h"
 #include "job.h"
 #include "plan.h"
@@ -144,7 +144,8 @@ int reader_start(struct reader *r, struct job *j, struct mr_err *err)
     t->done = MR_NEW_ARRAY(struct mr_ranges, t->count + 1);
     for (size_t i = 0; i < t->count && rc == MR_OK; i++) {
         const struct mr_ranges *done =
-            j->manifest ? mr_manifest_done(j->manifest, (uint32_t)i) : NULL;
+            j->manifest && !j->retry ? mr_manifest_done(j->manifest, (uint32_t)i) : NULL;
+        rc = j->retry ? retry_others(j->retry, (uint32_t)i, &t->done[i], err) : MR_OK;
         for (size_t k = 0; done && k < done->len && rc == MR_OK; k++) {
             rc = mr_ranges_add(&t->done[i], done->at[k].first, done->at[k].end, err);
         }

@@ -19,7 +19,9 @@ static const char usage[] =
     "same options it goes on where it was, whatever ended it. Each row is one row of the results "
     "in\n"
     "FOLDER/parts or, with the cause, one line of FOLDER/dlq.\n\n"
-    "millrace batch status|pause|resume|set FOLDER asks about a running job, and changes it.\n";
+    "millrace batch status|pause|resume|set FOLDER asks about a running job, and changes it.\n"
+    "millrace batch retry-dlq, with the options of run, tries dead letters again, which become "
+    "results then.\n";
 
 static const char notes[] =
     "Exit status: 0 each row has an outcome, 1 it ended before that and can be run again, 2 the "
@@ -418,6 +420,9 @@ static int command_complete(struct batch_command *c, struct parsed *p, struct mr
     if (!o->suffix[0]) {
         return MR_FAIL(err, MR_E_INVALID, "--compression gzip: Parquet takes none or zstd");
     }
+    if (c->plan && o->retries_dead) {
+        return MR_FAIL(err, MR_E_INVALID, "--plan is for run only");
+    }
     if (c->delimiter && strlen(c->delimiter) != 1) {
         return MR_FAIL(err, MR_E_INVALID, "--delimiter '%s': expected one character", c->delimiter);
     }
@@ -438,6 +443,8 @@ struct progress {
     struct mr_term term;
     int64_t told_ns;
     bool has_line;
+    int64_t total;
+    uint64_t rows;
 };
 
 static void hosts_print(const struct mr_batch_view *v)
@@ -463,6 +470,8 @@ static void on_view(void *ctx, const struct mr_batch_view *v)
     char left[48] = "";
     size_t working = 0;
 
+    p->total = v->total_rows;
+    p->rows = v->rows;
     if (p->told_ns && now_ns - p->told_ns < every_ns) {
         return;
     }
@@ -500,6 +509,17 @@ static void on_signal(int number)
     mr_batch_stop(running);
 }
 
+static void retried_print(const struct batch_command *c, const struct progress *p)
+{
+    if (p->total == 0) {
+        fprintf(stderr, "the job in %s has no dead letters\n", c->job.folder);
+    } else {
+        fprintf(stderr, "%lld dead letters tried again: %llu are results now, %llu are left\n",
+                (long long)p->total, (unsigned long long)p->rows,
+                (unsigned long long)p->total - (unsigned long long)p->rows);
+    }
+}
+
 static int batch_run(struct batch_command *c, struct mr_err *err)
 {
     struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
@@ -523,6 +543,9 @@ static int batch_run(struct batch_command *c, struct mr_err *err)
     if (progress.has_line) {
         fputc('\n', stderr);
     }
+    if (rc == MR_OK && c->job.retries_dead) {
+        retried_print(c, &progress);
+    }
     if (report.len > 0 && c->json) {
         printf("%s\n", mr_buf_cstr(&report));
     }
@@ -545,12 +568,13 @@ int mr_cli_batch(int argc, char **argv, char **env)
     if (argc > 0 && mr_cli_batch_is_control(argv[0])) {
         return mr_cli_batch_control(argc, argv, env);
     }
-    if (argc < 1 || strcmp(argv[0], "run") != 0) {
+    command.job.retries_dead = argc > 0 && strcmp(argv[0], "retry-dlq") == 0;
+    if (argc < 1 || (strcmp(argv[0], "run") != 0 && !command.job.retries_dead)) {
         const bool wants_help =
             argc > 0 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0);
         if (!wants_help) {
             return mr_cli_fail("millrace batch", MR_EXIT_USAGE,
-                               "expected: run, status, pause, resume or set");
+                               "expected: run, retry-dlq, status, pause, resume or set");
         }
     } else {
         argc--;

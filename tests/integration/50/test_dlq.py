@@ -1,10 +1,16 @@
 """Dead letters: what they say of a row, and trying them again."""
 import base64
+import json
+import random
+import subprocess
+import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
-from lib.batch import Host, Poisoned, check, dead, hosts, pytestmark, run, table
+from lib import wait
+from lib.batch import (Broken, Host, Poisoned, check, command, dead, environment, hosts, pytestmark, results, run, table)
 
 
 def letters(folder):
@@ -66,3 +72,165 @@ def test_a_line_that_cannot_be_read(tmp_path):
         run(tmp_path, addresses)
     letter, = dead(tmp_path)
     assert (letter["row"], letter["kind"]) == (1, "row") and "values" not in letter
+
+
+def retry(folder, addresses, *args, code=0):
+    args = command(folder, addresses, *args)
+    args[args.index("run")] = "retry-dlq"
+    done = subprocess.run(args, capture_output=True, text=True, env=environment(), timeout=120 * wait.SLOW)
+    assert done.returncode == code, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stderr
+
+
+class Moody(Host):
+    """Refuses rows as the class says."""
+    refused = set()
+
+    def answer(self, number, x, key):
+        if self.refused & set(key.tolist()):
+            self.say(400, {"error": "not today"})
+        else:
+            self.good(x, key)
+
+
+class Refuses(Moody):
+    refused = set(range(5, 3000, 50))
+
+
+class RefusesFewer(Moody):
+    refused = set(range(5, 3000, 200))
+
+
+def test_tried_again(tmp_path):
+    """What succeeds is a result, what does not a letter with one more attempt."""
+    x = table(tmp_path / "in", 3000, files=3)
+    small = ["--part-bytes", "2KiB", "--extent-rows", 200, "--max-dead-percent", 100]
+    with hosts(Refuses) as (addresses, _):
+        run(tmp_path, addresses, *small)
+    check(tmp_path, x, gone=sorted(Refuses.refused))
+    with hosts(RefusesFewer) as (addresses, made):
+        text = retry(tmp_path, addresses, *small)
+        calls = made[0].calls
+    assert "60 dead letters tried again: 45 are results now, 15 are left" in text
+    assert 60 <= calls <= 64  # at the end some may be sent twice
+    check(tmp_path, x, gone=sorted(RefusesFewer.refused))
+    found = dead(tmp_path)
+    assert sorted(d["values"]["id"] for d in found) == sorted(RefusesFewer.refused)
+    assert {d["attempts"] for d in found} == {2}
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert (report["rows"], report["results"], report["dead_letters"]) == (3000, 2985, 15)
+    assert (tmp_path / "out/_SUCCESS").exists()
+    with hosts(Host) as (addresses, made):
+        assert "15 are results now, 0 are left" in retry(tmp_path, addresses, *small)
+        check(tmp_path, x)
+        assert dead(tmp_path) == [] and list((tmp_path / "out/dlq").iterdir()) == []
+        calls = made[0].calls
+        assert "has no dead letters" in retry(tmp_path, addresses, *small)
+        run(tmp_path, addresses, *small)
+        assert made[0].calls == calls
+
+
+def test_another_host_fails_as_well(tmp_path):
+    """Also when there is no other row whose success would count against it."""
+    x = table(tmp_path / "in", 2000)
+    with hosts(Broken) as (addresses, _):
+        run(tmp_path, addresses)
+        before, = dead(tmp_path)
+        retry(tmp_path, addresses)
+    after, = dead(tmp_path)
+    assert (after["row"], after["kind"]) == (777, "failed") and after["attempts"] > before["attempts"]
+    check(tmp_path, x, gone=[777])
+
+
+def test_rows_that_could_not_be_sent(tmp_path):
+    """They can, if nulls are allowed now."""
+    x = table(tmp_path / "in", 1000, bad={5: [1, None, 3, 4], 600: [1, 2]})
+    with hosts(Host) as (addresses, _):
+        run(tmp_path, addresses)
+        assert len(dead(tmp_path)) == 2
+        retry(tmp_path, addresses, "--null-value", 0)
+        letter, = dead(tmp_path)
+        assert letter["row"] == 100 and "attempts" not in letter
+    x[5] = [1, 0, 3, 4]
+    check(tmp_path, x, gone=[600])
+
+
+def test_a_job_that_was_stopped(tmp_path):
+    """Rows that were not done yet are left for the run."""
+    x = table(tmp_path / "in", 5000, files=1)
+    with hosts(Refuses) as (addresses, _):
+        done = run(tmp_path, addresses, "--max-dead", 20, "--extent-rows", 100, code=1)
+        assert "dead letters" in done.stderr
+    letters = sorted(d["row"] for d in dead(tmp_path))
+    rows = len(results(tmp_path))
+    assert 20 <= len(letters) < 60 and rows + len(letters) < 5000
+    with hosts(Host) as (addresses, _):
+        assert "0 are left" in retry(tmp_path, addresses)
+        assert len(results(tmp_path)) == rows + len(letters)
+        assert not (tmp_path / "out/_SUCCESS").exists()
+        run(tmp_path, addresses)
+    check(tmp_path, x)
+
+
+def test_no_job_to_try_again(tmp_path):
+    table(tmp_path / "in", 10)
+    with hosts(Host) as (addresses, _):
+        done = retry(tmp_path, addresses, code=1)
+    assert "there is no job in" in done and not (tmp_path / "out").exists()
+
+
+def test_killed_while_it_tries_again(tmp_path):
+    """Each row has one outcome at any time: as a result or as a letter."""
+    class Slow(Host):
+        def answer(self, number, x, key):
+            time.sleep(0.01)
+            self.good(x, key)
+    class Third(Moody):
+        refused = set(range(0, 6000, 3))
+    x = table(tmp_path / "in", 6000, files=2)
+    small = ["--max-dead-percent", 100, "--batch-rows", 1, "--extent-rows", 500]
+    with hosts(Third) as (addresses, _):
+        run(tmp_path, addresses, *small)
+    assert len(dead(tmp_path)) == len(Third.refused)
+    rng = random.Random(9)
+    kills = 0
+    with hosts(Slow, Slow) as (addresses, _):
+        args = command(tmp_path, addresses, *small, "--part-bytes", "1KiB", "--max-in-flight-per-host", 8)
+        args[args.index("run")] = "retry-dlq"
+        for _ in range(500):
+            process = subprocess.Popen(args, stderr=subprocess.DEVNULL, env=environment())
+            try:
+                code = process.wait(rng.uniform(0.1, 0.8))
+                break
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                kills += 1
+            committed(tmp_path, 6000)
+        else:
+            pytest.fail("it does not come forward")
+    assert code == 0 and kills > 0
+    assert (tmp_path / "out/_SUCCESS").exists()
+    check(tmp_path, x)
+    assert dead(tmp_path) == []
+
+
+def committed(folder, rows):
+    """What manifest.log names, read without the program, has each row once."""
+    live = {}
+    for line in (folder / "out/manifest.log").read_text().splitlines():
+        try:
+            record = json.loads(line[:-9])
+        except ValueError:
+            break  # torn
+        for item in record.get("add", []):
+            live[item.get("part") or item["dlq"]] = item
+        for name in record.get("remove", []):
+            if name not in {item.get("part") or item["dlq"] for item in record["add"]}:
+                del live[name]
+    keys = [d["values"]["id"] for item in live.values() if "dlq" in item
+            for d in map(json.loads, (folder / "out/dlq" / item["dlq"]).read_text().splitlines())]
+    for item in live.values():
+        if "part" in item:
+            keys += pq.read_table(folder / "out/parts" / item["part"], columns=["id"])["id"].to_pylist()
+    assert sorted(keys) == list(range(rows))

@@ -61,7 +61,8 @@ struct mr_batch_options {
     uint64_t max_dead_rows; /* more dead letters stop the job; UINT64_MAX: any number */
     double max_dead_share;  /* of the rows, from 10,000 rows on */
     bool accepts_changed_input;
-    bool verifies; /* committed files are read and compared at the start */
+    bool retries_dead; /* instead: rows that became dead letters are tried once more */
+    bool verifies;     /* committed files are read and compared at the start */
     const char
         *listen; /* "host:port" for status, metrics and page; NULL: the folder's socket only */
     bool listen_changes; /* who connects there may also change the job */
@@ -117,7 +118,9 @@ int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *options, 
 void mr_batch_on_view(struct mr_batch *b, void (*fn)(void *ctx, const struct mr_batch_view *view),
                       void *ctx);
 /** Until each row has an outcome. Then report.json is in the folder, and *out_report (may be NULL) is its text.
- *  Errors: those of sources, manifests and binding; MR_E_CANCELLED (stopped; what was under way is committed),
+ *  With retries_dead: until each dead letter was tried; the view counts these only. Rows that have no outcome yet are
+ *  left alone.
+ *  Errors: those of sources, manifests and binding; MR_E_NOT_FOUND (retries_dead, and there is no job); MR_E_CANCELLED (stopped; what was under way is committed),
  *  MR_E_UNAVAILABLE (no host for max_outage), MR_E_EXHAUSTED (disk full, or too many dead letters). In all these cases
  *  the job can be run again. */
 int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *err);
