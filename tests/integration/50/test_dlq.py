@@ -175,8 +175,11 @@ def test_a_job_that_was_stopped(tmp_path):
 def test_no_job_to_try_again(tmp_path):
     table(tmp_path / "in", 10)
     with hosts(Host) as (addresses, _):
-        done = retry(tmp_path, addresses, code=1)
-    assert "there is no job in" in done and not (tmp_path / "out").exists()
+        assert "No such file" in retry(tmp_path, addresses, code=1)
+        assert not (tmp_path / "out").exists()
+        (tmp_path / "out").mkdir()
+        assert "no job" in retry(tmp_path, addresses, code=1)
+        assert not list((tmp_path / "out").iterdir())
 
 
 def test_killed_while_it_tries_again(tmp_path):
