@@ -289,18 +289,21 @@ def check_fields(root):
 
 
 def check_metrics(root):
-    source = (root / 'src/serve/metrics.c').read_text(encoding='utf-8')
+    yield from check_metrics_of(root, 'src/serve/metrics.c', 'docs/operations.md', r'(?:nv|millrace|process)_[a-z_]+')
+    yield from check_metrics_of(root, 'src/batch/metrics.c', 'docs/batch.md', r'millrace_batch_[a-z_]+')
+
+
+def check_metrics_of(root, source, page, pattern):
     names = set()
-    for string in re.findall(r'"((?:[^"\\]|\\.)*)"', source):
-        names.update(re.findall(r'\b(?:nv|millrace|process)_[a-z_]+', string))
+    for string in re.findall(r'"((?:[^"\\]|\\.)*)"', (root / source).read_text(encoding='utf-8')):
+        names.update(re.findall(rf'\b{pattern}', string))
     names = {n for n in names if re.sub(r'_(bucket|sum|count)$', '', n) not in names - {n}}
-    page = set(code((root / 'docs/operations.md').read_text(encoding='utf-8')))
-    shown = {re.split(r'[{ ]', c)[0] for c in page}
+    shown = {re.split(r'[{ ]', c)[0] for c in code((root / page).read_text(encoding='utf-8'))}
     for name in sorted(names - shown):
-        yield f'docs/operations.md: the metric `{name}` is not there'
-    for name in sorted(n for n in shown if re.fullmatch(r'(nv|millrace|process)_[a-z_]+', n)):
+        yield f'{page}: the metric `{name}` is not there'
+    for name in sorted(n for n in shown if re.fullmatch(pattern, n)):
         if name not in names and re.sub(r'_(bucket|sum|count)$', '', name) not in names:
-            yield f'docs/operations.md: there is no metric `{name}`'
+            yield f'{page}: there is no metric `{name}`'
 
 
 def check_events(root):

@@ -75,6 +75,7 @@ static void work_drop(struct work **w)
 static void row_dies(struct job *j, struct extent *e, struct dead_row d, const char *cause)
 {
     d.cause = mr_strndup(cause, strlen(cause));
+    figures_dead(j, d.kind, cause, d.host);
     credits_move(&j->credits, 0, d.answer.len);
     e->credit += d.answer.len;
     MR_VEC_PUSH(&e->dead, d);
@@ -241,6 +242,7 @@ static int call_send(struct job *j, struct work *w, const struct mr_route_call *
     j->calls.sent++;
     k->host->calls++;
     k->host->in_flight++;
+    figures_sent(k);
     while (j->calls.in_flight.len <= to->index && to->index < INDEX_MOST) {
         MR_VEC_PUSH(&j->calls.in_flight, NULL);
     }
@@ -562,8 +564,9 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
     if (v.outcome != MR_ROUTE_OK && w->count == 1 && !w->is_settled) {
         answer_keep(w, rc < 0 ? NULL : response);
     }
-    mr_route_done(j->route, now_ns, k->ticket, w->is_settled ? MR_ROUTE_CANCELLED : v.outcome,
-                  v.retry_after_ns);
+    const enum mr_route_outcome outcome = w->is_settled ? MR_ROUTE_CANCELLED : v.outcome;
+    figures_answered(k, outcome, now_ns);
+    mr_route_done(j->route, now_ns, k->ticket, outcome, v.retry_after_ns);
     if (v.is_for_good) {
         mr_route_fence(j->route, now_ns, k->host->id, mr_str_c(v.cause));
         k->host->is_fenced = true;

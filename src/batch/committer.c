@@ -210,6 +210,7 @@ static void *committer_run(void *arg)
         const int64_t due_ns =
             part.extents.len > 0 ? mr_ns_after(part.since_ns, j->o->commit_ns) : INT64_MAX;
         struct extent *e = next_extent(c, due_ns, &is_over);
+        const int64_t begin_ns = mr_now_ns();
         if (e && rc == MR_OK) {
             rc = extent_write(c, &part, e, &c->err);
         }
@@ -217,9 +218,13 @@ static void *committer_run(void *arg)
             credits_give(&j->credits, e->credit);
             extent_free(&e);
         }
+        const int64_t written_ns = mr_now_ns();
+        atomic_fetch_add_explicit(&c->write_ns, written_ns - begin_ns, memory_order_relaxed);
         const bool is_full = part.writer && mr_writer_bytes(part.writer) >= j->o->part_bytes;
-        if (rc == MR_OK && (is_over || is_full || mr_now_ns() >= due_ns)) {
+        if (rc == MR_OK && (is_over || is_full || written_ns >= due_ns)) {
             rc = part_commit(c, &part, &c->err);
+            atomic_fetch_add_explicit(&c->commit_ns, mr_now_ns() - written_ns,
+                                      memory_order_relaxed);
         }
         if (rc < 0) {
             part_drop(j, &part);

@@ -2,6 +2,7 @@
  * asked for, over TCP.
  *
  *   GET  /status           how the job is doing, as JSON
+ *   GET  /metrics          as Prometheus text
  *   POST /pause, /resume   no calls are made, and are made again; what is under way ends and is committed
  *   POST /set              {"batch_rows": N, "max_in_flight_per_host": N}, all of it or nothing
  *
@@ -63,6 +64,21 @@ static void say_status(struct job *j, struct mr_call *call)
         say_error(call, 503, "the status is too long");
     } else {
         say(call, 200, "application/json", mr_buf_view(b));
+    }
+}
+
+static void say_metrics(struct job *j, struct mr_call *call)
+{
+    struct mr_buf *b = mr_loop_scratch(call->loop);
+    struct mr_batch_view *v = view_new(j);
+
+    mr_buf_reset(b);
+    metrics_put(b, j, v);
+    view_free(&v);
+    if (b->failed) {
+        say_error(call, 503, "the metrics are too long");
+    } else {
+        say(call, 200, "text/plain; version=0.0.4; charset=utf-8", mr_buf_view(b));
     }
 }
 
@@ -162,6 +178,7 @@ static const struct {
     void (*run)(struct job *j, struct mr_call *call);
 } routes[] = {
     {"/status", false, say_status},
+    {"/metrics", false, say_metrics},
     {"/pause", true, pause_calls},
     {"/resume", true, resume_calls},
     {"/set", true, set},
@@ -204,7 +221,8 @@ static void on_body(void *ctx, struct mr_call *call)
         }
         return;
     }
-    say_error(call, 404, "there is no such page: expected /status, /pause, /resume or /set");
+    say_error(call, 404,
+              "there is no such page: expected /status, /metrics, /pause, /resume or /set");
 }
 
 /* Its body will not come. The answer goes nowhere, and ends the call. */

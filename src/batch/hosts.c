@@ -215,6 +215,7 @@ void hosts_free(struct job *j)
 {
     for (size_t i = 0; i < j->hosts.len; i++) {
         wire_fini(&j->hosts.at[i]->wire);
+        figures_fini(&j->hosts.at[i]->figures);
         mr_free(j->hosts.at[i]->url);
         mr_free(j->hosts.at[i]);
     }

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "answer.h"
+#include "base/hist.h"
 #include "base/mailbox.h"
 #include "base/thread.h"
 #include "base/vec.h"
@@ -82,7 +83,8 @@ struct reader {
     bool is_started;
     _Atomic bool is_stopped;
     _Atomic int64_t waited_ns; /* for credits */
-    uint64_t rows;             /* read in this start; the reader's */
+    _Atomic int64_t read_ns;
+    uint64_t rows; /* read in this start; the reader's */
     /* told to the loop by `ended`, after the last extent */
     struct mr_mail ended;
     struct job *job;
@@ -124,6 +126,8 @@ struct committer {
     bool is_ending;
     bool has_failed;
     _Atomic int64_t idle_ns;
+    _Atomic int64_t write_ns;
+    _Atomic int64_t commit_ns;
     /* figures, read by the loop */
     _Atomic uint64_t rows;
     _Atomic uint64_t dead;
@@ -160,6 +164,42 @@ uint32_t retry_attempts(const struct retry *r, uint32_t file, uint64_t row);
  *  behind. Errors: as mr_manifest_replace. */
 int retry_commit(struct job *j, struct open_part *p, struct mr_err *err);
 
+/* ---- figures.c: what is counted, on the loop's thread ---- */
+
+struct call;
+
+/** Of the calls to a host. */
+struct host_figures {
+    uint64_t outcomes[MR_ROUTE_CANCELLED + 1];
+    uint64_t retries;          /* calls with rows that had failed before */
+    uint64_t dead;             /* rows whose last attempt was there */
+    int64_t encode_ns;         /* rows into requests */
+    int64_t judge_ns;          /* answers into rows */
+    struct mr_hist *answer_ns; /* from the request to a good answer; NULL: none yet */
+};
+
+/** Dead letters with one cause. */
+#define DEAD_CAUSES_MOST 32
+struct dead_cause {
+    const char *kind;
+    char text[160];
+    uint64_t count;
+};
+
+/** Of this start. */
+struct figures {
+    struct dead_cause dead[DEAD_CAUSES_MOST];
+    size_t dead_count;
+    uint64_t dead_other; /* with further causes */
+};
+void figures_sent(struct call *k);
+void figures_answered(struct call *k, enum mr_route_outcome outcome, int64_t came_ns);
+void figures_dead(struct job *j, const char *kind, const char *cause, const char *host);
+void figures_add(struct host_figures *to, const struct host_figures *from);
+void figures_fini(struct host_figures *f);
+/** Prometheus text. */
+void metrics_put(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v);
+
 /* ---- hosts.c ---- */
 
 struct host {
@@ -179,6 +219,7 @@ struct host {
     uint64_t calls;
     uint64_t failures;
     char version[32];
+    struct host_figures figures;
 };
 /** The hosts of a list are these from now on. tls_name: see wire_open. Errors: those of wire_open, MR_E_EXHAUSTED (too
  *  many); those before the bad one are taken. */
@@ -360,6 +401,7 @@ struct job {
     _Atomic uint32_t batch_rows; /* as asked for last; the reader looks at it */
     uint32_t max_in_flight;
     struct cause causes[CAUSES_MOST];
+    struct figures figures;
 };
 /** The loop ends with this; the first reason counts. */
 void job_fail(struct job *j, int rc, const struct mr_err *err);

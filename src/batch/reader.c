@@ -56,9 +56,11 @@ static int extent_read(struct reader *r, uint32_t file, const struct mr_range *g
     if (!credits_take(&j->credits, fair)) {
         return MR_FAIL(&r->err, MR_E_CANCELLED, "stopped");
     }
-    atomic_fetch_add_explicit(&r->waited_ns, mr_now_ns() - since_ns, memory_order_relaxed);
+    const int64_t begin_ns = mr_now_ns();
+    atomic_fetch_add_explicit(&r->waited_ns, begin_ns - since_ns, memory_order_relaxed);
     const uint64_t max_rows = MR_MAX(MR_MIN(rows, most / per_row), (uint64_t)1);
     int rc = mr_source_read(j->source, file, gap->first, max_rows, most / 2, &got, &r->err);
+    atomic_fetch_add_explicit(&r->read_ns, mr_now_ns() - begin_ns, memory_order_relaxed);
     if (rc < 0 || !got) {
         credits_give(&j->credits, fair);
         return rc;

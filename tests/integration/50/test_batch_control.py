@@ -10,6 +10,7 @@ import subprocess
 import threading
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from lib import batch, wait
 from lib.server import BIN
@@ -324,6 +325,71 @@ def test_failures_are_told(tmp_path):
         failure = status(tmp_path)["failures"][0]
         assert failure["host"] == addresses[0] and "out of order" in failure["cause"] and failure["count"] >= 1
         assert "out of order" in cli("status", tmp_path / "out").stdout
+
+
+def metrics(to):
+    """{(sample, labels): value}, read by Prometheus' own parser."""
+    code, text = ask(to, "/metrics")
+    assert code == 200
+    found = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for s in family.samples:
+            key = (s.name, *sorted(s.labels.items()))
+            assert key not in found
+            found[key] = s.value
+    return found
+
+
+def test_metrics(tmp_path):
+    """Ten calls are answered, the eleventh waits; the row 777 is refused, and two cannot be sent."""
+    gate = threading.Event()
+
+    class Some(batch.Poisoned):
+        def answer(self, number, x, key):
+            if (key >= 2000).any():
+                gate.wait(wait.PATIENCE)
+            super().answer(number, x, key)
+    x = batch.table(tmp_path / "in", 5000, files=1, bad={5: None, 900: [1]})
+    with batch.hosts(Some) as (addresses, _), running(
+            tmp_path, addresses, "--extent-rows", 500, "--commit-interval", 1, "--max-in-flight-per-host", 2) as process:
+        host = ("host", addresses[0])
+        rows = "millrace_batch_rows_total"
+        wait.until(lambda: metrics(tmp_path)[rows, ("outcome", "result")] == 1997, "what can be done to be done")
+        wait.until(lambda: metrics(tmp_path)["millrace_batch_calls_in_flight", host] == 2, "the others to wait")
+        m = metrics(tmp_path)
+        assert m[rows, ("outcome", "dead_letter")] == 3 and m["millrace_batch_input_rows",] == 5000
+        assert m["millrace_batch_under_way_rows",] == 3000
+        assert 0 < m["millrace_batch_under_way_bytes",] < m["millrace_batch_memory_limit_bytes",]
+        calls = {o: m["millrace_batch_calls_total", host, ("outcome", o)] for o in ("ok", "rejected", "failed", "throttled")}
+        assert calls["ok"] >= 20 and calls["rejected"] >= 7 and calls["failed"] == calls["throttled"] == 0
+        assert m["millrace_batch_call_seconds_count", host] == calls["ok"]
+        assert m["millrace_batch_call_seconds_bucket", host, ("le", "+Inf")] == calls["ok"]
+        assert m["millrace_batch_call_seconds_sum", host] > 0
+        assert m["millrace_batch_host_rows_total", host] == 1997 and m["millrace_batch_retried_calls_total", host] > 0
+        assert m["millrace_batch_host_dead_letters_total", host] == 1
+        assert {k: m["millrace_batch_dead_letters_total", ("kind", k)] for k in ("row", "rejected", "failed")} == {
+            "row": 2, "rejected": 1, "failed": 0}
+        assert m["millrace_batch_hosts", ("state", "ready")] == 1 and m["millrace_batch_paused",] == 0
+        assert sum(m["millrace_batch_bottleneck", ("stage", s)] for s in ("reader", "hosts", "writer")) == 1
+        assert all(m["millrace_batch_stage_seconds_total", ("stage", s)] > 0
+                   for s in ("read", "encode", "judge", "write", "commit", "writer_waits"))
+        gate.set()
+        finish(process, tmp_path)
+    batch.check(tmp_path, x, gone=[5, 777, 900])
+
+
+def test_metrics_of_many_hosts(tmp_path):
+    """Labels are bounded, however many hosts there are."""
+    batch.table(tmp_path / "in", 1000)
+    gate = threading.Event()
+    with batch.hosts(type("Gate", (Gate,), {"gate": gate})) as (addresses, _):
+        many = [f"127.0.0.1:{port}" for port in range(1, 251)]
+        with running(tmp_path, [*addresses, *many]):
+            m = metrics(tmp_path)
+            names = {dict(key[1:])["host"] for key in m if key[0] == "millrace_batch_calls_limit"}
+            assert len(names) == 201 and "other" in names and addresses[0] in names
+            assert len(status(tmp_path)["hosts"]) == 251
+            gate.set()
 
 
 @pytest.mark.parametrize("args,text", [
