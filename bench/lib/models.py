@@ -53,9 +53,9 @@ def identity_rows(repo):
         repo.file(f"{model}/1/.keep", "")
 
 
-def dense(repo):
+def dense(repo, variants=(("dense", ""), ("dense_batched", DELAY_500_US)), batch=64):
     """64 -> 128 -> 128 -> 10, without and with dynamic batching."""
-    for model, more in (("dense", ""), ("dense_batched", DELAY_500_US)):
+    for model, more in variants:
         rng, sizes, nodes, inits, last = np.random.default_rng(7), [64, 128, 128, 10], [], [], "INPUT0"
         for i in range(3):
             inits += [weights(rng, f"w{i}", sizes[i], sizes[i + 1]), weights(rng, f"b{i}", sizes[i + 1])]
@@ -65,7 +65,14 @@ def dense(repo):
                 nodes.append(helper.make_node("Relu", [out], [f"r{i}"]))
             last = f"r{i}"
         repo.onnx(model, nodes, [("INPUT0", FLOAT, ["n", 64])], [("OUTPUT0", FLOAT, ["n", 10])], inits)
-        config(repo, model, "onnxruntime", 64, [("INPUT0", "TYPE_FP32", [64])], [("OUTPUT0", "TYPE_FP32", [10])], more)
+        config(repo, model, "onnxruntime", batch, [("INPUT0", "TYPE_FP32", [64])], [("OUTPUT0", "TYPE_FP32", [10])], more)
+
+
+def table_models(repo):
+    """The same net for calls of many rows; texts that come back as they are."""
+    dense(repo, (("dense_rows", ""),), 1024)
+    config(repo, "text", "identity", 1024, [("INPUT0", "TYPE_STRING", [1])], [("OUTPUT0", "TYPE_STRING", [1])])
+    repo.file("text/1/.keep", "")
 
 
 def convolutional(repo):
@@ -142,6 +149,6 @@ def make(folder, kind):
     else:
         for one in {"main": (simple, identity_pair, identity_rows, dense, convolutional), "small": (simple,),
                     "counted": (simple, identity_pair), "heavy": (heavy,), "updates": (simple, large),
-                    "giant": (simple, giant), "empty": ()}[kind]:
+                    "giant": (simple, giant), "tables": (table_models,), "empty": ()}[kind]:
             one(repo)
     return root

@@ -30,6 +30,10 @@ FIGURES = {  # name: (heading, format)
     "rss growth": ("memory, last ÷ first update", lambda v: f"{v:.2f}"),
     "doubtful": ("doubtful windows", lambda v: f"{v:.0f}"),
     "threads": ("threads", lambda v: f"{v:.0f}"),
+    "rows": ("rows/s", lambda v: f"{v:,.0f}"),
+    "worker cpu": ("worker's CPU", lambda v: time_text(v)),
+    "host cpu": ("host's CPU", lambda v: time_text(v)),
+    "peak rss": ("peak memory", lambda v: f"{v:,.0f} MB"),
 }
 
 

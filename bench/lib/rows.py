@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Callable
 
-from . import extra, load, overload, updates
+from . import extra, load, overload, tables, updates
 from .bench import PLAIN
 from .load import Load, grpc, pair, rest_binary, rest_json, tensors
 
@@ -193,6 +193,22 @@ def scale():
     return rows
 
 
+def whole_tables():
+    jobs = [("table-net", "2 million rows of 64 floats, dense net, 1,024 rows a call", ("dense_rows", 2000000, 1024), [
+                least(2, "script", "rows"), most(0.33, "script", "worker cpu"), most(576, None, "peak rss")]),
+            ("table-calls", "500,000 rows of 64 floats, dense net, 64 rows a call", ("dense_rows", 500000, 64), [
+                least(2, "script", "rows"), most(0.33, "script", "worker cpu")]),
+            ("table-text", "100,000 JSON lines of 20 to 2,000 bytes, identity backend, 256 rows a call", ("text", 100000, 256, True), [
+                least(100000, None, "rows"), least(2, "script", "rows")])]
+    rows = [Row(key, title, {who: tables.worked(who, *job) for who in ("millrace", "script")}, targets)
+            for key, title, job, targets in jobs]
+    for width, count in ((10, 4000000), (64, 1000000)):
+        rows.append(Row(f"table-write-{width}", f"Parquet of a key and {width} floats, plain, written by one thread",
+                        {who: tables.written(who, width, count) for who in ("millrace", "pyarrow", "DuckDB")},
+                        [least(2, "pyarrow", "rows"), least(2, "DuckDB", "rows")]))
+    return rows
+
+
 def all_rows():
     return [*small_requests(), *big_tensors(), *batching(), *convolutional(), *loads_and_starts(), *model_updates(),
-            *scale()]
+            *scale(), *whole_tables()]

@@ -1,0 +1,155 @@
+"""Tables through a model: `millrace batch run` beside a script of pyarrow and aiohttp, both with a Millrace as the host; and
+Parquet written. Host and worker share all CPUs. The worker's CPU and memory are those of its process at its end."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy
+
+from . import machine
+from .servers import MILLRACE
+
+FILES = 8
+SCRIPT = machine.ROOT / "bench/table_script.py"
+WRITER = machine.ROOT / "build/release/bench/bench_table_write"
+
+
+def peers():
+    """pyarrow, or Missing; tests/requirements.txt has it."""
+    try:
+        import aiohttp, pyarrow  # noqa: E401,F401
+    except ImportError as e:
+        raise machine.Missing(f"{e.name} is not installed (tools/setup --bench)")
+
+
+def numbers(folder, rows):
+    """`rows` rows of a key, 64 floats and a text of 40 bytes in 8 Parquet files, half of them zstd and half snappy."""
+    path = Path(folder, f"table of {rows}")
+    if path.exists():
+        return path
+    peers()
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    rng = numpy.random.default_rng(5)
+    making = path.with_suffix(".part")
+    making.mkdir(exist_ok=True)
+    for i, key in enumerate(numpy.array_split(numpy.arange(rows), FILES)):
+        x = pa.FixedSizeListArray.from_arrays(pa.array(rng.standard_normal(len(key) * 64, numpy.float32)), 64)
+        text = pa.array([f"{k:040d}" for k in key])
+        pq.write_table(pa.table({"id": key, "x": x, "text": text}), making / f"{i}.parquet", row_group_size=65536,
+                       compression="zstd" if i % 2 else "snappy", use_dictionary=False)
+    return making.rename(path)
+
+
+def texts(folder, rows):
+    """`rows` JSON lines with texts of 20 to 2,000 bytes."""
+    path = Path(folder, f"texts of {rows}")
+    if not path.exists():
+        rng = numpy.random.default_rng(6)
+        path.mkdir()
+        words = "the quick brown fox jumps over the lazy dog and says \"hello\"; " * 40
+        with open(path / "a.jsonl", "w") as f:
+            for k, n in enumerate(rng.integers(20, 2000, rows)):
+                f.write(json.dumps({"id": k, "text": words[k % 60:k % 60 + int(n)]}) + "\n")
+    return path
+
+
+def peak_mb(pid):
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    return 0  # it is ending
+
+
+def used(command, running, rows):
+    """Runs a worker to its end."""
+    host, begin = machine.cpu_seconds(running.pid), time.perf_counter()
+    peak, pid = 0, 0
+    with tempfile.TemporaryFile() as said:
+        worker = subprocess.Popen([str(c) for c in command], stdout=said, stderr=said)
+        while not pid:  # rusage would count what this process had in memory when the worker was forked
+            peak = max(peak, peak_mb(worker.pid))
+            time.sleep(0.005)
+            pid, status, usage = os.wait4(worker.pid, os.WNOHANG)
+        seconds = time.perf_counter() - begin
+        worker.returncode = os.waitstatus_to_exitcode(status)
+        if worker.returncode:
+            said.seek(0)
+            raise RuntimeError(f"{command[0]} failed ({worker.returncode}): {said.read().decode()[-800:]}")
+    return {"rows": rows / seconds, "worker cpu": 1e6 * (usage.ru_utime + usage.ru_stime),
+            "host cpu": 1e6 * (machine.cpu_seconds(running.pid) - host), "peak rss": peak}
+
+
+def counted(rows, files):
+    import pyarrow.parquet as pq
+    found = sum(pq.read_metadata(f).num_rows for f in files)
+    if found != rows:
+        raise RuntimeError(f"{found} rows of {rows} were written")
+
+
+def worked(who, model, rows, call_rows, is_text=False):
+    """A contender: the whole table once, start of the worker included."""
+    def measure(bench):
+        peers()
+        table = (texts if is_text else numbers)(bench.folder, rows)
+        out = Path(bench.folder, "job")
+        running = bench.server("millrace", "tables", cpus=2)
+        host = f"127.0.0.1:{running.http}"
+        subprocess.run(["rm", "-rf", out], check=True)
+        if who == "millrace":
+            figures = used([MILLRACE, "batch", "run", "-i", table, "-m", model, "--hosts", host, "-o", out, "--keep", "id",
+                            "--map", "INPUT0=" + ("text" if is_text else "x"), "--batch-rows", call_rows], running, rows)
+            counted(rows, (out / "parts").iterdir())
+        else:
+            figures = used([sys.executable, SCRIPT, table, out, host, model, call_rows, *(["text"] if is_text else [])],
+                           running, rows)
+            counted(rows, [out])
+        subprocess.run(["rm", "-rf", out], check=True)
+        return figures
+    return measure
+
+
+PYARROW = """
+import sys, time, numpy, pyarrow as pa, pyarrow.parquet as pq
+pa.set_cpu_count(1); pa.set_io_thread_count(1)
+out, width, rows = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+x = numpy.random.default_rng(1).random(8192 * width, numpy.float32)
+batch = pa.record_batch({"id": numpy.arange(8192), "y": pa.FixedSizeListArray.from_arrays(pa.array(x), width)})
+table = pa.Table.from_batches([batch] * (rows // 8192))
+begin = time.perf_counter()
+pq.write_table(table, out, compression="none", use_dictionary=False)
+print(time.perf_counter() - begin)
+"""
+DUCKDB = """
+import sys, time, duckdb
+out, width, rows = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+c = duckdb.connect(config={"threads": 1})
+c.execute("set enable_progress_bar = false")
+c.execute(f"create table t as select i as id, cast([random() for k in range({width})] as float[{width}]) as y from range({rows // 8192 * 8192}) r(i)")
+begin = time.perf_counter()
+c.execute(f"copy t to '{out}' (format parquet, compression uncompressed)")
+print(time.perf_counter() - begin)
+"""
+
+
+def written(who, width, rows):
+    """A contender: a file of a key and `width` floats a row, from memory to the page cache, on one thread."""
+    def measure(bench):
+        out = Path(bench.folder, "written.parquet")
+        if who == "millrace":
+            if not WRITER.exists():
+                raise machine.Missing(f"{WRITER} is not built (cmake --build build/release --target bench_table_write)")
+            command = [WRITER]
+        else:
+            command = [sys.executable, "-c", PYARROW if who == "pyarrow" else DUCKDB]
+        count = rows // 8192 * 8192
+        seconds = float(machine.output(machine.pinned(machine.server_cpu(), [*command, out, width, count])))
+        peers()
+        counted(count, [out])
+        out.unlink()
+        return {"rows": count / seconds}
+    return measure
