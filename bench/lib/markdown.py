@@ -5,15 +5,18 @@ import statistics
 from . import machine
 from .earlier import EARLIER
 from .report import cpu_text, heading, target_text, text
+from .servers import OF_TABLES
 
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+MARKS = "<!-- bench: begin -->", "<!-- bench: end -->"
+TABLE_MARKS = "<!-- bench of tables: begin -->", "<!-- bench of tables: end -->"
 SHORT = ("rest-json", "rest-binary", "grpc-streams", "grpc", "latency-json", "big-onnx-rest", "batching", "convolutional",
          "load", "updates-1", "start-demo")
 NAMES = {"millrace": "Millrace", "triton": "Triton"}
-MAIN = {"latency": "p50", "load": "seconds", "updates": "worst", "start": "ready"}  # the figure of rows that begin so; of others the rate
+MAIN = {"table": "rows", "latency": "p50", "load": "seconds", "updates": "worst", "start": "ready"}  # the figure of rows that begin so; of others the rate
 UNITS = {"rate": "{}/s", "cpu": "{} CPU", "p50": "p50 {}", "rss": "{}", "batch": "batches of {}", "reads": "{} reads",
          "writes": "{} writes", "polls": "{} polls", "other calls": "{} other calls", "threads": "threads: {}",
          "peak": "peak {}", "kept": "{} of it kept", "health": "health {}", "worst": "longest wait {}", "p99.9": "p99.9 {}",
+         "rows": "{} rows/s", "worker cpu": "{} CPU", "host cpu": "{} CPU of the host", "peak rss": "{}",
          "load": "loads in {}", "rss growth": "{} × after the first update"}
 BESIDE = ("millrace, busy polling", "millrace, seen before", "millrace, plain", "millrace, by gRPC", "triton, by gRPC",
           "nginx", "nghttpd", "copy loop", "ONNX Runtime")
@@ -94,18 +97,21 @@ def ratio(row, figure):
     return f"{statistics.median(a / b for a, b in zip(both[0]['rounds'], both[1]['rounds'])):.2f}"
 
 
-def made_by(run):
-    m, v = run["machine"], run["versions"]
+def made_by(run, of_tables=False):
+    m = run["machine"]
+    v = {k: version for k, version in run["versions"].items() if (k in OF_TABLES) == of_tables}
     versions = ", ".join(f"{NAMES.get(k, k)} {v[k]}" for k in v if v[k] and k != "millrace")
-    return (f"{run['rounds']} rounds of {run['seconds']} s on {m['date']}; {m['cpu']}, {m['cpus']} CPUs, Linux "
+    of_time = "" if of_tables else f" of {run['seconds']} s"
+    return (f"{run['rounds']} rounds{of_time} on {m['date']}; {m['cpu']}, {m['cpus']} CPUs, Linux "
             f"{m['kernel']}, load {m['load_before']:.2f} at the start; {versions}.")
 
 
-def replace(path, body):
+def replace(path, body, marks=MARKS):
+    begin, end = marks
     old = path.read_text()
-    new, n = re.subn(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: f"{BEGIN}\n{body}\n{END}", old, flags=re.S)
+    new, n = re.subn(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: f"{begin}\n{body}\n{end}", old, flags=re.S)
     if n != 1:
-        raise SystemExit(f"{path}: the marks {BEGIN} and {END} must be there once")
+        raise SystemExit(f"{path}: the marks {begin} and {end} must be there once")
     path.write_text(new)
 
 
@@ -116,6 +122,22 @@ def busy(run):
                                 "request, not the rates and times.")
 
 
+def tables_table(rows):
+    """Whole tables: ours, and the others beside it."""
+    def cell(row, who):
+        return figures_text(row, who, row["contenders"].get(who, {})) or "–"
+    return table(["Work", "Millrace", "Beside", "Ratios"], [
+        [r["title"], cell(r, "millrace"), "; ".join(f"{who} {cell(r, who)}" for who in r["contenders"] if who != "millrace"), targets_cell(r)]
+        for r in rows])
+
+
 def update(run):
+    """Each of the two parts for which the run has figures."""
+    of_tables = [r for r in run["rows"] if r["key"].startswith("table-")]
+    if of_tables:
+        replace(machine.ROOT / "docs/performance.md", f"{made_by(run, True)}{busy(run)}\n\n{tables_table(of_tables)}", TABLE_MARKS)
+    run = dict(run, rows=[r for r in run["rows"] if r not in of_tables])
+    if not run["rows"]:
+        return
     replace(machine.ROOT / "docs/performance.md", f"{made_by(run)}{busy(run)}\n\n{long_tables(run['rows'])}")
     replace(machine.ROOT / "README.md", short_table(run["rows"]) + busy(run))

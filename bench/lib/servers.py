@@ -1,4 +1,6 @@
 """The servers that are compared, each pinned to the first CPU, started on free ports of loopback."""
+import importlib.metadata
+import importlib.util
 import json
 import os
 import shutil
@@ -13,6 +15,7 @@ from pathlib import Path
 from . import machine
 
 MILLRACE = Path(os.environ.get("MR_BIN", machine.ROOT / "build/release/bin/millrace"))
+OF_TABLES = ("pyarrow", "aiohttp", "duckdb")  # whose versions matter to the rows of tables only
 START_LIMIT_S = 300  # valgrind takes its time
 
 
@@ -161,6 +164,9 @@ def versions():
             said = subprocess.run([path, argument], capture_output=True, text=True)
             line = (said.stdout or said.stderr).splitlines()[0]
             found[tool] = next((w.split("/")[-1] for w in line.split() if any(c.isdigit() for c in w)), line)
+    for package in OF_TABLES:
+        if importlib.util.find_spec(package):
+            found[package] = importlib.metadata.version(package)
     return found
 
 

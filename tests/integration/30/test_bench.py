@@ -52,3 +52,29 @@ def test_earlier_figures_are_quoted_and_never_compared():
 def test_an_unknown_row_is_named():
     done = run("--only", "nothing-like-it")
     assert done.returncode != 0 and "rest-json" in done.stderr
+
+
+TABLES = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from lib import machine, markdown, report, rows
+row = next(r for r in rows.all_rows() if r.key == "table-net")
+found = report.result(row, {"millrace": {"rows": [3e6], "worker cpu": [9e5], "peak rss": [90.0]},
+                            "script": {"rows": [1e6], "worker cpu": [3e6], "peak rss": [200.0]}}, {})
+machine.ROOT = Path(sys.argv[2])
+run = {"machine": {"date": "D", "cpu": "C", "cpus": 2, "kernel": "K", "load_before": 3.0}, "versions": {}, "rounds": 1, "seconds": 1}
+markdown.update(dict(run, rows=[found]))
+"""
+
+
+def test_tables_have_a_part_of_the_page(tmp_path):
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs/performance.md"
+    page.write_text("<!-- bench: begin -->\nkept\n<!-- bench: end -->\n<!-- bench of tables: begin -->\nold\n<!-- bench of tables: end -->\n")
+    done = subprocess.run([sys.executable, "-c", TABLES, ROOT / "bench", tmp_path], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    assert "kept" in text and "old" not in text
+    assert "| 3,000,000 rows/s, 900.0 ms CPU, 90 MB | script 1,000,000 rows/s, 3.00 s CPU, 200 MB |" in text
+    assert "3.00 × script (target ≥ 2)" in text and "busy with other work" in text
