@@ -50,6 +50,7 @@ struct mr_manifest_fact {
 
 struct mr_manifest_options {
     bool accept_changed_input; /* take changed inputs for what they are now, in job.json too */
+    bool takes_any_job;        /* one that is there, whatever its facts are */
     bool verify_content;       /* read all committed files and compare their checksums */
 };
 

@@ -474,7 +474,11 @@ static int read_state(struct mr_manifest *m, const struct look *look,
     bool has_log = false;
     int rc;
 
-    if (look->has_job) {
+    if (options->takes_any_job && !look->has_job) {
+        rc = MR_FAIL(err, MR_E_NOT_FOUND, "there is no job in %s", m->folder);
+        goto out;
+    }
+    if (look->has_job && !options->takes_any_job) {
         MR_TRY(compare_job(m, facts, fact_count, options, out_changed, err));
     }
     MR_TRY(mr_journal_read(m, &has_log, err));

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "batch/batch.h"
 #include "batch_control.h"
+#include "batch_merge.h"
 #include "batch_plan.h"
 #include "cli.h"
 #include "remote.h"
@@ -21,7 +22,8 @@ static const char usage[] =
     "FOLDER/parts or, with the cause, one line of FOLDER/dlq.\n\n"
     "millrace batch status|pause|resume|set FOLDER asks about a running job, and changes it.\n"
     "millrace batch retry-dlq, with the options of run, tries dead letters again, which become "
-    "results then.\n";
+    "results then.\n"
+    "millrace batch merge FOLDER joins the files of results.\n";
 
 static const char notes[] =
     "Exit status: 0 each row has an outcome, 1 it ended before that and can be run again, 2 the "
@@ -568,13 +570,16 @@ int mr_cli_batch(int argc, char **argv, char **env)
     if (argc > 0 && mr_cli_batch_is_control(argv[0])) {
         return mr_cli_batch_control(argc, argv, env);
     }
+    if (argc > 0 && strcmp(argv[0], "merge") == 0) {
+        return mr_cli_batch_merge(argc, argv, env);
+    }
     command.job.retries_dead = argc > 0 && strcmp(argv[0], "retry-dlq") == 0;
     if (argc < 1 || (strcmp(argv[0], "run") != 0 && !command.job.retries_dead)) {
         const bool wants_help =
             argc > 0 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0);
         if (!wants_help) {
             return mr_cli_fail("millrace batch", MR_EXIT_USAGE,
-                               "expected: run, retry-dlq, status, pause, resume or set");
+                               "expected: run, retry-dlq, merge, status, pause, resume or set");
         }
     } else {
         argc--;

@@ -72,6 +72,12 @@ void parquet_thrift_bytes(struct parquet_thrift *t, int16_t id, const void *v, s
     bytes(t, v, len);
 }
 
+void parquet_thrift_raw(struct parquet_thrift *t, int16_t id, int type, const void *v, size_t len)
+{
+    field(t, id, type);
+    mr_buf_append(t->out, v, len);
+}
+
 void parquet_thrift_text(struct parquet_thrift *t, int16_t id, const char *v)
 {
     parquet_thrift_bytes(t, id, v, strlen(v));

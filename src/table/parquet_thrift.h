@@ -29,6 +29,8 @@ void parquet_thrift_i32(struct parquet_thrift *t, int16_t id, int32_t v);
 void parquet_thrift_i64(struct parquet_thrift *t, int16_t id, int64_t v);
 void parquet_thrift_bytes(struct parquet_thrift *t, int16_t id, const void *v, size_t len);
 void parquet_thrift_text(struct parquet_thrift *t, int16_t id, const char *v);
+/** A value of any type, as it lies in another message. */
+void parquet_thrift_raw(struct parquet_thrift *t, int16_t id, int type, const void *v, size_t len);
 /** Opens a field that is a struct. */
 void parquet_thrift_begin(struct parquet_thrift *t, int16_t id);
 /** Opens a struct that is an element of a list. */

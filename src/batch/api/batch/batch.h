@@ -170,4 +170,25 @@ struct mr_batch_look {
 /** Changes nothing. Errors: MR_E_NOT_FOUND (no folder, or no job in it), MR_E_IO (damage). */
 int mr_batch_look(const char *folder, struct mr_batch_look *out, struct mr_err *err);
 
+/* ---- afterwards ---- */
+
+struct mr_batch_merge_options {
+    const char *folder;
+    const char *output; /* a file for all results, made or replaced at once; or NULL and … */
+    uint64_t max_bytes; /* … the files of the job become fewer, none larger than this by it */
+};
+
+struct mr_batch_merged {
+    uint64_t rows;
+    uint64_t bytes; /* of the files before */
+    uint64_t files_before;
+    uint64_t files;
+};
+
+/** Joins the results of a finished job, without unpacking them (see table/merge.h). Any thread; blocks on the disk.
+ *  Errors: MR_E_NOT_FOUND (no job, or no results), MR_E_INVALID (it is not finished), MR_E_UNAVAILABLE (it is being
+ *  worked on), and those of mr_table_merge. */
+int mr_batch_merge(const struct mr_batch_merge_options *options, struct mr_batch_merged *out,
+                   struct mr_err *err);
+
 #endif

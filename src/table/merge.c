@@ -1,0 +1,163 @@
+/* Joining files of text, and the copying of all of them. */
+#include "table/merge.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "merge_parts.h"
+
+#define BLOCK ((size_t)1 << 20)
+
+static int copy_by_hand(const struct mr_merge_part *part, uint64_t from, uint64_t bytes, int out,
+                        struct mr_err *err)
+{
+    char *block = mr_alloc(BLOCK);
+    int rc = MR_OK;
+
+    while (bytes > 0 && rc == MR_OK) {
+        const ssize_t n = pread(part->fd, block, MR_MIN(bytes, (uint64_t)BLOCK), (off_t)from);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            rc = MR_FAIL(err, MR_E_IO, "cannot read %s: %s", part->name,
+                         n < 0 ? strerror(errno) : "it has become shorter");
+            break;
+        }
+        rc = mr_fd_write(out, block, (size_t)n, err);
+        from += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    mr_free(block);
+    return rc;
+}
+
+int mr_merge_copy(const struct mr_merge_part *part, uint64_t from, uint64_t bytes, int out,
+                  struct mr_err *err)
+{
+    off_t at = (off_t)from;
+
+    while (bytes > 0) {
+        const ssize_t n =
+            copy_file_range(part->fd, &at, out, NULL, MR_MIN(bytes, (uint64_t)INT32_MAX), 0);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            /* Not between these files, not on this kernel, or an error that shows again. */
+            return copy_by_hand(part, (uint64_t)at, bytes, out, err);
+        }
+        bytes -= (uint64_t)n;
+    }
+    return MR_OK;
+}
+
+int mr_merge_size(const struct mr_merge_part *part, uint64_t *out, struct mr_err *err)
+{
+    struct stat st;
+
+    if (fstat(part->fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        return MR_FAIL(err, MR_E_IO, "cannot read %s: no plain file", part->name);
+    }
+    *out = (uint64_t)st.st_size;
+    return MR_OK;
+}
+
+/* The first record of a CSV file, with its line feed. A line feed within quotes is part of a name. */
+static int head_read(const struct mr_merge_part *part, struct mr_buf *out, struct mr_err *err)
+{
+    bool is_quoted = false;
+    size_t at = 0;
+
+    for (;;) {
+        for (; at < out->len; at++) {
+            is_quoted ^= out->ptr[at] == '"';
+            if (out->ptr[at] == '\n' && !is_quoted) {
+                out->len = at + 1;
+                return MR_OK;
+            }
+        }
+        char *room = mr_buf_reserve(out, BLOCK);
+        const ssize_t n = room ? pread(part->fd, room, BLOCK, (off_t)out->len) : -1;
+        if (n <= 0) {
+            return MR_FAIL(err, MR_E_INVALID, "%s: there is no end of its first line", part->name);
+        }
+        out->len += (size_t)n;
+    }
+}
+
+static int merge_csv(const struct mr_merge_part *parts, size_t count, int out, struct mr_err *err)
+{
+    struct mr_buf first;
+    struct mr_buf head;
+    uint64_t bytes;
+    int rc = MR_OK;
+
+    mr_buf_init(&first, 64 * BLOCK);
+    mr_buf_init(&head, 64 * BLOCK);
+    for (size_t i = 0; i < count; i++) {
+        struct mr_buf *b = i ? &head : &first;
+        mr_buf_reset(b);
+        MR_TRY(head_read(&parts[i], b, err));
+        if (!mr_str_eq(mr_buf_view(&first), mr_buf_view(b))) {
+            rc = MR_FAIL(err, MR_E_INVALID, "%s has other columns than %s", parts[i].name,
+                         parts[0].name);
+            goto out;
+        }
+        MR_TRY(mr_merge_size(&parts[i], &bytes, err));
+        const uint64_t from = i ? b->len : 0;
+        MR_TRY(mr_merge_copy(&parts[i], from, bytes - from, out, err));
+    }
+out:
+    mr_buf_fini(&first);
+    mr_buf_fini(&head);
+    return rc;
+}
+
+/* Also of compressed ones: a file of several frames, or members, is one to every reader. */
+static int merge_lines(const struct mr_merge_part *parts, size_t count, int out, struct mr_err *err)
+{
+    uint64_t bytes;
+    int rc = MR_OK;
+
+    for (size_t i = 0; i < count; i++) {
+        MR_TRY(mr_merge_size(&parts[i], &bytes, err));
+        MR_TRY(mr_merge_copy(&parts[i], 0, bytes, out, err));
+    }
+out:
+    return rc;
+}
+
+static bool is_packed(mr_str name)
+{
+    return mr_str_ends(name, MR_STR(".gz")) || mr_str_ends(name, MR_STR(".zst"));
+}
+
+int mr_table_merge(const struct mr_merge_part *parts, size_t count, int out, struct mr_err *err)
+{
+    const mr_str name = mr_str_c(count > 0 ? parts[0].name : "");
+    const enum mr_table_format format = mr_table_format_of(name);
+
+    for (size_t i = 1; i < count; i++) {
+        if (mr_table_format_of(mr_str_c(parts[i].name)) != format ||
+            is_packed(mr_str_c(parts[i].name)) != is_packed(name)) {
+            return MR_FAIL(err, MR_E_INVALID, "%s and %s are of two formats", parts[0].name,
+                           parts[i].name);
+        }
+    }
+    switch (format) {
+    case MR_TABLE_PARQUET: return parquet_merge(parts, count, out, err);
+    case MR_TABLE_JSONL: return merge_lines(parts, count, out, err);
+    case MR_TABLE_CSV:
+        if (!is_packed(name)) {
+            return merge_csv(parts, count, out, err);
+        }
+        break;
+    default: break;
+    }
+    return MR_FAIL(err, MR_E_UNSUPPORTED, "%.*s: files of this kind cannot be merged",
+                   MR_STR_ARG(name));
+}
