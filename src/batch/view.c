@@ -130,6 +130,7 @@ struct whole_view {
     struct mr_batch_view view;
     struct mr_batch_failure_view failures[CAUSES_MOST];
     struct mr_batch_host_view *hosts;
+    struct mr_route_view *routes; /* their reasons */
 };
 
 struct mr_batch_view *view_new(struct job *j)
@@ -138,14 +139,13 @@ struct mr_batch_view *view_new(struct job *j)
     struct whole_view *w = MR_NEW(struct whole_view);
     const int64_t now_ns = mr_now_ns();
     const uint32_t count = mr_route_views(j->route, now_ns, NULL, 0);
-    struct mr_route_view *routes = MR_NEW_ARRAY(struct mr_route_view, count + 1);
 
-    mr_route_views(j->route, now_ns, routes, count);
+    w->routes = MR_NEW_ARRAY(struct mr_route_view, count + 1);
+    mr_route_views(j->route, now_ns, w->routes, count);
     w->hosts = MR_NEW_ARRAY(struct mr_batch_host_view, j->hosts.len + 1);
     for (size_t i = 0; i < j->hosts.len; i++) {
-        host_view(j->hosts.at[i], routes, count, &w->hosts[i]);
+        host_view(j->hosts.at[i], w->routes, count, &w->hosts[i]);
     }
-    mr_free(routes);
     const uint64_t rows = atomic_load_explicit(&j->committer.rows, memory_order_relaxed);
     const uint64_t dead = atomic_load_explicit(&j->committer.dead, memory_order_relaxed);
     pthread_mutex_lock(&j->credits.lock);
@@ -180,6 +180,7 @@ void view_free(struct mr_batch_view **v)
 
     if (w) {
         mr_free(w->hosts);
+        mr_free(w->routes);
         mr_free(w);
         *v = NULL;
     }
