@@ -151,8 +151,7 @@ static struct work *work_cut(struct job *j)
 
 /* ---- sending ---- */
 
-static void on_answer(void *ctx, int rc, const struct mr_err *err,
-                      const struct mr_client_response *response);
+static void on_answer(void *ctx, const struct wire_reply *reply);
 
 static void rows_release(void *ctx, void *data)
 {
@@ -228,8 +227,9 @@ static int call_send(struct job *j, struct work *w, const struct mr_route_call *
     mr_buf_init(&k->head, 0);
     int rc = call_request(k, &request, err);
     if (rc == MR_OK) {
-        rc = wire_send(&k->host->wire, &request, &k->head, &k->arena, to->timeout_ns, on_answer, k,
-                       err);
+        k->wire = (struct wire_call){on_answer, k};
+        rc =
+            wire_send(&k->host->wire, &k->wire, &request, &k->head, &k->arena, to->timeout_ns, err);
     }
     if (rc < 0) {
         mr_route_done(j->route, k->sent_ns, to->ticket, MR_ROUTE_CANCELLED, 0);
@@ -530,8 +530,7 @@ static void call_ends(struct call *k, const struct wire_answer *v, struct mr_row
     }
 }
 
-static void on_answer(void *ctx, int rc, const struct mr_err *err,
-                      const struct mr_client_response *response)
+static void on_answer(void *ctx, const struct wire_reply *reply)
 {
     struct call *k = ctx;
     struct job *j = k->job;
@@ -555,14 +554,13 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
         call_free(k);
         return;
     }
-    mr_arena_reset(&k->arena);
-    wire_judge(&k->host->wire, rc, err, response, &k->arena, &v);
+    wire_judge(&k->host->wire, reply, &k->arena, &v);
     if (v.outcome == MR_ROUTE_OK && !w->is_settled) {
         answer_read(k, &v, &rows);
     }
-    w->is_answered = response != NULL;
+    w->is_answered = reply->response || reply->infer;
     if (v.outcome != MR_ROUTE_OK && w->count == 1 && !w->is_settled) {
-        answer_keep(w, rc < 0 ? NULL : response);
+        answer_keep(w, reply->rc < 0 ? NULL : reply->response);
     }
     const enum mr_route_outcome outcome = w->is_settled ? MR_ROUTE_CANCELLED : v.outcome;
     figures_answered(k, outcome, now_ns);

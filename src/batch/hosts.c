@@ -14,6 +14,7 @@
 #define ASK_AGAIN_NS   (2 * MR_NS_PER_S)
 #define ASK_TIMEOUT_NS (10 * MR_NS_PER_S)
 #define HOSTS_MOST     MR_ROUTE_HOSTS_MAX
+#define LOCAL_LIST     SIZE_MAX
 
 struct host *host_of(struct job *j, uint32_t id)
 {
@@ -187,6 +188,25 @@ int hosts_set(struct job *j, size_t list, const char *const *urls, size_t count,
             trouble(h, "not in the list any more");
         }
     }
+    return rc;
+}
+
+int hosts_add_local(struct job *j, struct mr_err *err)
+{
+    struct host *h;
+    int rc;
+
+    MR_TRY(local_new(&j->local, j->loop, j->o, err));
+    MR_TRY(local_metadata(j->local, &j->arena, &j->metadata, err));
+    j->has_metadata = true;
+    h = MR_NEW(struct host);
+    *h = (struct host){.job = j, .list = LOCAL_LIST, .is_listed = true};
+    h->url = mr_strndup("", 0);
+    wire_open_local(&h->wire, j->o, j->local);
+    h->id = mr_route_add(j->route, mr_now_ns());
+    snprintf(h->version, sizeof h->version, "%.*s", MR_STR_ARG(j->metadata.version));
+    MR_VEC_PUSH(&j->hosts, h);
+out:
     return rc;
 }
 

@@ -352,8 +352,12 @@ static void job_free(struct job *j)
     calls_drop(j);
     mr_timer_stop(&j->tick);
     discover_stop(j);
+    if (j->local) {
+        local_close(j->local);
+    }
     hosts_close(j);
     mr_loop_free(&j->loop);
+    local_free(&j->local);
     for (size_t i = 0; i < j->open.len; i++) {
         extent_free(&j->open.at[i]);
     }
@@ -402,11 +406,13 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     j->route = mr_route_new(&route, j->begin_ns);
     MR_TRY(mr_loop_new(&j->loop, NULL, err));
     MR_TRY(j->o->retries_dead ? job_is_there(j, err) : MR_OK);
+    MR_TRY(j->o->repository ? hosts_add_local(j, err) : MR_OK);
     MR_TRY(discover_start(j, err));
     if (!j->plan) {
         MR_TRY(control_open(j, err));
     }
     hosts_tick(j, j->begin_ns);
+    job_look(j);
     mr_timer_start(j->loop, &j->tick, TICK_NS, TICK_NS, on_tick);
     mr_loop_run(j->loop);
     control_close(j);
@@ -443,7 +449,7 @@ int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *o, struct
          "the model has no name, or one of more than 256 bytes"},
         {o->version && (!o->version[0] || strlen(o->version) > 32),
          "the version is empty or longer than 32 bytes"},
-        {o->host_count == 0, "there are no hosts"},
+        {o->host_count == 0 && !o->repository, "there are no hosts"},
         {o->batch_rows == 0, "a call takes at least one row"},
         {o->max_attempts == 0, "a row gets at least one attempt"},
         {o->max_in_flight == 0, "a host gets at least one call"},

@@ -225,6 +225,8 @@ struct host {
  *  many); those before the bad one are taken. */
 int hosts_set(struct job *j, size_t list, const char *const *urls, size_t count,
               const char *tls_name, struct mr_err *err);
+/** The model in this process is a host, and the first to tell its metadata. Errors: those of the load. */
+int hosts_add_local(struct job *j, struct mr_err *err);
 /** Asks those for their metadata whose turn it is, closes those that left. */
 void hosts_tick(struct job *j, int64_t now_ns);
 void hosts_close(struct job *j);
@@ -287,6 +289,7 @@ struct call {
     int64_t sent_ns;
     struct mr_arena arena;
     struct mr_buf head;
+    struct wire_call wire;
 };
 
 struct calls {
@@ -365,6 +368,7 @@ struct job {
     struct mr_timer wake;
     int64_t begin_ns;
     struct mr_route *route;
+    struct local *local; /* NULL: the model is on hosts only */
     MR_VEC(struct host *) hosts;
     struct discover *discover;
     struct mr_arena arena; /* the metadata */

@@ -61,6 +61,7 @@ int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_option
     int rc;
 
     w->o = o;
+    w->local = NULL;
     MR_TRY(wire_parse(url, o, &w->protocol, &is_tls, &rest, err));
     options.http2 = w->protocol == MR_BATCH_GRPC;
     /* As many as there are calls, whose number the route bounds and a running job may be told. */
@@ -84,9 +85,17 @@ out:
     return rc;
 }
 
+void wire_open_local(struct wire *w, const struct mr_batch_options *o, struct local *local)
+{
+    *w = (struct wire){.o = o, .protocol = MR_BATCH_LOCAL, .local = local};
+    snprintf(w->address, sizeof w->address, "local");
+}
+
 void wire_close(struct wire *w)
 {
-    mr_client_free(&w->client);
+    if (w->client) {
+        mr_client_free(&w->client);
+    }
 }
 
 void wire_fini(struct wire *w)
@@ -141,8 +150,21 @@ int wire_metadata(const struct wire *w, int rc, const struct mr_err *told,
 
 /* ---- inference ---- */
 
-static int send_grpc(struct wire *w, struct mr_oip_request *r, struct mr_buf *buf,
-                     struct mr_arena *arena, int64_t timeout_ns, mr_client_done_fn *done, void *ctx,
+static void on_response(void *ctx, int rc, const struct mr_err *err,
+                        const struct mr_client_response *response)
+{
+    const struct wire_call *c = ctx;
+    c->done(c->ctx, &(struct wire_reply){.rc = rc, .err = err, .response = response});
+}
+
+static void on_local(void *ctx, const struct mr_infer *infer)
+{
+    const struct wire_call *c = ctx;
+    c->done(c->ctx, &(struct wire_reply){.rc = infer->status, .err = &infer->err, .infer = infer});
+}
+
+static int send_grpc(struct wire *w, struct wire_call *c, struct mr_oip_request *r,
+                     struct mr_buf *buf, struct mr_arena *arena, int64_t timeout_ns,
                      struct mr_err *err)
 {
     struct mr_oip_encoded body;
@@ -152,13 +174,13 @@ static int send_grpc(struct wire *w, struct mr_oip_request *r, struct mr_buf *bu
     int rc = mr_oip_pb_encode_request(r, buf, arena, &body, err);
     if (rc == MR_OK) {
         mr_client_grpc(w->client, "/inference.GRPCInferenceService/ModelInfer", body.pieces,
-                       body.piece_count, timeout_ns, done, ctx);
+                       body.piece_count, timeout_ns, on_response, c);
     }
     return rc;
 }
 
-static int send_rest(struct wire *w, struct mr_oip_request *r, struct mr_buf *buf,
-                     struct mr_arena *arena, int64_t timeout_ns, mr_client_done_fn *done, void *ctx,
+static int send_rest(struct wire *w, struct wire_call *c, struct mr_oip_request *r,
+                     struct mr_buf *buf, struct mr_arena *arena, int64_t timeout_ns,
                      struct mr_err *err)
 {
     const struct mr_batch_options *o = w->o;
@@ -193,15 +215,18 @@ static int send_rest(struct wire *w, struct mr_oip_request *r, struct mr_buf *bu
                                               .pieces = body.pieces,
                                               .piece_count = body.piece_count,
                                               .timeout_ns = timeout_ns};
-    mr_client_send(w->client, &request, done, ctx);
+    mr_client_send(w->client, &request, on_response, c);
     return MR_OK;
 }
 
-int wire_send(struct wire *w, struct mr_oip_request *r, struct mr_buf *buf, struct mr_arena *arena,
-              int64_t timeout_ns, mr_client_done_fn *done, void *ctx, struct mr_err *err)
+int wire_send(struct wire *w, struct wire_call *c, struct mr_oip_request *r, struct mr_buf *buf,
+              struct mr_arena *arena, int64_t timeout_ns, struct mr_err *err)
 {
-    return (w->protocol == MR_BATCH_GRPC ? send_grpc : send_rest)(w, r, buf, arena, timeout_ns,
-                                                                  done, ctx, err);
+    switch (w->protocol) {
+    case MR_BATCH_LOCAL: local_send(w->local, r, on_local, c); return MR_OK;
+    case MR_BATCH_GRPC: return send_grpc(w, c, r, buf, arena, timeout_ns, err);
+    default: return send_rest(w, c, r, buf, arena, timeout_ns, err);
+    }
 }
 
 /* ---- answers ---- */
@@ -271,16 +296,36 @@ static void judge_grpc(const struct mr_client_response *r, struct wire_answer *a
     }
 }
 
-void wire_judge(const struct wire *w, int rc, const struct mr_err *told,
-                const struct mr_client_response *response, struct mr_arena *arena,
-                struct wire_answer *a)
+/* What the scheduler says of a request is what a server would. */
+static void judge_local(const struct wire_reply *reply, struct wire_answer *a)
 {
     struct mr_err err;
 
+    if (reply->rc < 0) {
+        a->outcome = reply->rc == MR_E_INVALID       ? MR_ROUTE_REJECTED
+                     : reply->rc == MR_E_UNAVAILABLE ? MR_ROUTE_THROTTLED
+                                                     : MR_ROUTE_FAILED;
+        snprintf(a->cause, sizeof a->cause, "%s", reply->err->msg);
+    } else if (local_response(reply->infer, &a->response, &err) < 0) {
+        a->outcome = MR_ROUTE_FAILED;
+        snprintf(a->cause, sizeof a->cause, "%s", err.msg);
+    }
+}
+
+void wire_judge(const struct wire *w, const struct wire_reply *reply, struct mr_arena *arena,
+                struct wire_answer *a)
+{
+    const struct mr_client_response *response = reply->response;
+    struct mr_err err;
+
     *a = (struct wire_answer){.outcome = MR_ROUTE_OK};
-    if (rc < 0) {
-        a->outcome = rc == MR_E_DEADLINE ? MR_ROUTE_TIMED_OUT : MR_ROUTE_FAILED;
-        snprintf(a->cause, sizeof a->cause, "%s", told->msg);
+    if (w->protocol == MR_BATCH_LOCAL) {
+        judge_local(reply, a);
+        return;
+    }
+    if (reply->rc < 0) {
+        a->outcome = reply->rc == MR_E_DEADLINE ? MR_ROUTE_TIMED_OUT : MR_ROUTE_FAILED;
+        snprintf(a->cause, sizeof a->cause, "%s", reply->err->msg);
         if (response) {
             judge_grpc(response, a);
         }
@@ -290,11 +335,13 @@ void wire_judge(const struct wire *w, int rc, const struct mr_err *told,
         judge_http(response, a);
         return;
     }
+    mr_arena_reset(arena);
     const int64_t length =
         number_in(response->headers, response->header_count, "inference-header-content-length");
-    rc = w->protocol == MR_BATCH_GRPC
-             ? mr_oip_pb_decode_response(response->body, NULL, arena, &a->response, &err)
-             : mr_oip_rest_decode_response(response->body, length, NULL, arena, &a->response, &err);
+    int rc =
+        w->protocol == MR_BATCH_GRPC
+            ? mr_oip_pb_decode_response(response->body, NULL, arena, &a->response, &err)
+            : mr_oip_rest_decode_response(response->body, length, NULL, arena, &a->response, &err);
     a->body = response->body_block;
     if (rc < 0) {
         a->outcome = MR_ROUTE_FAILED;

@@ -5,6 +5,7 @@
 #define MR_BATCH_WIRE_H
 
 #include "batch/batch.h"
+#include "local.h"
 #include "net/client.h"
 #include "oip/oip.h"
 #include "route/route.h"
@@ -14,6 +15,7 @@ struct wire {
     enum mr_batch_protocol protocol;
     struct mr_tls_client *tls; /* NULL: none */
     struct mr_client *client;
+    struct local *local; /* MR_BATCH_LOCAL: all else is none */
     char address[256];
 };
 
@@ -21,7 +23,9 @@ struct wire {
  *  options do not say. Nothing is connected yet. Errors: MR_E_INVALID, and those of mr_tls_client_new. */
 int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_options *o,
               const char *url, const char *tls_name, struct mr_err *err);
-/** Calls that are pending end as cancelled, now. */
+/** The model in this process. */
+void wire_open_local(struct wire *w, const struct mr_batch_options *o, struct local *local);
+/** Calls that are pending end as cancelled, now; those of a local model when local_close says it. */
 void wire_close(struct wire *w);
 /** After the loop is gone. */
 void wire_fini(struct wire *w);
@@ -38,10 +42,23 @@ int wire_metadata(const struct wire *w, int rc, const struct mr_err *told,
                   const struct mr_client_response *response, struct mr_arena *arena,
                   struct mr_oip_metadata *out, struct mr_err *err);
 
-/** An inference; `done` passes what it gets to wire_judge. r is changed. buf and arena live until then. Errors: those of
- *  mr_oip_rest_encode_request. */
-int wire_send(struct wire *w, struct mr_oip_request *r, struct mr_buf *buf, struct mr_arena *arena,
-              int64_t timeout_ns, mr_client_done_fn *done, void *ctx, struct mr_err *err);
+/** What became of a call; valid until wire_done_fn returns. */
+struct wire_reply {
+    int rc;
+    const struct mr_err *err;
+    const struct mr_client_response *response;
+    const struct mr_infer *infer; /* MR_BATCH_LOCAL */
+};
+typedef void(wire_done_fn)(void *ctx, const struct wire_reply *reply);
+/** In the caller's memory, until `done` is called. */
+struct wire_call {
+    wire_done_fn *done; /* once, never from within wire_send; passes what it gets to wire_judge */
+    void *ctx;
+};
+/** An inference. r is changed. buf and arena live until it is done. Errors: those of mr_oip_rest_encode_request; then
+ *  `done` is not called. */
+int wire_send(struct wire *w, struct wire_call *c, struct mr_oip_request *r, struct mr_buf *buf,
+              struct mr_arena *arena, int64_t timeout_ns, struct mr_err *err);
 
 struct wire_answer {
     enum mr_route_outcome outcome;
@@ -52,8 +69,7 @@ struct wire_answer {
     struct mr_block *body;           /* OK: what tensors may lie in; the client's */
 };
 /** Reads an answer of good form; whether it is a good answer the caller finds out. */
-void wire_judge(const struct wire *w, int rc, const struct mr_err *told,
-                const struct mr_client_response *response, struct mr_arena *arena,
+void wire_judge(const struct wire *w, const struct wire_reply *reply, struct mr_arena *arena,
                 struct wire_answer *out);
 
 #endif

@@ -9,6 +9,7 @@
 #include "batch_merge.h"
 #include "batch_plan.h"
 #include "cli.h"
+#include "opt_serve.h"
 #include "remote.h"
 #include "term.h"
 
@@ -120,6 +121,12 @@ static const struct mr_option table[] = {
      .help = "host:port, also behind https://, grpc:// and grpcs://; dns:NAME:PORT for all "
              "addresses of a name; @FILE for a file of hosts that is read again when it changes; "
              "the port is 8000, for gRPC 8001, if not given"},
+    {.name = "local",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.repository),
+     .value = "REPOSITORY",
+     .help = "the model runs in this process, from a model repository; hosts may help"},
     {.name = "protocol",
      .kind = MR_OPTION_CHOICE,
      .flags = MR_OPTION_CLI_ONLY,
@@ -527,10 +534,16 @@ static int batch_run(struct batch_command *c, struct mr_err *err)
     struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
     struct progress progress = {.term = mr_term_of(stderr)};
     struct mr_buf report;
+    const char **dirs = mr_default_backend_dirs();
 
     mr_cli_heap_bounds();
+    c->job.backend_dirs = dirs;
+    while (dirs[c->job.backend_dir_count]) {
+        c->job.backend_dir_count++;
+    }
     int rc = mr_batch_new(&running, &c->job, err);
     if (rc < 0) {
+        mr_free(dirs);
         return rc;
     }
     sigaction(SIGINT, &stop, NULL);
@@ -557,6 +570,7 @@ out:
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     mr_batch_free(&running);
+    mr_free(dirs);
     return rc;
 }
 

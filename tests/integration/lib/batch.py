@@ -156,7 +156,7 @@ def environment():
 def run(folder, addresses, *args, code=0):
     done = subprocess.run(command(folder, addresses, *args), capture_output=True, text=True, env=environment(),
                           timeout=120 * wait.SLOW)
-    assert done.returncode == code, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    assert done.returncode == code, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-9000:]}"
     return done
 
 

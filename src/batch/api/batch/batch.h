@@ -24,6 +24,7 @@ enum mr_batch_protocol {
     MR_BATCH_BINARY, /* REST with binary tensors; answers may be either */
     MR_BATCH_JSON,   /* REST */
     MR_BATCH_GRPC,
+    MR_BATCH_LOCAL, /* not for `protocol`: the host that mr_batch_options.repository makes */
 };
 
 struct mr_batch_options {
@@ -34,6 +35,9 @@ struct mr_batch_options {
     /** "host:port", also behind http://, https://, grpc://, grpcs://; "dns:NAME:PORT" for all addresses of a name, looked
      *  up again and again; "@FILE", a file of hosts, one a line, that is read again when it changes. */
     const char *const *hosts;
+    const char *repository; /* the model runs in this process, too, from there; NULL: it does not */
+    const char *const *backend_dirs; /* with a repository: where its backends are looked for */
+    size_t backend_dir_count;
     size_t host_count;
     struct mr_tls_client_options tls;
     enum mr_batch_protocol protocol;
