@@ -3,6 +3,7 @@
  *
  *   GET  /status           how the job is doing, as JSON
  *   GET  /metrics          as Prometheus text
+ *   GET  /, /figures       as a page, and the part of it that changes
  *   POST /pause, /resume   no calls are made, and are made again; what is under way ends and is committed
  *   POST /set              {"batch_rows": N, "max_in_flight_per_host": N}, all of it or nothing
  *
@@ -30,12 +31,17 @@
 
 static void say(struct mr_call *call, int status, const char *type, mr_str text)
 {
-    const struct mr_header headers[] = {{MR_STR("content-type"), mr_str_c(type)},
-                                        {MR_STR("cache-control"), MR_STR("no-store")}};
+    /* The page fetches nothing from elsewhere, and no text in it can make it. */
+    const struct mr_header headers[] = {
+        {MR_STR("content-type"), mr_str_c(type)},
+        {MR_STR("cache-control"), MR_STR("no-store")},
+        {MR_STR("content-security-policy"),
+         MR_STR("default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+                "connect-src 'self'; frame-ancestors 'none'")}};
     const struct mr_piece piece = {text.ptr, text.len, NULL};
     const struct mr_reply reply = {.status = status,
                                    .headers = headers,
-                                   .header_count = 2,
+                                   .header_count = sizeof headers / sizeof *headers,
                                    .pieces = &piece,
                                    .piece_count = 1};
     mr_call_reply(call, &reply);
@@ -52,34 +58,41 @@ static void say_error(struct mr_call *call, int status, const char *text)
     say(call, status, "application/json", mr_buf_view(b));
 }
 
-static void say_status(struct job *j, struct mr_call *call)
+typedef void(put_fn)(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v);
+
+static void say_view(struct job *j, struct mr_call *call, const char *type, put_fn *put)
 {
     struct mr_buf *b = mr_loop_scratch(call->loop);
     struct mr_batch_view *v = view_new(j);
 
     mr_buf_reset(b);
-    status_put(b, j, v);
+    put(b, j, v);
     view_free(&v);
     if (b->failed) {
-        say_error(call, 503, "the status is too long");
+        say_error(call, 503, "the answer is too long");
     } else {
-        say(call, 200, "application/json", mr_buf_view(b));
+        say(call, 200, type, mr_buf_view(b));
     }
+}
+
+static void say_status(struct job *j, struct mr_call *call)
+{
+    say_view(j, call, "application/json", status_put);
 }
 
 static void say_metrics(struct job *j, struct mr_call *call)
 {
-    struct mr_buf *b = mr_loop_scratch(call->loop);
-    struct mr_batch_view *v = view_new(j);
+    say_view(j, call, "text/plain; version=0.0.4; charset=utf-8", metrics_put);
+}
 
-    mr_buf_reset(b);
-    metrics_put(b, j, v);
-    view_free(&v);
-    if (b->failed) {
-        say_error(call, 503, "the metrics are too long");
-    } else {
-        say(call, 200, "text/plain; version=0.0.4; charset=utf-8", mr_buf_view(b));
-    }
+static void say_page(struct job *j, struct mr_call *call)
+{
+    say_view(j, call, "text/html; charset=utf-8", page_put);
+}
+
+static void say_figures(struct job *j, struct mr_call *call)
+{
+    say_view(j, call, "text/html; charset=utf-8", page_figures);
 }
 
 /* ---- changes ---- */
@@ -177,6 +190,8 @@ static const struct {
     bool is_change;
     void (*run)(struct job *j, struct mr_call *call);
 } routes[] = {
+    {"/", false, say_page},
+    {"/figures", false, say_figures},
     {"/status", false, say_status},
     {"/metrics", false, say_metrics},
     {"/pause", true, pause_calls},
@@ -222,7 +237,7 @@ static void on_body(void *ctx, struct mr_call *call)
         return;
     }
     say_error(call, 404,
-              "there is no such page: expected /status, /metrics, /pause, /resume or /set");
+              "there is no such page: expected /, /status, /metrics, /pause, /resume or /set");
 }
 
 /* Its body will not come. The answer goes nowhere, and ends the call. */

@@ -344,6 +344,9 @@ void view_tell(struct job *j);
 /** Valid until view_free, as long as nothing is done with the job. */
 struct mr_batch_view *view_new(struct job *j);
 void view_free(struct mr_batch_view **v);
+/** The page, and the part of it that changes. */
+void page_put(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v);
+void page_figures(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v);
 /** As JSON. */
 void status_put(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v);
 

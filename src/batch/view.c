@@ -104,6 +104,9 @@ static const char *bottleneck_of(const struct job *j)
 {
     const int64_t ran_ns = MR_MAX(mr_now_ns() - j->begin_ns, INT64_C(1));
 
+    if (!j->committer.is_started) {
+        return "hosts"; /* that are asked for the model */
+    }
     if (atomic_load_explicit(&j->committer.idle_ns, memory_order_relaxed) < ran_ns / 5) {
         return "writer";
     }
