@@ -1,5 +1,6 @@
 """Tables through a model: `millrace batch run` beside a script of pyarrow and aiohttp, both with a Millrace as the host; and
 Parquet written. Host and worker share all CPUs. The worker's CPU and memory are those of its process at its end."""
+import importlib.util
 import json
 import os
 import subprocess
@@ -18,12 +19,11 @@ SCRIPT = machine.ROOT / "bench/table_script.py"
 WRITER = machine.ROOT / "build/release/bench/bench_table_write"
 
 
-def peers():
-    """pyarrow, or Missing; tests/requirements.txt has it."""
-    try:
-        import aiohttp, pyarrow  # noqa: E401,F401
-    except ImportError as e:
-        raise machine.Missing(f"{e.name} is not installed (tools/setup --bench)")
+def need(*packages):
+    """Missing, unless these packages of Python are here; tests/requirements.txt has them."""
+    for package in packages:
+        if not importlib.util.find_spec(package):
+            raise machine.Missing(f"{package} is not installed (tools/setup --bench)")
 
 
 def numbers(folder, rows):
@@ -31,7 +31,6 @@ def numbers(folder, rows):
     path = Path(folder, f"table of {rows}")
     if path.exists():
         return path
-    peers()
     import pyarrow as pa
     import pyarrow.parquet as pq
     rng = numpy.random.default_rng(5)
@@ -94,7 +93,7 @@ def counted(rows, files):
 def worked(who, model, rows, call_rows, is_text=False):
     """A contender: the whole table once, start of the worker included."""
     def measure(bench):
-        peers()
+        need("pyarrow", *(["aiohttp"] if who == "script" else []))
         table = (texts if is_text else numbers)(bench.folder, rows)
         out = Path(bench.folder, "job")
         running = bench.server("millrace", "tables", cpus=2)
@@ -148,6 +147,7 @@ def written(who, width, rows):
     """A contender: a file of a key and `width` floats a row, from memory to the page cache, on one thread, the fastest of
     five: the page cache of a virtual machine is slow where its memory is used for the first time."""
     def measure(bench):
+        need("pyarrow", *([] if who == "millrace" else [who.lower()]))  # pyarrow also counts what was written
         out = Path(bench.folder, "written.parquet")
         if who == "millrace":
             if not WRITER.exists():
@@ -157,7 +157,6 @@ def written(who, width, rows):
             command = [sys.executable, "-c", PYARROW if who == "pyarrow" else DUCKDB]
         count = rows // 8192 * 8192
         seconds = float(machine.output(machine.pinned(machine.server_cpu(), [*command, out, width, count])))
-        peers()
         counted(count, [out])
         out.unlink()
         return {"rows": count / seconds}
