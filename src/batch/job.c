@@ -368,6 +368,9 @@ static void job_free(struct job *j)
     mr_route_free(&j->route);
     retry_free(&j->retry);
     mr_manifest_close(&j->manifest);
+    if (j->plan) {
+        plan_drop(j->plan);
+    }
     batch_outputs_free(&j->outputs);
     batch_bind_free(&j->bind);
     if (j->source) {
@@ -490,7 +493,6 @@ int mr_batch_plan(struct mr_batch *b, struct mr_batch_plan *out, struct mr_err *
 
     *j = (struct job){.batch = b, .o = b->o, .plan = &plan};
     int rc = job_run(j, NULL, err);
-    plan_drop(&plan);
     mr_free(j);
     if (rc == MR_OK) {
         *out = found;

@@ -10,7 +10,7 @@
 
 struct plan {
     struct mr_batch_plan *out;
-    struct mr_writer *writer; /* into memory */
+    struct mr_writer *writer; /* into nothing */
     int fd;
     uint64_t written; /* rows */
     uint64_t memory;  /* that these and their answers took */
@@ -28,6 +28,7 @@ int plan_put(struct job *j, struct extent *e, struct mr_err *err);
 bool plan_is_over(const struct job *j, int64_t now_ns);
 /** What has been found, after the reader's end. */
 int plan_end(struct job *j, struct mr_err *err);
+/** Before the outputs of the job. */
 void plan_drop(struct plan *p);
 
 #endif
