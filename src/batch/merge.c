@@ -17,43 +17,20 @@
 
 typedef const struct mr_manifest_item *item_ref;
 
-/* Files of items, open for reading. */
-struct opened {
-    MR_VEC(struct mr_merge_part) parts;
-};
-
-static void opened_fini(struct opened *o)
-{
-    for (size_t i = 0; i < o->parts.len; i++) {
-        close(o->parts.at[i].fd);
-    }
-    MR_VEC_FINI(&o->parts);
-}
-
-static int open_all(struct opened *o, const struct mr_manifest *m, enum mr_manifest_kind kind,
-                    const item_ref *items, size_t count, struct mr_err *err)
-{
-    for (size_t i = 0; i < count; i++) {
-        const char *name = kind == MR_MANIFEST_RESULTS ? items[i]->part : items[i]->dlq;
-        const int fd = name ? mr_manifest_file_open(m, kind, name, err) : 0;
-        if (fd < 0) {
-            return fd;
-        }
-        if (name) {
-            MR_VEC_PUSH(&o->parts, ((struct mr_merge_part){fd, name}));
-        }
-    }
-    return MR_OK;
-}
-
 static int join(const struct mr_manifest *m, enum mr_manifest_kind kind, const item_ref *items,
                 size_t count, int fd, struct mr_err *err)
 {
-    struct opened o = {0};
-    int rc = open_all(&o, m, kind, items, count, err);
+    const bool is_results = kind == MR_MANIFEST_RESULTS;
+    MR_VEC(struct mr_merge_part) parts = {0};
 
-    rc = rc < 0 ? rc : mr_table_merge(o.parts.at, o.parts.len, fd, err);
-    opened_fini(&o);
+    for (size_t i = 0; i < count; i++) {
+        const char *name = is_results ? items[i]->part : items[i]->dlq;
+        if (name) {
+            MR_VEC_PUSH(&parts, ((struct mr_merge_part){is_results ? m->parts : m->dlq, name}));
+        }
+    }
+    int rc = mr_table_merge(parts.at, parts.len, fd, err);
+    MR_VEC_FINI(&parts);
     return rc;
 }
 

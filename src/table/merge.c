@@ -2,6 +2,7 @@
 #include "table/merge.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,19 +12,26 @@
 
 #define BLOCK ((size_t)1 << 20)
 
-static int copy_by_hand(const struct mr_merge_part *part, uint64_t from, uint64_t bytes, int out,
+int mr_merge_open(const struct mr_merge_part *part, struct mr_err *err)
+{
+    const int fd = openat(part->dir, part->name, O_RDONLY | O_CLOEXEC, 0);
+
+    return fd < 0 ? MR_FAIL(err, MR_E_IO, "cannot open %s: %s", part->name, strerror(errno)) : fd;
+}
+
+static int copy_by_hand(int fd, const char *name, uint64_t from, uint64_t bytes, int out,
                         struct mr_err *err)
 {
     char *block = mr_alloc(BLOCK);
     int rc = MR_OK;
 
     while (bytes > 0 && rc == MR_OK) {
-        const ssize_t n = pread(part->fd, block, MR_MIN(bytes, (uint64_t)BLOCK), (off_t)from);
+        const ssize_t n = pread(fd, block, MR_MIN(bytes, (uint64_t)BLOCK), (off_t)from);
         if (n < 0 && errno == EINTR) {
             continue;
         }
         if (n <= 0) {
-            rc = MR_FAIL(err, MR_E_IO, "cannot read %s: %s", part->name,
+            rc = MR_FAIL(err, MR_E_IO, "cannot read %s: %s", name,
                          n < 0 ? strerror(errno) : "it has become shorter");
             break;
         }
@@ -38,40 +46,48 @@ static int copy_by_hand(const struct mr_merge_part *part, uint64_t from, uint64_
 int mr_merge_copy(const struct mr_merge_part *part, uint64_t from, uint64_t bytes, int out,
                   struct mr_err *err)
 {
+    const int fd = mr_merge_open(part, err);
     off_t at = (off_t)from;
+    int rc = MR_OK;
 
+    if (fd < 0) {
+        return fd;
+    }
     while (bytes > 0) {
         const ssize_t n =
-            copy_file_range(part->fd, &at, out, NULL, MR_MIN(bytes, (uint64_t)INT32_MAX), 0);
+            copy_file_range(fd, &at, out, NULL, MR_MIN(bytes, (uint64_t)INT32_MAX), 0);
         if (n < 0 && errno == EINTR) {
             continue;
         }
         if (n <= 0) {
             /* Not between these files, not on this kernel, or an error that shows again. */
-            return copy_by_hand(part, (uint64_t)at, bytes, out, err);
+            rc = copy_by_hand(fd, part->name, (uint64_t)at, bytes, out, err);
+            break;
         }
         bytes -= (uint64_t)n;
     }
-    return MR_OK;
+    close(fd);
+    return rc;
 }
 
-int mr_merge_size(const struct mr_merge_part *part, uint64_t *out, struct mr_err *err)
+int mr_merge_size(int fd, const char *name, uint64_t *out, struct mr_err *err)
 {
     struct stat st;
 
-    if (fstat(part->fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-        return MR_FAIL(err, MR_E_IO, "cannot read %s: no plain file", part->name);
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        return MR_FAIL(err, MR_E_IO, "cannot read %s: no plain file", name);
     }
     *out = (uint64_t)st.st_size;
     return MR_OK;
 }
 
 /* The first record of a CSV file, with its line feed. A line feed within quotes is part of a name. */
-static int head_read(const struct mr_merge_part *part, struct mr_buf *out, struct mr_err *err)
+static int head_read(int fd, const char *name, struct mr_buf *out, struct mr_err *err)
 {
     bool is_quoted = false;
     size_t at = 0;
 
+    mr_buf_reset(out);
     for (;;) {
         for (; at < out->len; at++) {
             is_quoted ^= out->ptr[at] == '"';
@@ -81,12 +97,29 @@ static int head_read(const struct mr_merge_part *part, struct mr_buf *out, struc
             }
         }
         char *room = mr_buf_reserve(out, BLOCK);
-        const ssize_t n = room ? pread(part->fd, room, BLOCK, (off_t)out->len) : -1;
+        const ssize_t n = room ? pread(fd, room, BLOCK, (off_t)out->len) : -1;
         if (n <= 0) {
-            return MR_FAIL(err, MR_E_INVALID, "%s: there is no end of its first line", part->name);
+            return MR_FAIL(err, MR_E_INVALID, "%s: there is no end of its first line", name);
         }
         out->len += (size_t)n;
     }
+}
+
+/* Size of a part, and with `head` what it begins with. */
+static int part_look(const struct mr_merge_part *part, struct mr_buf *head, uint64_t *out_bytes,
+                     struct mr_err *err)
+{
+    const int fd = mr_merge_open(part, err);
+
+    if (fd < 0) {
+        return fd;
+    }
+    int rc = mr_merge_size(fd, part->name, out_bytes, err);
+    if (rc == MR_OK && head) {
+        rc = head_read(fd, part->name, head, err);
+    }
+    close(fd);
+    return rc;
 }
 
 static int merge_csv(const struct mr_merge_part *parts, size_t count, int out, struct mr_err *err)
@@ -100,14 +133,12 @@ static int merge_csv(const struct mr_merge_part *parts, size_t count, int out, s
     mr_buf_init(&head, 64 * BLOCK);
     for (size_t i = 0; i < count; i++) {
         struct mr_buf *b = i ? &head : &first;
-        mr_buf_reset(b);
-        MR_TRY(head_read(&parts[i], b, err));
+        MR_TRY(part_look(&parts[i], b, &bytes, err));
         if (!mr_str_eq(mr_buf_view(&first), mr_buf_view(b))) {
             rc = MR_FAIL(err, MR_E_INVALID, "%s has other columns than %s", parts[i].name,
                          parts[0].name);
             goto out;
         }
-        MR_TRY(mr_merge_size(&parts[i], &bytes, err));
         const uint64_t from = i ? b->len : 0;
         MR_TRY(mr_merge_copy(&parts[i], from, bytes - from, out, err));
     }
@@ -123,11 +154,10 @@ static int merge_lines(const struct mr_merge_part *parts, size_t count, int out,
     uint64_t bytes;
     int rc = MR_OK;
 
-    for (size_t i = 0; i < count; i++) {
-        MR_TRY(mr_merge_size(&parts[i], &bytes, err));
-        MR_TRY(mr_merge_copy(&parts[i], 0, bytes, out, err));
+    for (size_t i = 0; i < count && rc == MR_OK; i++) {
+        rc = part_look(&parts[i], NULL, &bytes, err);
+        rc = rc < 0 ? rc : mr_merge_copy(&parts[i], 0, bytes, out, err);
     }
-out:
     return rc;
 }
 

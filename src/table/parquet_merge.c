@@ -269,32 +269,31 @@ struct footer {
     struct field fields[FIELDS]; /* by their ids; type 0: not there */
 };
 
-static int footer_load(const struct mr_merge_part *part, struct footer *out, uint64_t *out_at,
+static int footer_load(int fd, const char *name, struct footer *out, uint64_t *out_at,
                        struct mr_err *err)
 {
     char head[HEAD_BYTES];
     char tail[TAIL_BYTES];
     uint64_t bytes;
     uint32_t len;
-    int rc = mr_merge_size(part, &bytes, err);
+    int rc = mr_merge_size(fd, name, &bytes, err);
 
     if (rc < 0) {
         return rc;
     }
-    if (bytes < HEAD_BYTES + TAIL_BYTES || pread(part->fd, head, sizeof head, 0) != sizeof head ||
-        pread(part->fd, tail, sizeof tail, (off_t)(bytes - sizeof tail)) != sizeof tail ||
+    if (bytes < HEAD_BYTES + TAIL_BYTES || pread(fd, head, sizeof head, 0) != sizeof head ||
+        pread(fd, tail, sizeof tail, (off_t)(bytes - sizeof tail)) != sizeof tail ||
         memcmp(head, MAGIC, HEAD_BYTES) != 0 || memcmp(tail + 4, MAGIC, HEAD_BYTES) != 0) {
-        return MR_FAIL(err, MR_E_INVALID, "%s is no Parquet file", part->name);
+        return MR_FAIL(err, MR_E_INVALID, "%s is no Parquet file", name);
     }
     memcpy(&len, tail, sizeof len);
     if (len > bytes - HEAD_BYTES - TAIL_BYTES) {
-        return MR_FAIL(err, MR_E_INVALID, "%s: its footer is longer than the file", part->name);
+        return MR_FAIL(err, MR_E_INVALID, "%s: its footer is longer than the file", name);
     }
     const uint64_t at = bytes - TAIL_BYTES - len;
     char *room = mr_buf_reserve(&out->text, len);
-    if (!room || pread(part->fd, room, len, (off_t)at) != (ssize_t)len) {
-        return MR_FAIL(err, room ? MR_E_IO : MR_E_EXHAUSTED, "cannot read the footer of %s",
-                       part->name);
+    if (!room || pread(fd, room, len, (off_t)at) != (ssize_t)len) {
+        return MR_FAIL(err, room ? MR_E_IO : MR_E_EXHAUSTED, "cannot read the footer of %s", name);
     }
     out->text.len = len;
     *out_at = at;
@@ -318,8 +317,15 @@ static int footer_read(const struct mr_merge_part *part, struct footer *out, uin
     struct field f;
     int16_t id = 0;
     bool is_known = true;
-    int rc = footer_load(part, out, out_at, err);
+    const int fd = mr_merge_open(part, err);
 
+    if (fd < 0) {
+        return fd;
+    }
+    mr_buf_reset(&out->text);
+    memset(out->fields, 0, sizeof out->fields);
+    int rc = footer_load(fd, part->name, out, out_at, err);
+    close(fd);
     if (rc < 0) {
         return rc;
     }
@@ -409,8 +415,6 @@ int parquet_merge(const struct mr_merge_part *parts, size_t count, int out, stru
     mr_buf_init(&next.text, INT32_MAX);
     for (size_t i = 0; i < count; i++) {
         struct footer *f = i ? &next : &first;
-        mr_buf_reset(&f->text);
-        memset(f->fields, 0, sizeof f->fields);
         MR_TRY(footer_read(&parts[i], f, &ends[i], err));
         if (!field_equals(&first, f, SCHEMA) || !field_equals(&first, f, NOTES)) {
             rc = MR_FAIL(err, MR_E_INVALID, "%s has other columns than %s", parts[i].name,

@@ -2,6 +2,7 @@
 import json
 import os
 import random
+import resource
 import subprocess
 import time
 
@@ -15,9 +16,11 @@ from lib.batch import Host, Poisoned, check, command, dead, environment, hosts, 
 from lib.server import BIN
 
 
-def merge(folder, *args, code=0):
+def merge(folder, *args, code=0, files=None):
+    """With at most so many descriptors."""
+    limit = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))) if files else None
     done = subprocess.run([str(BIN), "batch", "merge", str(folder / "out"), *map(str, args)], capture_output=True, text=True,
-                          env=environment(), timeout=120 * wait.SLOW)
+                          env=environment(), timeout=120 * wait.SLOW, preexec_fn=limit)
     assert done.returncode == code, done.stderr
     return done.stderr
 
@@ -94,6 +97,15 @@ def test_in_the_folder(tmp_path):
         args = command(tmp_path, addresses)
         args[args.index("run")] = "retry-dlq"
         subprocess.run(args, check=True, capture_output=True, env=environment(), timeout=60 * wait.SLOW)
+    check(tmp_path, x)
+
+
+def test_more_files_than_descriptors(tmp_path):
+    x = job(tmp_path, Host, "--part-bytes", 1, "--extent-rows", 100)
+    assert len(parts(tmp_path)) == 40
+    merge(tmp_path, "--output", tmp_path / "all.parquet", files=20)
+    merge(tmp_path, "--max-bytes", "1GiB", files=20)
+    assert len(parts(tmp_path)) == 1
     check(tmp_path, x)
 
 

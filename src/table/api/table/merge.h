@@ -5,9 +5,10 @@
 
 #include "table/table.h"
 
+/** A file in a folder. It is opened when it is looked at: there may be more of them than descriptors. */
 struct mr_merge_part {
-    int fd;           /* for reading; its position is of no interest */
-    const char *name; /* for messages */
+    int dir; /* of the folder; AT_FDCWD: the name is a path */
+    const char *name;
 };
 
 /** Joins files that writers of table.h made into `out`, an empty file, in their order. Row groups, statistics and
