@@ -230,7 +230,7 @@ static int record_next(struct mr_text_source *t, struct mr_text_row *out, struct
     int rc;
 
     s->cell_count = 0;
-    out->is_end = out->is_wrong = false;
+    out->is_end = out->is_wrong = out->is_idle = false;
     for (;;) {
         const char *text = in->buf + in->begin;
         const size_t len = in->end - in->begin;
@@ -245,7 +245,10 @@ static int record_next(struct mr_text_source *t, struct mr_text_row *out, struct
             in->begin = in->end;
             c.at = 0;
         }
-        MR_TRY(mr_input_more(in, err));
+        MR_TRY(c.is_dropped ? mr_input_more(in, err) : mr_text_source_more(t, out, err));
+        if (out->is_idle) {
+            return MR_OK;
+        }
     }
     if (!is_end) {
         out->is_end = c.place == CELL_BEGIN && c.at == 0 && !c.is_dropped;
@@ -265,7 +268,7 @@ out:
 
 static bool is_blank(const struct csv *s, const struct mr_text_row *row)
 {
-    return !row->is_wrong && !row->is_end && s->cell_count <= 1 &&
+    return !row->is_wrong && !row->is_end && !row->is_idle && s->cell_count <= 1 &&
            (row->text.len == 0 || (row->text.len == 1 && row->text.ptr[0] == '\r'));
 }
 
@@ -372,6 +375,10 @@ static int header_read(struct csv *s, mr_str text, struct mr_schema *out, struct
             mr_free(copy);
         } else {
             const int target = (int)(uintptr_t)mr_map_find(&s->t.columns, name) - 1;
+            if (target >= 0 && s->is_here[target] && s->t.in.is_stream) {
+                rc = MR_FAIL(err, MR_E_INVALID, "'%s': two columns are named '%.*s'",
+                             s->t.in.file->path, (int)MR_MIN(name.len, (size_t)100), name.ptr);
+            }
             s->targets[i] = target >= 0 && !s->is_here[target] ? target : -1;
             if (target >= 0) {
                 s->is_here[target] = true;
@@ -427,6 +434,12 @@ static int header_next(struct mr_text_source *t, struct mr_schema *out, struct m
                        t->in.file->path, row.is_wrong ? row.why : why.msg);
     }
     MR_TRY(header_read(s, row.text, out, err));
+    for (size_t i = 0; t->in.is_stream && i < t->schema->count; i++) {
+        if (!s->is_here[i]) { /* files were looked at before */
+            return MR_FAIL(err, MR_E_INVALID, "'%s' has no column '%s'", t->in.file->path,
+                           t->schema->fields[i].name);
+        }
+    }
     if (t->setup->options->has_no_header) {
         t->in.begin = (size_t)(row.text.ptr - t->in.buf);
     }

@@ -10,6 +10,7 @@ struct csv {
     const struct mr_schema *schema;
     struct mr_out out;
     struct mr_buf list; /* the JSON of a cell */
+    struct mr_arena scratch;
     char delimiter;
 };
 
@@ -39,6 +40,19 @@ static void text_put(struct csv *w, mr_str text)
     mr_buf_char(b, '"');
 }
 
+/* A string without what JSON puts around it; any other value as it is. */
+static mr_str json_text(struct csv *w, mr_str text)
+{
+    struct mr_err err;
+    struct mr_json j;
+    mr_str string;
+
+    mr_arena_reset(&w->scratch);
+    mr_json_init(&j, text, &w->scratch, 0, &err);
+    return mr_json_peek(&j) == MR_JSON_STRING && mr_json_string(&j, &string) == MR_OK ? string
+                                                                                      : text;
+}
+
 static void cell_put(struct csv *w, const struct mr_field *f, const struct mr_column *c,
                      uint64_t row)
 {
@@ -47,8 +61,9 @@ static void cell_put(struct csv *w, const struct mr_field *f, const struct mr_co
     }
     switch (f->type) {
     case MR_COLUMN_STRING: {
-        const mr_bytes text = mr_column_bytes(c, row);
-        text_put(w, mr_str_n((const char *)text.ptr, text.len));
+        const mr_bytes bytes = mr_column_bytes(c, row);
+        const mr_str text = mr_str_n((const char *)bytes.ptr, bytes.len);
+        text_put(w, f->is_json ? json_text(w, text) : text);
         break;
     }
     case MR_COLUMN_LIST:
@@ -74,6 +89,7 @@ static void csv_free(void *state)
 
     mr_out_fini(&w->out);
     mr_buf_fini(&w->list);
+    mr_arena_fini(&w->scratch);
     mr_free(w);
 }
 
@@ -92,18 +108,19 @@ static int csv_open(void **out, int fd, const struct mr_schema *schema,
     w->schema = schema;
     w->delimiter = delimiter;
     mr_buf_init(&w->list, SIZE_MAX / 2);
+    mr_arena_init(&w->scratch, 4096, SIZE_MAX / 2);
     int rc = mr_out_init(&w->out, fd, options->compression, err);
     if (rc < 0) {
         csv_free(w);
         return rc;
     }
-    for (size_t i = 0; i < schema->count; i++) {
+    for (size_t i = 0; !options->has_no_header && i < schema->count; i++) {
         if (i > 0) {
             mr_buf_char(&w->out.text, w->delimiter);
         }
         text_put(w, mr_str_c(schema->fields[i].name));
     }
-    mr_buf_char(&w->out.text, '\n');
+    mr_buf_c(&w->out.text, options->has_no_header ? "" : "\n");
     *out = w;
     return MR_OK;
 }
@@ -132,6 +149,11 @@ static uint64_t csv_bytes(const void *state)
     return mr_out_bytes(&((const struct csv *)state)->out);
 }
 
+static int csv_flush(void *state, struct mr_err *err)
+{
+    return mr_out_flush(&((struct csv *)state)->out, err);
+}
+
 static int csv_finish(void *state, struct mr_err *err)
 {
     return mr_out_finish(&((struct csv *)state)->out, err);
@@ -140,6 +162,7 @@ static int csv_finish(void *state, struct mr_err *err)
 const struct mr_writer_ops mr_csv_writer_ops = {
     .open = csv_open,
     .put = csv_put,
+    .flush = csv_flush,
     .bytes = csv_bytes,
     .finish = csv_finish,
     .free = csv_free,

@@ -12,6 +12,7 @@ struct mr_writer_ops {
                 const struct mr_writer_options *options, struct mr_err *err);
     int (*put)(void *w, const struct mr_rows *rows, uint64_t first, uint64_t count,
                struct mr_err *err);
+    int (*flush)(void *w, struct mr_err *err); /* NULL: it cannot */
     uint64_t (*bytes)(const void *w);
     int (*finish)(void *w, struct mr_err *err);
     void (*free)(void *w);
@@ -25,6 +26,7 @@ struct mr_source_setup {
     struct mr_source_file *files; /* sorted; a format may fill in `rows` once it knows them */
     size_t file_count;
     const struct mr_source_options *options;
+    int cancel_fd; /* of a stream: readable once nobody wants more of it */
 };
 
 /** A format's source: one state for all files. source.c finds the files, compares their schemas, picks the columns and

@@ -3,10 +3,13 @@
  * Plain reads, no mapping: a file that shrinks while it is read is then an end, not a signal. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "text.h"
 
@@ -48,11 +51,53 @@ out:
     return rc;
 }
 
+int mr_input_open_stream(struct mr_input *in, const struct mr_source_file *file,
+                         const struct mr_source_stream *stream, int cancel_fd, struct mr_err *err)
+{
+    const size_t room = MR_MAX(WINDOW, stream->first.len);
+    char *buf = mr_try_alloc(room);
+
+    if (!buf) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory to read '%s'", file->path);
+    }
+    memcpy(buf, stream->first.ptr ? stream->first.ptr : "", stream->first.len);
+    *in = (struct mr_input){.file = file,
+                            .fd = stream->fd,
+                            .is_stream = true,
+                            .cancel_fd = cancel_fd,
+                            .buf = buf,
+                            .end = stream->first.len,
+                            .room = room};
+    return MR_OK;
+}
+
+int mr_input_wait(const struct mr_input *in, int64_t until_ns, bool *out, struct mr_err *err)
+{
+    struct pollfd fds[2] = {{in->fd, POLLIN, 0}, {in->cancel_fd, POLLIN, 0}};
+    int n;
+
+    do {
+        const int64_t left_ns = MR_MAX(until_ns - mr_now_ns(), INT64_C(0));
+        const int64_t left_ms = (left_ns + MR_NS_PER_MS - 1) / MR_NS_PER_MS;
+        n = poll(fds, 2, until_ns == INT64_MAX ? -1 : (int)MR_MIN(left_ms, (int64_t)INT_MAX));
+    } while (n < 0 && errno == EINTR);
+    if (n < 0) {
+        return MR_FAIL(err, MR_E_IO, "cannot wait for '%s': %s", in->file->path, strerror(errno));
+    }
+    if (fds[1].revents) {
+        return MR_FAIL(err, MR_E_CANCELLED, "stopped");
+    }
+    *out = n > 0;
+    return MR_OK;
+}
+
 void mr_input_close(struct mr_input *in)
 {
     if (in->file) {
         mr_unpacker_free(&in->unpacker);
-        close(in->fd);
+        if (!in->is_stream) {
+            close(in->fd);
+        }
         mr_free(in->buf);
     }
     *in = (struct mr_input){0};
@@ -90,8 +135,13 @@ static int plain_read(struct mr_input *in, char *out, size_t room, size_t *out_n
     ssize_t n;
 
     do {
+        bool is_there;
+        int rc = in->is_stream ? mr_input_wait(in, INT64_MAX, &is_there, err) : MR_OK;
+        if (rc < 0) {
+            return rc;
+        }
         n = read(in->fd, out, room);
-    } while (n < 0 && errno == EINTR);
+    } while (n < 0 && (errno == EINTR || (in->is_stream && errno == EAGAIN)));
     if (n < 0) {
         return MR_FAIL(err, MR_E_IO, "cannot read '%s': %s", in->file->path, strerror(errno));
     }
@@ -115,12 +165,15 @@ int mr_input_more(struct mr_input *in, struct mr_err *err)
     }
     in->end += n;
     in->is_end = n == 0;
-    return in->is_end ? unchanged_check(in, err) : MR_OK;
+    return in->is_end && !in->is_stream ? unchanged_check(in, err) : MR_OK;
 }
 
 int mr_input_skip_mark(struct mr_input *in, struct mr_err *err)
 {
-    while (in->end - in->begin < 3 && !in->is_end) {
+    /* No further than it may be one: a stream's first row may be shorter. */
+    while (in->end - in->begin < 3 && !in->is_end &&
+           (in->end == in->begin ||
+            memcmp(in->buf + in->begin, "\xef\xbb", in->end - in->begin) == 0)) {
         int rc = mr_input_more(in, err);
         if (rc < 0) {
             return rc;

@@ -129,7 +129,7 @@ static int line_next(struct mr_text_source *s, struct mr_text_row *out, struct m
     struct cells cells = {0};
     size_t searched = 0;
 
-    out->is_end = out->is_wrong = false;
+    out->is_end = out->is_wrong = out->is_idle = false;
     for (;;) {
         const char *begin = in->buf + in->begin;
         const size_t len = in->end - in->begin;
@@ -138,6 +138,7 @@ static int line_next(struct mr_text_source *s, struct mr_text_row *out, struct m
             const char *end = feed ? feed : begin + len;
             in->begin += (size_t)(end - begin) + (feed ? 1 : 0);
             searched = 0;
+            s->lines++;
             if (is_blank(begin, end)) {
                 cells = (struct cells){0};
                 continue;
@@ -153,11 +154,12 @@ static int line_next(struct mr_text_source *s, struct mr_text_row *out, struct m
         if (line_is_over(s, &cells, begin, len, out)) {
             out->is_wrong = true;
             out->text = mr_str_n("", 0);
+            s->lines++;
             return line_drop(in, err);
         }
         searched = len;
-        int rc = mr_input_more(in, err);
-        if (rc < 0) {
+        int rc = mr_text_source_more(s, out, err);
+        if (rc < 0 || out->is_idle) {
             return rc;
         }
     }
@@ -249,6 +251,14 @@ static int value_read(struct jsonl *s, struct mr_json *j, size_t column)
     if (mr_json_peek(j) == MR_JSON_NULL) {
         mr_column_add_null(b);
         return mr_json_null(j);
+    }
+    if (b->field->is_json) {
+        mr_str text = {0};
+        int rc = mr_json_skip(j, &text);
+        if (rc == MR_OK) {
+            mr_column_add_bytes(b, text);
+        }
+        return rc;
     }
     return mr_cell_json(j, b);
 }

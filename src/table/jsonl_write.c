@@ -73,6 +73,11 @@ static uint64_t jsonl_bytes(const void *state)
     return mr_out_bytes(&((const struct jsonl *)state)->out);
 }
 
+static int jsonl_flush(void *state, struct mr_err *err)
+{
+    return mr_out_flush(&((struct jsonl *)state)->out, err);
+}
+
 static int jsonl_finish(void *state, struct mr_err *err)
 {
     return mr_out_finish(&((struct jsonl *)state)->out, err);
@@ -81,6 +86,7 @@ static int jsonl_finish(void *state, struct mr_err *err)
 const struct mr_writer_ops mr_jsonl_writer_ops = {
     .open = jsonl_open,
     .put = jsonl_put,
+    .flush = jsonl_flush,
     .bytes = jsonl_bytes,
     .finish = jsonl_finish,
     .free = jsonl_free,

@@ -38,6 +38,11 @@ int mr_out_row(struct mr_out *o, struct mr_err *err)
     return o->text.len >= HELD || o->text.failed ? out_flush(o, false, err) : MR_OK;
 }
 
+int mr_out_flush(struct mr_out *o, struct mr_err *err)
+{
+    return out_flush(o, false, err);
+}
+
 int mr_out_finish(struct mr_out *o, struct mr_err *err)
 {
     return out_flush(o, true, err);

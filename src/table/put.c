@@ -116,8 +116,13 @@ void mr_put_json(struct mr_buf *b, const struct mr_field *f, const struct mr_col
     }
     switch (f->type) {
     case MR_COLUMN_STRING: {
-        const mr_bytes text = mr_column_bytes(c, row);
-        mr_json_put_string(b, mr_str_n((const char *)text.ptr, text.len));
+        const mr_bytes bytes = mr_column_bytes(c, row);
+        const mr_str text = mr_str_n((const char *)bytes.ptr, bytes.len);
+        if (f->is_json) {
+            mr_buf_str(b, text);
+        } else {
+            mr_json_put_string(b, text);
+        }
         break;
     }
     case MR_COLUMN_DATE:

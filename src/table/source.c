@@ -3,7 +3,10 @@
  * Opening goes over all files once: a job of days should hear about a file that does not fit before its first row.
  * Formats that say their types must agree in all of them; where types are guessed (`is_guessed`), what was seen in one
  * file is joined with what was seen in the others, and only what cannot be joined is an error. */
+#include <errno.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "base/map.h"
 #include "base/mem.h"
@@ -218,6 +221,29 @@ static void query_setup(struct mr_source *s)
     s->setup.file_count = 1;
 }
 
+/* Its columns are told, not looked for. */
+static int stream_setup(struct mr_source *s, struct mr_err *err)
+{
+    const enum mr_table_format format = s->options.format;
+    const struct mr_schema *wanted = s->options.wanted;
+
+    s->ops = format == MR_TABLE_JSONL || format == MR_TABLE_CSV ? ops_of(format) : NULL;
+    s->setup.files = MR_NEW(struct mr_source_file);
+    s->setup.files[0] = (struct mr_source_file){mr_strndup("stdin", 5), 0, 0, -1};
+    s->setup.file_count = 1;
+    for (size_t i = 0; wanted && i < wanted->count; i++) {
+        mr_schema_add(&s->schema, &wanted->fields[i]);
+        struct mr_field *f = &s->schema.fields[i];
+        f->is_json = f->type == MR_COLUMN_NONE && format == MR_TABLE_JSONL;
+        f->type = f->type == MR_COLUMN_NONE ? MR_COLUMN_STRING : f->type;
+        f->is_nullable = true;
+    }
+    s->setup.cancel_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return s->setup.cancel_fd < 0
+               ? MR_FAIL(err, MR_E_EXHAUSTED, "cannot make an eventfd: %s", strerror(errno))
+               : MR_OK;
+}
+
 int mr_source_open(struct mr_source **out, const struct mr_source_options *options,
                    struct mr_err *err)
 {
@@ -231,7 +257,10 @@ int mr_source_open(struct mr_source **out, const struct mr_source_options *optio
     s->options.memory_bytes = options->memory_bytes ? options->memory_bytes : MEMORY_BYTES_DEFAULT;
     s->options.threads = MR_MAX(options->threads, 1U);
     s->setup.options = &s->options;
-    if (options->query) {
+    s->setup.cancel_fd = -1;
+    if (options->stream) {
+        MR_TRY(stream_setup(s, err));
+    } else if (options->query) {
         query_setup(s);
     } else {
         MR_TRY(
@@ -244,8 +273,10 @@ int mr_source_open(struct mr_source **out, const struct mr_source_options *optio
         goto out;
     }
     MR_TRY(s->ops->open(&s->state, &s->setup, err));
-    MR_TRY(schemas_join(s, &all, err));
-    MR_TRY(columns_pick(s, &all, err));
+    if (!options->stream) {
+        MR_TRY(schemas_join(s, &all, err));
+        MR_TRY(columns_pick(s, &all, err));
+    }
     rc = s->ops->begin(s->state, &s->schema, err);
 out:
     mr_schema_fini(&all);
@@ -289,6 +320,16 @@ int mr_source_read(struct mr_source *s, size_t file, uint64_t first, uint64_t ma
                         MR_MAX(max_bytes, UINT64_C(1)), out, err);
 }
 
+void mr_source_cancel(struct mr_source *s)
+{
+    const uint64_t one = 1;
+
+    /* It fails only when it was cancelled very often before. */
+    if (s->setup.cancel_fd >= 0 && write(s->setup.cancel_fd, &one, sizeof one) < 0) {
+        return;
+    }
+}
+
 void mr_source_close(struct mr_source **source)
 {
     struct mr_source *s = *source;
@@ -304,6 +345,9 @@ void mr_source_close(struct mr_source **source)
         mr_free((void *)(uintptr_t)s->setup.files[i].path);
     }
     mr_free(s->setup.files);
+    if (s->setup.cancel_fd >= 0) {
+        close(s->setup.cancel_fd);
+    }
     mr_schema_fini(&s->schema);
     mr_free(s->query);
     mr_free(s);

@@ -12,6 +12,8 @@
 struct mr_input {
     const struct mr_source_file *file; /* borrowed; NULL: none is open */
     int fd;
+    bool is_stream; /* fd is somebody else's; cancel_fd ends a wait for it */
+    int cancel_fd;
     struct mr_unpacker *unpacker; /* NULL: the file is not compressed */
     char *buf;
     size_t begin;
@@ -22,6 +24,12 @@ struct mr_input {
 
 /** Errors: MR_E_IO, MR_E_INVALID (the file has changed since it was found; mr_input_more tells as well at its end). */
 int mr_input_open(struct mr_input *in, const struct mr_source_file *file, struct mr_err *err);
+/** Errors: MR_E_EXHAUSTED. */
+int mr_input_open_stream(struct mr_input *in, const struct mr_source_file *file,
+                         const struct mr_source_stream *stream, int cancel_fd, struct mr_err *err);
+/** Of a stream: can more be read, or its end, at once, or until then (INT64_MAX: some time)? Errors: MR_E_CANCELLED,
+ *  MR_E_IO. */
+int mr_input_wait(const struct mr_input *in, int64_t until_ns, bool *out, struct mr_err *err);
 /** All-zero is fine as well. */
 void mr_input_close(struct mr_input *in);
 /** Reads more behind end, or sets is_end; what is there moves to the front of the window, which grows as needed. The
@@ -46,6 +54,7 @@ int mr_unpacker_read(struct mr_unpacker *u, void *out, size_t room, size_t *out_
 struct mr_text_row {
     mr_str text;
     bool is_end;   /* there is none: the file ends */
+    bool is_idle;  /* a stream: there is none yet, and rows before it need not wait */
     bool is_wrong; /* it cannot be told apart from its cells on: `text` is empty, `why` says what */
     char why[200];
 };
@@ -58,7 +67,10 @@ struct mr_text_source {
     struct mr_input in;
     size_t window_most; /* a row may be as long */
     size_t file;
-    uint64_t row;                   /* that comes next */
+    uint64_t row;   /* that comes next */
+    uint64_t lines; /* before it; 0: they are not counted */
+    int64_t
+        patience_ns; /* of a stream: the next row is waited for until then; INT64_MAX: some time */
     const struct mr_schema *schema; /* NULL: the types are being guessed */
     struct mr_column_builder *builders;
     struct mr_map columns;   /* of the schema: name -> index + 1 */
@@ -84,6 +96,8 @@ struct mr_text_ops {
 void mr_text_source_init(struct mr_text_source *s, const struct mr_text_ops *ops,
                          const struct mr_source_setup *setup);
 void mr_text_source_fini(struct mr_text_source *s);
+/** mr_input_more for `next`, which returns when it has set out->is_idle, and is asked again for the same row. */
+int mr_text_source_more(struct mr_text_source *s, struct mr_text_row *out, struct mr_err *err);
 /* As those of struct mr_source_ops. */
 int mr_text_source_schema(struct mr_text_source *s, size_t file, struct mr_schema *out,
                           struct mr_err *err);
@@ -133,6 +147,8 @@ int mr_out_init(struct mr_out *o, int fd, enum mr_compression how, struct mr_err
 void mr_out_fini(struct mr_out *o);
 /** Writes what is held when it is much. Errors: MR_E_IO, MR_E_EXHAUSTED. */
 int mr_out_row(struct mr_out *o, struct mr_err *err);
+/** Writes what is held; the text goes on. */
+int mr_out_flush(struct mr_out *o, struct mr_err *err);
 /** Writes all that is left. */
 int mr_out_finish(struct mr_out *o, struct mr_err *err);
 /** Of the file, with what is held. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "text.h"
 
@@ -17,7 +18,7 @@
 static void file_close(struct mr_text_source *s)
 {
     mr_input_close(&s->in);
-    s->row = 0;
+    s->row = s->lines = 0;
 }
 
 static int file_open(struct mr_text_source *s, size_t file, struct mr_schema *out,
@@ -27,7 +28,11 @@ static int file_open(struct mr_text_source *s, size_t file, struct mr_schema *ou
 
     file_close(s);
     s->file = file;
-    MR_TRY(mr_input_open(&s->in, &s->setup->files[file], err));
+    const struct mr_source_stream *stream = s->setup->options->stream;
+    s->patience_ns = INT64_MAX;
+    MR_TRY(stream ? mr_input_open_stream(&s->in, &s->setup->files[file], stream,
+                                         s->setup->cancel_fd, err)
+                  : mr_input_open(&s->in, &s->setup->files[file], err));
     MR_TRY(mr_input_skip_mark(&s->in, err));
     rc = s->ops->head ? s->ops->head(s, out, err) : MR_OK;
 out:
@@ -101,9 +106,16 @@ out:
 static int row_fault(struct mr_text_source *s, struct mr_rows *rows, const char *text,
                      struct mr_err *err)
 {
+    char told[640];
+
     for (size_t i = 0; i < s->schema->count; i++) {
         mr_column_cut(&s->builders[i], rows->count);
         mr_column_add_null(&s->builders[i]);
+    }
+    if (s->in.is_stream &&
+        s->lines > 0) { /* nobody can look into a stream again by a row's number */
+        snprintf(told, sizeof told, "line %llu: %s", (unsigned long long)s->lines, text);
+        text = told;
     }
     return mr_rows_fault(rows, rows->count, text)
                ? MR_OK
@@ -154,6 +166,17 @@ static bool is_full(const struct mr_text_source *s, uint64_t *io_unseen, uint64_
     return bytes >= most;
 }
 
+int mr_text_source_more(struct mr_text_source *s, struct mr_text_row *out, struct mr_err *err)
+{
+    bool is_there = true;
+    int rc = s->in.is_stream && s->patience_ns != INT64_MAX
+                 ? mr_input_wait(&s->in, s->patience_ns, &is_there, err)
+                 : MR_OK;
+
+    out->is_idle = !is_there;
+    return rc < 0 || !is_there ? rc : mr_input_more(&s->in, err);
+}
+
 static int rows_read(struct mr_text_source *s, uint64_t max_rows, uint64_t max_bytes,
                      struct mr_rows *rows, struct mr_err *err)
 {
@@ -161,10 +184,14 @@ static int rows_read(struct mr_text_source *s, uint64_t max_rows, uint64_t max_b
     uint64_t unseen = 0;
     int rc;
 
+    s->patience_ns = INT64_MAX;
     while (rows->count < max_rows) {
         rc = s->ops->next(s, &row, err);
         if (rc < 0) {
             return rc;
+        }
+        if (row.is_idle) {
+            break;
         }
         if (row.is_end) {
             s->setup->files[s->file].rows = (int64_t)s->row;
@@ -176,6 +203,9 @@ static int rows_read(struct mr_text_source *s, uint64_t max_rows, uint64_t max_b
         }
         rows->count++;
         s->row++;
+        if (s->in.is_stream && rows->count == 1) {
+            s->patience_ns = mr_ns_after(mr_now_ns(), s->setup->options->stream->linger_ns);
+        }
         unseen += row.text.len + s->schema->count * 8;
         if (is_full(s, &unseen, max_bytes)) {
             break;

@@ -1,5 +1,6 @@
 /* Writers: one table of functions for each format. */
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -20,6 +21,10 @@ int mr_fd_writev(int fd, struct iovec *pieces, int count, struct mr_err *err)
         }
         const ssize_t n = writev(fd, pieces, count);
         if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0 && errno == EAGAIN) { /* a pipe that somebody else made so */
+            poll(&(struct pollfd){fd, POLLOUT, 0}, 1, -1);
             continue;
         }
         if (n <= 0) {
@@ -84,6 +89,11 @@ int mr_writer_put(struct mr_writer *w, const struct mr_rows *rows, uint64_t firs
 uint64_t mr_writer_bytes(const struct mr_writer *w)
 {
     return w->ops->bytes(w->state);
+}
+
+int mr_writer_flush(struct mr_writer *w, struct mr_err *err)
+{
+    return w->ops->flush ? w->ops->flush(w->state, err) : MR_OK;
 }
 
 int mr_writer_finish(struct mr_writer *w, struct mr_err *err)

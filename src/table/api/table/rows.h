@@ -43,6 +43,7 @@ struct mr_field {
     char *name;
     enum mr_column_type type;
     bool is_nullable;
+    bool is_json;          /* STRING: the text of a JSON value, written to JSON as it is */
     uint8_t precision;     /* DECIMAL: digits, 1..38 */
     uint8_t scale;         /* DECIMAL: those behind the point */
     uint64_t width;        /* FIXED_LIST */

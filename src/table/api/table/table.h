@@ -33,6 +33,13 @@ enum mr_table_format mr_table_format_of(mr_str name_or_path);
 
 /* ---- sources ---- */
 
+/** A pipe or anything else that is read once, from where it is. */
+struct mr_source_stream {
+    int fd;            /* borrowed, as is this, for as long as the source lives */
+    mr_str first;      /* what was read of it already */
+    int64_t linger_ns; /* a read that has a row waits for more of them so long, not for ever */
+};
+
 struct mr_source_options {
     const char *const *
         paths; /* files, folders (all files of the format below, by name), and patterns (* ? [ ]) */
@@ -40,6 +47,10 @@ struct mr_source_options {
     /** SQL of DuckDB instead of paths: a source of one file named "query", whose rows have the order that the query
      *  gives them. Whoever comes back to them needs a query that always gives the same rows. NULL: none. */
     const char *query;
+    /** JSONL or CSV instead of paths: a source of one file named "stdin", that is read forwards and not unpacked. Its
+     *  columns are those of `wanted`; nothing is guessed from rows, which may come late. One without a type is taken as it
+     *  is: JSON of any kind (see mr_field.is_json), in CSV text. NULL: none. */
+    const struct mr_source_stream *stream;
     enum mr_table_format format;
     const char *const *columns; /* those wanted, in the order wanted; count 0: all */
     size_t column_count;
@@ -75,6 +86,8 @@ struct mr_source_file mr_source_file(const struct mr_source *s, size_t file);
  *  Errors: MR_E_IO, MR_E_INVALID (the file is damaged: says where), MR_E_EXHAUSTED. */
 int mr_source_read(struct mr_source *s, size_t file, uint64_t first, uint64_t max_rows,
                    uint64_t max_bytes, struct mr_rows **out, struct mr_err *err);
+/** A read that waits for its stream, and any later one, ends with MR_E_CANCELLED. Any thread. */
+void mr_source_cancel(struct mr_source *s);
 /** Rows must have gone before. */
 void mr_source_close(struct mr_source **s);
 
@@ -85,8 +98,9 @@ enum mr_compression { MR_COMPRESSION_NONE, MR_COMPRESSION_ZSTD, MR_COMPRESSION_G
 struct mr_writer_options {
     enum mr_table_format format;
     enum mr_compression
-        compression; /* PARQUET: none or zstd, of the pages; JSONL, CSV: of the whole file */
-    char delimiter;  /* CSV; 0: a comma */
+        compression;    /* PARQUET: none or zstd, of the pages; JSONL, CSV: of the whole file */
+    char delimiter;     /* CSV; 0: a comma */
+    bool has_no_header; /* CSV: no line of names */
     uint64_t row_group_bytes; /* PARQUET; 0: 64 MiB */
     const char *const *notes; /* PARQUET: 2 * note_count strings, keys and values, for the footer */
     size_t note_count;
@@ -103,6 +117,8 @@ int mr_writer_put(struct mr_writer *w, const struct mr_rows *rows, uint64_t firs
                   struct mr_err *err);
 /** Bytes of the file so far, about: what is still held counts as it is. */
 uint64_t mr_writer_bytes(const struct mr_writer *w);
+/** Brings rows that are held to the file, where the format can (JSONL, CSV). Errors: as mr_writer_put. */
+int mr_writer_flush(struct mr_writer *w, struct mr_err *err);
 /** Writes all that is left. Errors: as mr_writer_put. */
 int mr_writer_finish(struct mr_writer *w, struct mr_err *err);
 void mr_writer_free(struct mr_writer **w);
