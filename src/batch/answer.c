@@ -26,6 +26,7 @@ struct batch_outputs {
     size_t carried_count;
     struct output *outputs;
     size_t output_count;
+    bool has_error; /* the last column of the schema */
     bool is_batched;
     bool allows_nan;
 };
@@ -89,6 +90,18 @@ static int carried_add(struct batch_outputs *b, const struct mr_schema *table, c
     return MR_OK;
 }
 
+static int error_add(struct batch_outputs *b, const char *name, struct mr_err *err)
+{
+    if (mr_schema_find(&b->schema, mr_str_c(name)) >= 0) {
+        return MR_FAIL(err, MR_E_INVALID, "the output table would have two columns '%s'", name);
+    }
+    mr_schema_add(&b->schema, &(struct mr_field){.name = (char *)(uintptr_t)name,
+                                                 .type = MR_COLUMN_STRING,
+                                                 .is_nullable = true});
+    b->has_error = true;
+    return MR_OK;
+}
+
 static const struct mr_oip_io *output_find(const struct mr_oip_metadata *m, const char *name)
 {
     for (size_t i = 0; i < m->output_count; i++) {
@@ -119,6 +132,9 @@ int batch_outputs_new(struct batch_outputs **out, const struct mr_oip_metadata *
             options->output_count ? output_find(m, options->outputs[i]) : &m->outputs[i];
         rc = io ? output_add(b, io, err)
                 : MR_FAIL(err, MR_E_INVALID, "the model has no output '%s'", options->outputs[i]);
+    }
+    if (rc == MR_OK && options->error) {
+        rc = error_add(b, options->error, err);
     }
     if (rc < 0) {
         batch_outputs_free(&b);
@@ -406,22 +422,47 @@ static bool tensor_column(struct mr_rows *rows, const struct output *o, const st
     return tensor_column(rows, o, t, d + 1, count * width, is_kept, c->item);
 }
 
+static bool carried_fill(const struct batch_outputs *b, struct mr_rows *rows, struct mr_rows *input,
+                         uint64_t first)
+{
+    if (b->carried_count > 0 && !mr_rows_on_free(rows, 0, rows_drop, mr_rows_ref(input))) {
+        return false;
+    }
+    for (size_t i = 0; i < b->carried_count; i++) {
+        if (!column_slice(rows, &b->schema.fields[i], &input->columns[b->carried[i]], first,
+                          rows->count, &rows->columns[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool nulls_fill(struct mr_rows *rows, struct mr_column *c)
+{
+    const uint64_t n = rows->count;
+    uint8_t *valid = mr_rows_alloc(rows, bits_bytes(n));
+    uint64_t *begin = mr_rows_alloc(rows, (n + 1) * sizeof *begin);
+
+    if (!valid || !begin) {
+        return false;
+    }
+    memset(valid, 0, bits_bytes(n));
+    memset(begin, 0, (n + 1) * sizeof *begin);
+    *c = (struct mr_column){.count = n, .nulls = n, .valid = valid, .begin = begin};
+    return true;
+}
+
 static bool rows_fill(const struct batch_outputs *b, struct mr_rows *rows, struct mr_rows *input,
                       uint64_t first, const struct mr_oip_response *answer, struct mr_block *body)
 {
     const uint64_t count = rows->count;
 
-    if (b->carried_count > 0 && !mr_rows_on_free(rows, 0, rows_drop, mr_rows_ref(input))) {
-        return false;
-    }
     if (body && !mr_rows_on_free(rows, body->cap, block_drop, mr_block_ref(body))) {
         return false;
     }
-    for (size_t i = 0; i < b->carried_count; i++) {
-        if (!column_slice(rows, &b->schema.fields[i], &input->columns[b->carried[i]], first, count,
-                          &rows->columns[i])) {
-            return false;
-        }
+    if (!carried_fill(b, rows, input, first) ||
+        (b->has_error && !nulls_fill(rows, &rows->columns[b->schema.count - 1]))) {
+        return false;
     }
     for (size_t i = 0; i < b->output_count; i++) {
         const struct output *o = &b->outputs[i];
@@ -453,4 +494,44 @@ int batch_answer_rows(const struct batch_outputs *b, struct mr_rows *input, uint
     mr_rows_unref(&rows);
     return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the answer to %llu rows",
                    (unsigned long long)count);
+}
+
+static bool none_fill(const struct batch_outputs *b, struct mr_rows *rows, struct mr_rows *input,
+                      uint64_t row, const char *why)
+{
+    bool ok = carried_fill(b, rows, input, row);
+
+    for (size_t i = b->carried_count; ok && i < b->schema.count; i++) {
+        ok = nulls_fill(rows, &rows->columns[i]);
+    }
+    if (ok && b->has_error) {
+        const size_t len = strlen(why);
+        uint64_t *begin = mr_rows_alloc(rows, 2 * sizeof *begin);
+        char *text = mr_rows_alloc(rows, len + 1);
+        if (!begin || !text) {
+            return false;
+        }
+        memcpy(text, why, len + 1);
+        begin[0] = 0;
+        begin[1] = len;
+        rows->columns[b->schema.count - 1] =
+            (struct mr_column){.count = 1, .begin = begin, .values = text};
+    }
+    return ok;
+}
+
+int batch_answer_none(const struct batch_outputs *b, struct mr_rows *input, uint64_t row,
+                      const char *why, struct mr_rows **out, struct mr_err *err)
+{
+    struct mr_rows *rows = mr_rows_new(&b->schema);
+
+    if (rows) {
+        rows->count = 1;
+        if (none_fill(b, rows, input, row, why)) {
+            *out = rows;
+            return MR_OK;
+        }
+    }
+    mr_rows_unref(&rows);
+    return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a row without an answer");
 }

@@ -10,7 +10,8 @@ struct batch_outputs_options {
     size_t carried_count;
     const char *const *outputs; /* of the model; none: all */
     size_t output_count;
-    bool allows_nan; /* NaN and infinities are answers like others */
+    const char *error; /* a column of this name comes last: why the outputs are null; NULL: none */
+    bool allows_nan;   /* NaN and infinities are answers like others */
 };
 
 struct batch_outputs;
@@ -34,5 +35,8 @@ int batch_answer_check(const struct batch_outputs *o, const struct mr_oip_respon
 int batch_answer_rows(const struct batch_outputs *o, struct mr_rows *input, uint64_t first,
                       uint64_t count, const struct mr_oip_response *answer, struct mr_block *body,
                       struct mr_rows **out, struct mr_err *err);
+/** The one row of the output table for a row of the input that has no answer. Errors: MR_E_EXHAUSTED. */
+int batch_answer_none(const struct batch_outputs *o, struct mr_rows *input, uint64_t row,
+                      const char *why, struct mr_rows **out, struct mr_err *err);
 
 #endif

@@ -411,6 +411,7 @@ static void work_succeeds(struct job *j, struct work *w, struct mr_rows *rows)
     credits_move(&j->credits, estimate, rows->bytes);
     e->credit = e->credit - estimate + rows->bytes;
     MR_VEC_PUSH(&e->answers, rows);
+    MR_VEC_PUSH(&e->answer_first, w->first);
     e->settled += w->count;
     w->is_settled = true;
     if (w->halves && ++w->halves->taken == 2) {

@@ -163,7 +163,7 @@ static void committing_failed(struct mr_mail *mail)
     job_fail(c->job, c->err.status, &c->err);
 }
 
-static void fail(struct committer *c)
+void committer_fail(struct committer *c)
 {
     pthread_mutex_lock(&c->lock);
     const bool is_first = !c->has_failed;
@@ -175,8 +175,7 @@ static void fail(struct committer *c)
     }
 }
 
-/* The next extent; NULL: the time is over, or there will be none. */
-static struct extent *next_extent(struct committer *c, int64_t until_ns, bool *out_is_over)
+struct extent *committer_next(struct committer *c, int64_t until_ns, bool *out_is_over)
 {
     const struct timespec until = {until_ns / MR_NS_PER_S, until_ns % MR_NS_PER_S};
     const int64_t since_ns = mr_now_ns();
@@ -209,7 +208,7 @@ static void *committer_run(void *arg)
     while (!is_over) {
         const int64_t due_ns =
             part.extents.len > 0 ? mr_ns_after(part.since_ns, j->o->commit_ns) : INT64_MAX;
-        struct extent *e = next_extent(c, due_ns, &is_over);
+        struct extent *e = committer_next(c, due_ns, &is_over);
         const int64_t begin_ns = mr_now_ns();
         if (e && rc == MR_OK) {
             rc = extent_write(c, &part, e, &c->err);
@@ -228,7 +227,7 @@ static void *committer_run(void *arg)
         }
         if (rc < 0) {
             part_drop(j, &part);
-            fail(c);
+            committer_fail(c);
         }
     }
     return NULL;
@@ -244,7 +243,8 @@ int committer_start(struct committer *c, struct job *j, struct mr_err *err)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&c->more, &attr);
     pthread_condattr_destroy(&attr);
-    int rc = mr_thread_start(&c->thread, "committer", committer_run, c, err);
+    int rc =
+        mr_thread_start(&c->thread, "committer", j->o->filter ? filter_run : committer_run, c, err);
     c->is_started = rc == MR_OK;
     return rc;
 }

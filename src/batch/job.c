@@ -28,6 +28,7 @@ void extent_free(struct extent **extent)
         mr_free(e->dead.at[i].answer.text);
     }
     MR_VEC_FINI(&e->answers);
+    MR_VEC_FINI(&e->answer_first);
     MR_VEC_FINI(&e->dead);
     mr_rows_unref(&e->rows);
     mr_freep(extent);
@@ -164,6 +165,18 @@ static void total_find(struct job *j)
     }
 }
 
+/* A stream has the columns that are wanted of it: those of the model and, as they are, those to keep. */
+static void carried_want(struct job *j)
+{
+    for (size_t i = 0; i < j->o->carried_count; i++) {
+        const char *name = j->o->carried[i];
+        if (mr_schema_find(&j->wanted, mr_str_c(name)) < 0) {
+            mr_schema_add(&j->wanted, &(struct mr_field){.name = (char *)(uintptr_t)name,
+                                                         .type = MR_COLUMN_NONE});
+        }
+    }
+}
+
 static int job_set_up(struct job *j, struct mr_err *err)
 {
     const struct mr_batch_options *o = j->o;
@@ -175,11 +188,16 @@ static int job_set_up(struct job *j, struct mr_err *err)
                                                   .carried_count = o->carried_count,
                                                   .outputs = o->outputs,
                                                   .output_count = o->output_count,
+                                                  .error =
+                                                      o->filter ? o->filter->error_column : NULL,
                                                   .allows_nan = o->allows_nan};
     struct mr_source_options source = o->source;
     int rc;
 
     MR_TRY(batch_bind_wanted(&j->metadata, &bind, &j->wanted, err));
+    if (o->filter) {
+        carried_want(j);
+    }
     source.wanted = &j->wanted;
     MR_TRY(mr_source_open(&j->source, &source, err));
     MR_TRY(batch_bind_new(&j->bind, &j->metadata, mr_source_schema(j->source), &bind, err));
@@ -187,6 +205,10 @@ static int job_set_up(struct job *j, struct mr_err *err)
         batch_outputs_new(&j->outputs, &j->metadata, mr_source_schema(j->source), &outputs, err));
     if (j->plan) {
         MR_TRY(plan_begin(j, err));
+        return reader_start(&j->reader, j, err);
+    }
+    if (o->filter) {
+        MR_TRY(committer_start(&j->committer, j, err));
         return reader_start(&j->reader, j, err);
     }
     MR_TRY(facts_open(j, err));
@@ -411,7 +433,7 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     MR_TRY(j->o->retries_dead ? job_is_there(j, err) : MR_OK);
     MR_TRY(j->o->repository ? hosts_add_local(j, err) : MR_OK);
     MR_TRY(discover_start(j, err));
-    if (!j->plan) {
+    if (!j->plan && !j->o->filter) {
         MR_TRY(control_open(j, err));
     }
     hosts_tick(j, j->begin_ns);
@@ -446,8 +468,8 @@ int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *o, struct
         bool is_wrong;
         const char *text;
     } checks[] = {
-        {o->source.path_count == 0, "there is no input"},
-        {!o->folder || !o->folder[0], "there is no folder for the job"},
+        {o->filter ? !o->source.stream : o->source.path_count == 0, "there is no input"},
+        {!o->filter && (!o->folder || !o->folder[0]), "there is no folder for the job"},
         {!o->model || !o->model[0] || strlen(o->model) > 256,
          "the model has no name, or one of more than 256 bytes"},
         {o->version && (!o->version[0] || strlen(o->version) > 32),

@@ -72,6 +72,7 @@ struct extent {
     uint64_t settled; /* rows that have an outcome */
     bool is_checked;  /* no row can be bad */
     MR_VEC(struct mr_rows *) answers;
+    MR_VEC(uint64_t) answer_first; /* the row of the extent that each begins with */
     MR_VEC(struct dead_row) dead;
 };
 void extent_free(struct extent **e);
@@ -141,6 +142,17 @@ int committer_start(struct committer *c, struct job *job, struct mr_err *err);
 void committer_put(struct committer *c, struct extent *e);
 /** Commits all that was put, joins the thread. Errors: those of the commit, or of an earlier one. */
 int committer_end(struct committer *c, struct mr_err *err);
+
+/* What its thread does is here for a job, and in filter.c for a filter. */
+/** The next extent, the caller's; NULL: the time is over, or *out_is_over: there will be none. */
+struct extent *committer_next(struct committer *c, int64_t until_ns, bool *out_is_over);
+/** Tells the loop that c->err has happened; only the first time. Extents still come, to be dropped. */
+void committer_fail(struct committer *c);
+
+/* ---- filter.c ---- */
+
+/** The committer's thread. */
+void *filter_run(void *committer);
 
 /* ---- letter.c ---- */
 

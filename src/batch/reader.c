@@ -36,6 +36,10 @@ static uint64_t extent_rows(const struct reader *r)
         /* Small, so that each answer counts at once. */
         return MR_MIN((uint64_t)o->batch_rows, PLAN_ROWS - r->rows);
     }
+    if (o->filter) {
+        /* Small, as rows go out extent by extent, but many small calls are one. */
+        return MR_MAX((uint32_t)256, o->batch_rows);
+    }
     /* Relaxed: whether a change is seen one stretch earlier or later does not matter. */
     const uint32_t batch = atomic_load_explicit(&j->batch_rows, memory_order_relaxed);
     return o->extent_rows ? o->extent_rows : MR_MAX((uint32_t)4096, batch);
@@ -169,6 +173,7 @@ void reader_stop(struct reader *r)
     if (r->is_started) {
         atomic_store_explicit(&r->is_stopped, true, memory_order_relaxed);
         credits_close(&r->job->credits);
+        mr_source_cancel(r->job->source);
         pthread_join(r->thread, NULL);
         r->is_started = false;
     }

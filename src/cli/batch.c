@@ -7,6 +7,7 @@
 #include "batch/batch.h"
 #include "batch_control.h"
 #include "batch_merge.h"
+#include "batch_options.h"
 #include "batch_plan.h"
 #include "cli.h"
 #include "opt_serve.h"
@@ -53,7 +54,6 @@ struct batch_command {
 #define AT(member) MR_OPTION_AT(struct batch_command, member)
 
 static const char *const formats[] = {"auto", "jsonl", "csv", "parquet", NULL};
-static const char *const protocols[] = {"binary", "rest", "grpc", NULL};
 static const char *const output_formats[] = {"parquet", "jsonl", "csv", NULL};
 static const char *const compressions[] = {"none", "zstd", "gzip", NULL};
 
@@ -74,112 +74,14 @@ static const struct mr_option table[] = {
      .choices = formats,
      .value = "FORMAT",
      .help = "auto goes by the names of the files; .gz and .zst are unpacked"},
-    {.name = "delimiter",
-     .kind = MR_OPTION_STRING,
-     .flags = MR_OPTION_CLI_ONLY,
-     AT(delimiter),
-     .value = "CHARACTER",
-     .help = "between the cells of CSV; a comma, or a tab for .tsv, if not given"},
-    {.name = "no-header",
-     .kind = MR_OPTION_BOOL,
-     .flags = MR_OPTION_CLI_ONLY,
-     AT(job.source.has_no_header),
-     .help = "CSV without names: columns are column0, column1 and so on"},
-    {.name = "max-cell-bytes",
-     .kind = MR_OPTION_BYTES,
-     .flags = MR_OPTION_CLI_ONLY,
-     AT(job.source.max_cell_bytes),
-     .fallback = "64MiB",
-     .min = 1024,
-     .max = INT64_C(1) << 31,
-     .value = "SIZE",
-     .help = "a row with a larger cell becomes a dead letter"},
+    MR_BATCH_TEXT_ROWS(struct batch_command),
     {.name = "accept-changed-input",
      .kind = MR_OPTION_BOOL,
      .flags = MR_OPTION_CLI_ONLY,
      AT(job.accepts_changed_input),
      .help = "go on although input files changed since the job began"},
     {.name = "Model", .kind = MR_OPTION_GROUP},
-    {.name = "model",
-     .letter = 'm',
-     .kind = MR_OPTION_STRING,
-     .flags = MR_OPTION_CLI_ONLY,
-     AT(job.model),
-     .value = "MODEL",
-     .help = "as the hosts name it"},
-    {.name = "model-version",
-     .kind = MR_OPTION_STRING,
-     .flags = MR_OPTION_CLI_ONLY,
-     AT(job.version),
-     .value = "N",
-     .help = "the one that hosts serve by default if not given"},
-    {.name = "hosts",
-     .kind = MR_OPTION_LIST,
-     .flags = MR_OPTION_CLI_ONLY,
-     AT(hosts),
-     .value = "HOST,...",
-     .help = "host:port, also behind https://, grpc:// and grpcs://; dns:NAME:PORT for all "
-             "addresses of a name; @FILE for a file of hosts that is read again when it changes; "
-             "the port is 8000, for gRPC 8001, if not given"},
-    {.name = "local",
-     .kind = MR_OPTION_STRING,
-     .flags = MR_OPTION_CLI_ONLY,
-     AT(job.repository),
-     .value = "REPOSITORY",
-     .help = "the model runs in this process, from a model repository; hosts may help"},
-    {.name = "protocol",
-     .kind = MR_OPTION_CHOICE,
-     .flags = MR_OPTION_CLI_ONLY,
-     AT(protocol),
-     .fallback = "binary",
-     .choices = protocols,
-     .value = "PROTOCOL",
-     .help = "binary is REST with tensors as bytes, rest REST with JSON; an address with a scheme "
-             "goes before"},
-    {.name = "map",
-     .kind = MR_OPTION_LIST,
-     .flags = MR_OPTION_CLI_ONLY,
-     AT(maps),
-     .value = "INPUT=FROM",
-     .help =
-         "an input of the model comes from COLUMN, stack(COLUMN,...) or const(NUMBER); from the "
-         "column of its name if not given"},
-    {.name = "null-value",
-     .kind = MR_OPTION_STRING,
-     .flags = MR_OPTION_CLI_ONLY,
-     AT(null_value),
-     .value = "NUMBER",
-     .help = "what nulls are sent as; a row with a null becomes a dead letter if not given"},
-    {.name = "timeout",
-     .letter = 't',
-     .kind = MR_OPTION_DURATION,
-     .flags = MR_OPTION_CLI_ONLY,
-     AT(job.max_timeout_ns),
-     .fallback = "1h",
-     .min = 1,
-     .max = 86400,
-     .scale = MR_NS_PER_S,
-     .value = "TIME",
-     .help =
-         "the longest that a call may take; ten times what its host usually takes ends it before"},
-    {.name = "max-in-flight-per-host",
-     .kind = MR_OPTION_INT,
-     .flags = MR_OPTION_CLI_ONLY,
-     AT(job.max_in_flight),
-     .fallback = "256",
-     .min = 1,
-     .max = 65535,
-     .value = "N",
-     .help = "calls at a time; how many there are is found out by their latency"},
-    {.name = "max-attempts",
-     .kind = MR_OPTION_INT,
-     .flags = MR_OPTION_CLI_ONLY,
-     AT(job.max_attempts),
-     .fallback = "5",
-     .min = 1,
-     .max = 1000,
-     .value = "N",
-     .help = "failures of a row, while others succeed, before it becomes a dead letter"},
+    MR_BATCH_MODEL_ROWS(struct batch_command),
     {.name = "max-outage",
      .kind = MR_OPTION_DURATION,
      .flags = MR_OPTION_CLI_ONLY,
@@ -215,23 +117,7 @@ static const struct mr_option table[] = {
      .choices = compressions,
      .value = "METHOD",
      .help = "of the results; Parquet takes none or zstd"},
-    {.name = "keep",
-     .kind = MR_OPTION_LIST,
-     .flags = MR_OPTION_CLI_ONLY,
-     AT(carried),
-     .value = "COLUMN,...",
-     .help = "columns of the input that the results have as well"},
-    {.name = "outputs",
-     .kind = MR_OPTION_LIST,
-     .flags = MR_OPTION_CLI_ONLY,
-     AT(outputs),
-     .value = "OUTPUT,...",
-     .help = "those of the model that are wanted; all if not given"},
-    {.name = "allow-nan",
-     .kind = MR_OPTION_BOOL,
-     .flags = MR_OPTION_CLI_ONLY,
-     AT(job.allows_nan),
-     .help = "NaN and infinity are answers; without this a host that sends them has failed"},
+    MR_BATCH_COLUMN_ROWS(struct batch_command),
     {.name = "max-dead",
      .kind = MR_OPTION_INT,
      .flags = MR_OPTION_CLI_ONLY,
@@ -327,82 +213,8 @@ static const struct mr_option table[] = {
 
 /* ---- options ---- */
 
-/* Words of all values, cut at commas. They live as long as `words`. */
-struct words {
-    MR_VEC(char *) at;
-};
-
-static void words_fini(struct words *w)
-{
-    for (size_t i = 0; i < w->at.len; i++) {
-        mr_free(w->at.at[i]);
-    }
-    MR_VEC_FINI(&w->at);
-}
-
-static const char *const *words_cut(struct words *w, const struct mr_option_list *list,
-                                    size_t *out_count)
-{
-    for (size_t i = 0; i < list->len; i++) {
-        for (const char *s = list->at[i]; *s;) {
-            const size_t n = strcspn(s, ",");
-            if (n > 0) {
-                MR_VEC_PUSH(&w->at, mr_strndup(s, n));
-            }
-            s += n + (s[n] == ',');
-        }
-    }
-    *out_count = w->at.len;
-    return (const char *const *)w->at.at;
-}
-
-/* One command line taken apart; the lists live as long as this. */
-struct parsed {
-    struct words hosts;
-    struct words carried;
-    struct words outputs;
-    struct words map_names;
-    MR_VEC(struct mr_batch_map) maps;
-};
-
-static void parsed_fini(struct parsed *p)
-{
-    words_fini(&p->hosts);
-    words_fini(&p->carried);
-    words_fini(&p->outputs);
-    words_fini(&p->map_names);
-    MR_VEC_FINI(&p->maps);
-}
-
-static int maps_read(struct batch_command *c, struct parsed *p, struct mr_err *err)
-{
-    for (size_t i = 0; i < c->maps.len; i++) {
-        const char *equals = strchr(c->maps.at[i], '=');
-        if (!equals || equals == c->maps.at[i]) {
-            return MR_FAIL(err, MR_E_INVALID, "--map %s: expected INPUT=FROM", c->maps.at[i]);
-        }
-        char *name = mr_strndup(c->maps.at[i], (size_t)(equals - c->maps.at[i]));
-        MR_VEC_PUSH(&p->map_names.at, name);
-        MR_VEC_PUSH(&p->maps, ((struct mr_batch_map){name, equals + 1}));
-    }
-    c->job.maps = p->maps.at;
-    c->job.map_count = p->maps.len;
-    return MR_OK;
-}
-
-static int number_read(const char *option, const char *text, double least, double most, double *out,
-                       struct mr_err *err)
-{
-    char *end;
-
-    *out = strtod(text, &end);
-    return end != text && !*end && *out >= least && *out <= most
-               ? MR_OK
-               : MR_FAIL(err, MR_E_INVALID, "--%s %s: expected a number from %g to %g", option,
-                         text, least, most);
-}
-
-static int command_complete(struct batch_command *c, struct parsed *p, struct mr_err *err)
+static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed *p,
+                            struct mr_err *err)
 {
     static const char *const suffixes[3][3] = {{".parquet", ".parquet", ""},
                                                {".jsonl", ".jsonl.zst", ".jsonl.gz"},
@@ -410,6 +222,14 @@ static int command_complete(struct batch_command *c, struct parsed *p, struct mr
     static const enum mr_table_format inputs[] = {MR_TABLE_AUTO, MR_TABLE_JSONL, MR_TABLE_CSV,
                                                   MR_TABLE_PARQUET};
     static const enum mr_table_format outputs[] = {MR_TABLE_PARQUET, MR_TABLE_JSONL, MR_TABLE_CSV};
+    const struct mr_cli_batch_words words = {.hosts = &c->hosts,
+                                             .carried = &c->carried,
+                                             .outputs = &c->outputs,
+                                             .maps = &c->maps,
+                                             .tls = &c->tls,
+                                             .null_value = c->null_value,
+                                             .delimiter = c->delimiter,
+                                             .protocol = c->protocol};
     struct mr_batch_options *o = &c->job;
     double percent;
     int rc;
@@ -417,12 +237,6 @@ static int command_complete(struct batch_command *c, struct parsed *p, struct mr
     o->source.paths = c->inputs.at;
     o->source.path_count = c->inputs.len;
     o->source.format = inputs[c->input_format];
-    o->hosts = words_cut(&p->hosts, &c->hosts, &o->host_count);
-    o->carried = words_cut(&p->carried, &c->carried, &o->carried_count);
-    o->outputs = words_cut(&p->outputs, &c->outputs, &o->output_count);
-    o->tls = c->tls;
-    o->protocol = (enum mr_batch_protocol)c->protocol;
-    o->has_null_value = c->null_value != NULL;
     o->writer.format = outputs[c->output_format];
     o->writer.compression = (enum mr_compression)c->compression;
     o->suffix = suffixes[c->output_format][c->compression];
@@ -432,16 +246,9 @@ static int command_complete(struct batch_command *c, struct parsed *p, struct mr
     if (c->plan && o->retries_dead) {
         return MR_FAIL(err, MR_E_INVALID, "--plan is for run only");
     }
-    if (c->delimiter && strlen(c->delimiter) != 1) {
-        return MR_FAIL(err, MR_E_INVALID, "--delimiter '%s': expected one character", c->delimiter);
-    }
-    o->source.delimiter = c->delimiter ? c->delimiter[0] : 0;
-    MR_TRY(maps_read(c, p, err));
-    MR_TRY(number_read("max-dead-percent", c->max_dead_percent, 0, 100, &percent, err));
+    MR_TRY(mr_cli_batch_words_read(o, p, &words, err));
+    MR_TRY(mr_cli_batch_number("max-dead-percent", c->max_dead_percent, 0, 100, &percent, err));
     o->max_dead_share = percent / 100;
-    if (c->null_value) {
-        MR_TRY(number_read("null-value", c->null_value, -1.7e308, 1.7e308, &o->null_value, err));
-    }
 out:
     return rc;
 }
@@ -577,7 +384,7 @@ out:
 int mr_cli_batch(int argc, char **argv, char **env)
 {
     struct batch_command command = {0};
-    struct parsed parsed = {0};
+    struct mr_cli_batch_parsed parsed = {0};
     struct mr_options o;
     struct mr_err err;
 
@@ -609,7 +416,7 @@ int mr_cli_batch(int argc, char **argv, char **env)
         }
         code = rc < 0 ? mr_cli_fail("millrace batch", code, err.msg) : MR_EXIT_OK;
     }
-    parsed_fini(&parsed);
+    mr_cli_batch_parsed_fini(&parsed);
     mr_options_fini(&o);
     return code;
 }

@@ -25,6 +25,7 @@ static const struct command commands[] = {
     {"perf", "put load on a server and measure its latency", mr_cli_perf},
     {"model", "list, load, unload and inspect the models of a running server", mr_cli_model},
     {"batch", "send a table through a model on many hosts", mr_cli_batch},
+    {"map", "send rows from standard input through a model on many hosts", mr_cli_map},
     {"doctor", "say what this machine has and lacks", mr_cli_doctor},
 };
 #define COMMAND_COUNT (sizeof commands / sizeof *commands)

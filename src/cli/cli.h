@@ -23,6 +23,7 @@ int mr_cli_infer(int argc, char **argv, char **env);
 int mr_cli_perf(int argc, char **argv, char **env);
 int mr_cli_model(int argc, char **argv, char **env);
 int mr_cli_batch(int argc, char **argv, char **env);
+int mr_cli_map(int argc, char **argv, char **env);
 int mr_cli_doctor(int argc, char **argv, char **env);
 
 /** "PROGRAM: MESSAGE" on standard error; returns `code`. */

@@ -27,9 +27,29 @@ enum mr_batch_protocol {
     MR_BATCH_LOCAL, /* not for `protocol`: the host that mr_batch_options.repository makes */
 };
 
+/** What becomes of a row that has no result. */
+enum mr_batch_dead {
+    MR_BATCH_DEAD_FAIL,  /* the run ends */
+    MR_BATCH_DEAD_SKIP,  /* it is told, and is not in the results */
+    MR_BATCH_DEAD_NULLS, /* it is told; in the results its outputs are null */
+};
+
+/** Results go to a descriptor as they come, and nothing is kept for another start. */
+struct mr_batch_filter {
+    int fd; /* whole rows, all that there are whenever no more come for now */
+    bool
+        is_unordered; /* otherwise in the order of the input, which holds back what is ready before its turn */
+    enum mr_batch_dead dead;
+    const char *error_column; /* of the results: why the outputs are null; NULL: none */
+    /** Not with MR_BATCH_DEAD_FAIL. Rows count from 0; on a thread of the job's. */
+    void (*on_dead)(void *ctx, uint64_t row, const char *kind, const char *cause);
+    void *ctx;
+};
+
 struct mr_batch_options {
-    struct mr_source_options source;
-    const char *folder; /* of the job */
+    struct mr_source_options source;      /* with a filter, a stream */
+    const char *folder;                   /* of the job */
+    const struct mr_batch_filter *filter; /* instead of a folder; NULL: none */
     const char *model;
     const char *version; /* NULL: the one that hosts serve by default */
     /** "host:port", also behind http://, https://, grpc://, grpcs://; "dns:NAME:PORT" for all addresses of a name, looked

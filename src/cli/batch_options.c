@@ -1,0 +1,95 @@
+/* Words of the command line as options of a job. */
+#include "batch_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *const mr_cli_batch_protocols[] = {"binary", "rest", "grpc", NULL};
+
+static void words_fini(struct mr_cli_batch_list *w)
+{
+    for (size_t i = 0; i < w->at.len; i++) {
+        mr_free(w->at.at[i]);
+    }
+    MR_VEC_FINI(&w->at);
+}
+
+/* Words of all values, cut at commas. */
+static const char *const *words_cut(struct mr_cli_batch_list *w, const struct mr_option_list *list,
+                                    size_t *out_count)
+{
+    for (size_t i = 0; i < list->len; i++) {
+        for (const char *s = list->at[i]; *s;) {
+            const size_t n = strcspn(s, ",");
+            if (n > 0) {
+                MR_VEC_PUSH(&w->at, mr_strndup(s, n));
+            }
+            s += n + (s[n] == ',');
+        }
+    }
+    *out_count = w->at.len;
+    return (const char *const *)w->at.at;
+}
+
+void mr_cli_batch_parsed_fini(struct mr_cli_batch_parsed *p)
+{
+    words_fini(&p->hosts);
+    words_fini(&p->carried);
+    words_fini(&p->outputs);
+    words_fini(&p->map_names);
+    MR_VEC_FINI(&p->maps);
+}
+
+static int maps_read(struct mr_batch_options *o, struct mr_cli_batch_parsed *p,
+                     const struct mr_option_list *list, struct mr_err *err)
+{
+    for (size_t i = 0; i < list->len; i++) {
+        const char *equals = strchr(list->at[i], '=');
+        if (!equals || equals == list->at[i]) {
+            return MR_FAIL(err, MR_E_INVALID, "--map %s: expected INPUT=FROM", list->at[i]);
+        }
+        char *name = mr_strndup(list->at[i], (size_t)(equals - list->at[i]));
+        MR_VEC_PUSH(&p->map_names.at, name);
+        MR_VEC_PUSH(&p->maps, ((struct mr_batch_map){name, equals + 1}));
+    }
+    o->maps = p->maps.at;
+    o->map_count = p->maps.len;
+    return MR_OK;
+}
+
+int mr_cli_batch_number(const char *option, const char *text, double least, double most,
+                        double *out, struct mr_err *err)
+{
+    char *end;
+
+    *out = strtod(text, &end);
+    return end != text && !*end && *out >= least && *out <= most
+               ? MR_OK
+               : MR_FAIL(err, MR_E_INVALID, "--%s %s: expected a number from %g to %g", option,
+                         text, least, most);
+}
+
+int mr_cli_batch_words_read(struct mr_batch_options *o, struct mr_cli_batch_parsed *p,
+                            const struct mr_cli_batch_words *words, struct mr_err *err)
+{
+    int rc;
+
+    o->hosts = words_cut(&p->hosts, words->hosts, &o->host_count);
+    o->carried = words_cut(&p->carried, words->carried, &o->carried_count);
+    o->outputs = words_cut(&p->outputs, words->outputs, &o->output_count);
+    o->tls = *words->tls;
+    o->protocol = (enum mr_batch_protocol)words->protocol;
+    o->has_null_value = words->null_value != NULL;
+    if (words->delimiter && strlen(words->delimiter) != 1) {
+        return MR_FAIL(err, MR_E_INVALID, "--delimiter '%s': expected one character",
+                       words->delimiter);
+    }
+    o->source.delimiter = words->delimiter ? words->delimiter[0] : 0;
+    MR_TRY(maps_read(o, p, words->maps, err));
+    if (words->null_value) {
+        MR_TRY(mr_cli_batch_number("null-value", words->null_value, -1.7e308, 1.7e308,
+                                   &o->null_value, err));
+    }
+out:
+    return rc;
+}

@@ -1,0 +1,168 @@
+/* What `batch run` and `map` have in common on their command lines. */
+#ifndef MR_CLI_BATCH_OPTIONS_H
+#define MR_CLI_BATCH_OPTIONS_H
+
+#include "base/options.h"
+#include "base/vec.h"
+#include "batch/batch.h"
+
+extern const char *const mr_cli_batch_protocols[];
+
+/* Rows of an option table for a struct with the members that are named, as those of struct mr_cli_batch_words, and a struct
+ * mr_batch_options `job`. */
+
+/** How text is read: `delimiter`, `job`. */
+#define MR_BATCH_TEXT_ROWS(type)                                                                   \
+    {.name = "delimiter",                                                                          \
+     .kind = MR_OPTION_STRING,                                                                     \
+     .flags = MR_OPTION_CLI_ONLY,                                                                  \
+     MR_OPTION_AT(type, delimiter),                                                                \
+     .value = "CHARACTER",                                                                         \
+     .help = "between the cells of CSV; a comma, or a tab for .tsv, if not given"},                \
+        {.name = "no-header",                                                                      \
+         .kind = MR_OPTION_BOOL,                                                                   \
+         .flags = MR_OPTION_CLI_ONLY,                                                              \
+         MR_OPTION_AT(type, job.source.has_no_header),                                             \
+         .help = "CSV without names: columns are column0, column1 and so on"},                     \
+    {                                                                                              \
+        .name = "max-cell-bytes", .kind = MR_OPTION_BYTES, .flags = MR_OPTION_CLI_ONLY,            \
+        MR_OPTION_AT(type, job.source.max_cell_bytes), .fallback = "64MiB", .min = 1024,           \
+        .max = INT64_C(1) << 31, .value = "SIZE",                                                  \
+        .help = "a row with a larger cell becomes a dead letter"                                   \
+    }
+
+/** Which model, which hosts, how they are called: `hosts`, `protocol`, `maps`, `null_value`, `job`. */
+#define MR_BATCH_MODEL_ROWS(type)                                                                  \
+    {.name = "model",                                                                              \
+     .letter = 'm',                                                                                \
+     .kind = MR_OPTION_STRING,                                                                     \
+     .flags = MR_OPTION_CLI_ONLY,                                                                  \
+     MR_OPTION_AT(type, job.model),                                                                \
+     .value = "MODEL",                                                                             \
+     .help = "as the hosts name it"},                                                              \
+        {.name = "model-version",                                                                  \
+         .kind = MR_OPTION_STRING,                                                                 \
+         .flags = MR_OPTION_CLI_ONLY,                                                              \
+         MR_OPTION_AT(type, job.version),                                                          \
+         .value = "N",                                                                             \
+         .help = "the one that hosts serve by default if not given"},                              \
+        {.name = "hosts",                                                                          \
+         .kind = MR_OPTION_LIST,                                                                   \
+         .flags = MR_OPTION_CLI_ONLY,                                                              \
+         MR_OPTION_AT(type, hosts),                                                                \
+         .value = "HOST,...",                                                                      \
+         .help =                                                                                   \
+             "host:port, also behind https://, grpc:// and grpcs://; dns:NAME:PORT for all "       \
+             "addresses of a name; @FILE for a file of hosts that is read again when it changes; " \
+             "the port is 8000, for gRPC 8001, if not given"},                                     \
+        {.name = "local",                                                                          \
+         .kind = MR_OPTION_STRING,                                                                 \
+         .flags = MR_OPTION_CLI_ONLY,                                                              \
+         MR_OPTION_AT(type, job.repository),                                                       \
+         .value = "REPOSITORY",                                                                    \
+         .help = "the model runs in this process, from a model repository; hosts may help"},       \
+        {.name = "protocol",                                                                       \
+         .kind = MR_OPTION_CHOICE,                                                                 \
+         .flags = MR_OPTION_CLI_ONLY,                                                              \
+         MR_OPTION_AT(type, protocol),                                                             \
+         .fallback = "binary",                                                                     \
+         .choices = mr_cli_batch_protocols,                                                        \
+         .value = "PROTOCOL",                                                                      \
+         .help = "binary is REST with tensors as bytes, rest REST with JSON; an address with a "   \
+                 "scheme "                                                                         \
+                 "goes before"},                                                                   \
+        {.name = "map",                                                                            \
+         .kind = MR_OPTION_LIST,                                                                   \
+         .flags = MR_OPTION_CLI_ONLY,                                                              \
+         MR_OPTION_AT(type, maps),                                                                 \
+         .value = "INPUT=FROM",                                                                    \
+         .help = "an input of the model comes from COLUMN, stack(COLUMN,...) or const(NUMBER); "   \
+                 "from the "                                                                       \
+                 "column of its name if not given"},                                               \
+        {.name = "null-value",                                                                     \
+         .kind = MR_OPTION_STRING,                                                                 \
+         .flags = MR_OPTION_CLI_ONLY,                                                              \
+         MR_OPTION_AT(type, null_value),                                                           \
+         .value = "NUMBER",                                                                        \
+         .help = "what nulls are sent as; a row with a null becomes a dead letter if not given"},  \
+        {.name = "timeout",                                                                        \
+         .letter = 't',                                                                            \
+         .kind = MR_OPTION_DURATION,                                                               \
+         .flags = MR_OPTION_CLI_ONLY,                                                              \
+         MR_OPTION_AT(type, job.max_timeout_ns),                                                   \
+         .fallback = "1h",                                                                         \
+         .min = 1,                                                                                 \
+         .max = 86400,                                                                             \
+         .scale = MR_NS_PER_S,                                                                     \
+         .value = "TIME",                                                                          \
+         .help = "the longest that a call may take; ten times what its host usually takes ends "   \
+                 "it before"},                                                                     \
+        {.name = "max-in-flight-per-host",                                                         \
+         .kind = MR_OPTION_INT,                                                                    \
+         .flags = MR_OPTION_CLI_ONLY,                                                              \
+         MR_OPTION_AT(type, job.max_in_flight),                                                    \
+         .fallback = "256",                                                                        \
+         .min = 1,                                                                                 \
+         .max = 65535,                                                                             \
+         .value = "N",                                                                             \
+         .help = "calls at a time; how many there are is found out by their latency"},             \
+    {                                                                                              \
+        .name = "max-attempts", .kind = MR_OPTION_INT, .flags = MR_OPTION_CLI_ONLY,                \
+        MR_OPTION_AT(type, job.max_attempts), .fallback = "5", .min = 1, .max = 1000,              \
+        .value = "N",                                                                              \
+        .help = "failures of a row, while others succeed, before it becomes a dead letter"         \
+    }
+
+/** Which columns results have: `carried`, `outputs`, `job`. */
+#define MR_BATCH_COLUMN_ROWS(type)                                                                 \
+    {.name = "keep",                                                                               \
+     .kind = MR_OPTION_LIST,                                                                       \
+     .flags = MR_OPTION_CLI_ONLY,                                                                  \
+     MR_OPTION_AT(type, carried),                                                                  \
+     .value = "COLUMN,...",                                                                        \
+     .help = "columns of the input that the results have as well"},                                \
+        {.name = "outputs",                                                                        \
+         .kind = MR_OPTION_LIST,                                                                   \
+         .flags = MR_OPTION_CLI_ONLY,                                                              \
+         MR_OPTION_AT(type, outputs),                                                              \
+         .value = "OUTPUT,...",                                                                    \
+         .help = "those of the model that are wanted; all if not given"},                          \
+    {                                                                                              \
+        .name = "allow-nan", .kind = MR_OPTION_BOOL, .flags = MR_OPTION_CLI_ONLY,                  \
+        MR_OPTION_AT(type, job.allows_nan),                                                        \
+        .help = "NaN and infinity are answers; without this a host that sends them has failed"     \
+    }
+
+/** What was said. */
+struct mr_cli_batch_words {
+    const struct mr_option_list *hosts;
+    const struct mr_option_list *carried;
+    const struct mr_option_list *outputs;
+    const struct mr_option_list *maps;
+    const struct mr_tls_client_options *tls;
+    const char *null_value; /* NULL: nothing */
+    const char *delimiter;
+    int protocol;
+};
+
+struct mr_cli_batch_list {
+    MR_VEC(char *) at;
+};
+
+/** One command line taken apart; options point into it. */
+struct mr_cli_batch_parsed {
+    struct mr_cli_batch_list hosts;
+    struct mr_cli_batch_list carried;
+    struct mr_cli_batch_list outputs;
+    struct mr_cli_batch_list map_names;
+    MR_VEC(struct mr_batch_map) maps;
+};
+/** *p is zero. Errors: MR_E_INVALID; p is to be ended then as well. */
+int mr_cli_batch_words_read(struct mr_batch_options *o, struct mr_cli_batch_parsed *p,
+                            const struct mr_cli_batch_words *words, struct mr_err *err);
+void mr_cli_batch_parsed_fini(struct mr_cli_batch_parsed *p);
+/** Errors: MR_E_INVALID. */
+int mr_cli_batch_number(const char *option, const char *text, double least, double most,
+                        double *out, struct mr_err *err);
+
+#endif

@@ -1,0 +1,285 @@
+/* `millrace map`: rows from standard input through models on other machines to standard output.
+ *
+ * What an engine that starts it goes by is the exit status, so nothing but 0 may come out while a row is missing. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "batch_options.h"
+#include "cli.h"
+#include "opt_serve.h"
+#include "remote.h"
+
+#define FIRST_BYTES   65536
+#define LINGER_NS     (2 * MR_NS_PER_MS)
+#define TELL_EVERY_NS (10 * MR_NS_PER_S)
+
+static const char program[] = "millrace map";
+
+static const char usage[] =
+    "usage: millrace map --model MODEL --hosts HOST,... [options] < rows > results\n\n"
+    "Sends rows from standard input to hosts that serve a model, and writes what they answer, a "
+    "row "
+    "for each\n"
+    "row and in their order: a filter, for pipes and for engines that run one.\n";
+
+static const char notes[] = "Exit status: 0 each row has gone out or was told as dead, 1 it ended "
+                            "before that, 2 the command "
+                            "line is\n"
+                            "wrong.\n";
+
+struct map_command {
+    struct mr_batch_options job;
+    struct mr_batch_filter filter;
+    int input_format;
+    int output_format;
+    const char *delimiter;
+    struct mr_option_list hosts;
+    struct mr_option_list maps;
+    struct mr_option_list carried;
+    struct mr_option_list outputs;
+    const char *null_value;
+    int protocol;
+    int dead;
+    struct mr_tls_client_options tls;
+};
+
+#define AT(member) MR_OPTION_AT(struct map_command, member)
+
+static const char *const input_formats[] = {"jsonl", "csv", "tsv", NULL};
+static const char *const output_formats[] = {"auto", "jsonl", "csv", "tsv", NULL};
+static const char *const dead_choices[] = {"fail", "skip", "null", NULL};
+
+static const struct mr_option table[] = {
+    {.name = "Input", .kind = MR_OPTION_GROUP},
+    {.name = "input-format",
+     .kind = MR_OPTION_CHOICE,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(input_format),
+     .fallback = "jsonl",
+     .choices = input_formats,
+     .value = "FORMAT",
+     .help = "of standard input"},
+    MR_BATCH_TEXT_ROWS(struct map_command),
+    {.name = "Model", .kind = MR_OPTION_GROUP},
+    MR_BATCH_MODEL_ROWS(struct map_command),
+    {.name = "max-outage",
+     .kind = MR_OPTION_DURATION,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.max_outage_ns),
+     .fallback = "10m",
+     .min = 1,
+     .max = 31536000,
+     .scale = MR_NS_PER_S,
+     .value = "TIME",
+     .help = "the run ends when no host has worked for so long"},
+    MR_REMOTE_TLS_ROWS(struct map_command),
+    {.name = "Output", .kind = MR_OPTION_GROUP},
+    {.name = "output-format",
+     .kind = MR_OPTION_CHOICE,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(output_format),
+     .fallback = "auto",
+     .choices = output_formats,
+     .value = "FORMAT",
+     .help = "of standard output; auto is that of the input"},
+    MR_BATCH_COLUMN_ROWS(struct map_command),
+    {.name = "unordered",
+     .kind = MR_OPTION_BOOL,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(filter.is_unordered),
+     .help = "results go out as they come, not in the order of the rows"},
+    {.name = "dead",
+     .kind = MR_OPTION_CHOICE,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(dead),
+     .fallback = "fail",
+     .choices = dead_choices,
+     .value = "POLICY",
+     .help =
+         "a row without a result ends the run, is left out, or goes out with null outputs; it is "
+         "told on standard error in any case"},
+    {.name = "error-column",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(filter.error_column),
+     .value = "NAME",
+     .help = "with --dead null: a column that says why the outputs are null"},
+    {.name = "Size", .kind = MR_OPTION_GROUP},
+    {.name = "batch-rows",
+     .letter = 'b',
+     .kind = MR_OPTION_INT,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.batch_rows),
+     .fallback = "256",
+     .min = 1,
+     .max = 1 << 20,
+     .value = "ROWS",
+     .help = "of a call, at most; what has come goes without waiting for more"},
+    {.name = "memory",
+     .kind = MR_OPTION_BYTES,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.memory_bytes),
+     .fallback = "128MiB",
+     .min = 1 << 20,
+     .max = INT64_C(1) << 46,
+     .value = "SIZE",
+     .help = "rows and answers under way, also those that wait for their turn to go out"},
+};
+
+/* ---- what is told meanwhile ---- */
+
+static void on_dead(void *ctx, uint64_t row, const char *kind, const char *cause)
+{
+    (void)ctx;
+    fprintf(stderr, "%s: row %llu (%s): %s\n", program, (unsigned long long)row, kind, cause);
+}
+
+/* Why nothing happens. */
+static void on_view(void *ctx, const struct mr_batch_view *v)
+{
+    int64_t *told_ns = ctx;
+
+    for (size_t i = 0; i < v->host_count; i++) {
+        if (strcmp(v->hosts[i].state, "ready") == 0) {
+            *told_ns = v->ran_ns;
+        }
+    }
+    if (v->ran_ns - *told_ns < TELL_EVERY_NS) {
+        return;
+    }
+    *told_ns = v->ran_ns;
+    fprintf(stderr, "%s: no host works\n", program);
+    for (size_t i = 0; i < v->host_count; i++) {
+        const struct mr_batch_host_view *h = &v->hosts[i];
+        fprintf(stderr, "  %s: %s%s%s\n", h->address, h->state, h->reason[0] ? ": " : "",
+                h->reason);
+    }
+}
+
+/* ---- running ---- */
+
+static struct mr_batch *running; /* for the signal handler; set before it is installed */
+
+static void on_signal(int number)
+{
+    (void)number;
+    mr_batch_stop(running);
+}
+
+/* Some bytes; 0: there are none. */
+static int first_read(char *to, size_t room, size_t *out_n, struct mr_err *err)
+{
+    ssize_t n;
+
+    do {
+        poll(&(struct pollfd){STDIN_FILENO, POLLIN, 0}, 1, -1);
+        n = read(STDIN_FILENO, to, room);
+    } while (n < 0 && (errno == EINTR || errno == EAGAIN));
+    if (n < 0) {
+        return MR_FAIL(err, MR_E_IO, "cannot read standard input: %s", strerror(errno));
+    }
+    *out_n = (size_t)n;
+    return MR_OK;
+}
+
+static int map_run(struct map_command *c, struct mr_err *err)
+{
+    struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
+    struct mr_source_stream stream = {.fd = STDIN_FILENO, .linger_ns = LINGER_NS};
+    const char **dirs = mr_default_backend_dirs();
+    char *first = mr_alloc(FIRST_BYTES);
+    int64_t told_ns = 0;
+    int rc;
+
+    c->job.source.stream = &stream;
+    c->job.backend_dirs = dirs;
+    while (dirs[c->job.backend_dir_count]) {
+        c->job.backend_dir_count++;
+    }
+    MR_TRY(mr_batch_new(&running, &c->job, err));
+    MR_TRY(first_read(first, FIRST_BYTES, &stream.first.len, err));
+    if (stream.first.len == 0) {
+        goto out; /* no host is needed for that */
+    }
+    stream.first.ptr = first;
+    signal(SIGPIPE, SIG_IGN); /* NOLINT: an error of the write tells more */
+    mr_cli_heap_bounds();
+    mr_batch_on_view(running, on_view, &told_ns);
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGTERM, &stop, NULL);
+    rc = mr_batch_run(running, NULL, err);
+    stop.sa_handler = SIG_DFL;
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGTERM, &stop, NULL);
+out:
+    mr_batch_free(&running);
+    mr_free(first);
+    mr_free(dirs);
+    return rc;
+}
+
+static int command_complete(struct map_command *c, struct mr_cli_batch_parsed *p,
+                            struct mr_err *err)
+{
+    const struct mr_cli_batch_words words = {.hosts = &c->hosts,
+                                             .carried = &c->carried,
+                                             .outputs = &c->outputs,
+                                             .maps = &c->maps,
+                                             .tls = &c->tls,
+                                             .null_value = c->null_value,
+                                             .delimiter = c->delimiter,
+                                             .protocol = c->protocol};
+    const char *in = input_formats[c->input_format];
+    const char *out = c->output_format == 0 ? in : output_formats[c->output_format];
+    struct mr_batch_options *o = &c->job;
+    int rc;
+
+    MR_TRY(mr_cli_batch_words_read(o, p, &words, err));
+    if (strcmp(in, "tsv") == 0 && !o->source.delimiter) {
+        o->source.delimiter = '\t';
+    }
+    o->source.format = strcmp(in, "jsonl") == 0 ? MR_TABLE_JSONL : MR_TABLE_CSV;
+    o->writer.format = strcmp(out, "jsonl") == 0 ? MR_TABLE_JSONL : MR_TABLE_CSV;
+    o->writer.delimiter = strcmp(out, "tsv") == 0 ? '\t'
+                          : c->output_format == 0 ? o->source.delimiter
+                                                  : 0;
+    o->writer.has_no_header = o->source.has_no_header;
+    o->filter = &c->filter;
+    o->max_dead_rows = UINT64_MAX;
+    o->max_dead_share = 1;
+    c->filter.fd = STDOUT_FILENO;
+    c->filter.dead = (enum mr_batch_dead)c->dead;
+    c->filter.on_dead = on_dead;
+    if (c->filter.error_column && c->filter.dead != MR_BATCH_DEAD_NULLS) {
+        rc = MR_FAIL(err, MR_E_INVALID, "--error-column needs --dead null");
+    }
+out:
+    return rc;
+}
+
+int mr_cli_map(int argc, char **argv, char **env)
+{
+    struct map_command command = {0};
+    struct mr_cli_batch_parsed parsed = {0};
+    struct mr_options o;
+    struct mr_err err;
+
+    mr_options_init(&o, program, table, sizeof table / sizeof *table, &command);
+    int code = mr_cli_parse(&o, argc, argv, env, usage, notes);
+    if (code < 0) {
+        int rc = command_complete(&command, &parsed, &err);
+        code = rc < 0 ? MR_EXIT_USAGE : -1;
+        if (rc == MR_OK && (rc = map_run(&command, &err)) < 0) {
+            code = MR_EXIT_FAILED;
+        }
+        code = rc < 0 ? mr_cli_fail(program, code, err.msg) : MR_EXIT_OK;
+    }
+    mr_cli_batch_parsed_fini(&parsed);
+    mr_options_fini(&o);
+    return code;
+}
