@@ -199,18 +199,22 @@ def test_unload_with_a_request_that_runs(updated):
 
 
 def test_update_with_a_request_that_runs(updated):
-    """It is answered by the version that it began with, and takes longer than the load."""
+    """It is answered by the version that it began with, and takes longer than the load: if it did not, once more."""
     with updated(*LARGE, **BUSY) as u:
-        one = ask(u.control.rest, "dense")
-        requests = busy(u)
-        u.models["dense"].write()
-        assert u.control.load("dense").status == 200
-        assert ask(u.control.rest, "dense") != one
-        assert u.versions() == {1: "DRAINING", 2: "READY"}
-        [r.assert_of(one) for r in requests]
-        u.settle()
-        assert u.versions() == {1: "UNLOADED", 2: "READY"}
-        assert_holds(u, 1, 2)
+        for k in range(1, 9):
+            one = ask(u.control.rest, "dense")
+            requests = busy(u)
+            u.models["dense"].write()
+            assert u.control.load("dense").status == 200
+            states = u.versions()
+            assert ask(u.control.rest, "dense") != one
+            [r.assert_of(one) for r in requests]
+            u.settle()
+            assert (u.versions()[k], u.versions()[k + 1]) == ("UNLOADED", "READY")
+            assert_holds(u, 1, k + 1)
+            if states[k] == "DRAINING":
+                return
+        pytest.fail("the requests never ran for as long as a load")
 
 
 def test_full_disk(updated, small_disk):
