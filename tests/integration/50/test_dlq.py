@@ -203,7 +203,7 @@ def test_killed_while_it_tries_again(tmp_path):
         for _ in range(500):
             process = subprocess.Popen(args, stderr=subprocess.DEVNULL, env=environment())
             try:
-                code = process.wait(rng.uniform(0.1, 0.8))
+                code = process.wait(rng.uniform(0.1, 0.8) * wait.SLOW)
                 break
             except subprocess.TimeoutExpired:
                 process.kill()
