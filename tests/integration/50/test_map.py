@@ -4,6 +4,7 @@ import contextlib
 import csv
 import io
 import json
+import os
 import select
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import time
 import numpy
 import pytest
 
-from lib import wait
+from lib import repo, wait
 from lib.batch import WIDTH, Broken, Errs, Host, Nan, Poisoned, Throttles, environment, hosts
 from lib.server import BIN
 
@@ -175,6 +176,11 @@ def test_what_cannot_be(args, text):
         assert made[0].calls == 0
 
 
+def test_two_columns_of_one_name():
+    with hosts(Host) as (addresses, _):
+        assert "'stdin': two columns are named 'id'" in run(addresses, "id,id,x\n", "--input-format", "csv", code=1).stderr
+
+
 def test_error_column_needs_nulls():
     assert "--error-column needs --dead null" in run(["127.0.0.1:1"], "", "--error-column", "e", code=2).stderr
 
@@ -244,6 +250,23 @@ def test_standard_output_is_closed():
         assert b"'stdout': cannot write: Broken pipe" in pipe.process.stderr.read()
 
 
+def test_pipes_that_do_not_block():
+    """As some programs leave them: a full or an empty one is no error."""
+    (reads, to), (out, writes) = os.pipe(), os.pipe()
+    for fd in (reads, writes):
+        os.set_blocking(fd, False)
+    with hosts(Host) as (addresses, _), open(to, "w") as say, open(out) as hear:
+        process = subprocess.Popen(command(addresses), stdin=reads, stdout=writes, env=environment())
+        os.close(reads)
+        os.close(writes)
+        writer = threading.Thread(target=lambda: (time.sleep(0.2), say.write(lines(5000)), say.close()))
+        writer.start()
+        time.sleep(1)  # the pipe is full
+        assert [json.loads(line) for line in hear] == [answer(k) for k in range(5000)]
+        writer.join()
+        assert process.wait(60 * wait.SLOW) == 0
+
+
 def test_stopped_by_a_signal():
     with hosts(Host) as (addresses, _), Pipe(addresses) as pipe:
         pipe.say(row(0) + "\n")
@@ -257,6 +280,15 @@ def test_stopped_by_a_signal():
 def test_one_host_of_two_is_bad(handler):
     with hosts(Host, handler) as (addresses, _):
         assert rows(run([*addresses, "127.0.0.1:1"], lines(5000))) == [answer(k) for k in range(5000)]
+
+
+def test_without_a_host(tmp_path):
+    """The model runs in the filter's process."""
+    repo.add(tmp_path, "m", backend="identity", max_batch_size=64, inputs=[repo.tensor("x", "TYPE_FP32", [WIDTH])],
+             outputs=[repo.tensor("y", "TYPE_FP32", [WIDTH])])
+    done = subprocess.run([str(BIN), "map", "-m", "m", "--local", str(tmp_path), "--keep", "id"], input=lines(10000),
+                          capture_output=True, text=True, env=environment(), timeout=120 * wait.SLOW, check=True)
+    assert rows(done) == [{"id": k, "y": X[k].tolist()} for k in range(10000)]
 
 
 def test_no_host_is_there():
