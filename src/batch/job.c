@@ -296,38 +296,6 @@ void job_look(struct job *j)
 
 /* ---- the end ---- */
 
-static void report_put(const struct job *j, struct mr_buf *b)
-{
-    const struct mr_manifest_totals t = mr_manifest_totals(j->manifest);
-    const double seconds = (double)(mr_now_ns() - j->begin_ns) / 1e9;
-
-    mr_buf_c(b, "{\"model\":");
-    mr_json_put_string(b, mr_str_c(j->o->model));
-    mr_buf_printf(b,
-                  ",\"rows\":%llu,\"results\":%llu,\"dead_letters\":%llu,\"files\":%llu,"
-                  "\"bytes\":%llu,\"starts\":%u,\"this_start\":{\"rows\":%llu,\"seconds\":%.3f,"
-                  "\"calls\":%llu,\"failed_calls\":%llu,\"hedged_calls\":%llu,"
-                  "\"reader_waited_s\":%.3f,\"writer_idle_s\":%.3f},\"hosts\":[",
-                  (unsigned long long)(t.rows + t.dead), (unsigned long long)t.rows,
-                  (unsigned long long)t.dead, (unsigned long long)t.parts,
-                  (unsigned long long)t.bytes, mr_manifest_epoch(j->manifest),
-                  (unsigned long long)j->read_rows, seconds, (unsigned long long)j->calls.sent,
-                  (unsigned long long)j->calls.failed, (unsigned long long)j->calls.hedged,
-                  (double)atomic_load(&j->reader.waited_ns) / 1e9,
-                  (double)atomic_load(&j->committer.idle_ns) / 1e9);
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        const struct host *h = j->hosts.at[i];
-        mr_buf_c(b, i ? ",{\"address\":" : "{\"address\":");
-        mr_json_put_string(b, mr_str_c(h->wire.address));
-        mr_buf_c(b, ",\"version\":");
-        mr_json_put_string(b, mr_str_c(h->version));
-        mr_buf_printf(b, ",\"rows\":%llu,\"calls\":%llu,\"failures\":%llu}",
-                      (unsigned long long)h->rows, (unsigned long long)h->calls,
-                      (unsigned long long)h->failures);
-    }
-    mr_buf_c(b, "]}");
-}
-
 /* Has each row of the input an outcome? Whoever reads all of it knows; otherwise the first row without one is looked
  * for. Behind the reader, whose source it is. */
 static int job_is_whole(struct job *j, bool *out, struct mr_err *err)

@@ -209,6 +209,8 @@ void figures_answered(struct call *k, enum mr_route_outcome outcome, int64_t cam
 void figures_dead(struct job *j, const char *kind, const char *cause, const char *host);
 void figures_add(struct host_figures *to, const struct host_figures *from);
 void figures_fini(struct host_figures *f);
+/** report.json. */
+void report_put(const struct job *j, struct mr_buf *b);
 /** Prometheus text. */
 void metrics_put(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v);
 

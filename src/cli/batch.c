@@ -259,21 +259,52 @@ struct progress {
     struct mr_term term;
     int64_t told_ns;
     bool has_line;
+    size_t host_lines; /* below it */
     int64_t total;
     uint64_t rows;
 };
 
-static void hosts_print(const struct mr_batch_view *v)
+static void host_line(struct mr_buf *b, const struct mr_batch_host_view *h)
 {
-    for (size_t i = 0; i < v->host_count; i++) {
-        const struct mr_batch_host_view *h = &v->hosts[i];
-        char p50[32];
-        mr_text_duration(p50, (double)h->p50_ns);
-        fprintf(
-            stderr, "  %s: %s%s%s, %llu rows, %u of %u calls in flight, p50 %s, %llu failures\n",
-            h->address, h->state, h->reason[0] ? ": " : "", h->reason, (unsigned long long)h->rows,
-            h->in_flight, h->limit, p50, (unsigned long long)h->failures);
+    char p50[32];
+
+    mr_text_duration(p50, (double)h->p50_ns);
+    mr_buf_printf(b, "  %s: %s%s%s, %llu rows, %u of %u calls in flight, p50 %s, %llu failures",
+                  h->address, h->state, h->reason[0] ? ": " : "", h->reason,
+                  (unsigned long long)h->rows, h->in_flight, h->limit, p50,
+                  (unsigned long long)h->failures);
+}
+
+/* A line that fits: one that wraps could not be drawn again. */
+static void line_print(struct mr_term term, mr_str line)
+{
+    struct mr_buf clean;
+
+    mr_buf_init(&clean, 0);
+    mr_text_clean(&clean, line);
+    fprintf(stderr, "%.*s",
+            term.is_terminal ? (int)MR_MIN(clean.len, (size_t)term.width - 1) : (int)clean.len,
+            mr_buf_cstr(&clean));
+    mr_buf_fini(&clean);
+}
+
+/* Lines of hosts below the main one: on a terminal as many as it has room for, otherwise if something is wrong. */
+static void hosts_print(struct progress *p, const struct mr_batch_view *v)
+{
+    const struct mr_term term = p->term;
+    const size_t room = term.is_terminal ? MR_MAX(term.height, 4u) - 3 : v->host_count;
+    struct mr_buf b;
+
+    mr_buf_init(&b, 0);
+    for (size_t i = 0; i < v->host_count && i < room; i++) {
+        mr_buf_reset(&b);
+        host_line(&b, &v->hosts[i]);
+        fputs(term.is_terminal ? "\n" : "", stderr);
+        line_print(term, mr_buf_view(&b));
+        fputs(term.is_terminal ? "" : "\n", stderr);
+        p->host_lines++;
     }
+    mr_buf_fini(&b);
 }
 
 static void on_view(void *ctx, const struct mr_batch_view *v)
@@ -283,7 +314,7 @@ static void on_view(void *ctx, const struct mr_batch_view *v)
     const int64_t every_ns = p->term.is_terminal ? MR_NS_PER_S : 10 * MR_NS_PER_S;
     const uint64_t done = v->rows + v->dead;
     char memory[32];
-    char left[48] = "";
+    char left[80] = "";
     size_t working = 0;
 
     p->total = v->total_rows;
@@ -297,21 +328,40 @@ static void on_view(void *ctx, const struct mr_batch_view *v)
     }
     if (v->total_rows > 0 && v->rows_per_s > 0) {
         char text[32];
-        const double rows = (double)v->total_rows - (double)done - (double)v->under_way;
-        mr_text_duration(text, MR_MAX(rows, 0.0) / v->rows_per_s * 1e9);
-        snprintf(left, sizeof left, ", %s left", text);
+        char longest[32];
+        /* By the last seconds, and by all of this start: it will probably be between them. */
+        const double rows =
+            MR_MAX((double)v->total_rows - (double)done - (double)v->under_way, 0.0);
+        const double so_far = (double)(done - v->rows_before + v->under_way) * 1e9 /
+                              (double)MR_MAX(v->ran_ns, INT64_C(1));
+        const double fast = MR_MAX(v->rows_per_s, so_far);
+        const double slow = so_far > 0 ? MR_MIN(v->rows_per_s, so_far) : v->rows_per_s;
+        mr_text_duration(text, rows / fast * 1e9);
+        mr_text_duration(longest, rows / slow * 1e9);
+        snprintf(left, sizeof left, ", %s to %s left", text, longest);
     }
     mr_text_bytes(memory, v->memory_bytes);
-    fprintf(stderr,
-            "%s%llu rows done, %llu of them dead, %llu under way (%s), %.0f rows/s%s, %zu of %zu "
-            "hosts, %s%s%s",
-            p->has_line ? "\r\033[K" : "", (unsigned long long)done, (unsigned long long)v->dead,
-            (unsigned long long)v->under_way, memory, v->rows_per_s, left, working, v->host_count,
-            v->is_paused ? "paused" : "bound by the ", v->is_paused ? "" : v->bottleneck,
-            p->term.is_terminal ? "" : "\n");
+    struct mr_buf line;
+    mr_buf_init(&line, 0);
+    mr_buf_printf(&line,
+                  "%llu rows done, %llu of them dead, %llu under way (%s), %.0f rows/s%s, %zu of "
+                  "%zu hosts, %s%s",
+                  (unsigned long long)done, (unsigned long long)v->dead,
+                  (unsigned long long)v->under_way, memory, v->rows_per_s, left, working,
+                  v->host_count, v->is_paused ? "paused" : "bound by the ",
+                  v->is_paused ? "" : v->bottleneck);
+    if (p->host_lines > 0 && p->term.is_terminal) {
+        fprintf(stderr, "\033[%zuA", p->host_lines);
+    }
+    fputs(p->has_line ? "\r\033[J" : "", stderr);
+    p->term = mr_term_of(stderr); /* it may have another size by now */
+    p->host_lines = 0;
+    line_print(p->term, mr_buf_view(&line));
+    mr_buf_fini(&line);
+    fputs(p->term.is_terminal ? "" : "\n", stderr);
     p->has_line = p->term.is_terminal;
-    if (!p->term.is_terminal && working < v->host_count) {
-        hosts_print(v);
+    if (p->term.is_terminal || working < v->host_count) {
+        hosts_print(p, v);
     }
 }
 

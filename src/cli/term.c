@@ -14,13 +14,14 @@ struct mr_term mr_term_of(FILE *stream)
     struct winsize size;
     const char *no_color = getenv("NO_COLOR");
     const char *name = getenv("TERM");
-    struct mr_term term = {.width = 100};
+    struct mr_term term = {.width = 100, .height = 24};
 
     term.is_terminal = isatty(fileno(stream)) == 1;
     term.has_color =
         term.is_terminal && !(no_color && *no_color) && !(name && strcmp(name, "dumb") == 0);
     if (term.is_terminal && ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col >= 20) {
         term.width = size.ws_col;
+        term.height = size.ws_row > 0 ? size.ws_row : term.height;
     }
     return term;
 }

@@ -12,8 +12,9 @@
 /** What a stream is: a value, made anew where it is needed. */
 struct mr_term {
     bool is_terminal;
-    bool has_color; /* a terminal, and NO_COLOR and TERM=dumb are not set */
-    unsigned width; /* columns; 100 when not known */
+    bool has_color;  /* a terminal, and NO_COLOR and TERM=dumb are not set */
+    unsigned width;  /* columns; 100 when not known */
+    unsigned height; /* lines; 24 when not known */
 };
 struct mr_term mr_term_of(FILE *stream);
 

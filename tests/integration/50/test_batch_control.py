@@ -377,6 +377,13 @@ def test_metrics(tmp_path):
         gate.set()
         finish(process, tmp_path)
     batch.check(tmp_path, x, gone=[5, 777, 900])
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    causes = {(d["kind"], d["count"]) for d in report["this_start"]["dead_causes"]}
+    assert ("rejected", 1) in causes and sum(count for _, count in causes) >= 2
+    assert all(report["this_start"][s] > 0 for s in ("read_s", "write_s", "commit_s", "writer_idle_s"))
+    told = report["hosts"][0]
+    assert (told["rows"], told["dead_letters"], told["version"]) == (4997, 1, "1") and told["retries"] > 0
+    assert 0 < told["p50_s"] <= told["p95_s"] <= told["p99_s"] and told["stages"]["answer_s"] > told["p50_s"]
 
 
 def test_page(tmp_path):

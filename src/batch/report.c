@@ -1,0 +1,97 @@
+/* report.json: what a start of the job did, host by host and stage by stage. On the loop's thread, when all others have
+ * ended. */
+#include "base/clock.h"
+#include "codec/json.h"
+#include "job.h"
+
+static void put_seconds(struct mr_buf *b, const char *key, int64_t ns)
+{
+    mr_buf_printf(b, "\"%s\":%.6f", key, (double)ns / 1e9);
+}
+
+static void put_host(struct mr_buf *b, const struct host *h)
+{
+    static const struct mr_hist none;
+    const struct host_figures *f = &h->figures;
+    const struct mr_hist *answers = f->answer_ns ? f->answer_ns : &none;
+
+    MR_BUF_LIT(b, "{\"address\":");
+    mr_json_put_string(b, mr_str_c(h->wire.address));
+    MR_BUF_LIT(b, ",\"version\":");
+    mr_json_put_string(b, mr_str_c(h->version));
+    mr_buf_printf(b,
+                  ",\"rows\":%llu,\"calls\":%llu,\"failures\":%llu,\"throttled\":%llu,"
+                  "\"retries\":%llu,\"dead_letters\":%llu,",
+                  (unsigned long long)h->rows, (unsigned long long)h->calls,
+                  (unsigned long long)h->failures,
+                  (unsigned long long)f->outcomes[MR_ROUTE_THROTTLED],
+                  (unsigned long long)f->retries, (unsigned long long)f->dead);
+    put_seconds(b, "p50_s", (int64_t)mr_hist_quantile(answers, 0.5));
+    mr_buf_char(b, ',');
+    put_seconds(b, "p95_s", (int64_t)mr_hist_quantile(answers, 0.95));
+    mr_buf_char(b, ',');
+    put_seconds(b, "p99_s", (int64_t)mr_hist_quantile(answers, 0.99));
+    MR_BUF_LIT(b, ",\"stages\":{");
+    put_seconds(b, "encode_s", f->encode_ns);
+    mr_buf_char(b, ',');
+    put_seconds(b, "answer_s", (int64_t)mr_count_get(&answers->sum));
+    mr_buf_char(b, ',');
+    put_seconds(b, "judge_s", f->judge_ns);
+    MR_BUF_LIT(b, "}}");
+}
+
+static void put_dead(struct mr_buf *b, const struct figures *f)
+{
+    MR_BUF_LIT(b, "\"dead_causes\":[");
+    for (size_t i = 0; i < f->dead_count; i++) {
+        mr_buf_printf(b, "%s{\"kind\":\"%s\",\"cause\":", i ? "," : "", f->dead[i].kind);
+        mr_json_put_string(b, mr_str_c(f->dead[i].text));
+        mr_buf_printf(b, ",\"count\":%llu}", (unsigned long long)f->dead[i].count);
+    }
+    mr_buf_printf(b, "],\"dead_other_causes\":%llu", (unsigned long long)f->dead_other);
+}
+
+static void put_stages(struct mr_buf *b, const struct job *j)
+{
+    const struct {
+        const char *key;
+        int64_t ns;
+    } stages[] = {
+        {"read_s", atomic_load(&j->reader.read_ns)},
+        {"reader_waited_s", atomic_load(&j->reader.waited_ns)},
+        {"write_s", atomic_load(&j->committer.write_ns)},
+        {"commit_s", atomic_load(&j->committer.commit_ns)},
+        {"writer_idle_s", atomic_load(&j->committer.idle_ns)},
+    };
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+        mr_buf_char(b, ',');
+        put_seconds(b, stages[i].key, stages[i].ns);
+    }
+}
+
+void report_put(const struct job *j, struct mr_buf *b)
+{
+    const struct mr_manifest_totals t = mr_manifest_totals(j->manifest);
+
+    MR_BUF_LIT(b, "{\"model\":");
+    mr_json_put_string(b, mr_str_c(j->o->model));
+    mr_buf_printf(b,
+                  ",\"rows\":%llu,\"results\":%llu,\"dead_letters\":%llu,\"files\":%llu,"
+                  "\"bytes\":%llu,\"starts\":%u,\"this_start\":{\"rows\":%llu,\"seconds\":%.3f,"
+                  "\"calls\":%llu,\"failed_calls\":%llu,\"hedged_calls\":%llu",
+                  (unsigned long long)(t.rows + t.dead), (unsigned long long)t.rows,
+                  (unsigned long long)t.dead, (unsigned long long)t.parts,
+                  (unsigned long long)t.bytes, mr_manifest_epoch(j->manifest),
+                  (unsigned long long)j->read_rows, (double)(mr_now_ns() - j->begin_ns) / 1e9,
+                  (unsigned long long)j->calls.sent, (unsigned long long)j->calls.failed,
+                  (unsigned long long)j->calls.hedged);
+    put_stages(b, j);
+    mr_buf_char(b, ',');
+    put_dead(b, &j->figures);
+    MR_BUF_LIT(b, "},\"hosts\":[");
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        mr_buf_c(b, i ? "," : "");
+        put_host(b, j->hosts.at[i]);
+    }
+    MR_BUF_LIT(b, "]}");
+}
