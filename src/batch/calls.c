@@ -10,7 +10,8 @@
  *                                       is one; a single row becomes a dead letter when it failed often enough while
  *                                       others succeeded
  *
- * So an outage makes no dead letters, however long: as long as nothing succeeds, no failure counts against a row. */
+ * So an outage makes no dead letters, however long: as long as nothing succeeds, no failure counts against a row. Where
+ * nothing else is left to succeed, a row that did before is sent once more, as a witness that hosts are well. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -402,12 +403,31 @@ static void answer_keep(struct work *w, const struct mr_client_response *r)
     }
 }
 
+/* The first row that succeeds may be needed again. Its rows stay in memory for as long as the job runs. */
+static void witness_keep(struct calls *c, const struct work *w)
+{
+    c->witness = MR_NEW(struct extent);
+    *c->witness = (struct extent){
+        .job = w->extent->job, .rows = mr_rows_ref(w->extent->rows), .first = w->first};
+}
+
+static void witness_ask(struct calls *c)
+{
+    struct work *w = work_new(c->witness, c->witness->first, 1);
+
+    w->is_witness = w->has_leave = c->is_asking = true;
+    retry_push_front(c, w);
+}
+
 /* The rows settle one way or the other; the work goes with its last call. */
 static void work_succeeds(struct job *j, struct work *w, struct mr_rows *rows)
 {
     struct extent *e = w->extent;
     const uint64_t estimate = w->count * e->per_row;
 
+    if (!j->calls.witness) {
+        witness_keep(&j->calls, w);
+    }
     credits_move(&j->credits, estimate, rows->bytes);
     e->credit = e->credit - estimate + rows->bytes;
     MR_VEC_PUSH(&e->answers, rows);
@@ -485,11 +505,15 @@ static void work_fails(struct job *j, struct work *w, const struct wire_answer *
         work_split(j, w, ok_before, false);
     } else if (w->count == 1 && w->is_part && others_succeed && hosts_are_sound(j, w)) {
         work_dies(j, w, "failed");
-    } else if (w->count == 1 && (w->attempts >= j->o->max_attempts ||
-                                 (is_alone && w->failures >= 4 * j->o->max_attempts &&
-                                  v->outcome == MR_ROUTE_FAILED))) {
+    } else if (w->count == 1 &&
+               (w->attempts >= j->o->max_attempts ||
+                (is_alone && !j->calls.witness && w->is_answered && v->outcome == MR_ROUTE_FAILED &&
+                 w->failures >= 4 * j->o->max_attempts))) {
         work_dies(j, w, "failed");
     } else {
+        if (is_alone && !others_succeed && j->calls.witness && !j->calls.is_asking) {
+            witness_ask(&j->calls);
+        }
         w->not_before_ns = mr_ns_after(now_ns, hosts_listed(j) > 1 && w->failures < 2
                                                    ? 0
                                                    : mr_route_backoff_ns(j->route, w->failures));
@@ -503,6 +527,13 @@ static void call_ends(struct call *k, const struct wire_answer *v, struct mr_row
     struct work *w = k->work;
     const int64_t now_ns = mr_now_ns();
 
+    if (w->is_witness) {
+        j->calls.ok += v->outcome == MR_ROUTE_OK;
+        j->calls.is_asking = w->in_flight > 0;
+        w->is_settled = true;
+        mr_rows_unref(&rows);
+        return;
+    }
     if (v->outcome == MR_ROUTE_OK) {
         j->calls.ok++;
         if (rows) {

@@ -353,6 +353,9 @@ static void job_free(struct job *j)
     }
     MR_VEC_FINI(&j->open);
     MR_VEC_FINI(&j->calls.extents);
+    if (j->calls.witness) {
+        extent_free(&j->calls.witness);
+    }
     MR_VEC_FINI(&j->calls.in_flight);
     hosts_free(j);
     mr_route_free(&j->route);

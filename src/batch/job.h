@@ -288,8 +288,9 @@ struct work {
     bool is_settled;
     bool is_answered; /* the last call was, whatever the answer is */
     bool is_retry;
-    bool has_leave; /* of the retry budget */
-    bool is_part;   /* of rows that failed together */
+    bool has_leave;  /* of the retry budget */
+    bool is_part;    /* of rows that failed together */
+    bool is_witness; /* a row that has an outcome: its answer only tells that hosts are well */
     char cause[560];
     const char *last_host;
     struct raw_answer answer; /* to the last call with this row alone */
@@ -312,8 +313,10 @@ struct calls {
     MR_VEC(struct extent *) extents; /* with rows that are in no call yet, oldest first */
     MR_VEC(struct call *) in_flight; /* by the route's index; NULL: none */
     uint64_t in_flight_count;
-    uint64_t most_rows; /* of a call: as the options say, or as hosts have shown */
-    struct work *fresh; /* cut, and not sent for want of a host */
+    uint64_t most_rows;     /* of a call: as the options say, or as hosts have shown */
+    struct work *fresh;     /* cut, and not sent for want of a host */
+    struct extent *witness; /* one row that succeeded; NULL: none did */
+    bool is_asking;         /* the witness is on its way */
     bool is_dropped;
     uint64_t ok;
     uint64_t sent;

@@ -134,6 +134,38 @@ def test_hosts_that_take_few_rows(tmp_path):
     check(tmp_path, x)
 
 
+class Away(Host):
+    """Is well until the last row comes, then away for some calls, whatever is in them."""
+    left = 7
+
+    def answer(self, number, x, key):
+        if type(self).left and (100 in key or type(self).left < 7):
+            type(self).left -= 1
+            self.say(500, {"error": "away"})
+        else:
+            self.good(x, key)
+
+
+def test_outage_at_the_end(tmp_path):
+    """Nothing else is left that could succeed, and still it is not the row's fault."""
+    x = table(tmp_path / "in", 101, files=1)
+    with hosts(Away) as (addresses, made):
+        run(tmp_path, addresses, "--max-attempts", 1, "--max-in-flight-per-host", 1)
+        assert made[0].left == 0
+    check(tmp_path, x)
+
+
+def test_poisoned_row_at_the_end(tmp_path):
+    """A row that succeeded before is the witness that the host is well."""
+    x = table(tmp_path / "in", 778, files=1)
+    with hosts(Broken) as (addresses, made):
+        run(tmp_path, addresses, "--max-in-flight-per-host", 1)
+        assert made[0].calls < 50
+    check(tmp_path, x, gone=[777])
+    (letter,) = dead(tmp_path)
+    assert letter["kind"] == "failed" and "crashed" in letter["cause"]
+
+
 @pytest.mark.parametrize("extent_rows", [10, 1000])
 def test_too_many_dead_letters(tmp_path, extent_rows):
     """With small extents there are always some on their way when it ends."""
