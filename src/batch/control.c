@@ -5,7 +5,7 @@
  *   GET  /metrics          as Prometheus text
  *   GET  /, /figures       as a page, and the part of it that changes
  *   POST /pause, /resume   no calls are made, and are made again; what is under way ends and is committed
- *   POST /set              {"batch_rows": N, "max_in_flight_per_host": N}, all of it or nothing
+ *   POST /set              {"batch_rows": N, "max_in_flight_per_host": N, "hosts": [HOST, …]}, all of it or nothing
  *
  * The socket is for who may write to it, which is the job's user. Who comes over TCP may look, and change things only if
  * the options say so. A browser never may: its page may be anybody's. All answers are given at once, on the loop's
@@ -26,6 +26,7 @@
 #define IDLE_NS          (60 * MR_NS_PER_S)
 #define BATCH_ROWS_MOST  (1u << 20)
 #define IN_FLIGHT_MOST   65535u
+#define HOSTS_MOST       1024
 
 /* ---- answers ---- */
 
@@ -117,6 +118,8 @@ static void resume_calls(struct job *j, struct mr_call *call)
 struct change {
     uint32_t batch_rows;
     uint32_t max_in_flight;
+    const char *hosts[HOSTS_MOST];
+    size_t host_count;
 };
 
 static int number_read(struct mr_json *json, const char *name, uint32_t most, uint32_t *out,
@@ -136,7 +139,45 @@ static int number_read(struct mr_json *json, const char *name, uint32_t most, ui
     return MR_OK;
 }
 
-static int change_read(struct mr_call *call, struct change *out, struct mr_err *err)
+/* Those that the command line named one by one; lists of files and names are not touched. */
+static int hosts_read(struct mr_json *json, const struct job *j, struct mr_arena *arena,
+                      struct change *out, struct mr_err *err)
+{
+    enum mr_batch_protocol protocol;
+    const char *rest;
+    bool first = true;
+    bool is_tls;
+    mr_str text;
+    int rc = mr_json_enter_array(json);
+
+    out->host_count = 0;
+    while (rc == MR_OK && mr_json_next_item(json, &first)) {
+        rc = mr_json_string(json, &text);
+        if (rc < 0) {
+            break;
+        }
+        const char *url = mr_arena_str(arena, text).ptr;
+        if (out->host_count == HOSTS_MOST || !url) {
+            return MR_FAIL(err, MR_E_TOO_LARGE, "hosts: expected %d at most", HOSTS_MOST);
+        }
+        if (memchr(text.ptr, '\0', text.len) || url[0] == '@' || strncmp(url, "dns:", 4) == 0 ||
+            strpbrk(url, " ,\t\n")) {
+            return MR_FAIL(err, MR_E_INVALID, "hosts: '%.100s' is no host", url);
+        }
+        rc = wire_parse(url, j->o, &protocol, &is_tls, &rest, err);
+        if (rc == MR_OK && (!rest[0] || strlen(rest) > 240)) {
+            rc = MR_FAIL(err, MR_E_INVALID, "hosts: '%.100s' is not the address of a host", url);
+        }
+        out->hosts[out->host_count++] = url;
+    }
+    rc = rc < 0 ? rc : json->status;
+    return rc == MR_OK && out->host_count == 0
+               ? MR_FAIL(err, MR_E_INVALID, "hosts: expected one at least")
+               : rc;
+}
+
+static int change_read(const struct job *j, struct mr_call *call, struct change *out,
+                       struct mr_err *err)
 {
     struct mr_json json;
     bool first = true;
@@ -152,10 +193,13 @@ static int change_read(struct mr_call *call, struct change *out, struct mr_err *
         } else if (mr_str_eq_c(key, "max_in_flight_per_host")) {
             rc = number_read(&json, "max_in_flight_per_host", IN_FLIGHT_MOST, &out->max_in_flight,
                              err);
+        } else if (mr_str_eq_c(key, "hosts")) {
+            rc = hosts_read(&json, j, call->arena, out, err);
         } else {
-            rc = MR_FAIL(err, MR_E_INVALID,
-                         "'%.*s' cannot be set: expected batch_rows or max_in_flight_per_host",
-                         MR_STR_ARG(mr_str_sub(key, 0, 64)));
+            rc = MR_FAIL(
+                err, MR_E_INVALID,
+                "'%.*s' cannot be set: expected batch_rows, max_in_flight_per_host or hosts",
+                MR_STR_ARG(mr_str_sub(key, 0, 64)));
         }
     }
     return rc < 0 ? rc : mr_json_finish(&json);
@@ -166,7 +210,9 @@ static void set(struct job *j, struct mr_call *call)
     struct change change = {0};
     struct mr_err err;
 
-    if (change_read(call, &change, &err) < 0) {
+    if (change_read(j, call, &change, &err) < 0 ||
+        (change.host_count > 0 &&
+         hosts_set(j, 0, change.hosts, change.host_count, NULL, &err) < 0)) {
         say_error(call, 400, err.msg);
         return;
     }
@@ -179,6 +225,9 @@ static void set(struct job *j, struct mr_call *call)
         j->max_in_flight = change.max_in_flight;
         mr_route_set_max_limit(j->route, change.max_in_flight);
         calls_pump(j);
+    }
+    if (change.host_count > 0) {
+        hosts_tick(j, mr_now_ns());
     }
     say_status(j, call);
 }
@@ -300,7 +349,7 @@ static int socket_open(struct job *j, struct mr_err *err)
     MR_TRY(mr_batch_control_address(j->o->folder, address, sizeof address, err));
     MR_TRY(dir = batch_file_make_folders(j->o->folder, err));
     close(dir);
-    /* For the job's user only, from the first moment. The job has no other threads yet. */
+    /* For the job's user only, from the first moment. No other thread makes files yet. */
     const mode_t mask = umask(0177);
     rc = mr_http_listen(j->control.server, &j->loop, 1, address, 0, false, NULL, err);
     umask(mask);

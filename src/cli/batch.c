@@ -307,6 +307,64 @@ static void hosts_print(struct progress *p, const struct mr_batch_view *v)
     mr_buf_fini(&b);
 }
 
+/* Over what was drawn last. */
+static void drawn_clear(struct progress *p)
+{
+    if (p->host_lines > 0 && p->term.is_terminal) {
+        fprintf(stderr, "\033[%zuA", p->host_lines);
+    }
+    fputs(p->has_line ? "\r\033[J" : "", stderr);
+    p->has_line = false;
+    p->host_lines = 0;
+}
+
+/* What this start came to, for a person; report.json has more. */
+static void end_print(struct progress *p, const struct mr_batch_view *v)
+{
+    const uint64_t done = v->rows + v->dead;
+    const uint64_t here = done - MR_MIN(v->rows_before, done);
+    struct mr_buf b;
+    char ran[32];
+    char one[32];
+    char other[32];
+
+    drawn_clear(p);
+    mr_buf_init(&b, 0);
+    mr_text_duration(ran, (double)v->ran_ns);
+    mr_buf_printf(&b, "%llu rows done, %llu of them dead, in %llu file%s", (unsigned long long)done,
+                  (unsigned long long)v->dead, (unsigned long long)v->files,
+                  v->files == 1 ? "" : "s");
+    mr_buf_printf(&b, "; %llu of them now, in %s, %.0f rows/s, bound by the %s\n",
+                  (unsigned long long)here, ran,
+                  (double)here * 1e9 / (double)MR_MAX(v->ran_ns, INT64_C(1)), v->bottleneck);
+    for (size_t i = 0; i < v->host_count; i++) {
+        const struct mr_batch_host_view *h = &v->hosts[i];
+        mr_text_duration(one, (double)h->p50_ns);
+        mr_text_duration(other, (double)h->p95_ns);
+        mr_buf_printf(&b, "  %s: %s%s%s, %llu rows in %llu calls, p50 %s, p95 %s, %llu failures\n",
+                      h->address, h->state, h->reason[0] ? ": " : "", h->reason,
+                      (unsigned long long)h->rows, (unsigned long long)h->calls, one, other,
+                      (unsigned long long)h->failures);
+    }
+    for (size_t i = 0; i < v->failure_count; i++) {
+        const struct mr_batch_failure_view *f = &v->failures[i];
+        mr_buf_printf(&b, "  failed %llu times, last at %s: %s\n", (unsigned long long)f->count,
+                      f->host, f->cause);
+    }
+    struct mr_buf clean;
+    mr_buf_init(&clean, 0);
+    for (mr_str left = mr_buf_view(&b); left.len > 0;) {
+        const char *end = memchr(left.ptr, '\n', left.len);
+        const size_t n = end ? (size_t)(end - left.ptr) : left.len;
+        mr_text_clean(&clean, mr_str_sub(left, 0, n));
+        mr_buf_char(&clean, '\n');
+        left = mr_str_sub(left, MR_MIN(n + 1, left.len), left.len);
+    }
+    fputs(mr_buf_cstr(&clean), stderr);
+    mr_buf_fini(&clean);
+    mr_buf_fini(&b);
+}
+
 static void on_view(void *ctx, const struct mr_batch_view *v)
 {
     struct progress *p = ctx;
@@ -319,6 +377,10 @@ static void on_view(void *ctx, const struct mr_batch_view *v)
 
     p->total = v->total_rows;
     p->rows = v->rows;
+    if (strcmp(v->phase, "ending") == 0) {
+        end_print(p, v);
+        return;
+    }
     if (p->told_ns && now_ns - p->told_ns < every_ns) {
         return;
     }
@@ -350,12 +412,8 @@ static void on_view(void *ctx, const struct mr_batch_view *v)
                   (unsigned long long)v->under_way, memory, v->rows_per_s, left, working,
                   v->host_count, v->is_paused ? "paused" : "bound by the ",
                   v->is_paused ? "" : v->bottleneck);
-    if (p->host_lines > 0 && p->term.is_terminal) {
-        fprintf(stderr, "\033[%zuA", p->host_lines);
-    }
-    fputs(p->has_line ? "\r\033[J" : "", stderr);
+    drawn_clear(p);
     p->term = mr_term_of(stderr); /* it may have another size by now */
-    p->host_lines = 0;
     line_print(p->term, mr_buf_view(&line));
     mr_buf_fini(&line);
     fputs(p->term.is_terminal ? "" : "\n", stderr);

@@ -17,7 +17,9 @@ static const char usage[] =
     "usage: millrace batch status FOLDER [--json]\n"
     "       millrace batch pause FOLDER\n"
     "       millrace batch resume FOLDER\n"
-    "       millrace batch set FOLDER [--batch-rows N] [--max-in-flight-per-host N]\n\n"
+    "       millrace batch set FOLDER [--batch-rows N] [--max-in-flight-per-host N] [--hosts "
+    "HOST,...]"
+    "\n\n"
     "Asks about the job in FOLDER, and changes it while it runs. A job that is paused makes no "
     "calls; "
     "those under\n"
@@ -28,6 +30,7 @@ static const char notes[] = "Exit status: 0 done, 1 there is no such job or it d
                             "command line is wrong.\n";
 
 struct control_command {
+    struct mr_option_list hosts;
     uint32_t batch_rows;
     uint32_t max_in_flight;
     bool json;
@@ -53,6 +56,12 @@ static const struct mr_option table[] = {
      .max = 65535,
      .value = "N",
      .help = "set: calls at a time"},
+    {.name = "hosts",
+     .kind = MR_OPTION_LIST,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(hosts),
+     .value = "HOST,...",
+     .help = "set: all hosts that are named one by one, in the place of those before"},
     {.name = "json",
      .kind = MR_OPTION_BOOL,
      .flags = MR_OPTION_CLI_ONLY,
@@ -264,6 +273,23 @@ out:
     return rc;
 }
 
+static void hosts_put(const struct mr_option_list *list, struct mr_buf *b)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < list->len; i++) {
+        for (const char *s = list->at[i]; *s;) {
+            const size_t n = strcspn(s, ",");
+            if (n > 0) {
+                mr_buf_c(b, any ? "," : "");
+                mr_json_put_string(b, mr_str_n(s, n));
+                any = true;
+            }
+            s += n + (s[n] == ',');
+        }
+    }
+}
+
 static void change_put(const struct control_command *c, struct mr_buf *b)
 {
     mr_buf_char(b, '{');
@@ -273,6 +299,11 @@ static void change_put(const struct control_command *c, struct mr_buf *b)
     if (c->max_in_flight) {
         mr_buf_printf(b, "%s\"max_in_flight_per_host\":%u", b->len > 1 ? "," : "",
                       c->max_in_flight);
+    }
+    if (c->hosts.len > 0) {
+        mr_buf_printf(b, "%s\"hosts\":[", b->len > 1 ? "," : "");
+        hosts_put(&c->hosts, b);
+        mr_buf_char(b, ']');
     }
     mr_buf_char(b, '}');
 }
@@ -332,10 +363,11 @@ int mr_cli_batch_control(int argc, char **argv, char **env)
         /* said already */
     } else if (o.args.len != 1) {
         code = mr_cli_fail(program, MR_EXIT_USAGE, "expected the folder of a job");
-    } else if (is_set != (c.batch_rows || c.max_in_flight)) {
-        code = mr_cli_fail(program, MR_EXIT_USAGE,
-                           is_set ? "set what? expected --batch-rows or --max-in-flight-per-host"
-                                  : "only set takes --batch-rows and --max-in-flight-per-host");
+    } else if (is_set != (c.batch_rows || c.max_in_flight || c.hosts.len > 0)) {
+        code = mr_cli_fail(
+            program, MR_EXIT_USAGE,
+            is_set ? "set what? expected --batch-rows, --max-in-flight-per-host or --hosts"
+                   : "only set takes --batch-rows, --max-in-flight-per-host and --hosts");
     } else if (control_run(&c, command, o.args.at[0], &err) < 0) {
         code = mr_cli_fail(program, MR_EXIT_FAILED, err.msg);
     } else {

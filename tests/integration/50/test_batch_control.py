@@ -182,6 +182,22 @@ def test_set(gated):
     assert rows[0] == 100 and max(rows[3:]) == 20  # one or two calls were cut before
 
 
+def test_set_hosts(gated):
+    """The new host does the rest; the old one gets no more calls, and those under way are waited for."""
+    folder, x, addresses, host, gate = gated
+    with batch.hosts(batch.Host) as ((other,), made):
+        with running(folder, addresses, "--max-in-flight-per-host", 1) as process:
+            wait.until(lambda: status(folder)["hosts"][0]["in_flight"] == 1, "calls")
+            done = cli("set", folder / "out", "--hosts", f"{other},http://{other}/")
+            assert done.returncode == 0, done.stderr
+            wait.until(lambda: made[0].calls > 0, "calls to the new host")
+            assert status(folder)["hosts"][0]["state"] == "removed"
+            gate.set()
+            finish(process, folder)
+        assert made[0].calls > 0
+    batch.check(folder, x)
+
+
 def test_set_rows_larger_than_an_extent(gated):
     """Stretches that are read from then on are as long as calls are."""
     folder, x, addresses, host, gate = gated
@@ -206,6 +222,12 @@ def test_set_rows_larger_than_an_extent(gated):
     (b'{"max_in_flight_per_host": -1}', "from 1 to 65535"),
     (b'{"batch_rows": 7, "speed": 11}', "'speed' cannot be set: expected batch_rows"),
     (b'{"batch_rows": 7', "offset"),
+    (b'{"batch_rows": 7, "hosts": []}', "expected one at least"),
+    (b'{"batch_rows": 7, "hosts": ["a:1", "@list"]}', "'@list' is no host"),
+    (b'{"batch_rows": 7, "hosts": ["ftp://a:1"]}', "are what jobs speak"),
+    (b'{"batch_rows": 7, "hosts": "a:1"}', "expected"),
+    (b'{"batch_rows": 7, "hosts": ["a b"]}', "is no host"),
+    (b'{"batch_rows": 7, "hosts": ["https://"]}', "is not the address of a host"),
     (b'', "offset"),
     (b'[1]', "offset"),
 ])
