@@ -76,9 +76,10 @@ static void cell_put(struct csv *w, const struct mr_field *f, const struct mr_co
     case MR_COLUMN_BINARY:
         if (mr_column_bytes(c, row).len == 0) {
             MR_BUF_LIT(&w->out.text, "\"\"");
-            break;
+        } else {
+            mr_put_scalar(&w->out.text, f, c, row);
         }
-        /* fall through */
+        break;
     default: mr_put_scalar(&w->out.text, f, c, row); break;
     }
 }
