@@ -49,6 +49,17 @@ size_t mr_text_columns(mr_str text)
     return n;
 }
 
+/* Bytes of the character that a text begins with; 0: it is not UTF-8. */
+static size_t character_bytes(mr_str text)
+{
+    for (size_t n = 1; n <= 4 && n <= text.len; n++) {
+        if (mr_utf8_valid(mr_str_sub(text, 0, n))) {
+            return n;
+        }
+    }
+    return 0;
+}
+
 void mr_text_clean(struct mr_buf *out, mr_str text)
 {
     for (size_t i = 0; i < text.len; i++) {
@@ -61,7 +72,9 @@ void mr_text_clean(struct mr_buf *out, mr_str text)
             mr_buf_char(out, '?');
             i++;
         } else {
-            mr_buf_char(out, (char)c);
+            const size_t n = character_bytes(mr_str_sub(text, i, text.len));
+            mr_buf_append(out, n > 0 ? text.ptr + i : "?", n > 0 ? n : 1);
+            i += n > 0 ? n - 1 : 0;
         }
     }
 }

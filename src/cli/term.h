@@ -32,7 +32,7 @@ const char *mr_term_off(struct mr_term term);
 
 /** Columns that a UTF-8 text takes: one per code point. */
 size_t mr_text_columns(mr_str text);
-/** Without control characters, so that text from elsewhere cannot steer the terminal. */
+/** Without control characters, so that text from elsewhere cannot steer the terminal; what is not UTF-8 becomes '?'. */
 void mr_text_clean(struct mr_buf *out, mr_str text);
 
 /** A table: rows of cells, printed aligned with a head line, or as plain lines of tab-separated cells.

@@ -83,6 +83,9 @@ static void cleaned(void **state)
     mr_text_clean(&b, MR_STR("a\tb\nc\x1b[31m\x7f\xc2\x9b"
                              "d\xc3\xa9"));
     assert_string_equal(mr_buf_cstr(&b), "a b c?[31m??d\xc3\xa9");
+    mr_buf_reset(&b);
+    mr_text_clean(&b, MR_STR("\xf0\x9f\x98\x80|\xff|\xed\xa0\x80|cut \xc3"));
+    assert_string_equal(mr_buf_cstr(&b), "\xf0\x9f\x98\x80|?|???|cut ?");
     mr_buf_fini(&b);
 }
 
