@@ -17,7 +17,6 @@
 #include "base/clock.h"
 #include "job.h"
 
-#define INDEX_MOST  65536
 #define ANSWER_KEPT 4096 /* bytes of an answer in a dead letter */
 
 /* ---- work ---- */
@@ -223,6 +222,7 @@ static int call_send(struct job *j, struct work *w, const struct mr_route_call *
                        .work = w,
                        .host = host_of(j, to->host),
                        .ticket = to->ticket,
+                       .index = to->index,
                        .sent_ns = mr_now_ns()};
     mr_arena_init(&k->arena, 4096, SIZE_MAX);
     mr_buf_init(&k->head, 0);
@@ -244,7 +244,7 @@ static int call_send(struct job *j, struct work *w, const struct mr_route_call *
     k->host->calls++;
     k->host->in_flight++;
     figures_sent(k);
-    while (j->calls.in_flight.len <= to->index && to->index < INDEX_MOST) {
+    while (j->calls.in_flight.len <= to->index) {
         MR_VEC_PUSH(&j->calls.in_flight, NULL);
     }
     j->calls.in_flight.at[to->index] = k;
@@ -571,11 +571,7 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
     struct wire_answer v;
     const int64_t now_ns = mr_now_ns();
 
-    for (size_t i = 0; i < j->calls.in_flight.len; i++) {
-        if (j->calls.in_flight.at[i] == k) {
-            j->calls.in_flight.at[i] = NULL;
-        }
-    }
+    j->calls.in_flight.at[k->index] = NULL;
     w->in_flight--;
     k->host->in_flight--;
     j->calls.in_flight_count--;

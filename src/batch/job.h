@@ -222,6 +222,7 @@ struct host {
     size_t list;
     bool is_listed; /* it may get calls */
     bool is_wanted; /* while a list is taken over */
+    bool is_new;    /* the same; it was not listed before */
     struct wire wire;
     uint32_t id;    /* in the route; 0: its metadata has not come yet */
     bool is_fenced; /* it said that it cannot serve the model */
