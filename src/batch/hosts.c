@@ -165,6 +165,7 @@ static int host_put(struct job *j, size_t list, const char *url, const char *tls
     }
     h->list = h->is_listed ? h->list : list;
     h->is_wanted = true;
+    h->is_new |= !h->is_listed;
     return h->is_listed ? MR_OK : host_open(h, tls_name, err);
 }
 
@@ -175,13 +176,14 @@ int hosts_set(struct job *j, size_t list, const char *const *urls, size_t count,
 
     for (size_t i = 0; i < j->hosts.len; i++) {
         j->hosts.at[i]->is_wanted = j->hosts.at[i]->list != list && j->hosts.at[i]->is_listed;
+        j->hosts.at[i]->is_new = false;
     }
     for (size_t i = 0; i < count && rc == MR_OK; i++) {
         rc = host_put(j, list, urls[i], tls_name, err);
     }
     for (size_t i = 0; i < j->hosts.len; i++) {
         struct host *h = j->hosts.at[i];
-        if (h->is_listed && !h->is_wanted) {
+        if (h->is_listed && (rc == MR_OK ? !h->is_wanted : h->is_new)) {
             mr_route_remove(j->route, mr_now_ns(), h->id);
             h->is_listed = h->is_fenced = false;
             h->id = 0;

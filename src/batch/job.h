@@ -237,7 +237,7 @@ struct host {
     struct host_figures figures;
 };
 /** The hosts of a list are these from now on. tls_name: see wire_open. Errors: those of wire_open, MR_E_EXHAUSTED (too
- *  many); those before the bad one are taken. */
+ *  many); the list is as it was then. */
 int hosts_set(struct job *j, size_t list, const char *const *urls, size_t count,
               const char *tls_name, struct mr_err *err);
 /** The model in this process is a host, and the first to tell its metadata. Errors: those of the load. */
@@ -302,6 +302,7 @@ struct call {
     struct work *work;
     struct host *host;
     uint64_t ticket;
+    uint32_t index; /* of calls.in_flight */
     int64_t sent_ns;
     struct mr_arena arena;
     struct mr_buf head;

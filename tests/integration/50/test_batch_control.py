@@ -198,6 +198,21 @@ def test_set_hosts(gated):
     batch.check(folder, x)
 
 
+def test_set_hosts_of_which_one_cannot_be(gated):
+    """None of them is taken, and none of those before goes."""
+    folder, x, addresses, host, gate = gated
+    with running(folder, addresses, "--tls-ca", folder / "none") as process:
+        wait.until(lambda: status(folder)["hosts"][0]["in_flight"] > 0, "calls")
+        code, document = ask(folder, "/set", json.dumps({"batch_rows": 7, "hosts": ["127.0.0.1:1", "https://127.0.0.1:2"]}))
+        assert code == 400 and "none" in document["error"]
+        now = status(folder)
+        assert now["limits"]["batch_rows"] == 100
+        assert [h["address"] for h in now["hosts"] if h["state"] != "removed"] == addresses
+        gate.set()
+        finish(process, folder)
+    batch.check(folder, x)
+
+
 def test_set_rows_larger_than_an_extent(gated):
     """Stretches that are read from then on are as long as calls are."""
     folder, x, addresses, host, gate = gated
