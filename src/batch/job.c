@@ -103,11 +103,11 @@ static int facts_open(struct job *j, struct mr_err *err)
 {
     const struct mr_batch_options *o = j->o;
     const size_t files = mr_source_file_count(j->source);
-    struct mr_manifest_fact *facts = MR_NEW_ARRAY(struct mr_manifest_fact, files + 4);
-    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 4);
+    struct mr_manifest_fact *facts = MR_NEW_ARRAY(struct mr_manifest_fact, files + 5);
+    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 5);
     struct key {
         char text[64];
-    } *keys = MR_NEW_ARRAY(struct key, files + 4);
+    } *keys = MR_NEW_ARRAY(struct key, files + 5);
     size_t n = 0;
     char type[256];
 
@@ -123,6 +123,10 @@ static int facts_open(struct job *j, struct mr_err *err)
         mr_json_put_string(&texts[n], mr_str_c(mr_source_file(j->source, i).path));
     }
     mr_buf_char(&texts[n++], ']');
+    if (o->source.query) {
+        FACT("query");
+        mr_json_put_string(&texts[n++], mr_str_c(o->source.query));
+    }
     FACT("results");
     const struct mr_schema *schema = batch_outputs_schema(j->outputs);
     mr_buf_char(&texts[n], '{');
@@ -439,7 +443,10 @@ int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *o, struct
         bool is_wrong;
         const char *text;
     } checks[] = {
-        {o->filter ? !o->source.stream : o->source.path_count == 0, "there is no input"},
+        {o->filter ? !o->source.stream : o->source.path_count == 0 && !o->source.query,
+         "there is no input"},
+        {o->source.query && o->source.path_count > 0,
+         "the input is a query or files, and both were given"},
         {!o->filter && (!o->folder || !o->folder[0]), "there is no folder for the job"},
         {!o->model || !o->model[0] || strlen(o->model) > 256,
          "the model has no name, or one of more than 256 bytes"},

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import subprocess
+import threading
 import time
 
 import numpy
@@ -206,17 +207,21 @@ def test_killed_and_run_again(tmp_path):
 
 def test_stopped_by_a_signal(tmp_path):
     """What is done is committed before it ends."""
+    go = threading.Event()
+
     class Slow(Host):
         def answer(self, number, x, key):
-            time.sleep(0.1)
+            if number > 50:
+                go.wait(60 * wait.SLOW)
             self.good(x, key)
     x = table(tmp_path / "in", 20000)
-    with hosts(Slow) as (addresses, _):
+    with hosts(Slow) as (addresses, made):
         process = subprocess.Popen(command(tmp_path, addresses, "--extent-rows", 500, "--max-in-flight-per-host", 4), stderr=subprocess.PIPE,
                                    text=True, env=environment())
-        time.sleep(1)
+        wait.until(lambda: made[0].calls > 50, "calls")
         process.terminate()
         _, err = process.communicate(timeout=60 * wait.SLOW)
+        go.set()
         assert process.returncode == 1 and "stopped" in err
         before = results(tmp_path)
         assert before is not None and 0 < len(before) < 20000
@@ -297,12 +302,15 @@ def test_plan_as_text(tmp_path):
 
 
 def test_plan_with_hosts_that_never_answer_rows(tmp_path):
+    over = threading.Event()
+
     class Hangs(Host):
         def answer(self, number, x, key):
-            time.sleep(15)
+            over.wait(60 * wait.SLOW)
     table(tmp_path / "in", 300)
     with hosts(Hangs) as (addresses, _):
         told = plan(tmp_path, addresses)
+        over.set()
     assert (told["rows"], told["probe"]["rows"]) == (300, 0)
     assert [told[n] for n in ("rows_per_s", "result_bytes", "row_bytes", "seconds")] == [None] * 4
 
@@ -328,6 +336,26 @@ def test_another_job_in_the_folder(tmp_path):
         run(tmp_path, addresses)
         done = run(tmp_path, addresses, "--outputs", "y", code=1)
     assert "results" in done.stderr
+
+
+def test_query(tmp_path):
+    """Rows that SQL gives; the job of one query is not that of another."""
+    x = table(tmp_path / "in", 3000)
+    with hosts(Host) as (addresses, _):
+        args = command(tmp_path, addresses)
+        at = args.index("-i")
+        sql = f"select * from '{tmp_path}/in/*.parquet' where id % 3 <> 1 order by id"
+        args[at:at + 2] = "--query", sql
+        for _ in range(2):
+            done = subprocess.run(args, capture_output=True, text=True, env=environment(), timeout=120 * wait.SLOW)
+            assert done.returncode == 0, done.stderr
+        check(tmp_path, x, gone=range(1, 3000, 3))
+        args[at + 1] = sql.replace("% 3", "% 5")
+        done = subprocess.run(args, capture_output=True, text=True, env=environment(), timeout=120 * wait.SLOW)
+        assert done.returncode == 1 and "query" in done.stderr
+        done = subprocess.run([*args, "-i", str(tmp_path / "in")], capture_output=True, text=True, env=environment(),
+                              timeout=120 * wait.SLOW)
+        assert done.returncode == 1 and "a query or files" in done.stderr
 
 
 def test_input_that_changed(tmp_path):

@@ -115,7 +115,7 @@ def test_stopped_while_it_executes(tmp_path, number):
     job = subprocess.Popen(command(tmp_path), stderr=subprocess.PIPE, text=True, env=batch.environment())
     hold.wait_held()
     job.send_signal(number)
-    time.sleep(0.5)
+    wait.until(lambda: not (tmp_path / "out/control").exists(), "the job to end its calls")
     hold.end()
     _, err = job.communicate(timeout=120 * wait.SLOW)
     assert job.returncode == 1 and "stopped" in err
