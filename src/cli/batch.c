@@ -34,15 +34,9 @@ static const char notes[] =
 
 struct batch_command {
     struct mr_batch_options job;
+    struct mr_cli_batch_words words;
     struct mr_option_list inputs;
     int input_format;
-    const char *delimiter;
-    struct mr_option_list hosts;
-    struct mr_option_list maps;
-    struct mr_option_list carried;
-    struct mr_option_list outputs;
-    const char *null_value;
-    int protocol;
     int output_format;
     int compression;
     const char *max_dead_percent;
@@ -230,14 +224,6 @@ static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed 
     static const enum mr_table_format inputs[] = {MR_TABLE_AUTO, MR_TABLE_JSONL, MR_TABLE_CSV,
                                                   MR_TABLE_PARQUET};
     static const enum mr_table_format outputs[] = {MR_TABLE_PARQUET, MR_TABLE_JSONL, MR_TABLE_CSV};
-    const struct mr_cli_batch_words words = {.hosts = &c->hosts,
-                                             .carried = &c->carried,
-                                             .outputs = &c->outputs,
-                                             .maps = &c->maps,
-                                             .tls = &c->tls,
-                                             .null_value = c->null_value,
-                                             .delimiter = c->delimiter,
-                                             .protocol = c->protocol};
     struct mr_batch_options *o = &c->job;
     double percent;
     int rc;
@@ -254,7 +240,8 @@ static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed 
     if (c->plan && o->retries_dead) {
         return MR_FAIL(err, MR_E_INVALID, "--plan is for run only");
     }
-    MR_TRY(mr_cli_batch_words_read(o, p, &words, err));
+    o->tls = c->tls;
+    MR_TRY(mr_cli_batch_words_read(o, p, &c->words, err));
     MR_TRY(mr_cli_batch_number("max-dead-percent", c->max_dead_percent, 0, 100, &percent, err));
     o->max_dead_share = percent / 100;
 out:

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "batch/batch.h"
+#include "batch_options.h"
 #include "cli.h"
 #include "codec/json.h"
 #include "remote.h"
@@ -273,23 +273,6 @@ out:
     return rc;
 }
 
-static void hosts_put(const struct mr_option_list *list, struct mr_buf *b)
-{
-    bool any = false;
-
-    for (size_t i = 0; i < list->len; i++) {
-        for (const char *s = list->at[i]; *s;) {
-            const size_t n = strcspn(s, ",");
-            if (n > 0) {
-                mr_buf_c(b, any ? "," : "");
-                mr_json_put_string(b, mr_str_n(s, n));
-                any = true;
-            }
-            s += n + (s[n] == ',');
-        }
-    }
-}
-
 static void change_put(const struct control_command *c, struct mr_buf *b)
 {
     mr_buf_char(b, '{');
@@ -301,9 +284,16 @@ static void change_put(const struct control_command *c, struct mr_buf *b)
                       c->max_in_flight);
     }
     if (c->hosts.len > 0) {
+        struct mr_cli_batch_list list = {0};
+        size_t count;
+        const char *const *hosts = mr_cli_batch_cut(&list, &c->hosts, &count);
         mr_buf_printf(b, "%s\"hosts\":[", b->len > 1 ? "," : "");
-        hosts_put(&c->hosts, b);
+        for (size_t i = 0; i < count; i++) {
+            mr_buf_c(b, i ? "," : "");
+            mr_json_put_string(b, mr_str_c(hosts[i]));
+        }
         mr_buf_char(b, ']');
+        mr_cli_batch_list_fini(&list);
     }
     mr_buf_char(b, '}');
 }

@@ -6,7 +6,7 @@
 
 const char *const mr_cli_batch_protocols[] = {"binary", "rest", "grpc", NULL};
 
-static void words_fini(struct mr_cli_batch_list *w)
+void mr_cli_batch_list_fini(struct mr_cli_batch_list *w)
 {
     for (size_t i = 0; i < w->at.len; i++) {
         mr_free(w->at.at[i]);
@@ -14,8 +14,7 @@ static void words_fini(struct mr_cli_batch_list *w)
     MR_VEC_FINI(&w->at);
 }
 
-/* Words of all values, cut at commas. */
-static const char *const *words_cut(struct mr_cli_batch_list *w, const struct mr_option_list *list,
+const char *const *mr_cli_batch_cut(struct mr_cli_batch_list *w, const struct mr_option_list *list,
                                     size_t *out_count)
 {
     for (size_t i = 0; i < list->len; i++) {
@@ -33,10 +32,10 @@ static const char *const *words_cut(struct mr_cli_batch_list *w, const struct mr
 
 void mr_cli_batch_parsed_fini(struct mr_cli_batch_parsed *p)
 {
-    words_fini(&p->hosts);
-    words_fini(&p->carried);
-    words_fini(&p->outputs);
-    words_fini(&p->map_names);
+    mr_cli_batch_list_fini(&p->hosts);
+    mr_cli_batch_list_fini(&p->carried);
+    mr_cli_batch_list_fini(&p->outputs);
+    mr_cli_batch_list_fini(&p->map_names);
     MR_VEC_FINI(&p->maps);
 }
 
@@ -74,10 +73,9 @@ int mr_cli_batch_words_read(struct mr_batch_options *o, struct mr_cli_batch_pars
 {
     int rc;
 
-    o->hosts = words_cut(&p->hosts, words->hosts, &o->host_count);
-    o->carried = words_cut(&p->carried, words->carried, &o->carried_count);
-    o->outputs = words_cut(&p->outputs, words->outputs, &o->output_count);
-    o->tls = *words->tls;
+    o->hosts = mr_cli_batch_cut(&p->hosts, &words->hosts, &o->host_count);
+    o->carried = mr_cli_batch_cut(&p->carried, &words->carried, &o->carried_count);
+    o->outputs = mr_cli_batch_cut(&p->outputs, &words->outputs, &o->output_count);
     o->protocol = (enum mr_batch_protocol)words->protocol;
     o->has_null_value = words->null_value != NULL;
     if (words->delimiter && strlen(words->delimiter) != 1) {
@@ -85,7 +83,7 @@ int mr_cli_batch_words_read(struct mr_batch_options *o, struct mr_cli_batch_pars
                        words->delimiter);
     }
     o->source.delimiter = words->delimiter ? words->delimiter[0] : 0;
-    MR_TRY(maps_read(o, p, words->maps, err));
+    MR_TRY(maps_read(o, p, &words->maps, err));
     if (words->null_value) {
         MR_TRY(mr_cli_batch_number("null-value", words->null_value, -1.7e308, 1.7e308,
                                    &o->null_value, err));

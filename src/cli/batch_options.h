@@ -8,15 +8,25 @@
 
 extern const char *const mr_cli_batch_protocols[];
 
-/* Rows of an option table for a struct with the members that are named, as those of struct mr_cli_batch_words, and a struct
- * mr_batch_options `job`. */
+/** What is said in words. */
+struct mr_cli_batch_words {
+    struct mr_option_list hosts;
+    struct mr_option_list carried;
+    struct mr_option_list outputs;
+    struct mr_option_list maps;
+    const char *null_value; /* NULL: nothing */
+    const char *delimiter;
+    int protocol;
+};
 
-/** How text is read: `delimiter`, `job`. */
+/* Rows of an option table for a struct with a struct mr_batch_options `job` and a struct mr_cli_batch_words `words`. */
+
+/** How text is read. */
 #define MR_BATCH_TEXT_ROWS(type)                                                                   \
     {.name = "delimiter",                                                                          \
      .kind = MR_OPTION_STRING,                                                                     \
      .flags = MR_OPTION_CLI_ONLY,                                                                  \
-     MR_OPTION_AT(type, delimiter),                                                                \
+     MR_OPTION_AT(type, words.delimiter),                                                          \
      .value = "CHARACTER",                                                                         \
      .help = "between the cells of CSV; a comma, or a tab for .tsv, if not given"},                \
         {.name = "no-header",                                                                      \
@@ -31,7 +41,7 @@ extern const char *const mr_cli_batch_protocols[];
         .help = "a row with a larger cell becomes a dead letter"                                   \
     }
 
-/** Which model, which hosts, how they are called: `hosts`, `protocol`, `maps`, `null_value`, `job`. */
+/** Which model, which hosts, how they are called. */
 #define MR_BATCH_MODEL_ROWS(type)                                                                  \
     {.name = "model",                                                                              \
      .letter = 'm',                                                                                \
@@ -49,7 +59,7 @@ extern const char *const mr_cli_batch_protocols[];
         {.name = "hosts",                                                                          \
          .kind = MR_OPTION_LIST,                                                                   \
          .flags = MR_OPTION_CLI_ONLY,                                                              \
-         MR_OPTION_AT(type, hosts),                                                                \
+         MR_OPTION_AT(type, words.hosts),                                                          \
          .value = "HOST,...",                                                                      \
          .help =                                                                                   \
              "host:port, also behind https://, grpc:// and grpcs://; dns:NAME:PORT for all "       \
@@ -64,7 +74,7 @@ extern const char *const mr_cli_batch_protocols[];
         {.name = "protocol",                                                                       \
          .kind = MR_OPTION_CHOICE,                                                                 \
          .flags = MR_OPTION_CLI_ONLY,                                                              \
-         MR_OPTION_AT(type, protocol),                                                             \
+         MR_OPTION_AT(type, words.protocol),                                                       \
          .fallback = "binary",                                                                     \
          .choices = mr_cli_batch_protocols,                                                        \
          .value = "PROTOCOL",                                                                      \
@@ -74,7 +84,7 @@ extern const char *const mr_cli_batch_protocols[];
         {.name = "map",                                                                            \
          .kind = MR_OPTION_LIST,                                                                   \
          .flags = MR_OPTION_CLI_ONLY,                                                              \
-         MR_OPTION_AT(type, maps),                                                                 \
+         MR_OPTION_AT(type, words.maps),                                                           \
          .value = "INPUT=FROM",                                                                    \
          .help = "an input of the model comes from COLUMN, stack(COLUMN,...) or const(NUMBER); "   \
                  "from the "                                                                       \
@@ -82,7 +92,7 @@ extern const char *const mr_cli_batch_protocols[];
         {.name = "null-value",                                                                     \
          .kind = MR_OPTION_STRING,                                                                 \
          .flags = MR_OPTION_CLI_ONLY,                                                              \
-         MR_OPTION_AT(type, null_value),                                                           \
+         MR_OPTION_AT(type, words.null_value),                                                     \
          .value = "NUMBER",                                                                        \
          .help = "what nulls are sent as; a row with a null becomes a dead letter if not given"},  \
         {.name = "timeout",                                                                        \
@@ -113,18 +123,18 @@ extern const char *const mr_cli_batch_protocols[];
         .help = "failures of a row, while others succeed, before it becomes a dead letter"         \
     }
 
-/** Which columns results have: `carried`, `outputs`, `job`. */
+/** Which columns results have. */
 #define MR_BATCH_COLUMN_ROWS(type)                                                                 \
     {.name = "keep",                                                                               \
      .kind = MR_OPTION_LIST,                                                                       \
      .flags = MR_OPTION_CLI_ONLY,                                                                  \
-     MR_OPTION_AT(type, carried),                                                                  \
+     MR_OPTION_AT(type, words.carried),                                                            \
      .value = "COLUMN,...",                                                                        \
      .help = "columns of the input that the results have as well"},                                \
         {.name = "outputs",                                                                        \
          .kind = MR_OPTION_LIST,                                                                   \
          .flags = MR_OPTION_CLI_ONLY,                                                              \
-         MR_OPTION_AT(type, outputs),                                                              \
+         MR_OPTION_AT(type, words.outputs),                                                        \
          .value = "OUTPUT,...",                                                                    \
          .help = "those of the model that are wanted; all if not given"},                          \
     {                                                                                              \
@@ -132,18 +142,6 @@ extern const char *const mr_cli_batch_protocols[];
         MR_OPTION_AT(type, job.allows_nan),                                                        \
         .help = "NaN and infinity are answers; without this a host that sends them has failed"     \
     }
-
-/** What was said. */
-struct mr_cli_batch_words {
-    const struct mr_option_list *hosts;
-    const struct mr_option_list *carried;
-    const struct mr_option_list *outputs;
-    const struct mr_option_list *maps;
-    const struct mr_tls_client_options *tls;
-    const char *null_value; /* NULL: nothing */
-    const char *delimiter;
-    int protocol;
-};
 
 struct mr_cli_batch_list {
     MR_VEC(char *) at;
@@ -160,6 +158,10 @@ struct mr_cli_batch_parsed {
 /** *p is zero. Errors: MR_E_INVALID; p is to be ended then as well. */
 int mr_cli_batch_words_read(struct mr_batch_options *o, struct mr_cli_batch_parsed *p,
                             const struct mr_cli_batch_words *words, struct mr_err *err);
+/** Words of all values, cut at commas; they live as long as the list. */
+const char *const *mr_cli_batch_cut(struct mr_cli_batch_list *to, const struct mr_option_list *list,
+                                    size_t *out_count);
+void mr_cli_batch_list_fini(struct mr_cli_batch_list *list);
 void mr_cli_batch_parsed_fini(struct mr_cli_batch_parsed *p);
 /** Errors: MR_E_INVALID. */
 int mr_cli_batch_number(const char *option, const char *text, double least, double most,

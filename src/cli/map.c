@@ -34,16 +34,10 @@ static const char notes[] = "Exit status: 0 each row has gone out or was told as
 
 struct map_command {
     struct mr_batch_options job;
+    struct mr_cli_batch_words words;
     struct mr_batch_filter filter;
     int input_format;
     int output_format;
-    const char *delimiter;
-    struct mr_option_list hosts;
-    struct mr_option_list maps;
-    struct mr_option_list carried;
-    struct mr_option_list outputs;
-    const char *null_value;
-    int protocol;
     int dead;
     struct mr_tls_client_options tls;
 };
@@ -226,20 +220,13 @@ out:
 static int command_complete(struct map_command *c, struct mr_cli_batch_parsed *p,
                             struct mr_err *err)
 {
-    const struct mr_cli_batch_words words = {.hosts = &c->hosts,
-                                             .carried = &c->carried,
-                                             .outputs = &c->outputs,
-                                             .maps = &c->maps,
-                                             .tls = &c->tls,
-                                             .null_value = c->null_value,
-                                             .delimiter = c->delimiter,
-                                             .protocol = c->protocol};
     const char *in = input_formats[c->input_format];
     const char *out = c->output_format == 0 ? in : output_formats[c->output_format];
     struct mr_batch_options *o = &c->job;
     int rc;
 
-    MR_TRY(mr_cli_batch_words_read(o, p, &words, err));
+    o->tls = c->tls;
+    MR_TRY(mr_cli_batch_words_read(o, p, &c->words, err));
     if (strcmp(in, "tsv") == 0 && !o->source.delimiter) {
         o->source.delimiter = '\t';
     }
