@@ -65,6 +65,7 @@ static void work_drop(struct work **w)
     }
     if (*w) {
         mr_free((*w)->answer.text);
+        mr_free((*w)->note);
     }
     mr_freep(w);
 }
@@ -99,7 +100,7 @@ static bool row_is_bad(const struct job *j, const struct extent *e, uint64_t row
         snprintf(why, 256, "%s", fault);
         return true;
     }
-    return !e->is_checked && batch_bind_is_bad(j->bind, e->rows, row, why);
+    return !e->is_checked && j->dialect->is_bad(j, e->rows, row, why);
 }
 
 void calls_add(struct job *j, struct extent *e)
@@ -111,7 +112,7 @@ void calls_add(struct job *j, struct extent *e)
     }
     MR_VEC_PUSH(&j->open, e);
     j->read_rows += e->rows->count;
-    e->is_checked = batch_bind_all_good(j->bind, e->rows);
+    e->is_checked = j->dialect->are_good(j, e->rows);
     MR_VEC_PUSH(&j->calls.extents, e);
     calls_pump(j);
 }
@@ -133,7 +134,7 @@ static struct work *work_cut(struct job *j)
         while (may_be_bad && n < most && !row_is_bad(j, e, e->cut + n, why)) {
             n++;
         }
-        n = n == 0 ? 0 : batch_bind_span(j->bind, e->rows, e->cut, may_be_bad ? n : most);
+        n = n == 0 ? 0 : j->dialect->span(j, e->rows, e->cut, may_be_bad ? n : most);
         struct work *w = n > 0 ? work_new(e, e->cut, n) : NULL;
         e->cut += n;
         if (e->cut == e->rows->count) {
@@ -153,58 +154,6 @@ static struct work *work_cut(struct job *j)
 
 static void on_answer(void *ctx, const struct wire_reply *reply);
 
-static void rows_release(void *ctx, void *data)
-{
-    struct mr_rows *rows = ctx;
-
-    (void)data;
-    mr_rows_unref(&rows);
-}
-
-/* Values that lie in the rows are sent from there: the network keeps the rows meanwhile. */
-static bool values_keep(struct call *k, struct mr_oip_tensor *t)
-{
-    if (t->block || t->tensor.bytes == 0) {
-        return true;
-    }
-    struct mr_rows *rows = mr_rows_ref(k->work->extent->rows);
-    struct mr_block *b = mr_block_wrap(t->tensor.data, t->tensor.bytes, rows_release, rows);
-    if (!b) {
-        mr_rows_unref(&rows);
-        return false;
-    }
-    t->block = b;
-    return mr_block_keep(b, &k->arena);
-}
-
-/* The request of a call; tensors are in the arena and the rows. */
-static int call_request(struct call *k, struct mr_oip_request *out, struct mr_err *err)
-{
-    struct job *j = k->job;
-    const struct work *w = k->work;
-    int rc = MR_OK;
-
-    *out = (struct mr_oip_request){.input_count = j->metadata.input_count,
-                                   .output_count = j->o->output_count};
-    out->inputs = MR_ARENA_ARRAY(&k->arena, struct mr_oip_tensor, out->input_count + 1);
-    out->outputs = MR_ARENA_ARRAY(&k->arena, struct mr_oip_requested_output, out->output_count + 1);
-    if (!out->inputs || !out->outputs) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
-    }
-    MR_TRY(
-        batch_bind_make(j->bind, w->extent->rows, w->first, w->count, &k->arena, out->inputs, err));
-    for (size_t i = 0; i < out->input_count; i++) {
-        if (!values_keep(k, &out->inputs[i])) {
-            return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
-        }
-    }
-    for (size_t i = 0; i < out->output_count; i++) {
-        out->outputs[i].name = mr_str_c(j->o->outputs[i]);
-    }
-out:
-    return rc;
-}
-
 static void call_free(struct call *k)
 {
     mr_arena_fini(&k->arena);
@@ -216,7 +165,6 @@ static int call_send(struct job *j, struct work *w, const struct mr_route_call *
                      struct mr_err *err)
 {
     struct call *k = MR_NEW(struct call);
-    struct mr_oip_request request;
 
     *k = (struct call){.job = j,
                        .work = w,
@@ -226,12 +174,8 @@ static int call_send(struct job *j, struct work *w, const struct mr_route_call *
                        .sent_ns = mr_now_ns()};
     mr_arena_init(&k->arena, 4096, SIZE_MAX);
     mr_buf_init(&k->head, 0);
-    int rc = call_request(k, &request, err);
-    if (rc == MR_OK) {
-        k->wire = (struct wire_call){on_answer, k};
-        rc =
-            wire_send(&k->host->wire, &k->wire, &request, &k->head, &k->arena, to->timeout_ns, err);
-    }
+    k->wire = (struct wire_call){on_answer, k};
+    int rc = j->dialect->send(k, to->timeout_ns, err);
     if (rc < 0) {
         mr_route_done(j->route, k->sent_ns, to->ticket, MR_ROUTE_CANCELLED, 0);
         call_free(k);
@@ -374,23 +318,6 @@ void calls_pump(struct job *j)
 
 /* ---- judging ---- */
 
-/* The answer's rows, or what is wrong with it. */
-static void answer_read(struct call *k, struct wire_answer *a, struct mr_rows **out)
-{
-    struct job *j = k->job;
-    const struct work *w = k->work;
-    struct mr_err err;
-
-    int rc = batch_answer_check(j->outputs, &a->response, w->count, &err);
-    rc = rc < 0 ? rc
-                : batch_answer_rows(j->outputs, w->extent->rows, w->first, w->count, &a->response,
-                                    a->body, out, &err);
-    if (rc < 0) {
-        a->outcome = MR_ROUTE_FAILED;
-        snprintf(a->cause, sizeof a->cause, "wrong answer: %s", err.msg);
-    }
-}
-
 /* What came for a row alone is kept until its next call: it goes with its dead letter. */
 static void answer_keep(struct work *w, const struct mr_client_response *r)
 {
@@ -419,25 +346,84 @@ static void witness_ask(struct calls *c)
     retry_push_front(c, w);
 }
 
-/* The rows settle one way or the other; the work goes with its last call. */
-static void work_succeeds(struct job *j, struct work *w, struct mr_rows *rows)
+/* Takes the results of rows from `first` on. */
+static void rows_succeed(struct job *j, struct extent *e, uint64_t first, struct mr_rows *rows)
 {
-    struct extent *e = w->extent;
-    const uint64_t estimate = w->count * e->per_row;
+    const uint64_t estimate = rows->count * e->per_row;
 
-    if (!j->calls.witness) {
-        witness_keep(&j->calls, w);
-    }
     credits_move(&j->credits, estimate, rows->bytes);
     e->credit = e->credit - estimate + rows->bytes;
     MR_VEC_PUSH(&e->answers, rows);
-    MR_VEC_PUSH(&e->answer_first, w->first);
-    e->settled += w->count;
+    MR_VEC_PUSH(&e->answer_first, first);
+    e->settled += rows->count;
+}
+
+/* Again, for what the answer lacked. That the row was answered is no failure of anybody. */
+static void row_asks(struct job *j, const struct work *w, const struct row_fault *f)
+{
+    struct work *again = work_new(w->extent, w->first + f->row, 1);
+
+    again->has_leave = true;
+    again->ok_before = w->ok_before;
+    again->asks = w->asks + 1;
+    again->doublings = f->doublings;
+    again->note = f->note ? mr_strndup(f->note, strlen(f->note)) : NULL;
+    retry_push_front(&j->calls, again);
+}
+
+static void row_faults(struct call *k, const struct row_fault *f)
+{
+    const struct work *w = k->work;
+    struct dead_row d = {.row = w->first + f->row,
+                         .kind = f->kind,
+                         .host = k->host->wire.address,
+                         .attempts = w->failures + w->asks + 1};
+
+    if (f->may_ask) {
+        row_asks(k->job, w, f);
+        return;
+    }
+    d.answer.status = 200;
+    d.answer.bytes = f->raw.len;
+    d.answer.len = MR_MIN(f->raw.len, (size_t)ANSWER_KEPT);
+    d.answer.text = mr_strndup(f->raw.ptr, d.answer.len);
+    row_dies(k->job, w->extent, d, f->cause);
+}
+
+/* The rows settle one way or the other; the work goes with its last call. Errors: no memory for the results, and then
+ * only some rows have settled. */
+static int work_succeeds(struct call *k, const struct wire_answer *a, struct mr_err *err)
+{
+    struct job *j = k->job;
+    struct work *w = k->work;
+    struct extent *e = w->extent;
+    uint64_t at = 0;
+
     w->is_settled = true;
+    for (size_t i = 0; i <= a->fault_count; i++) {
+        const uint64_t end = i < a->fault_count ? a->faults[i].row : w->count;
+        struct mr_rows *rows = NULL;
+        int rc = end > at ? j->dialect->rows(k, a, at, end - at, &rows, err) : MR_OK;
+        if (rc < 0) {
+            return rc;
+        }
+        if (rows) {
+            k->host->rows += rows->count;
+            rows_succeed(j, e, w->first + at, rows);
+        }
+        if (i < a->fault_count) {
+            row_faults(k, &a->faults[i]);
+        }
+        at = end + 1;
+    }
+    if (!j->calls.witness) {
+        witness_keep(&j->calls, w);
+    }
     if (w->halves && ++w->halves->taken == 2) {
         j->calls.most_rows = MR_MIN(j->calls.most_rows, w->halves->rows);
     }
     extent_look(j, e);
+    return MR_OK;
 }
 
 /* In two, which go next. */
@@ -521,24 +507,24 @@ static void work_fails(struct job *j, struct work *w, const struct wire_answer *
     }
 }
 
-static void call_ends(struct call *k, const struct wire_answer *v, struct mr_rows *rows)
+static void call_ends(struct call *k, const struct wire_answer *v)
 {
     struct job *j = k->job;
     struct work *w = k->work;
     const int64_t now_ns = mr_now_ns();
+    struct mr_err err;
 
     if (w->is_witness) {
         j->calls.ok += v->outcome == MR_ROUTE_OK;
         j->calls.is_asking = w->in_flight > 0;
         w->is_settled = true;
-        mr_rows_unref(&rows);
         return;
     }
     if (v->outcome == MR_ROUTE_OK) {
         j->calls.ok++;
-        if (rows) {
-            k->host->rows += w->count;
-            work_succeeds(j, w, rows);
+        int rc = w->is_settled ? MR_OK : work_succeeds(k, v, &err);
+        if (rc < 0) {
+            job_fail(j, rc, &err);
         }
         return;
     }
@@ -567,7 +553,6 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
     struct call *k = ctx;
     struct job *j = k->job;
     struct work *w = k->work;
-    struct mr_rows *rows = NULL;
     struct wire_answer v;
     const int64_t now_ns = mr_now_ns();
 
@@ -582,10 +567,7 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
         call_free(k);
         return;
     }
-    wire_judge(&k->host->wire, reply, &k->arena, &v);
-    if (v.outcome == MR_ROUTE_OK && !w->is_settled) {
-        answer_read(k, &v, &rows);
-    }
+    j->dialect->judge(k, reply, &v);
     w->is_answered = reply->response || reply->infer;
     if (v.outcome != MR_ROUTE_OK && w->count == 1 && !w->is_settled) {
         answer_keep(w, reply->rc < 0 ? NULL : reply->response);
@@ -598,7 +580,7 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
         k->host->is_fenced = true;
         snprintf(k->host->trouble, sizeof k->host->trouble, "%s", v.cause);
     }
-    call_ends(k, &v, rows);
+    call_ends(k, &v);
     if (w->is_settled && w->in_flight == 0) {
         work_drop(&w);
     }

@@ -109,8 +109,23 @@ static void on_metadata(void *ctx, int rc, const struct mr_err *err,
                         const struct mr_client_response *response)
 {
     struct host *h = ctx;
-    struct job *j = h->job;
     struct mr_err why;
+
+    mr_err_clear(&why);
+    if (h->is_listed && h->wire.client) {
+        rc = metadata_take(h, rc, err, response, &why);
+    }
+    host_told(h, rc, &why);
+}
+
+void hosts_ask_metadata(struct host *h, int64_t timeout_ns)
+{
+    wire_ask(&h->wire, timeout_ns, on_metadata, h);
+}
+
+void host_told(struct host *h, int rc, const struct mr_err *err)
+{
+    struct job *j = h->job;
     const int64_t now_ns = mr_now_ns();
 
     h->is_asking = false;
@@ -118,8 +133,8 @@ static void on_metadata(void *ctx, int rc, const struct mr_err *err,
     if (!h->is_listed || !h->wire.client) {
         return; /* closed meanwhile */
     }
-    if (metadata_take(h, rc, err, response, &why) < 0) {
-        trouble(h, why.msg);
+    if (rc < 0) {
+        trouble(h, err->msg);
         return;
     }
     h->trouble[0] = '\0';
@@ -221,7 +236,7 @@ void hosts_tick(struct job *j, int64_t now_ns)
         }
         if (h->is_listed && (!h->id || h->is_fenced) && !h->is_asking && now_ns >= h->ask_at_ns) {
             h->is_asking = true;
-            wire_ask(&h->wire, ASK_TIMEOUT_NS, on_metadata, h);
+            j->dialect->ask(h, ASK_TIMEOUT_NS);
         }
     }
 }

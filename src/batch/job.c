@@ -103,11 +103,11 @@ static int facts_open(struct job *j, struct mr_err *err)
 {
     const struct mr_batch_options *o = j->o;
     const size_t files = mr_source_file_count(j->source);
-    struct mr_manifest_fact *facts = MR_NEW_ARRAY(struct mr_manifest_fact, files + 5);
-    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 5);
+    struct mr_manifest_fact *facts = MR_NEW_ARRAY(struct mr_manifest_fact, files + 6);
+    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 6);
     struct key {
         char text[64];
-    } *keys = MR_NEW_ARRAY(struct key, files + 5);
+    } *keys = MR_NEW_ARRAY(struct key, files + 6);
     size_t n = 0;
     char type[256];
 
@@ -123,6 +123,12 @@ static int facts_open(struct job *j, struct mr_err *err)
         mr_json_put_string(&texts[n], mr_str_c(mr_source_file(j->source, i).path));
     }
     mr_buf_char(&texts[n++], ']');
+    if (j->dialect->identify) {
+        FACT("calls");
+        mr_buf_char(&texts[n], '{');
+        j->dialect->identify(j, &texts[n]);
+        mr_buf_char(&texts[n++], '}');
+    }
     if (o->source.query) {
         FACT("query");
         mr_json_put_string(&texts[n++], mr_str_c(o->source.query));
@@ -184,29 +190,16 @@ static void carried_want(struct job *j)
 static int job_set_up(struct job *j, struct mr_err *err)
 {
     const struct mr_batch_options *o = j->o;
-    const struct batch_bind_options bind = {.maps = o->maps,
-                                            .map_count = o->map_count,
-                                            .has_null_value = o->has_null_value,
-                                            .null_value = o->null_value};
-    const struct batch_outputs_options outputs = {.carried = o->carried,
-                                                  .carried_count = o->carried_count,
-                                                  .outputs = o->outputs,
-                                                  .output_count = o->output_count,
-                                                  .error =
-                                                      o->filter ? o->filter->error_column : NULL,
-                                                  .allows_nan = o->allows_nan};
     struct mr_source_options source = o->source;
     int rc;
 
-    MR_TRY(batch_bind_wanted(&j->metadata, &bind, &j->wanted, err));
+    MR_TRY(j->dialect->want(j, err));
     if (o->filter) {
         carried_want(j);
     }
     source.wanted = &j->wanted;
     MR_TRY(mr_source_open(&j->source, &source, err));
-    MR_TRY(batch_bind_new(&j->bind, &j->metadata, mr_source_schema(j->source), &bind, err));
-    MR_TRY(
-        batch_outputs_new(&j->outputs, &j->metadata, mr_source_schema(j->source), &outputs, err));
+    MR_TRY(j->dialect->bind(j, mr_source_schema(j->source), err));
     if (j->plan) {
         MR_TRY(plan_begin(j, err));
         return reader_start(&j->reader, j, err);
@@ -368,6 +361,9 @@ static void job_free(struct job *j)
     if (j->plan) {
         plan_drop(j->plan);
     }
+    if (j->dialect && j->dialect->free) {
+        j->dialect->free(j);
+    }
     batch_outputs_free(&j->outputs);
     batch_bind_free(&j->bind);
     if (j->source) {
@@ -401,6 +397,7 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     j->calls.most_rows = j->o->batch_rows;
     atomic_init(&j->batch_rows, j->o->batch_rows);
     j->max_in_flight = j->o->max_in_flight;
+    j->dialect = &dialect_oip;
     credits_init(&j->credits, j->o->memory_bytes);
     mr_arena_init(&j->arena, 4096, 64 << 20);
     j->route = mr_route_new(&route, j->begin_ns);

@@ -16,6 +16,7 @@
 #include "base/vec.h"
 #include "batch/batch.h"
 #include "bind.h"
+#include "dialect.h"
 #include "manifest.h"
 #include "wire.h"
 
@@ -242,8 +243,12 @@ int hosts_set(struct job *j, size_t list, const char *const *urls, size_t count,
               const char *tls_name, struct mr_err *err);
 /** The model in this process is a host, and the first to tell its metadata. Errors: those of the load. */
 int hosts_add_local(struct job *j, struct mr_err *err);
-/** Asks those for their metadata whose turn it is, closes those that left. */
+/** Asks whose turn it is whether they serve the model, closes those that left. */
 void hosts_tick(struct job *j, int64_t now_ns);
+/** dialect.ask of the Open Inference Protocol. */
+void hosts_ask_metadata(struct host *h, int64_t timeout_ns);
+/** To an ask: MR_OK, or why the host cannot be used. */
+void host_told(struct host *h, int rc, const struct mr_err *err);
 void hosts_close(struct job *j);
 /** After the loop is gone. */
 void hosts_free(struct job *j);
@@ -289,9 +294,12 @@ struct work {
     bool is_settled;
     bool is_answered; /* the last call was, whatever the answer is */
     bool is_retry;
-    bool has_leave;  /* of the retry budget */
-    bool is_part;    /* of rows that failed together */
-    bool is_witness; /* a row that has an outcome: its answer only tells that hosts are well */
+    bool has_leave;     /* of the retry budget */
+    bool is_part;       /* of rows that failed together */
+    bool is_witness;    /* a row that has an outcome: its answer only tells that hosts are well */
+    uint32_t asks;      /* answers that were not what was asked for */
+    uint32_t doublings; /* see row_fault */
+    char *note;         /* the same; NULL: none */
     char cause[560];
     const char *last_host;
     struct raw_answer answer; /* to the last call with this row alone */
@@ -390,6 +398,7 @@ struct job {
     struct mr_timer wake;
     int64_t begin_ns;
     struct mr_route *route;
+    const struct dialect *dialect;
     struct local *local; /* NULL: the model is on hosts only */
     MR_VEC(struct host *) hosts;
     struct discover *discover;
@@ -398,7 +407,7 @@ struct job {
     bool has_metadata;
     struct mr_schema wanted;
     struct mr_source *source;
-    struct batch_bind *bind;
+    struct batch_bind *bind; /* dialect_oip.c */
     struct batch_outputs *outputs;
     struct mr_manifest *manifest;
     struct mr_manifest_totals before; /* zeros with `retry` */

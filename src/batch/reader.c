@@ -6,27 +6,6 @@
 #include "base/clock.h"
 #include "job.h"
 #include "plan.h"
-#include "tensor/tensor.h"
-
-#define STRING_BYTES 64 /* what a string is taken for before there is one */
-
-/* Bytes of the answers to a row, as far as the model's metadata tells. */
-static uint64_t answer_bytes(const struct job *j)
-{
-    uint64_t sum = 64;
-
-    for (size_t i = 0; i < j->metadata.output_count; i++) {
-        const struct mr_oip_io *io = &j->metadata.outputs[i];
-        uint64_t n = io->dtype == MR_DTYPE_BYTES ? STRING_BYTES : mr_dtype_size(io->dtype);
-        for (int d = 0; d < io->rank; d++) {
-            /* A dimension that is open counts as 64; the budget is put right when the answer is there. */
-            const uint64_t dim = io->shape[d] >= 0 ? (uint64_t)io->shape[d] : d == 0 ? 1 : 64;
-            n = dim > 0 && n > UINT32_MAX / dim ? UINT32_MAX : n * dim;
-        }
-        sum += n;
-    }
-    return sum;
-}
 
 static uint64_t extent_rows(const struct reader *r)
 {
@@ -51,7 +30,7 @@ static int extent_read(struct reader *r, uint32_t file, const struct mr_range *g
 {
     struct job *j = r->job;
     const uint64_t rows = MR_MIN(gap->end - gap->first, extent_rows(r));
-    const uint64_t per_row = answer_bytes(j);
+    const uint64_t per_row = j->dialect->answer_bytes(j);
     const uint64_t most = MR_MAX(j->credits.most / 4, UINT64_C(1) << 20);
     const uint64_t fair = MR_MIN(most, rows * per_row + (UINT64_C(4) << 20));
     const int64_t since_ns = mr_now_ns();

@@ -60,6 +60,17 @@ struct wire_call {
 int wire_send(struct wire *w, struct wire_call *c, struct mr_oip_request *r, struct mr_buf *buf,
               struct mr_arena *arena, int64_t timeout_ns, struct mr_err *err);
 
+/** A row of an answered call that has no result, by its own fault: hosts are well. */
+struct row_fault {
+    uint64_t row;       /* of the call */
+    const char *kind;   /* of the dead letter; static */
+    const char *cause;  /* in the call's arena, as what follows */
+    mr_str raw;         /* what was answered to it */
+    bool may_ask;       /* it is asked for again instead, … */
+    const char *note;   /* … with this, NULL: nothing, … */
+    uint32_t doublings; /* … and so often doubled room for the answer */
+};
+
 struct wire_answer {
     enum mr_route_outcome outcome;
     int64_t retry_after_ns;
@@ -67,6 +78,8 @@ struct wire_answer {
     char cause[560];                 /* unless outcome is OK */
     struct mr_oip_response response; /* OK */
     struct mr_block *body;           /* OK: what tensors may lie in; the client's */
+    const struct row_fault *faults;  /* OK: by ascending row */
+    size_t fault_count;
 };
 /** Reads an answer of good form; whether it is a good answer the caller finds out. */
 void wire_judge(const struct wire *w, const struct wire_reply *reply, struct mr_arena *arena,

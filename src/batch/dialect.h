@@ -1,0 +1,51 @@
+/* What a call looks like, and how its answer becomes rows. There are two makers: the Open Inference Protocol
+ * (dialect_oip.c) and OpenAI's API (openai.c). All else of a job (which host gets which rows and how many calls, what is
+ * tried again, what is committed) knows neither.
+ *
+ * Thread: the loop's; answer_bytes also the reader's, when bind has returned. */
+#ifndef MR_BATCH_DIALECT_H
+#define MR_BATCH_DIALECT_H
+
+#include "wire.h"
+
+struct call;
+struct host;
+struct job;
+
+struct dialect {
+    /** Asks a host whether it serves the model, and as the others do. host_told gets the answer, once, later. */
+    void (*ask)(struct host *h, int64_t timeout_ns);
+    /** The columns that calls are made of go into j->wanted, typed as calls need them, when a host has answered.
+     *  Errors: MR_E_INVALID, MR_E_UNSUPPORTED. */
+    int (*want)(struct job *j, struct mr_err *err);
+    /** Checks the table's columns, and makes j->outputs. Errors: as want. */
+    int (*bind)(struct job *j, const struct mr_schema *table, struct mr_err *err);
+    /** Members of a JSON object, without braces, that tell this job's calls from others; NULL: the model alone does. */
+    void (*identify)(const struct job *j, struct mr_buf *b);
+    /** Bytes of the answer to a row, about. */
+    uint64_t (*answer_bytes)(const struct job *j);
+    /** A call may have several rows. */
+    bool (*takes_rows)(const struct job *j);
+
+    /** No row of these can be bad. */
+    bool (*are_good)(const struct job *j, const struct mr_rows *rows);
+    /** Why a row cannot be sent, into why[256]. */
+    bool (*is_bad)(const struct job *j, const struct mr_rows *rows, uint64_t row, char *why);
+    /** How many rows from `first` on, `most` at most, may be in one call. */
+    uint64_t (*span)(const struct job *j, const struct mr_rows *rows, uint64_t first,
+                     uint64_t most);
+
+    /** Sends the rows of k->work to k->host; k->wire is ready. Errors: no memory; then nothing was sent. */
+    int (*send)(struct call *k, int64_t timeout_ns, struct mr_err *err);
+    /** What a reply means. An answer that is OK was checked, and has a result or a fault for each row. */
+    void (*judge)(struct call *k, const struct wire_reply *reply, struct wire_answer *out);
+    /** Rows of the results for rows [first, first + count) of the call, which have no fault. Errors: MR_E_EXHAUSTED. */
+    int (*rows)(struct call *k, const struct wire_answer *a, uint64_t first, uint64_t count,
+                struct mr_rows **out, struct mr_err *err);
+    /** NULL: nothing to do. */
+    void (*free)(struct job *j);
+};
+
+extern const struct dialect dialect_oip;
+
+#endif
