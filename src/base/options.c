@@ -100,14 +100,17 @@ const char *mr_nearest_word(mr_str word, const char *const *words)
     return best;
 }
 
-static const char *nearest_name(const struct mr_options *o, mr_str name)
+/* Also among the sibling's names if they are taken. */
+static const char *nearest_name(const struct mr_options *o, mr_str name, bool with_sibling)
 {
-    const char **names = MR_NEW_ARRAY(const char *, o->count + 1);
+    const size_t count = o->count + (with_sibling ? o->sibling_count : 0);
+    const char **names = MR_NEW_ARRAY(const char *, count + 1);
     size_t n = 0;
 
-    for (size_t i = 0; i < o->count; i++) {
-        if (o->table[i].kind != MR_OPTION_GROUP) {
-            names[n++] = o->table[i].name;
+    for (size_t i = 0; i < count; i++) {
+        const struct mr_option *row = i < o->count ? &o->table[i] : &o->sibling[i - o->count];
+        if (row->kind != MR_OPTION_GROUP) {
+            names[n++] = row->name;
         }
     }
     const char *best = mr_nearest_word(name, names);
@@ -118,7 +121,7 @@ static const char *nearest_name(const struct mr_options *o, mr_str name)
 int mr_option_unknown(const struct mr_options *o, const char *where, const char *dashes,
                       mr_str name, struct mr_err *err)
 {
-    const char *near = nearest_name(o, name);
+    const char *near = nearest_name(o, name, dashes[0] == '\0'); /* a file has no dashes */
 
     if (!near) {
         return MR_FAIL(err, MR_E_INVALID, "%s%s%.*s is not an option; '%s --help' lists them",
@@ -283,7 +286,7 @@ static void warn_variable(struct mr_options *o, mr_str name)
         char c = name.ptr[i];
         lower[n++] = (char)(c == '_' ? '-' : c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
     }
-    const char *near = nearest_name(o, mr_str_n(lower, n));
+    const char *near = nearest_name(o, mr_str_n(lower, n), false);
     if (near && !mr_option_find(o, mr_str_n(lower, n))) {
         MR_VEC_PUSH(&o->warnings,
                     mr_option_keepf(o, "environment variable %.*s sets nothing; did you mean --%s?",

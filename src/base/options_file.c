@@ -6,6 +6,7 @@
 #include "options_priv.h"
 
 #define FILE_BYTES_MAX ((size_t)1 << 20)
+#define MANY_LINES     "\"\"\""
 
 static int slurp(const char *path, struct mr_buf *out, struct mr_err *err)
 {
@@ -64,10 +65,110 @@ static int unquote(mr_str *io_value, const char *where, struct mr_err *err)
     return MR_OK;
 }
 
-static int read_line(struct mr_options *o, const char *path, const char *where, mr_str line,
-                     struct option_givens *out, struct mr_err *err)
+/* ---- what a line is for ---- */
+
+static const struct mr_option *sibling_find(const struct mr_options *o, mr_str name)
 {
-    struct option_given given = {.source = MR_OPTION_FROM_FILE, .where = where, .file = path};
+    const struct mr_options all = {.table = o->sibling, .count = o->sibling_count};
+
+    return mr_option_find(&all, name);
+}
+
+static int row_find(const struct mr_options *o, const char *where, mr_str name,
+                    const struct mr_option **out, struct mr_err *err)
+{
+    const struct mr_option *row = mr_option_find(o, name);
+    const uint32_t closed = MR_OPTION_CONFIG | (o->files_take_all ? 0 : MR_OPTION_CLI_ONLY);
+
+    row = row ? row : sibling_find(o, name);
+    if (!row) {
+        char prefix[320];
+        snprintf(prefix, sizeof prefix, "%.300s: ", where);
+        return mr_option_unknown(o, prefix, "", mr_str_sub(name, 0, 80), err);
+    }
+    if (row->flags & closed) {
+        return MR_FAIL(err, MR_E_INVALID, "%s: %s cannot be set in a config file", where,
+                       row->name);
+    }
+    *out = row;
+    return MR_OK;
+}
+
+/* *out: only the sibling knows the name, or takes the value. One that neither takes is an error when it is applied. */
+static int sibling_look(const struct mr_options *o, const struct option_given *g, bool *out,
+                        struct mr_err *err)
+{
+    const struct mr_option *theirs = sibling_find(o, mr_str_c(g->row->name));
+    char label[320];
+
+    snprintf(label, sizeof label, "%.250s: %.60s", g->where, g->row->name);
+    if (theirs == g->row) {
+        *out = true;
+        return mr_option_store(theirs, NULL, label, g->text, err);
+    }
+    *out = theirs && mr_option_store(g->row, NULL, label, g->text, NULL) < 0 &&
+           mr_option_store(theirs, NULL, label, g->text, NULL) == MR_OK;
+    return MR_OK;
+}
+
+/* ---- lines ---- */
+
+struct file_scan {
+    struct mr_options *o;
+    struct option_givens *out;
+    const char *path;
+    mr_str rest;
+    unsigned number; /* of the line that was taken last */
+};
+
+static bool line_next(struct file_scan *s, mr_str *out)
+{
+    const bool is_there = mr_str_split(&s->rest, '\n', out);
+
+    s->number += is_there;
+    return is_there;
+}
+
+/* The lines up to one of """ alone. */
+static int lines_take(struct file_scan *s, const char *where, const char **out, struct mr_err *err)
+{
+    struct mr_buf text;
+    mr_str line;
+    bool is_over = false;
+
+    mr_buf_init(&text, FILE_BYTES_MAX);
+    while (!is_over && line_next(s, &line)) {
+        is_over = mr_str_eq_c(mr_str_trim(line), MANY_LINES);
+        if (!is_over) {
+            line.len -= line.len > 0 && line.ptr[line.len - 1] == '\r';
+            mr_buf_c(&text, text.len ? "\n" : "");
+            mr_buf_str(&text, line);
+        }
+    }
+    *out = mr_option_keep(s->o, mr_buf_view(&text));
+    mr_buf_fini(&text);
+    return is_over ? MR_OK
+                   : MR_FAIL(err, MR_E_INVALID,
+                             "%s: no line of " MANY_LINES " alone ends the value that begins here",
+                             where);
+}
+
+static int value_take(struct file_scan *s, const char *where, mr_str value, const char **out,
+                      struct mr_err *err)
+{
+    if (mr_str_eq_c(value, MANY_LINES)) {
+        return lines_take(s, where, out, err);
+    }
+    int rc = unquote(&value, where, err);
+    *out = rc == MR_OK ? mr_option_keep(s->o, value) : NULL;
+    return rc;
+}
+
+static int read_line(struct file_scan *s, const char *where, mr_str line, struct mr_err *err)
+{
+    struct option_given given = {.source = MR_OPTION_FROM_FILE, .where = where, .file = s->path};
+    bool is_other;
+    int rc;
 
     line = mr_str_trim(strip_comment(line));
     if (line.len == 0) {
@@ -80,41 +181,31 @@ static int read_line(struct mr_options *o, const char *path, const char *where, 
     }
     mr_str name = mr_str_trim(mr_str_sub(line, 0, (size_t)equals));
     mr_str value = mr_str_trim(mr_str_sub(line, (size_t)equals + 1, line.len));
-    given.row = mr_option_find(o, name);
-    if (!given.row) {
-        char prefix[320];
-        snprintf(prefix, sizeof prefix, "%.300s: ", where);
-        return mr_option_unknown(o, prefix, "", mr_str_sub(name, 0, 80), err);
+    MR_TRY(row_find(s->o, where, name, &given.row, err));
+    MR_TRY(value_take(s, where, value, &given.text, err));
+    MR_TRY(sibling_look(s->o, &given, &is_other, err));
+    if (!is_other) {
+        MR_VEC_PUSH(&s->out->list, given);
     }
-    if (given.row->flags & (MR_OPTION_CLI_ONLY | MR_OPTION_CONFIG)) {
-        return MR_FAIL(err, MR_E_INVALID, "%s: %s cannot be set in a config file", where,
-                       given.row->name);
-    }
-    int rc = unquote(&value, where, err);
-    if (rc < 0) {
-        return rc;
-    }
-    given.text = mr_option_keep(o, value);
-    MR_VEC_PUSH(&out->list, given);
-    return MR_OK;
+out:
+    return rc;
 }
 
 int mr_option_read_file(struct mr_options *o, const char *path, struct option_givens *out,
                         struct mr_err *err)
 {
+    struct file_scan s = {.o = o, .out = out, .path = path};
     struct mr_buf text;
     mr_str line;
-    unsigned number = 0;
 
     mr_buf_init(&text, FILE_BYTES_MAX);
     int rc = slurp(path, &text, err);
-    mr_str rest = text.len ? mr_buf_view(&text) : mr_str_c("");
-    if (rc == MR_OK && memchr(rest.ptr, '\0', rest.len)) {
+    s.rest = text.len ? mr_buf_view(&text) : mr_str_c("");
+    if (rc == MR_OK && memchr(s.rest.ptr, '\0', s.rest.len)) {
         rc = MR_FAIL(err, MR_E_INVALID, "config file %s is not text", path);
     }
-    while (rc == MR_OK && mr_str_split(&rest, '\n', &line)) {
-        const char *where = mr_option_keepf(o, "%s:%u", path, ++number);
-        rc = read_line(o, path, where, line, out, err);
+    while (rc == MR_OK && line_next(&s, &line)) {
+        rc = read_line(&s, mr_option_keepf(o, "%s:%u", path, s.number), line, err);
     }
     mr_buf_fini(&text);
     return rc;

@@ -146,13 +146,24 @@ static const char *source_text(const struct mr_option_state *s)
     return "default";
 }
 
+/* A value of several lines ends with one where no comment may be. */
+static bool takes_lines(const struct mr_option *row, const char *text)
+{
+    mr_str s = mr_str_c(text);
+
+    return !(row->flags & MR_OPTION_SECRET) &&
+           (mr_str_find(s, '\n') >= 0 || mr_str_find(s, '"') >= 0);
+}
+
 static void put_value(const struct mr_option *row, const char *text, struct mr_buf *out)
 {
     mr_str s = mr_str_c(text);
-    bool plain = s.len && s.len == mr_str_trim(s).len && mr_str_find(s, '#') < 0 && s.ptr[0] != '"';
+    bool plain = s.len && s.len == mr_str_trim(s).len && mr_str_find(s, '#') < 0;
 
     if (row->flags & MR_OPTION_SECRET) {
         MR_BUF_LIT(out, "********");
+    } else if (takes_lines(row, text)) {
+        mr_buf_printf(out, "\"\"\"\n%s\n\"\"\"", text);
     } else if (plain) {
         mr_buf_str(out, s);
     } else {
@@ -168,6 +179,10 @@ static void dump_row(const struct mr_option *row, const struct mr_option_state *
         /* The file itself cannot be named in a file: a note, so that the dump reads back. */
         mr_buf_printf(out, "%s%s = ", row->flags & MR_OPTION_CONFIG ? "# " : "", row->name);
         put_value(row, state->texts.at[i], out);
+        if (takes_lines(row, state->texts.at[i])) {
+            mr_buf_char(out, '\n');
+            continue;
+        }
         pad_to(out, start, 48);
         mr_buf_printf(out, "  # %s\n", source_text(state));
     }

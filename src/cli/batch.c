@@ -51,7 +51,8 @@ static const char *const formats[] = {"auto", "jsonl", "csv", "parquet", NULL};
 static const char *const output_formats[] = {"parquet", "jsonl", "csv", NULL};
 static const char *const compressions[] = {"none", "zstd", "gzip", NULL};
 
-static const struct mr_option table[] = {
+const struct mr_option mr_cli_batch_table[] = {
+    MR_BATCH_JOB_FILE_ROW(struct batch_command),
     {.name = "Input", .kind = MR_OPTION_GROUP},
     {.name = "input",
      .letter = 'i',
@@ -212,6 +213,7 @@ static const struct mr_option table[] = {
      AT(json),
      .help = "print the report, or the plan, as JSON"},
 };
+const size_t mr_cli_batch_table_count = sizeof mr_cli_batch_table / sizeof *mr_cli_batch_table;
 
 /* ---- options ---- */
 
@@ -509,7 +511,10 @@ int mr_cli_batch(int argc, char **argv, char **env)
         argc--;
         argv++;
     }
-    mr_options_init(&o, "millrace batch", table, sizeof table / sizeof *table, &command);
+    mr_options_init(&o, "millrace batch", mr_cli_batch_table, mr_cli_batch_table_count, &command);
+    o.files_take_all = true;
+    o.sibling = mr_cli_map_table;
+    o.sibling_count = mr_cli_map_table_count;
     int code = mr_cli_parse(&o, argc, argv, env, usage, notes);
     if (code < 0) {
         int rc = command_complete(&command, &parsed, &err);

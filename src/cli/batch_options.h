@@ -8,18 +8,33 @@
 
 extern const char *const mr_cli_batch_protocols[];
 
+/* The options of `batch run` and those of `map`; a job file may be for both. */
+extern const struct mr_option mr_cli_batch_table[];
+extern const size_t mr_cli_batch_table_count;
+extern const struct mr_option mr_cli_map_table[];
+extern const size_t mr_cli_map_table_count;
+
 /** What is said in words. */
 struct mr_cli_batch_words {
     struct mr_option_list hosts;
     struct mr_option_list carried;
     struct mr_option_list outputs;
     struct mr_option_list maps;
+    struct mr_option_list job_files;
     const char *null_value; /* NULL: nothing */
     const char *delimiter;
     int protocol;
 };
 
 /* Rows of an option table for a struct with a struct mr_batch_options `job` and a struct mr_cli_batch_words `words`. */
+
+/** Where further options are; the parser reads it. */
+#define MR_BATCH_JOB_FILE_ROW(type)                                                                \
+    {                                                                                              \
+        .name = "job", .kind = MR_OPTION_LIST, .flags = MR_OPTION_CONFIG | MR_OPTION_CLI_ONLY,     \
+        MR_OPTION_AT(type, words.job_files), .value = "FILE",                                      \
+        .help = "options from a file of 'name = value' lines; those of the command line win"       \
+    }
 
 /** How text is read. */
 #define MR_BATCH_TEXT_ROWS(type)                                                                   \

@@ -48,7 +48,8 @@ static const char *const input_formats[] = {"jsonl", "csv", "tsv", NULL};
 static const char *const output_formats[] = {"auto", "jsonl", "csv", "tsv", NULL};
 static const char *const dead_choices[] = {"fail", "skip", "null", NULL};
 
-static const struct mr_option table[] = {
+const struct mr_option mr_cli_map_table[] = {
+    MR_BATCH_JOB_FILE_ROW(struct map_command),
     {.name = "Input", .kind = MR_OPTION_GROUP},
     {.name = "input-format",
      .kind = MR_OPTION_CHOICE,
@@ -124,6 +125,7 @@ static const struct mr_option table[] = {
      .value = "SIZE",
      .help = "rows and answers under way, also those that wait for their turn to go out"},
 };
+const size_t mr_cli_map_table_count = sizeof mr_cli_map_table / sizeof *mr_cli_map_table;
 
 /* ---- what is told meanwhile ---- */
 
@@ -256,7 +258,10 @@ int mr_cli_map(int argc, char **argv, char **env)
     struct mr_options o;
     struct mr_err err;
 
-    mr_options_init(&o, program, table, sizeof table / sizeof *table, &command);
+    mr_options_init(&o, program, mr_cli_map_table, mr_cli_map_table_count, &command);
+    o.files_take_all = true;
+    o.sibling = mr_cli_batch_table;
+    o.sibling_count = mr_cli_batch_table_count;
     int code = mr_cli_parse(&o, argc, argv, env, usage, notes);
     if (code < 0) {
         int rc = command_complete(&command, &parsed, &err);

@@ -414,6 +414,88 @@ static void config_file_twice(void **state)
     unlink(path);
 }
 
+static void config_file_lines(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct mr_buf dump;
+    char line[128];
+    char *path = write_file(
+        "address = \"\"\"\nselect \"a\" # no comment\r\n  from b\n\n \"\"\" \ncolor = green\n");
+
+    snprintf(line, sizeof line, "--config=%s", path);
+    parse(&f, line);
+    assert_string_equal(f.err.msg, "");
+    assert_string_equal(f.t.address, "select \"a\" # no comment\n  from b\n");
+    assert_int_equal(f.t.color, COLOR_GREEN);
+    mr_buf_init(&dump, 0);
+    mr_options_dump(&f.o, &dump);
+    assert_non_null(strstr(mr_buf_cstr(&dump),
+                           "address = \"\"\"\nselect \"a\" # no comment\n  from b\n\n\"\"\"\n"));
+    mr_buf_fini(&dump);
+    mr_options_fini(&f.o);
+    unlink(path);
+    expect_file_error("\naddress = \"\"\"\nx\n",
+                      ":2: no line of \"\"\" alone ends the value that begins here");
+}
+
+/* A table whose options are for the command line, and that of a program beside it. */
+static const char *const shades[] = {"red", "dark", NULL};
+
+static const struct mr_option job_table[] = {
+    {.name = "job",
+     .kind = MR_OPTION_LIST,
+     .flags = MR_OPTION_CONFIG | MR_OPTION_CLI_ONLY,
+     MR_OPTION_AT(struct target, configs)},
+    {.name = "http-port",
+     .kind = MR_OPTION_INT,
+     .flags = MR_OPTION_CLI_ONLY,
+     MR_OPTION_AT(struct target, port)},
+    {.name = "color",
+     .kind = MR_OPTION_CHOICE,
+     .flags = MR_OPTION_CLI_ONLY,
+     MR_OPTION_AT(struct target, color),
+     .choices = colors},
+};
+
+static const struct mr_option beside_table[] = {
+    {.name = "color", .kind = MR_OPTION_CHOICE, .flags = MR_OPTION_CLI_ONLY, .choices = shades},
+    {.name = "gloss", .kind = MR_OPTION_INT, .flags = MR_OPTION_CLI_ONLY, .min = 0, .max = 9},
+};
+
+static void expect_job(const char *text, const char *message, bool takes_all)
+{
+    struct target t = {.color = COLOR_RED};
+    struct mr_options o;
+    struct mr_err err = {0};
+    char *path = write_file(text);
+    char word[] = "--job";
+    char *argv[] = {word, path};
+
+    mr_options_init(&o, "prog", job_table, 3, &t);
+    o.files_take_all = takes_all;
+    o.sibling = beside_table;
+    o.sibling_count = 2;
+    int rc = mr_options_parse(&o, 2, argv, NULL, &err);
+    assert_int_equal(rc, message ? MR_E_INVALID : MR_OK);
+    assert_string_equal(message ? err.msg + strlen(path) : "", message ? message : "");
+    assert_true(message || (t.port == 7 && t.color == COLOR_RED));
+    mr_options_fini(&o);
+    unlink(path);
+}
+
+static void config_file_of_two(void **state)
+{
+    (void)state;
+
+    expect_job("http-port = 7\ncolor = dark\ngloss = 3\n", NULL, true);
+    expect_job("http-port = 7\n", ":1: http-port cannot be set in a config file", false);
+    expect_job("color = darker\n", ":1: color: 'darker' is not one of red, green", true);
+    expect_job("gloss = 10\n", ":1: gloss: 10 is out of range; allowed: 0 to 9", true);
+    expect_job("glos = 1\n", ":1: glos is not an option; did you mean gloss?", true);
+    expect_job("job = x\n", ":1: job cannot be set in a config file", true);
+}
+
 static void help_and_dump(void **state)
 {
     (void)state;
@@ -476,6 +558,8 @@ int main(void)
         cmocka_unit_test(config_file),
         cmocka_unit_test(config_file_errors),
         cmocka_unit_test(config_file_twice),
+        cmocka_unit_test(config_file_lines),
+        cmocka_unit_test(config_file_of_two),
         cmocka_unit_test(help_and_dump),
         cmocka_unit_test(nearest),
     };

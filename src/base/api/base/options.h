@@ -8,6 +8,7 @@
  *   command line   --name=value, --name value, -m value; bools as --name, --name=false, --name false
  *   environment    MILLRACE_NAME; the members of a list separated by ';'
  *   config file    name = value, one per line; '#' begins a comment; "..." keeps blanks and '#';
+ *                  name = """ begins a value of several lines, which a line of """ alone ends;
  *                  a list's option is repeated
  *
  * Thread: one at a time; meant for start-up. */
@@ -38,7 +39,7 @@ enum mr_option_kind {
 #define MR_OPTION_REFUSED  2u
 #define MR_OPTION_SECRET   4u  /* masked in dumps */
 #define MR_OPTION_HIDDEN   8u  /* not in --help */
-#define MR_OPTION_CLI_ONLY 16u /* neither environment nor config file */
+#define MR_OPTION_CLI_ONLY 16u /* neither environment nor, unless files_take_all, config file */
 #define MR_OPTION_CONFIG   32u /* a LIST of config files to read */
 
 struct mr_option {
@@ -92,7 +93,12 @@ struct mr_options {
     void *target;
     const char *program; /* for texts: "millrace serve" */
     /* may be set before parse */
-    size_t max_args; /* 0: anything that is no option is an error */
+    size_t max_args;     /* 0: anything that is no option is an error */
+    bool files_take_all; /* a config file may also say what is CLI_ONLY */
+    /* Of a program that the same config file may be for (may be NULL): a name or a value there that only its table
+     * knows is checked by that, and has no effect here. */
+    const struct mr_option *sibling;
+    size_t sibling_count;
     /* read after parse */
     struct mr_option_state *states; /* [count] */
     MR_VEC(const char *) args;      /* what was no option, in order */
