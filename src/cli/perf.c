@@ -36,6 +36,7 @@ static int make_load(const struct perf *p, double value, struct mr_perf_load *ou
 
     if (o->rate) {
         l.rate = value;
+        l.rate_to = p->ramp_to;
     } else {
         l.concurrency = (uint32_t)value;
     }
@@ -330,6 +331,7 @@ static int run_command(struct perf *p, const struct perf_range *range, const cha
     int code = MR_EXIT_USAGE;
     int rc = MR_OK;
 
+    p->ramp_to = range->ramp_to;
     if (p->opt.against) {
         MR_TRY(perf_old_read(p->opt.against, &old, &err));
     }

@@ -70,6 +70,7 @@ struct perf_range {
     double from;
     double to;
     double step;
+    double ramp_to; /* one run, in which the rate goes from `from` to this; 0: none */
 };
 
 /** What is to hold: a percentile of the latency. */
@@ -102,6 +103,7 @@ struct perf {
     char stats_problem[200];         /* why the server tells no statistics */
     struct perf_objective objective; /* q 0: none */
     double best;                     /* highest load that holds it; 0: none */
+    double ramp_to;                  /* perf_range's */
     bool shows;                      /* progress, on a terminal */
     MR_VEC(struct perf_row) rows;
 };
@@ -129,6 +131,9 @@ int perf_parse_objective(const char *text, struct perf_objective *out, struct mr
  *  Errors: MR_E_INVALID, naming the option and the range. */
 int perf_parse_range(const char *option, const char *text, double min, double max, bool whole,
                      struct perf_range *out, struct mr_err *err);
+/** "A..B". Errors: as perf_parse_range. */
+int perf_parse_ramp(const char *text, double min, double max, struct perf_range *out,
+                    struct mr_err *err);
 size_t perf_range_count(const struct perf_range *r);
 double perf_range_at(const struct perf_range *r, size_t i);
 

@@ -18,6 +18,7 @@ static int read_load(struct mr_json *j, struct perf_old_run *run)
     while (rc == MR_OK && mr_json_next_key(j, &first, &key)) {
         rc = mr_str_eq_c(key, "concurrency") ? mr_json_double(j, &run->concurrency)
              : mr_str_eq_c(key, "rate")      ? mr_json_double(j, &run->rate)
+             : mr_str_eq_c(key, "rate_to")   ? mr_json_double(j, &run->rate_to)
              : mr_str_eq_c(key, "poisson")   ? mr_json_bool(j, &run->poisson)
                                              : mr_json_skip(j, NULL);
     }
@@ -155,7 +156,8 @@ const struct perf_old_run *perf_old_find(const struct perf_old *old,
     for (size_t i = 0; i < old->runs.len; i++) {
         const struct perf_old_run *r = &old->runs.at[i];
         if (r->concurrency == load->concurrency &&
-            (load->concurrency || (r->rate == load->rate && r->poisson == load->poisson))) {
+            (load->concurrency || (r->rate == load->rate && r->rate_to == load->rate_to &&
+                                   r->poisson == load->poisson))) {
             return r;
         }
     }

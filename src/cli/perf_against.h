@@ -14,6 +14,7 @@ struct perf_estimate {
 struct perf_old_run {
     double concurrency; /* 0: open loop */
     double rate;        /* slots per second */
+    double rate_to;     /* mr_perf_load's */
     bool poisson;
     double answers; /* per second */
     struct perf_estimate at[PERF_PERCENTILES];

@@ -51,6 +51,9 @@ static void put_load(struct mr_buf *b, const struct mr_perf_load *l)
         perf_put_count(b, "concurrency", l->concurrency);
     } else {
         perf_put_number(b, "rate", l->rate);
+        if (l->rate_to > 0) {
+            perf_put_number(b, "rate_to", l->rate_to);
+        }
         perf_put_bool(b, "poisson", l->poisson);
     }
     perf_put_count(b, "threads", l->threads);

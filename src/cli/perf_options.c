@@ -34,6 +34,7 @@ const char perf_notes[] =
 #define CLI        .flags = MR_OPTION_CLI_ONLY
 
 #define CONCURRENCY_MAX 65536
+#define RATE_MIN        0.001
 #define RATE_MAX        10e6
 #define RANGE_MAX       1000
 
@@ -56,8 +57,9 @@ const struct mr_option perf_table[] = {
      .kind = MR_OPTION_STRING,
      CLI,
      AT(rate),
-     .value = "R[:TO:STEP]",
-     .help = "open loop: so many requests per second; or one run for each of R, R + STEP, ... TO"},
+     .value = "R[:TO:STEP|..TO]",
+     .help = "open loop: so many requests per second; or one run for each of R, R + STEP, ... TO; "
+             "or, as R..TO, one run in which the rate goes evenly from R to TO"},
     {.name = "poisson",
      .kind = MR_OPTION_BOOL,
      CLI,
@@ -384,12 +386,31 @@ int perf_parse_range(const char *option, const char *text, double min, double ma
         }
         n++;
     }
-    struct perf_range r = {v[0], n == 3 ? v[1] : v[0], n == 3 ? v[2] : 1};
+    struct perf_range r = {.from = v[0], .to = n == 3 ? v[1] : v[0], .step = n == 3 ? v[2] : 1};
     if ((n != 1 && n != 3) || r.from < min || r.to > max || r.to < r.from || r.step <= 0 ||
         (r.to - r.from) / r.step >= RANGE_MAX) {
         return bad_range(option, text, min, max, whole, err);
     }
     *out = r;
+    return MR_OK;
+}
+
+int perf_parse_ramp(const char *text, double min, double max, struct perf_range *out,
+                    struct mr_err *err)
+{
+    const char *dots = strstr(text, "..");
+    double from;
+    double to;
+
+    if (!dots || !mr_text_double(mr_str_n(text, (size_t)(dots - text)), &from) ||
+        !mr_text_double(mr_str_c(dots + 2), &to) || !(from >= min && from <= max) ||
+        !(to >= min && to <= max)) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "--rate %.40s: expected FROM..TO, both from %g to %.10g, for a run in which "
+                       "the rate goes from one to the other",
+                       text, min, max);
+    }
+    *out = (struct perf_range){.from = from, .to = from, .step = 1, .ramp_to = to};
     return MR_OK;
 }
 
@@ -441,6 +462,11 @@ int perf_parse_objective(const char *text, struct perf_objective *out, struct mr
     return MR_OK;
 }
 
+static bool is_ramp(const struct perf_options *o)
+{
+    return o->rate && strstr(o->rate, "..");
+}
+
 bool perf_control_is_grpc(const struct perf_options *o)
 {
     return o->control_protocol == PERF_CONTROL_GRPC ||
@@ -464,7 +490,7 @@ static int check_update(const struct perf_options *o, struct mr_err *err)
                                  "and --leave-out-doubtful go with 'millrace perf update'")
                        : MR_OK;
     }
-    if (!o->rate || strchr(o->rate, ':')) {
+    if (!o->rate || strchr(o->rate, ':') || is_ramp(o)) {
         return MR_FAIL(err, MR_E_INVALID, "update needs one load with --rate R");
     }
     if (o->requests || o->objective || o->against) {
@@ -504,6 +530,10 @@ int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_e
             err, MR_E_INVALID,
             "--objective needs a range to search: --rate FROM:TO:STEP, or --concurrency");
     }
+    if (is_ramp(o) && o->requests) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "--requests: a ramp (--rate FROM..TO) goes by --duration");
+    }
     if (o->json && o->html && strcmp(o->json, "-") == 0 && strcmp(o->html, "-") == 0) {
         return MR_FAIL(err, MR_E_INVALID, "--json and --html cannot both go to standard output");
     }
@@ -514,8 +544,11 @@ int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_e
     if (rc < 0) {
         return rc;
     }
+    if (is_ramp(o)) {
+        return perf_parse_ramp(o->rate, RATE_MIN, RATE_MAX, out, err);
+    }
     if (o->rate) {
-        return perf_parse_range("rate", o->rate, 0.001, RATE_MAX, false, out, err);
+        return perf_parse_range("rate", o->rate, RATE_MIN, RATE_MAX, false, out, err);
     }
     return perf_parse_range("concurrency", o->concurrency ? o->concurrency : "1", 1,
                             CONCURRENCY_MAX, true, out, err);

@@ -19,6 +19,9 @@ void perf_load_text(const struct mr_perf_load *load, char out[64])
 {
     if (load->concurrency) {
         snprintf(out, 64, "%u at a time", load->concurrency);
+    } else if (load->rate_to > 0) {
+        snprintf(out, 64, "%.6g..%.6g/s%s", load->rate, load->rate_to,
+                 load->poisson ? " Poisson" : "");
     } else {
         snprintf(out, 64, "%.6g/s%s", load->rate, load->poisson ? " Poisson" : "");
     }
@@ -75,6 +78,50 @@ static void print_table(const struct perf *p, FILE *out)
         }
         add_duration(&g, &r->latency, (double)r->latency.max);
     }
+    mr_grid_print(&g, out, true, 0);
+    mr_grid_fini(&g);
+}
+
+#define RAMP_LINES 12
+
+/* Latencies along a ramp. Percentiles of seconds cannot be joined, so each line has the worst of its seconds. */
+static void print_ramp(const struct perf_row *row, FILE *out)
+{
+    static const char *const head[] = {"from", "rate", "answers/s", "failed",
+                                       "p50",  "p99",  "max",       NULL};
+    const struct mr_perf_load *load = &row->load;
+    const struct mr_perf_result *r = row->result;
+    const size_t each = (r->windows.len + RAMP_LINES - 1) / RAMP_LINES;
+    struct mr_grid g;
+    char text[32];
+
+    mr_grid_init(&g, head);
+    for (size_t i = 0; i < r->windows.len; i += each) {
+        struct mr_perf_second sum = r->windows.at[i];
+        for (size_t k = i + 1; k < MR_MIN(i + each, r->windows.len); k++) {
+            const struct mr_perf_second *s = &r->windows.at[k];
+            sum.length_s += s->length_s;
+            sum.answered += s->answered;
+            sum.failed += s->failed;
+            sum.p50_ns = MR_MAX(sum.p50_ns, s->p50_ns);
+            sum.p99_ns = MR_MAX(sum.p99_ns, s->p99_ns);
+            sum.max_ns = MR_MAX(sum.max_ns, s->max_ns);
+        }
+        const double middle = (sum.begin_s + sum.length_s / 2) * (double)MR_NS_PER_S;
+        const double share = MR_MIN(middle / (double)load->duration_ns, 1.0);
+        mr_grid_add(&g, MR_STYLE_PLAIN, "%.0f s", sum.begin_s);
+        mr_grid_add(&g, MR_STYLE_BOLD, "%.1f/s", load->rate + share * (load->rate_to - load->rate));
+        mr_grid_add(&g, MR_STYLE_PLAIN, "%.1f",
+                    sum.length_s > 0 ? (double)sum.answered / sum.length_s : 0);
+        mr_grid_add(&g, sum.failed ? MR_STYLE_BAD : MR_STYLE_PLAIN, "%llu",
+                    (unsigned long long)sum.failed);
+        const uint64_t times[3] = {sum.p50_ns, sum.p99_ns, sum.max_ns};
+        for (size_t k = 0; k < 3; k++) {
+            mr_text_duration(text, (double)times[k]);
+            mr_grid_add(&g, MR_STYLE_PLAIN, "%s", sum.answered ? text : "-");
+        }
+    }
+    fprintf(out, "along the ramp%s:\n", each > 1 ? ", the worst second of each stretch" : "");
     mr_grid_print(&g, out, true, 0);
     mr_grid_fini(&g);
 }
@@ -197,6 +244,9 @@ void perf_print(const struct perf *p, FILE *out)
     print_table(p, out);
     for (size_t i = 0; i < p->rows.len; i++) {
         print_remarks(&p->rows.at[i], out, term);
+        if (p->rows.at[i].load.rate_to > 0) {
+            print_ramp(&p->rows.at[i], out);
+        }
     }
     if (p->stats_problem[0]) {
         fprintf(out, "no figures of the server itself: %s\n", p->stats_problem);

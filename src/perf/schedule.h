@@ -7,20 +7,29 @@
 
 #include "base/rng.h"
 
+/** Slots per second: `from`, and behind `flat_ns` evenly from there to `to` within `ramp_ns`, and `to` then. */
+struct perf_pace {
+    double from; /* > 0 */
+    double to;   /* > 0; not looked at without a ramp */
+    int64_t flat_ns;
+    int64_t ramp_ns; /* 0: `from` for ever */
+};
+
 struct perf_schedule {
+    struct perf_pace pace;
     int64_t begin_ns;
-    double gap_ns; /* between this thread's slots, in the mean */
-    double first_ns;
     bool poisson;
-    double at_ns; /* Poisson: since begin */
+    uint32_t index;
+    uint32_t count;
     uint64_t n;
+    double place; /* Poisson: of the last slot among those of all threads */
     struct mr_rng rng;
 };
 
-/** Slots of thread `index` of `count`, which share `rate` slots per second: with equal gaps they take turns;
- *  Poisson processes of their own add up to one. */
-void perf_schedule_init(struct perf_schedule *s, double rate, bool poisson, uint64_t seed,
-                        int64_t begin_ns, uint32_t index, uint32_t count);
+/** Slots of thread `index` of `count`, which share a pace: with equal gaps they take turns; Poisson processes of
+ *  their own add up to one. */
+void perf_schedule_init(struct perf_schedule *s, const struct perf_pace *pace, bool poisson,
+                        uint64_t seed, int64_t begin_ns, uint32_t index, uint32_t count);
 /** The next slot; they never go back in time. */
 int64_t perf_schedule_next(struct perf_schedule *s);
 

@@ -165,7 +165,11 @@ static void on_start(struct mr_mail *mail)
     w->cpu_wait_ns = thread_wait_ns();
     w->has_started = true;
     if (load->concurrency == 0) {
-        perf_schedule_init(&w->schedule, load->rate, load->poisson, load->seed, w->run->start_ns,
+        const struct perf_pace pace = {.from = load->rate,
+                                       .to = load->rate_to,
+                                       .flat_ns = load->warmup_ns,
+                                       .ramp_ns = load->rate_to > 0 ? load->duration_ns : 0};
+        perf_schedule_init(&w->schedule, &pace, load->poisson, load->seed, w->run->start_ns,
                            w->index, load->threads);
     }
     perf_flights_start(w);

@@ -72,7 +72,28 @@ def test_poisson_with_threads(server, target):
     assert run["answered"] == 150 and run["load"]["threads"] == 3
 
 
-def test_ramp(server):
+def test_ramp(server, target):
+    """100 a second, evenly up to 300 within a second, which is 200 slots; the warm-up is as the begin."""
+    args = ["-m", "simple", *target, "--rate", "100..300", "--duration", "1s", "--warmup", "100ms"]
+    (run,) = perf(*args)["runs"]
+    check_sums(run)
+    assert (run["sent"], run["answered"], run["warmup_sent"]) == (200, 200, 10)
+    assert (run["load"]["rate"], run["load"]["rate_to"]) == (100, 300)
+    (run,) = perf(*args, "--poisson", "--threads", 2)["runs"]
+    check_sums(run)
+    assert 100 < run["sent"] < 300
+
+
+def test_ramp_in_words(server, tmp_path):
+    before = tmp_path / "before.json"
+    command = [BIN, "perf", "-m", "simple", "-u", server.url(), "--rate", "100..20", "--duration", "1s", "--warmup", "0"]
+    for more in (["--json", before], ["--against", before]):
+        done = subprocess.run(command + more, capture_output=True, text=True, timeout=100, env=clean_environment())
+        assert done.returncode == 0 and "100..20/s: 60 sent, 60 answered" in done.stdout and "along the ramp:" in done.stdout, done.stdout
+    assert "confidence" in done.stdout, done.stdout
+
+
+def test_levels(server):
     runs = perf("-m", "simple", "-u", server.url(), "--concurrency", "1:5:2", "-n", 20, "--warmup", 0)["runs"]
     assert [r["load"]["concurrency"] for r in runs] == [1, 3, 5]
     assert [r["answered"] for r in runs] == [20, 20, 20]
@@ -130,6 +151,10 @@ def test_wrong_command_lines(server):
     for args, word in (
         ([], "-m MODEL"),
         (["-m", "simple", "--rate", "0"], "0.001 to 10000000"),
+        (["-m", "simple", "--rate", "0..5"], "0.001 to 10000000"),
+        (["-m", "simple", "--rate", "5..x"], "FROM..TO"),
+        (["-m", "simple", "--rate", "5..9", "-n", "7"], "--duration"),
+        (["-m", "simple", "--rate", "5..9", "--objective", "p99=1s"], "range to search"),
         (["-m", "simple", "--concurrency", "1:2"], "FROM:TO:STEP"),
         (["-m", "simple", "--concurrency", "2", "--rate", "2"], "exclude"),
         (["-m", "simple", "--poisson"], "--rate"),

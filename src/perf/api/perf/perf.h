@@ -51,6 +51,7 @@ struct mr_perf_target {
 struct mr_perf_load {
     uint32_t concurrency; /* closed loop; 0: open loop */
     double rate;          /* open loop: slots per second, > 0 */
+    double rate_to;       /* open loop: the rate goes there evenly while it measures; 0: it stays */
     bool poisson;         /* open loop: exponential gaps instead of equal ones */
     uint64_t seed;
     int64_t warmup_ns;        /* the same load before, not measured */
