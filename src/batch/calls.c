@@ -4,6 +4,7 @@
  *
  *   an answer to all rows, checked      rows of the result
  *   the host is busy (429, 503)         the same again, elsewhere or later; nobody's fault
+ *   it has another model, or none       the same again, elsewhere; the host gets no more
  *   the request is wrong (4xx)          halves, and so on down to the row, which becomes a dead letter
  *   the host failed (5xx, no or a wrong answer)
  *                                       halves where hosts hardly ever fail, otherwise once more, on another host if there
@@ -536,8 +537,8 @@ static void call_ends(struct call *k, const struct wire_answer *v)
     }
     snprintf(w->cause, sizeof w->cause, "%s", v->cause);
     w->last_host = k->host->wire.address;
-    if (v->outcome == MR_ROUTE_THROTTLED) {
-        w->has_leave = true;
+    if (v->outcome == MR_ROUTE_THROTTLED || v->is_for_good) {
+        w->has_leave = true; /* it is nothing about these rows */
         retry_push(&j->calls, w);
     } else if (v->outcome != MR_ROUTE_REJECTED) {
         work_fails(j, w, v, k->host->id, now_ns);
@@ -575,10 +576,8 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
     const enum mr_route_outcome outcome = w->is_settled ? MR_ROUTE_CANCELLED : v.outcome;
     figures_answered(k, outcome, now_ns);
     mr_route_done(j->route, now_ns, k->ticket, outcome, v.retry_after_ns);
-    if (v.is_for_good) {
-        mr_route_fence(j->route, now_ns, k->host->id, mr_str_c(v.cause));
-        k->host->is_fenced = true;
-        snprintf(k->host->trouble, sizeof k->host->trouble, "%s", v.cause);
+    if (v.is_for_good && k->host->id) {
+        host_fence(k->host, v.cause, now_ns);
     }
     call_ends(k, &v);
     if (w->is_settled && w->in_flight == 0) {

@@ -146,8 +146,14 @@ static void judge(struct call *k, const struct wire_reply *reply, struct wire_an
     struct mr_err err;
 
     wire_judge(&k->host->wire, reply, &k->arena, a);
-    if (a->outcome == MR_ROUTE_OK && !k->work->is_settled &&
-        batch_answer_check(k->job->outputs, &a->response, k->work->count, &err) < 0) {
+    if (a->outcome != MR_ROUTE_OK || k->work->is_settled) {
+        return;
+    }
+    if (hosts_version_check(k->job, a->response.model_version, &err) < 0) {
+        a->outcome = MR_ROUTE_FAILED;
+        a->is_for_good = true;
+        snprintf(a->cause, sizeof a->cause, "%s", err.msg);
+    } else if (batch_answer_check(k->job->outputs, &a->response, k->work->count, &err) < 0) {
         a->outcome = MR_ROUTE_FAILED;
         snprintf(a->cause, sizeof a->cause, "wrong answer: %s", err.msg);
     }

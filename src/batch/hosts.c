@@ -4,7 +4,9 @@
  * is closed when the last of them has ended; it keeps its place, for its figures and in case it comes back.
  *
  * A host takes part when it has told the model's metadata and these equal what the first host told. One that does not
- * answer is asked again every few seconds; one that says something else is fenced, with the difference for all to see. */
+ * answer is asked again every few seconds; one that says something else is fenced, with the difference for all to see.
+ * Answers tell their version, too, where servers do: a host whose model is replaced while the job runs is fenced with the
+ * first answer of the new one, which is not used. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -78,6 +80,32 @@ static int metadata_compare(const struct mr_oip_metadata *a, const struct mr_oip
 static void trouble(struct host *h, const char *text)
 {
     snprintf(h->trouble, sizeof h->trouble, "%s", text);
+}
+
+int hosts_version_check(struct job *j, mr_str version, struct mr_err *err)
+{
+    if (version.len == 0) {
+        return MR_OK;
+    }
+    const mr_str cut = mr_str_sub(version, 0, sizeof j->answer_version - 1);
+    if (!j->answer_version[0]) {
+        /* What hosts told before may be the last of several that they serve. */
+        snprintf(j->answer_version, sizeof j->answer_version, "%.*s", MR_STR_ARG(cut));
+    }
+    const char *want = j->o->version ? j->o->version : j->answer_version;
+    return mr_str_eq_c(cut, want)
+               ? MR_OK
+               : MR_FAIL(err, MR_E_INVALID,
+                         "another model: an answer of version '%.*s' instead of '%s'",
+                         MR_STR_ARG(cut), want);
+}
+
+void host_fence(struct host *h, const char *why, int64_t now_ns)
+{
+    mr_route_fence(h->job->route, now_ns, h->id, mr_str_c(why));
+    h->is_fenced = true;
+    h->ask_at_ns = mr_ns_after(now_ns, ASK_AGAIN_NS);
+    trouble(h, why);
 }
 
 /* What the first host told, or the same again. */

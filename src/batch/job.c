@@ -11,6 +11,7 @@
 #include "codec/json.h"
 #include "job.h"
 #include "plan.h"
+#include "tensor/tensor.h"
 
 #define TICK_NS      (MR_NS_PER_S / 5)
 #define SHARE_FROM   10000 /* rows before the share of dead ones is looked at */
@@ -103,11 +104,11 @@ static int facts_open(struct job *j, struct mr_err *err)
 {
     const struct mr_batch_options *o = j->o;
     const size_t files = mr_source_file_count(j->source);
-    struct mr_manifest_fact *facts = MR_NEW_ARRAY(struct mr_manifest_fact, files + 6);
-    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 6);
+    struct mr_manifest_fact *facts = MR_NEW_ARRAY(struct mr_manifest_fact, files + 8);
+    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 8);
     struct key {
         char text[64];
-    } *keys = MR_NEW_ARRAY(struct key, files + 6);
+    } *keys = MR_NEW_ARRAY(struct key, files + 8);
     size_t n = 0;
     char type[256];
 
@@ -142,6 +143,20 @@ static int facts_open(struct job *j, struct mr_err *err)
         mr_buf_printf(&texts[n], ":\"%s\"", mr_field_text(&schema->fields[i], type, sizeof type));
     }
     mr_buf_char(&texts[n++], '}');
+    FACT("model version");
+    facts[n].is_model = true;
+    mr_json_put_string(&texts[n++], j->metadata.version);
+    FACT("model inputs");
+    facts[n].is_model = true;
+    mr_buf_char(&texts[n], '{');
+    for (size_t i = 0; i < j->metadata.input_count; i++) {
+        const struct mr_oip_io *io = &j->metadata.inputs[i];
+        mr_buf_c(&texts[n], i ? "," : "");
+        mr_json_put_string(&texts[n], io->name);
+        mr_buf_printf(&texts[n], ":\"%s%s\"", mr_dtype_name(io->dtype),
+                      mr_shape_text(io->shape, io->rank, type, sizeof type));
+    }
+    mr_buf_char(&texts[n++], '}');
     for (size_t i = 0; i < files; i++) {
         const struct mr_source_file f = mr_source_file(j->source, i);
         snprintf(keys[n].text, sizeof keys[n].text, "input %zu", i);
@@ -155,6 +170,7 @@ static int facts_open(struct job *j, struct mr_err *err)
         facts[i].json = mr_buf_cstr(&texts[i]);
     }
     const struct mr_manifest_options options = {.accept_changed_input = o->accepts_changed_input,
+                                                .accept_changed_model = o->accepts_changed_model,
                                                 .verify_content = o->verifies};
     int rc = mr_manifest_open(&j->manifest, o->folder, facts, n, &options, err);
     for (size_t i = 0; i < n; i++) {

@@ -234,7 +234,7 @@ struct host {
     uint64_t rows;
     uint64_t calls;
     uint64_t failures;
-    char version[32];
+    char version[32]; /* as it told */
     struct host_figures figures;
 };
 /** The hosts of a list are these from now on. tls_name: see wire_open. Errors: those of wire_open, MR_E_EXHAUSTED (too
@@ -253,6 +253,11 @@ void hosts_close(struct job *j);
 /** After the loop is gone. */
 void hosts_free(struct job *j);
 struct host *host_of(struct job *j, uint32_t id);
+/** Is an answer of the version of the model that all others were of? The first one that tells its version decides.
+ *  Errors: MR_E_INVALID. */
+int hosts_version_check(struct job *j, mr_str version, struct mr_err *err);
+/** It gets no more calls until it tells the metadata of the first host. */
+void host_fence(struct host *h, const char *why, int64_t now_ns);
 size_t hosts_listed(const struct job *j);
 
 /* ---- discover.c: lists of hosts ---- */
@@ -405,6 +410,7 @@ struct job {
     struct mr_arena arena; /* the metadata */
     struct mr_oip_metadata metadata;
     bool has_metadata;
+    char answer_version[32]; /* "": no answer has told it yet */
     struct mr_schema wanted;
     struct mr_source *source;
     struct batch_bind *bind; /* dialect_oip.c */

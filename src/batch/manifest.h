@@ -42,14 +42,15 @@ struct mr_manifest;
 struct mr_manifest_fact {
     const char *key; /* as a person would name it: "model", "input /data/a.parquet" */
     const char *json;
-    bool
-        is_input; /* size, time and the like of an input: options.accept_changed_input lets it pass.
-                    * Not for the names and the order of the inputs, which give file numbers their
-                    * meaning. */
+    /* Size, time and the like of an input: options.accept_changed_input lets it pass. Not for the names and the order of
+     * the inputs, which give file numbers their meaning. */
+    bool is_input;
+    bool is_model; /* what the hosts say of the model: options.accept_changed_model */
 };
 
 struct mr_manifest_options {
     bool accept_changed_input; /* take changed inputs for what they are now, in job.json too */
+    bool accept_changed_model; /* the same for what the model is now */
     bool takes_any_job;        /* one that is there, whatever its facts are */
     bool verify_content;       /* read all committed files and compare their checksums */
 };

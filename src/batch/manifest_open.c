@@ -197,18 +197,22 @@ static int read_stored(struct mr_json *j, struct stored *out)
     return j->status;
 }
 
+/* fact: NULL for one that is not there any more. */
 static int fact_differs(const struct mr_manifest *m, mr_str key, mr_str was, mr_str is,
-                        bool is_input, struct mr_err *err)
+                        const struct mr_manifest_fact *fact, struct mr_err *err)
 {
     const mr_str was_cut = mr_str_sub(was, 0, VALUE_SHOWN);
     const mr_str is_cut = mr_str_sub(is, 0, VALUE_SHOWN);
 
-    return MR_FAIL(err, MR_E_INVALID,
-                   "the job in %.96s was begun with another %.*s: %.*s%s, now %.*s%s%s", m->folder,
-                   MR_STR_ARG(mr_str_sub(key, 0, VALUE_SHOWN)),
-                   MR_STR_ARG(was.len ? was_cut : MR_STR("none")), was_cut.len < was.len ? "…" : "",
-                   MR_STR_ARG(is.len ? is_cut : MR_STR("none")), is_cut.len < is.len ? "…" : "",
-                   is_input ? " (--accept-changed-input goes on with it as it is now)" : "");
+    return MR_FAIL(
+        err, MR_E_INVALID, "the job in %.96s was begun with another %.*s: %.*s%s, now %.*s%s%s",
+        m->folder, MR_STR_ARG(mr_str_sub(key, 0, VALUE_SHOWN)),
+        MR_STR_ARG(was.len ? was_cut : MR_STR("none")), was_cut.len < was.len ? "…" : "",
+        MR_STR_ARG(is.len ? is_cut : MR_STR("none")), is_cut.len < is.len ? "…" : "",
+        fact && fact->is_input ? " (--accept-changed-input goes on with it as it is now)"
+        : fact && fact->is_model
+            ? " (--accept-changed-model goes on with it, beside the results that there are)"
+            : "");
 }
 
 /* Index of a key, or keys.len. There may be many inputs, in the same order as a rule. */
@@ -242,15 +246,16 @@ static int compare(struct mr_manifest *m, const struct stored *stored,
         if (mr_str_eq_c(was, facts[i].json)) {
             continue;
         }
-        if (!facts[i].is_input || !options->accept_changed_input) {
-            rc = fact_differs(m, mr_str_c(facts[i].key), was, mr_str_c(facts[i].json),
-                              facts[i].is_input, err);
+        if (!(facts[i].is_input && options->accept_changed_input) &&
+            !(facts[i].is_model && options->accept_changed_model)) {
+            rc = fact_differs(m, mr_str_c(facts[i].key), was, mr_str_c(facts[i].json), &facts[i],
+                              err);
         }
         changed = true;
     }
     for (size_t k = 0; k < stored->keys.len && rc == MR_OK; k++) {
         if (!seen[k]) {
-            rc = fact_differs(m, stored->keys.at[k], stored->values.at[k], (mr_str){0}, false, err);
+            rc = fact_differs(m, stored->keys.at[k], stored->values.at[k], (mr_str){0}, NULL, err);
         }
     }
     mr_free(seen);
@@ -510,7 +515,7 @@ static int start(struct mr_manifest *m, const struct mr_manifest_fact *facts, si
     MR_TRY(read_state(m, &look, facts, fact_count, options, &changed, err));
     MR_TRY(take_epoch(m, look.last_epoch, err));
     if (changed) {
-        mr_manifest_keep_note(m, MR_STR("{\"event\":\"changed input accepted\"}"));
+        mr_manifest_keep_note(m, MR_STR("{\"event\":\"changed input or model accepted\"}"));
     }
     MR_TRY(mr_journal_rewrite(m, err));
     if (!look.has_job || changed) {

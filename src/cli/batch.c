@@ -95,6 +95,12 @@ const struct mr_option mr_cli_batch_table[] = {
      .scale = MR_NS_PER_S,
      .value = "TIME",
      .help = "the job ends when no host has worked for so long"},
+    {.name = "accept-changed-model",
+     .kind = MR_OPTION_BOOL,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.accepts_changed_model),
+     .help = "go on although hosts have another version of the model, or other inputs, than when "
+             "the job began"},
     MR_REMOTE_TLS_ROWS(struct batch_command),
     {.name = "Output", .kind = MR_OPTION_GROUP},
     {.name = "output",

@@ -68,7 +68,7 @@ class Host(other.Handler):
     def good(self, x, key, y=None):
         y = x.sum(axis=1, dtype=numpy.float32) if y is None else y
         z = numpy.stack([key * 10, key * 10 + 1], axis=1)
-        head = json.dumps({"model_name": "m", "outputs": [
+        head = json.dumps({"model_name": "m", "model_version": self.version, "outputs": [
             {"name": "y", "datatype": "FP32", "shape": list(y.shape), "parameters": {"binary_data_size": y.nbytes}},
             {"name": "z", "datatype": "INT64", "shape": list(z.shape), "parameters": {"binary_data_size": z.nbytes}}]}).encode()
         self.send_response(200)
@@ -141,8 +141,8 @@ def table(folder, rows, files=2, bad=()):
     return x
 
 
-def command(folder, addresses, *args):
-    return [str(BIN), "batch", "run", "-i", str(folder / "in"), "-m", "m", "--hosts", ",".join(addresses), "-o",
+def command(folder, addresses, *args, verb="run"):
+    return [str(BIN), "batch", verb, "-i", str(folder / "in"), "-m", "m", "--hosts", ",".join(addresses), "-o",
             str(folder / "out"), "--keep", "id,name", "--batch-rows", "100", *map(str, args)]
 
 
@@ -153,8 +153,8 @@ def environment():
     return env
 
 
-def run(folder, addresses, *args, code=0):
-    done = subprocess.run(command(folder, addresses, *args), capture_output=True, text=True, env=environment(),
+def run(folder, addresses, *args, code=0, verb="run"):
+    done = subprocess.run(command(folder, addresses, *args, verb=verb), capture_output=True, text=True, env=environment(),
                           timeout=120 * wait.SLOW)
     assert done.returncode == code, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-9000:]}"
     return done

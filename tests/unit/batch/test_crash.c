@@ -285,8 +285,8 @@ static int go_on(struct mr_manifest *m, struct mr_err *err)
 /* From wherever it is to the end, or to the third error. */
 static int run_job(void)
 {
-    static const struct mr_manifest_fact facts[] = {{"model", "\"m\"", false},
-                                                    {"input a", "[1]", true}};
+    static const struct mr_manifest_fact facts[] = {
+        {.key = "model", .json = "\"m\""}, {.key = "input a", .json = "[1]", .is_input = true}};
     const struct mr_manifest_options options = {.verify_content = true};
     struct mr_manifest *m;
     struct mr_err err = {0};

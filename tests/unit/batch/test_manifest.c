@@ -20,8 +20,8 @@
 static char folder[64];
 
 static const struct mr_manifest_fact facts[] = {
-    {"model", "{\"name\":\"dense\",\"version\":1}", false},
-    {"input /data/a.parquet", "{\"size\":100}", true},
+    {.key = "model", .json = "{\"name\":\"dense\",\"version\":1}"},
+    {.key = "input /data/a.parquet", .json = "{\"size\":100}", .is_input = true},
 };
 
 static int make_folder(void **state)
@@ -324,8 +324,11 @@ static void dead_letters_come_back(void **state)
 
 static void changed_facts_are_refused(void **state)
 {
-    struct mr_manifest_fact other[] = {facts[0], facts[1], {"more", "1", true}};
-    const struct mr_manifest_options accept = {.accept_changed_input = true};
+    struct mr_manifest_fact other[] = {
+        facts[0], facts[1], {.key = "more", .json = "1", .is_model = true}};
+    const struct mr_manifest_options input = {.accept_changed_input = true};
+    const struct mr_manifest_options accept = {.accept_changed_input = true,
+                                               .accept_changed_model = true};
     struct mr_manifest *m = must_open();
     struct mr_err err;
 
@@ -344,6 +347,8 @@ static void changed_facts_are_refused(void **state)
                                     "(--accept-changed-input"));
     assert_int_equal(mr_manifest_open(&m, folder, other, 1, &accept, &err), MR_E_INVALID);
     assert_non_null(strstr(err.msg, "{\"size\":100}, now none"));
+    assert_int_equal(mr_manifest_open(&m, folder, other, 3, &input, &err), MR_E_INVALID);
+    assert_non_null(strstr(err.msg, "more: none, now 1 (--accept-changed-model"));
     assert_int_equal(mr_manifest_open(&m, folder, other, 3, &accept, &err), MR_OK);
     assert_int_equal(m->notes.len, 1);
     mr_manifest_close(&m);

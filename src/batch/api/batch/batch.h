@@ -85,8 +85,9 @@ struct mr_batch_options {
     uint64_t max_dead_rows; /* more dead letters stop the job; UINT64_MAX: any number */
     double max_dead_share;  /* of the rows, from 10,000 rows on */
     bool accepts_changed_input;
-    bool retries_dead; /* instead: rows that became dead letters are tried once more */
-    bool verifies;     /* committed files are read and compared at the start */
+    bool accepts_changed_model; /* a version or inputs other than those of the results there are */
+    bool retries_dead;          /* instead: rows that became dead letters are tried once more */
+    bool verifies;              /* committed files are read and compared at the start */
     const char
         *listen; /* "host:port" for status, metrics and page; NULL: the folder's socket only */
     bool listen_changes; /* who connects there may also change the job */
