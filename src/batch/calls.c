@@ -354,8 +354,7 @@ static void rows_succeed(struct job *j, struct extent *e, uint64_t first, struct
 
     credits_move(&j->credits, estimate, rows->bytes);
     e->credit = e->credit - estimate + rows->bytes;
-    MR_VEC_PUSH(&e->answers, rows);
-    MR_VEC_PUSH(&e->answer_first, first);
+    MR_VEC_PUSH(&e->answers, ((struct extent_answer){first, rows}));
     e->settled += rows->count;
 }
 

@@ -2,7 +2,12 @@
  *
  * A file is closed when it is large enough or old enough. Until then nothing of it counts: whatever happens, its rows are
  * done again at the next start. The memory of an extent is given back when its rows have been written, the rows of the
- * file when it is committed. */
+ * file when it is committed.
+ *
+ * In the order of the input, extents wait for their turn (order.h), and a file holds rows between which no other file has
+ * any: its name tells where it begins, so names sort as rows do, whichever start wrote them. When an extent is late,
+ * PHYSICAL waits, so that files always are the begin of the results. LOGICAL waits until the commit is due or a quarter of
+ * the budget is held back; then the others go on without it, and it is a file of its own when it comes. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +15,7 @@
 
 #include "base/clock.h"
 #include "job.h"
+#include "order.h"
 
 #define LINES_HELD ((size_t)1 << 20) /* bytes of dead letters */
 
@@ -82,13 +88,17 @@ out:
 
 /* ---- writing ---- */
 
-static int results_open(struct job *j, struct open_part *p, struct mr_err *err)
+static int results_open(struct job *j, struct open_part *p, const struct extent *e,
+                        struct mr_err *err)
 {
     if (p->has_results) {
         return MR_OK;
     }
-    int rc =
-        mr_manifest_part_begin(j->manifest, MR_MANIFEST_RESULTS, j->o->suffix, &p->results, err);
+    int rc = j->o->order == MR_BATCH_UNORDERED
+                 ? mr_manifest_part_begin(j->manifest, MR_MANIFEST_RESULTS, j->o->suffix,
+                                          &p->results, err)
+                 : mr_manifest_part_begin_at(j->manifest, e->file, e->first, j->o->suffix,
+                                             &p->results, err);
     if (rc < 0) {
         return rc;
     }
@@ -132,25 +142,30 @@ static int dead_write(struct job *j, struct open_part *p, const struct extent *e
     return p->lines.len > LINES_HELD || p->lines.failed ? part_lines_write(p, err) : MR_OK;
 }
 
-static int extent_write(struct committer *c, struct open_part *p, const struct extent *e,
+static int extent_write(struct committer *c, struct open_part *p, struct extent *e,
                         struct mr_err *err)
 {
     struct job *j = c->job;
     int rc = MR_OK;
 
+    if (j->o->order != MR_BATCH_UNORDERED) {
+        extent_sort(e);
+    }
     if (p->extents.len == 0) {
         p->since_ns = mr_now_ns();
         mr_buf_init(&p->lines, 0);
     }
     for (size_t i = 0; i < e->answers.len; i++) {
-        MR_TRY(results_open(j, p, err));
-        MR_TRY(mr_writer_put(p->writer, e->answers.at[i], 0, e->answers.at[i]->count, err));
-        p->rows += e->answers.at[i]->count;
+        const struct mr_rows *rows = e->answers.at[i].rows;
+        MR_TRY(results_open(j, p, e, err));
+        MR_TRY(mr_writer_put(p->writer, rows, 0, rows->count, err));
+        p->rows += rows->count;
     }
     for (size_t i = 0; i < e->dead.len; i++) {
         MR_TRY(dead_write(j, p, e, e->dead.at[i], err));
     }
     MR_VEC_PUSH(&p->extents, ((struct mr_manifest_extent){e->file, e->first, e->rows->count}));
+    p->number = e->number;
 out:
     return rc;
 }
@@ -197,39 +212,143 @@ struct extent *committer_next(struct committer *c, int64_t until_ns, bool *out_i
     return e;
 }
 
-static void *committer_run(void *arg)
-{
-    struct committer *c = arg;
-    struct job *j = c->job;
-    struct open_part part = {0};
-    bool is_over = false;
-    int rc = MR_OK;
+/* ---- what its thread does ---- */
 
-    while (!is_over) {
-        const int64_t due_ns =
-            part.extents.len > 0 ? mr_ns_after(part.since_ns, j->o->commit_ns) : INT64_MAX;
-        struct extent *e = committer_next(c, due_ns, &is_over);
-        const int64_t begin_ns = mr_now_ns();
-        if (e && rc == MR_OK) {
-            rc = extent_write(c, &part, e, &c->err);
-        }
-        if (e) {
-            credits_give(&j->credits, e->credit);
-            extent_free(&e);
-        }
-        const int64_t written_ns = mr_now_ns();
-        atomic_fetch_add_explicit(&c->write_ns, written_ns - begin_ns, memory_order_relaxed);
-        const bool is_full = part.writer && mr_writer_bytes(part.writer) >= j->o->part_bytes;
-        if (rc == MR_OK && (is_over || is_full || written_ns >= due_ns)) {
-            rc = part_commit(c, &part, &c->err);
-            atomic_fetch_add_explicit(&c->commit_ns, mr_now_ns() - written_ns,
-                                      memory_order_relaxed);
-        }
-        if (rc < 0) {
-            part_drop(j, &part);
-            committer_fail(c);
+struct commit {
+    struct committer *c;
+    struct open_part part;
+    struct order order;
+    int rc;
+};
+
+static void part_close(struct commit *m)
+{
+    const int64_t begin_ns = mr_now_ns();
+
+    if (m->rc == MR_OK) {
+        m->rc = part_commit(m->c, &m->part, &m->c->err);
+        atomic_fetch_add_explicit(&m->c->commit_ns, mr_now_ns() - begin_ns, memory_order_relaxed);
+    }
+}
+
+static bool is_any_done(const struct job *j, uint32_t file, uint64_t from)
+{
+    struct mr_range gap;
+
+    return !mr_ranges_gap(mr_manifest_done(j->manifest, file), from, UINT64_MAX, &gap) ||
+           gap.first != from || gap.end != UINT64_MAX;
+}
+
+/* No row that is in another file, or will be, lies between the extent and those before it in the part. Dead letters that
+ * are tried again are between those of others anyway. */
+static bool part_goes_on(const struct job *j, const struct open_part *p, const struct extent *e)
+{
+    const struct mr_manifest_extent *last = &p->extents.at[p->extents.len - 1];
+    uint64_t end = last->first + last->count;
+
+    if (e->number != p->number + 1 || j->retry) {
+        return e->number == p->number + 1;
+    }
+    if (e->file == last->file) {
+        return e->first == end;
+    }
+    for (uint32_t file = last->file; file < e->file; file++, end = 0) {
+        if (is_any_done(j, file, end)) {
+            return false;
         }
     }
+    return e->first == 0;
+}
+
+/* An extent whose turn it is. */
+static void extent_take(struct commit *m, struct extent *e)
+{
+    struct job *j = m->c->job;
+    struct open_part *p = &m->part;
+
+    if (j->o->order != MR_BATCH_UNORDERED && p->extents.len > 0 && !part_goes_on(j, p, e)) {
+        part_close(m);
+    }
+    const int64_t begin_ns = mr_now_ns();
+    if (m->rc == MR_OK) {
+        m->rc = extent_write(m->c, p, e, &m->c->err);
+    }
+    credits_give(&j->credits, e->credit);
+    extent_free(&e);
+    atomic_fetch_add_explicit(&m->c->write_ns, mr_now_ns() - begin_ns, memory_order_relaxed);
+    if (p->writer && mr_writer_bytes(p->writer) >= j->o->part_bytes) {
+        part_close(m);
+    }
+}
+
+static void turns_take(struct commit *m)
+{
+    struct extent *e;
+
+    while ((e = order_take(&m->order))) {
+        extent_take(m, e);
+    }
+}
+
+/* LOGICAL: what is here goes on without what is late, and what came late goes now. */
+static void late_take(struct commit *m)
+{
+    struct extent *e;
+
+    part_close(m);
+    while ((e = order_late(&m->order))) {
+        extent_take(m, e);
+    }
+    while (order_pass(&m->order)) {
+        turns_take(m);
+    }
+}
+
+/* When what is here has to be committed: the part, or what waits behind something late. */
+static int64_t commit_due(const struct commit *m)
+{
+    const struct mr_batch_options *o = m->c->job->o;
+    int64_t since_ns = INT64_MAX;
+
+    if (m->part.extents.len > 0) {
+        since_ns = m->part.since_ns;
+    }
+    if (o->order == MR_BATCH_LOGICAL && (m->order.held || m->order.late)) {
+        since_ns = MR_MIN(since_ns, m->order.since_ns);
+    }
+    return mr_ns_after(since_ns, o->commit_ns);
+}
+
+static void *committer_run(void *arg)
+{
+    struct commit m = {.c = arg};
+    struct job *j = m.c->job;
+    const enum mr_batch_order order = j->o->order;
+    bool is_over = false;
+
+    m.order.is_free = order == MR_BATCH_UNORDERED;
+    while (!is_over) {
+        const int64_t due_ns = commit_due(&m);
+        struct extent *e = committer_next(m.c, due_ns, &is_over);
+        if (e) {
+            order_put(&m.order, e);
+        }
+        turns_take(&m);
+        const bool is_due = is_over || mr_now_ns() >= due_ns;
+        if (order == MR_BATCH_LOGICAL && (is_due || m.order.bytes > j->credits.most / 4)) {
+            late_take(&m);
+        } else if (is_due) {
+            part_close(&m);
+        }
+        if (is_over) {
+            part_close(&m);
+        }
+        if (m.rc < 0) {
+            part_drop(j, &m.part);
+            committer_fail(m.c);
+        }
+    }
+    order_drop(&m.order, &j->credits);
     return NULL;
 }
 

@@ -5,35 +5,18 @@
  * to be written together only as long as there are more extents at hand.
  *
  * Runs on the committer's thread, in the place of committer_run. */
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "job.h"
+#include "order.h"
 
 struct sink {
     struct job *job;
     struct mr_writer *writer;
-    struct extent *held; /* by their first rows, ascending */
-    uint64_t next;       /* the row whose turn it is */
-    bool is_dirty;       /* the writer holds rows */
+    struct order order;
+    bool is_dirty; /* the writer holds rows */
 };
 
 /* ---- one extent ---- */
-
-/* A piece of an extent: rows with an answer, or a dead one. */
-struct piece {
-    uint64_t first;
-    const struct mr_rows *rows;
-    const struct dead_row *dead;
-};
-
-static int piece_compare(const void *a, const void *b)
-{
-    const uint64_t x = ((const struct piece *)a)->first;
-    const uint64_t y = ((const struct piece *)b)->first;
-
-    return x < y ? -1 : x > y;
-}
 
 static int flush(struct sink *s, struct mr_err *err)
 {
@@ -72,82 +55,39 @@ out:
     return rc;
 }
 
-static int extent_put(struct sink *s, const struct extent *e, struct mr_err *err)
+static int extent_put(struct sink *s, struct extent *e, struct mr_err *err)
 {
     struct committer *c = &s->job->committer;
-    const size_t count = e->answers.len + e->dead.len;
-    struct piece *pieces = MR_NEW_ARRAY(struct piece, count + 1);
+    size_t answers = 0;
+    size_t dead = 0;
     int rc = MR_OK;
 
-    for (size_t i = 0; i < e->answers.len; i++) {
-        pieces[i] = (struct piece){e->answer_first.at[i], e->answers.at[i], NULL};
-    }
-    for (size_t i = 0; i < e->dead.len; i++) {
-        pieces[e->answers.len + i] = (struct piece){e->dead.at[i].row, NULL, &e->dead.at[i]};
-    }
-    qsort(pieces, count, sizeof *pieces, piece_compare);
+    extent_sort(e);
     s->is_dirty = true;
-    for (size_t i = 0; i < count && rc == MR_OK; i++) {
-        const struct piece *p = &pieces[i];
-        rc = p->rows ? rows_put(s, p->rows, err) : dead_put(s, e, p->dead, err);
+    while (rc == MR_OK && answers + dead < e->answers.len + e->dead.len) {
+        if (dead < e->dead.len &&
+            (answers == e->answers.len || e->dead.at[dead].row < e->answers.at[answers].first)) {
+            rc = dead_put(s, e, &e->dead.at[dead++], err);
+        } else {
+            rc = rows_put(s, e->answers.at[answers++].rows, err);
+        }
     }
-    mr_free(pieces);
     atomic_fetch_add_explicit(&c->rows, e->rows->count - e->dead.len, memory_order_relaxed);
     atomic_fetch_add_explicit(&c->dead, e->dead.len, memory_order_relaxed);
     return rc;
 }
 
-static void extent_drop(struct sink *s, struct extent *e)
-{
-    credits_give(&s->job->credits, e->credit);
-    extent_free(&e);
-}
-
-/* ---- their order ---- */
-
-static void hold(struct sink *s, struct extent *e)
-{
-    struct extent **at = &s->held;
-
-    while (*at && (*at)->first < e->first) {
-        at = &(*at)->next;
-    }
-    e->next = *at;
-    *at = e;
-}
-
-/* The next one whose turn it is; NULL: it has not come. */
-static struct extent *turn_take(struct sink *s)
-{
-    struct extent *e = s->held;
-
-    if (!e || (e->first != s->next && !s->job->o->filter->is_unordered)) {
-        return NULL;
-    }
-    s->held = e->next;
-    s->next = e->first + e->rows->count;
-    return e;
-}
-
 /* ---- the thread ---- */
-
-static void held_drop(struct sink *s)
-{
-    while (s->held) {
-        struct extent *e = s->held;
-        s->held = e->next;
-        extent_drop(s, e);
-    }
-}
 
 static int extents_put(struct sink *s, struct mr_err *err)
 {
     struct extent *e;
     int rc = MR_OK;
 
-    while (rc == MR_OK && (e = turn_take(s))) {
+    while (rc == MR_OK && (e = order_take(&s->order))) {
         rc = extent_put(s, e, err);
-        extent_drop(s, e);
+        credits_give(&s->job->credits, e->credit);
+        extent_free(&e);
     }
     return rc;
 }
@@ -156,7 +96,7 @@ void *filter_run(void *arg)
 {
     struct committer *c = arg;
     struct job *j = c->job;
-    struct sink s = {.job = j};
+    struct sink s = {.job = j, .order.is_free = j->o->filter->is_unordered};
     bool is_over = false;
 
     int rc = mr_writer_new(&s.writer, j->o->filter->fd, batch_outputs_schema(j->outputs),
@@ -164,17 +104,17 @@ void *filter_run(void *arg)
     while (!is_over) {
         if (rc < 0) {
             committer_fail(c);
-            held_drop(&s);
+            order_drop(&s.order, &j->credits);
         }
         struct extent *e = committer_next(c, rc == MR_OK && s.is_dirty ? 0 : INT64_MAX, &is_over);
         if (e) {
-            hold(&s, e);
+            order_put(&s.order, e);
         }
         if (rc == MR_OK) {
             rc = e ? extents_put(&s, &c->err) : flush(&s, &c->err);
         }
     }
-    held_drop(&s);
+    order_drop(&s.order, &j->credits);
     if (rc == MR_OK) {
         rc = mr_writer_finish(s.writer, &c->err);
     }

@@ -22,14 +22,13 @@ void extent_free(struct extent **extent)
     struct extent *e = *extent;
 
     for (size_t i = 0; i < e->answers.len; i++) {
-        mr_rows_unref(&e->answers.at[i]);
+        mr_rows_unref(&e->answers.at[i].rows);
     }
     for (size_t i = 0; i < e->dead.len; i++) {
         mr_free(e->dead.at[i].cause);
         mr_free(e->dead.at[i].answer.text);
     }
     MR_VEC_FINI(&e->answers);
-    MR_VEC_FINI(&e->answer_first);
     MR_VEC_FINI(&e->dead);
     mr_rows_unref(&e->rows);
     mr_freep(extent);
@@ -104,11 +103,11 @@ static int facts_open(struct job *j, struct mr_err *err)
 {
     const struct mr_batch_options *o = j->o;
     const size_t files = mr_source_file_count(j->source);
-    struct mr_manifest_fact *facts = MR_NEW_ARRAY(struct mr_manifest_fact, files + 8);
-    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 8);
+    struct mr_manifest_fact *facts = MR_NEW_ARRAY(struct mr_manifest_fact, files + 9);
+    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 9);
     struct key {
         char text[64];
-    } *keys = MR_NEW_ARRAY(struct key, files + 8);
+    } *keys = MR_NEW_ARRAY(struct key, files + 9);
     size_t n = 0;
     char type[256];
 
@@ -133,6 +132,10 @@ static int facts_open(struct job *j, struct mr_err *err)
     if (o->source.query) {
         FACT("query");
         mr_json_put_string(&texts[n++], mr_str_c(o->source.query));
+    }
+    if (o->order != MR_BATCH_UNORDERED) {
+        FACT("order");
+        mr_buf_c(&texts[n++], "\"of the input\"");
     }
     FACT("results");
     const struct mr_schema *schema = batch_outputs_schema(j->outputs);

@@ -60,10 +60,17 @@ struct dead_row {
     struct raw_answer answer; /* to that; without text: there was none */
 };
 
+/** Rows of the results for rows of an extent that follow each other. */
+struct extent_answer {
+    uint64_t first; /* in the extent */
+    struct mr_rows *rows;
+};
+
 struct extent {
     struct mr_mail mail; /* to the loop */
-    struct extent *next; /* in the committer's queue */
+    struct extent *next; /* in the committer's queue, or where it waits for its turn */
     struct job *job;
+    uint64_t number; /* of all that were read in this start, in the order of the input */
     uint32_t file;
     uint64_t first; /* row of the file */
     struct mr_rows *rows;
@@ -72,8 +79,7 @@ struct extent {
     uint64_t cut;     /* rows that have been made into calls */
     uint64_t settled; /* rows that have an outcome */
     bool is_checked;  /* no row can be bad */
-    MR_VEC(struct mr_rows *) answers;
-    MR_VEC(uint64_t) answer_first; /* the row of the extent that each begins with */
+    MR_VEC(struct extent_answer) answers;
     MR_VEC(struct dead_row) dead;
 };
 void extent_free(struct extent **e);
@@ -87,6 +93,7 @@ struct reader {
     _Atomic int64_t waited_ns; /* for credits */
     _Atomic int64_t read_ns;
     uint64_t rows; /* read in this start; the reader's */
+    uint64_t extents;
     /* told to the loop by `ended`, after the last extent */
     struct mr_mail ended;
     struct job *job;
@@ -110,6 +117,7 @@ struct open_part {
     uint64_t rows;
     uint64_t dead_rows;
     int64_t since_ns;
+    uint64_t number; /* of the last extent */
     MR_VEC(struct mr_manifest_extent) extents;
 };
 /** Adds a line to the file of dead letters, which is begun if need be. */

@@ -216,28 +216,71 @@ out:
     return rc < 0 ? MR_WRAP(err, rc, "%s", what) : MR_OK;
 }
 
-bool mr_manifest_name_is_ours(enum mr_manifest_kind kind, mr_str name)
+/* Numbers of at least six digits with a line between them, then the suffix: how many there are. */
+static size_t name_numbers(mr_str name, uint64_t numbers[5])
 {
-    size_t i = 2;
-    size_t groups = 0;
+    size_t count = 0;
+    size_t i = 1;
 
-    if (name.len >= MR_MANIFEST_NAME_BYTES ||
-        !mr_str_starts(name, kind == MR_MANIFEST_RESULTS ? MR_STR("p-") : MR_STR("d-"))) {
-        return false;
-    }
-    for (; groups < 2; groups++) {
-        const size_t begin = i;
+    while (count < 5 && i < name.len && name.ptr[i] == '-') {
+        const size_t begin = ++i;
         while (i < name.len && name.ptr[i] >= '0' && name.ptr[i] <= '9') {
             i++;
         }
-        if (i - begin < 6 || (groups == 0 && (i == name.len || name.ptr[i++] != '-'))) {
-            return false;
+        if (i - begin < 6 || !mr_str_to_u64(mr_str_sub(name, begin, i), &numbers[count])) {
+            return 0;
         }
+        count++;
     }
     for (; i < name.len; i++) {
         if (name.ptr[i] == '/' || name.ptr[i] == '\0') {
+            return 0;
+        }
+    }
+    return count;
+}
+
+uint32_t mr_manifest_name_epoch(enum mr_manifest_kind kind, mr_str name)
+{
+    uint64_t numbers[5] = {0};
+    const bool is_result = kind == MR_MANIFEST_RESULTS;
+
+    if (name.len >= MR_MANIFEST_NAME_BYTES ||
+        !mr_str_starts(name, is_result ? MR_STR("p-") : MR_STR("d-"))) {
+        return 0;
+    }
+    const size_t count = name_numbers(name, numbers);
+    const uint64_t epoch = count == 2 ? numbers[0] : count == 4 && is_result ? numbers[2] : 0;
+    return epoch <= UINT32_MAX ? (uint32_t)epoch : 0;
+}
+
+bool mr_manifest_name_is_ours(enum mr_manifest_kind kind, mr_str name)
+{
+    return mr_manifest_name_epoch(kind, name) > 0;
+}
+
+bool mr_manifest_name_is_placed(const char *name)
+{
+    uint64_t numbers[5];
+
+    return name_numbers(mr_str_c(name), numbers) == 4;
+}
+
+bool mr_manifest_is_in_order(const struct mr_manifest_item *const *items, size_t count)
+{
+    const struct mr_manifest_extent *last = NULL;
+
+    for (size_t i = 0; i < count; i++) {
+        if (!items[i]->part) {
+            continue;
+        }
+        const struct mr_manifest_extent *first = items[i]->extents;
+        if (!mr_manifest_name_is_placed(items[i]->part) ||
+            (last && (first->file < last->file ||
+                      (first->file == last->file && first->first < last->first + last->count)))) {
             return false;
         }
+        last = &items[i]->extents[items[i]->extent_count - 1];
     }
     return true;
 }

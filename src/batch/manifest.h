@@ -4,7 +4,8 @@
  *
  *     job.json            what identifies the job; a restart with something else is refused
  *     manifest.log        one line for each commit: JSON, a space, CRC-32C of the JSON as 8 hex digits
- *     parts/              p-<epoch>-<number><suffix>: results
+ *     parts/              p-<epoch>-<number><suffix>: results, or, when the job keeps the order of the input,
+ *                         p-<input>-<first row>-<epoch>-<number><suffix>, so that names sort as rows do
  *     dlq/                d-<epoch>-<number><suffix>: dead letters
  *     epoch-<number>      one more at each start
  *     LOCK                held (flock) by the process that works on the job; its pid is in it
@@ -69,7 +70,7 @@ struct mr_manifest_extent {
 /** Bytes of a note, and of the `hosts` of an item. */
 #define MR_MANIFEST_NOTE_BYTES_MOST (64u << 10)
 /** Room for a name in parts/ or dlq/. */
-#define MR_MANIFEST_NAME_BYTES  56
+#define MR_MANIFEST_NAME_BYTES  96
 #define MR_MANIFEST_SUFFIX_MOST 24
 
 enum mr_manifest_kind { MR_MANIFEST_RESULTS, MR_MANIFEST_DEAD_LETTERS };
@@ -148,6 +149,10 @@ uint32_t mr_manifest_epoch(const struct mr_manifest *m);
 /** Rows of an input that have an outcome. Borrowed until the next change. */
 const struct mr_ranges *mr_manifest_done(const struct mr_manifest *m, uint32_t file);
 struct mr_manifest_totals mr_manifest_totals(const struct mr_manifest *m);
+/** Was the file begun by mr_manifest_part_begin_at? Then its rows are in the order of the input. */
+bool mr_manifest_name_is_placed(const char *name);
+/** Do the rows of these items, sorted by their first ones, follow each other in the order of the input? */
+bool mr_manifest_is_in_order(const struct mr_manifest_item *const *items, size_t count);
 /** Items in the order of their commits. */
 size_t mr_manifest_item_count(const struct mr_manifest *m);
 const struct mr_manifest_item *mr_manifest_item(const struct mr_manifest *m, size_t i);
@@ -158,6 +163,9 @@ int mr_manifest_file_open(const struct mr_manifest *m, enum mr_manifest_kind kin
 /** Begin a file. suffix: ".parquet", without a slash. */
 int mr_manifest_part_begin(struct mr_manifest *m, enum mr_manifest_kind kind, const char *suffix,
                            struct mr_manifest_part *out, struct mr_err *err);
+/** The same for results that begin with the row `first` of an input, whose name sorts by that. */
+int mr_manifest_part_begin_at(struct mr_manifest *m, uint32_t file, uint64_t first,
+                              const char *suffix, struct mr_manifest_part *out, struct mr_err *err);
 /** Bring the complete file to disk, so that a later commit, perhaps by another thread, need not wait for
  *  that. Not needed: commit does what was not done. After an error the part can only be dropped. */
 int mr_manifest_part_seal(struct mr_manifest *m, struct mr_manifest_part *part, struct mr_err *err);

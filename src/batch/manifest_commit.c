@@ -27,8 +27,9 @@ static const char *tmp_name(const struct mr_manifest_part *part, char out[TMP_NA
     return out;
 }
 
-int mr_manifest_part_begin(struct mr_manifest *m, enum mr_manifest_kind kind, const char *suffix,
-                           struct mr_manifest_part *out, struct mr_err *err)
+/* `place` is what names sort by before all else, "" or with a line at its end. */
+static int part_begin(struct mr_manifest *m, enum mr_manifest_kind kind, const char *place,
+                      const char *suffix, struct mr_manifest_part *out, struct mr_err *err)
 {
     struct mr_manifest_part part = {.kind = kind};
     char tmp[TMP_NAME_BYTES];
@@ -38,14 +39,29 @@ int mr_manifest_part_begin(struct mr_manifest *m, enum mr_manifest_kind kind, co
         return MR_FAIL(err, MR_E_INVALID, "'%s' is no suffix for a file", suffix);
     }
     const uint64_t number = atomic_fetch_add_explicit(&m->next_number, 1, memory_order_relaxed);
-    snprintf(part.name, sizeof part.name, "%c-%06u-%06" PRIu64 "%s",
-             kind == MR_MANIFEST_RESULTS ? 'p' : 'd', m->epoch, number, suffix);
+    snprintf(part.name, sizeof part.name, "%c-%s%06u-%06" PRIu64 "%s",
+             kind == MR_MANIFEST_RESULTS ? 'p' : 'd', place, m->epoch, number, suffix);
     part.fd = openat(m->dir, tmp_name(&part, tmp), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (part.fd < 0) {
         return batch_file_fail(err, "make", tmp);
     }
     *out = part;
     return MR_OK;
+}
+
+int mr_manifest_part_begin(struct mr_manifest *m, enum mr_manifest_kind kind, const char *suffix,
+                           struct mr_manifest_part *out, struct mr_err *err)
+{
+    return part_begin(m, kind, "", suffix, out, err);
+}
+
+int mr_manifest_part_begin_at(struct mr_manifest *m, uint32_t file, uint64_t first,
+                              const char *suffix, struct mr_manifest_part *out, struct mr_err *err)
+{
+    char place[40];
+
+    snprintf(place, sizeof place, "%07u-%012" PRIu64 "-", file, first);
+    return part_begin(m, MR_MANIFEST_RESULTS, place, suffix, out, err);
 }
 
 int mr_manifest_part_seal(struct mr_manifest *m, struct mr_manifest_part *part, struct mr_err *err)

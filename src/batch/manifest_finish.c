@@ -41,10 +41,14 @@ static void put_manifest(const struct mr_manifest *m, struct mr_buf *b)
         items[i] = m->items.at[i];
     }
     qsort(items, m->items.len, sizeof *items, items_in_order);
-    mr_buf_printf(b,
-                  "{\"format\":%d,\"rows\":%" PRIu64 ",\"dead\":%" PRIu64 ",\"bytes\":%" PRIu64
-                  ",\"items\":[",
-                  MR_MANIFEST_FORMAT, m->totals.rows, m->totals.dead, m->totals.bytes);
+    mr_buf_printf(
+        b,
+        "{\"format\":%d,\"rows\":%" PRIu64 ",\"dead\":%" PRIu64 ",\"bytes\":%" PRIu64
+        ",\"in_order\":%s,\"items\":[",
+        MR_MANIFEST_FORMAT, m->totals.rows, m->totals.dead, m->totals.bytes,
+        mr_manifest_is_in_order((const struct mr_manifest_item *const *)items, m->items.len)
+            ? "true"
+            : "false");
     for (size_t i = 0; i < m->items.len; i++) {
         mr_buf_c(b, i ? ",\n" : "\n");
         mr_record_item(b, items[i]);

@@ -436,12 +436,10 @@ static void sweep_top(void *ctx, const char *name)
 static void sweep_files(void *ctx, const char *name)
 {
     const struct sweep *s = ctx;
-    const mr_str epoch_text = mr_str_sub(mr_str_c(name), 2, 8);
-    uint64_t epoch;
+    const uint32_t epoch = mr_manifest_name_epoch(s->kind, mr_str_c(name));
 
     /* Never what a later start may have made. */
-    if (mr_manifest_name_is_ours(s->kind, mr_str_c(name)) && mr_str_to_u64(epoch_text, &epoch) &&
-        epoch < s->m->epoch && !mr_map_find(&s->m->by_name, mr_str_c(name))) {
+    if (epoch > 0 && epoch < s->m->epoch && !mr_map_find(&s->m->by_name, mr_str_c(name))) {
         unlinkat(s->dir, name, 0);
     }
 }

@@ -66,6 +66,8 @@ void mr_manifest_keep_note(struct mr_manifest *m, mr_str json);
 int mr_manifest_check_json(const char *what, mr_str json, struct mr_buf *out, struct mr_err *err);
 /** Does `name` look like a file of ours ("p-000001-000002.parquet")? */
 bool mr_manifest_name_is_ours(enum mr_manifest_kind kind, mr_str name);
+/** The epoch in a name; 0: it is none of ours. */
+uint32_t mr_manifest_name_epoch(enum mr_manifest_kind kind, mr_str name);
 
 /* ---- record.c: lines of the log ---- */
 

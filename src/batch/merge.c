@@ -80,6 +80,18 @@ out:
 
 /* ---- in the folder ---- */
 
+/* Where the rows are in the order of the input, the name says so. */
+static int part_begin(struct mr_manifest *m, const item_ref *items, size_t count,
+                      struct mr_manifest_part *out, struct mr_err *err)
+{
+    const char *suffix = strchr(items[0]->part, '.');
+    const struct mr_manifest_extent *at = items[0]->extents;
+
+    return mr_manifest_is_in_order(items, count)
+               ? mr_manifest_part_begin_at(m, at->file, at->first, suffix, out, err)
+               : mr_manifest_part_begin(m, MR_MANIFEST_RESULTS, suffix, out, err);
+}
+
 static int group_replace(struct mr_manifest *m, const item_ref *items, size_t count,
                          struct mr_err *err)
 {
@@ -98,7 +110,7 @@ static int group_replace(struct mr_manifest *m, const item_ref *items, size_t co
     }
     add.extents = extents.at;
     add.extent_count = extents.len;
-    MR_TRY(mr_manifest_part_begin(m, MR_MANIFEST_RESULTS, strchr(items[0]->part, '.'), &part, err));
+    MR_TRY(part_begin(m, items, count, &part, err));
     MR_TRY(join(m, MR_MANIFEST_RESULTS, items, count, part.fd, err));
     if (add.dead > 0) {
         add.dlq = &dlq;
@@ -197,6 +209,7 @@ int mr_batch_merge(const struct mr_batch_merge_options *o, struct mr_batch_merge
         goto out;
     }
     qsort(items.at, items.len, sizeof *items.at, items_in_order);
+    merged.is_in_order = mr_manifest_is_in_order(items.at, items.len);
     if (o->output) {
         merged.files = 1;
         rc = output_put(m, items.at, items.len, o->output, err);

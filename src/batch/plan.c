@@ -37,8 +37,9 @@ int plan_put(struct job *j, struct extent *e, struct mr_err *err)
     p->last_ns = mr_now_ns();
     p->tried += e->rows->count;
     for (size_t i = 0; i < e->answers.len && rc == MR_OK; i++) {
-        p->written += e->answers.at[i]->count;
-        rc = mr_writer_put(p->writer, e->answers.at[i], 0, e->answers.at[i]->count, err);
+        const struct mr_rows *rows = e->answers.at[i].rows;
+        p->written += rows->count;
+        rc = mr_writer_put(p->writer, rows, 0, rows->count, err);
     }
     p->memory += e->credit;
     if (!p->half_ns && p->tried >= PLAN_ROWS / 2) {

@@ -77,6 +77,7 @@ static int file_read(struct reader *r, uint32_t file, const struct mr_ranges *do
         }
         at = gap.first + e->rows->count;
         r->rows += e->rows->count;
+        e->number = r->extents++;
         e->mail.run = extent_arrives;
         mr_loop_post(r->job->loop, &e->mail);
     }

@@ -39,6 +39,7 @@ struct batch_command {
     int input_format;
     int output_format;
     int compression;
+    int order;
     const char *max_dead_percent;
     struct mr_tls_client_options tls;
     bool plan;
@@ -50,6 +51,7 @@ struct batch_command {
 static const char *const formats[] = {"auto", "jsonl", "csv", "parquet", NULL};
 static const char *const output_formats[] = {"parquet", "jsonl", "csv", NULL};
 static const char *const compressions[] = {"none", "zstd", "gzip", NULL};
+static const char *const orders[] = {"unordered", "logical", "physical", NULL};
 
 const struct mr_option mr_cli_batch_table[] = {
     MR_BATCH_JOB_FILE_ROW(struct batch_command),
@@ -126,6 +128,15 @@ const struct mr_option mr_cli_batch_table[] = {
      .choices = compressions,
      .value = "METHOD",
      .help = "of the results; Parquet takes none or zstd"},
+    {.name = "order",
+     .kind = MR_OPTION_CHOICE,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(order),
+     .fallback = "unordered",
+     .choices = orders,
+     .value = "ORDER",
+     .help = "logical: the files of results, by their names, are in the order of the input; "
+             "physical: they are also made in it, which waits for a row that is late"},
     MR_BATCH_COLUMN_ROWS(struct batch_command),
     {.name = "max-dead",
      .kind = MR_OPTION_INT,
@@ -241,6 +252,7 @@ static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed 
     o->source.format = inputs[c->input_format];
     o->writer.format = outputs[c->output_format];
     o->writer.compression = (enum mr_compression)c->compression;
+    o->order = (enum mr_batch_order)c->order;
     o->suffix = suffixes[c->output_format][c->compression];
     if (!o->suffix[0]) {
         return MR_FAIL(err, MR_E_INVALID, "--compression gzip: Parquet takes none or zstd");

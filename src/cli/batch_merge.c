@@ -46,9 +46,10 @@ static int merge_run(const struct mr_batch_merge_options *o, struct mr_err *err)
 
     if (rc == MR_OK) {
         mr_text_bytes(bytes, merged.bytes);
-        fprintf(stderr, "%llu rows (%s): %llu files before, %llu now\n",
-                (unsigned long long)merged.rows, bytes, (unsigned long long)merged.files_before,
-                (unsigned long long)merged.files);
+        fprintf(stderr, "%llu rows (%s)%s: %llu files before, %llu now\n",
+                (unsigned long long)merged.rows, bytes,
+                merged.is_in_order ? " in the order of the input" : "",
+                (unsigned long long)merged.files_before, (unsigned long long)merged.files);
     }
     return rc;
 }

@@ -117,6 +117,17 @@ static void commit_rows(struct mr_manifest *m, uint32_t file, uint64_t first, ui
     assert_int_equal(part.fd, -1);
 }
 
+static void commit_placed(struct mr_manifest *m, uint32_t file, uint64_t first, uint64_t count)
+{
+    const struct mr_manifest_extent extent = {file, first, count};
+    struct mr_manifest_part part;
+
+    assert_int_equal(mr_manifest_part_begin_at(m, file, first, ".csv", &part, NULL), MR_OK);
+    const struct mr_manifest_add add = {
+        .part = &part, .rows = count, .extents = &extent, .extent_count = 1};
+    assert_int_equal(mr_manifest_commit(m, &add, 1, NULL), MR_OK);
+}
+
 static bool is_there(const char *name)
 {
     char path[128];
@@ -365,6 +376,48 @@ static void a_folder_of_its_own(void **state)
     expect_refused((struct mr_manifest_options){0}, MR_E_EXISTS, "holds other things (photo.jpg)");
     assert_false(is_there("LOCK"));
     assert_false(is_there("parts"));
+}
+
+static void placed_names_sort_as_rows_do(void **state)
+{
+    struct mr_manifest *m = must_open();
+    const struct mr_manifest_item *items[4];
+    char text[4096];
+
+    (void)state;
+    commit_placed(m, 1, 0, 10);
+    mr_manifest_close(&m);
+    m = must_open();
+    commit_placed(m, 0, 1000, 24);
+    commit_placed(m, 0, 100, 900);
+    assert_true(is_there("parts/p-0000001-000000000000-000001-000001.csv"));
+    assert_true(is_there("parts/p-0000000-000000001000-000002-000001.csv"));
+    for (size_t i = 0; i < 3; i++) {
+        items[i] = mr_manifest_item(m, 2 - i);
+        assert_true(mr_manifest_name_is_placed(items[i]->part));
+        assert_true(i == 0 || strcmp(items[i - 1]->part, items[i]->part) < 0);
+    }
+    assert_true(mr_manifest_is_in_order(items, 3));
+    items[3] = items[1];
+    assert_false(mr_manifest_is_in_order(items + 1, 3));
+    assert_int_equal(mr_manifest_finish(m, MR_STR("{}"), NULL), MR_OK);
+    read_file("manifest.json", text, sizeof text);
+    assert_non_null(strstr(text, "\"in_order\":true"));
+    /* A file without a place may hold anything. */
+    commit_rows(m, 2, 0, 5);
+    assert_int_equal(mr_manifest_finish(m, MR_STR("{}"), NULL), MR_OK);
+    read_file("manifest.json", text, sizeof text);
+    assert_non_null(strstr(text, "\"in_order\":false"));
+    mr_manifest_close(&m);
+
+    /* What no record names goes, by the epoch in its name. */
+    write_file("parts/p-0000003-000000000000-000002-000009.csv", "x", 1);
+    write_file("parts/p-0000003-000000000000-000009-000009.csv", "x", 1);
+    m = must_open();
+    assert_true(is_there("parts/p-0000000-000000000100-000002-000002.csv"));
+    assert_false(is_there("parts/p-0000003-000000000000-000002-000009.csv"));
+    assert_true(is_there("parts/p-0000003-000000000000-000009-000009.csv"));
+    mr_manifest_close(&m);
 }
 
 static void what_no_record_names_is_removed(void **state)
@@ -626,6 +679,7 @@ int main(void)
         TEST(dead_letters_come_back),
         TEST(changed_facts_are_refused),
         TEST(a_folder_of_its_own),
+        TEST(placed_names_sort_as_rows_do),
         TEST(what_no_record_names_is_removed),
         TEST(a_torn_end_is_cut_and_damage_is_not),
         TEST(committed_files_are_checked),

@@ -27,6 +27,15 @@ enum mr_batch_protocol {
     MR_BATCH_LOCAL, /* not for `protocol`: the host that mr_batch_options.repository makes */
 };
 
+/** What the files of results say of the order of the input, which each extent of rows has in itself. */
+enum mr_batch_order {
+    MR_BATCH_UNORDERED, /* nothing: rows are written as they come */
+    /** The files one after the other, by their names, are the input; rows of dead letters are missing. A file that would
+     *  have to wait long for a row goes without it: the row gets a file of its own. */
+    MR_BATCH_LOGICAL,
+    MR_BATCH_PHYSICAL, /* the same; and files are made in that order, so that it waits for a row that is late */
+};
+
 /** What becomes of a row that has no result. */
 enum mr_batch_dead {
     MR_BATCH_DEAD_FAIL,  /* the run ends */
@@ -75,7 +84,8 @@ struct mr_batch_options {
     uint32_t batch_rows; /* of a call */
     uint32_t
         extent_rows; /* read, and in memory, as one; 0: 4096 or batch_rows, whichever is more */
-    uint64_t memory_bytes;  /* rows and answers that are under way */
+    uint64_t memory_bytes; /* rows and answers that are under way */
+    enum mr_batch_order order;
     uint64_t part_bytes;    /* a file of results is closed at about this size … */
     int64_t commit_ns;      /* … or at this age */
     uint32_t max_in_flight; /* calls per host */
@@ -208,6 +218,7 @@ struct mr_batch_merged {
     uint64_t bytes; /* of the files before */
     uint64_t files_before;
     uint64_t files;
+    bool is_in_order; /* of the input, as far as there are results (see mr_batch_order) */
 };
 
 /** Joins the results of a finished job, without unpacking them (see table/merge.h). Any thread; blocks on the disk.
