@@ -165,6 +165,10 @@ static int facts_open(struct job *j, struct mr_err *err)
         snprintf(keys[n].text, sizeof keys[n].text, "input %zu", i);
         FACT(keys[n].text);
         facts[n].is_input = true;
+        if (f.state) {
+            mr_buf_c(&texts[n++], f.state);
+            continue;
+        }
         mr_buf_printf(&texts[n++], "{\"bytes\":%llu,\"mtime_ns\":%lld}",
                       (unsigned long long)f.bytes, (long long)f.mtime_ns);
     }
@@ -217,6 +221,7 @@ static int job_set_up(struct job *j, struct mr_err *err)
         carried_want(j);
     }
     source.wanted = &j->wanted;
+    source.outage_ns = o->max_outage_ns;
     MR_TRY(mr_source_open(&j->source, &source, err));
     MR_TRY(j->dialect->bind(j, mr_source_schema(j->source), err));
     if (j->plan) {
@@ -461,7 +466,8 @@ int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *o, struct
     } checks[] = {
         {o->filter ? !o->source.stream : o->source.path_count == 0 && !o->source.query,
          "there is no input"},
-        {o->source.query && o->source.path_count > 0,
+        {o->source.query && o->source.path_count > 0 &&
+             mr_database_kind_of(o->source.paths[0]) == MR_DATABASE_IS_NONE,
          "the input is a query or files, and both were given"},
         {!o->filter && (!o->folder || !o->folder[0]), "there is no folder for the job"},
         {!o->model || !o->model[0] || strlen(o->model) > 256,

@@ -62,15 +62,21 @@ const struct mr_option mr_cli_batch_table[] = {
      .flags = MR_OPTION_CLI_ONLY,
      AT(inputs),
      .value = "PATH",
-     .help = "file, folder or pattern; may be given several times"},
+     .help = "file, folder or pattern; may be given several times; or a database, sqlite:FILE or "
+             "postgresql://..."},
+    {.name = "table",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.source.table),
+     .value = "TABLE",
+     .help = "of the database, in the order of its keys"},
     {.name = "query",
      .kind = MR_OPTION_STRING,
      .flags = MR_OPTION_CLI_ONLY,
      AT(job.source.query),
      .value = "SQL",
-     .help =
-         "of DuckDB, instead of paths: select ... from 'data/*.parquet' where ...; it has to give "
-         "the same rows in the same order each time"},
+     .help = "of DuckDB, instead of paths: select ... from 'data/*.parquet' where ...; or of the "
+             "database, with order by; it has to give the same rows in the same order each time"},
     {.name = "input-format",
      .kind = MR_OPTION_CHOICE,
      .flags = MR_OPTION_CLI_ONLY,

@@ -52,16 +52,20 @@ static void json_print(const struct mr_batch_plan *p, const struct mr_batch_opti
     mr_buf_fini(&b);
 }
 
-static void text_print(const struct mr_batch_plan *p)
+static void text_print(const struct mr_batch_plan *p, bool is_table)
 {
     char one[32];
     char two[32];
     const char *about = p->rows_are_counted ? "" : "about ";
 
     mr_text_bytes(one, p->bytes);
-    printf("input    %zu %s, %s, ", p->files, p->files == 1 ? "file" : "files", one);
+    if (is_table) {
+        printf("input    1 table, ");
+    } else {
+        printf("input    %zu %s, %s, ", p->files, p->files == 1 ? "file" : "files", one);
+    }
     if (p->rows < 0) {
-        printf("rows not known: they cannot be estimated without unpacking the files\n");
+        printf("rows not known, and not to be estimated without reading them all\n");
     } else {
         printf("%s%lld rows%s\n", about, (long long)p->rows,
                p->rows_are_counted ? "" : ", by samples of the text");
@@ -102,7 +106,9 @@ int mr_cli_batch_plan(struct mr_batch *job, const struct mr_batch_options *optio
     if (rc == MR_OK && as_json) {
         json_print(&plan, options);
     } else if (rc == MR_OK) {
-        text_print(&plan);
+        const struct mr_source_options *source = &options->source;
+        text_print(&plan, source->path_count > 0 &&
+                              mr_database_kind_of(source->paths[0]) != MR_DATABASE_IS_NONE);
     }
     return rc;
 }

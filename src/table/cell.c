@@ -53,6 +53,40 @@ static bool unsigned_add(struct mr_column_builder *b, uint64_t v)
     return true;
 }
 
+bool mr_cell_whole(struct mr_column_builder *b, int64_t v)
+{
+    switch (b->field->type) {
+    case MR_COLUMN_I8:
+    case MR_COLUMN_I16:
+    case MR_COLUMN_I32:
+    case MR_COLUMN_I64: return signed_add(b, v);
+    case MR_COLUMN_U8:
+    case MR_COLUMN_U16:
+    case MR_COLUMN_U32:
+    case MR_COLUMN_U64: return v >= 0 && unsigned_add(b, (uint64_t)v);
+    case MR_COLUMN_BOOL:
+        if (v != 0 && v != 1) {
+            return false;
+        }
+        mr_column_add(b, &(uint8_t){(uint8_t)v});
+        return true;
+    default: return mr_cell_real(b, (double)v);
+    }
+}
+
+bool mr_cell_real(struct mr_column_builder *b, double v)
+{
+    switch (b->field->type) {
+    case MR_COLUMN_F16: mr_column_add(b, &(uint16_t){mr_fp16_from_float((float)v)}); return true;
+    case MR_COLUMN_F32: mr_column_add(b, &(float){(float)v}); return true;
+    case MR_COLUMN_F64: mr_column_add(b, &v); return true;
+    default:
+        return mr_column_type_bytes(b->field->type) > 0 && b->field->type <= MR_COLUMN_U64 &&
+               v >= -9223372036854775808.0 && v < 9223372036854775808.0 &&
+               (double)(int64_t)v == v && mr_cell_whole(b, (int64_t)v);
+    }
+}
+
 static int signed_json(struct mr_json *j, struct mr_column_builder *b)
 {
     int64_t v;

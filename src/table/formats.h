@@ -44,6 +44,8 @@ struct mr_source_ops {
     int (*read)(void *s, size_t file, uint64_t first, uint64_t max_rows, uint64_t max_bytes,
                 struct mr_rows **out, struct mr_err *err);
     void (*close)(void *s);
+    /** As mr_source_cancel, on any thread. NULL: reads never wait. */
+    void (*cancel)(void *s);
     /** Types are guessed from the first rows: `wanted` says otherwise by name, files may lack columns of others, and
      *  whole numbers in one file go with fractions in another. Otherwise all files must have the same columns, and
      *  `wanted` is for `schema` to look at. */
@@ -56,6 +58,8 @@ extern const struct mr_writer_ops mr_jsonl_writer_ops;
 extern const struct mr_source_ops mr_csv_source_ops;
 extern const struct mr_source_ops mr_jsonl_source_ops;
 extern const struct mr_source_ops mr_parquet_source_ops; /* also of queries */
+/* Databases: `open` gives their only file its path and state. */
+extern const struct mr_source_ops mr_sqlite_source_ops;
 
 /** Finds the files that the options name, sorted by path, and their format if the options leave it open. The caller
  *  frees the paths and the array. Errors: as mr_source_open. */

@@ -217,8 +217,36 @@ static void query_setup(struct mr_source *s)
     s->query = mr_strndup(s->options.query, strlen(s->options.query));
     s->options.query = s->query;
     s->setup.files = MR_NEW(struct mr_source_file);
-    s->setup.files[0] = (struct mr_source_file){mr_strndup("query", 5), 0, 0, -1};
+    s->setup.files[0] = (struct mr_source_file){.path = mr_strndup("query", 5), .rows = -1};
     s->setup.file_count = 1;
+}
+
+static int database_setup(struct mr_source *s, enum mr_database_kind kind, struct mr_err *err)
+{
+    const struct mr_source_options *o = &s->options;
+
+    s->ops = kind == MR_DATABASE_IS_SQLITE ? &mr_sqlite_source_ops : NULL;
+    s->setup.files = MR_NEW(struct mr_source_file);
+    s->setup.files[0].rows = -1;
+    s->setup.file_count = 1;
+    if (o->path_count > 1) {
+        return MR_FAIL(err, MR_E_INVALID, "a database is the only input, and %zu are named",
+                       o->path_count);
+    }
+    if (!o->query == !o->table) {
+        return MR_FAIL(err, MR_E_INVALID, "of a database either a table or a query is named");
+    }
+    return MR_OK;
+}
+
+static enum mr_database_kind database_of(const struct mr_source_options *o)
+{
+    enum mr_database_kind kind = MR_DATABASE_IS_NONE;
+
+    for (size_t i = 0; i < o->path_count && kind == MR_DATABASE_IS_NONE; i++) {
+        kind = mr_database_kind_of(o->paths[i]);
+    }
+    return kind;
 }
 
 /* Its columns are told, not looked for. */
@@ -229,7 +257,7 @@ static int stream_setup(struct mr_source *s, struct mr_err *err)
 
     s->ops = format == MR_TABLE_JSONL || format == MR_TABLE_CSV ? ops_of(format) : NULL;
     s->setup.files = MR_NEW(struct mr_source_file);
-    s->setup.files[0] = (struct mr_source_file){mr_strndup("stdin", 5), 0, 0, -1};
+    s->setup.files[0] = (struct mr_source_file){.path = mr_strndup("stdin", 5), .rows = -1};
     s->setup.file_count = 1;
     for (size_t i = 0; wanted && i < wanted->count; i++) {
         mr_schema_add(&s->schema, &wanted->fields[i]);
@@ -258,8 +286,14 @@ int mr_source_open(struct mr_source **out, const struct mr_source_options *optio
     s->options.threads = MR_MAX(options->threads, 1U);
     s->setup.options = &s->options;
     s->setup.cancel_fd = -1;
+    const enum mr_database_kind kind = database_of(options);
     if (options->stream) {
         MR_TRY(stream_setup(s, err));
+    } else if (kind != MR_DATABASE_IS_NONE) {
+        MR_TRY(database_setup(s, kind, err));
+    } else if (options->table) {
+        rc = MR_FAIL(err, MR_E_INVALID, "'%s' is a table of no database", options->table);
+        goto out;
     } else if (options->query) {
         query_setup(s);
     } else {
@@ -287,6 +321,8 @@ out:
     /* They were the caller's, for the call. */
     s->options.paths = s->options.columns = NULL;
     s->options.path_count = s->options.column_count = 0;
+    s->options.query = s->query;
+    s->options.table = NULL;
     s->options.wanted = NULL;
     *out = s;
     return MR_OK;
@@ -324,6 +360,9 @@ void mr_source_cancel(struct mr_source *s)
 {
     const uint64_t one = 1;
 
+    if (s->ops->cancel) {
+        s->ops->cancel(s->state);
+    }
     /* It fails only when it was cancelled very often before. */
     if (s->setup.cancel_fd >= 0 && write(s->setup.cancel_fd, &one, sizeof one) < 0) {
         return;
@@ -343,6 +382,7 @@ void mr_source_close(struct mr_source **source)
     }
     for (size_t i = 0; i < s->setup.file_count; i++) {
         mr_free((void *)(uintptr_t)s->setup.files[i].path);
+        mr_free((void *)(uintptr_t)s->setup.files[i].state);
     }
     mr_free(s->setup.files);
     if (s->setup.cancel_fd >= 0) {

@@ -116,6 +116,9 @@ int mr_cell_json(struct mr_json *j, struct mr_column_builder *b);
  *  and 0; a list is JSON. Errors: as above, in err. */
 int mr_cell_text(struct mr_column_builder *b, mr_str text, struct mr_arena *scratch,
                  struct mr_err *err);
+/** A row of a column of numbers. False: it is none, or the number does not fit; nothing was added. */
+bool mr_cell_whole(struct mr_column_builder *b, int64_t v);
+bool mr_cell_real(struct mr_column_builder *b, double v);
 /** Whether columns can have that type. Errors: MR_E_UNSUPPORTED, MR_E_INVALID (lists wider than max_cell_bytes);
  *  names the column. */
 int mr_cell_check(const struct mr_field *f, uint64_t max_cell_bytes, struct mr_err *err);

@@ -1,4 +1,4 @@
-/* Tables: files (and later databases) that rows come from and go to.
+/* Tables: files and databases that rows come from and go to.
  *
  * A source is a list of files of one schema, read row range by row range: a range is (file, first row, count), which
  * means the same rows as long as the file does not change. Reading forwards is what a source is made for; going back
@@ -45,8 +45,12 @@ struct mr_source_options {
         paths; /* files, folders (all files of the format below, by name), and patterns (* ? [ ]) */
     size_t path_count;
     /** SQL of DuckDB instead of paths: a source of one file named "query", whose rows have the order that the query
-     *  gives them. Whoever comes back to them needs a query that always gives the same rows. NULL: none. */
+     *  gives them. Whoever comes back to them needs a query that always gives the same rows. Where the only path is a
+     *  database (see mr_database_kind_of), SQL of that, with an ORDER BY. NULL: none. */
     const char *query;
+    /** Instead of a query: a table of the database that is the only path, in the order of its keys. */
+    const char *table;
+    int64_t outage_ns; /* how long a database that cannot be reached any more is waited for */
     /** JSONL or CSV instead of paths: a source of one file named "stdin", that is read forwards and not unpacked. Its
      *  columns are those of `wanted`; nothing is guessed from rows, which may come late. One without a type is taken as it
      *  is: JSON of any kind (see mr_field.is_json), in CSV text. NULL: none. */
@@ -69,7 +73,16 @@ struct mr_source_file {
     uint64_t bytes;
     int64_t mtime_ns;
     int64_t rows; /* -1: not known before it was read */
+    /** In a database, in the place of bytes and time: JSON by which a change is noticed, owned as the path is; NULL: a file. */
+    const char *state;
 };
+
+/* ---- databases ---- */
+
+/** "sqlite:FILE" and "postgresql://…" (or "postgres://…", as of libpq) are no files. Their libraries are loaded when one
+ *  is opened. */
+enum mr_database_kind { MR_DATABASE_IS_NONE, MR_DATABASE_IS_SQLITE, MR_DATABASE_IS_POSTGRESQL };
+enum mr_database_kind mr_database_kind_of(const char *name);
 
 struct mr_source;
 /** Finds the files, sorted by path, and the schema: from the files where they say it, otherwise from their first rows.
@@ -86,7 +99,7 @@ struct mr_source_file mr_source_file(const struct mr_source *s, size_t file);
  *  Errors: MR_E_IO, MR_E_INVALID (the file is damaged: says where), MR_E_EXHAUSTED. */
 int mr_source_read(struct mr_source *s, size_t file, uint64_t first, uint64_t max_rows,
                    uint64_t max_bytes, struct mr_rows **out, struct mr_err *err);
-/** A read that waits for its stream, and any later one, ends with MR_E_CANCELLED. Any thread. */
+/** A read that waits for its stream or database, and any later one, ends with MR_E_CANCELLED. Any thread. */
 void mr_source_cancel(struct mr_source *s);
 /** Rows must have gone before. */
 void mr_source_close(struct mr_source **s);
