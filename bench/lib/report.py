@@ -33,6 +33,7 @@ FIGURES = {  # name: (heading, format)
     "rows": ("rows/s", lambda v: f"{v:,.0f}"),
     "worker cpu": ("worker's CPU", lambda v: time_text(v)),
     "host cpu": ("host's CPU", lambda v: time_text(v)),
+    "host busy": ("host busy", lambda v: f"{v:.0f} %"),
     "peak rss": ("peak memory", lambda v: f"{v:,.0f} MB"),
 }
 

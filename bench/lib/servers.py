@@ -15,7 +15,7 @@ from pathlib import Path
 from . import machine
 
 MILLRACE = Path(os.environ.get("MR_BIN", machine.ROOT / "build/release/bin/millrace"))
-OF_TABLES = ("pyarrow", "aiohttp", "duckdb")  # whose versions matter to the rows of tables only
+OF_TABLES = ("pyarrow", "aiohttp", "duckdb", "onnxruntime", "pyspark")  # whose versions matter to the rows of tables only
 START_LIMIT_S = 300  # valgrind takes its time
 
 

@@ -1,5 +1,6 @@
-"""Tables through a model: `millrace batch run` beside a script of pyarrow and aiohttp, both with a Millrace as the host; and
-Parquet written. Host and worker share all CPUs. The worker's CPU and memory are those of its process at its end."""
+"""Tables through a model: `millrace batch run` beside a script of pyarrow and aiohttp, with a Millrace or a Triton as the
+host; the model in the worker's own process beside other ways to do that; and Parquet written. Host and worker share all
+CPUs. The worker's CPU and memory are those of its process, and of those that it started, at its end."""
 import importlib.util
 import json
 import os
@@ -16,6 +17,7 @@ from .servers import MILLRACE
 
 FILES = 8
 SCRIPT = machine.ROOT / "bench/table_script.py"
+LOCAL = machine.ROOT / "bench/table_local.py"
 WRITER = machine.ROOT / "build/release/bench/bench_table_write"
 
 
@@ -58,15 +60,24 @@ def texts(folder, rows):
 
 
 def peak_mb(pid):
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024 / 1e6
-    return 0  # it is ending
+    """Of a process and those that it started, each at its own peak."""
+    peak = 0
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                peak = int(line.split()[1]) * 1024 / 1e6
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            peak += peak_mb(int(child))
+    except OSError:
+        pass  # it is ending
+    return peak
 
 
 def used(command, running, rows):
-    """Runs a worker to its end."""
-    host, begin = machine.cpu_seconds(running.pid), time.perf_counter()
+    """Runs a worker to its end. `running`: the host, or None."""
+    def host_seconds():
+        return machine.cpu_seconds(running.pid) if running else 0
+    host, begin = host_seconds(), time.perf_counter()
     peak, pid = 0, 0
     with tempfile.TemporaryFile() as said:
         worker = subprocess.Popen([str(c) for c in command], stdout=said, stderr=said)
@@ -79,8 +90,12 @@ def used(command, running, rows):
         if worker.returncode:
             said.seek(0)
             raise RuntimeError(f"{command[0]} failed ({worker.returncode}): {said.read().decode()[-800:]}")
-    return {"rows": rows / seconds, "worker cpu": 1e6 * (usage.ru_utime + usage.ru_stime),
-            "host cpu": 1e6 * (machine.cpu_seconds(running.pid) - host), "peak rss": peak}
+    worker, host = usage.ru_utime + usage.ru_stime, host_seconds() - host
+    figures = {"rows": rows / seconds, "worker cpu": 1e6 * worker, "peak rss": peak}
+    if running:
+        # Of the time of all CPUs that the worker left; what the system takes is in neither.
+        figures |= {"host cpu": 1e6 * host, "host busy": 100 * host / (seconds * os.cpu_count() - worker)}
+    return figures
 
 
 def counted(rows, files):
@@ -90,21 +105,42 @@ def counted(rows, files):
         raise RuntimeError(f"{found} rows of {rows} were written")
 
 
-def worked(who, model, rows, call_rows, is_text=False):
+def in_process(who, model, rows, call_rows):
+    """A contender: the whole table once through a model in the worker's own process, start and load included."""
+    def measure(bench):
+        need("pyarrow", *{"script": ["onnxruntime"], "duckdb": ["onnxruntime", "duckdb"],
+                          "spark": ["onnxruntime", "pyspark"]}.get(who, []))
+        table, out = numbers(bench.folder, rows), Path(bench.folder, "job")
+        repository = Path(bench.repository("tables"))
+        subprocess.run(["rm", "-rf", out], check=True)
+        if who == "millrace":
+            figures = used([MILLRACE, "batch", "run", "-i", table, "-m", model, "--local", repository, "-o", out, "--keep", "id",
+                            "--map", "INPUT0=x", "--batch-rows", call_rows], None, rows)
+            written_files = (out / "parts").iterdir()
+        else:
+            figures = used([sys.executable, LOCAL, who, table, out, repository / model / "1/model.onnx", call_rows], None, rows)
+            written_files = out.glob("*.parquet") if out.is_dir() else [out]
+        counted(rows, written_files)
+        subprocess.run(["rm", "-rf", out], check=True)
+        return figures
+    return measure
+
+
+def worked(who, model, rows, call_rows, is_text=False, host="millrace"):
     """A contender: the whole table once, start of the worker included."""
     def measure(bench):
         need("pyarrow", *(["aiohttp"] if who == "script" else []))
         table = (texts if is_text else numbers)(bench.folder, rows)
         out = Path(bench.folder, "job")
-        running = bench.server("millrace", "tables", cpus=2)
-        host = f"127.0.0.1:{running.http}"
+        running = bench.server(host, "tables", cpus=2)
+        address = f"127.0.0.1:{running.http}"
         subprocess.run(["rm", "-rf", out], check=True)
         if who == "millrace":
-            figures = used([MILLRACE, "batch", "run", "-i", table, "-m", model, "--hosts", host, "-o", out, "--keep", "id",
+            figures = used([MILLRACE, "batch", "run", "-i", table, "-m", model, "--hosts", address, "-o", out, "--keep", "id",
                             "--map", "INPUT0=" + ("text" if is_text else "x"), "--batch-rows", call_rows], running, rows)
             counted(rows, (out / "parts").iterdir())
         else:
-            figures = used([sys.executable, SCRIPT, table, out, host, model, call_rows, *(["text"] if is_text else [])],
+            figures = used([sys.executable, SCRIPT, table, out, address, model, call_rows, *(["text"] if is_text else [])],
                            running, rows)
             counted(rows, [out])
         subprocess.run(["rm", "-rf", out], check=True)
