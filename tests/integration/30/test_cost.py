@@ -113,10 +113,14 @@ def test_heap_and_mutexes(server, calls, client, model):
 @needs_tracing
 @pytest.mark.parametrize("model", ["passthrough", "simple"])
 def test_system_calls(server, client, model, tmp_path):
-    with SystemCalls(server.process.pid, tmp_path) as made:
-        for _ in range(COUNT):
-            client.ask()
     few = COUNT // 20  # timers and the like; what a request does would be COUNT
+    for _ in range(5):
+        with SystemCalls(server.process.pid, tmp_path) as made:
+            for _ in range(COUNT):
+                client.ask()
+        # Where the machine is so busy that a model of microseconds takes long, it is given to another thread.
+        if made["futex"] <= few:
+            break
     reads, writes, polls = (sum(made.pop(name, 0) for name in names) for names in
                             (("recvfrom", "recvmsg", "read", "readv"), ("sendto", "sendmsg", "write", "writev"), ("epoll_wait", "epoll_pwait")))
     assert COUNT - few <= reads <= COUNT + few, made  # strace misses what ends as it lets go
