@@ -197,12 +197,16 @@ static int split_address(struct mr_client *c, struct mr_err *err)
     c->host = mr_strndup(host.ptr, host.len);
     c->port_number = (int)port;
     snprintf(c->port, sizeof c->port, "%d", c->port_number);
+    const bool is_usual = c->port_number == (c->options.tls ? 443 : 80);
+    c->authority =
+        mr_strndup(c->address, is_usual ? (size_t)(colon - c->address) : strlen(c->address));
     return MR_OK;
 }
 
 static void client_free(struct mr_client *c)
 {
     mr_free(c->address);
+    mr_free(c->authority);
     mr_free(c->host);
     mr_free(c);
 }
@@ -226,6 +230,7 @@ int mr_client_new(struct mr_client **out, struct mr_loop *loop, const char *addr
         rc = MR_FAIL(err, MR_E_INVALID, "'%s' has no path", address);
     } else if (c->is_unix) {
         c->host = mr_strndup(address + 5, strlen(address + 5));
+        c->authority = mr_strndup("localhost", 9);
     } else {
         rc = split_address(c, err);
     }

@@ -40,8 +40,7 @@ static void put_head(const struct mr_client_call *call, struct mr_buf *out)
     const struct mr_client *c = call->client;
 
     mr_buf_printf(out, "%s %s HTTP/1.1\r\nhost: %s\r\nuser-agent: millrace/%s\r\n",
-                  call->method.ptr, call->path.ptr, c->is_unix ? "localhost" : c->address,
-                  MR_VERSION);
+                  call->method.ptr, call->path.ptr, c->authority, MR_VERSION);
     for (size_t i = 0; i < call->header_count; i++) {
         mr_buf_str(out, call->headers[i].name);
         MR_BUF_LIT(out, ": ");

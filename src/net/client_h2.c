@@ -229,7 +229,7 @@ static int submit(struct mr_client_conn *conn, struct mr_client_call *call)
 
     nv[n++] = make_nv(MR_STR(":method"), call->method);
     nv[n++] = make_nv(MR_STR(":scheme"), c->options.tls ? MR_STR("https") : MR_STR("http"));
-    nv[n++] = make_nv(MR_STR(":authority"), mr_str_c(c->is_unix ? "localhost" : c->address));
+    nv[n++] = make_nv(MR_STR(":authority"), mr_str_c(c->authority));
     nv[n++] = make_nv(MR_STR(":path"), call->path);
     nv[n++] = make_nv(MR_STR("user-agent"), MR_STR("millrace/" MR_VERSION));
     if (call->body_bytes) {

@@ -127,8 +127,9 @@ struct mr_client_conn {
 struct mr_client {
     struct mr_loop *loop;
     struct mr_client_options options;
-    char *address; /* as given, for texts and the Host header */
-    char *host;    /* or the path of a Unix socket */
+    char *address;   /* as given, for texts */
+    char *authority; /* for the Host header: without the port where it is the usual one */
+    char *host;      /* or the path of a Unix socket */
     char port[8];
     int port_number;
     bool is_unix;
