@@ -289,6 +289,13 @@ static void on_wake(struct mr_timer *t)
     calls_pump(j);
 }
 
+/* Answers that are larger than those before take more than was reckoned with: then there is one call at a time until
+ * some of them have been written. */
+static bool has_room(struct job *j)
+{
+    return j->calls.in_flight_count == 0 || !credits_are_short(&j->credits);
+}
+
 void calls_pump(struct job *j)
 {
     struct calls *c = &j->calls;
@@ -299,7 +306,7 @@ void calls_pump(struct job *j)
         return;
     }
     retries_send(j, now_ns, &wake_ns);
-    while (!c->is_dropped && (c->fresh || (c->fresh = work_cut(j)))) {
+    while (!c->is_dropped && has_room(j) && (c->fresh || (c->fresh = work_cut(j)))) {
         if (!work_send(j, c->fresh, now_ns)) {
             break;
         }
@@ -331,17 +338,20 @@ static void answer_keep(struct work *w, const struct mr_client_response *r)
     }
 }
 
-/* The first row that succeeds may be needed again. Its rows stay in memory for as long as the job runs. */
+/* The first row that succeeds may be needed again, for as long as the job runs. Without memory for it there is none. */
 static void witness_keep(struct calls *c, const struct work *w)
 {
-    c->witness = MR_NEW(struct extent);
-    *c->witness = (struct extent){
-        .job = w->extent->job, .rows = mr_rows_ref(w->extent->rows), .first = w->first};
+    struct mr_rows *row = mr_rows_copy(w->extent->rows, w->first, 1);
+
+    if (row) {
+        c->witness = MR_NEW(struct extent);
+        *c->witness = (struct extent){.job = w->extent->job, .rows = row};
+    }
 }
 
 static void witness_ask(struct calls *c)
 {
-    struct work *w = work_new(c->witness, c->witness->first, 1);
+    struct work *w = work_new(c->witness, 0, 1);
 
     w->is_witness = w->has_leave = c->is_asking = true;
     retry_push_front(c, w);
@@ -351,7 +361,11 @@ static void witness_ask(struct calls *c)
 static void rows_succeed(struct job *j, struct extent *e, uint64_t first, struct mr_rows *rows)
 {
     const uint64_t estimate = rows->count * e->per_row;
+    const uint64_t each = rows->bytes / rows->count;
+    const uint64_t before = atomic_load_explicit(&j->calls.answer_bytes, memory_order_relaxed);
 
+    atomic_store_explicit(&j->calls.answer_bytes, MR_MAX(each, before - before / 64),
+                          memory_order_relaxed);
     credits_move(&j->credits, estimate, rows->bytes);
     e->credit = e->credit - estimate + rows->bytes;
     MR_VEC_PUSH(&e->answers, ((struct extent_answer){first, rows}));

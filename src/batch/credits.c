@@ -39,6 +39,14 @@ void credits_give(struct credits *c, uint64_t bytes)
     credits_move(c, bytes, 0);
 }
 
+bool credits_are_short(struct credits *c)
+{
+    pthread_mutex_lock(&c->lock);
+    const bool are_short = c->taken > c->most;
+    pthread_mutex_unlock(&c->lock);
+    return are_short;
+}
+
 void credits_close(struct credits *c)
 {
     pthread_mutex_lock(&c->lock);

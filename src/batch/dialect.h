@@ -24,6 +24,8 @@ struct dialect {
     void (*identify)(const struct job *j, struct mr_buf *b);
     /** Bytes of the answer to a row, about. */
     uint64_t (*answer_bytes)(const struct job *j);
+    /** That is no guess. NULL: it may always be one. */
+    bool (*knows_bytes)(const struct job *j);
     /** A call may have several rows. */
     bool (*takes_rows)(const struct job *j);
 

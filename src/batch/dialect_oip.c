@@ -57,6 +57,20 @@ static uint64_t answer_bytes(const struct job *j)
     return sum;
 }
 
+static bool knows_bytes(const struct job *j)
+{
+    bool is_known = true;
+
+    for (size_t i = 0; i < j->metadata.output_count; i++) {
+        const struct mr_oip_io *io = &j->metadata.outputs[i];
+        is_known = is_known && io->dtype != MR_DTYPE_BYTES;
+        for (int d = batch_is_batched(&j->metadata); d < io->rank; d++) {
+            is_known = is_known && io->shape[d] >= 0;
+        }
+    }
+    return is_known;
+}
+
 static bool takes_rows(const struct job *j)
 {
     return batch_is_batched(&j->metadata);
@@ -172,6 +186,7 @@ const struct dialect dialect_oip = {
     .want = want,
     .bind = bind,
     .answer_bytes = answer_bytes,
+    .knows_bytes = knows_bytes,
     .takes_rows = takes_rows,
     .are_good = are_good,
     .is_bad = is_bad,

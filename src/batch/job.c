@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/pool.h"
 #include "codec/json.h"
 #include "job.h"
 #include "plan.h"
@@ -16,6 +17,7 @@
 #define TICK_NS      (MR_NS_PER_S / 5)
 #define SHARE_FROM   10000 /* rows before the share of dead ones is looked at */
 #define REPORT_BYTES (64 << 20)
+#define BLOCKS_KEPT  (16 << 20) /* for the next answers; beside the budget */
 
 void extent_free(struct extent **extent)
 {
@@ -293,6 +295,7 @@ static void on_tick(struct mr_timer *t)
         return;
     }
     if (view_mark(j, now_ns)) {
+        mr_block_age();
         view_tell(j);
     }
     calls_pump(j);
@@ -423,6 +426,7 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     j->max_in_flight = j->o->max_in_flight;
     j->dialect = &dialect_oip;
     credits_init(&j->credits, j->o->memory_bytes);
+    mr_block_set_budget(0, MR_MIN(j->o->memory_bytes / 8, (uint64_t)BLOCKS_KEPT));
     mr_arena_init(&j->arena, 4096, 64 << 20);
     j->route = mr_route_new(&route, j->begin_ns);
     MR_TRY(mr_loop_new(&j->loop, NULL, err));

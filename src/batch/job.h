@@ -38,6 +38,8 @@ bool credits_take(struct credits *c, uint64_t bytes);
 /** Corrects an estimate, without waiting. */
 void credits_move(struct credits *c, uint64_t from, uint64_t to);
 void credits_give(struct credits *c, uint64_t bytes);
+/** More are out than there are. */
+bool credits_are_short(struct credits *c);
 /** Nobody gets any from now on. */
 void credits_close(struct credits *c);
 
@@ -94,6 +96,7 @@ struct reader {
     _Atomic int64_t read_ns;
     uint64_t rows; /* read in this start; the reader's */
     uint64_t extents;
+    bool is_ahead; /* the last rows went ahead of the others; the reader's */
     /* told to the loop by `ended`, after the last extent */
     struct mr_mail ended;
     struct job *job;
@@ -339,7 +342,9 @@ struct calls {
     uint64_t most_rows;     /* of a call: as the options say, or as hosts have shown */
     struct work *fresh;     /* cut, and not sent for want of a host */
     struct extent *witness; /* one row that succeeded; NULL: none did */
-    bool is_asking;         /* the witness is on its way */
+    _Atomic uint64_t
+        answer_bytes; /* to a row, the most of late; 0: none came. The reader looks at it; relaxed */
+    bool is_asking;   /* the witness is on its way */
     bool is_dropped;
     uint64_t ok;
     uint64_t sent;

@@ -1,11 +1,20 @@
 /* The reader: what is not done yet, stretch by stretch, as far as the budget allows.
  *
  * It takes credit for the largest stretch before it reads one, and gives back what the rows and their answers will not
- * need. It alone touches the source. The manifest's ranges of earlier starts are copied before it begins, as commits of
+ * need. How much answers need is what those before them took; where nothing tells before the first one, a few rows go
+ * ahead, and all others wait for what becomes of them. It alone touches the source. The manifest's ranges of earlier starts are copied before it begins, as commits of
  * this start change the manifest meanwhile. When dead letters are tried again, all but their rows counts as done. */
 #include "base/clock.h"
 #include "job.h"
 #include "plan.h"
+
+#define AHEAD_ROWS 16 /* while nobody knows how large an answer is */
+
+static bool is_in_the_dark(const struct job *j)
+{
+    return !j->plan && !(j->dialect->knows_bytes && j->dialect->knows_bytes(j)) &&
+           atomic_load_explicit(&j->calls.answer_bytes, memory_order_relaxed) == 0;
+}
 
 static uint64_t extent_rows(const struct reader *r)
 {
@@ -29,16 +38,28 @@ static int extent_read(struct reader *r, uint32_t file, const struct mr_range *g
                        struct extent **out)
 {
     struct job *j = r->job;
-    const uint64_t rows = MR_MIN(gap->end - gap->first, extent_rows(r));
-    const uint64_t per_row = j->dialect->answer_bytes(j);
     const uint64_t most = MR_MAX(j->credits.most / 4, UINT64_C(1) << 20);
-    const uint64_t fair = MR_MIN(most, rows * per_row + (UINT64_C(4) << 20));
     const int64_t since_ns = mr_now_ns();
     struct mr_rows *got = NULL;
 
+    /* All of it while it is not known how much is needed: what went ahead comes back first. */
+    if (r->is_ahead && !credits_take(&j->credits, j->credits.most)) {
+        return MR_FAIL(&r->err, MR_E_CANCELLED, "stopped");
+    }
+    if (r->is_ahead) {
+        credits_give(&j->credits, j->credits.most);
+        r->is_ahead = false;
+    }
+    const bool is_ahead = is_in_the_dark(j);
+    const uint64_t rows = MR_MIN(gap->end - gap->first, is_ahead ? AHEAD_ROWS : extent_rows(r));
+    const uint64_t per_row =
+        MR_MAX(j->dialect->answer_bytes(j),
+               atomic_load_explicit(&j->calls.answer_bytes, memory_order_relaxed));
+    const uint64_t fair = MR_MIN(most, rows * per_row + (UINT64_C(4) << 20));
     if (!credits_take(&j->credits, fair)) {
         return MR_FAIL(&r->err, MR_E_CANCELLED, "stopped");
     }
+    r->is_ahead = is_ahead;
     const int64_t begin_ns = mr_now_ns();
     atomic_fetch_add_explicit(&r->waited_ns, begin_ns - since_ns, memory_order_relaxed);
     const uint64_t max_rows = MR_MAX(MR_MIN(rows, most / per_row), (uint64_t)1);

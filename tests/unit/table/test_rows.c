@@ -228,6 +228,62 @@ static void no_memory(void **state)
     mr_schema_fini(&s);
 }
 
+/* Text, lists, lists of one width and numbers, in JSON as they are in rows 0, 1, 2 … */
+static void copies_of_some_rows(void **state)
+{
+    struct mr_field fields[] = {{.name = (char *)"n", .type = MR_COLUMN_I32},
+                                {.name = (char *)"s", .type = MR_COLUMN_STRING},
+                                list(MR_COLUMN_LIST, 0),
+                                list(MR_COLUMN_FIXED_LIST, 2)};
+    struct mr_schema s = {.fields = fields, .count = 4};
+    struct mr_column_builder b[4];
+    struct mr_rows *r = mr_rows_new(&s);
+    struct mr_buf want;
+    struct mr_buf have;
+    struct mr_buf left;
+    struct mr_err err;
+
+    (void)state;
+    fields[3].name = (char *)"f";
+    for (size_t i = 0; i < 4; i++) {
+        mr_column_builder_init(&b[i], &fields[i]);
+    }
+    for (int32_t i = 0; i < 40; i++) {
+        if (i % 7 == 3) {
+            for (size_t k = 0; k < 3; k++) {
+                mr_column_add_null(&b[k]);
+            }
+        } else {
+            mr_column_add(&b[0], &i);
+            mr_column_add_bytes(&b[1], mr_str_sub(MR_STR("abcdefghij"), 0, (size_t)i % 5));
+            add_list(&b[2], i % 4);
+        }
+        add_list(&b[3], 2);
+    }
+    r->count = 40;
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(mr_column_builder_finish(&b[i], r, i, &err), MR_OK);
+        mr_column_builder_fini(&b[i]);
+    }
+    struct mr_rows *copy = mr_rows_copy(r, 9, 20);
+    assert_non_null(copy);
+    assert_int_equal(mr_rows_check(copy, &err), MR_OK);
+    assert_int_equal(copy->count, 20);
+    mr_buf_init(&want, 0);
+    mr_buf_init(&have, 0);
+    mr_buf_init(&left, 0);
+    for (uint64_t i = 0; i < 20; i++) {
+        mr_row_put_json(&want, r, 9 + i, 1000, &left);
+        mr_row_put_json(&have, copy, i, 1000, &left);
+    }
+    mr_rows_unref(&r); /* the copy needs nothing of it */
+    assert_string_equal(mr_buf_cstr(&have), mr_buf_cstr(&want));
+    mr_rows_unref(&copy);
+    mr_buf_fini(&want);
+    mr_buf_fini(&have);
+    mr_buf_fini(&left);
+}
+
 static void texts_and_copies(void **state)
 {
     struct mr_field f = list(MR_COLUMN_FIXED_LIST, 64);
@@ -254,6 +310,7 @@ int main(void)
         cmocka_unit_test(faults_are_found),
         cmocka_unit_test(bad_rows_are_refused),
         cmocka_unit_test(no_memory),
+        cmocka_unit_test(copies_of_some_rows),
         cmocka_unit_test(texts_and_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -117,6 +117,8 @@ void *mr_rows_alloc(struct mr_rows *r, size_t bytes);
 /** Calls fn(ctx) when the rows go; `bytes` are added to r->bytes. Takes it always: without memory for a note it is
  *  called at once, and false is returned. */
 bool mr_rows_on_free(struct mr_rows *r, uint64_t bytes, void (*fn)(void *ctx), void *ctx);
+/** Rows [first, first + count) in memory of their own, without faults. NULL: no memory. */
+struct mr_rows *mr_rows_copy(const struct mr_rows *r, uint64_t first, uint64_t count);
 /** Appends a fault, rows ascending; the text is copied. False: no memory, or too many (a million). */
 bool mr_rows_fault(struct mr_rows *r, uint64_t row, const char *text);
 /** The fault of a row, NULL = none. */

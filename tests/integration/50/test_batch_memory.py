@@ -1,0 +1,63 @@
+"""Memory of `millrace batch run`: what --memory says, and 64 MiB, whatever hosts answer."""
+import json
+import subprocess
+import sys
+
+import numpy
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lib import batch, wait
+
+pytestmark = batch.pytestmark
+
+MEASURE = ("import resource, subprocess, sys; code = subprocess.call(sys.argv[1:]); "
+           "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); sys.exit(code)")
+WIDTH = 1 << 18
+
+
+class Large(batch.Host):
+    """Answers a MiB to each row."""
+    dimension = WIDTH
+
+    def do_GET(self):
+        self.say(200, {"name": "m", "versions": ["1"], "platform": "",
+                       "inputs": [{"name": "id", "datatype": "INT64", "shape": [-1]}],
+                       "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, self.dimension]}]})
+
+    def do_POST(self):
+        body = self.body()
+        key = numpy.frombuffer(body[int(self.headers["Inference-Header-Content-Length"]):], "<i8")
+        y = numpy.broadcast_to(key.astype(numpy.float32)[:, None], (len(key), WIDTH)).tobytes()
+        head = json.dumps({"model_name": "m", "outputs": [{"name": "y", "datatype": "FP32", "shape": [len(key), WIDTH],
+                                                           "parameters": {"binary_data_size": len(y)}}]}).encode()
+        self.send_response(200)
+        self.send_header("Inference-Header-Content-Length", str(len(head)))
+        self.send_header("Content-Length", str(len(head) + len(y)))
+        self.end_headers()
+        self.wfile.write(head + y)
+
+
+class Open(Large):
+    """Does not tell before how large its answers are."""
+    dimension = -1
+
+
+@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
+@pytest.mark.parametrize("handler", [Large, Open])
+@pytest.mark.parametrize("batch_rows", [1, 64])
+def test_large_answers(tmp_path, handler, batch_rows):
+    rows = 300
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"id": pa.array(range(rows), pa.int64())}), tmp_path / "in/0.parquet")
+    with batch.hosts(handler) as (addresses, _):
+        command = [str(batch.BIN), "batch", "run", "-i", str(tmp_path / "in"), "-m", "m", "--hosts", addresses[0], "-o",
+                   str(tmp_path / "out"), "--keep", "id", "--batch-rows", str(batch_rows), "--memory", "32MiB",
+                   "--compression", "zstd"]
+        done = subprocess.run([sys.executable, "-c", MEASURE, *command], capture_output=True, text=True,
+                              env=batch.environment(), timeout=100 * wait.SLOW)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stderr.split()[-1]) < (32 + 64) * 1024
+    keys = [key for f in (tmp_path / "out/parts").iterdir() for key in pq.read_table(f, columns=["id"])["id"].to_pylist()]
+    assert sorted(keys) == list(range(rows))
