@@ -2,7 +2,7 @@
  *
  * A file is closed when it is large enough or old enough. Until then nothing of it counts: whatever happens, its rows are
  * done again at the next start. The memory of an extent is given back when its rows have been written, the rows of the
- * file when it is committed.
+ * file when it is committed. Where they are written to is a sink's (sink.h).
  *
  * In the order of the input, extents wait for their turn (order.h), and a file holds rows between which no other file has
  * any: its name tells where it begins, so names sort as rows do, whichever start wrote them. When an extent is late,
@@ -16,12 +16,14 @@
 #include "base/clock.h"
 #include "job.h"
 #include "order.h"
+#include "sink.h"
 
 #define LINES_HELD ((size_t)1 << 20) /* bytes of dead letters */
 
 static void part_drop(struct job *j, struct open_part *p)
 {
-    mr_writer_free(&p->writer);
+    j->sink->drop(p);
+    credits_give(&j->credits, p->credit);
     if (p->has_results) {
         mr_manifest_part_drop(j->manifest, &p->results);
     }
@@ -66,8 +68,7 @@ static int part_commit(struct committer *c, struct open_part *p, struct mr_err *
         return MR_OK;
     }
     if (p->has_results) {
-        MR_TRY(mr_writer_finish(p->writer, err));
-        mr_writer_free(&p->writer);
+        MR_TRY(j->sink->finish(j, p, err));
     }
     MR_TRY(part_lines_write(p, err));
     const struct mr_manifest_add add = {.part = p->has_results ? &p->results : NULL,
@@ -88,23 +89,16 @@ out:
 
 /* ---- writing ---- */
 
-static int results_open(struct job *j, struct open_part *p, const struct extent *e,
-                        struct mr_err *err)
+static int results_put(struct job *j, struct open_part *p, const struct extent *e,
+                       const struct extent_answer *a, struct mr_err *err)
 {
-    if (p->has_results) {
-        return MR_OK;
+    int rc = p->has_results ? MR_OK : j->sink->begin(j, p, e, err);
+
+    if (rc == MR_OK) {
+        rc = j->sink->put(j, p, e, a, err);
     }
-    int rc = j->o->order == MR_BATCH_UNORDERED
-                 ? mr_manifest_part_begin(j->manifest, MR_MANIFEST_RESULTS, j->o->suffix,
-                                          &p->results, err)
-                 : mr_manifest_part_begin_at(j->manifest, e->file, e->first, j->o->suffix,
-                                             &p->results, err);
-    if (rc < 0) {
-        return rc;
-    }
-    p->has_results = true;
-    return mr_writer_new(&p->writer, p->results.fd, batch_outputs_schema(j->outputs), &j->o->writer,
-                         err);
+    p->rows += rc == MR_OK ? a->rows->count : 0;
+    return rc;
 }
 
 static int dead_open(struct job *j, struct open_part *p, struct mr_err *err)
@@ -148,7 +142,7 @@ static int extent_write(struct committer *c, struct open_part *p, struct extent 
     struct job *j = c->job;
     int rc = MR_OK;
 
-    if (j->o->order != MR_BATCH_UNORDERED) {
+    if (j->o->order != MR_BATCH_UNORDERED || j->sink->holds_rows) {
         extent_sort(e);
     }
     if (p->extents.len == 0) {
@@ -156,10 +150,7 @@ static int extent_write(struct committer *c, struct open_part *p, struct extent 
         mr_buf_init(&p->lines, 0);
     }
     for (size_t i = 0; i < e->answers.len; i++) {
-        const struct mr_rows *rows = e->answers.at[i].rows;
-        MR_TRY(results_open(j, p, e, err));
-        MR_TRY(mr_writer_put(p->writer, rows, 0, rows->count, err));
-        p->rows += rows->count;
+        MR_TRY(results_put(j, p, e, &e->answers.at[i], err));
     }
     for (size_t i = 0; i < e->dead.len; i++) {
         MR_TRY(dead_write(j, p, e, e->dead.at[i], err));
@@ -260,6 +251,20 @@ static bool part_goes_on(const struct job *j, const struct open_part *p, const s
     return e->first == 0;
 }
 
+/* What the sink still holds of it keeps its credit until the part is over. */
+static void extent_release(struct job *j, struct open_part *p, struct extent **extent)
+{
+    const struct extent *e = *extent;
+    uint64_t held = 0;
+
+    for (size_t i = 0; j->sink->holds_rows && p->has_results && i < e->answers.len; i++) {
+        held += e->answers.at[i].rows->bytes;
+    }
+    credits_move(&j->credits, e->credit, held);
+    p->credit += held;
+    extent_free(extent);
+}
+
 /* An extent whose turn it is. */
 static void extent_take(struct commit *m, struct extent *e)
 {
@@ -273,10 +278,9 @@ static void extent_take(struct commit *m, struct extent *e)
     if (m->rc == MR_OK) {
         m->rc = extent_write(m->c, p, e, &m->c->err);
     }
-    credits_give(&j->credits, e->credit);
-    extent_free(&e);
+    extent_release(j, p, &e);
     atomic_fetch_add_explicit(&m->c->write_ns, mr_now_ns() - begin_ns, memory_order_relaxed);
-    if (p->writer && mr_writer_bytes(p->writer) >= j->o->part_bytes) {
+    if (p->has_results && j->sink->bytes(p) >= j->sink->most_bytes(j)) {
         part_close(m);
     }
 }
@@ -386,6 +390,9 @@ int committer_end(struct committer *c, struct mr_err *err)
 {
     if (!c->is_started) {
         return MR_OK;
+    }
+    if (c->job->sink && c->job->sink->stop) {
+        c->job->sink->stop(c->job);
     }
     pthread_mutex_lock(&c->lock);
     c->is_ending = true;

@@ -12,6 +12,7 @@
 #include "codec/json.h"
 #include "job.h"
 #include "plan.h"
+#include "sink.h"
 #include "tensor/tensor.h"
 
 #define TICK_NS      (MR_NS_PER_S / 5)
@@ -236,6 +237,7 @@ static int job_set_up(struct job *j, struct mr_err *err)
     }
     MR_TRY(facts_open(j, err));
     j->was_finished = mr_manifest_is_finished(j->manifest);
+    MR_TRY(j->sink->open ? j->sink->open(j, err) : MR_OK);
     if (o->retries_dead) {
         MR_TRY(retry_new(&j->retry, j, err));
         j->total_rows = (int64_t)retry_rows(j->retry);
@@ -384,6 +386,9 @@ static void job_free(struct job *j)
     hosts_free(j);
     mr_route_free(&j->route);
     retry_free(&j->retry);
+    if (j->sink && j->sink->close) {
+        j->sink->close(j);
+    }
     mr_manifest_close(&j->manifest);
     if (j->plan) {
         plan_drop(j->plan);
@@ -425,6 +430,7 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     atomic_init(&j->batch_rows, j->o->batch_rows);
     j->max_in_flight = j->o->max_in_flight;
     j->dialect = &dialect_oip;
+    j->sink = &sink_files;
     credits_init(&j->credits, j->o->memory_bytes);
     mr_block_set_budget(0, MR_MIN(j->o->memory_bytes / 8, (uint64_t)BLOCKS_KEPT));
     mr_arena_init(&j->arena, 4096, 64 << 20);

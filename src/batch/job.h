@@ -21,6 +21,7 @@
 #include "wire.h"
 
 struct job;
+struct sink_ops;
 
 /* ---- credits.c: bytes of rows under way; taken by the reader only ---- */
 
@@ -115,7 +116,8 @@ struct open_part {
     struct mr_manifest_part dead;
     bool has_results;
     bool has_dead;
-    struct mr_writer *writer;
+    struct mr_writer *writer; /* the sink's */
+    uint64_t credit;          /* of rows that the sink holds */
     struct mr_buf lines;
     uint64_t rows;
     uint64_t dead_rows;
@@ -428,6 +430,7 @@ struct job {
     struct mr_source *source;
     struct batch_bind *bind; /* dialect_oip.c */
     struct batch_outputs *outputs;
+    const struct sink_ops *sink;
     struct mr_manifest *manifest;
     struct mr_manifest_totals before; /* zeros with `retry` */
     struct retry *retry;              /* NULL: rows without outcome are what is to be done */

@@ -290,6 +290,11 @@ bool mr_manifest_is_finished(const struct mr_manifest *m)
     return m->is_finished;
 }
 
+const char *mr_manifest_id(const struct mr_manifest *m)
+{
+    return m->id;
+}
+
 uint32_t mr_manifest_epoch(const struct mr_manifest *m)
 {
     return m->epoch;

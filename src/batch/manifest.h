@@ -2,7 +2,7 @@
  *
  * A job is a folder:
  *
- *     job.json            what identifies the job; a restart with something else is refused
+ *     job.json            what identifies the job; a restart with something else is refused. And its id
  *     manifest.log        one line for each commit: JSON, a space, CRC-32C of the JSON as 8 hex digits
  *     parts/              p-<epoch>-<number><suffix>: results, or, when the job keeps the order of the input,
  *                         p-<input>-<first row>-<epoch>-<number><suffix>, so that names sort as rows do
@@ -15,6 +15,8 @@
  *
  * An item is what one commit adds: a file of results, a file of dead letters, or both, and the rows of the
  * input (extents) that they stand for. Each of these rows is either a row of the one or a line of the other.
+ * Results may also lie elsewhere, in a database for instance: then the part is a name, and parts/ holds nothing of it.
+ *
  * An item counts from the moment its record is in manifest.log, and not before: whatever is in the folders
  * and not in the log is removed at the next start. Whatever is in the log is on disk.
  *
@@ -75,10 +77,15 @@ struct mr_manifest_extent {
 
 enum mr_manifest_kind { MR_MANIFEST_RESULTS, MR_MANIFEST_DEAD_LETTERS };
 
+/** Room for mr_manifest_id. */
+#define MR_MANIFEST_ID_BYTES 33
+
 /** A file that is being written. Only fd and name are of interest to the caller. */
 struct mr_manifest_part {
     int fd; /* to write to, from the beginning; -1 after commit and drop, which close it */
     enum mr_manifest_kind kind;
+    bool
+        is_elsewhere; /* it is no file of the folder's; `name` is what it is known by where it is */
     bool is_sealed;
     bool is_renamed;
     bool is_lost; /* a sync failed: nobody knows what is on disk, the file must be written again */
@@ -111,6 +118,7 @@ struct mr_manifest_item {
     uint64_t dlq_bytes;
     uint32_t part_crc; /* CRC-32C of the content */
     uint32_t dlq_crc;
+    bool is_elsewhere;                  /* the part is */
     struct mr_manifest_extent *extents; /* ascending, what touches is joined */
     size_t extent_count;
     char *hosts;
@@ -144,6 +152,8 @@ void mr_manifest_close(struct mr_manifest **m);
 
 /** The job was finished, and nothing was changed since. */
 bool mr_manifest_is_finished(const struct mr_manifest *m);
+/** What tells the job from all others, chosen when it began: 32 digits. Empty: it began before there were any. */
+const char *mr_manifest_id(const struct mr_manifest *m);
 /** Number of this start, from 1. */
 uint32_t mr_manifest_epoch(const struct mr_manifest *m);
 /** Rows of an input that have an outcome. Borrowed until the next change. */
@@ -166,6 +176,13 @@ int mr_manifest_part_begin(struct mr_manifest *m, enum mr_manifest_kind kind, co
 /** The same for results that begin with the row `first` of an input, whose name sorts by that. */
 int mr_manifest_part_begin_at(struct mr_manifest *m, uint32_t file, uint64_t first,
                               const char *suffix, struct mr_manifest_part *out, struct mr_err *err);
+/** The same for results that do not lie in the folder: there is no file, and nothing is looked for where `name` is. The
+ *  caller sees to it that they are there before the commit, and for good. */
+int mr_manifest_part_begin_elsewhere(struct mr_manifest *m, const char *suffix,
+                                     struct mr_manifest_part *out, struct mr_err *err);
+/** One of an earlier start, whose commit never came to the log. Errors: MR_E_INVALID (no name of such a part). */
+int mr_manifest_part_find_elsewhere(const struct mr_manifest *m, mr_str name,
+                                    struct mr_manifest_part *out, struct mr_err *err);
 /** Bring the complete file to disk, so that a later commit, perhaps by another thread, need not wait for
  *  that. Not needed: commit does what was not done. After an error the part can only be dropped. */
 int mr_manifest_part_seal(struct mr_manifest *m, struct mr_manifest_part *part, struct mr_err *err);

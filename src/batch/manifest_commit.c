@@ -28,19 +28,30 @@ static const char *tmp_name(const struct mr_manifest_part *part, char out[TMP_NA
 }
 
 /* `place` is what names sort by before all else, "" or with a line at its end. */
-static int part_begin(struct mr_manifest *m, enum mr_manifest_kind kind, const char *place,
-                      const char *suffix, struct mr_manifest_part *out, struct mr_err *err)
+static int part_name(struct mr_manifest *m, enum mr_manifest_kind kind, const char *place,
+                     const char *suffix, struct mr_manifest_part *out, struct mr_err *err)
 {
-    struct mr_manifest_part part = {.kind = kind};
-    char tmp[TMP_NAME_BYTES];
-
     if (strlen(suffix) > MR_MANIFEST_SUFFIX_MOST || strchr(suffix, '/') ||
         (suffix[0] && suffix[0] != '.')) {
         return MR_FAIL(err, MR_E_INVALID, "'%s' is no suffix for a file", suffix);
     }
     const uint64_t number = atomic_fetch_add_explicit(&m->next_number, 1, memory_order_relaxed);
-    snprintf(part.name, sizeof part.name, "%c-%s%06u-%06" PRIu64 "%s",
+    *out = (struct mr_manifest_part){.kind = kind, .fd = -1};
+    snprintf(out->name, sizeof out->name, "%c-%s%06u-%06" PRIu64 "%s",
              kind == MR_MANIFEST_RESULTS ? 'p' : 'd', place, m->epoch, number, suffix);
+    return MR_OK;
+}
+
+static int part_begin(struct mr_manifest *m, enum mr_manifest_kind kind, const char *place,
+                      const char *suffix, struct mr_manifest_part *out, struct mr_err *err)
+{
+    struct mr_manifest_part part;
+    char tmp[TMP_NAME_BYTES];
+    int rc = part_name(m, kind, place, suffix, &part, err);
+
+    if (rc < 0) {
+        return rc;
+    }
     part.fd = openat(m->dir, tmp_name(&part, tmp), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (part.fd < 0) {
         return batch_file_fail(err, "make", tmp);
@@ -62,6 +73,29 @@ int mr_manifest_part_begin_at(struct mr_manifest *m, uint32_t file, uint64_t fir
 
     snprintf(place, sizeof place, "%07u-%012" PRIu64 "-", file, first);
     return part_begin(m, MR_MANIFEST_RESULTS, place, suffix, out, err);
+}
+
+int mr_manifest_part_begin_elsewhere(struct mr_manifest *m, const char *suffix,
+                                     struct mr_manifest_part *out, struct mr_err *err)
+{
+    int rc = part_name(m, MR_MANIFEST_RESULTS, "", suffix, out, err);
+
+    out->is_elsewhere = rc == MR_OK;
+    return rc;
+}
+
+int mr_manifest_part_find_elsewhere(const struct mr_manifest *m, mr_str name,
+                                    struct mr_manifest_part *out, struct mr_err *err)
+{
+    const uint32_t epoch = mr_manifest_name_epoch(MR_MANIFEST_RESULTS, name);
+
+    if (epoch == 0 || epoch >= m->epoch || name.len >= sizeof out->name) {
+        return MR_FAIL(err, MR_E_INVALID, "'%.*s' is no name of an earlier start's",
+                       MR_STR_ARG(name));
+    }
+    *out = (struct mr_manifest_part){.kind = MR_MANIFEST_RESULTS, .fd = -1, .is_elsewhere = true};
+    memcpy(out->name, name.ptr, name.len);
+    return MR_OK;
 }
 
 int mr_manifest_part_seal(struct mr_manifest *m, struct mr_manifest_part *part, struct mr_err *err)
@@ -168,6 +202,7 @@ static int take_kept(const struct mr_manifest *m, struct mr_manifest_item *item,
             item->part = mr_strndup(names[k], strlen(names[k]));
             item->part_bytes = from->part_bytes;
             item->part_crc = from->part_crc;
+            item->is_elsewhere = from->is_elsewhere;
         } else if (names[k]) {
             item->dlq = mr_strndup(names[k], strlen(names[k]));
             item->dlq_bytes = from->dlq_bytes;
@@ -179,7 +214,7 @@ static int take_kept(const struct mr_manifest *m, struct mr_manifest_item *item,
 
 static bool is_open_part(const struct mr_manifest_part *part, enum mr_manifest_kind kind)
 {
-    return !part || (part->kind == kind && part->fd >= 0);
+    return !part || (part->kind == kind && (part->fd >= 0 || part->is_elsewhere));
 }
 
 static int make_item(struct mr_manifest_item **out, const struct mr_manifest *m,
@@ -244,11 +279,12 @@ static int place_all(struct mr_manifest *m, const struct mr_manifest_add *adds, 
     for (size_t i = 0; i < count; i++) {
         struct mr_manifest_part *parts[2] = {adds[i].part, adds[i].dlq};
         for (int k = 0; k < 2; k++) {
-            const int rc = parts[k] ? place(m, parts[k], err) : MR_OK;
+            const bool is_file = parts[k] && !parts[k]->is_elsewhere;
+            const int rc = is_file ? place(m, parts[k], err) : MR_OK;
             if (rc < 0) {
                 return rc;
             }
-            moved[k] = moved[k] || parts[k];
+            moved[k] = moved[k] || is_file;
         }
     }
     for (int k = 0; k < 2; k++) {
@@ -274,7 +310,7 @@ static int seal_all(struct mr_manifest *m, const struct mr_manifest_add *adds,
     for (size_t i = 0; i < count; i++) {
         struct mr_manifest_part *part = adds[i].part;
         struct mr_manifest_part *dlq = adds[i].dlq;
-        int rc = part ? mr_manifest_part_seal(m, part, err) : MR_OK;
+        int rc = part && !part->is_elsewhere ? mr_manifest_part_seal(m, part, err) : MR_OK;
         if (rc == MR_OK && dlq) {
             rc = mr_manifest_part_seal(m, dlq, err);
         }
@@ -285,6 +321,7 @@ static int seal_all(struct mr_manifest *m, const struct mr_manifest_add *adds,
             items[i]->part = mr_strndup(part->name, strlen(part->name));
             items[i]->part_bytes = part->bytes;
             items[i]->part_crc = part->crc;
+            items[i]->is_elsewhere = part->is_elsewhere;
         }
         if (dlq) {
             items[i]->dlq = mr_strndup(dlq->name, strlen(dlq->name));
@@ -321,7 +358,7 @@ out:
 
 static void close_part(struct mr_manifest_part *part)
 {
-    if (part) {
+    if (part && part->fd >= 0) {
         close(part->fd);
         part->fd = -1;
     }
@@ -341,7 +378,7 @@ static void unlink_left_over(struct mr_manifest *m, struct mr_manifest_item *con
         keeps_dlq =
             keeps_dlq || (removed->dlq && items[i]->dlq && !strcmp(removed->dlq, items[i]->dlq));
     }
-    if (removed->part && !keeps_part) {
+    if (removed->part && !keeps_part && !removed->is_elsewhere) {
         unlinkat(m->parts, removed->part, 0);
     }
     if (removed->dlq && !keeps_dlq) {

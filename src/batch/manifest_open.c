@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/rng.h"
 #include "file.h"
 #include "manifest_priv.h"
 
@@ -147,9 +148,18 @@ static int take_lock(struct mr_manifest *m, struct mr_err *err)
 
 /* ---- job.json ---- */
 
-static void put_job(struct mr_buf *b, const struct mr_manifest_fact *facts, size_t count)
+static void choose_id(char out[MR_MANIFEST_ID_BYTES])
 {
-    mr_buf_printf(b, "{\"format\":%d,\"facts\":{", MR_MANIFEST_FORMAT);
+    uint64_t random[2];
+
+    mr_rng_system(random, sizeof random);
+    snprintf(out, MR_MANIFEST_ID_BYTES, "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
+}
+
+static void put_job(struct mr_buf *b, const char *id, const struct mr_manifest_fact *facts,
+                    size_t count)
+{
+    mr_buf_printf(b, "{\"format\":%d,\"id\":\"%s\",\"facts\":{", MR_MANIFEST_FORMAT, id);
     for (size_t i = 0; i < count; i++) {
         mr_buf_c(b, i ? ",\n" : "\n");
         mr_json_put_string(b, mr_str_c(facts[i].key));
@@ -163,6 +173,7 @@ static void put_job(struct mr_buf *b, const struct mr_manifest_fact *facts, size
 struct stored {
     MR_VEC(mr_str) keys;
     MR_VEC(mr_str) values;
+    mr_str id;
 };
 
 static int read_stored(struct mr_json *j, struct stored *out)
@@ -177,6 +188,8 @@ static int read_stored(struct mr_json *j, struct stored *out)
     while (mr_json_next_key(j, &first, &key)) {
         if (mr_str_eq_c(key, "format")) {
             mr_json_u64(j, &format);
+        } else if (mr_str_eq_c(key, "id")) {
+            mr_json_string(j, &out->id);
         } else if (mr_str_eq_c(key, "facts")) {
             mr_json_enter_object(j);
             while (mr_json_next_key(j, &first_fact, &key)) {
@@ -285,6 +298,10 @@ static int compare_job(struct mr_manifest *m, const struct mr_manifest_fact *fac
         rc = MR_WRAP(err, rc, MR_MANIFEST_JOB);
         goto out;
     }
+    if (stored.id.len < sizeof m->id) {
+        memcpy(m->id, stored.id.ptr ? stored.id.ptr : "", stored.id.len);
+        m->id[stored.id.len] = '\0';
+    }
     rc = compare(m, &stored, facts, count, options, out_changed, err);
 out:
     MR_VEC_FINI(&stored.keys);
@@ -300,7 +317,7 @@ static int write_job(struct mr_manifest *m, const struct mr_manifest_fact *facts
     struct mr_buf job;
 
     mr_buf_init(&job, 0);
-    put_job(&job, facts, count);
+    put_job(&job, m->id, facts, count);
     const int rc = job.failed ? MR_FAIL(err, MR_E_NOMEM, "no memory for " MR_MANIFEST_JOB)
                               : batch_file_put(m->dir, MR_MANIFEST_JOB, mr_buf_view(&job), err);
     mr_buf_fini(&job);
@@ -371,8 +388,9 @@ static int check_files(struct mr_manifest *m, bool verify, struct mr_err *err)
 
     for (size_t i = 0; i < m->items.len && rc == MR_OK; i++) {
         const struct mr_manifest_item *item = m->items.at[i];
-        rc = check_file(m, MR_MANIFEST_RESULTS, item->part, item->part_bytes, item->part_crc,
-                        verify, err);
+        rc = item->is_elsewhere ? MR_OK
+                                : check_file(m, MR_MANIFEST_RESULTS, item->part, item->part_bytes,
+                                             item->part_crc, verify, err);
         if (rc == MR_OK) {
             rc = check_file(m, MR_MANIFEST_DEAD_LETTERS, item->dlq, item->dlq_bytes, item->dlq_crc,
                             verify, err);
@@ -512,6 +530,9 @@ static int start(struct mr_manifest *m, const struct mr_manifest_fact *facts, si
     MR_TRY(m->dlq = open_subfolder(m, "dlq", err));
     MR_TRY(read_state(m, &look, facts, fact_count, options, &changed, err));
     MR_TRY(take_epoch(m, look.last_epoch, err));
+    if (!look.has_job) {
+        choose_id(m->id);
+    }
     if (changed) {
         mr_manifest_keep_note(m, MR_STR("{\"event\":\"changed input or model accepted\"}"));
     }

@@ -34,6 +34,7 @@ struct mr_manifest {
     /* Not MR_OK: every change is refused with it until the job is opened again. */
     struct mr_err broken;
 
+    char id[MR_MANIFEST_ID_BYTES];
     uint32_t epoch;
     _Atomic uint64_t next_number; /* of parts; relaxed, it orders nothing */
     bool is_finished;

@@ -5,6 +5,7 @@
  *     {"op":"replace","add":[item…],"remove":["p-…"…]}          items by the name of their first file
  *     {"op":"note","note":…}
  *     item: {"part":"p-…","rows":9,"bytes":123,"crc":1,"dlq":"d-…","dead":1,"dlq_bytes":12,"dlq_crc":2,
+ *            "elsewhere":true,                  the part is no file
  *            "extents":[[file,first,count]…],"hosts":…}
  *
  * A record with a good checksum may still be one that we do not understand, from a later version or a
@@ -28,6 +29,9 @@ void mr_record_item(struct mr_buf *b, const struct mr_manifest_item *item)
     if (item->part) {
         mr_buf_printf(b, "\"part\":\"%s\",\"rows\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"crc\":%u,",
                       item->part, item->rows, item->part_bytes, item->part_crc);
+    }
+    if (item->is_elsewhere) {
+        MR_BUF_LIT(b, "\"elsewhere\":true,");
     }
     if (item->dlq) {
         mr_buf_printf(
@@ -133,6 +137,8 @@ static void read_member(struct mr_json *j, mr_str key, struct mr_manifest_item *
         mr_json_u64(j, &item->dead);
     } else if (mr_str_eq_c(key, "bytes")) {
         mr_json_u64(j, &item->part_bytes);
+    } else if (mr_str_eq_c(key, "elsewhere")) {
+        mr_json_bool(j, &item->is_elsewhere);
     } else if (mr_str_eq_c(key, "dlq_bytes")) {
         mr_json_u64(j, &item->dlq_bytes);
     } else if (mr_str_eq_c(key, "crc")) {

@@ -668,6 +668,55 @@ static void a_zombie_changes_nothing(void **state)
     mr_manifest_close(&m);
 }
 
+/* Results in a database, for instance: known by a name, over starts and replacements, and looked for nowhere. */
+static void results_that_lie_elsewhere(void **state)
+{
+    const struct mr_manifest_extent extents[] = {{0, 0, 10}, {0, 10, 2}, {0, 12, 5}};
+    struct mr_manifest *m = must_open();
+    struct mr_manifest_part part;
+    struct mr_manifest_part dlq;
+    char id[MR_MANIFEST_ID_BYTES];
+
+    (void)state;
+    snprintf(id, sizeof id, "%s", mr_manifest_id(m));
+    assert_int_equal(strspn(id, "0123456789abcdef"), 32);
+    assert_int_equal(mr_manifest_part_begin_elsewhere(m, ".table", &part, NULL), MR_OK);
+    assert_string_equal(part.name, "p-000001-000001.table");
+    begin(m, MR_MANIFEST_DEAD_LETTERS, "{}\n{}\n", &dlq);
+    struct mr_manifest_add add = {
+        .part = &part, .dlq = &dlq, .rows = 10, .dead = 2, .extents = extents, .extent_count = 2};
+    assert_int_equal(mr_manifest_commit(m, &add, 1, NULL), MR_OK);
+    assert_false(is_there("parts/p-000001-000001.table"));
+    mr_manifest_close(&m);
+
+    m = must_open_with((struct mr_manifest_options){.verify_content = true});
+    assert_string_equal(mr_manifest_id(m), id);
+    assert_true(mr_manifest_item(m, 0)->is_elsewhere);
+    assert_int_equal(
+        mr_manifest_part_find_elsewhere(m, MR_STR("p-000002-000001.table"), &part, NULL),
+        MR_E_INVALID);
+    assert_int_equal(mr_manifest_part_find_elsewhere(m, MR_STR("d-000001-000009"), &part, NULL),
+                     MR_E_INVALID);
+    assert_int_equal(
+        mr_manifest_part_find_elsewhere(m, MR_STR("p-000001-000007.table"), &part, NULL), MR_OK);
+    add = (struct mr_manifest_add){
+        .part = &part, .rows = 5, .extents = &extents[2], .extent_count = 1};
+    assert_int_equal(mr_manifest_commit(m, &add, 1, NULL), MR_OK);
+
+    const struct mr_manifest_item *old = mr_manifest_item(m, 0);
+    const struct mr_manifest_add kept[] = {
+        {.keep_part = old->part, .rows = 10, .extents = extents, .extent_count = 1},
+        {.keep_dlq = old->dlq, .dead = 2, .extents = &extents[1], .extent_count = 1}};
+    assert_int_equal(mr_manifest_replace(m, kept, 2, &old, 1, NULL), MR_OK);
+    mr_manifest_close(&m);
+    m = must_open();
+    assert_int_equal(mr_manifest_totals(m).rows, 15);
+    assert_true(mr_manifest_item(m, 0)->is_elsewhere);
+    assert_true(mr_manifest_item(m, 1)->is_elsewhere);
+    assert_false(mr_manifest_item(m, 2)->is_elsewhere);
+    mr_manifest_close(&m);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
 
 int main(void)
@@ -687,6 +736,7 @@ int main(void)
         TEST(history_is_dropped),
         TEST(one_process_at_a_time),
         TEST(a_zombie_changes_nothing),
+        TEST(results_that_lie_elsewhere),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

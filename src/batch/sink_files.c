@@ -1,0 +1,60 @@
+/* Results as files in the job's folder, which the manifest brings to disk and gives their names. */
+#include "sink.h"
+
+static int files_begin(struct job *j, struct open_part *p, const struct extent *e,
+                       struct mr_err *err)
+{
+    int rc = j->o->order == MR_BATCH_UNORDERED
+                 ? mr_manifest_part_begin(j->manifest, MR_MANIFEST_RESULTS, j->o->suffix,
+                                          &p->results, err)
+                 : mr_manifest_part_begin_at(j->manifest, e->file, e->first, j->o->suffix,
+                                             &p->results, err);
+    if (rc < 0) {
+        return rc;
+    }
+    p->has_results = true;
+    return mr_writer_new(&p->writer, p->results.fd, batch_outputs_schema(j->outputs), &j->o->writer,
+                         err);
+}
+
+static int files_put(struct job *j, struct open_part *p, const struct extent *e,
+                     const struct extent_answer *a, struct mr_err *err)
+{
+    (void)j;
+    (void)e;
+    return mr_writer_put(p->writer, a->rows, 0, a->rows->count, err);
+}
+
+static uint64_t files_bytes(const struct open_part *p)
+{
+    return p->writer ? mr_writer_bytes(p->writer) : 0;
+}
+
+static uint64_t files_most_bytes(const struct job *j)
+{
+    return j->o->part_bytes;
+}
+
+static int files_finish(struct job *j, struct open_part *p, struct mr_err *err)
+{
+    (void)j;
+    int rc = mr_writer_finish(p->writer, err);
+    if (rc == MR_OK) {
+        mr_writer_free(&p->writer);
+    }
+    return rc;
+}
+
+static void files_drop(struct open_part *p)
+{
+    mr_writer_free(&p->writer);
+}
+
+const struct sink_ops sink_files = {
+    .begin = files_begin,
+    .put = files_put,
+    .bytes = files_bytes,
+    .most_bytes = files_most_bytes,
+    .finish = files_finish,
+    .drop = files_drop,
+};
