@@ -48,7 +48,7 @@ struct batch_command {
 
 #define AT(member) MR_OPTION_AT(struct batch_command, member)
 
-static const char *const formats[] = {"auto", "jsonl", "csv", "parquet", NULL};
+static const char *const formats[] = {"auto", "jsonl", "csv", "parquet", "arrow", NULL};
 static const char *const output_formats[] = {"parquet", "jsonl", "csv", NULL};
 static const char *const compressions[] = {"none", "zstd", "gzip", NULL};
 static const char *const orders[] = {"unordered", "logical", "physical", NULL};
@@ -247,7 +247,7 @@ static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed 
                                                {".jsonl", ".jsonl.zst", ".jsonl.gz"},
                                                {".csv", ".csv.zst", ".csv.gz"}};
     static const enum mr_table_format inputs[] = {MR_TABLE_AUTO, MR_TABLE_JSONL, MR_TABLE_CSV,
-                                                  MR_TABLE_PARQUET};
+                                                  MR_TABLE_PARQUET, MR_TABLE_ARROW};
     static const enum mr_table_format outputs[] = {MR_TABLE_PARQUET, MR_TABLE_JSONL, MR_TABLE_CSV};
     struct mr_batch_options *o = &c->job;
     double percent;

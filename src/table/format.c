@@ -12,7 +12,7 @@ static const struct {
     [MR_TABLE_JSONL] = {"jsonl", {".jsonl", ".ndjson", ".json"}},
     [MR_TABLE_CSV] = {"csv", {".csv", ".tsv"}},
     [MR_TABLE_PARQUET] = {"parquet", {".parquet"}},
-    [MR_TABLE_ARROW] = {"arrow", {".arrow", ".arrows"}},
+    [MR_TABLE_ARROW] = {"arrow", {".arrow", ".arrows", ".feather"}},
 };
 #define COUNT (sizeof formats / sizeof *formats)
 

@@ -55,6 +55,7 @@ struct mr_source_ops {
 extern const struct mr_writer_ops mr_csv_writer_ops;
 extern const struct mr_writer_ops mr_jsonl_writer_ops;
 
+extern const struct mr_source_ops mr_arrow_source_ops;
 extern const struct mr_source_ops mr_csv_source_ops;
 extern const struct mr_source_ops mr_jsonl_source_ops;
 extern const struct mr_source_ops mr_parquet_source_ops; /* also of queries */

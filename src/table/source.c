@@ -27,6 +27,7 @@ struct mr_source {
 static const struct mr_source_ops *ops_of(enum mr_table_format format)
 {
     switch (format) {
+    case MR_TABLE_ARROW: return &mr_arrow_source_ops;
     case MR_TABLE_CSV: return &mr_csv_source_ops;
     case MR_TABLE_JSONL: return &mr_jsonl_source_ops;
     case MR_TABLE_PARQUET: return &mr_parquet_source_ops;
@@ -249,17 +250,22 @@ static enum mr_database_kind database_of(const struct mr_source_options *o)
     return kind;
 }
 
-/* Its columns are told, not looked for. */
-static int stream_setup(struct mr_source *s, struct mr_err *err)
+/* Columns of text are told, not looked for; those of Arrow are, and picked by their names. */
+static int stream_setup(struct mr_source *s, const char **names, struct mr_err *err)
 {
     const enum mr_table_format format = s->options.format;
     const struct mr_schema *wanted = s->options.wanted;
 
-    s->ops = format == MR_TABLE_JSONL || format == MR_TABLE_CSV ? ops_of(format) : NULL;
+    s->ops = format == MR_TABLE_PARQUET ? NULL : ops_of(format);
     s->setup.files = MR_NEW(struct mr_source_file);
     s->setup.files[0] = (struct mr_source_file){.path = mr_strndup("stdin", 5), .rows = -1};
     s->setup.file_count = 1;
+    s->options.columns = names;
     for (size_t i = 0; wanted && i < wanted->count; i++) {
+        if (format == MR_TABLE_ARROW) {
+            names[s->options.column_count++] = wanted->fields[i].name;
+            continue;
+        }
         mr_schema_add(&s->schema, &wanted->fields[i]);
         struct mr_field *f = &s->schema.fields[i];
         f->is_json = f->type == MR_COLUMN_NONE && format == MR_TABLE_JSONL;
@@ -276,6 +282,8 @@ int mr_source_open(struct mr_source **out, const struct mr_source_options *optio
                    struct mr_err *err)
 {
     struct mr_source *s = MR_NEW(struct mr_source);
+    const char **names =
+        MR_NEW_ARRAY(const char *, (options->wanted ? options->wanted->count : 0) + 1);
     struct mr_schema all = {0};
     int rc;
 
@@ -288,7 +296,7 @@ int mr_source_open(struct mr_source **out, const struct mr_source_options *optio
     s->setup.cancel_fd = -1;
     const enum mr_database_kind kind = database_of(options);
     if (options->stream) {
-        MR_TRY(stream_setup(s, err));
+        MR_TRY(stream_setup(s, names, err));
     } else if (kind != MR_DATABASE_IS_NONE) {
         MR_TRY(database_setup(s, kind, err));
     } else if (options->table) {
@@ -307,13 +315,14 @@ int mr_source_open(struct mr_source **out, const struct mr_source_options *optio
         goto out;
     }
     MR_TRY(s->ops->open(&s->state, &s->setup, err));
-    if (!options->stream) {
+    if (!options->stream || !s->ops->is_guessed) {
         MR_TRY(schemas_join(s, &all, err));
         MR_TRY(columns_pick(s, &all, err));
     }
     rc = s->ops->begin(s->state, &s->schema, err);
 out:
     mr_schema_fini(&all);
+    mr_free(names);
     if (rc < 0) {
         mr_source_close(&s);
         return rc;

@@ -22,6 +22,7 @@
 
 #include "base/mem.h"
 #include "table/table.h"
+#include "tensor/tensor.h"
 
 #define MOST 64
 
@@ -109,6 +110,9 @@ static void value_print(const struct mr_field *f, const struct mr_column *c, uin
     case MR_COLUMN_U16: printf("%u", *(const uint16_t *)(const void *)at); break;
     case MR_COLUMN_U32: printf("%" PRIu32, *(const uint32_t *)(const void *)at); break;
     case MR_COLUMN_U64: printf("%" PRIu64, *(const uint64_t *)(const void *)at); break;
+    case MR_COLUMN_F16:
+        printf("%.9g", (double)mr_fp16_to_float(*(const uint16_t *)(const void *)at));
+        break;
     case MR_COLUMN_F32: printf("%.9g", (double)*(const float *)(const void *)at); break;
     case MR_COLUMN_F64: printf("%.17g", *(const double *)(const void *)at); break;
     case MR_COLUMN_DECIMAL: decimal_print(at); break;

@@ -16,14 +16,16 @@
 
 enum mr_table_format {
     MR_TABLE_AUTO =
-        0, /* by the name: .jsonl .ndjson .json .csv .tsv .parquet .arrow, and .gz or .zst behind it */
+        0, /* by the name: .jsonl .ndjson .json .csv .tsv .parquet .arrow .arrows .feather, and .gz or .zst behind text */
     MR_TABLE_JSONL, /* an object a line; rows lack members as they like: nulls */
     /** A record a line (RFC 4180), the first one with the names of the columns; one without a name is column0, column1,
      *  … by its place. An empty cell is a null, `""` an empty text; lists are JSON in their cell. An empty line is no
      *  row, but in a table of one column, where it is a null. Read and written are LF, read is CR LF as well. */
     MR_TABLE_CSV,
     MR_TABLE_PARQUET,
-    MR_TABLE_ARROW /* IPC stream */
+    /** IPC, read as a file (with a footer) or as a stream, which the first bytes tell. A name that is used twice, and a
+     *  type that rows do not have, are errors. */
+    MR_TABLE_ARROW
 };
 
 /** "jsonl", … Static. */
@@ -51,9 +53,10 @@ struct mr_source_options {
     /** Instead of a query: a table of the database that is the only path, in the order of its keys. */
     const char *table;
     int64_t outage_ns; /* how long a database that cannot be reached any more is waited for */
-    /** JSONL or CSV instead of paths: a source of one file named "stdin", that is read forwards and not unpacked. Its
-     *  columns are those of `wanted`; nothing is guessed from rows, which may come late. One without a type is taken as it
-     *  is: JSON of any kind (see mr_field.is_json), in CSV text. NULL: none. */
+    /** JSONL, CSV or ARROW instead of paths: a source of one file named "stdin", that is read forwards and not unpacked.
+     *  Its columns are those of `wanted`; nothing is guessed from rows, which may come late. In text, one without a type is
+     *  taken as it is: JSON of any kind (see mr_field.is_json), in CSV text. In Arrow the stream tells the types. NULL:
+     *  none. */
     const struct mr_source_stream *stream;
     enum mr_table_format format;
     const char *const *columns; /* those wanted, in the order wanted; count 0: all */
