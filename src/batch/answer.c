@@ -144,6 +144,38 @@ int batch_outputs_new(struct batch_outputs **out, const struct mr_oip_metadata *
     return MR_OK;
 }
 
+static int column_add(struct batch_outputs *b, const struct mr_field *f, struct mr_err *err)
+{
+    if (mr_schema_find(&b->schema, mr_str_c(f->name)) >= 0) {
+        return MR_FAIL(err, MR_E_INVALID, "the output table would have two columns '%s'", f->name);
+    }
+    mr_schema_add(&b->schema, f);
+    return MR_OK;
+}
+
+int batch_outputs_of(struct batch_outputs **out, const struct mr_schema *columns,
+                     const struct mr_schema *table, const struct batch_outputs_options *options,
+                     struct mr_err *err)
+{
+    struct batch_outputs *b = MR_NEW(struct batch_outputs);
+    int rc = MR_OK;
+
+    b->carried = MR_NEW_ARRAY(int, options->carried_count + 1);
+    for (size_t i = 0; i < options->carried_count && rc == MR_OK; i++) {
+        rc = carried_add(b, table, options->carried[i], err);
+    }
+    for (size_t i = 0; i < columns->count && rc == MR_OK; i++) {
+        rc = column_add(b, &columns->fields[i], err);
+    }
+    rc = rc == MR_OK && options->error ? error_add(b, options->error, err) : rc;
+    if (rc < 0) {
+        batch_outputs_free(&b);
+        return rc;
+    }
+    *out = b;
+    return MR_OK;
+}
+
 void batch_outputs_free(struct batch_outputs **outputs)
 {
     struct batch_outputs *b = *outputs;
@@ -494,6 +526,33 @@ int batch_answer_rows(const struct batch_outputs *b, struct mr_rows *input, uint
     mr_rows_unref(&rows);
     return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the answer to %llu rows",
                    (unsigned long long)count);
+}
+
+int batch_answer_built(const struct batch_outputs *b, struct mr_rows *input, uint64_t first,
+                       uint64_t count, struct mr_column_builder *builders, size_t builder_count,
+                       struct mr_rows **out, struct mr_err *err)
+{
+    struct mr_rows *rows = mr_rows_new(&b->schema);
+    bool ok = rows != NULL;
+
+    if (ok) {
+        rows->count = count;
+        ok = carried_fill(b, rows, input, first) &&
+             (!b->has_error || nulls_fill(rows, &rows->columns[b->schema.count - 1]));
+    }
+    for (size_t i = 0; i < builder_count; i++) {
+        ok = ok && mr_column_builder_finish(&builders[i], rows, b->carried_count + i, err) == MR_OK;
+        if (!ok) {
+            mr_column_builder_reset(&builders[i]);
+        }
+    }
+    if (!ok) {
+        mr_rows_unref(&rows);
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the answer to %llu rows",
+                       (unsigned long long)count);
+    }
+    *out = rows;
+    return MR_OK;
 }
 
 static bool none_fill(const struct batch_outputs *b, struct mr_rows *rows, struct mr_rows *input,

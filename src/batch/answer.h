@@ -20,6 +20,11 @@ struct batch_outputs;
 int batch_outputs_new(struct batch_outputs **out, const struct mr_oip_metadata *m,
                       const struct mr_schema *table, const struct batch_outputs_options *options,
                       struct mr_err *err);
+/** The same for outputs that are told as columns, whose values batch_answer_built takes; options.outputs is not looked
+ *  at. */
+int batch_outputs_of(struct batch_outputs **out, const struct mr_schema *columns,
+                     const struct mr_schema *table, const struct batch_outputs_options *options,
+                     struct mr_err *err);
 void batch_outputs_free(struct batch_outputs **o);
 /** Of the output table: carried columns, then the outputs. A scalar per row is a number or a string, all else a list for
  *  each dimension, of fixed width where the model declares it. */
@@ -35,6 +40,11 @@ int batch_answer_check(const struct batch_outputs *o, const struct mr_oip_respon
 int batch_answer_rows(const struct batch_outputs *o, struct mr_rows *input, uint64_t first,
                       uint64_t count, const struct mr_oip_response *answer, struct mr_block *body,
                       struct mr_rows **out, struct mr_err *err);
+/** Rows of outputs that are told as columns, from what was built for each of them. The builders are empty afterwards, also
+ *  after an error. Errors: MR_E_EXHAUSTED. */
+int batch_answer_built(const struct batch_outputs *o, struct mr_rows *input, uint64_t first,
+                       uint64_t count, struct mr_column_builder *builders, size_t builder_count,
+                       struct mr_rows **out, struct mr_err *err);
 /** The one row of the output table for a row of the input that has no answer. Errors: MR_E_EXHAUSTED. */
 int batch_answer_none(const struct batch_outputs *o, struct mr_rows *input, uint64_t row,
                       const char *why, struct mr_rows **out, struct mr_err *err);

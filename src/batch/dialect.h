@@ -2,11 +2,13 @@
  * (dialect_oip.c) and OpenAI's API (openai.c). All else of a job (which host gets which rows and how many calls, what is
  * tried again, what is committed) knows neither.
  *
- * Thread: the loop's; answer_bytes also the reader's, when bind has returned. */
+ * Thread: the loop's; extent_rows and answer_bytes also the reader's, when bind has returned. */
 #ifndef MR_BATCH_DIALECT_H
 #define MR_BATCH_DIALECT_H
 
 #include "wire.h"
+
+#define DIALECT_FACTS 8
 
 struct call;
 struct host;
@@ -20,8 +22,11 @@ struct dialect {
     int (*want)(struct job *j, struct mr_err *err);
     /** Checks the table's columns, and makes j->outputs. Errors: as want. */
     int (*bind)(struct job *j, const struct mr_schema *table, struct mr_err *err);
-    /** Members of a JSON object, without braces, that tell this job's calls from others; NULL: the model alone does. */
-    void (*identify)(const struct job *j, struct mr_buf *b);
+    /** What tells this job's calls from those of others, besides the model: names and JSON into keys[DIALECT_FACTS] and
+     *  texts[DIALECT_FACTS]; how many. NULL: nothing. */
+    size_t (*facts)(const struct job *j, const char **keys, struct mr_buf *texts);
+    /** Rows that are read, and committed, as one. */
+    uint64_t (*extent_rows)(const struct job *j);
     /** Bytes of the answer to a row, about. */
     uint64_t (*answer_bytes)(const struct job *j);
     /** That is no guess. NULL: it may always be one. */
@@ -49,5 +54,6 @@ struct dialect {
 };
 
 extern const struct dialect dialect_oip;
+extern const struct dialect dialect_openai;
 
 #endif

@@ -4,6 +4,7 @@
 #include "job.h"
 #include "tensor/tensor.h"
 
+#define EXTENT_ROWS  4096
 #define STRING_BYTES 64 /* what a string is taken for before there is one */
 
 static struct batch_bind_options bind_options(const struct mr_batch_options *o)
@@ -69,6 +70,12 @@ static bool knows_bytes(const struct job *j)
         }
     }
     return is_known;
+}
+
+static uint64_t extent_rows(const struct job *j)
+{
+    (void)j;
+    return EXTENT_ROWS;
 }
 
 static bool takes_rows(const struct job *j)
@@ -185,6 +192,7 @@ const struct dialect dialect_oip = {
     .ask = hosts_ask_metadata,
     .want = want,
     .bind = bind,
+    .extent_rows = extent_rows,
     .answer_bytes = answer_bytes,
     .knows_bytes = knows_bytes,
     .takes_rows = takes_rows,

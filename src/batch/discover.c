@@ -175,7 +175,7 @@ static int name_parse(struct entry *e, struct mr_err *err)
     if (has_port) {
         snprintf(e->port, sizeof e->port, "%s", rest + name + 1);
     } else {
-        snprintf(e->port, sizeof e->port, "%d", wire_default_port(protocol));
+        snprintf(e->port, sizeof e->port, "%d", wire_default_port(e->job->o, protocol, is_tls));
     }
 out:
     return rc;

@@ -11,6 +11,7 @@
 #include "base/pool.h"
 #include "codec/json.h"
 #include "job.h"
+#include "openai.h"
 #include "plan.h"
 #include "sink.h"
 #include "tensor/tensor.h"
@@ -106,14 +107,21 @@ static int facts_open(struct job *j, struct mr_err *err)
 {
     const struct mr_batch_options *o = j->o;
     const size_t files = mr_source_file_count(j->source);
-    struct mr_manifest_fact *facts = MR_NEW_ARRAY(struct mr_manifest_fact, files + 9);
-    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 9);
+    struct mr_manifest_fact *facts =
+        MR_NEW_ARRAY(struct mr_manifest_fact, files + 9 + DIALECT_FACTS);
+    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 9 + DIALECT_FACTS);
     struct key {
         char text[64];
-    } *keys = MR_NEW_ARRAY(struct key, files + 9);
+    } *keys = MR_NEW_ARRAY(struct key, files + 9 + DIALECT_FACTS);
+    const char *told_keys[DIALECT_FACTS];
+    struct mr_buf told[DIALECT_FACTS];
     size_t n = 0;
     char type[256];
 
+    for (size_t i = 0; i < DIALECT_FACTS; i++) {
+        mr_buf_init(&told[i], 0);
+    }
+    const size_t told_count = j->dialect->facts ? j->dialect->facts(j, told_keys, told) : 0;
 #define FACT(name)                                                                                 \
     facts[n].key = (name);                                                                         \
     mr_buf_init(&texts[n], 0)
@@ -126,11 +134,9 @@ static int facts_open(struct job *j, struct mr_err *err)
         mr_json_put_string(&texts[n], mr_str_c(mr_source_file(j->source, i).path));
     }
     mr_buf_char(&texts[n++], ']');
-    if (j->dialect->identify) {
-        FACT("calls");
-        mr_buf_char(&texts[n], '{');
-        j->dialect->identify(j, &texts[n]);
-        mr_buf_char(&texts[n++], '}');
+    for (size_t i = 0; i < told_count; i++) {
+        FACT(told_keys[i]);
+        texts[n++] = told[i];
     }
     if (o->source.query) {
         FACT("query");
@@ -429,12 +435,13 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     j->calls.most_rows = j->o->batch_rows;
     atomic_init(&j->batch_rows, j->o->batch_rows);
     j->max_in_flight = j->o->max_in_flight;
-    j->dialect = &dialect_oip;
+    j->dialect = j->o->openai ? &dialect_openai : &dialect_oip;
     j->sink = &sink_files;
     credits_init(&j->credits, j->o->memory_bytes);
     mr_block_set_budget(0, MR_MIN(j->o->memory_bytes / 8, (uint64_t)BLOCKS_KEPT));
     mr_arena_init(&j->arena, 4096, 64 << 20);
     j->route = mr_route_new(&route, j->begin_ns);
+    MR_TRY(j->o->openai ? openai_new(&j->openai, j->o, err) : MR_OK);
     MR_TRY(mr_loop_new(&j->loop, NULL, err));
     MR_TRY(j->o->retries_dead ? job_is_there(j, err) : MR_OK);
     MR_TRY(j->o->repository ? hosts_add_local(j, err) : MR_OK);

@@ -242,6 +242,8 @@ struct host {
     bool is_fenced; /* it said that it cannot serve the model */
     bool is_asking;
     int64_t ask_at_ns;
+    int64_t ask_timeout_ns;
+    bool sends_floats; /* openai_ask.c: it does not know base64 */
     uint32_t in_flight;
     char trouble[560]; /* why it is not used */
     uint64_t rows;
@@ -429,6 +431,7 @@ struct job {
     struct mr_schema wanted;
     struct mr_source *source;
     struct batch_bind *bind; /* dialect_oip.c */
+    struct openai *openai;   /* NULL: the Open Inference Protocol */
     struct batch_outputs *outputs;
     const struct sink_ops *sink;
     struct mr_manifest *manifest;

@@ -30,7 +30,10 @@ static uint64_t extent_rows(const struct reader *r)
     }
     /* Relaxed: whether a change is seen one stretch earlier or later does not matter. */
     const uint32_t batch = atomic_load_explicit(&j->batch_rows, memory_order_relaxed);
-    return o->extent_rows ? o->extent_rows : MR_MAX((uint32_t)4096, batch);
+    const uint64_t rows = j->dialect->extent_rows(j);
+    return o->extent_rows              ? o->extent_rows
+           : j->dialect->takes_rows(j) ? MR_MAX(rows, (uint64_t)batch)
+                                       : rows;
 }
 
 /* MR_OK, or what ends the reading; *out NULL: the file has no row there. */

@@ -22,8 +22,12 @@ static const struct {
                {"grpc://", true, false},
                {"grpcs://", true, true}};
 
-int wire_default_port(enum mr_batch_protocol protocol)
+int wire_default_port(const struct mr_batch_options *o, enum mr_batch_protocol protocol,
+                      bool is_tls)
 {
+    if (o->openai && is_tls) {
+        return 443;
+    }
     return protocol == MR_BATCH_GRPC ? 8001 : 8000;
 }
 
@@ -43,11 +47,33 @@ int wire_parse(const char *url, const struct mr_batch_options *o, enum mr_batch_
                                                   : o->protocol;
         }
     }
+    if (o->openai && *out == MR_BATCH_GRPC) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED, "host '%.100s': the API is spoken by http and https",
+                       url);
+    }
     if (strstr(*out_rest, "://")) {
         return MR_FAIL(err, MR_E_UNSUPPORTED,
                        "host '%.100s': http://, https://, grpc:// and grpcs:// are what jobs speak",
                        url);
     }
+    return MR_OK;
+}
+
+/* What is behind the address is a prefix of paths. */
+static int prefix_take(struct wire *w, const char *rest, size_t *io_len, struct mr_err *err)
+{
+    const size_t host = MR_MIN(strcspn(rest, "/"), *io_len);
+    const size_t n = *io_len - host;
+
+    if (!w->o->openai || strncmp(rest, "unix:", 5) == 0) {
+        snprintf(w->prefix, sizeof w->prefix, "/v1");
+        return MR_OK;
+    }
+    if (n >= sizeof w->prefix || strpbrk(rest, "?# ")) {
+        return MR_FAIL(err, MR_E_INVALID, "'%.100s' is not the address of a host", rest);
+    }
+    snprintf(w->prefix, sizeof w->prefix, "%.*s", n > 0 ? (int)n : 3, n > 0 ? rest + host : "/v1");
+    *io_len = host;
     return MR_OK;
 }
 
@@ -66,12 +92,15 @@ int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_option
     options.http2 = w->protocol == MR_BATCH_GRPC;
     /* As many as there are calls, whose number the route bounds and a running job may be told. */
     options.max_connections = options.http2 ? GRPC_CONNECTIONS : REST_CONNECTIONS;
-    const char *bracket = strrchr(rest, ']');
-    const bool has_port = strrchr(bracket ? bracket : rest, ':') || strncmp(rest, "unix:", 5) == 0;
-    const size_t len = strlen(rest) - (strlen(rest) > 1 && rest[strlen(rest) - 1] == '/');
+    size_t len = strlen(rest) - (strlen(rest) > 1 && rest[strlen(rest) - 1] == '/');
+    MR_TRY(prefix_take(w, rest, &len, err));
+    const char *bracket = memchr(rest, ']', len);
+    const char *last = bracket ? bracket : rest;
+    const bool has_port =
+        memchr(last, ':', len - (size_t)(last - rest)) || strncmp(rest, "unix:", 5) == 0;
     int n = has_port ? snprintf(w->address, sizeof w->address, "%.*s", (int)len, rest)
                      : snprintf(w->address, sizeof w->address, "%.*s:%d", (int)len, rest,
-                                wire_default_port(w->protocol));
+                                wire_default_port(o, w->protocol, is_tls));
     if (len == 0 || n <= 0 || (size_t)n >= sizeof w->address) {
         MR_TRY(MR_FAIL(err, MR_E_INVALID, "'%.100s' is not the address of a host", url));
     }
@@ -229,6 +258,11 @@ int wire_send(struct wire *w, struct wire_call *c, struct mr_oip_request *r, str
     }
 }
 
+void wire_post(struct wire *w, struct wire_call *c, const struct mr_client_request *request)
+{
+    mr_client_send(w->client, request, on_response, c);
+}
+
 /* ---- answers ---- */
 
 static int64_t number_in(const struct mr_header *headers, size_t count, const char *name)
@@ -312,27 +346,36 @@ static void judge_local(const struct wire_reply *reply, struct wire_answer *a)
     }
 }
 
+bool wire_judge_status(const struct wire_reply *reply, struct wire_answer *a)
+{
+    *a = (struct wire_answer){.outcome = MR_ROUTE_OK};
+    if (reply->rc < 0) {
+        a->outcome = reply->rc == MR_E_DEADLINE ? MR_ROUTE_TIMED_OUT : MR_ROUTE_FAILED;
+        snprintf(a->cause, sizeof a->cause, "%s", reply->err->msg);
+        return false;
+    }
+    if (reply->response->status != 200) {
+        judge_http(reply->response, a);
+        return false;
+    }
+    return true;
+}
+
 void wire_judge(const struct wire *w, const struct wire_reply *reply, struct mr_arena *arena,
                 struct wire_answer *a)
 {
     const struct mr_client_response *response = reply->response;
     struct mr_err err;
 
-    *a = (struct wire_answer){.outcome = MR_ROUTE_OK};
     if (w->protocol == MR_BATCH_LOCAL) {
+        *a = (struct wire_answer){.outcome = MR_ROUTE_OK};
         judge_local(reply, a);
         return;
     }
-    if (reply->rc < 0) {
-        a->outcome = reply->rc == MR_E_DEADLINE ? MR_ROUTE_TIMED_OUT : MR_ROUTE_FAILED;
-        snprintf(a->cause, sizeof a->cause, "%s", reply->err->msg);
-        if (response) {
+    if (!wire_judge_status(reply, a)) {
+        if (reply->rc < 0 && response) {
             judge_grpc(response, a);
         }
-        return;
-    }
-    if (w->protocol != MR_BATCH_GRPC && response->status != 200) {
-        judge_http(response, a);
         return;
     }
     mr_arena_reset(arena);

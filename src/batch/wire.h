@@ -17,6 +17,7 @@ struct wire {
     struct mr_client *client;
     struct local *local; /* MR_BATCH_LOCAL: all else is none */
     char address[256];
+    char prefix[128]; /* of paths, with mr_batch_options.openai: "/v1" */
 };
 
 /** *w is zero, or was closed. url: what mr_batch_options.hosts says of one host. tls_name, unless NULL, is whom its certificate has to name if the
@@ -33,7 +34,8 @@ void wire_fini(struct wire *w);
  *  MR_E_INVALID, MR_E_UNSUPPORTED. */
 int wire_parse(const char *url, const struct mr_batch_options *o, enum mr_batch_protocol *out,
                bool *out_is_tls, const char **out_rest, struct mr_err *err);
-int wire_default_port(enum mr_batch_protocol protocol);
+int wire_default_port(const struct mr_batch_options *o, enum mr_batch_protocol protocol,
+                      bool is_tls);
 
 /** Asks for the model's metadata; `done` passes what it gets to wire_metadata. */
 void wire_ask(struct wire *w, int64_t timeout_ns, mr_client_done_fn *done, void *ctx);
@@ -71,16 +73,23 @@ struct row_fault {
     uint32_t doublings; /* … and so often doubled room for the answer */
 };
 
+struct openai_answer;
+
 struct wire_answer {
     enum mr_route_outcome outcome;
     int64_t retry_after_ns;
-    bool is_for_good;                /* the host cannot serve the model at all */
-    char cause[560];                 /* unless outcome is OK */
-    struct mr_oip_response response; /* OK */
-    struct mr_block *body;           /* OK: what tensors may lie in; the client's */
-    const struct row_fault *faults;  /* OK: by ascending row */
+    bool is_for_good;                   /* the host cannot serve the model at all */
+    char cause[560];                    /* unless outcome is OK */
+    struct mr_oip_response response;    /* OK */
+    struct mr_block *body;              /* OK: what tensors may lie in; the client's */
+    const struct openai_answer *openai; /* instead of response and body */
+    const struct row_fault *faults;     /* OK: by ascending row */
     size_t fault_count;
 };
+/** A request of any other kind. */
+void wire_post(struct wire *w, struct wire_call *c, const struct mr_client_request *request);
+/** What the reply says without its body, all of *out; true: that the body is an answer. */
+bool wire_judge_status(const struct wire_reply *reply, struct wire_answer *out);
 /** Reads an answer of good form; whether it is a good answer the caller finds out. */
 void wire_judge(const struct wire *w, const struct wire_reply *reply, struct mr_arena *arena,
                 struct wire_answer *out);

@@ -37,6 +37,7 @@ void mr_cli_batch_parsed_fini(struct mr_cli_batch_parsed *p)
     mr_cli_batch_list_fini(&p->outputs);
     mr_cli_batch_list_fini(&p->map_names);
     MR_VEC_FINI(&p->maps);
+    mr_cli_batch_api_fini(&p->api);
 }
 
 static int maps_read(struct mr_batch_options *o, struct mr_cli_batch_parsed *p,
@@ -84,6 +85,7 @@ int mr_cli_batch_words_read(struct mr_batch_options *o, struct mr_cli_batch_pars
     }
     o->source.delimiter = words->delimiter ? words->delimiter[0] : 0;
     MR_TRY(maps_read(o, p, &words->maps, err));
+    MR_TRY(mr_cli_batch_api_read(o, &p->api, &words->api, err));
     if (words->null_value) {
         MR_TRY(mr_cli_batch_number("null-value", words->null_value, -1.7e308, 1.7e308,
                                    &o->null_value, err));

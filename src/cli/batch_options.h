@@ -5,6 +5,7 @@
 #include "base/options.h"
 #include "base/vec.h"
 #include "batch/batch.h"
+#include "batch_api.h"
 
 extern const char *const mr_cli_batch_protocols[];
 
@@ -21,6 +22,7 @@ struct mr_cli_batch_words {
     struct mr_option_list outputs;
     struct mr_option_list maps;
     struct mr_option_list job_files;
+    struct mr_cli_batch_api api;
     const char *null_value; /* NULL: nothing */
     const char *delimiter;
     int protocol;
@@ -65,6 +67,7 @@ struct mr_cli_batch_words {
      MR_OPTION_AT(type, job.model),                                                                \
      .value = "MODEL",                                                                             \
      .help = "as the hosts name it"},                                                              \
+        MR_BATCH_API_ROWS(type),                                                                   \
         {.name = "model-version",                                                                  \
          .kind = MR_OPTION_STRING,                                                                 \
          .flags = MR_OPTION_CLI_ONLY,                                                              \
@@ -77,7 +80,8 @@ struct mr_cli_batch_words {
          MR_OPTION_AT(type, words.hosts),                                                          \
          .value = "HOST,...",                                                                      \
          .help =                                                                                   \
-             "host:port, also behind https://, grpc:// and grpcs://; dns:NAME:PORT for all "       \
+             "host:port, also behind https://, grpc:// and grpcs://, with --api also "             \
+             "https://host/v1; dns:NAME:PORT for all "                                             \
              "addresses of a name; @FILE for a file of hosts that is read again when it changes; " \
              "the port is 8000, for gRPC 8001, if not given"},                                     \
         {.name = "local",                                                                          \
@@ -169,6 +173,7 @@ struct mr_cli_batch_parsed {
     struct mr_cli_batch_list outputs;
     struct mr_cli_batch_list map_names;
     MR_VEC(struct mr_batch_map) maps;
+    struct mr_cli_batch_api_parsed api;
 };
 /** *p is zero. Errors: MR_E_INVALID; p is to be ended then as well. */
 int mr_cli_batch_words_read(struct mr_batch_options *o, struct mr_cli_batch_parsed *p,

@@ -139,6 +139,40 @@ void mr_put_json(struct mr_buf *b, const struct mr_field *f, const struct mr_col
     }
 }
 
+/* A string within JSON text that was taken as it is. Any other value, or what is none, stays as it is. */
+static void json_put_text(struct mr_buf *b, mr_str text)
+{
+    struct mr_arena scratch;
+    struct mr_json j;
+    mr_str s = text;
+
+    mr_arena_init(&scratch, 1024, SIZE_MAX);
+    mr_json_init(&j, text, &scratch, 0, NULL);
+    if (mr_json_peek(&j) == MR_JSON_STRING && mr_json_string(&j, &s) < 0) {
+        s = text;
+    }
+    mr_buf_str(b, s);
+    mr_arena_fini(&scratch);
+}
+
+void mr_value_put_text(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
+                       uint64_t row)
+{
+    if (f->type == MR_COLUMN_STRING) {
+        const mr_bytes bytes = mr_column_bytes(c, row);
+        const mr_str text = mr_str_n((const char *)bytes.ptr, bytes.len);
+        if (f->is_json) {
+            json_put_text(b, text);
+        } else {
+            mr_buf_str(b, text);
+        }
+    } else if (f->item) {
+        mr_put_json(b, f, c, row);
+    } else {
+        mr_put_scalar(b, f, c, row);
+    }
+}
+
 void mr_row_put_json(struct mr_buf *b, const struct mr_rows *rows, uint64_t row, size_t max_bytes,
                      struct mr_buf *out_left)
 {

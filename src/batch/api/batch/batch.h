@@ -55,13 +55,46 @@ struct mr_batch_filter {
     void *ctx;
 };
 
+/** A member of each request besides those that are made here: max_tokens, 64. */
+struct mr_batch_param {
+    const char *name;
+    const char *json;
+};
+
+/** What hosts speak, but for the Open Inference Protocol: parts of OpenAI's API. */
+enum mr_batch_api { MR_BATCH_API_CHAT, MR_BATCH_API_COMPLETIONS, MR_BATCH_API_EMBEDDINGS };
+
+/** An answer was cut off at its length. */
+enum mr_batch_length {
+    MR_BATCH_LENGTH_KEEP, /* it is a result */
+    MR_BATCH_LENGTH_DEAD,
+};
+
+/** Hosts are servers of OpenAI's API (vLLM, …). Results have the columns text, finish_reason, prompt_tokens,
+ *  completion_tokens and model (chat), text, finish_reason and model (completions), or embedding and, if it is among
+ *  mr_batch_options.outputs, model (embeddings). */
+struct mr_batch_openai {
+    enum mr_batch_api api;
+    const char *prompt;    /* text with {{column}} */
+    const char *system;    /* the same, before it; chat. NULL: none */
+    const char *messages;  /* a column with lists of messages, as JSON, instead of a prompt; chat */
+    const char *null_text; /* what a null is in a prompt; NULL: its row cannot be sent */
+    const struct mr_batch_param *params;
+    size_t param_count;
+    const char *text_column; /* another name for the column text or embedding; NULL: none */
+    enum mr_batch_length on_length;
+    const char *key; /* sent as bearer token, never shown; NULL: none */
+};
+
 struct mr_batch_options {
+    const struct mr_batch_openai *openai; /* NULL: hosts speak the Open Inference Protocol */
     struct mr_source_options source;      /* with a filter, a stream */
     const char *folder;                   /* of the job */
     const struct mr_batch_filter *filter; /* instead of a folder; NULL: none */
     const char *model;
     const char *version; /* NULL: the one that hosts serve by default */
-    /** "host:port", also behind http://, https://, grpc://, grpcs://; "dns:NAME:PORT" for all addresses of a name, looked
+    /** "host:port", also behind http://, https://, grpc://, grpcs://, with `openai` also before a path (/v1 if there is
+     *  none); "dns:NAME:PORT" for all addresses of a name, looked
      *  up again and again; "@FILE", a file of hosts, one a line, that is read again when it changes. */
     const char *const *hosts;
     const char *repository; /* the model runs in this process, too, from there; NULL: it does not */

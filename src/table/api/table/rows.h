@@ -129,6 +129,10 @@ const char *mr_rows_fault_of(const struct mr_rows *r, uint64_t row);
 void mr_row_put_json(struct mr_buf *b, const struct mr_rows *rows, uint64_t row, size_t max_bytes,
                      struct mr_buf *out_left);
 
+/** Appends a value that is not null as text for a reader: a string as it is, all else as JSON has it, without quotes. */
+void mr_value_put_text(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
+                       uint64_t row);
+
 /** Checks what came from outside against the schema: counts, offsets ascending and inside, bits and nulls. Costs a
  *  pass over the offsets. `values_room` is not known here: makers answer for that. Errors: MR_E_INVALID. */
 int mr_rows_check(const struct mr_rows *r, struct mr_err *err);

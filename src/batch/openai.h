@@ -1,0 +1,61 @@
+/* A job whose hosts speak OpenAI's API: what its files share. Private.
+ *
+ * Thread: the loop's, but for openai_new. */
+#ifndef MR_BATCH_OPENAI_H
+#define MR_BATCH_OPENAI_H
+
+#include "base/vec.h"
+#include "job.h"
+#include "openai_answer.h"
+#include "template.h"
+
+enum openai_column {
+    OPENAI_TEXT, /* or the vector */
+    OPENAI_FINISH_REASON,
+    OPENAI_PROMPT_TOKENS,
+    OPENAI_COMPLETION_TOKENS,
+    OPENAI_MODEL,
+    OPENAI_COLUMNS
+};
+
+struct openai {
+    const struct mr_batch_openai *o;
+    struct template *system; /* NULL: none */
+    struct template *prompt; /* NULL: there is a column of messages */
+    int messages;            /* the column; -1: none */
+    char *authorization;     /* NULL: none. Never shown */
+    struct mr_buf tail;      /* of each call: its parameters, with a comma before each */
+    size_t width;            /* of vectors, as the first host told; 0: none did */
+    enum openai_column columns[OPENAI_COLUMNS]; /* of the results, behind those that are kept */
+    size_t column_count;
+    struct mr_column_builder builders[OPENAI_COLUMNS]; /* empty between calls */
+};
+
+/** Reads templates and parameters. Errors: MR_E_INVALID, MR_E_UNSUPPORTED. */
+int openai_new(struct openai **out, const struct mr_batch_options *o, struct mr_err *err);
+
+/** Blots out the key where a server quotes it back: it stays out of logs, reports and letters. */
+void openai_hide(const struct openai *a, char *text);
+
+/* ---- openai_ask.c ---- */
+
+/** dialect.ask: is the model in the host's list, is it healthy, how long are its vectors? */
+void openai_ask(struct host *h, int64_t timeout_ns);
+
+/* ---- openai_send.c ---- */
+
+/** dialect.send */
+int openai_send(struct call *k, int64_t timeout_ns, struct mr_err *err);
+/** The begin of a POST's path below the prefix. */
+const char *openai_path(enum mr_batch_api api);
+/** Headers of each request into out[2]; how many. */
+size_t openai_headers(const struct openai *a, struct mr_header *out);
+
+/* ---- openai_rows.c ---- */
+
+/** dialect.judge and dialect.rows */
+void openai_judge(struct call *k, const struct wire_reply *reply, struct wire_answer *a);
+int openai_rows(struct call *k, const struct wire_answer *a, uint64_t first, uint64_t count,
+                struct mr_rows **out, struct mr_err *err);
+
+#endif

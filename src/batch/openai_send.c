@@ -1,0 +1,123 @@
+/* Requests. A call of chat is one row; completions and embeddings take a list of texts. */
+#include "openai.h"
+
+#include "codec/json.h"
+
+const char *openai_path(enum mr_batch_api api)
+{
+    switch (api) {
+    case MR_BATCH_API_COMPLETIONS: return "/completions";
+    case MR_BATCH_API_EMBEDDINGS: return "/embeddings";
+    default: return "/chat/completions";
+    }
+}
+
+size_t openai_headers(const struct openai *a, struct mr_header *out)
+{
+    out[0] = (struct mr_header){MR_STR("content-type"), MR_STR("application/json")};
+    if (a->authorization) {
+        out[1] = (struct mr_header){MR_STR("authorization"), mr_str_c(a->authorization)};
+    }
+    return a->authorization ? 2 : 1;
+}
+
+/* What a call is made of. */
+struct making {
+    const struct openai *a;
+    const struct mr_rows *rows;
+    struct mr_buf *body;
+    struct mr_buf text; /* of one value */
+};
+
+static void put_text(struct making *m, const struct template *t, uint64_t row)
+{
+    mr_buf_reset(&m->text);
+    template_put(t, &m->text, m->rows, row, mr_str_c(m->a->o->null_text));
+    m->body->failed = m->body->failed || m->text.failed;
+    mr_json_put_string(m->body, mr_buf_view(&m->text));
+}
+
+static void put_message(struct making *m, const char *role, const struct template *t, uint64_t row)
+{
+    mr_buf_printf(m->body, "{\"role\":\"%s\",\"content\":", role);
+    put_text(m, t, row);
+    mr_buf_char(m->body, '}');
+}
+
+static void put_messages(struct making *m, const struct work *w)
+{
+    const struct openai *a = m->a;
+
+    MR_BUF_LIT(m->body, "\"messages\":[");
+    if (a->system) {
+        put_message(m, "system", a->system, w->first);
+        mr_buf_char(m->body, ',');
+    }
+    if (a->prompt) {
+        put_message(m, "user", a->prompt, w->first);
+    } else {
+        /* Looked at before: a list with something in it. */
+        mr_buf_reset(&m->text);
+        mr_value_put_text(&m->text, &m->rows->schema->fields[a->messages],
+                          &m->rows->columns[a->messages], w->first);
+        const mr_str list = mr_str_trim(mr_buf_view(&m->text));
+        mr_buf_str(m->body, mr_str_sub(list, 1, list.len - 1));
+    }
+    mr_buf_c(m->body, w->note ? w->note : "");
+    mr_buf_char(m->body, ']');
+}
+
+static void put_list(struct making *m, const char *name, const struct work *w)
+{
+    mr_buf_printf(m->body, "\"%s\":[", name);
+    for (uint64_t i = 0; i < w->count; i++) {
+        mr_buf_c(m->body, i ? "," : "");
+        put_text(m, m->a->prompt, w->first + i);
+    }
+    mr_buf_char(m->body, ']');
+}
+
+static void put_body(const struct call *k, struct making *m)
+{
+    const struct openai *a = m->a;
+
+    MR_BUF_LIT(m->body, "{\"model\":");
+    mr_json_put_string(m->body, mr_str_c(k->job->o->model));
+    mr_buf_char(m->body, ',');
+    switch (a->o->api) {
+    case MR_BATCH_API_COMPLETIONS: put_list(m, "prompt", k->work); break;
+    case MR_BATCH_API_EMBEDDINGS: put_list(m, "input", k->work); break;
+    default: put_messages(m, k->work); break;
+    }
+    mr_buf_str(m->body, mr_buf_view(&a->tail));
+    if (a->o->api == MR_BATCH_API_EMBEDDINGS && !k->host->sends_floats) {
+        MR_BUF_LIT(m->body, ",\"encoding_format\":\"base64\"");
+    }
+    mr_buf_char(m->body, '}');
+}
+
+int openai_send(struct call *k, int64_t timeout_ns, struct mr_err *err)
+{
+    const struct openai *a = k->job->openai;
+    struct making m = {.a = a, .rows = k->work->extent->rows, .body = &k->head};
+    struct mr_header headers[2];
+
+    mr_buf_init(&m.text, 0);
+    put_body(k, &m);
+    mr_buf_fini(&m.text);
+    const mr_str path =
+        mr_arena_printf(&k->arena, "%s%s", k->host->wire.prefix, openai_path(a->o->api));
+    if (k->head.failed || !path.ptr) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
+    }
+    const struct mr_piece piece = {.ptr = k->head.ptr, .len = k->head.len};
+    const struct mr_client_request request = {.method = "POST",
+                                              .path = path,
+                                              .headers = headers,
+                                              .header_count = openai_headers(a, headers),
+                                              .pieces = &piece,
+                                              .piece_count = 1,
+                                              .timeout_ns = timeout_ns};
+    wire_post(&k->host->wire, &k->wire, &request);
+    return MR_OK;
+}

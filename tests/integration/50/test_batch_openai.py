@@ -1,0 +1,293 @@
+"""`millrace batch run --api`: tables through servers of OpenAI's API."""
+import json
+import signal
+import subprocess
+
+import numpy
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+
+from lib import wait
+from lib.batch import dead, environment
+from lib.openai import MODEL, WIDTH, Host, hosts, vector
+from lib.server import BIN
+
+
+def table(folder, rows):
+    (folder / "in.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+
+
+def command(folder, addresses, *args):
+    return [str(BIN), "batch", "run", "-i", str(folder / "in.jsonl"), "-m", MODEL, "--hosts", ",".join(addresses), "-o",
+            str(folder / "out"), *([] if "--output-format" in args else ["--output-format", "jsonl"]), *map(str, args)]
+
+
+def run(folder, addresses, *args, code=0, env=()):
+    done = subprocess.run(command(folder, addresses, *args), capture_output=True, text=True,
+                          env={**environment(), **dict(env)}, timeout=120 * wait.SLOW)
+    assert done.returncode == code, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-9000:]}"
+    return done
+
+
+def results(folder):
+    return [json.loads(line) for f in (folder / "out/parts").iterdir() for line in f.read_text().splitlines()]
+
+
+def by_id(folder):
+    rows = results(folder)
+    found = {r["id"]: r for r in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+ROWS = [{"id": i, "text": f'row {i} "quoted"', "score": i / 2, "tags": ["a", f"t{i}"]} for i in range(200)]
+
+
+def test_chat(tmp_path):
+    table(tmp_path, ROWS)
+    with hosts(Host, Host) as (addresses, made):
+        run(tmp_path, [addresses[0], f"http://{addresses[1]}/v1"], "--api", "chat", "--system", "You are {{id}}.", "--prompt",
+            "Say \\{{ {{ text }} of {{score}} and {{tags}} }}", "--param", "temperature=0", "--param", "max_tokens=64",
+            "--keep", "id")
+        seen = made[0].seen + made[1].seen
+    found = by_id(tmp_path)
+    for r in ROWS:
+        score = r["score"] if r["score"] % 1 else int(r["score"])
+        text = f"Say {{{{ {r['text']} of {score} and {json.dumps(r['tags'], separators=(',', ':'))} }}}}"
+        assert found[r["id"]] == {"id": r["id"], "text": "echo: " + text, "finish_reason": "stop", "model": MODEL,
+                                  "prompt_tokens": len(text.split()) + 3, "completion_tokens": len(text.split()) + 1}
+    path, request = seen[0]
+    assert path == "/v1/chat/completions"
+    assert request.keys() == {"model", "messages", "temperature", "max_tokens"} and request["max_tokens"] == 64
+    assert request["messages"][0]["role"] == "system" and all(made[i].seen for i in (0, 1))
+
+
+def test_messages_column(tmp_path):
+    """As it is, whatever a message holds; a row without messages is a dead letter."""
+    image = {"type": "image_url", "image_url": {"url": "data:,x"}, "n": 1.50}
+    rows = [{"id": 0, "m": [{"role": "user", "content": "one"}]},
+            {"id": 1, "m": [{"role": "user", "content": "a"}, {"role": "user", "content": "two", "parts": [image]}]},
+            {"id": 2, "m": []}, {"id": 3, "m": None}, {"id": 4, "m": "text"},
+            {"id": 5, "m": json.dumps([{"role": "user", "content": "as text"}])}]
+    table(tmp_path, rows)
+    with hosts(Host) as (addresses, made):
+        run(tmp_path, addresses, "--api", "chat", "--messages", "m", "--keep", "id", "--outputs", "text", "--output-column",
+            "said", "--max-dead-percent", 100)
+        sent = [r["messages"] for _, r in made[0].seen]
+    assert {k: r["said"] for k, r in by_id(tmp_path).items()} == {0: "echo: one", 1: "echo: two", 5: "echo: as text"}
+    assert rows[1]["m"] in sent
+    assert {d["row"]: d["kind"] for d in dead(tmp_path)} == {2: "row", 3: "row", 4: "row"}
+    assert all("'m'" in d["cause"] for d in dead(tmp_path))
+
+
+@pytest.mark.parametrize("args,word", [
+    (["--prompt", "x {{nix}}"], "nix"), (["--prompt", "x {{text"], "{{text"), (["--prompt", "{{}}"], "names no column"),
+    (["--messages", "nix"], "nix"), ([], "--prompt"), (["--prompt", "x", "--messages", "text"], "--prompt"),
+    (["--prompt", "x", "--param", "stop=a"], "stop"), (["--prompt", "x", "--param", "stream=true"], "stream"),
+    (["--prompt", "x", "--outputs", "embedding"], "finish_reason"), (["--prompt", "x", "--api-key-env", "NIX"], "NIX"),
+    (["--prompt", "x", "--local", "repo"], "--local"), (["--prompt", "x", "--map", "a=b"], "--map"),
+    (["--prompt", "x", "--prompt-file", "/dev/null"], "both"), (["--prompt-file", "/nix"], "/nix"),
+])
+def test_what_is_wrong_is_told_before_the_first_row(tmp_path, args, word):
+    table(tmp_path, ROWS[:2])
+    with hosts(Host) as (addresses, made):
+        done = subprocess.run(command(tmp_path, addresses, "--api", "chat", *args), capture_output=True, text=True,
+                              env=environment(), timeout=60 * wait.SLOW)
+        assert not made[0].seen
+    assert done.returncode in (1, 2) and word in done.stderr
+
+
+def test_nulls(tmp_path):
+    table(tmp_path, [{"id": 0, "text": "a"}, {"id": 1, "text": None}, {"id": 2}])
+    with hosts(Host) as (addresses, _):
+        run(tmp_path, addresses, "--api", "chat", "--prompt", "<{{text}}>", "--keep", "id", "--max-dead-percent", 100)
+        assert sorted(by_id(tmp_path)) == [0]
+        assert all(d["kind"] == "row" and "'text' is null" in d["cause"] for d in dead(tmp_path))
+        done = run(tmp_path, addresses, "--api", "chat", "--prompt", "<{{text}}>", "--keep", "id", "--null-text", "none", code=1)
+        assert "null text" in done.stderr
+    (tmp_path / "out").rename(tmp_path / "before")
+    with hosts(Host) as (addresses, _):
+        run(tmp_path, addresses, "--api", "chat", "--prompt", "<{{text}}>", "--keep", "id", "--null-text", "none")
+    assert [r["text"] for r in sorted(results(tmp_path), key=lambda r: r["id"])] == ["echo: <a>", "echo: <none>", "echo: <none>"]
+
+
+class Throttles(Host):
+    def answer(self, number, request):
+        if number % 5 == 0:
+            self.send_response(429)
+            self.send_header("Retry-After", "0")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        else:
+            super().answer(number, request)
+
+
+class Breaks(Host):
+    """Fails now and then, each time in another way."""
+    def answer(self, number, request):
+        faults = {1: lambda: self.say(500, {"error": "crashed"}), 6: lambda: self.say(200, b'{"choices": [{'),
+                  11: lambda: self.say(200, {"choices": []}), 16: lambda: self.say(200, {"choices": [
+                      {"index": 0, "message": {"content": 5}}]}),
+                  21: lambda: self.say(200, {"choices": [{"index": 1, "message": {"content": "x"}}]})}
+        fault = faults.get(number % 25)
+        fault() if fault else super().answer(number, request)
+
+
+@pytest.mark.parametrize("handler", [Throttles, Breaks])
+def test_bad_hosts(tmp_path, handler):
+    table(tmp_path, ROWS)
+    with hosts(Host, handler) as (addresses, _):
+        run(tmp_path, addresses, "--api", "chat", "--prompt", "{{text}}", "--keep", "id")
+    assert {k: r["text"] for k, r in by_id(tmp_path).items()} == {r["id"]: "echo: " + r["text"] for r in ROWS}
+
+
+class Other(Host):
+    model = "other"
+
+
+class Keyed(Host):
+    key = "sk-secret-7"
+
+
+def test_a_host_without_the_model_gets_no_call(tmp_path):
+    table(tmp_path, ROWS[:50])
+    with hosts(Host, Other) as (addresses, made):
+        run(tmp_path, addresses, "--api", "chat", "--prompt", "{{text}}", "--keep", "id")
+        assert len(by_id(tmp_path)) == 50 and not made[1].seen
+    with hosts(Other) as (addresses, _):
+        done = subprocess.run(command(tmp_path, addresses, "--api", "chat", "--prompt", "x", "--plan", "--max-outage", "1s"),
+                              capture_output=True, text=True, env=environment(), timeout=60 * wait.SLOW)
+        assert done.returncode == 1 and "it serves 'other', not 'tiny'" in done.stderr
+
+
+def test_key(tmp_path):
+    """From the environment or a file, and nowhere else afterwards; a wrong one fences the host."""
+    table(tmp_path, ROWS[:20])
+    (tmp_path / "key").write_text("sk-secret-7\n")
+    with hosts(Keyed) as (addresses, _):
+        done = run(tmp_path, addresses, "--api", "chat", "--prompt", "{{text}}", "--keep", "id", "--api-key-file",
+                   tmp_path / "key", "--json")
+        assert len(by_id(tmp_path)) == 20
+        (tmp_path / "out").rename(tmp_path / "before")
+        wrong = run(tmp_path, addresses, "--api", "chat", "--prompt", "{{text}}", "--api-key-env", "KEY", "--max-outage",
+                    "1s", env={"KEY": "sk-wrong-9"}, code=1)
+    assert "401" in wrong.stderr
+    texts = [done.stdout, done.stderr, wrong.stderr, *(p.read_text() for p in (tmp_path / "before").rglob("*") if p.is_file())]
+    assert not any("sk-secret" in t or "sk-wrong" in t for t in texts)
+
+
+def committed(folder):
+    """Keys in the files that count."""
+    log = folder / "out/manifest.log"
+    counted = log.read_text(errors="replace") if log.exists() else ""
+    return {json.loads(line)["id"] for f in (folder / "out/parts").glob("*") if f.name in counted
+            for line in f.read_text().splitlines()}
+
+
+def test_killed_and_resumed(tmp_path):
+    """What was committed is not asked for again; another prompt is another job."""
+    rows = [{"id": i, "text": f"row {i}"} for i in range(600)]
+    table(tmp_path, rows)
+    args = ["--api", "chat", "--prompt", "{{text}}", "--keep", "id", "--part-bytes", "1", "--max-in-flight-per-host", "4"]
+    with hosts(Host) as (addresses, made):
+        for most in (150, 350):
+            job = subprocess.Popen(command(tmp_path, addresses, *args), stderr=subprocess.DEVNULL, env=environment())
+            try:
+                wait.until(lambda: len(made[0].seen) >= most or job.poll() is not None)
+            finally:
+                job.send_signal(signal.SIGKILL)
+                job.wait()
+            sure = committed(tmp_path)
+        asked = len(made[0].seen)
+        other = run(tmp_path, addresses, "--api", "chat", "--prompt", "Now {{text}}", "--keep", "id", code=1)
+        assert "prompt" in other.stderr
+        run(tmp_path, addresses, *args)
+        again = {r["messages"][0]["content"] for _, r in made[0].seen[asked:]}
+    assert sorted(by_id(tmp_path)) == list(range(600)) and sure and again
+    assert not again & {f"row {i}" for i in sure}
+
+
+class Shuffles(Host):
+    """Answers out of order, found by their index."""
+    def order(self, rows):
+        return rows[::-1]
+
+
+class Floats(Host):
+    takes_base64 = False
+
+
+class Shorter(Host):
+    width = WIDTH - 1
+
+
+class Lies(Host):
+    """Vectors that must not get into a table, each time of another kind."""
+    def vector(self, text):
+        kinds = [lambda v: v[:-1], lambda v: numpy.full_like(v, numpy.nan), lambda v: v]
+        return kinds[len(self.seen) % 3](super().vector(text)) if len(self.seen) > 1 else super().vector(text)
+
+    def order(self, rows):
+        return rows[:-1] if len(rows) > 1 and len(self.seen) % 2 else rows
+
+
+@pytest.mark.parametrize("handler", [Shuffles, Floats, Shorter, Lies])
+def test_embeddings(tmp_path, handler):
+    table(tmp_path, ROWS)
+    with hosts(Host, handler) as (addresses, made):
+        run(tmp_path, addresses, "--api", "embeddings", "--prompt", "about {{text}}", "--keep", "id", "--batch-rows", "16",
+            "--output-format", "parquet", "--param", "user=\"me\"")
+        calls = [[len(r["input"]) for _, r in h.seen] for h in made]
+        assert made[0].seen[1][1].keys() == {"model", "input", "user", "encoding_format"}
+    t = pyarrow.dataset.dataset(str(tmp_path / "out/parts")).to_table()
+    assert t.schema.names == ["id", "embedding"] and t.schema.field("embedding").type.value_type == pa.float32()
+    assert sorted(t["id"].to_pylist()) == list(range(200))
+    for i, v in zip(t["id"].to_pylist(), t["embedding"].to_pylist()):
+        assert numpy.array_equal(numpy.float32(v), vector(f"about {ROWS[i]['text']}"))
+    assert max(calls[0]) == 16 and (len(calls[1]) > 1) == (handler is not Shorter)
+
+
+def test_completions(tmp_path):
+    table(tmp_path, ROWS)
+    with hosts(Shuffles) as (addresses, made):
+        run(tmp_path, addresses, "--api", "completions", "--prompt", "{{text}}", "--keep", "id", "--batch-rows", "16")
+        assert {p for p, _ in made[0].seen} == {"/v1/completions"} and len(made[0].seen) < 30
+    assert by_id(tmp_path) == {r["id"]: {"id": r["id"], "text": f"after {r['text']}", "finish_reason": "stop", "model": MODEL}
+                               for r in ROWS}
+
+
+class Moody(Host):
+    def content(self, request):
+        text = request["messages"][-1]["content"]
+        return text, {"1": "length", "2": "content_filter"}.get(text[-1], "stop")
+
+    def chat(self, request, text, reason, **message):
+        refusal = {"content": None, "refusal": "I will not."} if text.endswith("3") else {}
+        super().chat(request, text, reason, **message, **refusal)
+
+
+def test_answers_that_are_none(tmp_path):
+    table(tmp_path, [{"id": i, "text": f"row {i}"} for i in range(5)])
+    args = ["--api", "chat", "--prompt", "{{text}}", "--keep", "id", "--max-dead-percent", "100"]
+    with hosts(Moody) as (addresses, made):
+        run(tmp_path, addresses, *args)
+        assert {r["id"]: r["finish_reason"] for r in results(tmp_path)} == {0: "stop", 1: "length", 4: "stop"}
+        kinds = {d["row"]: (d["kind"], d["answer"]["text"], d["host"]) for d in dead(tmp_path)}
+        assert kinds == {2: ("filtered", "row 2", addresses[0]), 3: ("refused", "I will not.", addresses[0])}
+        assert len(made[0].seen) == 5  # nothing of that is asked for again
+        (tmp_path / "out").rename(tmp_path / "before")
+        run(tmp_path, addresses, *args, "--on-length", "dead")
+    assert {d["row"]: d["kind"] for d in dead(tmp_path)} == {1: "length", 2: "filtered", 3: "refused"}
+
+
+def test_map(tmp_path):
+    """A filter as well, with the digits and the texts that lines have."""
+    lines = '{"id":10000000000000000001,"t":"a \\u00e4"}\n{"id":2,"t":["x",1.50]}\n'
+    with hosts(Host) as (addresses, _):
+        done = subprocess.run([str(BIN), "map", "-m", MODEL, "--hosts", addresses[0], "--api", "chat", "--prompt", "{{id}} {{t}}",
+                               "--keep", "id", "--outputs", "text"], input=lines, capture_output=True, text=True,
+                              env=environment(), timeout=60 * wait.SLOW)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == '{"id":10000000000000000001,"text":"echo: 10000000000000000001 a ä"}\n' \
+                          '{"id":2,"text":"echo: 2 [\\"x\\",1.50]"}\n'
