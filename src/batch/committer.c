@@ -243,6 +243,9 @@ static bool part_goes_on(const struct job *j, const struct open_part *p, const s
     if (e->file == last->file) {
         return e->first == end;
     }
+    if (j->shard.count > 0) {
+        return false; /* rows in between may be another's */
+    }
     for (uint32_t file = last->file; file < e->file; file++, end = 0) {
         if (is_any_done(j, file, end)) {
             return false;

@@ -346,8 +346,8 @@ static int socket_open(struct job *j, struct mr_err *err)
     int dir;
     int rc;
 
-    MR_TRY(mr_batch_control_address(j->o->folder, address, sizeof address, err));
-    MR_TRY(dir = batch_file_make_folders(j->o->folder, err));
+    MR_TRY(mr_batch_control_address(j->folder, address, sizeof address, err));
+    MR_TRY(dir = batch_file_make_folders(j->folder, err));
     close(dir);
     /* For the job's user only, from the first moment. No other thread makes files yet. */
     const mode_t mask = umask(0177);

@@ -2,6 +2,7 @@
  * files of the manifest, as direct calls of the C library: tests put themselves between (tests/unit/batch). */
 #include "file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -169,6 +170,31 @@ int batch_file_exists(int dir, const char *name, bool *out, struct mr_err *err)
     }
     *out = rc == 0;
     return MR_OK;
+}
+
+int batch_file_each(int dir, const char *name, batch_file_fn *fn, void *ctx, struct mr_err *err)
+{
+    const int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *entry;
+
+    if (!list) {
+        const int rc = batch_file_fail(err, "read the folder", name);
+        if (fd >= 0) {
+            close(fd);
+        }
+        return rc;
+    }
+    errno = 0;
+    while ((entry = readdir(list))) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+            fn(ctx, entry->d_name);
+        }
+        errno = 0;
+    }
+    const int rc = errno ? batch_file_fail(err, "read the folder", name) : MR_OK;
+    closedir(list);
+    return rc;
 }
 
 /* Its name is in the folder above and on disk, also when another process had made it a moment ago. */

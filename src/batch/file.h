@@ -30,6 +30,9 @@ int batch_file_place(int dir, const char *name, struct mr_err *err);
 int batch_file_put(int dir, const char *name, mr_str content, struct mr_err *err);
 /** True, or false with MR_OK when there is no such name. */
 int batch_file_exists(int dir, const char *name, bool *out, struct mr_err *err);
+typedef void(batch_file_fn)(void *ctx, const char *name);
+/** Calls fn for every name in a folder but "." and "..". */
+int batch_file_each(int dir, const char *name, batch_file_fn *fn, void *ctx, struct mr_err *err);
 /** Make a folder and those above it; their names are on disk. Gives a descriptor, or an error. */
 int batch_file_make_folders(const char *path, struct mr_err *err);
 

@@ -146,6 +146,12 @@ static int facts_open(struct job *j, struct mr_err *err)
         FACT("order");
         mr_buf_c(&texts[n++], "\"of the input\"");
     }
+    if (o->shard_count) {
+        FACT(MR_SHARD_FACT);
+        mr_buf_printf(&texts[n++], "{\"shard\":" MR_SHARD_NAME_FORMAT ",\"of_counted_rows\":%llu}",
+                      (size_t)o->shard, (size_t)o->shard_count,
+                      (unsigned long long)j->shard.counted_rows);
+    }
     FACT("results");
     const struct mr_schema *schema = batch_outputs_schema(j->outputs);
     mr_buf_char(&texts[n], '{');
@@ -188,7 +194,7 @@ static int facts_open(struct job *j, struct mr_err *err)
     const struct mr_manifest_options options = {.accept_changed_input = o->accepts_changed_input,
                                                 .accept_changed_model = o->accepts_changed_model,
                                                 .verify_content = o->verifies};
-    int rc = mr_manifest_open(&j->manifest, o->folder, facts, n, &options, err);
+    int rc = mr_manifest_open(&j->manifest, j->folder, facts, n, &options, err);
     for (size_t i = 0; i < n; i++) {
         mr_buf_fini(&texts[i]);
     }
@@ -198,13 +204,16 @@ static int facts_open(struct job *j, struct mr_err *err)
     return rc;
 }
 
-static void total_find(struct job *j)
+static void shard_take(struct job *j)
 {
-    j->total_rows = 0;
-    for (size_t i = 0; i < mr_source_file_count(j->source); i++) {
-        const int64_t rows = mr_source_file(j->source, i).rows;
-        j->total_rows = rows < 0 || j->total_rows < 0 ? -1 : j->total_rows + rows;
+    const size_t files = mr_source_file_count(j->source);
+    int64_t *rows = MR_NEW_ARRAY(int64_t, files + 1);
+
+    for (size_t i = 0; i < files; i++) {
+        rows[i] = mr_source_file(j->source, i).rows;
     }
+    shard_begin(&j->shard, j->o->shard, j->o->shard_count, rows, files);
+    mr_free(rows);
 }
 
 /* A stream has the columns that are wanted of it: those of the model and, as they are, those to keep. */
@@ -232,6 +241,7 @@ static int job_set_up(struct job *j, struct mr_err *err)
     source.wanted = &j->wanted;
     source.outage_ns = o->max_outage_ns;
     MR_TRY(mr_source_open(&j->source, &source, err));
+    shard_take(j);
     MR_TRY(j->dialect->bind(j, mr_source_schema(j->source), err));
     if (j->plan) {
         MR_TRY(plan_begin(j, err));
@@ -249,7 +259,7 @@ static int job_set_up(struct job *j, struct mr_err *err)
         j->total_rows = (int64_t)retry_rows(j->retry);
     } else {
         j->before = mr_manifest_totals(j->manifest);
-        total_find(j);
+        j->total_rows = shard_rows(&j->shard, j->source);
     }
     MR_TRY(committer_start(&j->committer, j, err));
     MR_TRY(reader_start(&j->reader, j, err));
@@ -339,7 +349,7 @@ static int job_is_whole(struct job *j, bool *out, struct mr_err *err)
     for (uint32_t i = 0; i < files && is_whole; i++) {
         struct mr_rows *rows = NULL;
         struct mr_range gap;
-        if (mr_ranges_gap(mr_manifest_done(j->manifest, i), 0, UINT64_MAX, &gap)) {
+        if (shard_gap(&j->shard, i, mr_manifest_done(j->manifest, i), 0, &gap)) {
             MR_TRY(mr_source_read(j->source, i, gap.first, 1, 1, &rows, err));
             is_whole = !rows;
             mr_rows_unref(&rows);
@@ -407,9 +417,23 @@ static void job_free(struct job *j)
     if (j->source) {
         mr_source_close(&j->source);
     }
+    shard_fini(&j->shard);
+    mr_freep(&j->folder);
     mr_schema_fini(&j->wanted);
     mr_arena_fini(&j->arena);
     credits_fini(&j->credits);
+}
+
+static int folder_find(struct job *j, struct mr_err *err)
+{
+    const struct mr_batch_options *o = j->o;
+    const bool make = !j->plan && !o->retries_dead;
+
+    if (o->shard_count) {
+        return shard_folder(&j->folder, o->folder, o->shard, o->shard_count, make, err);
+    }
+    j->folder = o->folder ? mr_strndup(o->folder, strlen(o->folder)) : NULL;
+    return MR_OK;
 }
 
 static int job_is_there(const struct job *j, struct mr_err *err)
@@ -419,7 +443,7 @@ static int job_is_there(const struct job *j, struct mr_err *err)
     uint32_t epoch;
     int64_t pid;
 
-    return mr_manifest_look(j->o->folder, &totals, &is_finished, &epoch, &pid, err);
+    return mr_manifest_look(j->folder, &totals, &is_finished, &epoch, &pid, err);
 }
 
 static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
@@ -443,6 +467,7 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     j->route = mr_route_new(&route, j->begin_ns);
     MR_TRY(j->o->openai ? openai_new(&j->openai, j->o, err) : MR_OK);
     MR_TRY(mr_loop_new(&j->loop, NULL, err));
+    MR_TRY(folder_find(j, err));
     MR_TRY(j->o->retries_dead ? job_is_there(j, err) : MR_OK);
     MR_TRY(j->o->repository ? hosts_add_local(j, err) : MR_OK);
     MR_TRY(discover_start(j, err));
@@ -487,6 +512,7 @@ int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *o, struct
              mr_database_kind_of(o->source.paths[0]) == MR_DATABASE_IS_NONE,
          "the input is a query or files, and both were given"},
         {!o->filter && (!o->folder || !o->folder[0]), "there is no folder for the job"},
+        {o->shard_count > 0 && o->shard >= o->shard_count, "there is no such shard"},
         {!o->model || !o->model[0] || strlen(o->model) > 256,
          "the model has no name, or one of more than 256 bytes"},
         {o->version && (!o->version[0] || strlen(o->version) > 32),

@@ -18,6 +18,7 @@
 #include "bind.h"
 #include "dialect.h"
 #include "manifest.h"
+#include "shard.h"
 #include "wire.h"
 
 struct job;
@@ -429,7 +430,9 @@ struct job {
     bool has_metadata;
     char answer_version[32]; /* "": no answer has told it yet */
     struct mr_schema wanted;
+    char *folder; /* of its own: that of the options, or one in it */
     struct mr_source *source;
+    struct shard shard;
     struct batch_bind *bind; /* dialect_oip.c */
     struct openai *openai;   /* NULL: the Open Inference Protocol */
     struct batch_outputs *outputs;

@@ -35,6 +35,7 @@
 #ifndef MR_BATCH_MANIFEST_H
 #define MR_BATCH_MANIFEST_H
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/str.h"
 #include "ranges.h"
@@ -147,6 +148,10 @@ int mr_manifest_open(struct mr_manifest **out, const char *folder,
  *  this machine. Errors: MR_E_NOT_FOUND (no folder, or no job in it), MR_E_IO (damage). */
 int mr_manifest_look(const char *folder, struct mr_manifest_totals *out_totals, bool *out_finished,
                      uint32_t *out_epoch, int64_t *out_pid, struct mr_err *err);
+/** Appends the fact of this key as JSON to out_one, nothing if there is none, and all others as text: two jobs have the
+ *  same text when they have the same facts. */
+int mr_manifest_facts_put(const struct mr_manifest *m, const char *key, struct mr_buf *out_one,
+                          struct mr_buf *out_others, struct mr_err *err);
 /** Give the job up, as it is. Open parts are dropped by their owners before. */
 void mr_manifest_close(struct mr_manifest **m);
 

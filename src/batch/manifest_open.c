@@ -10,7 +10,6 @@
  *     sweep    whatever no record names
  *
  * Until the epoch nothing is changed but for LOCK and empty folders, so that a refused start does no harm. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -33,34 +32,6 @@ struct look {
     bool has_job;
     char other[MR_MANIFEST_NAME_BYTES]; /* something that is not ours; "" = nothing */
 };
-
-typedef void(each_fn)(void *ctx, const char *name);
-
-/* Calls fn for every name in a folder but "." and "..". */
-static int for_each_name(int dir, const char *name, each_fn *fn, void *ctx, struct mr_err *err)
-{
-    const int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    DIR *list = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *entry;
-
-    if (!list) {
-        const int rc = batch_file_fail(err, "read the folder", name);
-        if (fd >= 0) {
-            close(fd);
-        }
-        return rc;
-    }
-    errno = 0;
-    while ((entry = readdir(list))) {
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
-            fn(ctx, entry->d_name);
-        }
-        errno = 0;
-    }
-    const int rc = errno ? batch_file_fail(err, "read the folder", name) : MR_OK;
-    closedir(list);
-    return rc;
-}
 
 static uint32_t epoch_of(const char *name)
 {
@@ -103,7 +74,7 @@ static void look_at(void *ctx, const char *name)
 static int look_around(struct mr_manifest *m, struct look *look, struct mr_err *err)
 {
     *look = (struct look){0};
-    int rc = for_each_name(m->dir, m->folder, look_at, look, err);
+    int rc = batch_file_each(m->dir, m->folder, look_at, look, err);
     if (rc == MR_OK && !look->has_job && look->other[0]) {
         rc =
             MR_FAIL(err, MR_E_EXISTS, "%s holds other things (%s): a job needs a folder of its own",
@@ -171,6 +142,8 @@ static void put_job(struct mr_buf *b, const char *id, const struct mr_manifest_f
 
 /* The facts of job.json, key and text of the value. */
 struct stored {
+    struct mr_buf text;
+    struct mr_arena arena;
     MR_VEC(mr_str) keys;
     MR_VEC(mr_str) values;
     mr_str id;
@@ -279,35 +252,62 @@ static int compare(struct mr_manifest *m, const struct stored *stored,
     return MR_OK;
 }
 
+static int stored_open(const struct mr_manifest *m, struct stored *out, struct mr_err *err)
+{
+    struct mr_json j;
+
+    *out = (struct stored){0};
+    mr_arena_init(&out->arena, 0, 64u << 20);
+    mr_buf_init(&out->text, 0);
+    int rc = batch_file_read(m->dir, MR_MANIFEST_JOB, &out->text, err);
+    if (rc < 0) {
+        return rc;
+    }
+    mr_json_init(&j, mr_buf_view(&out->text), &out->arena, 0, err);
+    rc = read_stored(&j, out);
+    return rc < 0 ? MR_WRAP(err, rc, MR_MANIFEST_JOB) : MR_OK;
+}
+
+static void stored_fini(struct stored *s)
+{
+    MR_VEC_FINI(&s->keys);
+    MR_VEC_FINI(&s->values);
+    mr_buf_fini(&s->text);
+    mr_arena_fini(&s->arena);
+}
+
 static int compare_job(struct mr_manifest *m, const struct mr_manifest_fact *facts, size_t count,
                        const struct mr_manifest_options *options, bool *out_changed,
                        struct mr_err *err)
 {
-    struct stored stored = {0};
-    struct mr_arena arena;
-    struct mr_buf text;
-    struct mr_json j;
-    int rc;
+    struct stored stored;
+    int rc = stored_open(m, &stored, err);
 
-    mr_arena_init(&arena, 0, 64u << 20);
-    mr_buf_init(&text, 0);
-    MR_TRY(batch_file_read(m->dir, MR_MANIFEST_JOB, &text, err));
-    mr_json_init(&j, mr_buf_view(&text), &arena, 0, err);
-    rc = read_stored(&j, &stored);
-    if (rc < 0) {
-        rc = MR_WRAP(err, rc, MR_MANIFEST_JOB);
-        goto out;
-    }
-    if (stored.id.len < sizeof m->id) {
+    if (rc == MR_OK && stored.id.len < sizeof m->id) {
         memcpy(m->id, stored.id.ptr ? stored.id.ptr : "", stored.id.len);
         m->id[stored.id.len] = '\0';
     }
-    rc = compare(m, &stored, facts, count, options, out_changed, err);
-out:
-    MR_VEC_FINI(&stored.keys);
-    MR_VEC_FINI(&stored.values);
-    mr_buf_fini(&text);
-    mr_arena_fini(&arena);
+    rc = rc < 0 ? rc : compare(m, &stored, facts, count, options, out_changed, err);
+    stored_fini(&stored);
+    return rc;
+}
+
+int mr_manifest_facts_put(const struct mr_manifest *m, const char *key, struct mr_buf *out_one,
+                          struct mr_buf *out_others, struct mr_err *err)
+{
+    struct stored stored;
+    int rc = stored_open(m, &stored, err);
+
+    for (size_t i = 0; rc == MR_OK && i < stored.keys.len; i++) {
+        const mr_str value = stored.values.at[i];
+        if (mr_str_eq_c(stored.keys.at[i], key)) {
+            mr_buf_str(out_one, value);
+        } else {
+            mr_buf_printf(out_others, "%.*s\n%.*s\n", MR_STR_ARG(stored.keys.at[i]),
+                          MR_STR_ARG(value));
+        }
+    }
+    stored_fini(&stored);
     return rc;
 }
 
@@ -469,9 +469,9 @@ static int sweep(struct mr_manifest *m, struct mr_err *err)
     struct sweep dlq = {m, m->dlq, MR_MANIFEST_DEAD_LETTERS};
     int rc;
 
-    MR_TRY(for_each_name(m->dir, m->folder, sweep_top, &top, err));
-    MR_TRY(for_each_name(m->parts, "parts", sweep_files, &parts, err));
-    MR_TRY(for_each_name(m->dlq, "dlq", sweep_files, &dlq, err));
+    MR_TRY(batch_file_each(m->dir, m->folder, sweep_top, &top, err));
+    MR_TRY(batch_file_each(m->parts, "parts", sweep_files, &parts, err));
+    MR_TRY(batch_file_each(m->dlq, "dlq", sweep_files, &dlq, err));
 out:
     return rc;
 }

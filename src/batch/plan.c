@@ -130,15 +130,15 @@ static int64_t rows_estimate(const struct job *j, uint64_t bytes)
 static void input_tell(struct job *j, struct mr_batch_plan *out)
 {
     out->files = mr_source_file_count(j->source);
-    out->rows = 0;
     for (size_t i = 0; i < out->files; i++) {
         const struct mr_source_file f = mr_source_file(j->source, i);
         out->bytes += f.bytes;
-        out->rows = out->rows < 0 || f.rows < 0 ? -1 : out->rows + f.rows;
     }
+    out->rows = shard_rows(&j->shard, j->source);
     out->rows_are_counted = out->rows >= 0;
     if (out->rows < 0) {
         out->rows = rows_estimate(j, out->bytes);
+        out->rows /= out->rows > 0 && j->shard.count > 0 ? j->shard.count : 1;
     }
 }
 

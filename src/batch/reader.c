@@ -93,7 +93,8 @@ static int file_read(struct reader *r, uint32_t file, const struct mr_ranges *do
     uint64_t at = 0;
 
     while (!atomic_load_explicit(&r->is_stopped, memory_order_relaxed) &&
-           !(r->job->plan && r->rows >= PLAN_ROWS) && mr_ranges_gap(done, at, UINT64_MAX, &gap)) {
+           !(r->job->plan && r->rows >= PLAN_ROWS) &&
+           shard_gap(&r->job->shard, file, done, at, &gap)) {
         struct extent *e = NULL;
         int rc = extent_read(r, file, &gap, &e);
         if (rc < 0 || !e) {

@@ -32,6 +32,8 @@ static const char notes[] =
     "command line\n"
     "is wrong.\n";
 
+#define SHARDS_MOST 10000
+
 struct batch_command {
     struct mr_batch_options job;
     struct mr_cli_batch_words words;
@@ -41,6 +43,7 @@ struct batch_command {
     int compression;
     int order;
     const char *max_dead_percent;
+    const char *shard; /* NULL: all */
     struct mr_tls_client_options tls;
     bool plan;
     bool json;
@@ -86,6 +89,12 @@ const struct mr_option mr_cli_batch_table[] = {
      .value = "FORMAT",
      .help = "auto goes by the names of the files; .gz and .zst are unpacked"},
     MR_BATCH_TEXT_ROWS(struct batch_command),
+    {.name = "shard",
+     .kind = MR_OPTION_STRING,
+     AT(shard),
+     .value = "I/N",
+     .help = "only part I, from 0, of N equal ones, in a folder of its own within that of the job; "
+             "for N processes on as many machines"},
     {.name = "accept-changed-input",
      .kind = MR_OPTION_BOOL,
      .flags = MR_OPTION_CLI_ONLY,
@@ -240,6 +249,24 @@ const size_t mr_cli_batch_table_count = sizeof mr_cli_batch_table / sizeof *mr_c
 
 /* ---- options ---- */
 
+static int shard_read(struct mr_batch_options *o, const char *text, struct mr_err *err)
+{
+    mr_str count = mr_str_c(text ? text : "0/1");
+    mr_str index;
+    uint64_t i = 0;
+    uint64_t n = 0;
+
+    mr_str_split(&count, '/', &index);
+    if (!mr_str_to_u64(index, &i) || !mr_str_to_u64(count, &n) || n > SHARDS_MOST || i >= n) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "--shard %s: expected I/N, as 0/4 to 3/4 for four shards, and %d at most",
+                       text, SHARDS_MOST);
+    }
+    o->shard = (uint32_t)i;
+    o->shard_count = text ? (uint32_t)n : 0;
+    return MR_OK;
+}
+
 static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed *p,
                             struct mr_err *err)
 {
@@ -266,6 +293,7 @@ static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed 
     if (c->plan && o->retries_dead) {
         return MR_FAIL(err, MR_E_INVALID, "--plan is for run only");
     }
+    MR_TRY(shard_read(o, c->shard, err));
     o->tls = c->tls;
     MR_TRY(mr_cli_batch_words_read(o, p, &c->words, err));
     MR_TRY(mr_cli_batch_number("max-dead-percent", c->max_dead_percent, 0, 100, &percent, err));

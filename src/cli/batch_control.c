@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "batch_options.h"
+#include "batch_shards.h"
 #include "cli.h"
 #include "codec/json.h"
 #include "remote.h"
@@ -302,10 +303,17 @@ static int control_run(const struct control_command *c, const char *command, con
                        struct mr_err *err)
 {
     const bool is_status = strcmp(command, "status") == 0;
+    bool is_divided = false;
     struct mr_buf body;
     struct mr_buf answer;
     char path[16];
 
+    if (is_status) {
+        int found = mr_cli_batch_shards(folder, c->json, &is_divided, err);
+        if (found < 0 || is_divided) {
+            return found;
+        }
+    }
     mr_buf_init(&body, 0);
     mr_buf_init(&answer, 64 << 20);
     change_put(c, &body);

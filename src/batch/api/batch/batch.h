@@ -90,6 +90,9 @@ struct mr_batch_options {
     const struct mr_batch_openai *openai; /* NULL: hosts speak the Open Inference Protocol */
     struct mr_source_options source;      /* with a filter, a stream */
     const char *folder;                   /* of the job */
+    uint32_t
+        shard; /* the part of the table that is done, from 0, in a folder of its own within that of the job */
+    uint32_t shard_count;                 /* of parts; 0: all of the table is done */
     const struct mr_batch_filter *filter; /* instead of a folder; NULL: none */
     const char *model;
     const char *version; /* NULL: the one that hosts serve by default */
@@ -238,6 +241,18 @@ struct mr_batch_look {
 /** Changes nothing. Errors: MR_E_NOT_FOUND (no folder, or no job in it), MR_E_IO (damage). */
 int mr_batch_look(const char *folder, struct mr_batch_look *out, struct mr_err *err);
 
+/** A part of a job that several processes do. */
+struct mr_batch_shard {
+    char *folder; /* owned */
+    bool is_begun;
+    struct mr_batch_look look; /* zeros if it is not */
+};
+/** All shards of the job in a folder, by their numbers. *out_count 0: it is not divided. Gives: *out, to be freed with
+ *  mr_batch_shards_free. Errors: MR_E_NOT_FOUND (no folder), MR_E_INVALID (two divisions), MR_E_IO (damage). */
+int mr_batch_look_shards(const char *folder, struct mr_batch_shard **out, size_t *out_count,
+                         struct mr_err *err);
+void mr_batch_shards_free(struct mr_batch_shard **shards, size_t count);
+
 /* ---- afterwards ---- */
 
 struct mr_batch_merge_options {
@@ -254,7 +269,8 @@ struct mr_batch_merged {
     bool is_in_order; /* of the input, as far as there are results (see mr_batch_order) */
 };
 
-/** Joins the results of a finished job, without unpacking them (see table/merge.h). Any thread; blocks on the disk.
+/** Joins the results of a finished job, without unpacking them (see table/merge.h): of one that is divided into shards,
+ *  all of them into `output`, or those of each shard by `max_bytes`. Any thread; blocks on the disk.
  *  Errors: MR_E_NOT_FOUND (no job, or no results), MR_E_INVALID (it is not finished), MR_E_UNAVAILABLE (it is being
  *  worked on), and those of mr_table_merge. */
 int mr_batch_merge(const struct mr_batch_merge_options *options, struct mr_batch_merged *out,
