@@ -378,6 +378,41 @@ static void block_drop(void *ctx)
     mr_block_unref(&b);
 }
 
+/* Some rows of a tensor, whose first dimension is that of the rows. One row alone is all of it, and may have no such
+ * dimension. */
+static struct mr_tensor tensor_part(const struct mr_tensor *t, const struct batch_answer_part *p,
+                                    int64_t shape[])
+{
+    struct mr_tensor part = *t;
+    uint64_t elements = 1;
+    mr_bytes rest = {t->data, t->bytes};
+    mr_str s;
+
+    if (p->count == p->of) {
+        return part;
+    }
+    for (int d = 1; d < t->rank; d++) {
+        elements *= (uint64_t)t->shape[d];
+    }
+    memcpy(shape, t->shape, (size_t)t->rank * sizeof *shape);
+    shape[0] = (int64_t)p->count;
+    part.shape = shape;
+    if (t->dtype != MR_DTYPE_BYTES) {
+        part.bytes = t->bytes / p->of * p->count;
+        part.data = (uint8_t *)t->data + t->bytes / p->of * p->first;
+        return part;
+    }
+    for (uint64_t i = 0; i < p->first * elements; i++) {
+        mr_bytes_tensor_next(&rest, &s);
+    }
+    part.data = (uint8_t *)(uintptr_t)rest.ptr;
+    for (uint64_t i = 0; i < p->count * elements; i++) {
+        mr_bytes_tensor_next(&rest, &s);
+    }
+    part.bytes = (size_t)(rest.ptr - (const uint8_t *)part.data);
+    return part;
+}
+
 /* The bytes of all strings, one after the other, and where they begin. */
 static bool strings_make(struct mr_rows *rows, const struct mr_tensor *t, uint64_t n,
                          struct mr_column *c)
@@ -485,11 +520,15 @@ static bool nulls_fill(struct mr_rows *rows, struct mr_column *c)
 }
 
 static bool rows_fill(const struct batch_outputs *b, struct mr_rows *rows, struct mr_rows *input,
-                      uint64_t first, const struct mr_oip_response *answer, struct mr_block *body)
+                      uint64_t first, const struct batch_answer_part *part)
 {
+    struct mr_block *body = part->body;
     const uint64_t count = rows->count;
+    int64_t shape[MR_MAX_RANK];
 
-    if (body && !mr_rows_on_free(rows, body->cap, block_drop, mr_block_ref(body))) {
+    /* Parts share the body, and what it takes. */
+    if (body && !mr_rows_on_free(rows, body->cap / part->of * part->count, block_drop,
+                                 mr_block_ref(body))) {
         return false;
     }
     if (!carried_fill(b, rows, input, first) ||
@@ -498,11 +537,12 @@ static bool rows_fill(const struct batch_outputs *b, struct mr_rows *rows, struc
     }
     for (size_t i = 0; i < b->output_count; i++) {
         const struct output *o = &b->outputs[i];
-        const struct mr_oip_tensor *t = tensor_find(answer, o->io->name);
+        const struct mr_tensor t =
+            tensor_part(&tensor_find(part->answer, o->io->name)->tensor, part, shape);
         /* What was parsed from text lies in memory of the message, not in its body. */
-        const bool is_kept = body && (const uint8_t *)t->tensor.data >= body->data &&
-                             (const uint8_t *)t->tensor.data < body->data + body->cap;
-        if (!tensor_column(rows, o, &t->tensor, o->first_dim, count, is_kept,
+        const bool is_kept = body && (const uint8_t *)t.data >= body->data &&
+                             (const uint8_t *)t.data < body->data + body->cap;
+        if (!tensor_column(rows, o, &t, o->first_dim, count, is_kept,
                            &rows->columns[b->carried_count + i])) {
             return false;
         }
@@ -511,21 +551,21 @@ static bool rows_fill(const struct batch_outputs *b, struct mr_rows *rows, struc
 }
 
 int batch_answer_rows(const struct batch_outputs *b, struct mr_rows *input, uint64_t first,
-                      uint64_t count, const struct mr_oip_response *answer, struct mr_block *body,
-                      struct mr_rows **out, struct mr_err *err)
+                      const struct batch_answer_part *part, struct mr_rows **out,
+                      struct mr_err *err)
 {
     struct mr_rows *rows = mr_rows_new(&b->schema);
 
     if (rows) {
-        rows->count = count;
-        if (rows_fill(b, rows, input, first, answer, body)) {
+        rows->count = part->count;
+        if (rows_fill(b, rows, input, first, part)) {
             *out = rows;
             return MR_OK;
         }
     }
     mr_rows_unref(&rows);
     return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the answer to %llu rows",
-                   (unsigned long long)count);
+                   (unsigned long long)part->count);
 }
 
 int batch_answer_built(const struct batch_outputs *b, struct mr_rows *input, uint64_t first,

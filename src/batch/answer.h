@@ -34,12 +34,20 @@ const struct mr_schema *batch_outputs_schema(const struct batch_outputs *o);
  *  finite? Errors: MR_E_INVALID, saying what is wrong. */
 int batch_answer_check(const struct batch_outputs *o, const struct mr_oip_response *answer,
                        uint64_t count, struct mr_err *err);
-/** Rows of the output table from rows [first, first + count) of the input and their checked answer. Large tensors are used
- *  where they lie: `body` is kept (a reference is taken) as long as the result. NULL body: all is copied.
+/** A part of a checked answer: rows [first, first + count) of `of`, all that it answers. */
+struct batch_answer_part {
+    const struct mr_oip_response *answer;
+    struct mr_block *body;
+    uint64_t first;
+    uint64_t count;
+    uint64_t of;
+};
+/** Rows of the output table from rows [first, first + part->count) of the input and their part of an answer. Large tensors
+ *  are used where they lie: the body is kept (a reference is taken) as long as the result. NULL body: all is copied.
  *  Errors: MR_E_EXHAUSTED. */
 int batch_answer_rows(const struct batch_outputs *o, struct mr_rows *input, uint64_t first,
-                      uint64_t count, const struct mr_oip_response *answer, struct mr_block *body,
-                      struct mr_rows **out, struct mr_err *err);
+                      const struct batch_answer_part *part, struct mr_rows **out,
+                      struct mr_err *err);
 /** Rows of outputs that are told as columns, from what was built for each of them. The builders are empty afterwards, also
  *  after an error. Errors: MR_E_EXHAUSTED. */
 int batch_answer_built(const struct batch_outputs *o, struct mr_rows *input, uint64_t first,

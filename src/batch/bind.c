@@ -2,7 +2,7 @@
  *
  * The items of a row of a list, however deep, lie together, and so do those of rows that follow each other. So a call of
  * rows without nulls, whose column has the input's own type, is sent from where the source put it. All else is
- * cast into a block.
+ * cast into a block, and so are the rows of a call that come from several places, once.
  *
  * What must be right per row is looked at per row: two rows whose lengths are wrong and cancel out would shift every
  * value between them, and no check of the whole would see it. */
@@ -555,6 +555,18 @@ uint64_t batch_bind_span(const struct batch_bind *b, const struct mr_rows *rows,
     return span;
 }
 
+bool batch_bind_joins(const struct batch_bind *b, const struct mr_rows *rows, uint64_t row,
+                      const struct mr_rows *others, uint64_t other)
+{
+    for (size_t i = 0; i < b->input_count; i++) {
+        if (row_elements(b, &b->inputs[i], rows, row) !=
+            row_elements(b, &b->inputs[i], others, other)) {
+            return false;
+        }
+    }
+    return b->is_batched;
+}
+
 static void *data_new(struct mr_oip_tensor *t, uint64_t bytes, struct mr_arena *arena)
 {
     struct mr_block *block = mr_block_new(MR_MAX(bytes, (uint64_t)1));
@@ -604,67 +616,116 @@ static void row_cast(const struct batch_bind *b, const struct input *in, int col
     }
 }
 
-static bool make_cast(const struct batch_bind *b, const struct input *in,
-                      const struct mr_rows *rows, uint64_t first, uint64_t count, uint64_t elements,
-                      struct mr_arena *arena, struct mr_oip_tensor *t)
+/* Of the column's own type and without nulls: as the model takes them. */
+static bool is_plain(const struct batch_bind *b, const struct input *in, const struct mr_rows *rows,
+                     struct leaf *out, uint64_t first, uint64_t count)
 {
-    const size_t bytes = mr_dtype_size(in->io->dtype);
-    uint8_t *to = data_new(t, count * elements * bytes, arena);
-
-    if (!to) {
+    if (in->column_count != 1 || in->leaf->type != batch_type_of(in->io->dtype)) {
         return false;
     }
+    const struct mr_column *c = &rows->columns[in->columns[0]];
+    *out = leaf_find(&b->schema->fields[in->columns[0]], c, first, count);
+    return c->nulls == 0 && out->column->nulls == 0;
+}
+
+/* The values of a span, one behind the other. */
+static void span_cast(const struct batch_bind *b, const struct input *in,
+                      const struct batch_span *s, uint64_t elements, uint8_t *to)
+{
+    const size_t bytes = mr_dtype_size(in->io->dtype);
+    struct leaf leaf;
+
     if (in->column_count == 0) {
-        fill(in->io->dtype, in->constant, to, count * elements);
+        fill(in->io->dtype, in->constant, to, s->count * elements);
+        return;
+    }
+    if (is_plain(b, in, s->rows, &leaf, s->first, s->count)) {
+        memcpy(to, (const uint8_t *)leaf.column->values + leaf.begin * bytes,
+               (leaf.end - leaf.begin) * bytes);
+        return;
+    }
+    for (uint64_t r = 0; r < s->count; r++) {
+        for (size_t k = 0; k < in->column_count; k++) {
+            row_cast(b, in, in->columns[k], s->rows, s->first + r, to + (r * elements + k) * bytes);
+        }
+    }
+}
+
+/* A call's spans, and what is the same for all of its inputs. */
+struct making {
+    const struct batch_bind *b;
+    const struct batch_span *spans;
+    size_t span_count;
+    uint64_t count; /* of rows */
+    struct mr_arena *arena;
+};
+
+static bool make_values(const struct making *m, const struct input *in, uint64_t elements,
+                        struct mr_oip_tensor *t)
+{
+    const size_t bytes = mr_dtype_size(in->io->dtype);
+    const struct batch_span *s = m->spans;
+    struct leaf leaf;
+
+    if (m->span_count == 1 && is_plain(m->b, in, s->rows, &leaf, s->first, s->count)) {
+        /* Encoders read only. */
+        t->tensor.data = (uint8_t *)(uintptr_t)leaf.column->values + leaf.begin * bytes;
+        t->tensor.bytes = (leaf.end - leaf.begin) * bytes;
         return true;
     }
-    for (uint64_t r = 0; r < count; r++) {
-        for (size_t k = 0; k < in->column_count; k++) {
-            row_cast(b, in, in->columns[k], rows, first + r, to + (r * elements + k) * bytes);
-        }
+    uint8_t *to = data_new(t, m->count * elements * bytes, m->arena);
+    for (size_t i = 0; to && i < m->span_count; i++, s++) {
+        span_cast(m->b, in, s, elements, to);
+        to += s->count * elements * bytes;
     }
-    return true;
+    return to;
 }
 
-static bool make_bytes(const struct batch_bind *b, const struct input *in,
-                       const struct mr_rows *rows, uint64_t first, uint64_t count,
-                       struct mr_arena *arena, struct mr_oip_tensor *t)
+/* The strings of a row into `to`; NULL: only their bytes are counted. Stacked columns alternate. */
+static uint64_t row_bytes(const struct batch_bind *b, const struct input *in,
+                          const struct mr_rows *rows, uint64_t row, uint8_t *to)
 {
     uint64_t bytes = 0;
-    uint8_t *to = NULL;
 
-    /* Once to count, once to copy. Stacked columns alternate. */
-    for (int pass = 0; pass < 2; pass++) {
-        for (uint64_t r = 0; r < count; r++) {
-            for (size_t k = 0; k < in->column_count; k++) {
-                const int column = in->columns[k];
-                const struct leaf leaf =
-                    leaf_find(&b->schema->fields[column], &rows->columns[column], first + r, 1);
-                for (uint64_t i = leaf.begin; i < leaf.end; i++) {
-                    const mr_bytes v = mr_column_bytes(leaf.column, i);
-                    const uint32_t len = (uint32_t)v.len;
-                    bytes += pass == 0 ? sizeof len + v.len : 0;
-                    if (pass == 1) {
-                        memcpy(to, &len, sizeof len);
-                        memcpy(to + sizeof len, v.ptr, v.len);
-                        to += sizeof len + v.len;
-                    }
-                }
+    for (size_t k = 0; k < in->column_count; k++) {
+        const int column = in->columns[k];
+        const struct leaf leaf =
+            leaf_find(&b->schema->fields[column], &rows->columns[column], row, 1);
+        for (uint64_t i = leaf.begin; i < leaf.end; i++) {
+            const mr_bytes v = mr_column_bytes(leaf.column, i);
+            const uint32_t len = (uint32_t)v.len;
+            if (to) {
+                memcpy(to + bytes, &len, sizeof len);
+                memcpy(to + bytes + sizeof len, v.ptr, v.len);
             }
-        }
-        if (pass == 0 && !(to = data_new(t, bytes, arena))) {
-            return false;
+            bytes += sizeof len + v.len;
         }
     }
-    return true;
+    return bytes;
 }
 
-static bool input_make(const struct batch_bind *b, const struct input *in,
-                       const struct mr_rows *rows, uint64_t first, uint64_t count,
-                       struct mr_arena *arena, struct mr_oip_tensor *t)
+static bool make_bytes(const struct making *m, const struct input *in, struct mr_oip_tensor *t)
 {
-    const uint64_t elements = row_elements(b, in, rows, first);
-    int64_t *shape = MR_ARENA_ARRAY(arena, int64_t, (size_t)in->io->rank + 1);
+    uint64_t bytes = 0;
+
+    for (const struct batch_span *s = m->spans; s < m->spans + m->span_count; s++) {
+        for (uint64_t r = s->first; r < s->first + s->count; r++) {
+            bytes += row_bytes(m->b, in, s->rows, r, NULL);
+        }
+    }
+    uint8_t *to = data_new(t, bytes, m->arena);
+    for (const struct batch_span *s = m->spans; to && s < m->spans + m->span_count; s++) {
+        for (uint64_t r = s->first; r < s->first + s->count; r++) {
+            to += row_bytes(m->b, in, s->rows, r, to);
+        }
+    }
+    return to;
+}
+
+static bool input_make(const struct making *m, const struct input *in, struct mr_oip_tensor *t)
+{
+    const uint64_t elements = row_elements(m->b, in, m->spans[0].rows, m->spans[0].first);
+    int64_t *shape = MR_ARENA_ARRAY(m->arena, int64_t, (size_t)in->io->rank + 1);
 
     if (!shape) {
         return false;
@@ -672,39 +733,29 @@ static bool input_make(const struct batch_bind *b, const struct input *in,
     for (int d = 0; d < in->io->rank; d++) {
         shape[d] = d == in->dynamic ? (int64_t)(elements / in->elements) : in->io->shape[d];
     }
-    if (b->is_batched) {
-        shape[0] = (int64_t)count;
+    if (m->b->is_batched) {
+        shape[0] = (int64_t)m->count;
     }
     *t = (struct mr_oip_tensor){
         .name = in->io->name,
         .binary = true,
         .tensor = {.dtype = in->io->dtype, .rank = in->io->rank, .shape = shape}};
-    if (in->io->dtype == MR_DTYPE_BYTES) {
-        return make_bytes(b, in, rows, first, count, arena, t);
-    }
-    if (in->column_count == 1 && in->leaf->type == batch_type_of(in->io->dtype)) {
-        const struct mr_column *c = &rows->columns[in->columns[0]];
-        const struct leaf leaf = leaf_find(&b->schema->fields[in->columns[0]], c, first, count);
-        const size_t bytes = mr_dtype_size(in->io->dtype);
-        if (c->nulls == 0 && leaf.column->nulls == 0) {
-            /* Encoders read only. */
-            t->tensor.data = (uint8_t *)(uintptr_t)leaf.column->values + leaf.begin * bytes;
-            t->tensor.bytes = (leaf.end - leaf.begin) * bytes;
-            return true;
-        }
-    }
-    return make_cast(b, in, rows, first, count, elements, arena, t);
+    return in->io->dtype == MR_DTYPE_BYTES ? make_bytes(m, in, t) : make_values(m, in, elements, t);
 }
 
-int batch_bind_make(const struct batch_bind *b, const struct mr_rows *rows, uint64_t first,
-                    uint64_t count, struct mr_arena *arena, struct mr_oip_tensor *tensors,
-                    struct mr_err *err)
+int batch_bind_make(const struct batch_bind *b, const struct batch_span *spans, size_t span_count,
+                    struct mr_arena *arena, struct mr_oip_tensor *tensors, struct mr_err *err)
 {
+    struct making m = {.b = b, .spans = spans, .span_count = span_count, .arena = arena};
+
+    for (size_t i = 0; i < span_count; i++) {
+        m.count += spans[i].count;
+    }
     for (size_t i = 0; i < b->input_count; i++) {
-        if (!input_make(b, &b->inputs[i], rows, first, count, arena, &tensors[i])) {
+        if (!input_make(&m, &b->inputs[i], &tensors[i])) {
             return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for input '%.*s' of %llu rows",
                            (int)b->inputs[i].io->name.len, b->inputs[i].io->name.ptr,
-                           (unsigned long long)count);
+                           (unsigned long long)m.count);
         }
     }
     return MR_OK;

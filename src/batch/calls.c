@@ -1,5 +1,9 @@
 /* Calls: rows cut into calls, sent to hosts, judged, and tried again.
  *
+ * A call is filled with rows of as many extents as that takes; what becomes of them is each extent's own affair. Rows
+ * that do not fill one wait a moment for more, but never for what cannot come: not when the reader is at the end, or waits
+ * for memory, and at most TAIL_NS in any case.
+ *
  * Work is taken by hosts that have room (route): first what failed before, then fresh rows. What comes back is one of
  *
  *   an answer to all rows, checked      rows of the result
@@ -19,14 +23,44 @@
 #include "job.h"
 
 #define ANSWER_KEPT 4096 /* bytes of an answer in a dead letter */
+#define TAIL_NS     (5 * MR_NS_PER_MS)
+#define JOINED_PART 16 /* of the memory a call may take that has rows of several extents */
 
 /* ---- work ---- */
 
-static struct work *work_new(struct extent *e, uint64_t first, uint64_t count)
+static struct work *work_new(const struct span *spans, size_t count)
 {
-    struct work *w = MR_NEW(struct work);
-    *w = (struct work){.extent = e, .first = first, .count = count};
+    struct work *w = mr_alloc(sizeof *w + count * sizeof *spans);
+
+    w->span_count = count;
+    memcpy(w->spans, spans, count * sizeof *spans);
+    for (size_t i = 0; i < count; i++) {
+        w->count += spans[i].count;
+    }
     return w;
+}
+
+/* The first span of rows [at, at + count) of the work. */
+static struct span work_span(const struct work *w, uint64_t at, uint64_t count)
+{
+    const struct span *s = w->spans;
+
+    for (; at >= s->count; s++) {
+        at -= s->count;
+    }
+    return (struct span){s->extent, s->first + at, MR_MIN(s->count - at, count)};
+}
+
+/* Its rows [at, at + count), as a work of their own. */
+static struct work *work_part(const struct work *w, uint64_t at, uint64_t count)
+{
+    struct span spans[SPANS_MOST];
+    size_t n = 0;
+
+    for (const uint64_t end = at + count; at < end; at += spans[n++].count) {
+        spans[n] = work_span(w, at, end - at);
+    }
+    return work_new(spans, n);
 }
 
 static void retry_push(struct calls *c, struct work *w)
@@ -115,40 +149,102 @@ void calls_add(struct job *j, struct extent *e)
     j->read_rows += e->rows->count;
     e->is_checked = j->dialect->are_good(j, e->rows);
     MR_VEC_PUSH(&j->calls.extents, e);
+    j->calls.waiting += e->rows->count;
     calls_pump(j);
 }
 
-/* The next rows of the oldest extent that may go together; NULL: there are none. Bad rows on the way die. */
+/* Rows of an extent that may go together, from the first one on that is in no call; those that are bad die. */
+static struct span span_cut(struct job *j, struct extent *e, uint64_t most)
+{
+    const bool may_be_bad = !e->is_checked || e->rows->fault_count > 0;
+    const uint64_t begin = e->cut;
+    char why[256];
+
+    while (may_be_bad && e->cut < e->rows->count && row_is_bad(j, e, e->cut, why)) {
+        row_dies(j, e, (struct dead_row){.row = e->cut++, .kind = "row"}, why);
+    }
+    j->calls.waiting -= e->cut - begin;
+    most = MR_MIN(most, e->rows->count - e->cut);
+    uint64_t n = MR_MIN(most, (uint64_t)1);
+    while (may_be_bad && n < most && !row_is_bad(j, e, e->cut + n, why)) {
+        n++;
+    }
+    n = n == 0 ? 0 : j->dialect->span(j, e->rows, e->cut, may_be_bad ? n : most);
+    return (struct span){e, e->cut, n};
+}
+
+/* May calls have rows of several places? What was a dead letter and is tried again is not: it may fail those beside it. */
+static bool may_join(const struct job *j)
+{
+    return j->dialect->joins && !j->retry;
+}
+
+/* May the span be in one call with those before it, which take so many bytes with it? */
+static bool span_joins(const struct job *j, const struct span *first, const struct span *s,
+                       uint64_t bytes)
+{
+    return may_join(j) && bytes <= j->credits.most / JOINED_PART &&
+           j->dialect->joins(j, first->extent->rows, first->first, s->extent->rows, s->first);
+}
+
+/* The next rows that may go together, of the oldest extents; NULL: there are none. */
 static struct work *work_cut(struct job *j)
 {
     struct calls *c = &j->calls;
-    char why[256];
+    struct span spans[SPANS_MOST];
+    size_t count = 0;
+    uint64_t rows = 0;
+    uint64_t bytes = 0;
 
-    while (c->extents.len > 0) {
+    while (c->extents.len > 0 && rows < c->most_rows && count < SPANS_MOST) {
         struct extent *e = c->extents.at[0];
-        const bool may_be_bad = !e->is_checked || e->rows->fault_count > 0;
-        while (may_be_bad && e->cut < e->rows->count && row_is_bad(j, e, e->cut, why)) {
-            row_dies(j, e, (struct dead_row){.row = e->cut++, .kind = "row"}, why);
+        const struct span s = span_cut(j, e, c->most_rows - rows);
+        bytes += s.count * (e->credit / e->rows->count);
+        if (count > 0 && s.count > 0 && !span_joins(j, &spans[0], &s, bytes)) {
+            break;
         }
-        const uint64_t most = MR_MIN(e->rows->count - e->cut, j->calls.most_rows);
-        uint64_t n = MR_MIN(most, (uint64_t)1);
-        while (may_be_bad && n < most && !row_is_bad(j, e, e->cut + n, why)) {
-            n++;
+        if (s.count > 0) {
+            spans[count++] = s;
         }
-        n = n == 0 ? 0 : j->dialect->span(j, e->rows, e->cut, may_be_bad ? n : most);
-        struct work *w = n > 0 ? work_new(e, e->cut, n) : NULL;
-        e->cut += n;
+        rows += s.count;
+        e->cut += s.count;
+        c->waiting -= s.count;
         if (e->cut == e->rows->count) {
             memmove(c->extents.at, c->extents.at + 1, --c->extents.len * sizeof *c->extents.at);
-            if (!w) {
-                extent_look(j, e);
-            }
-        }
-        if (w) {
-            return w;
+            extent_look(j, e);
         }
     }
-    return NULL;
+    return count > 0 ? work_new(spans, count) : NULL;
+}
+
+/* More rows may come soon that fill the call. */
+static bool tail_waits(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
+{
+    struct calls *c = &j->calls;
+
+    if (c->waiting == 0 || c->waiting >= c->most_rows || j->is_read || j->o->filter || j->plan ||
+        !may_join(j) || !j->dialect->takes_rows(j) || credits_are_wanted(&j->credits)) {
+        c->waiting_ns = 0;
+        return false;
+    }
+    c->waiting_ns = c->waiting_ns ? c->waiting_ns : now_ns;
+    const int64_t until_ns = mr_ns_after(c->waiting_ns, TAIL_NS);
+    if (now_ns >= until_ns) {
+        return false;
+    }
+    *io_wake_ns = MR_MIN(*io_wake_ns, until_ns);
+    return true;
+}
+
+/* Rows for the next call, if there are any and it is time. */
+static bool fresh_take(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
+{
+    struct calls *c = &j->calls;
+
+    if (!c->fresh && !tail_waits(j, now_ns, io_wake_ns)) {
+        c->fresh = work_cut(j);
+    }
+    return c->fresh;
 }
 
 /* ---- sending ---- */
@@ -306,7 +402,7 @@ void calls_pump(struct job *j)
         return;
     }
     retries_send(j, now_ns, &wake_ns);
-    while (!c->is_dropped && has_room(j) && (c->fresh || (c->fresh = work_cut(j)))) {
+    while (!c->is_dropped && has_room(j) && fresh_take(j, now_ns, &wake_ns)) {
         if (!work_send(j, c->fresh, now_ns)) {
             break;
         }
@@ -341,17 +437,17 @@ static void answer_keep(struct work *w, const struct mr_client_response *r)
 /* The first row that succeeds may be needed again, for as long as the job runs. Without memory for it there is none. */
 static void witness_keep(struct calls *c, const struct work *w)
 {
-    struct mr_rows *row = mr_rows_copy(w->extent->rows, w->first, 1);
+    struct mr_rows *row = mr_rows_copy(w->spans[0].extent->rows, w->spans[0].first, 1);
 
     if (row) {
         c->witness = MR_NEW(struct extent);
-        *c->witness = (struct extent){.job = w->extent->job, .rows = row};
+        *c->witness = (struct extent){.job = w->spans[0].extent->job, .rows = row};
     }
 }
 
 static void witness_ask(struct calls *c)
 {
-    struct work *w = work_new(c->witness, 0, 1);
+    struct work *w = work_new(&(struct span){c->witness, 0, 1}, 1);
 
     w->is_witness = w->has_leave = c->is_asking = true;
     retry_push_front(c, w);
@@ -375,7 +471,7 @@ static void rows_succeed(struct job *j, struct extent *e, uint64_t first, struct
 /* Again, for what the answer lacked. That the row was answered is no failure of anybody. */
 static void row_asks(struct job *j, const struct work *w, const struct row_fault *f)
 {
-    struct work *again = work_new(w->extent, w->first + f->row, 1);
+    struct work *again = work_part(w, f->row, 1);
 
     again->has_leave = true;
     again->ok_before = w->ok_before;
@@ -388,7 +484,8 @@ static void row_asks(struct job *j, const struct work *w, const struct row_fault
 static void row_faults(struct call *k, const struct row_fault *f)
 {
     const struct work *w = k->work;
-    struct dead_row d = {.row = w->first + f->row,
+    const struct span of = work_span(w, f->row, 1);
+    struct dead_row d = {.row = of.first,
                          .kind = f->kind,
                          .host = k->host->wire.address,
                          .attempts = w->failures + w->asks + 1};
@@ -401,7 +498,36 @@ static void row_faults(struct call *k, const struct row_fault *f)
     d.answer.bytes = f->raw.len;
     d.answer.len = MR_MIN(f->raw.len, (size_t)ANSWER_KEPT);
     d.answer.text = mr_strndup(f->raw.ptr, d.answer.len);
-    row_dies(k->job, w->extent, d, f->cause);
+    row_dies(k->job, of.extent, d, f->cause);
+}
+
+/* The results of rows [at, end) of the call, extent by extent. */
+static int span_results(struct call *k, const struct wire_answer *a, uint64_t at, uint64_t end,
+                        struct mr_err *err)
+{
+    while (at < end) {
+        const struct span of = work_span(k->work, at, end - at);
+        struct mr_rows *rows = NULL;
+        int rc = k->job->dialect->rows(k, a, at, &of, &rows, err);
+        if (rc < 0) {
+            return rc;
+        }
+        k->host->rows += rows->count;
+        rows_succeed(k->job, of.extent, of.first, rows);
+        at += of.count;
+    }
+    return MR_OK;
+}
+
+/* The extents of a work that has settled, each once: it may be gone then. */
+static void work_look(struct job *j, const struct work *w)
+{
+    for (size_t i = 0; i < w->span_count; i++) {
+        struct extent *e = w->spans[i].extent;
+        if (i + 1 == w->span_count || w->spans[i + 1].extent != e) {
+            extent_look(j, e);
+        }
+    }
 }
 
 /* The rows settle one way or the other; the work goes with its last call. Errors: no memory for the results, and then
@@ -410,20 +536,14 @@ static int work_succeeds(struct call *k, const struct wire_answer *a, struct mr_
 {
     struct job *j = k->job;
     struct work *w = k->work;
-    struct extent *e = w->extent;
     uint64_t at = 0;
 
     w->is_settled = true;
     for (size_t i = 0; i <= a->fault_count; i++) {
         const uint64_t end = i < a->fault_count ? a->faults[i].row : w->count;
-        struct mr_rows *rows = NULL;
-        int rc = end > at ? j->dialect->rows(k, a, at, end - at, &rows, err) : MR_OK;
+        int rc = span_results(k, a, at, end, err);
         if (rc < 0) {
             return rc;
-        }
-        if (rows) {
-            k->host->rows += rows->count;
-            rows_succeed(j, e, w->first + at, rows);
         }
         if (i < a->fault_count) {
             row_faults(k, &a->faults[i]);
@@ -436,7 +556,7 @@ static int work_succeeds(struct call *k, const struct wire_answer *a, struct mr_
     if (w->halves && ++w->halves->taken == 2) {
         j->calls.most_rows = MR_MIN(j->calls.most_rows, w->halves->rows);
     }
-    extent_look(j, e);
+    work_look(j, w);
     return MR_OK;
 }
 
@@ -445,8 +565,7 @@ static void work_split(struct job *j, struct work *w, uint64_t ok_before, bool i
 {
     struct halves *halves = is_refused ? MR_NEW(struct halves) : NULL;
     const uint64_t half = w->count / 2;
-    struct work *parts[2] = {work_new(w->extent, w->first, half),
-                             work_new(w->extent, w->first + half, w->count - half)};
+    struct work *parts[2] = {work_part(w, 0, half), work_part(w, half, w->count - half)};
 
     for (int i = 1; i >= 0; i--) {
         parts[i]->is_part = true;
@@ -464,9 +583,9 @@ static void work_split(struct job *j, struct work *w, uint64_t ok_before, bool i
 
 static void work_dies(struct job *j, struct work *w, const char *kind)
 {
-    struct extent *e = w->extent;
+    struct extent *e = w->spans[0].extent;
 
-    const struct dead_row d = {.row = w->first,
+    const struct dead_row d = {.row = w->spans[0].first,
                                .kind = kind,
                                .host = w->last_host,
                                .attempts = MR_MAX(w->failures, 1u),

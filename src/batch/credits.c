@@ -18,8 +18,10 @@ bool credits_take(struct credits *c, uint64_t bytes)
 {
     pthread_mutex_lock(&c->lock);
     while (!c->is_closed && c->taken > 0 && (c->taken > c->most || bytes > c->most - c->taken)) {
+        c->is_waited_for = true;
         pthread_cond_wait(&c->more, &c->lock);
     }
+    c->is_waited_for = false;
     const bool ok = !c->is_closed;
     c->taken += ok ? bytes : 0;
     pthread_mutex_unlock(&c->lock);
@@ -45,6 +47,14 @@ bool credits_are_short(struct credits *c)
     const bool are_short = c->taken > c->most;
     pthread_mutex_unlock(&c->lock);
     return are_short;
+}
+
+bool credits_are_wanted(struct credits *c)
+{
+    pthread_mutex_lock(&c->lock);
+    const bool are_wanted = c->is_waited_for;
+    pthread_mutex_unlock(&c->lock);
+    return are_wanted;
 }
 
 void credits_close(struct credits *c)

@@ -13,6 +13,7 @@
 struct call;
 struct host;
 struct job;
+struct span;
 
 struct dialect {
     /** Asks a host whether it serves the model, and as the others do. host_told gets the answer, once, later. */
@@ -41,13 +42,17 @@ struct dialect {
     /** How many rows from `first` on, `most` at most, may be in one call. */
     uint64_t (*span)(const struct job *j, const struct mr_rows *rows, uint64_t first,
                      uint64_t most);
+    /** May a row of another place be in a call with this one? NULL: a call has one span of rows. */
+    bool (*joins)(const struct job *j, const struct mr_rows *rows, uint64_t row,
+                  const struct mr_rows *others, uint64_t other);
 
     /** Sends the rows of k->work to k->host; k->wire is ready. Errors: no memory; then nothing was sent. */
     int (*send)(struct call *k, int64_t timeout_ns, struct mr_err *err);
     /** What a reply means. An answer that is OK was checked, and has a result or a fault for each row. */
     void (*judge)(struct call *k, const struct wire_reply *reply, struct wire_answer *out);
-    /** Rows of the results for rows [first, first + count) of the call, which have no fault. Errors: MR_E_EXHAUSTED. */
-    int (*rows)(struct call *k, const struct wire_answer *a, uint64_t first, uint64_t count,
+    /** Rows of the results for rows `of`, which are those from `first` on of the call and have no fault.
+     *  Errors: MR_E_EXHAUSTED. */
+    int (*rows)(struct call *k, const struct wire_answer *a, uint64_t first, const struct span *of,
                 struct mr_rows **out, struct mr_err *err);
     /** NULL: nothing to do. */
     void (*free)(struct job *j);

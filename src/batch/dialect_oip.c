@@ -98,6 +98,12 @@ static uint64_t span(const struct job *j, const struct mr_rows *rows, uint64_t f
     return batch_bind_span(j->bind, rows, first, most);
 }
 
+static bool joins(const struct job *j, const struct mr_rows *rows, uint64_t row,
+                  const struct mr_rows *others, uint64_t other)
+{
+    return batch_bind_joins(j->bind, rows, row, others, other);
+}
+
 /* ---- calls ---- */
 
 static void rows_release(void *ctx, void *data)
@@ -114,7 +120,7 @@ static bool values_keep(struct call *k, struct mr_oip_tensor *t)
     if (t->block || t->tensor.bytes == 0) {
         return true;
     }
-    struct mr_rows *rows = mr_rows_ref(k->work->extent->rows);
+    struct mr_rows *rows = mr_rows_ref(k->work->spans[0].extent->rows);
     struct mr_block *b = mr_block_wrap(t->tensor.data, t->tensor.bytes, rows_release, rows);
     if (!b) {
         mr_rows_unref(&rows);
@@ -129,6 +135,7 @@ static int call_request(struct call *k, struct mr_oip_request *out, struct mr_er
 {
     struct job *j = k->job;
     const struct work *w = k->work;
+    struct batch_span spans[SPANS_MOST];
     int rc = MR_OK;
 
     *out = (struct mr_oip_request){.input_count = j->metadata.input_count,
@@ -138,8 +145,11 @@ static int call_request(struct call *k, struct mr_oip_request *out, struct mr_er
     if (!out->inputs || !out->outputs) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
     }
-    MR_TRY(
-        batch_bind_make(j->bind, w->extent->rows, w->first, w->count, &k->arena, out->inputs, err));
+    for (size_t i = 0; i < w->span_count; i++) {
+        const struct span *s = &w->spans[i];
+        spans[i] = (struct batch_span){s->extent->rows, s->first, s->count};
+    }
+    MR_TRY(batch_bind_make(j->bind, spans, w->span_count, &k->arena, out->inputs, err));
     for (size_t i = 0; i < out->input_count; i++) {
         if (!values_keep(k, &out->inputs[i])) {
             return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
@@ -180,12 +190,16 @@ static void judge(struct call *k, const struct wire_reply *reply, struct wire_an
     }
 }
 
-static int rows(struct call *k, const struct wire_answer *a, uint64_t first, uint64_t count,
+static int rows(struct call *k, const struct wire_answer *a, uint64_t first, const struct span *of,
                 struct mr_rows **out, struct mr_err *err)
 {
-    /* There are no faults of single rows, so it is the whole call that is asked for. */
-    return batch_answer_rows(k->job->outputs, k->work->extent->rows, k->work->first + first, count,
-                             &a->response, a->body, out, err);
+    const struct batch_answer_part part = {.answer = &a->response,
+                                           .body = a->body,
+                                           .first = first,
+                                           .count = of->count,
+                                           .of = k->work->count};
+
+    return batch_answer_rows(k->job->outputs, of->extent->rows, of->first, &part, out, err);
 }
 
 const struct dialect dialect_oip = {
@@ -199,6 +213,7 @@ const struct dialect dialect_oip = {
     .are_good = are_good,
     .is_bad = is_bad,
     .span = span,
+    .joins = joins,
     .send = send,
     .judge = judge,
     .rows = rows,

@@ -31,6 +31,7 @@ struct credits {
     pthread_cond_t more;
     uint64_t most;
     uint64_t taken;
+    bool is_waited_for;
     bool is_closed;
 };
 void credits_init(struct credits *c, uint64_t most);
@@ -40,6 +41,8 @@ bool credits_take(struct credits *c, uint64_t bytes);
 /** Corrects an estimate, without waiting. */
 void credits_move(struct credits *c, uint64_t from, uint64_t to);
 void credits_give(struct credits *c, uint64_t bytes);
+/** Somebody waits for some. */
+bool credits_are_wanted(struct credits *c);
 /** More are out than there are. */
 bool credits_are_short(struct credits *c);
 /** Nobody gets any from now on. */
@@ -297,16 +300,24 @@ struct halves {
     uint32_t holders; /* parts that are left */
 };
 
-/** Some rows of an extent that go together, and what was tried with them. */
-struct work {
-    struct work *next;
+/** Rows of an extent that follow each other. */
+struct span {
     struct extent *extent;
-    struct halves *halves; /* NULL: not part of refused work */
     uint64_t first;
     uint64_t count;
-    uint32_t attempts; /* that failed while others succeeded */
-    uint32_t failures; /* all of them */
-    uint32_t before;   /* those of the work that this is a part of */
+};
+
+/** Of a work. What takes more is several calls. */
+#define SPANS_MOST 256
+
+/** Some rows that go together, and what was tried with them. */
+struct work {
+    struct work *next;
+    struct halves *halves; /* NULL: not part of refused work */
+    uint64_t count;        /* of rows */
+    uint32_t attempts;     /* that failed while others succeeded */
+    uint32_t failures;     /* all of them */
+    uint32_t before;       /* those of the work that this is a part of */
     uint32_t tried[TRIED_MOST];
     uint32_t tried_count;
     uint64_t ok_before; /* calls that had succeeded when this was sent, or failed last */
@@ -324,6 +335,8 @@ struct work {
     char cause[560];
     const char *last_host;
     struct raw_answer answer; /* to the last call with this row alone */
+    size_t span_count;        /* more than one where extents or dead rows between them end */
+    struct span spans[];
 };
 
 struct call {
@@ -342,6 +355,8 @@ struct calls {
     struct work *retry_first;
     struct work *retry_last;
     MR_VEC(struct extent *) extents; /* with rows that are in no call yet, oldest first */
+    uint64_t waiting;                /* such rows */
+    int64_t waiting_ns;              /* they are too few for a call since then; 0: they are not */
     MR_VEC(struct call *) in_flight; /* by the route's index; NULL: none */
     uint64_t in_flight_count;
     uint64_t most_rows;     /* of a call: as the options say, or as hosts have shown */
@@ -468,7 +483,7 @@ struct job {
 };
 /** The loop ends with this; the first reason counts. */
 void job_fail(struct job *j, int rc, const struct mr_err *err);
-/** All rows of the extent have an outcome: to the committer. */
+/** All rows of the extent have an outcome: to the committer, who frees it. */
 void job_settled(struct job *j, struct extent *e);
 /** Something may have ended. */
 void job_look(struct job *j);

@@ -382,6 +382,16 @@ static uint64_t span(const struct job *j, const struct mr_rows *rows, uint64_t f
     return takes_rows(j) ? most : 1;
 }
 
+static bool joins(const struct job *j, const struct mr_rows *rows, uint64_t row,
+                  const struct mr_rows *others, uint64_t other)
+{
+    (void)rows;
+    (void)row;
+    (void)others;
+    (void)other;
+    return takes_rows(j);
+}
+
 static uint64_t extent_rows(const struct job *j)
 {
     return takes_rows(j) ? VECTOR_ROWS : EXTENT_ROWS;
@@ -431,6 +441,7 @@ const struct dialect dialect_openai = {
     .are_good = are_good,
     .is_bad = is_bad,
     .span = span,
+    .joins = joins,
     .send = openai_send,
     .judge = openai_judge,
     .rows = openai_rows,

@@ -55,7 +55,7 @@ size_t openai_headers(const struct openai *a, struct mr_header *out);
 
 /** dialect.judge and dialect.rows */
 void openai_judge(struct call *k, const struct wire_reply *reply, struct wire_answer *a);
-int openai_rows(struct call *k, const struct wire_answer *a, uint64_t first, uint64_t count,
+int openai_rows(struct call *k, const struct wire_answer *a, uint64_t first, const struct span *of,
                 struct mr_rows **out, struct mr_err *err);
 
 #endif

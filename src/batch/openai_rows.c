@@ -138,16 +138,16 @@ static void value_add(const struct openai *a, size_t column, struct mr_column_bu
     }
 }
 
-int openai_rows(struct call *k, const struct wire_answer *a, uint64_t first, uint64_t count,
+int openai_rows(struct call *k, const struct wire_answer *a, uint64_t first, const struct span *of,
                 struct mr_rows **out, struct mr_err *err)
 {
     struct openai *openai = k->job->openai;
 
-    for (uint64_t i = 0; i < count; i++) {
+    for (uint64_t i = 0; i < of->count; i++) {
         for (size_t c = 0; c < openai->column_count; c++) {
             value_add(openai, c, &openai->builders[c], a->openai, &a->openai->choices[first + i]);
         }
     }
-    return batch_answer_built(k->job->outputs, k->work->extent->rows, k->work->first + first, count,
+    return batch_answer_built(k->job->outputs, of->extent->rows, of->first, of->count,
                               openai->builders, openai->column_count, out, err);
 }

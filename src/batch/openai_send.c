@@ -47,19 +47,20 @@ static void put_message(struct making *m, const char *role, const struct templat
 static void put_messages(struct making *m, const struct work *w)
 {
     const struct openai *a = m->a;
+    const uint64_t row = w->spans[0].first;
 
     MR_BUF_LIT(m->body, "\"messages\":[");
     if (a->system) {
-        put_message(m, "system", a->system, w->first);
+        put_message(m, "system", a->system, row);
         mr_buf_char(m->body, ',');
     }
     if (a->prompt) {
-        put_message(m, "user", a->prompt, w->first);
+        put_message(m, "user", a->prompt, row);
     } else {
         /* Looked at before: a list with something in it. */
         mr_buf_reset(&m->text);
         mr_value_put_text(&m->text, &m->rows->schema->fields[a->messages],
-                          &m->rows->columns[a->messages], w->first);
+                          &m->rows->columns[a->messages], row);
         const mr_str list = mr_str_trim(mr_buf_view(&m->text));
         mr_buf_str(m->body, mr_str_sub(list, 1, list.len - 1));
     }
@@ -70,9 +71,13 @@ static void put_messages(struct making *m, const struct work *w)
 static void put_list(struct making *m, const char *name, const struct work *w)
 {
     mr_buf_printf(m->body, "\"%s\":[", name);
-    for (uint64_t i = 0; i < w->count; i++) {
-        mr_buf_c(m->body, i ? "," : "");
-        put_text(m, m->a->prompt, w->first + i);
+    for (size_t i = 0; i < w->span_count; i++) {
+        const struct span *s = &w->spans[i];
+        m->rows = s->extent->rows;
+        for (uint64_t k = 0; k < s->count; k++) {
+            mr_buf_c(m->body, i + k ? "," : "");
+            put_text(m, m->a->prompt, s->first + k);
+        }
     }
     mr_buf_char(m->body, ']');
 }
@@ -99,7 +104,7 @@ static void put_body(const struct call *k, struct making *m)
 int openai_send(struct call *k, int64_t timeout_ns, struct mr_err *err)
 {
     const struct openai *a = k->job->openai;
-    struct making m = {.a = a, .rows = k->work->extent->rows, .body = &k->head};
+    struct making m = {.a = a, .rows = k->work->spans[0].extent->rows, .body = &k->head};
     struct mr_header headers[2];
 
     mr_buf_init(&m.text, 0);

@@ -117,6 +117,7 @@ static void reading_ended(struct mr_mail *mail)
     if (r->rc < 0 && r->rc != MR_E_CANCELLED) {
         job_fail(r->job, r->rc, &r->err);
     }
+    calls_pump(r->job); /* rows may wait for more */
     job_look(r->job);
 }
 

@@ -71,6 +71,20 @@ static void give(struct fixture *f, struct mr_column_builder *b, size_t count)
     assert_int_equal(mr_rows_check(f->rows, &f->err), MR_OK);
 }
 
+static int make(struct fixture *f, uint64_t first, uint64_t count)
+{
+    return batch_bind_make(f->bind, &(struct batch_span){f->rows, first, count}, 1, &f->arena,
+                           f->tensors, &f->err);
+}
+
+/* Rows 2 and 3, then row 0, as if of different places. */
+static int make_joined(struct fixture *f)
+{
+    const struct batch_span spans[] = {{f->rows, 2, 2}, {f->rows, 0, 1}};
+
+    return batch_bind_make(f->bind, spans, 2, &f->arena, f->tensors, &f->err);
+}
+
 static void fini(struct fixture *f)
 {
     mr_arena_fini(&f->arena);
@@ -128,11 +142,17 @@ static void numbers_are_sent_from_where_they_lie(void **state)
     give(&f, &b, 1);
     assert_int_equal(bind(&f, NULL), MR_OK);
     assert_true(batch_bind_all_good(f.bind, f.rows));
-    assert_int_equal(batch_bind_make(f.bind, f.rows, 1, 3, &f.arena, f.tensors, &f.err), MR_OK);
+    assert_int_equal(make(&f, 1, 3), MR_OK);
     assert_ptr_equal(f.tensors[0].tensor.data, (const float *)f.rows->columns[0].item->values + 2);
     assert_int_equal(f.tensors[0].tensor.bytes, 24);
     assert_int_equal(f.tensors[0].tensor.shape[0], 3);
     assert_int_equal(f.tensors[0].tensor.shape[1], 2);
+
+    assert_true(batch_bind_joins(f.bind, f.rows, 3, f.rows, 0));
+    assert_int_equal(make_joined(&f), MR_OK);
+    assert_int_equal(f.tensors[0].tensor.shape[0], 3);
+    assert_int_equal(f.tensors[0].tensor.bytes, 24);
+    assert_memory_equal(f.tensors[0].tensor.data, ((float[]){20, 21, 30, 31, 0, 1}), 24);
     fini(&f);
 }
 
@@ -155,7 +175,7 @@ static void casts_and_their_limits(void **state)
     assert_true(batch_bind_is_bad(f.bind, f.rows, 1, why));
     assert_true(batch_bind_is_bad(f.bind, f.rows, 2, why));
     assert_string_equal(why, "column 'x': value 0 does not fit INT8 of input 'x'");
-    assert_int_equal(batch_bind_make(f.bind, f.rows, 3, 1, &f.arena, f.tensors, &f.err), MR_OK);
+    assert_int_equal(make(&f, 3, 1), MR_OK);
     assert_int_equal(*(int8_t *)f.tensors[0].tensor.data, 7);
     fini(&f);
 }
@@ -187,8 +207,11 @@ static void nulls(void **state)
     for (uint64_t r = 0; r < 3; r++) {
         assert_false(batch_bind_is_bad(f.bind, f.rows, r, why));
     }
-    assert_int_equal(batch_bind_make(f.bind, f.rows, 0, 3, &f.arena, f.tensors, &f.err), MR_OK);
+    assert_int_equal(make(&f, 0, 3), MR_OK);
     assert_memory_equal(f.tensors[0].tensor.data, ((float[]){1, 2, -1, -1, 5, -1}), 24);
+    const struct batch_span spans[] = {{f.rows, 2, 1}, {f.rows, 0, 2}};
+    assert_int_equal(batch_bind_make(f.bind, spans, 2, &f.arena, f.tensors, &f.err), MR_OK);
+    assert_memory_equal(f.tensors[0].tensor.data, ((float[]){5, -1, 1, 2, -1, -1}), 24);
     fini(&f);
 }
 
@@ -212,8 +235,12 @@ static void stacked_columns_and_constants(void **state)
     const struct mr_batch_map maps[] = {{"x", " stack( a , b )"}, {"k", "const(3)"}};
     const struct batch_bind_options o = {.maps = maps, .map_count = 2};
     assert_int_equal(batch_bind_new(&f.bind, &f.m, &f.schema, &o, &f.err), MR_OK);
-    assert_int_equal(batch_bind_make(f.bind, f.rows, 0, 2, &f.arena, f.tensors, &f.err), MR_OK);
+    assert_int_equal(make(&f, 0, 2), MR_OK);
     assert_memory_equal(f.tensors[0].tensor.data, ((float[]){0, 1, 10, 11}), 16);
+    assert_memory_equal(f.tensors[1].tensor.data, ((int32_t[]){3, 3}), 8);
+    const struct batch_span spans[] = {{f.rows, 1, 1}, {f.rows, 0, 1}};
+    assert_int_equal(batch_bind_make(f.bind, spans, 2, &f.arena, f.tensors, &f.err), MR_OK);
+    assert_memory_equal(f.tensors[0].tensor.data, ((float[]){10, 11, 0, 1}), 16);
     assert_memory_equal(f.tensors[1].tensor.data, ((int32_t[]){3, 3}), 8);
     fini(&f);
 }
@@ -237,9 +264,11 @@ static void rows_of_unlike_shape_go_apart(void **state)
     assert_int_equal(batch_bind_span(f.bind, f.rows, 0, 2), 2);
     assert_int_equal(batch_bind_span(f.bind, f.rows, 3, 3), 2);
     assert_int_equal(batch_bind_span(f.bind, f.rows, 5, 1), 1);
-    assert_int_equal(batch_bind_make(f.bind, f.rows, 3, 2, &f.arena, f.tensors, &f.err), MR_OK);
+    assert_int_equal(make(&f, 3, 2), MR_OK);
     assert_int_equal(f.tensors[0].tensor.shape[1], 1);
     assert_memory_equal(f.tensors[0].tensor.data, ((float[]){3, 4}), 8);
+    assert_true(batch_bind_joins(f.bind, f.rows, 0, f.rows, 2));
+    assert_false(batch_bind_joins(f.bind, f.rows, 0, f.rows, 3));
     fini(&f);
 }
 
@@ -256,9 +285,13 @@ static void strings(void **state)
     mr_column_add_bytes(&b, mr_str_c(""));
     give(&f, &b, 1);
     assert_int_equal(bind(&f, NULL), MR_OK);
-    assert_int_equal(batch_bind_make(f.bind, f.rows, 0, 2, &f.arena, f.tensors, &f.err), MR_OK);
+    assert_int_equal(make(&f, 0, 2), MR_OK);
     assert_int_equal(f.tensors[0].tensor.bytes, 10);
     assert_memory_equal(f.tensors[0].tensor.data, "\2\0\0\0ab\0\0\0\0", 10);
+    const struct batch_span spans[] = {{f.rows, 1, 1}, {f.rows, 0, 1}};
+    assert_int_equal(batch_bind_make(f.bind, spans, 2, &f.arena, f.tensors, &f.err), MR_OK);
+    assert_int_equal(f.tensors[0].tensor.shape[0], 2);
+    assert_memory_equal(f.tensors[0].tensor.data, "\0\0\0\0\2\0\0\0ab", 10);
     fini(&f);
 }
 
