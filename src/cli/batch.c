@@ -52,7 +52,7 @@ struct batch_command {
 #define AT(member) MR_OPTION_AT(struct batch_command, member)
 
 static const char *const formats[] = {"auto", "jsonl", "csv", "parquet", "arrow", NULL};
-static const char *const output_formats[] = {"parquet", "jsonl", "csv", NULL};
+static const char *const output_formats[] = {"parquet", "jsonl", "csv", "arrow", NULL};
 static const char *const compressions[] = {"none", "zstd", "gzip", NULL};
 static const char *const orders[] = {"unordered", "logical", "physical", NULL};
 
@@ -142,7 +142,7 @@ const struct mr_option mr_cli_batch_table[] = {
      .fallback = "none",
      .choices = compressions,
      .value = "METHOD",
-     .help = "of the results; Parquet takes none or zstd"},
+     .help = "of the results; Parquet and Arrow take none or zstd"},
     {.name = "order",
      .kind = MR_OPTION_CHOICE,
      .flags = MR_OPTION_CLI_ONLY,
@@ -270,12 +270,14 @@ static int shard_read(struct mr_batch_options *o, const char *text, struct mr_er
 static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed *p,
                             struct mr_err *err)
 {
-    static const char *const suffixes[3][3] = {{".parquet", ".parquet", ""},
+    static const char *const suffixes[4][3] = {{".parquet", ".parquet", ""},
                                                {".jsonl", ".jsonl.zst", ".jsonl.gz"},
-                                               {".csv", ".csv.zst", ".csv.gz"}};
+                                               {".csv", ".csv.zst", ".csv.gz"},
+                                               {".arrow", ".arrow", ""}};
     static const enum mr_table_format inputs[] = {MR_TABLE_AUTO, MR_TABLE_JSONL, MR_TABLE_CSV,
                                                   MR_TABLE_PARQUET, MR_TABLE_ARROW};
-    static const enum mr_table_format outputs[] = {MR_TABLE_PARQUET, MR_TABLE_JSONL, MR_TABLE_CSV};
+    static const enum mr_table_format outputs[] = {MR_TABLE_PARQUET, MR_TABLE_JSONL, MR_TABLE_CSV,
+                                                   MR_TABLE_ARROW};
     struct mr_batch_options *o = &c->job;
     double percent;
     int rc;
@@ -288,7 +290,8 @@ static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed 
     o->order = (enum mr_batch_order)c->order;
     o->suffix = suffixes[c->output_format][c->compression];
     if (!o->suffix[0]) {
-        return MR_FAIL(err, MR_E_INVALID, "--compression gzip: Parquet takes none or zstd");
+        return MR_FAIL(err, MR_E_INVALID,
+                       "--compression gzip: Parquet and Arrow take none or zstd");
     }
     if (c->plan && o->retries_dead) {
         return MR_FAIL(err, MR_E_INVALID, "--plan is for run only");

@@ -264,4 +264,33 @@ int arrow_pipe_next(struct arrow_pipe *p, int64_t until_ns, enum arrow_pipe_stat
 /** The body of that message, the caller's. */
 uint8_t *arrow_pipe_body(struct arrow_pipe *p);
 
+/* ---- arrow_put.c: metadata, into an emptied buffer; lack of memory shows there ---- */
+
+/** A node (rows, nulls) or a buffer (place in the body, bytes), as they lie in a message. */
+struct arrow_pair {
+    int64_t first;
+    int64_t second;
+};
+
+/** The same, of a footer. */
+struct arrow_footer_block {
+    int64_t at;
+    int32_t metadata_bytes; /* with what announces them */
+    int32_t padding;
+    int64_t body_bytes;
+};
+
+void arrow_put_schema(struct mr_buf *b, const struct mr_schema *schema);
+void arrow_put_batch(struct mr_buf *b, uint64_t rows, const struct arrow_pair *nodes,
+                     uint32_t node_count, const struct arrow_pair *buffers, uint32_t buffer_count,
+                     bool is_zstd, uint64_t body_bytes);
+void arrow_put_footer(struct mr_buf *b, const struct mr_schema *schema,
+                      const struct arrow_footer_block *blocks, uint32_t count);
+
+/* ---- arrow_write.c ---- */
+
+/** Writes the mark of the end, and the footer. Errors: those of mr_writer_put. */
+int arrow_end_write(int fd, const struct mr_schema *schema, const struct arrow_footer_block *blocks,
+                    size_t count, struct mr_err *err);
+
 #endif

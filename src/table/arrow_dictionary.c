@@ -79,22 +79,6 @@ bool arrow_dictionary_is_needed(const struct arrow_dictionaries *d, const struct
     return arrow_dictionary_find(d, flat_int(&m->header, 0, 8, 0));
 }
 
-static void values_append(struct mr_column_builder *to, const struct mr_column *from)
-{
-    const size_t size = mr_column_type_bytes(to->field->type);
-
-    for (uint64_t i = 0; i < from->count; i++) {
-        if (mr_column_is_null(from, i)) {
-            mr_column_add_null(to);
-        } else if (size > 0) {
-            mr_column_add(to, (const uint8_t *)from->values + i * size);
-        } else {
-            const mr_bytes value = mr_column_bytes(from, i);
-            mr_column_add_bytes(to, mr_str_n((const char *)value.ptr, value.len));
-        }
-    }
-}
-
 static int values_take(struct arrow_dictionaries *d, struct arrow_dictionary *dictionary,
                        struct arrow_batch *b, struct mr_err *err)
 {
@@ -122,7 +106,7 @@ static int values_take(struct arrow_dictionaries *d, struct arrow_dictionary *di
                      (unsigned long long)x.bads.at[0].row, x.bads.at[0].why);
         goto out;
     }
-    values_append(&dictionary->values, rows->columns);
+    mr_column_add_rows(&dictionary->values, rows->columns, 0, rows->columns->count);
     rc = dictionary->values.has_failed ? MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a dictionary")
                                        : MR_OK;
 out:

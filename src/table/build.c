@@ -183,6 +183,54 @@ void mr_column_end_list(struct mr_column_builder *b)
     }
 }
 
+/* Those that are not null lie together, with their items. */
+static void regular_add(struct mr_column_builder *b, const struct mr_column *from, uint64_t first,
+                        uint64_t count)
+{
+    const size_t bytes = mr_column_type_bytes(b->field->type);
+    void *to = bytes > 0 ? mr_column_room(b, count) : NULL;
+
+    if (to) {
+        memcpy(to, (const uint8_t *)from->values + first * bytes, count * bytes);
+        mr_column_took(b, count);
+    } else if (b->field->type == MR_COLUMN_FIXED_LIST) {
+        mr_column_add_rows(b->item, from->item, first * b->field->width, count * b->field->width);
+        for (uint64_t i = 0; i < count; i++) {
+            mr_column_end_list(b);
+        }
+    }
+}
+
+void mr_column_add_rows(struct mr_column_builder *b, const struct mr_column *from, uint64_t first,
+                        uint64_t count)
+{
+    for (uint64_t i = first; i < first + count && !b->has_failed;) {
+        uint64_t end = i;
+        if (has_offsets(b->field) && !mr_column_is_null(from, i)) {
+            if (b->item) {
+                mr_column_add_rows(b->item, from->item, from->begin[i],
+                                   from->begin[i + 1] - from->begin[i]);
+                mr_column_end_list(b);
+            } else {
+                const mr_bytes value = mr_column_bytes(from, i);
+                mr_column_add_bytes(b, mr_str_n((const char *)value.ptr, value.len));
+            }
+            i++;
+            continue;
+        }
+        while (end < first + count && (from->nulls == 0 || !mr_column_is_null(from, end))) {
+            end = from->nulls == 0 ? first + count : end + 1;
+        }
+        if (end > i) {
+            regular_add(b, from, i, end - i);
+            i = end;
+        } else {
+            mr_column_add_null(b);
+            i++;
+        }
+    }
+}
+
 void mr_column_cut(struct mr_column_builder *b, uint64_t count)
 {
     const size_t bytes = mr_column_type_bytes(b->field->type);

@@ -52,6 +52,7 @@ struct mr_source_ops {
     bool is_guessed;
 };
 
+extern const struct mr_writer_ops mr_arrow_writer_ops;
 extern const struct mr_writer_ops mr_csv_writer_ops;
 extern const struct mr_writer_ops mr_jsonl_writer_ops;
 

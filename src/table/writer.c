@@ -54,6 +54,7 @@ int mr_fd_write(int fd, const void *data, size_t bytes, struct mr_err *err)
 static const struct mr_writer_ops *ops_of(enum mr_table_format format)
 {
     switch (format) {
+    case MR_TABLE_ARROW: return &mr_arrow_writer_ops;
     case MR_TABLE_CSV: return &mr_csv_writer_ops;
     case MR_TABLE_JSONL: return &mr_jsonl_writer_ops;
     case MR_TABLE_PARQUET: return &mr_parquet_writer_ops;

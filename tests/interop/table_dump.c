@@ -200,6 +200,7 @@ static void to_open(struct mr_source *s)
         .compression = mr_str_ends(path, MR_STR(".gz"))    ? MR_COMPRESSION_GZIP
                        : mr_str_ends(path, MR_STR(".zst")) ? MR_COMPRESSION_ZSTD
                                                            : MR_COMPRESSION_NONE,
+        .is_stream = mr_str_ends(path, MR_STR(".arrows")),
         .delimiter = options.delimiter};
     struct mr_err err;
 

@@ -345,6 +345,74 @@ def test_memory(tmp_path, compression):
     assert wait.SLOW > 1 or done[2] < 30000
 
 
+def plain(kind):
+    """What is written for a column of that type."""
+    if pa.types.is_dictionary(kind):
+        return plain(kind.value_type)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(plain(kind.value_type), kind.list_size)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(plain(kind.value_type))
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC")
+    if pa.types.is_decimal(kind):
+        return pa.decimal128(kind.precision, kind.scale)
+    for found, becomes in [((pa.types.is_null, pa.types.is_large_string, pa.types.is_string_view), pa.string()), ((pa.types.is_date,), pa.date32()),
+                           ((pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view), pa.binary())]:
+        if any(is_it(kind) for is_it in found):
+            return becomes
+    return kind
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("repeat,batch_rows", [(1, 1), (1, 100), (300, 100), (20000, 5000)])
+def test_written(tmp_path, form, repeat, batch_rows):
+    """pyarrow finds in what was written what it had written itself."""
+    what = table(repeat) if repeat < 5000 else pa.table({"id": range(4 * repeat), "flag": [True, None, False, True] * repeat})
+    path, to = write(tmp_path / "from.arrow", what), tmp_path / form
+    dump("--batch", batch_rows, "--range", f"0:0:{what.num_rows}", "--to", to, path)
+    with (pa.ipc.open_stream if form == "t.arrows" else pa.ipc.open_file)(to) as reader:
+        found = reader.read_all()
+    found.validate(full=True)
+    assert found.column_names == what.column_names and found.num_rows == what.num_rows
+    for name in what.column_names:
+        kind = what[name].type
+        assert found[name].type == plain(kind), name
+        values = found[name]
+        if pa.types.is_timestamp(plain(kind)):
+            values = values.cast(pa.timestamp("us"))
+            assert values.to_pylist() == what[name].cast(pa.timestamp("us")).to_pylist(), name
+        else:
+            assert values.to_pylist() == what[name].to_pylist(), name
+    assert max(b.num_rows for b in found.to_batches()) <= 65536 and len(found.to_batches()) <= 3
+    assert dump(to)[1] == dump(path)[1]
+
+
+def test_written_empty(tmp_path):
+    path = write(tmp_path / "from.arrow", table().slice(0, 0))
+    for form in FORMS:
+        dump("--to", tmp_path / form, path)
+        with (pa.ipc.open_stream if form == "t.arrows" else pa.ipc.open_file)(tmp_path / form) as reader:
+            found = reader.read_all()
+        assert found.num_rows == 0 and found.schema == pa.schema([(n, plain(k)) for n, (k, _, _) in TYPES.items()])
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_results(tmp_path, compression):
+    x = batch.table(tmp_path / "in", 20000, files=3, bad={777: [1.0]})
+    with batch.hosts(batch.Host) as (addresses, _):
+        batch.run(tmp_path, addresses, "--output-format", "arrow", "--compression", compression, "--part-bytes", "200KB")
+        assert "Parquet and Arrow take none or zstd" in batch.run(tmp_path, addresses, "--output-format", "arrow", "--compression",
+                                                                  "gzip", code=2).stderr
+    parts = sorted((tmp_path / "out/parts").iterdir())
+    assert len(parts) > 1 and all(p.suffix == ".arrow" for p in parts)
+    found = pa.concat_tables(pa.ipc.open_file(p).read_all() for p in parts)
+    found.validate(full=True)
+    assert sorted(found["id"].to_pylist()) == [k for k in range(20000) if k != 777]
+    assert (found["y"].to_numpy() == x[found["id"].to_numpy()].sum(axis=1, dtype=numpy.float32)).all()
+    assert found.schema.field("z").type == pa.list_(pa.int64(), 2)
+
+
 def test_a_job(tmp_path):
     """Two files and a stream, one row that is too short; killed by a low limit of dead letters, and gone on with."""
     x = batch.table(tmp_path / "parquet", 10000, files=3, bad={777: [1.0]})

@@ -168,6 +168,9 @@ void mr_column_add_bytes(struct mr_column_builder *b, mr_str value);
 /** Room for n values of a type with a size behind those that are there; mr_column_took ends it. NULL: no memory. */
 void *mr_column_room(struct mr_column_builder *b, uint64_t n);
 void mr_column_took(struct mr_column_builder *b, uint64_t n);
+/** Rows [first, first + count) of a column of the same type. */
+void mr_column_add_rows(struct mr_column_builder *b, const struct mr_column *from, uint64_t first,
+                        uint64_t count);
 /** LIST, FIXED_LIST: what was added to b->item since the last row is this row. The caller has seen to the width. */
 void mr_column_end_list(struct mr_column_builder *b);
 /** Takes back rows (and their items) from `count` on. */

@@ -114,9 +114,10 @@ enum mr_compression { MR_COMPRESSION_NONE, MR_COMPRESSION_ZSTD, MR_COMPRESSION_G
 struct mr_writer_options {
     enum mr_table_format format;
     enum mr_compression
-        compression;    /* PARQUET: none or zstd, of the pages; JSONL, CSV: of the whole file */
-    char delimiter;     /* CSV; 0: a comma */
-    bool has_no_header; /* CSV: no line of names */
+        compression; /* PARQUET, ARROW: none or zstd, of pages and buffers; JSONL, CSV: of the whole file */
+    char delimiter;           /* CSV; 0: a comma */
+    bool has_no_header;       /* CSV: no line of names */
+    bool is_stream;           /* ARROW: without the footer of a file */
     uint64_t row_group_bytes; /* PARQUET; 0: 64 MiB */
     const char *const *notes; /* PARQUET: 2 * note_count strings, keys and values, for the footer */
     size_t note_count;
@@ -124,7 +125,8 @@ struct mr_writer_options {
 
 struct mr_writer;
 /** A writer into fd, which it neither owns nor syncs; bytes go to its end in order. Schema: borrowed.
- *  Errors: MR_E_UNSUPPORTED (a type that the format does not have), MR_E_INVALID (an option), MR_E_EXHAUSTED. */
+ *  What a reader of Arrow needs before the first row goes out at once. Errors: MR_E_UNSUPPORTED (a type that the format does
+ *  not have), MR_E_INVALID (an option), MR_E_EXHAUSTED, MR_E_IO. */
 int mr_writer_new(struct mr_writer **out, int fd, const struct mr_schema *schema,
                   const struct mr_writer_options *options, struct mr_err *err);
 /** Rows [first, first + count), of an equal schema. Does not keep them. Errors: MR_E_IO, MR_E_EXHAUSTED (disk full, no
@@ -133,7 +135,7 @@ int mr_writer_put(struct mr_writer *w, const struct mr_rows *rows, uint64_t firs
                   struct mr_err *err);
 /** Bytes of the file so far, about: what is still held counts as it is. */
 uint64_t mr_writer_bytes(const struct mr_writer *w);
-/** Brings rows that are held to the file, where the format can (JSONL, CSV). Errors: as mr_writer_put. */
+/** Brings rows that are held to the file, where the format can (JSONL, CSV, ARROW). Errors: as mr_writer_put. */
 int mr_writer_flush(struct mr_writer *w, struct mr_err *err);
 /** Writes all that is left. Errors: as mr_writer_put. */
 int mr_writer_finish(struct mr_writer *w, struct mr_err *err);
