@@ -14,6 +14,7 @@
 #include "openai.h"
 #include "plan.h"
 #include "sink.h"
+#include "table/store.h"
 #include "tensor/tensor.h"
 
 #define TICK_NS      (MR_NS_PER_S / 5)
@@ -108,11 +109,11 @@ static int facts_open(struct job *j, struct mr_err *err)
     const struct mr_batch_options *o = j->o;
     const size_t files = mr_source_file_count(j->source);
     struct mr_manifest_fact *facts =
-        MR_NEW_ARRAY(struct mr_manifest_fact, files + 9 + DIALECT_FACTS);
-    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 9 + DIALECT_FACTS);
+        MR_NEW_ARRAY(struct mr_manifest_fact, files + 10 + DIALECT_FACTS);
+    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 10 + DIALECT_FACTS);
     struct key {
         char text[64];
-    } *keys = MR_NEW_ARRAY(struct key, files + 9 + DIALECT_FACTS);
+    } *keys = MR_NEW_ARRAY(struct key, files + 10 + DIALECT_FACTS);
     const char *told_keys[DIALECT_FACTS];
     struct mr_buf told[DIALECT_FACTS];
     size_t n = 0;
@@ -141,6 +142,14 @@ static int facts_open(struct job *j, struct mr_err *err)
     if (o->source.query) {
         FACT("query");
         mr_json_put_string(&texts[n++], mr_str_c(o->source.query));
+    }
+    if (o->output_database) {
+        struct mr_buf name;
+        mr_buf_init(&name, 0);
+        mr_store_name(o->output_database, o->output_table, &name, NULL);
+        FACT("table of results");
+        mr_json_put_string(&texts[n++], mr_buf_view(&name));
+        mr_buf_fini(&name);
     }
     if (o->order != MR_BATCH_UNORDERED) {
         FACT("order");
@@ -460,7 +469,7 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     atomic_init(&j->batch_rows, j->o->batch_rows);
     j->max_in_flight = j->o->max_in_flight;
     j->dialect = j->o->openai ? &dialect_openai : &dialect_oip;
-    j->sink = &sink_files;
+    j->sink = j->o->output_database ? &sink_table : &sink_files;
     credits_init(&j->credits, j->o->memory_bytes);
     mr_block_set_budget(0, MR_MIN(j->o->memory_bytes / 8, (uint64_t)BLOCKS_KEPT));
     mr_arena_init(&j->arena, 4096, 64 << 20);
@@ -511,6 +520,12 @@ int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *o, struct
         {o->source.query && o->source.path_count > 0 &&
              mr_database_kind_of(o->source.paths[0]) == MR_DATABASE_IS_NONE,
          "the input is a query or files, and both were given"},
+        {!o->output_database != !o->output_table,
+         "results go to a table of a database, and only one of the two was named"},
+        {o->output_database && mr_database_kind_of(o->output_database) == MR_DATABASE_IS_NONE,
+         "results go to a database: sqlite:FILE or postgresql://..."},
+        {o->output_database && o->order != MR_BATCH_UNORDERED,
+         "a table has no order: the order of the results is for files"},
         {!o->filter && (!o->folder || !o->folder[0]), "there is no folder for the job"},
         {o->shard_count > 0 && o->shard >= o->shard_count, "there is no such shard"},
         {!o->model || !o->model[0] || strlen(o->model) > 256,

@@ -120,8 +120,10 @@ struct open_part {
     struct mr_manifest_part dead;
     bool has_results;
     bool has_dead;
-    struct mr_writer *writer; /* the sink's */
-    uint64_t credit;          /* of rows that the sink holds */
+    struct mr_writer *writer;                    /* the sink's */
+    uint64_t credit;                             /* of rows that the sink holds */
+    MR_VEC(struct mr_rows *) held;               /* the same rows … */
+    MR_VEC(struct mr_manifest_extent) held_rows; /* … and which ones they are */
     struct mr_buf lines;
     uint64_t rows;
     uint64_t dead_rows;
@@ -452,6 +454,7 @@ struct job {
     struct openai *openai;   /* NULL: the Open Inference Protocol */
     struct batch_outputs *outputs;
     const struct sink_ops *sink;
+    struct mr_store *store; /* of the sink, if it is a table */
     struct mr_manifest *manifest;
     struct mr_manifest_totals before; /* zeros with `retry` */
     struct retry *retry;              /* NULL: rows without outcome are what is to be done */

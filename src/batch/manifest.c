@@ -322,6 +322,11 @@ const struct mr_manifest_item *mr_manifest_item(const struct mr_manifest *m, siz
     return m->items.at[i];
 }
 
+const struct mr_manifest_item *mr_manifest_find(const struct mr_manifest *m, mr_str name)
+{
+    return mr_map_find(&m->by_name, name);
+}
+
 int mr_manifest_file_open(const struct mr_manifest *m, enum mr_manifest_kind kind, const char *name,
                           struct mr_err *err)
 {

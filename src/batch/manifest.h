@@ -171,6 +171,8 @@ bool mr_manifest_is_in_order(const struct mr_manifest_item *const *items, size_t
 /** Items in the order of their commits. */
 size_t mr_manifest_item_count(const struct mr_manifest *m);
 const struct mr_manifest_item *mr_manifest_item(const struct mr_manifest *m, size_t i);
+/** The item that a file or part belongs to, NULL: none. */
+const struct mr_manifest_item *mr_manifest_find(const struct mr_manifest *m, mr_str name);
 /** Open a committed file for reading. `name` as in an item. Gives a descriptor, or an error. */
 int mr_manifest_file_open(const struct mr_manifest *m, enum mr_manifest_kind kind, const char *name,
                           struct mr_err *err);

@@ -181,7 +181,17 @@ static int open_finished(const char *folder, struct mr_manifest **out, struct mr
                      "the job in %s is not finished: run it again first, with its own command",
                      folder);
     }
-    return rc < 0 ? rc : mr_manifest_open(out, folder, NULL, 0, &options, err);
+    rc = rc < 0 ? rc : mr_manifest_open(out, folder, NULL, 0, &options, err);
+    for (size_t i = 0; rc == MR_OK && i < mr_manifest_item_count(*out); i++) {
+        if (mr_manifest_item(*out, i)->is_elsewhere) {
+            mr_manifest_close(out);
+            return MR_FAIL(err, MR_E_UNSUPPORTED,
+                           "the results of the job in %s are in a table: there are no files to "
+                           "merge",
+                           folder);
+        }
+    }
+    return rc;
 }
 
 /* The job in a folder, or all of its shards. */

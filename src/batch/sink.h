@@ -36,5 +36,6 @@ struct sink_ops {
 };
 
 extern const struct sink_ops sink_files; /* parts/ */
+extern const struct sink_ops sink_table; /* options.output_table */
 
 #endif

@@ -127,6 +127,18 @@ const struct mr_option mr_cli_batch_table[] = {
      AT(job.folder),
      .value = "FOLDER",
      .help = "of the job: results, dead letters, and what has been done"},
+    {.name = "output-database",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.output_database),
+     .value = "DATABASE",
+     .help = "results go to a table there, not to files: sqlite:FILE or postgresql://..."},
+    {.name = "output-table",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.output_table),
+     .value = "TABLE",
+     .help = "of it; made if it is not there"},
     {.name = "output-format",
      .kind = MR_OPTION_CHOICE,
      .flags = MR_OPTION_CLI_ONLY,
@@ -312,6 +324,7 @@ struct progress {
     int64_t told_ns;
     bool has_line;
     size_t host_lines; /* below it */
+    bool has_table;    /* results go to one */
     int64_t total;
     uint64_t rows;
 };
@@ -383,9 +396,9 @@ static void end_print(struct progress *p, const struct mr_batch_view *v)
     drawn_clear(p);
     mr_buf_init(&b, 0);
     mr_text_duration(ran, (double)v->ran_ns);
-    mr_buf_printf(&b, "%llu rows done, %llu of them dead, in %llu file%s", (unsigned long long)done,
+    mr_buf_printf(&b, "%llu rows done, %llu of them dead, in %llu %s%s", (unsigned long long)done,
                   (unsigned long long)v->dead, (unsigned long long)v->files,
-                  v->files == 1 ? "" : "s");
+                  p->has_table ? "commit" : "file", v->files == 1 ? "" : "s");
     mr_buf_printf(&b, "; %llu of them now, in %s, %.0f rows/s, bound by the %s\n",
                   (unsigned long long)here, ran,
                   (double)here * 1e9 / (double)MR_MAX(v->ran_ns, INT64_C(1)), v->bottleneck);
@@ -499,7 +512,8 @@ static void retried_print(const struct batch_command *c, const struct progress *
 static int batch_run(struct batch_command *c, struct mr_err *err)
 {
     struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
-    struct progress progress = {.term = mr_term_of(stderr)};
+    struct progress progress = {.term = mr_term_of(stderr),
+                                .has_table = c->job.output_database != NULL};
     struct mr_buf report;
     const char **dirs = mr_default_backend_dirs();
 

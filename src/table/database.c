@@ -21,6 +21,14 @@ enum mr_database_kind mr_database_kind_of(const char *name)
                : MR_DATABASE_IS_NONE;
 }
 
+int mr_database_label(const char *database, const char *table, struct mr_buf *out,
+                      struct mr_err *err)
+{
+    (void)err;
+    mr_buf_printf(out, "%s#%s", database, table);
+    return MR_OK;
+}
+
 void mr_database_quote(struct mr_buf *b, mr_str name)
 {
     mr_buf_char(b, '"');

@@ -12,6 +12,9 @@
 /** Most rows of a read: each may be a fault. */
 #define MR_DATABASE_ROWS UINT64_C(1000000)
 
+/** Database and table without passwords. Errors: MR_E_INVALID. */
+int mr_database_label(const char *database, const char *table, struct mr_buf *out,
+                      struct mr_err *err);
 /** Appends a name between double quotes, which are doubled inside it. */
 void mr_database_quote(struct mr_buf *b, mr_str name);
 /** Whether a query seems to say in which order its rows come. */

@@ -27,7 +27,6 @@ enum {
     SQLITE_ROW = 100,
     SQLITE_DONE = 101,
 
-    SQLITE_OPEN_READONLY = 1,
     SQLITE_OPEN_READWRITE = 2,
     SQLITE_OPEN_CREATE = 4,
 
@@ -40,6 +39,8 @@ enum {
 
 /** The destructor of a bound value that outlives the statement's next step. */
 #define SQLITE_STATIC ((void (*)(void *))0)
+/** Instead: the library copies the value. */
+#define SQLITE_TRANSIENT ((void (*)(void *))(intptr_t)-1)
 
 /* X(result, name without sqlite3_, arguments) */
 #define SQLITE_FUNCTIONS(X)                                                                        \

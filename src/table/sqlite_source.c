@@ -243,9 +243,11 @@ static int open_source(void **out, const struct mr_source_setup *setup, struct m
     s->setup = setup;
     atomic_init(&s->is_cancelled, false);
     mr_arena_init(&s->scratch, 16384, (size_t)MR_MIN(o->memory_bytes, (uint64_t)1 << 40) + 65536);
-    mr_buf_printf(&path, "%s#%s", o->paths[0], o->table ? o->table : "query");
+    MR_TRY(mr_database_label(o->paths[0], o->table ? o->table : "query", &path, err));
     file->path = mr_strndup(mr_buf_cstr(&path), path.len);
-    MR_TRY(mr_sqlite_open(&s->file, o->paths[0], SQLITE_OPEN_READONLY, err));
+    /* For writing where that is allowed: what a writer left undone at a crash has to be taken back before it is read. */
+    MR_TRY(mr_sqlite_open(&s->file, o->paths[0], SQLITE_OPEN_READWRITE, err));
+    MR_TRY(mr_sqlite_exec(&s->file, "PRAGMA query_only = ON", err));
     MR_TRY(o->table ? table_find(s, o->table, err) : query_find(s, o->query, err));
     if (o->table) {
         MR_TRY(rows_count(s, file, err));

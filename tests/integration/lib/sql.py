@@ -1,5 +1,7 @@
 """Tables in databases: what batch jobs read there, and write there."""
+import contextlib
 import json
+import random
 import sqlite3
 import subprocess
 
@@ -38,3 +40,40 @@ def run(folder, addresses, source, *args, code=0, verb="run", env=None):
                           env={**environment(), **(env or {})}, timeout=120 * wait.SLOW)
     assert done.returncode == code, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-9000:]}"
     return done
+
+
+def check_rows(rows, x, gone=()):
+    """All rows but those that are gone, once each, each with its own answer: (id, name, y, z) each."""
+    want = numpy.setdiff1d(numpy.arange(len(x)), gone)
+    assert sorted(r[0] for r in rows) == want.tolist()
+    sums = x.sum(axis=1, dtype=numpy.float32)
+    for key, name, y, z in rows:
+        assert (name, y, list(z)) == (f"row {key}", sums[key], [10 * key, 10 * key + 1])
+
+
+def killed_at_syncs(words, most=200):
+    """Runs the command again and again, the k-th time until its k-th call that brings something to disk, which it does
+    not survive; until it ends well. Returns how often it was killed."""
+    for k in range(1, most):
+        done = subprocess.run(["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e",
+                               f"inject=fsync,fdatasync:signal=KILL:when={k}", *words], capture_output=True, text=True,
+                              env=environment(), timeout=120 * wait.SLOW)
+        if done.returncode == 0:
+            return k - 1
+        assert done.returncode in (-9, 137), done.stderr[-3000:]
+    raise AssertionError(f"not ready after {most} starts")
+
+
+def killed_at_random(words, rounds, longest_s=1.0, before=None):
+    """Kills the command `rounds` times at any moment, then lets it end."""
+    rng = random.Random(7)
+    for _ in range(rounds):
+        process = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(rng.uniform(0.1, longest_s) * wait.SLOW)
+        process.kill()
+        process.wait()
+        if before:
+            before()
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=120 * wait.SLOW)
+    assert done.returncode == 0, done.stderr[-3000:]

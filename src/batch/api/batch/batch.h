@@ -115,6 +115,8 @@ struct mr_batch_options {
     const char *const *outputs; /* of the model, none: all */
     size_t output_count;
     bool allows_nan;
+    const char *output_database; /* results go to its table (see table/store.h); NULL: to files */
+    const char *output_table;
     struct mr_writer_options writer;
     const char *suffix;  /* of files of results: ".parquet" */
     uint32_t batch_rows; /* of a call */
