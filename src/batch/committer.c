@@ -35,13 +35,14 @@ static void part_drop(struct job *j, struct open_part *p)
     *p = (struct open_part){0};
 }
 
-int part_lines_write(struct open_part *p, struct mr_err *err)
+int part_lines_write(struct job *j, struct open_part *p, struct mr_err *err)
 {
     const char *from = p->lines.ptr;
     size_t left = p->lines.len;
+    struct mr_err why;
 
     if (p->lines.failed) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for dead letters");
+        return MR_FAIL(err, MR_E_NOMEM, "no memory for dead letters");
     }
     while (left > 0) {
         const ssize_t n = write(p->dead.fd, from, left);
@@ -49,8 +50,14 @@ int part_lines_write(struct open_part *p, struct mr_err *err)
             continue;
         }
         if (n <= 0) {
-            return MR_FAIL(err, errno == ENOSPC || errno == EDQUOT ? MR_E_EXHAUSTED : MR_E_IO,
-                           "cannot write dead letters: %s", strerror(errno));
+            const int rc =
+                MR_FAIL(&why, errno == ENOSPC || errno == EDQUOT ? MR_E_EXHAUSTED : MR_E_IO,
+                        "cannot write dead letters: %s", strerror(errno));
+            if (disk_wait(&j->committer, &why)) {
+                continue;
+            }
+            *err = why;
+            return rc;
         }
         from += n;
         left -= (size_t)n;
@@ -59,28 +66,51 @@ int part_lines_write(struct open_part *p, struct mr_err *err)
     return MR_OK;
 }
 
-static int part_commit(struct committer *c, struct open_part *p, struct mr_err *err)
+/* The manifest undoes what it had begun, unless a sync failed. */
+static bool may_commit_again(const struct job *j, const struct open_part *p)
 {
-    struct job *j = c->job;
-    int rc = MR_OK;
+    bool may_reopen;
 
-    if (p->extents.len == 0) {
-        return MR_OK;
-    }
-    if (p->has_results) {
-        MR_TRY(j->sink->finish(j, p, err));
-    }
-    MR_TRY(part_lines_write(p, err));
+    return !j->retry && !(p->has_results && p->results.is_lost) &&
+           !(p->has_dead && p->dead.is_lost) && mr_manifest_is_sound(j->manifest, &may_reopen);
+}
+
+static int part_replace(struct job *j, struct open_part *p, struct mr_err *err)
+{
     const struct mr_manifest_add add = {.part = p->has_results ? &p->results : NULL,
                                         .dlq = p->has_dead ? &p->dead : NULL,
                                         .rows = p->rows,
                                         .dead = p->dead_rows,
                                         .extents = p->extents.at,
                                         .extent_count = p->extents.len};
-    MR_TRY(j->retry ? retry_commit(j, p, err) : mr_manifest_commit(j->manifest, &add, 1, err));
+    int rc;
+
+    do {
+        rc = j->retry ? retry_commit(j, p, err) : mr_manifest_commit(j->manifest, &add, 1, err);
+    } while (rc < 0 && may_commit_again(j, p) && disk_wait(&j->committer, err));
+    return rc;
+}
+
+static int part_commit(struct committer *c, struct open_part *p, struct mr_err *err)
+{
+    struct job *j = c->job;
+    uint64_t bytes = 0;
+    int rc = MR_OK;
+
+    if (p->extents.len == 0) {
+        return MR_OK;
+    }
+    if (p->has_results) {
+        bytes = j->sink->bytes(p);
+        MR_TRY(j->sink->finish(j, p, err));
+    }
+    MR_TRY(part_lines_write(j, p, err));
+    MR_TRY(part_replace(j, p, err));
+    disk_is_well(c);
     atomic_fetch_add_explicit(&c->rows, p->rows, memory_order_relaxed);
     atomic_fetch_add_explicit(&c->dead, p->dead_rows, memory_order_relaxed);
     atomic_fetch_add_explicit(&c->files, p->has_results, memory_order_relaxed);
+    atomic_fetch_add_explicit(&c->bytes, bytes, memory_order_relaxed);
     p->has_results = p->has_dead = false;
 out:
     part_drop(j, p);
@@ -106,7 +136,11 @@ static int dead_open(struct job *j, struct open_part *p, struct mr_err *err)
     if (p->has_dead) {
         return MR_OK;
     }
-    int rc = mr_manifest_part_begin(j->manifest, MR_MANIFEST_DEAD_LETTERS, ".jsonl", &p->dead, err);
+    int rc;
+
+    do {
+        rc = mr_manifest_part_begin(j->manifest, MR_MANIFEST_DEAD_LETTERS, ".jsonl", &p->dead, err);
+    } while (rc < 0 && disk_wait(&j->committer, err));
     p->has_dead = rc == MR_OK;
     return rc;
 }
@@ -117,7 +151,7 @@ int part_letter(struct job *j, struct open_part *p, mr_str line, struct mr_err *
 
     if (rc == MR_OK) {
         mr_buf_str(&p->lines, line);
-        rc = p->lines.len > LINES_HELD || p->lines.failed ? part_lines_write(p, err) : MR_OK;
+        rc = p->lines.len > LINES_HELD || p->lines.failed ? part_lines_write(j, p, err) : MR_OK;
     }
     return rc;
 }
@@ -133,7 +167,7 @@ static int dead_write(struct job *j, struct open_part *p, const struct extent *e
     d.attempts += j->retry ? retry_attempts(j->retry, e->file, e->first + d.row) : 0;
     letter_put(&p->lines, mr_source_file(j->source, e->file).path, e, &d);
     p->dead_rows++;
-    return p->lines.len > LINES_HELD || p->lines.failed ? part_lines_write(p, err) : MR_OK;
+    return p->lines.len > LINES_HELD || p->lines.failed ? part_lines_write(j, p, err) : MR_OK;
 }
 
 static int extent_write(struct committer *c, struct open_part *p, struct extent *e,
@@ -157,6 +191,7 @@ static int extent_write(struct committer *c, struct open_part *p, struct extent 
     }
     MR_VEC_PUSH(&p->extents, ((struct mr_manifest_extent){e->file, e->first, e->rows->count}));
     p->number = e->number;
+    disk_goes_on(&j->committer);
 out:
     return rc;
 }
@@ -166,7 +201,13 @@ out:
 static void committing_failed(struct mr_mail *mail)
 {
     struct committer *c = MR_CONTAINER_OF(mail, struct committer, failed);
+    c->job->may_go_on = c->job->rc == MR_OK && c->may_go_on;
     job_fail(c->job, c->err.status, &c->err);
+}
+
+static void committing_ended(struct mr_mail *mail)
+{
+    job_end(MR_CONTAINER_OF(mail, struct committer, ended)->job);
 }
 
 void committer_fail(struct committer *c)
@@ -201,6 +242,19 @@ struct extent *committer_next(struct committer *c, int64_t until_ns, bool *out_i
     pthread_mutex_unlock(&c->lock);
     atomic_fetch_add_explicit(&c->idle_ns, mr_now_ns() - since_ns, memory_order_relaxed);
     return e;
+}
+
+/* Was it the disk? Then all that is not committed can be done again, unless another process does it. */
+static bool may_begin_again(struct committer *c)
+{
+    bool may_reopen = false;
+
+    pthread_mutex_lock(&c->lock);
+    const bool is_hurried = c->is_hurried;
+    pthread_mutex_unlock(&c->lock);
+    return !is_hurried &&
+           (mr_manifest_is_sound(c->job->manifest, &may_reopen) ? disk_is_at_fault(&c->err)
+                                                                : may_reopen);
 }
 
 /* ---- what its thread does ---- */
@@ -352,10 +406,13 @@ static void *committer_run(void *arg)
         }
         if (m.rc < 0) {
             part_drop(j, &m.part);
+            m.c->may_go_on = m.c->may_go_on || may_begin_again(m.c);
             committer_fail(m.c);
         }
     }
     order_drop(&m.order, &j->credits);
+    m.c->ended.run = committing_ended;
+    mr_loop_post(j->loop, &m.c->ended);
     return NULL;
 }
 
@@ -364,6 +421,7 @@ int committer_start(struct committer *c, struct job *j, struct mr_err *err)
     pthread_condattr_t attr;
 
     c->job = j;
+    c->hold = (struct disk_hold){.since_ns = j->hold.since_ns, .tries = j->hold.tries};
     pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -389,6 +447,24 @@ void committer_put(struct committer *c, struct extent *e)
     pthread_mutex_unlock(&c->lock);
 }
 
+void committer_finish(struct committer *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->is_ending = true;
+    pthread_cond_signal(&c->more);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void committer_try(struct committer *c)
+{
+    if (c->is_started) {
+        pthread_mutex_lock(&c->lock);
+        c->tries_now = true;
+        pthread_cond_signal(&c->more);
+        pthread_mutex_unlock(&c->lock);
+    }
+}
+
 int committer_end(struct committer *c, struct mr_err *err)
 {
     if (!c->is_started) {
@@ -398,7 +474,7 @@ int committer_end(struct committer *c, struct mr_err *err)
         c->job->sink->stop(c->job);
     }
     pthread_mutex_lock(&c->lock);
-    c->is_ending = true;
+    c->is_ending = c->is_hurried = true;
     pthread_cond_signal(&c->more);
     pthread_mutex_unlock(&c->lock);
     pthread_join(c->thread, NULL);

@@ -4,7 +4,8 @@
  *   GET  /status           how the job is doing, as JSON
  *   GET  /metrics          as Prometheus text
  *   GET  /, /figures       as a page, and the part of it that changes
- *   POST /pause, /resume   no calls are made, and are made again; what is under way ends and is committed
+ *   POST /pause, /resume   no calls are made, and are made again; what is under way ends and is committed. What waits
+ *                          for a disk is tried at once
  *   POST /set              {"batch_rows": N, "max_in_flight_per_host": N, "hosts": [HOST, …]}, all of it or nothing
  *
  * The socket is for who may write to it, which is the job's user. Who comes over TCP may look, and change things only if
@@ -111,6 +112,9 @@ static void resume_calls(struct job *j, struct mr_call *call)
         j->resumed_ns = mr_now_ns();
         calls_pump(j);
     }
+    committer_try(&j->committer);
+    j->hold.until_ns = 0;
+    job_look(j);
     say_status(j, call);
 }
 

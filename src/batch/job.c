@@ -4,6 +4,8 @@
  *   running   the reader brings extents, hosts answer, the committer writes
  *   ending    everything is read and settled, or the job was stopped or failed: what is settled is committed
  *
+ * A job that failed for its disk is begun again in the same process, and waits in `asking` (disk.h).
+ *
  * Setting up between the first two phases blocks the loop; nothing else is going on then. */
 #include <stdio.h>
 
@@ -40,7 +42,7 @@ void extent_free(struct extent **extent)
 }
 
 /* The loop is left once. Mails that come later, when it is taken down, still find the job. */
-static void job_end(struct job *j)
+void job_end(struct job *j)
 {
     if (j->phase != JOB_ENDING) {
         j->phase = JOB_ENDING;
@@ -283,7 +285,8 @@ static int outage_look(struct job *j, int64_t now_ns, struct mr_err *err)
     int64_t since_ns = j->begin_ns;
     const struct host *h = NULL;
 
-    if (j->is_paused || (j->phase == JOB_RUNNING && !mr_route_is_stalled(j->route, &since_ns))) {
+    if (j->is_paused || j->is_finishing || j->hold.until_ns > now_ns ||
+        (j->phase == JOB_RUNNING && !mr_route_is_stalled(j->route, &since_ns))) {
         return MR_OK;
     }
     since_ns = MR_MAX(since_ns, j->resumed_ns);
@@ -326,22 +329,29 @@ static void on_tick(struct mr_timer *t)
         view_tell(j);
     }
     calls_pump(j);
+    job_look(j);
 }
 
 void job_look(struct job *j)
 {
     struct mr_err err;
 
-    if (j->phase == JOB_ASKING && j->has_metadata) {
+    if (j->phase == JOB_ASKING && j->has_metadata && mr_now_ns() >= j->hold.until_ns) {
         int rc = job_set_up(j, &err);
         j->phase = JOB_RUNNING;
         if (rc < 0) {
+            j->may_go_on = j->hold.since_ns > 0 && disk_is_at_fault(&err);
             job_fail(j, rc, &err);
             return;
         }
     }
-    if (j->phase == JOB_RUNNING && j->is_read && j->open.len == 0) {
-        job_end(j);
+    if (j->phase == JOB_RUNNING && j->is_read && j->open.len == 0 && !j->is_finishing) {
+        j->is_finishing = true;
+        if (j->manifest) {
+            committer_finish(&j->committer); /* which ends it, and may have to wait for a disk */
+        } else {
+            job_end(j);
+        }
     }
 }
 
@@ -378,9 +388,13 @@ static int job_finish(struct job *j, struct mr_buf *out_report, struct mr_err *e
     mr_buf_init(&report, REPORT_BYTES);
     report_put(j, &report);
     if (is_whole && !mr_manifest_is_finished(j->manifest)) {
+        bool may_reopen;
         rc = mr_manifest_finish(j->manifest, mr_buf_view(&report), err);
+        j->may_go_on =
+            rc < 0 &&
+            (mr_manifest_is_sound(j->manifest, &may_reopen) ? disk_is_at_fault(err) : may_reopen);
     }
-    if (out_report) {
+    if (out_report && !j->may_go_on) {
         mr_buf_str(out_report, mr_buf_view(&report));
     }
     mr_buf_fini(&report);
@@ -494,8 +508,11 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     if (j->rc == MR_OK && rc < 0) {
         j->rc = rc;
         j->err = late;
+        j->may_go_on = j->committer.may_go_on;
     }
-    view_tell(j);
+    if (!j->may_go_on) {
+        view_tell(j);
+    }
     rc = j->manifest ? job_finish(j, out_report, err) : MR_OK;
     rc = rc == MR_OK && j->rc == MR_OK && j->plan ? plan_end(j, err) : rc;
     if (j->rc < 0) {
@@ -555,13 +572,30 @@ void mr_batch_on_view(struct mr_batch *b, void (*fn)(void *ctx, const struct mr_
     b->view_ctx = ctx;
 }
 
+/* It failed for the disk: what a further start, which waits first, has to know. */
+static bool may_begin_again(struct job *j, const struct mr_err *err, struct disk_hold *io)
+{
+    if (!j->may_go_on || atomic_load_explicit(&j->batch->stops, memory_order_relaxed) > 0) {
+        return false;
+    }
+    *io = j->committer.hold.since_ns > 0 ? j->committer.hold : *io;
+    disk_fails(io, j, err);
+    return !disk_is_lost(io, j);
+}
+
 int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *err)
 {
-    struct job *j = MR_NEW(struct job);
+    struct disk_hold hold = {0};
+    bool is_over = false;
+    int rc = MR_OK;
 
-    *j = (struct job){.batch = b, .o = b->o};
-    int rc = job_run(j, out_report, err);
-    mr_free(j);
+    while (!is_over) {
+        struct job *j = MR_NEW(struct job);
+        *j = (struct job){.batch = b, .o = b->o, .hold = hold};
+        rc = job_run(j, out_report, err);
+        is_over = rc == MR_OK || !may_begin_again(j, err, &hold);
+        mr_free(j);
+    }
     return rc;
 }
 

@@ -17,6 +17,7 @@
 #include "batch/batch.h"
 #include "bind.h"
 #include "dialect.h"
+#include "disk.h"
 #include "manifest.h"
 #include "shard.h"
 #include "wire.h"
@@ -134,18 +135,22 @@ struct open_part {
 /** Adds a line to the file of dead letters, which is begun if need be. */
 int part_letter(struct job *j, struct open_part *p, mr_str line, struct mr_err *err);
 /** Brings lines that are held to the file. */
-int part_lines_write(struct open_part *p, struct mr_err *err);
+int part_lines_write(struct job *j, struct open_part *p, struct mr_err *err);
 
 struct committer {
     pthread_t thread;
     bool is_started;
     struct job *job;
-    pthread_mutex_t lock; /* guards the queue and the two flags */
+    pthread_mutex_t lock; /* guards the queue, the flags and `hold` */
     pthread_cond_t more;
     struct extent *first;
     struct extent *last;
     bool is_ending;
+    bool is_hurried; /* nothing is waited for any more */
+    bool tries_now;
     bool has_failed;
+    bool may_go_on; /* it failed for the disk, and the job can be begun again */
+    struct disk_hold hold;
     _Atomic int64_t idle_ns;
     _Atomic int64_t write_ns;
     _Atomic int64_t commit_ns;
@@ -153,14 +158,22 @@ struct committer {
     _Atomic uint64_t rows;
     _Atomic uint64_t dead;
     _Atomic uint64_t files;
+    _Atomic uint64_t bytes; /* of these */
     /* told to the loop when it failed */
     struct mr_mail failed;
     struct mr_err err;
+    /* told to the loop when all is committed, or it failed: the last thing */
+    struct mr_mail ended;
 };
 int committer_start(struct committer *c, struct job *job, struct mr_err *err);
 /** Takes an extent all of whose rows have an outcome. */
 void committer_put(struct committer *c, struct extent *e);
-/** Commits all that was put, joins the thread. Errors: those of the commit, or of an earlier one. */
+/** Nothing more will be put: it commits all and ends the loop. Not for a filter. */
+void committer_finish(struct committer *c);
+/** What is waited for is tried at once. */
+void committer_try(struct committer *c);
+/** Commits all that was put, without waiting for a disk, joins the thread. Errors: those of the commit, or of an earlier
+ *  one. */
 int committer_end(struct committer *c, struct mr_err *err);
 
 /* What its thread does is here for a job, and in filter.c for a filter. */
@@ -464,6 +477,9 @@ struct job {
     struct reader reader;
     struct committer committer;
     struct calls calls;
+    bool is_finishing;            /* all is with the committer */
+    struct disk_hold hold;        /* why it was begun again, and when it goes on */
+    bool may_go_on;               /* it ends, and can be begun again */
     bool is_read;                 /* the reader has come to the end */
     MR_VEC(struct extent *) open; /* extents that are with the loop */
     uint64_t read_rows;
@@ -486,6 +502,8 @@ struct job {
 };
 /** The loop ends with this; the first reason counts. */
 void job_fail(struct job *j, int rc, const struct mr_err *err);
+/** The loop ends. */
+void job_end(struct job *j);
 /** All rows of the extent have an outcome: to the committer, who frees it. */
 void job_settled(struct job *j, struct extent *e);
 /** Something may have ended. */

@@ -178,6 +178,7 @@ int mr_journal_rewrite(struct mr_manifest *m, struct mr_err *err)
 static int cut_back(struct mr_manifest *m, int status, struct mr_err *err)
 {
     if (ftruncate(m->log, (off_t)m->log_bytes) < 0 || fdatasync(m->log) < 0) {
+        m->may_reopen = true;
         MR_FAIL(&m->broken, MR_E_CLOSED,
                 "the job in %s must be opened again: " MR_MANIFEST_LOG
                 " could not be written, nor cut: %s",
@@ -215,6 +216,7 @@ int mr_journal_append(struct mr_manifest *m, mr_str json, struct mr_err *err)
     rc = mr_journal_check(m, err);
     if (rc < 0 && m->broken.status == MR_OK) {
         m->broken = (struct mr_err){.status = MR_E_CLOSED};
+        m->may_reopen = true;
         MR_FAIL(&m->broken, MR_E_CLOSED, "the job in %s must be opened again: %s", m->folder,
                 err ? err->msg : "cannot look at " MR_MANIFEST_LOG);
     }

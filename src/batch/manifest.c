@@ -285,6 +285,12 @@ bool mr_manifest_is_in_order(const struct mr_manifest_item *const *items, size_t
     return true;
 }
 
+bool mr_manifest_is_sound(const struct mr_manifest *m, bool *out_may_reopen)
+{
+    *out_may_reopen = m->may_reopen;
+    return m->broken.status == MR_OK;
+}
+
 bool mr_manifest_is_finished(const struct mr_manifest *m)
 {
     return m->is_finished;

@@ -155,6 +155,9 @@ int mr_manifest_facts_put(const struct mr_manifest *m, const char *key, struct m
 /** Give the job up, as it is. Open parts are dropped by their owners before. */
 void mr_manifest_close(struct mr_manifest **m);
 
+/** Nothing stands against a further change. Otherwise *out_may_reopen: another process has not taken the job over, it is
+ *  only that nobody knows what is on disk, and who opens it again finds out. */
+bool mr_manifest_is_sound(const struct mr_manifest *m, bool *out_may_reopen);
 /** The job was finished, and nothing was changed since. */
 bool mr_manifest_is_finished(const struct mr_manifest *m);
 /** What tells the job from all others, chosen when it began: 32 digits. Empty: it began before there were any. */

@@ -365,7 +365,7 @@ static void close_part(struct mr_manifest_part *part)
 }
 
 /* The files of a removed item that no new one has kept. That they stay after a failure or a crash does no
- * harm: the next start removes them. */
+ * harm: the end of the job removes them, or the next start. */
 static void unlink_left_over(struct mr_manifest *m, struct mr_manifest_item *const *items,
                              size_t count, const struct mr_manifest_item *removed)
 {

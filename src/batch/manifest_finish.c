@@ -65,6 +65,8 @@ int mr_manifest_finish(struct mr_manifest *m, mr_str report_json, struct mr_err 
     mr_buf_init(&b, MR_MANIFEST_LOG_MOST);
     MR_TRY(mr_journal_check(m, err));
     MR_TRY(mr_manifest_unfinish(m, err));
+    MR_TRY(
+        mr_manifest_sweep(m, m->epoch, err)); /* readers of a finished job go by what lies there */
     put_manifest(m, &b);
     if (b.failed) {
         rc = MR_FAIL(err, MR_E_NOMEM, "no memory for manifest.json");

@@ -439,6 +439,9 @@ struct sweep {
     struct mr_manifest *m;
     int dir;
     enum mr_manifest_kind kind;
+    uint32_t last; /* start whose files may go */
+    int rc;        /* of the first that did not */
+    struct mr_err *err;
 };
 
 static void sweep_top(void *ctx, const char *name)
@@ -453,25 +456,37 @@ static void sweep_top(void *ctx, const char *name)
 
 static void sweep_files(void *ctx, const char *name)
 {
-    const struct sweep *s = ctx;
+    struct sweep *s = ctx;
     const uint32_t epoch = mr_manifest_name_epoch(s->kind, mr_str_c(name));
 
     /* Never what a later start may have made. */
-    if (epoch > 0 && epoch < s->m->epoch && !mr_map_find(&s->m->by_name, mr_str_c(name))) {
-        unlinkat(s->dir, name, 0);
+    if (epoch > 0 && epoch <= s->last && !mr_map_find(&s->m->by_name, mr_str_c(name)) &&
+        unlinkat(s->dir, name, 0) < 0 && errno != ENOENT && s->rc == MR_OK) {
+        s->rc = batch_file_fail(s->err, "remove", name);
     }
+}
+
+int mr_manifest_sweep(struct mr_manifest *m, uint32_t last, struct mr_err *err)
+{
+    struct sweep parts = {m, m->parts, MR_MANIFEST_RESULTS, last, MR_OK, err};
+    struct sweep dlq = {m, m->dlq, MR_MANIFEST_DEAD_LETTERS, last, MR_OK, err};
+    int rc;
+
+    MR_TRY(batch_file_each(m->parts, "parts", sweep_files, &parts, err));
+    MR_TRY(parts.rc);
+    MR_TRY(batch_file_each(m->dlq, "dlq", sweep_files, &dlq, err));
+    rc = dlq.rc;
+out:
+    return rc;
 }
 
 static int sweep(struct mr_manifest *m, struct mr_err *err)
 {
-    struct sweep top = {m, m->dir, MR_MANIFEST_RESULTS};
-    struct sweep parts = {m, m->parts, MR_MANIFEST_RESULTS};
-    struct sweep dlq = {m, m->dlq, MR_MANIFEST_DEAD_LETTERS};
+    struct sweep top = {.m = m, .dir = m->dir};
     int rc;
 
     MR_TRY(batch_file_each(m->dir, m->folder, sweep_top, &top, err));
-    MR_TRY(batch_file_each(m->parts, "parts", sweep_files, &parts, err));
-    MR_TRY(batch_file_each(m->dlq, "dlq", sweep_files, &dlq, err));
+    MR_TRY(mr_manifest_sweep(m, m->epoch - 1, err));
 out:
     return rc;
 }

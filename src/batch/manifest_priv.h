@@ -33,6 +33,7 @@ struct mr_manifest {
     uint64_t history_most; /* MR_MANIFEST_HISTORY_MOST and more after failures, less in tests */
     /* Not MR_OK: every change is refused with it until the job is opened again. */
     struct mr_err broken;
+    bool may_reopen; /* broken by the disk, not by another process */
 
     char id[MR_MANIFEST_ID_BYTES];
     uint32_t epoch;
@@ -96,6 +97,9 @@ int mr_journal_check(struct mr_manifest *m, struct mr_err *err);
 
 /** Nobody has begun a later start, which would have read what we are about to replace. */
 int mr_manifest_check_epoch(struct mr_manifest *m, struct mr_err *err);
+
+/** Remove files of results and dead letters, of starts up to `last`, that no item names. */
+int mr_manifest_sweep(struct mr_manifest *m, uint32_t last, struct mr_err *err);
 
 /* ---- manifest_finish.c ---- */
 

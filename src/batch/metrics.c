@@ -153,6 +153,7 @@ static void put_bottleneck(struct mr_buf *b, const struct mr_batch_view *v)
                       strcmp(v->bottleneck, stages[i]) == 0);
     }
     put_u64(b, "millrace_batch_paused", "gauge", "1: no calls are made", v->is_paused);
+    put_u64(b, "millrace_batch_held", "gauge", "1: results cannot be written", v->held[0] != '\0');
 }
 
 /* ---- hosts ---- */

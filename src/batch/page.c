@@ -75,8 +75,13 @@ void page_figures(struct mr_buf *b, const struct job *j, const struct mr_batch_v
     MR_BUF_LIT(b, "<h1>");
     put_text(b, j->o->model);
     mr_buf_printf(b, "</h1>\n<p>%s for %.0f s, bound by the %s</p>\n",
-                  v->is_paused ? "<b>paused</b>" : v->phase, (double)v->ran_ns / 1e9,
+                  v->is_paused || v->held[0] ? "<b>paused</b>" : v->phase, (double)v->ran_ns / 1e9,
                   v->bottleneck);
+    if (v->held[0]) {
+        MR_BUF_LIT(b, "<p><b>");
+        put_text(b, v->held);
+        MR_BUF_LIT(b, "</b></p>\n");
+    }
     if (v->total_rows > 0) {
         mr_buf_printf(b, "<progress max=\"%lld\" value=\"%llu\"></progress>\n",
                       (long long)v->total_rows, done);

@@ -367,7 +367,7 @@ int retry_commit(struct job *j, struct open_part *p, struct mr_err *err)
             MR_TRY(item_take_apart(&c, item, err));
         }
     }
-    MR_TRY(part_lines_write(p, err));
+    MR_TRY(part_lines_write(j, p, err));
     change_add(&c,
                (struct mr_manifest_add){.part = p->has_results ? &p->results : NULL,
                                         .dlq = p->has_dead ? &p->dead : NULL,

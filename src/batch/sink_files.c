@@ -4,17 +4,22 @@
 static int files_begin(struct job *j, struct open_part *p, const struct extent *e,
                        struct mr_err *err)
 {
-    int rc = j->o->order == MR_BATCH_UNORDERED
+    struct mr_writer_options writer = j->o->writer;
+    int rc;
+
+    do {
+        rc = j->o->order == MR_BATCH_UNORDERED
                  ? mr_manifest_part_begin(j->manifest, MR_MANIFEST_RESULTS, j->o->suffix,
                                           &p->results, err)
                  : mr_manifest_part_begin_at(j->manifest, e->file, e->first, j->o->suffix,
                                              &p->results, err);
+    } while (rc < 0 && disk_wait(&j->committer, err));
     if (rc < 0) {
         return rc;
     }
     p->has_results = true;
-    return mr_writer_new(&p->writer, p->results.fd, batch_outputs_schema(j->outputs), &j->o->writer,
-                         err);
+    writer.on_no_room = (struct mr_no_room){disk_wait_fn, &j->committer};
+    return mr_writer_new(&p->writer, p->results.fd, batch_outputs_schema(j->outputs), &writer, err);
 }
 
 static int files_put(struct job *j, struct open_part *p, const struct extent *e,

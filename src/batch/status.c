@@ -52,6 +52,7 @@ void status_put(struct mr_buf *b, const struct job *j, const struct mr_batch_vie
     put_text(b, "model", j->o->model);
     put_text(b, "phase", v->phase);
     mr_buf_printf(b, ",\"paused\":%s", v->is_paused ? "true" : "false");
+    put_text(b, "held", v->held);
     MR_BUF_LIT(b, ",\"total_rows\":");
     if (v->total_rows >= 0) {
         mr_buf_i64(b, v->total_rows);

@@ -134,7 +134,22 @@ struct whole_view {
     struct mr_batch_failure_view failures[CAUSES_MOST];
     struct mr_batch_host_view *hosts;
     struct mr_route_view *routes; /* their reasons */
+    struct disk_hold hold;        /* its reason */
 };
+
+static struct disk_hold hold_view(struct job *j)
+{
+    struct disk_hold h = j->hold;
+
+    if (j->committer.is_started) {
+        pthread_mutex_lock(&j->committer.lock);
+        h = j->committer.hold;
+        pthread_mutex_unlock(&j->committer.lock);
+    } else if (mr_now_ns() >= h.until_ns) {
+        h.reason[0] = '\0';
+    }
+    return h;
+}
 
 struct mr_batch_view *view_new(struct job *j)
 {
@@ -154,6 +169,7 @@ struct mr_batch_view *view_new(struct job *j)
     pthread_mutex_lock(&j->credits.lock);
     const uint64_t taken = j->credits.taken;
     pthread_mutex_unlock(&j->credits.lock);
+    w->hold = hold_view(j);
     w->view = (struct mr_batch_view){
         .total_rows = j->total_rows,
         .rows = j->before.rows + rows,
@@ -167,6 +183,7 @@ struct mr_batch_view *view_new(struct job *j)
         .bottleneck = bottleneck_of(j),
         .phase = phases[j->phase],
         .is_paused = j->is_paused,
+        .held = w->hold.reason,
         .batch_rows = atomic_load_explicit(&j->batch_rows, memory_order_relaxed),
         .most_rows = (uint32_t)j->calls.most_rows,
         .max_in_flight = j->max_in_flight,

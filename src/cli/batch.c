@@ -111,7 +111,7 @@ const struct mr_option mr_cli_batch_table[] = {
      .max = 31536000,
      .scale = MR_NS_PER_S,
      .value = "TIME",
-     .help = "the job ends when no host has worked for so long"},
+     .help = "the job ends when no host has worked, or nothing could be written, for so long"},
     {.name = "accept-changed-model",
      .kind = MR_OPTION_BOOL,
      .flags = MR_OPTION_CLI_ONLY,
@@ -475,8 +475,13 @@ static void on_view(void *ctx, const struct mr_batch_view *v)
                   "%zu hosts, %s%s",
                   (unsigned long long)done, (unsigned long long)v->dead,
                   (unsigned long long)v->under_way, memory, v->rows_per_s, left, working,
-                  v->host_count, v->is_paused ? "paused" : "bound by the ",
-                  v->is_paused ? "" : v->bottleneck);
+                  v->host_count,
+                  v->held[0]     ? "paused: "
+                  : v->is_paused ? "paused"
+                                 : "bound by the ",
+                  v->held[0]     ? v->held
+                  : v->is_paused ? ""
+                                 : v->bottleneck);
     drawn_clear(p);
     p->term = mr_term_of(stderr); /* it may have another size by now */
     line_print(p->term, mr_buf_view(&line));

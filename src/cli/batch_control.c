@@ -160,6 +160,7 @@ static int status_print(mr_str status, struct mr_err *err)
     enum {
         PHASE,
         PAUSED,
+        HELD,
         TOTAL,
         ROWS,
         DEAD,
@@ -175,8 +176,9 @@ static int status_print(mr_str status, struct mr_err *err)
         COUNT
     };
     static const char *const names[COUNT] = {
-        "phase",      "paused",     "total_rows", "rows", "dead",   "under_way", "memory_bytes",
-        "rows_per_s", "bottleneck", "ran_s",      "pid",  "limits", "hosts",     "failures"};
+        "phase", "paused",    "held",         "total_rows", "rows",
+        "dead",  "under_way", "memory_bytes", "rows_per_s", "bottleneck",
+        "ran_s", "pid",       "limits",       "hosts",      "failures"};
     static const char *const limit_names[] = {"batch_rows", "batch_rows_taken",
                                               "max_in_flight_per_host"};
     struct mr_arena arena;
@@ -201,6 +203,10 @@ static int status_print(mr_str status, struct mr_err *err)
     mr_text_bytes(memory, (uint64_t)number_of(m[MEMORY]));
     printf("%s%.*s for %s in process %.*s, bound by the %.*s\n", is_paused ? "paused, " : "",
            MR_STR_ARG(m[PHASE]), ran, MR_STR_ARG(m[PID]), MR_STR_ARG(m[BOUND]));
+    if (m[HELD].len > 0) {
+        printf("paused: %.*s; tried again every 10 s, and at once by resume\n",
+               MR_STR_ARG(m[HELD]));
+    }
     printf("%.0f rows done, %.*s of them dead, %.*s under way (%s), of %.*s; %.*s rows/s\n",
            number_of(m[ROWS]) + number_of(m[DEAD]), MR_STR_ARG(m[DEAD]), MR_STR_ARG(m[UNDER_WAY]),
            memory,

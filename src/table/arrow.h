@@ -291,6 +291,6 @@ void arrow_put_footer(struct mr_buf *b, const struct mr_schema *schema,
 
 /** Writes the mark of the end, and the footer. Errors: those of mr_writer_put. */
 int arrow_end_write(int fd, const struct mr_schema *schema, const struct arrow_footer_block *blocks,
-                    size_t count, struct mr_err *err);
+                    size_t count, const struct mr_no_room *no_room, struct mr_err *err);
 
 #endif

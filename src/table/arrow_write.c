@@ -16,6 +16,7 @@
 
 struct writer {
     int fd;
+    struct mr_no_room no_room;
     const struct mr_schema *schema;
     bool is_stream;
     bool is_zstd;
@@ -33,9 +34,9 @@ struct writer {
 
 /* ---- messages ---- */
 
-static int metadata_write(int fd, const struct mr_buf *metadata, const struct mr_buf *body,
-                          struct mr_err *err)
+static int metadata_write(const struct writer *w, const struct mr_buf *body, struct mr_err *err)
 {
+    const struct mr_buf *metadata = &w->metadata;
     const int32_t head[2] = {-1, (int32_t)metadata->len};
     struct iovec pieces[] = {{(void *)(uintptr_t)head, sizeof head},
                              {metadata->ptr, metadata->len},
@@ -44,11 +45,11 @@ static int metadata_write(int fd, const struct mr_buf *metadata, const struct mr
     if (metadata->failed || (body && body->failed)) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory to write a batch of rows");
     }
-    return mr_fd_writev(fd, pieces, 3, err);
+    return mr_fd_writev(w->fd, pieces, 3, &w->no_room, err);
 }
 
 int arrow_end_write(int fd, const struct mr_schema *schema, const struct arrow_footer_block *blocks,
-                    size_t count, struct mr_err *err)
+                    size_t count, const struct mr_no_room *no_room, struct mr_err *err)
 {
     static const int32_t end[2] = {-1, 0};
     struct mr_buf footer;
@@ -65,7 +66,7 @@ int arrow_end_write(int fd, const struct mr_schema *schema, const struct arrow_f
                              {&bytes, sizeof bytes},
                              {(void *)(uintptr_t)ARROW_MAGIC, 6}};
     int rc = footer.failed ? MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the footer")
-                           : mr_fd_writev(fd, pieces, 4, err);
+                           : mr_fd_writev(fd, pieces, 4, no_room, err);
     mr_buf_fini(&footer);
     return rc;
 }
@@ -203,7 +204,7 @@ static int batch_write(struct writer *w, struct mr_err *err)
     }
     arrow_put_batch(&w->metadata, w->rows, w->nodes.at, (uint32_t)w->nodes.len, w->buffers.at,
                     (uint32_t)w->buffers.len, w->is_zstd, w->body.len);
-    MR_TRY(metadata_write(w->fd, &w->metadata, &w->body, err));
+    MR_TRY(metadata_write(w, &w->body, err));
     const struct arrow_footer_block block = {(int64_t)w->at, (int32_t)w->metadata.len + 8, 0,
                                              (int64_t)w->body.len};
     if (!w->is_stream) {
@@ -284,7 +285,7 @@ static int begin_write(struct writer *w, struct mr_err *err)
 
     if (rc == MR_OK) {
         arrow_put_schema(&w->metadata, w->schema);
-        rc = metadata_write(w->fd, &w->metadata, NULL, err);
+        rc = metadata_write(w, NULL, err);
     }
     w->at = (w->is_stream ? 0 : ARROW_MAGIC_BYTES) + 8 + w->metadata.len;
     return rc;
@@ -300,6 +301,7 @@ static int writer_open(void **out, int fd, const struct mr_schema *schema,
                  : MR_OK;
 
     w->fd = fd;
+    w->no_room = options->on_no_room;
     w->schema = schema;
     w->is_stream = options->is_stream;
     w->is_zstd = options->compression == MR_COMPRESSION_ZSTD;
@@ -336,8 +338,9 @@ static int writer_finish(void *writer, struct mr_err *err)
     if (rc < 0) {
         return rc;
     }
-    return w->is_stream ? mr_fd_write(w->fd, end, sizeof end, err)
-                        : arrow_end_write(w->fd, w->schema, w->blocks.at, w->blocks.len, err);
+    return w->is_stream
+               ? mr_fd_write(w->fd, end, sizeof end, err)
+               : arrow_end_write(w->fd, w->schema, w->blocks.at, w->blocks.len, &w->no_room, err);
 }
 
 const struct mr_writer_ops mr_arrow_writer_ops = {

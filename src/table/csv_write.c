@@ -110,7 +110,7 @@ static int csv_open(void **out, int fd, const struct mr_schema *schema,
     w->delimiter = delimiter;
     mr_buf_init(&w->list, SIZE_MAX / 2);
     mr_arena_init(&w->scratch, 4096, SIZE_MAX / 2);
-    int rc = mr_out_init(&w->out, fd, options->compression, err);
+    int rc = mr_out_init(&w->out, fd, options, err);
     if (rc < 0) {
         csv_free(w);
         return rc;

@@ -70,7 +70,8 @@ int mr_files_find(const struct mr_source_options *options, struct mr_source_file
 
 /** Writes all of it to fd. Errors: MR_E_EXHAUSTED (no room), MR_E_IO. */
 int mr_fd_write(int fd, const void *data, size_t bytes, struct mr_err *err);
-/** The same of several pieces; the array is used up. */
-int mr_fd_writev(int fd, struct iovec *pieces, int count, struct mr_err *err);
+/** The same of several pieces; the array is used up. no_room may be NULL. */
+int mr_fd_writev(int fd, struct iovec *pieces, int count, const struct mr_no_room *no_room,
+                 struct mr_err *err);
 
 #endif

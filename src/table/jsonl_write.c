@@ -34,7 +34,7 @@ static int jsonl_open(void **out, int fd, const struct mr_schema *schema,
         mr_buf_char(&w->names, ':');
         w->name_ends[i] = w->names.len;
     }
-    int rc = mr_out_init(&w->out, fd, options->compression, err);
+    int rc = mr_out_init(&w->out, fd, options, err);
     if (rc == MR_OK && w->names.failed) {
         rc = MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the names of the columns");
     }

@@ -4,11 +4,12 @@
 
 #define HELD ((size_t)256 << 10)
 
-int mr_out_init(struct mr_out *o, int fd, enum mr_compression how, struct mr_err *err)
+int mr_out_init(struct mr_out *o, int fd, const struct mr_writer_options *options,
+                struct mr_err *err)
 {
-    *o = (struct mr_out){.fd = fd};
+    *o = (struct mr_out){.fd = fd, .no_room = options->on_no_room};
     mr_buf_init(&o->text, SIZE_MAX / 2);
-    return mr_packer_new(&o->packer, fd, how, err);
+    return mr_packer_new(&o->packer, fd, options, err);
 }
 
 void mr_out_fini(struct mr_out *o)
@@ -25,7 +26,8 @@ static int out_flush(struct mr_out *o, bool is_last, struct mr_err *err)
     const mr_str text = mr_buf_view(&o->text);
     int rc = o->packer ? mr_packer_write(o->packer, (mr_bytes){(const uint8_t *)text.ptr, text.len},
                                          is_last, err)
-                       : mr_fd_write(o->fd, text.ptr, text.len, err);
+                       : mr_fd_writev(o->fd, &(struct iovec){(void *)(uintptr_t)text.ptr, text.len},
+                                      1, &o->no_room, err);
     if (rc == MR_OK) {
         o->written = o->packer ? mr_packer_written(o->packer) : o->written + text.len;
         mr_buf_reset(&o->text);

@@ -11,6 +11,7 @@
 
 struct mr_packer {
     int fd;
+    struct mr_no_room no_room;
     bool is_gzip;
     z_stream gzip;
     ZSTD_CStream *zstd;
@@ -18,8 +19,10 @@ struct mr_packer {
     uint8_t out[WRITE_BYTES];
 };
 
-int mr_packer_new(struct mr_packer **out, int fd, enum mr_compression how, struct mr_err *err)
+int mr_packer_new(struct mr_packer **out, int fd, const struct mr_writer_options *options,
+                  struct mr_err *err)
 {
+    const enum mr_compression how = options->compression;
     struct mr_packer *p = NULL;
     bool is_ready = false;
 
@@ -31,6 +34,7 @@ int mr_packer_new(struct mr_packer **out, int fd, enum mr_compression how, struc
     if (p) {
         memset(p, 0, offsetof(struct mr_packer, out));
         p->fd = fd;
+        p->no_room = options->on_no_room;
         p->is_gzip = how == MR_COMPRESSION_GZIP;
         is_ready = p->is_gzip
                        ? deflateInit2(&p->gzip, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 15 + 16, 8,
@@ -99,7 +103,7 @@ int mr_packer_write(struct mr_packer *p, mr_bytes data, bool is_last, struct mr_
         size_t n = 0;
         rc = step(p, &data, is_last, &n, &is_done, err);
         if (rc == MR_OK && n > 0) {
-            rc = mr_fd_write(p->fd, p->out, n, err);
+            rc = mr_fd_writev(p->fd, &(struct iovec){p->out, n}, 1, &p->no_room, err);
             p->written += n;
         }
     }

@@ -245,6 +245,7 @@ static int writer_open(void **out, int fd, const struct mr_schema *schema,
     }
     struct parquet_writer *w = MR_NEW(struct parquet_writer);
     w->fd = fd;
+    w->no_room = options->on_no_room;
     w->schema = schema;
     w->is_zstd = options->compression == MR_COMPRESSION_ZSTD;
     w->group_most = options->row_group_bytes > 0 ? options->row_group_bytes : GROUP_BYTES;

@@ -95,6 +95,7 @@ struct parquet_leaf {
 
 struct parquet_writer {
     int fd;
+    struct mr_no_room no_room;
     const struct mr_schema *schema;
     bool is_zstd;
     uint64_t group_most;

@@ -23,7 +23,7 @@ static int parts_write(struct parquet_writer *w, const mr_bytes *parts, int coun
         pieces[i] = (struct iovec){(void *)parts[i].ptr, parts[i].len};
         bytes += parts[i].len;
     }
-    int rc = mr_fd_writev(w->fd, pieces, count, err);
+    int rc = mr_fd_writev(w->fd, pieces, count, &w->no_room, err);
     if (rc == MR_OK) {
         w->at += bytes;
     }

@@ -130,8 +130,9 @@ void mr_guess_text(mr_str text, struct mr_field *io, struct mr_arena *scratch);
 /* ---- writing ---- */
 
 struct mr_packer;
-/** Compresses into a file. *out NULL: not with MR_COMPRESSION_NONE. Errors: MR_E_EXHAUSTED. */
-int mr_packer_new(struct mr_packer **out, int fd, enum mr_compression how, struct mr_err *err);
+/** Compresses into a file as the options say. *out NULL: not with MR_COMPRESSION_NONE. Errors: MR_E_EXHAUSTED. */
+int mr_packer_new(struct mr_packer **out, int fd, const struct mr_writer_options *options,
+                  struct mr_err *err);
 void mr_packer_free(struct mr_packer **p);
 /** Errors: MR_E_IO, MR_E_EXHAUSTED. */
 int mr_packer_write(struct mr_packer *p, mr_bytes data, bool is_last, struct mr_err *err);
@@ -141,12 +142,14 @@ uint64_t mr_packer_written(const struct mr_packer *p);
 struct mr_out {
     struct mr_buf text;
     int fd;
+    struct mr_no_room no_room;
     struct mr_packer *packer; /* NULL: as it is */
     uint64_t written;
 };
 
 /** Errors: MR_E_EXHAUSTED; fini is fine then. */
-int mr_out_init(struct mr_out *o, int fd, enum mr_compression how, struct mr_err *err);
+int mr_out_init(struct mr_out *o, int fd, const struct mr_writer_options *options,
+                struct mr_err *err);
 void mr_out_fini(struct mr_out *o);
 /** Writes what is held when it is much. Errors: MR_E_IO, MR_E_EXHAUSTED. */
 int mr_out_row(struct mr_out *o, struct mr_err *err);

@@ -11,8 +11,24 @@ struct mr_writer {
     void *state;
 };
 
-int mr_fd_writev(int fd, struct iovec *pieces, int count, struct mr_err *err)
+static int write_failed(struct mr_err *err)
 {
+    const int full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
+    return MR_FAIL(err, full ? MR_E_EXHAUSTED : MR_E_IO, "cannot write: %s", strerror(errno));
+}
+
+/* After a failure that may pass. */
+static bool may_write_again(const struct mr_no_room *no_room, int error, const struct mr_err *err)
+{
+    return no_room && no_room->fn && (error == ENOSPC || error == EDQUOT || error == EIO) &&
+           no_room->fn(no_room->ctx, err);
+}
+
+int mr_fd_writev(int fd, struct iovec *pieces, int count, const struct mr_no_room *no_room,
+                 struct mr_err *err)
+{
+    struct mr_err why;
+
     while (count > 0) {
         if (pieces->iov_len == 0) {
             pieces++;
@@ -28,9 +44,15 @@ int mr_fd_writev(int fd, struct iovec *pieces, int count, struct mr_err *err)
             continue;
         }
         if (n <= 0) {
-            const int full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
-            return MR_FAIL(err, full ? MR_E_EXHAUSTED : MR_E_IO, "cannot write: %s",
-                           strerror(errno));
+            const int error = errno;
+            const int rc = write_failed(&why);
+            if (may_write_again(no_room, error, &why)) {
+                continue;
+            }
+            if (err) {
+                *err = why;
+            }
+            return rc;
         }
         for (size_t left = (size_t)n; left > 0;) {
             const size_t step = MR_MIN(left, pieces->iov_len);
@@ -48,7 +70,7 @@ int mr_fd_writev(int fd, struct iovec *pieces, int count, struct mr_err *err)
 
 int mr_fd_write(int fd, const void *data, size_t bytes, struct mr_err *err)
 {
-    return mr_fd_writev(fd, &(struct iovec){(void *)data, bytes}, 1, err);
+    return mr_fd_writev(fd, &(struct iovec){(void *)data, bytes}, 1, NULL, err);
 }
 
 static const struct mr_writer_ops *ops_of(enum mr_table_format format)

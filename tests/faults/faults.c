@@ -12,7 +12,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,6 +27,12 @@ struct faults {
     _Atomic uint64_t threads_fail;  /* 1: no thread can be made */
     _Atomic uint64_t threads_failed;
     _Atomic int64_t wall_offset_ns; /* added to CLOCK_REALTIME */
+    /* Calls that change what lies below the folder MR_FAULTS_FOLDER, from 1 on: */
+    _Atomic uint64_t disk_calls;
+    _Atomic uint64_t disk_first; /* the first one to fail; 0 = none */
+    _Atomic uint64_t disk_count; /* how many fail */
+    _Atomic uint64_t disk_error; /* errno */
+    _Atomic uint64_t disk_failed;
 };
 
 static struct faults none;
@@ -118,4 +126,59 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
         *out = (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
     }
     return rc;
+}
+
+/* ---- disk ---- */
+
+static bool is_below_folder(int fd)
+{
+    const char *folder = getenv("MR_FAULTS_FOLDER");
+    char link[64];
+    char path[4096];
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t n = folder && fd >= 0 ? readlink(link, path, sizeof path) : -1;
+    return n > 0 && (size_t)n >= strlen(folder) && strncmp(path, folder, strlen(folder)) == 0;
+}
+
+static bool disk_fails(int fd)
+{
+    if (!is_below_folder(fd)) {
+        return false;
+    }
+    const uint64_t number = atomic_fetch_add(&faults->disk_calls, 1) + 1;
+    const uint64_t first = atomic_load(&faults->disk_first);
+    if (first == 0 || number < first || number - first >= atomic_load(&faults->disk_count)) {
+        return false;
+    }
+    atomic_fetch_add(&faults->disk_failed, 1);
+    errno = (int)atomic_load(&faults->disk_error);
+    return true;
+}
+
+#define DISK_CALL(type, name, parameters, arguments, fd)                                           \
+    type __real_##name parameters;                                                                 \
+    type __wrap_##name parameters;                                                                 \
+    type __wrap_##name parameters                                                                  \
+    {                                                                                              \
+        return disk_fails(fd) ? -1 : __real_##name arguments;                                      \
+    }
+
+DISK_CALL(ssize_t, write, (int fd, const void *data, size_t bytes), (fd, data, bytes), fd)
+DISK_CALL(ssize_t, writev, (int fd, const struct iovec *at, int n), (fd, at, n), fd)
+DISK_CALL(ssize_t, pwrite, (int fd, const void *data, size_t bytes, off_t offset),
+          (fd, data, bytes, offset), fd)
+DISK_CALL(int, fsync, (int fd), (fd), fd)
+DISK_CALL(int, fdatasync, (int fd), (fd), fd)
+DISK_CALL(int, ftruncate, (int fd, off_t bytes), (fd, bytes), fd)
+DISK_CALL(int, renameat, (int from, const char *old, int to, const char *name),
+          (from, old, to, name), from)
+DISK_CALL(int, unlinkat, (int fd, const char *name, int flags), (fd, name, flags), fd)
+
+int __real_openat(int fd, const char *name, int flags, ...);
+int __wrap_openat(int fd, const char *name, int flags, mode_t mode);
+
+int __wrap_openat(int fd, const char *name, int flags, mode_t mode)
+{
+    return (flags & O_CREAT) && disk_fails(fd) ? -1 : __real_openat(fd, name, flags, mode);
 }

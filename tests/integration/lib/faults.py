@@ -1,11 +1,12 @@
-"""The program with faults on order (tests/faults/faults.c): memory and threads refused, the wall clock moved."""
+"""The program with faults on order (tests/faults/faults.c): memory and threads refused, the wall clock moved, a disk that fails."""
 import mmap
 import struct
 
 from lib.server import BIN
 
 PROGRAM = BIN.with_name("millrace-faults")
-FIELDS = ("memory_every", "memory_least", "memory_asked", "memory_failed", "threads_fail", "threads_failed", "wall_offset_ns")
+FIELDS = ("memory_every", "memory_least", "memory_asked", "memory_failed", "threads_fail", "threads_failed", "wall_offset_ns",
+          "disk_calls", "disk_first", "disk_count", "disk_error", "disk_failed")
 
 
 class Faults:

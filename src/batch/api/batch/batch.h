@@ -171,13 +171,14 @@ struct mr_batch_view {
     uint64_t memory_bytes; /* that those take */
     uint64_t files;        /* of results */
     int64_t ran_ns;
-    double rows_per_s;                            /* of the last ten seconds */
-    const char *bottleneck;                       /* "reader", "hosts", "writer" */
-    const char *phase;                            /* "asking" for the model, "running", "ending" */
-    bool is_paused;                               /* no calls are made */
-    uint32_t batch_rows;                          /* of a call: as asked for, … */
-    uint32_t most_rows;                           /* … and what hosts have shown to take */
-    uint32_t max_in_flight;                       /* calls per host */
+    double rows_per_s;      /* of the last ten seconds */
+    const char *bottleneck; /* "reader", "hosts", "writer" */
+    const char *phase;      /* "asking" for the model, "running", "ending" */
+    bool is_paused;         /* no calls are made */
+    const char *held;       /* why results cannot be written just now; "": they can */
+    uint32_t batch_rows;    /* of a call: as asked for, … */
+    uint32_t most_rows;     /* … and what hosts have shown to take */
+    uint32_t max_in_flight; /* calls per host */
     const struct mr_batch_failure_view *failures; /* of calls, recent ones, the last one first */
     size_t failure_count;
     const struct mr_batch_host_view *hosts;

@@ -111,6 +111,13 @@ void mr_source_close(struct mr_source **s);
 
 enum mr_compression { MR_COMPRESSION_NONE, MR_COMPRESSION_ZSTD, MR_COMPRESSION_GZIP };
 
+/** What to do when a file system has no room, or fails: fn may wait, and true tries the rest again. NULL: that ends the
+ *  writer. */
+struct mr_no_room {
+    bool (*fn)(void *ctx, const struct mr_err *err);
+    void *ctx;
+};
+
 struct mr_writer_options {
     enum mr_table_format format;
     enum mr_compression
@@ -119,6 +126,7 @@ struct mr_writer_options {
     bool has_no_header;       /* CSV: no line of names */
     bool is_stream;           /* ARROW: without the footer of a file */
     uint64_t row_group_bytes; /* PARQUET; 0: 64 MiB */
+    struct mr_no_room on_no_room;
     const char *const *notes; /* PARQUET: 2 * note_count strings, keys and values, for the footer */
     size_t note_count;
 };

@@ -1,0 +1,42 @@
+/* What becomes of a job whose results cannot be written: it waits until they can. Private.
+ *
+ * A full disk and an I/O error say nothing against rows or hosts, and what is on disk stays as it is. So the committer
+ * tries again, soon and then every ten seconds, from where it was; rows that were read and answered wait behind it
+ * within the budget. Where nobody knows any more what is on disk, because a sync failed, the job is begun again in the
+ * same process, as if it had been killed: with what is committed. Either way it ends when nothing could be committed for
+ * as long as hosts may be away. */
+#ifndef MR_BATCH_DISK_H
+#define MR_BATCH_DISK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct committer;
+struct job;
+
+struct disk_hold {
+    char reason[640]; /* "": results are written */
+    int64_t since_ns; /* of the first failure since a commit; 0: there was none */
+    int64_t until_ns; /* then it is tried again */
+    uint32_t tries;
+};
+
+/** Is it the disk's fault? Then waiting may help. */
+bool disk_is_at_fault(const struct mr_err *err);
+/** One more failure: when to try again, and what to say of it. Any thread; nobody else uses `h`. */
+void disk_fails(struct disk_hold *h, const struct job *j, const struct mr_err *err);
+/** It went on for as long as an outage may. */
+bool disk_is_lost(const struct disk_hold *h, const struct job *j);
+
+/* The committer's thread: */
+/** True: try the same again. False: it was not the disk, the job ends, or it took too long. */
+bool disk_wait(struct committer *c, const struct mr_err *err);
+/** For mr_writer_options, whose context is the committer. */
+bool disk_wait_fn(void *committer, const struct mr_err *err);
+/** What was tried again has succeeded; all that was begun is committed. */
+void disk_goes_on(struct committer *c);
+void disk_is_well(struct committer *c);
+
+#endif

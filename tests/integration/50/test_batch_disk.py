@@ -1,0 +1,237 @@
+"""A disk that is full or fails under `millrace batch run`: the job waits, says so, and goes on, and each row is there once.
+
+Each call of the job that changes its folder fails once, and for a while.
+"""
+import contextlib
+import errno
+import json
+import os
+import shutil
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from lib import batch, wait
+from lib.faults import PROGRAM, Faults
+
+pytestmark = [batch.pytestmark, pytest.mark.skipif(not PROGRAM.exists(), reason="this build has no program with faults")]
+
+ROWS = 600
+
+
+class Counts(batch.Host):
+    """Knows how often the disk was used when the first call came."""
+    faults = None
+    started = None
+
+    def answer(self, number, x, key):
+        if self.faults and self.started is None:
+            type(self).started = self.faults.disk_calls
+        if 77 in key:
+            self.say(400, {"error": "row of ill will"})
+        else:
+            self.good(x, key)
+
+
+def start(folder, addresses, *args, verb="run", **fields):
+    folder.mkdir(exist_ok=True)
+    faults = Faults(folder)
+    for name, value in fields.items():
+        setattr(faults, name, value)
+    command = batch.command(folder, addresses, "--commit-interval", "1", "--extent-rows", "100", "--part-bytes", "2000",
+                            "--output-format", "jsonl", *args, verb=verb)
+    command[0] = str(PROGRAM)
+    command[command.index("-i") + 1] = str(folder.parent / "in")
+    env = batch.environment() | faults.env | {"MR_FAULTS_FOLDER": str(folder / "out")}
+    return faults, subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def results(folder):
+    return [json.loads(line) for f in (folder / "out/parts").iterdir() for line in f.read_text().splitlines()]
+
+
+def check(folder, x):
+    rows = results(folder)
+    assert sorted(r["id"] for r in rows) == [k for k in range(len(x)) if k != 77]
+    assert all(r["y"] == x[r["id"]].sum() for r in rows)
+    assert [letter["values"]["id"] for letter in batch.dead(folder)] == [77]
+    assert (folder / "out/_SUCCESS").exists()
+    assert not [f for f in (folder / "out").iterdir() if f.name.startswith(".tmp")]
+
+
+@pytest.mark.parametrize("error,count", [(errno.ENOSPC, 1), (errno.EIO, 1), (errno.ENOSPC, 3)])
+def test_each_call_fails(tmp_path, error, count):
+    """Whatever call it is that fails. Those before the first row end a start, as nothing is at stake yet."""
+    x = batch.table(tmp_path / "in", ROWS, files=1)
+    counting = type("Counting", (Counts,), {})
+    with batch.hosts(counting) as (addresses, (made,)):
+        probe = tmp_path / "probe"
+        probe.mkdir()
+        made.faults = Faults(probe)
+        faults, process = start(probe, addresses)
+        made.faults = faults
+        assert process.wait() == 0, process.stderr.read()
+        check(probe, x)
+        total, started = faults.disk_calls, made.started
+        assert 10 < started < total - 20
+
+        def once(number):
+            folder = tmp_path / str(number)
+            faults, process = start(folder, addresses, disk_first=number, disk_count=count, disk_error=error)
+            _, said = process.communicate(timeout=100 * wait.SLOW)
+            assert faults.disk_failed >= 1
+            if number <= started and process.returncode == 1:
+                _, process = start(folder, addresses)
+                _, said = process.communicate(timeout=100 * wait.SLOW)
+            assert process.returncode == 0, (number, said)
+            check(folder, x)
+
+        step = 1 if "MR_LONG" in os.environ else 4
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(once, range(1 + (error + count) % step, total + 1, step)))
+
+
+def asked(folder):
+    return json.loads(subprocess.run([str(batch.BIN), "batch", "status", "--json", str(folder / "out")], check=True,
+                                     capture_output=True, env=batch.environment()).stdout)
+
+
+class Fills(batch.Host):
+    """The disk fails from the third call on."""
+    faults = None
+
+    def answer(self, number, x, key):
+        if number == 3:
+            self.faults.disk_first = 1
+        self.good(x, key)
+
+
+@contextlib.contextmanager
+def filling(tmp_path, *args, rows=ROWS, error=errno.ENOSPC):
+    x = batch.table(tmp_path / "in", rows, files=1)
+    filled = type("Filled", (Fills,), {})
+    folder = tmp_path / "job"
+    folder.mkdir()
+    with batch.hosts(filled) as (addresses, (made,)):
+        # The file exists before the process that is told of it, as a host needs it first.
+        made.faults = Faults(folder)
+        faults, process = start(folder, addresses, *args, disk_error=error, disk_count=10**9)
+        made.faults = faults
+        try:
+            wait.until(lambda: (folder / "out/control").exists() and faults.disk_failed and asked(folder)["held"],
+                       "a job that waits for its disk")
+            yield folder, faults, process, x, addresses
+        finally:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.parametrize("error,text", [(errno.ENOSPC, "No space left on device"), (errno.EIO, "Input/output error"),
+                                        (errno.EDQUOT, "Disk quota exceeded")])
+def test_disk_fails_for_a_while(tmp_path, error, text):
+    """It is said everywhere that the job waits; resume tries at once; then it goes on."""
+    with filling(tmp_path, error=error) as (folder, faults, process, x, _):
+        reason = asked(folder)["held"]
+        assert text in reason and f"{folder}/out: " in reason and " free" in reason
+        said = subprocess.run([str(batch.BIN), "batch", "status", str(folder / "out")], check=True, capture_output=True,
+                              text=True, env=batch.environment()).stdout
+        assert "paused: " in said and text in said
+        assert b"millrace_batch_held 1\n" in get(folder, "/metrics")
+        page = get(folder, "/")
+        assert b"<b>paused</b>" in page and text.encode() in page
+        failed = faults.disk_failed
+        post(folder, "/resume")
+        wait.until(lambda: faults.disk_failed > failed, "another try")
+        assert process.poll() is None
+        faults.disk_first = 0
+        post(folder, "/resume")
+        _, err = process.communicate(timeout=wait.PATIENCE)
+        assert process.returncode == 0, err
+        assert "batch.disk_failed" in err and "batch.disk_works" in err
+    rows = results(folder)
+    assert sorted(r["id"] for r in rows) == list(range(len(x))) and all(r["y"] == x[r["id"]].sum() for r in rows)
+
+
+def get(folder, path):
+    done = subprocess.run(["curl", "-sS", "--unix-socket", str(folder / "out/control"), f"http://job{path}"], check=True,
+                          capture_output=True)
+    return done.stdout
+
+
+def post(folder, path):
+    subprocess.run(["curl", "-sS", "-XPOST", "--unix-socket", str(folder / "out/control"), f"http://job{path}"],
+                   check=True, capture_output=True)
+
+
+def test_signal_ends_a_job_that_waits(tmp_path):
+    with filling(tmp_path) as (folder, faults, process, x, addresses):
+        process.terminate()
+        _, err = process.communicate(timeout=wait.PATIENCE)
+        assert process.returncode == 1 and "stopped" in err
+        faults, process = start(folder, addresses)
+        _, err = process.communicate(timeout=wait.PATIENCE)
+        assert process.returncode == 0, err
+    assert sorted(r["id"] for r in results(folder)) == list(range(len(x)))
+
+
+def test_killed_while_it_waits(tmp_path):
+    with filling(tmp_path) as (folder, faults, process, x, addresses):
+        process.kill()
+        process.communicate()
+        _, process = start(folder, addresses)
+        _, err = process.communicate(timeout=wait.PATIENCE)
+        assert process.returncode == 0, err
+    assert sorted(r["id"] for r in results(folder)) == list(range(len(x)))
+
+
+def test_waits_no_longer_than_it_may(tmp_path):
+    with filling(tmp_path, "--max-outage", "1") as (folder, faults, process, x, addresses):
+        _, err = process.communicate(timeout=wait.PATIENCE)
+        assert process.returncode == 1 and "No space left on device" in err
+        _, process = start(folder, addresses)
+        _, err = process.communicate(timeout=wait.PATIENCE)
+        assert process.returncode == 0, err
+    assert sorted(r["id"] for r in results(folder)) == list(range(len(x)))
+
+
+def test_calls_stop_when_memory_is_used_up(tmp_path):
+    """Rows that wait for the disk take no more than they may: the hosts have nothing to do then."""
+    with filling(tmp_path, "--memory", "1MiB", rows=20000) as (folder, faults, process, x, _):
+        rows = [-1, 0]
+        while rows[-1] != rows[-2]:
+            rows.append(asked(folder)["under_way"])
+            time.sleep(0.3 * wait.SLOW)
+        assert asked(folder)["memory_bytes"] < 3 << 20 and rows[-1] < 15000
+        faults.disk_first = 0
+        post(folder, "/resume")
+        _, err = process.communicate(timeout=wait.PATIENCE)
+        assert process.returncode == 0, err
+    assert sorted(r["id"] for r in results(folder)) == list(range(len(x)))
+
+
+def test_dead_letters_once_more_on_a_failing_disk(tmp_path):
+    """Each call that fails leaves each row a letter or a result."""
+    x = batch.table(tmp_path / "in", ROWS, files=1)
+    folder = tmp_path / "job"
+    with batch.hosts(Counts, batch.Host) as ((poisoned, well), _):
+        _, process = start(folder, [poisoned])
+        assert process.wait() == 0
+        saved = tmp_path / "saved"
+        shutil.copytree(folder, saved)
+        faults, process = start(saved, [well], verb="retry-dlq")
+        assert process.wait() == 0, process.stderr.read()
+        failed = 0
+        for number in range(1, faults.disk_calls + 1, 1 if "MR_LONG" in os.environ else 4):
+            one = tmp_path / str(number)
+            shutil.copytree(folder, one)
+            _, process = start(one, [well], verb="retry-dlq", disk_first=number, disk_count=1, disk_error=errno.EIO)
+            _, err = process.communicate(timeout=wait.PATIENCE)
+            if process.returncode == 1:
+                failed += 1
+                _, process = start(one, [well], verb="retry-dlq")
+                assert process.wait() == 0
+            rows = results(one)
+            assert sorted(r["id"] for r in rows) == list(range(ROWS)) and not batch.dead(one), (number, err)
+        assert failed < faults.disk_calls / 4
