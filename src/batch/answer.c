@@ -569,8 +569,8 @@ int batch_answer_rows(const struct batch_outputs *b, struct mr_rows *input, uint
 }
 
 int batch_answer_built(const struct batch_outputs *b, struct mr_rows *input, uint64_t first,
-                       uint64_t count, struct mr_column_builder *builders, size_t builder_count,
-                       struct mr_rows **out, struct mr_err *err)
+                       uint64_t count, struct mr_column_builder *const *builders,
+                       size_t builder_count, struct mr_rows **out, struct mr_err *err)
 {
     struct mr_rows *rows = mr_rows_new(&b->schema);
     bool ok = rows != NULL;
@@ -581,9 +581,9 @@ int batch_answer_built(const struct batch_outputs *b, struct mr_rows *input, uin
              (!b->has_error || nulls_fill(rows, &rows->columns[b->schema.count - 1]));
     }
     for (size_t i = 0; i < builder_count; i++) {
-        ok = ok && mr_column_builder_finish(&builders[i], rows, b->carried_count + i, err) == MR_OK;
+        ok = ok && mr_column_builder_finish(builders[i], rows, b->carried_count + i, err) == MR_OK;
         if (!ok) {
-            mr_column_builder_reset(&builders[i]);
+            mr_column_builder_reset(builders[i]);
         }
     }
     if (!ok) {

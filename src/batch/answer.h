@@ -51,8 +51,8 @@ int batch_answer_rows(const struct batch_outputs *o, struct mr_rows *input, uint
 /** Rows of outputs that are told as columns, from what was built for each of them. The builders are empty afterwards, also
  *  after an error. Errors: MR_E_EXHAUSTED. */
 int batch_answer_built(const struct batch_outputs *o, struct mr_rows *input, uint64_t first,
-                       uint64_t count, struct mr_column_builder *builders, size_t builder_count,
-                       struct mr_rows **out, struct mr_err *err);
+                       uint64_t count, struct mr_column_builder *const *builders,
+                       size_t builder_count, struct mr_rows **out, struct mr_err *err);
 /** The one row of the output table for a row of the input that has no answer. Errors: MR_E_EXHAUSTED. */
 int batch_answer_none(const struct batch_outputs *o, struct mr_rows *input, uint64_t row,
                       const char *why, struct mr_rows **out, struct mr_err *err);

@@ -5,10 +5,13 @@
 
 #include "codec/json.h"
 
-#define EXTENT_ROWS  64   /* of chat: what an extent costs is done again after a crash */
-#define VECTOR_ROWS  1024 /* of all else */
-#define ANSWER_BYTES 1024
-#define PARAM_DEPTH  64
+#define EXTENT_ROWS     64   /* of chat: what an extent costs is done again after a crash */
+#define VECTOR_ROWS     1024 /* of all else */
+#define ROW_BYTES       64
+#define TOKEN_BYTES     5
+#define ANSWER_TOKENS   256    /* while no answer has told */
+#define TOKENS_BELIEVED 100000 /* of what a parameter allows */
+#define PARAM_DEPTH     64
 
 static bool is_chat(const struct openai *a)
 {
@@ -48,6 +51,16 @@ static int param_check(const struct mr_batch_param *p, struct mr_err *err)
                   : MR_OK;
 }
 
+/* It is sent with each call, as one may need more. */
+static bool is_max_tokens(struct openai *a, const struct mr_batch_param *p)
+{
+    if (strcmp(p->name, "max_tokens") != 0 && strcmp(p->name, "max_completion_tokens") != 0) {
+        return false;
+    }
+    a->max_tokens_name = p->name;
+    return mr_str_to_u64(mr_str_c(p->json), &a->max_tokens) && a->max_tokens > 0;
+}
+
 static int params_put(struct openai *a, struct mr_err *err)
 {
     for (size_t i = 0; i < a->o->param_count; i++) {
@@ -56,10 +69,25 @@ static int params_put(struct openai *a, struct mr_err *err)
         if (rc < 0) {
             return rc;
         }
+        if (a->o->schema && strcmp(p->name, "response_format") == 0) {
+            return MR_FAIL(err, MR_E_INVALID, "--response-schema and --param response_format");
+        }
+        if (!a->max_tokens && is_max_tokens(a, p)) {
+            continue;
+        }
         mr_buf_char(&a->tail, ',');
         mr_json_put_string(&a->tail, mr_str_c(p->name));
         mr_buf_char(&a->tail, ':');
         mr_buf_c(&a->tail, p->json);
+    }
+    if (a->o->schema) {
+        MR_BUF_LIT(&a->tail, ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{"
+                             "\"name\":\"answer\",\"strict\":true,\"schema\":");
+        mr_buf_c(&a->tail, a->o->schema);
+        MR_BUF_LIT(&a->tail, "}}");
+    }
+    if (!a->max_tokens && a->o->on_length == MR_BATCH_LENGTH_MORE) {
+        return MR_FAIL(err, MR_E_INVALID, "--on-length more needs --param max_tokens=N");
     }
     return MR_OK;
 }
@@ -75,6 +103,8 @@ static int options_check(const struct mr_batch_options *o, struct mr_err *err)
         {!a->prompt == !a->messages, "a job of this API needs either --prompt or --messages"},
         {a->messages && !is_chat, "--messages is for --api chat"},
         {a->system && !is_chat, "--system is for --api chat"},
+        {a->schema && !is_chat, "--response-schema is for --api chat"},
+        {a->on_length == MR_BATCH_LENGTH_MORE && !is_chat, "--on-length more is for --api chat"},
         {o->repository, "--local runs models of the Open Inference Protocol, without --api"},
         {o->version, "--model-version is of the Open Inference Protocol, without --api"},
         {o->map_count > 0, "--map is of the Open Inference Protocol; --prompt names columns"},
@@ -101,9 +131,11 @@ static void openai_free(struct openai **openai)
     struct openai *a = *openai;
 
     if (a) {
-        for (size_t i = 0; i < a->column_count; i++) {
-            mr_column_builder_fini(&a->builders[i]);
+        for (size_t i = 0; a->outputs && i < a->output_count; i++) {
+            mr_column_builder_fini(&a->outputs[i].builder);
         }
+        mr_free(a->outputs);
+        json_schema_free(&a->schema);
         template_free(&a->system);
         template_free(&a->prompt);
         mr_buf_fini(&a->tail);
@@ -123,6 +155,10 @@ int openai_new(struct openai **out, const struct mr_batch_options *o, struct mr_
     MR_TRY(options_check(o, err));
     MR_TRY(text_new(&a->system, "system", a->o->system, err));
     MR_TRY(text_new(&a->prompt, "prompt", a->o->prompt, err));
+    if (a->o->schema) {
+        rc = json_schema_new(&a->schema, mr_str_c(a->o->schema), err);
+        MR_TRY(rc < 0 ? MR_WRAP(err, rc, "--response-schema") : MR_OK);
+    }
     MR_TRY(params_put(a, err));
     if (a->o->key) {
         struct mr_buf b;
@@ -217,21 +253,36 @@ static const char *first_name(const struct openai *a)
     return has_vectors(a) ? "embedding" : "text";
 }
 
-static int column_find(const struct openai *a, const char *name, enum openai_column *out,
+static const char *column_name(const struct openai *a, enum openai_column c)
+{
+    return c == OPENAI_TEXT ? first_name(a) : column_names[c];
+}
+
+/* By its name, first among the properties of answers. */
+static int output_find(const struct openai *a, const char *name, struct openai_output *out,
                        struct mr_err *err)
 {
+    struct mr_field f;
     struct mr_buf names;
 
     mr_buf_init(&names, 0);
+    for (size_t i = 0; a->schema && i < json_schema_property_count(a->schema); i++) {
+        json_schema_property(a->schema, i, &f);
+        if (strcmp(f.name, name) == 0) {
+            *out = (struct openai_output){.column = OPENAI_PROPERTY, .property = i};
+            mr_buf_fini(&names);
+            return MR_OK;
+        }
+        mr_buf_printf(&names, "%s, ", f.name);
+    }
     for (enum openai_column c = 0; c < OPENAI_COLUMNS; c++) {
-        const char *have = c == OPENAI_TEXT ? first_name(a) : column_names[c];
-        if (has_column(a, c) && strcmp(have, name) == 0) {
-            *out = c;
+        if (has_column(a, c) && strcmp(column_name(a, c), name) == 0) {
+            *out = (struct openai_output){.column = c};
             mr_buf_fini(&names);
             return MR_OK;
         }
         mr_buf_printf(&names, "%s%s", has_column(a, c) && c ? ", " : "",
-                      has_column(a, c) ? have : "");
+                      has_column(a, c) ? column_name(a, c) : "");
     }
     mr_err_set(err, MR_E_INVALID, MR_HERE, "--outputs: there is no '%s', but %s", name,
                mr_buf_cstr(&names));
@@ -239,45 +290,62 @@ static int column_find(const struct openai *a, const char *name, enum openai_col
     return MR_E_INVALID;
 }
 
-static void column_add(struct openai *a, enum openai_column c, struct mr_schema *io)
+static void output_add(struct openai *a, struct openai_output output, struct mr_schema *io)
 {
     struct mr_field item = {.name = (char *)(uintptr_t) "element", .type = MR_COLUMN_F32};
     struct mr_field f = {.type = MR_COLUMN_STRING, .is_nullable = true};
-    const char *name = column_names[c];
 
-    if (c == OPENAI_TEXT) {
-        name = a->o->text_column ? a->o->text_column : first_name(a);
+    if (output.column == OPENAI_PROPERTY) {
+        json_schema_property(a->schema, output.property, &f);
+    } else {
+        const bool is_renamed = output.column == OPENAI_TEXT && a->o->text_column;
+        f.name =
+            (char *)(uintptr_t)(is_renamed ? a->o->text_column : column_name(a, output.column));
     }
-    if (c == OPENAI_TEXT && has_vectors(a)) {
-        f = (struct mr_field){.type = MR_COLUMN_FIXED_LIST, .width = a->width, .item = &item};
-    } else if (c == OPENAI_PROMPT_TOKENS || c == OPENAI_COMPLETION_TOKENS) {
+    if (output.column == OPENAI_TEXT && has_vectors(a)) {
+        f.type = MR_COLUMN_FIXED_LIST;
+        f.is_nullable = false;
+        f.width = a->width;
+        f.item = &item;
+    } else if (output.column == OPENAI_PROMPT_TOKENS || output.column == OPENAI_COMPLETION_TOKENS) {
         f.type = MR_COLUMN_I64;
     }
-    f.name = (char *)(uintptr_t)name;
     mr_schema_add(io, &f);
-    a->columns[a->column_count++] = c;
+    a->outputs[a->output_count++] = output;
 }
 
-static int columns_choose(struct openai *a, const struct mr_batch_options *o, struct mr_schema *io,
-                          struct mr_err *err)
+/* An answer that is an object is its properties, any other one is its text. */
+static void outputs_default(struct openai *a, struct mr_schema *io)
 {
-    for (enum openai_column c = 0; c < OPENAI_COLUMNS && o->output_count == 0; c++) {
+    const size_t properties = a->schema ? json_schema_property_count(a->schema) : 0;
+
+    for (size_t i = 0; i < properties; i++) {
+        output_add(a, (struct openai_output){.column = OPENAI_PROPERTY, .property = i}, io);
+    }
+    for (enum openai_column c = properties > 0 ? OPENAI_TEXT + 1 : OPENAI_TEXT; c < OPENAI_COLUMNS;
+         c++) {
         if (has_column(a, c) && !(has_vectors(a) && c == OPENAI_MODEL)) {
-            column_add(a, c, io);
+            output_add(a, (struct openai_output){.column = c}, io);
         }
     }
+}
+
+static int outputs_choose(struct openai *a, const struct mr_batch_options *o, struct mr_schema *io,
+                          struct mr_err *err)
+{
+    const size_t properties = a->schema ? json_schema_property_count(a->schema) : 0;
+
+    a->outputs = MR_NEW_ARRAY(struct openai_output, o->output_count + properties + OPENAI_COLUMNS);
+    if (o->output_count == 0) {
+        outputs_default(a, io);
+    }
     for (size_t i = 0; i < o->output_count; i++) {
-        enum openai_column c;
-        int rc = column_find(a, o->outputs[i], &c, err);
+        struct openai_output output;
+        int rc = output_find(a, o->outputs[i], &output, err);
         if (rc < 0) {
             return rc;
         }
-        for (size_t k = 0; k < a->column_count; k++) {
-            if (a->columns[k] == c) {
-                return MR_FAIL(err, MR_E_INVALID, "--outputs: '%s' is there twice", o->outputs[i]);
-            }
-        }
-        column_add(a, c, io);
+        output_add(a, output, io);
     }
     return MR_OK;
 }
@@ -296,15 +364,15 @@ static int bind(struct job *j, const struct mr_schema *table, struct mr_err *err
     MR_TRY(a->o->messages ? messages_bind(a, table, err) : MR_OK);
     MR_TRY(a->system ? template_bind(a->system, table, err) : MR_OK);
     MR_TRY(a->prompt ? template_bind(a->prompt, table, err) : MR_OK);
-    MR_TRY(columns_choose(a, o, &columns, err));
+    MR_TRY(outputs_choose(a, o, &columns, err));
     MR_TRY(batch_outputs_of(&j->outputs, &columns, table, &options, err));
-    for (size_t i = 0; i < a->column_count; i++) {
-        mr_column_builder_init(&a->builders[i],
+    for (size_t i = 0; i < a->output_count; i++) {
+        mr_column_builder_init(&a->outputs[i].builder,
                                &batch_outputs_schema(j->outputs)->fields[o->carried_count + i]);
     }
 out:
     if (rc < 0) {
-        a->column_count = 0; /* without builders */
+        a->output_count = 0; /* without builders */
     }
     mr_schema_fini(&columns);
     return rc;
@@ -399,7 +467,16 @@ static uint64_t extent_rows(const struct job *j)
 
 static uint64_t answer_bytes(const struct job *j)
 {
-    return ANSWER_BYTES + j->openai->width * sizeof(float);
+    const struct openai *a = j->openai;
+    const uint64_t text =
+        a->max_tokens ? MR_MIN(a->max_tokens, (uint64_t)TOKENS_BELIEVED) : ANSWER_TOKENS;
+
+    return ROW_BYTES + (has_vectors(a) ? a->width * sizeof(float) : text * TOKEN_BYTES);
+}
+
+static bool knows_bytes(const struct job *j)
+{
+    return has_vectors(j->openai) || j->openai->max_tokens > 0;
 }
 
 /* ---- what tells the job from others ---- */
@@ -426,6 +503,10 @@ static size_t facts(const struct job *j, const char **keys, struct mr_buf *texts
     keys[n] = "parameters";
     mr_buf_char(&texts[n], '{');
     mr_buf_str(&texts[n], mr_str_sub(mr_buf_view(&j->openai->tail), 1, SIZE_MAX));
+    if (j->openai->max_tokens > 0) {
+        mr_buf_printf(&texts[n], "%s\"%s\":%llu", j->openai->tail.len > 0 ? "," : "",
+                      j->openai->max_tokens_name, (unsigned long long)j->openai->max_tokens);
+    }
     mr_buf_char(&texts[n++], '}');
     return n;
 }
@@ -437,6 +518,7 @@ const struct dialect dialect_openai = {
     .facts = facts,
     .extent_rows = extent_rows,
     .answer_bytes = answer_bytes,
+    .knows_bytes = knows_bytes,
     .takes_rows = takes_rows,
     .are_good = are_good,
     .is_bad = is_bad,

@@ -6,6 +6,7 @@
 
 #include "base/vec.h"
 #include "job.h"
+#include "json_schema.h"
 #include "openai_answer.h"
 #include "template.h"
 
@@ -15,20 +16,30 @@ enum openai_column {
     OPENAI_PROMPT_TOKENS,
     OPENAI_COMPLETION_TOKENS,
     OPENAI_MODEL,
-    OPENAI_COLUMNS
+    OPENAI_COLUMNS,
+    OPENAI_PROPERTY = OPENAI_COLUMNS /* of an answer that is an object */
+};
+
+/** One of the results, behind those that are kept. */
+struct openai_output {
+    enum openai_column column;
+    size_t property;                  /* of the schema */
+    struct mr_column_builder builder; /* empty between calls */
 };
 
 struct openai {
     const struct mr_batch_openai *o;
-    struct template *system; /* NULL: none */
-    struct template *prompt; /* NULL: there is a column of messages */
-    int messages;            /* the column; -1: none */
-    char *authorization;     /* NULL: none. Never shown */
-    struct mr_buf tail;      /* of each call: its parameters, with a comma before each */
-    size_t width;            /* of vectors, as the first host told; 0: none did */
-    enum openai_column columns[OPENAI_COLUMNS]; /* of the results, behind those that are kept */
-    size_t column_count;
-    struct mr_column_builder builders[OPENAI_COLUMNS]; /* empty between calls */
+    struct template *system;    /* NULL: none */
+    struct template *prompt;    /* NULL: there is a column of messages */
+    int messages;               /* the column; -1: none */
+    char *authorization;        /* NULL: none. Never shown */
+    struct mr_buf tail;         /* of each call: its parameters, with a comma before each */
+    size_t width;               /* of vectors, as the first host told; 0: none did */
+    struct json_schema *schema; /* that answers fit; NULL: any text */
+    uint64_t max_tokens;        /* of an answer, as a parameter says; 0: none does */
+    const char *max_tokens_name;
+    struct openai_output *outputs;
+    size_t output_count;
 };
 
 /** Reads templates and parameters. Errors: MR_E_INVALID, MR_E_UNSUPPORTED. */

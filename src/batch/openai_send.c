@@ -95,6 +95,10 @@ static void put_body(const struct call *k, struct making *m)
     default: put_messages(m, k->work); break;
     }
     mr_buf_str(m->body, mr_buf_view(&a->tail));
+    if (a->max_tokens > 0) {
+        mr_buf_printf(m->body, ",\"%s\":%llu", a->max_tokens_name,
+                      (unsigned long long)a->max_tokens << k->work->doublings);
+    }
     if (a->o->api == MR_BATCH_API_EMBEDDINGS && !k->host->sends_floats) {
         MR_BUF_LIT(m->body, ",\"encoding_format\":\"base64\"");
     }

@@ -10,7 +10,7 @@
 #define FILE_MOST (16 << 20)
 
 const char *const mr_cli_batch_apis[] = {"oip", "chat", "completions", "embeddings", NULL};
-const char *const mr_cli_batch_lengths[] = {"keep", "dead", NULL};
+const char *const mr_cli_batch_lengths[] = {"keep", "dead", "more", NULL};
 
 void mr_cli_batch_api_fini(struct mr_cli_batch_api_parsed *p)
 {
@@ -110,6 +110,7 @@ static int none_check(const struct mr_cli_batch_api *w, struct mr_err *err)
                    {"null-text", w->null_text},
                    {"param", w->params.len > 0},
                    {"output-column", w->text_column},
+                   {"response-schema", w->schema_file},
                    {"on-length", w->on_length != 0},
                    {"api-key-env", w->key_env},
                    {"api-key-file", w->key_file}};
@@ -138,12 +139,16 @@ int mr_cli_batch_api_read(struct mr_batch_options *o, struct mr_cli_batch_api_pa
                                          .messages = words->messages,
                                          .null_text = words->null_text,
                                          .text_column = words->text_column,
+                                         .reasks = (uint32_t)words->reasks,
                                          .on_length = (enum mr_batch_length)words->on_length};
     if (words->prompt && words->prompt_file) {
         MR_TRY(MR_FAIL(err, MR_E_INVALID, "--prompt and --prompt-file are both given"));
     }
     if (words->prompt_file) {
         MR_TRY(file_read(p, "prompt-file", words->prompt_file, &p->openai.prompt, err));
+    }
+    if (words->schema_file) {
+        MR_TRY(file_read(p, "response-schema", words->schema_file, &p->openai.schema, err));
     }
     MR_TRY(params_read(p, &words->params, err));
     MR_TRY(key_read(p, words, err));

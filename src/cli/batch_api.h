@@ -19,6 +19,8 @@ struct mr_cli_batch_api {
     const char *null_text;
     struct mr_option_list params;
     const char *text_column;
+    const char *schema_file;
+    int64_t reasks;
     int on_length;
     const char *key_env;
     const char *key_file;
@@ -76,6 +78,20 @@ struct mr_cli_batch_api {
          MR_OPTION_AT(type, words.api.text_column),                                                \
          .value = "NAME",                                                                          \
          .help = "of the column of answers; text, or embedding, if not given"},                    \
+        {.name = "response-schema",                                                                \
+         .kind = MR_OPTION_STRING,                                                                 \
+         .flags = MR_OPTION_CLI_ONLY,                                                              \
+         MR_OPTION_AT(type, words.api.schema_file),                                                \
+         .value = "FILE",                                                                          \
+         .help = "a JSON Schema that answers of chat must fit; its properties become columns"},    \
+        {.name = "reask",                                                                          \
+         .kind = MR_OPTION_INT,                                                                    \
+         .flags = MR_OPTION_CLI_ONLY,                                                              \
+         MR_OPTION_AT(type, words.api.reasks),                                                     \
+         .fallback = "1",                                                                          \
+         .max = 100,                                                                               \
+         .value = "N",                                                                             \
+         .help = "how often a row whose answer does not fit is asked for again"},                  \
         {.name = "on-length",                                                                      \
          .kind = MR_OPTION_CHOICE,                                                                 \
          .flags = MR_OPTION_CLI_ONLY,                                                              \
@@ -83,7 +99,9 @@ struct mr_cli_batch_api {
          .fallback = "keep",                                                                       \
          .choices = mr_cli_batch_lengths,                                                          \
          .value = "POLICY",                                                                        \
-         .help = "an answer that was cut off at max_tokens is a result, or a dead letter"},        \
+         .help =                                                                                   \
+             "an answer that was cut off at max_tokens is a result, a dead letter, or asked for "  \
+             "again with more of them"},                                                           \
         {.name = "api-key-env",                                                                    \
          .kind = MR_OPTION_STRING,                                                                 \
          .flags = MR_OPTION_CLI_ONLY,                                                              \

@@ -239,13 +239,15 @@ def test_embeddings(tmp_path, handler):
         run(tmp_path, addresses, "--api", "embeddings", "--prompt", "about {{text}}", "--keep", "id", "--batch-rows", "16",
             "--output-format", "parquet", "--param", "user=\"me\"")
         calls = [[len(r["input"]) for _, r in h.seen] for h in made]
-        assert made[0].seen[1][1].keys() == {"model", "input", "user", "encoding_format"}
+        assert made[0].seen[0][1].keys() == {"model", "input", "user", "encoding_format"}
     t = pyarrow.dataset.dataset(str(tmp_path / "out/parts")).to_table()
     assert t.schema.names == ["id", "embedding"] and t.schema.field("embedding").type.value_type == pa.float32()
     assert sorted(t["id"].to_pylist()) == list(range(200))
+    width = len(t["embedding"][0])  # of the host that answered first
     for i, v in zip(t["id"].to_pylist(), t["embedding"].to_pylist()):
-        assert numpy.array_equal(numpy.float32(v), vector(f"about {ROWS[i]['text']}"))
-    assert max(calls[0]) == 16 and (len(calls[1]) > 1) == (handler is not Shorter)
+        assert numpy.array_equal(numpy.float32(v), vector(f"about {ROWS[i]['text']}")[:width])
+    assert width == WIDTH or handler is Shorter
+    assert max(map(max, calls)) == 16 and (min(map(len, calls)) == 1) == (handler is Shorter)
 
 
 def test_completions(tmp_path):
@@ -291,3 +293,81 @@ def test_map(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout == '{"id":10000000000000000001,"text":"echo: 10000000000000000001 a ä"}\n' \
                           '{"id":2,"text":"echo: 2 [\\"x\\",1.50]"}\n'
+
+
+SCHEMA = {"type": "object", "additionalProperties": False, "required": ["label", "score", "tags"], "properties": {
+    "label": {"type": "string", "enum": ["good", "bad"]}, "score": {"type": "integer", "minimum": 0, "maximum": 9},
+    "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 3}, "sure": {"type": ["number", "null"]},
+    "is_new": {"type": "boolean"}, "more": {"type": "object"}}}
+
+
+class Learns(Host):
+    """What does not fit the schema is right when it is asked for again, if it ever is."""
+    def content(self, request):
+        asked = [m["content"] for m in request["messages"] if m["role"] == "user"]
+        row, again = int(asked[0].split()[-1]), len(asked) > 1
+        good = {"label": "good", "score": row % 10, "tags": [f"t{row}", "ä"], "sure": None if row % 2 else 0.5, "is_new": True,
+                "more": {"k": [1.50]}}
+        wrong = {1: good | {"label": "neither"}, 2: good | {"score": 10}, 3: good | {"score": "5"}, 4: good | {"new": 1},
+                 5: {k: v for k, v in good.items() if k != "tags"}, 6: good | {"tags": ["a"] * 4}, 7: "good"}
+        text = json.dumps(wrong[row % 10] if row % 10 in wrong and not (again and row < 100) else good)
+        if row % 10 == 8 and not again:
+            text = "Sure! " + text
+        return text if row % 10 != 9 else json.dumps({k: good[k] for k in SCHEMA["required"]}), "stop"
+
+
+def test_schema(tmp_path):
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    rows = [{"id": i} for i in [*range(50), *range(100, 110)]]
+    table(tmp_path, rows)
+    with hosts(Learns) as (addresses, made):
+        run(tmp_path, addresses, "--api", "chat", "--prompt", "row {{id}}", "--keep", "id", "--max-dead-percent", "100",
+            "--response-schema", tmp_path / "schema.json", "--output-format", "parquet")
+        seen = [r for _, r in made[0].seen]
+    t = pyarrow.dataset.dataset(str(tmp_path / "out/parts")).to_table()
+    assert t.schema.names == ["id", "label", "score", "tags", "sure", "is_new", "more", "finish_reason", "prompt_tokens",
+                              "completion_tokens", "model"]
+    assert [t.schema.field(i).type for i in (1, 2, 4, 5, 6)] == [pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.string()]
+    found = {r["id"]: r for r in t.to_pylist()}
+    assert sorted(found) == [*range(50), 100, 108, 109]
+    assert found[2] | {"prompt_tokens": 0, "completion_tokens": 0} == {
+        "id": 2, "label": "good", "score": 2, "tags": ["t2", "ä"], "sure": 0.5, "is_new": True, "more": '{"k": [1.5]}',
+        "finish_reason": "stop", "prompt_tokens": 0, "completion_tokens": 0, "model": MODEL}
+    assert found[9]["is_new"] is None and found[9]["tags"] == ["t9", "ä"]
+    letters = {d["row"]: d for d in dead(tmp_path)}
+    assert sorted(letters) == list(range(51, 58)) and {d["kind"] for d in letters.values()} == {"schema"}
+    assert "$.label" in letters[51]["cause"] and "at most 9" in letters[52]["cause"] and "integer" in letters[53]["cause"]
+    assert "$.new" in letters[54]["cause"] and "'tags'" in letters[55]["cause"] and "4 items" in letters[56]["cause"]
+    assert json.loads(letters[52]["answer"]["text"])["score"] == 10 and letters[52]["attempts"] == 2
+    assert seen[0]["response_format"] == {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": SCHEMA}}
+    again = next(r for r in seen if len(r["messages"]) > 1)
+    assert [m["role"] for m in again["messages"]] == ["user", "assistant", "user"] and "$" in again["messages"][2]["content"]
+
+
+@pytest.mark.parametrize("schema,word", [('{"type": "object", "multipleOf": 2}', "multipleOf"), ('{"type": "objekt"}', "objekt"),
+                                         ('{"properties": {"a": {"pattern": "\\\\d+"}}}', "pattern"), ("[", "response-schema"),
+                                         ('{"$ref": "#/$defs/no"}', "#/$defs/no")])
+def test_bad_schema(tmp_path, schema, word):
+    (tmp_path / "schema.json").write_text(schema)
+    table(tmp_path, ROWS[:2])
+    done = subprocess.run(command(tmp_path, ["127.0.0.1:1"], "--api", "chat", "--prompt", "x", "--response-schema",
+                                  tmp_path / "schema.json"), capture_output=True, text=True, env=environment(), timeout=60)
+    assert done.returncode in (1, 2) and word in done.stderr
+
+
+class Wordy(Host):
+    """Ends only with room for 40 words, and row 1 never."""
+    def content(self, request):
+        ends = request["max_tokens"] >= 40 and not request["messages"][0]["content"].endswith("1")
+        return f"{request['max_tokens']} words", "stop" if ends else "length"
+
+
+def test_more_tokens(tmp_path):
+    table(tmp_path, [{"id": i} for i in range(3)])
+    with hosts(Wordy) as (addresses, made):
+        run(tmp_path, addresses, "--api", "chat", "--prompt", "row {{id}}", "--keep", "id", "--max-dead-percent", "100",
+            "--param", "max_tokens=10", "--on-length", "more")
+        asked = sorted(r["max_tokens"] for _, r in made[0].seen)
+    assert {r["id"]: r["text"] for r in results(tmp_path)} == {0: "40 words", 2: "40 words"}
+    assert [(d["row"], d["kind"], d["attempts"]) for d in dead(tmp_path)] == [(1, "length", 4)]
+    assert asked == [10] * 3 + [20] * 3 + [40] * 3 + [80]

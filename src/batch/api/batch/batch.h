@@ -68,6 +68,7 @@ enum mr_batch_api { MR_BATCH_API_CHAT, MR_BATCH_API_COMPLETIONS, MR_BATCH_API_EM
 enum mr_batch_length {
     MR_BATCH_LENGTH_KEEP, /* it is a result */
     MR_BATCH_LENGTH_DEAD,
+    MR_BATCH_LENGTH_MORE, /* it is asked for again with twice the max_tokens, three times, then dead */
 };
 
 /** Hosts are servers of OpenAI's API (vLLM, …). Results have the columns text, finish_reason, prompt_tokens,
@@ -83,6 +84,11 @@ struct mr_batch_openai {
     size_t param_count;
     const char *text_column; /* another name for the column text or embedding; NULL: none */
     enum mr_batch_length on_length;
+    const char *
+        schema; /* JSON Schema of answers (chat), sent along and checked; its properties are columns instead of
+                         * text. NULL: none */
+    uint32_t
+        reasks; /* a row whose answer does not fit is asked for again so often, with what is wrong */
     const char *key; /* sent as bearer token, never shown; NULL: none */
 };
 
