@@ -247,6 +247,11 @@ void report_put(const struct job *j, struct mr_buf *b);
 /** Prometheus text. */
 void metrics_put(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v);
 
+/* ---- storage.c: S3 ---- */
+
+/** As the job uses it: its patience is the job's, its troubles are logged, and it ends when the job is stopped. */
+struct mr_s3_options storage_options(struct job *j);
+
 /* ---- hosts.c ---- */
 
 struct host {

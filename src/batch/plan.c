@@ -79,26 +79,26 @@ static bool is_packed(const uint8_t *bytes, size_t n)
            (n >= 4 && memcmp(bytes, "\x28\xb5\x2f\xfd", 4) == 0);
 }
 
-/* From the begin, the middle and the end of the file, or all of a small one. */
-static void file_sample(const struct mr_source_file *f, uint8_t *room, struct sample *s)
+/* From the begin, the middle and the end of the file, or all of a small one; what cannot be read is no sample. */
+static void file_sample(const struct job *j, size_t file, uint8_t *room, struct sample *s)
 {
-    const uint64_t last = f->bytes > SAMPLE_BYTES ? f->bytes - SAMPLE_BYTES : 0;
+    const uint64_t bytes = mr_source_file(j->source, file).bytes;
+    const uint64_t last = bytes > SAMPLE_BYTES ? bytes - SAMPLE_BYTES : 0;
     const uint64_t places[] = {0, last / 2, last};
     const size_t count = last >= 2 * (uint64_t)SAMPLE_BYTES ? 3 : last > 0 ? 2 : 1;
-    const int fd = open(f->path, O_RDONLY | O_CLOEXEC);
 
-    for (size_t i = 0; fd >= 0 && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const uint64_t at = count == 2 && i == 1 ? last : places[i];
-        const ssize_t n = pread(fd, room, SAMPLE_BYTES, (off_t)at);
-        s->is_packed = s->is_packed || (at == 0 && n > 0 && is_packed(room, (size_t)n));
-        for (const uint8_t *p = room, *end = room + MR_MAX(n, (ssize_t)0);
+        size_t n = 0;
+        if (mr_source_peek(j->source, file, at, room, SAMPLE_BYTES, &n, NULL) < 0) {
+            return;
+        }
+        s->is_packed = s->is_packed || (at == 0 && is_packed(room, n));
+        for (const uint8_t *p = room, *end = room + n;
              p < end && (p = memchr(p, '\n', (size_t)(end - p))); p++) {
             s->lines++;
         }
-        s->bytes += (uint64_t)MR_MAX(n, (ssize_t)0);
-    }
-    if (fd >= 0) {
-        close(fd);
+        s->bytes += n;
     }
 }
 
@@ -113,8 +113,7 @@ static int64_t rows_estimate(const struct job *j, uint64_t bytes)
     struct sample s = {0};
 
     for (size_t i = 0; i < files; i += step) {
-        const struct mr_source_file f = mr_source_file(j->source, i);
-        file_sample(&f, room, &s);
+        file_sample(j, i, room, &s);
     }
     mr_free(room);
     if (s.is_packed || s.bytes == 0) {

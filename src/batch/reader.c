@@ -179,7 +179,9 @@ void reader_stop(struct reader *r)
     if (r->is_started) {
         atomic_store_explicit(&r->is_stopped, true, memory_order_relaxed);
         credits_close(&r->job->credits);
-        mr_source_cancel(r->job->source);
+        if (!r->job->is_read) { /* otherwise the source is needed: is all of it done? */
+            mr_source_cancel(r->job->source);
+        }
         pthread_join(r->thread, NULL);
         r->is_started = false;
     }

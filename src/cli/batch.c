@@ -9,6 +9,7 @@
 #include "batch_merge.h"
 #include "batch_options.h"
 #include "batch_plan.h"
+#include "batch_s3.h"
 #include "cli.h"
 #include "opt_serve.h"
 #include "remote.h"
@@ -38,9 +39,11 @@ struct batch_command {
     struct mr_batch_options job;
     struct mr_cli_batch_words words;
     struct mr_option_list inputs;
+    struct mr_option_list columns;
     int input_format;
     int output_format;
     int compression;
+    int s3_addressing;
     int order;
     const char *max_dead_percent;
     const char *shard; /* NULL: all */
@@ -53,6 +56,7 @@ struct batch_command {
 
 static const char *const formats[] = {"auto", "jsonl", "csv", "parquet", "arrow", NULL};
 static const char *const output_formats[] = {"parquet", "jsonl", "csv", "arrow", NULL};
+const char *const mr_cli_s3_addressings[] = {"auto", "path", "virtual", NULL};
 static const char *const compressions[] = {"none", "zstd", "gzip", NULL};
 static const char *const orders[] = {"unordered", "logical", "physical", NULL};
 
@@ -65,8 +69,10 @@ const struct mr_option mr_cli_batch_table[] = {
      .flags = MR_OPTION_CLI_ONLY,
      AT(inputs),
      .value = "PATH",
-     .help = "file, folder or pattern; may be given several times; or a database, sqlite:FILE or "
-             "postgresql://..."},
+     .help =
+         "file, folder or pattern, also behind s3://; may be given several times; or a database, "
+         "sqlite:FILE or "
+         "postgresql://..."},
     {.name = "table",
      .kind = MR_OPTION_STRING,
      .flags = MR_OPTION_CLI_ONLY,
@@ -88,6 +94,12 @@ const struct mr_option mr_cli_batch_table[] = {
      .choices = formats,
      .value = "FORMAT",
      .help = "auto goes by the names of the files; .gz and .zst are unpacked"},
+    {.name = "columns",
+     .kind = MR_OPTION_LIST,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(columns),
+     .value = "COLUMN,...",
+     .help = "those of the input that are read, and are in dead letters; all if not given"},
     MR_BATCH_TEXT_ROWS(struct batch_command),
     {.name = "shard",
      .kind = MR_OPTION_STRING,
@@ -181,6 +193,7 @@ const struct mr_option mr_cli_batch_table[] = {
      .fallback = "1",
      .value = "NUMBER",
      .help = "as a part of the rows, looked at from 10000 rows on"},
+    MR_BATCH_S3_ROWS(struct batch_command),
     {.name = "Size", .kind = MR_OPTION_GROUP},
     {.name = "batch-rows",
      .letter = 'b',
@@ -296,6 +309,7 @@ static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed 
 
     o->source.paths = c->inputs.at;
     o->source.path_count = c->inputs.len;
+    o->source.columns = mr_cli_batch_cut(&p->columns, &c->columns, &o->source.column_count);
     o->source.format = inputs[c->input_format];
     o->writer.format = outputs[c->output_format];
     o->writer.compression = (enum mr_compression)c->compression;
@@ -309,6 +323,7 @@ static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed 
         return MR_FAIL(err, MR_E_INVALID, "--plan is for run only");
     }
     MR_TRY(shard_read(o, c->shard, err));
+    o->s3.addressing = (enum mr_s3_addressing)c->s3_addressing;
     o->tls = c->tls;
     MR_TRY(mr_cli_batch_words_read(o, p, &c->words, err));
     MR_TRY(mr_cli_batch_number("max-dead-percent", c->max_dead_percent, 0, 100, &percent, err));

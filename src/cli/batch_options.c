@@ -33,6 +33,7 @@ const char *const *mr_cli_batch_cut(struct mr_cli_batch_list *w, const struct mr
 void mr_cli_batch_parsed_fini(struct mr_cli_batch_parsed *p)
 {
     mr_cli_batch_list_fini(&p->hosts);
+    mr_cli_batch_list_fini(&p->columns);
     mr_cli_batch_list_fini(&p->carried);
     mr_cli_batch_list_fini(&p->outputs);
     mr_cli_batch_list_fini(&p->map_names);

@@ -169,6 +169,7 @@ struct mr_cli_batch_list {
 /** One command line taken apart; options point into it. */
 struct mr_cli_batch_parsed {
     struct mr_cli_batch_list hosts;
+    struct mr_cli_batch_list columns;
     struct mr_cli_batch_list carried;
     struct mr_cli_batch_list outputs;
     struct mr_cli_batch_list map_names;

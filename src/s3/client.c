@@ -25,6 +25,7 @@
 #define TIMEOUT_NS       (30 * MR_NS_PER_S)
 #define SLOWEST_BYTES_S  (128 << 10) /* a connection that is slower counts as broken */
 #define ANSWER_MOST      (80 << 20)
+#define LOOK_EVERY_NS    (200 * MR_NS_PER_MS)
 #define CONNECTIONS      16
 
 struct s3_call {
@@ -62,7 +63,9 @@ struct s3_call {
 struct mr_s3 {
     struct s3_config config;
     void (*on_trouble)(void *ctx, const char *text);
+    bool (*is_stopped)(void *ctx);
     void *ctx;
+    struct mr_timer look;        /* whether it is; runs while there are calls */
     _Atomic int64_t patience_ns; /* relaxed: it orders nothing */
     struct mr_tls_client *tls;
     struct mr_loop *loop;
@@ -121,6 +124,9 @@ static void call_end(struct s3_call *c, int rc, const struct mr_err *err)
 
     mr_timer_stop(&c->timer);
     TAILQ_REMOVE(&s->calls, c, link);
+    if (TAILQ_EMPTY(&s->calls)) {
+        mr_timer_stop(&s->look);
+    }
     c->rc = rc;
     if (rc < 0) {
         c->err = *err;
@@ -427,10 +433,30 @@ static void cancelled(struct s3_call *c)
     call_end(c, MR_E_CANCELLED, &err);
 }
 
+static void cancel_all(struct mr_s3 *s)
+{
+    s->is_cancelled = true;
+    while (!TAILQ_EMPTY(&s->calls)) {
+        cancelled(TAILQ_FIRST(&s->calls));
+    }
+}
+
+static void on_look(struct mr_timer *t)
+{
+    struct mr_s3 *s = MR_CONTAINER_OF(t, struct mr_s3, look);
+
+    if (s->is_stopped(s->ctx)) {
+        cancel_all(s);
+    }
+}
+
 static void call_start(struct mr_mail *mail)
 {
     struct s3_call *c = MR_CONTAINER_OF(mail, struct s3_call, mail);
 
+    if (c->s3->is_stopped && TAILQ_EMPTY(&c->s3->calls)) {
+        mr_timer_start(c->s3->loop, &c->s3->look, LOOK_EVERY_NS, LOOK_EVERY_NS, on_look);
+    }
     TAILQ_INSERT_TAIL(&c->s3->calls, c, link);
     if (c->s3->is_cancelled) {
         cancelled(c);
@@ -484,7 +510,9 @@ int s3_call_wait(struct s3_call *c, const int *allowed, struct s3_answer *out, s
         is_error &= c->answer.status != allowed[i];
     }
     if (is_error) {
-        *err = c->err;
+        if (err) {
+            *err = c->err;
+        }
         return c->err.status;
     }
     *out = c->answer;
@@ -509,12 +537,7 @@ void s3_call_free(struct s3_call **call)
 
 static void on_cancel(struct mr_mail *mail)
 {
-    struct mr_s3 *s = MR_CONTAINER_OF(mail, struct mr_s3, cancel);
-
-    s->is_cancelled = true;
-    while (!TAILQ_EMPTY(&s->calls)) {
-        cancelled(TAILQ_FIRST(&s->calls));
-    }
+    cancel_all(MR_CONTAINER_OF(mail, struct mr_s3, cancel));
 }
 
 void mr_s3_cancel(struct mr_s3 *s)
@@ -553,6 +576,7 @@ int mr_s3_new(struct mr_s3 **out, const struct mr_s3_options *o, struct mr_err *
     mr_rng_system(&seed, sizeof seed);
     mr_rng_seed(&s->rng, seed);
     s->on_trouble = o->on_trouble;
+    s->is_stopped = o->is_stopped;
     s->ctx = o->ctx;
     atomic_init(&s->patience_ns, o->patience_ns ? o->patience_ns : PATIENCE_NS);
     MR_TRY(s3_config_load(&s->config, o, err));

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "duckdb.h"
 #include "formats.h"
+#include "spool.h"
 
 #define SQL_MOST        ((size_t)64 << 20)
 #define ROW_NUMBER      "file_row_number"
@@ -44,8 +45,9 @@ struct source {
     void *statement;
     struct duck_result result;
     struct duck_column *columns; /* as many as the schema has */
-    bool has_row_number; /* the file has a column of that name: rows cannot be picked by it */
-    struct piece left;   /* chunk NULL: nothing */
+    bool has_row_number;    /* the file has a column of that name: rows cannot be picked by it */
+    struct mr_spool *spool; /* NULL: no object was read yet */
+    struct piece left;      /* chunk NULL: nothing */
     /* what a read gathers */
     struct piece *pieces;
     size_t piece_room;
@@ -59,6 +61,22 @@ static const char *query_of(const struct source *s)
 static const char *name_of(const struct source *s, size_t file)
 {
     return s->setup->files[file].path;
+}
+
+/* What the library opens for it. */
+static const char *path_of(const struct source *s, size_t file)
+{
+    return s->setup->files[file].etag ? mr_spool_path(s->spool) : name_of(s, file);
+}
+
+/* An object becomes a file as far as its footer. */
+static int object_ready(struct source *s, size_t file, struct mr_err *err)
+{
+    if (!s->setup->files[file].etag) {
+        return MR_OK;
+    }
+    const int rc = s->spool ? MR_OK : mr_spool_new(&s->spool, s->setup, err);
+    return rc < 0 ? rc : mr_spool_open(s->spool, file, err);
 }
 
 /* "Invalid Input Error: …\n\nLINE 1: …": the first line says it. */
@@ -108,7 +126,7 @@ static void from_sql(const struct source *s, struct mr_buf *b, size_t file, bool
         return;
     }
     MR_BUF_LIT(b, "read_parquet(");
-    path_sql(b, name_of(s, file));
+    path_sql(b, path_of(s, file));
     MR_BUF_LIT(b, ", hive_partitioning=true");
     if (has_row_number) {
         MR_BUF_LIT(b, ", " ROW_NUMBER "=true");
@@ -217,6 +235,7 @@ static void close_source(void *state)
     if (s->database) {
         s->duck->close(&s->database);
     }
+    mr_spool_free(&s->spool);
     mr_free(s->pieces);
     mr_free(s);
 }
@@ -252,7 +271,7 @@ static int rows_count(struct source *s, size_t file, struct mr_err *err)
 
     mr_buf_init(&sql, SQL_MOST);
     MR_BUF_LIT(&sql, "SELECT CAST(num_rows AS BIGINT) FROM parquet_file_metadata(");
-    path_sql(&sql, name_of(s, file));
+    path_sql(&sql, path_of(s, file));
     mr_buf_char(&sql, ')');
     const char *text = mr_buf_cstr(&sql);
     if (sql.failed) {
@@ -307,8 +326,9 @@ static int schema(void *state, size_t file, struct mr_schema *out, struct mr_err
 {
     struct source *s = state;
     void *statement;
-    int rc = describe(s, file, &statement, err);
+    int rc = object_ready(s, file, err);
 
+    rc = rc < 0 ? rc : describe(s, file, &statement, err);
     if (rc < 0) {
         return rc;
     }
@@ -378,8 +398,9 @@ static bool has_row_number(const struct source *s, void *statement)
 static int columns_find(struct source *s, size_t file, struct mr_err *err)
 {
     void *statement;
-    int rc = describe(s, file, &statement, err);
+    int rc = object_ready(s, file, err);
 
+    rc = rc < 0 ? rc : describe(s, file, &statement, err);
     if (rc < 0) {
         return rc;
     }
@@ -421,7 +442,7 @@ static int unchanged(const struct source *s, size_t file, struct mr_err *err)
     const struct mr_source_file *f = &s->setup->files[file];
     struct stat st;
 
-    if (query_of(s)) {
+    if (query_of(s) || f->etag) { /* an object: each range is of the ETag that it had */
         return MR_OK;
     }
     if (stat(f->path, &st) != 0) {
@@ -465,6 +486,7 @@ static int start(struct source *s, size_t file, uint64_t first, struct mr_err *e
     mr_buf_init(&sql, SQL_MOST);
     MR_TRY(unchanged(s, file, err));
     MR_TRY(columns_find(s, file, err));
+    MR_TRY(s->setup->files[file].etag ? mr_spool_fill(s->spool, s->schema, first, err) : MR_OK);
     read_sql(s, &sql, file, first);
     MR_TRY(prepare(s, file, &sql, &s->statement, err));
     if (s->duck->pending_prepared_streaming(s->statement, &pending) != 0) {

@@ -13,39 +13,45 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
-#include "formats.h"
+#include "finder.h"
+#include "s3/s3.h"
 
 #define FOLDER_DEPTH 32
 #define FILES_MOST   1000000
 
-struct finder {
-    enum mr_table_format format;
-    struct mr_source_file *files;
-    size_t count;
-    size_t room;
-    struct mr_err *err;
-};
+void mr_source_file_fini(struct mr_source_file *f)
+{
+    mr_free((void *)(uintptr_t)f->path);
+    mr_free((void *)(uintptr_t)f->etag);
+    mr_free((void *)(uintptr_t)f->state);
+}
 
-static int file_add(struct finder *f, const char *path, const struct stat *st)
+int mr_finder_add(struct mr_finder *f, struct mr_source_file file)
 {
     if (f->count == FILES_MOST) {
+        mr_source_file_fini(&file);
         return MR_FAIL(f->err, MR_E_EXHAUSTED, "more than %d files", FILES_MOST);
     }
     if (f->count == f->room) {
         f->room = MR_MAX(2 * f->room, (size_t)16);
         f->files = mr_realloc_array(f->files, f->room, sizeof *f->files);
     }
-    f->files[f->count++] = (struct mr_source_file){
-        .path = mr_strndup(path, strlen(path)),
-        .bytes = (uint64_t)st->st_size,
-        .mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec,
-        .rows = -1,
-    };
+    f->files[f->count++] = file;
     return MR_OK;
 }
 
-/* Whether a file in a folder belongs to the source by its name. */
-static bool name_fits(const struct finder *f, const char *name)
+static int file_add(struct mr_finder *f, const char *path, const struct stat *st)
+{
+    return mr_finder_add(
+        f, (struct mr_source_file){
+               .path = mr_strndup(path, strlen(path)),
+               .bytes = (uint64_t)st->st_size,
+               .mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec,
+               .rows = -1,
+           });
+}
+
+bool mr_finder_name_fits(const struct mr_finder *f, const char *name)
 {
     const enum mr_table_format format = mr_table_format_of(mr_str_c(name));
 
@@ -54,7 +60,7 @@ static bool name_fits(const struct finder *f, const char *name)
            (f->format == MR_TABLE_AUTO || f->format == format);
 }
 
-static int folder_add(struct finder *f, const char *path, int depth)
+static int folder_add(struct mr_finder *f, const char *path, int depth)
 {
     DIR *dir = opendir(path);
     struct dirent *entry;
@@ -76,7 +82,7 @@ static int folder_add(struct finder *f, const char *path, int depth)
             rc = depth < FOLDER_DEPTH
                      ? folder_add(f, below, depth + 1)
                      : MR_FAIL(f->err, MR_E_INVALID, "'%s': folders are too deep", below);
-        } else if (name_fits(f, entry->d_name)) {
+        } else if (mr_finder_name_fits(f, entry->d_name)) {
             rc = stat(below, &st) != 0
                      ? MR_FAIL(f->err, MR_E_IO, "cannot look at '%s': %s", below, strerror(errno))
                  : S_ISREG(st.st_mode) ? file_add(f, below, &st)
@@ -88,7 +94,7 @@ static int folder_add(struct finder *f, const char *path, int depth)
     return rc;
 }
 
-static int found_add(struct finder *f, const char *path, const struct stat *st)
+static int found_add(struct mr_finder *f, const char *path, const struct stat *st)
 {
     if (S_ISDIR(st->st_mode)) {
         return folder_add(f, path, 0);
@@ -99,7 +105,7 @@ static int found_add(struct finder *f, const char *path, const struct stat *st)
     return file_add(f, path, st);
 }
 
-static int path_add(struct finder *f, const char *path)
+static int path_add(struct mr_finder *f, const char *path)
 {
     const size_t before = f->count;
     struct stat st;
@@ -134,7 +140,7 @@ static int path_cmp(const void *a, const void *b)
                   ((const struct mr_source_file *)b)->path);
 }
 
-static void sort_unique(struct finder *f)
+static void sort_unique(struct mr_finder *f)
 {
     size_t kept = 0;
 
@@ -143,7 +149,7 @@ static void sort_unique(struct finder *f)
     }
     for (size_t i = 0; i < f->count; i++) {
         if (kept > 0 && strcmp(f->files[i].path, f->files[kept - 1].path) == 0) {
-            mr_free((void *)(uintptr_t)f->files[i].path);
+            mr_source_file_fini(&f->files[i]);
         } else {
             f->files[kept++] = f->files[i];
         }
@@ -152,7 +158,7 @@ static void sort_unique(struct finder *f)
 }
 
 /* By the names, all the same. */
-static int format_find(const struct finder *f, enum mr_table_format *out, struct mr_err *err)
+static int format_find(const struct mr_finder *f, enum mr_table_format *out, struct mr_err *err)
 {
     enum mr_table_format all = MR_TABLE_AUTO;
 
@@ -173,15 +179,26 @@ static int format_find(const struct finder *f, enum mr_table_format *out, struct
     return MR_OK;
 }
 
-int mr_files_find(const struct mr_source_options *options, struct mr_source_file **out_files,
-                  size_t *out_count, enum mr_table_format *out_format, struct mr_err *err)
+static int object_path_add(struct mr_finder *f, struct mr_source_setup *setup, const char *uri)
 {
-    struct finder f = {.format = options->format, .err = err};
+    const struct mr_s3_options usual = {0};
+    const struct mr_s3_options *o = setup->options->s3;
+    int rc = setup->s3 ? MR_OK : mr_s3_new(&setup->s3, o ? o : &usual, f->err);
+
+    return rc < 0 ? rc : mr_objects_find(f, setup->s3, uri);
+}
+
+int mr_files_find(struct mr_source_setup *setup, enum mr_table_format *out_format,
+                  struct mr_err *err)
+{
+    const struct mr_source_options *options = setup->options;
+    struct mr_finder f = {.format = options->format, .err = err};
     enum mr_table_format format = options->format;
     int rc = MR_OK;
 
     for (size_t i = 0; rc == MR_OK && i < options->path_count; i++) {
-        rc = path_add(&f, options->paths[i]);
+        rc = mr_s3_is_uri(options->paths[i]) ? object_path_add(&f, setup, options->paths[i])
+                                             : path_add(&f, options->paths[i]);
     }
     if (rc == MR_OK && f.count == 0) {
         rc = MR_FAIL(err, MR_E_NOT_FOUND, "no input is named");
@@ -192,13 +209,13 @@ int mr_files_find(const struct mr_source_options *options, struct mr_source_file
     }
     if (rc < 0) {
         for (size_t i = 0; i < f.count; i++) {
-            mr_free((void *)(uintptr_t)f.files[i].path);
+            mr_source_file_fini(&f.files[i]);
         }
         mr_free(f.files);
         return rc;
     }
-    *out_files = f.files;
-    *out_count = f.count;
+    setup->files = f.files;
+    setup->file_count = f.count;
     *out_format = format;
     return MR_OK;
 }

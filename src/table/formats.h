@@ -26,7 +26,8 @@ struct mr_source_setup {
     struct mr_source_file *files; /* sorted; a format may fill in `rows` once it knows them */
     size_t file_count;
     const struct mr_source_options *options;
-    int cancel_fd; /* of a stream: readable once nobody wants more of it */
+    struct mr_s3 *s3; /* NULL: there are no objects among them */
+    int cancel_fd;    /* of a stream: readable once nobody wants more of it */
 };
 
 /** A format's source: one state for all files. source.c finds the files, compares their schemas, picks the columns and
@@ -63,10 +64,11 @@ extern const struct mr_source_ops mr_parquet_source_ops; /* also of queries */
 /* Databases: `open` gives their only file its path and state. */
 extern const struct mr_source_ops mr_sqlite_source_ops;
 
-/** Finds the files that the options name, sorted by path, and their format if the options leave it open. The caller
- *  frees the paths and the array. Errors: as mr_source_open. */
-int mr_files_find(const struct mr_source_options *options, struct mr_source_file **out_files,
-                  size_t *out_count, enum mr_table_format *out_format, struct mr_err *err);
+/** Finds the files that setup->options name, sorted by path, and their format if the options leave it open. Fills in
+ *  files, file_count and s3, which the caller gives back. Errors: as mr_source_open; s3 may be there then. */
+int mr_files_find(struct mr_source_setup *setup, enum mr_table_format *out_format,
+                  struct mr_err *err);
+void mr_source_file_fini(struct mr_source_file *f);
 
 /** Writes all of it to fd. Errors: MR_E_EXHAUSTED (no room), MR_E_IO. */
 int mr_fd_write(int fd, const void *data, size_t bytes, struct mr_err *err);

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "s3/s3.h"
 #include "text.h"
 
 #define WINDOW     ((size_t)256 << 10)
@@ -32,7 +33,56 @@ static int unchanged_check(const struct mr_input *in, struct mr_err *err)
     return MR_OK;
 }
 
-int mr_input_open(struct mr_input *in, const struct mr_source_file *file, struct mr_err *err)
+static bool room_make(struct mr_input *in)
+{
+    const size_t left = in->end - in->begin;
+    size_t room = in->room;
+
+    if (in->begin > 0) {
+        memmove(in->buf, in->buf + in->begin, left);
+        in->begin = 0;
+        in->end = left;
+    }
+    if (room > WINDOW_BIG && left < WINDOW / 2) {
+        room = WINDOW;
+    } else if (left == room) {
+        room = room ? 2 * room : WINDOW;
+    }
+    if (room != in->room) {
+        char *more = mr_try_realloc(in->buf, room);
+        if (!more) {
+            return false;
+        }
+        in->buf = more;
+        in->room = room;
+    }
+    return true;
+}
+
+static int raw_read(void *input, void *out, size_t room, size_t *out_n, struct mr_err *err)
+{
+    struct mr_input *in = input;
+    ssize_t n;
+
+    if (in->object) {
+        return mr_s3_reader_read(in->object, out, room, out_n, err);
+    }
+    do {
+        bool is_there;
+        int rc = in->is_stream ? mr_input_wait(in, INT64_MAX, &is_there, err) : MR_OK;
+        if (rc < 0) {
+            return rc;
+        }
+        n = read(in->fd, out, room);
+    } while (n < 0 && (errno == EINTR || (in->is_stream && errno == EAGAIN)));
+    if (n < 0) {
+        return MR_FAIL(err, MR_E_IO, "cannot read '%s': %s", in->file->path, strerror(errno));
+    }
+    *out_n = (size_t)n;
+    return MR_OK;
+}
+
+static int file_open(struct mr_input *in, const struct mr_source_file *file, struct mr_err *err)
 {
     const int fd = open(file->path, O_RDONLY | O_CLOEXEC);
 
@@ -41,9 +91,50 @@ int mr_input_open(struct mr_input *in, const struct mr_source_file *file, struct
     }
     posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     *in = (struct mr_input){.file = file, .fd = fd};
+    return unchanged_check(in, err);
+}
+
+static int object_open(struct mr_input *in, const struct mr_source_file *file, struct mr_s3 *s3,
+                       struct mr_err *err)
+{
+    struct mr_s3_place at;
+    const int rc = mr_s3_uri_parse(file->path, &at.bucket, &at.key, err);
+
+    if (rc == MR_OK) {
+        *in = (struct mr_input){.file = file, .fd = -1};
+        in->object = mr_s3_reader_new(s3, at, file->etag, file->bytes);
+    }
+    return rc;
+}
+
+/* The first bytes tell whether it is compressed; those of one that is are the unpacker's. */
+static int packing_look(struct mr_input *in, struct mr_err *err)
+{
+    size_t n = 1;
+
+    if (!room_make(in)) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory to read '%s'", in->file->path);
+    }
+    while (n > 0 && in->end < MR_UNPACKER_MARK) {
+        const int rc = raw_read(in, in->buf + in->end, MR_UNPACKER_FIRST - in->end, &n, err);
+        if (rc < 0) {
+            return rc;
+        }
+        in->end += n;
+    }
+    const mr_bytes first = {(const uint8_t *)in->buf, in->end};
+    const int rc = mr_unpacker_new(&in->unpacker, in->file->path, first, raw_read, in, err);
+    in->end = in->unpacker ? 0 : in->end;
+    return rc;
+}
+
+int mr_input_open(struct mr_input *in, const struct mr_source_file *file, struct mr_s3 *s3,
+                  struct mr_err *err)
+{
     int rc;
-    MR_TRY(unchanged_check(in, err));
-    rc = mr_unpacker_new(&in->unpacker, file->path, fd, err);
+
+    MR_TRY(file->etag ? object_open(in, file, s3, err) : file_open(in, file, err));
+    rc = packing_look(in, err);
 out:
     if (rc < 0) {
         mr_input_close(in);
@@ -95,58 +186,13 @@ void mr_input_close(struct mr_input *in)
 {
     if (in->file) {
         mr_unpacker_free(&in->unpacker);
-        if (!in->is_stream) {
+        if (!in->is_stream && in->fd >= 0) {
             close(in->fd);
         }
+        mr_s3_reader_free(&in->object);
         mr_free(in->buf);
     }
     *in = (struct mr_input){0};
-}
-
-static bool room_make(struct mr_input *in)
-{
-    const size_t left = in->end - in->begin;
-    size_t room = in->room;
-
-    if (in->begin > 0) {
-        memmove(in->buf, in->buf + in->begin, left);
-        in->begin = 0;
-        in->end = left;
-    }
-    if (room > WINDOW_BIG && left < WINDOW / 2) {
-        room = WINDOW;
-    } else if (left == room) {
-        room = room ? 2 * room : WINDOW;
-    }
-    if (room != in->room) {
-        char *more = mr_try_realloc(in->buf, room);
-        if (!more) {
-            return false;
-        }
-        in->buf = more;
-        in->room = room;
-    }
-    return true;
-}
-
-static int plain_read(struct mr_input *in, char *out, size_t room, size_t *out_n,
-                      struct mr_err *err)
-{
-    ssize_t n;
-
-    do {
-        bool is_there;
-        int rc = in->is_stream ? mr_input_wait(in, INT64_MAX, &is_there, err) : MR_OK;
-        if (rc < 0) {
-            return rc;
-        }
-        n = read(in->fd, out, room);
-    } while (n < 0 && (errno == EINTR || (in->is_stream && errno == EAGAIN)));
-    if (n < 0) {
-        return MR_FAIL(err, MR_E_IO, "cannot read '%s': %s", in->file->path, strerror(errno));
-    }
-    *out_n = (size_t)n;
-    return MR_OK;
 }
 
 int mr_input_more(struct mr_input *in, struct mr_err *err)
@@ -159,13 +205,13 @@ int mr_input_more(struct mr_input *in, struct mr_err *err)
     char *to = in->buf + in->end;
     const size_t room = in->room - in->end;
     int rc = in->unpacker ? mr_unpacker_read(in->unpacker, to, room, &n, err)
-                          : plain_read(in, to, room, &n, err);
+                          : raw_read(in, to, room, &n, err);
     if (rc < 0) {
         return rc;
     }
     in->end += n;
     in->is_end = n == 0;
-    return in->is_end && !in->is_stream ? unchanged_check(in, err) : MR_OK;
+    return in->is_end && !in->is_stream && !in->object ? unchanged_check(in, err) : MR_OK;
 }
 
 int mr_input_skip_mark(struct mr_input *in, struct mr_err *err)

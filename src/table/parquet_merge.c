@@ -9,134 +9,13 @@
 
 #include "base/mem.h"
 #include "merge_parts.h"
+#include "parquet_read.h"
 #include "parquet_thrift.h"
 
 #define MAGIC      "PAR1"
 #define HEAD_BYTES 4
 #define TAIL_BYTES 8 /* length of the footer, magic */
-#define DEPTH_MOST 16
 #define CREATED_BY "millrace "
-
-/* ---- the compact protocol, read ---- */
-
-enum { TRUE_ = 1, FALSE_, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT };
-
-struct in {
-    const uint8_t *at;
-    const uint8_t *end;
-    bool failed;
-};
-
-static uint8_t byte_read(struct in *in)
-{
-    in->failed |= in->at == in->end;
-    return in->failed ? 0 : *in->at++;
-}
-
-static uint64_t varint_read(struct in *in)
-{
-    uint64_t v = 0;
-
-    for (unsigned shift = 0; shift < 64; shift += 7) {
-        const uint8_t b = byte_read(in);
-        v |= (uint64_t)(b & 0x7f) << shift;
-        if (!(b & 0x80)) {
-            return v;
-        }
-    }
-    in->failed = true;
-    return 0;
-}
-
-static int64_t zigzag_read(struct in *in)
-{
-    const uint64_t v = varint_read(in);
-    return (int64_t)(v >> 1) ^ -(int64_t)(v & 1);
-}
-
-static void bytes_skip(struct in *in, uint64_t n)
-{
-    in->failed |= n > (uint64_t)(in->end - in->at);
-    in->at += in->failed ? 0 : n;
-}
-
-/* An element takes a byte at least, so that their number is bounded by what is there. */
-static uint64_t list_read(struct in *in, int *out_type)
-{
-    const uint8_t head = byte_read(in);
-    const uint64_t count = head >> 4 == 15 ? varint_read(in) : head >> 4;
-
-    in->failed |= count > (uint64_t)(in->end - in->at);
-    *out_type = head & 15;
-    return in->failed ? 0 : count;
-}
-
-struct field {
-    int16_t id;
-    int type;
-    mr_bytes value;
-};
-
-static bool field_read(struct in *in, int16_t *io_id, struct field *out, int depth);
-
-static void value_skip(struct in *in, int type, bool is_element, int depth)
-{
-    struct field f;
-    int16_t id = 0;
-    int of;
-
-    switch (depth < DEPTH_MOST ? type : 0) {
-    case TRUE_:
-    case FALSE_: bytes_skip(in, is_element); break;
-    case BYTE: bytes_skip(in, 1); break;
-    case I16:
-    case I32:
-    case I64: varint_read(in); break;
-    case DOUBLE: bytes_skip(in, 8); break;
-    case BINARY: bytes_skip(in, varint_read(in)); break;
-    case LIST:
-    case SET:
-        for (uint64_t n = list_read(in, &of); n > 0 && !in->failed; n--) {
-            value_skip(in, of, true, depth + 1);
-        }
-        break;
-    case STRUCT:
-        while (field_read(in, &id, &f, depth + 1)) {
-        }
-        break;
-    default: in->failed = true; /* a map, which Parquet has none of */
-    }
-}
-
-/* The next field of a struct; false: there is none, or in->failed. */
-static bool field_read(struct in *in, int16_t *io_id, struct field *out, int depth)
-{
-    const uint8_t head = byte_read(in);
-
-    if (in->failed || head == 0) {
-        return false;
-    }
-    *io_id = (int16_t)(head >> 4 ? *io_id + (head >> 4) : zigzag_read(in));
-    out->id = *io_id;
-    out->type = head & 15;
-    out->value.ptr = in->at;
-    value_skip(in, out->type, false, depth);
-    out->value.len = (size_t)(in->at - out->value.ptr);
-    return !in->failed;
-}
-
-static struct in inside(const struct field *f)
-{
-    return (struct in){f->value.ptr, f->value.ptr + f->value.len, false};
-}
-
-static int64_t number_of(const struct field *f, struct in *parent)
-{
-    struct in in = inside(f);
-
-    parent->failed |= f->type != I16 && f->type != I32 && f->type != I64;
-    return parent->failed ? 0 : zigzag_read(&in);
-}
 
 /* ---- row groups, moved ---- */
 
@@ -153,30 +32,30 @@ struct move {
     uint64_t end; /* of the data in the old file */
 };
 
-static void field_copy(struct parquet_thrift *t, const struct field *f)
+static void field_copy(struct parquet_thrift *t, const struct thrift_field *f)
 {
     parquet_thrift_raw(t, f->id, f->type, f->value.ptr, f->value.len);
 }
 
-static void offset_move(struct parquet_thrift *t, const struct field *f, struct in *in,
-                        const struct move *m)
+static void offset_move(struct parquet_thrift *t, const struct thrift_field *f,
+                        struct thrift_in *in, const struct move *m)
 {
-    const int64_t at = number_of(f, in);
+    const int64_t at = thrift_number(f, in);
 
     in->failed |= at < HEAD_BYTES || (uint64_t)at > m->end;
     parquet_thrift_i64(t, f->id, at + (int64_t)m->shift);
 }
 
-static void chunk_data_move(struct parquet_thrift *t, const struct field *data, struct in *parent,
-                            const struct move *m)
+static void chunk_data_move(struct parquet_thrift *t, const struct thrift_field *data,
+                            struct thrift_in *parent, const struct move *m)
 {
-    struct in in = inside(data);
-    struct field f;
+    struct thrift_in in = thrift_inside(data);
+    struct thrift_field f;
     int16_t id = 0;
 
-    in.failed |= data->type != STRUCT;
+    in.failed |= data->type != THRIFT_STRUCT;
     parquet_thrift_begin(t, data->id);
-    while (field_read(&in, &id, &f, 0)) {
+    while (thrift_field(&in, &id, &f)) {
         if (f.id == 9) {
             offset_move(t, &f, &in, m);
         } else {
@@ -189,31 +68,31 @@ static void chunk_data_move(struct parquet_thrift *t, const struct field *data, 
     parent->failed |= in.failed;
 }
 
-static void chunk_move(struct parquet_thrift *t, struct in *in, const struct move *m)
+static void chunk_move(struct parquet_thrift *t, struct thrift_in *in, const struct move *m)
 {
-    struct field f;
+    struct thrift_field f;
     int16_t id = 0;
 
     parquet_thrift_element(t);
-    while (field_read(in, &id, &f, 0)) {
+    while (thrift_field(in, &id, &f)) {
         if (f.id == 3) {
             chunk_data_move(t, &f, in, m);
         } else {
-            in->failed |= f.id != 2 || number_of(&f, in) != 0;
+            in->failed |= f.id != 2 || thrift_number(&f, in) != 0;
             field_copy(t, &f);
         }
     }
     parquet_thrift_end(t);
 }
 
-static void chunks_move(struct parquet_thrift *t, const struct field *chunks, struct in *parent,
-                        const struct move *m)
+static void chunks_move(struct parquet_thrift *t, const struct thrift_field *chunks,
+                        struct thrift_in *parent, const struct move *m)
 {
-    struct in in = inside(chunks);
+    struct thrift_in in = thrift_inside(chunks);
     int type = 0;
-    const uint64_t count = chunks->type == LIST ? list_read(&in, &type) : 0;
+    const uint64_t count = chunks->type == THRIFT_LIST ? thrift_list(&in, &type) : 0;
 
-    in.failed |= type != STRUCT;
+    in.failed |= type != THRIFT_STRUCT;
     parquet_thrift_list(t, chunks->id, PARQUET_THRIFT_STRUCT, count);
     for (uint64_t i = 0; i < count && !in.failed; i++) {
         chunk_move(t, &in, m);
@@ -221,14 +100,14 @@ static void chunks_move(struct parquet_thrift *t, const struct field *chunks, st
     parent->failed |= in.failed;
 }
 
-static void group_move(struct merge *g, struct in *in, const struct move *m)
+static void group_move(struct merge *g, struct thrift_in *in, const struct move *m)
 {
     struct parquet_thrift t = {.out = &g->groups};
-    struct field f;
+    struct thrift_field f;
     int16_t id = 0;
 
     parquet_thrift_element(&t);
-    while (field_read(in, &id, &f, 0)) {
+    while (thrift_field(in, &id, &f)) {
         switch (f.id) {
         case 1: chunks_move(&t, &f, in, m); break;
         case 5: offset_move(&t, &f, in, m); break;
@@ -246,14 +125,14 @@ static void group_move(struct merge *g, struct in *in, const struct move *m)
     g->group_count++;
 }
 
-static void groups_move(struct merge *g, const struct field *groups, struct in *parent,
-                        const struct move *m)
+static void groups_move(struct merge *g, const struct thrift_field *groups,
+                        struct thrift_in *parent, const struct move *m)
 {
-    struct in in = inside(groups);
+    struct thrift_in in = thrift_inside(groups);
     int type = 0;
-    const uint64_t count = groups->type == LIST ? list_read(&in, &type) : 0;
+    const uint64_t count = groups->type == THRIFT_LIST ? thrift_list(&in, &type) : 0;
 
-    in.failed |= count > 0 && type != STRUCT;
+    in.failed |= count > 0 && type != THRIFT_STRUCT;
     for (uint64_t i = 0; i < count && !in.failed; i++) {
         group_move(g, &in, m);
     }
@@ -266,7 +145,7 @@ enum { VERSION = 1, SCHEMA, ROWS, GROUPS, NOTES, MAKER, ORDERS, FIELDS };
 
 struct footer {
     struct mr_buf text;
-    struct field fields[FIELDS]; /* by their ids; type 0: not there */
+    struct thrift_field fields[FIELDS]; /* by their ids; type 0: not there */
 };
 
 static int footer_load(int fd, const char *name, struct footer *out, uint64_t *out_at,
@@ -302,10 +181,10 @@ static int footer_load(int fd, const char *name, struct footer *out, uint64_t *o
 
 static bool footer_is_ours(const struct footer *f)
 {
-    const struct field *maker = &f->fields[MAKER];
-    struct in in = inside(maker);
+    const struct thrift_field *maker = &f->fields[MAKER];
+    struct thrift_in in = thrift_inside(maker);
 
-    if (maker->type != BINARY || varint_read(&in) < strlen(CREATED_BY)) {
+    if (maker->type != THRIFT_BINARY || thrift_varint(&in) < strlen(CREATED_BY)) {
         return false;
     }
     return memcmp(in.at, CREATED_BY, strlen(CREATED_BY)) == 0;
@@ -314,7 +193,7 @@ static bool footer_is_ours(const struct footer *f)
 static int footer_read(const struct mr_merge_part *part, struct footer *out, uint64_t *out_at,
                        struct mr_err *err)
 {
-    struct field f;
+    struct thrift_field f;
     int16_t id = 0;
     bool is_known = true;
     const int fd = mr_merge_open(part, err);
@@ -330,8 +209,8 @@ static int footer_read(const struct mr_merge_part *part, struct footer *out, uin
         return rc;
     }
     const uint8_t *text = (const uint8_t *)out->text.ptr;
-    struct in in = {text, text + out->text.len, false};
-    while (field_read(&in, &id, &f, 0)) {
+    struct thrift_in in = {text, text + out->text.len, false};
+    while (thrift_field(&in, &id, &f)) {
         if (f.id >= VERSION && f.id < FIELDS) {
             out->fields[f.id] = f;
         } else {
@@ -348,8 +227,8 @@ static int footer_read(const struct mr_merge_part *part, struct footer *out, uin
 
 static bool field_equals(const struct footer *a, const struct footer *b, int id)
 {
-    const struct field *x = &a->fields[id];
-    const struct field *y = &b->fields[id];
+    const struct thrift_field *x = &a->fields[id];
+    const struct thrift_field *y = &b->fields[id];
 
     return x->type == y->type && x->value.len == y->value.len &&
            (x->value.len == 0 || memcmp(x->value.ptr, y->value.ptr, x->value.len) == 0);
@@ -360,8 +239,8 @@ static int part_take(struct merge *g, const struct mr_merge_part *part, const st
                      uint64_t data_end, struct mr_err *err)
 {
     const struct move m = {g->at - HEAD_BYTES, data_end};
-    struct in in = {0};
-    const int64_t rows = number_of(&f->fields[ROWS], &in);
+    struct thrift_in in = {0};
+    const int64_t rows = thrift_number(&f->fields[ROWS], &in);
 
     groups_move(g, &f->fields[GROUPS], &in, &m);
     if (in.failed || rows < 0) {

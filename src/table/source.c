@@ -4,6 +4,7 @@
  * Formats that say their types must agree in all of them; where types are guessed (`is_guessed`), what was seen in one
  * file is joined with what was seen in the others, and only what cannot be joined is an error. */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "formats.h"
+#include "s3/s3.h"
 
 #define CELL_BYTES_DEFAULT   ((uint64_t)64 << 20)
 #define MEMORY_BYTES_DEFAULT ((uint64_t)256 << 20)
@@ -305,13 +307,16 @@ int mr_source_open(struct mr_source **out, const struct mr_source_options *optio
     } else if (options->query) {
         query_setup(s);
     } else {
-        MR_TRY(
-            mr_files_find(options, &s->setup.files, &s->setup.file_count, &s->options.format, err));
+        MR_TRY(mr_files_find(&s->setup, &s->options.format, err));
         s->ops = ops_of(s->options.format);
     }
     if (!s->ops) {
         rc = MR_FAIL(err, MR_E_UNSUPPORTED, "tables of the format '%s' cannot be read",
                      mr_table_format_name(s->options.format));
+        goto out;
+    }
+    if (s->setup.s3 && s->options.format == MR_TABLE_ARROW) {
+        rc = MR_FAIL(err, MR_E_UNSUPPORTED, "Arrow IPC is read from files, not from objects of S3");
         goto out;
     }
     MR_TRY(s->ops->open(&s->state, &s->setup, err));
@@ -332,6 +337,8 @@ out:
     s->options.path_count = s->options.column_count = 0;
     s->options.query = s->query;
     s->options.table = NULL;
+    s->options.s3 = NULL;
+    s->options.spool = NULL;
     s->options.wanted = NULL;
     *out = s;
     return MR_OK;
@@ -365,9 +372,63 @@ int mr_source_read(struct mr_source *s, size_t file, uint64_t first, uint64_t ma
                         MR_MAX(max_bytes, UINT64_C(1)), out, err);
 }
 
+static int object_peek(const struct mr_source *s, const struct mr_source_file *f, uint64_t at,
+                       void *out, size_t n, struct mr_err *err)
+{
+    struct mr_block *block = NULL;
+    struct mr_s3_place place;
+    mr_bytes data;
+    int rc = mr_s3_uri_parse(f->path, &place.bucket, &place.key, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    struct mr_s3_fetch *fetch = mr_s3_fetch_begin(s->setup.s3, place, f->etag, at, n);
+    rc = mr_s3_fetch_end(&fetch, &block, &data, err);
+    if (rc == MR_OK) {
+        memcpy(out, data.ptr, data.len);
+        mr_block_unref(&block);
+    }
+    return rc;
+}
+
+static int file_peek(const struct mr_source_file *f, uint64_t at, void *out, size_t n,
+                     struct mr_err *err)
+{
+    const int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    const ssize_t got = fd < 0 ? -1 : pread(fd, out, n, (off_t)at);
+    const int why = errno;
+
+    if (fd >= 0) {
+        close(fd);
+    }
+    return got == (ssize_t)n ? MR_OK
+                             : MR_FAIL(err, MR_E_IO, "cannot read '%s': %s", f->path,
+                                       got < 0 ? strerror(why) : "it became shorter");
+}
+
+int mr_source_peek(struct mr_source *s, size_t file, uint64_t at, void *out, size_t room,
+                   size_t *out_n, struct mr_err *err)
+{
+    const struct mr_source_file *f = &s->setup.files[file];
+    const size_t n = (size_t)MR_MIN(at < f->bytes ? f->bytes - at : 0, (uint64_t)room);
+    const int rc = n == 0    ? MR_OK
+                   : f->etag ? object_peek(s, f, at, out, n, err)
+                             : file_peek(f, at, out, n, err);
+
+    if (rc == MR_OK) {
+        *out_n = n;
+    }
+    return rc;
+}
+
 void mr_source_cancel(struct mr_source *s)
 {
     const uint64_t one = 1;
+
+    if (s->setup.s3) {
+        mr_s3_cancel(s->setup.s3);
+    }
 
     if (s->ops->cancel) {
         s->ops->cancel(s->state);
@@ -390,10 +451,10 @@ void mr_source_close(struct mr_source **source)
         s->ops->close(s->state);
     }
     for (size_t i = 0; i < s->setup.file_count; i++) {
-        mr_free((void *)(uintptr_t)s->setup.files[i].path);
-        mr_free((void *)(uintptr_t)s->setup.files[i].state);
+        mr_source_file_fini(&s->setup.files[i]);
     }
     mr_free(s->setup.files);
+    mr_s3_free(&s->setup.s3);
     if (s->setup.cancel_fd >= 0) {
         close(s->setup.cancel_fd);
     }

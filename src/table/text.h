@@ -11,8 +11,9 @@
 /** A file read forwards through a window of memory: buf[begin, end) was read and is not used up. */
 struct mr_input {
     const struct mr_source_file *file; /* borrowed; NULL: none is open */
-    int fd;
-    bool is_stream; /* fd is somebody else's; cancel_fd ends a wait for it */
+    int fd;                            /* -1: of an object */
+    struct mr_s3_reader *object;       /* NULL: a file */
+    bool is_stream;                    /* fd is somebody else's; cancel_fd ends a wait for it */
     int cancel_fd;
     struct mr_unpacker *unpacker; /* NULL: the file is not compressed */
     char *buf;
@@ -23,7 +24,8 @@ struct mr_input {
 };
 
 /** Errors: MR_E_IO, MR_E_INVALID (the file has changed since it was found; mr_input_more tells as well at its end). */
-int mr_input_open(struct mr_input *in, const struct mr_source_file *file, struct mr_err *err);
+int mr_input_open(struct mr_input *in, const struct mr_source_file *file, struct mr_s3 *s3,
+                  struct mr_err *err);
 /** Errors: MR_E_EXHAUSTED. */
 int mr_input_open_stream(struct mr_input *in, const struct mr_source_file *file,
                          const struct mr_source_stream *stream, int cancel_fd, struct mr_err *err);
@@ -39,9 +41,15 @@ int mr_input_more(struct mr_input *in, struct mr_err *err);
 int mr_input_skip_mark(struct mr_input *in, struct mr_err *err);
 
 struct mr_unpacker;
-/** What a file unpacks to. *out NULL: it is not compressed. Borrows path and fd, which is at its begin. Errors:
- *  MR_E_IO, MR_E_INVALID (its name says that it is compressed, and it is not), MR_E_EXHAUSTED. */
-int mr_unpacker_new(struct mr_unpacker **out, const char *path, int fd, struct mr_err *err);
+#define MR_UNPACKER_MARK  4 /* bytes that tell whether a file is compressed */
+#define MR_UNPACKER_FIRST ((size_t)64 << 10)
+/** Puts the next bytes of a file into `out`; *out_n 0: there are no more. */
+typedef int(mr_raw_read_fn)(void *ctx, void *out, size_t room, size_t *out_n, struct mr_err *err);
+/** What a file unpacks to. *out NULL: it is not compressed. `first` are its first bytes, MR_UNPACKER_MARK or all of a
+ *  shorter file, at most MR_UNPACKER_FIRST; the rest comes from read(ctx). Borrows path and ctx. Errors: MR_E_INVALID (its
+ *  name says that it is compressed, and it is not), MR_E_EXHAUSTED. */
+int mr_unpacker_new(struct mr_unpacker **out, const char *path, mr_bytes first,
+                    mr_raw_read_fn *read, void *ctx, struct mr_err *err);
 void mr_unpacker_free(struct mr_unpacker **u);
 /** The next bytes; *out_n 0: there are no more. Errors: MR_E_IO, MR_E_INVALID (damaged or cut off: says where),
  *  MR_E_EXHAUSTED. */

@@ -32,7 +32,7 @@ static int file_open(struct mr_text_source *s, size_t file, struct mr_schema *ou
     s->patience_ns = INT64_MAX;
     MR_TRY(stream ? mr_input_open_stream(&s->in, &s->setup->files[file], stream,
                                          s->setup->cancel_fd, err)
-                  : mr_input_open(&s->in, &s->setup->files[file], err));
+                  : mr_input_open(&s->in, &s->setup->files[file], s->setup->s3, err));
     MR_TRY(mr_input_skip_mark(&s->in, err));
     rc = s->ops->head ? s->ops->head(s, out, err) : MR_OK;
 out:

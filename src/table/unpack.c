@@ -3,9 +3,7 @@
  * What the first bytes say decides; a name that says otherwise is an error, so that a file which was renamed or is cut
  * off before its first byte is not taken for text. Memory is what the libraries need for their windows: at most 32 KiB
  * for gzip, 128 MiB for zstd. */
-#include <errno.h>
 #include <string.h>
-#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -19,7 +17,8 @@ static const char *const names[] = {[GZIP] = "gzip", [ZSTD] = "zstd"};
 
 struct mr_unpacker {
     const char *path; /* borrowed */
-    int fd;
+    mr_raw_read_fn *more;
+    void *ctx;
     enum packing packing;
     z_stream gzip;
     ZSTD_DStream *zstd;
@@ -44,19 +43,14 @@ static enum packing packing_of(const uint8_t *p, size_t n)
     return PLAIN;
 }
 
-static int packing_find(const char *path, int fd, enum packing *out, struct mr_err *err)
+static int packing_find(const char *path, mr_bytes first, enum packing *out, struct mr_err *err)
 {
     const mr_str name = mr_str_c(path);
     const enum packing named = mr_str_ends(name, MR_STR(".gz"))    ? GZIP
                                : mr_str_ends(name, MR_STR(".zst")) ? ZSTD
                                                                    : PLAIN;
-    uint8_t first[4];
-    const ssize_t n = pread(fd, first, sizeof first, 0);
 
-    if (n < 0) {
-        return MR_FAIL(err, MR_E_IO, "cannot read '%s': %s", path, strerror(errno));
-    }
-    *out = packing_of(first, (size_t)n);
+    *out = packing_of(first.ptr, first.len);
     if (named != PLAIN && *out != named) {
         return MR_FAIL(err, MR_E_INVALID, "'%s' is no %s file: at byte 0 there is no mark of one",
                        path, names[named]);
@@ -64,10 +58,11 @@ static int packing_find(const char *path, int fd, enum packing *out, struct mr_e
     return MR_OK;
 }
 
-int mr_unpacker_new(struct mr_unpacker **out, const char *path, int fd, struct mr_err *err)
+int mr_unpacker_new(struct mr_unpacker **out, const char *path, mr_bytes first,
+                    mr_raw_read_fn *read, void *ctx, struct mr_err *err)
 {
     enum packing packing = PLAIN;
-    int rc = packing_find(path, fd, &packing, err);
+    int rc = packing_find(path, first, &packing, err);
 
     *out = NULL;
     if (rc < 0 || packing == PLAIN) {
@@ -79,7 +74,10 @@ int mr_unpacker_new(struct mr_unpacker **out, const char *path, int fd, struct m
     }
     memset(u, 0, offsetof(struct mr_unpacker, read));
     u->path = path;
-    u->fd = fd;
+    u->more = read;
+    u->ctx = ctx;
+    memcpy(u->read, first.ptr, first.len);
+    u->end = first.len;
     u->packing = packing;
     const bool is_ready = packing == GZIP ? inflateInit2(&u->gzip, 15 + 16) == Z_OK
                                           : (u->zstd = ZSTD_createDStream()) != NULL;
@@ -156,18 +154,9 @@ static int zstd_step(struct mr_unpacker *u, uint8_t *out, size_t room, size_t *o
 
 static int more_read(struct mr_unpacker *u, struct mr_err *err)
 {
-    ssize_t n;
-
     u->offset += u->end;
     u->begin = u->end = 0;
-    do {
-        n = read(u->fd, u->read, READ_BYTES);
-    } while (n < 0 && errno == EINTR);
-    if (n < 0) {
-        return MR_FAIL(err, MR_E_IO, "cannot read '%s': %s", u->path, strerror(errno));
-    }
-    u->end = (size_t)n;
-    return MR_OK;
+    return u->more(u->ctx, u->read, READ_BYTES, &u->end, err);
 }
 
 int mr_unpacker_read(struct mr_unpacker *u, void *out, size_t room, size_t *out_n,

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "net/tls.h"
+#include "s3/s3.h"
 #include "table/table.h"
 
 /** An input of the model and where it comes from: COLUMN, stack(COLUMN,…) or const(NUMBER). */
@@ -94,7 +95,8 @@ struct mr_batch_openai {
 
 struct mr_batch_options {
     const struct mr_batch_openai *openai; /* NULL: hosts speak the Open Inference Protocol */
-    struct mr_source_options source;      /* with a filter, a stream */
+    struct mr_source_options source;      /* with a filter, a stream; s3 is the job's */
+    struct mr_s3_options s3;              /* for objects; patience and callbacks are the job's */
     const char *folder;                   /* of the job */
     uint32_t
         shard; /* the part of the table that is done, from 0, in a folder of its own within that of the job */

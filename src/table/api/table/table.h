@@ -35,6 +35,8 @@ enum mr_table_format mr_table_format_of(mr_str name_or_path);
 
 /* ---- sources ---- */
 
+struct mr_s3_options; /* s3/s3.h */
+
 /** A pipe or anything else that is read once, from where it is. */
 struct mr_source_stream {
     int fd;            /* borrowed, as is this, for as long as the source lives */
@@ -44,7 +46,7 @@ struct mr_source_stream {
 
 struct mr_source_options {
     const char *const *
-        paths; /* files, folders (all files of the format below, by name), and patterns (* ? [ ]) */
+        paths; /* files, folders (all files of the format below, by name), and patterns (* ? [ ]); the same of s3:// */
     size_t path_count;
     /** SQL of DuckDB instead of paths: a source of one file named "query", whose rows have the order that the query
      *  gives them. Whoever comes back to them needs a query that always gives the same rows. Where the only path is a
@@ -59,6 +61,12 @@ struct mr_source_options {
      *  none. */
     const struct mr_source_stream *stream;
     enum mr_table_format format;
+    /** How objects of S3 ("s3://bucket/key" among the paths) are reached; borrowed for the call. NULL: as the environment
+     *  says. */
+    const struct mr_s3_options *s3;
+    /** Folder for what of Parquet objects is being read, at most the columns wanted of one object, in files that go by
+     *  themselves. NULL: TMPDIR, or /var/tmp. Borrowed for the call. */
+    const char *spool;
     const char *const *columns; /* those wanted, in the order wanted; count 0: all */
     size_t column_count;
     /** What a column is to be read as where the format leaves it open (JSONL, CSV) or where a cast costs nothing.
@@ -75,8 +83,9 @@ struct mr_source_file {
     const char *path;
     uint64_t bytes;
     int64_t mtime_ns;
-    int64_t rows; /* -1: not known before it was read */
-    /** In a database, in the place of bytes and time: JSON by which a change is noticed, owned as the path is; NULL: a file. */
+    int64_t rows;     /* -1: not known before it was read */
+    const char *etag; /* of an object of S3, owned as the path is; NULL: something else */
+    /** Of a database or an object, in the place of bytes and time: JSON by which a change is noticed, owned as the path is; NULL: a file. */
     const char *state;
 };
 
@@ -102,7 +111,11 @@ struct mr_source_file mr_source_file(const struct mr_source *s, size_t file);
  *  Errors: MR_E_IO, MR_E_INVALID (the file is damaged: says where), MR_E_EXHAUSTED. */
 int mr_source_read(struct mr_source *s, size_t file, uint64_t first, uint64_t max_rows,
                    uint64_t max_bytes, struct mr_rows **out, struct mr_err *err);
-/** A read that waits for its stream or database, and any later one, ends with MR_E_CANCELLED. Any thread. */
+/** Bytes of a file or an object as they lie there, at most `room`; *out_n 0: it ends before. For a look at some of it.
+ *  Errors: as mr_source_read. */
+int mr_source_peek(struct mr_source *s, size_t file, uint64_t at, void *out, size_t room,
+                   size_t *out_n, struct mr_err *err);
+/** A read that waits for its stream, database or object, and any later one, ends with MR_E_CANCELLED. Any thread. */
 void mr_source_cancel(struct mr_source *s);
 /** Rows must have gone before. */
 void mr_source_close(struct mr_source **s);
