@@ -2,18 +2,24 @@
  *
  * In order, an extent that is ready before its turn waits here and keeps its credit, so the budget is what bounds the
  * window: the reader stops when it is used up, and goes on when the first row's extent has gone out. Rows are held back
- * to be written together only as long as there are more extents at hand.
+ * to be written together only as long as there are more extents at hand; those of Arrow, whose readers pay for each
+ * batch, for a moment longer.
  *
  * Runs on the committer's thread, in the place of committer_run. */
+#include <poll.h>
+
 #include "base/clock.h"
 #include "job.h"
 #include "order.h"
+
+#define BATCH_NS (20 * MR_NS_PER_MS) /* that rows of Arrow wait for others */
 
 struct sink {
     struct job *job;
     struct mr_writer *writer;
     struct order order;
-    bool is_dirty; /* the writer holds rows */
+    bool is_dirty;  /* the writer holds rows … */
+    int64_t due_ns; /* … until then, if others come */
 };
 
 /* ---- one extent ---- */
@@ -63,6 +69,9 @@ static int extent_put(struct sink *s, struct extent *e, struct mr_err *err)
     int rc = MR_OK;
 
     extent_sort(e);
+    if (!s->is_dirty && s->job->o->writer.format == MR_TABLE_ARROW) {
+        s->due_ns = mr_ns_after(mr_now_ns(), BATCH_NS);
+    }
     s->is_dirty = true;
     while (rc == MR_OK && answers + dead < e->answers.len + e->dead.len) {
         if (dead < e->dead.len &&
@@ -75,6 +84,17 @@ static int extent_put(struct sink *s, struct extent *e, struct mr_err *err)
     atomic_fetch_add_explicit(&c->rows, e->rows->count - e->dead.len, memory_order_relaxed);
     atomic_fetch_add_explicit(&c->dead, e->dead.len, memory_order_relaxed);
     return rc;
+}
+
+/* ---- who reads ---- */
+
+int filter_look(const struct job *j, struct mr_err *err)
+{
+    struct pollfd out = {j->o->filter->fd, 0, 0};
+
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR)
+               ? MR_FAIL(err, MR_E_IO, "'stdout': nobody reads it any more")
+               : MR_OK;
 }
 
 /* ---- the thread ---- */
@@ -101,12 +121,16 @@ void *filter_run(void *arg)
 
     int rc = mr_writer_new(&s.writer, j->o->filter->fd, batch_outputs_schema(j->outputs),
                            &j->o->writer, &c->err);
+    if (rc < 0) {
+        mr_err_wrap(&c->err, rc, "'stdout'");
+    }
     while (!is_over) {
         if (rc < 0) {
             committer_fail(c);
             order_drop(&s.order, &j->credits);
         }
-        struct extent *e = committer_next(c, rc == MR_OK && s.is_dirty ? 0 : INT64_MAX, &is_over);
+        struct extent *e =
+            committer_next(c, rc == MR_OK && s.is_dirty ? s.due_ns : INT64_MAX, &is_over);
         if (e) {
             order_put(&s.order, e);
         }

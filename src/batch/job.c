@@ -322,6 +322,9 @@ static void on_tick(struct mr_timer *t)
         return;
     }
     int rc = outage_look(j, now_ns, &err);
+    if (rc == MR_OK && j->o->filter) {
+        rc = filter_look(j, &err);
+    }
     if (rc < 0) {
         job_fail(j, rc, &err);
         return;

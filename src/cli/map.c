@@ -44,8 +44,8 @@ struct map_command {
 
 #define AT(member) MR_OPTION_AT(struct map_command, member)
 
-static const char *const input_formats[] = {"jsonl", "csv", "tsv", NULL};
-static const char *const output_formats[] = {"auto", "jsonl", "csv", "tsv", NULL};
+static const char *const input_formats[] = {"jsonl", "csv", "tsv", "arrow", NULL};
+static const char *const output_formats[] = {"auto", "jsonl", "csv", "tsv", "arrow", NULL};
 static const char *const dead_choices[] = {"fail", "skip", "null", NULL};
 
 const struct mr_option mr_cli_map_table[] = {
@@ -199,8 +199,12 @@ static int map_run(struct map_command *c, struct mr_err *err)
     }
     MR_TRY(mr_batch_new(&running, &c->job, err));
     MR_TRY(first_read(first, FIRST_BYTES, &stream.first.len, err));
-    if (stream.first.len == 0) {
-        goto out; /* no host is needed for that */
+    if (stream.first.len == 0) { /* no host is needed for that */
+        rc = c->job.source.format == MR_TABLE_ARROW
+                 ? MR_FAIL(err, MR_E_INVALID,
+                           "'stdin' is empty, and a stream of Arrow has a schema at least")
+                 : MR_OK;
+        goto out;
     }
     stream.first.ptr = first;
     signal(SIGPIPE, SIG_IGN); /* NOLINT: an error of the write tells more */
@@ -219,6 +223,11 @@ out:
     return rc;
 }
 
+static enum mr_table_format format_of(const char *name)
+{
+    return strcmp(name, "tsv") == 0 ? MR_TABLE_CSV : mr_table_format_of(mr_str_c(name));
+}
+
 static int command_complete(struct map_command *c, struct mr_cli_batch_parsed *p,
                             struct mr_err *err)
 {
@@ -232,8 +241,10 @@ static int command_complete(struct map_command *c, struct mr_cli_batch_parsed *p
     if (strcmp(in, "tsv") == 0 && !o->source.delimiter) {
         o->source.delimiter = '\t';
     }
-    o->source.format = strcmp(in, "jsonl") == 0 ? MR_TABLE_JSONL : MR_TABLE_CSV;
-    o->writer.format = strcmp(out, "jsonl") == 0 ? MR_TABLE_JSONL : MR_TABLE_CSV;
+    o->source.format = format_of(in);
+    o->source.memory_bytes = o->memory_bytes;
+    o->writer.format = format_of(out);
+    o->writer.is_stream = true;
     o->writer.delimiter = strcmp(out, "tsv") == 0 ? '\t'
                           : c->output_format == 0 ? o->source.delimiter
                                                   : 0;
