@@ -29,6 +29,7 @@ struct input {
     const struct mr_field *leaf; /* of the first column: others have its type */
     int dynamic;                 /* the dimension that each row may choose, -1 = none */
     uint64_t elements;           /* of a row, without that dimension */
+    bool is_mask;                /* 1 for a value, 0 for a null */
 };
 
 struct batch_bind {
@@ -38,6 +39,7 @@ struct batch_bind {
     bool is_batched;
     bool has_null_value;
     double null_value;
+    bool *is_masked; /* by column of the schema: a mask tells of its nulls */
 };
 
 bool batch_is_batched(const struct mr_oip_metadata *m)
@@ -62,6 +64,7 @@ struct from {
     mr_str *names;
     size_t count;
     double constant;
+    bool is_mask;
 };
 
 static mr_str trim(mr_str s)
@@ -109,10 +112,11 @@ static int from_parse(const char *input, mr_str text, struct from *out, struct m
                    : MR_FAIL(err, MR_E_INVALID, "input '%s': '%.*s' is not const(NUMBER)", input,
                              (int)text.len, text.ptr);
     }
-    const bool is_stack = call_of(text, "stack", &inside);
-    mr_str rest = is_stack ? inside : text;
+    out->is_mask = call_of(text, "mask", &inside);
+    const bool is_list = out->is_mask || call_of(text, "stack", &inside);
+    mr_str rest = is_list ? inside : text;
     while (out->count < COLUMNS_MAX) {
-        const char *comma = is_stack ? memchr(rest.ptr, ',', rest.len) : NULL;
+        const char *comma = is_list ? memchr(rest.ptr, ',', rest.len) : NULL;
         const size_t n = comma ? (size_t)(comma - rest.ptr) : rest.len;
         const mr_str name = trim((mr_str){rest.ptr, n});
         if (name.len == 0) {
@@ -127,8 +131,9 @@ static int from_parse(const char *input, mr_str text, struct from *out, struct m
     }
     mr_freep(&out->names);
     return MR_FAIL(err, MR_E_INVALID,
-                   "input '%s': '%.*s' is no column, stack(COLUMN,…) or const(NUMBER)", input,
-                   (int)text.len, text.ptr);
+                   "input '%s': '%.*s' is no column, stack(COLUMN,…), mask(COLUMN,…) or "
+                   "const(NUMBER)",
+                   input, (int)text.len, text.ptr);
 }
 
 static int from_find(const struct batch_bind_options *o, const struct mr_oip_io *io,
@@ -217,17 +222,34 @@ static int wanted_add(const struct mr_oip_io *io, bool is_batched, const struct 
     return MR_OK;
 }
 
+/* A column that only a mask looks at is read as it is found. */
+static void wanted_add_masked(const struct from *from, struct mr_schema *out)
+{
+    for (size_t i = 0; i < from->count; i++) {
+        if (mr_schema_find(out, from->names[i]) < 0) {
+            struct mr_field field = {.is_nullable = true};
+            field.name = mr_strndup(from->names[i].ptr, from->names[i].len);
+            mr_schema_add(out, &field);
+            mr_free(field.name);
+        }
+    }
+}
+
 int batch_bind_wanted(const struct mr_oip_metadata *m, const struct batch_bind_options *options,
                       struct mr_schema *out, struct mr_err *err)
 {
     const bool is_batched = batch_is_batched(m);
     int rc = maps_check(m, options, err);
 
-    for (size_t i = 0; i < m->input_count && rc == MR_OK; i++) {
-        struct from from;
-        rc = from_find(options, &m->inputs[i], &from, err);
-        if (rc == MR_OK) {
-            rc = wanted_add(&m->inputs[i], is_batched, &from, out, err);
+    for (int masks = 0; masks < 2; masks++) { /* these have no say in the types */
+        for (size_t i = 0; i < m->input_count && rc == MR_OK; i++) {
+            struct from from;
+            rc = from_find(options, &m->inputs[i], &from, err);
+            if (rc == MR_OK && !masks && !from.is_mask) {
+                rc = wanted_add(&m->inputs[i], is_batched, &from, out, err);
+            } else if (rc == MR_OK && masks && from.is_mask) {
+                wanted_add_masked(&from, out);
+            }
             mr_free(from.names);
         }
     }
@@ -259,12 +281,13 @@ static int column_bind(const struct batch_bind *b, struct input *in, mr_str name
                        (int)io->name.len, io->name.ptr, (int)name.len, name.ptr);
     }
     const struct mr_field *f = &b->schema->fields[column];
-    if (!batch_can_cast(leaf_of(f), io->dtype)) {
+    b->is_masked[column] = b->is_masked[column] || in->is_mask;
+    if (!in->is_mask && !batch_can_cast(leaf_of(f), io->dtype)) {
         return MR_FAIL(err, MR_E_INVALID, "column '%s' (%s) cannot become input '%.*s' (%s)",
                        f->name, mr_field_text(f, text, sizeof text), (int)io->name.len,
                        io->name.ptr, mr_dtype_name(io->dtype));
     }
-    if (in->column_count > 0 && (f->item || leaf_of(f)->type != in->leaf->type)) {
+    if (in->column_count > 0 && (f->item || (!in->is_mask && leaf_of(f)->type != in->leaf->type))) {
         return MR_FAIL(err, MR_E_INVALID,
                        "input '%.*s': columns that are stacked must be scalars of one type, and "
                        "'%s' is %s",
@@ -283,6 +306,11 @@ static int input_bind(const struct batch_bind *b, struct input *in, const struct
     const struct mr_oip_io *io = in->io;
     int rc = shape_read(io, b->is_batched, &in->dynamic, &in->elements, err);
 
+    in->is_mask = from->is_mask;
+    if (rc == MR_OK && in->is_mask && io->dtype == MR_DTYPE_BYTES) {
+        rc = MR_FAIL(err, MR_E_UNSUPPORTED, "input '%.*s' is no number, as mask() makes",
+                     (int)io->name.len, io->name.ptr);
+    }
     for (size_t i = 0; i < from->count && rc == MR_OK; i++) {
         rc = column_bind(b, in, from->names[i], err);
     }
@@ -316,6 +344,7 @@ int batch_bind_new(struct batch_bind **out, const struct mr_oip_metadata *m,
     b->has_null_value = options->has_null_value;
     b->null_value = options->null_value;
     b->inputs = MR_NEW_ARRAY(struct input, m->input_count + 1);
+    b->is_masked = MR_NEW_ARRAY(bool, schema->count + 1);
     for (size_t i = 0; i < m->input_count && rc == MR_OK; i++) {
         struct from from;
         b->inputs[i].io = &m->inputs[i];
@@ -348,6 +377,7 @@ void batch_bind_free(struct batch_bind **bind)
             mr_free(b->inputs[i].columns);
         }
         mr_free(b->inputs);
+        mr_free(b->is_masked);
         mr_freep(bind);
     }
 }
@@ -418,14 +448,24 @@ static bool is_sure_cast(const struct input *in)
 {
     const int to = in->io->dtype;
 
-    return to == MR_DTYPE_BYTES || batch_type_of(to) == in->leaf->type || to == MR_DTYPE_FP16 ||
-           to == MR_DTYPE_BF16 || to == MR_DTYPE_FP32 || to == MR_DTYPE_FP64;
+    return in->is_mask || to == MR_DTYPE_BYTES || batch_type_of(to) == in->leaf->type ||
+           to == MR_DTYPE_FP16 || to == MR_DTYPE_BF16 || to == MR_DTYPE_FP32 || to == MR_DTYPE_FP64;
 }
 
-/* Nulls of strings and booleans stay faults of the row. */
-static bool takes_nulls(const struct batch_bind *b, const struct input *in)
+/* Nulls of strings and booleans stay faults of the row, unless a mask tells of them. */
+static bool takes_nulls(const struct batch_bind *b, const struct input *in, int column)
 {
-    return b->has_null_value && in->io->dtype != MR_DTYPE_BYTES && in->io->dtype != MR_DTYPE_BOOL;
+    return b->is_masked[column] ||
+           (b->has_null_value && in->io->dtype != MR_DTYPE_BYTES && in->io->dtype != MR_DTYPE_BOOL);
+}
+
+/* A row that is null, instead of its values, has the length that the model asks for. */
+static bool takes_null_row(const struct batch_bind *b, const struct input *in, int column)
+{
+    const bool is_list = b->schema->fields[column].item;
+
+    return takes_nulls(b, in, column) && in->dynamic < 0 &&
+           !(is_list && in->io->dtype == MR_DTYPE_BYTES);
 }
 
 static bool count_is_bad(const struct input *in, uint64_t n, const char *name, char *why)
@@ -449,7 +489,7 @@ static bool column_is_bad(const struct batch_bind *b, const struct input *in, in
 
     if (mr_column_is_null(c, row)) {
         snprintf(why, WHY_ROOM, "column '%s' is null", f->name);
-        return !takes_nulls(b, in) || in->dynamic >= 0;
+        return !takes_null_row(b, in, column);
     }
     if (has_inner_null(f, c, row)) {
         snprintf(why, WHY_ROOM, "column '%s' holds a null list", f->name);
@@ -459,8 +499,8 @@ static bool column_is_bad(const struct batch_bind *b, const struct input *in, in
     if (in->column_count == 1 && count_is_bad(in, leaf.end - leaf.begin, f->name, why)) {
         return true;
     }
-    for (uint64_t i = leaf.begin; leaf.column->nulls > 0 && !takes_nulls(b, in) && i < leaf.end;
-         i++) {
+    const bool looks = leaf.column->nulls > 0 && !takes_nulls(b, in, column);
+    for (uint64_t i = leaf.begin; looks && i < leaf.end; i++) {
         if (mr_column_is_null(leaf.column, i)) {
             snprintf(why, WHY_ROOM, "column '%s': value %llu is null", f->name,
                      (unsigned long long)(i - leaf.begin));
@@ -586,9 +626,33 @@ static void fill(int dtype, double value, void *to, uint64_t n)
     const size_t bytes = mr_dtype_size(dtype);
     uint64_t one = 0;
 
-    batch_cast(&of_double, &value, dtype, &one, 1);
+    if (dtype == MR_DTYPE_BOOL) {
+        one = value != 0;
+    } else {
+        batch_cast(&of_double, &value, dtype, &one, 1);
+    }
     for (uint64_t i = 0; i < n; i++) {
         memcpy((uint8_t *)to + i * bytes, &one, bytes);
+    }
+}
+
+/* Which values of a row are there. */
+static void row_mask(const struct batch_bind *b, const struct input *in, int column,
+                     const struct mr_rows *rows, uint64_t row, uint8_t *to)
+{
+    const struct mr_column *c = &rows->columns[column];
+    const size_t bytes = mr_dtype_size(in->io->dtype);
+
+    if (mr_column_is_null(c, row)) {
+        fill(in->io->dtype, 0, to, in->column_count > 1 ? 1 : in->elements);
+        return;
+    }
+    const struct leaf leaf = leaf_find(&b->schema->fields[column], c, row, 1);
+    fill(in->io->dtype, 1, to, leaf.end - leaf.begin);
+    for (uint64_t i = leaf.begin; leaf.column->nulls > 0 && i < leaf.end; i++) {
+        if (mr_column_is_null(leaf.column, i)) {
+            fill(in->io->dtype, 0, to + (i - leaf.begin) * bytes, 1);
+        }
     }
 }
 
@@ -620,7 +684,7 @@ static void row_cast(const struct batch_bind *b, const struct input *in, int col
 static bool is_plain(const struct batch_bind *b, const struct input *in, const struct mr_rows *rows,
                      struct leaf *out, uint64_t first, uint64_t count)
 {
-    if (in->column_count != 1 || in->leaf->type != batch_type_of(in->io->dtype)) {
+    if (in->is_mask || in->column_count != 1 || in->leaf->type != batch_type_of(in->io->dtype)) {
         return false;
     }
     const struct mr_column *c = &rows->columns[in->columns[0]];
@@ -646,7 +710,8 @@ static void span_cast(const struct batch_bind *b, const struct input *in,
     }
     for (uint64_t r = 0; r < s->count; r++) {
         for (size_t k = 0; k < in->column_count; k++) {
-            row_cast(b, in, in->columns[k], s->rows, s->first + r, to + (r * elements + k) * bytes);
+            (in->is_mask ? row_mask : row_cast)(b, in, in->columns[k], s->rows, s->first + r,
+                                                to + (r * elements + k) * bytes);
         }
     }
 }

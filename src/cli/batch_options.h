@@ -105,7 +105,8 @@ struct mr_cli_batch_words {
          .flags = MR_OPTION_CLI_ONLY,                                                              \
          MR_OPTION_AT(type, words.maps),                                                           \
          .value = "INPUT=FROM",                                                                    \
-         .help = "an input of the model comes from COLUMN, stack(COLUMN,...) or const(NUMBER); "   \
+         .help = "an input of the model comes from COLUMN, stack(COLUMN,...), const(NUMBER) or "   \
+                 "mask(COLUMN,...), which is 0 for nulls and 1 for all else; "                     \
                  "from the "                                                                       \
                  "column of its name if not given"},                                               \
         {.name = "null-value",                                                                     \

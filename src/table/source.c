@@ -82,7 +82,7 @@ static const struct mr_field *wanted_of(const struct mr_source *s, const char *n
     const struct mr_schema *wanted = s->options.wanted;
     const int i = wanted ? mr_schema_find(wanted, mr_str_c(name)) : -1;
 
-    return i < 0 ? NULL : &wanted->fields[i];
+    return i < 0 || wanted->fields[i].type == MR_COLUMN_NONE ? NULL : &wanted->fields[i];
 }
 
 /* `at` finds the fields of `all` by name: their index + 1. */

@@ -31,6 +31,26 @@ def test_all_is_well(tmp_path):
     assert (tmp_path / "out/_SUCCESS").exists()
 
 
+@pytest.mark.parametrize("form", ["parquet", "jsonl", "csv"])
+def test_mask(tmp_path, form):
+    """An input that tells where a column is null, whatever its type; such a null is no fault."""
+    flags = [None if k % 3 == 0 else f"row {k}" for k in range(1000)]
+    (tmp_path / "in").mkdir()
+    t = pa.table({"name": flags, "id": range(1000), "x": [[float(k % 7)] * WIDTH for k in range(1000)]})
+    path = tmp_path / f"in/a.{form}"
+    if form == "parquet":
+        pa.parquet.write_table(t, path)
+    elif form == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in t.to_pylist()))
+    else:
+        path.write_text("name,id,x\n" + "".join(f'{r["name"] or ""},{r["id"]},"{r["x"]}"\n' for r in t.to_pylist()))
+    with hosts(Host) as (addresses, _):
+        run(tmp_path, addresses, "--map", "id=mask(name)")
+    found = results(tmp_path).to_pylist()
+    assert len(found) == 1000 and not dead(tmp_path)
+    assert {r["id"]: (r["name"], r["z"][0]) for r in found} == {k: (v, 0 if v is None else 10) for k, v in enumerate(flags)}
+
+
 @pytest.mark.parametrize("form,compression", [("jsonl", "none"), ("jsonl", "gzip"), ("csv", "none"), ("csv", "zstd")])
 def test_text_in_and_out(tmp_path, form, compression):
     """Rows that no cell can be read of are dead letters by their numbers."""

@@ -215,6 +215,87 @@ static void nulls(void **state)
     fini(&f);
 }
 
+/* A mask tells the nulls of a column, which are then no faults of their rows. */
+static void masks(void **state)
+{
+    const struct mr_batch_map maps[] = {{"k", "mask(x)"}};
+    const struct batch_bind_options o = {.maps = maps, .map_count = 1};
+    struct fixture f;
+    struct mr_column_builder b;
+    struct mr_schema wanted = {0};
+    char why[256];
+
+    (void)state;
+    init(&f, io("x", MR_DTYPE_FP32, 2, 2, 0));
+    f.inputs[1] = io("k", MR_DTYPE_BOOL, 2, 2, 0);
+    f.m.input_count = 2;
+    assert_int_equal(batch_bind_wanted(&f.m, &o, &wanted, &f.err), MR_OK);
+    assert_int_equal(wanted.count, 1);
+    assert_int_equal(wanted.fields[0].item->type, MR_COLUMN_F32);
+    mr_schema_fini(&wanted);
+    column(&f, "x", MR_COLUMN_LIST, MR_COLUMN_F32, 0);
+    mr_column_builder_init(&b, &f.schema.fields[0]);
+    list_add(&b, 2, 1);
+    mr_column_add_null(&b);
+    mr_column_add(b.item, &(float){5});
+    mr_column_add_null(b.item);
+    mr_column_end_list(&b);
+    list_add(&b, 3, 1);
+    give(&f, &b, 1);
+    assert_int_equal(batch_bind_new(&f.bind, &f.m, &f.schema, &o, &f.err), MR_OK);
+    assert_false(batch_bind_all_good(f.bind, f.rows));
+    for (uint64_t r = 0; r < 3; r++) {
+        assert_false(batch_bind_is_bad(f.bind, f.rows, r, why));
+    }
+    assert_true(batch_bind_is_bad(f.bind, f.rows, 3, why));
+    assert_int_equal(make(&f, 0, 3), MR_OK);
+    assert_memory_equal(f.tensors[0].tensor.data, ((float[]){1, 2, 0, 0, 5, 0}), 24);
+    assert_memory_equal(f.tensors[1].tensor.data, ((bool[]){1, 1, 0, 0, 1, 0}), 6);
+    fini(&f);
+}
+
+static void masks_of_several_columns(void **state)
+{
+    const struct mr_batch_map maps[] = {{"x", "stack(a,b)"}, {"k", "mask(a, text)"}};
+    const struct batch_bind_options o = {
+        .maps = maps, .map_count = 2, .has_null_value = true, .null_value = 7};
+    struct mr_schema wanted = {0};
+    struct fixture f;
+    struct mr_column_builder b[3];
+
+    (void)state;
+    init(&f, io("x", MR_DTYPE_FP32, 2, 2, 0));
+    f.inputs[1] = io("k", MR_DTYPE_FP16, 2, 2, 0);
+    f.m.input_count = 2;
+    assert_int_equal(batch_bind_wanted(&f.m, &o, &wanted, &f.err), MR_OK);
+    assert_int_equal(wanted.count, 3);
+    assert_int_equal(wanted.fields[2].type, MR_COLUMN_NONE);
+    mr_schema_fini(&wanted);
+    column(&f, "a", MR_COLUMN_I64, MR_COLUMN_NONE, 0);
+    column(&f, "b", MR_COLUMN_I64, MR_COLUMN_NONE, 0);
+    column(&f, "text", MR_COLUMN_STRING, MR_COLUMN_NONE, 0);
+    for (size_t i = 0; i < 3; i++) {
+        mr_column_builder_init(&b[i], &f.schema.fields[i]);
+    }
+    mr_column_add_null(&b[0]);
+    mr_column_add(&b[1], &(int64_t){4});
+    mr_column_add_bytes(&b[2], MR_STR("a text"));
+    mr_column_add(&b[0], &(int64_t){5});
+    mr_column_add_null(&b[1]);
+    mr_column_add_null(&b[2]);
+    give(&f, b, 3);
+    assert_int_equal(batch_bind_new(&f.bind, &f.m, &f.schema, &o, &f.err), MR_OK);
+    assert_int_equal(make(&f, 0, 2), MR_OK);
+    assert_memory_equal(f.tensors[0].tensor.data, ((float[]){7, 4, 5, 7}), 16);
+    assert_memory_equal(f.tensors[1].tensor.data, ((uint16_t[]){0, 0x3c00, 0x3c00, 0}), 8);
+    fini(&f);
+
+    init(&f, io("x", MR_DTYPE_BYTES, 1, 0, 0));
+    assert_int_equal(bind(&f, "mask(text)"), MR_E_UNSUPPORTED);
+    assert_string_equal(f.err.msg, "input 'x' is no number, as mask() makes");
+    fini(&f);
+}
+
 static void stacked_columns_and_constants(void **state)
 {
     struct fixture f;
@@ -303,10 +384,11 @@ static void what_cannot_be_bound(void **state)
     } cases[] = {
         {"none", "input 'x': the table has no column 'none'"},
         {"s", "column 's' (STRING) cannot become input 'x' (FP32)"},
-        {"stack(a,)", "input 'x': 'stack(a,)' is no column, stack(COLUMN,…) or const(NUMBER)"},
+        {"stack(a,)",
+         "input 'x': 'stack(a,)' is no column, stack(COLUMN,…), mask(COLUMN,…) or const(NUMBER)"},
         {"const(a)", "input 'x': 'const(a)' is not const(NUMBER)"},
         {"stack(a,a,a)", "input 'x' takes 2 values a row, and 3 scalar columns are stacked"},
-        {"", "input 'x': '' is no column, stack(COLUMN,…) or const(NUMBER)"},
+        {"", "input 'x': '' is no column, stack(COLUMN,…), mask(COLUMN,…) or const(NUMBER)"},
     };
 
     (void)state;
@@ -329,6 +411,8 @@ int main(void)
         cmocka_unit_test(numbers_are_sent_from_where_they_lie),
         cmocka_unit_test(casts_and_their_limits),
         cmocka_unit_test(nulls),
+        cmocka_unit_test(masks),
+        cmocka_unit_test(masks_of_several_columns),
         cmocka_unit_test(stacked_columns_and_constants),
         cmocka_unit_test(rows_of_unlike_shape_go_apart),
         cmocka_unit_test(strings),

@@ -14,7 +14,8 @@
 #include "s3/s3.h"
 #include "table/table.h"
 
-/** An input of the model and where it comes from: COLUMN, stack(COLUMN,…) or const(NUMBER). */
+/** An input of the model and where it comes from: COLUMN, stack(COLUMN,…), const(NUMBER), or mask(COLUMN,…), which is 1
+ *  for each value and 0 for a null. The nulls of a column with a mask are sent, as null_value or 0, or as no text. */
 struct mr_batch_map {
     const char *input;
     const char *from;

@@ -70,7 +70,7 @@ struct mr_source_options {
     const char *const *columns; /* those wanted, in the order wanted; count 0: all */
     size_t column_count;
     /** What a column is to be read as where the format leaves it open (JSONL, CSV) or where a cast costs nothing.
-     *  Names that the table does not have are passed over. NULL: as found. */
+     *  Names that the table does not have are passed over, and fields without a type. NULL: as found. */
     const struct mr_schema *wanted;
     uint64_t max_cell_bytes; /* 0: 64 MiB. A larger one is a fault of its row, without its bytes */
     char delimiter;          /* CSV; 0: a comma, or a tab for .tsv */
