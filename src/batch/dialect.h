@@ -60,5 +60,6 @@ struct dialect {
 
 extern const struct dialect dialect_oip;
 extern const struct dialect dialect_openai;
+extern const struct dialect dialect_openai_file; /* openai_file.c */
 
 #endif

@@ -487,7 +487,9 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     j->calls.most_rows = j->o->batch_rows;
     atomic_init(&j->batch_rows, j->o->batch_rows);
     j->max_in_flight = j->o->max_in_flight;
-    j->dialect = j->o->openai ? &dialect_openai : &dialect_oip;
+    j->dialect = !j->o->openai                            ? &dialect_oip
+                 : j->o->openai->api == MR_BATCH_API_FILE ? &dialect_openai_file
+                                                          : &dialect_openai;
     j->sink = j->o->output_database ? &sink_table : &sink_files;
     credits_init(&j->credits, j->o->memory_bytes);
     mr_block_set_budget(0, MR_MIN(j->o->memory_bytes / 8, (uint64_t)BLOCKS_KEPT));
@@ -550,7 +552,8 @@ int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *o, struct
          "a table has no order: the order of the results is for files"},
         {!o->filter && (!o->folder || !o->folder[0]), "there is no folder for the job"},
         {o->shard_count > 0 && o->shard >= o->shard_count, "there is no such shard"},
-        {!o->model || !o->model[0] || strlen(o->model) > 256,
+        {(!o->model || !o->model[0] || strlen(o->model) > 256) &&
+             !(!o->model && o->openai && o->openai->api == MR_BATCH_API_FILE),
          "the model has no name, or one of more than 256 bytes"},
         {o->version && (!o->version[0] || strlen(o->version) > 32),
          "the version is empty or longer than 32 bytes"},

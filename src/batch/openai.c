@@ -96,11 +96,19 @@ static int options_check(const struct mr_batch_options *o, struct mr_err *err)
 {
     const struct mr_batch_openai *a = o->openai;
     const bool is_chat = a->api == MR_BATCH_API_CHAT;
+    const bool is_file = a->api == MR_BATCH_API_FILE;
     const struct {
         bool is_wrong;
         const char *text;
     } checks[] = {
-        {!a->prompt == !a->messages, "a job of this API needs either --prompt or --messages"},
+        {is_file && (a->prompt || a->messages || a->param_count > 0 || a->text_column ||
+                     a->null_text || a->on_length || o->carried_count > 0 || o->output_count > 0),
+         "a batch file's lines say all: --prompt, --messages, --param, --keep, --outputs and the "
+         "like are not for it"},
+        {is_file && (o->writer.format != MR_TABLE_JSONL || o->filter),
+         "the results of a batch file are JSON lines"},
+        {!is_file && !a->prompt == !a->messages,
+         "a job of this API needs either --prompt or --messages"},
         {a->messages && !is_chat, "--messages is for --api chat"},
         {a->system && !is_chat, "--system is for --api chat"},
         {a->schema && !is_chat, "--response-schema is for --api chat"},
@@ -184,7 +192,7 @@ void openai_hide(const struct openai *a, char *text)
     }
 }
 
-static void dialect_free(struct job *j)
+void openai_drop(struct job *j)
 {
     openai_free(&j->openai);
 }
@@ -527,5 +535,5 @@ const struct dialect dialect_openai = {
     .send = openai_send,
     .judge = openai_judge,
     .rows = openai_rows,
-    .free = dialect_free,
+    .free = openai_drop,
 };

@@ -32,6 +32,7 @@ struct openai {
     struct template *system;    /* NULL: none */
     struct template *prompt;    /* NULL: there is a column of messages */
     int messages;               /* the column; -1: none */
+    int file_columns[4];        /* openai_file.c */
     char *authorization;        /* NULL: none. Never shown */
     struct mr_buf tail;         /* of each call: its parameters, with a comma before each */
     size_t width;               /* of vectors, as the first host told; 0: none did */
@@ -48,6 +49,9 @@ int openai_new(struct openai **out, const struct mr_batch_options *o, struct mr_
 /** Blots out the key where a server quotes it back: it stays out of logs, reports and letters. */
 void openai_hide(const struct openai *a, char *text);
 
+/** dialect.free */
+void openai_drop(struct job *j);
+
 /* ---- openai_ask.c ---- */
 
 /** dialect.ask: is the model in the host's list, is it healthy, how long are its vectors? */
@@ -57,6 +61,8 @@ void openai_ask(struct host *h, int64_t timeout_ns);
 
 /** dialect.send */
 int openai_send(struct call *k, int64_t timeout_ns, struct mr_err *err);
+/** Sends k->head to a path below the prefix. Errors: MR_E_EXHAUSTED. */
+int openai_post(struct call *k, mr_str path, int64_t timeout_ns, struct mr_err *err);
 /** The begin of a POST's path below the prefix. */
 const char *openai_path(enum mr_batch_api api);
 /** Headers of each request into out[2]; how many. */

@@ -286,6 +286,47 @@ int openai_answer_vectors(mr_str body, size_t count, bool allows_nan, struct mr_
     return answer_read(&r, body, err);
 }
 
+/* On one line: line feeds in JSON are between its values. */
+static int body_flatten(struct mr_arena *arena, struct openai_answer *a, struct mr_err *err)
+{
+    const mr_str copy = mr_arena_str(arena, a->body);
+
+    if (!copy.ptr) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for an answer");
+    }
+    char *text = (char *)(uintptr_t)copy.ptr;
+    for (size_t i = 0; i < copy.len; i++) {
+        text[i] = (char)(text[i] == '\n' || text[i] == '\r' ? ' ' : text[i]);
+    }
+    a->body = copy;
+    return MR_OK;
+}
+
+int openai_answer_any(mr_str body, struct mr_arena *arena, struct openai_answer *out,
+                      struct mr_err *err)
+{
+    struct mr_json j;
+    bool is_first = true;
+    mr_str key;
+
+    *out = (struct openai_answer){.body = mr_str_trim(body), .id = MR_STR("")};
+    mr_json_init(&j, out->body, arena, 0, err);
+    mr_json_enter_object(&j);
+    while (mr_json_next_key(&j, &is_first, &key)) {
+        if (mr_str_eq(key, MR_STR("usage"))) {
+            usage_read(&j, out);
+        } else if (mr_str_eq(key, MR_STR("model"))) {
+            text_read(&j, &out->model);
+        } else if (mr_str_eq(key, MR_STR("id")) && mr_json_peek(&j) == MR_JSON_STRING) {
+            mr_json_string(&j, &out->id);
+        } else {
+            mr_json_skip(&j, NULL);
+        }
+    }
+    int rc = mr_json_finish(&j);
+    return rc < 0 ? rc : body_flatten(arena, out, err);
+}
+
 /* ---- models ---- */
 
 struct names {
@@ -297,7 +338,7 @@ struct names {
 
 static void name_add(struct names *n, mr_str id)
 {
-    n->is_found = n->is_found || mr_str_eq_c(id, n->wanted);
+    n->is_found = n->is_found || (n->wanted && mr_str_eq_c(id, n->wanted));
     if (n->len + id.len + 4 < sizeof n->text) {
         n->len += (size_t)snprintf(n->text + n->len, sizeof n->text - n->len, "%s'%.*s'",
                                    n->len ? ", " : "", MR_STR_ARG(id));
@@ -343,7 +384,7 @@ int openai_answer_models(mr_str body, const char *model, struct mr_err *err)
         }
     }
     int rc = mr_json_finish(&j);
-    if (rc == MR_OK && !n.is_found) {
+    if (rc == MR_OK && model && !n.is_found) {
         rc = MR_FAIL(err, MR_E_NOT_FOUND, "it serves %s, not '%s'", n.len ? n.text : "no model",
                      model);
     }

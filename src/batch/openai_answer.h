@@ -21,7 +21,9 @@ struct openai_answer {
     int64_t prompt_tokens; /* of the whole call; 0: not told */
     int64_t completion_tokens;
     struct openai_choice *choices; /* by row */
-    size_t width;                  /* of vectors */
+    mr_str id;                     /* openai_answer_any: as it was told, or "" */
+    mr_str body;
+    size_t width; /* of vectors */
 };
 
 /** Text answers to `count` rows, in the arena or the body. Choices go by their index; without one, by their place.
@@ -32,7 +34,10 @@ int openai_answer_text(mr_str body, size_t count, struct mr_arena *arena, struct
  *  have. A NaN or an infinity is an error unless allows_nan. */
 int openai_answer_vectors(mr_str body, size_t count, bool allows_nan, struct mr_arena *arena,
                           struct openai_answer *out, struct mr_err *err);
-/** Does a list of models have this one? Errors: MR_E_NOT_FOUND (names those there are), MR_E_INVALID. */
+/** An answer of any kind: a JSON object, of which body, id, model and tokens are told. Errors: as above. */
+int openai_answer_any(mr_str body, struct mr_arena *arena, struct openai_answer *out,
+                      struct mr_err *err);
+/** Does a list of models have this one? model NULL: any will do. Errors: MR_E_NOT_FOUND (names those there are), MR_E_INVALID. */
 int openai_answer_models(mr_str body, const char *model, struct mr_err *err);
 
 #endif

@@ -105,28 +105,35 @@ static void put_body(const struct call *k, struct making *m)
     mr_buf_char(m->body, '}');
 }
 
-int openai_send(struct call *k, int64_t timeout_ns, struct mr_err *err)
+int openai_post(struct call *k, mr_str path, int64_t timeout_ns, struct mr_err *err)
 {
-    const struct openai *a = k->job->openai;
-    struct making m = {.a = a, .rows = k->work->spans[0].extent->rows, .body = &k->head};
     struct mr_header headers[2];
+    const mr_str whole =
+        mr_arena_printf(&k->arena, "%s%.*s", k->host->wire.prefix, MR_STR_ARG(path));
 
-    mr_buf_init(&m.text, 0);
-    put_body(k, &m);
-    mr_buf_fini(&m.text);
-    const mr_str path =
-        mr_arena_printf(&k->arena, "%s%s", k->host->wire.prefix, openai_path(a->o->api));
-    if (k->head.failed || !path.ptr) {
+    if (k->head.failed || !whole.ptr) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
     }
     const struct mr_piece piece = {.ptr = k->head.ptr, .len = k->head.len};
     const struct mr_client_request request = {.method = "POST",
-                                              .path = path,
+                                              .path = whole,
                                               .headers = headers,
-                                              .header_count = openai_headers(a, headers),
+                                              .header_count =
+                                                  openai_headers(k->job->openai, headers),
                                               .pieces = &piece,
                                               .piece_count = 1,
                                               .timeout_ns = timeout_ns};
     wire_post(&k->host->wire, &k->wire, &request);
     return MR_OK;
+}
+
+int openai_send(struct call *k, int64_t timeout_ns, struct mr_err *err)
+{
+    const struct openai *a = k->job->openai;
+    struct making m = {.a = a, .rows = k->work->spans[0].extent->rows, .body = &k->head};
+
+    mr_buf_init(&m.text, 0);
+    put_body(k, &m);
+    mr_buf_fini(&m.text);
+    return openai_post(k, mr_str_c(openai_path(a->o->api)), timeout_ns, err);
 }

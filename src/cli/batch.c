@@ -45,6 +45,8 @@ struct batch_command {
     int compression;
     int s3_addressing;
     int order;
+    const char *result_file;
+    const char *error_file;
     const char *max_dead_percent;
     const char *shard; /* NULL: all */
     struct mr_tls_client_options tls;
@@ -151,6 +153,20 @@ const struct mr_option mr_cli_batch_table[] = {
      AT(job.output_table),
      .value = "TABLE",
      .help = "of it; made if it is not there"},
+    {.name = "output-file",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(result_file),
+     .value = "FILE",
+     .help =
+         "with --api batch-file: all results, when the job is finished; --output is FILE.job if "
+         "not given"},
+    {.name = "error-file",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(error_file),
+     .value = "FILE",
+     .help = "with --output-file: lines with an error, which are in the same file if not given"},
     {.name = "output-format",
      .kind = MR_OPTION_CHOICE,
      .flags = MR_OPTION_CLI_ONLY,
@@ -319,8 +335,24 @@ static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed 
         return MR_FAIL(err, MR_E_INVALID,
                        "--compression gzip: Parquet and Arrow take none or zstd");
     }
+    if (c->result_file && c->words.api.api != 1 + (int)MR_BATCH_API_FILE) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "--output-file is for --api batch-file; millrace batch "
+                       "merge makes one file of other results");
+    }
+    if (c->error_file && !c->result_file) {
+        return MR_FAIL(err, MR_E_INVALID, "--error-file needs --output-file");
+    }
     if (c->plan && o->retries_dead) {
         return MR_FAIL(err, MR_E_INVALID, "--plan is for run only");
+    }
+    if (c->result_file && !o->folder) {
+        struct mr_buf b;
+        mr_buf_init(&b, 0);
+        mr_buf_printf(&b, "%s.job", c->result_file);
+        o->folder = mr_strndup(mr_buf_cstr(&b), b.len);
+        MR_VEC_PUSH(&p->api.texts, (char *)(uintptr_t)o->folder);
+        mr_buf_fini(&b);
     }
     MR_TRY(shard_read(o, c->shard, err));
     o->s3.addressing = (enum mr_s3_addressing)c->s3_addressing;
@@ -529,6 +561,19 @@ static void retried_print(const struct batch_command *c, const struct progress *
     }
 }
 
+static int result_make(const struct batch_command *c, struct mr_err *err)
+{
+    struct mr_batch_openai_counts counts;
+    int rc = mr_batch_openai_result(c->job.folder, c->result_file, c->error_file, &counts, err);
+
+    if (rc == MR_OK) {
+        fprintf(stderr, "%llu results and %llu errors in %s%s%s\n",
+                (unsigned long long)counts.results, (unsigned long long)counts.errors,
+                c->result_file, c->error_file ? " and " : "", c->error_file ? c->error_file : "");
+    }
+    return rc;
+}
+
 static int batch_run(struct batch_command *c, struct mr_err *err)
 {
     struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
@@ -561,6 +606,9 @@ static int batch_run(struct batch_command *c, struct mr_err *err)
     }
     if (rc == MR_OK && c->job.retries_dead) {
         retried_print(c, &progress);
+    }
+    if (rc == MR_OK && c->result_file) {
+        rc = result_make(c, err);
     }
     if (report.len > 0 && c->json) {
         printf("%s\n", mr_buf_cstr(&report));

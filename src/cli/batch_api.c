@@ -9,7 +9,8 @@
 
 #define FILE_MOST (16 << 20)
 
-const char *const mr_cli_batch_apis[] = {"oip", "chat", "completions", "embeddings", NULL};
+const char *const mr_cli_batch_apis[] = {"oip",        "chat",       "completions",
+                                         "embeddings", "batch-file", NULL};
 const char *const mr_cli_batch_lengths[] = {"keep", "dead", "more", NULL};
 
 void mr_cli_batch_api_fini(struct mr_cli_batch_api_parsed *p)
@@ -117,8 +118,8 @@ static int none_check(const struct mr_cli_batch_api *w, struct mr_err *err)
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         if (options[i].is_given) {
             return MR_FAIL(err, MR_E_INVALID,
-                           "--%s is for hosts that speak OpenAI's API: --api chat, completions or "
-                           "embeddings",
+                           "--%s is for hosts that speak OpenAI's API: --api chat, completions, "
+                           "embeddings or batch-file",
                            options[i].name);
         }
     }
@@ -149,6 +150,11 @@ int mr_cli_batch_api_read(struct mr_batch_options *o, struct mr_cli_batch_api_pa
     }
     if (words->schema_file) {
         MR_TRY(file_read(p, "response-schema", words->schema_file, &p->openai.schema, err));
+    }
+    if (p->openai.api == MR_BATCH_API_FILE) {
+        o->writer.format = MR_TABLE_JSONL;
+        o->suffix = ".jsonl";
+        o->source.format = o->source.stream ? o->source.format : MR_TABLE_JSONL;
     }
     MR_TRY(params_read(p, &words->params, err));
     MR_TRY(key_read(p, words, err));

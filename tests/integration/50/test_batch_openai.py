@@ -371,3 +371,93 @@ def test_more_tokens(tmp_path):
     assert {r["id"]: r["text"] for r in results(tmp_path)} == {0: "40 words", 2: "40 words"}
     assert [(d["row"], d["kind"], d["attempts"]) for d in dead(tmp_path)] == [(1, "length", 4)]
     assert asked == [10] * 3 + [20] * 3 + [40] * 3 + [80]
+
+
+def batch_file(folder, addresses, *args, code=0):
+    done = subprocess.run([str(BIN), "batch", "run", "--api", "batch-file", "-i", str(folder / "in.jsonl"), "--output-file",
+                           str(folder / "out.jsonl"), "--hosts", ",".join(addresses), *map(str, args)], capture_output=True,
+                          text=True, env=environment(), timeout=120 * wait.SLOW)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def request(key, url, **body):
+    return {"custom_id": key, "method": "POST", "url": f"/v1/{url}", "body": {"model": MODEL, **body}}
+
+
+class Refuses(Host):
+    """Two models, one of which does not take everything; its JSON is spread over lines."""
+    def answer(self, number, request):
+        if "refuse" in str(request):
+            self.say(400, {"error": {"message": "too long", "code": "context_length_exceeded"}})
+        elif request["model"] == "spread":
+            self.say(200, json.dumps({"id": "x", "n": [1.50]}, indent=1).encode())
+        else:
+            super().answer(number, request)
+
+
+def test_batch_file(tmp_path):
+    """Drop-in for what hosted batches and vLLM's run-batch take and give."""
+    chats = [request(f"c{i}", "chat/completions", messages=[{"role": "user", "content": f"row {i}"}], x={"k": [1.50]})
+             for i in range(150)]
+    good = [*chats, request("e", "embeddings", input=["a", "b"]), request("s", "score", model="spread")]
+    bad = [request("400", "completions", prompt=["refuse"]), request("u", "../../admin"), request("st", "completions", stream=True),
+           request("g", "completions") | {"method": "GET"}, {"custom_id": "b", "method": "POST", "url": "/v1/completions", "body": 5},
+           request("", "completions")]
+    table(tmp_path, good + bad)
+    with open(tmp_path / "in.jsonl", "a") as f:
+        f.write('{"custom_id": "cut\n')
+    with hosts(Refuses, Refuses) as (addresses, made):
+        batch_file(tmp_path, addresses, "--error-file", tmp_path / "err.jsonl", "--max-dead-percent", "100")
+        calls = len(made[0].seen) + len(made[1].seen)
+        bodies = [r for h in made for _, r in h.seen]
+        batch_file(tmp_path, addresses, "--max-dead-percent", "100")  # once more: no call, and one file for all
+        assert len(made[0].seen) + len(made[1].seen) == calls
+    assert (tmp_path / "out.jsonl.job/_SUCCESS").exists()
+    errors = {e["custom_id"]: e for e in lines(tmp_path / "err.jsonl")}
+    both = lines(tmp_path / "out.jsonl")
+    assert len(both) == len(good) + len(bad) + 1
+    found = {r["custom_id"]: r for r in both if r["error"] is None}
+    assert found.keys() == {r["custom_id"] for r in good} and len({r["id"] for r in found.values()}) == len(good)
+    for i in range(150):
+        response = found[f"c{i}"]["response"]
+        assert response["status_code"] == 200 and response["request_id"] == "chatcmpl-1"
+        assert response["body"]["choices"][0]["message"]["content"] == f"echo: row {i}"
+    assert found["s"]["response"]["body"] == {"id": "x", "n": [1.5]} and len(found["e"]["response"]["body"]["data"]) == 2
+    assert errors.keys() == {"400", "u", "st", "g", "b", "", None}
+    assert errors["400"]["response"]["status_code"] == 400
+    assert errors["400"]["response"]["body"]["error"]["code"] == "context_length_exceeded"
+    assert errors["400"]["error"]["code"] == "rejected" and errors["u"]["response"] is None
+    assert "/v1/" in errors["u"]["error"]["message"] and "stream" in errors["st"]["error"]["message"]
+    assert all(r["body"] in bodies for r in good)
+
+
+def test_batch_file_killed_and_resumed(tmp_path):
+    requests = [request(f"c{i}", "chat/completions", messages=[{"role": "user", "content": f"row {i}"}]) for i in range(400)]
+    table(tmp_path, requests)
+    args = ["--part-bytes", "1", "--max-in-flight-per-host", "4"]
+    with hosts(Host) as (addresses, made):
+        job = subprocess.Popen([str(BIN), "batch", "run", "--api", "batch-file", "-i", str(tmp_path / "in.jsonl"), "--output-file",
+                                str(tmp_path / "out.jsonl"), "--hosts", addresses[0], *args], stderr=subprocess.DEVNULL,
+                               env=environment())
+        try:
+            wait.until(lambda: len(made[0].seen) >= 200 or job.poll() is not None)
+        finally:
+            job.send_signal(signal.SIGKILL)
+            job.wait()
+        assert not (tmp_path / "out.jsonl").exists()
+        batch_file(tmp_path, addresses, *args)
+        assert len(made[0].seen) < 400 + 64 * 3
+    assert sorted(r["custom_id"] for r in lines(tmp_path / "out.jsonl")) == sorted(r["custom_id"] for r in requests)
+
+
+@pytest.mark.parametrize("args,word", [(["--prompt", "x"], "--prompt"), (["--keep", "id"], "--keep"), ([], "custom_id")])
+def test_what_is_no_batch_file(tmp_path, args, word):
+    table(tmp_path, ROWS[:2])
+    with hosts(Host) as (addresses, made):
+        done = batch_file(tmp_path, addresses, *args, code=1)
+        assert word in done.stderr and not made[0].seen

@@ -64,7 +64,14 @@ struct mr_batch_param {
 };
 
 /** What hosts speak, but for the Open Inference Protocol: parts of OpenAI's API. */
-enum mr_batch_api { MR_BATCH_API_CHAT, MR_BATCH_API_COMPLETIONS, MR_BATCH_API_EMBEDDINGS };
+enum mr_batch_api {
+    MR_BATCH_API_CHAT,
+    MR_BATCH_API_COMPLETIONS,
+    MR_BATCH_API_EMBEDDINGS,
+    /** The input is a batch file of OpenAI's: {"custom_id":…,"method":"POST","url":…,"body":{…}} a line. Of the other
+     *  options only `key` counts; mr_batch_options.model is asked for in hosts' lists, NULL: it is not. */
+    MR_BATCH_API_FILE,
+};
 
 /** An answer was cut off at its length. */
 enum mr_batch_length {
@@ -233,6 +240,16 @@ int mr_batch_plan(struct mr_batch *b, struct mr_batch_plan *out, struct mr_err *
 /** Reading ends, what is under way is committed, mr_batch_run returns. A second one ends it without waiting for hosts. */
 void mr_batch_stop(struct mr_batch *b);
 void mr_batch_free(struct mr_batch **b);
+
+struct mr_batch_openai_counts {
+    uint64_t results;
+    uint64_t errors;
+};
+/** The result file of a job of MR_BATCH_API_FILE: {"id":…,"custom_id":…,"response":{…},"error":null} a line. Dead letters
+ *  have an error and are in a file of their own, NULL: in the same. Files that are there are replaced at once. Errors: MR_E_NOT_FOUND (no job),
+ *  MR_E_UNAVAILABLE (it is being worked on), MR_E_IO. */
+int mr_batch_openai_result(const char *folder, const char *output, const char *errors,
+                           struct mr_batch_openai_counts *out, struct mr_err *err);
 
 /* ---- a job, seen from another process ---- */
 
