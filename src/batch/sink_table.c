@@ -77,8 +77,7 @@ static int commit_seen(void *ctx, mr_str name, uint64_t rows, mr_str note, struc
     lost.name = mr_strndup(name.ptr, name.len);
     int rc = note_read(note, &lost, err);
     MR_VEC_PUSH(&r->lost, lost);
-    return rc < 0 ? MR_WRAP(err, rc, "%s, commit '%.*s' of the job", r->job->o->output_database,
-                            MR_STR_ARG(name))
+    return rc < 0 ? MR_WRAP(err, rc, "the database, commit '%.*s' of the job", MR_STR_ARG(name))
                   : MR_OK;
 }
 

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "pg.h"
 #include "text.h"
 
 enum mr_database_kind mr_database_kind_of(const char *name)
@@ -24,9 +25,15 @@ enum mr_database_kind mr_database_kind_of(const char *name)
 int mr_database_label(const char *database, const char *table, struct mr_buf *out,
                       struct mr_err *err)
 {
-    (void)err;
-    mr_buf_printf(out, "%s#%s", database, table);
-    return MR_OK;
+    int rc = MR_OK;
+
+    if (mr_database_kind_of(database) == MR_DATABASE_IS_POSTGRESQL) {
+        rc = mr_pg_label(database, out, err);
+    } else {
+        mr_buf_c(out, database);
+    }
+    mr_buf_printf(out, "#%s", table);
+    return rc;
 }
 
 void mr_database_quote(struct mr_buf *b, mr_str name)
@@ -58,14 +65,55 @@ int mr_database_no_order(struct mr_err *err)
                    "the job goes on");
 }
 
+/* ---- values ---- */
+
+bool mr_database_may_become(enum mr_column_type found, const struct mr_field *wanted)
+{
+    const bool is_list = wanted->item != NULL;
+    const bool is_number = wanted->type <= MR_COLUMN_F64;
+
+    switch (found) {
+    case MR_COLUMN_NONE: return true;
+    case MR_COLUMN_STRING: return is_list || is_number || wanted->type == MR_COLUMN_STRING;
+    case MR_COLUMN_BINARY:
+        return is_list && !wanted->item->item && wanted->item->type <= MR_COLUMN_F64;
+    default: return found <= MR_COLUMN_F64 && is_number;
+    }
+}
+
+const char *mr_database_add_raw(struct mr_column_builder *b, mr_str raw)
+{
+    const size_t bytes = mr_column_type_bytes(b->item->field->type);
+    const uint64_t count = bytes ? raw.len / bytes : 0;
+
+    if (!bytes || b->item->field->type > MR_COLUMN_F64) {
+        return "bytes are no such list";
+    }
+    if (raw.len % bytes || (b->field->type == MR_COLUMN_FIXED_LIST && count != b->field->width)) {
+        return "there are more or fewer bytes than such a list has";
+    }
+    void *room = mr_column_room(b->item, count);
+    if (room) {
+        if (count > 0) {
+            memcpy(room, raw.ptr, raw.len);
+        }
+        mr_column_took(b->item, count);
+    }
+    mr_column_end_list(b);
+    return NULL;
+}
+
 /* ---- rows ---- */
 
 int mr_database_rows_init(struct mr_database_rows *d, const struct mr_schema *schema,
                           uint64_t max_cell_bytes, struct mr_err *err)
 {
     for (size_t i = 0; i < schema->count; i++) {
-        const bool is_list = schema->fields[i].item;
-        int rc = is_list ? mr_cell_check(&schema->fields[i], max_cell_bytes, err) : MR_OK;
+        const struct mr_field *item = schema->fields[i].item;
+        /* Lists of dates are only those that are found. */
+        const bool may_be_text =
+            item && (item->item || mr_database_may_become(MR_COLUMN_STRING, item));
+        int rc = may_be_text ? mr_cell_check(&schema->fields[i], max_cell_bytes, err) : MR_OK;
         if (rc < 0) {
             return rc;
         }

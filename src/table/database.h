@@ -22,6 +22,12 @@ bool mr_database_has_order(const char *query);
 /** The error of a query that does not. */
 int mr_database_no_order(struct mr_err *err);
 
+/** Whether a column of a type, MR_COLUMN_NONE if it is not known, can be read as what is wanted of it: numbers as others,
+ *  texts as what they say, bytes as lists of numbers. */
+bool mr_database_may_become(enum mr_column_type found, const struct mr_field *wanted);
+/** A row of a list of numbers that lie one after the other, little-endian. NULL, or what is wrong. */
+const char *mr_database_add_raw(struct mr_column_builder *b, mr_str bytes);
+
 /** Rows that are being made, value by value. */
 struct mr_database_rows {
     const struct mr_schema *schema; /* borrowed */

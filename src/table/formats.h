@@ -63,6 +63,7 @@ extern const struct mr_source_ops mr_jsonl_source_ops;
 extern const struct mr_source_ops mr_parquet_source_ops; /* also of queries */
 /* Databases: `open` gives their only file its path and state. */
 extern const struct mr_source_ops mr_sqlite_source_ops;
+extern const struct mr_source_ops mr_pg_source_ops;
 
 /** Finds the files that setup->options name, sorted by path, and their format if the options leave it open. Fills in
  *  files, file_count and s3, which the caller gives back. Errors: as mr_source_open; s3 may be there then. */

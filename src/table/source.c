@@ -228,7 +228,7 @@ static int database_setup(struct mr_source *s, enum mr_database_kind kind, struc
 {
     const struct mr_source_options *o = &s->options;
 
-    s->ops = kind == MR_DATABASE_IS_SQLITE ? &mr_sqlite_source_ops : NULL;
+    s->ops = kind == MR_DATABASE_IS_SQLITE ? &mr_sqlite_source_ops : &mr_pg_source_ops;
     s->setup.files = MR_NEW(struct mr_source_file);
     s->setup.files[0].rows = -1;
     s->setup.file_count = 1;

@@ -325,21 +325,6 @@ static int guess(const struct source *s, void *statement, struct mr_field *field
     return code == SQLITE_ROW || code == SQLITE_DONE ? MR_OK : failed(s, code, err);
 }
 
-/* Whether a column can be read as what is wanted of it. */
-static bool may_become(enum mr_column_type found, const struct mr_field *wanted)
-{
-    const bool is_list = wanted->item != NULL;
-    const bool is_number = wanted->type <= MR_COLUMN_F64;
-
-    switch (found) {
-    case MR_COLUMN_NONE: return true;
-    case MR_COLUMN_STRING: return is_list || is_number || wanted->type == MR_COLUMN_STRING;
-    case MR_COLUMN_BINARY:
-        return is_list && !wanted->item->item && wanted->item->type <= MR_COLUMN_F64;
-    default: return is_number;
-    }
-}
-
 static void want(const struct source *s, struct mr_field *f)
 {
     const struct mr_schema *wanted = s->setup->options->wanted;
@@ -348,7 +333,7 @@ static void want(const struct source *s, struct mr_field *f)
 
     f->type = found == MR_COLUMN_NONE ? MR_COLUMN_STRING : found;
     if (i >= 0 && wanted->fields[i].type != MR_COLUMN_NONE &&
-        may_become(found, &wanted->fields[i])) {
+        mr_database_may_become(found, &wanted->fields[i])) {
         mr_field_fini(f);
         mr_field_copy(f, &wanted->fields[i]);
     }
@@ -422,29 +407,6 @@ out:
 
 /* ---- values ---- */
 
-/* The numbers of a list as they lie in a BLOB. NULL, or what is wrong. */
-static const char *blob_list(struct mr_column_builder *b, mr_str blob)
-{
-    const size_t bytes = mr_column_type_bytes(b->item->field->type);
-    const uint64_t count = bytes ? blob.len / bytes : 0;
-
-    if (!bytes || b->item->field->type > MR_COLUMN_F64) {
-        return "a BLOB is no such list";
-    }
-    if (blob.len % bytes || (b->field->type == MR_COLUMN_FIXED_LIST && count != b->field->width)) {
-        return "the BLOB has another length than such a list";
-    }
-    void *room = mr_column_room(b->item, count);
-    if (room) {
-        if (count > 0) {
-            memcpy(room, blob.ptr, blob.len);
-        }
-        mr_column_took(b->item, count);
-    }
-    mr_column_end_list(b);
-    return NULL;
-}
-
 /* NULL: it was added; otherwise what is wrong, perhaps in why. */
 static const char *value_add(struct source *s, struct mr_column_builder *b, int i,
                              struct mr_err *why)
@@ -480,7 +442,7 @@ static const char *value_add(struct source *s, struct mr_column_builder *b, int 
         mr_column_add_bytes(b, bytes);
         return NULL;
     }
-    return b->item ? blob_list(b, bytes) : "the value is a BLOB";
+    return b->item ? mr_database_add_raw(b, bytes) : "the value is a BLOB";
 }
 
 static int row_add(struct source *s, struct mr_err *err)

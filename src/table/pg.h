@@ -1,0 +1,146 @@
+/* PostgreSQL by libpq's asynchronous functions, so that waiting for a server can be ended. Private.
+ *
+ * The library is not linked: only tables in PostgreSQL need it. It is loaded when the first of them is opened, and stays. */
+#ifndef MR_TABLE_PG_H
+#define MR_TABLE_PG_H
+
+#include <stdatomic.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/str.h"
+
+/* Numbers of the library. */
+enum {
+    PG_CONNECTION_OK = 0,
+
+    PG_POLLING_FAILED = 0,
+    PG_POLLING_READING = 1,
+    PG_POLLING_WRITING = 2,
+    PG_POLLING_OK = 3,
+
+    PG_COMMAND_OK = 1,
+    PG_TUPLES_OK = 2,
+    PG_COPY_IN = 4,
+};
+#define PG_DIAG_SQLSTATE        'C'
+#define PG_DIAG_MESSAGE_PRIMARY 'M'
+
+/** An option of a connection, the library's own layout. */
+struct pg_option {
+    char *keyword;
+    char *envvar;
+    char *compiled;
+    char *val;
+    char *label;
+    char *dispchar;
+    int dispsize;
+};
+
+/* X(result, name without PQ, arguments) */
+#define PG_FUNCTIONS(X)                                                                            \
+    X(void *, connectStartParams,                                                                  \
+      (const char *const *keywords, const char *const *values, int expand_dbname))                 \
+    X(int, connectPoll, (void *conn))                                                              \
+    X(int, status, (const void *conn))                                                             \
+    X(int, socket, (const void *conn))                                                             \
+    X(char *, errorMessage, (const void *conn))                                                    \
+    X(void, finish, (void *conn))                                                                  \
+    X(int, setnonblocking, (void *conn, int on))                                                   \
+    X(void *, setNoticeProcessor,                                                                  \
+      (void *conn, void (*fn)(void *ctx, const char *text), void *ctx))                            \
+    X(struct pg_option *, conninfoParse, (const char *text, char **message))                       \
+    X(void, conninfoFree, (struct pg_option * options))                                            \
+    X(void, freemem, (void *p))                                                                    \
+    X(int, sendQueryParams,                                                                        \
+      (void *conn, const char *sql, int count, const unsigned *types, const char *const *values,   \
+       const int *lengths, const int *formats, int result_format))                                 \
+    X(int, flush, (void *conn))                                                                    \
+    X(int, consumeInput, (void *conn))                                                             \
+    X(int, isBusy, (void *conn))                                                                   \
+    X(void *, getResult, (void *conn))                                                             \
+    X(int, putCopyData, (void *conn, const char *data, int bytes))                                 \
+    X(int, putCopyEnd, (void *conn, const char *why))                                              \
+    X(int, resultStatus, (const void *result))                                                     \
+    X(char *, resultErrorField, (const void *result, int field))                                   \
+    X(char *, cmdTuples, (void *result))                                                           \
+    X(char *, cmdStatus, (void *result))                                                           \
+    X(int, ntuples, (const void *result))                                                          \
+    X(int, nfields, (const void *result))                                                          \
+    X(char *, fname, (const void *result, int column))                                             \
+    X(unsigned, ftype, (const void *result, int column))                                           \
+    X(int, fmod, (const void *result, int column))                                                 \
+    X(char *, getvalue, (const void *result, int row, int column))                                 \
+    X(int, getlength, (const void *result, int row, int column))                                   \
+    X(int, getisnull, (const void *result, int row, int column))                                   \
+    X(void, clear, (void *result))
+
+struct pg_api {
+#define X(result, name, arguments) result(*name) arguments;
+    PG_FUNCTIONS(X)
+#undef X
+};
+
+/** The library's functions, loaded at the first call. Any thread. Errors: MR_E_UNSUPPORTED (not there, or too old; names
+ *  its package). */
+int mr_pg_load(const struct pg_api **out, struct mr_err *err);
+
+/** A connection, or none. */
+struct pg {
+    const struct pg_api *api;
+    void *conn;                      /* NULL: none, or it was lost */
+    int cancel_fd;                   /* readable: all waiting ends with MR_E_CANCELLED; -1: none */
+    const _Atomic int64_t *until_ns; /* when waiting ends with MR_E_UNAVAILABLE; NULL: never */
+};
+
+/** Connects, in 30 s at most, with the encoding UTF-8 and without limits on the time of a statement. *p has cancel_fd and
+ *  until_ns. Messages have no password. Errors: MR_E_INVALID (the address), MR_E_UNAVAILABLE (anything that keeps from
+ *  connecting), MR_E_CANCELLED. */
+int mr_pg_open(struct pg *p, const char *database, struct mr_err *err);
+void mr_pg_close(struct pg *p);
+/** Appends the address without what is secret. Errors: MR_E_INVALID (it cannot be understood; does not repeat it). */
+int mr_pg_label(const char *database, struct mr_buf *out, struct mr_err *err);
+/** One statement, parameters as texts. *out (NULL: nobody wants it) is the caller's to clear. A lost connection is closed.
+ *  Errors: MR_E_UNAVAILABLE (lost, or the server asks to try again), MR_E_EXHAUSTED (disk full), MR_E_FORBIDDEN,
+ *  MR_E_NOT_FOUND (a relation or database), MR_E_IO, MR_E_CANCELLED, MR_E_INVALID (all else). */
+int mr_pg_query(struct pg *p, const char *sql, const char *const *values, int count, bool is_binary,
+                void **out, struct mr_err *err);
+/** Data for a COPY FROM STDIN, which is the last query. */
+int mr_pg_copy_put(struct pg *p, const char *data, size_t bytes, struct mr_err *err);
+/** Its end. */
+int mr_pg_copy_end(struct pg *p, struct mr_err *err);
+/** The only value of a result as text; "" for none. */
+mr_str mr_pg_value(const struct pg *p, const void *result, int row, int column);
+/** "SCHEMA.TABLE" between quotes, or "TABLE". */
+void mr_pg_quote_table(struct mr_buf *b, const char *table);
+
+/* ---- types ---- */
+
+/* Numbers of the types that are known here (pg_type.dat). */
+enum {
+    PG_BOOL = 16,
+    PG_BYTEA = 17,
+    PG_INT8 = 20,
+    PG_INT2 = 21,
+    PG_INT4 = 23,
+    PG_TEXT = 25,
+    PG_OID = 26,
+    PG_JSON = 114,
+    PG_FLOAT4 = 700,
+    PG_FLOAT8 = 701,
+    PG_BPCHAR = 1042,
+    PG_VARCHAR = 1043,
+    PG_DATE = 1082,
+    PG_TIMESTAMP = 1114,
+    PG_TIMESTAMPTZ = 1184,
+    PG_NUMERIC = 1700,
+    PG_JSONB = 3802,
+};
+/** Of an array type, the type of its items; 0: it is no array that is known. */
+unsigned mr_pg_item_of(unsigned type);
+
+#define PG_EPOCH_DAYS 10957 /* 2000-01-01 */
+#define PG_EPOCH_US   INT64_C(946684800000000)
+#define PG_DIGITS     10000 /* a digit of a numeric counts up to that */
+
+#endif
