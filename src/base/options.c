@@ -11,7 +11,10 @@
 
 #include "options_priv.h"
 
-#define ENV_PREFIX "MILLRACE_"
+static const char *env_prefix(const struct mr_options *o)
+{
+    return o->env_prefix ? o->env_prefix : "MILLRACE_";
+}
 
 void mr_options_init(struct mr_options *o, const char *program, const struct mr_option *table,
                      size_t count, void *target)
@@ -248,10 +251,9 @@ static int scan_args(struct mr_options *o, int argc, char *const *argv, struct o
 
 /* ---- environment ---- */
 
-/* "http-port" is MILLRACE_HTTP_PORT. */
-static bool is_variable_of(const char *variable, const struct mr_option *row)
+/* "http-port" is HTTP_PORT behind the prefix. */
+static bool is_variable_of(const char *p, const struct mr_option *row)
 {
-    const char *p = variable + strlen(ENV_PREFIX);
     const char *q = row->name;
 
     for (; *p && *p != '=' && *q; p++, q++) {
@@ -268,7 +270,7 @@ static const struct mr_option *find_variable(const struct mr_options *o, const c
     for (size_t i = 0; i < o->count; i++) {
         const struct mr_option *row = &o->table[i];
         if (row->kind != MR_OPTION_GROUP && !(row->flags & MR_OPTION_CLI_ONLY) &&
-            is_variable_of(variable, row)) {
+            is_variable_of(variable + strlen(env_prefix(o)), row)) {
             return row;
         }
     }
@@ -282,7 +284,7 @@ static void warn_variable(struct mr_options *o, mr_str name)
     char lower[64];
     size_t n = 0;
 
-    for (size_t i = strlen(ENV_PREFIX); i < name.len && n < sizeof lower - 1; i++) {
+    for (size_t i = strlen(env_prefix(o)); i < name.len && n < sizeof lower - 1; i++) {
         char c = name.ptr[i];
         lower[n++] = (char)(c == '_' ? '-' : c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
     }
@@ -320,7 +322,7 @@ static void scan_environment(struct mr_options *o, char *const *env, struct opti
 {
     for (; env && *env; env++) {
         const char *equals = strchr(*env, '=');
-        if (!equals || strncmp(*env, ENV_PREFIX, strlen(ENV_PREFIX)) != 0) {
+        if (!equals || strncmp(*env, env_prefix(o), strlen(env_prefix(o))) != 0) {
             continue;
         }
         mr_str name = mr_str_n(*env, (size_t)(equals - *env));

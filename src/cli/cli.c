@@ -26,6 +26,7 @@ static const struct command commands[] = {
     {"model", "list, load, unload and inspect the models of a running server", mr_cli_model},
     {"batch", "send a table through a model on many hosts", mr_cli_batch},
     {"map", "send rows from standard input through a model on many hosts", mr_cli_map},
+    {"mlserver", "run command lines of 'mlserver infer'", mr_cli_mlserver},
     {"doctor", "say what this machine has and lacks", mr_cli_doctor},
 };
 #define COMMAND_COUNT (sizeof commands / sizeof *commands)
@@ -131,8 +132,19 @@ static int finish_output(int code)
     return code;
 }
 
+/* Under that name it takes the place of the other program. */
+static bool is_called_mlserver(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return strcmp(slash ? slash + 1 : path, "mlserver") == 0;
+}
+
 int mr_cli_main(int argc, char **argv, char **env)
 {
+    if (argc > 0 && is_called_mlserver(argv[0])) {
+        return finish_output(mr_cli_mlserver(argc - 1, argv + 1, env));
+    }
     if (argc < 2) {
         print_overview(stderr);
         return MR_EXIT_USAGE;

@@ -35,13 +35,25 @@ static bool needs_length(const struct mr_client_call *call)
            mr_str_eq_c(call->method, "PUT");
 }
 
+/* Behind a gateway that goes by names, a caller may say another one than that of the address. */
+static mr_str host_of(const struct mr_client_call *call)
+{
+    for (size_t i = 0; i < call->header_count; i++) {
+        if (mr_str_eq_c(call->headers[i].name, "host")) {
+            return call->headers[i].value;
+        }
+    }
+    return mr_str_c(call->client->authority);
+}
+
 static void put_head(const struct mr_client_call *call, struct mr_buf *out)
 {
-    const struct mr_client *c = call->client;
-
-    mr_buf_printf(out, "%s %s HTTP/1.1\r\nhost: %s\r\nuser-agent: millrace/%s\r\n",
-                  call->method.ptr, call->path.ptr, c->authority, MR_VERSION);
+    mr_buf_printf(out, "%s %s HTTP/1.1\r\nhost: %.*s\r\nuser-agent: millrace/%s\r\n",
+                  call->method.ptr, call->path.ptr, MR_STR_ARG(host_of(call)), MR_VERSION);
     for (size_t i = 0; i < call->header_count; i++) {
+        if (mr_str_eq_c(call->headers[i].name, "host")) {
+            continue;
+        }
         mr_buf_str(out, call->headers[i].name);
         MR_BUF_LIT(out, ": ");
         mr_buf_str(out, call->headers[i].value);

@@ -1,3 +1,7 @@
+mr_fuzz(join SOURCES tests/fuzz/fuzz_join.c DEPS batch oip codec base)
+if(TARGET fuzz_join)
+    target_include_directories(fuzz_join PRIVATE ${CMAKE_SOURCE_DIR}/src/batch)
+endif()
 mr_fuzz(manifest SOURCES tests/fuzz/fuzz_manifest.c DEPS batch codec base)
 if(TARGET fuzz_manifest)
     target_include_directories(fuzz_manifest PRIVATE ${CMAKE_SOURCE_DIR}/src/batch)

@@ -93,8 +93,9 @@ struct mr_options {
     void *target;
     const char *program; /* for texts: "millrace serve" */
     /* may be set before parse */
-    size_t max_args;     /* 0: anything that is no option is an error */
-    bool files_take_all; /* a config file may also say what is CLI_ONLY */
+    size_t max_args;        /* 0: anything that is no option is an error */
+    const char *env_prefix; /* of variables; NULL: "MILLRACE_" */
+    bool files_take_all;    /* a config file may also say what is CLI_ONLY */
     /* Of a program that the same config file may be for (may be NULL): a name or a value there that only its table
      * knows is checked by that, and has no effect here. */
     const struct mr_option *sibling;

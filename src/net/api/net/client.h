@@ -24,7 +24,7 @@ struct mr_client_options {
 struct mr_client_request {
     const char *method;
     mr_str path; /* with query */
-    /** Names in lower case; host, content-length and user-agent are net's. */
+    /** Names in lower case; content-length and user-agent are net's, and so is host with HTTP/2. */
     const struct mr_header *headers;
     size_t header_count;
     const struct mr_piece *pieces; /* copied or referenced as for replies */
