@@ -16,7 +16,7 @@ configure = echo "== $(1)"; cmake --preset $(1) -Wno-dev $(2) >build/$(1).log ||
 compile   = cmake --build build/$(1) -j $(JOBS)
 ctest     = ctest --test-dir build/$(1) -j $(JOBS) --no-tests=error
 
-.PHONY: all build demo test checks bench fuzz soak format format-check install clean help \
+.PHONY: all build demo test checks bench fuzz spark soak format format-check install clean help \
         setup-test test-release test-asan test-tsan test-clang integration integration-asan
 .NOTPARALLEL:
 
@@ -58,6 +58,10 @@ fuzz:             ## each fuzz target for FUZZ_SECONDS (60); new inputs stay in 
 	@$(call configure,fuzz,)
 	@$(call compile,fuzz)
 	@tests/fuzz/run build/fuzz $(FUZZ_SECONDS)
+spark:            ## tables through `millrace map` in a real Spark, with a task that fails (needs Java; fetches PySpark)
+	@tools/setup --spark
+	@$(MAKE) --no-print-directory build KIND=release
+	@MR_BUILD=release MR_BIN=$(CURDIR)/build/release/bin/millrace build/venv/bin/python -m pytest -q -c tests/integration/pytest.ini tests/spark
 soak: setup-test  ## everything at once for SOAK_SECONDS (3600), memory watched (KIND=asan: under the sanitizers)
 	@$(MAKE) --no-print-directory build
 	@MR_BUILD=$(KIND) MR_BIN=$(CURDIR)/build/$(KIND)/bin/millrace build/venv/bin/python tests/soak/soak.py
