@@ -8,6 +8,7 @@ from .report import cpu_text, heading, target_text, text
 from .servers import OF_TABLES
 
 MARKS = "<!-- bench: begin -->", "<!-- bench: end -->"
+HOST_MARKS = "<!-- bench of hosts: begin -->", "<!-- bench of hosts: end -->"
 TABLE_MARKS = "<!-- bench of tables: begin -->", "<!-- bench of tables: end -->"
 SHORT = ("rest-json", "rest-binary", "grpc-streams", "grpc", "latency-json", "big-onnx-rest", "batching", "convolutional",
          "load", "updates-1", "start-demo")
@@ -131,8 +132,27 @@ def tables_table(rows):
         for r in rows])
 
 
+def hosts_table(rows):
+    """Scenarios of hosts: time and attempts, with what was to be reached."""
+    def cell(row, figure):
+        found = row["contenders"].get("millrace", {}).get(figure)
+        targets = [t for t in row["targets"] if t["figure"] == figure]
+        said = text(figure, found["median"]) if found else "–"
+        for t in targets:
+            said += f" (target ≤ {t['bound']:g})" if t["met"] else f" **(target ≤ {t['bound']:g})**"
+        return said
+    return table(["Hosts", "Time", "÷ best possible", "Attempts a row"],
+                 [[r["title"], *(cell(r, f) for f in ("seconds", "of best", "attempts"))] for r in rows])
+
+
 def update(run):
-    """Each of the two parts for which the run has figures."""
+    """Each of the parts for which the run has figures."""
+    of_hosts = [r for r in run["rows"] if r["key"].startswith("balance-")]
+    if of_hosts:
+        m = run["machine"]
+        said = f"On {m['date']}; {m['cpu']}, {m['cpus']} CPUs, load {m['load_before']:.2f} at the start."
+        replace(machine.ROOT / "docs/performance.md", f"{said}\n\n{hosts_table(of_hosts)}", HOST_MARKS)
+    run = dict(run, rows=[r for r in run["rows"] if r not in of_hosts])
     of_tables = [r for r in run["rows"] if r["key"].startswith("table-")]
     if of_tables:
         replace(machine.ROOT / "docs/performance.md", f"{made_by(run, True)}{busy(run)}\n\n{tables_table(of_tables)}", TABLE_MARKS)

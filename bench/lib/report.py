@@ -34,6 +34,8 @@ FIGURES = {  # name: (heading, format)
     "worker cpu": ("worker's CPU", lambda v: time_text(v)),
     "host cpu": ("host's CPU", lambda v: time_text(v)),
     "host busy": ("host busy", lambda v: f"{v:.0f} %"),
+    "of best": ("time ÷ best possible", lambda v: f"{v:.3f}"),
+    "attempts": ("attempts a row", lambda v: f"{v:.3f}"),
     "peak rss": ("peak memory", lambda v: f"{v:,.0f} MB"),
 }
 

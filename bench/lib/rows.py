@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Callable
 
-from . import extra, load, overload, tables, updates
+from . import balance, extra, load, overload, tables, updates
 from .bench import PLAIN
 from .load import Load, grpc, pair, rest_binary, rest_json, tensors
 
@@ -217,6 +217,12 @@ def whole_tables():
     return rows
 
 
+def balances():
+    return [Row(f"balance-{s.key}", s.title, {"millrace": balance.balanced(s)},
+                [most(s.time, None, "of best"), *([most(s.attempts, None, "attempts")] if s.attempts else [])], rounds=1)
+            for s in balance.scenarios()]
+
+
 def all_rows():
     return [*small_requests(), *big_tensors(), *batching(), *convolutional(), *loads_and_starts(), *model_updates(),
-            *scale(), *whole_tables()]
+            *scale(), *whole_tables(), *balances()]

@@ -15,6 +15,9 @@
  *                                       is one; a single row becomes a dead letter when it failed often enough while
  *                                       others succeeded
  *
+ * What failed while others succeeded goes again at once: it takes the place of fresh rows, so hosts have no more to do than
+ * their limits say, and waiting would pile up rows that keep memory. Only while nothing succeeds, the retry budget counts.
+ *
  * So an outage makes no dead letters, however long: as long as nothing succeeds, no failure counts against a row. Where
  * nothing else is left to succeed, a row that did before is sent once more, as a witness that hosts are well. */
 #include <stdio.h>
@@ -633,6 +636,7 @@ static void work_fails(struct job *j, struct work *w, const struct wire_answer *
         if (is_alone && !others_succeed && j->calls.witness && !j->calls.is_asking) {
             witness_ask(&j->calls);
         }
+        w->has_leave = others_succeed;
         w->not_before_ns = mr_ns_after(now_ns, hosts_listed(j) > 1 && w->failures < 2
                                                    ? 0
                                                    : mr_route_backoff_ns(j->route, w->failures));

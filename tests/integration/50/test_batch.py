@@ -130,6 +130,18 @@ def test_one_host_of_two_is_bad(tmp_path, handler):
     assert dead(tmp_path) == []
 
 
+def test_failures_do_not_pile_up(tmp_path):
+    """Half as many calls again as there are rows: what fails while others succeed goes again at once, however much it is.
+    With ten a second it would take minutes."""
+    x = table(tmp_path / "in", 2000)
+    with hosts(Errs, Errs) as (addresses, made):
+        done = subprocess.run(command(tmp_path, addresses, "--batch-rows", 1, "--max-attempts", 50), capture_output=True, text=True,
+                              env=environment(), timeout=40 * wait.SLOW)
+        assert done.returncode == 0, done.stderr
+        assert sum(h.calls for h in made) > 2000 * 1.4
+    check(tmp_path, x)
+
+
 def test_one_host_is_not_there(tmp_path):
     x = table(tmp_path / "in", 5000)
     with hosts(Host) as (addresses, _):
