@@ -111,11 +111,11 @@ static int facts_open(struct job *j, struct mr_err *err)
     const struct mr_batch_options *o = j->o;
     const size_t files = mr_source_file_count(j->source);
     struct mr_manifest_fact *facts =
-        MR_NEW_ARRAY(struct mr_manifest_fact, files + 10 + DIALECT_FACTS);
-    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 10 + DIALECT_FACTS);
+        MR_NEW_ARRAY(struct mr_manifest_fact, files + 11 + DIALECT_FACTS);
+    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 11 + DIALECT_FACTS);
     struct key {
         char text[64];
-    } *keys = MR_NEW_ARRAY(struct key, files + 10 + DIALECT_FACTS);
+    } *keys = MR_NEW_ARRAY(struct key, files + 11 + DIALECT_FACTS);
     const char *told_keys[DIALECT_FACTS];
     struct mr_buf told[DIALECT_FACTS];
     size_t n = 0;
@@ -162,6 +162,10 @@ static int facts_open(struct job *j, struct mr_err *err)
         mr_buf_printf(&texts[n++], "{\"shard\":" MR_SHARD_NAME_FORMAT ",\"of_counted_rows\":%llu}",
                       (size_t)o->shard, (size_t)o->shard_count,
                       (unsigned long long)j->shard.counted_rows);
+    }
+    if (o->objects) {
+        FACT("place of results");
+        mr_json_put_string(&texts[n++], mr_str_c(o->objects));
     }
     FACT("results");
     const struct mr_schema *schema = batch_outputs_schema(j->outputs);
@@ -392,7 +396,11 @@ static int job_finish(struct job *j, struct mr_buf *out_report, struct mr_err *e
 
     mr_buf_init(&report, REPORT_BYTES);
     report_put(j, &report);
-    if (is_whole && !mr_manifest_is_finished(j->manifest)) {
+    const bool has_changed = j->retry || !mr_manifest_is_finished(j->manifest);
+    if (is_whole && has_changed && j->sink->publish) {
+        rc = j->sink->publish(j, err);
+    }
+    if (rc == MR_OK && is_whole && !mr_manifest_is_finished(j->manifest)) {
         bool may_reopen;
         rc = mr_manifest_finish(j->manifest, mr_buf_view(&report), err);
         j->may_go_on =
@@ -490,7 +498,7 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     j->dialect = !j->o->openai                            ? &dialect_oip
                  : j->o->openai->api == MR_BATCH_API_FILE ? &dialect_openai_file
                                                           : &dialect_openai;
-    j->sink = j->o->output_database ? &sink_table : &sink_files;
+    j->sink = j->o->output_database ? &sink_table : j->o->objects ? &sink_objects : &sink_files;
     credits_init(&j->credits, j->o->memory_bytes);
     mr_block_set_budget(0, MR_MIN(j->o->memory_bytes / 8, (uint64_t)BLOCKS_KEPT));
     mr_arena_init(&j->arena, 4096, 64 << 20);
@@ -548,6 +556,9 @@ int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *o, struct
          "results go to a table of a database, and only one of the two was named"},
         {o->output_database && mr_database_kind_of(o->output_database) == MR_DATABASE_IS_NONE,
          "results go to a database: sqlite:FILE or postgresql://..."},
+        {o->output_database && o->objects,
+         "results go to a table or to objects, and both were named"},
+        {o->objects && !mr_s3_is_uri(o->objects), "objects for results are s3://bucket/prefix/"},
         {o->output_database && o->order != MR_BATCH_UNORDERED,
          "a table has no order: the order of the results is for files"},
         {!o->filter && (!o->folder || !o->folder[0]), "there is no folder for the job"},

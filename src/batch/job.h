@@ -122,6 +122,7 @@ struct open_part {
     bool has_results;
     bool has_dead;
     struct mr_writer *writer;                    /* the sink's */
+    struct object_part *object;                  /* sink_objects.c */
     uint64_t credit;                             /* of rows that the sink holds */
     MR_VEC(struct mr_rows *) held;               /* the same rows … */
     MR_VEC(struct mr_manifest_extent) held_rows; /* … and which ones they are */
@@ -475,7 +476,8 @@ struct job {
     struct openai *openai;   /* NULL: the Open Inference Protocol */
     struct batch_outputs *outputs;
     const struct sink_ops *sink;
-    struct mr_store *store; /* of the sink, if it is a table */
+    struct mr_store *store;  /* of the sink, if it is a table */
+    struct objects *objects; /* the same, if it is objects */
     struct mr_manifest *manifest;
     struct mr_manifest_totals before; /* zeros with `retry` */
     struct retry *retry;              /* NULL: rows without outcome are what is to be done */

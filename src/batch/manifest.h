@@ -187,9 +187,13 @@ int mr_manifest_part_begin(struct mr_manifest *m, enum mr_manifest_kind kind, co
 int mr_manifest_part_begin_at(struct mr_manifest *m, uint32_t file, uint64_t first,
                               const char *suffix, struct mr_manifest_part *out, struct mr_err *err);
 /** The same for results that do not lie in the folder: there is no file, and nothing is looked for where `name` is. The
- *  caller sees to it that they are there before the commit, and for good. */
+ *  caller sees to it that they are there before the commit, and for good, and may set `bytes`. */
 int mr_manifest_part_begin_elsewhere(struct mr_manifest *m, const char *suffix,
                                      struct mr_manifest_part *out, struct mr_err *err);
+/** The same with a name as of mr_manifest_part_begin_at. */
+int mr_manifest_part_begin_elsewhere_at(struct mr_manifest *m, uint32_t file, uint64_t first,
+                                        const char *suffix, struct mr_manifest_part *out,
+                                        struct mr_err *err);
 /** One of an earlier start, whose commit never came to the log. Errors: MR_E_INVALID (no name of such a part). */
 int mr_manifest_part_find_elsewhere(const struct mr_manifest *m, mr_str name,
                                     struct mr_manifest_part *out, struct mr_err *err);

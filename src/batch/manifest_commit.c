@@ -66,19 +66,35 @@ int mr_manifest_part_begin(struct mr_manifest *m, enum mr_manifest_kind kind, co
     return part_begin(m, kind, "", suffix, out, err);
 }
 
+static const char *place_of(uint32_t file, uint64_t first, char out[40])
+{
+    snprintf(out, 40, "%07u-%012" PRIu64 "-", file, first);
+    return out;
+}
+
 int mr_manifest_part_begin_at(struct mr_manifest *m, uint32_t file, uint64_t first,
                               const char *suffix, struct mr_manifest_part *out, struct mr_err *err)
 {
     char place[40];
 
-    snprintf(place, sizeof place, "%07u-%012" PRIu64 "-", file, first);
-    return part_begin(m, MR_MANIFEST_RESULTS, place, suffix, out, err);
+    return part_begin(m, MR_MANIFEST_RESULTS, place_of(file, first, place), suffix, out, err);
 }
 
 int mr_manifest_part_begin_elsewhere(struct mr_manifest *m, const char *suffix,
                                      struct mr_manifest_part *out, struct mr_err *err)
 {
     int rc = part_name(m, MR_MANIFEST_RESULTS, "", suffix, out, err);
+
+    out->is_elsewhere = rc == MR_OK;
+    return rc;
+}
+
+int mr_manifest_part_begin_elsewhere_at(struct mr_manifest *m, uint32_t file, uint64_t first,
+                                        const char *suffix, struct mr_manifest_part *out,
+                                        struct mr_err *err)
+{
+    char place[40];
+    int rc = part_name(m, MR_MANIFEST_RESULTS, place_of(file, first, place), suffix, out, err);
 
     out->is_elsewhere = rc == MR_OK;
     return rc;

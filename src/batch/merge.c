@@ -185,10 +185,11 @@ static int open_finished(const char *folder, struct mr_manifest **out, struct mr
     for (size_t i = 0; rc == MR_OK && i < mr_manifest_item_count(*out); i++) {
         if (mr_manifest_item(*out, i)->is_elsewhere) {
             mr_manifest_close(out);
-            return MR_FAIL(err, MR_E_UNSUPPORTED,
-                           "the results of the job in %s are in a table: there are no files to "
-                           "merge",
-                           folder);
+            return MR_FAIL(
+                err, MR_E_UNSUPPORTED,
+                "the results of the job in %s are not in its folder: there are no files to "
+                "merge",
+                folder);
         }
     }
     return rc;

@@ -31,11 +31,15 @@ struct sink_ops {
     void (*drop)(struct open_part *p);
     /** A finish that waits for something far away should end soon, with an error if need be. NULL: none does. */
     void (*stop)(struct job *j);
+    /** All rows have an outcome and are committed; before the job is marked as finished. May be called again. NULL: there is
+     *  nothing to do. */
+    int (*publish)(struct job *j, struct mr_err *err);
     /** Rows that were put stay in memory until the part is over, and so does their credit. */
     bool holds_rows;
 };
 
-extern const struct sink_ops sink_files; /* parts/ */
-extern const struct sink_ops sink_table; /* options.output_table */
+extern const struct sink_ops sink_files;   /* parts/ */
+extern const struct sink_ops sink_table;   /* options.output_table */
+extern const struct sink_ops sink_objects; /* options.objects */
 
 #endif

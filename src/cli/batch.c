@@ -153,6 +153,12 @@ const struct mr_option mr_cli_batch_table[] = {
      AT(job.output_table),
      .value = "TABLE",
      .help = "of it; made if it is not there"},
+    {.name = "output-objects",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.objects),
+     .value = "s3://BUCKET/PREFIX/",
+     .help = "for the results; what has been done and dead letters stay in the folder"},
     {.name = "output-file",
      .kind = MR_OPTION_STRING,
      .flags = MR_OPTION_CLI_ONLY,
@@ -334,6 +340,9 @@ static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed 
     if (!o->suffix[0]) {
         return MR_FAIL(err, MR_E_INVALID,
                        "--compression gzip: Parquet and Arrow take none or zstd");
+    }
+    if (c->result_file && o->objects) {
+        return MR_FAIL(err, MR_E_INVALID, "--output-file and --output-objects: name one of them");
     }
     if (c->result_file && c->words.api.api != 1 + (int)MR_BATCH_API_FILE) {
         return MR_FAIL(err, MR_E_INVALID,

@@ -192,8 +192,10 @@ static bool is_virtual(const struct s3_config *c, const char *bucket)
 static struct mr_client *client_of(struct mr_s3 *s, const char *host, struct mr_err *err)
 {
     struct mr_client *client = mr_map_find(&s->clients, mr_str_c(host));
-    const struct mr_client_options options = {
-        .tls = s->tls, .max_response_bytes = ANSWER_MOST, .max_connections = CONNECTIONS};
+    const struct mr_client_options options = {.tls = s->tls,
+                                              .max_response_bytes = ANSWER_MOST,
+                                              .max_connections = CONNECTIONS,
+                                              .never_repeat = true /* we do, and know of it */};
     const char *bracket = strrchr(host, ']');
     char address[400];
 

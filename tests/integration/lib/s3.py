@@ -10,6 +10,7 @@ import logging
 import threading
 
 import boto3
+import requests
 from botocore.config import Config
 from moto import settings
 from moto.core.authorization import ActionAuthenticatorMixin
@@ -56,6 +57,7 @@ def storage():
     server.start()
     try:
         port = server.get_host_and_port()[1]
+        requests.post(f"http://127.0.0.1:{port}/moto-api/reset", timeout=60)  # what another one of this process has left
         iam = client(f"http://127.0.0.1:{port}", "iam", "any", "any")
         iam.create_user(UserName="tester")
         key = iam.create_access_key(UserName="tester")["AccessKey"]

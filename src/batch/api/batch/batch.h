@@ -108,7 +108,9 @@ struct mr_batch_options {
     const char *folder;                   /* of the job */
     uint32_t
         shard; /* the part of the table that is done, from 0, in a folder of its own within that of the job */
-    uint32_t shard_count;                 /* of parts; 0: all of the table is done */
+    uint32_t shard_count; /* of parts; 0: all of the table is done */
+    const char
+        *objects; /* "s3://bucket/prefix/" for the results instead of the folder; NULL: none */
     const struct mr_batch_filter *filter; /* instead of a folder; NULL: none */
     const char *model;
     const char *version; /* NULL: the one that hosts serve by default */
