@@ -297,8 +297,55 @@ static int call_send(struct job *j, struct work *w, const struct mr_route_call *
 
 /* ---- choosing ---- */
 
+/* For one host alone; when that is away there is nothing to wait for. */
+static bool canary_send(struct job *j, struct work *w, int64_t now_ns)
+{
+    struct calls *c = &j->calls;
+    struct host *h = w->only;
+    struct mr_route_call to = {0};
+    struct mr_err err;
+
+    c->others.len = 0;
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        if (j->hosts.at[i]->id && j->hosts.at[i] != h) {
+            MR_VEC_PUSH(&c->others, j->hosts.at[i]->id);
+        }
+    }
+    const struct mr_route_ask ask = {
+        .rows = 1, .avoid = c->others.at, .avoid_count = (uint32_t)c->others.len, .is_retry = true};
+    const bool is_there = h->id && h->is_listed && !h->is_fenced;
+    if (is_there && !mr_route_pick(j->route, now_ns, &ask, &to)) {
+        return false;
+    }
+    if (!is_there || to.host != h->id) {
+        mr_route_done(j->route, now_ns, to.ticket, MR_ROUTE_CANCELLED, 0);
+        canary_absent(j, w);
+        work_drop(&w);
+        return true;
+    }
+    int rc = call_send(j, w, &to, &err);
+    if (rc < 0) {
+        job_fail(j, rc, &err);
+    }
+    return rc == MR_OK;
+}
+
+void calls_ask(struct job *j, struct extent *row, struct host *h, uint32_t trial, uint32_t ballot)
+{
+    struct work *w = work_new(&(struct span){row, 0, 1}, 1);
+
+    w->only = h;
+    w->trial = trial;
+    w->ballot = ballot;
+    w->has_leave = true;
+    retry_push_front(&j->calls, w);
+}
+
 static bool work_send(struct job *j, struct work *w, int64_t now_ns)
 {
+    if (w->only) {
+        return canary_send(j, w, now_ns);
+    }
     const struct mr_route_ask ask = {.rows = (int64_t)w->count,
                                      .avoid = w->tried,
                                      .avoid_count = w->tried_count,
@@ -368,7 +415,7 @@ static void tail_hedge(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
                 w = c->in_flight.at[i]->work;
             }
         }
-        if (!w || w->is_settled) {
+        if (!w || w->is_settled || w->only) {
             mr_route_done(j->route, now_ns, to.ticket, MR_ROUTE_CANCELLED, 0);
             continue;
         }
@@ -404,6 +451,7 @@ void calls_pump(struct job *j)
     if (c->is_dropped || j->is_paused) {
         return;
     }
+    canary_look(j);
     retries_send(j, now_ns, &wake_ns);
     while (!c->is_dropped && has_room(j) && fresh_take(j, now_ns, &wake_ns)) {
         if (!work_send(j, c->fresh, now_ns)) {
@@ -457,7 +505,8 @@ static void witness_ask(struct calls *c)
 }
 
 /* Takes the results of rows from `first` on. */
-static void rows_succeed(struct job *j, struct extent *e, uint64_t first, struct mr_rows *rows)
+static void rows_succeed(struct job *j, struct extent *e, uint64_t first, struct mr_rows *rows,
+                         const char *host)
 {
     const uint64_t estimate = rows->count * e->per_row;
     const uint64_t each = rows->bytes / rows->count;
@@ -467,7 +516,7 @@ static void rows_succeed(struct job *j, struct extent *e, uint64_t first, struct
                           memory_order_relaxed);
     credits_move(&j->credits, estimate, rows->bytes);
     e->credit = e->credit - estimate + rows->bytes;
-    MR_VEC_PUSH(&e->answers, ((struct extent_answer){first, rows}));
+    MR_VEC_PUSH(&e->answers, ((struct extent_answer){first, rows, host}));
     e->settled += rows->count;
 }
 
@@ -516,7 +565,8 @@ static int span_results(struct call *k, const struct wire_answer *a, uint64_t at
             return rc;
         }
         k->host->rows += rows->count;
-        rows_succeed(k->job, of.extent, of.first, rows);
+        canary_see(k, &of, rows);
+        rows_succeed(k->job, of.extent, of.first, rows, k->host->wire.address);
         at += of.count;
     }
     return MR_OK;
@@ -651,6 +701,13 @@ static void call_ends(struct call *k, const struct wire_answer *v)
     const int64_t now_ns = mr_now_ns();
     struct mr_err err;
 
+    if (w->only) {
+        if (!w->is_settled) {
+            canary_told(k, v);
+        }
+        w->is_settled = true;
+        return;
+    }
     if (w->is_witness) {
         j->calls.ok += v->outcome == MR_ROUTE_OK;
         j->calls.is_asking = w->in_flight > 0;

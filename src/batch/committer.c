@@ -31,6 +31,7 @@ static void part_drop(struct job *j, struct open_part *p)
         mr_manifest_part_drop(j->manifest, &p->dead);
     }
     mr_buf_fini(&p->lines);
+    origin_fini(&p->origin);
     MR_VEC_FINI(&p->extents);
     *p = (struct open_part){0};
 }
@@ -82,7 +83,8 @@ static int part_replace(struct job *j, struct open_part *p, struct mr_err *err)
                                         .rows = p->rows,
                                         .dead = p->dead_rows,
                                         .extents = p->extents.at,
-                                        .extent_count = p->extents.len};
+                                        .extent_count = p->extents.len,
+                                        .hosts = p->hosts};
     int rc;
 
     do {
@@ -94,12 +96,16 @@ static int part_replace(struct job *j, struct open_part *p, struct mr_err *err)
 static int part_commit(struct committer *c, struct open_part *p, struct mr_err *err)
 {
     struct job *j = c->job;
+    struct mr_buf hosts;
     uint64_t bytes = 0;
     int rc = MR_OK;
 
     if (p->extents.len == 0) {
         return MR_OK;
     }
+    mr_buf_init(&hosts, 0);
+    origin_version(&p->origin, j->metadata.version);
+    p->hosts = origin_json(&p->origin, &hosts);
     if (p->has_results) {
         bytes = j->sink->bytes(p);
         MR_TRY(j->sink->finish(j, p, err));
@@ -113,6 +119,7 @@ static int part_commit(struct committer *c, struct open_part *p, struct mr_err *
     atomic_fetch_add_explicit(&c->bytes, bytes, memory_order_relaxed);
     p->has_results = p->has_dead = false;
 out:
+    mr_buf_fini(&hosts);
     part_drop(j, p);
     return rc;
 }
@@ -185,6 +192,7 @@ static int extent_write(struct committer *c, struct open_part *p, struct extent 
     }
     for (size_t i = 0; i < e->answers.len; i++) {
         MR_TRY(results_put(j, p, e, &e->answers.at[i], err));
+        origin_add(&p->origin, e->answers.at[i].host, e->answers.at[i].rows->count);
     }
     for (size_t i = 0; i < e->dead.len; i++) {
         MR_TRY(dead_write(j, p, e, e->dead.at[i], err));
@@ -380,6 +388,14 @@ static int64_t commit_due(const struct commit *m)
     return mr_ns_after(since_ns, o->commit_ns);
 }
 
+static bool is_dropped(struct committer *c)
+{
+    pthread_mutex_lock(&c->lock);
+    const bool is = c->is_dropped;
+    pthread_mutex_unlock(&c->lock);
+    return is;
+}
+
 static void *committer_run(void *arg)
 {
     struct commit m = {.c = arg};
@@ -393,6 +409,9 @@ static void *committer_run(void *arg)
         struct extent *e = committer_next(m.c, due_ns, &is_over);
         if (e) {
             order_put(&m.order, e);
+        }
+        if (m.rc == MR_OK && is_dropped(m.c)) {
+            m.rc = MR_FAIL(&m.c->err, MR_E_CANCELLED, "dropped, to be done again");
         }
         turns_take(&m);
         const bool is_due = is_over || mr_now_ns() >= due_ns;
@@ -453,6 +472,15 @@ void committer_finish(struct committer *c)
     c->is_ending = true;
     pthread_cond_signal(&c->more);
     pthread_mutex_unlock(&c->lock);
+}
+
+void committer_drop(struct committer *c)
+{
+    if (c->is_started) {
+        pthread_mutex_lock(&c->lock);
+        c->is_dropped = true;
+        pthread_mutex_unlock(&c->lock);
+    }
 }
 
 void committer_try(struct committer *c)

@@ -109,6 +109,7 @@ static void resume_calls(struct job *j, struct mr_call *call)
 {
     if (j->is_paused) {
         j->is_paused = false;
+        j->pause_reason[0] = '\0';
         j->resumed_ns = mr_now_ns();
         calls_pump(j);
     }
@@ -330,15 +331,19 @@ int mr_batch_look(const char *folder, struct mr_batch_look *out, struct mr_err *
 {
     struct mr_manifest_totals t;
     struct mr_batch_look look;
+    struct mr_buf stop;
     int rc;
 
-    MR_TRY(mr_manifest_look(folder, &t, &look.is_finished, &look.starts, &look.pid, err));
+    mr_buf_init(&stop, 0);
+    MR_TRY(mr_manifest_look(folder, &t, &look.is_finished, &look.starts, &look.pid, &stop, err));
+    snprintf(look.stopped, sizeof look.stopped, "%s", mr_buf_cstr(&stop));
     look.rows = t.rows;
     look.dead = t.dead;
     look.files = t.parts;
     look.bytes = t.bytes;
     *out = look;
 out:
+    mr_buf_fini(&stop);
     return rc;
 }
 

@@ -183,9 +183,11 @@ static int host_open(struct host *h, const char *tls_name, struct mr_err *err)
                             : wire_open(&h->wire, h->job->loop, h->job->o, h->url, tls_name, err);
 
     if (rc == MR_OK) {
+        const char *why = distrust_of(h->job, h);
         h->is_listed = true;
         h->ask_at_ns = 0;
-        trouble(h, "no answer yet");
+        h->is_fenced = h->is_distrusted = why != NULL;
+        trouble(h, why ? why : "no answer yet");
     }
     return rc;
 }
@@ -248,7 +250,13 @@ int hosts_add_local(struct job *j, struct mr_err *err)
     *h = (struct host){.job = j, .list = LOCAL_LIST, .is_listed = true};
     h->url = mr_strndup("", 0);
     wire_open_local(&h->wire, j->o, j->local);
-    h->id = mr_route_add(j->route, mr_now_ns());
+    const char *why = distrust_of(j, h);
+    if (why) {
+        h->is_fenced = h->is_distrusted = true;
+        trouble(h, why);
+    } else {
+        h->id = mr_route_add(j->route, mr_now_ns());
+    }
     snprintf(h->version, sizeof h->version, "%.*s", MR_STR_ARG(j->metadata.version));
     MR_VEC_PUSH(&j->hosts, h);
 out:
@@ -262,7 +270,8 @@ void hosts_tick(struct job *j, int64_t now_ns)
         if (!h->is_listed && h->wire.client && h->in_flight == 0) {
             wire_close(&h->wire);
         }
-        if (h->is_listed && (!h->id || h->is_fenced) && !h->is_asking && now_ns >= h->ask_at_ns) {
+        if (h->is_listed && (!h->id || h->is_fenced) && !h->is_distrusted && !h->is_asking &&
+            now_ns >= h->ask_at_ns) {
             h->is_asking = true;
             j->dialect->ask(h, ASK_TIMEOUT_NS);
         }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/pool.h"
 #include "codec/json.h"
 #include "job.h"
@@ -59,6 +60,22 @@ void job_fail(struct job *j, int rc, const struct mr_err *err)
     job_end(j);
 }
 
+/* It is a note of the manifest, too, for those who look at the folder. */
+void job_stop(struct job *j, const struct mr_err *err)
+{
+    if (j->is_accepted) {
+        return;
+    }
+    if (j->o->pauses) {
+        j->is_paused = j->is_accepted = true; /* whoever resumes it has seen it */
+        snprintf(j->pause_reason, sizeof j->pause_reason, "%s", err->msg);
+        mr_log(MR_LOG_WARN, "batch.paused", "reason=%s", MR_LOG_STR(mr_str_c(err->msg)));
+        return;
+    }
+    j->batch->is_stopped |= j->rc == MR_OK;
+    job_fail(j, err->status, err);
+}
+
 static bool is_dead_too_often(struct job *j, struct mr_err *err)
 {
     const struct mr_batch_options *o = j->o;
@@ -69,12 +86,15 @@ static bool is_dead_too_often(struct job *j, struct mr_err *err)
         return false; /* there is none that was not there */
     }
     if (dead > o->max_dead_rows) {
-        mr_err_set(err, MR_E_EXHAUSTED, MR_HERE, "%llu rows became dead letters, %llu may",
-                   (unsigned long long)dead, (unsigned long long)o->max_dead_rows);
+        mr_err_set(err, MR_E_EXHAUSTED, MR_HERE,
+                   "%llu dead letters of %llu rows, more than --max-dead %llu",
+                   (unsigned long long)dead, (unsigned long long)rows,
+                   (unsigned long long)o->max_dead_rows);
         return true;
     }
     if (rows >= SHARE_FROM && (double)dead > o->max_dead_share * (double)rows) {
-        mr_err_set(err, MR_E_EXHAUSTED, MR_HERE, "%llu of %llu rows became dead letters, %g %% may",
+        mr_err_set(err, MR_E_EXHAUSTED, MR_HERE,
+                   "%llu dead letters of %llu rows, more than --max-dead-percent %g",
                    (unsigned long long)dead, (unsigned long long)rows, 100 * o->max_dead_share);
         return true;
     }
@@ -100,7 +120,7 @@ void job_settled(struct job *j, struct extent *e)
     }
     committer_put(&j->committer, e);
     if (is_dead_too_often(j, &err)) {
-        job_fail(j, err.status, &err);
+        job_stop(j, &err);
     }
 }
 
@@ -269,6 +289,10 @@ static int job_set_up(struct job *j, struct mr_err *err)
         return reader_start(&j->reader, j, err);
     }
     MR_TRY(facts_open(j, err));
+    MR_TRY(mr_manifest_stop(j->manifest, NULL, err));
+    MR_TRY(distrust_recompute(j, err));
+    distrust_tell(j);
+    canary_new(j);
     j->was_finished = mr_manifest_is_finished(j->manifest);
     MR_TRY(j->sink->open ? j->sink->open(j, err) : MR_OK);
     if (o->retries_dead) {
@@ -333,6 +357,7 @@ static void on_tick(struct mr_timer *t)
         job_fail(j, rc, &err);
         return;
     }
+    canary_tick(j, now_ns);
     if (view_mark(j, now_ns)) {
         mr_block_age();
         view_tell(j);
@@ -354,7 +379,8 @@ void job_look(struct job *j)
             return;
         }
     }
-    if (j->phase == JOB_RUNNING && j->is_read && j->open.len == 0 && !j->is_finishing) {
+    if (j->phase == JOB_RUNNING && j->is_read && j->open.len == 0 && !j->is_finishing &&
+        !canary_is_asking(j)) {
         j->is_finishing = true;
         if (j->manifest) {
             committer_finish(&j->committer); /* which ends it, and may have to wait for a disk */
@@ -407,7 +433,7 @@ static int job_finish(struct job *j, struct mr_buf *out_report, struct mr_err *e
             rc < 0 &&
             (mr_manifest_is_sound(j->manifest, &may_reopen) ? disk_is_at_fault(err) : may_reopen);
     }
-    if (out_report && !j->may_go_on) {
+    if (out_report && !j->may_go_on && !j->begins_again) {
         mr_buf_str(out_report, mr_buf_view(&report));
     }
     mr_buf_fini(&report);
@@ -434,7 +460,9 @@ static void job_free(struct job *j)
     if (j->calls.witness) {
         extent_free(&j->calls.witness);
     }
+    canary_free(&j->canary);
     MR_VEC_FINI(&j->calls.in_flight);
+    MR_VEC_FINI(&j->calls.others);
     hosts_free(j);
     mr_route_free(&j->route);
     retry_free(&j->retry);
@@ -479,7 +507,7 @@ static int job_is_there(const struct job *j, struct mr_err *err)
     uint32_t epoch;
     int64_t pid;
 
-    return mr_manifest_look(j->folder, &totals, &is_finished, &epoch, &pid, err);
+    return mr_manifest_look(j->folder, &totals, &is_finished, &epoch, &pid, NULL, err);
 }
 
 static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
@@ -525,7 +553,10 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
         j->err = late;
         j->may_go_on = j->committer.may_go_on;
     }
-    if (!j->may_go_on) {
+    if (j->batch->is_stopped && j->manifest) {
+        mr_manifest_stop(j->manifest, j->err.msg, NULL); /* the exit status says it, too */
+    }
+    if (!j->may_go_on && !j->begins_again) {
         view_tell(j);
     }
     rc = j->manifest ? job_finish(j, out_report, err) : MR_OK;
@@ -612,7 +643,11 @@ int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *e
         struct job *j = MR_NEW(struct job);
         *j = (struct job){.batch = b, .o = b->o, .hold = hold};
         rc = job_run(j, out_report, err);
-        is_over = rc == MR_OK || !may_begin_again(j, err, &hold);
+        if (rc == MR_OK || j->begins_again) {
+            is_over = rc == MR_OK || atomic_load(&b->stops) > 0;
+        } else {
+            is_over = !may_begin_again(j, err, &hold);
+        }
         mr_free(j);
     }
     return rc;
@@ -638,7 +673,15 @@ void mr_batch_stop(struct mr_batch *b)
     atomic_fetch_add_explicit(&b->stops, 1, memory_order_relaxed);
 }
 
+bool mr_batch_is_stopped(const struct mr_batch *b)
+{
+    return b->is_stopped;
+}
+
 void mr_batch_free(struct mr_batch **b)
 {
+    if (*b) {
+        distrust_free(*b);
+    }
     mr_freep(b);
 }

@@ -16,9 +16,11 @@
 #include "base/vec.h"
 #include "batch/batch.h"
 #include "bind.h"
+#include "canary.h"
 #include "dialect.h"
 #include "disk.h"
 #include "manifest.h"
+#include "origin.h"
 #include "shard.h"
 #include "wire.h"
 
@@ -72,6 +74,7 @@ struct dead_row {
 struct extent_answer {
     uint64_t first; /* in the extent */
     struct mr_rows *rows;
+    const char *host; /* address */
 };
 
 struct extent {
@@ -131,6 +134,8 @@ struct open_part {
     uint64_t dead_rows;
     int64_t since_ns;
     uint64_t number; /* of the last extent */
+    struct origin origin;
+    const char *hosts; /* the same as JSON, when it is committed */
     MR_VEC(struct mr_manifest_extent) extents;
 };
 /** Adds a line to the file of dead letters, which is begun if need be. */
@@ -147,6 +152,7 @@ struct committer {
     struct extent *first;
     struct extent *last;
     bool is_ending;
+    bool is_dropped; /* what is not committed is not to be */
     bool is_hurried; /* nothing is waited for any more */
     bool tries_now;
     bool has_failed;
@@ -171,6 +177,8 @@ int committer_start(struct committer *c, struct job *job, struct mr_err *err);
 void committer_put(struct committer *c, struct extent *e);
 /** Nothing more will be put: it commits all and ends the loop. Not for a filter. */
 void committer_finish(struct committer *c);
+/** What is not committed yet is thrown away, to be done again. Any thread. */
+void committer_drop(struct committer *c);
 /** What is waited for is tried at once. */
 void committer_try(struct committer *c);
 /** Commits all that was put, without waiting for a disk, joins the thread. Errors: those of the commit, or of an earlier
@@ -266,8 +274,9 @@ struct host {
     bool is_wanted; /* while a list is taken over */
     bool is_new;    /* the same; it was not listed before */
     struct wire wire;
-    uint32_t id;    /* in the route; 0: its metadata has not come yet */
-    bool is_fenced; /* it said that it cannot serve the model */
+    uint32_t id;        /* in the route; 0: its metadata has not come yet */
+    bool is_fenced;     /* it said that it cannot serve the model */
+    bool is_distrusted; /* nor will it be asked again */
     bool is_asking;
     int64_t ask_at_ns;
     int64_t ask_timeout_ns;
@@ -278,6 +287,7 @@ struct host {
     uint64_t calls;
     uint64_t failures;
     char version[32]; /* as it told */
+    struct canary_clock canary;
     struct host_figures figures;
 };
 /** The hosts of a list are these from now on. tls_name: see wire_open. Errors: those of wire_open, MR_E_EXHAUSTED (too
@@ -302,6 +312,24 @@ int hosts_version_check(struct job *j, mr_str version, struct mr_err *err);
 /** It gets no more calls until it tells the metadata of the first host. */
 void host_fence(struct host *h, const char *why, int64_t now_ns);
 size_t hosts_listed(const struct job *j);
+
+/* ---- distrust.c: hosts that are not to be believed ---- */
+
+/** One of the process: it lasts when the job is begun again. */
+struct distrust {
+    char *address; /* as hosts are called in views and parts, or as lists name them */
+    char *reason;
+};
+/** It answers rubbish. All that is not committed is done again, without it. */
+void host_distrust(struct host *h, const char *why);
+/** Why the host is not to be used; NULL: it is. */
+const char *distrust_of(const struct job *j, const struct host *h);
+/** Rows of hosts that options.recompute names are to be done again: takes their items out of the manifest. Behind the opening of the manifest. Errors: MR_E_UNSUPPORTED (results that are not files), those of
+ *  mr_manifest_replace. */
+int distrust_recompute(struct job *j, struct mr_err *err);
+/** Says what is committed of theirs. */
+void distrust_tell(struct job *j);
+void distrust_free(struct mr_batch *b);
 
 /* ---- discover.c: lists of hosts ---- */
 
@@ -356,6 +384,9 @@ struct work {
     uint32_t asks;      /* answers that were not what was asked for */
     uint32_t doublings; /* see row_fault */
     char *note;         /* the same; NULL: none */
+    struct host *only;  /* a canary: nobody else gets it; NULL: it is none */
+    uint32_t trial;
+    uint32_t ballot;
     char cause[560];
     const char *last_host;
     struct raw_answer answer; /* to the last call with this row alone */
@@ -394,9 +425,12 @@ struct calls {
     uint64_t sent;
     uint64_t failed;
     uint64_t hedged;
+    MR_VEC(uint32_t) others; /* all hosts but one, while something is sent to that */
 };
 /** A new extent from the reader: rows that cannot be sent become dead letters. */
 void calls_add(struct job *j, struct extent *e);
+/** Puts the one row of an extent to a host, for a trial; canary_told or canary_absent is called later. */
+void calls_ask(struct job *j, struct extent *row, struct host *h, uint32_t trial, uint32_t ballot);
 /** Sends what can be sent. */
 void calls_pump(struct job *j);
 /** Drops all that waits and is under way; answers that come later are nobody's. */
@@ -447,6 +481,8 @@ struct mr_batch {
     void *view_ctx;
     _Atomic int stops;
     struct job *job; /* while it runs */
+    MR_VEC(struct distrust) distrusted;
+    bool is_stopped; /* for somebody to look at it */
 };
 
 enum job_phase { JOB_ASKING, JOB_RUNNING, JOB_ENDING };
@@ -490,6 +526,10 @@ struct job {
     bool is_finishing;            /* all is with the committer */
     struct disk_hold hold;        /* why it was begun again, and when it goes on */
     bool may_go_on;               /* it ends, and can be begun again */
+    bool begins_again;            /* it is, at once */
+    struct canary *canary;        /* NULL: hosts are not compared */
+    char pause_reason[480];       /* "": somebody has asked for it */
+    bool is_accepted;             /* thresholds do not count any more */
     bool is_read;                 /* the reader has come to the end */
     MR_VEC(struct extent *) open; /* extents that are with the loop */
     uint64_t read_rows;
@@ -512,6 +552,8 @@ struct job {
 };
 /** The loop ends with this; the first reason counts. */
 void job_fail(struct job *j, int rc, const struct mr_err *err);
+/** Something is wrong that somebody should look at: the job stops or pauses, as the options say. */
+void job_stop(struct job *j, const struct mr_err *err);
 /** The loop ends. */
 void job_end(struct job *j);
 /** All rows of the extent have an outcome: to the committer, who frees it. */

@@ -145,9 +145,10 @@ int mr_manifest_open(struct mr_manifest **out, const char *folder,
                      const struct mr_manifest_fact *facts, size_t fact_count,
                      const struct mr_manifest_options *options, struct mr_err *err);
 /** What the folder says, without a change to it and whoever works on it. *out_pid: the process that does, 0: none on
- *  this machine. Errors: MR_E_NOT_FOUND (no folder, or no job in it), MR_E_IO (damage). */
+ *  this machine. out_stop (NULL: not wanted) gets why the last start stopped, if it said so. Errors: MR_E_NOT_FOUND (no folder, or no job in it), MR_E_IO (damage). */
 int mr_manifest_look(const char *folder, struct mr_manifest_totals *out_totals, bool *out_finished,
-                     uint32_t *out_epoch, int64_t *out_pid, struct mr_err *err);
+                     uint32_t *out_epoch, int64_t *out_pid, struct mr_buf *out_stop,
+                     struct mr_err *err);
 /** Appends the fact of this key as JSON to out_one, nothing if there is none, and all others as text: two jobs have the
  *  same text when they have the same facts. */
 int mr_manifest_facts_put(const struct mr_manifest *m, const char *key, struct mr_buf *out_one,
@@ -216,6 +217,9 @@ int mr_manifest_commit(struct mr_manifest *m, const struct mr_manifest_add *adds
 int mr_manifest_replace(struct mr_manifest *m, const struct mr_manifest_add *adds, size_t add_count,
                         const struct mr_manifest_item *const *removes, size_t remove_count,
                         struct mr_err *err);
+/** Say why the job stops, for those who look at its folder, or that it goes on (NULL); nothing is written if that is what
+ *  the folder says already. Errors: as mr_manifest_note. */
+int mr_manifest_stop(struct mr_manifest *m, const char *why, struct mr_err *err);
 /** Put an event (one JSON value) into the log. The last thousand are kept. */
 int mr_manifest_note(struct mr_manifest *m, mr_str json, struct mr_err *err);
 /** Write manifest.json (items by their first rows), report.json and _SUCCESS. */

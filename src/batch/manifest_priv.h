@@ -15,6 +15,8 @@
 #define MR_MANIFEST_SUCCESS  "_SUCCESS"
 #define MR_MANIFEST_LOCK     "LOCK"
 #define MR_MANIFEST_FORMAT   1
+#define MR_MANIFEST_STOPPED  "{\"event\":\"stopped\"" /* begins a note */
+#define MR_MANIFEST_WENT_ON  "{\"event\":\"went on\""
 #define MR_MANIFEST_NOTES    1000
 #define MR_MANIFEST_LOG_MOST (8ull << 30)
 /* Lines of manifest.log that say nothing any more. */

@@ -15,6 +15,7 @@
 #include "batch/batch.h"
 #include "file.h"
 #include "manifest_priv.h"
+#include "origin.h"
 #include "shard.h"
 #include "table/merge.h"
 
@@ -112,17 +113,24 @@ static int group_replace(struct mr_manifest *m, const struct piece *pieces, size
     struct mr_manifest_part part = {.fd = -1};
     struct mr_manifest_part dlq = {.fd = -1};
     struct mr_manifest_add add = {.part = &part};
+    struct origin origin = {0};
+    bool is_known = true; /* whose rows they are */
+    struct mr_buf hosts;
     int rc;
 
+    mr_buf_init(&hosts, 0);
     for (size_t i = 0; i < count; i++) {
         item_ref item = pieces[i].item;
         MR_VEC_PUSH(&items, item);
         add.rows += item->rows;
         add.dead += item->dead;
+        origin_read(&origin, item->hosts);
+        is_known = is_known && item->hosts;
         for (size_t k = 0; k < item->extent_count; k++) {
             MR_VEC_PUSH(&extents, item->extents[k]);
         }
     }
+    add.hosts = is_known ? origin_json(&origin, &hosts) : NULL;
     add.extents = extents.at;
     add.extent_count = extents.len;
     MR_TRY(part_begin(m, items.at, count, &part, err));
@@ -136,6 +144,8 @@ static int group_replace(struct mr_manifest *m, const struct piece *pieces, size
 out:
     mr_manifest_part_drop(m, &part);
     mr_manifest_part_drop(m, &dlq);
+    origin_fini(&origin);
+    mr_buf_fini(&hosts);
     MR_VEC_FINI(&extents);
     MR_VEC_FINI(&items);
     return rc;

@@ -19,6 +19,10 @@ static void put_host(struct mr_buf *b, const struct host *h)
     mr_json_put_string(b, mr_str_c(h->wire.address));
     MR_BUF_LIT(b, ",\"version\":");
     mr_json_put_string(b, mr_str_c(h->version));
+    if (h->is_distrusted) {
+        MR_BUF_LIT(b, ",\"fenced\":");
+        mr_json_put_string(b, mr_str_c(h->trouble));
+    }
     mr_buf_printf(b,
                   ",\"rows\":%llu,\"calls\":%llu,\"failures\":%llu,\"throttled\":%llu,"
                   "\"retries\":%llu,\"dead_letters\":%llu,",

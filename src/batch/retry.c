@@ -344,7 +344,9 @@ static int item_take_apart(struct change *c, const struct mr_manifest_item *item
     }
     MR_TRY(letters_read(c->job->retry, c->job->manifest, item, letter_move, c, err));
     if (item->part) {
-        change_add(c, (struct mr_manifest_add){.keep_part = item->part, .rows = item->rows},
+        change_add(c,
+                   (struct mr_manifest_add){
+                       .keep_part = item->part, .rows = item->rows, .hosts = item->hosts},
                    &c->rest);
     }
     MR_VEC_PUSH(&c->removes, item);
@@ -372,7 +374,8 @@ int retry_commit(struct job *j, struct open_part *p, struct mr_err *err)
                (struct mr_manifest_add){.part = p->has_results ? &p->results : NULL,
                                         .dlq = p->has_dead ? &p->dead : NULL,
                                         .rows = p->rows,
-                                        .dead = p->dead_rows + c.copied},
+                                        .dead = p->dead_rows + c.copied,
+                                        .hosts = p->hosts},
                &c.added);
     rc = mr_manifest_replace(j->manifest, c.adds.at, c.adds.len, c.removes.at, c.removes.len, err);
 out:

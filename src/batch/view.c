@@ -183,7 +183,7 @@ struct mr_batch_view *view_new(struct job *j)
         .bottleneck = bottleneck_of(j),
         .phase = phases[j->phase],
         .is_paused = j->is_paused,
-        .held = w->hold.reason,
+        .held = j->pause_reason[0] ? j->pause_reason : w->hold.reason,
         .batch_rows = atomic_load_explicit(&j->batch_rows, memory_order_relaxed),
         .most_rows = (uint32_t)j->calls.most_rows,
         .max_in_flight = j->max_in_flight,

@@ -31,9 +31,11 @@ static const char usage[] =
 static const char notes[] =
     "Exit status: 0 each row has an outcome, 1 it ended before that and can be run again, 2 the "
     "command line\n"
-    "is wrong.\n";
+    "is wrong, 3 it stopped because too much is wrong: see --on-threshold.\n";
 
 #define SHARDS_MOST 10000
+
+#define EXIT_STOPPED 3
 
 struct batch_command {
     struct mr_batch_options job;
@@ -48,6 +50,12 @@ struct batch_command {
     const char *result_file;
     const char *error_file;
     const char *max_dead_percent;
+    const char *canary_share;
+    const char *canary_tolerance;
+    struct mr_option_list recompute;
+    struct mr_cli_batch_list recomputed;
+    int on_threshold;
+    bool is_stopped;
     const char *shard; /* NULL: all */
     struct mr_tls_client_options tls;
     bool plan;
@@ -56,6 +64,7 @@ struct batch_command {
 
 #define AT(member) MR_OPTION_AT(struct batch_command, member)
 
+static const char *const thresholds[] = {"stop", "pause", NULL};
 static const char *const formats[] = {"auto", "jsonl", "csv", "parquet", "arrow", NULL};
 static const char *const output_formats[] = {"parquet", "jsonl", "csv", "arrow", NULL};
 const char *const mr_cli_s3_addressings[] = {"auto", "path", "virtual", NULL};
@@ -132,6 +141,30 @@ const struct mr_option mr_cli_batch_table[] = {
      AT(job.accepts_changed_model),
      .help = "go on although hosts have another version of the model, or other inputs, than when "
              "the job began"},
+    {.name = "canary-share",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(canary_share),
+     .fallback = "0.001",
+     .value = "NUMBER",
+     .help =
+         "of a host's answers, how often it is asked for a row that another host has answered, to "
+         "be compared; 0: never"},
+    {.name = "canary-tolerance",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(canary_tolerance),
+     .fallback = "0.01",
+     .value = "NUMBER",
+     .help = "what floating-point numbers of two hosts may differ by, as a part of them or of 1, "
+             "whichever is more"},
+    {.name = "recompute-host",
+     .kind = MR_OPTION_LIST,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(recompute),
+     .value = "HOST,...",
+     .help = "take back files of results that have rows of this host, and have them done again by "
+             "others"},
     MR_REMOTE_TLS_ROWS(struct batch_command),
     {.name = "Output", .kind = MR_OPTION_GROUP},
     {.name = "output",
@@ -208,6 +241,15 @@ const struct mr_option mr_cli_batch_table[] = {
      .max = INT64_MAX,
      .value = "ROWS",
      .help = "more dead letters end the job; -1 is any number"},
+    {.name = "on-threshold",
+     .kind = MR_OPTION_CHOICE,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(on_threshold),
+     .fallback = "stop",
+     .choices = thresholds,
+     .value = "WHAT",
+     .help = "with more dead letters than these, or hosts that answer differently: stop with exit "
+             "status 3, or pause until resume"},
     {.name = "max-dead-percent",
      .kind = MR_OPTION_STRING,
      .flags = MR_OPTION_CLI_ONLY,
@@ -369,6 +411,14 @@ static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed 
     MR_TRY(mr_cli_batch_words_read(o, p, &c->words, err));
     MR_TRY(mr_cli_batch_number("max-dead-percent", c->max_dead_percent, 0, 100, &percent, err));
     o->max_dead_share = percent / 100;
+    MR_TRY(mr_cli_batch_number("canary-share", c->canary_share, 0, 1, &o->canary_share, err));
+    MR_TRY(mr_cli_batch_number("canary-tolerance", c->canary_tolerance, 0, 1e9,
+                               &o->canary_tolerance, err));
+    o->recompute = mr_cli_batch_cut(&c->recomputed, &c->recompute, &o->recompute_count);
+    if (o->recompute_count > 0 && (c->plan || o->retries_dead)) {
+        return MR_FAIL(err, MR_E_INVALID, "--recompute-host is for run, without --plan");
+    }
+    o->pauses = c->on_threshold > 0;
 out:
     return rc;
 }
@@ -610,6 +660,7 @@ static int batch_run(struct batch_command *c, struct mr_err *err)
     mr_batch_on_view(running, on_view, &progress);
     mr_buf_init(&report, 0);
     rc = mr_batch_run(running, &report, err);
+    c->is_stopped = mr_batch_is_stopped(running);
     if (progress.has_line) {
         fputc('\n', stderr);
     }
@@ -666,11 +717,12 @@ int mr_cli_batch(int argc, char **argv, char **env)
         int rc = command_complete(&command, &parsed, &err);
         code = rc < 0 ? MR_EXIT_USAGE : -1;
         if (rc == MR_OK && (rc = batch_run(&command, &err)) < 0) {
-            code = MR_EXIT_FAILED;
+            code = command.is_stopped ? EXIT_STOPPED : MR_EXIT_FAILED;
         }
         code = rc < 0 ? mr_cli_fail("millrace batch", code, err.msg) : MR_EXIT_OK;
     }
     mr_cli_batch_parsed_fini(&parsed);
+    mr_cli_batch_list_fini(&command.recomputed);
     mr_options_fini(&o);
     return code;
 }

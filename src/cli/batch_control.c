@@ -237,10 +237,15 @@ static int look_print(const struct control_command *c, const char *folder, const
     const char *state = look.is_finished ? "finished" : look.pid ? "running" : "stopped";
     if (c->json) {
         printf("{\"state\":\"%s\",\"pid\":%lld,\"rows\":%llu,\"dead\":%llu,\"files\":%llu,"
-               "\"bytes\":%llu,\"starts\":%u}\n",
+               "\"bytes\":%llu,\"starts\":%u,\"reason\":",
                state, (long long)look.pid, (unsigned long long)look.rows,
                (unsigned long long)look.dead, (unsigned long long)look.files,
                (unsigned long long)look.bytes, look.starts);
+        struct mr_buf reason;
+        mr_buf_init(&reason, 0);
+        mr_json_put_string(&reason, mr_str_c(look.stopped));
+        printf("%s}\n", mr_buf_cstr(&reason));
+        mr_buf_fini(&reason);
         return MR_OK;
     }
     mr_text_bytes(bytes, look.bytes);
@@ -249,6 +254,8 @@ static int look_print(const struct control_command *c, const char *folder, const
     } else if (look.pid) {
         printf("process %lld works on it, and does not answer (%s); this is what is committed\n",
                (long long)look.pid, why);
+    } else if (look.stopped[0]) {
+        printf("stopped: %s\n", look.stopped);
     } else {
         printf("does not run and is not finished: the same command goes on with it\n");
     }

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from lib import wait
+from lib.server import BIN
 from lib.batch import (WIDTH, Broken, Errs, Host, Nan, Other, Poisoned, Short, Throttles, check, command, dead, environment,
                        hosts, pytestmark, results, run, table)
 
@@ -25,7 +26,7 @@ def test_all_is_well(tmp_path):
         run(tmp_path, addresses)
         calls = [h.calls for h in made]
     check(tmp_path, x)
-    assert 50 <= sum(calls) <= 53 and min(calls) > 0  # at the end some may be sent twice
+    assert 50 <= sum(calls) <= 57 and min(calls) > 0  # at the end some may be sent twice, and hosts are compared
     report = json.loads((tmp_path / "out/report.json").read_text())
     assert (report["rows"], report["results"], report["dead_letters"]) == (5000, 5000, 0)
     assert (tmp_path / "out/_SUCCESS").exists()
@@ -199,13 +200,21 @@ def test_poisoned_row_at_the_end(tmp_path):
     assert letter["kind"] == "failed" and "crashed" in letter["cause"]
 
 
+def status(folder):
+    return subprocess.run([str(BIN), "batch", "status", str(folder / "out")], capture_output=True, text=True, check=True,
+                          env=environment()).stdout
+
+
 @pytest.mark.parametrize("extent_rows", [10, 1000])
 def test_too_many_dead_letters(tmp_path, extent_rows):
     """With small extents there are always some on their way when it ends."""
     table(tmp_path / "in", 2000, bad={k: None for k in range(0, 2000, 7)})
     with hosts(Host) as (addresses, _):
-        done = run(tmp_path, addresses, "--max-dead", 100, "--extent-rows", extent_rows, code=1)
-    assert "dead letters" in done.stderr
+        done = run(tmp_path, addresses, "--max-dead", 100, "--extent-rows", extent_rows, code=3)
+        assert " rows, more than --max-dead 100" in done.stderr
+        assert "stopped: " in status(tmp_path) and " rows, more than --max-dead 100" in status(tmp_path)
+        done = run(tmp_path, addresses, "--max-dead", 1000, "--extent-rows", extent_rows)
+        assert "stopped" not in status(tmp_path)
 
 
 def test_killed_and_run_again(tmp_path):

@@ -467,3 +467,16 @@ def test_metrics_of_many_hosts(tmp_path):
 def test_wrong_command_lines(args, text):
     done = cli(*args)
     assert done.returncode == 2 and text in done.stderr
+
+
+def test_too_many_dead_letters_pause_the_job(tmp_path):
+    """If it is asked to; whoever resumes it has seen them."""
+    batch.table(tmp_path / "in", 2000, bad={k: None for k in range(0, 2000, 7)})
+    with batch.hosts(batch.Host) as (addresses, made):
+        with running(tmp_path, addresses, "--max-dead", "10", "--extent-rows", "100", "--on-threshold", "pause") as process:
+            wait.until(lambda: status(tmp_path)["paused"], "a paused job")
+            assert "dead letters of " in status(tmp_path)["held"] and "more than --max-dead 10" in status(tmp_path)["held"]
+            assert process.poll() is None
+            ask(tmp_path, "/resume", b"")
+            assert process.wait(wait.PATIENCE) == 0
+    assert batch.results(tmp_path).num_rows + len(batch.dead(tmp_path)) == 2000

@@ -67,7 +67,7 @@ def test_grpc(tmp_path):
     with services(one, two) as addresses:
         batch.run(tmp_path, addresses, "--protocol", "grpc")
     batch.check(tmp_path, x)
-    assert 50 <= one.calls + two.calls <= 53 and min(one.calls, two.calls) > 0
+    assert 50 <= one.calls + two.calls <= 57 and min(one.calls, two.calls) > 0
 
 
 def test_protocols_beside_each_other(tmp_path):

@@ -150,6 +150,13 @@ struct mr_batch_options {
     int64_t max_outage_ns;  /* no host works for so long: the job stops */
     uint64_t max_dead_rows; /* more dead letters stop the job; UINT64_MAX: any number */
     double max_dead_share;  /* of the rows, from 10,000 rows on */
+    double
+        canary_share; /* of a host's answers: so many rows more, to compare it with others; 0: none */
+    double canary_tolerance; /* what numbers that are not whole may differ by, as a part of them */
+    const char *const
+        *recompute; /* hosts, by address: what they answered is done again by others */
+    size_t recompute_count;
+    bool pauses; /* instead of stopping, when too much is wrong */
     bool accepts_changed_input;
     bool accepts_changed_model; /* a version or inputs other than those of the results there are */
     bool retries_dead;          /* instead: rows that became dead letters are tried once more */
@@ -217,6 +224,10 @@ void mr_batch_on_view(struct mr_batch *b, void (*fn)(void *ctx, const struct mr_
  *  the job can be run again. */
 int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *err);
 
+/** It ended because something is wrong that somebody should look at: too many dead letters, or hosts that answer
+ *  differently. Its folder knows why. */
+bool mr_batch_is_stopped(const struct mr_batch *b);
+
 /** What a job would take. Numbers below zero are not known. */
 struct mr_batch_plan {
     size_t files;
@@ -268,6 +279,7 @@ struct mr_batch_look {
     uint64_t files;
     uint64_t bytes; /* of these */
     uint32_t starts;
+    char stopped[480]; /* why the last start did; "": it did not say */
 };
 /** Changes nothing. Errors: MR_E_NOT_FOUND (no folder, or no job in it), MR_E_IO (damage). */
 int mr_batch_look(const char *folder, struct mr_batch_look *out, struct mr_err *err);
