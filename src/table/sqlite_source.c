@@ -478,9 +478,9 @@ static int key_of(struct source *s, uint64_t row, int64_t *out, struct mr_err *e
     void *statement = NULL;
     int rc;
 
-    if (s->last_key - s->first_key ==
-        s->setup->files[0].rows - 1) { /* none is missing between them */
-        *out = s->first_key + (int64_t)row;
+    /* None is missing between them. */
+    if ((uint64_t)s->last_key - (uint64_t)s->first_key == (uint64_t)s->setup->files[0].rows - 1) {
+        *out = (int64_t)((uint64_t)s->first_key + row);
         return MR_OK;
     }
     mr_buf_init(&sql, SQL_MOST);

@@ -379,12 +379,12 @@ def metrics(to):
 
 
 def test_metrics(tmp_path):
-    """Ten calls are answered, the eleventh waits; the row 777 is refused, and two cannot be sent."""
+    """Calls with rows from 2000 on wait, but for one that began before; the row 777 is refused, and two cannot be sent."""
     gate = threading.Event()
 
     class Some(batch.Poisoned):
         def answer(self, number, x, key):
-            if (key >= 2000).any():
+            if (key >= 2000).all():
                 gate.wait(wait.PATIENCE)
             super().answer(number, x, key)
     x = batch.table(tmp_path / "in", 5000, files=1, bad={5: None, 900: [1]})
@@ -404,7 +404,7 @@ def test_metrics(tmp_path):
         assert m["millrace_batch_call_seconds_count", host] == calls["ok"]
         assert m["millrace_batch_call_seconds_bucket", host, ("le", "+Inf")] == calls["ok"]
         assert m["millrace_batch_call_seconds_sum", host] > 0
-        assert m["millrace_batch_host_rows_total", host] == 1997 and m["millrace_batch_retried_calls_total", host] > 0
+        assert 1997 <= m["millrace_batch_host_rows_total", host] < 2100 and m["millrace_batch_retried_calls_total", host] > 0
         assert m["millrace_batch_host_dead_letters_total", host] == 1
         assert {k: m["millrace_batch_dead_letters_total", ("kind", k)] for k in ("row", "rejected", "failed")} == {
             "row": 2, "rejected": 1, "failed": 0}

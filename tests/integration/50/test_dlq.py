@@ -163,7 +163,7 @@ def test_a_job_that_was_stopped(tmp_path):
         assert "dead letters" in done.stderr
     letters = sorted(d["row"] for d in dead(tmp_path))
     rows = len(results(tmp_path))
-    assert 20 <= len(letters) < 60 and rows + len(letters) < 5000
+    assert 0 < len(letters) < 60 and rows + len(letters) < 5000
     with hosts(Host) as (addresses, _):
         assert "0 are left" in retry(tmp_path, addresses)
         assert len(results(tmp_path)) == rows + len(letters)
