@@ -243,6 +243,9 @@ struct arrow_file {
 /** Errors: MR_E_IO, MR_E_INVALID (damage; the file has changed), MR_E_UNSUPPORTED; all name the file. */
 int arrow_file_open(struct arrow_file *f, const struct mr_source_file *file, uint64_t memory_bytes,
                     struct mr_err *err);
+/** The same of a descriptor, which it takes in any case. */
+int arrow_file_look(struct arrow_file *f, int fd, const struct mr_source_file *file,
+                    uint64_t memory_bytes, struct mr_err *err);
 /** All-zero is fine as well. */
 void arrow_file_close(struct arrow_file *f);
 /** A message at an offset of the file: its metadata into `buf`, where its body lies and what comes behind. *out_is_end:
@@ -291,6 +294,7 @@ void arrow_put_footer(struct mr_buf *b, const struct mr_schema *schema,
 
 /** Writes the mark of the end, and the footer. Errors: those of mr_writer_put. */
 int arrow_end_write(int fd, const struct mr_schema *schema, const struct arrow_footer_block *blocks,
-                    size_t count, const struct mr_no_room *no_room, struct mr_err *err);
+                    size_t count, const struct mr_no_room *no_room, uint64_t *out_bytes,
+                    struct mr_err *err);
 
 #endif

@@ -268,21 +268,15 @@ static const char *other_kind(const uint8_t *first)
     return NULL;
 }
 
-int arrow_file_open(struct arrow_file *f, const struct mr_source_file *file, uint64_t memory_bytes,
-                    struct mr_err *err)
+int arrow_file_look(struct arrow_file *f, int fd, const struct mr_source_file *file,
+                    uint64_t memory_bytes, struct mr_err *err)
 {
     uint8_t first[ARROW_MAGIC_BYTES] = {0};
     struct mr_buf buf;
     int rc;
 
-    *f = (struct arrow_file){.file = file,
-                             .fd = open(file->path, O_RDONLY | O_CLOEXEC),
-                             .bytes = file->bytes,
-                             .metadata_most = memory_bytes / 2};
-    if (f->fd < 0) {
-        *f = (struct arrow_file){0};
-        return MR_FAIL(err, MR_E_IO, "cannot open '%s': %s", file->path, strerror(errno));
-    }
+    *f = (struct arrow_file){
+        .file = file, .fd = fd, .bytes = file->bytes, .metadata_most = memory_bytes / 2};
     mr_buf_init(&buf, SIZE_MAX / 2);
     MR_TRY(unchanged_check(f, err));
     if (f->bytes == 0) {
@@ -302,6 +296,15 @@ out:
         arrow_file_close(f);
     }
     return rc;
+}
+
+int arrow_file_open(struct arrow_file *f, const struct mr_source_file *file, uint64_t memory_bytes,
+                    struct mr_err *err)
+{
+    const int fd = open(file->path, O_RDONLY | O_CLOEXEC);
+
+    return fd < 0 ? MR_FAIL(err, MR_E_IO, "cannot open '%s': %s", file->path, strerror(errno))
+                  : arrow_file_look(f, fd, file, memory_bytes, err);
 }
 
 void arrow_file_close(struct arrow_file *f)

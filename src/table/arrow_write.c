@@ -49,7 +49,8 @@ static int metadata_write(const struct writer *w, const struct mr_buf *body, str
 }
 
 int arrow_end_write(int fd, const struct mr_schema *schema, const struct arrow_footer_block *blocks,
-                    size_t count, const struct mr_no_room *no_room, struct mr_err *err)
+                    size_t count, const struct mr_no_room *no_room, uint64_t *out_bytes,
+                    struct mr_err *err)
 {
     static const int32_t end[2] = {-1, 0};
     struct mr_buf footer;
@@ -65,6 +66,7 @@ int arrow_end_write(int fd, const struct mr_schema *schema, const struct arrow_f
                              {footer.ptr, footer.len},
                              {&bytes, sizeof bytes},
                              {(void *)(uintptr_t)ARROW_MAGIC, 6}};
+    *out_bytes = sizeof end + footer.len + sizeof bytes + 6;
     int rc = footer.failed ? MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the footer")
                            : mr_fd_writev(fd, pieces, 4, no_room, err);
     mr_buf_fini(&footer);
@@ -326,21 +328,24 @@ static uint64_t writer_bytes(const void *writer)
 {
     const struct writer *w = writer;
 
-    return w->at + held_bytes(w);
+    return w->at + (w->rows > 0 ? held_bytes(w) : 0);
 }
 
 static int writer_finish(void *writer, struct mr_err *err)
 {
     static const int32_t end[2] = {-1, 0};
     struct writer *w = writer;
+    uint64_t bytes = sizeof end;
     int rc = writer_flush(w, err);
 
     if (rc < 0) {
         return rc;
     }
-    return w->is_stream
-               ? mr_fd_write(w->fd, end, sizeof end, err)
-               : arrow_end_write(w->fd, w->schema, w->blocks.at, w->blocks.len, &w->no_room, err);
+    rc = w->is_stream ? mr_fd_write(w->fd, end, sizeof end, err)
+                      : arrow_end_write(w->fd, w->schema, w->blocks.at, w->blocks.len, &w->no_room,
+                                        &bytes, err);
+    w->at += bytes;
+    return rc;
 }
 
 const struct mr_writer_ops mr_arrow_writer_ops = {

@@ -179,6 +179,7 @@ int mr_table_merge(const struct mr_merge_part *parts, size_t count, int out, str
         }
     }
     switch (format) {
+    case MR_TABLE_ARROW: return arrow_merge(parts, count, out, err);
     case MR_TABLE_PARQUET: return parquet_merge(parts, count, out, err);
     case MR_TABLE_JSONL: return merge_lines(parts, count, out, err);
     case MR_TABLE_CSV:

@@ -13,6 +13,7 @@ int mr_merge_copy(const struct mr_merge_part *part, uint64_t from, uint64_t byte
 int mr_merge_size(int fd, const char *name, uint64_t *out, struct mr_err *err);
 
 /** As mr_table_merge. */
+int arrow_merge(const struct mr_merge_part *parts, size_t count, int out, struct mr_err *err);
 int parquet_merge(const struct mr_merge_part *parts, size_t count, int out, struct mr_err *err);
 
 #endif

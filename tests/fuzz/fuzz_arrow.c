@@ -51,6 +51,7 @@ static void there_and_back(const struct mr_rows *rows)
     REQUIRE(mr_writer_new(&w, fd, rows->schema, &options, &err) == MR_OK);
     REQUIRE(mr_writer_put(w, rows, 0, rows->count, &err) == MR_OK);
     REQUIRE(mr_writer_finish(w, &err) == MR_OK);
+    REQUIRE((off_t)mr_writer_bytes(w) == lseek(fd, 0, SEEK_CUR));
     mr_writer_free(&w);
     const struct mr_source_options again = {
         .paths = &paths, .path_count = 1, .format = MR_TABLE_ARROW};

@@ -4,6 +4,7 @@ import decimal
 import itertools
 import random
 import struct
+import subprocess
 
 import numpy
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.feather
 import pytest
 
 from lib import batch, wait
+from lib.server import BIN
 from lib.table import dump, dump_measured, error, run
 
 DAY = datetime.date(2024, 2, 29)
@@ -411,6 +413,27 @@ def test_results(tmp_path, compression):
     assert sorted(found["id"].to_pylist()) == [k for k in range(20000) if k != 777]
     assert (found["y"].to_numpy() == x[found["id"].to_numpy()].sum(axis=1, dtype=numpy.float32)).all()
     assert found.schema.field("z").type == pa.list_(pa.int64(), 2)
+
+
+def test_merged(tmp_path):
+    """Batches are copied, compressed or not, into one file beside the job, or into fewer in it."""
+    batch.table(tmp_path / "in", 4000)
+    with batch.hosts(batch.Host) as (addresses, _):
+        batch.run(tmp_path, addresses, "--output-format", "arrow", "--compression", "zstd", "--part-bytes", "2KiB", "--extent-rows", 300)
+    folder = tmp_path / "out/parts"
+    before = pa.concat_tables(pa.ipc.open_file(p).read_all() for p in folder.iterdir()).sort_by("id")
+    count = len(list(folder.iterdir()))
+    assert before.num_rows == 4000 and count > 4
+
+    def merge(*args):
+        return subprocess.run([str(BIN), "batch", "merge", str(tmp_path / "out"), *map(str, args)], capture_output=True, text=True)
+    assert "4000 rows" in merge("--output", tmp_path / "all.arrow").stderr
+    with pa.ipc.open_file(tmp_path / "all.arrow") as reader:
+        assert reader.num_record_batches == count and reader.read_all().sort_by("id").equals(before)
+    assert len(dump("--columns", "id", "--range", "0:3990:10", tmp_path / "all.arrow")[1]) == 10
+    assert merge("--max-bytes", "1GiB").returncode == 0
+    merged, = folder.iterdir()
+    assert pa.ipc.open_file(merged).read_all().sort_by("id").equals(before)
 
 
 def test_a_job(tmp_path):

@@ -4,12 +4,12 @@
 
 #include "table/merge.h"
 
-/* Makes a file of Parquet from lines of JSON. */
-static const char *parquet_put(const char *name, const char *lines)
+/* Makes a file from lines of JSON. */
+static const char *table_put(const char *name, const char *lines, enum mr_table_format format)
 {
     struct mr_source *s = source_open(file_text("from.jsonl", lines), NULL);
     struct mr_rows *rows = rows_get(s, 0, 0, 1000);
-    char *text = rows_text(rows, MR_TABLE_PARQUET);
+    char *text = rows_text(rows, format);
     size_t len;
 
     mr_free(text);
@@ -19,6 +19,11 @@ static const char *parquet_put(const char *name, const char *lines)
     mr_rows_unref(&rows);
     mr_source_close(&s);
     return path;
+}
+
+static const char *parquet_put(const char *name, const char *lines)
+{
+    return table_put(name, lines, MR_TABLE_PARQUET);
 }
 
 /* The status of joining two files into "out"; a failure names one of them. */
@@ -71,6 +76,27 @@ static void what_is_refused(void **state)
     mr_free(text);
 }
 
+static void what_is_refused_of_arrow(void **state)
+{
+    char one[128];
+    size_t len;
+
+    (void)state;
+    snprintf(one, sizeof one, "%s",
+             table_put("1.arrow", "{\"a\":1,\"b\":\"x\"}\n", MR_TABLE_ARROW));
+    refused(one, table_put("2.arrow", "{\"a\":1,\"c\":\"x\"}\n", MR_TABLE_ARROW), MR_E_INVALID,
+            "2.arrow has other columns than");
+    refused(one, table_put("2.arrow", "{\"a\":1,\"b\":2}\n", MR_TABLE_ARROW), MR_E_INVALID,
+            "2.arrow has other columns than");
+    refused(one, file_text("3.arrow", "ARROW1"), MR_E_INVALID, "3.arrow' is cut off");
+    char *text = file_get(one, &len);
+    refused(one, file_put("4.arrow", text, len - 1), MR_E_INVALID, "4.arrow' is cut off");
+    text[6] = 1; /* behind the magic, where this writer has zeros: as if of another program */
+    refused(one, file_put("5.arrow", text, len), MR_E_UNSUPPORTED,
+            "5.arrow was written by another program");
+    mr_free(text);
+}
+
 static void heads_of_csv(void **state)
 {
     struct mr_err err;
@@ -118,6 +144,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_is_refused, folder_make, folder_drop),
+        cmocka_unit_test_setup_teardown(what_is_refused_of_arrow, folder_make, folder_drop),
         cmocka_unit_test_setup_teardown(heads_of_csv, folder_make, folder_drop),
         cmocka_unit_test_setup_teardown(damage, folder_make, folder_drop),
     };

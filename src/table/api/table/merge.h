@@ -1,5 +1,5 @@
 /* Files of one table joined to one, without a look at their rows: Parquet's row groups are copied by the kernel and get
- * one footer, JSON lines follow each other, CSV keeps one head. Thread: any; blocks on the disk. */
+ * one footer, Arrow's batches likewise, JSON lines follow each other, CSV keeps one head. Thread: any; blocks on the disk. */
 #ifndef MR_TABLE_MERGE_H
 #define MR_TABLE_MERGE_H
 
