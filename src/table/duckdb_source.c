@@ -262,17 +262,18 @@ static int open_source(void **out, const struct mr_source_setup *setup, struct m
 
 /* ---- schema ---- */
 
-/* Rows of a file, from its footer. */
-static int rows_count(struct source *s, size_t file, struct mr_err *err)
+/* A whole number that the footer of a file tells: SQL, the path and more SQL. */
+static int footer_ask(struct source *s, size_t file, const char *front, const char *back,
+                      int64_t *out, struct mr_err *err)
 {
     struct mr_buf sql;
     struct duck_result result;
     int rc = MR_OK;
 
     mr_buf_init(&sql, SQL_MOST);
-    MR_BUF_LIT(&sql, "SELECT CAST(num_rows AS BIGINT) FROM parquet_file_metadata(");
+    mr_buf_c(&sql, front);
     path_sql(&sql, path_of(s, file));
-    mr_buf_char(&sql, ')');
+    mr_buf_c(&sql, back);
     const char *text = mr_buf_cstr(&sql);
     if (sql.failed) {
         rc = MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the query");
@@ -282,9 +283,9 @@ static int rows_count(struct source *s, size_t file, struct mr_err *err)
     } else {
         void *chunk = s->duck->fetch_chunk(result);
         if (chunk && s->duck->data_chunk_get_size(chunk) == 1) {
-            const int64_t *rows =
+            const int64_t *number =
                 s->duck->vector_get_data(s->duck->data_chunk_get_vector(chunk, 0));
-            s->setup->files[file].rows = rows[0];
+            *out = number[0];
         } else {
             rc = MR_FAIL(err, MR_E_INVALID, "'%s' has no footer", name_of(s, file));
         }
@@ -295,6 +296,37 @@ static int rows_count(struct source *s, size_t file, struct mr_err *err)
     }
     mr_buf_fini(&sql);
     return rc;
+}
+
+/* Rows of a file. */
+static int rows_count(struct source *s, size_t file, struct mr_err *err)
+{
+    return footer_ask(s, file, "SELECT CAST(num_rows AS BIGINT) FROM parquet_file_metadata(", ")",
+                      &s->setup->files[file].rows, err);
+}
+
+/* Of two columns of one name DuckDB calls the second one name_1; a column may as well be called so. The file tells. */
+static int names_check(struct source *s, size_t file, const struct mr_schema *schema,
+                       struct mr_err *err)
+{
+    int64_t twice = 0;
+
+    for (size_t i = 0; i < schema->count; i++) {
+        const mr_str name = mr_str_c(schema->fields[i].name);
+        if (name.len < 3 || !mr_str_ends(name, MR_STR("_1")) ||
+            mr_schema_find(schema, mr_str_sub(name, 0, name.len - 2)) < 0) {
+            continue;
+        }
+        const int rc = footer_ask(
+            s, file, "SELECT count(*) FROM (SELECT path_in_schema FROM parquet_metadata(",
+            ") WHERE row_group_id = 0 GROUP BY path_in_schema HAVING count(*) > 1)", &twice, err);
+        if (rc < 0 || twice > 0) {
+            return rc < 0 ? rc
+                          : MR_FAIL(err, MR_E_INVALID, "'%s' has two columns '%.*s'",
+                                    name_of(s, file), (int)name.len - 2, name.ptr);
+        }
+    }
+    return MR_OK;
 }
 
 /* A statement over all columns of a file, to ask it for them. */
@@ -342,6 +374,7 @@ static int schema(void *state, size_t file, struct mr_schema *out, struct mr_err
     s->duck->destroy_prepare(&statement);
     if (!query_of(s)) {
         rc = rows_count(s, file, err);
+        rc = rc < 0 ? rc : names_check(s, file, out, err);
     }
     if (rc < 0) {
         mr_schema_fini(out);

@@ -2,6 +2,7 @@
  *
  * Days are turned into dates by counting in eras of 400 years, which all have the same 146,097 days, from the first of
  * March of the year 0, so that the day of a leap year comes last. */
+#include <math.h>
 #include <stdio.h>
 
 #include "tensor/tensor.h"
@@ -91,8 +92,21 @@ void mr_put_scalar(struct mr_buf *b, const struct mr_field *f, const struct mr_c
     }
 }
 
+static bool is_special(const struct mr_field *f, const struct mr_column *c, uint64_t row)
+{
+    switch (f->type) {
+    case MR_COLUMN_F16: return !isfinite(mr_fp16_to_float(VALUE(c, uint16_t, row)));
+    case MR_COLUMN_F32: return !isfinite(VALUE(c, float, row));
+    case MR_COLUMN_F64: return !isfinite(VALUE(c, double, row));
+    default: return false;
+    }
+}
+
+static void json_put(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
+                     uint64_t row, bool is_strict);
+
 static void list_put(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
-                     uint64_t row)
+                     uint64_t row, bool is_strict)
 {
     const uint64_t begin = f->type == MR_COLUMN_LIST ? c->begin[row] : row * f->width;
     const uint64_t end = f->type == MR_COLUMN_LIST ? c->begin[row + 1] : begin + f->width;
@@ -102,13 +116,22 @@ static void list_put(struct mr_buf *b, const struct mr_field *f, const struct mr
         if (i > begin) {
             mr_buf_char(b, ',');
         }
-        mr_put_json(b, f->item, c->item, i);
+        json_put(b, f->item, c->item, i, is_strict);
     }
     mr_buf_char(b, ']');
 }
 
-void mr_put_json(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
-                 uint64_t row)
+static void quoted_put(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
+                       uint64_t row)
+{
+    mr_buf_char(b, '"');
+    mr_put_scalar(b, f, c, row);
+    mr_buf_char(b, '"');
+}
+
+/* NaN and infinities are no JSON, but readers of tables take them bare. is_strict: they are strings. */
+static void json_put(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
+                     uint64_t row, bool is_strict)
 {
     if (mr_column_is_null(c, row)) {
         MR_BUF_LIT(b, "null");
@@ -128,15 +151,22 @@ void mr_put_json(struct mr_buf *b, const struct mr_field *f, const struct mr_col
     case MR_COLUMN_DATE:
     case MR_COLUMN_TIMESTAMP:
     case MR_COLUMN_DECIMAL:
-    case MR_COLUMN_BINARY:
-        mr_buf_char(b, '"');
-        mr_put_scalar(b, f, c, row);
-        mr_buf_char(b, '"');
-        break;
+    case MR_COLUMN_BINARY: quoted_put(b, f, c, row); break;
     case MR_COLUMN_LIST:
-    case MR_COLUMN_FIXED_LIST: list_put(b, f, c, row); break;
-    default: mr_put_scalar(b, f, c, row); break;
+    case MR_COLUMN_FIXED_LIST: list_put(b, f, c, row, is_strict); break;
+    default:
+        if (is_strict && is_special(f, c, row)) {
+            quoted_put(b, f, c, row);
+        } else {
+            mr_put_scalar(b, f, c, row);
+        }
     }
+}
+
+void mr_put_json(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
+                 uint64_t row)
+{
+    json_put(b, f, c, row, false);
 }
 
 /* A string within JSON text that was taken as it is. Any other value, or what is none, stays as it is. */
@@ -187,7 +217,7 @@ void mr_row_put_json(struct mr_buf *b, const struct mr_rows *rows, uint64_t row,
         mr_buf_reset(&member);
         mr_json_put_string(&member, mr_str_c(f->name));
         mr_buf_char(&member, ':');
-        mr_put_json(&member, f, &rows->columns[i], row);
+        json_put(&member, f, &rows->columns[i], row, true);
         if (member.failed || member.len >= room) {
             mr_buf_c(out_left, out_left->len > 0 ? "," : "");
             mr_json_put_string(out_left, mr_str_c(f->name));

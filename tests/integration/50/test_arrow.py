@@ -444,7 +444,7 @@ def test_a_job(tmp_path):
         write(tmp_path / "in" / f"{i}.{form}", pa.parquet.read_table(tmp_path / f"parquet/{i}.parquet"), 900,
               compression=[None, "lz4", "zstd"][i])
     with batch.hosts(batch.Host) as (addresses, _):
-        batch.run(tmp_path, addresses, "--max-dead", 0, code=1)
+        batch.run(tmp_path, addresses, "--max-dead", 0, code=3)
         batch.run(tmp_path, addresses)
     batch.check(tmp_path, x, gone=[777])
     letter, = batch.dead(tmp_path)

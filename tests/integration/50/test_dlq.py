@@ -159,7 +159,7 @@ def test_a_job_that_was_stopped(tmp_path):
     """Rows that were not done yet are left for the run."""
     x = table(tmp_path / "in", 5000, files=1)
     with hosts(Refuses) as (addresses, _):
-        done = run(tmp_path, addresses, "--max-dead", 20, "--extent-rows", 100, code=1)
+        done = run(tmp_path, addresses, "--max-dead", 20, "--extent-rows", 100, code=3)
         assert "dead letters" in done.stderr
     letters = sorted(d["row"] for d in dead(tmp_path))
     rows = len(results(tmp_path))

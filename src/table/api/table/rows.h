@@ -124,7 +124,8 @@ bool mr_rows_fault(struct mr_rows *r, uint64_t row, const char *text);
 /** The fault of a row, NULL = none. */
 const char *mr_rows_fault_of(const struct mr_rows *r, uint64_t row);
 
-/** Appends a row as JSON lines have it, an object of at most about max_bytes. Columns that do not fit into that are left
+/** Appends a row as JSON lines have it, an object of at most about max_bytes, and strict JSON: NaN and infinities are
+ *  strings. Columns that do not fit into that are left
  *  out, and their names appended to out_left as JSON strings with commas between them. */
 void mr_row_put_json(struct mr_buf *b, const struct mr_rows *rows, uint64_t row, size_t max_bytes,
                      struct mr_buf *out_left);
