@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "job.h"
+#include "openai.h"
 
 #define ANSWER_KEPT 4096 /* bytes of an answer in a dead letter */
 #define TAIL_NS     (5 * MR_NS_PER_MS)
@@ -346,7 +347,10 @@ static bool work_send(struct job *j, struct work *w, int64_t now_ns)
     if (w->only) {
         return canary_send(j, w, now_ns);
     }
-    const struct mr_route_ask ask = {.rows = (int64_t)w->count,
+    uint64_t weight = 0;
+    const uint64_t size = j->dialect->size ? j->dialect->size(j, w, &weight) : w->count;
+    const struct mr_route_ask ask = {.rows = (int64_t)size,
+                                     .weight = weight,
                                      .avoid = w->tried,
                                      .avoid_count = w->tried_count,
                                      .is_retry = w->is_retry};
@@ -442,6 +446,20 @@ static bool has_room(struct job *j)
     return j->calls.in_flight_count == 0 || !credits_are_short(&j->credits);
 }
 
+/* What is under way is waited for, as it is paid for. */
+static void spent_look(struct job *j)
+{
+    struct mr_err err;
+
+    if (j->calls.in_flight_count == 0 && j->open.len > 0) {
+        mr_err_set(&err, MR_E_EXHAUSTED, MR_HERE,
+                   "%llu tokens were used, --max-total-tokens is %llu; run again, the job goes on",
+                   (unsigned long long)j->openai->tokens.used,
+                   (unsigned long long)j->o->openai->max_total_tokens);
+        job_fail(j, MR_E_EXHAUSTED, &err);
+    }
+}
+
 void calls_pump(struct job *j)
 {
     struct calls *c = &j->calls;
@@ -449,6 +467,10 @@ void calls_pump(struct job *j)
     int64_t wake_ns = INT64_MAX;
 
     if (c->is_dropped || j->is_paused) {
+        return;
+    }
+    if (openai_is_spent(j)) {
+        spent_look(j);
         return;
     }
     canary_look(j);
@@ -768,7 +790,11 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
     }
     const enum mr_route_outcome outcome = w->is_settled ? MR_ROUTE_CANCELLED : v.outcome;
     figures_answered(k, outcome, now_ns);
-    mr_route_done(j->route, now_ns, k->ticket, outcome, v.retry_after_ns);
+    if (outcome == MR_ROUTE_OK && v.size > 0) {
+        mr_route_done_sized(j->route, now_ns, k->ticket, (int64_t)v.size);
+    } else {
+        mr_route_done(j->route, now_ns, k->ticket, outcome, v.retry_after_ns);
+    }
     if (v.is_for_good && k->host->id) {
         host_fence(k->host, v.cause, now_ns);
     }

@@ -14,6 +14,7 @@ struct call;
 struct host;
 struct job;
 struct span;
+struct work;
 
 struct dialect {
     /** Asks a host whether it serves the model, and as the others do. host_told gets the answer, once, later. */
@@ -46,6 +47,9 @@ struct dialect {
     bool (*joins)(const struct job *j, const struct mr_rows *rows, uint64_t row,
                   const struct mr_rows *others, uint64_t other);
 
+    /** What a work is to hosts: what latency is divided by, and what it takes of mr_route_options.max_weight. NULL: its
+     *  rows, and nothing. */
+    uint64_t (*size)(const struct job *j, const struct work *w, uint64_t *out_weight);
     /** Sends the rows of k->work to k->host; k->wire is ready. Errors: no memory; then nothing was sent. */
     int (*send)(struct call *k, int64_t timeout_ns, struct mr_err *err);
     /** What a reply means. An answer that is OK was checked, and has a result or a fault for each row. */

@@ -55,6 +55,8 @@ void figures_add(struct host_figures *to, const struct host_figures *from)
     }
     to->retries += from->retries;
     to->dead += from->dead;
+    to->prompt_tokens += from->prompt_tokens;
+    to->completion_tokens += from->completion_tokens;
     to->encode_ns += from->encode_ns;
     to->judge_ns += from->judge_ns;
     if (from->answer_ns) {

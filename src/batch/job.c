@@ -20,10 +20,11 @@
 #include "table/store.h"
 #include "tensor/tensor.h"
 
-#define TICK_NS      (MR_NS_PER_S / 5)
-#define SHARE_FROM   10000 /* rows before the share of dead ones is looked at */
-#define REPORT_BYTES (64 << 20)
-#define BLOCKS_KEPT  (16 << 20) /* for the next answers; beside the budget */
+#define ANSWER_LEAST_NS (300 * MR_NS_PER_S) /* language models queue, and may say a lot */
+#define TICK_NS         (MR_NS_PER_S / 5)
+#define SHARE_FROM      10000 /* rows before the share of dead ones is looked at */
+#define REPORT_BYTES    (64 << 20)
+#define BLOCKS_KEPT     (16 << 20) /* for the next answers; beside the budget */
 
 void extent_free(struct extent **extent)
 {
@@ -512,9 +513,12 @@ static int job_is_there(const struct job *j, struct mr_err *err)
 
 static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
 {
-    const struct mr_route_options route = {.max_limit = j->o->max_in_flight,
-                                           .max_timeout_ns = j->o->max_timeout_ns,
-                                           .seed = (uint64_t)mr_wall_ns()};
+    const struct mr_route_options route = {
+        .max_limit = j->o->max_in_flight,
+        .max_timeout_ns = j->o->max_timeout_ns,
+        .min_timeout_ns = j->o->openai ? ANSWER_LEAST_NS : 0,
+        .max_weight = j->o->openai ? j->o->openai->max_tokens_in_flight : 0,
+        .seed = (uint64_t)mr_wall_ns()};
     struct mr_err late;
     int rc;
 

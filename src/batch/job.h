@@ -228,8 +228,10 @@ struct call;
 /** Of the calls to a host. */
 struct host_figures {
     uint64_t outcomes[MR_ROUTE_CANCELLED + 1];
-    uint64_t retries;          /* calls with rows that had failed before */
-    uint64_t dead;             /* rows whose last attempt was there */
+    uint64_t retries;       /* calls with rows that had failed before */
+    uint64_t dead;          /* rows whose last attempt was there */
+    uint64_t prompt_tokens; /* as hosts count them; language models only */
+    uint64_t completion_tokens;
     int64_t encode_ns;         /* rows into requests */
     int64_t judge_ns;          /* answers into rows */
     struct mr_hist *answer_ns; /* from the request to a good answer; NULL: none yet */

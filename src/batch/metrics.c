@@ -97,18 +97,20 @@ static void put_rows(struct mr_buf *b, const struct mr_batch_view *v)
 
 static void put_dead(struct mr_buf *b, const struct job *j)
 {
-    static const char *const kinds[] = {"row", "rejected", "failed"};
-    uint64_t counts[3] = {0};
+    static const char *const kinds[] = {"row",      "rejected", "failed", "refused",
+                                        "filtered", "length",   "schema"};
+    const size_t count = j->openai ? 7 : 3;
+    uint64_t counts[7] = {0};
 
     for (size_t i = 0; i < j->figures.dead_count; i++) {
-        for (size_t k = 0; k < 3; k++) {
+        for (size_t k = 0; k < count; k++) {
             const struct dead_cause *d = &j->figures.dead[i];
             counts[k] += strcmp(d->kind, kinds[k]) == 0 ? d->count : 0;
         }
     }
     put_head(b, "millrace_batch_dead_letters_total", "counter",
              "Dead letters of this start by kind, committed or not; other: too many causes");
-    for (size_t k = 0; k < 3; k++) {
+    for (size_t k = 0; k < count; k++) {
         mr_buf_printf(b, "millrace_batch_dead_letters_total{kind=\"%s\"} %llu\n", kinds[k],
                       (unsigned long long)counts[k]);
     }
@@ -177,7 +179,7 @@ static void put_calls(struct mr_buf *b, const struct host_sums *sums, size_t n)
     }
 }
 
-static void put_each(struct mr_buf *b, const struct host_sums *sums, size_t n)
+static void put_each(struct mr_buf *b, const struct host_sums *sums, size_t n, bool has_tokens)
 {
     const struct {
         const char *name;
@@ -195,8 +197,14 @@ static void put_each(struct mr_buf *b, const struct host_sums *sums, size_t n)
          offsetof(struct host_sums, in_flight)},
         {"millrace_batch_calls_limit", "gauge", "Calls that a host gets at a time just now",
          offsetof(struct host_sums, limit)},
+        {"millrace_batch_prompt_tokens_total", "counter",
+         "Tokens of prompts, as a language model's host counts them",
+         offsetof(struct host_sums, f.prompt_tokens)},
+        {"millrace_batch_completion_tokens_total", "counter", "Tokens of answers, the same",
+         offsetof(struct host_sums, f.completion_tokens)},
     };
-    for (size_t k = 0; k < sizeof families / sizeof *families; k++) {
+    const size_t count = sizeof families / sizeof *families - (has_tokens ? 0 : 2);
+    for (size_t k = 0; k < count; k++) {
         put_head(b, families[k].name, families[k].type, families[k].help);
         for (size_t i = 0; i < n; i++) {
             uint64_t value;
@@ -262,7 +270,7 @@ void metrics_put(struct mr_buf *b, const struct job *j, const struct mr_batch_vi
     put_bottleneck(b, v);
     put_states(b, v);
     put_calls(b, sums, n);
-    put_each(b, sums, n);
+    put_each(b, sums, n, j->openai != NULL);
     put_latency(b, sums, n);
     sums_free(sums, n);
 }

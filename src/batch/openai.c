@@ -5,7 +5,7 @@
 
 #include "codec/json.h"
 
-#define EXTENT_ROWS     64   /* of chat: what an extent costs is done again after a crash */
+#define EXTENT_ROWS     16   /* of chat: what an extent costs is done again after a crash */
 #define VECTOR_ROWS     1024 /* of all else */
 #define ROW_BYTES       64
 #define TOKEN_BYTES     5
@@ -159,6 +159,7 @@ int openai_new(struct openai **out, const struct mr_batch_options *o, struct mr_
 
     a->o = o->openai;
     a->messages = -1;
+    openai_tokens_init(&a->tokens);
     mr_buf_init(&a->tail, 0);
     MR_TRY(options_check(o, err));
     MR_TRY(text_new(&a->system, "system", a->o->system, err));
@@ -531,6 +532,7 @@ const struct dialect dialect_openai = {
     .are_good = are_good,
     .is_bad = is_bad,
     .span = span,
+    .size = openai_size,
     .joins = joins,
     .send = openai_send,
     .judge = openai_judge,

@@ -27,6 +27,14 @@ struct openai_output {
     struct mr_column_builder builder; /* empty between calls */
 };
 
+/** What calls took, and what tells how much others will. */
+struct openai_tokens {
+    uint64_t used; /* in this start */
+    double bytes_each;
+    uint64_t answers;
+    struct mr_hist lengths; /* of answers */
+};
+
 struct openai {
     const struct mr_batch_openai *o;
     struct template *system;    /* NULL: none */
@@ -39,6 +47,7 @@ struct openai {
     struct json_schema *schema; /* that answers fit; NULL: any text */
     uint64_t max_tokens;        /* of an answer, as a parameter says; 0: none does */
     const char *max_tokens_name;
+    struct openai_tokens tokens;
     struct openai_output *outputs;
     size_t output_count;
 };
@@ -67,6 +76,16 @@ int openai_post(struct call *k, mr_str path, int64_t timeout_ns, struct mr_err *
 const char *openai_path(enum mr_batch_api api);
 /** Headers of each request into out[2]; how many. */
 size_t openai_headers(const struct openai *a, struct mr_header *out);
+
+/* ---- openai_tokens.c ---- */
+
+void openai_tokens_init(struct openai_tokens *t);
+/** dialect.size: tokens of answers, and with prompts. */
+uint64_t openai_size(const struct job *j, const struct work *w, uint64_t *out_weight);
+/** Adds what a call took; what its latency is divided by. */
+uint64_t openai_count(struct call *k, const struct openai_answer *answer);
+/** No more calls: the tokens that the job may take are used up. */
+bool openai_is_spent(const struct job *j);
 
 /* ---- openai_rows.c ---- */
 

@@ -9,7 +9,7 @@
 #include "codec/json.h"
 #include "openai.h"
 
-#define EXTENT_ROWS  64
+#define EXTENT_ROWS  16
 #define ANSWER_BYTES 2048
 
 enum { CUSTOM_ID, METHOD, URL, BODY };
@@ -210,6 +210,7 @@ static void judge(struct call *k, const struct wire_reply *reply, struct wire_an
         return;
     }
     a->openai = answer;
+    a->size = openai_count(k, answer);
 }
 
 static int rows(struct call *k, const struct wire_answer *answer, uint64_t first,
@@ -253,6 +254,7 @@ const struct dialect dialect_openai_file = {
     .are_good = are_good,
     .is_bad = is_bad,
     .span = span,
+    .size = openai_size,
     .send = send,
     .judge = judge,
     .rows = rows,

@@ -131,6 +131,7 @@ void openai_judge(struct call *k, const struct wire_reply *reply, struct wire_an
         return;
     }
     a->openai = answer;
+    a->size = openai_count(k, answer);
     if (!k->work->is_settled && !has_vectors) {
         faults_find(k, answer, a);
     }

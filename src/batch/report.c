@@ -9,6 +9,12 @@ static void put_seconds(struct mr_buf *b, const char *key, int64_t ns)
     mr_buf_printf(b, "\"%s\":%.6f", key, (double)ns / 1e9);
 }
 
+static void put_tokens(struct mr_buf *b, uint64_t prompt, uint64_t completion)
+{
+    mr_buf_printf(b, "\"prompt_tokens\":%llu,\"completion_tokens\":%llu",
+                  (unsigned long long)prompt, (unsigned long long)completion);
+}
+
 static void put_host(struct mr_buf *b, const struct host *h)
 {
     static const struct mr_hist none;
@@ -30,6 +36,10 @@ static void put_host(struct mr_buf *b, const struct host *h)
                   (unsigned long long)h->failures,
                   (unsigned long long)f->outcomes[MR_ROUTE_THROTTLED],
                   (unsigned long long)f->retries, (unsigned long long)f->dead);
+    if (h->job->openai) {
+        put_tokens(b, f->prompt_tokens, f->completion_tokens);
+        mr_buf_char(b, ',');
+    }
     put_seconds(b, "p50_s", (int64_t)mr_hist_quantile(answers, 0.5));
     mr_buf_char(b, ',');
     put_seconds(b, "p95_s", (int64_t)mr_hist_quantile(answers, 0.95));
@@ -73,6 +83,25 @@ static void put_stages(struct mr_buf *b, const struct job *j)
     }
 }
 
+static void put_all_tokens(struct mr_buf *b, const struct job *j)
+{
+    const double seconds = (double)(mr_now_ns() - j->begin_ns) / 1e9;
+    uint64_t prompt = 0;
+    uint64_t completion = 0;
+
+    if (!j->openai) {
+        return;
+    }
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        prompt += j->hosts.at[i]->figures.prompt_tokens;
+        completion += j->hosts.at[i]->figures.completion_tokens;
+    }
+    mr_buf_char(b, ',');
+    put_tokens(b, prompt, completion);
+    mr_buf_printf(b, ",\"completion_tokens_per_s\":%.1f",
+                  (double)completion / MR_MAX(seconds, 1e-3));
+}
+
 void report_put(const struct job *j, struct mr_buf *b)
 {
     const struct mr_manifest_totals t = mr_manifest_totals(j->manifest);
@@ -89,6 +118,7 @@ void report_put(const struct job *j, struct mr_buf *b)
                   (unsigned long long)j->read_rows, (double)(mr_now_ns() - j->begin_ns) / 1e9,
                   (unsigned long long)j->calls.sent, (unsigned long long)j->calls.failed,
                   (unsigned long long)j->calls.hedged);
+    put_all_tokens(b, j);
     put_stages(b, j);
     mr_buf_char(b, ',');
     put_dead(b, &j->figures);

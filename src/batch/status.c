@@ -67,6 +67,11 @@ void status_put(struct mr_buf *b, const struct job *j, const struct mr_batch_vie
     put_number(b, "files", v->files);
     put_seconds(b, "ran_s", v->ran_ns);
     mr_buf_printf(b, ",\"rows_per_s\":%.1f", v->rows_per_s);
+    if (v->has_tokens) {
+        mr_buf_printf(b, ",\"tokens\":{\"prompt\":%llu,\"completion\":%llu}",
+                      (unsigned long long)v->prompt_tokens,
+                      (unsigned long long)v->completion_tokens);
+    }
     put_text(b, "bottleneck", v->bottleneck);
     mr_buf_printf(b,
                   ",\"limits\":{\"batch_rows\":%u,\"batch_rows_taken\":%u,"

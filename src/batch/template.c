@@ -4,7 +4,8 @@
 
 #include "base/vec.h"
 
-#define NAMES_ROOM 300 /* of an error that lists columns */
+#define NAMES_ROOM   300 /* of an error that lists columns */
+#define NUMBER_BYTES 8   /* of a value that is no text */
 
 /* Some text, and the column behind it. */
 struct piece {
@@ -141,6 +142,20 @@ bool template_has_all(const struct template *t, const struct mr_rows *rows)
         }
     }
     return true;
+}
+
+uint64_t template_bytes(const struct template *t, const struct mr_rows *rows, uint64_t row)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < t->pieces.len; i++) {
+        const struct piece *p = &t->pieces.at[i];
+        const struct mr_column *c = p->name ? &rows->columns[p->column] : NULL;
+        const bool is_text = c && rows->schema->fields[p->column].type == MR_COLUMN_STRING;
+        bytes += p->text.len;
+        bytes += is_text ? mr_column_bytes(c, row).len : c ? NUMBER_BYTES : 0;
+    }
+    return bytes;
 }
 
 void template_put(const struct template *t, struct mr_buf *b, const struct mr_rows *rows,

@@ -17,6 +17,8 @@ int template_bind(struct template *t, const struct mr_schema *schema, struct mr_
 const char *template_null_in(const struct template *t, const struct mr_rows *rows, uint64_t row);
 /** No row of these has a null. */
 bool template_has_all(const struct template *t, const struct mr_rows *rows);
+/** Bytes of a row's text, about. */
+uint64_t template_bytes(const struct template *t, const struct mr_rows *rows, uint64_t row);
 /** Appends the text for a row; null_text stands for nulls. */
 void template_put(const struct template *t, struct mr_buf *b, const struct mr_rows *rows,
                   uint64_t row, mr_str null_text);

@@ -180,6 +180,7 @@ struct mr_batch_view *view_new(struct job *j)
         .files = j->before.parts + atomic_load_explicit(&j->committer.files, memory_order_relaxed),
         .ran_ns = now_ns - j->begin_ns,
         .rows_per_s = rate_of(j),
+        .has_tokens = j->openai != NULL,
         .bottleneck = bottleneck_of(j),
         .phase = phases[j->phase],
         .is_paused = j->is_paused,
@@ -191,6 +192,10 @@ struct mr_batch_view *view_new(struct job *j)
         .failure_count = failures_view(j, now_ns, w->failures),
         .hosts = w->hosts,
         .host_count = j->hosts.len};
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        w->view.prompt_tokens += j->hosts.at[i]->figures.prompt_tokens;
+        w->view.completion_tokens += j->hosts.at[i]->figures.completion_tokens;
+    }
     return &w->view;
 }
 

@@ -85,6 +85,7 @@ struct wire_answer {
     const struct openai_answer *openai; /* instead of response and body */
     const struct row_fault *faults;     /* OK: by ascending row */
     size_t fault_count;
+    uint64_t size; /* OK: what the call's latency is divided by; 0: its rows */
 };
 /** A request of any other kind. */
 void wire_post(struct wire *w, struct wire_call *c, const struct mr_client_request *request);

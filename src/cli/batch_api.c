@@ -113,6 +113,8 @@ static int none_check(const struct mr_cli_batch_api *w, struct mr_err *err)
                    {"output-column", w->text_column},
                    {"response-schema", w->schema_file},
                    {"on-length", w->on_length != 0},
+                   {"max-tokens-in-flight", w->max_tokens_in_flight > 0},
+                   {"max-total-tokens", w->max_total_tokens > 0},
                    {"api-key-env", w->key_env},
                    {"api-key-file", w->key_file}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
@@ -134,14 +136,17 @@ int mr_cli_batch_api_read(struct mr_batch_options *o, struct mr_cli_batch_api_pa
     if (words->api == 0) {
         return none_check(words, err);
     }
-    p->openai = (struct mr_batch_openai){.api = (enum mr_batch_api)(words->api - 1),
-                                         .prompt = words->prompt,
-                                         .system = words->system,
-                                         .messages = words->messages,
-                                         .null_text = words->null_text,
-                                         .text_column = words->text_column,
-                                         .reasks = (uint32_t)words->reasks,
-                                         .on_length = (enum mr_batch_length)words->on_length};
+    p->openai =
+        (struct mr_batch_openai){.api = (enum mr_batch_api)(words->api - 1),
+                                 .prompt = words->prompt,
+                                 .system = words->system,
+                                 .messages = words->messages,
+                                 .null_text = words->null_text,
+                                 .text_column = words->text_column,
+                                 .max_tokens_in_flight = (uint64_t)words->max_tokens_in_flight,
+                                 .max_total_tokens = (uint64_t)words->max_total_tokens,
+                                 .reasks = (uint32_t)words->reasks,
+                                 .on_length = (enum mr_batch_length)words->on_length};
     if (words->prompt && words->prompt_file) {
         MR_TRY(MR_FAIL(err, MR_E_INVALID, "--prompt and --prompt-file are both given"));
     }

@@ -22,6 +22,8 @@ struct mr_cli_batch_api {
     const char *schema_file;
     int64_t reasks;
     int on_length;
+    int64_t max_tokens_in_flight;
+    int64_t max_total_tokens;
     const char *key_env;
     const char *key_file;
 };
@@ -102,6 +104,23 @@ struct mr_cli_batch_api {
          .help =                                                                                   \
              "an answer that was cut off at max_tokens is a result, a dead letter, or asked for "  \
              "again with more of them"},                                                           \
+        {.name = "max-tokens-in-flight",                                                           \
+         .kind = MR_OPTION_INT,                                                                    \
+         .flags = MR_OPTION_CLI_ONLY,                                                              \
+         MR_OPTION_AT(type, words.api.max_tokens_in_flight),                                       \
+         .fallback = "0",                                                                          \
+         .max = INT64_MAX,                                                                         \
+         .value = "N",                                                                             \
+         .help = "of prompts and answers at a host at a time, estimated; 0 is any number"},        \
+        {.name = "max-total-tokens",                                                               \
+         .kind = MR_OPTION_INT,                                                                    \
+         .flags = MR_OPTION_CLI_ONLY,                                                              \
+         MR_OPTION_AT(type, words.api.max_total_tokens),                                           \
+         .fallback = "0",                                                                          \
+         .max = INT64_MAX,                                                                         \
+         .value = "N",                                                                             \
+         .help = "when hosts have counted so many in this start it ends, and can be run again; "   \
+                 "0 is any number"},                                                               \
         {.name = "api-key-env",                                                                    \
          .kind = MR_OPTION_STRING,                                                                 \
          .flags = MR_OPTION_CLI_ONLY,                                                              \

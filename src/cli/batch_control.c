@@ -155,6 +155,18 @@ static void failures_print(mr_str failures, struct mr_arena *arena)
     mr_grid_fini(&grid);
 }
 
+static void tokens_print(mr_str tokens, struct mr_arena *arena)
+{
+    static const char *const names[] = {"prompt", "completion"};
+    struct mr_json j;
+    mr_str m[2];
+
+    mr_json_init(&j, tokens, arena, 0, NULL);
+    members_read(&j, names, m, 2);
+    printf("%.*s tokens of prompts, %.*s of answers in this start\n", MR_STR_ARG(m[0]),
+           MR_STR_ARG(m[1]));
+}
+
 static int status_print(mr_str status, struct mr_err *err)
 {
     enum {
@@ -173,12 +185,13 @@ static int status_print(mr_str status, struct mr_err *err)
         LIMITS,
         HOSTS,
         FAILURES,
+        TOKENS,
         COUNT
     };
     static const char *const names[COUNT] = {
-        "phase", "paused",    "held",         "total_rows", "rows",
-        "dead",  "under_way", "memory_bytes", "rows_per_s", "bottleneck",
-        "ran_s", "pid",       "limits",       "hosts",      "failures"};
+        "phase",     "paused",       "held",       "total_rows", "rows",  "dead",
+        "under_way", "memory_bytes", "rows_per_s", "bottleneck", "ran_s", "pid",
+        "limits",    "hosts",        "failures",   "tokens"};
     static const char *const limit_names[] = {"batch_rows", "batch_rows_taken",
                                               "max_in_flight_per_host"};
     struct mr_arena arena;
@@ -216,6 +229,9 @@ static int status_print(mr_str status, struct mr_err *err)
            mr_str_eq(limits[0], limits[1]) ? "" : " (hosts take ",
            mr_str_eq(limits[0], limits[1]) ? 0 : (int)limits[1].len, limits[1].ptr,
            mr_str_eq(limits[0], limits[1]) ? "" : ")", MR_STR_ARG(limits[2]));
+    if (m[TOKENS].len > 0) {
+        tokens_print(m[TOKENS], &arena);
+    }
     hosts_print(m[HOSTS], &arena);
     failures_print(m[FAILURES], &arena);
     mr_arena_fini(&arena);

@@ -80,7 +80,7 @@ int64_t timeout_ns(const struct mr_route *r, const struct route_host *h, int64_t
     uint32_t most = h->state == MR_ROUTE_STATE_HALF_OPEN ? PATIENCE_CANARY : PATIENCE_MAX;
     double ns = expected_ns(r, h, rows) * TIMEOUT_FACTOR;
 
-    ns = ns > 0 ? fmax(ns, (double)r->min_timeout_ns) : (double)TIMEOUT_FIRST_NS;
+    ns = fmax(ns > 0 ? ns : (double)TIMEOUT_FIRST_NS, (double)r->min_timeout_ns);
     ns *= MR_MIN(h->patience, most);
     return ns < (double)r->max_timeout_ns ? (int64_t)ns : r->max_timeout_ns;
 }

@@ -148,6 +148,7 @@ void mr_route_done(struct mr_route *r, int64_t now_ns, uint64_t ticket,
     h = f->host;
     index = (uint32_t)(f - r->flights.at);
     h->in_flight--;
+    h->weight -= f->weight;
     h->canaries -= f->is_canary;
     switch (outcome) {
     case MR_ROUTE_OK: on_ok(r, h, f); break;
@@ -168,4 +169,14 @@ void mr_route_done(struct mr_route *r, int64_t now_ns, uint64_t ticket,
         flight_free(r, index);
     }
     host_drop_if_done(r, h);
+}
+
+void mr_route_done_sized(struct mr_route *r, int64_t now_ns, uint64_t ticket, int64_t rows)
+{
+    struct route_flight *f = flight_find(r, ticket);
+
+    if (f) {
+        f->rows = MR_MAX(rows, (int64_t)1);
+    }
+    mr_route_done(r, now_ns, ticket, MR_ROUTE_OK, 0);
 }

@@ -12,7 +12,7 @@ static void fastest(struct mr_route *r, struct route_host *out[2])
     for (size_t i = 0; i < r->slots.len; i++) {
         struct route_host *h = r->slots.at[i];
         if (!h || h->state != MR_ROUTE_STATE_READY || h->throttled_from_ns != 0 ||
-            !host_has_room(r, h)) {
+            !host_has_room(r, h, 0)) {
             continue;
         }
         if (!out[0] || h->pace < out[0]->pace) {
@@ -79,7 +79,7 @@ bool mr_route_hedge(struct mr_route *r, int64_t now_ns, uint64_t *out_original,
     original = flight_ticket(r, c.index);
     r->hedge_tokens -= 1;
     r->flights.at[c.index].is_hedged = true;
-    pick_take(r, c.host, r->flights.at[c.index].rows, out_call);
+    pick_take(r, c.host, r->flights.at[c.index].rows, r->flights.at[c.index].weight, out_call);
     r->flights.at[out_call->index].is_hedged = true;
     *out_original = original;
     return true;

@@ -13,11 +13,15 @@ unsigned rows_bucket(int64_t rows)
     return MR_MIN(top, BUCKETS - 1u);
 }
 
-bool host_has_room(const struct mr_route *r, const struct route_host *h)
+bool host_has_room(const struct mr_route *r, const struct route_host *h, uint64_t weight)
 {
     uint32_t used = h->in_flight + h->held;
 
     if (h->paused_until_ns > r->now_ns) {
+        return false;
+    }
+    if (r->max_weight > 0 && h->in_flight > 0 &&
+        (h->weight >= r->max_weight || weight > r->max_weight - h->weight)) {
         return false;
     }
     switch (h->state) {
@@ -67,7 +71,7 @@ static void scan_host(struct mr_route *r, struct scan *s, struct route_host *h)
     if (!avoided && h->state == MR_ROUTE_STATE_READY && h->throttled_from_ns == 0) {
         s->other_works = true;
     }
-    if (!host_has_room(r, h)) {
+    if (!host_has_room(r, h, s->ask->weight)) {
         return;
     }
     cost = host_cost(r, h);
@@ -124,7 +128,7 @@ static void stall_try(struct mr_route *r)
     }
 }
 
-void pick_take(struct mr_route *r, struct route_host *h, int64_t rows,
+void pick_take(struct mr_route *r, struct route_host *h, int64_t rows, uint64_t weight,
                struct mr_route_call *out_call)
 {
     uint32_t index = flight_new(r);
@@ -133,6 +137,8 @@ void pick_take(struct mr_route *r, struct route_host *h, int64_t rows,
     f->host = h;
     f->start_ns = r->now_ns;
     f->rows = rows;
+    f->weight = weight;
+    h->weight += weight;
     f->is_canary = h->state == MR_ROUTE_STATE_HALF_OPEN;
     h->canaries += f->is_canary;
     h->in_flight++;
@@ -168,6 +174,6 @@ bool mr_route_pick(struct mr_route *r, int64_t now_ns, const struct mr_route_ask
     if (!ask->is_retry) {
         budget_earn(r);
     }
-    pick_take(r, h, MR_MAX(ask->rows, (int64_t)1), out_call);
+    pick_take(r, h, MR_MAX(ask->rows, (int64_t)1), ask->weight, out_call);
     return true;
 }

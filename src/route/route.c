@@ -13,6 +13,7 @@ struct mr_route *mr_route_new(const struct mr_route_options *o, int64_t now_ns)
     r->now_ns = r->last_ok_ns = r->retry_ns = now_ns;
     r->min_timeout_ns = o->min_timeout_ns > 0 ? o->min_timeout_ns : TIMEOUT_MIN_NS;
     r->max_timeout_ns = o->max_timeout_ns > 0 ? o->max_timeout_ns : TIMEOUT_MAX_NS;
+    r->max_weight = o->max_weight;
     r->retry_floor = RETRY_PER_S;
     r->hedge_tokens = 1;
     r->is_stalled = true;

@@ -100,6 +100,7 @@ struct route_host {
     char reason[96];
     uint32_t in_flight; /* without held ones */
     uint32_t held;
+    uint64_t weight; /* of calls in flight */
     uint64_t ok, failed, throttled;
 
     /* limit.c */
@@ -150,6 +151,7 @@ struct route_flight {
     struct route_host *host;
     int64_t start_ns;
     int64_t rows;
+    uint64_t weight;
     uint32_t generation;
     uint32_t next_free;
     uint8_t state;
@@ -167,6 +169,7 @@ struct mr_route {
     struct mr_rng rng;
     uint32_t max_limit;
     int64_t min_timeout_ns, max_timeout_ns;
+    uint64_t max_weight;
 
     MR_VEC(struct route_host *) slots; /* NULL = free */
     uint32_t host_count;
@@ -217,8 +220,8 @@ int64_t probe_time(const struct route_host *h); /* INT64_MAX: none */
 
 /* pick.c */
 unsigned rows_bucket(int64_t rows);
-bool host_has_room(const struct mr_route *r, const struct route_host *h);
-void pick_take(struct mr_route *r, struct route_host *h, int64_t rows,
+bool host_has_room(const struct mr_route *r, const struct route_host *h, uint64_t weight);
+void pick_take(struct mr_route *r, struct route_host *h, int64_t rows, uint64_t weight,
                struct mr_route_call *out_call);
 
 /* budget.c: time-outs, latency figures, retries */

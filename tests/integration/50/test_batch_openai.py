@@ -1,7 +1,9 @@
 """`millrace batch run --api`: tables through servers of OpenAI's API."""
+import contextlib
 import json
-import signal
+import socket
 import subprocess
+import time
 
 import numpy
 import pyarrow as pa
@@ -185,26 +187,50 @@ def committed(folder):
             for line in f.read_text().splitlines()}
 
 
+class Stops(Host):
+    """After `most` requests, until it may go on."""
+    most = 10**9
+
+    def answer(self, number, request):
+        if number > self.most:
+            self.gate.wait(60 * wait.SLOW)
+        with contextlib.suppress(OSError):
+            super().answer(number, request)
+
+
+def kill_when(job, host, most, is_time):
+    """Kills it when the host has had so many requests, and it is time."""
+    host.most = len(host.seen) + most
+    host.gate.clear()
+    running = job()
+    try:
+        wait.until(lambda: (len(host.seen) > host.most and is_time()) or running.poll() is not None)
+        assert running.poll() is None
+    finally:
+        running.kill()
+        running.wait()
+        host.most = 10**9
+        host.gate.set()
+
+
 def test_killed_and_resumed(tmp_path):
     """What was committed is not asked for again; another prompt is another job."""
     rows = [{"id": i, "text": f"row {i}"} for i in range(600)]
     table(tmp_path, rows)
     args = ["--api", "chat", "--prompt", "{{text}}", "--keep", "id", "--part-bytes", "1", "--max-in-flight-per-host", "4"]
-    with hosts(Host) as (addresses, made):
-        for most in (150, 350):
-            job = subprocess.Popen(command(tmp_path, addresses, *args), stderr=subprocess.DEVNULL, env=environment())
-            try:
-                wait.until(lambda: len(made[0].seen) >= most or job.poll() is not None)
-            finally:
-                job.send_signal(signal.SIGKILL)
-                job.wait()
+    sure = set()
+    with hosts(Stops) as (addresses, made):
+        for _ in range(2):
+            before = set(sure)
+            kill_when(lambda: subprocess.Popen(command(tmp_path, addresses, *args), stderr=subprocess.DEVNULL, env=environment()),
+                      made[0], 150, lambda: len(committed(tmp_path)) > len(before) + 64)
             sure = committed(tmp_path)
         asked = len(made[0].seen)
         other = run(tmp_path, addresses, "--api", "chat", "--prompt", "Now {{text}}", "--keep", "id", code=1)
         assert "prompt" in other.stderr
         run(tmp_path, addresses, *args)
         again = {r["messages"][0]["content"] for _, r in made[0].seen[asked:]}
-    assert sorted(by_id(tmp_path)) == list(range(600)) and sure and again
+    assert sorted(by_id(tmp_path)) == list(range(600)) and len(sure) > 128 and again
     assert not again & {f"row {i}" for i in sure}
 
 
@@ -440,18 +466,14 @@ def test_batch_file_killed_and_resumed(tmp_path):
     requests = [request(f"c{i}", "chat/completions", messages=[{"role": "user", "content": f"row {i}"}]) for i in range(400)]
     table(tmp_path, requests)
     args = ["--part-bytes", "1", "--max-in-flight-per-host", "4"]
-    with hosts(Host) as (addresses, made):
-        job = subprocess.Popen([str(BIN), "batch", "run", "--api", "batch-file", "-i", str(tmp_path / "in.jsonl"), "--output-file",
-                                str(tmp_path / "out.jsonl"), "--hosts", addresses[0], *args], stderr=subprocess.DEVNULL,
-                               env=environment())
-        try:
-            wait.until(lambda: len(made[0].seen) >= 200 or job.poll() is not None)
-        finally:
-            job.send_signal(signal.SIGKILL)
-            job.wait()
+    with hosts(Stops) as (addresses, made):
+        kill_when(lambda: subprocess.Popen([str(BIN), "batch", "run", "--api", "batch-file", "-i", str(tmp_path / "in.jsonl"),
+                                            "--output-file", str(tmp_path / "out.jsonl"), "--hosts", addresses[0], *args],
+                                           stderr=subprocess.DEVNULL, env=environment()),
+                  made[0], 200, lambda: (tmp_path / "out.jsonl.job/manifest.log").read_text(errors="replace").count(".jsonl") > 8)
         assert not (tmp_path / "out.jsonl").exists()
         batch_file(tmp_path, addresses, *args)
-        assert len(made[0].seen) < 400 + 64 * 3
+        assert len(made[0].seen) < 400 + 16 * 8
     assert sorted(r["custom_id"] for r in lines(tmp_path / "out.jsonl")) == sorted(r["custom_id"] for r in requests)
 
 
@@ -461,3 +483,93 @@ def test_what_is_no_batch_file(tmp_path, args, word):
     with hosts(Host) as (addresses, made):
         done = batch_file(tmp_path, addresses, *args, code=1)
         assert word in done.stderr and not made[0].seen
+
+
+class Counts(Host):
+    """Takes a moment, in which others come; the most tokens that it had at a time."""
+    now = peak = calls = 0
+
+    def content(self, request):
+        tokens = request["max_tokens"]
+        kind = type(self)
+        with self.server.lock:
+            kind.now += tokens
+            kind.calls += 1
+            kind.peak = max(kind.peak, kind.now)
+        time.sleep(0.005)
+        with self.server.lock:
+            kind.now -= tokens
+        return "word " * (request["max_tokens"] if kind.calls < 400 else 1), "stop"
+
+
+def test_tokens(tmp_path):
+    """Never more at a host than it is lent, and all are counted."""
+    table(tmp_path, ROWS)
+    with hosts(Counts, Counts) as (addresses, made):
+        done = run(tmp_path, addresses, "--api", "chat", "--prompt", "{{text}}", "--keep", "id", "--param", "max_tokens=100",
+                   "--max-tokens-in-flight", "450", "--json")
+        assert 100 < max(h.peak for h in made) <= 400
+    report = json.loads(done.stdout)
+    found = by_id(tmp_path)
+    assert len(found) == 200
+    prompt, completion = (sum(r[k] for r in found.values()) for k in ("prompt_tokens", "completion_tokens"))
+    calls = sum(h["calls"] for h in report["hosts"])
+    assert calls > 200 or (report["this_start"]["prompt_tokens"], report["this_start"]["completion_tokens"]) == (prompt, completion)
+    for kind in ("prompt_tokens", "completion_tokens"):
+        assert sum(h[kind] for h in report["hosts"]) == report["this_start"][kind] >= {"prompt_tokens": prompt}.get(kind, completion)
+
+
+def test_budget_of_tokens(tmp_path):
+    """A start ends when it is used up, with all that was paid for; the next one goes on."""
+    table(tmp_path, ROWS)
+    args = ["--api", "chat", "--prompt", "{{text}}", "--keep", "id", "--max-total-tokens", "500", "--max-in-flight-per-host", "4"]
+    with hosts(Host) as (addresses, made):
+        done = run(tmp_path, addresses, *args, code=1)
+        assert "--max-total-tokens is 500" in done.stderr
+        asked = len(made[0].seen)
+        assert 500 // 7 <= asked <= 500 // 7 + 8
+        for _ in range(10):
+            if subprocess.run(command(tmp_path, addresses, *args), capture_output=True, env=environment()).returncode == 0:
+                break
+        assert len(made[0].seen) <= 200 + 10 * 64
+    assert sorted(by_id(tmp_path)) == list(range(200))
+
+
+def test_status_tells_tokens(tmp_path):
+    table(tmp_path, ROWS)
+    with hosts(Stops) as (addresses, made):
+        made[0].most = 50
+        job = subprocess.Popen(command(tmp_path, addresses, "--api", "chat", "--prompt", "{{text}}"), stderr=subprocess.DEVNULL,
+                               env=environment())
+        try:
+            words = [str(BIN), "batch", "status", str(tmp_path / "out")]
+            said = wait.until(lambda: len(made[0].seen) > 50 and (s := subprocess.run(words, capture_output=True, text=True).stdout)
+                              and "tokens of prompts" in s and s)
+            with socket.socket(socket.AF_UNIX) as c:
+                c.connect(str(tmp_path / "out/control"))
+                c.sendall(b"GET /metrics HTTP/1.1\r\nHost: job\r\nConnection: close\r\n\r\n")
+                metrics = c.makefile().read()
+        finally:
+            job.kill()
+            job.wait()
+            made[0].gate.set()
+    assert int(said.split(" tokens of prompts")[0].split("\n")[-1]) > 0, said
+    tokens = float(metrics.split(f'completion_tokens_total{{host="{addresses[0]}"}} ')[1].split()[0])
+    assert tokens > 0 and 'dead_letters_total{kind="schema"} 0' in metrics
+
+
+class Hangs(Host):
+    def answer(self, number, request):
+        if number % 7 == 3:
+            self.gate.wait(30 * wait.SLOW)
+        super().answer(number, request)
+
+
+def test_a_host_that_hangs(tmp_path):
+    table(tmp_path, ROWS[:60])
+    with hosts(Host, Hangs) as (addresses, made):
+        try:
+            run(tmp_path, addresses, "--api", "chat", "--prompt", "{{text}}", "--keep", "id", "--timeout", "1s")
+        finally:
+            made[1].gate.set()
+    assert {k: r["text"] for k, r in by_id(tmp_path).items()} == {r["id"]: "echo: " + r["text"] for r in ROWS[:60]}

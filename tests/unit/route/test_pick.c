@@ -168,9 +168,56 @@ static void views_tell_latency(void **state)
     mr_route_free(&h.r);
 }
 
+/* One call may be too heavy for the limit; beside others it is not taken. */
+static void weights_bound_what_a_host_has(void **state)
+{
+    const struct mr_route_options o = {.seed = 7, .max_weight = 100};
+    struct mr_route_call c[4];
+    struct mr_route_ask ask = {.rows = 1, .weight = 60};
+    const int64_t now = S(1000);
+    struct mr_route *r = mr_route_new(&o, now);
+    (void)state;
+
+    mr_route_add(r, now);
+    assert_true(mr_route_pick(r, now, &ask, &c[0]));
+    assert_false(mr_route_pick(r, now, &ask, &c[1]));
+    ask.weight = 40;
+    assert_true(mr_route_pick(r, now, &ask, &c[1]));
+    mr_route_done(r, now + MS(10), c[0].ticket, MR_ROUTE_OK, 0);
+    mr_route_done(r, now + MS(10), c[1].ticket, MR_ROUTE_CANCELLED, 0);
+    ask.weight = 500;
+    assert_true(mr_route_pick(r, now + MS(10), &ask, &c[2]));
+    ask.weight = 1;
+    assert_false(mr_route_pick(r, now + MS(10), &ask, &c[3]));
+    mr_route_free(&r);
+}
+
+/* Answers whose length nobody knew before: ten times as long is no slower host. */
+static void sizes_that_come_with_the_answer(void **state)
+{
+    struct mr_route_view v;
+    struct mr_route_call c;
+    struct harness h;
+    (void)state;
+
+    harness_init(&h, 1, 64);
+    for (int i = 0; i < 300; i++) {
+        const int64_t size = i % 2 ? 100 : 10;
+        assert_true(take(&h, 40, &c));
+        h.now += MS(size);
+        mr_route_done_sized(h.r, h.now, c.ticket, size);
+    }
+    assert_int_equal(mr_route_views(h.r, h.now, &v, 1), 1);
+    assert_in_range(v.row_p50_ns, MS(1) - MS(1) / 10, MS(1) + MS(1) / 10);
+    assert_in_range(v.row_p95_ns, MS(1) - MS(1) / 10, MS(1) + MS(1) / 10);
+    mr_route_free(&h.r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weights_bound_what_a_host_has),
+        cmocka_unit_test(sizes_that_come_with_the_answer),
         cmocka_unit_test(equal_hosts_get_equal_shares),
         cmocka_unit_test(a_slow_host_gets_few_and_is_not_forgotten),
         cmocka_unit_test(a_host_whose_calls_are_given_up_gets_few),

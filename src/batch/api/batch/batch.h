@@ -98,7 +98,10 @@ struct mr_batch_openai {
                          * text. NULL: none */
     uint32_t
         reasks; /* a row whose answer does not fit is asked for again so often, with what is wrong */
-    const char *key; /* sent as bearer token, never shown; NULL: none */
+    uint64_t max_tokens_in_flight; /* of prompts and answers at a host, estimated; 0: any number */
+    uint64_t
+        max_total_tokens; /* in a start, as hosts count them: then it ends, resumable; 0: any number */
+    const char *key;      /* sent as bearer token, never shown; NULL: none */
 };
 
 struct mr_batch_options {
@@ -197,6 +200,9 @@ struct mr_batch_view {
     uint64_t files;        /* of results */
     int64_t ran_ns;
     double rows_per_s;      /* of the last ten seconds */
+    bool has_tokens;        /* hosts are language models */
+    uint64_t prompt_tokens; /* of this start, as hosts count them */
+    uint64_t completion_tokens;
     const char *bottleneck; /* "reader", "hosts", "writer" */
     const char *phase;      /* "asking" for the model, "running", "ending" */
     bool is_paused;         /* no calls are made */

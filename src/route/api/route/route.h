@@ -38,6 +38,7 @@ struct mr_route_options {
     uint32_t max_limit;     /* calls at a time per host; 0 = 256 */
     int64_t min_timeout_ns; /* of a call; 0 = 5 s */
     int64_t max_timeout_ns; /* 0 = 1 h */
+    uint64_t max_weight;    /* of a host's calls together, a single one aside; 0 = any */
     uint64_t seed;          /* of jitter and of choice between equals */
 };
 
@@ -67,6 +68,8 @@ struct mr_route_ask {
     const uint32_t *avoid; /* hosts that this work has failed on, or that have it already */
     uint32_t avoid_count;
     bool is_retry; /* mr_route_may_retry said yes; earns no budget */
+    uint64_t
+        weight; /* what the call takes of a host's max_weight, as tokens; rows alone say nothing of that */
 };
 
 struct mr_route_call {
@@ -98,6 +101,9 @@ enum mr_route_outcome {
  *  ignored. */
 void mr_route_done(struct mr_route *r, int64_t now_ns, uint64_t ticket,
                    enum mr_route_outcome outcome, int64_t retry_after_ns);
+
+/** The same for an answer that is OK, and that told the size of its call: `rows` is what latency is divided by now. */
+void mr_route_done_sized(struct mr_route *r, int64_t now_ns, uint64_t ticket, int64_t rows);
 
 /** May one more call be made for work that failed? True takes it from the budget, which is 20 % of the first
  *  attempts and 10 per second, kept for 10 s. False: *out_again_ns (may be NULL) is when to ask again. Work
