@@ -1,5 +1,5 @@
-/* What a call looks like, and how its answer becomes rows. There are two makers: the Open Inference Protocol
- * (dialect_oip.c) and OpenAI's API (openai.c). All else of a job (which host gets which rows and how many calls, what is
+/* What a call looks like, and how its answer becomes rows. There are three makers: the Open Inference Protocol
+ * (dialect_oip.c), OpenAI's API (openai.c) and its batch files (openai_file.c). All else of a job (which host gets which rows and how many calls, what is
  * tried again, what is committed) knows neither.
  *
  * Thread: the loop's; extent_rows and answer_bytes also the reader's, when bind has returned. */

@@ -158,7 +158,7 @@ static int word_take(struct arrow_pipe *p, struct mr_err *err)
         p->phase = PIPE_LENGTH; /* the rest of the magic comes in the place of a length */
         return MR_OK;
     }
-    if (p->phase == PIPE_LENGTH && memcmp(&p->word, ARROW_MAGIC + 4, 4) == 0) {
+    if (p->phase == PIPE_LENGTH && memcmp(&p->word, &ARROW_MAGIC[4], 4) == 0) {
         p->phase = PIPE_ANNOUNCED;
         return MR_OK;
     }

@@ -149,7 +149,14 @@ class Other(Host):
 
 
 class Keyed(Host):
+    """Quotes the key in what it refuses."""
     key = "sk-secret-7"
+
+    def answer(self, number, request):
+        if "row 7 " in str(request):
+            self.say(400, {"error": f"{self.headers['Authorization']} may not say that"})
+        else:
+            super().answer(number, request)
 
 
 def test_a_host_without_the_model_gets_no_call(tmp_path):
@@ -170,7 +177,7 @@ def test_key(tmp_path):
     with hosts(Keyed) as (addresses, _):
         done = run(tmp_path, addresses, "--api", "chat", "--prompt", "{{text}}", "--keep", "id", "--api-key-file",
                    tmp_path / "key", "--json")
-        assert len(by_id(tmp_path)) == 20
+        assert len(by_id(tmp_path)) == 19 and "may not say that" in dead(tmp_path)[0]["answer"]["text"]
         (tmp_path / "out").rename(tmp_path / "before")
         wrong = run(tmp_path, addresses, "--api", "chat", "--prompt", "{{text}}", "--api-key-env", "KEY", "--max-outage",
                     "1s", env={"KEY": "sk-wrong-9"}, code=1)
@@ -433,7 +440,7 @@ def test_batch_file(tmp_path):
     good = [*chats, request("e", "embeddings", input=["a", "b"]), request("s", "score", model="spread")]
     bad = [request("400", "completions", prompt=["refuse"]), request("u", "../../admin"), request("st", "completions", stream=True),
            request("g", "completions") | {"method": "GET"}, {"custom_id": "b", "method": "POST", "url": "/v1/completions", "body": 5},
-           request("", "completions")]
+           request("", "completions"), request("404", "nothing")]
     table(tmp_path, good + bad)
     with open(tmp_path / "in.jsonl", "a") as f:
         f.write('{"custom_id": "cut\n')
@@ -454,7 +461,7 @@ def test_batch_file(tmp_path):
         assert response["status_code"] == 200 and response["request_id"] == "chatcmpl-1"
         assert response["body"]["choices"][0]["message"]["content"] == f"echo: row {i}"
     assert found["s"]["response"]["body"] == {"id": "x", "n": [1.5]} and len(found["e"]["response"]["body"]["data"]) == 2
-    assert errors.keys() == {"400", "u", "st", "g", "b", "", None}
+    assert errors.keys() == {"400", "404", "u", "st", "g", "b", "", None} and errors["404"]["response"]["status_code"] == 404
     assert errors["400"]["response"]["status_code"] == 400
     assert errors["400"]["response"]["body"]["error"]["code"] == "context_length_exceeded"
     assert errors["400"]["error"]["code"] == "rejected" and errors["u"]["response"] is None

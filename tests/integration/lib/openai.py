@@ -46,7 +46,11 @@ class Host(other.Handler):
             self.answer(number, request)
 
     def answer(self, number, request):
-        getattr(self, self.path.rsplit("/", 1)[1])(request)
+        answer = getattr(self, self.path.rsplit("/", 1)[1], None)
+        if answer:
+            answer(request)
+        else:
+            self.say(404, {"detail": "Not Found"})
 
     def usage(self, prompt, completion=0):
         return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
