@@ -65,8 +65,8 @@ static int vector_told(struct host *h, const struct mr_client_response *r, struc
     }
     mr_arena_init(&arena, 4096, SIZE_MAX);
     int rc = openai_answer_vectors(body_of(r), 1, true, &arena, &answer, err);
-    if (rc == MR_OK) {
-        a->width = answer.width;
+    if (rc == MR_OK && a->width == 0) {
+        a->width = answer.width; /* before there is a reader, who looks at it */
     }
     mr_arena_fini(&arena);
     return rc < 0 ? MR_WRAP(err, rc, "embeddings") : MR_OK;
