@@ -164,7 +164,8 @@ static void sim_send(struct sim *s, uint32_t row, const struct mr_route_call *rc
 static bool sim_start(struct sim *s, uint32_t row, bool is_retry)
 {
     struct sim_row *r = &s->row[row];
-    struct mr_route_ask ask = {1, r->avoid, r->avoid_count, is_retry};
+    struct mr_route_ask ask = {
+        .rows = 1, .avoid = r->avoid, .avoid_count = r->avoid_count, .is_retry = is_retry};
     struct mr_route_call call;
 
     if (!mr_route_pick(s->route, s->now_ns, &ask, &call)) {
