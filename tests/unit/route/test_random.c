@@ -98,8 +98,10 @@ static void step(struct world *w)
     uint32_t i = (uint32_t)below(w, HOSTS), host;
 
     if (what < 45) {
-        struct mr_route_ask ask = {(int64_t)below(w, 300), h->hosts, (uint32_t)below(w, HOSTS),
-                                   what < 5};
+        struct mr_route_ask ask = {.rows = (int64_t)below(w, 300),
+                                   .avoid = h->hosts,
+                                   .avoid_count = (uint32_t)below(w, HOSTS),
+                                   .is_retry = what < 5};
         if (mr_route_pick(h->r, h->now, &ask, &c)) {
             opened(w, &c);
         }
