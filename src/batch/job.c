@@ -127,6 +127,17 @@ void job_settled(struct job *j, struct extent *e)
 
 /* ---- setting up ---- */
 
+/* Whether the table of results has a name that can be told. */
+static int output_check(const struct mr_batch_options *o, struct mr_err *err)
+{
+    struct mr_buf name;
+
+    mr_buf_init(&name, 0);
+    int rc = mr_store_name(o->output_database, o->output_table, &name, err);
+    mr_buf_fini(&name);
+    return rc;
+}
+
 static int facts_open(struct job *j, struct mr_err *err)
 {
     const struct mr_batch_options *o = j->o;
@@ -289,6 +300,7 @@ static int job_set_up(struct job *j, struct mr_err *err)
         MR_TRY(committer_start(&j->committer, j, err));
         return reader_start(&j->reader, j, err);
     }
+    MR_TRY(o->output_database ? output_check(o, err) : MR_OK);
     MR_TRY(facts_open(j, err));
     MR_TRY(mr_manifest_stop(j->manifest, NULL, err));
     MR_TRY(distrust_recompute(j, err));

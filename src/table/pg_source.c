@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/vec.h"
 #include "codec/json.h"
@@ -551,6 +552,7 @@ static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows
 {
     struct source *s = state;
     const int64_t give_up_ns = mr_ns_after(mr_now_ns(), s->setup->options->outage_ns);
+    bool has_waited = false;
     int rc;
 
     (void)file;
@@ -558,6 +560,12 @@ static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows
         rc = rows_make(s, first, max_rows, max_bytes, out, err);
         if (rc < 0) {
             mr_pg_close(&s->pg); /* whatever it was, the transaction is of no use any more */
+        }
+        if (rc == MR_E_UNAVAILABLE && !has_waited) {
+            mr_log(MR_LOG_WARN, "table.read_waits",
+                   "reason=%s; rows of a table cannot be read, which is tried again",
+                   MR_LOG_STR(mr_str_c(err->msg)));
+            has_waited = true;
         }
     } while (rc == MR_E_UNAVAILABLE && mr_now_ns() < give_up_ns && pause_for(s));
     return rc;

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "database.h"
 
@@ -50,7 +51,11 @@ int mr_store_fenced(const struct mr_store_options *o, int64_t epoch, struct mr_e
 
 static const struct mr_store_ops *ops_of(const char *database)
 {
-    return mr_database_kind_of(database) == MR_DATABASE_IS_SQLITE ? &mr_sqlite_store_ops : NULL;
+    switch (mr_database_kind_of(database)) {
+    case MR_DATABASE_IS_SQLITE: return &mr_sqlite_store_ops;
+    case MR_DATABASE_IS_POSTGRESQL: return &mr_pg_store_ops;
+    default: return NULL;
+    }
 }
 
 int mr_store_open(struct mr_store **out, const struct mr_store_options *options, struct mr_err *err)
@@ -110,13 +115,20 @@ int mr_store_commit(struct mr_store *s, mr_str name, mr_str note, const struct m
     struct mr_store_add add = {.name = name, .note = note, .rows = rows, .count = count};
     const int64_t give_up_ns = mr_ns_after(mr_now_ns(), s->options.outage_ns);
     int64_t pause_ns = PAUSE_FIRST_NS;
+    struct mr_err why;
 
     for (size_t i = 0; i < count; i++) {
         add.row_count += rows[i]->count;
     }
     for (;;) {
-        int rc = s->ops->commit(s->state, &add, err);
+        int rc = s->ops->commit(s->state, &add, &why);
+        if (rc == MR_E_UNAVAILABLE && pause_ns == PAUSE_FIRST_NS) {
+            mr_log(MR_LOG_WARN, "table.commit_waits",
+                   "reason=%s; rows for a table cannot be committed, which is tried again",
+                   MR_LOG_STR(mr_str_c(why.msg)));
+        }
         if (rc != MR_E_UNAVAILABLE || mr_now_ns() >= give_up_ns || !pause_for(s, pause_ns)) {
+            *err = rc < 0 ? why : *err;
             return rc;
         }
         pause_ns = MR_MIN(2 * pause_ns, PAUSE_MOST_NS);

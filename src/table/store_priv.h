@@ -29,6 +29,7 @@ struct mr_store_ops {
     void (*close)(void *s);
 };
 
+extern const struct mr_store_ops mr_pg_store_ops;
 extern const struct mr_store_ops mr_sqlite_store_ops;
 
 /** The errors that several of them have. */

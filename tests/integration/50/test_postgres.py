@@ -167,7 +167,7 @@ def test_a_connection_that_is_lost(pg, tmp_path, how):
     with hosts(Ends) as (addresses, _):
         done = run(tmp_path, addresses, source(pg), "--memory", "1MiB", "--extent-rows", "200")
     check(tmp_path, x)
-    assert "20000 of them now" in done.stderr
+    assert "20000 of them now" in done.stderr and "table.read_waits" in done.stderr
 
 
 def test_a_server_that_stays_away(pg, tmp_path):

@@ -58,17 +58,21 @@ class Server:
 
     def stop(self, how=signal.SIGINT):
         """SIGINT ends it as it should be, SIGKILL does not."""
-        if how == signal.SIGKILL:  # its children end by themselves when they notice, which a new one waits for
-            self.process.kill()
-        else:
-            self.process.send_signal(how)
+        pid = self.process.pid
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        self.process.send_signal(how)
+        for child in children if how == signal.SIGKILL else ():  # which would go on for a moment
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
         self.process.wait(60 * wait.SLOW)
         self.process = None
 
     def psql(self, sql, check=True, database="postgres"):
-        return subprocess.run([BIN / "psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", self.folder, "-p",
+        done = subprocess.run([BIN / "psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", self.folder, "-p",
                                str(self.port), "-U", "owner", "-d", database], input=sql, text=True, capture_output=True,
-                              check=check, timeout=60 * wait.SLOW)
+                              timeout=60 * wait.SLOW)
+        assert not check or done.returncode == 0, done.stderr
+        return done
 
     def rows(self, select, database="postgres"):
         """Lists of values."""
