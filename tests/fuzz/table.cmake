@@ -1,3 +1,7 @@
 mr_fuzz(jsonl SOURCES tests/fuzz/fuzz_jsonl.c DEPS table base)
 mr_fuzz(csv SOURCES tests/fuzz/fuzz_csv.c DEPS table base)
 mr_fuzz(arrow SOURCES tests/fuzz/fuzz_arrow.c DEPS table base)
+mr_fuzz(pg_value SOURCES tests/fuzz/fuzz_pg_value.c DEPS table codec tensor base)
+if(TARGET fuzz_pg_value)
+    target_include_directories(fuzz_pg_value PRIVATE ${CMAKE_SOURCE_DIR}/src/table)
+endif()
