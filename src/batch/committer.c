@@ -17,6 +17,7 @@
 #include "job.h"
 #include "order.h"
 #include "sink.h"
+#include "tree.h"
 
 #define LINES_HELD ((size_t)1 << 20) /* bytes of dead letters */
 
@@ -280,6 +281,9 @@ static void part_close(struct commit *m)
 
     if (m->rc == MR_OK) {
         m->rc = part_commit(m->c, &m->part, &m->c->err);
+        if (m->rc == MR_OK) {
+            tree_look(m->c->tree);
+        }
         atomic_fetch_add_explicit(&m->c->commit_ns, mr_now_ns() - begin_ns, memory_order_relaxed);
     }
 }
@@ -429,6 +433,7 @@ static void *committer_run(void *arg)
             committer_fail(m.c);
         }
     }
+    tree_end(&m.c->tree, m.rc == MR_OK);
     order_drop(&m.order, &j->credits);
     m.c->ended.run = committing_ended;
     mr_loop_post(j->loop, &m.c->ended);
@@ -446,9 +451,13 @@ int committer_start(struct committer *c, struct job *j, struct mr_err *err)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&c->more, &attr);
     pthread_condattr_destroy(&attr);
+    c->tree = tree_new(j);
     int rc =
         mr_thread_start(&c->thread, "committer", j->o->filter ? filter_run : committer_run, c, err);
     c->is_started = rc == MR_OK;
+    if (rc < 0) {
+        tree_end(&c->tree, false);
+    }
     return rc;
 }
 

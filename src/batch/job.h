@@ -165,7 +165,9 @@ struct committer {
     _Atomic uint64_t rows;
     _Atomic uint64_t dead;
     _Atomic uint64_t files;
-    _Atomic uint64_t bytes; /* of these */
+    _Atomic uint64_t merged; /* files that are in others now */
+    struct tree *tree;       /* NULL: files stay as they are */
+    _Atomic uint64_t bytes;  /* of these */
     /* told to the loop when it failed */
     struct mr_mail failed;
     struct mr_err err;

@@ -15,37 +15,13 @@
 #include "batch/batch.h"
 #include "file.h"
 #include "manifest_priv.h"
-#include "origin.h"
+#include "merge_group.h"
 #include "shard.h"
 #include "table/merge.h"
 
 typedef const struct mr_manifest_item *item_ref;
 
-/* An item and whose it is. */
-struct piece {
-    const struct mr_manifest *job;
-    item_ref item;
-};
-
 typedef MR_VEC(struct piece) piece_vec;
-
-static int join(enum mr_manifest_kind kind, const struct piece *pieces, size_t count, int fd,
-                struct mr_err *err)
-{
-    const bool is_results = kind == MR_MANIFEST_RESULTS;
-    MR_VEC(struct mr_merge_part) parts = {0};
-
-    for (size_t i = 0; i < count; i++) {
-        const struct mr_manifest *m = pieces[i].job;
-        const char *name = is_results ? pieces[i].item->part : pieces[i].item->dlq;
-        if (name) {
-            MR_VEC_PUSH(&parts, ((struct mr_merge_part){is_results ? m->parts : m->dlq, name}));
-        }
-    }
-    int rc = mr_table_merge(parts.at, parts.len, fd, err);
-    MR_VEC_FINI(&parts);
-    return rc;
-}
 
 /* ---- one file beside the job ---- */
 
@@ -70,7 +46,7 @@ static int output_put(const struct piece *pieces, size_t count, const char *path
         rc = batch_file_fail(err, "make", tmp);
         goto out;
     }
-    rc = join(MR_MANIFEST_RESULTS, pieces, count, fd, err);
+    rc = merge_join(MR_MANIFEST_RESULTS, pieces, count, fd, err);
     rc = rc < 0 ? rc : batch_file_sync(fd, tmp, err);
     if (rc == MR_OK && renameat(dir, tmp, dir, name) < 0) {
         rc = batch_file_fail(err, "put in its place", name);
@@ -93,60 +69,21 @@ out:
 
 /* ---- in the folder ---- */
 
-/* Where the rows are in the order of the input, the name says so. */
-static int part_begin(struct mr_manifest *m, const item_ref *items, size_t count,
-                      struct mr_manifest_part *out, struct mr_err *err)
-{
-    const char *suffix = strchr(items[0]->part, '.');
-    const struct mr_manifest_extent *at = items[0]->extents;
-
-    return mr_manifest_is_in_order(items, count)
-               ? mr_manifest_part_begin_at(m, at->file, at->first, suffix, out, err)
-               : mr_manifest_part_begin(m, MR_MANIFEST_RESULTS, suffix, out, err);
-}
-
 static int group_replace(struct mr_manifest *m, const struct piece *pieces, size_t count,
                          struct mr_err *err)
 {
-    MR_VEC(struct mr_manifest_extent) extents = {0};
     MR_VEC(item_ref) items = {0};
-    struct mr_manifest_part part = {.fd = -1};
-    struct mr_manifest_part dlq = {.fd = -1};
-    struct mr_manifest_add add = {.part = &part};
-    struct origin origin = {0};
-    bool is_known = true; /* whose rows they are */
-    struct mr_buf hosts;
+    struct merge_group g = {0};
     int rc;
 
-    mr_buf_init(&hosts, 0);
     for (size_t i = 0; i < count; i++) {
-        item_ref item = pieces[i].item;
-        MR_VEC_PUSH(&items, item);
-        add.rows += item->rows;
-        add.dead += item->dead;
-        origin_read(&origin, item->hosts);
-        is_known = is_known && item->hosts;
-        for (size_t k = 0; k < item->extent_count; k++) {
-            MR_VEC_PUSH(&extents, item->extents[k]);
-        }
+        MR_VEC_PUSH(&items, pieces[i].item);
     }
-    add.hosts = is_known ? origin_json(&origin, &hosts) : NULL;
-    add.extents = extents.at;
-    add.extent_count = extents.len;
-    MR_TRY(part_begin(m, items.at, count, &part, err));
-    MR_TRY(join(MR_MANIFEST_RESULTS, pieces, count, part.fd, err));
-    if (add.dead > 0) {
-        add.dlq = &dlq;
-        MR_TRY(mr_manifest_part_begin(m, MR_MANIFEST_DEAD_LETTERS, ".jsonl", &dlq, err));
-        MR_TRY(join(MR_MANIFEST_DEAD_LETTERS, pieces, count, dlq.fd, err));
-    }
-    rc = mr_manifest_replace(m, &add, 1, items.at, count, err);
+    merge_group_begin(&g, m, items.at, count);
+    MR_TRY(merge_group_join(&g, err));
+    MR_TRY(merge_group_commit(&g, err));
 out:
-    mr_manifest_part_drop(m, &part);
-    mr_manifest_part_drop(m, &dlq);
-    origin_fini(&origin);
-    mr_buf_fini(&hosts);
-    MR_VEC_FINI(&extents);
+    merge_group_end(&g);
     MR_VEC_FINI(&items);
     return rc;
 }

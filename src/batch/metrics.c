@@ -264,7 +264,8 @@ void metrics_put(struct mr_buf *b, const struct job *j, const struct mr_batch_vi
 
     put_rows(b, v);
     put_u64(b, "millrace_batch_memory_limit_bytes", "gauge", "--memory", j->o->memory_bytes);
-    put_u64(b, "millrace_batch_files_total", "counter", "Files of results", v->files);
+    put_u64(b, "millrace_batch_files_total", "counter", "Files of results",
+            v->files + atomic_load_explicit(&j->committer.merged, memory_order_relaxed));
     put_dead(b, j);
     put_stages(b, j);
     put_bottleneck(b, v);

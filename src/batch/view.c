@@ -177,7 +177,8 @@ struct mr_batch_view *view_new(struct job *j)
         .rows_before = j->before.rows + j->before.dead,
         .under_way = j->read_rows - rows - dead,
         .memory_bytes = taken,
-        .files = j->before.parts + atomic_load_explicit(&j->committer.files, memory_order_relaxed),
+        .files = j->before.parts + atomic_load_explicit(&j->committer.files, memory_order_relaxed) -
+                 atomic_load_explicit(&j->committer.merged, memory_order_relaxed),
         .ran_ns = now_ns - j->begin_ns,
         .rows_per_s = rate_of(j),
         .has_tokens = j->openai != NULL,

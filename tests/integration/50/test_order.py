@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lib import wait
-from lib.batch import Host, check, command, environment, hosts, pytestmark, run, table
+from lib.batch import Host, check, command, committed, environment, hosts, keys, names, pytestmark, run, table
 from lib.server import BIN
 
 KILLS = int(os.environ.get("MR_KILLS", 6))
@@ -26,27 +26,6 @@ class Jitters(Host):
     def answer(self, number, x, key):
         time.sleep(random.uniform(0, 0.01))
         self.say(400, {"error": "no"}) if self.refused.intersection(key.tolist()) else self.good(x, key)
-
-
-def names(folder):
-    return sorted(f.name for f in (folder / "out/parts").iterdir())
-
-
-def keys(folder, files):
-    return [k for f in files for k in pq.read_table(folder / "out/parts" / f)["id"].to_pylist()]
-
-
-def committed(folder):
-    """{file: rows} by their names, as manifest.log has them."""
-    log = folder / "out/manifest.log"
-    files = {}
-    for line in log.read_bytes().splitlines() if log.exists() else []:
-        try:
-            record = json.loads(line.rpartition(b" ")[0])
-        except ValueError:
-            continue  # the last one, torn by a kill
-        files |= {i["part"]: i["rows"] for i in record.get("add", []) if "part" in i}
-    return dict(sorted(files.items()))
 
 
 def merge(folder, *args):

@@ -180,3 +180,25 @@ def check(folder, x, gone=()):
     z = t["z"].combine_chunks().flatten().to_numpy().reshape(-1, 2)
     assert (z == numpy.stack([key * 10, key * 10 + 1], axis=1)).all()
     assert t["name"].to_pylist() == [f"row {k}" for k in key]
+
+
+def names(folder):
+    return sorted(f.name for f in (folder / "out/parts").iterdir())
+
+
+def keys(folder, files):
+    """Of the rows in these files, one file after the other."""
+    return [k for f in files for k in pq.read_table(folder / "out/parts" / f)["id"].to_pylist()]
+
+
+def committed(folder):
+    """{file: rows} by their names, as manifest.log has them."""
+    log = folder / "out/manifest.log"
+    files = {}
+    for line in log.read_bytes().splitlines() if log.exists() else []:
+        try:
+            record = json.loads(line.rpartition(b" ")[0])
+        except ValueError:
+            continue  # the last one, torn by a kill
+        files |= {i["part"]: i["rows"] for i in record.get("add", []) if "part" in i}
+    return dict(sorted(files.items()))

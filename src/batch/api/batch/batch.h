@@ -147,6 +147,7 @@ struct mr_batch_options {
     enum mr_batch_order order;
     uint64_t part_bytes;    /* a file of results is closed at about this size … */
     int64_t commit_ns;      /* … or at this age */
+    uint64_t merge_bytes;   /* small files are joined to about that size meanwhile; 0: they stay */
     uint32_t max_in_flight; /* calls per host */
     uint32_t max_attempts;  /* of a row, before it is a dead letter */
     int64_t max_timeout_ns; /* of a call */
