@@ -331,6 +331,7 @@ static int data_open(const struct job *j, struct mr_err *err)
 static int objects_begin(struct job *j, struct open_part *p, const struct extent *e,
                          struct mr_err *err)
 {
+    struct mr_writer_options writer = j->o->writer;
     struct objects *o = j->objects;
     int rc = j->o->order == MR_BATCH_UNORDERED
                  ? mr_manifest_part_begin_elsewhere(j->manifest, j->o->suffix, &p->results, err)
@@ -340,7 +341,10 @@ static int objects_begin(struct job *j, struct open_part *p, const struct extent
         return rc;
     }
     p->has_results = true;
-    const int fd = data_open(j, err);
+    int fd;
+    do {
+        fd = data_open(j, err);
+    } while (fd < 0 && disk_wait(&j->committer, err));
     if (fd < 0) {
         return fd;
     }
@@ -348,7 +352,8 @@ static int objects_begin(struct job *j, struct open_part *p, const struct extent
     *p->object = (struct object_part){.fd = fd, .key = key_of_part(o, p->results.name)};
     p->object->upload = mr_s3_upload_new(o->s3, place(o, mr_str_c(p->object->key)), fd,
                                          MR_MIN(j->o->part_bytes, LARGEST));
-    return mr_writer_new(&p->writer, fd, batch_outputs_schema(j->outputs), &j->o->writer, err);
+    writer.on_no_room = (struct mr_no_room){disk_wait_fn, &j->committer};
+    return mr_writer_new(&p->writer, fd, batch_outputs_schema(j->outputs), &writer, err);
 }
 
 static int data_bytes(const struct object_part *d, uint64_t *out, struct mr_err *err)

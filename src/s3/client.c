@@ -176,7 +176,9 @@ static void call_failed(struct s3_call *c, int64_t after_ns, const struct mr_err
         call_end(c, MR_E_UNAVAILABLE, err);
         return;
     }
-    trouble_tell(c, err);
+    if (c->attempts > 1) { /* once is nothing: a connection that was kept and has ended */
+        trouble_tell(c, err);
+    }
     mr_timer_start(s->loop, &c->timer, MR_MAX(pause_ns, after_ns), 0, on_pause_over);
 }
 

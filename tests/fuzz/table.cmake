@@ -5,3 +5,7 @@ mr_fuzz(pg_value SOURCES tests/fuzz/fuzz_pg_value.c DEPS table codec tensor base
 if(TARGET fuzz_pg_value)
     target_include_directories(fuzz_pg_value PRIVATE ${CMAKE_SOURCE_DIR}/src/table)
 endif()
+mr_fuzz(parquet_chunks SOURCES tests/fuzz/fuzz_parquet_chunks.c DEPS table base)
+if(TARGET fuzz_parquet_chunks)
+    target_include_directories(fuzz_parquet_chunks PRIVATE ${CMAKE_SOURCE_DIR}/src/table)
+endif()

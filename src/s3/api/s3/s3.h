@@ -38,7 +38,8 @@ struct mr_s3_options {
     enum mr_s3_addressing addressing;
     bool is_anonymous;   /* requests are not signed */
     int64_t patience_ns; /* 0: 5 minutes */
-    /** A request failed and will be tried again; at most once in ten seconds, on the storage's thread. May be NULL. */
+    /** A request has failed twice or more and will be tried again; at most once in ten seconds, on the storage's thread.
+     *  May be NULL. */
     void (*on_trouble)(void *ctx, const char *text);
     /** Asked five times a second while there are requests: true is mr_s3_cancel. On the storage's thread. May be NULL. */
     bool (*is_stopped)(void *ctx);
