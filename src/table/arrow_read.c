@@ -426,9 +426,10 @@ static int batch_get(struct source *s, uint64_t rows, int64_t until_ns, struct m
     if (s->batch && s->used < s->batch->rows) {
         return MR_OK;
     }
-    if (s->batch) {
+    if (s->batch && rows > 0) {
         batch_hold(s);
     }
+    arrow_batch_free(&s->batch); /* no row of it is in this read */
     if (s->held_bytes > memory_of(s) / 4) {
         return MR_OK;
     }
@@ -682,6 +683,8 @@ static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows
     }
     if (rc == MR_OK && count > 0) {
         rc = rows_make(s, count, out, err);
+    } else if (rc == MR_OK && !s->pipe && first < s->open.rows) {
+        rc = MR_FAIL(err, MR_E_INVALID, "'%s' has changed since it was opened", name_of(s));
     }
     held_drop(s);
     if (rc < 0 && !s->pipe) {

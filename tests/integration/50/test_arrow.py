@@ -331,6 +331,14 @@ def test_an_empty_table(tmp_path):
         assert dump(tmp_path / form)[1] == []
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_reads_that_end_with_a_batch(tmp_path, form):
+    """Batches that take more of the memory than several of them may at once."""
+    path = write(tmp_path / form, pa.table({"id": range(10000)}), 1000, compression="zstd")
+    for batch_rows in (500, 1000, 1500, 4000):
+        assert dump("--memory", 20000, "--batch", batch_rows, path)[1] == [[k] for k in range(10000)]
+
+
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_memory(tmp_path, compression):
     """A batch of 160 MB is read in pieces as it is, and not at all when it is compressed and memory does not suffice."""
