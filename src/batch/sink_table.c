@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/map.h"
 #include "codec/json.h"
+#include "disk.h"
 #include "sink.h"
 #include "table/store.h"
 
@@ -236,9 +237,12 @@ static int table_finish(struct job *j, struct open_part *p, struct mr_err *err)
                       e->count);
     }
     mr_buf_char(&note, ']');
-    rc = note.failed ? MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a note")
-                     : mr_store_commit(j->store, mr_str_c(p->results.name), mr_buf_view(&note),
-                                       (const struct mr_rows *const *)p->held.at, p->held.len, err);
+    do { /* a full disk of the database is waited for as one of the folder's */
+        rc = note.failed
+                 ? MR_FAIL(err, MR_E_NOMEM, "no memory for a note")
+                 : mr_store_commit(j->store, mr_str_c(p->results.name), mr_buf_view(&note),
+                                   (const struct mr_rows *const *)p->held.at, p->held.len, err);
+    } while (rc < 0 && disk_wait(&j->committer, err));
     mr_buf_fini(&note);
     return rc;
 }

@@ -199,6 +199,9 @@ static const char *numeric_add(struct mr_column_builder *b, mr_str value)
         for (int k = place >= 0 ? place % 4 : 3 - (-place - 1) % 4; k > 0; k--) {
             digit /= 10;
         }
+        if (v > most / 10) {
+            return wrong;
+        }
         v = v * 10 + digit % 10;
         if (v >= most) {
             return wrong;

@@ -188,6 +188,24 @@ def test_a_server_that_stays_away(pg, tmp_path):
     check_rows(stored(pg), x)
 
 
+def test_a_full_disk_of_the_server(pg, tmp_path):
+    """Is waited for, with what was answered kept."""
+    x = table(tmp_path / "in", 1000)
+    pg.psql("""
+        create table results (id bigint, name text, y real, z bigint[]);
+        create sequence tries;
+        create function no_room() returns trigger language plpgsql as $$ begin
+          if nextval('tries') < 4 then raise exception 'no room' using errcode = 'disk_full'; end if;
+          return new;
+        end $$;
+        create trigger no_room before insert on results for each row execute function no_room()""")
+    with hosts(Host) as (addresses, made):
+        done = run(tmp_path, addresses, files(tmp_path), *sink(pg))
+    check_rows(stored(pg), x)
+    assert "batch.disk_failed" in done.stderr and "no room" in done.stderr
+    assert made[0].calls == 10
+
+
 @pytest.mark.parametrize("made, why", [
     ("id bigint, y real, z bigint[]", "has no column 'name'"),
     ("id bigint, name text, y text, z bigint[]", "its column 'y' is text; results need real"),
