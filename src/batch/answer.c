@@ -20,9 +20,12 @@ struct output {
     bool is_scalar;
 };
 
+/* Columns that no table has to have: where a row is. */
+enum { ROW_FILE = -1, ROW_NUMBER = -2 };
+
 struct batch_outputs {
     struct mr_schema schema;
-    int *carried; /* columns of the input table */
+    int *carried; /* columns of the input table, ROW_FILE or ROW_NUMBER */
     size_t carried_count;
     struct output *outputs;
     size_t output_count;
@@ -75,17 +78,40 @@ static int output_add(struct batch_outputs *b, const struct mr_oip_io *io, struc
     return MR_OK;
 }
 
+/* What a kept column is; NULL: there is none of that name. */
+static const struct mr_field *carried_find(const struct mr_schema *table, const char *name,
+                                           int *out_column)
+{
+    static char file[] = "filename";
+    static char number[] = "file_row_number";
+    static const struct mr_field row[] = {{.name = file, .type = MR_COLUMN_STRING},
+                                          {.name = number, .type = MR_COLUMN_I64}};
+
+    *out_column = mr_schema_find(table, mr_str_c(name));
+    if (*out_column >= 0) {
+        return &table->fields[*out_column];
+    }
+    for (int i = 0; i < 2; i++) {
+        if (strcmp(name, row[i].name) == 0) {
+            *out_column = i == 0 ? ROW_FILE : ROW_NUMBER;
+            return &row[i];
+        }
+    }
+    return NULL;
+}
+
 static int carried_add(struct batch_outputs *b, const struct mr_schema *table, const char *name,
                        struct mr_err *err)
 {
-    const int column = mr_schema_find(table, mr_str_c(name));
+    int column;
+    const struct mr_field *f = carried_find(table, name, &column);
 
-    if (column < 0 || mr_schema_find(&b->schema, mr_str_c(name)) >= 0) {
+    if (!f || mr_schema_find(&b->schema, mr_str_c(name)) >= 0) {
         return MR_FAIL(err, MR_E_INVALID, "column '%s' %s", name,
-                       column < 0 ? "is to be kept, and the table has none of that name"
-                                  : "is to be kept twice");
+                       !f ? "is to be kept, and the table has none of that name"
+                          : "is to be kept twice");
     }
-    mr_schema_add(&b->schema, &table->fields[column]);
+    mr_schema_add(&b->schema, f);
     b->carried[b->carried_count++] = column;
     return MR_OK;
 }
@@ -489,6 +515,49 @@ static bool tensor_column(struct mr_rows *rows, const struct output *o, const st
     return tensor_column(rows, o, t, d + 1, count * width, is_kept, c->item);
 }
 
+static bool row_files_fill(struct mr_rows *rows, const struct mr_rows *input, struct mr_column *c)
+{
+    const char *path = input->file ? input->file : "";
+    const size_t len = strlen(path);
+    uint64_t *begin = mr_rows_alloc(rows, (rows->count + 1) * sizeof *begin);
+    char *values = mr_rows_alloc(rows, rows->count * len + 1);
+
+    if (!begin || !values) {
+        return false;
+    }
+    for (uint64_t i = 0; i <= rows->count; i++) {
+        begin[i] = i * len;
+        memcpy(values + begin[i], path, i < rows->count ? len : 0);
+    }
+    *c = (struct mr_column){.count = rows->count, .begin = begin, .values = values};
+    return true;
+}
+
+static bool row_numbers_fill(struct mr_rows *rows, uint64_t first, struct mr_column *c)
+{
+    int64_t *values = mr_rows_alloc(rows, rows->count * sizeof *values);
+
+    for (uint64_t i = 0; values && i < rows->count; i++) {
+        values[i] = (int64_t)(first + i);
+    }
+    *c = (struct mr_column){.count = rows->count, .values = values};
+    return values;
+}
+
+static bool carried_column(const struct batch_outputs *b, size_t i, struct mr_rows *rows,
+                           const struct mr_rows *input, uint64_t first)
+{
+    struct mr_column *to = &rows->columns[i];
+
+    switch (b->carried[i]) {
+    case ROW_FILE: return row_files_fill(rows, input, to);
+    case ROW_NUMBER: return row_numbers_fill(rows, input->first + first, to);
+    default:
+        return column_slice(rows, &b->schema.fields[i], &input->columns[b->carried[i]], first,
+                            rows->count, to);
+    }
+}
+
 static bool carried_fill(const struct batch_outputs *b, struct mr_rows *rows, struct mr_rows *input,
                          uint64_t first)
 {
@@ -496,8 +565,7 @@ static bool carried_fill(const struct batch_outputs *b, struct mr_rows *rows, st
         return false;
     }
     for (size_t i = 0; i < b->carried_count; i++) {
-        if (!column_slice(rows, &b->schema.fields[i], &input->columns[b->carried[i]], first,
-                          rows->count, &rows->columns[i])) {
+        if (!carried_column(b, i, rows, input, first)) {
             return false;
         }
     }

@@ -6,7 +6,9 @@
 #include "table/rows.h"
 
 struct batch_outputs_options {
-    const char *const *carried; /* columns of the input table that come first in the output */
+    /** Columns of the input table that come first in the output. Two are always there, if the table has none of that
+     *  name: filename, the path of the input, and file_row_number, from 0. */
+    const char *const *carried;
     size_t carried_count;
     const char *const *outputs; /* of the model; none: all */
     size_t output_count;

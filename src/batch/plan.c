@@ -141,6 +141,19 @@ static void input_tell(struct job *j, struct mr_batch_plan *out)
     }
 }
 
+/* What earlier starts have done, if there is a job. */
+static uint64_t rows_done(const struct job *j)
+{
+    struct mr_manifest_totals totals;
+    bool is_finished;
+    uint32_t epoch;
+    int64_t pid;
+
+    return mr_manifest_look(j->folder, &totals, &is_finished, &epoch, &pid, NULL, NULL) == MR_OK
+               ? totals.rows + totals.dead
+               : 0;
+}
+
 static double rate_of(const struct plan *p)
 {
     const bool has_second_half = p->half_ns && p->tried > p->half_rows && p->last_ns > p->half_ns;
@@ -167,6 +180,11 @@ int plan_end(struct job *j, struct mr_err *err)
         return rc;
     }
     input_tell(j, out);
+    out->done_rows = rows_done(j);
+    const int64_t left = out->rows < 0 ? -1
+                         : (uint64_t)out->rows > out->done_rows
+                             ? out->rows - (int64_t)out->done_rows
+                             : 0;
     for (size_t i = 0; i < j->hosts.len; i++) {
         out->working_hosts += j->hosts.at[i]->rows > 0;
     }
@@ -176,17 +194,15 @@ int plan_end(struct job *j, struct mr_err *err)
     out->probed_ns = p->tried > 0 ? p->last_ns - p->begin_ns : 0;
     out->rows_per_s = rate_of(p);
     out->call_rows = j->dialect->takes_rows(j) ? j->calls.most_rows : 1;
-    out->calls =
-        out->rows < 0 ? -1 : (int64_t)(((uint64_t)out->rows + out->call_rows - 1) / out->call_rows);
+    out->calls = left < 0 ? -1 : (int64_t)(((uint64_t)left + out->call_rows - 1) / out->call_rows);
     const double share = p->tried > 0 ? (double)p->written / (double)p->tried : 0;
     const double result =
         p->written > 0 ? (double)mr_writer_bytes(p->writer) / (double)p->written : 0;
-    out->result_bytes = times(result * share, out->rows);
+    out->result_bytes = times(result * share, left);
     out->row_bytes = p->tried > 0 ? p->memory / p->tried : 0;
-    const int64_t whole = times((double)out->row_bytes, out->rows);
+    const int64_t whole = times((double)out->row_bytes, left);
     out->memory_bytes =
         whole >= 0 ? MR_MIN((uint64_t)whole, j->o->memory_bytes) : j->o->memory_bytes;
-    out->run_ns =
-        out->rows == 0 ? 0 : times(out->rows_per_s > 0 ? 1e9 / out->rows_per_s : 0, out->rows);
+    out->run_ns = left == 0 ? 0 : times(out->rows_per_s > 0 ? 1e9 / out->rows_per_s : 0, left);
     return MR_OK;
 }

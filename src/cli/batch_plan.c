@@ -33,6 +33,7 @@ static void json_print(const struct mr_batch_plan *p, const struct mr_batch_opti
     mr_json_put_string(&b, mr_str_c(o->model));
     mr_buf_printf(&b, ",\"files\":%zu,\"bytes\":%llu", p->files, (unsigned long long)p->bytes);
     number_put(&b, "rows", p->rows);
+    number_put(&b, "done_rows", (int64_t)p->done_rows);
     mr_buf_printf(&b, ",\"rows_are\":\"%s\",\"hosts\":%zu,\"working_hosts\":%zu",
                   p->rows < 0           ? "unknown"
                   : p->rows_are_counted ? "counted"
@@ -69,6 +70,10 @@ static void text_print(const struct mr_batch_plan *p, bool is_table)
     } else {
         printf("%s%lld rows%s\n", about, (long long)p->rows,
                p->rows_are_counted ? "" : ", by samples of the text");
+    }
+    if (p->done_rows > 0) {
+        printf("done     %llu rows, by earlier starts of the job\n",
+               (unsigned long long)p->done_rows);
     }
     mr_text_duration(one, (double)p->probed_ns);
     printf("probe    %llu rows in %s, %llu of them dead letters; %zu of %zu hosts took part\n",

@@ -368,8 +368,13 @@ int mr_source_read(struct mr_source *s, size_t file, uint64_t first, uint64_t ma
         *out = NULL;
         return MR_OK;
     }
-    return s->ops->read(s->state, file, first, MR_MAX(max_rows, UINT64_C(1)),
-                        MR_MAX(max_bytes, UINT64_C(1)), out, err);
+    const int rc = s->ops->read(s->state, file, first, MR_MAX(max_rows, UINT64_C(1)),
+                                MR_MAX(max_bytes, UINT64_C(1)), out, err);
+    if (rc == MR_OK && *out) {
+        (*out)->file = s->setup.files[file].path;
+        (*out)->first = first;
+    }
+    return rc;
 }
 
 static int object_peek(const struct mr_source *s, const struct mr_source_file *f, uint64_t at,

@@ -241,6 +241,7 @@ struct mr_batch_plan {
     uint64_t bytes;
     int64_t rows;
     bool rows_are_counted; /* else estimated from samples of the text */
+    uint64_t done_rows;    /* of these, in earlier starts; what follows is for the others */
     size_t hosts;
     size_t working_hosts; /* that answered rows of the probe */
     uint64_t probed_rows;

@@ -80,6 +80,9 @@ struct mr_rows {
     uint64_t fault_count;
     uint64_t bytes; /* of memory that they hold */
     struct mr_rows_owner *owner;
+    /* of rows that mr_source_read gave: where they are. */
+    const char *file; /* the path, as long as the source lives; NULL: they are from elsewhere */
+    uint64_t first;
 };
 
 /** "I64", "LIST<F32>", "FIXED_LIST<F32>[64]" into buf, cut if too long; returns buf. */
