@@ -273,6 +273,7 @@ struct commit {
     struct open_part part;
     struct order order;
     int rc;
+    bool has_failed;
 };
 
 static void part_close(struct commit *m)
@@ -429,8 +430,11 @@ static void *committer_run(void *arg)
         }
         if (m.rc < 0) {
             part_drop(j, &m.part);
-            m.c->may_go_on = m.c->may_go_on || may_begin_again(m.c);
-            committer_fail(m.c);
+            if (!m.has_failed) { /* the loop looks at it when it has been told */
+                m.has_failed = true;
+                m.c->may_go_on = may_begin_again(m.c);
+                committer_fail(m.c);
+            }
         }
     }
     tree_end(&m.c->tree, m.rc == MR_OK);

@@ -652,13 +652,15 @@ static bool may_begin_again(struct job *j, const struct mr_err *err, struct disk
 int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *err)
 {
     struct disk_hold hold = {0};
+    bool is_paused = false;
     bool is_over = false;
     int rc = MR_OK;
 
     while (!is_over) {
         struct job *j = MR_NEW(struct job);
-        *j = (struct job){.batch = b, .o = b->o, .hold = hold};
+        *j = (struct job){.batch = b, .o = b->o, .hold = hold, .is_paused = is_paused};
         rc = job_run(j, out_report, err);
+        is_paused = j->is_paused;
         if (rc == MR_OK || j->begins_again) {
             is_over = rc == MR_OK || atomic_load(&b->stops) > 0;
         } else {

@@ -145,7 +145,7 @@ static struct disk_hold hold_view(struct job *j)
         pthread_mutex_lock(&j->committer.lock);
         h = j->committer.hold;
         pthread_mutex_unlock(&j->committer.lock);
-    } else if (mr_now_ns() >= h.until_ns) {
+    } else if (j->phase != JOB_ASKING) {
         h.reason[0] = '\0';
     }
     return h;

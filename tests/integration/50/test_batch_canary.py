@@ -110,23 +110,21 @@ def test_model_that_throws_dice(tmp_path):
 def test_killed_while_rows_are_done_again(tmp_path):
     """At any time each row is there once or is still to be done; in the end none of the host's is left."""
     x = batch.table(tmp_path / "in", 10000)
-    with batch.hosts(batch.Host, Rubbish) as (addresses, _):
+    with batch.hosts(batch.Host, Rubbish) as (addresses, made):
         batch.run(tmp_path, addresses, *SMALL, "--canary-share", "0")
-        kills = 0
-        for round in range(100):
-            command = batch.command(tmp_path, addresses, *SMALL, "--recompute-host", addresses[1])
-            process = subprocess.Popen(command, env=batch.environment(), stderr=subprocess.PIPE)
-            try:
-                process.communicate(timeout=random.uniform(0.03, 0.12) * wait.SLOW * (1 + round / 20))
-                assert process.returncode == 0
-                break
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.communicate()
-                kills += 1
-                key = [k for f in (tmp_path / "out/parts").iterdir() if f.name in committed(tmp_path)
-                       for k in batch.pq.read_table(f, columns=["id"])["id"].to_pylist()]
-                assert len(key) == len(set(key))
+        command = batch.command(tmp_path, addresses, *SMALL, "--recompute-host", addresses[1])
+        kills, is_done = 0, False
+        while not is_done:
+            until = made[0].calls + random.randrange(1, 15 + kills)
+            process = subprocess.Popen(command, env=batch.environment(), stderr=subprocess.DEVNULL)
+            wait.until(lambda: made[0].calls >= until or process.poll() is not None, "some calls", step=0.001)
+            is_done = process.poll() is not None
+            process.kill()
+            assert process.wait() == (0 if is_done else -9)
+            kills += not is_done
+            key = [k for f in (tmp_path / "out/parts").iterdir() if f.name in committed(tmp_path)
+                   for k in batch.pq.read_table(f, columns=["id"])["id"].to_pylist()]
+            assert len(key) == len(set(key))
     assert kills > 2
     batch.check(tmp_path, x)
 

@@ -133,14 +133,12 @@ def filling(tmp_path, *args, rows=ROWS, error=errno.ENOSPC):
 def test_disk_fails_for_a_while(tmp_path, error, text):
     """It is said everywhere that the job waits; resume tries at once; then it goes on."""
     with filling(tmp_path, error=error) as (folder, faults, process, x, _):
-        reason = asked(folder)["held"]
+        reason = wait.until(lambda: asked(folder)["held"], "the reason")
         assert text in reason and f"{folder}/out: " in reason and " free" in reason
-        said = subprocess.run([str(batch.BIN), "batch", "status", str(folder / "out")], check=True, capture_output=True,
-                              text=True, env=batch.environment()).stdout
-        assert "paused: " in said and text in said
-        assert b"millrace_batch_held 1\n" in get(folder, "/metrics")
-        page = get(folder, "/")
-        assert b"<b>paused</b>" in page and text.encode() in page
+        # Between two tries it is so for a moment only that nothing is wrong.
+        wait.until(lambda: "paused: " in told(folder) and text in told(folder), "status")
+        wait.until(lambda: b"millrace_batch_held 1\n" in get(folder, "/metrics"), "the metric")
+        wait.until(lambda: b"<b>paused</b>" in get(folder, "/") and text.encode() in get(folder, "/"), "the page")
         failed = faults.disk_failed
         post(folder, "/resume")
         wait.until(lambda: faults.disk_failed > failed, "another try")
@@ -152,6 +150,11 @@ def test_disk_fails_for_a_while(tmp_path, error, text):
         assert "batch.disk_failed" in err and "batch.disk_works" in err
     rows = results(folder)
     assert sorted(r["id"] for r in rows) == list(range(len(x))) and all(r["y"] == x[r["id"]].sum() for r in rows)
+
+
+def told(folder):
+    return subprocess.run([str(batch.BIN), "batch", "status", str(folder / "out")], check=True, capture_output=True, text=True,
+                          env=batch.environment()).stdout
 
 
 def get(folder, path):
