@@ -279,10 +279,11 @@ struct commit {
 static void part_close(struct commit *m)
 {
     const int64_t begin_ns = mr_now_ns();
+    const bool has_rows = m->part.extents.len > 0;
 
     if (m->rc == MR_OK) {
         m->rc = part_commit(m->c, &m->part, &m->c->err);
-        if (m->rc == MR_OK) {
+        if (m->rc == MR_OK && has_rows) {
             tree_look(m->c->tree);
         }
         atomic_fetch_add_explicit(&m->c->commit_ns, mr_now_ns() - begin_ns, memory_order_relaxed);
