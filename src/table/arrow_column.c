@@ -10,6 +10,7 @@
 
 #define VIEW_BYTES  16
 #define VIEW_INLINE 12
+#define WEIGHED     512 /* rows that are looked at together */
 
 static const char not_text[] = "not UTF-8";
 static const char no_time[] = "a time that microseconds, or a date that 32 bits, cannot tell";
@@ -166,19 +167,19 @@ static int indexes_weight(const struct arrow_dictionaries *d, const struct arrow
                           struct mr_err *err)
 {
     const struct mr_column_builder *values = &arrow_dictionary_find(d, f->dictionary)->values;
-    uint64_t *indexes = mr_try_alloc(product_of(count, sizeof *indexes));
-    uint64_t sum = count * sizeof(uint64_t);
+    uint64_t indexes[WEIGHED];
+    uint64_t sum = product_of(count, sizeof(uint64_t));
+    int rc = MR_OK;
 
-    if (!indexes) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for rows");
-    }
-    int rc = indexes_fetch(f, b, first, count, indexes, err);
-    for (uint64_t i = 0; rc == MR_OK && i < count; i++) {
-        if (indexes[i] < values->count) {
-            sum = sum_of(sum, values->begin[indexes[i] + 1] - values->begin[indexes[i]]);
+    for (uint64_t at = 0, n; rc == MR_OK && at < count; at += n) {
+        n = MR_MIN(count - at, (uint64_t)WEIGHED);
+        rc = indexes_fetch(f, b, first + at, n, indexes, err);
+        for (uint64_t i = 0; rc == MR_OK && i < n; i++) {
+            if (indexes[i] < values->count) {
+                sum = sum_of(sum, values->begin[indexes[i] + 1] - values->begin[indexes[i]]);
+            }
         }
     }
-    mr_free(indexes);
     *out = sum;
     return rc;
 }
@@ -186,20 +187,20 @@ static int indexes_weight(const struct arrow_dictionaries *d, const struct arrow
 static int views_weight(const struct arrow_field *f, struct arrow_batch *b, uint64_t first,
                         uint64_t count, uint64_t *out, struct mr_err *err)
 {
-    uint8_t *views = mr_try_alloc(product_of(count, VIEW_BYTES));
-    uint64_t sum = count * sizeof(uint64_t);
+    uint8_t views[WEIGHED * VIEW_BYTES];
+    uint64_t sum = product_of(count, sizeof(uint64_t));
+    int rc = MR_OK;
 
-    if (!views) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for rows");
+    for (uint64_t at = 0, n; rc == MR_OK && at < count; at += n) {
+        n = MR_MIN(count - at, (uint64_t)WEIGHED);
+        rc = arrow_fetch(b, node_of(b, f)->buffer + 1, product_of(first + at, VIEW_BYTES),
+                         n * VIEW_BYTES, views, err);
+        for (uint64_t i = 0; rc == MR_OK && i < n; i++) {
+            int32_t bytes;
+            memcpy(&bytes, views + i * VIEW_BYTES, sizeof bytes);
+            sum = sum_of(sum, (uint64_t)MR_MAX(bytes, 0));
+        }
     }
-    int rc = arrow_fetch(b, node_of(b, f)->buffer + 1, product_of(first, VIEW_BYTES),
-                         product_of(count, VIEW_BYTES), views, err);
-    for (uint64_t i = 0; rc == MR_OK && i < count; i++) {
-        int32_t bytes;
-        memcpy(&bytes, views + i * VIEW_BYTES, sizeof bytes);
-        sum = sum_of(sum, (uint64_t)MR_MAX(bytes, 0));
-    }
-    mr_free(views);
     *out = sum;
     return rc;
 }
