@@ -22,7 +22,7 @@ from lib.batch import (WIDTH, Broken, Errs, Host, Nan, Other, Poisoned, Short, T
 
 def test_all_is_well(tmp_path):
     x = table(tmp_path / "in", 5000)
-    with hosts(Host, Host) as (addresses, made):
+    with hosts(Host, Host, together=True) as (addresses, made):
         run(tmp_path, addresses)
         calls = [h.calls for h in made]
     check(tmp_path, x)

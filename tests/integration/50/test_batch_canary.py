@@ -43,7 +43,7 @@ class Dice(batch.Host):
 def test_one_of_three_is_wrong(tmp_path, handler):
     """Nothing of it stays, as nothing was committed; it is fenced, and says why."""
     x = batch.table(tmp_path / "in", 20000)
-    with batch.hosts(batch.Host, handler, batch.Host) as (addresses, made):
+    with batch.hosts(batch.Host, handler, batch.Host, together=True) as (addresses, made):
         done = batch.run(tmp_path, addresses, *OFTEN, "--json")
     batch.check(tmp_path, x)
     assert "batch.host_wrong" in done.stderr and f"{addresses[1]}: fenced: it answers row " in done.stderr
@@ -53,7 +53,7 @@ def test_one_of_three_is_wrong(tmp_path, handler):
 
 def test_what_is_committed_is_named_and_done_again(tmp_path):
     x = batch.table(tmp_path / "in", 20000)
-    with batch.hosts(batch.Host, Rubbish, batch.Host) as (addresses, made):
+    with batch.hosts(batch.Host, Rubbish, batch.Host, together=True) as (addresses, made):
         # The first look at it comes when some of its rows are committed.
         done = batch.run(tmp_path, addresses, "--canary-share", "0.001", *SMALL)
         wrong = batch.results(tmp_path)
@@ -75,7 +75,7 @@ def test_what_is_committed_is_named_and_done_again(tmp_path):
 
 def test_two_hosts_differ(tmp_path):
     x = batch.table(tmp_path / "in", 10000)
-    with batch.hosts(batch.Host, Rubbish) as (addresses, _):
+    with batch.hosts(batch.Host, Rubbish, together=True) as (addresses, _):
         done = batch.run(tmp_path, addresses, *OFTEN, code=3)
         assert "differently, and no majority tells who is wrong" in done.stderr
         assert all(a in done.stderr.splitlines()[-1] for a in addresses)
@@ -86,14 +86,14 @@ def test_two_hosts_differ(tmp_path):
 @pytest.mark.parametrize("args", [("--canary-share", "0"), ("--canary-tolerance", "1000", *OFTEN)])
 def test_nobody_looks(tmp_path, args):
     batch.table(tmp_path / "in", 10000)
-    with batch.hosts(batch.Host, Rubbish) as (addresses, _):
+    with batch.hosts(batch.Host, Rubbish, together=True) as (addresses, _):
         batch.run(tmp_path, addresses, *args)
 
 
 @pytest.mark.parametrize("handlers", [(batch.Host, Close), (batch.Host, Close, batch.Host)])
 def test_hosts_that_nobody_blames(tmp_path, handlers):
     batch.table(tmp_path / "in", 10000)
-    with batch.hosts(*handlers) as (addresses, _):
+    with batch.hosts(*handlers, together=True) as (addresses, _):
         done = batch.run(tmp_path, addresses, *OFTEN)
     assert "batch.host_wrong" not in done.stderr
 
@@ -101,7 +101,7 @@ def test_hosts_that_nobody_blames(tmp_path, handlers):
 def test_model_that_throws_dice(tmp_path):
     """No two answers are alike, also of one host: there is nothing to compare."""
     batch.table(tmp_path / "in", 10000)
-    with batch.hosts(Dice, Dice, Dice) as (addresses, made):
+    with batch.hosts(Dice, Dice, Dice, together=True) as (addresses, made):
         done = batch.run(tmp_path, addresses, *OFTEN)
     assert "batch.canary_off" in done.stderr and "batch.host_wrong" not in done.stderr
     assert sum(m.calls for m in made) < 100 + 20

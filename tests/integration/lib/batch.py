@@ -43,6 +43,7 @@ class Host(other.Handler):
     calls = 0
     version = "1"
     most_rows = 10**9
+    peers = ()  # no answer before each of these was called
 
     def do_GET(self):
         self.say(200, {"name": "m", "versions": [self.version], "platform": "",
@@ -56,6 +57,7 @@ class Host(other.Handler):
         with self.server.lock:
             type(self).calls += 1
             number = type(self).calls
+        wait.until(lambda: all(p.calls for p in self.peers), "a call to each host")
         inputs = tensors(body, int(self.headers["Inference-Header-Content-Length"]))
         self.answer(number, inputs["x"], inputs["id"])
 
@@ -117,10 +119,13 @@ class Other(Host):
 
 
 @contextlib.contextmanager
-def hosts(*handlers):
-    """Addresses; each handler is a class of its own, which counts its calls."""
+def hosts(*handlers, together=False):
+    """Addresses; each handler is a class of its own, which counts its calls. `together`: each of them takes part, however
+    short the job is."""
     with contextlib.ExitStack() as stack:
         made = [type(h.__name__, (h,), {"calls": 0}) for h in handlers]
+        for h in made if together else ():
+            h.peers = made
         running = [stack.enter_context(other.serving(h)) for h in made]
         yield [f"127.0.0.1:{s.server_address[1]}" for s in running], made
 
