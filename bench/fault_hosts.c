@@ -12,6 +12,10 @@
  *   throttles=1      share that is answered 503
  *   hangs=1          share that is never answered
  *   from_ms, to_ms   time of the fault, from the first inference on; always if not given
+ *   takes=64         values of a row of the input; one, in a dimension less, if not given
+ *   gives=10         the same of the output
+ *
+ * With service_us=0 a call is answered at once, by what is the least that a host can do.
  *
  * The first line of output has the ports. At the end of its input it writes for each {"requests":…,"good":…,"ms":…}, the
  * last being the time from the first inference on any host to its last good answer, and ends. One loop.
@@ -31,9 +35,11 @@
 
 #define HOSTS_MOST 16
 #define SLOTS_MOST 256
+#define ROWS_MOST  4096
+#define GIVES_MOST 16
 
 struct host {
-    double slots, service_us, slow, fails, slowly, throttles, hangs, from_ms, to_ms;
+    double slots, service_us, slow, fails, slowly, throttles, hangs, from_ms, to_ms, takes, gives;
     int64_t free_ns[SLOTS_MOST]; /* when each slot has done what it was given */
     uint64_t requests;
     uint64_t good;
@@ -48,8 +54,8 @@ static const struct {
     {                                                                                              \
 #        name, offsetof(struct host, name)                                                         \
     }
-    FIELD(slots),     FIELD(service_us), FIELD(slow),    FIELD(fails), FIELD(slowly),
-    FIELD(throttles), FIELD(hangs),      FIELD(from_ms), FIELD(to_ms),
+    FIELD(slots), FIELD(service_us), FIELD(slow),  FIELD(fails), FIELD(slowly), FIELD(throttles),
+    FIELD(hangs), FIELD(from_ms),    FIELD(to_ms), FIELD(takes), FIELD(gives),
 #undef FIELD
 };
 
@@ -75,9 +81,10 @@ static int host_read(struct host *h, char *text, struct mr_err *err)
         }
         *to = atof(equals + 1);
     }
-    return h->slots >= 1 && h->slots <= SLOTS_MOST
+    return h->slots >= 1 && h->slots <= SLOTS_MOST && h->gives >= 0 && h->gives <= GIVES_MOST
                ? MR_OK
-               : MR_FAIL(err, MR_E_INVALID, "a host has 1 to %d slots", SLOTS_MOST);
+               : MR_FAIL(err, MR_E_INVALID, "a host has 1 to %d slots and gives 0 to %d values",
+                         SLOTS_MOST, GIVES_MOST);
 }
 
 /* ---- answers ---- */
@@ -103,17 +110,29 @@ static void reply_text(struct mr_call *call, int status, const char *text)
                                            .piece_count = 1});
 }
 
-static void reply_rows(struct mr_call *call, uint64_t rows)
+/* "[-1,64]", or of no values "[-1]". */
+static const char *shape_text(long long rows, double values, char out[48])
 {
-    static const float zeros[4096];
-    const size_t bytes = (size_t)rows * sizeof *zeros;
+    if (values > 0) {
+        snprintf(out, 48, "[%lld,%.0f]", rows, values);
+    } else {
+        snprintf(out, 48, "[%lld]", rows);
+    }
+    return out;
+}
+
+static void reply_rows(struct mr_call *call, const struct host *h, uint64_t rows)
+{
+    static const float zeros[ROWS_MOST * GIVES_MOST];
+    const size_t bytes = (size_t)rows * (size_t)MR_MAX(h->gives, 1.0) * sizeof *zeros;
     char head[256];
     char length[16];
-    const int n = snprintf(
-        head, sizeof head,
-        "{\"model_name\":\"m\",\"outputs\":[{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":"
-        "[%llu],\"parameters\":{\"binary_data_size\":%zu}}]}",
-        (unsigned long long)rows, bytes);
+    char shape[48];
+    const int n =
+        snprintf(head, sizeof head,
+                 "{\"model_name\":\"m\",\"outputs\":[{\"name\":\"y\",\"datatype\":\"FP32\","
+                 "\"shape\":%s,\"parameters\":{\"binary_data_size\":%zu}}]}",
+                 shape_text((long long)rows, h->gives, shape), bytes);
 
     snprintf(length, sizeof length, "%d", n);
     const struct mr_header headers[] = {
@@ -132,7 +151,7 @@ static void answer(struct mr_call *call, struct host *h, int status, uint64_t ro
     if (status == 200) {
         h->good++;
         h->last_ms = (double)(mr_now_ns() - begin_ns) / 1e6;
-        reply_rows(call, rows);
+        reply_rows(call, h, rows);
     } else {
         reply_text(call, status, "{\"error\":\"a fault that was asked for\"}");
     }
@@ -169,7 +188,8 @@ static uint64_t rows_in(const struct mr_call *call)
     static const char shape[] = "\"shape\":[";
     const char *at = memmem(call->body.ptr, call->body.len, shape, sizeof shape - 1);
 
-    return at ? MR_MIN(strtoull(at + sizeof shape - 1, NULL, 10), 4096ull) : 1;
+    return at ? MR_MIN(strtoull(at + sizeof shape - 1, NULL, 10), (unsigned long long)ROWS_MOST)
+              : 1;
 }
 
 static void on_inference(struct mr_call *call, struct host *h)
@@ -189,6 +209,10 @@ static void on_inference(struct mr_call *call, struct host *h)
         answer(call, h, fails ? 500 : 503, 0);
         return;
     }
+    if (h->service_us <= 0) {
+        answer(call, h, fails ? 500 : 200, rows_in(call));
+        return;
+    }
     struct pending *p = MR_NEW(struct pending);
     *p = (struct pending){
         .call = call, .host = h, .status = fails ? 500 : 200, .rows = rows_in(call)};
@@ -205,14 +229,21 @@ static void on_head(void *ctx, struct mr_call *call)
 
 static void on_body(void *ctx, struct mr_call *call)
 {
+    const struct host *h = ctx;
+    char text[512];
+    char in[48];
+    char out[48];
+
     if (mr_str_eq_c(call->method, "POST")) {
         on_inference(call, ctx);
-    } else {
-        reply_text(call, 200,
-                   "{\"name\":\"m\",\"versions\":[\"1\"],\"platform\":\"\","
-                   "\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[-1]}],"
-                   "\"outputs\":[{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[-1]}]}");
+        return;
     }
+    snprintf(text, sizeof text,
+             "{\"name\":\"m\",\"versions\":[\"1\"],\"platform\":\"\","
+             "\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":%s}],"
+             "\"outputs\":[{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":%s}]}",
+             shape_text(-1, h->takes, in), shape_text(-1, h->gives, out));
+    reply_text(call, 200, text);
 }
 
 /* Who waits for its time is answered then, to nobody. */

@@ -61,6 +61,7 @@ class Hosts:
         self.process = subprocess.Popen([HOSTS, *texts], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         ports = iter(self.process.stdout.readline().split())
         self.addresses = [f"127.0.0.1:{next(ports) if h else 1}" for h in hosts]
+        self.pid = self.process.pid
 
     def end(self):
         said, _ = self.process.communicate()

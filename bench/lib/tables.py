@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy
 
 from . import machine
+from .balance import Hosts
 from .servers import MILLRACE
 
 FILES = 8
@@ -22,10 +23,10 @@ WRITER = machine.ROOT / "build/release/bench/bench_table_write"
 
 
 def need(*packages):
-    """Missing, unless these packages of Python are here; tests/requirements.txt has them."""
+    """Missing, unless these packages of Python are here."""
     for package in packages:
         if not importlib.util.find_spec(package):
-            raise machine.Missing(f"{package} is not installed (tools/setup --bench)")
+            raise machine.Missing(f"{package} is not installed (tools/setup --{'spark' if package == 'pyspark' else 'bench'})")
 
 
 def numbers(folder, rows):
@@ -121,6 +122,28 @@ def in_process(who, model, rows, call_rows):
             figures = used([sys.executable, LOCAL, who, table, out, repository / model / "1/model.onnx", call_rows], None, rows)
             written_files = out.glob("*.parquet") if out.is_dir() else [out]
         counted(rows, written_files)
+        subprocess.run(["rm", "-rf", out], check=True)
+        return figures
+    return measure
+
+
+def lean(who, rows, call_rows):
+    """A contender: the whole table once to a host that takes 64 floats a row and answers with 10 zeros at once."""
+    def measure(bench):
+        need("pyarrow", *(["aiohttp"] if who == "script" else []))
+        table, out = numbers(bench.folder, rows), Path(bench.folder, "job")
+        subprocess.run(["rm", "-rf", out], check=True)
+        hosts = Hosts([{"slots": 256, "service_us": 0, "takes": 64, "gives": 10}])
+        try:
+            if who == "millrace":
+                figures = used([MILLRACE, "batch", "run", "-i", table, "-m", "m", "--hosts", hosts.addresses[0], "-o", out, "--keep",
+                                "id", "--batch-rows", call_rows], hosts, rows)
+                counted(rows, (out / "parts").iterdir())
+            else:
+                figures = used([sys.executable, SCRIPT, table, out, hosts.addresses[0], "m", call_rows], hosts, rows)
+                counted(rows, [out])
+        finally:
+            hosts.end()
         subprocess.run(["rm", "-rf", out], check=True)
         return figures
     return measure

@@ -218,6 +218,7 @@ static void vote(struct canary *c)
     const struct job *j = c->job;
 
     c->is_vote = true;
+    c->since_ns = mr_now_ns();
     for (size_t i = 0; i < j->hosts.len && c->count < VOTERS; i++) {
         struct host *h = j->hosts.at[i];
         if (h->is_listed && h->id && !h->is_fenced && !is_asked(c, h)) {
@@ -269,10 +270,30 @@ static void trial_begin(struct canary *c, const struct sample *s, struct host *h
 
 /* ---- what hosts answer ---- */
 
+/* The place of a new one. A host has two at most, so that each finds one of another host at any time. */
+static struct sample *sample_place(struct canary *c, const struct host *h)
+{
+    struct sample *own = NULL;
+    size_t count = 0;
+
+    for (size_t i = 0; i < SAMPLES; i++) {
+        struct sample *s = &c->samples[(c->next + i) % SAMPLES];
+        if (s->row && s->host == h) {
+            own = own ? own : s;
+            count++;
+        }
+    }
+    if (count >= SAMPLES / 2) {
+        return own;
+    }
+    struct sample *next = &c->samples[c->next];
+    c->next = (c->next + 1) % SAMPLES;
+    return next;
+}
+
 static void sample_take(struct canary *c, struct host *h, const struct span *of,
                         const struct mr_rows *rows)
 {
-    struct sample *s = &c->samples[c->next];
     const struct extent *e = of->extent;
     struct mr_rows *row = mr_rows_copy(e->rows, of->first, 1);
     struct mr_rows *answer = mr_rows_copy(rows, 0, 1);
@@ -282,8 +303,8 @@ static void sample_take(struct canary *c, struct host *h, const struct span *of,
         mr_rows_unref(&answer);
         return;
     }
+    struct sample *s = sample_place(c, h);
     sample_drop(s);
-    c->next = (c->next + 1) % SAMPLES;
     s->row = MR_NEW(struct extent);
     *s->row =
         (struct extent){.job = c->job, .file = e->file, .first = e->first + of->first, .rows = row};
@@ -383,6 +404,9 @@ void canary_tick(struct job *j, int64_t now_ns)
 {
     struct canary *c = j->canary;
 
+    if (c && j->is_paused) {
+        c->since_ns = now_ns; /* nobody can answer */
+    }
     /* Whoever has not answered by now is none the worse for it. */
     if (c && c->row && now_ns - c->since_ns > TRIAL_NS) {
         c->number++;

@@ -79,11 +79,20 @@ void distrust_tell(struct job *j)
     }
 }
 
+/* Items know the addresses of hosts, which may be asked for as --hosts has them, too. */
 static bool is_to_go(const struct job *j, const struct mr_manifest_item *item)
 {
     for (size_t i = 0; item->part && i < j->o->recompute_count; i++) {
-        if (origin_may_be(item->hosts, mr_str_c(j->o->recompute[i]))) {
+        const char *asked = j->o->recompute[i];
+        if (origin_may_be(item->hosts, mr_str_c(asked))) {
             return true;
+        }
+        for (size_t k = 0; k < j->hosts.len; k++) {
+            const struct host *h = j->hosts.at[k];
+            if (strcmp(h->url, asked) == 0 &&
+                origin_may_be(item->hosts, mr_str_c(h->wire.address))) {
+                return true;
+            }
         }
     }
     return false;

@@ -64,11 +64,8 @@ void job_fail(struct job *j, int rc, const struct mr_err *err)
 /* It is a note of the manifest, too, for those who look at the folder. */
 void job_stop(struct job *j, const struct mr_err *err)
 {
-    if (j->is_accepted) {
-        return;
-    }
     if (j->o->pauses) {
-        j->is_paused = j->is_accepted = true; /* whoever resumes it has seen it */
+        j->is_paused = true;
         snprintf(j->pause_reason, sizeof j->pause_reason, "%s", err->msg);
         mr_log(MR_LOG_WARN, "batch.paused", "reason=%s", MR_LOG_STR(mr_str_c(err->msg)));
         return;
@@ -120,7 +117,8 @@ void job_settled(struct job *j, struct extent *e)
         return;
     }
     committer_put(&j->committer, e);
-    if (is_dead_too_often(j, &err)) {
+    if (!j->is_accepted && is_dead_too_often(j, &err)) {
+        j->is_accepted = j->o->pauses; /* whoever resumes it has seen it */
         job_stop(j, &err);
     }
 }
@@ -393,7 +391,7 @@ void job_look(struct job *j)
         }
     }
     if (j->phase == JOB_RUNNING && j->is_read && j->open.len == 0 && !j->is_finishing &&
-        !canary_is_asking(j)) {
+        !canary_is_asking(j) && !j->pause_reason[0]) {
         j->is_finishing = true;
         if (j->manifest) {
             committer_finish(&j->committer); /* which ends it, and may have to wait for a disk */
@@ -644,7 +642,7 @@ static bool may_begin_again(struct job *j, const struct mr_err *err, struct disk
     if (!j->may_go_on || atomic_load_explicit(&j->batch->stops, memory_order_relaxed) > 0) {
         return false;
     }
-    *io = j->committer.hold.since_ns > 0 ? j->committer.hold : *io;
+    *io = j->committer.job ? j->committer.hold : *io; /* none, if it was well meanwhile */
     disk_fails(io, j, err);
     return !disk_is_lost(io, j);
 }
@@ -652,15 +650,24 @@ static bool may_begin_again(struct job *j, const struct mr_err *err, struct disk
 int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *err)
 {
     struct disk_hold hold = {0};
+    char pause_reason[sizeof((struct job *)NULL)->pause_reason] = "";
     bool is_paused = false;
+    bool is_accepted = false;
     bool is_over = false;
     int rc = MR_OK;
 
     while (!is_over) {
         struct job *j = MR_NEW(struct job);
-        *j = (struct job){.batch = b, .o = b->o, .hold = hold, .is_paused = is_paused};
+        *j = (struct job){.batch = b,
+                          .o = b->o,
+                          .hold = hold,
+                          .is_paused = is_paused,
+                          .is_accepted = is_accepted};
+        memcpy(j->pause_reason, pause_reason, sizeof pause_reason);
         rc = job_run(j, out_report, err);
         is_paused = j->is_paused;
+        is_accepted = j->is_accepted;
+        memcpy(pause_reason, j->pause_reason, sizeof pause_reason);
         if (rc == MR_OK || j->begins_again) {
             is_over = rc == MR_OK || atomic_load(&b->stops) > 0;
         } else {

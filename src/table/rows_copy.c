@@ -93,6 +93,8 @@ struct mr_rows *mr_rows_copy(const struct mr_rows *r, uint64_t first, uint64_t c
     }
     if (ok) {
         copy->count = count;
+        copy->file = r->file;
+        copy->first = r->first + first;
         return copy;
     }
     mr_rows_unref(&copy);

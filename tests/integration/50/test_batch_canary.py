@@ -63,7 +63,8 @@ def test_what_is_committed_is_named_and_done_again(tmp_path):
         assert 0 < differ < len(x) / 2
         assert f"{differ} rows that it answered are committed: the same command with --recompute-host {addresses[1]}" in done.stderr
         calls = made[1].calls
-        batch.run(tmp_path, addresses, *SMALL, "--recompute-host", addresses[1])
+        urls = [f"http://{a}" for a in addresses]  # as --hosts has them, which the log has not
+        batch.run(tmp_path, urls, *SMALL, "--recompute-host", urls[1])
         batch.check(tmp_path, x)
         assert made[1].calls == calls
         # Once more is no more: nothing of the host is left.
@@ -71,6 +72,12 @@ def test_what_is_committed_is_named_and_done_again(tmp_path):
         batch.run(tmp_path, addresses, *SMALL, "--recompute-host", addresses[1])
         assert made[0].calls + made[2].calls == calls
     batch.check(tmp_path, x)
+
+
+def test_where_rows_come_from_is_no_difference(tmp_path):
+    batch.table(tmp_path / "in", 10000)
+    with batch.hosts(batch.Host, batch.Host, together=True) as (addresses, _):
+        batch.run(tmp_path, addresses, *OFTEN, "--keep", "filename,file_row_number")
 
 
 def test_two_hosts_differ(tmp_path):

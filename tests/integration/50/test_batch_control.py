@@ -469,11 +469,12 @@ def test_wrong_command_lines(args, text):
     assert done.returncode == 2 and text in done.stderr
 
 
-def test_too_many_dead_letters_pause_the_job(tmp_path):
-    """If it is asked to; whoever resumes it has seen them."""
+@pytest.mark.parametrize("rows", [100, 2000])
+def test_too_many_dead_letters_pause_the_job(tmp_path, rows):
+    """If it is asked to, also at the end of all rows; whoever resumes it has seen them."""
     batch.table(tmp_path / "in", 2000, bad={k: None for k in range(0, 2000, 7)})
     with batch.hosts(batch.Host) as (addresses, made):
-        with running(tmp_path, addresses, "--max-dead", "10", "--extent-rows", "100", "--on-threshold", "pause") as process:
+        with running(tmp_path, addresses, "--max-dead", "10", "--extent-rows", rows, "--on-threshold", "pause") as process:
             wait.until(lambda: status(tmp_path)["paused"], "a paused job")
             assert "dead letters of " in status(tmp_path)["held"] and "more than --max-dead 10" in status(tmp_path)["held"]
             assert process.poll() is None
