@@ -36,16 +36,17 @@ class MillraceError(RuntimeError):
 
 
 def command_of(model, hosts, keep, options):
-    """hosts, keep and lists in options are joined by commas; batch_rows=64 is --batch-rows 64, unordered=True --unordered."""
+    """hosts, keep and lists in options are joined by commas; batch_rows=64 is --batch-rows 64, unordered=True --unordered,
+    param={"max_tokens": 8} --param max_tokens=8."""
     words = [os.environ.get("MILLRACE", "millrace"), "map", "--model", model]
     for name, value in {"hosts": hosts, "keep": keep, **options}.items():
         option = "--" + name.replace("_", "-")
         if value is True:
             words.append(option)
         elif isinstance(value, dict):  # map={"x": "column"}
-            for item in value.items():
-                words += [option, "=".join(item)]
-        elif value not in (None, False, (), []):
+            for key, text in value.items():
+                words += [option, f"{key}={text if isinstance(text, str) else json.dumps(text)}"]
+        elif value is not None and value is not False and value not in ((), []):
             words += [option, value if isinstance(value, str) else ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)]
     return words
 

@@ -66,6 +66,13 @@ def test_rows():
     assert found == [{"id": k, "y": float(X[k].sum())} for k in range(1000)]
 
 
+def test_options():
+    assert millrace.command_of("m", ["a", "b"], "id", {"max_retries": 0, "share": 0.0, "unordered": True, "rows": None, "dead": False,
+                                                       "columns": [], "param": {"max_tokens": 8, "top": [0.5], "stop": '"x"'}})[2:] == [
+        "--model", "m", "--hosts", "a,b", "--keep", "id", "--max-retries", "0", "--share", "0.0", "--unordered",
+        "--param", "max_tokens=8", "--param", "top=[0.5]", "--param", 'stop="x"']
+
+
 def test_nothing(processes):
     assert list(millrace.map_arrow("m", "127.0.0.1:1")([])) == [] and not processes
     assert list(millrace.map_rows("m", "127.0.0.1:1")([])) == []
