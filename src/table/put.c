@@ -129,6 +129,23 @@ static void quoted_put(struct mr_buf *b, const struct mr_field *f, const struct 
     mr_buf_char(b, '"');
 }
 
+/* On one line: in JSON, line ends stand only between values. */
+static void json_text_put(struct mr_buf *b, mr_str text)
+{
+    while (text.len > 0) {
+        size_t n = 0;
+        while (n < text.len && text.ptr[n] != '\n' && text.ptr[n] != '\r') {
+            n++;
+        }
+        mr_buf_str(b, mr_str_sub(text, 0, n));
+        if (n < text.len) {
+            mr_buf_char(b, ' ');
+            n++;
+        }
+        text = mr_str_sub(text, n, text.len);
+    }
+}
+
 /* NaN and infinities are no JSON, but readers of tables take them bare. is_strict: they are strings. */
 static void json_put(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
                      uint64_t row, bool is_strict)
@@ -142,7 +159,7 @@ static void json_put(struct mr_buf *b, const struct mr_field *f, const struct mr
         const mr_bytes bytes = mr_column_bytes(c, row);
         const mr_str text = mr_str_n((const char *)bytes.ptr, bytes.len);
         if (f->is_json) {
-            mr_buf_str(b, text);
+            json_text_put(b, text);
         } else {
             mr_json_put_string(b, text);
         }
