@@ -299,6 +299,7 @@ static void want(const struct source *s, struct mr_field *f)
     if (i >= 0 && wanted->fields[i].type != MR_COLUMN_NONE && may_become(f, &wanted->fields[i])) {
         mr_field_fini(f);
         mr_field_copy(f, &wanted->fields[i]);
+        f->is_json = false; /* any text may be there */
         f->is_nullable = true;
     }
 }

@@ -182,6 +182,8 @@ static int schemas_join(struct mr_source *s, struct mr_schema *all, struct mr_er
             mr_field_fini(&all->fields[i]);
             mr_field_copy(&all->fields[i], wanted);
             all->fields[i].is_nullable = true;
+            /* Only lines of JSON have been seen to hold some. */
+            all->fields[i].is_json &= s->options.format == MR_TABLE_JSONL;
         } else {
             guess_end(&all->fields[i]);
         }

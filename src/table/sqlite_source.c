@@ -336,6 +336,7 @@ static void want(const struct source *s, struct mr_field *f)
         mr_database_may_become(found, &wanted->fields[i])) {
         mr_field_fini(f);
         mr_field_copy(f, &wanted->fields[i]);
+        f->is_json = false; /* any text may be there */
     }
     f->is_nullable = true;
 }
