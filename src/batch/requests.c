@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -786,6 +787,29 @@ static int options_check(const struct mr_requests_options *o, struct mr_err *err
     return MR_OK;
 }
 
+/* Emptied only when it is known to be another file than the input. */
+static int output_open(struct run *r, struct mr_err *err)
+{
+    const char *path = r->o->output;
+    struct stat in;
+    struct stat out;
+
+    r->fd = openat(AT_FDCWD, path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (r->fd < 0) {
+        return batch_file_fail(err, "make", path);
+    }
+    if (fstat(r->lines.fd, &in) < 0 || fstat(r->fd, &out) < 0) {
+        return batch_file_fail(err, "look at", path);
+    }
+    if (!S_ISREG(out.st_mode)) {
+        return MR_OK;
+    }
+    if (in.st_dev == out.st_dev && in.st_ino == out.st_ino) {
+        return MR_FAIL(err, MR_E_INVALID, "the output %s is the input", path);
+    }
+    return ftruncate(r->fd, 0) < 0 ? batch_file_fail(err, "empty", path) : MR_OK;
+}
+
 static int run_open(struct run *r, struct mr_err *err)
 {
     const struct mr_requests_options *o = r->o;
@@ -802,11 +826,7 @@ static int run_open(struct run *r, struct mr_err *err)
         MR_TRY(host_open(r, &r->hosts[i], o->hosts[i], err));
     }
     MR_TRY(lines_open(&r->lines, o->input, LINE_MOST, err));
-    r->fd = openat(AT_FDCWD, o->output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (r->fd < 0) {
-        rc = batch_file_fail(err, "make", o->output);
-        goto out;
-    }
+    MR_TRY(output_open(r, err));
     r->workers = MR_NEW_ARRAY(struct worker, o->workers);
     for (uint32_t i = 0; i < o->workers; i++) {
         struct worker *w = &r->workers[i];

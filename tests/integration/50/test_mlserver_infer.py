@@ -224,6 +224,20 @@ def test_under_its_name(tmp_path, server):
     check(answers(tmp_path, 1)[0], request(1))
 
 
+def test_the_output_is_the_input(tmp_path):
+    os.symlink("in.jsonl", tmp_path / "same.jsonl")
+    for name in ("in.jsonl", "same.jsonl"):
+        done = infer(tmp_path, [request(1)], "127.0.0.1:1", "-o", str(tmp_path / name), code=2)
+        assert "is the input" in done.stderr
+        assert json.loads((tmp_path / "in.jsonl").read_text()) == request(1)
+
+
+def test_an_output_that_is_there_is_emptied(tmp_path, server):
+    (tmp_path / "out.jsonl").write_text("x" * 100000)
+    infer(tmp_path, [request(1)], server)
+    check(answers(tmp_path, 1)[0], request(1))
+
+
 @pytest.mark.parametrize("args, message, code", [
     (["-t", "grpc"], "only rest is spoken here", 2), (["-w", "0"], "0 is out of range", 2), (["-H", "nothing"], "expected 'Name: value'", 2),
     (["-H", "Content-Length: 3"], "cannot be set", 2), (["-o", "/nonexistent/x"], "cannot make /nonexistent/x", 1),
