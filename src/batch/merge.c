@@ -41,6 +41,7 @@ static int output_put(const struct piece *pieces, size_t count, const char *path
         rc = batch_file_fail(err, "open the folder", folder);
         goto out;
     }
+    unlinkat(dir, tmp, 0); /* of a start that was killed: in a container each has the same number */
     fd = openat(dir, tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {
         rc = batch_file_fail(err, "make", tmp);

@@ -43,6 +43,7 @@ static int bind(struct job *j, const struct mr_schema *table, struct mr_err *err
     const size_t count = sizeof fields / sizeof *fields;
     const struct batch_outputs_options options = {0};
     struct openai *a = j->openai;
+    char text[128];
 
     for (int i = CUSTOM_ID; i <= BODY; i++) {
         a->file_columns[i] = mr_schema_find(table, mr_str_c(names[i]));
@@ -52,6 +53,14 @@ static int bind(struct job *j, const struct mr_schema *table, struct mr_err *err
                            "{\"custom_id\":\"1\",\"method\":\"POST\",\"url\":\"/v1/chat/"
                            "completions\",\"body\":{…}}",
                            names[i]);
+        }
+        if (a->file_columns[i] < 0) {
+            continue;
+        }
+        const struct mr_field *f = &table->fields[a->file_columns[i]];
+        if (f->type != MR_COLUMN_STRING) {
+            return MR_FAIL(err, MR_E_INVALID, "'%s' of a batch file is text, and this column is %s",
+                           names[i], mr_field_text(f, text, sizeof text));
         }
     }
     a->outputs = MR_NEW_ARRAY(struct openai_output, count);

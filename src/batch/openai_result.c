@@ -135,6 +135,7 @@ static int file_begin(struct file *f, const char *path, struct mr_err *err)
     f->path = path;
     f->tmp = mr_strndup(mr_buf_cstr(&b), b.len);
     mr_buf_fini(&b);
+    unlink(f->tmp); /* of a start that was killed: in a container each has the same number */
     f->f = fopen(f->tmp, "wxe");
     return f->f ? MR_OK : batch_file_fail(err, "make", f->tmp);
 }
@@ -208,6 +209,9 @@ static int letters_copy(const struct mr_manifest *m, const char *name, FILE *to,
         }
         mr_arena_reset(&arena);
     }
+    if (rc == MR_OK && ferror(from)) {
+        rc = batch_file_fail(err, "read", name);
+    }
     mr_buf_fini(&b);
     mr_arena_fini(&arena);
     mr_free(line);
@@ -230,6 +234,11 @@ int mr_batch_openai_result(const char *folder, const char *output, const char *e
     int rc;
 
     MR_TRY(mr_manifest_open(&m, folder, NULL, 0, &options, err));
+    if (!mr_manifest_is_finished(m)) {
+        MR_TRY(MR_FAIL(err, MR_E_INVALID,
+                       "%s is not made: the job in %s is not finished; run it to its end", output,
+                       folder));
+    }
     MR_TRY(file_begin(&results, output, err));
     MR_TRY(errors ? file_begin(&dead, errors, err) : MR_OK);
     for (size_t i = 0; i < mr_manifest_item_count(m); i++) {

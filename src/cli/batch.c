@@ -1,7 +1,9 @@
 /* `millrace batch run`: a table through models on other machines, with progress and a report. */
+#include <glob.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "batch/batch.h"
@@ -365,6 +367,74 @@ static int shard_read(struct mr_batch_options *o, const char *text, struct mr_er
     return MR_OK;
 }
 
+/* What is put in the place of an input, or beside it in a folder of inputs, would be lost or read by the next start. */
+static bool is_input(const char *path, const char *input)
+{
+    struct mr_buf folder;
+    struct stat in;
+    struct stat out;
+    const char *slash = strrchr(path, '/');
+
+    if (stat(input, &in) < 0) {
+        return false;
+    }
+    mr_buf_init(&folder, 0);
+    mr_buf_str(&folder, slash ? mr_str_n(path, (size_t)(slash - path) + 1) : MR_STR("."));
+    const char *looked = S_ISDIR(in.st_mode) ? mr_buf_cstr(&folder) : path;
+    const bool is_same =
+        stat(looked, &out) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino;
+    mr_buf_fini(&folder);
+    return is_same;
+}
+
+static int place_check(const struct batch_command *c, const char *option, const char *path,
+                       struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    for (size_t i = 0; path && i < c->inputs.len && rc == MR_OK; i++) {
+        glob_t found = {0};
+        if (glob(c->inputs.at[i], GLOB_NOCHECK, NULL, &found) == 0) {
+            for (size_t k = 0; k < found.gl_pathc && rc == MR_OK; k++) {
+                if (is_input(path, found.gl_pathv[k])) {
+                    rc = MR_FAIL(err, MR_E_INVALID, "--%s %s is an input, or in a folder of inputs",
+                                 option, path);
+                }
+            }
+        }
+        globfree(&found);
+    }
+    return rc;
+}
+
+static int result_check(const struct batch_command *c, struct mr_err *err)
+{
+    const bool has_file = c->result_file;
+    const struct {
+        bool is_wrong;
+        const char *text;
+    } checks[] = {
+        {has_file && c->job.objects, "--output-file and --output-objects: name one of them"},
+        {has_file && c->job.output_database,
+         "--output-file and --output-database: name one of them"},
+        {has_file && c->shard,
+         "--output-file is of a whole job, not of a --shard; name a folder with --output"},
+        {has_file && c->words.api.api != 1 + (int)MR_BATCH_API_FILE,
+         "--output-file is for --api batch-file; millrace batch merge makes one file of other "
+         "results"},
+        {c->error_file && !has_file, "--error-file needs --output-file"},
+        {c->error_file && has_file && strcmp(c->error_file, c->result_file) == 0,
+         "--error-file and --output-file are the same"},
+    };
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
+        if (checks[i].is_wrong) {
+            return MR_FAIL(err, MR_E_INVALID, "%s", checks[i].text);
+        }
+    }
+    const int rc = place_check(c, "output-file", c->result_file, err);
+    return rc < 0 ? rc : place_check(c, "error-file", c->error_file, err);
+}
+
 static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed *p,
                             struct mr_err *err)
 {
@@ -392,17 +462,7 @@ static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed 
         return MR_FAIL(err, MR_E_INVALID,
                        "--compression gzip: Parquet and Arrow take none or zstd");
     }
-    if (c->result_file && o->objects) {
-        return MR_FAIL(err, MR_E_INVALID, "--output-file and --output-objects: name one of them");
-    }
-    if (c->result_file && c->words.api.api != 1 + (int)MR_BATCH_API_FILE) {
-        return MR_FAIL(err, MR_E_INVALID,
-                       "--output-file is for --api batch-file; millrace batch "
-                       "merge makes one file of other results");
-    }
-    if (c->error_file && !c->result_file) {
-        return MR_FAIL(err, MR_E_INVALID, "--error-file needs --output-file");
-    }
+    MR_TRY(result_check(c, err));
     if (c->plan && o->retries_dead) {
         return MR_FAIL(err, MR_E_INVALID, "--plan is for run only");
     }

@@ -1,7 +1,10 @@
 """`millrace batch run --api`: tables through servers of OpenAI's API."""
 import contextlib
+import csv
 import json
+import os
 import socket
+import sqlite3
 import subprocess
 import time
 
@@ -81,6 +84,29 @@ def test_messages_column(tmp_path):
     assert rows[1]["m"] in sent
     assert {d["row"]: d["kind"] for d in dead(tmp_path)} == {2: "row", 3: "row", 4: "row"}
     assert all("'m'" in d["cause"] for d in dead(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["csv", "sqlite"])
+def test_messages_of_texts(tmp_path, kind):
+    """Any text may be there: what is no JSON is a string in its letter, which can be tried again."""
+    rows = [(0, "hello"), (1, json.dumps([{"role": "user", "content": "one"}], indent=1))]
+    if kind == "csv":
+        with open(tmp_path / "in.csv", "w") as f:
+            csv.writer(f).writerows([("id", "m"), *rows])
+        source = ["-i", tmp_path / "in.csv"]
+    else:
+        with contextlib.closing(sqlite3.connect(tmp_path / "in.db")) as db, db:
+            db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, m TEXT)")
+            db.executemany("INSERT INTO t VALUES (?, ?)", rows)
+        source = ["-i", f"sqlite:{tmp_path}/in.db", "--table", "t"]
+    with hosts(Host) as (addresses, made):
+        for verb in ("run", "retry-dlq"):
+            subprocess.run([BIN, "batch", verb, *source, "-m", MODEL, "--hosts", addresses[0], "-o", tmp_path / "out", "--output-format",
+                            "jsonl", "--api", "chat", "--messages", "m", "--keep", "id,m", "--outputs", "text", "--max-dead-percent",
+                            "100"], check=True, env=environment(), timeout=60 * wait.SLOW)
+            assert [d["values"]["m"] for d in dead(tmp_path)] == ["hello"]
+        assert len(made[0].seen) == 1
+    assert results(tmp_path) == [{"id": 1, "m": rows[1][1], "text": "echo: one"}]
 
 
 @pytest.mark.parametrize("args,word", [
@@ -388,6 +414,23 @@ def test_bad_schema(tmp_path, schema, word):
     assert done.returncode in (1, 2) and word in done.stderr
 
 
+class Spreads(Host):
+    def content(self, request):
+        text = json.dumps({"a": {"b": [1, {"c": "x\ny"}]}}, indent=1)
+        return text if request["messages"][0]["content"] == "0" else text.replace("\n", "\r\n"), "stop"
+
+
+def test_an_answer_over_several_lines(tmp_path):
+    """Is one line of the results."""
+    (tmp_path / "schema.json").write_text('{"type": "object", "properties": {"a": {"type": "object"}}}')
+    table(tmp_path, [{"id": 0}, {"id": 1}])
+    with hosts(Spreads) as (addresses, _):
+        run(tmp_path, addresses, "--api", "chat", "--prompt", "{{id}}", "--keep", "id", "--outputs", "a", "--response-schema",
+            tmp_path / "schema.json")
+    assert not any(b"\r" in f.read_bytes() for f in (tmp_path / "out/parts").iterdir())
+    assert by_id(tmp_path) == {i: {"id": i, "a": {"b": [1, {"c": "x\ny"}]}} for i in range(2)}
+
+
 class Wordy(Host):
     """Ends only with room for 40 words, and row 1 never."""
     def content(self, request):
@@ -406,8 +449,8 @@ def test_more_tokens(tmp_path):
     assert asked == [10] * 3 + [20] * 3 + [40] * 3 + [80]
 
 
-def batch_file(folder, addresses, *args, code=0):
-    done = subprocess.run([str(BIN), "batch", "run", "--api", "batch-file", "-i", str(folder / "in.jsonl"), "--output-file",
+def batch_file(folder, addresses, *args, code=0, verb="run"):
+    done = subprocess.run([str(BIN), "batch", verb, "--api", "batch-file", "-i", str(folder / "in.jsonl"), "--output-file",
                            str(folder / "out.jsonl"), "--hosts", ",".join(addresses), *map(str, args)], capture_output=True,
                           text=True, env=environment(), timeout=120 * wait.SLOW)
     assert done.returncode == code, done.stderr
@@ -490,6 +533,49 @@ def test_what_is_no_batch_file(tmp_path, args, word):
     with hosts(Host) as (addresses, made):
         done = batch_file(tmp_path, addresses, *args, code=1)
         assert word in done.stderr and not made[0].seen
+
+
+@pytest.mark.parametrize("column", ["custom_id", "method", "body"])
+def test_a_batch_file_of_numbers(tmp_path, column):
+    kinds = {"custom_id": "TEXT", "method": "TEXT", "url": "TEXT", "body": "TEXT"} | {column: "INTEGER"}
+    with contextlib.closing(sqlite3.connect(tmp_path / "in.db")) as db, db:
+        db.execute(f"CREATE TABLE t ({', '.join(' '.join(i) for i in kinds.items())})")
+        db.execute("INSERT INTO t VALUES (1, 2, '/v1/completions', 3)")
+    with hosts(Host) as (addresses, made):
+        done = subprocess.run([BIN, "batch", "run", "--api", "batch-file", "-i", f"sqlite:{tmp_path}/in.db", "--table", "t", "-o",
+                               tmp_path / "out", "--hosts", addresses[0]], capture_output=True, text=True, env=environment(),
+                              timeout=60 * wait.SLOW)
+        assert not made[0].seen
+    assert done.returncode == 1 and f"'{column}'" in done.stderr and "i64" in done.stderr.lower(), done.stderr
+
+
+def test_no_result_file_of_a_part(tmp_path):
+    """An unfinished job makes none, however it is asked. What a killed start left, under the number that all have in
+    containers, is in nobody's way."""
+    table(tmp_path, [request(f"c{i}", "chat/completions", messages=[{"role": "user", "content": f"row {i}"}]) for i in range(100)])
+    with hosts(Host) as (addresses, _):
+        batch_file(tmp_path, addresses, "--max-total-tokens", "20", "--max-in-flight-per-host", "1", code=1)
+        done = batch_file(tmp_path, addresses, verb="retry-dlq", code=1)
+        assert "not finished" in done.stderr and not (tmp_path / "out.jsonl").exists()
+        batch_file(tmp_path, addresses)
+    assert len(lines(tmp_path / "out.jsonl")) == 100
+
+
+@pytest.mark.parametrize("args,word", [
+    (["--output-file", "in.jsonl"], "input"), (["--error-file", "./in.jsonl"], "input"), (["--error-file", "out.jsonl"], "same"),
+    (["--output-file", "linked.jsonl"], "input"), (["--shard", "0/2"], "--shard"), (["--output-database", "sqlite:x.db"], "--output-database"),
+    (["--compression", "zstd"], "--compression"), (["-i", ".", "--output-file", "new.jsonl"], "input")])
+def test_files_of_results_that_cannot_be(tmp_path, args, word):
+    """Told before anything is done, and the input stays what it is."""
+    table(tmp_path, [request("a", "completions", prompt=["a"])])
+    os.symlink("in.jsonl", tmp_path / "linked.jsonl")
+    before = (tmp_path / "in.jsonl").read_bytes()
+    with hosts(Host) as (addresses, made):
+        done = subprocess.run([BIN, "batch", "run", "--api", "batch-file", "-i", "in.js*l", "--output-file", "out.jsonl", "--hosts",
+                               addresses[0], *args], capture_output=True, text=True, env=environment(), cwd=tmp_path, timeout=60 * wait.SLOW)
+        assert not made[0].seen
+    assert done.returncode == 2 and word in done.stderr, done.stderr
+    assert (tmp_path / "in.jsonl").read_bytes() == before
 
 
 class Counts(Host):

@@ -268,7 +268,7 @@ struct mr_batch_openai_counts {
 };
 /** The result file of a job of MR_BATCH_API_FILE: {"id":…,"custom_id":…,"response":{…},"error":null} a line. Dead letters
  *  have an error and are in a file of their own, NULL: in the same. Files that are there are replaced at once. Errors: MR_E_NOT_FOUND (no job),
- *  MR_E_UNAVAILABLE (it is being worked on), MR_E_IO. */
+ *  MR_E_UNAVAILABLE (it is being worked on), MR_E_INVALID (it is not finished), MR_E_IO. */
 int mr_batch_openai_result(const char *folder, const char *output, const char *errors,
                            struct mr_batch_openai_counts *out, struct mr_err *err);
 
