@@ -41,7 +41,7 @@ void merge_group_begin(struct merge_group *g, struct mr_manifest *m,
         g->add.rows += items[i]->rows;
         g->add.dead += items[i]->dead;
         origin_read(&origin, items[i]->hosts);
-        is_known = is_known && items[i]->hosts;
+        is_known = is_known && (items[i]->hosts || !items[i]->part);
         for (size_t k = 0; k < items[i]->extent_count; k++) {
             MR_VEC_PUSH(&g->extents, items[i]->extents[k]);
         }

@@ -22,7 +22,7 @@ struct merge_group {
     MR_VEC(struct piece) pieces;
     MR_VEC(const struct mr_manifest_item *) items; /* the same */
     MR_VEC(struct mr_manifest_extent) extents;
-    struct mr_buf hosts; /* whose rows they are; empty where that is not known of all */
+    struct mr_buf hosts; /* whose rows they are; empty where that is not known of all results */
     struct mr_manifest_part part;
     struct mr_manifest_part dlq;
     struct mr_manifest_add add;

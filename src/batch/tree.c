@@ -155,10 +155,21 @@ static void *tree_run(void *arg)
 
 /* ---- the committer's side ---- */
 
+/* Of results: an item may have none but dead letters. */
+static uint64_t group_files(const struct merge_group *g)
+{
+    uint64_t files = 0;
+
+    for (size_t i = 0; i < g->items.len; i++) {
+        files += g->items.at[i]->part != NULL;
+    }
+    return files;
+}
+
 static void joined_take(struct tree *t, bool commit)
 {
     struct committer *c = &t->job->committer;
-    const uint64_t files = t->group.items.len;
+    const uint64_t files = group_files(&t->group);
 
     if (t->rc == MR_OK && commit) {
         t->rc = merge_group_commit(&t->group, &t->err);

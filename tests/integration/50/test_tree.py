@@ -69,6 +69,28 @@ def test_in_the_order_of_the_input(tmp_path, order):
     check(tmp_path, x)
 
 
+@pytest.mark.parametrize("order", ["logical", "physical"])
+def test_items_of_dead_letters_only(tmp_path, order):
+    """They go into files with results, and are no files of results; whose results these are stays known."""
+    gone = list(range(1000))
+    x = table(tmp_path / "in", 8000, files=1, bad={k: None for k in gone})
+
+    class Full(Host):
+        def answer(self, number, x, key):
+            self.say(503, {"error": "full"})
+    with hosts(Full, Host, Host) as (addresses, made):
+        options = ["--order", order, "--max-dead-percent", 100, *SMALL]
+        run(tmp_path, addresses[:1], *options, "--max-outage", "1", code=1)
+        assert len(dead(tmp_path)) == len(gone) and names(tmp_path) == []
+        done = run(tmp_path, addresses[1:2], *options)
+        files = names(tmp_path)
+        assert replaced(tmp_path) > 0 and f"in {len(files)} file" in done.stderr
+        calls = made[1].calls
+        run(tmp_path, addresses[1:], *options, "--recompute-host", addresses[2])
+        assert (made[1].calls, names(tmp_path)) == (calls, files)
+    check(tmp_path, x, gone)
+
+
 @pytest.mark.parametrize("order", ["unordered", "physical"])
 def test_killed_and_run_again(tmp_path, order):
     x = table(tmp_path / "in", 20000)
