@@ -322,16 +322,12 @@ static bool part_goes_on(const struct job *j, const struct open_part *p, const s
     return e->first == 0;
 }
 
-/* What the sink still holds of it keeps its credit until the part is over. */
+/* What the sink holds of it has credit until the part is over. */
 static void extent_release(struct job *j, struct open_part *p, struct extent **extent)
 {
-    const struct extent *e = *extent;
-    uint64_t held = 0;
+    const uint64_t held = j->sink->holds_rows && p->has_results ? j->sink->bytes(p) - p->credit : 0;
 
-    for (size_t i = 0; j->sink->holds_rows && p->has_results && i < e->answers.len; i++) {
-        held += e->answers.at[i].rows->bytes;
-    }
-    credits_move(&j->credits, e->credit, held);
+    credits_move(&j->credits, (*extent)->credit, held);
     p->credit += held;
     extent_free(extent);
 }

@@ -18,7 +18,8 @@ struct sink_ops {
     void (*close)(struct job *j); /* NULL: nothing */
     /** The part has its first rows, of this extent: p->results is begun, has_results is set. */
     int (*begin)(struct job *j, struct open_part *p, const struct extent *e, struct mr_err *err);
-    /** Rows of the part, which begin with a row of the extent. Whoever keeps them takes a reference. */
+    /** Rows of the part, which begin with a row of the extent. They stay in memory as long as anybody has them, and with
+     *  them all rows of the extent: whoever keeps rows for longer than the call copies them. */
     int (*put)(struct job *j, struct open_part *p, const struct extent *e,
                const struct extent_answer *a, struct mr_err *err);
     /** Bytes of rows so far, compared with most_bytes. */
@@ -34,7 +35,7 @@ struct sink_ops {
     /** All rows have an outcome and are committed; before the job is marked as finished. May be called again. NULL: there is
      *  nothing to do. */
     int (*publish)(struct job *j, struct mr_err *err);
-    /** Rows that were put stay in memory until the part is over, and so does their credit. */
+    /** Rows that were put stay in memory, `bytes` of it, until the part is over, and so does credit for them. */
     bool holds_rows;
 };
 

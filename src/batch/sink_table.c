@@ -201,10 +201,16 @@ static int table_put(struct job *j, struct open_part *p, const struct extent *e,
     struct mr_manifest_extent *last =
         p->held_rows.len > 0 ? &p->held_rows.at[p->held_rows.len - 1] : NULL;
 
+    /* The rows themselves keep all of their input and of the answer in memory. */
+    struct mr_rows *copy = mr_rows_copy(a->rows, 0, a->rows->count);
+
     (void)j;
-    (void)err;
-    MR_VEC_PUSH(&p->held, mr_rows_ref(a->rows));
-    p->results.bytes += a->rows->bytes;
+    if (!copy) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for %" PRIu64 " rows of results",
+                       a->rows->count);
+    }
+    MR_VEC_PUSH(&p->held, copy);
+    p->results.bytes += copy->bytes;
     if (last && last->file == rows.file && last->first + last->count == rows.first) {
         last->count += rows.count;
     } else {

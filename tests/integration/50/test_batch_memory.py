@@ -1,5 +1,7 @@
 """Memory of `millrace batch run`: what --memory says, and 64 MiB, whatever hosts answer."""
+import contextlib
 import json
+import sqlite3
 import subprocess
 import sys
 
@@ -44,6 +46,44 @@ class Open(Large):
     dimension = -1
 
 
+class Small(batch.Host):
+    """Is sent 100 KiB of each row, and answers a number."""
+    width = 25600
+
+    def do_GET(self):
+        self.say(200, {"name": "m", "versions": ["1"], "platform": "",
+                       "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, self.width]}],
+                       "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}]})
+
+    def do_POST(self):
+        rows = json.loads(self.body()[:int(self.headers["Inference-Header-Content-Length"])])["inputs"][0]["shape"][0]
+        self.say(200, {"model_name": "m", "outputs": [{"name": "y", "datatype": "FP32", "shape": [rows], "data": [1] * rows}]})
+
+
+def measured(folder, address, *args):
+    """A run with 32 MiB keeps to them, and to 64 MiB for all else."""
+    command = [str(batch.BIN), "batch", "run", "-i", str(folder / "in"), "-m", "m", "--hosts", address, "-o",
+               str(folder / "out"), "--keep", "id", "--memory", "32MiB", *args]
+    done = subprocess.run([sys.executable, "-c", MEASURE, *command], capture_output=True, text=True,
+                          env=batch.environment(), timeout=100 * wait.SLOW)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stderr.split()[-1]) < (32 + 64) * 1024
+
+
+@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
+def test_large_input_of_a_table(tmp_path):
+    """Rows that wait for the commit do not keep what they were made of."""
+    rows = 2000
+    (tmp_path / "in").mkdir()
+    x = pa.FixedSizeListArray.from_arrays(pa.array(numpy.zeros(rows * Small.width, numpy.float32)), Small.width)
+    pq.write_table(pa.table({"id": pa.array(range(rows), pa.int64()), "x": x}), tmp_path / "in/0.parquet", row_group_size=50)
+    with batch.hosts(Small) as (addresses, _):
+        measured(tmp_path, addresses[0], "--batch-rows", "10", "--commit-interval", "1h", "--output-database",
+                 f"sqlite:{tmp_path}/out.db", "--output-table", "results")
+    with contextlib.closing(sqlite3.connect(tmp_path / "out.db")) as db:
+        assert db.execute("select count(*), count(distinct id) from results").fetchall() == [(rows, rows)]
+
+
 @pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
 @pytest.mark.parametrize("handler", [Large, Open])
 @pytest.mark.parametrize("batch_rows", [1, 64])
@@ -52,12 +92,6 @@ def test_large_answers(tmp_path, handler, batch_rows):
     (tmp_path / "in").mkdir()
     pq.write_table(pa.table({"id": pa.array(range(rows), pa.int64())}), tmp_path / "in/0.parquet")
     with batch.hosts(handler) as (addresses, _):
-        command = [str(batch.BIN), "batch", "run", "-i", str(tmp_path / "in"), "-m", "m", "--hosts", addresses[0], "-o",
-                   str(tmp_path / "out"), "--keep", "id", "--batch-rows", str(batch_rows), "--memory", "32MiB",
-                   "--compression", "zstd"]
-        done = subprocess.run([sys.executable, "-c", MEASURE, *command], capture_output=True, text=True,
-                              env=batch.environment(), timeout=100 * wait.SLOW)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stderr.split()[-1]) < (32 + 64) * 1024
+        measured(tmp_path, addresses[0], "--batch-rows", str(batch_rows), "--compression", "zstd")
     keys = [key for f in (tmp_path / "out/parts").iterdir() for key in pq.read_table(f, columns=["id"])["id"].to_pylist()]
     assert sorted(keys) == list(range(rows))
