@@ -238,7 +238,7 @@ struct extent *committer_next(struct committer *c, int64_t until_ns, bool *out_i
     int waited = 0;
 
     pthread_mutex_lock(&c->lock);
-    while (!c->first && !c->is_ending && waited != ETIMEDOUT) {
+    while (!c->first && !c->is_ending && !c->is_told && waited != ETIMEDOUT) {
         waited = until_ns == INT64_MAX ? pthread_cond_wait(&c->more, &c->lock)
                                        : pthread_cond_timedwait(&c->more, &c->lock, &until);
     }
@@ -248,6 +248,7 @@ struct extent *committer_next(struct committer *c, int64_t until_ns, bool *out_i
         c->last = c->first ? c->last : NULL;
     }
     *out_is_over = !e && c->is_ending;
+    c->is_told = false;
     pthread_mutex_unlock(&c->lock);
     atomic_fetch_add_explicit(&c->idle_ns, mr_now_ns() - since_ns, memory_order_relaxed);
     return e;
@@ -375,12 +376,23 @@ static void late_take(struct commit *m)
     }
 }
 
+static bool is_wanted(struct committer *c)
+{
+    pthread_mutex_lock(&c->lock);
+    const bool is = c->is_wanted;
+    pthread_mutex_unlock(&c->lock);
+    return is;
+}
+
 /* When what is here has to be committed: the part, or what waits behind something late. */
 static int64_t commit_due(const struct commit *m)
 {
     const struct mr_batch_options *o = m->c->job->o;
     int64_t since_ns = INT64_MAX;
 
+    if (m->part.credit > 0 && is_wanted(m->c)) {
+        return m->part.since_ns;
+    }
     if (m->part.extents.len > 0) {
         since_ns = m->part.since_ns;
     }
@@ -501,6 +513,14 @@ void committer_try(struct committer *c)
         pthread_cond_signal(&c->more);
         pthread_mutex_unlock(&c->lock);
     }
+}
+
+void committer_want(struct committer *c, bool is_wanted)
+{
+    pthread_mutex_lock(&c->lock);
+    c->is_wanted = c->is_told = is_wanted && c->job->sink->holds_rows;
+    pthread_cond_signal(&c->more);
+    pthread_mutex_unlock(&c->lock);
 }
 
 int committer_end(struct committer *c, struct mr_err *err)

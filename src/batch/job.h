@@ -155,6 +155,8 @@ struct committer {
     bool is_dropped; /* what is not committed is not to be */
     bool is_hurried; /* nothing is waited for any more */
     bool tries_now;
+    bool is_wanted; /* all credit is, also what rows of an open part have */
+    bool is_told;   /* … and the committer is to look at that now */
     bool has_failed;
     bool may_go_on; /* it failed for the disk, and the job can be begun again */
     struct disk_hold hold;
@@ -183,12 +185,16 @@ void committer_finish(struct committer *c);
 void committer_drop(struct committer *c);
 /** What is waited for is tried at once. */
 void committer_try(struct committer *c);
+/** While it is wanted, rows are committed as they come where the sink holds them, so that their credit comes back. Any
+ *  thread. */
+void committer_want(struct committer *c, bool is_wanted);
 /** Commits all that was put, without waiting for a disk, joins the thread. Errors: those of the commit, or of an earlier
  *  one. */
 int committer_end(struct committer *c, struct mr_err *err);
 
 /* What its thread does is here for a job, and in filter.c for a filter. */
-/** The next extent, the caller's; NULL: the time is over, or *out_is_over: there will be none. */
+/** The next extent, the caller's; NULL: the time is over, or less of it is left than there was, or *out_is_over: there
+ *  will be none. */
 struct extent *committer_next(struct committer *c, int64_t until_ns, bool *out_is_over);
 /** Tells the loop that c->err has happened; only the first time. Extents still come, to be dropped. */
 void committer_fail(struct committer *c);

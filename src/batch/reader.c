@@ -2,8 +2,10 @@
  *
  * It takes credit for the largest stretch before it reads one, and gives back what the rows and their answers will not
  * need. How much answers need is what those before them took; where nothing tells before the first one, a few rows go
- * ahead, and all others wait for what becomes of them. It alone touches the source. The manifest's ranges of earlier starts are copied before it begins, as commits of
- * this start change the manifest meanwhile. When dead letters are tried again, all but their rows counts as done. */
+ * ahead, and all others wait for what becomes of them: until then all credit is wanted, also that of rows which only wait
+ * for their commit. It alone touches the source. The manifest's ranges of earlier starts are copied before it begins, as
+ * commits of this start change the manifest meanwhile. When dead letters are tried again, all but their rows counts as
+ * done. */
 #include "base/clock.h"
 #include "job.h"
 #include "plan.h"
@@ -36,6 +38,18 @@ static uint64_t extent_rows(const struct reader *r)
                                        : rows;
 }
 
+/* All credit is free for a moment. False: stopped. */
+static bool ahead_ended(struct job *j)
+{
+    committer_want(&j->committer, true);
+    const bool ok = credits_take(&j->credits, j->credits.most);
+    committer_want(&j->committer, false);
+    if (ok) {
+        credits_give(&j->credits, j->credits.most);
+    }
+    return ok;
+}
+
 /* MR_OK, or what ends the reading; *out NULL: the file has no row there. */
 static int extent_read(struct reader *r, uint32_t file, const struct mr_range *gap,
                        struct extent **out)
@@ -45,13 +59,8 @@ static int extent_read(struct reader *r, uint32_t file, const struct mr_range *g
     const int64_t since_ns = mr_now_ns();
     struct mr_rows *got = NULL;
 
-    /* All of it while it is not known how much is needed: what went ahead comes back first. */
-    if (r->is_ahead && !credits_take(&j->credits, j->credits.most)) {
+    if (r->is_ahead && !ahead_ended(j)) {
         return MR_FAIL(&r->err, MR_E_CANCELLED, "stopped");
-    }
-    if (r->is_ahead) {
-        credits_give(&j->credits, j->credits.most);
-        r->is_ahead = false;
     }
     const bool is_ahead = is_in_the_dark(j);
     const uint64_t rows = MR_MIN(gap->end - gap->first, is_ahead ? AHEAD_ROWS : extent_rows(r));

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from lib import wait
-from lib.batch import Broken, Host, Poisoned, dead, environment, hosts, pytestmark, table
+from lib.batch import WIDTH, Broken, Host, Poisoned, dead, environment, hosts, pytestmark, table
 from lib.sql import arguments, check_rows, killed_at_random, killed_at_syncs, run, sqlite_table
 
 
@@ -69,6 +69,23 @@ def test_killed_at_each_sync(tmp_path, mode):
     assert [d["row"] for d in dead(tmp_path)] == [777]
     assert ask(tmp_path, "select sum(row_count) from millrace_commits") == [(1999,)]
     assert json.loads((tmp_path / "out/report.json").read_text())["results"] == 1999
+
+
+def test_answers_of_unknown_size(tmp_path):
+    """The first rows go ahead of the others, which do not wait for the next commit."""
+    x = table(tmp_path / "in", 2000)
+
+    class Open(Host):
+        def do_GET(self):
+            self.say(200, {"name": "m", "versions": ["1"], "platform": "",
+                           "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, WIDTH]},
+                                      {"name": "id", "datatype": "INT64", "shape": [-1]}],
+                           "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]},
+                                       {"name": "z", "datatype": "INT64", "shape": [-1, -1]}]})
+    with hosts(Open) as (addresses, _):
+        run(tmp_path, addresses, files(tmp_path), *sink(tmp_path), "--commit-interval", "1h")
+    check_rows(stored(tmp_path), x)
+    assert ask(tmp_path, "select row_count from millrace_commits order by rowid") == [(16,), (1984,)]
 
 
 def test_killed_at_random(tmp_path):
