@@ -285,6 +285,7 @@ static int job_set_up(struct job *j, struct mr_err *err)
     }
     source.wanted = &j->wanted;
     source.outage_ns = o->max_outage_ns;
+    source.sink = o->output_database;
     const struct mr_s3_options s3 = storage_options(j);
     source.s3 = &s3;
     MR_TRY(mr_source_open(&j->source, &source, err));

@@ -290,6 +290,18 @@ static int result_next(struct pg *p, void **out, struct mr_err *err)
     return MR_OK;
 }
 
+/* A result that is an error, and all behind it. */
+static int results_fail(struct pg *p, void *result, struct mr_err *err)
+{
+    const int rc = result_fail(p, result, err);
+    void *rest = NULL;
+
+    while (p->conn && result_next(p, &rest, NULL) == MR_OK && rest) {
+        p->api->clear(rest);
+    }
+    return rc;
+}
+
 /* The results of what was sent: the first one, or an error that is among them. */
 static int results_take(struct pg *p, void **out, struct mr_err *err)
 {
@@ -301,13 +313,7 @@ static int results_take(struct pg *p, void **out, struct mr_err *err)
         const int status = p->api->resultStatus(result);
         if (status != PG_COMMAND_OK && status != PG_TUPLES_OK && status != PG_COPY_IN) {
             p->api->clear(first);
-            first = NULL;
-            rc = result_fail(p, result, err);
-            void *rest = NULL;
-            while (p->conn && result_next(p, &rest, NULL) == MR_OK && rest) {
-                p->api->clear(rest);
-            }
-            return rc;
+            return results_fail(p, result, err);
         }
         if (first) {
             p->api->clear(result);
@@ -326,19 +332,54 @@ static int results_take(struct pg *p, void **out, struct mr_err *err)
     return rc;
 }
 
+static int query_send(struct pg *p, const char *sql, const char *const *values, int count,
+                      bool is_binary, struct mr_err *err)
+{
+    if (!p->conn) {
+        return MR_FAIL(err, MR_E_UNAVAILABLE, "the connection to PostgreSQL was lost");
+    }
+    return p->api->sendQueryParams(p->conn, sql, count, NULL, values, NULL, NULL, is_binary)
+               ? MR_OK
+               : lost(p, err);
+}
+
 int mr_pg_query(struct pg *p, const char *sql, const char *const *values, int count, bool is_binary,
                 void **out, struct mr_err *err)
 {
     int rc;
 
-    if (!p->conn) {
-        return MR_FAIL(err, MR_E_UNAVAILABLE, "the connection to PostgreSQL was lost");
+    MR_TRY(query_send(p, sql, values, count, is_binary, err));
+    MR_TRY(flush(p, err));
+    rc = results_take(p, out, err);
+out:
+    return rc;
+}
+
+int mr_pg_rows_ask(struct pg *p, const char *sql, struct mr_err *err)
+{
+    int rc = query_send(p, sql, NULL, 0, true, err);
+
+    if (rc < 0) {
+        return rc;
     }
-    if (!p->api->sendQueryParams(p->conn, sql, count, NULL, values, NULL, NULL, is_binary)) {
-        return lost(p, err);
+    return p->api->setSingleRowMode(p->conn) ? flush(p, err) : lost(p, err);
+}
+
+int mr_pg_row_take(struct pg *p, void **out, struct mr_err *err)
+{
+    void *result;
+    int rc;
+
+    *out = NULL;
+    while ((rc = result_next(p, &result, err)) == MR_OK && result) {
+        switch (p->api->resultStatus(result)) {
+        case PG_SINGLE_TUPLE: *out = result; return MR_OK;
+        case PG_COMMAND_OK:
+        case PG_TUPLES_OK: p->api->clear(result); break; /* the end, which has no row */
+        default: return results_fail(p, result, err);
+        }
     }
-    rc = flush(p, err);
-    return rc < 0 ? rc : results_take(p, out, err);
+    return rc;
 }
 
 int mr_pg_copy_put(struct pg *p, const char *data, size_t bytes, struct mr_err *err)

@@ -22,6 +22,7 @@ enum {
     PG_COMMAND_OK = 1,
     PG_TUPLES_OK = 2,
     PG_COPY_IN = 4,
+    PG_SINGLE_TUPLE = 9,
 };
 #define PG_DIAG_SQLSTATE        'C'
 #define PG_DIAG_MESSAGE_PRIMARY 'M'
@@ -55,6 +56,7 @@ struct pg_option {
     X(int, sendQueryParams,                                                                        \
       (void *conn, const char *sql, int count, const unsigned *types, const char *const *values,   \
        const int *lengths, const int *formats, int result_format))                                 \
+    X(int, setSingleRowMode, (void *conn))                                                         \
     X(int, flush, (void *conn))                                                                    \
     X(int, consumeInput, (void *conn))                                                             \
     X(int, isBusy, (void *conn))                                                                   \
@@ -105,6 +107,11 @@ int mr_pg_label(const char *database, struct mr_buf *out, struct mr_err *err);
  *  MR_E_NOT_FOUND (a relation or database), MR_E_IO, MR_E_CANCELLED, MR_E_INVALID (all else). */
 int mr_pg_query(struct pg *p, const char *sql, const char *const *values, int count, bool is_binary,
                 void **out, struct mr_err *err);
+/** A statement whose rows come one by one, in binary, so that no more of them is held. Nothing else can be asked before the
+ *  last of them was taken. Errors: as mr_pg_query. */
+int mr_pg_rows_ask(struct pg *p, const char *sql, struct mr_err *err);
+/** *out: a result of one row, the caller's to clear; NULL: there are no more. Errors: as mr_pg_query. */
+int mr_pg_row_take(struct pg *p, void **out, struct mr_err *err);
 /** Data for a COPY FROM STDIN, which is the last query. */
 int mr_pg_copy_put(struct pg *p, const char *data, size_t bytes, struct mr_err *err);
 /** Its end. */

@@ -57,18 +57,37 @@ static bool takes_scalar(unsigned type, enum mr_column_type from)
         [MR_COLUMN_DATE] = {PG_DATE},
         [MR_COLUMN_TIMESTAMP] = {PG_TIMESTAMPTZ, PG_TIMESTAMP},
         [MR_COLUMN_DECIMAL] = {PG_NUMERIC},
-        [MR_COLUMN_STRING] = {PG_TEXT, PG_VARCHAR, PG_BPCHAR},
+        [MR_COLUMN_STRING] = {PG_TEXT, PG_VARCHAR},
         [MR_COLUMN_BINARY] = {PG_BYTEA},
     };
     return is_among(type, types[from]);
 }
 
-bool mr_pg_takes(unsigned type, const struct mr_field *f)
+/* PostgreSQL rounds what has more places than a column, without a word. */
+static bool takes_places(unsigned type, int mod, const struct mr_field *leaf)
 {
+    const int scale = leaf->type == MR_COLUMN_DECIMAL ? leaf->scale : 0;
+
+    switch (type) {
+    case PG_NUMERIC:
+        return mod < 4 || (mr_pg_scale(mod) >= scale &&
+                           (leaf->type != MR_COLUMN_DECIMAL ||
+                            mr_pg_precision(mod) - mr_pg_scale(mod) >= leaf->precision - scale));
+    case PG_TIMESTAMP:
+    case PG_TIMESTAMPTZ: return mod < 0 || mod >= 6;
+    default: return true;
+    }
+}
+
+bool mr_pg_takes(unsigned type, int mod, const struct mr_field *f)
+{
+    const struct mr_field *leaf = leaf_of(f);
+    const unsigned scalar = f->item ? mr_pg_item_of(type) : type;
+
     if (is_json(f)) {
         return type == PG_JSONB;
     }
-    return takes_scalar(f->item ? mr_pg_item_of(type) : type, leaf_of(f)->type);
+    return takes_scalar(scalar, leaf->type) && takes_places(scalar, mod, leaf);
 }
 
 void mr_pg_put_type(struct mr_buf *b, const struct mr_field *f)

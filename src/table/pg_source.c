@@ -24,7 +24,7 @@
 #include "pg_value.h"
 
 #define SQL_MOST    (1u << 20)
-#define FETCH_FIRST 64
+#define FETCH_FIRST 8
 #define FETCH_MOST  8192
 #define FETCH_BYTES ((uint64_t)1 << 20) /* about, of what is fetched at once */
 #define PAUSE_NS    (MR_NS_PER_S / 2)
@@ -46,10 +46,12 @@ struct source {
     char *select; /* SQL of the columns */
     unsigned *types;
     bool has_cursor;
-    uint64_t next; /* row that comes next: of `fetched`, or of the cursor */
-    void *fetched; /* a result, rows [at, …) of which were not used yet; NULL: none */
-    int at;
-    int fetch_rows;
+    uint64_t next;        /* row that comes next */
+    bool is_fetching;     /* rows of a FETCH are still to come */
+    void *fetched;        /* row `next` of them; NULL: not there yet */
+    uint64_t taken_rows;  /* of this FETCH */
+    uint64_t taken_bytes; /* theirs */
+    uint64_t fetch_rows;  /* how many the next one asks for */
     struct mr_arena scratch;
     struct mr_database_rows made;
 };
@@ -356,9 +358,9 @@ static int begin(void *state, const struct mr_schema *columns, struct mr_err *er
 
 /* ---- the cursor ---- */
 
-static int run(struct source *s, void **out, struct mr_err *err, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
-static int run(struct source *s, void **out, struct mr_err *err, const char *fmt, ...)
+static int run(struct source *s, struct mr_err *err, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static int run(struct source *s, struct mr_err *err, const char *fmt, ...)
 {
     char sql[128];
     va_list args;
@@ -366,7 +368,39 @@ static int run(struct source *s, void **out, struct mr_err *err, const char *fmt
     va_start(args, fmt);
     vsnprintf(sql, sizeof sql, fmt, args);
     va_end(args);
-    return mr_pg_query(&s->pg, sql, NULL, 0, true, out, err);
+    return mr_pg_query(&s->pg, sql, NULL, 0, true, NULL, err);
+}
+
+/* The next row of the FETCH under way, if it has one more. */
+static int row_take(struct source *s, struct mr_err *err)
+{
+    const struct pg_api *api = s->pg.api;
+    int rc = mr_pg_row_take(&s->pg, &s->fetched, err);
+
+    if (rc == MR_OK && s->fetched) {
+        s->taken_rows++;
+        for (int i = 0; i < api->nfields(s->fetched); i++) {
+            s->taken_bytes += (uint64_t)api->getlength(s->fetched, 0, i) + 16;
+        }
+    } else if (rc == MR_OK) {
+        const uint64_t fit = FETCH_BYTES / (s->taken_bytes / MR_MAX(s->taken_rows, 1) + 1);
+        s->fetch_rows = MR_MAX(MR_MIN(fit, (uint64_t)FETCH_MOST), 1);
+        s->is_fetching = false;
+    }
+    return rc;
+}
+
+/* Over rows that are on their way, up to `first`. */
+static int fetched_skip(struct source *s, uint64_t first, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    while (rc == MR_OK && s->next < first && s->is_fetching) {
+        rc = s->fetched ? MR_OK : row_take(s, err);
+        s->next += s->fetched != NULL;
+        fetched_drop(s);
+    }
+    return rc;
 }
 
 static int cursor_open(struct source *s, uint64_t first, struct mr_err *err)
@@ -375,9 +409,9 @@ static int cursor_open(struct source *s, uint64_t first, struct mr_err *err)
     int rc;
 
     mr_buf_init(&sql, SQL_MOST);
-    fetched_drop(s);
+    MR_TRY(fetched_skip(s, UINT64_MAX, err));
     if (s->has_cursor) {
-        MR_TRY(run(s, NULL, err, "CLOSE millrace_rows"));
+        MR_TRY(run(s, err, "CLOSE millrace_rows"));
         s->has_cursor = false;
     }
     mr_buf_printf(&sql, "DECLARE millrace_rows NO SCROLL CURSOR FOR SELECT %s FROM %s", s->select,
@@ -408,6 +442,7 @@ static int connection_check(struct source *s, struct mr_err *err)
         return MR_OK;
     }
     fetched_drop(s);
+    s->is_fetching = false;
     s->has_cursor = false;
     mr_buf_init(&state, SQL_MOST);
     MR_TRY(begin_transaction(s, err));
@@ -433,16 +468,13 @@ static int seek(struct source *s, uint64_t first, struct mr_err *err)
     if (rc < 0) {
         return rc;
     }
-    if (!s->has_cursor || first < s->next) {
+    /* MOVE takes no larger number. */
+    if (!s->has_cursor || first < s->next || first - s->next > INT32_MAX) {
         return cursor_open(s, first, err);
     }
-    for (; s->fetched && s->next < first; s->next++) {
-        if (++s->at == s->pg.api->ntuples(s->fetched)) {
-            fetched_drop(s);
-        }
-    }
-    if (s->next < first) {
-        rc = run(s, NULL, err, "MOVE FORWARD %" PRIu64 " FROM millrace_rows", first - s->next);
+    rc = fetched_skip(s, first, err);
+    if (rc == MR_OK && s->next < first) {
+        rc = run(s, err, "MOVE FORWARD %" PRIu64 " FROM millrace_rows", first - s->next);
         s->next = rc == MR_OK ? first : s->next; /* if it ended before, nothing follows either */
     }
     return rc;
@@ -451,29 +483,22 @@ static int seek(struct source *s, uint64_t first, struct mr_err *err)
 /* *out: whether there is a row. */
 static int fetch(struct source *s, bool *out, struct mr_err *err)
 {
-    const struct pg_api *api = s->pg.api;
-    uint64_t bytes = 0;
+    char sql[96];
+    bool is_asked = false; /* and what comes then tells */
+    int rc = MR_OK;
 
-    *out = true;
-    if (s->fetched && s->at < api->ntuples(s->fetched)) {
-        return MR_OK;
-    }
-    fetched_drop(s);
-    int rc = run(s, &s->fetched, err, "FETCH FORWARD %d FROM millrace_rows", s->fetch_rows);
-    if (rc < 0) {
-        return rc;
-    }
-    const int rows = api->ntuples(s->fetched);
-    for (int i = 0; i < rows; i++) {
-        for (int k = 0; k < api->nfields(s->fetched); k++) {
-            bytes += (uint64_t)api->getlength(s->fetched, i, k) + 16;
+    while (rc == MR_OK && !s->fetched && (s->is_fetching || !is_asked)) {
+        if (s->is_fetching) {
+            rc = row_take(s, err);
+            continue;
         }
+        snprintf(sql, sizeof sql, "FETCH FORWARD %" PRIu64 " FROM millrace_rows", s->fetch_rows);
+        rc = mr_pg_rows_ask(&s->pg, sql, err);
+        s->is_fetching = is_asked = rc == MR_OK;
+        s->taken_rows = s->taken_bytes = 0;
     }
-    const uint64_t fit = FETCH_BYTES / (bytes / (uint64_t)MR_MAX(rows, 1) + 1);
-    s->fetch_rows = (int)MR_MAX(MR_MIN(fit, (uint64_t)FETCH_MOST), (uint64_t)1);
-    s->at = 0;
-    *out = rows > 0;
-    return MR_OK;
+    *out = s->fetched != NULL;
+    return rc;
 }
 
 /* ---- rows ---- */
@@ -488,8 +513,8 @@ static int row_add(struct source *s, struct mr_err *err)
     mr_err_clear(&why);
     for (i = 0; i < s->made.schema->count && !wrong; i++) {
         struct mr_column_builder *b = &s->made.builders[i];
-        const mr_str value = mr_pg_value(&s->pg, s->fetched, s->at, (int)i);
-        if (api->getisnull(s->fetched, s->at, (int)i)) {
+        const mr_str value = mr_pg_value(&s->pg, s->fetched, 0, (int)i);
+        if (api->getisnull(s->fetched, 0, (int)i)) {
             mr_column_add_null(b);
         } else if (value.len > s->setup->options->max_cell_bytes) {
             wrong = "the value is larger than a cell may be";
@@ -529,7 +554,7 @@ static int rows_make(struct source *s, uint64_t first, uint64_t max_rows, uint64
             break;
         }
         MR_TRY(row_add(s, err));
-        s->at++;
+        fetched_drop(s);
         s->next++;
     }
     rc = mr_database_rows_end(&s->made, out, err);

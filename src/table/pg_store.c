@@ -135,6 +135,7 @@ static int column_check(struct store *s, const void *result, size_t column, stru
     const struct mr_field *f = &s->options->schema->fields[column];
     struct mr_buf expected;
     uint64_t type = 0;
+    int64_t mod = -1;
     int rc = MR_OK;
     int row = 0;
 
@@ -146,8 +147,9 @@ static int column_check(struct store *s, const void *result, size_t column, stru
         return mr_store_no_column(s->options, f->name, err);
     }
     mr_str_to_u64(mr_pg_value(&s->pg, result, row, 1), &type);
+    mr_str_to_i64(mr_pg_value(&s->pg, result, row, 3), &mod);
     s->types[column] = (unsigned)type;
-    if (!mr_pg_takes((unsigned)type, f)) {
+    if (!mr_pg_takes((unsigned)type, (int)mod, f)) {
         mr_buf_init(&expected, 256);
         mr_pg_put_type(&expected, f);
         rc = mr_store_other_type(s->options, f->name, mr_pg_value(&s->pg, result, row, 2),
@@ -160,11 +162,12 @@ static int column_check(struct store *s, const void *result, size_t column, stru
 static int table_check(struct store *s, struct mr_err *err)
 {
     void *result = NULL;
-    int rc = mr_pg_query(&s->pg,
-                         "SELECT attname, atttypid::bigint, format_type(atttypid, atttypmod) FROM "
-                         "pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT "
-                         "attisdropped",
-                         (const char *const[]){s->table}, 1, false, &result, err);
+    int rc = mr_pg_query(
+        &s->pg,
+        "SELECT attname, atttypid::bigint, format_type(atttypid, atttypmod), "
+        "atttypmod FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT "
+        "attisdropped",
+        (const char *const[]){s->table}, 1, false, &result, err);
 
     for (size_t i = 0; rc == MR_OK && i < s->options->schema->count; i++) {
         rc = column_check(s, result, i, err);

@@ -39,16 +39,15 @@ static enum mr_column_type type_of(unsigned type)
 /* numeric(precision, scale) with as many digits as are read here. */
 static bool decimal_of(int mod, struct mr_field *out)
 {
-    const int precision = (mod - 4) >> 16 & 0xffff;
-    const int scale = ((mod - 4) & 0x7ff) ^ 1024;
+    const int precision = mod < 4 ? 0 : mr_pg_precision(mod);
+    const int scale = mod < 4 ? 0 : mr_pg_scale(mod);
 
-    if (mod < 4 || precision < 1 || precision > 38 || scale - 1024 < 0 ||
-        scale - 1024 > precision) {
+    if (precision < 1 || precision > 38 || scale < 0 || scale > precision) {
         return false;
     }
     out->type = MR_COLUMN_DECIMAL;
     out->precision = (uint8_t)precision;
-    out->scale = (uint8_t)(scale - 1024);
+    out->scale = (uint8_t)scale;
     return true;
 }
 

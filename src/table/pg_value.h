@@ -14,8 +14,19 @@ bool mr_pg_field_of(const char *name, unsigned type, int mod, struct mr_field *o
 const char *mr_pg_add(struct mr_column_builder *b, unsigned type, mr_str value,
                       struct mr_arena *scratch, struct mr_err *why);
 
-/** Whether a column of results can go into one of that type. */
-bool mr_pg_takes(unsigned type, const struct mr_field *f);
+/** What numeric(precision, scale) was declared with, of which mod is 4 at least. */
+static inline int mr_pg_precision(int mod)
+{
+    return (mod - 4) >> 16 & 0xffff;
+}
+
+static inline int mr_pg_scale(int mod)
+{
+    return (((mod - 4) & 0x7ff) ^ 1024) - 1024; /* 11 bits with a sign */
+}
+
+/** Whether a column of that type and mod (as above) keeps all values of a column of results as they are, or refuses them. */
+bool mr_pg_takes(unsigned type, int mod, const struct mr_field *f);
 /** What such a column is made as. */
 void mr_pg_put_type(struct mr_buf *b, const struct mr_field *f);
 /** Appends a value, or null, with its length in front. Errors: MR_E_TOO_LARGE. */

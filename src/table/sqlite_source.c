@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 #include "base/mem.h"
 #include "base/vec.h"
@@ -215,6 +216,42 @@ out:
     return rc;
 }
 
+static bool is_same_file(const char *path, const char *database)
+{
+    struct stat a;
+    struct stat b;
+
+    return database && mr_database_kind_of(database) == MR_DATABASE_IS_SQLITE &&
+           stat(path, &a) == 0 && stat(database + strlen(MR_DATABASE_SQLITE), &b) == 0 &&
+           a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* What is read by one statement locks the file until all is read, which waits for what is committed to it. */
+static int lock_check(struct source *s, struct mr_err *err)
+{
+    void *statement = NULL;
+    int rc;
+
+    if (s->key || !is_same_file(s->file.path, s->setup->options->sink)) {
+        return MR_OK;
+    }
+    MR_TRY(mr_sqlite_prepare(&s->file, "PRAGMA journal_mode", &statement, err));
+    const int code = s->file.api->step(statement);
+    if (code != SQLITE_ROW) {
+        rc = failed(s, code, err);
+    } else if (!mr_str_eq_c(mr_sqlite_text(&s->file, statement, 0), "wal")) {
+        rc =
+            MR_FAIL(err, MR_E_INVALID,
+                    "sqlite:%s is also what results go to, but a query, or a table without rowids, "
+                    "locks it until all rows are read: set PRAGMA journal_mode=WAL in it, or write "
+                    "to another file",
+                    s->file.path);
+    }
+out:
+    s->file.api->finalize(statement);
+    return rc;
+}
+
 static void close_source(void *state)
 {
     struct source *s = state;
@@ -249,6 +286,7 @@ static int open_source(void **out, const struct mr_source_setup *setup, struct m
     MR_TRY(mr_sqlite_open(&s->file, o->paths[0], SQLITE_OPEN_READWRITE, err));
     MR_TRY(mr_sqlite_exec(&s->file, "PRAGMA query_only = ON", err));
     MR_TRY(o->table ? table_find(s, o->table, err) : query_find(s, o->query, err));
+    MR_TRY(lock_check(s, err));
     if (o->table) {
         MR_TRY(rows_count(s, file, err));
     } else {

@@ -29,7 +29,7 @@ static void read_back(unsigned type, const struct mr_field *f, const struct mr_r
     struct mr_arena scratch;
     struct mr_buf out;
 
-    if (!mr_pg_takes(type, f)) {
+    if (!mr_pg_takes(type, -1, f)) {
         return;
     }
     mr_buf_init(&out, 0);

@@ -2,14 +2,17 @@
 import json
 import shutil
 import signal
+import subprocess
+import sys
 
 import numpy
 import pytest
 
-from lib.batch import Host, Poisoned, check, dead, hosts, results
+from lib import wait
+from lib.batch import Host, Poisoned, check, dead, environment, hosts, results
 from lib.batch import pytestmark as needs_duckdb
 from lib.postgres import PASSWORD, needs_server, server
-from lib.sql import run, vectors
+from lib.sql import arguments, run, vectors
 
 pytestmark = [needs_duckdb, needs_server]
 
@@ -235,6 +238,22 @@ def test_passwords_of_the_environment(pg, tmp_path):
     check(tmp_path, x)
     kept = b"".join(f.read_bytes() for f in (tmp_path / "out").rglob("*") if f.is_file())
     assert b"ecret" not in kept and "ecret" not in done.stderr
+
+
+@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
+def test_memory_of_large_rows(pg, tmp_path):
+    """A row at a time is held, however many are asked for at once."""
+    fill(pg, 2000)
+    pg.psql("alter table rows add more bytea; update rows set more = convert_to(repeat('x', 16 << 20), 'UTF8') where id >= 1940")
+    code = ("import resource, subprocess, sys; code = subprocess.call(sys.argv[1:], stdout=sys.stderr); "
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(code)")
+    with hosts(Host) as (addresses, _):
+        words = arguments(tmp_path, addresses, source(pg), "--keep", "more", "--max-cell-bytes", "1MiB", "--max-dead-percent", "100")
+        done = subprocess.run([sys.executable, "-c", code, *words], env=environment(), capture_output=True, text=True,
+                              timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert len(dead(tmp_path)) == 60
+    assert int(done.stdout) << 10 < 512 << 20
 
 
 def test_plan(pg, tmp_path):

@@ -89,6 +89,24 @@ def test_types(pg, tmp_path):
     assert pg.rows("select distinct y, z = array[10 * id, 10 * id + 1]::bigint[] from results") == [[2.5, True]]
 
 
+@pytest.mark.parametrize("column, why", [
+    ("n numeric(18, 6), t timestamp(6), l timestamp(6)[]", None),
+    ("n numeric, t timestamptz, l timestamptz[]", None),
+    ("n numeric(18, 2), t timestamp, l timestamp[]", "its column 'n' is numeric(18,2); results need numeric(18,6)"),
+    ("n numeric(12, 6), t timestamp, l timestamp[]", "its column 'n' is numeric(12,6); results need numeric(18,6)"),
+    ("n numeric, t timestamptz(0), l timestamp[]", "its column 't' is timestamp(0) with time zone; results need"),
+    ("n numeric, t timestamp, l timestamp(3)[]", "its column 'l' is timestamp(3) without time zone[]; results need"),
+])
+def test_a_table_that_would_round(pg, tmp_path, column, why):
+    pg.psql(f"create table rows (id bigint primary key, x real[], name text, n numeric(18, 6), t timestamp, l timestamp[]);"
+            f"insert into rows select 1, '{{1,2,3,4}}', 'row 1', 1.123456, '2026-01-02 03:04:05.678901', '{{now}}';"
+            f"create table results (id bigint, name text, y real, z bigint[], {column})")
+    with hosts(Host) as (addresses, _):
+        done = run(tmp_path, addresses, ["-i", pg.url(), "--table", "rows"], *sink(pg), "--keep", "n,t,l", code=1 if why else 0)
+    assert (why or "") in done.stderr
+    assert pg.rows("select count(*) from results natural join (select id, n, t from rows) r") == [[0 if why else 1]]
+
+
 def test_killed_at_each_sync(pg, tmp_path):
     x = table(tmp_path / "in", 2000)
     with hosts(Poisoned) as (addresses, _):
@@ -211,6 +229,7 @@ def test_a_full_disk_of_the_server(pg, tmp_path):
     ("id bigint, name text, y text, z bigint[]", "its column 'y' is text; results need real"),
     ("id int, name text, y real, z bigint[]", "its column 'id' is integer; results need bigint"),
     ("id bigint, name text, y real, z bigint", "its column 'z' is bigint; results need bigint[]"),
+    ("id bigint, name char(20), y real, z bigint[]", "its column 'name' is character(20); results need text"),
     ("id bigint, name text, y real, z bigint[], more int not null", 'null value in column "more"'),
     ("id bigint check (id < 5), name text, y real, z bigint[]", "violates check constraint"),
     (None, "permission denied"),

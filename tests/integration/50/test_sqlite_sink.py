@@ -88,6 +88,24 @@ def test_answers_of_unknown_size(tmp_path):
     assert ask(tmp_path, "select row_count from millrace_commits order by rowid") == [(16,), (1984,)]
 
 
+@pytest.mark.parametrize("options, more", [
+    ("", ("--query", "select * from rows order by id")),
+    ("WITHOUT ROWID", ("--table", "rows")),
+], ids=["query", "no-rowid"])
+def test_one_file_that_the_source_keeps_locked(tmp_path, options, more):
+    """Whatever its name: refused at once, unless others can write beside a reader."""
+    x = sqlite_table(tmp_path / "rows.db", 10500, options=options)
+    (tmp_path / "out.db").symlink_to("rows.db")
+    source = ["-i", f"sqlite:{tmp_path}/rows.db", *more]
+    small = ["--extent-rows", "100", "--part-bytes", "1"]
+    with hosts(Host) as (addresses, _):
+        done = run(tmp_path, addresses, source, *sink(tmp_path), *small, "--max-outage", "1", code=1)
+        assert "journal_mode=WAL" in done.stderr and "is locked" not in done.stderr
+        ask(tmp_path, "pragma journal_mode=wal")
+        run(tmp_path, addresses, source, *sink(tmp_path), *small)
+    check_rows(stored(tmp_path), x)
+
+
 def test_killed_at_random(tmp_path):
     x = table(tmp_path / "in", 20000)
     with hosts(Host) as (addresses, _):

@@ -55,6 +55,9 @@ struct mr_source_options {
     /** Instead of a query: a table of the database that is the only path, in the order of its keys. */
     const char *table;
     int64_t outage_ns; /* how long a database that cannot be reached any more is waited for */
+    /** Database to which rows are committed while these are read; a source that would keep it locked is MR_E_INVALID. NULL:
+     *  none. */
+    const char *sink;
     /** JSONL, CSV or ARROW instead of paths: a source of one file named "stdin", that is read forwards and not unpacked.
      *  Its columns are those of `wanted`; nothing is guessed from rows, which may come late. In text, one without a type is
      *  taken as it is: JSON of any kind (see mr_field.is_json), in CSV text. In Arrow the stream tells the types. NULL:
