@@ -43,11 +43,13 @@ struct s3_call {
     struct mr_block *body;
     size_t body_bytes;
     char payload_hash[S3_HASH_TEXT];
-    int64_t timeout_ns;
+    int64_t timeout_ns; /* of an attempt */
+    int64_t work_ns;    /* that it has beyond that */
     /* of the thread */
     uint32_t attempts;
     int64_t failed_ns; /* first failure; 0: none */
     bool is_sent;
+    int64_t sent_ns;
     struct mr_buf authorization;
     struct mr_buf path;
     /* flags are guarded by s3->lock; the rest is the thread's until it has ended, then constant */
@@ -66,7 +68,8 @@ struct mr_s3 {
     bool (*is_stopped)(void *ctx);
     void *ctx;
     struct mr_timer look;        /* whether it is; runs while there are calls */
-    _Atomic int64_t patience_ns; /* relaxed: it orders nothing */
+    _Atomic int64_t patience_ns; /* relaxed, as is_hurried: they order nothing */
+    _Atomic bool is_hurried;     /* patience was set */
     struct mr_tls_client *tls;
     struct mr_loop *loop;
     pthread_t thread;
@@ -158,7 +161,14 @@ static void trouble_tell(struct s3_call *c, const struct mr_err *err)
     }
 }
 
-/* Once more after a pause, or the end, if it has failed for too long. */
+/* Of the patience with a call that has failed. */
+static int64_t left_ns(const struct s3_call *c, int64_t now_ns)
+{
+    return atomic_load_explicit(&c->s3->patience_ns, memory_order_relaxed) -
+           (now_ns - c->failed_ns);
+}
+
+/* Once more after a pause, which does not outlast the patience whatever the storage asks for, or the end. */
 static void call_failed(struct s3_call *c, int64_t after_ns, const struct mr_err *err)
 {
     struct mr_s3 *s = c->s3;
@@ -171,15 +181,15 @@ static void call_failed(struct s3_call *c, int64_t after_ns, const struct mr_err
     pthread_mutex_lock(&s->lock);
     const bool is_dropped = c->is_dropped;
     pthread_mutex_unlock(&s->lock);
-    const int64_t patience_ns = atomic_load_explicit(&s->patience_ns, memory_order_relaxed);
-    if (is_dropped || now_ns - c->failed_ns >= patience_ns) {
+    const int64_t left = left_ns(c, now_ns);
+    if (is_dropped || left <= 0) {
         call_end(c, MR_E_UNAVAILABLE, err);
         return;
     }
     if (c->attempts > 1) { /* once is nothing: a connection that was kept and has ended */
         trouble_tell(c, err);
     }
-    mr_timer_start(s->loop, &c->timer, MR_MAX(pause_ns, after_ns), 0, on_pause_over);
+    mr_timer_start(s->loop, &c->timer, MR_MIN(MR_MAX(pause_ns, after_ns), left), 0, on_pause_over);
 }
 
 /* ---- sending ---- */
@@ -279,8 +289,9 @@ static void request_send(struct s3_call *c, struct mr_client *client, const char
                                         .header_count = n,
                                         .pieces = &piece,
                                         .piece_count = c->body != NULL,
-                                        .timeout_ns = c->timeout_ns};
+                                        .timeout_ns = c->timeout_ns + c->work_ns};
     c->is_sent = true;
+    c->sent_ns = mr_now_ns();
     mr_client_send(client, &r, on_done, c);
 }
 
@@ -445,12 +456,33 @@ static void cancel_all(struct mr_s3 *s)
     }
 }
 
+/* It began with more patience than there is now. */
+static void call_hurry(struct s3_call *c)
+{
+    const int64_t now_ns = mr_now_ns();
+    struct mr_err err;
+
+    if (c->timer.active && c->timer.at_ns - now_ns > MR_MAX(left_ns(c, now_ns), INT64_C(0))) {
+        mr_timer_start(c->s3->loop, &c->timer, MR_MAX(left_ns(c, now_ns), INT64_C(0)), 0,
+                       on_pause_over);
+    } else if (c->is_sent && c->work_ns > 0 && now_ns - c->sent_ns > c->timeout_ns) {
+        mr_err_set(&err, MR_E_UNAVAILABLE, MR_HERE, "s3://%s/%.200s: no answer in time", c->bucket,
+                   c->key);
+        call_end(c, MR_E_UNAVAILABLE, &err);
+    }
+}
+
 static void on_look(struct mr_timer *t)
 {
     struct mr_s3 *s = MR_CONTAINER_OF(t, struct mr_s3, look);
 
     if (s->is_stopped(s->ctx)) {
         cancel_all(s);
+    } else if (atomic_load_explicit(&s->is_hurried, memory_order_relaxed)) {
+        for (struct s3_call *c = TAILQ_FIRST(&s->calls), *next; c; c = next) {
+            next = TAILQ_NEXT(c, link);
+            call_hurry(c);
+        }
     }
 }
 
@@ -494,6 +526,7 @@ struct s3_call *s3_call_begin(struct mr_s3 *s, const struct s3_request *r)
     s3_hash(c->body ? c->body->data : NULL, c->body_bytes, c->payload_hash);
     c->timeout_ns =
         TIMEOUT_NS + (int64_t)((c->body_bytes + r->answer_bytes) / SLOWEST_BYTES_S) * MR_NS_PER_S;
+    c->work_ns = r->work_ns;
     c->refs = 2;
     c->mail.run = call_start;
     mr_loop_post(s->loop, &c->mail);
@@ -555,6 +588,7 @@ void mr_s3_cancel(struct mr_s3 *s)
 void mr_s3_set_patience(struct mr_s3 *s, int64_t ns)
 {
     atomic_store_explicit(&s->patience_ns, ns, memory_order_relaxed);
+    atomic_store_explicit(&s->is_hurried, true, memory_order_relaxed);
 }
 
 static void on_stop(struct mr_mail *mail)

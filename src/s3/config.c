@@ -197,15 +197,24 @@ int s3_credentials_renew(struct s3_credentials *c, struct mr_err *err)
 
 /* ---- the endpoint ---- */
 
+/* A text with a user may have a secret, and is not repeated. */
+static int endpoint_refuse(const char *text, const char *expected, struct mr_err *err)
+{
+    if (strchr(text, '@')) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "an endpoint of S3 names no user: expected https://HOST[:PORT] or http://…");
+    }
+    return MR_FAIL(err, MR_E_INVALID, "'%.200s' is not an endpoint of S3: expected %s", text,
+                   expected);
+}
+
 static int endpoint_take(struct s3_config *c, const char *text, struct mr_err *err)
 {
     mr_str rest = mr_str_c(text);
 
     c->is_tls = mr_str_starts(rest, MR_STR("https://"));
     if (!c->is_tls && !mr_str_starts(rest, MR_STR("http://"))) {
-        return MR_FAIL(
-            err, MR_E_INVALID,
-            "'%.200s' is not an endpoint of S3: expected https://HOST[:PORT] or http://…", text);
+        return endpoint_refuse(text, "https://HOST[:PORT] or http://…", err);
     }
     rest = mr_str_sub(rest, c->is_tls ? 8 : 7, rest.len);
     if (mr_str_ends(rest, MR_STR("/"))) {
@@ -214,10 +223,7 @@ static int endpoint_take(struct s3_config *c, const char *text, struct mr_err *e
     const mr_str usual = c->is_tls ? MR_STR(":443") : MR_STR(":80"); /* goes without saying */
     rest.len -= mr_str_ends(rest, usual) ? usual.len : 0;
     if (rest.len == 0 || mr_str_find(rest, '/') >= 0 || mr_str_find(rest, '@') >= 0) {
-        return MR_FAIL(err, MR_E_INVALID,
-                       "'%.200s' is not an endpoint of S3: expected a host and perhaps a port, no "
-                       "path and no user",
-                       text);
+        return endpoint_refuse(text, "a host and perhaps a port, no path and no user", err);
     }
     c->host = mr_strndup(rest.ptr, rest.len);
     return MR_OK;

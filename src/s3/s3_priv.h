@@ -115,6 +115,7 @@ struct s3_request {
     struct mr_block *body; /* its begin; NULL: none */
     size_t body_bytes;
     size_t answer_bytes; /* expected, for the timeout */
+    int64_t work_ns;     /* added to it: the storage has much to do before it answers */
 };
 
 /** What came. Fields are valid until s3_call_free. */

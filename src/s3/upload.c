@@ -5,8 +5,10 @@
  * crash costs space until it is ended; mr_s3_uploads_abort does that. */
 #include <errno.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "s3_priv.h"
 
@@ -14,6 +16,8 @@
 #define PIECE_MOST  ((uint64_t)1 << 30)
 #define PIECES_MOST 10000 /* S3's own limit */
 #define PIECES_OUT  3
+#define WORK_NS     (540 * MR_NS_PER_S) /* large objects are put together for minutes, says Amazon */
+#define LOOKS       4
 
 struct mr_s3_upload {
     struct mr_s3 *s3;
@@ -32,6 +36,7 @@ struct mr_s3_upload {
     size_t out_count;
     struct mr_buf etags; /* of those that have arrived, as the list that ends the upload has them */
     bool is_finished;
+    bool is_away; /* the storage, or a stop was asked for: not to be asked for more */
 };
 
 static struct mr_s3_place place_of(const struct mr_s3_upload *u)
@@ -155,6 +160,12 @@ out:
     return rc;
 }
 
+static int upload_note(struct mr_s3_upload *u, int rc)
+{
+    u->is_away |= rc == MR_E_UNAVAILABLE || rc == MR_E_CANCELLED;
+    return rc;
+}
+
 int mr_s3_upload_more(struct mr_s3_upload *u, uint64_t bytes, struct mr_err *err)
 {
     int rc = MR_OK;
@@ -163,7 +174,7 @@ int mr_s3_upload_more(struct mr_s3_upload *u, uint64_t bytes, struct mr_err *err
     while (rc == MR_OK && bytes - u->begun > u->piece_bytes) {
         rc = piece_send(u, u->piece_bytes, err);
     }
-    return rc;
+    return upload_note(u, rc);
 }
 
 /* ---- the end ---- */
@@ -196,13 +207,32 @@ int s3_upload_abort(struct mr_s3 *s, struct mr_s3_place at, mr_str id, struct mr
     return id_request(s, at, id, &r, gone, &status, err);
 }
 
-/* 404: an attempt that was lost has ended the upload, or somebody has thrown it away. */
+/* After an answer that there is no such upload, or that there is an object of that name. In the first case an attempt that
+ * was lost has ended the upload, perhaps only just, or somebody has thrown it away. */
+static int upload_look(struct mr_s3_upload *u, int status, struct mr_err *err)
+{
+    const struct timespec pause = {.tv_sec = 1};
+    bool is_ours = false;
+    int rc = s3_is_ours(u->s3, place_of(u), u->nonce, &is_ours, err);
+
+    for (int i = 1; i < LOOKS && status == 404 && rc == MR_OK && !is_ours; i++) {
+        nanosleep(&pause, NULL);
+        rc = s3_is_ours(u->s3, place_of(u), u->nonce, &is_ours, err);
+    }
+    if (rc < 0 || is_ours) {
+        return rc;
+    }
+    return status == 412
+               ? s3_exists(place_of(u), err)
+               : MR_FAIL(err, MR_E_INVALID, "s3://%s/%.200s: the storage has lost the upload",
+                         u->bucket, u->key);
+}
+
 static int upload_complete(struct mr_s3_upload *u, struct mr_err *err)
 {
     static const int there[] = {404, 412, 0};
     struct mr_block *body;
     struct mr_buf text;
-    bool is_ours = true;
     int status;
     int rc;
 
@@ -220,16 +250,11 @@ static int upload_complete(struct mr_s3_upload *u, struct mr_err *err)
                            .headers = {{MR_STR("if-none-match"), MR_STR("*")}},
                            .header_count = 1,
                            .body = body,
-                           .body_bytes = text.len};
+                           .body_bytes = text.len,
+                           .work_ns = WORK_NS};
     rc = id_request(u->s3, place_of(u), mr_buf_view(&u->id), &r, there, &status, err);
     if (rc == MR_OK && status >= 300) {
-        rc = s3_is_ours(u->s3, place_of(u), u->nonce, &is_ours, err);
-        if (rc == MR_OK && !is_ours) {
-            rc = status == 412
-                     ? s3_exists(place_of(u), err)
-                     : MR_FAIL(err, MR_E_INVALID, "s3://%s/%.200s: the storage has lost the upload",
-                               u->bucket, u->key);
-        }
+        rc = upload_look(u, status, err);
     }
     mr_block_unref(&body);
     mr_buf_fini(&text);
@@ -264,7 +289,7 @@ int mr_s3_upload_finish(struct mr_s3_upload *u, uint64_t bytes, struct mr_err *e
     }
     u->is_finished = true;
 out:
-    return rc;
+    return upload_note(u, rc);
 }
 
 void mr_s3_upload_free(struct mr_s3_upload **io_u)
@@ -279,7 +304,7 @@ void mr_s3_upload_free(struct mr_s3_upload **io_u)
     while (u->out_count > 0) {
         s3_call_free(&u->out[--u->out_count].call);
     }
-    if (u->id.len > 0 && !u->is_finished) {
+    if (u->id.len > 0 && !u->is_finished && !u->is_away) {
         s3_upload_abort(u->s3, place_of(u), mr_buf_view(&u->id), &ignored);
     }
     mr_buf_fini(&u->id);

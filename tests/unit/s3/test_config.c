@@ -85,8 +85,10 @@ static void environment(void **state)
 
 static void wrong(void **state)
 {
-    static const char *const endpoints[] = {"minio:9000", "ftp://x", "https://", "http://a/b",
-                                            "http://user@host"};
+    static const char *const endpoints[] = {"minio:9000",        "ftp://x",
+                                            "https://",          "http://a/b",
+                                            "http://user@host",  "https://key:topsecret@host",
+                                            "key:topsecret@host"};
     struct s3_config c;
     struct mr_err err;
 
@@ -94,6 +96,7 @@ static void wrong(void **state)
     for (size_t i = 0; i < sizeof endpoints / sizeof *endpoints; i++) {
         const struct mr_s3_options o = {.endpoint = endpoints[i]};
         assert_int_equal(s3_config_load(&c, &o, &err), MR_E_INVALID);
+        assert_null(strstr(err.msg, "topsecret"));
     }
     assert_int_equal(s3_config_load(&c, &(struct mr_s3_options){.region = "a/b"}, &err),
                      MR_E_INVALID);

@@ -53,7 +53,8 @@ struct mr_s3_options {
 int mr_s3_new(struct mr_s3 **out, const struct mr_s3_options *options, struct mr_err *err);
 /** Requests that wait, and all later ones, end with MR_E_CANCELLED. Any thread. */
 void mr_s3_cancel(struct mr_s3 *s);
-/** From now on failures are tried again for so long only. Any thread. */
+/** From now on failures are tried again for so long only. With options.is_stopped that goes for pauses which have begun, and
+ *  no request has more than its usual time. Any thread, is_stopped as well. */
 void mr_s3_set_patience(struct mr_s3 *s, int64_t ns);
 /** What was made with it must be gone. */
 void mr_s3_free(struct mr_s3 **s);
@@ -120,7 +121,8 @@ struct mr_s3_upload *mr_s3_upload_new(struct mr_s3 *s, struct mr_s3_place at, in
 int mr_s3_upload_more(struct mr_s3_upload *u, uint64_t bytes, struct mr_err *err);
 /** The file is complete; so is the object when this returns MR_OK. Errors: MR_E_EXISTS. */
 int mr_s3_upload_finish(struct mr_s3_upload *u, uint64_t bytes, struct mr_err *err);
-/** One that was not finished leaves nothing behind, if the storage can be told. NULL is fine. */
+/** One that was not finished leaves nothing behind, if the storage can be told; it is not asked when it was away before, or
+ *  after mr_s3_cancel. NULL is fine. */
 void mr_s3_upload_free(struct mr_s3_upload **u);
 /** Ends all unfinished uploads of keys that begin with the prefix. */
 int mr_s3_uploads_abort(struct mr_s3 *s, mr_str bucket, mr_str prefix, struct mr_err *err);
