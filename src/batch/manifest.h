@@ -161,6 +161,9 @@ void mr_manifest_close(struct mr_manifest **m);
 bool mr_manifest_is_sound(const struct mr_manifest *m, bool *out_may_reopen);
 /** The job was finished, and nothing was changed since. */
 bool mr_manifest_is_finished(const struct mr_manifest *m);
+/** Before a finished job is changed: it is not finished any more. Changes do this themselves; who takes away first what tells
+ *  others of the end does it before. */
+int mr_manifest_unfinish(struct mr_manifest *m, struct mr_err *err);
 /** What tells the job from all others, chosen when it began: 32 digits. Empty: it began before there were any. */
 const char *mr_manifest_id(const struct mr_manifest *m);
 /** Number of this start, from 1. */

@@ -103,9 +103,4 @@ int mr_manifest_check_epoch(struct mr_manifest *m, struct mr_err *err);
 /** Remove files of results and dead letters, of starts up to `last`, that no item names. */
 int mr_manifest_sweep(struct mr_manifest *m, uint32_t last, struct mr_err *err);
 
-/* ---- manifest_finish.c ---- */
-
-/** Before the first change: the job is not finished any more. */
-int mr_manifest_unfinish(struct mr_manifest *m, struct mr_err *err);
-
 #endif

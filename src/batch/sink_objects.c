@@ -35,10 +35,10 @@
 #define LARGEST     (UINT64_C(1) << 42) /* an object may have 5 TiB */
 
 struct objects {
-    struct mr_s3 *s3;
-    mr_str bucket;  /* of the options */
-    char *prefix;   /* with its slash */
-    const char *id; /* the manifest's */
+    struct mr_s3 *s3; /* NULL: the job is finished, and so far there is nothing to add */
+    mr_str bucket;    /* of the options */
+    char *prefix;     /* with its slash */
+    const char *id;   /* the manifest's */
     /* a stop ends waiting; not while rows are committed. Relaxed: it orders nothing */
     _Atomic bool may_stop;
     struct mr_batch *batch;
@@ -51,12 +51,16 @@ struct object_part {
     char *key;
 };
 
+/* After a stop, what is settled is still brought there, but not for as long as an outage may last. */
 static bool is_stopped(void *ctx)
 {
     const struct objects *o = ctx;
 
-    return atomic_load_explicit(&o->may_stop, memory_order_relaxed) &&
-           atomic_load_explicit(&o->batch->stops, memory_order_relaxed) > 0;
+    if (atomic_load_explicit(&o->batch->stops, memory_order_relaxed) == 0) {
+        return false;
+    }
+    mr_s3_set_patience(o->s3, LAST_NS);
+    return atomic_load_explicit(&o->may_stop, memory_order_relaxed);
 }
 
 static struct mr_s3_place place(const struct objects *o, mr_str key)
@@ -257,6 +261,28 @@ static int success_remove(const struct objects *o, struct mr_err *err)
 
 /* ---- the sink ---- */
 
+/* Before the first change, unless that was done. The folder says first that the job is not finished, so that whatever
+ * happens a later start puts _SUCCESS back. */
+static int place_open(struct job *j, struct mr_err *err)
+{
+    struct objects *o = j->objects;
+    struct mr_s3_options s3 = storage_options(j);
+    int rc;
+
+    if (o->s3) {
+        return MR_OK;
+    }
+    s3.is_stopped = is_stopped;
+    s3.ctx = o;
+    MR_TRY(mr_s3_new(&o->s3, &s3, err));
+    MR_TRY(place_take(j, err));
+    MR_TRY(mr_manifest_unfinish(j->manifest, err));
+    MR_TRY(success_remove(o, err));
+    atomic_store_explicit(&o->may_stop, false, memory_order_relaxed);
+out:
+    return rc;
+}
+
 /* A shard has a place of its own within that of the job, named as its folder is. */
 static int prefix_make(struct job *j, mr_str prefix, struct mr_err *err)
 {
@@ -277,7 +303,6 @@ static int prefix_make(struct job *j, mr_str prefix, struct mr_err *err)
 static int objects_open(struct job *j, struct mr_err *err)
 {
     struct objects *o = MR_NEW(struct objects);
-    struct mr_s3_options s3 = storage_options(j);
     mr_str prefix;
     int rc;
 
@@ -285,17 +310,11 @@ static int objects_open(struct job *j, struct mr_err *err)
     o->batch = j->batch;
     atomic_init(&o->may_stop, true);
     o->id = mr_manifest_id(j->manifest);
-    s3.is_stopped = is_stopped;
-    s3.ctx = o;
     MR_TRY(mr_s3_uri_parse(j->o->objects, &o->bucket, &prefix, err));
     MR_TRY(prefix_make(j, prefix, err));
-    if (mr_manifest_is_finished(j->manifest) && !j->o->retries_dead) {
-        return MR_OK;
+    if (!mr_manifest_is_finished(j->manifest) || j->o->retries_dead) {
+        rc = place_open(j, err);
     }
-    MR_TRY(mr_s3_new(&o->s3, &s3, err));
-    MR_TRY(place_take(j, err));
-    MR_TRY(success_remove(o, err));
-    atomic_store_explicit(&o->may_stop, false, memory_order_relaxed);
 out:
     return rc;
 }
@@ -306,7 +325,8 @@ static void objects_close(struct job *j)
 
     j->objects = NULL;
     if (o) {
-        mr_s3_free(&o->s3);
+        struct mr_s3 *s3 = o->s3; /* which is_stopped uses until the end */
+        mr_s3_free(&s3);
         mr_free(o->prefix);
         mr_free(o);
     }
@@ -333,10 +353,14 @@ static int objects_begin(struct job *j, struct open_part *p, const struct extent
 {
     struct mr_writer_options writer = j->o->writer;
     struct objects *o = j->objects;
-    int rc = j->o->order == MR_BATCH_UNORDERED
+    int rc = place_open(j, err);
+
+    if (rc == MR_OK) {
+        rc = j->o->order == MR_BATCH_UNORDERED
                  ? mr_manifest_part_begin_elsewhere(j->manifest, j->o->suffix, &p->results, err)
                  : mr_manifest_part_begin_elsewhere_at(j->manifest, e->file, e->first, j->o->suffix,
                                                        &p->results, err);
+    }
     if (rc < 0) {
         return rc;
     }
@@ -414,16 +438,6 @@ static void objects_drop(struct open_part *p)
     }
 }
 
-/* What is settled is still brought there, but not for as long as an outage may last. */
-static void objects_stop(struct job *j)
-{
-    struct objects *o = j->objects;
-
-    if (o && o->s3 && atomic_load_explicit(&o->batch->stops, memory_order_relaxed) > 0) {
-        mr_s3_set_patience(o->s3, LAST_NS);
-    }
-}
-
 /* ---- the end ---- */
 
 static int items_cmp(const void *a, const void *b)
@@ -483,8 +497,9 @@ static int objects_publish(struct job *j, struct mr_err *err)
     struct mr_buf text;
     int rc;
 
-    atomic_store_explicit(&o->may_stop, true, memory_order_relaxed);
     mr_buf_init(&text, 0);
+    MR_TRY(place_open(j, err)); /* all that was added may be dead letters */
+    atomic_store_explicit(&o->may_stop, true, memory_order_relaxed);
     MR_TRY(survey_make(j, &s, err)); /* a start that was taken for dead may have added some */
     MR_TRY(survey_settle(&s, err));
     MR_TRY(uploads_end(o, err)); /* one whose begin was lost and made again */
@@ -510,6 +525,5 @@ const struct sink_ops sink_objects = {
     .most_bytes = objects_most_bytes,
     .finish = objects_finish,
     .drop = objects_drop,
-    .stop = objects_stop,
     .publish = objects_publish,
 };

@@ -1,9 +1,11 @@
 """Results as objects of a storage that speaks S3: each row once, whatever is killed, lost or away."""
+import contextlib
 import io
 import itertools
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 
 import numpy
@@ -239,3 +241,75 @@ def test_dead_letters_once_more(storage, place, tmp_path):
         check(storage, place, rows=1000, gone=[777])
         run(tmp_path, addresses[1], place, env, sub="retry-dlq")
         check(storage, place, rows=1000)
+
+
+def test_a_retry_that_is_killed_before_it_commits(storage, host, place, tmp_path):
+    """_SUCCESS is put back by the next start, though there was nothing to do but that."""
+    table(tmp_path, rows=1000)
+    env = storage.environment()
+    with batch.hosts(batch.Poisoned) as (addresses, _):
+        run(tmp_path, addresses[0], place, env, "--max-dead", 5)
+    process = []
+
+    def kill(method, path, _):
+        return (lambda *answer: (process[0].kill(), answer)[1]) if method == "DELETE" and path.endswith("_SUCCESS") else None
+
+    with s3.faulty(storage, kill) as proxy:
+        with subprocess.Popen(words(tmp_path, host, place, sub="retry-dlq"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                              env=batch.environment() | storage.environment(proxy.endpoint)) as p:
+            process.append(p)
+            assert p.wait(120 * wait.SLOW) == -signal.SIGKILL
+    assert place + "_SUCCESS" not in storage.keys("out", place)
+    run(tmp_path, host, place, env)
+    check(storage, place, rows=1000, gone=[777])
+
+
+@pytest.mark.parametrize("kind", [batch.Host, batch.Poisoned])
+def test_a_finished_job_finds_more_rows(storage, place, tmp_path, kind):
+    """Also when the first of them is a dead letter, and nothing else comes."""
+    def more(first, end):
+        with contextlib.closing(sqlite3.connect(tmp_path / "in.db")) as db, db:
+            db.execute("create table if not exists rows (id INTEGER PRIMARY KEY, x TEXT, name TEXT)")
+            db.executemany("insert into rows values (?, ?, '')",
+                           [(i, json.dumps([float(i % 7)] * batch.WIDTH)) for i in range(first, end)])
+
+    with batch.hosts(kind) as (addresses, _):
+        line = words(tmp_path, addresses[0], place, "--table", "rows", "--accept-changed-input", "--max-dead", 5)
+        line[line.index("-i") + 1] = f"sqlite:{tmp_path}/in.db"
+        for first, end in (0, 777), (777, 778), (778, 900):
+            more(first, end)
+            done = subprocess.run(line, capture_output=True, text=True, env=batch.environment() | storage.environment(),
+                                  timeout=120 * wait.SLOW)
+            assert done.returncode == 0, f"{done.returncode}: {done.stderr[-3000:]}"
+            check(storage, place, rows=end, gone=[777] if kind is batch.Poisoned and end > 777 else [])
+
+
+# ---- patience
+
+
+def test_a_storage_that_asks_for_more_patience_than_there_is(storage, host, place, tmp_path):
+    """Neither its pause is waited for, nor is it asked to forget what was begun, when it is away."""
+    table(tmp_path, pad=50000)
+    away = (503, "SlowDown", [("Retry-After", "300")])
+    with s3.faulty(storage, lambda m, p, n: away if "p-0" in p and "uploadId" in p else None) as proxy:
+        said = run(tmp_path, host, place, storage.environment(proxy.endpoint), "--max-outage", "1s", code=1)
+    assert "HTTP status 503" in said
+    assert not [p for m, p, _ in proxy.requests if m == "DELETE" and "uploadId" in p]
+    run(tmp_path, host, place, storage.environment())
+    check(storage, place)
+
+
+def test_an_object_that_is_seen_late(storage, host, place, tmp_path):
+    """The end of an upload was lost, the storage knows the upload no more, and the object not yet."""
+    table(tmp_path, pad=50000)
+    ends, looks = itertools.count(), itertools.count()
+
+    def late(method, path, _):
+        if method == "POST" and "uploadId" in path:
+            return "lost" if next(ends) == 0 else (404, "NoSuchUpload", [])
+        return (404, "NoSuchKey", []) if method in ("HEAD", "GET") and "/p-0" in path and next(looks) < 2 else None
+
+    with s3.faulty(storage, late) as proxy:
+        run(tmp_path, host, place, storage.environment(proxy.endpoint), "--part-bytes", "1GiB")
+    assert next(looks) > 2
+    check(storage, place)

@@ -71,7 +71,7 @@ def storage():
 
 class Proxy(http.server.BaseHTTPRequestHandler):
     """Hands requests on. server.fault(method, path, number) is None, or what becomes of one:
-    an int (that status, and the storage does not hear of it), "lost" (the storage does it, its answer is lost),
+    an int (that status, and the storage does not hear of it; or (status, code, headers)), "lost" (the storage does it, its answer is lost),
     "cut" (half of the answer comes), or a function that changes (headers, body) of the answer."""
     protocol_version = "HTTP/1.1"
 
@@ -84,7 +84,10 @@ class Proxy(http.server.BaseHTTPRequestHandler):
             self.server.requests.append((self.command, self.path, dict(self.headers)))
             fault = self.server.fault(self.command, self.path, len(self.server.requests))
         if isinstance(fault, int):
-            self.tell(fault, [], b"<Error><Code>SlowDown</Code><Message>Reduce your request rate</Message></Error>")
+            fault = (fault, "SlowDown", [])
+        if isinstance(fault, tuple):
+            status, code, headers = fault
+            self.tell(status, headers, f"<Error><Code>{code}</Code><Message>Reduce your request rate</Message></Error>".encode())
             return
         conn = http.client.HTTPConnection("127.0.0.1", self.server.behind, timeout=60)
         conn.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
