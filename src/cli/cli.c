@@ -39,9 +39,20 @@ const char *mr_cli_version(void)
 int mr_cli_fail(const char *program, int code, const char *message)
 {
     struct mr_term term = mr_term_of(stderr);
+    struct mr_buf clean; /* a host's words may be in it */
 
-    fprintf(stderr, "%s: %s%s%s\n", program, mr_term_on(term, MR_STYLE_BAD), message,
+    mr_buf_init(&clean, 0);
+    for (const char *at = message, *end; *at; at = end) {
+        end = at + strcspn(at, "\n");
+        mr_text_clean(&clean, mr_str_n(at, (size_t)(end - at)));
+        if (*end) {
+            mr_buf_char(&clean, '\n');
+            end++;
+        }
+    }
+    fprintf(stderr, "%s: %s%s%s\n", program, mr_term_on(term, MR_STYLE_BAD), mr_buf_cstr(&clean),
             mr_term_off(term));
+    mr_buf_fini(&clean);
     return code;
 }
 

@@ -13,6 +13,7 @@
 #include "cli.h"
 #include "opt_serve.h"
 #include "remote.h"
+#include "term.h"
 
 #define FIRST_BYTES   65536
 #define LINGER_NS     (2 * MR_NS_PER_MS)
@@ -129,10 +130,26 @@ const size_t mr_cli_map_table_count = sizeof mr_cli_map_table / sizeof *mr_cli_m
 
 /* ---- what is told meanwhile ---- */
 
+/* Hosts' words go to a terminal without what a terminal obeys. */
+static void line_print(struct mr_buf *line)
+{
+    struct mr_buf clean;
+
+    mr_buf_init(&clean, 0);
+    mr_text_clean(&clean, mr_buf_view(line));
+    fprintf(stderr, "%s\n", mr_buf_cstr(&clean));
+    mr_buf_fini(&clean);
+    mr_buf_fini(line);
+}
+
 static void on_dead(void *ctx, uint64_t row, const char *kind, const char *cause)
 {
+    struct mr_buf line;
+
     (void)ctx;
-    fprintf(stderr, "%s: row %llu (%s): %s\n", program, (unsigned long long)row, kind, cause);
+    mr_buf_init(&line, 0);
+    mr_buf_printf(&line, "%s: row %llu (%s): %s", program, (unsigned long long)row, kind, cause);
+    line_print(&line);
 }
 
 /* Why nothing happens. */
@@ -152,8 +169,11 @@ static void on_view(void *ctx, const struct mr_batch_view *v)
     fprintf(stderr, "%s: no host works\n", program);
     for (size_t i = 0; i < v->host_count; i++) {
         const struct mr_batch_host_view *h = &v->hosts[i];
-        fprintf(stderr, "  %s: %s%s%s\n", h->address, h->state, h->reason[0] ? ": " : "",
-                h->reason);
+        struct mr_buf line;
+        mr_buf_init(&line, 0);
+        mr_buf_printf(&line, "  %s: %s%s%s", h->address, h->state, h->reason[0] ? ": " : "",
+                      h->reason);
+        line_print(&line);
     }
 }
 
