@@ -14,6 +14,7 @@ import contextlib
 import itertools
 import json
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -51,6 +52,15 @@ def command_of(model, hosts, keep, options):
     return words
 
 
+def is_unread(pipe):
+    """Nobody has its other end any more."""
+    if pipe.closed:
+        return True
+    poll = select.poll()
+    poll.register(pipe, 0)
+    return bool(poll.poll(0))
+
+
 def run(command, write, read):
     """What `read` finds in the standard output of a process, to whose standard input `write` writes from another thread."""
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -60,10 +70,10 @@ def run(command, write, read):
         try:
             write(process.stdin)
             process.stdin.close()
-        except BrokenPipeError:
-            pass  # the process has ended, and its status says why
-        except BaseException as error:  # the input has failed; its end must not look like one
-            failed.append(error)
+        except BaseException as error:
+            if isinstance(error, BrokenPipeError) and is_unread(process.stdin):
+                return  # the process has ended, and its status says why
+            failed.append(error)  # the input has failed; its end must not look like one
             process.kill()
 
     def listen():

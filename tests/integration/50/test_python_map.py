@@ -107,15 +107,16 @@ def test_a_row_that_is_refused(of_rows):
     assert (again.status, again.lines, str(again)) == (1, told.value.lines, str(told.value))
 
 
+@pytest.mark.parametrize("kind", [KeyError, BrokenPipeError])
 @pytest.mark.parametrize("of_rows", [True, False])
-def test_input_that_fails(of_rows):
-    """It is no end of the input: what has no result is not passed over."""
+def test_input_that_fails(of_rows, kind):
+    """It is no end of the input: what has no result is not passed over. A broken pipe may be one of the input's own."""
     def failing(items):
         for i, item in enumerate(items):
             if i == 3:
-                raise KeyError("of the input")
+                raise kind("of the input")
             yield item
-    with hosts(Host) as (addresses, _), pytest.raises(KeyError, match="of the input"):
+    with hosts(Host) as (addresses, _), pytest.raises(kind, match="of the input"):
         if of_rows:
             list(millrace.map_rows("m", addresses)(failing({"id": k, "x": X[k].tolist()} for k in range(10))))
         else:
