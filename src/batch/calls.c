@@ -788,7 +788,7 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
     if (v.outcome != MR_ROUTE_OK && w->count == 1 && !w->is_settled) {
         answer_keep(w, reply->rc < 0 ? NULL : reply->response);
         if (j->openai && w->answer.text) {
-            openai_hide(j->openai, w->answer.text);
+            openai_hide(j->openai, w->answer.text, w->answer.len);
         }
     }
     const enum mr_route_outcome outcome = w->is_settled ? MR_ROUTE_CANCELLED : v.outcome;

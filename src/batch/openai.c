@@ -12,6 +12,7 @@
 #define ANSWER_TOKENS   256    /* while no answer has told */
 #define TOKENS_BELIEVED 100000 /* of what a parameter allows */
 #define PARAM_DEPTH     64
+#define KEY_PART        4 /* bytes of the key that are worth hiding */
 
 static bool is_chat(const struct openai *a)
 {
@@ -184,12 +185,24 @@ out:
     return rc;
 }
 
-void openai_hide(const struct openai *a, char *text)
+void openai_hide(const struct openai *a, char *text, size_t len)
 {
-    const size_t len = a->o->key ? strlen(a->o->key) : 0;
+    const mr_str key = mr_str_c(a->o->key ? a->o->key : "");
+    ptrdiff_t found;
 
-    for (char *at = text; len > 0 && (at = strstr(at, a->o->key)); at += len) {
-        memset(at, '*', len);
+    if (key.len == 0) {
+        return;
+    }
+    for (size_t at = 0; (found = mr_str_find_str(mr_str_n(text + at, len - at), key)) >= 0;) {
+        at += (size_t)found;
+        memset(text + at, '*', key.len);
+        at += key.len;
+    }
+    for (size_t n = MR_MIN(key.len - 1, len); n >= KEY_PART; n--) {
+        if (memcmp(text + len - n, key.ptr, n) == 0) {
+            memset(text + len - n, '*', n);
+            return;
+        }
     }
 }
 

@@ -55,8 +55,9 @@ struct openai {
 /** Reads templates and parameters. Errors: MR_E_INVALID, MR_E_UNSUPPORTED. */
 int openai_new(struct openai **out, const struct mr_batch_options *o, struct mr_err *err);
 
-/** Blots out the key where a server quotes it back: it stays out of logs, reports and letters. */
-void openai_hide(const struct openai *a, char *text);
+/** Blots out the key where a server quotes it back, also what is left of it at the end of a text that was cut: it stays
+ *  out of logs, reports and letters. */
+void openai_hide(const struct openai *a, char *text, size_t len);
 
 /** dialect.free */
 void openai_drop(struct job *j);

@@ -34,7 +34,7 @@ static void tell(struct host *h, int rc, const struct mr_err *err)
     mr_err_clear(&clean);
     if (rc < 0) {
         clean = *err;
-        openai_hide(h->job->openai, clean.msg);
+        openai_hide(h->job->openai, clean.msg, strlen(clean.msg));
     }
     host_told(h, rc, &clean);
 }

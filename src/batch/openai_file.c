@@ -204,7 +204,7 @@ static void judge(struct call *k, const struct wire_reply *reply, struct wire_an
     struct mr_err err;
 
     if (!wire_judge_status(reply, a)) {
-        openai_hide(k->job->openai, a->cause);
+        openai_hide(k->job->openai, a->cause, strlen(a->cause));
         if (reply->rc >= 0 && (reply->response->status == 404 || reply->response->status == 405)) {
             /* The line's address or model, which others need not share. */
             a->outcome = MR_ROUTE_REJECTED;

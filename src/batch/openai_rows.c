@@ -109,7 +109,7 @@ void openai_judge(struct call *k, const struct wire_reply *reply, struct wire_an
     struct mr_err err;
 
     if (!wire_judge_status(reply, a)) {
-        openai_hide(openai, a->cause);
+        openai_hide(openai, a->cause, strlen(a->cause));
         return;
     }
     mr_arena_reset(&k->arena);

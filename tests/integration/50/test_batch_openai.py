@@ -175,12 +175,15 @@ class Other(Host):
 
 
 class Keyed(Host):
-    """Quotes the key in what it refuses."""
+    """Quotes the key in what it refuses; causes and letters end within it."""
     key = "sk-secret-7"
 
     def answer(self, number, request):
-        if "row 7 " in str(request):
-            self.say(400, {"error": f"{self.headers['Authorization']} may not say that"})
+        refusals = {7: f"{self.headers['Authorization']} may not say that", 8: "\0" + self.key, 9: "x" * 170 + self.key,
+                    10: "x" * 4087 + self.key}
+        row = int(request["messages"][0]["content"].split()[1])
+        if row in refusals:
+            self.say(400, refusals[row].encode())
         else:
             super().answer(number, request)
 
@@ -203,7 +206,10 @@ def test_key(tmp_path):
     with hosts(Keyed) as (addresses, _):
         done = run(tmp_path, addresses, "--api", "chat", "--prompt", "{{text}}", "--keep", "id", "--api-key-file",
                    tmp_path / "key", "--json")
-        assert len(by_id(tmp_path)) == 19 and "may not say that" in dead(tmp_path)[0]["answer"]["text"]
+        assert len(by_id(tmp_path)) == 16
+        told = {d["row"]: d for d in dead(tmp_path)}
+        assert "may not say that" in told[7]["answer"]["text"] and told[9]["cause"].endswith("x**********")
+        assert told[8]["answer"]["text"] == "\0" + "*" * 11 and told[10]["answer"]["text"].endswith("x*********")
         (tmp_path / "out").rename(tmp_path / "before")
         wrong = run(tmp_path, addresses, "--api", "chat", "--prompt", "{{text}}", "--api-key-env", "KEY", "--max-outage",
                     "1s", env={"KEY": "sk-wrong-9"}, code=1)
@@ -358,6 +364,20 @@ SCHEMA = {"type": "object", "additionalProperties": False, "required": ["label",
     "label": {"type": "string", "enum": ["good", "bad"]}, "score": {"type": "integer", "minimum": 0, "maximum": 9},
     "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 3}, "sure": {"type": ["number", "null"]},
     "is_new": {"type": "boolean"}, "more": {"type": "object"}}}
+
+
+class Coloured(Host):
+    def answer(self, number, request):
+        self.say(400, "\x1b[31mred".encode())
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_map_tells_no_codes_to_the_terminal(policy):
+    with hosts(Coloured) as (addresses, _):
+        done = subprocess.run([str(BIN), "map", "-m", MODEL, "--hosts", addresses[0], "--api", "chat", "--prompt", "{{id}}", "--dead",
+                               policy],
+                              input='{"id":1}\n', capture_output=True, text=True, env=environment(), timeout=60 * wait.SLOW)
+    assert "red" in done.stderr and "\x1b" not in done.stderr
 
 
 class Learns(Host):
