@@ -286,6 +286,8 @@ static int job_set_up(struct job *j, struct mr_err *err)
     source.wanted = &j->wanted;
     source.outage_ns = o->max_outage_ns;
     source.sink = o->output_database;
+    source.is_stopped = batch_has_stop;
+    source.ctx = j->batch;
     const struct mr_s3_options s3 = storage_options(j);
     source.s3 = &s3;
     MR_TRY(mr_source_open(&j->source, &source, err));

@@ -273,6 +273,8 @@ void metrics_put(struct mr_buf *b, const struct job *j, const struct mr_batch_vi
 
 /** As the job uses it: its patience is the job's, its troubles are logged, and it ends when the job is stopped. */
 struct mr_s3_options storage_options(struct job *j);
+/** Whether somebody wants the job to end (a struct mr_batch), for those who wait. Any thread. */
+bool batch_has_stop(void *batch);
 
 /* ---- hosts.c ---- */
 

@@ -173,6 +173,8 @@ static int table_open(struct job *j, struct mr_err *err)
         .epoch = mr_manifest_epoch(j->manifest),
         .has_rows = mr_manifest_totals(j->manifest).parts > 0,
         .outage_ns = j->o->max_outage_ns,
+        .is_stopped = batch_has_stop,
+        .ctx = j->batch,
     };
     int rc = mr_store_open(&j->store, &options, err);
 

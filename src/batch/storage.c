@@ -10,9 +10,9 @@ static void on_trouble(void *ctx, const char *text)
     mr_log(MR_LOG_WARN, "batch.storage", "%s; tried again", text);
 }
 
-static bool is_stopped(void *ctx)
+bool batch_has_stop(void *batch)
 {
-    const struct mr_batch *b = ctx;
+    const struct mr_batch *b = batch;
 
     /* Relaxed: it orders nothing. */
     return atomic_load_explicit(&b->stops, memory_order_relaxed) > 0;
@@ -24,7 +24,7 @@ struct mr_s3_options storage_options(struct job *j)
 
     o.patience_ns = j->plan ? MR_MIN(PLAN_NS, j->o->max_outage_ns) : j->o->max_outage_ns;
     o.on_trouble = on_trouble;
-    o.is_stopped = is_stopped;
+    o.is_stopped = batch_has_stop;
     o.ctx = j->batch;
     return o;
 }

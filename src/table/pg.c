@@ -32,7 +32,7 @@ static int wait_for(const struct pg *p, short events, int64_t deadline_ns, struc
         if (n < 0 && errno != EINTR) {
             return MR_FAIL(err, MR_E_IO, "cannot wait for PostgreSQL: %s", strerror(errno));
         }
-        if (n > 0 && fds[1].revents) {
+        if ((n > 0 && fds[1].revents) || (n == 0 && p->is_stopped && p->is_stopped(p->ctx))) {
             return MR_FAIL(err, MR_E_CANCELLED, "stopped");
         }
         if (n > 0) {

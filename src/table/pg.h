@@ -93,10 +93,12 @@ struct pg {
     void *conn;                      /* NULL: none, or it was lost */
     int cancel_fd;                   /* readable: all waiting ends with MR_E_CANCELLED; -1: none */
     const _Atomic int64_t *until_ns; /* when waiting ends with MR_E_UNAVAILABLE; NULL: never */
+    bool (*is_stopped)(void *ctx);   /* asked while it waits: as cancel_fd; NULL: never */
+    void *ctx;
 };
 
-/** Connects, in 30 s at most, with the encoding UTF-8 and without limits on the time of a statement. *p has cancel_fd and
- *  until_ns. Messages have no password. Errors: MR_E_INVALID (the address), MR_E_UNAVAILABLE (anything that keeps from
+/** Connects, in 30 s at most, with the encoding UTF-8 and without limits on the time of a statement. *p has what
+ *  ends waiting. Messages have no password. Errors: MR_E_INVALID (the address), MR_E_UNAVAILABLE (anything that keeps from
  *  connecting), MR_E_CANCELLED. */
 int mr_pg_open(struct pg *p, const char *database, struct mr_err *err);
 void mr_pg_close(struct pg *p);

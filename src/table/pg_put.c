@@ -307,8 +307,8 @@ static int json_put(struct mr_buf *b, const struct mr_field *f, const struct mr_
     const size_t at = b->len;
 
     put32(b, 0);
-    mr_buf_char(b, 1); /* the version of the format, which is text behind it */
-    mr_put_json(b, f, c, row);
+    mr_buf_char(b, 1);                /* the version of the format, which is text behind it */
+    mr_put_json_strict(b, f, c, row); /* it takes nothing else */
     if (!b->failed) {
         const uint32_t len = htobe32((uint32_t)(b->len - at - 4));
         memcpy(b->ptr + at, &len, sizeof len);

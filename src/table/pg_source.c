@@ -148,11 +148,21 @@ static int table_find(struct source *s, const char *table, struct mr_err *err)
     mr_pg_quote_table(&from, table);
     s->from = mr_strndup(mr_buf_cstr(&from), from.len);
     mr_buf_fini(&from);
-    MR_TRY(mr_pg_query(&s->pg, "SELECT relkind FROM pg_class WHERE oid = to_regclass($1)",
+    MR_TRY(mr_pg_query(&s->pg,
+                       "SELECT relkind, relkind = 'r' AND EXISTS (SELECT FROM pg_inherits WHERE "
+                       "inhparent = oid) FROM pg_class WHERE oid = to_regclass($1)",
                        (const char *const[]){s->from}, 1, false, &result, err));
     const bool is_there = s->pg.api->ntuples(result) > 0;
     const bool is_view = mr_str_eq_c(mr_pg_value(&s->pg, result, 0, 0), "v");
+    const bool has_heirs = mr_str_eq_c(mr_pg_value(&s->pg, result, 0, 1), "t");
     s->pg.api->clear(result);
+    if (has_heirs) {
+        return MR_FAIL(
+            err, MR_E_INVALID,
+            "tables inherit from '%s', and its keys may be theirs once more: read it by a "
+            "query (--query) with an ORDER BY over what is unique",
+            table);
+    }
     if (!is_there || is_view) {
         return MR_FAIL(err, is_view ? MR_E_INVALID : MR_E_NOT_FOUND,
                        is_view
@@ -194,6 +204,8 @@ static int open_source(void **out, const struct mr_source_setup *setup, struct m
     s->setup = setup;
     s->fetch_rows = FETCH_FIRST;
     s->database = mr_strndup(o->paths[0], strlen(o->paths[0]));
+    s->pg.is_stopped = o->is_stopped;
+    s->pg.ctx = o->ctx;
     mr_buf_init(&text, SQL_MOST);
     mr_arena_init(&s->scratch, 16384, (size_t)MR_MIN(o->memory_bytes, (uint64_t)1 << 40) + 65536);
     s->pg.cancel_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -285,6 +285,8 @@ static int store_open(void **out, const struct mr_store_options *options,
     s->options = options;
     s->pg.cancel_fd = -1;
     s->pg.until_ns = until_ns;
+    s->pg.is_stopped = options->is_stopped;
+    s->pg.ctx = options->ctx;
     s->types = MR_NEW_ARRAY(unsigned, options->schema->count + 1);
     names_make(s);
     MR_TRY(connect_now(s, err));
@@ -389,6 +391,8 @@ out:
 static int store_commit(void *state, const struct mr_store_add *add, struct mr_err *err)
 {
     struct store *s = state;
+
+    s->pg.is_stopped = NULL; /* what is committed has its own time to end */
     int rc = s->pg.conn ? MR_OK : connect_now(s, err);
 
     return rc < 0 ? rc : transact(s, commit_act, add, err);

@@ -186,6 +186,12 @@ void mr_put_json(struct mr_buf *b, const struct mr_field *f, const struct mr_col
     json_put(b, f, c, row, false);
 }
 
+void mr_put_json_strict(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
+                        uint64_t row)
+{
+    json_put(b, f, c, row, true);
+}
+
 /* A string within JSON text that was taken as it is. Any other value, or what is none, stays as it is. */
 static void json_put_text(struct mr_buf *b, mr_str text)
 {

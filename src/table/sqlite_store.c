@@ -368,7 +368,7 @@ static int value_bind(struct store *s, int at, const struct mr_field *f, const s
     } else {
         mr_buf_reset(&s->text);
         if (f->item) {
-            mr_put_json(&s->text, f, c, row);
+            mr_put_json_strict(&s->text, f, c, row);
         } else {
             mr_put_scalar(&s->text, f, c, row);
         }

@@ -171,8 +171,11 @@ uint64_t mr_out_bytes(const struct mr_out *o);
 /** A value that is not null and neither a list nor a string, without quotes. */
 void mr_put_scalar(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
                    uint64_t row);
-/** A value of any type as JSON. */
+/** A value of any type as JSON, but for NaN and infinities, which are bare. */
 void mr_put_json(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
                  uint64_t row);
+/** The same as strict JSON: NaN and infinities are strings. */
+void mr_put_json_strict(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
+                        uint64_t row);
 
 #endif

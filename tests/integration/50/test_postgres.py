@@ -11,7 +11,7 @@ import pytest
 from lib import wait
 from lib.batch import Host, Poisoned, check, dead, environment, hosts, results
 from lib.batch import pytestmark as needs_duckdb
-from lib.postgres import PASSWORD, needs_server, server
+from lib.postgres import PASSWORD, needs_server, server, stopped_at_lock
 from lib.sql import arguments, run, vectors
 
 pytestmark = [needs_duckdb, needs_server]
@@ -194,6 +194,7 @@ def test_a_server_that_stays_away(pg, tmp_path):
 @pytest.mark.parametrize("more, why", [
     (("--table", "nothing"), "there is no table 'nothing'"),
     (("--table", "seen"), "is a view, which has no order"),
+    (("--table", "parent"), "tables inherit from 'parent'"),
     (("--table", "loose"), "has no primary key, nor another unique index without nulls"),
     (("--query", "select * from rows"), "has no ORDER BY"),
     (("--query", "select * from rows order by id) q; drop table rows; --"), "syntax error"),
@@ -204,7 +205,8 @@ def test_a_server_that_stays_away(pg, tmp_path):
 ])
 def test_what_cannot_be_read(pg, tmp_path, more, why):
     fill(pg, 10)
-    pg.psql("create view seen as select * from rows; create table loose (id int unique, x real[])")
+    pg.psql("create view seen as select * from rows; create table loose (id int unique, x real[]);"
+            "create table parent (id int primary key, x real[], name text); create table child () inherits (parent)")
     with hosts(Host) as (addresses, _):
         done = run(tmp_path, addresses, source(pg, *more), code=1)
     assert why in done.stderr
@@ -254,6 +256,12 @@ def test_memory_of_large_rows(pg, tmp_path):
     assert done.returncode == 0, done.stderr
     assert len(dead(tmp_path)) == 60
     assert int(done.stdout) << 10 < 512 << 20
+
+
+def test_a_lock_is_not_waited_for_when_stopped(pg, tmp_path):
+    fill(pg, 10)
+    with hosts(Host) as (addresses, _):
+        stopped_at_lock(pg, arguments(tmp_path, addresses, source(pg)), "lock table rows")
 
 
 def test_plan(pg, tmp_path):

@@ -1,6 +1,8 @@
 """Results of batch jobs in tables of PostgreSQL, with a server of our own."""
 import json
+import shutil
 import signal
+import sqlite3
 import threading
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from lib import wait
 from lib.batch import Host, Poisoned, dead, hosts, table
 from lib.batch import pytestmark as needs_duckdb
-from lib.postgres import needs_server, server
+from lib.postgres import needs_server, server, stopped_at_lock
 from lib.sql import arguments, check_rows, killed_at_random, killed_at_syncs, run
 
 pytestmark = [needs_duckdb, needs_server]
@@ -250,6 +252,30 @@ def test_a_table_that_does_not_fit(pg, tmp_path, made, why):
         pg.psql("grant create on schema public to guest; grant all on results to guest" if not made else "")
         run(tmp_path, addresses, files(tmp_path), *where)
     check_rows(stored(pg), x)
+
+
+def test_a_lock_is_not_waited_for_when_stopped(pg, tmp_path):
+    table(tmp_path / "in", 10)
+    with hosts(Host) as (addresses, _):
+        stopped_at_lock(pg, arguments(tmp_path, addresses, files(tmp_path), *sink(pg)), "select pg_advisory_lock(7812434902713)")
+
+
+def test_no_numbers_in_json(pg, tmp_path):
+    """JSON has no NaN: it is a string there, and bare in no list."""
+    rows = "".join(f'{{"id": {k}, "name": "row {k}", "x": [1, 2, 3, 4], "l": [[{v}, 1.5], []]}}\n'
+                   for k, v in enumerate(["NaN", "-Infinity", "0.5"]))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/rows.jsonl").write_text(rows)
+    with hosts(Host) as (addresses, _):
+        run(tmp_path, addresses, files(tmp_path), *sink(pg), "--keep", "l", "--allow-nan")
+        shutil.rmtree(tmp_path / "out")
+        run(tmp_path, addresses, files(tmp_path), "--output-database", f"sqlite:{tmp_path}/out.db", "--output-table", "results",
+            "--keep", "l", "--allow-nan")
+    expected = [["NaN", 1.5], []], [["-Infinity", 1.5], []], [[0.5, 1.5], []]
+    assert [r[0] for r in pg.rows("select l from results order by id")] == list(expected)
+    db = sqlite3.connect(tmp_path / "out.db")
+    assert db.execute("select json_extract(l, '$[0][0]') from results order by id").fetchall() == [(e[0][0],) for e in expected]
+    db.close()
 
 
 def test_a_database_that_lost_rows(pg, tmp_path):

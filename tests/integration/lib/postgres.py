@@ -10,10 +10,12 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 
 import pytest
 
 from lib import wait
+from lib.batch import environment
 
 FOLDERS = sorted(glob.glob("/usr/lib/postgresql/*/bin"), key=lambda f: int(f.split("/")[4]), reverse=True)
 BIN = pathlib.Path(next(iter(FOLDERS), "/usr/bin"))
@@ -82,6 +84,23 @@ class Server:
 
     def url(self, database="postgres", user="owner", password="Secret%2537%2F%23word"):
         return f"postgresql://{user}{':' if password else ''}{password}@127.0.0.1:{self.port}/{database}"
+
+
+def stopped_at_lock(server, words, lock):
+    """The command waits for a lock that another has, and ends when it is told to."""
+    waits = "select pid from pg_stat_activity where wait_event = '{}' or application_name = 'millrace' and wait_event_type = 'Lock'"
+    holder = threading.Thread(target=server.psql, args=(f"begin; {lock}; select pg_sleep(600)", False))
+    holder.start()
+    try:
+        wait.until(lambda: server.rows(waits.format("PgSleep")), "the lock to be held")
+        process = subprocess.Popen(words, env=environment(), stderr=subprocess.PIPE, text=True)
+        wait.until(lambda: server.rows(waits.format("")), "the command to wait for it")
+        process.send_signal(signal.SIGTERM)
+        assert "stopped" in process.communicate(timeout=30 * wait.SLOW)[1]
+        assert process.returncode > 0
+    finally:
+        server.psql("select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'")
+        holder.join()
 
 
 @contextlib.contextmanager

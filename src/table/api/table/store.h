@@ -23,6 +23,10 @@ struct mr_store_options {
     bool has_rows;   /* an earlier start has committed: the table must be there */
     int64_t
         outage_ns; /* how long a commit is tried again while the database cannot be reached, or is locked */
+    /** Asked five times a second while PostgreSQL is waited for, before the first commit: true ends it with
+     *  MR_E_CANCELLED. NULL: never. */
+    bool (*is_stopped)(void *ctx);
+    void *ctx;
 };
 
 struct mr_store;

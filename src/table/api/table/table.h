@@ -58,6 +58,9 @@ struct mr_source_options {
     /** Database to which rows are committed while these are read; a source that would keep it locked is MR_E_INVALID. NULL:
      *  none. */
     const char *sink;
+    /** Asked five times a second while PostgreSQL is waited for: true ends it with MR_E_CANCELLED. NULL: never. */
+    bool (*is_stopped)(void *ctx);
+    void *ctx;
     /** JSONL, CSV or ARROW instead of paths: a source of one file named "stdin", that is read forwards and not unpacked.
      *  Its columns are those of `wanted`; nothing is guessed from rows, which may come late. In text, one without a type is
      *  taken as it is: JSON of any kind (see mr_field.is_json), in CSV text. In Arrow the stream tells the types. NULL:
