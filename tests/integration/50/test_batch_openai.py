@@ -570,8 +570,7 @@ def test_a_batch_file_of_numbers(tmp_path, column):
 
 
 def test_no_result_file_of_a_part(tmp_path):
-    """An unfinished job makes none, however it is asked. What a killed start left, under the number that all have in
-    containers, is in nobody's way."""
+    """An unfinished job makes none, however it is asked."""
     table(tmp_path, [request(f"c{i}", "chat/completions", messages=[{"role": "user", "content": f"row {i}"}]) for i in range(100)])
     with hosts(Host) as (addresses, _):
         batch_file(tmp_path, addresses, "--max-total-tokens", "20", "--max-in-flight-per-host", "1", code=1)
@@ -579,6 +578,16 @@ def test_no_result_file_of_a_part(tmp_path):
         assert "not finished" in done.stderr and not (tmp_path / "out.jsonl").exists()
         batch_file(tmp_path, addresses)
     assert len(lines(tmp_path / "out.jsonl")) == 100
+
+
+def test_a_result_file_that_was_cut_short(tmp_path):
+    """By a kill, under the process number of the next start: in a container all have the same."""
+    table(tmp_path, [request("a", "completions", prompt=["a"])])
+    with hosts(Host) as (addresses, _):
+        subprocess.run(["sh", "-c", 'echo cut > out.jsonl.tmp-$$; exec "$@"', "sh", BIN, "batch", "run", "--api", "batch-file", "-i", "in.jsonl",
+                        "--output-file", "out.jsonl", "--hosts", addresses[0]], check=True, env=environment(), cwd=tmp_path,
+                       timeout=60 * wait.SLOW)
+    assert [r["custom_id"] for r in lines(tmp_path / "out.jsonl")] == ["a"] and not list(tmp_path.glob("*.tmp-*"))
 
 
 @pytest.mark.parametrize("args,word", [
