@@ -17,7 +17,7 @@ SMALL = ("--extent-rows", "100", "--part-bytes", "2000", "--commit-interval", "1
 class Rubbish(batch.Host):
     """All is as it should be, but for the values."""
     def answer(self, number, x, key):
-        self.good(x, key, y=x.sum(axis=1, dtype=numpy.float32) + 1)
+        self.good(x, key, y=x.sum(axis=1, dtype=numpy.float32) + 1000)
 
 
 class Late(Rubbish):
