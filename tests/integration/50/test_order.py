@@ -122,7 +122,7 @@ def test_killed_and_run_again(tmp_path, order):
         while kills < KILLS:
             process = subprocess.Popen(args, stderr=subprocess.DEVNULL, env=environment())
             try:
-                process.wait(rng.uniform(0.04, 0.12) * wait.SLOW)
+                process.wait(rng.uniform(0.04, 0.12) * min(wait.SLOW, 2))
                 break
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
@@ -131,7 +131,7 @@ def test_killed_and_run_again(tmp_path, order):
             found = keys(tmp_path, committed(tmp_path))
             assert found == (list(range(len(found))) if order == "physical" else sorted(set(found)))
         run(tmp_path, addresses, "--order", order, *SMALL)
-    assert kills > 1
+    assert kills > 0
     assert keys(tmp_path, names(tmp_path)) == list(range(20000))
     check(tmp_path, x)
 
