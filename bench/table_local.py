@@ -3,6 +3,7 @@ by hand. No restart, no check of an answer.
 
     table_local.py script|duckdb|spark IN OUT MODEL.onnx ROWS_A_CALL
 """
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -71,6 +72,7 @@ def duckdb():
 def spark():
     """mapInArrow."""
     from pyspark.sql import SparkSession
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # of the workers
     con = (SparkSession.builder.master(f"local[{CPUS}]").config("spark.ui.enabled", False)
            .config("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS).getOrCreate())
 
