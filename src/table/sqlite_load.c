@@ -1,24 +1,24 @@
-/* Finding, loading and calling SQLite's library.
- *
- * One table of functions for the process, made under a lock at the first call and never taken back. A failure is not
- * kept, so that a library which is installed later is found. */
+/* Finding, loading and calling SQLite's library. */
 #include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "database.h"
+#include "library.h"
 #include "sqlite.h"
 
 #define LIBRARY       "libsqlite3.so.0"
 #define VERSION_LEAST 3024000 /* 2018 */
 #define BUSY_MS       10000   /* before a locked file is an error */
 
-static int resolve(void *library, struct sqlite_api *api, struct mr_err *err)
+static int resolve(void *library, const char *path, void *functions, struct mr_err *err)
 {
+    struct sqlite_api *api = functions;
+
+    (void)path;
 #define X(result, name, arguments)                                                                 \
     *(void **)&api->name = dlsym(library, "sqlite3_" #name);                                       \
     if (!api->name) {                                                                              \
@@ -32,37 +32,15 @@ static int resolve(void *library, struct sqlite_api *api, struct mr_err *err)
                          api->libversion_number(), VERSION_LEAST);
 }
 
-static int load(struct sqlite_api *api, struct mr_err *err)
-{
-    void *library = dlopen(LIBRARY, RTLD_LAZY | RTLD_LOCAL);
-
-    if (!library) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED,
-                       "tables in SQLite files need " LIBRARY ": install the package libsqlite3-0 "
-                       "(%s)",
-                       dlerror());
-    }
-    const int rc = resolve(library, api, err);
-    if (rc < 0) {
-        dlclose(library);
-    }
-    return rc;
-}
-
 int mr_sqlite_load(const struct sqlite_api **out, struct mr_err *err)
 {
-    /* Held through loading: two that come at once must not both load. */
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct mr_library library = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                                        .needs = "tables in SQLite files need " LIBRARY
+                                                 ": install the package libsqlite3-0",
+                                        .resolve = resolve};
     static struct sqlite_api api;
-    static bool is_loaded;
-    int rc = MR_OK;
 
-    pthread_mutex_lock(&lock);
-    if (!is_loaded) {
-        rc = load(&api, err);
-        is_loaded = rc == MR_OK;
-    }
-    pthread_mutex_unlock(&lock);
+    const int rc = mr_library_load(&library, LIBRARY, &api, err);
     if (rc == MR_OK) {
         *out = &api;
     }
