@@ -51,10 +51,13 @@ static void describe(const struct mr_option *row, struct mr_buf *out)
         mr_buf_printf(out, "%sdefault %s", out->len > open ? "; " : "", row->fallback);
     }
     if (row->min || row->max) {
-        if (out->len > open) {
-            MR_BUF_LIT(out, "; ");
-        }
+        const bool is_first = out->len == open;
+        mr_buf_c(out, is_first ? "" : "; ");
+        const size_t range = out->len;
         mr_option_range(row, out);
+        if (out->len == range && !is_first) {
+            out->len -= 2; /* any number from 0 on: nothing to tell */
+        }
     }
     if (row->kind == MR_OPTION_LIST) {
         mr_buf_c(out, out->len > open ? "; repeatable" : "repeatable");
