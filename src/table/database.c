@@ -1,6 +1,7 @@
 /* What tables in databases have in common: their names, and rows that come value by value. */
 #include "database.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -142,13 +143,7 @@ int mr_database_rows_begin(struct mr_database_rows *d, struct mr_err *err)
     return d->rows ? MR_OK : MR_FAIL(err, MR_E_EXHAUSTED, "no memory for rows");
 }
 
-void mr_database_row_end(struct mr_database_rows *d)
-{
-    d->rows->count++;
-}
-
-int mr_database_row_fault(struct mr_database_rows *d, size_t column, const char *why,
-                          struct mr_err *err)
+static int row_fault(struct mr_database_rows *d, size_t column, const char *why, struct mr_err *err)
 {
     const struct mr_field *f = &d->schema->fields[column];
     char type[64];
@@ -163,8 +158,22 @@ int mr_database_row_fault(struct mr_database_rows *d, size_t column, const char 
     if (!mr_rows_fault(d->rows, d->rows->count, text)) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for what is wrong with a row");
     }
-    d->rows->count++;
     return MR_OK;
+}
+
+int mr_database_row_end(struct mr_database_rows *d, size_t column, const char *wrong,
+                        const struct mr_err *why, const char *path, uint64_t row,
+                        struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    if (wrong && why->status == MR_E_EXHAUSTED) {
+        rc = MR_FAIL(err, MR_E_EXHAUSTED, "'%s': row %" PRIu64 ": %s", path, row, why->msg);
+    } else if (wrong) {
+        rc = row_fault(d, column, wrong, err);
+    }
+    d->rows->count += rc == MR_OK;
+    return rc;
 }
 
 uint64_t mr_database_rows_bytes(const struct mr_database_rows *d)

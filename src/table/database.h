@@ -40,11 +40,11 @@ int mr_database_rows_init(struct mr_database_rows *d, const struct mr_schema *sc
 void mr_database_rows_fini(struct mr_database_rows *d);
 /** Errors: MR_E_EXHAUSTED. */
 int mr_database_rows_begin(struct mr_database_rows *d, struct mr_err *err);
-/** The row is complete: each builder has one value more. */
-void mr_database_row_end(struct mr_database_rows *d);
-/** The row is complete and at fault: `why` is about the value of a column. Errors: MR_E_EXHAUSTED. */
-int mr_database_row_fault(struct mr_database_rows *d, size_t column, const char *why,
-                          struct mr_err *err);
+/** The row is complete: each builder has one value more, or what is `wrong` with that of a column makes it a fault; `why`
+ *  tells whether that was for want of memory. Errors: MR_E_EXHAUSTED (names file and row). */
+int mr_database_row_end(struct mr_database_rows *d, size_t column, const char *wrong,
+                        const struct mr_err *why, const char *path, uint64_t row,
+                        struct mr_err *err);
 /** About what the rows take. */
 uint64_t mr_database_rows_bytes(const struct mr_database_rows *d);
 /** *out NULL: there was no row. Errors: MR_E_EXHAUSTED. */

@@ -1,8 +1,8 @@
 /* Parquet files and SQL queries as sources, through DuckDB.
  *
  * One connection to a database in memory. A file is read by one streaming query, which stays open while reads go
- * forwards: the library keeps a few chunks in advance, whatever the size of the file. A jump ends it and begins another
- * one at that row; row groups before it are not read. Chunks are copied into rows of the size that was asked for, and
+ * forwards: the library keeps a few chunks in advance, whatever the size of the file. A far jump ends it and begins
+ * another one at that row; row groups before it are not read. Chunks are copied into rows of the size that was asked for, and
  * what a read leaves of a chunk is kept for the next one.
  *
  * A query is a source of one file, "query", whose rows can only be counted from its begin.
@@ -22,6 +22,7 @@
 #define SQL_MOST        ((size_t)64 << 20)
 #define ROW_NUMBER      "file_row_number"
 #define CHUNKS_AT_FIRST 16
+#define NEAR_ROWS       UINT64_C(8192) /* are passed over in less time than a query takes to begin */
 #define ROWS_MOST       UINT64_C(1000000) /* of a read: as many as rows can have faults */
 
 /* Rows of a fetched chunk that were not given out yet. */
@@ -197,9 +198,13 @@ static int connect_to(struct source *s, struct mr_err *err)
         rc = MR_FAIL(err, MR_E_EXHAUSTED, "DuckDB could not be set up");
     }
     s->duck->destroy_config(&config);
-    if (rc == MR_OK) { /* for queries; a library without time zones has no such setting */
+    /* Chunks of a query wait in the buffer, which does not count the bytes of texts: of long ones 1 MB, as it would be, are
+     * hundreds. Time zones are for queries; a library without them has no such setting. */
+    static const char *const settings[] = {"SET streaming_buffer_size = '64KiB'",
+                                           "SET TimeZone = 'UTC'"};
+    for (size_t i = 0; rc == MR_OK && i < sizeof settings / sizeof *settings; i++) {
         struct duck_result ignored;
-        s->duck->query(s->connection, "SET TimeZone = 'UTC'", &ignored);
+        s->duck->query(s->connection, settings[i], &ignored);
         s->duck->destroy_result(&ignored);
     }
     return rc;
@@ -580,13 +585,13 @@ static void left_drop(struct source *s, uint64_t rows)
     }
 }
 
-/* A query whose next row is `first`; only a query over SQL reads on to it. */
+/* A query whose next row is `first`: one that is open reads on to it if that is near, or rows cannot be picked. */
 static int seek(struct source *s, size_t file, uint64_t first, struct mr_err *err)
 {
     int rc = MR_OK;
 
     if (!s->is_open || s->file != file || first < s->next_row ||
-        (first > s->next_row && !query_of(s))) {
+        (first - s->next_row > NEAR_ROWS && !query_of(s))) {
         query_close(s);
         rc = start(s, file, first, err);
     }
@@ -800,4 +805,5 @@ const struct mr_source_ops mr_parquet_source_ops = {
     .begin = begin,
     .read = read_rows,
     .close = close_source,
+    .skips_columns = true,
 };

@@ -136,8 +136,12 @@ static bool casts_safely(enum mr_column_type from, enum duck_type leaf, enum mr_
     return is_unsigned(from) == is_unsigned(to) ? have <= room : is_unsigned(from) && have < room;
 }
 
+/* Lists in lists, where one list is wanted, stay as they are: its width is that of all their items together. */
 static void follow(struct duck_column *c, struct mr_field *f, const struct mr_field *wanted)
 {
+    if (mr_field_levels(f) > mr_field_levels(wanted)) {
+        return;
+    }
     for (; f->item && wanted->item; f = f->item, wanted = wanted->item) {
         if (f->type == MR_COLUMN_LIST && wanted->type == MR_COLUMN_FIXED_LIST &&
             wanted->width <= INT32_MAX) {

@@ -51,6 +51,7 @@ struct mr_source_ops {
      *  whole numbers in one file go with fractions in another. Otherwise all files must have the same columns, and
      *  `wanted` is for `schema` to look at. */
     bool is_guessed;
+    bool skips_columns; /* those of a file that rows do not have cost nothing */
 };
 
 extern const struct mr_writer_ops mr_arrow_writer_ops;

@@ -537,15 +537,7 @@ static int row_add(struct source *s, struct mr_err *err)
     if (s->scratch.chunks) {
         mr_arena_reset(&s->scratch);
     }
-    if (wrong && why.status == MR_E_EXHAUSTED) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "'%s': row %" PRIu64 ": %s", s->setup->files[0].path,
-                       s->next, why.msg);
-    }
-    if (wrong) {
-        return mr_database_row_fault(&s->made, i - 1, wrong, err);
-    }
-    mr_database_row_end(&s->made);
-    return MR_OK;
+    return mr_database_row_end(&s->made, i - 1, wrong, &why, s->setup->files[0].path, s->next, err);
 }
 
 static int rows_make(struct source *s, uint64_t first, uint64_t max_rows, uint64_t max_bytes,

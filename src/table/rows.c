@@ -118,6 +118,16 @@ void mr_field_fini(struct mr_field *f)
     mr_freep(&f->name);
 }
 
+size_t mr_field_levels(const struct mr_field *f)
+{
+    size_t n = 0;
+
+    for (; f->item; f = f->item) {
+        n++;
+    }
+    return n;
+}
+
 bool mr_field_equals(const struct mr_field *a, const struct mr_field *b)
 {
     if (a->type != b->type || a->is_nullable != b->is_nullable || strcmp(a->name, b->name) != 0 ||

@@ -23,6 +23,8 @@ struct mr_source {
     struct mr_source_options options;
     struct mr_source_setup setup;
     struct mr_schema schema;
+    struct mr_schema
+        whole;   /* of the files, if some of their columns are left out; otherwise empty */
     char *query; /* NULL: files */
 };
 
@@ -95,7 +97,7 @@ static int guessed_join(struct mr_source *s, struct mr_schema *all, struct mr_ma
         if (!there) {
             mr_schema_add(all, f);
             mr_map_put(at, mr_str_c(f->name), (void *)all->count); /* NOLINT: a number */
-        } else if (!wanted_of(s, f->name) && !guess_join(&all->fields[there - 1], f)) {
+        } else if (!guess_join(&all->fields[there - 1], f) && !wanted_of(s, f->name)) {
             return types_differ(s, file, &all->fields[there - 1], f, err);
         }
     }
@@ -161,6 +163,12 @@ static void guess_end(struct mr_field *f)
     }
 }
 
+/* Lists in lists, where one list is wanted, are read as such. */
+static bool is_deeper(const struct mr_field *found, const struct mr_field *wanted)
+{
+    return wanted->item && mr_field_levels(found) > mr_field_levels(wanted);
+}
+
 static int schemas_join(struct mr_source *s, struct mr_schema *all, struct mr_err *err)
 {
     struct mr_map at = {0};
@@ -178,7 +186,7 @@ static int schemas_join(struct mr_source *s, struct mr_schema *all, struct mr_er
     }
     for (size_t i = 0; s->ops->is_guessed && i < all->count; i++) {
         const struct mr_field *wanted = wanted_of(s, all->fields[i].name);
-        if (wanted) {
+        if (wanted && !is_deeper(&all->fields[i], wanted)) {
             mr_field_fini(&all->fields[i]);
             mr_field_copy(&all->fields[i], wanted);
             all->fields[i].is_nullable = true;
@@ -191,6 +199,32 @@ static int schemas_join(struct mr_source *s, struct mr_schema *all, struct mr_er
 out:
     mr_map_fini(&at);
     return rc;
+}
+
+static bool may_leave_out(const struct mr_source *s)
+{
+    const struct mr_source_options *o = &s->options;
+
+    return o->reads_wanted_only && s->ops->skips_columns && !o->query && !s->setup.s3;
+}
+
+/* Takes the columns that are wanted, or all of them. */
+static void columns_take(struct mr_source *s, struct mr_schema *all)
+{
+    const struct mr_schema *wanted = s->options.wanted;
+
+    for (size_t i = 0; may_leave_out(s) && i < all->count; i++) {
+        if (mr_schema_find(wanted, mr_str_c(all->fields[i].name)) >= 0) {
+            mr_schema_add(&s->schema, &all->fields[i]);
+        }
+    }
+    if (s->schema.count == 0) {
+        s->schema = *all;
+        *all = (struct mr_schema){0};
+    } else if (s->schema.count < all->count) {
+        s->whole = *all;
+        *all = (struct mr_schema){0};
+    }
 }
 
 static int columns_pick(struct mr_source *s, struct mr_schema *all, struct mr_err *err)
@@ -208,8 +242,7 @@ static int columns_pick(struct mr_source *s, struct mr_schema *all, struct mr_er
         mr_schema_add(&s->schema, &all->fields[at]);
     }
     if (s->options.column_count == 0) {
-        s->schema = *all;
-        *all = (struct mr_schema){0};
+        columns_take(s, all);
     }
     return MR_OK;
 }
@@ -346,9 +379,53 @@ out:
     return MR_OK;
 }
 
+static bool can_be_read(const struct mr_field *f)
+{
+    return f->item ? can_be_read(f->item) : f->type != MR_COLUMN_NONE;
+}
+
+int mr_source_whole(struct mr_source **out, const struct mr_source *s, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    *out = NULL;
+    if (s->whole.count == 0) {
+        return MR_OK;
+    }
+    struct mr_source *n = MR_NEW(struct mr_source);
+    n->ops = s->ops;
+    n->options = s->options;
+    n->setup = s->setup;
+    n->setup.options = &n->options;
+    n->setup.files = MR_NEW_ARRAY(struct mr_source_file, s->setup.file_count);
+    for (size_t i = 0; i < s->setup.file_count; i++) {
+        n->setup.files[i] = s->setup.files[i];
+        n->setup.files[i].path = mr_strndup(s->setup.files[i].path, strlen(s->setup.files[i].path));
+    }
+    for (size_t i = 0; i < s->whole.count; i++) {
+        if (can_be_read(&s->whole.fields[i])) {
+            mr_schema_add(&n->schema, &s->whole.fields[i]);
+        }
+    }
+    MR_TRY(n->ops->open(&n->state, &n->setup, err));
+    rc = n->ops->begin(n->state, &n->schema, err);
+out:
+    if (rc < 0) {
+        mr_source_close(&n);
+        return rc;
+    }
+    *out = n;
+    return MR_OK;
+}
+
 const struct mr_schema *mr_source_schema(const struct mr_source *s)
 {
     return &s->schema;
+}
+
+const struct mr_schema *mr_source_columns(const struct mr_source *s)
+{
+    return s->whole.count > 0 ? &s->whole : &s->schema;
 }
 
 size_t mr_source_file_count(const struct mr_source *s)
@@ -359,6 +436,11 @@ size_t mr_source_file_count(const struct mr_source *s)
 struct mr_source_file mr_source_file(const struct mr_source *s, size_t file)
 {
     return s->setup.files[file];
+}
+
+const char *mr_source_path(const struct mr_source *s, size_t file)
+{
+    return s->setup.files[file].path;
 }
 
 int mr_source_read(struct mr_source *s, size_t file, uint64_t first, uint64_t max_rows,
@@ -466,6 +548,7 @@ void mr_source_close(struct mr_source **source)
         close(s->setup.cancel_fd);
     }
     mr_schema_fini(&s->schema);
+    mr_schema_fini(&s->whole);
     mr_free(s->query);
     mr_free(s);
 }

@@ -93,6 +93,8 @@ size_t mr_column_type_bytes(enum mr_column_type type);
 void mr_field_copy(struct mr_field *to, const struct mr_field *from);
 void mr_field_fini(struct mr_field *f);
 bool mr_field_equals(const struct mr_field *a, const struct mr_field *b);
+/** How many lists are around a value: 0 for a scalar. */
+size_t mr_field_levels(const struct mr_field *f);
 /** Appends a copy of the field. */
 void mr_schema_add(struct mr_schema *s, const struct mr_field *f);
 void mr_schema_fini(struct mr_schema *s);

@@ -78,6 +78,9 @@ struct mr_source_options {
     /** What a column is to be read as where the format leaves it open (JSONL, CSV) or where a cast costs nothing.
      *  Names that the table does not have are passed over, and fields without a type. NULL: as found. */
     const struct mr_schema *wanted;
+    /** Columns that are not among `wanted` are not read where that saves something: of Parquet files that are no objects,
+     *  unless `columns` says what is read, or the files have none that is wanted. See mr_source_whole. */
+    bool reads_wanted_only;
     uint64_t max_cell_bytes; /* 0: 64 MiB. A larger one is a fault of its row, without its bytes */
     char delimiter;          /* CSV; 0: a comma, or a tab for .tsv */
     bool has_no_header;      /* CSV: columns are column0, column1, … */
@@ -108,10 +111,18 @@ struct mr_source;
  *  there; says which), MR_E_UNSUPPORTED (a format or a type), MR_E_IO. */
 int mr_source_open(struct mr_source **out, const struct mr_source_options *options,
                    struct mr_err *err);
+/** The same files, as they were found, with all columns that can be read, if `s` leaves some out (reads_wanted_only);
+ *  otherwise *out is NULL. Any thread, while `s` is open. Errors: as mr_source_open. */
+int mr_source_whole(struct mr_source **out, const struct mr_source *s, struct mr_err *err);
 /** Lives as long as the source. */
 const struct mr_schema *mr_source_schema(const struct mr_source *s);
+/** All columns that the files have, whether they are read or not. Lives as long as the source. */
+const struct mr_schema *mr_source_columns(const struct mr_source *s);
 size_t mr_source_file_count(const struct mr_source *s);
+/** Not while another thread reads, which may find out how many rows there are. */
 struct mr_source_file mr_source_file(const struct mr_source *s, size_t file);
+/** Lives as long as the source. Any thread. */
+const char *mr_source_path(const struct mr_source *s, size_t file);
 /** Rows [first, first + count) of a file, count at most max_rows, and about max_bytes at most (at least one row).
  *  *out NULL: the file has no row `first`. A row that cannot be read is a fault in the rows, not an error.
  *  Errors: MR_E_IO, MR_E_INVALID (the file is damaged: says where), MR_E_EXHAUSTED. */
