@@ -263,11 +263,24 @@ static bool are_finite(const struct mr_tensor *t, uint64_t n)
     return bad == 0;
 }
 
-static bool shape_fits(const struct mr_oip_io *io, const struct mr_tensor *t, bool is_batched,
+/* The tensor's rank, without a last dimension of 1 that the model does not declare: some servers send a number a row as
+ * [rows,1], whatever they say. */
+static int rank_of(const struct mr_oip_io *io, const struct mr_tensor *t)
+{
+    return t->rank == io->rank + 1 && t->shape[io->rank] == 1 ? io->rank : t->rank;
+}
+
+static bool shape_fits(const struct output *o, const struct mr_tensor *t, bool is_batched,
                        uint64_t count)
 {
-    if (t->rank != io->rank || (is_batched && t->shape[0] != (int64_t)count)) {
+    const struct mr_oip_io *io = o->io;
+    const int rank = rank_of(io, t);
+
+    if (rank < is_batched || (is_batched && t->shape[0] != (int64_t)count)) {
         return false;
+    }
+    if (rank != io->rank) { /* the same the other way round */
+        return o->is_scalar && is_batched && rank == 1;
     }
     for (int d = is_batched; d < io->rank; d++) {
         if (io->shape[d] >= 0 && t->shape[d] != io->shape[d]) {
@@ -315,7 +328,7 @@ static int output_check(const struct batch_outputs *b, const struct output *o,
         return MR_FAIL(err, MR_E_INVALID, "output '%s' has type %s, and the model declares %s",
                        name, mr_dtype_name(t->dtype), mr_dtype_name(o->io->dtype));
     }
-    if (!shape_fits(o->io, t, b->is_batched, count)) {
+    if (!shape_fits(o, t, b->is_batched, count)) {
         return MR_FAIL(
             err, MR_E_INVALID, "output '%s' has shape %s, and the model declares %s for %llu rows",
             name, mr_shape_text(t->shape, t->rank, have, sizeof have),
@@ -605,8 +618,9 @@ static bool rows_fill(const struct batch_outputs *b, struct mr_rows *rows, struc
     }
     for (size_t i = 0; i < b->output_count; i++) {
         const struct output *o = &b->outputs[i];
-        const struct mr_tensor t =
+        struct mr_tensor t =
             tensor_part(&tensor_find(part->answer, o->io->name)->tensor, part, shape);
+        t.rank = rank_of(o->io, &t);
         /* What was parsed from text lies in memory of the message, not in its body. */
         const bool is_kept = body && (const uint8_t *)t.data >= body->data &&
                              (const uint8_t *)t.data < body->data + body->cap;

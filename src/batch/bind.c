@@ -8,6 +8,8 @@
  * value between them, and no check of the whole would see it. */
 #include "bind.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +26,7 @@
 struct input {
     const struct mr_oip_io *io;
     int *columns; /* of the schema; none: a constant */
+    bool fits_null_value;
     size_t column_count;
     double constant;
     const struct mr_field *leaf; /* of the first column: others have its type */
@@ -300,6 +303,22 @@ static int column_bind(const struct batch_bind *b, struct input *in, mr_str name
     return MR_OK;
 }
 
+/* No rounding but that of floating-point numbers, and no infinity that was none. */
+static bool fits(double value, int dtype)
+{
+    static const struct mr_field of_double = {.type = MR_COLUMN_F64};
+    const double most = dtype == MR_DTYPE_FP16                             ? 65504
+                        : dtype == MR_DTYPE_FP32 || dtype == MR_DTYPE_BF16 ? (double)FLT_MAX
+                                                                           : (double)INFINITY;
+    uint64_t one;
+
+    if (isfinite(value) && fabs(value) > most) {
+        return false;
+    }
+    return dtype == MR_DTYPE_BYTES || dtype == MR_DTYPE_BOOL ||
+           batch_cast(&of_double, &value, dtype, &one, 1) == SIZE_MAX;
+}
+
 static int input_bind(const struct batch_bind *b, struct input *in, const struct from *from,
                       struct mr_err *err)
 {
@@ -315,6 +334,7 @@ static int input_bind(const struct batch_bind *b, struct input *in, const struct
         rc = column_bind(b, in, from->names[i], err);
     }
     in->constant = from->constant;
+    in->fits_null_value = fits(b->null_value, io->dtype);
     if (rc < 0) {
         return rc;
     }
@@ -328,6 +348,10 @@ static int input_bind(const struct batch_bind *b, struct input *in, const struct
     if (from->count == 0 && (io->dtype == MR_DTYPE_BYTES || io->dtype == MR_DTYPE_BOOL)) {
         return MR_FAIL(err, MR_E_UNSUPPORTED, "input '%.*s' is no number, as const() makes",
                        (int)io->name.len, io->name.ptr);
+    }
+    if (from->count == 0 && !fits(from->constant, io->dtype)) {
+        return MR_FAIL(err, MR_E_INVALID, "const(%.17g) does not fit %s of input '%.*s'",
+                       from->constant, mr_dtype_name(io->dtype), (int)io->name.len, io->name.ptr);
     }
     return MR_OK;
 }
@@ -452,11 +476,13 @@ static bool is_sure_cast(const struct input *in)
            to == MR_DTYPE_FP16 || to == MR_DTYPE_BF16 || to == MR_DTYPE_FP32 || to == MR_DTYPE_FP64;
 }
 
-/* Nulls of strings and booleans stay faults of the row, unless a mask tells of them. */
+/* Nulls of strings and booleans stay faults of the row, unless a mask tells of them; so do those whose value would be
+ * another one. */
 static bool takes_nulls(const struct batch_bind *b, const struct input *in, int column)
 {
-    return b->is_masked[column] ||
-           (b->has_null_value && in->io->dtype != MR_DTYPE_BYTES && in->io->dtype != MR_DTYPE_BOOL);
+    const bool is_number = in->io->dtype != MR_DTYPE_BYTES && in->io->dtype != MR_DTYPE_BOOL;
+
+    return in->fits_null_value && (b->is_masked[column] || (b->has_null_value && is_number));
 }
 
 /* A row that is null, instead of its values, has the length that the model asks for. */
@@ -481,6 +507,45 @@ static bool count_is_bad(const struct input *in, uint64_t n, const char *name, c
     return true;
 }
 
+static uint64_t list_length(const struct mr_field *f, const struct mr_column *c, uint64_t i)
+{
+    return f->type == MR_COLUMN_LIST ? c->begin[i + 1] - c->begin[i] : f->width;
+}
+
+/* Lists of a level that are not all as long as the model's dimension says, where each level is one, or as the first of
+ * them: short and long ones that cancel out would shift every value between them. */
+static bool lists_are_bad(const struct batch_bind *b, const struct input *in,
+                          const struct mr_field *f, const struct mr_column *c, uint64_t row,
+                          char *why)
+{
+    const char *name = f->name;
+    const int64_t *dim = in->io->shape + b->is_batched;
+    const int levels = (int)mr_field_levels(f);
+    uint64_t begin = row;
+    uint64_t end = row + 1;
+
+    const bool is_shaped = levels == in->io->rank - b->is_batched;
+    for (int level = 0; levels > 1 && level < levels && begin < end; level++) {
+        const uint64_t n = list_length(f, c, begin);
+        const uint64_t want = is_shaped && dim[level] >= 0 ? (uint64_t)dim[level] : n;
+        for (uint64_t i = begin; i < end && (i == begin || f->type == MR_COLUMN_LIST); i++) {
+            if (list_length(f, c, i) != want) {
+                snprintf(why, WHY_ROOM,
+                         "column '%s': a list of %llu items at level %d, not %llu as %s", name,
+                         (unsigned long long)list_length(f, c, i), level + 1,
+                         (unsigned long long)want,
+                         is_shaped && dim[level] >= 0 ? "the model asks for" : "the first one has");
+                return true;
+            }
+        }
+        begin = f->type == MR_COLUMN_LIST ? c->begin[begin] : begin * f->width;
+        end = f->type == MR_COLUMN_LIST ? c->begin[end] : end * f->width;
+        f = f->item;
+        c = c->item;
+    }
+    return false;
+}
+
 static bool column_is_bad(const struct batch_bind *b, const struct input *in, int column,
                           const struct mr_rows *rows, uint64_t row, char *why)
 {
@@ -493,6 +558,9 @@ static bool column_is_bad(const struct batch_bind *b, const struct input *in, in
     }
     if (has_inner_null(f, c, row)) {
         snprintf(why, WHY_ROOM, "column '%s' holds a null list", f->name);
+        return true;
+    }
+    if (lists_are_bad(b, in, f, c, row, why)) {
         return true;
     }
     const struct leaf leaf = leaf_find(f, c, row, 1);
@@ -523,12 +591,15 @@ bool batch_bind_is_bad(const struct batch_bind *b, const struct mr_rows *rows, u
     return false;
 }
 
-/* Neither nulls nor lengths that differ, whatever the values. */
+/* Neither nulls nor lengths that differ, nor lists in lists, whatever the values. */
 static bool column_is_regular(const struct mr_field *f, const struct mr_column *c,
                               uint64_t *out_elements)
 {
     uint64_t n = 1;
 
+    if (f->item && f->item->item) {
+        return false;
+    }
     for (;; f = f->item, c = c->item) {
         if (c->nulls > 0 || f->type == MR_COLUMN_LIST) {
             return false;

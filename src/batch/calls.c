@@ -9,6 +9,8 @@
  *   an answer to all rows, checked      rows of the result
  *   the host is busy (429, 503)         the same again, elsewhere or later; nobody's fault
  *   it has another model, or none       the same again, elsewhere; the host gets no more
+ *   the request is wrong (4xx), and the host has never taken tensors as bytes
+ *                                       the same again, as JSON
  *   the request is wrong (4xx)          halves, and so on down to the row, which becomes a dead letter
  *   the host failed (5xx, no or a wrong answer)
  *                                       halves where hosts hardly ever fail, otherwise once more, on another host if there
@@ -142,6 +144,17 @@ static bool row_is_bad(const struct job *j, const struct extent *e, uint64_t row
     return !e->is_checked && j->dialect->is_bad(j, e->rows, row, why);
 }
 
+/* Holds the reader, or lets it go on. */
+static void ahead_look(struct job *j)
+{
+    struct calls *c = &j->calls;
+    const bool was_held = c->ahead.is_held;
+
+    if (ahead_holds(&c->ahead, c->waiting, c->waiting_bytes, c->most_rows) != was_held) {
+        credits_hold(&j->credits, !was_held);
+    }
+}
+
 void calls_add(struct job *j, struct extent *e)
 {
     if (j->calls.is_dropped) {
@@ -154,7 +167,9 @@ void calls_add(struct job *j, struct extent *e)
     e->is_checked = j->dialect->are_good(j, e->rows);
     MR_VEC_PUSH(&j->calls.extents, e);
     j->calls.waiting += e->rows->count;
+    j->calls.waiting_bytes += e->rows->bytes;
     calls_pump(j);
+    ahead_look(j);
 }
 
 /* Rows of an extent that may go together, from the first one on that is in no call; those that are bad die. */
@@ -214,6 +229,7 @@ static struct work *work_cut(struct job *j)
         e->cut += s.count;
         c->waiting -= s.count;
         if (e->cut == e->rows->count) {
+            c->waiting_bytes -= e->rows->bytes;
             memmove(c->extents.at, c->extents.at + 1, --c->extents.len * sizeof *c->extents.at);
             extent_look(j, e);
         }
@@ -275,7 +291,7 @@ static int call_send(struct job *j, struct work *w, const struct mr_route_call *
                        .sent_ns = mr_now_ns()};
     mr_arena_init(&k->arena, 4096, SIZE_MAX);
     mr_buf_init(&k->head, 0);
-    k->wire = (struct wire_call){on_answer, k};
+    k->wire = (struct wire_call){.done = on_answer, .ctx = k};
     int rc = j->dialect->send(k, to->timeout_ns, err);
     if (rc < 0) {
         mr_route_done(j->route, k->sent_ns, to->ticket, MR_ROUTE_CANCELLED, 0);
@@ -484,6 +500,7 @@ void calls_pump(struct job *j)
     if (c->is_dropped) {
         return;
     }
+    ahead_look(j);
     if (j->is_read && !c->fresh && !c->retry_first && c->in_flight_count > 0) {
         tail_hedge(j, now_ns, &wake_ns);
     }
@@ -536,6 +553,7 @@ static void rows_succeed(struct job *j, struct extent *e, uint64_t first, struct
 
     atomic_store_explicit(&j->calls.answer_bytes, MR_MAX(each, before - before / 64),
                           memory_order_relaxed);
+    atomic_fetch_add_explicit(&j->calls.recent_rows, rows->count, memory_order_relaxed);
     credits_move(&j->credits, estimate, rows->bytes);
     e->credit = e->credit - estimate + rows->bytes;
     MR_VEC_PUSH(&e->answers, ((struct extent_answer){first, rows, host}));
@@ -716,6 +734,18 @@ static void work_fails(struct job *j, struct work *w, const struct wire_answer *
     }
 }
 
+#define PARDONS_PER_HOST                                                                           \
+    3 /* as JSON is unknown to it, as the proof, and one for another call that came in between */
+
+/* Is it nothing about these rows? */
+static bool work_is_pardoned(const struct job *j, struct work *w, const struct wire_answer *v)
+{
+    const bool is_for_form = v->is_for_form && w->pardons < PARDONS_PER_HOST * hosts_listed(j);
+
+    w->pardons += is_for_form;
+    return v->outcome == MR_ROUTE_THROTTLED || v->is_for_good || is_for_form;
+}
+
 static void call_ends(struct call *k, const struct wire_answer *v)
 {
     struct job *j = k->job;
@@ -752,8 +782,8 @@ static void call_ends(struct call *k, const struct wire_answer *v)
     }
     snprintf(w->cause, sizeof w->cause, "%s", v->cause);
     w->last_host = k->host->wire.address;
-    if (v->outcome == MR_ROUTE_THROTTLED || v->is_for_good) {
-        w->has_leave = true; /* it is nothing about these rows */
+    if (work_is_pardoned(j, w, v)) {
+        w->has_leave = true;
         retry_push(&j->calls, w);
     } else if (v->outcome != MR_ROUTE_REJECTED) {
         work_fails(j, w, v, k->host->id, now_ns);
@@ -808,6 +838,14 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
     call_free(k);
     job_look(j);
     calls_pump(j);
+}
+
+void calls_tick(struct job *j)
+{
+    _Atomic uint64_t *recent = &j->calls.recent_rows; /* nobody else writes it */
+
+    atomic_store_explicit(recent, atomic_load_explicit(recent, memory_order_relaxed) / 2,
+                          memory_order_relaxed);
 }
 
 void calls_drop(struct job *j)

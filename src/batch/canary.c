@@ -99,7 +99,7 @@ void canary_free(struct canary **c)
 static const char *row_text(const struct canary *c, char *out, size_t room)
 {
     snprintf(out, room, "row %llu of %s", (unsigned long long)c->row->first,
-             mr_source_file(c->job->source, c->row->file).path);
+             mr_source_path(c->job->source, c->row->file));
     return out;
 }
 

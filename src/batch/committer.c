@@ -19,7 +19,10 @@
 #include "sink.h"
 #include "tree.h"
 
-#define LINES_HELD ((size_t)1 << 20) /* bytes of dead letters */
+#define LINES_HELD      ((size_t)1 << 20) /* bytes of dead letters */
+#define COMMIT_PART     30                /* of the time of this start */
+#define COMMIT_NS_LEAST (2 * MR_NS_PER_S)
+#define COMMIT_NS_MOST  (60 * MR_NS_PER_S)
 
 static void part_drop(struct job *j, struct open_part *p)
 {
@@ -173,7 +176,9 @@ static int dead_write(struct job *j, struct open_part *p, const struct extent *e
         return rc;
     }
     d.attempts += j->retry ? retry_attempts(j->retry, e->file, e->first + d.row) : 0;
-    letter_put(&p->lines, mr_source_file(j->source, e->file).path, e, &d);
+    struct mr_rows *whole = whole_row(&j->committer.whole, j, e, d.row);
+    letter_put(&p->lines, mr_source_path(j->source, e->file), e, &d, whole);
+    mr_rows_unref(&whole);
     p->dead_rows++;
     return p->lines.len > LINES_HELD || p->lines.failed ? part_lines_write(j, p, err) : MR_OK;
 }
@@ -184,7 +189,7 @@ static int extent_write(struct committer *c, struct open_part *p, struct extent 
     struct job *j = c->job;
     int rc = MR_OK;
 
-    if (j->o->order != MR_BATCH_UNORDERED || j->sink->holds_rows) {
+    if (j->o->order != MR_BATCH_UNORDERED || j->sink->holds_rows || e->dead.len > 1) {
         extent_sort(e);
     }
     if (p->extents.len == 0) {
@@ -234,9 +239,9 @@ void committer_fail(struct committer *c)
 struct extent *committer_next(struct committer *c, int64_t until_ns, bool *out_is_over)
 {
     const struct timespec until = {until_ns / MR_NS_PER_S, until_ns % MR_NS_PER_S};
-    const int64_t since_ns = mr_now_ns();
     int waited = 0;
 
+    waits_begin(&c->waits);
     pthread_mutex_lock(&c->lock);
     while (!c->first && !c->is_ending && !c->is_told && waited != ETIMEDOUT) {
         waited = until_ns == INT64_MAX ? pthread_cond_wait(&c->more, &c->lock)
@@ -250,7 +255,7 @@ struct extent *committer_next(struct committer *c, int64_t until_ns, bool *out_i
     *out_is_over = !e && c->is_ending;
     c->is_told = false;
     pthread_mutex_unlock(&c->lock);
-    atomic_fetch_add_explicit(&c->idle_ns, mr_now_ns() - since_ns, memory_order_relaxed);
+    waits_end(&c->waits);
     return e;
 }
 
@@ -384,6 +389,15 @@ static bool is_wanted(struct committer *c)
     return is;
 }
 
+/* How old a part becomes that was begun then. What a crash costs is a small part of what the job has taken so far. */
+static int64_t commit_interval(const struct job *j, int64_t since_ns)
+{
+    const int64_t part_ns = (since_ns - j->begin_ns) / COMMIT_PART;
+
+    return j->o->commit_ns ? j->o->commit_ns
+                           : MR_MIN(MR_MAX(part_ns, COMMIT_NS_LEAST), COMMIT_NS_MOST);
+}
+
 /* When what is here has to be committed: the part, or what waits behind something late. */
 static int64_t commit_due(const struct commit *m)
 {
@@ -399,7 +413,7 @@ static int64_t commit_due(const struct commit *m)
     if (o->order == MR_BATCH_LOGICAL && (m->order.held || m->order.late)) {
         since_ns = MR_MIN(since_ns, m->order.since_ns);
     }
-    return mr_ns_after(since_ns, o->commit_ns);
+    return mr_ns_after(since_ns, commit_interval(m->c->job, since_ns));
 }
 
 static bool is_dropped(struct committer *c)
@@ -447,6 +461,7 @@ static void *committer_run(void *arg)
         }
     }
     tree_end(&m.c->tree, m.rc == MR_OK);
+    whole_close(&m.c->whole);
     order_drop(&m.order, &j->credits);
     m.c->ended.run = committing_ended;
     mr_loop_post(j->loop, &m.c->ended);
@@ -458,6 +473,7 @@ int committer_start(struct committer *c, struct job *j, struct mr_err *err)
     pthread_condattr_t attr;
 
     c->job = j;
+    c->begin_ns = mr_now_ns();
     c->hold = (struct disk_hold){.since_ns = j->hold.since_ns, .tries = j->hold.tries};
     pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&attr);

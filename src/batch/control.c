@@ -207,7 +207,12 @@ static int change_read(const struct job *j, struct mr_call *call, struct change 
                 MR_STR_ARG(mr_str_sub(key, 0, 64)));
         }
     }
-    return rc < 0 ? rc : mr_json_finish(&json);
+    rc = rc < 0 ? rc : mr_json_finish(&json);
+    if (rc == MR_OK && !out->batch_rows && !out->max_in_flight && out->host_count == 0) {
+        rc = MR_FAIL(err, MR_E_INVALID,
+                     "set what? expected batch_rows, max_in_flight_per_host or hosts");
+    }
+    return rc;
 }
 
 static void set(struct job *j, struct mr_call *call)

@@ -14,11 +14,16 @@ void credits_fini(struct credits *c)
     pthread_cond_destroy(&c->more);
 }
 
+static bool are_there(const struct credits *c, uint64_t bytes)
+{
+    return c->taken == 0 || (c->taken <= c->most && bytes <= c->most - c->taken);
+}
+
 bool credits_take(struct credits *c, uint64_t bytes)
 {
     pthread_mutex_lock(&c->lock);
-    while (!c->is_closed && c->taken > 0 && (c->taken > c->most || bytes > c->most - c->taken)) {
-        c->is_waited_for = true;
+    while (!c->is_closed && (c->is_held || !are_there(c, bytes))) {
+        c->is_waited_for = !are_there(c, bytes);
         pthread_cond_wait(&c->more, &c->lock);
     }
     c->is_waited_for = false;
@@ -55,6 +60,14 @@ bool credits_are_wanted(struct credits *c)
     const bool are_wanted = c->is_waited_for;
     pthread_mutex_unlock(&c->lock);
     return are_wanted;
+}
+
+void credits_hold(struct credits *c, bool is_held)
+{
+    pthread_mutex_lock(&c->lock);
+    c->is_held = is_held;
+    pthread_cond_signal(&c->more);
+    pthread_mutex_unlock(&c->lock);
 }
 
 void credits_close(struct credits *c)

@@ -18,6 +18,16 @@ static struct batch_bind_options bind_options(const struct mr_batch_options *o)
 static int want(struct job *j, struct mr_err *err)
 {
     const struct batch_bind_options options = bind_options(j->o);
+    const bool has_inputs = j->metadata.input_count > 0;
+
+    /* MLServer and KServe tell none unless the model's settings or its code do. */
+    if (!has_inputs || j->metadata.output_count == 0) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "the hosts' metadata of model '%s' names no %s, which rows are checked "
+                       "against: its settings have to name them, or --model-%s does",
+                       j->o->model, has_inputs ? "outputs" : "inputs",
+                       has_inputs ? "output" : "input");
+    }
     return batch_bind_wanted(&j->metadata, &options, &j->wanted, err);
 }
 
@@ -172,14 +182,10 @@ static int send(struct call *k, int64_t timeout_ns, struct mr_err *err)
                               err);
 }
 
-static void judge(struct call *k, const struct wire_reply *reply, struct wire_answer *a)
+static void answer_check(struct call *k, struct wire_answer *a)
 {
     struct mr_err err;
 
-    wire_judge(&k->host->wire, reply, &k->arena, a);
-    if (a->outcome != MR_ROUTE_OK || k->work->is_settled) {
-        return;
-    }
     if (hosts_version_check(k->job, a->response.model_version, &err) < 0) {
         a->outcome = MR_ROUTE_FAILED;
         a->is_for_good = true;
@@ -188,6 +194,17 @@ static void judge(struct call *k, const struct wire_reply *reply, struct wire_an
         a->outcome = MR_ROUTE_FAILED;
         snprintf(a->cause, sizeof a->cause, "wrong answer: %s", err.msg);
     }
+}
+
+static void judge(struct call *k, const struct wire_reply *reply, struct wire_answer *a)
+{
+    struct wire *wire = &k->host->wire;
+
+    wire_judge(wire, reply, &k->arena, a);
+    if (a->outcome == MR_ROUTE_OK && !k->work->is_settled) {
+        answer_check(k, a);
+    }
+    a->is_for_form = wire_form_told(wire, &k->wire, a->outcome);
 }
 
 static int rows(struct call *k, const struct wire_answer *a, uint64_t first, const struct span *of,

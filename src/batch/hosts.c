@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "declared.h"
 #include "job.h"
 #include "tensor/tensor.h"
 
@@ -119,6 +120,7 @@ static int metadata_take(struct host *h, int rc, const struct mr_err *told,
 
     mr_arena_init(&own, 4096, 16 << 20);
     rc = wire_metadata(&h->wire, rc, told, response, arena, &m, err);
+    rc = rc < 0 ? rc : declared_fill(j->o, arena, &m, err);
     if (rc == MR_OK) {
         snprintf(h->version, sizeof h->version, "%.*s", (int)m.version.len, m.version.ptr);
         if (j->has_metadata) {
@@ -196,6 +198,7 @@ static int host_put(struct job *j, size_t list, const char *url, const char *tls
                     struct mr_err *err)
 {
     struct host *h = NULL;
+    bool is_first = false;
 
     for (size_t i = 0; i < j->hosts.len && !h; i++) {
         h = strcmp(j->hosts.at[i]->url, url) == 0 ? j->hosts.at[i] : NULL;
@@ -207,11 +210,19 @@ static int host_put(struct job *j, size_t list, const char *url, const char *tls
         h = MR_NEW(struct host);
         *h = (struct host){.job = j, .url = mr_strndup(url, strlen(url))};
         MR_VEC_PUSH(&j->hosts, h);
+        is_first = true;
     }
     h->list = h->is_listed ? h->list : list;
     h->is_wanted = true;
     h->is_new |= !h->is_listed;
-    return h->is_listed ? MR_OK : host_open(h, tls_name, err);
+    const int rc = h->is_listed ? MR_OK : host_open(h, tls_name, err);
+    if (rc < 0 && is_first) {
+        j->hosts.len--;
+        wire_fini(&h->wire);
+        mr_free(h->url);
+        mr_free(h);
+    }
+    return rc;
 }
 
 int hosts_set(struct job *j, size_t list, const char *const *urls, size_t count,

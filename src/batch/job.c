@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "codec/json.h"
+#include "declared.h"
 #include "job.h"
 #include "openai.h"
 #include "plan.h"
@@ -261,7 +262,7 @@ static void shard_take(struct job *j)
     mr_free(rows);
 }
 
-/* A stream has the columns that are wanted of it: those of the model and, as they are, those to keep. */
+/* Wanted are the columns of the model and, as they are, those to keep. */
 static void carried_want(struct job *j)
 {
     for (size_t i = 0; i < j->o->carried_count; i++) {
@@ -280,10 +281,9 @@ static int job_set_up(struct job *j, struct mr_err *err)
     int rc;
 
     MR_TRY(j->dialect->want(j, err));
-    if (o->filter) {
-        carried_want(j);
-    }
+    carried_want(j);
     source.wanted = &j->wanted;
+    source.reads_wanted_only = true;
     source.outage_ns = o->max_outage_ns;
     source.sink = o->output_database;
     source.is_stopped = batch_has_stop;
@@ -291,6 +291,12 @@ static int job_set_up(struct job *j, struct mr_err *err)
     const struct mr_s3_options s3 = storage_options(j);
     source.s3 = &s3;
     MR_TRY(mr_source_open(&j->source, &source, err));
+    if (!o->filter && mr_source_schema(j->source)->count == 0) {
+        rc = MR_FAIL(err, MR_E_INVALID, "'%s'%s: there are no rows, which would tell the columns",
+                     mr_source_path(j->source, 0),
+                     mr_source_file_count(j->source) > 1 ? " and others" : "");
+        goto out;
+    }
     shard_take(j);
     MR_TRY(j->dialect->bind(j, mr_source_schema(j->source), err));
     if (j->plan) {
@@ -341,9 +347,12 @@ static int outage_look(struct job *j, int64_t now_ns, struct mr_err *err)
     for (size_t i = 0; i < j->hosts.len; i++) {
         h = h && h->trouble[0] ? h : j->hosts.at[i];
     }
+    const struct cause *last = h && h->trouble[0] ? NULL : view_last_cause(j);
+    h = last ? last->host : h;
+    const char *why = last ? last->text : h ? h->trouble : "";
     return MR_FAIL(err, MR_E_UNAVAILABLE, "no host has worked for %lld s%s%s%s%s",
                    (long long)((now_ns - since_ns) / MR_NS_PER_S), h ? "; " : "",
-                   h ? h->wire.address : "", h && h->trouble[0] ? ": " : "", h ? h->trouble : "");
+                   h ? h->wire.address : "", why[0] ? ": " : "", why);
 }
 
 static void on_tick(struct mr_timer *t)
@@ -372,6 +381,7 @@ static void on_tick(struct mr_timer *t)
         return;
     }
     canary_tick(j, now_ns);
+    calls_tick(j);
     if (view_mark(j, now_ns)) {
         mr_block_age();
         view_tell(j);
@@ -406,11 +416,11 @@ void job_look(struct job *j)
 
 /* ---- the end ---- */
 
-/* Has each row of the input an outcome? Whoever reads all of it knows; otherwise the first row without one is looked
+/* Has each row of the input an outcome? Whoever has read all of it knows; otherwise the first row without one is looked
  * for. Behind the reader, whose source it is. */
 static int job_is_whole(struct job *j, bool *out, struct mr_err *err)
 {
-    bool is_whole = true;
+    bool is_whole = j->retry || j->reader.rc == MR_OK;
     int rc = MR_OK;
 
     const size_t files = j->retry && !j->was_finished ? mr_source_file_count(j->source) : 0;
@@ -626,6 +636,14 @@ int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *o, struct
         if (checks[i].is_wrong) {
             return MR_FAIL(err, MR_E_INVALID, "%s", checks[i].text);
         }
+    }
+    struct mr_oip_metadata declared = {0};
+    struct mr_arena arena;
+    mr_arena_init(&arena, 4096, 1 << 20);
+    int rc = declared_fill(o, &arena, &declared, err);
+    mr_arena_fini(&arena);
+    if (rc < 0) {
+        return rc;
     }
     *out = MR_NEW(struct mr_batch);
     (*out)->o = o;

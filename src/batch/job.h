@@ -9,7 +9,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "ahead.h"
 #include "answer.h"
+#include "base/clock.h"
 #include "base/hist.h"
 #include "base/mailbox.h"
 #include "base/thread.h"
@@ -35,6 +37,7 @@ struct credits {
     uint64_t most;
     uint64_t taken;
     bool is_waited_for;
+    bool is_held;
     bool is_closed;
 };
 void credits_init(struct credits *c, uint64_t most);
@@ -44,8 +47,10 @@ bool credits_take(struct credits *c, uint64_t bytes);
 /** Corrects an estimate, without waiting. */
 void credits_move(struct credits *c, uint64_t from, uint64_t to);
 void credits_give(struct credits *c, uint64_t bytes);
-/** Somebody waits for some. */
+/** Somebody waits for some, as there are too few. */
 bool credits_are_wanted(struct credits *c);
+/** While that is so, nobody gets any, however many there are. */
+void credits_hold(struct credits *c, bool is_held);
 /** More are out than there are. */
 bool credits_are_short(struct credits *c);
 /** Nobody gets any from now on. */
@@ -97,11 +102,33 @@ void extent_free(struct extent **e);
 
 /* ---- reader.c ---- */
 
+/** Time that a thread has waited, with a wait that goes on: long ones must be seen while they last. One thread begins and
+ *  ends, any may read. */
+struct waits {
+    _Atomic int64_t ns; /* while a wait goes on, less the time at which it began: below zero */
+};
+
+static inline void waits_begin(struct waits *w)
+{
+    atomic_fetch_sub_explicit(&w->ns, mr_now_ns(), memory_order_relaxed);
+}
+
+static inline void waits_end(struct waits *w)
+{
+    atomic_fetch_add_explicit(&w->ns, mr_now_ns(), memory_order_relaxed);
+}
+
+static inline int64_t waits_ns(const struct waits *w)
+{
+    const int64_t ns = atomic_load_explicit(&w->ns, memory_order_relaxed);
+    return ns < 0 ? ns + mr_now_ns() : ns;
+}
+
 struct reader {
     pthread_t thread;
     bool is_started;
     _Atomic bool is_stopped;
-    _Atomic int64_t waited_ns; /* for credits */
+    struct waits waits; /* for credits, and for rows that went ahead */
     _Atomic int64_t read_ns;
     uint64_t rows; /* read in this start; the reader's */
     uint64_t extents;
@@ -125,6 +152,7 @@ struct open_part {
     bool has_results;
     bool has_dead;
     struct mr_writer *writer;                    /* the sink's */
+    uint64_t sent_bytes;                         /* sink_files.c: as long as the file was then */
     struct object_part *object;                  /* sink_objects.c */
     uint64_t credit;                             /* of rows that the sink holds */
     MR_VEC(struct mr_rows *) held;               /* the same rows … */
@@ -143,6 +171,11 @@ int part_letter(struct job *j, struct open_part *p, mr_str line, struct mr_err *
 /** Brings lines that are held to the file. */
 int part_lines_write(struct job *j, struct open_part *p, struct mr_err *err);
 
+/** The rest of rows that were read without some of their columns; the committer's thread. */
+struct whole {
+    struct mr_source *source;
+    bool is_over; /* it failed, and was told */
+};
 struct committer {
     pthread_t thread;
     bool is_started;
@@ -160,7 +193,8 @@ struct committer {
     bool has_failed;
     bool may_go_on; /* it failed for the disk, and the job can be begun again */
     struct disk_hold hold;
-    _Atomic int64_t idle_ns;
+    int64_t begin_ns;   /* 0: it has not begun */
+    struct waits waits; /* for answers */
     _Atomic int64_t write_ns;
     _Atomic int64_t commit_ns;
     /* figures, read by the loop */
@@ -169,7 +203,8 @@ struct committer {
     _Atomic uint64_t files;
     _Atomic uint64_t merged; /* files that are in others now */
     struct tree *tree;       /* NULL: files stay as they are */
-    _Atomic uint64_t bytes;  /* of these */
+    struct whole whole;
+    _Atomic uint64_t bytes; /* of these */
     /* told to the loop when it failed */
     struct mr_mail failed;
     struct mr_err err;
@@ -209,9 +244,16 @@ int filter_look(const struct job *j, struct mr_err *err);
 
 /* ---- letter.c ---- */
 
-/** The line of dlq/ for a row. Nothing of the extent is changed. */
+/** A row of the extent with all columns, the caller's; NULL: there are none beside those that were read, or they cannot
+ *  be read. */
+struct mr_rows *whole_row(struct whole *w, const struct job *j, const struct extent *e,
+                          uint64_t row);
+void whole_close(struct whole *w);
+
+/** The line of dlq/ for a row. `whole` is the same row with all columns, NULL: the extent has them. Nothing of the extent
+ *  is changed. */
 void letter_put(struct mr_buf *b, const char *path, const struct extent *e,
-                const struct dead_row *d);
+                const struct dead_row *d, const struct mr_rows *whole);
 
 /* ---- retry.c: dead letters once more ---- */
 
@@ -382,6 +424,7 @@ struct work {
     uint32_t attempts;     /* that failed while others succeeded */
     uint32_t failures;     /* all of them */
     uint32_t before;       /* those of the work that this is a part of */
+    uint32_t pardons;      /* refusals that may have been for the form of a call */
     uint32_t tried[TRIED_MOST];
     uint32_t tried_count;
     uint64_t ok_before; /* calls that had succeeded when this was sent, or failed last */
@@ -423,6 +466,8 @@ struct calls {
     struct work *retry_last;
     MR_VEC(struct extent *) extents; /* with rows that are in no call yet, oldest first */
     uint64_t waiting;                /* such rows */
+    uint64_t waiting_bytes;          /* of these extents */
+    struct ahead ahead;
     int64_t waiting_ns;              /* they are too few for a call since then; 0: they are not */
     MR_VEC(struct call *) in_flight; /* by the route's index; NULL: none */
     uint64_t in_flight_count;
@@ -431,7 +476,9 @@ struct calls {
     struct extent *witness; /* one row that succeeded; NULL: none did */
     _Atomic uint64_t
         answer_bytes; /* to a row, the most of late; 0: none came. The reader looks at it; relaxed */
-    bool is_asking;   /* the witness is on its way */
+    _Atomic uint64_t
+        recent_rows; /* results of the last half second, about. The reader looks at it; relaxed */
+    bool is_asking;  /* the witness is on its way */
     bool is_dropped;
     uint64_t ok;
     uint64_t sent;
@@ -445,6 +492,8 @@ void calls_add(struct job *j, struct extent *e);
 void calls_ask(struct job *j, struct extent *row, struct host *h, uint32_t trial, uint32_t ballot);
 /** Sends what can be sent. */
 void calls_pump(struct job *j);
+/** Five times a second. */
+void calls_tick(struct job *j);
 /** Drops all that waits and is under way; answers that come later are nobody's. */
 void calls_drop(struct job *j);
 
@@ -472,6 +521,8 @@ struct cause {
 };
 /** A call failed. */
 void view_cause(struct job *j, const struct host *h, const char *text, int64_t now_ns);
+/** NULL: none has failed. */
+const struct cause *view_last_cause(const struct job *j);
 /** Once a second: counts the rows. True: it was time to. */
 bool view_mark(struct job *j, int64_t now_ns);
 /** To on_view. */

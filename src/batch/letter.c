@@ -1,7 +1,10 @@
 /* Dead letters: why a row has no result, and what is needed to try it again or to look into it elsewhere.
  *
  * A line is bounded whatever the row and the answer are: large cells are left out by name, of the answer there is the
- * begin. */
+ * begin.
+ *
+ * Columns that neither calls nor results need are not read with all rows, but only of rows that become letters. */
+#include "base/log.h"
 #include "codec/json.h"
 #include "job.h"
 
@@ -28,13 +31,54 @@ static void answer_put(struct mr_buf *b, const struct raw_answer *a)
     mr_buf_char(b, '}');
 }
 
-static void values_put(struct mr_buf *b, const struct extent *e, uint64_t row)
+/* What could not be read has nulls for its columns, which are none of its own. */
+static bool has_values(const struct extent *e, uint64_t row)
+{
+    return e->rows->fault_count == 0 || !mr_rows_fault_of(e->rows, row);
+}
+
+struct mr_rows *whole_row(struct whole *w, const struct job *j, const struct extent *e,
+                          uint64_t row)
+{
+    struct mr_rows *rows = NULL;
+    struct mr_err err;
+    int rc = MR_OK;
+
+    if (w->is_over || !has_values(e, row)) {
+        return NULL;
+    }
+    if (!w->source) {
+        rc = mr_source_whole(&w->source, j->source, &err);
+        w->is_over = !w->source;
+    }
+    if (w->source) {
+        rc = mr_source_read(w->source, e->file, e->first + row, 1, UINT64_MAX, &rows, &err);
+    }
+    if (rc < 0) {
+        mr_log(MR_LOG_WARN, "batch.letters",
+               "reason=%s; dead letters have only the columns that the model and the results need",
+               err.msg);
+        whole_close(w);
+        w->is_over = true;
+    }
+    if (rows && rows->fault_count > 0) { /* in a column that is not needed */
+        mr_rows_unref(&rows);
+    }
+    return rows;
+}
+
+void whole_close(struct whole *w)
+{
+    mr_source_close(&w->source);
+}
+
+static void values_put(struct mr_buf *b, const struct mr_rows *rows, uint64_t row)
 {
     struct mr_buf left;
 
     mr_buf_init(&left, 0);
     MR_BUF_LIT(b, ",\"values\":");
-    mr_row_put_json(b, e->rows, row, VALUES_BYTES, &left);
+    mr_row_put_json(b, rows, row, VALUES_BYTES, &left);
     if (left.len > 0) {
         MR_BUF_LIT(b, ",\"truncated\":[");
         mr_buf_str(b, mr_buf_view(&left));
@@ -45,7 +89,7 @@ static void values_put(struct mr_buf *b, const struct extent *e, uint64_t row)
 }
 
 void letter_put(struct mr_buf *b, const char *path, const struct extent *e,
-                const struct dead_row *d)
+                const struct dead_row *d, const struct mr_rows *whole)
 {
     MR_BUF_LIT(b, "{\"file\":");
     mr_json_put_string(b, mr_str_c(path));
@@ -62,9 +106,8 @@ void letter_put(struct mr_buf *b, const char *path, const struct extent *e,
     if (d->answer.text) {
         answer_put(b, &d->answer);
     }
-    /* A row that could not be read has nulls for its columns, which are none of its own. */
-    if (e->rows->fault_count == 0 || !mr_rows_fault_of(e->rows, d->row)) {
-        values_put(b, e, d->row);
+    if (has_values(e, d->row)) {
+        values_put(b, whole ? whole : e->rows, whole ? 0 : d->row);
     }
     MR_BUF_LIT(b, "}\n");
 }

@@ -131,12 +131,12 @@ static void put_stages(struct mr_buf *b, const struct job *j)
         int64_t ns;
     } stages[] = {
         {"read", atomic_load_explicit(&j->reader.read_ns, memory_order_relaxed)},
-        {"reader_waits", atomic_load_explicit(&j->reader.waited_ns, memory_order_relaxed)},
+        {"reader_waits", waits_ns(&j->reader.waits)},
         {"encode", all.encode_ns},
         {"judge", all.judge_ns},
         {"write", atomic_load_explicit(&j->committer.write_ns, memory_order_relaxed)},
         {"commit", atomic_load_explicit(&j->committer.commit_ns, memory_order_relaxed)},
-        {"writer_waits", atomic_load_explicit(&j->committer.idle_ns, memory_order_relaxed)},
+        {"writer_waits", waits_ns(&j->committer.waits)},
     };
     put_head(b, "millrace_batch_stage_seconds_total", "counter", "Time by stage, on its thread");
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {

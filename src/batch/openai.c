@@ -225,11 +225,10 @@ static int want(struct job *j, struct mr_err *err)
                                                      .is_json = true,
                                                      .is_nullable = true});
     }
-    /* Files tell the types of their columns, a stream does not. */
-    if (j->o->filter && a->prompt) {
+    if (a->prompt) {
         template_want(a->prompt, &j->wanted);
     }
-    if (j->o->filter && a->system) {
+    if (a->system) {
         template_want(a->system, &j->wanted);
     }
     return MR_OK;
@@ -380,12 +379,13 @@ static int bind(struct job *j, const struct mr_schema *table, struct mr_err *err
                                                   .carried_count = o->carried_count,
                                                   .error =
                                                       o->filter ? o->filter->error_column : NULL};
+    const struct mr_schema *all = mr_source_columns(j->source);
     struct mr_schema columns = {0};
     int rc;
 
     MR_TRY(a->o->messages ? messages_bind(a, table, err) : MR_OK);
-    MR_TRY(a->system ? template_bind(a->system, table, err) : MR_OK);
-    MR_TRY(a->prompt ? template_bind(a->prompt, table, err) : MR_OK);
+    MR_TRY(a->system ? template_bind(a->system, table, all, err) : MR_OK);
+    MR_TRY(a->prompt ? template_bind(a->prompt, table, all, err) : MR_OK);
     MR_TRY(outputs_choose(a, o, &columns, err));
     MR_TRY(batch_outputs_of(&j->outputs, &columns, table, &options, err));
     for (size_t i = 0; i < a->output_count; i++) {

@@ -1,7 +1,8 @@
 /* The reader: what is not done yet, stretch by stretch, as far as the budget allows.
  *
  * It takes credit for the largest stretch before it reads one, and gives back what the rows and their answers will not
- * need. How much answers need is what those before them took; where nothing tells before the first one, a few rows go
+ * need. A stretch has about as many rows as hosts have answered of late: one that is done in part is done again after a
+ * crash. How much answers need is what those before them took; where nothing tells before the first one, a few rows go
  * ahead, and all others wait for what becomes of them: until then all credit is wanted, also that of rows which only wait
  * for their commit. It alone touches the source. The manifest's ranges of earlier starts are copied before it begins, as
  * commits of this start change the manifest meanwhile. When dead letters are tried again, all but their rows counts as
@@ -10,7 +11,8 @@
 #include "job.h"
 #include "plan.h"
 
-#define AHEAD_ROWS 16 /* while nobody knows how large an answer is */
+#define AHEAD_ROWS 16           /* while nobody knows how large an answer is */
+#define FEW_ROWS   UINT64_C(64) /* of a stretch, however slow hosts are */
 
 static bool is_in_the_dark(const struct job *j)
 {
@@ -32,7 +34,8 @@ static uint64_t extent_rows(const struct reader *r)
     }
     /* Relaxed: whether a change is seen one stretch earlier or later does not matter. */
     const uint32_t batch = atomic_load_explicit(&j->batch_rows, memory_order_relaxed);
-    const uint64_t rows = j->dialect->extent_rows(j);
+    const uint64_t recent = atomic_load_explicit(&j->calls.recent_rows, memory_order_relaxed);
+    const uint64_t rows = MR_MIN(j->dialect->extent_rows(j), MR_MAX(recent, FEW_ROWS));
     return o->extent_rows              ? o->extent_rows
            : j->dialect->takes_rows(j) ? MR_MAX(rows, (uint64_t)batch)
                                        : rows;
@@ -56,10 +59,12 @@ static int extent_read(struct reader *r, uint32_t file, const struct mr_range *g
 {
     struct job *j = r->job;
     const uint64_t most = MR_MAX(j->credits.most / 4, UINT64_C(1) << 20);
-    const int64_t since_ns = mr_now_ns();
     struct mr_rows *got = NULL;
 
-    if (r->is_ahead && !ahead_ended(j)) {
+    waits_begin(&r->waits);
+    const bool is_stopped = r->is_ahead && !ahead_ended(j);
+    waits_end(&r->waits);
+    if (is_stopped) {
         return MR_FAIL(&r->err, MR_E_CANCELLED, "stopped");
     }
     const bool is_ahead = is_in_the_dark(j);
@@ -68,12 +73,14 @@ static int extent_read(struct reader *r, uint32_t file, const struct mr_range *g
         MR_MAX(j->dialect->answer_bytes(j),
                atomic_load_explicit(&j->calls.answer_bytes, memory_order_relaxed));
     const uint64_t fair = MR_MIN(most, rows * per_row + (UINT64_C(4) << 20));
-    if (!credits_take(&j->credits, fair)) {
+    waits_begin(&r->waits);
+    const bool has_credit = credits_take(&j->credits, fair);
+    waits_end(&r->waits);
+    if (!has_credit) {
         return MR_FAIL(&r->err, MR_E_CANCELLED, "stopped");
     }
     r->is_ahead = is_ahead;
     const int64_t begin_ns = mr_now_ns();
-    atomic_fetch_add_explicit(&r->waited_ns, begin_ns - since_ns, memory_order_relaxed);
     const uint64_t max_rows = MR_MAX(MR_MIN(rows, most / per_row), (uint64_t)1);
     int rc = mr_source_read(j->source, file, gap->first, max_rows, most / 2, &got, &r->err);
     atomic_fetch_add_explicit(&r->read_ns, mr_now_ns() - begin_ns, memory_order_relaxed);
@@ -123,7 +130,8 @@ static void reading_ended(struct mr_mail *mail)
     struct reader *r = MR_CONTAINER_OF(mail, struct reader, ended);
 
     r->job->is_read = true;
-    if (r->rc < 0 && r->rc != MR_E_CANCELLED) {
+    /* A source that waits notices by itself, and perhaps first, that somebody stops the job: not all has been read then. */
+    if (r->rc < 0 && !atomic_load_explicit(&r->is_stopped, memory_order_relaxed)) {
         job_fail(r->job, r->rc, &r->err);
     }
     calls_pump(r->job); /* rows may wait for more */

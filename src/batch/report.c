@@ -72,10 +72,10 @@ static void put_stages(struct mr_buf *b, const struct job *j)
         int64_t ns;
     } stages[] = {
         {"read_s", atomic_load(&j->reader.read_ns)},
-        {"reader_waited_s", atomic_load(&j->reader.waited_ns)},
+        {"reader_waited_s", waits_ns(&j->reader.waits)},
         {"write_s", atomic_load(&j->committer.write_ns)},
         {"commit_s", atomic_load(&j->committer.commit_ns)},
-        {"writer_idle_s", atomic_load(&j->committer.idle_ns)},
+        {"writer_idle_s", waits_ns(&j->committer.waits)},
     };
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
         mr_buf_char(b, ',');

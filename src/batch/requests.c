@@ -26,25 +26,13 @@
 #include "file.h"
 #include "join.h"
 #include "lines.h"
-#include "net/client.h"
+#include "requests_hosts.h"
 
-#define LINE_MOST        ((size_t)64 << 20)
-#define ARENA_MOST       ((size_t)1 << 30)
-#define OUTPUT_BYTES     ((size_t)256 << 10) /* held at most */
-#define OUTPUT_NS        (MR_NS_PER_S / 5)   /* for so long */
-#define RETRY_NS         MR_NS_PER_S
-#define RETRY_NS_MOST    (30 * MR_NS_PER_S)
-#define FAILURES_ALLOWED 3 /* in a row, before a host is passed over */
-
-struct host {
-    struct mr_client *client;
-    struct mr_tls_client *tls;
-    char address[256];
-    char prefix[256]; /* of paths */
-    uint32_t under_way;
-    uint32_t failures; /* in a row */
-    int64_t rests_until_ns;
-};
+#define LINE_MOST    ((size_t)64 << 20)
+#define ARENA_MOST   ((size_t)1 << 30)
+#define OUTPUT_BYTES ((size_t)256 << 10) /* held at most */
+#define OUTPUT_NS    (MR_NS_PER_S / 5)   /* for so long */
+#define RETRY_NS     MR_NS_PER_S
 
 struct item {
     uint64_t line;
@@ -62,7 +50,7 @@ struct worker {
     size_t first; /* of the call under way */
     size_t count;
     uint32_t attempt;
-    struct host *host; /* of the last call */
+    struct requests_host *host; /* of the last call */
     mr_str id;
     int64_t begin_ns;
 };
@@ -72,7 +60,7 @@ struct run {
     struct mr_loop *loop;
     struct mr_timer start;
     struct mr_timer flush;
-    struct host *hosts;
+    struct requests_host *hosts;
     struct worker *workers;
     size_t active; /* workers that have not come to the end */
     struct lines lines;
@@ -242,46 +230,6 @@ static int lines_take(struct worker *w, struct mr_err *err)
         MR_VEC_PUSH(&w->items, item);
     }
     return MR_OK;
-}
-
-/* ---- hosts ---- */
-
-static bool is_better(const struct host *a, const struct host *b, const struct host *failed,
-                      int64_t now_ns)
-{
-    const bool a_rests = a->rests_until_ns > now_ns;
-    const bool b_rests = b->rests_until_ns > now_ns;
-
-    if ((a == failed) != (b == failed)) {
-        return b == failed;
-    }
-    if (a_rests != b_rests) {
-        return b_rests;
-    }
-    return a->under_way < b->under_way;
-}
-
-static struct host *host_pick(struct run *r, const struct host *failed)
-{
-    struct host *best = &r->hosts[0];
-
-    for (size_t i = 1; i < r->o->host_count; i++) {
-        if (is_better(&r->hosts[i], best, failed, mr_now_ns())) {
-            best = &r->hosts[i];
-        }
-    }
-    return best;
-}
-
-static void host_tell(struct host *h, bool is_well)
-{
-    h->failures = is_well ? 0 : MR_MIN(h->failures + 1, 16u);
-    if (h->failures >= FAILURES_ALLOWED) {
-        const int64_t rest_ns = RETRY_NS << (h->failures - FAILURES_ALLOWED);
-        h->rests_until_ns = mr_now_ns() + MR_MIN(rest_ns, RETRY_NS_MOST);
-    } else if (is_well) {
-        h->rests_until_ns = 0;
-    }
 }
 
 /* ---- answers ---- */
@@ -485,7 +433,7 @@ static void on_done(void *ctx, int rc, const struct mr_err *err,
     }
     const struct verdict v = judge(w, rc, err, response);
     w->host->under_way--;
-    host_tell(w->host, v.is_ok || !v.may_repeat);
+    requests_host_tell(w->host, v.is_ok || !v.may_repeat);
     if (v.is_ok) {
         call_next(w);
     } else if (call_failed(w, &v) && w->attempt % r->o->host_count == 0) {
@@ -582,7 +530,7 @@ static int call_send(struct worker *w, struct mr_err *err)
     mr_arena_reset(&w->call);
     /* In the arena of the lines, as the answer is written with it. */
     w->id = w->count > 1 ? id_new(r, &w->arena) : w->items.at[w->first].request.id;
-    w->host = host_pick(r, w->host);
+    w->host = requests_host_pick(r->hosts, r->o->host_count, w->host);
     MR_TRY(request_make(w, &request, err));
     MR_TRY(mr_oip_rest_encode_request(&request, &w->head, &w->call, &body, err));
     MR_TRY(headers_make(w, &body, &headers, &call.header_count, err));
@@ -671,43 +619,6 @@ static void on_start(struct mr_timer *t)
 }
 
 /* ---- setting up ---- */
-
-static int host_open(struct run *r, struct host *h, const char *url, struct mr_err *err)
-{
-    struct mr_client_options options = {.max_connections = r->o->workers,
-                                        .connect_timeout_ns = r->o->timeout_ns,
-                                        .max_response_bytes = ARENA_MOST};
-    const bool is_http = strncmp(url, "http://", 7) == 0;
-    const bool is_https = strncmp(url, "https://", 8) == 0;
-    const bool is_tls = is_https || (r->o->is_tls && !is_http);
-    const char *rest = url + (is_https ? 8 : is_http ? 7 : 0);
-    size_t len = strcspn(rest, "/?# ");
-    size_t prefix = strlen(rest + len);
-    const char *bracket = memchr(rest, ']', len);
-    const char *last = bracket ? bracket : rest;
-    const bool has_port = memchr(last, ':', len - (size_t)(last - rest));
-    int rc;
-
-    prefix -= prefix > 0 && rest[len + prefix - 1] == '/';
-    if (len == 0 || len > 200 || prefix >= sizeof h->prefix || strpbrk(rest, "?# ")) {
-        return MR_FAIL(err, MR_E_INVALID,
-                       "'%.100s' is not the address of a host: expected "
-                       "host:port, perhaps with a path behind it",
-                       url);
-    }
-    snprintf(h->prefix, sizeof h->prefix, "%.*s", (int)prefix, rest + len);
-    snprintf(h->address, sizeof h->address, "%.*s%s", (int)len, rest,
-             has_port ? ""
-             : is_tls ? ":443"
-                      : ":80");
-    if (is_tls) {
-        MR_TRY(mr_tls_client_new(&h->tls, &r->o->tls, err));
-        options.tls = h->tls;
-    }
-    rc = mr_client_new(&h->client, r->loop, h->address, &options, err);
-out:
-    return rc;
-}
 
 static bool is_token(mr_str s)
 {
@@ -821,9 +732,9 @@ static int run_open(struct run *r, struct mr_err *err)
     r->model = path_part(o->model);
     MR_TRY(headers_read(r, err));
     MR_TRY(mr_loop_new(&r->loop, NULL, err));
-    r->hosts = MR_NEW_ARRAY(struct host, o->host_count);
+    r->hosts = MR_NEW_ARRAY(struct requests_host, o->host_count);
     for (size_t i = 0; i < o->host_count; i++) {
-        MR_TRY(host_open(r, &r->hosts[i], o->hosts[i], err));
+        MR_TRY(requests_host_open(&r->hosts[i], r->loop, o->hosts[i], o, ARENA_MOST, err));
     }
     MR_TRY(lines_open(&r->lines, o->input, LINE_MOST, err));
     MR_TRY(output_open(r, err));

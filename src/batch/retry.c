@@ -218,8 +218,7 @@ int retry_new(struct retry **out, const struct job *j, struct mr_err *err)
     int rc = MR_OK;
 
     for (size_t i = 0; i < mr_source_file_count(j->source); i++) {
-        mr_map_put(&r->paths, mr_str_c(mr_source_file(j->source, i).path),
-                   (void *)(uintptr_t)(i + 1));
+        mr_map_put(&r->paths, mr_str_c(mr_source_path(j->source, i)), (void *)(uintptr_t)(i + 1));
     }
     for (size_t i = 0; i < mr_manifest_item_count(j->manifest) && rc == MR_OK; i++) {
         const struct mr_manifest_item *item = mr_manifest_item(j->manifest, i);

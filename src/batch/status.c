@@ -64,6 +64,7 @@ void status_put(struct mr_buf *b, const struct job *j, const struct mr_batch_vie
     put_number(b, "rows_before", v->rows_before);
     put_number(b, "under_way", v->under_way);
     put_number(b, "memory_bytes", v->memory_bytes);
+    put_text(b, "reader", v->reader);
     put_number(b, "files", v->files);
     put_seconds(b, "ran_s", v->ran_ns);
     mr_buf_printf(b, ",\"rows_per_s\":%.1f", v->rows_per_s);

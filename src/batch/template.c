@@ -95,13 +95,13 @@ void template_want(const struct template *t, struct mr_schema *io)
     }
 }
 
-static int column_missing(const char *name, const struct mr_schema *schema, struct mr_err *err)
+static int column_missing(const char *name, const struct mr_schema *table, struct mr_err *err)
 {
     struct mr_buf names;
 
     mr_buf_init(&names, 0);
-    for (size_t i = 0; i < schema->count && names.len < NAMES_ROOM; i++) {
-        mr_buf_printf(&names, "%s%s", i ? ", " : "", schema->fields[i].name);
+    for (size_t i = 0; i < table->count && names.len < NAMES_ROOM; i++) {
+        mr_buf_printf(&names, "%s%s", i ? ", " : "", table->fields[i].name);
     }
     mr_err_set(err, MR_E_INVALID, MR_HERE,
                "{{%.100s}}: the table has no such column; it has %.300s", name,
@@ -110,13 +110,14 @@ static int column_missing(const char *name, const struct mr_schema *schema, stru
     return MR_E_INVALID;
 }
 
-int template_bind(struct template *t, const struct mr_schema *schema, struct mr_err *err)
+int template_bind(struct template *t, const struct mr_schema *schema, const struct mr_schema *table,
+                  struct mr_err *err)
 {
     for (size_t i = 0; i < t->pieces.len; i++) {
         struct piece *p = &t->pieces.at[i];
         p->column = p->name ? mr_schema_find(schema, mr_str_c(p->name)) : -1;
         if (p->name && p->column < 0) {
-            return column_missing(p->name, schema, err);
+            return column_missing(p->name, table, err);
         }
     }
     return MR_OK;

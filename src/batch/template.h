@@ -11,8 +11,10 @@ int template_new(struct template **out, const char *text, struct mr_err *err);
 void template_free(struct template **t);
 /** Adds the columns that are not there yet, without a type. */
 void template_want(const struct template *t, struct mr_schema *io);
-/** Finds the columns in a table's schema. Errors: MR_E_INVALID (names the column, and those there are). */
-int template_bind(struct template *t, const struct mr_schema *schema, struct mr_err *err);
+/** Finds the columns in the schema of rows, which may have fewer than their table. Errors: MR_E_INVALID (names the column,
+ *  and those of the table). */
+int template_bind(struct template *t, const struct mr_schema *schema, const struct mr_schema *table,
+                  struct mr_err *err);
 /** The name of a column that is null in this row; NULL: none is. */
 const char *template_null_in(const struct template *t, const struct mr_rows *rows, uint64_t row);
 /** No row of these has a null. */

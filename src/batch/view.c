@@ -26,6 +26,17 @@ void view_cause(struct job *j, const struct host *h, const char *text, int64_t n
     snprintf(oldest->text, sizeof oldest->text, "%s", text);
 }
 
+const struct cause *view_last_cause(const struct job *j)
+{
+    const struct cause *last = NULL;
+
+    for (size_t i = 0; i < CAUSES_MOST; i++) {
+        const struct cause *c = &j->causes[i];
+        last = c->count > 0 && (!last || c->last_ns > last->last_ns) ? c : last;
+    }
+    return last;
+}
+
 static int newer(const void *a, const void *b)
 {
     const struct mr_batch_failure_view *x = a;
@@ -58,9 +69,11 @@ static void host_view(const struct host *h, const struct mr_route_view *views, u
                                                 : h->is_fenced ? "fenced"
                                                                : "no answer yet",
                                        .reason = h->trouble,
+                                       .version = h->version,
                                        .rows = h->rows,
                                        .calls = h->calls,
-                                       .failures = h->failures};
+                                       .failures = h->failures,
+                                       .retries = h->figures.retries};
     for (uint32_t i = 0; i < count; i++) {
         if (h->id && views[i].host == h->id) {
             out->state = mr_route_state_name(views[i].state);
@@ -70,6 +83,10 @@ static void host_view(const struct host *h, const struct mr_route_view *views, u
             out->p50_ns = views[i].p50_ns;
             out->p95_ns = views[i].p95_ns;
         }
+    }
+    if (h->job->phase == JOB_ENDING && h->figures.answer_ns) {
+        out->p50_ns = (int64_t)mr_hist_quantile(h->figures.answer_ns, 0.5);
+        out->p95_ns = (int64_t)mr_hist_quantile(h->figures.answer_ns, 0.95);
     }
 }
 
@@ -102,18 +119,30 @@ static uint64_t rows_settled(const struct job *j)
 
 static const char *bottleneck_of(const struct job *j)
 {
-    const int64_t ran_ns = MR_MAX(mr_now_ns() - j->begin_ns, INT64_C(1));
+    const int64_t now_ns = mr_now_ns();
+    const int64_t ran_ns = MR_MAX(now_ns - j->begin_ns, INT64_C(1));
 
-    if (!j->committer.is_started) {
-        return "hosts"; /* that are asked for the model */
+    const int64_t writer_ns = j->committer.begin_ns > 0 ? now_ns - j->committer.begin_ns : 0;
+
+    if (writer_ns < 10 * MR_NS_PER_MS) {
+        return "hosts"; /* that are asked for the model, or about to be asked for rows */
     }
-    if (atomic_load_explicit(&j->committer.idle_ns, memory_order_relaxed) < ran_ns / 5) {
+    if (waits_ns(&j->committer.waits) < writer_ns / 5) {
         return "writer";
     }
-    return atomic_load_explicit(&j->reader.waited_ns, memory_order_relaxed) > ran_ns / 5 ||
-                   j->calls.extents.len > 2
+    const bool has_read =
+        j->is_read && atomic_load_explicit(&j->reader.read_ns, memory_order_relaxed) < ran_ns / 2;
+    return has_read || waits_ns(&j->reader.waits) > ran_ns / 5 || j->calls.extents.len > 2
                ? "hosts"
                : "reader";
+}
+
+static const char *reader_of(struct job *j)
+{
+    return j->is_read                        ? "has ended"
+           : credits_are_wanted(&j->credits) ? "waits for memory"
+           : j->calls.ahead.is_held          ? "waits for hosts"
+                                             : "reads";
 }
 
 bool view_mark(struct job *j, int64_t now_ns)
@@ -132,6 +161,7 @@ bool view_mark(struct job *j, int64_t now_ns)
 struct whole_view {
     struct mr_batch_view view;
     struct mr_batch_failure_view failures[CAUSES_MOST];
+    struct mr_batch_dead_view dead_causes[DEAD_CAUSES_MOST];
     struct mr_batch_host_view *hosts;
     struct mr_route_view *routes; /* their reasons */
     struct disk_hold hold;        /* its reason */
@@ -177,6 +207,7 @@ struct mr_batch_view *view_new(struct job *j)
         .rows_before = j->before.rows + j->before.dead,
         .under_way = j->read_rows - rows - dead,
         .memory_bytes = taken,
+        .reader = reader_of(j),
         .files = j->before.parts + atomic_load_explicit(&j->committer.files, memory_order_relaxed) -
                  atomic_load_explicit(&j->committer.merged, memory_order_relaxed),
         .ran_ns = now_ns - j->begin_ns,
@@ -192,7 +223,19 @@ struct mr_batch_view *view_new(struct job *j)
         .failures = w->failures,
         .failure_count = failures_view(j, now_ns, w->failures),
         .hosts = w->hosts,
-        .host_count = j->hosts.len};
+        .host_count = j->hosts.len,
+        .dead_causes = w->dead_causes,
+        .dead_cause_count = j->figures.dead_count,
+        .dead_others = j->figures.dead_other,
+        .read_ns = atomic_load_explicit(&j->reader.read_ns, memory_order_relaxed),
+        .reader_waited_ns = waits_ns(&j->reader.waits),
+        .write_ns = atomic_load_explicit(&j->committer.write_ns, memory_order_relaxed),
+        .commit_ns = atomic_load_explicit(&j->committer.commit_ns, memory_order_relaxed),
+        .writer_waited_ns = waits_ns(&j->committer.waits)};
+    for (size_t i = 0; i < j->figures.dead_count; i++) {
+        const struct dead_cause *d = &j->figures.dead[i];
+        w->dead_causes[i] = (struct mr_batch_dead_view){d->kind, d->text, d->count};
+    }
     for (size_t i = 0; i < j->hosts.len; i++) {
         w->view.prompt_tokens += j->hosts.at[i]->figures.prompt_tokens;
         w->view.completion_tokens += j->hosts.at[i]->figures.completion_tokens;

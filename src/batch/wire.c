@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "codec/pb.h"
 
 #define GRPC_CONNECTIONS 4 /* hosts take some 100 streams on each */
@@ -88,6 +89,7 @@ int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_option
 
     w->o = o;
     w->local = NULL;
+    w->form = (struct wire_form){0};
     MR_TRY(wire_parse(url, o, &w->protocol, &is_tls, &rest, err));
     options.http2 = w->protocol == MR_BATCH_GRPC;
     /* As many as there are calls, whose number the route bounds and a running job may be told. */
@@ -208,12 +210,48 @@ static int send_grpc(struct wire *w, struct wire_call *c, struct mr_oip_request 
     return rc;
 }
 
+/* Is the next call one with bytes? One is, in between, when JSON did well and bytes did not: had the host only failed for a
+ * while, all calls would cost more from then on. */
+static void form_choose(struct wire *w, struct wire_call *c)
+{
+    struct wire_form *f = &w->form;
+
+    c->is_binary = w->protocol == MR_BATCH_BINARY && !f->json_next;
+    c->is_proof = c->is_binary && f->json_ok;
+    f->json_next = f->json_next || c->is_proof;
+}
+
+bool wire_form_told(struct wire *w, const struct wire_call *c, enum mr_route_outcome outcome)
+{
+    struct wire_form *f = &w->form;
+    const bool is_ok = outcome == MR_ROUTE_OK;
+
+    if (w->protocol != MR_BATCH_BINARY || f->is_json || f->binary_ok ||
+        outcome == MR_ROUTE_THROTTLED || outcome == MR_ROUTE_CANCELLED) {
+        return outcome == MR_ROUTE_REJECTED && f->is_json && c->is_binary;
+    }
+    if (is_ok && c->is_binary) {
+        *f = (struct wire_form){.binary_ok = true};
+    } else if (is_ok) {
+        f->json_next = f->json_ok; /* the first time: bytes once more */
+        f->json_ok = true;
+    } else if (!f->json_ok) {
+        f->json_next = c->is_binary;
+    } else if (c->is_proof) {
+        *f = (struct wire_form){.json_next = true, .is_json = true};
+        mr_log(MR_LOG_INFO, "batch.json_only", "%s takes no tensors as bytes, and gets JSON",
+               w->address);
+    }
+    return outcome == MR_ROUTE_REJECTED && c->is_binary;
+}
+
 static int send_rest(struct wire *w, struct wire_call *c, struct mr_oip_request *r,
                      struct mr_buf *buf, struct mr_arena *arena, int64_t timeout_ns,
                      struct mr_err *err)
 {
     const struct mr_batch_options *o = w->o;
-    const bool is_binary = w->protocol == MR_BATCH_BINARY;
+    form_choose(w, c);
+    const bool is_binary = c->is_binary;
     struct mr_header headers[2] = {{MR_STR("content-type"), MR_STR("application/json")},
                                    {MR_STR("inference-header-content-length"), {NULL, 0}}};
     struct mr_oip_encoded body;

@@ -10,6 +10,15 @@
 #include "oip/oip.h"
 #include "route/route.h"
 
+/* Which form of tensors a host takes over REST. JSON is what each server has to take; not all take bytes, and few say so
+ * before they get some. */
+struct wire_form {
+    bool binary_ok; /* a call with bytes was answered well: all are made so */
+    bool json_ok;   /* a call with JSON was, and none with bytes */
+    bool json_next; /* the next call */
+    bool is_json;   /* bytes failed before and after JSON did well: never again */
+};
+
 struct wire {
     const struct mr_batch_options *o;
     enum mr_batch_protocol protocol;
@@ -18,6 +27,7 @@ struct wire {
     struct local *local; /* MR_BATCH_LOCAL: all else is none */
     char address[256];
     char prefix[128]; /* of paths, with mr_batch_options.openai: "/v1" */
+    struct wire_form form;
 };
 
 /** *w is zero, or was closed. url: what mr_batch_options.hosts says of one host. tls_name, unless NULL, is whom its certificate has to name if the
@@ -56,6 +66,9 @@ typedef void(wire_done_fn)(void *ctx, const struct wire_reply *reply);
 struct wire_call {
     wire_done_fn *done; /* once, never from within wire_send; passes what it gets to wire_judge */
     void *ctx;
+    /* of wire_send */
+    bool is_binary;
+    bool is_proof; /* that the host takes JSON only, if it fails */
 };
 /** An inference. r is changed. buf and arena live until it is done. Errors: those of mr_oip_rest_encode_request; then
  *  `done` is not called. */
@@ -79,6 +92,7 @@ struct wire_answer {
     enum mr_route_outcome outcome;
     int64_t retry_after_ns;
     bool is_for_good;                   /* the host cannot serve the model at all */
+    bool is_for_form;                   /* perhaps it takes the rows as JSON */
     char cause[560];                    /* unless outcome is OK */
     struct mr_oip_response response;    /* OK */
     struct mr_block *body;              /* OK: what tensors may lie in; the client's */
@@ -94,5 +108,8 @@ bool wire_judge_status(const struct wire_reply *reply, struct wire_answer *out);
 /** Reads an answer of good form; whether it is a good answer the caller finds out. */
 void wire_judge(const struct wire *w, const struct wire_reply *reply, struct mr_arena *arena,
                 struct wire_answer *out);
+/** What was found out about an answer, once per call; decides the form of those that follow. True: the call was refused
+ *  perhaps for its form, and its rows should be sent again before they are blamed. */
+bool wire_form_told(struct wire *w, const struct wire_call *c, enum mr_route_outcome outcome);
 
 #endif

@@ -1,6 +1,5 @@
 /* `millrace batch run`: a table through models on other machines, with progress and a report. */
 #include <glob.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -11,6 +10,7 @@
 #include "batch_merge.h"
 #include "batch_options.h"
 #include "batch_plan.h"
+#include "batch_run.h"
 #include "batch_s3.h"
 #include "cli.h"
 #include "opt_serve.h"
@@ -58,6 +58,7 @@ struct batch_command {
     struct mr_cli_batch_list recomputed;
     int on_threshold;
     bool is_stopped;
+    bool is_wrong;     /* what is asked for cannot be a job */
     const char *shard; /* NULL: all */
     struct mr_tls_client_options tls;
     bool plan;
@@ -112,7 +113,7 @@ const struct mr_option mr_cli_batch_table[] = {
      .flags = MR_OPTION_CLI_ONLY,
      AT(columns),
      .value = "COLUMN,...",
-     .help = "those of the input that are read, and are in dead letters; all if not given"},
+     .help = "the only ones of the input that are read, also for dead letters"},
     MR_BATCH_TEXT_ROWS(struct batch_command),
     {.name = "shard",
      .kind = MR_OPTION_STRING,
@@ -278,7 +279,9 @@ const struct mr_option mr_cli_batch_table[] = {
      .fallback = "0",
      .max = 1 << 24,
      .value = "ROWS",
-     .help = "read as one; 0 is 4096, or as many as a call takes"},
+     .help =
+         "read and committed as one; 0 is what hosts answer in half a second, 64 to 4096, or as "
+         "many as a call takes"},
     {.name = "memory",
      .kind = MR_OPTION_BYTES,
      .flags = MR_OPTION_CLI_ONLY,
@@ -310,13 +313,12 @@ const struct mr_option mr_cli_batch_table[] = {
      .kind = MR_OPTION_DURATION,
      .flags = MR_OPTION_CLI_ONLY,
      AT(job.commit_ns),
-     .fallback = "60s",
-     .min = 1,
+     .fallback = "0",
      .max = 86400,
      .scale = MR_NS_PER_S,
      .value = "TIME",
      .help = "a file of results is committed at this age; what is younger is done again after a "
-             "crash"},
+             "crash; 0 is 2s at first, then a thirtieth of the time so far, up to 60s"},
     {.name = "verify",
      .kind = MR_OPTION_BOOL,
      .flags = MR_OPTION_CLI_ONLY,
@@ -498,8 +500,8 @@ struct progress {
     struct mr_term term;
     int64_t told_ns;
     bool has_line;
-    size_t host_lines; /* below it */
-    bool has_table;    /* results go to one */
+    size_t lines;   /* below it */
+    bool has_table; /* results go to one */
     int64_t total;
     uint64_t rows;
 };
@@ -532,7 +534,7 @@ static void line_print(struct mr_term term, mr_str line)
 static void hosts_print(struct progress *p, const struct mr_batch_view *v)
 {
     const struct mr_term term = p->term;
-    const size_t room = term.is_terminal ? MR_MAX(term.height, 4u) - 3 : v->host_count;
+    const size_t room = term.is_terminal ? MR_MAX(term.height, 5u) - 4 : v->host_count;
     struct mr_buf b;
 
     mr_buf_init(&b, 0);
@@ -542,7 +544,7 @@ static void hosts_print(struct progress *p, const struct mr_batch_view *v)
         fputs(term.is_terminal ? "\n" : "", stderr);
         line_print(term, mr_buf_view(&b));
         fputs(term.is_terminal ? "" : "\n", stderr);
-        p->host_lines++;
+        p->lines++;
     }
     mr_buf_fini(&b);
 }
@@ -550,12 +552,54 @@ static void hosts_print(struct progress *p, const struct mr_batch_view *v)
 /* Over what was drawn last. */
 static void drawn_clear(struct progress *p)
 {
-    if (p->host_lines > 0 && p->term.is_terminal) {
-        fprintf(stderr, "\033[%zuA", p->host_lines);
+    if (p->lines > 0 && p->term.is_terminal) {
+        fprintf(stderr, "\033[%zuA", p->lines);
     }
     fputs(p->has_line ? "\r\033[J" : "", stderr);
     p->has_line = false;
-    p->host_lines = 0;
+    p->lines = 0;
+}
+
+static void times_put(struct mr_buf *b, const struct mr_batch_view *v)
+{
+    char text[5][32];
+    const int64_t times[] = {v->read_ns, v->reader_waited_ns, v->write_ns, v->commit_ns,
+                             v->writer_waited_ns};
+
+    for (size_t i = 0; i < 5; i++) {
+        mr_text_duration(text[i], (double)times[i]);
+    }
+    mr_buf_printf(b,
+                  "  reader: read for %s, waited for %s; writer: wrote for %s, committed for %s, "
+                  "waited for %s\n",
+                  text[0], text[1], text[2], text[3], text[4]);
+}
+
+static void host_end_put(struct mr_buf *b, const struct mr_batch_host_view *h)
+{
+    char p50[32];
+    char p95[32];
+
+    mr_text_duration(p50, (double)h->p50_ns);
+    mr_text_duration(p95, (double)h->p95_ns);
+    mr_buf_printf(b, "  %s: %s%s%s%s%s, %llu rows in %llu calls, p50 %s, p95 %s, %llu failures, ",
+                  h->address, h->state, h->reason[0] ? ": " : "", h->reason,
+                  h->version[0] ? ", version " : "", h->version, (unsigned long long)h->rows,
+                  (unsigned long long)h->calls, p50, p95, (unsigned long long)h->failures);
+    mr_buf_printf(b, "%llu retries\n", (unsigned long long)h->retries);
+}
+
+static void dead_put(struct mr_buf *b, const struct mr_batch_view *v)
+{
+    for (size_t i = 0; i < v->dead_cause_count; i++) {
+        const struct mr_batch_dead_view *d = &v->dead_causes[i];
+        mr_buf_printf(b, "  dead letters, %llu of kind %s: %s\n", (unsigned long long)d->count,
+                      d->kind, d->cause);
+    }
+    if (v->dead_others > 0) {
+        mr_buf_printf(b, "  dead letters, %llu with other causes\n",
+                      (unsigned long long)v->dead_others);
+    }
 }
 
 /* What this start came to, for a person; report.json has more. */
@@ -563,33 +607,34 @@ static void end_print(struct progress *p, const struct mr_batch_view *v)
 {
     const uint64_t done = v->rows + v->dead;
     const uint64_t here = done - MR_MIN(v->rows_before, done);
+    /* Otherwise the error says all, but for hosts that do not work. */
+    const bool has_begun = done > 0 || v->writer_waited_ns > 0;
     struct mr_buf b;
     char ran[32];
-    char one[32];
-    char other[32];
 
     drawn_clear(p);
     mr_buf_init(&b, 0);
-    mr_text_duration(ran, (double)v->ran_ns);
-    mr_buf_printf(&b, "%llu rows done, %llu of them dead, in %llu %s%s", (unsigned long long)done,
-                  (unsigned long long)v->dead, (unsigned long long)v->files,
-                  p->has_table ? "commit" : "file", v->files == 1 ? "" : "s");
-    mr_buf_printf(&b, "; %llu of them now, in %s, %.0f rows/s, bound by the %s\n",
-                  (unsigned long long)here, ran,
-                  (double)here * 1e9 / (double)MR_MAX(v->ran_ns, INT64_C(1)), v->bottleneck);
-    for (size_t i = 0; i < v->host_count; i++) {
-        const struct mr_batch_host_view *h = &v->hosts[i];
-        mr_text_duration(one, (double)h->p50_ns);
-        mr_text_duration(other, (double)h->p95_ns);
-        mr_buf_printf(&b, "  %s: %s%s%s, %llu rows in %llu calls, p50 %s, p95 %s, %llu failures\n",
-                      h->address, h->state, h->reason[0] ? ": " : "", h->reason,
-                      (unsigned long long)h->rows, (unsigned long long)h->calls, one, other,
-                      (unsigned long long)h->failures);
+    if (has_begun) {
+        mr_text_duration(ran, (double)v->ran_ns);
+        mr_buf_printf(&b, "%llu rows done, %llu of them dead, in %llu %s%s",
+                      (unsigned long long)done, (unsigned long long)v->dead,
+                      (unsigned long long)v->files, p->has_table ? "commit" : "file",
+                      v->files == 1 ? "" : "s");
+        mr_buf_printf(&b, "; %llu of them now, in %s, %.0f rows/s, bound by the %s\n",
+                      (unsigned long long)here, ran,
+                      (double)here * 1e9 / (double)MR_MAX(v->ran_ns, INT64_C(1)), v->bottleneck);
+        times_put(&b, v);
     }
+    for (size_t i = 0; i < v->host_count; i++) {
+        if (has_begun || strcmp(v->hosts[i].state, "ready") != 0) {
+            host_end_put(&b, &v->hosts[i]);
+        }
+    }
+    dead_put(&b, v);
     for (size_t i = 0; i < v->failure_count; i++) {
         const struct mr_batch_failure_view *f = &v->failures[i];
-        mr_buf_printf(&b, "  failed %llu times, last at %s: %s\n", (unsigned long long)f->count,
-                      f->host, f->cause);
+        mr_buf_printf(&b, "  calls failed %llu times, last at %s: %s\n",
+                      (unsigned long long)f->count, f->host, f->cause);
     }
     struct mr_buf clean;
     mr_buf_init(&clean, 0);
@@ -644,22 +689,30 @@ static void on_view(void *ctx, const struct mr_batch_view *v)
     }
     mr_text_bytes(memory, v->memory_bytes);
     struct mr_buf line;
+    struct mr_buf pace; /* below it on a terminal, where one line would be too long */
     mr_buf_init(&line, 0);
-    mr_buf_printf(&line,
-                  "%llu rows done, %llu of them dead, %llu under way (%s), %.0f rows/s%s, %zu of "
-                  "%zu hosts, %s%s",
+    mr_buf_printf(&line, "%llu rows done, %llu of them dead, %llu under way (%s)",
                   (unsigned long long)done, (unsigned long long)v->dead,
-                  (unsigned long long)v->under_way, memory, v->rows_per_s, left, working,
-                  v->host_count,
+                  (unsigned long long)v->under_way, memory);
+    mr_buf_init(&pace, 0);
+    mr_buf_printf(&pace, "%s%.0f rows/s%s, %s%s, %zu of %zu hosts",
+                  p->term.is_terminal ? "  " : ", ", v->rows_per_s, left,
                   v->held[0]     ? "paused: "
                   : v->is_paused ? "paused"
                                  : "bound by the ",
                   v->held[0]     ? v->held
                   : v->is_paused ? ""
-                                 : v->bottleneck);
+                                 : v->bottleneck,
+                  working, v->host_count);
     drawn_clear(p);
     p->term = mr_term_of(stderr); /* it may have another size by now */
     line_print(p->term, mr_buf_view(&line));
+    if (p->term.is_terminal) {
+        fputc('\n', stderr);
+        p->lines++;
+    }
+    line_print(p->term, mr_buf_view(&pace));
+    mr_buf_fini(&pace);
     mr_buf_fini(&line);
     fputs(p->term.is_terminal ? "" : "\n", stderr);
     p->has_line = p->term.is_terminal;
@@ -669,14 +722,6 @@ static void on_view(void *ctx, const struct mr_batch_view *v)
 }
 
 /* ---- running ---- */
-
-static struct mr_batch *running; /* for the signal handler; set before it is installed */
-
-static void on_signal(int number)
-{
-    (void)number;
-    mr_batch_stop(running);
-}
 
 static void retried_print(const struct batch_command *c, const struct progress *p)
 {
@@ -704,32 +749,25 @@ static int result_make(const struct batch_command *c, struct mr_err *err)
 
 static int batch_run(struct batch_command *c, struct mr_err *err)
 {
-    struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
+    struct mr_batch *job;
     struct progress progress = {.term = mr_term_of(stderr),
                                 .has_table = c->job.output_database != NULL};
     struct mr_buf report;
-    const char **dirs = mr_default_backend_dirs();
+    int rc = mr_cli_batch_open(&job, &c->job, err);
 
-    mr_cli_heap_bounds();
-    c->job.backend_dirs = dirs;
-    while (dirs[c->job.backend_dir_count]) {
-        c->job.backend_dir_count++;
-    }
-    int rc = mr_batch_new(&running, &c->job, err);
     if (rc < 0) {
-        mr_free(dirs);
+        c->is_wrong = true;
         return rc;
     }
-    sigaction(SIGINT, &stop, NULL);
-    sigaction(SIGTERM, &stop, NULL);
+    mr_cli_batch_obey();
     if (c->plan) {
-        rc = mr_cli_batch_plan(running, &c->job, c->json, err);
+        rc = mr_cli_batch_plan(job, &c->job, c->json, err);
         goto out;
     }
-    mr_batch_on_view(running, on_view, &progress);
+    mr_batch_on_view(job, on_view, &progress);
     mr_buf_init(&report, 0);
-    rc = mr_batch_run(running, &report, err);
-    c->is_stopped = mr_batch_is_stopped(running);
+    rc = mr_batch_run(job, &report, err);
+    c->is_stopped = mr_batch_is_stopped(job);
     if (progress.has_line) {
         fputc('\n', stderr);
     }
@@ -744,11 +782,7 @@ static int batch_run(struct batch_command *c, struct mr_err *err)
     }
     mr_buf_fini(&report);
 out:
-    stop.sa_handler = SIG_DFL;
-    sigaction(SIGINT, &stop, NULL);
-    sigaction(SIGTERM, &stop, NULL);
-    mr_batch_free(&running);
-    mr_free(dirs);
+    mr_cli_batch_close(&job);
     return rc;
 }
 
@@ -786,7 +820,9 @@ int mr_cli_batch(int argc, char **argv, char **env)
         int rc = command_complete(&command, &parsed, &err);
         code = rc < 0 ? MR_EXIT_USAGE : -1;
         if (rc == MR_OK && (rc = batch_run(&command, &err)) < 0) {
-            code = command.is_stopped ? EXIT_STOPPED : MR_EXIT_FAILED;
+            code = command.is_wrong     ? MR_EXIT_USAGE
+                   : command.is_stopped ? EXIT_STOPPED
+                                        : MR_EXIT_FAILED;
         }
         code = rc < 0 ? mr_cli_fail("millrace batch", code, err.msg) : MR_EXIT_OK;
     }

@@ -78,6 +78,10 @@ int mr_cli_batch_words_read(struct mr_batch_options *o, struct mr_cli_batch_pars
     o->hosts = mr_cli_batch_cut(&p->hosts, &words->hosts, &o->host_count);
     o->carried = mr_cli_batch_cut(&p->carried, &words->carried, &o->carried_count);
     o->outputs = mr_cli_batch_cut(&p->outputs, &words->outputs, &o->output_count);
+    o->model_inputs = words->model_inputs.at;
+    o->model_input_count = words->model_inputs.len;
+    o->model_outputs = words->model_outputs.at;
+    o->model_output_count = words->model_outputs.len;
     o->protocol = (enum mr_batch_protocol)words->protocol;
     o->has_null_value = words->null_value != NULL;
     if (words->delimiter && strlen(words->delimiter) != 1) {

@@ -20,6 +20,8 @@ struct mr_cli_batch_words {
     struct mr_option_list hosts;
     struct mr_option_list carried;
     struct mr_option_list outputs;
+    struct mr_option_list model_inputs;
+    struct mr_option_list model_outputs;
     struct mr_option_list maps;
     struct mr_option_list job_files;
     struct mr_cli_batch_api api;
@@ -97,9 +99,20 @@ struct mr_cli_batch_words {
          .fallback = "binary",                                                                     \
          .choices = mr_cli_batch_protocols,                                                        \
          .value = "PROTOCOL",                                                                      \
-         .help = "binary is REST with tensors as bytes, rest REST with JSON; an address with a "   \
-                 "scheme "                                                                         \
-                 "goes before"},                                                                   \
+         .help = "binary is REST with tensors as bytes, or as JSON where a host does not take "    \
+                 "them, rest REST with JSON; an address with a scheme goes before"},               \
+        {.name = "model-input",                                                                    \
+         .kind = MR_OPTION_LIST,                                                                   \
+         .flags = MR_OPTION_CLI_ONLY,                                                              \
+         MR_OPTION_AT(type, words.model_inputs),                                                   \
+         .value = "NAME=TYPE[DIMS]",                                                               \
+         .help = "an input of the model, such as x=FP32[-1,64], where hosts do not tell"},         \
+        {.name = "model-output",                                                                   \
+         .kind = MR_OPTION_LIST,                                                                   \
+         .flags = MR_OPTION_CLI_ONLY,                                                              \
+         MR_OPTION_AT(type, words.model_outputs),                                                  \
+         .value = "NAME=TYPE[DIMS]",                                                               \
+         .help = "the same of an output"},                                                         \
         {.name = "map",                                                                            \
          .kind = MR_OPTION_LIST,                                                                   \
          .flags = MR_OPTION_CLI_ONLY,                                                              \

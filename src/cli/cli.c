@@ -1,6 +1,8 @@
 /* The program's front: which sub-command, help, version, and the one form in which errors are said. */
 #include "cli.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,8 +153,22 @@ static bool is_called_mlserver(const char *path)
     return strcmp(slash ? slash + 1 : path, "mlserver") == 0;
 }
 
+/* A standard descriptor that the parent closed would be given to the next socket or file. Reading the one and writing the
+ * other still fails; messages go nowhere. */
+static void standard_open(void)
+{
+    static const int modes[] = {O_WRONLY, O_RDONLY, O_WRONLY};
+
+    for (int fd = 0; fd < 3; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", modes[fd]) != fd) {
+            _exit(MR_EXIT_FAILED);
+        }
+    }
+}
+
 int mr_cli_main(int argc, char **argv, char **env)
 {
+    standard_open();
     if (argc > 0 && is_called_mlserver(argv[0])) {
         return finish_output(mr_cli_mlserver(argc - 1, argv + 1, env));
     }

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "batch_options.h"
+#include "batch_run.h"
 #include "cli.h"
 #include "opt_serve.h"
 #include "remote.h"
@@ -41,6 +42,7 @@ struct map_command {
     int output_format;
     int dead;
     struct mr_tls_client_options tls;
+    bool is_wrong; /* what is asked for cannot be a run */
 };
 
 #define AT(member) MR_OPTION_AT(struct map_command, member)
@@ -175,17 +177,17 @@ static void on_view(void *ctx, const struct mr_batch_view *v)
                       h->reason);
         line_print(&line);
     }
+    for (size_t i = 0; i < v->failure_count; i++) {
+        const struct mr_batch_failure_view *f = &v->failures[i];
+        struct mr_buf line;
+        mr_buf_init(&line, 0);
+        mr_buf_printf(&line, "  calls failed %llu times, last at %s: %s",
+                      (unsigned long long)f->count, f->host, f->cause);
+        line_print(&line);
+    }
 }
 
 /* ---- running ---- */
-
-static struct mr_batch *running; /* for the signal handler; set before it is installed */
-
-static void on_signal(int number)
-{
-    (void)number;
-    mr_batch_stop(running);
-}
 
 /* Some bytes; 0: there are none. */
 static int first_read(char *to, size_t room, size_t *out_n, struct mr_err *err)
@@ -205,19 +207,16 @@ static int first_read(char *to, size_t room, size_t *out_n, struct mr_err *err)
 
 static int map_run(struct map_command *c, struct mr_err *err)
 {
-    struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
+    struct mr_batch *job = NULL;
     struct mr_source_stream stream = {.fd = STDIN_FILENO, .linger_ns = LINGER_NS};
-    const char **dirs = mr_default_backend_dirs();
     char *first = mr_alloc(FIRST_BYTES);
     int64_t told_ns = 0;
     int rc;
 
     c->job.source.stream = &stream;
-    c->job.backend_dirs = dirs;
-    while (dirs[c->job.backend_dir_count]) {
-        c->job.backend_dir_count++;
-    }
-    MR_TRY(mr_batch_new(&running, &c->job, err));
+    c->is_wrong = true;
+    MR_TRY(mr_cli_batch_open(&job, &c->job, err));
+    c->is_wrong = false;
     MR_TRY(first_read(first, FIRST_BYTES, &stream.first.len, err));
     if (stream.first.len == 0) { /* no host is needed for that */
         rc = c->job.source.format == MR_TABLE_ARROW
@@ -227,19 +226,12 @@ static int map_run(struct map_command *c, struct mr_err *err)
         goto out;
     }
     stream.first.ptr = first;
-    signal(SIGPIPE, SIG_IGN); /* NOLINT: an error of the write tells more */
-    mr_cli_heap_bounds();
-    mr_batch_on_view(running, on_view, &told_ns);
-    sigaction(SIGINT, &stop, NULL);
-    sigaction(SIGTERM, &stop, NULL);
-    rc = mr_batch_run(running, NULL, err);
-    stop.sa_handler = SIG_DFL;
-    sigaction(SIGINT, &stop, NULL);
-    sigaction(SIGTERM, &stop, NULL);
+    mr_batch_on_view(job, on_view, &told_ns);
+    mr_cli_batch_obey();
+    rc = mr_batch_run(job, NULL, err);
 out:
-    mr_batch_free(&running);
+    mr_cli_batch_close(&job);
     mr_free(first);
-    mr_free(dirs);
     return rc;
 }
 
@@ -298,7 +290,7 @@ int mr_cli_map(int argc, char **argv, char **env)
         int rc = command_complete(&command, &parsed, &err);
         code = rc < 0 ? MR_EXIT_USAGE : -1;
         if (rc == MR_OK && (rc = map_run(&command, &err)) < 0) {
-            code = MR_EXIT_FAILED;
+            code = command.is_wrong ? MR_EXIT_USAGE : MR_EXIT_FAILED;
         }
         code = rc < 0 ? mr_cli_fail(program, code, err.msg) : MR_EXIT_OK;
     }

@@ -396,7 +396,7 @@ def test_query(tmp_path):
         assert done.returncode == 1 and "query" in done.stderr
         done = subprocess.run([*args, "-i", str(tmp_path / "in")], capture_output=True, text=True, env=environment(),
                               timeout=120 * wait.SLOW)
-        assert done.returncode == 1 and "a query or files" in done.stderr
+        assert done.returncode == 2 and "a query or files" in done.stderr
 
 
 def test_input_that_changed(tmp_path):

@@ -59,6 +59,14 @@ def test_nothing_but_empty_text(tmp_path, text):
     assert keys(tmp_path) == [1]
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_nothing_at_all(tmp_path, name):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_text("")
+    said, calls = run(tmp_path, code=1)
+    assert f"{name}': there are no rows" in said and calls == 0
+
+
 @pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[:-8] + b"\xff\xff\xff\x7fPAR1", lambda b: b"", lambda b: b[:100],
                                     lambda b: b[:-200] + os.urandom(180) + b[-20:]])
 def test_corrupt_footer(tmp_path, damage):
@@ -95,6 +103,43 @@ def test_lengths_that_cancel_out(tmp_path):
         assert all(y == (k - first) + 6 for k, y in zip(t["id"].to_pylist(), t["y"].to_pylist()))
         letters = {d["row"]: d["cause"] for d in batch.dead(folder)}
         assert sorted(letters) == sorted(bad) and all("x" in cause for cause in letters.values())
+
+
+class Square(batch.Host):
+    """x is a matrix."""
+    def do_GET(self):
+        self.say(200, {"name": "m", "versions": ["1"], "platform": "",
+                       "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2, 2]},
+                                  {"name": "id", "datatype": "INT64", "shape": [-1]}],
+                       "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]},
+                                   {"name": "z", "datatype": "INT64", "shape": [-1, 2]}]})
+
+    def answer(self, number, x, key):
+        self.good(x, key, y=x[:, 1, 0].copy())
+
+
+@pytest.mark.parametrize("write", ["parquet", "arrow", "jsonl"])
+def test_lists_in_lists(tmp_path, write):
+    """Their lengths are those of the model's dimensions, whatever their sum is."""
+    bad = {0: [[1, 2, 3], [4]], 7: [[1], [2, 3, 4]], 11: [[1, 2, 3, 4]], 12: [[1], [2], [3], [4]], 13: [[1, 2], None], 14: [[1, 2]]}
+    x = [bad.get(k, [[k, k + 1], [k + 2, k + 3]]) for k in range(30)]
+    if write == "jsonl":
+        bad = {k: v for k, v in bad.items() if k != 13}  # text has no null lists in lists
+        jsonl(tmp_path, "a.jsonl", "".join(line(k, [[k, k + 1], [k + 2, k + 3]] if k == 13 else v) for k, v in enumerate(x)))
+    else:
+        parquet(tmp_path, "a.parquet", list(range(30)), x, field=pa.list_(pa.list_(pa.float32())))
+    if write == "arrow":
+        t = pq.read_table(tmp_path / "in/a.parquet")
+        (tmp_path / "in/a.parquet").unlink()
+        with pa.OSFile(str(tmp_path / "in/a.arrow"), "wb") as f, pa.ipc.new_file(f, t.schema) as w:
+            w.write_table(t)
+    run(tmp_path, handler=Square)
+    assert keys(tmp_path) == [k for k in range(30) if k not in bad]
+    t = batch.results(tmp_path)
+    assert t["y"].to_pylist() == [k + 2 for k in t["id"].to_pylist()]
+    letters = {d["row"]: d["cause"] for d in batch.dead(tmp_path)}
+    assert sorted(letters) == sorted(bad) and all("column 'x'" in cause for cause in letters.values())
+    assert letters[0] == "column 'x': a list of 3 items at level 2, not 2 as the model asks for"
 
 
 def strict(text):

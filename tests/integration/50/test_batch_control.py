@@ -1,15 +1,22 @@
 """A job of `millrace batch run` that is asked, paused and changed while it runs."""
 import contextlib
+import fcntl
 import http.client
 import json
 import os
+import pty
 import re
 import signal
 import socket
 import stat
+import struct
 import subprocess
+import termios
 import threading
 
+import numpy
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -94,12 +101,54 @@ def gated(tmp_path):
         gate.set()
 
 
+def test_the_reader_is_not_far_ahead(tmp_path):
+    """Rows that no host has room for are not read, although there is memory."""
+    rows, gate = 60000, threading.Event()
+    (tmp_path / "in").mkdir()
+    x = pa.FixedSizeListArray.from_arrays(pa.array(numpy.ones(rows * batch.WIDTH, numpy.float32)), batch.WIDTH)
+    pq.write_table(pa.table({"id": range(rows), "x": x, "name": ["n" * 1000] * rows}), tmp_path / "in/0.parquet")
+    with batch.hosts(type("Gate", (Gate,), {"gate": gate})) as (addresses, _):
+        with running(tmp_path, addresses, "--max-in-flight-per-host", 2) as process:
+            wait.until(lambda: status(tmp_path)["reader"] == "waits for hosts", "rows enough")
+            s = status(tmp_path)
+            assert s["under_way"] < rows / 2 and 16 << 20 < s["memory_bytes"] < 32 << 20
+            gate.set()
+            assert process.wait(timeout=wait.PATIENCE) == 0
+    assert sorted(batch.results(tmp_path)["id"].to_pylist()) == list(range(rows))
+
+
+class Stuck(batch.Host):
+    """After some answers."""
+    gate = None
+
+    def answer(self, number, x, key):
+        if number > 5:
+            self.gate.wait(wait.PATIENCE * 4)
+        self.good(x, key)
+
+
+def test_little_is_done_again(tmp_path):
+    """What slow hosts have answered is committed soon, without an option for that."""
+    x = batch.table(tmp_path / "in", 20000)
+    gate = threading.Event()
+    with batch.hosts(type("Stuck", (Stuck,), {"gate": gate})) as (addresses, made):
+        with running(tmp_path, addresses):
+            wait.until(lambda: batch.committed(tmp_path), "what was answered")
+        gate.set()
+        done, calls = sum(batch.committed(tmp_path).values()), made[0].calls
+        assert 0 < done <= 500
+        batch.run(tmp_path, addresses)
+        assert made[0].calls - calls == (20000 - done) // 100
+    batch.check(tmp_path, x)
+
+
 def test_status(gated):
     folder, x, addresses, host, gate = gated
     with running(folder, addresses, "--max-in-flight-per-host", 2) as process:
         wait.until(lambda: status(folder)["hosts"][0]["in_flight"] == 2, "calls")
-        wait.until(lambda: status(folder)["under_way"] == 5000, "all to be read")
+        wait.until(lambda: status(folder)["reader"] == "has ended", "all to be read")
         s = status(folder)
+        assert s["under_way"] == 5000
         assert (s["state"], s["phase"], s["paused"], s["pid"]) == ("running", "running", False, process.pid)
         assert (s["total_rows"], s["rows"], s["dead"], s["model"]) == (5000, 0, 0, "m")
         assert s["memory_bytes"] > 5000 * 4 * batch.WIDTH
@@ -208,6 +257,9 @@ def test_set_hosts_of_which_one_cannot_be(gated):
         now = status(folder)
         assert now["limits"]["batch_rows"] == 100
         assert [h["address"] for h in now["hosts"] if h["state"] != "removed"] == addresses
+        code, document = ask(folder, "/set", json.dumps({"hosts": ["::::"]}))
+        assert code == 400 and "::::" in document["error"]
+        assert "::::" not in [h["address"] for h in status(folder)["hosts"]]
         gate.set()
         finish(process, folder)
     batch.check(folder, x)
@@ -243,6 +295,7 @@ def test_set_rows_larger_than_an_extent(gated):
     (b'{"batch_rows": 7, "hosts": "a:1"}', "expected"),
     (b'{"batch_rows": 7, "hosts": ["a b"]}', "is no host"),
     (b'{"batch_rows": 7, "hosts": ["https://"]}', "is not the address of a host"),
+    (b'{}', "set what?"),
     (b'', "offset"),
     (b'[1]', "offset"),
 ])
@@ -467,6 +520,95 @@ def test_metrics_of_many_hosts(tmp_path):
 def test_wrong_command_lines(args, text):
     done = cli(*args)
     assert done.returncode == 2 and text in done.stderr
+
+
+def test_slow_hosts_are_what_it_is_bound_by(gated):
+    """Also while the writer has waited all the time, and although all is read."""
+    folder, x, addresses, host, gate = gated
+    with running(folder, addresses) as process:
+        wait.until(lambda: host.calls and status(folder)["reader"] == "has ended", "calls")
+        s = status(folder)
+        assert s["bottleneck"] == "hosts"
+        m = metrics(folder)
+        assert m["millrace_batch_stage_seconds_total", ("stage", "writer_waits")] > 0
+        gate.set()
+        finish(process, folder)
+    batch.check(folder, x)
+
+
+class Rejects(batch.Host):
+    """A row, and one call fails."""
+    def answer(self, number, x, key):
+        if 777 in key:
+            self.say(400, {"error": "row of ill will"})
+        else:
+            self.good(x, key)
+
+
+def test_the_end_is_told_in_words(tmp_path):
+    """Version, retries, dead letters by cause and times, as in report.json; canaries are no retries."""
+    x = batch.table(tmp_path / "in", 5000)
+    with batch.hosts(Rejects, Rejects, together=True) as (addresses, _):
+        told = batch.run(tmp_path, addresses).stderr
+    batch.check(tmp_path, x, [777])
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    for h in report["hosts"]:
+        line = next(i for i in told.splitlines() if i.startswith(f"  {h['address']}: "))
+        assert f", version 1, {h['rows']} rows in {h['calls']} calls, " in line
+        assert line.endswith(f", {h['failures']} failures, {h['retries']} retries")
+    assert "  dead letters, 1 of kind rejected: HTTP status 400: " in told and "row of ill will" in told
+    assert "  reader: read for " in told
+
+
+def test_no_figures_of_a_job_that_has_not_begun(gated):
+    """The error says it all."""
+    folder, _, addresses, _, gate = gated
+    told = batch.run(folder, addresses, "--keep", "nothing", code=1).stderr
+    assert "'nothing' is to be kept" in told and "rows done" not in told and "rows in" not in told
+    told = batch.run(folder, ["127.0.0.1:1"], "--max-outage", "1s", code=1).stderr
+    assert "files" not in told and "  127.0.0.1:1: no answer yet: " in told
+
+
+def test_a_canary_is_no_retry(tmp_path):
+    batch.table(tmp_path / "in", 5000)
+    with batch.hosts(batch.Host, batch.Host, together=True) as (addresses, _):
+        batch.run(tmp_path, addresses, "--canary-share", 1)
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert report["this_start"]["calls"] > 50 and [h["retries"] for h in report["hosts"]] == [0, 0]
+
+
+def test_nobody_reads_what_it_says(gated):
+    """The job goes on."""
+    folder, x, addresses, host, gate = gated
+    process = subprocess.Popen(batch.command(folder, addresses), stderr=subprocess.PIPE, env=batch.environment())
+    try:
+        wait.until(lambda: host.calls, "calls")
+        process.stderr.close()
+        gate.set()
+        assert process.wait(120 * wait.SLOW) == 0
+    finally:
+        process.kill()
+        process.wait()
+    batch.check(folder, x)
+
+
+def test_progress_fits_a_terminal(gated):
+    """What the job is bound by is told on 80 columns as well."""
+    folder, x, addresses, host, gate = gated
+    master, slave = pty.openpty()
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = subprocess.Popen(batch.command(folder, addresses), stderr=slave, env=batch.environment())
+    os.close(slave)
+    told = b""
+    try:
+        while b"bound by the hosts" not in told:
+            told += os.read(master, 65536)
+        lines = told.decode().split("\r\n")
+        assert " rows done, " in lines[0] and "bound by" not in lines[0] and all(len(i) < 80 for i in lines[:2])
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
 
 
 @pytest.mark.parametrize("rows", [100, 2000])

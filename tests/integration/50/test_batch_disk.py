@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -93,11 +92,6 @@ def test_each_call_fails(tmp_path, error, count):
             list(pool.map(once, range(1 + (error + count) % step, total + 1, step)))
 
 
-def asked(folder):
-    return json.loads(subprocess.run([str(batch.BIN), "batch", "status", "--json", str(folder / "out")], check=True,
-                                     capture_output=True, env=batch.environment()).stdout)
-
-
 class Fills(batch.Host):
     """The disk fails from the third call on."""
     faults = None
@@ -120,7 +114,7 @@ def filling(tmp_path, *args, rows=ROWS, error=errno.ENOSPC):
         faults, process = start(folder, addresses, *args, disk_error=error, disk_count=10**9)
         made.faults = faults
         try:
-            wait.until(lambda: (folder / "out/control").exists() and faults.disk_failed and asked(folder)["held"],
+            wait.until(lambda: (folder / "out/control").exists() and faults.disk_failed and batch.asked(folder)["held"],
                        "a job that waits for its disk")
             yield folder, faults, process, x, addresses
         finally:
@@ -133,7 +127,7 @@ def filling(tmp_path, *args, rows=ROWS, error=errno.ENOSPC):
 def test_disk_fails_for_a_while(tmp_path, error, text):
     """It is said everywhere that the job waits; resume tries at once; then it goes on."""
     with filling(tmp_path, error=error) as (folder, faults, process, x, _):
-        reason = wait.until(lambda: asked(folder)["held"], "the reason")
+        reason = wait.until(lambda: batch.asked(folder)["held"], "the reason")
         assert text in reason and f"{folder}/out: " in reason and " free" in reason
         # Between two tries it is so for a moment only that nothing is wrong.
         wait.until(lambda: "paused: " in told(folder) and text in told(folder), "status")
@@ -202,11 +196,9 @@ def test_waits_no_longer_than_it_may(tmp_path):
 def test_calls_stop_when_memory_is_used_up(tmp_path):
     """Rows that wait for the disk take no more than they may: the hosts have nothing to do then."""
     with filling(tmp_path, "--memory", "1MiB", rows=20000) as (folder, faults, process, x, _):
-        rows = [-1, 0]
-        while rows[-1] != rows[-2]:
-            rows.append(asked(folder)["under_way"])
-            time.sleep(0.3 * wait.SLOW)
-        assert asked(folder)["memory_bytes"] < 3 << 20 and rows[-1] < 15000
+        wait.until(lambda: batch.waits_for_memory(batch.asked(folder)), "the memory to be used up")
+        s = batch.asked(folder)
+        assert s["memory_bytes"] < 3 << 20 and s["under_way"] < 15000
         faults.disk_first = 0
         post(folder, "/resume")
         _, err = process.communicate(timeout=wait.PATIENCE)

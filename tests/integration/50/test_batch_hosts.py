@@ -180,3 +180,128 @@ def test_name_that_nobody_knows(tmp_path):
     batch.table(tmp_path / "in", 10)
     done = batch.run(tmp_path, ["dns:no-such-host.invalid:8000"], "--max-outage", "2s", code=1)
     assert "cannot look up no-such-host.invalid" in done.stderr and "no host has worked" in done.stderr
+
+
+class OnlyJson(batch.Host):
+    """Refuses tensors as bytes with `refusal`, as servers do that do not know the binary extension."""
+    refusal = 400
+    binary = 0
+
+    def do_POST(self):
+        body = self.body()
+        with self.server.lock:
+            type(self).calls += 1
+            type(self).binary += "Inference-Header-Content-Length" in self.headers
+        if "Inference-Header-Content-Length" in self.headers:
+            self.say(self.refusal, {"error": "no JSON"})
+            return
+        data = batch.tensors(body, None)
+        self.answer_json(data["x"], data["id"])
+
+    def answer_json(self, x, key):
+        if 777 in key:
+            self.say(400, {"error": "row of ill will"})
+            return
+        self.say(200, {"model_name": "m", "outputs": [
+            {"name": "y", "datatype": "FP32", "shape": [len(x)], "data": x.sum(axis=1).tolist()},
+            {"name": "z", "datatype": "INT64", "shape": [len(x), 2], "data": [[k * 10, k * 10 + 1] for k in key.tolist()]}]})
+
+
+class CrashesOnBytes(OnlyJson):
+    refusal = 500
+
+
+class RefusesAtFirst(batch.Host):
+    """Refuses its first call, and all that is no bytes: it cannot be that it takes JSON only."""
+
+    def do_POST(self):
+        if "Inference-Header-Content-Length" not in self.headers:
+            self.body()
+            self.say(400, {"error": "not yet"})
+        else:
+            super().do_POST()
+
+    def answer(self, number, x, key):
+        self.say(400, {"error": "not yet"}) if number == 1 else self.good(x, key)
+
+
+@pytest.mark.parametrize("kind", [OnlyJson, CrashesOnBytes])
+def test_host_that_takes_json_only(tmp_path, kind):
+    x = batch.table(tmp_path / "in", 5000)
+    with batch.hosts(kind) as (addresses, (host,)):
+        done = batch.run(tmp_path, addresses)
+    batch.check(tmp_path, x, gone=[777])
+    assert [d["cause"] for d in batch.dead(tmp_path)] == ['HTTP status 400: {"error": "row of ill will"}']
+    assert "batch.json_only" in done.stderr and 2 <= host.binary <= 20
+
+
+def test_bytes_are_used_where_they_are_taken(tmp_path):
+    x = batch.table(tmp_path / "in", 5000)
+    with batch.hosts(RefusesAtFirst) as (addresses, (host,)):
+        done = batch.run(tmp_path, addresses)
+    batch.check(tmp_path, x)
+    assert "batch.json_only" not in done.stderr and host.calls >= 50
+
+
+class Silent(batch.Host):
+    """As a server whose model's settings name no tensors."""
+    def do_GET(self):
+        self.say(200, {"name": "m", "versions": [], "platform": "", "inputs": [], "outputs": []})
+
+
+DECLARED = ["--model-input", "x=FP32[-1,4]", "--model-input", "id=INT64[-1]", "--model-output", "y=FP32[-1]", "--model-output",
+            "z=INT64[-1, 2]"]
+
+
+def test_metadata_without_inputs(tmp_path):
+    batch.table(tmp_path / "in", 10)
+    with batch.hosts(Silent) as (addresses, (host,)):
+        done = batch.run(tmp_path, addresses, code=1)
+    assert "metadata of model 'm' names no inputs" in done.stderr and host.calls == 0
+
+
+def test_what_the_user_declares(tmp_path):
+    """Where a host does not tell; what another one tells must be the same."""
+    x = batch.table(tmp_path / "in", 2000)
+    with batch.hosts(Silent, batch.Host) as (addresses, _):
+        batch.run(tmp_path, addresses[:1], *DECLARED)
+        batch.check(tmp_path, x)
+        other = tmp_path / "other"
+        other.mkdir()
+        batch.table(other / "in", 2000)
+        batch.run(other, addresses[1:], "--model-input", "x=FP64[-1]", "--model-output", "y=INT8[-1]")
+        batch.check(other, x)
+
+
+@pytest.mark.parametrize("text", ["x", "=FP32[-1]", "x=FP32", "x=FLOAT[-1]", "x=FP32[]", "x=FP32[-2]", "x=FP32[1,]", "x=FP32[1", "x=FP32[a]",
+                                  "x=FP32[" + ",".join(["1"] * 99) + "]"])
+def test_what_declares_nothing(tmp_path, text):
+    said = batch.run(tmp_path, ["127.0.0.1:1"], "--model-input", text, code=2).stderr
+    assert f"'{text}' is no tensor: expected NAME=TYPE[DIMS]" in said
+
+
+class Narrow(batch.Host):
+    """Says a number a row, and sends a column of them."""
+    said, sent = [-1], (-1, 1)
+
+    def say(self, status, document):
+        if "outputs" in document:
+            document["outputs"][0]["shape"] = self.said
+        super().say(status, document)
+
+    def good(self, x, key, y=None):
+        super().good(x, key, x.sum(axis=1, dtype=numpy.float32).reshape(self.sent))
+
+
+class Flat(Narrow):
+    """The other way round."""
+    said, sent = [-1, 1], (-1,)
+
+
+@pytest.mark.parametrize("handler", [Narrow, Flat])
+def test_a_number_a_row_is_one(tmp_path, handler):
+    """Whether it has a dimension of 1 or not."""
+    x = batch.table(tmp_path / "in", 1000)
+    with batch.hosts(handler) as (addresses, _):
+        batch.run(tmp_path, addresses)
+        batch.check(tmp_path, x)

@@ -71,6 +71,19 @@ def measured(folder, address, *args):
 
 
 @pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
+def test_letters_with_large_cells(tmp_path):
+    """Cells of 40 KB that only dead letters need are not read far ahead."""
+    (tmp_path / "in").mkdir()
+    rows = 12000
+    x = pa.array([None if k % 3000 == 7 else [1.0] * batch.WIDTH for k in range(rows)], pa.list_(pa.float32()))
+    pq.write_table(pa.table({"id": range(rows), "x": x, "photo": pa.array([b"p" * 40000] * rows)}), tmp_path / "in/0.parquet",
+                   row_group_size=100, use_dictionary=False)
+    with batch.hosts(batch.Host) as (addresses, _):
+        measured(tmp_path, addresses[0])
+    assert len(batch.dead(tmp_path)) == 4
+
+
+@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
 def test_large_input_of_a_table(tmp_path):
     """Rows that wait for the commit do not keep what they were made of."""
     rows = 2000

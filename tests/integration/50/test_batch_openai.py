@@ -11,6 +11,7 @@ import time
 import numpy
 import pyarrow as pa
 import pyarrow.dataset
+import pyarrow.parquet as pq
 import pytest
 
 from lib import wait
@@ -124,6 +125,16 @@ def test_what_is_wrong_is_told_before_the_first_row(tmp_path, args, word):
                               env=environment(), timeout=60 * wait.SLOW)
         assert not made[0].seen
     assert done.returncode in (1, 2) and word in done.stderr
+
+
+def test_a_column_that_is_not_there(tmp_path):
+    """All columns are named, also those that would not be read."""
+    pq.write_table(pa.table({"id": [0], "text": ["a"], "other": ["b"]}), tmp_path / "in.parquet")
+    with hosts(Host) as (addresses, _):
+        said = [str(tmp_path / "in.parquet") if w.endswith("in.jsonl") else w for w in
+                command(tmp_path, addresses, "--api", "chat", "--prompt", "{{text}} {{nix}}")]
+        done = subprocess.run(said, capture_output=True, text=True, env=environment(), timeout=60 * wait.SLOW)
+    assert done.returncode == 1 and "it has id, text, other" in done.stderr
 
 
 def test_nulls(tmp_path):

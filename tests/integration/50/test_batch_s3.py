@@ -5,6 +5,8 @@ import json
 import os
 import re
 import subprocess
+import threading
+import time
 
 import numpy
 import pyarrow as pa
@@ -44,12 +46,16 @@ def parquet(first, end, **options):
     return out.getvalue()
 
 
-def run(folder, host, env, *inputs, args=(), code=0):
+def command(folder, host, *inputs, args=()):
     words = [str(batch.BIN), "batch", "run", "-m", "m", "--hosts", host, "-o", str(folder / "out"), "--keep", "id,name",
              "--batch-rows", "100", "--spool", str(folder), *map(str, args)]
     for name in inputs:
         words += ["-i", name]
-    done = subprocess.run(words, capture_output=True, text=True, env=batch.environment() | env, timeout=120 * wait.SLOW)
+    return words
+
+
+def run(folder, host, env, *inputs, args=(), code=0):
+    done = subprocess.run(command(folder, host, *inputs, args=args), capture_output=True, text=True, env=batch.environment() | env, timeout=120 * wait.SLOW)
     assert done.returncode == code, f"{done.returncode}: {done.stderr[-3000:]}"
     assert not env.get("AWS_SECRET_ACCESS_KEY") or env["AWS_SECRET_ACCESS_KEY"] not in done.stderr
     return done.stderr
@@ -185,6 +191,40 @@ def test_an_outage_is_waited_for_and_told(storage, texts, host, tmp_path):
                    code=1)
     assert "s3://data/t/a.jsonl: HTTP status 503; tried again" in said
     assert len(proxy.requests) > 2
+
+
+class Slow(batch.Host):
+    """The table is opened when it has told the model: the reader and the job do not look at the same time whether to stop."""
+    def do_GET(self):
+        time.sleep(0.15)
+        super().do_GET()
+
+
+@pytest.mark.parametrize("first", [1, 4, 5, 6])
+def test_stopped_while_the_storage_is_away(storage, host, tmp_path, first):
+    """It is away from the first request on, when the table is opened, or while it is read. What is not read is not done."""
+    storage.put("data", "stop/a.jsonl", lines(0, 20000))
+    storage.put("data", "stop/b.jsonl", lines(20000, 40000))
+    is_away = threading.Event()
+
+    def away(method, path, number):
+        if number > first:  # twice
+            is_away.set()
+        return SLOW_DOWN if number >= first else None
+
+    with s3.faulty(storage, away) as proxy, batch.hosts(Slow) as (addresses, _):
+        env = batch.environment() | storage.environment(proxy.endpoint)
+        process = subprocess.Popen(command(tmp_path, addresses[0], "s3://data/stop/", args=["--max-outage", "1h"]), env=env,
+                                   stderr=subprocess.PIPE, text=True)
+        try:
+            assert is_away.wait(wait.PATIENCE)
+            process.terminate()
+            _, said = process.communicate(timeout=wait.PATIENCE)
+        finally:
+            process.kill()
+    assert process.returncode == 1, said
+    run(tmp_path, host, storage.environment(), "s3://data/stop/")
+    assert ids(tmp_path) == list(range(40000))
 
 
 def test_a_changed_object_is_noticed(storage, host, tmp_path):

@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 import subprocess
+import threading
 
 import numpy
 import pyarrow as pa
@@ -183,6 +184,39 @@ def test_a_storage_that_stays_away(storage, host, place, tmp_path):
         said = run(tmp_path, host, place, storage.environment(proxy.endpoint), "--max-outage", "1s", code=1)
     assert "HTTP status 503" in said
     assert place + "_SUCCESS" not in storage.keys("out", place)
+    run(tmp_path, host, place, storage.environment())
+    check(storage, place)
+
+
+def catches(pid, number):
+    with open(f"/proc/{pid}/status") as f:
+        caught = next(int(line.split()[1], 16) for line in f if line.startswith("SigCgt:"))
+    return caught >> (number - 1) & 1
+
+
+def test_stopped_while_the_storage_is_away(storage, host, place, tmp_path):
+    """A first signal lets what is under way be committed for 30 s, a second one does not."""
+    table(tmp_path)
+    is_away = threading.Event()
+
+    def away(method, path, number):
+        if "p-0" in path and method in ("PUT", "POST"):
+            is_away.set()
+            return 503
+        return None
+
+    with s3.faulty(storage, away) as proxy:
+        env = batch.environment() | storage.environment(proxy.endpoint)
+        process = subprocess.Popen(words(tmp_path, host, place, "--max-outage", "1h"), env=env, stderr=subprocess.PIPE, text=True)
+        try:
+            assert is_away.wait(wait.PATIENCE)
+            process.terminate()
+            wait.until(lambda: not catches(process.pid, signal.SIGTERM), "the first signal")
+            process.terminate()
+            _, said = process.communicate(timeout=wait.PATIENCE)
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGTERM, said
     run(tmp_path, host, place, storage.environment())
     check(storage, place)
 

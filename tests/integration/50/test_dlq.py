@@ -3,6 +3,7 @@ import base64
 import json
 import random
 import subprocess
+import threading
 import time
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lib import wait
-from lib.batch import (Broken, Host, Poisoned, check, command, dead, environment, hosts, pytestmark, results, run, table)
+from lib.batch import (Broken, Host, Poisoned, asked, check, command, dead, environment, hosts, pytestmark, results, run, table)
 
 
 def letters(folder):
@@ -47,6 +48,66 @@ def test_large_cells_are_left_out(tmp_path):
     assert letter["truncated"] == ["photo", "more"]
 
 
+def wide(folder, rows):
+    """A table with columns that the job does not need: a text, one that is too long for a cell, and a type that cannot be
+    read. Row groups of 1,000 rows."""
+    folder.mkdir()
+    x = pa.array([[float(k)] * 4 for k in range(rows)], pa.list_(pa.float32()))
+    t = pa.table({"note": [f"note {k}" for k in range(rows)], "id": range(rows), "x": x, "name": [f"row {k}" for k in range(rows)],
+                  "odd": [{"a": k} for k in range(rows)], "long": ["l" * (100000 if k == 42 else 1) for k in range(rows)]})
+    pq.write_table(t, folder / "0.parquet", row_group_size=1000)
+
+
+class Moody(Host):
+    """Refuses rows as the class says."""
+    refused = set()
+
+    def answer(self, number, x, key):
+        if self.refused & set(key.tolist()):
+            self.say(400, {"error": "not today"})
+        else:
+            self.good(x, key)
+
+
+def test_columns_that_nobody_needs(tmp_path):
+    """They are in letters, wherever the rows are, and what is wrong with them is nothing to the others."""
+    rows = [10, 11, 500, 4100, 19000, 29999]
+    wide(tmp_path / "in", 30000)
+    with hosts(type("Some", (Moody,), {"refused": set(rows)})) as (addresses, _):
+        run(tmp_path, addresses, "--max-cell-bytes", "64KiB")
+    found = letters(tmp_path)
+    assert sorted(found) == rows
+    for k in rows:
+        assert found[k]["values"] == {"note": f"note {k}", "id": k, "x": [float(k)] * 4, "name": f"row {k}", "long": "l"}
+    assert sorted(results(tmp_path)["id"].to_pylist()) == [k for k in range(30000) if k not in rows]
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_letters_without_the_other_columns(tmp_path, is_long):
+    """The file has gone when they are needed, or one of them is too long to be read."""
+    wide(tmp_path / "in", 100)
+    go = threading.Event()
+
+    class Late(Moody):
+        refused = {42}
+
+        def answer(self, number, x, key):
+            go.wait(wait.PATIENCE)
+            super().answer(number, x, key)
+    with hosts(Late) as (addresses, _):
+        process = subprocess.Popen(command(tmp_path, addresses, "--max-cell-bytes", "64KiB"), stderr=subprocess.PIPE, text=True,
+                                   env=environment())
+        wait.until(lambda: (tmp_path / "out/control").exists() and asked(tmp_path)["reader"] == "has ended", "all to be read")
+        if not is_long:
+            (tmp_path / "in/0.parquet").unlink()
+        go.set()
+        _, err = process.communicate(timeout=wait.PATIENCE)
+    assert process.returncode == 0, err
+    assert ("batch.letters" in err) == (not is_long)
+    letter, = dead(tmp_path)
+    assert letter["values"] == {"id": 42, "x": [42.0] * 4, "name": "row 42"}
+
+
 def test_answers_that_are_no_text(tmp_path):
     """Cut where they are long: between characters, if they are text."""
     class Answers(Host):
@@ -80,17 +141,6 @@ def retry(folder, addresses, *args, code=0):
     done = subprocess.run(args, capture_output=True, text=True, env=environment(), timeout=120 * wait.SLOW)
     assert done.returncode == code, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     return done.stderr
-
-
-class Moody(Host):
-    """Refuses rows as the class says."""
-    refused = set()
-
-    def answer(self, number, x, key):
-        if self.refused & set(key.tolist()):
-            self.say(400, {"error": "not today"})
-        else:
-            self.good(x, key)
 
 
 class Refuses(Moody):
@@ -197,18 +247,19 @@ def test_killed_while_it_tries_again(tmp_path):
     assert len(dead(tmp_path)) == len(Third.refused)
     rng = random.Random(9)
     kills = 0
-    with hosts(Slow, Slow) as (addresses, _):
+    with hosts(Slow, Slow) as (addresses, made):
         args = command(tmp_path, addresses, *small, "--part-bytes", "1KiB", "--max-in-flight-per-host", 8)
         args[args.index("run")] = "retry-dlq"
         for _ in range(500):
+            until = sum(h.calls for h in made) + rng.randrange(1, 800)  # each of the 2,000 letters is a call
             process = subprocess.Popen(args, stderr=subprocess.DEVNULL, env=environment())
-            try:
-                code = process.wait(rng.uniform(0.1, 0.8) * wait.SLOW)
+            wait.until(lambda: process.poll() is not None or sum(h.calls for h in made) >= until, "calls", step=0.001)
+            code = process.poll()
+            if code is not None:
                 break
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                kills += 1
+            process.kill()
+            process.wait()
+            kills += 1
             committed(tmp_path, 6000)
         else:
             pytest.fail("it does not come forward")

@@ -168,12 +168,25 @@ def test_input_that_is_cut_off():
     (["--keep", "y"], "the output table would have two columns 'y'"),
     (["--dead", "null", "--error-column", "y"], "the output table would have two columns 'y'"),
     (["--input-format", "csv"], "'stdin' has no column 'x'"),
-    (["--model", ""], "the model has no name"),
 ])
 def test_what_cannot_be(args, text):
     with hosts(Host) as (addresses, made):
         assert text in run(addresses, "a,b\n1,2\n", *args, code=1).stderr
         assert made[0].calls == 0
+
+
+@pytest.mark.parametrize("args,text", [
+    ((), "there are no hosts"),
+    (("--hosts", "127.0.0.1:1", "--model", ""), "the model has no name"),
+])
+def test_what_can_never_be(args, text):
+    done = subprocess.run([BIN, "map", "-m", "m", *args], input="", capture_output=True, text=True, env=environment())
+    assert done.returncode == 2 and text in done.stderr
+
+
+def test_help_names_no_empty_range():
+    done = subprocess.run([BIN, "map", "--help"], capture_output=True, text=True, env=environment(), check=True)
+    assert "any number (default 0)" in " ".join(done.stdout.split())
 
 
 def test_two_columns_of_one_name():
@@ -248,6 +261,16 @@ def test_standard_output_is_closed():
         pipe.say(row(1) + "\n")  # the input stays open
         assert pipe.process.wait(60 * wait.SLOW) == 1
         assert b"'stdout': cannot write: Broken pipe" in pipe.process.stderr.read()
+
+
+@pytest.mark.parametrize("closed,code", [("<&-", 1), (">&-", 1), ("2>&-", 0)])
+def test_standard_descriptors_that_are_closed(closed, code):
+    """No socket takes their place."""
+    with hosts(Host) as (addresses, _):
+        done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command(addresses)], input=row(0) + "\n",
+                              capture_output=True, text=True, env=environment(), timeout=60 * wait.SLOW)
+    assert done.returncode == code, done.stderr
+    assert ("Bad file descriptor" in done.stderr) == (code == 1) and len(done.stdout.splitlines()) == (code == 0)
 
 
 def test_pipes_that_do_not_block():

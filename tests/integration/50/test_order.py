@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lib import wait
-from lib.batch import Host, check, command, committed, environment, hosts, keys, names, pytestmark, run, table
+from lib.batch import (Host, asked, check, command, committed, environment, hosts, keys, names, pytestmark, run, table,
+                       waits_for_memory)
 from lib.server import BIN
 
 KILLS = int(os.environ.get("MR_KILLS", 6))
@@ -97,11 +98,8 @@ def test_a_row_that_is_late(tmp_path, order):
                 assert found == sorted(found) and not set(range(200, 300)).intersection(found)
             else:
                 wait.until(lambda: sum(committed(tmp_path).values()) == 200, "those before it")
-                calls = -1
-                while calls != sum(h.calls for h in made):
-                    calls = sum(h.calls for h in made)
-                    time.sleep(0.3)
-                assert 20 < calls < 600  # of 800
+                wait.until(lambda: waits_for_memory(asked(tmp_path), in_flight=1), "the memory to be used up")
+                assert 20 < sum(h.calls for h in made) < 600  # of 800
                 assert keys(tmp_path, committed(tmp_path)) == list(range(200))
         finally:
             late.go.set()

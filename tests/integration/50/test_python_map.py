@@ -133,13 +133,14 @@ def test_a_filter_that_is_killed(processes):
 
 
 def test_an_iterator_that_is_given_up(processes):
+    """Its input has no end, so the filter is still there."""
     with hosts(Host) as (addresses, _):
-        results = millrace.map_arrow("m", addresses, "id")(batches())
+        results = millrace.map_arrow("m", addresses, "id")(itertools.cycle(batches()))
         next(results)
         results.close()
         assert processes[0].returncode == -9
         del processes[:]
-        next(millrace.map_arrow("m", addresses, "id")(batches()))  # gone with its last reference
+        next(millrace.map_arrow("m", addresses, "id")(itertools.cycle(batches())))  # gone with its last reference
         wait.until(lambda: processes[0].returncode is not None)
 
 

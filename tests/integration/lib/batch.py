@@ -28,11 +28,14 @@ pytestmark = pytest.mark.skipif(
 
 
 def tensors(request, header_length):
-    """{name: array} of a request with binary data."""
+    """{name: array} of a request with binary data, or of JSON (None)."""
     head, at, found = json.loads(request[:header_length]), header_length, {}
     for t in head["inputs"]:
-        size = t["parameters"]["binary_data_size"]
         dtype = {"FP32": "<f4", "INT64": "<i8"}[t["datatype"]]
+        if header_length is None:
+            found[t["name"]] = numpy.array(t["data"], dtype).reshape(t["shape"])
+            continue
+        size = t["parameters"]["binary_data_size"]
         found[t["name"]] = numpy.frombuffer(request[at:at + size], dtype).reshape(t["shape"])
         at += size
     return found
@@ -58,7 +61,8 @@ class Host(other.Handler):
             type(self).calls += 1
             number = type(self).calls
         wait.until(lambda: all(p.calls for p in self.peers), "a call to each host")
-        inputs = tensors(body, int(self.headers["Inference-Header-Content-Length"]))
+        length = self.headers["Inference-Header-Content-Length"]
+        inputs = tensors(body, int(length) if length else None)
         self.answer(number, inputs["x"], inputs["id"])
 
     def answer(self, number, x, key):
@@ -163,6 +167,17 @@ def run(folder, addresses, *args, code=0, verb="run"):
                           timeout=120 * wait.SLOW)
     assert done.returncode == code, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-9000:]}"
     return done
+
+
+def asked(folder):
+    """The status of the job that runs there."""
+    return json.loads(subprocess.run([str(BIN), "batch", "status", "--json", str(folder / "out")], check=True,
+                                     capture_output=True, env=environment()).stdout)
+
+
+def waits_for_memory(status, in_flight=0):
+    """Nothing moves until memory is given back, or one of so many calls is answered."""
+    return status.get("reader") == "waits for memory" and sum(h["in_flight"] for h in status["hosts"]) == in_flight
 
 
 def results(folder):

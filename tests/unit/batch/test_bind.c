@@ -404,6 +404,33 @@ static void what_cannot_be_bound(void **state)
     }
 }
 
+/* An integer input would get another number than was written. */
+static void numbers_that_do_not_fit(void **state)
+{
+    static const struct {
+        const char *from;
+        int dtype;
+        bool is_right;
+    } cases[] = {
+        {"const(300)", MR_DTYPE_UINT8, false},  {"const(-1)", MR_DTYPE_UINT8, false},
+        {"const(0.5)", MR_DTYPE_UINT8, false},  {"const(nan)", MR_DTYPE_UINT8, false},
+        {"const(-1e39)", MR_DTYPE_FP32, false}, {"const(65520)", MR_DTYPE_FP16, false},
+        {"const(65504)", MR_DTYPE_FP16, true},  {"const(1e38)", MR_DTYPE_FP32, true},
+        {"const(-1e39)", MR_DTYPE_FP64, true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        init(&f, io("x", cases[i].dtype, 1, 0, 0));
+        column(&f, "a", MR_COLUMN_F32, MR_COLUMN_NONE, 0);
+        const int rc = bind(&f, cases[i].from);
+        assert_int_equal(rc, cases[i].is_right ? MR_OK : MR_E_INVALID);
+        assert_true(rc == MR_OK || strstr(f.err.msg, " does not fit "));
+        fini(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -417,6 +444,7 @@ int main(void)
         cmocka_unit_test(rows_of_unlike_shape_go_apart),
         cmocka_unit_test(strings),
         cmocka_unit_test(what_cannot_be_bound),
+        cmocka_unit_test(numbers_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,7 +68,7 @@ static void gives(const char *text, uint64_t row, const char *want)
     init(&f);
     mr_buf_init(&b, 0);
     assert_int_equal(template_new(&t, text, &f.err), MR_OK);
-    assert_int_equal(template_bind(t, &f.schema, &f.err), MR_OK);
+    assert_int_equal(template_bind(t, &f.schema, &f.schema, &f.err), MR_OK);
     template_put(t, &b, f.rows, row, MR_STR("none"));
     assert_string_equal(mr_buf_cstr(&b), want);
     template_free(&t);
@@ -102,7 +102,7 @@ static void test_wrong(void **state)
         assert_non_null(strstr(f.err.msg, "{{"));
     }
     assert_int_equal(template_new(&t, "{{N}}", &f.err), MR_OK);
-    assert_int_equal(template_bind(t, &f.schema, &f.err), MR_E_INVALID);
+    assert_int_equal(template_bind(t, &f.schema, &f.schema, &f.err), MR_E_INVALID);
     assert_non_null(strstr(f.err.msg, "{{N}}"));
     assert_non_null(strstr(f.err.msg, "s, n, a date, j"));
     template_free(&t);
@@ -117,7 +117,7 @@ static void test_nulls(void **state)
     (void)state;
     init(&f);
     assert_int_equal(template_new(&t, "{{n}}{{s}}", &f.err), MR_OK);
-    assert_int_equal(template_bind(t, &f.schema, &f.err), MR_OK);
+    assert_int_equal(template_bind(t, &f.schema, &f.schema, &f.err), MR_OK);
     assert_null(template_null_in(t, f.rows, 0));
     assert_string_equal(template_null_in(t, f.rows, 1), "s");
     assert_false(template_has_all(t, f.rows));

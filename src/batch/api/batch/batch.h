@@ -127,6 +127,12 @@ struct mr_batch_options {
     size_t host_count;
     struct mr_tls_client_options tls;
     enum mr_batch_protocol protocol;
+    /** What the model takes and gives where hosts do not tell: "NAME=TYPE[DIMS]", all dimensions of a call, -1 where one
+     *  is open. */
+    const char *const *model_inputs;
+    size_t model_input_count;
+    const char *const *model_outputs;
+    size_t model_output_count;
     const struct mr_batch_map *maps;
     size_t map_count;
     bool has_null_value;
@@ -141,12 +147,13 @@ struct mr_batch_options {
     struct mr_writer_options writer;
     const char *suffix;  /* of files of results: ".parquet" */
     uint32_t batch_rows; /* of a call */
-    uint32_t
-        extent_rows; /* read, and in memory, as one; 0: 4096 or batch_rows, whichever is more */
+    /** Read, and done again if not done as a whole. 0: as many as hosts answer in half a second, 64 to 4096, or
+     *  batch_rows, whichever is more. */
+    uint32_t extent_rows;
     uint64_t memory_bytes; /* rows and answers that are under way */
     enum mr_batch_order order;
-    uint64_t part_bytes;    /* a file of results is closed at about this size … */
-    int64_t commit_ns;      /* … or at this age */
+    uint64_t part_bytes; /* a file of results is closed at about this size … */
+    int64_t commit_ns; /* … or at this age; 0: a thirtieth of the time of this start, 2 to 60 s */
     uint64_t merge_bytes;   /* small files are joined to about that size meanwhile; 0: they stay */
     uint32_t max_in_flight; /* calls per host */
     uint32_t max_attempts;  /* of a row, before it is a dead letter */
@@ -182,13 +189,22 @@ struct mr_batch_host_view {
     const char *address;
     const char *state; /* "ready", "no answer yet", … */
     const char *reason;
+    const char *version; /* of the model; "": it has told none */
     uint64_t rows;
     uint64_t calls;
     uint64_t failures;
+    uint64_t retries; /* calls with rows that had failed before */
     uint32_t in_flight;
     uint32_t limit;
-    int64_t p50_ns;
+    int64_t p50_ns; /* of the last answers; at the end, of all of this start */
     int64_t p95_ns;
+};
+
+/** Dead letters of this start with one cause. */
+struct mr_batch_dead_view {
+    const char *kind;
+    const char *cause;
+    uint64_t count;
 };
 
 struct mr_batch_view {
@@ -198,7 +214,9 @@ struct mr_batch_view {
     uint64_t rows_before;  /* of both, from earlier starts */
     uint64_t under_way;    /* read and not committed */
     uint64_t memory_bytes; /* that those take */
-    uint64_t files;        /* of results */
+    /** "reads", "waits for memory", "waits for hosts" (which have rows enough), "has ended" */
+    const char *reader;
+    uint64_t files; /* of results */
     int64_t ran_ns;
     double rows_per_s;      /* of the last ten seconds */
     bool has_tokens;        /* hosts are language models */
@@ -215,6 +233,15 @@ struct mr_batch_view {
     size_t failure_count;
     const struct mr_batch_host_view *hosts;
     size_t host_count;
+    const struct mr_batch_dead_view *dead_causes;
+    size_t dead_cause_count;
+    uint64_t dead_others; /* with further causes */
+    /* where time went: reader and writer have a thread each */
+    int64_t read_ns;
+    int64_t reader_waited_ns;
+    int64_t write_ns;
+    int64_t commit_ns;
+    int64_t writer_waited_ns;
 };
 
 struct mr_batch;

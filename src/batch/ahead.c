@@ -1,0 +1,15 @@
+#include "ahead.h"
+
+#include "base/mem.h"
+
+bool ahead_holds(struct ahead *a, uint64_t rows, uint64_t bytes, uint64_t call_rows)
+{
+    a->enough = MR_MAX(a->enough, AHEAD_BYTES);
+    if (rows == 0 && a->was_held) {
+        a->enough *= 2;
+        a->was_held = false;
+    }
+    a->is_held = bytes >= a->enough && rows >= 2 * call_rows;
+    a->was_held = a->was_held || a->is_held;
+    return a->is_held;
+}

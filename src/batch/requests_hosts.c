@@ -1,0 +1,89 @@
+#include "requests_hosts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#define REST_NS          MR_NS_PER_S
+#define REST_NS_MOST     (30 * MR_NS_PER_S)
+#define FAILURES_ALLOWED 3 /* in a row, before a host rests */
+
+int requests_host_open(struct requests_host *h, struct mr_loop *loop, const char *url,
+                       const struct mr_requests_options *o, size_t max_response_bytes,
+                       struct mr_err *err)
+{
+    struct mr_client_options options = {.max_connections = o->workers,
+                                        .connect_timeout_ns = o->timeout_ns,
+                                        .max_response_bytes = max_response_bytes};
+    const bool is_http = strncmp(url, "http://", 7) == 0;
+    const bool is_https = strncmp(url, "https://", 8) == 0;
+    const bool is_tls = is_https || (o->is_tls && !is_http);
+    const char *rest = url + (is_https ? 8 : is_http ? 7 : 0);
+    size_t len = strcspn(rest, "/?# ");
+    size_t prefix = strlen(rest + len);
+    const char *bracket = memchr(rest, ']', len);
+    const char *last = bracket ? bracket : rest;
+    const bool has_port = memchr(last, ':', len - (size_t)(last - rest));
+    int rc;
+
+    prefix -= prefix > 0 && rest[len + prefix - 1] == '/';
+    if (len == 0 || len > 200 || prefix >= sizeof h->prefix || strpbrk(rest, "?# ")) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "'%.100s' is not the address of a host: expected "
+                       "host:port, perhaps with a path behind it",
+                       url);
+    }
+    snprintf(h->prefix, sizeof h->prefix, "%.*s", (int)prefix, rest + len);
+    snprintf(h->address, sizeof h->address, "%.*s%s", (int)len, rest,
+             has_port ? ""
+             : is_tls ? ":443"
+                      : ":80");
+    if (is_tls) {
+        MR_TRY(mr_tls_client_new(&h->tls, &o->tls, err));
+        options.tls = h->tls;
+    }
+    rc = mr_client_new(&h->client, loop, h->address, &options, err);
+out:
+    return rc;
+}
+
+static bool is_better(const struct requests_host *a, const struct requests_host *b,
+                      const struct requests_host *failed, int64_t now_ns)
+{
+    const bool a_rests = a->rests_until_ns > now_ns;
+    const bool b_rests = b->rests_until_ns > now_ns;
+
+    if ((a == failed) != (b == failed)) {
+        return b == failed;
+    }
+    if (a_rests != b_rests) {
+        return b_rests;
+    }
+    return a->under_way < b->under_way;
+}
+
+struct requests_host *requests_host_pick(struct requests_host *hosts, size_t count,
+                                         const struct requests_host *failed)
+{
+    struct requests_host *best = &hosts[0];
+
+    for (size_t i = 1; i < count; i++) {
+        if (is_better(&hosts[i], best, failed, mr_now_ns())) {
+            best = &hosts[i];
+        }
+    }
+    return best;
+}
+
+void requests_host_tell(struct requests_host *h, bool is_well)
+{
+    h->failures = is_well ? 0 : MR_MIN(h->failures + 1, 16u);
+    if (h->failures >= FAILURES_ALLOWED) {
+        const int64_t rest_ns = REST_NS << (h->failures - FAILURES_ALLOWED);
+        h->rests_until_ns = mr_now_ns() + MR_MIN(rest_ns, REST_NS_MOST);
+    } else if (is_well) {
+        h->rests_until_ns = 0;
+    }
+}
