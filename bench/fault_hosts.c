@@ -185,11 +185,12 @@ static int64_t slot_take(struct host *h, int64_t now_ns)
 /* Of the request's first tensor. */
 static uint64_t rows_in(const struct mr_call *call)
 {
-    static const char shape[] = "\"shape\":[";
+    static const char shape[] = "\"shape\":";
     const char *at = memmem(call->body.ptr, call->body.len, shape, sizeof shape - 1);
 
-    return at ? MR_MIN(strtoull(at + sizeof shape - 1, NULL, 10), (unsigned long long)ROWS_MOST)
-              : 1;
+    /* Some clients write a space before the dimensions. */
+    at = at ? memchr(at, '[', call->body.len - (size_t)(at - (const char *)call->body.ptr)) : NULL;
+    return at ? MR_MIN(strtoull(at + 1, NULL, 10), (unsigned long long)ROWS_MOST) : 1;
 }
 
 static void on_inference(struct mr_call *call, struct host *h)

@@ -66,6 +66,12 @@ def cpu_seconds(pid):
     return total / TICKS
 
 
+def idle_seconds():
+    """Of all CPUs, since they run: without work, or with nothing but waits for a disk."""
+    fields = Path("/proc/stat").read_text().split(None, 6)
+    return (int(fields[4]) + int(fields[5])) / TICKS
+
+
 def resident_mb(pid):
     return sum(int(Path(f"/proc/{p}/statm").read_text().split()[1]) for p in family(pid)) * PAGE / 1e6
 

@@ -17,7 +17,7 @@ MAIN = {"table": "rows", "latency": "p50", "load": "seconds", "updates": "worst"
 UNITS = {"rate": "{}/s", "cpu": "{} CPU", "p50": "p50 {}", "rss": "{}", "batch": "batches of {}", "reads": "{} reads",
          "writes": "{} writes", "polls": "{} polls", "other calls": "{} other calls", "threads": "threads: {}",
          "peak": "peak {}", "kept": "{} of it kept", "health": "health {}", "worst": "longest wait {}", "p99.9": "p99.9 {}",
-         "rows": "{} rows/s", "worker cpu": "{} CPU", "host cpu": "{} CPU of the host", "host busy": "host {} busy", "peak rss": "{}",
+         "rows": "{} rows/s", "worker cpu": "{} CPU", "host cpu": "{} CPU of the host", "busy": "CPUs {} busy meanwhile", "peak rss": "{}",
          "load": "loads in {}", "rss growth": "{} × after the first update"}
 BESIDE = ("millrace, busy polling", "millrace, seen before", "millrace, plain", "millrace, by gRPC", "triton, by gRPC",
           "nginx", "nghttpd", "copy loop", "ONNX Runtime")

@@ -33,7 +33,7 @@ FIGURES = {  # name: (heading, format)
     "rows": ("rows/s", lambda v: f"{v:,.0f}"),
     "worker cpu": ("worker's CPU", lambda v: time_text(v)),
     "host cpu": ("host's CPU", lambda v: time_text(v)),
-    "host busy": ("host busy", lambda v: f"{v:.0f} %"),
+    "busy": ("CPUs busy", lambda v: f"{v:.0f} %"),
     "of best": ("time ÷ best possible", lambda v: f"{v:.3f}"),
     "attempts": ("attempts a row", lambda v: f"{v:.3f}"),
     "peak rss": ("peak memory", lambda v: f"{v:,.0f} MB"),

@@ -60,18 +60,31 @@ def texts(folder, rows):
     return path
 
 
-def peak_mb(pid):
-    """Of a process and those that it started, each at its own peak."""
-    peak = 0
+def peak_and_cpu(pid):
+    """MB and seconds of a process and those that it started, each at its own peak."""
+    peak = cpu = 0
     try:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 peak = int(line.split()[1]) * 1024 / 1e6
-        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            peak += peak_mb(int(child))
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        cpu = (int(fields[11]) + int(fields[12])) / machine.TICKS
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                more = peak_and_cpu(int(child))
+                peak, cpu = peak + more[0], cpu + more[1]
     except OSError:
         pass  # it is ending
-    return peak
+    return peak, cpu
+
+
+def busy(samples):
+    """Per cent of the time of all CPUs in which these worked, from the host's first work to its last.
+    Samples: (time, CPU of the host, idle time of all CPUs)."""
+    first = max(s for s in samples if s[1] == samples[0][1])
+    last = min(s for s in samples if s[1] == samples[-1][1])
+    seconds, _, idle = (b - a for a, b in zip(first, last))
+    return 100 * (1 - idle / (seconds * os.cpu_count())) if seconds > 0 else 0
 
 
 def used(command, running, rows):
@@ -79,23 +92,25 @@ def used(command, running, rows):
     def host_seconds():
         return machine.cpu_seconds(running.pid) if running else 0
     host, begin = host_seconds(), time.perf_counter()
-    peak, pid = 0, 0
+    peak, cpu, pid, samples = 0, 0, 0, []
     with tempfile.TemporaryFile() as said:
         worker = subprocess.Popen([str(c) for c in command], stdout=said, stderr=said)
         while not pid:  # rusage would count what this process had in memory when the worker was forked
-            peak = max(peak, peak_mb(worker.pid))
-            time.sleep(0.005)
+            peak, cpu = map(max, zip((peak, cpu), peak_and_cpu(worker.pid)))
+            if running:
+                samples.append((time.perf_counter(), host_seconds(), machine.idle_seconds()))
+            time.sleep(0.02)
             pid, status, usage = os.wait4(worker.pid, os.WNOHANG)
         seconds = time.perf_counter() - begin
         worker.returncode = os.waitstatus_to_exitcode(status)
         if worker.returncode:
             said.seek(0)
             raise RuntimeError(f"{command[0]} failed ({worker.returncode}): {said.read().decode()[-800:]}")
-    worker, host = usage.ru_utime + usage.ru_stime, host_seconds() - host
+    # Those that it did not wait for are not in its usage.
+    worker, host = max(cpu, usage.ru_utime + usage.ru_stime), host_seconds() - host
     figures = {"rows": rows / seconds, "worker cpu": 1e6 * worker, "peak rss": peak}
     if running:
-        # Of the time of all CPUs that the worker left; what the system takes is in neither.
-        figures |= {"host cpu": 1e6 * host, "host busy": 100 * host / (seconds * os.cpu_count() - worker)}
+        figures |= {"host cpu": 1e6 * host, "busy": busy(samples)}
     return figures
 
 
