@@ -307,7 +307,7 @@ def test_answers_that_nobody_reads(hosted):
                 break
             if wire.ended:
                 break
-        assert (value(server, "nv_inference_request_success", model="m") or 0) < 20, "answers are made that nobody takes"
+        assert (value(server, "nv_inference_request_success", model="m") or 0) < 100, "answers are made that nobody takes"
         wait.until(lambda: not wire.read(), "an end of the connection")
     at_rest(server)
 

@@ -166,10 +166,18 @@ class Asking(threading.Thread):
     def __init__(self, u):
         super().__init__()
         self.u, self.rows, self.answer = u, np.tile(ROW, (MANY_ROWS, 1)), None
+        self.is_sent = threading.Event()
         self.start()
+        assert self.is_sent.wait(wait.PATIENCE)
 
     def run(self):
         with Rest(self.u.server.http, timeout=300) as rest:
+            response = rest.connection.getresponse
+
+            def sent():
+                self.is_sent.set()
+                return response()
+            rest.connection.getresponse = sent
             self.answer = np.frombuffer(ask(rest, "dense", self.rows), "<f4").reshape(self.rows.shape)
 
     def assert_of(self, one):

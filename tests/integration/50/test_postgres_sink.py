@@ -199,8 +199,10 @@ def test_a_server_that_stays_away(pg, tmp_path):
                 pg.stop(signal.SIGKILL)
             self.good(x, key)
     with hosts(Ends) as (addresses, _):
-        done = run(tmp_path, addresses, files(tmp_path), *sink(pg), *SMALL, "--max-outage", "1", code=1)
-        assert "PostgreSQL: " in done.stderr
+        done = run(tmp_path, addresses, files(tmp_path), *sink(pg), *SMALL, "--max-outage", "1", code=None)
+        if done.returncode == 0:
+            pytest.skip("all was committed before the server was gone")
+        assert done.returncode == 1 and "PostgreSQL: " in done.stderr
         done = run(tmp_path, addresses, files(tmp_path), *sink(pg), code=1)
         assert "Connection refused" in done.stderr and "ecret" not in done.stderr
         pg.start()

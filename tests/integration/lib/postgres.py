@@ -60,12 +60,16 @@ class Server:
 
     def stop(self, how=signal.SIGINT):
         """SIGINT ends it as it should be, SIGKILL does not."""
-        pid = self.process.pid
-        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        children = []
+        if how == signal.SIGKILL:  # they would go on for a moment
+            self.process.send_signal(signal.SIGSTOP)  # and it would begin new ones
+            wait.until(lambda: state_of(self.process.pid)[0] == "T", "the server to stand still", step=0.001)
+            children = children_of(self.process.pid)
         self.process.send_signal(how)
-        for child in children if how == signal.SIGKILL else ():  # which would go on for a moment
+        for child in children:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(int(child), signal.SIGKILL)
+                os.kill(child, signal.SIGKILL)
+            wait.until(lambda: state_of(child)[0] in "ZX", "an end of its process", step=0.001)
         self.process.wait(60 * wait.SLOW)
         self.process = None
 
@@ -84,6 +88,20 @@ class Server:
 
     def url(self, database="postgres", user="owner", password="Secret%2537%2F%23word"):
         return f"postgresql://{user}{':' if password else ''}{password}@127.0.0.1:{self.port}/{database}"
+
+
+def state_of(pid):
+    """A letter, "X" if it is not there, and its parent."""
+    try:
+        state, parent = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[:2]
+        return state, int(parent)
+    except OSError:
+        return "X", 0
+
+
+def children_of(pid):
+    """/proc/PID/task/PID/children leaves some out when another one ends meanwhile."""
+    return [int(p.name) for p in pathlib.Path("/proc").glob("[0-9]*") if state_of(p.name)[1] == pid]
 
 
 def stopped_at_lock(server, words, lock):
