@@ -278,9 +278,13 @@ static void on_head(void *ctx, struct mr_call *call)
 
 static void on_body(void *ctx, struct mr_call *call)
 {
-    struct job *j = ctx;
+    struct job *j = ((struct mr_batch *)ctx)->job;
     const bool is_get = mr_str_eq_c(call->method, "GET") || mr_str_eq_c(call->method, "HEAD");
 
+    if (!j) {
+        say_error(call, 503, "the job is about to end or to be begun again");
+        return;
+    }
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
         if (!mr_str_eq_c(call->path, routes[i].path)) {
             continue;
@@ -365,7 +369,7 @@ static int socket_open(struct job *j, struct mr_err *err)
     close(dir);
     /* For the job's user only, from the first moment. No other thread makes files yet. */
     const mode_t mask = umask(0177);
-    rc = mr_http_listen(j->control.server, &j->loop, 1, address, 0, false, NULL, err);
+    rc = mr_http_listen(j->batch->control.server, &j->loop, 1, address, 0, false, NULL, err);
     umask(mask);
 out:
     return rc;
@@ -380,12 +384,12 @@ static int tcp_open(struct job *j, struct mr_err *err)
     if (strncmp(listen, "unix:", 5) == 0 || strlen(listen) > 256) {
         return MR_FAIL(err, MR_E_INVALID, "'%.100s' is not an address: expected host:port", listen);
     }
-    int rc = mr_http_listen(j->control.server, &j->loop, 1, listen, 1, false, &port, err);
+    int rc = mr_http_listen(j->batch->control.server, &j->loop, 1, listen, 1, false, &port, err);
     if (rc == MR_OK) {
-        snprintf(j->control.address, sizeof j->control.address, "%.*s:%u",
+        snprintf(j->batch->control.address, sizeof j->batch->control.address, "%.*s:%u",
                  colon ? (int)(colon - listen) : 0, listen, port);
         mr_log(MR_LOG_INFO, "batch.listening", "address=%s may_change=%d",
-               MR_LOG_STR(mr_str_c(j->control.address)), j->o->listen_changes);
+               MR_LOG_STR(mr_str_c(j->batch->control.address)), j->o->listen_changes);
     }
     return rc;
 }
@@ -396,16 +400,19 @@ int control_open(struct job *j, struct mr_err *err)
                                             .on_body = on_body,
                                             .on_cancel = on_cancel,
                                             .on_body_refused = on_body_refused,
-                                            .ctx = j};
+                                            .ctx = j->batch};
     struct mr_http_options options;
     struct mr_err why;
-    int rc;
+    int rc = MR_OK;
 
+    if (j->batch->control.server) {
+        return MR_OK;
+    }
     mr_http_options_init(&options);
     options.max_connections = CONNECTIONS_MOST;
     options.max_header_bytes = 16384;
     options.idle_timeout_ns = IDLE_NS;
-    MR_TRY(mr_http_server_new(&j->control.server, &options, &handler, err));
+    MR_TRY(mr_http_server_new(&j->batch->control.server, &options, &handler, err));
     if (socket_open(j, &why) < 0) {
         mr_log(MR_LOG_WARN, "batch.no_control",
                "reason=%s; the job runs, and cannot be asked or changed through its folder",
@@ -418,10 +425,10 @@ out:
     return rc;
 }
 
-void control_close(struct job *j)
+void control_close(struct mr_batch *b)
 {
-    if (j->control.server) {
-        mr_http_server_close(j->control.server, NULL, NULL);
-        mr_http_server_free(&j->control.server);
+    if (b->control.server) {
+        mr_http_server_close(b->control.server, NULL, NULL);
+        mr_http_server_free(&b->control.server);
     }
 }

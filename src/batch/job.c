@@ -466,7 +466,7 @@ static int job_finish(struct job *j, struct mr_buf *out_report, struct mr_err *e
 
 static void job_free(struct job *j)
 {
-    control_close(j);
+    j->batch->job = NULL;
     calls_drop(j);
     mr_timer_stop(&j->tick);
     discover_stop(j);
@@ -474,7 +474,7 @@ static void job_free(struct job *j)
         local_close(j->local);
     }
     hosts_close(j);
-    mr_loop_free(&j->loop);
+    mr_loop_settle(j->loop); /* mails to this job */
     local_free(&j->local);
     for (size_t i = 0; i < j->open.len; i++) {
         extent_free(&j->open.at[i]);
@@ -559,7 +559,6 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     mr_arena_init(&j->arena, 4096, 64 << 20);
     j->route = mr_route_new(&route, j->begin_ns);
     MR_TRY(j->o->openai ? openai_new(&j->openai, j->o, err) : MR_OK);
-    MR_TRY(mr_loop_new(&j->loop, NULL, err));
     MR_TRY(folder_find(j, err));
     MR_TRY(j->o->retries_dead ? job_is_there(j, err) : MR_OK);
     MR_TRY(j->o->repository ? hosts_add_local(j, err) : MR_OK);
@@ -571,7 +570,9 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     job_look(j);
     mr_timer_start(j->loop, &j->tick, TICK_NS, TICK_NS, on_tick);
     mr_loop_run(j->loop);
-    control_close(j);
+    if (!j->may_go_on && !j->begins_again) {
+        control_close(j->batch);
+    }
     calls_drop(j);
     reader_stop(&j->reader);
     rc = committer_end(&j->committer, &late);
@@ -675,12 +676,14 @@ int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *e
     bool is_paused = false;
     bool is_accepted = false;
     bool is_over = false;
-    int rc = MR_OK;
+    int rc;
 
+    MR_TRY(mr_loop_new(&b->loop, NULL, err));
     while (!is_over) {
-        struct job *j = MR_NEW(struct job);
+        struct job *j = b->job = MR_NEW(struct job);
         *j = (struct job){.batch = b,
                           .o = b->o,
+                          .loop = b->loop,
                           .hold = hold,
                           .is_paused = is_paused,
                           .is_accepted = is_accepted};
@@ -696,6 +699,9 @@ int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *e
         }
         mr_free(j);
     }
+    control_close(b);
+    mr_loop_free(&b->loop);
+out:
     return rc;
 }
 
@@ -703,14 +709,18 @@ int mr_batch_plan(struct mr_batch *b, struct mr_batch_plan *out, struct mr_err *
 {
     struct mr_batch_plan found = {0};
     struct plan plan = {.out = &found, .fd = -1};
-    struct job *j = MR_NEW(struct job);
+    int rc;
 
-    *j = (struct job){.batch = b, .o = b->o, .plan = &plan};
-    int rc = job_run(j, NULL, err);
+    MR_TRY(mr_loop_new(&b->loop, NULL, err));
+    struct job *j = b->job = MR_NEW(struct job);
+    *j = (struct job){.batch = b, .o = b->o, .loop = b->loop, .plan = &plan};
+    rc = job_run(j, NULL, err);
     mr_free(j);
+    mr_loop_free(&b->loop);
     if (rc == MR_OK) {
         *out = found;
     }
+out:
     return rc;
 }
 

@@ -503,11 +503,11 @@ struct control {
     struct mr_http_server *server;
     char address[300]; /* of TCP, with the port that it became; "": none */
 };
-/** The socket in the folder, without which the job runs as well, and what the options say.
- *  Errors: MR_E_INVALID, MR_E_IO (options.listen). */
+/** The socket in the folder, without which the job runs as well, and what the options say. It stays when the job is
+ *  begun again: who asks meanwhile waits for the answer. Errors: MR_E_INVALID, MR_E_IO (options.listen). */
 int control_open(struct job *j, struct mr_err *err);
 /** The socket is gone when this returns, connections when the loop is freed. */
-void control_close(struct job *j);
+void control_close(struct mr_batch *b);
 
 /* ---- view.c: how the job is doing ---- */
 
@@ -543,7 +543,9 @@ struct mr_batch {
     void (*on_view)(void *ctx, const struct mr_batch_view *view);
     void *view_ctx;
     _Atomic int stops;
-    struct job *job; /* while it runs */
+    struct mr_loop *loop; /* this and the control are the same when the job is begun again */
+    struct control control;
+    struct job *job; /* NULL: its memory goes, and nobody may ask about it */
     MR_VEC(struct distrust) distrusted;
     bool is_stopped; /* for somebody to look at it */
 };
@@ -554,7 +556,7 @@ struct job {
     struct mr_batch *batch;
     const struct mr_batch_options *o;
     enum job_phase phase;
-    struct mr_loop *loop;
+    struct mr_loop *loop; /* the batch's */
     struct mr_timer tick;
     struct mr_timer wake;
     int64_t begin_ns;
@@ -605,7 +607,6 @@ struct job {
         uint64_t rows;
     } marks[11]; /* of the last seconds, for the rate */
     uint64_t mark_count;
-    struct control control;
     bool is_paused;
     int64_t resumed_ns;          /* 0: never */
     _Atomic uint32_t batch_rows; /* as asked for last; the reader looks at it */

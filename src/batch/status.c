@@ -79,7 +79,7 @@ void status_put(struct mr_buf *b, const struct job *j, const struct mr_batch_vie
                   "\"max_in_flight_per_host\":%u,\"memory_bytes\":%llu}",
                   v->batch_rows, v->most_rows, v->max_in_flight,
                   (unsigned long long)j->o->memory_bytes);
-    put_text(b, "listen", j->control.address);
+    put_text(b, "listen", j->batch->control.address);
     MR_BUF_LIT(b, ",\"hosts\":[");
     for (size_t i = 0; i < v->host_count; i++) {
         mr_buf_c(b, i ? "," : "");

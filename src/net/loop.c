@@ -379,6 +379,17 @@ void mr_loop_stop(struct mr_loop *loop)
     wake_up(loop);
 }
 
+void mr_loop_settle(struct mr_loop *loop)
+{
+    struct mr_loop *outer = here;
+
+    here = loop;
+    mr_loop_enter(loop);
+    settle(loop);
+    fall_asleep(loop);
+    here = outer;
+}
+
 void mr_loop_free(struct mr_loop **io_loop)
 {
     struct mr_loop *loop = *io_loop;

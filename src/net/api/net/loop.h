@@ -28,6 +28,9 @@ void mr_loop_run(struct mr_loop *loop);
 void mr_loop_set_busy_poll(struct mr_loop *loop, int64_t ns);
 /** Ask the loop to return from run as soon as its current iteration ends. Thread: any. */
 void mr_loop_stop(struct mr_loop *loop);
+/** Run the mails that wait and send what is queued, without a look at what came in: for who is about to go and
+ *  leaves the loop to another. Thread: that which ran it, loop not running. */
+void mr_loop_settle(struct mr_loop *loop);
 /** All handles on it must be closed (listeners, connections, timers). Thread: any, loop not
  *  running. */
 void mr_loop_free(struct mr_loop **loop);
