@@ -28,9 +28,10 @@
 #include "job.h"
 #include "openai.h"
 
-#define ANSWER_KEPT 4096 /* bytes of an answer in a dead letter */
-#define TAIL_NS     (5 * MR_NS_PER_MS)
-#define JOINED_PART 16 /* of the memory a call may take that has rows of several extents */
+#define ANSWER_KEPT      4096 /* bytes of an answer in a dead letter */
+#define TAIL_NS          (5 * MR_NS_PER_MS)
+#define PARDONS_PER_HOST 3
+#define JOINED_PART      16 /* of the memory a call may take that has rows of several extents */
 
 /* ---- work ---- */
 
@@ -734,12 +735,10 @@ static void work_fails(struct job *j, struct work *w, const struct wire_answer *
     }
 }
 
-#define PARDONS_PER_HOST                                                                           \
-    3 /* as JSON is unknown to it, as the proof, and one for another call that came in between */
-
 /* Is it nothing about these rows? */
 static bool work_is_pardoned(const struct job *j, struct work *w, const struct wire_answer *v)
 {
+    /* As JSON is unknown to it, as the proof, and one for another call that came in between. */
     const bool is_for_form = v->is_for_form && w->pardons < PARDONS_PER_HOST * hosts_listed(j);
 
     w->pardons += is_for_form;

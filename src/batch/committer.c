@@ -14,15 +14,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cadence.h"
 #include "job.h"
 #include "order.h"
 #include "sink.h"
 #include "tree.h"
 
-#define LINES_HELD      ((size_t)1 << 20) /* bytes of dead letters */
-#define COMMIT_PART     30                /* of the time of this start */
-#define COMMIT_NS_LEAST (2 * MR_NS_PER_S)
-#define COMMIT_NS_MOST  (60 * MR_NS_PER_S)
+#define LINES_HELD ((size_t)1 << 20) /* bytes of dead letters */
 
 static void part_drop(struct job *j, struct open_part *p)
 {
@@ -389,15 +387,6 @@ static bool is_wanted(struct committer *c)
     return is;
 }
 
-/* How old a part becomes that was begun then. What a crash costs is a small part of what the job has taken so far. */
-static int64_t commit_interval(const struct job *j, int64_t since_ns)
-{
-    const int64_t part_ns = (since_ns - j->begin_ns) / COMMIT_PART;
-
-    return j->o->commit_ns ? j->o->commit_ns
-                           : MR_MIN(MR_MAX(part_ns, COMMIT_NS_LEAST), COMMIT_NS_MOST);
-}
-
 /* When what is here has to be committed: the part, or what waits behind something late. */
 static int64_t commit_due(const struct commit *m)
 {
@@ -413,7 +402,8 @@ static int64_t commit_due(const struct commit *m)
     if (o->order == MR_BATCH_LOGICAL && (m->order.held || m->order.late)) {
         since_ns = MR_MIN(since_ns, m->order.since_ns);
     }
-    return mr_ns_after(since_ns, commit_interval(m->c->job, since_ns));
+    return mr_ns_after(since_ns, o->commit_ns ? o->commit_ns
+                                              : cadence_commit_ns(since_ns - m->c->job->begin_ns));
 }
 
 static bool is_dropped(struct committer *c)

@@ -176,6 +176,7 @@ struct whole {
     struct mr_source *source;
     bool is_over; /* it failed, and was told */
 };
+
 struct committer {
     pthread_t thread;
     bool is_started;

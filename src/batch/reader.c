@@ -8,11 +8,11 @@
  * commits of this start change the manifest meanwhile. When dead letters are tried again, all but their rows counts as
  * done. */
 #include "base/clock.h"
+#include "cadence.h"
 #include "job.h"
 #include "plan.h"
 
-#define AHEAD_ROWS 16           /* while nobody knows how large an answer is */
-#define FEW_ROWS   UINT64_C(64) /* of a stretch, however slow hosts are */
+#define AHEAD_ROWS 16 /* while nobody knows how large an answer is */
 
 static bool is_in_the_dark(const struct job *j)
 {
@@ -35,7 +35,7 @@ static uint64_t extent_rows(const struct reader *r)
     /* Relaxed: whether a change is seen one stretch earlier or later does not matter. */
     const uint32_t batch = atomic_load_explicit(&j->batch_rows, memory_order_relaxed);
     const uint64_t recent = atomic_load_explicit(&j->calls.recent_rows, memory_order_relaxed);
-    const uint64_t rows = MR_MIN(j->dialect->extent_rows(j), MR_MAX(recent, FEW_ROWS));
+    const uint64_t rows = cadence_extent_rows(recent, j->dialect->extent_rows(j));
     return o->extent_rows              ? o->extent_rows
            : j->dialect->takes_rows(j) ? MR_MAX(rows, (uint64_t)batch)
                                        : rows;

@@ -121,7 +121,6 @@ static const char *bottleneck_of(const struct job *j)
 {
     const int64_t now_ns = mr_now_ns();
     const int64_t ran_ns = MR_MAX(now_ns - j->begin_ns, INT64_C(1));
-
     const int64_t writer_ns = j->committer.begin_ns > 0 ? now_ns - j->committer.begin_ns : 0;
 
     if (writer_ns < 10 * MR_NS_PER_MS) {

@@ -239,7 +239,7 @@ bool wire_form_told(struct wire *w, const struct wire_call *c, enum mr_route_out
         f->json_next = c->is_binary;
     } else if (c->is_proof) {
         *f = (struct wire_form){.json_next = true, .is_json = true};
-        mr_log(MR_LOG_INFO, "batch.json_only", "%s takes no tensors as bytes, and gets JSON",
+        mr_log(MR_LOG_INFO, "batch.json_only", "host=%s; takes no tensors as bytes, and gets JSON",
                w->address);
     }
     return outcome == MR_ROUTE_REJECTED && c->is_binary;
