@@ -213,10 +213,12 @@ class CrashesOnBytes(OnlyJson):
 
 class RefusesAtFirst(batch.Host):
     """Refuses its first call, and all that is no bytes: it cannot be that it takes JSON only."""
+    json = 0
 
     def do_POST(self):
         if "Inference-Header-Content-Length" not in self.headers:
             self.body()
+            type(self).json += 1
             self.say(400, {"error": "not yet"})
         else:
             super().do_POST()
@@ -238,9 +240,9 @@ def test_host_that_takes_json_only(tmp_path, kind):
 def test_bytes_are_used_where_they_are_taken(tmp_path):
     x = batch.table(tmp_path / "in", 5000)
     with batch.hosts(RefusesAtFirst) as (addresses, (host,)):
-        done = batch.run(tmp_path, addresses)
+        done = batch.run(tmp_path, addresses, "--max-in-flight-per-host", "1")
     batch.check(tmp_path, x)
-    assert "batch.json_only" not in done.stderr and host.calls >= 50
+    assert "batch.json_only" not in done.stderr and host.json >= 1 and host.calls >= 50
 
 
 class Silent(batch.Host):
@@ -278,6 +280,11 @@ def test_what_the_user_declares(tmp_path):
 def test_what_declares_nothing(tmp_path, text):
     said = batch.run(tmp_path, ["127.0.0.1:1"], "--model-input", text, code=2).stderr
     assert f"'{text}' is no tensor: expected NAME=TYPE[DIMS]" in said
+
+
+def test_what_is_declared_twice(tmp_path):
+    twice = ["--model-output", "y=FP32[-1]", "--model-output", "y=INT8[-1]"]
+    assert "tensor 'y' is declared twice" in batch.run(tmp_path, ["127.0.0.1:1"], *twice, code=2).stderr
 
 
 class Narrow(batch.Host):

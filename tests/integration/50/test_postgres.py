@@ -162,7 +162,7 @@ def test_a_connection_that_is_lost(pg, tmp_path, how):
     class Ends(Host):
         def answer(self, number, x, key):
             if number == 10 and how == "server":
-                pg.stop(signal.SIGKILL)
+                pg.stop(signal.SIGQUIT)
                 pg.start()
             elif number in (10, 40):
                 pg.psql("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'millrace'")
@@ -179,7 +179,7 @@ def test_a_server_that_stays_away(pg, tmp_path):
     class Ends(Host):
         def answer(self, number, x, key):
             if number == 10:
-                pg.stop(signal.SIGKILL)
+                pg.stop(signal.SIGQUIT)
             self.good(x, key)
     with hosts(Ends) as (addresses, _):
         done = run(tmp_path, addresses, source(pg), "--memory", "1MiB", "--extent-rows", "200", "--max-outage", "1", code=1)

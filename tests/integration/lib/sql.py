@@ -38,7 +38,7 @@ def arguments(folder, addresses, source, *args, verb="run"):
 def run(folder, addresses, source, *args, code=0, verb="run", env=None):
     done = subprocess.run(arguments(folder, addresses, source, *args, verb=verb), capture_output=True, text=True,
                           env={**environment(), **(env or {})}, timeout=120 * wait.SLOW)
-    assert code in (None, done.returncode), f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-9000:]}"
+    assert done.returncode == code, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-9000:]}"
     return done
 
 
