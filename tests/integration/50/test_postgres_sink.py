@@ -134,14 +134,16 @@ def test_killed_at_random(pg, tmp_path):
 def test_a_connection_that_is_lost(pg, tmp_path, how):
     """While the job runs: it goes on by itself, and nothing is there twice."""
     x = table(tmp_path / "in", 6000)
+    ending = threading.Lock()
 
     class Ends(Host):
         def answer(self, number, x, key):
             if how == "backend" and number % 5 == 0:
                 pg.psql("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'millrace'")
             elif how == "server" and number in (20, 40):
-                pg.stop(signal.SIGQUIT)
-                pg.start()
+                with ending:
+                    pg.stop(signal.SIGQUIT)
+                    pg.start()
             self.good(x, key)
     with hosts(Ends) as (addresses, _):
         done = run(tmp_path, addresses, files(tmp_path), *sink(pg), *SMALL)
