@@ -433,7 +433,8 @@ static void *committer_run(void *arg)
         }
         turns_take(&m);
         const bool is_due = is_over || mr_now_ns() >= due_ns;
-        if (order == MR_BATCH_LOGICAL && (is_due || m.order.bytes > j->credits.most / 4)) {
+        if (order == MR_BATCH_LOGICAL &&
+            (is_due || m.order.bytes > credits_limit(&j->credits) / 4)) {
             late_take(&m);
         } else if (is_due) {
             part_close(&m);

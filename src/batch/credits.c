@@ -3,7 +3,7 @@
 
 void credits_init(struct credits *c, uint64_t most)
 {
-    *c = (struct credits){.most = most};
+    *c = (struct credits){.most = most, .limit = most};
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->more, NULL);
 }
@@ -16,7 +16,7 @@ void credits_fini(struct credits *c)
 
 static bool are_there(const struct credits *c, uint64_t bytes)
 {
-    return c->taken == 0 || (c->taken <= c->most && bytes <= c->most - c->taken);
+    return c->taken == 0 || (c->taken <= c->limit && bytes <= c->limit - c->taken);
 }
 
 bool credits_take(struct credits *c, uint64_t bytes)
@@ -46,10 +46,25 @@ void credits_give(struct credits *c, uint64_t bytes)
     credits_move(c, bytes, 0);
 }
 
+void credits_reserve(struct credits *c, uint64_t bytes)
+{
+    pthread_mutex_lock(&c->lock);
+    c->limit = c->most - MR_MIN(bytes, c->most / 2);
+    pthread_mutex_unlock(&c->lock);
+}
+
+uint64_t credits_limit(struct credits *c)
+{
+    pthread_mutex_lock(&c->lock);
+    const uint64_t limit = c->limit;
+    pthread_mutex_unlock(&c->lock);
+    return limit;
+}
+
 bool credits_are_short(struct credits *c)
 {
     pthread_mutex_lock(&c->lock);
-    const bool are_short = c->taken > c->most;
+    const bool are_short = c->taken > c->limit;
     pthread_mutex_unlock(&c->lock);
     return are_short;
 }

@@ -35,6 +35,7 @@ struct credits {
     pthread_mutex_t lock; /* guards what follows; held for a few instructions */
     pthread_cond_t more;
     uint64_t most;
+    uint64_t limit; /* what of it is for extents */
     uint64_t taken;
     bool is_waited_for;
     bool is_held;
@@ -49,6 +50,10 @@ void credits_move(struct credits *c, uint64_t from, uint64_t to);
 void credits_give(struct credits *c, uint64_t bytes);
 /** Somebody waits for some, as there are too few. */
 bool credits_are_wanted(struct credits *c);
+/** That much is used otherwise, and taken from what is for extents: half of it at most. */
+void credits_reserve(struct credits *c, uint64_t bytes);
+/** What is for extents. */
+uint64_t credits_limit(struct credits *c);
 /** While that is so, nobody gets any, however many there are. */
 void credits_hold(struct credits *c, bool is_held);
 /** More are out than there are. */

@@ -45,10 +45,11 @@ static uint64_t extent_rows(const struct reader *r)
 static bool ahead_ended(struct job *j)
 {
     committer_want(&j->committer, true);
-    const bool ok = credits_take(&j->credits, j->credits.most);
+    const uint64_t all = credits_limit(&j->credits);
+    const bool ok = credits_take(&j->credits, all);
     committer_want(&j->committer, false);
     if (ok) {
-        credits_give(&j->credits, j->credits.most);
+        credits_give(&j->credits, all);
     }
     return ok;
 }
@@ -58,7 +59,9 @@ static int extent_read(struct reader *r, uint32_t file, const struct mr_range *g
                        struct extent **out)
 {
     struct job *j = r->job;
-    const uint64_t most = MR_MAX(j->credits.most / 4, UINT64_C(1) << 20);
+    /* Never all of them: what a table's rows hold until their commit would be waited for. */
+    const uint64_t limit = credits_limit(&j->credits);
+    const uint64_t most = MR_MIN(MR_MAX(limit / 4, UINT64_C(1) << 20), limit / 2);
     struct mr_rows *got = NULL;
 
     waits_begin(&r->waits);
@@ -84,6 +87,7 @@ static int extent_read(struct reader *r, uint32_t file, const struct mr_range *g
     const uint64_t max_rows = MR_MAX(MR_MIN(rows, most / per_row), (uint64_t)1);
     int rc = mr_source_read(j->source, file, gap->first, max_rows, most / 2, &got, &r->err);
     atomic_fetch_add_explicit(&r->read_ns, mr_now_ns() - begin_ns, memory_order_relaxed);
+    credits_reserve(&j->credits, mr_source_bytes(j->source));
     if (rc < 0 || !got) {
         credits_give(&j->credits, fair);
         return rc;

@@ -49,6 +49,7 @@ struct source {
     bool has_row_number;    /* the file has a column of that name: rows cannot be picked by it */
     struct mr_spool *spool; /* NULL: no object was read yet */
     struct piece left;      /* chunk NULL: nothing */
+    uint64_t chunk_bytes;   /* of the largest chunk so far, about */
     /* what a read gathers */
     struct piece *pieces;
     size_t piece_room;
@@ -180,6 +181,25 @@ static int configure(const struct source *s, void *config, struct mr_err *err)
     return MR_OK;
 }
 
+/* What a library does not know it does without. */
+static void settings_make(const struct source *s)
+{
+    static const char *const settings[] = {
+        /* Chunks of a query wait in the buffer, which does not count the bytes of texts: of long ones 1 MB, as it would
+         * be, are hundreds. */
+        "SET streaming_buffer_size = '64KiB'",
+        /* What was of use for a large chunk goes back to the system at once. With smaller pieces that takes time. */
+        "SET allocator_bulk_deallocation_flush_threshold = '4MiB'",
+        "SET TimeZone = 'UTC'", /* of queries */
+    };
+
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        struct duck_result ignored;
+        s->duck->query(s->connection, settings[i], &ignored);
+        s->duck->destroy_result(&ignored);
+    }
+}
+
 static int connect_to(struct source *s, struct mr_err *err)
 {
     void *config = NULL;
@@ -198,14 +218,8 @@ static int connect_to(struct source *s, struct mr_err *err)
         rc = MR_FAIL(err, MR_E_EXHAUSTED, "DuckDB could not be set up");
     }
     s->duck->destroy_config(&config);
-    /* Chunks of a query wait in the buffer, which does not count the bytes of texts: of long ones 1 MB, as it would be, are
-     * hundreds. Time zones are for queries; a library without them has no such setting. */
-    static const char *const settings[] = {"SET streaming_buffer_size = '64KiB'",
-                                           "SET TimeZone = 'UTC'"};
-    for (size_t i = 0; rc == MR_OK && i < sizeof settings / sizeof *settings; i++) {
-        struct duck_result ignored;
-        s->duck->query(s->connection, settings[i], &ignored);
-        s->duck->destroy_result(&ignored);
+    if (rc == MR_OK) {
+        settings_make(s);
     }
     return rc;
 }
@@ -668,6 +682,7 @@ static int gather(struct source *s, uint64_t max_rows, uint64_t max_bytes, size_
         }
         take = MR_MAX(take, UINT64_C(1)); /* a row that is larger than all of the room */
         room -= MR_MIN(room, bytes);
+        s->chunk_bytes = MR_MAX(s->chunk_bytes, bytes / take * s->left.count);
         if (n == s->piece_room) {
             s->piece_room = n ? 2 * n : CHUNKS_AT_FIRST;
             s->pieces = mr_realloc_array(s->pieces, s->piece_room, sizeof *s->pieces);
@@ -799,11 +814,20 @@ static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows
     return rc;
 }
 
+/* The chunk that rows are taken from, the next one, which waits in the buffer, and the one that is decoded. */
+static uint64_t source_bytes(const void *state)
+{
+    const struct source *s = state;
+
+    return 3 * s->chunk_bytes;
+}
+
 const struct mr_source_ops mr_parquet_source_ops = {
     .open = open_source,
     .schema = schema,
     .begin = begin,
     .read = read_rows,
     .close = close_source,
+    .bytes = source_bytes,
     .skips_columns = true,
 };

@@ -51,6 +51,8 @@ struct mr_source_ops {
      *  whole numbers in one file go with fractions in another. Otherwise all files must have the same columns, and
      *  `wanted` is for `schema` to look at. */
     bool is_guessed;
+    /** As mr_source_bytes. NULL: next to nothing. */
+    uint64_t (*bytes)(const void *s);
     bool skips_columns; /* those of a file that rows do not have cost nothing */
 };
 

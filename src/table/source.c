@@ -461,6 +461,11 @@ int mr_source_read(struct mr_source *s, size_t file, uint64_t first, uint64_t ma
     return rc;
 }
 
+uint64_t mr_source_bytes(const struct mr_source *s)
+{
+    return s->ops->bytes ? s->ops->bytes(s->state) : 0;
+}
+
 static int object_peek(const struct mr_source *s, const struct mr_source_file *f, uint64_t at,
                        void *out, size_t n, struct mr_err *err)
 {

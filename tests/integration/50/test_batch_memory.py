@@ -4,6 +4,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import time
 
 import numpy
 import pyarrow as pa
@@ -47,7 +48,7 @@ class Open(Large):
 
 
 class Small(batch.Host):
-    """Is sent 100 KiB of each row, and answers a number."""
+    """Is sent 100 KiB of each row, and answers a number, late: meanwhile the memory fills."""
     width = 25600
 
     def do_GET(self):
@@ -56,6 +57,7 @@ class Small(batch.Host):
                        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}]})
 
     def do_POST(self):
+        time.sleep(0.05)
         rows = json.loads(self.body()[:int(self.headers["Inference-Header-Content-Length"])])["inputs"][0]["shape"][0]
         self.say(200, {"model_name": "m", "outputs": [{"name": "y", "datatype": "FP32", "shape": [rows], "data": [1] * rows}]})
 

@@ -56,6 +56,14 @@ def test_results(tmp_path):
     assert merge.returncode == 1 and "no files to merge" in merge.stderr
 
 
+def test_with_little_memory(tmp_path):
+    """Rows that wait for their commit keep some of it: what is left is enough to read on."""
+    x = table(tmp_path / "in", 3000)
+    with hosts(Host) as (addresses, _):
+        run(tmp_path, addresses, files(tmp_path), *sink(tmp_path), "--memory", "1MiB", "--commit-interval", "1h")
+    check_rows(stored(tmp_path), x)
+
+
 @pytest.mark.parametrize("mode", ["delete", "wal"])
 def test_killed_at_each_sync(tmp_path, mode):
     """The file is source and sink of the job; whatever came to disk, each row is there once in the end."""

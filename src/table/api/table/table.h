@@ -128,6 +128,8 @@ const char *mr_source_path(const struct mr_source *s, size_t file);
  *  Errors: MR_E_IO, MR_E_INVALID (the file is damaged: says where), MR_E_EXHAUSTED. */
 int mr_source_read(struct mr_source *s, size_t file, uint64_t first, uint64_t max_rows,
                    uint64_t max_bytes, struct mr_rows **out, struct mr_err *err);
+/** What it keeps in memory beyond the rows that it has given, about: what it decodes in advance. As mr_source_read. */
+uint64_t mr_source_bytes(const struct mr_source *s);
 /** Bytes of a file or an object as they lie there, at most `room`; *out_n 0: it ends before. For a look at some of it.
  *  Errors: as mr_source_read. */
 int mr_source_peek(struct mr_source *s, size_t file, uint64_t at, void *out, size_t room,
