@@ -31,6 +31,7 @@
 #define ANSWER_KEPT      4096 /* bytes of an answer in a dead letter */
 #define TAIL_NS          (5 * MR_NS_PER_MS)
 #define PARDONS_PER_HOST 3
+#define TRIES_WAITED     3  /* as many make a wait longer while others succeed */
 #define JOINED_PART      16 /* of the memory a call may take that has rows of several extents */
 
 /* ---- work ---- */
@@ -706,6 +707,7 @@ static void work_fails(struct job *j, struct work *w, const struct wire_answer *
 
     w->failures++;
     w->attempts += others_succeed;
+    w->lonely = others_succeed ? 0 : w->lonely + 1;
     w->ok_before = j->calls.ok;
     if (w->tried_count < TRIED_MOST) {
         w->tried[w->tried_count++] = host;
@@ -728,9 +730,11 @@ static void work_fails(struct job *j, struct work *w, const struct wire_answer *
             witness_ask(&j->calls);
         }
         w->has_leave = others_succeed;
+        /* Where others succeed it is not the time that is wrong. */
+        const uint32_t tries = w->lonely > 0 ? w->lonely : MR_MIN(w->failures, TRIES_WAITED);
         w->not_before_ns = mr_ns_after(now_ns, hosts_listed(j) > 1 && w->failures < 2
                                                    ? 0
-                                                   : mr_route_backoff_ns(j->route, w->failures));
+                                                   : mr_route_backoff_ns(j->route, tries));
         retry_push(&j->calls, w);
     }
 }

@@ -429,6 +429,7 @@ struct work {
     uint64_t count;        /* of rows */
     uint32_t attempts;     /* that failed while others succeeded */
     uint32_t failures;     /* all of them */
+    uint32_t lonely;       /* the last ones, since others succeeded */
     uint32_t before;       /* those of the work that this is a part of */
     uint32_t pardons;      /* refusals that may have been for the form of a call */
     uint32_t tried[TRIED_MOST];
