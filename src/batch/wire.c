@@ -10,6 +10,8 @@
 #include "codec/pb.h"
 
 #define GRPC_CONNECTIONS 4 /* hosts take some 100 streams on each */
+#define PROOF_LEAST      16u
+#define PROOF_MOST       4096u
 #define REST_CONNECTIONS 1024
 
 /* ---- addresses ---- */
@@ -211,7 +213,7 @@ static int send_grpc(struct wire *w, struct wire_call *c, struct mr_oip_request 
 }
 
 /* Is the next call one with bytes? One is, in between, when JSON did well and bytes did not: had the host only failed for a
- * while, all calls would cost more from then on. */
+ * while, or because of some rows, all calls would cost more from then on. */
 static void form_choose(struct wire *w, struct wire_call *c)
 {
     struct wire_form *f = &w->form;
@@ -226,23 +228,30 @@ bool wire_form_told(struct wire *w, const struct wire_call *c, enum mr_route_out
     struct wire_form *f = &w->form;
     const bool is_ok = outcome == MR_ROUTE_OK;
 
-    if (w->protocol != MR_BATCH_BINARY || f->is_json || f->binary_ok ||
-        outcome == MR_ROUTE_THROTTLED || outcome == MR_ROUTE_CANCELLED) {
-        return outcome == MR_ROUTE_REJECTED && f->is_json && c->is_binary;
+    if (w->protocol != MR_BATCH_BINARY || f->binary_ok || outcome == MR_ROUTE_THROTTLED ||
+        outcome == MR_ROUTE_CANCELLED) {
+        return false;
     }
     if (is_ok && c->is_binary) {
         *f = (struct wire_form){.binary_ok = true};
     } else if (is_ok) {
-        f->json_next = f->json_ok; /* the first time: bytes once more */
         f->json_ok = true;
+        if (++f->json_count > f->json_most) {
+            f->json_next = false;
+            f->json_count = 0;
+            f->json_most = MR_MAX(f->json_most, PROOF_LEAST);
+        }
     } else if (!f->json_ok) {
         f->json_next = c->is_binary;
     } else if (c->is_proof) {
-        *f = (struct wire_form){.json_next = true, .is_json = true};
-        mr_log(MR_LOG_INFO, "batch.json_only", "host=%s; takes no tensors as bytes, and gets JSON",
-               w->address);
+        if (!f->is_json) {
+            mr_log(MR_LOG_INFO, "batch.json_only",
+                   "host=%s; takes no tensors as bytes, and gets JSON", w->address);
+        }
+        f->is_json = true;
+        f->json_most = MR_MIN(2 * f->json_most, PROOF_MOST);
     }
-    return outcome == MR_ROUTE_REJECTED && c->is_binary;
+    return !is_ok && c->is_binary && (c->is_proof || outcome == MR_ROUTE_REJECTED);
 }
 
 static int send_rest(struct wire *w, struct wire_call *c, struct mr_oip_request *r,

@@ -13,10 +13,12 @@
 /* Which form of tensors a host takes over REST. JSON is what each server has to take; not all take bytes, and few say so
  * before they get some. */
 struct wire_form {
-    bool binary_ok; /* a call with bytes was answered well: all are made so */
-    bool json_ok;   /* a call with JSON was, and none with bytes */
-    bool json_next; /* the next call */
-    bool is_json;   /* bytes failed before and after JSON did well: never again */
+    bool binary_ok;      /* a call with bytes was answered well: all are made so */
+    bool json_ok;        /* a call with JSON was, and none with bytes */
+    bool json_next;      /* the next call */
+    bool is_json;        /* bytes failed before and after JSON did well */
+    uint32_t json_count; /* calls with JSON that did well since bytes were tried last */
+    uint32_t json_most;  /* after so many they are tried again: it may have been for the rows */
 };
 
 struct wire {

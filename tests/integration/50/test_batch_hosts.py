@@ -185,6 +185,7 @@ def test_name_that_nobody_knows(tmp_path):
 class OnlyJson(batch.Host):
     """Refuses tensors as bytes with `refusal`, as servers do that do not know the binary extension."""
     refusal = 400
+    is_poisoned = True
     binary = 0
 
     def do_POST(self):
@@ -196,12 +197,10 @@ class OnlyJson(batch.Host):
             self.say(self.refusal, {"error": "no JSON"})
             return
         data = batch.tensors(body, None)
-        self.answer_json(data["x"], data["id"])
-
-    def answer_json(self, x, key):
-        if 777 in key:
+        if 777 in data["id"] and self.is_poisoned:
             self.say(400, {"error": "row of ill will"})
             return
+        x, key = data["x"], data["id"]
         self.say(200, {"model_name": "m", "outputs": [
             {"name": "y", "datatype": "FP32", "shape": [len(x)], "data": x.sum(axis=1).tolist()},
             {"name": "z", "datatype": "INT64", "shape": [len(x), 2], "data": [[k * 10, k * 10 + 1] for k in key.tolist()]}]})
@@ -243,6 +242,29 @@ def test_bytes_are_used_where_they_are_taken(tmp_path):
         done = batch.run(tmp_path, addresses, "--max-in-flight-per-host", "1")
     batch.check(tmp_path, x)
     assert "batch.json_only" not in done.stderr and host.json >= 1 and host.calls >= 50
+
+
+class FailsTwice(CrashesOnBytes):
+    """With bytes, as if for some rows; from then on it takes both."""
+    is_poisoned = False
+    json = 0
+
+    def do_POST(self):
+        if "Inference-Header-Content-Length" not in self.headers:
+            type(self).json += 1
+        elif self.binary == 2:
+            batch.Host.do_POST(self)
+            return
+        super().do_POST()
+
+
+def test_bytes_are_tried_again(tmp_path):
+    x = batch.table(tmp_path / "in", 5000)
+    with batch.hosts(FailsTwice) as (addresses, (host,)):
+        done = batch.run(tmp_path, addresses, "--max-in-flight-per-host", "1", "--batch-rows", "10")
+    batch.check(tmp_path, x)
+    assert "batch.json_only" in done.stderr and host.binary == 2
+    assert host.json < 100 < host.calls - host.json
 
 
 class Silent(batch.Host):
