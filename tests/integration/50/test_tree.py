@@ -44,7 +44,8 @@ def test_fewer_files(tmp_path, form):
     with hosts(Poisoned) as (addresses, made):
         done = run(tmp_path, addresses, "--output-format", form, *SMALL)
         files = names(tmp_path)
-        assert replaced(tmp_path) > 0 and len(files) < 70 and f"in {len(files)} file" in done.stderr
+        # 80 were made, and 8 became one at least once; how often depends on when the merger runs.
+        assert replaced(tmp_path) > 0 and len(files) <= 80 - 7 and f"in {len(files)} file" in done.stderr
         calls = made[0].calls
         run(tmp_path, addresses, "--output-format", form, *SMALL, "--verify")
         assert made[0].calls == calls and names(tmp_path) == files  # what is finished stays as it is
