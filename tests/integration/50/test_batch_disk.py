@@ -93,19 +93,20 @@ def test_each_call_fails(tmp_path, error, count):
 
 
 class Fills(batch.Host):
-    """The disk fails from the third call on."""
+    """The disk fails from a call on."""
     faults = None
+    first = 3
 
     def answer(self, number, x, key):
-        if number == 3:
+        if number == self.first:
             self.faults.disk_first = 1
         self.good(x, key)
 
 
 @contextlib.contextmanager
-def filling(tmp_path, *args, rows=ROWS, error=errno.ENOSPC):
+def filling(tmp_path, *args, rows=ROWS, error=errno.ENOSPC, first=3):
     x = batch.table(tmp_path / "in", rows, files=1)
-    filled = type("Filled", (Fills,), {})
+    filled = type("Filled", (Fills,), {"first": first})
     folder = tmp_path / "job"
     folder.mkdir()
     with batch.hosts(filled) as (addresses, (made,)):
@@ -194,8 +195,9 @@ def test_waits_no_longer_than_it_may(tmp_path):
 
 
 def test_calls_stop_when_memory_is_used_up(tmp_path):
-    """Rows that wait for the disk take no more than they may: the hosts have nothing to do then."""
-    with filling(tmp_path, "--memory", "1MiB", rows=20000) as (folder, faults, process, x, _):
+    """Rows that wait for the disk take no more than they may: the hosts have nothing to do then. The disk fails before
+    anything was written: were it the manifest, the job would be opened again, without rows."""
+    with filling(tmp_path, "--memory", "1MiB", rows=20000, first=1) as (folder, faults, process, x, _):
         wait.until(lambda: batch.waits_for_memory(batch.asked(folder)), "the memory to be used up")
         s = batch.asked(folder)
         assert s["memory_bytes"] < 3 << 20 and s["under_way"] < 15000
