@@ -4,7 +4,7 @@ import json
 import sqlite3
 import subprocess
 import sys
-import time
+import threading
 
 import numpy
 import pyarrow as pa
@@ -48,8 +48,10 @@ class Open(Large):
 
 
 class Small(batch.Host):
-    """Is sent 100 KiB of each row, and answers a number, late: meanwhile the memory fills."""
+    """Is sent 100 KiB of each row, and answers a number; the third call, behind the rows that go ahead, only when memory has
+    filled."""
     width = 25600
+    folder = None
 
     def do_GET(self):
         self.say(200, {"name": "m", "versions": ["1"], "platform": "",
@@ -57,8 +59,13 @@ class Small(batch.Host):
                        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}]})
 
     def do_POST(self):
-        time.sleep(0.05)
         rows = json.loads(self.body()[:int(self.headers["Inference-Header-Content-Length"])])["inputs"][0]["shape"][0]
+        with self.server.lock:
+            type(self).calls += 1
+            number = type(self).calls
+        if number >= 3:
+            wait.until(lambda: self.has_filled.is_set() or batch.asked(self.folder)["reader"] != "reads", "memory to fill")
+            self.has_filled.set()
         self.say(200, {"model_name": "m", "outputs": [{"name": "y", "datatype": "FP32", "shape": [rows], "data": [1] * rows}]})
 
 
@@ -92,9 +99,11 @@ def test_large_input_of_a_table(tmp_path):
     (tmp_path / "in").mkdir()
     x = pa.FixedSizeListArray.from_arrays(pa.array(numpy.zeros(rows * Small.width, numpy.float32)), Small.width)
     pq.write_table(pa.table({"id": pa.array(range(rows), pa.int64()), "x": x}), tmp_path / "in/0.parquet", row_group_size=50)
-    with batch.hosts(Small) as (addresses, _):
+    handler = type("Filled", (Small,), {"folder": tmp_path, "has_filled": threading.Event()})
+    with batch.hosts(handler) as (addresses, (made,)):
         measured(tmp_path, addresses[0], "--batch-rows", "10", "--commit-interval", "1h", "--output-database",
                  f"sqlite:{tmp_path}/out.db", "--output-table", "results")
+    assert made.has_filled.is_set()
     with contextlib.closing(sqlite3.connect(tmp_path / "out.db")) as db:
         assert db.execute("select count(*), count(distinct id) from results").fetchall() == [(rows, rows)]
 

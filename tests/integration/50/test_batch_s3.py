@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import threading
-import time
 
 import numpy
 import pyarrow as pa
@@ -194,9 +193,12 @@ def test_an_outage_is_waited_for_and_told(storage, texts, host, tmp_path):
 
 
 class Slow(batch.Host):
-    """The table is opened when it has told the model: the reader and the job do not look at the same time whether to stop."""
+    """The table is opened when it has told the model: the reader and the job, which look whether to stop every 0.2 s, do so
+    at different times."""
+    folder = None
+
     def do_GET(self):
-        time.sleep(0.15)
+        wait.until(lambda: batch.asked(self.folder)["ran_s"] > 0.15, "the job to run", step=0.01)
         super().do_GET()
 
 
@@ -212,7 +214,7 @@ def test_stopped_while_the_storage_is_away(storage, host, tmp_path, first):
             is_away.set()
         return SLOW_DOWN if number >= first else None
 
-    with s3.faulty(storage, away) as proxy, batch.hosts(Slow) as (addresses, _):
+    with s3.faulty(storage, away) as proxy, batch.hosts(type("SlowHere", (Slow,), {"folder": tmp_path})) as (addresses, _):
         env = batch.environment() | storage.environment(proxy.endpoint)
         process = subprocess.Popen(command(tmp_path, addresses[0], "s3://data/stop/", args=["--max-outage", "1h"]), env=env,
                                    stderr=subprocess.PIPE, text=True)
