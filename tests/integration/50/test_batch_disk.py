@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import shutil
+import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
@@ -90,6 +91,49 @@ def test_each_call_fails(tmp_path, error, count):
         step = 1 if "MR_LONG" in os.environ else 4
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(once, range(1 + (error + count) % step, total + 1, step)))
+
+
+def status(folder):
+    """As fast as can be: what `millrace batch status` asks for."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(str(folder / "out/control"))
+        s.sendall(b"GET /status HTTP/1.1\r\nHost: job\r\nConnection: close\r\n\r\n")
+        head, body = b"".join(iter(lambda: s.recv(65536), b"")).split(b"\r\n\r\n", 1)
+    assert head.startswith(b"HTTP/1.1 200 ")
+    return json.loads(body)
+
+
+def test_asked_while_it_is_begun_again(tmp_path):
+    """A failure in the manifest takes the job down, and opens it again until that does well: who asks gets an answer."""
+    batch.table(tmp_path / "in", ROWS, files=1)
+    with batch.hosts(type("Counting", (Counts,), {})) as (addresses, (made,)):
+        probe = tmp_path / "probe"
+        probe.mkdir()
+        made.faults = Faults(probe)
+        faults, process = start(probe, addresses)
+        made.faults = faults
+        assert process.wait() == 0, process.stderr.read()
+
+        def once(number):
+            folder = tmp_path / str(number)
+            faults, process = start(folder, addresses, disk_first=number, disk_count=10**9)
+            reasons = []
+            try:
+                wait.until(lambda: faults.disk_failed and (folder / "out/control").exists(), "a disk that fails")
+                failed = faults.disk_failed
+
+                def look():
+                    reasons.append(status(folder)["held"])
+                    return faults.disk_failed >= failed + 3
+                wait.until(look, "more tries", step=0)
+            finally:
+                process.kill()
+                process.communicate()
+            return any("cannot make LOCK" in r for r in reasons)
+
+        # The calls of a commit, that of the manifest's line among them.
+        with ThreadPoolExecutor(4) as pool:
+            assert any(pool.map(once, range(made.started + 1, made.started + 13)))
 
 
 class Fills(batch.Host):
