@@ -1,5 +1,6 @@
 """Hosts of `millrace batch run` that answer well-formed rubbish: found by comparison, and what they did is done again."""
 import json
+import math
 import random
 import shutil
 import subprocess
@@ -119,17 +120,26 @@ def test_model_that_throws_dice(tmp_path):
     assert sum(m.calls for m in made) < 100 + 20
 
 
+class Ends(batch.Host):
+    """Does not answer this call nor those after it: the job is still there when the test kills it."""
+    end = math.inf
+
+    def answer(self, number, x, key):
+        if number < self.end:
+            self.good(x, key)
+
+
 def test_killed_while_rows_are_done_again(tmp_path):
     """At any time each row is there once or is still to be done; in the end none of the host's is left."""
     x = batch.table(tmp_path / "in", 10000)
-    with batch.hosts(batch.Host, Rubbish) as (addresses, made):
+    with batch.hosts(Ends, Rubbish) as (addresses, made):
         batch.run(tmp_path, addresses, *SMALL, "--canary-share", "0")
         command = batch.command(tmp_path, addresses, *SMALL, "--recompute-host", addresses[1])
         kills, is_done = 0, False
         while not is_done:
-            until = made[0].calls + random.randrange(1, 15 + kills)
+            made[0].end = made[0].calls + random.randrange(1, 15 + kills)
             process = subprocess.Popen(command, env=batch.environment(), stderr=subprocess.DEVNULL)
-            wait.until(lambda: made[0].calls >= until or process.poll() is not None, "some calls", step=0.001)
+            wait.until(lambda: made[0].calls >= made[0].end or process.poll() is not None, "some calls", step=0.001)
             is_done = process.poll() is not None
             process.kill()
             assert process.wait() == (0 if is_done else -9)
