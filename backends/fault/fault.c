@@ -55,6 +55,11 @@ static int fail(const struct plan *p, struct mr_err *err)
     return mr_backend_fail(err, status, "%s", p->no_message ? "" : p->fail_message);
 }
 
+static int is_held(const char *file)
+{
+    return file[0] && access(file, F_OK) == 0;
+}
+
 /* As if it read a kilobyte in each millisecond. */
 static int open_delay(const struct plan *p, struct mr_loading *loading, struct mr_err *err)
 {
@@ -62,8 +67,9 @@ static int open_delay(const struct plan *p, struct mr_loading *loading, struct m
         sleep_ms(p->open_delay_ms);
         return MR_OK;
     }
-    for (int64_t ms = 0; ms < p->open_delay_ms; ms++) {
-        host->load_progress(loading, "sleep", (uint64_t)ms << 10, (uint64_t)p->open_delay_ms << 10);
+    for (int64_t ms = 0; ms < p->open_delay_ms || is_held(p->open_hold_file); ms++) {
+        int64_t end = ms < p->open_delay_ms ? p->open_delay_ms : ms + 1;
+        host->load_progress(loading, "sleep", (uint64_t)ms << 10, (uint64_t)end << 10);
         if (host->load_is_unwanted(loading)) {
             return mr_backend_fail(err, MR_E_CANCELLED, "not wanted any more");
         }
@@ -84,7 +90,7 @@ static int model_open(void *backend, const struct mr_model_desc *desc, void **ou
     const char *trace = mr_setting_find(desc->settings, desc->setting_count, "trace");
     m->trace = trace ? open(trace, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
     int rc = plan_read(&m->plan, desc->settings, desc->setting_count, err);
-    if (rc == MR_OK && m->plan.open_delay_ms > 0) {
+    if (rc == MR_OK) {
         rc = open_delay(&m->plan, desc->loading, err);
     }
     if (rc == MR_OK && m->plan.fail_open) {
@@ -180,7 +186,7 @@ static void hold(const struct plan *p)
     if (fd >= 0) {
         close(fd);
     }
-    while (access(p->hold_file, F_OK) == 0) {
+    while (is_held(p->hold_file)) {
         sleep_ms(1);
     }
 }

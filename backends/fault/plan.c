@@ -32,6 +32,19 @@ static int status_read(const char *text, int *out, struct mr_err *err)
                            text);
 }
 
+static int file_read(char out[256], const struct mr_setting *settings, uint32_t count,
+                     const char *name, struct mr_err *err)
+{
+    const char *file = mr_setting_find(settings, count, name);
+    if (file && strlen(file) >= 256) {
+        return mr_backend_fail(err, MR_E_INVALID, "parameter '%s' is too long", name);
+    }
+    if (file) {
+        snprintf(out, 256, "%s", file);
+    }
+    return MR_OK;
+}
+
 int plan_read(struct plan *p, const struct mr_setting *settings, uint32_t count, struct mr_err *err)
 {
     int rc;
@@ -49,12 +62,9 @@ int plan_read(struct plan *p, const struct mr_setting *settings, uint32_t count,
 #undef FAULT_READ_SWITCH
     const char *status = mr_setting_find(settings, count, "fail_status");
     const char *message = mr_setting_find(settings, count, "fail_message");
-    const char *hold = mr_setting_find(settings, count, "hold_file");
-    if (hold && strlen(hold) >= sizeof p->hold_file) {
-        return mr_backend_fail(err, MR_E_INVALID, "parameter 'hold_file' is too long");
-    }
-    if (hold) {
-        snprintf(p->hold_file, sizeof p->hold_file, "%s", hold);
+    if ((rc = file_read(p->hold_file, settings, count, "hold_file", err)) < 0 ||
+        (rc = file_read(p->open_hold_file, settings, count, "open_hold_file", err)) < 0) {
+        return rc;
     }
     if (message) {
         snprintf(p->fail_message, sizeof p->fail_message, "%s", message);

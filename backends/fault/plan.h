@@ -43,8 +43,10 @@ struct plan {
 #undef FAULT_FIELD_SWITCH
     int fail_status; /* parameter fail_status: MR_OK = do not fail; a name ("NOT_FOUND") or number */
     char fail_message[64]; /* parameter fail_message */
-    char hold_file
-        [256]; /* parameter hold_file: execute makes <hold_file>.held and waits for hold_file to go */
+    /* Parameter hold_file: execute makes <hold_file>.held and waits for hold_file to go. */
+    char hold_file[256];
+    /* Parameter open_hold_file: model_open waits for it to go, if it does not fail or end before. */
+    char open_hold_file[256];
 };
 
 /* Harmless. */

@@ -90,11 +90,12 @@ def test_bodies_in_turns(wire):
     assert all(data_of(wire.response(s)) == [5] for s in streams)
 
 
-def test_a_slow_stream_holds_no_other_up(wire):
+def test_a_slow_stream_holds_no_other_up(wire, hold):
     slow = wire.headers("POST", "/v2/models/fault/infer", end=False)
-    wire.send(slow, infer_body([1], parameters={"delay_ms": 500}))
+    wire.send(slow, infer_body([1], parameters=hold.parameters))
     assert data_of(wire.ask("POST", INFER, infer_body([2]))) == [2]
     assert not wire.of(slow, h2.events.StreamEnded)
+    hold.end()
     assert data_of(wire.response(slow)) == [1]
 
 

@@ -4,6 +4,7 @@ TRITONSERVER_DELAY_SCHEDULER=n makes a scheduler hold everything until n request
 is the rule under test and not the clock.
 """
 import threading
+import time
 
 import grpc
 import numpy as np
@@ -248,12 +249,12 @@ def test_cancelled_while_others_of_the_batch_wait(scheduled):
 
 # ---- queue policies ----
 
-def busy(s, ms=0, probe=True):
-    """The one instance works for `ms`, or until s.hold ends. Its request has another shape, so that nothing joins it; what comes behind
+def busy(s, probe=True):
+    """The one instance works until s.hold ends. Its request has another shape, so that nothing joins it; what comes behind
     on the same connection waits. With `probe` it has begun for sure when this returns; policies that would answer the
     probe do without."""
     assert numbers(s.send([9])) == [9]  # so that its thread is there
-    first = s.send([0, 0], parameters={"delay_ms": ms} if ms else s.hold.parameters)
+    first = s.send([0, 0], parameters=s.hold.parameters)
     if probe:
         waiting = s.send([0])
         s.pending(1)
@@ -285,9 +286,13 @@ def test_queue_timeout_rejects_over_rest(scheduled):
 
 def test_queue_timeout_delays(scheduled):
     s = scheduled("default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 100000 }")
-    first = busy(s, wait.BUSY_MS)
-    assert numbers(s.send([1])) == [1]
-    assert numbers(first) == [0, 0]
+    first = busy(s)
+    second = s.send([1])
+    s.pending(1)
+    time.sleep(0.2)  # longer than the limit: this is what is tested
+    assert not second.done()
+    s.hold.end()
+    assert numbers(first) == [0, 0] and numbers(second) == [1]
 
 
 @pytest.mark.parametrize("default", [0, 60_000_000])
@@ -303,9 +308,13 @@ def test_timeout_of_the_request(scheduled, default):
 
 def test_timeout_of_the_request_that_the_policy_does_not_allow(scheduled):
     s = scheduled("default_queue_policy { default_timeout_microseconds: 60000000 }")
-    first = busy(s, 500)
-    assert numbers(s.send([1], parameters={"timeout": 1000})) == [1]
-    assert numbers(first) == [0, 0]
+    first = busy(s)
+    second = s.send([1], parameters={"timeout": 1000})
+    s.pending(1)
+    time.sleep(0.1)  # longer than it asks for: this is what is tested
+    assert not second.done()
+    s.hold.end()
+    assert numbers(first) == [0, 0] and numbers(second) == [1]
 
 
 @pytest.mark.parametrize("where", ["policy", "option"])
@@ -409,9 +418,15 @@ def test_preserve_ordering(scheduled, keep):
                   extra="instance_group { count: 2 kind: KIND_CPU }")
     order = Order()
     for i in range(4):
-        order.watch(s.send([i], parameters={"delay_ms": 600 if i == 0 else 0}), i)
+        order.watch(s.send([i], parameters=s.hold.parameters if i == 0 else {}), i)
         if i < 3:
             s.pending(i + 1)
+    if keep:
+        s.wait_sizes({1: 3})
+        assert order.seen == []
+    else:
+        assert order.wait(3) == [1, 2, 3]
+    s.hold.end()
     assert order.wait(4) == ([0, 1, 2, 3] if keep else [1, 2, 3, 0])
 
 
@@ -422,8 +437,9 @@ def test_preserve_ordering(scheduled, keep):
     ("instance_group [ { count: 1 kind: KIND_CPU }, { count: 2 kind: KIND_CPU } ]", 3)], ids=["none", "3", "auto", "1+2"])
 def test_instances_work_at_once(scheduled, group, count):
     s = scheduled(None, max_batch_size=1, extra=group)
-    futures = [s.send([i], parameters={"delay_ms": wait.BUSY_MS}) for i in range(count + 2)]
+    futures = [s.send([i], parameters=s.hold.parameters) for i in range(count + 2)]
     s.pending(2)
+    s.hold.end()
     assert [numbers(f) for f in futures] == [[i] for i in range(count + 2)]
 
 

@@ -239,10 +239,10 @@ def test_unload_of_a_model_whose_folder_is_gone(models, start, control):
     assert c.load("a").status == 500
 
 
-def test_loading_takes_its_time(models, start, control):
+def test_loading_takes_its_time(models, start, control, hold):
     """A slow load holds up nobody else, and the index and readiness say the truth meanwhile."""
     repo.add(models, "a")
-    repo.add(models, "slow", backend="fault", parameters={"open_delay_ms": wait.BUSY_MS})
+    repo.add(models, "slow", backend="fault", parameters=hold.loading)
     server = start(models, "--load-model=a", mode="explicit")
     c, other = control(server), control(server)
     c.rest.connection.request("POST", "/v2/repository/models/slow/load", body=b"")
@@ -250,6 +250,7 @@ def test_loading_takes_its_time(models, start, control):
     assert other.answer("a")[0] == [1, 2]
     assert not other.model_ready("slow") and not other.ready()
     assert other.infer("slow").status in (404, 503)
+    hold.end()
     assert c.rest.connection.getresponse().status == 200
     assert other.states("slow") == {"1": "READY"} and other.ready()
 

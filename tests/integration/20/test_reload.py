@@ -143,15 +143,16 @@ def test_failed_new_version_keeps_the_old_one(models, explicit):
 # ---- requests in flight ----
 
 class InFlight:
-    """One request runs on `slow` (one instance) and `waiting` more wait in its queue."""
+    """One request runs on `slow` (one instance) until `results`, and two more wait in its queue."""
 
-    def __init__(self, server, waiting=2, ms=800):
-        self.client = Grpc(server.url("grpc"))
-        messages = [grpcraw.int32("slow", [i], parameters={"delay_ms": ms if i == 0 else 0}) for i in range(1 + waiting)]
+    def __init__(self, server, hold):
+        self.client, self.hold = Grpc(server.url("grpc")), hold
+        messages = [grpcraw.int32("slow", [i], parameters=hold.parameters if i == 0 else {}) for i in range(3)]
         self.futures = [self.client.stub.ModelInfer.future(m, timeout=60) for m in messages]
-        wait.until(lambda: value(server, "nv_inference_pending_request_count", model="slow") == waiting, "the requests to be there")
+        wait.until(lambda: value(server, "nv_inference_pending_request_count", model="slow") == 2, "the requests to be there")
 
     def results(self):
+        self.hold.end()
         out = [(np.frombuffer(f.result().raw_output_contents[0], "<i4").tolist(), f.result().model_version) for f in self.futures]
         self.client.close()
         return out
@@ -161,10 +162,10 @@ def slow_config(**kw):
     return repo.config(backend="fault", **kw)
 
 
-def test_unload_while_requests_run(models, explicit):
+def test_unload_while_requests_run(models, explicit, hold):
     repo.add(models, "slow", slow_config())
     server, c = explicit("--load-model=slow")
-    flight = InFlight(server)
+    flight = InFlight(server, hold)
     assert c.unload("slow").status == 200, "at once, not after the requests"
     assert c.states("slow") == {"1": "UNLOADING"}
     reply = c.infer("slow")
@@ -173,10 +174,10 @@ def test_unload_while_requests_run(models, explicit):
     wait.until(lambda: c.states("slow") == {"1": "UNAVAILABLE"}, "the end of the model")
 
 
-def test_new_version_while_requests_run(models, explicit):
+def test_new_version_while_requests_run(models, explicit, hold):
     folder = repo.add(models, "slow", slow_config())
     server, c = explicit("--load-model=slow")
-    flight = InFlight(server)
+    flight = InFlight(server, hold)
     (folder / "2").mkdir()
     assert c.load("slow").status == 200
     assert c.answer("slow")[1] == "2", "the new version does not wait for the old one"
@@ -184,20 +185,20 @@ def test_new_version_while_requests_run(models, explicit):
     wait.until(lambda: c.states("slow") == {"1": "UNAVAILABLE", "2": "READY"}, "the end of version 1")
 
 
-def test_reload_of_the_same_version_while_requests_run(models, explicit):
+def test_reload_of_the_same_version_while_requests_run(models, explicit, hold):
     repo.add(models, "slow", slow_config())
     server, c = explicit("--load-model=slow")
-    flight = InFlight(server)
+    flight = InFlight(server, hold)
     repo.write(models / "slow" / "config.pbtxt", slow_config(parameters={"fail_status": "NOT_FOUND"}))
     assert c.load("slow").status == 200
     assert c.infer("slow").status == 404, "the new one fails as told"
     assert flight.results() == [([0], "1"), ([1], "1"), ([2], "1")]
 
 
-def test_load_again_while_the_old_one_drains(models, explicit):
+def test_load_again_while_the_old_one_drains(models, explicit, hold):
     repo.add(models, "slow", slow_config())
     server, c = explicit("--load-model=slow")
-    flight = InFlight(server)
+    flight = InFlight(server, hold)
     c.unload("slow")
     assert c.load("slow").status == 200
     assert c.answer("slow")[0] == [1, 2]

@@ -109,16 +109,17 @@ def test_rollback_and_the_way_forward(models, explicit):
     assert "rolled_back_to" not in c.rest.get("/v2/models/m/versions").ok().json()
 
 
-def test_resource_policy_never_has_two(models, explicit):
+def test_resource_policy_never_has_two(models, explicit, hold):
     folder = repo.add(models, "m", backend="fault")
     server, c = explicit("--load-model=m", "--switch-policy=resource")
     (folder / "2").mkdir()
-    repo.write(folder / "config.pbtxt", repo.config(backend="fault", parameters={"open_delay_ms": 400}))
+    repo.write(folder / "config.pbtxt", repo.config(backend="fault", parameters=hold.loading))
     other = Control(server)
     loading = threading.Thread(target=lambda: other.load("m").ok())
     loading.start()
     wait.until(lambda: c.states("m") == {"1": "UNAVAILABLE", "2": "LOADING"}, "the load")
     assert c.infer("m").status == 404
+    hold.end()
     loading.join()
     other.close()
     assert c.answer("m")[1] == "2"

@@ -46,16 +46,17 @@ def test_from_load_to_unload(models, explicit):
     assert value(server, "millrace_model_phase_seconds_sum", state="LOADING") > 0
 
 
-def test_a_version_that_loads_and_one_that_drains(models, explicit):
+def test_a_version_that_loads_and_one_that_drains(models, explicit, hold):
     folder = repo.add(models, "m", backend="fault")
     _, c = explicit("--load-model=m")
     (folder / "2").mkdir()
-    repo.write(folder / "config.pbtxt", repo.config(backend="fault", parameters={"open_delay_ms": 500}))
+    repo.write(folder / "config.pbtxt", repo.config(backend="fault", parameters=hold.loading))
     loading = threading.Thread(target=lambda: c2.load("m").ok())
     c2 = Control(type("At", (), {"http": c.rest.connection.port})())
     loading.start()
     wait.until(lambda: ("2", "LOADING") in states(c, "m"), "the second version to load")
     assert ("1", "READY") in states(c, "m")
+    hold.end()
     loading.join()
     c2.close()
     wait.until(lambda: states(c, "m") == [("1", "UNLOADED"), ("2", "READY")], "the switch")

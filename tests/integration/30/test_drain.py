@@ -27,8 +27,8 @@ def drained(models, start):
     return lambda *options: start(models, *options)
 
 
-def slow_body(ms, value=1):
-    return json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [value]}], "parameters": {"delay_ms": ms}})
+def body(value, **parameters):
+    return json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [value]}], "parameters": parameters})
 
 
 def busy(server, client, hold, count=2):
@@ -55,7 +55,7 @@ def test_requests_in_flight_finish(drained, hold, number):
     server = drained()
     with Grpc(server.url("grpc")) as client, Http1(server.http) as wire:
         futures = busy(server, client, hold, 3)
-        wire.send(request("POST", "/v2/models/slow/infer", body=slow_body(0, 7)))
+        wire.send(request("POST", "/v2/models/slow/infer", body=body(7)))
         wait.until(lambda: value(server, "nv_inference_pending_request_count", model="slow") == 3, "the REST request, too")
         server.signal(number)
         wait.until(lambda: "serve.stopping" in server.err(), "the drain to begin")
@@ -122,13 +122,15 @@ def test_readiness_goes_first(drained, hold):
     server.stop()
 
 
-def test_requests_behind_the_signal_on_an_open_connection(drained):
+def test_requests_behind_the_signal_on_an_open_connection(drained, hold):
     """A pipelined request that was there before is answered or the connection is closed: never half an answer."""
     server = drained()
     with Http1(server.http) as wire:
-        wire.send(request("POST", "/v2/models/slow/infer", body=slow_body(800)) + request("GET", "/v2/health/ready"))
-        wait.until(lambda: value(server, "nv_inference_exec_count", model="slow") is not None, "the server")
+        wire.send(request("POST", "/v2/models/slow/infer", body=body(1, **hold.parameters)) + request("GET", "/v2/health/ready"))
+        hold.wait_held()
         server.signal()
+        wait.until(lambda: "serve.stopping" in server.err(), "the drain to begin")
+        hold.end()
         first = wire.response()
         assert first.status == 200
         if first.headers.get("connection", "").lower() != "close":

@@ -108,7 +108,7 @@ def test_counters_move(own):
 
 
 @pytest.mark.parametrize("reason", ["BACKEND", "OTHER", "CANCELED", "REJECTED"])
-def test_failures_move(models, start, reason):
+def test_failures_move(models, start, hold, reason):
     repo.add(models, "m", backend="fault", max_batch_size=1, extra="dynamic_batching { default_queue_policy { max_queue_size: 2 } }")
     server = start(models)
 
@@ -121,24 +121,29 @@ def test_failures_move(models, start, reason):
         elif reason == "OTHER":
             failed = [send(shape=[1])]
         else:
-            asked = [send(parameters={"delay_ms": 700}) for _ in range(2 if reason == "CANCELED" else 6)]
+            first = send(parameters=hold.parameters)
+            hold.wait_held()
+            asked = [send() for _ in range(1 if reason == "CANCELED" else 5)]
             if reason == "CANCELED":
                 wait.until(lambda: value(server, "nv_inference_pending_request_count", model="m") == 1, "one to wait")
-                asked[1].cancel()
-                failed = asked[1:]
+                asked[0].cancel()
+                failed = asked
             else:
-                failed = [f for f in asked if f.exception()]
+                wait.until(lambda: sum(f.done() for f in asked) == 3, "those that the queue has no room for")
+                failed = [f for f in asked if f.done()]
                 assert {f.code() for f in failed} == {grpc.StatusCode.UNAVAILABLE}
-            asked[0].result()
+            hold.end()
+            first.result()
         wait.equal(lambda: value(server, "nv_inference_request_failure", model="m", reason=reason), len(failed), f"failures of kind {reason}")
     assert value(server, "nv_inference_request_failure", model="m") == len(failed) >= 1
 
 
-def test_pending_gauge(own):
+def test_pending_gauge(own, hold):
     with Grpc(own.url("grpc")) as client:
-        futures = [client.stub.ModelInfer.future(grpcraw.int32("slow", [i], parameters={"delay_ms": 500 if i == 0 else 0}), timeout=60)
+        futures = [client.stub.ModelInfer.future(grpcraw.int32("slow", [i], parameters=hold.parameters if i == 0 else {}), timeout=60)
                    for i in range(4)]
         wait.until(lambda: value(own, "nv_inference_pending_request_count", model="slow") == 3, "three waiting requests")
+        hold.end()
         [f.result() for f in futures]
         wait.until(lambda: value(own, "nv_inference_pending_request_count", model="slow") == 0, "none")
 

@@ -87,7 +87,7 @@ def test_reflection_for_a_client_that_does_not_read(models, start):
         assert resident(server) - before < 150 << 20
 
 
-def test_open_streams_end_with_the_server(models, start):
+def test_open_streams_end_with_the_server(models, start, hold):
     """What was taken is answered, then streams that their clients would keep open are ended."""
     repo.add(models, "m", backend="fault")
     server = start(models, "--exit-timeout-secs=100")
@@ -95,7 +95,7 @@ def test_open_streams_end_with_the_server(models, start):
 
     def requests():
         yield grpcraw.int32("m", [1])
-        yield grpcraw.int32("m", [2], parameters={"delay_ms": 1500})
+        yield grpcraw.int32("m", [2], parameters=hold.parameters)
         release.wait(60)
 
     def questions():
@@ -106,8 +106,10 @@ def test_open_streams_end_with_the_server(models, start):
         stream = client.stub.ModelStreamInfer(requests())
         reflection = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(questions())
         next(stream), next(reflection)
-        time.sleep(0.5)
+        hold.wait_held()
         server.signal()
+        wait.until(lambda: "serve.stopping" in server.err(), "the drain to begin")
+        hold.end()
         assert next(stream).infer_response.raw_output_contents[0] == b"\2\0\0\0"
         for call in (stream, reflection):
             with pytest.raises(grpc.RpcError) as e:

@@ -1,4 +1,4 @@
-"""Executions of the fault backend that last until a test ends them, however slow the machine is."""
+"""Executions and loads of the fault backend that last until a test ends them, however slow the machine is."""
 from lib import wait
 
 
@@ -7,6 +7,7 @@ class Hold:
         self.path = folder / "hold"
         self.path.touch()
         self.parameters = {"hold_file": str(self.path)}
+        self.loading = {"open_hold_file": str(self.path)}
 
     def wait_held(self):
         """Until an execution is under way."""

@@ -5,9 +5,6 @@ import time
 # Sanitizer builds are several times slower; deadlines are bounds, never expectations.
 SLOW = 4 if os.environ.get("MR_BUILD", "release") in ("asan", "tsan", "debug") else 1
 PATIENCE = 20.0 * SLOW
-# How long a model is kept busy while a test does something beside it: longer where many want the processors.
-CROWD = min(max(os.getloadavg()[0] / os.cpu_count(), 1), 3 if SLOW == 1 else 2)
-BUSY_MS = int((700 if SLOW == 1 else 2000) * CROWD)
 
 
 def equal(function, expected, what="it", patience=PATIENCE):
