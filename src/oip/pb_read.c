@@ -181,7 +181,10 @@ static int tensor_field_read(struct mr_pb_reader *r, const struct mr_pb_field *f
     case 4:
         return f->wire == MR_PB_LEN ? mr_pb_tensor_param(r, f->bytes, false, &p->known, &p->rest)
                                     : MR_OK;
-    case 5: from->has_contents |= f->wire == MR_PB_LEN; return MR_OK;
+    case 5:
+        from->has_contents |= f->wire == MR_PB_LEN;
+        from->has_filled_contents |= f->wire == MR_PB_LEN && f->bytes.len > 0;
+        return MR_OK;
     default: return MR_OK;
     }
 }
@@ -280,9 +283,11 @@ static int raw_use(struct mr_pb_reader *r, struct mr_pb_tensors *list, size_t i,
 static int tensor_join(struct mr_pb_reader *r, struct mr_pb_tensors *list, size_t i, size_t *io_raw)
 {
     struct mr_oip_tensor *t = &list->at[i];
-    bool has_contents = list->from[i].has_contents;
+    /* Beside raw contents MLServer sends empty typed ones. */
+    bool has_contents =
+        list->raw_count > 0 ? list->from[i].has_filled_contents : list->from[i].has_contents;
     if (t->shm.region.ptr) {
-        if (has_contents) {
+        if (list->from[i].has_contents) {
             return MR_FAIL(
                 r->err, MR_E_INVALID,
                 "unexpected 'content' provided when using shared memory for %s tensor '%.*s' "

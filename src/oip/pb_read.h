@@ -20,6 +20,7 @@ struct mr_pb_tensor {
     mr_bytes message;
     uint64_t elements;
     bool has_contents;
+    bool has_filled_contents; /* which are not empty */
 };
 
 /** The repeated parts of a message: its tensors and its raw contents. */

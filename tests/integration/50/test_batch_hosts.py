@@ -16,10 +16,11 @@ pytestmark = batch.pytestmark
 
 
 class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """As test_batch.Host, over gRPC; `fault`(number, key) gives (code, text) of calls that fail."""
+    """As test_batch.Host, over gRPC; `fault`(number, key) gives (code, text) of calls that fail. `form` of the values: raw;
+    raw beside empty typed ones, as MLServer sends them; or typed."""
 
-    def __init__(self, fault=lambda number, key: None, version="1"):
-        self.fault, self.version, self.calls, self.lock = fault, version, 0, threading.Lock()
+    def __init__(self, fault=lambda number, key: None, version="1", form="raw"):
+        self.fault, self.version, self.calls, self.lock, self.form = fault, version, 0, threading.Lock(), form
 
     def ModelMetadata(self, request, context):
         io = pb.ModelMetadataResponse.TensorMetadata
@@ -39,9 +40,16 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
             context.abort(*fault)
         y, z = x.sum(axis=1, dtype=numpy.float32), numpy.stack([key * 10, key * 10 + 1], axis=1)
         tensor = pb.ModelInferResponse.InferOutputTensor
-        return pb.ModelInferResponse(model_name="m", model_version=self.version, raw_output_contents=[y.tobytes(), z.tobytes()],
-                                     outputs=[tensor(name="y", datatype="FP32", shape=y.shape),
-                                              tensor(name="z", datatype="INT64", shape=z.shape)])
+        answer = pb.ModelInferResponse(model_name="m", model_version=self.version, outputs=[
+            tensor(name="y", datatype="FP32", shape=y.shape), tensor(name="z", datatype="INT64", shape=z.shape)])
+        if self.form == "typed":
+            answer.outputs[0].contents.fp32_contents.extend(y)
+            answer.outputs[1].contents.int64_contents.extend(z.flatten())
+        else:
+            answer.raw_output_contents.extend([y.tobytes(), z.tobytes()])
+        if self.form == "mlserver":
+            [t.contents.SetInParent() for t in answer.outputs]
+        return answer
 
 
 @contextlib.contextmanager
@@ -61,9 +69,10 @@ def services(*made):
             server.stop(None).wait()
 
 
-def test_grpc(tmp_path):
+@pytest.mark.parametrize("form", ["raw", "mlserver", "typed"])
+def test_grpc(tmp_path, form):
     x = batch.table(tmp_path / "in", 5000)
-    one, two = Service(), Service()
+    one, two = Service(form=form), Service(form=form)
     with services(one, two) as addresses:
         batch.run(tmp_path, addresses, "--protocol", "grpc")
     batch.check(tmp_path, x)

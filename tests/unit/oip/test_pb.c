@@ -101,6 +101,8 @@ static const struct error_row errors[] = {
      "expected 1 raw_input_contents but got 2 for model 'm'"},
     {"model_name:'m' inputs{" X2 "contents{int_contents:[1,2]}} raw_input_contents:'12345678'",
      "contents field must not be specified when using raw_input_contents for 'x' for model 'm'"},
+    {"model_name:'m' inputs{" X2 "contents{}} raw_input_contents:'12345678'", NULL},
+    {"model_name:'m' inputs{" X2 "contents{}}", "Expected 8, got 0"},
     {"model_name:'m' inputs{" X2
      "contents{int_contents:[1,2]}} inputs{name:'y' datatype:'INT32' shape:[2]}",
      "unable to find data for input tensor 'y' for model 'm' in request."},
