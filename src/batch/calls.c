@@ -20,11 +20,14 @@
  * What failed while others succeeded goes again at once: it takes the place of fresh rows, so hosts have no more to do than
  * their limits say, and waiting would pile up rows that keep memory. Only while nothing succeeds, the retry budget counts.
  *
+ * Calls have as many rows as call_rows.h says; what failed with more is divided when it is sent again.
+ *
  * So an outage makes no dead letters, however long: as long as nothing succeeds, no failure counts against a row. Where
  * nothing else is left to succeed, a row that did before is sent once more, as a witness that hosts are well. */
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "job.h"
 #include "openai.h"
 
@@ -83,12 +86,17 @@ static void retry_push(struct calls *c, struct work *w)
     c->retry_last = w;
 }
 
-static void retry_push_front(struct calls *c, struct work *w)
+/* Between two that are neighbours, or before the first or behind the last, which are NULL then. */
+static void retry_link(struct calls *c, struct work *before, struct work *w, struct work *next)
 {
     w->is_retry = true;
-    w->next = c->retry_first;
-    c->retry_first = w;
-    c->retry_last = c->retry_last ? c->retry_last : w;
+    w->next = next;
+    if (before) {
+        before->next = w;
+    } else {
+        c->retry_first = w;
+    }
+    c->retry_last = next ? c->retry_last : w;
 }
 
 static void retry_unlink(struct calls *c, struct work *before, struct work *w)
@@ -99,6 +107,11 @@ static void retry_unlink(struct calls *c, struct work *before, struct work *w)
         c->retry_first = w->next;
     }
     c->retry_last = c->retry_last == w ? before : c->retry_last;
+}
+
+static void retry_push_front(struct calls *c, struct work *w)
+{
+    retry_link(c, NULL, w, c->retry_first);
 }
 
 static void work_drop(struct work **w)
@@ -152,7 +165,7 @@ static void ahead_look(struct job *j)
     struct calls *c = &j->calls;
     const bool was_held = c->ahead.is_held;
 
-    if (ahead_holds(&c->ahead, c->waiting, c->waiting_bytes, c->most_rows) != was_held) {
+    if (ahead_holds(&c->ahead, c->waiting, c->waiting_bytes, c->rows.most) != was_held) {
         credits_hold(&j->credits, !was_held);
     }
 }
@@ -213,13 +226,14 @@ static struct work *work_cut(struct job *j)
 {
     struct calls *c = &j->calls;
     struct span spans[SPANS_MOST];
+    const uint64_t most = call_rows_next(&c->rows);
     size_t count = 0;
     uint64_t rows = 0;
     uint64_t bytes = 0;
 
-    while (c->extents.len > 0 && rows < c->most_rows && count < SPANS_MOST) {
+    while (c->extents.len > 0 && rows < most && count < SPANS_MOST) {
         struct extent *e = c->extents.at[0];
-        const struct span s = span_cut(j, e, c->most_rows - rows);
+        const struct span s = span_cut(j, e, most - rows);
         bytes += s.count * (e->credit / e->rows->count);
         if (count > 0 && s.count > 0 && !span_joins(j, &spans[0], &s, bytes)) {
             break;
@@ -236,6 +250,7 @@ static struct work *work_cut(struct job *j)
             extent_look(j, e);
         }
     }
+    call_rows_cut(&c->rows, rows);
     return count > 0 ? work_new(spans, count) : NULL;
 }
 
@@ -244,7 +259,7 @@ static bool tail_waits(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
 {
     struct calls *c = &j->calls;
 
-    if (c->waiting == 0 || c->waiting >= c->most_rows || j->is_read || j->o->filter || j->plan ||
+    if (c->waiting == 0 || c->waiting >= c->rows.now || j->is_read || j->o->filter || j->plan ||
         !may_join(j) || !j->dialect->takes_rows(j) || credits_are_wanted(&j->credits)) {
         c->waiting_ns = 0;
         return false;
@@ -360,13 +375,42 @@ void calls_ask(struct job *j, struct extent *row, struct host *h, uint32_t trial
     retry_push_front(&j->calls, w);
 }
 
-static bool work_send(struct job *j, struct work *w, int64_t now_ns)
+/* Keeps its first rows and returns the others. No failure of the whole is one of theirs. */
+static struct work *work_divide(struct work **io_work, uint64_t count)
 {
+    struct work *w = *io_work;
+    struct work *parts[2] = {work_part(w, 0, count), work_part(w, count, w->count - count)};
+
+    for (int i = 0; i < 2; i++) {
+        parts[i]->has_leave = true;
+        parts[i]->is_retry = w->is_retry;
+        parts[i]->is_part = w->is_part;
+        parts[i]->ok_before = w->ok_before;
+        parts[i]->before = w->before + w->failures;
+    }
+    work_drop(io_work);
+    *io_work = parts[0];
+    return parts[1];
+}
+
+/* What is too large for a call now is divided when a host takes its first rows: *out_rest is what is left, NULL: nothing.
+ * False: it was not sent. */
+static bool work_send(struct job *j, struct work **io_work, int64_t now_ns, struct work **out_rest)
+{
+    struct work *w = *io_work;
+    struct call_rows *rows = &j->calls.rows;
+    const bool is_large = w->count > rows->now && (w->is_retry || !rows->is_on_trial);
+
+    *out_rest = NULL;
     if (w->only) {
         return canary_send(j, w, now_ns);
     }
     uint64_t weight = 0;
-    const uint64_t size = j->dialect->size ? j->dialect->size(j, w, &weight) : w->count;
+    uint64_t size = j->dialect->size ? j->dialect->size(j, w, &weight) : w->count;
+    if (is_large) {
+        size = MR_MAX(size * rows->now / w->count, (uint64_t)1);
+        weight = weight * rows->now / w->count;
+    }
     const struct mr_route_ask ask = {.rows = (int64_t)size,
                                      .weight = weight,
                                      .avoid = w->tried,
@@ -377,6 +421,11 @@ static bool work_send(struct job *j, struct work *w, int64_t now_ns)
 
     if (!mr_route_pick(j->route, now_ns, &ask, &to)) {
         return false;
+    }
+    if (is_large) {
+        call_rows_divided(rows);
+        *out_rest = work_divide(io_work, rows->now);
+        w = *io_work;
     }
     w->has_leave = false;
     int rc = call_send(j, w, &to, &err);
@@ -394,24 +443,22 @@ static void retries_send(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
     struct work *before = NULL;
 
     for (struct work *w = c->retry_first; w;) {
-        struct work *next = w->next;
+        struct work *next = w->next, *rest = NULL;
         int64_t again_ns = w->not_before_ns;
         if (now_ns >= w->not_before_ns) {
             w->has_leave = w->has_leave || mr_route_may_retry(j->route, now_ns, &again_ns);
             if (w->has_leave) {
                 retry_unlink(c, before, w);
-                if (work_send(j, w, now_ns)) {
+                const bool is_sent = work_send(j, &w, now_ns, &rest);
+                if (rest) {
+                    retry_link(c, before, rest, next);
+                    next = rest;
+                }
+                if (is_sent) {
                     w = next;
                     continue;
                 }
-                /* Back to where it was. */
-                w->next = next;
-                if (before) {
-                    before->next = w;
-                } else {
-                    c->retry_first = w;
-                }
-                c->retry_last = c->retry_last && next ? c->retry_last : w;
+                retry_link(c, before, w, next);
                 again_ns = INT64_MAX;
             }
         }
@@ -494,10 +541,17 @@ void calls_pump(struct job *j)
     canary_look(j);
     retries_send(j, now_ns, &wake_ns);
     while (!c->is_dropped && has_room(j) && fresh_take(j, now_ns, &wake_ns)) {
-        if (!work_send(j, c->fresh, now_ns)) {
+        struct work *rest;
+        const bool is_sent = work_send(j, &c->fresh, now_ns, &rest);
+        if (is_sent) {
+            c->fresh = NULL;
+        }
+        if (rest) {
+            retry_push_front(c, rest);
+        }
+        if (!is_sent) {
             break;
         }
-        c->fresh = NULL;
     }
     if (c->is_dropped) {
         return;
@@ -649,7 +703,7 @@ static int work_succeeds(struct call *k, const struct wire_answer *a, struct mr_
         witness_keep(&j->calls, w);
     }
     if (w->halves && ++w->halves->taken == 2) {
-        j->calls.most_rows = MR_MIN(j->calls.most_rows, w->halves->rows);
+        call_rows_limit(&j->calls.rows, w->halves->rows);
     }
     work_look(j, w);
     return MR_OK;
@@ -749,6 +803,15 @@ static bool work_is_pardoned(const struct job *j, struct work *w, const struct w
     return v->outcome == MR_ROUTE_THROTTLED || v->is_for_good || is_for_form;
 }
 
+/* It may be that calls are too large. */
+static void rows_fail(struct job *j, uint64_t rows)
+{
+    if (call_rows_failed(&j->calls.rows, rows, !mr_route_is_ready(j->route))) {
+        mr_log(MR_LOG_INFO, "batch.small_calls",
+               "rows=1; no host is well, so calls begin with one row and grow as they succeed");
+    }
+}
+
 static void call_ends(struct call *k, const struct wire_answer *v)
 {
     struct job *j = k->job;
@@ -771,6 +834,7 @@ static void call_ends(struct call *k, const struct wire_answer *v)
     }
     if (v->outcome == MR_ROUTE_OK) {
         j->calls.ok++;
+        call_rows_ok(&j->calls.rows, w->count);
         int rc = w->is_settled ? MR_OK : work_succeeds(k, v, &err);
         if (rc < 0) {
             job_fail(j, rc, &err);
@@ -780,6 +844,9 @@ static void call_ends(struct call *k, const struct wire_answer *v)
     k->host->failures += v->outcome != MR_ROUTE_THROTTLED;
     view_cause(j, k->host, v->cause, now_ns);
     j->calls.failed += v->outcome != MR_ROUTE_THROTTLED && v->outcome != MR_ROUTE_REJECTED;
+    if (v->outcome == MR_ROUTE_FAILED || v->outcome == MR_ROUTE_TIMED_OUT) {
+        rows_fail(j, w->count);
+    }
     if (w->is_settled || w->in_flight > 0) {
         return; /* the other copy succeeded, or may */
     }

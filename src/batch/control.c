@@ -229,7 +229,7 @@ static void set(struct job *j, struct mr_call *call)
     if (change.batch_rows) {
         /* Where hosts took fewer, that is found out again. */
         atomic_store_explicit(&j->batch_rows, change.batch_rows, memory_order_relaxed);
-        j->calls.most_rows = change.batch_rows;
+        call_rows_set(&j->calls.rows, change.batch_rows);
     }
     if (change.max_in_flight) {
         j->max_in_flight = change.max_in_flight;

@@ -547,7 +547,7 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
 
     j->begin_ns = mr_now_ns();
     j->total_rows = -1;
-    j->calls.most_rows = j->o->batch_rows;
+    call_rows_set(&j->calls.rows, j->o->batch_rows);
     atomic_init(&j->batch_rows, j->o->batch_rows);
     j->max_in_flight = j->o->max_in_flight;
     j->dialect = !j->o->openai                            ? &dialect_oip

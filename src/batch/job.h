@@ -18,6 +18,7 @@
 #include "base/vec.h"
 #include "batch/batch.h"
 #include "bind.h"
+#include "call_rows.h"
 #include "canary.h"
 #include "dialect.h"
 #include "disk.h"
@@ -478,7 +479,7 @@ struct calls {
     int64_t waiting_ns;              /* they are too few for a call since then; 0: they are not */
     MR_VEC(struct call *) in_flight; /* by the route's index; NULL: none */
     uint64_t in_flight_count;
-    uint64_t most_rows;     /* of a call: as the options say, or as hosts have shown */
+    struct call_rows rows;
     struct work *fresh;     /* cut, and not sent for want of a host */
     struct extent *witness; /* one row that succeeded; NULL: none did */
     _Atomic uint64_t

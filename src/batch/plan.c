@@ -193,7 +193,7 @@ int plan_end(struct job *j, struct mr_err *err)
     out->probed_dead = p->tried - p->written;
     out->probed_ns = p->tried > 0 ? p->last_ns - p->begin_ns : 0;
     out->rows_per_s = rate_of(p);
-    out->call_rows = j->dialect->takes_rows(j) ? j->calls.most_rows : 1;
+    out->call_rows = j->dialect->takes_rows(j) ? j->calls.rows.most : 1;
     out->calls = left < 0 ? -1 : (int64_t)(((uint64_t)left + out->call_rows - 1) / out->call_rows);
     const double share = p->tried > 0 ? (double)p->written / (double)p->tried : 0;
     const double result =

@@ -217,7 +217,7 @@ struct mr_batch_view *view_new(struct job *j)
         .is_paused = j->is_paused,
         .held = j->pause_reason[0] ? j->pause_reason : w->hold.reason,
         .batch_rows = atomic_load_explicit(&j->batch_rows, memory_order_relaxed),
-        .most_rows = (uint32_t)j->calls.most_rows,
+        .most_rows = (uint32_t)j->calls.rows.now,
         .max_in_flight = j->max_in_flight,
         .failures = w->failures,
         .failure_count = failures_view(j, now_ns, w->failures),

@@ -159,6 +159,11 @@ int64_t mr_route_next_wake(const struct mr_route *r)
     return wake;
 }
 
+bool mr_route_is_ready(const struct mr_route *r)
+{
+    return r->state_count[MR_ROUTE_STATE_READY] > 0;
+}
+
 bool mr_route_is_stalled(const struct mr_route *r, int64_t *out_since_ns)
 {
     for (size_t i = 0; i < r->slots.len; i++) {

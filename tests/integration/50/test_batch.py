@@ -168,6 +168,45 @@ def test_hosts_that_take_few_rows(tmp_path):
     check(tmp_path, x)
 
 
+class TooLarge(Host):
+    """Has no memory for calls of more than 20 rows, and says so as if it was down."""
+    def answer(self, number, x, key):
+        self.say(500, {"error": "out of memory"}) if len(key) > 20 else self.good(x, key)
+
+
+class First(Host):
+    """Of a model that is for single rows: what it answers to others has the first one's result."""
+    def answer(self, number, x, key):
+        self.good(x[:1], key[:1])
+
+
+@pytest.mark.parametrize("kinds,rows", [([TooLarge], 10000), ([TooLarge, TooLarge], 10000), ([First], 600)], ids=["one", "two", "single"])
+def test_hosts_that_fail_with_many_rows(tmp_path, kinds, rows):
+    """It is no outage: rows get through, in calls that hosts are well with, and hardly any fails from then on."""
+    x = table(tmp_path / "in", rows)
+    with hosts(*kinds) as (addresses, made):
+        done = run(tmp_path, addresses, "--batch-rows", 160)
+        assert "batch.small_calls" in done.stderr
+        assert sum(h.calls for h in made) < rows / (1 if First in kinds else 16) + 200
+    check(tmp_path, x)
+
+
+def test_calls_are_small_for_a_short_time_only(tmp_path):
+    """An outage is over: calls are as large as before."""
+    class Down(Host):
+        sizes = []
+
+        def answer(self, number, x, key):
+            self.sizes.append(len(key))
+            self.say(500, {"error": "down"}) if number <= 12 else self.good(x, key)
+    x = table(tmp_path / "in", 20000)
+    with hosts(Down) as (addresses, made):
+        run(tmp_path, addresses, "--batch-rows", 160)
+        assert 1 in Down.sizes[:13] and Down.sizes[-20:].count(160) > 10
+        assert made[0].calls < 12 + 20000 / 160 + 100
+    check(tmp_path, x)
+
+
 class Away(Host):
     """Is well until the last row comes, then away for some calls, whatever is in them."""
     left = 7

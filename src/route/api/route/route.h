@@ -164,6 +164,8 @@ struct mr_route_view {
 /** Fill up to `cap` views (out may be NULL when cap is 0); returns the number of hosts. */
 uint32_t mr_route_views(struct mr_route *r, int64_t now_ns, struct mr_route_view *out,
                         uint32_t cap);
+/** One host is ready, at least. */
+bool mr_route_is_ready(const struct mr_route *r);
 /** No host works: each is ejected, half-open or throttled, or there is none. *out_since_ns (may be NULL) is the
  *  time of the last success, or that of mr_route_new. */
 bool mr_route_is_stalled(const struct mr_route *r, int64_t *out_since_ns);

@@ -1,0 +1,42 @@
+/* How many rows a call has.
+ *
+ * As many as the options say, or as hosts have shown to take by refusing more (413, 400). But hosts also fail because a call
+ * is too large: without memory for it, or with a model for single rows. Nobody can tell that from an outage. So while no host
+ * is well, what tries them is one row; each success doubles the rows of the next calls until they are as many as before, or
+ * until so many fail again. Then calls have half as many, and one in 32, then 64 ... 4096 tries more.
+ *
+ * Thread: the loop's. */
+#ifndef MR_BATCH_CALL_ROWS_H
+#define MR_BATCH_CALL_ROWS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CALL_ROWS_TRIAL_LEAST 32
+#define CALL_ROWS_TRIAL_MOST  4096
+
+struct call_rows {
+    uint64_t most;    /* >= 1 */
+    uint64_t now;     /* 1 ... most */
+    uint64_t bad;     /* so many have failed where fewer did not; 0: no number has */
+    uint32_t good;    /* calls of `now` rows that succeeded since the last trial */
+    uint32_t every;   /* as many before the next one */
+    bool is_careful;  /* since no host was well, until a call of `most` rows succeeds */
+    bool is_on_trial; /* a call of more than `now` rows is under way */
+};
+
+/** Begins with so many, and knows nothing of before. */
+void call_rows_set(struct call_rows *r, uint64_t most);
+/** Hosts take no more than that. */
+void call_rows_limit(struct call_rows *r, uint64_t most);
+/** Of the next call: more than `now` when it is to be a trial, which it is when it gets as many. */
+uint64_t call_rows_next(const struct call_rows *r);
+/** A call of so many was cut. */
+void call_rows_cut(struct call_rows *r, uint64_t rows);
+/** One that was cut before and has more than `now` is divided instead of sent. */
+void call_rows_divided(struct call_rows *r);
+void call_rows_ok(struct call_rows *r, uint64_t rows);
+/** is_doubtful: no host is well. True: calls have one row from now on, and had more. */
+bool call_rows_failed(struct call_rows *r, uint64_t rows, bool is_doubtful);
+
+#endif
