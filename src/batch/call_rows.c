@@ -29,12 +29,15 @@ uint64_t call_rows_next(const struct call_rows *r)
     return r->good >= r->every && !r->is_on_trial ? doubled(r) : r->now;
 }
 
-void call_rows_cut(struct call_rows *r, uint64_t rows)
+bool call_rows_cut(struct call_rows *r, uint64_t rows)
 {
-    r->is_on_trial = r->is_on_trial || rows > r->now;
+    const bool is_trial = rows > r->now;
+
+    r->is_on_trial = r->is_on_trial || is_trial;
+    return is_trial;
 }
 
-void call_rows_divided(struct call_rows *r)
+void call_rows_untried(struct call_rows *r)
 {
     r->is_on_trial = false;
 }

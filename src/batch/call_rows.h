@@ -31,10 +31,10 @@ void call_rows_set(struct call_rows *r, uint64_t most);
 void call_rows_limit(struct call_rows *r, uint64_t most);
 /** Of the next call: more than `now` when it is to be a trial, which it is when it gets as many. */
 uint64_t call_rows_next(const struct call_rows *r);
-/** A call of so many was cut. */
-void call_rows_cut(struct call_rows *r, uint64_t rows);
-/** One that was cut before and has more than `now` is divided instead of sent. */
-void call_rows_divided(struct call_rows *r);
+/** A call of so many was cut. True: it is the trial. */
+bool call_rows_cut(struct call_rows *r, uint64_t rows);
+/** The trial was divided, and told nothing: there will be another one. */
+void call_rows_untried(struct call_rows *r);
 void call_rows_ok(struct call_rows *r, uint64_t rows);
 /** is_doubtful: no host is well. True: calls have one row from now on, and had more. */
 bool call_rows_failed(struct call_rows *r, uint64_t rows, bool is_doubtful);

@@ -250,8 +250,12 @@ static struct work *work_cut(struct job *j)
             extent_look(j, e);
         }
     }
-    call_rows_cut(&c->rows, rows);
-    return count > 0 ? work_new(spans, count) : NULL;
+    if (count == 0) {
+        return NULL;
+    }
+    struct work *w = work_new(spans, count);
+    w->is_trial = call_rows_cut(&c->rows, w->count);
+    return w;
 }
 
 /* More rows may come soon that fill the call. */
@@ -375,8 +379,16 @@ void calls_ask(struct job *j, struct extent *row, struct host *h, uint32_t trial
     retry_push_front(&j->calls, w);
 }
 
+/* It is divided: where it was a trial, that told nothing. */
+static void trial_end(struct job *j, const struct work *w)
+{
+    if (w->is_trial) {
+        call_rows_untried(&j->calls.rows);
+    }
+}
+
 /* Keeps its first rows and returns the others. No failure of the whole is one of theirs. */
-static struct work *work_divide(struct work **io_work, uint64_t count)
+static struct work *work_divide(struct job *j, struct work **io_work, uint64_t count)
 {
     struct work *w = *io_work;
     struct work *parts[2] = {work_part(w, 0, count), work_part(w, count, w->count - count)};
@@ -388,6 +400,7 @@ static struct work *work_divide(struct work **io_work, uint64_t count)
         parts[i]->ok_before = w->ok_before;
         parts[i]->before = w->before + w->failures;
     }
+    trial_end(j, w);
     work_drop(io_work);
     *io_work = parts[0];
     return parts[1];
@@ -399,7 +412,7 @@ static bool work_send(struct job *j, struct work **io_work, int64_t now_ns, stru
 {
     struct work *w = *io_work;
     struct call_rows *rows = &j->calls.rows;
-    const bool is_large = w->count > rows->now && (w->is_retry || !rows->is_on_trial);
+    const bool is_large = w->count > (w->is_trial ? 2 * rows->now : rows->now);
 
     *out_rest = NULL;
     if (w->only) {
@@ -423,8 +436,7 @@ static bool work_send(struct job *j, struct work **io_work, int64_t now_ns, stru
         return false;
     }
     if (is_large) {
-        call_rows_divided(rows);
-        *out_rest = work_divide(io_work, rows->now);
+        *out_rest = work_divide(j, io_work, rows->now);
         w = *io_work;
     }
     w->has_leave = false;
@@ -542,16 +554,11 @@ void calls_pump(struct job *j)
     retries_send(j, now_ns, &wake_ns);
     while (!c->is_dropped && has_room(j) && fresh_take(j, now_ns, &wake_ns)) {
         struct work *rest;
-        const bool is_sent = work_send(j, &c->fresh, now_ns, &rest);
-        if (is_sent) {
-            c->fresh = NULL;
-        }
-        if (rest) {
-            retry_push_front(c, rest);
-        }
-        if (!is_sent) {
+        if (!work_send(j, &c->fresh, now_ns, &rest)) {
+            work_drop(&rest); /* if there is one, the job has failed */
             break;
         }
+        c->fresh = rest;
     }
     if (c->is_dropped) {
         return;
@@ -727,6 +734,7 @@ static void work_split(struct job *j, struct work *w, uint64_t ok_before, bool i
     if (halves) {
         *halves = (struct halves){.rows = w->count - half, .holders = 2};
     }
+    trial_end(j, w);
     w->is_settled = true;
 }
 
@@ -846,6 +854,7 @@ static void call_ends(struct call *k, const struct wire_answer *v)
     j->calls.failed += v->outcome != MR_ROUTE_THROTTLED && v->outcome != MR_ROUTE_REJECTED;
     if (v->outcome == MR_ROUTE_FAILED || v->outcome == MR_ROUTE_TIMED_OUT) {
         rows_fail(j, w->count);
+        w->is_trial = false;
     }
     if (w->is_settled || w->in_flight > 0) {
         return; /* the other copy succeeded, or may */

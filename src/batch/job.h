@@ -441,6 +441,7 @@ struct work {
     bool is_settled;
     bool is_answered; /* the last call was, whatever the answer is */
     bool is_retry;
+    bool is_trial;      /* of more rows than calls have, until it failed */
     bool has_leave;     /* of the retry budget */
     bool is_part;       /* of rows that failed together */
     bool is_witness;    /* a row that has an outcome: its answer only tells that hosts are well */

@@ -68,10 +68,9 @@ static void put_messages(struct making *m, const struct work *w)
     mr_buf_char(m->body, ']');
 }
 
-/* One text stands alone: not all servers take lists. */
-static void put_texts(struct making *m, const char *name, const struct work *w)
+static void put_list(struct making *m, const char *name, const struct work *w)
 {
-    mr_buf_printf(m->body, w->count > 1 ? "\"%s\":[" : "\"%s\":", name);
+    mr_buf_printf(m->body, "\"%s\":[", name);
     for (size_t i = 0; i < w->span_count; i++) {
         const struct span *s = &w->spans[i];
         m->rows = s->extent->rows;
@@ -80,7 +79,7 @@ static void put_texts(struct making *m, const char *name, const struct work *w)
             put_text(m, m->a->prompt, s->first + k);
         }
     }
-    mr_buf_c(m->body, w->count > 1 ? "]" : "");
+    mr_buf_char(m->body, ']');
 }
 
 static void put_body(const struct call *k, struct making *m)
@@ -91,8 +90,8 @@ static void put_body(const struct call *k, struct making *m)
     mr_json_put_string(m->body, mr_str_c(k->job->o->model));
     mr_buf_char(m->body, ',');
     switch (a->o->api) {
-    case MR_BATCH_API_COMPLETIONS: put_texts(m, "prompt", k->work); break;
-    case MR_BATCH_API_EMBEDDINGS: put_texts(m, "input", k->work); break;
+    case MR_BATCH_API_COMPLETIONS: put_list(m, "prompt", k->work); break;
+    case MR_BATCH_API_EMBEDDINGS: put_list(m, "input", k->work); break;
     default: put_messages(m, k->work); break;
     }
     mr_buf_str(m->body, mr_buf_view(&a->tail));

@@ -207,6 +207,30 @@ def test_calls_are_small_for_a_short_time_only(tmp_path):
     check(tmp_path, x)
 
 
+def test_a_larger_call_that_is_refused(tmp_path):
+    """For a row in it, and not for its size: others try again, and calls become as large as before."""
+    class Recovers(Host):
+        sizes, bad = [], None
+
+        def answer(self, number, x, key):
+            with self.server.lock:
+                self.sizes.append(len(key))
+                if number > 100 and len(key) > 20 and self.bad is None:
+                    type(self).bad = key[0]
+            if self.bad in key:
+                self.say(400, {"error": "not this row"})
+            elif number <= 100 and len(key) > 20:
+                self.say(500, {"error": "out of memory"})
+            else:
+                self.good(x, key)
+    x = table(tmp_path / "in", 20000)
+    with hosts(Recovers) as (addresses, made):
+        run(tmp_path, addresses, "--batch-rows", 160)
+        (letter,) = dead(tmp_path)
+        assert letter["values"]["id"] == made[0].bad and 160 in made[0].sizes[100:]
+    check(tmp_path, x, gone=[letter["values"]["id"]])
+
+
 class Away(Host):
     """Is well until the last row comes, then away for some calls, whatever is in them."""
     left = 7

@@ -112,13 +112,13 @@ static void one_trial_at_a_time(void **state)
         call_rows_ok(&r, 1);
     }
     assert_int_equal(call_rows_next(&r), 2);
-    call_rows_cut(&r, 1); /* there are no more rows: it is no trial */
+    assert_false(call_rows_cut(&r, 1)); /* there are no more rows */
     assert_int_equal(call_rows_next(&r), 2);
-    call_rows_cut(&r, 2);
+    assert_true(call_rows_cut(&r, 2));
     assert_int_equal(call_rows_next(&r), 1);
-    call_rows_divided(&r); /* as its host was busy */
+    call_rows_untried(&r); /* as its host was busy */
     assert_int_equal(call_rows_next(&r), 2);
-    call_rows_cut(&r, 2);
+    assert_true(call_rows_cut(&r, 2));
     call_rows_failed(&r, 2, false);
     assert_int_equal(call_rows_next(&r), 1);
     assert_int_equal(r.every, 2 * CALL_ROWS_TRIAL_LEAST);

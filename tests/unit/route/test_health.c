@@ -135,6 +135,24 @@ static void a_slow_failure_keeps_nothing(void **state)
     mr_route_free(&h.r);
 }
 
+static void one_is_ready_or_none(void **state)
+{
+    struct harness h;
+    (void)state;
+
+    warm(&h, 1);
+    for (int i = 0; i < 3; i++) {
+        assert_true(mr_route_is_ready(h.r));
+        trip_of_first(&h, MR_ROUTE_FAILED, LATENCY * 4);
+    }
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_SUSPECT);
+    assert_false(mr_route_is_ready(h.r));
+    h.now += S(60);
+    trip_of_first(&h, MR_ROUTE_OK, LATENCY);
+    assert_true(mr_route_is_ready(h.r));
+    mr_route_free(&h.r);
+}
+
 static void three_rounds_of_failures_make_suspect(void **state)
 {
     struct harness h;
@@ -477,6 +495,7 @@ int main(void)
         cmocka_unit_test(a_failure_keeps_its_slot_as_long_as_an_answer_takes),
         cmocka_unit_test(rounds_of_failures_keep_it_longer),
         cmocka_unit_test(a_slow_failure_keeps_nothing),
+        cmocka_unit_test(one_is_ready_or_none),
         cmocka_unit_test(three_rounds_of_failures_make_suspect),
         cmocka_unit_test(ejected_when_few_answers_are_good),
         cmocka_unit_test(a_third_of_failures_does_not_eject),
