@@ -32,15 +32,15 @@ static int status_read(const char *text, int *out, struct mr_err *err)
                            text);
 }
 
-static int file_read(char out[256], const struct mr_setting *settings, uint32_t count,
+static int path_read(char out[FAULT_PATH_SIZE], const struct mr_setting *settings, uint32_t count,
                      const char *name, struct mr_err *err)
 {
     const char *file = mr_setting_find(settings, count, name);
-    if (file && strlen(file) >= 256) {
+    if (file && strlen(file) >= FAULT_PATH_SIZE) {
         return mr_backend_fail(err, MR_E_INVALID, "parameter '%s' is too long", name);
     }
     if (file) {
-        snprintf(out, 256, "%s", file);
+        snprintf(out, FAULT_PATH_SIZE, "%s", file);
     }
     return MR_OK;
 }
@@ -62,8 +62,8 @@ int plan_read(struct plan *p, const struct mr_setting *settings, uint32_t count,
 #undef FAULT_READ_SWITCH
     const char *status = mr_setting_find(settings, count, "fail_status");
     const char *message = mr_setting_find(settings, count, "fail_message");
-    if ((rc = file_read(p->hold_file, settings, count, "hold_file", err)) < 0 ||
-        (rc = file_read(p->open_hold_file, settings, count, "open_hold_file", err)) < 0) {
+    if ((rc = path_read(p->hold_file, settings, count, "hold_file", err)) < 0 ||
+        (rc = path_read(p->open_hold_file, settings, count, "open_hold_file", err)) < 0) {
         return rc;
     }
     if (message) {

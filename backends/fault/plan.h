@@ -4,6 +4,8 @@
 
 #include "millrace/backend_util.h"
 
+#define FAULT_PATH_SIZE 256
+
 /* X(field, least, most, meaning): whole numbers; 0 = off unless said otherwise. */
 #define FAULT_NUMBERS(X)                                                                           \
     X(open_delay_ms, 0, 3600000, "model_open takes that much longer")                              \
@@ -44,9 +46,9 @@ struct plan {
     int fail_status; /* parameter fail_status: MR_OK = do not fail; a name ("NOT_FOUND") or number */
     char fail_message[64]; /* parameter fail_message */
     /* Parameter hold_file: execute makes <hold_file>.held and waits for hold_file to go. */
-    char hold_file[256];
-    /* Parameter open_hold_file: model_open waits for it to go, if it does not fail or end before. */
-    char open_hold_file[256];
+    char hold_file[FAULT_PATH_SIZE];
+    /* Parameter open_hold_file: model_open waits for it to go while it is wanted, unless it is deaf. */
+    char open_hold_file[FAULT_PATH_SIZE];
 };
 
 /* Harmless. */

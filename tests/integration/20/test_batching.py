@@ -4,7 +4,6 @@ TRITONSERVER_DELAY_SCHEDULER=n makes a scheduler hold everything until n request
 is the rule under test and not the clock.
 """
 import threading
-import time
 
 import grpc
 import numpy as np
@@ -17,6 +16,11 @@ from lib.metrics import samples, value
 from lib.rest import Rest
 
 Code = grpc.StatusCode
+
+
+# Requests of the second level may say after which time in the queue they are refused.
+CLOCK = """priority_levels: 2 default_priority_level: 1
+    priority_queue_policy { key: 2 value { allow_timeout_override: true default_timeout_microseconds: 60000000 } }"""
 
 
 class Scheduled:
@@ -41,6 +45,11 @@ class Scheduled:
 
     def pending(self, count):
         wait.until(lambda: value(self.server, "nv_inference_pending_request_count", model="m") == count, f"{count} waiting requests")
+
+    def over(self, microseconds):
+        """With CLOCK: until the time of whatever came before, and has so much, is over for the scheduler."""
+        code, text = error(self.send([1], parameters={"priority": 2, "timeout": microseconds}))
+        assert code == Code.UNAVAILABLE and "Request timeout expired" in text
 
     def sizes(self):
         """{batch size: executions}"""
@@ -285,11 +294,11 @@ def test_queue_timeout_rejects_over_rest(scheduled):
 
 
 def test_queue_timeout_delays(scheduled):
-    s = scheduled("default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 100000 }")
+    s = scheduled("default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 100000 } " + CLOCK)
     first = busy(s)
     second = s.send([1])
     s.pending(1)
-    time.sleep(0.2)  # longer than the limit: this is what is tested
+    s.over(100_000)
     assert not second.done()
     s.hold.end()
     assert numbers(first) == [0, 0] and numbers(second) == [1]
@@ -307,11 +316,11 @@ def test_timeout_of_the_request(scheduled, default):
 
 
 def test_timeout_of_the_request_that_the_policy_does_not_allow(scheduled):
-    s = scheduled("default_queue_policy { default_timeout_microseconds: 60000000 }")
+    s = scheduled("default_queue_policy { default_timeout_microseconds: 60000000 } " + CLOCK)
     first = busy(s)
     second = s.send([1], parameters={"timeout": 1000})
     s.pending(1)
-    time.sleep(0.1)  # longer than it asks for: this is what is tested
+    s.over(1000)
     assert not second.done()
     s.hold.end()
     assert numbers(first) == [0, 0] and numbers(second) == [1]

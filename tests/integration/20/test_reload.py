@@ -7,7 +7,6 @@ import numpy as np
 from lib import grpcraw, onnxgen, repo, wait
 from lib.control import Control, GrpcControl
 from lib.grpcraw import Grpc
-from lib.metrics import value
 from lib.rest import Rest
 
 
@@ -147,9 +146,7 @@ class InFlight:
 
     def __init__(self, server, hold):
         self.client, self.hold = Grpc(server.url("grpc")), hold
-        messages = [grpcraw.int32("slow", [i], parameters=hold.parameters if i == 0 else {}) for i in range(3)]
-        self.futures = [self.client.stub.ModelInfer.future(m, timeout=60) for m in messages]
-        wait.until(lambda: value(server, "nv_inference_pending_request_count", model="slow") == 2, "the requests to be there")
+        self.futures = hold.requests(server, self.client, "slow", 3)
 
     def results(self):
         self.hold.end()

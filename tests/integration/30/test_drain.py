@@ -31,14 +31,6 @@ def body(value, **parameters):
     return json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [value]}], "parameters": parameters})
 
 
-def busy(server, client, hold, count=2):
-    """`count` requests of which one runs, until the hold ends, and the others wait."""
-    futures = [client.stub.ModelInfer.future(grpcraw.int32("slow", [i], parameters=hold.parameters if i == 0 else {}), timeout=60)
-               for i in range(count)]
-    wait.until(lambda: value(server, "nv_inference_pending_request_count", model="slow") == count - 1, "the requests to be there")
-    return futures
-
-
 def numbers(future):
     return np.frombuffer(future.result().raw_output_contents[0], "<i4").tolist()
 
@@ -54,7 +46,7 @@ def test_idle_server_ends(drained, number):
 def test_requests_in_flight_finish(drained, hold, number):
     server = drained()
     with Grpc(server.url("grpc")) as client, Http1(server.http) as wire:
-        futures = busy(server, client, hold, 3)
+        futures = hold.requests(server, client, "slow", 3)
         wire.send(request("POST", "/v2/models/slow/infer", body=body(7)))
         wait.until(lambda: value(server, "nv_inference_pending_request_count", model="slow") == 3, "the REST request, too")
         server.signal(number)
@@ -80,7 +72,7 @@ def refused(port):
 def test_new_connections_are_refused(drained, hold):
     server = drained()
     with Grpc(server.url("grpc")) as client:
-        futures = busy(server, client, hold)
+        futures = hold.requests(server, client, "slow", 2)
         server.signal()
         for port in (server.http, server.grpc):
             wait.until(lambda: refused(port), "new connections to be refused")
@@ -95,7 +87,7 @@ def test_idle_connections_are_closed(drained, hold):
     with Http1(server.http) as idle, Http2(server.http) as idle2, Grpc(server.url("grpc")) as client:
         idle.send(request("GET", "/v2"))
         assert idle.response().status == 200 and idle2.ask().status == 200
-        futures = busy(server, client, hold)
+        futures = hold.requests(server, client, "slow", 2)
         server.signal()
         idle.expect_close()
         while idle2.read():
@@ -113,7 +105,7 @@ def test_readiness_goes_first(drained, hold):
     with grpc.insecure_channel(server.url("grpc")) as channel, Grpc(server.url("grpc"), options=own_connection) as client:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
         assert next(watch).status == Status.SERVING
-        futures = busy(server, client, hold)
+        futures = hold.requests(server, client, "slow", 2)
         server.signal()
         assert next(watch).status == Status.NOT_SERVING
         assert not futures[0].done()
@@ -203,7 +195,7 @@ def test_requests_of_a_stream_finish(drained, hold):
 def test_exit_timeout(drained, hold):
     server = drained("--exit-timeout-secs=1")
     with Grpc(server.url("grpc")) as client:
-        futures = busy(server, client, hold)
+        futures = hold.requests(server, client, "slow", 2)
         server.signal()
         server.checked = True
         assert server.wait_exit() == 1
@@ -215,7 +207,7 @@ def test_exit_timeout(drained, hold):
 def test_second_signal_ends_at_once(drained, hold, number):
     server = drained("--exit-timeout-secs=300")
     with Grpc(server.url("grpc")) as client:
-        futures = busy(server, client, hold)
+        futures = hold.requests(server, client, "slow", 2)
         server.signal(signal.SIGTERM)
         wait.until(lambda: "serve.stopping" in server.err(), "the drain to begin")
         server.signal(number)

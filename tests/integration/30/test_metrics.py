@@ -140,9 +140,7 @@ def test_failures_move(models, start, hold, reason):
 
 def test_pending_gauge(own, hold):
     with Grpc(own.url("grpc")) as client:
-        futures = [client.stub.ModelInfer.future(grpcraw.int32("slow", [i], parameters=hold.parameters if i == 0 else {}), timeout=60)
-                   for i in range(4)]
-        wait.until(lambda: value(own, "nv_inference_pending_request_count", model="slow") == 3, "three waiting requests")
+        futures = hold.requests(own, client, "slow", 4)
         hold.end()
         [f.result() for f in futures]
         wait.until(lambda: value(own, "nv_inference_pending_request_count", model="slow") == 0, "none")

@@ -48,6 +48,17 @@ def start(folder, addresses, *args, verb="run", **fields):
     return faults, subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def undisturbed(tmp_path, addresses, made):
+    """(folder, faults) of a run whose disk is well, which the host counts the calls of."""
+    folder = tmp_path / "probe"
+    folder.mkdir()
+    made.faults = Faults(folder)
+    faults, process = start(folder, addresses)
+    made.faults = faults
+    assert process.wait() == 0, process.stderr.read()
+    return folder, faults
+
+
 def results(folder):
     return [json.loads(line) for f in (folder / "out/parts").iterdir() for line in f.read_text().splitlines()]
 
@@ -67,12 +78,7 @@ def test_each_call_fails(tmp_path, error, count):
     x = batch.table(tmp_path / "in", ROWS, files=1)
     counting = type("Counting", (Counts,), {})
     with batch.hosts(counting) as (addresses, (made,)):
-        probe = tmp_path / "probe"
-        probe.mkdir()
-        made.faults = Faults(probe)
-        faults, process = start(probe, addresses)
-        made.faults = faults
-        assert process.wait() == 0, process.stderr.read()
+        probe, faults = undisturbed(tmp_path, addresses, made)
         check(probe, x)
         total, started = faults.disk_calls, made.started
         assert 10 < started < total - 20
@@ -107,12 +113,7 @@ def test_asked_while_it_is_begun_again(tmp_path):
     """A failure in the manifest takes the job down, and opens it again until that does well: who asks gets an answer."""
     batch.table(tmp_path / "in", ROWS, files=1)
     with batch.hosts(type("Counting", (Counts,), {})) as (addresses, (made,)):
-        probe = tmp_path / "probe"
-        probe.mkdir()
-        made.faults = Faults(probe)
-        faults, process = start(probe, addresses)
-        made.faults = faults
-        assert process.wait() == 0, process.stderr.read()
+        undisturbed(tmp_path, addresses, made)
 
         def once(number):
             folder = tmp_path / str(number)

@@ -1,5 +1,6 @@
 """Executions and loads of the fault backend that last until a test ends them, however slow the machine is."""
-from lib import wait
+from lib import grpcraw, wait
+from lib.metrics import value
 
 
 class Hold:
@@ -12,6 +13,13 @@ class Hold:
     def wait_held(self):
         """Until an execution is under way."""
         wait.until(self.path.with_suffix(".held").exists, "an execution to be held")
+
+    def requests(self, server, client, model, count):
+        """Futures of `count` requests: one runs on the model's one instance until the hold ends, and the others wait."""
+        futures = [client.stub.ModelInfer.future(grpcraw.int32(model, [i], parameters={} if i else self.parameters), timeout=60)
+                   for i in range(count)]
+        wait.until(lambda: value(server, "nv_inference_pending_request_count", model=model) == count - 1, "the requests to be there")
+        return futures
 
     def end(self):
         self.path.unlink(missing_ok=True)
