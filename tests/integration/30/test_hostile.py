@@ -308,7 +308,7 @@ def test_answers_that_nobody_reads(hosted):
                                   [("inference-header-content-length", str(len(body) - 400_000))], end=False)
             try:
                 wire.send(stream, body)
-            except (Closed, OSError):
+            except (Closed, ConnectionError):
                 break
             if wire.ended:
                 break
