@@ -68,11 +68,14 @@ struct mr_model_desc {
     const struct mr_setting *settings;
     int32_t max_batch_size; /* from the config, -1 when it does not say */
     int32_t reserved;
-    const char *repository_dir; /* nothing outside of this folder is the model's, links resolved */
-    uint32_t load_flags;        /* MR_LOAD_*; since 1.1 */
+    /** Nothing outside of this folder and of link_dirs is the model's, links resolved. */
+    const char *repository_dir;
+    uint32_t load_flags; /* MR_LOAD_*; since 1.1 */
     uint32_t reserved2;
     /** For the services load_*; it lives until model_close. NULL: nobody asks. Since 1.1 */
     struct mr_loading *loading;
+    /** Folders that links may lead to as well, ended with NULL; NULL: none. Since 1.1 */
+    const char *const *link_dirs;
 };
 /** Others are served meanwhile: do not take the disk and the memory's bandwidth for yourself. */
 #define MR_LOAD_IN_BACKGROUND 1u

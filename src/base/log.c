@@ -14,6 +14,7 @@
  * The mutex guards the change of file only. */
 #include "base/log.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -92,6 +93,18 @@ void mr_log_set_format(enum mr_log_format format)
 enum mr_log_format mr_log_get_format(void)
 {
     return (enum mr_log_format)atomic_load_explicit(&log_format, memory_order_relaxed);
+}
+
+const char *mr_log_format_name(enum mr_log_format format)
+{
+    static const char *const names[MR_LOG_FORMATS] = {
+        [MR_LOG_TEXT] = "text",
+        [MR_LOG_JSON] = "json",
+        [MR_LOG_DEFAULT] = "default",
+        [MR_LOG_ISO8601] = "ISO8601",
+    };
+
+    return names[format];
 }
 
 /* Under the lock. A copy of the path that lives as long as the process. */
@@ -298,9 +311,11 @@ struct event {
     enum mr_log_level level;
     const char *where;
     const char *name;
+    const char *fmt; /* that made the message */
     mr_str message;
     bool is_cut; /* the message was longer */
     uint32_t dropped;
+    enum mr_log_format format; /* read once: it may change while the line is written */
 };
 
 /* Append the message, cut if it has to be, and open the room for the tail. */
@@ -336,6 +351,148 @@ static void line_text(struct line *l, const struct event *e)
     line_c(l, ")\n");
 }
 
+/* Time in UTC, process and message as a JSON string, as Triton writes them. */
+static void line_triton(struct line *l, const struct event *e)
+{
+    int64_t now_ns = mr_wall_ns();
+    time_t seconds = (time_t)(now_ns / MR_NS_PER_S);
+    char level = "EWII"[e->level]; /* Triton's verbose lines are I */
+    char head[64];
+    char ts[32];
+    struct tm tm;
+
+    gmtime_r(&seconds, &tm);
+    if (e->format == MR_LOG_ISO8601) {
+        strftime(ts, sizeof ts, "%Y-%m-%dT%H:%M:%SZ", &tm);
+        snprintf(head, sizeof head, "%s %c %d ", ts, level, (int)getpid());
+    } else {
+        strftime(ts, sizeof ts, "%m%d %H:%M:%S", &tm);
+        snprintf(head, sizeof head, "%c%s.%06d %d ", level, ts,
+                 (int)(now_ns % MR_NS_PER_S / MR_NS_PER_US), (int)getpid());
+    }
+    line_c(l, head);
+    line_c(l, e->where);
+    line_c(l, "] \"");
+    line_c(l, e->name);
+    line_bytes(l, " ", e->message.len > 0);
+    line_message(l, ESCAPE_JSON, e);
+    if (e->dropped) {
+        line_c(l, " dropped=");
+        line_u64(l, e->dropped);
+    }
+    line_c(l, "\"\n");
+}
+
+/* The value of a pair at the front of *io_rest, taken off. False: it has no end there. */
+static bool value_take(mr_str *io_rest, mr_str *out)
+{
+    const char *p = io_rest->ptr;
+    const char *end = p + io_rest->len;
+
+    if (p < end && *p == '"') {
+        for (p++; p < end && *p != '"'; p += *p == '\\' ? 2 : 1) {
+        }
+        if (p >= end) {
+            return false;
+        }
+        p++;
+    }
+    while (p < end && *p != ' ') {
+        p++;
+    }
+    *out = mr_str_n(io_rest->ptr, (size_t)(p - io_rest->ptr));
+    *io_rest = mr_str_sub(*io_rest, out->len + (p < end), io_rest->len);
+    return true;
+}
+
+/* A number in JSON, which "nan" and "" are not. */
+static bool is_number(mr_str s)
+{
+    size_t i = s.len > 0 && s.ptr[0] == '-';
+    size_t digits = 0;
+    size_t points = 0;
+
+    for (; i < s.len; i++) {
+        digits += s.ptr[i] >= '0' && s.ptr[i] <= '9';
+        points += s.ptr[i] == '.' && digits > 0;
+    }
+    return digits > 0 && points < 2 && digits + points + (s.ptr[0] == '-') == s.len &&
+           s.ptr[s.len - 1] != '.';
+}
+
+/* What MR_LOG_STR has quoted, or a format's own quotes around anything: its escapes as JSON's. */
+static void line_requoted(struct line *l, mr_str s)
+{
+    mr_str rest = mr_str_sub(s, 1, s.len - 1);
+
+    line_c(l, "\"");
+    while (rest.len > 0) {
+        const char *slash = memchr(rest.ptr, '\\', rest.len);
+        size_t run = slash ? (size_t)(slash - rest.ptr) : rest.len;
+        line_escaped(l, ESCAPE_JSON, mr_str_sub(rest, 0, run));
+        rest = mr_str_sub(rest, run, rest.len);
+        if (rest.len == 0) {
+            break;
+        }
+        bool is_hex = rest.len > 3 && rest.ptr[1] == 'x' && isxdigit((unsigned char)rest.ptr[2]) &&
+                      isxdigit((unsigned char)rest.ptr[3]);
+        bool is_json = rest.len > 1 && rest.ptr[1] != '\0' && strchr("\"\\nrt", rest.ptr[1]);
+        if (is_hex) {
+            line_c(l, "\\u00");
+            line_bytes(l, rest.ptr + 2, 2);
+        } else {
+            line_bytes(l, is_json ? rest.ptr : "\\\\", 2);
+        }
+        rest = mr_str_sub(rest, is_hex ? 4 : is_json ? 2 : 1, rest.len);
+    }
+    line_c(l, "\"");
+}
+
+static void line_value(struct line *l, mr_str value, bool is_numeric)
+{
+    bool is_plain = (is_numeric && is_number(value)) || mr_str_eq_c(value, "true") ||
+                    mr_str_eq_c(value, "false");
+
+    if (is_plain) {
+        line_bytes(l, value.ptr, value.len);
+    } else if (value.len > 1 && value.ptr[0] == '"' && value.ptr[value.len - 1] == '"') {
+        line_requoted(l, value);
+    } else {
+        line_c(l, "\"");
+        line_escaped(l, ESCAPE_JSON, value);
+        line_c(l, "\"");
+    }
+}
+
+/* The pairs that the format begins with become members; returns the free words behind them. Which keys there are is
+ * read off the format, never off the message: what comes from outside makes no member. Pairs take at most half
+ * of the line's room. */
+static mr_str line_members(struct line *l, const struct event *e)
+{
+    const char *fmt = e->fmt;
+    mr_str rest = e->message;
+
+    for (;;) {
+        size_t key = strspn(fmt, "abcdefghijklmnopqrstuvwxyz_");
+        size_t token = strcspn(fmt, " ");
+        mr_str after = mr_str_sub(rest, key + 1, rest.len);
+        mr_str value;
+        if (key == 0 || fmt[key] != '=' || rest.len <= key || memcmp(rest.ptr, fmt, key + 1) != 0 ||
+            !value_take(&after, &value)) {
+            return rest;
+        }
+        line_c(l, ",\"");
+        line_bytes(l, fmt, key);
+        line_c(l, "\":");
+        line_value(l, value, strchr("diufg", fmt[token - 1]) != NULL);
+        rest = after;
+        if (fmt[token] == '\0') {
+            return rest;
+        }
+        fmt += token + 1;
+    }
+}
+
 static void line_json(struct line *l, const struct event *e)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
@@ -348,8 +505,11 @@ static void line_json(struct line *l, const struct event *e)
     line_c(l, names[e->level]);
     line_c(l, "\",\"event\":\"");
     line_escaped(l, ESCAPE_JSON, mr_str_c(e->name));
-    line_c(l, "\",\"msg\":\"");
-    line_message(l, ESCAPE_JSON, e);
+    line_c(l, "\"");
+    struct event words = *e;
+    words.message = line_members(l, e);
+    line_c(l, ",\"msg\":\"");
+    line_message(l, ESCAPE_JSON, &words);
     if (e->dropped) {
         line_c(l, "\",\"dropped\":");
         line_u64(l, e->dropped);
@@ -360,6 +520,15 @@ static void line_json(struct line *l, const struct event *e)
     line_escaped(l, ESCAPE_JSON, mr_str_c(e->where));
     line_c(l, "\"}\n");
 }
+
+typedef void line_fn(struct line *l, const struct event *e);
+
+static line_fn *const lines[MR_LOG_FORMATS] = {
+    [MR_LOG_TEXT] = line_text,
+    [MR_LOG_JSON] = line_json,
+    [MR_LOG_DEFAULT] = line_triton,
+    [MR_LOG_ISO8601] = line_triton,
+};
 
 /* How many bytes could be written. There is nobody to tell when it is not all of them. */
 static size_t write_all(int fd, const char *p, size_t n)
@@ -396,7 +565,7 @@ void mr_log_line(struct mr_log_site *site, enum mr_log_level level, const char *
     char message[MESSAGE_BYTES];
     char text[BODY_BYTES + TAIL_BYTES];
     struct line l = {.at = text, .end = text + BODY_BYTES, .full = text + sizeof text};
-    struct event e = {.level = known_level(level), .where = where, .name = event};
+    struct event e = {.level = known_level(level), .where = where, .name = event, .fmt = fmt};
     int saved_errno = errno;
     va_list ap;
 
@@ -411,11 +580,8 @@ void mr_log_line(struct mr_log_site *site, enum mr_log_level level, const char *
     if (e.is_cut) {
         e.message.len = mr_utf8_whole(e.message);
     }
-    if (mr_log_get_format() == MR_LOG_JSON) {
-        line_json(&l, &e);
-    } else {
-        line_text(&l, &e);
-    }
+    e.format = mr_log_get_format();
+    lines[e.format](&l, &e);
     line_write(text, (size_t)(l.at - text));
     errno = saved_errno;
 }

@@ -161,7 +161,7 @@ static const char *next_value(struct arg_scan *s, const struct mr_option *row)
     }
     const char *text = s->argv[s->at + 1];
     if (row->kind == MR_OPTION_BOOL &&
-        (s->o->max_args || !mr_str_to_bool(mr_str_c(text), &ignored))) {
+        (s->o->max_args || !mr_option_bool(mr_str_c(text), &ignored))) {
         return NULL;
     }
     /* "--model-repository --http-port 0" has forgotten something, so an option is no value. */
@@ -377,7 +377,12 @@ static void label_of(const struct option_given *g, char label[256])
 static int refuse(const struct mr_option *row, const char *label, const char *text,
                   struct mr_err *err)
 {
+    bool is_on = true;
+
     if (row->fallback && strcmp(text, row->fallback) == 0) {
+        return MR_OK;
+    }
+    if (row->kind == MR_OPTION_BOOL && mr_option_bool(mr_str_c(text), &is_on) && !is_on) {
         return MR_OK;
     }
     return MR_FAIL(err, MR_E_UNSUPPORTED, "%s: %s not available in this version", label, row->help);
@@ -402,6 +407,9 @@ static int apply(struct mr_options *o, const struct option_given *g, struct mr_e
     }
     if ((g->row->flags & MR_OPTION_IGNORED) && state->texts.len == 0) {
         MR_VEC_PUSH(&o->warnings, mr_option_keepf(o, "%s has no effect: %s", label, g->row->help));
+    }
+    if ((g->row->flags & MR_OPTION_OLD) && state->source == MR_OPTION_FROM_DEFAULT) {
+        MR_VEC_PUSH(&o->warnings, mr_option_keepf(o, "%s is deprecated: %s", label, g->row->help));
     }
     if (g->source != state->source || g->row->kind != MR_OPTION_LIST) {
         state->texts.len = 0;

@@ -47,7 +47,9 @@ static void describe(const struct mr_option *row, struct mr_buf *out)
     for (int i = 0; row->choices && row->choices[i]; i++) {
         mr_buf_printf(out, "%s%s", i ? ", " : "", row->choices[i]);
     }
-    if (row->fallback && row->fallback[0]) {
+    const bool is_switch =
+        row->kind == MR_OPTION_BOOL; /* put_row shows the value that has an effect */
+    if (row->fallback && row->fallback[0] && !is_switch) {
         mr_buf_printf(out, "%sdefault %s", out->len > open ? "; " : "", row->fallback);
     }
     if (row->min || row->max) {
@@ -81,6 +83,8 @@ static void put_row(const struct mr_option *row, struct mr_buf *out)
     }
     if (row->kind != MR_OPTION_BOOL) {
         mr_buf_printf(out, " %s", row->value ? row->value : "VALUE");
+    } else if (row->fallback && strcmp(row->fallback, "true") == 0) {
+        MR_BUF_LIT(out, "[=false]"); /* on unless this is said */
     }
     if (out->len - start >= HELP_COLUMN - 1) {
         mr_buf_char(out, '\n');

@@ -31,6 +31,8 @@ int mr_option_unknown(const struct mr_options *o, const char *where, const char 
 /** Check one value and store it at the target (LIST: check only). `label` begins the text of errors. */
 int mr_option_store(const struct mr_option *row, void *target, const char *label, const char *text,
                     struct mr_err *err);
+/** true, on, 1, false, off, 0 in any case, as Triton's options take them. False: none of these. */
+bool mr_option_bool(mr_str text, bool *out);
 /** "0 to 65535", "0 s to 1 h"; empty when the row has no bounds worth telling. */
 void mr_option_range(const struct mr_option *row, struct mr_buf *out);
 

@@ -199,11 +199,22 @@ static int store_number(const struct mr_option *row, void *at, const char *label
     return MR_OK;
 }
 
+bool mr_option_bool(mr_str text, bool *out)
+{
+    bool is_on = mr_str_ieq(text, MR_STR("on"));
+
+    if (is_on || mr_str_ieq(text, MR_STR("off"))) {
+        *out = is_on;
+        return true;
+    }
+    return mr_str_to_bool(text, out);
+}
+
 static int store_bool(void *at, const char *label, mr_str text, struct mr_err *err)
 {
     bool v;
 
-    if (!mr_str_to_bool(text, &v)) {
+    if (!mr_option_bool(text, &v)) {
         return MR_FAIL(err, MR_E_INVALID, "%s: '%.*s' is not true or false", label,
                        MR_STR_ARG(text));
     }

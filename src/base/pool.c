@@ -33,6 +33,7 @@
  * The mutex guards `shared` below and is a leaf: nothing is called under it. */
 #include "base/pool.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stdalign.h>
 #include <stdbool.h>
@@ -55,6 +56,7 @@
 #define PAGE_BYTES        ((size_t)4096)
 #define HEADER_BYTES      ((size_t)MR_CACHE_LINE)
 #define SLOT_CACHE_MOST   8
+#define TRIM_BYTES        ((uint64_t)4 * 1024 * 1024)
 #define DEFAULT_CACHE     ((uint64_t)256 * 1024 * 1024)
 
 /* AddressSanitizer sees the ends of heap allocations only. */
@@ -125,6 +127,9 @@ static size_t class_bytes(uint32_t size_class)
     return ((size_t)1 << top) + (quarter << (top - 2));
 }
 
+/* Blocks that went back to the heap, since mr_block_age last looked. Relaxed: a count. */
+static _Atomic uint64_t heap_freed;
+
 /* ---- the system ----------------------------------------------------------------------------- */
 
 static void *map(size_t bytes)
@@ -193,6 +198,8 @@ static void system_free(struct mr_block *b)
     MR_UNPOISON(b->data, b->cap);
     if (b->cap > HEAP_BYTES) {
         munmap(b->data, b->cap);
+    } else {
+        atomic_fetch_add_explicit(&heap_freed, b->cap, memory_order_relaxed);
     }
     mr_free(b);
 }
@@ -234,13 +241,13 @@ static bool is_within_budget(uint64_t small, uint64_t big, size_t small_new)
     return false;
 }
 
-static bool big_charge(size_t cap)
+static bool big_charge(size_t cap, bool is_due)
 {
     uint64_t big =
         atomic_fetch_add_explicit(&counts.big_out, cap, memory_order_relaxed) + (uint64_t)cap;
     uint64_t small = atomic_load_explicit(&counts.small_held, memory_order_relaxed);
 
-    if (is_within_budget(small, big, 0)) {
+    if (is_due || is_within_budget(small, big, 0)) {
         return true;
     }
     atomic_fetch_sub_explicit(&counts.big_out, cap, memory_order_relaxed);
@@ -339,13 +346,13 @@ static void small_held_add(uint64_t bytes)
 
 /* The thread's cache is dry: half a filling from the shared cache, or one block from the system.
  * s NULL: there is no cache to fill. */
-static struct mr_block *small_refill(struct slot_cache *s, uint32_t size_class)
+static struct mr_block *small_refill(struct slot_cache *s, uint32_t size_class, bool is_due)
 {
     size_t cap = class_bytes(size_class);
     uint64_t big = atomic_load_explicit(&counts.big_out, memory_order_relaxed);
     uint64_t held = atomic_load_explicit(&counts.small_held, memory_order_relaxed);
 
-    if (!is_within_budget(held + cap, big, cap)) {
+    if (!is_due && !is_within_budget(held + cap, big, cap)) {
         return NULL;
     }
     pthread_mutex_lock(&shared.lock);
@@ -412,13 +419,13 @@ static struct slot_cache *slot_cache_mine(void)
     return s;
 }
 
-static struct mr_block *small_new(uint32_t size_class)
+static struct mr_block *small_new(uint32_t size_class, bool is_due)
 {
     struct slot_cache *s = slot_cache_mine();
     struct mr_block *b = s ? slot_take(s, size_class) : NULL;
 
     if (!b) {
-        b = small_refill(s, size_class);
+        b = small_refill(s, size_class, is_due);
     }
     if (b && s) {
         mr_count_add(&s->out_bytes, b->cap);
@@ -465,7 +472,7 @@ static void small_free(struct mr_block *b)
 
 /* ---- large blocks --------------------------------------------------------------------------- */
 
-static struct mr_block *big_new(size_t bytes)
+static struct mr_block *big_new(size_t bytes, bool is_due)
 {
     bool is_exact = bytes > BIGGEST_BYTES;
     uint32_t size_class = is_exact ? CLASS_EXACT : class_of(bytes);
@@ -480,7 +487,7 @@ static struct mr_block *big_new(size_t bytes)
     } else {
         cap = class_bytes(size_class);
     }
-    if (!big_charge(cap)) {
+    if (!big_charge(cap, is_due)) {
         return NULL;
     }
     if (!is_exact) {
@@ -513,9 +520,10 @@ static void big_free(struct mr_block *b)
 
 /* ---- the interface -------------------------------------------------------------------------- */
 
-struct mr_block *mr_block_new(size_t bytes)
+static struct mr_block *block_new(size_t bytes, bool is_due)
 {
-    struct mr_block *b = bytes <= SMALL_BYTES ? small_new(class_of(bytes)) : big_new(bytes);
+    struct mr_block *b =
+        bytes <= SMALL_BYTES ? small_new(class_of(bytes), is_due) : big_new(bytes, is_due);
 
     if (b) {
         MR_UNPOISON(b->data, b->cap);
@@ -523,6 +531,16 @@ struct mr_block *mr_block_new(size_t bytes)
         atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
     }
     return b;
+}
+
+struct mr_block *mr_block_new(size_t bytes)
+{
+    return block_new(bytes, false);
+}
+
+struct mr_block *mr_block_new_due(size_t bytes)
+{
+    return block_new(bytes, true);
 }
 
 struct mr_block *mr_block_wrap(void *data, size_t bytes, void (*release)(void *ctx, void *data),
@@ -630,6 +648,11 @@ bool mr_block_is_used(void)
     return is_out_past(atomic_load_explicit(&counts.budget, memory_order_relaxed) / 8);
 }
 
+bool mr_block_is_half_used(void)
+{
+    return is_out_past(atomic_load_explicit(&counts.budget, memory_order_relaxed) / 2);
+}
+
 bool mr_block_is_scarce(void)
 {
     return is_out_past(atomic_load_explicit(&counts.budget, memory_order_relaxed) / 4 * 3);
@@ -648,6 +671,23 @@ void mr_block_trim(void)
     system_free_list(all);
 }
 
+/* A peak leaves holes in the heaps, between pieces that live on, and their pages are resident. When it has gone back
+ * but for a little they are given to the system: once for each peak, as the heaps are locked while that lasts. */
+static void heap_trim(void)
+{
+    static uint64_t holes;
+    uint64_t freed = atomic_exchange_explicit(&heap_freed, 0, memory_order_relaxed);
+
+    holes += freed;
+    if (holes < TRIM_BYTES || freed > TRIM_BYTES / 4) {
+        return;
+    }
+    holes = 0;
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
 void mr_block_age(void)
 {
     struct mr_block *unused = NULL;
@@ -664,6 +704,7 @@ void mr_block_age(void)
     }
     pthread_mutex_unlock(&shared.lock);
     system_free_list(unused);
+    heap_trim();
 }
 
 static void block_drop(void *block)

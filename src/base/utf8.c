@@ -1,7 +1,10 @@
 /* UTF-8 well-formedness after RFC 3629 (the table is Unicode 15, table 3-7): no overlong forms, no
  * surrogates, nothing above U+10FFFF. Plain ASCII, which nearly all input is, goes eight bytes at a
  * time. */
+#include "base/turn.h"
 #include "base_priv.h"
+
+#define LOOK_BYTES ((size_t)16 * 1024)
 
 static bool is_tail(uint8_t c)
 {
@@ -51,7 +54,15 @@ size_t mr_utf8_whole(mr_str s)
 
 bool mr_utf8_valid(mr_str s)
 {
+    size_t look = s.len > LOOK_BYTES ? s.len - LOOK_BYTES : 0; /* as s.len */
+
     while (s.len > 0) {
+        if (s.len < look) {
+            look = s.len > LOOK_BYTES ? s.len - LOOK_BYTES : 0;
+            if (!mr_turn_spend(LOOK_BYTES)) {
+                return false;
+            }
+        }
         uint64_t word;
         if (s.len >= sizeof word) {
             memcpy(&word, s.ptr, sizeof word);

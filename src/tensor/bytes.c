@@ -3,9 +3,11 @@
  * from backends; nothing in it is believed. */
 #include <inttypes.h>
 
+#include "base/turn.h"
 #include "tensor/tensor.h"
 
-#define LENGTH_BYTES 4
+#define LENGTH_BYTES  4
+#define LOOK_ELEMENTS 512 /* walked without a look at the turn */
 
 bool mr_bytes_tensor_next(mr_bytes *io_rest, mr_str *out_element)
 {
@@ -33,6 +35,9 @@ int mr_bytes_tensor_check(mr_bytes data, uint64_t elements, struct mr_err *err)
 
     while (count < elements && mr_bytes_tensor_next(&rest, &element)) {
         count++;
+        if (count % LOOK_ELEMENTS == 0 && !mr_turn_spend((uint64_t)8 * LOOK_ELEMENTS)) {
+            return MR_FAIL(err, MR_E_CANCELLED, "ended");
+        }
     }
     if (count < elements) {
         return MR_FAIL(

@@ -46,6 +46,7 @@ static const char *read_all(void)
     FILE *f = fopen(path, "r");
 
     assert_non_null(f);
+    mr_buf_fini(&content); /* of the reading before */
     mr_buf_init(&content, 0);
     while ((n = fread(chunk, 1, sizeof chunk, f)) > 0) {
         mr_buf_append(&content, chunk, n);
@@ -80,6 +81,29 @@ static void text_format(void **state)
     assert_string_equal(text + 27, want);
 }
 
+static void triton_formats(void **state)
+{
+    (void)state;
+    char want[128];
+    mr_log_set_format(MR_LOG_DEFAULT);
+    mr_log(MR_LOG_WARN, "model.ready", "model=\"%s\"\n", "a\\b");
+    int line = __LINE__ - 1;
+    mr_log_set_format(MR_LOG_ISO8601);
+    mr_log(MR_LOG_INFO, "serve.ready", "%s", "");
+    const char *text = read_all();
+    /* W1121 14:03:01.123456 4711 test_log.c:12] "..." */
+    assert_int_equal(text[0], 'W');
+    assert_int_equal(strspn(text + 1, "0123456789: ."),
+                     4 + 1 + 15 + 1 + strcspn(text + 22, " ") + 1);
+    assert_int_equal(atoi(text + 22), getpid());
+    snprintf(want, sizeof want, " test_log.c:%d] \"model.ready model=\\\"a\\\\b\\\"\\n\"\n", line);
+    assert_memory_equal(text + 22 + strcspn(text + 22, " "), want, strlen(want));
+    text = strchr(text, '\n') + 1;
+    assert_int_equal(strspn(text, "0123456789-T:"), 19);
+    snprintf(want, sizeof want, "Z I %d test_log.c:%d] \"serve.ready\"\n", (int)getpid(), line + 3);
+    assert_string_equal(text + 19, want);
+}
+
 static void json_format(void **state)
 {
     (void)state;
@@ -88,10 +112,48 @@ static void json_format(void **state)
     mr_log(MR_LOG_ERROR, "a.b", "q=\"%s\" \\ \xC3\xA4 \xFF", "x\ny\x01");
     const char *text = read_all();
     assert_memory_equal(text, "{\"ts\":\"", 7);
-    assert_non_null(strstr(text, "Z\",\"level\":\"error\",\"event\":\"a.b\",\"msg\":\"q=\\\"x\\ny"
-                                 "\\u0001\\\" \\\\ \xC3\xA4 \\ufffd\",\"src\":\"test_log.c:"));
+    assert_non_null(strstr(text, "Z\",\"level\":\"error\",\"event\":\"a.b\",\"q\":\"x\\ny\\u0001\","
+                                 "\"msg\":\"\\\\ \xC3\xA4 \\ufffd\",\"src\":\"test_log.c:"));
     assert_string_equal(text + strlen(text) - 3, "\"}\n");
     assert_int_equal(line_count(text), 1);
+}
+
+/* The members of the last line, from the event's name to "src". */
+static const char *members(void)
+{
+    static char out[4096];
+    const char *begin = strstr(read_all(), "\"a.b\",");
+    snprintf(out, sizeof out, "%.*s", (int)(strstr(begin, ",\"src\"") - begin - 6), begin + 6);
+    return out;
+}
+
+static void pairs_become_members(void **state)
+{
+    (void)state;
+    mr_log_set_format(MR_LOG_JSON);
+    mr_log(MR_LOG_ERROR, "a.b", "m=%s v=%d f=%.2f w=%s b=%s it goes x=%d",
+           MR_LOG_STR(MR_STR("a b")), -3, 1.5, "word", "true", 4);
+    assert_string_equal(members(), "\"m\":\"a b\",\"v\":-3,\"f\":1.50,\"w\":\"word\",\"b\":true,"
+                                   "\"msg\":\"it goes x=4\"");
+}
+
+static void only_the_format_makes_members(void **state)
+{
+    (void)state;
+    mr_log_set_format(MR_LOG_JSON);
+    mr_log(MR_LOG_ERROR, "a.b", "m=%s %s", MR_LOG_STR(MR_STR("q\" v=1 \x01\\ \xFF")),
+           "level=no v=2");
+    assert_string_equal(members(),
+                        "\"m\":\"q\\\" v=1 \\u0001\\\\ \\u00ff\",\"msg\":\"level=no v=2\"");
+}
+
+static void odd_values_stay_json(void **state)
+{
+    (void)state;
+    mr_log_set_format(MR_LOG_JSON);
+    mr_log(MR_LOG_ERROR, "a.b", "n=%f s=%s q=\"%s\" e=%s", 0.0 / 0.0, "1e5", "C:\\q \\x1 \\", "");
+    assert_null(strstr(members(), ":nan"));
+    assert_non_null(strstr(members(), "\"s\":\"1e5\","));
 }
 
 static void control_characters_cannot_forge_a_line(void **state)
@@ -264,8 +326,11 @@ static void lines_of_many_threads_do_not_mix(void **state)
     mr_str rest = mr_str_c(text);
     mr_str line;
     while (mr_str_split(&rest, '\n', &line) && line.len > 0) {
-        assert_true(mr_str_starts(mr_str_sub(line, 26, line.len), MR_STR("Z I w ")));
-        assert_true(mr_str_ends(line, MR_STR(")")));
+        bool is_text = mr_str_starts(mr_str_sub(line, 26, line.len), MR_STR("Z I w ")) &&
+                       mr_str_ends(line, MR_STR(")"));
+        bool is_iso = mr_str_starts(mr_str_sub(line, 19, line.len), MR_STR("Z I ")) &&
+                      mr_str_ends(line, MR_STR("\""));
+        assert_true(is_text || is_iso);
     }
 }
 
@@ -273,7 +338,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(text_format, setup, teardown),
+        cmocka_unit_test_setup_teardown(triton_formats, setup, teardown),
         cmocka_unit_test_setup_teardown(json_format, setup, teardown),
+        cmocka_unit_test_setup_teardown(pairs_become_members, setup, teardown),
+        cmocka_unit_test_setup_teardown(only_the_format_makes_members, setup, teardown),
+        cmocka_unit_test_setup_teardown(odd_values_stay_json, setup, teardown),
         cmocka_unit_test_setup_teardown(control_characters_cannot_forge_a_line, setup, teardown),
         cmocka_unit_test_setup_teardown(quoting, setup, teardown),
         cmocka_unit_test_setup_teardown(long_lines_keep_their_tail, setup, teardown),

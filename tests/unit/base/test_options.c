@@ -509,7 +509,7 @@ static void help_and_dump(void **state)
     mr_options_help(&f.o, &out);
     const char *text = mr_buf_cstr(&out);
     assert_non_null(strstr(text, "\nThings\n  a remark on things\n"));
-    assert_non_null(strstr(text, "  -v, --verbose                   say more (default false)\n"));
+    assert_non_null(strstr(text, "  -v, --verbose                   say more\n"));
     assert_non_null(strstr(text,
                            "      --http-port PORT            where it listens, and a text that "
                            "is long enough to be wrapped\n"));

@@ -2,7 +2,9 @@
  *
  *   mr_log(MR_LOG_INFO, "model.ready", "model=%s version=%ld", name, v);
  *
- * The event is a stable dotted name; the rest is key=value text, free words allowed at the end.
+ * The event is a stable dotted name; the rest is key=value text, free words allowed at the end. In
+ * JSON the pairs that the format begins with are members and the words are `msg`; numbers are numbers.
+ * No pair is named ts, level, event, msg, src or dropped.
  * Values that come from outside go through MR_LOG_STR, which quotes and escapes. Layers below
  * `model` do not log: they return errors. Lines of one call site that repeat are limited to 20 a
  * second; the first line after a flood says how many were dropped. Thread: any. */
@@ -16,8 +18,10 @@
 #include "base/str.h"
 
 enum mr_log_level { MR_LOG_ERROR = 0, MR_LOG_WARN = 1, MR_LOG_INFO = 2, MR_LOG_DEBUG = 3 };
-/* ISO8601 and TEXT look the same; the admin API knows both names. */
-enum mr_log_format { MR_LOG_TEXT = 0, MR_LOG_JSON = 1, MR_LOG_ISO8601 = 2 };
+/* The last two are Triton's, for what reads its logs:
+ *   DEFAULT   I1121 14:03:01.123456 4711 file.c:12] "model.ready model=a version=1"
+ *   ISO8601   2026-11-21T14:03:01Z I 4711 file.c:12] "model.ready model=a version=1" */
+enum mr_log_format { MR_LOG_TEXT, MR_LOG_JSON, MR_LOG_DEFAULT, MR_LOG_ISO8601, MR_LOG_FORMATS };
 
 /** Rate limit of one call site; static in the macro. */
 struct mr_log_site {
@@ -53,6 +57,8 @@ void mr_log_set_verbose(unsigned level);
 unsigned mr_log_verbose(void);
 void mr_log_set_format(enum mr_log_format format);
 enum mr_log_format mr_log_get_format(void);
+/** "text", "json", "default", "ISO8601": the names by which options and requests know formats. Static. */
+const char *mr_log_format_name(enum mr_log_format format);
 /** Log to the end of that file; NULL or "" = standard error. The same path again reopens it (log
  *  rotation). Errors: MR_E_IO; the log then stays where it was. */
 int mr_log_set_file(const char *path, struct mr_err *err);

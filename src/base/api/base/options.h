@@ -41,6 +41,7 @@ enum mr_option_kind {
 #define MR_OPTION_HIDDEN   8u  /* not in --help */
 #define MR_OPTION_CLI_ONLY 16u /* neither environment nor, unless files_take_all, config file */
 #define MR_OPTION_CONFIG   32u /* a LIST of config files to read */
+#define MR_OPTION_OLD      64u /* works, and is warned about; `help` names what to give instead */
 
 struct mr_option {
     const char *name; /* "http-port" */

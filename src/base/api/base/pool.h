@@ -27,11 +27,19 @@ struct mr_block {
 /** A block of at least `bytes`, contents undefined, one reference. NULL when the budget or memory
  *  is out. A block of up to 64 KiB that lies in the calling thread's cache is given in any case. */
 struct mr_block *mr_block_new(size_t bytes);
+/** As mr_block_new, counted, but not refused for the budget: for what must be there to answer at all, in amounts that
+ *  the caller bounds. NULL when memory is out. */
+struct mr_block *mr_block_new_due(size_t bytes);
 /** Wrap foreign memory; release(ctx, data) runs at the last unref (release NULL: nothing does).
  *  NULL without memory (not released). Not counted against the budget. */
 struct mr_block *mr_block_wrap(void *data, size_t bytes, void (*release)(void *ctx, void *data),
                                void *ctx);
 struct mr_block *mr_block_ref(struct mr_block *b);
+/** References at this moment: exact when it is 1, else others may come and go. */
+static inline uint32_t mr_block_refs(const struct mr_block *b)
+{
+    return atomic_load_explicit(&b->refs, memory_order_relaxed);
+}
 /** Drops a reference and nulls the pointer; NULL is fine. */
 void mr_block_unref(struct mr_block **b);
 
@@ -61,11 +69,13 @@ struct mr_block_stats {
 void mr_block_set_budget(uint64_t budget_bytes, uint64_t cache_bytes);
 /** Near-snapshot: the counters are read one after the other. */
 struct mr_block_stats mr_block_get_stats(void);
-/** To be called every few seconds: gives back to the system half of what was cached and not needed
+/** To be called every few seconds, by one thread: gives back to the system half of what was cached and not needed
  *  since the last call. What threads keep for themselves follows when they next use a block. */
 void mr_block_age(void);
 /** More than an eighth of the budget is out: no room to give on a mere claim. */
 bool mr_block_is_used(void);
+/** More than half of the budget is out: a client that does not read its answers gets no more of them. */
+bool mr_block_is_half_used(void);
 /** More than three quarters of the budget are out: what can wait should. */
 bool mr_block_is_scarce(void);
 /** Give cached memory back to the system: all but the small blocks in other threads' caches. */
