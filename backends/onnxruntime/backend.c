@@ -10,6 +10,7 @@
  *
  * The environment is made by init and released by fini; the library itself stays mapped (see
  * CMakeLists.txt). init sets an environment variable and so must not race getenv in other threads. */
+#include "message.h"
 #include "parameters.h"
 
 const struct mr_host *onnx_host;
@@ -23,11 +24,13 @@ static void ORT_API_CALL log_line(void *param, OrtLoggingLevel severity, const c
     /* verbose, info, warning, error, fatal. What it calls an error is mostly a request that a model
      * could not answer, and that is reported to the client as well. */
     static const int levels[] = {3, 3, 1, 1, 0};
+    char text[900];
     char line[1024];
     (void)param;
     (void)category;
     (void)where;
-    snprintf(line, sizeof line, "%s%s%s", id && id[0] ? id : "", id && id[0] ? ": " : "", message);
+    onnx_message_clean(message, text, sizeof text);
+    snprintf(line, sizeof line, "%.100s%s%s", id && id[0] ? id : "", id && id[0] ? ": " : "", text);
     onnx_host->log(onnx_host, (unsigned)severity < 5 ? levels[severity] : 2, line);
 }
 
@@ -120,6 +123,8 @@ static int backend_init(const struct mr_setting *settings, uint32_t setting_coun
         return mr_backend_fail(err, MR_E_NOMEM, "out of memory");
     }
     setenv("ORT_DISABLE_TELEMETRY", "1", 1);
+    setenv("ORT_LOAD_CONFIG_FROM_MODEL", "0",
+           1); /* a model file would choose settings past options.c */
     b->use_global_pool = 1;
     if (sscanf(OrtGetApiBase()->GetVersionString(), "1.%d.", &minor) == 1) {
         b->can_cancel_load = minor >= 22;

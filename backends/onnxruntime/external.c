@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,8 +37,9 @@ static const struct way {
 };
 
 struct walk {
-    const char *file; /* the model */
-    const char *root; /* resolved folder that everything must lie in */
+    const char *file;         /* the model */
+    const char *root;         /* resolved folder that everything must lie in, */
+    const char *const *links; /* or in one of these; NULL: none */
     struct mr_err *err;
     uint32_t found; /* places outside of the file */
     struct onnx_reader reader;
@@ -50,6 +52,32 @@ static int is_inside(const char *root, const char *path)
     return strncmp(root, path, n) == 0 && (path[n] == '/' || path[n] == '\0' || n == 1);
 }
 
+static int is_allowed(const struct walk *w, const char *path)
+{
+    for (size_t i = 0; w->links && w->links[i]; i++) {
+        if (is_inside(w->links[i], path)) {
+            return 1;
+        }
+    }
+    return is_inside(w->root, path);
+}
+
+/* As ONNX has it: relative, and no way up. Names that begin with a star and a slash stand for addresses in memory
+ * inside ONNX Runtime, which would read there; a load request can bring a file of such a name. */
+static int is_below(const char *location)
+{
+    if (!location[0] || location[0] == '/' || strncmp(location, "*/", 2) == 0) {
+        return 0;
+    }
+    for (const char *part = location; part; part = strchr(part, '/')) {
+        part += *part == '/';
+        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0')) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static int location_check(struct walk *w, const char *location)
 {
     char path[PATH_MAX];
@@ -59,9 +87,10 @@ static int location_check(struct walk *w, const char *location)
     int folder = slash ? (int)(slash - w->file) + 1 : 0;
     int n = snprintf(path, sizeof path, "%.*s%s", folder, w->file, location);
 
-    if (!location[0] || location[0] == '/' || n < 0 || n >= PATH_MAX) {
+    if (!is_below(location) || n < 0 || n >= PATH_MAX) {
         return mr_backend_fail(w->err, MR_E_FORBIDDEN,
-                               "the model's external data '%.200s' is no path beside the model",
+                               "the model's external data '%.200s' is no path beside or below the "
+                               "model file",
                                location);
     }
     if (!realpath(path, real)) {
@@ -69,10 +98,12 @@ static int location_check(struct walk *w, const char *location)
                                "cannot open the model's external data '%.200s': %s", location,
                                strerror(errno));
     }
-    if (!is_inside(w->root, real)) {
-        return mr_backend_fail(w->err, MR_E_FORBIDDEN,
-                               "the model's external data '%.200s' leads out of the repository",
-                               location);
+    if (!is_allowed(w, real)) {
+        return mr_backend_fail(
+            w->err, MR_E_FORBIDDEN,
+            "the model's external data '%.200s' leads out of the repository; links "
+            "to a folder elsewhere take --allow-links-to=DIR",
+            location);
     }
     if (stat(real, &st) != 0 || !S_ISREG(st.st_mode)) {
         return mr_backend_fail(w->err, MR_E_INVALID,
@@ -140,22 +171,27 @@ static int message_check(struct walk *w, int kind, struct onnx_span s, int depth
     return rc;
 }
 
-static int content_check(const char *file, const char *root, uint64_t bytes, uint32_t *out_external,
-                         struct mr_err *err)
+/* Its weights lie in it, and the few names that it has lead to no file. */
+int onnx_is_ort_name(const char *file)
 {
-    struct walk w = {.file = file, .root = root, .err = err};
+    size_t n = strlen(file);
+
+    return n > 4 && strcasecmp(file + n - 4, ".ort") == 0;
+}
+
+static int content_check(struct walk *w, uint64_t bytes)
+{
     int rc = MR_OK;
 
-    w.reader.fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (w.reader.fd < 0) {
-        return mr_backend_fail(err, MR_E_IO, "cannot read the model file '%s': %s", file,
+    w->reader.fd = open(w->file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (w->reader.fd < 0) {
+        return mr_backend_fail(w->err, MR_E_IO, "cannot read the model file '%s': %s", w->file,
                                strerror(errno));
     }
-    if (!onnx_is_ort_format(w.reader.fd)) {
-        rc = message_check(&w, K_MODEL, (struct onnx_span){0, bytes}, 0);
+    if (!onnx_is_ort_name(w->file)) {
+        rc = message_check(w, K_MODEL, (struct onnx_span){0, bytes}, 0);
     }
-    close(w.reader.fd);
-    *out_external = w.found;
+    close(w->reader.fd);
     return rc;
 }
 
@@ -164,6 +200,7 @@ int onnx_files_check(const struct mr_model_desc *desc, const char *file, uint64_
 {
     char root[PATH_MAX];
     char real[PATH_MAX];
+    struct walk w = {.file = file, .root = root, .err = err};
     int has_root = desc->size >= offsetof(struct mr_model_desc, repository_dir) + sizeof(char *) &&
                    desc->repository_dir;
     const char *given = has_root ? desc->repository_dir : desc->model_dir;
@@ -172,10 +209,16 @@ int onnx_files_check(const struct mr_model_desc *desc, const char *file, uint64_
         return mr_backend_fail(err, MR_E_IO, "cannot find out where the model file '%s' lies",
                                file);
     }
-    if (!is_inside(root, real)) {
-        return mr_backend_fail(err, MR_E_FORBIDDEN,
-                               "the model file '%s' leads out of the repository", file);
+    if (desc->size >= offsetof(struct mr_model_desc, link_dirs) + sizeof(char *)) {
+        w.links = desc->link_dirs;
     }
-    return content_check(file, root, bytes, out_external,
-                         err); /* ONNX Runtime looks beside the path it is given */
+    if (!is_allowed(&w, real)) {
+        return mr_backend_fail(err, MR_E_FORBIDDEN,
+                               "the model file '%s' leads out of the repository; links to a folder "
+                               "elsewhere take --allow-links-to=DIR",
+                               file);
+    }
+    int rc = content_check(&w, bytes); /* ONNX Runtime looks beside the path it is given */
+    *out_external = w.found;
+    return rc;
 }

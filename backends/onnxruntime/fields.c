@@ -85,10 +85,3 @@ int onnx_text_read(struct onnx_reader *r, struct onnx_span s, char *out, size_t 
     out[n] = '\0';
     return 1;
 }
-
-int onnx_is_ort_format(int fd)
-{
-    char head[8];
-
-    return pread(fd, head, sizeof head, 0) == sizeof head && memcmp(head + 4, "ORTM", 4) == 0;
-}

@@ -34,7 +34,5 @@ int onnx_varint_read(struct onnx_reader *r, struct onnx_span *s, uint64_t *out);
 int onnx_field_next(struct onnx_reader *r, struct onnx_span *s, struct onnx_field *f);
 /* The text of a field; false when it is longer than the room, cut short, or has a NUL. */
 int onnx_text_read(struct onnx_reader *r, struct onnx_span s, char *out, size_t room);
-/* ONNX Runtime's own format, which is no protobuf. */
-int onnx_is_ort_format(int fd);
 
 #endif

@@ -88,8 +88,9 @@ static int session_make_apart(struct onnx_model *m, const struct mr_model_desc *
                               struct mr_err *err)
 {
     OrtSessionOptions *options = NULL;
-    int rc =
-        onnx_parameters_find(m, desc, file->path, file->bytes, file->external, &m->parameters, err);
+    int rc = defaults->is_ort ? MR_OK
+                              : onnx_parameters_find(m, desc, file->path, file->bytes,
+                                                     file->external, &m->parameters, err);
     if (rc < 0 || !m->parameters ||
         (rc = onnx_options_make(m, desc, defaults, &options, err)) < 0) {
         return rc;
@@ -122,6 +123,10 @@ static int session_make_plain(struct onnx_model *m, const struct mr_model_desc *
                              &m->session, err);
     onnx_pace_done(&pace, file->bytes);
     onnx_api->ReleaseSessionOptions(options);
+    if (rc < 0) {
+        onnx_versions_explain(m->backend, file->path, file->bytes, err);
+        rc = err->status;
+    }
     if (rc == MR_E_INTERNAL) { /* ONNX Runtime's word for most of what can be wrong with a file */
         rc = MR_E_INVALID;
         err->status = rc;
@@ -173,6 +178,7 @@ static int session_open(struct onnx_model *m, const struct mr_model_desc *desc, 
     struct onnx_defaults defaults = {
         .is_tiny = is_small && file.bytes <= TINY_BYTES,
         .caller_only = is_small && onnx_options_may_choose(m->backend, desc),
+        .is_ort = onnx_is_ort_name(path),
     };
     if ((rc = session_make(m, desc, &file, &defaults, err)) < 0 ||
         (rc = onnx_signature_read(m, desc, err)) < 0 || !defaults.caller_only ||

@@ -2,6 +2,8 @@
  *
  *   backend.c    entry, settings of the backend, the environment
  *   threads.c    threads of ONNX Runtime's pools
+ *   message.c    ONNX Runtime's texts without C++
+ *   versions.c   models that are newer than this build
  *   types.c      status and element types between the two worlds
  *   options.c    model settings -> session options
  *   signature.c  session metadata -> signature
@@ -50,7 +52,7 @@ extern const OrtApi *onnx_api;
 
 /* ---- types.c ---- */
 
-/* Releases the status; MR_OK for NULL. The message loses its line breaks. */
+/* Releases the status; MR_OK for NULL. The message is the cleaned one (message.h). */
 int onnx_check(OrtStatus *status, struct mr_err *err);
 /* As above, with "context: " before the message. */
 int onnx_check_in(OrtStatus *status, struct mr_err *err, const char *context);
@@ -168,12 +170,18 @@ int onnx_session_create(struct onnx_backend *b, const char *path, OrtSessionOpti
 struct onnx_defaults {
     int is_tiny;     /* keep the session small */
     int caller_only; /* no thread pool */
+    int is_ort;      /* ONNX Runtime's own format */
 };
 
 /* external.c: judge the file and all that it refers to: nothing lies outside of the repository. Counts the
- * references to other files. */
+ * references to other files; a file in ONNX Runtime's own format has none. */
 int onnx_files_check(const struct mr_model_desc *desc, const char *file, uint64_t bytes,
                      uint32_t *out_external, struct mr_err *err);
+/* Whether the file is read as ONNX Runtime's own format, which is no protobuf: by its name, as ONNX Runtime tells. */
+int onnx_is_ort_name(const char *file);
+/* versions.c: where the model was refused as too new, *err says what it has, what is read, and how to convert it. */
+void onnx_versions_explain(struct onnx_backend *b, const char *path, uint64_t bytes,
+                           struct mr_err *err);
 /* options.c */
 int onnx_options_make(struct onnx_model *m, const struct mr_model_desc *desc,
                       const struct onnx_defaults *defaults, OrtSessionOptions **out,

@@ -76,6 +76,14 @@ static int memory_apply(struct onnx_model *m, const struct mr_model_desc *desc, 
                               err)) < 0) {
         return rc;
     }
+    /* ONNX Runtime looks at it in each execution, and would fail all of them. */
+    if (shrink && shrink[0] && strcmp(shrink, "cpu:0") != 0) {
+        return mr_backend_fail(
+            err, MR_E_INVALID,
+            "parameter 'memory.enable_memory_arena_shrinkage' is '%.64s', expected "
+            "cpu:0",
+            shrink);
+    }
     if (!arena && shrink && shrink[0]) {
         return mr_backend_fail(err, MR_E_INVALID,
                                "memory.enable_memory_arena_shrinkage has nothing to shrink while "
@@ -117,23 +125,77 @@ static int level_apply(const struct mr_model_desc *desc, int is_tiny, OrtSession
     return onnx_check(onnx_api->SetSessionGraphOptimizationLevel(o, to), err);
 }
 
-/* Everything that ONNX Runtime itself names: session.*, ep.*, optimization.*, mlas.* */
-static int entries_apply(const struct mr_model_desc *desc, OrtSessionOptions *o, struct mr_err *err)
+/* What ONNX Runtime itself names session.*, ep.*, optimization.* and mlas.*. Several of its settings name files
+ * that it writes or reads, some make a session that cannot run, and each release brings new ones, while a
+ * model's settings may come from a client. So a model gives those only that change how its own session computes. */
+static const struct {
+    const char *key;
+    int64_t max; /* a number from 0 on; TEXT: anything */
+} entries[] = {
+#define TEXT (-1)
+    {"session.disable_prepacking", 1},
+    {"session.disable_quant_qdq", 1},
+    {"session.disable_double_qdq_remover", 1},
+    {"session.enable_quant_qdq_cleanup", 1},
+    {"session.qdqisint8allowed", 1},
+    {"session.qdq_matmulnbits_accuracy_level", 4},
+    {"session.x64quantprecision", 1},
+    {"session.disable_aot_function_inlining", 1},
+    {"session.use_device_allocator_for_initializers", 1},
+    {"session.inter_op.allow_spinning", 1},
+    {"session.intra_op.allow_spinning", 1},
+    {"session.force_spinning_stop", 1},
+    {"session.dynamic_block_base", 1024},
+    {"session.strict_shape_type_inference", 1},
+    {"session.allow_released_opsets_only", 1},
+    {"optimization.enable_gelu_approximation", 1},
+    {"optimization.disable_specified_optimizers", TEXT},
+    {"mlas.enable_gemm_fastmath_arm64_bfloat16", 1},
+};
+
+static int is_entry(const char *key)
 {
     static const char *const prefixes[] = {"session.", "ep.", "optimization.", "mlas."};
+
+    for (size_t p = 0; p < sizeof prefixes / sizeof *prefixes; p++) {
+        if (strncmp(key, prefixes[p], strlen(prefixes[p])) == 0) {
+            return strcmp(key, "optimization.graph.level") != 0; /* the host's: level_apply */
+        }
+    }
+    return 0;
+}
+
+static int entry_check(const struct mr_setting *s, struct mr_err *err)
+{
+    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+        int64_t ignored;
+        if (strcmp(s->key, entries[i].key) == 0) {
+            return entries[i].max == TEXT
+                       ? MR_OK
+                       : mr_setting_i64(s, 1, s->key, 0, entries[i].max, &ignored, err);
+        }
+    }
+    return mr_backend_fail(
+        err, MR_E_UNSUPPORTED,
+        "parameter '%.100s' is refused: of ONNX Runtime's own settings (session.*, ep.*, "
+        "optimization.*, mlas.*) a model may give only those that docs/configuration.md "
+        "lists, as others write files or keep the model from answering",
+        s->key);
+}
+
+static int entries_apply(const struct mr_model_desc *desc, OrtSessionOptions *o, struct mr_err *err)
+{
     int rc = MR_OK;
+
     for (uint32_t i = 0; i < desc->setting_count; i++) {
         const struct mr_setting *s = &desc->settings[i];
-        /* The environment's allocators belong to the sessions that parameters.c makes. */
-        if (strcmp(s->key, "optimization.graph.level") == 0 ||
-            strcmp(s->key, "session.use_env_allocators") == 0) {
+        if (!is_entry(s->key)) {
             continue;
         }
-        for (size_t p = 0; p < sizeof prefixes / sizeof *prefixes; p++) {
-            if (strncmp(s->key, prefixes[p], strlen(prefixes[p])) == 0) {
-                ONNX_TRY(AddSessionConfigEntry(o, s->key, s->value));
-            }
+        if ((rc = entry_check(s, err)) < 0) {
+            return rc;
         }
+        ONNX_TRY(AddSessionConfigEntry(o, s->key, s->value));
     }
 out:
     return rc;
@@ -153,6 +215,9 @@ int onnx_options_make(struct onnx_model *m, const struct mr_model_desc *desc,
         (rc = entries_apply(desc, o, err)) < 0) {
         goto out;
     }
+    /* Said, not left to ONNX Runtime to find out: external.c has judged the file as one of this format. */
+    ONNX_TRY(
+        AddSessionConfigEntry(o, "session.load_model_format", defaults->is_ort ? "ORT" : "ONNX"));
     *out = o;
     return MR_OK;
 out:

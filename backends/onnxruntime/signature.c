@@ -5,7 +5,8 @@
  * override are listed as optional inputs only when the config names them: exporters that keep all
  * weights among the inputs would fill the signature with them.
  *
- * `batchable` asks every input and output for a free first dimension. */
+ * `batchable` asks every input and output for a free first dimension, of one name where they have names: rows of
+ * inputs that are called differently need not be as many. */
 #include "onnx.h"
 
 /* TensorTypeAndShape_HasShape: slot 390 of the interface since 1.24. The table only ever grows, so
@@ -261,6 +262,50 @@ static int batchable(const struct onnx_io *list, uint32_t count)
     return result;
 }
 
+/* A name that somebody has given, and not one that an exporter makes up for each dimension without. */
+static const char *given_name(const struct onnx_io *io)
+{
+    static const char *const made_up[] = {"unk__", "_dynamic_axes_", "output_dim_"};
+
+    for (size_t i = 0; io->batch_symbol && i < sizeof made_up / sizeof *made_up; i++) {
+        if (strstr(io->batch_symbol, made_up[i])) {
+            return NULL;
+        }
+    }
+    return io->batch_symbol;
+}
+
+static const struct onnx_io *io_at(const struct onnx_model *m, uint32_t i)
+{
+    return i < m->input_count ? &m->in[i] : &m->out[i - m->input_count];
+}
+
+/* The first dimensions have no two names. */
+static int names_agree(const struct onnx_model *m, const struct mr_model_desc *desc)
+{
+    const struct onnx_io *named = NULL;
+    char line[700];
+
+    for (uint32_t i = 0; i < m->input_count + m->output_count; i++) {
+        const struct onnx_io *io = io_at(m, i);
+        const char *name = given_name(io);
+        if (!name || !named) {
+            named = name ? io : named;
+        } else if (strcmp(name, named->batch_symbol) != 0) {
+            snprintf(line, sizeof line,
+                     "model=%.200s version=%lld it gets no max_batch_size by itself: the first "
+                     "dimension of '%.64s' is called '%.64s', that of '%.64s' '%.64s'",
+                     m->name, (long long)desc->version, named->desc->name, named->batch_symbol,
+                     io->desc->name, name);
+            if (desc->max_batch_size < 0) {
+                onnx_host->log(onnx_host, 2, line);
+            }
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* ONNX Runtime does not write an output that is an input of the graph to the memory that is bound for it, so there is
  * nothing to know about it beforehand. */
 static void echoes_mark(struct onnx_model *m)
@@ -283,7 +328,7 @@ static void totals_set(struct onnx_model *m)
     m->rows_agree = symbol != NULL;
     m->can_stage = m->input_count > 0;
     for (uint32_t i = 0; i < m->input_count + m->output_count; i++) {
-        const struct onnx_io *io = i < m->input_count ? &m->in[i] : &m->out[i - m->input_count];
+        const struct onnx_io *io = io_at(m, i);
         total += io->row_bytes;
         m->can_stage &= (io->has_batch || io->is_fixed) && io->row_bytes <= ONNX_PLAN_TENSOR &&
                         total <= ONNX_PLAN_BYTES && !(io->desc->flags & MR_IO_OPTIONAL);
@@ -317,15 +362,19 @@ int onnx_signature_read(struct onnx_model *m, const struct mr_model_desc *desc, 
     }
     echoes_mark(m);
     totals_set(m);
-    int in = batchable(m->in, m->input_count);
-    int out = batchable(m->out, m->output_count);
+    const int in = batchable(m->in, m->input_count);
+    const int out = batchable(m->out, m->output_count);
+    const int is_none = in == 0 || out == 0 || m->input_count == 0;
+    const int is_known = in > 0 && out > 0 && !is_none && names_agree(m, desc);
     m->signature = (struct mr_signature){
         .size = sizeof m->signature,
         .input_count = m->input_count,
         .output_count = m->output_count,
         .inputs = m->inputs,
         .outputs = m->outputs,
-        .batchable = in == 0 || out == 0 || m->input_count == 0 ? 0 : (in < 0 || out < 0 ? -1 : 1),
+        .batchable = is_none    ? 0
+                     : is_known ? 1
+                                : -1,
     };
 out:
     return rc;

@@ -245,8 +245,7 @@ int onnx_tensors_list(int fd, uint64_t file_bytes, int is_external, uint64_t lea
     struct onnx_reader r = {.fd = fd};
 
     *out = (struct onnx_tensors){0};
-    if (onnx_is_ort_format(fd) || !graph_find(&r, file_bytes, out) ||
-        !tensors_read(&r, is_external, least, out)) {
+    if (!graph_find(&r, file_bytes, out) || !tensors_read(&r, is_external, least, out)) {
         onnx_tensors_free(out);
         return 0;
     }

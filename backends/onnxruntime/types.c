@@ -1,4 +1,5 @@
 /* Status codes and element types between ONNX Runtime and Millrace. Thread: any. */
+#include "message.h"
 #include "onnx.h"
 
 static int status_of(OrtErrorCode code, const char *message)
@@ -22,14 +23,11 @@ int onnx_check_in(OrtStatus *status, struct mr_err *err, const char *context)
     if (!status) {
         return MR_OK;
     }
-    const char *message = onnx_api->GetErrorMessage(status);
-    int rc = mr_backend_fail(err, status_of(onnx_api->GetErrorCode(status), message), "%s%s%s",
+    char message[sizeof err->msg];
+    const char *text = onnx_api->GetErrorMessage(status);
+    onnx_message_clean(text, message, sizeof message);
+    int rc = mr_backend_fail(err, status_of(onnx_api->GetErrorCode(status), text), "%s%s%s",
                              context, context[0] ? ": " : "", message);
-    for (char *c = err->msg; *c; c++) {
-        if ((unsigned char)*c < ' ') {
-            *c = ' ';
-        }
-    }
     onnx_api->ReleaseStatus(status);
     return rc;
 }

@@ -3,6 +3,7 @@
  * Opening one may take a second (it maps a run-time and starts its threads), so it happens outside
  * the lock; who wants the same one meanwhile waits for that, others go on. A library that failed to
  * open is tried again at the next load. Thread: loaders; may block. */
+#include "base/log.h"
 #include "manager.h"
 
 static struct mr_model_backend **backend_find(struct mr_models *m, const char *name)
@@ -68,6 +69,61 @@ int mr_backend_get(struct mr_models *m, const char *name, struct mr_plugin **out
     pthread_cond_broadcast(&m->backend_opened);
     pthread_mutex_unlock(&m->backends_lock);
     return rc;
+}
+
+/* Those of Triton, whose command lines have settings for them. */
+static bool is_tritons(const char *name)
+{
+    static const char *const names[] = {"armnn_tflite", "dali",        "ensemble", "fil",
+                                        "hugectr",      "identity",    "openvino", "python",
+                                        "pytorch",      "repeat",      "square",   "tensorflow",
+                                        "tensorflow1",  "tensorflow2", "tensorrt", "tensorrtllm",
+                                        "tensorrt_llm", "torch_aoti",  "vllm"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(names[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int name_check(const struct mr_models_options *o, const char *option, const char *name,
+                      struct mr_err *err)
+{
+    int rc = mr_plugin_find(mr_str_c(name), o->backend_dirs, o->backend_dir_count, err);
+
+    if (rc == MR_E_NOT_FOUND && is_tritons(name)) {
+        mr_log(MR_LOG_WARN, "backend.absent", "backend=%s --%s has no effect: %s",
+               MR_LOG_STR(mr_str_c(name)), option, err->msg);
+        return MR_OK;
+    }
+    return rc < 0 ? MR_WRAP(err, MR_E_INVALID,
+                            "--%s=%.64s: `millrace doctor` lists the backends that there are",
+                            option, name)
+                  : MR_OK;
+}
+
+int mr_backends_check(const struct mr_models_options *o, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    for (size_t i = 0; i < o->backend_setting_name_count && rc == MR_OK; i++) {
+        rc = name_check(o, "backend-config", o->backend_setting_names[i], err);
+    }
+    for (size_t i = 0; i < o->allowed_backend_count && rc == MR_OK; i++) {
+        rc = name_check(o, "allow-backend", o->allowed_backends[i], err);
+    }
+    return rc;
+}
+
+bool mr_backend_is_open(struct mr_models *m, const char *name)
+{
+    pthread_mutex_lock(&m->backends_lock);
+    const struct mr_model_backend *b = *backend_find(m, name);
+    bool is_open = b && b->plugin;
+    pthread_mutex_unlock(&m->backends_lock);
+    return is_open;
 }
 
 void mr_backends_close(struct mr_models *m)

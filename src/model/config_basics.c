@@ -92,7 +92,7 @@ static bool custom_in_folder(const char *version_dir, char out[NAME_MAX + 1])
     return found;
 }
 
-static int name_settle(Inference__ModelConfig *c, mr_str model_name, struct mr_err *err)
+int mr_config_name(Inference__ModelConfig *c, mr_str model_name, struct mr_err *err)
 {
     char *copy;
 
@@ -137,6 +137,21 @@ static int backend_from_folder(Inference__ModelConfig *c, const char *version_di
     return MR_OK;
 }
 
+bool mr_config_says_backend(const Inference__ModelConfig *c)
+{
+    return c->backend[0] || c->platform[0] || c->default_model_filename[0];
+}
+
+static bool has_platform(const char *backend)
+{
+    for (size_t i = 0; i < KNOWN_COUNT; i++) {
+        if (known_backends[i].platform[0] && strcmp(known_backends[i].backend, backend) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Sets c->backend when it is empty. */
 static int backend_settle(Inference__ModelConfig *c, const char *version_dir, struct mr_err *err)
 {
@@ -144,7 +159,7 @@ static int backend_settle(Inference__ModelConfig *c, const char *version_dir, st
     const char *file = c->default_model_filename;
 
     if (c->backend[0]) {
-        if (k && strcmp(k->backend, c->backend) != 0) {
+        if (k ? strcmp(k->backend, c->backend) != 0 : c->platform[0] && has_platform(c->backend)) {
             return MR_FAIL(err, MR_E_INVALID,
                            "unexpected 'platform' and 'backend' pair, got:%.64s, %.64s",
                            c->platform, c->backend);
@@ -153,7 +168,7 @@ static int backend_settle(Inference__ModelConfig *c, const char *version_dir, st
     }
     if (c->platform[0]) {
         if (!k) {
-            return MR_FAIL(err, MR_E_INVALID, "unexpected platform type '%.64s' for model '%.128s'",
+            return MR_FAIL(err, MR_E_INVALID, "unexpected platform type '%.64s' for %.128s",
                            c->platform, c->name);
         }
         mr_config_set_string(&c->backend, k->backend);
@@ -219,7 +234,7 @@ static int file_name_check(const Inference__ModelConfig *c, struct mr_err *err)
 int mr_config_basics(Inference__ModelConfig *c, mr_str model_name, const char *version_dir,
                      struct mr_err *err)
 {
-    int rc = name_settle(c, model_name, err);
+    int rc = mr_config_name(c, model_name, err);
 
     if (rc < 0) {
         return rc;

@@ -1,4 +1,5 @@
-/* The last look at a config, complete and normalised: ranges and contradictions, then features.
+/* The judgement of a config: ranges and contradictions, then features. Once as it was given, before
+ * anything else of the model is looked at, and once when the model has completed it.
  *
  * Nothing that a config says is used elsewhere before it passed here, so whatever would be an
  * unchecked size or an endless list must fail in this file. (Enum numbers without a name fail when
@@ -8,6 +9,7 @@
 #include "base/map.h"
 #include "codec/pbtext.h"
 #include "config_private.h"
+#include "folder.h"
 #include "tensor/tensor.h"
 
 /* More threads or batch rows than any machine has use for; guards against slips like 1e9. */
@@ -16,6 +18,7 @@
 
 struct check {
     const Inference__ModelConfig *c;
+    bool is_complete; /* nothing will be filled in any more */
     struct mr_err *err;
 };
 
@@ -36,6 +39,16 @@ static int64_t chunk_product(const int64_t *dims, size_t n)
     return product;
 }
 
+static size_t wildcard_count(const int64_t *dims, size_t n)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        count += dims[i] == -1;
+    }
+    return count;
+}
+
 static size_t chunk_length(const int64_t *dims, size_t n)
 {
     size_t len = 0;
@@ -53,47 +66,48 @@ static int reshape_check(const struct check *k, const struct mr_config_io *io)
     const int64_t *b = (*io->reshape)->shape;
     size_t a_left = *io->n_dims;
     size_t b_left = (*io->reshape)->n_shape;
+    size_t a_free = wildcard_count(a, a_left);
+    size_t b_free = wildcard_count(b, b_left);
+    bool is_same = (a_free == 0) == (b_free == 0);
 
-    for (;;) {
+    if (is_same && a_free != b_free) {
+        return BAD(
+            k,
+            "model %s '%.128s' has different number of variable-size dimensions for dims and "
+            "reshape for %.128s",
+            io->kind, io->name, k->c->name);
+    }
+    for (size_t chunk = 0; is_same && chunk <= a_free; chunk++) {
         size_t a_len = chunk_length(a, a_left);
         size_t b_len = chunk_length(b, b_left);
         int64_t product = chunk_product(a, a_len);
-        if (product < 0 || product != chunk_product(b, b_len)) {
-            return BAD(k, "model %s '%.128s' has different size for dims and reshape for %.128s",
-                       io->kind, io->name, k->c->name);
-        }
-        bool a_ends = a_len == a_left;
-        bool b_ends = b_len == b_left;
-        if (a_ends != b_ends) {
-            return BAD(
-                k,
-                "model %s '%.128s' has different number of variable-size dimensions for dims "
-                "and reshape for %.128s",
-                io->kind, io->name, k->c->name);
-        }
-        if (a_ends) {
-            return MR_OK;
-        }
+        is_same = product >= 0 && product == chunk_product(b, b_len);
         a += a_len + 1;
         b += b_len + 1;
-        a_left -= a_len + 1;
+        a_left -= a_len + 1; /* wraps after the last chunk, when it is not used any more */
         b_left -= b_len + 1;
     }
+    return is_same ? MR_OK
+                   : BAD(k, "model %s '%.128s' has different size for dims and reshape for %.128s",
+                         io->kind, io->name, k->c->name);
 }
 
 static int dims_check(const struct check *k, const struct mr_config_io *io, const int64_t *dims,
-                      size_t n, const char *what)
+                      size_t n, const char *list)
 {
+    const char *what = dims == *io->dims ? "dimension" : "reshape dimensions";
+
     if (n + (k->c->max_batch_size > 0) > MR_MAX_RANK) {
-        return BAD(k, "model %.128s: %s '%.128s' has %zu %ss, allowed are %d", k->c->name, io->kind,
-                   io->name, n, what, MR_MAX_RANK - (k->c->max_batch_size > 0));
+        return BAD(k, "model %s '%.128s' has %zu dimensions in its %s, allowed are %d, for %.128s",
+                   io->kind, io->name, n, list, MR_MAX_RANK - (k->c->max_batch_size > 0),
+                   k->c->name);
     }
     for (size_t i = 0; i < n; i++) {
         if (dims[i] < 1 && dims[i] != -1) {
             return BAD(k,
-                       "model %.128s: %s '%.128s' %s must be integer >= 1, or -1 to indicate a "
-                       "variable-size dimension; it is %lld",
-                       k->c->name, io->kind, io->name, what, (long long)dims[i]);
+                       "model %s '%.128s' %s must be integer >= 1, or -1 to indicate a "
+                       "variable-size dimension for %.128s; it is %lld",
+                       io->kind, io->name, what, k->c->name, (long long)dims[i]);
         }
     }
     return MR_OK;
@@ -104,22 +118,23 @@ static int io_check(const struct check *k, const struct mr_config_io *io, struct
     int rc;
 
     if (!io->name[0]) {
-        return BAD(k, "model %.128s: %s must specify 'name'", k->c->name, io->kind);
+        return BAD(k, "model %s must specify 'name' for %.128s", io->kind, k->c->name);
     }
     if (mr_map_put(seen, mr_str_c(io->name), seen)) {
-        return BAD(k, "model %.128s: two %ss are named '%.128s'", k->c->name, io->kind, io->name);
+        return BAD(k, "two model %ss are named '%.128s' for %.128s", io->kind, io->name,
+                   k->c->name);
     }
-    if (*io->data_type == INFERENCE__DATA_TYPE__TYPE_INVALID) {
-        return BAD(k, "model %.128s: %s '%.128s' must specify 'data_type'", k->c->name, io->kind,
-                   io->name);
+    if (*io->data_type == INFERENCE__DATA_TYPE__TYPE_INVALID && k->is_complete) {
+        return BAD(k, "model %s '%.128s' must specify 'data_type' for %.128s", io->kind, io->name,
+                   k->c->name);
     }
-    if (*io->n_dims == 0) {
-        return BAD(k, "model %.128s: %s '%.128s' must specify 'dims'", k->c->name, io->kind,
-                   io->name);
+    if (*io->n_dims == 0 && (k->is_complete || *io->reshape)) {
+        return BAD(k, "model %s '%.128s' must specify 'dims' for %.128s", io->kind, io->name,
+                   k->c->name);
     }
-    rc = dims_check(k, io, *io->dims, *io->n_dims, "dimension");
+    rc = dims_check(k, io, *io->dims, *io->n_dims, "dims");
     if (rc == MR_OK && *io->reshape) {
-        rc = dims_check(k, io, (*io->reshape)->shape, (*io->reshape)->n_shape, "reshape dimension");
+        rc = dims_check(k, io, (*io->reshape)->shape, (*io->reshape)->n_shape, "reshape");
     }
     return rc == MR_OK && *io->reshape ? reshape_check(k, io) : rc;
 }
@@ -134,9 +149,9 @@ static int inputs_check(const struct check *k)
         struct mr_config_io io = mr_config_input_io(in);
         rc = io_check(k, &io, &seen);
         if (rc == MR_OK && in->format != INFERENCE__MODEL_INPUT__FORMAT__FORMAT_NONE &&
-            in->n_dims != 3) {
-            rc = BAD(k, "model %.128s: input '%.128s' NHWC/NCHW require 3 dims", k->c->name,
-                     in->name);
+            in->n_dims != 3 && (in->n_dims > 0 || k->is_complete)) {
+            rc = BAD(k, "model input NHWC/NCHW require 3 dims for %.128s: input '%.128s' has %zu",
+                     k->c->name, in->name, in->n_dims);
         }
     }
     mr_map_fini(&seen);
@@ -146,7 +161,7 @@ static int inputs_check(const struct check *k)
 static int outputs_check(const struct check *k)
 {
     struct mr_map seen = {0};
-    int rc = k->c->n_output > 0
+    int rc = k->c->n_output > 0 || !k->is_complete
                  ? MR_OK
                  : BAD(k, "model %.128s must specify at least one 'output'", k->c->name);
 
@@ -220,10 +235,15 @@ static int batching_check(const struct check *k)
 {
     const Inference__ModelDynamicBatching *d = k->c->dynamic_batching;
 
-    if (k->c->max_batch_size < 0 || k->c->max_batch_size > BATCH_MAX) {
-        return BAD(k,
-                   "'max_batch_size' must be non-negative value, at most %d, for %.128s; it is %d",
-                   BATCH_MAX, k->c->name, k->c->max_batch_size);
+    bool may_grow = !k->is_complete && k->c->max_batch_size == 0;
+
+    if (k->c->max_batch_size < 0) {
+        return BAD(k, "'max_batch_size' must be non-negative value for %.128s; it is %d",
+                   k->c->name, k->c->max_batch_size);
+    }
+    if (k->c->max_batch_size > BATCH_MAX) {
+        return BAD(k, "'max_batch_size' must be at most %d for %.128s; it is %d", BATCH_MAX,
+                   k->c->name, k->c->max_batch_size);
     }
     if (!mr_config_has_dynamic_batching(k->c)) {
         return MR_OK;
@@ -234,7 +254,7 @@ static int batching_check(const struct check *k)
             return BAD(k, "dynamic batching preferred size must be positive for %.128s",
                        k->c->name);
         }
-        if (size > k->c->max_batch_size) {
+        if (size > k->c->max_batch_size && !may_grow) {
             return BAD(k, "dynamic batching preferred size must be <= max batch size for %.128s",
                        k->c->name);
         }
@@ -335,10 +355,46 @@ static void field_each(void *ctx, const char *path, const ProtobufCMessage *owne
     }
 }
 
+/* ---- names of files ---- */
+
+static int name_of_file(const struct check *k, const char *field, const char *name)
+{
+    int rc = mr_model_path_check(mr_str_c(name), k->err);
+
+    return rc < 0 ? MR_WRAP(k->err, rc, "'%s' of model %.128s", field, k->c->name) : MR_OK;
+}
+
+/* Every field that names a file names one below the model's folder, also where the file is not read.
+ * (default_model_filename: config_basics.c.) */
+static int names_check(const struct check *k)
+{
+    const Inference__ModelConfig *c = k->c;
+    int rc = MR_OK;
+
+    for (size_t i = 0; i < c->n_cc_model_filenames && rc == MR_OK; i++) {
+        rc = name_of_file(k, "cc_model_filenames", c->cc_model_filenames[i]->value);
+    }
+    for (size_t i = 0; i < c->n_output && rc == MR_OK; i++) {
+        const char *name = c->output[i]->label_filename;
+        rc = name[0] ? name_of_file(k, "label_filename", name) : MR_OK;
+    }
+    for (size_t i = 0; i < c->n_model_warmup && rc == MR_OK; i++) {
+        const Inference__ModelWarmup *w = c->model_warmup[i];
+        for (size_t n = 0; n < w->n_inputs && rc == MR_OK; n++) {
+            const Inference__ModelWarmup__Input *in = w->inputs[n]->value;
+            if (in && in->input_data_type_case ==
+                          INFERENCE__MODEL_WARMUP__INPUT__INPUT_DATA_TYPE_INPUT_DATA_FILE) {
+                rc = name_of_file(k, "input_data_file", in->input_data_file);
+            }
+        }
+    }
+    return rc;
+}
+
 int mr_config_check_features(const Inference__ModelConfig *c, struct mr_config_warning *warnings,
                              size_t max_warnings, size_t *out_warning_count, struct mr_err *err)
 {
-    const struct check k = {c, err};
+    const struct check k = {c, true, err};
     struct fields s = {.k = &k, .warnings = warnings, .max = max_warnings};
 
     for (size_t i = 0; i < c->n_parameters; i++) {
@@ -354,13 +410,14 @@ int mr_config_check_features(const Inference__ModelConfig *c, struct mr_config_w
     if (s.rc == MR_OK) {
         *out_warning_count = s.count;
     }
-    return s.rc;
+    return s.rc < 0 ? s.rc : names_check(&k);
 }
 
-int mr_config_check(const Inference__ModelConfig *c, struct mr_config_warning *warnings,
-                    size_t max_warnings, size_t *out_warning_count, struct mr_err *err)
+int mr_config_check(const Inference__ModelConfig *c, bool is_complete,
+                    struct mr_config_warning *warnings, size_t max_warnings,
+                    size_t *out_warning_count, struct mr_err *err)
 {
-    const struct check k = {c, err};
+    const struct check k = {c, is_complete, err};
     int rc;
 
     MR_TRY(batching_check(&k));

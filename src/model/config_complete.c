@@ -7,8 +7,9 @@
  * one shorter, and it is left out.
  *
  * A shape of which nothing is left without the batch dimension is written [ 1 ] with an empty
- * reshape, as Triton writes it: ModelConfig has no other way to say "a scalar". Texts follow
- * Triton's where it has one. Thread: any. */
+ * reshape, as Triton writes it: ModelConfig has no other way to say "a scalar". Without batching
+ * Triton refuses that reshape, so it is left out and understood. Texts follow Triton's where it has
+ * one. Thread: any. */
 #include <stdio.h>
 
 #include "config_private.h"
@@ -45,9 +46,12 @@ static const int64_t *config_dims(const struct mr_config_io *io)
 
 /* ---- max_batch_size ---- */
 
-/* False if some input or output of the config is written with all dims of the model's shape. */
-static bool dims_leave_batch_out(const struct joint *j)
+/* What the config's own dims mean: -1, some input or output is written with all dims of the model's shape; 1, some is
+ * one shorter, so the batch dimension is left out; 0, they do not say. */
+static int dims_say(const struct joint *j)
 {
+    int say = 0;
+
     for (size_t i = 0; i < j->c->n_input + j->c->n_output; i++) {
         bool is_input = i < j->c->n_input;
         struct mr_config_io io = is_input ? mr_config_input_io(j->c->input[i])
@@ -55,11 +59,21 @@ static bool dims_leave_batch_out(const struct joint *j)
         const struct mr_io_desc *d = is_input
                                          ? io_named(j->s->inputs, j->s->input_count, io.name)
                                          : io_named(j->s->outputs, j->s->output_count, io.name);
-        if (d && d->rank >= 0 && *io.n_dims > 0 && config_rank(&io) == (size_t)d->rank) {
-            return false;
+        if (!d || d->rank < 0 || *io.n_dims == 0) {
+            continue;
         }
+        if (config_rank(&io) == (size_t)d->rank) {
+            return -1;
+        }
+        say = config_rank(&io) + 1 == (size_t)d->rank ? 1 : say;
     }
-    return true;
+    return say;
+}
+
+/* A model that can batch does unless the dims say otherwise, and one of which that is not known if they say so. */
+static bool batches(const struct joint *j)
+{
+    return j->s->batchable != 0 && dims_say(j) >= (j->s->batchable == 1 ? 0 : 1);
 }
 
 static int batch_settle(const struct joint *j, bool given, int default_max_batch)
@@ -72,8 +86,7 @@ static int batch_settle(const struct joint *j, bool given, int default_max_batch
                        "non-zero max_batch_size is specified",
                        c->name);
     }
-    if (!j->fill || given || j->s->batchable != 1 || default_max_batch <= 0 ||
-        !dims_leave_batch_out(j)) {
+    if (!j->fill || given || default_max_batch <= 0 || !batches(j)) {
         return MR_OK;
     }
     c->max_batch_size = default_max_batch;
@@ -102,6 +115,9 @@ static void io_fill(const struct joint *j, struct mr_config_io *io, const struct
         return;
     }
     mr_config_set_i64s(io->dims, io->n_dims, &one, 1);
+    if (lead == 0) {
+        return;
+    }
     *io->reshape = MR_NEW(Inference__ModelTensorReshape);
     inference__model_tensor_reshape__init(*io->reshape);
 }
@@ -112,22 +128,16 @@ static int shapes_fail(const struct joint *j, const struct mr_config_io *io,
     char model[200];
     char config[200];
     const char *why = j->c->max_batch_size > 0
-                          ? " (an initial batch dimension because max_batch_size > 0 followed by "
-                            "the explicit tensor shape)"
+                          ? "an initial batch dimension because max_batch_size > 0 followed by the "
+                            "explicit tensor shape, making complete "
                           : "";
 
     mr_shape_text(d->dims, d->rank, model, sizeof model);
     mr_shape_text(full, rank, config, sizeof config);
-    if (rank != d->rank) {
-        return MR_FAIL(j->err, MR_E_INVALID,
-                       "model '%.100s', tensor '%.100s': the model expects %d dimensions (shape "
-                       "%.60s) but the model configuration specifies %d dimensions%s, shape %.60s",
-                       j->c->name, io->name, d->rank, model, rank, why, config);
-    }
     return MR_FAIL(j->err, MR_E_INVALID,
-                   "model '%.100s', tensor '%.100s': the model expects shape %.60s but the model "
-                   "configuration specifies shape %.60s%s",
-                   j->c->name, io->name, model, config, why);
+                   "model '%.100s', tensor '%.100s': the model expects %d dimensions (shape %.60s) "
+                   "but the model configuration specifies %d dimensions (%sshape %.60s)",
+                   j->c->name, io->name, d->rank, model, rank, why, config);
 }
 
 /* The config's shape with the batch dimension, against the model's; -1 agrees with anything. */
@@ -143,7 +153,7 @@ static int shapes_agree(const struct joint *j, const struct mr_config_io *io,
                        "model '%.100s', tensor '%.100s': %zu dimensions, allowed are %d",
                        j->c->name, io->name, rank, MR_MAX_RANK);
     }
-    if (d->rank < 0 || *io->n_dims == 0) {
+    if (d->rank < 0 || *io->n_dims == 0 || mr_config_is_scalar(io, j->c->max_batch_size, d->rank)) {
         return MR_OK; /* the model does not say; what the config lacks is found later */
     }
     if (lead > 0 && (d->rank == 0 || d->dims[0] != -1)) {
@@ -211,6 +221,12 @@ static int inputs_join(const struct joint *j)
             mr_config_set_string(&in->name, s->inputs[k].name);
             in->optional = (s->inputs[k].flags & MR_IO_OPTIONAL) != 0;
         }
+    }
+    if (c->n_input > s->input_count) {
+        return MR_FAIL(j->err, MR_E_INVALID,
+                       "unable to load model '%.100s', configuration expects %zu inputs, model "
+                       "provides %u",
+                       c->name, c->n_input, s->input_count);
     }
     for (size_t i = 0; i < c->n_input; i++) {
         const char *name = c->input[i]->name;

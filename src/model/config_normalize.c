@@ -46,7 +46,7 @@ static int instance_groups(Inference__ModelConfig *c, struct mr_err *err)
     char name[300];
 
     if (c->n_instance_group == 0) {
-        mr_config_add_group(c);
+        mr_config_set_string(&mr_config_add_group(c)->name, c->name);
     }
     for (size_t i = 0; i < c->n_instance_group; i++) {
         Inference__ModelInstanceGroup *g = c->instance_group[i];

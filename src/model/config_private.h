@@ -34,6 +34,20 @@ struct mr_config_io {
 struct mr_config_io mr_config_input_io(Inference__ModelInput *in);
 struct mr_config_io mr_config_output_io(Inference__ModelOutput *out);
 
+/** The model's name into the config. Errors: it has another. */
+int mr_config_name(Inference__ModelConfig *c, mr_str model_name, struct mr_err *err);
+/** Whether the config alone decides about the backend. */
+bool mr_config_says_backend(const Inference__ModelConfig *c);
+
+/** Whether dims: [ 1 ] stands for a scalar: the only way of a model without batching to say so, as
+ *  Triton refuses an empty reshape there. `rank` is the model's. */
+static inline bool mr_config_is_scalar(const struct mr_config_io *io, int32_t max_batch_size,
+                                       int rank)
+{
+    return rank == 0 && max_batch_size == 0 && !*io->reshape && *io->n_dims == 1 &&
+           (*io->dims)[0] == 1;
+}
+
 /** The part of mr_config_check that needs no complete config: refused features and warnings. */
 int mr_config_check_features(const Inference__ModelConfig *c, struct mr_config_warning *warnings,
                              size_t max_warnings, size_t *out_warning_count, struct mr_err *err);

@@ -20,6 +20,7 @@
 
 struct walk {
     const char *root;
+    const char *const *links;
     size_t top; /* length of the path that prints leave out */
     mr_folder_visit_fn *visit;
     void *ctx;
@@ -83,7 +84,8 @@ static int walk_entry(const struct walk *w, const char *path, unsigned char type
                        MR_FOLDER_MAX_FILES);
     }
     if (type == DT_LNK || type == DT_UNKNOWN) {
-        int rc = mr_path_inside(w->root, path, &real, err);
+        w->print->links++;
+        int rc = mr_path_inside(w->root, w->links, path, &real, err);
         mr_free(real);
         if (rc < 0) {
             return rc == MR_E_NOT_FOUND ? MR_OK : rc; /* a link to nothing is nothing */
@@ -156,7 +158,7 @@ static void version_read(struct mr_folder *f, const struct walk *shared, const c
 
     w.print = &v.print;
     w.version = &v;
-    if (mr_path_inside(f->root, path, &real, &v.err) == MR_OK) {
+    if (mr_path_inside(f->root, f->links, path, &real, &v.err) == MR_OK) {
         if (stat(real, &st) == 0) {
             print_add(&w, path, &st);
         }
@@ -188,6 +190,7 @@ static int entry_read(struct mr_folder *f, const struct walk *w, const struct di
             rc = MR_FAIL(err, MR_E_TOO_LARGE, "%.300s: more than %d versions", f->dir,
                          MR_FOLDER_MAX_VERSIONS);
         } else {
+            f->shared.links += e->d_type != DT_DIR;
             version_read(f, w, path, number);
         }
     } else {
@@ -218,7 +221,7 @@ static int config_find(struct mr_folder *f, const char *config_name, struct mr_e
                  config_name);
         char *path = mr_path_join(f->dir, mr_str_c(relative));
         struct mr_err local = {0};
-        int rc = mr_path_inside(f->root, path, &f->config_path, &local);
+        int rc = mr_path_inside(f->root, f->links, path, &f->config_path, &local);
         mr_free(path);
         if (rc < 0 && rc != MR_E_NOT_FOUND) {
             if (err) {
@@ -233,7 +236,7 @@ static int config_find(struct mr_folder *f, const char *config_name, struct mr_e
 static int contents_read(struct mr_folder *f, mr_folder_visit_fn *visit, void *ctx,
                          struct mr_err *err)
 {
-    struct walk w = {f->root, strlen(f->dir), visit, ctx, &f->shared, NULL};
+    struct walk w = {f->root, f->links, strlen(f->dir), visit, ctx, &f->shared, NULL};
     struct dirent *e;
     int rc = MR_OK;
     DIR *d = opendir(f->dir);
@@ -256,14 +259,14 @@ static int contents_read(struct mr_folder *f, mr_folder_visit_fn *visit, void *c
     return rc;
 }
 
-int mr_folder_read(struct mr_folder *f, const char *repository, mr_str name,
-                   const char *config_name, mr_folder_visit_fn *visit, void *ctx,
+int mr_folder_read(struct mr_folder *f, const char *repository, const char *const *links,
+                   mr_str name, const char *config_name, mr_folder_visit_fn *visit, void *ctx,
                    struct mr_err *err)
 {
     char real[PATH_MAX];
     char *path;
 
-    *f = (struct mr_folder){0};
+    *f = (struct mr_folder){.links = links};
     int rc = mr_model_name_check(name, err);
     if (rc < 0) {
         return rc;
@@ -277,7 +280,7 @@ int mr_folder_read(struct mr_folder *f, const char *repository, mr_str name,
     }
     f->root = mr_strndup(real, strlen(real));
     path = mr_path_join(f->root, name);
-    rc = mr_path_inside(f->root, path, &f->dir, err);
+    rc = mr_path_inside(f->root, links, path, &f->dir, err);
     mr_free(path);
     if (rc < 0) {
         return rc;

@@ -25,9 +25,11 @@ int mr_model_name_check(mr_str name, struct mr_err *err);
 int mr_model_path_check(mr_str path, struct mr_err *err);
 /** `a` "/" `b` on the heap. */
 char *mr_path_join(const char *a, mr_str b);
-/** Resolve `path`; it must be `root` (a resolved folder) or lie below. *out on the heap. Errors:
- *  MR_E_NOT_FOUND, MR_E_FORBIDDEN (leads outside, or may not be read), MR_E_INVALID. */
-int mr_path_inside(const char *root, const char *path, char **out, struct mr_err *err);
+/** Resolve `path`; it must be `root` (a resolved folder), one of `links` (likewise; ends with NULL; NULL: none), or lie
+ *  below one of them. *out on the heap. Errors: MR_E_NOT_FOUND, MR_E_FORBIDDEN (leads outside, or may
+ *  not be read), MR_E_INVALID. */
+int mr_path_inside(const char *root, const char *const *links, const char *path, char **out,
+                   struct mr_err *err);
 /** A whole regular file of at most max bytes, NUL behind it. Free *out with mr_free. */
 int mr_file_read(const char *path, size_t max, char **out, size_t *out_len, struct mr_err *err);
 /** "<path>: <what errno says>" with the status that fits. */
@@ -42,6 +44,7 @@ struct mr_print {
     uint64_t bytes;
     int64_t newest_wall_ns; /* latest change of any file or folder (ctime) */
     size_t files;
+    size_t links; /* among them, whose targets change without a change of this folder */
 };
 
 struct mr_folder_version {
@@ -56,7 +59,8 @@ struct mr_folder_version {
 /** A model's folder at one moment. */
 struct mr_folder {
     char *root;                                /* resolved repository */
-    char *dir;                                 /* resolved model folder, below root */
+    const char *const *links;                  /* where else links may lead; borrowed */
+    char *dir;                                 /* resolved model folder, below root or a link's */
     struct mr_print shared;                    /* all but the versions */
     MR_VEC(struct mr_folder_version) versions; /* ascending; zero is never one */
     char *config_path;                         /* NULL = none there */
@@ -65,12 +69,12 @@ struct mr_folder {
 /** Called for each folder that a look walks through, for watch.c. */
 typedef void(mr_folder_visit_fn)(void *ctx, const char *dir);
 
-/** Read what is there. config_name NULL: config.pbtxt, otherwise configs/<config_name>.pbtxt if
+/** Read what is there. `links` as in mr_path_inside, and it lives as long as *f. config_name NULL: config.pbtxt, otherwise configs/<config_name>.pbtxt if
  *  there is one. Errors: MR_E_NOT_FOUND (no such folder), MR_E_FORBIDDEN (leads outside the root,
  *  unreadable), ... A broken version is no error: it is in its `err`. Free with mr_folder_fini also
  *  after an error. */
-int mr_folder_read(struct mr_folder *f, const char *repository, mr_str name,
-                   const char *config_name, mr_folder_visit_fn *visit, void *ctx,
+int mr_folder_read(struct mr_folder *f, const char *repository, const char *const *links,
+                   mr_str name, const char *config_name, mr_folder_visit_fn *visit, void *ctx,
                    struct mr_err *err);
 void mr_folder_fini(struct mr_folder *f);
 const struct mr_folder_version *mr_folder_find(const struct mr_folder *f, int64_t number);

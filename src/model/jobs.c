@@ -15,9 +15,13 @@
 #include <malloc.h>
 
 #include "base/clock.h"
+#include "base/turn.h"
+#include "config_private.h"
 #include "manager.h"
 
 #define STOP_TEXT "the server is stopping"
+/* Triton's words, in every mode but explicit. */
+#define CONTROL_REFUSED "explicit model load / unload is not allowed if polling is enabled"
 
 struct mr_job *mr_job_new(enum mr_job_kind kind, mr_models_done_fn *done, void *ctx)
 {
@@ -535,23 +539,27 @@ static bool files_copy(struct mr_job *job, const struct mr_load_file *files, siz
         if (f.path) {
             f.path[files[i].path.len] = '\0';
         }
-        if (f.data && f.len) {
-            memcpy(f.data, files[i].data.ptr, f.len);
-        }
+        bool is_whole = f.path && f.data && mr_turn_copy(f.data, files[i].data.ptr, f.len);
         job->files[job->file_count++] = f;
-        if (!f.path || !f.data) {
+        if (!is_whole) {
             return false;
         }
     }
     return true;
 }
 
-int mr_control_check(const struct mr_models *m, struct mr_err *err)
+int mr_control_check(const struct mr_models *m, const char *what, const char *instead,
+                     struct mr_err *err)
 {
+    static const char *const modes[] = {"none", "poll", "explicit"};
+    const bool has_other = instead && m->o.control == MR_MODEL_CONTROL_POLL;
+
     return m->o.control == MR_MODEL_CONTROL_EXPLICIT
                ? MR_OK
-               : MR_FAIL(err, MR_E_UNAVAILABLE,
-                         "explicit model load / unload is not allowed if polling is enabled");
+               : MR_FAIL(
+                     err, MR_E_UNAVAILABLE,
+                     "%s: the server runs with --model-control-mode=%s, this needs explicit%s%s",
+                     what, modes[m->o.control], has_other ? ", or " : "", has_other ? instead : "");
 }
 
 static int overrides_check(const struct mr_models *m, bool has_config, bool has_files,
@@ -569,17 +577,26 @@ static int overrides_check(const struct mr_models *m, bool has_config, bool has_
     return MR_OK;
 }
 
+#define PATH_LOOK_BYTES                                                                            \
+    1024 /* more than a path may have: the rest of one that is too long is not read */
+
 /* Everything that can be refused without looking at the disk. */
 static int load_check(const struct mr_models *m, mr_str name, mr_str config_json,
                       const struct mr_load_file *files, size_t file_count, struct mr_err *err)
 {
-    int rc = mr_control_check(m, err);
+    int rc = mr_control_check(m, CONTROL_REFUSED, NULL, err);
 
     if (rc == MR_OK) {
         rc = overrides_check(m, config_json.ptr != NULL, file_count > 0, err);
     }
     if (rc == MR_OK) {
         rc = mr_model_name_check(name, err);
+    }
+    if (rc == MR_OK && config_json.len > MR_CONFIG_MAX_BYTES) {
+        rc = MR_FAIL(err, MR_E_INVALID,
+                     "failed to load '%.*s', the 'config' parameter has %zu bytes, at most are "
+                     "allowed %zu",
+                     MR_STR_ARG(name), config_json.len, MR_CONFIG_MAX_BYTES);
     }
     if (rc == MR_OK && file_count > 0 && !config_json.ptr) {
         rc = MR_FAIL(err, MR_E_INVALID,
@@ -588,8 +605,9 @@ static int load_check(const struct mr_models *m, mr_str name, mr_str config_json
                      MR_STR_ARG(name));
     }
     for (size_t i = 0; i < file_count && rc == MR_OK; i++) {
-        bool has_nul = files[i].path.len > 0 && memchr(files[i].path.ptr, 0, files[i].path.len);
-        rc = mr_model_path_check(has_nul ? MR_STR("") : files[i].path, err);
+        mr_str path = mr_str_sub(files[i].path, 0, PATH_LOOK_BYTES);
+        bool has_nul = path.len > 0 && memchr(path.ptr, 0, path.len);
+        rc = mr_model_path_check(has_nul ? MR_STR("") : path, err);
         if (rc < 0) {
             MR_WRAP(err, rc, "failed to load '%.*s', failed to poll from model repository",
                     MR_STR_ARG(name));
@@ -608,7 +626,8 @@ void mr_models_load(struct mr_models *m, mr_str name, mr_str config_json,
     if (job->answer < 0) {
         job->kind = MR_JOB_ANSWER;
     } else if (!config_copy(job, config_json) || !files_copy(job, files, file_count)) {
-        job_refuse(job, MR_E_NOMEM, "no memory for the files of this load request");
+        job_refuse(job, MR_E_NOMEM,
+                   "no memory for the files of this load request, or the server is exiting");
     }
     mr_job_submit(m, job, name);
 }
@@ -619,8 +638,8 @@ void mr_models_unload(struct mr_models *m, mr_str name, bool dependents, mr_mode
     struct mr_job *job = mr_job_new(MR_JOB_UNLOAD, done, ctx);
 
     (void)dependents; /* no model uses another one yet */
-    job->answer =
-        mr_control_check(m, &job->err); /* any name: of an unknown one nothing is loaded */
+    job->answer = mr_control_check(m, CONTROL_REFUSED, NULL,
+                                   &job->err); /* any name: of an unknown one nothing is loaded */
     if (job->answer < 0) {
         job->kind = MR_JOB_ANSWER;
     }
@@ -633,7 +652,9 @@ void mr_models_rollback(struct mr_models *m, mr_str name, mr_str version, mr_mod
     struct mr_job *job = mr_job_new(MR_JOB_LOAD, done, ctx);
 
     job->is_rollback = true;
-    job->answer = mr_control_check(m, &job->err);
+    job->answer =
+        mr_control_check(m, "no rollback by request",
+                         "a version_policy in config.pbtxt that names the version", &job->err);
     if (job->answer == MR_OK) {
         job->answer = mr_model_name_check(name, &job->err);
     }

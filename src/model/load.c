@@ -9,12 +9,14 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "config_private.h"
 #include "load.h"
 
 #define RETRY_FIRST_NS (100 * MR_NS_PER_MS)
 #define RETRY_MOST_NS  (5 * MR_NS_PER_S)
 #define CONFIG_MAX     ((size_t)1 << 20)
 
+#define POLL_FAILED     "failed to load '%.128s', failed to poll from model repository"
 #define NO_VERSION_TEXT "at least one version must be available under the version policy of model"
 
 static bool is_cancelled(const struct mr_load *l)
@@ -33,6 +35,17 @@ static int still_wanted(const struct mr_load *l, struct mr_err *err)
                : MR_OK;
 }
 
+/* A temporary folder is no client's business, and another one at each load: files are named as the load did. */
+static void temp_hide(const struct mr_load *l, char *text)
+{
+    size_t n = l->temp ? strlen(l->temp->path) : 0;
+
+    for (char *at = text; n > 0 && (at = strstr(at, l->temp->path));) {
+        size_t cut = n + (at[n] == '/');
+        memmove(at, at + cut, strlen(at + cut) + 1);
+    }
+}
+
 /* ---- where the model is ---- */
 
 static int temp_fill(struct mr_load *l)
@@ -45,13 +58,14 @@ static int temp_fill(struct mr_load *l)
                            job->files[i].data, job->files[i].len, l->err);
     }
     if (rc == MR_OK) {
-        rc = mr_folder_read(&l->folder, l->temp->path, l->model->name, NULL, NULL, NULL, l->err);
+        rc = mr_folder_read(&l->folder, l->temp->path, NULL, l->model->name, NULL, NULL, NULL,
+                            l->err);
     }
     return rc;
 }
 
 /* The one repository that has a folder of that name. */
-static int repository_find(const struct mr_models *m, mr_str name, struct mr_folder *out,
+static int repository_find(struct mr_models *m, mr_str name, struct mr_folder *out,
                            struct mr_err *err)
 {
     const struct mr_models_options *o = &m->o;
@@ -62,7 +76,11 @@ static int repository_find(const struct mr_models *m, mr_str name, struct mr_fol
     for (size_t i = 0; i < o->repository_count; i++) {
         struct mr_folder f = {0};
         struct mr_err why = {0};
-        int one = mr_folder_read(&f, o->repositories[i], name, o->config_name, NULL, NULL, &why);
+        if (!mr_repository_counts(m, i)) {
+            continue;
+        }
+        int one = mr_folder_read(&f, o->repositories[i], o->link_dirs, name, o->config_name, NULL,
+                                 NULL, &why);
         if (one == MR_E_NOT_FOUND) {
             mr_folder_fini(&f);
             continue;
@@ -98,6 +116,18 @@ static uint64_t folder_print(const struct mr_folder *f)
     return sum | 1;
 }
 
+uint64_t mr_load_files_print(const struct mr_load *l)
+{
+    uint64_t sum = l->folder.shared.sum;
+
+    for (size_t i = 0; i < l->folder.versions.len; i++) {
+        const struct mr_folder_version *fv = &l->folder.versions.at[i];
+        uint64_t parts[2] = {(uint64_t)fv->number, fv->print.sum};
+        sum += mr_hash(mr_str_n((const char *)parts, sizeof parts));
+    }
+    return sum | 1;
+}
+
 uint64_t mr_load_look(struct mr_models *m, mr_str name)
 {
     struct mr_folder f = {0};
@@ -125,16 +155,15 @@ static int folder_find(struct mr_load *l)
 
 static int config_parse(struct mr_load *l)
 {
-    const struct mr_job *job = l->job;
-    mr_str text = mr_str_n(job->config_json, job->config_len);
+    mr_str text = mr_str_n(l->config_json, l->config_len);
     char *data = NULL;
     int rc = MR_OK;
 
-    if (!job->config_json && l->folder.config_path) {
+    if (!l->config_json && l->folder.config_path) {
         rc = mr_file_read(l->folder.config_path, CONFIG_MAX, &data, &text.len, l->err);
         text.ptr = data;
     }
-    if (rc == MR_OK && job->config_json) {
+    if (rc == MR_OK && l->config_json) {
         rc = mr_config_parse_json(text, &l->config, l->err);
         if (rc < 0) {
             MR_WRAP(l->err, rc, "failed to load the request's 'config'"); /* clients look for it */
@@ -146,8 +175,30 @@ static int config_parse(struct mr_load *l)
     } else if (rc == MR_OK) {
         l->config = mr_config_new();
     }
-    l->config_print = mr_hash(text) + (job->config_json ? 1 : 0);
+    l->config_print = mr_hash(text) + (l->config_json ? 1 : 0);
     mr_free(data);
+    return rc;
+}
+
+/* What is wrong with the configuration itself concerns the model, whatever versions and files it has,
+ * and is said first. */
+static int config_judge(struct mr_load *l)
+{
+    Inference__ModelConfig *c = NULL;
+    bool is_given = l->config_json || l->folder.config_path;
+    size_t unused;
+    int rc;
+
+    MR_TRY(mr_config_copy(l->config, &c, l->err));
+    MR_TRY(mr_config_name(c, l->model->name, l->err));
+    /* Where the configuration does not say it, each version's folder does. */
+    if (mr_config_says_backend(c) || (is_given && l->folder.versions.len == 0)) {
+        MR_TRY(mr_config_basics(c, l->model->name, NULL, l->err));
+    }
+    MR_TRY(mr_config_normalize(c, l->err));
+    MR_TRY(mr_config_check(c, !l->m->o.auto_complete, NULL, 0, &unused, l->err));
+out:
+    mr_config_free(&c);
     return rc;
 }
 
@@ -158,14 +209,10 @@ static int config_load(struct mr_load *l)
     if (rc == MR_OK) {
         rc = mr_config_check_own(l->config, l->err);
     }
-    /* A wrong name concerns the model, whatever versions it has. */
-    if (rc == MR_OK && l->config->name[0] && !mr_str_eq_c(l->model->name, l->config->name)) {
-        rc = mr_config_basics(l->config, l->model->name, NULL, l->err);
-    }
-    return rc;
+    return rc < 0 ? rc : config_judge(l);
 }
 
-/* Labels that the configuration names and that were not taken before. */
+/* What the configuration says of labels, if it is not what was taken before. */
 static int labels_read(struct mr_load *l)
 {
     const char *given = mr_config_parameter(l->config, "millrace.version_labels");
@@ -176,8 +223,9 @@ static int labels_read(struct mr_load *l)
     if (!are_new) {
         return MR_OK;
     }
+    l->labels_are_new = true;
     l->labels_given = given;
-    int rc = mr_label_list_parse(mr_str_c(given), &l->labels, l->err);
+    int rc = mr_label_list_parse(given ? mr_str_c(given) : (mr_str){NULL, 0}, &l->labels, l->err);
     for (size_t i = 0; i < l->labels.len && rc == MR_OK; i++) {
         if (!mr_folder_find(&l->folder, l->labels.at[i].number)) {
             rc = MR_FAIL(l->err, MR_E_INVALID,
@@ -255,7 +303,7 @@ static size_t kept_apply(struct mr_load *l)
             is_kept |= l->labels.at[k].number == fv->number;
         }
         pthread_mutex_lock(&l->m->lock);
-        is_kept |= mr_labels_keep(l->model, fv->number);
+        is_kept |= mr_labels_keep(l->model, l->labels_are_new ? &l->labels : NULL, fv->number);
         pthread_mutex_unlock(&l->m->lock);
         if (is_kept && !l->is_wanted[i]) {
             l->is_wanted[i] = is_available(l, fv);
@@ -451,6 +499,7 @@ static void warming_tell(struct mr_load *l, struct mr_fresh *f)
 {
     pthread_mutex_lock(&l->m->lock);
     f->made->v.is_update = is_any_ready(l->model);
+    f->made->v.is_first = !l->m->is_started;
     struct mr_version_record *r = mr_record_find(l->model, f->from->number);
     mr_life_set(l->m, l->model, f->life, MR_VERSION_WARMING, "");
     if (r && r->state == MR_VERSION_LOADING) {
@@ -458,6 +507,22 @@ static void warming_tell(struct mr_load *l, struct mr_fresh *f)
     }
     pthread_mutex_unlock(&l->m->lock);
     mr_changes_tell(l->m);
+}
+
+/* Completion lets a model batch that turns out not to be able to: it is served without. */
+static int version_serve(struct mr_load *l, const struct mr_version_source *source,
+                         struct mr_version_private *p, struct mr_err *err)
+{
+    const struct mr_model_hooks *hooks = &l->m->hooks;
+    int rc = hooks->serve ? hooks->serve(hooks->ctx, &p->v, err) : MR_OK;
+
+    if (rc == MR_OK && p->v.cannot_batch && !l->has_max_batch) {
+        hooks->unserve(hooks->ctx, &p->v);
+        MR_TRY(mr_version_unbatch(l->m, source, p, err));
+        MR_TRY(hooks->serve(hooks->ctx, &p->v, err));
+    }
+out:
+    return rc;
 }
 
 static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct mr_err *err)
@@ -468,6 +533,7 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
         .version = f->from,
         .config = l->config,
         .has_max_batch = l->has_max_batch,
+        .is_requested = l->config_json || l->job->file_count > 0,
         .warn = warn,
         .temp = l->temp,
         .print = f->print,
@@ -491,7 +557,7 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
     /* Release is not needed: nobody else knows the version yet. */
     atomic_store_explicit(&f->made->v.state, MR_VERSION_WARMING, memory_order_relaxed);
     warming_tell(l, f);
-    rc = l->m->hooks.serve ? l->m->hooks.serve(l->m->hooks.ctx, &f->made->v, err) : MR_OK;
+    rc = version_serve(l, &source, f->made, err);
     if (rc < 0) {
         mr_version_close(l->m, &f->made);
         return rc;
@@ -557,6 +623,7 @@ static int versions_make(struct mr_load *l)
         struct mr_err why = {0};
         rc = one_make(l, i, &why);
         if (rc < 0) {
+            temp_hide(l, why.msg);
             f->reason = mr_strndup(why.msg, strlen(why.msg));
             MR_FAIL(l->err, MR_E_INVALID,
                     "load failed for model '%.128s': version %lld is at UNAVAILABLE state: %s;",
@@ -579,21 +646,21 @@ static int missing_run(struct mr_load *l)
         /* Only for names of the command line: what clients ask for would be without end. */
         mr_load_fail(l, "not in any model repository");
     }
-    return MR_FAIL(l->err, MR_E_INTERNAL,
-                   "failed to load '%.128s', failed to poll from model repository",
-                   l->model->name.ptr);
+    return MR_FAIL(l->err, MR_E_INTERNAL, POLL_FAILED, l->model->name.ptr);
 }
 
+/* Nothing was made of the folder. */
 static int load_failed(struct mr_load *l, int rc)
 {
     char cause[sizeof l->err->msg];
 
+    temp_hide(l, l->err->msg);
     snprintf(cause, sizeof cause, "%s", l->err->msg);
     mr_load_fail(l, cause);
+    l->job->is_hopeless |= rc == MR_E_UNSUPPORTED;
     return rc == MR_E_UNAVAILABLE
                ? rc
-               : MR_FAIL(l->err, MR_E_INVALID, "load failed for model '%.128s': %s",
-                         l->model->name.ptr, cause);
+               : MR_FAIL(l->err, MR_E_INVALID, POLL_FAILED ": %s", l->model->name.ptr, cause);
 }
 
 static int no_version_fail(struct mr_load *l)
@@ -602,6 +669,7 @@ static int no_version_fail(struct mr_load *l)
 
     snprintf(reason, sizeof reason, NO_VERSION_TEXT " '%.128s'", l->model->name.ptr);
     mr_load_fail(l, reason);
+    mr_load_show(l);
     return MR_FAIL(l->err, MR_E_INTERNAL, "failed to load '%.128s', no version is available",
                    l->model->name.ptr);
 }
@@ -660,14 +728,37 @@ static int rollback_aim(struct mr_load *l)
                          l->model->name.ptr);
 }
 
+/* The configuration with which the version serves, if it came with a load request. Lock held. */
+static void config_take(struct mr_load *l, int64_t version)
+{
+    const struct mr_version_record *r = mr_record_find(l->model, version);
+
+    if (r && r->config_json) {
+        l->config_json = l->kept = mr_strndup(r->config_json, r->config_len);
+        l->config_len = r->config_len;
+    }
+}
+
 /* A rollback gives back what served: also the configuration, if it came with a load request. */
 static void rollback_config(struct mr_load *l)
 {
     pthread_mutex_lock(&l->m->lock);
-    const struct mr_version_record *r = mr_record_find(l->model, l->pin);
-    if (r && r->config_json) {
-        l->job->config_json = mr_strndup(r->config_json, r->config_len);
-        l->job->config_len = r->config_len;
+    config_take(l, l->pin);
+    pthread_mutex_unlock(&l->m->lock);
+}
+
+/* The configuration of an earlier load request stays until the files of the model change. */
+static void override_keep(struct mr_load *l)
+{
+    const struct mr_model *model = l->model;
+
+    pthread_mutex_lock(&l->m->lock);
+    bool are_same = model->override_print == mr_load_files_print(l);
+    for (size_t i = model->records.len; are_same && !l->kept && i-- > 0;) {
+        const struct mr_version_record *r = &model->records.at[i];
+        if (r->state == MR_VERSION_READY) {
+            config_take(l, r->number);
+        }
     }
     pthread_mutex_unlock(&l->m->lock);
 }
@@ -685,6 +776,8 @@ static int load_steps(struct mr_load *l)
             return rc; /* nothing was touched */
         }
         rollback_config(l);
+    } else if (rc == MR_OK && !l->config_json && l->job->kind == MR_JOB_LOAD) {
+        override_keep(l);
     }
     if (rc == MR_OK) {
         rc = config_load(l);
@@ -697,7 +790,12 @@ static int load_steps(struct mr_load *l)
 
 int mr_load_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
 {
-    struct mr_load l = {.m = m, .job = job, .model = job->model, .err = err};
+    struct mr_load l = {.m = m,
+                        .job = job,
+                        .model = job->model,
+                        .err = err,
+                        .config_json = job->config_json,
+                        .config_len = job->config_len};
     int rc = load_steps(&l);
 
     for (size_t i = 0; i < l.fresh.len; i++) {
@@ -707,6 +805,7 @@ int mr_load_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
     mr_label_list_fini(&l.labels);
     mr_free(l.is_wanted);
     mr_config_free(&l.config);
+    mr_free(l.kept);
     mr_folder_fini(&l.folder);
     mr_temp_unref(&l.temp);
     return rc;

@@ -22,17 +22,25 @@ struct mr_load {
     struct mr_err *err;
     struct mr_folder folder;
     struct mr_temp_dir *temp;
+    /* JSON of a load request, this or an earlier one, NULL = the folder's configuration holds; the
+     * job's, or `kept`. */
+    const char *config_json;
+    size_t config_len;
+    char *kept;
     Inference__ModelConfig *config;
     bool has_max_batch;
     uint64_t config_print;
     bool *is_wanted;          /* [folder.versions.len] */
     size_t latest;            /* so many of the newest does the policy name, SIZE_MAX = others */
-    const char *labels_given; /* by the configuration, NULL = none, or none that are new */
-    struct mr_label_list labels;
-    int64_t pin; /* what a rollback goes back to, 0 = no rollback */
+    bool labels_are_new;      /* the configuration says something else of labels than before: … */
+    const char *labels_given; /* … this, NULL = nothing, … */
+    struct mr_label_list labels; /* … which means these */
+    int64_t pin;                 /* what a rollback goes back to, 0 = no rollback */
     MR_VEC(struct mr_fresh) fresh;
 };
 
+/** All files of the model, without recorded requests, in one number; never 0. */
+uint64_t mr_load_files_print(const struct mr_load *l);
 /** Switch policy `resource`: what the load replaces or leaves out ends before anything is made.
  *  Errors: MR_E_DEADLINE (its requests do not end), MR_E_UNAVAILABLE. */
 int mr_load_retire_first(struct mr_load *l, struct mr_err *err);
@@ -43,5 +51,7 @@ bool mr_load_publish(struct mr_load *l);
 void mr_load_take_back(struct mr_load *l);
 /** The load failed before it came to versions. */
 void mr_load_fail(struct mr_load *l, const char *reason);
+/** Requests find the model, also when it has no version: it has no available versions then. */
+void mr_load_show(struct mr_load *l);
 
 #endif

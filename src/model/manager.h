@@ -14,6 +14,7 @@
  *   reap.c      the thread that ends retired versions when nobody uses them any more
  *   watch.c     poll mode: which folders have changed and have come to rest
  *   backends.c  libraries, opened once
+ *   backend_choice.c  which of them a load request may choose
  *   names.c     names of the folders, for the index
  *   report.c    what the index says
  *   models.c    start and stop
@@ -72,6 +73,7 @@ struct mr_version_record {
     size_t config_len;
     struct mr_version *v; /* READY, or DRAINING and not taken apart yet */
     bool is_wanted;       /* should be ready */
+    bool has_failed;      /* its last load did, and none has come to an end since */
 };
 
 struct mr_version_label {
@@ -112,6 +114,7 @@ struct mr_model {
     struct mr_label_list labels;
     char *labels_given; /* text of the configuration that was taken last, NULL = none was */
     int64_t pinned;     /* the version to go back to by a rollback, 0 = none: the newest is it */
+    uint64_t override_print; /* of the files that a load request's config goes with, 0 = none */
     char *error; /* why the model as a whole did not load, NULL = it did, or was not asked to */
     int64_t error_wall_ns;
     struct mr_job *current;       /* the one that is queued or runs, NULL = not busy */
@@ -172,6 +175,9 @@ struct mr_models {
     /* ---- read by requests ---- */
     _Atomic(struct mr_model_table *) table;
     _Atomic int64_t unready; /* models with something not ready that should be */
+    /* [o.repository_count] Repositories that were not there at the start and did not come since. */
+    _Atomic bool *is_missing;
+    _Atomic size_t missing_count;
     _Atomic bool is_stopping;
     /* ---- guarded by backends_lock ---- */
     pthread_mutex_t backends_lock;
@@ -350,8 +356,10 @@ bool mr_job_is_unwanted(const struct mr_models *m, const struct mr_job *job);
 /** Lock held, both: a load that only waits leaves its place to others, and takes one again. */
 void mr_load_place_leave(struct mr_models *m);
 void mr_load_place_take(struct mr_models *m, const struct mr_job *job);
-/** MR_OK in mode explicit: clients may change what is loaded. */
-int mr_control_check(const struct mr_models *m, struct mr_err *err);
+/** MR_OK in mode explicit: clients may change what is loaded. Otherwise the error begins with `what`, names mode and option,
+ *  and ends with `instead`, what else does it in mode poll (NULL: nothing). Errors: MR_E_UNAVAILABLE. */
+int mr_control_check(const struct mr_models *m, const char *what, const char *instead,
+                     struct mr_err *err);
 /** Wait until no job is open, or until the deadline (monotonic). False at the deadline. */
 bool mr_jobs_wait(struct mr_models *m, int64_t deadline_ns);
 
@@ -395,6 +403,7 @@ struct mr_version_source {
     const struct mr_folder_version *version;
     const Inference__ModelConfig *config; /* as parsed */
     bool has_max_batch;                   /* the config gives max_batch_size */
+    bool is_requested;                    /* the config or the files came with a load request */
     bool warn;                            /* log what has no effect */
     struct mr_temp_dir *temp;             /* NULL = none */
     uint64_t print;
@@ -404,6 +413,10 @@ struct mr_version_source {
 /** Open the model and make everything ready for hooks.serve. Blocks as long as the backend does. */
 int mr_version_open(struct mr_models *m, const struct mr_version_source *s,
                     struct mr_version_private **out, struct mr_err *err);
+/** The same version with max_batch_size 0 instead of the one that completion gave it; where the config's dims do
+ *  not allow that, it stays as it is. It must not be served. */
+int mr_version_unbatch(struct mr_models *m, const struct mr_version_source *s,
+                       struct mr_version_private *p, struct mr_err *err);
 /** hooks.unserve if served, close the model, free. Nobody may know the version any more. */
 void mr_version_close(struct mr_models *m, struct mr_version_private **p);
 
@@ -413,11 +426,13 @@ bool mr_label_is_name(mr_str s);
 /** "stable=3,canary=4" */
 int mr_label_list_parse(mr_str text, struct mr_label_list *out, struct mr_err *err);
 void mr_label_list_fini(struct mr_label_list *list);
-/** Lock held, as for those below: whether a label is on that version. */
-bool mr_labels_keep(const struct mr_model *model, int64_t number);
-/** Labels of a configuration, by their text: not those that were taken last. */
+/** Lock held, as for those below: whether a label is on that version, and stays there once `next` is what the configuration
+ *  names. NULL: that does not change. */
+bool mr_labels_keep(const struct mr_model *model, const struct mr_label_list *next, int64_t number);
+/** Labels of a configuration, by their text (NULL: none): not those that were taken last. */
 bool mr_labels_are_new(const struct mr_model *model, const char *given);
-/** All or none: not before all versions that they name are ready. */
+/** Puts those of `list` on, and takes off what the configuration named before and names no more. All or none: not before
+ *  all versions that they name are ready. given: the text that `list` was read from, NULL = none. */
 void mr_labels_take(struct mr_model *model, const struct mr_label_list *list, const char *given);
 /** The version is gone for good. */
 void mr_labels_drop(struct mr_model *model, int64_t number);
@@ -430,7 +445,15 @@ int mr_labels_read(struct mr_arena *arena, const char *path, const mr_str **out,
 /* ---- backends.c ---- */
 int mr_backend_get(struct mr_models *m, const char *name, struct mr_plugin **out,
                    struct mr_err *err);
+/** Every backend that an option names is there; one of Triton's that is not is warned about only. Errors:
+ *  MR_E_INVALID. Thread: boot. */
+int mr_backends_check(const struct mr_models_options *o, struct mr_err *err);
+bool mr_backend_is_open(struct mr_models *m, const char *name);
 void mr_backends_close(struct mr_models *m);
+
+/* ---- backend_choice.c (Thread: loader) ---- */
+/** Whether the configuration or the files of a load request may have this backend. Errors: MR_E_FORBIDDEN. */
+int mr_backend_may_choose(struct mr_models *m, const char *name, struct mr_err *err);
 
 /* ---- reap.c ---- */
 int mr_reaper_start(struct mr_models *m, struct mr_err *err);
@@ -438,6 +461,9 @@ void mr_reaper_join(struct mr_models *m);
 void mr_retired_free(struct mr_model_retired *list);
 
 /* ---- names.c ---- */
+/** Whether the repository counts: false while it has been missing ever since the start; looked at
+ *  each time, but in mode none. Thread: any; blocks when it is missing. */
+bool mr_repository_counts(struct mr_models *m, size_t i);
 /** Read the folder names anew unless that was done less than max_age_ns ago. Thread: any;
  *  blocks. */
 int mr_names_refresh(struct mr_models *m, int64_t max_age_ns, struct mr_err *err);

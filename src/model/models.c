@@ -6,7 +6,10 @@
  * then is left as it is, memory included, because somebody is still reading it. */
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -49,6 +52,60 @@ static const char *const *texts_copy(struct mr_arena *a, const char *const *list
     return copy;
 }
 
+/* By name, or by what it is where that can be found out. */
+static bool is_same_folder(const char *a, const char *b)
+{
+    struct stat x;
+    struct stat y;
+
+    return strcmp(a, b) == 0 ||
+           (stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
+}
+
+/* A folder that is given twice is one repository, as in Triton, not two with the same models. */
+static const char *const *repositories_copy(struct mr_arena *a, const char *const *list, size_t n,
+                                            size_t *out_count)
+{
+    const char **copy = MR_ARENA_ARRAY(a, const char *, n + 1);
+    size_t count = 0;
+
+    for (size_t i = 0; copy && i < n; i++) {
+        size_t k = 0;
+        while (k < count && !is_same_folder(copy[k], list[i])) {
+            k++;
+        }
+        if (k == count && (copy[count++] = text_copy(a, list[i])) == NULL) {
+            return NULL;
+        }
+    }
+    *out_count = count;
+    return copy;
+}
+
+/* With all links resolved, and ended with NULL. */
+static int links_copy(struct mr_models *m, const struct mr_models_options *o, struct mr_err *err)
+{
+    char real[PATH_MAX];
+    const char **copy = MR_ARENA_ARRAY(&m->memory, const char *, o->link_dir_count + 1);
+
+    for (size_t i = 0; copy && i < o->link_dir_count; i++) {
+        struct mr_err why;
+        struct stat st;
+        if (!realpath(o->link_dirs[i], real) || stat(real, &st) != 0) {
+            mr_path_errno(o->link_dirs[i], errno, &why);
+            return MR_FAIL(err, MR_E_INVALID, "--allow-links-to=%s", why.msg);
+        }
+        if (!S_ISDIR(st.st_mode)) {
+            return MR_FAIL(err, MR_E_INVALID, "--allow-links-to=%.300s: not a folder",
+                           o->link_dirs[i]);
+        }
+        copy[i] = text_copy(&m->memory, real);
+        copy = copy[i] ? copy : NULL;
+    }
+    m->o.link_dirs = copy;
+    return copy ? MR_OK : MR_FAIL(err, MR_E_NOMEM, "no memory for the model options");
+}
+
 static const struct mr_setting *settings_copy(struct mr_arena *a, const struct mr_setting *list,
                                               size_t n)
 {
@@ -69,11 +126,13 @@ static int options_copy(struct mr_models *m, const struct mr_models_options *o, 
     size_t *counts = MR_ARENA_ARRAY(a, size_t, names + 1);
 
     m->o = *o;
-    m->o.repositories = texts_copy(a, o->repositories, o->repository_count);
+    m->o.repositories =
+        repositories_copy(a, o->repositories, o->repository_count, &m->o.repository_count);
     m->o.load_models = texts_copy(a, o->load_models, o->load_model_count);
     m->o.config_name = text_copy(a, o->config_name);
     m->o.backend_dirs = texts_copy(a, o->backend_dirs, o->backend_dir_count);
     m->o.backend_setting_names = texts_copy(a, o->backend_setting_names, names);
+    m->o.allowed_backends = texts_copy(a, o->allowed_backends, o->allowed_backend_count);
     for (size_t i = 0; lists && counts && i < names; i++) {
         lists[i] = settings_copy(a, o->backend_settings[i], o->backend_setting_counts[i]);
         counts[i] = o->backend_setting_counts[i];
@@ -81,7 +140,8 @@ static int options_copy(struct mr_models *m, const struct mr_models_options *o, 
     m->o.backend_settings = lists;
     m->o.backend_setting_counts = counts;
     if (!lists || !counts || !m->o.repositories || !m->o.load_models || !m->o.backend_dirs ||
-        !m->o.backend_setting_names || (o->config_name && !m->o.config_name)) {
+        !m->o.backend_setting_names || !m->o.allowed_backends ||
+        (o->config_name && !m->o.config_name)) {
         return MR_FAIL(err, MR_E_NOMEM, "no memory for the model options");
     }
     return MR_OK;
@@ -115,19 +175,60 @@ static int options_check(const struct mr_models_options *o, struct mr_err *err)
     return MR_OK;
 }
 
-static int repositories_check(const struct mr_models_options *o, struct mr_err *err)
+static int repository_missing(struct mr_models *m, size_t i, int error, struct mr_err *err)
 {
-    for (size_t i = 0; i < o->repository_count; i++) {
-        DIR *d = opendir(o->repositories[i]);
-        if (!d) {
-            int error = errno;
-            char text[128];
-            return MR_FAIL(err, MR_E_INVALID, "model repository '%.300s': %s", o->repositories[i],
-                           strerror_r(error, text, sizeof text));
-        }
-        closedir(d);
+    char text[128];
+    const char *why = strerror_r(error, text, sizeof text);
+
+    if (!m->o.may_miss_repositories) {
+        return MR_FAIL(err, MR_E_INVALID, "model repository '%.300s': %s", m->o.repositories[i],
+                       why);
     }
+    mr_log(MR_LOG_ERROR, "model.repository_missing",
+           "repository=%s %s; the server is not ready without it (--exit-on-error=false)",
+           MR_LOG_STR(mr_str_c(m->o.repositories[i])), why);
+    atomic_store_explicit(&m->is_missing[i], true, memory_order_relaxed);
+    atomic_fetch_add_explicit(&m->missing_count, 1, memory_order_relaxed);
     return MR_OK;
+}
+
+/* The folder of one model has its configuration in it, or versions with their file. In a repository neither can be right. */
+static void repository_look(const char *path, DIR *d)
+{
+    struct dirent *e;
+    struct stat st;
+    int64_t number;
+    bool is_model = fstatat(dirfd(d), "config.pbtxt", &st, 0) == 0 && S_ISREG(st.st_mode);
+
+    while (!is_model && (e = readdir(d))) {
+        char file[NAME_MAX + 16];
+        snprintf(file, sizeof file, "%s/model.onnx", e->d_name);
+        is_model =
+            mr_version_number(mr_str_c(e->d_name), &number) && fstatat(dirfd(d), file, &st, 0) == 0;
+    }
+    if (is_model) {
+        mr_log(MR_LOG_WARN, "model.not_a_repository",
+               "repository=%s this looks like the folder of one model; --model-repository takes "
+               "the folder above it",
+               MR_LOG_STR(mr_str_c(path)));
+    }
+}
+
+static int repositories_check(struct mr_models *m, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    m->is_missing = MR_NEW_ARRAY(_Atomic bool, m->o.repository_count + 1);
+    for (size_t i = 0; i < m->o.repository_count && rc == MR_OK; i++) {
+        DIR *d = opendir(m->o.repositories[i]);
+        if (d) {
+            repository_look(m->o.repositories[i], d);
+            closedir(d);
+        } else {
+            rc = repository_missing(m, i, errno, err);
+        }
+    }
+    return rc;
 }
 
 /* ---- new and free ---- */
@@ -178,6 +279,7 @@ static void memory_free(struct mr_models *m)
     mr_table_fini(m);
     mr_names_fini(&m->names);
     mr_backends_close(m);
+    mr_free((void *)m->is_missing);
     mr_arena_fini(&m->memory);
     locks_fini(m);
     mr_free(m);
@@ -196,7 +298,9 @@ int mr_models_new(struct mr_models **out, const struct mr_models_options *option
     m->hooks = *hooks;
     MR_TRY(options_check(options, err));
     MR_TRY(options_copy(m, options, err));
-    MR_TRY(repositories_check(&m->o, err));
+    MR_TRY(links_copy(m, options, err));
+    MR_TRY(repositories_check(m, err));
+    MR_TRY(mr_backends_check(&m->o, err));
     *out = m;
     return MR_OK;
 out:
@@ -225,7 +329,9 @@ void mr_models_free(struct mr_models **m)
 /* ---- start ---- */
 
 struct first_loads {
-    _Atomic size_t failed;
+    pthread_mutex_t lock; /* loaders are several */
+    size_t failed;
+    struct mr_err err; /* of the first of them */
 };
 
 /* Thread: loader. */
@@ -233,10 +339,12 @@ static void first_done(void *ctx, int rc, const struct mr_err *err)
 {
     struct first_loads *f = ctx;
 
-    (void)err; /* it is in the index, and the hook was told */
     if (rc < 0) {
-        /* Relaxed: read after the jobs' end was seen under the lock. */
-        atomic_fetch_add_explicit(&f->failed, 1, memory_order_relaxed);
+        pthread_mutex_lock(&f->lock);
+        if (f->failed++ == 0) {
+            f->err = *err;
+        }
+        pthread_mutex_unlock(&f->lock);
     }
 }
 
@@ -298,7 +406,7 @@ static int first_loads_submit(struct mr_models *m, struct first_loads *f, struct
 
 int mr_models_start(struct mr_models *m, size_t *out_failed, struct mr_err *err)
 {
-    struct first_loads first = {0};
+    struct first_loads first = {.lock = PTHREAD_MUTEX_INITIALIZER};
     int rc;
 
     MR_TRY(mr_names_refresh(m, 0, err));
@@ -312,7 +420,10 @@ int mr_models_start(struct mr_models *m, size_t *out_failed, struct mr_err *err)
     if (m->o.control == MR_MODEL_CONTROL_POLL) {
         MR_TRY(mr_watch_start(m, err));
     }
-    *out_failed = atomic_load_explicit(&first.failed, memory_order_relaxed);
+    *out_failed = first.failed; /* the jobs have ended */
+    if (first.failed > 0) {
+        *err = first.err;
+    }
     rc = MR_OK;
 out:
     return rc;

@@ -2,7 +2,8 @@
  *
  * A repository is the operator's, but what is in it may come from elsewhere: unpacked archives,
  * mounted volumes, a load request. So every path is resolved with all its links before it is used.
- * Links that stay inside are fine (mounted config maps are made of them). Somebody who changes
+ * Links that stay inside are fine (mounted config maps are made of them), and links to folders that
+ * the operator has named. Somebody who changes
  * links between the check and the use could change the files as well; that is not defended against.
  *
  * Blocks on the file system; any thread. */
@@ -111,19 +112,32 @@ int mr_path_errno(const char *path, int error, struct mr_err *err)
     return MR_FAIL(err, status, "%.300s: %s", path, strerror_r(error, buf, sizeof buf));
 }
 
-int mr_path_inside(const char *root, const char *path, char **out, struct mr_err *err)
+static bool is_below(const char *root, const char *real)
+{
+    size_t len = strlen(root);
+
+    return strncmp(real, root, len) == 0 &&
+           (real[len] == '/' || real[len] == '\0' || strcmp(root, "/") == 0);
+}
+
+int mr_path_inside(const char *root, const char *const *links, const char *path, char **out,
+                   struct mr_err *err)
 {
     char real[PATH_MAX];
-    size_t len = strlen(root);
 
     if (!realpath(path, real)) {
         return mr_path_errno(path, errno, err);
     }
-    bool is_below = strncmp(real, root, len) == 0 &&
-                    (real[len] == '/' || real[len] == '\0' || strcmp(root, "/") == 0);
-    if (!is_below) {
-        return MR_FAIL(err, MR_E_FORBIDDEN, "%.200s leads out of the repository, to %.150s", path,
-                       real);
+    bool is_inside = is_below(root, real);
+    for (size_t i = 0; links && links[i] && !is_inside; i++) {
+        is_inside = is_below(links[i], real);
+    }
+    if (!is_inside) {
+        return MR_FAIL(
+            err, MR_E_FORBIDDEN,
+            "%.150s leads out of the repository, to %.120s; links to a folder elsewhere take "
+            "--allow-links-to=DIR",
+            path, real);
     }
     *out = mr_strndup(real, strlen(real));
     return MR_OK;

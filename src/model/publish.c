@@ -29,13 +29,13 @@ void mr_version_retire(struct mr_models *m, struct mr_model *model, struct mr_ve
 }
 
 /* What came with files of its own cannot be made again. */
-static void config_keep(const struct mr_job *job, struct mr_version_record *r)
+static void config_keep(const struct mr_load *l, struct mr_version_record *r)
 {
-    bool is_kept = job->config_json && job->file_count == 0 && job->config_len <= CONFIG_KEPT;
+    bool is_kept = l->config_json && l->job->file_count == 0 && l->config_len <= CONFIG_KEPT;
 
     mr_free(r->config_json);
-    r->config_json = is_kept ? mr_strndup(job->config_json, job->config_len) : NULL;
-    r->config_len = job->config_len;
+    r->config_json = is_kept ? mr_strndup(l->config_json, l->config_len) : NULL;
+    r->config_len = l->config_len;
 }
 
 static void fresh_publish(struct mr_load *l, struct mr_fresh *f)
@@ -53,7 +53,7 @@ static void fresh_publish(struct mr_load *l, struct mr_fresh *f)
     r->load_ns = v->load_ns;
     r->file_bytes = v->file_bytes;
     r->model_bytes = mr_plugin_model_bytes(v->backend);
-    config_keep(l->job, r);
+    config_keep(l, r);
     r->is_wanted = true;
     r->failed_print = 0;
     f->life->model_bytes = r->model_bytes;
@@ -78,7 +78,8 @@ static bool folder_wants(const struct mr_load *l, int64_t number, bool *out_exis
 /* A label may have been put on the version since the load was planned. */
 static bool is_to_stay(const struct mr_load *l, int64_t number, bool *out_exists)
 {
-    return folder_wants(l, number, out_exists) || (*out_exists && mr_labels_keep(l->model, number));
+    return folder_wants(l, number, out_exists) ||
+           (*out_exists && mr_labels_keep(l->model, l->labels_are_new ? &l->labels : NULL, number));
 }
 
 /* What the load leaves out: ready versions retire, records of versions that are gone are
@@ -195,10 +196,12 @@ bool mr_load_publish(struct mr_load *l)
     for (size_t i = 0; i < l->fresh.len; i++) {
         fresh_publish(l, &l->fresh.at[i]);
     }
-    if (l->labels_given) {
+    if (l->labels_are_new) {
         mr_labels_take(l->model, &l->labels, l->labels_given);
     }
     l->model->pinned = l->pin;
+    bool stays = l->config_json && l->job->file_count == 0 && !l->job->is_rollback;
+    l->model->override_print = stays ? mr_load_files_print(l) : 0;
     others_retire(l);
     for (size_t i = 0; i < l->model->records.len; i++) {
         struct mr_version_record *r = &l->model->records.at[i];
@@ -266,6 +269,14 @@ void mr_load_fail(struct mr_load *l, const char *reason)
         mr_model_set_error(l->m, l->model, reason);
     }
     mr_model_count_unready(l->m, l->model);
+    pthread_mutex_unlock(&l->m->lock);
+}
+
+void mr_load_show(struct mr_load *l)
+{
+    pthread_mutex_lock(&l->m->lock);
+    mr_table_publish(l->m, l->model);
+    mr_table_add(l->m, l->model);
     pthread_mutex_unlock(&l->m->lock);
 }
 

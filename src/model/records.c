@@ -7,9 +7,11 @@
  * after a load is done, the hook knows.
  *
  * Readiness is a count of models, kept up with every change, so that a health check is one load. A
- * version that loads beside one of its model that serves does not make the server unready: nobody
- * misses it. The first one of a model does, and so does one that failed, until it loads or is
- * unloaded. */
+ * model with a version that serves is ready, whatever becomes of its other versions: a bad new
+ * version in a repository that many servers share must not take all of them out of service. A model
+ * that should serve and has no such version is not ready, loading or failed. Option strict_versions
+ * asks for more: a version that failed counts until it serves or is given up, also while it is
+ * tried again, so that the answer does not change with each attempt. */
 #include "manager.h"
 
 #include <stdio.h>
@@ -168,6 +170,11 @@ static void change_queue(struct mr_models *m, const struct mr_model *model, int6
     m->changes_queued++;
 }
 
+static bool is_coming(enum mr_version_state state)
+{
+    return state == MR_VERSION_LOADING || state == MR_VERSION_WARMING;
+}
+
 void mr_record_set(struct mr_models *m, struct mr_model *model, struct mr_version_record *r,
                    enum mr_version_state state, const char *reason)
 {
@@ -176,6 +183,7 @@ void mr_record_set(struct mr_models *m, struct mr_model *model, struct mr_versio
     r->reason = text_or_null(reason);
     r->warning = NULL;
     r->state = state;
+    r->has_failed = state == MR_VERSION_FAILED || (r->has_failed && is_coming(state));
     r->since_wall_ns = mr_wall_ns();
     change_queue(m, model, r->number, state, reason);
 }
@@ -197,6 +205,7 @@ void mr_model_set_error(struct mr_models *m, struct mr_model *model, const char 
     model->error = text_or_null(reason);
     if (model->error) {
         model->error_wall_ns = mr_wall_ns();
+        mr_table_add(m, model); /* health checks know it */
         change_queue(m, model, 0, MR_VERSION_FAILED, reason);
     }
 }
@@ -211,26 +220,20 @@ void mr_model_clear_error(struct mr_models *m, struct mr_model *model)
 
 /* ---- readiness ---- */
 
-static bool record_is_unready(const struct mr_version_record *r, bool has_ready)
-{
-    if (!r->is_wanted || r->state == MR_VERSION_READY) {
-        return false;
-    }
-    bool is_coming = r->state == MR_VERSION_START || r->state == MR_VERSION_LOADING ||
-                     r->state == MR_VERSION_WARMING;
-    return !is_coming || !has_ready;
-}
-
 void mr_model_count_unready(struct mr_models *m, struct mr_model *model)
 {
-    bool unready = model->is_desired && model->error, has_ready = false;
+    bool serves = false;
+    bool misses = model->error; /* something that should serve does not */
+    bool has_failed = model->error;
 
     for (size_t i = 0; i < model->records.len; i++) {
-        has_ready |= model->records.at[i].state == MR_VERSION_READY;
+        const struct mr_version_record *r = &model->records.at[i];
+        bool is_ready = r->state == MR_VERSION_READY;
+        serves |= is_ready;
+        misses |= r->is_wanted && !is_ready;
+        has_failed |= r->is_wanted && r->has_failed;
     }
-    for (size_t i = 0; i < model->records.len && model->is_desired; i++) {
-        unready |= record_is_unready(&model->records.at[i], has_ready);
-    }
+    bool unready = model->is_desired && (serves ? m->o.strict_versions && has_failed : misses);
     if (unready != model->counts_unready) {
         model->counts_unready = unready;
         /* Relaxed: a count that stands alone; nobody reads anything else by it. */

@@ -3,12 +3,14 @@
  * A report runs under the lock, so that the versions it shows cannot go away meanwhile: the reaper
  * takes a version out of its record, under the same lock, before it takes it apart. The callback
  * must be quick and must not call back into this module. Thread: any, not on the request path. */
+#include <sched.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "manager.h"
 
 #define NAMES_MAX_AGE_NS MR_NS_PER_S
+#define SLICE_NS         (200 * MR_NS_PER_US)
 
 struct reporting {
     void (*each)(void *ctx, const struct mr_model_report *r);
@@ -131,10 +133,57 @@ void mr_models_report(struct mr_models *m, void (*each)(void *ctx, const struct 
     mr_free(list);
 }
 
+/* Copies: a model may be gone when its turn comes. Lock held. */
+static size_t names_copy(struct mr_models *m, struct mr_arena *arena, mr_str **out)
+{
+    mr_str *names = MR_ARENA_ARRAY(arena, mr_str, m->models.len + 1);
+    struct mr_map_slot *slot;
+    size_t n = 0;
+
+    for (size_t i = 0; names && (slot = mr_map_next(&m->models, &i));) {
+        const struct mr_model *model = slot->value;
+        if (says_something(model)) {
+            names[n] = mr_arena_str(arena, model->name);
+            n += names[n].ptr != NULL;
+        }
+    }
+    *out = names;
+    return n;
+}
+
+void mr_models_visit(struct mr_models *m, void (*each)(void *ctx, const struct mr_model_report *r),
+                     void *ctx)
+{
+    const struct reporting to = {each, ctx};
+    struct mr_arena arena;
+    mr_str *names;
+
+    mr_arena_init(&arena, 0, SIZE_MAX);
+    pthread_mutex_lock(&m->lock);
+    size_t count = names_copy(m, &arena, &names);
+    pthread_mutex_unlock(&m->lock);
+    for (size_t i = 0; i < count;) {
+        int64_t until_ns = mr_now_ns() + SLICE_NS;
+        pthread_mutex_lock(&m->lock);
+        do {
+            const struct mr_model *model = mr_map_find(&m->models, names[i++]);
+            if (model) {
+                model_report(&to, model);
+            }
+        } while (i < count && mr_now_ns() < until_ns);
+        pthread_mutex_unlock(&m->lock);
+        sched_yield();
+    }
+    mr_arena_fini(&arena);
+}
+
 bool mr_models_ready(struct mr_models *m)
 {
-    /* Relaxed: see mr_model_count_unready. */
-    return atomic_load_explicit(&m->unready, memory_order_relaxed) == 0 || !m->o.strict_readiness;
+    /* Relaxed: see mr_model_count_unready. Which models a missing repository has is not known. */
+    bool is_whole = atomic_load_explicit(&m->unready, memory_order_relaxed) == 0 &&
+                    atomic_load_explicit(&m->missing_count, memory_order_relaxed) == 0;
+
+    return is_whole || !m->o.strict_readiness;
 }
 
 enum mr_model_control mr_models_control(const struct mr_models *m)

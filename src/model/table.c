@@ -28,8 +28,6 @@ struct mr_model_table {
 /* Stands where a model was. */
 static struct mr_model gone;
 
-static const struct mr_version_set no_versions;
-
 static struct mr_model_table *table_new(size_t slots)
 {
     struct mr_model_table *t = mr_alloc(sizeof *t + slots * sizeof t->slots[0]);
@@ -212,21 +210,29 @@ void mr_retire_memory(struct mr_models *m, void *ptr, void (*release)(void *ptr)
 
 /* ---- requests ---- */
 
+/* NULL: it failed before it came to versions. */
 static const struct mr_version_set *set_of(const struct mr_model *model)
 {
     /* Acquire: pairs with the release in mr_table_publish. */
-    const struct mr_version_set *set = atomic_load_explicit(&model->set, memory_order_acquire);
-
-    return set ? set : &no_versions;
+    return atomic_load_explicit(&model->set, memory_order_acquire);
 }
+
+#define NO_VERSION   "failed to get model version from specified version string '%.*s' (details: "
+#define VERSION_RULE "), version should be an integral value > 0"
 
 static int version_parse(mr_str text, int64_t *out, struct mr_err *err)
 {
-    if (!mr_str_to_i64(text, out) || *out < 0) {
+    mr_str shown = mr_str_sub(text, 0, 64);
+
+    if (!mr_str_to_i64(text, out)) {
+        return MR_FAIL(err, MR_E_INVALID, NO_VERSION "not a number of 64 bits" VERSION_RULE,
+                       MR_STR_ARG(shown));
+    }
+    if (*out < 0) {
         return MR_FAIL(err, MR_E_INVALID,
-                       "failed to get model version from specified version string '%.*s', version "
-                       "should be an integral value > 0",
-                       MR_STR_ARG(mr_str_sub(text, 0, 64)));
+                       "invalid model version specified '%.*s' , version should be an integral "
+                       "value > 0",
+                       MR_STR_ARG(shown));
     }
     return MR_OK;
 }
@@ -263,15 +269,15 @@ static int set_find(const struct mr_version_set *set, mr_str name, int64_t numbe
 static int label_find(const struct mr_version_set *set, mr_str name, mr_str label, int64_t *out,
                       struct mr_err *err)
 {
-    for (uint32_t i = 0; i < set->label_count; i++) {
+    for (uint32_t i = 0; set && i < set->label_count; i++) {
         if (mr_str_eq(set->labels[i].name, label)) {
             *out = set->labels[i].number;
             return MR_OK;
         }
     }
     /* Invalid, not unknown: as Triton says of every version text that is no number. */
-    return MR_FAIL(err, MR_E_INVALID, UNKNOWN_MODEL "'%.*s' has no label '%.*s'", MR_STR_ARG(name),
-                   MR_STR_ARG(label));
+    return MR_FAIL(err, MR_E_INVALID, NO_VERSION "model '%.*s' has no label '%.*s'" VERSION_RULE,
+                   MR_STR_ARG(label), MR_STR_ARG(name), MR_STR_ARG(label));
 }
 
 int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
@@ -287,16 +293,16 @@ int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_v
         }
     }
     const struct mr_model *model = mr_table_find(m, name);
+    const struct mr_version_set *set = model ? set_of(model) : NULL;
     mr_str shown = mr_str_sub(name, 0, 200);
-    if (!model) {
-        return MR_FAIL(err, MR_E_NOT_FOUND, UNKNOWN_MODEL "'%.*s' is not found", MR_STR_ARG(shown));
-    }
-    const struct mr_version_set *set = set_of(model);
     if (is_label) {
         int rc = label_find(set, shown, version, &number, err);
         if (rc < 0) {
             return rc;
         }
+    }
+    if (!set) {
+        return MR_FAIL(err, MR_E_NOT_FOUND, UNKNOWN_MODEL "'%.*s' is not found", MR_STR_ARG(shown));
     }
     if (version.len > 0) {
         return set_find(set, shown, number, out, err);
@@ -313,12 +319,18 @@ size_t mr_models_ready_versions(struct mr_models *m, mr_str name, const struct m
                                 size_t max)
 {
     const struct mr_model *model = mr_table_find(m, name);
-    const struct mr_version_set *set = model ? set_of(model) : &no_versions;
+    const struct mr_version_set *set = model ? set_of(model) : NULL;
+    size_t count = set ? set->ready_count : 0;
 
-    for (size_t i = 0; i < set->ready_count && i < max; i++) {
+    for (size_t i = 0; i < count && i < max; i++) {
         out[i] = set->ready[i];
     }
-    return set->ready_count;
+    return count;
+}
+
+bool mr_models_is_known(const struct mr_models *m, mr_str name)
+{
+    return mr_table_find(m, name);
 }
 
 void mr_version_pin(struct mr_version *v, unsigned reader)

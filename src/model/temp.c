@@ -22,13 +22,17 @@ int mr_temp_new(struct mr_temp_dir **out, struct mr_err *err)
     char *path =
         mr_path_join(base && base[0] == '/' ? base : "/tmp", MR_STR("millrace-model-XXXXXX"));
 
-    if (!mkdtemp(path)) {
+    char *real = mkdtemp(path) ? realpath(path, NULL) : NULL; /* as errors will name it */
+
+    if (!real) {
         int rc = mr_path_errno(path, errno, err);
         mr_free(path);
         return rc;
     }
     *out = MR_NEW(struct mr_temp_dir);
-    (*out)->path = path;
+    (*out)->path = mr_strndup(real, strlen(real));
+    free(real);
+    mr_free(path);
     atomic_init(&(*out)->refs, 1);
     return MR_OK;
 }

@@ -28,6 +28,7 @@ struct opening {
     const struct mr_version_source *s;
     struct mr_version_private *p;
     struct mr_err *err;
+    int default_max_batch;
 };
 
 static char *keep(struct mr_version_private *p, const char *s)
@@ -48,7 +49,7 @@ int mr_version_file(const struct mr_version *v, mr_str file, char **out, struct 
 
     if (rc == MR_OK) {
         char *path = mr_path_join(v->model_dir, file);
-        rc = mr_path_inside(v->repository_dir, path, out, err);
+        rc = mr_path_inside(v->repository_dir, v->link_dirs, path, out, err);
         mr_free(path);
     }
     return rc;
@@ -106,6 +107,9 @@ static int config_begin(const struct opening *o)
 
     MR_TRY(mr_config_copy(o->s->config, &o->p->config, o->err));
     MR_TRY(mr_config_basics(o->p->config, o->s->model->name, o->s->version->dir, o->err));
+    if (o->s->is_requested) {
+        MR_TRY(mr_backend_may_choose(o->m, o->p->config->backend, o->err));
+    }
     MR_TRY(mr_config_check_features(o->p->config, warnings, WARNINGS_MAX, &count, o->err));
     MR_TRY(strategy_check(o));
     warnings_log(o, warnings, count);
@@ -154,10 +158,11 @@ static int settings_make(const struct opening *o, struct mr_model_desc *desc)
 /* The file may be missing (not every backend has one), but it may not lie elsewhere. */
 static int model_file_find(const struct opening *o, const char **out)
 {
+    const struct mr_version *v = &o->p->v;
     char *path = mr_path_join(o->s->version->dir, mr_str_c(o->p->config->default_model_filename));
     struct mr_err why = {0};
     char *real = NULL;
-    int rc = mr_path_inside(o->s->folder->root, path, &real, &why);
+    int rc = mr_path_inside(o->s->folder->root, v->link_dirs, path, &real, &why);
 
     if (rc < 0 && rc != MR_E_NOT_FOUND && o->err) {
         *o->err = why;
@@ -181,6 +186,7 @@ static int backend_open(const struct opening *o)
                                  .model_dir = v->model_dir,
                                  .version_dir = o->s->version->dir,
                                  .repository_dir = o->s->folder->root,
+                                 .link_dirs = v->link_dirs,
                                  .load_flags = o->s->in_background ? MR_LOAD_IN_BACKGROUND : 0,
                                  .loading = &o->s->life->loading,
                                  .max_batch_size =
@@ -257,9 +263,9 @@ static int config_finish(const struct opening *o)
     int rc;
 
     MR_TRY(mr_config_complete(c, s, o->m->o.auto_complete, o->s->has_max_batch,
-                              o->m->o.default_max_batch, o->err));
+                              o->default_max_batch, o->err));
     MR_TRY(mr_config_normalize(c, o->err));
-    MR_TRY(mr_config_check(c, NULL, 0, &unused, o->err));
+    MR_TRY(mr_config_check(c, true, NULL, 0, &unused, o->err));
     if (from_config) {
         MR_TRY(signature_set(o));
     }
@@ -279,9 +285,10 @@ static int32_t position_of(const struct mr_io_desc *list, uint32_t count, const 
     return -1;
 }
 
-static void io_make(struct mr_model_io *to, const struct mr_config_io *io,
+static void io_make(struct mr_model_io *to, const struct mr_config_io *io, int32_t max_batch_size,
                     const struct mr_io_desc *list, uint32_t count)
 {
+    static const int64_t none[1];
     const Inference__ModelTensorReshape *reshape = *io->reshape;
 
     to->name = mr_str_c(io->name);
@@ -289,11 +296,14 @@ static void io_make(struct mr_model_io *to, const struct mr_config_io *io,
     to->rank = (int32_t)*io->n_dims;
     to->dims = *io->dims;
     if (reshape) {
-        static const int64_t none[1];
         to->reshape = reshape->n_shape ? reshape->shape : none;
         to->reshape_rank = (int32_t)reshape->n_shape;
     }
     to->backend_index = position_of(list, count, io->name);
+    if (to->backend_index >= 0 &&
+        mr_config_is_scalar(io, max_batch_size, list[to->backend_index].rank)) {
+        to->reshape = none;
+    }
 }
 
 static int labels_make(const struct opening *o, struct mr_model_io *to, const char *file)
@@ -314,6 +324,7 @@ static int tables_make(const struct opening *o)
     struct mr_version *v = &o->p->v;
     const struct mr_signature *s = mr_plugin_model_signature(v->backend);
 
+    v->required_input_count = 0;
     v->inputs = MR_ARENA_ARRAY(&o->p->arena, struct mr_model_io, c->n_input + 1);
     v->outputs = MR_ARENA_ARRAY(&o->p->arena, struct mr_model_io, c->n_output + 1);
     if (!v->inputs || !v->outputs) {
@@ -321,13 +332,13 @@ static int tables_make(const struct opening *o)
     }
     for (size_t i = 0; i < c->n_input; i++) {
         struct mr_config_io io = mr_config_input_io(c->input[i]);
-        io_make(&v->inputs[i], &io, s->inputs, s->input_count);
+        io_make(&v->inputs[i], &io, c->max_batch_size, s->inputs, s->input_count);
         v->inputs[i].optional = c->input[i]->optional;
         v->required_input_count += !c->input[i]->optional;
     }
     for (size_t i = 0; i < c->n_output; i++) {
         struct mr_config_io io = mr_config_output_io(c->output[i]);
-        io_make(&v->outputs[i], &io, s->outputs, s->output_count);
+        io_make(&v->outputs[i], &io, c->max_batch_size, s->outputs, s->output_count);
         if (c->output[i]->label_filename[0]) {
             int rc = labels_make(o, &v->outputs[i], c->output[i]->label_filename);
             if (rc < 0) {
@@ -364,6 +375,7 @@ static int version_begin(const struct opening *o)
     v->pins = mr_alloc_aligned(o->m->o.reader_count * sizeof *v->pins);
     atomic_init(&v->state, MR_VERSION_LOADING);
     v->repository_dir = keep(o->p, s->folder->root);
+    v->link_dirs = s->folder->links;
     o->p->print = s->print;
     o->p->temp = mr_temp_ref(s->temp);
     return v->number_text.ptr && v->model_dir && v->repository_dir ? MR_OK : no_memory(o);
@@ -373,7 +385,7 @@ int mr_version_open(struct mr_models *m, const struct mr_version_source *s,
                     struct mr_version_private **out, struct mr_err *err)
 {
     struct mr_version_private *p = mr_alloc_aligned(sizeof *p);
-    const struct opening o = {m, s, p, err};
+    const struct opening o = {m, s, p, err, m->o.default_max_batch};
     int rc;
 
     mr_arena_init(&p->arena, ARENA_FIRST, ARENA_LIMIT);
@@ -394,6 +406,26 @@ int mr_version_open(struct mr_models *m, const struct mr_version_source *s,
 out:
     mr_version_close(m, &p);
     return rc;
+}
+
+int mr_version_unbatch(struct mr_models *m, const struct mr_version_source *s,
+                       struct mr_version_private *p, struct mr_err *err)
+{
+    const struct opening o = {m, s, p, err, 0};
+    Inference__ModelConfig *before = p->config;
+    int rc;
+
+    p->config = NULL;
+    MR_TRY(mr_config_copy(s->config, &p->config, err));
+    MR_TRY(mr_config_basics(p->config, s->model->name, s->version->dir, err));
+    MR_TRY(config_finish(&o));
+    p->v.cannot_batch = false;
+    mr_config_free(&before);
+    return tables_make(&o);
+out:
+    mr_config_free(&p->config);
+    p->config = before; /* its dims leave out the batch dimension */
+    return rc == MR_E_INVALID ? MR_OK : rc;
 }
 
 void mr_version_close(struct mr_models *m, struct mr_version_private **p)

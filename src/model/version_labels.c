@@ -5,7 +5,8 @@
  * as a label is on it, the version policy does not take it away. Labels come from clients in mode
  * `explicit` (mr_models_label) and, in every mode, from the model's configuration
  * (parameter millrace.version_labels); those of the configuration are put on once, when they are
- * first seen, so that a reload does not undo what was moved since. */
+ * first seen, so that a reload does not undo what was moved since. A label that leaves the
+ * configuration comes off. */
 #include "base/log.h"
 #include "manager.h"
 
@@ -121,10 +122,33 @@ int mr_label_list_parse(mr_str text, struct mr_label_list *out, struct mr_err *e
 
 /* ---- of a model (lock held) ---- */
 
-bool mr_labels_keep(const struct mr_model *model, int64_t number)
+/* Was the label put on by a configuration whose text is `given`, NULL: none? */
+static bool text_names(const char *given, const char *name)
+{
+    mr_str text = mr_str_c(given ? given : "");
+    mr_str one;
+
+    while (mr_str_split(&text, ',', &one)) {
+        const ptrdiff_t at = mr_str_find(one, '=');
+        if (at > 0 && mr_str_eq_c(mr_str_trim(mr_str_sub(one, 0, (size_t)at)), name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Does the label come off when `next` is what the configuration names? */
+static bool leaves(const struct mr_model *model, const struct mr_version_label *l,
+                   const struct mr_label_list *next)
+{
+    return next && !list_find(next, mr_str_c(l->name)) && text_names(model->labels_given, l->name);
+}
+
+bool mr_labels_keep(const struct mr_model *model, const struct mr_label_list *next, int64_t number)
 {
     for (size_t i = 0; i < model->labels.len; i++) {
-        if (model->labels.at[i].number == number) {
+        const struct mr_version_label *l = &model->labels.at[i];
+        if (l->number == number && !leaves(model, l, next)) {
             return true;
         }
     }
@@ -148,7 +172,9 @@ void mr_labels_drop(struct mr_model *model, int64_t number)
 
 bool mr_labels_are_new(const struct mr_model *model, const char *given)
 {
-    return given && (!model->labels_given || strcmp(given, model->labels_given) != 0);
+    const char *taken = model->labels_given ? model->labels_given : "";
+
+    return strcmp(given ? given : "", taken) != 0;
 }
 
 void mr_labels_take(struct mr_model *model, const struct mr_label_list *list, const char *given)
@@ -159,6 +185,11 @@ void mr_labels_take(struct mr_model *model, const struct mr_label_list *list, co
             return; /* it is still being copied: with the load that brings it */
         }
     }
+    for (size_t i = model->labels.len; i-- > 0;) {
+        if (leaves(model, &model->labels.at[i], list)) {
+            list_drop(&model->labels, i);
+        }
+    }
     for (size_t i = 0; i < list->len; i++) {
         struct mr_err err = {0};
         if (list_put(&model->labels, mr_str_c(list->at[i].name), list->at[i].number, &err) < 0) {
@@ -167,7 +198,7 @@ void mr_labels_take(struct mr_model *model, const struct mr_label_list *list, co
         }
     }
     mr_free(model->labels_given);
-    model->labels_given = mr_strndup(given, strlen(given));
+    model->labels_given = given ? mr_strndup(given, strlen(given)) : NULL;
 }
 
 /* ---- the call ---- */
@@ -214,7 +245,8 @@ int mr_models_label(struct mr_models *m, mr_str name, mr_str label, mr_str versi
 {
     int rc;
 
-    MR_TRY(mr_control_check(m, err));
+    MR_TRY(mr_control_check(m, "no labels by request",
+                            "parameter millrace.version_labels in config.pbtxt", err));
     MR_TRY(name_check(label, err));
     pthread_mutex_lock(&m->lock);
     struct mr_model *model = mr_map_find(&m->models, name);

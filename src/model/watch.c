@@ -5,9 +5,11 @@
  * model's folder (folder.h): one for each version, one for the rest. A print is at rest when two
  * looks, settle_ns apart or more, have seen the same, or when no file of it was touched for that
  * long; so a version that is being copied is taken once, when it is whole. What is at rest goes to
- * a loader as a job; a version that is not is left out of it and looked at again. All folders are
- * looked at every poll_ns whatever inotify says: it sees nothing of what other machines do to a
- * network disk, and its watches can run out.
+ * a loader as a job; a version that is not is left out of it and looked at again. Folders are looked
+ * at every poll_ns whatever inotify says: it sees nothing of what other machines do to a network
+ * disk, and its watches can run out. Only a model of which every folder has a watch and lies on a
+ * file system known to be this machine's own is looked at each twentieth time: ten thousand models
+ * at rest would otherwise cost a few percent of a CPU for ever.
  *
  * Everything here belongs to the watching thread (before it runs: to the one that starts the
  * manager). */
@@ -16,6 +18,7 @@
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -28,6 +31,8 @@
 
 /* From an event to the look: one change seldom comes alone. */
 #define AFTER_EVENT_NS (100 * MR_NS_PER_MS)
+/* Scans until those are looked at, too, that inotify tells everything about. */
+#define SCANS_ROUND 20
 
 /* A print as it was seen, and since when. */
 struct seen {
@@ -45,9 +50,11 @@ struct entry {
     char *name;
     struct seen shared;
     seen_vec versions;  /* ascending */
+    uint64_t place;     /* in which repositories it is, in one number */
     uint64_t submitted; /* what the last job was made from, 0 = none was */
     int64_t look_ns;    /* when to look next, 0 = with all others */
     bool exists;
+    bool is_told; /* inotify tells of every change */
 };
 
 struct mr_model_watch {
@@ -58,6 +65,7 @@ struct mr_model_watch {
     int wake;    /* eventfd: stop */
     bool is_full_warned;
     int64_t all_ns;        /* when to look at everything */
+    unsigned scans_left;   /* until everything means those as well that inotify tells of */
     struct mr_map entries; /* name -> struct entry */
     struct mr_map watched; /* watch descriptor -> struct entry, or `roots` */
     struct entry roots;    /* stands for the repositories themselves */
@@ -70,16 +78,44 @@ static mr_str key_of(const int *wd)
     return mr_str_n((const char *)wd, sizeof *wd);
 }
 
+/* Only this machine's kernel changes what is on it, so inotify sees every change. */
+static bool is_local(const char *dir)
+{
+    static const uint32_t kinds[] = {0xEF53 /* ext2 to 4 */,
+                                     0x58465342 /* XFS */,
+                                     0x9123683E /* btrfs */,
+                                     0xF2F52010 /* F2FS */,
+                                     0x2FC12FC1 /* ZFS */,
+                                     0x01021994 /* tmpfs */,
+                                     0x794C7630 /* overlayfs */};
+    struct statfs st;
+
+    if (statfs(dir, &st) != 0) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if ((uint32_t)st.f_type == kinds[i]) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void watch_add(struct mr_model_watch *w, const char *dir, struct entry *e)
 {
-    int wd;
+    int wd = -1;
 
-    if (w->inotify < 0) {
-        return;
+    if (w->inotify >= 0) {
+        wd = inotify_add_watch(w->inotify, dir, EVENTS);
     }
-    wd = inotify_add_watch(w->inotify, dir, EVENTS);
+    e->is_told &= wd >= 0 && is_local(dir);
     if (wd >= 0) {
+        if (e == &w->roots && !mr_map_find(&w->watched, key_of(&wd))) {
+            w->scans_left = 0; /* another folder by the name of the repository */
+        }
         mr_map_put(&w->watched, key_of(&wd), e);
+    } else if (w->inotify < 0) {
+        return;
     } else if (errno == ENOSPC && !w->is_full_warned) {
         w->is_full_warned = true;
         mr_log(
@@ -126,6 +162,7 @@ static void event_take(struct mr_model_watch *w, const struct inotify_event *eve
 {
     if (event->mask & IN_Q_OVERFLOW) {
         w->all_ns = now_ns;
+        w->scans_left = 0;
         return;
     }
     struct entry *e = mr_map_find(&w->watched, key_of(&event->wd));
@@ -136,6 +173,7 @@ static void event_take(struct mr_model_watch *w, const struct inotify_event *eve
         mr_map_remove(&w->watched, key_of(&event->wd));
     }
     if (e == &w->roots) {
+        w->scans_left = 0;
         w->all_ns = MR_MIN(w->all_ns, now_ns + AFTER_EVENT_NS);
     } else if (e->look_ns == 0) {
         e->look_ns = now_ns + AFTER_EVENT_NS;
@@ -202,6 +240,17 @@ static void versions_update(const struct mr_model_watch *w, struct entry *e,
     e->versions = now;
 }
 
+/* Nothing in the folder was left out of the look, and nothing in it lies elsewhere. */
+static bool is_all_watched(const struct mr_folder *f)
+{
+    bool is_all = f->shared.links == 0;
+
+    for (size_t i = 0; i < f->versions.len; i++) {
+        is_all &= f->versions.at[i].print.links == 0 && f->versions.at[i].err.status == MR_OK;
+    }
+    return is_all;
+}
+
 /* Reads the model's folder in every repository; one in two of them is told by the sum, so that a
  * loader looks at it and says so. */
 static void entry_look(struct mr_model_watch *w, struct entry *e)
@@ -213,15 +262,22 @@ static void entry_look(struct mr_model_watch *w, struct entry *e)
     bool is_settled = true;
 
     e->exists = false;
+    e->is_told = true;
+    e->place = 0;
     for (size_t i = 0; i < o->repository_count; i++) {
         struct mr_folder f;
         struct mr_err why = {0};
-        int rc = mr_folder_read(&f, o->repositories[i], mr_str_c(e->name), o->config_name,
-                                dir_visit, &visiting, &why);
+        if (!mr_repository_counts(w->m, i)) {
+            continue;
+        }
+        int rc = mr_folder_read(&f, o->repositories[i], o->link_dirs, mr_str_c(e->name),
+                                o->config_name, dir_visit, &visiting, &why);
         if (rc != MR_E_NOT_FOUND) {
-            shared.sum += f.shared.sum + (rc < 0 ? mr_hash(mr_str_c(why.msg)) : i);
+            shared.sum += f.shared.sum + (rc < 0 ? mr_hash(mr_str_c(why.msg)) : 0);
+            e->place = e->place * 31 + i + 1;
             shared.newest_wall_ns = MR_MAX(shared.newest_wall_ns, f.shared.newest_wall_ns);
         }
+        e->is_told &= rc == MR_E_NOT_FOUND || (rc == MR_OK && is_all_watched(&f));
         if (rc == MR_OK && !e->exists) {
             versions_update(w, e, &f, &begin);
         }
@@ -241,7 +297,7 @@ static void entry_look(struct mr_model_watch *w, struct entry *e)
 /* What is at rest, in one number; never 0. */
 static uint64_t settled_print(const struct entry *e)
 {
-    uint64_t sum = e->shared.sum;
+    uint64_t sum = e->shared.sum + e->place;
 
     for (size_t i = 0; i < e->versions.len; i++) {
         if (e->versions.at[i].is_settled) {
@@ -333,24 +389,27 @@ static int names_take(struct mr_model_watch *w, struct mr_err *err)
 typedef MR_VEC(struct entry *) entry_vec;
 
 /* Entries to look at now; looking may remove one from the map. */
-static entry_vec entries_due(const struct mr_model_watch *w, bool all, int64_t now_ns)
+enum scan { SCAN_DUE, SCAN_UNTOLD, SCAN_ALL };
+
+static entry_vec entries_due(const struct mr_model_watch *w, enum scan scan, int64_t now_ns)
 {
     entry_vec due = {0};
     struct mr_map_slot *slot;
 
     for (size_t i = 0; (slot = mr_map_next(&w->entries, &i));) {
         struct entry *e = slot->value;
-        if (all || (e->look_ns != 0 && e->look_ns <= now_ns)) {
+        if (scan == SCAN_ALL || (scan == SCAN_UNTOLD && !e->is_told) ||
+            (e->look_ns != 0 && e->look_ns <= now_ns)) {
             MR_VEC_PUSH(&due, e);
         }
     }
     return due;
 }
 
-static void entries_look(struct mr_model_watch *w, bool all)
+static void entries_look(struct mr_model_watch *w, enum scan scan)
 {
     int64_t now_ns = mr_now_ns();
-    entry_vec due = entries_due(w, all, now_ns);
+    entry_vec due = entries_due(w, scan, now_ns);
 
     for (size_t i = 0; i < due.len; i++) {
         entry_look(w, due.at[i]);
@@ -375,12 +434,27 @@ static int wait_ms(const struct mr_model_watch *w)
     return (int)MR_MAX(MR_MIN(left_ms, 60000), 0);
 }
 
+/* Time for a scan; of what? */
+static enum scan scan_begin(struct mr_model_watch *w)
+{
+    struct mr_err err;
+
+    if (names_take(w, &err) < 0) {
+        mr_log(MR_LOG_WARN, "model.repository", "%s", err.msg);
+        return SCAN_DUE;
+    }
+    if (w->scans_left-- > 0) {
+        return SCAN_UNTOLD;
+    }
+    w->scans_left = SCANS_ROUND - 1;
+    return SCAN_ALL;
+}
+
 static void *watch_main(void *arg)
 {
     struct mr_model_watch *w = arg;
     struct pollfd fds[2] = {{.fd = w->wake, .events = POLLIN},
                             {.fd = w->inotify, .events = POLLIN}};
-    struct mr_err err;
 
     for (;;) {
         int n = poll(fds, 2, wait_ms(w));
@@ -390,15 +464,12 @@ static void *watch_main(void *arg)
         if (n > 0 && fds[1].revents) {
             events_read(w);
         }
-        bool all = mr_now_ns() >= w->all_ns;
-        if (all) {
+        enum scan scan = SCAN_DUE;
+        if (mr_now_ns() >= w->all_ns) {
             w->all_ns = mr_now_ns() + w->m->o.poll_ns;
-            all = names_take(w, &err) == MR_OK;
-            if (!all) {
-                mr_log(MR_LOG_WARN, "model.repository", "%s", err.msg);
-            }
+            scan = scan_begin(w);
         }
-        entries_look(w, all);
+        entries_look(w, scan);
     }
     return NULL;
 }
@@ -420,7 +491,7 @@ static void rest_wait(struct mr_model_watch *w)
 {
     int64_t pause_ns = w->m->o.settle_ns;
     struct timespec ts = {pause_ns / MR_NS_PER_S, pause_ns % MR_NS_PER_S};
-    entry_vec unrest = entries_due(w, false, INT64_MAX);
+    entry_vec unrest = entries_due(w, SCAN_DUE, INT64_MAX);
 
     if (unrest.len > 0) {
         nanosleep(&ts, NULL);
@@ -440,7 +511,7 @@ int mr_watch_first(struct mr_models *m, mr_models_done_fn *done, void *ctx, stru
     if (rc < 0) {
         return rc;
     }
-    entry_vec all = entries_due(w, true, 0);
+    entry_vec all = entries_due(w, SCAN_ALL, 0);
     for (size_t i = 0; i < all.len; i++) {
         entry_look(w, all.at[i]);
     }
@@ -450,6 +521,7 @@ int mr_watch_first(struct mr_models *m, mr_models_done_fn *done, void *ctx, stru
     }
     MR_VEC_FINI(&all);
     w->all_ns = mr_now_ns() + m->o.poll_ns;
+    w->scans_left = SCANS_ROUND - 1;
     return MR_OK;
 }
 

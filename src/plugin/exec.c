@@ -51,8 +51,12 @@ static int output_check(struct run *run, uint32_t index, int32_t dtype, int32_t 
         return BROKEN(run, err, index, "came with rank %d", rank);
     }
     if (exec->row_count > 0 && (rank == 0 || shape[0] != exec->row_count)) {
-        return BROKEN(run, err, index, "came with %lld rows for a batch of %lld",
-                      rank == 0 ? 0LL : (long long)shape[0], (long long)exec->row_count);
+        int rc = BROKEN(run, err, index, "came with %lld rows for a batch of %lld",
+                        rank == 0 ? 0LL : (long long)shape[0], (long long)exec->row_count);
+        if (err) {
+            err->flags |= MR_ERR_ROWS;
+        }
+        return rc;
     }
     return MR_OK;
 }

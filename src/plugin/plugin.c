@@ -176,6 +176,23 @@ static int library_find(char path[PATH_MAX], mr_str name, const char *const *dir
                    looked[0] ? looked : "any directory (none given)", MR_STR_ARG(name));
 }
 
+static int name_check(mr_str name, struct mr_err *err)
+{
+    return name_is_valid(name)
+               ? MR_OK
+               : MR_FAIL(err, MR_E_INVALID,
+                         "'%.*s' is no backend name: letters, digits, '_' and '-', at most 64",
+                         MR_STR_ARG(mr_str_sub(name, 0, 80)));
+}
+
+int mr_plugin_find(mr_str name, const char *const *dirs, size_t dir_count, struct mr_err *err)
+{
+    char path[PATH_MAX];
+    int rc = name_check(name, err);
+
+    return rc < 0 ? rc : library_find(path, name, dirs, dir_count, err);
+}
+
 /* The last dlerror as a sentence's end. */
 static const char *dl_reason(void)
 {
@@ -271,10 +288,8 @@ int mr_plugin_open(struct mr_plugin **out, mr_str name, const char *const *dirs,
     struct mr_plugin *p = NULL;
     int rc;
 
-    if (!name_is_valid(name)) {
-        return MR_FAIL(err, MR_E_INVALID,
-                       "'%.*s' is no backend name: letters, digits, '_' and '-', at most 64",
-                       MR_STR_ARG(mr_str_sub(name, 0, 80)));
+    if ((rc = name_check(name, err)) < 0) {
+        return rc;
     }
     if (setting_count > UINT32_MAX) {
         return MR_FAIL(err, MR_E_TOO_LARGE, "backend '%.*s': too many settings", MR_STR_ARG(name));

@@ -273,12 +273,12 @@ static void release(struct run *run)
 }
 
 void exec_run(struct mr_sched *s, void *instance, struct mr_infer **items, uint32_t count,
-              int64_t rows, struct mr_arena *arena)
+              int64_t rows, struct mr_arena *arena, int64_t start)
 {
     const struct mr_version *v = s->version;
     struct run run = {.s = s, .items = items, .count = count, .rows = rows, .arena = arena};
     struct mr_err err;
-    int64_t start = mr_now_ns(), row = 0;
+    int64_t row = 0;
     int rc;
 
     mr_err_clear(&err);

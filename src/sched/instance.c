@@ -111,6 +111,9 @@ static void decide_wait(struct mr_sched *s, int64_t now_ns, const struct walk *w
         plan->reason = s->max_delay_ns > 0 ? MR_CLOSE_DELAY : MR_CLOSE_NO_COMPANY;
     } else if (is_past_preferred(s, plan->rows)) {
         plan->reason = MR_CLOSE_PREFERRED;
+    } else if (s->options.has_exact_delay) {
+        plan->is_ready = false;
+        plan->wait_until_ns = limit;
     } else if ((double)(plan->rows + running) >= s->company_rows - 0.5) {
         plan->reason = MR_CLOSE_NO_COMPANY;
     } else if (now_ns >= walk->deadline_ns - s->max_delay_ns) {
@@ -187,7 +190,9 @@ static void take(struct mr_sched *s, uint32_t count, struct mr_infer **items)
 /* With so many rows queued a batch that now has `rows` may be ready before its time. */
 static int64_t rows_to_wake_at(const struct mr_sched *s, int64_t rows)
 {
-    int64_t company = (int64_t)s->company_rows - (s->inflight_rows - s->queued_rows);
+    int64_t company = s->options.has_exact_delay
+                          ? INT64_MAX
+                          : (int64_t)s->company_rows - (s->inflight_rows - s->queued_rows);
     int64_t at = MR_MIN((int64_t)s->version->max_batch_size, MR_MAX(company, rows + 1));
 
     for (size_t i = 0; i < s->preferred_count; i++)
@@ -360,7 +365,8 @@ static void run_batch(struct mr_sched *s, struct sched_instance *in, struct mr_i
 
     for (uint32_t i = 0; i < count; i++)
         bytes += items[i]->input_bytes;
-    exec_run(s, in->instance, items, count, plan->rows, count == 1 ? items[0]->arena : &in->arena);
+    exec_run(s, in->instance, items, count, plan->rows, count == 1 ? items[0]->arena : &in->arena,
+             mr_now_ns());
     int64_t cost_ns = items[0]->times.end - items[0]->times.start;
 
     pthread_mutex_lock(&s->mutex);

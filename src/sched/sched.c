@@ -97,6 +97,7 @@ static int open_instances(struct mr_sched *s, struct mr_err *err)
         MR_TRY(mr_plugin_instance_open(&in->instance, s->version->backend, i, err));
         MR_TRY(warmup_run(&warmup, in->instance, s->instance_count - i, err));
     }
+    s->is_batching &= !s->version->cannot_batch;
 out:
     return rc;
 }

@@ -123,9 +123,9 @@ int64_t cost_of_queued(struct mr_sched *s, uint64_t input_bytes);
 void cost_add_queued(struct mr_sched *s, uint64_t input_bytes, int64_t ns);
 
 /* exec.c: run the items as one execution; fills status, outputs and times of each. arena is the item's own for
- * one item, otherwise scratch that may be reset afterwards. */
+ * one item, otherwise scratch that may be reset afterwards. `start` is the time of the call. */
 void exec_run(struct mr_sched *s, void *instance, struct mr_infer **items, uint32_t count,
-              int64_t rows, struct mr_arena *arena);
+              int64_t rows, struct mr_arena *arena, int64_t start);
 /* batch.c: joining and splitting for exec_run; all return MR_OK or fill *err. */
 int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_t rows,
                  struct mr_arena *arena, struct mr_tensor *out, struct mr_block **out_block,

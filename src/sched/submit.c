@@ -22,24 +22,35 @@ static void *inline_instance(struct mr_sched *s, struct sched_slot *slot, unsign
 
 /* A network thread runs models for so long in one round of its work, then leaves the rest of the round to the
  * queue: whoever else is on that thread (other models, health, metrics) waits no longer than this for inline work,
- * however many requests came at once, and what is too much meets the limits of the queue. */
+ * however many requests came at once, and what is too much meets the limits of the queue. Only executions count:
+ * the rest of a request's work stays on this thread either way, and a hand-over costs more than a short execution. */
 #define ROUND_NS (5 * MR_NS_PER_MS)
+
+/* Has the round of the request had its executions? */
+static bool is_round_spent(struct mr_infer_home *home, const struct mr_infer *r)
+{
+    if (home->round_ns != r->round_ns) {
+        home->round_ns = r->round_ns;
+        home->inline_ns = 0;
+    }
+    return r->round_ns && home->inline_ns > ROUND_NS;
+}
 
 static bool try_inline(struct mr_sched *s, struct mr_infer *r)
 {
     struct sched_slot *slot = slot_get(s, r->home->reader);
     struct mr_infer *items[1] = {r};
-    int64_t now = mr_now_ns();
     void *instance;
+    int64_t now;
 
-    if (!cost_allows_inline(s, slot, r->input_bytes) ||
-        (r->round_ns && now - r->round_ns > ROUND_NS))
+    if (!cost_allows_inline(s, slot, r->input_bytes) || is_round_spent(r->home, r))
         return false;
     instance = inline_instance(s, slot, r->home->reader);
     if (!instance)
         return false;
-    r->times.queued = now;
-    exec_run(s, instance, items, 1, r->rows, r->arena);
+    r->times.queued = now = mr_now_ns();
+    exec_run(s, instance, items, 1, r->rows, r->arena, now);
+    r->home->inline_ns += r->times.end - now;
     if (r->status == MR_OK) {
         cost_add_inline(s, slot, r->input_bytes, r->times.end - r->times.start);
         stats_count_execution(slot, r, r->rows, MR_CLOSE_SINGLE, true);
@@ -70,7 +81,8 @@ static int wake_for(struct mr_sched *s, struct mr_infer *r)
 
     if (s->is_forming) {
         const struct mr_infer *first = queue_front(s);
-        bool is_urgent = r->deadline_ns && r->deadline_ns - s->max_delay_ns <= r->times.queued;
+        bool is_urgent = !s->options.has_exact_delay && r->deadline_ns &&
+                         r->deadline_ns - s->max_delay_ns <= r->times.queued;
         if (s->queued_rows >= s->wake_at_rows || is_urgent || !batch_can_join(s, first, r))
             pthread_cond_signal(&s->filled);
         return MR_OK;

@@ -55,7 +55,7 @@ int warmup_sample_run(struct warmup_sample *sm, struct mr_sched *s, void *instan
 
     if (mr_version_is_unwanted(s->version))
         return MR_FAIL(err, MR_E_CANCELLED, "the version is not wanted any more");
-    exec_run(s, instance, items, 1, r->rows, &sm->scratch);
+    exec_run(s, instance, items, 1, r->rows, &sm->scratch, mr_now_ns());
     for (uint32_t k = 0; r->outputs && k < s->version->output_count; k++)
         mr_block_unref(&r->outputs[k].block);
     r->outputs = NULL;

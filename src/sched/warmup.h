@@ -41,6 +41,9 @@ struct warmup {
     struct mr_sched *s;
     bool is_default;          /* made-up requests are wanted */
     bool has_failed;          /* one of them did, and that was told */
+    bool one_ran;             /* one of a single row did run */
+    bool has_run;             /* a request of this version did, whatever came of it */
+    int64_t row_ns;           /* what a row took, when it last ran */
     unsigned records;         /* in the file of recorded requests, once it was read */
     int64_t left_ns;          /* for made-up requests on all instances that are still to come */
     int64_t recorded_left_ns; /* for recorded ones */

@@ -2,9 +2,10 @@
  * not pay for memory and kernels that a model takes hold of when it first runs.
  *
  * Zeros and random values by turns, at each batch size, until two runs in a row took the same time. All of it is
- * bounded: runs per size, bytes per request, and the time, which the instances share. As the values are ours, an
- * execution that fails says nothing about the model: it is logged once and the warm-up goes on. Only a load that
- * nobody wants any more ends it with an error. */
+ * bounded: runs per size, bytes per request, and the time, which the instances share, and at start all versions. As the values are ours, an
+ * execution that fails says nothing about the model: it is logged once and the warm-up goes on. Except for one of
+ * several rows where one row runs, or with other rows than were asked for: requests that are joined would fail as it
+ * does, so they are not joined. Only a cancelled load ends it with an error. */
 #include "base/log.h"
 #include "warmup.h"
 
@@ -12,6 +13,8 @@
 #define REQUEST_BYTES_MAX (UINT64_C(32) << 20)
 /* Differences below this are noise. */
 #define NOISE_NS (20 * MR_NS_PER_US)
+/* So short a run is made whatever is left of a budget. */
+#define CHEAP_NS (250 * MR_NS_PER_US)
 /* As lists of categories, masks, and numbers of steps begin with these. */
 #define WHOLE_MOST 1
 /* An element of BYTES: its length and one digit. */
@@ -150,21 +153,71 @@ static void tell(struct warmup *w, int64_t rows, const struct mr_err *why)
            MR_LOG_STR(v->model_name), (long long)v->number, (long long)rows, why->msg);
 }
 
+/* What failed is the batch: the answer has other rows, or one row runs and several do not, and not for want of memory. */
+static bool is_about_rows(const struct warmup *w, int64_t rows, const struct mr_err *why)
+{
+    const int rc = why->status;
+
+    return (rows > 0 && (why->flags & MR_ERR_ROWS)) ||
+           (rows > 1 && w->one_ran && rc != MR_E_NOMEM && rc != MR_E_EXHAUSTED);
+}
+
+static void stop_batching(struct warmup *w, int64_t rows, const struct mr_err *why)
+{
+    struct mr_version *v = w->s->version;
+
+    if (v->cannot_batch)
+        return; /* another instance has found it out */
+    v->cannot_batch = true;
+    mr_log(MR_LOG_WARN, "model.batching_off",
+           "model=%s version=%lld rows=%lld it cannot batch, and its requests are not joined: a "
+           "made-up one of so many rows failed: %s",
+           MR_LOG_STR(v->model_name), (long long)v->number, (long long)rows, why->msg);
+}
+
+/* The versions of a start draw from one budget, as the server is ready when the last of them is. Each has one run; what
+ * more it gets must fit, by what a row took last. So cheap models get all of theirs beside expensive ones. Relaxed: the
+ * budget may be overdrawn by a run of each loader. */
+static bool fits(const struct warmup *w, int64_t rows)
+{
+    struct mr_warmup_budget *b = w->s->options.warmup_budget;
+    const int64_t likely_ns = w->row_ns * MR_MAX(rows, 1);
+
+    return !b || !w->has_run || likely_ns <= CHEAP_NS ||
+           likely_ns <= atomic_load_explicit(&b->left_ns, memory_order_relaxed);
+}
+
+static int run_once(struct warmup *w, struct warmup_sample *sm, void *instance, struct mr_err *err)
+{
+    struct mr_warmup_budget *b = w->s->options.warmup_budget;
+    const int64_t begin = mr_now_ns();
+    int rc = warmup_sample_run(sm, w->s, instance, err);
+    const int64_t took = mr_now_ns() - begin;
+
+    w->has_run = true;
+    w->row_ns = took / MR_MAX(sm->infer.rows, 1);
+    if (b)
+        atomic_fetch_sub_explicit(&b->left_ns, took, memory_order_relaxed);
+    return rc;
+}
+
+/* 1: it was run; 0: it could not be made, or did not fit. */
 static int run_size(struct warmup *w, void *instance, int64_t rows, int64_t until_ns,
                     struct mr_err *err)
 {
     struct warmup_sample sm;
     uint64_t *elements = NULL;
     int64_t before = 0;
+    unsigned run = 0;
     int rc = MR_OK;
 
     warmup_sample_init(&sm, w->s->version);
     bool is_made = make_request(&sm, rows, &elements, err) == MR_OK;
     if (!is_made)
         warmup_tell_none(w->s, err->msg);
-    for (unsigned run = 0; is_made && run < WARMUP_RUNS_MAX && mr_now_ns() < until_ns; run++) {
+    for (; is_made && run < WARMUP_RUNS_MAX && mr_now_ns() < until_ns && fits(w, rows); run++) {
         fill_request(&sm, elements, run % 2 == 1);
-        MR_TRY(warmup_sample_run(&sm, w->s, instance, err));
+        MR_TRY(run_once(w, &sm, instance, err));
         int64_t took = sm.infer.times.end - sm.infer.times.start;
         if (run > 0 && warmup_is_steady(before, took))
             break;
@@ -172,15 +225,16 @@ static int run_size(struct warmup *w, void *instance, int64_t rows, int64_t unti
     }
 out:
     warmup_sample_fini(&sm);
-    return rc;
+    return rc < 0 ? rc : run > 0;
 }
 
 int warmup_default_run(struct warmup *w, void *instance, uint32_t instances, struct mr_err *err)
 {
     int64_t sizes[WARMUP_SIZES_MAX], begin = mr_now_ns();
     int64_t until = mr_ns_after(begin, w->left_ns / MR_MAX(1u, instances));
-    size_t count = warmup_sizes(w->s, sizes);
+    size_t count = w->s->version->cannot_batch ? 1 : warmup_sizes(w->s, sizes);
 
+    sizes[0] = w->s->version->max_batch_size > 0 ? 1 : 0;
     for (size_t i = 0; i < count && mr_now_ns() < until; i++) {
         struct mr_err why = {0};
         int rc = run_size(w, instance, sizes[i], until, &why);
@@ -189,8 +243,13 @@ int warmup_default_run(struct warmup *w, void *instance, uint32_t instances, str
                 *err = why;
             return rc;
         }
+        if (rc < 0 && is_about_rows(w, sizes[i], &why)) {
+            stop_batching(w, sizes[i], &why);
+            break;
+        }
         if (rc < 0)
             tell(w, sizes[i], &why);
+        w->one_ran |= i == 0 && rc > 0;
     }
     w->left_ns = MR_MAX(0, w->left_ns - (mr_now_ns() - begin));
     return MR_OK;

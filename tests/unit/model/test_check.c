@@ -26,7 +26,7 @@ static void test_defaults(void **state)
     assert_int_equal(mr_config_normalize(c, NULL), MR_OK);
     assert_int_equal(c->version_policy->latest->num_versions, 1);
     assert_int_equal(c->n_instance_group, 1);
-    assert_string_equal(c->instance_group[0]->name, "m_0");
+    assert_string_equal(c->instance_group[0]->name, "m");
     assert_int_equal(c->instance_group[0]->count, 1);
     assert_int_equal(c->instance_group[0]->kind, INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_CPU);
     assert_int_equal(c->dynamic_batching->n_preferred_batch_size, 1);
@@ -61,17 +61,21 @@ static const struct row {
     {X Y, MR_OK, NULL},
     {X, MR_E_INVALID, "must specify at least one 'output'"},
     {Y, MR_OK, NULL},
-    {X Y "max_batch_size: -1", MR_E_INVALID, "'max_batch_size' must be non-negative value"},
+    {X Y "max_batch_size: -1", MR_E_INVALID, "'max_batch_size' must be non-negative value for m"},
     {X Y "max_batch_size: 2000000000", MR_E_INVALID, "'max_batch_size'"},
     /* inputs and outputs */
-    {Y "input { data_type: TYPE_FP32 dims: 1 }", MR_E_INVALID, "input must specify 'name'"},
-    {Y "input { name: 'X' dims: 1 }", MR_E_INVALID, "input 'X' must specify 'data_type'"},
-    {IN(""), MR_E_INVALID, "input 'X' must specify 'dims'"},
-    {IN("dims: 0"), MR_E_INVALID, "dimension must be integer >= 1, or -1"},
+    {Y "input { data_type: TYPE_FP32 dims: 1 }", MR_E_INVALID,
+     "model input must specify 'name' for m"},
+    {Y "input { name: 'X' dims: 1 }", MR_E_INVALID,
+     "model input 'X' must specify 'data_type' for m"},
+    {IN(""), MR_E_INVALID, "model input 'X' must specify 'dims' for m"},
+    {IN("dims: 0"), MR_E_INVALID,
+     "model input 'X' dimension must be integer >= 1, or -1 to indicate a variable-size dimension "
+     "for m"},
     {IN("dims: -2"), MR_E_INVALID, "it is -2"},
     {IN("dims: [ -1, 1, 9 ]"), MR_OK, NULL},
-    {X X Y, MR_E_INVALID, "two inputs are named 'X'"},
-    {X Y Y, MR_E_INVALID, "two outputs are named 'Y'"},
+    {X X Y, MR_E_INVALID, "two model inputs are named 'X' for m"},
+    {X Y Y, MR_E_INVALID, "two model outputs are named 'Y' for m"},
     {IN("dims: [ 2, 3 ] reshape { shape: 6 }"), MR_OK, NULL},
     {IN("dims: 1 reshape { }"), MR_OK, NULL},
     {IN("dims: [ 2, 4, -1, 6 ] reshape { shape: [ 8, -1, 1, 6 ] }"), MR_OK, NULL},
@@ -80,12 +84,16 @@ static const struct row {
     {IN("dims: 2 reshape { }"), MR_E_INVALID, "different size for dims and reshape"},
     {IN("dims: [ 2, -1 ] reshape { shape: [ -1, 2 ] }"), MR_E_INVALID, "different size"},
     {IN("dims: [ 2, -1 ] reshape { shape: 2 }"), MR_E_INVALID,
-     "different number of variable-size dimensions"},
-    {IN("dims: 2 reshape { shape: 0 }"), MR_E_INVALID, "reshape dimension must be integer >= 1"},
+     "model input 'X' has different size for dims and reshape for m"},
+    {IN("dims: [ 2, -1 ] reshape { shape: [ -1, 1, -1 ] }"), MR_E_INVALID,
+     "model input 'X' has different number of variable-size dimensions for dims and reshape for m"},
+    {IN("dims: 2 reshape { shape: 0 }"), MR_E_INVALID,
+     "model input 'X' reshape dimensions must be integer >= 1, or -1 to indicate a variable-size "
+     "dimension for m"},
     {IN("dims: [ 9223372036854775807, 4 ] reshape { shape: [ 9223372036854775807, 4 ] }"),
      MR_E_INVALID, "different size"},
     {IN("dims: [ 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1 ]"),
-     MR_E_INVALID, "has 33 dimensions, allowed are 32"},
+     MR_E_INVALID, "has 33 dimensions in its dims, allowed are 32, for m"},
     {IN("dims: 1 format: FORMAT_NHWC"), MR_E_INVALID, "NHWC/NCHW require 3 dims"},
     {IN("dims: [ 1, 2, 3 ] format: FORMAT_NCHW"), MR_OK, NULL},
     /* batching */
@@ -173,7 +181,7 @@ static void test_check(void **state)
         Inference__ModelConfig *c = config_of(r->text);
         int rc = mr_config_normalize(c, &err);
         if (rc == MR_OK) {
-            rc = mr_config_check(c, warnings, 4, &count, &err);
+            rc = mr_config_check(c, true, warnings, 4, &count, &err);
         }
         const char *said = rc < 0 ? err.msg : count > 0 ? warnings[0].text : "";
         if (rc != r->rc || (r->error && !strstr(said, r->error)) || (!r->error && said[0]) ||
@@ -192,9 +200,9 @@ static void test_warnings_bounded(void **state)
     Inference__ModelConfig *c =
         config_of(X Y "runtime: 'x' optimization { priority: PRIORITY_MIN eager_batching: true }");
     assert_int_equal(mr_config_normalize(c, NULL), MR_OK);
-    assert_int_equal(mr_config_check(c, one, 1, &count, NULL), MR_OK);
+    assert_int_equal(mr_config_check(c, true, one, 1, &count, NULL), MR_OK);
     assert_int_equal(count, 1);
-    assert_int_equal(mr_config_check(c, NULL, 0, &count, NULL), MR_OK);
+    assert_int_equal(mr_config_check(c, true, NULL, 0, &count, NULL), MR_OK);
     assert_int_equal(count, 0);
     mr_config_free(&c);
 }

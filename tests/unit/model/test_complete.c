@@ -91,8 +91,14 @@ static const struct row rows[] = {
          "dims: [1] "
          "reshape { } } " DYN,
      NULL},
-    {"", &scalar, 0, 0, "input { name: \"X\" data_type: TYPE_FP32 dims: [1] reshape { } } " Y_1_16,
-     NULL},
+    {"input { name: 'X' dims: 1 }", &scalar, 0, 0,
+     "input { name: \"X\" data_type: TYPE_FP32 dims: [1] } " Y_1_16, NULL},
+    {"input { name: 'X' dims: 1 reshape { } }", &scalar, 0, 0,
+     "input { name: \"X\" data_type: TYPE_FP32 dims: [1] reshape { } } " Y_1_16, NULL},
+    {"input { name: 'X' dims: 2 }", &scalar, 0, 0, NULL,
+     "the model expects 0 dimensions (shape []) but the model configuration specifies 1 dimensions "
+     "(shape [2])"},
+    {"", &scalar, 0, 0, "input { name: \"X\" data_type: TYPE_FP32 dims: [1] } " Y_1_16, NULL},
     {"", &unknown, 0, 0, "input { name: \"X\" data_type: TYPE_FP32 } " Y_1_16, NULL},
     /* max_batch_size given, also as 0. */
     {"max_batch_size: 0", &batchable, 0, 0, X_B16 " " Y_B16, NULL},
@@ -122,13 +128,17 @@ static const struct row rows[] = {
     {"input { name: 'X' dims: [-1] } max_batch_size: 2", &batchable, 0, 0,
      MAX "2 input { name: \"X\" data_type: TYPE_FP32 dims: [-1] } " Y_16, NULL},
     {"input { name: 'X' dims: [15] } max_batch_size: 2", &batchable, 0, 0, NULL,
-     "model 'm', tensor 'X': the model expects shape [-1,16] but the model configuration specifies "
-     "shape [-1,15] (an initial batch dimension"},
+     "model 'm', tensor 'X': the model expects 2 dimensions (shape [-1,16]) but the model "
+     "configuration specifies 2 dimensions (an initial batch dimension because max_batch_size > 0 "
+     "followed by the explicit tensor shape, making complete shape [-1,15])"},
     {"input { name: 'X' dims: [1, 15] }", &unbatchable, 0, 0, NULL,
-     "the model expects shape [1,16] but the model configuration specifies shape [1,15]"},
+     "the model expects 2 dimensions (shape [1,16]) but the model configuration specifies 2 "
+     "dimensions (shape [1,15])"},
     {"input { name: 'X' dims: [4, 4] } max_batch_size: 2", &batchable, 0, 0, NULL,
      "model 'm', tensor 'X': the model expects 2 dimensions (shape [-1,16]) but the model "
      "configuration specifies 3 dimensions"},
+    {"input [ { name: 'X' }, { name: 'Z' } ]", &batchable, 0, 0, NULL,
+     "unable to load model 'm', configuration expects 2 inputs, model provides 1"},
     {"output { name: 'Y' data_type: TYPE_INT8 dims: [16] } max_batch_size: 2", &batchable, 0, 0,
      NULL, "configuration expects datatype TYPE_INT8 for output 'Y', model provides TYPE_FP32"},
     {"input { name: 'Z' dims: [16] }", &batchable, 0, 0, NULL,

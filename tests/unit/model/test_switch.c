@@ -207,6 +207,30 @@ static void test_a_label_keeps_its_version(void **state)
     assert_int_equal(found(f, "stable"), 0);
 }
 
+static void test_labels_that_leave_the_configuration(void **state)
+{
+    struct fixture *f = *state;
+    for (int i = 1; i <= 3; i++) {
+        fx_model(f, 0, "m", IDENTITY_TEXT LABELS("stable=1,canary=2"), i);
+    }
+    fx_start(f);
+    fx_must_load(f, "m");
+    must_label(f, "mine", "2");
+    fx_write(f, 0, "m/config.pbtxt", IDENTITY_TEXT LABELS("stable=1,next=2"));
+    fx_must_load(f, "m");
+    assert_int_equal(found(f, "canary"), 0);
+    assert_int_equal(found(f, "next"), 2);
+    assert_int_equal(found(f, "mine"), 2); /* it never was in there */
+    assert_string_equal(fx_ready(f, "m"), "1,2,3");
+
+    must_label(f, "mine", "");
+    fx_write(f, 0, "m/config.pbtxt", IDENTITY_TEXT);
+    fx_must_load(f, "m");
+    assert_int_equal(found(f, "stable"), 0);
+    assert_int_equal(found(f, "next"), 0);
+    assert_string_equal(fx_ready(f, "m"), "3"); /* at once: nothing keeps the others */
+}
+
 static void test_labels_of_the_configuration(void **state)
 {
     struct fixture *f = *state;
@@ -373,6 +397,7 @@ int main(void)
         fx_test(test_labels),
         fx_test(test_a_label_keeps_its_version),
         fx_test(test_labels_of_the_configuration),
+        fx_test(test_labels_that_leave_the_configuration),
         fx_test(test_rollback),
         fx_test(test_rollback_beside_labels_and_policies),
         fx_test(test_rollback_that_fails),

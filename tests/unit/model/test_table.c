@@ -146,7 +146,7 @@ static void test_version_numbers(void **state)
 static void read_folder(struct fixture *f, struct mr_folder *out)
 {
     struct mr_err err = {0};
-    if (mr_folder_read(out, f->repo[0], MR_STR("m"), NULL, NULL, NULL, &err) < 0) {
+    if (mr_folder_read(out, f->repo[0], NULL, MR_STR("m"), NULL, NULL, NULL, &err) < 0) {
         fail_msg("%s", err.msg);
     }
 }
@@ -198,16 +198,19 @@ static void test_folder_bounds(void **state)
     assert_int_equal(folder.versions.at[0].err.status, MR_E_TOO_LARGE);
     mr_folder_fini(&folder);
 
-    assert_int_equal(mr_folder_read(&folder, f->repo[0], MR_STR("none"), NULL, NULL, NULL, &err),
-                     MR_E_NOT_FOUND);
+    assert_int_equal(
+        mr_folder_read(&folder, f->repo[0], NULL, MR_STR("none"), NULL, NULL, NULL, &err),
+        MR_E_NOT_FOUND);
     mr_folder_fini(&folder);
     /* A repository that is away is not a model that is away. */
     assert_int_equal(
-        mr_folder_read(&folder, "/does/not/exist", MR_STR("m"), NULL, NULL, NULL, &err), MR_E_IO);
+        mr_folder_read(&folder, "/does/not/exist", NULL, MR_STR("m"), NULL, NULL, NULL, &err),
+        MR_E_IO);
     mr_folder_fini(&folder);
     fx_write(f, 0, "file", "no folder");
-    assert_int_equal(mr_folder_read(&folder, f->repo[0], MR_STR("file"), NULL, NULL, NULL, &err),
-                     MR_E_NOT_FOUND);
+    assert_int_equal(
+        mr_folder_read(&folder, f->repo[0], NULL, MR_STR("file"), NULL, NULL, NULL, &err),
+        MR_E_NOT_FOUND);
     mr_folder_fini(&folder);
 }
 
@@ -323,13 +326,13 @@ static void test_inside(void **state)
                 {"a/file/x", MR_E_NOT_FOUND}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fx_path(path, f, 0, rows[i].path);
-        int rc = mr_path_inside(root, path, &real, &err);
+        int rc = mr_path_inside(root, NULL, path, &real, &err);
         if (rc != rows[i].rc) {
             fail_msg("%s: %d %s", rows[i].path, rc, err.msg);
         }
         mr_freep(&real);
     }
-    assert_int_equal(mr_path_inside("/", "/tmp", &real, NULL), MR_OK);
+    assert_int_equal(mr_path_inside("/", NULL, "/tmp", &real, NULL), MR_OK);
     mr_free(real);
 }
 

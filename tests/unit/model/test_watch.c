@@ -172,7 +172,7 @@ static void test_changed_and_failed(void **state)
     fx_move(f, "m/2");
     wait_index(f, "m:2 UNAVAILABLE (warm-up failed as told)");
     assert_int_equal(fx_newest(f, "m"), 1);
-    assert_false(mr_models_ready(f->m));
+    assert_true(mr_models_ready(f->m));
     fx_drained(f); /* the index can show a failure before it was told */
     fx_changes(f);
     fx_write(f, 0, "m/1/more", "a look at this model, with nothing new about version 2");

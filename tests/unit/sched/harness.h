@@ -104,7 +104,7 @@ static inline void harness_init(struct harness *h)
     pthread_mutex_init(&h->mutex, NULL);
     pthread_cond_init(&h->cond, NULL);
     mr_mailbox_init(&h->box, harness_wake, h);
-    h->home = (struct mr_infer_home){harness_post, h, 0};
+    h->home = (struct mr_infer_home){.post = harness_post, .ctx = h};
     h->pins = mr_alloc_aligned(sizeof *h->pins);
     h->version.pins = h->pins;
 }

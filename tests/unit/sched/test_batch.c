@@ -406,6 +406,23 @@ static void be_quiet(struct harness *h)
     pthread_mutex_unlock(&s->mutex);
 }
 
+/* Each batch waits the whole delay, however often nothing came. */
+static void exact_delay_learns_nothing(void **state)
+{
+    struct harness h;
+    (void)state;
+
+    harness_init(&h);
+    h.options.has_exact_delay = true;
+    harness_batching(&h, 8, 5 * 1000);
+    harness_open(&h, "identity", NULL, 0);
+    for (uint64_t i = 1; i <= 2 * FRUITLESS_WAITS_MAX; i++) {
+        ask_alone(&h, (int32_t)i);
+        assert_int_equal(closed(&h, MR_CLOSE_DELAY), i);
+    }
+    harness_close(&h);
+}
+
 static void quiet_time_is_forgotten(void **state)
 {
     struct harness h;
@@ -614,6 +631,7 @@ int main(void)
         cmocka_unit_test(preferred_size_of_a_longer_queue),
         cmocka_unit_test(waiting_ends_early),
         cmocka_unit_test(lone_client_learns),
+        cmocka_unit_test(exact_delay_learns_nothing),
         cmocka_unit_test(quiet_time_is_forgotten),
         cmocka_unit_test(delay_counts_from_the_oldest),
         cmocka_unit_test(other_shapes_close_a_batch),

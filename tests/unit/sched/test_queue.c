@@ -120,6 +120,44 @@ static void becomes_inline(void **state)
     harness_close(&h);
 }
 
+static int submit_in_round(struct harness *h, int64_t round_ns)
+{
+    struct ask a;
+
+    ask_init(&a, h, 1, 1);
+    a.infer.round_ns = round_ns;
+    int rc = ask_submit(&a);
+    if (rc == MR_OK)
+        ask_wait(h, &a);
+    ask_check(&a, 1);
+    ask_fini(&a);
+    return rc;
+}
+
+/* A round has so much time for executions, however long it lasts by the rest of its work. */
+static void executions_of_a_round_are_bounded(void **state)
+{
+    struct harness h;
+    int64_t long_ago_ns = mr_now_ns() - 3600 * MR_NS_PER_S;
+    int64_t taken_ns;
+    (void)state;
+
+    harness_init(&h);
+    h.options.inline_threshold_ns = 3600 * MR_NS_PER_S;
+    harness_open(&h, "identity", NULL, 0);
+    assert_int_equal(submit_in_round(&h, 0), MR_OK);
+    assert_int_equal(submit_in_round(&h, long_ago_ns), MR_SCHED_DONE);
+    assert_int_equal(h.home.round_ns, long_ago_ns);
+    taken_ns = h.home.inline_ns;
+    assert_true(taken_ns > 0);
+    h.home.inline_ns = 0; /* on a busy machine it may have taken all there is */
+    assert_int_equal(submit_in_round(&h, long_ago_ns), MR_SCHED_DONE);
+    h.home.inline_ns = MR_NS_PER_S;
+    assert_int_equal(submit_in_round(&h, long_ago_ns), MR_OK);
+    assert_int_equal(submit_in_round(&h, long_ago_ns + 1), MR_SCHED_DONE); /* the next round */
+    harness_close(&h);
+}
+
 static void slow_models_stay_queued(void **state)
 {
     struct harness h;
@@ -507,6 +545,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_and_counts),
         cmocka_unit_test(becomes_inline),
+        cmocka_unit_test(executions_of_a_round_are_bounded),
         cmocka_unit_test(slow_models_stay_queued),
         cmocka_unit_test(instances_share_a_burst),
         cmocka_unit_test(backend_failure_is_told),

@@ -92,6 +92,7 @@ struct seen {
 struct traced {
     struct harness h;
     char path[64];
+    const char *delay_ms; /* of each run, NULL = none */
     struct seen runs[200];
     size_t count;
     Inference__ModelConfig__ParametersEntry *entries[1];
@@ -112,11 +113,13 @@ static void traced_init(struct traced *t)
 
 static void traced_open(struct traced *t, const char *wants, const char *status)
 {
-    const struct mr_setting settings[] = {
-        {"trace", t->path}, {"warmup", wants}, {"fail_status", status}};
+    const struct mr_setting settings[] = {{"trace", t->path},
+                                          {"warmup", wants},
+                                          {"fail_status", status},
+                                          {"delay_ms", t->delay_ms ? t->delay_ms : "0"}};
     char line[128];
 
-    harness_backend(&t->h, "fault", settings, 3);
+    harness_backend(&t->h, "fault", settings, 4);
     t->h.version.backend_flags = mr_plugin_model_signature(t->h.model)->flags;
     struct mr_err err = {0};
     if (mr_sched_open(&t->h.version, &t->h.options, &err) < 0)
@@ -296,6 +299,30 @@ static void time_is_bounded(void **state)
     traced_close(&t);
 }
 
+/* What versions share: each has one run, and the rest must fit. */
+static void budget_is_shared(void **state)
+{
+    static const int64_t left[] = {0, -60 * MR_NS_PER_S, 60 * MR_NS_PER_S};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct mr_warmup_budget budget = {left[i]};
+        struct traced t;
+        traced_init(&t);
+        t.h.options.warmup_budget = &budget;
+        t.h.group.count = 2;
+        t.delay_ms = "2"; /* not cheap */
+        traced_open(&t, "true", "OK");
+        if (left[i] > 0) {
+            assert_true(t.count >= 4);
+        } else {
+            assert_int_equal(t.count, 1);
+        }
+        assert_true(budget.left_ns <= left[i] - (int64_t)t.count * 2 * MR_NS_PER_MS);
+        traced_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +337,7 @@ int main(void)
         cmocka_unit_test(failures_do_not_matter),
         cmocka_unit_test(may_be_off),
         cmocka_unit_test(time_is_bounded),
+        cmocka_unit_test(budget_is_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,8 @@
  *   complete   inputs, outputs, max_batch_size from the opened model's signature
  *   normalise  Triton's defaults: version policy, instance group, preferred sizes, ...
  *   check      ranges, contradictions with the signature, features that this server does not have
+ * Before all of that a copy is normalised and checked as it was given, so that what is wrong with it
+ * is said whatever the folder and the model are like.
  * Each error names the model, the field and the allowed range. */
 #ifndef MR_MODEL_CONFIG_H
 #define MR_MODEL_CONFIG_H
@@ -72,9 +74,10 @@ int mr_config_normalize(Inference__ModelConfig *c, struct mr_err *err);
 /** Ranges and contradictions, then features. MR_E_UNSUPPORTED with a text that names the feature
  *  for what is not there (ensembles, sequence batching, decoupled, response cache, repository
  *  agents, ragged batching, ...). Fields that have no effect on a CPU server are listed in
- *  *warnings (caller's array). */
-int mr_config_check(const Inference__ModelConfig *c, struct mr_config_warning *warnings,
-                    size_t max_warnings, size_t *out_warning_count, struct mr_err *err);
+ *  *warnings (caller's array). is_complete false: what the model can still fill in may be missing. */
+int mr_config_check(const Inference__ModelConfig *c, bool is_complete,
+                    struct mr_config_warning *warnings, size_t max_warnings,
+                    size_t *out_warning_count, struct mr_err *err);
 
 /** Entries of `parameters` that are for the server: those whose keys begin with "millrace.". Errors:
  *  MR_E_INVALID, a key that is not known or a value that it cannot have. */

@@ -80,17 +80,21 @@ struct mr_version {
     uint32_t output_count;
     uint32_t backend_input_count; /* size of mr_exec.inputs */
     uint32_t backend_output_count;
-    const char *model_dir;      /* where config and labels came from */
-    const char *repository_dir; /* resolved; no file of the model lies outside of it */
-    void *sched;                /* the scheduler's, set by its hook */
+    const char *model_dir; /* where config and labels came from */
+    const char
+        *repository_dir; /* resolved; no file of the model lies outside of it and of link_dirs */
+    const char *const *link_dirs; /* resolved, ends with NULL; NULL: none; of the manager */
+    void *sched;                  /* the scheduler's, set by its hook */
     uint64_t file_bytes;
     bool has_requests; /* MR_WARMUP_REQUESTS was in its folder when it was made */
+    bool cannot_batch; /* set by hooks.serve: one row runs, several fail */
     /* ---- life cycle ---- */
     struct mr_pin_slot *pins; /* [reader_count] */
     _Atomic int state;        /* enum mr_version_state */
     _Atomic bool retiring;    /* taken out of the table */
     int64_t loaded_wall_ns;
     int64_t load_ns; /* how long load and warm-up took */
+    bool is_first;   /* mr_models_start waits for it */
     bool is_update;  /* another version of the model served when this one was made */
     void *load_private;
 };
@@ -107,7 +111,8 @@ struct mr_version_change {
 
 /** What the layer above does with a version. Called on loader threads. */
 struct mr_model_hooks {
-    /** Make the scheduler and its instances, run warm-up, set v->sched. Failure fails the load. */
+    /** Make the scheduler and its instances, run warm-up, set v->sched. Failure fails the load. With
+     *  cannot_batch and a max_batch_size that the config did not give, the version is made without and comes again. */
     int (*serve)(void *ctx, struct mr_version *v, struct mr_err *err);
     /** No request will come any more, none is pinned: stop and free the scheduler. */
     void (*unserve)(void *ctx, struct mr_version *v);
@@ -133,12 +138,16 @@ enum mr_switch_policy {
 enum mr_model_control { MR_MODEL_CONTROL_NONE, MR_MODEL_CONTROL_POLL, MR_MODEL_CONTROL_EXPLICIT };
 
 struct mr_models_options {
+    /* Folders; the same one twice counts once. */
     const char *const *repositories;
     size_t repository_count;
+    bool may_miss_repositories; /* one that is not there is looked for again instead of an error */
     enum mr_model_control control;
-    int64_t poll_ns;                /* rescan interval of poll mode, default 15 s */
-    int64_t settle_ns;              /* poll mode: how long a folder must stay the same before it is
+    int64_t poll_ns;              /* rescan interval of poll mode, default 15 s */
+    int64_t settle_ns;            /* poll mode: how long a folder must stay the same before it is
                                           taken, default 1 s */
+    const char *const *link_dirs; /* folders that links of the repositories may lead to */
+    size_t link_dir_count;
     const char *const *load_models; /* explicit mode: what to load at start, "*" = all */
     size_t load_model_count;
     const char *config_name; /* --model-config-name, NULL = none */
@@ -148,6 +157,7 @@ struct mr_models_options {
         drain_wait_ns;  /* MR_SWITCH_RESOURCE: how long requests may hold up a load, default 60 s */
     bool auto_complete; /* default true */
     bool strict_readiness;   /* default true */
+    bool strict_versions;    /* default false: see mr_models_ready */
     uint32_t load_threads;   /* models that load at once at start, default 4 */
     uint32_t update_threads; /* and later, default 1; not more than load_threads count */
     int64_t
@@ -164,6 +174,10 @@ struct mr_models_options {
     const size_t *backend_setting_counts;
     const char *const *backend_setting_names;
     size_t backend_setting_name_count;
+    /** Backends that load requests may choose, beside those with settings above and those of models in the
+     *  repositories. */
+    const char *const *allowed_backends;
+    size_t allowed_backend_count;
 };
 void mr_models_options_init(struct mr_models_options *o);
 
@@ -172,7 +186,7 @@ void mr_models_options_init(struct mr_models_options *o);
 int mr_models_new(struct mr_models **out, const struct mr_models_options *options,
                   const struct mr_model_hooks *hooks, struct mr_err *err);
 /** Load what the control mode says, and wait for it. *out_failed: models that did not load (their
- *  reasons are in the index). Starts watching in poll mode. Errors: only what keeps the whole from
+ *  reasons are in the index); then *err is that of the one which failed first, with its name. Starts watching in poll mode. Errors: only what keeps the whole from
  *  starting. */
 int mr_models_start(struct mr_models *m, size_t *out_failed, struct mr_err *err);
 /** Loads and unloads are answered MR_E_UNAVAILABLE from now on; a load that runs ends at its next step.
@@ -225,7 +239,8 @@ typedef void(mr_models_done_fn)(void *ctx, int rc, const struct mr_err *err);
  *  now: a load whose folder has changed since, or that is followed by an unload, a rollback, or a load
  *  with a config. Its `done` hears MR_E_CANCELLED at once. */
 
-/** Load or reload. config_json ptr NULL: from the repository; files need it. Everything is copied.
+/** Load or reload. config_json ptr NULL: from the repository; files need it. Everything is copied;
+ *  with files it may be the work of a turn (base/turn.h).
  *  Errors through done, with Triton's texts and statuses (triton.md 1.5 Load). */
 void mr_models_load(struct mr_models *m, mr_str name, mr_str config_json,
                     const struct mr_load_file *files, size_t file_count, mr_models_done_fn *done,
@@ -266,6 +281,11 @@ struct mr_model_report {
  *  at most once per second), so that models never loaded are listed. */
 void mr_models_report(struct mr_models *m, void (*each)(void *ctx, const struct mr_model_report *r),
                       void *ctx);
+/** As mr_models_report, for what is or was loaded, in no order, and without a look at folders. The lock is left every
+ *  fifth of a millisecond, and the CPU offered to others, so that no one waits for thousands of models: what a model
+ *  says is of one moment, all of them together are not. */
+void mr_models_visit(struct mr_models *m, void (*each)(void *ctx, const struct mr_model_report *r),
+                     void *ctx);
 #define MR_MEMORY_UNKNOWN INT64_MIN
 /** Where a version has its parameters, and what it did to the memory of the process. */
 struct mr_memory_view {
@@ -334,10 +354,13 @@ struct mr_load_totals {
 };
 void mr_models_totals(struct mr_models *m, struct mr_load_totals *out);
 
-/** Every version that should be ready is. A failed one counts until it loads or is unloaded; one
- *  that is loading counts before mr_models_start returns and not afterwards, so that loads do not
- *  make a server unready. Without strict_readiness always true. Cheap. */
+/** Every model that should serve has a version that does; a model whose first version is loading or failed makes it
+ *  false. With strict_versions a version that failed, beside one that serves, does so too, until it loads or is given
+ *  up. Without strict_readiness always true. Thread: any; one load. */
 bool mr_models_ready(struct mr_models *m);
+/** Whether a model of that name was ever asked to load and is not forgotten since, serving or not. Thread: online
+ *  reader. */
+bool mr_models_is_known(const struct mr_models *m, mr_str name);
 enum mr_model_control mr_models_control(const struct mr_models *m);
 
 #endif

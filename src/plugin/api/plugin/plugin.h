@@ -25,6 +25,12 @@ struct mr_loading {
     _Atomic uint64_t total;
 };
 
+/** Flag of an error: an output came with other rows than the batch has. Not for the wire. */
+#define MR_ERR_ROWS 0x80000000u
+
+/** Whether there is a library for mr_plugin_open. Errors: MR_E_INVALID (no such name can be), MR_E_NOT_FOUND (says
+ *  where it looked). Blocks. */
+int mr_plugin_find(mr_str name, const char *const *dirs, size_t dir_count, struct mr_err *err);
 /** Load `<dir>/libmillrace_<name>.so` or `<dir>/<name>/libmillrace_<name>.so` of the first directory that has
  *  it, and run its init. name: [A-Za-z0-9_-]+ only. Errors: MR_E_NOT_FOUND (says where it looked),
  *  MR_E_UNSUPPORTED (entry symbol or callbacks missing, newer than this host), the backend's own. */

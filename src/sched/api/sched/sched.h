@@ -32,6 +32,9 @@ struct mr_infer_home {
     void (*post)(void *ctx, struct mr_mail *mail); /* run mail on that thread; Thread: any */
     void *ctx;
     unsigned reader; /* its reader number, see model/model.h */
+    /* ---- the scheduler's own, zeroed ---- */
+    int64_t round_ns;  /* the round of work that inline_ns is of */
+    int64_t inline_ns; /* that executions took in it */
 };
 
 enum mr_infer_protocol { MR_INFER_REST = 0, MR_INFER_GRPC = 1, MR_INFER_PROTOCOLS = 2 };
@@ -56,7 +59,7 @@ struct mr_infer {
     /* ---- set by the caller before bind ---- */
     struct mr_version *version; /* pinned until mr_infer_finish */
     struct mr_arena *arena;
-    const struct mr_infer_home *home;
+    struct mr_infer_home *home;
     enum mr_infer_protocol protocol;
     int64_t deadline_ns; /* the client's own, 0 = none */
     int64_t
@@ -119,12 +122,19 @@ void mr_infer_finish(struct mr_infer *r, int64_t encode_ns);
 
 /* ---- life ---- */
 
+/** What made-up requests of several versions may take, all together. */
+struct mr_warmup_budget {
+    _Atomic int64_t left_ns; /* of executions, below 0 = more than that was taken */
+};
+
 struct mr_sched_options {
     uint32_t reader_count;
     int64_t inline_threshold_ns; /* 0 = never inline */
-    int64_t default_warmup_ns;   /* made-up requests for models without model_warmup; 0 = none */
-    int64_t recorded_warmup_ns;  /* recorded requests; 0: they are checked only */
-    uint32_t max_queue_size;     /* when the model's config says none */
+    bool has_exact_delay;      /* a batch waits max_queue_delay_microseconds whatever is expected */
+    int64_t default_warmup_ns; /* made-up requests for models without model_warmup; 0 = none */
+    struct mr_warmup_budget *warmup_budget; /* made-up requests draw from it; NULL = none */
+    int64_t recorded_warmup_ns;             /* recorded requests; 0: they are checked only */
+    uint32_t max_queue_size;                /* when the model's config says none */
     uint32_t
         hold_until_queued; /* test hook (TRITONSERVER_DELAY_SCHEDULER): nothing runs before so many wait */
 };
