@@ -1,5 +1,9 @@
 /* Base64, RFC 4648 section 4: strict, so that a text and its bytes determine each other. */
+#include "base/turn.h"
 #include "codec/json.h"
+
+#define LOOK_BYTES                                                                                 \
+    ((size_t)8 * 1024) /* multiple of four: text decoded without a look at the turn */
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -40,6 +44,9 @@ bool mr_base64_decode(mr_str s, uint8_t *out, size_t *out_len)
     for (size_t at = 0; at < s.len; at += 4) {
         const char *p = s.ptr + at;
         int digits = 4;
+        if (at % LOOK_BYTES == 0 && !mr_turn_spend(LOOK_BYTES * 2)) {
+            return false;
+        }
         if (at + 4 == s.len && p[3] == '=') {
             digits = p[2] == '=' ? 2 : 3;
         }

@@ -15,6 +15,8 @@ struct fill {
     uint64_t count;
 };
 
+#define FILL_LOOK 512 /* elements read without a look at the turn */
+
 typedef int(fill_run_fn)(struct fill *f);
 
 static int fill_too_many(struct fill *f, const char *at)
@@ -23,15 +25,11 @@ static int fill_too_many(struct fill *f, const char *at)
                            (unsigned long long)f->capacity);
 }
 
-/* Behind a value: true when another one follows that may be read by the same run. */
-static inline bool run_continues(const char **io_p, const char *end)
+/* As run_continues, whatever stands between the values. Its own function, or the compiler would make one of
+ * both and call it for each value. */
+static __attribute__((noinline)) bool run_continues_far(const char **io_p, const char *end)
 {
-    const char *p = *io_p;
-    if (end - p >= 2 && *p == ',' && json_is_digit(p[1])) {
-        *io_p = p + 1;
-        return true;
-    }
-    p = json_skip_space(p, end);
+    const char *p = json_skip_space(*io_p, end);
     *io_p = p;
     if (p == end || *p != ',') {
         return false;
@@ -42,6 +40,17 @@ static inline bool run_continues(const char **io_p, const char *end)
     }
     *io_p = next;
     return true;
+}
+
+/* Behind a value: true when another one follows that may be read by the same run. */
+static inline bool run_continues(const char **io_p, const char *end)
+{
+    const char *p = *io_p;
+    if (end - p >= 2 && *p == ',' && json_is_digit(p[1])) {
+        *io_p = p + 1;
+        return true;
+    }
+    return run_continues_far(io_p, end);
 }
 
 /* read(j, p, end, &value) gives the end of the value, or NULL with the error set. */
@@ -62,10 +71,11 @@ static inline bool run_continues(const char **io_p, const char *end)
                 return j->status;                                                                  \
             }                                                                                      \
             count++;                                                                               \
-        } while (run_continues(&p, end));                                                          \
+        } while (run_continues(&p, end) &&                                                         \
+                 (count % FILL_LOOK != 0 || json_spend(j, (uint64_t)8 * FILL_LOOK)));              \
         j->pos = p;                                                                                \
         f->count = count;                                                                          \
-        return MR_OK;                                                                              \
+        return j->status;                                                                          \
     }
 
 static inline const char *read_f32(struct mr_json *j, const char *p, const char *end, float *out)

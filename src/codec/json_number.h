@@ -102,10 +102,15 @@ static inline const char *json_exponent(const char *p, const char *end, int32_t 
     return p;
 }
 
+/* Of one number's text: what is longer does not end where a number may. Its digits are read in one go, and
+ * no double has more than eight hundred that matter. */
+#define JSON_NUMBER_MOST ((ptrdiff_t)64 * 1024)
+
 /** The number at p by JSON's grammar: its end, or NULL if there is none. */
 static inline const char *json_number_scan(const char *p, const char *end, struct json_number *n)
 {
     *n = (struct json_number){.is_integer = true};
+    end = end - p > JSON_NUMBER_MOST ? p + JSON_NUMBER_MOST : end;
     if (p < end && *p == '-') {
         n->negative = true;
         p++;

@@ -56,6 +56,20 @@ int mr_json_fail_at(struct mr_json *j, const char *at, int status, const char *f
     return rc;
 }
 
+const char *mr_json_skip_far(const char *p, const char *end)
+{
+    while (p < end && json_is_space(*p)) {
+        const char *stop = end - p > JSON_STEP ? p + JSON_STEP : end;
+        while (p < stop && json_is_space(*p)) {
+            p++;
+        }
+        if (!mr_turn_spend((uint64_t)JSON_STEP)) {
+            return end;
+        }
+    }
+    return p;
+}
+
 static const char *type_text(enum mr_json_type type)
 {
     static const char *const texts[] = {
@@ -225,6 +239,9 @@ bool mr_json_next_leaf(struct mr_json *j, int *io_level)
         *io_level = 1;
     }
     while (*io_level > 0) {
+        if (!json_spend(j, 16)) {
+            return false;
+        }
         if (!mr_json_next_item(j, &is_first)) {
             if (j->status != MR_OK) {
                 return false;
@@ -352,6 +369,9 @@ static int skip_value(struct mr_json *j)
     bool first = false;
     do {
         enum mr_json_type type = mr_json_peek(j);
+        if (!json_spend(j, 16)) {
+            return j->status;
+        }
         if (type == MR_JSON_OBJECT || type == MR_JSON_ARRAY) {
             if (skip_open(j, &levels, type == MR_JSON_OBJECT) < 0) {
                 return j->status;

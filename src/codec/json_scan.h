@@ -2,6 +2,9 @@
 #ifndef MR_CODEC_JSON_SCAN_H
 #define MR_CODEC_JSON_SCAN_H
 
+#include <stddef.h>
+
+#include "base/turn.h"
 #include "codec/json.h"
 
 #ifdef __SSE2__
@@ -9,6 +12,8 @@
 #endif
 
 #define MR_JSON_DEPTH_MAX 1000
+#define JSON_SPACE_NEAR   64
+#define JSON_STEP         ((ptrdiff_t)16 * 1024) /* text read without a look at the turn */
 
 /** Like mr_json_fail, with the place given. */
 int mr_json_fail_at(struct mr_json *j, const char *at, int status, const char *fmt, ...)
@@ -18,6 +23,13 @@ int mr_json_expected(struct mr_json *j, const char *what) __attribute__((cold, n
 /** Cut one string, opening quote included, off the text without unescaping. *out_raw is what stands
  *  between the quotes, known to be valid; *out_escaped says whether it holds a backslash. */
 int mr_json_cut_string(struct mr_json *j, mr_str *out_raw, bool *out_escaped);
+/** json_skip_space over a long stretch; `end` when the turn was ended. */
+const char *mr_json_skip_far(const char *p, const char *end) __attribute__((noinline));
+/** To be asked in every loop over text: false, with the error set, when the turn was ended. */
+static inline bool json_spend(struct mr_json *j, uint64_t units)
+{
+    return mr_turn_spend(units) || mr_json_fail(j, MR_E_CANCELLED, "ended") == MR_OK;
+}
 /** Length of the JSON number at p, 0 if there is none. */
 size_t mr_json_number_len(const char *p, const char *end);
 /** Length of NaN, Infinity or -Infinity at p, 0 if none of them; *out its value. */
@@ -36,10 +48,14 @@ static inline bool json_is_digit(char c)
 /** First byte that is not white space. Most values are followed by none or by a single blank. */
 static inline const char *json_skip_space(const char *p, const char *end)
 {
-    while (p < end && json_is_space(*p)) {
+    if (p < end && (unsigned char)*p > ' ') {
+        return p;
+    }
+    const char *near = end - p > JSON_SPACE_NEAR ? p + JSON_SPACE_NEAR : end;
+    while (p < near && json_is_space(*p)) {
         p++;
     }
-    return p;
+    return p < near || near == end ? p : mr_json_skip_far(p, end);
 }
 
 /** Length of the string whose opening quote is before p, if it is short (up to 15 bytes), plain

@@ -104,7 +104,15 @@ int mr_json_cut_string(struct mr_json *j, mr_str *out_raw, bool *out_escaped)
     bool high = false;
     bool escaped = false;
     for (;;) {
-        p = plain_skip(p, j->end, &high);
+        const char *stop = j->end - p > JSON_STEP ? p + JSON_STEP : j->end;
+        const char *from = p;
+        p = plain_skip(p, stop, &high);
+        if (!json_spend(j, 8 + (uint64_t)(p - from))) {
+            return j->status;
+        }
+        if (p == stop && stop != j->end) {
+            continue;
+        }
         if (p == j->end) {
             return mr_json_fail(j, MR_E_INVALID, "string without closing quote");
         }
@@ -162,11 +170,14 @@ static int unescape(struct mr_json *j, mr_str raw, mr_str *out)
     char *to = text;
     while (p < end) {
         bool ignored = false;
-        const char *stop = plain_skip(p, end, &ignored);
+        const char *stop = plain_skip(p, end - p > JSON_STEP ? p + JSON_STEP : end, &ignored);
+        if (!json_spend(j, 8 + (uint64_t)(stop - p))) {
+            return j->status;
+        }
         memcpy(to, p, (size_t)(stop - p));
         to += stop - p;
         p = stop;
-        if (p < end) {
+        if (p < end && !is_plain((unsigned char)*p)) {
             uint32_t code = 0;
             p += escape_decode(p, end, &code);
             to = utf8_put(to, code);

@@ -75,11 +75,8 @@ static const char *char_put(struct mr_buf *b, const char *p, const char *end)
     return p + 1;
 }
 
-void mr_json_put_string(struct mr_buf *b, mr_str s)
+void mr_json_put_part(struct mr_buf *b, const char *p, const char *end)
 {
-    const char *p = s.len ? s.ptr : "";
-    const char *end = p + s.len;
-    mr_buf_char(b, '"');
     while (p < end) {
         const char *stop = ascii_skip(p, end);
         if (stop > p) {
@@ -90,6 +87,14 @@ void mr_json_put_string(struct mr_buf *b, mr_str s)
             p = char_put(b, p, end);
         }
     }
+}
+
+void mr_json_put_string(struct mr_buf *b, mr_str s)
+{
+    const char *p = s.len ? s.ptr : "";
+    const char *end = p + s.len;
+    mr_buf_char(b, '"');
+    mr_json_put_part(b, p, end);
     mr_buf_char(b, '"');
 }
 

@@ -5,6 +5,8 @@
  * mr_pb_put_len. */
 #include "codec/pb.h"
 
+#include "base/turn.h"
+
 #define FIELD_NUMBER_MAX ((UINT32_C(1) << 29) - 1)
 
 bool mr_pb_varint_long(mr_bytes *io, uint64_t *out)
@@ -71,6 +73,9 @@ int mr_pb_next(mr_bytes *io, struct mr_pb_field *out)
     }
     mr_bytes rest = *io;
     uint64_t tag;
+    if (!mr_turn_spend(16)) {
+        return -1;
+    }
     if (!mr_pb_varint(&rest, &tag) || tag >> 3 == 0 || tag >> 3 > FIELD_NUMBER_MAX) {
         return -1;
     }

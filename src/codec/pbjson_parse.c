@@ -1,7 +1,7 @@
 /* A JSON object into a new message: proto3's JSON mapping, as far as the messages of proto/ need
  * it, with the forms that people write by hand: names in either spelling, enum names in any case,
- * integers as numbers or strings. Nesting is limited by the JSON reader, recursion follows the
- * nesting. */
+ * integers as numbers or strings, a list of one without its brackets. Nesting is limited by the JSON
+ * reader, recursion follows the nesting. */
 #include "codec/pbtext.h"
 
 #include <math.h>
@@ -220,6 +220,9 @@ static int parse_value(struct mr_json *j, ProtobufCMessage *m,
 static int parse_list(struct mr_json *j, ProtobufCMessage *m, const ProtobufCFieldDescriptor *field)
 {
     bool first = true;
+    if (mr_json_peek(j) != MR_JSON_ARRAY) {
+        return parse_value(j, m, field);
+    }
     if (mr_json_enter_array(j) < 0) {
         return j->status;
     }

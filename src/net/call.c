@@ -7,9 +7,8 @@
  * Thread: loop. */
 #include "call.h"
 
+#include "origin.h"
 #include "server.h"
-
-#define ARENA_FIRST_BYTES ((size_t)8 * 1024)
 
 static struct mr_icall *icall(const struct mr_call *call)
 {
@@ -41,7 +40,7 @@ struct mr_icall *mr_icall_new(struct mr_conn *c, const struct mr_call_ops *ops)
         return NULL;
     }
     if (is_fresh) {
-        mr_arena_init(&call->arena, ARENA_FIRST_BYTES, (size_t)o->max_arena_bytes);
+        mr_arena_init(&call->arena, MR_ICALL_ARENA_BYTES, (size_t)o->max_arena_bytes);
     }
     struct mr_arena arena = call->arena;
     *call = (struct mr_icall){
@@ -115,6 +114,16 @@ void mr_icall_detach(struct mr_icall *call)
     }
 }
 
+bool mr_icall_is_ready(const struct mr_icall *call)
+{
+    return !call->paused && !(call->conn && call->ops->is_backlogged(call));
+}
+
+void mr_icall_put_back(struct mr_icall *call, size_t n)
+{
+    call->put_back = n;
+}
+
 /* ---- what handlers are told ----------------------------------------------------------------- */
 
 void mr_icall_refuse(struct mr_icall *call, int status)
@@ -132,8 +141,11 @@ bool mr_icall_head(struct mr_icall *call)
     struct mr_conn *c = call->conn;
     const struct mr_http_handler *h = c->part->handler;
 
-    mr_count_add(&c->loop->stats.requests, 1);
     c->had_request = true;
+    if (c->part->options->refuse_foreign && mr_origin_judge(call)) {
+        return !c->closing;
+    }
+    mr_count_add(&c->loop->stats.requests, 1);
     h->on_head(h->ctx, &call->pub);
     return !c->closing;
 }
@@ -159,6 +171,18 @@ mr_str mr_call_header(const struct mr_call *call, const char *lower_name)
         }
     }
     return (mr_str){NULL, 0};
+}
+
+mr_str mr_call_name_sent(const struct mr_call *call, const struct mr_header *header)
+{
+    size_t at = (size_t)((uintptr_t)header->name.ptr - (uintptr_t)call->head);
+
+    /* A name that does not lie in the head was made here. */
+    if (!call->head_sent || !call->head || at > call->head_len ||
+        header->name.len > call->head_len - at) {
+        return header->name;
+    }
+    return mr_str_n(call->head_sent + at, header->name.len);
 }
 
 int mr_call_listener_tag(const struct mr_call *call)
@@ -215,11 +239,28 @@ static void end_detached(struct mr_icall *call)
     mr_icall_free(call);
 }
 
+void mr_http_count(struct mr_loop *loop, int status)
+{
+    int i = status - MR_HTTP_STATUS_FIRST;
+
+    if (i >= 0 && i < MR_HTTP_STATUSES) {
+        mr_count_add(&loop->stats.http_answers[i], 1);
+    }
+}
+
+static void count_answer(const struct mr_icall *ic, int status)
+{
+    if (!ic->pub.is_grpc) {
+        mr_http_count(ic->pub.loop, status);
+    }
+}
+
 void mr_call_reply(struct mr_call *call, const struct mr_reply *reply)
 {
     struct mr_icall *ic = icall(call);
 
     if (ic->conn) {
+        count_answer(ic, reply->status);
         ic->ops->reply(ic, reply);
         return;
     }
@@ -234,6 +275,7 @@ void mr_call_begin(struct mr_call *call, int status, const struct mr_header *hea
 
     ic->begun = true;
     if (ic->conn) {
+        count_answer(ic, status);
         ic->ops->begin(ic, status, headers, header_count);
     }
 }
@@ -260,13 +302,6 @@ void mr_call_end(struct mr_call *call, const struct mr_header *trailers, size_t 
     }
 }
 
-size_t mr_call_backlog(const struct mr_call *call)
-{
-    const struct mr_icall *ic = icall(call);
-
-    return ic->conn ? ic->ops->backlog(ic) : 0;
-}
-
 void mr_call_pause(struct mr_call *call, bool paused)
 {
     struct mr_icall *ic = icall(call);
@@ -274,6 +309,15 @@ void mr_call_pause(struct mr_call *call, bool paused)
     if (ic->conn && ic->paused != paused) {
         ic->paused = paused;
         ic->ops->pause(ic, paused);
+    }
+}
+
+void mr_call_hold(struct mr_call *call, int64_t bytes)
+{
+    struct mr_icall *ic = icall(call);
+
+    if (ic->conn && ic->ops->hold) {
+        ic->ops->hold(ic, bytes);
     }
 }
 

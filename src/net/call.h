@@ -9,14 +9,18 @@
 
 struct mr_icall;
 
+#define MR_ICALL_ARENA_BYTES                                                                       \
+    ((size_t)8 * 1024) /* the first chunk of a call's arena, which it keeps */
+
 /** How a protocol answers. The connection is there when these are called. */
 struct mr_call_ops {
     void (*reply)(struct mr_icall *call, const struct mr_reply *reply);
     void (*begin)(struct mr_icall *call, int status, const struct mr_header *headers, size_t count);
     void (*write)(struct mr_icall *call, const struct mr_piece *pieces, size_t count);
     void (*end)(struct mr_icall *call, const struct mr_header *trailers, size_t count);
-    size_t (*backlog)(const struct mr_icall *call);
+    bool (*is_backlogged)(const struct mr_icall *call);
     void (*pause)(struct mr_icall *call, bool paused);
+    void (*hold)(struct mr_icall *call, int64_t bytes); /* (optional) */
     void (*abort)(struct mr_icall *call, uint32_t h2_error);
 };
 
@@ -42,6 +46,9 @@ struct mr_icall {
     size_t held_cap;
     const char *peer_text; /* kept when the connection went first */
     int tag;
+    /* of every answer, beside the handler's (origin.c); as long as the call */
+    const struct mr_header *own_headers;
+    size_t own_header_count;
     bool owes; /* the handler has still to answer */
     bool told_cancel;
     bool begun; /* mr_call_begin was called */
@@ -61,9 +68,14 @@ struct mr_icall {
     bool is_zombie;     /* counted in mr_h2.zombies */
     bool waits;         /* on_body held back, see h2_release_waiting */
     int32_t stream_id;
+    int32_t window; /* of the stream, 0 = that of all */
     size_t header_cap;
     size_t header_bytes;
+    uint32_t turn;         /* mr_h2.turn when it was given what it held */
+    int64_t handler_bytes; /* mr_call_hold */
+    size_t put_back;       /* of the data that is being delivered, see mr_icall_put_back */
     int64_t body_due_ns;
+    int64_t out_due_ns;  /* while there is anything in `out`: it has to go on until then */
     struct mr_outq out;  /* body of the answer, not framed yet */
     struct mr_outq held; /* input of a paused stream */
     struct mr_header *trailers;
@@ -82,11 +94,17 @@ void mr_icall_detach(struct mr_icall *call);
 /** Only tell that the peer is gone (on_cancel at most once). */
 void mr_icall_cancel(struct mr_icall *call);
 
+/** An answer of HTTP, not of gRPC, is sent. */
+void mr_http_count(struct mr_loop *loop, int status);
 /** Say that the head is complete. False when the call was answered in on_head and is gone, or the
  *  connection is. Also refuses a declared length over the limit (mr_icall.refused). */
 bool mr_icall_head(struct mr_icall *call);
 /** The body is complete: on_body. */
 void mr_icall_body(struct mr_icall *call);
+/** Is more of a stream's input welcome: it is not paused, and its connection takes answers? */
+bool mr_icall_is_ready(const struct mr_icall *call);
+/** HTTP/2, within on_data: the last n bytes of the data are not taken. They come again when the call is ready. */
+void mr_icall_put_back(struct mr_icall *call, size_t n);
 /** Tell the handler that the body will not come to it. */
 void mr_icall_refuse(struct mr_icall *call, int status);
 

@@ -173,6 +173,11 @@ static void apply_defaults(struct mr_client_options *o)
     }
 }
 
+void mr_client_set_response_max(struct mr_client *c, int64_t bytes)
+{
+    c->options.max_response_bytes = MR_MAX(bytes, INT64_C(1));
+}
+
 /* "host:port", "[v6]:port". */
 static int split_address(struct mr_client *c, struct mr_err *err)
 {
@@ -205,6 +210,7 @@ static int split_address(struct mr_client *c, struct mr_err *err)
 
 static void client_free(struct mr_client *c)
 {
+    mr_client_headers_fini(c);
     mr_free(c->address);
     mr_free(c->authority);
     mr_free(c->host);
@@ -233,6 +239,9 @@ int mr_client_new(struct mr_client **out, struct mr_loop *loop, const char *addr
         c->authority = mr_strndup("localhost", 9);
     } else {
         rc = split_address(c, err);
+    }
+    if (rc == MR_OK) {
+        rc = mr_client_headers_read(c, err);
     }
     if (rc < 0) {
         client_free(c);

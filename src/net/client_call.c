@@ -10,6 +10,7 @@
 #define ARENA_LIMIT ((size_t)1024 * 1024)
 /* A body grows from this, so that a peer's claim of a size costs nothing. */
 #define BODY_FIRST_MAX ((size_t)16 * 1024 * 1024)
+#define BELIEF         ((size_t)8)
 
 /* ---- lists ---- */
 
@@ -101,6 +102,10 @@ int mr_client_body_reserve(struct mr_client_call *call, size_t want, struct mr_e
     }
     size_t target = cap ? cap * 2 : MR_MIN(want, BODY_FIRST_MAX);
     target = MR_MAX(target, (size_t)4096);
+    /* A length of which a part has really come is believed: growing by steps would copy it again and again. */
+    if (a->body_told > cap && a->body_told / BELIEF < cap) {
+        target = a->body_told;
+    }
     struct mr_block *grown = mr_block_new(MR_MIN(target, max));
     if (!grown) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for an answer of %zu bytes", target);
@@ -119,7 +124,8 @@ int mr_client_body_append(struct mr_client_call *call, const void *data, size_t 
     struct mr_client_answer *a = &call->answer;
     const char *p = data;
 
-    if (len > (size_t)call->client->options.max_response_bytes - a->body_len) {
+    const size_t max = (size_t)call->client->options.max_response_bytes;
+    if (a->body_len > max || len > max - a->body_len) {
         return MR_FAIL(err, MR_E_TOO_LARGE, "the answer of %s is larger than %lld bytes",
                        call->client->address, (long long)call->client->options.max_response_bytes);
     }
@@ -171,15 +177,34 @@ bool mr_client_is_clean(mr_str s)
     return true;
 }
 
+mr_str mr_client_host(const struct mr_client_call *call)
+{
+    for (size_t i = 0; i < call->header_count; i++) {
+        if (mr_str_eq_c(call->headers[i].name, "host")) {
+            return call->headers[i].value;
+        }
+    }
+    return mr_str_c(call->client->authority);
+}
+
 static int copy_headers(struct mr_client_call *call, const struct mr_client_request *r)
 {
     struct mr_err *err = &call->failed_err;
 
-    call->headers = MR_ARENA_ARRAY(&call->arena, struct mr_header, r->header_count + 1);
+    const struct mr_client *c = call->client;
+
+    call->headers =
+        MR_ARENA_ARRAY(&call->arena, struct mr_header, c->header_count + r->header_count + 1);
     if (!call->headers) {
         return MR_FAIL(err, MR_E_TOO_LARGE, "too many request headers");
     }
+    for (size_t i = 0; i < c->header_count; i++) {
+        call->headers[call->header_count++] = c->headers[i]; /* the client outlives its calls */
+    }
     for (size_t i = 0; i < r->header_count; i++) {
+        if (mr_client_has_header(c, r->headers[i].name)) {
+            continue;
+        }
         struct mr_header h = {mr_arena_str(&call->arena, r->headers[i].name),
                               mr_arena_str(&call->arena, r->headers[i].value)};
         if (!h.name.ptr || !h.value.ptr) {

@@ -35,21 +35,10 @@ static bool needs_length(const struct mr_client_call *call)
            mr_str_eq_c(call->method, "PUT");
 }
 
-/* Behind a gateway that goes by names, a caller may say another one than that of the address. */
-static mr_str host_of(const struct mr_client_call *call)
-{
-    for (size_t i = 0; i < call->header_count; i++) {
-        if (mr_str_eq_c(call->headers[i].name, "host")) {
-            return call->headers[i].value;
-        }
-    }
-    return mr_str_c(call->client->authority);
-}
-
 static void put_head(const struct mr_client_call *call, struct mr_buf *out)
 {
     mr_buf_printf(out, "%s %s HTTP/1.1\r\nhost: %.*s\r\nuser-agent: millrace/%s\r\n",
-                  call->method.ptr, call->path.ptr, MR_STR_ARG(host_of(call)), MR_VERSION);
+                  call->method.ptr, call->path.ptr, MR_STR_ARG(mr_client_host(call)), MR_VERSION);
     for (size_t i = 0; i < call->header_count; i++) {
         if (mr_str_eq_c(call->headers[i].name, "host")) {
             continue;
@@ -259,6 +248,7 @@ static int choose_framing(struct mr_client_conn *conn, struct mr_err *err)
                        call->client->address, (long long)length,
                        (long long)call->client->options.max_response_bytes);
     }
+    call->answer.body_told = length > 0 ? (size_t)length : 0;
     conn->h1.remaining = length;
     conn->h1.keep_alive &= chunked || length >= 0;
     conn->h1.state = chunked       ? MR_H1_CHUNK_SIZE

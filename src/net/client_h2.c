@@ -229,7 +229,7 @@ static int submit(struct mr_client_conn *conn, struct mr_client_call *call)
 
     nv[n++] = make_nv(MR_STR(":method"), call->method);
     nv[n++] = make_nv(MR_STR(":scheme"), c->options.tls ? MR_STR("https") : MR_STR("http"));
-    nv[n++] = make_nv(MR_STR(":authority"), mr_str_c(c->authority));
+    nv[n++] = make_nv(MR_STR(":authority"), mr_client_host(call));
     nv[n++] = make_nv(MR_STR(":path"), call->path);
     nv[n++] = make_nv(MR_STR("user-agent"), MR_STR("millrace/" MR_VERSION));
     if (call->body_bytes) {
@@ -237,7 +237,9 @@ static int submit(struct mr_client_conn *conn, struct mr_client_call *call)
         nv[n++] = make_nv(MR_STR("content-length"), mr_str_n(length, (size_t)len));
     }
     for (size_t i = 0; i < call->header_count; i++) {
-        nv[n++] = make_nv(call->headers[i].name, call->headers[i].value);
+        if (!mr_str_eq_c(call->headers[i].name, "host")) {
+            nv[n++] = make_nv(call->headers[i].name, call->headers[i].value);
+        }
     }
     int32_t id = nghttp2_submit_request(conn->h2, NULL, nv, n,
                                         call->body_bytes || call->stream ? &body : NULL, call);

@@ -35,6 +35,7 @@ struct mr_client_answer {
     size_t trailer_count;
     struct mr_block *body;
     size_t body_len;
+    size_t body_told; /* by content-length; 0: it did not */
 };
 
 struct mr_client_call {
@@ -134,6 +135,9 @@ struct mr_client {
     int port_number;
     bool is_unix;
     bool is_closing;
+    struct mr_header *headers; /* of options.headers; they point into header_lines */
+    char **header_lines;
+    size_t header_count;
     LIST_HEAD(, mr_client_conn) conns;
     struct mr_call_list waiting;
     size_t waiting_count;
@@ -163,6 +167,18 @@ int mr_client_body_append(struct mr_client_call *call, const void *data, size_t 
 /** Copies name (made lower case) and value. Errors: MR_E_TOO_LARGE. */
 int mr_client_add_header(struct mr_client_call *call, bool trailer, mr_str name, mr_str value,
                          struct mr_err *err);
+
+/** The value of the Host header or of :authority: the caller's if it gave one, behind a gateway that goes by names;
+ *  otherwise the address. */
+mr_str mr_client_host(const struct mr_client_call *call);
+
+/* ---- client_headers.c ---- */
+
+/** Reads options.headers into the client. Errors: MR_E_INVALID; mr_client_headers_fini is due then as well. */
+int mr_client_headers_read(struct mr_client *c, struct mr_err *err);
+void mr_client_headers_fini(struct mr_client *c);
+/** True if options.headers has one of that name. */
+bool mr_client_has_header(const struct mr_client *c, mr_str name);
 
 /* ---- client.c ---- */
 

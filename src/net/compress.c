@@ -1,12 +1,18 @@
-/* gzip and deflate by zlib. Output grows by doubling within the caller's limit, so a small body
- * that claims to be large costs what it really holds. Thread: any. */
+/* gzip and deflate by zlib, in steps between which the turn that this may be the work of is asked.
+ * Decompressed data grows by doubling within the caller's limit, so a small body that claims to be large costs
+ * what it really holds; compressed data fills block after block. All memory is blocks, so that the budget counts
+ * it from the first byte on. Thread: any. */
 #include "net/compress.h"
 
 #include <zlib.h>
 
 #include "base/mem.h"
+#include "base/turn.h"
 
 #define FIRST_BYTES ((size_t)16 * 1024)
+#define PACKED_MOST ((size_t)256 * 1024) /* of one piece */
+#define IN_STEP     ((size_t)8 * 1024)
+#define OUT_STEP    ((size_t)32 * 1024)
 #define WINDOW_BITS 15
 #define GZIP_BITS   (WINDOW_BITS + 16)
 #define RAW_BITS    (-WINDOW_BITS)
@@ -93,19 +99,47 @@ enum mr_coding mr_coding_accept(mr_str accept_encoding)
 
 /* ---- zlib ----------------------------------------------------------------------------------- */
 
+/* In blocks, as work in turns may be many at a time and the budget has to know. The block stands before the
+ * memory it gives. */
+#define Z_HEAD ((size_t)64)
+
 static void *z_alloc(void *ctx, unsigned items, unsigned size)
 {
     size_t bytes;
 
     (void)ctx;
-    return mr_size_mul(items, size, &bytes) ? mr_try_alloc(bytes) : NULL;
+    if (!mr_size_mul(items, size, &bytes) || !mr_size_add(bytes, Z_HEAD, &bytes)) {
+        return NULL;
+    }
+    struct mr_block *block = mr_block_new(bytes);
+    if (!block) {
+        return NULL;
+    }
+    memcpy(block->data, &block, sizeof block);
+    return block->data + Z_HEAD;
 }
 
 static void z_free(void *ctx, void *p)
 {
+    struct mr_block *block;
+
     (void)ctx;
-    mr_free(p);
+    memcpy(&block, (char *)p - Z_HEAD, sizeof block);
+    mr_block_unref(&block);
 }
+
+static int no_memory(struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_EXHAUSTED,
+                   "no memory to compress or decompress (--memory-budget), try later");
+}
+
+static int ended(struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_CANCELLED, "ended");
+}
+
+/* ---- in ------------------------------------------------------------------------------------- */
 
 /* zlib-wrapped data begins with a header that raw deflate data practically never begins with. */
 static bool is_wrapped(mr_bytes in)
@@ -114,28 +148,59 @@ static bool is_wrapped(mr_bytes in)
            ((unsigned)in.ptr[0] << 8 | in.ptr[1]) % 31 == 0;
 }
 
+uint64_t mr_decompress_max(size_t packed, uint64_t max, uint32_t ratio)
+{
+    uint64_t most = MR_MAX((uint64_t)MR_RATIO_FREE_BYTES, (uint64_t)packed * ratio);
+
+    return ratio > 0 ? MR_MIN(max, most) : max;
+}
+
+int mr_decompress_ratio_error(uint32_t ratio, struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_TOO_LARGE,
+                   "compressed data unpacks to more than %u times its size and %llu bytes "
+                   "(--max-decompression-ratio)",
+                   ratio, (unsigned long long)MR_RATIO_FREE_BYTES);
+}
+
 /* Twice the room, up to `max`; the old content moves along. */
-static int grow(struct mr_block **io_block, size_t len, uint64_t max)
+static int grow(struct mr_block **io_block, size_t len, uint64_t max, struct mr_err *err)
 {
     size_t want = *io_block ? (*io_block)->cap * 2 : FIRST_BYTES;
 
     want = (uint64_t)want > max ? (size_t)max : want;
     struct mr_block *block = mr_block_new(want);
     if (!block) {
-        return MR_E_EXHAUSTED;
+        return no_memory(err);
     }
-    if (len > 0) {
-        memcpy(block->data, (*io_block)->data, len);
-    }
+    bool goes_on = len == 0 || mr_turn_copy(block->data, (*io_block)->data, len);
     mr_block_unref(io_block);
     *io_block = block;
-    return MR_OK;
+    return goes_on ? MR_OK : ended(err);
 }
 
-/* Run inflate over all of z's input into a growing block. One byte above max is tried for, to tell
+/* One step: so little of in and out that it takes some ten microseconds, whatever the data is. Tables of codes can
+ * make every few bytes of input expensive, so it is bounded on both sides. */
+static int inflate_step(z_stream *z, mr_bytes *io_in, uint8_t *to, uint64_t room, size_t *io_len)
+{
+    unsigned in = (unsigned)MR_MIN(io_in->len, IN_STEP);
+    unsigned out = (unsigned)MR_MIN(room, (uint64_t)OUT_STEP);
+
+    z->next_in = (unsigned char *)io_in->ptr;
+    z->avail_in = in;
+    z->next_out = to;
+    z->avail_out = out;
+    int rc = inflate(z, Z_NO_FLUSH);
+    io_in->ptr += in - z->avail_in;
+    io_in->len -= in - z->avail_in;
+    *io_len += out - z->avail_out;
+    return rc;
+}
+
+/* Run inflate over all of `in` into a growing block. One byte above max is tried for, to tell
  * "exactly max" from more. */
-static int inflate_all(z_stream *z, uint64_t max, struct mr_block **io_block, size_t *out_len,
-                       struct mr_err *err)
+static int inflate_all(z_stream *z, mr_bytes *io_in, uint64_t max, struct mr_block **io_block,
+                       size_t *out_len, struct mr_err *err)
 {
     uint64_t limit = max + 1;
     size_t len = 0;
@@ -143,26 +208,25 @@ static int inflate_all(z_stream *z, uint64_t max, struct mr_block **io_block, si
 
     while (rc != Z_STREAM_END) {
         if (!*io_block || len == (*io_block)->cap) {
-            int grown = grow(io_block, len, limit);
+            int grown = grow(io_block, len, limit, err);
             if (grown < 0) {
-                return MR_FAIL(err, grown, "no memory for decompressed data");
+                return grown;
             }
         }
         uint64_t room = MR_MIN((uint64_t)(*io_block)->cap, limit) - len;
-        unsigned step = (unsigned)MR_MIN(room, (uint64_t)1 << 30);
-        z->next_out = (*io_block)->data + len;
-        z->avail_out = step;
-        rc = inflate(z, Z_NO_FLUSH);
-        len += step - z->avail_out;
+        rc = inflate_step(z, io_in, (*io_block)->data + len, room, &len);
         if (len > max) {
             return MR_FAIL(err, MR_E_TOO_LARGE, "decompressed data is larger than %llu bytes",
                            (unsigned long long)max);
         }
         if (rc == Z_MEM_ERROR) {
-            return MR_FAIL(err, MR_E_NOMEM, "no memory to decompress");
+            return no_memory(err);
         }
         if (rc != Z_OK && rc != Z_STREAM_END) {
             return MR_FAIL(err, MR_E_INVALID, "compressed data is damaged or cut short");
+        }
+        if (!mr_turn_spend(MR_TURN_LOOK)) {
+            return ended(err);
         }
     }
     *out_len = len;
@@ -184,12 +248,10 @@ int mr_decompress(enum mr_coding coding, mr_bytes in, uint64_t max, struct mr_bl
         return MR_FAIL(err, MR_E_TOO_LARGE, "compressed data is too large");
     }
     if (inflateInit2(&z, bits) != Z_OK) {
-        return MR_FAIL(err, MR_E_NOMEM, "no memory to decompress");
+        return no_memory(err);
     }
-    z.next_in = (unsigned char *)in.ptr;
-    z.avail_in = (unsigned)in.len;
-    int rc = inflate_all(&z, max, &block, &len, err);
-    if (rc == MR_OK && z.avail_in > 0) {
+    int rc = inflate_all(&z, &in, max, &block, &len, err);
+    if (rc == MR_OK && in.len > 0) {
         rc = MR_FAIL(err, MR_E_INVALID, "there are bytes behind the compressed data");
     }
     inflateEnd(&z);
@@ -202,31 +264,93 @@ int mr_decompress(enum mr_coding coding, mr_bytes in, uint64_t max, struct mr_bl
     return MR_OK;
 }
 
-/* Feed one run of input; flush is Z_NO_FLUSH, or Z_FINISH for the last. */
-static bool deflate_run(z_stream *z, mr_bytes in, int flush, struct mr_buf *out)
+/* ---- out ------------------------------------------------------------------------------------ */
+
+/* What deflate makes: pieces, each a block of its own, filled one after the other. */
+struct packed {
+    struct mr_arena *arena;
+    struct mr_piece *at;
+    size_t count;
+    size_t cap;
+    size_t next_bytes;
+};
+
+static int packed_grow(struct packed *p)
+{
+    if (p->count == p->cap) {
+        size_t cap = p->cap ? p->cap * 2 : 8;
+        struct mr_piece *at = MR_ARENA_ARRAY(p->arena, struct mr_piece, cap);
+        if (!at) {
+            return MR_E_EXHAUSTED;
+        }
+        if (p->count) {
+            memcpy(at, p->at, p->count * sizeof *at);
+        }
+        p->at = at;
+        p->cap = cap;
+    }
+    struct mr_block *block = mr_block_new(p->next_bytes);
+    if (!block) {
+        return MR_E_EXHAUSTED;
+    }
+    p->next_bytes = MR_MIN(p->next_bytes * 2, PACKED_MOST);
+    p->at[p->count++] = (struct mr_piece){.ptr = block->data, .block = block};
+    return MR_OK;
+}
+
+/* Feed one step of input; flush is Z_NO_FLUSH, or Z_FINISH for the end. */
+static int deflate_step(z_stream *z, mr_bytes in, int flush, struct packed *p)
 {
     int rc = Z_OK;
 
     z->next_in = (unsigned char *)in.ptr;
     z->avail_in = (unsigned)in.len;
-    do {
-        char *room = mr_buf_reserve(out, FIRST_BYTES);
-        if (!room) {
-            return false;
+    while (rc == Z_OK) {
+        struct mr_piece *last = p->count ? &p->at[p->count - 1] : NULL;
+        if (!last || last->len == last->block->cap) {
+            if (packed_grow(p) < 0) {
+                return MR_E_EXHAUSTED;
+            }
+            last = &p->at[p->count - 1];
         }
-        z->next_out = (unsigned char *)room;
-        z->avail_out = FIRST_BYTES;
+        unsigned room = (unsigned)MR_MIN(last->block->cap - last->len, PACKED_MOST);
+        z->next_out = last->block->data + last->len;
+        z->avail_out = room;
         rc = deflate(z, flush);
-        out->len += FIRST_BYTES - z->avail_out;
-    } while (rc == Z_OK && (z->avail_out == 0 || flush == Z_FINISH));
-    return rc == Z_OK || rc == Z_STREAM_END || rc == Z_BUF_ERROR;
+        last->len += room - z->avail_out;
+        if (z->avail_out > 0 && flush == Z_NO_FLUSH) {
+            break;
+        }
+    }
+    return rc == Z_OK || rc == Z_STREAM_END || rc == Z_BUF_ERROR ? MR_OK : MR_E_EXHAUSTED;
 }
 
-int mr_compress(enum mr_coding coding, int level, const mr_bytes *pieces, size_t count,
-                struct mr_buf *out, struct mr_err *err)
+static int deflate_all(z_stream *z, const struct mr_piece *pieces, size_t count, struct packed *p)
+{
+    for (size_t i = 0; i < count; i++) {
+        mr_bytes rest = {pieces[i].ptr, pieces[i].len};
+        while (rest.len > 0) {
+            size_t part = MR_MIN(rest.len, IN_STEP);
+            int rc = deflate_step(z, (mr_bytes){rest.ptr, part}, Z_NO_FLUSH, p);
+            if (rc < 0) {
+                return rc;
+            }
+            if (!mr_turn_spend(MR_TURN_LOOK)) {
+                return MR_E_CANCELLED;
+            }
+            rest.ptr += part;
+            rest.len -= part;
+        }
+    }
+    return deflate_step(z, (mr_bytes){0}, Z_FINISH, p);
+}
+
+int mr_compress(enum mr_coding coding, int level, const struct mr_piece *pieces, size_t count,
+                struct mr_arena *arena, struct mr_piece **out, size_t *out_count,
+                struct mr_err *err)
 {
     z_stream z = {.zalloc = z_alloc, .zfree = z_free};
-    bool ok = true;
+    struct packed p = {.arena = arena, .next_bytes = FIRST_BYTES};
 
     if (coding != MR_CODING_GZIP && coding != MR_CODING_DEFLATE) {
         return MR_FAIL(err, MR_E_UNSUPPORTED, "unknown content coding");
@@ -234,18 +358,17 @@ int mr_compress(enum mr_coding coding, int level, const mr_bytes *pieces, size_t
     level = MR_MIN(MR_MAX(level, 1), 9);
     if (deflateInit2(&z, level, Z_DEFLATED, coding == MR_CODING_GZIP ? GZIP_BITS : WINDOW_BITS, 8,
                      Z_DEFAULT_STRATEGY) != Z_OK) {
-        return MR_FAIL(err, MR_E_NOMEM, "no memory to compress");
+        return no_memory(err);
     }
-    for (size_t i = 0; i < count && ok; i++) {
-        mr_bytes rest = pieces[i];
-        while (rest.len > 0 && ok) {
-            size_t part = MR_MIN(rest.len, (size_t)1 << 30);
-            ok = deflate_run(&z, (mr_bytes){rest.ptr, part}, Z_NO_FLUSH, out);
-            rest.ptr += part;
-            rest.len -= part;
-        }
-    }
-    ok = ok && deflate_run(&z, (mr_bytes){0}, Z_FINISH, out);
+    int rc = deflate_all(&z, pieces, count, &p);
     deflateEnd(&z);
-    return ok ? MR_OK : MR_FAIL(err, MR_E_NOMEM, "no memory for compressed data");
+    if (rc < 0) {
+        for (size_t i = 0; i < p.count; i++) {
+            mr_block_unref(&p.at[i].block);
+        }
+        return rc == MR_E_CANCELLED ? ended(err) : no_memory(err);
+    }
+    *out = p.at;
+    *out_count = p.count;
+    return MR_OK;
 }

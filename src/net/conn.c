@@ -20,20 +20,22 @@
 #include "http1.h"
 #include "server.h"
 
-#define IOV_MAX_USED  64
-#define TURNS_MAX     16
-#define INPUTS_MAX    4
-#define LINGER_NS     (5 * MR_NS_PER_S)
-#define LINGER_BYTES  ((int64_t)64 * 1024 * 1024)
-#define CACHED_INPUTS 64
-#define CACHED_CHUNKS 512
-#define CACHED_CONNS  256
-#define CACHED_CALLS  256
+#define IOV_MAX_USED 64
+#define TURNS_MAX    16
+#define INPUTS_MAX   4
+#define BACKLOG_DUE  ((size_t)64 * 1024)
+/* Many clients read their answer when they have sent all: what they still send is thrown away for so long, for as
+ * long as it keeps coming. More than a body's usual limit, as those over it are the ones that are refused. */
+#define LINGER_NS      (30 * MR_NS_PER_S)
+#define LINGER_IDLE_NS (5 * MR_NS_PER_S)
+#define LINGER_BYTES   ((int64_t)1024 * 1024 * 1024)
+#define CACHED_INPUTS  64
+#define CACHED_CONNS   256
+#define CACHED_CALLS   256
 
 void mr_conn_memory_init(struct mr_loop *loop)
 {
     mr_cache_init(&loop->inputs, MR_INPUT_BYTES, CACHED_INPUTS);
-    mr_cache_init(&loop->chunks, mr_outq_chunk_bytes(), CACHED_CHUNKS);
     mr_cache_init(&loop->conns, sizeof(struct mr_conn), CACHED_CONNS);
     mr_icall_cache_init(&loop->calls, CACHED_CALLS);
 }
@@ -78,6 +80,12 @@ static size_t write_out(struct mr_conn *c, mr_bytes extra)
     return extra_done;
 }
 
+bool mr_conn_is_backlogged(const struct mr_conn *c, size_t memory)
+{
+    return (int64_t)memory > c->part->options->max_output_backlog ||
+           (memory > BACKLOG_DUE && mr_block_is_half_used());
+}
+
 size_t mr_conn_write_through(struct mr_conn *c, mr_bytes extra)
 {
     return c->handshaking || c->closing ? 0 : write_out(c, extra);
@@ -85,10 +93,8 @@ size_t mr_conn_write_through(struct mr_conn *c, mr_bytes extra)
 
 /* ---- input ---------------------------------------------------------------------------------- */
 
-size_t mr_conn_read(struct mr_conn *c, void *buf, size_t n)
+static size_t read_result(struct mr_conn *c, ssize_t got)
 {
-    ssize_t got = c->transport->read(c, buf, n);
-
     if (got > 0) {
         mr_count_add(&c->loop->stats.bytes_in, (uint64_t)got);
         return (size_t)got;
@@ -99,6 +105,36 @@ size_t mr_conn_read(struct mr_conn *c, void *buf, size_t n)
         mr_conn_close(c);
     }
     return 0;
+}
+
+size_t mr_conn_read(struct mr_conn *c, void *buf, size_t n)
+{
+    return read_result(c, c->transport->read(c, buf, n));
+}
+
+/* One place after the other. An end or an error after bytes that have come is reported by the next call. */
+static ssize_t read_places(struct mr_conn *c, const struct iovec *iov, int count)
+{
+    ssize_t all = 0;
+
+    for (int i = 0; i < count; i++) {
+        ssize_t n = c->transport->read(c, iov[i].iov_base, iov[i].iov_len);
+        if (n <= 0) {
+            c->input_inside = all > 0 && n != -EAGAIN;
+            return all > 0 ? all : n;
+        }
+        all += n;
+        if ((size_t)n < iov[i].iov_len) {
+            break;
+        }
+    }
+    return all;
+}
+
+size_t mr_conn_readv(struct mr_conn *c, const struct iovec *iov, int count)
+{
+    return read_result(c, c->transport->readv ? c->transport->readv(c, iov, count)
+                                              : read_places(c, iov, count));
 }
 
 void mr_input_free(struct mr_loop *loop, char *ptr, size_t cap)
@@ -166,7 +202,7 @@ static int64_t earliest(int64_t a, int64_t b)
 
 static int64_t output_deadline(const struct mr_conn *c)
 {
-    return c->blocked ? c->out_due_ns : 0;
+    return c->blocked || c->yielding ? c->out_due_ns : 0;
 }
 
 static bool wants_input(const struct mr_conn *c)
@@ -197,6 +233,14 @@ static void conn_settle(struct mr_conn *c)
     }
 }
 
+static void start_linger(struct mr_conn *c)
+{
+    c->proto = &mr_proto_linger;
+    c->idle_since_ns = c->loop->now_ns;
+    c->linger_until_ns = mr_ns_after(c->loop->now_ns, c->draining ? LINGER_IDLE_NS : LINGER_NS);
+    c->lingered = 0;
+}
+
 /* All output has left and no more will come. */
 static void finish(struct mr_conn *c)
 {
@@ -208,9 +252,7 @@ static void finish(struct mr_conn *c)
     mr_memwait_remove(c);
     c->close_soon = false;
     c->transport->end_output(c);
-    c->proto = &mr_proto_linger;
-    c->linger_until_ns = mr_ns_after(c->loop->now_ns, LINGER_NS);
-    c->lingered = 0;
+    start_linger(c);
     mr_input_release(c);
 }
 
@@ -231,6 +273,10 @@ static void conn_advance(struct mr_conn *c)
             c->yielding = true;
             more = false;
         }
+    }
+    if (c->yielding && c->out_due_ns == 0) {
+        /* It goes on when the socket has room, which may be never. */
+        c->out_due_ns = mr_due_start(c->loop->now_ns, c->part->options->write_timeout_ns);
     }
     if (!c->closing && c->out.failed) {
         mr_conn_close(c);
@@ -401,8 +447,7 @@ void mr_conn_close_soon(struct mr_conn *c, bool linger)
 
 void mr_conn_linger(struct mr_conn *c)
 {
-    c->proto = &mr_proto_linger;
-    c->linger_until_ns = mr_ns_after(c->loop->now_ns, LINGER_NS);
+    start_linger(c);
     mr_conn_close_soon(c, true);
 }
 
@@ -548,6 +593,7 @@ static void linger_input(struct mr_conn *c)
     size_t n = buf ? mr_conn_read(c, buf, MR_READ_BUF_BYTES) : 0;
 
     c->lingered += (int64_t)n;
+    c->idle_since_ns = c->loop->now_ns;
     if (!c->closing && (!buf || c->peer_eof || c->lingered > LINGER_BYTES)) {
         mr_conn_close(c);
     }
@@ -555,7 +601,13 @@ static void linger_input(struct mr_conn *c)
 
 static int64_t linger_deadline(const struct mr_conn *c)
 {
-    return c->linger_until_ns;
+    return MR_MIN(c->linger_until_ns, mr_ns_after(c->idle_since_ns, LINGER_IDLE_NS));
+}
+
+static void linger_drain(struct mr_conn *c)
+{
+    c->linger_until_ns = MR_MIN(c->linger_until_ns, mr_ns_after(c->loop->now_ns, LINGER_IDLE_NS));
+    mr_conn_kick(c); /* to wait for that */
 }
 
 const struct mr_proto mr_proto_linger = {
@@ -564,7 +616,7 @@ const struct mr_proto mr_proto_linger = {
     .wants_input = always_wants_input,
     .deadline = linger_deadline,
     .expired = mr_conn_close,
-    .drain = no_op,
+    .drain = linger_drain,
     .memory_back = no_op,
     .rest = no_op,
     .end = no_op,

@@ -27,6 +27,8 @@ struct mr_transport {
      *  returned when it failed and the connection, made a plain one, has something left to say. */
     int (*handshake)(struct mr_conn *c);
     ssize_t (*read)(struct mr_conn *c, void *buf, size_t n);
+    /** (optional) The same to several places, in order. */
+    ssize_t (*readv)(struct mr_conn *c, const struct iovec *iov, int count);
     ssize_t (*write)(struct mr_conn *c, const struct iovec *iov, int count);
     /** Which MR_WANT_* shall lead to mr_conn_ready. */
     void (*want)(struct mr_conn *c, int events);
@@ -118,6 +120,7 @@ struct mr_conn {
     int wanted; /* MR_WANT_* as told to the transport */
     int tag;
     bool over_unix;
+    bool on_loopback; /* its listener is */
     bool handshaking;
     bool running;       /* a callback of ours is at work on it: no need to queue a flush */
     bool blocked;       /* the transport takes no more output now */
@@ -192,6 +195,9 @@ void mr_conn_close_soon(struct mr_conn *c, bool linger);
 void mr_conn_linger(struct mr_conn *c);
 /** Tell the handler of a connection that came to nothing. */
 void mr_conn_bad_start(struct mr_conn *c, const char *why);
+/** So much memory waits for the peer to read its answers that no more of them are made: more than the option
+ *  allows, or, while half of the byte budget is used, more than a peer that reads has waiting. */
+bool mr_conn_is_backlogged(const struct mr_conn *c, size_t memory);
 /** Called by transports: readiness (MR_WANT_*), and the end. */
 void mr_conn_ready(struct mr_conn *c, int events);
 void mr_conn_gone(struct mr_conn *c);
@@ -202,6 +208,8 @@ void mr_conn_kick(struct mr_conn *c);
 /** Read into memory of the caller. Counts; ends of input and errors are dealt with: > 0 bytes, or 0
  *  (nothing now, c->peer_eof, or c->closing). */
 size_t mr_conn_read(struct mr_conn *c, void *buf, size_t n);
+/** The same to several places, each full before the next has anything. */
+size_t mr_conn_readv(struct mr_conn *c, const struct iovec *iov, int count);
 /** Write out now, with `extra` (may be empty) behind the queue; returns bytes of extra that went.
  */
 size_t mr_conn_write_through(struct mr_conn *c, mr_bytes extra);

@@ -33,6 +33,7 @@ struct grpc_state {
     struct mr_grpc_prefix head; /* valid when prefix_len is 5 */
     struct mr_block *part;      /* a message that came in pieces */
     size_t part_len;
+    mr_bytes unpacked; /* the unary message; ptr NULL: not yet, or it came as it is */
 };
 
 static enum mr_coding coding_of(enum mr_grpc_compression c)
@@ -49,11 +50,19 @@ static const struct mr_header accept_header = {MR_STR_INIT("grpc-accept-encoding
 static const struct mr_header type_header = {MR_STR_INIT("content-type"),
                                              MR_STR_INIT("application/grpc")};
 
+static void count_status(const struct mr_call *call, int grpc_status)
+{
+    unsigned i = (unsigned)grpc_status;
+
+    mr_count_add(&mr_loop_stats(call->loop)->grpc_answers[i < MR_GRPC_STATUSES ? i : 2], 1);
+}
+
 /* Status without any message before it. */
 static void trailers_only(struct mr_call *call, int grpc_status, mr_str message)
 {
     char encoded[MR_GRPC_ENCODED_MAX(MESSAGE_TEXT_MAX)];
 
+    count_status(call, grpc_status);
     message.len = MR_MIN(message.len, MESSAGE_TEXT_MAX);
     size_t n = mr_grpc_percent_encode(message, encoded);
     char number[12];
@@ -103,7 +112,11 @@ int mr_grpc_begin(struct mr_grpc_call *g, struct mr_call *call, int64_t max_mess
         return MR_E_UNSUPPORTED;
     }
     *g = (struct mr_grpc_call){
-        .call = call, .service_method = call->path, .max_message_bytes = max_message_bytes};
+        .call = call,
+        .service_method = call->path,
+        .max_message_bytes = max_message_bytes,
+        .limit_name = "--grpc-max-message-size",
+    };
     struct grpc_state *st = state_new(call);
     if (!st) {
         return refuse(call, mr_status_grpc(MR_E_NOMEM), MR_STR("out of memory"), MR_E_NOMEM);
@@ -132,14 +145,15 @@ int mr_grpc_begin(struct mr_grpc_call *g, struct mr_call *call, int64_t max_mess
 static int unpack(const struct mr_grpc_call *g, mr_bytes message, struct mr_block **out,
                   size_t *out_len, struct mr_err *err)
 {
-    int rc = mr_decompress(coding_of(g->encoding), message, (uint64_t)g->max_message_bytes, out,
-                           out_len, err);
+    uint64_t max = mr_decompress_max(message.len, (uint64_t)g->max_message_bytes, g->max_ratio);
+    int rc = mr_decompress(coding_of(g->encoding), message, max, out, out_len, err);
 
+    if (rc == MR_E_TOO_LARGE && max < (uint64_t)g->max_message_bytes) {
+        return mr_decompress_ratio_error(g->max_ratio, err);
+    }
     if (rc == MR_E_TOO_LARGE) {
-        return MR_FAIL(err, rc,
-                       "Received message larger than max when decompressed (%lld, "
-                       "--grpc-max-message-size)",
-                       (long long)g->max_message_bytes);
+        return MR_FAIL(err, rc, "Received message larger than max when decompressed (%lld, %s)",
+                       (long long)g->max_message_bytes, g->limit_name);
     }
     return rc;
 }
@@ -151,9 +165,8 @@ static int check_prefix(const struct mr_grpc_call *g, const uint8_t *p, struct m
         return MR_FAIL(err, MR_E_INVALID, "invalid gRPC message flag %u", p[0]);
     }
     if ((int64_t)out->length > g->max_message_bytes) {
-        return MR_FAIL(err, MR_E_TOO_LARGE,
-                       "Received message larger than max (%u vs. %lld, --grpc-max-message-size)",
-                       out->length, (long long)g->max_message_bytes);
+        return MR_FAIL(err, MR_E_TOO_LARGE, "Received message larger than max (%u vs. %lld, %s)",
+                       out->length, (long long)g->max_message_bytes, g->limit_name);
     }
     if (out->is_compressed && g->encoding == MR_GRPC_IDENTITY) {
         return MR_FAIL(err, MR_E_UNSUPPORTED,
@@ -162,11 +175,41 @@ static int check_prefix(const struct mr_grpc_call *g, const uint8_t *p, struct m
     return MR_OK;
 }
 
+int mr_grpc_unpack(const struct mr_grpc_call *g, mr_bytes message, struct mr_arena *arena,
+                   mr_bytes *out, struct mr_err *err)
+{
+    struct mr_block *block = NULL;
+    size_t len = 0;
+    int rc = unpack(g, message, &block, &len, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    if (!mr_block_keep(block, arena)) {
+        return MR_FAIL(err, MR_E_NOMEM, "out of memory");
+    }
+    *out = (mr_bytes){block->data, len};
+    return MR_OK;
+}
+
+bool mr_grpc_is_packed(const struct mr_grpc_call *g)
+{
+    mr_bytes body = g->call->body;
+
+    return body.len > MR_GRPC_PREFIX_BYTES && body.ptr[0] == 1 && g->encoding != MR_GRPC_IDENTITY &&
+           !((const struct grpc_state *)g->parser)->unpacked.ptr;
+}
+
 int mr_grpc_message(struct mr_grpc_call *g, mr_bytes *out, struct mr_err *err)
 {
+    struct grpc_state *st = g->parser;
     mr_bytes body = g->call->body;
     struct mr_grpc_prefix prefix = {0};
 
+    if (st->unpacked.ptr) {
+        *out = st->unpacked;
+        return MR_OK;
+    }
     if (body.len < MR_GRPC_PREFIX_BYTES) {
         return MR_FAIL(err, MR_E_INVALID, "the request holds no gRPC message");
     }
@@ -185,17 +228,9 @@ int mr_grpc_message(struct mr_grpc_call *g, mr_bytes *out, struct mr_err *err)
         *out = message;
         return MR_OK;
     }
-    struct mr_block *block = NULL;
-    size_t len = 0;
-    rc = unpack(g, message, &block, &len, err);
-    if (rc < 0) {
-        return rc;
-    }
-    if (!mr_block_keep(block, g->call->arena)) {
-        return MR_FAIL(err, MR_E_NOMEM, "out of memory");
-    }
-    *out = (mr_bytes){block->data, len};
-    return MR_OK;
+    rc = mr_grpc_unpack(g, message, g->call->arena, &st->unpacked, err);
+    *out = st->unpacked;
+    return rc;
 }
 
 /* Keep a piece of a message whose rest is still to come. */
@@ -230,7 +265,8 @@ static int emit(struct mr_grpc_call *g, bool is_compressed, mr_bytes message,
     struct mr_block *plain = NULL;
     size_t len = 0;
 
-    if (!is_compressed) {
+    g->is_packed = is_compressed;
+    if (!is_compressed || g->keeps_packed) {
         on_message(ctx, message, block);
         return MR_OK;
     }
@@ -303,18 +339,23 @@ int mr_grpc_feed(struct mr_grpc_call *g, mr_bytes data,
                  void (*on_message)(void *ctx, mr_bytes message, struct mr_block *block), void *ctx,
                  struct mr_err *err)
 {
+    struct mr_icall *call = MR_CONTAINER_OF(g->call, struct mr_icall, pub);
     struct grpc_state *st = g->parser;
     bool gone = false;
     int rc = MR_OK;
 
     st->gone = &gone;
     while (rc == MR_OK && data.len > 0) {
+        if (!mr_icall_is_ready(call)) {
+            mr_icall_put_back(call, data.len);
+            break;
+        }
         rc = feed_step(g, &data, on_message, ctx, err);
         if (gone) {
             return MR_E_CLOSED;
         }
         /* Ended, but kept alive by its stream. */
-        if (!MR_CONTAINER_OF(g->call, struct mr_icall, pub)->owes) {
+        if (!call->owes) {
             rc = MR_E_CLOSED;
         }
     }
@@ -351,14 +392,14 @@ static void begin(struct mr_grpc_call *g, enum mr_grpc_compression compress)
 
 #define PIECES_STACK 16
 
-/* A message as it is. */
-static void write_plain(struct mr_call *call, const struct mr_piece *pieces, size_t count,
-                        size_t bytes)
+/* A message behind its prefix. */
+static void write_framed(struct mr_call *call, bool is_packed, const struct mr_piece *pieces,
+                         size_t count)
 {
     struct mr_piece framed[PIECES_STACK];
     uint8_t prefix[MR_GRPC_PREFIX_BYTES];
 
-    mr_grpc_prefix_write(prefix, false, (uint32_t)bytes);
+    mr_grpc_prefix_write(prefix, is_packed, (uint32_t)mr_pieces_bytes(pieces, count));
     framed[0] = (struct mr_piece){.ptr = prefix, .len = sizeof prefix};
     if (count < PIECES_STACK) {
         if (count > 0) {
@@ -371,51 +412,46 @@ static void write_plain(struct mr_call *call, const struct mr_piece *pieces, siz
     mr_call_write(call, pieces, count);
 }
 
-/* A message compressed; false when there is no memory (the pieces are still the caller's then). */
-static bool write_compressed(struct mr_grpc_call *g, enum mr_grpc_compression compress,
-                             const struct mr_piece *pieces, size_t count)
+int mr_grpc_pack(const struct mr_grpc_call *g, enum mr_grpc_compression compress,
+                 struct mr_arena *arena, struct mr_grpc_message *io, struct mr_err *err)
 {
-    mr_bytes *plain = MR_ARENA_ARRAY(g->call->arena, mr_bytes, count ? count : 1);
-    struct mr_buf out;
-    bool ok = false;
+    const struct grpc_state *st = g->parser;
+    bool is_accepted =
+        st->has_begun ? st->sends == compress : (st->accept_mask & (1u << compress)) != 0;
+    struct mr_piece *packed;
+    size_t count;
 
-    mr_buf_init(&out, (size_t)UINT32_MAX);
-    for (size_t i = 0; plain && i < count; i++) {
-        plain[i] = (mr_bytes){pieces[i].ptr, pieces[i].len};
+    io->packed = MR_GRPC_IDENTITY;
+    if (compress == MR_GRPC_IDENTITY || !is_accepted ||
+        mr_pieces_bytes(io->pieces, io->count) == 0) {
+        return MR_OK;
     }
-    uint8_t prefix[MR_GRPC_PREFIX_BYTES] = {0};
-    mr_buf_append(&out, prefix, sizeof prefix);
-    if (plain &&
-        mr_compress(coding_of(compress), COMPRESS_LEVEL, plain, count, &out, NULL) == MR_OK &&
-        !out.failed) {
-        struct mr_piece all = {.ptr = out.ptr, .len = out.len};
-        mr_grpc_prefix_write((uint8_t *)out.ptr, true, (uint32_t)(out.len - sizeof prefix));
-        mr_call_write(g->call, &all, 1);
-        ok = true;
+    int rc = mr_compress(coding_of(compress), COMPRESS_LEVEL, io->pieces, io->count, arena, &packed,
+                         &count, err);
+    if (rc == MR_E_CANCELLED) {
+        return rc;
     }
-    mr_buf_fini(&out);
-    return ok;
+    if (rc == MR_OK) {
+        mr_pieces_drop(io->pieces, io->count);
+        *io = (struct mr_grpc_message){packed, count, compress};
+    }
+    return MR_OK; /* without memory it goes as it is */
+}
+
+void mr_grpc_send_message(struct mr_grpc_call *g, const struct mr_grpc_message *m,
+                          enum mr_grpc_compression compress)
+{
+    begin(g, compress);
+    write_framed(g->call, m->packed != MR_GRPC_IDENTITY, m->pieces, m->count);
 }
 
 void mr_grpc_send(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t piece_count,
                   enum mr_grpc_compression compress)
 {
-    struct grpc_state *st = g->parser;
-    size_t bytes = 0;
+    struct mr_grpc_message m = {.pieces = pieces, .count = piece_count};
 
-    for (size_t i = 0; i < piece_count; i++) {
-        bytes += pieces[i].len;
-    }
-    begin(g, compress);
-    if (compress != MR_GRPC_IDENTITY && st->sends == compress && bytes > 0 &&
-        write_compressed(g, compress, pieces, piece_count)) {
-        for (size_t i = 0; i < piece_count; i++) {
-            struct mr_block *block = pieces[i].block;
-            mr_block_unref(&block);
-        }
-        return;
-    }
-    write_plain(g->call, pieces, piece_count, bytes);
+    mr_grpc_pack(g, compress, g->call->arena, &m, NULL);
+    mr_grpc_send_message(g, &m, compress);
 }
 
 void mr_grpc_finish(struct mr_grpc_call *g, int grpc_status, mr_str message)
@@ -428,6 +464,7 @@ void mr_grpc_finish(struct mr_grpc_call *g, int grpc_status, mr_str message)
         trailers_only(g->call, grpc_status, message);
         return;
     }
+    count_status(g->call, grpc_status);
     begin(g, MR_GRPC_IDENTITY);
     message.len = MR_MIN(message.len, MESSAGE_TEXT_MAX);
     size_t n = mr_grpc_percent_encode(message, encoded);

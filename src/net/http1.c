@@ -410,6 +410,10 @@ static struct mr_icall *parse_head(struct mr_conn *c)
     if (!table || !make_body_room(c, len, BODY_ROOM)) {
         mr_conn_close(c);
     } else {
+        if (c->part->options->keep_head_case) {
+            call->pub.head_sent =
+                mr_arena_str(&call->arena, mr_str_n(in->ptr + in->start, len)).ptr;
+        }
         int rc = mr_http1_parse_request(in->ptr + in->start, len, table, lines, &head);
         if (rc == 0 && head.content_length > (int64_t)(in->cap - in->start - len) &&
             in->start > 0 && head.content_length <= (int64_t)(in->cap - len)) {
@@ -418,6 +422,8 @@ static struct mr_icall *parse_head(struct mr_conn *c)
             rc = mr_http1_parse_request(in->ptr, len, table, lines, &head);
         }
         if (rc == 0) {
+            call->pub.head = in->ptr + in->start;
+            call->pub.head_len = len;
             fill_call(c, call, &head);
             return call;
         }
@@ -471,7 +477,7 @@ static bool read_head(struct mr_conn *c)
 
 static bool is_backlogged(const struct mr_conn *c)
 {
-    return (int64_t)c->out.bytes > c->part->options->max_output_backlog;
+    return mr_conn_is_backlogged(c, c->out.memory);
 }
 
 static bool h1_work(struct mr_conn *c)
@@ -574,7 +580,8 @@ static bool h1_wants_input(const struct mr_conn *c)
         return false;
     }
     switch (c->h1.stage) {
-    case MR_H1_HEAD: return !c->close_soon && !is_backlogged(c);
+    /* While it yields there are whole requests in the buffer, which would grow as fast as the peer can send. */
+    case MR_H1_HEAD: return !c->close_soon && !c->yielding && !is_backlogged(c);
     case MR_H1_WAIT: return has_room(c);
     default: return !c->close_soon && (!c->h1.call || !c->h1.call->paused || has_room(c));
     }

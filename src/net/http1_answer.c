@@ -90,6 +90,7 @@ struct answer {
     uint64_t length;
     bool keep_alive;
     bool for_http10;
+    const struct mr_icall *call; /* NULL: an error before there was one */
 };
 
 static char *put_fixed(struct mr_conn *c, char *p, const struct answer *a)
@@ -156,6 +157,9 @@ static void append_head(struct mr_conn *c, const struct answer *a)
     for (size_t i = 0; i < a->header_count; i++) {
         append_header(&c->out, &a->headers[i]);
     }
+    for (size_t i = 0; a->call && i < a->call->own_header_count; i++) {
+        append_header(&c->out, &a->call->own_headers[i]);
+    }
     mr_outq_append(&c->out, "\r\n", 2);
 }
 
@@ -199,6 +203,7 @@ static void h1_reply(struct mr_icall *call, const struct mr_reply *reply)
         .length = mr_pieces_bytes(reply->pieces, reply->piece_count),
         .keep_alive = keep,
         .for_http10 = call->pub.version == MR_CALL_HTTP10,
+        .call = call,
     };
 
     mr_h1_take_call(c);
@@ -233,6 +238,7 @@ static void h1_begin(struct mr_icall *call, int status, const struct mr_header *
                             : LENGTH_CHUNKED,
         .keep_alive = keep,
         .for_http10 = is_http10,
+        .call = call,
     };
 
     h->answer_to_head = call->pub.head_only || bodyless;
@@ -278,9 +284,9 @@ static void h1_end(struct mr_icall *call, const struct mr_header *trailers, size
     mr_h1_answered(c, mr_h1_can_keep(c, false));
 }
 
-static size_t h1_backlog(const struct mr_icall *call)
+static bool h1_is_backlogged(const struct mr_icall *call)
 {
-    return call->conn->out.bytes;
+    return mr_conn_is_backlogged(call->conn, call->conn->out.memory);
 }
 
 static void h1_pause(struct mr_icall *call, bool paused)
@@ -308,7 +314,7 @@ const struct mr_call_ops mr_h1_call_ops = {
     .begin = h1_begin,
     .write = h1_write,
     .end = h1_end,
-    .backlog = h1_backlog,
+    .is_backlogged = h1_is_backlogged,
     .pause = h1_pause,
     .abort = h1_abort,
 };
@@ -343,6 +349,7 @@ void mr_h1_error(struct mr_conn *c, int status, const char *text)
         .kind = LENGTH_KNOWN,
         .length = (uint64_t)len,
     };
+    mr_http_count(c->loop, status);
     append_head(c, &a);
     mr_outq_append(&c->out, body, (size_t)len);
     c->h1.stage = MR_H1_HEAD;

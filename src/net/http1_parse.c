@@ -102,8 +102,8 @@ static int refuse(struct mr_http1_head *out, int status, const char *text)
     return status;
 }
 
-/* "http://host[:port]rest": points *target at the rest, "/" if there is none. */
-static bool skip_authority(mr_str *target)
+/* "http://host[:port]rest": points *target at the rest. */
+static bool skip_authority(mr_str *target, mr_str *out_authority)
 {
     mr_str s = *target;
     size_t scheme = mr_str_ieq(mr_str_sub(s, 0, 7), MR_STR("http://"))    ? 7
@@ -119,6 +119,7 @@ static bool skip_authority(mr_str *target)
     if (i == scheme) {
         return false;
     }
+    *out_authority = mr_str_sub(s, scheme, i);
     *target = mr_str_sub(s, i, s.len);
     return true;
 }
@@ -134,7 +135,8 @@ static int split_target(struct mr_http1_head *out)
     }
     bool is_asterisk = mr_str_eq(t, MR_STR("*")) && mr_str_eq(out->method, MR_STR("OPTIONS"));
     bool is_connect = mr_str_eq(out->method, MR_STR("CONNECT"));
-    if (t.len == 0 || (t.ptr[0] != '/' && !is_asterisk && !is_connect && !skip_authority(&t))) {
+    if (t.len == 0 ||
+        (t.ptr[0] != '/' && !is_asterisk && !is_connect && !skip_authority(&t, &out->authority))) {
         return refuse(out, 400, "invalid request target");
     }
     const char *mark = t.len ? memchr(t.ptr, '?', t.len) : NULL;
@@ -295,6 +297,23 @@ static int take_field(const struct mr_header *h, struct framing *f, struct mr_ht
 #undef IS
 }
 
+/* "... MUST ignore the received Host header field (if any) and instead use the host information of the
+ * request-target" (RFC 9112 3.2.2). */
+static int use_authority(struct mr_http1_head *out)
+{
+    for (size_t i = 0; i < out->authority.len; i++) {
+        if (!is_host_char((unsigned char)out->authority.ptr[i])) {
+            return refuse(out, 400, "invalid request target");
+        }
+    }
+    for (size_t i = 0; i < out->header_count; i++) {
+        if (mr_str_eq(out->headers[i].name, MR_STR("host"))) {
+            out->headers[i].value = out->authority;
+        }
+    }
+    return 0;
+}
+
 static int check_framing(const struct framing *f, struct mr_http1_head *out)
 {
     if (f->has_coding && f->has_length) {
@@ -315,7 +334,7 @@ static int check_framing(const struct framing *f, struct mr_http1_head *out)
     out->keep_alive = out->minor >= 1 ? !f->wants_close : f->wants_keep_alive && !f->wants_close;
     out->has_body = out->is_chunked || out->content_length > 0;
     out->expects_continue = out->expects_continue && out->minor >= 1 && out->has_body;
-    return 0;
+    return out->authority.len > 0 ? use_authority(out) : 0;
 }
 
 /* ---- header lines --------------------------------------------------------------------------- */

@@ -29,7 +29,8 @@ bool mr_http1_is_plausible(const char *p, size_t n);
 
 struct mr_http1_head {
     mr_str method;
-    mr_str target; /* as sent */
+    mr_str target;    /* as sent */
+    mr_str authority; /* of a target in absolute form, which counts in place of Host; else empty */
     mr_str path;
     mr_str query;
     int minor; /* HTTP/1.minor */

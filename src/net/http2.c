@@ -2,8 +2,7 @@
  * http2_answer.c answers).
  *
  * Input is read into the loop's read buffer and given to nghttp2, which keeps none of it; a session
- * holds no buffer of ours while it is idle. In the middle of a large DATA frame bytes are read to
- * their final place and nghttp2 is shown them there.
+ * holds no buffer of ours while it is idle. Large bodies are read to where they stay (http2_direct.c).
  *
  * A peer that does not take its answers gets no new ones made: complete requests wait (h2->waiting)
  * while the backlog is over the limit.
@@ -18,7 +17,7 @@
 
 #define CONNECTION_WINDOWS 16
 #define PREFACE_BYTES      24
-#define DIRECT_BYTES       ((size_t)16 * 1024)
+#define FIRST_BYTES        ((size_t)16 * 1024)
 #define PACK_BYTES         ((size_t)256 * 1024)
 #define QUEUE_MAX          4096 /* control frames waiting behind a blocked socket */
 #define DRAIN_GRACE_NS     (500 * MR_NS_PER_MS)
@@ -58,6 +57,7 @@ static bool check_frame(struct mr_h2 *h, const uint8_t p[9])
     if (type == NGHTTP2_DATA && mr_h2_is_ended(h, id)) {
         return false;
     }
+    h->strange += type > NGHTTP2_CONTINUATION;
     if (is_last || type == NGHTTP2_RST_STREAM) {
         h->ended[h->ended_at++ % MR_H2_ENDED] = id;
     }
@@ -89,7 +89,7 @@ static bool check_frames(struct mr_h2 *h, const uint8_t *data, size_t n)
     return ok;
 }
 
-static void feed(struct mr_conn *c, const uint8_t *data, size_t n)
+void mr_h2_feed(struct mr_conn *c, const uint8_t *data, size_t n)
 {
     struct mr_h2 *h = c->h2;
     bool ok = check_frames(h, data, n);
@@ -99,6 +99,10 @@ static void feed(struct mr_conn *c, const uint8_t *data, size_t n)
     if (!ok && used >= 0 && mr_h2_go_away(h, NGHTTP2_STREAM_CLOSED) != 0) {
         used = NGHTTP2_ERR_CALLBACK_FAILURE;
     }
+    if (h->strange > 0 && used >= 0 && mr_h2_count_junk(h, h->strange) != 0) {
+        used = NGHTTP2_ERR_CALLBACK_FAILURE;
+    }
+    h->strange = 0;
     if (used < 0 || h->failed) {
         mr_count_add(&c->loop->stats.protocol_errors, 1);
         mr_conn_close(c);
@@ -124,7 +128,7 @@ void mr_h2_start(struct mr_conn *c)
         return;
     }
     c->in = (struct mr_input){0};
-    feed(c, (const uint8_t *)in.ptr, in.end);
+    mr_h2_feed(c, (const uint8_t *)in.ptr, in.end);
     mr_input_free(c->loop, in.ptr, in.cap);
 }
 
@@ -164,40 +168,52 @@ static void deliver_held(struct mr_h2 *h, struct mr_icall *call)
     int32_t id = call->stream_id;
     mr_bytes data;
 
-    while (call && call->owes && !call->paused && (data = mr_outq_front(&call->held)).len > 0) {
+    while (mr_icall_is_ready(call) && (data = mr_outq_front(&call->held)).len > 0) {
         uint8_t copy[4096];
         size_t n = MR_MIN(data.len, sizeof copy);
         memcpy(copy, data.ptr, n);
+        n -= mr_h2_deliver(call, (mr_bytes){copy, n}, false);
+        if (!(call = mr_h2_stream_call(h->session, id)) || !call->owes) {
+            return;
+        }
         mr_outq_consume(&call->held, n);
+        h->held -= n;
         nghttp2_session_consume_stream(h->session, id, n);
-        mr_h2_deliver(call, (mr_bytes){copy, n}, false);
-        call = mr_h2_stream_call(h->session, id);
     }
-    if (call && call->owes && !call->paused && call->end_stream_seen && !call->body_done) {
+    if (call->held.bytes == 0 && mr_icall_is_ready(call) && call->end_stream_seen &&
+        !call->body_done) {
         mr_h2_deliver(call, (mr_bytes){0}, true);
     }
 }
 
-static bool is_deliverable(const struct mr_icall *call)
+/* Of the streams that can go on, the one whose turn is the longest ago. */
+static struct mr_icall *next_deliverable(struct mr_h2 *h)
 {
-    return call->pub.streaming && call->on_stream && call->owes && !call->paused &&
-           (call->held.bytes > 0 || (call->end_stream_seen && !call->body_done));
+    struct mr_icall *best = NULL;
+    struct mr_icall *call;
+
+    LIST_FOREACH (call, &h->calls, link) {
+        if (call->pub.streaming && call->on_stream && call->owes && !call->paused &&
+            (call->held.bytes > 0 || (call->end_stream_seen && !call->body_done)) &&
+            (!best || call->turn < best->turn)) {
+            best = call;
+        }
+    }
+    return best;
 }
 
-static void deliver_all(struct mr_h2 *h)
+static void deliver_all(struct mr_conn *c)
 {
-    if (!h->must_deliver) {
-        return;
-    }
-    h->must_deliver = false;
-    /* From the front each time: a handler may end other calls meanwhile. */
-    struct mr_icall *call = LIST_FIRST(&h->calls);
-    while (call) {
-        if (is_deliverable(call)) {
+    struct mr_h2 *h = c->h2;
+    struct mr_icall *call;
+
+    while (h->must_deliver && !mr_h2_is_backlogged(c)) {
+        /* Looked for anew each time: a handler may end other calls. */
+        if ((call = next_deliverable(h))) {
+            call->turn = ++h->turn;
             deliver_held(h, call);
-            call = LIST_FIRST(&h->calls);
         } else {
-            call = LIST_NEXT(call, link);
+            h->must_deliver = false;
         }
     }
 }
@@ -237,6 +253,15 @@ static bool is_over(const struct mr_conn *c)
     return !nghttp2_session_want_read(h->session) && !nghttp2_session_want_write(h->session);
 }
 
+/* There is input to go on with, now or when the queue has been written. */
+static bool can_make_more(const struct mr_conn *c)
+{
+    const struct mr_h2 *h = c->h2;
+    bool is_held = h->must_deliver || !TAILQ_EMPTY(&h->waiting);
+
+    return c->out.bytes > 0 ? is_held || h->owed > 0 : is_held && !mr_h2_is_backlogged(c);
+}
+
 static bool h2_work(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
@@ -244,8 +269,9 @@ static bool h2_work(struct mr_conn *c)
     if (c->blocked && c->out.bytes > 0) {
         return false;
     }
-    deliver_all(h);
+    deliver_all(c);
     release_waiting(c);
+    mr_h2_open_window(c);
     bool more = pack(c);
     if (!c->closing && h->failed) {
         mr_conn_close(c);
@@ -260,7 +286,7 @@ static bool h2_work(struct mr_conn *c)
         c->close_soon = true;
         c->lingers = true;
     }
-    return more || (!c->closing && !TAILQ_EMPTY(&h->waiting) && !mr_h2_is_backlogged(c));
+    return !c->closing && (more || can_make_more(c));
 }
 
 /* The peer sends no more. Answers can still be written; requests cannot be completed. */
@@ -282,41 +308,26 @@ static void input_ended(struct mr_conn *c)
     }
 }
 
-/* In the middle of a large DATA frame its bytes can be read to where they stay. NULL: not now. */
-static uint8_t *direct_room(struct mr_h2 *h, size_t *out_room)
-{
-    struct mr_icall *call =
-        h->frame_left >= DIRECT_BYTES ? mr_h2_stream_call(h->session, h->frame_stream) : NULL;
-    size_t room = 0;
-
-    if (!call || !call->is_collecting || call->refused) {
-        return NULL;
-    }
-    uint8_t *at = mr_body_room(call, &room);
-    *out_room = MR_MIN(room, h->frame_left);
-    return at;
-}
-
 static void h2_input(struct mr_conn *c)
 {
-    size_t room = 0;
+    struct mr_h2 *h = c->h2;
 
     if (c->peer_eof || !mr_proto_http2.wants_input(c)) {
         return;
     }
-    uint8_t *buf = direct_room(c->h2, &room);
-    if (!buf) {
-        buf = mr_loop_read_buf(c->loop);
-        room = MR_READ_BUF_BYTES;
+    if (!mr_h2_read_direct(c)) {
+        /* The less of a large body comes with its head, the less of it is copied. */
+        size_t room = h->has_large_body ? FIRST_BYTES : MR_READ_BUF_BYTES;
+        uint8_t *buf = mr_loop_read_buf(c->loop);
+        size_t n = buf ? mr_conn_read(c, buf, room) : 0;
+        if (!buf) {
+            mr_conn_close(c);
+        } else if (n > 0) {
+            h->has_large_body = h->has_large_body && n < room;
+            mr_h2_feed(c, buf, n);
+        }
     }
-    if (!buf) {
-        mr_conn_close(c);
-        return;
-    }
-    size_t n = mr_conn_read(c, buf, room);
-    if (n > 0) {
-        feed(c, buf, n);
-    } else if (c->peer_eof && !c->closing) {
+    if (c->peer_eof && !c->closing) {
         input_ended(c);
     }
 }
@@ -354,7 +365,7 @@ static int64_t h2_deadline(const struct mr_conn *c)
         at_ns = sooner(at_ns, h->head_due_ns, 1);
     }
     if (h->pending > 0 && h->out_due_ns) {
-        at_ns = sooner(at_ns, h->out_due_ns, 1);
+        at_ns = sooner(at_ns, MR_MIN(h->out_due_ns, h->out_check_ns), 1);
     }
     if (c->waits_memory) {
         /* its pings are not read, and ours not answered */
@@ -395,6 +406,29 @@ static void check_bodies(struct mr_conn *c)
     h->body_check_ns = next_ns;
 }
 
+/* Answers whose stream's window stays shut end with their streams, although others go on. */
+static void check_answers(struct mr_conn *c)
+{
+    const struct mr_http_options *o = c->part->options;
+    struct mr_h2 *h = c->h2;
+    struct mr_icall *call;
+
+    h->out_check_ns = mr_due_start(c->loop->now_ns, o->write_timeout_ns);
+    LIST_FOREACH (call, &h->calls, link) {
+        if (!call->on_stream || call->out.bytes == 0 ||
+            nghttp2_session_get_stream_remote_window_size(h->session, call->stream_id) > 0) {
+            continue;
+        }
+        if (call->out_due_ns <= c->loop->now_ns) {
+            mr_count_add(&c->loop->stats.timeouts, 1);
+            mr_h2_reset(call, NGHTTP2_CANCEL);
+            call->out_due_ns = h->out_check_ns; /* for the reset to leave */
+        } else {
+            h->out_check_ns = MR_MIN(h->out_check_ns, call->out_due_ns);
+        }
+    }
+}
+
 static void last_goaway(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
@@ -422,6 +456,9 @@ static void h2_expired(struct mr_conn *c)
         mr_count_add(&c->loop->stats.timeouts, 1);
         mr_conn_close(c);
         return;
+    }
+    if (h->pending > 0 && h->out_due_ns && is_past(c, h->out_check_ns, 1)) {
+        check_answers(c);
     }
     if (is_idle && is_past(c, c->idle_since_ns, o->idle_timeout_ns)) {
         mr_count_add(&c->loop->stats.timeouts, 1);

@@ -38,17 +38,26 @@ struct mr_h2 {
     struct mr_icall *reading;    /* whose head is coming in */
     /* complete, held back while the peer takes no output; oldest first */
     TAILQ_HEAD(, mr_icall) waiting;
-    size_t streams;    /* calls that nghttp2 still knows */
-    size_t zombies;    /* calls whose stream is closed, but whose handler is still at work */
-    size_t collecting; /* calls in collect mode whose body is not complete */
-    size_t pending;    /* bytes of answers that are not framed yet */
-    bool must_deliver; /* a paused stream was resumed */
+    size_t streams;        /* calls that nghttp2 still knows */
+    size_t zombies;        /* calls whose stream is closed, but whose handler is still at work */
+    size_t collecting;     /* calls in collect mode whose body is not complete */
+    size_t answered;       /* calls that are answered and whose stream is not closed */
+    int64_t handler_bytes; /* of all calls */
+    size_t pending;        /* memory of answers that are not framed yet */
+    size_t held;           /* bytes of paused streams */
+    size_t owed;       /* bytes of input for which the connection's window was not opened again */
+    uint32_t turn;     /* counts streams that were given what they held */
+    bool must_deliver; /* a stream that was paused may go on */
     bool is_untidy;    /* streams have been there since mr_h2region_tidy */
     bool pack_again;   /* framing stopped because the queue was long */
     bool failed;       /* memory ran out; the connection is closed as soon as may be */
     enum mr_h2_drain drain;
-    size_t frame_left;  /* of the DATA frame at hand */
-    size_t frame_bytes; /* its length */
+    int32_t body_stream; /* of the last DATA frame */
+    uint32_t steady;     /* DATA frames as long as the one before, since one was not as thought */
+    size_t body_frame;   /* length of the last DATA frame but for short ones */
+    bool has_large_body; /* one came lately: others may, and are better not read through a buffer */
+    size_t frame_left;   /* of the DATA frame at hand */
+    size_t frame_bytes;  /* its length */
     int32_t frame_stream;
     int32_t ended[MR_H2_ENDED]; /* streams that the peer has ended, a ring; 0 = none */
     uint32_t ended_at;
@@ -61,10 +70,13 @@ struct mr_h2 {
     bool has_large_frames; /* the peer was told that it may send them */
     uint32_t resets;       /* in the period */
     uint32_t junk;         /* frames without use since the last useful one */
+    uint32_t
+        strange; /* in the input at hand: frames of extensions, which nghttp2 passes over in silence */
     int64_t resets_since_ns;
     int64_t body_check_ns;
     int64_t head_due_ns;  /* a head has begun and has to be complete until then, 0 = none has */
     int64_t out_due_ns;   /* answers that wait for the peer's window have to go on until then */
+    int64_t out_check_ns; /* when each answer that waits is looked at */
     int64_t heard_ns;     /* input was last seen */
     int64_t ping_sent_ns; /* 0 = none is out */
     int64_t drain_ns;     /* when the notice was sent */
@@ -88,12 +100,23 @@ void mr_h2region_tidy(const struct mr_h2region *region);
 int mr_h2_session_new(struct mr_h2 *h, nghttp2_mem *mem);
 /** The call of a stream, NULL when there is none (any more). */
 struct mr_icall *mr_h2_stream_call(nghttp2_session *session, int32_t stream_id);
-/** Are so many bytes of answers waiting that no more should be made? */
+/** So much waits for the peer to read its answers that no more of them are made. */
 bool mr_h2_is_backlogged(const struct mr_conn *c);
-/** on_data. */
-void mr_h2_deliver(struct mr_icall *call, mr_bytes data, bool is_last);
+/** Input that was read: nghttp2 sees it. The connection may be closed then. */
+void mr_h2_feed(struct mr_conn *c, const uint8_t *data, size_t n);
+/** Reads bytes of a large body to where they stay, and what comes between them. False: there is none under way, and
+ *  nothing was read. (http2_direct.c) */
+bool mr_h2_read_direct(struct mr_conn *c);
+/** on_data; returns how many of the last bytes the handler has put back (mr_icall_put_back). */
+size_t mr_h2_deliver(struct mr_icall *call, mr_bytes data, bool is_last);
+/** Opens the connection's window for what was taken in, if nothing speaks against more of it. */
+void mr_h2_open_window(struct mr_conn *c);
+/** Drop what a paused stream holds. */
+void mr_h2_drop_held(struct mr_icall *call);
 /** End the connection with an error; 0, or NGHTTP2_ERR_CALLBACK_FAILURE. */
 int mr_h2_go_away(struct mr_h2 *h, uint32_t error);
+/** Frames that are of no use; as mr_h2_go_away when there are too many. */
+int mr_h2_count_junk(struct mr_h2 *h, uint32_t frames);
 /** Had the peer ended this stream (of the last few)? */
 bool mr_h2_is_ended(const struct mr_h2 *h, int32_t stream_id);
 void mr_h2_unlink_waiting(struct mr_h2 *h, struct mr_icall *call);

@@ -85,6 +85,7 @@ int mr_h2_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_
     struct mr_icall *call = source->ptr;
     struct mr_h2 *h = user_data;
     struct mr_conn *c = h->conn;
+    const struct mr_http_options *o = c->part->options;
 
     (void)session;
     (void)frame;
@@ -92,11 +93,14 @@ int mr_h2_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_
         h->pack_again = true;
         return NGHTTP2_ERR_WOULDBLOCK;
     }
+    size_t before = call->out.memory;
     mr_outq_append(&c->out, framehd, 9);
     mr_outq_move(&c->out, &call->out, length);
-    h->pending -= length;
-    h->out_due_ns = mr_due_moved(h->out_due_ns, c->loop->now_ns, length,
-                                 c->part->options->write_timeout_ns, c->part->options->min_rate);
+    h->pending -= before - call->out.memory;
+    h->out_due_ns =
+        mr_due_moved(h->out_due_ns, c->loop->now_ns, length, o->write_timeout_ns, o->min_rate);
+    call->out_due_ns =
+        mr_due_moved(call->out_due_ns, c->loop->now_ns, length, o->write_timeout_ns, o->min_rate);
     return 0;
 }
 
@@ -123,8 +127,9 @@ static bool submit_head(struct mr_icall *call, int status, const struct mr_heade
     char length_buf[MR_I64_TEXT];
     size_t n = 0;
 
-    if (count + OWN_NVS > NV_STACK) {
-        nv = mr_arena_try_array(&call->arena, count + OWN_NVS, sizeof *nv, _Alignof(nghttp2_nv));
+    size_t most = count + call->own_header_count + OWN_NVS;
+    if (most > NV_STACK) {
+        nv = mr_arena_try_array(&call->arena, most, sizeof *nv, _Alignof(nghttp2_nv));
         if (!nv) {
             return false;
         }
@@ -134,6 +139,10 @@ static bool submit_head(struct mr_icall *call, int status, const struct mr_heade
         if (mr_http1_is_value(headers[i].value)) {
             nv[n++] = make_nv(headers[i].name, headers[i].value, NGHTTP2_NV_FLAG_NONE);
         }
+    }
+    for (size_t i = 0; i < call->own_header_count; i++) {
+        const struct mr_header *h = &call->own_headers[i];
+        nv[n++] = make_nv(h->name, h->value, NGHTTP2_NV_FLAG_NONE);
     }
     if (!call->pub.is_grpc) {
         if (length >= 0) {
@@ -155,25 +164,67 @@ static bool submit_head(struct mr_icall *call, int status, const struct mr_heade
 static void queue_pieces(struct mr_icall *call, const struct mr_piece *pieces, size_t count)
 {
     struct mr_h2 *h = call->conn->h2;
-    size_t before = call->out.bytes;
+    size_t before = call->out.memory;
+    int64_t due_ns =
+        mr_due_start(call->pub.loop->now_ns, call->conn->part->options->write_timeout_ns);
 
     if (h->pending == 0) {
-        h->out_due_ns =
-            mr_due_start(call->pub.loop->now_ns, call->conn->part->options->write_timeout_ns);
+        h->out_due_ns = h->out_check_ns = due_ns;
+    }
+    if (before == 0) {
+        call->out_due_ns = due_ns;
     }
     mr_pieces_append(&call->out, pieces, count);
-    h->pending += call->out.bytes - before;
+    h->pending += call->out.memory - before;
 }
 
-/* The handler has said all; the request's body is not needed any more. */
+static void keep_trailers(struct mr_icall *call, const struct mr_header *trailers, size_t count)
+{
+    struct mr_header *copy = MR_ARENA_ARRAY(&call->arena, struct mr_header, count);
+    size_t n = 0;
+
+    for (size_t i = 0; copy && i < count; i++) {
+        copy[n].name = mr_arena_str(&call->arena, trailers[i].name);
+        copy[n].value = mr_arena_str(&call->arena, trailers[i].value);
+        n += copy[n].name.ptr && copy[n].value.ptr && mr_http1_is_value(copy[n].value);
+    }
+    call->trailers = copy;
+    call->trailer_count = n;
+    if (n < count) {
+        /* A trailer less could turn an error into a success. */
+        give_up(call);
+    }
+}
+
+/* What an answer that waits needs no more: all of the arena but its first chunk, which holds the trailers. */
+static void slim(struct mr_icall *call)
+{
+    struct mr_arena old = call->arena;
+
+    if (!MR_CACHE_NOTHING && old.used <= old.first_bytes) {
+        return;
+    }
+    mr_arena_init(&call->arena, old.first_bytes, old.limit);
+    if (call->trailer_count > 0) {
+        keep_trailers(call, call->trailers, call->trailer_count);
+    }
+    mr_arena_fini(&old);
+}
+
+/* The handler has said all; the request is not needed any more. */
 static void answered(struct mr_icall *call)
 {
     struct mr_conn *c = call->conn;
 
     call->owes = false;
     call->ended = true;
+    c->h2->answered += call->on_stream;
     mr_h2_stop_collecting(call);
     mr_block_unref(&call->body.block);
+    if (call->pub.streaming) {
+        mr_h2_drop_held(call);
+    }
+    slim(call);
     if (call->on_stream && call->out.failed) {
         give_up(call);
     }
@@ -229,24 +280,6 @@ static void h2_write(struct mr_icall *call, const struct mr_piece *pieces, size_
     mr_conn_kick(call->conn);
 }
 
-static void keep_trailers(struct mr_icall *call, const struct mr_header *trailers, size_t count)
-{
-    struct mr_header *copy = MR_ARENA_ARRAY(&call->arena, struct mr_header, count);
-    size_t n = 0;
-
-    for (size_t i = 0; copy && i < count; i++) {
-        copy[n].name = mr_arena_str(&call->arena, trailers[i].name);
-        copy[n].value = mr_arena_str(&call->arena, trailers[i].value);
-        n += copy[n].name.ptr && copy[n].value.ptr && mr_http1_is_value(copy[n].value);
-    }
-    call->trailers = copy;
-    call->trailer_count = n;
-    if (n < count) {
-        /* A trailer less could turn an error into a success. */
-        give_up(call);
-    }
-}
-
 static void h2_end(struct mr_icall *call, const struct mr_header *trailers, size_t count)
 {
     if (call->on_stream && count > 0) {
@@ -255,15 +288,26 @@ static void h2_end(struct mr_icall *call, const struct mr_header *trailers, size
     answered(call);
 }
 
-static size_t h2_backlog(const struct mr_icall *call)
+static bool h2_is_backlogged(const struct mr_icall *call)
 {
-    return call->out.bytes + call->conn->out.bytes;
+    return mr_h2_is_backlogged(call->conn);
 }
 
 static void h2_pause(struct mr_icall *call, bool paused)
 {
     if (!paused) {
         call->conn->h2->must_deliver = true;
+        mr_conn_kick(call->conn);
+    }
+}
+
+static void h2_hold(struct mr_icall *call, int64_t bytes)
+{
+    struct mr_h2 *h = call->conn->h2;
+
+    call->handler_bytes += bytes;
+    h->handler_bytes += bytes;
+    if (bytes < 0 && h->must_deliver) {
         mr_conn_kick(call->conn);
     }
 }
@@ -281,8 +325,9 @@ const struct mr_call_ops mr_h2_call_ops = {
     .begin = h2_begin,
     .write = h2_write,
     .end = h2_end,
-    .backlog = h2_backlog,
+    .is_backlogged = h2_is_backlogged,
     .pause = h2_pause,
+    .hold = h2_hold,
     .abort = h2_abort,
 };
 
@@ -296,5 +341,6 @@ void mr_h2_error(struct mr_icall *call, int status, const char *text)
         .status = status, .headers = &type, .header_count = 1, .pieces = &piece, .piece_count = 1};
 
     mr_count_add(&call->pub.loop->stats.protocol_errors, 1);
+    mr_http_count(call->pub.loop, status);
     h2_reply(call, &reply);
 }

@@ -21,6 +21,7 @@
 #define FRAME_USUAL     (16 * 1024)
 #define FRAME_LARGE     (256 * 1024) /* for peers with large bodies, to be read to their place */
 #define LARGE_BODY      ((size_t)128 * 1024)
+#define LEAST_FRAME     4096 /* shorter ones are the last of a body */
 #define RESET_PERIOD_NS (30 * MR_NS_PER_S)
 #define JUNK_MAX        10000
 #define HEADERS_FIRST   16
@@ -46,6 +47,7 @@ void mr_h2_settle_call(struct mr_icall *call)
     if (call->is_zombie) {
         h->zombies--;
     }
+    h->handler_bytes -= call->handler_bytes;
     if (h->reading == call) {
         h->reading = NULL;
         h->head_due_ns = 0;
@@ -64,7 +66,7 @@ void mr_h2_stop_collecting(struct mr_icall *call)
 
 void mr_h2_drop_output(struct mr_icall *call)
 {
-    call->conn->h2->pending -= call->out.bytes;
+    call->conn->h2->pending -= call->out.memory;
     mr_outq_fini(&call->out);
 }
 
@@ -165,12 +167,14 @@ static bool take_header(struct mr_icall *call, mr_str name, mr_str value)
 {
     struct mr_call *pub = &call->pub;
     mr_str kept_name = known_name(name);
-    mr_str kept = mr_arena_str(&call->arena, value);
+    bool is_pseudo = name.len > 0 && name.ptr[0] == ':';
+    /* As in HTTP/1.1, blanks around a value do not belong to it. */
+    mr_str kept = mr_arena_str(&call->arena, is_pseudo ? value : mr_str_trim(value));
 
     if (!kept.ptr) {
         return false;
     }
-    if (name.len > 0 && name.ptr[0] == ':') {
+    if (is_pseudo) {
         if (mr_str_eq(name, MR_STR(":path"))) {
             split_path(pub, kept);
         } else if (mr_str_eq(name, MR_STR(":method"))) {
@@ -274,17 +278,21 @@ static void complete_head(struct mr_icall *call, bool is_last)
 
 /* ---- bodies --------------------------------------------------------------------------------- */
 
-static size_t backlog(const struct mr_conn *c)
-{
-    return c->out.bytes + c->h2->pending;
-}
-
 bool mr_h2_is_backlogged(const struct mr_conn *c)
 {
-    return (int64_t)backlog(c) > c->part->options->max_output_backlog;
+    const struct mr_h2 *h = c->h2;
+    size_t calls = h->answered * (sizeof(struct mr_icall) + MR_ICALL_ARENA_BYTES);
+
+    return mr_conn_is_backlogged(c, c->out.memory + h->pending + calls + (size_t)h->handler_bytes);
 }
 
-void mr_h2_deliver(struct mr_icall *call, mr_bytes data, bool is_last)
+void mr_h2_drop_held(struct mr_icall *call)
+{
+    call->conn->h2->held -= call->pub.streaming ? call->held.bytes : 0;
+    mr_outq_fini(&call->held);
+}
+
+size_t mr_h2_deliver(struct mr_icall *call, mr_bytes data, bool is_last)
 {
     const struct mr_http_handler *handler = call->conn->part->handler;
 
@@ -292,7 +300,9 @@ void mr_h2_deliver(struct mr_icall *call, mr_bytes data, bool is_last)
         call->body_done = true;
         call->pub.recv_end_ns = call->pub.loop->now_ns;
     }
+    call->put_back = 0;
     handler->on_data(handler->ctx, &call->pub, data, is_last);
+    return call->put_back;
 }
 
 /* END_STREAM was seen. */
@@ -309,8 +319,10 @@ static void complete_body(struct mr_icall *call)
         return;
     }
     if (call->pub.streaming) {
-        if (!call->paused && call->held.bytes == 0) {
+        if (call->held.bytes == 0 && mr_icall_is_ready(call)) {
             mr_h2_deliver(call, (mr_bytes){0}, true);
+        } else {
+            h->must_deliver = true;
         }
         return;
     }
@@ -347,6 +359,21 @@ static void allow_large_frames(struct mr_h2 *h, const struct mr_icall *call)
     }
 }
 
+/* There is room for so much of the body already: the peer need not stop to be told. */
+static void open_stream_window(struct mr_icall *call)
+{
+    struct mr_h2 *h = call->conn->h2;
+    const struct mr_body *b = &call->body;
+    int64_t room = b->block ? MR_MIN(b->expect, (int64_t)b->cap) : 0;
+
+    h->has_large_body = h->has_large_body || room >= (int64_t)LARGE_BODY;
+    if (room > call->window && room > h->conn->part->options->h2_window_bytes) {
+        call->window = (int32_t)MR_MIN(room, INT32_MAX);
+        nghttp2_session_set_local_window_size(h->session, NGHTTP2_FLAG_NONE, call->stream_id,
+                                              call->window);
+    }
+}
+
 static void collect(struct mr_icall *call, const uint8_t *data, size_t len)
 {
     expect_message(call, data, len);
@@ -358,6 +385,8 @@ static void collect(struct mr_icall *call, const uint8_t *data, size_t len)
     if (rc < 0) {
         mr_h2_stop_collecting(call);
         mr_icall_refuse(call, rc);
+    } else {
+        open_stream_window(call);
     }
 }
 
@@ -466,6 +495,37 @@ bool mr_h2_refuse_held(struct mr_conn *c)
     return true;
 }
 
+/* A piece of a stream's input; returns how much of its end is held until the call is ready. */
+static size_t stream_data(struct mr_icall *call, mr_bytes data)
+{
+    struct mr_h2 *h = call->conn->h2;
+    bool is_ready = call->held.bytes == 0 && mr_icall_is_ready(call);
+    size_t kept = is_ready ? mr_h2_deliver(call, data, false) : data.len;
+
+    if (kept == 0 || !call->owes) {
+        return 0;
+    }
+    mr_outq_append(&call->held, data.ptr + data.len - kept, kept);
+    h->failed = h->failed || call->held.failed;
+    h->held += kept;
+    h->must_deliver = true;
+    return kept;
+}
+
+void mr_h2_open_window(struct mr_conn *c)
+{
+    struct mr_h2 *h = c->h2;
+
+    if (h->owed == 0 || (int64_t)h->held > c->part->options->max_output_backlog ||
+        mr_h2_is_backlogged(c)) {
+        return;
+    }
+    if (nghttp2_session_consume_connection(h->session, h->owed) == NGHTTP2_ERR_NOMEM) {
+        h->failed = true;
+    }
+    h->owed = 0;
+}
+
 static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream_id,
                          const uint8_t *data, size_t len, void *user_data)
 {
@@ -480,18 +540,16 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream
         call->body_due_ns = mr_due_moved(call->body_due_ns, call->pub.loop->now_ns, len,
                                          o->body_timeout_ns, o->min_rate);
     }
+    size_t kept = 0;
     if (call && call->owes && !call->refused && call->pub.streaming) {
-        if (call->paused || call->held.bytes > 0) {
-            mr_outq_append(&call->held, data, len);
-            h->failed = h->failed || call->held.failed;
-            return nghttp2_session_consume_connection(session, len);
-        }
-        mr_h2_deliver(call, (mr_bytes){data, len}, false);
+        kept = stream_data(call, (mr_bytes){data, len});
     } else if (call && call->owes && !call->refused && !hold_back(call, data, len)) {
         collect(call, data, len);
     }
     /* The handler may have ended the stream; consuming is harmless then. */
-    int rc = nghttp2_session_consume(session, stream_id, len);
+    int rc = nghttp2_session_consume_stream(session, stream_id, len - kept);
+    h->owed += len;
+    mr_h2_open_window(h->conn);
     return rc == NGHTTP2_ERR_NOMEM ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
@@ -533,9 +591,10 @@ static int count_reset(struct mr_h2 *h)
                : 0;
 }
 
-static int count_junk(struct mr_h2 *h)
+int mr_h2_count_junk(struct mr_h2 *h, uint32_t frames)
 {
-    return ++h->junk > JUNK_MAX ? mr_h2_go_away(h, NGHTTP2_ENHANCE_YOUR_CALM) : 0;
+    h->junk += frames;
+    return h->junk > JUNK_MAX ? mr_h2_go_away(h, NGHTTP2_ENHANCE_YOUR_CALM) : 0;
 }
 
 /* HEADERS for a stream that is closed, or for one that was passed over (RFC 9113 5.1, 5.1.1). Late
@@ -555,6 +614,17 @@ static int check_head_stream(struct mr_h2 *h, int32_t stream_id)
                                                          : NGHTTP2_PROTOCOL_ERROR);
 }
 
+/* What the next frames of a large body will be like. */
+static void note_body_frame(struct mr_h2 *h, const nghttp2_frame_hd *hd)
+{
+    h->body_stream = hd->stream_id;
+    if (hd->length == h->body_frame) {
+        h->steady++;
+    } else if (hd->length >= LEAST_FRAME) {
+        h->body_frame = hd->length;
+    }
+}
+
 static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *user_data)
 {
     struct mr_h2 *h = user_data;
@@ -563,6 +633,9 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
     h->frame_bytes = hd->type == NGHTTP2_DATA ? hd->length : 0;
     h->frame_left = hd->flags & NGHTTP2_FLAG_PADDED ? 0 : h->frame_bytes;
     h->frame_stream = hd->stream_id;
+    if (hd->type == NGHTTP2_DATA) {
+        note_body_frame(h, hd);
+    }
     switch (hd->type) {
     case NGHTTP2_HEADERS: return check_head_stream(h, hd->stream_id);
     /* Resets are counted by themselves; windows are many, and of use, while a large answer leaves.
@@ -571,7 +644,7 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
     case NGHTTP2_CONTINUATION:
     case NGHTTP2_RST_STREAM:
     case NGHTTP2_WINDOW_UPDATE: return 0;
-    default: return count_junk(h);
+    default: return mr_h2_count_junk(h, 1);
     }
 }
 
@@ -581,7 +654,7 @@ static int on_request_frame(nghttp2_session *session, const nghttp2_frame *frame
     bool is_last = (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
 
     if (frame->hd.type == NGHTTP2_DATA && frame->hd.length == 0 && !is_last) {
-        return count_junk(h);
+        return mr_h2_count_junk(h, 1);
     }
     h->junk = 0;
     if (!call) {
@@ -660,7 +733,8 @@ static int on_stream_close(nghttp2_session *session, int32_t stream_id, uint32_t
     mr_h2_stop_collecting(call);
     mr_h2_unlink_waiting(h, call);
     mr_h2_drop_output(call);
-    mr_outq_fini(&call->held);
+    mr_h2_drop_held(call);
+    h->answered -= call->ended;
     h->conn->idle_since_ns = h->conn->loop->now_ns;
     if (!call->owes) {
         mr_h2_settle_call(call);
@@ -696,6 +770,8 @@ static void make_callbacks(void)
     nghttp2_session_callbacks_set_send_data_callback(callbacks, mr_h2_send_data);
     nghttp2_option_set_no_auto_window_update(option, 1);
     nghttp2_option_set_no_closed_streams(option, 1);
+    /* gRPC leaves blanks around metadata to the server, and its C core takes them. */
+    nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(option, 1);
 }
 
 int mr_h2_session_new(struct mr_h2 *h, nghttp2_mem *mem)

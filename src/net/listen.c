@@ -35,6 +35,7 @@ struct mr_listener {
     int fd; /* -1 when closed */
     int tag;
     bool over_unix;
+    bool on_loopback;
     bool has_handle;
     struct mr_tls *tls; /* NULL: none */
     char *unlink_path;  /* of a Unix address */
@@ -129,7 +130,8 @@ static int fail_errno(struct mr_err *err, const char *address, const char *what)
 {
     int e = errno;
 
-    return MR_FAIL(err, MR_E_IO, "%s: %s: %s", address, what, strerror(e));
+    return MR_FAIL(err, MR_E_IO, "cannot listen on %s: %s%s%s", address, what, what[0] ? ": " : "",
+                   strerror(e));
 }
 
 static void set_option(int fd, int level, int name, int value)
@@ -157,9 +159,9 @@ static int socket_listen(const char *text, const struct address *a, bool reuse_p
         }
     }
     if (bind(fd, &a->any, a->len) < 0) {
-        rc = fail_errno(err, text, "cannot listen");
+        rc = fail_errno(err, text, "");
     } else if (listen(fd, BACKLOG) < 0) {
-        rc = fail_errno(err, text, "cannot listen");
+        rc = fail_errno(err, text, "");
     }
     if (rc < 0) {
         close(fd);
@@ -201,10 +203,12 @@ static int unix_clear(const char *text, const struct address *a, struct mr_err *
     struct stat st;
 
     if (lstat(a->un.sun_path, &st) < 0) {
-        return errno == ENOENT ? MR_OK : fail_errno(err, text, "cannot listen");
+        return errno == ENOENT ? MR_OK : fail_errno(err, text, "");
     }
     if (!S_ISSOCK(st.st_mode)) {
-        return MR_FAIL(err, MR_E_IO, "%s: there is a file of that name, and it is no socket", text);
+        return MR_FAIL(err, MR_E_IO,
+                       "cannot listen on %s: there is a file of that name, and it is no socket",
+                       text);
     }
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
@@ -214,10 +218,11 @@ static int unix_clear(const char *text, const struct address *a, struct mr_err *
     int e = errno;
     close(fd);
     if (rc == 0 || e != ECONNREFUSED) {
-        return MR_FAIL(err, MR_E_IO, "%s: %s", text,
+        return MR_FAIL(err, MR_E_IO, "cannot listen on %s: %s", text,
                        rc == 0 || e == EAGAIN ? "in use by another process" : strerror(e));
     }
-    return unlink(a->un.sun_path) == 0 ? MR_OK : fail_errno(err, text, "cannot replace the socket");
+    return unlink(a->un.sun_path) == 0 ? MR_OK
+                                       : fail_errno(err, text, "the old socket cannot be removed");
 }
 
 static int unix_listen_all(const char *text, struct address *a, int *fds, size_t count,
@@ -309,6 +314,7 @@ static void welcome(struct mr_listener *l, int fd, const struct address *peer)
         mr_server_forget(part);
         return;
     }
+    c->on_loopback = l->on_loopback;
     mr_count_add(&part->loop->stats.accepted, 1);
     if ((l->tls ? mr_transport_tls_start(c, l->tls) : mr_transport_plain_start(c)) < 0) {
         mr_conn_abandon(c);
@@ -439,8 +445,20 @@ static struct mr_server_part *part_for(struct mr_http_server *s, struct mr_loop 
     return part;
 }
 
+static bool is_loopback(const struct address *a)
+{
+    switch (a->any.sa_family) {
+    case AF_INET: return ntohl(a->v4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    case AF_INET6:
+        return IN6_IS_ADDR_LOOPBACK(&a->v6.sin6_addr) ||
+               (IN6_IS_ADDR_V4MAPPED(&a->v6.sin6_addr) &&
+                a->v6.sin6_addr.s6_addr[12] == IN_LOOPBACKNET);
+    default: return false;
+    }
+}
+
 static void listener_add(struct mr_http_server *s, struct mr_loop *loop, int fd, int tag,
-                         struct mr_tls *tls, const char *unix_path)
+                         struct mr_tls *tls, const struct address *a)
 {
     struct mr_listener *l = MR_NEW(struct mr_listener);
     struct stat st;
@@ -449,7 +467,9 @@ static void listener_add(struct mr_http_server *s, struct mr_loop *loop, int fd,
     l->fd = fd;
     l->tag = tag;
     l->tls = tls;
+    const char *unix_path = a->any.sa_family == AF_UNIX ? a->un.sun_path : NULL;
     l->over_unix = unix_path != NULL;
+    l->on_loopback = is_loopback(a);
     if (unix_path && lstat(unix_path, &st) == 0) {
         l->unlink_path = mr_strndup(unix_path, strlen(unix_path));
         l->dev = st.st_dev;
@@ -487,7 +507,7 @@ int mr_http_listen_tls(struct mr_http_server *s, struct mr_loop *const *loops, s
                  : tcp_listen_all(address, &a, reuse_port, fds, loop_count, err);
     if (rc == MR_OK) {
         for (size_t i = 0; i < loop_count; i++) {
-            listener_add(s, loops[i], fds[i], tag, tls, is_unix ? a.un.sun_path : NULL);
+            listener_add(s, loops[i], fds[i], tag, tls, &a);
         }
         if (out_port) {
             *out_port =

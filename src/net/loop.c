@@ -2,7 +2,8 @@
  *
  * One iteration: sleep in epoll, callbacks of descriptors, due timers (check), then the prepare
  * step: flush what has output, run mails, until neither has anything left; then sleep. A callback
- * therefore only queues output, and answers of one iteration leave together.
+ * therefore only queues output, and answers of one iteration leave together. Long work has its turn
+ * when all that is done, and while there is any the loop does not sleep.
  *
  * Posters write to the eventfd only when the loop may be asleep: before it sleeps the loop sets
  * `wants_wake` and looks into the mailbox once more; a poster that found the box empty takes the
@@ -33,6 +34,7 @@
 #define FINE_LIMIT_NS (100 * MR_NS_PER_MS)
 #define SCRATCH_KEEP  ((size_t)8 * 1024 * 1024)
 #define AGE_NS        (5 * MR_NS_PER_S)
+#define SLICE_NS      (MR_NS_PER_MS / 2)
 
 static _Thread_local struct mr_loop *here;
 
@@ -189,12 +191,24 @@ static void on_busy(uv_idle_t *handle)
     (void)handle;
 }
 
+/* Long work, once the others have been served. False: there is more of it, or mails keep coming. */
+static bool turns_take(struct mr_loop *loop)
+{
+    if (mr_turns_is_empty(&loop->turns)) {
+        loop->turns.used_ns = 0;
+        return true;
+    }
+    uint64_t before = loop->turns.turns;
+    mr_turns_run(&loop->turns);
+    mr_count_add(&loop->stats.turns, loop->turns.turns - before);
+    return settle(loop) && mr_turns_is_empty(&loop->turns);
+}
+
 /* What a peak has left in the caches goes back to the heap bit by bit, so that memory does not creep
  * up to the highest peak ever. An idle loop does not wake up for it. */
 static void caches_age(struct mr_loop *loop)
 {
     mr_cache_age(&loop->inputs);
-    mr_cache_age(&loop->chunks);
     mr_cache_age(&loop->conns);
     mr_cache_age(&loop->calls);
     for (size_t i = 0; i < MR_H2MEM_CLASSES; i++) {
@@ -209,7 +223,8 @@ static void on_prepare(uv_prepare_t *handle)
 
     /* libuv's own timers (on_coarse) run before this; so may the very first iteration. */
     mr_loop_enter(loop);
-    if (!settle(loop)) {
+    bool is_settled = settle(loop);
+    if (!turns_take(loop) || !is_settled) {
         uv_idle_start(&loop->busy, on_busy);
     }
     if (loop->scratch.cap > SCRATCH_KEEP) {
@@ -315,6 +330,7 @@ static void memory_init(struct mr_loop *loop)
     TAILQ_INIT(&loop->flushes);
     mr_wheel_init(loop);
     mr_mailbox_init(&loop->box, wake_for_mail, loop);
+    mr_turns_init(&loop->turns, SLICE_NS);
     mr_h2mem_init(loop);
     mr_conn_memory_init(loop);
 }
@@ -322,13 +338,14 @@ static void memory_init(struct mr_loop *loop)
 static void memory_fini(struct mr_loop *loop)
 {
     mr_cache_fini(&loop->inputs);
-    mr_cache_fini(&loop->chunks);
+    mr_slabs_fini(&loop->slabs);
     mr_cache_fini(&loop->conns);
     mr_cache_fini(&loop->calls);
     mr_h2mem_fini(loop);
     mr_freep(&loop->read_buf);
     mr_freep(&loop->record_buf);
     mr_buf_fini(&loop->scratch);
+    mr_turns_fini(&loop->turns);
 }
 
 int mr_loop_new(struct mr_loop **out, const struct mr_loop_hooks *hooks, struct mr_err *err)
@@ -441,6 +458,11 @@ bool mr_loop_is_here(const struct mr_loop *loop)
 struct mr_buf *mr_loop_scratch(struct mr_loop *loop)
 {
     return &loop->scratch;
+}
+
+struct mr_turns *mr_loop_turns(struct mr_loop *loop)
+{
+    return &loop->turns;
 }
 
 int64_t mr_loop_now_ns(const struct mr_loop *loop)

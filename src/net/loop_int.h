@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/vec.h"
+#include "chunk.h"
 #include "net/loop.h"
 
 /** Something to do before the loop sleeps: a connection with output, say. Embed it. */
@@ -98,12 +99,13 @@ struct mr_loop {
     int64_t timer_seq;
     TAILQ_HEAD(, mr_flush) flushes;
     struct mr_wheel wheel;
+    struct mr_turns turns;
 
     struct mr_buf scratch;
     uint8_t *read_buf;   /* MR_READ_BUF_BYTES, made at the first use */
     uint8_t *record_buf; /* of a TLS record that is being made (tls.c), made at the first use */
     struct mr_cache inputs;
-    struct mr_cache chunks;
+    struct mr_slabs slabs;
     struct mr_cache conns;
     struct mr_cache calls;
     struct mr_cache h2mem[MR_H2MEM_CLASSES];

@@ -1,7 +1,11 @@
-/* Output queues: a list of 4 KiB chunks from the loop's cache. A chunk holds copied bytes at its
+/* Output queues: a list of 4 KiB chunks (chunk.h). A chunk holds copied bytes at its
  * end and a table of segments that tells the order: a segment is a run of those bytes or a part of
  * a block. Neighbouring copies share a segment, so a typical answer is one chunk with one segment,
- * and the chunk is back in the cache, still warm, when the answer has been written.
+ * and the chunk is back, still warm, when the answer has been written.
+ *
+ * A queue knows what it takes: its chunks, and of each block that it refers to the share of a reference, as a part
+ * of a batch's output keeps all of it from being used again. A part of a segment that moves on takes its bytes' worth
+ * along.
  *
  * Without memory the queue is marked as failed and takes no more; its owner closes the stream. */
 #include "outq.h"
@@ -10,44 +14,35 @@
 
 #include "loop_int.h"
 
-#define CHUNK_BYTES 4096
-#define CHUNK_SEGS  40
+#define CHUNK_SEGS 32
 /* A block segment shorter than this is cheaper copied than referenced. */
 #define COPY_BYTES 256
+/* Copied though the budget is used up: less than this an answer may take in any case. */
+#define DUE_BYTES ((size_t)64 * 1024)
 
 struct seg {
     const uint8_t *ptr;
     size_t len;
     struct mr_block *block; /* NULL: bytes of the chunk */
+    size_t memory;          /* that it counts for beside the chunk */
 };
 
 struct mr_chunk {
+    struct mr_chunk_head head;
     struct mr_chunk *next;
     uint16_t first; /* segments before it are consumed */
     uint16_t count;
     uint32_t used; /* of bytes[] */
     struct seg segs[CHUNK_SEGS];
-    uint8_t bytes[CHUNK_BYTES - CHUNK_SEGS * sizeof(struct seg) - 16];
+    uint8_t bytes[MR_CHUNK_BYTES - CHUNK_SEGS * sizeof(struct seg) - 24];
 };
 
-_Static_assert(sizeof(struct mr_chunk) == CHUNK_BYTES, "one chunk is one size of the cache");
+_Static_assert(sizeof(struct mr_chunk) == MR_CHUNK_BYTES, "chunks are of one size");
 _Static_assert(MR_OUTQ_RESERVE_MAX <= sizeof(((struct mr_chunk *)0)->bytes), "fits a fresh chunk");
-
-size_t mr_outq_chunk_bytes(void)
-{
-    return sizeof(struct mr_chunk);
-}
 
 void mr_outq_init(struct mr_outq *q, struct mr_loop *loop)
 {
     *q = (struct mr_outq){.loop = loop};
-}
-
-static void chunk_free(struct mr_loop *loop, struct mr_chunk *c)
-{
-    if (!mr_cache_put(&loop->chunks, c)) {
-        mr_free(c);
-    }
 }
 
 void mr_outq_fini(struct mr_outq *q)
@@ -58,20 +53,21 @@ void mr_outq_fini(struct mr_outq *q)
         for (unsigned i = c->first; i < c->count; i++) {
             mr_block_unref(&c->segs[i].block);
         }
-        chunk_free(q->loop, c);
+        mr_chunk_give(&q->loop->slabs, c);
     }
     q->last = NULL;
-    q->bytes = 0;
+    q->bytes = q->memory = 0;
 }
 
 static struct mr_chunk *chunk_add(struct mr_outq *q)
 {
-    struct mr_chunk *c = q->failed ? NULL : mr_cache_take(&q->loop->chunks, NULL);
+    struct mr_chunk *c = q->failed ? NULL : mr_chunk_take(&q->loop->slabs);
 
     if (!c) {
         q->failed = true;
         return NULL;
     }
+    q->memory += MR_CHUNK_BYTES;
     c->next = NULL;
     c->first = c->count = 0;
     c->used = 0;
@@ -97,7 +93,7 @@ static bool can_extend(const struct mr_chunk *c)
 /* The last chunk if it can take `n` copied bytes, else a new one. */
 static struct mr_chunk *chunk_for(struct mr_outq *q, size_t n)
 {
-    struct mr_chunk *c = q->last;
+    struct mr_chunk *c = q->failed ? NULL : q->last;
 
     if (c && sizeof c->bytes - c->used >= n && (c->count < CHUNK_SEGS || can_extend(c))) {
         return c;
@@ -145,9 +141,10 @@ void mr_outq_append(struct mr_outq *q, const void *data, size_t n)
     }
 }
 
-void mr_outq_append_block(struct mr_outq *q, const void *data, size_t n, struct mr_block *block)
+static void append_ref(struct mr_outq *q, const void *data, size_t n, struct mr_block *block,
+                       size_t memory)
 {
-    struct mr_chunk *c = q->last;
+    struct mr_chunk *c = q->failed ? NULL : q->last;
 
     if (n < COPY_BYTES) {
         mr_outq_append(q, data, n);
@@ -161,16 +158,25 @@ void mr_outq_append_block(struct mr_outq *q, const void *data, size_t n, struct 
         mr_block_unref(&block);
         return;
     }
-    c->segs[c->count++] = (struct seg){.ptr = data, .len = n, .block = block};
+    c->segs[c->count++] = (struct seg){.ptr = data, .len = n, .block = block, .memory = memory};
     q->bytes += n;
+    q->memory += memory;
+}
+
+void mr_outq_append_block(struct mr_outq *q, const void *data, size_t n, struct mr_block *block)
+{
+    append_ref(q, data, n, block, MR_MAX(n, block->cap / mr_block_refs(block)));
 }
 
 void mr_outq_append_large(struct mr_outq *q, const void *data, size_t n)
 {
     struct mr_block *block = mr_block_new(n);
 
+    if (!block && n > DUE_BYTES) {
+        q->failed = true;
+        return;
+    }
     if (!block) {
-        /* Over the budget: the answer exists already, so its copy is not what has to wait. */
         mr_outq_append(q, data, n);
         return;
     }
@@ -206,7 +212,8 @@ static void pop_chunk(struct mr_outq *q)
     if (!q->first) {
         q->last = NULL;
     }
-    chunk_free(q->loop, c);
+    q->memory -= MR_CHUNK_BYTES;
+    mr_chunk_give(&q->loop->slabs, c);
 }
 
 void mr_outq_consume(struct mr_outq *q, size_t n)
@@ -221,6 +228,7 @@ void mr_outq_consume(struct mr_outq *q, size_t n)
             return;
         }
         n -= s->len;
+        q->memory -= s->memory;
         mr_block_unref(&s->block);
         if (++c->first == c->count) {
             pop_chunk(q);
@@ -234,7 +242,10 @@ void mr_outq_move(struct mr_outq *to, struct mr_outq *from, size_t n)
         struct seg *s = &from->first->segs[from->first->first];
         size_t part = MR_MIN(n, s->len);
         if (s->block) {
-            mr_outq_append_block(to, s->ptr, part, mr_block_ref(s->block));
+            size_t memory = part == s->len ? s->memory : MR_MIN(part, s->memory);
+            s->memory -= memory;
+            from->memory -= memory;
+            append_ref(to, s->ptr, part, mr_block_ref(s->block), memory);
         } else {
             mr_outq_append(to, s->ptr, part);
         }

@@ -16,7 +16,9 @@ struct mr_outq {
     struct mr_chunk *first;
     struct mr_chunk *last;
     size_t bytes; /* in the queue */
-    bool failed;  /* no memory: something was dropped, the stream is broken */
+    size_t
+        memory;  /* that they take: whole chunks, and of each block the part that is not others' */
+    bool failed; /* no memory: something was dropped, the stream is broken */
 };
 
 void mr_outq_init(struct mr_outq *q, struct mr_loop *loop);
@@ -35,7 +37,8 @@ void mr_outq_append(struct mr_outq *q, const void *data, size_t n);
 void mr_outq_append_block(struct mr_outq *q, const void *data, size_t n, struct mr_block *block);
 /** Longer pieces are better off in a block of their own than cut up over chunks. */
 #define MR_OUTQ_LARGE_BYTES ((size_t)16 * 1024)
-/** Copies into one block of its own, for bytes too many for chunks. */
+/** Copies into one block of its own, for bytes too many for chunks. The byte budget may refuse that: the queue has
+ *  failed then, unless the bytes are few enough to be kept all the same. */
 void mr_outq_append_large(struct mr_outq *q, const void *data, size_t n);
 
 /** Fill iov with the front of the queue; returns how many entries. */
@@ -46,8 +49,5 @@ void mr_outq_consume(struct mr_outq *q, size_t n);
 mr_bytes mr_outq_front(const struct mr_outq *q);
 /** Move n bytes from the front of `from` to the end of `to`: references move, copies are copied. */
 void mr_outq_move(struct mr_outq *to, struct mr_outq *from, size_t n);
-
-/** Bytes of one chunk, for the loop's cache. */
-size_t mr_outq_chunk_bytes(void);
 
 #endif

@@ -55,7 +55,13 @@ int mr_http_server_new(struct mr_http_server **out, const struct mr_http_options
     if (rc < 0) {
         return rc;
     }
+    struct mr_origin_rules origins;
+    rc = mr_origin_rules_init(&origins, options, err);
+    if (rc < 0) {
+        return rc;
+    }
     struct mr_http_server *s = MR_NEW(struct mr_http_server);
+    s->origins = origins;
     s->options = *options;
     s->handler = *handler;
     if (options->server_name) {
@@ -80,6 +86,7 @@ static void server_unref(struct mr_http_server *s)
         mr_free(part);
     }
     mr_free(s->server_name);
+    mr_origin_rules_fini(&s->origins);
     mr_free(s);
 }
 

@@ -4,6 +4,7 @@
 
 #include "conn.h"
 #include "net/http.h"
+#include "origin.h"
 
 struct mr_listener;
 
@@ -19,6 +20,7 @@ struct mr_server_part {
     TAILQ_HEAD(mr_memwait, mr_conn) waits_memory; /* oldest first (memwait.c) */
     struct mr_timer memory_timer;                 /* active while there are any */
     struct mr_deadline retry;                     /* accepting again after descriptors ran out */
+    struct mr_good_host good_host;
     bool draining;
     bool closing;
     size_t live; /* connections and listeners whose handles are not closed */
@@ -30,6 +32,7 @@ struct mr_http_server {
     struct mr_http_options options;
     struct mr_http_handler handler;
     char *server_name;
+    struct mr_origin_rules origins;
     struct mr_server_part *parts; /* made by mr_http_listen, on the boot thread */
     struct mr_listener *all_listeners;
     _Atomic int64_t connections;

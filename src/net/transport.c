@@ -20,6 +20,11 @@ static ssize_t plain_read(struct mr_conn *c, void *buf, size_t n)
     return result(recv(c->fd, buf, n, 0));
 }
 
+static ssize_t plain_readv(struct mr_conn *c, const struct iovec *iov, int count)
+{
+    return result(readv(c->fd, iov, count));
+}
+
 static ssize_t plain_write(struct mr_conn *c, const struct iovec *iov, int count)
 {
     if (count == 1) {
@@ -83,6 +88,7 @@ static void plain_close(struct mr_conn *c)
 
 const struct mr_transport mr_transport_plain = {
     .read = plain_read,
+    .readv = plain_readv,
     .write = plain_write,
     .want = mr_plain_want,
     .end_output = plain_end_output,

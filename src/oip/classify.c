@@ -10,6 +10,7 @@
 #include "internal.h"
 
 #define CLASSIFY_ELEMENTS_MAX 1000000
+#define LOOK_ELEMENTS         512 /* compared without a look at the turn */
 
 struct candidate {
     uint64_t key;
@@ -104,8 +105,13 @@ static void heap_sink(struct candidate *heap, size_t len, size_t at)
     }
 }
 
-/* The k best of n elements from `begin` on, best first. k <= n. */
-static void row_select(int dtype, const void *data, uint64_t begin, uint64_t n,
+static bool look(uint64_t i)
+{
+    return i % LOOK_ELEMENTS != 0 || mr_turn_spend((uint64_t)16 * LOOK_ELEMENTS);
+}
+
+/* The k best of n elements from `begin` on, best first. k <= n. False: the turn was ended. */
+static bool row_select(int dtype, const void *data, uint64_t begin, uint64_t n,
                        struct candidate *heap, size_t k)
 {
     for (size_t i = 0; i < k; i++) {
@@ -115,6 +121,9 @@ static void row_select(int dtype, const void *data, uint64_t begin, uint64_t n,
         heap_sink(heap, k, i);
     }
     for (uint64_t i = k; i < n && k > 0; i++) {
+        if (!look(i)) {
+            return false;
+        }
         struct candidate c = {key_at(dtype, data, begin + i), i};
         if (is_worse(heap[0], c)) {
             heap[0] = c;
@@ -122,11 +131,15 @@ static void row_select(int dtype, const void *data, uint64_t begin, uint64_t n,
         }
     }
     for (size_t left = k; left > 1; left--) {
+        if (!look(left)) {
+            return false;
+        }
         struct candidate worst = heap[0];
         heap[0] = heap[left - 1];
         heap[left - 1] = worst;
         heap_sink(heap, left - 1, 0);
     }
+    return true;
 }
 
 struct classes {
@@ -178,28 +191,37 @@ static mr_str label_at(const struct mr_oip_tensor *in, uint64_t index)
     return in->labels && index < in->label_count ? in->labels[index] : MR_STR("");
 }
 
-/* Select row after row into `chosen` ([rows][k]); returns the most bytes that their texts can take. */
-static uint64_t classes_select(const struct classes *c, struct candidate *chosen)
+/* Select row after row into `chosen` ([rows][k]); *out_bound: the most bytes that their texts can take. False: the
+ * turn was ended. */
+static bool classes_select(const struct classes *c, struct candidate *chosen, uint64_t *out_bound)
 {
     const struct mr_tensor *t = &c->in->tensor;
     uint64_t bound = 0;
     for (uint64_t row = 0; row < c->rows; row++) {
         struct candidate *best = chosen + row * c->k;
         uint64_t begin = row * c->row_elements;
-        row_select(t->dtype, t->data, begin, c->row_elements, best, (size_t)c->k);
+        if (!mr_turn_spend(32) ||
+            !row_select(t->dtype, t->data, begin, c->row_elements, best, (size_t)c->k)) {
+            return false;
+        }
         for (uint64_t i = 0; i < c->k; i++) {
             bound += 4 + text_bound(t->dtype, t->data, begin + best[i].index) + 1 +
                      label_at(c->in, best[i].index).len;
         }
     }
-    return bound;
+    *out_bound = bound;
+    return true;
 }
 
-static uint64_t classes_write(const struct classes *c, const struct candidate *chosen, char *out)
+static bool classes_write(const struct classes *c, const struct candidate *chosen, char *out,
+                          uint64_t *out_bytes)
 {
     const struct mr_tensor *t = &c->in->tensor;
     char *p = out;
     for (uint64_t n = 0; n < c->rows * c->k; n++) {
+        if (!mr_turn_spend(256)) {
+            return false;
+        }
         uint64_t index = chosen[n].index;
         uint64_t at = n / c->k * c->row_elements + index;
         uint32_t len = (uint32_t)class_text(t->dtype, t->data, at, index, p + 4,
@@ -213,7 +235,8 @@ static uint64_t classes_write(const struct classes *c, const struct candidate *c
         memcpy(p, &len, 4);
         p += 4 + len;
     }
-    return (uint64_t)(p - out);
+    *out_bytes = (uint64_t)(p - out);
+    return true;
 }
 
 int mr_oip_classify(const struct mr_oip_tensor *in, struct mr_arena *arena, struct mr_tensor *out,
@@ -236,12 +259,18 @@ int mr_oip_classify(const struct mr_oip_tensor *in, struct mr_arena *arena, stru
         return rc;
     }
     bool is_empty = c.rows == 0 || c.k == 0;
-    uint64_t bound = is_empty ? 0 : classes_select(&c, chosen.tensor.data);
+    uint64_t bound = 0;
+    uint64_t bytes = 0;
+    if (!is_empty && !classes_select(&c, chosen.tensor.data, &bound)) {
+        return mr_oip_ended(err);
+    }
     rc = mr_oip_data_new(arena, &text, bound, err);
     if (rc < 0) {
         return rc;
     }
-    uint64_t bytes = is_empty ? 0 : classes_write(&c, chosen.tensor.data, text.tensor.data);
+    if (!is_empty && !classes_write(&c, chosen.tensor.data, text.tensor.data, &bytes)) {
+        return mr_oip_ended(err);
+    }
     int rank = 0;
     if (c.has_batch) {
         shape[rank++] = (int64_t)c.rows;

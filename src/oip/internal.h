@@ -5,6 +5,7 @@
 #include "oip/oip.h"
 
 #include "base/mem.h"
+#include "base/turn.h"
 #include "tensor/tensor.h"
 
 /* Tensor data that a decoder has to make is kept in the arena up to this size, else in a block. */
@@ -35,6 +36,11 @@ int mr_oip_find_duplicate(struct mr_arena *arena, const void *items, size_t size
 int mr_oip_bytes_check(const struct mr_oip_tensor *t, uint64_t elements, const char *word,
                        mr_str model, struct mr_err *err);
 int mr_oip_no_memory(struct mr_err *err);
+/** An id comes back with the answer, in one piece. Errors: MR_E_INVALID. */
+int mr_oip_id_check(mr_str id, struct mr_err *err);
+#define OIP_ID_MOST ((size_t)1 << 20)
+/** The turn was ended (base/turn.h): whoever ended it knows why. */
+int mr_oip_ended(struct mr_err *err);
 
 /* ---- param.c ---- */
 
@@ -81,14 +87,19 @@ struct mr_oip_out {
     struct mr_piece *pieces;
     size_t count;
     size_t cap;
-    size_t start; /* bytes at the front of buf that are not part of the body */
-    size_t mark;  /* bytes of buf that pieces cover already */
-    bool failed;
+    size_t start;   /* bytes at the front of buf that are not part of the body */
+    size_t mark;    /* bytes of buf that pieces cover already */
+    uint64_t spilt; /* bytes that have left buf for blocks */
+    int failure;    /* 0, or why nothing more is written */
+    bool may_spill; /* mr_oip_out_spill makes blocks */
 };
 
 /** Resets buf. tensors: how many payloads may follow. */
 void mr_oip_out_init(struct mr_oip_out *o, struct mr_buf *buf, struct mr_arena *arena,
                      size_t tensors);
+/** To be asked between parts of long text (not where pieces of buf exist already): so many units were done
+ *  (mr_turn_spend), and what buf has grown to goes into a block. False: come to an end, mr_oip_out_finish fails. */
+bool mr_oip_out_spill(struct mr_oip_out *o, uint64_t units);
 /** Append tensor data, copied or by reference. */
 void mr_oip_out_data(struct mr_oip_out *o, const void *data, uint64_t bytes,
                      struct mr_block *block);
@@ -111,6 +122,6 @@ int mr_oip_views_new(const struct mr_oip_tensor *tensors, size_t count, const ch
 /* ---- rest_text.c ---- */
 
 /** The elements of a checked tensor as JSON values with commas between them. */
-void mr_oip_text_elements(struct mr_buf *b, const struct mr_tensor *t, uint64_t elements);
+void mr_oip_text_elements(struct mr_oip_out *o, const struct mr_tensor *t, uint64_t elements);
 
 #endif

@@ -13,6 +13,20 @@ int mr_oip_no_memory(struct mr_err *err)
     return MR_FAIL(err, MR_E_EXHAUSTED, "request needs more memory than it may have");
 }
 
+int mr_oip_id_check(mr_str id, struct mr_err *err)
+{
+    return id.len <= OIP_ID_MOST
+               ? MR_OK
+               : MR_FAIL(err, MR_E_INVALID,
+                         "the request's id has %zu bytes, more than the %zu allowed", id.len,
+                         OIP_ID_MOST);
+}
+
+int mr_oip_ended(struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_CANCELLED, "ended");
+}
+
 int mr_oip_data_new(struct mr_arena *arena, struct mr_oip_tensor *t, uint64_t bytes,
                     struct mr_err *err)
 {
@@ -48,8 +62,8 @@ int mr_oip_data_refer(struct mr_arena *arena, struct mr_oip_tensor *t, mr_bytes 
         return MR_OK;
     }
     int rc = mr_oip_data_new(arena, t, data.len, err);
-    if (rc == MR_OK) {
-        memcpy(t->tensor.data, data.ptr, data.len);
+    if (rc == MR_OK && !mr_turn_copy(t->tensor.data, data.ptr, data.len)) {
+        return mr_oip_ended(err);
     }
     return rc;
 }

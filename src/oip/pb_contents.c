@@ -5,6 +5,8 @@
  * once to store. One packed run of floats is used where it lies, if it is aligned. Any thread. */
 #include "pb_read.h"
 
+#define LOOK_BYTES ((size_t)16 * 1024) /* read without a look at the turn */
+
 /* The field of InferTensorContents that holds each data type, and what it is made of. */
 enum element_form { FORM_NONE, FORM_VARINT, FORM_FIXED, FORM_BYTES };
 struct content_field {
@@ -56,8 +58,14 @@ static int walk_next(struct walk *w, struct mr_pb_field *out)
 static uint64_t varints_count(mr_bytes packed)
 {
     uint64_t n = 0;
-    for (size_t i = 0; i < packed.len; i++) {
-        n += packed.ptr[i] < 0x80;
+    for (size_t begin = 0; begin < packed.len; begin += LOOK_BYTES) {
+        size_t end = MR_MIN(packed.len, begin + LOOK_BYTES);
+        for (size_t i = begin; i < end; i++) {
+            n += packed.ptr[i] < 0x80;
+        }
+        if (!mr_turn_spend(LOOK_BYTES)) {
+            return n; /* what comes next asks again */
+        }
     }
     return n;
 }
@@ -171,7 +179,14 @@ static int varint_store(struct store *s, uint64_t v)
 
 static int packed_store(struct store *s, mr_bytes packed)
 {
+    const uint8_t *look = packed.ptr;
     while (packed.len > 0) {
+        if (packed.ptr >= look) {
+            look = packed.ptr + MR_MIN(LOOK_BYTES / 4, packed.len);
+            if (!mr_turn_spend(LOOK_BYTES)) {
+                return mr_oip_ended(s->r->err);
+            }
+        }
         uint64_t v = packed.ptr[0];
         if (v < 0x80) {
             packed.ptr++;
@@ -199,7 +214,9 @@ static int field_store(struct store *s, const struct mr_pb_field *f)
         return f->wire == MR_PB_LEN ? packed_store(s, f->bytes) : MR_OK;
     case FORM_FIXED:
         if (f->wire == MR_PB_LEN) {
-            memcpy(s->to, f->bytes.ptr, f->bytes.len);
+            if (!mr_turn_copy(s->to, f->bytes.ptr, f->bytes.len)) {
+                return mr_oip_ended(s->r->err);
+            }
             s->to += f->bytes.len;
         } else if (f->wire == (size == 8 ? MR_PB_I64 : MR_PB_I32)) {
             memcpy(s->to, &f->value, size);
@@ -210,7 +227,9 @@ static int field_store(struct store *s, const struct mr_pb_field *f)
         if (f->wire == MR_PB_LEN) {
             uint32_t len = (uint32_t)f->bytes.len;
             memcpy(s->to, &len, 4);
-            memcpy(s->to + 4, f->bytes.ptr, len);
+            if (!mr_turn_copy(s->to + 4, f->bytes.ptr, len)) {
+                return mr_oip_ended(s->r->err);
+            }
             s->to += 4 + (size_t)len;
         }
         return MR_OK;

@@ -6,6 +6,9 @@
  * followed by reading slices, three levels of it, so the input cannot make this recurse. Any thread. */
 #include "pb_read.h"
 
+/* So far the names of a refused request are looked for: that takes a thread less than a millisecond or two. */
+#define NAMES_WITHIN_BYTES ((size_t)1 << 20)
+
 static void reader_init(struct mr_pb_reader *r, const struct mr_oip_limits *limits,
                         struct mr_arena *arena, struct mr_err *err)
 {
@@ -115,6 +118,10 @@ static int request_read(struct mr_pb_reader *r, struct request_parts *p, mr_byte
     }
     const mr_str *again;
     r->model = p->request.model_name;
+    rc = mr_oip_id_check(p->request.id, r->err);
+    if (rc < 0) {
+        return rc;
+    }
     rc = mr_oip_find_duplicate(r->arena, p->request.outputs, sizeof *p->request.outputs,
                                p->request.output_count, &again, r->err);
     if (rc == MR_OK && again) {
@@ -141,6 +148,23 @@ int mr_oip_pb_decode_request(mr_bytes message, const struct mr_oip_limits *limit
     parts.request.param_count = parts.rest.len;
     *out = parts.request;
     return MR_OK;
+}
+
+void mr_oip_pb_find_names(mr_bytes message, mr_str *out_id, mr_str *out_model)
+{
+    struct mr_pb_reader r;
+    struct mr_err ignored = {0};
+    struct mr_pb_field f;
+    *out_id = *out_model = MR_STR("");
+    message.len = MR_MIN(message.len, NAMES_WITHIN_BYTES);
+    reader_init(&r, NULL, NULL, &ignored);
+    while (mr_pb_next(&message, &f) > 0) {
+        if (f.number == 1) {
+            mr_pb_str(&r, &f, out_model);
+        } else if (f.number == 3) {
+            mr_pb_str(&r, &f, out_id);
+        }
+    }
 }
 
 /* ---- responses ---- */

@@ -143,7 +143,7 @@ int mr_oip_pb_encode_response(const struct mr_oip_response *r, bool wrap_stream,
         tensor_write(buf, &r->outputs[i], &views[i].tensor);
     }
     raw_write(&o, 6, r->outputs, views, r->output_count, true);
-    if (wrap_stream && !o.failed && !buf->failed) {
+    if (wrap_stream && !o.failure && !buf->failed) {
         frame_write(&o, 2);
     }
     rc = mr_oip_out_finish(&o, out, err);

@@ -6,6 +6,9 @@
  * length prefix. Any thread. */
 #include "rest_read.h"
 
+/* Of the data of a request that is refused: how much is read again, for its error. */
+#define COUNTED_BYTES ((ptrdiff_t)1 << 20)
+
 /* The data's own reader failed, which may be a copy of the message's. */
 static int data_failed(struct mr_rest_reader *r, const struct mr_json *j)
 {
@@ -13,11 +16,36 @@ static int data_failed(struct mr_rest_reader *r, const struct mr_json *j)
     return mr_rest_named(r, "data");
 }
 
-static int data_mismatch(struct mr_rest_reader *r)
+/* Elements of the data, or of so much of it as can be counted in a moment. */
+static uint64_t elements_count(struct mr_json data, bool *out_is_all)
 {
+    int level = 0;
+    uint64_t n = 0;
+    *out_is_all = data.end - data.pos <= COUNTED_BYTES;
+    data.end = *out_is_all ? data.end : data.pos + COUNTED_BYTES;
+    data.err = NULL;
+    while (mr_json_next_leaf(&data, &level) && mr_json_skip(&data, NULL) == MR_OK) {
+        n++;
+    }
+    *out_is_all |= data.status == MR_OK;
+    return n;
+}
+
+/* The reader `data` stands before them. The text begins as Triton's, which clients look for. */
+static int data_mismatch(struct mr_rest_reader *r, const struct mr_json *data,
+                         const struct mr_oip_tensor *t, uint64_t elements)
+{
+    char shape[128];
+    bool is_all;
+    uint64_t given = elements_count(*data, &is_all);
     r->is_named = true;
     return MR_FAIL(r->err, MR_E_INVALID,
-                   "Unable to parse 'data': Shape does not match true shape of 'data' field");
+                   "Unable to parse 'data': Shape does not match true shape of 'data' field: %s "
+                   "'%.*s' of shape %s takes %llu elements, got %llu%s",
+                   r->word, MR_STR_ARG(mr_str_sub(t->name, 0, 128)),
+                   mr_shape_text(t->tensor.shape, t->tensor.rank, shape, sizeof shape),
+                   (unsigned long long)elements, (unsigned long long)given,
+                   is_all ? "" : " or more");
 }
 
 static int size_check(struct mr_rest_reader *r, const struct mr_oip_tensor *t, uint64_t bytes)
@@ -34,17 +62,23 @@ static int size_check(struct mr_rest_reader *r, const struct mr_oip_tensor *t, u
         (unsigned long long)r->max_json_bytes, r->size_option);
 }
 
+#define NARROW_LOOK 4096 /* elements without a look at the turn */
+
 /* FP16 and BF16 are read as floats and narrowed in place: element i is written at 2i, behind 4i. */
-static void narrow(int dtype, void *data, uint64_t n)
+static bool narrow(int dtype, void *data, uint64_t n)
 {
     const char *from = data;
     char *to = data;
     for (uint64_t i = 0; i < n; i++) {
+        if (i % NARROW_LOOK == 0 && !mr_turn_spend((uint64_t)4 * NARROW_LOOK)) {
+            return false;
+        }
         float f;
         memcpy(&f, from + 4 * i, 4);
         uint16_t half = dtype == MR_DTYPE_FP16 ? mr_fp16_from_float(f) : mr_bf16_from_float(f);
         memcpy(to + 2 * i, &half, 2);
     }
+    return true;
 }
 
 /* mr_json_fail has written "more than N elements" when the text has more than the shape. */
@@ -69,8 +103,9 @@ static int numbers_read(struct mr_rest_reader *r, struct mr_json *j, uint64_t el
         [MR_DTYPE_BF16] = {MR_JSON_FILL_F32, 4},
     };
     int dtype = t->tensor.dtype;
+    const struct mr_json data = *j;
     if (elements > (uint64_t)(j->end - j->pos) / 2 + 1) {
-        return data_mismatch(r);
+        return data_mismatch(r, &data, t, elements);
     }
     int rc = size_check(r, t, elements * mr_dtype_size(dtype));
     if (rc < 0) {
@@ -84,13 +119,15 @@ static int numbers_read(struct mr_rest_reader *r, struct mr_json *j, uint64_t el
     uint64_t nowhere; /* a place of any alignment for no elements */
     void *to = t->tensor.data ? t->tensor.data : &nowhere;
     if (mr_json_fill(j, fills[dtype].kind, to, elements, &count) < 0) {
-        return is_too_many(r->err) ? data_mismatch(r) : data_failed(r, j);
+        return is_too_many(r->err) ? data_mismatch(r, &data, t, elements) : data_failed(r, j);
     }
     if (count != elements) {
-        return data_mismatch(r);
+        return data_mismatch(r, &data, t, elements);
     }
     if (dtype == MR_DTYPE_FP16 || dtype == MR_DTYPE_BF16) {
-        narrow(dtype, to, elements);
+        if (!narrow(dtype, to, elements)) {
+            return mr_oip_ended(r->err);
+        }
         t->tensor.bytes = elements * 2;
     }
     return MR_OK;
@@ -114,6 +151,7 @@ static void scratch_drop(struct scratch *s, mr_str used)
 static int strings_fill(struct mr_rest_reader *r, struct mr_json *j, struct scratch *scratch,
                         uint64_t elements, uint64_t room, struct mr_oip_tensor *t)
 {
+    const struct mr_json data = *j;
     char *to = t->tensor.data;
     uint64_t used = 0;
     uint64_t count = 0;
@@ -125,11 +163,13 @@ static int strings_fill(struct mr_rest_reader *r, struct mr_json *j, struct scra
         }
         /* The second cannot happen: unescaped text is never longer than its source. */
         if (count == elements || room - used < 4 || room - used - 4 < s.len) {
-            return data_mismatch(r);
+            return data_mismatch(r, &data, t, elements);
         }
         uint32_t len = (uint32_t)s.len;
         memcpy(to + used, &len, 4);
-        memcpy(to + used + 4, s.ptr, s.len);
+        if (!mr_turn_copy(to + used + 4, s.ptr, s.len)) {
+            return mr_oip_ended(r->err);
+        }
         used += 4 + s.len;
         count++;
         scratch_drop(scratch, s);
@@ -138,7 +178,7 @@ static int strings_fill(struct mr_rest_reader *r, struct mr_json *j, struct scra
         return data_failed(r, j);
     }
     t->tensor.bytes = used;
-    return count == elements ? MR_OK : data_mismatch(r);
+    return count == elements ? MR_OK : data_mismatch(r, &data, t, elements);
 }
 
 static int strings_read(struct mr_rest_reader *r, struct mr_json *j, uint64_t elements,
@@ -149,8 +189,9 @@ static int strings_read(struct mr_rest_reader *r, struct mr_json *j, uint64_t el
     if (mr_json_skip(j, &scratch.text) < 0) {
         return data_failed(r, j);
     }
+    sub.end = scratch.text.ptr + scratch.text.len;
     if (elements > scratch.text.len / 3 + 1 || scratch.text.len > UINT32_MAX) {
-        return data_mismatch(r);
+        return data_mismatch(r, &sub, t, elements);
     }
     /* Each element has two quotes in the text and four bytes of length in the tensor. */
     uint64_t room = scratch.text.len + 2 * elements;
@@ -162,7 +203,6 @@ static int strings_read(struct mr_rest_reader *r, struct mr_json *j, uint64_t el
         return rc;
     }
     mr_arena_init(&scratch.arena, 1024, 2 * scratch.text.len + 65536);
-    sub.end = scratch.text.ptr + scratch.text.len;
     sub.arena = &scratch.arena;
     rc = strings_fill(r, &sub, &scratch, elements, elements > 0 ? room : 0, t);
     mr_arena_fini(&scratch.arena);

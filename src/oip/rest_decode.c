@@ -2,6 +2,9 @@
  * Unknown members are skipped; what a member holds is read in rest_read.c. Any thread. */
 #include "rest_read.h"
 
+/* So far the id of a refused request is looked for: that takes a thread less than a millisecond or two. */
+#define ID_WITHIN_BYTES ((size_t)1 << 20)
+
 /* ---- requested outputs ---- */
 
 static int requested_param_take(void *ctx, const struct mr_oip_param *p, struct mr_err *err)
@@ -107,7 +110,8 @@ static int string_or_null_read(struct mr_rest_reader *r, const char *member, mr_
 static int request_member_read(struct mr_rest_reader *r, struct request_parts *p, mr_str key)
 {
     if (mr_str_eq(key, MR_STR("id"))) {
-        return string_or_null_read(r, "id", &p->request.id);
+        int rc = string_or_null_read(r, "id", &p->request.id);
+        return rc < 0 ? rc : mr_oip_id_check(p->request.id, r->err);
     }
     if (mr_str_eq(key, MR_STR("inputs"))) {
         if (p->has_inputs) {
@@ -208,6 +212,24 @@ int mr_oip_rest_decode_request(mr_bytes body, int64_t header_length, mr_str mode
     parts.request.param_count = parts.rest.len;
     *out = parts.request;
     return MR_OK;
+}
+
+mr_str mr_oip_rest_find_id(mr_bytes body, int64_t header_length, struct mr_arena *arena)
+{
+    size_t json_bytes = header_length < 0 ? body.len : MR_MIN((uint64_t)header_length, body.len);
+    struct mr_json j;
+    mr_str key, id = MR_STR("");
+    bool first = true;
+    mr_json_init(&j, mr_str_n((const char *)body.ptr, MR_MIN(json_bytes, ID_WITHIN_BYTES)), arena,
+                 0, NULL);
+    int rc = mr_json_enter_object(&j);
+    while (rc == MR_OK && mr_json_next_key(&j, &first, &key)) {
+        if (mr_str_eq(key, MR_STR("id"))) {
+            return mr_json_string(&j, &id) == MR_OK ? id : MR_STR("");
+        }
+        rc = mr_json_skip(&j, NULL);
+    }
+    return id;
 }
 
 /* ---- responses ---- */

@@ -107,9 +107,10 @@ static void shape_write(struct mr_buf *b, const struct mr_tensor *t)
     mr_buf_char(b, ']');
 }
 
-static void tensor_write(struct mr_buf *b, const struct mr_oip_tensor *t,
+static void tensor_write(struct mr_oip_out *o, const struct mr_oip_tensor *t,
                          const struct mr_oip_view *view)
 {
+    struct mr_buf *b = o->buf;
     MR_BUF_LIT(b, "{\"name\":");
     string_write(b, t->name);
     MR_BUF_LIT(b, ",\"datatype\":\"");
@@ -125,23 +126,25 @@ static void tensor_write(struct mr_buf *b, const struct mr_oip_tensor *t,
     members_close(&params);
     if (!is_binary(t) && !t->shm.region.ptr) {
         MR_BUF_LIT(b, ",\"data\":[");
-        mr_oip_text_elements(b, &view->tensor, view->elements);
+        mr_oip_text_elements(o, &view->tensor, view->elements);
         mr_buf_char(b, ']');
     }
     mr_buf_char(b, '}');
 }
 
 /* The array of tensors; true if any of them is to follow the JSON. */
-static bool tensors_write(struct mr_buf *b, const char *open, const struct mr_oip_tensor *tensors,
-                          const struct mr_oip_view *views, size_t count)
+static bool tensors_write(struct mr_oip_out *o, const char *open,
+                          const struct mr_oip_tensor *tensors, const struct mr_oip_view *views,
+                          size_t count)
 {
+    struct mr_buf *b = o->buf;
     bool any = false;
     mr_buf_c(b, open);
     for (size_t i = 0; i < count; i++) {
         if (i > 0) {
             mr_buf_char(b, ',');
         }
-        tensor_write(b, &tensors[i], &views[i]);
+        tensor_write(o, &tensors[i], &views[i]);
         any |= is_binary(&tensors[i]);
     }
     mr_buf_char(b, ']');
@@ -156,10 +159,10 @@ static int body_finish(struct mr_oip_out *o, const struct mr_oip_tensor *tensors
     mr_buf_char(o->buf, '}');
     int64_t header_length = -1;
     if (has_binary) {
-        while (o->buf->len % 8 != 0 && !o->buf->failed) {
+        while ((o->spilt + o->buf->len) % 8 != 0 && !o->buf->failed) {
             mr_buf_char(o->buf, ' ');
         }
-        header_length = (int64_t)o->buf->len;
+        header_length = (int64_t)(o->spilt + o->buf->len);
         for (size_t i = 0; i < count; i++) {
             if (is_binary(&tensors[i])) {
                 mr_oip_out_data(o, views[i].tensor.data, views[i].tensor.bytes, views[i].block);
@@ -184,6 +187,7 @@ int mr_oip_rest_encode_response(const struct mr_oip_response *r, struct mr_buf *
     }
     struct mr_oip_out o;
     mr_oip_out_init(&o, buf, arena, r->output_count);
+    o.may_spill = true;
     if (r->id.len > 0) {
         MR_BUF_LIT(buf, "{\"id\":");
         string_write(buf, r->id);
@@ -197,7 +201,7 @@ int mr_oip_rest_encode_response(const struct mr_oip_response *r, struct mr_buf *
     struct members params = {buf, ",\"parameters\":{", false};
     members_params(&params, r->params, r->param_count);
     members_close(&params);
-    bool has_binary = tensors_write(buf, ",\"outputs\":[", r->outputs, views, r->output_count);
+    bool has_binary = tensors_write(&o, ",\"outputs\":[", r->outputs, views, r->output_count);
     return body_finish(&o, r->outputs, views, r->output_count, has_binary, out, err);
 }
 
@@ -280,6 +284,7 @@ int mr_oip_rest_encode_request(const struct mr_oip_request *r, struct mr_buf *bu
     }
     struct mr_oip_out o;
     mr_oip_out_init(&o, buf, arena, r->input_count);
+    o.may_spill = r->may_spill;
     mr_buf_char(buf, '{');
     if (r->id.len > 0) {
         MR_BUF_LIT(buf, "\"id\":");
@@ -287,7 +292,7 @@ int mr_oip_rest_encode_request(const struct mr_oip_request *r, struct mr_buf *bu
         mr_buf_char(buf, ',');
     }
     request_params_write(buf, r);
-    bool has_binary = tensors_write(buf, "\"inputs\":[", r->inputs, views, r->input_count);
+    bool has_binary = tensors_write(&o, "\"inputs\":[", r->inputs, views, r->input_count);
     for (size_t i = 0; i < r->output_count; i++) {
         mr_buf_c(buf, i == 0 ? ",\"outputs\":[" : ",");
         requested_write(buf, &r->outputs[i]);

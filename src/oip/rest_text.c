@@ -2,7 +2,7 @@
  *
  * One loop per type writes straight into reserved room, a block of elements at a time, so that the
  * buffer's limit is asked once per block and a large tensor does not reserve for the worst case of all
- * its elements. Floats come out as the shortest text that reads back the same and does not look like an
+ * its elements. Between blocks the turn may end and long text leaves the buffer. Floats come out as the shortest text that reads back the same and does not look like an
  * integer; FP16 and BF16 as the float they are. Any thread. */
 #include <math.h>
 
@@ -10,8 +10,9 @@
 #include "internal.h"
 
 #define BLOCK_ELEMENTS 256
-#define INT_TEXT_MAX   21 /* a 64-bit integer with sign, and the comma */
-#define FLOAT_TEXT_MAX 35 /* 32, ".0" and the comma */
+#define STRING_PART    ((size_t)16 * 1024) /* of a long string, written without a look at the turn */
+#define INT_TEXT_MAX   21                  /* a 64-bit integer with sign, and the comma */
+#define FLOAT_TEXT_MAX 35                  /* 32, ".0" and the comma */
 
 static char *bool_text(char *p, uint8_t v)
 {
@@ -84,21 +85,50 @@ TEXT_LOOP(floats_text, float, float_text)
 TEXT_LOOP(doubles_text, double, double_text)
 TEXT_LOOP(bfloats_text, uint16_t, bfloat_text)
 
-static void strings_text(struct mr_buf *b, const struct mr_tensor *t)
+/* Where to cut a string so that no character is: before the bytes that only continue one. */
+static const char *part_end(const char *p, const char *end)
+{
+    if ((size_t)(end - p) <= STRING_PART) {
+        return end;
+    }
+    const char *cut = p + STRING_PART;
+    for (int i = 0; i < 3 && ((unsigned char)*cut & 0xc0) == 0x80; i++) {
+        cut--;
+    }
+    return cut;
+}
+
+static void string_text(struct mr_oip_out *o, mr_str s)
+{
+    const char *p = s.ptr;
+    const char *end = s.ptr + s.len;
+    mr_buf_char(o->buf, '"');
+    while (p < end) {
+        const char *cut = part_end(p, end);
+        mr_json_put_part(o->buf, p, cut);
+        if (!mr_oip_out_spill(o, (uint64_t)(cut - p))) {
+            return;
+        }
+        p = cut;
+    }
+    mr_buf_char(o->buf, '"');
+}
+
+static void strings_text(struct mr_oip_out *o, const struct mr_tensor *t)
 {
     mr_bytes rest = {t->data, (size_t)t->bytes};
     mr_str element;
     bool first = true;
-    while (mr_bytes_tensor_next(&rest, &element)) {
+    while (mr_bytes_tensor_next(&rest, &element) && mr_oip_out_spill(o, 16)) {
         if (!first) {
-            mr_buf_char(b, ',');
+            mr_buf_char(o->buf, ',');
         }
         first = false;
-        mr_json_put_string(b, element);
+        string_text(o, element);
     }
 }
 
-void mr_oip_text_elements(struct mr_buf *b, const struct mr_tensor *t, uint64_t elements)
+void mr_oip_text_elements(struct mr_oip_out *o, const struct mr_tensor *t, uint64_t elements)
 {
     typedef char *(text_fn)(char *p, const void *data, uint64_t n);
     static text_fn *const loops[MR_DTYPE_COUNT] = {
@@ -111,7 +141,7 @@ void mr_oip_text_elements(struct mr_buf *b, const struct mr_tensor *t, uint64_t 
         [MR_DTYPE_BF16] = bfloats_text,
     };
     if (t->dtype == MR_DTYPE_BYTES) {
-        strings_text(b, t);
+        strings_text(o, t);
         return;
     }
     bool is_float = t->dtype >= MR_DTYPE_FP16; /* FP16, FP32, FP64, BF16 */
@@ -119,13 +149,16 @@ void mr_oip_text_elements(struct mr_buf *b, const struct mr_tensor *t, uint64_t 
     const char *data = t->data;
     while (elements > 0) {
         uint64_t n = MR_MIN(elements, (uint64_t)BLOCK_ELEMENTS);
-        char *p = mr_buf_reserve(b, (size_t)n * (is_float ? FLOAT_TEXT_MAX : INT_TEXT_MAX));
+        char *p = mr_buf_reserve(o->buf, (size_t)n * (is_float ? FLOAT_TEXT_MAX : INT_TEXT_MAX));
         if (!p) {
             return;
         }
         elements -= n;
         char *end = loops[t->dtype](p, data, n);
-        b->len += (size_t)(end - p) - (elements == 0); /* no comma behind the last one */
+        o->buf->len += (size_t)(end - p) - (elements == 0); /* no comma behind the last one */
         data += n * size;
+        if (!mr_oip_out_spill(o, n * 32)) {
+            return;
+        }
     }
 }

@@ -1,5 +1,5 @@
 /* grpc.health.v1: Check and Watch. Services: "" (the server), "inference.GRPCInferenceService", and each model by
- * its name. A watcher gets the status at once and then each change. */
+ * its name: NOT_SERVING while it loads, failed or is unloaded. A watcher gets the status at once and then each change. */
 #include "health.pb-c.h"
 #include "serve_private.h"
 
@@ -14,21 +14,18 @@ struct watcher {
 static int status_of(struct mr_server *s, mr_str service)
 {
     struct mr_version *v;
-    struct mr_err err = {0};
+    struct mr_err ignored = {0};
+    bool is_serving;
 
     if (service.len == 0 || mr_str_eq_c(service, "inference.GRPCInferenceService"))
-        return serve_is_ready(s)
-                   ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
-                   : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
-    switch (mr_models_find(s->models, service, MR_STR(""), &v, &err)) {
-    case MR_OK:
-        return serve_is_exiting(s)
-                   ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING
-                   : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING;
-    case MR_E_UNAVAILABLE:
-        return GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
-    default: return GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN;
-    }
+        is_serving = serve_is_ready(s);
+    else if (mr_models_is_known(s->models, service))
+        is_serving = !serve_is_exiting(s) &&
+                     mr_models_find(s->models, service, MR_STR(""), &v, &ignored) == MR_OK;
+    else
+        return GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN;
+    return is_serving ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+                      : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
 }
 
 void grpc_health_check(struct mr_server *s, struct mr_grpc_call *g)

@@ -15,6 +15,8 @@ static void server_live(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__ServerLiveResponse r = INFERENCE__SERVER_LIVE_RESPONSE__INIT;
 
+    if (!grpc_request(g, &inference__server_live_request__descriptor))
+        return;
     r.live = !serve_is_exiting(s);
     grpc_reply_message(g, &r.base);
 }
@@ -23,6 +25,8 @@ static void server_ready(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__ServerReadyResponse r = INFERENCE__SERVER_READY_RESPONSE__INIT;
 
+    if (!grpc_request(g, &inference__server_ready_request__descriptor))
+        return;
     r.ready = serve_is_ready(s);
     grpc_reply_message(g, &r.base);
 }
@@ -31,6 +35,8 @@ static void server_metadata(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__ServerMetadataResponse r = INFERENCE__SERVER_METADATA_RESPONSE__INIT;
 
+    if (!grpc_request(g, &inference__server_metadata_request__descriptor))
+        return;
     r.name = (char *)(uintptr_t)s->options.id;
     r.version = (char *)(uintptr_t)MR_VERSION;
     r.n_extensions = serve_extension_count;
@@ -257,14 +263,6 @@ static void repository_index(struct mr_server *s, struct mr_grpc_call *g)
 
 /* ---- load and unload ---- */
 
-struct grpc_control {
-    struct serve_loop *loop;
-    struct mr_grpc_call *g;
-    struct mr_mail mail;
-    struct mr_err err;
-    int rc;
-};
-
 static void control_reply(struct mr_mail *mail)
 {
     struct grpc_control *c = MR_CONTAINER_OF(mail, struct grpc_control, mail);
@@ -303,59 +301,6 @@ struct grpc_control *grpc_control_new(struct mr_grpc_call *g, const char *reposi
     c->loop = serve_here();
     c->g = g;
     return c;
-}
-
-typedef Inference__RepositoryModelLoadRequest load_request;
-
-/* Parameters of a load: "config" is a string, "file:<path>" bytes; anything else is refused. */
-static int load_parameters(const load_request *q, mr_str *out_config, struct mr_load_file *files,
-                           size_t *out_count, struct mr_err *err)
-{
-    for (size_t i = 0; i < q->n_parameters; i++) {
-        mr_str key = mr_str_c(q->parameters[i]->key);
-        const Inference__ModelRepositoryParameter *p = q->parameters[i]->value;
-        int kind = p ? (int)p->parameter_choice_case : 0;
-        if (mr_str_eq_c(key, "config") &&
-            kind == INFERENCE__MODEL_REPOSITORY_PARAMETER__PARAMETER_CHOICE_STRING_PARAM)
-            *out_config = mr_str_c(p->string_param);
-        else if (mr_str_starts(key, MR_STR("file:")) &&
-                 kind == INFERENCE__MODEL_REPOSITORY_PARAMETER__PARAMETER_CHOICE_BYTES_PARAM)
-            files[(*out_count)++] = (struct mr_load_file){
-                mr_str_sub(key, 5, key.len), {p->bytes_param.data, p->bytes_param.len}};
-        else
-            return MR_FAIL(err, MR_E_INVALID,
-                           "invalid value type or name for load parameter '%.*s', expected a "
-                           "string for 'config' and "
-                           "bytes for 'file:...'",
-                           MR_STR_ARG(mr_str_sub(key, 0, 100)));
-    }
-    return MR_OK;
-}
-
-static void model_load(struct mr_server *s, struct mr_grpc_call *g)
-{
-    load_request *q = grpc_request(g, &inference__repository_model_load_request__descriptor);
-    struct mr_load_file *files;
-    struct mr_err err = {0};
-    struct grpc_control *c;
-    mr_str config = {NULL, 0};
-    size_t count = 0;
-
-    if (!q)
-        return;
-    c = grpc_control_new(g, q->repository_name);
-    if (!c)
-        return;
-    files = MR_ARENA_ARRAY(g->call->arena, struct mr_load_file, q->n_parameters);
-    if (!files) {
-        out_of_arena(g);
-        return;
-    }
-    if (load_parameters(q, &config, files, &count, &err) < 0)
-        grpc_fail_err(g, &err);
-    else
-        mr_models_load(s->models, mr_str_c(q->model_name), config, files, count, grpc_control_done,
-                       c);
 }
 
 static void model_unload(struct mr_server *s, struct mr_grpc_call *g)
@@ -454,7 +399,7 @@ static void reply_settings(struct mr_grpc_call *g)
     values[4].parameter_choice_case =
         INFERENCE__LOG_SETTINGS_RESPONSE__SETTING_VALUE__PARAMETER_CHOICE_UINT32_PARAM;
     values[4].uint32_param = mr_log_verbose();
-    set_string(&values[5], log_format_name());
+    set_string(&values[5], mr_log_format_name(mr_log_get_format()));
     r.n_settings = LOG_SETTINGS;
     r.settings = list;
     grpc_reply_message(g, &r.base);
@@ -541,7 +486,7 @@ void grpc_meta_dispatch(struct mr_server *s, struct mr_grpc_call *g, mr_str meth
         {MR_STR_INIT("ModelConfig"), model_config},
         {MR_STR_INIT("ModelStatistics"), model_statistics},
         {MR_STR_INIT("RepositoryIndex"), repository_index},
-        {MR_STR_INIT("RepositoryModelLoad"), model_load},
+        {MR_STR_INIT("RepositoryModelLoad"), grpc_load},
         {MR_STR_INIT("RepositoryModelUnload"), model_unload},
         {MR_STR_INIT("LogSettings"), log_settings},
         {MR_STR_INIT("SystemSharedMemoryStatus"), system_shm_status},

@@ -11,11 +11,11 @@
 
 #define FILES_MAX   32u
 #define NESTING_MAX 16
+#define MESSAGE_MAX 65536
 
 struct reflect {
     struct serve_pending pending;
     struct mr_server *server;
-    struct serve_pace pace; /* answers are a hundred times as large as requests */
     struct mr_grpc_call *g;
     bool no_room; /* for an answer */
 };
@@ -251,7 +251,6 @@ static void on_message(void *ctx, mr_bytes message, struct mr_block *block)
 static void finish(struct reflect *r, int status, mr_str text)
 {
     serve_closed(&r->pending);
-    pace_end(&r->pace);
     r->g->call->user = NULL;
     mr_grpc_finish(r->g, status, text);
 }
@@ -268,8 +267,6 @@ static void on_data(struct serve_pending *p, mr_bytes data, bool last)
         finish(r, 8, MR_STR("out of memory"));
     else if (last)
         finish(r, 0, MR_STR(""));
-    else
-        pace_set(&r->pace, false);
 }
 
 static void on_cancel(struct serve_pending *p)
@@ -295,7 +292,7 @@ void grpc_reflect_open(struct mr_server *s, struct mr_grpc_call *g)
     }
     r->server = s;
     r->g = g;
-    r->pace.call = g->call;
+    g->max_message_bytes = MR_MIN(g->max_message_bytes, MESSAGE_MAX); /* names: unpacked at once */
     r->pending.data = on_data;
     r->pending.cancel = on_cancel;
     r->pending.changed = on_changed;

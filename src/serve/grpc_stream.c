@@ -1,7 +1,8 @@
 /* ModelStreamInfer: many requests in flight on one stream, answers in the order of the requests.
  *
  * Each message becomes a stream_item with an arena of its own, recycled per loop. Items stand in a list in
- * request order; whenever the first is done its answer is sent. A failed request is answered inside the
+ * request order. They are unpacked and decoded one after the other, so that requests are submitted in their order
+ * although one may take many turns; whenever the first is done its answer is encoded and sent. A failed request is answered inside the
  * stream, which goes on; with the metadata `triton_grpc_error: true` the first failure ends the stream with
  * its status. The stream ends when the client has closed its side and the list is empty, or when the
  * connection is gone and nothing runs any more. A server that exits answers what it has taken and ends the stream
@@ -10,7 +11,9 @@
 
 #define IN_FLIGHT_MAX  256u
 #define FREE_ITEMS_MAX 64u
+#define ITEM_ARENA_MIN 8192u
 #define ITEM_ARENA_MAX (64u << 20)
+#define SMALL_BYTES    4096u /* messages above count as bulk memory */
 
 struct stream {
     struct serve_pending pending;
@@ -19,7 +22,11 @@ struct stream {
     struct mr_grpc_call *g;
     struct stream_item *first;
     struct stream_item *last;
+    struct stream_item *undecoded; /* the first whose turn to be decoded has not come */
     unsigned in_flight;
+    bool is_decoding; /* one is being decoded in turns */
+    bool is_encoding; /* the first is being encoded in turns */
+    bool is_advancing;
     bool input_ended;
     bool is_cancelled;
     bool is_feeding; /* inside mr_grpc_feed: the call must not be ended there */
@@ -28,7 +35,6 @@ struct stream {
     bool is_cut;     /* and something was sent all the same */
     bool is_failed;  /* ends with `failure` once nothing runs */
     bool error_ends; /* triton_grpc_error */
-    struct serve_pace pace;
     struct mr_err failure;
 };
 
@@ -37,9 +43,21 @@ struct stream_item {
     struct stream *stream;
     struct mr_arena arena;
     struct mr_block *message; /* holds the bytes of the request */
+    mr_bytes bytes;
+    bool is_packed;     /* they are compressed */
+    bool breaks_stream; /* they could not be decompressed */
     bool is_done;
+    bool is_encoded;
+    struct mr_grpc_message answer;
     struct serve_infer si;
 };
+
+#define ITEM_BYTES (int64_t)(sizeof(struct stream_item) + ITEM_ARENA_MIN)
+
+static struct stream_item *of_turn(struct mr_turn *t)
+{
+    return MR_CONTAINER_OF(t, struct stream_item, si.turn);
+}
 
 static struct stream_item *item_new(struct stream *st)
 {
@@ -53,12 +71,13 @@ static struct stream_item *item_new(struct stream *st)
         it = mr_try_alloc(sizeof *it);
         if (!it)
             return NULL;
-        mr_arena_init(&it->arena, 8192, ITEM_ARENA_MAX);
+        mr_arena_init(&it->arena, ITEM_ARENA_MIN, ITEM_ARENA_MAX);
     }
     it->next = NULL;
     it->stream = st;
     it->message = NULL;
-    it->is_done = false;
+    it->is_done = it->is_encoded = it->breaks_stream = false;
+    it->answer = (struct mr_grpc_message){0};
     memset(&it->si, 0, sizeof it->si);
     return it;
 }
@@ -68,6 +87,7 @@ static void item_free(struct stream_item *it)
     struct serve_loop *l = it->stream->loop;
 
     mr_block_unref(&it->message);
+    mr_buf_fini(&it->si.text);
     mr_arena_reset(&it->arena);
     if (l->free_item_count < FREE_ITEMS_MAX) {
         it->next = l->free_items;
@@ -88,23 +108,6 @@ void stream_items_free(struct serve_loop *here)
         mr_free(it);
     }
     here->free_item_count = 0;
-}
-
-static int encode_item(struct stream_item *it, struct mr_oip_encoded *e)
-{
-    static const struct mr_oip_param final[] = {
-        {.key = MR_STR_INIT("triton_final_response"), .kind = MR_OIP_BOOL, .b = true},
-    };
-    struct serve_infer *si = &it->si;
-    struct mr_oip_response response;
-    int rc = infer_response(si, &response, &si->infer.err);
-
-    if (rc < 0)
-        return rc;
-    response.params = final;
-    response.param_count = 1;
-    return mr_oip_pb_encode_response(&response, true, mr_loop_scratch(si->loop->loop), &it->arena,
-                                     e, &si->infer.err);
 }
 
 static void fail_stream(struct stream *st, int status, const struct mr_err *err)
@@ -133,28 +136,64 @@ static void send_error(struct stream *st, struct stream_item *it)
 static void send_item(struct stream *st, struct stream_item *it)
 {
     struct serve_infer *si = &it->si;
-    struct mr_oip_encoded e;
-
-    if (si->infer.status == MR_OK) {
-        si->encode_start_ns = mr_now_ns();
-        si->infer.status = encode_item(it, &e);
-    }
     bool is_ok = si->infer.status == MR_OK;
+
     if (!is_ok)
         infer_log_failure(si);
     infer_end(si);
     if (is_ok) {
-        if (!st->is_failed) {
-            mr_grpc_send(st->g, e.pieces, e.piece_count, grpc_compression(st->server));
-        } else {
-            for (size_t i = 0; i < e.piece_count; i++)
-                mr_block_unref(&e.pieces[i].block);
-        }
+        if (!st->is_failed && it->is_encoded)
+            mr_grpc_send_message(st->g, &it->answer, grpc_compression(st->server));
+        else
+            infer_drop_answer(&it->answer);
     } else if (st->error_ends) {
         fail_stream(st, si->infer.status, &si->infer.err);
     } else if (!st->is_failed) {
         send_error(st, it);
     }
+}
+
+/* The work of a turn, or done at once. */
+static void encode(struct mr_turn *t)
+{
+    static const struct mr_oip_param final = {
+        .key = MR_STR_INIT("triton_final_response"), .kind = MR_OIP_BOOL, .b = true};
+    struct stream_item *it = of_turn(t);
+
+    it->si.infer.status = infer_encode_grpc(&it->si, &final, &it->answer);
+}
+
+static bool advance(struct stream *st);
+
+static void encoded(struct mr_turn *t)
+{
+    struct stream_item *it = of_turn(t);
+    struct stream *st = it->stream;
+
+    infer_turned(&it->si);
+    if (it->si.infer.status < 0)
+        infer_drop_answer(&it->answer);
+    it->is_encoded = true;
+    st->is_encoding = false;
+    if (!st->is_advancing)
+        advance(st);
+}
+
+/* False: it goes on in later turns. */
+static bool encode_first(struct stream *st)
+{
+    struct serve_infer *si = &st->first->si;
+
+    if (si->infer.status < 0 || st->first->is_encoded || st->is_failed || st->is_cancelled)
+        return true;
+    if (infer_is_long_answer(si)) {
+        st->is_encoding = true;
+        infer_turn(si, encode, encoded, false);
+        return !st->is_encoding;
+    }
+    encode(&si->turn);
+    st->first->is_encoded = true;
+    return true;
 }
 
 static bool is_over(const struct stream *st)
@@ -165,23 +204,25 @@ static bool is_over(const struct stream *st)
 /* Send what is done at the front; end the stream when that was all. `st` is gone after a true return. */
 static bool advance(struct stream *st)
 {
-    while (st->first && st->first->is_done) {
+    st->is_advancing = true;
+    while (st->first && st->first->is_done && !st->is_encoding && encode_first(st)) {
         struct stream_item *it = st->first;
         st->first = it->next;
         if (!st->first)
             st->last = NULL;
         st->in_flight--;
+        mr_call_hold(st->g->call, -ITEM_BYTES);
         send_item(st, it);
         item_free(it);
     }
+    st->is_advancing = false;
     if (st->is_feeding)
         return false;
     if (!is_over(st)) {
-        pace_set(&st->pace, st->in_flight >= IN_FLIGHT_MAX);
+        mr_call_pause(st->g->call, st->in_flight >= IN_FLIGHT_MAX);
         return false;
     }
     serve_closed(&st->pending);
-    pace_end(&st->pace);
     st->g->call->user = NULL;
     if (st->is_failed)
         mr_grpc_finish(st->g, mr_status_grpc(st->failure.status), mr_str_c(st->failure.msg));
@@ -208,7 +249,11 @@ static void append(struct stream *st, struct stream_item *it)
     else
         st->first = it;
     st->last = it;
-    st->in_flight++;
+    if (!st->undecoded)
+        st->undecoded = it;
+    mr_call_hold(st->g->call, ITEM_BYTES);
+    if (++st->in_flight >= IN_FLIGHT_MAX)
+        mr_call_pause(st->g->call, true);
 }
 
 /* The bytes of a message must live as long as its request. */
@@ -219,7 +264,9 @@ static int keep_message(struct stream_item *it, mr_bytes *io, struct mr_block *b
         it->message = mr_block_ref(block);
         return MR_OK;
     }
-    uint8_t *copy = mr_arena_try(&it->arena, io->len ? io->len : 1, 64);
+    uint8_t *copy = NULL;
+    if (io->len <= SMALL_BYTES)
+        copy = mr_arena_try(&it->arena, io->len ? io->len : 1, 64);
     if (!copy) {
         it->message = mr_block_new(io->len);
         if (!it->message)
@@ -231,12 +278,94 @@ static int keep_message(struct stream_item *it, mr_bytes *io, struct mr_block *b
     return MR_OK;
 }
 
+/* The work of a turn, or done at once. */
+static void decode(struct mr_turn *t)
+{
+    struct stream_item *it = of_turn(t);
+    struct mr_infer *r = &it->si.infer;
+    mr_bytes message = it->bytes;
+    int rc;
+
+    it->breaks_stream = it->is_packed;
+    if (it->is_packed)
+        MR_TRY(mr_grpc_unpack(it->stream->g, message, &it->arena, &message, &r->err));
+    it->breaks_stream = false;
+    rc = mr_oip_pb_decode_request(message, &it->stream->server->grpc_limits, &it->arena,
+                                  &it->si.request, &r->err);
+    if (rc < 0)
+        mr_oip_pb_find_names(message, &it->si.request.id, &it->si.request.model_name);
+out:
+    r->status = rc;
+}
+
+static void refuse_item(struct serve_infer *si)
+{
+    infer_refuse(si, si->infer.status);
+    reply_item(si);
+}
+
+static void decode_next(struct stream *st);
+
+static void decoded(struct mr_turn *t)
+{
+    struct stream_item *it = of_turn(t);
+    struct stream *st = it->stream;
+    struct serve_infer *si = &it->si;
+    struct mr_infer *r = &si->infer;
+    bool was_walking = st->is_walking;
+
+    st->is_decoding = false;
+    st->is_walking = true; /* or it might be the last of the stream */
+    infer_turned(si);
+    if (r->status < 0 && it->breaks_stream)
+        fail_stream(st, r->status, &r->err);
+    if (r->status == MR_OK)
+        r->status = infer_forward_headers(si, &r->err);
+    if (r->status == MR_OK)
+        infer_run(si, si->request.model_name, si->request.model_version);
+    else
+        refuse_item(si);
+    st->is_walking = was_walking;
+    if (!was_walking)
+        decode_next(st);
+}
+
+static void decode_item(struct stream *st, struct stream_item *it)
+{
+    struct serve_infer *si = &it->si;
+
+    if (si->infer.status < 0 || st->is_cancelled) {
+        si->infer.status = si->infer.status < 0 ? si->infer.status : MR_E_CANCELLED;
+        refuse_item(si);
+    } else if (it->is_packed || infer_is_long_body(it->bytes.len)) {
+        st->is_decoding = true;
+        infer_turn(si, decode, decoded, true);
+    } else {
+        decode(&si->turn);
+        decoded(&si->turn);
+    }
+}
+
+/* Decode what waits for that, as far as it goes at once. `st` may be gone afterwards. */
+static void decode_next(struct stream *st)
+{
+    if (st->is_walking)
+        return;
+    st->is_walking = true;
+    while (st->undecoded && !st->is_decoding) {
+        struct stream_item *it = st->undecoded;
+        st->undecoded = it->next;
+        decode_item(st, it);
+    }
+    st->is_walking = false;
+    advance(st);
+}
+
 static void on_message(void *ctx, mr_bytes message, struct mr_block *block)
 {
     struct stream *st = ctx;
     struct stream_item *it;
     struct serve_infer *si;
-    int rc = MR_OK;
 
     st->is_cut |= st->is_exiting;
     if (st->is_failed || st->is_cancelled || st->is_exiting)
@@ -253,16 +382,11 @@ static void on_message(void *ctx, mr_bytes message, struct mr_block *block)
     si->reply = reply_item;
     si->infer.times.received = mr_now_ns();
     si->infer.deadline_ns = st->g->deadline_ns;
+    it->is_packed = st->g->is_packed;
     append(st, it);
-    MR_TRY(keep_message(it, &message, block, &si->infer.err));
-    MR_TRY(mr_oip_pb_decode_request(message, &st->server->grpc_limits, &it->arena, &si->request,
-                                    &si->infer.err));
-    MR_TRY(infer_forward_headers(si, &si->infer.err));
-    infer_run(si, si->request.model_name, si->request.model_version);
-    return;
-out:
-    si->infer.status = rc;
-    reply_item(si);
+    si->infer.status = keep_message(it, &message, block, &si->infer.err);
+    it->bytes = message;
+    decode_next(st);
 }
 
 static void on_data(struct serve_pending *p, mr_bytes data, bool last)
@@ -294,11 +418,11 @@ static void on_cancel(struct serve_pending *p)
     st->is_walking = true;
     for (struct stream_item *it = st->first, *next; it; it = next) {
         next = it->next;
-        if (!it->is_done && it->si.is_pinned)
+        if (mr_turn_is_open(&it->si.turn) || (!it->is_done && it->si.is_pinned))
             infer_cancel(&it->si);
     }
     st->is_walking = false;
-    advance(st);
+    decode_next(st);
 }
 
 static void on_changed(struct serve_pending *p)
@@ -323,7 +447,7 @@ void grpc_stream_infer_open(struct mr_server *s, struct mr_grpc_call *g)
     st->server = s;
     st->loop = serve_here();
     st->g = g;
-    st->pace.call = g->call;
+    g->keeps_packed = true;
     st->error_ends = flag.ptr && mr_str_ieq(flag, MR_STR("true"));
     st->pending.data = on_data;
     st->pending.cancel = on_cancel;

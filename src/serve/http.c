@@ -19,9 +19,23 @@ bool serve_is_ready(struct mr_server *s)
  * that it is owed. */
 static struct serve_pending in_body;
 
+/* Only inferences and loads carry tensors and files. */
+static uint64_t rest_body_limit(const struct mr_server *s, const struct mr_call *call)
+{
+    uint64_t most = s->options.http_max_input_bytes;
+    bool is_small = call->content_length >= 0 && (uint64_t)call->content_length <= SERVE_SMALL_BODY;
+
+    if (most <= SERVE_SMALL_BODY || is_small)
+        return most;
+    struct mr_oip_path path = mr_oip_path_parse(call->path);
+    bool has_data = path.route == MR_ROUTE_MODEL_INFER || path.route == MR_ROUTE_REPO_LOAD;
+    return has_data ? most : SERVE_SMALL_BODY;
+}
+
 static void on_head(void *ctx, struct mr_call *call)
 {
     struct mr_server *s = ctx;
+    const char *why;
     int64_t align;
 
     if (serve_refuse_restricted(s, call))
@@ -29,14 +43,14 @@ static void on_head(void *ctx, struct mr_call *call)
     call->user = &in_body;
     call->body_align_at = -1;
     if (call->is_grpc) {
-        call->body_limit = (int64_t)s->options.grpc_max_message_bytes + 5;
+        call->body_limit = (int64_t)grpc_message_limit(s, call->path, &why) + 5;
         if (grpc_is_streaming(call->path) && mr_call_listener_tag(call) != LISTEN_METRICS) {
             call->streaming = true;
             grpc_stream_begin(s, call);
         }
         return;
     }
-    call->body_limit = (int64_t)s->options.http_max_input_bytes;
+    call->body_limit = (int64_t)rest_body_limit(s, call);
     if (mr_str_to_i64(mr_call_header(call, "inference-header-content-length"), &align) &&
         align >= 0)
         call->body_align_at = align;
@@ -168,13 +182,21 @@ static void on_cancel(void *ctx, struct mr_call *call)
 }
 
 /* Clients look for these texts. Without a length of its JSON part, a body is all JSON. */
-static void describe_too_large(const struct mr_call *call, struct mr_err *err)
+static void describe_too_large(const struct mr_server *s, const struct mr_call *call,
+                               struct mr_err *err)
 {
     bool is_json = !mr_call_header(call, "inference-header-content-length").len;
     char size[32] = "more";
 
     if (call->content_length >= 0)
         snprintf(size, sizeof size, "%lld", (long long)call->content_length);
+    if ((uint64_t)call->body_limit < s->options.http_max_input_bytes) {
+        snprintf(err->msg, sizeof err->msg,
+                 "request body of %s bytes exceeds the %lld bytes that an endpoint takes which is "
+                 "neither infer nor load",
+                 size, (long long)call->body_limit);
+        return;
+    }
     snprintf(err->msg, sizeof err->msg,
              "%s of %s bytes exceeds the maximum allowed %s of %lld bytes. Use "
              "--http-max-input-size to increase the limit.",
@@ -182,11 +204,28 @@ static void describe_too_large(const struct mr_call *call, struct mr_err *err)
              is_json ? "input size" : "value", (long long)call->body_limit);
 }
 
+/* An inference counts as one although its body never came here. */
+static void log_body_refused(struct mr_call *call, const struct mr_err *err)
+{
+    struct mr_oip_path path = mr_oip_path_parse(call->path);
+    struct serve_infer si = {.infer.err = *err};
+
+    if (call->is_grpc ? !grpc_is_infer(call->path) : path.route != MR_ROUTE_MODEL_INFER)
+        return;
+    infer_init(&si, call, call->arena, call->is_grpc ? MR_INFER_GRPC : MR_INFER_REST);
+    si.request.model_name = call->is_grpc ? MR_STR("") : path.model;
+    infer_refuse(&si, err->status);
+    infer_log_failure(&si);
+    infer_end(&si);
+}
+
 static void on_body_refused(void *ctx, struct mr_call *call, int status)
 {
     struct mr_server *s = ctx;
     struct mr_err err = {.status = status};
     struct mr_grpc_call g;
+    const char *why;
+    uint64_t most = grpc_message_limit(s, call->path, &why);
 
     call->user = NULL;
     if (status != MR_E_TOO_LARGE)
@@ -194,14 +233,14 @@ static void on_body_refused(void *ctx, struct mr_call *call, int status)
             err.msg, sizeof err.msg,
             "the server's memory for requests in flight is used up (--memory-budget), try later");
     else if (call->is_grpc)
-        snprintf(err.msg, sizeof err.msg,
-                 "Received message larger than max (%llu bytes, --grpc-max-message-size)",
-                 (unsigned long long)s->options.grpc_max_message_bytes);
+        snprintf(err.msg, sizeof err.msg, "Received message larger than max (%llu bytes, %s)",
+                 (unsigned long long)most, why);
     else
-        describe_too_large(call, &err);
+        describe_too_large(s, call, &err);
+    log_body_refused(call, &err);
     if (!call->is_grpc)
         reply_error(call, &err);
-    else if (mr_grpc_begin(&g, call, (int64_t)s->options.grpc_max_message_bytes) == MR_OK)
+    else if (mr_grpc_begin(&g, call, (int64_t)most) == MR_OK)
         grpc_fail_err(&g, &err);
 }
 

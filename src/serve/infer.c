@@ -7,14 +7,19 @@
 
 #include "serve_private.h"
 
-/* Errors about a request carry its id, as Triton's do; those about names that the model does not have begin
- * with their own words there. */
+/* About half a millisecond of JSON: text to numbers, and numbers to text. */
+#define LONG_BODY_BYTES   65536u
+#define LONG_ANSWER_BYTES 32768u
+
+/* Errors about a request carry its id, as Triton's do; those about names that the model does not have, and the
+ * end of a wait in the queue, begin with their own words there. */
 static void add_request_id(struct serve_infer *si)
 {
     struct mr_err *err = &si->infer.err;
     char text[sizeof err->msg];
 
-    if (mr_str_starts(mr_str_c(err->msg), MR_STR("unexpected inference ")))
+    if (mr_str_starts(mr_str_c(err->msg), MR_STR("unexpected inference ")) ||
+        mr_str_eq_c(MR_STR("Request timeout expired"), err->msg))
         return;
     mr_str id = si->request.id.len ? mr_str_sub(si->request.id, 0, 100) : MR_STR("<id_unknown>");
 
@@ -167,18 +172,69 @@ int infer_response(struct serve_infer *si, struct mr_oip_response *out, struct m
     return MR_OK;
 }
 
+/* What is refused for want of room or time comes in floods, and the model's counters have it. */
+static bool is_of_load(int status)
+{
+    return status == MR_E_UNAVAILABLE || status == MR_E_EXHAUSTED || status == MR_E_DEADLINE ||
+           status == MR_E_CANCELLED;
+}
+
+int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
+                      struct mr_grpc_message *out)
+{
+    struct mr_infer *r = &si->infer;
+    struct mr_oip_response response;
+    struct mr_oip_encoded e;
+    int rc;
+
+    si->encode_start_ns = mr_now_ns();
+    MR_TRY(infer_response(si, &response, &r->err));
+    response.params = final;
+    response.param_count = final ? 1 : 0;
+    MR_TRY(
+        mr_oip_pb_encode_response(&response, final != NULL, infer_buf(si), r->arena, &e, &r->err));
+    *out = (struct mr_grpc_message){.pieces = e.pieces, .count = e.piece_count};
+    rc = mr_grpc_pack(si->grpc, grpc_compression(si->loop->server), r->arena, out, &r->err);
+    if (rc < 0)
+        infer_drop_answer(out);
+out:
+    return rc;
+}
+
+void infer_drop_answer(struct mr_grpc_message *m)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        struct mr_block *block = m->pieces[i].block;
+        mr_block_unref(&block);
+    }
+    *m = (struct mr_grpc_message){0};
+}
+
 void infer_log_failure(const struct serve_infer *si)
 {
     const struct mr_infer *r = &si->infer;
+    mr_str model = r->version ? r->version->model_name : si->request.model_name;
     int status = r->status;
 
     if (status == MR_E_INTERNAL || status == MR_E_IO || status == MR_E_NOMEM)
         mr_log(MR_LOG_WARN, "request.failed", "req=%s model=%s status=%s %s",
-               MR_LOG_STR(si->request.id), r->version ? MR_LOG_STR(r->version->model_name) : "",
-               mr_status_name(status), r->err.msg);
-    else if (mr_log_verbose() > 0)
-        mr_log(MR_LOG_INFO, "request.refused", "req=%s status=%s %s", MR_LOG_STR(si->request.id),
-               mr_status_name(status), r->err.msg);
+               MR_LOG_STR(si->request.id), MR_LOG_STR(model), mr_status_name(status), r->err.msg);
+    else if (!is_of_load(status) || mr_log_verbose() > 0)
+        mr_log(MR_LOG_INFO, "request.refused", "req=%s model=%s protocol=%s peer=%s status=%s %s",
+               MR_LOG_STR(si->request.id), MR_LOG_STR(model), infer_protocol_name(r->protocol),
+               mr_call_peer(si->call), mr_status_name(status), r->err.msg);
+}
+
+void infer_refuse(struct serve_infer *si, int status)
+{
+    si->infer.status = si->infer.err.status = status;
+    if (si->request.id.len)
+        add_request_id(si);
+}
+
+const char *infer_protocol_name(enum mr_infer_protocol protocol)
+{
+    return protocol == MR_INFER_REST ? "rest" : "grpc";
 }
 
 static void log_success(const struct serve_infer *si, int64_t now_ns)
@@ -193,26 +249,87 @@ static void log_success(const struct serve_infer *si, int64_t now_ns)
            (long long)(now_ns - t->received) / 1000);
 }
 
+/* Without a version there are no counters of a model. */
+static void count_refused(struct serve_infer *si)
+{
+    unsigned status = (unsigned)-si->infer.status;
+
+    mr_count_add(&si->loop->refused[si->infer.protocol][status < SERVE_STATUSES ? status : 1], 1);
+}
+
 /* The answer is built: count, let go of outputs and version. */
 void infer_end(struct serve_infer *si)
 {
     int64_t now = mr_now_ns();
 
-    if (!si->is_pinned)
+    if (!si->is_pinned) {
+        if (si->infer.status < 0)
+            count_refused(si);
         return;
+    }
     if (si->infer.status == MR_OK && mr_log_verbose() > 0)
         log_success(si, now);
     si->is_pinned = false;
     mr_infer_finish(&si->infer, si->encode_start_ns ? now - si->encode_start_ns : 0);
 }
 
+bool infer_is_long_body(size_t bytes)
+{
+    return bytes > LONG_BODY_BYTES;
+}
+
+bool infer_is_long_answer(const struct serve_infer *si)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < si->infer.version->output_count; i++)
+        bytes += si->infer.wanted[i] ? si->infer.outputs[i].tensor.bytes : 0;
+    return bytes > LONG_ANSWER_BYTES;
+}
+
+void infer_turn(struct serve_infer *si, void (*work)(struct mr_turn *t),
+                void (*done)(struct mr_turn *t), bool is_input)
+{
+    si->turn = (struct mr_turn){.work = work, .done = done, .may_refuse = is_input};
+    mr_buf_init(&si->text, 0);
+    if (!si->call->streaming)
+        si->call->user = &si->pending;
+    mr_turns_add(mr_loop_turns(si->loop->loop), &si->turn);
+}
+
+int serve_turn_error(const struct mr_turn *t, struct mr_err *err)
+{
+    switch (t->status) {
+    case MR_E_CLOSED:
+        return MR_FAIL(err, MR_E_UNAVAILABLE,
+                       "the server is exiting, and the request takes long to decode");
+    case MR_E_EXHAUSTED:
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the request, try later");
+    default: return MR_FAIL(err, MR_E_CANCELLED, "the request was cancelled");
+    }
+}
+
+void infer_turned(struct serve_infer *si)
+{
+    if (si->turn.status < 0)
+        si->infer.status = serve_turn_error(&si->turn, &si->infer.err);
+}
+
+struct mr_buf *infer_buf(struct serve_infer *si)
+{
+    return mr_turn_now ? &si->text : mr_loop_scratch(si->loop->loop);
+}
+
 void infer_cancel(struct serve_infer *si)
 {
-    if (mr_sched_cancel(&si->infer))
+    if (mr_turn_is_open(&si->turn))
+        mr_turn_end(&si->turn, MR_E_CANCELLED);
+    else if (mr_sched_cancel(&si->infer))
         finish_waiting(si);
 }
 
-/* Headers that match the pattern become string parameters of the request. */
+/* Headers that match the pattern become string parameters of the request; with a pattern that minds the case by
+ * the name that was sent. */
 int infer_forward_headers(struct serve_infer *si, struct mr_err *err)
 {
     const struct mr_server *s = si->loop->server;
@@ -230,7 +347,7 @@ int infer_forward_headers(struct serve_infer *si, struct mr_err *err)
         memcpy(p, q->params, n * sizeof *p);
     for (size_t i = 0; i < si->call->header_count; i++) {
         const struct mr_header *h = &si->call->headers[i];
-        mr_str name = mr_arena_str(a, h->name);
+        mr_str name = mr_arena_str(a, mr_call_name_sent(si->call, h));
         regmatch_t m;
         if (serve_is_secret_header(s, h->name))
             continue;

@@ -4,6 +4,8 @@
 #include "base/thread.h"
 #include "serve_private.h"
 
+#define EXIT_GRACE_NS MR_NS_PER_S
+
 static _Thread_local struct serve_loop *here;
 
 struct serve_loop *serve_here(void)
@@ -41,14 +43,26 @@ static void *loop_main(void *arg)
 
     here = l;
     mr_loop_run(l->loop);
+    mr_turns_end(mr_loop_turns(l->loop)); /* what it holds of models goes before they do */
     before_sleep(l);
     return NULL;
+}
+
+static void on_exit_timer(struct mr_timer *t)
+{
+    struct serve_loop *l = MR_CONTAINER_OF(t, struct serve_loop, exit_timer);
+
+    mr_turns_refuse(mr_loop_turns(l->loop), MR_E_CLOSED);
 }
 
 static void on_changed(struct mr_mail *mail)
 {
     struct serve_loop *l = MR_CONTAINER_OF(mail, struct serve_loop, changed);
 
+    /* Who has sent a request is answered, unless it takes long to read: that is tried again elsewhere sooner than
+     * the drain can wait. */
+    if (serve_is_exiting(l->server) && !l->exit_timer.active && !l->exit_timer.fn)
+        mr_timer_start(l->loop, &l->exit_timer, EXIT_GRACE_NS, 0, on_exit_timer);
     /* release: whoever posts the mail again (acquire in serve_notify) sees that the mailbox is done with it */
     atomic_store_explicit(&l->is_change_posted, false, memory_order_release);
     for (struct serve_pending *p = LIST_FIRST(&l->open), *next; p; p = next) {
@@ -85,7 +99,7 @@ static int loop_init(struct mr_server *s, unsigned i, struct mr_err *err)
 
     l->server = s;
     l->reader = i;
-    l->home = (struct mr_infer_home){post_home, l, i};
+    l->home = (struct mr_infer_home){.post = post_home, .ctx = l, .reader = i};
     l->changed.run = on_changed;
     int rc = mr_loop_new(&l->loop, &hooks, err);
     if (rc == MR_OK)

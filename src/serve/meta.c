@@ -40,28 +40,16 @@ void log_change_init(struct log_change *c)
     *c = (struct log_change){.info = -1, .warning = -1, .error = -1};
 }
 
-const char *log_format_name(void)
-{
-    switch (mr_log_get_format()) {
-    case MR_LOG_JSON: return "json";
-    case MR_LOG_ISO8601: return "ISO8601";
-    default: return "default";
-    }
-}
-
 static int parse_format(mr_str name, enum mr_log_format *out, struct mr_err *err)
 {
-    if (mr_str_eq_c(name, "default") || mr_str_eq_c(name, "text"))
-        *out = MR_LOG_TEXT;
-    else if (mr_str_eq_c(name, "ISO8601"))
-        *out = MR_LOG_ISO8601;
-    else if (mr_str_eq_c(name, "json"))
-        *out = MR_LOG_JSON;
-    else
-        return MR_FAIL(err, MR_E_INVALID,
-                       "log_format is '%.*s', possible are default, ISO8601 and json",
-                       MR_STR_ARG(mr_str_sub(name, 0, 64)));
-    return MR_OK;
+    for (int i = 0; i < MR_LOG_FORMATS; i++)
+        if (mr_str_eq_c(name, mr_log_format_name((enum mr_log_format)i))) {
+            *out = (enum mr_log_format)i;
+            return MR_OK;
+        }
+    return MR_FAIL(err, MR_E_INVALID,
+                   "log_format is '%.*s', possible are default, ISO8601, text and json",
+                   MR_STR_ARG(mr_str_sub(name, 0, 64)));
 }
 
 int log_change_apply(const struct log_change *c, struct mr_err *err)

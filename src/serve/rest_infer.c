@@ -5,29 +5,41 @@
 
 struct rest_infer {
     struct serve_infer si;
-    enum mr_coding accepts; /* what the answer may be compressed with */
+    mr_str model;
+    mr_str version;
+    enum mr_coding encoding; /* of the body */
+    enum mr_coding accepts;  /* what the answer may be compressed with */
+    struct mr_oip_encoded answer;
 };
 
-/* The body as sent, or decompressed into a block that lives with the call. */
-static int plain_body(struct mr_server *s, struct mr_call *call, mr_bytes *out, struct mr_err *err)
+static struct rest_infer *of_turn(struct mr_turn *t)
 {
-    mr_str name = mr_call_header(call, "content-encoding");
-    enum mr_coding coding = name.ptr ? mr_coding_from_name(name) : MR_CODING_IDENTITY;
+    return MR_CONTAINER_OF(t, struct rest_infer, si.turn);
+}
+
+/* The body as sent, or decompressed into a block that lives with the call. */
+static int plain_body(struct rest_infer *ri, mr_bytes *out, struct mr_err *err)
+{
+    const struct mr_server_options *o = &ri->si.loop->server->options;
+    struct mr_call *call = ri->si.call;
     struct mr_block *block;
     size_t len;
-    int rc;
 
     *out = call->body;
-    if (coding == MR_CODING_IDENTITY)
+    if (ri->encoding == MR_CODING_IDENTITY)
         return MR_OK;
-    if (coding == MR_CODING_UNKNOWN)
+    if (ri->encoding == MR_CODING_UNKNOWN)
         return MR_FAIL(err, MR_E_UNSUPPORTED, "Unsupported compression type");
-    rc = mr_decompress(coding, call->body, s->options.http_max_input_bytes, &block, &len, err);
+    uint64_t max =
+        mr_decompress_max(call->body.len, o->http_max_input_bytes, o->max_decompression_ratio);
+    int rc = mr_decompress(ri->encoding, call->body, max, &block, &len, err);
+    if (rc == MR_E_TOO_LARGE && max < o->http_max_input_bytes)
+        return mr_decompress_ratio_error(o->max_decompression_ratio, err);
     if (rc == MR_E_TOO_LARGE)
         return MR_FAIL(err, rc,
                        "decompressed request exceeds the maximum allowed value of %llu bytes. Use "
                        "--http-max-input-size to increase the limit.",
-                       (unsigned long long)s->options.http_max_input_bytes);
+                       (unsigned long long)o->http_max_input_bytes);
     if (rc < 0)
         return rc;
     if (!mr_block_keep(block, call->arena))
@@ -39,9 +51,21 @@ static int plain_body(struct mr_server *s, struct mr_call *call, mr_bytes *out, 
 static int header_length(const struct mr_call *call, size_t body_len, int64_t *out,
                          struct mr_err *err)
 {
-    mr_str text = mr_call_header(call, "inference-header-content-length");
+    mr_str text = {NULL, 0};
 
     *out = -1;
+    for (size_t i = 0; i < call->header_count; i++) {
+        const struct mr_header *h = &call->headers[i];
+        if (!mr_str_eq(h->name, MR_STR("inference-header-content-length")))
+            continue;
+        /* A proxy may go by the other one. */
+        if (text.ptr && !mr_str_eq(text, h->value))
+            return MR_FAIL(err, MR_E_INVALID,
+                           "Inference-Header-Content-Length is given twice, as %.*s and as %.*s",
+                           MR_STR_ARG(mr_str_sub(text, 0, 64)),
+                           MR_STR_ARG(mr_str_sub(h->value, 0, 64)));
+        text = h->value;
+    }
     if (!text.ptr)
         return MR_OK;
     if (!mr_str_to_i64(text, out) || *out > INT32_MAX || *out < INT32_MIN)
@@ -55,63 +79,42 @@ static int header_length(const struct mr_call *call, size_t body_len, int64_t *o
     return MR_OK;
 }
 
-/* Compressed answers are built in one piece; only for clients that ask. */
-static int compress_body(struct rest_infer *ri, struct mr_oip_encoded *e, struct mr_buf *out,
-                         struct mr_err *err)
-{
-    mr_bytes *parts = MR_ARENA_ARRAY(ri->si.call->arena, mr_bytes, e->piece_count);
-
-    if (!parts)
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the answer needs more memory than a request may use");
-    for (size_t i = 0; i < e->piece_count; i++)
-        parts[i] = (mr_bytes){e->pieces[i].ptr, e->pieces[i].len};
-    return mr_compress(ri->accepts, 1, parts, e->piece_count, out, err);
-}
-
 static void drop_pieces(struct mr_oip_encoded *e)
 {
     for (size_t i = 0; i < e->piece_count; i++)
         mr_block_unref(&e->pieces[i].block);
 }
 
-static void send_compressed(struct rest_infer *ri, struct mr_oip_encoded *e,
-                            struct mr_header *headers, size_t n)
+static int compress_answer(struct rest_infer *ri, struct mr_err *err)
 {
-    struct mr_call *call = ri->si.call;
-    struct mr_err err = {0};
-    struct mr_buf packed;
-    int rc;
+    struct mr_oip_encoded *e = &ri->answer;
+    struct mr_piece *packed = NULL;
+    size_t count = 0;
+    int rc = mr_compress(ri->accepts, 1, e->pieces, e->piece_count, ri->si.call->arena, &packed,
+                         &count, err);
 
-    mr_buf_init(&packed, 0);
-    rc = compress_body(ri, e, &packed, &err);
     drop_pieces(e);
-    infer_end(&ri->si);
-    if (rc < 0) {
-        reply_error(call, &err);
-    } else {
-        headers[n++] =
-            (struct mr_header){MR_STR("content-encoding"),
-                               ri->accepts == MR_CODING_GZIP ? MR_STR("gzip") : MR_STR("deflate")};
-        struct mr_piece piece = {packed.ptr, packed.len, NULL};
-        struct mr_reply reply = {.status = 200,
-                                 .headers = headers,
-                                 .header_count = n,
-                                 .pieces = &piece,
-                                 .piece_count = 1};
-        mr_call_reply(call, &reply);
-    }
-    mr_buf_fini(&packed);
+    e->pieces = packed;
+    e->piece_count = count;
+    return rc;
 }
 
-static int encode(struct rest_infer *ri, struct mr_oip_encoded *e, struct mr_err *err)
+/* The work of a turn, or done at once. */
+static void encode(struct mr_turn *t)
 {
+    struct rest_infer *ri = of_turn(t);
+    struct mr_infer *r = &ri->si.infer;
     struct mr_oip_response response;
-    int rc = infer_response(&ri->si, &response, err);
+    int rc;
 
-    if (rc < 0)
-        return rc;
-    return mr_oip_rest_encode_response(&response, mr_loop_scratch(ri->si.call->loop),
-                                       ri->si.call->arena, e, err);
+    ri->si.encode_start_ns = mr_now_ns();
+    MR_TRY(infer_response(&ri->si, &response, &r->err));
+    MR_TRY(
+        mr_oip_rest_encode_response(&response, infer_buf(&ri->si), r->arena, &ri->answer, &r->err));
+    if (ri->accepts != MR_CODING_IDENTITY)
+        MR_TRY(compress_answer(ri, &r->err));
+out:
+    r->status = rc;
 }
 
 static void fail(struct rest_infer *ri)
@@ -122,44 +125,66 @@ static void fail(struct rest_infer *ri)
     err.status = ri->si.infer.status;
     infer_log_failure(&ri->si);
     infer_end(&ri->si);
+    mr_buf_fini(&ri->si.text);
     reply_error(call, &err);
+}
+
+static void send_answer(struct rest_infer *ri)
+{
+    const struct mr_oip_encoded *e = &ri->answer;
+    struct mr_buf text = ri->si.text; /* outlives the call, as pieces point into it */
+    struct mr_header headers[3];
+    char length[MR_I64_TEXT];
+    size_t n = 0;
+
+    headers[n++] = (struct mr_header){MR_STR("content-type"),
+                                      e->header_length >= 0 ? MR_STR("application/octet-stream")
+                                                            : MR_STR("application/json")};
+    if (e->header_length >= 0)
+        headers[n++] = (struct mr_header){
+            MR_STR("inference-header-content-length"),
+            mr_str_n(length, (size_t)(mr_i64_put(length, e->header_length) - length))};
+    if (ri->accepts != MR_CODING_IDENTITY)
+        headers[n++] =
+            (struct mr_header){MR_STR("content-encoding"),
+                               ri->accepts == MR_CODING_GZIP ? MR_STR("gzip") : MR_STR("deflate")};
+    infer_end(&ri->si);
+    struct mr_reply reply = {.status = 200,
+                             .headers = headers,
+                             .header_count = n,
+                             .pieces = e->pieces,
+                             .piece_count = e->piece_count};
+    mr_call_reply(ri->si.call, &reply);
+    mr_buf_fini(&text);
+}
+
+static void encoded(struct mr_turn *t)
+{
+    struct rest_infer *ri = of_turn(t);
+    bool is_made = ri->si.infer.status == MR_OK && ri->answer.pieces;
+
+    infer_turned(&ri->si);
+    if (ri->si.infer.status == MR_OK) {
+        send_answer(ri);
+        return;
+    }
+    if (is_made)
+        drop_pieces(&ri->answer);
+    fail(ri);
 }
 
 static void reply_rest(struct serve_infer *si)
 {
     struct rest_infer *ri = MR_CONTAINER_OF(si, struct rest_infer, si);
-    struct mr_call *call = si->call;
-    struct mr_oip_encoded e;
-    struct mr_header headers[3];
-    char length[MR_I64_TEXT];
-    size_t n = 0;
 
-    if (si->infer.status == MR_OK) {
-        si->encode_start_ns = mr_now_ns();
-        si->infer.status = encode(ri, &e, &si->infer.err);
-    }
     if (si->infer.status < 0) {
         fail(ri);
-        return;
+    } else if (infer_is_long_answer(si)) {
+        infer_turn(si, encode, encoded, false);
+    } else {
+        encode(&si->turn);
+        encoded(&si->turn);
     }
-    headers[n++] = (struct mr_header){MR_STR("content-type"),
-                                      e.header_length >= 0 ? MR_STR("application/octet-stream")
-                                                           : MR_STR("application/json")};
-    if (e.header_length >= 0)
-        headers[n++] = (struct mr_header){
-            MR_STR("inference-header-content-length"),
-            mr_str_n(length, (size_t)(mr_i64_put(length, e.header_length) - length))};
-    if (ri->accepts != MR_CODING_IDENTITY) {
-        send_compressed(ri, &e, headers, n);
-        return;
-    }
-    infer_end(si);
-    struct mr_reply reply = {.status = 200,
-                             .headers = headers,
-                             .header_count = n,
-                             .pieces = e.pieces,
-                             .piece_count = e.piece_count};
-    mr_call_reply(call, &reply);
 }
 
 static void cancel_rest(struct serve_pending *p)
@@ -167,25 +192,24 @@ static void cancel_rest(struct serve_pending *p)
     infer_cancel(MR_CONTAINER_OF(p, struct serve_infer, pending));
 }
 
-static int prepare(struct mr_server *s, struct rest_infer *ri, const struct mr_oip_path *path,
-                   struct mr_err *err)
+/* The work of a turn, or done at once. */
+static void decode(struct mr_turn *t)
 {
-    struct mr_call *call = ri->si.call;
+    struct rest_infer *ri = of_turn(t);
+    struct mr_infer *r = &ri->si.infer;
     mr_bytes body;
     int64_t head;
     int rc;
 
-    MR_TRY(plain_body(s, call, &body, err));
-    MR_TRY(header_length(call, body.len, &head, err));
-    MR_TRY(mr_oip_rest_decode_request(body, head, path->model, &s->http_limits, call->arena,
-                                      &ri->si.request, err));
-    MR_TRY(infer_forward_headers(&ri->si, err));
-    mr_str accept = mr_call_header(call, "accept-encoding");
-    ri->accepts = accept.ptr ? mr_coding_accept(accept) : MR_CODING_IDENTITY;
-    if (ri->accepts == MR_CODING_UNKNOWN)
-        ri->accepts = MR_CODING_IDENTITY;
+    MR_TRY(plain_body(ri, &body, &r->err));
+    MR_TRY(header_length(ri->si.call, body.len, &head, &r->err));
+    rc = mr_oip_rest_decode_request(body, head, ri->model, &ri->si.loop->server->http_limits,
+                                    r->arena, &ri->si.request, &r->err);
+    if (rc < 0)
+        ri->si.request.id = mr_oip_rest_find_id(body, head, r->arena);
 out:
-    return rc;
+    ri->si.request.model_name = ri->model;
+    r->status = rc;
 }
 
 /* A compression that is not known is answered with those that are. */
@@ -213,13 +237,37 @@ static void reply_prepare_error(struct mr_call *call, const struct mr_err *err)
     mr_call_reply(call, &reply);
 }
 
+static void decoded(struct mr_turn *t)
+{
+    struct rest_infer *ri = of_turn(t);
+    struct mr_infer *r = &ri->si.infer;
+
+    infer_turned(&ri->si);
+    if (r->status == MR_OK)
+        r->status = infer_forward_headers(&ri->si, &r->err);
+    if (r->status == MR_OK) {
+        infer_run(&ri->si, ri->model, ri->version);
+        return;
+    }
+    infer_refuse(&ri->si, r->status);
+    infer_log_failure(&ri->si);
+    infer_end(&ri->si);
+    reply_prepare_error(ri->si.call, &r->err);
+}
+
+static enum mr_coding coding_of(const struct mr_call *call, const char *header,
+                                enum mr_coding (*read)(mr_str value))
+{
+    mr_str value = mr_call_header(call, header);
+
+    return value.ptr ? read(value) : MR_CODING_IDENTITY;
+}
+
 void rest_infer(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
     struct rest_infer *ri = MR_ARENA_NEW(call->arena, struct rest_infer);
-    struct mr_err err;
-    int rc;
 
-    mr_err_clear(&err);
+    (void)s;
     if (!ri) {
         reply_error_text(call, MR_E_EXHAUSTED, "the request needs more memory than it may use");
         return;
@@ -227,12 +275,14 @@ void rest_infer(struct mr_server *s, struct mr_call *call, const struct mr_oip_p
     infer_init(&ri->si, call, call->arena, MR_INFER_REST);
     ri->si.reply = reply_rest;
     ri->si.pending.cancel = cancel_rest;
-    rc = prepare(s, ri, path, &err);
-    if (rc < 0) {
-        if (err.status == MR_OK)
-            err.status = rc;
-        reply_prepare_error(call, &err);
-        return;
+    ri->model = path->model;
+    ri->version = path->version;
+    ri->encoding = coding_of(call, "content-encoding", mr_coding_from_name);
+    ri->accepts = coding_of(call, "accept-encoding", mr_coding_accept);
+    if (ri->encoding != MR_CODING_IDENTITY || infer_is_long_body(call->body.len)) {
+        infer_turn(&ri->si, decode, decoded, true);
+    } else {
+        decode(&ri->si.turn);
+        decoded(&ri->si.turn);
     }
-    infer_run(&ri->si, path->model, path->version);
 }

@@ -12,6 +12,15 @@ static struct mr_buf *scratch(struct mr_call *call)
     return b;
 }
 
+/* How much of an answer a health check gets. */
+static void reply_health(struct mr_server *s, struct mr_call *call, int status, mr_str body)
+{
+    if (s->options.empty_health_bodies)
+        reply_empty(call, status);
+    else
+        reply_json(call, status, body);
+}
+
 static int health_status(const struct mr_server *s, bool is_good)
 {
     return is_good ? 200 : serve_is_exiting(s) ? 503 : 400;
@@ -21,18 +30,20 @@ void rest_live(struct mr_server *s, struct mr_call *call)
 {
     bool live = !serve_is_exiting(s);
 
-    reply_json(call, health_status(s, live),
-               live ? MR_STR("{\"live\":true}") : MR_STR("{\"live\":false}"));
+    reply_health(s, call, health_status(s, live),
+                 live ? MR_STR("{\"live\":true}") : MR_STR("{\"live\":false}"));
 }
 
 void rest_ready(struct mr_server *s, struct mr_call *call)
 {
     bool ready = serve_is_ready(s);
 
-    /* The protocol's text names the key "ready" in one place and "live" in another. */
-    reply_json(call, health_status(s, ready),
-               ready ? MR_STR("{\"ready\":true,\"live\":true}")
-                     : MR_STR("{\"ready\":false,\"live\":false}"));
+    /* The protocol's text names the key "ready" in one place and "live" in another; "live" is what /v2/health/live
+     * says. */
+    reply_health(s, call, health_status(s, ready),
+                 ready                 ? MR_STR("{\"ready\":true,\"live\":true}")
+                 : serve_is_exiting(s) ? MR_STR("{\"ready\":false,\"live\":false}")
+                                       : MR_STR("{\"ready\":false,\"live\":true}"));
 }
 
 void rest_server_metadata(struct mr_server *s, struct mr_call *call)
@@ -114,6 +125,8 @@ void rest_model_ready(struct mr_server *s, struct mr_call *call, const struct mr
         reply_error(call, &err);
     } else if (rc < 0) {
         reply_status_text(call, 400, "Model version not ready");
+    } else if (s->options.empty_health_bodies) {
+        reply_empty(call, 200);
     } else {
         struct mr_buf *b = scratch(call);
         MR_BUF_LIT(b, "{\"name\":");

@@ -307,28 +307,72 @@ static struct control_job *control_new(struct mr_call *call, const struct mr_oip
     return j;
 }
 
-static struct control_job *control_begin(struct mr_call *call, const struct mr_oip_path *path,
-                                         bool is_load, struct load_request *q)
-{
-    struct mr_err err = {0};
-    int rc = parse_control_body(call, is_load, q, &err);
+/* A load is read and copied in turns: its files may have gigabytes. */
+struct load_call {
+    struct serve_pending pending;
+    struct mr_turn turn;
+    struct mr_server *server;
+    struct control_job *job;
+    mr_str model;
+    struct mr_err err;
+    bool is_submitted; /* the loader answers */
+};
 
-    return control_new(call, path, rc, &err);
+static void load_work(struct mr_turn *t)
+{
+    struct load_call *l = MR_CONTAINER_OF(t, struct load_call, turn);
+    struct load_request q = {0};
+
+    l->err.status = parse_control_body(l->job->call, true, &q, &l->err);
+    if (l->err.status < 0)
+        return;
+    mr_models_load(l->server->models, l->model, q.config, q.files, q.file_count, control_done,
+                   l->job);
+    l->is_submitted = true;
+}
+
+static void load_done(struct mr_turn *t)
+{
+    struct load_call *l = MR_CONTAINER_OF(t, struct load_call, turn);
+
+    l->job->call->user = NULL;
+    if (l->is_submitted)
+        return;
+    if (t->status < 0)
+        serve_turn_error(t, &l->err);
+    reply_error(l->job->call, &l->err);
+}
+
+static void load_cancel(struct serve_pending *p)
+{
+    mr_turn_end(&MR_CONTAINER_OF(p, struct load_call, pending)->turn, MR_E_CANCELLED);
 }
 
 void rest_load(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
-    struct load_request q = {0};
-    struct control_job *j = control_begin(call, path, true, &q);
+    struct load_call *l = MR_ARENA_NEW(call->arena, struct load_call);
+    struct mr_err err = {0};
+    struct control_job *job = control_new(call, path, l ? MR_OK : MR_E_EXHAUSTED, &err);
 
-    if (j)
-        mr_models_load(s->models, path->model, q.config, q.files, q.file_count, control_done, j);
+    if (!job)
+        return;
+    *l = (struct load_call){
+        .pending.cancel = load_cancel,
+        .turn = {.work = load_work, .done = load_done, .may_refuse = true},
+        .server = s,
+        .job = job,
+        .model = path->model,
+    };
+    call->user = &l->pending;
+    mr_turns_add(mr_loop_turns(call->loop), &l->turn);
 }
 
 void rest_unload(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
     struct load_request q = {0};
-    struct control_job *j = control_begin(call, path, false, &q);
+    struct mr_err err = {0};
+    int rc = parse_control_body(call, false, &q, &err);
+    struct control_job *j = control_new(call, path, rc, &err);
 
     if (j)
         mr_models_unload(s->models, path->model, q.unload_dependents, control_done, j);

@@ -15,7 +15,7 @@ static void reply_settings(struct mr_call *call)
                   mr_log_enabled(MR_LOG_INFO) ? "true" : "false",
                   mr_log_enabled(MR_LOG_WARN) ? "true" : "false",
                   mr_log_enabled(MR_LOG_ERROR) ? "true" : "false", mr_log_verbose(),
-                  log_format_name());
+                  mr_log_format_name(mr_log_get_format()));
     reply_buf(call, 200, b);
 }
 

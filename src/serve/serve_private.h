@@ -20,6 +20,12 @@
 /* mr_http_listen tags */
 enum listener_tag { LISTEN_HTTP = 0, LISTEN_GRPC = 1, LISTEN_METRICS = 2 };
 
+/* enum mr_status, without the sign; those of backends that are no known one count as the first */
+#define SERVE_STATUSES (-MR_E_CLOSED + 1)
+
+/* Most bytes of a request that carries neither tensors nor files: those are read in one piece. */
+#define SERVE_SMALL_BODY ((uint64_t)1 << 20)
+
 enum server_state { SERVER_STARTING = 0, SERVER_READY, SERVER_EXITING };
 
 struct stream_item;
@@ -36,7 +42,10 @@ struct serve_loop {
     LIST_HEAD(, serve_pending) open; /* calls that last until somebody ends them */
     struct stream_item *free_items;  /* recycled requests of streams */
     unsigned free_item_count;
-    struct mr_mail changed; /* posted when readiness may have changed */
+    _Atomic uint64_t
+        refused[MR_INFER_PROTOCOLS][SERVE_STATUSES]; /* inferences that came to no version */
+    struct mr_timer exit_timer;                      /* long requests are ended then */
+    struct mr_mail changed;                          /* posted when readiness may have changed */
     _Atomic bool is_change_posted;
 };
 
@@ -85,6 +94,7 @@ struct mr_server {
     struct mr_server_options options;
     struct mr_http_server *http;
     struct mr_models *models;
+    struct mr_warmup_budget start_warmup; /* of the versions that the start waits for */
     struct serve_loop *loops;
     unsigned loop_count;
     struct admin admin;
@@ -119,6 +129,8 @@ struct serve_infer {
     struct mr_call *call;
     struct mr_grpc_call *grpc; /* NULL: REST */
     struct mr_timer timer;
+    struct mr_turn turn; /* decoding, later encoding, where that takes long */
+    struct mr_buf text;  /* of an answer that is encoded in turns */
     bool is_pinned;
     int64_t encode_start_ns;
     void (*reply)(struct serve_infer *si); /* infer.status is set; exactly once */
@@ -180,8 +192,29 @@ void infer_run(struct serve_infer *si, mr_str model, mr_str version);
 int infer_response(struct serve_infer *si, struct mr_oip_response *out, struct mr_err *err);
 void infer_end(struct serve_infer *si);
 void infer_cancel(struct serve_infer *si);
+/* Whether a body of so many bytes takes long to decode, the outputs to encode: more than a loop should do at once. */
+bool infer_is_long_body(size_t bytes);
+bool infer_is_long_answer(const struct serve_infer *si);
+/* Let `work` be done in turns of the loop, then `done` be called; a cancelled request, and with is_input a server
+ * that exits, ends it. */
+void infer_turn(struct serve_infer *si, void (*work)(struct mr_turn *t),
+                void (*done)(struct mr_turn *t), bool is_input);
+/* Why a turn was ended, for the client. Returns err's status. */
+int serve_turn_error(const struct mr_turn *t, struct mr_err *err);
+/* First in `done`: what the work made of infer.status stands, unless the turn was ended. */
+void infer_turned(struct serve_infer *si);
+/* gRPC: build the answer (with `final`: an element of a stream with that parameter) and compress it. On failure
+ * nothing has to be dropped. */
+int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
+                      struct mr_grpc_message *out);
+void infer_drop_answer(struct mr_grpc_message *m);
+/* Where to encode to: the loop's scratch buffer, or si->text in a turn. */
+struct mr_buf *infer_buf(struct serve_infer *si);
 int infer_forward_headers(struct serve_infer *si, struct mr_err *err);
 void infer_log_failure(const struct serve_infer *si);
+/* Instead of infer_run: the request cannot be read, infer.err says why. */
+void infer_refuse(struct serve_infer *si, int status);
+const char *infer_protocol_name(enum mr_infer_protocol protocol);
 
 /* rest_*.c */
 void rest_infer(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
@@ -226,7 +259,6 @@ struct log_change {
 };
 void log_change_init(struct log_change *c);
 int log_change_apply(const struct log_change *c, struct mr_err *err);
-const char *log_format_name(void);
 
 /* stats.c: statistics as the protobuf message that both protocols print */
 struct stats_set {
@@ -244,21 +276,10 @@ void stats_set_add_all(struct stats_set *set, struct mr_models *models);
 int stats_set_add_model(struct stats_set *set, struct mr_models *models, mr_str model,
                         mr_str version, struct mr_err *err);
 
-/* metrics.c: administration thread */
-void metrics_text(struct mr_server *s, struct mr_buf *out);
-
-/* pace.c: whether a stream is read from. `call` is set by the owner; pace_end before the call ends. */
-struct serve_pace {
-    struct mr_call *call;
-    struct mr_timer timer;
-    bool is_busy;
-    bool is_paused;
-};
-/* After anything was taken in or sent. is_busy: enough is under way, whatever the client reads. */
-void pace_set(struct serve_pace *p, bool is_busy);
-void pace_end(struct serve_pace *p);
-
 /* grpc*.c */
+bool grpc_is_infer(mr_str path);
+/* Most bytes that a message of this method may have, as sent and unpacked; *out_why is what bounds it, for errors. */
+uint64_t grpc_message_limit(const struct mr_server *s, mr_str path, const char **out_why);
 bool grpc_is_streaming(mr_str path);
 void grpc_dispatch(struct mr_server *s, struct mr_call *call);
 void grpc_stream_begin(struct mr_server *s, struct mr_call *call);
@@ -271,9 +292,16 @@ void grpc_model_infer(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_stream_infer_open(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_meta_dispatch(struct mr_server *s, struct mr_grpc_call *g, mr_str method);
 /* A load, unload or rollback under way; `done` is for mr_models_*. NULL: the call was answered. */
-struct grpc_control;
+struct grpc_control {
+    struct serve_loop *loop;
+    struct mr_grpc_call *g;
+    struct mr_mail mail;
+    struct mr_err err;
+    int rc;
+};
 struct grpc_control *grpc_control_new(struct mr_grpc_call *g, const char *repository);
 void grpc_control_done(void *ctx, int rc, const struct mr_err *err);
+void grpc_load(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_models_dispatch(struct mr_server *s, struct mr_grpc_call *g, mr_str method);
 void grpc_record(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_health_check(struct mr_server *s, struct mr_grpc_call *g);

@@ -2,7 +2,7 @@
  *
  * Start: bind first (a port in use is told before a model is loaded), load models, then run the loops: a client
  * that gets through to the port gets an answer. Stop: readiness false, no new connections, wait for the open
- * ones to finish, then loops, models, memory, in this order. */
+ * ones to finish, then models, loops, memory, in this order. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -25,10 +25,13 @@ void mr_server_options_init(struct mr_server_options *o)
     o->metrics_port = 8002;
     o->http_max_input_bytes = 64u << 20;
     o->grpc_max_message_bytes = INT32_MAX;
+    o->max_decompression_ratio = 100;
     o->json_max_depth = 100;
     mr_http_options_init(&o->http);
+    o->http.refuse_foreign = true;
     o->inline_threshold_ns = 100 * MR_NS_PER_US;
     o->default_warmup_ns = MR_NS_PER_S;
+    o->start_warmup_ns = 50 * MR_NS_PER_MS;
     o->recorded_warmup_ns = 30 * MR_NS_PER_S;
     o->grpc_restricted.is_grpc = true;
     o->exit_on_error = o->strict_readiness = true;
@@ -42,12 +45,14 @@ static int hook_serve(void *ctx, struct mr_version *v, struct mr_err *err)
     struct mr_server *s = ctx;
     const char *hold = getenv("TRITONSERVER_DELAY_SCHEDULER");
     uint64_t hold_count = 0;
-    struct mr_sched_options o = {.reader_count = s->loop_count,
-                                 .inline_threshold_ns = s->options.inline_threshold_ns,
-                                 .default_warmup_ns = s->options.default_warmup_ns,
-                                 .recorded_warmup_ns = s->options.recorded_warmup_ns,
-                                 .max_queue_size =
-                                     s->options.max_queue_size ? s->options.max_queue_size : 4096};
+    struct mr_sched_options o = {
+        .reader_count = s->loop_count,
+        .inline_threshold_ns = s->options.inline_threshold_ns,
+        .has_exact_delay = s->options.batching_delay == MR_SERVE_DELAY_EXACT,
+        .default_warmup_ns = s->options.default_warmup_ns,
+        .warmup_budget = v->is_first ? &s->start_warmup : NULL,
+        .recorded_warmup_ns = s->options.recorded_warmup_ns,
+        .max_queue_size = s->options.max_queue_size ? s->options.max_queue_size : 4096};
 
     if (hold && mr_str_to_u64(mr_str_c(hold), &hold_count))
         o.hold_until_queued = (uint32_t)MR_MIN(hold_count, 1u << 20);
@@ -72,17 +77,19 @@ static void log_change_line(const struct mr_version_change *c, struct mr_log_sit
                         : c->state == MR_VERSION_READY    ? "model.ready"
                         : c->state == MR_VERSION_DRAINING ? "model.draining"
                                                           : "model.unloaded";
-    char figures[128] = "";
-
     if (c->state == MR_VERSION_READY)
-        snprintf(figures, sizeof figures, "load_s=%.3f warm_s=%.3f bytes=%llu",
-                 seconds_of(c, MR_VERSION_LOADING), seconds_of(c, MR_VERSION_WARMING),
-                 (unsigned long long)c->file_bytes);
+        mr_log_line(site, MR_LOG_INFO, MR_HERE, event,
+                    "model=%s version=%lld load_s=%.3f warm_s=%.3f bytes=%llu",
+                    MR_LOG_STR(c->model), (long long)c->version, seconds_of(c, MR_VERSION_LOADING),
+                    seconds_of(c, MR_VERSION_WARMING), (unsigned long long)c->file_bytes);
     else if (c->state == MR_VERSION_UNLOADED)
-        snprintf(figures, sizeof figures, "served_s=%.3f drain_s=%.3f",
-                 seconds_of(c, MR_VERSION_READY), seconds_of(c, MR_VERSION_DRAINING));
-    mr_log_line(site, MR_LOG_INFO, MR_HERE, event, "model=%s version=%lld %s", MR_LOG_STR(c->model),
-                (long long)c->version, figures);
+        mr_log_line(site, MR_LOG_INFO, MR_HERE, event,
+                    "model=%s version=%lld served_s=%.3f drain_s=%.3f", MR_LOG_STR(c->model),
+                    (long long)c->version, seconds_of(c, MR_VERSION_READY),
+                    seconds_of(c, MR_VERSION_DRAINING));
+    else
+        mr_log_line(site, MR_LOG_INFO, MR_HERE, event, "model=%s version=%lld",
+                    MR_LOG_STR(c->model), (long long)c->version);
 }
 
 static void hook_changed(void *ctx, const struct mr_version_change *c)
@@ -112,7 +119,6 @@ static int listen_one(struct mr_server *s, const char *address, uint16_t port,
     struct mr_loop *loops[LOOPS_MAX];
     bool is_unix = strncmp(address, "unix:", 5) == 0;
     char text[512];
-    int rc;
 
     for (unsigned i = 0; i < s->loop_count; i++)
         loops[i] = s->loops[i].loop;
@@ -122,9 +128,8 @@ static int listen_one(struct mr_server *s, const char *address, uint16_t port,
         snprintf(text, sizeof text, "[%s]:%u", address, port);
     else
         snprintf(text, sizeof text, "%s:%u", address, port);
-    rc = mr_http_listen_tls(s->http, loops, s->loop_count, text, (int)tag, reuse,
-                            serve_tls_for(s, tag), out_port, err);
-    return rc < 0 ? MR_WRAP(err, rc, "cannot listen on %s", text) : rc;
+    return mr_http_listen_tls(s->http, loops, s->loop_count, text, (int)tag, reuse,
+                              serve_tls_for(s, tag), out_port, err);
 }
 
 static int listen_all(struct mr_server *s, struct mr_err *err)
@@ -157,7 +162,11 @@ static int compile_forward(struct mr_server *s, struct mr_err *err)
 
     if (!pattern || !*pattern)
         return MR_OK;
-    rc = regcomp(&s->forward, pattern, REG_EXTENDED | REG_ICASE);
+    /* Triton's expressions may begin so; POSIX has no such flags. */
+    bool minds_case = strncmp(pattern, "(?-i)", 5) == 0;
+    size_t flags_len = minds_case ? 5 : strncmp(pattern, "(?i)", 4) == 0 ? 4 : 0;
+    s->options.http.keep_head_case = minds_case;
+    rc = regcomp(&s->forward, pattern + flags_len, REG_EXTENDED | (minds_case ? 0 : REG_ICASE));
     if (rc != 0) {
         regerror(rc, &s->forward, text, sizeof text);
         return MR_FAIL(err, MR_E_INVALID, "header-forward-pattern '%s': %s", pattern, text);
@@ -188,15 +197,22 @@ static int start_models(struct mr_server *s, struct mr_err *err)
     size_t failed = 0;
     int rc;
 
+    atomic_init(&s->start_warmup.left_ns, s->options.start_warmup_ns);
+
     s->options.models.reader_count = s->loop_count;
     s->options.models.strict_readiness = s->options.strict_readiness;
+    s->options.models.may_miss_repositories = !s->options.exit_on_error;
     MR_TRY(mr_models_new(&s->models, &s->options.models, &hooks, err));
     MR_TRY(mr_models_start(s->models, &failed, err));
-    if (failed > 0 && s->options.exit_on_error)
-        rc = MR_FAIL(err, MR_E_INVALID,
-                     "%zu of the models failed to load (see the log); --exit-on-error=false "
-                     "serves the others",
-                     failed);
+    if (failed > 0 && s->options.exit_on_error) {
+        const mr_str why = mr_str_trim(mr_str_c(err->msg));
+        const bool ends = why.len > 0 && why.ptr[why.len - 1] == ';';
+        /* The hint comes through whole, however long the reason is. */
+        rc = MR_FAIL(
+            err, MR_E_INVALID,
+            "%.*s (%zu of the models failed to load; --exit-on-error=false serves the others)",
+            (int)MR_MIN(why.len - ends, sizeof err->msg - 100), why.ptr, failed);
+    }
 out:
     return rc;
 }
@@ -316,9 +332,11 @@ int mr_server_stop(struct mr_server *s)
     }
     serve_tls_stop(s);
     admin_stop(&s->admin);
-    loops_stop(s);
+    /* Before the loops: the execution of a client that has gone may still run, and its version is let go of on
+     * the loop that the request came from. */
     if (s->models && mr_models_stop(s->models, MR_MAX(0, deadline - mr_now_ns())) > 0)
         is_clean = false;
+    loops_stop(s);
     return is_clean ? MR_OK : MR_E_DEADLINE;
 }
 

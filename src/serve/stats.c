@@ -162,7 +162,10 @@ int stats_set_add_model(struct stats_set *set, struct mr_models *models, mr_str 
     struct mr_version *v;
     size_t n = 1;
 
-    if (mr_models_find(models, model, version, &v, err) < 0)
+    int rc = mr_models_find(models, model, version, &v, err);
+    if (rc == MR_E_INVALID)
+        return rc; /* no version's text at all */
+    if (rc < 0)
         return MR_FAIL(err, MR_E_INVALID,
                        mr_models_ready_versions(models, model, all, 1)
                            ? "requested model version is not available for model '%.*s'"

@@ -20,7 +20,7 @@ static void copies(Inference__ModelConfig *c)
     if (text.len <= MR_CONFIG_MAX_BYTES) {
         struct mr_err err = {0};
         REQUIRE(mr_config_parse_json(mr_buf_view(&text), &again, &err) == MR_OK);
-        REQUIRE(mr_config_check(again, warnings, 4, &count, &err) == MR_OK);
+        REQUIRE(mr_config_check(again, true, warnings, 4, &count, &err) == MR_OK);
         mr_config_free(&again);
     }
     REQUIRE(mr_config_copy(c, &again, NULL) == MR_OK);
@@ -39,7 +39,8 @@ static void through(Inference__ModelConfig *c, bool has_batch)
     if (mr_config_basics(c, MR_STR("m"), NULL, &err) < 0 ||
         mr_config_check_features(c, warnings, 4, &count, &err) < 0 ||
         mr_config_complete(c, &nothing, has_batch, has_batch, 4, &err) < 0 ||
-        mr_config_normalize(c, &err) < 0 || mr_config_check(c, warnings, 4, &count, &err) < 0) {
+        mr_config_normalize(c, &err) < 0 ||
+        mr_config_check(c, true, warnings, 4, &count, &err) < 0) {
         REQUIRE(err.status < 0 && err.msg[0]);
         return;
     }

@@ -9,6 +9,7 @@
  * Input that is framed here: messages of [length, flag, bytes…]; without damage they must come out again. */
 #include "fuzz.h"
 
+#include "../unit/net/pack.h"
 #include "base/mem.h"
 #include "call.h"
 #include "grpc_frame.h"
@@ -52,7 +53,8 @@ static struct got frame(const uint8_t *data, size_t size, enum mr_coding coding,
         size_t at = out->len;
         mr_buf_append(out, prefix, sizeof prefix);
         if (compressed) {
-            REQUIRE(mr_compress(coding, 1, &plain, 1, out, NULL) == MR_OK);
+            struct mr_piece piece = {.ptr = plain.ptr, .len = plain.len};
+            REQUIRE(pack_into(coding, 1, &piece, 1, out));
         } else {
             mr_buf_append(out, plain.ptr, plain.len);
         }

@@ -126,7 +126,6 @@ static void reply_in_parts(struct mr_call *call)
     for (int i = 0; i < 3; i++) {
         mr_call_write(call, &piece, 1);
     }
-    (void)mr_call_backlog(call);
     f.live--;
     mr_call_end(call, &trailer, 1);
 }

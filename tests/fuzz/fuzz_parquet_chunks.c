@@ -18,6 +18,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             REQUIRE(r->first >= PARQUET_HEAD_BYTES && r->first < r->end && r->end <= data_end);
             REQUIRE(i == 0 || r[-1].end + 64 <= r->first);
         }
+        found.at.len = 0;
+        if (parquet_group_find(footer, data_end, names, count, &found) && found.at.len > 0) {
+            REQUIRE(found.at.at[0].first >= PARQUET_HEAD_BYTES);
+            REQUIRE(found.at.at[found.at.len - 1].end <= data_end);
+        }
         MR_VEC_FINI(&found.at);
     }
     return 0;

@@ -2,6 +2,8 @@
  * first byte of the input chooses. */
 #include "fuzz.h"
 
+#include <ctype.h>
+
 #include "base/buf.h"
 #include "codec/json.h"
 #include "grpc_frame.h"
@@ -26,8 +28,13 @@ static void path(mr_str s)
     REQUIRE(mr_str_find(p.model, '/') < 0 && mr_str_find(p.version, '/') < 0);
     REQUIRE(p.route == MR_ROUTE_NONE || mr_str_starts(s, MR_STR("/v2")));
     REQUIRE(p.route != MR_ROUTE_MODEL_INFER || p.model.len > 0);
+    bool is_number = p.version.len > 0 && p.version.ptr[0] >= '0' && p.version.ptr[0] <= '9';
     for (size_t i = 0; i < p.version.len; i++) {
-        REQUIRE(p.version.ptr[i] >= '0' && p.version.ptr[i] <= '9');
+        unsigned char c = (unsigned char)p.version.ptr[i];
+        bool is_digit = c >= '0' && c <= '9';
+        /* Else it is a label, which goes into answers and file names as it is. */
+        REQUIRE(is_digit ||
+                (!is_number && (isalpha(c) || c == '_' || (i > 0 && (c == '-' || c == '.')))));
     }
     if (p.route != MR_ROUTE_NONE && s.len > 0) {
         /* A trailing slash matches nothing. */

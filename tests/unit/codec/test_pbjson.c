@@ -134,6 +134,8 @@ static void equal_spellings(void **state)
         {"{\"sequence_batching\":{\"direct\":{\"minimum_slot_utilization\":\"Infinity\"}}}",
          "sequence_batching { direct { minimum_slot_utilization: inf } }"},
         {"{\"version_policy\":{\"all\":{}}}", "version_policy { all {} }"},
+        {"{\"input\":{\"name\":\"a\",\"dims\":4},\"instance_group\":{\"count\":2}}",
+         "input { name: 'a' dims: [4] } instance_group { count: 2 }"},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         Inference__ModelConfig *a = parse(rows[i][0]);
@@ -166,12 +168,13 @@ static void refusals(void **state)
         {"{\"max_batch_size\":1,\"maxBatchSize\":1}", "'max_batch_size' is given twice"},
         {"{\"max_batch_size\":1.5}",
          "'1.5' is no value of 'max_batch_size', a signed integer of 32 bits,"},
+        {"{\"max_batch_size\":[1]}", "expected a valid number, found an array"},
         {"{\"max_batch_size\":2147483648}", "no value of 'max_batch_size'"},
         {"{\"max_batch_size\":\"x\"}", "'x' is no value"},
         {"{\"max_batch_size\":\"\"}", "'' is no value"},
         {"{\"max_batch_size\":1e300}", "no value"},
         {"{\"max_batch_size\":true}", "expected a valid number, found a bool"},
-        {"{\"input\":{}}", "expected an array, found an object"},
+        {"{\"input\":1}", "expected an object, found a number"},
         {"{\"input\":[null]}", "expected an object, found null"},
         {"{\"input\":[{\"optional\":1}]}", "expected true or false"},
         {"{\"input\":[{\"data_type\":\"FP32\"}]}", "'FP32' is no value of 'data_type'"},

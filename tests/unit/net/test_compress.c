@@ -4,13 +4,15 @@
 #include <zlib.h>
 
 #include "net_test.h"
+#include "pack.h"
 
 static void pack(enum mr_coding coding, const void *p, size_t n, struct mr_buf *out)
 {
-    mr_bytes pieces[3] = {{p, n / 3}, {NULL, 0}, {(const uint8_t *)p + n / 3, n - n / 3}};
+    struct mr_piece pieces[3] = {
+        {.ptr = p, .len = n / 3}, {0}, {.ptr = (const uint8_t *)p + n / 3, .len = n - n / 3}};
 
     mr_buf_init(out, 0);
-    assert_int_equal(mr_compress(coding, 6, pieces, 3, out, NULL), MR_OK);
+    assert_true(pack_into(coding, 6, pieces, 3, out));
 }
 
 static void test_round_trip(void **state)
@@ -133,7 +135,7 @@ static void test_no_memory(void **state)
     size_t len;
     /* More than a first block holds, so that it grows and zlib wants its window. */
     static char text[40000];
-    mr_bytes piece = {(const uint8_t *)text, sizeof text};
+    struct mr_piece piece = {.ptr = text, .len = sizeof text};
 
     (void)state;
     pack(MR_CODING_GZIP, text, sizeof text, &packed);
@@ -146,7 +148,7 @@ static void test_no_memory(void **state)
         mr_block_unref(&block);
         mr_mem_fail_after(i);
         mr_buf_init(&out, 0);
-        mr_compress(MR_CODING_GZIP, 1, &piece, 1, &out, NULL);
+        pack_into(MR_CODING_GZIP, 1, &piece, 1, &out);
         mr_mem_fail_after(0);
         mr_buf_fini(&out);
     }

@@ -115,6 +115,7 @@ static const struct bad bads[] = {
     {"GET x HTTP/1.1\r\nHost: a\r\n\r\n", 400},
     {"GET * HTTP/1.1\r\nHost: a\r\n\r\n", 400},
     {"GET http:///x HTTP/1.1\r\nHost: a\r\n\r\n", 400},
+    {"GET http://u@a/x HTTP/1.1\r\nHost: a\r\n\r\n", 400},
     {"GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", 400},
     {"GET /a\x01 HTTP/1.1\r\nHost: a\r\n\r\n", 400},
     {"GET / http/1.1\r\nHost: a\r\n\r\n", 400},

@@ -40,6 +40,7 @@ static void check(struct fixture *f, const struct mr_outq *q)
     size_t at = f->from;
 
     assert_int_equal(q->bytes, f->to - f->from);
+    assert_true(q->memory >= q->bytes);
     for (int i = 0; i < n; i++) {
         assert_true(iov[i].iov_len > 0);
         assert_memory_equal(iov[i].iov_base, f->model + at, iov[i].iov_len);
@@ -100,6 +101,7 @@ static void test_random(void **state)
     }
     mr_outq_consume(&f->q, f->q.bytes);
     assert_null(f->q.first);
+    assert_int_equal(f->q.memory, 0);
     assert_int_equal(mr_outq_front(&f->q).len, 0);
 }
 
@@ -118,6 +120,7 @@ static void test_move(void **state)
     mr_outq_move(&f->q, &from, from.bytes);
     check(f, &f->q);
     assert_int_equal(from.bytes, 0);
+    assert_int_equal(from.memory, 0);
     mr_outq_fini(&from);
 }
 
@@ -140,13 +143,63 @@ static void test_references(void **state)
     mr_block_unref(&block);
 }
 
+static void test_memory(void **state)
+{
+    /* A piece of a block counts for what it keeps from being used again. */
+    struct fixture *f = *state;
+    struct mr_block *block = mr_block_new(1 << 20);
+    struct mr_outq from;
+
+    mr_outq_init(&from, f->loop);
+    mr_outq_append_block(&from, block->data, 1000, mr_block_ref(block));
+    assert_int_equal(from.memory, MR_CHUNK_BYTES + (1 << 19)); /* one of two references */
+    mr_outq_append_block(&from, block->data, 1 << 20, block);  /* the other */
+    assert_int_equal(from.memory, MR_CHUNK_BYTES + (1 << 19) + (1 << 20));
+    mr_outq_move(&f->q, &from, 1000 + 300000);
+    assert_int_equal(f->q.memory, MR_CHUNK_BYTES + (1 << 19) + 300000);
+    assert_int_equal(from.memory, MR_CHUNK_BYTES + (1 << 20) - 300000);
+    mr_outq_consume(&f->q, 999);
+    assert_int_equal(f->q.memory, MR_CHUNK_BYTES + (1 << 19) + 300000);
+    mr_outq_consume(&f->q, 1);
+    assert_int_equal(f->q.memory, MR_CHUNK_BYTES + 300000);
+    mr_outq_fini(&from);
+    assert_int_equal(from.memory, 0);
+}
+
+static void test_budget(void **state)
+{
+    /* Copies are counted, whatever they are copied to, and small ones are not refused. */
+    struct fixture *f = *state;
+    static char bytes[100000];
+
+    mr_block_set_budget(1 << 20, 0);
+    for (int i = 0; i < 80000; i++) {
+        mr_outq_append(&f->q, bytes, 100);
+    }
+    assert_false(f->q.failed);
+    uint64_t out = mr_block_get_stats().out_bytes;
+    assert_true(out + (256 << 10) >= f->q.memory); /* but for the loop's own slab */
+    mr_outq_append_large(&f->q, bytes, 60000);
+    assert_false(f->q.failed);
+    assert_int_equal(f->q.bytes, 8000000 + 60000);
+    mr_outq_append_large(&f->q, bytes, sizeof bytes);
+    assert_true(f->q.failed);
+    mr_outq_fini(&f->q);
+    assert_int_equal(mr_block_get_stats().out_bytes, 0);
+    mr_block_set_budget(0, 256 << 20);
+}
+
 static void test_no_memory(void **state)
 {
     struct fixture *f = *state;
     char bytes[100] = {0};
 
-    mr_mem_fail_after(1);
     mr_outq_append(&f->q, bytes, sizeof bytes);
+    mr_block_trim();
+    mr_mem_fail_after(1);
+    for (int i = 0; i < 2000; i++) {
+        mr_outq_append(&f->q, bytes, sizeof bytes);
+    }
     mr_mem_fail_after(0);
     assert_true(f->q.failed);
     mr_outq_append(&f->q, bytes, sizeof bytes);
@@ -163,6 +216,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_random, setup, teardown),
         cmocka_unit_test_setup_teardown(test_move, setup, teardown),
         cmocka_unit_test_setup_teardown(test_references, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_budget, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_memory, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

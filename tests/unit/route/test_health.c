@@ -316,6 +316,54 @@ static void half_open_takes_one_call(void **state)
     mr_route_free(&h.r);
 }
 
+/* What it rejects goes elsewhere, and there it is answered. */
+static void a_host_whose_refusals_are_refuted_is_ejected(void **state)
+{
+    struct mr_route_view v;
+    struct harness h;
+    uint32_t refuted = 0;
+    (void)state;
+
+    warm(&h, 2);
+    while (view(&h, 0).state != MR_ROUTE_STATE_EJECTED) {
+        trip_of_first(&h, MR_ROUTE_REJECTED, MS(5));
+        mr_route_refuted(h.r, h.now, h.hosts[0], MR_STR("refuses what others answer"));
+        assert_true(++refuted <= 10);
+    }
+    v = view(&h, 0);
+    assert_non_null(strstr(v.reason, "refuses what others answer"));
+    /* An unknown host is ignored. */
+    mr_route_refuted(h.r, h.now, 4711, MR_STR("?"));
+    /* Tried again, it is the same, which is known when another host has answered. */
+    struct mr_route_call c;
+    until_tried(&h, &c);
+    done(&h, &c, MR_ROUTE_REJECTED);
+    assert_false(mr_route_is_working(h.r, h.hosts[0]));
+    mr_route_refuted(h.r, h.now, h.hosts[0], MR_STR("refuses what others answer"));
+    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_EJECTED);
+    mr_route_free(&h.r);
+}
+
+/* As long as it never answered anything it gets no more than one that does. */
+static void a_refusal_of_a_host_without_an_answer_keeps_its_slot(void **state)
+{
+    struct harness h;
+    (void)state;
+
+    warm(&h, 2);
+    h.hosts[2] = mr_route_add(h.r, h.now);
+    burst_take(&h, 1);
+    for (uint32_t i = 0; i < h.burst_len; i++) {
+        if (h.burst[i].host == h.hosts[2]) {
+            done(&h, &h.burst[i], MR_ROUTE_REJECTED);
+        }
+    }
+    assert_int_equal(view(&h, 2).held, 2);
+    trip_of_first(&h, MR_ROUTE_REJECTED, MS(5));
+    assert_int_equal(view(&h, 0).held, 0);
+    mr_route_free(&h.r);
+}
+
 static void the_last_host_is_tried_every_ten_seconds(void **state)
 {
     struct harness h;
@@ -508,6 +556,8 @@ int main(void)
         cmocka_unit_test(fenced_until_the_caller_says_otherwise),
         cmocka_unit_test(removed_when_the_last_call_is_done),
         cmocka_unit_test(probes_suspect_and_traffic_decides),
+        cmocka_unit_test(a_host_whose_refusals_are_refuted_is_ejected),
+        cmocka_unit_test(a_refusal_of_a_host_without_an_answer_keeps_its_slot),
         cmocka_unit_test(a_probe_opens_what_refused),
     };
 

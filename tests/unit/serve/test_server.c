@@ -123,9 +123,10 @@ static int ask(int fd, const char *method, const char *path, const char *body, c
 {
     char request[1024];
     size_t n = 0, need = SIZE_MAX;
-    int status = -1, len = snprintf(request, sizeof request,
-                                    "%s %s HTTP/1.1\r\nHost: t\r\nContent-Length: %zu\r\n\r\n%s",
-                                    method, path, strlen(body), body);
+    int status = -1,
+        len = snprintf(request, sizeof request,
+                       "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s", method,
+                       path, strlen(body), body);
 
     if (write(fd, request, (size_t)len) != len)
         return -1;
@@ -349,10 +350,10 @@ static void vanishing_clients(void **state)
     for (int i = 0; i < 20; i++) {
         int fd = dial(mr_server_http_port(s));
         char request[1024];
-        int n = snprintf(
-            request, sizeof request,
-            "POST /v2/models/slow/infer HTTP/1.1\r\nHost: t\r\nContent-Length: %zu\r\n\r\n%s",
-            strlen(infer_body), infer_body);
+        int n = snprintf(request, sizeof request,
+                         "POST /v2/models/slow/infer HTTP/1.1\r\nHost: "
+                         "localhost\r\nContent-Length: %zu\r\n\r\n%s",
+                         strlen(infer_body), infer_body);
         assert_int_equal(write(fd, request, (size_t)n), n);
         close(fd);
     }

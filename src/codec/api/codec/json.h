@@ -115,6 +115,8 @@ int mr_json_fail(struct mr_json *j, int status, const char *fmt, ...)
 
 /** Quoted and escaped. Bytes that are not UTF-8 are replaced by U+FFFD. */
 void mr_json_put_string(struct mr_buf *b, mr_str s);
+/** The same without quotes, for a string in parts: cut it where a character ends. */
+void mr_json_put_part(struct mr_buf *b, const char *p, const char *end);
 /** Shortest text that reads back to the same value; NaN, Infinity, -Infinity as those words
  *  (which Triton's clients read back), never null. */
 void mr_json_put_double(struct mr_buf *b, double v);

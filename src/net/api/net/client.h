@@ -19,12 +19,16 @@ struct mr_client_options {
     int64_t max_response_bytes; /* default 1 GiB */
     uint32_t max_connections;   /* HTTP/1.1: default 64; HTTP/2: 1 */
     bool never_repeat;          /* every failure is told, also one that a second try might heal */
+    /** "Name: value", sent with every request and gRPC call, in place of a header of that name in the request. `host`
+     *  also replaces the authority of HTTP/2. Copied; never in a text of an error or a log. */
+    const char *const *headers;
+    size_t header_count; /* at most 64 */
 };
 
 struct mr_client_request {
     const char *method;
     mr_str path; /* with query */
-    /** Names in lower case; content-length and user-agent are net's, and so is host with HTTP/2. */
+    /** Names in lower case; content-length and user-agent are net's. */
     const struct mr_header *headers;
     size_t header_count;
     const struct mr_piece *pieces; /* copied or referenced as for replies */
@@ -48,11 +52,16 @@ struct mr_client_response {
 typedef void(mr_client_done_fn)(void *ctx, int rc, const struct mr_err *err,
                                 const struct mr_client_response *response);
 
-/** address: "host:port", "[v6]:port" or "unix:/path"; names are looked up at each connect. Errors: MR_E_INVALID. */
+/** address: "host:port", "[v6]:port" or "unix:/path"; names are looked up at each connect. Errors: MR_E_INVALID (the
+ *  address, or a header that is malformed or the client's own, such as content-length). */
 int mr_client_new(struct mr_client **out, struct mr_loop *loop, const char *address,
                   const struct mr_client_options *options, struct mr_err *err);
+/** Whether a "Name: value" line is fit for mr_client_options.headers. Thread: any. Errors: MR_E_INVALID. */
+int mr_client_header_check(mr_str line, struct mr_err *err);
 void mr_client_send(struct mr_client *c, const struct mr_client_request *request,
                     mr_client_done_fn *done, void *ctx);
+/** Another max_response_bytes, > 0, for responses that begin later. */
+void mr_client_set_response_max(struct mr_client *c, int64_t bytes);
 /** Fails what is pending with MR_E_CANCELLED, now; the object goes when its handles are closed, for which
  *  the loop must run (mr_loop_free does). A name look-up that hangs keeps them until it is over. */
 void mr_client_free(struct mr_client **c);

@@ -14,7 +14,12 @@ struct mr_grpc_call {
     enum mr_grpc_compression accepts;  /* best that the peer can read */
     enum mr_grpc_compression encoding; /* of the peer's messages */
     int64_t max_message_bytes;
-    void *parser; /* private */
+    const char *limit_name; /* set by the handler: what bounds max_message_bytes, for errors */
+    uint32_t
+        max_ratio; /* set by the handler: most that a message may unpack to, see mr_decompress_max */
+    bool keeps_packed; /* set by the handler: mr_grpc_feed does not unpack, the handler does */
+    bool is_packed;    /* while on_message runs: that message is compressed */
+    void *parser;      /* private */
 };
 
 /** Read the gRPC request headers of a call into *g (arena of the call). When it is not acceptable
@@ -26,12 +31,19 @@ int mr_grpc_begin(struct mr_grpc_call *g, struct mr_call *call, int64_t max_mess
  *  block owned by the call). Errors: MR_E_INVALID (framing, none, more than one), MR_E_TOO_LARGE,
  *  MR_E_UNSUPPORTED (compressed flag without encoding). */
 int mr_grpc_message(struct mr_grpc_call *g, mr_bytes *out, struct mr_err *err);
+/** Whether mr_grpc_message will have to decompress: then it should be the work of a turn (base/turn.h). A second
+ *  call has the result of the first. */
+bool mr_grpc_is_packed(const struct mr_grpc_call *g);
+/** Decompress a message that mr_grpc_feed left packed, into a block that `arena` keeps; for a turn, too. */
+int mr_grpc_unpack(const struct mr_grpc_call *g, mr_bytes message, struct mr_arena *arena,
+                   mr_bytes *out, struct mr_err *err);
 
 /** Streaming: feed a piece from on_data; calls on_message for each complete message, in order. The
  *  message bytes are in *block (may be NULL: valid during the callback only) for as long as a
  *  reference is held. Errors as above; the caller then finishes the call with them. on_message may
  *  end the call: MR_E_CLOSED is returned then, the rest of `data` is not looked at, and the call is
- *  gone. */
+ *  gone. When on_message pauses the call, or its answers wait for the peer, the rest comes again
+ *  with a later on_data. */
 int mr_grpc_feed(struct mr_grpc_call *g, mr_bytes data,
                  void (*on_message)(void *ctx, mr_bytes message, struct mr_block *block), void *ctx,
                  struct mr_err *err);
@@ -49,6 +61,20 @@ void mr_grpc_fail(struct mr_grpc_call *g, int grpc_status, mr_str message);
 void mr_grpc_send(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t piece_count,
                   enum mr_grpc_compression compress);
 void mr_grpc_finish(struct mr_grpc_call *g, int grpc_status, mr_str message);
+
+/** The same for messages that take long to compress, in two steps, the first of which may be the work of a turn. */
+struct mr_grpc_message {
+    const struct mr_piece *pieces;
+    size_t count;
+    enum mr_grpc_compression packed;
+};
+/** Compress *io if the peer reads that (its pieces are dropped then, and the new ones lie in `arena`). Without
+ *  memory it stays as it is. Errors: MR_E_CANCELLED (the turn was ended; *io is unchanged). */
+int mr_grpc_pack(const struct mr_grpc_call *g, enum mr_grpc_compression compress,
+                 struct mr_arena *arena, struct mr_grpc_message *io, struct mr_err *err);
+/** compress: as given to mr_grpc_pack. */
+void mr_grpc_send_message(struct mr_grpc_call *g, const struct mr_grpc_message *m,
+                          enum mr_grpc_compression compress);
 
 /** Where in the body of a gRPC ModelInfer-like message the first large LEN field with number
  *  `field_number` has its bytes: for mr_http_handler.body_align. -1 = not found in `have`. */

@@ -59,6 +59,9 @@ struct mr_call {
     const struct mr_header
         *headers; /* pseudo headers and Host (as "host") left out of it or in, see find */
     size_t header_count;
+    const char *head; /* where names point into, and what was sent there, with keep_head_case; */
+    const char *head_sent; /* NULL = not kept */
+    size_t head_len;
     int64_t content_length; /* -1 when not known (chunked, HTTP/2 without) */
     int64_t recv_start_ns;  /* first byte of the request seen */
     int64_t recv_end_ns;    /* body complete */
@@ -97,6 +100,9 @@ struct mr_http_handler {
 /** Value of a header (lower-case name), or a slice with ptr NULL. The first one if there are
  *  several. */
 mr_str mr_call_header(const struct mr_call *call, const char *lower_name);
+/** The name of a header of the call in the case in which an HTTP/1 peer sent it, with
+ *  options.keep_head_case; otherwise as it is. Lives as long as the call. */
+mr_str mr_call_name_sent(const struct mr_call *call, const struct mr_header *header);
 
 struct mr_reply {
     int status;
@@ -118,10 +124,12 @@ void mr_call_begin(struct mr_call *call, int status, const struct mr_header *hea
                    size_t header_count);
 void mr_call_write(struct mr_call *call, const struct mr_piece *pieces, size_t piece_count);
 void mr_call_end(struct mr_call *call, const struct mr_header *trailers, size_t trailer_count);
-/** Bytes accepted by mr_call_write but not yet sent: what a producer looks at to slow down. */
-size_t mr_call_backlog(const struct mr_call *call);
-/** Streaming mode: stop and resume delivery of on_data (flow control towards the peer). */
+/** Streaming mode: stop and resume delivery of on_data (flow control towards the peer). While the connection's
+ *  answers wait for a slow reader (max_output_backlog) there is none in any case. */
 void mr_call_pause(struct mr_call *call, bool paused);
+/** Streaming: the memory that the handler has for what it took of this call and has not answered grows or (negative)
+ *  shrinks by so much. It counts as memory of answers that wait. */
+void mr_call_hold(struct mr_call *call, int64_t bytes);
 /** Reset without answer (HTTP/2 RST_STREAM with this error code; HTTP/1 closes). */
 void mr_call_abort(struct mr_call *call, uint32_t h2_error);
 
@@ -140,13 +148,28 @@ struct mr_http_options {
     int64_t min_rate; /* bytes/s: a body, or an answer that is stuck, which moves slower than this
                                 * for longer than its timeout counts as not moving; default 1024, 0 = any */
     int64_t
-        max_output_backlog;   /* bytes waiting for a slow reader before its requests wait; 4 MiB */
+        max_output_backlog; /* memory of answers that wait for a slow reader before its requests wait; default
+                                 * 4 MiB. While half of the byte budget is used: 64 KiB */
     uint32_t h2_max_streams;  /* default 256 */
     uint32_t h2_window_bytes; /* stream window; default 1 MiB; connection window 16 times that */
     uint32_t h2_max_resets; /* RST_STREAMs per 30 s before the connection is closed; default 1000 */
     int64_t h2_ping_interval_ns; /* our keep-alive pings, 0 = off */
     const char *server_name;     /* "server" header, NULL = none */
+    bool keep_head_case;         /* for mr_call_name_sent; default false */
+    /** Refuse requests of web pages that have no business here (403, PERMISSION_DENIED): with an Origin that is neither
+     *  allowed nor the request's own Host; and with a Host that is neither an address, "localhost" nor an allowed name,
+     *  on loopback listeners, or on all TCP listeners when names are given. Allowed origins are answered by the rules of
+     *  CORS. The lists and their texts are borrowed until the server is gone. Default false. */
+    bool refuse_foreign;
+    const char *const *allowed_hosts; /* as mr_http_check_host wants them */
+    size_t allowed_host_count;
+    const char *const *allowed_origins; /* as mr_http_check_origin wants them */
+    size_t allowed_origin_count;
 };
+/** A host's name without port, or "*" for any. Errors: MR_E_INVALID. Thread: any. */
+int mr_http_check_host(mr_str name, struct mr_err *err);
+/** scheme://host[:port], "null" (pages without an origin), or "*" for any. Errors: MR_E_INVALID. Thread: any. */
+int mr_http_check_origin(mr_str origin, struct mr_err *err);
 /** Defaults as said above; 0 connections, 64 MiB body. */
 void mr_http_options_init(struct mr_http_options *o);
 

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/hist.h"
 #include "base/mailbox.h"
+#include "base/turn.h"
 
 struct mr_loop;
 struct uv_loop_s;
@@ -43,6 +44,8 @@ bool mr_loop_is_here(const struct mr_loop *loop);
 /** One scratch buffer per loop, for building an answer within one callback: reset before use, never
  *  held over a return to the loop. */
 struct mr_buf *mr_loop_scratch(struct mr_loop *loop);
+/** Long work of this loop: a slice of half a millisecond per iteration, after all else was done in it. Thread: loop. */
+struct mr_turns *mr_loop_turns(struct mr_loop *loop);
 /** Time of the current iteration (one clock read per iteration). Thread: loop. */
 int64_t mr_loop_now_ns(const struct mr_loop *loop);
 /** libuv's loop, for modules that need a handle that is not here (file watch). */
@@ -69,12 +72,17 @@ void mr_timer_start(struct mr_loop *loop, struct mr_timer *t, int64_t delay_ns, 
                     void (*fn)(struct mr_timer *t));
 void mr_timer_stop(struct mr_timer *t);
 
+#define MR_HTTP_STATUS_FIRST 100
+#define MR_HTTP_STATUSES     500
+#define MR_GRPC_STATUSES     17
+
 /** Counters, written by the loop, read by anyone. Lag: time from wake-up to the end of the work of
  *  one iteration, which is how long a request that comes now may wait before it is looked at. */
 struct mr_loop_stats {
     struct mr_hist lag_ns;
     _Atomic uint64_t iterations;
     _Atomic uint64_t mails;
+    _Atomic uint64_t turns;    /* slices of long work */
     _Atomic uint64_t accepted; /* connections */
     _Atomic uint64_t closed;   /* connections */
     _Atomic uint64_t refused;  /* connections over the limit */
@@ -86,6 +94,9 @@ struct mr_loop_stats {
     _Atomic uint64_t tls_failures;   /* handshakes that came to nothing */
     _Atomic uint64_t bytes_in;
     _Atomic uint64_t bytes_out;
+    _Atomic uint64_t http_answers
+        [MR_HTTP_STATUSES]; /* by status, less MR_HTTP_STATUS_FIRST; none of gRPC calls */
+    _Atomic uint64_t grpc_answers[MR_GRPC_STATUSES]; /* calls ended, by status */
 };
 struct mr_loop_stats *mr_loop_stats(struct mr_loop *loop);
 

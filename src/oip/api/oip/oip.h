@@ -90,6 +90,8 @@ struct mr_oip_request {
     const struct mr_oip_param *params; /* the rest */
     size_t param_count;
     bool raw_binary; /* REST with header length 0: one unnamed input holding the whole body */
+    bool
+        may_spill; /* to be encoded as REST: long text leaves the buffer in blocks, which are sent as they are */
 };
 
 struct mr_oip_response {
@@ -118,7 +120,10 @@ struct mr_oip_limits {
  * A decoded shape has no negative dimension and its element count fits 64 bits; typed data (JSON
  * numbers, protobuf contents) and BYTES have exactly that many elements. Fixed-size data that came
  * as bytes keeps the size it was sent with: the scheduler compares it with the shape. Data is aligned for
- * its type. After an error the arena may hold leftovers of the message: reset it. Any thread. */
+ * its type. After an error the arena may hold leftovers of the message: reset it. Any thread.
+ *
+ * Decoding and encoding may be the work of a turn (base/turn.h): they ask it in all their loops, and fail with
+ * MR_E_CANCELLED or another error when it was ended. */
 
 /* ---- REST ---- */
 
@@ -130,12 +135,17 @@ int mr_oip_rest_decode_request(mr_bytes body, int64_t header_length, mr_str mode
                                const struct mr_oip_limits *limits, struct mr_arena *arena,
                                struct mr_oip_request *out, struct mr_err *err);
 
+/** The id of a request that could not be decoded, for its error and the log: empty when there is none, when it does
+ *  not stand in the first megabyte, or behind what is no JSON. Arguments as above. */
+mr_str mr_oip_rest_find_id(mr_bytes body, int64_t header_length, struct mr_arena *arena);
+
 /** Let t's data be aligned for its type, copying it if it is not: what the caller of a raw binary request
  *  does after it has set the type. Errors: MR_E_EXHAUSTED. */
 int mr_oip_tensor_align(struct mr_oip_tensor *t, struct mr_arena *arena, struct mr_err *err);
 
 /** Result of an encoding: `pieces` in order make the body. Small things are in `buf` (pieces point into
- *  it, block NULL), large tensors by reference with one more reference taken on their block. */
+ *  it, block NULL), large tensors by reference with one more reference taken on their block, and so is the
+ *  long text of a response: its blocks are made here, and the arena has the other reference. */
 struct mr_oip_encoded {
     struct mr_piece *pieces; /* arena */
     size_t piece_count;
@@ -201,6 +211,9 @@ const struct mr_oip_io *mr_oip_find_input(const struct mr_oip_metadata *m, mr_st
 int mr_oip_pb_decode_request(mr_bytes message, const struct mr_oip_limits *limits,
                              struct mr_arena *arena, struct mr_oip_request *out,
                              struct mr_err *err);
+/** What a request that could not be decoded says of itself, for its error and the log: empty where it is damaged
+ *  and behind the first megabyte. Refers to the message. */
+void mr_oip_pb_find_names(mr_bytes message, mr_str *out_id, mr_str *out_model);
 /** wrap_stream: as the infer_response field of a ModelStreamInferResponse. */
 int mr_oip_pb_encode_response(const struct mr_oip_response *r, bool wrap_stream, struct mr_buf *buf,
                               struct mr_arena *arena, struct mr_oip_encoded *out,

@@ -42,16 +42,19 @@ struct mr_server_options {
     enum { MR_SERVE_TLS_12, MR_SERVE_TLS_13 } tls_min_version;
     uint32_t loop_threads; /* 0 = one per CPU, at most 64 */
 
-    uint64_t http_max_input_bytes;   /* 64 MiB */
-    uint64_t grpc_max_message_bytes; /* INT32_MAX */
-    int32_t json_max_depth;          /* 100 */
-    struct mr_http_options http;     /* connections, headers, timeouts, HTTP/2 */
-    uint64_t memory_budget_bytes;    /* bulk memory of requests in flight, 0 = a quarter of RAM */
-    uint32_t max_queue_size;         /* per model, when its config says none; 0 = 4096 */
-    int64_t busy_poll_ns;            /* mr_loop_set_busy_poll; 0 */
-    int64_t inline_threshold_ns;     /* DESIGN 3; 100 us; 0 = never inline */
-    int64_t default_warmup_ns;       /* made-up requests at most; 1 s; 0 = none */
-    int64_t recorded_warmup_ns;      /* recorded requests at most; 30 s; 0: they are checked only */
+    uint64_t http_max_input_bytes;    /* 64 MiB */
+    uint64_t grpc_max_message_bytes;  /* INT32_MAX */
+    uint32_t max_decompression_ratio; /* 100; 0: any */
+    int32_t json_max_depth;           /* 100 */
+    struct mr_http_options http;      /* connections, headers, timeouts, HTTP/2 */
+    uint64_t memory_budget_bytes;     /* bulk memory of requests in flight, 0 = a quarter of RAM */
+    uint32_t max_queue_size;          /* per model, when its config says none; 0 = 4096 */
+    int64_t busy_poll_ns;             /* mr_loop_set_busy_poll; 0 */
+    int64_t inline_threshold_ns;      /* DESIGN 3; 100 us; 0 = never inline */
+    enum { MR_SERVE_DELAY_ADAPTIVE, MR_SERVE_DELAY_EXACT } batching_delay;
+    int64_t default_warmup_ns;  /* made-up requests at most; 1 s; 0 = none */
+    int64_t start_warmup_ns;    /* made-up requests of all versions of the start; 50 ms */
+    int64_t recorded_warmup_ns; /* recorded requests at most; 30 s; 0: they are checked only */
     enum {
         MR_SERVE_COMPRESS_NONE,
         MR_SERVE_COMPRESS_LOW,
@@ -64,9 +67,10 @@ struct mr_server_options {
     struct mr_restrictions http_restricted; /* all open */
     struct mr_restrictions grpc_restricted;
 
-    bool exit_on_error;      /* true: a model that fails at start ends the process (mode none) */
-    bool strict_readiness;   /* true */
-    int64_t exit_timeout_ns; /* 30 s */
+    bool exit_on_error;       /* true: a model that fails at start ends the process (mode none) */
+    bool strict_readiness;    /* true */
+    bool empty_health_bodies; /* false; true: health answers have a status alone, as Triton's */
+    int64_t exit_timeout_ns;  /* 30 s */
 };
 void mr_server_options_init(struct mr_server_options *o);
 

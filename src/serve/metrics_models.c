@@ -1,0 +1,278 @@
+/* GET /metrics, a version of a model each: Triton's names and labels, and ours beside them (millrace_*).
+ *
+ * Samples of one family have to stand together, versions are visited once: so each family has text of its own. A version
+ * that was never asked has less than a kilobyte: counters that dashboards look for, no histogram, no reasons of failures.
+ * The text is made within the slices of mr_models_visit, which the manager's lock is held for. */
+#include "base/hist.h"
+#include "codec/json.h"
+#include "metrics.h"
+
+#include <stdio.h>
+
+enum family {
+    F_SUCCESS,
+    F_FAILURE,
+    F_COUNT,
+    F_EXEC,
+    F_REQUEST_US,
+    F_QUEUE_US,
+    F_INPUT_US,
+    F_INFER_US,
+    F_OUTPUT_US,
+    F_PENDING,
+    F_LOAD_SECS,
+    F_STAGE,
+    F_CLOSE,
+    F_INLINE,
+    F_MODEL_BYTES,
+    F_MODELS
+};
+
+static const struct {
+    const char *name;
+    const char *type;
+    const char *help;
+} families[F_MODELS] = {
+    [F_SUCCESS] = {"nv_inference_request_success", "counter",
+                   "Number of successful inference requests"},
+    [F_FAILURE] = {"nv_inference_request_failure", "counter",
+                   "Number of failed inference requests"},
+    [F_COUNT] = {"nv_inference_count", "counter",
+                 "Number of inferences performed (a batch of n counts n)"},
+    [F_EXEC] = {"nv_inference_exec_count", "counter", "Number of model executions"},
+    [F_REQUEST_US] = {"nv_inference_request_duration_us", "counter",
+                      "Cumulative request duration in microseconds"},
+    [F_QUEUE_US] = {"nv_inference_queue_duration_us", "counter",
+                    "Cumulative queue duration in microseconds"},
+    [F_INPUT_US] = {"nv_inference_compute_input_duration_us", "counter",
+                    "Cumulative input duration in microseconds"},
+    [F_INFER_US] = {"nv_inference_compute_infer_duration_us", "counter",
+                    "Cumulative model duration in microseconds"},
+    [F_OUTPUT_US] = {"nv_inference_compute_output_duration_us", "counter",
+                     "Cumulative output duration in microseconds"},
+    [F_PENDING] = {"nv_inference_pending_request_count", "gauge", "Requests waiting in the queue"},
+    [F_LOAD_SECS] = {"nv_model_load_duration_secs", "gauge",
+                     "Time the version took to load, warm-up included"},
+    [F_STAGE] = {"millrace_request_stage_seconds", "histogram",
+                 "Time of requests by stage: queue, compute, encode, total"},
+    [F_CLOSE] = {"millrace_batch_close_total", "counter",
+                 "Executions by the reason that closed their batch"},
+    [F_INLINE] = {"millrace_inline_exec_total", "counter", "Executions on a network thread"},
+    [F_MODEL_BYTES] = {"millrace_model_bytes", "gauge",
+                       "Memory that the backend reports for the version"},
+};
+
+struct collect {
+    struct mr_buf family[F_MODELS]; /* the end of each; the text before it in: */
+    metrics_chunks full[F_MODELS];
+    size_t bytes;
+    bool is_too_long;
+    uint64_t *states;
+};
+
+/* A label value: quotes, backslashes and newlines escaped. */
+static void put_label(struct mr_buf *b, mr_str s)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        if (s.ptr[i] == '\n') {
+            MR_BUF_LIT(b, "\\n");
+            continue;
+        }
+        if (s.ptr[i] == '"' || s.ptr[i] == '\\')
+            mr_buf_char(b, '\\');
+        mr_buf_char(b, s.ptr[i]);
+    }
+}
+
+/* Labels in Triton's order, for what reads them with patterns: `reason` stands before the version. */
+static void put_labels(struct mr_buf *b, const struct mr_version *v, const char *reason,
+                       const char *extra)
+{
+    MR_BUF_LIT(b, "{model=\"");
+    put_label(b, v->model_name);
+    if (reason) {
+        MR_BUF_LIT(b, "\",reason=\"");
+        mr_buf_c(b, reason);
+    }
+    MR_BUF_LIT(b, "\",version=\"");
+    put_label(b, v->number_text);
+    mr_buf_char(b, '"');
+    for (size_t i = 0; i < v->config->n_metric_tags; i++) {
+        mr_buf_char(b, ',');
+        mr_buf_c(b, v->config->metric_tags[i]->key);
+        MR_BUF_LIT(b, "=\"");
+        put_label(b, mr_str_c(v->config->metric_tags[i]->value));
+        mr_buf_char(b, '"');
+    }
+    if (extra) {
+        mr_buf_char(b, ',');
+        mr_buf_c(b, extra);
+    }
+    mr_buf_char(b, '}');
+}
+
+static void put_sample(struct collect *c, enum family f, const struct mr_version *v,
+                       const char *reason, uint64_t value)
+{
+    struct mr_buf *b = &c->family[f];
+
+    mr_buf_c(b, families[f].name);
+    put_labels(b, v, reason, NULL);
+    mr_buf_char(b, ' ');
+    mr_buf_u64(b, value);
+    mr_buf_char(b, '\n');
+}
+
+/* Of all reasons once the version was asked. Ten thousand that never were are not to be four times as many lines. */
+static void put_failures(struct collect *c, const struct mr_version *v,
+                         const struct mr_sched_stats *st)
+{
+    static const char *const reasons[MR_FAIL_REASONS] = {"REJECTED", "CANCELED", "BACKEND",
+                                                         "OTHER"};
+    uint64_t asked = mr_count_get(&st->success.count);
+
+    for (int i = 0; i < MR_FAIL_REASONS; i++)
+        asked += mr_count_get(&st->failed[i]);
+    if (asked == 0)
+        return;
+
+    for (int i = 0; i < MR_FAIL_REASONS; i++)
+        put_sample(c, F_FAILURE, v, reasons[i], mr_count_get(&st->failed[i]));
+}
+
+static void put_closes(struct collect *c, const struct mr_version *v,
+                       const struct mr_sched_stats *st)
+{
+    for (int i = 0; i < MR_CLOSE_REASONS; i++) {
+        uint64_t n = mr_count_get(&st->closed[i]);
+        if (n)
+            put_sample(c, F_CLOSE, v, mr_close_reason_name((enum mr_close_reason)i), n);
+    }
+}
+
+static void put_stage(struct collect *c, const struct mr_version *v, const char *stage,
+                      const char *protocol, const struct mr_latency *l)
+{
+    struct mr_buf *b = &c->family[F_STAGE];
+    char extra[96], text[32];
+    uint64_t total = 0;
+
+    for (int i = 0; i < MR_LATENCY_BUCKETS; i++) {
+        total += mr_count_get(&l->bucket[i]);
+        if (i == MR_LATENCY_BUCKETS - 1)
+            snprintf(text, sizeof text, "+Inf");
+        else
+            text[mr_double_text((double)(UINT64_C(1) << i) / 1e6, text)] = 0;
+        snprintf(extra, sizeof extra, "stage=\"%s\",protocol=\"%s\",le=\"%s\"", stage, protocol,
+                 text);
+        mr_buf_c(b, "millrace_request_stage_seconds_bucket");
+        put_labels(b, v, NULL, extra);
+        mr_buf_printf(b, " %llu\n", (unsigned long long)total);
+    }
+    snprintf(extra, sizeof extra, "stage=\"%s\",protocol=\"%s\"", stage, protocol);
+    mr_buf_c(b, "millrace_request_stage_seconds_sum");
+    put_labels(b, v, NULL, extra);
+    mr_buf_printf(b, " %.9f\n", (double)mr_count_get(&l->sum_ns) / 1e9);
+    mr_buf_c(b, "millrace_request_stage_seconds_count");
+    put_labels(b, v, NULL, extra);
+    mr_buf_printf(b, " %llu\n", (unsigned long long)total);
+}
+
+static bool has_samples(const struct mr_latency *l)
+{
+    for (int i = 0; i < MR_LATENCY_BUCKETS; i++)
+        if (mr_count_get(&l->bucket[i]))
+            return true;
+    return false;
+}
+
+static void put_stages(struct collect *c, const struct mr_version *v,
+                       const struct mr_sched_stats *st)
+{
+    static const char *const protocols[MR_INFER_PROTOCOLS] = {"rest", "grpc"};
+
+    for (int p = 0; p < MR_INFER_PROTOCOLS; p++) {
+        const struct {
+            const char *name;
+            const struct mr_latency *latency;
+        } stages[] = {{"queue", &st->latency_queue[p]},
+                      {"compute", &st->latency_compute[p]},
+                      {"encode", &st->latency_encode[p]},
+                      {"total", &st->latency_total[p]}};
+        for (size_t i = 0; i < sizeof stages / sizeof *stages; i++)
+            if (has_samples(stages[i].latency))
+                put_stage(c, v, stages[i].name, protocols[p], stages[i].latency);
+    }
+}
+
+static void put_load_seconds(struct collect *c, const struct mr_version *v)
+{
+    struct mr_buf *b = &c->family[F_LOAD_SECS];
+
+    mr_buf_c(b, families[F_LOAD_SECS].name);
+    put_labels(b, v, NULL, NULL);
+    mr_buf_printf(b, " %.6f\n", (double)v->load_ns / 1e9);
+}
+
+static void seal_all(struct collect *c)
+{
+    for (int f = 0; f < F_MODELS; f++) {
+        size_t len = c->family[f].len;
+        metrics_seal(&c->family[f], METRICS_CHUNK, &c->full[f]);
+        c->bytes += len - c->family[f].len;
+    }
+    c->is_too_long |= c->bytes > METRICS_MOST;
+}
+
+static void add_version(void *ctx, const struct mr_model_report *r)
+{
+    struct collect *c = ctx;
+    const struct mr_version *v = r->v;
+    struct mr_sched_stats st;
+
+    c->states[r->state]++;
+    if (!v || c->is_too_long)
+        return;
+    mr_sched_stats_sum(v, &st);
+    put_sample(c, F_SUCCESS, v, NULL, mr_count_get(&st.success.count));
+    put_failures(c, v, &st);
+    put_sample(c, F_COUNT, v, NULL, mr_count_get(&st.inference_count));
+    put_sample(c, F_EXEC, v, NULL, mr_count_get(&st.execution_count));
+    put_sample(c, F_REQUEST_US, v, NULL, mr_count_get(&st.success.ns) / 1000);
+    put_sample(c, F_QUEUE_US, v, NULL, mr_count_get(&st.queue.ns) / 1000);
+    put_sample(c, F_INPUT_US, v, NULL, mr_count_get(&st.compute_input.ns) / 1000);
+    put_sample(c, F_INFER_US, v, NULL, mr_count_get(&st.compute_infer.ns) / 1000);
+    put_sample(c, F_OUTPUT_US, v, NULL, mr_count_get(&st.compute_output.ns) / 1000);
+    put_sample(c, F_PENDING, v, NULL, mr_sched_pending(v));
+    if (mr_count_get(&st.inline_count))
+        put_sample(c, F_INLINE, v, NULL, mr_count_get(&st.inline_count));
+    put_sample(c, F_MODEL_BYTES, v, NULL, mr_plugin_model_bytes(v->backend));
+    put_load_seconds(c, v);
+    put_closes(c, v, &st);
+    put_stages(c, v, &st);
+    seal_all(c);
+}
+
+bool metrics_models(struct mr_server *s, metrics_chunks *out,
+                    uint64_t out_states[MR_VERSION_STATES])
+{
+    struct collect *c = MR_NEW(struct collect);
+
+    c->states = out_states;
+    for (int f = 0; f < F_MODELS; f++) {
+        mr_buf_init(&c->family[f], METRICS_MOST);
+        metrics_head(&c->family[f], families[f].name, families[f].type, families[f].help);
+    }
+    mr_models_visit(s->models, add_version, c);
+    for (int f = 0; f < F_MODELS; f++) {
+        c->is_too_long |= c->family[f].failed;
+        metrics_seal(&c->family[f], 1, &c->full[f]);
+        for (size_t i = 0; i < c->full[f].len; i++)
+            MR_VEC_PUSH(out, c->full[f].at[i]);
+        MR_VEC_FINI(&c->full[f]);
+        mr_buf_fini(&c->family[f]);
+    }
+    bool is_whole = !c->is_too_long;
+    mr_free(c);
+    return is_whole;
+}
