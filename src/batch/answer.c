@@ -78,38 +78,47 @@ static int output_add(struct batch_outputs *b, const struct mr_oip_io *io, struc
     return MR_OK;
 }
 
+static char place_file[] = "filename";
+static char place_number[] = "file_row_number";
+static const struct mr_field place[] = {{.name = place_file, .type = MR_COLUMN_STRING},
+                                        {.name = place_number, .type = MR_COLUMN_I64}};
+
+bool batch_outputs_has_place(const char *name)
+{
+    return strcmp(name, place_file) == 0 || strcmp(name, place_number) == 0;
+}
+
 /* What a kept column is; NULL: there is none of that name. */
 static const struct mr_field *carried_find(const struct mr_schema *table, const char *name,
                                            int *out_column)
 {
-    static char file[] = "filename";
-    static char number[] = "file_row_number";
-    static const struct mr_field row[] = {{.name = file, .type = MR_COLUMN_STRING},
-                                          {.name = number, .type = MR_COLUMN_I64}};
-
     *out_column = mr_schema_find(table, mr_str_c(name));
     if (*out_column >= 0) {
         return &table->fields[*out_column];
     }
     for (int i = 0; i < 2; i++) {
-        if (strcmp(name, row[i].name) == 0) {
+        if (strcmp(name, place[i].name) == 0) {
             *out_column = i == 0 ? ROW_FILE : ROW_NUMBER;
-            return &row[i];
+            return &place[i];
         }
     }
     return NULL;
 }
 
-static int carried_add(struct batch_outputs *b, const struct mr_schema *table, const char *name,
-                       struct mr_err *err)
+static int carried_add(struct batch_outputs *b, const struct mr_schema *table,
+                       const struct mr_schema *columns, const char *name, struct mr_err *err)
 {
     int column;
     const struct mr_field *f = carried_find(table, name, &column);
 
-    if (!f || mr_schema_find(&b->schema, mr_str_c(name)) >= 0) {
-        return MR_FAIL(err, MR_E_INVALID, "column '%s' %s", name,
-                       !f ? "is to be kept, and the table has none of that name"
-                          : "is to be kept twice");
+    if (!f) {
+        char hint[300];
+        return MR_FAIL(err, MR_E_INVALID,
+                       "column '%s' is to be kept, and the table has none of that name: %s", name,
+                       mr_schema_hint(columns ? columns : table, hint, sizeof hint));
+    }
+    if (mr_schema_find(&b->schema, mr_str_c(name)) >= 0) {
+        return MR_FAIL(err, MR_E_INVALID, "column '%s' is to be kept twice", name);
     }
     mr_schema_add(&b->schema, f);
     b->carried[b->carried_count++] = column;
@@ -151,7 +160,7 @@ int batch_outputs_new(struct batch_outputs **out, const struct mr_oip_metadata *
     b->carried = MR_NEW_ARRAY(int, options->carried_count + 1);
     b->outputs = MR_NEW_ARRAY(struct output, count + 1);
     for (size_t i = 0; i < options->carried_count && rc == MR_OK; i++) {
-        rc = carried_add(b, table, options->carried[i], err);
+        rc = carried_add(b, table, options->columns, options->carried[i], err);
     }
     for (size_t i = 0; i < count && rc == MR_OK; i++) {
         const struct mr_oip_io *io =
@@ -188,7 +197,7 @@ int batch_outputs_of(struct batch_outputs **out, const struct mr_schema *columns
 
     b->carried = MR_NEW_ARRAY(int, options->carried_count + 1);
     for (size_t i = 0; i < options->carried_count && rc == MR_OK; i++) {
-        rc = carried_add(b, table, options->carried[i], err);
+        rc = carried_add(b, table, options->columns, options->carried[i], err);
     }
     for (size_t i = 0; i < columns->count && rc == MR_OK; i++) {
         rc = column_add(b, &columns->fields[i], err);

@@ -10,11 +10,16 @@ struct batch_outputs_options {
      *  name: filename, the path of the input, and file_row_number, from 0. */
     const char *const *carried;
     size_t carried_count;
+    const struct mr_schema
+        *columns;               /* all that the table has, for messages; NULL: those of `table` */
     const char *const *outputs; /* of the model; none: all */
     size_t output_count;
     const char *error; /* a column of this name comes last: why the outputs are null; NULL: none */
     bool allows_nan;   /* NaN and infinities are answers like others */
 };
+
+/** Is it one of these two names? */
+bool batch_outputs_has_place(const char *name);
 
 struct batch_outputs;
 /** Metadata and schema are borrowed. Errors: MR_E_INVALID (a column or an output that is not there, or two of one name),

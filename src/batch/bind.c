@@ -37,6 +37,7 @@ struct input {
 
 struct batch_bind {
     const struct mr_schema *schema;
+    const struct mr_schema *columns; /* for messages */
     struct input *inputs;
     size_t input_count;
     bool is_batched;
@@ -193,6 +194,18 @@ static int shape_read(const struct mr_oip_io *io, bool is_batched, int *out_dyna
     return MR_OK;
 }
 
+/* The shape of a row, for text, where it may be written as lists in lists. */
+static void dims_note(const struct mr_oip_io *io, bool is_batched, struct mr_field *f)
+{
+    const int rank = io->rank - is_batched;
+
+    for (int d = 0; d < rank && rank <= MR_FIELD_DEPTH; d++) {
+        const int64_t dim = io->shape[is_batched + d];
+        f->dims[d] = dim > INT32_MAX ? INT32_MAX : (int32_t)MR_MAX(dim, INT64_C(-1));
+        f->dim_count = (uint8_t)rank;
+    }
+}
+
 static int wanted_add(const struct mr_oip_io *io, bool is_batched, const struct from *from,
                       struct mr_schema *out, struct mr_err *err)
 {
@@ -214,6 +227,7 @@ static int wanted_add(const struct mr_oip_io *io, bool is_batched, const struct 
         field.type = dynamic < 0 ? MR_COLUMN_FIXED_LIST : MR_COLUMN_LIST;
         field.width = dynamic < 0 ? elements : 0;
         field.item = &item;
+        dims_note(io, is_batched, &field);
     }
     for (size_t i = 0; i < from->count; i++) {
         if (mr_schema_find(out, from->names[i]) < 0) {
@@ -280,8 +294,11 @@ static int column_bind(const struct batch_bind *b, struct input *in, mr_str name
     char text[128];
 
     if (column < 0) {
-        return MR_FAIL(err, MR_E_INVALID, "input '%.*s': the table has no column '%.*s'",
-                       (int)io->name.len, io->name.ptr, (int)name.len, name.ptr);
+        char hint[250];
+        return MR_FAIL(err, MR_E_INVALID, "input '%.*s': the table has no column '%.*s'; %s%s",
+                       (int)io->name.len, io->name.ptr, (int)name.len, name.ptr,
+                       mr_schema_hint(b->columns, hint, sizeof hint),
+                       mr_str_eq(io->name, name) ? "; --map INPUT=COLUMN names another one" : "");
     }
     const struct mr_field *f = &b->schema->fields[column];
     b->is_masked[column] = b->is_masked[column] || in->is_mask;
@@ -364,6 +381,7 @@ int batch_bind_new(struct batch_bind **out, const struct mr_oip_metadata *m,
     int rc = maps_check(m, options, err);
 
     b->schema = schema;
+    b->columns = options->columns ? options->columns : schema;
     b->is_batched = batch_is_batched(m);
     b->has_null_value = options->has_null_value;
     b->null_value = options->null_value;

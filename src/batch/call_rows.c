@@ -7,6 +7,13 @@ void call_rows_set(struct call_rows *r, uint64_t most)
     *r = (struct call_rows){.most = most, .now = most, .every = CALL_ROWS_TRIAL_LEAST};
 }
 
+void call_rows_raise(struct call_rows *r, uint64_t most)
+{
+    r->most = most;
+    r->bad = r->now + 1; /* not known to be good */
+    r->every = r->good = CALL_ROWS_TRIAL_LEAST;
+}
+
 void call_rows_limit(struct call_rows *r, uint64_t most)
 {
     r->most = MR_MIN(r->most, most);

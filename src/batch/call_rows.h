@@ -27,6 +27,8 @@ struct call_rows {
 
 /** Begins with so many, and knows nothing of before. */
 void call_rows_set(struct call_rows *r, uint64_t most);
+/** Calls may have more than they could: one of twice as many is tried soon. */
+void call_rows_raise(struct call_rows *r, uint64_t most);
 /** Hosts take no more than that. */
 void call_rows_limit(struct call_rows *r, uint64_t most);
 /** Of the next call: more than `now` when it is to be a trial, which it is when it gets as many. */

@@ -11,7 +11,8 @@
  *   it has another model, or none       the same again, elsewhere; the host gets no more
  *   the request is wrong (4xx), and the host has never taken tensors as bytes
  *                                       the same again, as JSON
- *   the request is wrong (4xx)          halves, and so on down to the row, which becomes a dead letter
+ *   the request is wrong (4xx)          the same again, elsewhere; if hosts agree (blame.h) halves, and so on down to the row,
+ *                                       which becomes a dead letter
  *   the host failed (5xx, no or a wrong answer)
  *                                       halves where hosts hardly ever fail, otherwise once more, on another host if there
  *                                       is one; a single row becomes a dead letter when it failed often enough while
@@ -28,103 +29,17 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/pool.h"
 #include "job.h"
 #include "openai.h"
+#include "work.h"
 
 #define ANSWER_KEPT      4096 /* bytes of an answer in a dead letter */
 #define TAIL_NS          (5 * MR_NS_PER_MS)
 #define PARDONS_PER_HOST 3
 #define TRIES_WAITED     3  /* as many make a wait longer while others succeed */
 #define JOINED_PART      16 /* of the memory a call may take that has rows of several extents */
-
-/* ---- work ---- */
-
-static struct work *work_new(const struct span *spans, size_t count)
-{
-    struct work *w = mr_alloc(sizeof *w + count * sizeof *spans);
-
-    w->span_count = count;
-    memcpy(w->spans, spans, count * sizeof *spans);
-    for (size_t i = 0; i < count; i++) {
-        w->count += spans[i].count;
-    }
-    return w;
-}
-
-/* The first span of rows [at, at + count) of the work. */
-static struct span work_span(const struct work *w, uint64_t at, uint64_t count)
-{
-    const struct span *s = w->spans;
-
-    for (; at >= s->count; s++) {
-        at -= s->count;
-    }
-    return (struct span){s->extent, s->first + at, MR_MIN(s->count - at, count)};
-}
-
-/* Its rows [at, at + count), as a work of their own. */
-static struct work *work_part(const struct work *w, uint64_t at, uint64_t count)
-{
-    struct span spans[SPANS_MOST];
-    size_t n = 0;
-
-    for (const uint64_t end = at + count; at < end; at += spans[n++].count) {
-        spans[n] = work_span(w, at, end - at);
-    }
-    return work_new(spans, n);
-}
-
-static void retry_push(struct calls *c, struct work *w)
-{
-    w->next = NULL;
-    w->is_retry = true;
-    if (c->retry_last) {
-        c->retry_last->next = w;
-    } else {
-        c->retry_first = w;
-    }
-    c->retry_last = w;
-}
-
-/* Between two that are neighbours, or before the first or behind the last, which are NULL then. */
-static void retry_link(struct calls *c, struct work *before, struct work *w, struct work *next)
-{
-    w->is_retry = true;
-    w->next = next;
-    if (before) {
-        before->next = w;
-    } else {
-        c->retry_first = w;
-    }
-    c->retry_last = next ? c->retry_last : w;
-}
-
-static void retry_unlink(struct calls *c, struct work *before, struct work *w)
-{
-    if (before) {
-        before->next = w->next;
-    } else {
-        c->retry_first = w->next;
-    }
-    c->retry_last = c->retry_last == w ? before : c->retry_last;
-}
-
-static void retry_push_front(struct calls *c, struct work *w)
-{
-    retry_link(c, NULL, w, c->retry_first);
-}
-
-static void work_drop(struct work **w)
-{
-    if (*w && (*w)->halves && --(*w)->halves->holders == 0) {
-        mr_free((*w)->halves);
-    }
-    if (*w) {
-        mr_free((*w)->answer.text);
-        mr_free((*w)->note);
-    }
-    mr_freep(w);
-}
+#define WITNESS_PART     4  /* of the memory a row may take that is kept */
 
 /* ---- outcomes of rows ---- */
 
@@ -145,6 +60,22 @@ static void extent_look(struct job *j, struct extent *e)
     if (e->settled == e->rows->count) {
         job_settled(j, e);
     }
+}
+
+static void work_dies(struct job *j, struct work *w, const char *kind)
+{
+    struct extent *e = w->spans[0].extent;
+
+    const struct dead_row d = {
+        .row = w->spans[0].first,
+        .kind = kind,
+        .host = w->last_host,
+        .attempts = MR_MAX(w->failures + w->blame.refusals, MR_MAX(w->blame.attempts, 1u)),
+        .answer = w->answer};
+    w->answer = (struct raw_answer){0};
+    row_dies(j, e, d, w->cause);
+    w->is_settled = true;
+    extent_look(j, e);
 }
 
 /* The row's own fault, if it has one: what the source says, or what the inputs do not take. */
@@ -221,12 +152,22 @@ static bool span_joins(const struct job *j, const struct span *first, const stru
            j->dialect->joins(j, first->extent->rows, first->first, s->extent->rows, s->first);
 }
 
+/* At the end calls do not stay large: one would still run when all others are answered. */
+static uint64_t tail_rows(const struct job *j)
+{
+    const struct calls *c = &j->calls;
+
+    return j->o->grows_calls && j->is_read
+               ? MR_MAX(c->waiting / (c->in_flight_count + 1), (uint64_t)GROW_FIRST)
+               : UINT64_MAX;
+}
+
 /* The next rows that may go together, of the oldest extents; NULL: there are none. */
 static struct work *work_cut(struct job *j)
 {
     struct calls *c = &j->calls;
     struct span spans[SPANS_MOST];
-    const uint64_t most = call_rows_next(&c->rows);
+    const uint64_t most = MR_MIN(call_rows_next(&c->rows), tail_rows(j));
     size_t count = 0;
     uint64_t rows = 0;
     uint64_t bytes = 0;
@@ -299,6 +240,17 @@ static void call_free(struct call *k)
     mr_free(k);
 }
 
+/* What requests take of late, for a row. */
+static void request_see(const struct call *k)
+{
+    _Atomic uint64_t *seen = &k->job->calls.request_bytes;
+    const uint64_t before = atomic_load_explicit(seen, memory_order_relaxed);
+    /* What stands in `head` is copied once more to be sent. */
+    const uint64_t each = (k->made_bytes + 2 * k->head.len) / k->work->count;
+
+    atomic_store_explicit(seen, MR_MAX(each, before - before / 64), memory_order_relaxed);
+}
+
 static int call_send(struct job *j, struct work *w, const struct mr_route_call *to,
                      struct mr_err *err)
 {
@@ -319,8 +271,10 @@ static int call_send(struct job *j, struct work *w, const struct mr_route_call *
         call_free(k);
         return rc;
     }
+    request_see(k);
     w->in_flight++;
     w->ok_before = w->is_retry ? w->ok_before : j->calls.ok;
+    w->blame.since_ns = w->blame.since_ns ? w->blame.since_ns : k->sent_ns;
     j->calls.in_flight_count++;
     j->calls.sent++;
     k->host->calls++;
@@ -396,9 +350,10 @@ static struct work *work_divide(struct job *j, struct work **io_work, uint64_t c
     for (int i = 0; i < 2; i++) {
         parts[i]->has_leave = true;
         parts[i]->is_retry = w->is_retry;
-        parts[i]->is_part = w->is_part;
         parts[i]->ok_before = w->ok_before;
         parts[i]->before = w->before + w->failures;
+        parts[i]->blame.is_agreed = w->blame.is_agreed;
+        parts[i]->blame.since_ns = w->blame.since_ns;
     }
     trial_end(j, w);
     work_drop(io_work);
@@ -406,13 +361,47 @@ static struct work *work_divide(struct job *j, struct work **io_work, uint64_t c
     return parts[1];
 }
 
-/* What is too large for a call now is divided when a host takes its first rows: *out_rest is what is left, NULL: nothing.
- * False: it was not sent. */
+/* A host for the work. One that has said no to it is asked again when there is no other. */
+static bool host_pick(struct job *j, struct work *w, uint64_t size, uint64_t weight, int64_t now_ns,
+                      struct mr_route_call *out)
+{
+    uint32_t avoid[TRIED_MOST + BLAME_REFUSERS];
+    uint32_t count = 0;
+
+    for (size_t i = 0; i < w->blame.refuser_count; i++) {
+        avoid[count++] = w->blame.refusers[i]->id;
+    }
+    const uint32_t refusers = count;
+    memcpy(avoid + count, w->tried, w->tried_count * sizeof *avoid);
+    count += w->tried_count;
+    struct mr_route_ask ask = {.rows = (int64_t)size,
+                               .weight = weight,
+                               .avoid = avoid,
+                               .avoid_count = count,
+                               .is_retry = w->is_retry};
+    for (;;) {
+        if (!mr_route_pick(j->route, now_ns, &ask, out)) {
+            return false;
+        }
+        if (blame_may_ask(j, w, host_of(j, out->host), now_ns)) {
+            return true;
+        }
+        mr_route_done(j->route, now_ns, out->ticket, MR_ROUTE_CANCELLED, 0);
+        if (ask.avoid_count == refusers) {
+            return false;
+        }
+        ask.avoid_count = refusers; /* rather one that failed with it */
+    }
+}
+
+/* What is too large for a call now, or for the host, is divided when that takes its first rows: *out_rest is what is left,
+ * NULL: nothing. False: it was not sent. */
 static bool work_send(struct job *j, struct work **io_work, int64_t now_ns, struct work **out_rest)
 {
     struct work *w = *io_work;
     struct call_rows *rows = &j->calls.rows;
-    const bool is_large = w->count > (w->is_trial ? 2 * rows->now : rows->now);
+    const uint64_t most =
+        w->count > (w->is_trial ? 2 * rows->now : rows->now) ? rows->now : w->count;
 
     *out_rest = NULL;
     if (w->only) {
@@ -420,27 +409,26 @@ static bool work_send(struct job *j, struct work **io_work, int64_t now_ns, stru
     }
     uint64_t weight = 0;
     uint64_t size = j->dialect->size ? j->dialect->size(j, w, &weight) : w->count;
-    if (is_large) {
-        size = MR_MAX(size * rows->now / w->count, (uint64_t)1);
-        weight = weight * rows->now / w->count;
+    if (most < w->count) {
+        size = MR_MAX(size * most / w->count, (uint64_t)1);
+        weight = weight * most / w->count;
     }
-    const struct mr_route_ask ask = {.rows = (int64_t)size,
-                                     .weight = weight,
-                                     .avoid = w->tried,
-                                     .avoid_count = w->tried_count,
-                                     .is_retry = w->is_retry};
     struct mr_route_call to;
     struct mr_err err;
 
-    if (!mr_route_pick(j->route, now_ns, &ask, &to)) {
+    if (!host_pick(j, w, size, weight, now_ns, &to)) {
         return false;
     }
-    if (is_large) {
-        *out_rest = work_divide(j, io_work, rows->now);
+    const uint64_t count = blame_rows(host_of(j, to.host), most);
+    if (count < w->count) {
+        *out_rest = work_divide(j, io_work, count);
         w = *io_work;
     }
-    w->has_leave = false;
     int rc = call_send(j, w, &to, &err);
+    if (rc == MR_E_EXHAUSTED && j->calls.in_flight_count > 0) {
+        return false; /* what is under way gives memory back */
+    }
+    w->has_leave = false;
     if (rc < 0) {
         job_fail(j, rc, &err);
         return false;
@@ -457,6 +445,13 @@ static void retries_send(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
     for (struct work *w = c->retry_first; w;) {
         struct work *next = w->next, *rest = NULL;
         int64_t again_ns = w->not_before_ns;
+        if (now_ns >= w->not_before_ns && w->failures > 0 && blame_is_proven(j, w)) {
+            retry_unlink(c, before, w); /* calls that ended since then tell */
+            work_dies(j, w, "failed");
+            work_drop(&w);
+            w = next;
+            continue;
+        }
         if (now_ns >= w->not_before_ns) {
             w->has_leave = w->has_leave || mr_route_may_retry(j->route, now_ns, &again_ns);
             if (w->has_leave) {
@@ -520,7 +515,8 @@ static void on_wake(struct mr_timer *t)
  * some of them have been written. */
 static bool has_room(struct job *j)
 {
-    return j->calls.in_flight_count == 0 || !credits_are_short(&j->credits);
+    return j->calls.in_flight_count == 0 ||
+           !(credits_are_short(&j->credits) || mr_block_is_scarce());
 }
 
 /* What is under way is waited for, as it is paid for. */
@@ -555,7 +551,9 @@ void calls_pump(struct job *j)
     while (!c->is_dropped && has_room(j) && fresh_take(j, now_ns, &wake_ns)) {
         struct work *rest;
         if (!work_send(j, &c->fresh, now_ns, &rest)) {
-            work_drop(&rest); /* if there is one, the job has failed */
+            if (rest) {
+                retry_push_front(c, rest);
+            }
             break;
         }
         c->fresh = rest;
@@ -587,12 +585,16 @@ static void answer_keep(struct work *w, const struct mr_client_response *r)
     }
 }
 
-/* The first row that succeeds may be needed again, for as long as the job runs. Without memory for it there is none. */
+/* The first row that succeeds, and is not too large, may be needed again, for as long as the job runs. Without memory for
+ * it there is none. */
 static void witness_keep(struct calls *c, const struct work *w)
 {
-    struct mr_rows *row = mr_rows_copy(w->spans[0].extent->rows, w->spans[0].first, 1);
+    const struct extent *e = w->spans[0].extent;
+    const bool fits = e->rows->bytes / e->rows->count <= e->job->o->memory_bytes / WITNESS_PART;
+    struct mr_rows *row = fits ? mr_rows_copy(e->rows, w->spans[0].first, 1) : NULL;
 
     if (row) {
+        atomic_store_explicit(&c->witness_bytes, row->bytes, memory_order_relaxed);
         c->witness = MR_NEW(struct extent);
         *c->witness = (struct extent){.job = w->spans[0].extent->job, .rows = row};
     }
@@ -716,7 +718,7 @@ static int work_succeeds(struct call *k, const struct wire_answer *a, struct mr_
     return MR_OK;
 }
 
-/* In two, which go next. */
+/* In two, which go next. What failed with the whole may be the fault of either; a refusal of the whole is of neither. */
 static void work_split(struct job *j, struct work *w, uint64_t ok_before, bool is_refused)
 {
     struct halves *halves = is_refused ? MR_NEW(struct halves) : NULL;
@@ -724,11 +726,17 @@ static void work_split(struct job *j, struct work *w, uint64_t ok_before, bool i
     struct work *parts[2] = {work_part(w, 0, half), work_part(w, half, w->count - half)};
 
     for (int i = 1; i >= 0; i--) {
-        parts[i]->is_part = true;
         parts[i]->has_leave = true;
         parts[i]->ok_before = ok_before;
         parts[i]->halves = halves;
         parts[i]->before = is_refused ? w->before : w->before + w->failures;
+        blame_inherit(&parts[i]->blame, &w->blame);
+        if (is_refused) {
+            parts[i]->blame.is_agreed = w->blame.is_agreed || w->blame.refuser_count > 1;
+        } else {
+            parts[i]->tried_count = w->tried_count;
+            memcpy(parts[i]->tried, w->tried, sizeof w->tried);
+        }
         retry_push_front(&j->calls, parts[i]);
     }
     if (halves) {
@@ -738,66 +746,89 @@ static void work_split(struct job *j, struct work *w, uint64_t ok_before, bool i
     w->is_settled = true;
 }
 
-static void work_dies(struct job *j, struct work *w, const char *kind)
-{
-    struct extent *e = w->spans[0].extent;
-
-    const struct dead_row d = {.row = w->spans[0].first,
-                               .kind = kind,
-                               .host = w->last_host,
-                               .attempts = MR_MAX(w->failures, 1u),
-                               .answer = w->answer};
-    w->answer = (struct raw_answer){0};
-    row_dies(j, e, d, w->cause);
-    w->is_settled = true;
-    extent_look(j, e);
-}
-
 /* Hosts that hardly ever fail with other rows are believed at once. */
 static bool hosts_are_sound(const struct job *j, const struct work *w)
 {
     return (j->calls.failed - w->before - w->failures) * 20 < j->calls.ok;
 }
 
-static void work_fails(struct job *j, struct work *w, const struct wire_answer *v, uint32_t host,
-                       int64_t now_ns)
+static void tried_add(struct work *w, uint32_t host)
+{
+    for (uint32_t i = 0; i < w->tried_count; i++) {
+        if (w->tried[i] == host) {
+            return;
+        }
+    }
+    w->tried_count = w->tried_count < TRIED_MOST ? w->tried_count : 0;
+    w->tried[w->tried_count++] = host;
+}
+
+/* Nothing else is left that could succeed. */
+static bool is_alone(const struct job *j)
+{
+    return j->is_read && j->calls.extents.len == 0 && !j->calls.fresh;
+}
+
+/* It goes again when a host may be asked, or is well again. */
+static void work_waits(struct job *j, struct work *w, uint32_t tries, int64_t now_ns)
+{
+    if (is_alone(j) && j->calls.witness && !j->calls.is_asking) {
+        witness_ask(&j->calls);
+    }
+    w->not_before_ns = mr_ns_after(now_ns, mr_route_backoff_ns(j->route, tries));
+    retry_push(&j->calls, w);
+}
+
+static void work_fails(struct job *j, struct work *w, uint32_t host, int64_t now_ns)
 {
     const uint64_t ok_before = w->ok_before;
-    /* What was a dead letter already needs no witness that the host is well, if it answered. */
-    const bool others_succeed = j->calls.ok > ok_before || (j->retry && w->is_answered);
-    const bool is_alone = j->is_read && j->calls.extents.len == 0 && !j->calls.fresh;
+    const bool others_succeed = j->calls.ok > ok_before;
 
     w->failures++;
-    w->attempts += others_succeed;
     w->lonely = others_succeed ? 0 : w->lonely + 1;
     w->ok_before = j->calls.ok;
-    if (w->tried_count < TRIED_MOST) {
-        w->tried[w->tried_count++] = host;
-    } else {
-        w->tried_count = 1;
-        w->tried[0] = host;
-    }
-    if (w->count > 1 &&
-        (w->is_part || w->attempts >= 2 || w->failures >= 4 || hosts_are_sound(j, w))) {
+    tried_add(w, host);
+    const bool is_known = blame_failed(j, w, now_ns);
+    /* What was a dead letter already counts without a success of another call, if the host answered. */
+    w->blame.attempts += !is_known && j->retry && w->is_answered;
+    if (w->count > 1 && (w->blame.attempts >= 2 || w->failures >= 4 || hosts_are_sound(j, w))) {
         work_split(j, w, ok_before, false);
-    } else if (w->count == 1 && w->is_part && others_succeed && hosts_are_sound(j, w)) {
-        work_dies(j, w, "failed");
-    } else if (w->count == 1 &&
-               (w->attempts >= j->o->max_attempts ||
-                (is_alone && !j->calls.witness && w->is_answered && v->outcome == MR_ROUTE_FAILED &&
-                 w->failures >= 4 * j->o->max_attempts))) {
+    } else if (blame_is_proven(j, w)) {
         work_dies(j, w, "failed");
     } else {
-        if (is_alone && !others_succeed && j->calls.witness && !j->calls.is_asking) {
-            witness_ask(&j->calls);
-        }
-        w->has_leave = others_succeed;
         /* Where others succeed it is not the time that is wrong. */
         const uint32_t tries = w->lonely > 0 ? w->lonely : MR_MIN(w->failures, TRIES_WAITED);
-        w->not_before_ns = mr_ns_after(now_ns, hosts_listed(j) > 1 && w->failures < 2
-                                                   ? 0
-                                                   : mr_route_backoff_ns(j->route, tries));
-        retry_push(&j->calls, w);
+        w->has_leave = others_succeed;
+        if (hosts_listed(j) > 1 && w->failures < 2) {
+            retry_push(&j->calls, w);
+        } else {
+            work_waits(j, w, tries, now_ns);
+        }
+    }
+}
+
+/* It is not taken for wrong before that is the word of more than one host, if there are more. */
+static void work_is_refused(struct call *k, int64_t now_ns)
+{
+    struct job *j = k->job;
+    struct work *w = k->work;
+
+    switch (blame_verdict(k, now_ns)) {
+    case BLAME_ROWS:
+        if (w->count > 1) {
+            work_split(j, w, w->ok_before, true);
+        } else {
+            work_dies(j, w, "rejected");
+        }
+        break;
+    case BLAME_OTHER:
+        w->has_leave = true;
+        retry_push_front(&j->calls, w);
+        break;
+    case BLAME_WAIT:
+        w->has_leave = true;
+        work_waits(j, w, w->blame.refusals, now_ns);
+        break;
     }
 }
 
@@ -835,7 +866,10 @@ static void call_ends(struct call *k, const struct wire_answer *v)
         return;
     }
     if (w->is_witness) {
-        j->calls.ok += v->outcome == MR_ROUTE_OK;
+        if (v->outcome == MR_ROUTE_OK) {
+            j->calls.ok++;
+            blame_answered(k, now_ns);
+        }
         j->calls.is_asking = w->in_flight > 0;
         w->is_settled = true;
         return;
@@ -843,6 +877,7 @@ static void call_ends(struct call *k, const struct wire_answer *v)
     if (v->outcome == MR_ROUTE_OK) {
         j->calls.ok++;
         call_rows_ok(&j->calls.rows, w->count);
+        blame_answered(k, now_ns);
         int rc = w->is_settled ? MR_OK : work_succeeds(k, v, &err);
         if (rc < 0) {
             job_fail(j, rc, &err);
@@ -856,20 +891,22 @@ static void call_ends(struct call *k, const struct wire_answer *v)
         rows_fail(j, w->count);
         w->is_trial = false;
     }
+    const bool is_pardoned = !w->is_settled && work_is_pardoned(j, w, v);
+    if (v->outcome == MR_ROUTE_REJECTED && !is_pardoned) {
+        blame_refused(k);
+    }
     if (w->is_settled || w->in_flight > 0) {
         return; /* the other copy succeeded, or may */
     }
     snprintf(w->cause, sizeof w->cause, "%s", v->cause);
     w->last_host = k->host->wire.address;
-    if (work_is_pardoned(j, w, v)) {
+    if (is_pardoned) {
         w->has_leave = true;
         retry_push(&j->calls, w);
     } else if (v->outcome != MR_ROUTE_REJECTED) {
-        work_fails(j, w, v, k->host->id, now_ns);
-    } else if (w->count > 1) {
-        work_split(j, w, w->ok_before, true);
+        work_fails(j, w, k->host->id, now_ns);
     } else {
-        work_dies(j, w, "rejected");
+        work_is_refused(k, now_ns);
     }
 }
 
@@ -893,6 +930,13 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
         return;
     }
     j->dialect->judge(k, reply, &v);
+    if (reply->rc == MR_E_EXHAUSTED && j->calls.in_flight_count > 0) {
+        v.outcome = MR_ROUTE_THROTTLED; /* no memory for it, while others have some */
+    }
+    if (v.outcome == MR_ROUTE_OK || v.outcome == MR_ROUTE_REJECTED ||
+        v.outcome == MR_ROUTE_THROTTLED) {
+        k->host->heard_ns = now_ns;
+    }
     w->is_answered = reply->response || reply->infer;
     if (v.outcome != MR_ROUTE_OK && w->count == 1 && !w->is_settled) {
         answer_keep(w, reply->rc < 0 ? NULL : reply->response);
@@ -902,10 +946,14 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
     }
     const enum mr_route_outcome outcome = w->is_settled ? MR_ROUTE_CANCELLED : v.outcome;
     figures_answered(k, outcome, now_ns);
-    if (outcome == MR_ROUTE_OK && v.size > 0) {
-        mr_route_done_sized(j->route, now_ns, k->ticket, (int64_t)v.size);
+    if (outcome == MR_ROUTE_OK) {
+        /* A host may have been given fewer than it was chosen for. */
+        mr_route_done_sized(j->route, now_ns, k->ticket, (int64_t)(v.size > 0 ? v.size : w->count));
     } else {
         mr_route_done(j->route, now_ns, k->ticket, outcome, v.retry_after_ns);
+    }
+    if (v.is_for_good) {
+        host_lasts(k->host, v.cause);
     }
     if (v.is_for_good && k->host->id) {
         host_fence(k->host, v.cause, now_ns);
@@ -915,6 +963,7 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
         work_drop(&w);
     }
     call_free(k);
+    grow_tick(j, now_ns);
     job_look(j);
     calls_pump(j);
 }

@@ -11,8 +11,11 @@
 #define SAMPLE_MOST  (1u << 20) /* bytes of a row and its answer */
 #define VOTERS       5
 #define TRIAL_NS     (60 * MR_NS_PER_S)
-#define LAST_MOST    64 /* hosts that are looked at once more at the end */
-#define VOTES_TO_WIN 2  /* of three at least */
+#define LAST_MOST    64                /* hosts that are looked at once more at the end */
+#define VOTES_TO_WIN 2                 /* of three at least */
+#define LAST_NS      (2 * MR_NS_PER_S) /* at the end a host is waited for so long, or … */
+#define LAST_ANSWERS 4                 /* … as long as so many of its slow answers take */
+#define LAST_GIVEN   2 /* so many did not answer in time: there are no more checks */
 
 /* A row that a host has answered. */
 struct sample {
@@ -42,6 +45,8 @@ struct canary {
     uint32_t number;
     int64_t since_ns;
     MR_VEC(struct extent *) late; /* rows of trials that were given up */
+    int64_t end_ns;               /* all rows have an outcome since then; 0: they have not */
+    uint32_t given_up;            /* since then */
 };
 
 void canary_new(struct job *j)
@@ -150,8 +155,9 @@ static void nobody_knows(struct canary *c)
                  : 0;
     }
     mr_err_set(&err, MR_E_INVALID, MR_HERE,
-               "hosts %s answer %s differently, and no majority tells who is wrong", hosts,
-               row_text(c, row, sizeof row));
+               "hosts %s answer %s differently, and no majority tells who is wrong; run again with "
+               "those that you trust as --hosts, and the others as --recompute-host",
+               hosts, row_text(c, row, sizeof row));
     c->is_off = true; /* should somebody let it go on */
     if (!c->job->o->pauses) {
         committer_drop(&c->job->committer);
@@ -295,6 +301,11 @@ static void sample_take(struct canary *c, struct host *h, const struct span *of,
                         const struct mr_rows *rows)
 {
     const struct extent *e = of->extent;
+
+    /* Large ones are not even copied. */
+    if (e->rows->bytes / e->rows->count + rows->bytes / rows->count > SAMPLE_MOST) {
+        return;
+    }
     struct mr_rows *row = mr_rows_copy(e->rows, of->first, 1);
     struct mr_rows *answer = mr_rows_copy(rows, 0, 1);
 
@@ -358,6 +369,9 @@ bool canary_is_asking(struct job *j)
 {
     struct canary *c = j->canary;
 
+    if (c && c->end_ns == 0) {
+        c->end_ns = mr_now_ns();
+    }
     for (size_t i = 0; c && !c->is_off && !c->row && i < j->hosts.len && i < LAST_MOST; i++) {
         struct host *h = j->hosts.at[i];
         if (h->canary.answers > h->canary.checked && h->id && !h->is_fenced) {
@@ -400,6 +414,19 @@ void canary_absent(struct job *j, const struct work *w)
     told(j->canary, w, NULL);
 }
 
+/* A job that is done does not wait long for a host that hangs, unless two have differed. */
+static int64_t patience_ns(const struct canary *c)
+{
+    const struct host *h = c->ballots[1].host;
+
+    if (c->end_ns == 0 || c->is_vote) {
+        return TRIAL_NS;
+    }
+    const int64_t slow_ns =
+        h->figures.answer_ns ? (int64_t)mr_hist_quantile(h->figures.answer_ns, 0.95) : 0;
+    return MR_MIN(MR_MAX(LAST_ANSWERS * slow_ns, LAST_NS), TRIAL_NS);
+}
+
 void canary_tick(struct job *j, int64_t now_ns)
 {
     struct canary *c = j->canary;
@@ -408,8 +435,10 @@ void canary_tick(struct job *j, int64_t now_ns)
         c->since_ns = now_ns; /* nobody can answer */
     }
     /* Whoever has not answered by now is none the worse for it. */
-    if (c && c->row && now_ns - c->since_ns > TRIAL_NS) {
+    if (c && c->row && now_ns - MR_MAX(c->since_ns, c->end_ns) > patience_ns(c)) {
         c->number++;
+        c->given_up += c->end_ns > 0;
+        c->is_off = c->is_off || c->given_up >= LAST_GIVEN;
         if (c->is_vote) {
             verdict(c);
         }

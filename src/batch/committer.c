@@ -414,6 +414,33 @@ static bool is_dropped(struct committer *c)
     return is;
 }
 
+/* A job without results has a file of them all the same, which tells those who read it the columns. */
+static int empty_commit(struct commit *m)
+{
+    struct job *j = m->c->job;
+    const struct extent none = {.job = j};
+    struct open_part p = {0};
+    int rc;
+
+    MR_TRY(j->sink->begin(j, &p, &none, &m->c->err));
+    MR_TRY(j->sink->finish(j, &p, &m->c->err));
+    MR_TRY(part_replace(j, &p, &m->c->err));
+    atomic_fetch_add_explicit(&m->c->files, 1, memory_order_relaxed);
+    p.has_results = false;
+out:
+    part_drop(j, &p);
+    return rc;
+}
+
+static bool lacks_results(struct committer *c)
+{
+    pthread_mutex_lock(&c->lock);
+    const bool is_hurried = c->is_hurried;
+    pthread_mutex_unlock(&c->lock);
+    return !is_hurried && !c->job->o->output_database && !c->job->retry &&
+           mr_manifest_totals(c->job->manifest).parts == 0;
+}
+
 static void *committer_run(void *arg)
 {
     struct commit m = {.c = arg};
@@ -441,6 +468,9 @@ static void *committer_run(void *arg)
         }
         if (is_over) {
             part_close(&m);
+        }
+        if (is_over && m.rc == MR_OK && lacks_results(m.c)) {
+            m.rc = empty_commit(&m);
         }
         if (m.rc < 0) {
             part_drop(j, &m.part);

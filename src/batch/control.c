@@ -230,6 +230,10 @@ static void set(struct job *j, struct mr_call *call)
         /* Where hosts took fewer, that is found out again. */
         atomic_store_explicit(&j->batch_rows, change.batch_rows, memory_order_relaxed);
         call_rows_set(&j->calls.rows, change.batch_rows);
+        j->calls.grow.phase = GROW_OFF;
+        if (j->phase == JOB_RUNNING) {
+            hosts_bound(j);
+        }
     }
     if (change.max_in_flight) {
         j->max_in_flight = change.max_in_flight;
@@ -409,20 +413,29 @@ int control_open(struct job *j, struct mr_err *err)
         return MR_OK;
     }
     mr_http_options_init(&options);
+    options.refuse_foreign = true;
     options.max_connections = CONNECTIONS_MOST;
     options.max_header_bytes = 16384;
     options.idle_timeout_ns = IDLE_NS;
     MR_TRY(mr_http_server_new(&j->batch->control.server, &options, &handler, err));
     if (socket_open(j, &why) < 0) {
-        mr_log(MR_LOG_WARN, "batch.no_control",
-               "reason=%s; the job runs, and cannot be asked or changed through its folder",
-               MR_LOG_STR(mr_str_c(why.msg)));
+        snprintf(j->batch->control.trouble, sizeof j->batch->control.trouble, "%s", why.msg);
     }
     if (j->o->listen) {
         rc = tcp_open(j, err);
     }
 out:
     return rc;
+}
+
+void control_tell(struct mr_batch *b)
+{
+    if (b->control.trouble[0]) {
+        mr_log(MR_LOG_WARN, "batch.no_control",
+               "reason=%s; the job runs, and cannot be asked or changed through its folder",
+               MR_LOG_STR(mr_str_c(b->control.trouble)));
+        b->control.trouble[0] = '\0';
+    }
 }
 
 void control_close(struct mr_batch *b)

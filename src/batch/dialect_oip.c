@@ -34,8 +34,11 @@ static int want(struct job *j, struct mr_err *err)
 static int bind(struct job *j, const struct mr_schema *table, struct mr_err *err)
 {
     const struct mr_batch_options *o = j->o;
-    const struct batch_bind_options options = bind_options(o);
-    const struct batch_outputs_options outputs = {.carried = o->carried,
+    const struct mr_schema *columns = mr_source_columns(j->source);
+    struct batch_bind_options options = bind_options(o);
+    options.columns = columns;
+    const struct batch_outputs_options outputs = {.columns = columns,
+                                                  .carried = o->carried,
                                                   .carried_count = o->carried_count,
                                                   .outputs = o->outputs,
                                                   .output_count = o->output_count,
@@ -161,6 +164,7 @@ static int call_request(struct call *k, struct mr_oip_request *out, struct mr_er
     }
     MR_TRY(batch_bind_make(j->bind, spans, w->span_count, &k->arena, out->inputs, err));
     for (size_t i = 0; i < out->input_count; i++) {
+        k->made_bytes += out->inputs[i].block ? out->inputs[i].tensor.bytes : 0;
         if (!values_keep(k, &out->inputs[i])) {
             return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
         }
@@ -175,11 +179,21 @@ out:
 static int send(struct call *k, int64_t timeout_ns, struct mr_err *err)
 {
     struct mr_oip_request request;
-    int rc = call_request(k, &request, err);
+    struct wire *wire = &k->host->wire;
+    int rc;
 
-    return rc < 0 ? rc
-                  : wire_send(&k->host->wire, &k->wire, &request, &k->head, &k->arena, timeout_ns,
-                              err);
+    MR_TRY(call_request(k, &request, err));
+    MR_TRY(wire_send(wire, &k->wire, &request, &k->head, &k->arena, timeout_ns, err));
+    if (wire->protocol != MR_BATCH_LOCAL) {
+        /* What is sent has references of its own; tensors of which JSON was made are not needed any more. */
+        mr_arena_reset(&k->arena);
+        mr_buf_fini(&k->head);
+    }
+    const bool is_json = wire->protocol == MR_BATCH_JSON ||
+                         (wire->protocol == MR_BATCH_BINARY && !k->wire.is_binary);
+    k->made_bytes = (is_json ? 0 : k->made_bytes) + k->wire.text_bytes;
+out:
+    return rc;
 }
 
 static void answer_check(struct call *k, struct wire_answer *a)

@@ -19,6 +19,7 @@
 #define LOOKUP_EVERY_NS (30 * MR_NS_PER_S)
 #define LOOKUP_AGAIN_NS (2 * MR_NS_PER_S)
 #define FILE_BYTES_MOST (1 << 20)
+#define PENDING_NS      (5 * MR_NS_PER_S)
 
 struct entry {
     struct job *job;
@@ -26,6 +27,7 @@ struct entry {
     const char *text; /* of the options */
     int64_t look_ns;
     bool is_in_trouble; /* and that was said */
+    bool is_known;      /* a name: it was looked up once */
     /* a file, as it was when it was read */
     struct timespec mtime;
     off_t bytes;
@@ -35,6 +37,7 @@ struct entry {
     char scheme[16];
     char name[256];
     char port[8];
+    char why[200]; /* it could not be looked up; "": it could, or was not yet */
 };
 
 struct discover {
@@ -138,6 +141,8 @@ static void on_addresses(void *ctx, int rc, const struct mr_err *told, const cha
     MR_VEC(char *) urls = {0};
 
     e->lookup = NULL;
+    e->is_known = e->is_known || rc == MR_OK;
+    snprintf(e->why, sizeof e->why, "%.*s", (int)sizeof e->why - 1, rc < 0 ? told->msg : "");
     e->look_ns = mr_ns_after(mr_now_ns(), rc < 0 ? LOOKUP_AGAIN_NS : LOOKUP_EVERY_NS);
     for (size_t i = 0; i < count; i++) {
         char url[360];
@@ -232,6 +237,30 @@ int discover_start(struct job *j, struct mr_err *err)
 out:
     MR_VEC_FINI(&fixed);
     return rc;
+}
+
+bool discover_is_pending(const struct job *j, int64_t now_ns)
+{
+    for (size_t i = 0; now_ns - j->begin_ns < PENDING_NS && i < j->discover->count; i++) {
+        if (j->discover->entries[i].name[0] && !j->discover->entries[i].is_known) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool discover_may_tell(const struct job *j, struct mr_buf *why)
+{
+    for (size_t i = 0; i < j->discover->count; i++) {
+        const struct entry *e = &j->discover->entries[i];
+        if (e->name[0] && !e->is_known && !e->why[0]) {
+            return true;
+        }
+        if (e->name[0] && !e->is_known) {
+            mr_buf_printf(why, "%s%s", why->len ? "; " : "", e->why);
+        }
+    }
+    return false;
 }
 
 void discover_stop(struct job *j)

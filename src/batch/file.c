@@ -239,3 +239,35 @@ int batch_file_make_folders(const char *path, struct mr_err *err)
     const int fd = openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     return fd < 0 ? batch_file_fail(err, "open the folder", path) : fd;
 }
+
+size_t batch_file_folders_there(const char *path)
+{
+    char each[PATH_MAX];
+    const size_t len = strlen(path);
+
+    for (size_t i = len; i > 0 && len < sizeof each; i--) {
+        if ((path[i] == '/' || path[i] == '\0') && path[i - 1] != '/') {
+            memcpy(each, path, i);
+            each[i] = '\0';
+            if (faccessat(AT_FDCWD, each, F_OK, 0) == 0) {
+                return i;
+            }
+        }
+    }
+    return 0;
+}
+
+void batch_file_remove_folders(const char *path, size_t keep)
+{
+    char each[PATH_MAX];
+    const size_t len = strlen(path);
+    bool is_gone = len < sizeof each;
+
+    for (size_t i = len; i > keep && is_gone; i--) {
+        if ((path[i] == '/' || path[i] == '\0') && path[i - 1] != '/') {
+            memcpy(each, path, i);
+            each[i] = '\0';
+            is_gone = rmdir(each) == 0 || errno == ENOENT;
+        }
+    }
+}

@@ -35,5 +35,9 @@ typedef void(batch_file_fn)(void *ctx, const char *name);
 int batch_file_each(int dir, const char *name, batch_file_fn *fn, void *ctx, struct mr_err *err);
 /** Make a folder and those above it; their names are on disk. Gives a descriptor, or an error. */
 int batch_file_make_folders(const char *path, struct mr_err *err);
+/** How many bytes of the path name a folder that is there already. */
+size_t batch_file_folders_there(const char *path);
+/** Removes the folder and those above it, as long as they are empty and their path is longer than `keep` bytes. */
+void batch_file_remove_folders(const char *path, size_t keep);
 
 #endif

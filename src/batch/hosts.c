@@ -18,6 +18,13 @@
 #define ASK_TIMEOUT_NS (10 * MR_NS_PER_S)
 #define HOSTS_MOST     MR_ROUTE_HOSTS_MAX
 #define LOCAL_LIST     SIZE_MAX
+#define ANSWER_FIRST   ((int64_t)16 << 20) /* bytes; of what hosts say of the model */
+#define ANSWER_LEAST   ((int64_t)1 << 20)
+#define ANSWER_HEAD    ((uint64_t)64 << 10)
+#define ANSWER_TEXT    16 /* bytes of JSON for one of a tensor, at most: a BOOL on a line of its own */
+#define LASTING_NS     (10 * MR_NS_PER_S)
+#define LASTING_TIMES  2
+#define LASTING_TOLD   3 /* hosts in the message */
 
 struct host *host_of(struct job *j, uint32_t id)
 {
@@ -153,6 +160,73 @@ void hosts_ask_metadata(struct host *h, int64_t timeout_ns)
     wire_ask(&h->wire, timeout_ns, on_metadata, h);
 }
 
+/* What does not pass by itself: no such model, server or name, no right to it, another protocol. */
+static bool is_lasting(int rc)
+{
+    return rc == MR_E_UNAVAILABLE || rc == MR_E_INVALID || rc == MR_E_NOT_FOUND ||
+           rc == MR_E_UNSUPPORTED || rc == MR_E_FORBIDDEN;
+}
+
+void host_lasts(struct host *h, const char *why)
+{
+    h->lasting += h->lasting < UINT32_MAX;
+    snprintf(h->lasting_text, sizeof h->lasting_text, "%.*s", (int)sizeof h->lasting_text - 1, why);
+}
+
+/* Rows of an earlier start show that hosts can serve the job. */
+static bool has_rows(const struct job *j)
+{
+    struct mr_manifest_totals totals = {0};
+    bool is_finished;
+    uint32_t epoch;
+    int64_t pid;
+
+    return j->folder &&
+           mr_manifest_look(j->folder, &totals, &is_finished, &epoch, &pid, NULL, NULL) == MR_OK &&
+           totals.rows > 0;
+}
+
+static int no_host_serves(struct job *j, struct mr_buf *why, struct mr_err *err)
+{
+    size_t listed = 0;
+
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        const struct host *h = j->hosts.at[i];
+        if (h->is_listed && listed++ < LASTING_TOLD) {
+            mr_buf_printf(why, "%s%s: %s", why->len ? "; " : "", h->wire.address, h->lasting_text);
+        }
+    }
+    if (listed > LASTING_TOLD) {
+        mr_buf_printf(why, "; and %zu more", listed - LASTING_TOLD);
+    }
+    return MR_FAIL(err, MR_E_UNAVAILABLE,
+                   "no host serves the job, and that will hardly change by itself: %.400s "
+                   "(--wait-for-hosts waits for them)",
+                   mr_buf_cstr(why));
+}
+
+int hosts_look(struct job *j, int64_t now_ns, struct mr_err *err)
+{
+    const int64_t since_ns = MR_MAX(j->begin_ns, j->resumed_ns);
+    struct mr_buf why;
+    int rc = MR_OK;
+
+    if (j->o->waits_for_hosts || j->batch->has_answers || now_ns - since_ns < LASTING_NS) {
+        return MR_OK;
+    }
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        if (j->hosts.at[i]->is_listed && j->hosts.at[i]->lasting < LASTING_TIMES) {
+            return MR_OK;
+        }
+    }
+    mr_buf_init(&why, 4096);
+    if (!discover_may_tell(j, &why) && (why.len > 0 || hosts_listed(j) > 0) && !has_rows(j)) {
+        rc = no_host_serves(j, &why, err);
+    }
+    mr_buf_fini(&why);
+    return rc;
+}
+
 void host_told(struct host *h, int rc, const struct mr_err *err)
 {
     struct job *j = h->job;
@@ -165,9 +239,16 @@ void host_told(struct host *h, int rc, const struct mr_err *err)
     }
     if (rc < 0) {
         trouble(h, err->msg);
+        if (is_lasting(rc)) {
+            host_lasts(h, err->msg);
+        } else {
+            h->lasting = 0;
+        }
         return;
     }
     h->trouble[0] = '\0';
+    h->lasting = h->is_fenced ? h->lasting : 0; /* by a call, which says more */
+    h->heard_ns = now_ns;
     if (h->id) {
         mr_route_unfence(j->route, now_ns, h->id);
     } else {
@@ -186,8 +267,10 @@ static int host_open(struct host *h, const char *tls_name, struct mr_err *err)
 
     if (rc == MR_OK) {
         const char *why = distrust_of(h->job, h);
+        wire_bound(&h->wire, h->job->answer_most ? h->job->answer_most : ANSWER_FIRST);
         h->is_listed = true;
         h->ask_at_ns = 0;
+        h->heard_ns = mr_now_ns();
         h->is_fenced = h->is_distrusted = why != NULL;
         trouble(h, why ? why : "no answer yet");
     }
@@ -258,7 +341,7 @@ int hosts_add_local(struct job *j, struct mr_err *err)
     MR_TRY(local_metadata(j->local, &j->arena, &j->metadata, err));
     j->has_metadata = true;
     h = MR_NEW(struct host);
-    *h = (struct host){.job = j, .list = LOCAL_LIST, .is_listed = true};
+    *h = (struct host){.job = j, .list = LOCAL_LIST, .is_listed = true, .heard_ns = mr_now_ns()};
     h->url = mr_strndup("", 0);
     wire_open_local(&h->wire, j->o, j->local);
     const char *why = distrust_of(j, h);
@@ -272,6 +355,27 @@ int hosts_add_local(struct job *j, struct mr_err *err)
     MR_VEC_PUSH(&j->hosts, h);
 out:
     return rc;
+}
+
+/* Where the model does not tell, an answer may take all of the memory. */
+void hosts_bound(struct job *j)
+{
+    const uint64_t memory = MR_MIN(j->o->memory_bytes, (uint64_t)INT64_MAX / 2);
+    uint64_t most = memory;
+
+    if (j->dialect->knows_bytes && j->dialect->knows_bytes(j)) {
+        const uint64_t rows =
+            j->dialect->takes_rows(j) ? MR_MAX(j->calls.rows.most, (uint64_t)1) : 1;
+        const uint64_t row = j->dialect->answer_bytes(j);
+        const uint64_t bytes =
+            row > UINT64_MAX / 4 / ANSWER_TEXT / rows ? UINT64_MAX / 4 : rows * row;
+        most = MR_MIN(bytes * (bytes < UINT64_MAX / 4 ? ANSWER_TEXT : 1) + ANSWER_HEAD,
+                      MR_MAX(memory, bytes + ANSWER_HEAD));
+    }
+    j->answer_most = MR_MAX((int64_t)most, ANSWER_LEAST);
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        wire_bound(&j->hosts.at[i]->wire, j->answer_most);
+    }
 }
 
 void hosts_tick(struct job *j, int64_t now_ns)

@@ -8,12 +8,14 @@
  *
  * Setting up between the first two phases blocks the loop; nothing else is going on then. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "codec/json.h"
 #include "declared.h"
+#include "file.h"
 #include "job.h"
 #include "openai.h"
 #include "plan.h"
@@ -26,6 +28,7 @@
 #define SHARE_FROM      10000 /* rows before the share of dead ones is looked at */
 #define REPORT_BYTES    (64 << 20)
 #define BLOCKS_KEPT     (16 << 20) /* for the next answers; beside the budget */
+#define BLOCKS_BESIDE   (32 << 20)
 
 void extent_free(struct extent **extent)
 {
@@ -137,16 +140,30 @@ static int output_check(const struct mr_batch_options *o, struct mr_err *err)
     return rc;
 }
 
+/* Where the files are, however they were named. */
+static void places_put(const struct job *j, struct mr_buf *b)
+{
+    mr_buf_char(b, '[');
+    for (size_t i = 0; i < mr_source_file_count(j->source); i++) {
+        const char *path = mr_source_path(j->source, i);
+        char *place = realpath(path, NULL);
+        mr_buf_c(b, i ? "," : "");
+        mr_json_put_string(b, mr_str_c(place ? place : path));
+        free(place); /* NOLINT: the library's */
+    }
+    mr_buf_char(b, ']');
+}
+
 static int facts_open(struct job *j, struct mr_err *err)
 {
     const struct mr_batch_options *o = j->o;
     const size_t files = mr_source_file_count(j->source);
     struct mr_manifest_fact *facts =
-        MR_NEW_ARRAY(struct mr_manifest_fact, files + 11 + DIALECT_FACTS);
-    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 11 + DIALECT_FACTS);
+        MR_NEW_ARRAY(struct mr_manifest_fact, files + 12 + DIALECT_FACTS);
+    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 12 + DIALECT_FACTS);
     struct key {
         char text[64];
-    } *keys = MR_NEW_ARRAY(struct key, files + 11 + DIALECT_FACTS);
+    } *keys = MR_NEW_ARRAY(struct key, files + 12 + DIALECT_FACTS);
     const char *told_keys[DIALECT_FACTS];
     struct mr_buf told[DIALECT_FACTS];
     size_t n = 0;
@@ -167,7 +184,11 @@ static int facts_open(struct job *j, struct mr_err *err)
         mr_buf_c(&texts[n], i ? "," : "");
         mr_json_put_string(&texts[n], mr_str_c(mr_source_file(j->source, i).path));
     }
+    facts[n].is_place = true;
     mr_buf_char(&texts[n++], ']');
+    FACT(MR_MANIFEST_PLACES);
+    facts[n].is_place = true;
+    places_put(j, &texts[n++]);
     for (size_t i = 0; i < told_count; i++) {
         FACT(told_keys[i]);
         texts[n++] = told[i];
@@ -274,6 +295,48 @@ static void carried_want(struct job *j)
     }
 }
 
+/* Where nothing tells the columns, there are no rows: they are as the model takes them, and texts. */
+static const struct mr_schema *columns_of(struct job *j)
+{
+    if (j->o->filter || mr_source_schema(j->source)->count > 0) {
+        return mr_source_schema(j->source);
+    }
+    for (size_t i = 0; i < j->wanted.count; i++) {
+        struct mr_field *f = &j->wanted.fields[i];
+        if (!batch_outputs_has_place(f->name)) {
+            mr_schema_add(&j->columns, f);
+            f = &j->columns.fields[j->columns.count - 1];
+            f->type = f->type == MR_COLUMN_NONE ? MR_COLUMN_STRING : f->type;
+            f->is_nullable = true;
+        }
+    }
+    return &j->columns;
+}
+
+/* What there is to warn of, once nothing keeps the job from running. */
+static void set_up_tell(const struct job *j)
+{
+    control_tell(j->batch);
+    if (j->o->has_default_key) {
+        mr_log(MR_LOG_WARN, "batch.no_keep",
+               "reason=results have only the place of a row in the input as its key (%s%s); --keep "
+               "COLUMN takes columns of the input along, --keep '' none",
+               j->o->carried[0], j->o->carried_count > 1 ? ", file_row_number" : "");
+    }
+}
+
+/* A job that never ran must not keep its folder from the next one, which has other options. */
+static int sink_open(struct job *j, struct mr_err *err)
+{
+    const int rc = j->sink->open ? j->sink->open(j, err) : MR_OK;
+
+    if (rc == MR_E_INVALID || rc == MR_E_UNSUPPORTED || rc == MR_E_FORBIDDEN ||
+        rc == MR_E_NOT_FOUND || rc == MR_E_EXISTS) {
+        mr_manifest_forget(&j->manifest);
+    }
+    return rc;
+}
+
 static int job_set_up(struct job *j, struct mr_err *err)
 {
     const struct mr_batch_options *o = j->o;
@@ -291,14 +354,13 @@ static int job_set_up(struct job *j, struct mr_err *err)
     const struct mr_s3_options s3 = storage_options(j);
     source.s3 = &s3;
     MR_TRY(mr_source_open(&j->source, &source, err));
-    if (!o->filter && mr_source_schema(j->source)->count == 0) {
-        rc = MR_FAIL(err, MR_E_INVALID, "'%s'%s: there are no rows, which would tell the columns",
-                     mr_source_path(j->source, 0),
-                     mr_source_file_count(j->source) > 1 ? " and others" : "");
-        goto out;
-    }
     shard_take(j);
-    MR_TRY(j->dialect->bind(j, mr_source_schema(j->source), err));
+    MR_TRY(j->dialect->bind(j, columns_of(j), err));
+    hosts_bound(j);
+    if (o->grows_calls && j->dialect == &dialect_oip && j->dialect->takes_rows(j) && !j->plan &&
+        !o->retries_dead) {
+        grow_begin(&j->calls.grow);
+    }
     if (j->plan) {
         MR_TRY(plan_begin(j, err));
         return reader_start(&j->reader, j, err);
@@ -310,11 +372,10 @@ static int job_set_up(struct job *j, struct mr_err *err)
     MR_TRY(o->output_database ? output_check(o, err) : MR_OK);
     MR_TRY(facts_open(j, err));
     MR_TRY(mr_manifest_stop(j->manifest, NULL, err));
-    MR_TRY(distrust_recompute(j, err));
-    distrust_tell(j);
+    MR_TRY(distrust_recompute(j, true, err));
     canary_new(j);
     j->was_finished = mr_manifest_is_finished(j->manifest);
-    MR_TRY(j->sink->open ? j->sink->open(j, err) : MR_OK);
+    MR_TRY(sink_open(j, err));
     if (o->retries_dead) {
         MR_TRY(retry_new(&j->retry, j, err));
         j->total_rows = (int64_t)retry_rows(j->retry);
@@ -324,6 +385,7 @@ static int job_set_up(struct job *j, struct mr_err *err)
     }
     MR_TRY(committer_start(&j->committer, j, err));
     MR_TRY(reader_start(&j->reader, j, err));
+    set_up_tell(j);
 out:
     return rc;
 }
@@ -373,6 +435,9 @@ static void on_tick(struct mr_timer *t)
         return;
     }
     int rc = outage_look(j, now_ns, &err);
+    if (rc == MR_OK && !j->is_paused && !j->is_finishing && j->hold.until_ns <= now_ns) {
+        rc = hosts_look(j, now_ns, &err);
+    }
     if (rc == MR_OK && j->o->filter) {
         rc = filter_look(j, &err);
     }
@@ -399,6 +464,7 @@ void job_look(struct job *j)
         j->phase = JOB_RUNNING;
         if (rc < 0) {
             j->may_go_on = j->hold.since_ns > 0 && disk_is_at_fault(&err);
+            j->is_refused = !j->may_go_on;
             job_fail(j, rc, &err);
             return;
         }
@@ -428,7 +494,11 @@ static int job_is_whole(struct job *j, bool *out, struct mr_err *err)
         struct mr_rows *rows = NULL;
         struct mr_range gap;
         if (shard_gap(&j->shard, i, mr_manifest_done(j->manifest, i), 0, &gap)) {
-            MR_TRY(mr_source_read(j->source, i, gap.first, 1, 1, &rows, err));
+            rc = mr_source_read(j->source, i, gap.first, 1, 1, &rows, err);
+            if (j->o->source.skips_bad_files && reader_passes(j, rc)) {
+                continue;
+            }
+            MR_TRY(rc);
             is_whole = !rows;
             mr_rows_unref(&rows);
         }
@@ -447,6 +517,17 @@ static int job_finish(struct job *j, struct mr_buf *out_report, struct mr_err *e
     mr_buf_init(&report, REPORT_BYTES);
     report_put(j, &report);
     const bool has_changed = j->retry || !mr_manifest_is_finished(j->manifest);
+    if (rc == MR_OK && j->rc == MR_OK && distrust_is_left(j, err)) {
+        rc = err->status;
+        is_whole = false;
+        j->batch->is_stopped = true;
+        mr_manifest_stop(j->manifest, err->msg, NULL);
+    } else if (rc == MR_OK && j->rc == MR_OK && j->retry && j->batch->has_taken_back) {
+        rc = MR_FAIL(err, MR_E_INVALID,
+                     "results of a host that answered wrongly were taken back; batch run does "
+                     "their rows again");
+        j->batch->is_stopped = true;
+    }
     if (is_whole && has_changed && j->sink->publish) {
         rc = j->sink->publish(j, err);
     }
@@ -500,6 +581,7 @@ static void job_free(struct job *j)
     if (j->dialect && j->dialect->free) {
         j->dialect->free(j);
     }
+    reader_fini(&j->reader);
     batch_outputs_free(&j->outputs);
     batch_bind_free(&j->bind);
     if (j->source) {
@@ -508,6 +590,7 @@ static void job_free(struct job *j)
     shard_fini(&j->shard);
     mr_freep(&j->folder);
     mr_schema_fini(&j->wanted);
+    mr_schema_fini(&j->columns);
     mr_arena_fini(&j->arena);
     credits_fini(&j->credits);
 }
@@ -555,11 +638,20 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
                                                           : &dialect_openai;
     j->sink = j->o->output_database ? &sink_table : j->o->objects ? &sink_objects : &sink_files;
     credits_init(&j->credits, j->o->memory_bytes);
-    mr_block_set_budget(0, MR_MIN(j->o->memory_bytes / 8, (uint64_t)BLOCKS_KEPT));
+    /* Answers that are on their way are not in the credits before they are whole: hosts whose answers have no end must not
+     * take more than this. Calls end there as if hosts were busy, and no new ones begin from three quarters of it on. */
+    mr_block_set_budget(j->o->memory_bytes + j->o->memory_bytes / 3 + BLOCKS_BESIDE,
+                        MR_MIN(j->o->memory_bytes / 8, (uint64_t)BLOCKS_KEPT));
     mr_arena_init(&j->arena, 4096, 64 << 20);
     j->route = mr_route_new(&route, j->begin_ns);
     MR_TRY(j->o->openai ? openai_new(&j->openai, j->o, err) : MR_OK);
+    if (j->o->folder && !j->batch->folder) {
+        j->batch->folder_there = batch_file_folders_there(j->o->folder);
+    }
     MR_TRY(folder_find(j, err));
+    if (j->folder && !j->plan && !j->batch->folder) {
+        j->batch->folder = mr_strndup(j->folder, strlen(j->folder));
+    }
     MR_TRY(j->o->retries_dead ? job_is_there(j, err) : MR_OK);
     MR_TRY(j->o->repository ? hosts_add_local(j, err) : MR_OK);
     MR_TRY(discover_start(j, err));
@@ -580,6 +672,12 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
         j->rc = rc;
         j->err = late;
         j->may_go_on = j->committer.may_go_on;
+    }
+    if (j->rc == MR_OK) {
+        j->rc = reader_check(&j->reader, &j->err);
+    }
+    if (j->manifest && j->batch->distrusted.len > 0 && j->rc < 0 && !j->may_go_on) {
+        distrust_recompute(j, false, NULL); /* at once, as another process would know of nothing */
     }
     if (j->batch->is_stopped && j->manifest) {
         mr_manifest_stop(j->manifest, j->err.msg, NULL); /* the exit status says it, too */
@@ -701,6 +799,9 @@ int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *e
     }
     control_close(b);
     mr_loop_free(&b->loop);
+    if (b->folder) { /* nothing is removed of a job that has begun */
+        batch_file_remove_folders(b->folder, b->folder_there);
+    }
 out:
     return rc;
 }
@@ -738,6 +839,7 @@ void mr_batch_free(struct mr_batch **b)
 {
     if (*b) {
         distrust_free(*b);
+        mr_free((*b)->folder);
     }
     mr_freep(b);
 }

@@ -18,10 +18,12 @@
 #include "base/vec.h"
 #include "batch/batch.h"
 #include "bind.h"
+#include "blame.h"
 #include "call_rows.h"
 #include "canary.h"
 #include "dialect.h"
 #include "disk.h"
+#include "grow.h"
 #include "manifest.h"
 #include "origin.h"
 #include "shard.h"
@@ -130,6 +132,15 @@ static inline int64_t waits_ns(const struct waits *w)
     return ns < 0 ? ns + mr_now_ns() : ns;
 }
 
+/** Rows of the input that cannot be read. */
+struct bad_input {
+    uint32_t file;
+    uint64_t first;
+    uint64_t end; /* UINT64_MAX: that of the file */
+    char *why;
+};
+#define BAD_INPUTS_MOST 1000 /* are kept; all others are only counted */
+
 struct reader {
     pthread_t thread;
     bool is_started;
@@ -138,7 +149,10 @@ struct reader {
     _Atomic int64_t read_ns;
     uint64_t rows; /* read in this start; the reader's */
     uint64_t extents;
-    bool is_ahead; /* the last rows went ahead of the others; the reader's */
+    uint64_t row_bytes;           /* of the largest row of late; the reader's */
+    bool is_ahead;                /* the last rows went ahead of the others; the reader's */
+    MR_VEC(struct bad_input) bad; /* the reader's, until reader_stop has returned */
+    uint64_t bad_count;
     /* told to the loop by `ended`, after the last extent */
     struct mr_mail ended;
     struct job *job;
@@ -148,6 +162,11 @@ struct reader {
 int reader_start(struct reader *r, struct job *job, struct mr_err *err);
 /** Ends it soon; joins it. */
 void reader_stop(struct reader *r);
+/** After reader_stop: was something left out that should have been read? Errors: MR_E_INVALID, which says what. */
+int reader_check(const struct reader *r, struct mr_err *err);
+/** A file of the input has a fault that does not keep others from being read. */
+bool reader_passes(const struct job *j, int rc);
+void reader_fini(struct reader *r);
 
 /* ---- committer.c ---- */
 
@@ -343,7 +362,15 @@ struct host {
     int64_t ask_timeout_ns;
     bool sends_floats; /* openai_ask.c: it does not know base64 */
     uint32_t in_flight;
-    char trouble[560]; /* why it is not used */
+    char trouble[560];   /* why it is not used */
+    int64_t heard_ns;    /* the last answer of any use, or when it was listed */
+    uint64_t ok;         /* good answers */
+    uint64_t ok_refuted; /* … when it had refused what another host answered */
+    bool is_refuted;     /* that was told */
+    uint32_t
+        lasting; /* answers in a row that will hardly be others soon; all before it served a row */
+    char lasting_text[160];
+    struct blame_cap cap;
     uint64_t rows;
     uint64_t calls;
     uint64_t failures;
@@ -357,6 +384,8 @@ int hosts_set(struct job *j, size_t list, const char *const *urls, size_t count,
               const char *tls_name, struct mr_err *err);
 /** The model in this process is a host, and the first to tell its metadata. Errors: those of the load. */
 int hosts_add_local(struct job *j, struct mr_err *err);
+/** How large answers can be follows from the rows of a call: to be said again when they may be more. */
+void hosts_bound(struct job *j);
 /** Asks whose turn it is whether they serve the model, closes those that left. */
 void hosts_tick(struct job *j, int64_t now_ns);
 /** dialect.ask of the Open Inference Protocol. */
@@ -370,6 +399,10 @@ struct host *host_of(struct job *j, uint32_t id);
 /** Is an answer of the version of the model that all others were of? The first one that tells its version decides.
  *  Errors: MR_E_INVALID. */
 int hosts_version_check(struct job *j, mr_str version, struct mr_err *err);
+/** It said something that will hardly be different soon: no such model, no such server. */
+void host_lasts(struct host *h, const char *why);
+/** Is there no host that could serve the job, and none to be expected? MR_OK, or MR_E_UNAVAILABLE with what they say. */
+int hosts_look(struct job *j, int64_t now_ns, struct mr_err *err);
 /** It gets no more calls until it tells the metadata of the first host. */
 void host_fence(struct host *h, const char *why, int64_t now_ns);
 size_t hosts_listed(const struct job *j);
@@ -381,15 +414,16 @@ struct distrust {
     char *address; /* as hosts are called in views and parts, or as lists name them */
     char *reason;
 };
-/** It answers rubbish. All that is not committed is done again, without it. */
+/** It answers rubbish. All that it answered is done again, without it. */
 void host_distrust(struct host *h, const char *why);
 /** Why the host is not to be used; NULL: it is. */
 const char *distrust_of(const struct job *j, const struct host *h);
-/** Rows of hosts that options.recompute names are to be done again: takes their items out of the manifest. Behind the opening of the manifest. Errors: MR_E_UNSUPPORTED (results that are not files), those of
+/** Rows of hosts that are distrusted, and with is_asked of those that options.recompute names, are to be done again: takes
+ *  their items out of the manifest. Errors: MR_E_UNSUPPORTED (options.recompute, and results that are not files), those of
  *  mr_manifest_replace. */
-int distrust_recompute(struct job *j, struct mr_err *err);
-/** Says what is committed of theirs. */
-void distrust_tell(struct job *j);
+int distrust_recompute(struct job *j, bool is_asked, struct mr_err *err);
+/** Are results committed that are known to be wrong, and could not be taken back? Then *err says which. */
+bool distrust_is_left(struct job *j, struct mr_err *err);
 void distrust_free(struct mr_batch *b);
 
 /* ---- discover.c: lists of hosts ---- */
@@ -401,6 +435,11 @@ int discover_start(struct job *j, struct mr_err *err);
 /** Looks again at what may have changed. */
 void discover_tick(struct job *j, int64_t now_ns);
 void discover_stop(struct job *j);
+/** A name was not looked up yet, for a few seconds at most: there may be more hosts soon. */
+bool discover_is_pending(const struct job *j, int64_t now_ns);
+/** May a list still tell hosts? False: all have told theirs, or are names that cannot be looked up. Appends what is wrong
+ *  with those. */
+bool discover_may_tell(const struct job *j, struct mr_buf *why);
 
 /* ---- calls.c ---- */
 
@@ -428,11 +467,11 @@ struct work {
     struct work *next;
     struct halves *halves; /* NULL: not part of refused work */
     uint64_t count;        /* of rows */
-    uint32_t attempts;     /* that failed while others succeeded */
-    uint32_t failures;     /* all of them */
+    uint32_t failures;     /* of calls with all of it */
     uint32_t lonely;       /* the last ones, since others succeeded */
     uint32_t before;       /* those of the work that this is a part of */
     uint32_t pardons;      /* refusals that may have been for the form of a call */
+    struct blame blame;
     uint32_t tried[TRIED_MOST];
     uint32_t tried_count;
     uint64_t ok_before; /* calls that had succeeded when this was sent, or failed last */
@@ -443,7 +482,6 @@ struct work {
     bool is_retry;
     bool is_trial;      /* of more rows than calls have, until it failed */
     bool has_leave;     /* of the retry budget */
-    bool is_part;       /* of rows that failed together */
     bool is_witness;    /* a row that has an outcome: its answer only tells that hosts are well */
     uint32_t asks;      /* answers that were not what was asked for */
     uint32_t doublings; /* see row_fault */
@@ -468,6 +506,7 @@ struct call {
     struct mr_arena arena;
     struct mr_buf head;
     struct wire_call wire;
+    uint64_t made_bytes; /* of memory that its request takes beside the rows */
 };
 
 struct calls {
@@ -481,10 +520,15 @@ struct calls {
     MR_VEC(struct call *) in_flight; /* by the route's index; NULL: none */
     uint64_t in_flight_count;
     struct call_rows rows;
-    struct work *fresh;     /* cut, and not sent for want of a host */
-    struct extent *witness; /* one row that succeeded; NULL: none did */
+    struct grow grow;
+    struct blame_times times;
+    struct work *fresh; /* cut, and not sent for want of a host */
+    struct extent
+        *witness; /* one row that succeeded, and is not too large to be kept; NULL: none */
     _Atomic uint64_t
         answer_bytes; /* to a row, the most of late; 0: none came. The reader looks at it; relaxed */
+    _Atomic uint64_t request_bytes; /* of a row beside the row itself; likewise */
+    _Atomic uint64_t witness_bytes; /* likewise */
     _Atomic uint64_t
         recent_rows; /* results of the last half second, about. The reader looks at it; relaxed */
     bool is_asking;  /* the witness is on its way */
@@ -510,11 +554,14 @@ void calls_drop(struct job *j);
 
 struct control {
     struct mr_http_server *server;
+    char trouble[464]; /* why there is no socket, until it has been told; "": nothing */
     char address[300]; /* of TCP, with the port that it became; "": none */
 };
 /** The socket in the folder, without which the job runs as well, and what the options say. It stays when the job is
  *  begun again: who asks meanwhile waits for the answer. Errors: MR_E_INVALID, MR_E_IO (options.listen). */
 int control_open(struct job *j, struct mr_err *err);
+/** Says why there is no socket, once. */
+void control_tell(struct mr_batch *b);
 /** The socket is gone when this returns, connections when the loop is freed. */
 void control_close(struct mr_batch *b);
 
@@ -556,7 +603,11 @@ struct mr_batch {
     struct control control;
     struct job *job; /* NULL: its memory goes, and nobody may ask about it */
     MR_VEC(struct distrust) distrusted;
-    bool is_stopped; /* for somebody to look at it */
+    bool has_answers;    /* a host has served rows */
+    bool is_stopped;     /* for somebody to look at it */
+    bool has_taken_back; /* results of a host that answered wrongly */
+    char *folder;        /* the job's; NULL: it has none, or none yet */
+    size_t folder_there; /* bytes of its path that named a folder before this start */
 };
 
 enum job_phase { JOB_ASKING, JOB_RUNNING, JOB_ENDING };
@@ -579,7 +630,8 @@ struct job {
     bool has_metadata;
     char answer_version[32]; /* "": no answer has told it yet */
     struct mr_schema wanted;
-    char *folder; /* of its own: that of the options, or one in it */
+    struct mr_schema columns; /* where the input tells none; otherwise empty */
+    char *folder;             /* of its own: that of the options, or one in it */
     struct mr_source *source;
     struct shard shard;
     struct batch_bind *bind; /* dialect_oip.c */
@@ -597,6 +649,7 @@ struct job {
     struct reader reader;
     struct committer committer;
     struct calls calls;
+    bool is_refused;              /* the start was: what is wrong is in `err`, and nowhere else */
     bool is_finishing;            /* all is with the committer */
     struct disk_hold hold;        /* why it was begun again, and when it goes on */
     bool may_go_on;               /* it ends, and can be begun again */
@@ -620,6 +673,7 @@ struct job {
     int64_t resumed_ns;          /* 0: never */
     _Atomic uint32_t batch_rows; /* as asked for last; the reader looks at it */
     uint32_t max_in_flight;
+    int64_t answer_most; /* bytes; more is no answer */
     struct cause causes[CAUSES_MOST];
     struct figures figures;
 };

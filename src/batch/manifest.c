@@ -271,7 +271,7 @@ bool mr_manifest_is_in_order(const struct mr_manifest_item *const *items, size_t
     const struct mr_manifest_extent *last = NULL;
 
     for (size_t i = 0; i < count; i++) {
-        if (!items[i]->part) {
+        if (!items[i]->part || items[i]->extent_count == 0) {
             continue;
         }
         const struct mr_manifest_extent *first = items[i]->extents;

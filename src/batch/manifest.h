@@ -50,7 +50,10 @@ struct mr_manifest_fact {
      * the inputs, which give file numbers their meaning. */
     bool is_input;
     bool is_model; /* what the hosts say of the model: options.accept_changed_model */
+    bool is_place; /* of several such ways to say the same, one has to be as it was */
 };
+#define MR_MANIFEST_PLACES                                                                         \
+    "input places" /* not compared between shards: each machine has its own */
 
 struct mr_manifest_options {
     bool accept_changed_input; /* take changed inputs for what they are now, in job.json too */
@@ -97,8 +100,9 @@ struct mr_manifest_part {
 
 /** What a commit adds. Borrowed for the call. */
 struct mr_manifest_add {
-    struct mr_manifest_part *part; /* NULL when rows is 0 */
-    struct mr_manifest_part *dlq;  /* NULL when dead is 0 */
+    struct mr_manifest_part
+        *part; /* NULL when rows is 0, but for a file that only has the columns */
+    struct mr_manifest_part *dlq; /* NULL when dead is 0 */
     /* For mr_manifest_replace only: in place of part or dlq, a file of a removed item that stays. */
     const char *keep_part;
     const char *keep_dlq;
@@ -119,8 +123,9 @@ struct mr_manifest_item {
     uint64_t dlq_bytes;
     uint32_t part_crc; /* CRC-32C of the content */
     uint32_t dlq_crc;
-    bool is_elsewhere;                  /* the part is */
-    struct mr_manifest_extent *extents; /* ascending, what touches is joined */
+    bool is_elsewhere; /* the part is */
+    struct mr_manifest_extent
+        *extents; /* ascending, what touches is joined; the first is zeros if there are none */
     size_t extent_count;
     char *hosts;
 };
@@ -153,6 +158,8 @@ int mr_manifest_look(const char *folder, struct mr_manifest_totals *out_totals, 
  *  same text when they have the same facts. */
 int mr_manifest_facts_put(const struct mr_manifest *m, const char *key, struct mr_buf *out_one,
                           struct mr_buf *out_others, struct mr_err *err);
+/** Closes the job, and removes it from its folder if this was its first start and nothing has been added. */
+void mr_manifest_forget(struct mr_manifest **m);
 /** Give the job up, as it is. Open parts are dropped by their owners before. */
 void mr_manifest_close(struct mr_manifest **m);
 

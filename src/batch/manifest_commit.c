@@ -170,9 +170,12 @@ static int take_extents(struct mr_manifest_item *item, const struct mr_manifest_
     uint64_t rows = 0;
     size_t n = 0;
 
-    item->extents = MR_NEW_ARRAY(struct mr_manifest_extent, add->extent_count);
-    memcpy(item->extents, add->extents, add->extent_count * sizeof *add->extents);
-    qsort(item->extents, add->extent_count, sizeof *item->extents, extents_in_order);
+    /* One more: where items are sorted, one without rows is at the very front. */
+    item->extents = MR_NEW_ARRAY(struct mr_manifest_extent, add->extent_count + 1);
+    if (add->extent_count > 0) {
+        memcpy(item->extents, add->extents, add->extent_count * sizeof *add->extents);
+        qsort(item->extents, add->extent_count, sizeof *item->extents, extents_in_order);
+    }
     for (size_t i = 0; i < add->extent_count; i++) {
         const struct mr_manifest_extent e = item->extents[i];
         struct mr_manifest_extent *last = n ? &item->extents[n - 1] : NULL;
@@ -249,8 +252,10 @@ static int make_item(struct mr_manifest_item **out, const struct mr_manifest *m,
     item->rows = add->rows;
     item->dead = add->dead;
     MR_TRY(take_extents(item, add, &rows, err));
-    if (rows == 0 || rows != add->rows + add->dead || has_part != (add->rows > 0) ||
-        has_dlq != (add->dead > 0) || !is_open_part(add->part, MR_MANIFEST_RESULTS) ||
+    const bool is_empty = rows == 0 && add->part && !has_dlq;
+    if (rows != add->rows + add->dead || (!is_empty && has_part != (add->rows > 0)) ||
+        (rows == 0 && !is_empty) || has_dlq != (add->dead > 0) ||
+        !is_open_part(add->part, MR_MANIFEST_RESULTS) ||
         !is_open_part(add->dlq, MR_MANIFEST_DEAD_LETTERS)) {
         rc = MR_FAIL(err, MR_E_INVALID,
                      "%" PRIu64 " results and %" PRIu64 " dead letters for %" PRIu64 " rows, or "

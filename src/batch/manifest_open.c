@@ -183,6 +183,12 @@ static int read_stored(struct mr_json *j, struct stored *out)
     return j->status;
 }
 
+/* "inputs", but not "place of results" */
+static bool is_plural(mr_str key)
+{
+    return mr_str_ends(key, MR_STR("s")) && mr_str_find_str(key, MR_STR(" of ")) < 0;
+}
+
 /* fact: NULL for one that is not there any more. */
 static int fact_differs(const struct mr_manifest *m, mr_str key, mr_str was, mr_str is,
                         const struct mr_manifest_fact *fact, struct mr_err *err)
@@ -191,10 +197,11 @@ static int fact_differs(const struct mr_manifest *m, mr_str key, mr_str was, mr_
     const mr_str is_cut = mr_str_sub(is, 0, VALUE_SHOWN);
 
     return MR_FAIL(
-        err, MR_E_INVALID, "the job in %.96s was begun with another %.*s: %.*s%s, now %.*s%s%s",
-        m->folder, MR_STR_ARG(mr_str_sub(key, 0, VALUE_SHOWN)),
-        MR_STR_ARG(was.len ? was_cut : MR_STR("none")), was_cut.len < was.len ? "…" : "",
-        MR_STR_ARG(is.len ? is_cut : MR_STR("none")), is_cut.len < is.len ? "…" : "",
+        err, MR_E_INVALID, "the job in %.96s was begun with %s %.*s: %.*s%s, now %.*s%s%s",
+        m->folder, is_plural(key) ? "other" : "another",
+        MR_STR_ARG(mr_str_sub(key, 0, VALUE_SHOWN)), MR_STR_ARG(was.len ? was_cut : MR_STR("none")),
+        was_cut.len < was.len ? "…" : "", MR_STR_ARG(is.len ? is_cut : MR_STR("none")),
+        is_cut.len < is.len ? "…" : "",
         fact && fact->is_input ? " (--accept-changed-input goes on with it as it is now)"
         : fact && fact->is_model
             ? " (--accept-changed-model goes on with it, beside the results that there are)"
@@ -214,11 +221,27 @@ static size_t find_stored(const struct stored *stored, const char *key, size_t l
     return i;
 }
 
+/* The ways to say where the inputs are: the first that is not as it was, and whether another is. */
+struct places {
+    const struct mr_manifest_fact *misplaced;
+    mr_str was;
+    bool is_found;
+};
+
+static int places_check(const struct mr_manifest *m, const struct places *p, struct mr_err *err)
+{
+    return !p->misplaced || p->is_found
+               ? MR_OK
+               : fact_differs(m, mr_str_c(p->misplaced->key), p->was, mr_str_c(p->misplaced->json),
+                              p->misplaced, err);
+}
+
 static int compare(struct mr_manifest *m, const struct stored *stored,
                    const struct mr_manifest_fact *facts, size_t count,
                    const struct mr_manifest_options *options, bool *out_changed, struct mr_err *err)
 {
     bool *seen = MR_NEW_ARRAY(bool, stored->keys.len);
+    struct places places = {0};
     bool changed = false;
     int rc = MR_OK;
 
@@ -229,7 +252,17 @@ static int compare(struct mr_manifest *m, const struct stored *stored,
         if (is_known) {
             seen[k] = true;
         }
+        rc = facts[i].is_place ? MR_OK : places_check(m, &places, err);
+        if (rc < 0) {
+            break;
+        }
         if (mr_str_eq_c(was, facts[i].json)) {
+            places.is_found |= facts[i].is_place;
+            continue;
+        }
+        if (facts[i].is_place) {
+            places.was = places.misplaced ? places.was : was;
+            places.misplaced = places.misplaced ? places.misplaced : &facts[i];
             continue;
         }
         if (!(facts[i].is_input && options->accept_changed_input) &&
@@ -239,6 +272,7 @@ static int compare(struct mr_manifest *m, const struct stored *stored,
         }
         changed = true;
     }
+    rc = rc < 0 ? rc : places_check(m, &places, err);
     for (size_t k = 0; k < stored->keys.len && rc == MR_OK; k++) {
         if (!seen[k]) {
             rc = fact_differs(m, stored->keys.at[k], stored->values.at[k], (mr_str){0}, NULL, err);
@@ -302,7 +336,7 @@ int mr_manifest_facts_put(const struct mr_manifest *m, const char *key, struct m
         const mr_str value = stored.values.at[i];
         if (mr_str_eq_c(stored.keys.at[i], key)) {
             mr_buf_str(out_one, value);
-        } else {
+        } else if (!mr_str_eq_c(stored.keys.at[i], MR_MANIFEST_PLACES)) {
             mr_buf_printf(out_others, "%.*s\n%.*s\n", MR_STR_ARG(stored.keys.at[i]),
                           MR_STR_ARG(value));
         }
@@ -577,6 +611,24 @@ int mr_manifest_open(struct mr_manifest **out, const char *folder,
     }
     *out = m;
     return MR_OK;
+}
+
+void mr_manifest_forget(struct mr_manifest **pm)
+{
+    struct mr_manifest *m = *pm;
+    char epoch[32];
+
+    if (m->epoch == 1 && m->items.len == 0) {
+        /* The log after job.json: the other way round would be damage. The lock goes last. */
+        epoch_name(m->epoch, epoch);
+        unlinkat(m->dir, MR_MANIFEST_JOB, 0);
+        unlinkat(m->dir, MR_MANIFEST_LOG, 0);
+        unlinkat(m->dir, epoch, 0);
+        unlinkat(m->dir, "parts", AT_REMOVEDIR);
+        unlinkat(m->dir, "dlq", AT_REMOVEDIR);
+        unlinkat(m->dir, MR_MANIFEST_LOCK, 0);
+    }
+    mr_manifest_close(pm);
 }
 
 void mr_manifest_close(struct mr_manifest **pm)

@@ -375,11 +375,12 @@ static int bind(struct job *j, const struct mr_schema *table, struct mr_err *err
 {
     const struct mr_batch_options *o = j->o;
     struct openai *a = j->openai;
-    const struct batch_outputs_options options = {.carried = o->carried,
+    const struct mr_schema *all = mr_source_columns(j->source);
+    const struct batch_outputs_options options = {.columns = all,
+                                                  .carried = o->carried,
                                                   .carried_count = o->carried_count,
                                                   .error =
                                                       o->filter ? o->filter->error_column : NULL};
-    const struct mr_schema *all = mr_source_columns(j->source);
     struct mr_schema columns = {0};
     int rc;
 

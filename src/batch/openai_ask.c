@@ -41,7 +41,8 @@ static void tell(struct host *h, int rc, const struct mr_err *err)
 
 static int status_fail(const char *what, const struct mr_client_response *r, struct mr_err *err)
 {
-    return MR_FAIL(err, MR_E_UNKNOWN, "%s: HTTP status %d: %.*s", what, r->status,
+    return MR_FAIL(err, wire_status_lasts(r->status) ? MR_E_NOT_FOUND : MR_E_UNKNOWN,
+                   "%s: HTTP status %d: %.*s", what, r->status,
                    (int)MR_MIN(r->body.len, (size_t)120), (const char *)r->body.ptr);
 }
 

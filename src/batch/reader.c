@@ -1,13 +1,16 @@
 /* The reader: what is not done yet, stretch by stretch, as far as the budget allows.
  *
- * It takes credit for the largest stretch before it reads one, and gives back what the rows and their answers will not
- * need. A stretch has about as many rows as hosts have answered of late: one that is done in part is done again after a
+ * It takes credit for the largest stretch before it reads one, or for a row as large as those before, and gives back what
+ * the rows, their requests and their answers will not need. A stretch has about as many rows as hosts have answered of late: one that is done in part is done again after a
  * crash. How much answers need is what those before them took; where nothing tells before the first one, a few rows go
  * ahead, and all others wait for what becomes of them: until then all credit is wanted, also that of rows which only wait
  * for their commit. It alone touches the source. The manifest's ranges of earlier starts are copied before it begins, as
  * commits of this start change the manifest meanwhile. When dead letters are tried again, all but their rows counts as
- * done. */
+ * done. Where a file is damaged it goes on behind the damage, if the format tells where that is, or with the next file. */
+#include <string.h>
+
 #include "base/clock.h"
+#include "base/log.h"
 #include "cadence.h"
 #include "job.h"
 #include "plan.h"
@@ -41,15 +44,31 @@ static uint64_t extent_rows(const struct reader *r)
                                        : rows;
 }
 
-/* All credit is free for a moment. False: stopped. */
-static bool ahead_ended(struct job *j)
+/* Waits for credit; `is_much`: also for what only a commit gives back. False: stopped. */
+static bool take(struct reader *r, uint64_t bytes, bool is_much)
 {
-    committer_want(&j->committer, true);
-    const uint64_t all = credits_limit(&j->credits);
-    const bool ok = credits_take(&j->credits, all);
-    committer_want(&j->committer, false);
+    struct job *j = r->job;
+
+    waits_begin(&r->waits);
+    if (is_much) {
+        committer_want(&j->committer, true);
+    }
+    const bool ok = credits_take(&j->credits, bytes);
+    if (is_much) {
+        committer_want(&j->committer, false);
+    }
+    waits_end(&r->waits);
+    return ok;
+}
+
+/* All credit is free for a moment. False: stopped. */
+static bool ahead_ended(struct reader *r)
+{
+    const uint64_t all = credits_limit(&r->job->credits);
+    const bool ok = take(r, all, true);
+
     if (ok) {
-        credits_give(&j->credits, all);
+        credits_give(&r->job->credits, all);
     }
     return ok;
 }
@@ -64,22 +83,18 @@ static int extent_read(struct reader *r, uint32_t file, const struct mr_range *g
     const uint64_t most = MR_MIN(MR_MAX(limit / 4, UINT64_C(1) << 20), limit / 2);
     struct mr_rows *got = NULL;
 
-    waits_begin(&r->waits);
-    const bool is_stopped = r->is_ahead && !ahead_ended(j);
-    waits_end(&r->waits);
-    if (is_stopped) {
+    if (r->is_ahead && !ahead_ended(r)) {
         return MR_FAIL(&r->err, MR_E_CANCELLED, "stopped");
     }
     const bool is_ahead = is_in_the_dark(j);
     const uint64_t rows = MR_MIN(gap->end - gap->first, is_ahead ? AHEAD_ROWS : extent_rows(r));
     const uint64_t per_row =
         MR_MAX(j->dialect->answer_bytes(j),
-               atomic_load_explicit(&j->calls.answer_bytes, memory_order_relaxed));
-    const uint64_t fair = MR_MIN(most, rows * per_row + (UINT64_C(4) << 20));
-    waits_begin(&r->waits);
-    const bool has_credit = credits_take(&j->credits, fair);
-    waits_end(&r->waits);
-    if (!has_credit) {
+               atomic_load_explicit(&j->calls.answer_bytes, memory_order_relaxed)) +
+        atomic_load_explicit(&j->calls.request_bytes, memory_order_relaxed);
+    const uint64_t fair =
+        MR_MAX(MR_MIN(most, rows * per_row + (UINT64_C(4) << 20)), r->row_bytes + per_row);
+    if (!take(r, fair, fair > most)) {
         return MR_FAIL(&r->err, MR_E_CANCELLED, "stopped");
     }
     r->is_ahead = is_ahead;
@@ -87,11 +102,14 @@ static int extent_read(struct reader *r, uint32_t file, const struct mr_range *g
     const uint64_t max_rows = MR_MAX(MR_MIN(rows, most / per_row), (uint64_t)1);
     int rc = mr_source_read(j->source, file, gap->first, max_rows, most / 2, &got, &r->err);
     atomic_fetch_add_explicit(&r->read_ns, mr_now_ns() - begin_ns, memory_order_relaxed);
-    credits_reserve(&j->credits, mr_source_bytes(j->source));
+    credits_reserve(&j->credits,
+                    mr_source_bytes(j->source) +
+                        atomic_load_explicit(&j->calls.witness_bytes, memory_order_relaxed));
     if (rc < 0 || !got) {
         credits_give(&j->credits, fair);
         return rc;
     }
+    r->row_bytes = MR_MAX(got->bytes / got->count, r->row_bytes - r->row_bytes / 16);
     struct extent *e = MR_NEW(struct extent);
     *e = (struct extent){.job = j, .file = file, .first = gap->first, .rows = got};
     e->per_row = per_row;
@@ -107,6 +125,26 @@ static void extent_arrives(struct mr_mail *mail)
     calls_add(e->job, e);
 }
 
+bool reader_passes(const struct job *j, int rc)
+{
+    return !j->o->filter && !j->plan && (rc == MR_E_INVALID || rc == MR_E_IO);
+}
+
+/* The rows from `first` on cannot be read, for r->err. Returns where to go on. */
+static uint64_t bad_input(struct reader *r, uint32_t file, uint64_t first)
+{
+    const uint64_t after = mr_source_row_after(r->job->source, file, first);
+    const uint64_t end = after > first ? after : UINT64_MAX;
+
+    if (r->bad_count++ < BAD_INPUTS_MOST) {
+        char *why = mr_strndup(r->err.msg, strlen(r->err.msg));
+        MR_VEC_PUSH(&r->bad, ((struct bad_input){file, first, end, why}));
+        mr_log(MR_LOG_WARN, "batch.bad_input", "first_row=%llu reason=%s; other rows are done",
+               (unsigned long long)first, MR_LOG_STR(mr_str_c(why)));
+    }
+    return end;
+}
+
 static int file_read(struct reader *r, uint32_t file, const struct mr_ranges *done)
 {
     struct mr_range gap;
@@ -117,6 +155,10 @@ static int file_read(struct reader *r, uint32_t file, const struct mr_ranges *do
            shard_gap(&r->job->shard, file, done, at, &gap)) {
         struct extent *e = NULL;
         int rc = extent_read(r, file, &gap, &e);
+        if (rc < 0 && reader_passes(r->job, rc)) {
+            at = bad_input(r, file, gap.first);
+            continue;
+        }
         if (rc < 0 || !e) {
             return rc;
         }
@@ -193,6 +235,26 @@ int reader_start(struct reader *r, struct job *j, struct mr_err *err)
         mr_free(t);
     }
     return rc;
+}
+
+int reader_check(const struct reader *r, struct mr_err *err)
+{
+    if (r->bad_count == 0 || r->job->o->source.skips_bad_files) {
+        return MR_OK;
+    }
+    return MR_FAIL(
+        err, MR_E_INVALID,
+        "%llu part%s of the input cannot be read, all else is done: %s. Repair it and use "
+        "--accept-changed-input, or leave it out with --skip-bad-files",
+        (unsigned long long)r->bad_count, r->bad_count == 1 ? "" : "s", r->bad.at[0].why);
+}
+
+void reader_fini(struct reader *r)
+{
+    for (size_t i = 0; i < r->bad.len; i++) {
+        mr_free(r->bad.at[i].why);
+    }
+    MR_VEC_FINI(&r->bad);
 }
 
 void reader_stop(struct reader *r)

@@ -176,9 +176,11 @@ static void read_item(struct mr_json *j, item_vec *out)
     for (size_t i = 0; i < extents.len; i++) {
         rows += extents.at[i].count; /* one that wraps around fails at the ranges */
     }
-    item->extents = extents.at;
     item->extent_count = extents.len;
-    if (j->status == MR_OK && (!name_of(item) || !item->part != !item->rows ||
+    MR_VEC_PUSH(&extents, ((struct mr_manifest_extent){0})); /* see take_extents */
+    item->extents = extents.at;
+    const bool is_empty = item->part && rows == 0 && !item->dlq;
+    if (j->status == MR_OK && (!name_of(item) || (!is_empty && !item->part != !item->rows) ||
                                !item->dlq != !item->dead || rows != item->rows + item->dead)) {
         mr_json_fail(j, MR_E_INVALID, "the rows of an item are not those of its files");
     }

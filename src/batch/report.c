@@ -83,6 +83,42 @@ static void put_stages(struct mr_buf *b, const struct job *j)
     }
 }
 
+static void put_left_out_item(struct mr_buf *b, bool *io_is_next, const char *file,
+                              const struct bad_input *bad, const char *why)
+{
+    mr_buf_c(b, *io_is_next ? ",{\"file\":" : "{\"file\":");
+    mr_json_put_string(b, mr_str_c(file));
+    mr_buf_printf(b, ",\"first_row\":%llu,\"rows\":", bad ? (unsigned long long)bad->first : 0);
+    if (bad && bad->end < UINT64_MAX) {
+        mr_buf_printf(b, "%llu", (unsigned long long)(bad->end - bad->first));
+    } else {
+        MR_BUF_LIT(b, "null");
+    }
+    MR_BUF_LIT(b, ",\"why\":");
+    mr_json_put_string(b, mr_str_c(why));
+    mr_buf_char(b, '}');
+    *io_is_next = true;
+}
+
+/* What of the input has no outcome, as it cannot be read. */
+static void put_left_out(struct mr_buf *b, const struct job *j)
+{
+    bool is_next = false;
+
+    MR_BUF_LIT(b, "\"left_out\":[");
+    for (size_t i = 0; i < mr_source_file_count(j->source); i++) {
+        const struct mr_source_file f = mr_source_file(j->source, i);
+        if (f.bad) {
+            put_left_out_item(b, &is_next, f.path, NULL, f.bad);
+        }
+    }
+    for (size_t i = 0; i < j->reader.bad.len; i++) {
+        const struct bad_input *bad = &j->reader.bad.at[i];
+        put_left_out_item(b, &is_next, mr_source_path(j->source, bad->file), bad, bad->why);
+    }
+    mr_buf_char(b, ']');
+}
+
 static void put_all_tokens(struct mr_buf *b, const struct job *j)
 {
     const double seconds = (double)(mr_now_ns() - j->begin_ns) / 1e9;
@@ -122,7 +158,9 @@ void report_put(const struct job *j, struct mr_buf *b)
     put_stages(b, j);
     mr_buf_char(b, ',');
     put_dead(b, &j->figures);
-    MR_BUF_LIT(b, "},\"hosts\":[");
+    MR_BUF_LIT(b, "},");
+    put_left_out(b, j);
+    MR_BUF_LIT(b, ",\"hosts\":[");
     for (size_t i = 0; i < j->hosts.len; i++) {
         mr_buf_c(b, i ? "," : "");
         put_host(b, j->hosts.at[i]);

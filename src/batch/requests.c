@@ -64,9 +64,7 @@ struct run {
     struct worker *workers;
     size_t active; /* workers that have not come to the end */
     struct lines lines;
-    struct mr_header *headers;
-    MR_VEC(char *) names; /* of them, in lower case */
-    char *model;          /* as a part of a path */
+    char *model; /* as a part of a path */
     int fd;
     uint64_t written;
     struct mr_buf out;
@@ -485,7 +483,6 @@ static bool is_plain(mr_str s)
 static int headers_make(struct worker *w, const struct mr_oip_encoded *body, struct mr_header **out,
                         size_t *out_count, struct mr_err *err)
 {
-    const struct run *r = w->run;
     const bool is_json = body->header_length < 0;
     const mr_str length = mr_arena_printf(&w->call, "%lld", (long long)body->header_length);
     const mr_str id = is_plain(w->id) ? w->id : (mr_str){0};
@@ -496,20 +493,14 @@ static int headers_make(struct worker *w, const struct mr_oip_encoded *body, str
         {MR_STR("x-request-id"), id},
         {MR_STR("inference-header-content-length"), is_json ? (mr_str){0} : length}};
     enum { OWN = sizeof own / sizeof *own };
-    struct mr_header *headers =
-        MR_ARENA_ARRAY(&w->call, struct mr_header, r->o->header_count + OWN);
-    size_t n = r->o->header_count;
+    struct mr_header *headers = MR_ARENA_ARRAY(&w->call, struct mr_header, OWN);
+    size_t n = 0;
 
     if (!headers || !length.ptr) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
     }
-    memcpy(headers, r->headers, n * sizeof *headers);
     for (size_t i = 0; i < OWN; i++) {
-        bool is_given = own[i].value.len == 0;
-        for (size_t k = 0; k < r->o->header_count; k++) {
-            is_given = is_given || mr_str_eq(r->headers[k].name, own[i].name);
-        }
-        if (!is_given) {
+        if (own[i].value.len > 0) {
             headers[n++] = own[i];
         }
     }
@@ -620,47 +611,6 @@ static void on_start(struct mr_timer *t)
 
 /* ---- setting up ---- */
 
-static bool is_token(mr_str s)
-{
-    static const char chars[] = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz";
-
-    for (size_t i = 0; i < s.len; i++) {
-        if (!memchr(chars, s.ptr[i], sizeof chars - 1)) {
-            return false;
-        }
-    }
-    return s.len > 0;
-}
-
-/* "Name: value"; a value may have colons. */
-static int headers_read(struct run *r, struct mr_err *err)
-{
-    static const char *const reserved[] = {"content-length", "transfer-encoding", "connection",
-                                           "user-agent", "inference-header-content-length"};
-
-    r->headers = MR_NEW_ARRAY(struct mr_header, r->o->header_count + 1);
-    for (size_t i = 0; i < r->o->header_count; i++) {
-        const mr_str text = mr_str_c(r->o->headers[i]);
-        const ptrdiff_t colon = mr_str_find(text, ':');
-        char *name = mr_strndup(text.ptr, colon < 0 ? 0 : (size_t)colon);
-        MR_VEC_PUSH(&r->names, name);
-        for (char *c = name; *c; c++) {
-            *c = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
-        }
-        r->headers[i].name = mr_str_trim(mr_str_c(name));
-        r->headers[i].value = mr_str_trim(mr_str_sub(text, (size_t)(colon + 1), text.len));
-        if (!is_token(r->headers[i].name) || !is_plain(r->headers[i].value)) {
-            return MR_FAIL(err, MR_E_INVALID, "header '%.100s': expected 'Name: value'", text.ptr);
-        }
-        for (size_t k = 0; k < sizeof reserved / sizeof *reserved; k++) {
-            if (mr_str_eq_c(r->headers[i].name, reserved[k])) {
-                return MR_FAIL(err, MR_E_INVALID, "header '%s' cannot be set", reserved[k]);
-            }
-        }
-    }
-    return MR_OK;
-}
-
 /* RFC 3986: what is not unreserved is encoded. */
 static char *path_part(const char *name)
 {
@@ -730,7 +680,6 @@ static int run_open(struct run *r, struct mr_err *err)
     mr_rng_system(&seed, sizeof seed);
     mr_rng_seed(&r->rng, seed);
     r->model = path_part(o->model);
-    MR_TRY(headers_read(r, err));
     MR_TRY(mr_loop_new(&r->loop, NULL, err));
     r->hosts = MR_NEW_ARRAY(struct requests_host, o->host_count);
     for (size_t i = 0; i < o->host_count; i++) {
@@ -775,18 +724,13 @@ static void run_close(struct run *r)
     for (size_t i = 0; r->hosts && i < r->o->host_count; i++) {
         mr_tls_client_free(&r->hosts[i].tls);
     }
-    for (size_t i = 0; i < r->names.len; i++) {
-        mr_free(r->names.at[i]);
-    }
     if (r->fd >= 0) {
         close(r->fd);
     }
     lines_close(&r->lines);
-    MR_VEC_FINI(&r->names);
     mr_buf_fini(&r->out);
     mr_free(r->workers);
     mr_free(r->hosts);
-    mr_free(r->headers);
     mr_free(r->model);
 }
 

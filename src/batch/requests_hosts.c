@@ -16,7 +16,9 @@ int requests_host_open(struct requests_host *h, struct mr_loop *loop, const char
 {
     struct mr_client_options options = {.max_connections = o->workers,
                                         .connect_timeout_ns = o->timeout_ns,
-                                        .max_response_bytes = max_response_bytes};
+                                        .max_response_bytes = max_response_bytes,
+                                        .headers = o->headers,
+                                        .header_count = o->header_count};
     const bool is_http = strncmp(url, "http://", 7) == 0;
     const bool is_https = strncmp(url, "https://", 8) == 0;
     const bool is_tls = is_https || (o->is_tls && !is_http);

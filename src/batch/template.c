@@ -4,8 +4,7 @@
 
 #include "base/vec.h"
 
-#define NAMES_ROOM   300 /* of an error that lists columns */
-#define NUMBER_BYTES 8   /* of a value that is no text */
+#define NUMBER_BYTES 8 /* of a value that is no text */
 
 /* Some text, and the column behind it. */
 struct piece {
@@ -97,17 +96,10 @@ void template_want(const struct template *t, struct mr_schema *io)
 
 static int column_missing(const char *name, const struct mr_schema *table, struct mr_err *err)
 {
-    struct mr_buf names;
+    char hint[300];
 
-    mr_buf_init(&names, 0);
-    for (size_t i = 0; i < table->count && names.len < NAMES_ROOM; i++) {
-        mr_buf_printf(&names, "%s%s", i ? ", " : "", table->fields[i].name);
-    }
-    mr_err_set(err, MR_E_INVALID, MR_HERE,
-               "{{%.100s}}: the table has no such column; it has %.300s", name,
-               mr_buf_cstr(&names));
-    mr_buf_fini(&names);
-    return MR_E_INVALID;
+    return MR_FAIL(err, MR_E_INVALID, "{{%.100s}}: the table has no such column; %s", name,
+                   mr_schema_hint(table, hint, sizeof hint));
 }
 
 int template_bind(struct template *t, const struct mr_schema *schema, const struct mr_schema *table,

@@ -101,7 +101,9 @@ static bool group_choose(struct tree *t)
     bool found = false;
 
     for (size_t i = 0; i < mr_manifest_item_count(m); i++) {
-        MR_VEC_PUSH(&items, mr_manifest_item(m, i));
+        if (mr_manifest_item(m, i)->extent_count > 0) {
+            MR_VEC_PUSH(&items, mr_manifest_item(m, i));
+        }
     }
     if (t->job->o->order != MR_BATCH_UNORDERED && items.len > 1) {
         qsort(items.at, items.len, sizeof *items.at, items_in_order);

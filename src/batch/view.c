@@ -205,6 +205,8 @@ struct mr_batch_view *view_new(struct job *j)
         .dead = j->before.dead + dead,
         .rows_before = j->before.rows + j->before.dead,
         .under_way = j->read_rows - rows - dead,
+        .settled = rows_settled(j),
+        .is_refused = j->is_refused,
         .memory_bytes = taken,
         .reader = reader_of(j),
         .files = j->before.parts + atomic_load_explicit(&j->committer.files, memory_order_relaxed) -

@@ -83,7 +83,8 @@ static int prefix_take(struct wire *w, const char *rest, size_t *io_len, struct 
 int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_options *o,
               const char *url, const char *tls_name, struct mr_err *err)
 {
-    struct mr_client_options options = {.never_repeat = true};
+    struct mr_client_options options = {
+        .never_repeat = true, .headers = o->headers, .header_count = o->header_count};
     struct mr_tls_client_options tls = o->tls;
     const char *rest;
     bool is_tls;
@@ -116,6 +117,13 @@ int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_option
     MR_TRY(mr_client_new(&w->client, loop, w->address, &options, err));
 out:
     return rc;
+}
+
+void wire_bound(struct wire *w, int64_t bytes)
+{
+    if (w->client) {
+        mr_client_set_response_max(w->client, bytes);
+    }
 }
 
 void wire_open_local(struct wire *w, const struct mr_batch_options *o, struct local *local)
@@ -162,19 +170,27 @@ void wire_ask(struct wire *w, int64_t timeout_ns, mr_client_done_fn *done, void 
     mr_client_send(w->client, &request, done, ctx);
 }
 
+bool wire_status_lasts(int status)
+{
+    return status >= 400 && status < 500 && status != 408 && status != 425 && status != 429;
+}
+
 int wire_metadata(const struct wire *w, int rc, const struct mr_err *told,
                   const struct mr_client_response *response, struct mr_arena *arena,
                   struct mr_oip_metadata *out, struct mr_err *err)
 {
     if (rc < 0) {
         *err = *told;
-        return rc;
+        /* A server that says so is there, and may be well soon. */
+        err->status = rc == MR_E_UNAVAILABLE && response ? MR_E_UNKNOWN : rc;
+        return err->status;
     }
     if (w->protocol == MR_BATCH_GRPC) {
         return mr_oip_pb_decode_metadata(response->body, arena, out, err);
     }
     if (response->status != 200) {
-        return MR_FAIL(err, MR_E_UNKNOWN, "metadata: HTTP status %d: %.*s", response->status,
+        return MR_FAIL(err, wire_status_lasts(response->status) ? MR_E_NOT_FOUND : MR_E_UNKNOWN,
+                       "metadata: HTTP status %d: %.*s", response->status,
                        (int)MR_MIN(response->body.len, (size_t)80),
                        (const char *)response->body.ptr);
     }
@@ -272,11 +288,13 @@ static int send_rest(struct wire *w, struct wire_call *c, struct mr_oip_request 
         r->outputs[i].binary_data = is_binary;
     }
     r->binary_data_output = is_binary && r->output_count == 0;
+    r->may_spill = true;
     int rc = mr_oip_rest_encode_request(r, buf, arena, &body, err);
     if (rc < 0) {
         return rc;
     }
     const bool has_header = body.header_length >= 0;
+    c->text_bytes = has_header ? (uint64_t)body.header_length : body.bytes;
     if (has_header) {
         headers[0].value = MR_STR("application/octet-stream");
         headers[1].value = mr_arena_printf(arena, "%lld", (long long)body.header_length);

@@ -36,6 +36,8 @@ struct wire {
  *  options do not say. Nothing is connected yet. Errors: MR_E_INVALID, and those of mr_tls_client_new. */
 int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_options *o,
               const char *url, const char *tls_name, struct mr_err *err);
+/** A larger answer is none. */
+void wire_bound(struct wire *w, int64_t bytes);
 /** The model in this process. */
 void wire_open_local(struct wire *w, const struct mr_batch_options *o, struct local *local);
 /** Calls that are pending end as cancelled, now; those of a local model when local_close says it. */
@@ -51,7 +53,9 @@ int wire_default_port(const struct mr_batch_options *o, enum mr_batch_protocol p
 
 /** Asks for the model's metadata; `done` passes what it gets to wire_metadata. */
 void wire_ask(struct wire *w, int64_t timeout_ns, mr_client_done_fn *done, void *ctx);
-/** rc, err and response as `done` got them. *out must be zero. */
+/** Is an HTTP status one that will hardly be another one when the same is asked again? */
+bool wire_status_lasts(int status);
+/** rc, err and response as `done` got them. *out must be zero. Errors: MR_E_UNKNOWN (the host may be well soon), others. */
 int wire_metadata(const struct wire *w, int rc, const struct mr_err *told,
                   const struct mr_client_response *response, struct mr_arena *arena,
                   struct mr_oip_metadata *out, struct mr_err *err);
@@ -69,10 +73,13 @@ struct wire_call {
     wire_done_fn *done; /* once, never from within wire_send; passes what it gets to wire_judge */
     void *ctx;
     /* of wire_send */
+    uint64_t
+        text_bytes; /* that it made of the tensors and keeps until the end; 0: they are sent as they are */
     bool is_binary;
     bool is_proof; /* that the host takes JSON only, if it fails */
 };
-/** An inference. r is changed. buf and arena live until it is done. Errors: those of mr_oip_rest_encode_request; then
+/** An inference. r is changed. buf and arena live until it is done, if it is made in this process; otherwise they are not
+ *  needed any more. Errors: those of mr_oip_rest_encode_request; then
  *  `done` is not called. */
 int wire_send(struct wire *w, struct wire_call *c, struct mr_oip_request *r, struct mr_buf *buf,
               struct mr_arena *arena, int64_t timeout_ns, struct mr_err *err);

@@ -64,6 +64,9 @@ struct s3_call {
 
 struct mr_s3 {
     struct s3_config config;
+    struct s3_renewer *renewer; /* NULL: credentials do not run out, or are of files */
+    struct mr_mail news;        /* of it */
+    _Atomic bool is_news_sent;  /* relaxed: who sets it first posts the mail */
     void (*on_trouble)(void *ctx, const char *text);
     bool (*is_stopped)(void *ctx);
     void *ctx;
@@ -401,9 +404,11 @@ static void answered(struct s3_call *c, int64_t after_ns)
     }
     s3_refusal_read(&why, a->body);
     s3_refusal_tell(&why, a->status, place_of(c), &c->s3->config, c->server_ns, &err);
-    const bool is_expired =
-        strcmp(why.code, "ExpiredToken") == 0 && c->s3->config.credentials.is_of_files;
-    if (is_expired) { /* whoever renews them may be late */
+    const bool is_expired = strcmp(why.code, "ExpiredToken") == 0 &&
+                            (c->s3->renewer || c->s3->config.credentials.is_of_files);
+    if (is_expired && c->s3->renewer) {
+        s3_renewer_want(c->s3->renewer);
+    } else if (is_expired) { /* whoever renews them may be late */
         s3_credentials_renew(&c->s3->config.credentials, NULL);
     }
     if (is_expired || s3_refusal_passes(&why, a->status)) {
@@ -591,6 +596,32 @@ void mr_s3_set_patience(struct mr_s3 *s, int64_t ns)
     atomic_store_explicit(&s->is_hurried, true, memory_order_relaxed);
 }
 
+static void news_take(struct mr_mail *mail)
+{
+    struct mr_s3 *s = MR_CONTAINER_OF(mail, struct mr_s3, news);
+    char trouble[S3_TROUBLE_ROOM];
+
+    if (!s->renewer) {
+        return; /* the client goes */
+    }
+    atomic_store_explicit(&s->is_news_sent, false, memory_order_relaxed);
+    s3_renewer_take(s->renewer, &s->config.credentials, trouble, sizeof trouble);
+    if (trouble[0] && s->on_trouble) {
+        s->on_trouble(s->ctx, trouble);
+    }
+}
+
+/* On the renewer's thread. */
+static void on_news(void *ctx)
+{
+    struct mr_s3 *s = ctx;
+
+    if (!atomic_exchange_explicit(&s->is_news_sent, true, memory_order_relaxed)) {
+        s->news.run = news_take;
+        mr_loop_post(s->loop, &s->news);
+    }
+}
+
 static void on_stop(struct mr_mail *mail)
 {
     mr_loop_stop(MR_CONTAINER_OF(mail, struct mr_s3, stop)->loop);
@@ -623,6 +654,11 @@ int mr_s3_new(struct mr_s3 **out, const struct mr_s3_options *o, struct mr_err *
         MR_TRY(mr_tls_client_new(&s->tls, &tls, err));
     }
     MR_TRY(mr_loop_new(&s->loop, NULL, err));
+    if (s->config.is_provided) {
+        char none[1];
+        MR_TRY(s3_renewer_new(&s->renewer, &s->config, on_news, s, err));
+        s3_renewer_take(s->renewer, &s->config.credentials, none, sizeof none);
+    }
     rc = mr_thread_start(&s->thread, "s3", s3_run, s, err);
     s->is_started = rc == MR_OK;
 out:
@@ -649,6 +685,7 @@ void mr_s3_free(struct mr_s3 **io_s)
         mr_loop_post(s->loop, &s->stop);
         pthread_join(s->thread, NULL);
     }
+    s3_renewer_free(&s->renewer); /* it posts to the loop, which is there and does not run */
     for (size_t i = 0; (slot = mr_map_next(&s->clients, &i));) {
         struct mr_client *client = slot->value;
         mr_client_free(&client);

@@ -1,7 +1,7 @@
 /* Where the storage is, and who asks: options first, then the environment, then the files of AWS's own tools.
  *
- * Only what says it plainly is understood: keys in the environment or in a file. Roles to be assumed, sign-in by a browser
- * and the services of cloud machines are not. */
+ * Keys in the environment or in a file are found here; who else gives some is asked by provider.c. Sign-in by a browser
+ * and programs that print credentials are not understood. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #define FILE_MOST ((size_t)1 << 20)
 
-static const char *env(const char *name)
+const char *s3_env(const char *name)
 {
     const char *value = getenv(name);
     return value && value[0] ? value : NULL;
@@ -55,8 +55,7 @@ bool s3_ini_find(mr_str text, const char *section, const char *key, struct mr_bu
     return false;
 }
 
-/* A file of at most FILE_MOST bytes; empty if it cannot be read. */
-static void file_read(const char *path, struct mr_buf *out)
+void s3_file_read(const char *path, struct mr_buf *out)
 {
     FILE *f = fopen(path, "re");
 
@@ -74,8 +73,8 @@ static void file_read(const char *path, struct mr_buf *out)
 /* `variable` names the file, otherwise it is ~/.aws/<name>. */
 static void aws_file_read(const char *variable, const char *name, struct mr_buf *out)
 {
-    const char *home = env("HOME");
-    const char *path = env(variable);
+    const char *home = s3_env("HOME");
+    const char *path = s3_env(variable);
     struct mr_buf made;
 
     mr_buf_init(&made, 0);
@@ -85,51 +84,64 @@ static void aws_file_read(const char *variable, const char *name, struct mr_buf 
         path = mr_buf_cstr(&made);
     }
     if (path) {
-        file_read(path, out);
+        s3_file_read(path, out);
     }
     mr_buf_fini(&made);
 }
 
-static const char *profile(void)
+const char *s3_profile(void)
 {
-    return env("AWS_PROFILE") ? env("AWS_PROFILE") : "default";
+    return s3_env("AWS_PROFILE") ? s3_env("AWS_PROFILE") : "default";
 }
 
-/* Of the profile, from one of the two files; NULL: it is not there. */
-static char *setting(mr_str credentials, mr_str config, const char *key)
+struct s3_files {
+    struct mr_buf credentials;
+    struct mr_buf config;
+};
+
+struct s3_files *s3_files_read(void)
+{
+    struct s3_files *f = MR_NEW(struct s3_files);
+
+    aws_file_read("AWS_SHARED_CREDENTIALS_FILE", "credentials", &f->credentials);
+    aws_file_read("AWS_CONFIG_FILE", "config", &f->config);
+    return f;
+}
+
+static void secret_wipe(struct mr_buf *b)
+{
+    if (b->ptr) {
+        explicit_bzero(b->ptr, b->cap);
+    }
+    mr_buf_fini(b);
+}
+
+void s3_files_free(struct s3_files **files)
+{
+    if (*files) {
+        secret_wipe(&(*files)->credentials);
+        secret_wipe(&(*files)->config);
+    }
+    mr_freep(files);
+}
+
+char *s3_files_find(const struct s3_files *f, const char *profile, const char *key)
 {
     struct mr_buf value;
     char *found = NULL;
 
     mr_buf_init(&value, 0);
-    if (s3_ini_find(credentials, profile(), key, &value) ||
-        s3_ini_find(config, profile(), key, &value)) {
+    if (s3_ini_find(mr_buf_view(&f->credentials), profile, key, &value) ||
+        s3_ini_find(mr_buf_view(&f->config), profile, key, &value)) {
         found = mr_strndup(value.ptr, value.len);
     }
-    mr_buf_fini(&value);
+    secret_wipe(&value);
     return found;
 }
 
-struct files {
-    struct mr_buf credentials;
-    struct mr_buf config;
-};
-
-static void files_read(struct files *f)
+static char *files_find(const struct s3_files *f, const char *key)
 {
-    aws_file_read("AWS_SHARED_CREDENTIALS_FILE", "credentials", &f->credentials);
-    aws_file_read("AWS_CONFIG_FILE", "config", &f->config);
-}
-
-static char *files_find(const struct files *f, const char *key)
-{
-    return setting(mr_buf_view(&f->credentials), mr_buf_view(&f->config), key);
-}
-
-static void files_drop(struct files *f)
-{
-    mr_buf_fini(&f->credentials);
-    mr_buf_fini(&f->config);
+    return s3_files_find(f, s3_profile(), key);
 }
 
 /* ---- credentials ---- */
@@ -142,54 +154,87 @@ static void secret_free(char **secret)
     mr_freep(secret);
 }
 
-static void credentials_fini(struct s3_credentials *c)
+void s3_credentials_fini(struct s3_credentials *c)
 {
     mr_freep(&c->id);
     secret_free(&c->secret);
     secret_free(&c->token);
+    *c = (struct s3_credentials){0};
 }
 
-static void credentials_of_files(struct s3_credentials *c, const struct files *f)
+void s3_credentials_of_profile(struct s3_credentials *out, const struct s3_files *f,
+                               const char *profile)
 {
-    c->id = files_find(f, "aws_access_key_id");
-    c->secret = files_find(f, "aws_secret_access_key");
-    c->token = files_find(f, "aws_session_token");
-    c->is_of_files = true;
+    *out = (struct s3_credentials){.id = s3_files_find(f, profile, "aws_access_key_id"),
+                                   .secret = s3_files_find(f, profile, "aws_secret_access_key"),
+                                   .token = s3_files_find(f, profile, "aws_session_token"),
+                                   .is_of_files = true};
 }
 
-static int credentials_find(struct s3_credentials *c, const struct files *f, struct mr_err *err)
+void s3_credentials_of_environment(struct s3_credentials *out)
 {
-    if (env("AWS_ACCESS_KEY_ID") || env("AWS_SECRET_ACCESS_KEY")) {
-        c->id = copy(env("AWS_ACCESS_KEY_ID"));
-        c->secret = copy(env("AWS_SECRET_ACCESS_KEY"));
-        c->token = copy(env("AWS_SESSION_TOKEN"));
+    *out = (struct s3_credentials){.id = copy(s3_env("AWS_ACCESS_KEY_ID")),
+                                   .secret = copy(s3_env("AWS_SECRET_ACCESS_KEY")),
+                                   .token = copy(s3_env("AWS_SESSION_TOKEN"))};
+}
+
+bool s3_has_container(void)
+{
+    return s3_env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") ||
+           s3_env("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+}
+
+static bool has_role(const struct s3_files *f)
+{
+    char *role = files_find(f, "role_arn");
+    const bool has = role || (s3_env("AWS_ROLE_ARN") && s3_env("AWS_WEB_IDENTITY_TOKEN_FILE"));
+
+    mr_free(role);
+    return has;
+}
+
+static bool may_ask_instance(void)
+{
+    const char *is_disabled = s3_env("AWS_EC2_METADATA_DISABLED");
+    return !is_disabled || !mr_str_ieq(mr_str_c(is_disabled), MR_STR("true"));
+}
+
+static int credentials_find(struct s3_config *c, const struct s3_files *f, struct mr_err *err)
+{
+    struct s3_credentials *found = &c->credentials;
+
+    if (s3_env("AWS_ACCESS_KEY_ID") || s3_env("AWS_SECRET_ACCESS_KEY")) {
+        s3_credentials_of_environment(found);
+    } else if (has_role(f)) {
+        c->is_provided = true;
+        return MR_OK;
     } else {
-        credentials_of_files(c, f);
+        s3_credentials_of_profile(found, f, s3_profile());
+        c->is_provided = !found->id && !found->secret && (s3_has_container() || may_ask_instance());
     }
-    if (c->id && c->secret) {
+    if (c->is_provided || (found->id && found->secret)) {
         return MR_OK;
     }
     return MR_FAIL(err, MR_E_FORBIDDEN,
                    "no credentials for S3: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or put "
                    "both into the profile '%s' of ~/.aws/credentials, or ask without any "
                    "(--s3-anonymous)",
-                   profile());
+                   s3_profile());
 }
 
 int s3_credentials_renew(struct s3_credentials *c, struct mr_err *err)
 {
     struct s3_credentials found = {0};
-    struct files f;
+    struct s3_files *f = s3_files_read();
     int rc = MR_OK;
 
-    files_read(&f);
-    credentials_of_files(&found, &f);
-    files_drop(&f);
+    s3_credentials_of_profile(&found, f, s3_profile());
+    s3_files_free(&f);
     if (found.id && found.secret) {
-        credentials_fini(c);
+        s3_credentials_fini(c);
         *c = found;
     } else {
-        credentials_fini(&found);
+        s3_credentials_fini(&found);
         rc = MR_FAIL(err, MR_E_FORBIDDEN, "the credentials for S3 are gone from their file");
     }
     return rc;
@@ -229,14 +274,14 @@ static int endpoint_take(struct s3_config *c, const char *text, struct mr_err *e
     return MR_OK;
 }
 
-static int endpoint_find(struct s3_config *c, const struct mr_s3_options *o, const struct files *f,
-                         struct mr_err *err)
+static int endpoint_find(struct s3_config *c, const struct mr_s3_options *o,
+                         const struct s3_files *f, struct mr_err *err)
 {
     char *of_profile = files_find(f, "endpoint_url");
-    const char *text = o->endpoint                  ? o->endpoint
-                       : env("AWS_ENDPOINT_URL_S3") ? env("AWS_ENDPOINT_URL_S3")
-                       : env("AWS_ENDPOINT_URL")    ? env("AWS_ENDPOINT_URL")
-                                                    : of_profile;
+    const char *text = o->endpoint                     ? o->endpoint
+                       : s3_env("AWS_ENDPOINT_URL_S3") ? s3_env("AWS_ENDPOINT_URL_S3")
+                       : s3_env("AWS_ENDPOINT_URL")    ? s3_env("AWS_ENDPOINT_URL")
+                                                       : of_profile;
     int rc = MR_OK;
 
     if (text) {
@@ -254,12 +299,12 @@ static int endpoint_find(struct s3_config *c, const struct mr_s3_options *o, con
     return rc;
 }
 
-static int region_find(struct s3_config *c, const struct mr_s3_options *o, const struct files *f,
+static int region_find(struct s3_config *c, const struct mr_s3_options *o, const struct s3_files *f,
                        struct mr_err *err)
 {
-    const char *told = o->region           ? o->region
-                       : env("AWS_REGION") ? env("AWS_REGION")
-                                           : env("AWS_DEFAULT_REGION");
+    const char *told = o->region              ? o->region
+                       : s3_env("AWS_REGION") ? s3_env("AWS_REGION")
+                                              : s3_env("AWS_DEFAULT_REGION");
 
     c->region = told ? copy(told) : files_find(f, "region");
     if (!c->region) {
@@ -273,19 +318,44 @@ static int region_find(struct s3_config *c, const struct mr_s3_options *o, const
     return MR_OK;
 }
 
+/* Where roles are assumed. */
+static int sts_find(struct s3_config *c, const struct s3_files *f, struct mr_err *err)
+{
+    char *of_profile = files_find(f, "endpoint_url");
+    const char *text = s3_env("AWS_ENDPOINT_URL_STS") ? s3_env("AWS_ENDPOINT_URL_STS")
+                       : s3_env("AWS_ENDPOINT_URL")   ? s3_env("AWS_ENDPOINT_URL")
+                                                      : of_profile;
+    struct s3_config told = {0};
+    struct mr_buf url;
+    int rc = text ? endpoint_take(&told, text, err) : MR_OK;
+
+    mr_buf_init(&url, 0);
+    if (text && rc == MR_OK) {
+        mr_buf_printf(&url, "http%s://%s", told.is_tls ? "s" : "", told.host);
+    } else {
+        mr_buf_printf(&url, "https://sts.%s.amazonaws.com%s", c->region,
+                      strncmp(c->region, "cn-", 3) == 0 ? ".cn" : "");
+    }
+    c->sts = mr_strndup(url.ptr, url.len);
+    mr_buf_fini(&url);
+    mr_free(told.host);
+    mr_free(of_profile);
+    return rc;
+}
+
 int s3_config_load(struct s3_config *out, const struct mr_s3_options *o, struct mr_err *err)
 {
-    struct s3_config c = {.addressing = o->addressing, .ca_file = copy(env("AWS_CA_BUNDLE"))};
-    struct files f;
+    struct s3_config c = {.addressing = o->addressing, .ca_file = copy(s3_env("AWS_CA_BUNDLE"))};
+    struct s3_files *f = s3_files_read();
     int rc;
 
-    files_read(&f);
-    MR_TRY(region_find(&c, o, &f, err));
-    MR_TRY(endpoint_find(&c, o, &f, err));
-    MR_TRY(o->is_anonymous ? MR_OK : credentials_find(&c.credentials, &f, err));
+    MR_TRY(region_find(&c, o, f, err));
+    MR_TRY(endpoint_find(&c, o, f, err));
+    MR_TRY(o->is_anonymous ? MR_OK : credentials_find(&c, f, err));
+    MR_TRY(c.is_provided ? sts_find(&c, f, err) : MR_OK);
     *out = c;
 out:
-    files_drop(&f);
+    s3_files_free(&f);
     if (rc < 0) {
         s3_config_fini(&c);
     }
@@ -297,5 +367,6 @@ void s3_config_fini(struct s3_config *c)
     mr_freep(&c->host);
     mr_freep(&c->region);
     mr_freep(&c->ca_file);
-    credentials_fini(&c->credentials);
+    mr_freep(&c->sts);
+    s3_credentials_fini(&c->credentials);
 }

@@ -2,6 +2,8 @@
  *
  *   uri.c      s3:// and percent-encoding
  *   config.c   endpoint, region, credentials: options, environment, files
+ *   provider.c credentials from STS, containers and instances
+ *   renew.c    the thread that gets those, and new ones in time
  *   sign.c     Signature Version 4
  *   xml.c      answers, tag by tag
  *   refused.c  what an answer with an error says
@@ -33,6 +35,7 @@ struct s3_credentials {
     char *secret;
     char *token;      /* NULL: none */
     bool is_of_files; /* they may be renewed there */
+    int64_t until_ns; /* of the wall clock: they run out then; 0: not told */
 };
 
 struct s3_config {
@@ -43,12 +46,32 @@ struct s3_config {
     char *ca_file; /* NULL: the system's */
     enum mr_s3_addressing addressing;
     struct s3_credentials credentials;
+    bool is_provided; /* they are a renewer's to get */
+    char *sts;        /* "https://sts.eu-west-1.amazonaws.com", without a path */
 };
 /** Errors: as mr_s3_new. */
 int s3_config_load(struct s3_config *out, const struct mr_s3_options *o, struct mr_err *err);
 void s3_config_fini(struct s3_config *c);
 /** Reads the credentials of files again. Errors: MR_E_FORBIDDEN (there are none); *c is as it was then. */
 int s3_credentials_renew(struct s3_credentials *c, struct mr_err *err);
+
+void s3_credentials_fini(struct s3_credentials *c);
+void s3_credentials_of_environment(struct s3_credentials *out);
+/** The value of a variable; NULL: it is not set, or empty. */
+const char *s3_env(const char *name);
+const char *s3_profile(void);
+/** A container's service is named in the environment. */
+bool s3_has_container(void);
+/** What a file holds, of at most as many bytes as `out` may have; empty if it cannot be read. */
+void s3_file_read(const char *path, struct mr_buf *out);
+/** AWS's own two files. */
+struct s3_files;
+struct s3_files *s3_files_read(void);
+void s3_files_free(struct s3_files **f);
+/** A setting of a profile, the caller's; NULL: it is not there. */
+char *s3_files_find(const struct s3_files *f, const char *profile, const char *key);
+void s3_credentials_of_profile(struct s3_credentials *out, const struct s3_files *f,
+                               const char *profile);
 
 /** The value of `key` in section [section] of an ini file, as those of AWS are; into `out`. False: it has none. */
 bool s3_ini_find(mr_str text, const char *section, const char *key, struct mr_buf *out);
@@ -75,6 +98,50 @@ struct s3_signed {
 void s3_sign(const struct s3_credentials *c, const struct s3_signed *r, struct mr_buf *out);
 /** A time of the wall clock as signatures have it. */
 void s3_time_text(int64_t wall_ns, char out[17]);
+
+/* ---- provider.c ---- */
+
+struct s3_provider {
+    const struct s3_files *files;
+    const char *sts;
+    const char *region;
+    const char *ca_file; /* NULL: the system's */
+    const _Atomic bool *is_stopped;
+};
+/** Credentials of whoever the environment and the files say gives some. Blocks; not on the thread of a loop.
+ *  Errors: MR_E_FORBIDDEN (refused), MR_E_INVALID, MR_E_UNSUPPORTED, MR_E_UNAVAILABLE, MR_E_DEADLINE, MR_E_CANCELLED. No
+ *  text of theirs has a secret. */
+int s3_provide(struct s3_provider *p, struct s3_credentials *out, struct mr_err *err);
+
+/* ---- renew.c ---- */
+
+struct s3_ask {
+    const char *url;  /* http:// or https://, host, port, perhaps a path */
+    const char *path; /* instead of that; NULL: none */
+    const char *method;
+    struct mr_header header;             /* value empty: none */
+    const char *body;                    /* of a form; NULL: none */
+    const struct s3_credentials *signer; /* for STS; NULL: not signed */
+    const char *region;
+    const char *ca_file;
+    int64_t timeout_ns;
+    const _Atomic bool *is_stopped; /* ends it */
+};
+/** Appends what is answered to `out`. Blocks. Errors: those of a client, MR_E_CANCELLED. */
+int s3_http(struct s3_ask *a, struct mr_buf *out, int *out_status, struct mr_err *err);
+
+#define S3_TROUBLE_ROOM sizeof(((struct mr_err *)0)->msg)
+
+struct s3_renewer;
+/** Waits for the first credentials. on_news is called on its thread, and may not call back. Errors: those of s3_provide. */
+int s3_renewer_new(struct s3_renewer **out, const struct s3_config *c, void (*on_news)(void *ctx),
+                   void *ctx, struct mr_err *err);
+/** New credentials in the place of *io, if there are any; why none could be got, or "". Any thread. */
+void s3_renewer_take(struct s3_renewer *r, struct s3_credentials *io, char *trouble, size_t room);
+/** Those that were taken are not valid any more. Any thread. */
+void s3_renewer_want(struct s3_renewer *r);
+/** NULL is fine. */
+void s3_renewer_free(struct s3_renewer **r);
 
 /* ---- xml.c ---- */
 

@@ -214,6 +214,9 @@ struct arrow_reading {
 int arrow_column_read(struct arrow_reading *x, const struct arrow_field *f,
                       const struct mr_field *to, const struct arrow_slices *s,
                       struct mr_column *out);
+/** Numbers of a column that was read become those of `to`, which is as wide or wider. Errors: MR_E_EXHAUSTED. */
+int arrow_column_widen(struct arrow_reading *x, const struct arrow_field *f,
+                       const struct mr_field *to, struct mr_column *c);
 /** Bytes that rows of a field will take. Few accesses: it is asked for again and again. */
 int arrow_weight(const struct arrow_dictionaries *d, const struct arrow_field *f,
                  struct arrow_batch *b, uint64_t first, uint64_t count, uint64_t *out,

@@ -7,6 +7,7 @@
 
 #include "arrow.h"
 #include "base/mem.h"
+#include "tensor/tensor.h"
 
 #define VIEW_BYTES  16
 #define VIEW_INLINE 12
@@ -857,4 +858,62 @@ int arrow_column_read(struct arrow_reading *x, const struct arrow_field *f,
     }
     int rc = valid_read(x, f, s, out);
     return rc < 0 ? rc : values_read(x, f, to, s, out);
+}
+
+/* ---- columns that are wider in other files ---- */
+
+static bool is_signed(enum mr_column_type t)
+{
+    return t >= MR_COLUMN_I8 && t <= MR_COLUMN_I64;
+}
+
+/* A little-endian integer of any width to a wider one, which holds all of its values. */
+static void integer_widen(enum mr_column_type type, size_t from_bytes, const uint8_t *from,
+                          size_t to_bytes, uint8_t *to)
+{
+    const bool is_below_0 = is_signed(type) && from[from_bytes - 1] >> 7;
+
+    memcpy(to, from, from_bytes);
+    memset(to + from_bytes, is_below_0 ? 0xff : 0, to_bytes - from_bytes);
+}
+
+static void real_widen(enum mr_column_type type, const uint8_t *from, size_t to_bytes, uint8_t *to)
+{
+    uint16_t half;
+    float single;
+
+    if (type == MR_COLUMN_F16) {
+        memcpy(&half, from, sizeof half);
+        single = mr_fp16_to_float(half);
+    } else {
+        memcpy(&single, from, sizeof single);
+    }
+    const double wide = single;
+    memcpy(to, to_bytes == sizeof single ? (const void *)&single : (const void *)&wide, to_bytes);
+}
+
+int arrow_column_widen(struct arrow_reading *x, const struct arrow_field *f,
+                       const struct mr_field *to, struct mr_column *c)
+{
+    for (; to->item; to = to->item, f = &f->items[0], c = c->item) {
+    }
+    const size_t have = mr_column_type_bytes(f->column);
+    const size_t size = mr_column_type_bytes(to->type);
+    if (have >= size || have == 0) {
+        return MR_OK; /* of equal types; all others were not joined */
+    }
+    uint8_t *wide = piece(x, c->count, size);
+    if (!wide) {
+        return no_memory(x);
+    }
+    const uint8_t *from = c->values;
+    for (uint64_t i = 0; i < c->count; i++) {
+        if (f->column >= MR_COLUMN_F16 && f->column <= MR_COLUMN_F64) {
+            real_widen(f->column, from + i * have, size, wide + i * size);
+        } else {
+            integer_widen(f->column, have, from + i * have, size, wide + i * size);
+        }
+    }
+    c->values = wide;
+    return MR_OK;
 }

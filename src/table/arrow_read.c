@@ -183,10 +183,14 @@ static int begin(void *state, const struct mr_schema *picked, struct mr_err *err
 
     s->schema = picked;
     s->fields = MR_NEW_ARRAY(const struct arrow_field *, picked->count + 1);
-    const int rc = fields_find(s, err); /* says which type cannot be read */
-    if (!s->pipe) {
-        file_close(s);
+    if (s->pipe) {
+        return fields_find(s, err); /* says which type cannot be read */
     }
+    file_close(s);
+    s->file = mr_first_good_file(s->setup);
+    int rc = arrow_file_open(&s->open, &s->setup->files[s->file], memory_of(s), err);
+    rc = rc < 0 ? rc : fields_find(s, err);
+    file_close(s);
     return rc;
 }
 
@@ -601,6 +605,9 @@ static int columns_read(const struct source *s, struct mr_rows *rows, struct fau
     for (size_t i = 0; i < s->schema->count && rc == MR_OK; i++) {
         x.bads.len = 0;
         rc = arrow_column_read(&x, s->fields[i], &s->schema->fields[i], &slices, &rows->columns[i]);
+        rc = rc < 0
+                 ? rc
+                 : arrow_column_widen(&x, s->fields[i], &s->schema->fields[i], &rows->columns[i]);
         if (rc < 0) {
             column_failed(s, i, rc, err);
         }

@@ -129,11 +129,12 @@ static int float_json(struct mr_json *j, struct mr_column_builder *b)
     return rc;
 }
 
-/* A text as it is; any other value as its JSON text. */
+/* A text as it is; any other value, and where all are JSON any value, as its JSON text. */
 static int string_json(struct mr_json *j, struct mr_column_builder *b)
 {
     mr_str text;
-    const bool is_text = mr_json_peek(j) == MR_JSON_STRING || b->field->type == MR_COLUMN_BINARY;
+    const bool is_text = (mr_json_peek(j) == MR_JSON_STRING && !b->field->is_json) ||
+                         b->field->type == MR_COLUMN_BINARY;
     int rc = is_text ? mr_json_string(j, &text) : mr_json_skip(j, &text);
 
     if (rc == MR_OK) {
@@ -224,11 +225,79 @@ static int items_json(struct mr_json *j, struct mr_column_builder *item)
     return j->status;
 }
 
+static int flat_json(struct mr_json *j, struct mr_column_builder *item)
+{
+    const int kind = fill_kinds[item->field->type];
+
+    return kind ? numbers_json(j, item, kind - 1) : items_json(j, item);
+}
+
+/* "[[": does a list of lists follow? */
+static bool is_nested(const struct mr_json *j)
+{
+    unsigned brackets = 0;
+
+    for (const char *p = j->pos; p < j->end && brackets < 2; p++) {
+        if (*p == '[') {
+            brackets++;
+        } else if (*p != ' ' && *p != '\t') {
+            return false;
+        }
+    }
+    return brackets == 2;
+}
+
+/* A list of lists whose items all go to one list. `want` are the lengths of its levels, -1 until one was seen. */
+static int nested_json(struct mr_json *j, struct mr_column_builder *b, int64_t *want,
+                       unsigned level)
+{
+    const bool is_last = level + 1u == b->field->dim_count;
+    const uint64_t before = b->item->count;
+    uint64_t count = 0;
+    bool is_first = true;
+    int rc;
+
+    if (mr_json_peek(j) != MR_JSON_ARRAY) {
+        return mr_json_fail(j, MR_E_INVALID, "expected a list at level %u", level + 1);
+    }
+    if (is_last) {
+        rc = flat_json(j, b->item);
+        count = b->item->count - before;
+    } else {
+        rc = mr_json_enter_array(j);
+        while (rc == MR_OK && mr_json_next_item(j, &is_first)) {
+            rc = nested_json(j, b, want, level + 1);
+            count++;
+        }
+        rc = rc < 0 ? rc : j->status;
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    if (want[level] >= 0 && count != (uint64_t)want[level] && !b->item->has_failed) {
+        return mr_json_fail(j, MR_E_INVALID, "a list of %llu items at level %u, not %lld as %s",
+                            (unsigned long long)count, level + 1, (long long)want[level],
+                            b->field->dims[level] >= 0 ? "the model asks for"
+                                                       : "the first one has");
+    }
+    want[level] = (int64_t)count;
+    return MR_OK;
+}
+
 static int list_json(struct mr_json *j, struct mr_column_builder *b)
 {
     const uint64_t before = b->item->count;
-    const int kind = fill_kinds[b->item->field->type];
-    int rc = kind ? numbers_json(j, b->item, kind - 1) : items_json(j, b->item);
+    int64_t want[MR_FIELD_DEPTH];
+    int rc;
+
+    if (b->field->dim_count > 1 && is_nested(j)) {
+        for (unsigned i = 0; i < b->field->dim_count; i++) {
+            want[i] = b->field->dims[i];
+        }
+        rc = nested_json(j, b, want, 0);
+    } else {
+        rc = flat_json(j, b->item);
+    }
 
     if (rc < 0) {
         return rc;

@@ -47,7 +47,8 @@ struct csv {
     size_t column_count; /* of the file */
     int *targets;        /* column of the file -> of the schema, -1: not wanted */
     size_t target_room;
-    bool *is_here; /* column of the schema: the file has it */
+    bool *is_here;    /* column of the schema: the file has it */
+    const char *hint; /* behind what is said of a row with another number of cells */
 };
 
 /* ---- records ---- */
@@ -334,8 +335,8 @@ static int cells_check(const struct csv *s, int *out_column, struct mr_err *err)
     }
     return s->cell_count == s->column_count
                ? MR_OK
-               : MR_FAIL(err, MR_E_INVALID, "expected %zu cells, found %zu", s->column_count,
-                         s->cell_count);
+               : MR_FAIL(err, MR_E_INVALID, "expected %zu cells, found %zu%s", s->column_count,
+                         s->cell_count, s->hint);
 }
 
 /* ---- columns ---- */
@@ -350,6 +351,17 @@ static char delimiter_of(const struct csv *s)
     return named ? named : is_tsv ? '\t' : ',';
 }
 
+/* One name that looks like several. */
+static const char *hint_of(mr_str names)
+{
+    return memchr(names.ptr, ';', names.len) ? "; the names have ';' between them: --delimiter ';'"
+           : memchr(names.ptr, '\t', names.len)
+               ? "; the names have tabs between them: --delimiter $'\\t'"
+           : memchr(names.ptr, '|', names.len)
+               ? "; the names have '|' between them: --delimiter '|'"
+               : "";
+}
+
 static int header_read(struct csv *s, mr_str text, struct mr_schema *out, struct mr_err *err)
 {
     const bool has_no_header = s->t.setup->options->has_no_header;
@@ -357,6 +369,7 @@ static int header_read(struct csv *s, mr_str text, struct mr_schema *out, struct
     int rc = MR_OK;
 
     mr_buf_init(&made, 0);
+    s->hint = !has_no_header && s->column_count == 1 && text.len > 0 ? hint_of(text) : "";
     for (size_t i = 0; rc == MR_OK && i < s->column_count; i++) {
         mr_str name = has_no_header ? MR_STR("") : cell_text(&s->cells[i], text);
         if (name.len == 0) {
@@ -414,6 +427,7 @@ static int header_next(struct mr_text_source *t, struct mr_schema *out, struct m
     int rc;
 
     s->column_count = 0;
+    s->hint = "";
     s->delimiter = delimiter_of(s);
     if (t->schema) {
         memset(s->is_here, 0, t->schema->count * sizeof *s->is_here);
@@ -551,4 +565,5 @@ const struct mr_source_ops mr_csv_source_ops = {
     .read = csv_read,
     .close = csv_close,
     .is_guessed = true,
+    .bytes = mr_text_source_bytes,
 };

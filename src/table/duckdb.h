@@ -65,7 +65,9 @@ enum duck_type {
     DUCK_TIMESTAMP_TZ = 31,
     DUCK_UHUGEINT = 32,
     DUCK_ARRAY = 33,
-    DUCK_SQLNULL = 36
+    DUCK_SQLNULL = 36,
+    DUCK_WIDE_DECIMAL =
+        1000 /* ours: in a file, of more than 38 digits, which the library reads as other numbers */
 };
 
 /* X(result, name, arguments): the functions that are used. Handles are void *; what makes one gives it through a
@@ -125,15 +127,23 @@ int mr_duck_load(const struct duck_api **out, struct mr_err *err);
 /** A column as a query gives it, and what is made of it. */
 struct duck_column {
     struct mr_field field; /* owned; the innermost type is MR_COLUMN_NONE if rows cannot have it */
+    char *sql_name;        /* owned; what the library calls it */
     enum duck_type leaf;   /* what the innermost items are, without a cast */
     uint32_t arrays;       /* bit per level of lists: an ARRAY, whose rows have no ranges */
     bool has_cast;         /* the query has to cast it */
 };
 
-/** The column of a name and type; `wanted` (NULL: nothing) is followed where that loses nothing: lists as fixed lists,
+/** What is known of a column before its type. */
+struct duck_column_of {
+    mr_str name;     /* in the table */
+    mr_str sql_name; /* in SQL; two that differ in case only have other names there */
+    bool is_wide;    /* decimals of more than 38 digits */
+};
+/** The column of a type; `wanted` (NULL: nothing) is followed where that loses nothing: lists as fixed lists,
  *  numbers as wider ones. */
-void mr_duck_column_init(const struct duck_api *duck, struct duck_column *c, const char *name,
-                         void *type, const struct mr_field *wanted);
+void mr_duck_column_init(const struct duck_api *duck, struct duck_column *c,
+                         const struct duck_column_of *of, void *type,
+                         const struct mr_field *wanted);
 void mr_duck_column_fini(struct duck_column *c);
 /** The innermost item's field. */
 const struct mr_field *mr_duck_leaf(const struct mr_field *f);

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "duckdb.h"
 #include "formats.h"
+#include "parquet_look.h"
 #include "spool.h"
 
 #define SQL_MOST        ((size_t)64 << 20)
@@ -48,8 +49,15 @@ struct source {
     struct duck_column *columns; /* as many as the schema has */
     bool has_row_number;    /* the file has a column of that name: rows cannot be picked by it */
     struct mr_spool *spool; /* NULL: no object was read yet */
-    struct piece left;      /* chunk NULL: nothing */
-    uint64_t chunk_bytes;   /* of the largest chunk so far, about */
+    struct parquet_look look;
+    size_t look_file;
+    const char **names; /* of the schema */
+    bool
+        is_careful; /* of this file something could not be read: each row group is a query of its own */
+    size_t careful_file;
+    uint64_t until;       /* row that the query ends before */
+    struct piece left;    /* chunk NULL: nothing */
+    uint64_t chunk_bytes; /* of the largest chunk so far, about */
     /* what a read gathers */
     struct piece *pieces;
     size_t piece_room;
@@ -254,7 +262,9 @@ static void close_source(void *state)
     if (s->database) {
         s->duck->close(&s->database);
     }
+    parquet_look_fini(&s->look);
     mr_spool_free(&s->spool);
+    mr_free(s->names);
     mr_free(s->pieces);
     mr_free(s);
 }
@@ -270,6 +280,7 @@ static int open_source(void **out, const struct mr_source_setup *setup, struct m
     struct source *s = MR_NEW(struct source);
     s->duck = duck;
     s->setup = setup;
+    parquet_look_init(&s->look);
     rc = connect_to(s, err);
     if (rc < 0) {
         close_source(s);
@@ -324,28 +335,19 @@ static int rows_count(struct source *s, size_t file, struct mr_err *err)
                       &s->setup->files[file].rows, err);
 }
 
-/* Of two columns of one name DuckDB calls the second one name_1; a column may as well be called so. The file tells. */
-static int names_check(struct source *s, size_t file, const struct mr_schema *schema,
-                       struct mr_err *err)
+/* What the file itself says, as far as it can be read. */
+static int look_at(struct source *s, size_t file, struct mr_err *err)
 {
-    int64_t twice = 0;
-
-    for (size_t i = 0; i < schema->count; i++) {
-        const mr_str name = mr_str_c(schema->fields[i].name);
-        if (name.len < 3 || !mr_str_ends(name, MR_STR("_1")) ||
-            mr_schema_find(schema, mr_str_sub(name, 0, name.len - 2)) < 0) {
-            continue;
-        }
-        const int rc = footer_ask(
-            s, file, "SELECT count(*) FROM (SELECT path_in_schema FROM parquet_metadata(",
-            ") WHERE row_group_id = 0 GROUP BY path_in_schema HAVING count(*) > 1)", &twice, err);
-        if (rc < 0 || twice > 0) {
-            return rc < 0 ? rc
-                          : MR_FAIL(err, MR_E_INVALID, "'%s' has two columns '%.*s'",
-                                    name_of(s, file), (int)name.len - 2, name.ptr);
-        }
+    if (query_of(s) || (s->look.fd >= 0 && s->look_file == file)) {
+        return MR_OK;
     }
-    return MR_OK;
+    parquet_look_fini(&s->look);
+    s->look_file = file;
+    const int rc = parquet_look_open(&s->look, path_of(s, file), name_of(s, file), err);
+    if (rc < 0) {
+        parquet_look_fini(&s->look);
+    }
+    return rc;
 }
 
 /* A statement over all columns of a file, to ask it for them. */
@@ -361,16 +363,33 @@ static int describe(struct source *s, size_t file, void **out, struct mr_err *er
     return rc;
 }
 
+/* "ID" beside "id" is "ID_1" to the library. Columns of the path follow those of the file. */
+static struct duck_column_of column_name(const struct source *s, uint64_t i, const char *sql_name)
+{
+    struct duck_column_of of = {mr_str_c(sql_name), mr_str_c(sql_name), false};
+
+    if (i < s->look.columns.len) {
+        const struct parquet_column *c = &s->look.columns.at[i];
+        const mr_str name = mr_str_c(c->name);
+        if (of.sql_name.len >= name.len && mr_str_ieq(mr_str_sub(of.sql_name, 0, name.len), name)) {
+            of.name = name;
+            of.is_wide = c->is_wide;
+        }
+    }
+    return of;
+}
+
 static void column_of(const struct source *s, void *statement, uint64_t i,
                       const struct mr_schema *wanted, struct duck_column *out)
 {
-    const char *name = s->duck->prepared_statement_column_name(statement, i);
+    const char *sql_name = s->duck->prepared_statement_column_name(statement, i);
     void *type = s->duck->prepared_statement_column_logical_type(statement, i);
-    const int at = wanted ? mr_schema_find(wanted, mr_str_c(name)) : -1;
+    const struct duck_column_of of = column_name(s, i, sql_name);
+    const int at = wanted ? mr_schema_find(wanted, of.name) : -1;
 
-    mr_duck_column_init(s->duck, out, name, type, at < 0 ? NULL : &wanted->fields[at]);
+    mr_duck_column_init(s->duck, out, &of, type, at < 0 ? NULL : &wanted->fields[at]);
     s->duck->destroy_logical_type(&type);
-    s->duck->free((void *)(uintptr_t)name);
+    s->duck->free((void *)(uintptr_t)sql_name);
 }
 
 static int schema(void *state, size_t file, struct mr_schema *out, struct mr_err *err)
@@ -379,6 +398,7 @@ static int schema(void *state, size_t file, struct mr_schema *out, struct mr_err
     void *statement;
     int rc = object_ready(s, file, err);
 
+    rc = rc < 0 ? rc : look_at(s, file, err);
     rc = rc < 0 ? rc : describe(s, file, &statement, err);
     if (rc < 0) {
         return rc;
@@ -393,7 +413,6 @@ static int schema(void *state, size_t file, struct mr_schema *out, struct mr_err
     s->duck->destroy_prepare(&statement);
     if (!query_of(s)) {
         rc = rows_count(s, file, err);
-        rc = rc < 0 ? rc : names_check(s, file, out, err);
     }
     if (rc < 0) {
         mr_schema_fini(out);
@@ -409,9 +428,9 @@ static int column_find(const struct source *s, size_t file, void *statement,
     const uint64_t count = s->duck->prepared_statement_column_count(statement);
 
     for (uint64_t i = 0; i < count; i++) {
-        const char *name = s->duck->prepared_statement_column_name(statement, i);
-        const bool is_it = strcmp(name, f->name) == 0;
-        s->duck->free((void *)(uintptr_t)name);
+        const char *sql_name = s->duck->prepared_statement_column_name(statement, i);
+        const bool is_it = mr_str_eq(column_name(s, i, sql_name).name, mr_str_c(f->name));
+        s->duck->free((void *)(uintptr_t)sql_name);
         if (!is_it) {
             continue;
         }
@@ -452,6 +471,7 @@ static int columns_find(struct source *s, size_t file, struct mr_err *err)
     void *statement;
     int rc = object_ready(s, file, err);
 
+    rc = rc < 0 ? rc : look_at(s, file, err);
     rc = rc < 0 ? rc : describe(s, file, &statement, err);
     if (rc < 0) {
         return rc;
@@ -482,7 +502,12 @@ static int begin(void *state, const struct mr_schema *picked, struct mr_err *err
     if (s->setup->file_count == 0) {
         return MR_OK;
     }
-    const int rc = columns_find(s, 0, err); /* says which type cannot be read */
+    s->names = MR_NEW_ARRAY(const char *, picked->count + 1);
+    for (size_t i = 0; i < picked->count; i++) {
+        s->names[i] = picked->fields[i].name;
+    }
+    /* Says which type cannot be read. */
+    const int rc = columns_find(s, mr_first_good_file(s->setup), err);
     query_close(s);
     return rc;
 }
@@ -509,7 +534,8 @@ static int unchanged(const struct source *s, size_t file, struct mr_err *err)
 
 static void read_sql(const struct source *s, struct mr_buf *sql, size_t file, uint64_t first)
 {
-    const bool is_jump = first > 0 && !query_of(s);
+    const bool is_bounded = s->until < UINT64_MAX;
+    const bool is_jump = (first > 0 || is_bounded) && !query_of(s);
     const bool by_number = is_jump && !s->has_row_number;
 
     MR_BUF_LIT(sql, "SELECT ");
@@ -527,6 +553,17 @@ static void read_sql(const struct source *s, struct mr_buf *sql, size_t file, ui
         mr_buf_printf(sql, by_number ? " WHERE " ROW_NUMBER " >= %" PRIu64 : " OFFSET %" PRIu64,
                       first);
     }
+    if (is_bounded) {
+        mr_buf_printf(sql, " AND " ROW_NUMBER " < %" PRIu64, s->until);
+    }
+}
+
+/* The end of the row group that has the row; UINT64_MAX: not known. */
+static uint64_t group_end(const struct source *s, uint64_t row)
+{
+    const size_t group = parquet_look_group(&s->look, row);
+
+    return group == SIZE_MAX || s->has_row_number ? UINT64_MAX : s->look.groups.at[group].end;
 }
 
 static int start(struct source *s, size_t file, uint64_t first, struct mr_err *err)
@@ -539,6 +576,7 @@ static int start(struct source *s, size_t file, uint64_t first, struct mr_err *e
     MR_TRY(unchanged(s, file, err));
     MR_TRY(columns_find(s, file, err));
     MR_TRY(s->setup->files[file].etag ? mr_spool_fill(s->spool, s->schema, first, err) : MR_OK);
+    s->until = s->is_careful && s->careful_file == file ? group_end(s, first) : UINT64_MAX;
     read_sql(s, &sql, file, first);
     MR_TRY(prepare(s, file, &sql, &s->statement, err));
     if (s->duck->pending_prepared_streaming(s->statement, &pending) != 0) {
@@ -581,7 +619,7 @@ static int fetch(struct source *s, struct mr_err *err)
         s->is_at_end = true;
     }
     const int64_t rows = s->setup->files[s->file].rows;
-    if (!s->left.chunk && rows >= 0 && s->next_row < (uint64_t)rows) {
+    if (!s->left.chunk && rows >= 0 && s->next_row < MR_MIN(s->until, (uint64_t)rows)) {
         return MR_FAIL(err, MR_E_INVALID,
                        "'%s' ends after %" PRIu64 " rows; its footer said %" PRId64,
                        name_of(s, s->file), s->next_row, rows);
@@ -604,7 +642,7 @@ static int seek(struct source *s, size_t file, uint64_t first, struct mr_err *er
 {
     int rc = MR_OK;
 
-    if (!s->is_open || s->file != file || first < s->next_row ||
+    if (!s->is_open || s->file != file || first < s->next_row || first >= s->until ||
         (first - s->next_row > NEAR_ROWS && !query_of(s))) {
         query_close(s);
         rc = start(s, file, first, err);
@@ -791,16 +829,37 @@ static int rows_make(const struct source *s, size_t n, uint64_t count, struct mr
     return MR_OK;
 }
 
-static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows,
-                     uint64_t max_bytes, struct mr_rows **out, struct mr_err *err)
+/* How many rows from `first` on lie in pages that are what their checksums say, `most` of them at most. */
+static int sound_rows(struct source *s, uint64_t first, uint64_t most, uint64_t *out,
+                      struct mr_err *err)
 {
-    struct source *s = state;
+    uint64_t sound = 0;
+
+    for (size_t g = parquet_look_group(&s->look, first); g < s->look.groups.len && sound < most;
+         g++) {
+        const int rc = parquet_look_check(&s->look, g, s->names, s->schema->count, err);
+        if (rc < 0 && sound == 0) {
+            return rc;
+        }
+        if (rc < 0) {
+            break;
+        }
+        sound = s->look.groups.at[g].end - first;
+    }
+    *out = sound > 0 ? MR_MIN(sound, most) : most; /* nothing is known */
+    return MR_OK;
+}
+
+static int rows_get(struct source *s, size_t file, uint64_t first, uint64_t max_rows,
+                    uint64_t max_bytes, struct mr_rows **out, struct mr_err *err)
+{
     size_t n = 0;
     uint64_t count = 0;
     int rc = seek(s, file, first, err);
 
     if (rc == MR_OK && s->next_row == first) {
-        rc = gather(s, max_rows, max_bytes, &n, &count, err);
+        rc = sound_rows(s, first, max_rows, &max_rows, err);
+        rc = rc < 0 ? rc : gather(s, max_rows, max_bytes, &n, &count, err);
     }
     if (rc == MR_OK && count > 0) {
         rc = rows_make(s, n, count, out, err);
@@ -812,6 +871,29 @@ static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows
         query_close(s);
     }
     return rc;
+}
+
+/* The library decodes ahead: what it cannot read may lie behind rows that it can. */
+static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows,
+                     uint64_t max_bytes, struct mr_rows **out, struct mr_err *err)
+{
+    struct source *s = state;
+    int rc = rows_get(s, file, first, max_rows, max_bytes, out, err);
+
+    if ((rc == MR_E_INVALID || rc == MR_E_IO) && !query_of(s) &&
+        !(s->is_careful && s->careful_file == file)) {
+        s->is_careful = true;
+        s->careful_file = file;
+        rc = rows_get(s, file, first, max_rows, max_bytes, out, err);
+    }
+    return rc;
+}
+
+static uint64_t row_after(const void *state, size_t file, uint64_t row)
+{
+    const struct source *s = state;
+
+    return s->look.fd >= 0 && s->look_file == file && !query_of(s) ? group_end(s, row) : UINT64_MAX;
 }
 
 /* The chunk that rows are taken from, the next one, which waits in the buffer, and the one that is decoded. */
@@ -830,4 +912,5 @@ const struct mr_source_ops mr_parquet_source_ops = {
     .close = close_source,
     .bytes = source_bytes,
     .skips_columns = true,
+    .row_after = row_after,
 };

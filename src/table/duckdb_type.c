@@ -59,7 +59,9 @@ const char *mr_duck_type_name(enum duck_type t)
 {
     const bool is_known = (size_t)t < sizeof duck_types / sizeof *duck_types && duck_types[t].name;
 
-    return is_known ? duck_types[t].name : "of an unknown type";
+    return is_known                 ? duck_types[t].name
+           : t == DUCK_WIDE_DECIMAL ? "DECIMAL of more than 38 digits"
+                                    : "of an unknown type";
 }
 
 const struct mr_field *mr_duck_leaf(const struct mr_field *f)
@@ -159,18 +161,31 @@ static void follow(struct duck_column *c, struct mr_field *f, const struct mr_fi
                                               cannot fail, as a cast can */
 }
 
-void mr_duck_column_init(const struct duck_api *duck, struct duck_column *c, const char *name,
-                         void *type, const struct mr_field *wanted)
+/* Rows cannot have it, whatever the library makes of it. */
+static void wide_init(struct duck_column *c, struct mr_field *f)
 {
-    *c = (struct duck_column){.field.name = mr_strndup(name, strlen(name))};
+    for (; f->item; f = f->item) {
+    }
+    f->type = MR_COLUMN_NONE;
+    c->leaf = DUCK_WIDE_DECIMAL;
+}
+
+void mr_duck_column_init(const struct duck_api *duck, struct duck_column *c,
+                         const struct duck_column_of *of, void *type, const struct mr_field *wanted)
+{
+    *c = (struct duck_column){.field.name = mr_strndup(of->name.ptr, of->name.len),
+                              .sql_name = mr_strndup(of->sql_name.ptr, of->sql_name.len)};
     found_init(duck, c, &c->field, type, 0);
-    if (wanted) {
+    if (of->is_wide) {
+        wide_init(c, &c->field);
+    } else if (wanted) {
         follow(c, &c->field, wanted);
     }
 }
 
 void mr_duck_column_fini(struct duck_column *c)
 {
+    mr_freep(&c->sql_name);
     mr_field_fini(&c->field);
 }
 
@@ -210,7 +225,7 @@ void mr_duck_column_sql(struct mr_buf *b, const struct duck_column *c)
     if (c->has_cast) {
         MR_BUF_LIT(b, "CAST(");
     }
-    mr_duck_quote(b, '"', c->field.name);
+    mr_duck_quote(b, '"', c->sql_name);
     if (c->has_cast) {
         MR_BUF_LIT(b, " AS ");
         type_sql(b, c, &c->field, 0);

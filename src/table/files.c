@@ -3,7 +3,7 @@
  * A path is a file, a folder or a pattern, tried in this order, so that a file whose name holds a bracket is found as
  * it is. Folders are walked to their leaves, because tables are often parted into folders; names that begin with a dot
  * or an underscore are passed over there: writers keep marks and unfinished files under such names. A file that is
- * named twice counts once. */
+ * named twice counts once, also if one of the names begins at the root and the other does not. */
 #include <dirent.h>
 #include <errno.h>
 #include <glob.h>
@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "finder.h"
 #include "s3/s3.h"
@@ -24,6 +25,7 @@ void mr_source_file_fini(struct mr_source_file *f)
     mr_free((void *)(uintptr_t)f->path);
     mr_free((void *)(uintptr_t)f->etag);
     mr_free((void *)(uintptr_t)f->state);
+    mr_free((void *)(uintptr_t)f->bad);
 }
 
 int mr_finder_add(struct mr_finder *f, struct mr_source_file file)
@@ -157,6 +159,43 @@ static void sort_unique(struct mr_finder *f)
     f->count = kept;
 }
 
+/* The folder without links, and the name in it: a link to a file is one of its own. NULL: an object, or it is gone. */
+static char *place_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    char *folder = slash ? mr_strndup(path, (size_t)(name - path)) : mr_strndup(".", 1);
+    char *real = mr_s3_is_uri(path) ? NULL : realpath(folder, NULL);
+    char *place = NULL;
+
+    if (real) {
+        const size_t room = strlen(real) + strlen(name) + 2;
+        place = mr_alloc(room);
+        snprintf(place, room, "%s/%s", real, name);
+    }
+    free(real); /* NOLINT: the library's */
+    mr_free(folder);
+    return place;
+}
+
+static void places_unique(struct mr_finder *f)
+{
+    struct mr_map seen = {0};
+    size_t kept = 0;
+
+    for (size_t i = 0; i < f->count; i++) {
+        char *place = place_of(f->files[i].path);
+        if (place && mr_map_put(&seen, mr_str_c(place), &seen)) {
+            mr_source_file_fini(&f->files[i]);
+        } else {
+            f->files[kept++] = f->files[i];
+        }
+        mr_free(place);
+    }
+    f->count = kept;
+    mr_map_fini(&seen);
+}
+
 /* By the names, all the same. */
 static int format_find(const struct mr_finder *f, enum mr_table_format *out, struct mr_err *err)
 {
@@ -204,6 +243,9 @@ int mr_files_find(struct mr_source_setup *setup, enum mr_table_format *out_forma
         rc = MR_FAIL(err, MR_E_NOT_FOUND, "no input is named");
     }
     sort_unique(&f);
+    if (options->path_count > 1) {
+        places_unique(&f);
+    }
     if (rc == MR_OK && format == MR_TABLE_AUTO) {
         rc = format_find(&f, &format, err);
     }

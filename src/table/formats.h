@@ -39,7 +39,7 @@ struct mr_source_ops {
      *  no row and says nothing about its columns has none. */
     int (*schema)(void *s, size_t file, struct mr_schema *out, struct mr_err *err);
     /** Once, after the schemas and before the first read: the columns that rows are to have. They are among those of
-     *  the files, by name; borrowed. Errors: MR_E_UNSUPPORTED (a type that cannot be read; names the column). */
+     *  the files that are not left out, by name; borrowed. Errors: MR_E_UNSUPPORTED (a type that cannot be read; names the column). */
     int (*begin)(void *s, const struct mr_schema *schema, struct mr_err *err);
     /** As mr_source_read; max_rows and max_bytes are at least 1. */
     int (*read)(void *s, size_t file, uint64_t first, uint64_t max_rows, uint64_t max_bytes,
@@ -48,13 +48,18 @@ struct mr_source_ops {
     /** As mr_source_cancel, on any thread. NULL: reads never wait. */
     void (*cancel)(void *s);
     /** Types are guessed from the first rows: `wanted` says otherwise by name, files may lack columns of others, and
-     *  whole numbers in one file go with fractions in another. Otherwise all files must have the same columns, and
-     *  `wanted` is for `schema` to look at. */
+     *  whole numbers in one file go with fractions in another. Otherwise `wanted` is for `schema` to look at, and numbers
+     *  of a file may be narrower than those of the schema that `begin` gets. */
     bool is_guessed;
     /** As mr_source_bytes. NULL: next to nothing. */
     uint64_t (*bytes)(const void *s);
     bool skips_columns; /* those of a file that rows do not have cost nothing */
+    /** As mr_source_row_after. NULL: nothing can be read behind damage. */
+    uint64_t (*row_after)(const void *s, size_t file, uint64_t row);
 };
+
+/** The first file that is not left out. */
+size_t mr_first_good_file(const struct mr_source_setup *setup);
 
 extern const struct mr_writer_ops mr_arrow_writer_ops;
 extern const struct mr_writer_ops mr_csv_writer_ops;

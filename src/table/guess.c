@@ -67,8 +67,12 @@ static void guess_value(struct mr_json *j, struct mr_field *f, int depth)
     }
     if (type == MR_JSON_NUMBER) {
         guess_number(f, text);
+        f->is_json = false;
     } else {
+        /* Nothing but objects stay JSON; beside other values they are texts as these are. */
+        const bool was_json = f->type == MR_COLUMN_NONE || f->is_json;
         guess_is(f, type == MR_JSON_BOOL ? MR_COLUMN_BOOL : MR_COLUMN_STRING);
+        f->is_json = was_json && type == MR_JSON_OBJECT;
     }
 }
 

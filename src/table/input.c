@@ -15,7 +15,7 @@
 #include "text.h"
 
 #define WINDOW     ((size_t)256 << 10)
-#define WINDOW_BIG ((size_t)4 << 20) /* one grown beyond this for one long row is given back */
+#define WINDOW_BIG MR_WINDOW_BIG /* one grown beyond this for one long row is given back */
 
 /* Rows are told by their numbers, so a file that changed is another table. */
 static int unchanged_check(const struct mr_input *in, struct mr_err *err)
@@ -33,30 +33,47 @@ static int unchanged_check(const struct mr_input *in, struct mr_err *err)
     return MR_OK;
 }
 
-static bool room_make(struct mr_input *in)
+static void to_front(struct mr_input *in)
 {
     const size_t left = in->end - in->begin;
-    size_t room = in->room;
 
     if (in->begin > 0) {
         memmove(in->buf, in->buf + in->begin, left);
         in->begin = 0;
         in->end = left;
     }
-    if (room > WINDOW_BIG && left < WINDOW / 2) {
-        room = WINDOW;
-    } else if (left == room) {
-        room = room ? 2 * room : WINDOW;
+}
+
+static bool room_set(struct mr_input *in, size_t room)
+{
+    char *buf = room == in->room ? in->buf : mr_try_realloc(in->buf, room);
+
+    if (!buf) {
+        return false;
     }
-    if (room != in->room) {
-        char *more = mr_try_realloc(in->buf, room);
-        if (!more) {
-            return false;
-        }
-        in->buf = more;
-        in->room = room;
-    }
+    in->buf = buf;
+    in->room = room;
     return true;
+}
+
+static bool room_make(struct mr_input *in)
+{
+    const size_t left = in->end - in->begin;
+    size_t room = in->room;
+
+    to_front(in);
+    if (left == room) {
+        room = room == 0 ? WINDOW : room < WINDOW_BIG ? 2 * room : room + room / 8;
+    }
+    return room_set(in, room);
+}
+
+void mr_input_trim(struct mr_input *in)
+{
+    if (in->room > WINDOW_BIG && in->end - in->begin <= WINDOW_BIG / 2) {
+        to_front(in);
+        room_set(in, WINDOW_BIG);
+    }
 }
 
 static int raw_read(void *input, void *out, size_t room, size_t *out_n, struct mr_err *err)
@@ -203,7 +220,7 @@ int mr_input_more(struct mr_input *in, struct mr_err *err)
         return MR_FAIL(err, MR_E_EXHAUSTED, "'%s': no memory to read a row", in->file->path);
     }
     char *to = in->buf + in->end;
-    const size_t room = in->room - in->end;
+    const size_t room = MR_MIN(in->room - in->end, WINDOW_BIG / 2);
     int rc = in->unpacker ? mr_unpacker_read(in->unpacker, to, room, &n, err)
                           : raw_read(in, to, room, &n, err);
     if (rc < 0) {

@@ -252,14 +252,6 @@ static int value_read(struct jsonl *s, struct mr_json *j, size_t column)
         mr_column_add_null(b);
         return mr_json_null(j);
     }
-    if (b->field->is_json) {
-        mr_str text = {0};
-        int rc = mr_json_skip(j, &text);
-        if (rc == MR_OK) {
-            mr_column_add_bytes(b, text);
-        }
-        return rc;
-    }
     return mr_cell_json(j, b);
 }
 
@@ -347,4 +339,5 @@ const struct mr_source_ops mr_jsonl_source_ops = {
     .read = jsonl_read,
     .close = jsonl_close,
     .is_guessed = true,
+    .bytes = mr_text_source_bytes,
 };

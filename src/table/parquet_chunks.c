@@ -157,6 +157,35 @@ static void ranges_join(struct parquet_ranges *r, uint64_t gap)
     r->at.len = kept + 1;
 }
 
+static void groups_read(struct chunks *c, const struct thrift_field *f, struct thrift_in *parent)
+{
+    struct thrift_in groups = thrift_inside(f);
+    int type = 0;
+    uint64_t n = f->type == THRIFT_LIST ? thrift_list(&groups, &type) : 0;
+
+    groups.failed |= n > 0 && type != THRIFT_STRUCT;
+    for (; n > 0 && !groups.failed; n--) {
+        group_read(c, &groups);
+    }
+    parent->failed |= groups.failed;
+}
+
+/* What was found, if all of it is known. */
+static bool chunks_end(struct chunks *c, bool is_read, uint64_t gap)
+{
+    for (size_t i = 0; i < c->count && c->row > 0; i++) {
+        is_read &= c->seen[i];
+    }
+    mr_free(c->seen);
+    MR_VEC_FINI(&c->group);
+    if (!is_read) {
+        c->out->at.len = 0;
+        return false;
+    }
+    ranges_join(c->out, gap);
+    return true;
+}
+
 bool parquet_chunks_find(mr_bytes footer, uint64_t data_end, const char *const *names, size_t count,
                          uint64_t first_row, uint64_t gap, struct parquet_ranges *out)
 {
@@ -169,32 +198,27 @@ bool parquet_chunks_find(mr_bytes footer, uint64_t data_end, const char *const *
     struct thrift_in in = {footer.ptr, footer.ptr + footer.len, false};
     struct thrift_field f;
     bool has_groups = false;
-    bool are_seen = true;
     int16_t id = 0;
 
     while (thrift_field(&in, &id, &f)) {
-        if (f.id != META_GROUPS) {
-            continue;
+        if (f.id == META_GROUPS) {
+            groups_read(&c, &f, &in);
+            has_groups = true;
         }
-        struct thrift_in groups = thrift_inside(&f);
-        int type = 0;
-        uint64_t n = f.type == THRIFT_LIST ? thrift_list(&groups, &type) : 0;
-        groups.failed |= n > 0 && type != THRIFT_STRUCT;
-        for (; n > 0 && !groups.failed; n--) {
-            group_read(&c, &groups);
-        }
-        in.failed |= groups.failed;
-        has_groups = true;
     }
-    for (size_t i = 0; i < count && c.row > 0; i++) {
-        are_seen &= c.seen[i];
-    }
-    mr_free(c.seen);
-    MR_VEC_FINI(&c.group);
-    if (in.failed || !has_groups || !are_seen) {
-        out->at.len = 0;
-        return false;
-    }
-    ranges_join(out, gap);
-    return true;
+    return chunks_end(&c, has_groups && !in.failed, gap);
+}
+
+bool parquet_group_find(mr_bytes group, uint64_t data_end, const char *const *names, size_t count,
+                        struct parquet_ranges *out)
+{
+    struct chunks c = {.names = names,
+                       .count = count,
+                       .seen = MR_NEW_ARRAY(bool, count + 1),
+                       .data_end = data_end,
+                       .out = out};
+    struct thrift_in in = {group.ptr, group.ptr + group.len, false};
+
+    group_read(&c, &in);
+    return chunks_end(&c, !in.failed, 0);
 }

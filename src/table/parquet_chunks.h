@@ -26,5 +26,8 @@ uint32_t parquet_footer_bytes(const uint8_t tail[PARQUET_TAIL_BYTES]);
  *  or has no such column: then nobody knows but by reading all of the file. data_end: where the footer begins. */
 bool parquet_chunks_find(mr_bytes footer, uint64_t data_end, const char *const *names, size_t count,
                          uint64_t first_row, uint64_t gap, struct parquet_ranges *out);
+/** The same of one row group, which has rows: its struct as it lies in the footer. */
+bool parquet_group_find(mr_bytes group, uint64_t data_end, const char *const *names, size_t count,
+                        struct parquet_ranges *out);
 
 #endif

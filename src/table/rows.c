@@ -154,6 +154,36 @@ void mr_schema_fini(struct mr_schema *s)
     s->count = 0;
 }
 
+/* What a line of names would be cut at. */
+static char delimiter_in(const char *name)
+{
+    const char *at = strpbrk(name, ";\t|");
+    return at ? *at : '\0';
+}
+
+char *mr_schema_hint(const struct mr_schema *s, char *buf, size_t room)
+{
+    struct mr_buf b;
+    size_t n = 0;
+
+    mr_buf_init(&b, 0);
+    MR_BUF_LIT(&b, "it has ");
+    for (; n < s->count && b.len + strlen(s->fields[n].name) < room - 20; n++) {
+        mr_buf_printf(&b, "%s%s", n ? ", " : "", s->fields[n].name);
+    }
+    mr_buf_c(&b, n < s->count ? ", ..." : s->count == 0 ? "none" : "");
+    const char delimiter = s->count == 1 ? delimiter_in(s->fields[0].name) : '\0';
+    if (delimiter) {
+        mr_buf_printf(&b, " (--delimiter %s?)",
+                      delimiter == '\t'  ? "$'\\t'"
+                      : delimiter == ';' ? "';'"
+                                         : "'|'");
+    }
+    snprintf(buf, room, "%s", mr_buf_cstr(&b));
+    mr_buf_fini(&b);
+    return buf;
+}
+
 int mr_schema_find(const struct mr_schema *s, mr_str name)
 {
     for (size_t i = 0; i < s->count; i++) {

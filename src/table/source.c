@@ -1,18 +1,17 @@
 /* Sources: what all formats have in common.
  *
- * Opening goes over all files once: a job of days should hear about a file that does not fit before its first row.
- * Formats that say their types must agree in all of them; where types are guessed (`is_guessed`), what was seen in one
- * file is joined with what was seen in the others, and only what cannot be joined is an error. */
+ * Opening goes over all files once: a job of days should hear about a file that does not fit before its first row
+ * (schema_join.c). */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "base/map.h"
 #include "base/mem.h"
 #include "formats.h"
 #include "s3/s3.h"
+#include "schema_join.h"
 
 #define CELL_BYTES_DEFAULT   ((uint64_t)64 << 20)
 #define MEMORY_BYTES_DEFAULT ((uint64_t)256 << 20)
@@ -39,167 +38,7 @@ static const struct mr_source_ops *ops_of(enum mr_table_format format)
     }
 }
 
-/* ---- joining schemas ---- */
-
-static bool is_number(enum mr_column_type t)
-{
-    return t == MR_COLUMN_I64 || t == MR_COLUMN_F64;
-}
-
-/* Joins guessed types; false: they have nothing in common. */
-static bool guess_join(struct mr_field *to, const struct mr_field *from)
-{
-    if (from->type == MR_COLUMN_NONE) {
-        return true;
-    }
-    if (to->type == MR_COLUMN_NONE) {
-        char *name = to->name;
-        to->name = NULL;
-        mr_field_fini(to);
-        mr_field_copy(to, from);
-        mr_free(to->name);
-        to->name = name;
-        return true;
-    }
-    if (is_number(to->type) && is_number(from->type)) {
-        to->type = to->type == from->type ? to->type : MR_COLUMN_F64;
-        return true;
-    }
-    return to->type == from->type && (!to->item || guess_join(to->item, from->item));
-}
-
-static int types_differ(const struct mr_source *s, size_t file, const struct mr_field *a,
-                        const struct mr_field *b, struct mr_err *err)
-{
-    char one[64];
-    char other[64];
-
-    return MR_FAIL(err, MR_E_INVALID, "'%s': column '%s' is %s, and %s in '%s'",
-                   s->setup.files[file].path, b->name, mr_field_text(b, other, sizeof other),
-                   mr_field_text(a, one, sizeof one), s->setup.files[0].path);
-}
-
-static const struct mr_field *wanted_of(const struct mr_source *s, const char *name)
-{
-    const struct mr_schema *wanted = s->options.wanted;
-    const int i = wanted ? mr_schema_find(wanted, mr_str_c(name)) : -1;
-
-    return i < 0 || wanted->fields[i].type == MR_COLUMN_NONE ? NULL : &wanted->fields[i];
-}
-
-/* `at` finds the fields of `all` by name: their index + 1. */
-static int guessed_join(struct mr_source *s, struct mr_schema *all, struct mr_map *at, size_t file,
-                        const struct mr_schema *found, struct mr_err *err)
-{
-    for (size_t i = 0; i < found->count; i++) {
-        const struct mr_field *f = &found->fields[i];
-        const uintptr_t there = (uintptr_t)mr_map_find(at, mr_str_c(f->name));
-        if (!there) {
-            mr_schema_add(all, f);
-            mr_map_put(at, mr_str_c(f->name), (void *)all->count); /* NOLINT: a number */
-        } else if (!guess_join(&all->fields[there - 1], f) && !wanted_of(s, f->name)) {
-            return types_differ(s, file, &all->fields[there - 1], f, err);
-        }
-    }
-    return MR_OK;
-}
-
-static int told_join(const struct mr_source *s, struct mr_schema *all, size_t file,
-                     const struct mr_schema *found, struct mr_err *err)
-{
-    for (size_t i = 0; i < found->count; i++) {
-        const struct mr_field *f = &found->fields[i];
-        const int there = mr_schema_find(all, mr_str_c(f->name));
-        if (there < 0) {
-            if (file > 0) {
-                return MR_FAIL(err, MR_E_INVALID, "'%s': column '%s' is not in '%s'",
-                               s->setup.files[file].path, f->name, s->setup.files[0].path);
-            }
-            mr_schema_add(all, f);
-            continue;
-        }
-        struct mr_field *known = &all->fields[there];
-        const bool is_nullable = known->is_nullable || f->is_nullable;
-        known->is_nullable = f->is_nullable;
-        const bool is_equal = mr_field_equals(known, f);
-        known->is_nullable = is_nullable;
-        if (!is_equal) {
-            return types_differ(s, file, known, f, err);
-        }
-    }
-    for (size_t i = 0; i < all->count; i++) {
-        if (mr_schema_find(found, mr_str_c(all->fields[i].name)) < 0) {
-            return MR_FAIL(err, MR_E_INVALID, "'%s': column '%s' of '%s' is missing",
-                           s->setup.files[file].path, all->fields[i].name, s->setup.files[0].path);
-        }
-    }
-    return MR_OK;
-}
-
-static int names_check(const struct mr_source *s, size_t file, const struct mr_schema *found,
-                       struct mr_err *err)
-{
-    struct mr_map seen = {0};
-    int rc = MR_OK;
-
-    for (size_t i = 0; rc == MR_OK && i < found->count; i++) {
-        if (mr_map_put(&seen, mr_str_c(found->fields[i].name), &seen)) {
-            rc = MR_FAIL(err, MR_E_INVALID, "'%s': two columns are named '%s'",
-                         s->setup.files[file].path, found->fields[i].name);
-        }
-    }
-    mr_map_fini(&seen);
-    return rc;
-}
-
-/* What was never seen but as null is text. In lists only texts may be null. */
-static void guess_end(struct mr_field *f)
-{
-    f->type = f->type == MR_COLUMN_NONE ? MR_COLUMN_STRING : f->type;
-    f->is_nullable = true;
-    if (f->item) {
-        guess_end(f->item);
-        f->item->is_nullable = f->item->type == MR_COLUMN_STRING;
-    }
-}
-
-/* Lists in lists, where one list is wanted, are read as such. */
-static bool is_deeper(const struct mr_field *found, const struct mr_field *wanted)
-{
-    return wanted->item && mr_field_levels(found) > mr_field_levels(wanted);
-}
-
-static int schemas_join(struct mr_source *s, struct mr_schema *all, struct mr_err *err)
-{
-    struct mr_map at = {0};
-    int rc = MR_OK;
-
-    for (size_t i = 0; rc == MR_OK && i < s->setup.file_count; i++) {
-        struct mr_schema found = {0};
-        MR_TRY(s->ops->schema(s->state, i, &found, err));
-        rc = names_check(s, i, &found, err);
-        if (rc == MR_OK) {
-            rc = s->ops->is_guessed ? guessed_join(s, all, &at, i, &found, err)
-                                    : told_join(s, all, i, &found, err);
-        }
-        mr_schema_fini(&found);
-    }
-    for (size_t i = 0; s->ops->is_guessed && i < all->count; i++) {
-        const struct mr_field *wanted = wanted_of(s, all->fields[i].name);
-        if (wanted && !is_deeper(&all->fields[i], wanted)) {
-            mr_field_fini(&all->fields[i]);
-            mr_field_copy(&all->fields[i], wanted);
-            all->fields[i].is_nullable = true;
-            /* Only lines of JSON have been seen to hold some. */
-            all->fields[i].is_json &= s->options.format == MR_TABLE_JSONL;
-        } else {
-            guess_end(&all->fields[i]);
-        }
-    }
-out:
-    mr_map_fini(&at);
-    return rc;
-}
+/* ---- columns ---- */
 
 static bool may_leave_out(const struct mr_source *s)
 {
@@ -233,8 +72,9 @@ static int columns_pick(struct mr_source *s, struct mr_schema *all, struct mr_er
         const char *name = s->options.columns[i];
         const int at = mr_schema_find(all, mr_str_c(name));
         if (at < 0) {
-            return MR_FAIL(err, MR_E_INVALID, "'%s' has no column '%s'", s->setup.files[0].path,
-                           name);
+            char hint[250];
+            return MR_FAIL(err, MR_E_INVALID, "'%s' has no column '%s'; %s", s->setup.files[0].path,
+                           name, mr_schema_hint(all, hint, sizeof hint));
         }
         if (mr_schema_find(&s->schema, mr_str_c(name)) >= 0) {
             return MR_FAIL(err, MR_E_INVALID, "column '%s' is named twice", name);
@@ -356,7 +196,7 @@ int mr_source_open(struct mr_source **out, const struct mr_source_options *optio
     }
     MR_TRY(s->ops->open(&s->state, &s->setup, err));
     if (!options->stream || !s->ops->is_guessed) {
-        MR_TRY(schemas_join(s, &all, err));
+        MR_TRY(mr_schemas_join(s->ops, s->state, &s->setup, &all, err));
         MR_TRY(columns_pick(s, &all, err));
     }
     rc = s->ops->begin(s->state, &s->schema, err);
@@ -401,6 +241,7 @@ int mr_source_whole(struct mr_source **out, const struct mr_source *s, struct mr
     for (size_t i = 0; i < s->setup.file_count; i++) {
         n->setup.files[i] = s->setup.files[i];
         n->setup.files[i].path = mr_strndup(s->setup.files[i].path, strlen(s->setup.files[i].path));
+        n->setup.files[i].bad = NULL;
     }
     for (size_t i = 0; i < s->whole.count; i++) {
         if (can_be_read(&s->whole.fields[i])) {
@@ -459,6 +300,11 @@ int mr_source_read(struct mr_source *s, size_t file, uint64_t first, uint64_t ma
         (*out)->first = first;
     }
     return rc;
+}
+
+uint64_t mr_source_row_after(const struct mr_source *s, size_t file, uint64_t row)
+{
+    return s->ops->row_after ? s->ops->row_after(s->state, file, row) : UINT64_MAX;
 }
 
 uint64_t mr_source_bytes(const struct mr_source *s)

@@ -8,6 +8,8 @@
 
 /* ---- files ---- */
 
+#define MR_WINDOW_BIG ((size_t)4 << 20)
+
 /** A file read forwards through a window of memory: buf[begin, end) was read and is not used up. */
 struct mr_input {
     const struct mr_source_file *file; /* borrowed; NULL: none is open */
@@ -37,6 +39,8 @@ void mr_input_close(struct mr_input *in);
 /** Reads more behind end, or sets is_end; what is there moves to the front of the window, which grows as needed. The
  *  caller sees to it that it does not grow without bound. Errors: MR_E_IO, MR_E_INVALID, MR_E_EXHAUSTED. */
 int mr_input_more(struct mr_input *in, struct mr_err *err);
+/** Gives back what it grew by for a long row. Pointers into it are not valid any more. */
+void mr_input_trim(struct mr_input *in);
 /** The byte order mark, if the file begins with one. */
 int mr_input_skip_mark(struct mr_input *in, struct mr_err *err);
 
@@ -75,8 +79,10 @@ struct mr_text_source {
     struct mr_input in;
     size_t window_most; /* a row may be as long */
     size_t file;
-    uint64_t row;   /* that comes next */
-    uint64_t lines; /* before it; 0: they are not counted */
+    uint64_t row;       /* that comes next */
+    uint64_t row_text;  /* bytes of the longest one of late */
+    uint64_t row_least; /* bytes that each takes in the builders, whatever it says */
+    uint64_t lines;     /* before it; 0: they are not counted */
     int64_t
         patience_ns; /* of a stream: the next row is waited for until then; INT64_MAX: some time */
     const struct mr_schema *schema; /* NULL: the types are being guessed */
@@ -113,6 +119,7 @@ int mr_text_source_begin(struct mr_text_source *s, const struct mr_schema *schem
                          struct mr_err *err);
 int mr_text_source_read(struct mr_text_source *s, size_t file, uint64_t first, uint64_t max_rows,
                         uint64_t max_bytes, struct mr_rows **out, struct mr_err *err);
+uint64_t mr_text_source_bytes(const void *source);
 
 /* ---- cells ---- */
 

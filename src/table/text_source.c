@@ -65,6 +65,9 @@ static int rows_guess(struct mr_text_source *s, struct mr_schema *io, struct mr_
     for (s->row = 0; s->row < GUESS_ROWS && bytes < most; s->row++, bytes += row.text.len) {
         struct mr_err bad = {0};
         int rc = s->ops->next(s, &row, err);
+        if (rc == MR_E_INVALID && good > 0) {
+            break; /* damage, which is reported when it is read */
+        }
         if (rc < 0) {
             return rc;
         }
@@ -203,10 +206,11 @@ static int rows_read(struct mr_text_source *s, uint64_t max_rows, uint64_t max_b
         }
         rows->count++;
         s->row++;
+        s->row_text = MR_MAX((uint64_t)row.text.len, s->row_text - s->row_text / 16);
         if (s->in.is_stream && rows->count == 1) {
             s->patience_ns = mr_ns_after(mr_now_ns(), s->setup->options->stream->linger_ns);
         }
-        unseen += row.text.len + s->schema->count * 8;
+        unseen += row.text.len + s->row_least;
         if (is_full(s, &unseen, max_bytes)) {
             break;
         }
@@ -266,8 +270,17 @@ out:
     if (rows && rows->count == 0) {
         mr_rows_unref(&rows);
     }
+    mr_input_trim(&s->in);
     *out = rows;
     return MR_OK;
+}
+
+/* Long rows are followed by long ones: the window will grow to their length again. */
+uint64_t mr_text_source_bytes(const void *source)
+{
+    const struct mr_text_source *s = source;
+
+    return s->row_text > MR_WINDOW_BIG ? s->row_text : 0;
 }
 
 /* ---- life ---- */
@@ -280,6 +293,13 @@ void mr_text_source_init(struct mr_text_source *s, const struct mr_text_ops *ops
     *s = (struct mr_text_source){.ops = ops, .setup = setup, .window_most = half};
     /* Texts with escapes are at most as long as their row, plus what the arena keeps for itself. */
     mr_arena_init(&s->scratch, 16384, half * 2 + 65536);
+}
+
+/* Bytes that even a null takes, about. The product is checked with the cell's size. */
+static uint64_t field_least(const struct mr_field *f)
+{
+    return f->type == MR_COLUMN_FIXED_LIST ? f->width * field_least(f->item)
+                                           : MR_MAX(mr_column_type_bytes(f->type), (size_t)1);
 }
 
 int mr_text_source_begin(struct mr_text_source *s, const struct mr_schema *schema,
@@ -295,6 +315,7 @@ int mr_text_source_begin(struct mr_text_source *s, const struct mr_schema *schem
     s->builders = MR_NEW_ARRAY(struct mr_column_builder, schema->count);
     for (size_t i = 0; i < schema->count; i++) {
         mr_column_builder_init(&s->builders[i], &schema->fields[i]);
+        s->row_least += field_least(&schema->fields[i]);
         mr_map_put(&s->columns, mr_str_c(schema->fields[i].name), (void *)(i + 1)); /* NOLINT */
     }
     return MR_OK;

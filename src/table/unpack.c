@@ -129,6 +129,9 @@ static int gzip_step(struct mr_unpacker *u, uint8_t *out, size_t room, size_t *o
         u->is_in_stream = false;
     } else if (rc == Z_MEM_ERROR) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory to unpack '%s'", u->path);
+    } else if (rc != Z_OK && rc != Z_BUF_ERROR && *out_n > 0) {
+        /* What came before the damage goes first; the next step reports it again. */
+        u->is_full = true;
     } else if (rc != Z_OK && rc != Z_BUF_ERROR) {
         return damaged(u, u->gzip.msg ? u->gzip.msg : "it asks for a dictionary", err);
     }

@@ -382,7 +382,7 @@ static void what_cannot_be_bound(void **state)
         const char *from;
         const char *text;
     } cases[] = {
-        {"none", "input 'x': the table has no column 'none'"},
+        {"none", "input 'x': the table has no column 'none'; it has a, s"},
         {"s", "column 's' (STRING) cannot become input 'x' (FP32)"},
         {"stack(a,)",
          "input 'x': 'stack(a,)' is no column, stack(COLUMN,…), mask(COLUMN,…) or const(NUMBER)"},

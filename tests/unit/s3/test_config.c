@@ -39,6 +39,7 @@ static int begin(void **state)
                      "[profile other]\nregion = eu-west-1\nendpoint_url = http://minio:9000/\n");
     setenv("AWS_SHARED_CREDENTIALS_FILE", credentials, 1);
     setenv("AWS_CONFIG_FILE", config, 1);
+    setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
     return 0;
 }
 

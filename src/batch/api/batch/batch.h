@@ -126,6 +126,9 @@ struct mr_batch_options {
     size_t backend_dir_count;
     size_t host_count;
     struct mr_tls_client_options tls;
+    const char *const
+        *headers; /* "Name: value", of each request to a host; see mr_client_options */
+    size_t header_count;
     enum mr_batch_protocol protocol;
     /** What the model takes and gives where hosts do not tell: "NAME=TYPE[DIMS]", all dimensions of a call, -1 where one
      *  is open. */
@@ -139,6 +142,7 @@ struct mr_batch_options {
     double null_value;
     const char *const *carried; /* columns to keep in the results */
     size_t carried_count;
+    bool has_default_key;       /* these are the place of a row, as no columns were named: tell */
     const char *const *outputs; /* of the model, none: all */
     size_t output_count;
     bool allows_nan;
@@ -147,6 +151,7 @@ struct mr_batch_options {
     struct mr_writer_options writer;
     const char *suffix;  /* of files of results: ".parquet" */
     uint32_t batch_rows; /* of a call */
+    bool grows_calls;    /* batch_rows is 256, and there may be more where that is faster */
     /** Read, and done again if not done as a whole. 0: as many as hosts answer in half a second, 64 to 4096, or
      *  batch_rows, whichever is more. */
     uint32_t extent_rows;
@@ -159,6 +164,8 @@ struct mr_batch_options {
     uint32_t max_attempts;  /* of a row, before it is a dead letter */
     int64_t max_timeout_ns; /* of a call */
     int64_t max_outage_ns;  /* no host works for so long: the job stops */
+    bool
+        waits_for_hosts; /* also for hosts none of which could serve the job yet, for what does not pass by itself */
     uint64_t max_dead_rows; /* more dead letters stop the job; UINT64_MAX: any number */
     double max_dead_share;  /* of the rows, from 10,000 rows on */
     double
@@ -213,6 +220,7 @@ struct mr_batch_view {
     uint64_t dead;         /* dead letters that are */
     uint64_t rows_before;  /* of both, from earlier starts */
     uint64_t under_way;    /* read and not committed */
+    uint64_t settled;      /* rows of this start that have an outcome, committed or not */
     uint64_t memory_bytes; /* that those take */
     /** "reads", "waits for memory", "waits for hosts" (which have rows enough), "has ended" */
     const char *reader;
@@ -224,6 +232,7 @@ struct mr_batch_view {
     uint64_t completion_tokens;
     const char *bottleneck; /* "reader", "hosts", "writer" */
     const char *phase;      /* "asking" for the model, "running", "ending" */
+    bool is_refused;        /* the job could not begin */
     bool is_paused;         /* no calls are made */
     const char *held;       /* why results cannot be written just now; "": they can */
     uint32_t batch_rows;    /* of a call: as asked for, … */

@@ -47,9 +47,12 @@ struct mr_s3_options {
 };
 
 /** Finds endpoint, region and credentials: the options, the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
- *  AWS_SESSION_TOKEN), the profile AWS_PROFILE or "default" in AWS_SHARED_CREDENTIALS_FILE and AWS_CONFIG_FILE (in ~/.aws).
- *  AWS_CA_BUNDLE names authorities. Nothing is sent yet. Errors: MR_E_INVALID, MR_E_FORBIDDEN (no credentials, and not
- *  anonymous), MR_E_EXHAUSTED. */
+ *  AWS_SESSION_TOKEN), the profile AWS_PROFILE or "default" in AWS_SHARED_CREDENTIALS_FILE and AWS_CONFIG_FILE (in ~/.aws),
+ *  which may have a role, a web identity (AWS_WEB_IDENTITY_TOKEN_FILE), the container's service, the instance's. Those
+ *  three are asked, up to 18 s, and again before what they gave runs out, by a thread of its own. AWS_CA_BUNDLE names
+ *  authorities. The storage is not asked yet. Errors: MR_E_INVALID, MR_E_FORBIDDEN (no credentials, and not
+ *  anonymous; refused), MR_E_UNAVAILABLE, MR_E_DEADLINE (a service does not answer), MR_E_UNSUPPORTED (a profile that needs
+ *  somebody to type), MR_E_EXHAUSTED. */
 int mr_s3_new(struct mr_s3 **out, const struct mr_s3_options *options, struct mr_err *err);
 /** Requests that wait, and all later ones, end with MR_E_CANCELLED. Any thread. */
 void mr_s3_cancel(struct mr_s3 *s);

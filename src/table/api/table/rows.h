@@ -43,10 +43,13 @@ struct mr_field {
     char *name;
     enum mr_column_type type;
     bool is_nullable;
-    bool is_json;          /* STRING: the text of a JSON value, written to JSON as it is */
-    uint8_t precision;     /* DECIMAL: digits, 1..38 */
-    uint8_t scale;         /* DECIMAL: those behind the point */
-    uint64_t width;        /* FIXED_LIST */
+    bool is_json;      /* STRING: the text of a JSON value, written to JSON as it is */
+    uint8_t precision; /* DECIMAL: digits, 1..38 */
+    uint8_t scale;     /* DECIMAL: those behind the point */
+    uint64_t width;    /* FIXED_LIST */
+    /** Of a list that is to be read from text: lists in lists of these lengths, -1 for any, are taken for it as well. */
+    uint8_t dim_count; /* 0: none are */
+    int32_t dims[MR_FIELD_DEPTH];
     struct mr_field *item; /* LIST, FIXED_LIST; owned */
 };
 
@@ -98,6 +101,9 @@ size_t mr_field_levels(const struct mr_field *f);
 /** Appends a copy of the field. */
 void mr_schema_add(struct mr_schema *s, const struct mr_field *f);
 void mr_schema_fini(struct mr_schema *s);
+/** "it has id, x, name", the first ones if there are many, and what may be meant where one name looks like several;
+ *  into buf, cut if too long; returns buf. */
+char *mr_schema_hint(const struct mr_schema *s, char *buf, size_t room);
 /** Index of the field, -1 = none of that name. */
 int mr_schema_find(const struct mr_schema *s, mr_str name);
 

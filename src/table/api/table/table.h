@@ -81,6 +81,9 @@ struct mr_source_options {
     /** Columns that are not among `wanted` are not read where that saves something: of Parquet files that are no objects,
      *  unless `columns` says what is read, or the files have none that is wanted. See mr_source_whole. */
     bool reads_wanted_only;
+    /** Files that cannot be opened, or lack a column that is wanted, count as files without rows, if there are others.
+     *  Otherwise they are errors. */
+    bool skips_bad_files;
     uint64_t max_cell_bytes; /* 0: 64 MiB. A larger one is a fault of its row, without its bytes */
     char delimiter;          /* CSV; 0: a comma, or a tab for .tsv */
     bool has_no_header;      /* CSV: columns are column0, column1, … */
@@ -96,6 +99,8 @@ struct mr_source_file {
     const char *etag; /* of an object of S3, owned as the path is; NULL: something else */
     /** Of a database or an object, in the place of bytes and time: JSON by which a change is noticed, owned as the path is; NULL: a file. */
     const char *state;
+    /** Why it is left out (skips_bad_files), owned as the path is; NULL: it is read. */
+    const char *bad;
 };
 
 /* ---- databases ---- */
@@ -107,6 +112,8 @@ enum mr_database_kind mr_database_kind_of(const char *name);
 
 struct mr_source;
 /** Finds the files, sorted by path, and the schema: from the files where they say it, otherwise from their first rows.
+ *  Columns that are wanted (all of them, without reads_wanted_only) must be in all files, as integers or floating-point
+ *  numbers of any width or as the same type; those that are not wanted are left out where files differ in them.
  *  Errors: MR_E_NOT_FOUND (no file), MR_E_INVALID (a file is not what it should be, schemas differ, a column is not
  *  there; says which), MR_E_UNSUPPORTED (a format or a type), MR_E_IO. */
 int mr_source_open(struct mr_source **out, const struct mr_source_options *options,
@@ -128,6 +135,9 @@ const char *mr_source_path(const struct mr_source *s, size_t file);
  *  Errors: MR_E_IO, MR_E_INVALID (the file is damaged: says where), MR_E_EXHAUSTED. */
 int mr_source_read(struct mr_source *s, size_t file, uint64_t first, uint64_t max_rows,
                    uint64_t max_bytes, struct mr_rows **out, struct mr_err *err);
+/** A read of `row` has failed with MR_E_INVALID or MR_E_IO: the next row of the file that does not lie in what is damaged, so
+ *  that reading can go on there; UINT64_MAX: the format names none. As mr_source_read. */
+uint64_t mr_source_row_after(const struct mr_source *s, size_t file, uint64_t row);
 /** What it keeps in memory beyond the rows that it has given, about: what it decodes in advance. As mr_source_read. */
 uint64_t mr_source_bytes(const struct mr_source *s);
 /** Bytes of a file or an object as they lie there, at most `room`; *out_n 0: it ends before. For a look at some of it.

@@ -1,0 +1,89 @@
+#include "work.h"
+
+#include <string.h>
+
+#include "job.h"
+
+struct work *work_new(const struct span *spans, size_t count)
+{
+    struct work *w = mr_alloc(sizeof *w + count * sizeof *spans);
+
+    w->span_count = count;
+    memcpy(w->spans, spans, count * sizeof *spans);
+    for (size_t i = 0; i < count; i++) {
+        w->count += spans[i].count;
+    }
+    return w;
+}
+
+struct span work_span(const struct work *w, uint64_t at, uint64_t count)
+{
+    const struct span *s = w->spans;
+
+    for (; at >= s->count; s++) {
+        at -= s->count;
+    }
+    return (struct span){s->extent, s->first + at, MR_MIN(s->count - at, count)};
+}
+
+struct work *work_part(const struct work *w, uint64_t at, uint64_t count)
+{
+    struct span spans[SPANS_MOST];
+    size_t n = 0;
+
+    for (const uint64_t end = at + count; at < end; at += spans[n++].count) {
+        spans[n] = work_span(w, at, end - at);
+    }
+    return work_new(spans, n);
+}
+
+void retry_push(struct calls *c, struct work *w)
+{
+    w->next = NULL;
+    w->is_retry = true;
+    if (c->retry_last) {
+        c->retry_last->next = w;
+    } else {
+        c->retry_first = w;
+    }
+    c->retry_last = w;
+}
+
+void retry_link(struct calls *c, struct work *before, struct work *w, struct work *next)
+{
+    w->is_retry = true;
+    w->next = next;
+    if (before) {
+        before->next = w;
+    } else {
+        c->retry_first = w;
+    }
+    c->retry_last = next ? c->retry_last : w;
+}
+
+void retry_unlink(struct calls *c, struct work *before, struct work *w)
+{
+    if (before) {
+        before->next = w->next;
+    } else {
+        c->retry_first = w->next;
+    }
+    c->retry_last = c->retry_last == w ? before : c->retry_last;
+}
+
+void retry_push_front(struct calls *c, struct work *w)
+{
+    retry_link(c, NULL, w, c->retry_first);
+}
+
+void work_drop(struct work **w)
+{
+    if (*w && (*w)->halves && --(*w)->halves->holders == 0) {
+        mr_free((*w)->halves);
+    }
+    if (*w) {
+        mr_free((*w)->answer.text);
+        mr_free((*w)->note);
+    }
+    mr_freep(w);
+}
