@@ -36,3 +36,9 @@ if(IS_DIRECTORY ${CMAKE_SOURCE_DIR}/docs/man)
     file(GLOB pages CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/docs/man/*.1)
     install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
+# The unit names the program where it is installed, and the prefix is known only then.
+install(CODE "
+    set(BINDIR \"\${CMAKE_INSTALL_PREFIX}/bin\")
+    set(DOCDIR \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}\")
+    configure_file(\"${CMAKE_SOURCE_DIR}/systemd/millrace.service.in\" \"${CMAKE_BINARY_DIR}/millrace.service\" @ONLY)
+    file(INSTALL \"${CMAKE_BINARY_DIR}/millrace.service\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}/lib/systemd/system\")")

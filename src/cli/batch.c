@@ -60,7 +60,7 @@ struct batch_command {
     bool is_stopped;
     bool is_wrong;     /* what is asked for cannot be a job */
     const char *shard; /* NULL: all */
-    struct mr_tls_client_options tls;
+    struct mr_remote_access access;
     bool plan;
     bool json;
 };
@@ -115,6 +115,13 @@ const struct mr_option mr_cli_batch_table[] = {
      .value = "COLUMN,...",
      .help = "the only ones of the input that are read, also for dead letters"},
     MR_BATCH_TEXT_ROWS(struct batch_command),
+    {.name = "skip-bad-files",
+     .kind = MR_OPTION_BOOL,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.source.skips_bad_files),
+     .help = "leave out files of the input that cannot be opened or do not fit to the others, and "
+             "what is "
+             "damaged in those that can; the report names them"},
     {.name = "shard",
      .kind = MR_OPTION_STRING,
      AT(shard),
@@ -138,6 +145,13 @@ const struct mr_option mr_cli_batch_table[] = {
      .scale = MR_NS_PER_S,
      .value = "TIME",
      .help = "the job ends when no host has worked, or nothing could be written, for so long"},
+    {.name = "wait-for-hosts",
+     .kind = MR_OPTION_BOOL,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.waits_for_hosts),
+     .help = "wait for --max-outage also when no host could serve the first row yet and none is "
+             "likely to soon: "
+             "nothing listens there, unknown names, models or paths"},
     {.name = "accept-changed-model",
      .kind = MR_OPTION_BOOL,
      .flags = MR_OPTION_CLI_ONLY,
@@ -168,7 +182,7 @@ const struct mr_option mr_cli_batch_table[] = {
      .value = "HOST,...",
      .help = "take back files of results that have rows of this host, and have them done again by "
              "others"},
-    MR_REMOTE_TLS_ROWS(struct batch_command),
+    MR_REMOTE_ACCESS_ROWS(struct batch_command),
     {.name = "Output", .kind = MR_OPTION_GROUP},
     {.name = "output",
      .letter = 'o',
@@ -267,11 +281,11 @@ const struct mr_option mr_cli_batch_table[] = {
      .kind = MR_OPTION_INT,
      .flags = MR_OPTION_CLI_ONLY,
      AT(job.batch_rows),
-     .fallback = "256",
-     .min = 1,
+     .fallback = "0",
+     .min = 0,
      .max = 1 << 20,
      .value = "ROWS",
-     .help = "of a call, at most"},
+     .help = "of a call, at most; 0: 256, and up to 4096 as far as that is faster"},
     {.name = "extent-rows",
      .kind = MR_OPTION_INT,
      .flags = MR_OPTION_CLI_ONLY,
@@ -437,6 +451,20 @@ static int result_check(const struct batch_command *c, struct mr_err *err)
     return rc < 0 ? rc : place_check(c, "error-file", c->error_file, err);
 }
 
+/* Results that nothing joins to the input are of no use: without --keep they have the place of each row. */
+static void default_key(struct batch_command *c)
+{
+    static const char *const place[] = {"filename", "file_row_number"};
+    struct mr_batch_options *o = &c->job;
+    const bool has_files = !o->source.query && !o->source.table;
+
+    if (c->words.carried.len == 0 && !(o->openai && o->openai->api == MR_BATCH_API_FILE)) {
+        o->carried = has_files ? place : place + 1;
+        o->carried_count = has_files ? 2 : 1;
+        o->has_default_key = true;
+    }
+}
+
 static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed *p,
                             struct mr_err *err)
 {
@@ -478,9 +506,14 @@ static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed 
     }
     MR_TRY(shard_read(o, c->shard, err));
     o->s3.addressing = (enum mr_s3_addressing)c->s3_addressing;
-    o->tls = c->tls;
+    o->tls = c->access.tls;
+    o->headers = c->access.headers.at;
+    o->header_count = c->access.headers.len;
     MR_TRY(mr_cli_batch_words_read(o, p, &c->words, err));
+    default_key(c);
     MR_TRY(mr_cli_batch_number("max-dead-percent", c->max_dead_percent, 0, 100, &percent, err));
+    o->grows_calls = o->batch_rows == 0;
+    o->batch_rows = o->grows_calls ? 256 : o->batch_rows;
     o->max_dead_share = percent / 100;
     MR_TRY(mr_cli_batch_number("canary-share", c->canary_share, 0, 1, &o->canary_share, err));
     MR_TRY(mr_cli_batch_number("canary-tolerance", c->canary_tolerance, 0, 1e9,
@@ -613,6 +646,9 @@ static void end_print(struct progress *p, const struct mr_batch_view *v)
     char ran[32];
 
     drawn_clear(p);
+    if (v->is_refused) {
+        return; /* the error says all */
+    }
     mr_buf_init(&b, 0);
     if (has_begun) {
         mr_text_duration(ran, (double)v->ran_ns);
@@ -678,9 +714,8 @@ static void on_view(void *ctx, const struct mr_batch_view *v)
         char longest[32];
         /* By the last seconds, and by all of this start: it will probably be between them. */
         const double rows =
-            MR_MAX((double)v->total_rows - (double)done - (double)v->under_way, 0.0);
-        const double so_far = (double)(done - v->rows_before + v->under_way) * 1e9 /
-                              (double)MR_MAX(v->ran_ns, INT64_C(1));
+            MR_MAX((double)v->total_rows - (double)(v->rows_before + v->settled), 0.0);
+        const double so_far = (double)v->settled * 1e9 / (double)MR_MAX(v->ran_ns, INT64_C(1));
         const double fast = MR_MAX(v->rows_per_s, so_far);
         const double slow = so_far > 0 ? MR_MIN(v->rows_per_s, so_far) : v->rows_per_s;
         mr_text_duration(text, rows / fast * 1e9);

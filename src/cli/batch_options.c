@@ -14,16 +14,33 @@ void mr_cli_batch_list_fini(struct mr_cli_batch_list *w)
     MR_VEC_FINI(&w->at);
 }
 
+/* Up to the next comma, which it passes; one behind a backslash belongs to the word. */
+static char *word_take(const char **io)
+{
+    const char *s = *io;
+    char *word = mr_alloc(strlen(s) + 1);
+    size_t n = 0;
+
+    for (; *s && *s != ','; s++) {
+        s += *s == '\\' && s[1] == ',';
+        word[n++] = *s;
+    }
+    word[n] = '\0';
+    *io = s + (*s == ',');
+    return word;
+}
+
 const char *const *mr_cli_batch_cut(struct mr_cli_batch_list *w, const struct mr_option_list *list,
                                     size_t *out_count)
 {
     for (size_t i = 0; i < list->len; i++) {
         for (const char *s = list->at[i]; *s;) {
-            const size_t n = strcspn(s, ",");
-            if (n > 0) {
-                MR_VEC_PUSH(&w->at, mr_strndup(s, n));
+            char *word = word_take(&s);
+            if (*word) {
+                MR_VEC_PUSH(&w->at, word);
+            } else {
+                mr_free(word);
             }
-            s += n + (s[n] == ',');
         }
     }
     *out_count = w->at.len;

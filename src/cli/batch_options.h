@@ -163,7 +163,8 @@ struct mr_cli_batch_words {
      .flags = MR_OPTION_CLI_ONLY,                                                                  \
      MR_OPTION_AT(type, words.carried),                                                            \
      .value = "COLUMN,...",                                                                        \
-     .help = "columns of the input that the results have as well"},                                \
+     .help = "columns of the input that the results have as well; a comma in a name is written "   \
+             "\\,; batch run keeps filename and file_row_number if not given, '' keeps none"},     \
         {.name = "outputs",                                                                        \
          .kind = MR_OPTION_LIST,                                                                   \
          .flags = MR_OPTION_CLI_ONLY,                                                              \
@@ -193,7 +194,7 @@ struct mr_cli_batch_parsed {
 /** *p is zero. Errors: MR_E_INVALID; p is to be ended then as well. */
 int mr_cli_batch_words_read(struct mr_batch_options *o, struct mr_cli_batch_parsed *p,
                             const struct mr_cli_batch_words *words, struct mr_err *err);
-/** Words of all values, cut at commas; they live as long as the list. */
+/** Words of all values, cut at commas that have no backslash before them; they live as long as the list. */
 const char *const *mr_cli_batch_cut(struct mr_cli_batch_list *to, const struct mr_option_list *list,
                                     size_t *out_count);
 void mr_cli_batch_list_fini(struct mr_cli_batch_list *list);

@@ -20,7 +20,8 @@ struct doctor_options {
 static const char usage[] =
     "usage: millrace doctor [options]\n\n"
     "Says what this machine has and lacks for serving models: processor, memory, limits, kernel,\n"
-    "backends with the libraries they stand on, and whether the usual ports are free.\n";
+    "the cache folder, backends with the libraries they stand on, and whether the usual ports are "
+    "free.\n";
 
 static const char notes[] = "Exit status: 0 models can be served (warnings do not count), 1 they "
                             "cannot, 2 the command line is\n"
@@ -160,6 +161,7 @@ static int run(const struct doctor_options *opt)
 
     doctor_say(&d, FINDING_INFO, "millrace", NULL, "%s", mr_cli_version());
     doctor_machine(&d);
+    doctor_cache(&d);
     doctor_backends(&d, &opt->backend_dirs);
     doctor_ports(&d, ports, sizeof ports / sizeof *ports);
     if (opt->json) {

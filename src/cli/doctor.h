@@ -30,6 +30,8 @@ void doctor_say(struct doctor *d, enum finding_level level, const char *name, co
 
 /* doctor_machine.c: processor, memory, kernel, limits */
 void doctor_machine(struct doctor *d);
+/* doctor_cache.c: where weights of large models are kept */
+void doctor_cache(struct doctor *d);
 /* doctor_server.c: backends, ports */
 void doctor_backends(struct doctor *d, const struct mr_option_list *dirs);
 void doctor_ports(struct doctor *d, const int *ports, size_t count);

@@ -99,7 +99,7 @@ static const struct mr_option table[] = {
      .scale = MR_NS_PER_S,
      .value = "TIME",
      .help = "patience per call; 0 waits for ever"},
-    MR_REMOTE_TLS_ROWS(struct infer_options),
+    MR_REMOTE_ACCESS_ROWS(struct infer_options),
     {.name = "Answer", .kind = MR_OPTION_GROUP},
     {.name = "output",
      .kind = MR_OPTION_CHOICE,
@@ -257,7 +257,7 @@ static int run(struct infer *x, bool from_stdin, int *out_code, struct mr_err *e
     int rc;
 
     MR_TRY(mr_remote_open(&x->remote, x->opt.url, grpc ? 8001 : 8000, grpc, x->opt.timeout_ns,
-                          &x->opt.tls, err));
+                          &x->opt.access, err));
     MR_TRY(infer_meta_get(x, err));
     *out_code = MR_EXIT_USAGE;
     MR_TRY(infer_build(x, from_stdin, err));

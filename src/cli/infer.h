@@ -15,7 +15,7 @@ struct infer_options {
     const char *model;
     const char *version;
     const char *url;
-    struct mr_tls_client_options tls;
+    struct mr_remote_access access;
     int protocol; /* enum infer_protocol */
     struct mr_option_list inputs;
     struct mr_option_list outputs;

@@ -41,7 +41,7 @@ struct map_command {
     int input_format;
     int output_format;
     int dead;
-    struct mr_tls_client_options tls;
+    struct mr_remote_access access;
     bool is_wrong; /* what is asked for cannot be a run */
 };
 
@@ -75,7 +75,14 @@ const struct mr_option mr_cli_map_table[] = {
      .scale = MR_NS_PER_S,
      .value = "TIME",
      .help = "the run ends when no host has worked for so long"},
-    MR_REMOTE_TLS_ROWS(struct map_command),
+    {.name = "wait-for-hosts",
+     .kind = MR_OPTION_BOOL,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(job.waits_for_hosts),
+     .help = "wait for --max-outage also when no host could serve the first row yet and none is "
+             "likely to soon: "
+             "nothing listens there, unknown names, models or paths"},
+    MR_REMOTE_ACCESS_ROWS(struct map_command),
     {.name = "Output", .kind = MR_OPTION_GROUP},
     {.name = "output-format",
      .kind = MR_OPTION_CHOICE,
@@ -248,7 +255,9 @@ static int command_complete(struct map_command *c, struct mr_cli_batch_parsed *p
     struct mr_batch_options *o = &c->job;
     int rc;
 
-    o->tls = c->tls;
+    o->tls = c->access.tls;
+    o->headers = c->access.headers.at;
+    o->header_count = c->access.headers.len;
     MR_TRY(mr_cli_batch_words_read(o, p, &c->words, err));
     if (strcmp(in, "tsv") == 0 && !o->source.delimiter) {
         o->source.delimiter = '\t';

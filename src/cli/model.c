@@ -51,7 +51,7 @@ static const struct mr_option table[] = {
      .scale = MR_NS_PER_S,
      .value = "TIME",
      .help = "patience; 0 waits for ever"},
-    MR_REMOTE_TLS_ROWS(struct model_options),
+    MR_REMOTE_ACCESS_ROWS(struct model_options),
     {.name = "Answer", .kind = MR_OPTION_GROUP},
     {.name = "output",
      .kind = MR_OPTION_CHOICE,
@@ -234,42 +234,55 @@ out:
     return rc;
 }
 
-int model_post(struct model_run *m, const char *verb, const char *done, const struct mr_buf *body,
-               struct mr_err *err)
+int model_post(struct model_run *m, const char *verb, const struct mr_buf *body,
+               int64_t *out_took_ns, struct mr_err *err)
 {
     struct mr_remote_reply reply;
     char path[600];
-    char took[32];
 
+    if (body->failed) {
+        return MR_FAIL(err, MR_E_TOO_LARGE, "the request is too large");
+    }
     snprintf(path, sizeof path, "/v2/repository/models/%.500s/%s", m->name, verb);
     int rc = mr_remote_text(&m->remote, path, body, &reply, err);
     if (rc == MR_OK) {
-        mr_text_duration(took, (double)reply.took_ns);
-        if (m->form == MODEL_JSON) {
-            struct mr_buf name;
-            mr_buf_init(&name, 0);
-            mr_json_put_string(&name, mr_str_c(m->name));
-            printf("{\"model\":%s,\"done\":\"%s\",\"ns\":%lld}\n", mr_buf_cstr(&name), verb,
-                   (long long)reply.took_ns);
-            mr_buf_fini(&name);
-        } else {
-            printf("%s %s, %s\n", m->name, done, took);
-        }
+        *out_took_ns = reply.took_ns;
         mr_remote_reply_fini(&reply);
     }
     return rc;
 }
 
+void model_say(const struct model_run *m, const char *verb, const char *done, int64_t took_ns)
+{
+    struct mr_buf name;
+    char took[32];
+
+    if (m->form == MODEL_JSON) {
+        mr_buf_init(&name, 0);
+        mr_json_put_string(&name, mr_str_c(m->name));
+        printf("{\"model\":%s,\"done\":\"%s\",\"ns\":%lld}\n", mr_buf_cstr(&name), verb,
+               (long long)took_ns);
+        mr_buf_fini(&name);
+        return;
+    }
+    mr_text_duration(took, (double)took_ns);
+    printf("%s %s, %s\n", m->name, done, took);
+}
+
 static int run_load(struct model_run *m, struct mr_err *err)
 {
     struct mr_buf body;
+    int64_t took_ns;
 
     mr_buf_init(&body, (size_t)3 << 30);
     int rc = load_body(&m->opt, &body, err);
     if (rc == MR_OK) {
         struct model_watch *watch = model_watch_start(m);
-        rc = model_post(m, "load", "loaded", &body, err);
-        model_watch_stop(&watch);
+        rc = model_post(m, "load", &body, &took_ns, err);
+        model_watch_stop(&watch); /* clears its line: the result comes after that */
+    }
+    if (rc == MR_OK) {
+        model_say(m, "load", "loaded", took_ns);
     }
     mr_buf_fini(&body);
     return rc;
@@ -278,10 +291,14 @@ static int run_load(struct model_run *m, struct mr_err *err)
 static int run_unload(struct model_run *m, struct mr_err *err)
 {
     struct mr_buf body;
+    int64_t took_ns;
 
     mr_buf_init(&body, 0);
     mr_buf_c(&body, m->opt.dependents ? "{\"parameters\":{\"unload_dependents\":true}}" : "{}");
-    int rc = model_post(m, "unload", "unloaded", &body, err);
+    int rc = model_post(m, "unload", &body, &took_ns, err);
+    if (rc == MR_OK) {
+        model_say(m, "unload", "unloaded", took_ns);
+    }
     mr_buf_fini(&body);
     return rc;
 }
@@ -448,7 +465,8 @@ static int run(struct model_run *m, const struct verb *v, const struct mr_option
     if (m->form == MODEL_AUTO) {
         m->form = mr_term_of(stdout).is_terminal ? MODEL_TABLE : MODEL_PLAIN;
     }
-    rc = mr_remote_open(&m->remote, m->opt.url, 8000, false, m->opt.timeout_ns, &m->opt.tls, &err);
+    rc = mr_remote_open(&m->remote, m->opt.url, 8000, false, m->opt.timeout_ns, &m->opt.access,
+                        &err);
     if (rc == MR_OK) {
         rc = v->run(m, &err);
     }

@@ -9,7 +9,7 @@ enum model_form { MODEL_AUTO, MODEL_TABLE, MODEL_PLAIN, MODEL_JSON };
 
 struct model_options {
     const char *url;
-    struct mr_tls_client_options tls;
+    struct mr_remote_access access;
     int64_t timeout_ns;
     int form; /* enum model_form */
     bool json;
@@ -65,8 +65,11 @@ void model_watch_stop(struct model_watch **w);
 /* model_record.c */
 int model_run_record(struct model_run *m, struct mr_err *err);
 
-/* model.c: POST /v2/repository/models/NAME/VERB, and one line that says it was `done` */
-int model_post(struct model_run *m, const char *verb, const char *done, const struct mr_buf *body,
-               struct mr_err *err);
+/* model.c */
+/** POST /v2/repository/models/NAME/VERB. Errors: MR_E_TOO_LARGE, and the server's. */
+int model_post(struct model_run *m, const char *verb, const struct mr_buf *body,
+               int64_t *out_took_ns, struct mr_err *err);
+/** One line that says what was `done`. */
+void model_say(const struct model_run *m, const char *verb, const char *done, int64_t took_ns);
 
 #endif

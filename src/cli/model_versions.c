@@ -317,39 +317,84 @@ int model_run_versions(struct model_run *m, struct mr_err *err)
 
 /* ---- label, rollback ---- */
 
-static int post(struct model_run *m, const char *verb, const char *done, const struct mr_buf *body,
-                struct mr_err *err)
-{
-    return body->failed ? MR_FAIL(err, MR_E_TOO_LARGE, "the request is too large")
-                        : model_post(m, verb, done, body, err);
-}
-
 /* label NAME LABEL VERSION; without VERSION the label is taken away */
 int model_run_label(struct model_run *m, struct mr_err *err)
 {
+    const char *label = m->more[0];
+    const char *version = m->more[1];
     struct mr_buf body;
+    int64_t took_ns;
+    char done[200];
 
     mr_buf_init(&body, 4096);
     MR_BUF_LIT(&body, "{\"label\":");
-    mr_json_put_string(&body, mr_str_c(m->more[0]));
+    mr_json_put_string(&body, mr_str_c(label));
     MR_BUF_LIT(&body, ",\"version\":");
-    mr_json_put_string(&body, mr_str_c(m->more[1]));
+    mr_json_put_string(&body, mr_str_c(version));
     MR_BUF_LIT(&body, "}");
-    int rc = post(m, "label", m->more[1] ? "labelled" : "unlabelled", &body, err);
+    int rc = model_post(m, "label", &body, &took_ns, err);
+    if (rc == MR_OK) {
+        snprintf(done, sizeof done, "version %.20s is labelled '%.64s'", version, label);
+        if (!version) {
+            snprintf(done, sizeof done, "has no label '%.64s' any more", label);
+        }
+        model_say(m, "label", done, took_ns);
+    }
     mr_buf_fini(&body);
     return rc;
+}
+
+/* The version that requests without a version get; "" when the server does not say it. */
+static void default_version(struct model_run *m, char out[24])
+{
+    struct mr_remote_reply reply;
+    struct mr_arena arena;
+    struct mr_json j;
+    struct mr_err ignored;
+    bool first = true;
+    char path[600];
+    mr_str key;
+    mr_str value = {NULL, 0};
+
+    out[0] = '\0';
+    snprintf(path, sizeof path, "/v2/models/%.500s/versions", m->name);
+    if (mr_remote_text(&m->remote, path, NULL, &reply, &ignored) < 0) {
+        return;
+    }
+    mr_arena_init(&arena, 4096, (size_t)1 << 20);
+    mr_json_init(&j, mr_str_n((const char *)reply.body.ptr, reply.body.len), &arena, 0, NULL);
+    mr_json_enter_object(&j);
+    while (mr_json_next_key(&j, &first, &key)) {
+        if (!mr_str_eq_c(key, "default_version") || mr_json_string(&j, &value) < 0) {
+            mr_json_skip(&j, NULL);
+        }
+    }
+    snprintf(out, 24, "%.*s", MR_STR_ARG(value));
+    mr_arena_fini(&arena);
+    mr_remote_reply_fini(&reply);
 }
 
 /* rollback NAME [VERSION] */
 int model_run_rollback(struct model_run *m, struct mr_err *err)
 {
     struct mr_buf body;
+    int64_t took_ns;
+    char before[24];
+    char after[24];
+    char done[200];
 
+    default_version(m, before);
     mr_buf_init(&body, 4096);
     MR_BUF_LIT(&body, "{\"version\":");
     mr_json_put_string(&body, mr_str_c(m->more[0]));
     MR_BUF_LIT(&body, "}");
-    int rc = post(m, "rollback", "rolled back", &body, err);
+    int rc = model_post(m, "rollback", &body, &took_ns, err);
+    if (rc == MR_OK) {
+        default_version(m, after);
+        snprintf(done, sizeof done, "rolled back%s%s%s%s until its next load or unload",
+                 before[0] ? " from version " : "", before, after[0] ? " to version " : "", after);
+        model_say(m, "rollback", done, took_ns);
+    }
     mr_buf_fini(&body);
     return rc;
 }

@@ -91,7 +91,7 @@ struct model_watch *model_watch_start(const struct model_run *m)
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->over, NULL);
     int rc =
-        mr_remote_open(&w->remote, m->opt.url, 8000, false, MR_NS_PER_S, &m->opt.tls, &ignored);
+        mr_remote_open(&w->remote, m->opt.url, 8000, false, MR_NS_PER_S, &m->opt.access, &ignored);
     if (rc == MR_OK) {
         rc = mr_thread_start(&w->thread, "watch", watch_main, w, &ignored);
     }

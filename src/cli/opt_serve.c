@@ -222,7 +222,15 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
     join_backend_dirs(s, a);
     s->server.models.load_models = s->load_models.at;
     s->server.models.load_model_count = s->load_models.len;
-    s->server.models.auto_complete = !s->disable_auto_complete;
+    s->server.models.auto_complete = !s->disable_auto_complete && !s->strict_model_config;
+    s->server.http.allowed_hosts = s->allowed_hosts.at;
+    s->server.http.allowed_host_count = s->allowed_hosts.len;
+    s->server.http.allowed_origins = s->allowed_origins.at;
+    s->server.http.allowed_origin_count = s->allowed_origins.len;
+    s->server.models.link_dirs = s->link_dirs.at;
+    s->server.models.link_dir_count = s->link_dirs.len;
+    s->server.models.allowed_backends = s->allowed_backends.at;
+    s->server.models.allowed_backend_count = s->allowed_backends.len;
     MR_TRY(join_patterns(s, err));
     MR_TRY(
         restrict_all(&s->server.http_restricted, "http-restricted-api", s->http_restricted, err));

@@ -5,13 +5,6 @@
 #include "base/options.h"
 #include "serve/server.h"
 
-enum mr_log_format_option {
-    MR_LOG_OPTION_DEFAULT,
-    MR_LOG_OPTION_ISO8601,
-    MR_LOG_OPTION_TEXT,
-    MR_LOG_OPTION_JSON
-};
-
 /** What the command line says, before it is put together. */
 struct mr_serve_options {
     struct mr_server_options server;
@@ -19,12 +12,17 @@ struct mr_serve_options {
     struct mr_option_list repositories;
     struct mr_option_list stores; /* --model-store, the older name */
     struct mr_option_list load_models;
+    struct mr_option_list link_dirs;
     struct mr_option_list backend_dirs;
     struct mr_option_list backend_configs;
+    struct mr_option_list allowed_backends;
     bool disable_auto_complete;
+    bool strict_model_config; /* the older name */
     const char *http_forward;
     struct mr_option_list http_restricted;
     struct mr_option_list grpc_restricted;
+    struct mr_option_list allowed_hosts;
+    struct mr_option_list allowed_origins;
     const char *grpc_forward;
     int log_level; /* enum mr_log_level */
     unsigned log_verbose;
@@ -32,7 +30,7 @@ struct mr_serve_options {
     bool log_warning;
     bool log_info;
     const char *log_file;
-    int log_format; /* enum mr_log_format_option */
+    int log_format; /* enum mr_log_format */
     int print_ports;
     bool dump_options;
 };

@@ -14,6 +14,11 @@
     {                                                                                              \
         .name = n, .kind = MR_OPTION_BOOL, AT(m), .fallback = def, .help = text                    \
     }
+#define OLD_FLAG(n, m, def, text)                                                                  \
+    {                                                                                              \
+        .name = n, .kind = MR_OPTION_BOOL, .flags = MR_OPTION_OLD, AT(m), .fallback = def,         \
+        .help = text                                                                               \
+    }
 #define TEXT(n, m, def, v, text)                                                                   \
     {                                                                                              \
         .name = n, .kind = MR_OPTION_STRING, AT(m), .fallback = def, .value = v, .help = text      \
@@ -72,6 +77,8 @@
 #define ONE_LOOP  "the network threads serve HTTP and gRPC alike; see --loop-threads"
 #define NO_POOL   "memory of requests is recycled without pools to be sized; see --memory-budget"
 #define GRPC_PING "keep-alive pings of clients are answered as they come"
+#define NO_TRACE  "there is no request tracing; see --trace-config"
+#define NO_CLOUD  "there is no endpoint for it"
 #define ON_DEMAND "metrics are gathered when they are asked for"
 
 static const char *const control_modes[] = {"none", "poll", "explicit", NULL};
@@ -79,7 +86,9 @@ static const char *const overrides[] = {"all", "config", "none", NULL};
 static const char *const switch_policies[] = {"availability", "resource", NULL};
 static const char *const compressions[] = {"none", "low", "medium", "high", NULL};
 static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
-static const char *const log_formats[] = {"default", "ISO8601", "text", "json", NULL};
+/* In the order of enum mr_log_format. */
+static const char *const log_formats[] = {"text", "json", "default", "ISO8601", NULL};
+static const char *const delays[] = {"adaptive", "exact", NULL};
 static const char *const port_forms[] = {"none", "json", NULL};
 static const char *const tls_versions[] = {"1.2", "1.3", NULL};
 
@@ -98,6 +107,8 @@ const struct mr_option mr_serve_table[] = {
     GROUP("Models", NULL),
     NAME("model-repository", repositories, "DIR", "a folder of models"),
     NAME("model-store", stores, "DIR", "the same by an older name"),
+    NAME("allow-links-to", link_dirs, "DIR",
+         "links in the repositories may lead to this folder and below"),
     CHOICE(
         "model-control-mode", server.models.control, "none", control_modes, "MODE",
         "none loads all models at start; poll follows changes of the folders; explicit loads what "
@@ -114,9 +125,13 @@ const struct mr_option mr_serve_table[] = {
          "take configs/NAME.pbtxt of a model instead of config.pbtxt where it exists"),
     FLAG("disable-auto-complete-config", disable_auto_complete, "false",
          "do not fill in what a config leaves out from the model"),
+    OLD_FLAG("strict-model-config", strict_model_config, "false",
+             "the older name of --disable-auto-complete-config"),
     FLAG("exit-on-error", server.exit_on_error, "true", "end when a model does not load at start"),
     FLAG("strict-readiness", server.strict_readiness, "true",
-         "be ready only when every model that should be is"),
+         "be ready only when every model that should serve has a version that does"),
+    FLAG("strict-version-readiness", server.models.strict_versions, "false",
+         "and when no version that should serve has failed, though another of its model serves"),
     NUMBER("model-load-thread-count", server.models.load_threads, "4", 1, 64, "N",
            "models loaded at once at start"),
     NUMBER("model-update-thread-count", server.models.update_threads, "1", 1, 64, "N",
@@ -128,6 +143,9 @@ const struct mr_option mr_serve_table[] = {
     TIME("default-warmup-time", server.default_warmup_ns, "1s", 0, 3600, MR_NS_PER_S,
          "run made-up requests for so long at most before a version without model_warmup is ready; "
          "0 none"),
+    TIME("start-warmup-time", server.start_warmup_ns, "50ms", 0, 3600, MR_NS_PER_S,
+         "made-up requests of all models at start take so long together, one request of each and "
+         "cheap ones aside"),
     TIME("recorded-warmup-time", server.recorded_warmup_ns, "30s", 0, DAY_S, MR_NS_PER_S,
          "run recorded requests for so long at most before a version is ready; 0 only checks them"),
     NUMBER("model-load-retry-count", server.models.load_retries, "0", 0, 100, "N",
@@ -140,6 +158,10 @@ const struct mr_option mr_serve_table[] = {
          "where backends are looked for, before the usual places"),
     LIST("backend-config", backend_configs, "NAME,KEY=VALUE",
          "a setting of a backend; without NAME of all: default-max-batch-size=4"),
+    NAME(
+        "allow-backend", allowed_backends, "NAME",
+        "load requests may choose this backend, though no model of the repositories uses it and no "
+        "--backend-config names it"),
 
     GROUP(
         "HTTP",
@@ -151,6 +173,8 @@ const struct mr_option mr_serve_table[] = {
     FLAG("reuse-http-port", server.reuse_http_port, "false", "share the port with other servers"),
     BYTES("http-max-input-size", server.http_max_input_bytes, "64MiB", 1, 64 * GIB,
           "largest JSON text and largest tensor of a request"),
+    FLAG("empty-health-bodies", server.empty_health_bodies, "false",
+         "answer health checks with a status alone, as Triton, instead of JSON"),
     TEXT("http-header-forward-pattern", http_forward, NULL, "REGEX",
          "request headers that models get as parameters (POSIX extended, whole name)"),
     SECRET("http-restricted-api", http_restricted, "APIS:KEY=VALUE",
@@ -174,6 +198,20 @@ const struct mr_option mr_serve_table[] = {
     FLAG("allow-metrics", server.allow_metrics, "true", "serve GET /metrics"),
     TEXT("metrics-address", server.metrics_address, NULL, "ADDRESS", "--http-address if not given"),
     NUMBER("metrics-port", server.metrics_port, "8002", 0, 65535, "PORT", "0 takes any free port"),
+
+    GROUP("Web pages", "Browsers let any page send requests to this machine; these say which may."),
+    {.name = "allowed-host",
+     .kind = MR_OPTION_LIST,
+     AT(allowed_hosts),
+     .value = "NAME",
+     .check = mr_http_check_host,
+     .help = "a name that clients reach this server by, beside addresses and localhost; * any"},
+    {.name = "allowed-origin",
+     .kind = MR_OPTION_LIST,
+     AT(allowed_origins),
+     .value = "ORIGIN",
+     .check = mr_http_check_origin,
+     .help = "web pages of this origin may ask, as https://app.example.org; null, * any"},
 
     GROUP("TLS", "Files are PEM; when they change, or at SIGHUP, new connections get what is new."),
     FLAG("http-use-ssl", server.http_tls.on, "false", "encrypt the port of HTTP"),
@@ -205,6 +243,9 @@ const struct mr_option mr_serve_table[] = {
     BYTES("max-header-bytes", server.http.max_header_bytes, "64KiB", 1024, 16777216,
           "all headers of a request together"),
     NUMBER("max-headers", server.http.max_headers, "100", 10, 10000, "N", "headers of a request"),
+    NUMBER("max-decompression-ratio", server.max_decompression_ratio, "100", 0, 1000000, "N",
+           "how many times its size a compressed request larger than 8 MiB when unpacked may be; "
+           "0 is any"),
     NUMBER("json-max-depth", server.json_max_depth, "100", 4, 1000, "N", "nesting of JSON"),
     TIME("header-timeout", server.http.header_timeout_ns, "10s", 0, DAY_S, MR_NS_PER_S,
          "from the first byte of a request to the end of its headers; 0 is no limit"),
@@ -217,7 +258,7 @@ const struct mr_option mr_serve_table[] = {
     BYTES("min-transfer-rate", server.http.min_rate, "1KiB", 0, GIB,
           "bytes a second that a body must come with, and an answer be taken with; 0 any"),
     BYTES("max-output-backlog", server.http.max_output_backlog, "4MiB", 65536, GIB,
-          "answers waiting for a slow client before its next request is looked at"),
+          "memory of answers waiting for a slow client before nothing more is taken from it"),
     NUMBER("h2-max-streams", server.http.h2_max_streams, "256", 1, 1000000, "N",
            "requests at once on an HTTP/2 connection"),
     BYTES("h2-window", server.http.h2_window_bytes, "1MiB", 65535, 67108864,
@@ -243,6 +284,10 @@ const struct mr_option mr_serve_table[] = {
          "time"),
     TIME("inline-threshold-us", server.inline_threshold_ns, "100", 0, 1000000, MR_NS_PER_US,
          "a model that answers faster than this runs on the network thread; 0 never"),
+    CHOICE(
+        "batching-delay", server.batching_delay, "adaptive", delays, "HOW",
+        "adaptive: a batch goes before max_queue_delay_microseconds is over when nothing more is "
+        "expected; exact: it waits, as in Triton"),
     TIME("exit-timeout-secs", server.exit_timeout_ns, "30", 0, DAY_S, MR_NS_PER_S,
          "how long requests in flight may take after the first SIGTERM or SIGINT"),
     {.name = "config",
@@ -268,12 +313,16 @@ const struct mr_option mr_serve_table[] = {
     FLAG("log-warning", log_warning, "true", "write warnings"),
     FLAG("log-info", log_info, "true", "write information"),
     TEXT("log-file", log_file, NULL, "FILE", "append to this file; SIGHUP opens it anew"),
-    CHOICE("log-format", log_format, "default", log_formats, "FORMAT", "default is text"),
+    CHOICE("log-format", log_format, "text", log_formats, "FORMAT",
+           "text, json, or Triton's: default, ISO8601"),
 
     IDLE("pinned-memory-pool-byte-size", NO_GPU),
     IDLE("cuda-memory-pool-byte-size", NO_GPU),
     IDLE_FLAG("enable-peer-access", NO_GPU),
     IDLE_FLAG("allow-gpu-metrics", NO_GPU),
+    IDLE("cuda-virtual-address-size", NO_GPU),
+    IDLE("min-supported-compute-capability", NO_GPU),
+    IDLE("model-load-gpu-limit", NO_GPU),
     IDLE("buffer-manager-thread-count", "inputs are placed by the thread that runs the model"),
     IDLE("http-thread-count", ONE_LOOP),
     IDLE("grpc-infer-thread-count", ONE_LOOP),
@@ -287,10 +336,22 @@ const struct mr_option mr_serve_table[] = {
     IDLE_FLAG("allow-cpu-metrics",
               "metrics of the process's own CPU and memory use are always there"),
     IDLE("metrics-interval-ms", ON_DEMAND),
+    IDLE("trace-rate", NO_TRACE),
+    IDLE("trace-count", NO_TRACE),
+    IDLE("trace-log-frequency", NO_TRACE),
+    IDLE("sagemaker-port", NO_CLOUD),
+    IDLE("sagemaker-safe-port-range", NO_CLOUD),
+    IDLE("sagemaker-thread-count", NO_CLOUD),
+    IDLE("vertex-ai-port", NO_CLOUD),
+    IDLE("vertex-ai-thread-count", NO_CLOUD),
+    IDLE("vertex-ai-default-model", NO_CLOUD),
 
     NOT_HERE("cache-config", NULL, "the response cache is"),
     NOT_HERE("cache-directory", NULL, "the response cache is"),
+    NOT_HERE("response-cache-byte-size", "0", "the response cache is"),
     NOT_HERE("trace-config", NULL, "request tracing is"),
+    NOT_HERE("trace-file", NULL, "request tracing is"),
+    NOT_HERE("trace-level", "OFF", "request tracing is"),
     NOT_HERE("rate-limit", "off", "rate limiting is"),
     NOT_HERE("rate-limit-resource", NULL, "rate limiting is"),
     NOT_HERE("repoagent-directory", NULL, "loading of repository agents is"),

@@ -162,9 +162,11 @@ static int open_target(struct perf *p, struct mr_err *err)
     p->target.grpc = grpc;
     p->target.http2 = grpc || o->http2;
     MR_TRY(mr_remote_open(&x->remote, o->url, grpc ? 8001 : 8000, p->target.http2, o->timeout_ns,
-                          &o->tls, err));
+                          &o->access, err));
     p->target.address = x->remote.address;
-    p->target.tls = x->remote.tls ? &o->tls : NULL;
+    p->target.tls = x->remote.tls ? &o->access.tls : NULL;
+    p->target.headers = o->access.headers.at;
+    p->target.header_count = o->access.headers.len;
     p->target.timeout_ns = o->timeout_ns;
     p->target.hello_path = grpc ? "/inference.GRPCInferenceService/ServerLive" : "/v2/health/live";
     if (grpc) {

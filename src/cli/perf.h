@@ -20,7 +20,7 @@ struct perf_options {
     const char *model;
     const char *version;
     const char *url;
-    struct mr_tls_client_options tls;
+    struct mr_remote_access access;
     int protocol; /* enum perf_protocol */
     bool http2;
     struct mr_option_list inputs;

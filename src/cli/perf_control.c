@@ -28,11 +28,11 @@ static int find_state(mr_str name)
 }
 
 int perf_control_open(struct perf_control *c, const char *url, bool grpc, const char *model,
-                      const struct mr_tls_client_options *tls, struct mr_err *err)
+                      const struct mr_remote_access *access, struct mr_err *err)
 {
     c->grpc = grpc;
     c->model = model;
-    return mr_remote_open(&c->remote, url, grpc ? 8001 : 8000, grpc, PATIENCE_NS, tls, err);
+    return mr_remote_open(&c->remote, url, grpc ? 8001 : 8000, grpc, PATIENCE_NS, access, err);
 }
 
 void perf_control_close(struct perf_control *c)

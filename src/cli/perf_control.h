@@ -38,9 +38,9 @@ struct perf_lives {
     size_t cap;
 };
 
-/** `model` and `tls` are borrowed. Nothing is connected yet. Errors: as mr_remote_open. */
+/** `model` and `access` are borrowed. Nothing is connected yet. Errors: as mr_remote_open. */
 int perf_control_open(struct perf_control *c, const char *url, bool grpc, const char *model,
-                      const struct mr_tls_client_options *tls, struct mr_err *err);
+                      const struct mr_remote_access *access, struct mr_err *err);
 void perf_control_close(struct perf_control *c);
 
 /** The calls wait for their answers, ten minutes at most. Errors: what the server says. */

@@ -37,6 +37,7 @@ const char perf_notes[] =
 #define RATE_MIN        0.001
 #define RATE_MAX        10e6
 #define RANGE_MAX       1000
+#define RATE_STEPS      10 /* of a range of rates without STEP */
 
 static const char *const protocols[] = {"rest", "binary", "grpc", "grpc-stream", NULL};
 static const char *const data_kinds[] = {"random", "zeros", NULL};
@@ -49,17 +50,18 @@ const struct mr_option perf_table[] = {
      .kind = MR_OPTION_STRING,
      CLI,
      AT(concurrency),
-     .value = "N[:TO:STEP]",
+     .value = "N[:TO[:STEP]]",
      .help = "closed loop: so many requests at a time, 1 if no load is given; or one run for each "
-             "of N, N + STEP, ... TO"},
+             "of N, N + STEP, ... TO; STEP is 1 if not given"},
     {.name = "rate",
      .letter = 'r',
      .kind = MR_OPTION_STRING,
      CLI,
      AT(rate),
-     .value = "R[:TO:STEP|..TO]",
-     .help = "open loop: so many requests per second; or one run for each of R, R + STEP, ... TO; "
-             "or, as R..TO, one run in which the rate goes evenly from R to TO"},
+     .value = "R[:TO[:STEP]|..TO]",
+     .help = "open loop: so many requests per second; or one run for each of R, R + STEP, ... TO, "
+             "in ten steps if STEP is not given; or, as R..TO, one run in which the rate goes "
+             "evenly from R to TO"},
     {.name = "poisson",
      .kind = MR_OPTION_BOOL,
      CLI,
@@ -250,7 +252,7 @@ const struct mr_option perf_table[] = {
      .scale = MR_NS_PER_S,
      .value = "TIME",
      .help = "patience per request, more than 0"},
-    MR_REMOTE_TLS_ROWS(struct perf_options),
+    MR_REMOTE_ACCESS_ROWS(struct perf_options),
     {.name = "Updates",
      .kind = MR_OPTION_GROUP,
      .help = "with 'millrace perf update'; the server's models must be under explicit control"},
@@ -365,10 +367,11 @@ static int bad_range(const char *option, const char *text, double min, double ma
 
     lo[mr_double_text(min, lo)] = '\0';
     snprintf(hi, sizeof hi, "%.0f", max);
-    return MR_FAIL(err, MR_E_INVALID,
-                   "--%s '%.60s': expected a%s number from %s to %s, or FROM:TO:STEP of such, with "
-                   "at most %d values",
-                   option, text, whole ? " whole" : "", lo, hi, RANGE_MAX);
+    return MR_FAIL(
+        err, MR_E_INVALID,
+        "--%s '%.60s': expected a%s number from %s to %s, or FROM:TO[:STEP] of such, with "
+        "at most %d values",
+        option, text, whole ? " whole" : "", lo, hi, RANGE_MAX);
 }
 
 int perf_parse_range(const char *option, const char *text, double min, double max, bool whole,
@@ -386,8 +389,11 @@ int perf_parse_range(const char *option, const char *text, double min, double ma
         }
         n++;
     }
-    struct perf_range r = {.from = v[0], .to = n == 3 ? v[1] : v[0], .step = n == 3 ? v[2] : 1};
-    if ((n != 1 && n != 3) || r.from < min || r.to > max || r.to < r.from || r.step <= 0 ||
+    struct perf_range r = {.from = v[0], .to = n > 1 ? v[1] : v[0], .step = n == 3 ? v[2] : 1};
+    if (n == 2 && !whole && r.to > r.from) {
+        r.step = (r.to - r.from) / RATE_STEPS;
+    }
+    if (n == 0 || r.from < min || r.to > max || r.to < r.from || r.step <= 0 ||
         (r.to - r.from) / r.step >= RANGE_MAX) {
         return bad_range(option, text, min, max, whole, err);
     }
@@ -526,9 +532,8 @@ int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_e
         return MR_FAIL(err, MR_E_INVALID, "--timeout: expected more than 0");
     }
     if (o->objective && !strchr(o->rate ? o->rate : o->concurrency ? o->concurrency : "", ':')) {
-        return MR_FAIL(
-            err, MR_E_INVALID,
-            "--objective needs a range to search: --rate FROM:TO:STEP, or --concurrency");
+        return MR_FAIL(err, MR_E_INVALID,
+                       "--objective needs a range to search: --rate FROM:TO, or --concurrency");
     }
     if (is_ramp(o) && o->requests) {
         return MR_FAIL(err, MR_E_INVALID,

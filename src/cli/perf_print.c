@@ -82,7 +82,8 @@ static void print_table(const struct perf *p, FILE *out)
     mr_grid_fini(&g);
 }
 
-#define RAMP_LINES 12
+#define RAMP_LINES      12
+#define RAMP_SHORTEST_S 0.05 /* of the last second */
 
 /* Latencies along a ramp. Percentiles of seconds cannot be joined, so each line has the worst of its seconds. */
 static void print_ramp(const struct perf_row *row, FILE *out)
@@ -91,14 +92,21 @@ static void print_ramp(const struct perf_row *row, FILE *out)
                                        "p50",  "p99",  "max",       NULL};
     const struct mr_perf_load *load = &row->load;
     const struct mr_perf_result *r = row->result;
-    const size_t each = (r->windows.len + RAMP_LINES - 1) / RAMP_LINES;
+    size_t count = r->windows.len;
     struct mr_grid g;
     char text[32];
 
     mr_grid_init(&g, head);
-    for (size_t i = 0; i < r->windows.len; i += each) {
+    /* What begins at the end of the ramp holds late answers alone: no rate is theirs. */
+    while (count > 1 &&
+           (r->windows.at[count - 1].begin_s + RAMP_SHORTEST_S) * (double)MR_NS_PER_S >=
+               (double)load->duration_ns) {
+        count--;
+    }
+    const size_t each = (count + RAMP_LINES - 1) / RAMP_LINES;
+    for (size_t i = 0; i < count; i += each) {
         struct mr_perf_second sum = r->windows.at[i];
-        for (size_t k = i + 1; k < MR_MIN(i + each, r->windows.len); k++) {
+        for (size_t k = i + 1; k < MR_MIN(i + each, count); k++) {
             const struct mr_perf_second *s = &r->windows.at[k];
             sum.length_s += s->length_s;
             sum.answered += s->answered;

@@ -408,7 +408,7 @@ static int prepare(struct perf_update *u, struct mr_err *err)
     MR_TRY(perf_facts_read((int)o->pid, &facts, err));
     perf_facts_fini(&facts);
     MR_TRY(perf_control_open(&u->control, o->control_url ? o->control_url : o->url,
-                             perf_control_is_grpc(o), o->update ? o->update : o->model, &o->tls,
+                             perf_control_is_grpc(o), o->update ? o->update : o->model, &o->access,
                              err));
     if (o->versions) {
         MR_TRY(perf_parse_versions(o->versions, u, err));

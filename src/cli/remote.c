@@ -45,16 +45,21 @@ int mr_remote_address(const char *url, int default_port, char *out, size_t size,
 }
 
 int mr_remote_open(struct mr_remote *r, const char *url, int default_port, bool http2,
-                   int64_t timeout_ns, const struct mr_tls_client_options *tls, struct mr_err *err)
+                   int64_t timeout_ns, const struct mr_remote_access *access, struct mr_err *err)
 {
-    struct mr_client_options options = {.http2 = http2, .max_response_bytes = INT64_C(4) << 30};
+    static const struct mr_remote_access open = {.headers.len = 0};
+    const struct mr_remote_access *a = access ? access : &open;
+    struct mr_client_options options = {.http2 = http2,
+                                        .max_response_bytes = INT64_C(4) << 30,
+                                        .headers = a->headers.at,
+                                        .header_count = a->headers.len};
     int rc;
 
     memset(r, 0, sizeof *r);
     r->timeout_ns = timeout_ns;
     MR_TRY(mr_remote_address(url, default_port, r->address, sizeof r->address, err));
     if (mr_remote_is_tls(url)) {
-        MR_TRY(mr_tls_client_new(&r->tls, tls, err));
+        MR_TRY(mr_tls_client_new(&r->tls, &a->tls, err));
         options.tls = r->tls;
     }
     MR_TRY(mr_loop_new(&r->loop, NULL, err));

@@ -2,6 +2,7 @@
 #ifndef MR_CLI_REMOTE_H
 #define MR_CLI_REMOTE_H
 
+#include "base/options.h"
 #include "net/client.h"
 #include "net/tls.h"
 
@@ -11,6 +12,12 @@ struct mr_remote {
     struct mr_tls_client *tls; /* NULL: none */
     char address[256];         /* for texts */
     int64_t timeout_ns;
+};
+
+/** How a server lets a command in: TLS, and headers of each request ("Name: value"). */
+struct mr_remote_access {
+    struct mr_tls_client_options tls;
+    struct mr_option_list headers;
 };
 
 /** One answer; the body stays until mr_remote_reply_fini. */
@@ -23,9 +30,10 @@ struct mr_remote_reply {
 };
 
 /** url: host, host:port, http://host:port, grpc://host:port, unix:/path; https:// and grpcs:// speak
- *  TLS as `tls` says. Nothing is connected yet. Errors: MR_E_INVALID, and those of mr_tls_client_new. */
+ *  TLS as `access` says (NULL: no headers, TLS by its defaults). Nothing is connected yet. Errors: MR_E_INVALID, and those of
+ *  mr_tls_client_new. */
 int mr_remote_open(struct mr_remote *r, const char *url, int default_port, bool http2,
-                   int64_t timeout_ns, const struct mr_tls_client_options *tls, struct mr_err *err);
+                   int64_t timeout_ns, const struct mr_remote_access *access, struct mr_err *err);
 void mr_remote_close(struct mr_remote *r);
 
 /** One HTTP request. An HTTP status of 400 and more is an error with the server's text. References of the pieces
@@ -53,7 +61,7 @@ int mr_remote_address(const char *url, int default_port, char *out, size_t size,
 /** Does a URL ask for TLS? */
 bool mr_remote_is_tls(const char *url);
 
-/** Rows of an option table for a struct with `url`, `protocol` and a struct mr_tls_client_options `tls`. `ports` says
+/** Rows of an option table for a struct with `url`, `protocol` and a struct mr_remote_access `access`. `ports` says
  *  which port it is when none is given, `names` what may be spoken. */
 #define MR_REMOTE_URL_ROW(type, ports)                                                             \
     {                                                                                              \
@@ -69,23 +77,33 @@ bool mr_remote_is_tls(const char *url);
     }
 #define MR_REMOTE_TLS_FILE(option, type, member, text)                                             \
     {                                                                                              \
-        .name = option, .kind = MR_OPTION_STRING, MR_OPTION_AT(type, tls.member), .value = "FILE", \
-        .help = text                                                                               \
+        .name = option, .kind = MR_OPTION_STRING, MR_OPTION_AT(type, access.tls.member),           \
+        .value = "FILE", .help = text                                                              \
     }
-#define MR_REMOTE_TLS_ROWS(type)                                                                   \
-    MR_REMOTE_TLS_FILE("tls-ca", type, ca_file,                                                    \
-                       "authorities to trust with https:// and grpcs://; the system's if not "     \
-                       "given"),                                                                   \
+#define MR_REMOTE_ACCESS_ROWS(type)                                                                \
+    {.name = "header",                                                                             \
+     .letter = 'H',                                                                                \
+     .kind = MR_OPTION_LIST,                                                                       \
+     .flags = MR_OPTION_SECRET,                                                                    \
+     MR_OPTION_AT(type, access.headers),                                                           \
+     .check = mr_client_header_check,                                                              \
+     .value = "'NAME: VALUE'",                                                                     \
+     .help = "sent with each request, over gRPC as metadata; may be given several times; in "      \
+             "MILLRACE_HEADER it stays out of the list of processes"},                             \
+        MR_REMOTE_TLS_FILE("tls-ca", type, ca_file,                                                \
+                           "authorities to trust with https:// and grpcs://; the system's if not " \
+                           "given"),                                                               \
         MR_REMOTE_TLS_FILE("tls-cert", type, cert_file,                                            \
                            "certificate to show to a server that asks for one"),                   \
         MR_REMOTE_TLS_FILE("tls-key", type, key_file, "its key; in --tls-cert if not given"),      \
         {.name = "tls-server-name",                                                                \
          .kind = MR_OPTION_STRING,                                                                 \
-         MR_OPTION_AT(type, tls.server_name),                                                      \
+         MR_OPTION_AT(type, access.tls.server_name),                                               \
          .value = "NAME",                                                                          \
          .help = "whom the server's certificate has to name; the host if not given"},              \
     {                                                                                              \
-        .name = "tls-insecure", .kind = MR_OPTION_BOOL, MR_OPTION_AT(type, tls.is_insecure),       \
+        .name = "tls-insecure", .kind = MR_OPTION_BOOL,                                            \
+        MR_OPTION_AT(type, access.tls.is_insecure),                                                \
         .help = "take any certificate: anybody may be answering"                                   \
     }
 

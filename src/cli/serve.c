@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "cli.h"
+#include "notify.h"
 #include "opt_serve.h"
 #include "serve_print.h"
 #include "term.h"
@@ -74,6 +75,11 @@ static void on_hangup(struct signals *s)
 {
     struct mr_err err;
 
+    bool is_serving = atomic_load(&s->is_serving) && atomic_load(&s->first) == 0;
+
+    if (is_serving) {
+        mr_notify_reloading();
+    }
     if (*mr_log_file() && mr_log_set_file(mr_log_file(), &err) < 0) {
         mr_log(MR_LOG_ERROR, "log.reopen", "%s", err.msg);
     }
@@ -82,6 +88,9 @@ static void on_hangup(struct signals *s)
         mr_server_reload_tls(s->server);
     }
     pthread_mutex_unlock(&s->lock);
+    if (is_serving) {
+        mr_notify("READY=1");
+    }
 }
 
 static void set_server(struct signals *s, struct mr_server *server)
@@ -161,15 +170,12 @@ static int wait_for_stop(struct signals *s)
 
 static int apply_log_options(const struct mr_serve_options *s, struct mr_err *err)
 {
-    static const enum mr_log_format formats[] = {MR_LOG_TEXT, MR_LOG_ISO8601, MR_LOG_TEXT,
-                                                 MR_LOG_JSON};
-
     mr_log_set_enabled(MR_LOG_ERROR, s->log_error);
     mr_log_set_enabled(MR_LOG_WARN, s->log_warning && s->log_level >= MR_LOG_WARN);
     mr_log_set_enabled(MR_LOG_INFO, s->log_info && s->log_level >= MR_LOG_INFO);
     mr_log_set_enabled(MR_LOG_DEBUG, s->log_level >= MR_LOG_DEBUG);
     mr_log_set_verbose(s->log_verbose);
-    mr_log_set_format(formats[s->log_format]);
+    mr_log_set_format((enum mr_log_format)s->log_format);
     return s->log_file ? mr_log_set_file(s->log_file, err) : MR_OK;
 }
 
@@ -194,7 +200,7 @@ static int start_failed(const struct mr_serve_options *s, const struct mr_err *e
     snprintf(text, sizeof text, "%s%s", err->msg,
              in_use ? " (another server? port 0 takes any free one)" : "");
     /* Where the log is the same terminal, once is enough. */
-    if (s->log_file || s->log_format == MR_LOG_OPTION_JSON) {
+    if (s->log_file || s->log_format == MR_LOG_JSON) {
         mr_log(MR_LOG_ERROR, "serve.failed", "%s", err->msg);
     }
     return mr_cli_fail("millrace serve", MR_EXIT_FAILED, text);
@@ -204,6 +210,7 @@ static int stop(struct mr_server **server, struct signals *signals, int number)
 {
     int64_t begin = mr_now_ns();
 
+    mr_notify("STOPPING=1\nSTATUS=finishing requests");
     mr_log(MR_LOG_INFO, "serve.stopping", "signal=%s", number == SIGINT ? "SIGINT" : "SIGTERM");
     set_server(signals, NULL);
     int rc = mr_server_stop(*server);
@@ -228,12 +235,14 @@ static int run(struct mr_serve_options *s)
 
     const struct mr_serve_tls *http = &s->server.http_tls;
     const struct mr_serve_tls *grpc = &s->server.grpc_tls;
-    bool with_hangup = s->log_file || http->on || http->mutual || grpc->on || grpc->mutual;
+    bool with_hangup =
+        mr_notify_is_on() || s->log_file || http->on || http->mutual || grpc->on || grpc->mutual;
 
     mr_cli_heap_bounds();
     if (apply_log_options(s, &err) < 0 || signals_start(&signals, with_hangup, &err) < 0) {
         return mr_cli_fail("millrace serve", MR_EXIT_FAILED, err.msg);
     }
+    mr_notify("STATUS=loading models");
     mr_log(MR_LOG_INFO, "serve.starting", "version=%s pid=%d", mr_cli_version(), (int)getpid());
     if (mr_server_start(&server, &s->server, &err) < 0) {
         signals_stop(&signals);
@@ -247,6 +256,7 @@ static int run(struct mr_serve_options *s)
         mr_serve_print(s, server);
     }
     mr_serve_log_ready(s, server, begin);
+    mr_notify("READY=1\nSTATUS=serving");
     int code = stop(&server, &signals, wait_for_stop(&signals));
     signals_stop(&signals);
     return code;

@@ -43,8 +43,13 @@ static void find_listeners(const struct mr_serve_options *s, struct mr_server *s
                                is_on(&o->http_tls) ? "https://" : "http://",
                                "",
                                &o->http_tls};
-    out[1] = (struct listener){
-        "grpc", o->allow_grpc, o->grpc_address, mr_server_grpc_port(server), "", "", &o->grpc_tls};
+    out[1] = (struct listener){"grpc",
+                               o->allow_grpc,
+                               o->grpc_address,
+                               mr_server_grpc_port(server),
+                               is_on(&o->grpc_tls) ? "grpcs://" : "",
+                               "",
+                               &o->grpc_tls};
     out[2] = (struct listener){"metrics",
                                o->allow_metrics,
                                metrics,

@@ -72,6 +72,8 @@ int perf_worker_connect(struct perf_worker *w, struct mr_err *err)
     struct mr_client_options options = {.http2 = w->run->target->http2,
                                         .tls = w->run->tls,
                                         .max_connections = 1,
+                                        .headers = w->run->target->headers,
+                                        .header_count = w->run->target->header_count,
                                         .never_repeat = true};
     struct perf_conn *conn = MR_NEW(struct perf_conn);
     int rc = mr_client_new(&conn->client, w->loop, w->run->target->address, &options, err);

@@ -386,12 +386,12 @@ static void model_commands(void **state)
     assert_int_equal(run("millrace model versions text -u %H", NULL), 0);
     assert_non_null(strstr(out, "\n1\tREADY\t20"));
     assert_int_equal(run("millrace model label text stable 1 -u %H", NULL), 0);
-    assert_memory_equal(out, "text labelled, ", 15);
+    assert_non_null(strstr(out, "text version 1 is labelled 'stable', "));
     assert_int_equal(run("millrace infer -m text --model-version stable -u %H -i X=a", NULL), 0);
     assert_int_equal(run("millrace model versions text -u %H", NULL), 0);
     assert_non_null(strstr(out, "\tstable\t"));
     assert_int_equal(run("millrace model label text stable -u %H", NULL), 0);
-    assert_memory_equal(out, "text unlabelled, ", 17);
+    assert_non_null(strstr(out, "text has no label 'stable' any more, "));
     expect("millrace model rollback text -u %H", NULL, 1,
            "millrace model: model 'text' has no version to go back to\n");
     assert_int_equal(run("millrace model rollback text 1 -u %H --json", NULL), 0);

@@ -31,11 +31,18 @@ static void ranges(void **state)
     assert_true(perf_range_at(&r, 2) == 900);
     assert_int_equal(parse("1:2000:2", &r, &err), MR_OK);
     assert_int_equal(perf_range_count(&r), 1000);
+    assert_int_equal(parse("100:200", &r, &err), MR_OK); /* in ten steps */
+    assert_int_equal(perf_range_count(&r), 11);
+    assert_true(perf_range_at(&r, 1) == 110);
+    assert_int_equal(parse("7:7", &r, &err), MR_OK);
+    assert_int_equal(perf_range_count(&r), 1);
+    assert_int_equal(perf_parse_range("concurrency", "1:4", 1, 9, true, &r, &err), MR_OK);
+    assert_int_equal(perf_range_count(&r), 4);
 }
 
 static void bad_ranges_name_option_and_bounds(void **state)
 {
-    static const char *const bad[] = {"",      "x",      "0.4",      "2001",       "1:2", "2:1:1",
+    static const char *const bad[] = {"",      "x",      "0.4",      "2001",       "2:1", "2:1:1",
                                       "1:2:0", "1:2:-1", "1:2:1:1",  "nan",        "inf", "1::2",
                                       " 1",    "1e999",  "1:2000:1", "1:2001:500", NULL};
     struct perf_range r;

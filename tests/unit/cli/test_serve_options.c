@@ -92,6 +92,7 @@ static void defaults_agree(void **state)
     SAME(busy_poll_ns);
     SAME(inline_threshold_ns);
     SAME(default_warmup_ns);
+    SAME(start_warmup_ns);
     SAME(recorded_warmup_ns);
     SAME(grpc_compression);
     assert_ptr_equal(o->header_forward_pattern, plain.header_forward_pattern);

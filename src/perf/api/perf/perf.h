@@ -38,7 +38,9 @@ struct mr_perf_target {
     bool streams; /* gRPC: path is a method with streams of ModelInferRequest, one per connection */
     bool http2;
     const struct mr_tls_client_options *tls; /* NULL: none */
-    const char *path;                        /* REST: POST to; gRPC: "/service/method" */
+    const char *const *headers; /* "Name: value", of each request; see mr_client_options */
+    size_t header_count;
+    const char *path; /* REST: POST to; gRPC: "/service/method" */
     const char
         *hello_path; /* asked once on every new connection before the start; any answer will do */
     const struct mr_perf_body *bodies; /* sent in turn */
