@@ -18,8 +18,8 @@ UNITS = {"rate": "{}/s", "cpu": "{} CPU", "p50": "p50 {}", "rss": "{}", "batch":
          "writes": "{} writes", "polls": "{} polls", "other calls": "{} other calls", "threads": "threads: {}",
          "peak": "peak {}", "kept": "{} of it kept", "health": "health {}", "worst": "longest wait {}", "p99.9": "p99.9 {}",
          "rows": "{} rows/s", "worker cpu": "{} CPU", "host cpu": "{} CPU of the host", "busy": "CPUs {} busy meanwhile", "peak rss": "{}",
-         "load": "loads in {}", "rss growth": "{} × after the first update"}
-BESIDE = ("millrace, busy polling", "millrace, seen before", "millrace, plain", "millrace, by gRPC", "triton, by gRPC",
+         "load": "loads in {}", "instances": "{}", "rss growth": "{} × after the first update"}
+BESIDE = ("millrace, busy polling", "millrace, seen before", "millrace, plain", "triton, loads by REST",
           "nginx", "nghttpd", "copy loop", "ONNX Runtime")
 
 
@@ -33,8 +33,8 @@ def figures_text(row, contender, figures):
 
 
 def main_cell(row, contender):
-    extra = {"p50": ("cpu",), "seconds": ("cpu", "rss"), "worst": ("p99.9", "load", "rss"),
-             "ready": ("rss",)}.get(main_figure(row), ("cpu", "batch", "kept"))
+    extra = {"p50": ("cpu", "instances"), "seconds": ("cpu", "rss"), "worst": ("p99.9", "load", "rss"),
+             "ready": ("rss",)}.get(main_figure(row), ("cpu", "batch", "kept", "instances"))
     cell = figures_text(row, contender, (main_figure(row), *extra)).removeprefix("p50 ")
     if not cell and contender == "triton" and row["key"] in EARLIER:
         return f"not in this run; measured earlier: {EARLIER[row['key']]}"

@@ -15,14 +15,14 @@ from make_models import Repo, add_sub, io_text  # noqa: E402
 
 ONE_THREAD = "".join(f'parameters {{ key: "{k}" value: {{ string_value: "1" }} }}\n'
                      for k in ("intra_op_thread_count", "inter_op_thread_count"))
-ONE_INSTANCE = "instance_group { count: 1 kind: KIND_CPU }\n"
 DELAY_500_US = "dynamic_batching { max_queue_delay_microseconds: 500 }\n"
 FLOAT = TensorProto.FLOAT
 
 
 def config(repo, model, backend, batch, inputs, outputs, more=""):
+    instances = getattr(repo, "instances", 1)
     repo.config(model, f'name: "{model}"\nbackend: "{backend}"\nmax_batch_size: {batch}\n' + io_text("input", *inputs)
-                + io_text("output", *outputs) + ONE_INSTANCE + (ONE_THREAD if backend == "onnxruntime" else "") + more)
+                + io_text("output", *outputs) + f"instance_group {{ count: {instances} kind: KIND_CPU }}\n" + (ONE_THREAD if backend == "onnxruntime" else "") + more)
 
 
 def weights(rng, name, *shape):
@@ -135,13 +135,18 @@ def giant(repo):
     products(repo, "large", 64)
 
 
+TWO = " with two instances"
+
+
 def make(folder, kind):
-    """Makes the repository `kind` below the folder unless it is there; its path."""
+    """Makes the repository `kind` below the folder unless it is there; its path. With TWO behind it each model has two instances."""
     root = Path(folder, kind)
     if root.exists():
         return root
     root.mkdir(parents=True)
     repo = Repo(root)
+    repo.instances = 2 if kind.endswith(TWO) else 1
+    kind = kind.removesuffix(TWO)
     many = kind.split("-")
     if many[0] == "many":
         for i in range(int(many[1])):

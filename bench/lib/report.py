@@ -30,6 +30,7 @@ FIGURES = {  # name: (heading, format)
     "rss growth": ("memory, last ÷ first update", lambda v: f"{v:.2f}"),
     "doubtful": ("doubtful windows", lambda v: f"{v:.0f}"),
     "threads": ("threads", lambda v: f"{v:.0f}"),
+    "instances": ("instances", lambda v: f"{v:.0f} instance" + "s" * (v > 1)),
     "rows": ("rows/s", lambda v: f"{v:,.0f}"),
     "worker cpu": ("worker's CPU", lambda v: time_text(v)),
     "host cpu": ("host's CPU", lambda v: time_text(v)),

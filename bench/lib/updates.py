@@ -29,8 +29,8 @@ def figures_of(report):
             "doubtful": report["doubtful"]}
 
 
-def updated(server, protocol="rest", cpus=1, options=(), is_cold=False):
-    """500 requests a second to `simple`, which does not change, by the protocol by which the updates are asked for. Either both versions of the large model lie in the
+def updated(server, control="rest", cpus=1, options=(), is_cold=False):
+    """500 REST requests a second to `simple`, which does not change, while updates are asked for over `control`. Either both versions of the large model lie in the
     page cache, and Millrace has seen both; or a giant one is loaded in place, whose file neither the page cache nor
     Millrace's own has."""
     def measure(bench):
@@ -39,7 +39,7 @@ def updated(server, protocol="rest", cpus=1, options=(), is_cold=False):
         more = [] if server == "triton" else [f"--backend-config=onnxruntime,parameter_cache={cache}"]
         running = bench.begin(server, repository, "--load-model=simple", "--load-model=large", *more, *options, explicit=True,
                               cpus=cpus)
-        url = f"127.0.0.1:{running.grpc if protocol == 'grpc' else running.http}"
+        loads = ["--control-protocol", control, "--control-url", f"127.0.0.1:{running.grpc if control == 'grpc' else running.http}"]
         how = ["--versions", "1,2", "--updates", UPDATES]
         if is_cold:
             file = f"{repository}/large/1/model.onnx"
@@ -48,7 +48,7 @@ def updated(server, protocol="rest", cpus=1, options=(), is_cold=False):
         try:
             done = subprocess.run([str(c) for c in (
                 *machine.pinned(machine.client_cpu(), [MILLRACE]), "perf", "update", "-m", "simple", "--update", "large",
-                "--protocol", protocol, "--url", url, "--rate", RATE, *how, "--pid", running.pid, "--max-errors", "-1",
+                "--url", f"127.0.0.1:{running.http}", *loads, "--rate", RATE, *how, "--pid", running.pid, "--max-errors", "-1",
                 "--json", "-")], capture_output=True, text=True)
             if done.returncode:
                 raise RuntimeError(f"millrace perf update: {done.stderr[-800:]}")
