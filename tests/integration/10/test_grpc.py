@@ -123,6 +123,39 @@ def test_metadata_calls(reflected):
     assert not reflected.infer("CudaSharedMemoryStatus").regions
 
 
+def test_version_texts(server):
+    """Triton's words, also where the model is not there: a version that is no number is wrong for any model."""
+    with Grpc(server.url("grpc")) as client:
+        for model in ("simple", "nosuch"):
+            for call in ("ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics", "ModelInfer"):
+                field = "model_" if call == "ModelInfer" else ""
+                for version, words in (("x", "failed to get model version from specified version string 'x'"),
+                                       ("1.5", "failed to get model version from specified version string '1.5'"),
+                                       ("-1", "invalid model version specified '-1'")):
+                    message = getattr(service_pb2, f"{call}Request")(**{f"{field}name": model, f"{field}version": version})
+                    e = failure(getattr(client.stub, call), message)
+                    assert e.code() == Code.INVALID_ARGUMENT and words in e.details(), (call, e.details())
+                    assert e.details().endswith("version should be an integral value > 0")
+
+
+@pytest.mark.parametrize("method", ["ServerLive", "ServerReady", "ServerMetadata"])
+def test_a_message_that_should_be_empty_is_parsed(server, method):
+    with grpc.insecure_channel(server.url("grpc")) as channel:
+        call = channel.unary_unary(f"/{SERVICE}/{method}")
+        e = failure(call, b"\x0a\xff", timeout=60)
+        assert e.code() == Code.INTERNAL and "not a valid protobuf message" in e.details()
+        assert call(b"", timeout=60)
+        assert call(b"\x0a\x01x", timeout=60), "an unknown field is none of its business"
+
+
+def test_blanks_around_metadata(models, start):
+    repo.add(models, "m", backend="fault")
+    server = start(models, "--grpc-header-forward-pattern=fail_.*")
+    with Grpc(server.url("grpc")) as client:
+        e = failure(client.infer, grpcraw.int32("m", [1]), metadata=(("fail_status", "  NOT_FOUND  "), ("x-blank", " ")))
+        assert e.code() == Code.NOT_FOUND, e.details()
+
+
 def test_infer(reflected):
     vector = {"datatype": "INT32", "shape": [1, 16]}
     answer = reflected.infer("ModelInfer", model_name="simple", id="x", inputs=[

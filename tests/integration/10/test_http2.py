@@ -19,7 +19,7 @@ from lib.raw import GRPC_HEADERS, Http2, grpc_frame, grpc_path
 from lib.rest import binary_body
 
 INFER = "/v2/models/flat_int32/infer"
-PLAIN = [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", "/v2")]
+PLAIN = [(":method", "GET"), (":scheme", "http"), (":authority", "localhost"), (":path", "/v2")]
 ErrorCodes = h2.errors.ErrorCodes
 Setting = h2.settings.SettingCodes
 
@@ -109,7 +109,7 @@ def test_trailers_of_a_request(wire):
 
 def test_padding_and_priorities(wire):
     stream = wire.h2.get_next_available_stream_id()
-    wire.h2.send_headers(stream, [(":method", "POST"), (":scheme", "http"), (":authority", "x"), (":path", INFER)],
+    wire.h2.send_headers(stream, [(":method", "POST"), (":scheme", "http"), (":authority", "localhost"), (":path", INFER)],
                          priority_weight=200, priority_depends_on=0, priority_exclusive=True)
     body = infer_body([1, 2])
     for i in range(0, len(body), 10):
@@ -346,16 +346,16 @@ def test_violation_ends_the_connection(server, data):
 
 
 @pytest.mark.parametrize("headers", [
-    [(":method", "GET"), (":scheme", "http"), (":authority", "x")],
-    [(":scheme", "http"), (":authority", "x"), (":path", "/v2")],
-    [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", "")],
-    [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", "/v2"), (":path", "/v3")],
-    [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", "/v2"), ("Upper", "x")],
-    [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", "/v2"), ("connection", "close")],
-    [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", "/v2"), ("transfer-encoding", "chunked")],
-    [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", "/v2"), ("te", "gzip")],
-    [(":method", "GET"), ("early", "x"), (":scheme", "http"), (":authority", "x"), (":path", "/v2")],
-    [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", "/v2"), (":odd", "x")]],
+    [(":method", "GET"), (":scheme", "http"), (":authority", "localhost")],
+    [(":scheme", "http"), (":authority", "localhost"), (":path", "/v2")],
+    [(":method", "GET"), (":scheme", "http"), (":authority", "localhost"), (":path", "")],
+    [(":method", "GET"), (":scheme", "http"), (":authority", "localhost"), (":path", "/v2"), (":path", "/v3")],
+    [(":method", "GET"), (":scheme", "http"), (":authority", "localhost"), (":path", "/v2"), ("Upper", "x")],
+    [(":method", "GET"), (":scheme", "http"), (":authority", "localhost"), (":path", "/v2"), ("connection", "close")],
+    [(":method", "GET"), (":scheme", "http"), (":authority", "localhost"), (":path", "/v2"), ("transfer-encoding", "chunked")],
+    [(":method", "GET"), (":scheme", "http"), (":authority", "localhost"), (":path", "/v2"), ("te", "gzip")],
+    [(":method", "GET"), ("early", "x"), (":scheme", "http"), (":authority", "localhost"), (":path", "/v2")],
+    [(":method", "GET"), (":scheme", "http"), (":authority", "localhost"), (":path", "/v2"), (":odd", "x")]],
     ids=["no path", "no method", "empty path", "two paths", "upper case", "connection", "transfer-encoding", "te",
          "late pseudo", "unknown pseudo"])
 def test_malformed_request(server, headers):

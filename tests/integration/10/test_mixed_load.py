@@ -157,7 +157,7 @@ def test_damaged_http(server, seed):
     body, length = binary_body([("INPUT0", "INT32", [20])], [BLOB])
     whole = [request("POST", INFER, "", JSON), request("POST", INFER, f"Inference-Header-Content-Length: {length}\r\n", body),
              request("GET", "/v2/models/simple/config") * 2,
-             b"POST /v2/models/flat_int32/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(JSON), JSON)]
+             b"POST /v2/models/flat_int32/infer HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(JSON), JSON)]
     for _ in range(100):
         with Http1(server.http) as wire:
             wire.send_until_refused(damage(rng, rng.choice(whole)))

@@ -4,6 +4,7 @@ import json
 import numpy as np
 import pytest
 
+from lib.raw import Http1, Http2, request
 from lib.rest import binary_body, infer_path
 
 ONE = {"name": "INPUT0", "datatype": "INT32", "shape": [3], "data": [1, 2, 3]}
@@ -149,6 +150,20 @@ def test_bad_header_length(rest, length, text):
     assert reply.status == 400
     assert text.format(**values) in reply.error
     assert rest.infer("flat_int32", [ONE]).status == 200
+
+
+@pytest.mark.parametrize("other, status", [(0, 200), (1, 400), (-1, 400)])
+def test_header_length_given_twice(server, other, status):
+    body, length = binary_body([("INPUT0", "INT32", [3])], [ONE_BYTES])
+    name = "Inference-Header-Content-Length"
+    for first, second in ((length, length + other), (length + other, length)):
+        with Http1(server.http) as wire:
+            wire.send(request("POST", FLAT, f"{name}: {first}\r\n{name.lower()}: {second}\r\n", body))
+            answer = wire.response()
+        with Http2(server.http) as wire:
+            over_http2 = wire.ask("POST", FLAT, body, [(name.lower(), str(first)), (name.lower(), str(second))])
+        assert answer.status == over_http2.status == status
+        assert status == 200 or "given twice" in json.loads(answer.body)["error"]
 
 
 def test_header_length_cuts_the_json(rest):

@@ -3,6 +3,9 @@ import json
 
 import pytest
 
+from lib import repo
+from lib.rest import Rest
+
 ROUTES = [  # path, methods, status of GET
     ("/v2", "GET", 200),
     ("/v2/health/live", "GET", 200),
@@ -106,6 +109,18 @@ def test_health_bodies(rest):
     assert rest.get("/v2/models/simple/ready").ok().json() == {"name": "simple", "ready": True}
 
 
+def test_health_without_bodies(models, start):
+    """As Triton answers: the status is all."""
+    repo.add(models, "m")
+    server = start(models, "--empty-health-bodies")
+    with Rest(server.http) as rest:
+        for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/m/ready", "/v2/models/m/versions/1/ready"):
+            reply = rest.get(path)
+            assert (reply.status, reply.body, reply.headers.get("content-length")) == (200, b"", "0"), path
+            assert "content-type" not in reply.headers
+        assert rest.get("/v2/models/nosuch/ready").error == "Model version not ready"
+
+
 def test_model_that_is_not_ready(rest):
     reply = rest.get("/v2/models/nosuch/ready")
     assert reply.status == 400 and reply.error == "Model version not ready"
@@ -168,7 +183,7 @@ def test_config_prints_every_default(rest):
     assert {k: c["output"][0][k] for k in ("name", "data_type", "dims", "label_filename", "is_shape_tensor")} == {
         "name": "OUTPUT0", "data_type": "TYPE_INT32", "dims": [4], "label_filename": "", "is_shape_tensor": False}
     (group,) = c["instance_group"]
-    assert group["name"] == "pair_0" and group["kind"] == "KIND_CPU" and group["count"] >= 1
+    assert group["name"] == "pair" and group["kind"] == "KIND_CPU" and group["count"] >= 1
     for key in ("gpus", "secondary_devices", "profile", "passive", "host_policy"):
         assert key in group, key
     assert "priority" in c["optimization"] and c["optimization"]["input_pinned_memory"] == {"enable": True}

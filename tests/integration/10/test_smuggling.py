@@ -11,7 +11,7 @@ import pytest
 from lib.raw import Closed, Http1, request
 
 LIVE = "/v2/health/live"
-MARK = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"  # would be answered 404
+MARK = b"GET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"  # would be answered 404
 LAST = request("GET", LIVE, "Connection: close\r\n")
 N = len(MARK)
 CHUNKED = "Transfer-Encoding: chunked\r\n"
@@ -21,7 +21,7 @@ TAKEN = [200, 200]
 REFUSED = [400]
 
 
-def ask(headers="", body=b"", line=f"GET {LIVE} HTTP/1.1", host="Host: x\r\n"):
+def ask(headers="", body=b"", line=f"GET {LIVE} HTTP/1.1", host="Host: localhost\r\n"):
     return f"{line}\r\n{host}{headers}\r\n".encode("latin-1") + body
 
 
@@ -108,7 +108,7 @@ ROWS = {
     "small and capital digits": (ask(CHUNKED, b"a\r\n0123456789\r\nB\r\n0123456789a\r\n0\r\n\r\n"), TAKEN),
     "zeros before a chunk size": (ask(CHUNKED, b"0000005\r\nabcde\r\n000\r\n\r\n"), TAKEN),
     "extensions": (ask(CHUNKED, b'5;a;b=c;d="e f"\r\nabcde\r\n0;x\r\n\r\n'), TAKEN),
-    "trailers": (ask(CHUNKED, b"0\r\nX-A: b\r\nHost: y\r\nContent-Length: 9\r\nTransfer-Encoding: x\r\n\r\n"), TAKEN),
+    "trailers": (ask(CHUNKED, b"0\r\nX-A: b\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\nTransfer-Encoding: x\r\n\r\n"), TAKEN),
     "bad chunk size": (chunks(b"zz\r\n"), REFUSED),
     "negative chunk size": (chunks(b"-5\r\nabcde\r\n0\r\n\r\n"), REFUSED),
     "chunk size with prefix": (chunks(b"0x5\r\nabcde\r\n0\r\n\r\n"), REFUSED),
@@ -147,7 +147,7 @@ ROWS = {
     "blank before a name": (ask(f"X-A: b\r\n Content-Length: {N}\r\n", MARK), REFUSED),
     "folded header": (ask(f"X-A: b\r\n Content-Length: 3\r\nContent-Length: {N}\r\n", MARK), REFUSED),
     "folded by a tab": (field("X-A: b\r\n\tc"), REFUSED),
-    "folded first header": (ask(host=" Host: x\r\nHost: x\r\n"), REFUSED),
+    "folded first header": (ask(host=" Host: localhost\r\nHost: localhost\r\n"), REFUSED),
     "bare CR in a value": (field("X-A: b\rContent-Length: 3"), REFUSED),
     "bare LF in a value": (field("X-A: b\nContent-Length: 3"), REFUSED),
     "NUL in a value": (field("X-A: b\0c"), REFUSED),
@@ -160,13 +160,13 @@ ROWS = {
     "name with a bracket": (field("X(A: b"), REFUSED),
     "no name": (field(": b"), REFUSED),
     "no colon": (field("nothing"), REFUSED),
-    "lines end with LF": (f"GET {LIVE} HTTP/1.1\nHost: x\nContent-Length: {N}\n\n".encode() + MARK, REFUSED),
-    "one line ends with LF": (f"GET {LIVE} HTTP/1.1\r\nHost: x\nContent-Length: {N}\r\n\r\n".encode() + MARK, REFUSED),
-    "lines end with CR": (f"GET {LIVE} HTTP/1.1\rHost: x\rContent-Length: {N}\r\r".encode() + MARK, REFUSED),
-    "empty line ends with LF": (f"GET {LIVE} HTTP/1.1\r\nHost: x\r\n\n".encode() + MARK, REFUSED),
+    "lines end with LF": (f"GET {LIVE} HTTP/1.1\nHost: localhost\nContent-Length: {N}\n\n".encode() + MARK, REFUSED),
+    "one line ends with LF": (f"GET {LIVE} HTTP/1.1\r\nHost: localhost\nContent-Length: {N}\r\n\r\n".encode() + MARK, REFUSED),
+    "lines end with CR": (f"GET {LIVE} HTTP/1.1\rHost: localhost\rContent-Length: {N}\r\r".encode() + MARK, REFUSED),
+    "empty line ends with LF": (f"GET {LIVE} HTTP/1.1\r\nHost: localhost\r\n\n".encode() + MARK, REFUSED),
     # targets
-    "absolute form": (target(f"http://x{LIVE}"), TAKEN),
-    "absolute form of another host": (target(f"http://other:1{LIVE}"), TAKEN),
+    "absolute form": (target(f"http://localhost{LIVE}"), TAKEN),
+    "absolute form of another host": (target(f"http://127.0.0.1:1{LIVE}"), TAKEN),
     "absolute form without host": (target(f"http://{LIVE}"), REFUSED),
     "absolute form of another scheme": (target(f"ftp://x{LIVE}"), REFUSED),
     "authority form": (target("x:80"), REFUSED),
@@ -205,8 +205,8 @@ ROWS = {
     "Host with port": (ask(host="Host: [::1]:8000\r\n"), TAKEN),
     "empty Host": (ask(host="Host:\r\n"), TAKEN),
     "no Host": (ask(host=""), REFUSED),
-    "two Hosts": (ask("Host: y\r\n"), REFUSED),
-    "the same Host twice": (ask("Host: x\r\n"), REFUSED),
+    "two Hosts": (ask("Host: 127.0.0.1\r\n"), REFUSED),
+    "the same Host twice": (ask("Host: localhost\r\n"), REFUSED),
     "two words in Host": (ask(host="Host: x y\r\n"), REFUSED),
     "list of Hosts": (ask(host="Host: x, y\r\n"), REFUSED),
     "path in Host": (ask(host="Host: x/y\r\n"), REFUSED),

@@ -1,9 +1,16 @@
 """Configs that are completed from the model, and the ONNX models of tests/models/repo as a client sees them."""
+import shutil
+
 import numpy as np
 import pytest
+from google.protobuf import text_format
+from google.protobuf.json_format import ParseDict
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from lib import repo
 from lib.control import Control
+from lib.grpcraw import Grpc
 from lib.rest import Rest
 
 NAMES = ["simple_auto", "simple_fixed", "dynamic", "mlp", "optional", "scalar", "passthrough", "lying", "external", "folder", "versions"]
@@ -111,6 +118,58 @@ def test_completion_may_be_switched_off(models, start):
         assert c.load("simple").status == 200
         reply = c.load("simple_auto")
         assert reply.status != 200 and "simple_auto" in reply.error
+
+
+RICH = """dynamic_batching { preferred_batch_size: [ 4, 8 ] priority_levels: 2 default_priority_level: 1
+    default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 5 }
+    priority_queue_policy { key: 2 value { max_queue_size: 3 } } }
+metric_tags { key: "a" value: "b" } version_policy { all { } } instance_group [ { count: 3 kind: KIND_CPU }, { kind: KIND_MODEL } ]
+parameters { key: "x\\"y" value { string_value: "a\\nb" } } optimization { graph { level: 1 } }
+model_warmup { name: "w" batch_size: 1 inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: 3 zero_data: true } } }"""
+WHOLE = ["dynamic", "identity_any", "identity_bytes", "mlp", "optional", "passthrough", "scalar", "simple", "simple_auto",
+         "simple_fixed", "simple_string", "versions", "zipmap"]
+
+
+def printed(server, model):
+    """The configuration as text, made from gRPC's message and from REST's JSON, and that JSON."""
+    with Control(server) as c, Grpc(server.url("grpc")) as client:
+        document = c.rest.get(f"/v2/models/{model}/config").ok().json()
+        message = client.stub.ModelConfig(pb.ModelConfigRequest(name=model)).config
+    return text_format.MessageToString(message), text_format.MessageToString(ParseDict(document, ModelConfig())), document
+
+
+@pytest.mark.parametrize("options", [[], ["--disable-auto-complete-config"]], ids=len)
+def test_what_is_printed_can_be_used(models, tmp_path, start, options):
+    """As config.pbtxt and as the config of a load request: it means and prints the same again."""
+    repo.stock(models, *WHOLE)
+    repo.add(models, "rich", max_batch_size=8, extra=RICH, inputs=[repo.tensor("INPUT0", dims=(3,))], outputs=[repo.tensor("OUTPUT0", dims=(3,))])
+    first = start(models)
+    known = {model: printed(first, model) for model in (*WHOLE, "rich")}
+    for kind in (0, 1):
+        copy = tmp_path / f"copy{kind}"
+        shutil.copytree(models, copy)
+        for model, forms in known.items():
+            repo.write(copy / model / "config.pbtxt", forms[kind])
+        again = start(copy, *options, mode="explicit")
+        with Control(again) as c:
+            for model, forms in known.items():
+                c.load(model).ok()
+                assert printed(again, model) == forms
+                c.load(model, forms[2]).ok()
+                assert printed(again, model) == forms
+
+
+@pytest.mark.parametrize("text", ["", 'output { name: "SUM" data_type: TYPE_FP32 dims: 1 }', 'output { name: "SUM" dims: 1 reshape { } }'])
+def test_a_scalar_has_one_element(models, start, text):
+    """Without batching Triton refuses an empty reshape, so that dims: [ 1 ] is a scalar's only form there."""
+    repo.stock(models, "scalar")
+    if text:
+        repo.write(models / "scalar" / "config.pbtxt", text)
+    with Control(start(models)) as c:
+        (output,) = c.rest.get("/v2/models/scalar/config").ok().json()["output"]
+        assert output["dims"] == [1] and ("reshape" in output) == ("reshape" in text)
+        (answer,) = c.rest.infer("scalar", [("X", "FP32", [3], [1, 2, 4])]).ok().json()["outputs"]
+        assert (answer["shape"], answer["data"]) == ([1], [7.0])
 
 
 def test_default_batch_size_option(models, start):

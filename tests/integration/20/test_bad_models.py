@@ -2,7 +2,9 @@
 import re
 from dataclasses import dataclass, field
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from lib import repo, wait
 from lib.control import Control
@@ -139,7 +141,7 @@ def control(tmp_path_factory):
 
 
 def failures(server, name):
-    return [e for e in server.events() if e["event"] == "model.failed" and name in e["msg"]]
+    return [e for e in server.events() if e["event"] == "model.failed" and name in str(e)]
 
 
 @pytest.mark.parametrize("bad", BAD, ids=[b.name for b in BAD])
@@ -270,7 +272,70 @@ def test_one_name_in_two_repositories(tmp_path, start, mode):
         rows = c.index("same")
         assert rows and all(r["state"] == "UNAVAILABLE" for r in rows)
         assert re.search("two or more|several|both|repositories", rows[0]["reason"])
+        if mode == "explicit":
+            assert c.load("same").error.startswith("failed to load 'same', failed to poll from model repository: ")
         assert not c.ready()
+
+
+def dynamic(text):
+    return WHOLE + f"max_batch_size: 8 dynamic_batching {{ {text} }}"
+
+
+IO = 'input {{ name: "X" data_type: TYPE_FP32 dims: {} }} output {{ name: "Y" data_type: TYPE_FP32 dims: 1 }} '
+WHOLE = IO.format("[ 2 ]")
+# Sentences of Triton's, which scripts look for in its log.
+JUDGED = {
+    "unexpected platform type 'caffe' for m": 'platform: "caffe"',
+    "unexpected 'platform' and 'backend' pair, got:onnxruntim, onnxruntime": 'platform: "onnxruntim" backend: "onnxruntime"',
+    "'max_batch_size' must be non-negative value for m": "max_batch_size: -1",
+    "model input must specify 'name' for m": "input { dims: 1 }",
+    "model input 'X' dimension must be integer >= 1, or -1 to indicate a variable-size dimension for m": IO.format(0),
+    "model input 'X' has different size for dims and reshape for m": IO.format("2 reshape { shape: 3 }"),
+    "model input 'X' has different number of variable-size dimensions for dims and reshape for m":
+        IO.format("[ -1, 2 ] reshape { shape: [ -1, -1 ] }"),
+    "model input 'X' reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension for m":
+        IO.format("2 reshape { shape: 0 }"),
+    "model input NHWC/NCHW require 3 dims for m": IO.format("2 format: FORMAT_NHWC"),
+    "dynamic batching preferred size must be positive for m": dynamic("preferred_batch_size: 0"),
+    "dynamic batching preferred size must be <= max batch size for m": dynamic("preferred_batch_size: 9"),
+    "default priority level must be in range [1, 3] for m": dynamic("priority_levels: 3"),
+    "Only one priority level is allowed when 'preserve_ordering' is true for m":
+        dynamic("preserve_ordering: true priority_levels: 2 default_priority_level: 1"),
+    "instance group m_0 of model m has kind KIND_CPU but specifies one or more GPUs": "instance_group { kind: KIND_CPU gpus: 0 }",
+    "instance group m_0 of model m has kind KIND_GPU but server does not support GPUs": "instance_group { kind: KIND_GPU }",
+    "asks for sequence batching": "sequence_batching { }",
+}
+
+
+@pytest.mark.parametrize("words, text", JUDGED.items(), ids=lambda v: v[:40])
+def test_the_configuration_is_judged_first(models, explicit, words, text):
+    """Before the version folders, of which there are none, the backend, and the model's file."""
+    repo.add(models, "m", text if "platform" in text else f'{text} platform: "onnxruntime_onnx"', versions=())
+    server, c = explicit()
+    error = c.load("m").error
+    assert error.startswith("failed to load 'm', failed to poll from model repository: ") and words in error, error
+    (row,) = c.index("m")
+    assert words in row["reason"] and words in "".join(e["msg"] for e in server.events() if e["event"] == "model.failed")
+
+
+@pytest.mark.parametrize("words, text", [
+    ("model input 'X' must specify 'data_type' for m", "input { name: 'X' dims: 1 }"),
+    ("model input 'X' must specify 'dims' for m", "input { name: 'X' data_type: TYPE_FP32 }"),
+    ("must specify at least one 'output'", "input { name: 'X' data_type: TYPE_FP32 dims: 1 }")])
+@pytest.mark.parametrize("is_completed", [True, False])
+def test_what_a_model_can_fill_in_may_be_missing(models, explicit, words, text, is_completed):
+    repo.add(models, "m", f'{text} platform: "onnxruntime_onnx"', versions=())
+    _, c = explicit(f"--disable-auto-complete-config={str(not is_completed).lower()}")
+    error = c.load("m").error
+    assert ("no version is available" if is_completed else words) in error, error
+
+
+def test_a_model_without_version_has_none_available(models, explicit):
+    repo.add(models, "m", versions=())
+    _, c = explicit()
+    assert c.load("m").error == "failed to load 'm', no version is available"
+    reply = c.infer("m")
+    assert (reply.status, reply.error) == (404, "Request for unknown model: 'm' has no available versions")
 
 
 def test_two_repositories(tmp_path, start):
@@ -280,6 +345,15 @@ def test_two_repositories(tmp_path, start):
     with Control(start([one, two])) as c:
         assert [r["name"] for r in c.index()] == ["a", "b"]
         assert c.answer("a")[0] == c.answer("b")[0] == [1, 2]
+
+
+def test_one_repository_twice(tmp_path, start):
+    one = tmp_path / "one"
+    repo.add(one, "a")
+    (tmp_path / "link").symlink_to(one)
+    with Control(start([one, one, f"{one}/", tmp_path / "link"], f"--model-store={one}")) as c:
+        assert [(r["name"], r["state"]) for r in c.index()] == [("a", "READY")]
+        assert c.answer("a")[0] == [1, 2]
 
 
 # ---- fields without effect ----
@@ -297,4 +371,79 @@ def test_fields_without_effect_are_warned_about_once(models, start, field):
     repo.add(models, "m", extra=NO_EFFECT[field])
     server = start(models)
     warnings = [e for e in server.events() if e["level"] == "warning" and f"'{field}" in e["msg"]]
-    assert len(warnings) == 1 and "m" in warnings[0]["msg"], server.describe()
+    assert len(warnings) == 1 and warnings[0]["model"] == "m", server.describe()
+
+
+# ---- what the operator reads ----
+
+
+def newer(opset, ir_version):
+    graph = helper.make_graph([helper.make_node("Add", ["INPUT0", "INPUT0"], ["OUTPUT0"])], "g",
+                              [helper.make_tensor_value_info("INPUT0", TensorProto.INT32, ["length"])],
+                              [helper.make_tensor_value_info("OUTPUT0", TensorProto.INT32, ["length"])])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
+
+
+@pytest.mark.parametrize("opset, ir_version", [(17, 99), (99, 8), (99, 99)])
+def test_a_model_that_is_too_new(models, explicit, opset, ir_version):
+    """The figures of the model and of this build; a model converted as it says loads."""
+    model = newer(opset, ir_version)
+    repo.add(models, "m", "", files={"1/model.onnx": model.SerializeToString()})
+    server, control = explicit()
+    error = control.load("m").error
+    assert f"the model has IR version {ir_version} and opset {opset}; " in error, error
+    ir_most, opset_most = map(int, re.search(r"reads at most IR version (\d+) and opset (\d+)\.", error).groups())
+    target, to_ir = map(int, re.search(r"convert_version\(onnx\.load\(FILE\), (\d+)\); m\.ir_version = (\d+); onnx\.save\(m, FILE\)", error).groups())
+    assert to_ir == ir_most and target == min(opset, opset_most)
+    repo.add(models, "m", "", files={"1/model.onnx": newer(target, to_ir).SerializeToString()})
+    assert control.load("m").status == 200, "the most that is read is read"
+
+
+def test_what_the_onnx_package_writes_by_default(models, explicit):
+    """The sentence works as it stands."""
+    model = newer(onnx.defs.onnx_opset_version(), onnx.IR_VERSION)
+    file = repo.add(models, "m", "", files={"1/model.onnx": model.SerializeToString()}) / "1" / "model.onnx"
+    server, control = explicit()
+    reply = control.load("m")
+    if reply.status == 200:
+        pytest.skip("this ONNX Runtime reads it")
+    sentence = re.search(r"In Python: (.*?onnx\.save\(m, FILE\))", reply.error)[1]
+    exec(sentence, {"onnx": onnx, "FILE": str(file)})
+    assert control.load("m").status == 200
+
+
+def test_reasons_are_without_cpp(models, explicit):
+    """Neither when a model loads nor when it runs."""
+    both = helper.make_graph([helper.make_node("Add", ["INPUT0", "INPUT1"], ["OUTPUT0"])], "g",
+                             [helper.make_tensor_value_info(f"INPUT{i}", TensorProto.INT32, [f"n{i}"]) for i in range(2)],
+                             [helper.make_tensor_value_info("OUTPUT0", TensorProto.INT32, ["n"])])
+    runs = helper.make_model(both, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    repo.add(models, "runs", "max_batch_size: 0", files={"1/model.onnx": runs.SerializeToString()})
+    repo.add(models, "new", "", files={"1/model.onnx": newer(17, 99).SerializeToString()})
+    server, control = explicit()
+    assert control.load("runs").status == 200
+    reply = control.rest.infer("runs", [("INPUT0", "INT32", [2], [1, 2]), ("INPUT1", "INT32", [3], [1, 2, 3])])
+    for text in (control.load("new").error, reply.error, server.err()):
+        assert "::" not in text and ".cc:" not in text and ".h:" not in text, text
+    assert "broadcast" in reply.error
+
+
+@pytest.mark.parametrize("mode", ["none", "poll", "explicit"])
+def test_last_line_of_a_failed_start(models, start, mode):
+    repo.add(models, "good")
+    repo.add(models, "wrong", config(backend="nosuchbackend"))
+    options = ["--load-model=*"] if mode == "explicit" else []
+    server = start(models, "--exit-on-error=true", *options, mode=mode, ready=False)
+    server.checked = True
+    assert server.wait_exit() == 1
+    last = server.err().splitlines()[-1]
+    assert "'wrong'" in last and "nosuchbackend" in last and "--exit-on-error=false" in last, last
+
+
+def test_last_line_of_a_failed_start_with_a_long_reason(models, start):
+    repo.add(models, "m" * 120, "", files={"1/model.onnx": newer(99, 99).SerializeToString()})
+    server = start(models, "--exit-on-error=true", ready=False)
+    server.checked = True
+    assert server.wait_exit() == 1
+    last = server.err().splitlines()[-1]
+    assert "m" * 120 in last and "IR version 99 and opset 99" in last and "--exit-on-error=false" in last, last

@@ -38,11 +38,15 @@ def test_load_and_unload_are_for_explicit_mode(models, start, control, mode):
     repo.add(models, "a")
     server = start(models, mode=mode)
     c = control(server)
+    option = f"the server runs with --model-control-mode={mode}, this needs explicit"
     for reply in (c.load("a"), c.unload("a"), c.load("nosuch")):
-        assert reply.status == 503 and GUARD in reply.error
+        assert reply.status == 503 and reply.error == f"{GUARD}: {option}"
     g = GrpcControl(server)
-    assert [g.load("a"), g.unload("a")] == [("UNAVAILABLE", GUARD)] * 2
+    assert [g.load("a"), g.unload("a")] == [("UNAVAILABLE", f"{GUARD}: {option}")] * 2
     g.close()
+    for call, instead in ("label", "millrace.version_labels"), ("rollback", "version_policy"):
+        reply = c.rest.post(f"/v2/repository/models/a/{call}", {"label": "x", "version": "1"} if call == "label" else {})
+        assert reply.status == 503 and option in reply.error and (instead in reply.error) == (mode == "poll")
     assert c.answer("a")[0] == [1, 2]
 
 
@@ -66,6 +70,45 @@ def test_none_goes_on_when_told_so(models, start, control):
     assert c.index("bad", ready=True) == []
     reply = c.infer("bad")
     assert reply.status in (404, 503) and "'bad'" in reply.error
+
+
+@pytest.mark.parametrize("mode", ["none", "poll", "explicit"])
+def test_a_repository_that_is_missing(models, tmp_path, start, control, mode):
+    """With --exit-on-error=false the server is live and serves the other repository; it takes the missing one when it comes."""
+    repo.add(models, "here")
+    later = tmp_path / "later"
+    args = ["--load-model=*"] if mode == "explicit" else []
+    c = control(start([models, later], "--exit-on-error=false", "--repository-poll-secs=1", *args, mode=mode))
+    assert c.rest.get("/v2/health/live").status == 200 and not c.ready()
+    assert c.answer("here")[0] == [1, 2]
+    repo.add(later, "there")
+    if mode == "poll":
+        wait.until(lambda: c.model_ready("there"), "the model of the repository that came")
+    elif mode == "explicit":
+        assert c.load("there").status == 200
+    assert c.ready() == (mode != "none") == c.model_ready("there")
+
+
+@pytest.mark.parametrize("args", [[], ["--exit-on-error=true"]])
+def test_a_repository_that_is_missing_is_an_error(models, tmp_path, start, args):
+    server = start([models, tmp_path / "nowhere"], *args, ready=False)
+    assert server.wait_exit() == 1
+    server.checked = True
+    assert "nowhere" in server.err()
+
+
+def test_poll_takes_models_of_every_repository(tmp_path, start, control):
+    """Also one that moves from one repository to another."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    repo.add(one, "a")
+    repo.add(two, "b")
+    c = control(start([one, two], "--repository-poll-secs=1", mode="poll"))
+    assert c.answer("a")[0] == c.answer("b")[0] == [1, 2]
+    (one / "a").rename(two / "a")
+    repo.add(two, "c")
+    wait.until(lambda: c.model_ready("c"), "a model that is new in the second repository")
+    wait.until(lambda: c.model_ready("a"), "the model that moved")
+    assert c.answer("a")[0] == [1, 2]
 
 
 def test_readiness_that_is_not_strict(models, start, control):
@@ -290,6 +333,18 @@ def test_poll_finds_a_new_version(models, polled):
     wait.until(lambda: polled.states("a") == {"1": "UNAVAILABLE", "2": "READY"}, "the end of version 1")
 
 
+def test_poll_sees_what_inotify_does_not_tell(models, start, control):
+    """A file that is a link: its target changes in another folder. Scans look at such a model each time."""
+    shared = models / "a" / "shared"
+    repo.add(models, "a", files={"shared/model.onnx": onnxgen.adder(1)})
+    repo.add(models, "adder", onnxgen.ADDER_CONFIG)
+    (models / "adder" / "1" / "model.onnx").symlink_to(shared / "model.onnx")
+    c = control(start(models, "--repository-poll-secs=1", mode="poll"))
+    assert c.answer("adder")[0] == [2, 3]
+    repo.write(shared / "model.onnx", onnxgen.adder(10))
+    wait.until(lambda: c.answer("adder")[0] == [11, 12], "the changed model")
+
+
 def test_poll_drops_a_removed_model(models, polled):
     shutil.rmtree(models / "a")
     wait.until(lambda: not polled.model_ready("a"), "the end of the model")
@@ -298,7 +353,7 @@ def test_poll_drops_a_removed_model(models, polled):
 
 def test_poll_keeps_what_serves_when_a_change_is_bad(models, polled):
     repo.write(models / "adder" / "1" / "model.onnx", b"this is no model")
-    wait.until(lambda: any(e["event"] == "model.reload_failed" and "adder" in e["msg"] for e in polled.server.events()),
+    wait.until(lambda: any(e["event"] == "model.reload_failed" and "adder" in str(e) for e in polled.server.events()),
                "the failure to be told")
     assert polled.answer("adder")[0] == [2, 3]
     repo.write(models / "adder" / "1" / "model.onnx", onnxgen.adder(5))

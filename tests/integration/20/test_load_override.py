@@ -53,8 +53,36 @@ def batch_size(control, model="m"):
 def test_config(loader, control):
     assert loader.load("m", {**IDENTITY, "max_batch_size": 6}) == ""
     assert batch_size(control) == 6
+    assert loader.load("m", IDENTITY) == ""
+    assert batch_size(control) == 0
+
+
+@pytest.mark.parametrize("change", ["config", "version", "unload", "none"])
+def test_a_plain_load_keeps_the_config(models, loader, control, change):
+    """Until the files of the model change, or it is unloaded."""
+    assert loader.load("m", {**IDENTITY, "max_batch_size": 6}) == ""
+    before = len(control.rest.get("/v2/models/m/versions").ok().json()["versions"])
+    for _ in range(2):
+        assert loader.load("m") == ""
+        assert batch_size(control) == 6
+    assert len(control.rest.get("/v2/models/m/versions").ok().json()["versions"]) == before, "nothing was loaded again"
+    if change == "config":
+        repo.add(models, "m", max_batch_size=3)
+    elif change == "version":
+        repo.add(models, "m", versions=(1, 2))
+    elif change == "unload":
+        control.unload("m").ok()
     assert loader.load("m") == ""
-    assert batch_size(control) == 0, "a load without config is the repository's again"
+    assert batch_size(control) == {"config": 3, "version": 0, "unload": 0, "none": 6}[change]
+    assert loader.load("m") == ""
+    assert batch_size(control) == {"config": 3, "version": 0, "unload": 0, "none": 6}[change]
+
+
+def test_a_config_that_fails_is_not_kept(loader, control):
+    assert loader.load("m", {**IDENTITY, "max_batch_size": 6}) == ""
+    assert loader.load("m", {**IDENTITY, "backend": "nosuchbackend"}) != ""
+    assert loader.load("m") == ""
+    assert batch_size(control) == 6
 
 
 def test_config_of_a_loaded_model(loader, control):
@@ -66,6 +94,15 @@ def test_config_of_a_loaded_model(loader, control):
 def test_config_is_completed(loader, control):
     assert loader.load("adder", {"backend": "onnxruntime", "max_batch_size": 0}) == ""
     assert control.answer("adder")[0] == [2, 3]
+
+
+def test_a_list_of_one_needs_no_brackets(loader, control):
+    one = {**IDENTITY, "input": IDENTITY["input"][0], "output": IDENTITY["output"][0], "instance_group": {"count": 3}}
+    one["input"] = {**one["input"], "dims": -1}
+    assert loader.load("m", one) == ""
+    document = control.rest.get("/v2/models/m/config").ok().json()
+    assert [g["count"] for g in document["instance_group"]] == [3]
+    assert [i["dims"] for i in document["input"]] == [[-1]]
 
 
 @pytest.mark.parametrize("config, text", [
@@ -119,6 +156,11 @@ def test_damaged_file(loader, control):
     assert loader.load("adder") == ""
     error = loader.load("adder", ADDER, {"1/model.onnx": b"no model"})
     assert "load failed for model 'adder'" in error
+    # Files are named as the request did: of the temporary folder a client knows nothing.
+    assert "adder/1/model.onnx" in error and "/tmp" not in error and "millrace-model" not in error
+    assert not [e for e in control.index() if "millrace-model" in str(e)]
+    error = loader.load("adder", ADDER, {"1/other.onnx": b"no model"})
+    assert "load failed" in error and "/tmp" not in error and "millrace-model" not in error
     assert control.answer("adder")[0] == [2, 3]
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from lib import onnxgen, repo
+from lib import onnxgen, repo, wait
 from lib.control import Control, GrpcControl
 
 SECRET = b"TOP-SECRET" * 40
@@ -84,7 +84,73 @@ def test_links_that_leave(control, models, tmp_path, secret, place):
     elif at.exists():
         at.unlink()
     at.symlink_to(elsewhere / place if place else elsewhere)
-    refused(control, "m", "repository")
+    refused(control, "m", "repository", "--allow-links-to=DIR")
+
+
+@pytest.mark.parametrize("mode", ["explicit", "none", "poll"])
+@pytest.mark.parametrize("place", ["", "1", "config.pbtxt", "1/model.onnx", "labels.txt", "1/w.bin"])
+def test_links_that_may_leave(models, start, tmp_path, place, mode):
+    """To the folder of --allow-links-to, which may be named by a link itself, and nowhere else."""
+    elsewhere = repo.add(tmp_path / "elsewhere", "deep/m", "max_batch_size: 0", files={"labels.txt": "x\n", "1/model.onnx": onnxgen.adder(1), "1/w.bin": b"x"})
+    (tmp_path / "name").symlink_to(tmp_path / "elsewhere")
+    if place:
+        repo.add(models, "m", "max_batch_size: 0", files={"1/model.onnx": onnxgen.adder(1)})
+    at = models / "m" / place if place else models / "m"
+    if place == "1":
+        (at / "model.onnx").unlink()
+        at.rmdir()
+    elif at.exists():
+        at.unlink()
+    at.symlink_to(elsewhere / place if place else elsewhere)
+    repo.add(tmp_path / "beyond", "out")
+    (models / "out").symlink_to(tmp_path / "beyond" / "out")
+    server = start(models, "--exit-on-error=false", "--strict-readiness=false", f"--allow-links-to={tmp_path / 'name'}", mode=mode)
+    with Control(server) as c:
+        if mode == "explicit":
+            assert c.load("m").status == 200
+            assert "--allow-links-to=DIR" in c.load("out").error
+        wait.until(lambda: c.model_ready("m"), "m")
+        assert c.answer("m")[0] == [2, 3]
+        assert not c.model_ready("out")
+
+
+def test_changes_of_a_link_elsewhere_are_followed(models, start, tmp_path):
+    """A shared volume: the operator turns the link to another folder."""
+    for n in (1, 2):
+        repo.add(tmp_path / "elsewhere", f"m{n}", "max_batch_size: 0", files={"1/model.onnx": onnxgen.adder(n)})
+    (models / "m").symlink_to(tmp_path / "elsewhere" / "m1")
+    server = start(models, f"--allow-links-to={tmp_path / 'elsewhere'}", "--repository-poll-secs=1", mode="poll")
+    with Control(server) as c:
+        assert c.answer("m")[0] == [2, 3]
+        (models / "n").symlink_to(tmp_path / "elsewhere" / "m2")
+        (models / "n").replace(models / "m")
+        wait.until(lambda: c.answer("m")[0] == [3, 4], "the other folder")
+
+
+@pytest.mark.parametrize("what", ["absent", "a file"])
+def test_folder_of_links_that_is_none(models, start, tmp_path, what):
+    if what == "a file":
+        (tmp_path / what).write_text("x")
+    server = start(models, f"--allow-links-to={tmp_path / what}", ready=False)
+    server.checked = True
+    assert server.wait_exit() == 1
+    assert "--allow-links-to" in server.err().splitlines()[-1] and what in server.err().splitlines()[-1]
+
+
+def test_weights_elsewhere(models, start, tmp_path):
+    """A model whose folder is a link, with external data beside it, and one whose data leads further."""
+    data = np.arange(100, dtype="<f4")
+    repo.add(tmp_path / "elsewhere", "m", "", files={"1/model.onnx": as_initializer("w.bin"), "1/w.bin": data.tobytes()})
+    (models / "m").symlink_to(tmp_path / "elsewhere" / "m")
+    folder = repo.add(tmp_path / "elsewhere", "n", "", files={"1/model.onnx": as_initializer("w.bin")})
+    (tmp_path / "w.bin").write_bytes(data.tobytes())
+    (folder / "1" / "w.bin").symlink_to(tmp_path / "w.bin")
+    (models / "n").symlink_to(folder)
+    server = start(models, f"--allow-links-to={tmp_path / 'elsewhere'}", mode="explicit")
+    with Control(server) as c:
+        assert c.load("m").status == 200
+        assert c.rest.infer("m", [("INPUT0", "FP32", [100], [0.0] * 100)]).ok().json()["outputs"][0]["data"] == data.tolist()
+        assert "--allow-links-to=DIR" in c.load("n").error
 
 
 @pytest.mark.parametrize("hidden", [False, True])
@@ -201,7 +267,7 @@ def test_external_data_that_leaves(control, models, tmp_path, secret, place, way
 @pytest.mark.parametrize("location", ["../../../../etc/passwd", "/etc/passwd", "/proc/self/environ", "../other.bin", "1/../../../x", "", "a\0b"], ids=repr)
 @pytest.mark.parametrize("kind", ["rest", "grpc"])
 def test_external_data_of_uploaded_models(models, start, place, location, kind):
-    server = start(models, mode="explicit")
+    server = start(models, "--allow-backend=onnxruntime", mode="explicit")
     loader = GrpcControl(server) if kind == "grpc" else Control(server)
     answer = loader.load("m", {"backend": "onnxruntime", "max_batch_size": 0}, {"1/model.onnx": place(location)})
     error = answer[1] if kind == "grpc" else answer.error

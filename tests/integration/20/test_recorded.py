@@ -312,7 +312,7 @@ def test_a_version_that_ends_ends_its_recording(models, tmp_path, explicit):
 
 def test_files_of_a_load_request(models, tmp_path, explicit):
     """Have no folder to be written to."""
-    _, c = explicit()
+    _, c = explicit("--allow-backend=identity")
     config = {"backend": "identity", "input": [{"name": "INPUT0", "data_type": "TYPE_INT32", "dims": [-1]}],
               "output": [{"name": "OUTPUT0", "data_type": "TYPE_INT32", "dims": [-1]}]}
     c.load("m", config=config, files={"1/x": b"x"}).ok()

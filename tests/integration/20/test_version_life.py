@@ -202,9 +202,10 @@ def test_log_lines(models, explicit):
     c.unload("m").ok()
 
     def lines():
-        return {e["event"]: e["msg"] for e in server.events() if e["event"].startswith("model.")}
+        return {e["event"]: e for e in server.events() if e["event"].startswith("model.")}
 
     wait.until(lambda: "model.unloaded" in lines(), "the line about the end")
-    assert re.fullmatch(r'model="m" version=1 load_s=\d+\.\d{3} warm_s=\d+\.\d{3} bytes=10', lines()["model.ready"].strip())
-    assert re.fullmatch(r'model="m" version=1 served_s=\d+\.\d{3} drain_s=\d+\.\d{3}', lines()["model.unloaded"].strip())
+    ready, gone = lines()["model.ready"], lines()["model.unloaded"]
+    assert (ready["model"], ready["version"], ready["bytes"], ready["msg"]) == (gone["model"], gone["version"], 10, "") == ("m", 1, 10, "")
+    assert all(isinstance(n, float) for n in (ready["load_s"], ready["warm_s"], gone["served_s"], gone["drain_s"]))
     assert {"model.loading", "model.draining"} <= set(lines())

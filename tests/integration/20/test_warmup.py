@@ -83,6 +83,8 @@ def test_onnx(models, start):
 
 # ---- by default: made-up requests ----
 
+AMPLE = "--start-warmup-time=600"  # for what the models of a start share
+
 
 class Seen:
     """What a model saw, by the fault backend's own word: (instance, rows, first bytes of the input) of each execution."""
@@ -112,7 +114,7 @@ def add(models, seen, max_batch_size=8, extra="", **parameters):
 def test_default_warm_up(models, start, seen):
     """Every size on every instance, zeros and random values by turns, and nobody else's business."""
     add(models, seen, extra="instance_group { count: 2 kind: KIND_CPU } dynamic_batching { preferred_batch_size: [ 4 ] }")
-    with Control(start(models)) as c:
+    with Control(start(models, AMPLE)) as c:
         runs = seen.runs()
         for instance in (0, 1):
             for rows in (1, 4, 8):
@@ -135,13 +137,13 @@ def test_default_warm_up(models, start, seen):
     ([], {}, sample(count=3, dims="[1]"), 3)], ids=["option", "parameter", "backend", "model_warmup"])
 def test_no_default_warm_up(models, start, seen, options, parameters, extra, expected):
     add(models, seen, extra=extra, **parameters)
-    start(models, *options)
+    start(models, AMPLE, *options)
     assert len(seen.runs()) == expected
 
 
 def test_made_up_requests_that_fail_do_no_harm(models, start, seen):
     add(models, seen, fail_status="INVALID", fail_message="no such word")
-    server = start(models)
+    server = start(models, AMPLE)
     with Control(server) as c:
         assert c.model_ready("m")
     assert [rows for _, rows, _ in seen.runs()] == [1, 8]
@@ -151,7 +153,7 @@ def test_made_up_requests_that_fail_do_no_harm(models, start, seen):
 
 def test_wrong_parameter(models, start, seen):
     add(models, seen, **{"millrace.default_warmup": "perhaps"})
-    with Control(start(models, mode="explicit")) as c:
+    with Control(start(models, AMPLE, mode="explicit")) as c:
         assert "millrace.default_warmup is 'perhaps'" in c.load("m").error
 
 
@@ -163,7 +165,7 @@ def endless(models, seen):
 
 def test_an_unload_ends_the_warm_up(models, start, seen):
     endless(models, seen)
-    server = start(models, "--default-warmup-time=1h", mode="explicit")
+    server = start(models, AMPLE, "--default-warmup-time=1h", mode="explicit")
     answers = []
 
     def load():
@@ -185,8 +187,39 @@ def test_an_unload_ends_the_warm_up(models, start, seen):
 
 def test_a_stop_ends_the_warm_up(models, start, seen):
     """Of a load that no client waits for: those are waited for like other calls."""
-    server = start(models, "--default-warmup-time=1h", "--repository-poll-secs=1", mode="poll")
+    server = start(models, AMPLE, "--default-warmup-time=1h", "--repository-poll-secs=1", mode="poll")
     endless(models, seen)
     wait.until(seen.runs, "the first run")
     server.stop()
     assert len(seen.runs()) < 6
+
+
+# ---- a start ----
+
+
+def slow_models(models, tmp_path, count=3):
+    """Models whose runs are not cheap; returns what each saw."""
+    seen = [Seen(tmp_path / f"m{i}") for i in range(count)]
+    for i, s in enumerate(seen):
+        (tmp_path / f"m{i}").mkdir()
+        repo.add(models, f"m{i}", repo.config(backend="fault", max_batch_size=8, parameters={**s.parameters, "delay_ms": 2}))
+    return seen
+
+
+@pytest.mark.parametrize("mode", ["none", "poll", "explicit"])
+def test_a_start_waits_for_one_run_of_each_model(models, start, tmp_path, mode):
+    seen = slow_models(models, tmp_path)
+    options = ["--load-model=*"] if mode == "explicit" else []
+    with Control(start(models, "--start-warmup-time=0", *options, mode=mode)) as c:
+        assert [[rows for _, rows, _ in s.runs()] for s in seen] == [[1]] * 3
+        if mode == "explicit":
+            (models / "m0" / "config.pbtxt").write_text((models / "m0" / "config.pbtxt").read_text() + "\n# changed\n")
+            assert c.load("m0").status == 200
+            assert {rows for _, rows, _ in seen[0].runs()} == {1, 8}, "a load beside others takes its time"
+
+
+def test_what_a_start_shares_is_for_all_together(models, start, tmp_path):
+    """Three runs of 2 ms and more: one of each model, which is beyond what they share, so nothing comes after these."""
+    seen = slow_models(models, tmp_path)
+    with Control(start(models, "--start-warmup-time=1ms")):
+        assert [len(s.runs()) for s in seen] == [1] * 3

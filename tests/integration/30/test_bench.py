@@ -49,6 +49,26 @@ def test_earlier_figures_are_quoted_and_never_compared():
     assert "measured earlier on another machine" in text and "not judged" in text and "0.50 × nginx's" in text
 
 
+BETTER = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from lib import bench, load
+one, two = {"rate": [1.0, 5.0, 2.0], "cpu": [9.0] * 3}, {"rate": [3.0, 3.0, 3.0], "cpu": [8.0] * 3}
+pick = lambda a, b: bench.better_triton({"triton": dict(a), bench.TRITON_TWO: dict(b)})
+print(json.dumps([pick(one, two), pick(two, one), bench.better_triton({"triton": one}),
+                  [load.seconds_of(f"finished in {t}, 9 req/s") for t in ("1.50s", "20ms", "300us")]]))
+"""
+
+
+def test_the_better_triton_is_compared():
+    done = subprocess.run([sys.executable, "-c", BETTER, ROOT / "bench"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    first, second, alone, seconds = json.loads(done.stdout)
+    assert first == {"triton": {"rate": [3.0] * 3, "cpu": [8.0] * 3, "instances": [2] * 3}}
+    assert second["triton"]["instances"] == [1] * 3 and "instances" not in alone["triton"]
+    assert seconds == [1.5, 0.02, 0.0003]
+
+
 def test_an_unknown_row_is_named():
     done = run("--only", "nothing-like-it")
     assert done.returncode != 0 and "rest-json" in done.stderr

@@ -112,3 +112,37 @@ def test_demo_finds_doubled_rows(tmp_path):
     wrong.chmod(0o755)
     done = run_demo("batch", MR_BIN=str(wrong), MILLRACE_DUCKDB=str(DUCKDB))
     assert done.returncode == 1 and "rows were lost, doubled" in done.stderr, done.stdout + done.stderr
+
+
+def test_a_model_folder_is_no_repository(models, tmp_path):
+    """Named with or without a configuration; the last model's folder is the commonest slip."""
+    repo.add(models, "m", backend="identity")
+    repo.add(models, "bare", text="", files={"1/model.onnx": b"x"})
+    for name in ("m", "bare"):
+        code, _, err = millrace("serve", f"--model-repository={models}/{name}", "--http-port=0", "--grpc-port=0", "--metrics-port=0")
+        assert code == 1 and "model.not_a_repository" in err and f"{models}/{name}" in err and "the folder above it" in err
+    code, _, err = millrace("serve", f"--model-repository={models}", "--http-port=0", "--grpc-port=0", "--metrics-port=0")
+    assert code == 1 and "model.not_a_repository" not in err  # for "bare", which is no model
+
+
+def test_a_port_in_use_is_named_once(models, start):
+    repo.add(models, "m")
+    server = start(models)
+    port = server.ports["http"]
+    code, _, err = millrace("serve", f"--model-repository={models}", f"--http-port={port}", "--grpc-port=0", "--metrics-port=0")
+    assert code == 1 and f"cannot listen on 127.0.0.1:{port}: Address already in use" in err
+    assert err.count("cannot listen") == 1
+
+
+def test_switches_that_are_on_show_how_to_end_that():
+    code, out, _ = millrace("serve", "--help")
+    assert code == 0 and "--exit-on-error[=false]" in out and "--reuse-http-port " in out and "(default false)" not in out
+
+
+def test_rollback_and_labels_say_what_they_did(models, start):
+    repo.add(models, "m", versions=(1, 2))
+    url = ["-u", start(models, "--load-model=m", mode="explicit").url("http")]
+    assert "m rolled back from version 2 to version 1 until its next load or unload" in millrace("model", "rollback", "m", *url)[1]
+    assert "m version 1 is labelled 'stable'" in millrace("model", "label", "m", "stable", "1", *url)[1]
+    assert "m has no label 'stable' any more" in millrace("model", "label", "m", "stable", *url)[1]
+    assert json.loads(millrace("model", "unload", "m", "--json", *url)[1])["done"] == "unload"

@@ -73,7 +73,7 @@ class GrpcClient:
         streams = []
         for _ in range(times):
             streams.append(h2.get_next_available_stream_id())
-            head = [(":method", "POST"), (":scheme", "http"), (":authority", "x"), (":path", grpc_path("ModelInfer")), *GRPC_HEADERS]
+            head = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost"), (":path", grpc_path("ModelInfer")), *GRPC_HEADERS]
             h2.send_headers(streams[-1], head)
             h2.send_data(streams[-1], self.message, end_stream=True)
         self.wire.flush()

@@ -60,6 +60,36 @@ def test_requests_in_flight_finish(drained, hold, number):
     server.stop()
 
 
+@pytest.mark.parametrize("how", ["gRPC cancelled", "gRPC connection closed", "HTTP connection closed"])
+def test_execution_whose_client_has_gone(drained, hold, how):
+    """Nobody waits for its answer, but for its end: and for that no longer than it lasts."""
+    server = drained("--exit-timeout-secs=600")
+    body = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [1]}], "parameters": hold.parameters})
+    message = grpcraw.int32("slow", [1], parameters=hold.parameters)
+    with Http2(server.grpc) as grpc_wire, Http1(server.http) as wire:
+        if how == "HTTP connection closed":
+            wire.send(request("POST", "/v2/models/slow/infer", body=body))
+        else:
+            stream = grpc_wire.headers("POST", grpc_path("ModelInfer"), GRPC_HEADERS, end=False)
+            grpc_wire.send(stream, grpc_frame(message))
+        hold.wait_held()
+        if how == "gRPC cancelled":
+            grpc_wire.h2.reset_stream(stream, 8)
+            grpc_wire.flush()
+            assert grpc_wire.ask().status == 200  # the reset has been read
+        elif how == "gRPC connection closed":
+            wire.close()
+            grpc_wire.close()
+            wait.until(lambda: value(server, "millrace_connections") == 1, "the server to see that the client has gone")
+        else:
+            wire.close()
+        server.signal()
+        wait.until(lambda: "serve.stopping" in server.err(), "the drain to begin")
+        wait.until(lambda: refused(server.http), "new connections to be refused")
+        hold.end()
+        server.stop()
+
+
 def refused(port):
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as s:

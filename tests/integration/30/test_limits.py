@@ -61,6 +61,63 @@ def test_body(limited):
         assert rest.infer("m", ONE).status == 200
 
 
+@pytest.mark.parametrize("how", ["with a length", "in chunks", "with a length, in chunks of the sender"])
+def test_answer_to_a_body_that_is_too_large_arrives(limited, how):
+    """Also for those who send all of it before they read, and more than the kernel takes in without the server."""
+    server = limited("--http-max-input-size=1MiB")
+    size, piece = 100 << 20, 1 << 20
+    framing = "Transfer-Encoding: chunked\r\n" if how == "in chunks" else f"Content-Length: {size}\r\n"
+    with Http1(server.http) as wire:
+        wire.send(request("POST", "/v2/models/m/infer", framing))
+        if how == "with a length":
+            wire.send(bytes(size))
+        else:
+            for _ in range(size // piece):
+                wire.send(b"%x\r\n%s\r\n" % (piece, bytes(piece)) if how == "in chunks" else bytes(piece))
+        if how == "in chunks":
+            wire.send(b"0\r\n\r\n")
+        answer = wire.response()
+        assert answer.status == 400 and "--http-max-input-size" in json.loads(answer.body)["error"]
+        wire.expect_close()
+
+
+def test_answer_to_a_body_that_is_too_large_arrives_first(limited):
+    server = limited("--http-max-input-size=1000")
+    with Http1(server.http) as wire:
+        wire.send(request("POST", "/v2/models/m/infer", "Content-Length: 2000000\r\n") + bytes(10))
+        answer = wire.response()
+        assert answer.status == 400 and answer.headers["connection"] == "close"
+
+
+def test_what_is_thrown_away_is_bounded(limited):
+    server = limited("--http-max-input-size=1000")
+    with Http1(server.http) as wire:
+        wire.send(request("POST", "/v2/models/m/infer", f"Content-Length: {1 << 40}\r\n"))
+        assert wire.response().status == 400
+        sent, piece = 0, bytes(8 << 20)
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            while sent < 4 << 30:
+                sent += wire.sock.send(piece)
+        assert sent > 100 << 20
+
+
+@pytest.mark.parametrize("length", [True, False])
+def test_body_that_is_too_large_over_http2(limited, length):
+    """Streams beside it go on: what was sent of it takes nothing from the connection's window for good."""
+    server = limited("--http-max-input-size=1MiB")
+    body = bytes(8 << 20)
+    with Http2(server.http) as wire:
+        for _ in range(5):
+            stream = wire.headers("POST", "/v2/models/m/infer", [("content-length", str(len(body)))] if length else [], end=False)
+            with pytest.raises(Closed):
+                wire.send(stream, body)
+            answer = wire.response(stream)
+            assert answer.status == 400 and "--http-max-input-size" in json.loads(answer.body)["error"]
+            assert wire.reset_of(stream) == 0
+        assert wire.ask("POST", "/v2/models/m/infer", json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [150000],
+                                                                            "data": [7] * 150000}]}).encode()).status == 200
+
+
 def test_tensor_made_from_little_text(limited):
     """The limit holds for the tensor, too: 400 kB of text make 8 bytes of each of 200,000 elements."""
     server = limited("--http-max-input-size=500000")
@@ -203,7 +260,7 @@ def test_slow_clients_do_not_hold_others_up(limited):
     server = limited()
     slow = [Http1(server.http) for _ in range(50)]
     for i, wire in enumerate(slow):
-        wire.send(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"[: 10 + i])
+        wire.send(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"[: 10 + i])
     with Rest(server.http) as rest:
         for _ in range(20):
             assert rest.infer("m", ONE).status == 200

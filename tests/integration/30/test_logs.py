@@ -46,14 +46,39 @@ def test_json_lines(logged):
         assert re.match(r"[a-z0-9_.]+$", event["event"])
 
 
-@pytest.mark.parametrize("form", ["default", "text", "ISO8601"])
+FORMS = {
+    "text": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z [EWID] [a-z0-9_.]+ .*\(\w+\.c:\d+\)",
+    # As Triton writes them; the message is a JSON string.
+    "default": r'[EWI](?P<month>\d\d)\d\d \d\d:\d\d:\d\d\.\d{6} (?P<pid>\d+) \w+\.c:\d+\] (?P<text>".*")',
+    "ISO8601": r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ [EWI] (?P<pid>\d+) \w+\.c:\d+\] (?P<text>".*")'}
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_text_lines(logged, form):
     server = logged("--log-verbose=1", log=form)
-    fail(server, "abc")
+    fail(server, 'a"b\\c')
     server.stop()
+    messages = []
     for line in server.err().splitlines():
-        assert not line.startswith("{") and "\x1b" not in line
-        assert re.search(r"\d\d:\d\d:\d\d", line), line
+        m = re.fullmatch(FORMS[form], line)
+        assert m, line
+        if form != "text":
+            assert m["pid"] == str(server.process.pid)
+            messages.append(json.loads(m["text"]))
+    if form != "text":
+        assert any(t.startswith("serve.ready ") for t in messages)
+        assert any('a\\"b' in t for t in messages), "the request's id, quoted once by the message"
+
+
+def test_the_format_changes_while_it_runs(logged):
+    server = logged("--log-verbose=1", log="text")
+    for form in ("default", "ISO8601", "json", "text"):
+        assert settings(server, {"log_format": form})["log_format"] == form
+        before = len(server.err())
+        fail(server, "changed")
+        wait.until(lambda: "\n" in server.err()[before:], "a line")
+        line = server.err()[before:].splitlines()[0]
+        assert json.loads(line) if form == "json" else re.fullmatch(FORMS[form], line), line
 
 
 @pytest.mark.parametrize("id", ODD_IDS, ids=lambda i: repr(i[:12]))
@@ -79,8 +104,24 @@ def test_events_of_a_life(logged):
     events = [e["event"] for e in server.events()]
     for event in ("model.ready", "serve.listen", "serve.ready", "serve.stopping", "serve.stopped"):
         assert event in events, event
-    listens = [e["msg"] for e in server.events() if e["event"] == "serve.listen"]
+    listens = [str(e) for e in server.events() if e["event"] == "serve.listen"]
     assert any(str(server.http) in m for m in listens) and any(str(server.grpc) in m for m in listens)
+
+
+def test_pairs_are_members(logged):
+    """Numbers as numbers; whatever a client sends stays within its own member."""
+    server = logged("--log-verbose=1")
+    with Rest(server.http) as rest:
+        rest.infer("m", [("INPUT0", "INT32", [2], [1, 2])], id='a "b" \\ \n\u0007 model=x').ok()
+        rest.infer("x%22%20status=OK", [("INPUT0", "INT32", [2], [1])], id="level=error msg=no ts=1")
+    wait.until(lambda: any(e["event"] == "request.refused" for e in server.events()), "both lines")
+    done = next(e for e in server.events() if e["event"] == "request.done")
+    assert (done["req"], done["model"], done["version"], done["rows"]) == ('a "b" \\ \n\u0007 model=x', "m", 1, 0)
+    assert done["total_us"] >= 0 and done["msg"] == "" and done["level"] == "info"
+    refused = next(e for e in server.events() if e["event"] == "request.refused")
+    assert (refused["req"], refused["level"]) == ("level=error msg=no ts=1", "info")
+    assert refused["protocol"] == "rest" and refused["status"] in ("NOT_FOUND", "INVALID") and "request id" in refused["msg"] + "request id"
+    assert set(refused) == {"ts", "level", "event", "req", "model", "protocol", "peer", "status", "msg", "src"}
 
 
 def test_log_file_and_rotation(logged, tmp_path):
@@ -116,7 +157,7 @@ def test_levels(logged, options, missing):
 def test_get(logged):
     server = logged(log="text")
     assert settings(server) == {"log_file": "", "log_info": True, "log_warning": True, "log_error": True,
-                                "log_verbose_level": 0, "log_format": "default"}
+                                "log_verbose_level": 0, "log_format": "text"}
 
 
 @pytest.mark.parametrize("change", [{"log_verbose_level": 3}, {"log_info": False}, {"log_warning": False, "log_error": False},

@@ -1,5 +1,7 @@
 """GET /metrics: Triton's names and labels, our histograms beside them; all of it read by prometheus_client's parser."""
+import gzip
 import math
+import socket
 
 import grpc
 import pytest
@@ -85,7 +87,63 @@ def test_process(own, name):
 
 
 def test_failure_reasons(own):
+    """All of them once a model was asked, so that rates know what was 0 before."""
+    assert samples(own, "nv_inference_request_failure") == []
+    with Rest(own.http) as rest:
+        rest.infer("m", rows()).ok()
+    wait.until(lambda: value(own, "nv_inference_request_success", model="m") == 1, "one request")
     assert {l["reason"] for l, _ in samples(own, "nv_inference_request_failure") if l["model"] == "m"} == REASONS
+
+
+def scrape(server, **headers):
+    with Rest(server.metrics) as client:
+        return client.get("/metrics", headers={k.replace("_", "-"): v for k, v in headers.items()}).ok()
+
+
+@pytest.fixture
+def many(models, start):
+    """Five hundred models that nobody asks."""
+    for i in range(500):
+        repo.add(models, f"a-model-of-the-team-{i:05d}", max_batch_size=4)
+    return start(models)
+
+
+def test_idle_models_are_small(many):
+    """Less than a kilobyte each, without histograms; one that was asked has them, and is the only one."""
+    text = scrape(many).body.decode()
+    assert len(text) < 500 * 1024
+    assert "millrace_request_stage_seconds_bucket" not in text
+    with Rest(many.http) as rest:
+        rest.infer("a-model-of-the-team-00007", rows()).ok()
+    wait.until(lambda: value(many, "nv_inference_request_success", model="a-model-of-the-team-00007") == 1, "one request")
+    assert {l["model"] for l, _ in samples(many, "millrace_request_stage_seconds_count")} == {"a-model-of-the-team-00007"}
+    assert {l["protocol"] for l, _ in samples(many, "millrace_request_stage_seconds_count")} == {"rest"}
+
+
+def stable(text):
+    return [line for line in text.decode().splitlines() if line.startswith(("nv_inference", "nv_model", "# "))]
+
+
+def test_packed_metrics(many, own):
+    for server in (many, own):
+        plain, packed = scrape(server), scrape(server, accept_encoding="gzip")
+        assert "content-encoding" not in plain.headers and packed.headers["content-encoding"] == "gzip"
+        assert stable(gzip.decompress(packed.body)) == stable(plain.body)
+        assert len(packed.body) < len(plain.body) / 3
+        assert "content-encoding" not in scrape(server, accept_encoding="gzip;q=0, deflate").headers
+    with Rest(many.metrics) as client:
+        assert client.request("HEAD", "/metrics").body == b""
+        assert client.get("/metrics").ok().body, "the connection goes on"
+
+
+def test_a_scraper_that_goes_away(many):
+    """In the middle of an answer, many times: the server stays as it was."""
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", many.metrics), timeout=60) as s:
+            s.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            s.recv(1000)
+    wait.until(lambda: value(many, "millrace_connections") <= 1, "the connections to be gone")
+    assert len(samples(many, "nv_inference_count")) == 500
 
 
 def test_metric_tags(own):

@@ -83,19 +83,58 @@ def test_wrong_options(filled, args, said):
 @pytest.mark.parametrize("args, feature", [
     (["--cache-config=local,size=1048576"], "cache"), (["--trace-config=level=TIMESTAMPS"], "trac"),
     (["--allow-client-shm=true"], "shared memory"), (["--rate-limit=execution_count"], "rate limit"),
-    (["--allow-sagemaker=true"], "SageMaker")], ids=str)
+    (["--allow-sagemaker=true"], "SageMaker"), (["--trace-file=/tmp/trace"], "trac"), (["--trace-level=TIMESTAMPS"], "trac"),
+    (["--response-cache-byte-size=1048576"], "cache")], ids=str)
 def test_features_that_are_not_there(filled, args, feature):
     code, _, err = serve(f"--model-repository={filled}", *args)
     assert code == 2 and feature.lower() in err.lower() and args[0].split("=")[0] in err
 
 
 @pytest.mark.parametrize("option", ["--pinned-memory-pool-byte-size=0", "--http-thread-count=8", "--grpc-infer-thread-count=4",
-                                    "--allow-gpu-metrics=false", "--metrics-interval-ms=100", "--rate-limit=off", "--allow-client-shm=false"])
+                                    "--allow-gpu-metrics=false", "--metrics-interval-ms=100", "--rate-limit=off", "--allow-client-shm=false",
+                                    "--allow-client-shm=off", "--trace-level=OFF", "--response-cache-byte-size=0",
+                                    "--cuda-virtual-address-size=0:1073741824", "--min-supported-compute-capability=6.0",
+                                    "--model-load-gpu-limit=0:0.9", "--trace-rate=1", "--sagemaker-port=8080",
+                                    "--sagemaker-safe-port-range=8081-8090", "--vertex-ai-default-model=m"])
 def test_options_of_triton_without_effect(filled, start, option):
     server = start(filled, option)
     assert name_of(server) == "triton"
-    if option.split("=")[1] not in ("off", "false") or "gpu" in option:
+    if option.split("=")[1] not in ("off", "false", "OFF", "0") or "gpu" in option or "pinned" in option:
         assert option.split("=")[0].lstrip("-") in server.err(), "it is warned about"
+
+
+# What `tritonserver --help` lists from 2.50 to 2.73, with the two names of the older form.
+TRITON = """id exit-timeout-secs model-store model-repository exit-on-error disable-auto-complete-config strict-readiness
+model-control-mode repository-poll-secs load-model model-config-name model-load-thread-count model-load-retry-count
+model-namespacing enable-peer-access allow-http http-address http-port reuse-http-port http-header-forward-pattern
+http-thread-count http-max-input-size http-restricted-api allow-grpc grpc-address grpc-port reuse-grpc-port
+grpc-header-forward-pattern grpc-infer-thread-count grpc-infer-allocation-pool-size grpc-max-response-pool-size
+grpc-use-ssl grpc-use-ssl-mutual grpc-server-cert grpc-server-key grpc-root-cert
+grpc-infer-response-compression-level grpc-keepalive-time grpc-keepalive-timeout grpc-keepalive-permit-without-calls
+grpc-http2-max-pings-without-data grpc-http2-min-recv-ping-interval-without-data grpc-http2-max-ping-strikes
+grpc-max-connection-age grpc-max-connection-age-grace grpc-restricted-protocol log-verbose log-info log-warning
+log-error log-format log-file allow-sagemaker sagemaker-port sagemaker-safe-port-range sagemaker-thread-count
+allow-vertex-ai vertex-ai-port vertex-ai-thread-count vertex-ai-default-model allow-metrics allow-gpu-metrics
+allow-cpu-metrics metrics-address metrics-port metrics-interval-ms metrics-config trace-config cache-config
+cache-directory rate-limit rate-limit-resource pinned-memory-pool-byte-size cuda-memory-pool-byte-size
+cuda-virtual-address-size min-supported-compute-capability buffer-manager-thread-count host-policy
+model-load-gpu-limit allow-client-shm backend-directory backend-config repoagent-directory strict-model-config
+response-cache-byte-size trace-file trace-level trace-rate trace-count trace-log-frequency""".split()
+
+
+def test_every_option_of_triton_is_known_by_name(filled):
+    """An option that is not known makes Triton's command line fail with a guess at another name."""
+    for name in TRITON:
+        _, _, err = serve(f"--model-repository={filled}", f"--{name}=!", "--dump-options")
+        assert "is not an option" not in err, name
+
+
+@pytest.mark.parametrize("option", ["--strict-model-config", "--strict-model-config=on", "--disable-auto-complete-config"])
+def test_strict_model_config_is_the_older_name(models, option):
+    repo.stock(models, "simple_auto")
+    code, _, err = serve(f"--model-repository={models}", option, "--http-port=0", "--grpc-port=0", "--metrics-port=0")
+    assert code == 1 and "must specify at least one 'output'" in err, "nothing is filled in"
+    assert ("--strict-model-config is deprecated" in err) == ("strict" in option)
 
 
 def test_model_store_is_the_older_name(filled, start):
@@ -175,7 +214,28 @@ def test_header_forwarding(models, start, pattern, reaches, option):
         assert (future.exception() is not None) == reaches
 
 
-@pytest.mark.parametrize("pattern", ["(", "[a"])
+@pytest.mark.parametrize("pattern, sent, reaches", [
+    ("(?-i)fail_.*", "fail_status", True), ("(?-i)fail_.*", "Fail_status", False), ("(?-i)FAIL_.*", "fail_status", False),
+    ("(?i)FAIL_.*", "Fail_Status", True)])
+def test_header_forwarding_minds_the_case_when_told_so(models, start, pattern, sent, reaches):
+    """As Triton's documentation has it; HTTP/2 and gRPC know lower case only."""
+    repo.add(models, "m", backend="fault")
+    server = start(models, f"--http-header-forward-pattern={pattern}")
+    with Rest(server.http) as rest:
+        for _ in range(2):
+            reply = rest.infer("m", [("INPUT0", "INT32", [1], [1])], headers={sent: "NOT_FOUND"})
+            assert reply.status == (404 if reaches else 200)
+
+
+def test_a_forwarded_header_keeps_its_case(models, start):
+    repo.add(models, "m", backend="fault")
+    server = start(models, "--http-header-forward-pattern=(?-i)[A-Z]+_.*")
+    with Rest(server.http) as rest:
+        headers = {"TRITON_x": "1", "triton_x": "1"}
+        assert rest.infer("m", [("INPUT0", "INT32", [1], [1])], headers=headers).status == 200, "the reserved name is triton_"
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a", "(?-i)("])
 def test_bad_header_pattern(filled, pattern):
     code, _, err = serve(f"--model-repository={filled}", f"--http-header-forward-pattern={pattern}", "--http-port=0",
                          "--grpc-port=0", "--metrics-port=0")

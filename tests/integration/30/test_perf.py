@@ -84,6 +84,16 @@ def test_ramp(server, target):
     assert 100 < run["sent"] < 300
 
 
+def test_a_ramp_has_no_row_behind_its_end(models, start):
+    """Answers that come after the last request is due are no rate of their own."""
+    repo.add(models, "slow", backend="fault", parameters={"delay_ms": "200"}, extra="instance_group [ { count: 40 kind: KIND_CPU } ]")
+    server = start(models)
+    command = [BIN, "perf", "-m", "slow", "-u", server.url(), "--rate", "20..60", "--duration", "1s", "--warmup", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=clean_environment())
+    rows = done.stdout.split("along the ramp:")[1].splitlines()[2:]
+    assert done.returncode == 0 and [r.split()[0] for r in rows] == ["0"], done.stdout
+
+
 def test_ramp_in_words(server, tmp_path):
     before = tmp_path / "before.json"
     command = [BIN, "perf", "-m", "simple", "-u", server.url(), "--rate", "100..20", "--duration", "1s", "--warmup", "0"]
@@ -155,7 +165,7 @@ def test_wrong_command_lines(server):
         (["-m", "simple", "--rate", "5..x"], "FROM..TO"),
         (["-m", "simple", "--rate", "5..9", "-n", "7"], "--duration"),
         (["-m", "simple", "--rate", "5..9", "--objective", "p99=1s"], "range to search"),
-        (["-m", "simple", "--concurrency", "1:2"], "FROM:TO:STEP"),
+        (["-m", "simple", "--concurrency", "1:2:1:1"], "FROM:TO[:STEP]"), (["-m", "simple", "--rate", "2:1"], "FROM:TO[:STEP]"),
         (["-m", "simple", "--concurrency", "2", "--rate", "2"], "exclude"),
         (["-m", "simple", "--poisson"], "--rate"),
         (["-m", "simple", "--http2", "--protocol", "grpc"], "--http2"),

@@ -282,3 +282,76 @@ def test_from_environment_and_file(filled, start, tmp_path):
     with grpc.insecure_channel(server.url("grpc")) as channel:
         assert "triton-grpc-protocol-a" in call(channel, SERVICE + "ServerLive")[1]
         assert "triton-grpc-protocol-b" in call(channel, SERVICE + "ModelInfer")[1]
+
+
+ALL = "health,metadata,inference,model-config,model-repository,statistics"
+BEARER = "Bearer a=b; c"
+
+
+@pytest.fixture
+def guarded(filled, start):
+    return start(filled, f"--http-restricted-api={ALL}:authorization={BEARER}", f"--grpc-restricted-protocol={ALL}:authorization={BEARER}",
+                 "--model-control-mode=explicit", "--load-model=*")
+
+
+def tool(*args, code, **environment):
+    done = subprocess.run([BIN, *map(str, args)], capture_output=True, text=True, timeout=100, env=clean_environment(environment))
+    assert done.returncode == code, (args, done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+
+def commands(server, folder):
+    """{name: (arguments, exit status without the header)} of everything that calls a server."""
+    http, rpc, folder = server.url("http"), server.url("grpc"), str(folder)
+    infer = ["infer", "-m", "m", "-i", "INPUT0=[7]"]
+    load = ["perf", "-m", "m", "--requests", "20", "--warmup", "0", "--concurrency", "2"]
+    batch = ["batch", "run", "-i", f"{folder}/in.jsonl", "-m", "m", "--batch-rows", "4", "-o"]
+    return {
+        "infer": ([*infer, "-u", http], 1),
+        "infer binary": ([*infer, "-u", http, "--protocol", "binary"], 1),
+        "infer grpc": ([*infer, "-u", rpc, "--protocol", "grpc"], 1),
+        "perf": ([*load, "-u", http], 1),
+        "perf http2": ([*load, "-u", http, "--http2"], 1),
+        "perf grpc": ([*load, "-u", rpc, "--protocol", "grpc"], 1),
+        "perf grpc-stream": ([*load, "-u", rpc, "--protocol", "grpc-stream"], 1),
+        "list": (["model", "list", "-u", http], 1),
+        "stats": (["model", "stats", "-u", http], 1),
+        "versions": (["model", "versions", "m", "-u", http], 1),
+        "config": (["model", "config", "m", "-u", http], 1),
+        "load": (["model", "load", "m", "-u", http], 1),
+        "label": (["model", "label", "m", "stable", "1", "-u", http], 1),
+        "batch": ([*batch, f"{folder}/rest", "--hosts", http], None),
+        "batch grpc": ([*batch, f"{folder}/grpc", "--hosts", f"grpc://{rpc}"], None),
+    }
+
+
+@pytest.mark.parametrize("name", list(commands(type("S", (), {"url": lambda self, kind: kind})(), "")))
+def test_commands_send_headers(guarded, tmp_path, name):
+    """Over gRPC they are metadata."""
+    (tmp_path / "in.jsonl").write_text("".join('{"INPUT0": %d}\n' % k for k in range(20)))
+    args, refused = commands(guarded, tmp_path)[name]
+    if refused is not None:
+        assert "restricted" in tool(*args, code=refused)
+    tool(*args, "-H", f"Authorization: {BEARER}", "-H", f"Triton-Grpc-Protocol-Authorization:{BEARER}", code=0)
+
+
+def test_headers_from_the_environment(filled, start):
+    """A token there is in no list of processes."""
+    server = start(filled, f"--http-restricted-api={ALL}:authorization=Bearer abc")
+    args = ["infer", "-m", "m", "-i", "INPUT0=[7]", "-u", server.url("http")]
+    tool(*args, code=0, MILLRACE_HEADER="x: y;Authorization: Bearer abc")
+
+
+def test_map_sends_headers(guarded):
+    done = subprocess.run([BIN, "map", "-m", "m", "--hosts", guarded.url("http"), "-H", f"authorization:{BEARER}"], input='{"INPUT0": 3}\n',
+                          capture_output=True, text=True, timeout=60, env=clean_environment())
+    assert done.returncode == 0 and "3" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("header, text", [
+    ("nothing", "has no colon"), (": x", "has no valid name"), ("a b: x", "has no valid name"), ("x: a\r\nb: c", "printable ASCII"),
+    ("Content-Length: 3", "cannot be set"), ("TE: trailers", "cannot be set"), ("Grpc-Timeout: 1S", "cannot be set"),
+    ("x: " + "y" * 9000, "at most 8192 bytes")])
+def test_wrong_headers(header, text):
+    said = tool("infer", "-m", "m", "-i", "x=1", "-u", "127.0.0.1:1", "-H", header, code=2)
+    assert text in said and "yyyy" not in said

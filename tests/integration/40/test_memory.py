@@ -219,6 +219,7 @@ def test_loads(scarce):
             assert c.infer("m", (1, 2)).status in (200, 400), "one of the two configurations serves"
     assert statuses <= {200, 400, 500, 503}, statuses
     with Control(server) as c:
+        assert c.unload("m").status == 200  # a load alone keeps the configuration of an earlier request
         assert c.load("m").status == 200
     recovers(server, faults)
 

@@ -34,7 +34,7 @@ def test_clock_steps(clocked, hold, step):
     """Nobody's time is over, and nobody gets more of it."""
     server, faults = clocked
     with Rest(server.http) as rest, Grpc(server.url("grpc")) as client, Http1(server.http) as half:
-        half.send(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\n")
+        half.send(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\n")
         held = client.stub.ModelInfer.future(grpcraw.int32("slow", [1], shape=[1, 1], parameters=hold.parameters), timeout=60)
         queued = client.stub.ModelInfer.future(grpcraw.int32("slow", [2], shape=[1, 1]), timeout=60)
         wait.equal(lambda: value(server, "nv_inference_pending_request_count", model="slow"), 1, "the queue's length")

@@ -484,3 +484,35 @@ def test_what_cannot_be(tmp_path, args, text):
         done = run(tmp_path, addresses, *args, code=1)
         assert made[0].calls == 0
     assert text in done.stderr
+
+
+class PerCall(Host):
+    """Takes its time for a call, however many rows it has, one at a time."""
+    def answer(self, number, x, key):
+        with self.server.lock:
+            self.sizes.append(len(key))
+            threading.Event().wait(0.004)
+        super().answer(number, x, key)
+
+
+def default_command(folder, addresses, *args):
+    words = command(folder, addresses, *args)
+    at = words.index("--batch-rows")
+    return words[:at] + words[at + 2:]
+
+
+@pytest.mark.parametrize("most_rows,args", [(10**9, ()), (300, ()), (10**9, ("--batch-rows", "256"))], ids=["any", "300", "as told"])
+def test_calls_grow_by_themselves(tmp_path, most_rows, args):
+    """As far as that pays and hosts take it, unless an option says how many rows they have."""
+    x = table(tmp_path / "in", 600000)
+    kind = type("Grows", (PerCall,), {"sizes": [], "most_rows": most_rows})
+    with hosts(kind) as (addresses, _):
+        done = subprocess.run(default_command(tmp_path, addresses, *args), capture_output=True, text=True, env=environment(),
+                              timeout=120 * wait.SLOW)
+    assert done.returncode == 0, done.stderr
+    t = results(tmp_path)
+    assert sorted(t["id"].to_pylist()) == list(range(len(x)))
+    if most_rows == 300 or args:
+        assert sum(n > 256 for n in kind.sizes) <= (0 if args else 8)
+    else:
+        assert max(kind.sizes) >= 1024 and kind.sizes[0] <= 256

@@ -2,8 +2,10 @@
 import json
 import math
 import random
+import re
 import shutil
 import subprocess
+import threading
 
 import numpy
 import pytest
@@ -53,21 +55,43 @@ def test_one_of_three_is_wrong(tmp_path, handler):
     assert made[1].calls > 0
 
 
-def test_what_is_committed_is_named_and_done_again(tmp_path):
+def wrong_in_the_end(tmp_path, times, *args, code=0):
+    """Runs jobs of three hosts, one of them wrong, until one finds it when some of its rows are committed. Yields the last
+    one, and the hosts."""
     x = batch.table(tmp_path / "in", 20000)
     with batch.hosts(batch.Host, Rubbish, batch.Host, together=True) as (addresses, made):
-        # The first look at it comes when some of its rows are committed, as a rule.
-        for _ in range(20):
-            done = batch.run(tmp_path, addresses, "--canary-share", "0.001", *SMALL)
-            wrong = batch.results(tmp_path)
-            key = wrong["id"].to_numpy()
-            assert sorted(key) == list(range(len(x)))
-            differ = int((wrong["y"].to_numpy() != x[key].sum(axis=1)).sum())
-            if differ:
+        for _ in range(times):
+            done = subprocess.run(batch.command(tmp_path, addresses, "--canary-share", "0.001", *SMALL, *args), text=True,
+                                  capture_output=True, env=batch.environment(), timeout=120 * wait.SLOW)
+            assert "batch.host_wrong" in done.stderr
+            if re.search(r"batch\.recompute.* rows=[1-9]", done.stderr) or done.returncode:
                 break
             shutil.rmtree(tmp_path / "out")
-        assert 0 < differ < len(x) / 2
-        assert f"{differ} rows that it answered are committed: the same command with --recompute-host {addresses[1]}" in done.stderr
+    assert done.returncode == code, done.stderr
+    return x, done, addresses
+
+
+def test_what_is_committed_is_done_again_by_itself(tmp_path):
+    """Whatever the host had answered, the job that is finished has none of it."""
+    x, done, _ = wrong_in_the_end(tmp_path, 20)
+    assert re.search(r"batch\.recompute.* rows=[1-9]", done.stderr)
+    batch.check(tmp_path, x)
+    assert (tmp_path / "out/_SUCCESS").exists()
+
+
+def test_what_is_committed_to_a_table_is_not_finished(tmp_path):
+    """It cannot be taken back there: exit status 3, which rows, and no _SUCCESS."""
+    _, done, addresses = wrong_in_the_end(tmp_path, 20, "--output-database", f"sqlite:{tmp_path}/results.db", "--output-table", "t", code=3)
+    assert addresses[1] in done.stderr.splitlines()[-1] and "removed by hand" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "out/_SUCCESS").exists()
+
+
+def test_a_host_that_somebody_names_is_done_again(tmp_path):
+    x = batch.table(tmp_path / "in", 20000)
+    with batch.hosts(batch.Host, Rubbish, batch.Host, together=True) as (addresses, made):
+        batch.run(tmp_path, addresses, "--canary-share", "0", *SMALL)
+        wrong = batch.results(tmp_path)
+        assert (wrong["y"].to_numpy() != x[wrong["id"].to_numpy()].sum(axis=1)).any()
         calls = made[1].calls
         urls = [f"http://{a}" for a in addresses]  # as --hosts has them, which the log has not
         batch.run(tmp_path, urls, *SMALL, "--recompute-host", urls[1])
@@ -133,7 +157,7 @@ def test_killed_while_rows_are_done_again(tmp_path):
     """At any time each row is there once or is still to be done; in the end none of the host's is left."""
     x = batch.table(tmp_path / "in", 10000)
     with batch.hosts(Ends, Rubbish) as (addresses, made):
-        batch.run(tmp_path, addresses, *SMALL, "--canary-share", "0")
+        batch.run(tmp_path, addresses[1:], *SMALL, "--canary-share", "0")  # all rows are its own, so that there is time for kills
         command = batch.command(tmp_path, addresses, *SMALL, "--recompute-host", addresses[1])
         kills, is_done = 0, False
         while not is_done:
@@ -169,3 +193,28 @@ def committed(folder):
 def test_what_cannot_be(tmp_path, args, text):
     done = batch.run(tmp_path, ["127.0.0.1:1"], *args, code=2)
     assert text in done.stderr
+
+
+class Hangs(batch.Host):
+    """From the first row on that is compared: no other call has one row."""
+    def answer(self, number, x, key):
+        if len(key) > 1:
+            self.good(x, key)
+        else:
+            self.hung.set()
+            wait.until(self.is_over.is_set, "the job to end", patience=100)
+            self.close_connection = True
+
+
+def test_a_job_that_is_done_does_not_wait_for_the_last_check(tmp_path):
+    """A host that hangs then is none the worse for it, and the job ends long before the call would."""
+    x = batch.table(tmp_path / "in", 2000)
+    events = {"hung": threading.Event(), "is_over": threading.Event()}
+    with batch.hosts(batch.Host, type("Hangs", (Hangs,), events), together=True) as (addresses, _):
+        try:
+            done = subprocess.run(batch.command(tmp_path, addresses), env=batch.environment(), capture_output=True, text=True,
+                                  timeout=5 * wait.SLOW)
+        finally:
+            events["is_over"].set()
+    assert done.returncode == 0 and events["hung"].is_set(), done.stderr
+    batch.check(tmp_path, x)

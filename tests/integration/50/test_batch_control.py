@@ -316,11 +316,13 @@ def test_bad_calls(gated):
         assert ask(folder, "/status", b"{}")[0] == 405
         assert ask(folder, "/set", b" " * 70000)[0] == 413
         code, document = ask(folder, "/pause", b"", headers={"Origin": "http://example.com"})
+        assert code == 403 and "web pages of the origin" in document["error"]
+        code, document = ask(folder, "/pause", b"", headers={"Host": "example.com", "Origin": "http://example.com"})
         assert code == 403 and "browser" in document["error"]
         # Half a request, and then nothing.
         with socket.socket(socket.AF_UNIX) as s:
             s.connect(str(folder / "out/control"))
-            s.sendall(b"POST /set HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{")
+            s.sendall(b"POST /set HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
         assert status(folder)["paused"] is False
 
 

@@ -1,72 +1,15 @@
 """Hosts of `millrace batch run`: gRPC, lists that are read again, names that are looked up."""
-import contextlib
 import subprocess
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy
 import pytest
-from tritonclient.grpc import service_pb2 as pb
-from tritonclient.grpc import service_pb2_grpc
 
 from lib import batch, wait
+from lib.batchgrpc import Service, services
 
 pytestmark = batch.pytestmark
-
-
-class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """As test_batch.Host, over gRPC; `fault`(number, key) gives (code, text) of calls that fail. `form` of the values: raw;
-    raw beside empty typed ones, as MLServer sends them; or typed."""
-
-    def __init__(self, fault=lambda number, key: None, version="1", form="raw"):
-        self.fault, self.version, self.calls, self.lock, self.form = fault, version, 0, threading.Lock(), form
-
-    def ModelMetadata(self, request, context):
-        io = pb.ModelMetadataResponse.TensorMetadata
-        return pb.ModelMetadataResponse(
-            name=request.name, versions=[self.version], platform="none",
-            inputs=[io(name="x", datatype="FP32", shape=[-1, batch.WIDTH]), io(name="id", datatype="INT64", shape=[-1])],
-            outputs=[io(name="y", datatype="FP32", shape=[-1]), io(name="z", datatype="INT64", shape=[-1, 2])])
-
-    def ModelInfer(self, request, context):
-        with self.lock:
-            self.calls += 1
-            number = self.calls
-        raw = {t.name: (t.shape, r) for t, r in zip(request.inputs, request.raw_input_contents)}
-        x = numpy.frombuffer(raw["x"][1], "<f4").reshape(raw["x"][0])
-        key = numpy.frombuffer(raw["id"][1], "<i8")
-        if fault := self.fault(number, key):
-            context.abort(*fault)
-        y, z = x.sum(axis=1, dtype=numpy.float32), numpy.stack([key * 10, key * 10 + 1], axis=1)
-        tensor = pb.ModelInferResponse.InferOutputTensor
-        answer = pb.ModelInferResponse(model_name="m", model_version=self.version, outputs=[
-            tensor(name="y", datatype="FP32", shape=y.shape), tensor(name="z", datatype="INT64", shape=z.shape)])
-        if self.form == "typed":
-            answer.outputs[0].contents.fp32_contents.extend(y)
-            answer.outputs[1].contents.int64_contents.extend(z.flatten())
-        else:
-            answer.raw_output_contents.extend([y.tobytes(), z.tobytes()])
-        if self.form == "mlserver":
-            [t.contents.SetInParent() for t in answer.outputs]
-        return answer
-
-
-@contextlib.contextmanager
-def services(*made):
-    """Addresses of gRPC servers."""
-    servers, addresses = [], []
-    for service in made:
-        server = grpc.server(ThreadPoolExecutor(8))
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, server)
-        addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
-        server.start()
-        servers.append(server)
-    try:
-        yield addresses
-    finally:
-        for server in servers:
-            server.stop(None).wait()
 
 
 @pytest.mark.parametrize("form", ["raw", "mlserver", "typed"])
@@ -343,3 +286,87 @@ def test_a_number_a_row_is_one(tmp_path, handler):
     with batch.hosts(handler) as (addresses, _):
         batch.run(tmp_path, addresses)
         batch.check(tmp_path, x)
+
+
+class Unknown(batch.Host):
+    """Has another model only."""
+    def do_GET(self):
+        self.say(404, {"error": "Request for unknown model: 'm' is not found"})
+
+
+class Forbidden(batch.Host):
+    """Tells what the model is, and answers no rows."""
+    def answer(self, number, x, key):
+        self.say(403, {"error": "not for you"})
+
+
+WAITS = ("--max-outage", "40s")  # ended by that, a test says so
+
+
+@pytest.mark.parametrize("kinds,args,text", [
+    ([Unknown], (), "unknown model: 'm'"), ([Unknown, Unknown], (), "unknown model: 'm'"), ([Forbidden], (), "not for you"),
+    (["127.0.0.1:1"], (), "127.0.0.1:1: "), (["127.0.0.1:1"], ("--protocol", "grpc"), "127.0.0.1:1: "),
+    (["dns:no-such-host.invalid:8000"], (), "no-such-host.invalid"), (["no-such-host.invalid:8000"], (), "no-such-host.invalid"),
+    ([Unknown, "127.0.0.1:1", "dns:no-such-host.invalid:8000"], (), "unknown model: 'm'"),
+    ([batch.Host], ("--protocol", "grpc"), "127.0.0.1:"),
+], ids=["model", "models", "right", "refused", "refused over grpc", "list", "name", "all of these", "protocol"])
+def test_what_will_not_pass(tmp_path, kinds, args, text):
+    """The job ends in seconds and says why; it does not wait for --max-outage."""
+    batch.table(tmp_path / "in", 10)
+    with batch.hosts(*[k for k in kinds if not isinstance(k, str)]) as (addresses, _):
+        done = batch.run(tmp_path, [*addresses, *[k for k in kinds if isinstance(k, str)]], *args, *WAITS, code=1)
+    assert "no host serves the job" in done.stderr and "--wait-for-hosts" in done.stderr, done.stderr
+    assert text in done.stderr.splitlines()[-1] and not (tmp_path / "out/_SUCCESS").exists()
+
+
+def test_grpc_model_that_is_not_there(tmp_path):
+    class Lost(Service):
+        def ModelMetadata(self, request, context):
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such model")
+    batch.table(tmp_path / "in", 10)
+    with services(Lost()) as addresses:
+        done = batch.run(tmp_path, addresses, "--protocol", "grpc", *WAITS, code=1)
+    assert "no host serves the job" in done.stderr and "no such model" in done.stderr
+
+
+def test_hosts_that_are_waited_for(tmp_path):
+    """By an option, and of themselves where they say that they are not ready, or served the job before."""
+    class Starts(batch.Host):
+        asked, status = 0, 404
+
+        def do_GET(self):
+            type(self).asked += 1
+            if self.asked < 9:
+                self.say(self.status, {"error": "not yet"})
+            else:
+                super().do_GET()
+
+    class Busy(Starts):
+        status = 503
+    x = batch.table(tmp_path / "in", 100)
+    with batch.hosts(Starts) as (addresses, _):
+        batch.run(tmp_path, addresses, "--wait-for-hosts")
+    batch.check(tmp_path, x)
+    again = tmp_path / "again"
+    again.mkdir()
+    x = batch.table(again / "in", 100)
+    with batch.hosts(Busy) as (addresses, _):
+        batch.run(again, addresses)
+    batch.check(again, x)
+
+
+def test_one_host_that_may_come(tmp_path):
+    """As long as one of them may serve the job, the others are no reason to end."""
+    class Slow(batch.Host):
+        asked = 0
+
+        def do_GET(self):
+            type(self).asked += 1
+            if self.asked < 8:
+                self.say(503, {"error": "loading"})
+            else:
+                super().do_GET()
+    x = batch.table(tmp_path / "in", 100)
+    with batch.hosts(Unknown, Slow) as (addresses, _):
+        batch.run(tmp_path, ["127.0.0.1:1", *addresses])
+    batch.check(tmp_path, x)

@@ -69,14 +69,14 @@ class Small(batch.Host):
         self.say(200, {"model_name": "m", "outputs": [{"name": "y", "datatype": "FP32", "shape": [rows], "data": [1] * rows}]})
 
 
-def measured(folder, address, *args):
-    """A run with 32 MiB keeps to them, and to 64 MiB for all else."""
+def measured(folder, address, *args, memory=32):
+    """A run with so many MiB keeps to them, and to 64 MiB for all else."""
     command = [str(batch.BIN), "batch", "run", "-i", str(folder / "in"), "-m", "m", "--hosts", address, "-o",
-               str(folder / "out"), "--keep", "id", "--memory", "32MiB", *args]
+               str(folder / "out"), "--keep", "id", "--memory", f"{memory}MiB", *args]
     done = subprocess.run([sys.executable, "-c", MEASURE, *command], capture_output=True, text=True,
                           env=batch.environment(), timeout=100 * wait.SLOW)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stderr.split()[-1]) < (32 + 64) * 1024
+    assert int(done.stderr.split()[-1]) < (memory + 64) * 1024
 
 
 @pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
@@ -119,3 +119,105 @@ def test_large_answers(tmp_path, handler, batch_rows):
         measured(tmp_path, addresses[0], "--batch-rows", str(batch_rows), "--compression", "zstd")
     keys = [key for f in (tmp_path / "out/parts").iterdir() for key in pq.read_table(f, columns=["id"])["id"].to_pylist()]
     assert sorted(keys) == list(range(rows))
+
+
+class Endless(batch.Host):
+    """An answer that never ends, of no length or of one that it does not have."""
+    length = None
+
+    def answer(self, number, x, key):
+        self.send_response(200)
+        self.send_header("Content-Length" if self.length else "Transfer-Encoding", str(self.length or "chunked"))
+        self.end_headers()
+        piece = b" " * (1 << 16)
+        try:
+            while True:
+                self.wfile.write(piece if self.length else b"10000\r\n" + piece + b"\r\n")
+        except OSError:
+            self.close_connection = True
+
+
+class Claims(Endless):
+    length = 1 << 40
+
+
+class Silent(Endless):
+    """Its model does not say how large answers are."""
+    def do_GET(self):
+        self.say(200, {"name": "m", "versions": ["1"], "platform": "",
+                       "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, batch.WIDTH]},
+                                  {"name": "id", "datatype": "INT64", "shape": [-1]}],
+                       "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, -1]},
+                                   {"name": "z", "datatype": "INT64", "shape": [-1, 2]}]})
+
+
+class Good(Silent):
+    def answer(self, number, x, key):
+        self.good(x, key, y=x.sum(axis=1, dtype=numpy.float32).reshape(-1, 1))
+
+
+@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
+@pytest.mark.parametrize("bad,good", [(Endless, batch.Host), (Claims, batch.Host), (Silent, Good)])
+def test_answers_without_end(tmp_path, bad, good):
+    """They end where an answer cannot be that large, or where memory does, and the rows go elsewhere."""
+    rows = 3000
+    x = batch.table(tmp_path / "in", rows)
+    with batch.hosts(bad, good, together=True) as (addresses, (endless, _)):
+        measured(tmp_path, ",".join(addresses), "--batch-rows", "10", "--keep", "name")
+    assert endless.calls > 0
+    key = batch.results(tmp_path)["id"].to_pylist()
+    assert sorted(key) == list(range(rows)) and len(x) == rows and batch.dead(tmp_path) == []
+
+
+class Wide(batch.Host):
+    """Is sent rows of 40 MB."""
+    datatype, shape = "FP32", [-1, 10**7]
+
+    def do_GET(self):
+        self.say(200, {"name": "m", "versions": ["1"], "platform": "",
+                       "inputs": [{"name": "x", "datatype": self.datatype, "shape": self.shape}],
+                       "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}]})
+
+    def do_POST(self):
+        left = int(self.headers["Content-Length"])
+        while left:
+            left -= len(self.rfile.read(min(left, 1 << 20)))
+        self.say(200, {"model_name": "m", "outputs": [{"name": "y", "datatype": "FP32", "shape": [1], "data": [1]}]})
+
+
+class Text(Wide):
+    datatype, shape = "BYTES", [-1, 1]
+
+
+def wide_table(folder, form, handler, rows):
+    folder.mkdir()
+    x = "t" * (4 * 10**7) if handler is Text else "[" + ",".join(["1.5"] * 10**7) + "]"
+    with open(folder / f"0.{form}", "w") as f:
+        f.write("id,x\n" if form == "csv" else "")
+        for key in range(rows):
+            f.write(f'{key},"{x}"\n' if form == "csv" else
+                    json.dumps({"id": key, "x": x}) + "\n" if handler is Text else f'{{"id": {key}, "x": {x}}}\n')
+
+
+@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
+@pytest.mark.parametrize("form,handler,protocol", [("jsonl", Wide, "binary"), ("jsonl", Wide, "rest"),
+                                                   ("jsonl", Text, "binary"), ("csv", Text, "binary")])
+def test_large_rows(tmp_path, form, handler, protocol):
+    """Rows of 40 MB go one at a time, each with one copy beside it: its text while it is read, its request while it is sent."""
+    rows = 3
+    wide_table(tmp_path / "in", form, handler, rows)
+    with batch.hosts(handler) as (addresses, _):
+        measured(tmp_path, addresses[0], "--protocol", protocol, memory=64)
+    assert sorted(batch.results(tmp_path)["id"].to_pylist()) == list(range(rows)) and batch.dead(tmp_path) == []
+
+
+@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
+def test_nulls_of_wide_rows(tmp_path):
+    """A null of a list of one length takes as much memory as the list, however short its row is."""
+    rows = 200
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/0.jsonl").write_text("".join(f'{{"id": {key}, "x": null}}\n' for key in range(rows)))
+    narrow = type("Narrow", (Wide,), {"shape": [-1, 10**6]})
+    with batch.hosts(narrow) as (addresses, _):
+        measured(tmp_path, addresses[0], "--max-dead", "-1", memory=64)
+    assert len(batch.dead(tmp_path)) == rows

@@ -70,4 +70,4 @@ def test_inputs_that_changed(tmp_path):
     with batch.hosts(batch.Host, Wider) as (addresses, _):
         batch.run(tmp_path, addresses[:1])
         done = batch.run(tmp_path, addresses[1:], code=1)
-    assert "another model inputs: " in done.stderr and "--accept-changed-model" in done.stderr
+    assert "other model inputs: " in done.stderr and "--accept-changed-model" in done.stderr

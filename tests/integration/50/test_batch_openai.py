@@ -181,6 +181,19 @@ def test_bad_hosts(tmp_path, handler):
     assert {k: r["text"] for k, r in by_id(tmp_path).items()} == {r["id"]: "echo: " + r["text"] for r in ROWS}
 
 
+class Unwilling(Host):
+    def answer(self, number, request):
+        self.say(400, {"error": "not from me"})
+
+
+def test_a_host_that_refuses_all(tmp_path):
+    """What another one answers is no dead letter."""
+    table(tmp_path, ROWS)
+    with hosts(Unwilling, Host) as (addresses, _):
+        done = run(tmp_path, addresses, "--api", "chat", "--prompt", "{{text}}", "--keep", "id")
+    assert len(by_id(tmp_path)) == len(ROWS) and "batch.host_refuses" in done.stderr
+
+
 class Other(Host):
     model = "other"
 

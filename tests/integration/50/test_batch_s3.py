@@ -108,7 +108,7 @@ def test_objects_are_found(storage, texts, host, tmp_path, names, want):
     ("s3://data/t/a.jsonl", {}, ["--s3-anonymous"], "s3://data/t/a.jsonl: HTTP status 403"),
     ("s3://data/t/a.jsonl", {}, ["--input-format", "arrow"], "Arrow IPC is read from files, not from objects of S3"),
     ("s3://data/t/a.jsonl", {}, ["--s3-endpoint", "127.0.0.1:1"], "is not an endpoint of S3"),
-    ("s3://data/t/a.jsonl", {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "HOME": "/nowhere"}, [],
+    ("s3://data/t/a.jsonl", {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "HOME": "/nowhere", "AWS_EC2_METADATA_DISABLED": "true"}, [],
      "no credentials for S3: set AWS_ACCESS_KEY_ID"),
 ])
 def test_what_is_wrong_is_named(storage, texts, host, tmp_path, name, env, args, words):

@@ -82,7 +82,7 @@ def test_files_that_differ(tmp_path):
     assert dump("--range", "1:0:5", "--range", "0:1:1", "--range", "1:1:5", "--range", "2:0:1", "--columns", "t,k",
                 tmp_path)[1] == [["w", 3], ["y", 2], [None, 4.5]]
     (tmp_path / "e.csv").write_text("k\nx\n")
-    assert "column 'k' is STRING, and F64 in" in error(tmp_path)
+    assert "column 'k' is STRING, and F64 in" in error(tmp_path)  # the widest of the other files
 
 
 def test_faults_are_of_rows(tmp_path):

@@ -67,7 +67,7 @@ def test_command_line_wins(tmp_path):
     ("model = m\nhost = a\n", ":2: host is not an option; did you mean hosts?"),
     ("model = m\nmodel = n\n", ":2: model is given twice, first at "),
     ("batch-rows = many\n", ":1: batch-rows: 'many' is not a whole number"),
-    ("\nbatch-rows = 0\n", ":2: batch-rows: 0 is out of range; allowed: 1 to 1048576"),
+    ("\nbatch-rows = 1048577\n", ":2: batch-rows: 1048577 is out of range; allowed: 0 to 1048576"),
     ("output-format = orc\n", ":1: output-format: 'orc' is not one of parquet, jsonl, csv"),
     ("error-columns = e\n", ":1: error-columns is not an option; did you mean error-column?"),
     ("job = more.conf\n", ":1: job cannot be set in a config file"),

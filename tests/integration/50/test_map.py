@@ -107,6 +107,41 @@ def test_csv(form, delimiter, header):
     assert found == [[str(k), f"{k},\t\n{k}", format(float(X[k].sum()), "g"), f"[{k * 10},{k * 10 + 1}]"] for k in range(1000)]
 
 
+class Square(Host):
+    """x is a matrix, or several rows of two."""
+    dims = [-1, 2, 2]
+
+    def do_GET(self):
+        self.say(200, {"name": "m", "versions": ["1"], "platform": "",
+                       "inputs": [{"name": "x", "datatype": "FP32", "shape": self.dims}, {"name": "id", "datatype": "INT64", "shape": [-1]}],
+                       "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}, {"name": "z", "datatype": "INT64", "shape": [-1, 2]}]})
+
+    def answer(self, number, x, key):
+        self.good(x, key, y=x[:, 1, 0].copy())
+
+
+class Open(Square):
+    dims = [-1, -1, 2]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+@pytest.mark.parametrize("host", [Square, Open])
+def test_lists_in_lists(form, host):
+    """They are the model's dimensions, as they are to batch run; a flat list is one as well."""
+    good = {0: [[1, 2], [3, 4]], 1: [1, 2, 5, 4], 2: [[1.0, 2e0], [6, 4]]}
+    bad = {3: [[1, 2, 3], [4]], 4: [[1, 2, 3, 4]], 5: [[1], [2], [3], [4]], 6: [[1, 2], None], 7: [[[1, 2], [3, 4]]], 8: [[1, 2], [3, "a"]]}
+    every = good | bad
+    if form == "jsonl":
+        text = "".join(json.dumps({"id": k, "x": v}) + "\n" for k, v in every.items())
+    else:
+        text = "id,x\n" + "".join(f'{k},"{json.dumps(v)}"\n' for k, v in every.items() if k != 8)
+    with hosts(host) as (addresses, _):
+        done = run(addresses, text, "--dead", "skip", "--input-format", form, "--output-format", "jsonl", keep="id")
+    assert {r["id"]: r["y"] for r in rows(done)} == {0: 3, 1: 5, 2: 6}
+    assert "a list of 3 items at level 2, not 2 as the model asks for" in done.stderr
+    assert done.stderr.count("column 'x'") == len(every) - 3 - (form == "csv")
+
+
 BAD = {777: row(777), 20: '{"id": 20, "x": [1, 2', 30: '{"id": 30, "name": "row 30"}'}
 
 
@@ -312,6 +347,12 @@ def test_without_a_host(tmp_path):
     done = subprocess.run([str(BIN), "map", "-m", "m", "--local", str(tmp_path), "--keep", "id"], input=lines(10000),
                           capture_output=True, text=True, env=environment(), timeout=120 * wait.SLOW, check=True)
     assert rows(done) == [{"id": k, "y": X[k].tolist()} for k in range(10000)]
+
+
+def test_hosts_that_are_nowhere():
+    """The run ends in seconds, not after --max-outage."""
+    done = run(["127.0.0.1:1"], lines(10), "--max-outage", 40, code=1)
+    assert "no host serves the job" in done.stderr and "127.0.0.1:1" in done.stderr
 
 
 def test_no_host_is_there():

@@ -42,6 +42,8 @@ def test_statistics_of_a_version_that_is_not_there(rest):
 
 
 def test_order_of_labels(server):
+    with Rest(server.http) as rest:  # a model that was never asked has no such lines
+        rest.infer("simple", [(name, "INT32", [1, 16], [1] * 16) for name in ("INPUT0", "INPUT1")]).ok()
     with Rest(server.metrics) as rest:
         assert 'nv_inference_request_failure{model="simple",reason="REJECTED",version="1"} ' in rest.get("/metrics").body.decode()
 

@@ -14,30 +14,41 @@ import pytest
 
 from lib import wait
 
-SOURCE = Path(__file__).with_name("count_calls.c")
-WORDS = ("on", "allocations", "locks", "foreign_allocations", "foreign_locks")
+class Counted:
+    """`environment` makes a server report to this object. `with counted: ...` counts."""
 
-
-class Calls:
-    """`environment` makes a server report to this object. `with calls: ...` counts."""
-
-    def __init__(self, folder):
-        library, words = Path(folder) / "libcount_calls.so", Path(folder) / "counts"
-        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, SOURCE], check=True)
-        words.write_bytes(bytes(8 * len(WORDS)))
-        self.environment = {"LD_PRELOAD": str(library), "MR_TEST_COUNTS": str(words)}
-        with open(words, "r+b") as f:
-            self.map = mmap.mmap(f.fileno(), 8 * len(WORDS))
+    def __init__(self, folder, source, words):
+        library, path = Path(folder) / f"lib{source}.so", Path(folder) / source
+        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, Path(__file__).with_name(f"{source}.c")], check=True)
+        path.write_bytes(bytes(8 * len(words)))
+        self.environment = {"LD_PRELOAD": str(library), "MR_TEST_COUNTS": str(path)}
+        self.words = words
+        with open(path, "r+b") as f:
+            self.map = mmap.mmap(f.fileno(), 8 * len(words))
 
     def __enter__(self):
-        self.map[:] = struct.pack("<q", 1) + bytes(8 * (len(WORDS) - 1))
+        self.map[:] = struct.pack("<q", 1) + bytes(8 * (len(self.words) - 1))
         return self
 
     def __exit__(self, *_):
         self.map[:8] = bytes(8)
 
     def __getattr__(self, name):
-        return struct.unpack_from("<q", self.map, 8 * WORDS.index(name))[0]
+        return struct.unpack_from("<q", self.map, 8 * self.words.index(name))[0]
+
+
+class Calls(Counted):
+    """Heap and mutex calls."""
+
+    def __init__(self, folder):
+        super().__init__(folder, "count_calls", ("on", "allocations", "locks", "foreign_allocations", "foreign_locks"))
+
+
+class Copies(Counted):
+    """Bytes that network threads copy in pieces of a kilobyte and more."""
+
+    def __init__(self, folder):
+        super().__init__(folder, "count_copies", ("on", "bytes"))
 
 
 class SystemCalls(collections.Counter):

@@ -118,7 +118,7 @@ class Http1:
 def request(method, path, headers="", body=b"", host=True, version="HTTP/1.1"):
     """Bytes of a request; headers as lines with CRLF; a Content-Length is added for a body."""
     body = body if isinstance(body, bytes) else body.encode()
-    head = f"{method} {path} {version}\r\n" + ("Host: x\r\n" if host else "") + headers
+    head = f"{method} {path} {version}\r\n" + ("Host: localhost\r\n" if host else "") + headers
     head += f"Content-Length: {len(body)}\r\n" if body and not re.search("^content-length:", headers, re.I | re.M) else ""
     return head.encode("latin-1") + b"\r\n" + body
 
@@ -136,9 +136,11 @@ class Http2:
     GOAWAY frames are taken out here: h2 would not go on with the streams that the server still answers.
     """
 
-    def __init__(self, port, settings=None, auto=True, unchecked=False):
+    def __init__(self, port, settings=None, auto=True, unchecked=False, context=None):
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context:
+            self.sock = context.wrap_socket(self.sock)
         config = h2.config.H2Configuration(client_side=True, header_encoding="utf-8", validate_outbound_headers=not unchecked,
                                            normalize_outbound_headers=not unchecked)
         self.h2 = h2.connection.H2Connection(config)
@@ -166,7 +168,7 @@ class Http2:
 
     def headers(self, method="GET", path="/v2", extra=(), end=True, stream=None):
         stream = stream or self.h2.get_next_available_stream_id()
-        pseudo = [(":method", method), (":scheme", "http"), (":authority", "x"), (":path", path)]
+        pseudo = [(":method", method), (":scheme", "http"), (":authority", "localhost"), (":path", path)]
         self.h2.send_headers(stream, pseudo + list(extra), end_stream=end)
         self.flush()
         return stream

@@ -1,0 +1,136 @@
+"""Large bodies over HTTP/2, in whatever frames they come: those of one length are read to their place by the server, and
+whatever stands between them must not be taken for a part of them."""
+import random
+import ssl
+import subprocess
+
+import numpy as np
+import pytest
+
+from lib import counting, grpcraw, repo, wait
+from lib.raw import GRPC_HEADERS, Http2, grpc_frame, grpc_path
+from lib.rest import binary_body
+
+REST = "/v2/models/m/infer"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls")
+    files = folder / "tls.crt", folder / "tls.key"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "3",
+                    "-subj", "/CN=localhost", "-out", files[0], "-keyout", files[1]], check=True, capture_output=True)
+    return files
+
+
+@pytest.fixture(params=["plain", "tls"])
+def wire(request, models, start, certificate):
+    repo.add(models, "m")
+    tls = ["--grpc-use-ssl", f"--grpc-server-cert={certificate[0]}", f"--grpc-server-key={certificate[1]}"]
+    server = start(models, *(tls if request.param == "tls" else []))
+    context = None
+    if request.param == "tls":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.set_alpn_protocols(["h2"])
+    with Http2(server.grpc, context=context) as wire:
+        yield wire
+
+
+class Body:
+    """One request on its way, in frames."""
+
+    def __init__(self, wire, dice, kind):
+        self.wire, self.dice, self.kind = wire, dice, kind
+        self.values = np.frombuffer(dice.randbytes(4 * dice.choice([3000, 100_000, 300_000])), "<i4")
+        if kind == "grpc":
+            self.left = grpc_frame(grpcraw.int32("m", self.values))
+            self.stream = wire.headers("POST", grpc_path("ModelInfer"), GRPC_HEADERS, end=False)
+        else:
+            self.left, length = binary_body([("INPUT0", "INT32", [len(self.values)])], [self.values.tobytes()],
+                                            parameters={"binary_data_output": True})
+            head = [("inference-header-content-length", str(length))]
+            head += [("content-length", str(len(self.left)))] if kind == "sized" else []
+            self.stream = wire.headers("POST", REST, head, end=False)
+        self.usual = dice.choice([1000, 5000, 16384, 16384, 16384])
+
+    def send_one(self):
+        """One frame; mostly as long as the one before."""
+        h, dice = self.wire.h2, self.dice
+        pad = dice.choice([0, 1, 200]) if dice.random() < 0.05 else None
+        size = self.usual if dice.random() < 0.9 else dice.randrange(1, 16000)
+        while (room := h.local_flow_control_window(self.stream)) < min(size, len(self.left)) + 300:
+            if room >= len(self.left) + 300:
+                break
+            assert self.wire.read()
+        size = min(size, len(self.left), h.max_outbound_frame_size - (pad + 1 if pad is not None else 0))
+        h.send_data(self.stream, self.left[:size], end_stream=size == len(self.left), pad_length=pad)
+        self.left = self.left[size:]
+
+    def check(self):
+        answer = self.wire.response(self.stream)
+        if self.kind == "grpc":
+            assert answer.headers["grpc-status"] == "0", answer.headers
+            got = grpcraw.pb.ModelInferResponse.FromString(answer.body[5:]).raw_output_contents[0]
+        else:
+            assert answer.status == 200, answer.body[:300]
+            got = answer.body[int(answer.headers["inference-header-content-length"]):]
+        assert got == self.values.tobytes()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_frames_of_all_lengths(wire, seed):
+    """Bodies on several streams, frames of one length and of others, padded ones, pings and resets between."""
+    dice = random.Random(seed)
+    for _ in range(4):
+        bodies = [Body(wire, dice, dice.choice(["grpc", "grpc", "sized", "unsized"])) for _ in range(dice.choice([1, 1, 2, 3]))]
+        lost = Body(wire, dice, "grpc") if dice.random() < 0.3 else None
+        under_way = list(bodies)
+        while under_way:
+            body = dice.choice(under_way)
+            for _ in range(dice.choice([1, 1, 20])):
+                if body.left:
+                    body.send_one()
+            if not body.left:
+                under_way.remove(body)
+            if dice.random() < 0.05:
+                wire.h2.ping(b"12345678")
+            if lost and dice.random() < 0.2:
+                if len(lost.left) > 400_000:
+                    lost.send_one()
+                else:
+                    wire.h2.reset_stream(lost.stream, 8)
+                    lost = None
+            if dice.random() < 0.7 or not under_way:
+                wire.flush()
+        [b.check() for b in bodies]
+        wire.events.clear()
+
+
+@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer has functions of its own for copies")
+@pytest.mark.parametrize("kind", ["grpc", "sized"])
+def test_bytes_that_network_threads_copy(models, start, tmp_path, kind):
+    """Of 4 MiB in and out a network thread copies what came with the head."""
+    repo.add(models, "m")
+    copies = counting.Copies(tmp_path)
+    server = start(models, "--inline-threshold-us=0", env=copies.environment)
+    values = np.arange(1 << 20, dtype="<i4")
+    with Http2(server.grpc) as wire:
+        def ask():
+            if kind == "grpc":
+                stream = wire.headers("POST", grpc_path("ModelInfer"), GRPC_HEADERS, end=False)
+                wire.send(stream, grpc_frame(grpcraw.int32("m", values)))
+                assert wire.response(stream).headers["grpc-status"] == "0"
+            else:
+                body, length = binary_body([("INPUT0", "INT32", [1 << 20])], [values.tobytes()],
+                                           parameters={"binary_data_output": True})
+                stream = wire.headers("POST", REST, [("inference-header-content-length", str(length)),
+                                                     ("content-length", str(len(body)))], end=False)
+                wire.send(stream, body)
+                assert wire.response(stream).status == 200
+            wire.events.clear()
+        ask()  # from then on the client is known to send such bodies
+        with copies:
+            for _ in range(10):
+                ask()
+        assert copies.bytes / 10 < 64 << 10, "bytes copied for each request"

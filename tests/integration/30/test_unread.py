@@ -1,0 +1,242 @@
+"""Clients that ask and do not read: what their answers take is bounded for each connection and counted in the byte budget,
+they lose their stream or their connection in time, and the memory comes back. Who reads gets everything."""
+import contextlib
+import select
+import socket
+import ssl
+import subprocess
+
+import h2.events
+import pytest
+
+from lib import grpcraw, repo, wait
+from lib.held import resident
+from lib.metrics import value
+from lib.raw import GRPC_HEADERS, Http2, grpc_frame, grpc_path, request
+from lib.rest import Rest
+
+MIB = 1 << 20
+ONE = [("INPUT0", "INT32", [1], [1])]
+BUDGET = 64 * MIB
+
+
+def in_use(server):
+    return value(server, "millrace_block_bytes", use="requests")
+
+
+def others_are_served(server):
+    with Rest(server.http) as rest:
+        assert rest.infer("m", ONE).status == 200
+
+
+def comes_back(server, before):
+    wait.until(lambda: in_use(server) < MIB, "the memory of answers to come back")
+    if wait.SLOW == 1:  # sanitizers keep freed memory
+        wait.until(lambda: resident(server) < before + 12 * MIB, "the system to have it back", 90)
+    others_are_served(server)
+
+
+@pytest.fixture
+def served(models, start):
+    repo.add(models, "m")
+
+    def make(*options):
+        server = start(models, f"--memory-budget={BUDGET}", *options)
+        others_are_served(server)
+        return server
+    return make
+
+
+def open_streams(wire, count):
+    return [wire.headers("POST", grpc_path("ModelStreamInfer"), GRPC_HEADERS, end=False) for _ in range(count)]
+
+
+def push(wire, streams, message, most):
+    """Send whole messages on all streams until their windows are used up, or `most` bytes; how many on each."""
+    sent = dict.fromkeys(streams, 0)
+    wire.sock.settimeout(0.3 * wait.SLOW)
+    while sum(sent.values()) * len(message) < most:
+        moved = False
+        for stream in streams:
+            room = min(wire.h2.local_flow_control_window(stream), wire.h2.max_outbound_frame_size)
+            if count := room // len(message):
+                wire.h2.send_data(stream, message * count)
+                wire.flush()
+                sent[stream] += count
+                moved = True
+        if not moved:
+            try:
+                if not wire.read():
+                    break
+            except socket.timeout:
+                break
+    wire.sock.settimeout(30)
+    return sent
+
+
+# ---- a bound ----
+
+
+@pytest.mark.parametrize("elements", [1, 250, 4000])
+def test_streams_without_windows(served, elements):
+    """100 streams of one connection whose answers never leave."""
+    server = served(f"--write-timeout={4 * wait.SLOW}s")
+    before = resident(server)
+    message = grpc_frame(grpcraw.int32("m", list(range(elements))))
+    with Http2(server.grpc, settings={4: 0}, auto=False) as wire:
+        push(wire, open_streams(wire, 100), message, 64 * MIB)
+        # what one connection may have unread, and a connection's window of input; chunks are larger with sanitizers
+        assert in_use(server) < (28 if wait.SLOW == 1 else 40) * MIB
+        if wait.SLOW == 1:
+            assert resident(server) - before < 40 * MIB
+        others_are_served(server)
+        wait.until(lambda: not wire.read(), "an end of the connection")
+    comes_back(server, before)
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    files = tmp_path / "tls.crt", tmp_path / "tls.key"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "3",
+                    "-subj", "/CN=localhost", "-out", files[0], "-keyout", files[1]], check=True, capture_output=True)
+    return files
+
+
+def connect(port, secure):
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    s.connect(("127.0.0.1", port))
+    if secure:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        s = context.wrap_socket(s)
+    s.setblocking(False)
+    return s
+
+
+def push_until_stuck(connections, data):
+    """Until the server takes nothing more from any of them."""
+    total = 0
+    while total < 2000 * MIB:
+        writable = select.select([], connections, [], 0.5 * wait.SLOW)[1]
+        if not writable:
+            break
+        for c in writable:
+            with contextlib.suppress(BlockingIOError, ssl.SSLWantWriteError, ConnectionError):
+                total += c.send(data)
+    return total
+
+
+@pytest.mark.parametrize("listener,path,secure", [("http", "/v2/models/m/config", False), ("metrics", "/metrics", False),
+                                                  ("grpc", "/v2/models/m/config", True)], ids=["http", "metrics", "tls"])
+def test_pipelines_without_reading(served, certificate, listener, path, secure):
+    """Requests sent ahead on 60 connections, and nothing is read."""
+    options = ["--write-timeout=5s"]
+    if secure:
+        options += ["--grpc-use-ssl", f"--grpc-server-cert={certificate[0]}", f"--grpc-server-key={certificate[1]}"]
+    server = served(*options)
+    before = resident(server)
+    connections = [connect(server.ports[listener], secure) for _ in range(60)]
+    with contextlib.ExitStack() as stack:
+        [stack.enter_context(c) for c in connections]
+        assert push_until_stuck(connections, request("GET", path) * 200) > 0
+        assert in_use(server) < BUDGET // 2 + 60 * (MIB // 8)
+        if wait.SLOW == 1:
+            assert resident(server) - before < BUDGET // 2 + 60 * (MIB // 4)
+        others_are_served(server)
+        wait.equal(lambda: value(server, "millrace_connections"), 1, "connections that are left (one asks)")
+    comes_back(server, before)
+
+
+# ---- in time ----
+
+
+def test_one_unread_stream_beside_others(served):
+    """The stream whose window stays shut ends; the connection and its other streams go on."""
+    server = served("--write-timeout=1s")
+    message = grpc_frame(grpcraw.int32("m", [1] * 1000))
+    with Http2(server.grpc, auto=False) as wire:
+        wire.h2.increment_flow_control_window(1 << 30)
+        shut, read = open_streams(wire, 2)
+        answered = 0
+        for _ in range(40):  # ten times what a window holds
+            wire.send(shut, message, end=False)
+        while wire.reset_of(shut) is None:
+            wire.send(read, message, end=False)
+            answered += 1
+            wire.wait(lambda: len(wire.data_of(read)) >= answered * 4000 or wire.reset_of(shut) is not None, "an answer")
+            for event in wire.events:
+                if isinstance(event, h2.events.DataReceived) and event.stream_id == read and event.flow_controlled_length:
+                    wire.h2.increment_flow_control_window(event.flow_controlled_length, read)
+                    event.flow_controlled_length = 0
+            wire.flush()
+        assert wire.reset_of(shut) == 8 and wire.reset_of(read) is None
+        wire.send(read, b"", end=True)
+        wire.wait(lambda: wire.of(read, h2.events.StreamEnded), "the end of the other stream")
+    others_are_served(server)
+
+
+# ---- nothing is lost ----
+
+
+def messages_in(data):
+    while data:
+        size = 5 + int.from_bytes(data[1:5], "big")
+        yield data[5:size]
+        data = data[size:]
+
+
+@pytest.mark.parametrize("elements", [1, 300, 30000])
+def test_streams_that_read_late(served, elements):
+    """Everything that was sent on many streams is answered, in order, once the client reads."""
+    server = served("--max-output-backlog=64KiB")
+    streams, most = 8, 16 * MIB
+    with Http2(server.grpc, settings={4: 0}, auto=False) as wire:
+        ids = open_streams(wire, streams)
+        values = dict.fromkeys(ids, 0)
+        sent, wire_room, idle = dict.fromkeys(ids, 0), 0, False
+        wire.sock.settimeout(0.3 * wait.SLOW)
+        pending = dict.fromkeys(ids, b"")
+        while not idle and sum(sent.values()) < 3000:
+            moved = False
+            for stream in ids:
+                if not pending[stream]:
+                    pending[stream] = grpc_frame(grpcraw.int32("m", [sent[stream]] * elements))
+                    sent[stream] += 1
+                room = min(wire.h2.local_flow_control_window(stream), wire.h2.max_outbound_frame_size, 777)
+                if room > 0:
+                    wire.h2.send_data(stream, pending[stream][:room])
+                    pending[stream] = pending[stream][room:]
+                    moved = True
+            wire.flush()
+            if not moved:
+                try:
+                    wire.read()
+                except socket.timeout:
+                    idle = True
+        wire.sock.settimeout(30)
+        wire.auto = True
+        wire.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1 << 20})
+        wire.h2.increment_flow_control_window(100 * MIB)
+        wire.flush()
+        for stream in ids:
+            while pending[stream]:
+                room = min(wire.h2.local_flow_control_window(stream), wire.h2.max_outbound_frame_size)
+                if room > 0:
+                    wire.h2.send_data(stream, pending[stream][:room])
+                    pending[stream] = pending[stream][room:]
+                    wire.flush()
+                else:
+                    wire.read()
+            wire.send(stream, b"", end=True)
+        for stream in ids:
+            answer = wire.response(stream)
+            assert answer.headers["grpc-status"] == "0"
+            got = []
+            for message in messages_in(answer.body):
+                reply = grpcraw.pb.ModelStreamInferResponse.FromString(message)
+                assert not reply.error_message
+                raw = reply.infer_response.raw_output_contents[0]
+                assert len(raw) == 4 * elements and raw == raw[:4] * elements
+                got.append(int.from_bytes(raw[:4], "little"))
+            assert got == list(range(sent[stream]))
