@@ -4,7 +4,7 @@
   docs/configuration.md   a row for every option of src/cli/opt_serve_table.c with its default, range and
                           environment variable; a row for every setting of ModelConfig, with what
                           src/model/config_fields.c says becomes of it
-  docs/operations.md      every metric of src/serve/metrics.c, every event that goes to the log
+  docs/operations.md      every metric of src/serve/metrics_*.c, every event that goes to the log
   docs/compatibility.md   every row has a known state; rows that say "works" or "different" name at least
                           one test, and every test that is named exists
   README.md, docs/*.md    relative links and their anchors, targets of `make`, and source files named in
@@ -151,7 +151,7 @@ def read_options(root):
             options.append(written[int(a[0])])
             continue
         name = literal(a[0])
-        if macro == 'FLAG':
+        if macro in ('FLAG', 'OLD_FLAG'):
             options.append(Option(name, 'bool', literal(a[2]), choices=('true', 'false')))
         elif macro == 'TEXT':
             options.append(Option(name, 'text', literal(a[2])))
@@ -289,13 +289,14 @@ def check_fields(root):
 
 
 def check_metrics(root):
-    yield from check_metrics_of(root, 'src/serve/metrics.c', 'docs/operations.md', r'(?:nv|millrace|process)_[a-z_]+')
+    yield from check_metrics_of(root, 'src/serve/metrics*.c', 'docs/operations.md', r'(?:nv|millrace|process)_[a-z_]+')
     yield from check_metrics_of(root, 'src/batch/metrics.c', 'docs/batch.md', r'millrace_batch_[a-z_]+')
 
 
 def check_metrics_of(root, source, page, pattern):
     names = set()
-    for string in re.findall(r'"((?:[^"\\]|\\.)*)"', (root / source).read_text(encoding='utf-8')):
+    text = '\n'.join(path.read_text(encoding='utf-8') for path in sorted(root.glob(source)))
+    for string in re.findall(r'"((?:[^"\\]|\\.)*)"', text):
         names.update(re.findall(rf'\b{pattern}', string))
     names = {n for n in names if re.sub(r'_(bucket|sum|count)$', '', n) not in names - {n}}
     shown = {re.split(r'[{ ]', c)[0] for c in code((root / page).read_text(encoding='utf-8'))}

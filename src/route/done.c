@@ -5,6 +5,7 @@
 #include "route_int.h"
 
 #include <math.h>
+#include <stdio.h>
 
 static void rate_add(struct route_host *h, double ok)
 {
@@ -55,10 +56,9 @@ static const char *failure_text(enum mr_route_outcome outcome)
 }
 
 /* Ejects or suspects a host if it is time for that. */
-static void judge(struct mr_route *r, struct route_host *h, const struct route_flight *f,
-                  const char *text)
+static void judge(struct mr_route *r, struct route_host *h, bool is_canary, const char *text)
 {
-    if (h->state == MR_ROUTE_STATE_HALF_OPEN && f->is_canary) {
+    if (h->state == MR_ROUTE_STATE_HALF_OPEN && is_canary) {
         host_eject(r, h, "the call that tried it: %s", text);
     } else if (h->state != MR_ROUTE_STATE_READY && h->state != MR_ROUTE_STATE_SUSPECT) {
         return;
@@ -103,7 +103,24 @@ static void on_failure(struct mr_route *r, struct route_host *h, const struct ro
             h->patience = MR_MIN(h->patience * 2, (uint32_t)PATIENCE_MAX);
         }
     }
-    judge(r, h, f, failure_text(outcome));
+    judge(r, h, f->is_canary, failure_text(outcome));
+}
+
+void mr_route_refuted(struct mr_route *r, int64_t now_ns, uint32_t host, mr_str reason)
+{
+    struct route_host *h;
+    char text[sizeof h->reason];
+
+    route_tick(r, now_ns);
+    h = host_find(r, host);
+    if (!h) {
+        return;
+    }
+    h->failed++;
+    h->rounds++;
+    rate_add(h, 0);
+    snprintf(text, sizeof text, "%.*s", MR_STR_ARG(reason));
+    judge(r, h, true, text);
 }
 
 static void on_throttled(struct mr_route *r, struct route_host *h, const struct route_flight *f,
@@ -159,7 +176,11 @@ void mr_route_done(struct mr_route *r, int64_t now_ns, uint64_t ticket,
         until = hold_until(r, h, f);
         break;
     case MR_ROUTE_THROTTLED: on_throttled(r, h, f, retry_after_ns); break;
-    case MR_ROUTE_REJECTED: h->refused = 0; break;
+    case MR_ROUTE_REJECTED:
+        h->refused = 0;
+        /* One that has shown no better is not to get all the work there is before another one is heard. */
+        until = h->ok == 0 || h->rounds > 0 ? hold_until(r, h, f) : 0;
+        break;
     case MR_ROUTE_CANCELLED: latency_at_least(r, h, f->rows, r->now_ns - f->start_ns); break;
     }
     if (until > r->now_ns &&

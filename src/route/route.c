@@ -164,6 +164,13 @@ bool mr_route_is_ready(const struct mr_route *r)
     return r->state_count[MR_ROUTE_STATE_READY] > 0;
 }
 
+bool mr_route_is_working(const struct mr_route *r, uint32_t host)
+{
+    const struct route_host *h = host_find(r, host);
+
+    return h && (h->state == MR_ROUTE_STATE_READY || h->state == MR_ROUTE_STATE_SUSPECT);
+}
+
 bool mr_route_is_stalled(const struct mr_route *r, int64_t *out_since_ns)
 {
     for (size_t i = 0; i < r->slots.len; i++) {

@@ -11,7 +11,8 @@
  *
  *   limit     calls at a time per host, governed by the latency of successes and nothing else (limit.c)
  *   hold      a failed call keeps its slot for as long as an answer takes, so that failing fast does not attract
- *             work; doubled with each further round of failures, twice at most while most answers are good
+ *             work; doubled with each further round of failures, twice at most while most answers are good. So does
+ *             one that was rejected by a host without a good answer, ever or since its last failure
  *   suspect   three rounds of failures without a success: one call at a time
  *   ejected   success rate below 20 %, 10 refused connections in a row or 10 rounds of failures: no call for
  *             30 s times the number of ejections, then half-open
@@ -105,6 +106,10 @@ void mr_route_done(struct mr_route *r, int64_t now_ns, uint64_t ticket,
 /** The same for an answer that is OK, and that told the size of its call: `rows` is what latency is divided by now. */
 void mr_route_done_sized(struct mr_route *r, int64_t now_ns, uint64_t ticket, int64_t rows);
 
+/** What a host REJECTED was the host's fault, not that of the request: another host has answered it. A failure, and a
+ *  round of its own; the reason is cut at 95 bytes. */
+void mr_route_refuted(struct mr_route *r, int64_t now_ns, uint32_t host, mr_str reason);
+
 /** May one more call be made for work that failed? True takes it from the budget, which is 20 % of the first
  *  attempts and 10 per second, kept for 10 s. False: *out_again_ns (may be NULL) is when to ask again. Work
  *  that was throttled needs no leave. */
@@ -166,6 +171,8 @@ uint32_t mr_route_views(struct mr_route *r, int64_t now_ns, struct mr_route_view
                         uint32_t cap);
 /** One host is ready, at least. */
 bool mr_route_is_ready(const struct mr_route *r);
+/** The host is ready or suspect: it takes calls without being tried first. */
+bool mr_route_is_working(const struct mr_route *r, uint32_t host);
 /** No host works: each is ejected, half-open or throttled, or there is none. *out_since_ns (may be NULL) is the
  *  time of the last success, or that of mr_route_new. */
 bool mr_route_is_stalled(const struct mr_route *r, int64_t *out_since_ns);
