@@ -27,7 +27,8 @@
 #define TICK_NS         (MR_NS_PER_S / 5)
 #define SHARE_FROM      10000 /* rows before the share of dead ones is looked at */
 #define REPORT_BYTES    (64 << 20)
-#define BLOCKS_KEPT     (16 << 20) /* for the next answers; beside the budget */
+#define READING_LEAST   (UINT64_C(256) << 20) /* that a library may take for decoding and queries */
+#define BLOCKS_KEPT     (16 << 20)            /* for the next answers; beside the budget */
 #define BLOCKS_BESIDE   (32 << 20)
 
 void extent_free(struct extent **extent)
@@ -347,6 +348,7 @@ static int job_set_up(struct job *j, struct mr_err *err)
     carried_want(j);
     source.wanted = &j->wanted;
     source.reads_wanted_only = true;
+    source.memory_bytes = o->filter ? o->memory_bytes : MR_MAX(READING_LEAST, o->memory_bytes / 2);
     source.outage_ns = o->max_outage_ns;
     source.sink = o->output_database;
     source.is_stopped = batch_has_stop;

@@ -263,7 +263,6 @@ static int command_complete(struct map_command *c, struct mr_cli_batch_parsed *p
         o->source.delimiter = '\t';
     }
     o->source.format = format_of(in);
-    o->source.memory_bytes = o->memory_bytes;
     o->writer.format = format_of(out);
     o->writer.is_stream = true;
     o->writer.delimiter = strcmp(out, "tsv") == 0 ? '\t'

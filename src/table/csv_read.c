@@ -565,5 +565,6 @@ const struct mr_source_ops mr_csv_source_ops = {
     .read = csv_read,
     .close = csv_close,
     .is_guessed = true,
+    .cancel = mr_text_source_cancel,
     .bytes = mr_text_source_bytes,
 };

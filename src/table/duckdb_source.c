@@ -94,13 +94,17 @@ static int fail(const struct source *s, size_t file, const char *message, struct
 {
     const char *text = message ? message : "no message";
     const bool is_io = strncmp(text, "IO Error", strlen("IO Error")) == 0;
-    const bool is_memory = strncmp(text, "Out of Memory", strlen("Out of Memory")) == 0;
+    const int first_line = (int)strcspn(text, "\n");
 
-    return MR_FAIL(err,
-                   is_io       ? MR_E_IO
-                   : is_memory ? MR_E_EXHAUSTED
-                               : MR_E_INVALID,
-                   "'%s': %.*s", name_of(s, file), (int)strcspn(text, "\n"), text);
+    if (strncmp(text, "Out of Memory", strlen("Out of Memory")) == 0) {
+        return MR_FAIL(err, MR_E_EXHAUSTED,
+                       "'%s': reading takes more than %" PRIu64
+                       " MiB, use a larger --memory%s: %.*s",
+                       name_of(s, file), s->setup->options->memory_bytes >> 20,
+                       query_of(s) ? "" : " or smaller row groups", first_line, text);
+    }
+    return MR_FAIL(err, is_io ? MR_E_IO : MR_E_INVALID, "'%s': %.*s", name_of(s, file), first_line,
+                   text);
 }
 
 /* ---- SQL ---- */
@@ -896,12 +900,13 @@ static uint64_t row_after(const void *state, size_t file, uint64_t row)
     return s->look.fd >= 0 && s->look_file == file && !query_of(s) ? group_end(s, row) : UINT64_MAX;
 }
 
-/* The chunk that rows are taken from, the next one, which waits in the buffer, and the one that is decoded. */
+/* The chunk that rows are taken from, the next one, which waits in the buffer, and the one that is decoded; a query may
+ * sort and join with all that it is allowed. */
 static uint64_t source_bytes(const void *state)
 {
     const struct source *s = state;
 
-    return 3 * s->chunk_bytes;
+    return query_of(s) ? s->setup->options->memory_bytes : 3 * s->chunk_bytes;
 }
 
 const struct mr_source_ops mr_parquet_source_ops = {

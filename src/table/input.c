@@ -231,6 +231,29 @@ int mr_input_more(struct mr_input *in, struct mr_err *err)
     return in->is_end && !in->is_stream && !in->object ? unchanged_check(in, err) : MR_OK;
 }
 
+int mr_input_check(const struct mr_source_file *file, struct mr_s3 *s3, const atomic_bool *stop,
+                   struct mr_err *err)
+{
+    struct mr_input in = {0};
+    size_t n = 1;
+    int rc;
+
+    MR_TRY(mr_input_open(&in, file, s3, err));
+    while (rc == MR_OK && n > 0 && in.unpacker) {
+        rc = mr_unpacker_read(in.unpacker, in.buf, in.room, &n, err);
+        /* Relaxed: it carries nothing. */
+        if (rc == MR_OK && atomic_load_explicit(stop, memory_order_relaxed)) {
+            rc = MR_FAIL(err, MR_E_CANCELLED, "stopped");
+        }
+    }
+    if (rc < 0 && in.unpacker && mr_unpacker_is_cut(in.unpacker)) {
+        rc = MR_OK;
+    }
+out:
+    mr_input_close(&in);
+    return rc;
+}
+
 int mr_input_skip_mark(struct mr_input *in, struct mr_err *err)
 {
     /* No further than it may be one: a stream's first row may be shorter. */

@@ -339,5 +339,6 @@ const struct mr_source_ops mr_jsonl_source_ops = {
     .read = jsonl_read,
     .close = jsonl_close,
     .is_guessed = true,
+    .cancel = mr_text_source_cancel,
     .bytes = mr_text_source_bytes,
 };

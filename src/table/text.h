@@ -2,6 +2,8 @@
 #ifndef MR_TABLE_TEXT_H
 #define MR_TABLE_TEXT_H
 
+#include <stdatomic.h>
+
 #include "base/map.h"
 #include "codec/json.h"
 #include "formats.h"
@@ -41,6 +43,10 @@ void mr_input_close(struct mr_input *in);
 int mr_input_more(struct mr_input *in, struct mr_err *err);
 /** Gives back what it grew by for a long row. Pointers into it are not valid any more. */
 void mr_input_trim(struct mr_input *in);
+/** Unpacks all of a compressed file, to see whether it is damaged. One that is cut off is not: what is there is right.
+ *  Errors: MR_E_INVALID (says where), MR_E_IO, MR_E_EXHAUSTED, MR_E_CANCELLED. */
+int mr_input_check(const struct mr_source_file *file, struct mr_s3 *s3, const atomic_bool *stop,
+                   struct mr_err *err);
 /** The byte order mark, if the file begins with one. */
 int mr_input_skip_mark(struct mr_input *in, struct mr_err *err);
 
@@ -59,6 +65,8 @@ void mr_unpacker_free(struct mr_unpacker **u);
  *  MR_E_EXHAUSTED. */
 int mr_unpacker_read(struct mr_unpacker *u, void *out, size_t room, size_t *out_n,
                      struct mr_err *err);
+/** Has the last read failed because the file ends too early? */
+bool mr_unpacker_is_cut(const struct mr_unpacker *u);
 
 /* ---- rows ---- */
 
@@ -79,10 +87,12 @@ struct mr_text_source {
     struct mr_input in;
     size_t window_most; /* a row may be as long */
     size_t file;
-    uint64_t row;       /* that comes next */
-    uint64_t row_text;  /* bytes of the longest one of late */
-    uint64_t row_least; /* bytes that each takes in the builders, whatever it says */
-    uint64_t lines;     /* before it; 0: they are not counted */
+    bool is_sound;            /* the file was unpacked to its end without damage */
+    atomic_bool is_cancelled; /* set by any thread */
+    uint64_t row;             /* that comes next */
+    uint64_t row_text;        /* bytes of the longest one of late */
+    uint64_t row_least;       /* bytes that each takes in the builders, whatever it says */
+    uint64_t lines;           /* before it; 0: they are not counted */
     int64_t
         patience_ns; /* of a stream: the next row is waited for until then; INT64_MAX: some time */
     const struct mr_schema *schema; /* NULL: the types are being guessed */
@@ -120,6 +130,7 @@ int mr_text_source_begin(struct mr_text_source *s, const struct mr_schema *schem
 int mr_text_source_read(struct mr_text_source *s, size_t file, uint64_t first, uint64_t max_rows,
                         uint64_t max_bytes, struct mr_rows **out, struct mr_err *err);
 uint64_t mr_text_source_bytes(const void *source);
+void mr_text_source_cancel(void *source);
 
 /* ---- cells ---- */
 

@@ -27,6 +27,7 @@ static int file_open(struct mr_text_source *s, size_t file, struct mr_schema *ou
     int rc;
 
     file_close(s);
+    s->is_sound = s->is_sound && s->file == file;
     s->file = file;
     const struct mr_source_stream *stream = s->setup->options->stream;
     s->patience_ns = INT64_MAX;
@@ -39,6 +40,18 @@ out:
     if (rc < 0) {
         file_close(s);
     }
+    return rc;
+}
+
+/* The first row of a compressed file that is wrong may come of damage, which gzip tells at the end only: then it is the
+ * file that cannot be read from here on, and its rows are no dead letters. */
+static int damage_look(struct mr_text_source *s, struct mr_err *err)
+{
+    if (!s->in.unpacker || s->is_sound) {
+        return MR_OK;
+    }
+    const int rc = mr_input_check(&s->setup->files[s->file], s->setup->s3, &s->is_cancelled, err);
+    s->is_sound = rc == MR_OK;
     return rc;
 }
 
@@ -82,11 +95,14 @@ static int rows_guess(struct mr_text_source *s, struct mr_schema *io, struct mr_
         first = s->row == 0 ? bad : first;
         good += rc == MR_OK;
     }
-    return s->row == 0 || good > 0
-               ? MR_OK
-               : MR_FAIL(err, MR_E_INVALID,
-                         "'%s' is no table of %s: its first %llu rows are all wrong; row 0: %s",
-                         s->in.file->path, s->ops->name, (unsigned long long)s->row, first.msg);
+    if (s->row == 0 || good > 0) {
+        return MR_OK;
+    }
+    const int rc = damage_look(s, err);
+    return rc < 0 ? rc
+                  : MR_FAIL(err, MR_E_INVALID,
+                            "'%s' is no table of %s: its first %llu rows are all wrong; row 0: %s",
+                            s->in.file->path, s->ops->name, (unsigned long long)s->row, first.msg);
 }
 
 int mr_text_source_schema(struct mr_text_source *s, size_t file, struct mr_schema *out,
@@ -110,7 +126,11 @@ static int row_fault(struct mr_text_source *s, struct mr_rows *rows, const char 
                      struct mr_err *err)
 {
     char told[640];
+    const int rc = damage_look(s, err);
 
+    if (rc < 0) {
+        return rc;
+    }
     for (size_t i = 0; i < s->schema->count; i++) {
         mr_column_cut(&s->builders[i], rows->count);
         mr_column_add_null(&s->builders[i]);
@@ -281,6 +301,14 @@ uint64_t mr_text_source_bytes(const void *source)
     const struct mr_text_source *s = source;
 
     return s->row_text > MR_WINDOW_BIG ? s->row_text : 0;
+}
+
+/* Relaxed: it carries nothing. */
+void mr_text_source_cancel(void *source)
+{
+    struct mr_text_source *s = source;
+
+    atomic_store_explicit(&s->is_cancelled, true, memory_order_relaxed);
 }
 
 /* ---- life ---- */

@@ -1,7 +1,7 @@
 /* Files that are compressed as a whole: gzip and zstd, also several such streams behind each other.
  *
- * What the first bytes say decides; a name that says otherwise is an error, so that a file which was renamed or is cut
- * off before its first byte is not taken for text. Memory is what the libraries need for their windows: at most 32 KiB
+ * What the first bytes say decides; a name that says otherwise is an error, so that a file which was renamed is not
+ * taken for text. A file without bytes is an empty text, whatever its name is. Memory is what the libraries need for their windows: at most 32 KiB
  * for gzip, 128 MiB for zstd. */
 #include <string.h>
 #include <zlib.h>
@@ -26,6 +26,7 @@ struct mr_unpacker {
     size_t end;
     uint64_t offset;   /* of read[0] in the file */
     bool is_in_stream; /* one has begun and has not ended */
+    bool is_cut;       /* the file ended within one */
     bool is_full;      /* the last step left no room: there may be more without further bytes */
     uint8_t read[READ_BYTES];
 };
@@ -51,7 +52,7 @@ static int packing_find(const char *path, mr_bytes first, enum packing *out, str
                                                                    : PLAIN;
 
     *out = packing_of(first.ptr, first.len);
-    if (named != PLAIN && *out != named) {
+    if (named != PLAIN && *out != named && first.len > 0) {
         return MR_FAIL(err, MR_E_INVALID, "'%s' is no %s file: at byte 0 there is no mark of one",
                        path, names[named]);
     }
@@ -175,6 +176,7 @@ int mr_unpacker_read(struct mr_unpacker *u, void *out, size_t room, size_t *out_
                 return rc;
             }
             if (u->end == 0 && u->is_in_stream) {
+                u->is_cut = true;
                 return MR_FAIL(err, MR_E_INVALID,
                                "'%s' is cut off: it ends at byte %llu within its %s data", u->path,
                                (unsigned long long)u->offset, names[u->packing]);
@@ -190,4 +192,9 @@ int mr_unpacker_read(struct mr_unpacker *u, void *out, size_t room, size_t *out_
         *out_n = n;
     }
     return rc;
+}
+
+bool mr_unpacker_is_cut(const struct mr_unpacker *u)
+{
+    return u->is_cut;
 }

@@ -221,3 +221,23 @@ def test_nulls_of_wide_rows(tmp_path):
     with batch.hosts(narrow) as (addresses, _):
         measured(tmp_path, addresses[0], "--max-dead", "-1", memory=64)
     assert len(batch.dead(tmp_path)) == rows
+
+
+class Number(Small):
+    def do_GET(self):
+        self.say(200, {"name": "m", "versions": ["1"], "platform": "",
+                       "inputs": [{"name": "id", "datatype": "INT64", "shape": [-1]}],
+                       "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}]})
+
+
+def test_query_that_needs_memory(tmp_path):
+    """Half of --memory is for queries, if that is more than 256 MiB."""
+    command = [str(batch.BIN), "batch", "run", "--query", "select list(range)[1] as id from range(20000000)", "-m", "m", "-o",
+               str(tmp_path / "out"), "--keep", "id"]
+    with batch.hosts(Number) as (addresses, _):
+        for memory, code in ("64MiB", 1), ("2GiB", 0):
+            done = subprocess.run([*command, "--hosts", addresses[0], "--memory", memory], capture_output=True, text=True,
+                                  env=batch.environment(), timeout=100 * wait.SLOW)
+            assert done.returncode == code, done.stderr[-3000:]
+            assert ("reading takes more than 256 MiB, use a larger --memory: Out of Memory" in done.stderr) == (code == 1)
+    assert batch.results(tmp_path)["id"].to_pylist() == [0]

@@ -7,7 +7,8 @@ import random
 import pyarrow as pa
 import pytest
 
-from lib.table import dump, error
+from lib import batch
+from lib.table import dump, error, run
 
 MAGIC = {"gz": b"\x1f\x8b", "zst": b"\x28\xb5\x2f\xfd"}
 
@@ -82,6 +83,48 @@ def test_damage(tmp_path, end):
         told = error(path)
         assert told.startswith(f"INVALID '{path}' is damaged: its {kind} data is wrong before byte ")
         assert 0 < int(told.split(" before byte ")[1].split(":")[0]) <= len(wrong)
-    for wrong in (b"", text["jsonl"]):
-        path.write_bytes(wrong)
-        assert error(path) == f"INVALID '{path}' is no {kind} file: at byte 0 there is no mark of one"
+    path.write_bytes(text["jsonl"])
+    assert error(path) == f"INVALID '{path}' is no {kind} file: at byte 0 there is no mark of one"
+    path.write_bytes(b"")
+    assert dump(path) == ({"schema": [], "rows": [-1]}, [])
+
+
+def damaged(text, row):
+    """Packed without being compressed, so that a byte of damage is a byte of its row: only the checksum tells, at the end."""
+    packed = gzip.compress(text, 0)
+    at = packed.index(row)
+    return packed[:at] + b"#" + packed[at + 1:]
+
+
+@pytest.mark.parametrize("form,row", [("jsonl", b'{"k": 7000,'), ("csv", b"7000,")])
+@pytest.mark.parametrize("cut", [0, 3000])
+def test_damaged_row(tmp_path, form, row, cut):
+    """A row that only damage has made wrong is no row; one that is wrong in a file which is cut off is."""
+    rows, text = table(20000)
+    path = tmp_path / f"t.{form}.gz"
+    packed = damaged(text[form], row)
+    path.write_bytes(packed[:len(packed) - cut])
+    told, lines = error(path), run(path).stdout.count("\n")
+    assert lines > 19000 if cut else lines <= 7002
+    if cut:
+        assert told == f"INVALID '{path}' is cut off: it ends at byte {len(packed) - cut} within its gzip data"
+    else:
+        assert told.startswith(f"INVALID '{path}' is damaged: its gzip data is wrong before byte {len(packed) - 4}: ")
+    head, found = dump("--range", "0:0:6000", path)
+    assert found == rows[:6000]
+
+
+def test_damaged_file_of_a_job(tmp_path):
+    (tmp_path / "in").mkdir()
+    text = "".join(json.dumps({"id": k, "x": [k, 1, 2, 3], "name": f"row {k}"}) + "\n" for k in range(3000)).encode()
+    bad = tmp_path / "in/0.jsonl.gz"
+    bad.write_bytes(damaged(text, b'{"id": 2000,'))
+    (tmp_path / "in/1.jsonl.gz").write_bytes(gzip.compress(text.replace(b'"id": ', b'"id": 5')))
+    (tmp_path / "in/2.jsonl.gz").write_bytes(b"")
+    with batch.hosts(batch.Host) as (addresses, _):
+        said = batch.run(tmp_path, addresses, "--extent-rows", "100", code=1).stderr
+        assert f"'{bad}' is damaged: its gzip data is wrong before byte " in said and not batch.dead(tmp_path)
+        batch.run(tmp_path, addresses, "--extent-rows", "100", "--skip-bad-files")
+    assert sorted(batch.results(tmp_path)["id"].to_pylist()) == sorted([*range(2000), *(int(f"5{k}") for k in range(3000))])
+    (left_out,) = json.loads((tmp_path / "out/report.json").read_text())["left_out"]
+    assert left_out["file"] == str(bad) and not batch.dead(tmp_path)
