@@ -26,9 +26,13 @@
  * thread next takes or gives a block. So a peak is forgotten within a few calls, and the memory of a
  * steady load is steady.
  *
+ * A block that grows takes the cheaper way: little content is copied into a block that may come from the cache, much
+ * keeps its pages, which are mapped elsewhere.
+ *
  * Memory: up to 64 KiB the header lies in front of the data in one heap allocation; above, the data
  * is a mapping of its own, which goes back to the system whole, and the header lies apart. From 2
- * MiB on the mapping is aligned for huge pages.
+ * MiB on the mapping is aligned for huge pages. From 32 MiB on a thread that lasts no longer than that gives it
+ * back: without huge pages a gigabyte takes 90 ms (2026-11), and the thread that lets go may be a network loop.
  *
  * The mutex guards `shared` below and is a leaf: nothing is called under it. */
 #include "base/pool.h"
@@ -57,6 +61,9 @@
 #define HEADER_BYTES      ((size_t)MR_CACHE_LINE)
 #define SLOT_CACHE_MOST   8
 #define TRIM_BYTES        ((uint64_t)4 * 1024 * 1024)
+#define COPY_BYTES        HUGE_BYTES                 /* more is not copied to grow */
+#define RELEASE_BYTES     ((size_t)32 * 1024 * 1024) /* from here on another thread unmaps */
+#define RELEASE_STEP      ((size_t)8 * 1024 * 1024)
 #define DEFAULT_CACHE     ((uint64_t)256 * 1024 * 1024)
 
 /* AddressSanitizer sees the ends of heap allocations only. */
@@ -66,6 +73,7 @@
 #    define HEAP_BYTES SMALL_BYTES
 #endif
 
+_Static_assert(COPY_BYTES > HEAP_BYTES, "what grows in place is a mapping");
 _Static_assert(sizeof(struct mr_block) <= HEADER_BYTES, "the header keeps the data aligned");
 
 /* Written by the slot's owner only; the counters are read by anybody. Totals that wrap around
@@ -96,6 +104,8 @@ static struct {
     uint64_t tick;
     uint64_t cached_bytes;
     uint64_t cache_limit;
+    struct mr_block *released; /* on their way to the system */
+    bool has_release_thread;
 } shared = {.lock = PTHREAD_MUTEX_INITIALIZER, .cache_limit = DEFAULT_CACHE};
 
 /* Relaxed everywhere: they count and order nothing. */
@@ -166,6 +176,29 @@ static void *map_aligned(size_t bytes)
     return p + front;
 }
 
+/* NULL: there is none, and the thread ends. */
+static struct mr_block *release_next(void)
+{
+    pthread_mutex_lock(&shared.lock);
+    struct mr_block *b = shared.released;
+    shared.released = b ? b->next : NULL;
+    shared.has_release_thread = b != NULL;
+    pthread_mutex_unlock(&shared.lock);
+    return b;
+}
+
+/* True: the thread is to be started. */
+static bool release_push(struct mr_block *b)
+{
+    pthread_mutex_lock(&shared.lock);
+    b->next = shared.released;
+    shared.released = b;
+    bool is_first = !shared.has_release_thread;
+    shared.has_release_thread = true;
+    pthread_mutex_unlock(&shared.lock);
+    return is_first;
+}
+
 /* cap is a multiple of the page size when it is above HEAP_BYTES. */
 static struct mr_block *system_new(uint32_t size_class, size_t cap)
 {
@@ -193,9 +226,51 @@ static struct mr_block *system_new(uint32_t size_class, size_t cap)
     return b;
 }
 
+static void unmap(struct mr_block *b)
+{
+    munmap(b->data, b->cap);
+    mr_free(b);
+}
+
+/* Until nothing is left. The pages go first, in steps: they need the lock on the address space for reading alone, so
+ * that other threads map and fault in between. */
+static void *release_main(void *arg)
+{
+    struct mr_block *b;
+
+    (void)arg;
+    while ((b = release_next())) {
+        for (size_t at = 0; at < b->cap; at += RELEASE_STEP) {
+            madvise(b->data + at, MR_MIN(RELEASE_STEP, b->cap - at), MADV_DONTNEED);
+        }
+        unmap(b);
+    }
+    return NULL;
+}
+
+static void release_later(struct mr_block *b)
+{
+    pthread_t thread;
+
+    if (!release_push(b)) {
+        return;
+    }
+    if (mr_thread_start(&thread, "release", release_main, NULL, NULL) == MR_OK) {
+        pthread_detach(thread);
+        return;
+    }
+    while ((b = release_next())) {
+        unmap(b);
+    }
+}
+
 static void system_free(struct mr_block *b)
 {
     MR_UNPOISON(b->data, b->cap);
+    if (b->cap >= RELEASE_BYTES) {
+        release_later(b);
+        return;
+    }
     if (b->cap > HEAP_BYTES) {
         munmap(b->data, b->cap);
     } else {
@@ -472,25 +547,32 @@ static void small_free(struct mr_block *b)
 
 /* ---- large blocks --------------------------------------------------------------------------- */
 
+/* What a block of so many bytes is. */
+static bool big_size(size_t bytes, uint32_t *out_class, size_t *out_cap)
+{
+    if (bytes <= BIGGEST_BYTES) {
+        *out_class = class_of(bytes);
+        *out_cap = class_bytes(*out_class);
+        return true;
+    }
+    if (!mr_size_add(bytes, PAGE_BYTES - 1, out_cap)) {
+        return false;
+    }
+    *out_class = CLASS_EXACT;
+    *out_cap &= ~(PAGE_BYTES - 1);
+    return true;
+}
+
 static struct mr_block *big_new(size_t bytes, bool is_due)
 {
-    bool is_exact = bytes > BIGGEST_BYTES;
-    uint32_t size_class = is_exact ? CLASS_EXACT : class_of(bytes);
+    uint32_t size_class;
     struct mr_block *b = NULL;
     size_t cap;
 
-    if (is_exact) {
-        if (!mr_size_add(bytes, PAGE_BYTES - 1, &cap)) {
-            return NULL;
-        }
-        cap &= ~(PAGE_BYTES - 1);
-    } else {
-        cap = class_bytes(size_class);
-    }
-    if (!big_charge(cap, is_due)) {
+    if (!big_size(bytes, &size_class, &cap) || !big_charge(cap, is_due)) {
         return NULL;
     }
-    if (!is_exact) {
+    if (size_class != CLASS_EXACT) {
         pthread_mutex_lock(&shared.lock);
         b = shared_take(size_class);
         pthread_mutex_unlock(&shared.lock);
@@ -502,6 +584,31 @@ static struct mr_block *big_new(size_t bytes, bool is_due)
         big_uncharge(cap);
     }
     return b;
+}
+
+/* The pages of a block go where there is room behind them. */
+static bool big_grow(struct mr_block *b, size_t bytes)
+{
+    uint32_t size_class;
+    size_t cap;
+
+    if (!big_size(bytes, &size_class, &cap) || !big_charge(cap - b->cap, false)) {
+        return false;
+    }
+    uint8_t *to = map_aligned(cap);
+    if (!to || mremap(b->data, b->cap, cap, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED) {
+        if (to) {
+            munmap(to, cap);
+        }
+        big_uncharge(cap - b->cap);
+        return false;
+    }
+    madvise(to, cap, MADV_HUGEPAGE); /* the pages brought their own advice along */
+    MR_UNPOISON(to, cap);
+    b->data = to;
+    b->cap = cap;
+    b->size_class = size_class;
+    return true;
 }
 
 static void big_free(struct mr_block *b)
@@ -541,6 +648,28 @@ struct mr_block *mr_block_new(size_t bytes)
 struct mr_block *mr_block_new_due(size_t bytes)
 {
     return block_new(bytes, true);
+}
+
+bool mr_block_grow(struct mr_block **io, size_t used, size_t bytes)
+{
+    struct mr_block *b = *io;
+
+    if (b && bytes <= b->cap) {
+        return true;
+    }
+    if (b && used > COPY_BYTES && b->size_class != CLASS_FOREIGN && mr_block_refs(b) == 1) {
+        return big_grow(b, bytes);
+    }
+    struct mr_block *grown = mr_block_new(bytes);
+    if (!grown) {
+        return false;
+    }
+    if (used) {
+        memcpy(grown->data, b->data, used);
+    }
+    mr_block_unref(io);
+    *io = grown;
+    return true;
 }
 
 struct mr_block *mr_block_wrap(void *data, size_t bytes, void (*release)(void *ctx, void *data),

@@ -8,6 +8,10 @@
 #include <cmocka.h>
 
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/mem.h"
@@ -46,6 +50,136 @@ static void sizes_fit_and_waste_little(void **state)
         assert_null(b);
     }
     mr_block_unref(&(struct mr_block *){NULL});
+}
+
+/* Page faults of this thread: a copy into new memory takes some. */
+static long fault_count(void)
+{
+    struct rusage usage;
+
+    assert_int_equal(getrusage(RUSAGE_THREAD, &usage), 0);
+    return usage.ru_minflt;
+}
+
+static void grown_keeps_content_and_is_counted(void **state)
+{
+    (void)state;
+    struct mr_block *b = NULL;
+    size_t used = 0;
+
+    for (size_t bytes = 3 * KIB; bytes <= 200 * MIB; bytes *= 2) {
+        assert_true(mr_block_grow(&b, used, bytes));
+        assert_true(b->cap >= bytes);
+        assert_int_equal(mr_block_get_stats().out_bytes, b->cap);
+        for (size_t at = 0; at < used; at += KIB) {
+            assert_int_equal(b->data[at], (uint8_t)(at / KIB * 7));
+        }
+        for (; used < bytes; used += KIB) {
+            b->data[used] = (uint8_t)(used / KIB * 7);
+        }
+    }
+    uint8_t *data = b->data;
+    assert_true(mr_block_grow(&b, used, b->cap)); /* large enough */
+    assert_ptr_equal(b->data, data);
+    mr_block_unref(&b);
+    assert_int_equal(mr_block_get_stats().out_bytes, 0);
+}
+
+static void much_is_not_copied_to_grow(void **state)
+{
+    (void)state;
+    struct mr_block *b = mr_block_new(64 * MIB);
+
+    assert_non_null(b);
+    memset(b->data, 1, 64 * MIB);
+    mr_block_trim();
+    long before = fault_count();
+    assert_true(mr_block_grow(&b, 64 * MIB, 128 * MIB));
+    assert_in_range(fault_count() - before, 0, 8);
+    assert_int_equal(b->data[64 * MIB - 1], 1);
+    mr_block_unref(&b);
+}
+
+static void growing_may_be_refused(void **state)
+{
+    (void)state;
+    static const size_t rows[] = {MIB, 8 * MIB};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct mr_block *b = mr_block_new(rows[i]);
+        assert_non_null(b);
+        uint8_t *data = b->data;
+        mr_block_set_budget(rows[i] + MIB / 2, 0);
+        assert_false(mr_block_grow(&b, rows[i], 2 * rows[i]));
+        assert_ptr_equal(b->data, data);
+        assert_int_equal(b->cap, rows[i]);
+        assert_int_equal(mr_block_get_stats().out_bytes, rows[i]);
+        mr_block_set_budget(0, 256 * MIB);
+        mr_mem_fail_after(1);
+        assert_false(mr_block_grow(&b, rows[i], 2 * rows[i]));
+        mr_mem_fail_after(0);
+        assert_int_equal(mr_block_get_stats().out_bytes, rows[i]);
+        mr_block_unref(&b);
+    }
+}
+
+static void what_others_hold_does_not_move(void **state)
+{
+    (void)state;
+    struct mr_block *b = mr_block_new(8 * MIB);
+
+    assert_non_null(b);
+    struct mr_block *other = mr_block_ref(b);
+    memset(b->data, 3, 8 * MIB);
+    assert_true(mr_block_grow(&b, 8 * MIB, 16 * MIB));
+    assert_ptr_not_equal(b, other);
+    assert_int_equal(b->data[8 * MIB - 1], 3);
+    assert_int_equal(other->data[8 * MIB - 1], 3);
+    mr_block_unref(&b);
+    mr_block_unref(&other);
+}
+
+/* Seen by the pool in place of the C library's. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    const void *watched;
+    bool is_gone;
+    pthread_t by;
+} unmapped = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, false, 0};
+
+int munmap(void *at, size_t bytes)
+{
+    pthread_mutex_lock(&unmapped.lock);
+    if (at == unmapped.watched) {
+        unmapped.is_gone = true;
+        unmapped.by = pthread_self();
+        pthread_cond_signal(&unmapped.changed);
+    }
+    pthread_mutex_unlock(&unmapped.lock);
+    return (int)syscall(SYS_munmap, at, bytes);
+}
+
+static void another_thread_unmaps_what_is_huge(void **state)
+{
+    (void)state;
+    mr_block_set_budget(0, 0);
+    for (int i = 0; i < 3; i++) {
+        struct mr_block *b = mr_block_new(64 * MIB);
+        assert_non_null(b);
+        pthread_mutex_lock(&unmapped.lock);
+        unmapped.watched = b->data;
+        unmapped.is_gone = false;
+        pthread_mutex_unlock(&unmapped.lock);
+        mr_block_unref(&b);
+        pthread_mutex_lock(&unmapped.lock);
+        while (!unmapped.is_gone) {
+            pthread_cond_wait(&unmapped.changed, &unmapped.lock);
+        }
+        unmapped.watched = NULL;
+        pthread_mutex_unlock(&unmapped.lock);
+        assert_false(pthread_equal(unmapped.by, pthread_self()));
+    }
 }
 
 static void class_edges(void **state)
@@ -447,6 +581,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(sizes_fit_and_waste_little, setup),
         cmocka_unit_test_setup(class_edges, setup),
+        cmocka_unit_test_setup(grown_keeps_content_and_is_counted, setup),
+        cmocka_unit_test_setup(much_is_not_copied_to_grow, setup),
+        cmocka_unit_test_setup(growing_may_be_refused, setup),
+        cmocka_unit_test_setup(what_others_hold_does_not_move, setup),
+        cmocka_unit_test_setup(another_thread_unmaps_what_is_huge, setup),
         cmocka_unit_test_setup(warm_blocks_come_from_the_cache, setup),
         cmocka_unit_test_setup(unneeded_blocks_age, setup),
         cmocka_unit_test_setup(a_threads_unneeded_blocks_age, setup),

@@ -30,6 +30,10 @@ struct mr_block *mr_block_new(size_t bytes);
 /** As mr_block_new, counted, but not refused for the budget: for what must be there to answer at all, in amounts that
  *  the caller bounds. NULL when memory is out. */
 struct mr_block *mr_block_new_due(size_t bytes);
+/** Room for at least `bytes` in *io (NULL: a new block), the first `used` bytes stay. The time it takes does not grow
+ *  with them while the caller's is the only reference; with others, what they see stays as it is.
+ *  False, with *io as it was: the budget or memory is out. Takes and gives: *io. */
+bool mr_block_grow(struct mr_block **io, size_t used, size_t bytes);
 /** Wrap foreign memory; release(ctx, data) runs at the last unref (release NULL: nothing does).
  *  NULL without memory (not released). Not counted against the budget. */
 struct mr_block *mr_block_wrap(void *data, size_t bytes, void (*release)(void *ctx, void *data),
