@@ -3,8 +3,8 @@
  * Small ones go to the call's arena. Larger ones get a block, sized by what is known of the length,
  * begun so that the offset asked for lies on a 64-byte line. A declared length is believed up to 8
  * MiB at once while most of the byte budget is free, and beyond that only eight times what has really
- * come, so that a claim alone cannot take the budget away from others; the copy that this costs is an
- * eighth. Unknown lengths double.
+ * come, so that a claim alone cannot take the budget away from others. Unknown lengths double. What
+ * has come of a large body is not copied for that (mr_block_grow), as others wait for the thread.
  *
  * Thread: loop. */
 #include "call.h"
@@ -54,7 +54,7 @@ static void ask_align(struct mr_icall *call, mr_bytes have, size_t need)
     }
 }
 
-/* Move what is there into a block of at least `need`. `coming`: what will be appended next. */
+/* A block of at least `need` for what is there. `coming`: what will be appended next. */
 static int grow_block(struct mr_icall *call, size_t need, mr_bytes coming)
 {
     struct mr_body *b = &call->body;
@@ -62,20 +62,20 @@ static int grow_block(struct mr_icall *call, size_t need, mr_bytes coming)
     mr_bytes have = b->len > 0 ? (mr_bytes){b->base, b->len} : coming;
 
     ask_align(call, have, need);
-    size_t cap = next_cap(b, need, limit);
+    size_t offset = b->block ? (size_t)(b->base - b->block->data) : 0;
+    size_t used = b->block ? offset + b->len : 0;
     size_t bytes;
-    struct mr_block *block = mr_size_add(cap, ALIGN, &bytes) ? mr_block_new(bytes) : NULL;
-    if (!block) {
+    if (!mr_size_add(next_cap(b, need, limit), ALIGN, &bytes) ||
+        !mr_block_grow(&b->block, used, MR_MAX(bytes, used))) {
         return MR_E_EXHAUSTED;
     }
-    uint8_t *base = aligned_base(block->data, b->align_at);
-    if (b->len > 0) {
-        memcpy(base, b->base, b->len);
+    const uint8_t *from = used ? b->block->data + offset : b->base;
+    uint8_t *base = aligned_base(b->block->data, b->align_at);
+    if (b->len > 0 && base != from) {
+        memmove(base, from, b->len); /* the first of it: blocks begin at a line each */
     }
-    mr_block_unref(&b->block);
-    b->block = block;
     b->base = base;
-    b->cap = block->cap - (size_t)(base - block->data);
+    b->cap = b->block->cap - (size_t)(base - b->block->data);
     return MR_OK;
 }
 
@@ -101,11 +101,11 @@ static int ensure(struct mr_icall *call, size_t need, mr_bytes coming)
 {
     struct mr_body *b = &call->body;
 
+    if (call->pub.body_limit >= 0 && need > (size_t)call->pub.body_limit) {
+        return MR_E_TOO_LARGE; /* a block may be larger than the limit */
+    }
     if (need <= b->cap) {
         return MR_OK;
-    }
-    if (call->pub.body_limit >= 0 && need > (size_t)call->pub.body_limit) {
-        return MR_E_TOO_LARGE;
     }
     /* A body that is known to be large waits in the arena only until one can ask where to align. */
     bool is_small =
@@ -156,10 +156,11 @@ uint8_t *mr_body_room(struct mr_icall *call, size_t *out_room)
     if (!b->block) {
         return NULL;
     }
-    if (b->len == b->cap && ensure(call, b->len + 1, (mr_bytes){0}) < 0) {
-        return NULL;
+    if (ensure(call, b->len + 1, (mr_bytes){0}) < 0) {
+        return NULL; /* what comes next is appended, and refused */
     }
-    *out_room = b->cap - b->len;
+    size_t limit = (size_t)call->pub.body_limit; /* negative: none */
+    *out_room = MR_MIN(b->cap, limit) - b->len;
     return b->base + b->len;
 }
 

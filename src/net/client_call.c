@@ -102,19 +102,13 @@ int mr_client_body_reserve(struct mr_client_call *call, size_t want, struct mr_e
     }
     size_t target = cap ? cap * 2 : MR_MIN(want, BODY_FIRST_MAX);
     target = MR_MAX(target, (size_t)4096);
-    /* A length of which a part has really come is believed: growing by steps would copy it again and again. */
+    /* A length of which a part has really come is believed at once. */
     if (a->body_told > cap && a->body_told / BELIEF < cap) {
         target = a->body_told;
     }
-    struct mr_block *grown = mr_block_new(MR_MIN(target, max));
-    if (!grown) {
+    if (!mr_block_grow(&a->body, a->body_len, MR_MIN(target, max))) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for an answer of %zu bytes", target);
     }
-    if (a->body_len) {
-        memcpy(grown->data, a->body->data, a->body_len);
-    }
-    mr_block_unref(&a->body);
-    a->body = grown;
     return MR_OK;
 }
 

@@ -163,20 +163,13 @@ int mr_decompress_ratio_error(uint32_t ratio, struct mr_err *err)
                    ratio, (unsigned long long)MR_RATIO_FREE_BYTES);
 }
 
-/* Twice the room, up to `max`; the old content moves along. */
+/* Twice the room, up to `max`. */
 static int grow(struct mr_block **io_block, size_t len, uint64_t max, struct mr_err *err)
 {
     size_t want = *io_block ? (*io_block)->cap * 2 : FIRST_BYTES;
 
     want = (uint64_t)want > max ? (size_t)max : want;
-    struct mr_block *block = mr_block_new(want);
-    if (!block) {
-        return no_memory(err);
-    }
-    bool goes_on = len == 0 || mr_turn_copy(block->data, (*io_block)->data, len);
-    mr_block_unref(io_block);
-    *io_block = block;
-    return goes_on ? MR_OK : ended(err);
+    return mr_block_grow(io_block, len, want) ? MR_OK : no_memory(err);
 }
 
 /* One step: so little of in and out that it takes some ten microseconds, whatever the data is. Tables of codes can

@@ -241,15 +241,9 @@ static int part_append(struct grpc_state *st, const uint8_t *data, size_t n)
     if (!st->part || need > st->part->cap) {
         size_t cap = MR_MAX(ASSEMBLE_FIRST, need * ASSEMBLE_BELIEF);
         cap = MR_MIN(cap, MR_MAX((size_t)st->head.length, (size_t)1));
-        struct mr_block *block = mr_block_new(cap);
-        if (!block) {
+        if (!mr_block_grow(&st->part, st->part_len, cap)) {
             return MR_E_EXHAUSTED;
         }
-        if (st->part_len) {
-            memcpy(block->data, st->part->data, st->part_len);
-        }
-        mr_block_unref(&st->part);
-        st->part = block;
     }
     memcpy(st->part->data + st->part_len, data, n);
     st->part_len = need;

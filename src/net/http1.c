@@ -18,6 +18,7 @@
 #define BODY_ROOM      ((size_t)4096) /* room kept behind a head for its body to be read through */
 #define DIRECT_BYTES   16384          /* smaller remainders are read together with what follows */
 #define HEADS_PER_TURN 64 /* pipelined requests served before other connections have their turn */
+#define DIRECT_MOST    ((size_t)512 * 1024) /* at once: others wait */
 #define CHUNKS_MAX     65536
 #define OVERHEAD_BYTES 16384
 /* Clients look for this text. */
@@ -526,7 +527,7 @@ static uint8_t *direct_room(struct mr_conn *c, size_t *out_room)
         return NULL;
     }
     uint8_t *at = mr_body_room(h->call, &room);
-    *out_room = left < room ? (size_t)left : room;
+    *out_room = MR_MIN(left < room ? (size_t)left : room, DIRECT_MOST);
     return at;
 }
 

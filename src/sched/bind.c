@@ -3,11 +3,20 @@
  * tensors stay where the decoder left them. */
 #include <stdio.h>
 
+#include "base/turn.h"
 #include "sched_private.h"
+
+#define LOOK_BYTES ((uint64_t)128 * 1024)
 
 static int no_arena(struct mr_err *err)
 {
     return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than its arena may use");
+}
+
+/* The turn that this is the work of. */
+static int ended(struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_CANCELLED, "ended");
 }
 
 static int find_io(const struct mr_model_io *io, uint32_t count, mr_str name)
@@ -140,8 +149,13 @@ static int check_bools(const struct mr_version *v, const struct mr_model_io *io,
     const uint8_t *at = t->data;
     uint8_t all = 0;
 
-    for (uint64_t i = 0; i < t->bytes; i++)
-        all |= at[i];
+    for (uint64_t i = 0; i < t->bytes;) {
+        uint64_t stop = MR_MIN(t->bytes, i + LOOK_BYTES);
+        while (i < stop)
+            all |= at[i++];
+        if (!mr_turn_spend(MR_TURN_LOOK))
+            return ended(err);
+    }
     if (all <= 1)
         return MR_OK;
     return MR_FAIL(err, MR_E_INVALID,
@@ -212,6 +226,17 @@ static int bind_outputs(struct mr_infer *r, const struct mr_oip_request *q, stru
     return MR_OK;
 }
 
+/* As mr_arena_str, of a string that a client chose. */
+static mr_str long_str(struct mr_arena *a, mr_str s)
+{
+    char *to = s.len < SIZE_MAX ? mr_arena_try(a, s.len + 1, 1) : NULL;
+
+    if (!to || !mr_turn_copy(to, s.ptr, s.len))
+        return (mr_str){NULL, 0};
+    to[s.len] = 0;
+    return mr_str_n(to, s.len);
+}
+
 static mr_str param_text(struct mr_arena *a, const struct mr_oip_param *p)
 {
     switch (p->kind) {
@@ -219,7 +244,7 @@ static mr_str param_text(struct mr_arena *a, const struct mr_oip_param *p)
     case MR_OIP_INT: return mr_arena_printf(a, "%lld", (long long)p->i);
     case MR_OIP_UINT: return mr_arena_printf(a, "%llu", (unsigned long long)p->u);
     case MR_OIP_DOUBLE: return mr_arena_printf(a, "%.17g", p->d);
-    case MR_OIP_STRING: return mr_arena_str(a, p->s);
+    case MR_OIP_STRING: return long_str(a, p->s);
     }
     return mr_arena_str(a, MR_STR(""));
 }
@@ -232,7 +257,7 @@ static int bind_parameters(struct mr_infer *r, const struct mr_oip_request *q, s
     if (!s)
         return no_arena(err);
     for (size_t i = 0; i < q->param_count; i++) {
-        s[i].key = mr_arena_str(r->arena, q->params[i].key).ptr;
+        s[i].key = long_str(r->arena, q->params[i].key).ptr;
         s[i].value = param_text(r->arena, &q->params[i]).ptr;
         if (!s[i].key || !s[i].value)
             return no_arena(err);
@@ -257,8 +282,8 @@ static int prefix_body(struct mr_arena *a, struct mr_tensor *t, struct mr_err *e
         to = b->data;
     }
     memcpy(to, &len, 4);
-    if (len)
-        memcpy(to + 4, t->data, len);
+    if (len && !mr_turn_copy(to + 4, t->data, len))
+        return ended(err);
     t->data = to;
     t->bytes += 4;
     return MR_OK;
@@ -323,7 +348,7 @@ int mr_infer_bind(struct mr_infer *r, const struct mr_oip_request *q, struct mr_
     const struct mr_version *v = r->version;
     int rc = MR_OK;
 
-    r->id = q->id.len ? mr_arena_str(r->arena, q->id) : MR_STR("");
+    r->id = q->id.len ? long_str(r->arena, q->id) : MR_STR("");
     r->priority = q->priority;
     r->timeout_us = q->timeout_us;
     r->inputs = MR_ARENA_ARRAY(r->arena, struct mr_tensor, v->input_count);

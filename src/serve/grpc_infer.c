@@ -69,6 +69,8 @@ static void decode(struct mr_turn *t)
     rc = mr_oip_pb_decode_request(message, &gi->si.loop->server->grpc_limits, r->arena, q, &r->err);
     if (rc < 0)
         mr_oip_pb_find_names(message, &q->id, &q->model_name);
+    else
+        rc = infer_bind(&gi->si, q->model_name, q->model_version);
 out:
     r->status = rc;
 }
@@ -79,10 +81,8 @@ static void decoded(struct mr_turn *t)
     struct mr_infer *r = &si->infer;
 
     infer_turned(si);
-    if (r->status == MR_OK)
-        r->status = infer_forward_headers(si, &r->err);
     if (r->status == MR_OK) {
-        infer_run(si, si->request.model_name, si->request.model_version);
+        infer_run(si);
         return;
     }
     infer_refuse(si, r->status);

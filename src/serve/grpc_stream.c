@@ -294,6 +294,8 @@ static void decode(struct mr_turn *t)
                                   &it->si.request, &r->err);
     if (rc < 0)
         mr_oip_pb_find_names(message, &it->si.request.id, &it->si.request.model_name);
+    else
+        rc = infer_bind(&it->si, it->si.request.model_name, it->si.request.model_version);
 out:
     r->status = rc;
 }
@@ -320,9 +322,7 @@ static void decoded(struct mr_turn *t)
     if (r->status < 0 && it->breaks_stream)
         fail_stream(st, r->status, &r->err);
     if (r->status == MR_OK)
-        r->status = infer_forward_headers(si, &r->err);
-    if (r->status == MR_OK)
-        infer_run(si, si->request.model_name, si->request.model_version);
+        infer_run(si);
     else
         refuse_item(si);
     st->is_walking = was_walking;

@@ -109,7 +109,7 @@ static int refuse_missing_features(const struct mr_oip_request *q, struct mr_err
     return MR_OK;
 }
 
-void infer_run(struct serve_infer *si, mr_str model, mr_str version)
+static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
 {
     struct mr_infer *r = &si->infer;
     int rc;
@@ -122,7 +122,64 @@ void infer_run(struct serve_infer *si, mr_str model, mr_str version)
     MR_TRY(find_version(si, model, version));
     MR_TRY(refuse_missing_features(&si->request, &r->err));
     MR_TRY(mr_infer_bind(r, &si->request, &r->err));
-    rc = mr_sched_submit(r);
+out:
+    return rc;
+}
+
+/* Headers that match the pattern become string parameters of the request; with a pattern that minds the case by
+ * the name that was sent. */
+static int forward_headers(struct serve_infer *si, struct mr_err *err)
+{
+    const struct mr_server *s = si->loop->server;
+    struct mr_oip_request *q = &si->request;
+    struct mr_arena *a = si->infer.arena;
+    struct mr_oip_param *p;
+    size_t n = q->param_count;
+
+    if (!s->has_forward)
+        return MR_OK;
+    p = MR_ARENA_ARRAY(a, struct mr_oip_param, q->param_count + si->call->header_count);
+    if (!p)
+        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+    if (n)
+        memcpy(p, q->params, n * sizeof *p);
+    for (size_t i = 0; i < si->call->header_count; i++) {
+        const struct mr_header *h = &si->call->headers[i];
+        mr_str name = mr_arena_str(a, mr_call_name_sent(si->call, h));
+        regmatch_t m;
+        if (serve_is_secret_header(s, h->name))
+            continue;
+        if (!name.ptr)
+            return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        if (regexec(&s->forward, name.ptr, 1, &m, 0) != 0 || m.rm_so != 0 ||
+            (size_t)m.rm_eo != name.len)
+            continue;
+        if (mr_str_starts(name, MR_STR("triton_")))
+            return MR_FAIL(err, MR_E_INVALID,
+                           "header '%s' is forwarded as a parameter, but names that begin with "
+                           "'triton_' are reserved",
+                           name.ptr);
+        p[n++] = (struct mr_oip_param){.key = name, .kind = MR_OIP_STRING, .s = h->value};
+    }
+    q->params = p;
+    q->param_count = n;
+    return MR_OK;
+}
+
+int infer_bind(struct serve_infer *si, mr_str model, mr_str version)
+{
+    int rc = forward_headers(si, &si->infer.err);
+
+    if (rc == MR_OK)
+        si->bound = bind_version(si, model, version);
+    return rc;
+}
+
+void infer_run(struct serve_infer *si)
+{
+    struct mr_infer *r = &si->infer;
+    int rc = si->bound == MR_OK ? mr_sched_submit(r) : si->bound;
+
     if (rc == MR_OK) {
         si->call->user = si->grpc && si->call->streaming ? si->call->user : &si->pending;
         start_timer(si);
@@ -130,7 +187,6 @@ void infer_run(struct serve_infer *si, mr_str model, mr_str version)
     }
     if (rc == MR_SCHED_DONE)
         rc = r->status;
-out:
     if (rc < 0 && si->is_pinned)
         add_request_id(si);
     r->status = rc;
@@ -326,44 +382,4 @@ void infer_cancel(struct serve_infer *si)
         mr_turn_end(&si->turn, MR_E_CANCELLED);
     else if (mr_sched_cancel(&si->infer))
         finish_waiting(si);
-}
-
-/* Headers that match the pattern become string parameters of the request; with a pattern that minds the case by
- * the name that was sent. */
-int infer_forward_headers(struct serve_infer *si, struct mr_err *err)
-{
-    const struct mr_server *s = si->loop->server;
-    struct mr_oip_request *q = &si->request;
-    struct mr_arena *a = si->infer.arena;
-    struct mr_oip_param *p;
-    size_t n = q->param_count;
-
-    if (!s->has_forward)
-        return MR_OK;
-    p = MR_ARENA_ARRAY(a, struct mr_oip_param, q->param_count + si->call->header_count);
-    if (!p)
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
-    if (n)
-        memcpy(p, q->params, n * sizeof *p);
-    for (size_t i = 0; i < si->call->header_count; i++) {
-        const struct mr_header *h = &si->call->headers[i];
-        mr_str name = mr_arena_str(a, mr_call_name_sent(si->call, h));
-        regmatch_t m;
-        if (serve_is_secret_header(s, h->name))
-            continue;
-        if (!name.ptr)
-            return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
-        if (regexec(&s->forward, name.ptr, 1, &m, 0) != 0 || m.rm_so != 0 ||
-            (size_t)m.rm_eo != name.len)
-            continue;
-        if (mr_str_starts(name, MR_STR("triton_")))
-            return MR_FAIL(err, MR_E_INVALID,
-                           "header '%s' is forwarded as a parameter, but names that begin with "
-                           "'triton_' are reserved",
-                           name.ptr);
-        p[n++] = (struct mr_oip_param){.key = name, .kind = MR_OIP_STRING, .s = h->value};
-    }
-    q->params = p;
-    q->param_count = n;
-    return MR_OK;
 }

@@ -207,6 +207,8 @@ static void decode(struct mr_turn *t)
                                     r->arena, &ri->si.request, &r->err);
     if (rc < 0)
         ri->si.request.id = mr_oip_rest_find_id(body, head, r->arena);
+    else
+        rc = infer_bind(&ri->si, ri->model, ri->version);
 out:
     ri->si.request.model_name = ri->model;
     r->status = rc;
@@ -243,10 +245,8 @@ static void decoded(struct mr_turn *t)
     struct mr_infer *r = &ri->si.infer;
 
     infer_turned(&ri->si);
-    if (r->status == MR_OK)
-        r->status = infer_forward_headers(&ri->si, &r->err);
     if (r->status == MR_OK) {
-        infer_run(&ri->si, ri->model, ri->version);
+        infer_run(&ri->si);
         return;
     }
     infer_refuse(&ri->si, r->status);

@@ -132,6 +132,7 @@ struct serve_infer {
     struct mr_turn turn; /* decoding, later encoding, where that takes long */
     struct mr_buf text;  /* of an answer that is encoded in turns */
     bool is_pinned;
+    int bound; /* status of infer_bind */
     int64_t encode_start_ns;
     void (*reply)(struct serve_infer *si); /* infer.status is set; exactly once */
 };
@@ -188,7 +189,10 @@ void *memory_try(struct mr_arena *a, size_t bytes);
 /* infer.c: the part that REST and gRPC share */
 void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *arena,
                 enum mr_infer_protocol protocol);
-void infer_run(struct serve_infer *si, mr_str model, mr_str version);
+/* The decoded request against its model: what is left of decoding, and the work of the same turn. Negative: it cannot be
+ * read (infer_refuse). Whatever else is wrong with it is answered by infer_run. */
+int infer_bind(struct serve_infer *si, mr_str model, mr_str version);
+void infer_run(struct serve_infer *si);
 int infer_response(struct serve_infer *si, struct mr_oip_response *out, struct mr_err *err);
 void infer_end(struct serve_infer *si);
 void infer_cancel(struct serve_infer *si);
@@ -210,7 +214,6 @@ int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
 void infer_drop_answer(struct mr_grpc_message *m);
 /* Where to encode to: the loop's scratch buffer, or si->text in a turn. */
 struct mr_buf *infer_buf(struct serve_infer *si);
-int infer_forward_headers(struct serve_infer *si, struct mr_err *err);
 void infer_log_failure(const struct serve_infer *si);
 /* Instead of infer_run: the request cannot be read, infer.err says why. */
 void infer_refuse(struct serve_infer *si, int status);

@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 import pytest
 
-from lib import metrics, onnxgen, repo, wait
+from lib import counting, metrics, onnxgen, repo, wait
 from lib.control import Control
 from lib.grpcraw import Grpc, pb, request
 from lib.raw import Http1
@@ -27,7 +27,7 @@ MANY = 8_000_000 // wait.SLOW  # elements of what is much work
 @pytest.fixture
 def serve(models, start):
     def make(*args, **kw):
-        for name, kind in (("floats", "TYPE_FP32"), ("texts", "TYPE_STRING")):
+        for name, kind in (("floats", "TYPE_FP32"), ("texts", "TYPE_STRING"), ("bools", "TYPE_BOOL")):
             repo.add(models, name, inputs=[repo.tensor("INPUT0", kind)], outputs=[repo.tensor("OUTPUT0", kind)])
         repo.add(models, "classes", max_batch_size=1_000_000, inputs=[repo.tensor("INPUT0", "TYPE_FP32", (10,))],
                  outputs=[repo.tensor("OUTPUT0", "TYPE_FP32", (10,))])
@@ -148,6 +148,51 @@ def test_answer_with_many_numbers(serve):
     assert np.array_equal(np.array(reply.ok().json()["outputs"][0]["data"], "<f4"), values)
 
 
+@pytest.mark.parametrize("is_valid", [True, False])
+def test_bools_that_are_checked(serve, is_valid):
+    """Elements that are not there are asked for, so that nothing comes back but an error."""
+    server = serve()
+    count = 400_000_000 // wait.SLOW
+    raw = bytes(count - 1) + (b"\1" if is_valid else b"\2")
+    body, headers = binary(raw, "BOOL", [count], outputs=[{"name": "NONE"}])
+    reply = check_beside(server, lambda: post(server, body, headers, infer_path("bools")))
+    assert reply.status == 400 and ("unexpected inference output" if is_valid else "neither 0 nor 1") in reply.error
+
+
+def test_raw_body_as_one_text(serve):
+    server = serve()
+    raw = bytes(200_000_000 // wait.SLOW)
+    reply = check_beside(server, lambda: post(server, raw, {"Inference-Header-Content-Length": "0"}, BYTES), least=10)
+    assert reply.ok().parts()[1]["OUTPUT0"] == len(raw).to_bytes(4, "little") + raw
+
+
+def in_chunks(body):
+    for at in range(0, len(body), 300_000):
+        yield body[at:at + 300_000]
+
+
+@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer has functions of its own for copies")
+@pytest.mark.parametrize("kind", ["sized", "chunked", "unary", "stream", "parameter"])
+def test_copies_while_a_body_comes(serve, tmp_path, kind):
+    """None grows with the body, nor with a string in it."""
+    copies = counting.Copies(tmp_path)
+    server = serve(env=copies.environment)
+    raw = bytes(150_000_000)
+    with copies:
+        if kind in ("sized", "chunked"):
+            body, headers = binary(raw, parameters={"binary_data_output": True})
+            assert len(post(server, body if kind == "sized" else in_chunks(body), headers).ok().body) > len(raw)
+        elif kind == "parameter":
+            assert post(server, json.dumps({**SMALL, "parameters": {"p": "x" * 20_000_000}})).status == 200
+        else:
+            message = request("floats", [("INPUT0", "FP32", [len(raw) // 4], None)], raw=[raw])
+            with Grpc(server.url("grpc")) as client:
+                answers = ([a.infer_response for a in client.stub.ModelStreamInfer(iter([message]), timeout=300)]
+                           if kind == "stream" else [client.infer(message, timeout=300)])
+            assert answers[0].raw_output_contents[0] == raw
+    assert copies.largest <= 2 << 20
+
+
 @CODINGS
 def test_answer_that_is_compressed(serve, coding):
     server = serve()
@@ -243,10 +288,12 @@ def test_endpoints_without_tensors_take_small_bodies(serve, path):
     assert reply.status == 400 and f"{len(body)} bytes" in reply.error and str(SMALL_BODY) in reply.error
     assert post(server, "{}".ljust(SMALL_BODY), path=path).status != 413
     chunked = Http1(server.http)
-    body = body.encode() * 2  # a block may be a little larger than what it was made for
-    chunk = b"%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"
-    chunked.sock.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + chunk)
-    assert chunked.response().status == 400
+    for size in (SMALL_BODY, SMALL_BODY + 1):
+        body = b"{}".ljust(size)
+        chunk = b"%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"
+        chunked.sock.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + chunk)
+        reply = chunked.response()
+        assert (reply.status == 400 and str(SMALL_BODY).encode() in reply.body) == (size > SMALL_BODY), reply.body
 
 
 @pytest.mark.parametrize("packing", [None, grpc.Compression.Gzip], ids=["plain", "gzip"])

@@ -1,5 +1,5 @@
 /* Loaded into a server by LD_PRELOAD (lib/counting.py): counts the bytes that its network threads copy by the C
- * library in pieces of a kilobyte and more, in memory that the test maps too. */
+ * library in pieces of a kilobyte and more, and the largest of these, in memory that the test maps too. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -10,7 +10,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { ON, BYTES, WORDS }; /* lib/counting.py */
+enum { ON, BYTES, LARGEST, WORDS }; /* lib/counting.py */
 
 #define LEAST 1024
 
@@ -36,8 +36,12 @@ static void count(size_t n)
 
     if (n < LEAST || !words[ON] || prctl(PR_GET_NAME, name) != 0)
         return;
-    if (name[0] == 'l' && name[1] == 'o' && name[2] == 'o' && name[3] == 'p')
-        atomic_fetch_add(&words[BYTES], (int64_t)n);
+    if (name[0] != 'l' || name[1] != 'o' || name[2] != 'o' || name[3] != 'p')
+        return;
+    atomic_fetch_add(&words[BYTES], (int64_t)n);
+    int64_t most = words[LARGEST];
+    while (most < (int64_t)n && !atomic_compare_exchange_weak(&words[LARGEST], &most, (int64_t)n)) {
+    }
 }
 
 /* By words where that is possible; the compiler must not make a call of memcpy of it. */

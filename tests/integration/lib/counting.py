@@ -45,10 +45,10 @@ class Calls(Counted):
 
 
 class Copies(Counted):
-    """Bytes that network threads copy in pieces of a kilobyte and more."""
+    """Bytes that network threads copy in pieces of a kilobyte and more, and the largest piece."""
 
     def __init__(self, folder):
-        super().__init__(folder, "count_copies", ("on", "bytes"))
+        super().__init__(folder, "count_copies", ("on", "bytes", "largest"))
 
 
 class SystemCalls(collections.Counter):
