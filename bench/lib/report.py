@@ -119,7 +119,11 @@ def cpu_text(row):
     """Millrace's CPU for a request to that of the others: says most where other programs share the CPUs."""
     cpu = {name: found["cpu"]["rounds"] for name, found in row["contenders"].items() if "cpu" in found}
     mine = cpu.pop("millrace", None)
-    ratios = [f"{statistics.median(a / b for a, b in zip(mine, other)):.2f} × {name}'s" for name, other in cpu.items() if mine]
+    ratios = []
+    for name, other in cpu.items():
+        # The system counts CPU time in hundredths of a second: a very short round may have none.
+        rounds = [a / b for a, b in zip(mine or (), other) if b]
+        ratios += [f"{statistics.median(rounds):.2f} × {name}'s"] if rounds else []
     return "CPU " + ", ".join(ratios) if ratios else ""
 
 

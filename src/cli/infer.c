@@ -322,6 +322,9 @@ int mr_cli_infer(int argc, char **argv, char **env)
     o.max_args = 1;
     int code = mr_cli_parse(&o, argc, argv, env, usage, notes);
     const char *wrong = code < 0 ? check(&x.opt, &o) : NULL;
+    if (code < 0 && !wrong && mr_remote_protocol(x.opt.url, &x.opt.protocol, &err) < 0) {
+        wrong = err.msg;
+    }
     if (wrong) {
         code = mr_cli_fail(o.program, MR_EXIT_USAGE, wrong);
     }

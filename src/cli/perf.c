@@ -369,7 +369,9 @@ int mr_cli_perf(int argc, char **argv, char **env)
     o.max_args = 1;
     infer_setup(&p.infer);
     int code = mr_cli_parse(&o, argc, argv, env, perf_usage, perf_notes);
-    if (code < 0 && (take_word(&o, &p.opt, &err) < 0 || perf_check(&p.opt, &range, &err) < 0)) {
+    if (code < 0 && (take_word(&o, &p.opt, &err) < 0 ||
+                     mr_remote_protocol(p.opt.url, &p.opt.protocol, &err) < 0 ||
+                     perf_check(&p.opt, &range, &err) < 0)) {
         code = mr_cli_fail(o.program, MR_EXIT_USAGE, err.msg);
     }
     if (code < 0) {

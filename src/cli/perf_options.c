@@ -393,7 +393,11 @@ int perf_parse_range(const char *option, const char *text, double min, double ma
     if (n == 2 && !whole && r.to > r.from) {
         r.step = (r.to - r.from) / RATE_STEPS;
     }
-    if (n == 0 || r.from < min || r.to > max || r.to < r.from || r.step <= 0 ||
+    if (n > 1 && r.to < r.from) {
+        return MR_FAIL(err, MR_E_INVALID, "--%s '%.60s': FROM is larger than TO; a range goes up",
+                       option, text);
+    }
+    if (n == 0 || r.from < min || r.to > max || r.step <= 0 ||
         (r.to - r.from) / r.step >= RANGE_MAX) {
         return bad_range(option, text, min, max, whole, err);
     }
@@ -475,8 +479,11 @@ static bool is_ramp(const struct perf_options *o)
 
 bool perf_control_is_grpc(const struct perf_options *o)
 {
+    bool is_automatic = o->control_protocol == PERF_CONTROL_AUTO;
+    bool is_grpc = o->control_url && mr_remote_is_grpc(o->control_url);
+
     return o->control_protocol == PERF_CONTROL_GRPC ||
-           (o->control_protocol == PERF_CONTROL_AUTO && o->protocol >= PERF_GRPC);
+           (is_automatic && (o->protocol >= PERF_GRPC || is_grpc));
 }
 
 bool perf_is_to_stdout(const struct perf_options *o)

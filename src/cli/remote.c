@@ -14,6 +14,25 @@ bool mr_remote_is_tls(const char *url)
     return strncmp(url, "https://", 8) == 0 || strncmp(url, "grpcs://", 8) == 0;
 }
 
+bool mr_remote_is_grpc(const char *url)
+{
+    return strncmp(url, "grpc://", 7) == 0 || strncmp(url, "grpcs://", 8) == 0;
+}
+
+int mr_remote_protocol(const char *url, int *io, struct mr_err *err)
+{
+    enum { REST, BINARY, GRPC };
+
+    if (mr_remote_is_grpc(url) && *io == BINARY) {
+        return MR_FAIL(err, MR_E_INVALID, "--url %.100s asks for gRPC, --protocol binary is REST",
+                       url);
+    }
+    if (mr_remote_is_grpc(url) && *io == REST) {
+        *io = GRPC;
+    }
+    return MR_OK;
+}
+
 int mr_remote_address(const char *url, int default_port, char *out, size_t size, struct mr_err *err)
 {
     static const char *const schemes[] = {"http://", "grpc://", "https://", "grpcs://", NULL};

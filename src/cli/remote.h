@@ -61,13 +61,22 @@ int mr_remote_address(const char *url, int default_port, char *out, size_t size,
 /** Does a URL ask for TLS? */
 bool mr_remote_is_tls(const char *url);
 
+/** Does a URL ask for gRPC? */
+bool mr_remote_is_grpc(const char *url);
+
+/** *io, the number of a MR_REMOTE_PROTOCOL_ROW's choice, of which rest (0) is what it is when nothing is said: gRPC (2) for
+ *  a URL that begins with grpc. Errors: MR_E_INVALID for binary (1), which is no gRPC. */
+int mr_remote_protocol(const char *url, int *io, struct mr_err *err);
+
 /** Rows of an option table for a struct with `url`, `protocol` and a struct mr_remote_access `access`. `ports` says
  *  which port it is when none is given, `names` what may be spoken. */
 #define MR_REMOTE_URL_ROW(type, ports)                                                             \
     {                                                                                              \
         .name = "url", .letter = 'u', .kind = MR_OPTION_STRING, MR_OPTION_AT(type, url),           \
         .fallback = "127.0.0.1", .value = "ADDRESS",                                               \
-        .help = "host:port, https://host:port or unix:/path; the port is " ports " if not given"   \
+        .help =                                                                                    \
+            "host:port, https://, grpc:// or grpcs://host:port, or unix:/path; the port is " ports \
+            " if not given"                                                                        \
     }
 #define MR_REMOTE_PROTOCOL_ROW(type, names, more)                                                  \
     {                                                                                              \

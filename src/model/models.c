@@ -192,12 +192,33 @@ static int repository_missing(struct mr_models *m, size_t i, int error, struct m
     return MR_OK;
 }
 
+/* Its name is a number, and the model's configuration lies beside it or the model's file in it. */
+static bool is_version_folder(const char *path, DIR *d)
+{
+    char real[PATH_MAX];
+    struct stat st;
+    int64_t number;
+    const char *name = realpath(path, real) ? strrchr(real, '/') : NULL;
+
+    return name && mr_version_number(mr_str_c(name + 1), &number) &&
+           (fstatat(dirfd(d), "../config.pbtxt", &st, 0) == 0 ||
+            fstatat(dirfd(d), "model.onnx", &st, 0) == 0);
+}
+
 /* The folder of one model has its configuration in it, or versions with their file. In a repository neither can be right. */
 static void repository_look(const char *path, DIR *d)
 {
     struct dirent *e;
     struct stat st;
     int64_t number;
+
+    if (is_version_folder(path, d)) {
+        mr_log(MR_LOG_WARN, "model.not_a_repository",
+               "repository=%s this looks like a version of one model; --model-repository takes "
+               "the folder two above it",
+               MR_LOG_STR(mr_str_c(path)));
+        return;
+    }
     bool is_model = fstatat(dirfd(d), "config.pbtxt", &st, 0) == 0 && S_ISREG(st.st_mode);
 
     while (!is_model && (e = readdir(d))) {

@@ -2,6 +2,7 @@
  * path 404. On network threads. */
 #include <stdio.h>
 
+#include "net/compress.h"
 #include "serve_private.h"
 
 bool serve_is_exiting(const struct mr_server *s)
@@ -140,6 +141,14 @@ static void dispatch_route(struct mr_server *s, struct mr_call *call, const stru
     reply_status_text(call, 404, "Not Found");
 }
 
+static bool is_packed(const struct mr_call *call)
+{
+    mr_str coding = mr_call_header(call, "content-encoding");
+
+    return call->body.len > 0 && coding.len > 0 &&
+           mr_coding_from_name(coding) != MR_CODING_IDENTITY;
+}
+
 static void on_body(void *ctx, struct mr_call *call)
 {
     struct mr_server *s = ctx;
@@ -157,6 +166,11 @@ static void on_body(void *ctx, struct mr_call *call)
     path = mr_oip_path_parse(call->path);
     if (path.route != MR_ROUTE_NONE && !is_method_allowed(call, &path))
         reply_status_text(call, 405, "Method Not Allowed");
+    else if (path.route != MR_ROUTE_MODEL_INFER && is_packed(call))
+        reply_error_text(call, MR_E_INVALID,
+                         "Content-Encoding '%.*s': only the bodies of inference requests may be "
+                         "compressed",
+                         MR_STR_ARG(mr_str_sub(mr_call_header(call, "content-encoding"), 0, 64)));
     else
         dispatch_route(s, call, &path);
 }

@@ -81,3 +81,11 @@ def test_errors_are_readable_whatever_was_accepted(rest):
     reply = rest.post(FLAT, b"{", headers={"Accept-Encoding": "gzip"})
     body = gzip.decompress(reply.body) if reply.headers.get("content-encoding") == "gzip" else reply.body
     assert reply.status == 400 and json.loads(body)["error"]
+
+
+@pytest.mark.parametrize("path", ["repository/index", "repository/models/simple/load", "logging"])
+def test_other_bodies_are_not_compressed(server, path):
+    with Rest(server.http) as rest:
+        reply = rest.post(f"/v2/{path}", gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"})
+        assert reply.status == 400 and "Content-Encoding 'gzip'" in reply.error and "inference requests" in reply.error
+        assert rest.post("/v2/repository/index", b"{}", headers={"Content-Encoding": "identity"}).status == 200

@@ -40,6 +40,20 @@ print(json.dumps([found["targets"], report.as_text(found)]))
 """
 
 
+NO_CPU = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from lib import report
+row = lambda *other: {"contenders": {"millrace": {"cpu": {"rounds": [1.0, 0.0]}}, "nginx": {"cpu": {"rounds": other}}}}
+print(json.dumps([report.cpu_text(row(0.0, 0.0)), report.cpu_text(row(2.0, 0.0))]))
+"""
+
+
+def test_rounds_too_short_for_cpu_time():
+    done = subprocess.run([sys.executable, "-c", NO_CPU, ROOT / "bench"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and json.loads(done.stdout) == ["", "CPU 0.50 × nginx's"], done.stderr
+
+
 def test_earlier_figures_are_quoted_and_never_compared():
     done = subprocess.run([sys.executable, "-c", JUDGE, ROOT / "bench"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

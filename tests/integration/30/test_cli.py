@@ -121,6 +121,9 @@ def test_a_model_folder_is_no_repository(models, tmp_path):
     for name in ("m", "bare"):
         code, _, err = millrace("serve", f"--model-repository={models}/{name}", "--http-port=0", "--grpc-port=0", "--metrics-port=0")
         assert code == 1 and "model.not_a_repository" in err and f"{models}/{name}" in err and "the folder above it" in err
+        code, _, err = millrace("serve", f"--model-repository={models}/{name}/1", f"--model-repository={models}", "--http-port=0", "--grpc-port=0",
+                                "--metrics-port=0")
+        assert code == 1 and f"{models}/{name}/1" in err and "a version of one model" in err and "the folder two above it" in err
     code, _, err = millrace("serve", f"--model-repository={models}", "--http-port=0", "--grpc-port=0", "--metrics-port=0")
     assert code == 1 and "model.not_a_repository" not in err  # for "bare", which is no model
 

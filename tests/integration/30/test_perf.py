@@ -46,6 +46,19 @@ def check_sums(run):
         assert sum(s[member] for s in run["series"]) == run[member]
 
 
+@pytest.mark.parametrize("protocol", [[], ["--protocol", "grpc-stream"]], ids=["usual", "stream"])
+def test_a_grpc_url_is_spoken_to_by_grpc(server, protocol):
+    report = perf("-m", "simple", "-u", f"grpc://{server.url('grpc')}", *protocol, "--requests", 5)
+    assert report["protocol"] == (protocol or ["", "grpc"])[1] and report["runs"][0]["answered"] == 5
+    text = perf("-m", "simple", "-u", f"grpc://{server.url('grpc')}", "--protocol", "binary", code=2)
+    assert "asks for gRPC" in text and "--protocol binary" in text
+
+
+def test_a_range_goes_up(server):
+    for option in ("--rate", "--concurrency"):
+        assert "FROM is larger than TO" in perf("-m", "simple", option, "5:1", code=2)
+
+
 def test_closed_loop_counts_as_the_server(server, target):
     before = successes(server, "simple")
     report = perf("-m", "simple", *target, "--concurrency", 4, "--requests", 300, "--warmup", "50ms")

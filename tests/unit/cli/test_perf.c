@@ -42,8 +42,8 @@ static void ranges(void **state)
 
 static void bad_ranges_name_option_and_bounds(void **state)
 {
-    static const char *const bad[] = {"",      "x",      "0.4",      "2001",       "2:1", "2:1:1",
-                                      "1:2:0", "1:2:-1", "1:2:1:1",  "nan",        "inf", "1::2",
+    static const char *const bad[] = {"",      "x",      "0.4",      "2001",       "1:1:0", "0.1:1",
+                                      "1:2:0", "1:2:-1", "1:2:1:1",  "nan",        "inf",   "1::2",
                                       " 1",    "1e999",  "1:2000:1", "1:2001:500", NULL};
     struct perf_range r;
     struct mr_err err;
@@ -56,6 +56,8 @@ static void bad_ranges_name_option_and_bounds(void **state)
         assert_non_null(strstr(err.msg, "--rate"));
         assert_non_null(strstr(err.msg, "0.5 to 2000"));
     }
+    assert_int_equal(parse("2:1", &r, &err), MR_E_INVALID);
+    assert_non_null(strstr(err.msg, "FROM is larger than TO"));
     assert_int_equal(perf_parse_range("concurrency", "1.5", 1, 9, true, &r, &err), MR_E_INVALID);
     assert_non_null(strstr(err.msg, "whole"));
 }
