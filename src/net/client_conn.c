@@ -148,6 +148,26 @@ void mr_client_conn_deliver(struct mr_client_conn *conn, mr_bytes data)
     }
 }
 
+#define TOLD_BYTES 60
+
+/* RFC 9113 section 3.4: HTTP/2 begins with SETTINGS, whose length is less than 2^16 at any server. */
+const char *mr_client_stranger(mr_bytes data, char *text, size_t room)
+{
+    size_t n = 0;
+
+    while (n < MR_MIN(data.len, (size_t)TOLD_BYTES) && data.ptr[n] >= ' ' && data.ptr[n] < 0x7f) {
+        n++;
+    }
+    if (data.len >= 4 && data.ptr[0] == 0 && data.ptr[3] == NGHTTP2_SETTINGS) {
+        snprintf(text, room, "it answered in HTTP/2, as servers of gRPC do");
+    } else if (n > 0) {
+        snprintf(text, room, "it answered '%.*s'", (int)n, (const char *)data.ptr);
+    } else {
+        snprintf(text, room, "it answered in bytes of another protocol");
+    }
+    return text;
+}
+
 static void broken(struct mr_client_conn *conn, const char *why)
 {
     struct mr_err err;
@@ -159,7 +179,8 @@ static void broken(struct mr_client_conn *conn, const char *why)
 void mr_client_conn_ended(struct mr_client_conn *conn, bool is_told)
 {
     if (conn->h2) {
-        broken(conn, "connection closed by the server");
+        broken(conn, conn->is_heard ? "connection closed by the server"
+                                    : "connection closed by the server before it spoke HTTP/2");
     } else if (!is_told && TAILQ_FIRST(&conn->calls) && conn->h1.state == MR_H1_BODY_TO_END) {
         broken(conn, "the answer was cut off");
     } else {

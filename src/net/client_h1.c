@@ -310,6 +310,11 @@ static int too_long(const struct mr_client_conn *conn, struct mr_err *err)
 
 static int step_head(struct mr_client_conn *conn, mr_bytes *io, struct mr_err *err)
 {
+    char text[128];
+
+    if (conn->h1.line.len == 0 && io->ptr[0] != 'H') {
+        return bad(conn, err, mr_client_stranger(*io, text, sizeof text));
+    }
     bool complete = gather_line(conn, io);
     mr_str head = mr_buf_view(&conn->h1.line);
 

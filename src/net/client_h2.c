@@ -25,12 +25,12 @@ struct output {
     struct mr_buf bytes;
 };
 
-static void session_failed(struct mr_client_conn *conn, int error)
+static void not_h2(struct mr_client_conn *conn, const char *why)
 {
     struct mr_err err;
 
     mr_err_set(&err, MR_E_INVALID, MR_HERE, "%s does not speak HTTP/2: %s", conn->client->address,
-               nghttp2_strerror(error));
+               why);
     mr_client_conn_fail(conn, MR_E_INVALID, &err);
 }
 
@@ -288,6 +288,13 @@ static bool is_over(const struct mr_client_conn *conn)
             (!nghttp2_session_want_read(conn->h2) && !nghttp2_session_want_write(conn->h2)));
 }
 
+/* nghttp2 has said GOAWAY for a fault of the peer's, and goes on with no stream. */
+static bool is_given_up(const struct mr_client_conn *conn)
+{
+    return !TAILQ_EMPTY(&conn->calls) && !conn->is_writing &&
+           !nghttp2_session_want_read(conn->h2) && !nghttp2_session_want_write(conn->h2);
+}
+
 static void after_session(struct mr_client_conn *conn)
 {
     struct mr_client *c = conn->client;
@@ -297,6 +304,9 @@ static void after_session(struct mr_client_conn *conn)
     }
     if (is_over(conn)) {
         mr_client_conn_close(conn);
+    } else if (is_given_up(conn)) {
+        not_h2(conn, "it broke a rule of the protocol");
+        return;
     }
     if (!c->is_closing) {
         mr_client_pump(c);
@@ -305,12 +315,18 @@ static void after_session(struct mr_client_conn *conn)
 
 void mr_client_h2_read(struct mr_client_conn *conn, mr_bytes data)
 {
+    if (!conn->is_heard && data.len >= 4 && data.ptr[3] != NGHTTP2_SETTINGS) {
+        char text[128];
+        not_h2(conn, mr_client_stranger(data, text, sizeof text));
+        return;
+    }
+    conn->is_heard = true;
     ssize_t n = nghttp2_session_mem_recv(conn->h2, data.ptr, data.len);
     if (conn->state != MR_CONN_OPEN) {
         return;
     }
     if (n < 0) {
-        session_failed(conn, (int)n);
+        not_h2(conn, nghttp2_strerror((int)n));
         return;
     }
     mr_flush_queue(conn->client->loop, &conn->flush);
@@ -372,7 +388,7 @@ void mr_client_h2_flush(struct mr_flush *f)
     if (conn->state != MR_CONN_OPEN || n < 0 || o->bytes.len == 0) {
         output_free(o);
         if (conn->state == MR_CONN_OPEN && n < 0) {
-            session_failed(conn, (int)n);
+            not_h2(conn, nghttp2_strerror((int)n));
         } else {
             after_session(conn);
         }

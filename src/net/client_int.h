@@ -120,6 +120,7 @@ struct mr_client_conn {
     bool has_served;           /* a call ended well on it before */
     struct mr_h1_parser h1;
     nghttp2_session *h2;
+    bool is_heard;    /* HTTP/2: the peer has begun to speak it */
     bool is_draining; /* HTTP/2: the peer said GOAWAY */
     bool is_writing;
     struct mr_flush flush;
@@ -238,6 +239,9 @@ void mr_client_tls_read(struct mr_client_conn *conn, mr_bytes data);
 bool mr_client_tls_seal(struct mr_client_conn *conn, struct mr_buf *io);
 /** Tell the peer that this is the end, before the handle is closed. */
 void mr_client_tls_end(struct mr_client_conn *conn);
+
+/** Tell what a peer speaks that does not begin as HTTP/1.1, or HTTP/2, does: "it answered 'SSH-2.0-…'". Returns text. */
+const char *mr_client_stranger(mr_bytes data, char *text, size_t room);
 
 /* ---- client_h1.c ---- */
 

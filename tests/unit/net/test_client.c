@@ -25,6 +25,7 @@
 /* One answer: sent when a whole request has come (its body as content-length says). */
 struct step {
     const char *answer; /* NULL: say nothing */
+    size_t bytes;       /* of it; 0: to its NUL */
     size_t split;       /* > 0: send in pieces of this many bytes */
     bool close;         /* close the connection behind it */
     size_t filler;      /* that many 'x' behind the answer */
@@ -93,7 +94,8 @@ static void serve_connection(struct canned *s, int fd)
     while (read_request(s, fd) && s->at < s->step_count) {
         const struct step *step = &s->steps[s->at++];
         if (step->answer) {
-            send_all(fd, step->answer, strlen(step->answer), step->split);
+            send_all(fd, step->answer, step->bytes ? step->bytes : strlen(step->answer),
+                     step->split);
         }
         for (size_t left = step->filler; left > 0;) {
             static const char x[] =
@@ -336,6 +338,58 @@ static void bad_responses(void **state)
         }
         assert_int_equal(o.rc, MR_E_INVALID);
         assert_non_null(strstr(o.err.msg, "does not speak HTTP/1.1"));
+    }
+}
+
+/* A server of another protocol, which then waits for more: that is told at once, with what it said. */
+static void other_protocols(void **state)
+{
+    (void)state;
+    static const struct {
+        bool http2;
+        struct step step;
+        int rc;
+        const char *told;
+    } rows[] = {
+        {true,
+         {.answer = "HTTP/1.1 400 Bad Request\r\n\r\n"},
+         MR_E_INVALID,
+         "does not speak HTTP/2: it answered 'HTTP/1.1 400 Bad Request'"},
+        {true,
+         {.answer = "SSH-2.0-OpenSSH\r\n"},
+         MR_E_INVALID,
+         "does not speak HTTP/2: it answered 'SSH-2.0-OpenSSH'"},
+        {true,
+         {.answer = "\1\2\3\5\6\7"},
+         MR_E_INVALID,
+         "does not speak HTTP/2: it answered in bytes of another protocol"},
+        {true,
+         {.answer = "\0\0\1\4\0\0\0\0\0x", .bytes = 10},
+         MR_E_INVALID,
+         "does not speak HTTP/2: it broke a rule of the protocol"},
+        {true, {.close = true}, MR_E_UNAVAILABLE, "closed by the server before it spoke HTTP/2"},
+        {false,
+         {.answer = "\0\0\6\4\0\0\0\0\0", .bytes = 9},
+         MR_E_INVALID,
+         "does not speak HTTP/1.1: it answered in HTTP/2, as servers of gRPC do"},
+        {false,
+         {.answer = "SSH-2.0-OpenSSH\r\n"},
+         MR_E_INVALID,
+         "does not speak HTTP/1.1: it answered 'SSH-2.0-OpenSSH'"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct mr_client_options options = {.http2 = rows[i].http2};
+        struct outcome o;
+        struct canned s;
+        canned_start(&s, &rows[i].step, 1);
+        call_once(&o, s.address, "GET", &options, 20 * MR_NS_PER_S);
+        canned_stop(&s);
+        if (o.rc != rows[i].rc || !strstr(o.err.msg, rows[i].told)) {
+            print_error("row %zu: %d %s\n", i, o.rc, o.err.msg);
+        }
+        assert_int_equal(o.rc, rows[i].rc);
+        assert_non_null(strstr(o.err.msg, rows[i].told));
     }
 }
 
@@ -676,17 +730,18 @@ static void freed_early(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(content_length),   cmocka_unit_test(chunked),
-        cmocka_unit_test(other_bodies),     cmocka_unit_test(large_body),
-        cmocka_unit_test(bad_responses),    cmocka_unit_test(endless_head),
-        cmocka_unit_test(broken_off),       cmocka_unit_test(request_head),
-        cmocka_unit_test(head_method),      cmocka_unit_test(keep_alive),
-        cmocka_unit_test(stale_connection), cmocka_unit_test(retried_once),
-        cmocka_unit_test(never_repeated),   cmocka_unit_test(closing_server),
-        cmocka_unit_test(pool_limit),       cmocka_unit_test(timeouts),
-        cmocka_unit_test(refused),          cmocka_unit_test(by_name),
-        cmocka_unit_test(unix_socket),      cmocka_unit_test(bad_addresses),
-        cmocka_unit_test(bad_requests),     cmocka_unit_test(freed_early),
+        cmocka_unit_test(content_length),  cmocka_unit_test(chunked),
+        cmocka_unit_test(other_bodies),    cmocka_unit_test(large_body),
+        cmocka_unit_test(bad_responses),   cmocka_unit_test(endless_head),
+        cmocka_unit_test(other_protocols), cmocka_unit_test(broken_off),
+        cmocka_unit_test(request_head),    cmocka_unit_test(head_method),
+        cmocka_unit_test(keep_alive),      cmocka_unit_test(stale_connection),
+        cmocka_unit_test(retried_once),    cmocka_unit_test(never_repeated),
+        cmocka_unit_test(closing_server),  cmocka_unit_test(pool_limit),
+        cmocka_unit_test(timeouts),        cmocka_unit_test(refused),
+        cmocka_unit_test(by_name),         cmocka_unit_test(unix_socket),
+        cmocka_unit_test(bad_addresses),   cmocka_unit_test(bad_requests),
+        cmocka_unit_test(freed_early),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
