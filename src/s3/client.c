@@ -656,7 +656,7 @@ int mr_s3_new(struct mr_s3 **out, const struct mr_s3_options *o, struct mr_err *
     MR_TRY(mr_loop_new(&s->loop, NULL, err));
     if (s->config.is_provided) {
         char none[1];
-        MR_TRY(s3_renewer_new(&s->renewer, &s->config, on_news, s, err));
+        MR_TRY(s3_renewer_new(&s->renewer, &s->config, o, on_news, s, err));
         s3_renewer_take(s->renewer, &s->config.credentials, none, sizeof none);
     }
     rc = mr_thread_start(&s->thread, "s3", s3_run, s, err);

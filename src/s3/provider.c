@@ -22,6 +22,7 @@
 #define INSTANCE_HOST_6 "http://[fd00:ec2::254]"
 #define INSTANCE_PATH   "/latest/meta-data/iam/security-credentials/"
 #define TIMEOUT_NS      (5 * MR_NS_PER_S)
+#define CONTAINER_NS    (2 * MR_NS_PER_S)
 #define INSTANCE_NS     (1 * MR_NS_PER_S)
 #define ANSWER_MOST     ((size_t)1 << 20)
 #define TOKEN_MOST      ((size_t)64 << 10)
@@ -115,7 +116,8 @@ static void param(struct mr_buf *b, const char *name, const char *value)
 static int sts_ask(struct s3_provider *p, const char *body, const struct s3_credentials *from,
                    struct s3_credentials *out, struct mr_err *err)
 {
-    struct s3_ask a = {.url = p->sts,
+    struct s3_ask a = {.who = "STS",
+                       .url = p->sts,
                        .path = "/",
                        .method = "POST",
                        .body = body,
@@ -277,12 +279,13 @@ static int container_provide(struct s3_provider *p, struct s3_credentials *out, 
     }
     mr_buf_init(&token, TOKEN_MOST);
     MR_TRY(container_token(&token, err));
-    struct s3_ask a = {.url = url,
+    struct s3_ask a = {.who = "the container's service",
+                       .url = url,
                        .path = relative,
                        .method = "GET",
                        .header = {MR_STR("authorization"), mr_buf_view(&token)},
                        .ca_file = p->ca_file,
-                       .timeout_ns = TIMEOUT_NS,
+                       .timeout_ns = CONTAINER_NS,
                        .is_stopped = p->is_stopped};
     MR_TRY(ask(&a, &answer, &status, err));
     const mr_bytes text = {(const uint8_t *)answer.ptr, answer.len};
@@ -324,7 +327,8 @@ static int instance_provide(struct s3_provider *p, struct s3_credentials *out, s
     const char *told = s3_env("AWS_EC2_METADATA_SERVICE_ENDPOINT");
     const char *mode = s3_env("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
     const bool is_6 = mode && mr_str_ieq(mr_str_c(mode), MR_STR("ipv6"));
-    struct s3_ask a = {.url = told   ? told
+    struct s3_ask a = {.who = "the instance's service",
+                       .url = told   ? told
                               : is_6 ? INSTANCE_HOST_6
                                      : INSTANCE_HOST,
                        .path = "/latest/api/token",

@@ -12,11 +12,12 @@
 #include "s3_priv.h"
 
 #define BEFORE_NS     (300 * MR_NS_PER_S)
-#define PAUSE_NS      (1 * MR_NS_PER_S)
+#define PAUSE_NS      (250 * MR_NS_PER_MS)
 #define PAUSE_MOST_NS (60 * MR_NS_PER_S)
-#define FIRST_TRIES   3
-#define AT_LEAST_NS   (1 * MR_NS_PER_S) /* between two askings */
-#define LOOK_NS       (100 * MR_NS_PER_MS)
+#define FIRST_NS                                                                                   \
+    (2 * MR_NS_PER_S) /* in which the first ones are tried again: a start waits for them */
+#define AT_LEAST_NS (1 * MR_NS_PER_S) /* between two askings */
+#define LOOK_NS     (100 * MR_NS_PER_MS)
 
 /* ---- one request, on a loop of its own ---- */
 
@@ -40,7 +41,7 @@ static void on_done(void *ctx, int rc, const struct mr_err *err, const struct mr
     if (!x->is_done) {
         x->rc = rc;
         if (rc < 0) {
-            mr_err_set(x->err, rc, MR_HERE, "no credentials for S3: %s", err->msg);
+            mr_err_set(x->err, rc, MR_HERE, "no credentials for S3: %s: %s", x->ask->who, err->msg);
         } else {
             x->status = r->status;
             mr_buf_append(x->out, r->body.ptr, r->body.len);
@@ -262,8 +263,8 @@ static void news(struct s3_renewer *r, int rc, struct s3_credentials *found,
 static void *renewer_run(void *arg)
 {
     struct s3_renewer *r = arg;
+    const int64_t started_ns = mr_now_ns();
     int64_t pause_ns = PAUSE_NS;
-    unsigned tries = 0;
 
     pthread_mutex_lock(&r->lock);
     while (!atomic_load(&r->is_stopping)) {
@@ -274,8 +275,8 @@ static void *renewer_run(void *arg)
         pthread_mutex_unlock(&r->lock);
         const int rc = provide(r, &found, &err);
         pthread_mutex_lock(&r->lock);
-        const bool is_last = r->has_first || !may_pass(rc) || ++tries == FIRST_TRIES;
         const int64_t next_ns = rc == MR_OK ? due_ns(&found) : mr_now_ns() + pause_ns;
+        const bool is_last = r->has_first || !may_pass(rc) || next_ns > started_ns + FIRST_NS;
         pause_ns = rc == MR_OK ? PAUSE_NS : MR_MIN(2 * pause_ns, PAUSE_MOST_NS);
         if (rc == MR_OK || is_last) {
             news(r, rc, &found, &err);
@@ -297,8 +298,30 @@ static char *copy(const char *text)
     return text ? mr_strndup(text, strlen(text)) : NULL;
 }
 
-int s3_renewer_new(struct s3_renewer **out, const struct s3_config *c, void (*on_news)(void *ctx),
-                   void *ctx, struct mr_err *err)
+/* The first ones, or why there are none. */
+static int first_wait(struct s3_renewer *r, const struct mr_s3_options *o, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    pthread_mutex_lock(&r->lock);
+    while (!r->has_first && rc == MR_OK) {
+        const int64_t look_ns = mr_now_ns() + LOOK_NS;
+        const struct timespec look = {look_ns / MR_NS_PER_S, look_ns % MR_NS_PER_S};
+        pthread_cond_timedwait(&r->changed, &r->lock, &look);
+        if (!r->has_first && o->is_stopped && o->is_stopped(o->ctx)) {
+            rc = MR_FAIL(err, MR_E_CANCELLED, "no credentials for S3: stopped");
+        }
+    }
+    if (rc == MR_OK && (rc = r->rc) < 0) {
+        *err = r->err;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return rc;
+}
+
+int s3_renewer_new(struct s3_renewer **out, const struct s3_config *c,
+                   const struct mr_s3_options *o, void (*on_news)(void *ctx), void *ctx,
+                   struct mr_err *err)
 {
     struct s3_renewer *r = MR_NEW(struct s3_renewer);
     pthread_condattr_t attr;
@@ -316,15 +339,7 @@ int s3_renewer_new(struct s3_renewer **out, const struct s3_config *c, void (*on
     r->ctx = ctx;
     rc = mr_thread_start(&r->thread, "s3-renew", renewer_run, r, err);
     r->is_started = rc == MR_OK;
-    if (rc == MR_OK) {
-        pthread_mutex_lock(&r->lock);
-        while (!r->has_first) {
-            pthread_cond_wait(&r->changed, &r->lock);
-        }
-        rc = r->rc;
-        *err = r->err;
-        pthread_mutex_unlock(&r->lock);
-    }
+    rc = rc < 0 ? rc : first_wait(r, o, err);
     if (rc < 0) {
         s3_renewer_free(&r);
         return rc;

@@ -116,6 +116,7 @@ int s3_provide(struct s3_provider *p, struct s3_credentials *out, struct mr_err 
 /* ---- renew.c ---- */
 
 struct s3_ask {
+    const char *who;  /* is asked, for texts */
     const char *url;  /* http:// or https://, host, port, perhaps a path */
     const char *path; /* instead of that; NULL: none */
     const char *method;
@@ -133,9 +134,11 @@ int s3_http(struct s3_ask *a, struct mr_buf *out, int *out_status, struct mr_err
 #define S3_TROUBLE_ROOM sizeof(((struct mr_err *)0)->msg)
 
 struct s3_renewer;
-/** Waits for the first credentials. on_news is called on its thread, and may not call back. Errors: those of s3_provide. */
-int s3_renewer_new(struct s3_renewer **out, const struct s3_config *c, void (*on_news)(void *ctx),
-                   void *ctx, struct mr_err *err);
+/** Waits for the first credentials, until o->is_stopped is true. on_news is called on its thread, and may not call back.
+ *  Errors: those of s3_provide. */
+int s3_renewer_new(struct s3_renewer **out, const struct s3_config *c,
+                   const struct mr_s3_options *o, void (*on_news)(void *ctx), void *ctx,
+                   struct mr_err *err);
 /** New credentials in the place of *io, if there are any; why none could be got, or "". Any thread. */
 void s3_renewer_take(struct s3_renewer *r, struct s3_credentials *io, char *trouble, size_t room);
 /** Those that were taken are not valid any more. Any thread. */

@@ -3,7 +3,6 @@ here on loopback. What they give is a session of the storage's own, another one 
 import contextlib
 import datetime
 import html
-import http.server
 import json
 import os
 import subprocess
@@ -12,7 +11,7 @@ import urllib.parse
 
 import pytest
 
-from lib import batch, s3
+from lib import batch, other, s3
 
 pytestmark = batch.pytestmark
 WEB_TOKEN = "eyJ-web-identity-token"
@@ -39,19 +38,11 @@ def host():
         yield addresses[0]
 
 
-class Giver(http.server.BaseHTTPRequestHandler):
+class Giver(other.Handler):
     """STS, the container's service and the instance's in one. server.seen: what each was asked; server.refuse: a status for all."""
-    protocol_version = "HTTP/1.1"
 
-    def log_message(self, *_):
-        pass
-
-    def say(self, status, text):
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+    def tell(self, status, text=""):
+        self.say(status, text.encode())
 
     def given(self):
         """A new session each time."""
@@ -63,46 +54,40 @@ class Giver(http.server.BaseHTTPRequestHandler):
         return {"AccessKeyId": made["AccessKeyId"], "SecretAccessKey": made["SecretAccessKey"], "Token": made["SessionToken"], "Expiration": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
     def handle_one(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        body = self.body().decode()
         seen = {"method": self.command, "path": self.path, "form": dict(urllib.parse.parse_qsl(body)), "headers": dict(self.headers)}
         with self.server.lock:
             self.server.seen.append(seen)
         refused = self.server.refuse(len(self.server.seen))
         if refused:
             # One that repeats what it was shown: nothing of it may come into a log.
-            return self.say(refused, f"<ErrorResponse><Error><Code>AccessDenied</Code><Message>{body} {dict(self.headers)}</Message></Error></ErrorResponse>")
+            return self.tell(refused, f"<ErrorResponse><Error><Code>AccessDenied</Code><Message>{body} {dict(self.headers)}</Message></Error></ErrorResponse>")
         if self.command == "POST":
             g = self.given()
             action = seen["form"]["Action"]
-            return self.say(200, f"<{action}Response><{action}Result><Credentials><AccessKeyId>{g['AccessKeyId']}</AccessKeyId>"
-                                 f"<SecretAccessKey>{html.escape(g['SecretAccessKey'])}</SecretAccessKey><SessionToken>{html.escape(g['Token'])}</SessionToken>"
-                                 f"<Expiration>{g['Expiration']}</Expiration></Credentials></{action}Result></{action}Response>")
+            return self.tell(200, f"<{action}Response><{action}Result><Credentials><AccessKeyId>{g['AccessKeyId']}</AccessKeyId>"
+                                  f"<SecretAccessKey>{html.escape(g['SecretAccessKey'])}</SecretAccessKey><SessionToken>{html.escape(g['Token'])}</SessionToken>"
+                                  f"<Expiration>{g['Expiration']}</Expiration></Credentials></{action}Result></{action}Response>")
         if self.path.startswith("/container"):
             ok = self.headers["Authorization"] == CONTAINER_TOKEN
-            return self.say(200 if ok else 401, json.dumps(self.given()) if ok else "")
+            return self.tell(200 if ok else 401, json.dumps(self.given()) if ok else "")
         if self.command == "PUT":
             ok = self.path == "/latest/api/token" and self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
-            return self.say(200 if ok else 400, SESSION if ok else "")
+            return self.tell(200 if ok else 400, SESSION if ok else "")
         if self.headers["X-aws-ec2-metadata-token"] != SESSION:
-            return self.say(401, "")  # no IMDSv1
+            return self.tell(401)  # no IMDSv1
         role = self.path.removeprefix("/latest/meta-data/iam/security-credentials/")
-        return self.say(200, json.dumps({"Code": "Success", "Type": "AWS-HMAC", **self.given()}) if role == "my-role" else "my-role\n")
+        return self.tell(200, json.dumps({"Code": "Success", "Type": "AWS-HMAC", **self.given()}) if role == "my-role" else "my-role\n")
 
     do_GET = do_POST = do_PUT = handle_one
 
 
 @contextlib.contextmanager
 def giver(storage, seconds=3600, refuse=lambda number: None):
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Giver) as server:
-        server.lock, server.seen, server.given, server.storage, server.seconds, server.refuse = threading.Lock(), [], 0, storage, seconds, refuse
+    with other.serving(Giver) as server:
+        server.seen, server.given, server.storage, server.seconds, server.refuse = [], 0, storage, seconds, refuse
         server.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+        yield server
 
 
 def web(g, folder):
@@ -281,10 +266,30 @@ def test_profiles_that_cannot_be(storage, host, tmp_path, text, words):
     assert words in run(tmp_path, host, profile(None, tmp_path, "[profile p]\n" + text), storage.endpoint, code=1)
 
 
-def test_a_service_that_does_not_answer(storage, host, tmp_path):
-    """The start ends by itself."""
+@pytest.mark.parametrize("source,most,who", [(instance, 1, "the instance's service"), (container, 1, "the container's service"),
+                                             (web, 1, "STS"), (role_of_instance, 2, "the instance's service")])
+def test_a_service_that_does_not_answer(storage, host, tmp_path, source, most, who):
+    """The start ends by itself, and soon: what was waited for in vain is hardly asked again."""
     stuck = os.pipe()
     with giver(storage, refuse=lambda number: os.read(stuck[0], 1) and None) as g:
-        said = run(tmp_path, host, instance(g, tmp_path), storage.endpoint, code=1)
+        said = run(tmp_path, host, source(g, tmp_path) | {"AWS_ENDPOINT_URL_STS": g.url}, storage.endpoint, code=1)
         os.close(stuck[1])
-        assert "does not answer" in said
+        assert f"no credentials for S3: {who}: no answer from " in said and len(g.seen) <= most
+
+
+def test_a_start_that_is_stopped(storage, host, tmp_path):
+    """It does not wait for credentials."""
+    asked, stuck = threading.Event(), os.pipe()
+
+    def refuse(number):
+        asked.set()
+        os.read(stuck[0], 1)
+    with giver(storage, refuse=refuse) as g:
+        env = batch.environment() | {"HOME": str(tmp_path), "AWS_ENDPOINT_URL_S3": storage.endpoint, "AWS_ENDPOINT_URL_STS": g.url} | web(g, tmp_path)
+        job = subprocess.Popen([str(batch.BIN), "batch", "run", "-m", "m", "--hosts", host, "-o", str(tmp_path / "out"), "-i", "s3://data/in/"],
+                               env=env, stderr=subprocess.PIPE, text=True)
+        assert asked.wait(60)
+        job.terminate()
+        said = job.communicate(timeout=100)[1]
+        os.close(stuck[1])
+        assert job.returncode == 1 and "no answer" not in said

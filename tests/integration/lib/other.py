@@ -22,7 +22,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def body(self):
-        return self.rfile.read(int(self.headers["Content-Length"]))
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def do_GET(self):
         if self.path == "/v2/models/m":

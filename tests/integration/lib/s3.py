@@ -4,10 +4,8 @@ Buckets and keys are in memory. `faulty` lets a test say what becomes of each re
 """
 import contextlib
 import http.client
-import http.server
 import json
 import logging
-import threading
 
 import boto3
 import requests
@@ -15,6 +13,8 @@ from botocore.config import Config
 from moto import settings
 from moto.core.authorization import ActionAuthenticatorMixin
 from moto.server import ThreadedMotoServer
+
+from lib import other
 
 logging.getLogger("werkzeug").setLevel("ERROR")
 ALL = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
@@ -69,17 +69,13 @@ def storage():
         server.stop()
 
 
-class Proxy(http.server.BaseHTTPRequestHandler):
+class Proxy(other.Handler):
     """Hands requests on. server.fault(method, path, number) is None, or what becomes of one:
     an int (that status, and the storage does not hear of it; or (status, code, headers)), "lost" (the storage does it, its answer is lost),
     "cut" (half of the answer comes), or a function that changes (headers, body) of the answer."""
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
 
     def handle_all(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.body()
         with self.server.lock:
             self.server.requests.append((self.command, self.path, dict(self.headers)))
             fault = self.server.fault(self.command, self.path, len(self.server.requests))
@@ -121,21 +117,10 @@ class Proxy(http.server.BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_all
 
 
-class Server(http.server.ThreadingHTTPServer):
-    request_queue_size = 128
-    daemon_threads = True
-
-
 @contextlib.contextmanager
 def faulty(storage, fault):
     """The proxy: .endpoint, .requests, .fault."""
-    with Server(("127.0.0.1", 0), Proxy) as server:
-        server.lock, server.requests, server.fault, server.behind = threading.Lock(), [], fault, storage.port
+    with other.serving(Proxy) as server:
+        server.requests, server.fault, server.behind = [], fault, storage.port
         server.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+        yield server

@@ -41,7 +41,8 @@ struct mr_s3_options {
     /** A request has failed twice or more and will be tried again; at most once in ten seconds, on the storage's thread.
      *  May be NULL. */
     void (*on_trouble)(void *ctx, const char *text);
-    /** Asked five times a second while there are requests: true is mr_s3_cancel. On the storage's thread. May be NULL. */
+    /** Asked five times a second while there are requests: true is mr_s3_cancel. On the storage's thread, and in mr_s3_new on
+     *  its caller's. May be NULL. */
     bool (*is_stopped)(void *ctx);
     void *ctx;
 };
@@ -49,7 +50,7 @@ struct mr_s3_options {
 /** Finds endpoint, region and credentials: the options, the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
  *  AWS_SESSION_TOKEN), the profile AWS_PROFILE or "default" in AWS_SHARED_CREDENTIALS_FILE and AWS_CONFIG_FILE (in ~/.aws),
  *  which may have a role, a web identity (AWS_WEB_IDENTITY_TOKEN_FILE), the container's service, the instance's. Those
- *  three are asked, up to 18 s, and again before what they gave runs out, by a thread of its own. AWS_CA_BUNDLE names
+ *  three are asked, for about 2 s, or the 5 s of one request to STS, unless is_stopped is true, and again before what they gave runs out, by a thread of its own. AWS_CA_BUNDLE names
  *  authorities. The storage is not asked yet. Errors: MR_E_INVALID, MR_E_FORBIDDEN (no credentials, and not
  *  anonymous; refused), MR_E_UNAVAILABLE, MR_E_DEADLINE (a service does not answer), MR_E_UNSUPPORTED (a profile that needs
  *  somebody to type), MR_E_EXHAUSTED. */
