@@ -27,7 +27,11 @@ class Bench:
         """Starts a server; the caller stops it."""
         if name == "triton" and self.no_triton:
             raise machine.Missing(self.no_triton)
-        return {"millrace": Millrace, "triton": Triton}[name](*arguments, **more)
+        make = {"millrace": Millrace, "triton": Triton}[name]
+        try:
+            return make(*arguments, **more)
+        except machine.Ended:  # such as when another program has just taken one of its ports
+            return make(*arguments, **more)
 
     def server(self, name, kind="main", options=(), **more):
         """The server of that name over that repository, started once."""

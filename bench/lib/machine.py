@@ -4,6 +4,7 @@ import platform
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +15,10 @@ PAGE = os.sysconf("SC_PAGESIZE")
 
 class Missing(Exception):
     """Something that a row needs is not on this machine; the text says what."""
+
+
+class Ended(Missing):
+    """A server that ended while it started."""
 
 
 def need(tool, package):
@@ -34,6 +39,37 @@ def client_cpu():
 
 def pinned(cpu, command):
     return ["taskset", "-c", str(cpu)] + [str(c) for c in command]
+
+
+def realtime():
+    """What starts a program that runs before all ordinary ones."""
+    chrt = ["chrt", "-f", "1"]
+    if subprocess.run([*chrt, "true"], capture_output=True).returncode:
+        raise Missing("real-time scheduling is not allowed here (root, or CAP_SYS_NICE)")
+    return chrt
+
+
+CLOCK = """
+import select, sys, time
+late = 0
+while not select.select([sys.stdin], [], [], 0)[0]:
+    due = time.monotonic() + 0.001
+    time.sleep(0.001)
+    late = max(late, time.monotonic() - due)
+print(late)
+"""
+
+
+class Clock:
+    """A real-time program on each CPU that sleeps for 1 ms again and again; `late_us` is by how much one woke up late."""
+
+    def __enter__(self):
+        self.programs = [subprocess.Popen([*realtime(), *pinned(cpu, [sys.executable, "-c", CLOCK])], stdin=subprocess.PIPE,
+                                          stdout=subprocess.PIPE, text=True) for cpu in {server_cpu(), client_cpu()}]
+        return self
+
+    def __exit__(self, *_):
+        self.late_us = max(1e6 * float(p.communicate()[0] or 0) for p in self.programs)
 
 
 def output(command, **more):

@@ -16,7 +16,7 @@ NAMES = {"millrace": "Millrace", "triton": "Triton"}
 MAIN = {"table": "rows", "latency": "p50", "load": "seconds", "updates": "worst", "start": "ready"}  # the figure of rows that begin so; of others the rate
 UNITS = {"rate": "{}/s", "cpu": "{} CPU", "p50": "p50 {}", "rss": "{}", "batch": "batches of {}", "reads": "{} reads",
          "writes": "{} writes", "polls": "{} polls", "other calls": "{} other calls", "threads": "threads: {}",
-         "peak": "peak {}", "kept": "{} of it kept", "health": "health {}", "worst": "longest wait {}", "p99.9": "p99.9 {}",
+         "peak": "peak {}", "kept": "{} of it kept", "health": "health {}", "worst": "longest wait {}", "p99.9": "p99.9 {}", "late": "clock {} late",
          "rows": "{} rows/s", "worker cpu": "{} CPU", "host cpu": "{} CPU of the host", "busy": "CPUs {} busy meanwhile", "peak rss": "{}",
          "load": "loads in {}", "instances": "{}", "rss growth": "{} × after the first update"}
 BESIDE = ("millrace, busy polling", "millrace, seen before", "millrace, plain", "triton, loads by REST",
@@ -33,7 +33,7 @@ def figures_text(row, contender, figures):
 
 
 def main_cell(row, contender):
-    extra = {"p50": ("cpu", "instances"), "seconds": ("cpu", "rss"), "worst": ("p99.9", "load", "rss"),
+    extra = {"p50": ("cpu", "instances"), "seconds": ("cpu", "rss"), "worst": ("p99.9", "load", "rss", "late"),
              "ready": ("rss",)}.get(main_figure(row), ("cpu", "batch", "kept", "instances"))
     cell = figures_text(row, contender, (main_figure(row), *extra)).removeprefix("p50 ")
     if not cell and contender == "triton" and row["key"] in EARLIER:

@@ -130,6 +130,12 @@ def large(repo):
     products(repo, "large", 24, version=2)
 
 
+def medium(repo):
+    """128 MiB of weights, in two versions."""
+    products(repo, "large", 8)
+    products(repo, "large", 8, version=2)
+
+
 def giant(repo):
     """A gigabyte of weights."""
     products(repo, "large", 64)
@@ -153,7 +159,7 @@ def make(folder, kind):
             identity_pair(repo, f"m{i}")
     else:
         for one in {"main": (simple, identity_pair, identity_rows, dense, convolutional), "small": (simple,),
-                    "counted": (simple, identity_pair), "heavy": (heavy,), "updates": (simple, large),
+                    "counted": (simple, identity_pair), "heavy": (heavy,), "updates": (simple, large), "busy updates": (simple, medium),
                     "giant": (simple, giant), "tables": (table_models,), "empty": ()}[kind]:
             one(repo)
     return root

@@ -29,6 +29,7 @@ FIGURES = {  # name: (heading, format)
     "load": ("load", lambda v: time_text(1e6 * v)),
     "rss growth": ("memory, last ÷ first update", lambda v: f"{v:.2f}"),
     "doubtful": ("doubtful windows", lambda v: f"{v:.0f}"),
+    "late": ("clock late by", lambda v: time_text(v)),
     "threads": ("threads", lambda v: f"{v:.0f}"),
     "instances": ("instances", lambda v: f"{v:.0f} instance" + "s" * (v > 1)),
     "rows": ("rows/s", lambda v: f"{v:,.0f}"),

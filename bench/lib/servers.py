@@ -42,7 +42,7 @@ class Server:
         """Until `ready` is answered with 200 (or, where it is None, the port accepts)."""
         while time.perf_counter() - self.started < START_LIMIT_S:
             if self.process.poll() is not None:
-                raise machine.Missing(f"{self.name} ended at start with {self.process.returncode}")
+                raise machine.Ended(f"{self.name} ended at start with {self.process.returncode}")
             try:
                 if ready is None:
                     socket.create_connection(("127.0.0.1", port), 1).close()

@@ -112,3 +112,29 @@ def test_tables_have_a_part_of_the_page(tmp_path):
     assert "kept" in text and "old" not in text
     assert "| 3,000,000 rows/s, 900.0 ms CPU, 90 MB | script 1,000,000 rows/s, 3.00 s CPU, 200 MB |" in text
     assert "3.00 × script (target ≥ 2)" in text and "busy with other work" in text
+
+
+AGAIN = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from lib import bench, machine
+tried = []
+def begin(*_):
+    tried.append(1)
+    if len(tried) < 2:
+        raise machine.Ended("another program has its port")
+    return "server"
+bench.Millrace = begin
+assert bench.Bench("", 1, 1).begin("millrace", "repository") == "server" and len(tried) == 2
+try:
+    with machine.Clock() as clock:
+        pass
+    assert clock.late_us >= 0
+except machine.Missing as e:
+    assert "real-time" in str(e)
+"""
+
+
+def test_a_server_that_ends_at_start_is_begun_again_and_the_clock_is_watched():
+    done = subprocess.run([sys.executable, "-c", AGAIN, ROOT / "bench"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

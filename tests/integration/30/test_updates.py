@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def test_page_faults(updated):
 
 
 class Traced(collections.Counter):
-    """These system calls, while the block runs, as (name of the thread, call)."""
+    """These system calls, while the block runs, as (name of the thread, call); a wait for a futex as FUTEX_WAIT."""
 
     def __init__(self, updated, folder, calls):
         super().__init__()
@@ -76,8 +77,8 @@ class Traced(collections.Counter):
         for number, rest in re.findall(r"^(\d+) +(.*)$", self.path.read_text(), re.M):
             if rest.startswith("+++ exited") and made[number][-1:] == ["madvise"]:
                 made[number].pop()  # an ending thread gives its stack back
-            elif call := re.match(r"(\w+)\(", rest):
-                made[number].append(call[1])
+            elif call := re.match(r"(\w+)\((?:\w+, (FUTEX_WAIT))?", rest):
+                made[number].append(call[2] or call[1])
         for number, names in made.items():
             self.update((self.names.get(number, "others"), name) for name in names)
 
@@ -125,6 +126,36 @@ def test_system_calls(updated, tmp_path):
     serving = {key: n for key, n in calls.items() if key[0].startswith(SERVING)}
     assert not serving, calls
     assert sum(n for (_, call), n in calls.items() if call == "madvise") >= UPDATES, "pages are given back: nothing was seen"
+
+
+@pytest.fixture
+def one_busy_cpu():
+    """Puts all threads of a process on one CPU, beside a program that computes."""
+    cpu, programs = min(os.sched_getaffinity(0)), []
+
+    def put(pid):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            os.sched_setaffinity(int(task), {cpu})
+        programs.append(subprocess.Popen(["taskset", "-c", str(cpu), sys.executable, "-c", "while True: pass"]))
+    yield put
+    for p in programs:
+        p.kill()
+        p.wait()
+
+
+@needs_tracing
+def test_no_network_thread_waits_for_a_lock_of_a_load(updated, tmp_path, one_busy_cpu):
+    """A load of the lowest priority that loses its CPU while it holds a lock gets it back late."""
+    with updated() as u:
+        u.update()
+        one_busy_cpu(u.pid)
+        asked = u.askers[0].asked
+        with Traced(u, tmp_path, ("futex",)) as calls:
+            for _ in range(3):
+                u.update()
+        asked = u.askers[0].asked - asked
+    assert calls["loop-0", "futex"] > asked / 2, "it wakes those who compute: something was seen"
+    assert calls["loop-0", "FUTEX_WAIT"] <= 3, calls
 
 
 @needs_tracing
