@@ -292,28 +292,17 @@ static int call_send(struct job *j, struct work *w, const struct mr_route_call *
 /* For one host alone; when that is away there is nothing to wait for. */
 static bool canary_send(struct job *j, struct work *w, int64_t now_ns)
 {
-    struct calls *c = &j->calls;
-    struct host *h = w->only;
-    struct mr_route_call to = {0};
+    const struct host *h = w->only;
+    struct mr_route_call to;
     struct mr_err err;
 
-    c->others.len = 0;
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        if (j->hosts.at[i]->id && j->hosts.at[i] != h) {
-            MR_VEC_PUSH(&c->others, j->hosts.at[i]->id);
-        }
-    }
-    const struct mr_route_ask ask = {
-        .rows = 1, .avoid = c->others.at, .avoid_count = (uint32_t)c->others.len, .is_retry = true};
-    const bool is_there = h->id && h->is_listed && !h->is_fenced;
-    if (is_there && !mr_route_pick(j->route, now_ns, &ask, &to)) {
-        return false;
-    }
-    if (!is_there || to.host != h->id) {
-        mr_route_done(j->route, now_ns, to.ticket, MR_ROUTE_CANCELLED, 0);
+    if (!h->id || !h->is_listed || h->is_fenced) {
         canary_absent(j, w);
         work_drop(&w);
         return true;
+    }
+    if (!mr_route_pick_host(j->route, now_ns, h->id, &to)) {
+        return false;
     }
     int rc = call_send(j, w, &to, &err);
     if (rc < 0) {

@@ -1,6 +1,7 @@
 /* Trials of hosts, see canary.h. */
 #include "canary.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -13,8 +14,10 @@
 #define TRIAL_NS     (60 * MR_NS_PER_S)
 #define LAST_MOST    64                /* hosts that are looked at once more at the end */
 #define VOTES_TO_WIN 2                 /* of three at least */
-#define LAST_NS      (2 * MR_NS_PER_S) /* at the end a host is waited for so long, or … */
+#define LAST_NS      (2 * MR_NS_PER_S) /* at the end a host may be silent for so long, or … */
+#define FIRST_NS     (5 * MR_NS_PER_S) /* … where it would be a host's first comparison, or … */
 #define LAST_ANSWERS 4                 /* … as long as so many of its slow answers take */
+#define LAST_TRIES   3                 /* a host is asked so often, if it fails soon */
 #define LAST_GIVEN   2 /* so many did not answer in time: there are no more checks */
 
 /* A row that a host has answered. */
@@ -22,6 +25,7 @@ struct sample {
     struct extent *row; /* of one row; NULL: none */
     struct mr_rows *answer;
     struct host *host;
+    uint64_t at; /* answers of the host then */
 };
 
 struct ballot {
@@ -34,6 +38,7 @@ struct canary {
     struct job *job;
     uint64_t every; /* answers of a host */
     bool is_off;
+    bool is_unsteady; /* and therefore off */
     struct sample samples[SAMPLES];
     size_t next; /* sample to be replaced */
     /* the trial under way */
@@ -42,6 +47,7 @@ struct canary {
     size_t count;
     size_t pending; /* questions */
     bool is_vote;
+    struct host *about; /* at the end: the host that is compared by it */
     uint32_t number;
     int64_t since_ns;
     MR_VEC(struct extent *) late; /* rows of trials that were given up */
@@ -73,6 +79,7 @@ static void trial_end(struct canary *c)
     }
     c->count = c->pending = 0;
     c->is_vote = false;
+    c->about = NULL;
 }
 
 static void sample_drop(struct sample *s)
@@ -138,7 +145,7 @@ static void nobody_is_steady(struct canary *c)
     mr_log(MR_LOG_WARN, "batch.canary_off",
            "row=%s; hosts answer it differently each time, so they are not compared any more",
            MR_LOG_STR(mr_str_c(row_text(c, row, sizeof row))));
-    c->is_off = true;
+    c->is_off = c->is_unsteady = true;
 }
 
 static void nobody_knows(struct canary *c)
@@ -238,6 +245,18 @@ static void vote(struct canary *c)
     }
 }
 
+/* Whoever was asked has shown how it answers now, the other one how it answered once. */
+static void compared(struct canary *c)
+{
+    struct canary_clock *asked = &c->ballots[1].host->canary;
+
+    c->ballots[0].host->canary.is_compared = asked->is_compared = true;
+    asked->checked = asked->answers;
+    if (c->about) {
+        c->about->canary.checked = c->about->canary.answers;
+    }
+}
+
 void canary_look(struct job *j)
 {
     struct canary *c = j->canary;
@@ -245,8 +264,11 @@ void canary_look(struct job *j)
     if (!c || c->pending > 0 || !c->row) {
         return;
     }
-    if (!c->is_vote && c->ballots[1].count > 0 && !are_alike(c, &c->ballots[0], &c->ballots[1])) {
-        vote(c);
+    if (!c->is_vote && c->ballots[1].count > 0) {
+        compared(c);
+        if (!are_alike(c, &c->ballots[0], &c->ballots[1])) {
+            vote(c);
+        }
         if (c->pending > 0) {
             return;
         }
@@ -297,6 +319,31 @@ static struct sample *sample_place(struct canary *c, const struct host *h)
     return next;
 }
 
+/* What another one has answered, whatever it is; NULL: nothing is kept. */
+static const struct sample *sample_of_another(const struct canary *c, const struct host *h)
+{
+    for (size_t i = 0; i < SAMPLES; i++) {
+        if (c->samples[i].row && c->samples[i].host != h) {
+            return &c->samples[i];
+        }
+    }
+    return NULL;
+}
+
+/* The last that it has answered. */
+static const struct sample *sample_of(const struct canary *c, const struct host *h)
+{
+    const struct sample *last = NULL;
+
+    for (size_t i = 0; i < SAMPLES; i++) {
+        const struct sample *s = &c->samples[i];
+        if (s->row && s->host == h && (!last || s->at > last->at)) {
+            last = s;
+        }
+    }
+    return last;
+}
+
 static void sample_take(struct canary *c, struct host *h, const struct span *of,
                         const struct mr_rows *rows)
 {
@@ -321,6 +368,7 @@ static void sample_take(struct canary *c, struct host *h, const struct span *of,
         (struct extent){.job = c->job, .file = e->file, .first = e->first + of->first, .rows = row};
     s->answer = answer;
     s->host = h;
+    s->at = h->canary.answers;
 }
 
 /* Soon at first, so that small jobs and hosts that were never well are looked at, too. */
@@ -335,15 +383,12 @@ static uint64_t next_check(const struct canary *c, const struct canary_clock *cl
 static void check(struct canary *c, struct host *h)
 {
     struct canary_clock *clock = &h->canary;
+    const struct sample *s = c->row ? NULL : sample_of_another(c, h);
 
-    for (size_t i = 0; i < SAMPLES && !c->row; i++) {
-        struct sample *s = &c->samples[i];
-        if (s->row && s->host != h) {
-            clock->checks++;
-            clock->checked = clock->answers;
-            clock->check_at = next_check(c, clock);
-            trial_begin(c, s, h);
-        }
+    if (s) {
+        clock->checks++;
+        clock->check_at = next_check(c, clock);
+        trial_begin(c, s, h);
     }
 }
 
@@ -357,7 +402,7 @@ void canary_see(struct call *k, const struct span *of, const struct mr_rows *row
     }
     clock->check_at = clock->answers++ == 0 ? next_check(c, clock) : clock->check_at;
     if (clock->answers > clock->sample_at) {
-        clock->sample_at = clock->answers + c->every / 64;
+        clock->sample_at = clock->answers + MR_MIN(c->every / 64, clock->answers);
         sample_take(c, k->host, of, rows);
     }
     if (clock->answers >= clock->check_at) {
@@ -365,24 +410,99 @@ void canary_see(struct call *k, const struct span *of, const struct mr_rows *row
     }
 }
 
+/* ---- the end ---- */
+
+static bool may_be_asked(const struct host *h)
+{
+    return h->is_listed && h->id && !h->is_fenced && h->canary.silences < LAST_TRIES &&
+           mr_route_is_working(h->job->route, h->id);
+}
+
+/* One that may be asked what this host has answered, rather one that has no calls. */
+static struct host *another(const struct job *j, const struct host *than)
+{
+    struct host *best = NULL;
+
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        struct host *h = j->hosts.at[i];
+        if (h != than && may_be_asked(h) && (!best || h->in_flight < best->in_flight)) {
+            best = h;
+        }
+    }
+    return best;
+}
+
+/* Does it answer now as others did? Where that cannot be asked: do others answer now as it did? */
+static void last_check(struct canary *c, struct host *h)
+{
+    const struct sample *s = may_be_asked(h) ? sample_of_another(c, h) : NULL;
+    struct host *asked = h;
+
+    if (!s) {
+        s = sample_of(c, h);
+        asked = another(c->job, h);
+    }
+    if (s && asked) {
+        trial_begin(c, s, asked);
+        c->about = h;
+    }
+}
+
+/* A host was compared with none, and one may come soon that can be asked. */
+static bool another_may_come(const struct canary *c, bool is_alone)
+{
+    const struct job *j = c->job;
+    const int64_t now_ns = mr_now_ns();
+    bool may_come = discover_is_pending(j, now_ns);
+
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        const struct host *h = j->hosts.at[i];
+        may_come = may_come || (h->is_listed && !h->id && h->is_asking);
+    }
+    return is_alone && may_come && now_ns - c->end_ns < FIRST_NS;
+}
+
 bool canary_is_asking(struct job *j)
 {
     struct canary *c = j->canary;
+    bool is_alone = false;
 
-    if (c && c->end_ns == 0) {
-        c->end_ns = mr_now_ns();
+    if (!c || c->is_off) {
+        return false;
     }
-    for (size_t i = 0; c && !c->is_off && !c->row && i < j->hosts.len && i < LAST_MOST; i++) {
+    c->end_ns = c->end_ns ? c->end_ns : mr_now_ns();
+    for (size_t i = 0; !c->row && i < j->hosts.len && i < LAST_MOST; i++) {
         struct host *h = j->hosts.at[i];
-        if (h->canary.answers > h->canary.checked && h->id && !h->is_fenced) {
-            check(c, h);
-            h->canary.checked = h->canary.answers;
+        if (h->canary.answers > h->canary.checked) {
+            is_alone = is_alone || !h->canary.is_compared;
+            last_check(c, h);
         }
     }
-    return c && c->row;
+    return c->row || another_may_come(c, is_alone);
 }
 
-static void told(struct canary *c, const struct work *w, struct mr_rows *rows)
+void canary_end(const struct job *j)
+{
+    const struct canary *c = j->canary;
+
+    for (size_t i = 0; c && !c->is_unsteady && hosts_listed(j) > 1 && i < j->hosts.len; i++) {
+        const struct host *h = j->hosts.at[i];
+        if (h->canary.answers > 0 && !h->canary.is_compared) {
+            mr_log(MR_LOG_WARN, "batch.not_compared",
+                   "host=%s rows=%" PRIu64 "; no other host answered one of them in time, so "
+                   "nobody knows whether they are right",
+                   MR_LOG_STR(mr_str_c(h->wire.address)), h->rows);
+        }
+    }
+}
+
+/* At the end it is asked so often at most. */
+static void gives_no_answer(const struct canary *c, struct host *h, uint32_t times)
+{
+    h->canary.silences += c->end_ns > 0 && !c->is_vote ? times : 0;
+}
+
+static void told(struct canary *c, const struct work *w, struct mr_rows *rows, uint32_t times)
 {
     struct ballot *b = &c->ballots[w->ballot];
 
@@ -392,6 +512,8 @@ static void told(struct canary *c, const struct work *w, struct mr_rows *rows)
     }
     if (rows) {
         b->answers[b->count++] = rows;
+    } else {
+        gives_no_answer(c, b->host, times);
     }
     c->pending--;
 }
@@ -406,25 +528,29 @@ void canary_told(struct call *k, const struct wire_answer *a)
         k->job->dialect->rows(k, a, 0, &k->work->spans[0], &rows, &err) < 0) {
         rows = NULL;
     }
-    told(c, k->work, rows);
+    told(c, k->work, rows, a->outcome == MR_ROUTE_TIMED_OUT ? LAST_TRIES : 1);
 }
 
 void canary_absent(struct job *j, const struct work *w)
 {
-    told(j->canary, w, NULL);
+    told(j->canary, w, NULL, 1);
 }
 
-/* A job that is done does not wait long for a host that hangs, unless two have differed. */
-static int64_t patience_ns(const struct canary *c)
+/* Until when the trial may last. A job that is done does not wait long for a host that hangs, unless two have differed. */
+static int64_t patience_until(const struct canary *c)
 {
     const struct host *h = c->ballots[1].host;
 
     if (c->end_ns == 0 || c->is_vote) {
-        return TRIAL_NS;
+        return mr_ns_after(MR_MAX(c->since_ns, c->end_ns), TRIAL_NS);
     }
     const int64_t slow_ns =
         h->figures.answer_ns ? (int64_t)mr_hist_quantile(h->figures.answer_ns, 0.95) : 0;
-    return MR_MIN(MR_MAX(LAST_ANSWERS * slow_ns, LAST_NS), TRIAL_NS);
+    const bool is_first = c->about && !c->about->canary.is_compared && h->failures == 0;
+    const int64_t least_ns = is_first ? FIRST_NS : LAST_NS;
+    /* It may have calls to answer that nobody waits for any more. */
+    return mr_ns_after(MR_MAX(MR_MAX(c->since_ns, c->end_ns), h->heard_ns),
+                       MR_MIN(MR_MAX(LAST_ANSWERS * slow_ns, least_ns), TRIAL_NS));
 }
 
 void canary_tick(struct job *j, int64_t now_ns)
@@ -435,10 +561,11 @@ void canary_tick(struct job *j, int64_t now_ns)
         c->since_ns = now_ns; /* nobody can answer */
     }
     /* Whoever has not answered by now is none the worse for it. */
-    if (c && c->row && now_ns - MR_MAX(c->since_ns, c->end_ns) > patience_ns(c)) {
+    if (c && c->row && now_ns > patience_until(c)) {
         c->number++;
         c->given_up += c->end_ns > 0;
         c->is_off = c->is_off || c->given_up >= LAST_GIVEN;
+        gives_no_answer(c, c->ballots[1].host, LAST_TRIES);
         if (c->is_vote) {
             verdict(c);
         }

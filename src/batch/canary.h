@@ -5,6 +5,10 @@
  * wrong. Where hosts do not even say the same twice, the model is no function of its inputs, and there are no canaries
  * from then on. Where there is no majority, nobody can tell, and the job stops.
  *
+ * At the end each host that has answered since its last trial has one more; where it is gone, or no other host has answered
+ * a row, another one is asked what it has answered. So no row is in a finished job whose host was compared with none, as
+ * long as another one is listed that answers.
+ *
  * One trial at a time; thread: the loop's. */
 #ifndef MR_BATCH_CANARY_H
 #define MR_BATCH_CANARY_H
@@ -28,7 +32,9 @@ struct canary_clock {
     uint64_t checks;
     uint64_t check_at;  /* answers */
     uint64_t sample_at; /* the same */
-    uint64_t checked;   /* the same, at the last check */
+    uint64_t checked;   /* the same, when it was compared last */
+    bool is_compared;   /* with another host, once at least */
+    uint32_t silences;  /* at the end: trials that it gave no answer to */
 };
 
 void canary_new(struct job *j);
@@ -42,6 +48,8 @@ void canary_absent(struct job *j, const struct work *w);
 void canary_look(struct job *j);
 /** At the end of the job, which has to wait for it: each host is compared once more. */
 bool canary_is_asking(struct job *j);
+/** All is done: tells whose rows nobody else has answered. */
+void canary_end(const struct job *j);
 void canary_tick(struct job *j, int64_t now_ns);
 
 /** Do they say the same, but for such a part of numbers that are not whole? Both are of one schema. */

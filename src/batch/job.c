@@ -474,6 +474,7 @@ void job_look(struct job *j)
     if (j->phase == JOB_RUNNING && j->is_read && j->open.len == 0 && !j->is_finishing &&
         !canary_is_asking(j) && !j->pause_reason[0]) {
         j->is_finishing = true;
+        canary_end(j);
         if (j->manifest) {
             committer_finish(&j->committer); /* which ends it, and may have to wait for a disk */
         } else {
@@ -569,7 +570,6 @@ static void job_free(struct job *j)
     }
     canary_free(&j->canary);
     MR_VEC_FINI(&j->calls.in_flight);
-    MR_VEC_FINI(&j->calls.others);
     hosts_free(j);
     mr_route_free(&j->route);
     retry_free(&j->retry);

@@ -537,7 +537,6 @@ struct calls {
     uint64_t sent;
     uint64_t failed;
     uint64_t hedged;
-    MR_VEC(uint32_t) others; /* all hosts but one, while something is sent to that */
 };
 /** A new extent from the reader: rows that cannot be sent become dead letters. */
 void calls_add(struct job *j, struct extent *e);

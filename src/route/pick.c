@@ -177,3 +177,18 @@ bool mr_route_pick(struct mr_route *r, int64_t now_ns, const struct mr_route_ask
     pick_take(r, h, MR_MAX(ask->rows, (int64_t)1), ask->weight, out_call);
     return true;
 }
+
+bool mr_route_pick_host(struct mr_route *r, int64_t now_ns, uint32_t host,
+                        struct mr_route_call *out_call)
+{
+    struct route_host *h;
+
+    route_tick(r, now_ns);
+    h = host_find(r, host);
+    if (!h || !mr_route_is_working(r, host) || h->paused_until_ns > r->now_ns ||
+        h->in_flight >= r->max_limit) {
+        return false;
+    }
+    pick_take(r, h, 1, 0, out_call);
+    return true;
+}

@@ -218,3 +218,85 @@ def test_a_job_that_is_done_does_not_wait_for_the_last_check(tmp_path):
             events["is_over"].set()
     assert done.returncode == 0 and events["hung"].is_set(), done.stderr
     batch.check(tmp_path, x)
+
+
+class Behind(batch.Host):
+    """Has answered nothing before the one row comes that compares: all rows of the table are answered by others then, as
+    200 calls are enough for a second copy of each call that it has."""
+    def answer(self, number, x, key):
+        if len(key) == 1:
+            self.compared.set()
+        wait.until(self.compared.is_set, "the row that compares")
+        self.good(x, key)
+
+
+class Hidden(Behind):
+    """Does not even tell its model before the other one has answered all rows."""
+    def do_GET(self):
+        wait.until(lambda: self.first[0].calls >= 200, "all calls to the other host")
+        super().do_GET()
+
+
+def quick_and_wrong(*others):
+    """The hosts, of which the first one does all of the table; their classes know each other."""
+    first, compared = [], threading.Event()
+    made = [type(h.__name__, (h,), {"compared": compared, "first": first}) for h in others]
+    first.append(type("Quick", (Rubbish,), {"calls": 0}))
+    return first + made
+
+
+@pytest.mark.parametrize("handler", [Behind, Hidden])
+def test_who_has_done_all_is_compared_with_who_has_done_nothing(tmp_path, handler):
+    batch.table(tmp_path / "in", 2000)
+    with batch.hosts(*quick_and_wrong(handler)) as (addresses, made):
+        made[1].first[0] = made[0]
+        done = batch.run(tmp_path, addresses, "--batch-rows", 10, code=3)
+    assert "differently, and no majority tells who is wrong" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "out/_SUCCESS").exists()
+
+
+def test_who_has_done_all_wrongly_is_done_again(tmp_path):
+    x = batch.table(tmp_path / "in", 2000)
+    with batch.hosts(*quick_and_wrong(Behind, Behind)) as (addresses, _):
+        done = batch.run(tmp_path, addresses, "--batch-rows", 10)
+    batch.check(tmp_path, x)
+    assert "batch.host_wrong" in done.stderr
+    assert (tmp_path / "out/_SUCCESS").exists()
+
+
+class Fails(batch.Host):
+    """Never answers, and is used all the same: it is busy."""
+    def answer(self, number, x, key):
+        self.say(503, {"error": "busy"})
+
+
+class Gone(batch.Host):
+    """Hangs, whatever it is asked."""
+    def answer(self, number, x, key):
+        wait.until(self.is_over.is_set, "the job to end", patience=100)
+        self.close_connection = True
+
+
+@pytest.mark.parametrize("handler", [Fails, Gone])
+def test_who_is_compared_with_none_is_told(tmp_path, handler):
+    """Nobody can say whether it is right, and nobody waits for long."""
+    x = batch.table(tmp_path / "in", 2000)
+    is_over = threading.Event()
+    with batch.hosts(batch.Host, type("Other", (handler,), {"is_over": is_over})) as (addresses, _):
+        try:
+            done = batch.run(tmp_path, addresses)
+        finally:
+            is_over.set()
+    batch.check(tmp_path, x)
+    assert f'batch.not_compared host="{addresses[0]}" rows=2000' in done.stderr
+
+
+def test_who_is_gone_was_compared(tmp_path):
+    """A wrong host that does its part and is not there any more at the end: its answer is compared all the same."""
+    class Leaves(Rubbish):
+        def answer(self, number, x, key):
+            self.say(500, {"error": "away"}) if number > 5 else super().answer(number, x, key)
+    batch.table(tmp_path / "in", 2000)
+    with batch.hosts(Leaves, batch.Host, together=True) as (addresses, _):
+        done = batch.run(tmp_path, addresses, code=3)
+    assert "differently, and no majority tells who is wrong" in done.stderr.splitlines()[-1]

@@ -213,6 +213,29 @@ static void sizes_that_come_with_the_answer(void **state)
     mr_route_free(&h.r);
 }
 
+/* Beyond what its calls have shown that it takes, and never beyond what somebody has said. */
+static void one_host_and_no_other(void **state)
+{
+    struct mr_route_call c[8];
+    struct harness h;
+    uint32_t n = 0;
+    (void)state;
+
+    harness_init(&h, 2, 4);
+    burst_take(&h, 1);
+    assert_false(take(&h, 1, &c[0]));
+    while (n < 8 && mr_route_pick_host(h.r, h.now, h.hosts[1], &c[n])) {
+        assert_int_equal(c[n++].host, h.hosts[1]);
+    }
+    assert_int_equal(view(&h, 1).in_flight, 4);
+    done(&h, &c[0], MR_ROUTE_THROTTLED);
+    assert_false(mr_route_pick_host(h.r, h.now, h.hosts[1], &c[0]));
+    mr_route_fence(h.r, h.now, h.hosts[0], mr_str_c("another model"));
+    assert_false(mr_route_pick_host(h.r, h.now, h.hosts[0], &c[0]));
+    assert_false(mr_route_pick_host(h.r, h.now, 77, &c[0]));
+    mr_route_free(&h.r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,6 +249,7 @@ int main(void)
         cmocka_unit_test(all_of_many_hosts_are_used),
         cmocka_unit_test(what_is_not_known_is_ignored),
         cmocka_unit_test(views_tell_latency),
+        cmocka_unit_test(one_host_and_no_other),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

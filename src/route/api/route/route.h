@@ -88,6 +88,11 @@ struct mr_route_call {
 bool mr_route_pick(struct mr_route *r, int64_t now_ns, const struct mr_route_ask *ask,
                    struct mr_route_call *out_call);
 
+/** A call of one row to this host and no other, to learn about it, also when it has as many calls as its limit allows; never
+ *  more than max_limit. It earns no budget. False: not now; the host is throttled, or neither ready nor suspect. */
+bool mr_route_pick_host(struct mr_route *r, int64_t now_ns, uint32_t host,
+                        struct mr_route_call *out_call);
+
 enum mr_route_outcome {
     MR_ROUTE_OK,
     MR_ROUTE_THROTTLED, /* 429, 503, RESOURCE_EXHAUSTED: not a failure */
