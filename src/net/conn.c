@@ -20,7 +20,7 @@
 #include "http1.h"
 #include "server.h"
 
-#define IOV_MAX_USED 64
+#define IOV_MAX_USED 256
 #define TURNS_MAX    16
 #define INPUTS_MAX   4
 #define BACKLOG_DUE  ((size_t)64 * 1024)
@@ -93,8 +93,9 @@ size_t mr_conn_write_through(struct mr_conn *c, mr_bytes extra)
 
 /* ---- input ---------------------------------------------------------------------------------- */
 
-static size_t read_result(struct mr_conn *c, ssize_t got)
+static size_t read_result(struct mr_conn *c, size_t wanted, ssize_t got)
 {
+    mr_gather_note(c, wanted, got > 0 ? (size_t)got : 0);
     if (got > 0) {
         mr_count_add(&c->loop->stats.bytes_in, (uint64_t)got);
         return (size_t)got;
@@ -109,7 +110,7 @@ static size_t read_result(struct mr_conn *c, ssize_t got)
 
 size_t mr_conn_read(struct mr_conn *c, void *buf, size_t n)
 {
-    return read_result(c, c->transport->read(c, buf, n));
+    return read_result(c, n, c->transport->read(c, buf, n));
 }
 
 /* One place after the other. An end or an error after bytes that have come is reported by the next call. */
@@ -133,8 +134,14 @@ static ssize_t read_places(struct mr_conn *c, const struct iovec *iov, int count
 
 size_t mr_conn_readv(struct mr_conn *c, const struct iovec *iov, int count)
 {
-    return read_result(c, c->transport->readv ? c->transport->readv(c, iov, count)
-                                              : read_places(c, iov, count));
+    size_t wanted = 0;
+
+    for (int i = 0; i < count; i++) {
+        wanted += iov[i].iov_len;
+    }
+    return read_result(c, wanted,
+                       c->transport->readv ? c->transport->readv(c, iov, count)
+                                           : read_places(c, iov, count));
 }
 
 void mr_input_free(struct mr_loop *loop, char *ptr, size_t cap)
@@ -214,8 +221,10 @@ static bool wants_input(const struct mr_conn *c)
 static void conn_settle(struct mr_conn *c)
 {
     int wanted = c->blocked || c->yielding ? MR_WANT_WRITE : 0;
+    size_t coming = 0;
 
     if (wants_input(c)) {
+        coming = c->proto->coming ? c->proto->coming(c) : 0;
         wanted |= c->input_blocked ? MR_WANT_WRITE : MR_WANT_READ;
         /* Writable it is most of the time, so this comes back in the next iteration. */
         wanted |= c->input_inside ? MR_WANT_WRITE : 0;
@@ -223,6 +232,7 @@ static void conn_settle(struct mr_conn *c)
         wanted |= MR_WANT_HUP;
     }
     c->proto->rest(c);
+    mr_gather_settle(c, coming);
     if (wanted != c->wanted) {
         c->wanted = wanted;
         c->transport->want(c, wanted);
@@ -405,6 +415,7 @@ struct mr_conn *mr_conn_open(struct mr_server_part *part, const struct mr_transp
         c->peer = *peer;
     }
     mr_outq_init(&c->out, loop);
+    mr_gather_init(&c->gather);
     LIST_INSERT_HEAD(&part->conns, c, link);
     return c;
 }
@@ -424,6 +435,7 @@ void mr_conn_close(struct mr_conn *c)
     mr_memwait_remove(c);
     mr_flush_cancel(c->loop, &c->flush);
     mr_deadline_clear(c->loop, &c->deadline);
+    mr_timer_stop(&c->gather.timer);
     mr_outq_fini(&c->out);
     mr_input_release(c);
     LIST_REMOVE(c, link);

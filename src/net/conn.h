@@ -46,6 +46,8 @@ struct mr_proto {
      *  c->out. True: there is more to do when c->out has been written. */
     bool (*work)(struct mr_conn *c);
     bool (*wants_input)(const struct mr_conn *c);
+    /** (optional) Bytes of a large body that will come before anything has to be said to the peer. */
+    size_t (*coming)(const struct mr_conn *c);
     /** When to call `expired`, if nothing happens: 0 = never. Output that is stuck is conn.c's. */
     int64_t (*deadline)(const struct mr_conn *c);
     void (*expired)(struct mr_conn *c);
@@ -109,6 +111,15 @@ struct mr_tls_conn {
     uint8_t first[13]; /* what the peer began with */
 };
 
+/** gather.c: how much has to come before a read. */
+struct mr_gather {
+    struct mr_timer timer;
+    size_t bytes;     /* as the kernel was told */
+    size_t most;      /* as far as the peer is fast enough */
+    int64_t since_ns; /* the last read, or when it was begun */
+    bool is_drained;  /* the last read took all that there was */
+};
+
 struct mr_conn {
     LIST_ENTRY(mr_conn) link; /* of the server part */
     struct mr_loop *loop;
@@ -138,6 +149,7 @@ struct mr_conn {
     TAILQ_ENTRY(mr_conn) memory_link;
     struct mr_flush flush;
     struct mr_deadline deadline;
+    struct mr_gather gather;
     struct mr_tls_conn tls;
     struct mr_outq out;
     struct mr_input in;
@@ -214,6 +226,12 @@ size_t mr_conn_readv(struct mr_conn *c, const struct iovec *iov, int count);
  */
 size_t mr_conn_write_through(struct mr_conn *c, mr_bytes extra);
 const char *mr_conn_peer(struct mr_conn *c);
+
+void mr_gather_init(struct mr_gather *g);
+/** A read has given `got` of the `wanted` bytes. */
+void mr_gather_note(struct mr_conn *c, size_t wanted, size_t got);
+/** Before the connection waits: let `coming` bytes gather, as far as that pays and for a moment only. */
+void mr_gather_settle(struct mr_conn *c, size_t coming);
 
 /** Become HTTP/1 or HTTP/2, with what is in c->in as the first input. */
 void mr_h1_start(struct mr_conn *c);

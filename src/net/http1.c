@@ -607,6 +607,15 @@ static int64_t h1_deadline(const struct mr_conn *c)
     }
 }
 
+static size_t h1_coming(const struct mr_conn *c)
+{
+    const struct mr_h1 *h = &c->h1;
+
+    return h->stage == MR_H1_BODY && !h->is_chunked && h->call->body.block && !h->call->refused
+               ? (size_t)h->body_left
+               : 0;
+}
+
 static void h1_memory_back(struct mr_conn *c)
 {
     c->h1.body_due_ns = mr_due_start(c->loop->now_ns, c->part->options->body_timeout_ns);
@@ -650,6 +659,7 @@ const struct mr_proto mr_proto_http1 = {
     .input = h1_input,
     .work = h1_work,
     .wants_input = h1_wants_input,
+    .coming = h1_coming,
     .deadline = h1_deadline,
     .expired = h1_expired,
     .drain = h1_drain,

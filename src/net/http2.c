@@ -18,7 +18,8 @@
 #define CONNECTION_WINDOWS 16
 #define PREFACE_BYTES      24
 #define FIRST_BYTES        ((size_t)16 * 1024)
-#define PACK_BYTES         ((size_t)256 * 1024)
+#define USUAL_BYTES        ((size_t)128 * 1024)
+#define PACK_BYTES         ((size_t)1024 * 1024)
 #define QUEUE_MAX          4096 /* control frames waiting behind a blocked socket */
 #define DRAIN_GRACE_NS     (500 * MR_NS_PER_MS)
 #define TIDY_NS            (2 * MR_NS_PER_S)
@@ -317,7 +318,7 @@ static void h2_input(struct mr_conn *c)
     }
     if (!mr_h2_read_direct(c)) {
         /* The less of a large body comes with its head, the less of it is copied. */
-        size_t room = h->has_large_body ? FIRST_BYTES : MR_READ_BUF_BYTES;
+        size_t room = h->has_large_body ? FIRST_BYTES : USUAL_BYTES;
         uint8_t *buf = mr_loop_read_buf(c->loop);
         size_t n = buf ? mr_conn_read(c, buf, room) : 0;
         if (!buf) {
@@ -508,6 +509,7 @@ const struct mr_proto mr_proto_http2 = {
     .input = h2_input,
     .work = h2_work,
     .wants_input = h2_wants_input,
+    .coming = mr_h2_coming,
     .deadline = h2_deadline,
     .expired = h2_expired,
     .drain = h2_drain,

@@ -107,6 +107,8 @@ void mr_h2_feed(struct mr_conn *c, const uint8_t *data, size_t n);
 /** Reads bytes of a large body to where they stay, and what comes between them. False: there is none under way, and
  *  nothing was read. (http2_direct.c) */
 bool mr_h2_read_direct(struct mr_conn *c);
+/** As mr_proto.coming. */
+size_t mr_h2_coming(const struct mr_conn *c);
 /** on_data; returns how many of the last bytes the handler has put back (mr_icall_put_back). */
 size_t mr_h2_deliver(struct mr_icall *call, mr_bytes data, bool is_last);
 /** Opens the connection's window for what was taken in, if nothing speaks against more of it. */

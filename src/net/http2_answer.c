@@ -11,7 +11,7 @@
 
 #define NV_STACK   24
 #define OWN_NVS    4 /* :status, content-length, date, server */
-#define LONG_QUEUE ((size_t)256 * 1024)
+#define LONG_QUEUE ((size_t)1024 * 1024)
 
 static nghttp2_nv make_nv(mr_str name, mr_str value, uint8_t flags)
 {

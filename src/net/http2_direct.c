@@ -12,7 +12,7 @@
 #define HEAD_BYTES   9
 #define FRAMES_MAX   16
 #define LEAST_BYTES  ((size_t)4096) /* less is not worth it */
-#define READS_A_TURN 4
+#define READS_A_TURN 2
 
 /* One read. Heads lie at odd places or at even ones, payloads between them. */
 struct plan {
@@ -142,6 +142,21 @@ static struct mr_icall *collecting_call(const struct mr_h2 *h)
                    call->body.block
                ? call
                : NULL;
+}
+
+size_t mr_h2_coming(const struct mr_conn *c)
+{
+    struct mr_h2 *h = c->h2;
+    struct mr_icall *call = collecting_call(h);
+
+    /* Answers that wait for windows wait for frames of the peer. */
+    if (!call || h->pending > 0 || call->body.expect <= (int64_t)call->body.len) {
+        return 0;
+    }
+    int32_t window =
+        MR_MIN(nghttp2_session_get_local_window_size(h->session),
+               nghttp2_session_get_stream_local_window_size(h->session, call->stream_id));
+    return MR_MIN((size_t)call->body.expect - call->body.len, (size_t)MR_MAX(window, 0));
 }
 
 bool mr_h2_read_direct(struct mr_conn *c)

@@ -21,6 +21,7 @@
 #define FRAME_USUAL     (16 * 1024)
 #define FRAME_LARGE     (256 * 1024) /* for peers with large bodies, to be read to their place */
 #define LARGE_BODY      ((size_t)128 * 1024)
+#define WINDOW_SPARE    (16 * 1024)
 #define LEAST_FRAME     4096 /* shorter ones are the last of a body */
 #define RESET_PERIOD_NS (30 * MR_NS_PER_S)
 #define JUNK_MAX        10000
@@ -367,8 +368,9 @@ static void open_stream_window(struct mr_icall *call)
     int64_t room = b->block ? MR_MIN(b->expect, (int64_t)b->cap) : 0;
 
     h->has_large_body = h->has_large_body || room >= (int64_t)LARGE_BODY;
-    if (room > call->window && room > h->conn->part->options->h2_window_bytes) {
-        call->window = (int32_t)MR_MIN(room, INT32_MAX);
+    if (room > call->window / 2 && room > h->conn->part->options->h2_window_bytes) {
+        /* nghttp2 tells of what was taken when half of a window is used: of twice the room never. */
+        call->window = (int32_t)MR_MIN(2 * room + WINDOW_SPARE, INT32_MAX);
         nghttp2_session_set_local_window_size(h->session, NGHTTP2_FLAG_NONE, call->stream_id,
                                               call->window);
     }

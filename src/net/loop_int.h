@@ -117,7 +117,7 @@ struct mr_loop {
     struct mr_loop_stats stats;
 };
 
-#define MR_READ_BUF_BYTES ((size_t)128 * 1024)
+#define MR_READ_BUF_BYTES ((size_t)264 * 1024) /* 16 usual frames of HTTP/2 with their heads */
 
 /** Call before any work in a callback of libuv: takes the time and runs the after_wake hook if the
  *  loop slept. */

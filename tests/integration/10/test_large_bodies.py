@@ -1,14 +1,16 @@
 """Large bodies over HTTP/2, in whatever frames they come: those of one length are read to their place by the server, and
 whatever stands between them must not be taken for a part of them."""
 import random
+import socket
 import ssl
 import subprocess
 
 import numpy as np
 import pytest
+from h2.events import PingAckReceived
 
 from lib import counting, grpcraw, repo, wait
-from lib.raw import GRPC_HEADERS, Http2, grpc_frame, grpc_path
+from lib.raw import GRPC_HEADERS, Http1, Http2, grpc_frame, grpc_path
 from lib.rest import binary_body
 
 REST = "/v2/models/m/infer"
@@ -40,9 +42,9 @@ def wire(request, models, start, certificate):
 class Body:
     """One request on its way, in frames."""
 
-    def __init__(self, wire, dice, kind):
+    def __init__(self, wire, dice, kind, count=None):
         self.wire, self.dice, self.kind = wire, dice, kind
-        self.values = np.frombuffer(dice.randbytes(4 * dice.choice([3000, 100_000, 300_000])), "<i4")
+        self.values = np.frombuffer(dice.randbytes(4 * (count or dice.choice([3000, 100_000, 300_000]))), "<i4")
         if kind == "grpc":
             self.left = grpc_frame(grpcraw.int32("m", self.values))
             self.stream = wire.headers("POST", grpc_path("ModelInfer"), GRPC_HEADERS, end=False)
@@ -54,11 +56,11 @@ class Body:
             self.stream = wire.headers("POST", REST, head, end=False)
         self.usual = dice.choice([1000, 5000, 16384, 16384, 16384])
 
-    def send_one(self):
+    def send_one(self, size=None):
         """One frame; mostly as long as the one before."""
         h, dice = self.wire.h2, self.dice
-        pad = dice.choice([0, 1, 200]) if dice.random() < 0.05 else None
-        size = self.usual if dice.random() < 0.9 else dice.randrange(1, 16000)
+        pad = dice.choice([0, 1, 200]) if dice.random() < 0.05 and not size else None
+        size = size or (self.usual if dice.random() < 0.9 else dice.randrange(1, 16000))
         while (room := h.local_flow_control_window(self.stream)) < min(size, len(self.left)) + 300:
             if room >= len(self.left) + 300:
                 break
@@ -105,6 +107,61 @@ def test_frames_of_all_lengths(wire, seed):
                 wire.flush()
         [b.check() for b in bodies]
         wire.events.clear()
+
+
+@pytest.mark.parametrize("kind", ["grpc", "sized"])
+def test_peers_that_stop_within_a_body(wire, kind):
+    """What comes behind a part of a large body is read although the rest of the body does not come."""
+    body = Body(wire, random.Random(1), kind, 1_000_000)
+    for left in (3_900_000, 3_899_000, 3_600_000, 1_000_000, 70_000, 20_000, 10):
+        while len(body.left) > left:
+            body.send_one(min(body.usual, len(body.left) - left))
+        wire.h2.ping(b"within a")
+        wire.flush()
+        wire.wait(lambda: any(isinstance(e, PingAckReceived) for e in wire.events), "the answer to a ping")
+        assert wire.ask("GET", "/v2/health/live").status == 200
+        wire.events.clear()
+    body.send_one(10)
+    wire.flush()
+    body.check()
+
+
+@pytest.mark.parametrize("kind", ["grpc", "sized", "unsized"])
+def test_windows_smaller_than_the_body(models, start, kind):
+    """The peer sends as much as it may and then waits for the server."""
+    repo.add(models, "m")
+    server = start(models, "--h2-window=65535")
+    with Http2(server.grpc) as wire:
+        for _ in range(3):
+            body = Body(wire, random.Random(2), kind, 1_000_000)
+            wire.send(body.stream, body.left)
+            body.check()
+            wire.events.clear()
+
+
+def test_http1_bodies_in_parts(models, start):
+    """A body comes in parts of all sizes; requests behind it are answered, and a client that leaves within one is let go."""
+    repo.add(models, "m")
+    server = start(models)
+    values = np.arange(1_000_000, dtype="<i4").tobytes()
+    body, length = binary_body([("INPUT0", "INT32", [1_000_000])], [values], parameters={"binary_data_output": True})
+    head = f"POST {REST} HTTP/1.1\r\nhost: localhost\r\ninference-header-content-length: {length}\r\n"
+    head = (head + f"content-length: {len(body)}\r\n\r\n").encode()
+    dice = random.Random(3)
+    with Http1(server.http) as wire:
+        for _ in range(3):
+            wire.send(head)
+            at = 0
+            while at < len(body):
+                step = dice.choice([100, 20_000, 70_000, 300_000, 1_000_000])
+                wire.send(body[at : at + step])
+                at += step
+            answer = wire.response()
+            assert answer.status == 200
+            assert answer.body.endswith(values)
+        wire.send(head + body[:700_000])
+        wire.sock.shutdown(socket.SHUT_WR)
+        assert wire.sock.recv(1) == b""
 
 
 @pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer has functions of its own for copies")
