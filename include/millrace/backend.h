@@ -179,7 +179,8 @@ struct mr_host {
                   const int64_t *shape, uint64_t byte_size, void **out_data, struct mr_err *err);
 
     /** Give an output that the backend made in its own memory; the host sends from there and calls
-     *  `release` afterwards (also when this function fails). `release` NULL: static memory.
+     *  `release` afterwards (also when this function fails). `release` NULL: static memory; other memory counts
+     *  as memory of requests until then.
      *  The data need no more alignment than the element type. Thread: inside execute. Errors: as above. */
     int (*output_give)(struct mr_exec *exec, uint32_t index, const struct mr_tensor *tensor,
                        mr_release_fn *release, void *release_ctx, struct mr_err *err);

@@ -19,7 +19,7 @@
  * single-writer counters (or `slotless_out`) exactly, and in `small_held` (changed only under the mutex) including what
  * lies in thread caches. The budget is checked against the rough sum first and against the exact
  * one before anybody is refused. A small block from a thread cache is not checked: the memory is
- * there.
+ * there. Foreign memory that is counted is there as well: it may take the sum above the budget.
  *
  * What lay in a cache all through the time between two calls of mr_block_age was too much: half of it
  * goes back, from the shared cache to the system at once, from a thread's to the shared one when the
@@ -53,6 +53,7 @@
 #define SMALL_CLASS_COUNT 17 /* 4 KiB .. 64 KiB */
 #define CLASS_EXACT       UINT32_MAX
 #define CLASS_FOREIGN     (UINT32_MAX - 1)
+#define CLASS_ADOPTED     (UINT32_MAX - 2) /* foreign and counted */
 #define MIN_SHIFT         12
 #define SMALL_BYTES       ((size_t)64 * 1024)
 #define BIGGEST_BYTES     ((size_t)1 << 30)
@@ -627,6 +628,11 @@ static void big_free(struct mr_block *b)
 
 /* ---- the interface -------------------------------------------------------------------------- */
 
+static bool is_foreign(const struct mr_block *b)
+{
+    return b->size_class == CLASS_FOREIGN || b->size_class == CLASS_ADOPTED;
+}
+
 static struct mr_block *block_new(size_t bytes, bool is_due)
 {
     struct mr_block *b =
@@ -657,7 +663,7 @@ bool mr_block_grow(struct mr_block **io, size_t used, size_t bytes)
     if (b && bytes <= b->cap) {
         return true;
     }
-    if (b && used > COPY_BYTES && b->size_class != CLASS_FOREIGN && mr_block_refs(b) == 1) {
+    if (b && used > COPY_BYTES && !is_foreign(b) && mr_block_refs(b) == 1) {
         return big_grow(b, bytes);
     }
     struct mr_block *grown = mr_block_new(bytes);
@@ -672,20 +678,37 @@ bool mr_block_grow(struct mr_block **io, size_t used, size_t bytes)
     return true;
 }
 
-struct mr_block *mr_block_wrap(void *data, size_t bytes, void (*release)(void *ctx, void *data),
-                               void *ctx)
+static struct mr_block *foreign_new(uint32_t size_class, void *data, size_t bytes,
+                                    void (*release)(void *ctx, void *data), void *ctx)
 {
     struct mr_block *b = mr_try_alloc(sizeof *b);
 
     if (b) {
         *b = (struct mr_block){
             .refs = 1,
-            .size_class = CLASS_FOREIGN,
+            .size_class = size_class,
             .cap = bytes,
             .data = data,
             .release = release,
             .release_ctx = ctx,
         };
+    }
+    return b;
+}
+
+struct mr_block *mr_block_wrap(void *data, size_t bytes, void (*release)(void *ctx, void *data),
+                               void *ctx)
+{
+    return foreign_new(CLASS_FOREIGN, data, bytes, release, ctx);
+}
+
+struct mr_block *mr_block_adopt(void *data, size_t bytes, void (*release)(void *ctx, void *data),
+                                void *ctx)
+{
+    struct mr_block *b = foreign_new(CLASS_ADOPTED, data, bytes, release, ctx);
+
+    if (b) {
+        big_charge(bytes, true);
     }
     return b;
 }
@@ -697,13 +720,21 @@ struct mr_block *mr_block_ref(struct mr_block *b)
     return b;
 }
 
+static void foreign_free(struct mr_block *b)
+{
+    if (b->release) {
+        b->release(b->release_ctx, b->data);
+    }
+    if (b->size_class == CLASS_ADOPTED) {
+        big_uncharge(b->cap);
+    }
+    mr_free(b);
+}
+
 static void block_free(struct mr_block *b)
 {
-    if (b->size_class == CLASS_FOREIGN) {
-        if (b->release) {
-            b->release(b->release_ctx, b->data);
-        }
-        mr_free(b);
+    if (is_foreign(b)) {
+        foreign_free(b);
         return;
     }
     MR_POISON(b->data, b->cap);
@@ -785,6 +816,21 @@ bool mr_block_is_half_used(void)
 bool mr_block_is_scarce(void)
 {
     return is_out_past(atomic_load_explicit(&counts.budget, memory_order_relaxed) / 4 * 3);
+}
+
+bool mr_block_may_adopt(void)
+{
+    bool is_spent = is_out_past(atomic_load_explicit(&counts.budget, memory_order_relaxed));
+
+    if (is_spent) {
+        atomic_fetch_add_explicit(&counts.refused, 1, memory_order_relaxed);
+    }
+    return !is_spent;
+}
+
+uint64_t mr_block_share(void)
+{
+    return atomic_load_explicit(&counts.budget, memory_order_relaxed) / 8;
 }
 
 void mr_block_trim(void)

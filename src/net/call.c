@@ -321,6 +321,32 @@ void mr_call_hold(struct mr_call *call, int64_t bytes)
     }
 }
 
+const _Atomic bool *mr_call_is_unread(const struct mr_call *call)
+{
+    return &icall(call)->is_unread;
+}
+
+bool mr_call_wait_read(struct mr_call *call, struct mr_call_wait *w)
+{
+    struct mr_icall *ic = icall(call);
+
+    if (!ic->conn || !ic->ops->waits ||
+        !atomic_load_explicit(&ic->is_unread, memory_order_relaxed)) {
+        return false;
+    }
+    w->list = ic->ops->waits(ic);
+    TAILQ_INSERT_TAIL(w->list, w, link);
+    return true;
+}
+
+void mr_call_wait_end(struct mr_call_wait *w)
+{
+    if (w->list) {
+        TAILQ_REMOVE(w->list, w, link);
+        w->list = NULL;
+    }
+}
+
 void mr_call_abort(struct mr_call *call, uint32_t h2_error)
 {
     struct mr_icall *ic = icall(call);

@@ -9,6 +9,8 @@
 
 struct mr_icall;
 
+TAILQ_HEAD(mr_call_waits, mr_call_wait);
+
 #define MR_ICALL_ARENA_BYTES                                                                       \
     ((size_t)8 * 1024) /* the first chunk of a call's arena, which it keeps */
 
@@ -19,6 +21,7 @@ struct mr_call_ops {
     void (*write)(struct mr_icall *call, const struct mr_piece *pieces, size_t count);
     void (*end)(struct mr_icall *call, const struct mr_header *trailers, size_t count);
     bool (*is_backlogged)(const struct mr_icall *call);
+    struct mr_call_waits *(*waits)(struct mr_icall *call); /* (optional) */
     void (*pause)(struct mr_icall *call, bool paused);
     void (*hold)(struct mr_icall *call, int64_t bytes); /* (optional) */
     void (*abort)(struct mr_icall *call, uint32_t h2_error);
@@ -55,6 +58,7 @@ struct mr_icall {
     bool body_done;
     bool refused; /* on_body_refused was called: the body is thrown away */
     bool paused;
+    _Atomic bool is_unread; /* mr_call_is_unread */
     /* ---- HTTP/2 ---- */
     bool on_stream; /* nghttp2 still knows the stream */
     bool head_done;

@@ -178,6 +178,7 @@ struct mr_h2 *mr_h2_new(struct mr_loop *loop)
     memset(h, 0, sizeof *h);
     h->mem = mem;
     TAILQ_INIT(&h->waiting);
+    TAILQ_INIT(&h->readers);
     return h;
 }
 

@@ -163,6 +163,19 @@ static void release_waiting(struct mr_conn *c)
     }
 }
 
+/* Requests that were taken and not run. */
+static void run_waits(struct mr_conn *c)
+{
+    struct mr_h2 *h = c->h2;
+    struct mr_call_wait *w;
+
+    mr_h2_judge_unread(c);
+    while (!h->is_unread && (w = TAILQ_FIRST(&h->readers))) {
+        mr_call_wait_end(w);
+        w->run(w);
+    }
+}
+
 /* Bytes that came while the stream was paused. */
 static void deliver_held(struct mr_h2 *h, struct mr_icall *call)
 {
@@ -260,7 +273,8 @@ static bool can_make_more(const struct mr_conn *c)
     const struct mr_h2 *h = c->h2;
     bool is_held = h->must_deliver || !TAILQ_EMPTY(&h->waiting);
 
-    return c->out.bytes > 0 ? is_held || h->owed > 0 : is_held && !mr_h2_is_backlogged(c);
+    return c->out.bytes > 0 ? is_held || h->is_unread || h->owed > 0
+                            : is_held && !mr_h2_is_backlogged(c);
 }
 
 static bool h2_work(struct mr_conn *c)
@@ -270,6 +284,7 @@ static bool h2_work(struct mr_conn *c)
     if (c->blocked && c->out.bytes > 0) {
         return false;
     }
+    run_waits(c);
     deliver_all(c);
     release_waiting(c);
     mr_h2_open_window(c);

@@ -38,7 +38,8 @@ struct mr_h2 {
     struct mr_icall *reading;    /* whose head is coming in */
     /* complete, held back while the peer takes no output; oldest first */
     TAILQ_HEAD(, mr_icall) waiting;
-    size_t streams;        /* calls that nghttp2 still knows */
+    struct mr_call_waits readers; /* what waits until the peer has read */
+    size_t streams;               /* calls that nghttp2 still knows */
     size_t zombies;        /* calls whose stream is closed, but whose handler is still at work */
     size_t collecting;     /* calls in collect mode whose body is not complete */
     size_t answered;       /* calls that are answered and whose stream is not closed */
@@ -47,6 +48,7 @@ struct mr_h2 {
     size_t held;           /* bytes of paused streams */
     size_t owed;       /* bytes of input for which the connection's window was not opened again */
     uint32_t turn;     /* counts streams that were given what they held */
+    bool is_unread;    /* as in its calls */
     bool must_deliver; /* a stream that was paused may go on */
     bool is_untidy;    /* streams have been there since mr_h2region_tidy */
     bool pack_again;   /* framing stopped because the queue was long */
@@ -122,6 +124,8 @@ int mr_h2_count_junk(struct mr_h2 *h, uint32_t frames);
 /** Had the peer ended this stream (of the last few)? */
 bool mr_h2_is_ended(const struct mr_h2 *h, int32_t stream_id);
 void mr_h2_unlink_waiting(struct mr_h2 *h, struct mr_icall *call);
+/** More waits for the peer to read, or less: tell the calls when that is too much, or not any more. */
+void mr_h2_judge_unread(struct mr_conn *c);
 
 /** The handler is done with the call, or the stream is closed: recycle when both. */
 void mr_h2_settle_call(struct mr_icall *call);

@@ -176,6 +176,7 @@ static void queue_pieces(struct mr_icall *call, const struct mr_piece *pieces, s
     }
     mr_pieces_append(&call->out, pieces, count);
     h->pending += call->out.memory - before;
+    mr_h2_judge_unread(call->conn);
 }
 
 static void keep_trailers(struct mr_icall *call, const struct mr_header *trailers, size_t count)
@@ -293,6 +294,11 @@ static bool h2_is_backlogged(const struct mr_icall *call)
     return mr_h2_is_backlogged(call->conn);
 }
 
+static struct mr_call_waits *h2_waits(struct mr_icall *call)
+{
+    return &call->conn->h2->readers;
+}
+
 static void h2_pause(struct mr_icall *call, bool paused)
 {
     if (!paused) {
@@ -326,6 +332,7 @@ const struct mr_call_ops mr_h2_call_ops = {
     .write = h2_write,
     .end = h2_end,
     .is_backlogged = h2_is_backlogged,
+    .waits = h2_waits,
     .pause = h2_pause,
     .hold = h2_hold,
     .abort = h2_abort,

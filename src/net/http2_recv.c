@@ -99,6 +99,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     call->stream_id = frame->hd.stream_id;
     call->on_stream = true;
     call->owes = false; /* until the handler has seen it */
+    atomic_store_explicit(&call->is_unread, h->is_unread, memory_order_relaxed);
     call->pub.version = MR_CALL_HTTP2;
     mr_outq_init(&call->out, c->loop);
     mr_outq_init(&call->held, c->loop);
@@ -285,6 +286,27 @@ bool mr_h2_is_backlogged(const struct mr_conn *c)
     size_t calls = h->answered * (sizeof(struct mr_icall) + MR_ICALL_ARENA_BYTES);
 
     return mr_conn_is_backlogged(c, c->out.memory + h->pending + calls + (size_t)h->handler_bytes);
+}
+
+void mr_h2_judge_unread(struct mr_conn *c)
+{
+    struct mr_h2 *h = c->h2;
+    uint64_t backlog = (uint64_t)c->part->options->max_output_backlog;
+    uint64_t memory = c->out.memory + h->pending;
+    struct mr_icall *call;
+
+    if (!h->is_unread && memory <= backlog) {
+        return;
+    }
+    uint64_t most = MR_MAX(mr_block_share(), backlog);
+    bool is_unread = memory > (h->is_unread ? most / 2 : most);
+    if (is_unread == h->is_unread) {
+        return;
+    }
+    h->is_unread = is_unread;
+    LIST_FOREACH (call, &h->calls, link) {
+        atomic_store_explicit(&call->is_unread, is_unread, memory_order_relaxed);
+    }
 }
 
 void mr_h2_drop_held(struct mr_icall *call)

@@ -4,7 +4,9 @@
  * computes a wrong shape is stopped before memory is taken for it. What only the finished bytes show
  * (the length prefixes of a BYTES tensor) is checked after execute. Small outputs live in the arena of
  * the execution, larger ones in pooled blocks; both are 64-byte aligned, and neither costs a heap
- * allocation when warm.
+ * allocation when warm. Memory that the backend gives is counted in the byte budget when it is there and never
+ * refused; a model that has given much runs only while the budget is not exceeded. So no more is out than the budget and
+ * what the executions that run at the same time give.
  *
  * Thread: the one that runs the instance; nothing here is shared. `exec.host` leads from the backend's
  * argument to the run. What a backend writes into `exec` beside the two marks is not read. */
@@ -13,6 +15,7 @@
 
 #define SMALL_BYTES 8192 /* largest output in the arena, as plugin.h promises */
 #define ALIGN_BYTES 64
+#define GIVEN_MUCH  65536
 
 struct run {
     struct mr_plugin_model *model;
@@ -92,14 +95,21 @@ static int output_bytes(struct run *run, uint32_t index, int32_t dtype, int32_t 
     return MR_OK;
 }
 
-static int out_of_memory(struct run *run, uint32_t index, uint64_t bytes, struct mr_err *err)
+static int retryable(int rc, struct mr_err *err)
 {
-    int rc = MR_FAIL(err, MR_E_EXHAUSTED, "no memory now for %llu bytes of output '%s'",
-                     (unsigned long long)bytes, run->model->signature->outputs[index].name);
     if (err) {
         err->flags |= MR_ERR_RETRYABLE;
     }
     return rc;
+}
+
+static int out_of_memory(struct run *run, uint32_t index, uint64_t bytes, struct mr_err *err)
+{
+    return retryable(
+        MR_FAIL(err, MR_E_EXHAUSTED,
+                "no memory now for %llu bytes of output '%s' (--memory-budget), try later",
+                (unsigned long long)bytes, run->model->signature->outputs[index].name),
+        err);
 }
 
 /* Notes the output; shape is copied, data and block are in `o` already. */
@@ -192,10 +202,13 @@ static struct mr_block *given_wrap(struct mr_plugin_model *m, const struct mr_te
         return NULL;
     }
     *g = (struct given){m, release, release_ctx};
-    struct mr_block *block = mr_block_wrap(t->data, t->bytes, given_release, g);
+    struct mr_block *block = mr_block_adopt(t->data, t->bytes, given_release, g);
     if (!block) {
         mr_free(g);
         return NULL;
+    }
+    if (t->bytes > atomic_load_explicit(&m->given_most, memory_order_relaxed)) {
+        atomic_store_explicit(&m->given_most, t->bytes, memory_order_relaxed);
     }
     atomic_fetch_add_explicit(&m->given, 1,
                               memory_order_relaxed); /* the model is open: we run in it */
@@ -292,12 +305,29 @@ static int run_failed(struct run *run, int rc, const struct mr_err *said, struct
     return rc;
 }
 
+/* The backend would take memory that nobody can refuse it. */
+static int budget_check(const struct mr_plugin_model *m, struct mr_err *err)
+{
+    uint64_t most = atomic_load_explicit(&m->given_most, memory_order_relaxed);
+    if (most <= GIVEN_MUCH || mr_block_may_adopt()) {
+        return MR_OK;
+    }
+    return retryable(MR_FAIL(err, MR_E_EXHAUSTED,
+                             "no memory now for outputs of model '%s' (--memory-budget), try later",
+                             m->name),
+                     err);
+}
+
 int mr_plugin_execute(struct mr_plugin_model *m, void *instance, struct mr_execution *x,
                       struct mr_err *err)
 {
     const uint32_t output_count = m->signature->output_count;
     struct run run = {.model = m, .x = x};
     struct mr_err said;
+    int rc = budget_check(m, err);
+    if (rc < 0) {
+        return rc;
+    }
     if (x->exec.input_count != m->signature->input_count || x->exec.output_count != output_count) {
         return MR_FAIL(
             err, MR_E_INTERNAL, "model '%s': %u inputs and %u outputs, declared %u and %u", m->name,
@@ -308,7 +338,7 @@ int mr_plugin_execute(struct mr_plugin_model *m, void *instance, struct mr_execu
     x->exec.infer_start_ns = 0;
     x->exec.infer_end_ns = 0;
     x->exec.host = &run;
-    int rc = m->plugin->table.execute(instance, &x->exec, &said);
+    rc = m->plugin->table.execute(instance, &x->exec, &said);
     x->exec.host = NULL;
     if (rc != MR_OK) {
         rc = run_failed(&run, rc, &said, err);

@@ -22,7 +22,8 @@ struct mr_plugin_model {
     void *model; /* the backend's own */
     char *name;  /* for messages */
     struct mr_signature *signature;
-    _Atomic int64_t given; /* outputs of the backend's own memory that are still being sent */
+    _Atomic int64_t given;       /* outputs of the backend's own memory that are still being sent */
+    _Atomic uint64_t given_most; /* bytes of the largest; relaxed, it only says what to expect */
 };
 
 /* Services of execute (exec.c), and the one of the library as a whole (plugin.c). */

@@ -279,8 +279,7 @@ static uint32_t next_batch(struct mr_sched *s, struct mr_infer **items, struct b
 
     for (;;) {
         int64_t now = mr_now_ns();
-        queue_expire(s, now, &rejects);
-        if (rejects) {
+        if ((rejects = queue_reject(s, now))) {
             pthread_mutex_unlock(&s->mutex);
             deliver_list(rejects);
             pthread_mutex_lock(&s->mutex);

@@ -151,13 +151,12 @@ bool queue_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     return true;
 }
 
-void queue_expire(struct mr_sched *s, int64_t now_ns, struct mr_infer **rejects)
+static struct mr_infer *take_expired(struct mr_sched *s, int64_t now_ns)
 {
-    struct mr_infer **tail = rejects, *r, *next;
+    struct mr_infer *rejects = NULL, **tail = &rejects, *r, *next;
 
-    *tail = NULL;
     if (now_ns < s->next_expire_ns)
-        return;
+        return NULL;
     s->next_expire_ns = INT64_MAX;
     for (r = queue_front(s); r; r = next) {
         next = queue_after(s, r);
@@ -169,4 +168,25 @@ void queue_expire(struct mr_sched *s, int64_t now_ns, struct mr_infer **rejects)
             s->next_expire_ns = r->due_ns;
         }
     }
+    return rejects;
+}
+
+static struct mr_infer *take_unread(struct mr_sched *s)
+{
+    struct mr_infer *r = queue_front(s);
+
+    /* relaxed: a hint */
+    if (!r || !r->is_unread || !atomic_load_explicit(r->is_unread, memory_order_relaxed))
+        return NULL;
+    queue_withdraw(s, r);
+    r->status = MR_SCHED_UNREAD;
+    r->next = NULL;
+    return r;
+}
+
+struct mr_infer *queue_reject(struct mr_sched *s, int64_t now_ns)
+{
+    struct mr_infer *expired = take_expired(s, now_ns);
+
+    return expired ? expired : take_unread(s);
 }

@@ -138,8 +138,9 @@ int queue_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
 void queue_remove(struct mr_sched *s, struct mr_infer *r);
 /* Taken out without having run. */
 void queue_withdraw(struct mr_sched *s, struct mr_infer *r);
-/* Take expired requests out (into *rejects, linked by next) or delay them. */
-void queue_expire(struct mr_sched *s, int64_t now_ns, struct mr_infer **rejects);
+/* Take requests out that shall not run, linked by next: expired ones, which may be delayed instead, else the first in
+ * line when its client does not read. */
+struct mr_infer *queue_reject(struct mr_sched *s, int64_t now_ns);
 bool queue_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
 struct mr_infer *queue_front(const struct mr_sched *s);
 struct mr_infer *queue_after(const struct mr_sched *s, const struct mr_infer *r);

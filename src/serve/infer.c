@@ -35,12 +35,48 @@ static void finish_waiting(struct serve_infer *si)
     si->reply(si);
 }
 
-static void on_done(struct mr_infer *r)
+static void start_timer(struct serve_infer *si);
+
+static void submit(struct serve_infer *si)
 {
-    finish_waiting(r->user);
+    if (mr_sched_submit(&si->infer) == MR_OK) {
+        start_timer(si);
+        return;
+    }
+    if (si->infer.status < 0)
+        add_request_id(si);
+    si->reply(si);
 }
 
-static void start_timer(struct serve_infer *si);
+static void has_read(struct mr_call_wait *w)
+{
+    submit(MR_CONTAINER_OF(w, struct serve_infer, wait));
+}
+
+/* The client leaves its answers unread. */
+static void wait_read(struct serve_infer *si)
+{
+    struct mr_infer *r = &si->infer;
+
+    mr_timer_stop(&si->timer);
+    /* relaxed: this thread has set it */
+    if (atomic_load_explicit(&r->is_cancelled, memory_order_relaxed)) {
+        r->status = MR_FAIL(&r->err, MR_E_CANCELLED, "the request was cancelled");
+        finish_waiting(si);
+        return;
+    }
+    si->wait.run = has_read;
+    if (!mr_call_wait_read(si->call, &si->wait))
+        submit(si);
+}
+
+static void on_done(struct mr_infer *r)
+{
+    if (r->status == MR_SCHED_UNREAD)
+        wait_read(r->user);
+    else
+        finish_waiting(r->user);
+}
 
 static void on_timer(struct mr_timer *t)
 {
@@ -72,6 +108,7 @@ void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *a
     si->infer.home = &si->loop->home;
     si->infer.protocol = protocol;
     si->infer.on_done = on_done;
+    si->infer.is_unread = mr_call_is_unread(call);
     si->infer.user = si;
     si->infer.times.received = call->recv_start_ns;
     si->infer.round_ns = mr_loop_now_ns(call->loop);
@@ -175,19 +212,14 @@ int infer_bind(struct serve_infer *si, mr_str model, mr_str version)
 
 void infer_run(struct serve_infer *si)
 {
-    struct mr_infer *r = &si->infer;
-    int rc = si->bound == MR_OK ? mr_sched_submit(r) : si->bound;
-
-    if (rc == MR_OK) {
+    if (si->bound == MR_OK) {
         si->call->user = si->grpc && si->call->streaming ? si->call->user : &si->pending;
-        start_timer(si);
+        submit(si);
         return;
     }
-    if (rc == MR_SCHED_DONE)
-        rc = r->status;
-    if (rc < 0 && si->is_pinned)
+    if (si->is_pinned)
         add_request_id(si);
-    r->status = rc;
+    si->infer.status = si->bound;
     si->reply(si);
 }
 
@@ -376,8 +408,12 @@ struct mr_buf *infer_buf(struct serve_infer *si)
 
 void infer_cancel(struct serve_infer *si)
 {
-    if (mr_turn_is_open(&si->turn))
+    if (mr_turn_is_open(&si->turn)) {
         mr_turn_end(&si->turn, MR_E_CANCELLED);
-    else if (mr_sched_cancel(&si->infer))
+    } else if (mr_sched_cancel(&si->infer)) {
         finish_waiting(si);
+    } else if (si->wait.list) {
+        mr_call_wait_end(&si->wait);
+        wait_read(si);
+    }
 }

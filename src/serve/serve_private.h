@@ -129,8 +129,9 @@ struct serve_infer {
     struct mr_call *call;
     struct mr_grpc_call *grpc; /* NULL: REST */
     struct mr_timer timer;
-    struct mr_turn turn; /* decoding, later encoding, where that takes long */
-    struct mr_buf text;  /* of an answer that is encoded in turns */
+    struct mr_call_wait wait; /* until the client has read, to be submitted again */
+    struct mr_turn turn;      /* decoding, later encoding, where that takes long */
+    struct mr_buf text;       /* of an answer that is encoded in turns */
     bool is_pinned;
     int bound; /* status of infer_bind */
     int64_t encode_start_ns;

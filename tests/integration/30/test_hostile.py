@@ -159,10 +159,11 @@ def test_head_in_drips_over_http2(hosted, kind):
 
 
 def held(server, count, elements, hold):
-    """`count` requests of so many INT32 each that stay in a model until `hold` ends, with answers from elsewhere; their connections."""
+    """`count` requests of so many INT32 each that stay in a model until `hold` ends, and fail then, as answers would take memory too;
+    their connections."""
     wires = []
     for _ in range(count):
-        head, body = large("fault", elements, {**hold.parameters, "give": True})
+        head, body = large("fault", elements, {**hold.parameters, "fail_status": "INVALID"})
         wires.append(Http1(server.http))
         wires[-1].send(request("POST", "/v2/models/fault/infer", head, body))
     return wires
@@ -170,7 +171,7 @@ def held(server, count, elements, hold):
 
 def answered(wires):
     for wire in wires:
-        assert wire.response().status == 200
+        assert wire.response().status == 400
         wire.close()
 
 

@@ -1,18 +1,21 @@
 """Clients that ask and do not read: what their answers take is bounded for each connection and counted in the byte budget,
 they lose their stream or their connection in time, and the memory comes back. Who reads gets everything."""
 import contextlib
+import json
 import select
 import socket
 import ssl
 import subprocess
 
 import h2.events
+import numpy as np
 import pytest
 
-from lib import grpcraw, repo, wait
+from lib import grpcraw, onnxgen, repo, wait
+from lib.grpcraw import Grpc
 from lib.held import resident
 from lib.metrics import value
-from lib.raw import GRPC_HEADERS, Http2, grpc_frame, grpc_path, request
+from lib.raw import GRPC_HEADERS, Http1, Http2, grpc_frame, grpc_path, request
 from lib.rest import Rest
 
 MIB = 1 << 20
@@ -91,6 +94,89 @@ def test_streams_without_windows(served, elements):
             assert resident(server) - before < 40 * MIB
         others_are_served(server)
         wait.until(lambda: not wire.read(), "an end of the connection")
+    comes_back(server, before)
+
+
+ELEMENTS = 3_000_000
+ANSWER = 4 * ELEMENTS
+ASKED = ("INPUT0", "INT64", [1])
+
+
+@pytest.fixture
+def filled(models, served):
+    """filled(name, *options): a server with a model of one instance, whose answers have 12 MB: `given` by ONNX Runtime from memory of
+    its own, or `pooled`; and the options."""
+    def make(name, *options):
+        config = 'backend: "onnxruntime" instance_group [ { count: 1 kind: KIND_CPU } ]'
+        if name == "given":
+            config += ' input [ { name: "INPUT0" data_type: TYPE_INT64 dims: [ 1 ] } ]'
+            config += ' output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]'
+        repo.add(models, name, config, files={"1/model.onnx": onnxgen.filler(None if name == "given" else ELEMENTS)})
+        return served(*options)
+    return make
+
+
+def ask_for(name, elements=ELEMENTS):
+    return grpcraw.request(name, [(*ASKED, None)], raw=[np.array([elements], "<i8").tobytes()])
+
+
+def ask_many(wire, message, count):
+    """`count` requests at once; their streams."""
+    streams = [wire.headers("POST", grpc_path("ModelInfer"), GRPC_HEADERS, end=False) for _ in range(count)]
+    for stream in streams:
+        wire.h2.send_data(stream, grpc_frame(message), end_stream=True)
+    wire.flush()
+    return streams
+
+
+def answers(server, name):
+    return value(server, "nv_inference_request_success", model=name) or 0
+
+
+@pytest.mark.parametrize("name,rpc", [("given", "ModelInfer"), ("given", "ModelStreamInfer"), ("pooled", "ModelInfer")])
+def test_one_connection_has_a_share(filled, name, rpc):
+    """100 requests of one connection that were taken at once, and their answers never leave: they do not run ahead, and others
+    find memory for bodies of theirs."""
+    budget = 256 * MIB
+    server = filled(name, f"--memory-budget={budget}", f"--write-timeout={6 * wait.SLOW}s")
+    before = resident(server)
+    with Http2(server.grpc, settings={4: 0}, auto=False) as wire:
+        if rpc == "ModelInfer":
+            ask_many(wire, ask_for(name), 100)
+        else:
+            wire.send(open_streams(wire, 1)[0], grpc_frame(ask_for(name)) * 100, end=False)
+        wait.until(lambda: in_use(server) > budget // 8, "the share of a connection to be used")
+        with Rest(server.http) as rest:
+            assert rest.infer("m", [("INPUT0", "INT32", [500_000], [1] * 500_000)]).status == 200
+        assert in_use(server) < budget // 2
+        if wait.SLOW == 1:
+            assert resident(server) - before < budget // 2
+        ran = answers(server, name)
+        wait.until(lambda: not wire.read(), "an end of the connection")
+    assert ran < 20 and answers(server, name) < 20, "answers are made that nobody takes"
+    wait.until(lambda: in_use(server) < MIB, "the memory of answers to come back")
+    others_are_served(server)
+
+
+def test_many_connections_that_do_not_read(filled):
+    """What a backend takes itself is counted: no execution begins while more than the budget is used."""
+    server = filled("given", f"--write-timeout={6 * wait.SLOW}s")
+    before = resident(server)
+    document = json.dumps({"inputs": [dict(zip(("name", "datatype", "shape", "data"), (*ASKED, [ELEMENTS])))],
+                           "parameters": {"binary_data_output": True}})
+    with contextlib.ExitStack() as stack:
+        wires = [stack.enter_context(Http1(server.http, receive_buffer=4096)) for _ in range(60)]
+        for wire in wires:
+            wire.send(request("POST", "/v2/models/given/infer", body=document))
+        wait.until(lambda: value(server, "millrace_block_refused_total") > 0, "a refusal")
+        # the system keeps some of each answer, so that there may be more of them than the budget alone allows
+        assert in_use(server) < BUDGET + 2 * ANSWER
+        if wait.SLOW == 1:
+            assert resident(server) - before < BUDGET + 3 * ANSWER
+        with Rest(server.http) as rest:
+            assert rest.infer("m", ONE).status == 200
+            reply = rest.infer("given", [(*ASKED, [10])])
+            assert reply.status == 200 or "--memory-budget" in reply.error
     comes_back(server, before)
 
 
@@ -176,6 +262,40 @@ def test_one_unread_stream_beside_others(served):
 
 
 # ---- nothing is lost ----
+
+
+def test_requests_that_waited_are_answered(filled):
+    """Requests that did not run while nobody read run when somebody does; those that were cancelled do not."""
+    budget = 256 * MIB
+    server = filled("given", f"--memory-budget={budget}")
+    cancelled = lambda: value(server, "nv_inference_request_failure", model="given", reason="CANCELED") or 0
+    with Http2(server.grpc, settings={4: 0}, auto=False) as wire:
+        streams = ask_many(wire, ask_for("given"), 20)  # fewer than the budget has room for
+        wait.until(lambda: in_use(server) > budget // 8, "the share of a connection to be used")
+        for stream in streams[8:]:
+            wire.h2.reset_stream(stream, 8)
+        wire.flush()
+        wait.until(cancelled, "a request to be cancelled that did not run")
+        wire.auto = True
+        wire.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1 << 24})
+        wire.h2.increment_flow_control_window(300 * MIB)
+        wire.flush()
+        for stream in streams[:8]:
+            answer = wire.response(stream)
+            assert answer.headers["grpc-status"] == "0" and len(answer.body) > ANSWER
+    wait.until(lambda: answers(server, "given") + cancelled() == 20, "all of them to be answered or cancelled")
+    others_are_served(server)
+
+
+@pytest.mark.parametrize("name", ["given", "pooled"])
+def test_clients_that_read_lose_nothing(filled, name):
+    """More than the budget holds, asked for at once by a client that reads."""
+    server = filled(name, f"--memory-budget={256 * MIB}")
+    with Grpc(server.url("grpc")) as client:
+        for call in [client.stub.ModelInfer.future(ask_for(name), timeout=120) for _ in range(40)]:
+            assert len(call.result().raw_output_contents[0]) == ANSWER
+    assert answers(server, name) == 40
+    others_are_served(server)
 
 
 def messages_in(data):

@@ -23,6 +23,17 @@ def heavy(matrices, size):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
 
 
+def filler(elements=None):
+    """Many FP32 from one INT64: as many as it says, in memory that ONNX Runtime takes itself, or so many, in memory that it is given."""
+    nodes, weights = [helper.make_node("ConstantOfShape", ["INPUT0"], ["OUTPUT0"])], []
+    if elements:
+        nodes = [helper.make_node("Cast", ["INPUT0"], ["one"], to=TensorProto.FLOAT), helper.make_node("Expand", ["one", "shape"], ["OUTPUT0"])]
+        weights = [numpy_helper.from_array(np.array([elements], np.int64), "shape")]
+    graph = helper.make_graph(nodes, "filler", [helper.make_tensor_value_info("INPUT0", TensorProto.INT64, [1])],
+                              [helper.make_tensor_value_info("OUTPUT0", TensorProto.FLOAT, [elements or "many"])], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
 ADDER_CONFIG = """backend: "onnxruntime"
 max_batch_size: 0
 input [ { name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] } ]

@@ -445,6 +445,31 @@ static void foreign_memory(void **state)
     mr_block_unref(&a);
 }
 
+/* What is there is counted, whatever the budget. */
+static void adopted_memory(void **state)
+{
+    char text[] = "foreign";
+    int released = 0;
+    uint64_t refused = mr_block_get_stats().refused;
+
+    (void)state;
+    mr_block_set_budget(8 * MIB, 0);
+    assert_int_equal(mr_block_share(), MIB);
+    struct mr_block *a = mr_block_adopt(text, 8 * MIB, count_release, &released);
+    assert_int_equal(mr_block_get_stats().out_bytes, 8 * MIB);
+    assert_true(mr_block_may_adopt());
+    struct mr_block *b = mr_block_adopt(text, 1, count_release, &released);
+    assert_int_equal(mr_block_get_stats().out_bytes, 8 * MIB + 1);
+    assert_false(mr_block_may_adopt());
+    assert_null(mr_block_new(100 * KIB));
+    assert_int_equal(mr_block_get_stats().refused, refused + 2);
+    mr_block_unref(&a);
+    assert_true(mr_block_may_adopt());
+    mr_block_unref(&b);
+    assert_int_equal(released, 2);
+    assert_int_equal(mr_block_get_stats().out_bytes, 0);
+}
+
 #ifdef MR_WITH_ASAN
 static void free_blocks_are_poisoned(void **state)
 {
@@ -604,6 +629,7 @@ int main(void)
         cmocka_unit_test_setup(the_budget_refuses, setup),
         cmocka_unit_test_setup(failing_memory_charges_nothing, setup),
         cmocka_unit_test_setup(foreign_memory, setup),
+        cmocka_unit_test_setup(adopted_memory, setup),
         cmocka_unit_test_setup(kept_by_an_arena, setup),
 #ifdef MR_WITH_ASAN
         cmocka_unit_test_setup(free_blocks_are_poisoned, setup),

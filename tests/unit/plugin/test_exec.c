@@ -217,7 +217,7 @@ static void no_memory(void **state)
 /* ---- given outputs ---- */
 
 static int released;
-static uint8_t given[64];
+static uint8_t given[65 * 1024];
 
 static void release(void *ctx, void *data)
 {
@@ -275,6 +275,33 @@ static void gives(void **state)
     give.bytes = 0; /* 0 stands for "compute it" only where the host allocates */
     assert_int_equal(run(f, exec_give), MR_E_INTERNAL);
     assert_int_equal(released, 4);
+}
+
+/* A model that has given much does not run while more than the budget is used; what it has given stays. */
+static void gives_within_the_budget(void **state)
+{
+    struct fixture *f = *state;
+    const int64_t shape[] = {1, sizeof given / 4};
+    memset(f->wanted, 0, OUTPUTS);
+    give = (struct mr_tensor){MR_DTYPE_INT32, 2, shape, given, sizeof given};
+    give_with_release = true;
+    give_then = MR_OK;
+    released = 0;
+
+    assert_int_equal(run(f, exec_give), MR_OK);
+    assert_int_equal(mr_block_get_stats().out_bytes, sizeof given);
+    struct mr_block *kept = mr_block_ref(f->out[0].block);
+    drop(f);
+    mr_block_set_budget(sizeof given - 1, 0);
+    assert_int_equal(run(f, exec_give), MR_E_EXHAUSTED);
+    assert_non_null(strstr(f->err.msg, "--memory-budget"));
+    assert_true(f->err.flags & MR_ERR_RETRYABLE);
+    mr_block_unref(&kept);
+    assert_int_equal(released, 1);
+    assert_int_equal(run(f, exec_give), MR_OK);
+    drop(f);
+    assert_int_equal(mr_block_get_stats().out_bytes, 0);
+    mr_block_set_budget(0, 0);
 }
 
 /* ---- the rest ---- */
@@ -358,6 +385,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(refused, setup, teardown),
         cmocka_unit_test_setup_teardown(no_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(gives, setup, teardown),
+        cmocka_unit_test_setup_teardown(gives_within_the_budget, setup, teardown),
         cmocka_unit_test_setup_teardown(odd_results, setup, teardown),
         cmocka_unit_test_setup_teardown(services, setup, teardown),
     };

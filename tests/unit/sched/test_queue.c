@@ -322,6 +322,41 @@ static void full_queue_refuses(void **state)
     harness_close(&h);
 }
 
+/* A request whose client does not read comes back without having run, and can be submitted again. */
+static void unread_comes_back(void **state)
+{
+    struct harness h;
+    struct ask blocker, a, b;
+    _Atomic bool is_unread = true;
+    struct mr_sched_stats st;
+    (void)state;
+
+    harness_init(&h);
+    open_slow(&h, &blocker);
+    ask_init(&a, &h, 1, 1);
+    ask_init(&b, &h, 1, 2);
+    a.infer.is_unread = &is_unread;
+    assert_int_equal(ask_submit(&a), MR_OK);
+    assert_int_equal(ask_submit(&b), MR_OK);
+    gate_set(false);
+    ask_wait(&h, &a);
+    ask_wait(&h, &b);
+    ask_check(&b, 1);
+    assert_int_equal(a.infer.status, MR_SCHED_UNREAD);
+    assert_false(mr_sched_cancel(&a.infer));
+    is_unread = false;
+    a.is_done = false;
+    ask_submit(&a);
+    ask_wait(&h, &a);
+    ask_check(&a, 1);
+    ask_fini(&a);
+    ask_fini(&b);
+    ask_fini(&blocker);
+    mr_sched_stats_sum(&h.version, &st);
+    assert_int_equal(mr_count_get(&st.execution_count), 3);
+    harness_close(&h);
+}
+
 /* With nobody to run it the request is refused, and the next one has another try. */
 static void no_thread_to_be_had(void **state)
 {
@@ -552,6 +587,7 @@ int main(void)
         cmocka_unit_test(wrong_outputs_are_internal_errors),
         cmocka_unit_test(cancel_takes_out_of_the_queue),
         cmocka_unit_test(full_queue_refuses),
+        cmocka_unit_test(unread_comes_back),
         cmocka_unit_test(no_thread_to_be_had),
         cmocka_unit_test(one_thread_is_enough),
         cmocka_unit_test(deadline_in_the_queue),

@@ -38,6 +38,10 @@ bool mr_block_grow(struct mr_block **io, size_t used, size_t bytes);
  *  NULL without memory (not released). Not counted against the budget. */
 struct mr_block *mr_block_wrap(void *data, size_t bytes, void (*release)(void *ctx, void *data),
                                void *ctx);
+/** As mr_block_wrap, for memory that nothing else counts: `bytes` are counted until the last unref. The budget does
+ *  not refuse what is there already, so this may take the sum above it. */
+struct mr_block *mr_block_adopt(void *data, size_t bytes, void (*release)(void *ctx, void *data),
+                                void *ctx);
 struct mr_block *mr_block_ref(struct mr_block *b);
 /** References at this moment: exact when it is 1, else others may come and go. */
 static inline uint32_t mr_block_refs(const struct mr_block *b)
@@ -82,6 +86,10 @@ bool mr_block_is_used(void);
 bool mr_block_is_half_used(void);
 /** More than three quarters of the budget are out: what can wait should. */
 bool mr_block_is_scarce(void);
+/** To be asked before work that ends with mr_block_adopt. False, and counted as refused: more than the budget is out. */
+bool mr_block_may_adopt(void);
+/** What one client may have of the budget: an eighth. */
+uint64_t mr_block_share(void);
 /** Give cached memory back to the system: all but the small blocks in other threads' caches. */
 void mr_block_trim(void);
 

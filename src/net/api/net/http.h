@@ -130,6 +130,23 @@ void mr_call_pause(struct mr_call *call, bool paused);
 /** Streaming: the memory that the handler has for what it took of this call and has not answered grows or (negative)
  *  shrinks by so much. It counts as memory of answers that wait. */
 void mr_call_hold(struct mr_call *call, int64_t bytes);
+/** Something that waits until the client has read (mr_call_wait_read). Zeroed before. */
+struct mr_call_wait {
+    void (*run)(struct mr_call_wait *w); /* the client has read; w waits no more */
+    /* ---- net's own ---- */
+    TAILQ_ENTRY(mr_call_wait) link;
+    struct mr_call_waits *list; /* NULL: does not wait */
+};
+/** True while answers that the client of the call has not read take more than an eighth of the byte budget and more
+ *  than max_output_backlog, until half of that is left: requests of its connection that were taken before should not run.
+ *  HTTP/2 only: on an HTTP/1 connection nothing is taken before. Lives as long as the call. Thread of the flag: any;
+ *  relaxed, a hint. */
+const _Atomic bool *mr_call_is_unread(const struct mr_call *call);
+/** Wait until that is over; in order. False: it is over, or the connection is gone. The handler ends the wait when the
+ *  call is cancelled. Thread: loop. */
+bool mr_call_wait_read(struct mr_call *call, struct mr_call_wait *w);
+/** Nothing happens when it does not wait. */
+void mr_call_wait_end(struct mr_call_wait *w);
 /** Reset without answer (HTTP/2 RST_STREAM with this error code; HTTP/1 closes). */
 void mr_call_abort(struct mr_call *call, uint32_t h2_error);
 

@@ -64,6 +64,9 @@ struct mr_infer {
     int64_t deadline_ns; /* the client's own, 0 = none */
     int64_t
         round_ns; /* when the home thread began the round of work that this is part of; 0 = not known */
+    /** True: the client leaves answers unread, and on_done with status MR_SCHED_UNREAD comes instead of an execution; the
+     *  request can be submitted again. NULL = never. Lives until on_done. */
+    const _Atomic bool *is_unread;
     void (*on_done)(struct mr_infer *r);
     void *user;
     /* ---- set by bind ---- */
@@ -105,7 +108,8 @@ int mr_infer_bind(struct mr_infer *r, const struct mr_oip_request *request, stru
 /** Returns MR_SCHED_DONE: it ran on this thread, r->status and outputs are there, on_done is not called;
  *  MR_OK: queued, on_done comes later on the home thread; negative: refused (queue full, expired), r->status
  *  is the same. Thread: r's home, online reader. */
-#define MR_SCHED_DONE 1
+#define MR_SCHED_DONE   1
+#define MR_SCHED_UNREAD 2 /* not a result of submit: see is_unread */
 int mr_sched_submit(struct mr_infer *r);
 
 /** Nobody waits any more. True: it was still queued and is out now with r->status MR_E_CANCELLED, on_done
