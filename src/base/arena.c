@@ -183,24 +183,13 @@ static void *alloc_in_new_chunk(struct mr_arena *a, size_t bytes, size_t align)
     return p;
 }
 
-void *mr_arena_try(struct mr_arena *a, size_t bytes, size_t align)
+void *mr_arena_try_slow(struct mr_arena *a, size_t bytes, size_t align)
 {
     MR_ASSERT(align > 0 && align <= ALIGN_MAX && (align & (align - 1)) == 0);
     align = MR_MAX(align, ALIGN_MIN);
     bytes = MR_MAX(bytes, (size_t)1);
     void *p = a->pos ? bump(a, bytes, align) : NULL;
     return p ? p : alloc_in_new_chunk(a, bytes, align);
-}
-
-void *mr_arena_try_array(struct mr_arena *a, size_t n, size_t size, size_t align)
-{
-    size_t bytes;
-
-    if (!mr_size_mul(n, size, &bytes)) {
-        return NULL;
-    }
-    void *p = mr_arena_try(a, bytes, align);
-    return p ? memset(p, 0, bytes) : NULL;
 }
 
 mr_str mr_arena_str(struct mr_arena *a, mr_str s)

@@ -6,15 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/mem.h"
 #include "base/str.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#    define MR_WITH_ASAN 1
-#elif defined(__has_feature)
-#    if __has_feature(address_sanitizer)
-#        define MR_WITH_ASAN 1
-#    endif
-#endif
 
 /* Memory that is ours but that nobody may touch now; nothing outside an ASan build. */
 #ifdef MR_WITH_ASAN

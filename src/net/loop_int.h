@@ -39,14 +39,9 @@ struct mr_wheel {
 };
 
 /* Under AddressSanitizer nothing is kept, so that a use after free is seen. */
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef MR_WITH_ASAN
 #    define MR_CACHE_NOTHING true
-#elif defined(__has_feature)
-#    if __has_feature(address_sanitizer)
-#        define MR_CACHE_NOTHING true
-#    endif
-#endif
-#ifndef MR_CACHE_NOTHING
+#else
 #    define MR_CACHE_NOTHING false
 #endif
 

@@ -5,6 +5,8 @@
 #ifndef MR_BASE_ARENA_H
 #define MR_BASE_ARENA_H
 
+#include <string.h>
+
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -29,11 +31,38 @@ void mr_arena_fini(struct mr_arena *a);
 /** Runs cleanups, forgets all content, keeps the first chunk. */
 void mr_arena_reset(struct mr_arena *a);
 
+/** mr_arena_try where the newest chunk has no room, and always in a build with AddressSanitizer. */
+void *mr_arena_try_slow(struct mr_arena *a, size_t bytes, size_t align);
 /** `bytes` aligned to `align` (power of two, <= 64), not zeroed. NULL past the limit or without
  *  memory; the arena stays usable. */
-void *mr_arena_try(struct mr_arena *a, size_t bytes, size_t align);
+static inline void *mr_arena_try(struct mr_arena *a, size_t bytes, size_t align)
+{
+#ifndef MR_WITH_ASAN
+    size_t skip = (size_t)(-(uintptr_t)a->pos & (align - 1));
+    size_t room = (size_t)(a->end - a->pos);
+
+    if (__builtin_expect(bytes - 1 < room && skip <= room - bytes, 1)) {
+        char *p = a->pos + skip;
+        a->pos = p + bytes;
+        return p;
+    }
+#endif
+    return mr_arena_try_slow(a, bytes, align);
+}
 /** As mr_arena_try, zeroed, for n elements; checks the multiplication. */
-void *mr_arena_try_array(struct mr_arena *a, size_t n, size_t size, size_t align);
+static inline void *mr_arena_try_array(struct mr_arena *a, size_t n, size_t size, size_t align)
+{
+    size_t bytes;
+
+    if (!mr_size_mul(n, size, &bytes)) {
+        return NULL;
+    }
+    void *p = mr_arena_try(a, bytes, align);
+    if (p) {
+        memset(p, 0, bytes);
+    }
+    return p;
+}
 #define MR_ARENA_NEW(a, type) ((type *)mr_arena_try_array((a), 1, sizeof(type), _Alignof(type)))
 #define MR_ARENA_ARRAY(a, type, n)                                                                 \
     ((type *)mr_arena_try_array((a), (n), sizeof(type), _Alignof(type)))

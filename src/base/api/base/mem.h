@@ -6,6 +6,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Defined where each allocation is to be seen by itself: none is cached, arenas leave gaps. */
+#if defined(__SANITIZE_ADDRESS__)
+#    define MR_WITH_ASAN 1
+#elif defined(__has_feature)
+#    if __has_feature(address_sanitizer)
+#        define MR_WITH_ASAN 1
+#    endif
+#endif
+
 #define MR_MIN(a, b)  ((a) < (b) ? (a) : (b))
 #define MR_MAX(a, b)  ((a) > (b) ? (a) : (b))
 #define MR_CACHE_LINE 64
