@@ -72,7 +72,7 @@ bool mr_utf8_valid(mr_str s)
                 continue;
             }
         }
-        size_t n = mr_utf8_step(s);
+        size_t n = (uint8_t)*s.ptr < 0x80 ? 1 : mr_utf8_step(s);
         if (n == 0) {
             return false;
         }

@@ -114,32 +114,57 @@ static inline const char *read_bool(struct mr_json *j, const char *p, const char
     return NULL;
 }
 
-/* An integer in [-low, high]. */
-static inline const char *read_integer(struct mr_json *j, const char *p, const char *end,
-                                       uint64_t low, uint64_t high, const char *type, uint64_t *out)
+/* What an element type takes: integers in [-low, high]. */
+struct integer_type {
+    uint64_t low;
+    uint64_t high;
+    const char *text;
+};
+
+/* As read_integer, whatever the integer looks like. Its own function, for the same reason as run_continues_far. */
+static __attribute__((noinline)) const char *read_integer_far(struct mr_json *j, const char *p,
+                                                              const char *end,
+                                                              const struct integer_type *type,
+                                                              uint64_t *out)
 {
     bool negative;
     const char *begin = p;
     enum json_integer outcome = json_read_integer(&p, end, &negative, out);
-    if (__builtin_expect(outcome != JSON_INTEGER_OK, 0)) {
+    if (outcome != JSON_INTEGER_OK) {
         j->pos = begin;
         mr_json_integer_fail(j, outcome);
         return NULL;
     }
-    if (__builtin_expect(*out > (negative ? low : high), 0)) {
+    if (*out > (negative ? type->low : type->high)) {
         mr_json_fail_at(j, begin, MR_E_INVALID, "value %.*s does not fit %s", (int)(p - begin),
-                        begin, type);
+                        begin, type->text);
         return NULL;
     }
     *out = negative ? 0 - *out : *out;
     return p;
 }
 
+static inline __attribute__((always_inline)) const char *read_integer(
+    struct mr_json *j, const char *p, const char *end, const struct integer_type *type,
+    uint64_t *out)
+{
+    bool negative;
+    const char *stop = p;
+    if (__builtin_expect(!json_read_plain_integer(&stop, end, &negative, out) ||
+                             *out > (negative ? type->low : type->high),
+                         0)) {
+        return read_integer_far(j, p, end, type, out);
+    }
+    *out = negative ? 0 - *out : *out;
+    return stop;
+}
+
 #define READ_INTEGER(name, type, low, high, text)                                                  \
     static inline const char *name(struct mr_json *j, const char *p, const char *end, type *out)   \
     {                                                                                              \
+        static const struct integer_type bounds = {(low), (high), text};                           \
         uint64_t value;                                                                            \
-        p = read_integer(j, p, end, (low), (high), text, &value);                                  \
+        p = read_integer(j, p, end, &bounds, &value);                                              \
         if (__builtin_expect(p != NULL, 1)) {                                                      \
             *out = (type)value;                                                                    \
         }                                                                                          \

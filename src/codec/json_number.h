@@ -225,9 +225,12 @@ enum json_integer {
 };
 
 /** json_read_integer for what most integers are: up to 18 digits with a comma, bracket or blank
- *  behind them, not right at the end of the text. False for any other, *io_p unmoved. */
-static inline bool json_read_plain_integer(const char **io_p, const char *end, bool *out_negative,
-                                           uint64_t *out_magnitude)
+ *  behind them, not right at the end of the text. False for any other, *io_p unmoved. Inlined always: arrays
+ *  of small numbers cost little more than the call would. */
+static inline __attribute__((always_inline)) bool json_read_plain_integer(const char **io_p,
+                                                                          const char *end,
+                                                                          bool *out_negative,
+                                                                          uint64_t *out_magnitude)
 {
     const char *p = *io_p;
     if (end - p < JSON_MANTISSA_DIGITS + 1) {
@@ -259,9 +262,6 @@ static inline bool json_read_plain_integer(const char **io_p, const char *end, b
 static inline enum json_integer json_read_integer(const char **io_p, const char *end,
                                                   bool *out_negative, uint64_t *out_magnitude)
 {
-    if (json_read_plain_integer(io_p, end, out_negative, out_magnitude)) {
-        return JSON_INTEGER_OK;
-    }
     const char *p = *io_p;
     bool negative = p < end && *p == '-';
     p += negative;

@@ -8,6 +8,32 @@
 #    include <emmintrin.h>
 #endif
 
+/* True when all of the 4 to 16 bytes can be copied as they are: nearly every name. Two words that overlap hold them; a
+ * byte of `hit` has its highest bit set where the word's is no plain character, or stands behind such a one. */
+static bool is_short_plain(const char *p, size_t n)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t words[2];
+
+    if (n < 8) {
+        uint32_t first, last;
+        memcpy(&first, p, sizeof first);
+        memcpy(&last, p + n - sizeof last, sizeof last);
+        words[0] = words[1] = first | (uint64_t)last << 32;
+    } else {
+        memcpy(&words[0], p, sizeof words[0]);
+        memcpy(&words[1], p + n - sizeof words[1], sizeof words[1]);
+    }
+    uint64_t hit = 0;
+    for (int i = 0; i < 2; i++) {
+        uint64_t w = words[i];
+        uint64_t quote = w ^ ones * '"';
+        uint64_t backslash = w ^ ones * '\\';
+        hit |= w | (w - ones * 0x20) | (quote - ones) | (backslash - ones) | (w + ones);
+    }
+    return (hit & ones * 0x80) == 0;
+}
+
 /* First byte that cannot be copied as it is: not ASCII, or to be escaped. */
 static const char *ascii_skip(const char *p, const char *end)
 {
@@ -77,6 +103,12 @@ static const char *char_put(struct mr_buf *b, const char *p, const char *end)
 
 void mr_json_put_part(struct mr_buf *b, const char *p, const char *end)
 {
+    size_t n = (size_t)(end - p);
+
+    if (n >= 4 && n <= 16 && is_short_plain(p, n)) {
+        mr_buf_append(b, p, n);
+        return;
+    }
     while (p < end) {
         const char *stop = ascii_skip(p, end);
         if (stop > p) {

@@ -111,12 +111,14 @@ static char *varint_write(char *to, uint64_t v)
 
 void mr_pb_put_varint(struct mr_buf *b, uint64_t v)
 {
-    char text[10];
     if (v < 0x80) {
         mr_buf_char(b, (char)v);
         return;
     }
-    mr_buf_append(b, text, (size_t)(varint_write(text, v) - text));
+    char *to = mr_buf_reserve(b, mr_pb_varint_size(v));
+    if (to) {
+        b->len += (size_t)(varint_write(to, v) - to);
+    }
 }
 
 void mr_pb_put_tag(struct mr_buf *b, uint32_t number, enum mr_pb_wire wire)

@@ -68,9 +68,10 @@ static int output_check(struct run *run, uint32_t index, int32_t dtype, int32_t 
 static int output_bytes(struct run *run, uint32_t index, int32_t dtype, int32_t rank,
                         const int64_t *shape, uint64_t stated, uint64_t *out, struct mr_err *err)
 {
-    struct mr_err detail = {0};
+    struct mr_err detail;
     uint64_t elements;
     uint64_t bytes;
+    mr_err_clear(&detail);
     if (mr_shape_elements(shape, rank, &elements, &detail) < 0) {
         return BROKEN(run, err, index, "%s", detail.msg);
     }

@@ -52,7 +52,9 @@ size_t mr_dtype_size(int dtype)
 int mr_dtype_from_name(mr_str name)
 {
     for (int i = MR_DTYPE_INVALID + 1; i < MR_DTYPE_COUNT; i++) {
-        if (mr_str_eq(name, dtypes[i].name)) {
+        mr_str d = dtypes[i].name;
+        /* The last byte is what most names of one length differ in. */
+        if (name.len == d.len && name.ptr[name.len - 1] == d.ptr[d.len - 1] && mr_str_eq(name, d)) {
             return i;
         }
     }

@@ -35,6 +35,35 @@ static void strings(void **state)
     }
 }
 
+/* Each byte at each place, whatever number of bytes is looked at in one go. */
+static void each_byte_at_each_place(void **state)
+{
+    (void)state;
+    struct mr_buf got, want;
+    mr_buf_init(&got, 0);
+    mr_buf_init(&want, 0);
+    for (size_t len = 1; len <= 36; len++) {
+        for (unsigned c = 0; c < 256; c++) {
+            size_t at = c * 7 % len;
+            char text[36];
+            memset(text, 'a', len);
+            text[at] = (char)c;
+            mr_buf_reset(&got);
+            mr_buf_reset(&want);
+            mr_json_put_string(&got, mr_str_n(text, len));
+            mr_buf_char(&want, '"');
+            for (size_t i = 0; i < len; i++) {
+                mr_json_put_part(&want, text + i, text + i + 1);
+            }
+            mr_buf_char(&want, '"');
+            CHECK_ROW(mr_str_eq(mr_buf_view(&got), mr_buf_view(&want)), c, "%zu of %zu: %.*s", at,
+                      len, MR_STR_ARG(mr_buf_view(&got)));
+        }
+    }
+    mr_buf_fini(&got);
+    mr_buf_fini(&want);
+}
+
 /* Any bytes give valid JSON; valid UTF-8 comes back unchanged. */
 static void random_bytes(void **state)
 {
@@ -103,9 +132,8 @@ static void full_buffer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strings),
-        cmocka_unit_test(random_bytes),
-        cmocka_unit_test(floats),
+        cmocka_unit_test(strings),      cmocka_unit_test(each_byte_at_each_place),
+        cmocka_unit_test(random_bytes), cmocka_unit_test(floats),
         cmocka_unit_test(full_buffer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
