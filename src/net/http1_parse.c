@@ -10,6 +10,10 @@
  * What it does not do: percent-decoding, field values as lists except where framing needs it. */
 #include "http1_parse.h"
 
+#ifdef __SSE2__
+#    include <emmintrin.h>
+#endif
+
 /* Per byte: the lower-case form of a token character, 0 for any other. */
 static const unsigned char token_lower[256] = {
     ['!'] = '!', ['#'] = '#', ['$'] = '$', ['%'] = '%', ['&'] = '&', ['\''] = '\'', ['*'] = '*',
@@ -27,16 +31,48 @@ static const unsigned char token_lower[256] = {
 
 #define METHOD_BYTES_MAX 32
 
-/* In a field value: HTAB, visible characters, space and everything above ASCII. */
-static bool is_value_char(unsigned char c)
+/* First byte that is below `lowest`, DEL or `stop`. Every field value and target goes through this. */
+static const char *visible_skip(const char *p, const char *end, unsigned char lowest, char stop)
 {
-    return (c >= 0x20 && c != 0x7f) || c == '\t';
+#ifdef __SSE2__
+    const __m128i low = _mm_set1_epi8((char)(lowest - 1));
+    const __m128i del = _mm_set1_epi8(0x7f);
+    const __m128i other = _mm_set1_epi8(stop);
+    while (end - p >= 16) {
+        __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
+        __m128i hit = _mm_or_si128(_mm_cmpeq_epi8(v, del), _mm_cmpeq_epi8(v, other));
+        hit = _mm_or_si128(hit, _mm_cmpeq_epi8(_mm_min_epu8(v, low), v));
+        unsigned at = (unsigned)_mm_movemask_epi8(hit);
+        if (at) {
+            return p + __builtin_ctz(at);
+        }
+        p += 16;
+    }
+#endif
+    while (p < end && (unsigned char)*p >= lowest && *p != 0x7f && *p != stop) {
+        p++;
+    }
+    return p;
+}
+
+/* The end of a field value: HTAB, visible characters, space and everything above ASCII. */
+static const char *value_skip(const char *p, const char *end)
+{
+    while ((p = visible_skip(p, end, 0x20, 0x7f)) < end && *p == '\t') {
+        p++;
+    }
+    return p;
 }
 
 /* In a request target: no space, no control character, no fragment. */
-static bool is_target_char(unsigned char c)
+static bool is_target(mr_str s)
 {
-    return c > 0x20 && c != 0x7f && c != '#';
+    return visible_skip(s.ptr, s.ptr + s.len, 0x21, '#') == s.ptr + s.len;
+}
+
+static bool is_value_char(unsigned char c)
+{
+    return (c >= 0x20 && c != 0x7f) || c == '\t';
 }
 
 bool mr_http1_is_token(mr_str s)
@@ -51,12 +87,7 @@ bool mr_http1_is_token(mr_str s)
 
 bool mr_http1_is_value(mr_str s)
 {
-    for (size_t i = 0; i < s.len; i++) {
-        if (!is_value_char((unsigned char)s.ptr[i])) {
-            return false;
-        }
-    }
-    return true;
+    return s.len == 0 || value_skip(s.ptr, s.ptr + s.len) == s.ptr + s.len;
 }
 
 bool mr_http1_is_plausible(const char *p, size_t n)
@@ -128,10 +159,8 @@ static int split_target(struct mr_http1_head *out)
 {
     mr_str t = out->target;
 
-    for (size_t i = 0; i < t.len; i++) {
-        if (!is_target_char((unsigned char)t.ptr[i])) {
-            return refuse(out, 400, "invalid character in the request target");
-        }
+    if (!is_target(t)) {
+        return refuse(out, 400, "invalid character in the request target");
     }
     bool is_asterisk = mr_str_eq(t, MR_STR("*")) && mr_str_eq(out->method, MR_STR("OPTIONS"));
     bool is_connect = mr_str_eq(out->method, MR_STR("CONNECT"));
@@ -341,7 +370,8 @@ static int check_framing(const struct framing *f, struct mr_http1_head *out)
 
 /* One line that begins at p[at]; *io_at moves behind its CR LF. The head is complete, so the empty
  * line stops every loop here before the end of p. */
-static int parse_field(char *p, size_t *io_at, struct mr_header *h, struct mr_http1_head *out)
+static int parse_field(char *p, size_t n, size_t *io_at, struct mr_header *h,
+                       struct mr_http1_head *out)
 {
     size_t at = *io_at;
     size_t name = at;
@@ -359,9 +389,7 @@ static int parse_field(char *p, size_t *io_at, struct mr_header *h, struct mr_ht
         at++;
     }
     size_t from = at;
-    while (is_value_char((unsigned char)p[at])) {
-        at++;
-    }
+    at = (size_t)(value_skip(p + from, p + n) - p);
     if (p[at] != '\r' || p[at + 1] != '\n') {
         return refuse(out, 400, "invalid character in a header");
     }
@@ -393,7 +421,7 @@ int mr_http1_parse_request(char *p, size_t n, struct mr_header *table, size_t ta
             return refuse(out, 431, "too many headers (--max-headers)");
         }
         struct mr_header *h = &table[out->header_count++];
-        rc = parse_field(p, &at, h, out);
+        rc = parse_field(p, n, &at, h, out);
         if (rc == 0) {
             rc = take_field(h, &f, out);
         }

@@ -227,6 +227,40 @@ static void test_fields(void **state)
     free(copy);
 }
 
+/* Each byte at each place of a target and of a value, whatever number of them is looked at in one go. */
+static void test_each_byte_at_each_place(void **state)
+{
+    (void)state;
+    for (size_t len = 1; len <= 36; len++) {
+        for (unsigned c = 1; c < 256; c++) {
+            size_t at = c * 7 % len;
+            bool is_value = (c >= 0x20 && c != 0x7f) || c == '\t';
+            bool is_target = c > 0x20 && c != 0x7f && c != '#';
+            char part[37], text[160];
+            struct mr_header table[TABLE];
+            struct mr_http1_head head;
+            char *copy;
+            memset(part, 'a', len);
+            part[at] = (char)c;
+            part[len] = '\0';
+            int n =
+                snprintf(text, sizeof text, "GET / HTTP/1.1\r\nHost: a\r\nX:a%sa\r\n\r\n", part);
+            int rc = parse(text, (size_t)n, (size_t)n, &copy, table, &head);
+            free(copy);
+            if ((rc == 0) != is_value) {
+                fail_msg("byte %#x at %zu of %zu of a value: %d", c, at, len, rc);
+            }
+            assert_int_equal(mr_http1_is_value(mr_str_n(part, len)), is_value);
+            n = snprintf(text, sizeof text, "GET /%s HTTP/1.1\r\nHost: a\r\n\r\n", part);
+            rc = parse(text, (size_t)n, (size_t)n, &copy, table, &head);
+            free(copy);
+            if ((rc == 0) != is_target) {
+                fail_msg("byte %#x at %zu of %zu of a target: %d", c, at, len, rc);
+            }
+        }
+    }
+}
+
 static void test_no_nul(void **state)
 {
     /* A NUL in each place of a head is refused, or the head is not complete. */
@@ -401,10 +435,15 @@ static void test_chunked_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepted),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_fields),         cmocka_unit_test(test_no_nul),
-        cmocka_unit_test(test_scan_is_linear), cmocka_unit_test(test_plausible),
-        cmocka_unit_test(test_chunked),        cmocka_unit_test(test_chunked_bounds),
+        cmocka_unit_test(test_accepted),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_no_nul),
+        cmocka_unit_test(test_scan_is_linear),
+        cmocka_unit_test(test_plausible),
+        cmocka_unit_test(test_each_byte_at_each_place),
+        cmocka_unit_test(test_chunked),
+        cmocka_unit_test(test_chunked_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
