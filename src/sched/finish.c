@@ -79,7 +79,7 @@ static void count_finished(struct mr_infer *r, int64_t encode_ns)
         duration_add(&st->fail, r->times.queued ? mr_now_ns() - r->times.queued : 0);
         mr_count_add(&st->failed[fail_reason(r)], 1);
     }
-    atomic_store_explicit(&st->last_wall_ns, mr_wall_ns(), memory_order_relaxed);
+    atomic_store_explicit(&st->last_wall_ns, mr_wall_coarse_ns(), memory_order_relaxed);
 }
 
 void mr_infer_finish(struct mr_infer *r, int64_t encode_ns)

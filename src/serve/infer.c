@@ -39,10 +39,14 @@ static void start_timer(struct serve_infer *si);
 
 static void submit(struct serve_infer *si)
 {
-    if (mr_sched_submit(&si->infer) == MR_OK) {
+    int rc = mr_sched_submit(&si->infer);
+
+    if (rc == MR_OK) {
         start_timer(si);
         return;
     }
+    if (rc == MR_SCHED_DONE)
+        si->encode_start_ns = si->infer.times.end; /* the answer is made at once */
     if (si->infer.status < 0)
         add_request_id(si);
     si->reply(si);
@@ -265,6 +269,12 @@ static bool is_of_load(int status)
            status == MR_E_CANCELLED;
 }
 
+void infer_encode_begins(struct serve_infer *si)
+{
+    if (!si->encode_start_ns)
+        si->encode_start_ns = mr_now_ns();
+}
+
 int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
                       struct mr_grpc_message *out)
 {
@@ -273,7 +283,7 @@ int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
     struct mr_oip_encoded e;
     int rc;
 
-    si->encode_start_ns = mr_now_ns();
+    infer_encode_begins(si);
     MR_TRY(infer_response(si, &response, &r->err));
     response.params = final;
     response.param_count = final ? 1 : 0;

@@ -107,7 +107,7 @@ static void encode(struct mr_turn *t)
     struct mr_oip_response response;
     int rc;
 
-    ri->si.encode_start_ns = mr_now_ns();
+    infer_encode_begins(&ri->si);
     MR_TRY(infer_response(&ri->si, &response, &r->err));
     MR_TRY(
         mr_oip_rest_encode_response(&response, infer_buf(&ri->si), r->arena, &ri->answer, &r->err));

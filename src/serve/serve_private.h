@@ -208,6 +208,8 @@ void infer_turn(struct serve_infer *si, void (*work)(struct mr_turn *t),
 int serve_turn_error(const struct mr_turn *t, struct mr_err *err);
 /* First in `done`: what the work made of infer.status stands, unless the turn was ended. */
 void infer_turned(struct serve_infer *si);
+/* The answer begins to be made. Where the execution ended just before on this thread, that is the time. */
+void infer_encode_begins(struct serve_infer *si);
 /* gRPC: build the answer (with `final`: an element of a stream with that parameter) and compress it. On failure
  * nothing has to be dropped. */
 int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,

@@ -25,6 +25,14 @@ static inline int64_t mr_wall_ns(void)
     return (int64_t)ts.tv_sec * MR_NS_PER_S + ts.tv_nsec;
 }
 
+/** As mr_wall_ns, some milliseconds old: a fifth of its cost. */
+static inline int64_t mr_wall_coarse_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_REALTIME_COARSE, &ts);
+    return (int64_t)ts.tv_sec * MR_NS_PER_S + ts.tv_nsec;
+}
+
 /** "2026-11-21T15:26:16.988493Z" for a time between the years 1970 and 9999; returns `out`. */
 const char *mr_wall_text(int64_t wall_ns, char out[32]);
 
