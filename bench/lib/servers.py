@@ -118,7 +118,7 @@ class Nginx(Server):
         port = machine.free_port()
         conf = Path(folder, "nginx.conf")
         conf.write_text(f"""daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log /dev/null;
-events {{ worker_connections 1024; }}
+events {{ worker_connections 4096; }}
 http {{ access_log off; keepalive_requests 1000000000; client_body_temp_path {folder};
   server {{ listen 127.0.0.1:{port}; location / {{ default_type application/json; return 200 '{"x" * 200}'; }} }} }}
 """)
