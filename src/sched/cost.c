@@ -13,14 +13,23 @@ unsigned cost_bucket(uint64_t input_bytes)
     return b < COST_BUCKETS ? b : COST_BUCKETS - 1;
 }
 
-/* A sample far above the average (the thread was preempted) counts as eight times the average at most. */
+/* A sample far above the average (the thread was preempted) counts as this many times the average. */
+#define OUTLIER 8
+
 static int64_t smooth(int64_t average, int64_t sample)
 {
     if (average == 0)
         return sample;
-    if (sample > average * 8)
-        sample = average * 8;
+    if (sample > average * OUTLIER)
+        sample = average * OUTLIER;
     return average + (sample - average) / 8;
+}
+
+int64_t cost_most(const struct sched_slot *slot, uint64_t input_bytes)
+{
+    int64_t local = slot->cost_ns[cost_bucket(input_bytes)];
+
+    return local ? local * OUTLIER : INT64_MAX;
 }
 
 static int64_t shared_cost(struct mr_sched *s, unsigned bucket)

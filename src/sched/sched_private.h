@@ -117,6 +117,8 @@ struct mr_sched {
 /* cost.c */
 unsigned cost_bucket(uint64_t input_bytes);
 bool cost_allows_inline(struct mr_sched *s, struct sched_slot *slot, uint64_t input_bytes);
+/* An inline execution of this size that took longer did not run all the time. INT64_MAX: not known. */
+int64_t cost_most(const struct sched_slot *slot, uint64_t input_bytes);
 void cost_add_inline(struct mr_sched *s, struct sched_slot *slot, uint64_t input_bytes, int64_t ns);
 /* What an execution of this size lately took; 0 = not known. */
 int64_t cost_of_queued(struct mr_sched *s, uint64_t input_bytes);

@@ -158,6 +158,31 @@ static void executions_of_a_round_are_bounded(void **state)
     harness_close(&h);
 }
 
+/* One execution that lasts far longer than usual leaves the round to the others; two do not. */
+static void one_preempted_execution_ends_no_round(void **state)
+{
+    struct harness h;
+    const struct mr_setting slow[] = {{"execute_delay_ms", "6"}};
+    int64_t long_ago_ns = mr_now_ns() - 3600 * MR_NS_PER_S, usual_ns = 1000;
+    (void)state;
+
+    harness_init(&h);
+    h.options.inline_threshold_ns = 3600 * MR_NS_PER_S;
+    harness_open(&h, "identity", slow, 1);
+    assert_int_equal(submit_in_round(&h, 0), MR_OK);
+    assert_int_equal(submit_in_round(&h, 0), MR_SCHED_DONE);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < COST_BUCKETS; i++)
+            slot_get(h.version.sched, h.home.reader)->cost_ns[i] = usual_ns;
+        assert_int_equal(submit_in_round(&h, long_ago_ns + round), MR_SCHED_DONE);
+        assert_true(h.home.inline_ns <= 8 * usual_ns);
+        assert_int_equal(submit_in_round(&h, long_ago_ns + round), MR_SCHED_DONE);
+        assert_true(h.home.inline_ns > 5 * MR_NS_PER_MS);
+        assert_int_equal(submit_in_round(&h, long_ago_ns + round), MR_OK);
+    }
+    harness_close(&h);
+}
+
 static void slow_models_stay_queued(void **state)
 {
     struct harness h;
@@ -581,6 +606,7 @@ int main(void)
         cmocka_unit_test(runs_and_counts),
         cmocka_unit_test(becomes_inline),
         cmocka_unit_test(executions_of_a_round_are_bounded),
+        cmocka_unit_test(one_preempted_execution_ends_no_round),
         cmocka_unit_test(slow_models_stay_queued),
         cmocka_unit_test(instances_share_a_burst),
         cmocka_unit_test(backend_failure_is_told),

@@ -35,6 +35,7 @@ struct mr_infer_home {
     /* ---- the scheduler's own, zeroed ---- */
     int64_t round_ns;  /* the round of work that inline_ns is of */
     int64_t inline_ns; /* that executions took in it */
+    bool had_pause;    /* one of them is taken to have been preempted */
 };
 
 enum mr_infer_protocol { MR_INFER_REST = 0, MR_INFER_GRPC = 1, MR_INFER_PROTOCOLS = 2 };
