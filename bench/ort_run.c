@@ -148,8 +148,11 @@ static void inputs_make(struct bench *b)
         if (mr_shape_bytes(io->dtype, b->in_shapes[i], io->rank, &bytes, NULL) < 0) {
             die("inputs must be numbers of known shape");
         }
-        b->in[i] =
-            (struct mr_tensor){io->dtype, io->rank, b->in_shapes[i], mr_alloc(bytes + 1), bytes};
+        b->in[i] = (struct mr_tensor){.dtype = io->dtype,
+                                      .rank = io->rank,
+                                      .shape = b->in_shapes[i],
+                                      .data = mr_alloc(bytes + 1),
+                                      .bytes = bytes};
         b->in_names[i] = io->name;
     }
 }

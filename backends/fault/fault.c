@@ -6,31 +6,17 @@
  * that one. Output i is a copy of input i. A model with the parameter `trace` appends a line to that file for
  * each execution: instance, rows, and the first bytes of input 0 in hexadecimal digits.
  *
- * Thread: any; the only shared state is a counter of executions. */
+ * Thread: any; the only shared state of a model is a counter of executions. Executions that end later have threads of
+ * their own (later.c). */
 #include <fcntl.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "plan.h"
+#include "fault.h"
 
-static const struct mr_host *host;
-
-struct model {
-    struct mr_signature signature;
-    struct plan plan;
-    uint32_t output_count;
-    int trace;                   /* descriptor, -1 = none */
-    _Atomic uint64_t executions; /* relaxed: only a count */
-    _Atomic uint64_t given; /* outputs given and not released; relaxed, checked when all is over */
-};
-
-struct instance {
-    struct model *model;
-    uint32_t index;
-};
+const struct mr_host *fault_host;
 
 static void sleep_ms(int64_t ms)
 {
@@ -69,8 +55,8 @@ static int open_delay(const struct plan *p, struct mr_loading *loading, struct m
     }
     for (int64_t ms = 0; ms < p->open_delay_ms || is_held(p->open_hold_file); ms++) {
         int64_t end = ms < p->open_delay_ms ? p->open_delay_ms : ms + 1;
-        host->load_progress(loading, "sleep", (uint64_t)ms << 10, (uint64_t)end << 10);
-        if (host->load_is_unwanted(loading)) {
+        fault_host->load_progress(loading, "sleep", (uint64_t)ms << 10, (uint64_t)end << 10);
+        if (fault_host->load_is_unwanted(loading)) {
             return mr_backend_fail(err, MR_E_CANCELLED, "not wanted any more");
         }
         sleep_ms(1);
@@ -104,10 +90,11 @@ static int model_open(void *backend, const struct mr_model_desc *desc, void **ou
         return rc;
     }
     m->signature.flags = m->plan.warmup ? 0 : MR_BACKEND_NO_WARMUP;
+    m->signature.max_pending = (uint32_t)m->plan.max_pending;
     m->signature.size = sizeof m->signature;
     m->signature.from_config = 1;
     m->signature.batchable = -1;
-    host->log(host, 3, "fault model opened");
+    fault_host->log(fault_host, 3, "fault model opened");
     *out_model = m;
     return MR_OK;
 }
@@ -116,7 +103,8 @@ static void model_close(void *model)
 {
     struct model *m = model;
     if (atomic_load_explicit(&m->given, memory_order_relaxed) != 0) {
-        host->log(host, 0, "fault model closed while outputs that it gave are still out");
+        fault_host->log(fault_host, 0,
+                        "fault model closed while outputs that it gave are still out");
         abort();
     }
     if (m->trace >= 0) {
@@ -143,10 +131,11 @@ static int model_configure(void *model, const struct mr_signature *s, struct mr_
     return MR_OK;
 }
 
-static int instance_open(void *model, uint32_t index, void **out_instance, struct mr_err *err)
+static int instance_open(void *model, const struct mr_instance_desc *desc, void **out_instance,
+                         struct mr_err *err)
 {
     struct model *m = model;
-    if (m->plan.fail_instance == (int64_t)index) {
+    if (m->plan.fail_instance == (int64_t)desc->index) {
         return fail(&m->plan, err);
     }
     struct instance *i = calloc(1, sizeof *i);
@@ -154,14 +143,25 @@ static int instance_open(void *model, uint32_t index, void **out_instance, struc
         return mr_backend_fail(err, MR_E_NOMEM, "out of memory");
     }
     i->model = m;
-    i->index = index;
+    i->index = desc->index;
+    pthread_mutex_init(&i->mutex, NULL);
+    pthread_cond_init(&i->cancelled, NULL);
     *out_instance = i;
     return MR_OK;
 }
 
 static void instance_close(void *instance)
 {
-    free(instance);
+    struct instance *i = instance;
+    later_end(i);
+    pthread_cond_destroy(&i->cancelled);
+    pthread_mutex_destroy(&i->mutex);
+    free(i);
+}
+
+static void cancel(void *instance, struct mr_exec *exec)
+{
+    later_cancel(instance, exec);
 }
 
 static void trace(const struct instance *inst, const struct mr_exec *exec)
@@ -174,7 +174,7 @@ static void trace(const struct instance *inst, const struct mr_exec *exec)
     }
     line[n++] = '\n';
     if (write(inst->model->trace, line, (size_t)n) != n) {
-        host->log(host, 0, "the trace cannot be written");
+        fault_host->log(fault_host, 0, "the trace cannot be written");
     }
 }
 
@@ -236,7 +236,7 @@ static int output_give(struct model *m, struct mr_exec *exec, uint32_t index,
         memcpy(t.data, in->data, in->bytes);
     }
     atomic_fetch_add_explicit(&m->given, 1, memory_order_relaxed);
-    return host->output_give(exec, index, &t, given_release, m, err);
+    return fault_host->output_give(exec, index, &t, given_release, m, err);
 }
 
 static int output_copy(const struct plan *p, struct mr_exec *exec, uint32_t index,
@@ -259,7 +259,7 @@ static int output_copy(const struct plan *p, struct mr_exec *exec, uint32_t inde
         }
         rank = p->wrong_rank ? 99 : rank;
     }
-    int rc = host->output(exec, index, dtype, rank, shape, bytes, &data, err);
+    int rc = fault_host->output(exec, index, dtype, rank, shape, bytes, &data, err);
     if (rc == MR_OK && p->bad_strings && dtype == MR_DTYPE_BYTES) {
         memset(data, 0xff, bytes);
     } else if (rc == MR_OK && in->bytes > 0) {
@@ -297,38 +297,98 @@ static int outputs_make(struct model *m, const struct plan *p, struct mr_exec *e
     return MR_OK;
 }
 
+/* An answer of rows of the inputs. */
+static int answer(const struct model *m, struct mr_exec *exec, uint32_t request, uint32_t flags,
+                  struct mr_err *err)
+{
+    const struct mr_exec_request *q = mr_exec_request_at(exec, request);
+    struct mr_response *response = NULL;
+    int rc = fault_host->response_new(exec, request, &response, err);
+    for (uint32_t i = 0; i < m->output_count && rc == MR_OK; i++) {
+        int64_t shape[MR_MAX_RANK];
+        const struct mr_tensor t =
+            mr_tensor_rows(&exec->inputs[i], q->row_begin, q->row_count, shape);
+        void *data = NULL;
+        rc =
+            fault_host->response_output(response, i, t.dtype, t.rank, t.shape, t.bytes, &data, err);
+        if (rc == MR_OK && t.bytes > 0) {
+            memcpy(data, t.data, t.bytes);
+        }
+    }
+    if (rc < 0) {
+        fault_host->response_drop(&response);
+        return rc;
+    }
+    return fault_host->respond(exec, request, &response, flags, err);
+}
+
+static int answers_make(const struct model *m, const struct plan *p, struct mr_exec *exec,
+                        struct mr_err *err)
+{
+    int rc = MR_OK;
+    for (uint32_t r = 0; r < exec->request_count && rc == MR_OK; r++) {
+        for (int64_t n = 1; n <= p->responses && rc == MR_OK; n++) {
+            const bool is_final = n == p->responses && !p->no_final;
+            rc = answer(m, exec, r, is_final ? MR_RESPONSE_FINAL : 0, err);
+        }
+        if (rc == MR_OK && p->after_final) {
+            rc = answer(m, exec, r, 0, err);
+        }
+    }
+    return rc;
+}
+
 static int execute(void *instance, struct mr_exec *exec, struct mr_err *err)
 {
-    struct model *m = ((struct instance *)instance)->model;
-    struct plan p = m->plan;
-    void *data = NULL;
-    if (m->trace >= 0) {
-        trace(instance, exec);
+    struct instance *inst = instance;
+    const struct mr_exec_request *first = mr_exec_request_at(exec, 0);
+    struct plan p = inst->model->plan;
+    if (inst->model->trace >= 0) {
+        trace(inst, exec);
     }
-    int rc = plan_read(&p, exec->requests[0].parameters, exec->requests[0].parameter_count, err);
+    int rc = plan_read(&p, first->parameters, first->parameter_count, err);
     if (rc < 0) {
         return rc;
     }
+    if (p.async == 1) {
+        return later_start(inst, &p, exec, err);
+    }
+    rc = fault_run(inst, &p, exec, err);
+    if (p.async == 0) {
+        return rc;
+    }
+    fault_host->complete(exec, rc, err);
+    return MR_PENDING;
+}
+
+int fault_run(struct instance *inst, const struct plan *p, struct mr_exec *exec, struct mr_err *err)
+{
+    struct model *m = inst->model;
+    void *data = NULL;
     uint64_t n = atomic_fetch_add_explicit(&m->executions, 1, memory_order_relaxed) + 1;
-    disturb(&p);
-    if (p.fail_status != MR_OK && p.fail_request < 0 &&
-        (p.fail_every == 0 || n % (uint64_t)p.fail_every == 0)) {
-        return fail(&p, err);
+    disturb(p);
+    if (p->fail_status != MR_OK && p->fail_request < 0 &&
+        (p->fail_every == 0 || n % (uint64_t)p->fail_every == 0)) {
+        return fail(p, err);
     }
-    if (p.fail_request >= 0 && p.fail_request < exec->request_count) {
-        host->fail_request(exec, (uint32_t)p.fail_request,
-                           p.fail_status != MR_OK ? p.fail_status : MR_E_INTERNAL, p.fail_message);
+    if (p->fail_request >= 0 && p->fail_request < exec->request_count) {
+        fault_host->fail_request(exec, (uint32_t)p->fail_request,
+                                 p->fail_status != MR_OK ? p->fail_status : MR_E_INTERNAL,
+                                 p->fail_message);
     }
-    if (p.bad_index) {
-        return host->output(exec, exec->output_count, MR_DTYPE_INT8, 0, NULL, 1, &data, err);
+    if (exec->flags & MR_EXEC_DECOUPLED) {
+        return answers_make(m, p, exec, err);
     }
-    return outputs_make(m, &p, exec, err);
+    if (p->bad_index) {
+        return fault_host->output(exec, exec->output_count, MR_DTYPE_INT8, 0, NULL, 1, &data, err);
+    }
+    return outputs_make(m, p, exec, err);
 }
 
 static const struct mr_backend table = {
     .size = sizeof(struct mr_backend),
     .abi_minor = MR_BACKEND_ABI_MINOR,
-    .flags = MR_BACKEND_CHEAP_INSTANCES | MR_BACKEND_NO_INLINE,
+    .flags = MR_BACKEND_CHEAP_INSTANCES | MR_BACKEND_NO_INLINE | MR_BACKEND_DECOUPLED,
     .name = "fault",
     .version = MR_VERSION,
     .model_open = model_open,
@@ -338,12 +398,13 @@ static const struct mr_backend table = {
     .instance_open = instance_open,
     .instance_close = instance_close,
     .execute = execute,
+    .cancel = cancel,
 };
 
-int mr_backend_entry_v1(const struct mr_host *h, const struct mr_backend **out, struct mr_err *err)
+int mr_backend_entry_v2(const struct mr_host *h, const struct mr_backend **out, struct mr_err *err)
 {
     (void)err;
-    host = h;
+    fault_host = h;
     *out = &table;
     return MR_OK;
 }

@@ -10,6 +10,10 @@
 #define FAULT_NUMBERS(X)                                                                           \
     X(open_delay_ms, 0, 3600000, "model_open takes that much longer")                              \
     X(delay_ms, 0, 3600000, "execute sleeps first")                                                \
+    X(async, 0, 2, "1: a thread ends the execution later; 2: before execute returns")              \
+    X(max_pending, 0, 1000, "of a model: executions of an instance that may be pending")           \
+    X(responses, 0, 1000000,                                                                       \
+      "answers to each request of a decoupled execution, after which it is final")                 \
     X(spin_ms, 0, 3600000, "execute computes first")                                               \
     X(fail_every, 0, INT64_MAX, "only each Nth execution of the model does what fail_status says") \
     X(fail_instance, -1, 4096, "opening this instance fails; -1 = none")                           \
@@ -34,6 +38,9 @@
     Y(abort, "execute aborts the process")                                                         \
     Y(segv, "execute writes to an invalid address")                                                \
     Y(hang, "execute never returns")                                                               \
+    Y(until_cancelled, "of async 1: the execution ends when it is cancelled")                      \
+    Y(after_final, "an answer follows the final one")                                              \
+    Y(no_final, "no answer is the final one")                                                      \
     Y(warmup, "of a model: it runs made-up requests when it is loaded")
 
 struct plan {

@@ -6,6 +6,9 @@
  * agree. Parameter `execute_delay_ms` makes every execution take that much longer (as Triton's backend
  * of this name does).
  *
+ * When the config says that the model is decoupled, a request gets as many answers as the parameter
+ * `repeat` of the request, or of the model, says (1), each `repeat_delay_ms` after the one before.
+ *
  * Instances hold nothing, so an instance is the model. Thread: any. */
 #include <stdlib.h>
 #include <time.h>
@@ -17,10 +20,20 @@ static const struct mr_host *host;
 struct model {
     struct mr_signature signature;
     int64_t delay_ms;
+    int64_t repeat;
+    int64_t repeat_delay_ms;
     uint32_t *pairs;     /* [output_count] input of each output */
     const char **inputs; /* [input_count] names, for messages; the host's memory */
     uint32_t output_count;
 };
+
+static int repeat_read(const struct mr_setting *settings, uint32_t count, int64_t *repeat,
+                       int64_t *delay_ms, struct mr_err *err)
+{
+    int rc = mr_setting_i64(settings, count, "repeat", 0, 1000000000, repeat, err);
+    return rc < 0 ? rc
+                  : mr_setting_i64(settings, count, "repeat_delay_ms", 0, 3600000, delay_ms, err);
+}
 
 static int model_open(void *backend, const struct mr_model_desc *desc, void **out_model,
                       struct mr_err *err)
@@ -32,6 +45,10 @@ static int model_open(void *backend, const struct mr_model_desc *desc, void **ou
     }
     int rc = mr_setting_i64(desc->settings, desc->setting_count, "execute_delay_ms", 0, 3600000,
                             &m->delay_ms, err);
+    m->repeat = 1;
+    rc = rc < 0 ? rc
+                : repeat_read(desc->settings, desc->setting_count, &m->repeat, &m->repeat_delay_ms,
+                              err);
     if (rc < 0) {
         free(m);
         return rc;
@@ -123,24 +140,95 @@ static void sleep_ms(int64_t ms)
     }
 }
 
+/* The input that wanted output `i` copies. */
+static int source_find(const struct model *m, const struct mr_tensor *inputs, uint32_t i,
+                       const struct mr_tensor **out, struct mr_err *err)
+{
+    *out = &inputs[m->pairs[i]];
+    if ((*out)->dtype == MR_DTYPE_INVALID) {
+        return mr_backend_fail(err, MR_E_INVALID,
+                               "input '%s' was not sent, but an output is a copy of it",
+                               m->inputs[m->pairs[i]]);
+    }
+    return MR_OK;
+}
+
+static int answer_one(const struct model *m, struct mr_exec *exec, uint32_t request, uint32_t flags,
+                      struct mr_err *err)
+{
+    const struct mr_exec_request *q = mr_exec_request_at(exec, request);
+    struct mr_response *response = NULL;
+    int rc = host->response_new(exec, request, &response, err);
+    for (uint32_t i = 0; i < m->output_count && rc == MR_OK; i++) {
+        const struct mr_tensor *in = NULL;
+        int64_t shape[MR_MAX_RANK];
+        void *data = NULL;
+        if (!exec->output_wanted[i]) {
+            continue;
+        }
+        rc = source_find(m, exec->inputs, i, &in, err);
+        if (rc < 0) {
+            break;
+        }
+        const struct mr_tensor rows = mr_tensor_rows(in, q->row_begin, q->row_count, shape);
+        rc = host->response_output(response, i, rows.dtype, rows.rank, rows.shape, rows.bytes,
+                                   &data, err);
+        if (rc == MR_OK && rows.bytes > 0) {
+            memcpy(data, rows.data, rows.bytes);
+        }
+    }
+    if (rc < 0) {
+        host->response_drop(&response);
+        return rc;
+    }
+    return host->respond(exec, request, &response, flags, err);
+}
+
+/* All answers to one request. What fails them fails this request alone. */
+static void answer_all(const struct model *m, struct mr_exec *exec, uint32_t request)
+{
+    const struct mr_exec_request *q = mr_exec_request_at(exec, request);
+    struct mr_err err = {0};
+    int64_t repeat = m->repeat;
+    int64_t delay_ms = m->repeat_delay_ms;
+    int rc = repeat_read(q->parameters, q->parameter_count, &repeat, &delay_ms, &err);
+    if (rc == MR_OK && repeat == 0) {
+        rc = host->respond(exec, request, NULL, MR_RESPONSE_FINAL, &err);
+    }
+    for (int64_t n = 0; n < repeat && rc == MR_OK; n++) {
+        if (n > 0 && delay_ms > 0) {
+            sleep_ms(delay_ms);
+        }
+        rc = answer_one(m, exec, request, n + 1 == repeat ? MR_RESPONSE_FINAL : 0, &err);
+    }
+    if (rc < 0) {
+        host->fail_request(exec, request, rc, err.msg);
+    }
+}
+
 static int execute(void *instance, struct mr_exec *exec, struct mr_err *err)
 {
     struct model *m = instance;
     if (m->delay_ms > 0) {
         sleep_ms(m->delay_ms);
     }
+    for (uint32_t i = 0; (exec->flags & MR_EXEC_DECOUPLED) && i < exec->request_count; i++) {
+        answer_all(m, exec, i);
+    }
+    if (exec->flags & MR_EXEC_DECOUPLED) {
+        return MR_OK;
+    }
     for (uint32_t i = 0; i < m->output_count; i++) {
-        const struct mr_tensor *in = &exec->inputs[m->pairs[i]];
+        const struct mr_tensor *in = NULL;
         void *data = NULL;
         if (!exec->output_wanted[i]) {
             continue;
         }
-        if (in->dtype == MR_DTYPE_INVALID) {
-            return mr_backend_fail(err, MR_E_INVALID,
-                                   "input '%s' was not sent, but an output is a copy of it",
-                                   m->inputs[m->pairs[i]]);
+        int rc = source_find(m, exec->inputs, i, &in, err);
+        if (rc < 0) {
+            return rc;
         }
-        int rc = host->output(exec, i, in->dtype, in->rank, in->shape, in->bytes, &data, err);
+        rc = host->output(exec, i, in->dtype, in->rank, in->shape, in->bytes, &data, err);
         if (rc < 0) {
             return rc;
         }
@@ -154,7 +242,7 @@ static int execute(void *instance, struct mr_exec *exec, struct mr_err *err)
 static const struct mr_backend table = {
     .size = sizeof(struct mr_backend),
     .abi_minor = MR_BACKEND_ABI_MINOR,
-    .flags = MR_BACKEND_CHEAP_INSTANCES | MR_BACKEND_DETERMINISTIC,
+    .flags = MR_BACKEND_CHEAP_INSTANCES | MR_BACKEND_DETERMINISTIC | MR_BACKEND_DECOUPLED,
     .name = "identity",
     .version = MR_VERSION,
     .model_open = model_open,
@@ -164,7 +252,7 @@ static const struct mr_backend table = {
     .execute = execute,
 };
 
-int mr_backend_entry_v1(const struct mr_host *h, const struct mr_backend **out, struct mr_err *err)
+int mr_backend_entry_v2(const struct mr_host *h, const struct mr_backend **out, struct mr_err *err)
 {
     (void)err;
     host = h;

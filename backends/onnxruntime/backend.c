@@ -166,12 +166,9 @@ static const struct mr_backend table = {
     .model_memory = onnx_model_memory,
 };
 
-int mr_backend_entry_v1(const struct mr_host *h, const struct mr_backend **out, struct mr_err *err)
+int mr_backend_entry_v2(const struct mr_host *h, const struct mr_backend **out, struct mr_err *err)
 {
     const OrtApiBase *base = OrtGetApiBase();
-    if (h->abi_minor < 1) {
-        return mr_backend_fail(err, MR_E_UNSUPPORTED, "it takes a server with backend ABI 1.1");
-    }
     onnx_host = h;
     onnx_api = base->GetApi(ONNX_API_VERSION);
     if (!onnx_api) {

@@ -65,11 +65,12 @@ static int scratch_make(struct onnx_instance *inst, struct mr_err *err)
     return MR_OK;
 }
 
-int onnx_instance_open(void *model, uint32_t index, void **out_instance, struct mr_err *err)
+int onnx_instance_open(void *model, const struct mr_instance_desc *desc, void **out_instance,
+                       struct mr_err *err)
 {
     struct onnx_model *m = model;
     int rc;
-    (void)index;
+    (void)desc;
     struct onnx_instance *inst = calloc(1, sizeof *inst);
     if (!inst) {
         return mr_backend_fail(err, MR_E_NOMEM, "out of memory");

@@ -232,7 +232,8 @@ struct onnx_instance {
     size_t offset_cap;
 };
 
-int onnx_instance_open(void *model, uint32_t index, void **out_instance, struct mr_err *err);
+int onnx_instance_open(void *model, const struct mr_instance_desc *desc, void **out_instance,
+                       struct mr_err *err);
 void onnx_instance_close(void *instance);
 /* The plan for this execution; NULL without an error when it needs the general path. */
 int onnx_plan_find(struct onnx_instance *inst, const struct mr_exec *exec, struct onnx_plan **out,

@@ -84,6 +84,45 @@ static inline int mr_setting_bool(const struct mr_setting *settings, uint32_t co
                            text);
 }
 
+/** Rows [begin, begin + count) of a tensor of the host, as a view; `shape` is the caller's room for its shape. With
+ *  count 0 the whole tensor: the requests of a model without batching have no rows. */
+static inline struct mr_tensor mr_tensor_rows(const struct mr_tensor *t, int64_t begin,
+                                              int64_t count, int64_t shape[MR_MAX_RANK])
+{
+    struct mr_tensor out = *t;
+    uint64_t per_row = 1;
+    uint64_t from = 0;
+    uint64_t to;
+    if (count == 0) {
+        return out;
+    }
+    for (int i = 1; i < t->rank; i++) {
+        per_row *= (uint64_t)t->shape[i];
+    }
+    if (t->dtype == MR_DTYPE_BYTES) {
+        uint64_t first = (uint64_t)begin * per_row;
+        uint64_t end = first + (uint64_t)count * per_row;
+        uint64_t at = 0;
+        uint32_t len;
+        for (uint64_t i = 0; i < end; i++) {
+            from = i == first ? at : from;
+            memcpy(&len, (const uint8_t *)t->data + at, 4);
+            at += 4u + (uint64_t)len;
+        }
+        to = at;
+    } else {
+        const uint64_t row_bytes = t->shape[0] > 0 ? t->bytes / (uint64_t)t->shape[0] : 0;
+        from = (uint64_t)begin * row_bytes;
+        to = from + (uint64_t)count * row_bytes;
+    }
+    memcpy(shape, t->shape, (size_t)t->rank * sizeof *shape);
+    shape[0] = count;
+    out.shape = shape;
+    out.data = t->bytes > 0 ? (uint8_t *)t->data + from : t->data;
+    out.bytes = to - from;
+    return out;
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -34,6 +34,13 @@ enum mr_dtype {
     MR_DTYPE_COUNT = 15
 };
 
+/** Where the bytes of a tensor are. */
+enum mr_memory_kind {
+    MR_MEMORY_HOST = 0,        /* memory of this process */
+    MR_MEMORY_HOST_PINNED = 1, /* the same, page-locked for a device */
+    MR_MEMORY_DEVICE = 2       /* of the device `device_id` */
+};
+
 /** Most dimensions a tensor may have anywhere in Millrace. */
 #define MR_MAX_RANK 32
 
@@ -46,6 +53,8 @@ struct mr_tensor {
     const int64_t *shape;
     void *data;
     uint64_t bytes;
+    uint32_t memory_kind; /* enum mr_memory_kind */
+    int32_t device_id;    /* of the kinds that have one */
 };
 
 #ifdef __cplusplus

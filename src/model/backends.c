@@ -5,6 +5,7 @@
  * open is tried again at the next load. Thread: loaders; may block. */
 #include "base/log.h"
 #include "manager.h"
+#include "plugin/plugin.h"
 
 static struct mr_model_backend **backend_find(struct mr_models *m, const char *name)
 {

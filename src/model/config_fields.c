@@ -71,7 +71,7 @@ static const struct mr_config_field fields[] = {
     {"optimization.eager_batching", MR_CONFIG_NO_EFFECT, "batches are gathered when they run"},
 
     {"model_operations.op_library_filename", MR_CONFIG_REFUSED, "libraries of custom operators"},
-    {"model_transaction_policy.decoupled", MR_CONFIG_REFUSED, "decoupled models"},
+    {"model_transaction_policy.decoupled", MR_CONFIG_HONOURED, "several answers to a request"},
     {"model_repository_agents.agents", MR_CONFIG_REFUSED, "repository agents"},
     {"response_cache.enable", MR_CONFIG_REFUSED, "the response cache"},
     {"model_metrics", MR_CONFIG_NO_EFFECT, "histogram buckets are fixed"},

@@ -130,10 +130,10 @@ void mr_life_spent(const struct mr_version_life *l, int64_t out_ns[MR_VERSION_ST
     }
 }
 
-void mr_life_memory(struct mr_version_life *l, const struct mr_plugin_model *model,
+void mr_life_memory(struct mr_version_life *l, const struct mr_executor *executor,
                     int64_t grown_bytes)
 {
-    const struct mr_model_memory told = mr_plugin_model_memory(model);
+    const struct mr_model_memory told = executor->ops->memory(executor);
 
     l->memory = (struct mr_memory_view){.is_told = told.size > 0,
                                         .is_apart = told.is_apart != 0,

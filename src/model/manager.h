@@ -274,7 +274,7 @@ struct mr_version_life *mr_life_begin(struct mr_models *m, struct mr_model *mode
                                       const struct mr_job *job, int64_t number,
                                       uint64_t file_bytes);
 /** The version is made: what its backend and a measurement say of its memory. */
-void mr_life_memory(struct mr_version_life *l, const struct mr_plugin_model *model,
+void mr_life_memory(struct mr_version_life *l, const struct mr_executor *executor,
                     int64_t grown_bytes);
 /** No lock: a load under way that is not wanted any more. */
 bool mr_life_is_unwanted(const struct mr_version_life *l);

@@ -52,12 +52,12 @@ static void fresh_publish(struct mr_load *l, struct mr_fresh *f)
     r->v = v;
     r->load_ns = v->load_ns;
     r->file_bytes = v->file_bytes;
-    r->model_bytes = mr_plugin_model_bytes(v->backend);
+    r->model_bytes = v->executor->ops->bytes(v->executor);
     config_keep(l, r);
     r->is_wanted = true;
     r->failed_print = 0;
     f->life->model_bytes = r->model_bytes;
-    mr_life_memory(f->life, v->backend, f->grown_bytes);
+    mr_life_memory(f->life, v->executor, f->grown_bytes);
     mr_life_set(l->m, l->model, f->life, MR_VERSION_READY, "");
     mr_record_set(l->m, l->model, r, MR_VERSION_READY, "");
     f->made = NULL;

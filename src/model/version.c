@@ -15,6 +15,7 @@
 #include "codec/pbtext.h"
 #include "config_private.h"
 #include "manager.h"
+#include "plugin/plugin.h"
 #include "tensor/tensor.h"
 
 #define ARENA_FIRST     2048
@@ -198,7 +199,7 @@ static int backend_open(const struct opening *o)
     MR_TRY(settings_make(o, &desc));
     MR_TRY(model_file_find(o, &desc.model_file));
     MR_TRY(mr_backend_get(o->m, o->p->config->backend, &plugin, o->err));
-    MR_TRY(mr_plugin_model_open(&v->backend, plugin, &desc, o->err));
+    MR_TRY(mr_plugin_model_open(&v->executor, plugin, &desc, o->err));
 out:
     mr_buf_fini(&json);
     return rc;
@@ -251,13 +252,15 @@ static int signature_set(const struct opening *o)
         struct mr_config_io io = mr_config_output_io(c->output[i]);
         rc = io_describe(o, &io, &list[c->n_input + i]);
     }
-    return rc < 0 ? rc : mr_plugin_model_set_signature(o->p->v.backend, &s, o->err);
+    struct mr_executor *e = o->p->v.executor;
+
+    return rc < 0 ? rc : e->ops->configure(e, &s, o->err);
 }
 
 static int config_finish(const struct opening *o)
 {
     Inference__ModelConfig *c = o->p->config;
-    const struct mr_signature *s = mr_plugin_model_signature(o->p->v.backend);
+    const struct mr_signature *s = o->p->v.executor->signature;
     bool from_config = s->from_config != 0;
     size_t unused;
     int rc;
@@ -322,7 +325,7 @@ static int tables_make(const struct opening *o)
 {
     const Inference__ModelConfig *c = o->p->config;
     struct mr_version *v = &o->p->v;
-    const struct mr_signature *s = mr_plugin_model_signature(v->backend);
+    const struct mr_signature *s = v->executor->signature;
 
     v->required_input_count = 0;
     v->inputs = MR_ARENA_ARRAY(&o->p->arena, struct mr_model_io, c->n_input + 1);
@@ -352,6 +355,7 @@ static int tables_make(const struct opening *o)
     v->backend_output_count = s->output_count;
     v->backend_flags = s->flags;
     v->max_batch_size = c->max_batch_size;
+    v->is_decoupled = c->model_transaction_policy && c->model_transaction_policy->decoupled;
     v->config = c;
     return MR_OK;
 }
@@ -435,7 +439,7 @@ void mr_version_close(struct mr_models *m, struct mr_version_private **p)
     if (it->is_served && m->hooks.unserve) {
         m->hooks.unserve(m->hooks.ctx, &it->v);
     }
-    mr_plugin_model_close(&it->v.backend);
+    mr_executor_close(&it->v.executor);
     mr_config_free(&it->config);
     mr_temp_unref(&it->temp);
     mr_free(it->v.pins);

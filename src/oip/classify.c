@@ -276,6 +276,10 @@ int mr_oip_classify(const struct mr_oip_tensor *in, struct mr_arena *arena, stru
         shape[rank++] = (int64_t)c.rows;
     }
     shape[rank++] = (int64_t)c.k;
-    *out = (struct mr_tensor){MR_DTYPE_BYTES, rank, shape, text.tensor.data, bytes};
+    *out = (struct mr_tensor){.dtype = MR_DTYPE_BYTES,
+                              .rank = rank,
+                              .shape = shape,
+                              .data = text.tensor.data,
+                              .bytes = bytes};
     return MR_OK;
 }

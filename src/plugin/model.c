@@ -12,82 +12,55 @@ static int signature_fetch(struct mr_plugin_model *m, struct mr_err *err)
 {
     struct mr_plugin *p = m->plugin;
     const struct mr_signature *s = NULL;
+    struct mr_signature *copy;
     char who[120];
     int rc =
         mr_plugin_result(p, "model_signature", p->table.model_signature(m->model, &s, err), err);
     if (rc < 0) {
         return rc;
     }
-    snprintf(who, sizeof who, "backend '%s', model '%.40s'", p->name, m->name);
-    return mr_plugin_signature_copy(&m->signature, s, p->table.flags, MR_E_INTERNAL, who, err);
-}
-
-int mr_plugin_model_open(struct mr_plugin_model **out, struct mr_plugin *p,
-                         const struct mr_model_desc *desc, struct mr_err *err)
-{
-    struct mr_err local = {0};
-    struct mr_model_desc known = *desc;
-    struct mr_plugin_model *m = mr_alloc(sizeof *m);
-    m->plugin = p;
-    m->name = mr_strndup(desc->name, strlen(desc->name));
-    known.size = sizeof known;
-    int rc = mr_plugin_result(p, "model_open",
-                              p->table.model_open(p->backend, &known, &m->model, &local), &local);
+    snprintf(who, sizeof who, "backend '%s', model '%.40s'", p->name, m->base.model);
+    rc = mr_plugin_signature_copy(&copy, s, p->table.flags, MR_E_INTERNAL, who, err);
     if (rc == MR_OK) {
-        rc = signature_fetch(m, &local);
-        if (rc < 0) {
-            p->table.model_close(m->model);
-        }
+        m->base.signature = copy;
     }
-    if (rc < 0) {
-        mr_free(m->name);
-        mr_free(m);
-        if (err) {
-            *err = local;
-        }
-        return rc;
-    }
-    atomic_fetch_add_explicit(&p->models, 1, memory_order_relaxed);
-    *out = m;
-    return MR_OK;
+    return rc;
 }
 
-void mr_plugin_model_close(struct mr_plugin_model **m)
+static void model_free(struct mr_plugin_model *m)
 {
-    if (!*m) {
-        return;
-    }
-    struct mr_plugin *p = (*m)->plugin;
+    mr_free((void *)(uintptr_t)m->base.signature);
+    mr_free((void *)(uintptr_t)m->base.model);
+    mr_free(m);
+}
+
+static void model_close(struct mr_executor *e)
+{
+    struct mr_plugin_model *m = mr_plugin_model_of(e);
+    struct mr_plugin *p = m->plugin;
     const struct timespec step = {0, 1000000};
-    while (atomic_load_explicit(&(*m)->given, memory_order_acquire) > 0) {
+    while (atomic_load_explicit(&m->given, memory_order_acquire) > 0) {
         nanosleep(&step, NULL);
     }
-    p->table.model_close((*m)->model);
+    p->table.model_close(m->model);
     atomic_fetch_sub_explicit(&p->models, 1, memory_order_relaxed);
-    mr_free((*m)->signature);
-    mr_free((*m)->name);
-    mr_freep(m);
+    model_free(m);
 }
 
-const struct mr_signature *mr_plugin_model_signature(const struct mr_plugin_model *m)
+static int model_configure(struct mr_executor *e, const struct mr_signature *s, struct mr_err *err)
 {
-    return m->signature;
-}
-
-int mr_plugin_model_set_signature(struct mr_plugin_model *m, const struct mr_signature *s,
-                                  struct mr_err *err)
-{
+    struct mr_plugin_model *m = mr_plugin_model_of(e);
     struct mr_plugin *p = m->plugin;
     struct mr_signature *copy = NULL;
     struct mr_err local = {0};
     char who[80];
-    if (!m->signature->from_config) {
+    if (!e->signature->from_config) {
         return MR_FAIL(err, MR_E_INVALID,
-                       "model '%s': backend '%s' knows its inputs and outputs by itself", m->name,
+                       "model '%s': backend '%s' knows its inputs and outputs by itself", e->model,
                        p->name);
     }
-    snprintf(who, sizeof who, "config of model '%.40s'", m->name);
-    int rc = mr_plugin_signature_copy(&copy, s, m->signature->flags, MR_E_INVALID, who, &local);
+    snprintf(who, sizeof who, "config of model '%.40s'", e->model);
+    int rc = mr_plugin_signature_copy(&copy, s, e->signature->flags, MR_E_INVALID, who, &local);
     if (rc == MR_OK && p->table.model_configure) {
         rc = mr_plugin_result(p, "model_configure",
                               p->table.model_configure(m->model, copy, &local), &local);
@@ -100,18 +73,21 @@ int mr_plugin_model_set_signature(struct mr_plugin_model *m, const struct mr_sig
         return rc;
     }
     copy->from_config = 1;
-    mr_free(m->signature);
-    m->signature = copy;
+    copy->max_pending = e->signature->max_pending;
+    mr_free((void *)(uintptr_t)e->signature);
+    e->signature = copy;
     return MR_OK;
 }
 
-uint64_t mr_plugin_model_bytes(const struct mr_plugin_model *m)
+static uint64_t model_bytes(const struct mr_executor *e)
 {
+    const struct mr_plugin_model *m = mr_plugin_model_of(e);
     return m->plugin->table.model_bytes ? m->plugin->table.model_bytes(m->model) : 0;
 }
 
-struct mr_model_memory mr_plugin_model_memory(const struct mr_plugin_model *m)
+static struct mr_model_memory model_memory(const struct mr_executor *e)
 {
+    const struct mr_plugin_model *m = mr_plugin_model_of(e);
     struct mr_model_memory known = {.reason = ""};
     const struct mr_model_memory *told =
         m->plugin->table.model_memory ? m->plugin->table.model_memory(m->model) : NULL;
@@ -124,20 +100,19 @@ struct mr_model_memory mr_plugin_model_memory(const struct mr_plugin_model *m)
     return known;
 }
 
-struct mr_plugin *mr_plugin_model_plugin(const struct mr_plugin_model *m)
+static int instance_open(struct mr_executor *e, const struct mr_instance_desc *desc, void **out,
+                         struct mr_err *err)
 {
-    return m->plugin;
-}
-
-int mr_plugin_instance_open(void **out, struct mr_plugin_model *m, uint32_t index,
-                            struct mr_err *err)
-{
+    struct mr_plugin_model *m = mr_plugin_model_of(e);
     struct mr_plugin *p = m->plugin;
+    struct mr_instance_desc known = *desc;
     struct mr_err local = {0};
     void *instance = m->model;
+    known.size = sizeof known;
     if (p->table.instance_open) {
-        int rc = mr_plugin_result(
-            p, "instance_open", p->table.instance_open(m->model, index, &instance, &local), &local);
+        int rc =
+            mr_plugin_result(p, "instance_open",
+                             p->table.instance_open(m->model, &known, &instance, &local), &local);
         if (rc < 0) {
             if (err) {
                 *err = local;
@@ -149,10 +124,48 @@ int mr_plugin_instance_open(void **out, struct mr_plugin_model *m, uint32_t inde
     return MR_OK;
 }
 
-void mr_plugin_instance_close(struct mr_plugin_model *m, void **instance)
+static void instance_close(struct mr_executor *e, void *instance)
 {
-    if (*instance && m->plugin->table.instance_open) {
-        m->plugin->table.instance_close(*instance);
+    const struct mr_plugin *p = mr_plugin_model_of(e)->plugin;
+    if (p->table.instance_open) {
+        p->table.instance_close(instance);
     }
-    *instance = NULL;
+}
+
+#define MODEL_OPS                                                                                  \
+    .close = model_close, .configure = model_configure, .bytes = model_bytes,                      \
+    .memory = model_memory, .instance_open = instance_open, .instance_close = instance_close,      \
+    .execute = mr_plugin_execute
+static const struct mr_executor_ops model_ops = {MODEL_OPS};
+static const struct mr_executor_ops model_ops_cancel = {MODEL_OPS, .cancel = mr_plugin_cancel};
+
+int mr_plugin_model_open(struct mr_executor **out, struct mr_plugin *p,
+                         const struct mr_model_desc *desc, struct mr_err *err)
+{
+    struct mr_err local = {0};
+    struct mr_model_desc known = *desc;
+    struct mr_plugin_model *m = mr_alloc(sizeof *m);
+    m->base.ops = p->table.cancel ? &model_ops_cancel : &model_ops;
+    m->base.backend = p->name;
+    m->base.model = mr_strndup(desc->name, strlen(desc->name));
+    m->plugin = p;
+    known.size = sizeof known;
+    int rc = mr_plugin_result(p, "model_open",
+                              p->table.model_open(p->backend, &known, &m->model, &local), &local);
+    if (rc == MR_OK) {
+        rc = signature_fetch(m, &local);
+        if (rc < 0) {
+            p->table.model_close(m->model);
+        }
+    }
+    if (rc < 0) {
+        model_free(m);
+        if (err) {
+            *err = local;
+        }
+        return rc;
+    }
+    atomic_fetch_add_explicit(&p->models, 1, memory_order_relaxed);
+    *out = &m->base;
+    return MR_OK;
 }

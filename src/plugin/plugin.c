@@ -20,21 +20,23 @@
 _Static_assert(sizeof(void *) == 8, "the offsets below are those of a 64-bit ABI");
 _Static_assert(sizeof(struct mr_err) == 512, "crosses the backend ABI");
 _Static_assert(sizeof(struct mr_setting) == 16, "frozen: travels in arrays");
-_Static_assert(sizeof(struct mr_tensor) == 32, "frozen: travels in arrays");
+_Static_assert(sizeof(struct mr_tensor) == 40, "frozen: travels in arrays");
 _Static_assert(sizeof(struct mr_io_desc) == 32, "frozen: travels in arrays");
-_Static_assert(sizeof(struct mr_exec_request) == 56, "frozen: travels in arrays");
+_Static_assert(offsetof(struct mr_exec_request, correlation_text) == 64, "append only");
 _Static_assert(offsetof(struct mr_model_desc, max_batch_size) == 64, "append only");
 _Static_assert(offsetof(struct mr_model_desc, repository_dir) == 72, "append only");
 _Static_assert(offsetof(struct mr_model_desc, load_flags) == 80, "append only");
 _Static_assert(offsetof(struct mr_model_desc, loading) == 88, "append only");
-_Static_assert(offsetof(struct mr_signature, flags) == 36, "append only");
-_Static_assert(offsetof(struct mr_exec, host) == 64, "append only");
+_Static_assert(offsetof(struct mr_signature, max_pending) == 40, "append only");
+_Static_assert(offsetof(struct mr_instance_desc, name) == 16, "append only");
+_Static_assert(offsetof(struct mr_exec, flags) == 68, "append only");
 _Static_assert(offsetof(struct mr_host, is_cancelled) == 40, "append only");
 _Static_assert(offsetof(struct mr_host, load_progress) == 56, "append only");
+_Static_assert(offsetof(struct mr_host, respond) == 104, "append only");
 _Static_assert(offsetof(struct mr_backend, init) == 32, "append only");
 _Static_assert(offsetof(struct mr_backend, execute) == 88, "append only");
 _Static_assert(offsetof(struct mr_backend, model_configure) == 104, "append only");
-_Static_assert(offsetof(struct mr_backend, model_memory) == 112, "append only");
+_Static_assert(offsetof(struct mr_backend, cancel) == 120, "append only");
 _Static_assert(offsetof(struct mr_model_memory, resident_bytes) == 48, "append only");
 
 /* What every backend must at least have: everything up to execute. */
@@ -101,6 +103,12 @@ static const struct mr_host *host_get(const char *name)
             .is_cancelled = mr_plugin_exec_is_cancelled,
             .load_is_unwanted = load_is_unwanted,
             .load_progress = load_progress,
+            .complete = mr_plugin_exec_complete,
+            .response_new = mr_plugin_exec_response_new,
+            .response_output = mr_plugin_response_output,
+            .response_give = mr_plugin_response_give,
+            .response_drop = mr_response_free,
+            .respond = mr_plugin_exec_respond,
         };
         e->next = hosts;
         hosts = e;
@@ -212,7 +220,7 @@ static int library_load(struct mr_plugin *p, const char *path, mr_backend_entry_
     if (!symbol) {
         return MR_FAIL(err, MR_E_UNSUPPORTED,
                        "backend '%s': %s exports no " MR_BACKEND_ENTRY
-                       ": it is not a Millrace backend, or one for a newer server",
+                       ": it is not a Millrace backend, or one for another version of the server",
                        p->name, path);
     }
     memcpy(out_entry, &symbol, sizeof symbol); /* ISO C has no cast from object to function */

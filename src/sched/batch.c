@@ -27,7 +27,8 @@ int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_
                        count, (unsigned long long)bytes);
     memcpy(shape, first->shape, (size_t)first->rank * sizeof *shape);
     shape[0] = rows;
-    *out = (struct mr_tensor){first->dtype, first->rank, shape, to, bytes};
+    *out = (struct mr_tensor){
+        .dtype = first->dtype, .rank = first->rank, .shape = shape, .data = to, .bytes = bytes};
     for (uint32_t i = 0; i < count; i++) {
         const struct mr_tensor *t = &items[i]->inputs[input];
         if (t->bytes)
@@ -89,6 +90,7 @@ int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t ro
         memcpy(copy, data + at, bytes);
         data = copy;
     }
-    out->tensor = (struct mr_tensor){t->dtype, t->rank, shape, data, bytes};
+    out->tensor = (struct mr_tensor){
+        .dtype = t->dtype, .rank = t->rank, .shape = shape, .data = data, .bytes = bytes};
     return MR_OK;
 }

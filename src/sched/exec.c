@@ -1,36 +1,29 @@
 /* One execution: requests in, backend called, outputs handed to the requests.
  *
  * For a single request nothing is copied: the backend sees the tensors where the decoder left them, and its
- * small outputs go into the request's own arena. Runs on an instance thread or, on the inline path, on
- * the network thread of the request. */
+ * small outputs go into the request's own arena. Begins on an instance thread or, on the inline path, on
+ * the network thread of the request; may end on any thread. */
 #include "sched_private.h"
 
-struct run {
-    struct mr_sched *s;
-    struct mr_infer **items;
-    uint32_t count;
-    int64_t rows;
-    struct mr_arena *arena;
-    struct mr_execution x;
-    struct mr_block **gathered; /* [input_count] */
-    int64_t gathered_ns;        /* inputs joined, for backends that make no mark */
-};
-
-static bool run_is_cancelled(const struct mr_execution *x)
+bool exec_is_cancelled(const struct exec_run *run)
 {
-    const struct run *run = x->user;
-
     for (uint32_t i = 0; i < run->count; i++)
-        /* relaxed: a hint, nothing else is read because of it */
-        if (!atomic_load_explicit(&run->items[i]->is_cancelled, memory_order_relaxed))
+        if (!is_cancelled(run->items[i]))
             return false;
     return true;
+}
+
+static bool run_is_cancelled(const struct mr_execution *x, uint32_t request)
+{
+    const struct exec_run *run = x->user;
+
+    return request == MR_ALL_REQUESTS ? exec_is_cancelled(run) : is_cancelled(run->items[request]);
 }
 
 static void run_fail_request(struct mr_execution *x, uint32_t request, int status,
                              const char *message)
 {
-    struct run *run = x->user;
+    struct exec_run *run = x->user;
 
     if (request < run->count && status < 0)
         infer_fail(run->items[request], status, "%s", message ? message : mr_status_text(status));
@@ -58,7 +51,8 @@ static const int64_t *reshape_in(const struct mr_model_io *io, const struct mr_t
     return shape;
 }
 
-static int place_input(struct run *run, uint32_t i, struct mr_tensor *inputs, struct mr_err *err)
+static int place_input(struct exec_run *run, uint32_t i, struct mr_tensor *inputs,
+                       struct mr_err *err)
 {
     const struct mr_version *v = run->s->version;
     const struct mr_model_io *io = &v->inputs[i];
@@ -84,7 +78,7 @@ static int place_input(struct run *run, uint32_t i, struct mr_tensor *inputs, st
     return MR_OK;
 }
 
-static int place_requests(struct run *run, const struct mr_tensor *inputs, struct mr_err *err)
+static int place_requests(struct exec_run *run, const struct mr_tensor *inputs, struct mr_err *err)
 {
     bool per_request = (run->s->version->backend_flags & MR_BACKEND_PER_REQUEST) != 0;
     struct mr_exec_request *q = MR_ARENA_ARRAY(run->arena, struct mr_exec_request, run->count);
@@ -109,17 +103,17 @@ static int place_requests(struct run *run, const struct mr_tensor *inputs, struc
 }
 
 /* For backends that want each request's tensors apart: in backend order, reshaped, nothing joined. */
-static int place_apart(struct run *run, struct mr_err *err)
+static int place_apart(struct exec_run *run, struct mr_err *err)
 {
     const struct mr_version *v = run->s->version;
     struct mr_exec_request *q = (struct mr_exec_request *)(uintptr_t)run->x.exec.requests;
 
     for (uint32_t k = 0; k < run->count; k++) {
-        struct run one = {.s = run->s,
-                          .items = &run->items[k],
-                          .count = 1,
-                          .rows = run->items[k]->rows,
-                          .arena = run->arena};
+        struct exec_run one = {.s = run->s,
+                               .items = &run->items[k],
+                               .count = 1,
+                               .rows = run->items[k]->rows,
+                               .arena = run->arena};
         struct mr_tensor *t = MR_ARENA_ARRAY(run->arena, struct mr_tensor, v->backend_input_count);
         if (!t)
             return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
@@ -133,7 +127,9 @@ static int place_apart(struct run *run, struct mr_err *err)
     return MR_OK;
 }
 
-static int prepare(struct run *run, struct mr_err *err)
+static void run_done(struct mr_execution *x);
+
+static int prepare(struct exec_run *run, struct mr_err *err)
 {
     const struct mr_version *v = run->s->version;
     bool apart = run->count > 1 && (v->backend_flags & MR_BACKEND_PER_REQUEST) != 0;
@@ -142,8 +138,10 @@ static int prepare(struct run *run, struct mr_err *err)
     int rc = MR_OK;
 
     run->gathered = MR_ARENA_ARRAY(run->arena, struct mr_block *, v->input_count);
-    run->x.outputs = MR_ARENA_ARRAY(run->arena, struct mr_exec_output, v->backend_output_count);
-    if (!inputs || !wanted || !run->x.outputs || !run->gathered)
+    run->x.outputs.list =
+        MR_ARENA_ARRAY(run->arena, struct mr_exec_output, v->backend_output_count);
+    run->x.outputs.arena = run->arena;
+    if (!inputs || !wanted || !run->x.outputs.list || !run->gathered)
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
     for (uint32_t i = 0; i < v->output_count; i++)
         for (uint32_t k = 0; k < run->count; k++)
@@ -162,9 +160,12 @@ static int prepare(struct run *run, struct mr_err *err)
     run->x.exec.inputs = apart ? NULL : inputs;
     run->x.exec.output_wanted = wanted;
     run->x.exec.row_count = run->rows;
-    run->x.arena = run->arena;
+    run->x.exec.flags = mr_version_is_streaming(v) ? MR_EXEC_DECOUPLED : 0;
+    run->x.err = &run->items[0]->err;
     run->x.is_cancelled = run_is_cancelled;
     run->x.fail_request = run_fail_request;
+    run->x.respond = exec_respond;
+    run->x.on_done = run_done;
     run->x.user = run;
 out:
     return rc;
@@ -183,11 +184,9 @@ static int output_error(const struct mr_version *v, const struct mr_model_io *io
 }
 
 /* Check an output against the config and give it the config's dims when the backend saw others. */
-static int check_output(struct run *run, const struct mr_model_io *io, struct mr_exec_output *o,
-                        struct mr_err *err)
+int exec_check_output(const struct mr_version *v, struct mr_arena *arena,
+                      const struct mr_model_io *io, struct mr_tensor *t, struct mr_err *err)
 {
-    const struct mr_version *v = run->s->version;
-    struct mr_tensor *t = &o->tensor;
     int lead = v->max_batch_size > 0 ? 1 : 0, from = 0;
     const int64_t *dims = io->reshape ? io->reshape : io->dims;
     int rank = io->reshape ? io->reshape_rank : io->rank;
@@ -202,7 +201,7 @@ static int check_output(struct run *run, const struct mr_model_io *io, struct mr
     if (!io->reshape)
         return MR_OK;
 
-    int64_t *shape = MR_ARENA_ARRAY(run->arena, int64_t, (size_t)io->rank + 1);
+    int64_t *shape = MR_ARENA_ARRAY(arena, int64_t, (size_t)io->rank + 1);
     if (!shape)
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
     if (lead)
@@ -220,7 +219,7 @@ static int check_output(struct run *run, const struct mr_model_io *io, struct mr
     return MR_OK;
 }
 
-static int hand_out(struct run *run, struct mr_infer *r, int64_t row, struct mr_err *err)
+static int hand_out(struct exec_run *run, struct mr_infer *r, int64_t row, struct mr_err *err)
 {
     const struct mr_version *v = run->s->version;
 
@@ -228,7 +227,7 @@ static int hand_out(struct run *run, struct mr_infer *r, int64_t row, struct mr_
     if (!r->outputs)
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
     for (uint32_t i = 0; i < v->output_count; i++) {
-        struct mr_exec_output *o = &run->x.outputs[v->outputs[i].backend_index];
+        struct mr_exec_output *o = &run->x.outputs.list[v->outputs[i].backend_index];
         if (!r->wanted[i] || !o->is_set)
             continue;
         if (run->count > 1) {
@@ -244,7 +243,7 @@ static int hand_out(struct run *run, struct mr_infer *r, int64_t row, struct mr_
     return MR_OK;
 }
 
-static void finish_times(struct run *run, int64_t start)
+static void finish_times(struct exec_run *run, int64_t start)
 {
     int64_t end = mr_now_ns(), in = run->x.exec.infer_start_ns, out = run->x.exec.infer_end_ns;
 
@@ -262,49 +261,83 @@ static void finish_times(struct run *run, int64_t start)
     }
 }
 
-static void release(struct run *run)
+static void release(struct exec_run *run)
 {
     const struct mr_version *v = run->s->version;
 
-    for (uint32_t i = 0; run->x.outputs && i < v->backend_output_count; i++)
-        mr_block_unref(&run->x.outputs[i].block);
+    for (uint32_t i = 0; run->x.outputs.list && i < v->backend_output_count; i++)
+        mr_block_unref(&run->x.outputs.list[i].block);
     for (uint32_t i = 0; run->gathered && i < v->input_count; i++)
         mr_block_unref(&run->gathered[i]);
 }
 
-void exec_run(struct mr_sched *s, void *instance, struct mr_infer **items, uint32_t count,
-              int64_t rows, struct mr_arena *arena, int64_t start)
+static int hand_out_all(struct exec_run *run, struct mr_err *err)
 {
-    const struct mr_version *v = s->version;
-    struct run run = {.s = s, .items = items, .count = count, .rows = rows, .arena = arena};
-    struct mr_err err;
+    const struct mr_version *v = run->s->version;
     int64_t row = 0;
+    int rc = MR_OK;
+
+    for (uint32_t i = 0; i < v->output_count; i++) {
+        struct mr_exec_output *o = &run->x.outputs.list[v->outputs[i].backend_index];
+        if (o->is_set)
+            MR_TRY(exec_check_output(run->s->version, run->arena, &v->outputs[i], &o->tensor, err));
+    }
+    for (uint32_t i = 0; i < run->count; i++) {
+        struct mr_infer *r = run->items[i];
+        if (r->status == MR_OK)
+            r->status = hand_out(run, r, row, &r->err);
+        row += r->rows;
+    }
+out:
+    return rc;
+}
+
+/* What the execution came to goes to the requests. */
+static void finish(struct exec_run *run, int rc, struct mr_err *err)
+{
+    if (rc == MR_OK && !(run->x.exec.flags & MR_EXEC_DECOUPLED))
+        rc = hand_out_all(run, err);
+    for (uint32_t i = 0; rc < 0 && i < run->count; i++) {
+        if (run->items[i]->is_final)
+            continue; /* it had all of its answers before */
+        run->items[i]->status = rc;
+        run->items[i]->err = *err;
+    }
+    release(run);
+    finish_times(run, run->start);
+}
+
+/* It was pending. */
+static void run_done(struct mr_execution *x)
+{
+    struct exec_run *run = x->user;
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    if (x->status < 0)
+        err = *x->err;
+    finish(run, x->status, &err);
+    run->done(run);
+}
+
+bool exec_run(struct exec_run *run, void *instance)
+{
+    struct mr_err err;
     int rc;
 
     mr_err_clear(&err);
-    for (uint32_t i = 0; i < count; i++) {
-        items[i]->status = MR_OK;
-        items[i]->is_executed = true;
+    for (uint32_t i = 0; i < run->count; i++) {
+        run->items[i]->status = MR_OK;
+        run->items[i]->is_executed = true;
     }
-    MR_TRY(prepare(&run, &err));
-    if (count > 1)
-        run.gathered_ns = mr_now_ns();
-    MR_TRY(mr_plugin_execute(v->backend, instance, &run.x, &err));
-    for (uint32_t i = 0; i < v->output_count; i++) {
-        struct mr_exec_output *o = &run.x.outputs[v->outputs[i].backend_index];
-        if (o->is_set)
-            MR_TRY(check_output(&run, &v->outputs[i], o, &err));
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        if (items[i]->status == MR_OK)
-            items[i]->status = hand_out(&run, items[i], row, &items[i]->err);
-        row += items[i]->rows;
-    }
+    MR_TRY(prepare(run, &err));
+    if (run->count > 1)
+        run->gathered_ns = mr_now_ns();
+    run->x.instance = instance;
+    rc = mr_executor_execute(run->s->version->executor, &run->x, &err);
+    if (rc == MR_PENDING)
+        return false;
 out:
-    for (uint32_t i = 0; rc < 0 && i < count; i++) {
-        items[i]->status = rc;
-        items[i]->err = err;
-    }
-    release(&run);
-    finish_times(&run, start);
+    finish(run, rc, &err);
+    return true;
 }

@@ -271,8 +271,10 @@ void instance_start_early(struct mr_sched *s)
 
 /* Wait for a batch and take it. 0 items: the thread should end. Called and returns with the mutex held, lets go
  * of it while waiting and while handing back expired requests. */
-static uint32_t next_batch(struct mr_sched *s, struct mr_infer **items, struct batch_plan *plan)
+static uint32_t next_batch(struct sched_instance *in, struct mr_infer **items,
+                           struct batch_plan *plan)
 {
+    struct mr_sched *s = in->sched;
     int64_t idle_until = mr_now_ns() + INSTANCE_IDLE_NS, rows_before_wait = 0;
     struct mr_infer *rejects;
     struct mr_err err;
@@ -287,6 +289,11 @@ static uint32_t next_batch(struct mr_sched *s, struct mr_infer **items, struct b
         }
         if (s->queued == 0 && s->is_stopping)
             return 0;
+        if (in->executions >= s->max_pending) {
+            pthread_cond_wait(&s->freed, &s->mutex);
+            idle_until = mr_now_ns() + INSTANCE_IDLE_NS;
+            continue;
+        }
         if ((s->queued == 0 || s->is_forming) && now >= idle_until)
             return 0; /* whoever forms the batch wakes others for what it leaves */
         if (s->queued > 0 && !is_held(s) && !s->is_forming) {
@@ -357,44 +364,141 @@ static void account(struct mr_sched *s, struct mr_infer **items, uint32_t count,
         cost_add_queued(s, bytes, cost_ns);
 }
 
-static void run_batch(struct mr_sched *s, struct sched_instance *in, struct mr_infer **items,
-                      uint32_t count, const struct batch_plan *plan)
+/* One execution of an instance, with the memory that it needs; used again when it is over. */
+struct exec_batch {
+    struct exec_run run;
+    struct sched_instance *in;
+    struct exec_batch *next;
+    struct mr_arena arena;
+    struct batch_plan plan;
+    struct mr_infer *items[];
+};
+
+static struct exec_batch *batch_new(struct sched_instance *in)
 {
+    size_t max = (size_t)MR_MAX(1, in->sched->version->max_batch_size);
+    struct exec_batch *b = in->idle;
+
+    if (b) {
+        in->idle = b->next;
+        return b;
+    }
+    b = mr_alloc(sizeof *b + max * sizeof(struct mr_infer *));
+    b->in = in;
+    mr_arena_init(&b->arena, 4096, 16u << 20);
+    return b;
+}
+
+static void batch_keep(struct exec_batch *b)
+{
+    b->next = b->in->idle;
+    b->in->idle = b;
+}
+
+void instance_fini(struct sched_instance *in)
+{
+    struct exec_batch *b;
+
+    while ((b = in->idle) != NULL) {
+        in->idle = b->next;
+        mr_arena_fini(&b->arena);
+        mr_free(b);
+    }
+}
+
+static struct mr_infer *chain(struct mr_infer **items, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        items[i]->next = i + 1 < count ? items[i + 1] : NULL;
+    return items[0];
+}
+
+/* Count it, give its memory back, then its answers: whoever gets the last one may end the scheduler. */
+static void batch_end(struct exec_batch *b)
+{
+    struct sched_instance *in = b->in;
+    struct mr_sched *s = in->sched;
+    struct mr_infer **items = b->run.items, *over = NULL;
+    int64_t cost_ns = items[0]->times.end - items[0]->times.start;
+    uint32_t count = b->run.count;
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < count; i++)
         bytes += items[i]->input_bytes;
-    exec_run(s, in->instance, items, count, plan->rows, count == 1 ? items[0]->arena : &in->arena,
-             mr_now_ns());
-    int64_t cost_ns = items[0]->times.end - items[0]->times.start;
-
+    mr_arena_reset(&b->arena);
     pthread_mutex_lock(&s->mutex);
-    account(s, items, count, plan, bytes, cost_ns);
+    account(s, items, count, &b->plan, bytes, cost_ns);
+    for (uint32_t i = 0; i < count; i++)
+        items[i]->run = NULL;
+    if (in->executions-- >= s->max_pending)
+        pthread_cond_broadcast(&s->freed);
     /* In order means also that no other thread may post in between: under the mutex. */
     if (s->preserve_order)
         deliver_list(in_order(s, items, count));
+    else
+        over = chain(items, count);
+    batch_keep(b);
     pthread_mutex_unlock(&s->mutex);
-    for (uint32_t i = 0; !s->preserve_order && i < count; i++)
-        infer_deliver(items[i]);
-    mr_arena_reset(&in->arena);
+    deliver_list(over);
+}
+
+static void batch_done(struct exec_run *run)
+{
+    struct mr_sched *s = run->s;
+
+    ending_begin(s);
+    batch_end(MR_CONTAINER_OF(run, struct exec_batch, run));
+    ending_end(s);
+}
+
+void ending_begin(struct mr_sched *s)
+{
+    atomic_fetch_add_explicit(&s->endings, 1, memory_order_relaxed);
+}
+
+void ending_end(struct mr_sched *s)
+{
+    /* release: what was done with the scheduler comes before its end (acquire in mr_sched_close) */
+    atomic_fetch_sub_explicit(&s->endings, 1, memory_order_release);
+}
+
+/* Mutex held. */
+static void batch_begin(struct exec_batch *b, uint32_t count)
+{
+    struct mr_sched *s = b->in->sched;
+
+    b->run = (struct exec_run){.s = s,
+                               .items = b->items,
+                               .count = count,
+                               .rows = b->plan.rows,
+                               .arena = count == 1 ? b->items[0]->arena : &b->arena,
+                               .done = batch_done};
+    for (uint32_t i = 0; i < count; i++)
+        b->items[i]->run = &b->run;
+    b->in->executions++;
 }
 
 void *instance_main(void *arg)
 {
     struct sched_instance *in = arg;
     struct mr_sched *s = in->sched;
-    uint32_t max = (uint32_t)MR_MAX(1, s->version->max_batch_size), count;
-    struct mr_infer **items = MR_NEW_ARRAY(struct mr_infer *, max);
-    struct batch_plan plan;
+    struct exec_batch *b;
+    uint32_t count;
 
     pthread_mutex_lock(&s->mutex);
-    while ((count = next_batch(s, items, &plan)) > 0) {
+    for (;;) {
+        b = batch_new(in);
+        if ((count = next_batch(in, b->items, &b->plan)) == 0)
+            break;
+        batch_begin(b, count);
         pthread_mutex_unlock(&s->mutex);
-        run_batch(s, in, items, count, &plan);
+        b->run.start = mr_now_ns();
+        if (exec_run(&b->run, in->instance))
+            batch_end(b);
         pthread_mutex_lock(&s->mutex);
     }
+    batch_keep(b);
     in->is_running = false;
     pthread_mutex_unlock(&s->mutex);
-    mr_free(items);
     return NULL;
 }

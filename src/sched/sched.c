@@ -1,5 +1,6 @@
 /* Making and ending the scheduler of a version. On loader threads only. */
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/log.h"
 #include "sched_private.h"
@@ -12,6 +13,24 @@ static uint32_t instance_count(const Inference__ModelConfig *c)
     for (size_t i = 0; i < c->n_instance_group; i++)
         n += MR_MAX(0, c->instance_group[i]->count);
     return n < 1 ? 1 : (uint32_t)MR_MIN(n, 1024);
+}
+
+struct mr_instance_desc instance_desc(const struct mr_sched *s, uint32_t index)
+{
+    const Inference__ModelConfig *c = s->version->config;
+    struct mr_instance_desc d = {.size = sizeof d, .index = index, .name = ""};
+    int64_t left = index < s->instance_count ? index : 0;
+
+    for (size_t i = 0; i < c->n_instance_group; i++) {
+        const Inference__ModelInstanceGroup *g = c->instance_group[i];
+        d.kind = (int32_t)g->kind;
+        d.device_id = g->n_gpus ? g->gpus[0] : 0;
+        d.name = g->name;
+        if (left < g->count)
+            break;
+        left -= MR_MAX(0, g->count);
+    }
+    return d;
 }
 
 static void level_policy(struct queue_level *l, const Inference__ModelQueuePolicy *p)
@@ -62,8 +81,10 @@ static int configure(struct mr_sched *s, struct mr_err *err)
     const Inference__ModelDynamicBatching *d = v->config->dynamic_batching;
     uint32_t inline_flags = v->backend_flags & (MR_BACKEND_CHEAP_INSTANCES | MR_BACKEND_NO_INLINE);
 
+    s->max_pending = MR_MAX(1, v->executor->signature->max_pending);
     s->is_batching = d != NULL && v->max_batch_size > 0;
-    s->may_inline = !s->is_batching && inline_flags == MR_BACKEND_CHEAP_INSTANCES &&
+    s->may_inline = !s->is_batching && !mr_version_is_streaming(v) &&
+                    inline_flags == MR_BACKEND_CHEAP_INSTANCES &&
                     s->options.inline_threshold_ns > 0 && s->options.hold_until_queued == 0;
     s->batch_stat_count = (uint32_t)MR_MIN(MR_MAX(1, v->max_batch_size), (int32_t)BATCH_STAT_MAX);
     s->company_rows = v->max_batch_size;
@@ -93,8 +114,9 @@ static int open_instances(struct mr_sched *s, struct mr_err *err)
     for (uint32_t i = 0; i < s->instance_count; i++) {
         struct sched_instance *in = &s->instances[i];
         in->sched = s;
-        mr_arena_init(&in->arena, 4096, 16u << 20);
-        MR_TRY(mr_plugin_instance_open(&in->instance, s->version->backend, i, err));
+        struct mr_instance_desc desc = instance_desc(s, i);
+        struct mr_executor *e = s->version->executor;
+        MR_TRY(e->ops->instance_open(e, &desc, &in->instance, err));
         MR_TRY(warmup_run(&warmup, in->instance, s->instance_count - i, err));
     }
     s->is_batching &= !s->version->cannot_batch;
@@ -111,6 +133,7 @@ static void init_sync(struct mr_sched *s)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&s->work, &attr);
     pthread_cond_init(&s->filled, &attr);
+    pthread_cond_init(&s->freed, &attr);
     pthread_condattr_destroy(&attr);
 }
 
@@ -143,6 +166,7 @@ static void stop_threads(struct mr_sched *s)
     s->is_stopping = true;
     pthread_cond_broadcast(&s->work);
     pthread_cond_broadcast(&s->filled);
+    pthread_cond_broadcast(&s->freed);
     pthread_mutex_unlock(&s->mutex);
     for (uint32_t i = 0; i < s->instance_count; i++)
         if (s->instances[i].is_started)
@@ -153,17 +177,24 @@ static void close_instances(struct mr_sched *s)
 {
     for (uint32_t i = 0; i < s->instance_count; i++) {
         struct sched_instance *in = &s->instances[i];
-        if (in->instance)
-            mr_plugin_instance_close(s->version->backend, &in->instance);
-        if (in->sched)
-            mr_arena_fini(&in->arena);
+        mr_executor_instance_close(s->version->executor, &in->instance);
+        instance_fini(in);
     }
     for (uint32_t i = 0; s->slots && i < s->options.reader_count; i++) {
         struct sched_slot *slot = atomic_load_explicit(&s->slots[i], memory_order_acquire);
-        if (slot && slot->instance)
-            mr_plugin_instance_close(s->version->backend, &slot->instance);
+        if (slot)
+            mr_executor_instance_close(s->version->executor, &slot->instance);
         mr_free(slot);
     }
+}
+
+/* Executions that were pending have been answered, but the threads that did it may not be out of here yet. */
+static void wait_for_endings(struct mr_sched *s)
+{
+    const struct timespec step = {0, 100000};
+
+    while (atomic_load_explicit(&s->endings, memory_order_acquire) > 0)
+        nanosleep(&step, NULL);
 }
 
 void mr_sched_close(struct mr_version *v)
@@ -172,9 +203,11 @@ void mr_sched_close(struct mr_version *v)
 
     if (!s)
         return;
+    wait_for_endings(s);
     stop_threads(s);
     record_close(s);
     close_instances(s);
+    pthread_cond_destroy(&s->freed);
     pthread_cond_destroy(&s->filled);
     pthread_cond_destroy(&s->work);
     pthread_mutex_destroy(&s->mutex);

@@ -32,6 +32,12 @@ static inline int64_t rows_of(const struct mr_infer *r)
     return r->rows > 0 ? r->rows : 1;
 }
 
+static inline bool is_cancelled(const struct mr_infer *r)
+{
+    /* relaxed: a hint, nothing else is read because of it */
+    return atomic_load_explicit(&r->is_cancelled, memory_order_relaxed);
+}
+
 TAILQ_HEAD(infer_list, mr_infer);
 
 /* One priority level: requests in order, and behind them those that timed out under policy DELAY. */
@@ -56,13 +62,32 @@ struct sched_slot {
     struct mr_batch_stat batches[];
 };
 
+struct exec_batch;
+
 struct sched_instance {
     struct mr_sched *sched;
     void *instance;
     pthread_t thread;
-    bool is_started;       /* a thread exists or has to be joined */
-    bool is_running;       /* its loop has not ended */
-    struct mr_arena arena; /* scratch of batches */
+    bool is_started;         /* a thread exists or has to be joined */
+    bool is_running;         /* its loop has not ended */
+    uint32_t executions;     /* that have begun and not ended; of at most mr_sched.max_pending */
+    struct exec_batch *idle; /* to be used again */
+};
+
+/* One execution of requests, from exec_run to its end. Zeroed, then the fields above the line are the caller's. */
+struct exec_run {
+    struct mr_sched *s;
+    struct mr_infer **items;
+    uint32_t count;
+    int64_t rows;
+    struct mr_arena
+        *arena;    /* the item's own for one item, otherwise scratch that may be reset afterwards */
+    int64_t start; /* time of the call */
+    void (*done)(struct exec_run *run); /* it was pending, and ended. Thread: any */
+    /* ---- exec.c's ---- */
+    struct mr_execution x;
+    struct mr_block **gathered; /* [input_count] */
+    int64_t gathered_ns;        /* inputs joined, for backends that make no mark */
 };
 
 struct recorder;
@@ -72,6 +97,7 @@ struct mr_sched {
     struct mr_sched_options options;
 
     /* constant after open */
+    uint32_t max_pending; /* executions of an instance at once */
     bool is_batching;
     bool may_inline;
     bool preserve_order;
@@ -89,7 +115,10 @@ struct mr_sched {
 
     _Alignas(MR_CACHE_LINE) pthread_mutex_t mutex; /* guards everything below */
     pthread_cond_t work;                           /* for idle instance threads */
-    pthread_cond_t filled;      /* for the one that waits for its batch to fill */
+    pthread_cond_t filled; /* for the one that waits for its batch to fill */
+    pthread_cond_t
+        freed; /* a pending execution ended, an answer left, or a request was cancelled */
+    uint32_t waiting_responders;
     struct queue_level *levels; /* [1..level_count] */
     uint32_t queued;
     int64_t queued_rows;
@@ -112,6 +141,8 @@ struct mr_sched {
     uint32_t instance_count;
     _Atomic(struct recorder *) recorder; /* of this version, once there was one */
     _Atomic uint64_t pending;            /* copy of queued for readers without the mutex */
+    _Atomic uint32_t
+        endings; /* pending executions that are ending now, on threads that nobody joins */
 };
 
 /* cost.c */
@@ -124,10 +155,16 @@ void cost_add_inline(struct mr_sched *s, struct sched_slot *slot, uint64_t input
 int64_t cost_of_queued(struct mr_sched *s, uint64_t input_bytes);
 void cost_add_queued(struct mr_sched *s, uint64_t input_bytes, int64_t ns);
 
-/* exec.c: run the items as one execution; fills status, outputs and times of each. arena is the item's own for
- * one item, otherwise scratch that may be reset afterwards. `start` is the time of the call. */
-void exec_run(struct mr_sched *s, void *instance, struct mr_infer **items, uint32_t count,
-              int64_t rows, struct mr_arena *arena, int64_t start);
+/* exec.c: run the items as one execution; it fills status, outputs and times of each. True: it is over. False: it is
+ * pending, run->done is called, perhaps already. */
+bool exec_run(struct exec_run *run, void *instance);
+/* Nobody waits for any of its requests. */
+bool exec_is_cancelled(const struct exec_run *run);
+/* Check an output against the config and give it the config's dims when the backend saw others. */
+int exec_check_output(const struct mr_version *v, struct mr_arena *arena,
+                      const struct mr_model_io *io, struct mr_tensor *t, struct mr_err *err);
+/* respond.c: mr_execution.respond. */
+int exec_respond(struct mr_execution *x, struct mr_response *response, struct mr_err *err);
 /* batch.c: joining and splitting for exec_run; all return MR_OK or fill *err. */
 int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_t rows,
                  struct mr_arena *arena, struct mr_tensor *out, struct mr_block **out_block,
@@ -164,6 +201,13 @@ void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan);
 int instance_wake(struct mr_sched *s, struct mr_err *err);
 /* Starts the first thread before there is a request. */
 void instance_start_early(struct mr_sched *s);
+/* What instance `index` is, by the instance groups of the config; past them one like the first. */
+struct mr_instance_desc instance_desc(const struct mr_sched *s, uint32_t index);
+/* Frees what its executions used. None runs. */
+void instance_fini(struct sched_instance *in);
+/* A pending execution begins to end, and has ended: mr_sched_close waits in between. */
+void ending_begin(struct mr_sched *s);
+void ending_end(struct mr_sched *s);
 void *instance_main(void *arg);
 
 /* record.c. A finished request while requests are recorded; its inputs are still there. Thread: its home. */

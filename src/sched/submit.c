@@ -11,8 +11,9 @@ static void *inline_instance(struct mr_sched *s, struct sched_slot *slot, unsign
     if (slot->is_instance_tried)
         return slot->instance;
     slot->is_instance_tried = true;
-    if (mr_plugin_instance_open(&slot->instance, s->version->backend, s->instance_count + reader,
-                                &err) < 0) {
+    struct mr_instance_desc desc = instance_desc(s, s->instance_count + reader);
+    struct mr_executor *e = s->version->executor;
+    if (e->ops->instance_open(e, &desc, &slot->instance, &err) < 0) {
         slot->instance = NULL;
         mr_log(MR_LOG_WARN, "sched.inline_instance", "model=%s %s; its requests are queued",
                MR_LOG_STR(s->version->model_name), err.msg);
@@ -49,26 +50,64 @@ static void round_add(struct mr_infer_home *home, int64_t ns, int64_t most_ns)
     home->inline_ns += ns;
 }
 
-static bool try_inline(struct mr_sched *s, struct mr_infer *r)
+/* An inline execution that was pending is over. */
+static void inline_done(struct exec_run *run)
+{
+    struct mr_sched *s = run->s;
+    struct mr_infer *r = run->items[0];
+
+    ending_begin(s);
+    pthread_mutex_lock(&s->mutex);
+    r->run = NULL;
+    r->place = INFER_OUTSIDE;
+    if (r->status == MR_OK)
+        stats_count_execution(s->shared, r, r->rows, MR_CLOSE_SINGLE, true);
+    pthread_mutex_unlock(&s->mutex);
+    infer_deliver(r);
+    ending_end(s);
+}
+
+/* MR_SCHED_DONE: it ran; MR_OK: it is pending; negative: it is for the queue. */
+static int try_inline(struct mr_sched *s, struct mr_infer *r)
 {
     struct sched_slot *slot = slot_get(s, r->home->reader);
-    struct mr_infer *items[1] = {r};
+    struct exec_run *run;
     void *instance;
     int64_t now;
+    bool is_over;
 
     if (!cost_allows_inline(s, slot, r->input_bytes) || is_round_spent(r->home, r))
-        return false;
+        return MR_E_UNAVAILABLE;
     instance = inline_instance(s, slot, r->home->reader);
-    if (!instance)
-        return false;
+    run = instance ? MR_ARENA_NEW(r->arena, struct exec_run) : NULL;
+    if (!run)
+        return MR_E_UNAVAILABLE;
     r->times.queued = now = mr_now_ns();
-    exec_run(s, instance, items, 1, r->rows, r->arena, now);
+    r->inline_item = r;
+    run->s = s;
+    run->items = &r->inline_item;
+    run->count = 1;
+    run->rows = r->rows;
+    run->arena = r->arena;
+    run->start = now;
+    run->done = inline_done;
+    r->place = INFER_RUNNING;
+    is_over = exec_run(run, instance);
+    if (!is_over) {
+        pthread_mutex_lock(&s->mutex);
+        if (r->place == INFER_RUNNING)
+            r->run = run;
+        pthread_mutex_unlock(&s->mutex);
+        cost_add_inline(s, slot, r->input_bytes, mr_now_ns() - now);
+        return MR_OK;
+    }
+    r->place = INFER_OUTSIDE;
     round_add(r->home, r->times.end - now, cost_most(slot, r->input_bytes));
     if (r->status == MR_OK) {
         cost_add_inline(s, slot, r->input_bytes, r->times.end - r->times.start);
         stats_count_execution(slot, r, r->rows, MR_CLOSE_SINGLE, true);
     }
-    return true;
+    return MR_SCHED_DONE;
 }
 
 static void note_arrival(struct mr_sched *s, int64_t now_ns)
@@ -115,8 +154,8 @@ int mr_sched_submit(struct mr_infer *r)
     int rc;
 
     r->status = MR_OK;
-    if (s->may_inline && try_inline(s, r))
-        return MR_SCHED_DONE;
+    if (s->may_inline && (rc = try_inline(s, r)) >= 0)
+        return rc;
     now = mr_now_ns();
     pthread_mutex_lock(&s->mutex);
     rc = queue_push(s, r, now);
@@ -131,6 +170,7 @@ int mr_sched_submit(struct mr_infer *r)
 bool mr_sched_cancel(struct mr_infer *r)
 {
     struct mr_sched *s = r->version->sched;
+    struct exec_run *run = NULL;
     bool was_queued;
 
     pthread_mutex_lock(&s->mutex);
@@ -139,8 +179,17 @@ bool mr_sched_cancel(struct mr_infer *r)
         queue_withdraw(s, r);
         infer_fail(r, MR_E_CANCELLED, "the request was cancelled");
     }
+    if (!is_cancelled(r)) {
+        atomic_store_explicit(&r->is_cancelled, true, memory_order_relaxed);
+        run = r->run;
+    }
+    if (s->waiting_responders > 0)
+        pthread_cond_broadcast(&s->freed);
+    if (run && !(exec_is_cancelled(run) && mr_execution_hold(&run->x)))
+        run = NULL;
     pthread_mutex_unlock(&s->mutex);
-    atomic_store_explicit(&r->is_cancelled, true, memory_order_relaxed);
+    if (run)
+        mr_execution_cancel(&run->x);
     return was_queued;
 }
 

@@ -48,6 +48,39 @@ void *warmup_sample_block(struct warmup_sample *sm, uint64_t bytes)
     return b ? b->data : NULL;
 }
 
+/* Waits for an execution that is pending. */
+struct awaited {
+    struct exec_run run;
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    bool is_over;
+};
+
+static void awaited_done(struct exec_run *run)
+{
+    struct awaited *a = MR_CONTAINER_OF(run, struct awaited, run);
+
+    pthread_mutex_lock(&a->mutex);
+    a->is_over = true;
+    pthread_cond_signal(&a->cond);
+    pthread_mutex_unlock(&a->mutex);
+}
+
+static void run_and_wait(struct awaited *a, void *instance)
+{
+    pthread_mutex_init(&a->mutex, NULL);
+    pthread_cond_init(&a->cond, NULL);
+    a->run.done = awaited_done;
+    if (!exec_run(&a->run, instance)) {
+        pthread_mutex_lock(&a->mutex);
+        while (!a->is_over)
+            pthread_cond_wait(&a->cond, &a->mutex);
+        pthread_mutex_unlock(&a->mutex);
+    }
+    pthread_cond_destroy(&a->cond);
+    pthread_mutex_destroy(&a->mutex);
+}
+
 int warmup_sample_run(struct warmup_sample *sm, struct mr_sched *s, void *instance,
                       struct mr_err *err)
 {
@@ -55,7 +88,14 @@ int warmup_sample_run(struct warmup_sample *sm, struct mr_sched *s, void *instan
 
     if (mr_version_is_unwanted(s->version))
         return MR_FAIL(err, MR_E_CANCELLED, "the version is not wanted any more");
-    exec_run(s, instance, items, 1, r->rows, &sm->scratch, mr_now_ns());
+    struct awaited a = {.run = {.s = s,
+                                .items = items,
+                                .count = 1,
+                                .rows = r->rows,
+                                .arena = &sm->scratch,
+                                .start = mr_now_ns()}};
+    r->is_final = false;
+    run_and_wait(&a, instance);
     for (uint32_t k = 0; r->outputs && k < s->version->output_count; k++)
         mr_block_unref(&r->outputs[k].block);
     r->outputs = NULL;

@@ -246,7 +246,7 @@ static void add_version(void *ctx, const struct mr_model_report *r)
     put_sample(c, F_PENDING, v, NULL, mr_sched_pending(v));
     if (mr_count_get(&st.inline_count))
         put_sample(c, F_INLINE, v, NULL, mr_count_get(&st.inline_count));
-    put_sample(c, F_MODEL_BYTES, v, NULL, mr_plugin_model_bytes(v->backend));
+    put_sample(c, F_MODEL_BYTES, v, NULL, v->executor->ops->bytes(v->executor));
     put_load_seconds(c, v);
     put_closes(c, v, &st);
     put_stages(c, v, &st);

@@ -93,7 +93,7 @@ static void add_memory(struct stats_set *set, Inference__ModelStatistics *m,
         return;
     inference__memory_usage__init(u);
     u->type = (char *)(uintptr_t) "CPU";
-    u->byte_size = mr_plugin_model_bytes(v->backend);
+    u->byte_size = v->executor->ops->bytes(v->executor);
     m->memory_usage[m->n_memory_usage++] = u;
 }
 

@@ -183,6 +183,83 @@ static void given(void **state)
     model_drop(&l);
 }
 
+/* Executions that end on another thread, or before execute has returned that they will. */
+static void ends_later(void **state)
+{
+    static const char *const modes[] = {"1", "2"};
+    const float v[] = {1, 2, 3};
+    (void)state;
+    for (size_t m = 0; m < 2; m++) {
+        const struct mr_setting good[] = {{"async", modes[m]}};
+        const struct mr_setting bad[] = {{"async", modes[m]}, {"missing_output", "true"}};
+        const struct mr_setting fails[] = {
+            {"async", modes[m]}, {"fail_status", "IO"}, {"fail_message", "late"}};
+        struct loaded l;
+        struct mr_err err;
+        struct call c;
+        assert_int_equal(model_try("fault", good, 1, identity_signature(MR_DTYPE_FP32), &l, &err),
+                         MR_OK);
+        call_init(&c, &l);
+        call_input(&c, 0, MR_DTYPE_FP32, v, 12, 2, DIMS(3, 1));
+        for (int i = 0; i < 50; i++) {
+            call_must(&c, &l);
+            assert_output(&c, 0, MR_DTYPE_FP32, v, 12, 2, DIMS(3, 1));
+        }
+        model_drop(&l);
+        assert_int_equal(model_try("fault", bad, 2, identity_signature(MR_DTYPE_FP32), &l, &err),
+                         MR_OK);
+        call_must_fail(&c, &l, MR_E_INTERNAL, "was not produced");
+        model_drop(&l);
+        assert_int_equal(model_try("fault", fails, 3, identity_signature(MR_DTYPE_FP32), &l, &err),
+                         MR_OK);
+        call_must_fail(&c, &l, MR_E_IO, "late");
+        call_fini(&c);
+        model_drop(&l);
+    }
+}
+
+static int answers;
+static int finals;
+
+static int count_answer(struct mr_execution *x, struct mr_response *r, struct mr_err *err)
+{
+    (void)err;
+    assert_ptr_equal(r->outputs.executor, x->outputs.executor);
+    assert_int_equal(r->outputs.list[0].tensor.bytes, 4);
+    assert_memory_equal(r->outputs.list[0].tensor.data,
+                        (const float *)x->exec.inputs[0].data + r->request, 4);
+    answers++;
+    finals += r->is_final;
+    mr_response_free(&r);
+    return MR_OK;
+}
+
+static void several_answers(void **state)
+{
+    const struct mr_setting s[] = {{"responses", "4"}};
+    const struct mr_exec_request requests[2] = {{.id = "a", .row_count = 1},
+                                                {.id = "b", .row_begin = 1, .row_count = 1}};
+    const float v[] = {1, 2};
+    struct loaded l;
+    struct mr_err err;
+    struct call c;
+
+    (void)state;
+    assert_int_equal(model_try("fault", s, 1, identity_signature(MR_DTYPE_FP32), &l, &err), MR_OK);
+    call_init(&c, &l);
+    call_input(&c, 0, MR_DTYPE_FP32, v, 8, 2, DIMS(2, 1));
+    c.x.exec.requests = requests;
+    c.x.exec.request_count = 2;
+    c.x.exec.row_count = 2;
+    c.x.exec.flags = MR_EXEC_DECOUPLED;
+    c.x.respond = count_answer;
+    call_must(&c, &l);
+    assert_int_equal(answers, 8);
+    assert_int_equal(finals, 2);
+    call_fini(&c);
+    model_drop(&l);
+}
+
 /* What ends the process, in a process of its own. */
 static void deaths(void **state)
 {
@@ -206,9 +283,10 @@ static void deaths(void **state)
 }
 
 const struct CMUnitTest fault_cases[] = {
-    cmocka_unit_test(broken_answers), cmocka_unit_test(failures),
-    cmocka_unit_test(open_failures),  cmocka_unit_test(every_third),
-    cmocka_unit_test(one_request),    cmocka_unit_test(given),
-    cmocka_unit_test(deaths),
+    cmocka_unit_test(broken_answers),  cmocka_unit_test(failures),
+    cmocka_unit_test(open_failures),   cmocka_unit_test(every_third),
+    cmocka_unit_test(one_request),     cmocka_unit_test(given),
+    cmocka_unit_test(deaths),          cmocka_unit_test(ends_later),
+    cmocka_unit_test(several_answers),
 };
 const size_t fault_case_count = sizeof fault_cases / sizeof *fault_cases;

@@ -57,7 +57,7 @@ static void simple(void **state)
     assert_int_equal(l.signature->batchable, 1);
     assert_int_equal(l.signature->input_count, 2);
     assert_string_equal(l.signature->inputs[1].name, "INPUT1");
-    assert_true(mr_plugin_model_bytes(l.model) > 200);
+    assert_true(l.model->ops->bytes(l.model) > 200);
     for (int64_t rows = 0; rows <= 12; rows++) {
         simple_run(&l, rows, rows);
         simple_run(&l, rows, 0);

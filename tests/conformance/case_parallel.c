@@ -41,8 +41,7 @@ static void run_parallel(int dtype)
     for (uint32_t i = 0; i < THREADS; i++) {
         workers[i].loaded = l;
         workers[i].dtype = dtype;
-        assert_int_equal(mr_plugin_instance_open(&workers[i].loaded.instance, l.model, i + 1, &err),
-                         MR_OK);
+        assert_int_equal(instance_open(l.model, i + 1, &workers[i].loaded.instance, &err), MR_OK);
         assert_int_equal(
             mr_thread_start(&workers[i].thread, "worker", worker_main, &workers[i], &err), MR_OK);
     }
@@ -53,7 +52,7 @@ static void run_parallel(int dtype)
     for (uint32_t i = 0; i < THREADS; i++) {
         pthread_join(workers[i].thread, NULL);
         assert_int_equal(workers[i].wrong, 0);
-        mr_plugin_instance_close(l.model, &workers[i].loaded.instance);
+        mr_executor_instance_close(l.model, &workers[i].loaded.instance);
     }
     model_drop(&l);
 }

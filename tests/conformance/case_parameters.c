@@ -153,8 +153,8 @@ static int compare(const char *model)
     if (rc < 0) {
         assert_string_equal(why.msg, other.msg);
     } else {
-        is_apart = (int)mr_plugin_model_memory(apart.model).is_apart;
-        assert_int_equal(mr_plugin_model_memory(plain.model).is_apart, 0);
+        is_apart = (int)apart.model->ops->memory(apart.model).is_apart;
+        assert_int_equal(plain.model->ops->memory(plain.model).is_apart, 0);
         if (plain.signature->input_count > 0) {
             for (int i = 0; i < 3; i++) { /* comparing, bound and staged */
                 assert_same(&plain, &apart);
@@ -191,7 +191,7 @@ static void reported(void **state)
 {
     struct mr_plugin *before = apart_open(cache, NULL);
     struct loaded l = model_load("mlp", NULL);
-    struct mr_model_memory m = mr_plugin_model_memory(l.model);
+    struct mr_model_memory m = l.model->ops->memory(l.model);
     const struct mr_setting plain = {"parameter_memory", "plain"};
     const struct mr_setting wrong = {"parameter_memory", "elsewhere"};
     struct mr_err err;
@@ -203,12 +203,12 @@ static void reported(void **state)
     assert_string_equal(m.reason, "");
     model_drop(&l);
     assert_int_equal(model_try("mlp", &plain, 1, NULL, &l, &err), MR_OK);
-    assert_int_equal(mr_plugin_model_memory(l.model).is_apart, 0);
+    assert_int_equal(l.model->ops->memory(l.model).is_apart, 0);
     model_drop(&l);
     assert_int_equal(model_try("mlp", &wrong, 1, NULL, &l, &err), MR_E_INVALID);
     assert_non_null(strstr(err.msg, "parameter_memory"));
     l = model_load("zipmap", NULL); /* its parameters are attributes of an operator */
-    m = mr_plugin_model_memory(l.model);
+    m = l.model->ops->memory(l.model);
     assert_int_equal(m.is_apart, 0);
     assert_non_null(strstr(m.reason, "bytes are in large tensors"));
     model_drop(&l);
@@ -232,7 +232,7 @@ static void assert_apart(const struct loaded *plain, int is_apart)
 {
     struct loaded l = model_load("mlp", NULL);
 
-    assert_int_equal(mr_plugin_model_memory(l.model).is_apart, is_apart);
+    assert_int_equal(l.model->ops->memory(l.model).is_apart, is_apart);
     assert_same(plain, &l);
     model_drop(&l);
 }
@@ -311,14 +311,14 @@ static void cache_is_bounded(void **state)
     snprintf(limit, sizeof limit, "%lld", (long long)st.st_size + 3000);
     before = apart_open(cache, limit);
     mlp = model_load("mlp", NULL);
-    assert_int_equal(mr_plugin_model_memory(mlp.model).is_apart, 1);
+    assert_int_equal(mlp.model->ops->memory(mlp.model).is_apart, 1);
     struct loaded other = model_load("versions", NULL);
-    assert_int_equal(mr_plugin_model_memory(other.model).is_apart, 0);
+    assert_int_equal(other.model->ops->memory(other.model).is_apart, 0);
     assert_non_null(cached("weights.bin")); /* what is in use stays, and nothing was added */
     model_drop(&other);
     model_drop(&mlp);
     other = model_load("versions", NULL);
-    assert_int_equal(mr_plugin_model_memory(other.model).is_apart, 1);
+    assert_int_equal(other.model->ops->memory(other.model).is_apart, 1);
     assert_int_equal(stat(cached("weights.bin"), &st), 0);
     assert_int_equal(st.st_size, 4096);
     model_drop(&other);
@@ -400,7 +400,7 @@ static int give_up_everywhere(const char *model)
         assert_true(enough < 1000);
     }
     assert_int_equal(rc, MR_OK);
-    assert_int_equal(mr_plugin_model_memory(l.model).is_apart, 1);
+    assert_int_equal(l.model->ops->memory(l.model).is_apart, 1);
     assert_true(atomic_load(&given_up.loading.total) > 0);
     assert_int_equal(atomic_load(&given_up.loading.done), atomic_load(&given_up.loading.total));
     assert_same(&plain, &l);

@@ -29,6 +29,13 @@ const char *repo_path(const char *model, const char *rest)
     return path[turn];
 }
 
+int instance_open(struct mr_executor *model, uint32_t index, void **out, struct mr_err *err)
+{
+    const struct mr_instance_desc desc = {
+        .size = sizeof desc, .index = index, .kind = MR_INSTANCE_CPU, .name = "test"};
+    return model->ops->instance_open(model, &desc, out, err);
+}
+
 struct mr_loading *loading;
 
 int model_try(const char *model, const struct mr_setting *settings, size_t count,
@@ -57,16 +64,16 @@ int model_try(const char *model, const struct mr_setting *settings, size_t count
     if (rc < 0) {
         return rc;
     }
-    l.signature = mr_plugin_model_signature(l.model);
+    l.signature = l.model->signature;
     if (l.signature->from_config && shape) {
-        rc = mr_plugin_model_set_signature(l.model, shape, err);
-        l.signature = mr_plugin_model_signature(l.model);
+        rc = l.model->ops->configure(l.model, shape, err);
+        l.signature = l.model->signature;
     }
     if (rc == MR_OK) {
-        rc = mr_plugin_instance_open(&l.instance, l.model, 0, err);
+        rc = instance_open(l.model, 0, &l.instance, err);
     }
     if (rc < 0) {
-        mr_plugin_model_close(&l.model);
+        mr_executor_close(&l.model);
         return rc;
     }
     *out = l;
@@ -85,9 +92,9 @@ struct loaded model_load(const char *model, const struct mr_signature *shape)
 
 void model_drop(struct loaded *l)
 {
-    mr_plugin_instance_close(l->model, &l->instance);
+    mr_executor_instance_close(l->model, &l->instance);
     assert_null(l->instance);
-    mr_plugin_model_close(&l->model);
+    mr_executor_close(&l->model);
     assert_null(l->model);
 }
 
@@ -125,6 +132,8 @@ void call_init(struct call *c, const struct loaded *l)
     assert_true(l->signature->input_count <= IO_MAX && l->signature->output_count <= IO_MAX);
     mr_arena_init(&c->arena, 65536, 1 << 22);
     memset(c->wanted, 1, sizeof c->wanted);
+    pthread_mutex_init(&c->mutex, NULL);
+    pthread_cond_init(&c->ended, NULL);
     c->request.id = "";
     c->x.exec.input_count = l->signature->input_count;
     c->x.exec.output_count = l->signature->output_count;
@@ -132,8 +141,9 @@ void call_init(struct call *c, const struct loaded *l)
     c->x.exec.inputs = c->in;
     c->x.exec.output_wanted = c->wanted;
     c->x.exec.requests = &c->request;
-    c->x.outputs = c->out;
-    c->x.arena = &c->arena;
+    c->x.err = &c->err;
+    c->x.outputs.list = c->out;
+    c->x.outputs.arena = &c->arena;
 }
 
 void call_input(struct call *c, uint32_t index, int dtype, const void *data, uint64_t bytes,
@@ -143,15 +153,39 @@ void call_input(struct call *c, uint32_t index, int dtype, const void *data, uin
     if (rank > 0) {
         memcpy(c->shapes[index], shape, (size_t)rank * sizeof *shape);
     }
-    c->in[index] =
-        (struct mr_tensor){dtype, rank, c->shapes[index], (void *)(uintptr_t)data, bytes};
+    c->in[index] = (struct mr_tensor){.dtype = dtype,
+                                      .rank = rank,
+                                      .shape = c->shapes[index],
+                                      .data = (void *)(uintptr_t)data,
+                                      .bytes = bytes};
+}
+
+static void call_ended(struct mr_execution *x)
+{
+    struct call *c = MR_CONTAINER_OF(x, struct call, x);
+    pthread_mutex_lock(&c->mutex);
+    c->is_over = true;
+    pthread_cond_signal(&c->ended);
+    pthread_mutex_unlock(&c->mutex);
 }
 
 int call_run(struct call *c, const struct loaded *l)
 {
     call_clear(c);
     c->request.row_count = c->x.exec.row_count;
-    return mr_plugin_execute(l->model, l->instance, &c->x, &c->err);
+    c->x.instance = l->instance;
+    c->x.on_done = call_ended;
+    c->is_over = false;
+    int rc = mr_executor_execute(l->model, &c->x, &c->err);
+    if (rc != MR_PENDING) {
+        return rc;
+    }
+    pthread_mutex_lock(&c->mutex);
+    while (!c->is_over) {
+        pthread_cond_wait(&c->ended, &c->mutex);
+    }
+    pthread_mutex_unlock(&c->mutex);
+    return c->x.status;
 }
 
 void call_clear(struct call *c)
@@ -167,6 +201,8 @@ void call_clear(struct call *c)
 void call_fini(struct call *c)
 {
     call_clear(c);
+    pthread_cond_destroy(&c->ended);
+    pthread_mutex_destroy(&c->mutex);
     mr_arena_fini(&c->arena);
 }
 

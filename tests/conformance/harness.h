@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +34,7 @@ int plugin_open(const char *name, const struct mr_setting *settings, size_t coun
 const char *repo_path(const char *model, const char *rest);
 
 struct loaded {
-    struct mr_plugin_model *model;
+    struct mr_executor *model;
     const struct mr_signature *signature;
     void *instance;
 };
@@ -44,6 +46,7 @@ extern struct mr_loading *loading;
  * the signature `shape` (NULL: only for those that have their own). */
 int model_try(const char *model, const struct mr_setting *settings, size_t count,
               const struct mr_signature *shape, struct loaded *out, struct mr_err *err);
+int instance_open(struct mr_executor *model, uint32_t index, void **out, struct mr_err *err);
 struct loaded model_load(const char *model, const struct mr_signature *shape);
 void model_drop(struct loaded *l);
 
@@ -62,6 +65,9 @@ struct call {
     uint8_t wanted[IO_MAX];
     struct mr_exec_request request;
     struct mr_err err;
+    pthread_mutex_t mutex; /* guards is_over, of an execution that ends later */
+    pthread_cond_t ended;
+    bool is_over;
 };
 
 /* All outputs wanted, no input sent, no batch. */

@@ -93,7 +93,6 @@ BAD = [
         'platform: "ensemble"\nensemble_scheduling { step { model_name: "good" model_version: -1 '
         'input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "OUTPUT0" } } }').replace('backend: "identity"\n', "")),
     Bad("sequence-batching", r"sequence", text=with_extra("sequence_batching { max_sequence_idle_microseconds: 5000000 }")),
-    Bad("decoupled", r"decoupled", text=with_extra("model_transaction_policy { decoupled: true }")),
     Bad("response-cache", r"response cache", text=with_extra("response_cache { enable: true }")),
     Bad("python", r"python", text=config(backend="python"), files={"1/model.py": "class TritonPythonModel: pass\n"}),
     Bad("python-without-config", r"python", text="", files={"1/model.py": "class TritonPythonModel: pass\n"}),

@@ -137,7 +137,7 @@ static const struct mr_backend table = {
     .model_bytes = model_bytes,
 };
 
-MR_BACKEND_EXPORT int mr_backend_entry_v1(const struct mr_host *host, const struct mr_backend **out,
+MR_BACKEND_EXPORT int mr_backend_entry_v2(const struct mr_host *host, const struct mr_backend **out,
                                           struct mr_err *err)
 {
     (void)host, (void)err;

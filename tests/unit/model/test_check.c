@@ -134,7 +134,7 @@ static const struct row {
     /* features */
     {X Y "sequence_batching { }", MR_E_UNSUPPORTED, "sequence batching ('sequence_batching')"},
     {X Y "ensemble_scheduling { step { } }", MR_E_UNSUPPORTED, "ensembles"},
-    {X Y "model_transaction_policy { decoupled: true }", MR_E_UNSUPPORTED, "decoupled models"},
+    {X Y "model_transaction_policy { decoupled: true }", MR_OK, NULL},
     {X Y "model_transaction_policy { decoupled: false }", MR_OK, NULL},
     {X Y "response_cache { enable: true }", MR_E_UNSUPPORTED, "the response cache"},
     {X Y "response_cache { enable: false }", MR_OK, NULL},

@@ -81,7 +81,11 @@ static void answers(void **state)
         struct bench b;
         bench_init(&b);
         struct mr_oip_tensor in = {.classification = row->k, .batched = row->batched};
-        in.tensor = (struct mr_tensor){row->dtype, row->rank, row->shape, (void *)row->data, 0};
+        in.tensor = (struct mr_tensor){.dtype = row->dtype,
+                                       .rank = row->rank,
+                                       .shape = row->shape,
+                                       .data = (void *)row->data,
+                                       .bytes = 0};
         assert_int_equal(mr_shape_bytes(row->dtype, row->shape, row->rank, &in.tensor.bytes, NULL),
                          MR_OK);
         struct mr_tensor out;

@@ -138,17 +138,20 @@ static void bad_outputs(void **state)
         struct mr_tensor tensor;
         const char *text;
     } rows[] = {
-        {{MR_DTYPE_INT32, 2, shape_2, ints, 4},
+        {{.dtype = MR_DTYPE_INT32, .rank = 2, .shape = shape_2, .data = ints, .bytes = 4},
          "output tensor shape does not match size of output for 'o'"},
-        {{MR_DTYPE_INT32, 2, shape_2, ints, 12},
+        {{.dtype = MR_DTYPE_INT32, .rank = 2, .shape = shape_2, .data = ints, .bytes = 12},
          "output tensor shape does not match size of output for 'o'"},
-        {{MR_DTYPE_INT32, 2, shape_2, NULL, 8},
+        {{.dtype = MR_DTYPE_INT32, .rank = 2, .shape = shape_2, .data = NULL, .bytes = 8},
          "output tensor shape does not match size of output for 'o'"},
-        {{MR_DTYPE_BYTES, 2, shape_2, ints, 8},
+        {{.dtype = MR_DTYPE_BYTES, .rank = 2, .shape = shape_2, .data = ints, .bytes = 8},
          "output tensor shape does not match size of output for 'o'"},
-        {{MR_DTYPE_INT32, 1, negative, ints, 8}, "output 'o' has an invalid shape"},
-        {{77, 2, shape_2, ints, 8}, "Invalid data type for output tensor 'o'"},
-        {{MR_DTYPE_INVALID, 2, shape_2, ints, 8}, "Invalid data type for output tensor 'o'"},
+        {{.dtype = MR_DTYPE_INT32, .rank = 1, .shape = negative, .data = ints, .bytes = 8},
+         "output 'o' has an invalid shape"},
+        {{.dtype = 77, .rank = 2, .shape = shape_2, .data = ints, .bytes = 8},
+         "Invalid data type for output tensor 'o'"},
+        {{.dtype = MR_DTYPE_INVALID, .rank = 2, .shape = shape_2, .data = ints, .bytes = 8},
+         "Invalid data type for output tensor 'o'"},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         for (int pb = 0; pb < 2; pb++) {

@@ -2,14 +2,14 @@
 #include "millrace/backend_util.h"
 
 #ifdef ODD_FUTURE
-#    define ENTRY mr_backend_entry_v2
-MR_BACKEND_EXPORT int mr_backend_entry_v2(const struct mr_host *h, const struct mr_backend **out,
+#    define ENTRY mr_backend_entry_v3
+MR_BACKEND_EXPORT int mr_backend_entry_v3(const struct mr_host *h, const struct mr_backend **out,
                                           struct mr_err *err);
 #elif defined(ODD_NOENTRY)
 #    define ENTRY odd_entry
 int odd_entry(const struct mr_host *h, const struct mr_backend **out, struct mr_err *err);
 #else
-#    define ENTRY mr_backend_entry_v1
+#    define ENTRY mr_backend_entry_v2
 #endif
 
 #ifndef ODD_NOSETTINGS
@@ -57,9 +57,10 @@ static int execute(void *instance, struct mr_exec *exec, struct mr_err *err)
 }
 
 #ifdef ODD_NOCLOSE
-static int instance_open(void *model, uint32_t index, void **out, struct mr_err *err)
+static int instance_open(void *model, const struct mr_instance_desc *desc, void **out,
+                         struct mr_err *err)
 {
-    (void)index;
+    (void)desc;
     (void)err;
     *out = model;
     return MR_OK;

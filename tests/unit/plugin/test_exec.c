@@ -22,8 +22,10 @@ static const struct mr_io_desc outputs[OUTPUTS] = {
 static struct mr_signature signature = {
     .size = sizeof signature, .output_count = OUTPUTS, .outputs = outputs};
 static struct mr_plugin plugin = {.name = (char *)(uintptr_t) "test"};
+static const struct mr_executor_ops ops = {.execute = mr_plugin_execute};
 static struct mr_plugin_model model = {
-    .plugin = &plugin, .name = (char *)(uintptr_t) "m", .signature = &signature};
+    .base = {.ops = &ops, .backend = "test", .model = "m", .signature = &signature},
+    .plugin = &plugin};
 
 struct fixture {
     struct mr_arena arena;
@@ -42,8 +44,9 @@ static int setup(void **state)
     f->x.exec.output_wanted = f->wanted;
     f->x.exec.requests = f->requests;
     f->x.exec.request_count = 2;
-    f->x.outputs = f->out;
-    f->x.arena = &f->arena;
+    f->x.err = &f->err;
+    f->x.outputs.list = f->out;
+    f->x.outputs.arena = &f->arena;
     *state = f;
     return 0;
 }
@@ -70,7 +73,8 @@ static int run(struct fixture *f, int (*execute)(void *, struct mr_exec *, struc
 {
     plugin.table.execute = execute;
     f->err = (struct mr_err){0};
-    return mr_plugin_execute(&model, f, &f->x, &f->err);
+    f->x.instance = f;
+    return mr_executor_execute(&model.base, &f->x, &f->err);
 }
 
 static void assert_clean(const struct fixture *f)
@@ -242,7 +246,8 @@ static void gives(void **state)
     struct fixture *f = *state;
     const int64_t shape[] = {1, 2};
     memset(f->wanted, 0, OUTPUTS);
-    give = (struct mr_tensor){MR_DTYPE_INT32, 2, shape, given, 8};
+    give = (struct mr_tensor){
+        .dtype = MR_DTYPE_INT32, .rank = 2, .shape = shape, .data = given, .bytes = 8};
     released = 0;
     give_then = MR_OK;
 
@@ -283,7 +288,8 @@ static void gives_within_the_budget(void **state)
     struct fixture *f = *state;
     const int64_t shape[] = {1, sizeof given / 4};
     memset(f->wanted, 0, OUTPUTS);
-    give = (struct mr_tensor){MR_DTYPE_INT32, 2, shape, given, sizeof given};
+    give = (struct mr_tensor){
+        .dtype = MR_DTYPE_INT32, .rank = 2, .shape = shape, .data = given, .bytes = sizeof given};
     give_with_release = true;
     give_then = MR_OK;
     released = 0;
@@ -317,8 +323,9 @@ static void note_failure(struct mr_execution *x, uint32_t request, int status, c
     noted_status = status;
 }
 
-static bool say_cancelled(const struct mr_execution *x)
+static bool say_cancelled(const struct mr_execution *x, uint32_t request)
 {
+    assert_int_equal(request, MR_ALL_REQUESTS);
     return x->user != NULL;
 }
 
@@ -329,7 +336,7 @@ static int exec_services(void *instance, struct mr_exec *exec, struct mr_err *er
     assert_int_equal(mr_plugin_exec_fail_request(exec, 1, MR_E_INVALID, "bad row"), MR_OK);
     assert_int_equal(mr_plugin_exec_fail_request(exec, 2, MR_E_INVALID, "bad row"), MR_E_INVALID);
     assert_int_equal(mr_plugin_exec_fail_request(exec, 0, MR_OK, "bad row"), MR_E_INVALID);
-    assert_int_equal(mr_plugin_exec_is_cancelled(exec), f->x.user != NULL);
+    assert_int_equal(mr_plugin_exec_is_cancelled(exec, MR_ALL_REQUESTS), f->x.user != NULL);
     exec->infer_start_ns = 5;
     return MR_OK;
 }

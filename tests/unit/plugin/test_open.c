@@ -56,7 +56,7 @@ static void refused(void **state)
     } rows[] = {
         {"text", MR_E_UNSUPPORTED, "cannot load"},
         {"noentry", MR_E_UNSUPPORTED, MR_BACKEND_ENTRY},
-        {"future", MR_E_UNSUPPORTED, "newer server"},
+        {"future", MR_E_UNSUPPORTED, "another version of the server"},
         {"notable", MR_E_UNSUPPORTED, "table has 0 bytes"},
         {"short", MR_E_UNSUPPORTED, "table has 88 bytes"},
         {"noexecute", MR_E_UNSUPPORTED, "lacks execute"},
@@ -122,7 +122,7 @@ static void settings(void **state)
 static void model_fails(void **state)
 {
     const struct mr_model_desc desc = {.size = sizeof desc, .name = "m"};
-    struct mr_plugin_model *m = NULL;
+    struct mr_executor *m = NULL;
     struct mr_plugin *p = NULL;
     struct mr_err err;
 

@@ -11,18 +11,20 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "plugin/plugin.h"
 #include "sched/sched.h"
 
 #define HARNESS_IO_MAX 4
 
 struct harness {
     struct mr_plugin *plugin;
-    struct mr_plugin_model *model;
+    struct mr_executor *model;
     struct mr_version version;
     Inference__ModelConfig config;
     Inference__ModelDynamicBatching batching;
@@ -157,9 +159,9 @@ static inline void harness_backend(struct harness *h, const char *name,
         fail_msg("%s", err.msg);
     if (mr_plugin_model_open(&h->model, h->plugin, &desc, &err) < 0)
         fail_msg("%s", err.msg);
-    if (mr_plugin_model_set_signature(h->model, &s, &err) < 0)
+    if (h->model->ops->configure(h->model, &s, &err) < 0)
         fail_msg("%s", err.msg);
-    h->version.backend = h->model;
+    h->version.executor = h->model;
     h->version.backend_flags = mr_plugin_flags(h->plugin);
 }
 
@@ -177,7 +179,7 @@ static inline void harness_close(struct harness *h)
 {
     assert_int_equal(h->version.pins[0].count, 0);
     mr_sched_close(&h->version);
-    mr_plugin_model_close(&h->model);
+    mr_executor_close(&h->model);
     mr_plugin_close(&h->plugin);
     mr_free(h->pins);
     pthread_mutex_destroy(&h->mutex);
@@ -216,7 +218,11 @@ static inline void ask_init(struct ask *a, struct harness *h, int rows, int32_t 
         a->data[i] = first + i;
     a->shape[0] = lead ? rows : 2;
     a->shape[1] = 2;
-    in.tensor = (struct mr_tensor){MR_DTYPE_INT32, lead + 1, a->shape, a->data, (uint64_t)rows * 8};
+    in.tensor = (struct mr_tensor){.dtype = MR_DTYPE_INT32,
+                                   .rank = lead + 1,
+                                   .shape = a->shape,
+                                   .data = a->data,
+                                   .bytes = (uint64_t)rows * 8};
     a->infer = (struct mr_infer){.version = &h->version,
                                  .arena = &a->arena,
                                  .home = &h->home,

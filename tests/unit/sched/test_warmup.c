@@ -120,7 +120,7 @@ static void traced_open(struct traced *t, const char *wants, const char *status)
     char line[128];
 
     harness_backend(&t->h, "fault", settings, 4);
-    t->h.version.backend_flags = mr_plugin_model_signature(t->h.model)->flags;
+    t->h.version.backend_flags = t->h.model->signature->flags;
     struct mr_err err = {0};
     if (mr_sched_open(&t->h.version, &t->h.options, &err) < 0)
         fail_msg("%s", err.msg);

@@ -22,8 +22,8 @@
 #include "base/err.h"
 #include "base/map.h"
 #include "base/thread.h"
+#include "exec/exec.h"
 #include "model/config.h"
-#include "plugin/plugin.h"
 
 struct mr_models;
 struct mr_model;
@@ -70,9 +70,10 @@ struct mr_version {
     int64_t number;
     mr_str number_text;
     const Inference__ModelConfig *config;
-    struct mr_plugin_model *backend;
+    struct mr_executor *executor;
     uint32_t backend_flags; /* MR_BACKEND_* */
     int32_t max_batch_size; /* 0 = no batching */
+    bool is_decoupled;      /* a request may get any number of answers */
     struct mr_model_io *inputs;
     uint32_t input_count;
     uint32_t required_input_count;

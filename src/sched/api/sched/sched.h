@@ -26,6 +26,7 @@
 #include "oip/oip.h"
 
 struct mr_sched;
+struct exec_run;
 
 /** The thread that a request came from. */
 struct mr_infer_home {
@@ -69,6 +70,9 @@ struct mr_infer {
      *  request can be submitted again. NULL = never. Lives until on_done. */
     const _Atomic bool *is_unread;
     void (*on_done)(struct mr_infer *r);
+    /** (may be NULL) An answer of a decoupled model, owned by the caller from now on: mr_infer_response_end when it has
+     *  left. on_done follows the last one. A request without this gets no answers of a decoupled model. */
+    void (*on_response)(struct mr_infer *r, struct mr_response *response);
     void *user;
     /* ---- set by bind ---- */
     mr_str id;
@@ -96,7 +100,12 @@ struct mr_infer {
     int64_t
         start_by_ns; /* an execution that begins later would answer after deadline_ns; 0 = none */
     uint32_t level;
+    struct exec_run *run; /* its execution, while that could be cancelled */
+    struct mr_infer *inline_item;
+    uint64_t unread_bytes; /* of answers that have not left */
+    uint32_t unread;
     uint8_t place; /* enum infer_place */
+    bool is_final; /* a decoupled model has given its last answer */
     bool delayed;
     bool is_executed;
     _Atomic bool is_cancelled;
@@ -116,9 +125,18 @@ int mr_sched_submit(struct mr_infer *r);
 /** Nobody waits any more. True: it was still queued and is out now with r->status MR_E_CANCELLED, on_done
  *  is not called. False: it runs or is done; on_done comes. Thread: r's home. */
 bool mr_sched_cancel(struct mr_infer *r);
+/** An answer has left, or is not wanted: free it, and let the model make another. Thread: r's home, before
+ *  mr_infer_finish. */
+void mr_infer_response_end(struct mr_infer *r, struct mr_response **response);
 /** To be called at r->expire_ns when still waiting. True: timed out in the queue, r->status tells (UNAVAILABLE
  *  "Request timeout expired", DEADLINE), on_done is not called. False: as in cancel, or r->expire_ns moved on. */
 bool mr_sched_expire(struct mr_infer *r);
+
+/** Executions of this version give several answers: r->on_response gets them. */
+static inline bool mr_version_is_streaming(const struct mr_version *v)
+{
+    return v->is_decoupled && (v->backend_flags & MR_BACKEND_DECOUPLED);
+}
 
 /** Count the finished request in the statistics, drop output blocks, unpin the version. encode_ns: time spent
  *  on building the answer. Thread: r's home. Call exactly once for every request that got as far as a

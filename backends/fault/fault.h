@@ -1,0 +1,53 @@
+/* What the files of the fault backend share. */
+#ifndef MR_FAULT_FAULT_H
+#define MR_FAULT_FAULT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "plan.h"
+
+extern const struct mr_host *fault_host;
+
+struct model {
+    struct mr_signature signature;
+    struct plan plan;
+    uint32_t output_count;
+    int trace;                   /* descriptor, -1 = none */
+    _Atomic uint64_t executions; /* relaxed: only a count */
+    _Atomic uint64_t given; /* outputs given and not released; relaxed, checked when all is over */
+};
+
+/* An execution that ends later. */
+struct job {
+    struct instance *instance;
+    struct plan plan;
+    struct mr_exec *exec;
+    pthread_t thread;
+    struct job *next;
+    bool is_cancelled;
+    bool is_ending;
+    _Atomic bool is_over;
+};
+
+struct instance {
+    struct model *model;
+    uint32_t index;
+    pthread_mutex_t mutex; /* guards jobs and their marks */
+    pthread_cond_t cancelled;
+    struct job *jobs;
+};
+
+/* fault.c: what an execution does, once it is its turn. */
+int fault_run(struct instance *inst, const struct plan *p, struct mr_exec *exec,
+              struct mr_err *err);
+
+/* later.c. MR_PENDING, or a failure. */
+int later_start(struct instance *inst, const struct plan *p, struct mr_exec *exec,
+                struct mr_err *err);
+void later_cancel(struct instance *inst, const struct mr_exec *exec);
+/* Waits for all of them. */
+void later_end(struct instance *inst);
+
+#endif

@@ -1,0 +1,168 @@
+/* The executor: what runs a model, seen from the scheduler. A plugin in this process is one; a worker process
+ * and a workflow are others.
+ *
+ * An execution is begun with mr_executor_execute. It ends at once, or later on any thread, and gives one answer for
+ * all of its requests together, or, when it is decoupled, any number of answers for each of them. Outputs are judged
+ * here, as they are set, against the executor's signature: what runs the model is not trusted. */
+#ifndef MR_EXEC_EXEC_H
+#define MR_EXEC_EXEC_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/mailbox.h"
+#include "base/pool.h"
+#include "millrace/backend.h"
+
+struct mr_executor;
+struct mr_execution;
+
+/** A model that is being loaded: what its backend may ask, and what it has said of its progress (backend.h).
+ *  Goes into mr_model_desc.loading; stays where it is until the executor is closed. */
+struct mr_loading {
+    /** Thread: any. */
+    bool (*is_unwanted)(const struct mr_loading *l);
+    _Atomic(const char *) step; /* NULL = it has said nothing */
+    _Atomic uint64_t done;
+    _Atomic uint64_t total;
+};
+
+/** Flag of an error: an output came with other rows than the batch has. Not for the wire. */
+#define MR_ERR_ROWS 0x80000000u
+
+/* ---- executors ---- */
+
+/** What an executor does. Threads and blocking as backend.h says of the callbacks of the same names. */
+struct mr_executor_ops {
+    /** All instances are closed. Waits for outputs that are still being sent. Thread: none that sends. */
+    void (*close)(struct mr_executor *e);
+    /** Fix names and order of a signature that is from_config: checked and copied. Before any instance.
+     *  Errors: MR_E_INVALID (the model has a signature of its own, or `s` breaks a rule), the backend's. */
+    int (*configure)(struct mr_executor *e, const struct mr_signature *s, struct mr_err *err);
+    /** Bytes that the model keeps in memory. Thread: any. */
+    uint64_t (*bytes)(const struct mr_executor *e);
+    /** Where its parameters are; all 0, the size too, and "" when that is not known. */
+    struct mr_model_memory (*memory)(const struct mr_executor *e);
+    int (*instance_open)(struct mr_executor *e, const struct mr_instance_desc *desc, void **out,
+                         struct mr_err *err);
+    void (*instance_close)(struct mr_executor *e, void *instance);
+    /** MR_OK (outputs are set), a failure, or MR_PENDING: mr_execution_complete is called once, perhaps before
+     *  this returns. */
+    int (*execute)(struct mr_executor *e, struct mr_execution *x, struct mr_err *err);
+    /** (may be NULL) As `cancel` in backend.h. */
+    void (*cancel)(struct mr_executor *e, struct mr_execution *x);
+};
+
+/** One loaded model version. Made by what implements it (mr_plugin_model_open), which embeds this. */
+struct mr_executor {
+    const struct mr_executor_ops *ops;
+    const char *backend; /* names, for messages */
+    const char *model;
+    /** Names non-empty and distinct, dtypes valid, ranks 0..MR_MAX_RANK or -1, dims >= -1; `flags` has the
+     *  backend's flags too. Empty while from_config has not been settled by `configure`. */
+    const struct mr_signature *signature;
+};
+
+/** Close and set to NULL; NULL: nothing. */
+void mr_executor_close(struct mr_executor **e);
+/** Close an instance and set it to NULL; NULL: nothing. */
+void mr_executor_instance_close(struct mr_executor *e, void **instance);
+
+/* ---- outputs ---- */
+
+/** One output. Rows of a batch are slices of `tensor`. */
+struct mr_exec_output {
+    bool is_set;
+    struct mr_tensor tensor; /* its shape is in the arena */
+    struct mr_block *block;  /* owner of tensor.data; NULL: the arena */
+};
+
+/** Where the outputs of an execution, or of one answer of several, are gathered. */
+struct mr_exec_outputs {
+    struct mr_executor *executor;
+    struct mr_exec_output *list; /* [signature->output_count], zeroed at first */
+    struct mr_arena *arena;      /* shapes, and outputs of up to 8 KiB */
+    int64_t row_count;           /* what the first dimension of each must be; 0 = anything */
+};
+
+/** The services `output` of backend.h: the place of an output. */
+int mr_exec_output_place(struct mr_exec_outputs *o, uint32_t index, int32_t dtype, int32_t rank,
+                         const int64_t *shape, uint64_t byte_size, void **out_data,
+                         struct mr_err *err);
+/** Whether a tensor may be output `index`; nothing is set. Errors: as `output_give` of backend.h. */
+int mr_exec_output_check(const struct mr_exec_outputs *o, uint32_t index, const struct mr_tensor *t,
+                         struct mr_err *err);
+/** Set an output to a checked tensor; the shape is copied. Takes `block` (NULL: data live for ever) on success.
+ *  Errors: MR_E_EXHAUSTED. */
+int mr_exec_output_set(struct mr_exec_outputs *o, uint32_t index, const struct mr_tensor *t,
+                       struct mr_block *block, struct mr_err *err);
+/** The failure of setting output `index` for want of memory: MR_E_EXHAUSTED, retryable. */
+int mr_exec_output_no_memory(const struct mr_exec_outputs *o, uint32_t index, uint64_t bytes,
+                             struct mr_err *err);
+/** Let go of all outputs. */
+void mr_exec_outputs_drop(struct mr_exec_outputs *o);
+
+/* ---- executions ---- */
+
+/** One of several answers to a request. Owned by whoever has it; mr_response_free. */
+struct mr_response {
+    struct mr_mail mail; /* its receiver's */
+    struct mr_response *next;
+    void *user;
+    struct mr_exec_outputs outputs;
+    struct mr_arena arena;
+    uint32_t request;
+    bool is_final; /* no other follows; it may then have no outputs itself: outputs.list NULL */
+};
+/** Thread: any. */
+void mr_response_free(struct mr_response **r);
+
+/** One execution, prepared by the scheduler. Memory, outputs and callbacks are the caller's; it stays where it is
+ *  until it ends. Zeroed at first. */
+struct mr_execution {
+    struct mr_exec exec;
+    struct mr_exec_outputs outputs; /* list, arena; the rest is set here. Not used when decoupled */
+    void *instance;
+    struct mr_err *err; /* where the failure of an execution that ended later goes */
+    /** (may be NULL) Whether nobody waits for a request, or for any (MR_ALL_REQUESTS). Thread: any. */
+    bool (*is_cancelled)(const struct mr_execution *x, uint32_t request);
+    /** (may be NULL) One request failed. Thread: the executor's, one at a time. */
+    void (*fail_request)(struct mr_execution *x, uint32_t request, int status, const char *message);
+    /** Decoupled executions: takes an answer on success. May block. Errors: MR_E_CANCELLED, MR_E_INVALID (the
+     *  request is final). Thread: any, one at a time per request. */
+    int (*respond)(struct mr_execution *x, struct mr_response *response, struct mr_err *err);
+    /** The execution was pending and has ended with `status`. Thread: any. */
+    void (*on_done)(struct mr_execution *x);
+    int status;
+    void *user;
+    /* ---- private ---- */
+    _Atomic uint32_t holders; /* execute, complete, cancels that go on; 0 = it does not run */
+};
+
+/** Run it. MR_OK: every wanted output is set, has a sane shape, and, when exec.row_count > 0, its first dimension
+ *  equals row_count. Failure: no output is set. MR_PENDING: x->on_done is called once, later or already.
+ *  Thread: the instance's caller. Errors: the backend's own; MR_E_INTERNAL naming the output when the backend broke
+ *  the contract. */
+int mr_executor_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *err);
+/** For executors: a pending execution has ended. err may be NULL with MR_OK. x may be gone afterwards. Thread: any. */
+void mr_execution_complete(struct mr_execution *x, int status, const struct mr_err *err);
+/** Keep x from ending, for mr_execution_cancel. False: it does not run (any more). Thread: any that knows x to be there. */
+bool mr_execution_hold(struct mr_execution *x);
+/** Tell the executor that nobody waits, and end the hold. At most once for an execution; x->on_done may be called from
+ *  here. Thread: the holder. */
+void mr_execution_cancel(struct mr_execution *x);
+
+static inline struct mr_execution *mr_execution_of(const struct mr_exec *exec)
+{
+    return (struct mr_execution *)(uintptr_t)exec; /* its first member */
+}
+
+/** The services of backend.h for several answers. */
+int mr_response_new(struct mr_execution *x, uint32_t request, struct mr_response **out,
+                    struct mr_err *err);
+int mr_execution_respond(struct mr_execution *x, uint32_t request, struct mr_response **response,
+                         uint32_t flags, struct mr_err *err);
+
+#endif

@@ -1,0 +1,115 @@
+/* The course of one execution: begun, perhaps pending, cancelled, ended.
+ *
+ * `holders` counts who may still touch an execution: the call of execute, the completion that is to come, and cancels
+ * that go on. Whoever lets go last ends it. When that is the call of execute, the execution ended early and the caller
+ * hears of it as if it had never been pending; otherwise on_done is called. Executors without cancel pay for it only
+ * when an execution is pending. */
+#include "exec_private.h"
+
+static bool let_go(struct mr_execution *x)
+{
+    /* acq_rel: what every holder did comes before the end */
+    return atomic_fetch_sub_explicit(&x->holders, 1, memory_order_acq_rel) == 1;
+}
+
+/* What is left of an execution that says it is done. */
+static int settle(struct mr_execution *x, int status, struct mr_err *err)
+{
+    if (status == MR_OK && !(x->exec.flags & MR_EXEC_DECOUPLED)) {
+        status = exec_outputs_complete(&x->outputs, x->exec.output_wanted, err);
+    }
+    if (status < 0) {
+        mr_exec_outputs_drop(&x->outputs);
+    }
+    return status;
+}
+
+int mr_executor_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *err)
+{
+    const struct mr_signature *s = e->signature;
+
+    if (x->exec.input_count != s->input_count || x->exec.output_count != s->output_count) {
+        return MR_FAIL(err, MR_E_INTERNAL,
+                       "model '%s': %u inputs and %u outputs, declared %u and %u", e->model,
+                       x->exec.input_count, x->exec.output_count, s->input_count, s->output_count);
+    }
+    x->exec.size = sizeof x->exec;
+    x->exec.request_size = sizeof(struct mr_exec_request);
+    x->exec.infer_start_ns = 0;
+    x->exec.infer_end_ns = 0;
+    x->outputs.executor = e;
+    x->outputs.row_count = x->exec.row_count;
+    /* release: a cancel that finds it running finds it whole */
+    atomic_store_explicit(&x->holders, 2, memory_order_release);
+    int rc = e->ops->execute(e, x, err);
+    if (rc != MR_PENDING && !e->ops->cancel) {
+        atomic_store_explicit(&x->holders, 0, memory_order_relaxed); /* nobody else counts */
+        return settle(x, rc, err);
+    }
+    if (rc != MR_PENDING) {
+        x->status = settle(x, rc, err);
+        if (x->status < 0 && err && err != x->err) {
+            *x->err = *err;
+        }
+        let_go(x); /* no completion comes */
+    }
+    if (!let_go(x)) {
+        return MR_PENDING;
+    }
+    if (x->status < 0 && err && err != x->err) {
+        *err = *x->err;
+    }
+    return x->status;
+}
+
+void mr_execution_complete(struct mr_execution *x, int status, const struct mr_err *err)
+{
+    if (status < 0 && err) {
+        *x->err = *err;
+    }
+    x->status = settle(x, status, x->err);
+    if (let_go(x)) {
+        x->on_done(x);
+    }
+}
+
+bool mr_execution_hold(struct mr_execution *x)
+{
+    uint32_t n = atomic_load_explicit(&x->holders, memory_order_acquire);
+
+    while (n > 0) {
+        if (atomic_compare_exchange_weak_explicit(&x->holders, &n, n + 1, memory_order_acq_rel,
+                                                  memory_order_acquire)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void mr_execution_cancel(struct mr_execution *x)
+{
+    struct mr_executor *e = x->outputs.executor;
+
+    if (e->ops->cancel) {
+        e->ops->cancel(e, x);
+    }
+    if (let_go(x)) {
+        x->on_done(x);
+    }
+}
+
+void mr_executor_close(struct mr_executor **e)
+{
+    if (*e) {
+        (*e)->ops->close(*e);
+        *e = NULL;
+    }
+}
+
+void mr_executor_instance_close(struct mr_executor *e, void **instance)
+{
+    if (*instance) {
+        e->ops->instance_close(e, *instance);
+        *instance = NULL;
+    }
+}

@@ -1,0 +1,94 @@
+/* Several answers to one request, on their way from the executor to the request's home thread.
+ *
+ * What a client has not read yet is bounded: the executor's thread waits in exec_respond while a request has as many
+ * answers, or as many bytes of them, with its home as it may. The home says with mr_infer_response_end when one has left.
+ * A cancelled request lets the executor's thread go at once.
+ *
+ * Thread: the executor's, any number of them; everything that is shared is under the scheduler's mutex. */
+#include "sched_private.h"
+
+#define UNREAD_MAX       64u
+#define UNREAD_BYTES_MAX (UINT64_C(1) << 20)
+
+static uint64_t bytes_of(const struct mr_response *q)
+{
+    uint64_t bytes = sizeof *q;
+
+    for (uint32_t i = 0; q->outputs.list && i < q->outputs.executor->signature->output_count; i++)
+        bytes += q->outputs.list[i].tensor.bytes;
+    return bytes;
+}
+
+static bool has_room(const struct mr_infer *r)
+{
+    return r->unread < UNREAD_MAX && r->unread_bytes < UNREAD_BYTES_MAX;
+}
+
+static void run_on_response(struct mr_mail *mail)
+{
+    struct mr_response *q = MR_CONTAINER_OF(mail, struct mr_response, mail);
+    struct mr_infer *r = q->user;
+
+    r->on_response(r, q);
+}
+
+static int check_outputs(const struct mr_version *v, struct mr_response *q, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    for (uint32_t i = 0; q->outputs.list && i < v->output_count && rc == MR_OK; i++) {
+        struct mr_exec_output *o = &q->outputs.list[v->outputs[i].backend_index];
+        if (o->is_set)
+            rc = exec_check_output(v, &q->arena, &v->outputs[i], &o->tensor, err);
+    }
+    return rc;
+}
+
+int exec_respond(struct mr_execution *x, struct mr_response *q, struct mr_err *err)
+{
+    struct exec_run *run = x->user;
+    struct mr_infer *r = run->items[q->request];
+    struct mr_sched *s = run->s;
+    int rc = check_outputs(s->version, q, err);
+
+    if (rc < 0)
+        return rc;
+    q->user = r;
+    q->mail.run = run_on_response;
+    pthread_mutex_lock(&s->mutex);
+    while (!r->is_final && !is_cancelled(r) && !has_room(r)) {
+        s->waiting_responders++;
+        pthread_cond_wait(&s->freed, &s->mutex);
+        s->waiting_responders--;
+    }
+    if (r->is_final) {
+        rc = MR_FAIL(err, MR_E_INVALID, "request %u is final, no answer to it can follow",
+                     q->request);
+    } else if (is_cancelled(r)) {
+        rc = MR_FAIL(err, MR_E_CANCELLED, "nobody waits for the answer");
+    } else if (!r->on_response) { /* a warm-up */
+        r->is_final = q->is_final;
+        mr_response_free(&q);
+    } else {
+        r->unread++;
+        r->unread_bytes += bytes_of(q);
+        r->is_final = q->is_final;
+        /* under the mutex: the request's end cannot come before its answers */
+        r->home->post(r->home->ctx, &q->mail);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return rc;
+}
+
+void mr_infer_response_end(struct mr_infer *r, struct mr_response **response)
+{
+    struct mr_sched *s = r->version->sched;
+
+    pthread_mutex_lock(&s->mutex);
+    r->unread--;
+    r->unread_bytes -= bytes_of(*response);
+    if (s->waiting_responders > 0)
+        pthread_cond_broadcast(&s->freed);
+    pthread_mutex_unlock(&s->mutex);
+    mr_response_free(response);
+}

@@ -1,0 +1,296 @@
+/* Executions that end later, and decoupled models: completion from another thread, early completion, cancellation,
+ * several pending executions, several answers, and what becomes of answers that nobody takes. */
+#include "harness.h"
+#include "sched_private.h"
+
+static void open_with(struct harness *h, const struct mr_setting *settings, uint32_t count)
+{
+    harness_init(h);
+    harness_open(h, "fault", settings, count);
+}
+
+static void ends_later(void **state)
+{
+    static const struct mr_setting modes[][1] = {{{"async", "1"}}, {{"async", "2"}}};
+    (void)state;
+
+    for (size_t m = 0; m < 2; m++) {
+        struct harness h;
+        struct mr_sched_stats st;
+        struct ask a[20];
+        open_with(&h, modes[m], 1);
+        for (int i = 0; i < 20; i++) {
+            ask_init(&a[i], &h, 1, i * 10);
+            assert_int_equal(ask_submit(&a[i]), MR_OK);
+        }
+        for (int i = 0; i < 20; i++) {
+            ask_wait(&h, &a[i]);
+            ask_check(&a[i], 1);
+            assert_true(a[i].infer.times.start <= a[i].infer.times.end);
+            ask_fini(&a[i]);
+        }
+        mr_sched_stats_sum(&h.version, &st);
+        assert_int_equal(st.execution_count, 20);
+        assert_int_equal(st.success.count, 20);
+        harness_close(&h);
+    }
+}
+
+static void batches_end_later(void **state)
+{
+    const struct mr_setting settings[] = {{"async", "1"}, {"max_pending", "3"}};
+    struct harness h;
+    struct ask a[30];
+    (void)state;
+
+    for (int in_order = 0; in_order < 2; in_order++) {
+        harness_init(&h);
+        harness_batching(&h, 4, 100);
+        h.batching.preserve_ordering = in_order;
+        harness_open(&h, "fault", settings, 2);
+        for (int i = 0; i < 30; i++) {
+            ask_init(&a[i], &h, 1 + i % 3, i * 10);
+            assert_int_equal(ask_submit(&a[i]), MR_OK);
+        }
+        for (int i = 0; i < 30; i++) {
+            ask_wait(&h, &a[i]);
+            ask_check(&a[i], 1 + i % 3);
+            if (in_order && i > 0)
+                assert_true(a[i].order > a[i - 1].order);
+        }
+        for (int i = 0; i < 30; i++)
+            ask_fini(&a[i]);
+        harness_close(&h);
+    }
+}
+
+static void fails_later(void **state)
+{
+    const struct mr_setting settings[] = {
+        {"async", "1"}, {"fail_status", "UNAVAILABLE"}, {"fail_message", "gone"}};
+    struct harness h;
+    struct ask a;
+    (void)state;
+
+    open_with(&h, settings, 3);
+    ask_init(&a, &h, 1, 1);
+    assert_int_equal(ask_submit(&a), MR_OK);
+    ask_wait(&h, &a);
+    assert_int_equal(a.infer.status, MR_E_UNAVAILABLE);
+    assert_string_equal(a.infer.err.msg, "gone");
+    ask_fini(&a);
+    harness_close(&h);
+}
+
+static uint32_t executions(struct harness *h)
+{
+    struct mr_sched *s = h->version.sched;
+
+    pthread_mutex_lock(&s->mutex);
+    uint32_t n = s->instances[0].executions;
+    pthread_mutex_unlock(&s->mutex);
+    return n;
+}
+
+/* Executions that only a cancel ends: as many as may be pending are, and the others wait in the queue. */
+static void cancel_reaches(void **state)
+{
+    const struct mr_setting settings[] = {
+        {"async", "1"}, {"until_cancelled", "true"}, {"max_pending", "2"}};
+    struct harness h;
+    struct ask a[4];
+    (void)state;
+
+    open_with(&h, settings, 3);
+    for (int i = 0; i < 4; i++) {
+        ask_init(&a[i], &h, 1, i);
+        assert_int_equal(ask_submit(&a[i]), MR_OK);
+    }
+    while (executions(&h) < 2)
+        sched_yield();
+    assert_int_equal(mr_sched_pending(&h.version), 2);
+    for (int i = 0; i < 4; i++) {
+        while (i < 2 ? false : executions(&h) < 2 && mr_sched_pending(&h.version) > 0)
+            sched_yield();
+        if (mr_sched_cancel(&a[i].infer))
+            ask_done(&a[i].infer);
+        ask_wait(&h, &a[i]);
+        assert_int_equal(a[i].infer.status, MR_E_CANCELLED);
+        mr_sched_cancel(&a[i].infer); /* nothing any more */
+    }
+    for (int i = 0; i < 4; i++)
+        ask_fini(&a[i]);
+    harness_close(&h);
+}
+
+/* ---- several answers ---- */
+
+struct stream {
+    struct ask ask;
+    struct mr_response *kept;
+    bool keeps; /* answers are not given back */
+    int count;
+    int final;
+    int empty;
+};
+
+static void on_response(struct mr_infer *r, struct mr_response *q)
+{
+    struct stream *st = MR_CONTAINER_OF(r, struct stream, ask.infer);
+
+    assert_false(st->ask.is_done);
+    assert_int_equal(st->final, 0);
+    st->count++;
+    st->final += q->is_final;
+    st->empty += q->outputs.list == NULL;
+    if (q->outputs.list) {
+        assert_int_equal(q->outputs.list[0].tensor.bytes, 8);
+        assert_memory_equal(q->outputs.list[0].tensor.data, st->ask.data, 8);
+    }
+    if (st->keeps) {
+        q->next = st->kept;
+        st->kept = q;
+    } else {
+        mr_infer_response_end(r, &q);
+    }
+}
+
+static void stream_init(struct stream *st, struct harness *h, int first)
+{
+    *st = (struct stream){0};
+    ask_init(&st->ask, h, 1, first);
+    st->ask.infer.on_response = on_response;
+}
+
+static void stream_fini(struct stream *st)
+{
+    while (st->kept) {
+        struct mr_response *q = st->kept;
+        st->kept = q->next;
+        mr_infer_response_end(&st->ask.infer, &q);
+    }
+    ask_fini(&st->ask);
+}
+
+static void several_answers(void **state)
+{
+    static const struct {
+        const char *backend;
+        struct mr_setting settings[3];
+        int answers, final, empty, status;
+    } rows[] = {
+        {"identity", {{"repeat", "5"}}, 5, 1, 0, MR_OK},
+        {"identity", {{"repeat", "0"}}, 1, 1, 1, MR_OK},
+        {"identity", {{"repeat", "1000"}}, 1000, 1, 0, MR_OK},
+        {"fault", {{"responses", "7"}}, 7, 1, 0, MR_OK},
+        {"fault", {{"responses", "7"}, {"async", "1"}}, 7, 1, 0, MR_OK},
+        {"fault", {{"responses", "7"}, {"async", "2"}}, 7, 1, 0, MR_OK},
+        {"fault", {{"responses", "3"}, {"no_final", "1"}}, 3, 0, 0, MR_OK},
+        {"fault", {{"responses", "0"}}, 0, 0, 0, MR_OK},
+        /* a request that has its answers does not fail with what its execution does afterwards */
+        {"fault", {{"responses", "2"}, {"after_final", "1"}}, 2, 1, 0, MR_OK},
+        {"fault", {{"fail_status", "IO"}, {"responses", "2"}}, 0, 0, 0, MR_E_IO},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct harness h;
+        struct stream st;
+        uint32_t settings = 0;
+        while (settings < 3 && rows[i].settings[settings].key)
+            settings++;
+        harness_init(&h);
+        h.version.is_decoupled = true;
+        harness_open(&h, rows[i].backend, rows[i].settings, settings);
+        stream_init(&st, &h, 3);
+        assert_int_equal(ask_submit(&st.ask), MR_OK);
+        ask_wait(&h, &st.ask);
+        assert_int_equal(st.ask.infer.status, rows[i].status);
+        assert_int_equal(st.count, rows[i].answers);
+        assert_int_equal(st.final, rows[i].final);
+        assert_int_equal(st.empty, rows[i].empty);
+        stream_fini(&st);
+        harness_close(&h);
+    }
+}
+
+static void batches_of_several(void **state)
+{
+    const struct mr_setting settings[] = {{"repeat", "3"}};
+    struct harness h;
+    struct stream st[8];
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 4, 1000);
+    h.version.is_decoupled = true;
+    harness_open(&h, "identity", settings, 1);
+    for (int i = 0; i < 8; i++) {
+        stream_init(&st[i], &h, i);
+        assert_int_equal(ask_submit(&st[i].ask), MR_OK);
+    }
+    for (int i = 0; i < 8; i++) {
+        ask_wait(&h, &st[i].ask);
+        assert_int_equal(st[i].count, 3);
+        stream_fini(&st[i]);
+    }
+    harness_close(&h);
+}
+
+static bool has_waiting_responder(struct harness *h)
+{
+    struct mr_sched *s = h->version.sched;
+
+    pthread_mutex_lock(&s->mutex);
+    bool is_there = s->waiting_responders > 0;
+    pthread_mutex_unlock(&s->mutex);
+    return is_there;
+}
+
+/* A model that would answer for ever stands still while its answers are not read; a cancel ends it. */
+static void unread_answers_are_bounded(void **state)
+{
+    const struct mr_setting settings[] = {{"repeat", "1000000000"}};
+    struct harness h;
+    struct stream st;
+    (void)state;
+
+    harness_init(&h);
+    h.version.is_decoupled = true;
+    harness_open(&h, "identity", settings, 1);
+    stream_init(&st, &h, 5);
+    st.keeps = true;
+    assert_int_equal(ask_submit(&st.ask), MR_OK);
+    while (!has_waiting_responder(&h))
+        sched_yield();
+    mr_mailbox_drain(&h.box);
+    int bound = st.count;
+    assert_true(bound > 0 && bound <= 64);
+    struct mr_response *one = st.kept;
+    st.kept = one->next;
+    mr_infer_response_end(&st.ask.infer, &one);
+    while (st.count == bound)
+        harness_wait(&h);
+    assert_int_equal(st.count, bound + 1);
+    while (!has_waiting_responder(&h))
+        sched_yield();
+    assert_false(mr_sched_cancel(&st.ask.infer));
+    ask_wait(&h, &st.ask);
+    assert_int_equal(st.ask.infer.status, MR_E_CANCELLED);
+    stream_fini(&st);
+    harness_close(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ends_later),
+        cmocka_unit_test(batches_end_later),
+        cmocka_unit_test(fails_later),
+        cmocka_unit_test(cancel_reaches),
+        cmocka_unit_test(several_answers),
+        cmocka_unit_test(batches_of_several),
+        cmocka_unit_test(unread_answers_are_bounded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
