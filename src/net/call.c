@@ -158,6 +158,16 @@ void mr_icall_body(struct mr_icall *call)
     h->on_body(h->ctx, &call->pub);
 }
 
+void mr_icall_room(struct mr_icall *call)
+{
+    const struct mr_http_handler *h = call->conn->part->handler;
+
+    call->wants_room = false;
+    if (h->on_room) {
+        h->on_room(h->ctx, &call->pub);
+    }
+}
+
 /* ---- the public functions ------------------------------------------------------------------- */
 
 mr_str mr_call_header(const struct mr_call *call, const char *lower_name)
@@ -183,6 +193,23 @@ mr_str mr_call_name_sent(const struct mr_call *call, const struct mr_header *hea
         return header->name;
     }
     return mr_str_n(call->head_sent + at, header->name.len);
+}
+
+bool mr_call_is_backlogged(const struct mr_call *call)
+{
+    const struct mr_icall *ic = icall(call);
+
+    return ic->conn && ic->ops->is_backlogged(ic);
+}
+
+void mr_call_when_room(struct mr_call *call)
+{
+    struct mr_icall *ic = icall(call);
+
+    ic->wants_room = true;
+    if (ic->conn && ic->ops->want_room) {
+        ic->ops->want_room(ic);
+    }
 }
 
 int mr_call_listener_tag(const struct mr_call *call)

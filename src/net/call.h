@@ -24,6 +24,7 @@ struct mr_call_ops {
     struct mr_call_waits *(*waits)(struct mr_icall *call); /* (optional) */
     void (*pause)(struct mr_icall *call, bool paused);
     void (*hold)(struct mr_icall *call, int64_t bytes); /* (optional) */
+    void (*want_room)(struct mr_icall *call);           /* (optional) wants_room was set */
     void (*abort)(struct mr_icall *call, uint32_t h2_error);
 };
 
@@ -59,6 +60,7 @@ struct mr_icall {
     bool refused; /* on_body_refused was called: the body is thrown away */
     bool paused;
     _Atomic bool is_unread; /* mr_call_is_unread */
+    bool wants_room;        /* mr_call_when_room */
     /* ---- HTTP/2 ---- */
     bool on_stream; /* nghttp2 still knows the stream */
     bool head_done;
@@ -107,6 +109,8 @@ bool mr_icall_head(struct mr_icall *call);
 void mr_icall_body(struct mr_icall *call);
 /** Is more of a stream's input welcome: it is not paused, and its connection takes answers? */
 bool mr_icall_is_ready(const struct mr_icall *call);
+/** The backlog is gone: on_room. */
+void mr_icall_room(struct mr_icall *call);
 /** HTTP/2, within on_data: the last n bytes of the data are not taken. They come again when the call is ready. */
 void mr_icall_put_back(struct mr_icall *call, size_t n);
 /** Tell the handler that the body will not come to it. */

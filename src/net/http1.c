@@ -508,6 +508,12 @@ static bool h1_work(struct mr_conn *c)
             if ((c->peer_eof || c->peer_hup) && h->call) {
                 mr_icall_cancel(h->call);
             }
+            if (h->call && h->call->wants_room && !c->closing) {
+                if (is_backlogged(c)) {
+                    return true; /* once that is written */
+                }
+                mr_icall_room(h->call);
+            }
             goes_on = h->stage != MR_H1_WAIT;
             break;
         }

@@ -299,6 +299,11 @@ static void h1_pause(struct mr_icall *call, bool paused)
     mr_conn_kick(c);
 }
 
+static void h1_want_room(struct mr_icall *call)
+{
+    mr_conn_kick(call->conn);
+}
+
 static void h1_abort(struct mr_icall *call, uint32_t h2_error)
 {
     struct mr_conn *c = call->conn;
@@ -316,6 +321,7 @@ const struct mr_call_ops mr_h1_call_ops = {
     .end = h1_end,
     .is_backlogged = h1_is_backlogged,
     .pause = h1_pause,
+    .want_room = h1_want_room,
     .abort = h1_abort,
 };
 

@@ -176,6 +176,34 @@ static void run_waits(struct mr_conn *c)
     }
 }
 
+static struct mr_icall *next_without_room(const struct mr_h2 *h)
+{
+    struct mr_icall *call;
+
+    LIST_FOREACH (call, &h->calls, link) {
+        if (call->wants_room && call->owes) {
+            return call;
+        }
+    }
+    return NULL;
+}
+
+/* Handlers that stopped making answers go on while there is room. */
+static void tell_room(struct mr_conn *c)
+{
+    struct mr_h2 *h = c->h2;
+
+    while (h->wants_room && !c->closing && !mr_h2_is_backlogged(c)) {
+        /* Looked for anew each time: a handler may end other calls. */
+        struct mr_icall *call = next_without_room(h);
+        if (call) {
+            mr_icall_room(call);
+        } else {
+            h->wants_room = false;
+        }
+    }
+}
+
 /* Bytes that came while the stream was paused. */
 static void deliver_held(struct mr_h2 *h, struct mr_icall *call)
 {
@@ -271,7 +299,7 @@ static bool is_over(const struct mr_conn *c)
 static bool can_make_more(const struct mr_conn *c)
 {
     const struct mr_h2 *h = c->h2;
-    bool is_held = h->must_deliver || !TAILQ_EMPTY(&h->waiting);
+    bool is_held = h->must_deliver || h->wants_room || !TAILQ_EMPTY(&h->waiting);
 
     return c->out.bytes > 0 ? is_held || h->is_unread || h->owed > 0
                             : is_held && !mr_h2_is_backlogged(c);
@@ -287,6 +315,7 @@ static bool h2_work(struct mr_conn *c)
     run_waits(c);
     deliver_all(c);
     release_waiting(c);
+    tell_room(c);
     mr_h2_open_window(c);
     bool more = pack(c);
     if (!c->closing && h->failed) {

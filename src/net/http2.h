@@ -50,6 +50,7 @@ struct mr_h2 {
     uint32_t turn;     /* counts streams that were given what they held */
     bool is_unread;    /* as in its calls */
     bool must_deliver; /* a stream that was paused may go on */
+    bool wants_room;   /* a call may want it (mr_icall.wants_room) */
     bool is_untidy;    /* streams have been there since mr_h2region_tidy */
     bool pack_again;   /* framing stopped because the queue was long */
     bool failed;       /* memory ran out; the connection is closed as soon as may be */

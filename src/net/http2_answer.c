@@ -318,6 +318,12 @@ static void h2_hold(struct mr_icall *call, int64_t bytes)
     }
 }
 
+static void h2_want_room(struct mr_icall *call)
+{
+    call->conn->h2->wants_room = true;
+    mr_conn_kick(call->conn);
+}
+
 static void h2_abort(struct mr_icall *call, uint32_t h2_error)
 {
     if (call->on_stream) {
@@ -335,6 +341,7 @@ const struct mr_call_ops mr_h2_call_ops = {
     .waits = h2_waits,
     .pause = h2_pause,
     .hold = h2_hold,
+    .want_room = h2_want_room,
     .abort = h2_abort,
 };
 

@@ -105,6 +105,7 @@ void grpc_model_infer(struct mr_server *s, struct mr_grpc_call *g)
     gi->si.grpc = g;
     gi->si.reply = reply_grpc;
     gi->si.pending.cancel = cancel_grpc;
+    gi->si.no_decoupled = "ModelInfer RPC doesn't support models with decoupled transaction policy";
     gi->si.infer.deadline_ns = g->deadline_ns;
     if (mr_grpc_is_packed(g) || infer_is_long_body(call->body.len)) {
         infer_turn(&gi->si, decode, decoded, true);

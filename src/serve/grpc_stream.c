@@ -1,7 +1,8 @@
 /* ModelStreamInfer: many requests in flight on one stream, answers in the order of the requests.
  *
  * Each message becomes a stream_item with an arena of its own, recycled per loop. Items stand in a list in
- * request order. They are unpacked and decoded one after the other, so that requests are submitted in their order
+ * request order, but those of decoupled models, which stand in a list of their own: their answers leave as they come,
+ * and wait with the item while the connection is backlogged. Items are unpacked and decoded one after the other, so that requests are submitted in their order
  * although one may take many turns; whenever the first is done its answer is encoded and sent. A failed request is answered inside the
  * stream, which goes on; with the metadata `triton_grpc_error: true` the first failure ends the stream with
  * its status. The stream ends when the client has closed its side and the list is empty, or when the
@@ -22,7 +23,8 @@ struct stream {
     struct mr_grpc_call *g;
     struct stream_item *first;
     struct stream_item *last;
-    struct stream_item *undecoded; /* the first whose turn to be decoded has not come */
+    struct stream_item *undecoded;      /* the first whose turn to be decoded has not come */
+    LIST_HEAD(, stream_item) decoupled; /* these run */
     unsigned in_flight;
     bool is_decoding; /* one is being decoded in turns */
     bool is_encoding; /* the first is being encoded in turns */
@@ -48,6 +50,10 @@ struct stream_item {
     bool breaks_stream; /* they could not be decompressed */
     bool is_done;
     bool is_encoded;
+    bool is_decoupled;
+    LIST_ENTRY(stream_item) link; /* of stream.decoupled */
+    struct mr_response *unsent;   /* its answers for which there is no room, in order */
+    struct mr_response **unsent_end;
     struct mr_grpc_message answer;
     struct serve_infer si;
 };
@@ -76,7 +82,9 @@ static struct stream_item *item_new(struct stream *st)
     it->next = NULL;
     it->stream = st;
     it->message = NULL;
-    it->is_done = it->is_encoded = it->breaks_stream = false;
+    it->is_done = it->is_encoded = it->breaks_stream = it->is_decoupled = false;
+    it->unsent = NULL;
+    it->unsent_end = &it->unsent;
     it->answer = (struct mr_grpc_message){0};
     memset(&it->si, 0, sizeof it->si);
     return it;
@@ -110,13 +118,20 @@ void stream_items_free(struct serve_loop *here)
     here->free_item_count = 0;
 }
 
+static void cancel_decoupled(struct stream *st);
+
 static void fail_stream(struct stream *st, int status, const struct mr_err *err)
 {
+    bool was_walking = st->is_walking;
+
     if (st->is_failed)
         return;
     st->is_failed = true;
     st->failure = *err;
     st->failure.status = status;
+    st->is_walking = true;
+    cancel_decoupled(st);
+    st->is_walking = was_walking;
 }
 
 static void send_error(struct stream *st, struct stream_item *it)
@@ -198,7 +213,8 @@ static bool encode_first(struct stream *st)
 
 static bool is_over(const struct stream *st)
 {
-    return !st->first && (st->input_ended || st->is_cancelled || st->is_failed || st->is_exiting);
+    return !st->first && LIST_EMPTY(&st->decoupled) &&
+           (st->input_ended || st->is_cancelled || st->is_failed || st->is_exiting);
 }
 
 /* Send what is done at the front; end the stream when that was all. `st` is gone after a true return. */
@@ -233,13 +249,147 @@ static bool advance(struct stream *st)
     return true;
 }
 
+/* ---- several answers ---- */
+
+static void drop_unsent(struct stream_item *it)
+{
+    struct mr_response *q;
+
+    while ((q = it->unsent) != NULL) {
+        it->unsent = q->next;
+        mr_infer_response_end(&it->si.infer, &q);
+    }
+    it->unsent_end = &it->unsent;
+}
+
+static void end_apart(struct stream *st, struct stream_item *it);
+
+/* Nobody waits for what runs any more. */
+static void cancel_decoupled(struct stream *st)
+{
+    struct stream_item *it = LIST_FIRST(&st->decoupled);
+
+    while (it) {
+        struct stream_item *next = LIST_NEXT(it, link);
+        drop_unsent(it);
+        if (it->is_done)
+            end_apart(st, it);
+        else
+            infer_cancel(&it->si); /* ends it if it was queued */
+        it = next;
+    }
+}
+
+static void send_response(struct stream_item *it, struct mr_response *q)
+{
+    struct stream *st = it->stream;
+    struct serve_infer *si = &it->si;
+    bool is_wanted = q->outputs.list || si->request.enable_empty_final_response;
+    struct mr_grpc_message message;
+
+    if (is_wanted && infer_encode_response(si, q, &message) == MR_OK) {
+        mr_grpc_send_message(st->g, &message, grpc_compression(st->server));
+    } else if (is_wanted) {
+        send_error(st, it);
+        infer_cancel(si);
+    }
+    mr_infer_response_end(&si->infer, &q);
+}
+
+static void on_response(struct mr_infer *r, struct mr_response *q)
+{
+    struct stream_item *it = MR_CONTAINER_OF(r, struct stream_item, si.infer);
+    struct stream *st = it->stream;
+
+    if (st->is_failed || st->is_cancelled) {
+        mr_infer_response_end(r, &q);
+    } else if (it->unsent || mr_call_is_backlogged(st->g->call)) {
+        q->next = NULL;
+        *it->unsent_end = q;
+        it->unsent_end = &q->next;
+        mr_call_when_room(st->g->call);
+    } else {
+        send_response(it, q);
+    }
+}
+
+static void send_unsent(struct stream *st, struct stream_item *it)
+{
+    struct mr_response *q;
+
+    while ((q = it->unsent) != NULL && !mr_call_is_backlogged(st->g->call)) {
+        it->unsent = q->next;
+        if (!it->unsent)
+            it->unsent_end = &it->unsent;
+        send_response(it, q);
+    }
+}
+
+/* The item was decoded and is of a decoupled model: it leaves the order. */
+static void set_apart(struct stream *st, struct stream_item *it)
+{
+    struct stream_item **at = &st->first;
+
+    st->last = NULL;
+    while (*at != it) {
+        st->last = *at;
+        at = &(*at)->next;
+    }
+    *at = it->next;
+    for (struct stream_item *rest = it->next; rest; rest = rest->next)
+        st->last = rest;
+    it->is_decoupled = true;
+    LIST_INSERT_HEAD(&st->decoupled, it, link);
+}
+
+/* An item of a decoupled model has had its last answer, and all have left. */
+static void end_apart(struct stream *st, struct stream_item *it)
+{
+    LIST_REMOVE(it, link);
+    st->in_flight--;
+    mr_call_hold(st->g->call, -ITEM_BYTES);
+    it->si.infer.status =
+        it->si.infer.status == MR_OK && st->is_cancelled ? MR_E_CANCELLED : it->si.infer.status;
+    if (it->si.infer.status < 0)
+        infer_log_failure(&it->si);
+    infer_end(&it->si);
+    if (it->si.infer.status < 0 && st->error_ends && !st->is_cancelled)
+        fail_stream(st, it->si.infer.status, &it->si.infer.err);
+    else if (it->si.infer.status < 0 && !st->is_failed && !st->is_cancelled)
+        send_error(st, it);
+    item_free(it);
+}
+
+/* `st` may be gone afterwards. */
+static void on_room(struct serve_pending *p)
+{
+    struct stream *st = MR_CONTAINER_OF(p, struct stream, pending);
+    struct stream_item *it = LIST_FIRST(&st->decoupled);
+
+    while (it) {
+        send_unsent(st, it);
+        if (it->unsent)
+            mr_call_when_room(st->g->call);
+        if (it->is_done && !it->unsent) {
+            end_apart(st, it); /* which may end others */
+            it = LIST_FIRST(&st->decoupled);
+        } else {
+            it = LIST_NEXT(it, link);
+        }
+    }
+    advance(st);
+}
+
 static void reply_item(struct serve_infer *si)
 {
     struct stream_item *it = MR_CONTAINER_OF(si, struct stream_item, si);
+    struct stream *st = it->stream;
 
     it->is_done = true;
-    if (!it->stream->is_walking)
-        advance(it->stream);
+    if (it->is_decoupled && !it->unsent)
+        end_apart(st, it);
+    if (!st->is_walking)
+        advance(st);
 }
 
 static void append(struct stream *st, struct stream_item *it)
@@ -325,6 +475,8 @@ static void decoded(struct mr_turn *t)
         infer_run(si);
     else
         refuse_item(si);
+    if (!it->is_done && mr_version_is_streaming(r->version))
+        set_apart(st, it);
     st->is_walking = was_walking;
     if (!was_walking)
         decode_next(st);
@@ -379,6 +531,7 @@ static void on_message(void *ctx, mr_bytes message, struct mr_block *block)
     si = &it->si;
     infer_init(si, st->g->call, &it->arena, MR_INFER_GRPC);
     si->grpc = st->g;
+    si->infer.on_response = on_response;
     si->reply = reply_item;
     si->infer.times.received = mr_now_ns();
     si->infer.deadline_ns = st->g->deadline_ns;
@@ -416,6 +569,7 @@ static void on_cancel(struct serve_pending *p)
 
     st->is_cancelled = true;
     st->is_walking = true;
+    cancel_decoupled(st);
     for (struct stream_item *it = st->first, *next; it; it = next) {
         next = it->next;
         if (mr_turn_is_open(&it->si.turn) || (!it->is_done && it->si.is_pinned))
@@ -451,6 +605,7 @@ void grpc_stream_infer_open(struct mr_server *s, struct mr_grpc_call *g)
     st->error_ends = flag.ptr && mr_str_ieq(flag, MR_STR("true"));
     st->pending.data = on_data;
     st->pending.cancel = on_cancel;
+    st->pending.room = on_room;
     st->pending.changed = on_changed;
     serve_open(&st->pending);
     g->call->user = &st->pending;

@@ -29,7 +29,9 @@ static uint64_t rest_body_limit(const struct mr_server *s, const struct mr_call 
     if (most <= SERVE_SMALL_BODY || is_small)
         return most;
     struct mr_oip_path path = mr_oip_path_parse(call->path);
-    bool has_data = path.route == MR_ROUTE_MODEL_INFER || path.route == MR_ROUTE_REPO_LOAD;
+    bool has_data = path.route == MR_ROUTE_MODEL_INFER || path.route == MR_ROUTE_MODEL_GENERATE ||
+                    path.route == MR_ROUTE_MODEL_GENERATE_STREAM ||
+                    path.route == MR_ROUTE_REPO_LOAD;
     return has_data ? most : SERVE_SMALL_BODY;
 }
 
@@ -132,10 +134,7 @@ static void dispatch_route(struct mr_server *s, struct mr_call *call, const stru
                          "the trace extension is not available in this version");
         return;
     case MR_ROUTE_MODEL_GENERATE:
-    case MR_ROUTE_MODEL_GENERATE_STREAM:
-        reply_error_text(call, MR_E_UNSUPPORTED,
-                         "the generate extension is not available in this version");
-        return;
+    case MR_ROUTE_MODEL_GENERATE_STREAM: rest_generate(s, call, p); return;
     case MR_ROUTE_NONE: break;
     }
     reply_status_text(call, 404, "Not Found");
@@ -193,6 +192,15 @@ static void on_cancel(void *ctx, struct mr_call *call)
         reply_empty(call, 400); /* goes nowhere, and ends the call */
     else if (p && p->cancel)
         p->cancel(p);
+}
+
+static void on_room(void *ctx, struct mr_call *call)
+{
+    struct serve_pending *p = call->user;
+
+    (void)ctx;
+    if (p && p->room)
+        p->room(p);
 }
 
 /* Clients look for these texts. Without a length of its JSON part, a body is all JSON. */
@@ -269,6 +277,7 @@ const struct mr_http_handler serve_handler = {
     .on_body = on_body,
     .on_data = on_data,
     .on_cancel = on_cancel,
+    .on_room = on_room,
     .on_body_refused = on_body_refused,
     .body_align = body_align,
     .on_bad_start = serve_tls_bad_start,

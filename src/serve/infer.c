@@ -8,8 +8,7 @@
 #include "serve_private.h"
 
 /* About half a millisecond of JSON: text to numbers, and numbers to text. */
-#define LONG_BODY_BYTES   65536u
-#define LONG_ANSWER_BYTES 32768u
+#define LONG_BODY_BYTES 65536u
 
 /* Errors about a request carry its id, as Triton's do; those about names that the model does not have, and the
  * end of a wait in the queue, begin with their own words there. */
@@ -125,6 +124,8 @@ static int find_version(struct serve_infer *si, mr_str model, mr_str version)
 
     if (rc < 0)
         return rc;
+    if (v->is_decoupled && si->no_decoupled)
+        return MR_FAIL(&si->infer.err, MR_E_UNSUPPORTED, "%s", si->no_decoupled);
     mr_version_pin(v, si->loop->reader);
     si->infer.version = v;
     si->is_pinned = true;
@@ -290,10 +291,67 @@ int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
     MR_TRY(
         mr_oip_pb_encode_response(&response, final != NULL, infer_buf(si), r->arena, &e, &r->err));
     *out = (struct mr_grpc_message){.pieces = e.pieces, .count = e.piece_count};
+    if (!mr_turn_now && infer_is_long_answer(si))
+        return MR_OK; /* one of several: packing it here would keep the loop from others */
     rc = mr_grpc_pack(si->grpc, grpc_compression(si->loop->server), r->arena, out, &r->err);
     if (rc < 0)
         infer_drop_answer(out);
 out:
+    return rc;
+}
+
+int infer_use_response(struct serve_infer *si, struct mr_response *q, struct mr_err *err)
+{
+    struct mr_infer *r = &si->infer;
+    const struct mr_version *v = r->version;
+
+    r->arena = &q->arena; /* a request may have any number of answers */
+    r->outputs = MR_ARENA_ARRAY(r->arena, struct mr_infer_output, v->output_count);
+    if (!r->outputs)
+        return MR_FAIL(err, MR_E_EXHAUSTED, "the answer needs more memory than a request may use");
+    for (uint32_t i = 0; i < v->output_count; i++) {
+        const struct mr_exec_output *o = &q->outputs.list[v->outputs[i].backend_index];
+        r->outputs[i] = (struct mr_infer_output){o->tensor, o->block};
+    }
+    return MR_OK;
+}
+
+static int encode_end(struct serve_infer *si, const struct mr_oip_param *final,
+                      struct mr_grpc_message *out)
+{
+    struct mr_infer *r = &si->infer;
+    const struct mr_oip_response response = {.model_name = r->version->model_name,
+                                             .model_version = r->version->number_text,
+                                             .id = si->request.id,
+                                             .params = final,
+                                             .param_count = 1};
+    struct mr_oip_encoded e;
+    int rc = mr_oip_pb_encode_response(&response, true, infer_buf(si), r->arena, &e, &r->err);
+
+    if (rc == MR_OK)
+        *out = (struct mr_grpc_message){.pieces = e.pieces, .count = e.piece_count};
+    return rc;
+}
+
+int infer_encode_response(struct serve_infer *si, struct mr_response *q,
+                          struct mr_grpc_message *out)
+{
+    const struct mr_oip_param final = {
+        .key = MR_STR("triton_final_response"), .kind = MR_OIP_BOOL, .b = q->is_final};
+    struct mr_infer *r = &si->infer;
+    struct mr_arena *of_request = r->arena;
+    int rc;
+
+    r->arena = &q->arena;
+    if (q->outputs.list) {
+        MR_TRY(infer_use_response(si, q, &r->err));
+        MR_TRY(infer_encode_grpc(si, &final, out));
+    } else {
+        MR_TRY(encode_end(si, &final, out));
+    }
+out:
+    r->outputs = NULL; /* they are the response's */
+    r->arena = of_request;
     return rc;
 }
 
@@ -380,7 +438,7 @@ bool infer_is_long_answer(const struct serve_infer *si)
 
     for (uint32_t i = 0; i < si->infer.version->output_count; i++)
         bytes += si->infer.wanted[i] ? si->infer.outputs[i].tensor.bytes : 0;
-    return bytes > LONG_ANSWER_BYTES;
+    return bytes > SERVE_LONG_ANSWER;
 }
 
 void infer_turn(struct serve_infer *si, void (*work)(struct mr_turn *t),

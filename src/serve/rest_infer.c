@@ -275,6 +275,7 @@ void rest_infer(struct mr_server *s, struct mr_call *call, const struct mr_oip_p
     infer_init(&ri->si, call, call->arena, MR_INFER_REST);
     ri->si.reply = reply_rest;
     ri->si.pending.cancel = cancel_rest;
+    ri->si.no_decoupled = "HTTP end point doesn't support models with decoupled transaction policy";
     ri->model = path->model;
     ri->version = path->version;
     ri->encoding = coding_of(call, "content-encoding", mr_coding_from_name);

@@ -114,6 +114,7 @@ struct mr_server {
 /* What call->user points to while a call waits for something. */
 struct serve_pending {
     void (*cancel)(struct serve_pending *p);
+    void (*room)(struct serve_pending *p); /* after mr_call_when_room */
     void (*data)(struct serve_pending *p, mr_bytes data, bool last);
     /* Open calls: readiness may have changed; when the server exits they end soon. May end its own call only. */
     void (*changed)(struct serve_pending *p);
@@ -132,6 +133,7 @@ struct serve_infer {
     struct mr_call_wait wait; /* until the client has read, to be submitted again */
     struct mr_turn turn;      /* decoding, later encoding, where that takes long */
     struct mr_buf text;       /* of an answer that is encoded in turns */
+    const char *no_decoupled; /* why models of several answers are refused; NULL: they are not */
     bool is_pinned;
     int bound; /* status of infer_bind */
     int64_t encode_start_ns;
@@ -197,6 +199,8 @@ void infer_run(struct serve_infer *si);
 int infer_response(struct serve_infer *si, struct mr_oip_response *out, struct mr_err *err);
 void infer_end(struct serve_infer *si);
 void infer_cancel(struct serve_infer *si);
+/* Outputs of so many bytes take long to encode as text. */
+#define SERVE_LONG_ANSWER 32768u
 /* Whether a body of so many bytes takes long to decode, the outputs to encode: more than a loop should do at once. */
 bool infer_is_long_body(size_t bytes);
 bool infer_is_long_answer(const struct serve_infer *si);
@@ -214,6 +218,11 @@ void infer_encode_begins(struct serve_infer *si);
  * nothing has to be dropped. */
 int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
                       struct mr_grpc_message *out);
+/* Let infer.outputs be those of an answer, in its arena, which becomes infer.arena: the caller takes both back. */
+int infer_use_response(struct serve_infer *si, struct mr_response *response, struct mr_err *err);
+/* The same for one of several answers, which may be the mere end of them. */
+int infer_encode_response(struct serve_infer *si, struct mr_response *response,
+                          struct mr_grpc_message *out);
 void infer_drop_answer(struct mr_grpc_message *m);
 /* Where to encode to: the loop's scratch buffer, or si->text in a turn. */
 struct mr_buf *infer_buf(struct serve_infer *si);
@@ -223,6 +232,7 @@ void infer_refuse(struct serve_infer *si, int status);
 const char *infer_protocol_name(enum mr_infer_protocol protocol);
 
 /* rest_*.c */
+void rest_generate(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_infer(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_live(struct mr_server *s, struct mr_call *call);
 void rest_ready(struct mr_server *s, struct mr_call *call);

@@ -224,7 +224,3 @@ def test_model_that_gives_its_own_memory(rest, grpc_):
         assert np.frombuffer(answer.raw_output_contents[0], "<i4").tolist() == values
 
 
-def test_generate_is_refused_by_name(rest):
-    for kind in ("generate", "generate_stream"):
-        reply = rest.post(f"/v2/models/simple/{kind}", {"text_input": "x"})
-        assert reply.status == 501 and "generate" in reply.error

@@ -84,6 +84,8 @@ struct mr_http_handler {
     void (*on_data)(void *ctx, struct mr_call *call, mr_bytes data,
                     bool last);                         /* if ever streaming */
     void (*on_cancel)(void *ctx, struct mr_call *call); /* (optional) */
+    /** (optional) After mr_call_when_room. */
+    void (*on_room)(void *ctx, struct mr_call *call);
     /** The body passed body_limit, its declared length is larger, or (status MR_E_EXHAUSTED) the
      *  byte budget is used up. The handler replies. */
     void (*on_body_refused)(void *ctx, struct mr_call *call, int status);
@@ -147,6 +149,11 @@ const _Atomic bool *mr_call_is_unread(const struct mr_call *call);
 bool mr_call_wait_read(struct mr_call *call, struct mr_call_wait *w);
 /** Nothing happens when it does not wait. */
 void mr_call_wait_end(struct mr_call_wait *w);
+/** The connection's answers that wait for a slow reader take as much memory as they may: what makes more of them should
+ *  stop until on_room. False for a peer that is gone. */
+bool mr_call_is_backlogged(const struct mr_call *call);
+/** Let on_room be called once, when the backlog is gone. */
+void mr_call_when_room(struct mr_call *call);
 /** Reset without answer (HTTP/2 RST_STREAM with this error code; HTTP/1 closes). */
 void mr_call_abort(struct mr_call *call, uint32_t h2_error);
 

@@ -205,6 +205,20 @@ int mr_oip_pb_decode_metadata(mr_bytes message, struct mr_arena *arena, struct m
 /** NULL: none of that name. */
 const struct mr_oip_io *mr_oip_find_input(const struct mr_oip_metadata *m, mr_str name);
 
+/* ---- the generate extension ---- */
+
+/** A flat object of inputs and parameters, rewritten as the JSON of an ordinary request, which is appended to `out` and
+ *  must live as long as what is decoded from it. inputs: the model's; is_batched: their first dimension is the batch,
+ *  of one. Errors: MR_E_INVALID (no such object), MR_E_EXHAUSTED. */
+int mr_oip_generate_request(mr_bytes body, const struct mr_oip_io *inputs, size_t input_count,
+                            bool is_batched, struct mr_arena *arena, struct mr_buf *out,
+                            struct mr_err *err);
+/** An answer as one flat object between the texts `before` and `after`; an output of one element is a bare value.
+ *  Otherwise as mr_oip_rest_encode_response. */
+int mr_oip_generate_response(const struct mr_oip_response *r, const char *before, const char *after,
+                             struct mr_buf *buf, struct mr_arena *arena, struct mr_oip_encoded *out,
+                             struct mr_err *err);
+
 /* ---- gRPC (messages without the 5-byte frame) ---- */
 
 /** Errors: MR_E_INVALID with Triton's texts, MR_E_EXHAUSTED. The model's name is in the message. */

@@ -1,0 +1,138 @@
+"""The generate extension: a flat object in, one out, or server-sent events."""
+import json
+import socket
+
+import pytest
+
+from lib import repo, wait
+from lib.held import resident
+from lib.raw import Http1, request
+from lib.rest import Rest
+
+DECOUPLED = "model_transaction_policy { decoupled: true }"
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory, keeper):
+    from lib.server import Server
+    folder = tmp_path_factory.mktemp("generate")
+    models = folder / "models"
+    text = dict(inputs=[repo.tensor("text_input", "TYPE_STRING", (1,))], outputs=[repo.tensor("text_output", "TYPE_STRING", (1,))])
+    repo.add(models, "one", **text)
+    repo.add(models, "many", extra=DECOUPLED, **text)
+    repo.add(models, "batched", max_batch_size=4, **text)
+    repo.add(models, "numbers", inputs=[repo.tensor("A", "TYPE_FP32", (-1, 2)), repo.tensor("B", "TYPE_BOOL", (1,), "optional: true")],
+             outputs=[repo.tensor("A", "TYPE_FP32", (-1, 2))])
+    repo.add(models, "several", inputs=[repo.tensor("A", "TYPE_INT64", (-1,))], outputs=[repo.tensor("A", "TYPE_INT64", (-1,))], extra=DECOUPLED)
+    server = Server(folder, [models])
+    server.wait_ready()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def rest(served):
+    with Rest(served.http) as r:
+        yield r
+
+
+def events(reply):
+    assert reply.headers["content-type"] == "text/event-stream; charset=utf-8", reply.headers
+    parts = reply.body.decode().split("\n\n")
+    assert parts.pop() == "" and all(p.startswith("data: ") for p in parts)
+    return [json.loads(p[6:]) for p in parts]
+
+
+def ask(rest, model, body, kind="generate"):
+    return rest.post(f"/v2/models/{model}/{kind}", body)
+
+
+@pytest.mark.parametrize("model", ["one", "batched", "many"])
+@pytest.mark.parametrize("text", ["hello", "", 'quo"te\n\u00e9'])
+def test_one_text(rest, model, text):
+    reply = ask(rest, model, {"text_input": text})
+    assert reply.status == 200 and reply.headers["content-type"] == "application/json"
+    assert reply.json() == {"model_name": model, "model_version": "1", "text_output": text}
+
+
+def test_id_and_version(rest):
+    reply = rest.post("/v2/models/one/versions/1/generate", {"id": "7", "text_input": "x", "temperature": 0.5, "stop": True})
+    assert reply.json() == {"id": "7", "model_name": "one", "model_version": "1", "text_output": "x"}
+
+
+@pytest.mark.parametrize("given,shown", [([1, 2], [1, 2]), ([1, 2, 3, 4.5], [1, 2, 3, 4.5])])
+def test_numbers_fill_the_open_dimension(rest, given, shown):
+    assert ask(rest, "numbers", {"A": given, "B": True}).json()["A"] == shown
+
+
+@pytest.mark.parametrize("body,says", [
+    ({"A": [1, 2, 3]}, "shape"), ({"A": [[1, 2]]}, "array of values"), ({"A": "x"}, "A"), ({"B": True}, "A"),
+    ({"A": [1, 2], "C": [1]}, "'C' is no input"), ({"A": [1, 2], "C": None}, "'C' is no input"),
+    ({"A": [1, 2], "triton_x": 1}, "triton_"), ([], "object"), ("{", "JSON"), ({"A": [1, 2], "parameters": {"a": [1]}}, "'a' is no input"),
+], ids=str)
+def test_bad_requests(rest, body, says):
+    reply = rest.post("/v2/models/numbers/generate", body if not isinstance(body, str) else body.encode())
+    assert reply.status == 400 and reply.headers["content-type"] == "application/json"
+    assert says.lower() in reply.error.lower() or says == "JSON"
+
+
+def test_unknown_model(rest):
+    for kind in ("generate", "generate_stream"):
+        assert ask(rest, "none", {"text_input": "x"}, kind).status in (400, 404)
+
+
+def test_compressed_body_is_refused(rest):
+    reply = rest.request("POST", "/v2/models/one/generate", body=b"x", headers={"content-encoding": "gzip"})
+    assert reply.status == 400 and "Content-Encoding" in reply.error
+
+
+@pytest.mark.parametrize("model", ["one", "batched"])
+def test_stream_of_an_ordinary_model(rest, model):
+    assert [e["text_output"] for e in events(ask(rest, model, {"text_input": "x"}, "generate_stream"))] == ["x"]
+
+
+@pytest.mark.parametrize("repeat", [0, 1, 3, 500])
+def test_stream_of_several(rest, repeat):
+    got = events(ask(rest, "many", {"text_input": "x", "parameters": {"repeat": repeat}}, "generate_stream"))
+    assert got == [{"model_name": "many", "model_version": "1", "text_output": "x"}] * repeat
+
+
+def test_large_events(rest):
+    numbers = list(range(200_000))
+    got = events(ask(rest, "several", {"A": numbers, "repeat": 3}, "generate_stream"))
+    assert [e["A"] == numbers for e in got] == [True] * 3
+
+
+@pytest.mark.parametrize("repeat", [0, 2, 1_000_000_000])
+def test_not_one_answer(rest, repeat):
+    reply = ask(rest, "many", {"text_input": "x", "repeat": repeat})
+    assert reply.status == 500 and reply.error.startswith("expected a single response, got")
+    assert ask(rest, "many", {"text_input": "x"}).status == 200  # the model's only instance is free
+
+
+def test_error_before_the_first_event(rest):
+    reply = ask(rest, "many", {"text_input": "x", "repeat": -1}, "generate_stream")
+    assert reply.status == 400 and "repeat" in reply.error
+
+
+def test_http_1_0_and_closed_client(served, rest):
+    body = json.dumps({"text_input": "x", "repeat": 1_000_000_000})
+    with Http1(served.http) as c:
+        c.send(request("POST", "/v2/models/many/generate_stream", body=body))
+        c._until(b"data: ")
+    assert ask(rest, "many", {"text_input": "x"}).status == 200  # its stream has ended
+
+
+def test_a_client_that_does_not_read(served, rest):
+    before = resident(served)
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.connect(("127.0.0.1", served.http))
+        s.sendall(request("POST", "/v2/models/several/generate_stream",
+                          body=json.dumps({"A": list(range(2000)), "repeat": 1_000_000_000})))
+        for _ in range(200):
+            assert ask(rest, "one", {"text_input": "x"}).status == 200
+        if wait.SLOW == 1:
+            assert resident(served) - before < 40 * MIB
+    assert ask(rest, "several", {"A": [1]}).status == 200

@@ -1,0 +1,186 @@
+"""Models that give any number of answers to a request, over ModelStreamInfer: order, final flags, errors, cancellation,
+and a client that does not read."""
+import queue
+
+import grpc
+import pytest
+from tritonclient.grpc import service_pb2_grpc
+
+from lib import grpcraw, repo, wait
+from lib.held import resident
+from lib.raw import GRPC_HEADERS, Http2, grpc_frame, grpc_path
+from lib.rest import Rest
+
+DECOUPLED = "model_transaction_policy { decoupled: true }"
+MIB = 1 << 20
+
+
+def flag(response, key="triton_final_response"):
+    p = response.infer_response.parameters
+    return p[key].bool_param if key in p else None
+
+
+def values(response):
+    return list(memoryview(response.infer_response.raw_output_contents[0]).cast("i"))
+
+
+def ask(model="many", numbers=(1, 2, 3), repeat=3, id="", empty=False, **parameters):
+    parameters = {"repeat": repeat, **parameters, **({"triton_enable_empty_final_response": True} if empty else {})}
+    return grpcraw.int32(model, list(numbers), id=id, parameters=parameters)
+
+
+class Stream:
+    def __init__(self, target, metadata=()):
+        self.channel = grpc.insecure_channel(target, options=grpcraw.NO_LIMIT)
+        self.requests = queue.Queue()
+        self.answers = service_pb2_grpc.GRPCInferenceServiceStub(self.channel).ModelStreamInfer(
+            iter(self.requests.get, None), metadata=metadata, timeout=60)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.requests.put(None)
+        self.answers.cancel()
+        self.channel.close()
+
+    def send(self, *requests):
+        [self.requests.put(r) for r in requests]
+
+    def take(self, count):
+        return [next(self.answers) for _ in range(count)]
+
+    def end(self):
+        self.requests.put(None)
+        return list(self.answers)
+
+
+@pytest.fixture
+def served(models, start):
+    repo.add(models, "many", extra=DECOUPLED)
+    repo.add(models, "one")
+    repo.add(models, "batched", max_batch_size=8, extra=DECOUPLED + "\ndynamic_batching { max_queue_delay_microseconds: 20000 }")
+    return start(models)
+
+
+@pytest.fixture
+def stream(served):
+    with Stream(served.url("grpc")) as s:
+        yield s
+
+
+@pytest.mark.parametrize("repeat", [1, 2, 7, 500])
+def test_answers_in_order(stream, repeat):
+    stream.send(ask(repeat=repeat, id="x"))
+    answers = stream.end()
+    assert [flag(a) for a in answers] == [False] * (repeat - 1) + [True]
+    assert all(values(a) == [1, 2, 3] and a.infer_response.id == "x" and not a.error_message for a in answers)
+
+
+def test_large_answers(stream):
+    numbers = list(range(1_000_000))
+    stream.send(ask(numbers=numbers, repeat=5))
+    assert [values(a) == numbers for a in stream.end()] == [True] * 5
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_no_answer(stream, empty):
+    stream.send(ask(repeat=0, id="none", empty=empty), ask(repeat=1, id="next"))
+    answers = stream.end()
+    nothing = [a for a in answers if a.infer_response.id == "none"]
+    assert len(nothing) == (1 if empty else 0)
+    for a in nothing:
+        assert flag(a) is True and not a.infer_response.outputs and a.infer_response.model_name == "many"
+    assert [values(a) for a in answers if a.infer_response.id == "next"] == [[1, 2, 3]]
+
+
+def test_many_requests_on_one_stream(stream):
+    """Answers of ordinary models keep their order among themselves; those of decoupled ones come beside them."""
+    wanted = {}
+    for i in range(40):
+        model, repeat = (("many", "one", "batched")[i % 3], 1 + i % 5)
+        numbers = [[i, i + 1]] if model == "batched" else [i, i + 1]
+        if model == "batched":
+            stream.send(grpcraw.request(model, [("INPUT0", "INT32", [1, 2], {"int_contents": numbers[0]})], id=str(i),
+                                        parameters={"repeat": repeat}))
+        else:
+            stream.send(ask(model, numbers, repeat=repeat, id=str(i)))
+        wanted[str(i)] = 1 if model == "one" else repeat
+    answers = stream.end()
+    assert not [a.error_message for a in answers if a.error_message]
+    got = {i: [a for a in answers if a.infer_response.id == i] for i in wanted}
+    assert {i: len(g) for i, g in got.items()} == wanted
+    for i, g in got.items():
+        assert all(values(a) == [int(i), int(i) + 1] for a in g)
+        assert [flag(a) for a in g] == [False] * (len(g) - 1) + [True]
+    ordinary = [int(a.infer_response.id) for a in answers if a.infer_response.model_name == "one"]
+    assert ordinary == sorted(ordinary)
+
+
+def test_one_request_fails(stream):
+    stream.send(ask(repeat=-1, id="bad"), ask(repeat=2, id="good"))
+    answers = stream.end()
+    bad = [a for a in answers if a.error_message]
+    assert len(bad) == 1 and "repeat" in bad[0].error_message and bad[0].infer_response.id == "bad"
+    assert len([a for a in answers if a.infer_response.id == "good"]) == 2
+
+
+def test_failure_ends_the_stream_when_asked(served):
+    with Stream(served.url("grpc"), metadata=[("triton_grpc_error", "true")]) as s:
+        s.send(ask(repeat=1_000_000_000, id="endless"), ask("one", id="x"), ask("none", id="missing"))
+        with pytest.raises(grpc.RpcError) as e:
+            for _ in s.answers:
+                pass
+        assert e.value.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAVAILABLE)
+    with Stream(served.url("grpc")) as s:  # the endless one has ended
+        s.send(ask(repeat=1))
+        assert len(s.end()) == 1
+
+
+def test_other_ways_are_refused(served):
+    with grpcraw.Grpc(served.url("grpc")) as g, pytest.raises(grpc.RpcError) as e:
+        g.infer(ask())
+    assert e.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert e.value.details() == "ModelInfer RPC doesn't support models with decoupled transaction policy"
+    with Rest(served.http) as rest:
+        r = rest.infer("many", [("INPUT0", "INT32", [1], [1])])
+        assert r.status == 501
+        assert r.json()["error"] == "HTTP end point doesn't support models with decoupled transaction policy"
+
+
+def test_cancel(served):
+    """The model has one instance: it answers others once the stream of the endless request is gone."""
+    with Stream(served.url("grpc")) as s:
+        s.send(ask(repeat=1_000_000_000))
+        s.take(100)
+    with Stream(served.url("grpc")) as s:
+        s.send(ask(repeat=2))
+        assert len(s.end()) == 2
+
+
+def test_a_client_that_does_not_read(models, start):
+    repo.add(models, "many", extra=DECOUPLED)
+    repo.add(models, "one")
+    server = start(models, f"--write-timeout={3 * wait.SLOW}s", f"--memory-budget={64 * MIB}")
+    before = resident(server)
+    with Http2(server.grpc, settings={4: 0}, auto=False) as wire:
+        stream = wire.headers("POST", grpc_path("ModelStreamInfer"), GRPC_HEADERS, end=False)
+        wire.send(stream, grpc_frame(ask(numbers=range(10_000), repeat=1_000_000_000)), end=False)
+        with Rest(server.http) as rest:
+            for _ in range(200):
+                assert rest.infer("one", [("INPUT0", "INT32", [1], [1])]).status == 200
+        if wait.SLOW == 1:
+            assert resident(server) - before < 40 * MIB
+        wait.until(lambda: not wire.read() or wire.reset_of(stream) is not None, "an end of the stream")
+    with Stream(server.url("grpc")) as s:
+        s.send(ask(repeat=2))
+        assert len(s.end()) == 2
+
+
+def test_a_server_that_exits(served):
+    with Stream(served.url("grpc")) as s:
+        s.send(ask(repeat=3, repeat_delay_ms=100))
+        first = s.take(1)
+        served.signal()
+        assert len(first + s.take(2)) == 3
+        assert served.wait_exit() == 0
