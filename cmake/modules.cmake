@@ -1,12 +1,13 @@
 # The functions that the CMakeLists.txt of modules, backends and tests are written in.
 
-# mr_module(<name> LAYER <n> SOURCES … [DEPS module…] [EXTERNAL library…])
+# mr_module(<name> LAYER <n> [FOLDERS folder…] SOURCES … [DEPS module…] [EXTERNAL library…])
 #
 # Static library mr_<name>. Others may include what is in src/<name>/api; the rest of the folder is
 # private. DEPS are modules of lower layers: configuration fails on any other, same layer included
-# (two modules that need each other are one module).
+# (two modules that need each other are one module). FOLDERS are the folders that its files are in, each after
+# those that it uses; tools/check_includes.py holds that order.
 function(mr_module name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "LAYER" "SOURCES;DEPS;EXTERNAL")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "LAYER" "FOLDERS;SOURCES;DEPS;EXTERNAL")
     if(NOT arg_LAYER MATCHES "^[0-9]+$" OR NOT arg_SOURCES OR arg_UNPARSED_ARGUMENTS)
         message(FATAL_ERROR "mr_module(${name}): needs LAYER <n> and SOURCES …; got ${ARGN}")
     endif()
@@ -24,7 +25,13 @@ function(mr_module name)
     if(IS_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/api)
         target_include_directories(mr_${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/api)
     endif()
-    target_include_directories(mr_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+    # Private headers are spelled "x.h"; where there are folders, "<name>/<folder>/x.h".
+    set(private ${CMAKE_CURRENT_SOURCE_DIR})
+    if(arg_FOLDERS)
+        set(private ${CMAKE_SOURCE_DIR}/src)
+    endif()
+    target_include_directories(mr_${name} PRIVATE ${private})
+    set_property(TARGET mr_${name} PROPERTY MR_PRIVATE_DIR ${private})
     target_include_directories(mr_${name} PUBLIC ${CMAKE_SOURCE_DIR}/include)
     target_compile_definitions(mr_${name} PRIVATE MR_VERSION="${PROJECT_VERSION}")
     mr_resolve_external(external ${arg_EXTERNAL})
@@ -57,17 +64,19 @@ function(mr_program name)
     target_compile_definitions(${name} PRIVATE MR_VERSION="${PROJECT_VERSION}")
     mr_resolve_external(external ${arg_EXTERNAL})
     list(TRANSFORM arg_DEPS PREPEND mr_)
+    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src)
     target_link_libraries(${name} PRIVATE ${arg_DEPS} ${external}
         mr_warnings mr_lto_compile mr_lto_link mr_program_link)
     set_property(GLOBAL APPEND PROPERTY MR_PROGRAM_TARGETS ${name})
 endfunction()
 
-# mr_backend(<name> SOURCES … [EXTERNAL library…])
+# mr_backend(<name> [FOLDERS folder…] SOURCES … [EXTERNAL library…])
 #
 # Shared object lib/millrace/libmillrace_<name>.so, to be loaded at run time. It sees
-# include/millrace/*.h and its own folder, and nothing of src/: the host hands it a table of functions.
+# include/millrace/*.h and its own folder, and nothing of src/: the host hands it a table of functions. FOLDERS: as of
+# mr_module.
 function(mr_backend name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;EXTERNAL")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "FOLDERS;SOURCES;EXTERNAL")
     add_library(backend_${name} MODULE ${arg_SOURCES})
     set_target_properties(backend_${name} PROPERTIES
         PREFIX lib OUTPUT_NAME millrace_${name}
@@ -75,7 +84,10 @@ function(mr_backend name)
         # Libraries that travel with a backend lie beside it, built and installed alike.
         BUILD_WITH_INSTALL_RPATH ON
         INSTALL_RPATH "$ORIGIN")
-    target_include_directories(backend_${name} PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR})
+    target_include_directories(backend_${name} PRIVATE ${CMAKE_SOURCE_DIR}/include)
+    if(arg_FOLDERS)
+        target_include_directories(backend_${name} PRIVATE ${CMAKE_SOURCE_DIR}/backends)
+    endif()
     target_compile_definitions(backend_${name} PRIVATE MR_VERSION="${PROJECT_VERSION}")
     mr_resolve_external(external ${arg_EXTERNAL})
     target_link_libraries(backend_${name} PRIVATE ${external} Threads::Threads mr_warnings mr_lto_compile mr_lto_link)
@@ -107,8 +119,9 @@ function(mr_unit_test module file)
     set(target unit_${module}_${file})
     add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/unit/${module}/${file}.c)
     set_property(TARGET ${target} PROPERTY RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/unit)
+    get_target_property(private mr_${module} MR_PRIVATE_DIR)
     target_include_directories(${target} PRIVATE
-        ${CMAKE_SOURCE_DIR}/src/${module} ${CMAKE_SOURCE_DIR}/tests/unit/${module} ${CMAKE_SOURCE_DIR}/tests/unit)
+        ${private} ${CMAKE_SOURCE_DIR}/tests/unit/${module} ${CMAKE_SOURCE_DIR}/tests/unit)
     target_compile_definitions(${target} PRIVATE MR_VERSION="${PROJECT_VERSION}")
     mr_resolve_external(external ${arg_EXTERNAL})
     list(TRANSFORM arg_DEPS PREPEND mr_)
@@ -122,7 +135,7 @@ function(mr_unit_test module file)
     mr_test_environment(${test})
 endfunction()
 
-# mr_fuzz(<target> SOURCES tests/fuzz/<target>.c [DEPS module…])
+# mr_fuzz(<target> SOURCES tests/fuzz/<module>/fuzz_<target>.c [DEPS module…])
 #
 # In the fuzz build a libFuzzer program bin/fuzz_<target>. In every other build a program that replays
 # tests/fuzz/corpus/<target>/, as ctest fuzz.<target>. May be called from any CMakeLists.txt; sources
@@ -137,6 +150,7 @@ function(mr_fuzz name)
     add_executable(${target} ${arg_SOURCES})
     mr_resolve_external(external ${arg_EXTERNAL})
     list(TRANSFORM arg_DEPS PREPEND mr_)
+    target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests/fuzz)
     target_link_libraries(${target} PRIVATE ${arg_DEPS} ${external} mr_warnings mr_test_link)
     # libFuzzer's entry point has no prototype in any header. On the sources, as a target's own options
     # come before those of the targets that it links.

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Checks that the documentation says what the sources say.
 
-  docs/configuration.md   a row for every option of src/cli/opt_serve_table.c with its default, range and
+  docs/configuration.md   a row for every option of src/cli/serve/opt_serve_table.c with its default, range and
                           environment variable; a row for every setting of ModelConfig, with what
-                          src/model/config_fields.c says becomes of it
-  docs/operations.md      every metric of src/serve/metrics_*.c, every event that goes to the log
+                          src/model/config/config_fields.c says becomes of it
+  docs/operations.md      every metric of src/serve/admin/metrics_*.c, every event that goes to the log
   docs/compatibility.md   every row has a known state; rows that say "works" or "different" name at least
                           one test, and every test that is named exists
   README.md, docs/*.md    relative links and their anchors, targets of `make`, and source files named in
@@ -115,7 +115,7 @@ UNITS = {'MR_NS_PER_S': ' s', 'MR_NS_PER_MS': ' ms', 'MR_NS_PER_US': ' µs'}
 
 def read_options(root):
     """The rows of the table of `millrace serve`. Knows its macros; fails on one that is new."""
-    text = (root / 'src/cli/opt_serve_table.c').read_text(encoding='utf-8')
+    text = (root / 'src/cli/serve/opt_serve_table.c').read_text(encoding='utf-8')
     text = re.sub(r'/\*.*?\*/', '', text, flags=re.S)
     lists = {name: re.findall(r'"([^"]+)"', body)
              for name, body in re.findall(r'const char \*const (\w+)\[\] = \{(.*?)\}', text, flags=re.S)}
@@ -245,8 +245,8 @@ def setting_paths(messages, message='ModelConfig', prefix=''):
 
 
 def read_fields(root):
-    """Path -> honoured, no effect or refused, as src/model/config_fields.c says."""
-    text = (root / 'src/model/config_fields.c').read_text(encoding='utf-8')
+    """Path -> honoured, no effect or refused, as src/model/config/config_fields.c says."""
+    text = (root / 'src/model/config/config_fields.c').read_text(encoding='utf-8')
     words = {'HONOURED': 'honoured', 'NO_EFFECT': 'no effect', 'REFUSED': 'refused'}
     return {path: words[kind] for path, kind in re.findall(r'\{"([a-z_.]+)",\s*MR_CONFIG_(\w+),', text)}
 
@@ -271,7 +271,7 @@ def check_fields(root):
         if not entry and any(f.startswith(path + '.') for f in fields):
             continue  # a message whose fields have rows of their own
         if not entry:
-            yield f'docs/configuration.md:{number}: `{path}` is not in src/model/config_fields.c'
+            yield f'docs/configuration.md:{number}: `{path}` is not in src/model/config/config_fields.c'
         elif fields[entry] != state:
             yield f'docs/configuration.md:{number}: `{path}` is {fields[entry]}, the page says {state}'
     # What is honoured is told leaf by leaf; one row is enough for all of a message that is not.
@@ -289,8 +289,8 @@ def check_fields(root):
 
 
 def check_metrics(root):
-    yield from check_metrics_of(root, 'src/serve/metrics*.c', 'docs/operations.md', r'(?:nv|millrace|process)_[a-z_]+')
-    yield from check_metrics_of(root, 'src/batch/metrics.c', 'docs/batch.md', r'millrace_batch_[a-z_]+')
+    yield from check_metrics_of(root, 'src/serve/admin/metrics*.c', 'docs/operations.md', r'(?:nv|millrace|process)_[a-z_]+')
+    yield from check_metrics_of(root, 'src/batch/report/metrics.c', 'docs/batch.md', r'millrace_batch_[a-z_]+')
 
 
 def check_metrics_of(root, source, page, pattern):

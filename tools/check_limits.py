@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Fails on files of more than 1000 lines and functions of more than 120, unless tools/limits.txt lists
-them with a reason. An entry that is no longer needed fails too, so that the list stays honest.
+"""Fails on files of more than 1000 lines, functions of more than 120 and folders of more than 25 files, unless
+tools/limits.txt lists them with a reason. An entry that is no longer needed fails too, so that the list stays honest.
 
 Function lengths rely on our format: a function's braces stand alone in column 0.
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 FILE_LINES = 1000
 FUNCTION_LINES = 120
+FOLDER_FILES = 25
 FOLDERS = ['src', 'include', 'backends', 'tests', 'tools', 'bench', 'examples', 'cmake', 'python', '.ci']
 SUFFIXES = {'.c', '.h', '.cc', '.py', '.sh', '.cmake', ''}
 SKIP = {'corpus', '__pycache__', 'fixtures', 'models'}
@@ -45,9 +46,21 @@ def files(root):
                 yield path
 
 
+def folders_over_limit(root):
+    """As over_limit. Files of data count as well, compiled Python does not."""
+    for top in FOLDERS:
+        for folder in (root / top, *sorted((root / top).rglob('*/'))):
+            if not folder.is_dir() or SKIP.intersection(folder.relative_to(root).parts):
+                continue
+            count = sum(1 for path in folder.iterdir() if path.is_file() and path.suffix != '.pyc')
+            if count > FOLDER_FILES:
+                name = f'{folder.relative_to(root)}/'
+                yield name, f'{name}: {count} files, {FOLDER_FILES} allowed'
+
+
 def over_limit(root):
     """Key as in limits.txt -> message."""
-    found = {}
+    found = dict(folders_over_limit(root))
     for path in files(root):
         try:
             text = path.read_text()
@@ -69,7 +82,7 @@ def over_limit(root):
 
 
 def read_exceptions(path):
-    """Lines 'path[:function]  reason'."""
+    """Lines 'path[:function]  reason'; a folder's path ends with a slash."""
     exceptions = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         if line.strip() and not line.startswith('#'):

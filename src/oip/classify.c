@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "internal.h"
+#include "oip_priv.h"
 
 #define CLASSIFY_ELEMENTS_MAX 1000000
 #define LOOK_ELEMENTS         512 /* compared without a look at the turn */

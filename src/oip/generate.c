@@ -4,7 +4,7 @@
  * read, judged and bounded in one place. Members that are inputs of the model become tensors, the others parameters.
  * Any thread. */
 #include "codec/json.h"
-#include "internal.h"
+#include "oip_priv.h"
 
 struct rewrite {
     struct mr_json json;

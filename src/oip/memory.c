@@ -4,7 +4,7 @@
  * received goes there too while it is small; otherwise into a block from the pool (which the byte budget
  * counts), whose reference the arena drops when it is reset. No call here trusts a size: callers have
  * compared it with the bytes that were received. Any thread. */
-#include "internal.h"
+#include "oip_priv.h"
 
 #include "base/map.h"
 

@@ -4,7 +4,7 @@
  * it follow each other, which is enough to find their places. References on blocks are taken last,
  * when nothing can fail any more. Long text does not stay in the buffer: part by part it goes into blocks, which
  * the memory budget counts and which are sent without another copy. Any thread. */
-#include "internal.h"
+#include "oip_priv.h"
 
 #define SPILL_BYTES ((size_t)256 * 1024)
 

@@ -4,7 +4,7 @@
  * Both wires read a parameter into a struct mr_oip_param first and then ask here; only the sentence
  * about a wrong type differs, as clients and tests know both. A key that comes twice counts once, the
  * last one, as in a protobuf map. Any thread. */
-#include "internal.h"
+#include "oip_priv.h"
 
 int mr_oip_params_put(struct mr_oip_params *list, struct mr_arena *arena, size_t *io_total,
                       const struct mr_oip_param *p, struct mr_err *err)

@@ -5,7 +5,7 @@
  * length are written here. The frame that makes a response an element of a stream needs the length of
  * everything, so room for it is kept at the front of the buffer and it is written last. Any thread. */
 #include "codec/pb.h"
-#include "internal.h"
+#include "oip_priv.h"
 
 #define FRAME_ROOM 16 /* a tag and a 64-bit varint */
 

@@ -3,7 +3,7 @@
 #define MR_OIP_PB_READ_H
 
 #include "codec/pb.h"
-#include "internal.h"
+#include "oip_priv.h"
 
 struct mr_pb_reader {
     struct mr_arena *arena;

@@ -4,7 +4,7 @@
  * follow, blanks pad the JSON to a multiple of eight bytes: whoever receives the body in one piece can
  * then use the first tensor, and most often the others, where they lie. Any thread. */
 #include "codec/json.h"
-#include "internal.h"
+#include "oip_priv.h"
 
 /* An all-zero mr_str is an empty string to our callers. */
 static void string_write(struct mr_buf *b, mr_str s)

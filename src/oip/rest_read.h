@@ -3,7 +3,7 @@
 #define MR_OIP_REST_READ_H
 
 #include "codec/json.h"
-#include "internal.h"
+#include "oip_priv.h"
 
 struct mr_rest_reader {
     struct mr_json json;

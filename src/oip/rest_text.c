@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "codec/json.h"
-#include "internal.h"
+#include "oip_priv.h"
 
 #define BLOCK_ELEMENTS 256
 #define STRING_PART    ((size_t)16 * 1024) /* of a long string, written without a look at the turn */

@@ -2,7 +2,7 @@
  *
  * Outputs come from backends, so their data is compared with their shapes here, before a loop walks
  * them: a wrong size must become an error of this request and not a read past the end. Any thread. */
-#include "internal.h"
+#include "oip_priv.h"
 
 /* A wrong output is the backend's fault, a wrong input the caller's. */
 static int view_status(const char *word)

@@ -5,7 +5,7 @@
  * Memory that the backend gives is counted in the byte budget when it is there and never refused; a model that has given
  * much runs only while the budget is not exceeded. So no more is out than the budget and what the executions that run at
  * the same time give. */
-#include "internal.h"
+#include "plugin_priv.h"
 
 #define GIVEN_MUCH 65536
 

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "internal.h"
+#include "plugin_priv.h"
 
 static int signature_fetch(struct mr_plugin_model *m, struct mr_err *err)
 {

@@ -8,7 +8,7 @@
  * Threads: open and close from any one thread at a time per plugin; the services that the table of the
  * host offers may be called from any thread. This file does not judge what a model says (signature.c)
  * nor what an execution does (exec.c). */
-#include "internal.h"
+#include "plugin_priv.h"
 
 #include <dlfcn.h>
 #include <limits.h>

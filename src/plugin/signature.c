@@ -4,7 +4,7 @@
  * here once, judged, and copied into one block; nobody else looks at the original. Bounds keep a
  * broken backend from making us walk or allocate without end. Thread: any. */
 #include "base/map.h"
-#include "internal.h"
+#include "plugin_priv.h"
 #include "tensor/tensor.h"
 
 #define IO_MAX              8192 /* inputs or outputs of one model */

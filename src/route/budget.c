@@ -2,7 +2,7 @@
  *
  * Latency is kept per row and power of two of rows, per host and for all hosts together. A host's pace is its
  * latency in terms of all hosts' for the same size; it predicts sizes that the host has not had yet. */
-#include "route_int.h"
+#include "route_priv.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* The table of calls in flight and of slots that failures keep, and the heap of when those end. Entries are
  * reused; a ticket carries the generation of its entry, so that one that is reported twice finds nothing. */
-#include "route_int.h"
+#include "route_priv.h"
 
 uint32_t flight_new(struct mr_route *r)
 {

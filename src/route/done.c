@@ -2,7 +2,7 @@
  *
  * Failures are counted in rounds: one that began before the last counted failure belongs to that round, so that
  * a burst of calls which fail together weighs as one. */
-#include "route_int.h"
+#include "route_priv.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* A second copy of a call that takes too long, when there is nothing else to do. What remains of a call is what
  * its host usually takes less its age; a call that is older than that has, for all we know, as long to go again as
  * it has taken. A copy is worth it when twice its own expected time is less than that. */
-#include "route_int.h"
+#include "route_priv.h"
 
 #include <math.h>
 

@@ -6,7 +6,7 @@
  * While no host is ready or suspect, times of ejection do not count: one host after the other, that which waits
  * longest first, becomes half-open, at growing distances of time. The first success brings all of them back,
  * as what ended was probably an outage of something that they have in common. */
-#include "route_int.h"
+#include "route_priv.h"
 
 #include <stdarg.h>
 #include <stdio.h>

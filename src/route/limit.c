@@ -15,7 +15,7 @@
  *   - As our own waiting calls hide it, every 64th window runs with 60 % of the limit and moves the base half the way
  *     to its median, up or down.
  *   - With limit 1 nothing of ours waits, so whatever is measured there is the base. */
-#include "route_int.h"
+#include "route_priv.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * rising at once and falling slowly (peak EWMA), times the calls that it has and this one. A scan of up to 64
  * hosts beats the choice of two at random wherever hosts differ; above that 8 are drawn. Half-open hosts come
  * first: one call has to try them. */
-#include "route_int.h"
+#include "route_priv.h"
 
 #include <math.h>
 

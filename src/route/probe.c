@@ -1,6 +1,6 @@
 /* Health checks that the caller makes for us. They decide little: a host that answers checks and fails work is
  * bad, one that fails checks and does the work is fine. */
-#include "route_int.h"
+#include "route_priv.h"
 
 static bool wants_probe(const struct route_host *h)
 {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "route_int.h"
+#include "route_priv.h"
 
 struct mr_route *mr_route_new(const struct mr_route_options *o, int64_t now_ns)
 {

@@ -3,7 +3,7 @@
  * Joining copies: the backend needs one contiguous tensor. Cutting does not, for outputs that have a block:
  * each request gets a view and a reference. Small outputs live in scratch memory and are copied into
  * the request's arena. */
-#include "sched_private.h"
+#include "sched_priv.h"
 
 int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_t rows,
                  struct mr_arena *arena, struct mr_tensor *out, struct mr_block **out_block,

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/turn.h"
-#include "sched_private.h"
+#include "sched_priv.h"
 
 #define LOOK_BYTES ((uint64_t)128 * 1024)
 

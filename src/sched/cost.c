@@ -5,7 +5,7 @@
  * threads write the shared ones. A reader that finds a size too slow hands its figure over; when instance
  * threads find it fast again (by a margin, so that it does not flap) the size comes back. A size nobody
  * has seen is estimated from the next smaller one, taken to grow with the bytes. */
-#include "sched_private.h"
+#include "sched_priv.h"
 
 unsigned cost_bucket(uint64_t input_bytes)
 {

@@ -3,7 +3,7 @@
  * For a single request nothing is copied: the backend sees the tensors where the decoder left them, and its
  * small outputs go into the request's own arena. Begins on an instance thread or, on the inline path, on
  * the network thread of the request; may end on any thread. */
-#include "sched_private.h"
+#include "sched_priv.h"
 
 bool exec_is_cancelled(const struct exec_run *run)
 {

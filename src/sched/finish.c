@@ -2,7 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "sched_private.h"
+#include "sched_priv.h"
 
 void infer_fail(struct mr_infer *r, int status, const char *fmt, ...)
 {

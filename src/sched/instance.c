@@ -14,7 +14,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
-#include "sched_private.h"
+#include "sched_priv.h"
 
 static bool same_shape(const struct mr_tensor *a, const struct mr_tensor *b)
 {

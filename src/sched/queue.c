@@ -1,7 +1,7 @@
 /* The queue of a model version: priority levels, each first-in first-out, each with its policy for
  * time-outs and length (Triton's queue policies). Requests that ran out of their time under policy DELAY go
  * behind the others of their level. Everything here runs under the scheduler's mutex and is list work only. */
-#include "sched_private.h"
+#include "sched_priv.h"
 
 /* Of a deadline, for the way to the client; a quarter of short ones. */
 #define RESERVE_NS (20 * MR_NS_PER_MS)

@@ -2,7 +2,7 @@
 #ifndef MR_SCHED_RECORD_H
 #define MR_SCHED_RECORD_H
 
-#include "sched_private.h"
+#include "sched_priv.h"
 
 /* Written under another name beside its place, so that nobody sees half of it. Folder and file are held open: what
  * takes the folder's place meanwhile is left alone. */

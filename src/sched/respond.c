@@ -5,7 +5,7 @@
  * A cancelled request lets the executor's thread go at once.
  *
  * Thread: the executor's, any number of them; everything that is shared is under the scheduler's mutex. */
-#include "sched_private.h"
+#include "sched_priv.h"
 
 #define UNREAD_MAX       64u
 #define UNREAD_BYTES_MAX (UINT64_C(1) << 20)

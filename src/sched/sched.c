@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "base/log.h"
-#include "sched_private.h"
+#include "sched_priv.h"
 #include "warmup.h"
 
 static uint32_t instance_count(const Inference__ModelConfig *c)

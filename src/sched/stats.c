@@ -1,7 +1,7 @@
 /* Statistics: one slot per reader thread, written by that thread only, and one for the instance threads, written
  * under the queue's mutex. Readers add them up; the sum is no snapshot, each number by itself is true.
  * Slots come into being at a thread's first request, so that ten thousand idle models cost little. */
-#include "sched_private.h"
+#include "sched_priv.h"
 
 struct sched_slot *slot_new(const struct mr_sched *s)
 {

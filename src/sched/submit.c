@@ -1,7 +1,7 @@
 /* A bound request enters here: the inline path, or the queue. Also the ways out of the queue that are not
  * execution: cancellation and time-out, asked for by the request's home thread. */
 #include "base/log.h"
-#include "sched_private.h"
+#include "sched_priv.h"
 
 /* The reader's own executor, opened at its first inline request. NULL: the backend refused, use the queue. */
 static void *inline_instance(struct mr_sched *s, struct sched_slot *slot, unsigned reader)

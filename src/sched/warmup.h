@@ -8,7 +8,7 @@
 #ifndef MR_SCHED_WARMUP_H
 #define MR_SCHED_WARMUP_H
 
-#include "sched_private.h"
+#include "sched_priv.h"
 
 /* One request of ours. */
 struct warmup_sample {

@@ -27,6 +27,8 @@ GOOD = {
 def run(tool, tree):
     with tempfile.TemporaryDirectory() as root:
         for name, text in tree.items():
+            if text is None:
+                continue
             path = Path(root) / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
@@ -72,6 +74,66 @@ class Includes(unittest.TestCase):
                      'module net (layer 1) may not depend on codec (layer 1)')
 
 
+FOLDERS = GOOD | {
+    'src/codec/CMakeLists.txt': 'mr_module(codec LAYER 1\n    FOLDERS low mid/deep top\n    SOURCES low/l.c DEPS base)\n',
+    'src/codec/c.c': None,
+    'src/codec/low/l.h': 'int low(void);\nextern int count;\n',
+    'src/codec/low/l.c': '#include "l.h"\n#include "codec/c.h"\n\nint count = 3;\n\nint low(void)\n{\n    return count;\n}\n',
+    'src/codec/mid/deep/m.h': '#include "codec/low/l.h"\n',
+    'src/codec/top/t.c': '#include "codec/mid/deep/m.h"\n\nint top(void)\n{\n    return low() + count;\n}\n',
+}
+
+
+class Folders(unittest.TestCase):
+    def refuses(self, changes, text):
+        status, output = run('check_includes.py', FOLDERS | changes)
+        self.assertEqual(status, 1, output)
+        self.assertIn(text, output)
+
+    def test_good_tree(self):
+        self.assertEqual(run('check_includes.py', FOLDERS), (0, 'includes: ok\n'))
+
+    def test_include_of_a_later_folder(self):
+        self.refuses({'src/codec/low/l.c': '#include "codec/mid/deep/m.h"\n'},
+                     'src/codec/low/l.c: uses "codec/mid/deep/m.h" of mid/deep, which comes after low')
+
+    def test_function_of_a_later_folder(self):
+        """Also where another header declares it."""
+        self.refuses({'src/codec/low/l.h': 'int top(void);\n', 'src/codec/low/l.c': '#include "l.h"\n\nint low(void)\n{\n    return top();\n}\n'},
+                     'src/codec/low/l.c: uses top of top, which comes after low')
+
+    def test_object_of_a_later_folder(self):
+        self.refuses({'src/codec/top/t.c': 'const int *const last = 0;\n', 'src/codec/low/l.c': 'extern const int *const last;\nconst void *p = last;\n'},
+                     'src/codec/low/l.c: uses last of top')
+
+    def test_same_names_that_are_no_uses(self):
+        tree = FOLDERS | {'src/codec/low/l.c': 'struct top;\n\nint low(struct top *p)\n{\n    /* top */\n    return p->top + p[0].top;\n}\n'}
+        self.assertEqual(run('check_includes.py', tree), (0, 'includes: ok\n'))
+
+    def test_file_outside_of_the_folders(self):
+        self.refuses({'src/codec/other/o.c': ''}, 'src/codec/other/o.c: other is not in the FOLDERS of src/codec/CMakeLists.txt')
+        self.refuses({'src/codec/o.c': ''}, 'src/codec/o.c: . is not in the FOLDERS')
+
+    def test_folder_without_a_file(self):
+        self.refuses({'src/codec/CMakeLists.txt': 'mr_module(codec LAYER 1 FOLDERS low mid/deep far top SOURCES x.c DEPS base)\n'},
+                     'FOLDERS lists far, which has no file')
+
+    def test_spelling(self):
+        self.refuses({'src/codec/top/t.c': '#include "codec/top/t.h"\n', 'src/codec/top/t.h': ''}, 'spell it "t.h"')
+        self.refuses({'src/codec/top/t.c': '#include "codec/l.h"\n'}, '"codec/l.h" is no header of codec\'s api')
+        self.refuses({'src/codec/top/t.c': '#include "codec/api/codec/c.h"\n'}, 'is no header of codec\'s api')
+
+    def test_private_header_of_another_module(self):
+        self.refuses({'src/net/n.c': '#include "codec/low/l.h"\n'}, '"codec/low/l.h" is private to module codec')
+        self.refuses({'src/net/n.c': '#include "base/secret.h"\n'}, '"base/secret.h" is private to module base')
+
+    def test_backend(self):
+        table = {'backends/x/CMakeLists.txt': 'mr_backend(x FOLDERS a . SOURCES a/a.c x.c)\n', 'backends/x/a/a.h': ''}
+        tree = FOLDERS | table | {'backends/x/x.c': '#include "x/a/a.h"\n'}
+        self.assertEqual(run('check_includes.py', tree), (0, 'includes: ok\n'))
+        self.refuses(table | {'backends/x/a/a.c': '#include "x/own.h"\n'}, '"x/own.h" is no header')
+
+
 def c_function(name, lines):
     return f'static int {name}(int (*call)(void), int a,\n    int b)\n' + '{\n' + '    a++;\n' * (lines - 2) + '}\n'
 
@@ -90,6 +152,16 @@ class Limits(unittest.TestCase):
         status, output = run('check_limits.py', {'src/a.c': '\n' * 1001})
         self.assertEqual(status, 1)
         self.assertIn('src/a.c: 1001 lines', output)
+
+    def test_full_folder(self):
+        tree = {f'src/a/{i}.c': '' for i in range(25)} | {f'tests/fuzz/corpus/x/{i}': '' for i in range(99)}
+        self.assertEqual(run('check_limits.py', tree), (0, 'limits: ok\n'))
+        tree |= {'src/a/more.txt': ''}
+        status, output = run('check_limits.py', tree)
+        self.assertEqual(status, 1)
+        self.assertIn('src/a/: 26 files, 25 allowed', output)
+        tree |= {'tools/limits.txt': 'src/a/ parts that only make sense together\n'}
+        self.assertEqual(run('check_limits.py', tree)[0], 0)
 
     def test_listed_with_a_reason(self):
         tree = {'src/a.c': c_function('g', 200), 'tools/limits.txt': 'src/a.c:g one switch over a fixed table\n'}

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from h2.events import PingAckReceived
 
-from lib import counting, grpcraw, repo, wait
+from lib import grpcraw, repo, wait
+from lib.counts import counting
 from lib.raw import GRPC_HEADERS, Http1, Http2, grpc_frame, grpc_path
 from lib.rest import binary_body
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lib import grpcraw, repo, wait
-from lib.counting import Calls, SystemCalls, needs_tracing, sleeps
+from lib.counts.counting import Calls, SystemCalls, needs_tracing, sleeps
 from lib.metrics import value
 from lib.raw import GRPC_HEADERS, Http1, Http2, grpc_frame, grpc_path, request
 from lib.rest import binary_body

@@ -12,7 +12,8 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from lib import other, repo, wait
+from lib import repo, wait
+from lib.services import other
 from lib.rest import Rest
 from lib.server import BIN, clean_environment
 

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from lib import other, repo, wait
+from lib import repo, wait
+from lib.services import other
 from lib.control import Control
 from lib.server import BIN, clean_environment
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lib import onnxgen, repo, wait
-from lib.counting import needs_tracing
+from lib.counts.counting import needs_tracing
 from lib.held import resident
 from lib.rest import Rest
 from lib.updated import LAYERS, SERVING, SIZE, WEIGHTS, Updated, ask

@@ -9,7 +9,8 @@ import grpc
 import numpy as np
 import pytest
 
-from lib import counting, metrics, onnxgen, repo, wait
+from lib import metrics, onnxgen, repo, wait
+from lib.counts import counting
 from lib.control import Control
 from lib.grpcraw import Grpc, pb, request
 from lib.raw import Http1

@@ -7,7 +7,7 @@ import numpy
 import pytest
 
 from lib import batch, wait
-from lib.batchgrpc import Service, services
+from lib.services.batchgrpc import Service, services
 
 pytestmark = batch.pytestmark
 

@@ -16,7 +16,7 @@ import pytest
 
 from lib import wait
 from lib.batch import dead, environment
-from lib.openai import MODEL, WIDTH, Host, hosts, vector
+from lib.services.openai import MODEL, WIDTH, Host, hosts, vector
 from lib.server import BIN
 
 

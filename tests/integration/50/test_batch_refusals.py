@@ -9,7 +9,7 @@ import pytest
 
 from lib import batch, wait
 from lib.batch import Host, check, dead, hosts, run, table
-from lib.batchgrpc import Service, services
+from lib.services.batchgrpc import Service, services
 
 pytestmark = batch.pytestmark
 

@@ -15,7 +15,8 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from lib import other, wait
+from lib import wait
+from lib.services import other
 from lib.repo import TOP
 from lib.server import BIN, clean_environment
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "ahead.h"
+#include "batch/calls/ahead.h"
 
 static void held_by_bytes_and_by_calls(void **state)
 {

@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-#include "answer.h"
 #include "base/pool.h"
+#include "batch/protocols/oip/answer.h"
 #include "tensor/tensor.h"
 
 struct fixture {

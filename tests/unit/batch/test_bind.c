@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "bind.h"
-#include "number.h"
+#include "batch/protocols/oip/bind.h"
+#include "batch/protocols/oip/number.h"
 
 static struct mr_oip_io io(const char *name, int dtype, int rank, int64_t d1, int64_t d2)
 {

@@ -22,8 +22,8 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "batch/manifest/manifest_priv.h"
 #include "disk.h"
-#include "manifest_priv.h"
 
 enum {
     FILES = 3,

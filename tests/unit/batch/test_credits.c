@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "job.h"
+#include "batch/common/job.h"
 
 static void some_are_used_otherwise(void **state)
 {

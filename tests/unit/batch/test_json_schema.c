@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "json_schema.h"
+#include "batch/protocols/openai/json_schema.h"
 
 /* why NULL: it fits. */
 static void check(const char *schema, const char *text, const char *why)

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
-#include "manifest_priv.h"
+#include "batch/manifest/manifest_priv.h"
 
 static char folder[64];
 

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "number.h"
+#include "batch/protocols/oip/number.h"
 #include "tensor/tensor.h"
 
 static const struct {

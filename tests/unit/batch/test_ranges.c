@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "ranges.h"
+#include "batch/manifest/ranges.h"
 
 #define ROWS 200
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "shard.h"
+#include "batch/common/shard.h"
 
 #define FILES_MOST 64
 #define ROWS_MOST  20000

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "template.h"
+#include "batch/protocols/openai/template.h"
 
 struct fixture {
     struct mr_schema schema;

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "array.h"
+#include "cli/common/array.h"
 
 static int parse(const char *text, int dtype, struct mr_array *a, struct mr_err *err)
 {

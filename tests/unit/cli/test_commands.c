@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "cli/common/cli.h"
 #include "serve/server.h"
 
 static char work[] = "/tmp/millrace-test-XXXXXX";

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "npy.h"
+#include "cli/common/npy.h"
 
 /* A version 1.0 file of this header text and data; the length field is right. */
 static mr_bytes make(struct mr_buf *b, int version, const char *header, const void *data,

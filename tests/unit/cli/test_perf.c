@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "perf_against.h"
+#include "cli/perf/report/perf_against.h"
 
 static int parse(const char *text, struct perf_range *r, struct mr_err *err)
 {

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "perf_update.h"
+#include "cli/perf/update/perf_update.h"
 
 #define MS MR_NS_PER_MS
 

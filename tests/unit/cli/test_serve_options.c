@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "opt_serve.h"
-#include "serve_print.h"
+#include "cli/serve/opt_serve.h"
+#include "cli/serve/serve_print.h"
 
 struct parsed {
     struct mr_serve_options s;

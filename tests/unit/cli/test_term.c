@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "remote.h"
-#include "term.h"
+#include "cli/common/remote.h"
+#include "cli/common/term.h"
 
 static void expect_grid(const struct mr_grid *t, bool aligned, const char *text)
 {

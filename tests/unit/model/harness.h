@@ -22,7 +22,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "manager.h"
+#include "model/manager/manager.h"
 
 #define IO_TEXT                                                                                    \
     "input [ { name: \"INPUT0\" data_type: TYPE_INT32 dims: [ 4 ] } ]\n"                           \

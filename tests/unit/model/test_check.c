@@ -1,6 +1,6 @@
 /* Defaults, ranges, contradictions, features; and the table of fields against the descriptor. */
-#include "config_private.h"
 #include "harness.h"
+#include "model/config/config_priv.h"
 
 #define X        "input { name: 'X' data_type: TYPE_FP32 dims: 16 } "
 #define Y        "output { name: 'Y' data_type: TYPE_FP32 dims: 16 } "

@@ -1,8 +1,8 @@
 /* What the model says and what the config says: filled in, agreed, or refused. Results are compared
  * as text format. */
 #include "codec/pbtext.h"
-#include "config_private.h"
 #include "harness.h"
+#include "model/config/config_priv.h"
 #include "tensor/tensor.h"
 
 static const int64_t batch_16[] = {-1, 16};

@@ -1,6 +1,6 @@
 /* A config on its way: parsing, what was given, name and backend from the folder. */
-#include "config_private.h"
 #include "harness.h"
+#include "model/config/config_priv.h"
 
 static void test_parse_text(void **state)
 {

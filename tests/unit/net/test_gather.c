@@ -3,8 +3,8 @@
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 
-#include "conn.h"
 #include "h2_client.h"
+#include "net/server/conn.h"
 
 #define MIB  ((size_t)1024 * 1024)
 #define PART ((size_t)10 * 16384) /* so many frames that the server knows what they are like */

@@ -1,7 +1,7 @@
 /* gRPC: the pure parts by tables, calls over an nghttp2 client, streams fed in pieces. */
-#include "grpc_frame.h"
 #include "h2_client.h"
 #include "net/compress.h"
+#include "net/frame/grpc_frame.h"
 #include "pack.h"
 
 /* ---- pure parts ----------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* The HTTP/1 parser by tables: what is accepted, each refusal with its status, and every head again
  * with its bytes arriving one at a time. */
-#include "http1_parse.h"
+#include "net/frame/http1_parse.h"
 
 #include "net_test.h"
 

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/thread.h"
-#include "loop_int.h"
+#include "net/loop/loop_priv.h"
 #include "net_test.h"
 
 static void *run(void *arg)

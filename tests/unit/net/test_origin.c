@@ -1,5 +1,5 @@
 /* Texts of Host and Origin by tables. What a server makes of them: tests/integration/30/test_web_pages.py. */
-#include "origin.h"
+#include "net/server/origin.h"
 
 #include "net_test.h"
 

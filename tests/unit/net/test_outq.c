@@ -1,8 +1,8 @@
 /* Output queues: order, references, partial consumption, movement, against a plain model. */
-#include "outq.h"
+#include "net/loop/outq.h"
 
 #include "base/rng.h"
-#include "loop_int.h"
+#include "net/loop/loop_priv.h"
 #include "net_test.h"
 
 struct fixture {

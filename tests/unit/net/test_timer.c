@@ -1,7 +1,7 @@
 /* Timers against a sorted model, and the wheel of deadlines. Time is set by hand: nothing sleeps.
  */
 #include "base/rng.h"
-#include "loop_int.h"
+#include "net/loop/loop_priv.h"
 #include "net_test.h"
 
 #define TIMERS 500

@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-#include "internal.h"
+#include "plugin_priv.h"
 
 #define OUTPUTS 3
 

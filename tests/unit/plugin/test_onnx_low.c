@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "onnx.h"
+#include "onnxruntime/session/onnx.h"
 
 #define FOR_EVER INT64_MAX
 

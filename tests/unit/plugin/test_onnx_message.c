@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "message.h"
+#include "onnxruntime/session/message.h"
 
 static void test_messages(void **state)
 {

@@ -9,7 +9,7 @@
 
 #include <time.h>
 
-#include "parameters.h"
+#include "onnxruntime/weights/parameters.h"
 
 #define MS INT64_C(1000000)
 

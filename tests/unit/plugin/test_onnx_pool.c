@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "parameters.h"
+#include "onnxruntime/weights/parameters.h"
 
 #define MB UINT64_C(1048576)
 #define GB (1024 * MB)

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "internal.h"
+#include "plugin_priv.h"
 
 static char odd_dir[1024];
 

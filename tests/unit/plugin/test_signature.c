@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#include "internal.h"
+#include "plugin_priv.h"
 
 static int64_t dims_ok[] = {-1, 16};
 static int64_t dims_fixed[] = {2, 16};

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "harness.h"
-#include "route_int.h"
+#include "route_priv.h"
 
 #define HOSTS 6
 #define STEPS 20000

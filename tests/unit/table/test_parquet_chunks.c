@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "parquet_chunks.h"
+#include "table/parquet/parquet_chunks.h"
 
 #define DATA_END 6901
 

@@ -1,6 +1,6 @@
 /* A batch job: the rows of a table through many hosts of a model, into files of results, each row once.
  *
- * The job's folder holds its state (see batch/manifest.h): a job that was stopped, killed or cut off goes on where it was
+ * The job's folder holds its state (see batch/manifest/manifest.h): a job that was stopped, killed or cut off goes on where it was
  * when it is run again with the same options. Every row ends as a row of the results or as a dead letter.
  *
  * Thread: mr_batch_run blocks the one that calls it; mr_batch_stop any, also from a signal handler. */

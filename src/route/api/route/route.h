@@ -7,7 +7,7 @@
  *   done    what became of the call: it moves the host's limit, health and latency figures
  *   wake    when to ask again if nothing happens until then
  *
- * Rules, with their constants in route_int.h:
+ * Rules, with their constants in route_priv.h:
  *
  *   limit     calls at a time per host, governed by the latency of successes and nothing else (limit.c)
  *   hold      a failed call keeps its slot for as long as an answer takes, so that failing fast does not attract

@@ -20,7 +20,7 @@ struct mr_serve_tls {
 };
 
 /** Everything that can be set; strings are borrowed until mr_server_free. mr_server_options_init gives the
- *  defaults said here. The command line (cli/opt_serve.c) maps options onto these. */
+ *  defaults said here. The command line (cli/serve/opt_serve.c) maps options onto these. */
 struct mr_server_options {
     const char *id; /* --id: "name" of GET /v2; "triton", because clients look for it */
     struct mr_models_options models;

@@ -1,0 +1,69 @@
+/* What a call looks like, and how its answer becomes rows. There are three makers: the Open Inference Protocol
+ * (dialect_oip.c), OpenAI's API (openai.c) and its batch files (openai_file.c). All else of a job (which host gets which rows and how many calls, what is
+ * tried again, what is committed) knows neither.
+ *
+ * Thread: the loop's; extent_rows and answer_bytes also the reader's, when bind has returned. */
+#ifndef MR_BATCH_DIALECT_H
+#define MR_BATCH_DIALECT_H
+
+#include "batch/transport/wire.h"
+
+#define DIALECT_FACTS 8
+
+struct call;
+struct host;
+struct job;
+struct span;
+struct work;
+
+struct dialect {
+    /** Asks a host whether it serves the model, and as the others do. host_told gets the answer, once, later. */
+    void (*ask)(struct host *h, int64_t timeout_ns);
+    /** The columns that calls are made of go into j->wanted, typed as calls need them, when a host has answered.
+     *  Errors: MR_E_INVALID, MR_E_UNSUPPORTED. */
+    int (*want)(struct job *j, struct mr_err *err);
+    /** Checks the table's columns, and makes j->outputs. Errors: as want. */
+    int (*bind)(struct job *j, const struct mr_schema *table, struct mr_err *err);
+    /** What tells this job's calls from those of others, besides the model: names and JSON into keys[DIALECT_FACTS] and
+     *  texts[DIALECT_FACTS]; how many. NULL: nothing. */
+    size_t (*facts)(const struct job *j, const char **keys, struct mr_buf *texts);
+    /** Rows that are read, and committed, as one. */
+    uint64_t (*extent_rows)(const struct job *j);
+    /** Bytes of the answer to a row, about. */
+    uint64_t (*answer_bytes)(const struct job *j);
+    /** That is no guess. NULL: it may always be one. */
+    bool (*knows_bytes)(const struct job *j);
+    /** A call may have several rows. */
+    bool (*takes_rows)(const struct job *j);
+
+    /** No row of these can be bad. */
+    bool (*are_good)(const struct job *j, const struct mr_rows *rows);
+    /** Why a row cannot be sent, into why[256]. */
+    bool (*is_bad)(const struct job *j, const struct mr_rows *rows, uint64_t row, char *why);
+    /** How many rows from `first` on, `most` at most, may be in one call. */
+    uint64_t (*span)(const struct job *j, const struct mr_rows *rows, uint64_t first,
+                     uint64_t most);
+    /** May a row of another place be in a call with this one? NULL: a call has one span of rows. */
+    bool (*joins)(const struct job *j, const struct mr_rows *rows, uint64_t row,
+                  const struct mr_rows *others, uint64_t other);
+
+    /** What a work is to hosts: what latency is divided by, and what it takes of mr_route_options.max_weight. NULL: its
+     *  rows, and nothing. */
+    uint64_t (*size)(const struct job *j, const struct work *w, uint64_t *out_weight);
+    /** Sends the rows of k->work to k->host; k->wire is ready. Errors: no memory; then nothing was sent. */
+    int (*send)(struct call *k, int64_t timeout_ns, struct mr_err *err);
+    /** What a reply means. An answer that is OK was checked, and has a result or a fault for each row. */
+    void (*judge)(struct call *k, const struct wire_reply *reply, struct wire_answer *out);
+    /** Rows of the results for rows `of`, which are those from `first` on of the call and have no fault.
+     *  Errors: MR_E_EXHAUSTED. */
+    int (*rows)(struct call *k, const struct wire_answer *a, uint64_t first, const struct span *of,
+                struct mr_rows **out, struct mr_err *err);
+    /** NULL: nothing to do. */
+    void (*free)(struct job *j);
+};
+
+extern const struct dialect dialect_oip;
+extern const struct dialect dialect_openai;
+extern const struct dialect dialect_openai_file; /* openai_file.c */
+
+#endif

@@ -1,0 +1,981 @@
+/* Calls: rows cut into calls, sent to hosts, judged, and tried again.
+ *
+ * A call is filled with rows of as many extents as that takes; what becomes of them is each extent's own affair. Rows
+ * that do not fill one wait a moment for more, but never for what cannot come: not when the reader is at the end, or waits
+ * for memory, and at most TAIL_NS in any case.
+ *
+ * Work is taken by hosts that have room (route): first what failed before, then fresh rows. What comes back is one of
+ *
+ *   an answer to all rows, checked      rows of the result
+ *   the host is busy (429, 503)         the same again, elsewhere or later; nobody's fault
+ *   it has another model, or none       the same again, elsewhere; the host gets no more
+ *   the request is wrong (4xx), and the host has never taken tensors as bytes
+ *                                       the same again, as JSON
+ *   the request is wrong (4xx)          the same again, elsewhere; if hosts agree (blame.h) halves, and so on down to the row,
+ *                                       which becomes a dead letter
+ *   the host failed (5xx, no or a wrong answer)
+ *                                       halves where hosts hardly ever fail, otherwise once more, on another host if there
+ *                                       is one; a single row becomes a dead letter when it failed often enough while
+ *                                       others succeeded
+ *
+ * What failed while others succeeded goes again at once: it takes the place of fresh rows, so hosts have no more to do than
+ * their limits say, and waiting would pile up rows that keep memory. Only while nothing succeeds, the retry budget counts.
+ *
+ * Calls have as many rows as call_rows.h says; what failed with more is divided when it is sent again.
+ *
+ * So an outage makes no dead letters, however long: as long as nothing succeeds, no failure counts against a row. Where
+ * nothing else is left to succeed, a row that did before is sent once more, as a witness that hosts are well. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "batch/common/job.h"
+#include "batch/common/work.h"
+#include "batch/protocols/openai/openai.h"
+
+#define ANSWER_KEPT      4096 /* bytes of an answer in a dead letter */
+#define TAIL_NS          (5 * MR_NS_PER_MS)
+#define PARDONS_PER_HOST 3
+#define TRIES_WAITED     3  /* as many make a wait longer while others succeed */
+#define JOINED_PART      16 /* of the memory a call may take that has rows of several extents */
+#define WITNESS_PART     4  /* of the memory a row may take that is kept */
+
+/* ---- outcomes of rows ---- */
+
+/* Takes what `d` points to, but for the cause. */
+static void row_dies(struct job *j, struct extent *e, struct dead_row d, const char *cause)
+{
+    d.cause = mr_strndup(cause, strlen(cause));
+    figures_dead(j, d.kind, cause, d.host);
+    credits_move(&j->credits, 0, d.answer.len);
+    e->credit += d.answer.len;
+    MR_VEC_PUSH(&e->dead, d);
+    e->settled++;
+    j->dead_rows++;
+}
+
+static void extent_look(struct job *j, struct extent *e)
+{
+    if (e->settled == e->rows->count) {
+        job_settled(j, e);
+    }
+}
+
+static void work_dies(struct job *j, struct work *w, const char *kind)
+{
+    struct extent *e = w->spans[0].extent;
+
+    const struct dead_row d = {
+        .row = w->spans[0].first,
+        .kind = kind,
+        .host = w->last_host,
+        .attempts = MR_MAX(w->failures + w->blame.refusals, MR_MAX(w->blame.attempts, 1u)),
+        .answer = w->answer};
+    w->answer = (struct raw_answer){0};
+    row_dies(j, e, d, w->cause);
+    w->is_settled = true;
+    extent_look(j, e);
+}
+
+/* The row's own fault, if it has one: what the source says, or what the inputs do not take. */
+static bool row_is_bad(const struct job *j, const struct extent *e, uint64_t row, char *why)
+{
+    const char *fault = e->rows->fault_count > 0 ? mr_rows_fault_of(e->rows, row) : NULL;
+
+    if (fault) {
+        snprintf(why, 256, "%s", fault);
+        return true;
+    }
+    return !e->is_checked && j->dialect->is_bad(j, e->rows, row, why);
+}
+
+/* Holds the reader, or lets it go on. */
+static void ahead_look(struct job *j)
+{
+    struct calls *c = &j->calls;
+    const bool was_held = c->ahead.is_held;
+
+    if (ahead_holds(&c->ahead, c->waiting, c->waiting_bytes, c->rows.most) != was_held) {
+        credits_hold(&j->credits, !was_held);
+    }
+}
+
+void calls_add(struct job *j, struct extent *e)
+{
+    if (j->calls.is_dropped) {
+        credits_give(&j->credits, e->credit);
+        extent_free(&e);
+        return;
+    }
+    MR_VEC_PUSH(&j->open, e);
+    j->read_rows += e->rows->count;
+    e->is_checked = j->dialect->are_good(j, e->rows);
+    MR_VEC_PUSH(&j->calls.extents, e);
+    j->calls.waiting += e->rows->count;
+    j->calls.waiting_bytes += e->rows->bytes;
+    calls_pump(j);
+    ahead_look(j);
+}
+
+/* Rows of an extent that may go together, from the first one on that is in no call; those that are bad die. */
+static struct span span_cut(struct job *j, struct extent *e, uint64_t most)
+{
+    const bool may_be_bad = !e->is_checked || e->rows->fault_count > 0;
+    const uint64_t begin = e->cut;
+    char why[256];
+
+    while (may_be_bad && e->cut < e->rows->count && row_is_bad(j, e, e->cut, why)) {
+        row_dies(j, e, (struct dead_row){.row = e->cut++, .kind = "row"}, why);
+    }
+    j->calls.waiting -= e->cut - begin;
+    most = MR_MIN(most, e->rows->count - e->cut);
+    uint64_t n = MR_MIN(most, (uint64_t)1);
+    while (may_be_bad && n < most && !row_is_bad(j, e, e->cut + n, why)) {
+        n++;
+    }
+    n = n == 0 ? 0 : j->dialect->span(j, e->rows, e->cut, may_be_bad ? n : most);
+    return (struct span){e, e->cut, n};
+}
+
+/* May calls have rows of several places? What was a dead letter and is tried again is not: it may fail those beside it. */
+static bool may_join(const struct job *j)
+{
+    return j->dialect->joins && !j->retry;
+}
+
+/* May the span be in one call with those before it, which take so many bytes with it? */
+static bool span_joins(const struct job *j, const struct span *first, const struct span *s,
+                       uint64_t bytes)
+{
+    return may_join(j) && bytes <= j->credits.most / JOINED_PART &&
+           j->dialect->joins(j, first->extent->rows, first->first, s->extent->rows, s->first);
+}
+
+/* At the end calls do not stay large: one would still run when all others are answered. */
+static uint64_t tail_rows(const struct job *j)
+{
+    const struct calls *c = &j->calls;
+
+    return j->o->grows_calls && j->is_read
+               ? MR_MAX(c->waiting / (c->in_flight_count + 1), (uint64_t)GROW_FIRST)
+               : UINT64_MAX;
+}
+
+/* The next rows that may go together, of the oldest extents; NULL: there are none. */
+static struct work *work_cut(struct job *j)
+{
+    struct calls *c = &j->calls;
+    struct span spans[SPANS_MOST];
+    const uint64_t most = MR_MIN(call_rows_next(&c->rows), tail_rows(j));
+    size_t count = 0;
+    uint64_t rows = 0;
+    uint64_t bytes = 0;
+
+    while (c->extents.len > 0 && rows < most && count < SPANS_MOST) {
+        struct extent *e = c->extents.at[0];
+        const struct span s = span_cut(j, e, most - rows);
+        bytes += s.count * (e->credit / e->rows->count);
+        if (count > 0 && s.count > 0 && !span_joins(j, &spans[0], &s, bytes)) {
+            break;
+        }
+        if (s.count > 0) {
+            spans[count++] = s;
+        }
+        rows += s.count;
+        e->cut += s.count;
+        c->waiting -= s.count;
+        if (e->cut == e->rows->count) {
+            c->waiting_bytes -= e->rows->bytes;
+            memmove(c->extents.at, c->extents.at + 1, --c->extents.len * sizeof *c->extents.at);
+            extent_look(j, e);
+        }
+    }
+    if (count == 0) {
+        return NULL;
+    }
+    struct work *w = work_new(spans, count);
+    w->is_trial = call_rows_cut(&c->rows, w->count);
+    return w;
+}
+
+/* More rows may come soon that fill the call. */
+static bool tail_waits(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
+{
+    struct calls *c = &j->calls;
+
+    if (c->waiting == 0 || c->waiting >= c->rows.now || j->is_read || j->o->filter || j->plan ||
+        !may_join(j) || !j->dialect->takes_rows(j) || credits_are_wanted(&j->credits)) {
+        c->waiting_ns = 0;
+        return false;
+    }
+    c->waiting_ns = c->waiting_ns ? c->waiting_ns : now_ns;
+    const int64_t until_ns = mr_ns_after(c->waiting_ns, TAIL_NS);
+    if (now_ns >= until_ns) {
+        return false;
+    }
+    *io_wake_ns = MR_MIN(*io_wake_ns, until_ns);
+    return true;
+}
+
+/* Rows for the next call, if there are any and it is time. */
+static bool fresh_take(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
+{
+    struct calls *c = &j->calls;
+
+    if (!c->fresh && !tail_waits(j, now_ns, io_wake_ns)) {
+        c->fresh = work_cut(j);
+    }
+    return c->fresh;
+}
+
+/* ---- sending ---- */
+
+static void on_answer(void *ctx, const struct wire_reply *reply);
+
+static void call_free(struct call *k)
+{
+    mr_arena_fini(&k->arena);
+    mr_buf_fini(&k->head);
+    mr_free(k);
+}
+
+/* What requests take of late, for a row. */
+static void request_see(const struct call *k)
+{
+    _Atomic uint64_t *seen = &k->job->calls.request_bytes;
+    const uint64_t before = atomic_load_explicit(seen, memory_order_relaxed);
+    /* What stands in `head` is copied once more to be sent. */
+    const uint64_t each = (k->made_bytes + 2 * k->head.len) / k->work->count;
+
+    atomic_store_explicit(seen, MR_MAX(each, before - before / 64), memory_order_relaxed);
+}
+
+static int call_send(struct job *j, struct work *w, const struct mr_route_call *to,
+                     struct mr_err *err)
+{
+    struct call *k = MR_NEW(struct call);
+
+    *k = (struct call){.job = j,
+                       .work = w,
+                       .host = host_of(j, to->host),
+                       .ticket = to->ticket,
+                       .index = to->index,
+                       .sent_ns = mr_now_ns()};
+    mr_arena_init(&k->arena, 4096, SIZE_MAX);
+    mr_buf_init(&k->head, 0);
+    k->wire = (struct wire_call){.done = on_answer, .ctx = k};
+    int rc = j->dialect->send(k, to->timeout_ns, err);
+    if (rc < 0) {
+        mr_route_done(j->route, k->sent_ns, to->ticket, MR_ROUTE_CANCELLED, 0);
+        call_free(k);
+        return rc;
+    }
+    request_see(k);
+    w->in_flight++;
+    w->ok_before = w->is_retry ? w->ok_before : j->calls.ok;
+    w->blame.since_ns = w->blame.since_ns ? w->blame.since_ns : k->sent_ns;
+    j->calls.in_flight_count++;
+    j->calls.sent++;
+    k->host->calls++;
+    k->host->in_flight++;
+    figures_sent(k);
+    while (j->calls.in_flight.len <= to->index) {
+        MR_VEC_PUSH(&j->calls.in_flight, NULL);
+    }
+    j->calls.in_flight.at[to->index] = k;
+    return MR_OK;
+}
+
+/* ---- choosing ---- */
+
+/* For one host alone; when that is away there is nothing to wait for. */
+static bool canary_send(struct job *j, struct work *w, int64_t now_ns)
+{
+    const struct host *h = w->only;
+    struct mr_route_call to;
+    struct mr_err err;
+
+    if (!h->id || !h->is_listed || h->is_fenced) {
+        canary_absent(j, w);
+        work_drop(&w);
+        return true;
+    }
+    if (!mr_route_pick_host(j->route, now_ns, h->id, &to)) {
+        return false;
+    }
+    int rc = call_send(j, w, &to, &err);
+    if (rc < 0) {
+        job_fail(j, rc, &err);
+    }
+    return rc == MR_OK;
+}
+
+void calls_ask(struct job *j, struct extent *row, struct host *h, uint32_t trial, uint32_t ballot)
+{
+    struct work *w = work_new(&(struct span){row, 0, 1}, 1);
+
+    w->only = h;
+    w->trial = trial;
+    w->ballot = ballot;
+    w->has_leave = true;
+    retry_push_front(&j->calls, w);
+}
+
+/* It is divided: where it was a trial, that told nothing. */
+static void trial_end(struct job *j, const struct work *w)
+{
+    if (w->is_trial) {
+        call_rows_untried(&j->calls.rows);
+    }
+}
+
+/* Keeps its first rows and returns the others. No failure of the whole is one of theirs. */
+static struct work *work_divide(struct job *j, struct work **io_work, uint64_t count)
+{
+    struct work *w = *io_work;
+    struct work *parts[2] = {work_part(w, 0, count), work_part(w, count, w->count - count)};
+
+    for (int i = 0; i < 2; i++) {
+        parts[i]->has_leave = true;
+        parts[i]->is_retry = w->is_retry;
+        parts[i]->ok_before = w->ok_before;
+        parts[i]->before = w->before + w->failures;
+        parts[i]->blame.is_agreed = w->blame.is_agreed;
+        parts[i]->blame.since_ns = w->blame.since_ns;
+    }
+    trial_end(j, w);
+    work_drop(io_work);
+    *io_work = parts[0];
+    return parts[1];
+}
+
+/* A host for the work. One that has said no to it is asked again when there is no other. */
+static bool host_pick(struct job *j, struct work *w, uint64_t size, uint64_t weight, int64_t now_ns,
+                      struct mr_route_call *out)
+{
+    uint32_t avoid[TRIED_MOST + BLAME_REFUSERS];
+    uint32_t count = 0;
+
+    for (size_t i = 0; i < w->blame.refuser_count; i++) {
+        avoid[count++] = w->blame.refusers[i]->id;
+    }
+    const uint32_t refusers = count;
+    memcpy(avoid + count, w->tried, w->tried_count * sizeof *avoid);
+    count += w->tried_count;
+    struct mr_route_ask ask = {.rows = (int64_t)size,
+                               .weight = weight,
+                               .avoid = avoid,
+                               .avoid_count = count,
+                               .is_retry = w->is_retry};
+    for (;;) {
+        if (!mr_route_pick(j->route, now_ns, &ask, out)) {
+            return false;
+        }
+        if (blame_may_ask(j, w, host_of(j, out->host), now_ns)) {
+            return true;
+        }
+        mr_route_done(j->route, now_ns, out->ticket, MR_ROUTE_CANCELLED, 0);
+        if (ask.avoid_count == refusers) {
+            return false;
+        }
+        ask.avoid_count = refusers; /* rather one that failed with it */
+    }
+}
+
+/* What is too large for a call now, or for the host, is divided when that takes its first rows: *out_rest is what is left,
+ * NULL: nothing. False: it was not sent. */
+static bool work_send(struct job *j, struct work **io_work, int64_t now_ns, struct work **out_rest)
+{
+    struct work *w = *io_work;
+    struct call_rows *rows = &j->calls.rows;
+    const uint64_t most =
+        w->count > (w->is_trial ? 2 * rows->now : rows->now) ? rows->now : w->count;
+
+    *out_rest = NULL;
+    if (w->only) {
+        return canary_send(j, w, now_ns);
+    }
+    uint64_t weight = 0;
+    uint64_t size = j->dialect->size ? j->dialect->size(j, w, &weight) : w->count;
+    if (most < w->count) {
+        size = MR_MAX(size * most / w->count, (uint64_t)1);
+        weight = weight * most / w->count;
+    }
+    struct mr_route_call to;
+    struct mr_err err;
+
+    if (!host_pick(j, w, size, weight, now_ns, &to)) {
+        return false;
+    }
+    const uint64_t count = blame_rows(host_of(j, to.host), most);
+    if (count < w->count) {
+        *out_rest = work_divide(j, io_work, count);
+        w = *io_work;
+    }
+    int rc = call_send(j, w, &to, &err);
+    if (rc == MR_E_EXHAUSTED && j->calls.in_flight_count > 0) {
+        return false; /* what is under way gives memory back */
+    }
+    w->has_leave = false;
+    if (rc < 0) {
+        job_fail(j, rc, &err);
+        return false;
+    }
+    return true;
+}
+
+/* What failed before and may go again. */
+static void retries_send(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
+{
+    struct calls *c = &j->calls;
+    struct work *before = NULL;
+
+    for (struct work *w = c->retry_first; w;) {
+        struct work *next = w->next, *rest = NULL;
+        int64_t again_ns = w->not_before_ns;
+        if (now_ns >= w->not_before_ns && w->failures > 0 && blame_is_proven(j, w)) {
+            retry_unlink(c, before, w); /* calls that ended since then tell */
+            work_dies(j, w, "failed");
+            work_drop(&w);
+            w = next;
+            continue;
+        }
+        if (now_ns >= w->not_before_ns) {
+            w->has_leave = w->has_leave || mr_route_may_retry(j->route, now_ns, &again_ns);
+            if (w->has_leave) {
+                retry_unlink(c, before, w);
+                const bool is_sent = work_send(j, &w, now_ns, &rest);
+                if (rest) {
+                    retry_link(c, before, rest, next);
+                    next = rest;
+                }
+                if (is_sent) {
+                    w = next;
+                    continue;
+                }
+                retry_link(c, before, w, next);
+                again_ns = INT64_MAX;
+            }
+        }
+        *io_wake_ns = MR_MIN(*io_wake_ns, again_ns);
+        before = w;
+        w = next;
+    }
+}
+
+/* Nothing is left to start: what takes long is started a second time elsewhere. */
+static void tail_hedge(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
+{
+    struct calls *c = &j->calls;
+    struct mr_route_call to;
+    struct mr_err err;
+    uint64_t original;
+    int64_t again_ns = INT64_MAX;
+
+    while (mr_route_hedge(j->route, now_ns, &original, &to, &again_ns)) {
+        struct work *w = NULL;
+        for (size_t i = 0; i < c->in_flight.len; i++) {
+            if (c->in_flight.at[i] && c->in_flight.at[i]->ticket == original) {
+                w = c->in_flight.at[i]->work;
+            }
+        }
+        if (!w || w->is_settled || w->only) {
+            mr_route_done(j->route, now_ns, to.ticket, MR_ROUTE_CANCELLED, 0);
+            continue;
+        }
+        int rc = call_send(j, w, &to, &err);
+        if (rc < 0) {
+            job_fail(j, rc, &err);
+            return;
+        }
+        c->hedged++;
+    }
+    *io_wake_ns = MR_MIN(*io_wake_ns, again_ns);
+}
+
+static void on_wake(struct mr_timer *t)
+{
+    struct job *j = MR_CONTAINER_OF(t, struct job, wake);
+    calls_pump(j);
+}
+
+/* Answers that are larger than those before take more than was reckoned with: then there is one call at a time until
+ * some of them have been written. */
+static bool has_room(struct job *j)
+{
+    return j->calls.in_flight_count == 0 ||
+           !(credits_are_short(&j->credits) || mr_block_is_scarce());
+}
+
+/* What is under way is waited for, as it is paid for. */
+static void spent_look(struct job *j)
+{
+    struct mr_err err;
+
+    if (j->calls.in_flight_count == 0 && j->open.len > 0) {
+        mr_err_set(&err, MR_E_EXHAUSTED, MR_HERE,
+                   "%llu tokens were used, --max-total-tokens is %llu; run again, the job goes on",
+                   (unsigned long long)j->openai->tokens.used,
+                   (unsigned long long)j->o->openai->max_total_tokens);
+        job_fail(j, MR_E_EXHAUSTED, &err);
+    }
+}
+
+void calls_pump(struct job *j)
+{
+    struct calls *c = &j->calls;
+    const int64_t now_ns = mr_now_ns();
+    int64_t wake_ns = INT64_MAX;
+
+    if (c->is_dropped || j->is_paused) {
+        return;
+    }
+    if (openai_is_spent(j)) {
+        spent_look(j);
+        return;
+    }
+    canary_look(j);
+    retries_send(j, now_ns, &wake_ns);
+    while (!c->is_dropped && has_room(j) && fresh_take(j, now_ns, &wake_ns)) {
+        struct work *rest;
+        if (!work_send(j, &c->fresh, now_ns, &rest)) {
+            if (rest) {
+                retry_push_front(c, rest);
+            }
+            break;
+        }
+        c->fresh = rest;
+    }
+    if (c->is_dropped) {
+        return;
+    }
+    ahead_look(j);
+    if (j->is_read && !c->fresh && !c->retry_first && c->in_flight_count > 0) {
+        tail_hedge(j, now_ns, &wake_ns);
+    }
+    wake_ns = MR_MIN(wake_ns, mr_route_next_wake(j->route));
+    if (wake_ns != INT64_MAX) {
+        mr_timer_start(j->loop, &j->wake, MR_MAX(wake_ns - now_ns, MR_NS_PER_MS), 0, on_wake);
+    }
+}
+
+/* ---- judging ---- */
+
+/* What came for a row alone is kept until its next call: it goes with its dead letter. */
+static void answer_keep(struct work *w, const struct mr_client_response *r)
+{
+    mr_free(w->answer.text);
+    w->answer = (struct raw_answer){0};
+    if (r) {
+        const size_t len = MR_MIN(r->body.len, (size_t)ANSWER_KEPT);
+        w->answer = (struct raw_answer){r->status, r->body.len,
+                                        mr_strndup((const char *)r->body.ptr, len), len};
+    }
+}
+
+/* The first row that succeeds, and is not too large, may be needed again, for as long as the job runs. Without memory for
+ * it there is none. */
+static void witness_keep(struct calls *c, const struct work *w)
+{
+    const struct extent *e = w->spans[0].extent;
+    const bool fits = e->rows->bytes / e->rows->count <= e->job->o->memory_bytes / WITNESS_PART;
+    struct mr_rows *row = fits ? mr_rows_copy(e->rows, w->spans[0].first, 1) : NULL;
+
+    if (row) {
+        atomic_store_explicit(&c->witness_bytes, row->bytes, memory_order_relaxed);
+        c->witness = MR_NEW(struct extent);
+        *c->witness = (struct extent){.job = w->spans[0].extent->job, .rows = row};
+    }
+}
+
+static void witness_ask(struct calls *c)
+{
+    struct work *w = work_new(&(struct span){c->witness, 0, 1}, 1);
+
+    w->is_witness = w->has_leave = c->is_asking = true;
+    retry_push_front(c, w);
+}
+
+/* Takes the results of rows from `first` on. */
+static void rows_succeed(struct job *j, struct extent *e, uint64_t first, struct mr_rows *rows,
+                         const char *host)
+{
+    const uint64_t estimate = rows->count * e->per_row;
+    const uint64_t each = rows->bytes / rows->count;
+    const uint64_t before = atomic_load_explicit(&j->calls.answer_bytes, memory_order_relaxed);
+
+    atomic_store_explicit(&j->calls.answer_bytes, MR_MAX(each, before - before / 64),
+                          memory_order_relaxed);
+    atomic_fetch_add_explicit(&j->calls.recent_rows, rows->count, memory_order_relaxed);
+    credits_move(&j->credits, estimate, rows->bytes);
+    e->credit = e->credit - estimate + rows->bytes;
+    MR_VEC_PUSH(&e->answers, ((struct extent_answer){first, rows, host}));
+    e->settled += rows->count;
+}
+
+/* Again, for what the answer lacked. That the row was answered is no failure of anybody. */
+static void row_asks(struct job *j, const struct work *w, const struct row_fault *f)
+{
+    struct work *again = work_part(w, f->row, 1);
+
+    again->has_leave = true;
+    again->ok_before = w->ok_before;
+    again->asks = w->asks + 1;
+    again->doublings = f->doublings;
+    again->note = f->note ? mr_strndup(f->note, strlen(f->note)) : NULL;
+    retry_push_front(&j->calls, again);
+}
+
+static void row_faults(struct call *k, const struct row_fault *f)
+{
+    const struct work *w = k->work;
+    const struct span of = work_span(w, f->row, 1);
+    struct dead_row d = {.row = of.first,
+                         .kind = f->kind,
+                         .host = k->host->wire.address,
+                         .attempts = w->failures + w->asks + 1};
+
+    if (f->may_ask) {
+        row_asks(k->job, w, f);
+        return;
+    }
+    d.answer.status = 200;
+    d.answer.bytes = f->raw.len;
+    d.answer.len = MR_MIN(f->raw.len, (size_t)ANSWER_KEPT);
+    d.answer.text = mr_strndup(f->raw.ptr, d.answer.len);
+    row_dies(k->job, of.extent, d, f->cause);
+}
+
+/* The results of rows [at, end) of the call, extent by extent. */
+static int span_results(struct call *k, const struct wire_answer *a, uint64_t at, uint64_t end,
+                        struct mr_err *err)
+{
+    while (at < end) {
+        const struct span of = work_span(k->work, at, end - at);
+        struct mr_rows *rows = NULL;
+        int rc = k->job->dialect->rows(k, a, at, &of, &rows, err);
+        if (rc < 0) {
+            return rc;
+        }
+        k->host->rows += rows->count;
+        canary_see(k, &of, rows);
+        rows_succeed(k->job, of.extent, of.first, rows, k->host->wire.address);
+        at += of.count;
+    }
+    return MR_OK;
+}
+
+/* The extents of a work that has settled, each once: it may be gone then. */
+static void work_look(struct job *j, const struct work *w)
+{
+    for (size_t i = 0; i < w->span_count; i++) {
+        struct extent *e = w->spans[i].extent;
+        if (i + 1 == w->span_count || w->spans[i + 1].extent != e) {
+            extent_look(j, e);
+        }
+    }
+}
+
+/* The rows settle one way or the other; the work goes with its last call. Errors: no memory for the results, and then
+ * only some rows have settled. */
+static int work_succeeds(struct call *k, const struct wire_answer *a, struct mr_err *err)
+{
+    struct job *j = k->job;
+    struct work *w = k->work;
+    uint64_t at = 0;
+
+    w->is_settled = true;
+    for (size_t i = 0; i <= a->fault_count; i++) {
+        const uint64_t end = i < a->fault_count ? a->faults[i].row : w->count;
+        int rc = span_results(k, a, at, end, err);
+        if (rc < 0) {
+            return rc;
+        }
+        if (i < a->fault_count) {
+            row_faults(k, &a->faults[i]);
+        }
+        at = end + 1;
+    }
+    if (!j->calls.witness) {
+        witness_keep(&j->calls, w);
+    }
+    if (w->halves && ++w->halves->taken == 2) {
+        call_rows_limit(&j->calls.rows, w->halves->rows);
+    }
+    work_look(j, w);
+    return MR_OK;
+}
+
+/* In two, which go next. What failed with the whole may be the fault of either; a refusal of the whole is of neither. */
+static void work_split(struct job *j, struct work *w, uint64_t ok_before, bool is_refused)
+{
+    struct halves *halves = is_refused ? MR_NEW(struct halves) : NULL;
+    const uint64_t half = w->count / 2;
+    struct work *parts[2] = {work_part(w, 0, half), work_part(w, half, w->count - half)};
+
+    for (int i = 1; i >= 0; i--) {
+        parts[i]->has_leave = true;
+        parts[i]->ok_before = ok_before;
+        parts[i]->halves = halves;
+        parts[i]->before = is_refused ? w->before : w->before + w->failures;
+        blame_inherit(&parts[i]->blame, &w->blame);
+        if (is_refused) {
+            parts[i]->blame.is_agreed = w->blame.is_agreed || w->blame.refuser_count > 1;
+        } else {
+            parts[i]->tried_count = w->tried_count;
+            memcpy(parts[i]->tried, w->tried, sizeof w->tried);
+        }
+        retry_push_front(&j->calls, parts[i]);
+    }
+    if (halves) {
+        *halves = (struct halves){.rows = w->count - half, .holders = 2};
+    }
+    trial_end(j, w);
+    w->is_settled = true;
+}
+
+/* Hosts that hardly ever fail with other rows are believed at once. */
+static bool hosts_are_sound(const struct job *j, const struct work *w)
+{
+    return (j->calls.failed - w->before - w->failures) * 20 < j->calls.ok;
+}
+
+static void tried_add(struct work *w, uint32_t host)
+{
+    for (uint32_t i = 0; i < w->tried_count; i++) {
+        if (w->tried[i] == host) {
+            return;
+        }
+    }
+    w->tried_count = w->tried_count < TRIED_MOST ? w->tried_count : 0;
+    w->tried[w->tried_count++] = host;
+}
+
+/* Nothing else is left that could succeed. */
+static bool is_alone(const struct job *j)
+{
+    return j->is_read && j->calls.extents.len == 0 && !j->calls.fresh;
+}
+
+/* It goes again when a host may be asked, or is well again. */
+static void work_waits(struct job *j, struct work *w, uint32_t tries, int64_t now_ns)
+{
+    if (is_alone(j) && j->calls.witness && !j->calls.is_asking) {
+        witness_ask(&j->calls);
+    }
+    w->not_before_ns = mr_ns_after(now_ns, mr_route_backoff_ns(j->route, tries));
+    retry_push(&j->calls, w);
+}
+
+static void work_fails(struct job *j, struct work *w, uint32_t host, int64_t now_ns)
+{
+    const uint64_t ok_before = w->ok_before;
+    const bool others_succeed = j->calls.ok > ok_before;
+
+    w->failures++;
+    w->lonely = others_succeed ? 0 : w->lonely + 1;
+    w->ok_before = j->calls.ok;
+    tried_add(w, host);
+    const bool is_known = blame_failed(j, w, now_ns);
+    /* What was a dead letter already counts without a success of another call, if the host answered. */
+    w->blame.attempts += !is_known && j->retry && w->is_answered;
+    if (w->count > 1 && (w->blame.attempts >= 2 || w->failures >= 4 || hosts_are_sound(j, w))) {
+        work_split(j, w, ok_before, false);
+    } else if (blame_is_proven(j, w)) {
+        work_dies(j, w, "failed");
+    } else {
+        /* Where others succeed it is not the time that is wrong. */
+        const uint32_t tries = w->lonely > 0 ? w->lonely : MR_MIN(w->failures, TRIES_WAITED);
+        w->has_leave = others_succeed;
+        if (hosts_listed(j) > 1 && w->failures < 2) {
+            retry_push(&j->calls, w);
+        } else {
+            work_waits(j, w, tries, now_ns);
+        }
+    }
+}
+
+/* It is not taken for wrong before that is the word of more than one host, if there are more. */
+static void work_is_refused(struct call *k, int64_t now_ns)
+{
+    struct job *j = k->job;
+    struct work *w = k->work;
+
+    switch (blame_verdict(k, now_ns)) {
+    case BLAME_ROWS:
+        if (w->count > 1) {
+            work_split(j, w, w->ok_before, true);
+        } else {
+            work_dies(j, w, "rejected");
+        }
+        break;
+    case BLAME_OTHER:
+        w->has_leave = true;
+        retry_push_front(&j->calls, w);
+        break;
+    case BLAME_WAIT:
+        w->has_leave = true;
+        work_waits(j, w, w->blame.refusals, now_ns);
+        break;
+    }
+}
+
+/* Is it nothing about these rows? */
+static bool work_is_pardoned(const struct job *j, struct work *w, const struct wire_answer *v)
+{
+    /* As JSON is unknown to it, as the proof, and one for another call that came in between. */
+    const bool is_for_form = v->is_for_form && w->pardons < PARDONS_PER_HOST * hosts_listed(j);
+
+    w->pardons += is_for_form;
+    return v->outcome == MR_ROUTE_THROTTLED || v->is_for_good || is_for_form;
+}
+
+/* It may be that calls are too large. */
+static void rows_fail(struct job *j, uint64_t rows)
+{
+    if (call_rows_failed(&j->calls.rows, rows, !mr_route_is_ready(j->route))) {
+        mr_log(MR_LOG_INFO, "batch.small_calls",
+               "rows=1; no host is well, so calls begin with one row and grow as they succeed");
+    }
+}
+
+static void call_ends(struct call *k, const struct wire_answer *v)
+{
+    struct job *j = k->job;
+    struct work *w = k->work;
+    const int64_t now_ns = mr_now_ns();
+    struct mr_err err;
+
+    if (w->only) {
+        if (!w->is_settled) {
+            canary_told(k, v);
+        }
+        w->is_settled = true;
+        return;
+    }
+    if (w->is_witness) {
+        if (v->outcome == MR_ROUTE_OK) {
+            j->calls.ok++;
+            blame_answered(k, now_ns);
+        }
+        j->calls.is_asking = w->in_flight > 0;
+        w->is_settled = true;
+        return;
+    }
+    if (v->outcome == MR_ROUTE_OK) {
+        j->calls.ok++;
+        call_rows_ok(&j->calls.rows, w->count);
+        blame_answered(k, now_ns);
+        int rc = w->is_settled ? MR_OK : work_succeeds(k, v, &err);
+        if (rc < 0) {
+            job_fail(j, rc, &err);
+        }
+        return;
+    }
+    k->host->failures += v->outcome != MR_ROUTE_THROTTLED;
+    view_cause(j, k->host, v->cause, now_ns);
+    j->calls.failed += v->outcome != MR_ROUTE_THROTTLED && v->outcome != MR_ROUTE_REJECTED;
+    if (v->outcome == MR_ROUTE_FAILED || v->outcome == MR_ROUTE_TIMED_OUT) {
+        rows_fail(j, w->count);
+        w->is_trial = false;
+    }
+    const bool is_pardoned = !w->is_settled && work_is_pardoned(j, w, v);
+    if (v->outcome == MR_ROUTE_REJECTED && !is_pardoned) {
+        blame_refused(k);
+    }
+    if (w->is_settled || w->in_flight > 0) {
+        return; /* the other copy succeeded, or may */
+    }
+    snprintf(w->cause, sizeof w->cause, "%s", v->cause);
+    w->last_host = k->host->wire.address;
+    if (is_pardoned) {
+        w->has_leave = true;
+        retry_push(&j->calls, w);
+    } else if (v->outcome != MR_ROUTE_REJECTED) {
+        work_fails(j, w, k->host->id, now_ns);
+    } else {
+        work_is_refused(k, now_ns);
+    }
+}
+
+static void on_answer(void *ctx, const struct wire_reply *reply)
+{
+    struct call *k = ctx;
+    struct job *j = k->job;
+    struct work *w = k->work;
+    struct wire_answer v;
+    const int64_t now_ns = mr_now_ns();
+
+    j->calls.in_flight.at[k->index] = NULL;
+    w->in_flight--;
+    k->host->in_flight--;
+    j->calls.in_flight_count--;
+    if (j->calls.is_dropped) {
+        if (w->in_flight == 0) {
+            work_drop(&w);
+        }
+        call_free(k);
+        return;
+    }
+    j->dialect->judge(k, reply, &v);
+    if (reply->rc == MR_E_EXHAUSTED && j->calls.in_flight_count > 0) {
+        v.outcome = MR_ROUTE_THROTTLED; /* no memory for it, while others have some */
+    }
+    if (v.outcome == MR_ROUTE_OK || v.outcome == MR_ROUTE_REJECTED ||
+        v.outcome == MR_ROUTE_THROTTLED) {
+        k->host->heard_ns = now_ns;
+    }
+    w->is_answered = reply->response || reply->infer;
+    if (v.outcome != MR_ROUTE_OK && w->count == 1 && !w->is_settled) {
+        answer_keep(w, reply->rc < 0 ? NULL : reply->response);
+        if (j->openai && w->answer.text) {
+            openai_hide(j->openai, w->answer.text, w->answer.len);
+        }
+    }
+    const enum mr_route_outcome outcome = w->is_settled ? MR_ROUTE_CANCELLED : v.outcome;
+    figures_answered(k, outcome, now_ns);
+    if (outcome == MR_ROUTE_OK) {
+        /* A host may have been given fewer than it was chosen for. */
+        mr_route_done_sized(j->route, now_ns, k->ticket, (int64_t)(v.size > 0 ? v.size : w->count));
+    } else {
+        mr_route_done(j->route, now_ns, k->ticket, outcome, v.retry_after_ns);
+    }
+    if (v.is_for_good) {
+        host_lasts(k->host, v.cause);
+    }
+    if (v.is_for_good && k->host->id) {
+        host_fence(k->host, v.cause, now_ns);
+    }
+    call_ends(k, &v);
+    if (w->is_settled && w->in_flight == 0) {
+        work_drop(&w);
+    }
+    call_free(k);
+    grow_tick(j, now_ns);
+    job_look(j);
+    calls_pump(j);
+}
+
+void calls_tick(struct job *j)
+{
+    _Atomic uint64_t *recent = &j->calls.recent_rows; /* nobody else writes it */
+
+    atomic_store_explicit(recent, atomic_load_explicit(recent, memory_order_relaxed) / 2,
+                          memory_order_relaxed);
+}
+
+void calls_drop(struct job *j)
+{
+    struct calls *c = &j->calls;
+
+    c->is_dropped = true;
+    mr_timer_stop(&j->wake);
+    while (c->retry_first) {
+        struct work *w = c->retry_first;
+        c->retry_first = w->next;
+        work_drop(&w);
+    }
+    c->retry_last = NULL;
+    work_drop(&c->fresh);
+}

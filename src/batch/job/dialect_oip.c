@@ -1,0 +1,251 @@
+/* Calls of the Open Inference Protocol: columns are tensors, a call has as many rows as the model takes. */
+#include <stdio.h>
+
+#include "batch/common/job.h"
+#include "tensor/tensor.h"
+
+#define EXTENT_ROWS  4096
+#define STRING_BYTES 64 /* what a string is taken for before there is one */
+
+static struct batch_bind_options bind_options(const struct mr_batch_options *o)
+{
+    return (struct batch_bind_options){.maps = o->maps,
+                                       .map_count = o->map_count,
+                                       .has_null_value = o->has_null_value,
+                                       .null_value = o->null_value};
+}
+
+static int want(struct job *j, struct mr_err *err)
+{
+    const struct batch_bind_options options = bind_options(j->o);
+    const bool has_inputs = j->metadata.input_count > 0;
+
+    /* MLServer and KServe tell none unless the model's settings or its code do. */
+    if (!has_inputs || j->metadata.output_count == 0) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "the hosts' metadata of model '%s' names no %s, which rows are checked "
+                       "against: its settings have to name them, or --model-%s does",
+                       j->o->model, has_inputs ? "outputs" : "inputs",
+                       has_inputs ? "output" : "input");
+    }
+    return batch_bind_wanted(&j->metadata, &options, &j->wanted, err);
+}
+
+static int bind(struct job *j, const struct mr_schema *table, struct mr_err *err)
+{
+    const struct mr_batch_options *o = j->o;
+    const struct mr_schema *columns = mr_source_columns(j->source);
+    struct batch_bind_options options = bind_options(o);
+    options.columns = columns;
+    const struct batch_outputs_options outputs = {.columns = columns,
+                                                  .carried = o->carried,
+                                                  .carried_count = o->carried_count,
+                                                  .outputs = o->outputs,
+                                                  .output_count = o->output_count,
+                                                  .error =
+                                                      o->filter ? o->filter->error_column : NULL,
+                                                  .allows_nan = o->allows_nan};
+    int rc;
+
+    MR_TRY(batch_bind_new(&j->bind, &j->metadata, table, &options, err));
+    MR_TRY(batch_outputs_new(&j->outputs, &j->metadata, table, &outputs, err));
+out:
+    return rc;
+}
+
+/* As far as the model's metadata tells. */
+static uint64_t answer_bytes(const struct job *j)
+{
+    uint64_t sum = 64;
+
+    for (size_t i = 0; i < j->metadata.output_count; i++) {
+        const struct mr_oip_io *io = &j->metadata.outputs[i];
+        uint64_t n = io->dtype == MR_DTYPE_BYTES ? STRING_BYTES : mr_dtype_size(io->dtype);
+        for (int d = 0; d < io->rank; d++) {
+            /* A dimension that is open counts as 64; the budget is put right when the answer is there. */
+            const uint64_t dim = io->shape[d] >= 0 ? (uint64_t)io->shape[d] : d == 0 ? 1 : 64;
+            n = dim > 0 && n > UINT32_MAX / dim ? UINT32_MAX : n * dim;
+        }
+        sum += n;
+    }
+    return sum;
+}
+
+static bool knows_bytes(const struct job *j)
+{
+    bool is_known = true;
+
+    for (size_t i = 0; i < j->metadata.output_count; i++) {
+        const struct mr_oip_io *io = &j->metadata.outputs[i];
+        is_known = is_known && io->dtype != MR_DTYPE_BYTES;
+        for (int d = batch_is_batched(&j->metadata); d < io->rank; d++) {
+            is_known = is_known && io->shape[d] >= 0;
+        }
+    }
+    return is_known;
+}
+
+static uint64_t extent_rows(const struct job *j)
+{
+    (void)j;
+    return EXTENT_ROWS;
+}
+
+static bool takes_rows(const struct job *j)
+{
+    return batch_is_batched(&j->metadata);
+}
+
+static bool are_good(const struct job *j, const struct mr_rows *rows)
+{
+    return batch_bind_all_good(j->bind, rows);
+}
+
+static bool is_bad(const struct job *j, const struct mr_rows *rows, uint64_t row, char *why)
+{
+    return batch_bind_is_bad(j->bind, rows, row, why);
+}
+
+static uint64_t span(const struct job *j, const struct mr_rows *rows, uint64_t first, uint64_t most)
+{
+    return batch_bind_span(j->bind, rows, first, most);
+}
+
+static bool joins(const struct job *j, const struct mr_rows *rows, uint64_t row,
+                  const struct mr_rows *others, uint64_t other)
+{
+    return batch_bind_joins(j->bind, rows, row, others, other);
+}
+
+/* ---- calls ---- */
+
+static void rows_release(void *ctx, void *data)
+{
+    struct mr_rows *rows = ctx;
+
+    (void)data;
+    mr_rows_unref(&rows);
+}
+
+/* Values that lie in the rows are sent from there: the network keeps the rows meanwhile. */
+static bool values_keep(struct call *k, struct mr_oip_tensor *t)
+{
+    if (t->block || t->tensor.bytes == 0) {
+        return true;
+    }
+    struct mr_rows *rows = mr_rows_ref(k->work->spans[0].extent->rows);
+    struct mr_block *b = mr_block_wrap(t->tensor.data, t->tensor.bytes, rows_release, rows);
+    if (!b) {
+        mr_rows_unref(&rows);
+        return false;
+    }
+    t->block = b;
+    return mr_block_keep(b, &k->arena);
+}
+
+/* The request of a call; tensors are in the arena and the rows. */
+static int call_request(struct call *k, struct mr_oip_request *out, struct mr_err *err)
+{
+    struct job *j = k->job;
+    const struct work *w = k->work;
+    struct batch_span spans[SPANS_MOST];
+    int rc = MR_OK;
+
+    *out = (struct mr_oip_request){.input_count = j->metadata.input_count,
+                                   .output_count = j->o->output_count};
+    out->inputs = MR_ARENA_ARRAY(&k->arena, struct mr_oip_tensor, out->input_count + 1);
+    out->outputs = MR_ARENA_ARRAY(&k->arena, struct mr_oip_requested_output, out->output_count + 1);
+    if (!out->inputs || !out->outputs) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
+    }
+    for (size_t i = 0; i < w->span_count; i++) {
+        const struct span *s = &w->spans[i];
+        spans[i] = (struct batch_span){s->extent->rows, s->first, s->count};
+    }
+    MR_TRY(batch_bind_make(j->bind, spans, w->span_count, &k->arena, out->inputs, err));
+    for (size_t i = 0; i < out->input_count; i++) {
+        k->made_bytes += out->inputs[i].block ? out->inputs[i].tensor.bytes : 0;
+        if (!values_keep(k, &out->inputs[i])) {
+            return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
+        }
+    }
+    for (size_t i = 0; i < out->output_count; i++) {
+        out->outputs[i].name = mr_str_c(j->o->outputs[i]);
+    }
+out:
+    return rc;
+}
+
+static int send(struct call *k, int64_t timeout_ns, struct mr_err *err)
+{
+    struct mr_oip_request request;
+    struct wire *wire = &k->host->wire;
+    int rc;
+
+    MR_TRY(call_request(k, &request, err));
+    MR_TRY(wire_send(wire, &k->wire, &request, &k->head, &k->arena, timeout_ns, err));
+    if (wire->protocol != MR_BATCH_LOCAL) {
+        /* What is sent has references of its own; tensors of which JSON was made are not needed any more. */
+        mr_arena_reset(&k->arena);
+        mr_buf_fini(&k->head);
+    }
+    const bool is_json = wire->protocol == MR_BATCH_JSON ||
+                         (wire->protocol == MR_BATCH_BINARY && !k->wire.is_binary);
+    k->made_bytes = (is_json ? 0 : k->made_bytes) + k->wire.text_bytes;
+out:
+    return rc;
+}
+
+static void answer_check(struct call *k, struct wire_answer *a)
+{
+    struct mr_err err;
+
+    if (hosts_version_check(k->job, a->response.model_version, &err) < 0) {
+        a->outcome = MR_ROUTE_FAILED;
+        a->is_for_good = true;
+        snprintf(a->cause, sizeof a->cause, "%s", err.msg);
+    } else if (batch_answer_check(k->job->outputs, &a->response, k->work->count, &err) < 0) {
+        a->outcome = MR_ROUTE_FAILED;
+        snprintf(a->cause, sizeof a->cause, "wrong answer: %s", err.msg);
+    }
+}
+
+static void judge(struct call *k, const struct wire_reply *reply, struct wire_answer *a)
+{
+    struct wire *wire = &k->host->wire;
+
+    wire_judge(wire, reply, &k->arena, a);
+    if (a->outcome == MR_ROUTE_OK && !k->work->is_settled) {
+        answer_check(k, a);
+    }
+    a->is_for_form = wire_form_told(wire, &k->wire, a->outcome);
+}
+
+static int rows(struct call *k, const struct wire_answer *a, uint64_t first, const struct span *of,
+                struct mr_rows **out, struct mr_err *err)
+{
+    const struct batch_answer_part part = {.answer = &a->response,
+                                           .body = a->body,
+                                           .first = first,
+                                           .count = of->count,
+                                           .of = k->work->count};
+
+    return batch_answer_rows(k->job->outputs, of->extent->rows, of->first, &part, out, err);
+}
+
+const struct dialect dialect_oip = {
+    .ask = hosts_ask_metadata,
+    .want = want,
+    .bind = bind,
+    .extent_rows = extent_rows,
+    .answer_bytes = answer_bytes,
+    .knows_bytes = knows_bytes,
+    .takes_rows = takes_rows,
+    .are_good = are_good,
+    .is_bad = is_bad,
+    .span = span,
+    .joins = joins,
+    .send = send,
+    .judge = judge,
+    .rows = rows,
+};

@@ -1,0 +1,412 @@
+/* Hosts: who there is, and the question whether they serve the model that the job is about.
+ *
+ * Hosts come from lists (discover.c), which may change while the job runs. One that left its list gets no more calls and
+ * is closed when the last of them has ended; it keeps its place, for its figures and in case it comes back.
+ *
+ * A host takes part when it has told the model's metadata and these equal what the first host told. One that does not
+ * answer is asked again every few seconds; one that says something else is fenced, with the difference for all to see.
+ * Answers tell their version, too, where servers do: a host whose model is replaced while the job runs is fenced with the
+ * first answer of the new one, which is not used. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "batch/common/job.h"
+#include "batch/protocols/oip/declared.h"
+#include "tensor/tensor.h"
+
+#define ASK_AGAIN_NS   (2 * MR_NS_PER_S)
+#define ASK_TIMEOUT_NS (10 * MR_NS_PER_S)
+#define HOSTS_MOST     MR_ROUTE_HOSTS_MAX
+#define LOCAL_LIST     SIZE_MAX
+#define ANSWER_FIRST   ((int64_t)16 << 20) /* bytes; of what hosts say of the model */
+#define ANSWER_LEAST   ((int64_t)1 << 20)
+#define ANSWER_HEAD    ((uint64_t)64 << 10)
+#define ANSWER_TEXT    16 /* bytes of JSON for one of a tensor, at most: a BOOL on a line of its own */
+#define LASTING_NS     (10 * MR_NS_PER_S)
+#define LASTING_TIMES  2
+#define LASTING_TOLD   3 /* hosts in the message */
+
+struct host *host_of(struct job *j, uint32_t id)
+{
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        if (j->hosts.at[i]->id == id) {
+            return j->hosts.at[i];
+        }
+    }
+    return NULL;
+}
+
+size_t hosts_listed(const struct job *j)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        n += j->hosts.at[i]->is_listed;
+    }
+    return n;
+}
+
+/* ---- the model's metadata ---- */
+
+static int io_compare(const struct mr_oip_io *a, const struct mr_oip_io *b, const char *what,
+                      struct mr_err *err)
+{
+    char one[128];
+    char two[128];
+
+    if (mr_str_eq(a->name, b->name) && a->dtype == b->dtype && a->rank == b->rank &&
+        memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0) {
+        return MR_OK;
+    }
+    return MR_FAIL(err, MR_E_INVALID, "%s '%.*s' %s%s instead of '%.*s' %s%s", what,
+                   (int)b->name.len, b->name.ptr, mr_dtype_name(b->dtype),
+                   mr_shape_text(b->shape, b->rank, two, sizeof two), (int)a->name.len, a->name.ptr,
+                   mr_dtype_name(a->dtype), mr_shape_text(a->shape, a->rank, one, sizeof one));
+}
+
+static int metadata_compare(const struct mr_oip_metadata *a, const struct mr_oip_metadata *b,
+                            struct mr_err *err)
+{
+    if (a->input_count != b->input_count || a->output_count != b->output_count) {
+        return MR_FAIL(err, MR_E_INVALID, "%zu inputs and %zu outputs instead of %zu and %zu",
+                       b->input_count, b->output_count, a->input_count, a->output_count);
+    }
+    int rc = MR_OK;
+    for (size_t i = 0; i < a->input_count && rc == MR_OK; i++) {
+        rc = io_compare(&a->inputs[i], &b->inputs[i], "input", err);
+    }
+    for (size_t i = 0; i < a->output_count && rc == MR_OK; i++) {
+        rc = io_compare(&a->outputs[i], &b->outputs[i], "output", err);
+    }
+    if (rc == MR_OK && !mr_str_eq(a->version, b->version)) {
+        rc = MR_FAIL(err, MR_E_INVALID, "version '%.*s' instead of '%.*s'", (int)b->version.len,
+                     b->version.ptr, (int)a->version.len, a->version.ptr);
+    }
+    return rc;
+}
+
+static void trouble(struct host *h, const char *text)
+{
+    snprintf(h->trouble, sizeof h->trouble, "%s", text);
+}
+
+int hosts_version_check(struct job *j, mr_str version, struct mr_err *err)
+{
+    if (version.len == 0) {
+        return MR_OK;
+    }
+    const mr_str cut = mr_str_sub(version, 0, sizeof j->answer_version - 1);
+    if (!j->answer_version[0]) {
+        /* What hosts told before may be the last of several that they serve. */
+        snprintf(j->answer_version, sizeof j->answer_version, "%.*s", MR_STR_ARG(cut));
+    }
+    const char *want = j->o->version ? j->o->version : j->answer_version;
+    return mr_str_eq_c(cut, want)
+               ? MR_OK
+               : MR_FAIL(err, MR_E_INVALID,
+                         "another model: an answer of version '%.*s' instead of '%s'",
+                         MR_STR_ARG(cut), want);
+}
+
+void host_fence(struct host *h, const char *why, int64_t now_ns)
+{
+    mr_route_fence(h->job->route, now_ns, h->id, mr_str_c(why));
+    h->is_fenced = true;
+    h->ask_at_ns = mr_ns_after(now_ns, ASK_AGAIN_NS);
+    trouble(h, why);
+}
+
+/* What the first host told, or the same again. */
+static int metadata_take(struct host *h, int rc, const struct mr_err *told,
+                         const struct mr_client_response *response, struct mr_err *err)
+{
+    struct job *j = h->job;
+    struct mr_oip_metadata m = {0};
+    struct mr_arena own;
+    struct mr_arena *arena = j->has_metadata ? &own : &j->arena;
+
+    mr_arena_init(&own, 4096, 16 << 20);
+    rc = wire_metadata(&h->wire, rc, told, response, arena, &m, err);
+    rc = rc < 0 ? rc : declared_fill(j->o, arena, &m, err);
+    if (rc == MR_OK) {
+        snprintf(h->version, sizeof h->version, "%.*s", (int)m.version.len, m.version.ptr);
+        if (j->has_metadata) {
+            rc = metadata_compare(&j->metadata, &m, err);
+            rc = rc < 0 ? MR_WRAP(err, rc, "another model") : rc;
+        } else {
+            j->metadata = m;
+            j->has_metadata = true;
+        }
+    }
+    mr_arena_fini(&own);
+    return rc;
+}
+
+static void on_metadata(void *ctx, int rc, const struct mr_err *err,
+                        const struct mr_client_response *response)
+{
+    struct host *h = ctx;
+    struct mr_err why;
+
+    mr_err_clear(&why);
+    if (h->is_listed && h->wire.client) {
+        rc = metadata_take(h, rc, err, response, &why);
+    }
+    host_told(h, rc, &why);
+}
+
+void hosts_ask_metadata(struct host *h, int64_t timeout_ns)
+{
+    wire_ask(&h->wire, timeout_ns, on_metadata, h);
+}
+
+/* What does not pass by itself: no such model, server or name, no right to it, another protocol. */
+static bool is_lasting(int rc)
+{
+    return rc == MR_E_UNAVAILABLE || rc == MR_E_INVALID || rc == MR_E_NOT_FOUND ||
+           rc == MR_E_UNSUPPORTED || rc == MR_E_FORBIDDEN;
+}
+
+void host_lasts(struct host *h, const char *why)
+{
+    h->lasting += h->lasting < UINT32_MAX;
+    snprintf(h->lasting_text, sizeof h->lasting_text, "%.*s", (int)sizeof h->lasting_text - 1, why);
+}
+
+/* Rows of an earlier start show that hosts can serve the job. */
+static bool has_rows(const struct job *j)
+{
+    struct mr_manifest_totals totals = {0};
+    bool is_finished;
+    uint32_t epoch;
+    int64_t pid;
+
+    return j->folder &&
+           mr_manifest_look(j->folder, &totals, &is_finished, &epoch, &pid, NULL, NULL) == MR_OK &&
+           totals.rows > 0;
+}
+
+static int no_host_serves(struct job *j, struct mr_buf *why, struct mr_err *err)
+{
+    size_t listed = 0;
+
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        const struct host *h = j->hosts.at[i];
+        if (h->is_listed && listed++ < LASTING_TOLD) {
+            mr_buf_printf(why, "%s%s: %s", why->len ? "; " : "", h->wire.address, h->lasting_text);
+        }
+    }
+    if (listed > LASTING_TOLD) {
+        mr_buf_printf(why, "; and %zu more", listed - LASTING_TOLD);
+    }
+    return MR_FAIL(err, MR_E_UNAVAILABLE,
+                   "no host serves the job, and that will hardly change by itself: %.400s "
+                   "(--wait-for-hosts waits for them)",
+                   mr_buf_cstr(why));
+}
+
+int hosts_look(struct job *j, int64_t now_ns, struct mr_err *err)
+{
+    const int64_t since_ns = MR_MAX(j->begin_ns, j->resumed_ns);
+    struct mr_buf why;
+    int rc = MR_OK;
+
+    if (j->o->waits_for_hosts || j->batch->has_answers || now_ns - since_ns < LASTING_NS) {
+        return MR_OK;
+    }
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        if (j->hosts.at[i]->is_listed && j->hosts.at[i]->lasting < LASTING_TIMES) {
+            return MR_OK;
+        }
+    }
+    mr_buf_init(&why, 4096);
+    if (!discover_may_tell(j, &why) && (why.len > 0 || hosts_listed(j) > 0) && !has_rows(j)) {
+        rc = no_host_serves(j, &why, err);
+    }
+    mr_buf_fini(&why);
+    return rc;
+}
+
+void host_told(struct host *h, int rc, const struct mr_err *err)
+{
+    struct job *j = h->job;
+    const int64_t now_ns = mr_now_ns();
+
+    h->is_asking = false;
+    h->ask_at_ns = mr_ns_after(now_ns, ASK_AGAIN_NS);
+    if (!h->is_listed || !h->wire.client) {
+        return; /* closed meanwhile */
+    }
+    if (rc < 0) {
+        trouble(h, err->msg);
+        if (is_lasting(rc)) {
+            host_lasts(h, err->msg);
+        } else {
+            h->lasting = 0;
+        }
+        return;
+    }
+    h->trouble[0] = '\0';
+    h->lasting = h->is_fenced ? h->lasting : 0; /* by a call, which says more */
+    h->heard_ns = now_ns;
+    if (h->id) {
+        mr_route_unfence(j->route, now_ns, h->id);
+    } else {
+        h->id = mr_route_add(j->route, now_ns);
+    }
+    h->is_fenced = false;
+    job_look(j);
+}
+
+/* ---- which there are ---- */
+
+static int host_open(struct host *h, const char *tls_name, struct mr_err *err)
+{
+    int rc = h->wire.client ? MR_OK
+                            : wire_open(&h->wire, h->job->loop, h->job->o, h->url, tls_name, err);
+
+    if (rc == MR_OK) {
+        const char *why = distrust_of(h->job, h);
+        wire_bound(&h->wire, h->job->answer_most ? h->job->answer_most : ANSWER_FIRST);
+        h->is_listed = true;
+        h->ask_at_ns = 0;
+        h->heard_ns = mr_now_ns();
+        h->is_fenced = h->is_distrusted = why != NULL;
+        trouble(h, why ? why : "no answer yet");
+    }
+    return rc;
+}
+
+static int host_put(struct job *j, size_t list, const char *url, const char *tls_name,
+                    struct mr_err *err)
+{
+    struct host *h = NULL;
+    bool is_first = false;
+
+    for (size_t i = 0; i < j->hosts.len && !h; i++) {
+        h = strcmp(j->hosts.at[i]->url, url) == 0 ? j->hosts.at[i] : NULL;
+    }
+    if (!h) {
+        if (j->hosts.len >= HOSTS_MOST) {
+            return MR_FAIL(err, MR_E_EXHAUSTED, "there are more than %d hosts", HOSTS_MOST);
+        }
+        h = MR_NEW(struct host);
+        *h = (struct host){.job = j, .url = mr_strndup(url, strlen(url))};
+        MR_VEC_PUSH(&j->hosts, h);
+        is_first = true;
+    }
+    h->list = h->is_listed ? h->list : list;
+    h->is_wanted = true;
+    h->is_new |= !h->is_listed;
+    const int rc = h->is_listed ? MR_OK : host_open(h, tls_name, err);
+    if (rc < 0 && is_first) {
+        j->hosts.len--;
+        wire_fini(&h->wire);
+        mr_free(h->url);
+        mr_free(h);
+    }
+    return rc;
+}
+
+int hosts_set(struct job *j, size_t list, const char *const *urls, size_t count,
+              const char *tls_name, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        j->hosts.at[i]->is_wanted = j->hosts.at[i]->list != list && j->hosts.at[i]->is_listed;
+        j->hosts.at[i]->is_new = false;
+    }
+    for (size_t i = 0; i < count && rc == MR_OK; i++) {
+        rc = host_put(j, list, urls[i], tls_name, err);
+    }
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        struct host *h = j->hosts.at[i];
+        if (h->is_listed && (rc == MR_OK ? !h->is_wanted : h->is_new)) {
+            mr_route_remove(j->route, mr_now_ns(), h->id);
+            h->is_listed = h->is_fenced = false;
+            h->id = 0;
+            trouble(h, "not in the list any more");
+        }
+    }
+    return rc;
+}
+
+int hosts_add_local(struct job *j, struct mr_err *err)
+{
+    struct host *h;
+    int rc;
+
+    MR_TRY(local_new(&j->local, j->loop, j->o, err));
+    MR_TRY(local_metadata(j->local, &j->arena, &j->metadata, err));
+    j->has_metadata = true;
+    h = MR_NEW(struct host);
+    *h = (struct host){.job = j, .list = LOCAL_LIST, .is_listed = true, .heard_ns = mr_now_ns()};
+    h->url = mr_strndup("", 0);
+    wire_open_local(&h->wire, j->o, j->local);
+    const char *why = distrust_of(j, h);
+    if (why) {
+        h->is_fenced = h->is_distrusted = true;
+        trouble(h, why);
+    } else {
+        h->id = mr_route_add(j->route, mr_now_ns());
+    }
+    snprintf(h->version, sizeof h->version, "%.*s", MR_STR_ARG(j->metadata.version));
+    MR_VEC_PUSH(&j->hosts, h);
+out:
+    return rc;
+}
+
+/* Where the model does not tell, an answer may take all of the memory. */
+void hosts_bound(struct job *j)
+{
+    const uint64_t memory = MR_MIN(j->o->memory_bytes, (uint64_t)INT64_MAX / 2);
+    uint64_t most = memory;
+
+    if (j->dialect->knows_bytes && j->dialect->knows_bytes(j)) {
+        const uint64_t rows =
+            j->dialect->takes_rows(j) ? MR_MAX(j->calls.rows.most, (uint64_t)1) : 1;
+        const uint64_t row = j->dialect->answer_bytes(j);
+        const uint64_t bytes =
+            row > UINT64_MAX / 4 / ANSWER_TEXT / rows ? UINT64_MAX / 4 : rows * row;
+        most = MR_MIN(bytes * (bytes < UINT64_MAX / 4 ? ANSWER_TEXT : 1) + ANSWER_HEAD,
+                      MR_MAX(memory, bytes + ANSWER_HEAD));
+    }
+    j->answer_most = MR_MAX((int64_t)most, ANSWER_LEAST);
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        wire_bound(&j->hosts.at[i]->wire, j->answer_most);
+    }
+}
+
+void hosts_tick(struct job *j, int64_t now_ns)
+{
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        struct host *h = j->hosts.at[i];
+        if (!h->is_listed && h->wire.client && h->in_flight == 0) {
+            wire_close(&h->wire);
+        }
+        if (h->is_listed && (!h->id || h->is_fenced) && !h->is_distrusted && !h->is_asking &&
+            now_ns >= h->ask_at_ns) {
+            h->is_asking = true;
+            j->dialect->ask(h, ASK_TIMEOUT_NS);
+        }
+    }
+}
+
+void hosts_close(struct job *j)
+{
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        wire_close(&j->hosts.at[i]->wire);
+    }
+}
+
+void hosts_free(struct job *j)
+{
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        wire_fini(&j->hosts.at[i]->wire);
+        figures_fini(&j->hosts.at[i]->figures);
+        mr_free(j->hosts.at[i]->url);
+        mr_free(j->hosts.at[i]);
+    }
+    MR_VEC_FINI(&j->hosts);
+}

@@ -1,0 +1,799 @@
+/* A job from begin to end, on the loop's thread.
+ *
+ *   asking    until a host has told the model's metadata; without them neither columns nor files can be checked
+ *   running   the reader brings extents, hosts answer, the committer writes
+ *   ending    everything is read and settled, or the job was stopped or failed: what is settled is committed
+ *
+ * A job that failed for its disk is begun again in the same process, and waits in `asking` (disk.h).
+ *
+ * Setting up between the first two phases blocks the loop; nothing else is going on then. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "batch/common/job.h"
+#include "batch/common/plan.h"
+#include "batch/files/file.h"
+#include "batch/protocols/oip/declared.h"
+#include "batch/protocols/openai/openai.h"
+#include "batch/results/sink.h"
+#include "codec/json.h"
+#include "table/store.h"
+#include "tensor/tensor.h"
+
+#define ANSWER_LEAST_NS (300 * MR_NS_PER_S) /* language models queue, and may say a lot */
+#define TICK_NS         (MR_NS_PER_S / 5)
+#define SHARE_FROM      10000 /* rows before the share of dead ones is looked at */
+#define REPORT_BYTES    (64 << 20)
+#define READING_LEAST   (UINT64_C(256) << 20) /* that a library may take for decoding and queries */
+#define BLOCKS_KEPT     (16 << 20)            /* for the next answers; beside the budget */
+#define BLOCKS_BESIDE   (32 << 20)
+
+static bool is_dead_too_often(struct job *j, struct mr_err *err)
+{
+    const struct mr_batch_options *o = j->o;
+    const uint64_t dead = j->before.dead + j->dead_rows;
+    const uint64_t rows = j->before.rows + j->before.dead + j->read_rows;
+
+    if (j->retry) {
+        return false; /* there is none that was not there */
+    }
+    if (dead > o->max_dead_rows) {
+        mr_err_set(err, MR_E_EXHAUSTED, MR_HERE,
+                   "%llu dead letters of %llu rows, more than --max-dead %llu",
+                   (unsigned long long)dead, (unsigned long long)rows,
+                   (unsigned long long)o->max_dead_rows);
+        return true;
+    }
+    if (rows >= SHARE_FROM && (double)dead > o->max_dead_share * (double)rows) {
+        mr_err_set(err, MR_E_EXHAUSTED, MR_HERE,
+                   "%llu dead letters of %llu rows, more than --max-dead-percent %g",
+                   (unsigned long long)dead, (unsigned long long)rows, 100 * o->max_dead_share);
+        return true;
+    }
+    return false;
+}
+
+void job_settled(struct job *j, struct extent *e)
+{
+    struct mr_err err;
+
+    for (size_t i = 0; i < j->open.len; i++) {
+        if (j->open.at[i] == e) {
+            j->open.at[i] = j->open.at[--j->open.len];
+            break;
+        }
+    }
+    if (j->plan) {
+        int rc = plan_put(j, e, &err);
+        if (rc < 0) {
+            job_fail(j, rc, &err);
+        }
+        return;
+    }
+    committer_put(&j->committer, e);
+    if (!j->is_accepted && is_dead_too_often(j, &err)) {
+        j->is_accepted = j->o->pauses; /* whoever resumes it has seen it */
+        job_stop(j, &err);
+    }
+}
+
+/* ---- setting up ---- */
+
+/* Whether the table of results has a name that can be told. */
+static int output_check(const struct mr_batch_options *o, struct mr_err *err)
+{
+    struct mr_buf name;
+
+    mr_buf_init(&name, 0);
+    int rc = mr_store_name(o->output_database, o->output_table, &name, err);
+    mr_buf_fini(&name);
+    return rc;
+}
+
+/* Where the files are, however they were named. */
+static void places_put(const struct job *j, struct mr_buf *b)
+{
+    mr_buf_char(b, '[');
+    for (size_t i = 0; i < mr_source_file_count(j->source); i++) {
+        const char *path = mr_source_path(j->source, i);
+        char *place = realpath(path, NULL);
+        mr_buf_c(b, i ? "," : "");
+        mr_json_put_string(b, mr_str_c(place ? place : path));
+        free(place); /* NOLINT: the library's */
+    }
+    mr_buf_char(b, ']');
+}
+
+static int facts_open(struct job *j, struct mr_err *err)
+{
+    const struct mr_batch_options *o = j->o;
+    const size_t files = mr_source_file_count(j->source);
+    struct mr_manifest_fact *facts =
+        MR_NEW_ARRAY(struct mr_manifest_fact, files + 12 + DIALECT_FACTS);
+    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 12 + DIALECT_FACTS);
+    struct key {
+        char text[64];
+    } *keys = MR_NEW_ARRAY(struct key, files + 12 + DIALECT_FACTS);
+    const char *told_keys[DIALECT_FACTS];
+    struct mr_buf told[DIALECT_FACTS];
+    size_t n = 0;
+    char type[256];
+
+    for (size_t i = 0; i < DIALECT_FACTS; i++) {
+        mr_buf_init(&told[i], 0);
+    }
+    const size_t told_count = j->dialect->facts ? j->dialect->facts(j, told_keys, told) : 0;
+#define FACT(name)                                                                                 \
+    facts[n].key = (name);                                                                         \
+    mr_buf_init(&texts[n], 0)
+    FACT("model");
+    mr_json_put_string(&texts[n++], mr_str_c(o->model));
+    FACT("inputs");
+    mr_buf_char(&texts[n], '[');
+    for (size_t i = 0; i < files; i++) {
+        mr_buf_c(&texts[n], i ? "," : "");
+        mr_json_put_string(&texts[n], mr_str_c(mr_source_file(j->source, i).path));
+    }
+    facts[n].is_place = true;
+    mr_buf_char(&texts[n++], ']');
+    FACT(MR_MANIFEST_PLACES);
+    facts[n].is_place = true;
+    places_put(j, &texts[n++]);
+    for (size_t i = 0; i < told_count; i++) {
+        FACT(told_keys[i]);
+        texts[n++] = told[i];
+    }
+    if (o->source.query) {
+        FACT("query");
+        mr_json_put_string(&texts[n++], mr_str_c(o->source.query));
+    }
+    if (o->output_database) {
+        struct mr_buf name;
+        mr_buf_init(&name, 0);
+        mr_store_name(o->output_database, o->output_table, &name, NULL);
+        FACT("table of results");
+        mr_json_put_string(&texts[n++], mr_buf_view(&name));
+        mr_buf_fini(&name);
+    }
+    if (o->order != MR_BATCH_UNORDERED) {
+        FACT("order");
+        mr_buf_c(&texts[n++], "\"of the input\"");
+    }
+    if (o->shard_count) {
+        FACT(MR_SHARD_FACT);
+        mr_buf_printf(&texts[n++], "{\"shard\":" MR_SHARD_NAME_FORMAT ",\"of_counted_rows\":%llu}",
+                      (size_t)o->shard, (size_t)o->shard_count,
+                      (unsigned long long)j->shard.counted_rows);
+    }
+    if (o->objects) {
+        FACT("place of results");
+        mr_json_put_string(&texts[n++], mr_str_c(o->objects));
+    }
+    FACT("results");
+    const struct mr_schema *schema = batch_outputs_schema(j->outputs);
+    mr_buf_char(&texts[n], '{');
+    for (size_t i = 0; i < schema->count; i++) {
+        mr_buf_c(&texts[n], i ? "," : "");
+        mr_json_put_string(&texts[n], mr_str_c(schema->fields[i].name));
+        mr_buf_printf(&texts[n], ":\"%s\"", mr_field_text(&schema->fields[i], type, sizeof type));
+    }
+    mr_buf_char(&texts[n++], '}');
+    FACT("model version");
+    facts[n].is_model = true;
+    mr_json_put_string(&texts[n++], j->metadata.version);
+    FACT("model inputs");
+    facts[n].is_model = true;
+    mr_buf_char(&texts[n], '{');
+    for (size_t i = 0; i < j->metadata.input_count; i++) {
+        const struct mr_oip_io *io = &j->metadata.inputs[i];
+        mr_buf_c(&texts[n], i ? "," : "");
+        mr_json_put_string(&texts[n], io->name);
+        mr_buf_printf(&texts[n], ":\"%s%s\"", mr_dtype_name(io->dtype),
+                      mr_shape_text(io->shape, io->rank, type, sizeof type));
+    }
+    mr_buf_char(&texts[n++], '}');
+    for (size_t i = 0; i < files; i++) {
+        const struct mr_source_file f = mr_source_file(j->source, i);
+        snprintf(keys[n].text, sizeof keys[n].text, "input %zu", i);
+        FACT(keys[n].text);
+        facts[n].is_input = true;
+        if (f.state) {
+            mr_buf_c(&texts[n++], f.state);
+            continue;
+        }
+        mr_buf_printf(&texts[n++], "{\"bytes\":%llu,\"mtime_ns\":%lld}",
+                      (unsigned long long)f.bytes, (long long)f.mtime_ns);
+    }
+#undef FACT
+    for (size_t i = 0; i < n; i++) {
+        facts[i].json = mr_buf_cstr(&texts[i]);
+    }
+    const struct mr_manifest_options options = {.accept_changed_input = o->accepts_changed_input,
+                                                .accept_changed_model = o->accepts_changed_model,
+                                                .verify_content = o->verifies};
+    int rc = mr_manifest_open(&j->manifest, j->folder, facts, n, &options, err);
+    for (size_t i = 0; i < n; i++) {
+        mr_buf_fini(&texts[i]);
+    }
+    mr_free(texts);
+    mr_free(keys);
+    mr_free(facts);
+    return rc;
+}
+
+static void shard_take(struct job *j)
+{
+    const size_t files = mr_source_file_count(j->source);
+    int64_t *rows = MR_NEW_ARRAY(int64_t, files + 1);
+
+    for (size_t i = 0; i < files; i++) {
+        rows[i] = mr_source_file(j->source, i).rows;
+    }
+    shard_begin(&j->shard, j->o->shard, j->o->shard_count, rows, files);
+    mr_free(rows);
+}
+
+/* Wanted are the columns of the model and, as they are, those to keep. */
+static void carried_want(struct job *j)
+{
+    for (size_t i = 0; i < j->o->carried_count; i++) {
+        const char *name = j->o->carried[i];
+        if (mr_schema_find(&j->wanted, mr_str_c(name)) < 0) {
+            mr_schema_add(&j->wanted, &(struct mr_field){.name = (char *)(uintptr_t)name,
+                                                         .type = MR_COLUMN_NONE});
+        }
+    }
+}
+
+/* Where nothing tells the columns, there are no rows: they are as the model takes them, and texts. */
+static const struct mr_schema *columns_of(struct job *j)
+{
+    if (j->o->filter || mr_source_schema(j->source)->count > 0) {
+        return mr_source_schema(j->source);
+    }
+    for (size_t i = 0; i < j->wanted.count; i++) {
+        struct mr_field *f = &j->wanted.fields[i];
+        if (!batch_outputs_has_place(f->name)) {
+            mr_schema_add(&j->columns, f);
+            f = &j->columns.fields[j->columns.count - 1];
+            f->type = f->type == MR_COLUMN_NONE ? MR_COLUMN_STRING : f->type;
+            f->is_nullable = true;
+        }
+    }
+    return &j->columns;
+}
+
+/* What there is to warn of, once nothing keeps the job from running. */
+static void set_up_tell(const struct job *j)
+{
+    control_tell(j->batch);
+    if (j->o->has_default_key) {
+        mr_log(MR_LOG_WARN, "batch.no_keep",
+               "reason=results have only the place of a row in the input as its key (%s%s); --keep "
+               "COLUMN takes columns of the input along, --keep '' none",
+               j->o->carried[0], j->o->carried_count > 1 ? ", file_row_number" : "");
+    }
+}
+
+/* A job that never ran must not keep its folder from the next one, which has other options. */
+static int sink_open(struct job *j, struct mr_err *err)
+{
+    const int rc = j->sink->open ? j->sink->open(j, err) : MR_OK;
+
+    if (rc == MR_E_INVALID || rc == MR_E_UNSUPPORTED || rc == MR_E_FORBIDDEN ||
+        rc == MR_E_NOT_FOUND || rc == MR_E_EXISTS) {
+        mr_manifest_forget(&j->manifest);
+    }
+    return rc;
+}
+
+static int job_set_up(struct job *j, struct mr_err *err)
+{
+    const struct mr_batch_options *o = j->o;
+    struct mr_source_options source = o->source;
+    int rc;
+
+    MR_TRY(j->dialect->want(j, err));
+    carried_want(j);
+    source.wanted = &j->wanted;
+    source.reads_wanted_only = true;
+    source.memory_bytes = o->filter ? o->memory_bytes : MR_MAX(READING_LEAST, o->memory_bytes / 2);
+    source.outage_ns = o->max_outage_ns;
+    source.sink = o->output_database;
+    source.is_stopped = batch_has_stop;
+    source.ctx = j->batch;
+    const struct mr_s3_options s3 = storage_options(j);
+    source.s3 = &s3;
+    MR_TRY(mr_source_open(&j->source, &source, err));
+    shard_take(j);
+    MR_TRY(j->dialect->bind(j, columns_of(j), err));
+    hosts_bound(j);
+    if (o->grows_calls && j->dialect == &dialect_oip && j->dialect->takes_rows(j) && !j->plan &&
+        !o->retries_dead) {
+        grow_begin(&j->calls.grow);
+    }
+    if (j->plan) {
+        MR_TRY(plan_begin(j, err));
+        return reader_start(&j->reader, j, err);
+    }
+    if (o->filter) {
+        MR_TRY(committer_start(&j->committer, j, err));
+        return reader_start(&j->reader, j, err);
+    }
+    MR_TRY(o->output_database ? output_check(o, err) : MR_OK);
+    MR_TRY(facts_open(j, err));
+    MR_TRY(mr_manifest_stop(j->manifest, NULL, err));
+    MR_TRY(distrust_recompute(j, true, err));
+    canary_new(j);
+    j->was_finished = mr_manifest_is_finished(j->manifest);
+    MR_TRY(sink_open(j, err));
+    if (o->retries_dead) {
+        MR_TRY(retry_new(&j->retry, j, err));
+        j->total_rows = (int64_t)retry_rows(j->retry);
+    } else {
+        j->before = mr_manifest_totals(j->manifest);
+        j->total_rows = shard_rows(&j->shard, j->source);
+    }
+    MR_TRY(committer_start(&j->committer, j, err));
+    MR_TRY(reader_start(&j->reader, j, err));
+    set_up_tell(j);
+out:
+    return rc;
+}
+
+/* ---- what is going on ---- */
+
+static int outage_look(struct job *j, int64_t now_ns, struct mr_err *err)
+{
+    int64_t since_ns = j->begin_ns;
+    const struct host *h = NULL;
+
+    if (j->is_paused || j->is_finishing || j->hold.until_ns > now_ns ||
+        (j->phase == JOB_RUNNING && !mr_route_is_stalled(j->route, &since_ns))) {
+        return MR_OK;
+    }
+    since_ns = MR_MAX(since_ns, j->resumed_ns);
+    if (now_ns - since_ns <
+        (j->plan ? MR_MIN(PLAN_NS, j->o->max_outage_ns) : j->o->max_outage_ns)) {
+        return MR_OK;
+    }
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        h = h && h->trouble[0] ? h : j->hosts.at[i];
+    }
+    const struct cause *last = h && h->trouble[0] ? NULL : view_last_cause(j);
+    h = last ? last->host : h;
+    const char *why = last ? last->text : h ? h->trouble : "";
+    return MR_FAIL(err, MR_E_UNAVAILABLE, "no host has worked for %lld s%s%s%s%s",
+                   (long long)((now_ns - since_ns) / MR_NS_PER_S), h ? "; " : "",
+                   h ? h->wire.address : "", why[0] ? ": " : "", why);
+}
+
+static void on_tick(struct mr_timer *t)
+{
+    struct job *j = MR_CONTAINER_OF(t, struct job, tick);
+    const int64_t now_ns = mr_now_ns();
+    struct mr_err err;
+
+    if (atomic_load_explicit(&j->batch->stops, memory_order_relaxed) > 0) {
+        mr_err_set(&err, MR_E_CANCELLED, MR_HERE, "stopped");
+        job_fail(j, MR_E_CANCELLED, &err);
+        return;
+    }
+    discover_tick(j, now_ns);
+    hosts_tick(j, now_ns);
+    if (j->plan && j->phase == JOB_RUNNING && plan_is_over(j, now_ns)) {
+        job_end(j);
+        return;
+    }
+    int rc = outage_look(j, now_ns, &err);
+    if (rc == MR_OK && !j->is_paused && !j->is_finishing && j->hold.until_ns <= now_ns) {
+        rc = hosts_look(j, now_ns, &err);
+    }
+    if (rc == MR_OK && j->o->filter) {
+        rc = filter_look(j, &err);
+    }
+    if (rc < 0) {
+        job_fail(j, rc, &err);
+        return;
+    }
+    canary_tick(j, now_ns);
+    calls_tick(j);
+    if (view_mark(j, now_ns)) {
+        mr_block_age();
+        view_tell(j);
+    }
+    calls_pump(j);
+    job_look(j);
+}
+
+void job_look(struct job *j)
+{
+    struct mr_err err;
+
+    if (j->phase == JOB_ASKING && j->has_metadata && mr_now_ns() >= j->hold.until_ns) {
+        int rc = job_set_up(j, &err);
+        j->phase = JOB_RUNNING;
+        if (rc < 0) {
+            j->may_go_on = j->hold.since_ns > 0 && disk_is_at_fault(&err);
+            j->is_refused = !j->may_go_on;
+            job_fail(j, rc, &err);
+            return;
+        }
+    }
+    if (j->phase == JOB_RUNNING && j->is_read && j->open.len == 0 && !j->is_finishing &&
+        !canary_is_asking(j) && !j->pause_reason[0]) {
+        j->is_finishing = true;
+        canary_end(j);
+        if (j->manifest) {
+            committer_finish(&j->committer); /* which ends it, and may have to wait for a disk */
+        } else {
+            job_end(j);
+        }
+    }
+}
+
+/* ---- the end ---- */
+
+/* Has each row of the input an outcome? Whoever has read all of it knows; otherwise the first row without one is looked
+ * for. Behind the reader, whose source it is. */
+static int job_is_whole(struct job *j, bool *out, struct mr_err *err)
+{
+    bool is_whole = j->retry || j->reader.rc == MR_OK;
+    int rc = MR_OK;
+
+    const size_t files = j->retry && !j->was_finished ? mr_source_file_count(j->source) : 0;
+    for (uint32_t i = 0; i < files && is_whole; i++) {
+        struct mr_rows *rows = NULL;
+        struct mr_range gap;
+        if (shard_gap(&j->shard, i, mr_manifest_done(j->manifest, i), 0, &gap)) {
+            rc = mr_source_read(j->source, i, gap.first, 1, 1, &rows, err);
+            if (j->o->source.skips_bad_files && reader_passes(j, rc)) {
+                continue;
+            }
+            MR_TRY(rc);
+            is_whole = !rows;
+            mr_rows_unref(&rows);
+        }
+    }
+    *out = is_whole;
+out:
+    return rc;
+}
+
+static int job_finish(struct job *j, struct mr_buf *out_report, struct mr_err *err)
+{
+    struct mr_buf report;
+    bool is_whole = false;
+    int rc = j->rc == MR_OK ? job_is_whole(j, &is_whole, err) : MR_OK;
+
+    mr_buf_init(&report, REPORT_BYTES);
+    report_put(j, &report);
+    const bool has_changed = j->retry || !mr_manifest_is_finished(j->manifest);
+    if (rc == MR_OK && j->rc == MR_OK && distrust_is_left(j, err)) {
+        rc = err->status;
+        is_whole = false;
+        j->batch->is_stopped = true;
+        mr_manifest_stop(j->manifest, err->msg, NULL);
+    } else if (rc == MR_OK && j->rc == MR_OK && j->retry && j->batch->has_taken_back) {
+        rc = MR_FAIL(err, MR_E_INVALID,
+                     "results of a host that answered wrongly were taken back; batch run does "
+                     "their rows again");
+        j->batch->is_stopped = true;
+    }
+    if (is_whole && has_changed && j->sink->publish) {
+        rc = j->sink->publish(j, err);
+    }
+    if (rc == MR_OK && is_whole && !mr_manifest_is_finished(j->manifest)) {
+        bool may_reopen;
+        rc = mr_manifest_finish(j->manifest, mr_buf_view(&report), err);
+        j->may_go_on =
+            rc < 0 &&
+            (mr_manifest_is_sound(j->manifest, &may_reopen) ? disk_is_at_fault(err) : may_reopen);
+    }
+    if (out_report && !j->may_go_on && !j->begins_again) {
+        mr_buf_str(out_report, mr_buf_view(&report));
+    }
+    mr_buf_fini(&report);
+    return rc;
+}
+
+static void job_free(struct job *j)
+{
+    j->batch->job = NULL;
+    calls_drop(j);
+    mr_timer_stop(&j->tick);
+    discover_stop(j);
+    if (j->local) {
+        local_close(j->local);
+    }
+    hosts_close(j);
+    mr_loop_settle(j->loop); /* mails to this job */
+    local_free(&j->local);
+    for (size_t i = 0; i < j->open.len; i++) {
+        extent_free(&j->open.at[i]);
+    }
+    MR_VEC_FINI(&j->open);
+    MR_VEC_FINI(&j->calls.extents);
+    if (j->calls.witness) {
+        extent_free(&j->calls.witness);
+    }
+    canary_free(&j->canary);
+    MR_VEC_FINI(&j->calls.in_flight);
+    hosts_free(j);
+    mr_route_free(&j->route);
+    retry_free(&j->retry);
+    if (j->sink && j->sink->close) {
+        j->sink->close(j);
+    }
+    mr_manifest_close(&j->manifest);
+    if (j->plan) {
+        plan_drop(j->plan);
+    }
+    if (j->dialect && j->dialect->free) {
+        j->dialect->free(j);
+    }
+    reader_fini(&j->reader);
+    batch_outputs_free(&j->outputs);
+    batch_bind_free(&j->bind);
+    if (j->source) {
+        mr_source_close(&j->source);
+    }
+    shard_fini(&j->shard);
+    mr_freep(&j->folder);
+    mr_schema_fini(&j->wanted);
+    mr_schema_fini(&j->columns);
+    mr_arena_fini(&j->arena);
+    credits_fini(&j->credits);
+}
+
+static int folder_find(struct job *j, struct mr_err *err)
+{
+    const struct mr_batch_options *o = j->o;
+    const bool make = !j->plan && !o->retries_dead;
+
+    if (o->shard_count) {
+        return shard_folder(&j->folder, o->folder, o->shard, o->shard_count, make, err);
+    }
+    j->folder = o->folder ? mr_strndup(o->folder, strlen(o->folder)) : NULL;
+    return MR_OK;
+}
+
+static int job_is_there(const struct job *j, struct mr_err *err)
+{
+    struct mr_manifest_totals totals;
+    bool is_finished;
+    uint32_t epoch;
+    int64_t pid;
+
+    return mr_manifest_look(j->folder, &totals, &is_finished, &epoch, &pid, NULL, err);
+}
+
+static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
+{
+    const struct mr_route_options route = {
+        .max_limit = j->o->max_in_flight,
+        .max_timeout_ns = j->o->max_timeout_ns,
+        .min_timeout_ns = j->o->openai ? ANSWER_LEAST_NS : 0,
+        .max_weight = j->o->openai ? j->o->openai->max_tokens_in_flight : 0,
+        .seed = (uint64_t)mr_wall_ns()};
+    struct mr_err late;
+    int rc;
+
+    j->begin_ns = mr_now_ns();
+    j->total_rows = -1;
+    call_rows_set(&j->calls.rows, j->o->batch_rows);
+    atomic_init(&j->batch_rows, j->o->batch_rows);
+    j->max_in_flight = j->o->max_in_flight;
+    j->dialect = !j->o->openai                            ? &dialect_oip
+                 : j->o->openai->api == MR_BATCH_API_FILE ? &dialect_openai_file
+                                                          : &dialect_openai;
+    j->sink = j->o->output_database ? &sink_table : j->o->objects ? &sink_objects : &sink_files;
+    credits_init(&j->credits, j->o->memory_bytes);
+    /* Answers that are on their way are not in the credits before they are whole: hosts whose answers have no end must not
+     * take more than this. Calls end there as if hosts were busy, and no new ones begin from three quarters of it on. */
+    mr_block_set_budget(j->o->memory_bytes + j->o->memory_bytes / 3 + BLOCKS_BESIDE,
+                        MR_MIN(j->o->memory_bytes / 8, (uint64_t)BLOCKS_KEPT));
+    mr_arena_init(&j->arena, 4096, 64 << 20);
+    j->route = mr_route_new(&route, j->begin_ns);
+    MR_TRY(j->o->openai ? openai_new(&j->openai, j->o, err) : MR_OK);
+    if (j->o->folder && !j->batch->folder) {
+        j->batch->folder_there = batch_file_folders_there(j->o->folder);
+    }
+    MR_TRY(folder_find(j, err));
+    if (j->folder && !j->plan && !j->batch->folder) {
+        j->batch->folder = mr_strndup(j->folder, strlen(j->folder));
+    }
+    MR_TRY(j->o->retries_dead ? job_is_there(j, err) : MR_OK);
+    MR_TRY(j->o->repository ? hosts_add_local(j, err) : MR_OK);
+    MR_TRY(discover_start(j, err));
+    if (!j->plan && !j->o->filter) {
+        MR_TRY(control_open(j, err));
+    }
+    hosts_tick(j, j->begin_ns);
+    job_look(j);
+    mr_timer_start(j->loop, &j->tick, TICK_NS, TICK_NS, on_tick);
+    mr_loop_run(j->loop);
+    if (!j->may_go_on && !j->begins_again) {
+        control_close(j->batch);
+    }
+    calls_drop(j);
+    reader_stop(&j->reader);
+    rc = committer_end(&j->committer, &late);
+    if (j->rc == MR_OK && rc < 0) {
+        j->rc = rc;
+        j->err = late;
+        j->may_go_on = j->committer.may_go_on;
+    }
+    if (j->rc == MR_OK) {
+        j->rc = reader_check(&j->reader, &j->err);
+    }
+    if (j->manifest && j->batch->distrusted.len > 0 && j->rc < 0 && !j->may_go_on) {
+        distrust_recompute(j, false, NULL); /* at once, as another process would know of nothing */
+    }
+    if (j->batch->is_stopped && j->manifest) {
+        mr_manifest_stop(j->manifest, j->err.msg, NULL); /* the exit status says it, too */
+    }
+    if (!j->may_go_on && !j->begins_again) {
+        view_tell(j);
+    }
+    rc = j->manifest ? job_finish(j, out_report, err) : MR_OK;
+    rc = rc == MR_OK && j->rc == MR_OK && j->plan ? plan_end(j, err) : rc;
+    if (j->rc < 0) {
+        rc = j->rc;
+        *err = j->err;
+    }
+out:
+    job_free(j);
+    return rc;
+}
+
+/* ---- from outside ---- */
+
+int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *o, struct mr_err *err)
+{
+    const struct {
+        bool is_wrong;
+        const char *text;
+    } checks[] = {
+        {o->filter ? !o->source.stream : o->source.path_count == 0 && !o->source.query,
+         "there is no input"},
+        {o->source.query && o->source.path_count > 0 &&
+             mr_database_kind_of(o->source.paths[0]) == MR_DATABASE_IS_NONE,
+         "the input is a query or files, and both were given"},
+        {!o->output_database != !o->output_table,
+         "results go to a table of a database, and only one of the two was named"},
+        {o->output_database && mr_database_kind_of(o->output_database) == MR_DATABASE_IS_NONE,
+         "results go to a database: sqlite:FILE or postgresql://..."},
+        {o->output_database && o->objects,
+         "results go to a table or to objects, and both were named"},
+        {o->objects && !mr_s3_is_uri(o->objects), "objects for results are s3://bucket/prefix/"},
+        {o->output_database && o->order != MR_BATCH_UNORDERED,
+         "a table has no order: the order of the results is for files"},
+        {!o->filter && (!o->folder || !o->folder[0]), "there is no folder for the job"},
+        {o->shard_count > 0 && o->shard >= o->shard_count, "there is no such shard"},
+        {(!o->model || !o->model[0] || strlen(o->model) > 256) &&
+             !(!o->model && o->openai && o->openai->api == MR_BATCH_API_FILE),
+         "the model has no name, or one of more than 256 bytes"},
+        {o->version && (!o->version[0] || strlen(o->version) > 32),
+         "the version is empty or longer than 32 bytes"},
+        {o->host_count == 0 && !o->repository, "there are no hosts"},
+        {o->batch_rows == 0, "a call takes at least one row"},
+        {o->max_attempts == 0, "a row gets at least one attempt"},
+        {o->max_in_flight == 0, "a host gets at least one call"},
+        {o->memory_bytes < (1 << 20), "the memory must be 1 MiB at least"},
+    };
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
+        if (checks[i].is_wrong) {
+            return MR_FAIL(err, MR_E_INVALID, "%s", checks[i].text);
+        }
+    }
+    struct mr_oip_metadata declared = {0};
+    struct mr_arena arena;
+    mr_arena_init(&arena, 4096, 1 << 20);
+    int rc = declared_fill(o, &arena, &declared, err);
+    mr_arena_fini(&arena);
+    if (rc < 0) {
+        return rc;
+    }
+    *out = MR_NEW(struct mr_batch);
+    (*out)->o = o;
+    return MR_OK;
+}
+
+void mr_batch_on_view(struct mr_batch *b, void (*fn)(void *ctx, const struct mr_batch_view *view),
+                      void *ctx)
+{
+    b->on_view = fn;
+    b->view_ctx = ctx;
+}
+
+/* It failed for the disk: what a further start, which waits first, has to know. */
+static bool may_begin_again(struct job *j, const struct mr_err *err, struct disk_hold *io)
+{
+    if (!j->may_go_on || atomic_load_explicit(&j->batch->stops, memory_order_relaxed) > 0) {
+        return false;
+    }
+    *io = j->committer.job ? j->committer.hold : *io; /* none, if it was well meanwhile */
+    disk_fails(io, j, err);
+    return !disk_is_lost(io, j);
+}
+
+int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *err)
+{
+    struct disk_hold hold = {0};
+    char pause_reason[sizeof((struct job *)NULL)->pause_reason] = "";
+    bool is_paused = false;
+    bool is_accepted = false;
+    bool is_over = false;
+    int rc;
+
+    MR_TRY(mr_loop_new(&b->loop, NULL, err));
+    while (!is_over) {
+        struct job *j = b->job = MR_NEW(struct job);
+        *j = (struct job){.batch = b,
+                          .o = b->o,
+                          .loop = b->loop,
+                          .hold = hold,
+                          .is_paused = is_paused,
+                          .is_accepted = is_accepted};
+        memcpy(j->pause_reason, pause_reason, sizeof pause_reason);
+        rc = job_run(j, out_report, err);
+        is_paused = j->is_paused;
+        is_accepted = j->is_accepted;
+        memcpy(pause_reason, j->pause_reason, sizeof pause_reason);
+        if (rc == MR_OK || j->begins_again) {
+            is_over = rc == MR_OK || atomic_load(&b->stops) > 0;
+        } else {
+            is_over = !may_begin_again(j, err, &hold);
+        }
+        mr_free(j);
+    }
+    control_close(b);
+    mr_loop_free(&b->loop);
+    if (b->folder) { /* nothing is removed of a job that has begun */
+        batch_file_remove_folders(b->folder, b->folder_there);
+    }
+out:
+    return rc;
+}
+
+int mr_batch_plan(struct mr_batch *b, struct mr_batch_plan *out, struct mr_err *err)
+{
+    struct mr_batch_plan found = {0};
+    struct plan plan = {.out = &found, .fd = -1};
+    int rc;
+
+    MR_TRY(mr_loop_new(&b->loop, NULL, err));
+    struct job *j = b->job = MR_NEW(struct job);
+    *j = (struct job){.batch = b, .o = b->o, .loop = b->loop, .plan = &plan};
+    rc = job_run(j, NULL, err);
+    mr_free(j);
+    mr_loop_free(&b->loop);
+    if (rc == MR_OK) {
+        *out = found;
+    }
+out:
+    return rc;
+}
+
+void mr_batch_stop(struct mr_batch *b)
+{
+    atomic_fetch_add_explicit(&b->stops, 1, memory_order_relaxed);
+}
+
+bool mr_batch_is_stopped(const struct mr_batch *b)
+{
+    return b->is_stopped;
+}
+
+void mr_batch_free(struct mr_batch **b)
+{
+    if (*b) {
+        distrust_free(*b);
+        mr_free((*b)->folder);
+    }
+    mr_freep(b);
+}

@@ -1,0 +1,271 @@
+/* The reader: what is not done yet, stretch by stretch, as far as the budget allows.
+ *
+ * It takes credit for the largest stretch before it reads one, or for a row as large as those before, and gives back what
+ * the rows, their requests and their answers will not need. A stretch has about as many rows as hosts have answered of late: one that is done in part is done again after a
+ * crash. How much answers need is what those before them took; where nothing tells before the first one, a few rows go
+ * ahead, and all others wait for what becomes of them: until then all credit is wanted, also that of rows which only wait
+ * for their commit. It alone touches the source. The manifest's ranges of earlier starts are copied before it begins, as
+ * commits of this start change the manifest meanwhile. When dead letters are tried again, all but their rows counts as
+ * done. Where a file is damaged it goes on behind the damage, if the format tells where that is, or with the next file. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "batch/calls/cadence.h"
+#include "batch/common/job.h"
+#include "batch/common/plan.h"
+
+#define AHEAD_ROWS 16 /* while nobody knows how large an answer is */
+
+static bool is_in_the_dark(const struct job *j)
+{
+    return !j->plan && !(j->dialect->knows_bytes && j->dialect->knows_bytes(j)) &&
+           atomic_load_explicit(&j->calls.answer_bytes, memory_order_relaxed) == 0;
+}
+
+static uint64_t extent_rows(const struct reader *r)
+{
+    const struct job *j = r->job;
+    const struct mr_batch_options *o = j->o;
+    if (j->plan) {
+        /* Small, so that each answer counts at once. */
+        return MR_MIN((uint64_t)o->batch_rows, PLAN_ROWS - r->rows);
+    }
+    if (o->filter) {
+        /* Small, as rows go out extent by extent, but many small calls are one. */
+        return MR_MAX((uint32_t)256, o->batch_rows);
+    }
+    /* Relaxed: whether a change is seen one stretch earlier or later does not matter. */
+    const uint32_t batch = atomic_load_explicit(&j->batch_rows, memory_order_relaxed);
+    const uint64_t recent = atomic_load_explicit(&j->calls.recent_rows, memory_order_relaxed);
+    const uint64_t rows = cadence_extent_rows(recent, j->dialect->extent_rows(j));
+    return o->extent_rows              ? o->extent_rows
+           : j->dialect->takes_rows(j) ? MR_MAX(rows, (uint64_t)batch)
+                                       : rows;
+}
+
+/* Waits for credit; `is_much`: also for what only a commit gives back. False: stopped. */
+static bool take(struct reader *r, uint64_t bytes, bool is_much)
+{
+    struct job *j = r->job;
+
+    waits_begin(&r->waits);
+    if (is_much) {
+        committer_want(&j->committer, true);
+    }
+    const bool ok = credits_take(&j->credits, bytes);
+    if (is_much) {
+        committer_want(&j->committer, false);
+    }
+    waits_end(&r->waits);
+    return ok;
+}
+
+/* All credit is free for a moment. False: stopped. */
+static bool ahead_ended(struct reader *r)
+{
+    const uint64_t all = credits_limit(&r->job->credits);
+    const bool ok = take(r, all, true);
+
+    if (ok) {
+        credits_give(&r->job->credits, all);
+    }
+    return ok;
+}
+
+/* MR_OK, or what ends the reading; *out NULL: the file has no row there. */
+static int extent_read(struct reader *r, uint32_t file, const struct mr_range *gap,
+                       struct extent **out)
+{
+    struct job *j = r->job;
+    /* Never all of them: what a table's rows hold until their commit would be waited for. */
+    const uint64_t limit = credits_limit(&j->credits);
+    const uint64_t most = MR_MIN(MR_MAX(limit / 4, UINT64_C(1) << 20), limit / 2);
+    struct mr_rows *got = NULL;
+
+    if (r->is_ahead && !ahead_ended(r)) {
+        return MR_FAIL(&r->err, MR_E_CANCELLED, "stopped");
+    }
+    const bool is_ahead = is_in_the_dark(j);
+    const uint64_t rows = MR_MIN(gap->end - gap->first, is_ahead ? AHEAD_ROWS : extent_rows(r));
+    const uint64_t per_row =
+        MR_MAX(j->dialect->answer_bytes(j),
+               atomic_load_explicit(&j->calls.answer_bytes, memory_order_relaxed)) +
+        atomic_load_explicit(&j->calls.request_bytes, memory_order_relaxed);
+    const uint64_t fair =
+        MR_MAX(MR_MIN(most, rows * per_row + (UINT64_C(4) << 20)), r->row_bytes + per_row);
+    if (!take(r, fair, fair > most)) {
+        return MR_FAIL(&r->err, MR_E_CANCELLED, "stopped");
+    }
+    r->is_ahead = is_ahead;
+    const int64_t begin_ns = mr_now_ns();
+    const uint64_t max_rows = MR_MAX(MR_MIN(rows, most / per_row), (uint64_t)1);
+    int rc = mr_source_read(j->source, file, gap->first, max_rows, most / 2, &got, &r->err);
+    atomic_fetch_add_explicit(&r->read_ns, mr_now_ns() - begin_ns, memory_order_relaxed);
+    credits_reserve(&j->credits,
+                    mr_source_bytes(j->source) +
+                        atomic_load_explicit(&j->calls.witness_bytes, memory_order_relaxed));
+    if (rc < 0 || !got) {
+        credits_give(&j->credits, fair);
+        return rc;
+    }
+    r->row_bytes = MR_MAX(got->bytes / got->count, r->row_bytes - r->row_bytes / 16);
+    struct extent *e = MR_NEW(struct extent);
+    *e = (struct extent){.job = j, .file = file, .first = gap->first, .rows = got};
+    e->per_row = per_row;
+    e->credit = got->bytes + got->count * per_row;
+    credits_move(&j->credits, fair, e->credit);
+    *out = e;
+    return MR_OK;
+}
+
+static void extent_arrives(struct mr_mail *mail)
+{
+    struct extent *e = MR_CONTAINER_OF(mail, struct extent, mail);
+    calls_add(e->job, e);
+}
+
+bool reader_passes(const struct job *j, int rc)
+{
+    return !j->o->filter && !j->plan && (rc == MR_E_INVALID || rc == MR_E_IO);
+}
+
+/* The rows from `first` on cannot be read, for r->err. Returns where to go on. */
+static uint64_t bad_input(struct reader *r, uint32_t file, uint64_t first)
+{
+    const uint64_t after = mr_source_row_after(r->job->source, file, first);
+    const uint64_t end = after > first ? after : UINT64_MAX;
+
+    if (r->bad_count++ < BAD_INPUTS_MOST) {
+        char *why = mr_strndup(r->err.msg, strlen(r->err.msg));
+        MR_VEC_PUSH(&r->bad, ((struct bad_input){file, first, end, why}));
+        mr_log(MR_LOG_WARN, "batch.bad_input", "first_row=%llu reason=%s; other rows are done",
+               (unsigned long long)first, MR_LOG_STR(mr_str_c(why)));
+    }
+    return end;
+}
+
+static int file_read(struct reader *r, uint32_t file, const struct mr_ranges *done)
+{
+    struct mr_range gap;
+    uint64_t at = 0;
+
+    while (!atomic_load_explicit(&r->is_stopped, memory_order_relaxed) &&
+           !(r->job->plan && r->rows >= PLAN_ROWS) &&
+           shard_gap(&r->job->shard, file, done, at, &gap)) {
+        struct extent *e = NULL;
+        int rc = extent_read(r, file, &gap, &e);
+        if (rc < 0 && reader_passes(r->job, rc)) {
+            at = bad_input(r, file, gap.first);
+            continue;
+        }
+        if (rc < 0 || !e) {
+            return rc;
+        }
+        at = gap.first + e->rows->count;
+        r->rows += e->rows->count;
+        e->number = r->extents++;
+        e->mail.run = extent_arrives;
+        mr_loop_post(r->job->loop, &e->mail);
+    }
+    return MR_OK;
+}
+
+static void reading_ended(struct mr_mail *mail)
+{
+    struct reader *r = MR_CONTAINER_OF(mail, struct reader, ended);
+
+    r->job->is_read = true;
+    /* A source that waits notices by itself, and perhaps first, that somebody stops the job: not all has been read then. */
+    if (r->rc < 0 && !atomic_load_explicit(&r->is_stopped, memory_order_relaxed)) {
+        job_fail(r->job, r->rc, &r->err);
+    }
+    calls_pump(r->job); /* rows may wait for more */
+    job_look(r->job);
+}
+
+struct task {
+    struct reader *reader;
+    struct mr_ranges *done; /* of each file */
+    size_t count;
+};
+
+static void *reader_run(void *arg)
+{
+    struct task *t = arg;
+    struct reader *r = t->reader;
+
+    for (size_t i = 0; i < t->count; i++) {
+        if (r->rc == MR_OK) {
+            r->rc = file_read(r, (uint32_t)i, &t->done[i]);
+        }
+        mr_ranges_fini(&t->done[i]);
+    }
+    mr_free(t->done);
+    mr_free(t);
+    r->ended.run = reading_ended;
+    mr_loop_post(r->job->loop, &r->ended);
+    return NULL;
+}
+
+int reader_start(struct reader *r, struct job *j, struct mr_err *err)
+{
+    struct task *t = MR_NEW(struct task);
+    int rc = MR_OK;
+
+    r->job = j;
+    t->reader = r;
+    t->count = mr_source_file_count(j->source);
+    t->done = MR_NEW_ARRAY(struct mr_ranges, t->count + 1);
+    for (size_t i = 0; i < t->count && rc == MR_OK; i++) {
+        const struct mr_ranges *done =
+            j->manifest && !j->retry ? mr_manifest_done(j->manifest, (uint32_t)i) : NULL;
+        rc = j->retry ? retry_others(j->retry, (uint32_t)i, &t->done[i], err) : MR_OK;
+        for (size_t k = 0; done && k < done->len && rc == MR_OK; k++) {
+            rc = mr_ranges_add(&t->done[i], done->at[k].first, done->at[k].end, err);
+        }
+    }
+    rc = rc < 0 ? rc : mr_thread_start(&r->thread, "reader", reader_run, t, err);
+    r->is_started = rc == MR_OK;
+    if (rc < 0) {
+        for (size_t i = 0; i < t->count; i++) {
+            mr_ranges_fini(&t->done[i]);
+        }
+        mr_free(t->done);
+        mr_free(t);
+    }
+    return rc;
+}
+
+int reader_check(const struct reader *r, struct mr_err *err)
+{
+    if (r->bad_count == 0 || r->job->o->source.skips_bad_files) {
+        return MR_OK;
+    }
+    return MR_FAIL(
+        err, MR_E_INVALID,
+        "%llu part%s of the input cannot be read, all else is done: %s. Repair it and use "
+        "--accept-changed-input, or leave it out with --skip-bad-files",
+        (unsigned long long)r->bad_count, r->bad_count == 1 ? "" : "s", r->bad.at[0].why);
+}
+
+void reader_fini(struct reader *r)
+{
+    for (size_t i = 0; i < r->bad.len; i++) {
+        mr_free(r->bad.at[i].why);
+    }
+    MR_VEC_FINI(&r->bad);
+}
+
+void reader_stop(struct reader *r)
+{
+    if (r->is_started) {
+        atomic_store_explicit(&r->is_stopped, true, memory_order_relaxed);
+        credits_close(&r->job->credits);
+        if (!r->job->is_read) { /* otherwise the source is needed: is all of it done? */
+            mr_source_cancel(r->job->source);
+        }
+        pthread_join(r->thread, NULL);
+        r->is_started = false;
+    }
+}

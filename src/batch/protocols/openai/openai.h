@@ -1,0 +1,98 @@
+/* A job whose hosts speak OpenAI's API: what its files share. Private.
+ *
+ * Thread: the loop's, but for openai_new. */
+#ifndef MR_BATCH_OPENAI_H
+#define MR_BATCH_OPENAI_H
+
+#include "base/vec.h"
+#include "batch/common/job.h"
+#include "json_schema.h"
+#include "openai_answer.h"
+#include "template.h"
+
+enum openai_column {
+    OPENAI_TEXT, /* or the vector */
+    OPENAI_FINISH_REASON,
+    OPENAI_PROMPT_TOKENS,
+    OPENAI_COMPLETION_TOKENS,
+    OPENAI_MODEL,
+    OPENAI_COLUMNS,
+    OPENAI_PROPERTY = OPENAI_COLUMNS /* of an answer that is an object */
+};
+
+/** One of the results, behind those that are kept. */
+struct openai_output {
+    enum openai_column column;
+    size_t property;                  /* of the schema */
+    struct mr_column_builder builder; /* empty between calls */
+};
+
+/** What calls took, and what tells how much others will. */
+struct openai_tokens {
+    uint64_t used; /* in this start */
+    double bytes_each;
+    uint64_t answers;
+    struct mr_hist lengths; /* of answers */
+};
+
+struct openai {
+    const struct mr_batch_openai *o;
+    struct template *system;    /* NULL: none */
+    struct template *prompt;    /* NULL: there is a column of messages */
+    int messages;               /* the column; -1: none */
+    int file_columns[4];        /* openai_file.c */
+    char *authorization;        /* NULL: none. Never shown */
+    struct mr_buf tail;         /* of each call: its parameters, with a comma before each */
+    size_t width;               /* of vectors, as the first host told; 0: none did */
+    struct json_schema *schema; /* that answers fit; NULL: any text */
+    uint64_t max_tokens;        /* of an answer, as a parameter says; 0: none does */
+    const char *max_tokens_name;
+    struct openai_tokens tokens;
+    struct openai_output *outputs;
+    size_t output_count;
+};
+
+/** Reads templates and parameters. Errors: MR_E_INVALID, MR_E_UNSUPPORTED. */
+int openai_new(struct openai **out, const struct mr_batch_options *o, struct mr_err *err);
+
+/** Blots out the key where a server quotes it back, also what is left of it at the end of a text that was cut: it stays
+ *  out of logs, reports and letters. */
+void openai_hide(const struct openai *a, char *text, size_t len);
+
+/** dialect.free */
+void openai_drop(struct job *j);
+
+/* ---- openai_ask.c ---- */
+
+/** dialect.ask: is the model in the host's list, is it healthy, how long are its vectors? */
+void openai_ask(struct host *h, int64_t timeout_ns);
+
+/* ---- openai_send.c ---- */
+
+/** dialect.send */
+int openai_send(struct call *k, int64_t timeout_ns, struct mr_err *err);
+/** Sends k->head to a path below the prefix. Errors: MR_E_EXHAUSTED. */
+int openai_post(struct call *k, mr_str path, int64_t timeout_ns, struct mr_err *err);
+/** The begin of a POST's path below the prefix. */
+const char *openai_path(enum mr_batch_api api);
+/** Headers of each request into out[2]; how many. */
+size_t openai_headers(const struct openai *a, struct mr_header *out);
+
+/* ---- openai_tokens.c ---- */
+
+void openai_tokens_init(struct openai_tokens *t);
+/** dialect.size: tokens of answers, and with prompts. */
+uint64_t openai_size(const struct job *j, const struct work *w, uint64_t *out_weight);
+/** Adds what a call took; what its latency is divided by. */
+uint64_t openai_count(struct call *k, const struct openai_answer *answer);
+/** No more calls: the tokens that the job may take are used up. */
+bool openai_is_spent(const struct job *j);
+
+/* ---- openai_rows.c ---- */
+
+/** dialect.judge and dialect.rows */
+void openai_judge(struct call *k, const struct wire_reply *reply, struct wire_answer *a);
+int openai_rows(struct call *k, const struct wire_answer *a, uint64_t first, const struct span *of,
+                struct mr_rows **out, struct mr_err *err);
+
+#endif

@@ -1,0 +1,72 @@
+/* What is counted of calls and rows, for metrics and the report. On the loop's thread; two clock reads a call. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "batch/common/job.h"
+
+void figures_sent(struct call *k)
+{
+    struct host_figures *f = &k->host->figures;
+
+    f->encode_ns += mr_now_ns() - k->sent_ns;
+    f->retries += k->work->is_retry && !k->work->only && !k->work->is_witness;
+}
+
+void figures_answered(struct call *k, enum mr_route_outcome outcome, int64_t came_ns)
+{
+    struct host_figures *f = &k->host->figures;
+
+    f->outcomes[outcome]++;
+    f->judge_ns += mr_now_ns() - came_ns;
+    if (outcome == MR_ROUTE_OK) {
+        f->answer_ns = f->answer_ns ? f->answer_ns : MR_NEW(struct mr_hist);
+        mr_hist_add(f->answer_ns, (uint64_t)MR_MAX(came_ns - k->sent_ns, INT64_C(0)));
+    }
+}
+
+void figures_dead(struct job *j, const char *kind, const char *cause, const char *host)
+{
+    struct figures *f = &j->figures;
+
+    for (size_t i = 0; host && i < j->hosts.len; i++) {
+        struct host *h = j->hosts.at[i];
+        h->figures.dead += h->wire.address == host;
+    }
+    for (size_t i = 0; i < f->dead_count; i++) {
+        struct dead_cause *d = &f->dead[i];
+        if (d->kind == kind && strncmp(d->text, cause, sizeof d->text - 1) == 0) {
+            d->count++;
+            return;
+        }
+    }
+    if (f->dead_count == DEAD_CAUSES_MOST) {
+        f->dead_other++;
+        return;
+    }
+    struct dead_cause *d = &f->dead[f->dead_count++];
+    *d = (struct dead_cause){.kind = kind, .count = 1};
+    snprintf(d->text, sizeof d->text, "%s", cause);
+}
+
+void figures_add(struct host_figures *to, const struct host_figures *from)
+{
+    for (size_t i = 0; i < sizeof to->outcomes / sizeof *to->outcomes; i++) {
+        to->outcomes[i] += from->outcomes[i];
+    }
+    to->retries += from->retries;
+    to->dead += from->dead;
+    to->prompt_tokens += from->prompt_tokens;
+    to->completion_tokens += from->completion_tokens;
+    to->encode_ns += from->encode_ns;
+    to->judge_ns += from->judge_ns;
+    if (from->answer_ns) {
+        to->answer_ns = to->answer_ns ? to->answer_ns : MR_NEW(struct mr_hist);
+        mr_hist_merge(to->answer_ns, from->answer_ns);
+    }
+}
+
+void figures_fini(struct host_figures *f)
+{
+    mr_free(f->answer_ns);
+    f->answer_ns = NULL;
+}

@@ -1,0 +1,383 @@
+/* Dead letters once more: the rows of a job that have no result go through the pipeline again, and what becomes of them
+ * takes the place of their letters.
+ *
+ * Until then each letter stays where it is. A commit replaces, in one record of the manifest, the items that the rows
+ * belong to: what they had of results stays, letters of rows that were not tried yet are copied to the new file of
+ * letters. So each row has one outcome at any time, and any number of rows may be committed together.
+ *
+ * Read at the start on the loop's thread; then nothing is changed, and commits are the committer's. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/map.h"
+#include "batch/common/job.h"
+#include "batch/files/file.h"
+#include "codec/json.h"
+
+#define LINE_MOST  ((size_t)256 << 20)
+#define CHUNK      ((size_t)256 << 10)
+#define LINE_ARENA (LINE_MOST / 4)
+
+/* ---- rows of several files ---- */
+
+struct row_set {
+    MR_VEC(struct mr_ranges) files;
+};
+
+static struct mr_ranges *set_file(struct row_set *s, uint32_t file)
+{
+    while (s->files.len <= file) {
+        MR_VEC_PUSH(&s->files, (struct mr_ranges){0});
+    }
+    return &s->files.at[file];
+}
+
+static int set_add(struct row_set *s, const struct mr_manifest_extent *e, struct mr_err *err)
+{
+    return mr_ranges_add(set_file(s, e->file), e->first, e->first + e->count, err);
+}
+
+static bool set_has(const struct row_set *s, uint32_t file, uint64_t row)
+{
+    return file < s->files.len && mr_ranges_contains(&s->files.at[file], row, row + 1);
+}
+
+static bool set_touches(const struct row_set *s, const struct mr_manifest_item *item)
+{
+    struct mr_range gap;
+
+    for (size_t i = 0; i < item->extent_count; i++) {
+        const struct mr_manifest_extent *e = &item->extents[i];
+        if (e->file >= s->files.len || s->files.at[e->file].len == 0) {
+            continue;
+        }
+        if (!mr_ranges_gap(&s->files.at[e->file], e->first, e->first + e->count, &gap) ||
+            gap.first != e->first || gap.end != e->first + e->count) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void set_fini(struct row_set *s)
+{
+    for (size_t i = 0; i < s->files.len; i++) {
+        mr_ranges_fini(&s->files.at[i]);
+    }
+    MR_VEC_FINI(&s->files);
+}
+
+typedef MR_VEC(struct mr_manifest_extent) extent_vec;
+
+static void set_extents(const struct row_set *s, extent_vec *out)
+{
+    for (size_t i = 0; i < s->files.len; i++) {
+        for (size_t k = 0; k < s->files.at[i].len; k++) {
+            const struct mr_range r = s->files.at[i].at[k];
+            MR_VEC_PUSH(out, ((struct mr_manifest_extent){(uint32_t)i, r.first, r.end - r.first}));
+        }
+    }
+}
+
+/* ---- letters ---- */
+
+struct letter {
+    uint32_t file;
+    uint32_t attempts;
+    uint64_t row;
+};
+
+struct retry {
+    struct mr_map paths;           /* of the source -> number + 1 */
+    MR_VEC(struct letter) letters; /* by file and row */
+};
+
+static int letter_read(const struct retry *r, mr_str line, struct letter *out, struct mr_err *err)
+{
+    struct mr_arena arena;
+    struct mr_json j;
+    bool is_first = true;
+    bool has_row = false;
+    uintptr_t file = 0;
+    uint64_t attempts = 0;
+    mr_str text;
+
+    mr_arena_init(&arena, 0, LINE_ARENA);
+    mr_json_init(&j, line, &arena, 0, err);
+    mr_json_enter_object(&j);
+    while (mr_json_next_key(&j, &is_first, &text)) {
+        if (mr_str_eq_c(text, "file") && mr_json_string(&j, &text) == MR_OK) {
+            file = (uintptr_t)mr_map_find(&r->paths, text);
+        } else if (mr_str_eq_c(text, "row")) {
+            has_row = mr_json_u64(&j, &out->row) == MR_OK;
+        } else if (mr_str_eq_c(text, "attempts")) {
+            mr_json_u64(&j, &attempts);
+        } else {
+            mr_json_skip(&j, NULL);
+        }
+    }
+    int rc = mr_json_finish(&j);
+    if (rc == MR_OK && (!file || !has_row)) {
+        rc = MR_FAIL(err, MR_E_IO, "it names no row of the input");
+    }
+    mr_arena_fini(&arena);
+    out->file = (uint32_t)(file - 1);
+    out->attempts = (uint32_t)MR_MIN(attempts, (uint64_t)UINT32_MAX / 2);
+    return rc;
+}
+
+typedef int(letter_fn)(void *ctx, const struct letter *l, mr_str line, struct mr_err *err);
+
+/* Each line that is complete; what is left goes to the front. */
+static int lines_take(const struct retry *r, struct mr_buf *text, letter_fn *fn, void *ctx,
+                      uint64_t *io_count, struct mr_err *err)
+{
+    mr_str rest = mr_buf_view(text);
+    struct letter l = {0};
+    const char *end;
+    int rc = MR_OK;
+
+    while (rest.len > 0 && (end = memchr(rest.ptr, '\n', rest.len))) {
+        const mr_str line = mr_str_n(rest.ptr, (size_t)(end - rest.ptr) + 1);
+        MR_TRY(letter_read(r, line, &l, err));
+        MR_TRY(fn(ctx, &l, line, err));
+        rest = mr_str_sub(rest, line.len, rest.len);
+        ++*io_count;
+    }
+    mr_buf_consume(text, text->len - rest.len);
+out:
+    return rc;
+}
+
+/* Calls fn for each letter of an item. */
+static int letters_read(const struct retry *r, const struct mr_manifest *m,
+                        const struct mr_manifest_item *item, letter_fn *fn, void *ctx,
+                        struct mr_err *err)
+{
+    uint64_t count = 0;
+    struct mr_buf text;
+    ssize_t n = 0;
+    int rc;
+    const int fd = mr_manifest_file_open(m, MR_MANIFEST_DEAD_LETTERS, item->dlq, err);
+
+    if (fd < 0) {
+        return fd;
+    }
+    mr_buf_init(&text, LINE_MOST);
+    do {
+        char *room = mr_buf_reserve(&text, CHUNK);
+        n = room ? read(fd, room, CHUNK) : 0;
+        if (!room || n < 0) {
+            rc = room ? batch_file_fail(err, "read", item->dlq)
+                      : MR_FAIL(err, MR_E_IO, "a line of more than %zu bytes", LINE_MOST);
+            goto out;
+        }
+        text.len += (size_t)n;
+        MR_TRY(lines_take(r, &text, fn, ctx, &count, err));
+    } while (n > 0);
+    if (text.len > 0 || count != item->dead) {
+        rc = MR_FAIL(err, MR_E_IO, "%llu lines, %llu were written", (unsigned long long)count,
+                     (unsigned long long)item->dead);
+    }
+out:
+    close(fd);
+    mr_buf_fini(&text);
+    return rc < 0
+               ? MR_WRAP(err, rc, "dlq/%s, behind line %llu", item->dlq, (unsigned long long)count)
+               : MR_OK;
+}
+
+/* ---- the start ---- */
+
+static int letter_collect(void *ctx, const struct letter *l, mr_str line, struct mr_err *err)
+{
+    struct retry *r = ctx;
+
+    (void)line;
+    (void)err;
+    MR_VEC_PUSH(&r->letters, *l);
+    return MR_OK;
+}
+
+static int letters_in_order(const void *a, const void *b)
+{
+    const struct letter *x = a;
+    const struct letter *y = b;
+
+    if (x->file != y->file) {
+        return x->file < y->file ? -1 : 1;
+    }
+    return x->row < y->row ? -1 : x->row > y->row;
+}
+
+int retry_new(struct retry **out, const struct job *j, struct mr_err *err)
+{
+    struct retry *r = MR_NEW(struct retry);
+    int rc = MR_OK;
+
+    for (size_t i = 0; i < mr_source_file_count(j->source); i++) {
+        mr_map_put(&r->paths, mr_str_c(mr_source_path(j->source, i)), (void *)(uintptr_t)(i + 1));
+    }
+    for (size_t i = 0; i < mr_manifest_item_count(j->manifest) && rc == MR_OK; i++) {
+        const struct mr_manifest_item *item = mr_manifest_item(j->manifest, i);
+        rc = item->dlq ? letters_read(r, j->manifest, item, letter_collect, r, err) : MR_OK;
+    }
+    if (rc < 0) {
+        retry_free(&r);
+        return rc;
+    }
+    if (r->letters.len > 0) {
+        qsort(r->letters.at, r->letters.len, sizeof *r->letters.at, letters_in_order);
+    }
+    *out = r;
+    return MR_OK;
+}
+
+void retry_free(struct retry **r)
+{
+    if (*r) {
+        mr_map_fini(&(*r)->paths);
+        MR_VEC_FINI(&(*r)->letters);
+        mr_freep(r);
+    }
+}
+
+uint64_t retry_rows(const struct retry *r)
+{
+    return r->letters.len;
+}
+
+int retry_others(const struct retry *r, uint32_t file, struct mr_ranges *out, struct mr_err *err)
+{
+    size_t low = 0;
+    uint64_t at = 0;
+    int rc = MR_OK;
+
+    for (size_t high = r->letters.len; low < high;) {
+        const size_t middle = low + (high - low) / 2;
+        if (r->letters.at[middle].file < file) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    for (; low < r->letters.len && r->letters.at[low].file == file && rc == MR_OK; low++) {
+        const uint64_t row = r->letters.at[low].row;
+        rc = row > at ? mr_ranges_add(out, at, row, err) : MR_OK;
+        at = row + 1;
+    }
+    return rc < 0 ? rc : mr_ranges_add(out, at, UINT64_MAX, err);
+}
+
+uint32_t retry_attempts(const struct retry *r, uint32_t file, uint64_t row)
+{
+    const struct letter key = {.file = file, .row = row};
+    const struct letter *l = r->letters.len > 0 ? bsearch(&key, r->letters.at, r->letters.len,
+                                                          sizeof key, letters_in_order)
+                                                : NULL;
+    return l ? l->attempts : 0;
+}
+
+/* ---- commits ---- */
+
+struct change {
+    struct job *job;
+    struct open_part *part;
+    struct row_set tried; /* and what becomes of them is in the part */
+    struct row_set added; /* rows of the new item: tried ones, and letters that were copied */
+    struct row_set rest;  /* rows of the item at hand that stay in its file of results */
+    uint64_t copied;
+    MR_VEC(struct mr_manifest_add) adds;
+    MR_VEC(const struct mr_manifest_item *) removes;
+};
+
+static void change_fini(struct change *c)
+{
+    for (size_t i = 0; i < c->adds.len; i++) {
+        mr_free((void *)(uintptr_t)c->adds.at[i].extents);
+    }
+    MR_VEC_FINI(&c->adds);
+    MR_VEC_FINI(&c->removes);
+    set_fini(&c->tried);
+    set_fini(&c->added);
+    set_fini(&c->rest);
+}
+
+static void change_add(struct change *c, struct mr_manifest_add add, const struct row_set *rows)
+{
+    extent_vec extents = {0};
+
+    set_extents(rows, &extents);
+    add.extents = extents.at;
+    add.extent_count = extents.len;
+    MR_VEC_PUSH(&c->adds, add);
+}
+
+/* A letter of an item that goes: it stays one, unless its row was tried. */
+static int letter_move(void *ctx, const struct letter *l, mr_str line, struct mr_err *err)
+{
+    struct change *c = ctx;
+    const struct mr_manifest_extent row = {l->file, l->row, 1};
+    int rc;
+
+    MR_TRY(mr_ranges_remove(set_file(&c->rest, l->file), l->row, l->row + 1, err));
+    if (!set_has(&c->tried, l->file, l->row)) {
+        MR_TRY(set_add(&c->added, &row, err));
+        MR_TRY(part_letter(c->job, c->part, line, err));
+        c->copied++;
+    }
+out:
+    return rc;
+}
+
+static int item_take_apart(struct change *c, const struct mr_manifest_item *item,
+                           struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    set_fini(&c->rest);
+    for (size_t i = 0; i < item->extent_count; i++) {
+        MR_TRY(set_add(&c->rest, &item->extents[i], err));
+    }
+    MR_TRY(letters_read(c->job->retry, c->job->manifest, item, letter_move, c, err));
+    if (item->part) {
+        change_add(c,
+                   (struct mr_manifest_add){
+                       .keep_part = item->part, .rows = item->rows, .hosts = item->hosts},
+                   &c->rest);
+    }
+    MR_VEC_PUSH(&c->removes, item);
+out:
+    return rc;
+}
+
+int retry_commit(struct job *j, struct open_part *p, struct mr_err *err)
+{
+    struct change c = {.job = j, .part = p};
+    int rc = MR_OK;
+
+    for (size_t i = 0; i < p->extents.len; i++) {
+        MR_TRY(set_add(&c.tried, &p->extents.at[i], err));
+        MR_TRY(set_add(&c.added, &p->extents.at[i], err));
+    }
+    for (size_t i = 0; i < mr_manifest_item_count(j->manifest); i++) {
+        const struct mr_manifest_item *item = mr_manifest_item(j->manifest, i);
+        if (item->dlq && set_touches(&c.tried, item)) {
+            MR_TRY(item_take_apart(&c, item, err));
+        }
+    }
+    MR_TRY(part_lines_write(j, p, err));
+    change_add(&c,
+               (struct mr_manifest_add){.part = p->has_results ? &p->results : NULL,
+                                        .dlq = p->has_dead ? &p->dead : NULL,
+                                        .rows = p->rows,
+                                        .dead = p->dead_rows + c.copied,
+                                        .hosts = p->hosts},
+               &c.added);
+    rc = mr_manifest_replace(j->manifest, c.adds.at, c.adds.len, c.removes.at, c.removes.len, err);
+out:
+    change_fini(&c);
+    return rc;
+}

@@ -1,0 +1,56 @@
+#include "batch_run.h"
+
+#include <signal.h>
+
+#include "base/mem.h"
+#include "cli/common/cli.h"
+#include "cli/serve/opt_serve.h"
+
+static struct mr_batch *running; /* for the signal handler; set before it is installed */
+static const char **dirs;
+
+static void on_signal(int number)
+{
+    (void)number;
+    mr_batch_stop(running);
+}
+
+static void on_signals(void (*handler)(int))
+{
+    const struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESETHAND};
+
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+int mr_cli_batch_open(struct mr_batch **out, struct mr_batch_options *options, struct mr_err *err)
+{
+    mr_cli_heap_bounds();
+    dirs = mr_default_backend_dirs();
+    options->backend_dirs = dirs;
+    while (dirs[options->backend_dir_count]) {
+        options->backend_dir_count++;
+    }
+    const int rc = mr_batch_new(&running, options, err);
+    if (rc < 0) {
+        mr_freep(&dirs);
+        return rc;
+    }
+    *out = running;
+    return MR_OK;
+}
+
+void mr_cli_batch_obey(void)
+{
+    on_signals(on_signal);
+    signal(SIGPIPE,
+           SIG_IGN); /* NOLINT: who reads messages may go; an error of a write tells more */
+}
+
+void mr_cli_batch_close(struct mr_batch **b)
+{
+    on_signals(SIG_DFL);
+    running = NULL;
+    mr_batch_free(b);
+    mr_freep(&dirs);
+}

@@ -1,0 +1,515 @@
+/* Updates under load. One thread measures one model all the time; this file's other thread lets windows pass, in
+ * some of which it updates a model over a connection of its own. Each request is kept with its time, so that
+ * which window and which phase it belongs to is found afterwards and costs nothing meanwhile.
+ *
+ * Windows are as long as each other as far as that can be: the first update, which counts nowhere (it makes what
+ * later ones find made), shows how long they have to be. They come in the order quiet, update, update, quiet, so
+ * that a machine that becomes slower with time does not pass for the cost of updates. */
+#include "perf_update.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "cli/common/cli.h"
+
+#define AFTER_NS     MR_NS_PER_S
+#define PHASE_MIN_NS (50 * MR_NS_PER_MS)
+#define SETTLE_NS    (300 * MR_NS_PER_MS)
+#define LOOK_NS      (50 * MR_NS_PER_MS)
+#define DRAIN_MAX_NS (60 * MR_NS_PER_S)
+#define CLOCK_NS     (5 * MR_NS_PER_MS) /* clocks of one machine that were read one after the other */
+
+const char *const perf_phase_names[PERF_PHASES] = {"unload", "load",    "warm", "publish",
+                                                   "drain",  "release", "after"};
+
+int perf_parse_versions(const char *text, struct perf_update *out, struct mr_err *err)
+{
+    mr_str rest = mr_str_c(text);
+    mr_str item;
+    int64_t v;
+
+    while (mr_str_split(&rest, ',', &item)) {
+        if (!mr_str_to_i64(item, &v) || v < 1) {
+            return MR_FAIL(err, MR_E_INVALID, "--versions '%.60s': expected versions such as 1,2",
+                           text);
+        }
+        MR_VEC_PUSH(&out->versions, v);
+    }
+    return MR_OK;
+}
+
+/* ---- time ---- */
+
+static bool is_stopped(const struct perf_update *u)
+{
+    return atomic_load(&perf_interrupted) || atomic_load(&u->is_over);
+}
+
+/* Until then, or until the run is interrupted. */
+static void sleep_until(const struct perf_update *u, int64_t until)
+{
+    int64_t now;
+
+    while (!is_stopped(u) && (now = mr_now_ns()) < until) {
+        int64_t ns = MR_MIN(until - now, LOOK_NS);
+        struct timespec ts = {.tv_nsec = ns};
+        nanosleep(&ts, NULL);
+    }
+}
+
+/* ---- what the server tells of a load ---- */
+
+static int64_t last_entry(const struct perf_lives *lives)
+{
+    int64_t last = 0;
+
+    for (size_t i = 0; i < lives->len; i++) {
+        for (int s = 0; s < PERF_STATES; s++) {
+            last = MR_MAX(last, lives->at[i].entered_wall_ns[s]);
+        }
+    }
+    return last;
+}
+
+static bool goes_on(const struct perf_lives *lives)
+{
+    for (size_t i = 0; i < lives->len; i++) {
+        int s = lives->at[i].state;
+        if (s == PERF_START || s == PERF_LOADING || s == PERF_WARMING || s == PERF_DRAINING) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A phase of several loads at once is all of the time. */
+static void widen(struct mr_perf_span *span, int64_t begin, int64_t end)
+{
+    if (span->end_ns == 0) {
+        *span = (struct mr_perf_span){begin, end};
+    }
+    span->begin_ns = MR_MIN(span->begin_ns, begin);
+    span->end_ns = MR_MAX(span->end_ns, end);
+}
+
+/* The first state that was entered of those from `s` on, up to `last`. */
+static int64_t first_of(const struct perf_life *life, int s, int last)
+{
+    for (; s <= last; s++) {
+        if (life->entered_wall_ns[s]) {
+            return life->entered_wall_ns[s];
+        }
+    }
+    return life->entered_wall_ns[PERF_FAILED];
+}
+
+static void add_life(const struct perf_life *life, int64_t mark, int64_t add,
+                     struct mr_perf_span phases[PERF_PHASES])
+{
+    int64_t start = first_of(life, PERF_START, PERF_LOADING);
+    int64_t warming = life->entered_wall_ns[PERF_WARMING];
+    int64_t ready = life->entered_wall_ns[PERF_READY];
+    int64_t draining = life->entered_wall_ns[PERF_DRAINING];
+    int64_t unloaded = life->entered_wall_ns[PERF_UNLOADED];
+    int64_t ended = first_of(life, PERF_READY, PERF_READY);
+
+    if (start > mark) {
+        int64_t loaded = first_of(life, PERF_WARMING, PERF_READY);
+        widen(&phases[PERF_PHASE_LOAD], start + add, (loaded ? loaded : start) + add);
+    }
+    if (warming > mark && ended) {
+        widen(&phases[PERF_PHASE_WARM], warming + add, ended + add);
+    }
+    if (ready > mark) {
+        widen(&phases[PERF_PHASE_PUBLISH], ready + add, ready + add);
+    }
+    if (draining > mark && unloaded) {
+        int64_t drained = MR_MAX(unloaded - life->release_ns, draining);
+        widen(&phases[PERF_PHASE_DRAIN], draining + add, drained + add);
+        if (life->release_ns) {
+            widen(&phases[PERF_PHASE_RELEASE], drained + add, unloaded + add);
+        }
+    }
+}
+
+void perf_update_phases(const struct perf_lives *lives, int64_t mark_wall_ns,
+                        int64_t wall_to_mono_ns, struct perf_window_row *row)
+{
+    struct mr_perf_span told[PERF_PHASES] = {0};
+    const struct mr_perf_span *call = &row->phases[PERF_PHASE_LOAD];
+
+    for (size_t i = 0; i < lives->len; i++) {
+        add_life(&lives->at[i], mark_wall_ns, wall_to_mono_ns, told);
+    }
+    if (told[PERF_PHASE_LOAD].end_ns == 0) {
+        return; /* nothing was loaded: the calls are what there was */
+    }
+    int64_t begin = told[PERF_PHASE_LOAD].begin_ns;
+    if (begin < call->begin_ns - CLOCK_NS || begin > call->end_ns + CLOCK_NS) {
+        row->shift_ns = call->begin_ns - begin; /* it began when it was asked for */
+    }
+    for (int k = 0; k < PERF_PHASES; k++) {
+        if (told[k].end_ns) {
+            told[k].begin_ns += row->shift_ns;
+            told[k].end_ns =
+                MR_MAX(told[k].end_ns + row->shift_ns, told[k].begin_ns + PHASE_MIN_NS);
+        }
+    }
+    memcpy(row->phases, told, sizeof told);
+}
+
+/* The phases once the old version has gone. */
+static void ask_phases(struct perf_update *u, int64_t mark, struct perf_window_row *row)
+{
+    int64_t give_up = mr_now_ns() + DRAIN_MAX_NS;
+    struct perf_lives lives;
+
+    while (perf_control_lives(&u->control, &lives, NULL) == MR_OK) {
+        bool wait = goes_on(&lives) && mr_now_ns() < give_up && !is_stopped(u);
+        if (!wait) {
+            perf_update_phases(&lives, mark, mr_now_ns() - mr_wall_ns(), row);
+        }
+        MR_VEC_FINI(&lives);
+        if (!wait) {
+            return;
+        }
+        sleep_until(u, mr_now_ns() + LOOK_NS);
+    }
+}
+
+/* ---- an update ---- */
+
+/* `sh -c`, with its output on standard error and no signal held back: this thread takes none. */
+static int run_shell(const char *text)
+{
+    char shell[] = "sh";
+    char flag[] = "-c";
+    char *argv[] = {shell, flag, (char *)(uintptr_t)text, NULL};
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    sigset_t none;
+    pid_t pid;
+    int status = -1;
+
+    sigemptyset(&none);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setsigmask(&attr, &none);
+    if (posix_spawn(&pid, "/bin/sh", &actions, &attr, argv, environ) == 0) {
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+        }
+    }
+    posix_spawnattr_destroy(&attr);
+    posix_spawn_file_actions_destroy(&actions);
+    return status;
+}
+
+static int run_command(struct perf_update *u, unsigned number, struct mr_err *err)
+{
+    struct mr_buf text;
+
+    mr_buf_init(&text, 0);
+    mr_buf_printf(&text, "MILLRACE_UPDATE=%u; export MILLRACE_UPDATE; %s", number,
+                  u->p->opt.command);
+    int status = run_shell(mr_buf_cstr(&text));
+    mr_buf_fini(&text);
+    if (status != 0) {
+        return MR_FAIL(err, MR_E_UNKNOWN, "--command failed before update %u", number);
+    }
+    sleep_until(u, mr_now_ns() + SETTLE_NS);
+    return MR_OK;
+}
+
+static int call(struct perf_update *u, int phase, mr_str config, struct perf_window_row *row,
+                struct mr_err *err)
+{
+    int64_t begin = mr_now_ns();
+    int rc = phase == PERF_PHASE_UNLOAD ? perf_control_unload(&u->control, err)
+                                        : perf_control_load(&u->control, config, err);
+
+    row->phases[phase] = (struct mr_perf_span){begin, MR_MAX(mr_now_ns(), begin + PHASE_MIN_NS)};
+    return rc;
+}
+
+static int update(struct perf_update *u, mr_str config, struct perf_window_row *row,
+                  struct mr_err *err)
+{
+    bool unloads = u->versions.len == 0 && !u->p->opt.command;
+    struct perf_lives lives;
+    int64_t mark = 0;
+    int rc = MR_OK;
+
+    u->tells_states = perf_control_lives(&u->control, &lives, NULL) == MR_OK;
+    if (u->tells_states) {
+        mark = last_entry(&lives);
+        MR_VEC_FINI(&lives);
+    }
+    row->span.begin_ns = mr_now_ns();
+    if (unloads) {
+        rc = call(u, PERF_PHASE_UNLOAD, (mr_str){"", 0}, row, err);
+    }
+    if (rc == MR_OK) {
+        rc = call(u, PERF_PHASE_LOAD, config, row, err);
+    }
+    if (u->tells_states) {
+        ask_phases(u, mark, row);
+    }
+    return rc;
+}
+
+static int64_t last_end(const struct perf_window_row *row)
+{
+    int64_t end = row->span.begin_ns;
+
+    for (int k = 0; k < PERF_PHASES; k++) {
+        end = MR_MAX(end, row->phases[k].end_ns);
+    }
+    return end;
+}
+
+/* Numbers begin with those that do not count. */
+static int update_window(struct perf_update *u, unsigned number, struct perf_window_row *row,
+                         struct mr_err *err)
+{
+    struct mr_buf config;
+    int rc = MR_OK;
+
+    mr_buf_init(&config, 0);
+    row->is_update = true;
+    if (u->p->opt.command) {
+        MR_TRY(run_command(u, number, err));
+    }
+    if (u->versions.len) {
+        MR_TRY(perf_config_of_version(mr_buf_view(&u->config),
+                                      u->versions.at[number % u->versions.len], &config, err));
+    }
+    struct mr_err failure = {0};
+    row->rc = update(u, mr_buf_view(&config), row, &failure);
+    snprintf(row->problem, sizeof row->problem, "%.190s", failure.msg);
+    int64_t end = last_end(row);
+    row->phases[PERF_PHASE_AFTER] = (struct mr_perf_span){end, end + AFTER_NS};
+    row->span.end_ns = MR_MAX(row->span.begin_ns + u->window_ns, end + AFTER_NS);
+    sleep_until(u, row->span.end_ns);
+out:
+    mr_buf_fini(&config);
+    return rc;
+}
+
+static int run_window(struct perf_update *u, unsigned number, bool is_update, struct mr_err *err)
+{
+    struct perf_window_row row = {.is_update = is_update};
+    struct perf_facts before;
+    struct perf_facts after;
+    int rc = perf_facts_read((int)u->p->opt.pid, &before, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    if (is_update) {
+        rc = update_window(u, number, &row, err);
+    } else {
+        row.span.begin_ns = mr_now_ns();
+        row.span.end_ns = row.span.begin_ns + u->window_ns;
+        sleep_until(u, row.span.end_ns);
+    }
+    if (rc == MR_OK && !is_stopped(u) &&
+        (rc = perf_facts_read((int)u->p->opt.pid, &after, err)) == MR_OK) {
+        row.steal = perf_facts_steal(&before, &after);
+        row.has_facts = u->p->opt.pid != 0;
+        row.rss_before = before.rss_bytes;
+        row.rss_after = after.rss_bytes;
+        row.maps_after = after.maps;
+        perf_facts_since(&before, &after, &row.threads);
+        MR_VEC_PUSH(&u->windows, row); /* one that was cut short says nothing */
+        perf_facts_fini(&after);
+    }
+    perf_facts_fini(&before);
+    return rc;
+}
+
+/* ---- the run ---- */
+
+static void show(const struct perf_update *u, unsigned number)
+{
+    if (u->p->shows) {
+        fprintf(stderr, "\rupdate %u of %u\033[K", number, u->p->opt.updates);
+        fflush(stderr);
+    }
+}
+
+/* What the first update shows: that updates work, and how long windows have to be. */
+static int try_update(struct perf_update *u, unsigned number, struct mr_err *err)
+{
+    struct perf_window_row row = {0};
+    int rc = update_window(u, number, &row, err);
+
+    if (rc == MR_OK && row.rc < 0) {
+        return MR_FAIL(err, row.rc, "the first update of %s failed: %s", u->control.model,
+                       row.problem);
+    }
+    if (rc == MR_OK && u->p->opt.window_ns == 0) {
+        /* Some room, in tenths of a second. */
+        int64_t tenth = MR_NS_PER_S / 10;
+        int64_t took = last_end(&row) - row.span.begin_ns;
+        u->window_ns = MR_MAX(u->window_ns, (took + took / 4 + tenth - 1) / tenth * tenth);
+    }
+    return rc;
+}
+
+static void *update_thread(void *arg)
+{
+    struct perf_update *u = arg;
+    struct mr_err *err = &u->err;
+    int rc = MR_OK;
+
+    while (!atomic_load(&u->runs) && !is_stopped(u)) {
+        sleep_until(u, mr_now_ns() + LOOK_NS);
+    }
+    /* The first of several versions may be there already, and then nothing is loaded. */
+    unsigned first = u->versions.len > 1 ? 2 : 1;
+    for (unsigned i = 0; rc == MR_OK && i < first && !is_stopped(u); i++) {
+        rc = try_update(u, i, err);
+    }
+    for (unsigned i = 1; rc == MR_OK && i <= u->p->opt.updates && !is_stopped(u); i++) {
+        bool quiet_first = i % 2 == 1;
+        show(u, i);
+        rc = run_window(u, first - 1 + i, !quiet_first, err);
+        if (rc == MR_OK && !is_stopped(u)) {
+            rc = run_window(u, first - 1 + i, quiet_first, err);
+        }
+    }
+    u->rc = rc;
+    atomic_store(&u->is_over, true);
+    return NULL;
+}
+
+static void on_second(void *ctx, const struct mr_perf_second *second)
+{
+    struct perf_update *u = ctx;
+
+    (void)second;
+    atomic_store(&u->runs, true);
+}
+
+static int prepare(struct perf_update *u, struct mr_err *err)
+{
+    const struct perf_options *o = &u->p->opt;
+    struct perf_facts facts;
+    int rc;
+
+    MR_TRY(perf_facts_read((int)o->pid, &facts, err));
+    perf_facts_fini(&facts);
+    MR_TRY(perf_control_open(&u->control, o->control_url ? o->control_url : o->url,
+                             perf_control_is_grpc(o), o->update ? o->update : o->model, &o->access,
+                             err));
+    if (o->versions) {
+        MR_TRY(perf_parse_versions(o->versions, u, err));
+        MR_TRY(perf_control_config(&u->control, &u->config, err));
+    }
+out:
+    return rc;
+}
+
+static int measure(struct perf_update *u, struct mr_err *err)
+{
+    struct mr_perf_hooks hooks = {.progress = on_second, .ctx = u, .stop = &u->is_over};
+    pthread_t thread;
+    int rc = mr_thread_start(&thread, "update", update_thread, u, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    rc = mr_perf_run(&u->p->target, &u->load, &hooks, u->result, err);
+    atomic_store(&u->is_over, true);
+    pthread_join(thread, NULL);
+    if (u->p->shows) {
+        fprintf(stderr, "\r\033[K");
+    }
+    if (rc == MR_OK && u->rc < 0) {
+        *err = u->err;
+    }
+    return rc < 0 ? rc : u->rc;
+}
+
+static int judge(const struct perf_update *u, const char *program)
+{
+    uint64_t failed = u->result->failed + u->result->warmup_failed;
+    int64_t allowed = MR_MAX(u->p->opt.max_errors, INT64_C(0));
+    char text[160];
+
+    if (u->result->answered == 0) {
+        return mr_cli_fail(program, MR_EXIT_FAILED, "no request was answered");
+    }
+    if (u->failed_updates) {
+        snprintf(text, sizeof text, "%u updates failed", u->failed_updates);
+        return mr_cli_fail(program, MR_EXIT_FAILED, text);
+    }
+    if (failed > (uint64_t)allowed) {
+        snprintf(text, sizeof text, "%llu requests failed; --max-errors allows %lld",
+                 (unsigned long long)failed, (long long)allowed);
+        return mr_cli_fail(program, MR_EXIT_FAILED, text);
+    }
+    return MR_EXIT_OK;
+}
+
+static int report(struct perf_update *u, bool to_stdout, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    perf_update_sum_up(u);
+    if (!to_stdout) {
+        perf_update_print(u, stdout);
+    }
+    if (u->p->opt.json) {
+        rc = perf_update_write_json(u, u->p->opt.json, err);
+    }
+    if (rc == MR_OK && u->p->opt.html) {
+        rc = perf_update_write_html(u, u->p->opt.html, err);
+    }
+    return rc;
+}
+
+static void fini(struct perf_update *u)
+{
+    for (size_t i = 0; i < u->windows.len; i++) {
+        MR_VEC_FINI(&u->windows.at[i].threads);
+    }
+    MR_VEC_FINI(&u->windows);
+    MR_VEC_FINI(&u->versions);
+    perf_update_fini_sums(u);
+    mr_buf_fini(&u->config);
+    perf_control_close(&u->control);
+    mr_perf_result_fini(u->result);
+    mr_free(u->result);
+}
+
+int perf_update_run(struct perf *p, const struct mr_perf_load *load, const char *program)
+{
+    bool to_stdout = perf_is_to_stdout(&p->opt);
+    struct perf_update u = {.p = p, .load = *load, .window_ns = p->opt.window_ns};
+    struct mr_err err = {0};
+    int rc;
+
+    u.result = MR_NEW(struct mr_perf_result);
+    u.load.keeps_samples = true;
+    u.load.duration_ns = INT64_MAX / 4; /* until the updates are done */
+    mr_buf_init(&u.config, 0);
+    MR_TRY(prepare(&u, &err));
+    if (!to_stdout) {
+        perf_update_print_head(&u, stdout);
+    }
+    MR_TRY(measure(&u, &err));
+    MR_TRY(report(&u, to_stdout, &err));
+out:;
+    int code = rc < 0 ? mr_cli_fail(program, MR_EXIT_FAILED, err.msg) : judge(&u, program);
+    fini(&u);
+    return code;
+}

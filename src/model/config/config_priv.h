@@ -1,0 +1,60 @@
+/* Small tools for the generated ModelConfig structs, shared by the config_*.c files.
+ *
+ * The structs are protobuf-c's: strings and arrays are heap blocks that the runtime frees, which is
+ * why everything put into them comes from mr_alloc (plain malloc memory). */
+#ifndef MR_MODEL_CONFIG_PRIV_H
+#define MR_MODEL_CONFIG_PRIV_H
+
+#include "model/config.h"
+
+/** Largest configuration text. */
+#define MR_CONFIG_MAX_BYTES ((size_t)1 << 20)
+
+/** Replace a string field. */
+void mr_config_set_string(char **field, const char *value);
+/** Replace a repeated int64 or int32 field by a copy. */
+void mr_config_set_i64s(int64_t **field, size_t *count, const int64_t *values, size_t n);
+void mr_config_set_i32s(int32_t **field, size_t *count, const int32_t *values, size_t n);
+/** Append an initialised message of the type to a repeated field. */
+Inference__ModelInput *mr_config_add_input(Inference__ModelConfig *c);
+Inference__ModelOutput *mr_config_add_output(Inference__ModelConfig *c);
+Inference__ModelInstanceGroup *mr_config_add_group(Inference__ModelConfig *c);
+/** Set the scheduling choice to an empty dynamic_batching; the choice must be free. */
+void mr_config_add_dynamic_batching(Inference__ModelConfig *c);
+
+/** What inputs and outputs have in common. `reshape` NULL = none. */
+struct mr_config_io {
+    const char *kind; /* "input", "output" */
+    const char *name;
+    Inference__DataType *data_type;
+    size_t *n_dims;
+    int64_t **dims;
+    Inference__ModelTensorReshape **reshape;
+};
+struct mr_config_io mr_config_input_io(Inference__ModelInput *in);
+struct mr_config_io mr_config_output_io(Inference__ModelOutput *out);
+
+/** The model's name into the config. Errors: it has another. */
+int mr_config_name(Inference__ModelConfig *c, mr_str model_name, struct mr_err *err);
+/** Whether the config alone decides about the backend. */
+bool mr_config_says_backend(const Inference__ModelConfig *c);
+
+/** Whether dims: [ 1 ] stands for a scalar: the only way of a model without batching to say so, as
+ *  Triton refuses an empty reshape there. `rank` is the model's. */
+static inline bool mr_config_is_scalar(const struct mr_config_io *io, int32_t max_batch_size,
+                                       int rank)
+{
+    return rank == 0 && max_batch_size == 0 && !*io->reshape && *io->n_dims == 1 &&
+           (*io->dims)[0] == 1;
+}
+
+/** The part of mr_config_check that needs no complete config: refused features and warnings. */
+int mr_config_check_features(const Inference__ModelConfig *c, struct mr_config_warning *warnings,
+                             size_t max_warnings, size_t *out_warning_count, struct mr_err *err);
+
+static inline bool mr_config_has_dynamic_batching(const Inference__ModelConfig *c)
+{
+    return c->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING;
+}
+
+#endif

@@ -1,0 +1,669 @@
+/* The queue of loads and unloads.
+ *
+ * Jobs of one model run in the order in which they came, one at a time: while one is queued or
+ * runs, the model is busy and later ones wait at the model. A later one that makes the earlier ones
+ * pointless cancels them: their callers are told at once, and a load under way ends at its next
+ * step. Two plain loads do that only if the folder has changed in between (MR_JOB_LOOK); otherwise
+ * the second has nothing left to do.
+ *
+ * Loads of different models run side by side, up to a number that is lower after the start. What
+ * does not load never waits for what does: there is one thread more than there may be loads. When
+ * the manager stops, what is still queued is answered and not done.
+ *
+ * `done` runs on a loader thread after the hook has heard of all changes that the job made, and
+ * before the model's next job begins; that of a cancelled job as soon as it is cancelled. */
+#include <malloc.h>
+
+#include "base/clock.h"
+#include "base/turn.h"
+#include "manager.h"
+#include "model/config/config_priv.h"
+
+#define STOP_TEXT "the server is stopping"
+/* Triton's words, in every mode but explicit. */
+#define CONTROL_REFUSED "explicit model load / unload is not allowed if polling is enabled"
+
+struct mr_job *mr_job_new(enum mr_job_kind kind, mr_models_done_fn *done, void *ctx)
+{
+    struct mr_job *job = MR_NEW(struct mr_job);
+
+    job->kind = kind;
+    job->done = done;
+    job->ctx = ctx;
+    return job;
+}
+
+static void job_free(struct mr_job *job)
+{
+    for (size_t i = 0; i < job->file_count; i++) {
+        mr_free(job->files[i].path);
+        mr_free(job->files[i].data);
+    }
+    mr_free(job->files);
+    mr_free(job->config_json);
+    mr_free(job->settled);
+    mr_free(job->making);
+    mr_free(job->looks_name);
+    mr_free(job);
+}
+
+static bool is_load(const struct mr_job *job)
+{
+    return job->kind == MR_JOB_LOAD || job->kind == MR_JOB_SYNC;
+}
+
+/* Relaxed, as everywhere: what counts is decided under the lock. */
+static bool is_cancelled(const struct mr_job *job)
+{
+    return atomic_load_explicit(&job->is_cancelled, memory_order_relaxed);
+}
+
+static void queue_push(struct mr_models *m, struct mr_job_queue *q, struct mr_job *job)
+{
+    job->next = NULL;
+    if (q->last) {
+        q->last->next = job;
+    } else {
+        q->first = job;
+    }
+    q->last = job;
+    pthread_cond_signal(&m->work);
+}
+
+static struct mr_job *queue_pop(struct mr_job_queue *q)
+{
+    struct mr_job *job = q->first;
+
+    q->first = job->next;
+    if (!job->next) {
+        q->last = NULL;
+    }
+    return job;
+}
+
+static void queue_remove(struct mr_job_queue *q, struct mr_job *job)
+{
+    struct mr_job **at = &q->first;
+    struct mr_job *before = NULL;
+
+    while (*at != job) {
+        before = *at;
+        at = &before->next;
+    }
+    *at = job->next;
+    if (!job->next) {
+        q->last = before;
+    }
+}
+
+/* The model's next job, which nobody waits before. */
+static void model_begin(struct mr_models *m, struct mr_model *model, struct mr_job *job)
+{
+    bool has_work = is_load(job) && !is_cancelled(job);
+
+    model->current = job;
+    queue_push(m, has_work ? &m->loads : &m->quick, job);
+}
+
+static void model_wait(struct mr_model *model, struct mr_job *job)
+{
+    job->next = NULL;
+    if (model->waiting_last) {
+        model->waiting_last->next = job;
+    } else {
+        model->waiting_first = job;
+    }
+    model->waiting_last = job;
+}
+
+/* A job that only answers needs no model. */
+static void job_refuse(struct mr_job *job, int status, const char *text)
+{
+    job->kind = MR_JOB_ANSWER;
+    job->answer = MR_FAIL(&job->err, status, "%s", text);
+}
+
+bool mr_job_is_unwanted(const struct mr_models *m, const struct mr_job *job)
+{
+    return is_cancelled(job) || atomic_load_explicit(&m->is_stopping, memory_order_relaxed);
+}
+
+/* ---- superseding ---- */
+
+static bool is_plain_load(const struct mr_job *job)
+{
+    return job->kind == MR_JOB_LOAD && !job->config_json && !job->is_rollback;
+}
+
+/* Tells its caller now; what it has done so far is taken back by itself. Lock held. */
+static void job_cancel(struct mr_models *m, struct mr_job *job)
+{
+    if (!is_load(job) || is_cancelled(job)) {
+        return;
+    }
+    atomic_store_explicit(&job->is_cancelled, true, memory_order_relaxed);
+    if (job->done) {
+        struct mr_job *answer = mr_job_new(MR_JOB_ANSWER, job->done, job->ctx);
+        answer->answer =
+            MR_FAIL(&answer->err, MR_E_CANCELLED,
+                    "cancelled: a newer request for model '%.128s' has come", job->model->name.ptr);
+        job->done = NULL;
+        m->jobs_open++;
+        queue_push(m, &m->quick, answer);
+    }
+    if (job == job->model->current && !job->is_running) {
+        queue_remove(&m->loads, job);
+        queue_push(m, &m->quick, job); /* no need to wait for a place */
+    }
+    pthread_cond_broadcast(&m->idle); /* it may be waiting */
+}
+
+/* Whether the load under way still is what the folder says. */
+static void look_submit(struct mr_models *m, const struct mr_job *current)
+{
+    struct mr_job *look = mr_job_new(MR_JOB_LOOK, NULL, NULL);
+
+    look->looks_at = current->id;
+    look->looks_name = mr_strndup(current->model->name.ptr, current->model->name.len);
+    m->jobs_open++;
+    queue_push(m, &m->quick, look);
+}
+
+static void look_run(struct mr_models *m, const struct mr_job *look)
+{
+    uint64_t print = mr_load_look(m, mr_str_c(look->looks_name));
+
+    pthread_mutex_lock(&m->lock);
+    const struct mr_model *model = mr_map_find(&m->models, mr_str_c(look->looks_name));
+    struct mr_job *current = model ? model->current : NULL;
+    if (current && current->id == look->looks_at && current->folder_print != 0 &&
+        current->folder_print != print) {
+        job_cancel(m, current);
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
+static const struct mr_settled_version *settled_find(const struct mr_job *job, int64_t number)
+{
+    for (size_t i = 0; i < job->settled_count; i++) {
+        if (job->settled[i].number == number) {
+            return &job->settled[i];
+        }
+    }
+    return NULL;
+}
+
+/* Mode `poll`: what the sync under way makes is there unchanged and still wanted, only more has come. Lock held. */
+static bool is_still_right(const struct mr_job *current, const struct mr_job *job)
+{
+    if (current->kind != MR_JOB_SYNC || job->kind != MR_JOB_SYNC || current->making_count == 0 ||
+        current->settled_shared != job->settled_shared) {
+        return false;
+    }
+    for (size_t i = 0; i < current->making_count; i++) {
+        const struct mr_settled_version *it = &current->making[i];
+        const struct mr_settled_version *now = settled_find(job, it->number);
+        size_t newer = 0;
+        for (size_t k = 0; k < job->settled_count; k++) {
+            newer += job->settled[k].number > it->number;
+        }
+        if (!now || now->sum != it->sum || newer >= current->latest) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Lock held: what `job` makes pointless. */
+static void older_cancel(struct mr_models *m, struct mr_model *model, const struct mr_job *job)
+{
+    struct mr_job *retry = mr_retry_drop(m, model);
+
+    if (retry) {
+        job_free(retry);
+    }
+    if (!model->current) {
+        return;
+    }
+    if (is_still_right(model->current, job)) {
+        /* it goes on, and `job` adds to it what has come */
+    } else if (!is_plain_load(job) || !is_plain_load(model->current)) {
+        job_cancel(m, model->current);
+    } else if (model->current->is_running) {
+        look_submit(m, model->current);
+    }
+    for (struct mr_job *it = model->waiting_first; it; it = it->next) {
+        if (!is_plain_load(job) || !is_plain_load(it)) {
+            job_cancel(m, it);
+        }
+    }
+}
+
+void mr_job_submit(struct mr_models *m, struct mr_job *job, mr_str name)
+{
+    pthread_mutex_lock(&m->lock);
+    job->id = ++m->jobs_made;
+    if (job->kind == MR_JOB_UNLOAD && !mr_map_find(&m->models, name)) {
+        job->kind = MR_JOB_ANSWER; /* nothing is loaded under that name: done */
+    }
+    if (job->kind != MR_JOB_ANSWER) {
+        job->model = mr_model_get(m, name);
+        if (!job->model) {
+            job_refuse(job, MR_E_EXHAUSTED, "too many models are known to this server");
+        }
+    }
+    m->jobs_open++;
+    if (!job->model) {
+        queue_push(m, &m->quick, job);
+    } else {
+        older_cancel(m, job->model, job);
+        if (job->model->current) {
+            model_wait(job->model, job);
+        } else {
+            model_begin(m, job->model, job);
+        }
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
+/* After a job: the model's next one, if there is one. Lock held. */
+static void model_next(struct mr_models *m, struct mr_model *model)
+{
+    struct mr_job *next = model->waiting_first;
+
+    model->current = NULL;
+    if (next) {
+        model->waiting_first = next->next;
+        if (!next->next) {
+            model->waiting_last = NULL;
+        }
+        model_begin(m, model, next);
+        return;
+    }
+    mr_model_forget_if_empty(m, model);
+}
+
+static int job_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
+{
+    if (job->kind == MR_JOB_ANSWER) {
+        *err = job->err;
+        return job->answer;
+    }
+    if (job->kind == MR_JOB_LOOK) {
+        look_run(m, job);
+        return MR_OK;
+    }
+    if (is_cancelled(job)) {
+        return MR_FAIL(err, MR_E_CANCELLED, "cancelled");
+    }
+    if (atomic_load_explicit(&m->is_stopping, memory_order_relaxed)) {
+        return MR_FAIL(err, MR_E_UNAVAILABLE, STOP_TEXT);
+    }
+    if (job->kind == MR_JOB_UNLOAD) {
+        return mr_unload_run(m, job->model, err);
+    }
+    return mr_load_run(m, job, err);
+}
+
+/* ---- the threads ---- */
+
+static size_t places(const struct mr_models *m)
+{
+    return m->is_started ? MR_MIN(m->o.update_threads, m->o.load_threads) : m->o.load_threads;
+}
+
+void mr_load_place_leave(struct mr_models *m)
+{
+    m->loads_running--;
+    pthread_cond_broadcast(&m->work);
+    pthread_cond_broadcast(&m->idle); /* others that want a place again */
+}
+
+void mr_load_place_take(struct mr_models *m, const struct mr_job *job)
+{
+    /* One that is only going to end needs no place, and others may be waiting for its end. */
+    while (m->loads_running >= places(m) && !mr_job_is_unwanted(m, job)) {
+        pthread_cond_wait(&m->idle, &m->lock);
+    }
+    m->loads_running++;
+}
+
+/* Lock held. NULL: there is nothing that this thread may do now. */
+static struct mr_job *job_take(struct mr_models *m, int64_t *out_next_ns)
+{
+    struct mr_job *retry;
+
+    while ((retry = mr_retry_due(m, out_next_ns))) {
+        m->jobs_open++;
+        retry->id = ++m->jobs_made;
+        model_begin(m, retry->model, retry);
+    }
+    if (m->quick.first) {
+        return queue_pop(&m->quick);
+    }
+    if (m->loads.first && m->loads_running < places(m) && m->loads_held < m->o.load_threads) {
+        m->loads_running++;
+        m->loads_held++;
+        struct mr_job *job = queue_pop(&m->loads);
+        job->has_place = true;
+        return job;
+    }
+    return NULL;
+}
+
+/* A load leaves holes in the heaps, between pieces that live on. Their pages are resident until somebody needs a piece
+ * of that size: hours of updates look like a leak. */
+#define TRIM_AFTER_NS (10 * MR_NS_PER_S)
+
+/* Lock held, and left meanwhile. Gives back what jobs have left, if it is time. */
+static bool heap_trim(struct mr_models *m)
+{
+    if (mr_now_ns() < m->trim_ns) {
+        return false;
+    }
+    m->trim_ns = INT64_MAX;
+#ifdef __GLIBC__
+    pthread_mutex_unlock(&m->lock);
+    malloc_trim(0);
+    pthread_mutex_lock(&m->lock);
+#endif
+    return true;
+}
+
+/* Lock held. NULL at the end. */
+static struct mr_job *job_wait(struct mr_models *m)
+{
+    struct mr_job *job;
+    int64_t next_ns;
+
+    while (!(job = job_take(m, &next_ns))) {
+        if (m->quit && !m->loads.first) {
+            return NULL;
+        }
+        if (heap_trim(m)) {
+            continue;
+        }
+        next_ns = MR_MIN(next_ns, m->trim_ns);
+        struct timespec ts = {next_ns / MR_NS_PER_S, next_ns % MR_NS_PER_S};
+        if (next_ns == INT64_MAX) {
+            pthread_cond_wait(&m->work, &m->lock);
+        } else {
+            pthread_cond_timedwait(&m->work, &m->lock, &ts);
+        }
+    }
+    return job;
+}
+
+static int job_do(struct mr_models *m, struct mr_job *job)
+{
+    struct mr_err err = {0};
+    int rc = job_run(m, job, &err);
+
+    mr_changes_tell(m);
+    pthread_mutex_lock(&m->lock);
+    mr_models_done_fn *done = job->done; /* a cancelled job has none any more */
+    job->done = NULL;
+    pthread_mutex_unlock(&m->lock);
+    if (done) {
+        done(job->ctx, rc, &err);
+    }
+    return rc;
+}
+
+/* Lock held. */
+static void job_end(struct mr_models *m, struct mr_job *job, int rc)
+{
+    struct mr_model *model = job->model;
+
+    if (rc >= 0 || !model || !mr_retry_keep(m, job)) {
+        job_free(job);
+    }
+    if (model) {
+        model_next(m, model);
+    }
+    m->jobs_open--;
+    pthread_cond_broadcast(&m->idle);
+}
+
+/* A loader that wakes up, from a read or a pause, does not take the CPU from a thread that serves; it gets
+ * its share of the time all the same, as it takes the manager's lock, for which network threads wait in control
+ * calls. What is long and takes none, a backend may do in a thread of lower priority. */
+static void class_set(void)
+{
+    const struct sched_param priority = {0};
+
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &priority); /* works without it, too */
+}
+
+static void *loader_main(void *arg)
+{
+    struct mr_models *m = arg;
+    struct mr_job *job;
+
+    class_set();
+
+    pthread_mutex_lock(&m->lock);
+    while ((job = job_wait(m))) {
+        bool has_place = job->has_place;
+        job->is_running = true;
+        pthread_mutex_unlock(&m->lock);
+        int rc = job_do(m, job);
+        pthread_mutex_lock(&m->lock);
+        m->loads_running -= has_place;
+        m->loads_held -= has_place;
+        job_end(m, job, rc);
+        m->trim_ns = MR_MIN(m->trim_ns, mr_now_ns() + TRIM_AFTER_NS);
+        pthread_cond_broadcast(&m->work); /* a place is free */
+    }
+    pthread_mutex_unlock(&m->lock);
+    return NULL;
+}
+
+int mr_jobs_start(struct mr_models *m, struct mr_err *err)
+{
+    uint32_t count = m->o.load_threads + 1;
+
+    m->trim_ns = INT64_MAX;
+    m->loaders = MR_NEW_ARRAY(pthread_t, count);
+    while (m->loader_count < count) {
+        int rc = mr_thread_start(&m->loaders[m->loader_count], "mr-load", loader_main, m, err);
+        if (rc < 0) {
+            return rc;
+        }
+        m->loader_count++;
+    }
+    return MR_OK;
+}
+
+void mr_jobs_join(struct mr_models *m)
+{
+    pthread_mutex_lock(&m->lock);
+    m->quit = true;
+    pthread_cond_broadcast(&m->work);
+    pthread_mutex_unlock(&m->lock);
+    for (size_t i = 0; i < m->loader_count; i++) {
+        pthread_join(m->loaders[i], NULL);
+    }
+    m->loader_count = 0;
+    mr_freep(&m->loaders);
+    while (m->retries) {
+        job_free(mr_retry_drop(m, m->retries->model));
+    }
+}
+
+bool mr_jobs_wait(struct mr_models *m, int64_t deadline_ns)
+{
+    struct timespec ts = {deadline_ns / MR_NS_PER_S, deadline_ns % MR_NS_PER_S};
+    int rc = 0;
+
+    pthread_mutex_lock(&m->lock);
+    while (m->jobs_open > 0 && rc == 0) {
+        rc = pthread_cond_timedwait(&m->idle, &m->lock, &ts);
+    }
+    bool is_idle = m->jobs_open == 0;
+    pthread_mutex_unlock(&m->lock);
+    return is_idle;
+}
+
+/* ---- the control calls of model.h ---- */
+
+static bool config_copy(struct mr_job *job, mr_str config_json)
+{
+    if (!config_json.ptr) {
+        return true;
+    }
+    job->config_json = mr_try_alloc(config_json.len + 1);
+    if (!job->config_json) {
+        return false;
+    }
+    memcpy(job->config_json, config_json.ptr, config_json.len);
+    job->config_json[config_json.len] = '\0';
+    job->config_len = config_json.len;
+    return true;
+}
+
+/* Sizes are a client's: no memory is an answer, not the end. */
+static bool files_copy(struct mr_job *job, const struct mr_load_file *files, size_t count)
+{
+    job->files = mr_try_alloc(count * sizeof *job->files + 1);
+    if (!job->files) {
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct mr_job_file f = {.len = files[i].data.len};
+        f.path = mr_try_alloc(files[i].path.len + 1);
+        f.data = mr_try_alloc(f.len + 1);
+        if (f.path && files[i].path.len) {
+            memcpy(f.path, files[i].path.ptr, files[i].path.len);
+        }
+        if (f.path) {
+            f.path[files[i].path.len] = '\0';
+        }
+        bool is_whole = f.path && f.data && mr_turn_copy(f.data, files[i].data.ptr, f.len);
+        job->files[job->file_count++] = f;
+        if (!is_whole) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int mr_control_check(const struct mr_models *m, const char *what, const char *instead,
+                     struct mr_err *err)
+{
+    static const char *const modes[] = {"none", "poll", "explicit"};
+    const bool has_other = instead && m->o.control == MR_MODEL_CONTROL_POLL;
+
+    return m->o.control == MR_MODEL_CONTROL_EXPLICIT
+               ? MR_OK
+               : MR_FAIL(
+                     err, MR_E_UNAVAILABLE,
+                     "%s: the server runs with --model-control-mode=%s, this needs explicit%s%s",
+                     what, modes[m->o.control], has_other ? ", or " : "", has_other ? instead : "");
+}
+
+static int overrides_check(const struct mr_models *m, bool has_config, bool has_files,
+                           struct mr_err *err)
+{
+    if (has_files && m->o.overrides != MR_LOAD_OVERRIDES_ALL) {
+        return MR_FAIL(err, MR_E_FORBIDDEN,
+                       "load requests with 'file:' parameters are not allowed (--load-overrides)");
+    }
+    if (has_config && m->o.overrides == MR_LOAD_OVERRIDES_NONE) {
+        return MR_FAIL(
+            err, MR_E_FORBIDDEN,
+            "load requests with a 'config' parameter are not allowed (--load-overrides)");
+    }
+    return MR_OK;
+}
+
+#define PATH_LOOK_BYTES                                                                            \
+    1024 /* more than a path may have: the rest of one that is too long is not read */
+
+/* Everything that can be refused without looking at the disk. */
+static int load_check(const struct mr_models *m, mr_str name, mr_str config_json,
+                      const struct mr_load_file *files, size_t file_count, struct mr_err *err)
+{
+    int rc = mr_control_check(m, CONTROL_REFUSED, NULL, err);
+
+    if (rc == MR_OK) {
+        rc = overrides_check(m, config_json.ptr != NULL, file_count > 0, err);
+    }
+    if (rc == MR_OK) {
+        rc = mr_model_name_check(name, err);
+    }
+    if (rc == MR_OK && config_json.len > MR_CONFIG_MAX_BYTES) {
+        rc = MR_FAIL(err, MR_E_INVALID,
+                     "failed to load '%.*s', the 'config' parameter has %zu bytes, at most are "
+                     "allowed %zu",
+                     MR_STR_ARG(name), config_json.len, MR_CONFIG_MAX_BYTES);
+    }
+    if (rc == MR_OK && file_count > 0 && !config_json.ptr) {
+        rc = MR_FAIL(err, MR_E_INVALID,
+                     "failed to load '%.*s', 'file:' parameters need a 'config' parameter beside "
+                     "them",
+                     MR_STR_ARG(name));
+    }
+    for (size_t i = 0; i < file_count && rc == MR_OK; i++) {
+        mr_str path = mr_str_sub(files[i].path, 0, PATH_LOOK_BYTES);
+        bool has_nul = path.len > 0 && memchr(path.ptr, 0, path.len);
+        rc = mr_model_path_check(has_nul ? MR_STR("") : path, err);
+        if (rc < 0) {
+            MR_WRAP(err, rc, "failed to load '%.*s', failed to poll from model repository",
+                    MR_STR_ARG(name));
+        }
+    }
+    return rc;
+}
+
+void mr_models_load(struct mr_models *m, mr_str name, mr_str config_json,
+                    const struct mr_load_file *files, size_t file_count, mr_models_done_fn *done,
+                    void *ctx)
+{
+    struct mr_job *job = mr_job_new(MR_JOB_LOAD, done, ctx);
+
+    job->answer = load_check(m, name, config_json, files, file_count, &job->err);
+    if (job->answer < 0) {
+        job->kind = MR_JOB_ANSWER;
+    } else if (!config_copy(job, config_json) || !files_copy(job, files, file_count)) {
+        job_refuse(job, MR_E_NOMEM,
+                   "no memory for the files of this load request, or the server is exiting");
+    }
+    mr_job_submit(m, job, name);
+}
+
+void mr_models_unload(struct mr_models *m, mr_str name, bool dependents, mr_models_done_fn *done,
+                      void *ctx)
+{
+    struct mr_job *job = mr_job_new(MR_JOB_UNLOAD, done, ctx);
+
+    (void)dependents; /* no model uses another one yet */
+    job->answer = mr_control_check(m, CONTROL_REFUSED, NULL,
+                                   &job->err); /* any name: of an unknown one nothing is loaded */
+    if (job->answer < 0) {
+        job->kind = MR_JOB_ANSWER;
+    }
+    mr_job_submit(m, job, name);
+}
+
+void mr_models_rollback(struct mr_models *m, mr_str name, mr_str version, mr_models_done_fn *done,
+                        void *ctx)
+{
+    struct mr_job *job = mr_job_new(MR_JOB_LOAD, done, ctx);
+
+    job->is_rollback = true;
+    job->answer =
+        mr_control_check(m, "no rollback by request",
+                         "a version_policy in config.pbtxt that names the version", &job->err);
+    if (job->answer == MR_OK) {
+        job->answer = mr_model_name_check(name, &job->err);
+    }
+    if (job->answer == MR_OK && version.len > 0 && !mr_version_number(version, &job->back_to)) {
+        job->answer = MR_FAIL(&job->err, MR_E_INVALID, "'%.*s' is no version number",
+                              MR_STR_ARG(mr_str_sub(version, 0, 100)));
+    }
+    if (job->answer < 0) {
+        job->kind = MR_JOB_ANSWER;
+    }
+    mr_job_submit(m, job, name);
+}

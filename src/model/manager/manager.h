@@ -1,0 +1,479 @@
+/* What the files behind model/model.h share: the manager, its models, its records and its jobs.
+ *
+ *   table.c     names -> models -> ready versions, read by requests without locks
+ *   records.c   what is known of each version; state changes, the readiness count, the hook's queue
+ *   lives.c     what became of each load, when, and for how long
+ *   jobs.c      the queue of loads and unloads, one at a time per model, and the loader threads
+ *   measure.c   what loads and unloads do to the memory of the process
+ *   admit.c     is there memory for a version?
+ *   retry.c     failed loads that are tried again later
+ *   load.c      one load: folder -> config -> versions
+ *   publish.c   how it ends: published or taken back; unloads
+ *   version_labels.c  names for versions
+ *   version.c   one version: backend, signature, complete config, inputs and outputs
+ *   reap.c      the thread that ends retired versions when nobody uses them any more
+ *   watch.c     poll mode: which folders have changed and have come to rest
+ *   backends.c  libraries, opened once
+ *   backend_choice.c  which of them a load request may choose
+ *   names.c     names of the folders, for the index
+ *   report.c    what the index says
+ *   models.c    start and stop
+ *
+ * Locks. `lock` guards everything below its line in struct mr_models and everything marked so in
+ * struct mr_model. It is held for list operations and for the callbacks of a report, never over
+ * file access, a hook, or a call into a backend. `backends_lock` guards the list of libraries.
+ * Neither is taken while the other is held. Requests take none. */
+#ifndef MR_MODEL_MANAGER_H
+#define MR_MODEL_MANAGER_H
+
+#include <pthread.h>
+
+#include "base/arena.h"
+#include "base/vec.h"
+#include "model/folder/folder.h"
+#include "model/model.h"
+
+/** Names ever known to one server, against a client that loads ever new ones. */
+#define MR_MODELS_MAX ((size_t)1 << 20)
+/** How often a load that nobody waits for is tried again. */
+#define MR_RETRIES_MAX 10u
+
+struct mr_job;
+struct mr_model_table;
+
+/** A label as requests see it. */
+struct mr_set_label {
+    mr_str name;
+    int64_t number;
+};
+
+/** The versions of a model as requests see them. Never changed; a new one takes its place. */
+struct mr_version_set {
+    uint32_t ready_count;
+    uint32_t known_count;
+    uint32_t label_count;
+    struct mr_version *usual; /* for requests without version, NULL = none is ready */
+    const int64_t *known;     /* ascending: numbers that exist, but are not ready */
+    const struct mr_set_label *labels;
+    struct mr_version *ready[]; /* ascending by number */
+};
+
+/** What is known of one version number. */
+struct mr_version_record {
+    int64_t number;
+    enum mr_version_state state;
+    char *reason;  /* NULL = none */
+    char *warning; /* NULL = none: why the last reload failed while the version goes on */
+    int64_t since_wall_ns;
+    int64_t load_ns;
+    uint64_t file_bytes;
+    uint64_t model_bytes;
+    uint64_t failed_print; /* of files that failed to load, recorded requests too; 0 = none */
+    char *config_json;     /* of the load request that it serves with, NULL = the repository's */
+    size_t config_len;
+    struct mr_version *v; /* READY, or DRAINING and not taken apart yet */
+    bool is_wanted;       /* should be ready */
+    bool has_failed;      /* its last load did, and none has come to an end since */
+};
+
+struct mr_version_label {
+    char *name;
+    int64_t number;
+};
+struct mr_label_list {
+    struct mr_version_label *at;
+    size_t len;
+    size_t cap;
+};
+
+/** One load of one version number, from its beginning to its end. */
+struct mr_version_life {
+    struct mr_loading loading; /* written by the backend without a lock */
+    const struct mr_models *m;
+    const struct mr_job *job; /* its load, NULL = it is over */
+    int64_t number;
+    enum mr_version_state state;
+    char *reason;       /* NULL = none */
+    int64_t entered_ns; /* the state that it is in */
+    int64_t entered_wall_ns[MR_VERSION_STATES];
+    int64_t spent_ns[MR_VERSION_STATES]; /* in states that it has left */
+    uint64_t file_bytes;
+    uint64_t model_bytes;
+    int64_t release_ns;
+    struct mr_memory_view memory; /* from READY on */
+    char *memory_reason;          /* NULL = none */
+};
+
+struct mr_model {
+    mr_str name; /* NUL-terminated */
+    uint64_t hash;
+    _Atomic(const struct mr_version_set *) set;
+    /* ---- guarded by lock ---- */
+    MR_VEC(struct mr_version_record) records; /* ascending by number */
+    MR_VEC(struct mr_version_life *) lives;   /* as they began */
+    struct mr_label_list labels;
+    char *labels_given; /* text of the configuration that was taken last, NULL = none was */
+    int64_t pinned;     /* the version to go back to by a rollback, 0 = none: the newest is it */
+    uint64_t override_print; /* of the files that a load request's config goes with, 0 = none */
+    char *error; /* why the model as a whole did not load, NULL = it did, or was not asked to */
+    int64_t error_wall_ns;
+    struct mr_job *current;       /* the one that is queued or runs, NULL = not busy */
+    struct mr_job *retry;         /* a failed load that is to be tried again */
+    struct mr_job *waiting_first; /* jobs behind the current one */
+    struct mr_job *waiting_last;
+    size_t draining; /* retired versions not yet closed */
+    bool is_in_table;
+    bool is_desired;     /* asked to be loaded, not unloaded since */
+    bool is_in_folder;   /* had a folder when it was last looked for */
+    bool counts_unready; /* is in mr_models.unready */
+};
+
+/** A version with what only this module needs of it. */
+struct mr_version_private {
+    struct mr_version v;
+    struct mr_arena arena; /* all small memory of the version */
+    Inference__ModelConfig *config;
+    struct mr_temp_dir *temp;     /* files of a load request, NULL = those of the repository */
+    uint64_t print;               /* of files and config that it was made from */
+    struct mr_version_life *life; /* guarded by lock, but for what a load under way asks */
+    bool is_served;
+    struct mr_version_private *next; /* list of retired ones */
+};
+
+/** Memory that readers may still see. */
+struct mr_model_retired {
+    struct mr_model_retired *next;
+    void *ptr;
+    void (*release)(void *ptr);
+};
+
+/** One state change on its way to hooks.changed. */
+struct mr_model_change {
+    struct mr_model_change *next;
+    char *name;
+    char *reason;
+    struct mr_version_change told; /* but for its texts */
+};
+
+struct mr_model_backend {
+    struct mr_model_backend *next;
+    char *name;
+    struct mr_plugin *plugin; /* NULL while one thread opens it */
+};
+
+struct mr_job_queue {
+    struct mr_job *first;
+    struct mr_job *last;
+};
+
+struct mr_models {
+    /* ---- constant after mr_models_new ---- */
+    struct mr_models_options o; /* deep copy in `memory` */
+    struct mr_arena memory;
+    struct mr_model_hooks hooks;
+    struct mr_epoch epoch;
+    /* ---- read by requests ---- */
+    _Atomic(struct mr_model_table *) table;
+    _Atomic int64_t unready; /* models with something not ready that should be */
+    /* [o.repository_count] Repositories that were not there at the start and did not come since. */
+    _Atomic bool *is_missing;
+    _Atomic size_t missing_count;
+    _Atomic bool is_stopping;
+    /* ---- guarded by backends_lock ---- */
+    pthread_mutex_t backends_lock;
+    pthread_cond_t backend_opened;
+    struct mr_model_backend *backends;
+    /* ---- guarded by lock ---- */
+    pthread_mutex_t lock;
+    struct mr_map models; /* name -> struct mr_model; more than the table has */
+    size_t table_live;    /* models in the table */
+    size_t table_used;    /* its slots that are not empty */
+
+    pthread_cond_t work;       /* loaders: a job, a free place, or quit */
+    struct mr_job_queue loads; /* loads and syncs: so many at once */
+    struct mr_job_queue quick; /* everything else: at once */
+    struct mr_job *retries;    /* by due_ns */
+    size_t loads_running;      /* those that wait for something else are not counted */
+    size_t loads_held;         /* threads that have one */
+    uint64_t jobs_made;
+    int64_t trim_ns; /* when to give free pages of the heap back; INT64_MAX: no job since */
+    bool is_started;
+    size_t jobs_open;    /* queued, waiting or running */
+    pthread_cond_t idle; /* jobs_open or draining went down */
+    bool quit;
+
+    pthread_cond_t reap; /* reaper: something retired */
+    struct mr_model_retired *retired;
+    struct mr_version_private *retired_versions;
+    size_t draining;
+
+    pthread_cond_t told; /* changes_told went up */
+    struct mr_model_change *changes_first;
+    struct mr_model_change *changes_last;
+    uint64_t changes_queued;
+    uint64_t changes_told;
+    bool is_telling;
+
+    struct mr_load_totals totals;
+    size_t measures_running;
+    uint64_t measures_begun;
+    uint64_t reserved_bytes;   /* for versions that are being opened */
+    struct mr_name_list names; /* folders, sorted */
+    int64_t names_ns;          /* when they were read, 0 = never */
+
+    /* ---- threads ---- */
+    pthread_t *loaders;
+    size_t loader_count;
+    pthread_t reaper;
+    bool has_reaper;
+    struct mr_model_watch *watch;
+};
+
+static inline struct mr_version_private *mr_version_private_of(struct mr_version *v)
+{
+    return v->load_private;
+}
+
+/* ---- table.c ---- */
+void mr_table_init(struct mr_models *m);
+void mr_table_fini(struct mr_models *m);
+/** Thread: online reader, or any that holds lock. */
+struct mr_model *mr_table_find(const struct mr_models *m, mr_str name);
+/** Lock held. */
+void mr_table_add(struct mr_models *m, struct mr_model *model);
+void mr_table_remove(struct mr_models *m, struct mr_model *model);
+/** Lock held: make what requests see of the model equal to its records. */
+void mr_table_publish(struct mr_models *m, struct mr_model *model);
+/** Lock held: free `ptr` when no reader can hold it any more. */
+void mr_retire_memory(struct mr_models *m, void *ptr, void (*release)(void *ptr));
+
+/* ---- records.c (lock held unless said otherwise) ---- */
+/** The model of that name, made if need be. NULL: there are MR_MODELS_MAX already. */
+struct mr_model *mr_model_get(struct mr_models *m, mr_str name);
+/** Forget a model of which nothing is left. */
+void mr_model_forget_if_empty(struct mr_models *m, struct mr_model *model);
+/** No lock: frees a model that nobody can find any more. */
+void mr_model_free(void *model);
+struct mr_version_record *mr_record_find(struct mr_model *model, int64_t number);
+struct mr_version_record *mr_record_get(struct mr_model *model, int64_t number);
+void mr_record_remove(struct mr_model *model, size_t index);
+/** Set state and reason ("" = none) and tell the hook. */
+void mr_record_set(struct mr_models *m, struct mr_model *model, struct mr_version_record *r,
+                   enum mr_version_state state, const char *reason);
+/** The version goes on, but its last reload failed. */
+void mr_record_warn(struct mr_models *m, struct mr_model *model, struct mr_version_record *r,
+                    const char *warning);
+/** The model as a whole failed (NULL: did not; its versions say the rest). */
+void mr_model_set_error(struct mr_models *m, struct mr_model *model, const char *reason);
+/** The model was unloaded, its failure with it. */
+void mr_model_clear_error(struct mr_models *m, struct mr_model *model);
+/** After any change of records: count the model into m->unready or out of it. */
+void mr_model_count_unready(struct mr_models *m, struct mr_model *model);
+/* ---- lives.c (lock held) ---- */
+struct mr_version_life *mr_life_begin(struct mr_models *m, struct mr_model *model,
+                                      const struct mr_job *job, int64_t number,
+                                      uint64_t file_bytes);
+/** The version is made: what its backend and a measurement say of its memory. */
+void mr_life_memory(struct mr_version_life *l, const struct mr_executor *executor,
+                    int64_t grown_bytes);
+/** No lock: a load under way that is not wanted any more. */
+bool mr_life_is_unwanted(const struct mr_version_life *l);
+/** On to another state. After UNLOADED and FAILED the life is no longer the caller's. */
+void mr_life_set(struct mr_models *m, struct mr_model *model, struct mr_version_life *l,
+                 enum mr_version_state state, const char *reason);
+/** The one that began last, NULL = none is known. */
+const struct mr_version_life *mr_life_latest(const struct mr_model *model, int64_t number);
+/** Time in each state, until now. */
+void mr_life_spent(const struct mr_version_life *l, int64_t out_ns[MR_VERSION_STATES]);
+void mr_lives_free(struct mr_model *model);
+
+/** Lock not held: call the hook for every change queued so far, in order, and return when all were
+ *  told. */
+void mr_changes_tell(struct mr_models *m);
+
+/* ---- jobs.c ---- */
+enum mr_job_kind {
+    MR_JOB_LOAD, /* load or reload; retries what failed before */
+    MR_JOB_SYNC, /* poll mode: be like the folder; leaves alone what failed and did not change */
+    MR_JOB_UNLOAD,
+    MR_JOB_LOOK,  /* does the folder still say what the load under way has read? */
+    MR_JOB_ANSWER /* only call done */
+};
+
+/** A version folder that watch.c found at rest. */
+struct mr_settled_version {
+    int64_t number;
+    uint64_t sum;
+};
+
+struct mr_job_file {
+    char *path;
+    uint8_t *data;
+    size_t len;
+};
+
+struct mr_job {
+    struct mr_job *next;
+    struct mr_model *model; /* NULL with MR_JOB_ANSWER only */
+    enum mr_job_kind kind;
+    char *config_json; /* NULL = the repository's */
+    size_t config_len;
+    struct mr_job_file *files;
+    size_t file_count;
+    struct mr_settled_version *settled; /* MR_JOB_SYNC */
+    size_t settled_count;
+    uint64_t settled_shared;           /* print of the rest of the folder */
+    struct mr_settled_version *making; /* MR_JOB_SYNC under way: what it makes; guarded by lock */
+    size_t making_count;
+    size_t latest;   /* so many of the newest versions are wanted, SIZE_MAX = more than these */
+    bool is_first;   /* what the manager was started with */
+    uint64_t id;     /* to know it again */
+    bool is_running; /* guarded by lock */
+    bool has_place;  /* counts among those that load */
+    _Atomic bool is_cancelled; /* a newer request for the model has come */
+    uint64_t folder_print;     /* what it found, 0 = has not looked yet; guarded by lock */
+    uint64_t looks_at;         /* MR_JOB_LOOK: id of the load under way */
+    char *looks_name;          /* MR_JOB_LOOK */
+    bool is_hopeless;          /* it would fail again */
+    uint32_t tries;            /* how often it has failed before */
+    int64_t due_ns;            /* of a retry */
+    bool is_rollback;
+    int64_t back_to; /* a rollback's version, 0 = the one before */
+    int answer;
+    struct mr_err err;
+    mr_models_done_fn *done;
+    void *ctx;
+};
+
+int mr_jobs_start(struct mr_models *m, struct mr_err *err);
+/** Threads end when the queue is empty. */
+void mr_jobs_join(struct mr_models *m);
+struct mr_job *mr_job_new(enum mr_job_kind kind, mr_models_done_fn *done, void *ctx);
+/** Queue it for the model of that name; takes the job. Thread: any. */
+void mr_job_submit(struct mr_models *m, struct mr_job *job, mr_str name);
+/** Has a newer request come, or is the server stopping? Thread: any. */
+bool mr_job_is_unwanted(const struct mr_models *m, const struct mr_job *job);
+/** Lock held, both: a load that only waits leaves its place to others, and takes one again. */
+void mr_load_place_leave(struct mr_models *m);
+void mr_load_place_take(struct mr_models *m, const struct mr_job *job);
+/** MR_OK in mode explicit: clients may change what is loaded. Otherwise the error begins with `what`, names mode and option,
+ *  and ends with `instead`, what else does it in mode poll (NULL: nothing). Errors: MR_E_UNAVAILABLE. */
+int mr_control_check(const struct mr_models *m, const char *what, const char *instead,
+                     struct mr_err *err);
+/** Wait until no job is open, or until the deadline (monotonic). False at the deadline. */
+bool mr_jobs_wait(struct mr_models *m, int64_t deadline_ns);
+
+/* ---- measure.c (Thread: loader, reaper; takes the lock) ---- */
+struct mr_measure {
+    uint64_t before;
+    uint64_t begun;
+    bool is_alone;
+};
+void mr_measure_begin(struct mr_models *m, struct mr_measure *x);
+/** What the process grew by since, or MR_MEMORY_UNKNOWN. */
+int64_t mr_measure_end(struct mr_models *m, const struct mr_measure *x);
+
+/* ---- admit.c (Thread: loader) ---- */
+/** May a version with so many bytes of files be opened? *out_reserved is for mr_admit_end, when it is open or
+ *  has failed. Errors: MR_E_EXHAUSTED, with figures. */
+int mr_admit(struct mr_models *m, const struct mr_model *model, uint64_t file_bytes,
+             uint64_t *out_reserved, struct mr_err *err);
+void mr_admit_end(struct mr_models *m, uint64_t reserved);
+
+/* ---- retry.c (lock held) ---- */
+/** Keeps a failed job for later if it is one to be tried again; true: it is no longer the caller's. */
+bool mr_retry_keep(struct mr_models *m, struct mr_job *job);
+/** Those whose time has come, one after the other; NULL = none is. *out_next_ns: when the next is due. */
+struct mr_job *mr_retry_due(struct mr_models *m, int64_t *out_next_ns);
+/** The model is loaded or unloaded anew: its retry goes. NULL: there was none. */
+struct mr_job *mr_retry_drop(struct mr_models *m, struct mr_model *model);
+
+/* ---- load.c and publish.c (Thread: loader) ---- */
+/** Sum over a model's folder in all repositories, never 0. Thread: any; blocks. */
+uint64_t mr_load_look(struct mr_models *m, mr_str name);
+int mr_load_run(struct mr_models *m, struct mr_job *job, struct mr_err *err);
+int mr_unload_run(struct mr_models *m, struct mr_model *model, struct mr_err *err);
+/** Lock held: take a version out of service; the reaper does the rest. Publish afterwards. */
+void mr_version_retire(struct mr_models *m, struct mr_model *model, struct mr_version *v);
+
+/* ---- version.c (Thread: loader, reaper) ---- */
+struct mr_version_source {
+    struct mr_model *model;
+    const struct mr_folder *folder;
+    const struct mr_folder_version *version;
+    const Inference__ModelConfig *config; /* as parsed */
+    bool has_max_batch;                   /* the config gives max_batch_size */
+    bool is_requested;                    /* the config or the files came with a load request */
+    bool warn;                            /* log what has no effect */
+    struct mr_temp_dir *temp;             /* NULL = none */
+    uint64_t print;
+    struct mr_version_life *life;
+    bool in_background; /* others are served meanwhile */
+};
+/** Open the model and make everything ready for hooks.serve. Blocks as long as the backend does. */
+int mr_version_open(struct mr_models *m, const struct mr_version_source *s,
+                    struct mr_version_private **out, struct mr_err *err);
+/** The same version with max_batch_size 0 instead of the one that completion gave it; where the config's dims do
+ *  not allow that, it stays as it is. It must not be served. */
+int mr_version_unbatch(struct mr_models *m, const struct mr_version_source *s,
+                       struct mr_version_private *p, struct mr_err *err);
+/** hooks.unserve if served, close the model, free. Nobody may know the version any more. */
+void mr_version_close(struct mr_models *m, struct mr_version_private **p);
+
+/* ---- version_labels.c ---- */
+/** Letters, digits, "_-.", not beginning with what a number begins with. */
+bool mr_label_is_name(mr_str s);
+/** "stable=3,canary=4" */
+int mr_label_list_parse(mr_str text, struct mr_label_list *out, struct mr_err *err);
+void mr_label_list_fini(struct mr_label_list *list);
+/** Lock held, as for those below: whether a label is on that version, and stays there once `next` is what the configuration
+ *  names. NULL: that does not change. */
+bool mr_labels_keep(const struct mr_model *model, const struct mr_label_list *next, int64_t number);
+/** Labels of a configuration, by their text (NULL: none): not those that were taken last. */
+bool mr_labels_are_new(const struct mr_model *model, const char *given);
+/** Puts those of `list` on, and takes off what the configuration named before and names no more. All or none: not before
+ *  all versions that they name are ready. given: the text that `list` was read from, NULL = none. */
+void mr_labels_take(struct mr_model *model, const struct mr_label_list *list, const char *given);
+/** The version is gone for good. */
+void mr_labels_drop(struct mr_model *model, int64_t number);
+void mr_labels_clear(struct mr_model *model);
+
+/* ---- labels.c ---- */
+int mr_labels_read(struct mr_arena *arena, const char *path, const mr_str **out, size_t *out_count,
+                   struct mr_err *err);
+
+/* ---- backends.c ---- */
+int mr_backend_get(struct mr_models *m, const char *name, struct mr_plugin **out,
+                   struct mr_err *err);
+/** Every backend that an option names is there; one of Triton's that is not is warned about only. Errors:
+ *  MR_E_INVALID. Thread: boot. */
+int mr_backends_check(const struct mr_models_options *o, struct mr_err *err);
+bool mr_backend_is_open(struct mr_models *m, const char *name);
+void mr_backends_close(struct mr_models *m);
+
+/* ---- backend_choice.c (Thread: loader) ---- */
+/** Whether the configuration or the files of a load request may have this backend. Errors: MR_E_FORBIDDEN. */
+int mr_backend_may_choose(struct mr_models *m, const char *name, struct mr_err *err);
+
+/* ---- reap.c ---- */
+int mr_reaper_start(struct mr_models *m, struct mr_err *err);
+void mr_reaper_join(struct mr_models *m);
+void mr_retired_free(struct mr_model_retired *list);
+
+/* ---- names.c ---- */
+/** Whether the repository counts: false while it has been missing ever since the start; looked at
+ *  each time, but in mode none. Thread: any; blocks when it is missing. */
+bool mr_repository_counts(struct mr_models *m, size_t i);
+/** Read the folder names anew unless that was done less than max_age_ns ago. Thread: any;
+ *  blocks. */
+int mr_names_refresh(struct mr_models *m, int64_t max_age_ns, struct mr_err *err);
+
+/* ---- watch.c ---- */
+/** Poll mode's first load: queue a job with `done` for each model, after the folders have come to
+ *  rest. Errors: MR_E_IO, a repository that cannot be read. */
+int mr_watch_first(struct mr_models *m, mr_models_done_fn *done, void *ctx, struct mr_err *err);
+/** From now on by itself. */
+int mr_watch_start(struct mr_models *m, struct mr_err *err);
+void mr_watch_stop(struct mr_models *m);
+
+#endif

@@ -1,0 +1,231 @@
+/* A unary gRPC call on the HTTP/2 client: frames the message, reads status and message of the answer.
+ *
+ * gRPC's own failures come three ways: as an HTTP status, as a grpc-status in the trailers, or in the
+ * headers when there is nothing else (trailers-only). Compression is not asked for, so a compressed
+ * message is an error. Source: gRPC over HTTP/2 (PROTOCOL-HTTP2.md). */
+#include <stdio.h>
+
+#include "client_priv.h"
+
+#define FRAME_BYTES    5
+#define TIMEOUT_DIGITS INT64_C(100000000) /* grpc-timeout has at most eight */
+
+struct grpc_call {
+    mr_client_done_fn *done;
+    void *ctx;
+    char *address;
+};
+
+static mr_str find_header(const struct mr_header *headers, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (mr_str_eq_c(headers[i].name, name)) {
+            return headers[i].value;
+        }
+    }
+    return (mr_str){NULL, 0};
+}
+
+/* The status that says what a gRPC code means; mr_status_grpc is not one to one. */
+static int status_of_grpc(uint64_t code)
+{
+    static const int map[] = {
+        MR_OK,
+        MR_E_CANCELLED,
+        MR_E_UNKNOWN,
+        MR_E_INVALID,
+        MR_E_DEADLINE,
+        MR_E_NOT_FOUND,
+        MR_E_EXISTS,
+        MR_E_FORBIDDEN,
+        MR_E_EXHAUSTED,
+        MR_E_INVALID,
+        MR_E_UNAVAILABLE,
+        MR_E_INVALID,
+        MR_E_UNSUPPORTED,
+        MR_E_INTERNAL,
+        MR_E_UNAVAILABLE,
+        MR_E_INTERNAL,
+        MR_E_FORBIDDEN,
+    };
+
+    return code < sizeof map / sizeof *map ? map[code] : MR_E_UNKNOWN;
+}
+
+/* What a server without grpc-status means by its HTTP status: http-grpc-status-mapping.md. */
+static int status_of_http(int http)
+{
+    switch (http) {
+    case 400: return MR_E_INTERNAL;
+    case 401:
+    case 403: return MR_E_FORBIDDEN;
+    case 404: return MR_E_UNSUPPORTED;
+    case 429:
+    case 502:
+    case 503:
+    case 504: return MR_E_UNAVAILABLE;
+    default: return MR_E_UNKNOWN;
+    }
+}
+
+static int hex(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* grpc-message is percent-encoded UTF-8; what is not decodable stays as it is. */
+static size_t percent_decode(mr_str in, char *out, size_t max)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < in.len && n < max; i++) {
+        bool coded = in.ptr[i] == '%' && i + 2 < in.len && hex(in.ptr[i + 1]) >= 0 &&
+                     hex(in.ptr[i + 2]) >= 0;
+        if (coded) {
+            out[n++] = (char)(hex(in.ptr[i + 1]) * 16 + hex(in.ptr[i + 2]));
+            i += 2;
+        } else {
+            out[n++] = in.ptr[i];
+        }
+    }
+    return n;
+}
+
+int mr_client_grpc_status(const char *address, const struct mr_client_response *r,
+                          struct mr_err *err)
+{
+    mr_str status = find_header(r->trailers, r->trailer_count, "grpc-status");
+    mr_str message = find_header(r->trailers, r->trailer_count, "grpc-message");
+    char text[sizeof err->msg];
+    uint64_t code;
+
+    if (!status.ptr) {
+        status = find_header(r->headers, r->header_count, "grpc-status");
+        message = find_header(r->headers, r->header_count, "grpc-message");
+    }
+    if (!status.ptr && r->status != 200) {
+        return MR_FAIL(err, status_of_http(r->status), "%s answers with HTTP status %d", address,
+                       r->status);
+    }
+    if (!mr_str_to_u64(status, &code)) {
+        return MR_FAIL(err, MR_E_INVALID, "%s answers without a grpc-status", address);
+    }
+    int rc = status_of_grpc(code);
+    if (rc == MR_OK) {
+        return MR_OK;
+    }
+    size_t n = percent_decode(message, text, sizeof text - 1);
+    return n ? MR_FAIL(err, rc, "%.*s", (int)n, text)
+             : MR_FAIL(err, rc, "gRPC status %llu", (unsigned long long)code);
+}
+
+/* Exactly one uncompressed message; *io becomes its bytes. */
+static int unframe(const struct grpc_call *g, mr_bytes *io, struct mr_err *err)
+{
+    if (io->len < FRAME_BYTES) {
+        return MR_FAIL(err, MR_E_INVALID, "%s answers without a message", g->address);
+    }
+    uint32_t len = (uint32_t)io->ptr[1] << 24 | (uint32_t)io->ptr[2] << 16 |
+                   (uint32_t)io->ptr[3] << 8 | io->ptr[4];
+    if (io->ptr[0] != 0) {
+        return MR_FAIL(err, MR_E_INVALID, "%s answers compressed, which was not asked for",
+                       g->address);
+    }
+    if (len != io->len - FRAME_BYTES) {
+        return MR_FAIL(err, MR_E_INVALID, "%s answers with a message of %u bytes in %zu",
+                       g->address, len, io->len - FRAME_BYTES);
+    }
+    *io = (mr_bytes){io->ptr + FRAME_BYTES, len};
+    return MR_OK;
+}
+
+static void on_answer(void *ctx, int rc, const struct mr_err *err,
+                      const struct mr_client_response *response)
+{
+    struct grpc_call *g = ctx;
+    struct mr_client_response message;
+    struct mr_err own;
+
+    if (rc == MR_OK) {
+        message = *response;
+        err = &own;
+        memset(&own, 0, sizeof own);
+        rc = mr_client_grpc_status(g->address, response, &own);
+        if (rc == MR_OK) {
+            rc = unframe(g, &message.body, &own);
+        }
+    }
+    g->done(g->ctx, rc, err, response ? &message : NULL);
+    mr_free(g->address);
+    mr_free(g);
+}
+
+/* "1500m"; seconds when milliseconds have too many digits. */
+static mr_str timeout_text(int64_t timeout_ns, char out[24])
+{
+    int64_t ms = (timeout_ns + MR_NS_PER_MS - 1) / MR_NS_PER_MS;
+    int n = ms < TIMEOUT_DIGITS
+                ? snprintf(out, 24, "%lldm", (long long)ms)
+                : snprintf(out, 24, "%lldS", (long long)MR_MIN(ms / 1000, TIMEOUT_DIGITS - 1));
+
+    return mr_str_n(out, (size_t)n);
+}
+
+/* The five bytes before the message; false when it is too large to be framed. */
+static bool make_frame(const struct mr_piece *pieces, size_t count, uint8_t out[FRAME_BYTES])
+{
+    uint64_t total = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        total += pieces[i].len;
+    }
+    out[0] = 0;
+    for (int i = 0; i < 4; i++) {
+        out[1 + i] = (uint8_t)(total >> (24 - 8 * i));
+    }
+    return total <= UINT32_MAX;
+}
+
+void mr_client_grpc(struct mr_client *c, const char *path, const struct mr_piece *pieces,
+                    size_t piece_count, int64_t timeout_ns, mr_client_done_fn *done, void *ctx)
+{
+    struct grpc_call *g = MR_NEW(struct grpc_call);
+    struct mr_piece *framed = MR_NEW_ARRAY(struct mr_piece, piece_count + 1);
+    uint8_t frame[FRAME_BYTES];
+    char timeout[24];
+    struct mr_header headers[] = {
+        {MR_STR("content-type"), MR_STR("application/grpc")},
+        {MR_STR("te"), MR_STR("trailers")},
+        {MR_STR("grpc-timeout"), timeout_text(timeout_ns, timeout)},
+    };
+    struct mr_client_request request = {
+        .method = "POST",
+        .path = mr_str_c(path),
+        .headers = headers,
+        .header_count = timeout_ns > 0 ? 3 : 2,
+        .pieces = framed,
+        .piece_count = piece_count + 1,
+        .timeout_ns = timeout_ns,
+    };
+
+    bool fits = make_frame(pieces, piece_count, frame);
+    framed[0] = (struct mr_piece){.ptr = frame, .len = FRAME_BYTES};
+    if (piece_count) {
+        memcpy(framed + 1, pieces, piece_count * sizeof *pieces);
+    }
+    g->done = done;
+    g->ctx = ctx;
+    g->address = mr_strndup(c->address, strlen(c->address));
+    if (!c->options.http2) {
+        mr_client_refuse(c, &request, MR_E_INVALID, "gRPC needs HTTP/2", on_answer, g);
+    } else if (!fits) {
+        mr_client_refuse(c, &request, MR_E_TOO_LARGE, "a gRPC message has at most 4 GiB", on_answer,
+                         g);
+    } else {
+        mr_client_send(c, &request, on_answer, g);
+    }
+    mr_free(framed);
+}

@@ -1,0 +1,454 @@
+/* HTTP/2 of the client, by prior knowledge: one nghttp2 session per connection, a stream per call.
+ *
+ * Output is made in the loop's flush step, so that the requests of one iteration leave together and
+ * nothing is told from within mr_client_send (nghttp2 calls back while it sends, too). At most one
+ * write is under way; the next is made when it is done, which bounds what waits for a slow server.
+ *
+ * nghttp2 keeps what exceeds the server's stream limit waiting, updates windows by itself, and tells
+ * streams that a GOAWAY leaves out by REFUSED_STREAM; those are sent again on a new connection. */
+#include <stdio.h>
+
+#include "client_priv.h"
+
+#ifndef MR_VERSION
+#    define MR_VERSION "0"
+#endif
+
+#define STREAM_WINDOW     (16 * 1024 * 1024)
+#define CONNECTION_WINDOW (64 * 1024 * 1024)
+#define WRITE_BYTES       ((size_t)256 * 1024)
+#define PSEUDO_HEADERS    4
+
+struct output {
+    uv_write_t req;
+    struct mr_client_conn *conn;
+    struct mr_buf bytes;
+};
+
+static void not_h2(struct mr_client_conn *conn, const char *why)
+{
+    struct mr_err err;
+
+    mr_err_set(&err, MR_E_INVALID, MR_HERE, "%s does not speak HTTP/2: %s", conn->client->address,
+               why);
+    mr_client_conn_fail(conn, MR_E_INVALID, &err);
+}
+
+/* NULL when nobody waits for this stream any more. A callback may have closed the connection, and with it
+ * all calls, while nghttp2 goes on through the bytes that it has. */
+static struct mr_client_call *call_of(const struct mr_client_conn *conn, int32_t stream_id)
+{
+    return conn->state == MR_CONN_OPEN ? nghttp2_session_get_stream_user_data(conn->h2, stream_id)
+                                       : NULL;
+}
+
+/* ---- what the session tells ---- */
+
+/* The call ends with `err`; its stream is reset and forgotten. */
+static void give_up(struct mr_client_conn *conn, struct mr_client_call *call,
+                    const struct mr_err *err)
+{
+    struct mr_err copy = *err;
+
+    mr_client_h2_cancel(conn, call);
+    mr_client_call_end(call, copy.status, &copy);
+}
+
+static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+{
+    struct mr_client_call *call = call_of(user, frame->hd.stream_id);
+
+    (void)session;
+    if (call && frame->hd.type == NGHTTP2_HEADERS) {
+        /* Unless a :status follows, which a final response behind a 1xx has. */
+        call->in_trailers = frame->headers.cat == NGHTTP2_HCAT_HEADERS;
+    }
+    return 0;
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
+                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
+                     void *user)
+{
+    struct mr_client_conn *conn = user;
+    struct mr_client_call *call = call_of(conn, frame->hd.stream_id);
+    mr_str n = {(const char *)name, name_len};
+    mr_str v = {(const char *)value, value_len};
+    struct mr_err err;
+    uint64_t status;
+
+    (void)session;
+    (void)flags;
+    if (!call || frame->hd.type != NGHTTP2_HEADERS) {
+        return 0;
+    }
+    call->got_bytes = true;
+    if (mr_str_eq_c(n, ":status")) {
+        /* nghttp2 has checked it: three digits, once, first. A second one follows a 1xx. */
+        call->answer.status = mr_str_to_u64(v, &status) ? (int)status : 0;
+        call->answer.header_count = 0;
+        call->in_trailers = false;
+        return 0;
+    }
+    if (mr_client_add_header(call, call->in_trailers, n, v, &err) < 0) {
+        give_up(conn, call, &err);
+    }
+    return 0;
+}
+
+static int take_data(struct mr_client_call *call, mr_bytes data, struct mr_err *err)
+{
+    if (!call->stream) {
+        return mr_client_body_append(call, data.ptr, data.len, err);
+    }
+    /* With another status it is no message; what is meant shows at the end. */
+    return call->answer.status == 200 ? mr_client_stream_feed(call->stream, data, err) : MR_OK;
+}
+
+static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream_id, const uint8_t *data,
+                   size_t len, void *user)
+{
+    struct mr_client_conn *conn = user;
+    struct mr_client_call *call = call_of(conn, stream_id);
+    struct mr_err err;
+
+    (void)session;
+    (void)flags;
+    if (call) {
+        call->got_bytes = true;
+        int rc = take_data(call, (mr_bytes){data, len}, &err);
+        if (rc < 0) {
+            give_up(conn, call, &err);
+        }
+    }
+    return 0;
+}
+
+static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+{
+    struct mr_client_conn *conn = user;
+
+    if (frame->hd.type == NGHTTP2_GOAWAY) {
+        conn->is_draining = true;
+    }
+    (void)session;
+    return 0;
+}
+
+/* REFUSED_STREAM promises that nothing was done (RFC 9113 section 8.7). */
+static void refused(struct mr_client_conn *conn, struct mr_client_call *call,
+                    const struct mr_err *err)
+{
+    call->got_bytes = false;
+    conn->has_served = true;
+    mr_client_call_broken(call, MR_E_UNAVAILABLE, err);
+}
+
+static int on_stream_close(nghttp2_session *session, int32_t stream_id, uint32_t code, void *user)
+{
+    struct mr_client_conn *conn = user;
+    struct mr_client_call *call = call_of(conn, stream_id);
+    struct mr_err err;
+
+    if (!call) {
+        return 0;
+    }
+    nghttp2_session_set_stream_user_data(session, stream_id, NULL);
+    if (code == NGHTTP2_NO_ERROR && call->answer.status >= 200) {
+        conn->has_served = true;
+        mr_client_call_end(call, MR_OK, NULL);
+        return 0;
+    }
+    mr_err_set(&err, MR_E_UNAVAILABLE, MR_HERE, "%s reset the request (%s)", conn->client->address,
+               code == NGHTTP2_NO_ERROR ? "no answer" : nghttp2_http2_strerror(code));
+    if (code == NGHTTP2_REFUSED_STREAM) {
+        refused(conn, call, &err);
+    } else {
+        mr_client_call_end(call, MR_E_UNAVAILABLE, &err);
+    }
+    return 0;
+}
+
+/* ---- requests ---- */
+
+static ssize_t read_stream(struct mr_client_stream *s, uint8_t *out, size_t max, uint32_t *flags)
+{
+    bool is_end;
+    size_t n = mr_client_stream_read(s, out, max, &is_end);
+
+    if (is_end) {
+        *flags |= NGHTTP2_DATA_FLAG_EOF;
+    }
+    return n || is_end ? (ssize_t)n : NGHTTP2_ERR_DEFERRED;
+}
+
+static ssize_t read_body(nghttp2_session *session, int32_t stream_id, uint8_t *out, size_t max,
+                         uint32_t *flags, nghttp2_data_source *source, void *user)
+{
+    struct mr_client_call *call = call_of(user, stream_id);
+    size_t n = 0;
+
+    (void)session;
+    (void)source;
+    if (!call) {
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    }
+    if (call->stream) {
+        return read_stream(call->stream, out, max, flags);
+    }
+    while (n < max && call->sent_piece < call->piece_count) {
+        const struct mr_piece *p = &call->pieces[call->sent_piece];
+        size_t part = MR_MIN(max - n, p->len - call->sent_offset);
+        memcpy(out + n, (const char *)p->ptr + call->sent_offset, part);
+        n += part;
+        call->sent_offset += part;
+        if (call->sent_offset == p->len) {
+            call->sent_piece++;
+            call->sent_offset = 0;
+        }
+    }
+    if (call->sent_piece == call->piece_count) {
+        *flags |= NGHTTP2_DATA_FLAG_EOF;
+    }
+    return (ssize_t)n;
+}
+
+static nghttp2_nv make_nv(mr_str name, mr_str value)
+{
+    return (nghttp2_nv){(uint8_t *)(uintptr_t)name.ptr, (uint8_t *)(uintptr_t)value.ptr, name.len,
+                        value.len, NGHTTP2_NV_FLAG_NONE};
+}
+
+static int submit(struct mr_client_conn *conn, struct mr_client_call *call)
+{
+    nghttp2_data_provider body = {.read_callback = read_body};
+    const struct mr_client *c = conn->client;
+    size_t n = 0;
+    char length[24];
+    nghttp2_nv *nv = MR_NEW_ARRAY(nghttp2_nv, call->header_count + PSEUDO_HEADERS + 2);
+
+    nv[n++] = make_nv(MR_STR(":method"), call->method);
+    nv[n++] = make_nv(MR_STR(":scheme"), c->options.tls ? MR_STR("https") : MR_STR("http"));
+    nv[n++] = make_nv(MR_STR(":authority"), mr_client_host(call));
+    nv[n++] = make_nv(MR_STR(":path"), call->path);
+    nv[n++] = make_nv(MR_STR("user-agent"), MR_STR("millrace/" MR_VERSION));
+    if (call->body_bytes) {
+        int len = snprintf(length, sizeof length, "%llu", (unsigned long long)call->body_bytes);
+        nv[n++] = make_nv(MR_STR("content-length"), mr_str_n(length, (size_t)len));
+    }
+    for (size_t i = 0; i < call->header_count; i++) {
+        if (!mr_str_eq_c(call->headers[i].name, "host")) {
+            nv[n++] = make_nv(call->headers[i].name, call->headers[i].value);
+        }
+    }
+    int32_t id = nghttp2_submit_request(conn->h2, NULL, nv, n,
+                                        call->body_bytes || call->stream ? &body : NULL, call);
+    mr_free(nv);
+    if (id > 0) {
+        call->stream_id = id;
+    }
+    return id;
+}
+
+void mr_client_h2_start(struct mr_client_conn *conn, struct mr_client_call *call)
+{
+    int id = submit(conn, call);
+
+    if (id < 0) {
+        mr_client_conn_fail_later(conn, MR_E_UNAVAILABLE, nghttp2_strerror(id));
+        return;
+    }
+    mr_flush_queue(conn->client->loop, &conn->flush);
+}
+
+void mr_client_h2_cancel(struct mr_client_conn *conn, struct mr_client_call *call)
+{
+    int32_t id = call->stream_id;
+
+    nghttp2_session_set_stream_user_data(conn->h2, id, NULL);
+    nghttp2_submit_rst_stream(conn->h2, NGHTTP2_FLAG_NONE, id, NGHTTP2_CANCEL);
+    if (conn->state == MR_CONN_OPEN) {
+        mr_flush_queue(conn->client->loop, &conn->flush);
+    }
+}
+
+bool mr_client_h2_can_take(const struct mr_client_conn *conn)
+{
+    return !conn->is_draining && conn->fail_rc == 0 &&
+           nghttp2_session_check_request_allowed(conn->h2);
+}
+
+/* ---- bytes in and out ---- */
+
+/* Nothing more to say or to hear, on a connection that takes no new calls. */
+static bool is_over(const struct mr_client_conn *conn)
+{
+    return TAILQ_EMPTY(&conn->calls) && !conn->is_writing &&
+           (conn->is_draining ||
+            (!nghttp2_session_want_read(conn->h2) && !nghttp2_session_want_write(conn->h2)));
+}
+
+/* nghttp2 has said GOAWAY for a fault of the peer's, and goes on with no stream. */
+static bool is_given_up(const struct mr_client_conn *conn)
+{
+    return !TAILQ_EMPTY(&conn->calls) && !conn->is_writing &&
+           !nghttp2_session_want_read(conn->h2) && !nghttp2_session_want_write(conn->h2);
+}
+
+static void after_session(struct mr_client_conn *conn)
+{
+    struct mr_client *c = conn->client;
+
+    if (conn->state != MR_CONN_OPEN) {
+        return;
+    }
+    if (is_over(conn)) {
+        mr_client_conn_close(conn);
+    } else if (is_given_up(conn)) {
+        not_h2(conn, "it broke a rule of the protocol");
+        return;
+    }
+    if (!c->is_closing) {
+        mr_client_pump(c);
+    }
+}
+
+void mr_client_h2_read(struct mr_client_conn *conn, mr_bytes data)
+{
+    if (!conn->is_heard && data.len >= 4 && data.ptr[3] != NGHTTP2_SETTINGS) {
+        char text[128];
+        not_h2(conn, mr_client_stranger(data, text, sizeof text));
+        return;
+    }
+    conn->is_heard = true;
+    ssize_t n = nghttp2_session_mem_recv(conn->h2, data.ptr, data.len);
+    if (conn->state != MR_CONN_OPEN) {
+        return;
+    }
+    if (n < 0) {
+        not_h2(conn, nghttp2_strerror((int)n));
+        return;
+    }
+    mr_flush_queue(conn->client->loop, &conn->flush);
+    after_session(conn);
+}
+
+static void on_written(uv_write_t *req, int status)
+{
+    struct output *o = MR_CONTAINER_OF(req, struct output, req);
+    struct mr_client_conn *conn = o->conn;
+    struct mr_err err;
+
+    mr_loop_resume(conn->client->loop);
+    mr_buf_fini(&o->bytes);
+    mr_free(o);
+    conn->is_writing = false;
+    if (conn->state != MR_CONN_OPEN) {
+        return;
+    }
+    if (status < 0) {
+        mr_err_set(&err, MR_E_UNAVAILABLE, MR_HERE, "%s: %s", conn->client->address,
+                   uv_strerror(status));
+        mr_client_conn_fail(conn, MR_E_UNAVAILABLE, &err);
+        return;
+    }
+    mr_flush_queue(conn->client->loop, &conn->flush);
+}
+
+/* Frames up to WRITE_BYTES into o->bytes; negative when the session is broken. */
+static ssize_t collect(struct mr_client_conn *conn, struct output *o)
+{
+    const uint8_t *frame;
+    ssize_t n = 0;
+
+    while (o->bytes.len < WRITE_BYTES && conn->state == MR_CONN_OPEN &&
+           (n = nghttp2_session_mem_send(conn->h2, &frame)) > 0) {
+        mr_buf_append(&o->bytes, frame, (size_t)n);
+    }
+    return o->bytes.failed ? NGHTTP2_ERR_NOMEM : n;
+}
+
+static void output_free(struct output *o)
+{
+    mr_buf_fini(&o->bytes);
+    mr_free(o);
+}
+
+void mr_client_h2_flush(struct mr_flush *f)
+{
+    struct mr_client_conn *conn = MR_CONTAINER_OF(f, struct mr_client_conn, flush);
+
+    if (conn->state != MR_CONN_OPEN || conn->is_writing) {
+        return;
+    }
+    struct output *o = MR_NEW(struct output);
+    o->conn = conn;
+    mr_buf_init(&o->bytes, 0);
+    ssize_t n = collect(conn, o);
+    if (conn->state != MR_CONN_OPEN || n < 0 || o->bytes.len == 0) {
+        output_free(o);
+        if (conn->state == MR_CONN_OPEN && n < 0) {
+            not_h2(conn, nghttp2_strerror((int)n));
+        } else {
+            after_session(conn);
+        }
+        return;
+    }
+    if (conn->ssl && !mr_client_tls_seal(conn, &o->bytes)) {
+        output_free(o);
+        mr_client_conn_fail_later(conn, MR_E_UNAVAILABLE, "TLS: cannot write");
+        return;
+    }
+    uv_buf_t buf = uv_buf_init(o->bytes.ptr, (unsigned)o->bytes.len);
+    conn->is_writing = true;
+    int rc = uv_write(&o->req, &conn->uv.stream, &buf, 1, on_written);
+    if (rc < 0) {
+        conn->is_writing = false;
+        output_free(o);
+        mr_client_conn_fail_later(conn, MR_E_UNAVAILABLE, uv_strerror(rc));
+    }
+}
+
+/* ---- opening ---- */
+
+static int new_session(struct mr_client_conn *conn)
+{
+    nghttp2_session_callbacks *cb = NULL;
+    int rc = nghttp2_session_callbacks_new(&cb);
+
+    if (rc != 0) {
+        return rc;
+    }
+    nghttp2_session_callbacks_set_on_begin_headers_callback(cb, on_begin_headers);
+    nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame);
+    nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_stream_close);
+    rc = nghttp2_session_client_new(&conn->h2, cb, conn);
+    nghttp2_session_callbacks_del(cb);
+    return rc;
+}
+
+int mr_client_h2_open(struct mr_client_conn *conn, struct mr_err *err)
+{
+    static const nghttp2_settings_entry settings[] = {
+        {NGHTTP2_SETTINGS_ENABLE_PUSH, 0},
+        {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW},
+        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, MR_CLIENT_HEAD_MAX},
+    };
+    int rc = new_session(conn);
+
+    if (rc == 0) {
+        rc = nghttp2_submit_settings(conn->h2, NGHTTP2_FLAG_NONE, settings,
+                                     sizeof settings / sizeof *settings);
+    }
+    if (rc == 0) {
+        rc = nghttp2_session_set_local_window_size(conn->h2, NGHTTP2_FLAG_NONE, 0,
+                                                   CONNECTION_WINDOW);
+    }
+    if (rc != 0) {
+        return MR_FAIL(err, MR_E_INTERNAL, "HTTP/2: %s", nghttp2_strerror(rc));
+    }
+    mr_flush_queue(conn->client->loop, &conn->flush);
+    return MR_OK;
+}

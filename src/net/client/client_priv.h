@@ -1,0 +1,268 @@
+/* The HTTP client as its own files see it.
+ *
+ *   client.c       struct mr_client: which connection takes which call, timeouts, the end
+ *   client_call.c  a call: what it sends, what has come of its response, its end
+ *   client_conn.c  one connection: name look-up, connecting, reading, closing
+ *   client_h1.c    HTTP/1.1 on a connection: writes one request, parses one response
+ *   client_h2.c    HTTP/2 on a connection: an nghttp2 session, many calls
+ *   client_tls.c   TLS between a connection and its socket
+ *   client_grpc.c  a unary gRPC call on top
+ *   client_stream.c  a gRPC stream on top
+ *
+ * A call is waiting (in the client's list), or active (in its connection's list), or failed (its timer
+ * is about to say so). It ends in exactly one place, mr_client_call_end. A connection's memory goes in
+ * the close callback of libuv, so code that was interrupted by an end may still look at `state`. */
+#ifndef MR_NET_CLIENT_PRIV_H
+#define MR_NET_CLIENT_PRIV_H
+
+#include <nghttp2/nghttp2.h>
+#include <uv.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "net/client.h"
+#include "net/loop/loop_priv.h"
+
+#define MR_CLIENT_HEAD_MAX    ((size_t)64 * 1024)
+#define MR_CLIENT_HEADERS_MAX 128
+
+/** What has come of a response so far. */
+struct mr_client_answer {
+    int status; /* 0 = nothing yet */
+    struct mr_header headers[MR_CLIENT_HEADERS_MAX];
+    size_t header_count;
+    struct mr_header trailers[16];
+    size_t trailer_count;
+    struct mr_block *body;
+    size_t body_len;
+    size_t body_told; /* by content-length; 0: it did not */
+};
+
+struct mr_client_call {
+    TAILQ_ENTRY(mr_client_call) link; /* of its connection, or of the client */
+    struct mr_client *client;
+    struct mr_client_conn *conn; /* NULL unless active */
+    struct mr_timer timer;
+    mr_client_done_fn *done;
+    void *ctx;
+    int64_t timeout_ns;
+    bool is_head;
+    bool was_retried;
+    bool got_bytes; /* of the response */
+    int failed_rc;  /* of a call that failed before it began */
+    struct mr_err failed_err;
+    /* request; arena and references of its own */
+    mr_str method;
+    mr_str path;
+    struct mr_header *headers;
+    size_t header_count;
+    struct mr_piece *pieces; /* each with a block */
+    size_t piece_count;
+    uint64_t body_bytes;
+    /* HTTP/2 */
+    int32_t stream_id;
+    bool in_trailers;
+    struct mr_client_stream *stream; /* NULL: one message each way */
+    size_t sent_piece;
+    size_t sent_offset;
+    struct mr_client_answer answer;
+    struct mr_arena arena;
+};
+
+TAILQ_HEAD(mr_call_list, mr_client_call);
+
+enum mr_client_conn_state { MR_CONN_CONNECTING, MR_CONN_OPEN, MR_CONN_CLOSING };
+
+enum mr_h1_state {
+    MR_H1_HEAD,
+    MR_H1_BODY_LENGTH,
+    MR_H1_BODY_TO_END,
+    MR_H1_CHUNK_SIZE,
+    MR_H1_CHUNK_DATA,
+    MR_H1_CHUNK_END,
+    MR_H1_TRAILERS,
+    MR_H1_DONE
+};
+
+/** Parser of one HTTP/1.1 response. */
+struct mr_h1_parser {
+    enum mr_h1_state state;
+    struct mr_buf line; /* the head, or an incomplete line of the chunked coding */
+    int64_t remaining;  /* of the body, or of the chunk */
+    bool keep_alive;
+};
+
+struct mr_client_conn {
+    LIST_ENTRY(mr_client_conn) link;
+    struct mr_client *client;
+    enum mr_client_conn_state state;
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } uv;
+    bool has_handle; /* uv is open or closing */
+    uv_connect_t connect_req;
+    uv_getaddrinfo_t resolve_req;
+    bool is_resolving;
+    struct addrinfo *addresses;
+    const struct addrinfo *next_address;
+    struct mr_timer timer; /* connecting takes too long; or fail_rc is to be told */
+    int fail_rc;
+    struct mr_err fail_err;
+    int connect_error; /* of the last address tried */
+
+    struct ssl_st *ssl; /* NULL: none */
+    bool is_tls_open;   /* the handshake is done */
+
+    struct mr_call_list calls; /* HTTP/1: one at most */
+    bool has_served;           /* a call ended well on it before */
+    struct mr_h1_parser h1;
+    nghttp2_session *h2;
+    bool is_heard;    /* HTTP/2: the peer has begun to speak it */
+    bool is_draining; /* HTTP/2: the peer said GOAWAY */
+    bool is_writing;
+    struct mr_flush flush;
+};
+
+struct mr_client {
+    struct mr_loop *loop;
+    struct mr_client_options options;
+    char *address;   /* as given, for texts */
+    char *authority; /* for the Host header: without the port where it is the usual one */
+    char *host;      /* or the path of a Unix socket */
+    char port[8];
+    int port_number;
+    bool is_unix;
+    bool is_closing;
+    struct mr_header *headers; /* of options.headers; they point into header_lines */
+    char **header_lines;
+    size_t header_count;
+    LIST_HEAD(, mr_client_conn) conns;
+    struct mr_call_list waiting;
+    size_t waiting_count;
+    struct mr_call_list failed; /* each will say so by its timer */
+};
+
+/* ---- client_call.c ---- */
+
+/** A call, in no list yet, with its own copy of the request; failed_rc says whether the request was fit. Takes over the
+ *  references of the pieces. */
+struct mr_client_call *mr_client_call_new(struct mr_client *c, const struct mr_client_request *r,
+                                          mr_client_done_fn *done, void *ctx);
+/** Behind those that wait for a connection. */
+void mr_client_call_wait(struct mr_client_call *call);
+/** Out of whichever list it is in. */
+void mr_client_call_unlink(struct mr_client_call *call);
+/** Without CR, LF and NUL. */
+bool mr_client_is_clean(mr_str s);
+/** Take it off its list, tell its owner and free it. err may be NULL when rc is MR_OK. */
+void mr_client_call_end(struct mr_client_call *call, int rc, const struct mr_err *err);
+/** The call on a broken connection: once more if that is harmless, else its end. */
+void mr_client_call_broken(struct mr_client_call *call, int rc, const struct mr_err *err);
+/** Room for at least one and about `want` more bytes of body. Errors: MR_E_TOO_LARGE, MR_E_EXHAUSTED. */
+int mr_client_body_reserve(struct mr_client_call *call, size_t want, struct mr_err *err);
+int mr_client_body_append(struct mr_client_call *call, const void *data, size_t len,
+                          struct mr_err *err);
+/** Copies name (made lower case) and value. Errors: MR_E_TOO_LARGE. */
+int mr_client_add_header(struct mr_client_call *call, bool trailer, mr_str name, mr_str value,
+                         struct mr_err *err);
+
+/** The value of the Host header or of :authority: the caller's if it gave one, behind a gateway that goes by names;
+ *  otherwise the address. */
+mr_str mr_client_host(const struct mr_client_call *call);
+
+/* ---- client_headers.c ---- */
+
+/** Reads options.headers into the client. Errors: MR_E_INVALID; mr_client_headers_fini is due then as well. */
+int mr_client_headers_read(struct mr_client *c, struct mr_err *err);
+void mr_client_headers_fini(struct mr_client *c);
+/** True if options.headers has one of that name. */
+bool mr_client_has_header(const struct mr_client *c, mr_str name);
+
+/* ---- client.c ---- */
+
+/** What mr_client_send does with the call that it has made. */
+void mr_client_call_start(struct mr_client *c, struct mr_client_call *call);
+
+/** Give waiting calls to connections. */
+void mr_client_pump(struct mr_client *c);
+/** No connection could be made. */
+void mr_client_connect_failed(struct mr_client *c, const struct mr_err *err);
+/** Frees the client when its last connection is gone. */
+void mr_client_conn_gone(struct mr_client *c, struct mr_client_conn *conn);
+
+/** As mr_client_send, for a call that is known to be impossible: done hears of it. */
+void mr_client_refuse(struct mr_client *c, const struct mr_client_request *r, int rc,
+                      const char *why, mr_client_done_fn *done, void *ctx);
+
+/* ---- client_conn.c ---- */
+
+/** Begin to connect; the outcome comes later. */
+void mr_client_conn_start(struct mr_client *c);
+/** Close it and tell its calls; for use inside the loop's callbacks only. */
+void mr_client_conn_fail(struct mr_client_conn *conn, int rc, const struct mr_err *err);
+/** The same in the next iteration, for use anywhere. */
+void mr_client_conn_fail_later(struct mr_client_conn *conn, int rc, const char *what);
+/** Close it; it has no calls. */
+void mr_client_conn_close(struct mr_client_conn *conn);
+/** Connected, and through the TLS handshake if there is one: calls may come. */
+void mr_client_conn_usable(struct mr_client_conn *conn);
+void mr_client_conn_connect_failed(struct mr_client_conn *conn, const char *why);
+/** Where the next bytes for HTTP may be put, and what to do with them. */
+void mr_client_conn_room(struct mr_client_conn *conn, uv_buf_t *out);
+void mr_client_conn_deliver(struct mr_client_conn *conn, mr_bytes data);
+/** The peer has ended its side. is_told: it said so, which with TLS is what tells an end from a cut. */
+void mr_client_conn_ended(struct mr_client_conn *conn, bool is_told);
+
+/* ---- client_grpc.c ---- */
+
+/** What the answer as a whole says: MR_OK, or the status that fits with the server's words. */
+int mr_client_grpc_status(const char *address, const struct mr_client_response *r,
+                          struct mr_err *err);
+
+/* ---- client_stream.c ---- */
+
+/** The next bytes to be sent, 0: none are there yet. *out_end: and none will come behind them. */
+size_t mr_client_stream_read(struct mr_client_stream *s, uint8_t *out, size_t max, bool *out_end);
+/** Bytes that came. Errors: MR_E_INVALID, MR_E_TOO_LARGE, MR_E_EXHAUSTED. */
+int mr_client_stream_feed(struct mr_client_stream *s, mr_bytes data, struct mr_err *err);
+
+/* ---- client_tls.c ---- */
+
+/** Begin the handshake on a connected socket. Negative (uv) without memory. */
+int mr_client_tls_begin(struct mr_client_conn *conn);
+/** Bytes from the socket. May close the connection. */
+void mr_client_tls_read(struct mr_client_conn *conn, mr_bytes data);
+/** Replace what is in *io by its ciphertext; false when that is impossible. To be written in this order. */
+bool mr_client_tls_seal(struct mr_client_conn *conn, struct mr_buf *io);
+/** Tell the peer that this is the end, before the handle is closed. */
+void mr_client_tls_end(struct mr_client_conn *conn);
+
+/** Tell what a peer speaks that does not begin as HTTP/1.1, or HTTP/2, does: "it answered 'SSH-2.0-…'". Returns text. */
+const char *mr_client_stranger(mr_bytes data, char *text, size_t room);
+
+/* ---- client_h1.c ---- */
+
+bool mr_client_h1_is_idle(const struct mr_client_conn *conn);
+/** Write the request of a call that was just made the connection's own. */
+void mr_client_h1_start(struct mr_client_conn *conn, struct mr_client_call *call);
+/** Bytes that came. May close the connection. */
+void mr_client_h1_read(struct mr_client_conn *conn, mr_bytes data);
+/** The peer has closed its side. */
+void mr_client_h1_eof(struct mr_client_conn *conn);
+/** Where the next bytes may be read to without a copy; false: anywhere. */
+bool mr_client_h1_direct(struct mr_client_conn *conn, uv_buf_t *out);
+
+/* ---- client_h2.c ---- */
+
+int mr_client_h2_open(struct mr_client_conn *conn, struct mr_err *err);
+bool mr_client_h2_can_take(const struct mr_client_conn *conn);
+void mr_client_h2_start(struct mr_client_conn *conn, struct mr_client_call *call);
+void mr_client_h2_read(struct mr_client_conn *conn, mr_bytes data);
+void mr_client_h2_flush(struct mr_flush *f);
+/** The call is given up: reset its stream. */
+void mr_client_h2_cancel(struct mr_client_conn *conn, struct mr_client_call *call);
+
+#endif

@@ -1,0 +1,221 @@
+/* A gRPC stream of the HTTP/2 client: messages both ways on one call, until either side ends it.
+ *
+ * Messages wait in a queue of pieces, from which nghttp2 takes them when it may send; an empty queue defers the
+ * stream's data, and the next message resumes it. What comes is cut into messages as it comes. Nothing of a
+ * stream is ever sent twice: the server may have acted on it. */
+#include "client_priv.h"
+#include "net/frame/grpc_frame.h"
+
+struct mr_client_stream {
+    struct mr_client_call *call; /* NULL: refused, or over */
+    struct mr_client_stream_events events;
+    void *ctx;
+    char *address;
+    size_t max_bytes; /* of a message that comes */
+    /* out */
+    MR_VEC(struct mr_piece) queue; /* each with a block */
+    size_t first;                  /* in the queue */
+    size_t offset;                 /* in that piece */
+    bool is_ended;                 /* nothing more is sent */
+    /* in */
+    uint8_t prefix[MR_GRPC_PREFIX_BYTES];
+    size_t prefix_len;
+    uint32_t wanted; /* bytes of the message behind the prefix */
+    struct mr_buf message;
+};
+
+static void stream_free(struct mr_client_stream *s)
+{
+    for (size_t i = s->first; i < s->queue.len; i++) {
+        mr_block_unref(&s->queue.at[i].block);
+    }
+    MR_VEC_FINI(&s->queue);
+    mr_buf_fini(&s->message);
+    mr_free(s->address);
+    mr_free(s);
+}
+
+static void on_call_end(void *ctx, int rc, const struct mr_err *err,
+                        const struct mr_client_response *response)
+{
+    struct mr_client_stream *s = ctx;
+    struct mr_err own = {0};
+
+    s->call = NULL;
+    if (rc == MR_OK) {
+        err = &own;
+        rc = mr_client_grpc_status(s->address, response, &own);
+        if (rc == MR_OK && s->prefix_len > 0) {
+            rc = MR_FAIL(&own, MR_E_INVALID, "%s ends within a message", s->address);
+        }
+    }
+    s->events.on_end(s->ctx, rc, err);
+    stream_free(s);
+}
+
+struct mr_client_stream *mr_client_grpc_stream(struct mr_client *c, const char *path,
+                                               const struct mr_client_stream_events *events,
+                                               void *ctx)
+{
+    struct mr_client_stream *s = MR_NEW(struct mr_client_stream);
+    struct mr_header headers[] = {
+        {MR_STR("content-type"), MR_STR("application/grpc")},
+        {MR_STR("te"), MR_STR("trailers")},
+    };
+    struct mr_client_request request = {
+        .method = "POST", .path = mr_str_c(path), .headers = headers, .header_count = 2};
+
+    s->events = *events;
+    s->ctx = ctx;
+    s->address = mr_strndup(c->address, strlen(c->address));
+    s->max_bytes = (size_t)c->options.max_response_bytes;
+    mr_buf_init(&s->message, s->max_bytes);
+    if (!c->options.http2) {
+        mr_client_refuse(c, &request, MR_E_INVALID, "gRPC needs HTTP/2", on_call_end, s);
+        return s;
+    }
+    s->call = mr_client_call_new(c, &request, on_call_end, s);
+    s->call->stream = s;
+    mr_client_call_start(c, s->call);
+    return s;
+}
+
+/* ---- out ---- */
+
+/* There is something new for nghttp2 to ask for. */
+static void resume(struct mr_client_stream *s)
+{
+    struct mr_client_conn *conn = s->call ? s->call->conn : NULL;
+
+    if (conn && conn->h2 && s->call->stream_id > 0) {
+        nghttp2_session_resume_data(conn->h2,
+                                    s->call->stream_id); /* an error: it was not deferred */
+        mr_flush_queue(conn->client->loop, &conn->flush);
+    }
+}
+
+/* What was sent makes room. */
+static void compact(struct mr_client_stream *s)
+{
+    if (s->first > 0 && s->first * 2 >= s->queue.len) {
+        s->queue.len -= s->first;
+        memmove(s->queue.at, s->queue.at + s->first, s->queue.len * sizeof *s->queue.at);
+        s->first = 0;
+    }
+}
+
+int mr_client_stream_send(struct mr_client_stream *s, const struct mr_piece *pieces, size_t count,
+                          struct mr_err *err)
+{
+    size_t borrowed = MR_GRPC_PREFIX_BYTES;
+    uint64_t total = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        total += pieces[i].len;
+        borrowed += pieces[i].block ? 0 : pieces[i].len;
+    }
+    struct mr_block *own = total <= UINT32_MAX ? mr_block_new(borrowed) : NULL;
+    if (!own || s->is_ended) {
+        mr_block_unref(&own);
+        for (size_t i = 0; i < count; i++) {
+            struct mr_block *block = pieces[i].block;
+            mr_block_unref(&block);
+        }
+        return s->is_ended ? MR_FAIL(err, MR_E_CLOSED, "the stream was ended")
+                           : MR_FAIL(err, MR_E_TOO_LARGE, "no room for a message of %llu bytes",
+                                     (unsigned long long)total);
+    }
+    compact(s);
+    size_t at = MR_GRPC_PREFIX_BYTES;
+    mr_grpc_prefix_write((uint8_t *)own->data, false, (uint32_t)total);
+    struct mr_piece prefix = {own->data, MR_GRPC_PREFIX_BYTES, own};
+    MR_VEC_PUSH(&s->queue, prefix);
+    for (size_t i = 0; i < count; i++) {
+        struct mr_piece p = pieces[i];
+        if (!p.block && p.len) {
+            memcpy(own->data + at, p.ptr, p.len);
+            p = (struct mr_piece){own->data + at, p.len, mr_block_ref(own)};
+            at += p.len;
+        }
+        if (p.len) {
+            MR_VEC_PUSH(&s->queue, p);
+        } else {
+            mr_block_unref(&p.block);
+        }
+    }
+    resume(s);
+    return MR_OK;
+}
+
+void mr_client_stream_end(struct mr_client_stream *s)
+{
+    s->is_ended = true;
+    resume(s);
+}
+
+size_t mr_client_stream_read(struct mr_client_stream *s, uint8_t *out, size_t max, bool *out_end)
+{
+    size_t n = 0;
+
+    while (n < max && s->first < s->queue.len) {
+        struct mr_piece *p = &s->queue.at[s->first];
+        size_t part = MR_MIN(max - n, p->len - s->offset);
+        memcpy(out + n, (const char *)p->ptr + s->offset, part);
+        n += part;
+        s->offset += part;
+        if (s->offset == p->len) {
+            mr_block_unref(&p->block);
+            s->first++;
+            s->offset = 0;
+        }
+    }
+    *out_end = s->is_ended && s->first == s->queue.len;
+    return n;
+}
+
+/* ---- in ---- */
+
+static int begin_message(struct mr_client_stream *s, struct mr_err *err)
+{
+    struct mr_grpc_prefix p;
+
+    if (!mr_grpc_prefix_parse(s->prefix, &p) || p.is_compressed) {
+        return MR_FAIL(err, MR_E_INVALID, "%s answers compressed, which was not asked for",
+                       s->address);
+    }
+    if (p.length > s->max_bytes) {
+        return MR_FAIL(err, MR_E_TOO_LARGE, "a message of %s is larger than %zu bytes", s->address,
+                       s->max_bytes);
+    }
+    s->wanted = p.length;
+    mr_buf_reset(&s->message);
+    return MR_OK;
+}
+
+int mr_client_stream_feed(struct mr_client_stream *s, mr_bytes data, struct mr_err *err)
+{
+    while (data.len > 0 || (s->prefix_len == sizeof s->prefix && s->wanted == s->message.len)) {
+        if (s->prefix_len < sizeof s->prefix) {
+            s->prefix[s->prefix_len++] = *data.ptr++;
+            data.len--;
+            int rc = s->prefix_len == sizeof s->prefix ? begin_message(s, err) : MR_OK;
+            if (rc < 0) {
+                return rc;
+            }
+            continue;
+        }
+        size_t part = MR_MIN(data.len, s->wanted - s->message.len);
+        mr_buf_append(&s->message, data.ptr, part);
+        data.ptr += part;
+        data.len -= part;
+        if (s->message.failed) {
+            return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a message of %u bytes", s->wanted);
+        }
+        if (s->message.len == s->wanted) {
+            s->prefix_len = 0;
+            s->events.on_message(s->ctx,
+                                 (mr_bytes){(const uint8_t *)s->message.ptr, s->message.len});
+        }
+    }
+    return MR_OK;
+}

@@ -1,0 +1,487 @@
+/* gRPC calls, server side, on top of mr_call: request headers, messages in, messages and status
+ * out.
+ *
+ * A call answers in one of three shapes: trailers-only (mr_grpc_fail before anything was sent), one
+ * message (mr_grpc_reply), or a stream (mr_grpc_send … mr_grpc_finish). Messages are framed as they
+ * are sent: the five-byte prefix is copied, blocks go by reference.
+ *
+ * Thread: loop. */
+#include "net/frame/grpc_frame.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "call.h"
+#include "net/compress.h"
+
+#define MESSAGE_TEXT_MAX                                                                           \
+    ((size_t)2048)           /* of grpc-message, before encoding: peers bound their headers */
+#define COMPRESS_LEVEL     1 /* the network is rarely slower than higher levels */
+#define ASSEMBLE_FIRST     ((size_t)64 * 1024)
+#define ASSEMBLE_BELIEF    8 /* times what has come of a message is believed to come */
+#define GRPC_UNIMPLEMENTED 12
+#define GRPC_INTERNAL      13
+
+/* Lies in the call's arena. */
+struct grpc_state {
+    unsigned accept_mask;
+    enum mr_grpc_compression sends; /* grpc-encoding of our answer */
+    bool has_begun;
+    bool *gone; /* set when the call ends while mr_grpc_feed is at work */
+    uint8_t prefix[MR_GRPC_PREFIX_BYTES];
+    size_t prefix_len;
+    struct mr_grpc_prefix head; /* valid when prefix_len is 5 */
+    struct mr_block *part;      /* a message that came in pieces */
+    size_t part_len;
+    mr_bytes unpacked; /* the unary message; ptr NULL: not yet, or it came as it is */
+};
+
+static enum mr_coding coding_of(enum mr_grpc_compression c)
+{
+    return c == MR_GRPC_GZIP      ? MR_CODING_GZIP
+           : c == MR_GRPC_DEFLATE ? MR_CODING_DEFLATE
+                                  : MR_CODING_IDENTITY;
+}
+
+/* ---- request headers ------------------------------------------------------------------------ */
+
+static const struct mr_header accept_header = {MR_STR_INIT("grpc-accept-encoding"),
+                                               MR_STR_INIT("identity,deflate,gzip")};
+static const struct mr_header type_header = {MR_STR_INIT("content-type"),
+                                             MR_STR_INIT("application/grpc")};
+
+static void count_status(const struct mr_call *call, int grpc_status)
+{
+    unsigned i = (unsigned)grpc_status;
+
+    mr_count_add(&mr_loop_stats(call->loop)->grpc_answers[i < MR_GRPC_STATUSES ? i : 2], 1);
+}
+
+/* Status without any message before it. */
+static void trailers_only(struct mr_call *call, int grpc_status, mr_str message)
+{
+    char encoded[MR_GRPC_ENCODED_MAX(MESSAGE_TEXT_MAX)];
+
+    count_status(call, grpc_status);
+    message.len = MR_MIN(message.len, MESSAGE_TEXT_MAX);
+    size_t n = mr_grpc_percent_encode(message, encoded);
+    char number[12];
+    int digits = snprintf(number, sizeof number, "%d", grpc_status);
+    struct mr_header headers[4] = {
+        type_header,
+        accept_header,
+        {MR_STR("grpc-status"), mr_str_n(number, (size_t)digits)},
+        {MR_STR("grpc-message"), mr_str_n(encoded, n)},
+    };
+    struct mr_reply reply = {.status = 200, .headers = headers, .header_count = n > 0 ? 4 : 3};
+
+    mr_call_reply(call, &reply);
+}
+
+static void state_free(void *ctx)
+{
+    struct grpc_state *st = ctx;
+
+    mr_block_unref(&st->part);
+    if (st->gone) {
+        *st->gone = true;
+    }
+}
+
+static struct grpc_state *state_new(struct mr_call *call)
+{
+    struct grpc_state *st = MR_ARENA_NEW(call->arena, struct grpc_state);
+
+    return st && mr_arena_on_free(call->arena, state_free, st) ? st : NULL;
+}
+
+static int refuse(struct mr_call *call, int grpc_status, mr_str text, int status)
+{
+    trailers_only(call, grpc_status, text);
+    return status;
+}
+
+int mr_grpc_begin(struct mr_grpc_call *g, struct mr_call *call, int64_t max_message_bytes)
+{
+    mr_str timeout = mr_call_header(call, "grpc-timeout");
+    int64_t timeout_ns = 0;
+
+    if (!call->is_grpc) {
+        struct mr_reply reply = {.status = 415};
+        mr_call_reply(call, &reply);
+        return MR_E_UNSUPPORTED;
+    }
+    *g = (struct mr_grpc_call){
+        .call = call,
+        .service_method = call->path,
+        .max_message_bytes = max_message_bytes,
+        .limit_name = "--grpc-max-message-size",
+    };
+    struct grpc_state *st = state_new(call);
+    if (!st) {
+        return refuse(call, mr_status_grpc(MR_E_NOMEM), MR_STR("out of memory"), MR_E_NOMEM);
+    }
+    g->parser = st;
+    if (timeout.ptr && !mr_grpc_timeout_parse(timeout, &timeout_ns)) {
+        return refuse(call, GRPC_INTERNAL, MR_STR("Bad grpc-timeout header"), MR_E_INVALID);
+    }
+    if (timeout.ptr) {
+        g->deadline_ns = mr_ns_after(call->recv_start_ns, timeout_ns);
+    }
+    if (!mr_grpc_encoding_parse(mr_call_header(call, "grpc-encoding"), &g->encoding)) {
+        return refuse(call, GRPC_UNIMPLEMENTED,
+                      MR_STR("grpc-encoding is not supported; use identity, deflate or gzip"),
+                      MR_E_UNSUPPORTED);
+    }
+    st->accept_mask = mr_grpc_accept_parse(mr_call_header(call, "grpc-accept-encoding"));
+    g->accepts = st->accept_mask & (1u << MR_GRPC_GZIP)      ? MR_GRPC_GZIP
+                 : st->accept_mask & (1u << MR_GRPC_DEFLATE) ? MR_GRPC_DEFLATE
+                                                             : MR_GRPC_IDENTITY;
+    return MR_OK;
+}
+
+/* ---- messages in ---------------------------------------------------------------------------- */
+
+static int unpack(const struct mr_grpc_call *g, mr_bytes message, struct mr_block **out,
+                  size_t *out_len, struct mr_err *err)
+{
+    uint64_t max = mr_decompress_max(message.len, (uint64_t)g->max_message_bytes, g->max_ratio);
+    int rc = mr_decompress(coding_of(g->encoding), message, max, out, out_len, err);
+
+    if (rc == MR_E_TOO_LARGE && max < (uint64_t)g->max_message_bytes) {
+        return mr_decompress_ratio_error(g->max_ratio, err);
+    }
+    if (rc == MR_E_TOO_LARGE) {
+        return MR_FAIL(err, rc, "Received message larger than max when decompressed (%lld, %s)",
+                       (long long)g->max_message_bytes, g->limit_name);
+    }
+    return rc;
+}
+
+static int check_prefix(const struct mr_grpc_call *g, const uint8_t *p, struct mr_grpc_prefix *out,
+                        struct mr_err *err)
+{
+    if (!mr_grpc_prefix_parse(p, out)) {
+        return MR_FAIL(err, MR_E_INVALID, "invalid gRPC message flag %u", p[0]);
+    }
+    if ((int64_t)out->length > g->max_message_bytes) {
+        return MR_FAIL(err, MR_E_TOO_LARGE, "Received message larger than max (%u vs. %lld, %s)",
+                       out->length, (long long)g->max_message_bytes, g->limit_name);
+    }
+    if (out->is_compressed && g->encoding == MR_GRPC_IDENTITY) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED,
+                       "compressed message without a grpc-encoding to read it by");
+    }
+    return MR_OK;
+}
+
+int mr_grpc_unpack(const struct mr_grpc_call *g, mr_bytes message, struct mr_arena *arena,
+                   mr_bytes *out, struct mr_err *err)
+{
+    struct mr_block *block = NULL;
+    size_t len = 0;
+    int rc = unpack(g, message, &block, &len, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    if (!mr_block_keep(block, arena)) {
+        return MR_FAIL(err, MR_E_NOMEM, "out of memory");
+    }
+    *out = (mr_bytes){block->data, len};
+    return MR_OK;
+}
+
+bool mr_grpc_is_packed(const struct mr_grpc_call *g)
+{
+    mr_bytes body = g->call->body;
+
+    return body.len > MR_GRPC_PREFIX_BYTES && body.ptr[0] == 1 && g->encoding != MR_GRPC_IDENTITY &&
+           !((const struct grpc_state *)g->parser)->unpacked.ptr;
+}
+
+int mr_grpc_message(struct mr_grpc_call *g, mr_bytes *out, struct mr_err *err)
+{
+    struct grpc_state *st = g->parser;
+    mr_bytes body = g->call->body;
+    struct mr_grpc_prefix prefix = {0};
+
+    if (st->unpacked.ptr) {
+        *out = st->unpacked;
+        return MR_OK;
+    }
+    if (body.len < MR_GRPC_PREFIX_BYTES) {
+        return MR_FAIL(err, MR_E_INVALID, "the request holds no gRPC message");
+    }
+    int rc = check_prefix(g, body.ptr, &prefix, err);
+    if (rc < 0) {
+        return rc;
+    }
+    mr_bytes message = {body.ptr + MR_GRPC_PREFIX_BYTES, body.len - MR_GRPC_PREFIX_BYTES};
+    if (prefix.length > message.len) {
+        return MR_FAIL(err, MR_E_INVALID, "the gRPC message is cut short");
+    }
+    if (prefix.length < message.len) {
+        return MR_FAIL(err, MR_E_INVALID, "the request holds more than one gRPC message");
+    }
+    if (!prefix.is_compressed) {
+        *out = message;
+        return MR_OK;
+    }
+    rc = mr_grpc_unpack(g, message, g->call->arena, &st->unpacked, err);
+    *out = st->unpacked;
+    return rc;
+}
+
+/* Keep a piece of a message whose rest is still to come. */
+static int part_append(struct grpc_state *st, const uint8_t *data, size_t n)
+{
+    size_t need = st->part_len + n;
+
+    if (!st->part || need > st->part->cap) {
+        size_t cap = MR_MAX(ASSEMBLE_FIRST, need * ASSEMBLE_BELIEF);
+        cap = MR_MIN(cap, MR_MAX((size_t)st->head.length, (size_t)1));
+        if (!mr_block_grow(&st->part, st->part_len, cap)) {
+            return MR_E_EXHAUSTED;
+        }
+    }
+    memcpy(st->part->data + st->part_len, data, n);
+    st->part_len = need;
+    return MR_OK;
+}
+
+typedef void(on_message_fn)(void *ctx, mr_bytes message, struct mr_block *block);
+
+/* One whole message. `block` (may be NULL) holds it; the reference is the caller's. */
+static int emit(struct mr_grpc_call *g, bool is_compressed, mr_bytes message,
+                struct mr_block *block, on_message_fn *on_message, void *ctx, struct mr_err *err)
+{
+    struct mr_block *plain = NULL;
+    size_t len = 0;
+
+    g->is_packed = is_compressed;
+    if (!is_compressed || g->keeps_packed) {
+        on_message(ctx, message, block);
+        return MR_OK;
+    }
+    int rc = unpack(g, message, &plain, &len, err);
+    if (rc < 0) {
+        return rc;
+    }
+    on_message(ctx, (mr_bytes){plain->data, len}, plain);
+    mr_block_unref(&plain);
+    return MR_OK;
+}
+
+/* Take bytes of the prefix; true when it is complete. */
+static bool take_prefix(struct grpc_state *st, mr_bytes *io_data)
+{
+    size_t n = MR_MIN(MR_GRPC_PREFIX_BYTES - st->prefix_len, io_data->len);
+
+    if (n > 0) {
+        memcpy(st->prefix + st->prefix_len, io_data->ptr, n);
+        st->prefix_len += n;
+        io_data->ptr += n;
+        io_data->len -= n;
+    }
+    return st->prefix_len == MR_GRPC_PREFIX_BYTES;
+}
+
+/* One message or a part of one off the front of *io_data. */
+static int feed_step(struct mr_grpc_call *g, mr_bytes *io_data, on_message_fn *on_message,
+                     void *ctx, struct mr_err *err)
+{
+    struct grpc_state *st = g->parser;
+    bool had_prefix = st->prefix_len == MR_GRPC_PREFIX_BYTES;
+
+    if (!take_prefix(st, io_data)) {
+        return MR_OK;
+    }
+    if (!had_prefix) {
+        int rc = check_prefix(g, st->prefix, &st->head, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    struct mr_grpc_prefix head = st->head;
+    size_t n = MR_MIN((size_t)head.length - st->part_len, io_data->len);
+    mr_bytes run = {io_data->ptr, n};
+    io_data->ptr += n;
+    io_data->len -= n;
+    if (n == head.length) {
+        /* Whole in one piece: no copy. The state is ready for the next one before the callback. */
+        st->prefix_len = 0;
+        return emit(g, head.is_compressed, run, NULL, on_message, ctx, err);
+    }
+    if (part_append(st, run.ptr, n) < 0) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a gRPC message of %u bytes",
+                       head.length);
+    }
+    if (st->part_len < head.length) {
+        return MR_OK;
+    }
+    struct mr_block *block = st->part;
+    st->part = NULL;
+    st->part_len = st->prefix_len = 0;
+    int rc = emit(g, head.is_compressed, (mr_bytes){block->data, head.length}, block, on_message,
+                  ctx, err);
+    mr_block_unref(&block);
+    return rc;
+}
+
+int mr_grpc_feed(struct mr_grpc_call *g, mr_bytes data,
+                 void (*on_message)(void *ctx, mr_bytes message, struct mr_block *block), void *ctx,
+                 struct mr_err *err)
+{
+    struct mr_icall *call = MR_CONTAINER_OF(g->call, struct mr_icall, pub);
+    struct grpc_state *st = g->parser;
+    bool gone = false;
+    int rc = MR_OK;
+
+    st->gone = &gone;
+    while (rc == MR_OK && data.len > 0) {
+        if (!mr_icall_is_ready(call)) {
+            mr_icall_put_back(call, data.len);
+            break;
+        }
+        rc = feed_step(g, &data, on_message, ctx, err);
+        if (gone) {
+            return MR_E_CLOSED;
+        }
+        /* Ended, but kept alive by its stream. */
+        if (!call->owes) {
+            rc = MR_E_CLOSED;
+        }
+    }
+    st->gone = NULL;
+    return rc;
+}
+
+bool mr_grpc_feed_incomplete(const struct mr_grpc_call *g)
+{
+    const struct grpc_state *st = g->parser;
+
+    return st->prefix_len > 0;
+}
+
+/* ---- messages out --------------------------------------------------------------------------- */
+
+static void begin(struct mr_grpc_call *g, enum mr_grpc_compression compress)
+{
+    struct grpc_state *st = g->parser;
+    struct mr_header headers[3] = {type_header, accept_header};
+    size_t n = 2;
+
+    if (st->has_begun) {
+        return;
+    }
+    st->has_begun = true;
+    st->sends = st->accept_mask & (1u << compress) ? compress : MR_GRPC_IDENTITY;
+    if (st->sends != MR_GRPC_IDENTITY) {
+        headers[n++] =
+            (struct mr_header){MR_STR("grpc-encoding"), mr_grpc_encoding_name(st->sends)};
+    }
+    mr_call_begin(g->call, 200, headers, n);
+}
+
+#define PIECES_STACK 16
+
+/* A message behind its prefix. */
+static void write_framed(struct mr_call *call, bool is_packed, const struct mr_piece *pieces,
+                         size_t count)
+{
+    struct mr_piece framed[PIECES_STACK];
+    uint8_t prefix[MR_GRPC_PREFIX_BYTES];
+
+    mr_grpc_prefix_write(prefix, is_packed, (uint32_t)mr_pieces_bytes(pieces, count));
+    framed[0] = (struct mr_piece){.ptr = prefix, .len = sizeof prefix};
+    if (count < PIECES_STACK) {
+        if (count > 0) {
+            memcpy(framed + 1, pieces, count * sizeof *pieces);
+        }
+        mr_call_write(call, framed, count + 1);
+        return;
+    }
+    mr_call_write(call, framed, 1);
+    mr_call_write(call, pieces, count);
+}
+
+int mr_grpc_pack(const struct mr_grpc_call *g, enum mr_grpc_compression compress,
+                 struct mr_arena *arena, struct mr_grpc_message *io, struct mr_err *err)
+{
+    const struct grpc_state *st = g->parser;
+    bool is_accepted =
+        st->has_begun ? st->sends == compress : (st->accept_mask & (1u << compress)) != 0;
+    struct mr_piece *packed;
+    size_t count;
+
+    io->packed = MR_GRPC_IDENTITY;
+    if (compress == MR_GRPC_IDENTITY || !is_accepted ||
+        mr_pieces_bytes(io->pieces, io->count) == 0) {
+        return MR_OK;
+    }
+    int rc = mr_compress(coding_of(compress), COMPRESS_LEVEL, io->pieces, io->count, arena, &packed,
+                         &count, err);
+    if (rc == MR_E_CANCELLED) {
+        return rc;
+    }
+    if (rc == MR_OK) {
+        mr_pieces_drop(io->pieces, io->count);
+        *io = (struct mr_grpc_message){packed, count, compress};
+    }
+    return MR_OK; /* without memory it goes as it is */
+}
+
+void mr_grpc_send_message(struct mr_grpc_call *g, const struct mr_grpc_message *m,
+                          enum mr_grpc_compression compress)
+{
+    begin(g, compress);
+    write_framed(g->call, m->packed != MR_GRPC_IDENTITY, m->pieces, m->count);
+}
+
+void mr_grpc_send(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t piece_count,
+                  enum mr_grpc_compression compress)
+{
+    struct mr_grpc_message m = {.pieces = pieces, .count = piece_count};
+
+    mr_grpc_pack(g, compress, g->call->arena, &m, NULL);
+    mr_grpc_send_message(g, &m, compress);
+}
+
+void mr_grpc_finish(struct mr_grpc_call *g, int grpc_status, mr_str message)
+{
+    struct grpc_state *st = g->parser;
+    char encoded[MR_GRPC_ENCODED_MAX(MESSAGE_TEXT_MAX)];
+    char number[12];
+
+    if (!st->has_begun && grpc_status != 0) {
+        trailers_only(g->call, grpc_status, message);
+        return;
+    }
+    count_status(g->call, grpc_status);
+    begin(g, MR_GRPC_IDENTITY);
+    message.len = MR_MIN(message.len, MESSAGE_TEXT_MAX);
+    size_t n = mr_grpc_percent_encode(message, encoded);
+    int digits = 1;
+    number[0] = '0';
+    if (grpc_status != 0) {
+        digits = snprintf(number, sizeof number, "%d", grpc_status);
+    }
+    struct mr_header trailers[2] = {
+        {MR_STR("grpc-status"), mr_str_n(number, (size_t)digits)},
+        {MR_STR("grpc-message"), mr_str_n(encoded, n)},
+    };
+    mr_call_end(g->call, trailers, n > 0 ? 2 : 1);
+}
+
+void mr_grpc_reply(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t piece_count,
+                   enum mr_grpc_compression compress)
+{
+    mr_grpc_send(g, pieces, piece_count, compress);
+    mr_grpc_finish(g, 0, (mr_str){NULL, 0});
+}
+
+void mr_grpc_fail(struct mr_grpc_call *g, int grpc_status, mr_str message)
+{
+    mr_grpc_finish(g, grpc_status, message);
+}

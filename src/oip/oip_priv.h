@@ -1,0 +1,127 @@
+/* What the files of this module share; not for other modules. */
+#ifndef MR_OIP_PRIV_H
+#define MR_OIP_PRIV_H
+
+#include "oip/oip.h"
+
+#include "base/mem.h"
+#include "base/turn.h"
+#include "tensor/tensor.h"
+
+/* Tensor data that a decoder has to make is kept in the arena up to this size, else in a block. */
+#define OIP_ARENA_BYTES ((uint64_t)64 << 10)
+/* Tensor data is copied into the answer's buffer up to this size, else sent by reference. */
+#define OIP_COPY_BYTES 8192
+/* Most parameters of one message, all places together: a repeated key is found by comparing. */
+#define OIP_PARAMS_MAX      1024
+#define OIP_TENSORS_DEFAULT 1024
+
+/* ---- memory.c ---- */
+
+/** Make room for `bytes` of tensor data in t->tensor.data (aligned to 16), t->block when it is a block.
+ *  Errors: MR_E_EXHAUSTED. */
+int mr_oip_data_new(struct mr_arena *arena, struct mr_oip_tensor *t, uint64_t bytes,
+                    struct mr_err *err);
+/** Let the tensor be `data`: by reference when it is aligned for the type, else a copy. */
+int mr_oip_data_refer(struct mr_arena *arena, struct mr_oip_tensor *t, mr_bytes data,
+                      struct mr_err *err);
+/** Room for one more item behind `len`; returns the items, moved when they had to grow; NULL without
+ *  memory. New items are zeroed. */
+void *mr_oip_grow(struct mr_arena *arena, void *items, size_t len, size_t *io_cap, size_t size);
+/** The first name that two of the `count` items have, or NULL. Each item begins with its mr_str name.
+ *  Returns MR_E_EXHAUSTED without memory. */
+int mr_oip_find_duplicate(struct mr_arena *arena, const void *items, size_t size, size_t count,
+                          const mr_str **out_name, struct mr_err *err);
+/** A BYTES tensor against its element count, with Triton's texts. word: "input" or "output". */
+int mr_oip_bytes_check(const struct mr_oip_tensor *t, uint64_t elements, const char *word,
+                       mr_str model, struct mr_err *err);
+int mr_oip_no_memory(struct mr_err *err);
+/** An id comes back with the answer, in one piece. Errors: MR_E_INVALID. */
+int mr_oip_id_check(mr_str id, struct mr_err *err);
+#define OIP_ID_MOST ((size_t)1 << 20)
+/** The turn was ended (base/turn.h): whoever ended it knows why. */
+int mr_oip_ended(struct mr_err *err);
+
+/* ---- param.c ---- */
+
+/** The wire decides the texts and some rules. */
+enum mr_oip_wire { MR_OIP_WIRE_REST, MR_OIP_WIRE_GRPC };
+
+struct mr_oip_params {
+    struct mr_oip_param *at;
+    size_t len;
+    size_t cap;
+};
+
+/** Add, or replace the parameter of the same key. io_total counts all of the message. */
+int mr_oip_params_put(struct mr_oip_params *list, struct mr_arena *arena, size_t *io_total,
+                      const struct mr_oip_param *p, struct mr_err *err);
+/** A request parameter with a meaning of its own goes to its field: 1 = taken, 0 = it is the model's. */
+int mr_oip_param_of_request(struct mr_oip_request *r, const struct mr_oip_param *p,
+                            enum mr_oip_wire wire, struct mr_err *err);
+
+/** What the well-known parameters of one tensor or requested output said. */
+struct mr_oip_tensor_params {
+    struct mr_oip_shm shm;
+    bool has_shm_offset;
+    bool has_shm_byte_size;
+    bool has_binary_data_size;
+    uint64_t binary_data_size; /* REST, tensors */
+    bool has_classification;
+    int8_t binary_data; /* REST, requested outputs: -1, 0, 1 */
+    int32_t classification;
+};
+/** As mr_oip_param_of_request. is_requested: of a requested output, else of a tensor with data. */
+int mr_oip_param_of_tensor(struct mr_oip_tensor_params *to, const struct mr_oip_param *p,
+                           bool is_requested, enum mr_oip_wire wire, struct mr_err *err);
+/** Offset or size without region; region with classification or binary_data. */
+int mr_oip_tensor_params_check(const struct mr_oip_tensor_params *p, mr_str name,
+                               enum mr_oip_wire wire, struct mr_err *err);
+
+/* ---- out.c ---- */
+
+/** A body being written: small things in buf, large ones by reference between them. */
+struct mr_oip_out {
+    struct mr_buf *buf;
+    struct mr_arena *arena;
+    struct mr_piece *pieces;
+    size_t count;
+    size_t cap;
+    size_t start;   /* bytes at the front of buf that are not part of the body */
+    size_t mark;    /* bytes of buf that pieces cover already */
+    uint64_t spilt; /* bytes that have left buf for blocks */
+    int failure;    /* 0, or why nothing more is written */
+    bool may_spill; /* mr_oip_out_spill makes blocks */
+};
+
+/** Resets buf. tensors: how many payloads may follow. */
+void mr_oip_out_init(struct mr_oip_out *o, struct mr_buf *buf, struct mr_arena *arena,
+                     size_t tensors);
+/** To be asked between parts of long text (not where pieces of buf exist already): so many units were done
+ *  (mr_turn_spend), and what buf has grown to goes into a block. False: come to an end, mr_oip_out_finish fails. */
+bool mr_oip_out_spill(struct mr_oip_out *o, uint64_t units);
+/** Append tensor data, copied or by reference. */
+void mr_oip_out_data(struct mr_oip_out *o, const void *data, uint64_t bytes,
+                     struct mr_block *block);
+/** Close the last piece, let the pieces point into buf, take the references. */
+int mr_oip_out_finish(struct mr_oip_out *o, struct mr_oip_encoded *out, struct mr_err *err);
+
+/* ---- view.c ---- */
+
+/** What is sent for an output: the tensor itself or its classification; checked against its shape. */
+struct mr_oip_view {
+    struct mr_tensor tensor;
+    struct mr_block *block;
+    uint64_t elements;
+};
+/** One view per tensor, in the arena. word: "input" or "output". Errors: MR_E_INTERNAL (of
+ *  inputs MR_E_INVALID) for data that does not fit the shape, those of mr_oip_classify. */
+int mr_oip_views_new(const struct mr_oip_tensor *tensors, size_t count, const char *word,
+                     struct mr_arena *arena, struct mr_oip_view **out, struct mr_err *err);
+
+/* ---- rest_text.c ---- */
+
+/** The elements of a checked tensor as JSON values with commas between them. */
+void mr_oip_text_elements(struct mr_oip_out *o, const struct mr_tensor *t, uint64_t elements);
+
+#endif

@@ -1,0 +1,230 @@
+/* What the files of the scheduler share. */
+#ifndef MR_SCHED_PRIV_H
+#define MR_SCHED_PRIV_H
+
+#include <pthread.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "sched/sched.h"
+#include "tensor/tensor.h"
+
+/* Cost is kept per power of two of the input bytes. */
+#define COST_BUCKETS 32
+/* Batch sizes past this share the last entry of the batch statistics. */
+#define BATCH_STAT_MAX 4096u
+/* An instance thread with nothing to do for so long ends; the next request starts it again. */
+#define INSTANCE_IDLE_NS (10 * MR_NS_PER_S)
+/* A quiet time after which the arrivals before it are forgotten, unless so many waits in a row were in vain. */
+#define COMPANY_MEMORY_NS   MR_NS_PER_S
+#define FRUITLESS_WAITS_MAX 3
+#define PRIORITY_LEVELS_MAX 1024u
+
+enum infer_place {
+    INFER_OUTSIDE = 0, /* not with the scheduler */
+    INFER_QUEUED,
+    INFER_RUNNING
+};
+
+/* A request of a model without batching counts as one row. */
+static inline int64_t rows_of(const struct mr_infer *r)
+{
+    return r->rows > 0 ? r->rows : 1;
+}
+
+static inline bool is_cancelled(const struct mr_infer *r)
+{
+    /* relaxed: a hint, nothing else is read because of it */
+    return atomic_load_explicit(&r->is_cancelled, memory_order_relaxed);
+}
+
+TAILQ_HEAD(infer_list, mr_infer);
+
+/* One priority level: requests in order, and behind them those that timed out under policy DELAY. */
+struct queue_level {
+    struct infer_list ready;
+    struct infer_list delayed;
+    int64_t timeout_us;
+    uint32_t max_size;
+    uint32_t size;
+    bool delay_on_timeout;
+    bool allow_override;
+};
+
+/* Counters and the inline executor of one reader; written by that thread alone. One more of these, under
+ * the queue's mutex, serves the instance threads. */
+struct sched_slot {
+    void *instance;
+    bool is_instance_tried;
+    int64_t cost_ns[COST_BUCKETS];
+    struct mr_sched_stats stats;
+    uint32_t batch_stat_count;
+    struct mr_batch_stat batches[];
+};
+
+struct exec_batch;
+
+struct sched_instance {
+    struct mr_sched *sched;
+    void *instance;
+    pthread_t thread;
+    bool is_started;         /* a thread exists or has to be joined */
+    bool is_running;         /* its loop has not ended */
+    uint32_t executions;     /* that have begun and not ended; of at most mr_sched.max_pending */
+    struct exec_batch *idle; /* to be used again */
+};
+
+/* One execution of requests, from exec_run to its end. Zeroed, then the fields above the line are the caller's. */
+struct exec_run {
+    struct mr_sched *s;
+    struct mr_infer **items;
+    uint32_t count;
+    int64_t rows;
+    struct mr_arena
+        *arena;    /* the item's own for one item, otherwise scratch that may be reset afterwards */
+    int64_t start; /* time of the call */
+    void (*done)(struct exec_run *run); /* it was pending, and ended. Thread: any */
+    /* ---- exec.c's ---- */
+    struct mr_execution x;
+    struct mr_block **gathered; /* [input_count] */
+    int64_t gathered_ns;        /* inputs joined, for backends that make no mark */
+};
+
+struct recorder;
+
+struct mr_sched {
+    struct mr_version *version;
+    struct mr_sched_options options;
+
+    /* constant after open */
+    uint32_t max_pending; /* executions of an instance at once */
+    bool is_batching;
+    bool may_inline;
+    bool preserve_order;
+    int64_t max_delay_ns;
+    int32_t *preferred; /* ascending */
+    size_t preferred_count;
+    uint32_t batch_stat_count;
+    uint32_t level_count;
+    uint32_t default_level;
+
+    /* read by every request, seldom written */
+    _Atomic int64_t cost_ns[COST_BUCKETS]; /* what instance threads measured */
+    _Atomic(struct sched_slot *) *slots;   /* [reader_count] */
+    _Atomic(struct recorder *) recording;  /* NULL = requests are not recorded now */
+
+    _Alignas(MR_CACHE_LINE) pthread_mutex_t mutex; /* guards everything below */
+    pthread_cond_t work;                           /* for idle instance threads */
+    pthread_cond_t filled; /* for the one that waits for its batch to fill */
+    pthread_cond_t
+        freed; /* a pending execution ended, an answer left, or a request was cancelled */
+    uint32_t waiting_responders;
+    struct queue_level *levels; /* [1..level_count] */
+    uint32_t queued;
+    int64_t queued_rows;
+    int64_t inflight_rows; /* queued and running */
+    uint32_t idle_threads;
+    int64_t wake_at_rows; /* the batch being formed wants to be woken at so many queued rows */
+    bool is_forming;      /* one instance waits for its batch to fill */
+    bool is_released;     /* the test hook has let go */
+    bool is_stopping;
+    double company_rows;      /* how many rows are likely to be around at once */
+    unsigned fruitless_waits; /* in a row: the batch got nothing by waiting */
+    int64_t last_arrival_ns;
+    int64_t gap_ns;         /* smoothed time between arrivals */
+    int64_t next_expire_ns; /* no queued request expires before */
+    uint64_t next_sequence; /* of requests taken from the queue */
+    uint64_t next_delivery;
+    struct mr_infer *undelivered; /* preserve_order: done, by sequence */
+    struct sched_slot *shared;    /* statistics of the instance threads */
+    struct sched_instance *instances;
+    uint32_t instance_count;
+    _Atomic(struct recorder *) recorder; /* of this version, once there was one */
+    _Atomic uint64_t pending;            /* copy of queued for readers without the mutex */
+    _Atomic uint32_t
+        endings; /* pending executions that are ending now, on threads that nobody joins */
+};
+
+/* cost.c */
+unsigned cost_bucket(uint64_t input_bytes);
+bool cost_allows_inline(struct mr_sched *s, struct sched_slot *slot, uint64_t input_bytes);
+/* An inline execution of this size that took longer did not run all the time. INT64_MAX: not known. */
+int64_t cost_most(const struct sched_slot *slot, uint64_t input_bytes);
+void cost_add_inline(struct mr_sched *s, struct sched_slot *slot, uint64_t input_bytes, int64_t ns);
+/* What an execution of this size lately took; 0 = not known. */
+int64_t cost_of_queued(struct mr_sched *s, uint64_t input_bytes);
+void cost_add_queued(struct mr_sched *s, uint64_t input_bytes, int64_t ns);
+
+/* exec.c: run the items as one execution; it fills status, outputs and times of each. True: it is over. False: it is
+ * pending, run->done is called, perhaps already. */
+bool exec_run(struct exec_run *run, void *instance);
+/* Nobody waits for any of its requests. */
+bool exec_is_cancelled(const struct exec_run *run);
+/* Check an output against the config and give it the config's dims when the backend saw others. */
+int exec_check_output(const struct mr_version *v, struct mr_arena *arena,
+                      const struct mr_model_io *io, struct mr_tensor *t, struct mr_err *err);
+/* respond.c: mr_execution.respond. */
+int exec_respond(struct mr_execution *x, struct mr_response *response, struct mr_err *err);
+/* batch.c: joining and splitting for exec_run; all return MR_OK or fill *err. */
+int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_t rows,
+                 struct mr_arena *arena, struct mr_tensor *out, struct mr_block **out_block,
+                 struct mr_err *err);
+int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t row_count,
+                struct mr_infer *r, struct mr_infer_output *out, struct mr_err *err);
+
+/* queue.c: Thread: holding the mutex. */
+int queue_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
+void queue_remove(struct mr_sched *s, struct mr_infer *r);
+/* Taken out without having run. */
+void queue_withdraw(struct mr_sched *s, struct mr_infer *r);
+/* Take requests out that shall not run, linked by next: expired ones, which may be delayed instead, else the first in
+ * line when its client does not read. */
+struct mr_infer *queue_reject(struct mr_sched *s, int64_t now_ns);
+bool queue_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
+struct mr_infer *queue_front(const struct mr_sched *s);
+struct mr_infer *queue_after(const struct mr_sched *s, const struct mr_infer *r);
+
+/* batch forming decision, see instance.c */
+struct batch_plan {
+    uint32_t count;
+    int64_t rows;
+    enum mr_close_reason reason;
+    bool is_ready; /* run it now; otherwise wait until wait_until_ns or wake_at_rows */
+    int64_t wait_until_ns;
+};
+bool batch_can_join(const struct mr_sched *s, const struct mr_infer *first,
+                    const struct mr_infer *r);
+void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan);
+
+/* instance.c. Somebody has to look at the queue: an idle thread, or a new one while there may be more. Fails when
+ * nobody will: no thread runs and none can be started. Holding the mutex. */
+int instance_wake(struct mr_sched *s, struct mr_err *err);
+/* Starts the first thread before there is a request. */
+void instance_start_early(struct mr_sched *s);
+/* What instance `index` is, by the instance groups of the config; past them one like the first. */
+struct mr_instance_desc instance_desc(const struct mr_sched *s, uint32_t index);
+/* Frees what its executions used. None runs. */
+void instance_fini(struct sched_instance *in);
+/* A pending execution begins to end, and has ended: mr_sched_close waits in between. */
+void ending_begin(struct mr_sched *s);
+void ending_end(struct mr_sched *s);
+void *instance_main(void *arg);
+
+/* record.c. A finished request while requests are recorded; its inputs are still there. Thread: its home. */
+void record_maybe(struct mr_sched *s, const struct mr_infer *r);
+/* Ends and frees it. No request runs. */
+void record_close(struct mr_sched *s);
+
+/* finish.c */
+void infer_fail(struct mr_infer *r, int status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void infer_deliver(struct mr_infer *r);
+
+/* stats.c */
+struct sched_slot *slot_new(const struct mr_sched *s);
+struct sched_slot *slot_get(struct mr_sched *s, unsigned reader);
+void duration_add(struct mr_duration *d, int64_t ns);
+void stats_count_execution(struct sched_slot *slot, const struct mr_infer *first, int64_t rows,
+                           enum mr_close_reason reason, bool is_inline);
+
+#endif

@@ -1,0 +1,32 @@
+/* What the files behind GET /metrics share. Everything here is the administration thread's. */
+#ifndef MR_SERVE_METRICS_H
+#define MR_SERVE_METRICS_H
+
+#include "base/vec.h"
+#include "serve/state/serve_priv.h"
+
+/* Text that is complete; freed with mr_free. */
+struct metrics_chunk {
+    char *ptr;
+    size_t len;
+};
+
+typedef MR_VEC(struct metrics_chunk) metrics_chunks;
+
+/* A chunk is about so long: as much as is sent, or given back, in one go. */
+#define METRICS_CHUNK ((size_t)64 << 10)
+/* Past this there is no answer. */
+#define METRICS_MOST ((size_t)256 << 20)
+
+void metrics_head(struct mr_buf *b, const char *name, const char *type, const char *help);
+/* What `b` holds becomes a chunk, if it is that long; `b` goes on empty. */
+void metrics_seal(struct mr_buf *b, size_t at_least, metrics_chunks *out);
+
+/* metrics_models.c: a version each. False: more than METRICS_MOST. */
+bool metrics_models(struct mr_server *s, metrics_chunks *out,
+                    uint64_t out_states[MR_VERSION_STATES]);
+/* metrics_process.c: everything else, of bounded length */
+void metrics_process(struct mr_server *s, const uint64_t states[MR_VERSION_STATES],
+                     struct mr_buf *b);
+
+#endif

@@ -1,0 +1,103 @@
+/* grpc.health.v1: Check and Watch. Services: "" (the server), "inference.GRPCInferenceService", and each model by
+ * its name: NOT_SERVING while it loads, failed or is unloaded. A watcher gets the status at once and then each change. */
+#include "health.pb-c.h"
+#include "serve/state/serve_priv.h"
+
+struct watcher {
+    struct serve_pending pending;
+    struct mr_server *server;
+    struct mr_grpc_call *g;
+    mr_str service;
+    int last; /* status that was sent, -1 none */
+};
+
+static int status_of(struct mr_server *s, mr_str service)
+{
+    struct mr_version *v;
+    struct mr_err ignored = {0};
+    bool is_serving;
+
+    if (service.len == 0 || mr_str_eq_c(service, "inference.GRPCInferenceService"))
+        is_serving = serve_is_ready(s);
+    else if (mr_models_is_known(s->models, service))
+        is_serving = !serve_is_exiting(s) &&
+                     mr_models_find(s->models, service, MR_STR(""), &v, &ignored) == MR_OK;
+    else
+        return GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN;
+    return is_serving ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+                      : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
+}
+
+void grpc_health_check(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Grpc__Health__V1__HealthCheckRequest *q =
+        grpc_request(g, &grpc__health__v1__health_check_request__descriptor);
+    Grpc__Health__V1__HealthCheckResponse r = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
+
+    if (!q)
+        return;
+    r.status = status_of(s, mr_str_c(q->service));
+    if (r.status == GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN)
+        mr_grpc_fail(g, 5, MR_STR("unknown service"));
+    else
+        grpc_reply_message(g, &r.base);
+}
+
+static void send_status(struct watcher *w)
+{
+    Grpc__Health__V1__HealthCheckResponse r = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
+    uint8_t bytes[16];
+
+    r.status = status_of(w->server, w->service);
+    if ((int)r.status == w->last)
+        return;
+    w->last = (int)r.status;
+    struct mr_piece piece = {bytes, grpc__health__v1__health_check_response__pack(&r, bytes), NULL};
+    mr_grpc_send(w->g, &piece, 1, MR_GRPC_IDENTITY);
+}
+
+static void end_watch(struct watcher *w, int grpc_status, mr_str message)
+{
+    serve_closed(&w->pending);
+    w->g->call->user = NULL;
+    mr_grpc_finish(w->g, grpc_status, message);
+}
+
+static void on_cancel(struct serve_pending *p)
+{
+    end_watch(MR_CONTAINER_OF(p, struct watcher, pending), 1, MR_STR("cancelled"));
+}
+
+/* A server that exits ends its watches, so that they do not hold the drain. */
+static void on_changed(struct serve_pending *p)
+{
+    struct watcher *w = MR_CONTAINER_OF(p, struct watcher, pending);
+
+    send_status(w);
+    if (serve_is_exiting(w->server))
+        end_watch(w, 14, MR_STR("the server is exiting"));
+}
+
+void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Grpc__Health__V1__HealthCheckRequest *q =
+        grpc_request(g, &grpc__health__v1__health_check_request__descriptor);
+    struct watcher *w;
+
+    if (!q)
+        return;
+    w = MR_ARENA_NEW(g->call->arena, struct watcher);
+    if (!w) {
+        mr_grpc_fail(g, 8, MR_STR("the call needs more memory than it may use"));
+        return;
+    }
+    w->server = s;
+    w->g = g;
+    w->service = mr_str_c(q->service);
+    w->last = -1;
+    w->pending.cancel = on_cancel;
+    w->pending.changed = on_changed;
+    serve_open(&w->pending);
+    g->call->user = &w->pending;
+    on_changed(&w->pending);
+}

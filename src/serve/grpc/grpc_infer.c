@@ -1,0 +1,116 @@
+/* ModelInfer: the request path of gRPC. */
+#include "serve/state/serve_priv.h"
+
+struct grpc_infer {
+    struct serve_infer si;
+    struct mr_grpc_message answer;
+};
+
+static struct grpc_infer *of_turn(struct mr_turn *t)
+{
+    return MR_CONTAINER_OF(t, struct grpc_infer, si.turn);
+}
+
+/* The work of a turn, or done at once. */
+static void encode(struct mr_turn *t)
+{
+    struct grpc_infer *gi = of_turn(t);
+
+    gi->si.infer.status = infer_encode_grpc(&gi->si, NULL, &gi->answer);
+}
+
+static void encoded(struct mr_turn *t)
+{
+    struct grpc_infer *gi = of_turn(t);
+    struct serve_infer *si = &gi->si;
+
+    infer_turned(si);
+    struct mr_buf text = si->text; /* outlives the call, as pieces point into it */
+    if (si->infer.status < 0) {
+        infer_drop_answer(&gi->answer);
+        si->infer.err.status = si->infer.status;
+        infer_log_failure(si);
+        infer_end(si);
+        grpc_fail_err(si->grpc, &si->infer.err);
+    } else {
+        infer_end(si);
+        mr_grpc_send_message(si->grpc, &gi->answer, grpc_compression(si->loop->server));
+        mr_grpc_finish(si->grpc, 0, (mr_str){NULL, 0});
+    }
+    mr_buf_fini(&text);
+}
+
+static void reply_grpc(struct serve_infer *si)
+{
+    if (si->infer.status == MR_OK && infer_is_long_answer(si)) {
+        infer_turn(si, encode, encoded, false);
+        return;
+    }
+    if (si->infer.status == MR_OK)
+        encode(&si->turn);
+    encoded(&si->turn);
+}
+
+static void cancel_grpc(struct serve_pending *p)
+{
+    infer_cancel(MR_CONTAINER_OF(p, struct serve_infer, pending));
+}
+
+/* The work of a turn, or done at once. */
+static void decode(struct mr_turn *t)
+{
+    struct grpc_infer *gi = of_turn(t);
+    struct mr_infer *r = &gi->si.infer;
+    struct mr_oip_request *q = &gi->si.request;
+    mr_bytes message;
+    int rc;
+
+    MR_TRY(mr_grpc_message(gi->si.grpc, &message, &r->err));
+    rc = mr_oip_pb_decode_request(message, &gi->si.loop->server->grpc_limits, r->arena, q, &r->err);
+    if (rc < 0)
+        mr_oip_pb_find_names(message, &q->id, &q->model_name);
+    else
+        rc = infer_bind(&gi->si, q->model_name, q->model_version);
+out:
+    r->status = rc;
+}
+
+static void decoded(struct mr_turn *t)
+{
+    struct serve_infer *si = &of_turn(t)->si;
+    struct mr_infer *r = &si->infer;
+
+    infer_turned(si);
+    if (r->status == MR_OK) {
+        infer_run(si);
+        return;
+    }
+    infer_refuse(si, r->status);
+    infer_log_failure(si);
+    infer_end(si);
+    grpc_fail_err(si->grpc, &r->err);
+}
+
+void grpc_model_infer(struct mr_server *s, struct mr_grpc_call *g)
+{
+    struct mr_call *call = g->call;
+    struct grpc_infer *gi = MR_ARENA_NEW(call->arena, struct grpc_infer);
+
+    (void)s;
+    if (!gi) {
+        mr_grpc_fail(g, 8, MR_STR("the request needs more memory than it may use"));
+        return;
+    }
+    infer_init(&gi->si, call, call->arena, MR_INFER_GRPC);
+    gi->si.grpc = g;
+    gi->si.reply = reply_grpc;
+    gi->si.pending.cancel = cancel_grpc;
+    gi->si.no_decoupled = "ModelInfer RPC doesn't support models with decoupled transaction policy";
+    gi->si.infer.deadline_ns = g->deadline_ns;
+    if (mr_grpc_is_packed(g) || infer_is_long_body(call->body.len)) {
+        infer_turn(&gi->si, decode, decoded, true);
+    } else {
+        decode(&gi->si.turn);
+        decoded(&gi->si.turn);
+    }
+}

@@ -1,0 +1,508 @@
+/* The unary methods of inference.GRPCInferenceService besides ModelInfer. Same facts, same errors as REST. */
+#include <stdio.h>
+
+#include "serve/state/serve_priv.h"
+#include "tensor/tensor.h"
+
+typedef void(method_fn)(struct mr_server *s, struct mr_grpc_call *g);
+
+static void out_of_arena(struct mr_grpc_call *g)
+{
+    mr_grpc_fail(g, 8, MR_STR("the call needs more memory than it may use"));
+}
+
+static void server_live(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Inference__ServerLiveResponse r = INFERENCE__SERVER_LIVE_RESPONSE__INIT;
+
+    if (!grpc_request(g, &inference__server_live_request__descriptor))
+        return;
+    r.live = !serve_is_exiting(s);
+    grpc_reply_message(g, &r.base);
+}
+
+static void server_ready(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Inference__ServerReadyResponse r = INFERENCE__SERVER_READY_RESPONSE__INIT;
+
+    if (!grpc_request(g, &inference__server_ready_request__descriptor))
+        return;
+    r.ready = serve_is_ready(s);
+    grpc_reply_message(g, &r.base);
+}
+
+static void server_metadata(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Inference__ServerMetadataResponse r = INFERENCE__SERVER_METADATA_RESPONSE__INIT;
+
+    if (!grpc_request(g, &inference__server_metadata_request__descriptor))
+        return;
+    r.name = (char *)(uintptr_t)s->options.id;
+    r.version = (char *)(uintptr_t)MR_VERSION;
+    r.n_extensions = serve_extension_count;
+    r.extensions = (char **)(uintptr_t)serve_extensions;
+    grpc_reply_message(g, &r.base);
+}
+
+static void model_ready(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Inference__ModelReadyRequest *q = grpc_request(g, &inference__model_ready_request__descriptor);
+    Inference__ModelReadyResponse r = INFERENCE__MODEL_READY_RESPONSE__INIT;
+    struct mr_version *v;
+    struct mr_err err = {0};
+    int rc;
+
+    if (!q)
+        return;
+    rc = mr_models_find(s->models, mr_str_c(q->name), mr_str_c(q->version), &v, &err);
+    if (rc == MR_E_INVALID) {
+        grpc_fail_err(g, &err);
+        return;
+    }
+    r.ready = rc == MR_OK;
+    grpc_reply_message(g, &r.base);
+}
+
+typedef Inference__ModelMetadataResponse__TensorMetadata tensor_metadata;
+
+static tensor_metadata **tensors(struct mr_arena *a, const struct mr_version *v,
+                                 const struct mr_model_io *io, uint32_t count)
+{
+    tensor_metadata **list = MR_ARENA_ARRAY(a, tensor_metadata *, count);
+    tensor_metadata *t = MR_ARENA_ARRAY(a, tensor_metadata, count);
+    int64_t *shapes = MR_ARENA_ARRAY(a, int64_t, (size_t)count * (MR_MAX_RANK + 1));
+
+    if (!list || !t || !shapes)
+        return NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        inference__model_metadata_response__tensor_metadata__init(&t[i]);
+        t[i].name = (char *)(uintptr_t)io[i].name.ptr;
+        t[i].datatype = (char *)(uintptr_t)mr_dtype_name(io[i].dtype);
+        t[i].shape = shapes + (size_t)i * (MR_MAX_RANK + 1);
+        t[i].n_shape = meta_shape(v, &io[i], t[i].shape);
+        list[i] = &t[i];
+    }
+    return list;
+}
+
+static void model_metadata(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Inference__ModelMetadataRequest *q =
+        grpc_request(g, &inference__model_metadata_request__descriptor);
+    Inference__ModelMetadataResponse r = INFERENCE__MODEL_METADATA_RESPONSE__INIT;
+    const struct mr_version *versions[256];
+    struct mr_arena *a = g->call->arena;
+    struct mr_version *v;
+    struct mr_err err = {0};
+
+    if (!q)
+        return;
+    if (mr_models_find(s->models, mr_str_c(q->name), mr_str_c(q->version), &v, &err) < 0) {
+        grpc_fail_err(g, &err);
+        return;
+    }
+    r.name = (char *)(uintptr_t)v->model_name.ptr;
+    r.platform = (char *)(uintptr_t)meta_platform(v);
+    r.n_versions = meta_versions(s, v, mr_str_c(q->version), versions, 256);
+    r.versions = MR_ARENA_ARRAY(a, char *, r.n_versions);
+    r.inputs = tensors(a, v, v->inputs, v->input_count);
+    r.outputs = tensors(a, v, v->outputs, v->output_count);
+    if (!r.versions || !r.inputs || !r.outputs) {
+        out_of_arena(g);
+        return;
+    }
+    for (size_t i = 0; i < r.n_versions; i++)
+        r.versions[i] = (char *)(uintptr_t)versions[i]->number_text.ptr;
+    r.n_inputs = v->input_count;
+    r.n_outputs = v->output_count;
+    grpc_reply_message(g, &r.base);
+}
+
+static void model_config(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Inference__ModelConfigRequest *q =
+        grpc_request(g, &inference__model_config_request__descriptor);
+    Inference__ModelConfigResponse r = INFERENCE__MODEL_CONFIG_RESPONSE__INIT;
+    struct mr_version *v;
+    struct mr_err err = {0};
+
+    if (!q)
+        return;
+    if (mr_models_find(s->models, mr_str_c(q->name), mr_str_c(q->version), &v, &err) < 0) {
+        grpc_fail_err(g, &err);
+        return;
+    }
+    r.config = (Inference__ModelConfig *)(uintptr_t)v->config;
+    grpc_reply_message(g, &r.base);
+}
+
+/* ---- reports, made on the administration thread ---- */
+
+struct report {
+    struct admin_job job;
+    struct mr_server *server;
+    struct mr_grpc_call *g;
+    struct mr_buf message;
+    bool ready_only;
+};
+
+static void report_done(struct admin_job *job)
+{
+    struct report *r = MR_CONTAINER_OF(job, struct report, job);
+    struct mr_piece piece = {r->message.ptr, r->message.len, NULL};
+
+    if (r->message.failed)
+        mr_grpc_fail(r->g, 8, MR_STR("the report is larger than the server allows"));
+    else
+        mr_grpc_reply(r->g, &piece, piece.len ? 1 : 0, MR_GRPC_IDENTITY);
+    mr_buf_fini(&r->message);
+    mr_free(r);
+}
+
+static void report_start(struct mr_server *s, struct mr_grpc_call *g,
+                         void (*run)(struct admin_job *), bool ready_only)
+{
+    struct report *r = MR_NEW(struct report);
+
+    r->server = s;
+    r->g = g;
+    r->ready_only = ready_only;
+    r->job.run = run;
+    r->job.done = report_done;
+    mr_buf_init(&r->message, 256u << 20);
+    admin_submit(s, &r->job);
+}
+
+static void pack_into(struct mr_buf *b, const ProtobufCMessage *m)
+{
+    size_t n = protobuf_c_message_get_packed_size(m);
+    char *to = mr_buf_reserve(b, n ? n : 1);
+
+    if (!to)
+        return;
+    protobuf_c_message_pack(m, (uint8_t *)to);
+    b->len += n;
+}
+
+static void stats_run(struct admin_job *job)
+{
+    struct report *r = MR_CONTAINER_OF(job, struct report, job);
+    struct stats_set set;
+
+    stats_set_init(&set);
+    stats_set_add_all(&set, r->server->models);
+    pack_into(&r->message, &set.response.base);
+    r->message.failed |= set.failed;
+    stats_set_fini(&set);
+}
+
+static void model_statistics(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Inference__ModelStatisticsRequest *q =
+        grpc_request(g, &inference__model_statistics_request__descriptor);
+    struct mr_err err = {0};
+    struct stats_set set;
+
+    if (!q)
+        return;
+    if (!q->name[0]) {
+        report_start(s, g, stats_run, false);
+        return;
+    }
+    stats_set_init(&set);
+    if (stats_set_add_model(&set, s->models, mr_str_c(q->name), mr_str_c(q->version), &err) < 0)
+        grpc_fail_err(g, &err);
+    else
+        grpc_reply_message(g, &set.response.base);
+    stats_set_fini(&set);
+}
+
+static void index_row(void *ctx, const struct mr_model_report *m)
+{
+    struct report *r = ctx;
+    Inference__RepositoryIndexResponse__ModelIndex row =
+        INFERENCE__REPOSITORY_INDEX_RESPONSE__MODEL_INDEX__INIT;
+    Inference__RepositoryIndexResponse__ModelIndex *list[1] = {&row};
+    Inference__RepositoryIndexResponse one = INFERENCE__REPOSITORY_INDEX_RESPONSE__INIT;
+    char number[24], *name = mr_strndup(m->name.ptr, m->name.len),
+                     *reason = mr_strndup(m->reason.ptr, m->reason.len);
+
+    if (!r->ready_only || m->state == MR_VERSION_READY) {
+        row.name = name;
+        if (!m->never_loaded) {
+            snprintf(number, sizeof number, "%lld", (long long)m->version);
+            if (m->version > 0)
+                row.version = number;
+            row.state = (char *)(uintptr_t)mr_version_state_triton(m->state);
+            row.reason = reason;
+        }
+        /* Messages of one repeated field, one after the other, are the message with all of them. */
+        one.n_models = 1;
+        one.models = list;
+        pack_into(&r->message, &one.base);
+    }
+    mr_free(name);
+    mr_free(reason);
+}
+
+static void index_run(struct admin_job *job)
+{
+    struct report *r = MR_CONTAINER_OF(job, struct report, job);
+
+    mr_models_report(r->server->models, index_row, r);
+}
+
+static void repository_index(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Inference__RepositoryIndexRequest *q =
+        grpc_request(g, &inference__repository_index_request__descriptor);
+
+    if (q)
+        report_start(s, g, index_run, q->ready);
+}
+
+/* ---- load and unload ---- */
+
+static void control_reply(struct mr_mail *mail)
+{
+    struct grpc_control *c = MR_CONTAINER_OF(mail, struct grpc_control, mail);
+
+    c->err.status = c->rc;
+    if (c->rc < 0)
+        grpc_fail_err(c->g, &c->err);
+    else
+        mr_grpc_reply(c->g, NULL, 0, MR_GRPC_IDENTITY);
+}
+
+/* On a loader thread. */
+void grpc_control_done(void *ctx, int rc, const struct mr_err *err)
+{
+    struct grpc_control *c = ctx;
+
+    c->rc = rc;
+    if (rc < 0 && err)
+        c->err = *err;
+    c->mail.run = control_reply;
+    mr_loop_post(c->loop->loop, &c->mail);
+}
+
+struct grpc_control *grpc_control_new(struct mr_grpc_call *g, const char *repository)
+{
+    struct grpc_control *c = MR_ARENA_NEW(g->call->arena, struct grpc_control);
+
+    if (repository[0]) {
+        mr_grpc_fail(g, 12, MR_STR("'repository_name' specification is not supported"));
+        return NULL;
+    }
+    if (!c) {
+        out_of_arena(g);
+        return NULL;
+    }
+    c->loop = serve_here();
+    c->g = g;
+    return c;
+}
+
+static void model_unload(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Inference__RepositoryModelUnloadRequest *q =
+        grpc_request(g, &inference__repository_model_unload_request__descriptor);
+    struct grpc_control *c;
+    bool dependents = false;
+
+    if (!q)
+        return;
+    c = grpc_control_new(g, q->repository_name);
+    if (!c)
+        return;
+    for (size_t i = 0; i < q->n_parameters; i++)
+        if (strcmp(q->parameters[i]->key, "unload_dependents") == 0 && q->parameters[i]->value)
+            dependents = q->parameters[i]->value->bool_param;
+    mr_models_unload(s->models, mr_str_c(q->model_name), dependents, grpc_control_done, c);
+}
+
+/* ---- log settings ---- */
+
+typedef Inference__LogSettingsRequest__SettingValue setting_value;
+
+static int change_from(const Inference__LogSettingsRequest *q, struct log_change *c,
+                       struct mr_err *err)
+{
+    for (size_t i = 0; i < q->n_settings; i++) {
+        const char *key = q->settings[i]->key;
+        const setting_value *v = q->settings[i]->value;
+        int kind = v ? (int)v->parameter_choice_case : 0;
+        bool is_bool =
+            kind == INFERENCE__LOG_SETTINGS_REQUEST__SETTING_VALUE__PARAMETER_CHOICE_BOOL_PARAM;
+        if (strcmp(key, "log_file") == 0) {
+            c->has_file = true;
+        } else if (
+            strcmp(key, "log_format") == 0 &&
+            kind == INFERENCE__LOG_SETTINGS_REQUEST__SETTING_VALUE__PARAMETER_CHOICE_STRING_PARAM) {
+            c->format = mr_str_c(v->string_param);
+        } else if (
+            strcmp(key, "log_verbose_level") == 0 &&
+            kind == INFERENCE__LOG_SETTINGS_REQUEST__SETTING_VALUE__PARAMETER_CHOICE_UINT32_PARAM) {
+            c->has_verbose = true;
+            c->verbose = v->uint32_param;
+        } else if (strcmp(key, "log_info") == 0 && is_bool) {
+            c->info = v->bool_param;
+        } else if (strcmp(key, "log_warning") == 0 && is_bool) {
+            c->warning = v->bool_param;
+        } else if (strcmp(key, "log_error") == 0 && is_bool) {
+            c->error = v->bool_param;
+        } else {
+            return MR_FAIL(err, MR_E_INVALID,
+                           "unknown log setting '%.100s', or its value has the wrong type", key);
+        }
+    }
+    return MR_OK;
+}
+
+#define LOG_SETTINGS 6
+typedef Inference__LogSettingsResponse__SettingValue setting_out;
+typedef Inference__LogSettingsResponse__SettingsEntry entry_out;
+
+static void set_bool(setting_out *v, bool b)
+{
+    v->parameter_choice_case =
+        INFERENCE__LOG_SETTINGS_RESPONSE__SETTING_VALUE__PARAMETER_CHOICE_BOOL_PARAM;
+    v->bool_param = b;
+}
+
+static void set_string(setting_out *v, const char *text)
+{
+    v->parameter_choice_case =
+        INFERENCE__LOG_SETTINGS_RESPONSE__SETTING_VALUE__PARAMETER_CHOICE_STRING_PARAM;
+    v->string_param = (char *)(uintptr_t)text;
+}
+
+static void reply_settings(struct mr_grpc_call *g)
+{
+    static const char *const keys[LOG_SETTINGS] = {"log_file",  "log_info",          "log_warning",
+                                                   "log_error", "log_verbose_level", "log_format"};
+    Inference__LogSettingsResponse r = INFERENCE__LOG_SETTINGS_RESPONSE__INIT;
+    setting_out values[LOG_SETTINGS];
+    entry_out entries[LOG_SETTINGS], *list[LOG_SETTINGS];
+
+    for (int i = 0; i < LOG_SETTINGS; i++) {
+        inference__log_settings_response__setting_value__init(&values[i]);
+        inference__log_settings_response__settings_entry__init(&entries[i]);
+        entries[i].key = (char *)(uintptr_t)keys[i];
+        entries[i].value = &values[i];
+        list[i] = &entries[i];
+    }
+    set_string(&values[0], mr_log_file());
+    set_bool(&values[1], mr_log_enabled(MR_LOG_INFO));
+    set_bool(&values[2], mr_log_enabled(MR_LOG_WARN));
+    set_bool(&values[3], mr_log_enabled(MR_LOG_ERROR));
+    values[4].parameter_choice_case =
+        INFERENCE__LOG_SETTINGS_RESPONSE__SETTING_VALUE__PARAMETER_CHOICE_UINT32_PARAM;
+    values[4].uint32_param = mr_log_verbose();
+    set_string(&values[5], mr_log_format_name(mr_log_get_format()));
+    r.n_settings = LOG_SETTINGS;
+    r.settings = list;
+    grpc_reply_message(g, &r.base);
+}
+
+static void log_settings(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Inference__LogSettingsRequest *q =
+        grpc_request(g, &inference__log_settings_request__descriptor);
+    struct log_change change;
+    struct mr_err err = {0};
+
+    (void)s;
+    if (!q)
+        return;
+    log_change_init(&change);
+    if (change_from(q, &change, &err) < 0 ||
+        (q->n_settings > 0 && log_change_apply(&change, &err) < 0))
+        grpc_fail_err(g, &err);
+    else
+        reply_settings(g);
+}
+
+/* ---- what is not there ---- */
+
+/* No region is there: all of them are the empty message, one of them is an error. */
+static void shm_status(struct mr_grpc_call *g, const char *kind, const char *region)
+{
+    mr_str text = mr_arena_printf(g->call->arena,
+                                  "Unable to find %s shared memory region: '%.200s'", kind, region);
+
+    if (region[0])
+        mr_grpc_fail(g, 5, text.ptr ? text : MR_STR("Unable to find the shared memory region"));
+    else
+        mr_grpc_reply(g, NULL, 0, MR_GRPC_IDENTITY);
+}
+
+static void system_shm_status(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Inference__SystemSharedMemoryStatusRequest *q =
+        grpc_request(g, &inference__system_shared_memory_status_request__descriptor);
+
+    (void)s;
+    if (q)
+        shm_status(g, "system", q->name);
+}
+
+static void cuda_shm_status(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Inference__CudaSharedMemoryStatusRequest *q =
+        grpc_request(g, &inference__cuda_shared_memory_status_request__descriptor);
+
+    (void)s;
+    if (q)
+        shm_status(g, "cuda", q->name);
+}
+
+static void no_shm(struct mr_server *s, struct mr_grpc_call *g)
+{
+    (void)s;
+    mr_grpc_fail(
+        g, 12,
+        MR_STR("Client shared memory is disabled: the shared-memory extension is not available in "
+               "this version"));
+}
+
+static void no_trace(struct mr_server *s, struct mr_grpc_call *g)
+{
+    (void)s;
+    mr_grpc_fail(g, 12, MR_STR("the trace extension is not available in this version"));
+}
+
+void grpc_meta_dispatch(struct mr_server *s, struct mr_grpc_call *g, mr_str method)
+{
+    static const struct {
+        mr_str name;
+        method_fn *fn;
+    } methods[] = {
+        {MR_STR_INIT("ServerLive"), server_live},
+        {MR_STR_INIT("ServerReady"), server_ready},
+        {MR_STR_INIT("ModelReady"), model_ready},
+        {MR_STR_INIT("ServerMetadata"), server_metadata},
+        {MR_STR_INIT("ModelMetadata"), model_metadata},
+        {MR_STR_INIT("ModelConfig"), model_config},
+        {MR_STR_INIT("ModelStatistics"), model_statistics},
+        {MR_STR_INIT("RepositoryIndex"), repository_index},
+        {MR_STR_INIT("RepositoryModelLoad"), grpc_load},
+        {MR_STR_INIT("RepositoryModelUnload"), model_unload},
+        {MR_STR_INIT("LogSettings"), log_settings},
+        {MR_STR_INIT("SystemSharedMemoryStatus"), system_shm_status},
+        {MR_STR_INIT("CudaSharedMemoryStatus"), cuda_shm_status},
+        {MR_STR_INIT("SystemSharedMemoryRegister"), no_shm},
+        {MR_STR_INIT("SystemSharedMemoryUnregister"), no_shm},
+        {MR_STR_INIT("CudaSharedMemoryRegister"), no_shm},
+        {MR_STR_INIT("CudaSharedMemoryUnregister"), no_shm},
+        {MR_STR_INIT("TraceSetting"), no_trace},
+    };
+
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        if (!mr_str_eq(methods[i].name, method))
+            continue;
+        methods[i].fn(s, g);
+        return;
+    }
+    mr_grpc_fail(g, 12, MR_STR("unknown method"));
+}

@@ -1,0 +1,613 @@
+/* ModelStreamInfer: many requests in flight on one stream, answers in the order of the requests.
+ *
+ * Each message becomes a stream_item with an arena of its own, recycled per loop. Items stand in a list in
+ * request order, but those of decoupled models, which stand in a list of their own: their answers leave as they come,
+ * and wait with the item while the connection is backlogged. Items are unpacked and decoded one after the other, so that requests are submitted in their order
+ * although one may take many turns; whenever the first is done its answer is encoded and sent. A failed request is answered inside the
+ * stream, which goes on; with the metadata `triton_grpc_error: true` the first failure ends the stream with
+ * its status. The stream ends when the client has closed its side and the list is empty, or when the
+ * connection is gone and nothing runs any more. A server that exits answers what it has taken and ends the stream
+ * with UNAVAILABLE, as it would wait for the client for ever otherwise. */
+#include "serve/state/serve_priv.h"
+
+#define IN_FLIGHT_MAX  256u
+#define FREE_ITEMS_MAX 64u
+#define ITEM_ARENA_MIN 8192u
+#define ITEM_ARENA_MAX (64u << 20)
+#define SMALL_BYTES    4096u /* messages above count as bulk memory */
+
+struct stream {
+    struct serve_pending pending;
+    struct mr_server *server;
+    struct serve_loop *loop;
+    struct mr_grpc_call *g;
+    struct stream_item *first;
+    struct stream_item *last;
+    struct stream_item *undecoded;      /* the first whose turn to be decoded has not come */
+    LIST_HEAD(, stream_item) decoupled; /* these run */
+    unsigned in_flight;
+    bool is_decoding; /* one is being decoded in turns */
+    bool is_encoding; /* the first is being encoded in turns */
+    bool is_advancing;
+    bool input_ended;
+    bool is_cancelled;
+    bool is_feeding; /* inside mr_grpc_feed: the call must not be ended there */
+    bool is_walking; /* over the list: nothing may be taken off it */
+    bool is_exiting; /* nothing more is taken */
+    bool is_cut;     /* and something was sent all the same */
+    bool is_failed;  /* ends with `failure` once nothing runs */
+    bool error_ends; /* triton_grpc_error */
+    struct mr_err failure;
+};
+
+struct stream_item {
+    struct stream_item *next;
+    struct stream *stream;
+    struct mr_arena arena;
+    struct mr_block *message; /* holds the bytes of the request */
+    mr_bytes bytes;
+    bool is_packed;     /* they are compressed */
+    bool breaks_stream; /* they could not be decompressed */
+    bool is_done;
+    bool is_encoded;
+    bool is_decoupled;
+    LIST_ENTRY(stream_item) link; /* of stream.decoupled */
+    struct mr_response *unsent;   /* its answers for which there is no room, in order */
+    struct mr_response **unsent_end;
+    struct mr_grpc_message answer;
+    struct serve_infer si;
+};
+
+#define ITEM_BYTES (int64_t)(sizeof(struct stream_item) + ITEM_ARENA_MIN)
+
+static struct stream_item *of_turn(struct mr_turn *t)
+{
+    return MR_CONTAINER_OF(t, struct stream_item, si.turn);
+}
+
+static struct stream_item *item_new(struct stream *st)
+{
+    struct serve_loop *l = st->loop;
+    struct stream_item *it = l->free_items;
+
+    if (it) {
+        l->free_items = it->next;
+        l->free_item_count--;
+    } else {
+        it = mr_try_alloc(sizeof *it);
+        if (!it)
+            return NULL;
+        mr_arena_init(&it->arena, ITEM_ARENA_MIN, ITEM_ARENA_MAX);
+    }
+    it->next = NULL;
+    it->stream = st;
+    it->message = NULL;
+    it->is_done = it->is_encoded = it->breaks_stream = it->is_decoupled = false;
+    it->unsent = NULL;
+    it->unsent_end = &it->unsent;
+    it->answer = (struct mr_grpc_message){0};
+    memset(&it->si, 0, sizeof it->si);
+    return it;
+}
+
+static void item_free(struct stream_item *it)
+{
+    struct serve_loop *l = it->stream->loop;
+
+    mr_block_unref(&it->message);
+    mr_buf_fini(&it->si.text);
+    mr_arena_reset(&it->arena);
+    if (l->free_item_count < FREE_ITEMS_MAX) {
+        it->next = l->free_items;
+        l->free_items = it;
+        l->free_item_count++;
+        return;
+    }
+    mr_arena_fini(&it->arena);
+    mr_free(it);
+}
+
+void stream_items_free(struct serve_loop *here)
+{
+    while (here->free_items) {
+        struct stream_item *it = here->free_items;
+        here->free_items = it->next;
+        mr_arena_fini(&it->arena);
+        mr_free(it);
+    }
+    here->free_item_count = 0;
+}
+
+static void cancel_decoupled(struct stream *st);
+
+static void fail_stream(struct stream *st, int status, const struct mr_err *err)
+{
+    bool was_walking = st->is_walking;
+
+    if (st->is_failed)
+        return;
+    st->is_failed = true;
+    st->failure = *err;
+    st->failure.status = status;
+    st->is_walking = true;
+    cancel_decoupled(st);
+    st->is_walking = was_walking;
+}
+
+static void send_error(struct stream *st, struct stream_item *it)
+{
+    struct mr_buf *b = mr_loop_scratch(st->loop->loop);
+
+    mr_buf_reset(b);
+    mr_oip_pb_encode_stream_error(mr_str_c(it->si.infer.err.msg), it->si.request.id, b);
+    if (b->failed) {
+        fail_stream(st, MR_E_NOMEM, &(struct mr_err){.msg = "out of memory"});
+        return;
+    }
+    struct mr_piece piece = {b->ptr, b->len, NULL};
+    mr_grpc_send(st->g, &piece, 1, MR_GRPC_IDENTITY);
+}
+
+static void send_item(struct stream *st, struct stream_item *it)
+{
+    struct serve_infer *si = &it->si;
+    bool is_ok = si->infer.status == MR_OK;
+
+    if (!is_ok)
+        infer_log_failure(si);
+    infer_end(si);
+    if (is_ok) {
+        if (!st->is_failed && it->is_encoded)
+            mr_grpc_send_message(st->g, &it->answer, grpc_compression(st->server));
+        else
+            infer_drop_answer(&it->answer);
+    } else if (st->error_ends) {
+        fail_stream(st, si->infer.status, &si->infer.err);
+    } else if (!st->is_failed) {
+        send_error(st, it);
+    }
+}
+
+/* The work of a turn, or done at once. */
+static void encode(struct mr_turn *t)
+{
+    static const struct mr_oip_param final = {
+        .key = MR_STR_INIT("triton_final_response"), .kind = MR_OIP_BOOL, .b = true};
+    struct stream_item *it = of_turn(t);
+
+    it->si.infer.status = infer_encode_grpc(&it->si, &final, &it->answer);
+}
+
+static bool advance(struct stream *st);
+
+static void encoded(struct mr_turn *t)
+{
+    struct stream_item *it = of_turn(t);
+    struct stream *st = it->stream;
+
+    infer_turned(&it->si);
+    if (it->si.infer.status < 0)
+        infer_drop_answer(&it->answer);
+    it->is_encoded = true;
+    st->is_encoding = false;
+    if (!st->is_advancing)
+        advance(st);
+}
+
+/* False: it goes on in later turns. */
+static bool encode_first(struct stream *st)
+{
+    struct serve_infer *si = &st->first->si;
+
+    if (si->infer.status < 0 || st->first->is_encoded || st->is_failed || st->is_cancelled)
+        return true;
+    if (infer_is_long_answer(si)) {
+        st->is_encoding = true;
+        infer_turn(si, encode, encoded, false);
+        return !st->is_encoding;
+    }
+    encode(&si->turn);
+    st->first->is_encoded = true;
+    return true;
+}
+
+static bool is_over(const struct stream *st)
+{
+    return !st->first && LIST_EMPTY(&st->decoupled) &&
+           (st->input_ended || st->is_cancelled || st->is_failed || st->is_exiting);
+}
+
+/* Send what is done at the front; end the stream when that was all. `st` is gone after a true return. */
+static bool advance(struct stream *st)
+{
+    st->is_advancing = true;
+    while (st->first && st->first->is_done && !st->is_encoding && encode_first(st)) {
+        struct stream_item *it = st->first;
+        st->first = it->next;
+        if (!st->first)
+            st->last = NULL;
+        st->in_flight--;
+        mr_call_hold(st->g->call, -ITEM_BYTES);
+        send_item(st, it);
+        item_free(it);
+    }
+    st->is_advancing = false;
+    if (st->is_feeding)
+        return false;
+    if (!is_over(st)) {
+        mr_call_pause(st->g->call, st->in_flight >= IN_FLIGHT_MAX);
+        return false;
+    }
+    serve_closed(&st->pending);
+    st->g->call->user = NULL;
+    if (st->is_failed)
+        mr_grpc_finish(st->g, mr_status_grpc(st->failure.status), mr_str_c(st->failure.msg));
+    else if (st->is_exiting && (st->is_cut || !st->input_ended))
+        mr_grpc_finish(st->g, 14, MR_STR("the server is exiting"));
+    else
+        mr_grpc_finish(st->g, 0, MR_STR(""));
+    return true;
+}
+
+/* ---- several answers ---- */
+
+static void drop_unsent(struct stream_item *it)
+{
+    struct mr_response *q;
+
+    while ((q = it->unsent) != NULL) {
+        it->unsent = q->next;
+        mr_infer_response_end(&it->si.infer, &q);
+    }
+    it->unsent_end = &it->unsent;
+}
+
+static void end_apart(struct stream *st, struct stream_item *it);
+
+/* Nobody waits for what runs any more. */
+static void cancel_decoupled(struct stream *st)
+{
+    struct stream_item *it = LIST_FIRST(&st->decoupled);
+
+    while (it) {
+        struct stream_item *next = LIST_NEXT(it, link);
+        drop_unsent(it);
+        if (it->is_done)
+            end_apart(st, it);
+        else
+            infer_cancel(&it->si); /* ends it if it was queued */
+        it = next;
+    }
+}
+
+static void send_response(struct stream_item *it, struct mr_response *q)
+{
+    struct stream *st = it->stream;
+    struct serve_infer *si = &it->si;
+    bool is_wanted = q->outputs.list || si->request.enable_empty_final_response;
+    struct mr_grpc_message message;
+
+    if (is_wanted && infer_encode_response(si, q, &message) == MR_OK) {
+        mr_grpc_send_message(st->g, &message, grpc_compression(st->server));
+    } else if (is_wanted) {
+        send_error(st, it);
+        infer_cancel(si);
+    }
+    mr_infer_response_end(&si->infer, &q);
+}
+
+static void on_response(struct mr_infer *r, struct mr_response *q)
+{
+    struct stream_item *it = MR_CONTAINER_OF(r, struct stream_item, si.infer);
+    struct stream *st = it->stream;
+
+    if (st->is_failed || st->is_cancelled) {
+        mr_infer_response_end(r, &q);
+    } else if (it->unsent || mr_call_is_backlogged(st->g->call)) {
+        q->next = NULL;
+        *it->unsent_end = q;
+        it->unsent_end = &q->next;
+        mr_call_when_room(st->g->call);
+    } else {
+        send_response(it, q);
+    }
+}
+
+static void send_unsent(struct stream *st, struct stream_item *it)
+{
+    struct mr_response *q;
+
+    while ((q = it->unsent) != NULL && !mr_call_is_backlogged(st->g->call)) {
+        it->unsent = q->next;
+        if (!it->unsent)
+            it->unsent_end = &it->unsent;
+        send_response(it, q);
+    }
+}
+
+/* The item was decoded and is of a decoupled model: it leaves the order. */
+static void set_apart(struct stream *st, struct stream_item *it)
+{
+    struct stream_item **at = &st->first;
+
+    st->last = NULL;
+    while (*at != it) {
+        st->last = *at;
+        at = &(*at)->next;
+    }
+    *at = it->next;
+    for (struct stream_item *rest = it->next; rest; rest = rest->next)
+        st->last = rest;
+    it->is_decoupled = true;
+    LIST_INSERT_HEAD(&st->decoupled, it, link);
+}
+
+/* An item of a decoupled model has had its last answer, and all have left. */
+static void end_apart(struct stream *st, struct stream_item *it)
+{
+    LIST_REMOVE(it, link);
+    st->in_flight--;
+    mr_call_hold(st->g->call, -ITEM_BYTES);
+    it->si.infer.status =
+        it->si.infer.status == MR_OK && st->is_cancelled ? MR_E_CANCELLED : it->si.infer.status;
+    if (it->si.infer.status < 0)
+        infer_log_failure(&it->si);
+    infer_end(&it->si);
+    if (it->si.infer.status < 0 && st->error_ends && !st->is_cancelled)
+        fail_stream(st, it->si.infer.status, &it->si.infer.err);
+    else if (it->si.infer.status < 0 && !st->is_failed && !st->is_cancelled)
+        send_error(st, it);
+    item_free(it);
+}
+
+/* `st` may be gone afterwards. */
+static void on_room(struct serve_pending *p)
+{
+    struct stream *st = MR_CONTAINER_OF(p, struct stream, pending);
+    struct stream_item *it = LIST_FIRST(&st->decoupled);
+
+    while (it) {
+        send_unsent(st, it);
+        if (it->unsent)
+            mr_call_when_room(st->g->call);
+        if (it->is_done && !it->unsent) {
+            end_apart(st, it); /* which may end others */
+            it = LIST_FIRST(&st->decoupled);
+        } else {
+            it = LIST_NEXT(it, link);
+        }
+    }
+    advance(st);
+}
+
+static void reply_item(struct serve_infer *si)
+{
+    struct stream_item *it = MR_CONTAINER_OF(si, struct stream_item, si);
+    struct stream *st = it->stream;
+
+    it->is_done = true;
+    if (it->is_decoupled && !it->unsent)
+        end_apart(st, it);
+    if (!st->is_walking)
+        advance(st);
+}
+
+static void append(struct stream *st, struct stream_item *it)
+{
+    if (st->last)
+        st->last->next = it;
+    else
+        st->first = it;
+    st->last = it;
+    if (!st->undecoded)
+        st->undecoded = it;
+    mr_call_hold(st->g->call, ITEM_BYTES);
+    if (++st->in_flight >= IN_FLIGHT_MAX)
+        mr_call_pause(st->g->call, true);
+}
+
+/* The bytes of a message must live as long as its request. */
+static int keep_message(struct stream_item *it, mr_bytes *io, struct mr_block *block,
+                        struct mr_err *err)
+{
+    if (block) {
+        it->message = mr_block_ref(block);
+        return MR_OK;
+    }
+    uint8_t *copy = NULL;
+    if (io->len <= SMALL_BYTES)
+        copy = mr_arena_try(&it->arena, io->len ? io->len : 1, 64);
+    if (!copy) {
+        it->message = mr_block_new(io->len);
+        if (!it->message)
+            return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the request");
+        copy = it->message->data;
+    }
+    memcpy(copy, io->ptr, io->len);
+    io->ptr = copy;
+    return MR_OK;
+}
+
+/* The work of a turn, or done at once. */
+static void decode(struct mr_turn *t)
+{
+    struct stream_item *it = of_turn(t);
+    struct mr_infer *r = &it->si.infer;
+    mr_bytes message = it->bytes;
+    int rc;
+
+    it->breaks_stream = it->is_packed;
+    if (it->is_packed)
+        MR_TRY(mr_grpc_unpack(it->stream->g, message, &it->arena, &message, &r->err));
+    it->breaks_stream = false;
+    rc = mr_oip_pb_decode_request(message, &it->stream->server->grpc_limits, &it->arena,
+                                  &it->si.request, &r->err);
+    if (rc < 0)
+        mr_oip_pb_find_names(message, &it->si.request.id, &it->si.request.model_name);
+    else
+        rc = infer_bind(&it->si, it->si.request.model_name, it->si.request.model_version);
+out:
+    r->status = rc;
+}
+
+static void refuse_item(struct serve_infer *si)
+{
+    infer_refuse(si, si->infer.status);
+    reply_item(si);
+}
+
+static void decode_next(struct stream *st);
+
+static void decoded(struct mr_turn *t)
+{
+    struct stream_item *it = of_turn(t);
+    struct stream *st = it->stream;
+    struct serve_infer *si = &it->si;
+    struct mr_infer *r = &si->infer;
+    bool was_walking = st->is_walking;
+
+    st->is_decoding = false;
+    st->is_walking = true; /* or it might be the last of the stream */
+    infer_turned(si);
+    if (r->status < 0 && it->breaks_stream)
+        fail_stream(st, r->status, &r->err);
+    if (r->status == MR_OK)
+        infer_run(si);
+    else
+        refuse_item(si);
+    if (!it->is_done && mr_version_is_streaming(r->version))
+        set_apart(st, it);
+    st->is_walking = was_walking;
+    if (!was_walking)
+        decode_next(st);
+}
+
+static void decode_item(struct stream *st, struct stream_item *it)
+{
+    struct serve_infer *si = &it->si;
+
+    if (si->infer.status < 0 || st->is_cancelled) {
+        si->infer.status = si->infer.status < 0 ? si->infer.status : MR_E_CANCELLED;
+        refuse_item(si);
+    } else if (it->is_packed || infer_is_long_body(it->bytes.len)) {
+        st->is_decoding = true;
+        infer_turn(si, decode, decoded, true);
+    } else {
+        decode(&si->turn);
+        decoded(&si->turn);
+    }
+}
+
+/* Decode what waits for that, as far as it goes at once. `st` may be gone afterwards. */
+static void decode_next(struct stream *st)
+{
+    if (st->is_walking)
+        return;
+    st->is_walking = true;
+    while (st->undecoded && !st->is_decoding) {
+        struct stream_item *it = st->undecoded;
+        st->undecoded = it->next;
+        decode_item(st, it);
+    }
+    st->is_walking = false;
+    advance(st);
+}
+
+static void on_message(void *ctx, mr_bytes message, struct mr_block *block)
+{
+    struct stream *st = ctx;
+    struct stream_item *it;
+    struct serve_infer *si;
+
+    st->is_cut |= st->is_exiting;
+    if (st->is_failed || st->is_cancelled || st->is_exiting)
+        return;
+    it = item_new(st);
+    if (!it) {
+        struct mr_err err = {.msg = "no memory for the request"};
+        fail_stream(st, MR_E_EXHAUSTED, &err);
+        return;
+    }
+    si = &it->si;
+    infer_init(si, st->g->call, &it->arena, MR_INFER_GRPC);
+    si->grpc = st->g;
+    si->infer.on_response = on_response;
+    si->reply = reply_item;
+    si->infer.times.received = mr_now_ns();
+    si->infer.deadline_ns = st->g->deadline_ns;
+    it->is_packed = st->g->is_packed;
+    append(st, it);
+    si->infer.status = keep_message(it, &message, block, &si->infer.err);
+    it->bytes = message;
+    decode_next(st);
+}
+
+static void on_data(struct serve_pending *p, mr_bytes data, bool last)
+{
+    struct stream *st = MR_CONTAINER_OF(p, struct stream, pending);
+    struct mr_err err = {0};
+    int rc;
+
+    st->is_feeding = true;
+    rc = mr_grpc_feed(st->g, data, on_message, st, &err);
+    st->is_feeding = false;
+    if (rc < 0)
+        fail_stream(st, rc, &err);
+    if (last) {
+        if (rc == MR_OK && mr_grpc_feed_incomplete(st->g)) {
+            struct mr_err cut = {.msg = "the stream ended inside a message"};
+            fail_stream(st, MR_E_INVALID, &cut);
+        }
+        st->input_ended = true;
+    }
+    advance(st);
+}
+
+static void on_cancel(struct serve_pending *p)
+{
+    struct stream *st = MR_CONTAINER_OF(p, struct stream, pending);
+
+    st->is_cancelled = true;
+    st->is_walking = true;
+    cancel_decoupled(st);
+    for (struct stream_item *it = st->first, *next; it; it = next) {
+        next = it->next;
+        if (mr_turn_is_open(&it->si.turn) || (!it->is_done && it->si.is_pinned))
+            infer_cancel(&it->si);
+    }
+    st->is_walking = false;
+    decode_next(st);
+}
+
+static void on_changed(struct serve_pending *p)
+{
+    struct stream *st = MR_CONTAINER_OF(p, struct stream, pending);
+
+    if (!serve_is_exiting(st->server) || st->is_exiting)
+        return;
+    st->is_exiting = true;
+    advance(st);
+}
+
+void grpc_stream_infer_open(struct mr_server *s, struct mr_grpc_call *g)
+{
+    struct stream *st = MR_ARENA_NEW(g->call->arena, struct stream);
+    mr_str flag = mr_call_header(g->call, "triton_grpc_error");
+
+    if (!st) {
+        mr_grpc_fail(g, 8, MR_STR("the stream needs more memory than it may use"));
+        return;
+    }
+    st->server = s;
+    st->loop = serve_here();
+    st->g = g;
+    g->keeps_packed = true;
+    st->error_ends = flag.ptr && mr_str_ieq(flag, MR_STR("true"));
+    st->pending.data = on_data;
+    st->pending.cancel = on_cancel;
+    st->pending.room = on_room;
+    st->pending.changed = on_changed;
+    serve_open(&st->pending);
+    g->call->user = &st->pending;
+    on_changed(&st->pending);
+}

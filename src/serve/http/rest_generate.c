@@ -1,0 +1,371 @@
+/* POST …/generate and …/generate_stream: a flat JSON object in, one out, or a stream of server-sent events with one each.
+ *
+ * Answers of a decoupled model come one by one (on_response) and stand in a list until they are written: with generate
+ * until the end, as there must be exactly one, with generate_stream while the connection is backlogged. A model of one
+ * answer gives it at the end (reply). The call ends once the inference is over and everything is written.
+ *
+ * An answer that takes long to encode is the work of a turn; the next ones wait for it. On the network thread of the
+ * call; what a running execution may write of the inference (status, err) is not touched before its end. */
+#include "serve/state/serve_priv.h"
+
+#define EVENT_BEGIN "data: "
+#define EVENT_END   "\n\n"
+
+struct generate {
+    struct serve_infer si;
+    mr_str model;
+    mr_str version;
+    struct mr_buf rewritten; /* the request as that of an ordinary inference */
+    bool is_stream;
+    bool has_begun; /* of a stream: its head is sent */
+    bool is_over;   /* the inference has ended */
+    bool is_encoding;
+    bool is_cancelled;
+    uint64_t answers;
+    struct mr_response *unsent; /* in order */
+    struct mr_response **unsent_end;
+    struct mr_response *now; /* that is being encoded; NULL: the inference's own outputs */
+    struct mr_oip_encoded encoded;
+    int encode_status;
+    struct mr_err encode_err;
+};
+
+static struct generate *of_turn(struct mr_turn *t)
+{
+    return MR_CONTAINER_OF(t, struct generate, si.turn);
+}
+
+static void unsent_add(struct generate *g, struct mr_response *q)
+{
+    q->next = NULL;
+    *g->unsent_end = q;
+    g->unsent_end = &q->next;
+}
+
+static struct mr_response *unsent_take(struct generate *g)
+{
+    struct mr_response *q = g->unsent;
+
+    g->unsent = q->next;
+    if (!g->unsent)
+        g->unsent_end = &g->unsent;
+    return q;
+}
+
+static void unsent_drop(struct generate *g)
+{
+    while (g->unsent) {
+        struct mr_response *q = unsent_take(g);
+        mr_infer_response_end(&g->si.infer, &q);
+    }
+}
+
+/* ---- writing ---- */
+
+static void begin_stream(struct generate *g)
+{
+    static const struct mr_header headers[] = {
+        {MR_STR_INIT("content-type"), MR_STR_INIT("text/event-stream; charset=utf-8")},
+        {MR_STR_INIT("cache-control"), MR_STR_INIT("no-store")}};
+
+    if (!g->has_begun)
+        mr_call_begin(g->si.call, 200, headers, 2);
+    g->has_begun = true;
+}
+
+static void write_error_event(struct generate *g, mr_str message)
+{
+    struct mr_buf *b = mr_loop_scratch(g->si.call->loop);
+
+    mr_buf_reset(b);
+    mr_buf_c(b, EVENT_BEGIN);
+    mr_oip_rest_error(b, message);
+    mr_buf_c(b, EVENT_END);
+    struct mr_piece piece = {b->ptr, b->len, NULL};
+    if (!b->failed)
+        mr_call_write(g->si.call, &piece, 1);
+}
+
+/* Everything has been written, or nothing will be. g is gone. */
+static void finish(struct generate *g)
+{
+    struct serve_infer *si = &g->si;
+    struct mr_call *call = si->call;
+    struct mr_err err = si->infer.err;
+
+    if (si->infer.status == MR_OK && !g->is_stream)
+        si->infer.status = MR_FAIL(&err, MR_E_INTERNAL, "expected a single response, got %llu",
+                                   (unsigned long long)g->answers);
+    err.status = si->infer.status;
+    if (err.status < 0)
+        infer_log_failure(si);
+    infer_end(si);
+    mr_buf_fini(&g->rewritten);
+    if (err.status < 0 && !g->has_begun) {
+        reply_error(call, &err);
+        return;
+    }
+    begin_stream(g);
+    if (err.status < 0)
+        write_error_event(g, mr_str_c(err.msg));
+    mr_call_end(call, NULL, 0);
+}
+
+static void advance(struct generate *g);
+
+/* The work of a turn, or done at once. */
+static void encode(struct mr_turn *t)
+{
+    struct generate *g = of_turn(t);
+    struct mr_infer *r = &g->si.infer;
+    struct mr_arena *arena = r->arena;
+    struct mr_oip_response response;
+    int rc = MR_OK;
+
+    if (g->now)
+        MR_TRY(infer_use_response(&g->si, g->now, &g->encode_err));
+    MR_TRY(infer_response(&g->si, &response, &g->encode_err));
+    rc = mr_oip_generate_response(&response, g->is_stream ? EVENT_BEGIN : "",
+                                  g->is_stream ? EVENT_END : "", infer_buf(&g->si), r->arena,
+                                  &g->encoded, &g->encode_err);
+out:
+    if (g->now)
+        r->outputs = NULL; /* they are the response's */
+    r->arena = arena;
+    g->encode_status = rc;
+}
+
+static void write_whole(struct generate *g)
+{
+    static const struct mr_header json = {MR_STR_INIT("content-type"),
+                                          MR_STR_INIT("application/json")};
+    struct mr_reply reply = {.status = 200,
+                             .headers = &json,
+                             .header_count = 1,
+                             .pieces = g->encoded.pieces,
+                             .piece_count = g->encoded.piece_count};
+    struct mr_call *call = g->si.call;
+    struct mr_buf text = g->si.text; /* outlives the call, as pieces point into it */
+
+    if (g->now)
+        mr_infer_response_end(&g->si.infer, &g->now);
+    infer_end(&g->si);
+    mr_buf_fini(&g->rewritten);
+    mr_call_reply(call, &reply);
+    mr_buf_fini(&text);
+}
+
+static void drop_encoded(struct generate *g)
+{
+    for (size_t i = 0; i < g->encoded.piece_count; i++)
+        mr_block_unref(&g->encoded.pieces[i].block);
+    g->encoded = (struct mr_oip_encoded){0};
+}
+
+/* What was encoded leaves. g may be gone. */
+static void encoded(struct mr_turn *t)
+{
+    struct generate *g = of_turn(t);
+
+    g->is_encoding = false;
+    if (t->status < 0 && g->encode_status == MR_OK)
+        g->encode_status = serve_turn_error(t, &g->encode_err);
+    if (g->encode_status == MR_OK && !g->is_cancelled && !g->is_stream) {
+        write_whole(g);
+        return;
+    }
+    if (g->encode_status == MR_OK && !g->is_cancelled) {
+        begin_stream(g);
+        mr_call_write(g->si.call, g->encoded.pieces, g->encoded.piece_count);
+    } else {
+        drop_encoded(g);
+    }
+    mr_buf_fini(&g->si.text);
+    if (g->now)
+        mr_infer_response_end(&g->si.infer, &g->now);
+    if (g->encode_status < 0 && !g->is_cancelled) {
+        g->is_cancelled = true; /* nothing can follow */
+        unsent_drop(g);
+        if (!g->is_over)
+            infer_cancel(&g->si);
+    }
+    if (g->encode_status < 0 && g->is_over) {
+        g->si.infer.status = g->encode_status;
+        g->si.infer.err = g->encode_err;
+    }
+    advance(g);
+}
+
+/* g may be gone. */
+static void start_encode(struct generate *g, struct mr_response *q)
+{
+    uint64_t bytes = 0;
+
+    g->now = q;
+    g->is_encoding = true;
+    for (uint32_t i = 0; q && i < q->outputs.executor->signature->output_count; i++)
+        bytes += q->outputs.list[i].tensor.bytes;
+    if (q ? bytes > SERVE_LONG_ANSWER : infer_is_long_answer(&g->si)) {
+        infer_turn(&g->si, encode, encoded, false);
+        return;
+    }
+    g->si.turn = (struct mr_turn){0};
+    encode(&g->si.turn);
+    encoded(&g->si.turn);
+}
+
+/* Write what can be written, and end when that was all. g may be gone. */
+static void advance(struct generate *g)
+{
+    bool may_write = g->is_stream || (g->is_over && g->answers == 1 && !g->is_cancelled);
+
+    if (g->is_encoding)
+        return;
+    if (g->unsent && may_write && !mr_call_is_backlogged(g->si.call)) {
+        start_encode(g, unsent_take(g)); /* which comes back here */
+        return;
+    }
+    if (g->unsent && may_write)
+        mr_call_when_room(g->si.call);
+    else if (g->is_over) {
+        unsent_drop(g);
+        finish(g);
+    }
+}
+
+/* ---- what comes from the model ---- */
+
+static void on_response(struct mr_infer *r, struct mr_response *q)
+{
+    struct generate *g = MR_CONTAINER_OF(r, struct generate, si.infer);
+
+    g->answers += q->outputs.list != NULL;
+    if (g->is_cancelled || !q->outputs.list || (!g->is_stream && g->answers > 1)) {
+        mr_infer_response_end(r, &q);
+        if (!g->is_stream && g->answers == 2)
+            infer_cancel(&g->si); /* one was wanted: the model need not go on */
+        return;
+    }
+    unsent_add(g, q);
+    advance(g);
+}
+
+static void reply(struct serve_infer *si)
+{
+    struct generate *g = MR_CONTAINER_OF(si, struct generate, si);
+
+    g->is_over = true;
+    if (!g->is_stream && g->answers > 1)
+        si->infer.status = MR_OK; /* cancelled for that */
+    if (si->infer.status == MR_OK && !mr_version_is_streaming(si->infer.version)) {
+        g->answers = 1;
+        start_encode(g, NULL);
+        return;
+    }
+    advance(g);
+}
+
+static void on_cancel(struct serve_pending *p)
+{
+    struct generate *g = MR_CONTAINER_OF(p, struct generate, si.pending);
+
+    g->is_cancelled = true;
+    unsent_drop(g);
+    if (mr_turn_is_open(&g->si.turn))
+        mr_turn_end(&g->si.turn, MR_E_CANCELLED); /* g may be gone if it was over */
+    else if (!g->is_over)
+        infer_cancel(&g->si);
+}
+
+static void on_room(struct serve_pending *p)
+{
+    advance(MR_CONTAINER_OF(p, struct generate, si.pending));
+}
+
+/* ---- the request ---- */
+
+/* The model's inputs, in memory of the call: the version may go while a turn waits. */
+static int inputs_of(struct generate *g, struct mr_oip_io **out, size_t *out_count,
+                     bool *out_batched)
+{
+    struct mr_infer *r = &g->si.infer;
+    struct mr_version *v;
+    int rc = mr_models_find(g->si.loop->server->models, g->model, g->version, &v, &r->err);
+
+    if (rc < 0)
+        return rc;
+    *out = MR_ARENA_ARRAY(r->arena, struct mr_oip_io, v->input_count + 1u);
+    for (uint32_t i = 0; *out && i < v->input_count; i++) {
+        (*out)[i] = (struct mr_oip_io){.name = mr_arena_str(r->arena, v->inputs[i].name),
+                                       .dtype = v->inputs[i].dtype};
+        (*out)[i].rank = (int)meta_shape(v, &v->inputs[i], (*out)[i].shape);
+    }
+    *out_count = v->input_count;
+    *out_batched = v->max_batch_size > 0;
+    return *out ? MR_OK
+                : MR_FAIL(&r->err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+}
+
+/* The work of a turn, or done at once. */
+static void decode(struct mr_turn *t)
+{
+    struct generate *g = of_turn(t);
+    struct mr_infer *r = &g->si.infer;
+    struct mr_oip_io *inputs;
+    size_t count;
+    bool is_batched;
+    int rc;
+
+    MR_TRY(inputs_of(g, &inputs, &count, &is_batched));
+    MR_TRY(mr_oip_generate_request(g->si.call->body, inputs, count, is_batched, r->arena,
+                                   &g->rewritten, &r->err));
+    MR_TRY(mr_oip_rest_decode_request((mr_bytes){(uint8_t *)g->rewritten.ptr, g->rewritten.len}, -1,
+                                      g->model, &g->si.loop->server->http_limits, r->arena,
+                                      &g->si.request, &r->err));
+    rc = infer_bind(&g->si, g->model, g->version);
+out:
+    g->si.request.model_name = g->model;
+    r->status = rc;
+}
+
+static void decoded(struct mr_turn *t)
+{
+    struct generate *g = of_turn(t);
+    struct serve_infer *si = &g->si;
+
+    infer_turned(si);
+    if (si->infer.status == MR_OK) {
+        infer_run(si);
+        return;
+    }
+    infer_refuse(si, si->infer.status);
+    g->is_over = true;
+    finish(g);
+}
+
+void rest_generate(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
+{
+    struct generate *g = MR_ARENA_NEW(call->arena, struct generate);
+
+    (void)s;
+    if (!g) {
+        reply_error_text(call, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return;
+    }
+    infer_init(&g->si, call, call->arena, MR_INFER_REST);
+    g->si.reply = reply;
+    g->si.infer.on_response = on_response;
+    g->si.pending.cancel = on_cancel;
+    g->si.pending.room = on_room;
+    g->is_stream = path->route == MR_ROUTE_MODEL_GENERATE_STREAM;
+    g->unsent_end = &g->unsent;
+    g->model = path->model;
+    g->version = path->version;
+    mr_buf_init(&g->rewritten, 0);
+    if (infer_is_long_body(call->body.len)) {
+        infer_turn(&g->si, decode, decoded, true);
+    } else {
+        decode(&g->si.turn);
+        decoded(&g->si.turn);
+    }
+}

@@ -1,0 +1,367 @@
+/* Start, drain and stop. On the thread that called, never on a network thread.
+ *
+ * Start: bind first (a port in use is told before a model is loaded), load models, then run the loops: a client
+ * that gets through to the port gets an answer. Stop: readiness false, no new connections, wait for the open
+ * ones to finish, then models, loops, memory, in this order. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/thread.h"
+#include "serve/state/serve_priv.h"
+
+#define LOOPS_MAX 64u
+
+void mr_server_options_init(struct mr_server_options *o)
+{
+    memset(o, 0, sizeof *o);
+    o->id = "triton";
+    mr_models_options_init(&o->models);
+    o->allow_http = o->allow_grpc = o->allow_metrics = true;
+    o->http_address = o->grpc_address = "127.0.0.1";
+    o->http_port = 8000;
+    o->grpc_port = 8001;
+    o->metrics_port = 8002;
+    o->http_max_input_bytes = 64u << 20;
+    o->grpc_max_message_bytes = INT32_MAX;
+    o->max_decompression_ratio = 100;
+    o->json_max_depth = 100;
+    mr_http_options_init(&o->http);
+    o->http.refuse_foreign = true;
+    o->inline_threshold_ns = 100 * MR_NS_PER_US;
+    o->default_warmup_ns = MR_NS_PER_S;
+    o->start_warmup_ns = 50 * MR_NS_PER_MS;
+    o->recorded_warmup_ns = 30 * MR_NS_PER_S;
+    o->grpc_restricted.is_grpc = true;
+    o->exit_on_error = o->strict_readiness = true;
+    o->exit_timeout_ns = 30 * MR_NS_PER_S;
+}
+
+/* ---- hooks of the models ---- */
+
+static int hook_serve(void *ctx, struct mr_version *v, struct mr_err *err)
+{
+    struct mr_server *s = ctx;
+    const char *hold = getenv("TRITONSERVER_DELAY_SCHEDULER");
+    uint64_t hold_count = 0;
+    struct mr_sched_options o = {
+        .reader_count = s->loop_count,
+        .inline_threshold_ns = s->options.inline_threshold_ns,
+        .has_exact_delay = s->options.batching_delay == MR_SERVE_DELAY_EXACT,
+        .default_warmup_ns = s->options.default_warmup_ns,
+        .warmup_budget = v->is_first ? &s->start_warmup : NULL,
+        .recorded_warmup_ns = s->options.recorded_warmup_ns,
+        .max_queue_size = s->options.max_queue_size ? s->options.max_queue_size : 4096};
+
+    if (hold && mr_str_to_u64(mr_str_c(hold), &hold_count))
+        o.hold_until_queued = (uint32_t)MR_MIN(hold_count, 1u << 20);
+    return mr_sched_open(v, &o, err);
+}
+
+static void hook_unserve(void *ctx, struct mr_version *v)
+{
+    (void)ctx;
+    mr_sched_close(v);
+}
+
+static double seconds_of(const struct mr_version_change *c, enum mr_version_state state)
+{
+    return (double)c->spent_ns[state] / 1e9;
+}
+
+/* One line for each change that an operator would look for; times are those of the phases that are over. */
+static void log_change_line(const struct mr_version_change *c, struct mr_log_site *site)
+{
+    const char *event = c->state == MR_VERSION_LOADING    ? "model.loading"
+                        : c->state == MR_VERSION_READY    ? "model.ready"
+                        : c->state == MR_VERSION_DRAINING ? "model.draining"
+                                                          : "model.unloaded";
+    if (c->state == MR_VERSION_READY)
+        mr_log_line(site, MR_LOG_INFO, MR_HERE, event,
+                    "model=%s version=%lld load_s=%.3f warm_s=%.3f bytes=%llu",
+                    MR_LOG_STR(c->model), (long long)c->version, seconds_of(c, MR_VERSION_LOADING),
+                    seconds_of(c, MR_VERSION_WARMING), (unsigned long long)c->file_bytes);
+    else if (c->state == MR_VERSION_UNLOADED)
+        mr_log_line(site, MR_LOG_INFO, MR_HERE, event,
+                    "model=%s version=%lld served_s=%.3f drain_s=%.3f", MR_LOG_STR(c->model),
+                    (long long)c->version, seconds_of(c, MR_VERSION_READY),
+                    seconds_of(c, MR_VERSION_DRAINING));
+    else
+        mr_log_line(site, MR_LOG_INFO, MR_HERE, event, "model=%s version=%lld",
+                    MR_LOG_STR(c->model), (long long)c->version);
+}
+
+static void hook_changed(void *ctx, const struct mr_version_change *c)
+{
+    static struct mr_log_site failed, changed;
+    struct mr_server *s = ctx;
+    /* Each of these lines is about another version, and an operator needs them all; but where clients load
+     * models, they could fill the disk with them. */
+    bool is_asked = s->options.models.control == MR_MODEL_CONTROL_EXPLICIT &&
+                    atomic_load_explicit(&s->state, memory_order_relaxed) == SERVER_READY;
+
+    if (c->state == MR_VERSION_FAILED && mr_log_enabled(MR_LOG_ERROR))
+        mr_log_line(is_asked ? &failed : NULL, MR_LOG_ERROR, MR_HERE, "model.failed",
+                    "model=%s version=%lld %.*s", MR_LOG_STR(c->model), (long long)c->version,
+                    MR_STR_ARG(c->reason));
+    else if (c->state != MR_VERSION_WARMING &&
+             (c->reason.len == 0 || c->state == MR_VERSION_UNLOADED) && mr_log_enabled(MR_LOG_INFO))
+        log_change_line(c, is_asked ? &changed : NULL);
+    serve_notify(s);
+}
+
+/* ---- start ---- */
+
+static int listen_one(struct mr_server *s, const char *address, uint16_t port,
+                      enum listener_tag tag, bool reuse, uint16_t *out_port, struct mr_err *err)
+{
+    struct mr_loop *loops[LOOPS_MAX];
+    bool is_unix = strncmp(address, "unix:", 5) == 0;
+    char text[512];
+
+    for (unsigned i = 0; i < s->loop_count; i++)
+        loops[i] = s->loops[i].loop;
+    if (is_unix)
+        snprintf(text, sizeof text, "%s", address);
+    else if (strchr(address, ':') && address[0] != '[')
+        snprintf(text, sizeof text, "[%s]:%u", address, port);
+    else
+        snprintf(text, sizeof text, "%s:%u", address, port);
+    return mr_http_listen_tls(s->http, loops, s->loop_count, text, (int)tag, reuse,
+                              serve_tls_for(s, tag), out_port, err);
+}
+
+static int listen_all(struct mr_server *s, struct mr_err *err)
+{
+    const struct mr_server_options *o = &s->options;
+    const char *metrics = o->metrics_address ? o->metrics_address : o->http_address;
+    int rc = MR_OK;
+
+    if (o->allow_http)
+        MR_TRY(listen_one(s, o->http_address, o->http_port, LISTEN_HTTP, o->reuse_http_port,
+                          &s->http_port, err));
+    if (o->allow_grpc)
+        MR_TRY(listen_one(s, o->grpc_address, o->grpc_port, LISTEN_GRPC, o->reuse_grpc_port,
+                          &s->grpc_port, err));
+    if (o->allow_metrics) {
+        if (!o->metrics_address && strncmp(metrics, "unix:", 5) == 0)
+            metrics = "127.0.0.1";
+        MR_TRY(
+            listen_one(s, metrics, o->metrics_port, LISTEN_METRICS, false, &s->metrics_port, err));
+    }
+out:
+    return rc;
+}
+
+static int compile_forward(struct mr_server *s, struct mr_err *err)
+{
+    const char *pattern = s->options.header_forward_pattern;
+    char text[200];
+    int rc;
+
+    if (!pattern || !*pattern)
+        return MR_OK;
+    /* Triton's expressions may begin so; POSIX has no such flags. */
+    bool minds_case = strncmp(pattern, "(?-i)", 5) == 0;
+    size_t flags_len = minds_case ? 5 : strncmp(pattern, "(?i)", 4) == 0 ? 4 : 0;
+    s->options.http.keep_head_case = minds_case;
+    rc = regcomp(&s->forward, pattern + flags_len, REG_EXTENDED | (minds_case ? 0 : REG_ICASE));
+    if (rc != 0) {
+        regerror(rc, &s->forward, text, sizeof text);
+        return MR_FAIL(err, MR_E_INVALID, "header-forward-pattern '%s': %s", pattern, text);
+    }
+    s->has_forward = true;
+    return MR_OK;
+}
+
+static void set_limits(struct mr_server *s)
+{
+    const struct mr_server_options *o = &s->options;
+    uint64_t ram = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+
+    mr_block_set_budget(o->memory_budget_bytes ? o->memory_budget_bytes : ram / 4, 256u << 20);
+    s->http_limits = (struct mr_oip_limits){.max_json_bytes = o->http_max_input_bytes,
+                                            .max_json_depth = o->json_max_depth,
+                                            .max_tensors = 1024,
+                                            .depth_hint = " (--json-max-depth)",
+                                            .size_option = "--http-max-input-size"};
+    s->grpc_limits = s->http_limits;
+    s->grpc_limits.max_json_bytes = o->grpc_max_message_bytes;
+    s->grpc_limits.size_option = "--grpc-max-message-size";
+}
+
+static int start_models(struct mr_server *s, struct mr_err *err)
+{
+    struct mr_model_hooks hooks = {hook_serve, hook_unserve, hook_changed, s};
+    size_t failed = 0;
+    int rc;
+
+    atomic_init(&s->start_warmup.left_ns, s->options.start_warmup_ns);
+
+    s->options.models.reader_count = s->loop_count;
+    s->options.models.strict_readiness = s->options.strict_readiness;
+    s->options.models.may_miss_repositories = !s->options.exit_on_error;
+    MR_TRY(mr_models_new(&s->models, &s->options.models, &hooks, err));
+    MR_TRY(mr_models_start(s->models, &failed, err));
+    if (failed > 0 && s->options.exit_on_error) {
+        const mr_str why = mr_str_trim(mr_str_c(err->msg));
+        const bool ends = why.len > 0 && why.ptr[why.len - 1] == ';';
+        /* The hint comes through whole, however long the reason is. */
+        rc = MR_FAIL(
+            err, MR_E_INVALID,
+            "%.*s (%zu of the models failed to load; --exit-on-error=false serves the others)",
+            (int)MR_MIN(why.len - ends, sizeof err->msg - 100), why.ptr, failed);
+    }
+out:
+    return rc;
+}
+
+int mr_server_start(struct mr_server **out, const struct mr_server_options *o, struct mr_err *err)
+{
+    struct mr_server *s = MR_NEW(struct mr_server);
+    int rc;
+
+    s->options = *o;
+    s->start_wall_ns = mr_wall_ns();
+    s->loop_count = MR_MIN(o->loop_threads ? o->loop_threads : mr_cpu_count(), LOOPS_MAX);
+    s->loops = MR_NEW_ARRAY(struct serve_loop, s->loop_count);
+    set_limits(s);
+    MR_TRY(compile_forward(s, err));
+    MR_TRY(loops_open(s, err));
+    struct mr_http_handler handler = serve_handler;
+    handler.ctx = s;
+    MR_TRY(mr_http_server_new(&s->http, &s->options.http, &handler, err));
+    MR_TRY(serve_tls_open(s, err));
+    MR_TRY(listen_all(s, err));
+    MR_TRY(start_models(s, err));
+    MR_TRY(admin_start(&s->admin, err));
+    /* release: a loop that sees READY sees everything set up above (thread creation orders it as well) */
+    atomic_store_explicit(&s->state, SERVER_READY, memory_order_release);
+    MR_TRY(loops_start(s, err));
+    MR_TRY(serve_tls_start(s, err));
+    *out = s;
+    return MR_OK;
+out:
+    mr_server_stop(s);
+    mr_server_free(&s);
+    return rc;
+}
+
+uint16_t mr_server_http_port(const struct mr_server *s)
+{
+    return s->http_port;
+}
+
+uint16_t mr_server_grpc_port(const struct mr_server *s)
+{
+    return s->grpc_port;
+}
+
+uint16_t mr_server_metrics_port(const struct mr_server *s)
+{
+    return s->metrics_port;
+}
+
+struct mr_models *mr_server_models(struct mr_server *s)
+{
+    return s->models;
+}
+
+/* ---- stop ---- */
+
+struct close_wait {
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    bool is_done;
+};
+
+static void on_closed(void *ctx)
+{
+    struct close_wait *w = ctx;
+
+    pthread_mutex_lock(&w->mutex);
+    w->is_done = true;
+    pthread_cond_signal(&w->cond);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+/* Connections that still wait for answers finish; what is left at the deadline is cut off. */
+static bool drain(struct mr_server *s, int64_t deadline_ns)
+{
+    const struct timespec step = {0, 5 * MR_NS_PER_MS};
+
+    mr_http_server_drain(s->http);
+    while (mr_http_server_connections(s->http) > 0) {
+        if (mr_now_ns() >= deadline_ns)
+            return false;
+        nanosleep(&step, NULL);
+    }
+    return true;
+}
+
+static void close_all(struct mr_server *s)
+{
+    struct close_wait w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+
+    /* Loops that do not run cannot be waited for: freeing them closes what is left. */
+    if (!s->loops[s->loop_count - 1].is_started) {
+        mr_http_server_close(s->http, NULL, NULL);
+        return;
+    }
+    mr_http_server_close(s->http, on_closed, &w);
+    pthread_mutex_lock(&w.mutex);
+    while (!w.is_done)
+        pthread_cond_wait(&w.cond, &w.mutex);
+    pthread_mutex_unlock(&w.mutex);
+}
+
+int mr_server_stop(struct mr_server *s)
+{
+    int64_t deadline = mr_ns_after(mr_now_ns(), s->options.exit_timeout_ns);
+    bool is_clean = true;
+
+    atomic_store_explicit(&s->state, SERVER_EXITING, memory_order_release);
+    if (s->models)
+        mr_models_loads_end(s->models); /* or their callers would be waited for */
+    if (s->http) {
+        serve_notify(s);
+        if (s->loops[s->loop_count - 1].is_started)
+            is_clean = drain(s, deadline);
+        close_all(s);
+    }
+    serve_tls_stop(s);
+    admin_stop(&s->admin);
+    /* Before the loops: the execution of a client that has gone may still run, and its version is let go of on
+     * the loop that the request came from. */
+    if (s->models && mr_models_stop(s->models, MR_MAX(0, deadline - mr_now_ns())) > 0)
+        is_clean = false;
+    loops_stop(s);
+    return is_clean ? MR_OK : MR_E_DEADLINE;
+}
+
+void mr_server_free(struct mr_server **ps)
+{
+    struct mr_server *s = *ps;
+
+    if (!s)
+        return;
+    /* What was cut off still runs: a load or an execution that will post to its loop, for a call, when it ends. */
+    bool is_left = s->models && mr_models_stop(s->models, 0) > 0;
+    if (!is_left)
+        mr_http_server_free(&s->http);
+    mr_models_free(&s->models);
+    if (is_left) {
+        *ps = NULL;
+        return;
+    }
+    for (unsigned i = 0; i < s->loop_count; i++) {
+        stream_items_free(&s->loops[i]);
+        mr_loop_free(&s->loops[i].loop);
+    }
+    if (s->has_forward)
+        regfree(&s->forward);
+    mr_free(s->loops);
+    serve_tls_free(s);
+    mr_freep(ps);
+}

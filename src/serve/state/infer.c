@@ -1,0 +1,487 @@
+/* One inference, whatever the protocol: find and pin the version, check, submit, and bring the outcome to the
+ * protocol's reply function, at once or later. On the network thread of the call.
+ *
+ * `reply` runs exactly once. It builds the answer, calls infer_end and then ends the call, whose arena holds all
+ * of this. */
+#include <stdio.h>
+
+#include "serve_priv.h"
+
+/* About half a millisecond of JSON: text to numbers, and numbers to text. */
+#define LONG_BODY_BYTES 65536u
+
+/* Errors about a request carry its id, as Triton's do; those about names that the model does not have, and the
+ * end of a wait in the queue, begin with their own words there. */
+static void add_request_id(struct serve_infer *si)
+{
+    struct mr_err *err = &si->infer.err;
+    char text[sizeof err->msg];
+
+    if (mr_str_starts(mr_str_c(err->msg), MR_STR("unexpected inference ")) ||
+        mr_str_eq_c(MR_STR("Request timeout expired"), err->msg))
+        return;
+    mr_str id = si->request.id.len ? mr_str_sub(si->request.id, 0, 100) : MR_STR("<id_unknown>");
+
+    snprintf(text, sizeof text, "[request id: %.*s] %.300s", MR_STR_ARG(id), err->msg);
+    memcpy(err->msg, text, sizeof text);
+}
+
+static void finish_waiting(struct serve_infer *si)
+{
+    mr_timer_stop(&si->timer);
+    if (si->infer.status < 0)
+        add_request_id(si);
+    si->reply(si);
+}
+
+static void start_timer(struct serve_infer *si);
+
+static void submit(struct serve_infer *si)
+{
+    int rc = mr_sched_submit(&si->infer);
+
+    if (rc == MR_OK) {
+        start_timer(si);
+        return;
+    }
+    if (rc == MR_SCHED_DONE)
+        si->encode_start_ns = si->infer.times.end; /* the answer is made at once */
+    if (si->infer.status < 0)
+        add_request_id(si);
+    si->reply(si);
+}
+
+static void has_read(struct mr_call_wait *w)
+{
+    submit(MR_CONTAINER_OF(w, struct serve_infer, wait));
+}
+
+/* The client leaves its answers unread. */
+static void wait_read(struct serve_infer *si)
+{
+    struct mr_infer *r = &si->infer;
+
+    mr_timer_stop(&si->timer);
+    /* relaxed: this thread has set it */
+    if (atomic_load_explicit(&r->is_cancelled, memory_order_relaxed)) {
+        r->status = MR_FAIL(&r->err, MR_E_CANCELLED, "the request was cancelled");
+        finish_waiting(si);
+        return;
+    }
+    si->wait.run = has_read;
+    if (!mr_call_wait_read(si->call, &si->wait))
+        submit(si);
+}
+
+static void on_done(struct mr_infer *r)
+{
+    if (r->status == MR_SCHED_UNREAD)
+        wait_read(r->user);
+    else
+        finish_waiting(r->user);
+}
+
+static void on_timer(struct mr_timer *t)
+{
+    struct serve_infer *si = MR_CONTAINER_OF(t, struct serve_infer, timer);
+
+    if (mr_sched_expire(&si->infer))
+        finish_waiting(si);
+    else
+        start_timer(si);
+}
+
+/* Requests that wait with a time limit are looked at when it ends; running ones are left alone. */
+static void start_timer(struct serve_infer *si)
+{
+    int64_t at = si->infer.expire_ns;
+
+    if (at == 0)
+        return;
+    /* Also when it is past by now: all instances may be busy for long, so nobody else would look. */
+    mr_timer_start(si->loop->loop, &si->timer, MR_MAX(0, at - mr_now_ns()), 0, on_timer);
+}
+
+void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *arena,
+                enum mr_infer_protocol protocol)
+{
+    si->loop = serve_here();
+    si->call = call;
+    si->infer.arena = arena;
+    si->infer.home = &si->loop->home;
+    si->infer.protocol = protocol;
+    si->infer.on_done = on_done;
+    si->infer.is_unread = mr_call_is_unread(call);
+    si->infer.user = si;
+    si->infer.times.received = call->recv_start_ns;
+    si->infer.round_ns = mr_loop_now_ns(call->loop);
+}
+
+static int find_version(struct serve_infer *si, mr_str model, mr_str version)
+{
+    struct mr_version *v;
+    int rc = mr_models_find(si->loop->server->models, model, version, &v, &si->infer.err);
+
+    if (rc < 0)
+        return rc;
+    if (v->is_decoupled && si->no_decoupled)
+        return MR_FAIL(&si->infer.err, MR_E_UNSUPPORTED, "%s", si->no_decoupled);
+    mr_version_pin(v, si->loop->reader);
+    si->infer.version = v;
+    si->is_pinned = true;
+    return MR_OK;
+}
+
+static int refuse_missing_features(const struct mr_oip_request *q, struct mr_err *err)
+{
+    for (size_t i = 0; i < q->input_count; i++)
+        if (q->inputs[i].shm.region.ptr)
+            return MR_FAIL(
+                err, MR_E_UNSUPPORTED,
+                "input '%.*s' is in shared memory: the shared-memory extension is not available in "
+                "this version",
+                MR_STR_ARG(q->inputs[i].name));
+    for (size_t i = 0; i < q->output_count; i++)
+        if (q->outputs[i].shm.region.ptr)
+            return MR_FAIL(
+                err, MR_E_UNSUPPORTED,
+                "output '%.*s' is asked for in shared memory: the shared-memory extension is not "
+                "available in this version",
+                MR_STR_ARG(q->outputs[i].name));
+    return MR_OK;
+}
+
+static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
+{
+    struct mr_infer *r = &si->infer;
+    int rc;
+
+    if (r->deadline_ns && mr_now_ns() >= r->deadline_ns) {
+        rc = MR_FAIL(&r->err, MR_E_DEADLINE,
+                     "Deadline Exceeded: the request arrived after its deadline");
+        goto out;
+    }
+    MR_TRY(find_version(si, model, version));
+    MR_TRY(refuse_missing_features(&si->request, &r->err));
+    MR_TRY(mr_infer_bind(r, &si->request, &r->err));
+out:
+    return rc;
+}
+
+/* Headers that match the pattern become string parameters of the request; with a pattern that minds the case by
+ * the name that was sent. */
+static int forward_headers(struct serve_infer *si, struct mr_err *err)
+{
+    const struct mr_server *s = si->loop->server;
+    struct mr_oip_request *q = &si->request;
+    struct mr_arena *a = si->infer.arena;
+    struct mr_oip_param *p;
+    size_t n = q->param_count;
+
+    if (!s->has_forward)
+        return MR_OK;
+    p = MR_ARENA_ARRAY(a, struct mr_oip_param, q->param_count + si->call->header_count);
+    if (!p)
+        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+    if (n)
+        memcpy(p, q->params, n * sizeof *p);
+    for (size_t i = 0; i < si->call->header_count; i++) {
+        const struct mr_header *h = &si->call->headers[i];
+        mr_str name = mr_arena_str(a, mr_call_name_sent(si->call, h));
+        if (serve_is_secret_header(s, h->name))
+            continue;
+        if (!name.ptr)
+            return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        if (regexec(&s->forward, name.ptr, 0, NULL, 0) != 0)
+            continue;
+        if (mr_str_starts(name, MR_STR("triton_")))
+            return MR_FAIL(err, MR_E_INVALID,
+                           "header '%s' is forwarded as a parameter, but names that begin with "
+                           "'triton_' are reserved",
+                           name.ptr);
+        p[n++] = (struct mr_oip_param){.key = name, .kind = MR_OIP_STRING, .s = h->value};
+    }
+    q->params = p;
+    q->param_count = n;
+    return MR_OK;
+}
+
+int infer_bind(struct serve_infer *si, mr_str model, mr_str version)
+{
+    int rc = forward_headers(si, &si->infer.err);
+
+    if (rc == MR_OK)
+        si->bound = bind_version(si, model, version);
+    return rc;
+}
+
+void infer_run(struct serve_infer *si)
+{
+    if (si->bound == MR_OK) {
+        si->call->user = si->grpc && si->call->streaming ? si->call->user : &si->pending;
+        submit(si);
+        return;
+    }
+    if (si->is_pinned)
+        add_request_id(si);
+    si->infer.status = si->bound;
+    si->reply(si);
+}
+
+/* Outputs of a finished inference as the message to encode. */
+int infer_response(struct serve_infer *si, struct mr_oip_response *out, struct mr_err *err)
+{
+    const struct mr_infer *r = &si->infer;
+    const struct mr_version *v = r->version;
+    const struct mr_oip_request *q = &si->request;
+    size_t max = q->output_count ? q->output_count : v->output_count, n = 0;
+    struct mr_oip_tensor *t = MR_ARENA_ARRAY(r->arena, struct mr_oip_tensor, max);
+
+    if (!t)
+        return MR_FAIL(err, MR_E_EXHAUSTED, "the answer needs more memory than a request may use");
+    for (size_t k = 0; k < max; k++) {
+        const struct mr_oip_requested_output *asked = q->output_count ? &q->outputs[k] : NULL;
+        uint32_t i = 0;
+        while (asked ? i < v->output_count && !mr_str_eq(v->outputs[i].name, asked->name) : i < k)
+            i++;
+        t[n] = (struct mr_oip_tensor){.name = v->outputs[i].name,
+                                      .tensor = r->outputs[i].tensor,
+                                      .block = r->outputs[i].block,
+                                      .labels = v->outputs[i].labels,
+                                      .label_count = v->outputs[i].label_count,
+                                      .batched = v->max_batch_size > 0};
+        t[n].binary = asked && asked->binary_data >= 0 ? asked->binary_data
+                                                       : q->binary_data_output || q->raw_binary;
+        t[n].classification = asked ? asked->classification : 0;
+        n++;
+    }
+    *out = (struct mr_oip_response){.model_name = v->model_name,
+                                    .model_version = v->number_text,
+                                    .id = q->id,
+                                    .outputs = t,
+                                    .output_count = n};
+    return MR_OK;
+}
+
+/* What is refused for want of room or time comes in floods, and the model's counters have it. */
+static bool is_of_load(int status)
+{
+    return status == MR_E_UNAVAILABLE || status == MR_E_EXHAUSTED || status == MR_E_DEADLINE ||
+           status == MR_E_CANCELLED;
+}
+
+void infer_encode_begins(struct serve_infer *si)
+{
+    if (!si->encode_start_ns)
+        si->encode_start_ns = mr_now_ns();
+}
+
+int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
+                      struct mr_grpc_message *out)
+{
+    struct mr_infer *r = &si->infer;
+    struct mr_oip_response response;
+    struct mr_oip_encoded e;
+    int rc;
+
+    infer_encode_begins(si);
+    MR_TRY(infer_response(si, &response, &r->err));
+    response.params = final;
+    response.param_count = final ? 1 : 0;
+    MR_TRY(
+        mr_oip_pb_encode_response(&response, final != NULL, infer_buf(si), r->arena, &e, &r->err));
+    *out = (struct mr_grpc_message){.pieces = e.pieces, .count = e.piece_count};
+    if (!mr_turn_now && infer_is_long_answer(si))
+        return MR_OK; /* one of several: packing it here would keep the loop from others */
+    rc = mr_grpc_pack(si->grpc, grpc_compression(si->loop->server), r->arena, out, &r->err);
+    if (rc < 0)
+        infer_drop_answer(out);
+out:
+    return rc;
+}
+
+int infer_use_response(struct serve_infer *si, struct mr_response *q, struct mr_err *err)
+{
+    struct mr_infer *r = &si->infer;
+    const struct mr_version *v = r->version;
+
+    r->arena = &q->arena; /* a request may have any number of answers */
+    r->outputs = MR_ARENA_ARRAY(r->arena, struct mr_infer_output, v->output_count);
+    if (!r->outputs)
+        return MR_FAIL(err, MR_E_EXHAUSTED, "the answer needs more memory than a request may use");
+    for (uint32_t i = 0; i < v->output_count; i++) {
+        const struct mr_exec_output *o = &q->outputs.list[v->outputs[i].backend_index];
+        r->outputs[i] = (struct mr_infer_output){o->tensor, o->block};
+    }
+    return MR_OK;
+}
+
+static int encode_end(struct serve_infer *si, const struct mr_oip_param *final,
+                      struct mr_grpc_message *out)
+{
+    struct mr_infer *r = &si->infer;
+    const struct mr_oip_response response = {.model_name = r->version->model_name,
+                                             .model_version = r->version->number_text,
+                                             .id = si->request.id,
+                                             .params = final,
+                                             .param_count = 1};
+    struct mr_oip_encoded e;
+    int rc = mr_oip_pb_encode_response(&response, true, infer_buf(si), r->arena, &e, &r->err);
+
+    if (rc == MR_OK)
+        *out = (struct mr_grpc_message){.pieces = e.pieces, .count = e.piece_count};
+    return rc;
+}
+
+int infer_encode_response(struct serve_infer *si, struct mr_response *q,
+                          struct mr_grpc_message *out)
+{
+    const struct mr_oip_param final = {
+        .key = MR_STR("triton_final_response"), .kind = MR_OIP_BOOL, .b = q->is_final};
+    struct mr_infer *r = &si->infer;
+    struct mr_arena *of_request = r->arena;
+    int rc;
+
+    r->arena = &q->arena;
+    if (q->outputs.list) {
+        MR_TRY(infer_use_response(si, q, &r->err));
+        MR_TRY(infer_encode_grpc(si, &final, out));
+    } else {
+        MR_TRY(encode_end(si, &final, out));
+    }
+out:
+    r->outputs = NULL; /* they are the response's */
+    r->arena = of_request;
+    return rc;
+}
+
+void infer_drop_answer(struct mr_grpc_message *m)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        struct mr_block *block = m->pieces[i].block;
+        mr_block_unref(&block);
+    }
+    *m = (struct mr_grpc_message){0};
+}
+
+void infer_log_failure(const struct serve_infer *si)
+{
+    const struct mr_infer *r = &si->infer;
+    mr_str model = r->version ? r->version->model_name : si->request.model_name;
+    int status = r->status;
+
+    if (status == MR_E_INTERNAL || status == MR_E_IO || status == MR_E_NOMEM)
+        mr_log(MR_LOG_WARN, "request.failed", "req=%s model=%s status=%s %s",
+               MR_LOG_STR(si->request.id), MR_LOG_STR(model), mr_status_name(status), r->err.msg);
+    else if (!is_of_load(status) || mr_log_verbose() > 0)
+        mr_log(MR_LOG_INFO, "request.refused", "req=%s model=%s protocol=%s peer=%s status=%s %s",
+               MR_LOG_STR(si->request.id), MR_LOG_STR(model), infer_protocol_name(r->protocol),
+               mr_call_peer(si->call), mr_status_name(status), r->err.msg);
+}
+
+void infer_refuse(struct serve_infer *si, int status)
+{
+    si->infer.status = si->infer.err.status = status;
+    if (si->request.id.len)
+        add_request_id(si);
+}
+
+const char *infer_protocol_name(enum mr_infer_protocol protocol)
+{
+    return protocol == MR_INFER_REST ? "rest" : "grpc";
+}
+
+static void log_success(const struct serve_infer *si, int64_t now_ns)
+{
+    const struct mr_infer_times *t = &si->infer.times;
+
+    mr_log(MR_LOG_INFO, "request.done",
+           "req=%s model=%s version=%lld rows=%lld queue_us=%lld compute_us=%lld total_us=%lld",
+           MR_LOG_STR(si->request.id), MR_LOG_STR(si->infer.version->model_name),
+           (long long)si->infer.version->number, (long long)si->infer.rows,
+           (long long)(t->start - t->queued) / 1000, (long long)(t->end - t->start) / 1000,
+           (long long)(now_ns - t->received) / 1000);
+}
+
+/* Without a version there are no counters of a model. */
+static void count_refused(struct serve_infer *si)
+{
+    unsigned status = (unsigned)-si->infer.status;
+
+    mr_count_add(&si->loop->refused[si->infer.protocol][status < SERVE_STATUSES ? status : 1], 1);
+}
+
+/* The answer is built: count, let go of outputs and version. */
+void infer_end(struct serve_infer *si)
+{
+    int64_t now = mr_now_ns();
+
+    if (!si->is_pinned) {
+        if (si->infer.status < 0)
+            count_refused(si);
+        return;
+    }
+    if (si->infer.status == MR_OK && mr_log_verbose() > 0)
+        log_success(si, now);
+    si->is_pinned = false;
+    mr_infer_finish(&si->infer, si->encode_start_ns ? now - si->encode_start_ns : 0);
+}
+
+bool infer_is_long_body(size_t bytes)
+{
+    return bytes > LONG_BODY_BYTES;
+}
+
+bool infer_is_long_answer(const struct serve_infer *si)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < si->infer.version->output_count; i++)
+        bytes += si->infer.wanted[i] ? si->infer.outputs[i].tensor.bytes : 0;
+    return bytes > SERVE_LONG_ANSWER;
+}
+
+void infer_turn(struct serve_infer *si, void (*work)(struct mr_turn *t),
+                void (*done)(struct mr_turn *t), bool is_input)
+{
+    si->turn = (struct mr_turn){.work = work, .done = done, .may_refuse = is_input};
+    mr_buf_init(&si->text, 0);
+    if (!si->call->streaming)
+        si->call->user = &si->pending;
+    mr_turns_add(mr_loop_turns(si->loop->loop), &si->turn);
+}
+
+int serve_turn_error(const struct mr_turn *t, struct mr_err *err)
+{
+    switch (t->status) {
+    case MR_E_CLOSED:
+        return MR_FAIL(err, MR_E_UNAVAILABLE,
+                       "the server is exiting, and the request takes long to decode");
+    case MR_E_EXHAUSTED:
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the request, try later");
+    default: return MR_FAIL(err, MR_E_CANCELLED, "the request was cancelled");
+    }
+}
+
+void infer_turned(struct serve_infer *si)
+{
+    if (si->turn.status < 0)
+        si->infer.status = serve_turn_error(&si->turn, &si->infer.err);
+}
+
+struct mr_buf *infer_buf(struct serve_infer *si)
+{
+    return mr_turn_now ? &si->text : mr_loop_scratch(si->loop->loop);
+}
+
+void infer_cancel(struct serve_infer *si)
+{
+    if (mr_turn_is_open(&si->turn)) {
+        mr_turn_end(&si->turn, MR_E_CANCELLED);
+    } else if (mr_sched_cancel(&si->infer)) {
+        finish_waiting(si);
+    } else if (si->wait.list) {
+        mr_call_wait_end(&si->wait);
+        wait_read(si);
+    }
+}

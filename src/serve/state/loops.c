@@ -1,0 +1,144 @@
+/* The network threads: one event loop each, a reader of the model table each. */
+#include <stdio.h>
+
+#include "base/thread.h"
+#include "serve_priv.h"
+
+#define EXIT_GRACE_NS MR_NS_PER_S
+
+static _Thread_local struct serve_loop *here;
+
+struct serve_loop *serve_here(void)
+{
+    return here;
+}
+
+static void post_home(void *ctx, struct mr_mail *mail)
+{
+    struct serve_loop *l = ctx;
+
+    mr_loop_post(l->loop, mail);
+}
+
+/* A thread is a reader of the model table while it works, not while it sleeps. */
+static void after_wake(void *ctx)
+{
+    struct serve_loop *l = ctx;
+
+    if (l->server->models)
+        mr_epoch_online(mr_models_epoch(l->server->models));
+}
+
+static void before_sleep(void *ctx)
+{
+    struct serve_loop *l = ctx;
+
+    if (l->server->models)
+        mr_epoch_offline(mr_models_epoch(l->server->models));
+}
+
+static void *loop_main(void *arg)
+{
+    struct serve_loop *l = arg;
+
+    here = l;
+    mr_loop_run(l->loop);
+    mr_turns_end(mr_loop_turns(l->loop)); /* what it holds of models goes before they do */
+    before_sleep(l);
+    return NULL;
+}
+
+static void on_exit_timer(struct mr_timer *t)
+{
+    struct serve_loop *l = MR_CONTAINER_OF(t, struct serve_loop, exit_timer);
+
+    mr_turns_refuse(mr_loop_turns(l->loop), MR_E_CLOSED);
+}
+
+static void on_changed(struct mr_mail *mail)
+{
+    struct serve_loop *l = MR_CONTAINER_OF(mail, struct serve_loop, changed);
+
+    /* Who has sent a request is answered, unless it takes long to read: that is tried again elsewhere sooner than
+     * the drain can wait. */
+    if (serve_is_exiting(l->server) && !l->exit_timer.active && !l->exit_timer.fn)
+        mr_timer_start(l->loop, &l->exit_timer, EXIT_GRACE_NS, 0, on_exit_timer);
+    /* release: whoever posts the mail again (acquire in serve_notify) sees that the mailbox is done with it */
+    atomic_store_explicit(&l->is_change_posted, false, memory_order_release);
+    for (struct serve_pending *p = LIST_FIRST(&l->open), *next; p; p = next) {
+        next = LIST_NEXT(p, link);
+        p->changed(p);
+    }
+}
+
+void serve_open(struct serve_pending *p)
+{
+    LIST_INSERT_HEAD(&here->open, p, link);
+}
+
+void serve_closed(struct serve_pending *p)
+{
+    LIST_REMOVE(p, link);
+}
+
+/* Thread: any. Tell each loop that readiness may have changed. */
+void serve_notify(struct mr_server *s)
+{
+    for (unsigned i = 0; i < s->loop_count; i++) {
+        struct serve_loop *l = &s->loops[i];
+        if (l->is_started &&
+            !atomic_exchange_explicit(&l->is_change_posted, true, memory_order_acq_rel))
+            mr_loop_post(l->loop, &l->changed);
+    }
+}
+
+static int loop_init(struct mr_server *s, unsigned i, struct mr_err *err)
+{
+    struct serve_loop *l = &s->loops[i];
+    struct mr_loop_hooks hooks = {before_sleep, after_wake, l};
+
+    l->server = s;
+    l->reader = i;
+    l->home = (struct mr_infer_home){.post = post_home, .ctx = l, .reader = i};
+    l->changed.run = on_changed;
+    int rc = mr_loop_new(&l->loop, &hooks, err);
+    if (rc == MR_OK)
+        mr_loop_set_busy_poll(l->loop, s->options.busy_poll_ns);
+    return rc;
+}
+
+int loops_open(struct mr_server *s, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    for (unsigned i = 0; rc == MR_OK && i < s->loop_count; i++)
+        rc = loop_init(s, i, err);
+    return rc;
+}
+
+int loops_start(struct mr_server *s, struct mr_err *err)
+{
+    char name[32];
+    int rc;
+
+    for (unsigned i = 0; i < s->loop_count; i++) {
+        snprintf(name, sizeof name, "loop-%u", i);
+        rc = mr_thread_start(&s->loops[i].thread, name, loop_main, &s->loops[i], err);
+        if (rc < 0)
+            return rc;
+        s->loops[i].is_started = true;
+    }
+    return MR_OK;
+}
+
+void loops_stop(struct mr_server *s)
+{
+    for (unsigned i = 0; i < s->loop_count; i++)
+        if (s->loops[i].is_started)
+            mr_loop_stop(s->loops[i].loop);
+    for (unsigned i = 0; i < s->loop_count; i++) {
+        if (s->loops[i].is_started)
+            pthread_join(s->loops[i].thread, NULL);
+        s->loops[i].is_started = false;
+    }
+}

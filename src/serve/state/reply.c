@@ -1,0 +1,62 @@
+/* REST answers that are not inference results. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "serve_priv.h"
+
+void reply_json(struct mr_call *call, int http_status, mr_str body)
+{
+    static const struct mr_header json[] = {
+        {MR_STR_INIT("content-type"), MR_STR_INIT("application/json")},
+        {MR_STR_INIT("retry-after"), MR_STR_INIT("1")},
+    };
+    struct mr_piece piece = {body.ptr, body.len, NULL};
+    struct mr_reply reply = {.status = http_status,
+                             .headers = json,
+                             .header_count = http_status == 503 ? 2 : 1,
+                             .pieces = &piece,
+                             .piece_count = body.len ? 1 : 0};
+
+    mr_call_reply(call, &reply);
+}
+
+/* What an answer has lost must not look like a whole one. */
+void reply_buf(struct mr_call *call, int http_status, const struct mr_buf *b)
+{
+    if (b->failed)
+        reply_json(call, 503, MR_STR("{\"error\":\"out of memory\"}"));
+    else
+        reply_json(call, http_status, mr_buf_view(b));
+}
+
+void reply_empty(struct mr_call *call, int http_status)
+{
+    struct mr_reply reply = {.status = http_status};
+
+    mr_call_reply(call, &reply);
+}
+
+void reply_status_text(struct mr_call *call, int http_status, const char *text)
+{
+    struct mr_buf *b = mr_loop_scratch(call->loop);
+
+    mr_buf_reset(b);
+    mr_oip_rest_error(b, mr_str_c(text));
+    reply_buf(call, http_status, b);
+}
+
+void reply_error(struct mr_call *call, const struct mr_err *err)
+{
+    reply_status_text(call, mr_status_http(err->status), err->msg);
+}
+
+void reply_error_text(struct mr_call *call, int status, const char *fmt, ...)
+{
+    struct mr_err err = {.status = status};
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(err.msg, sizeof err.msg, fmt, ap);
+    va_end(ap);
+    reply_error(call, &err);
+}

@@ -1,0 +1,13 @@
+/* Whether the server is ready, and whether it is about to end. Any thread. */
+#include "serve_priv.h"
+
+bool serve_is_exiting(const struct mr_server *s)
+{
+    return atomic_load_explicit(&s->state, memory_order_relaxed) == SERVER_EXITING;
+}
+
+bool serve_is_ready(struct mr_server *s)
+{
+    return atomic_load_explicit(&s->state, memory_order_relaxed) == SERVER_READY &&
+           mr_models_ready(s->models);
+}

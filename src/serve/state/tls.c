@@ -1,0 +1,231 @@
+/* TLS of the listeners: which files, taken anew when they change, and what the log and the metrics say.
+ *
+ * One thread looks at the files every two seconds and when SIGHUP asks. It takes a few stat calls, which
+ * may hang where the files are on a network disk; network threads never touch them. */
+#include <stdio.h>
+#include <time.h>
+
+#include "base/thread.h"
+#include "serve_priv.h"
+
+#define LOOK_NS   (2 * MR_NS_PER_S)
+#define SOON_S    (14 * INT64_C(86400))
+#define REMIND_NS (24 * 3600 * MR_NS_PER_S)
+
+/* ---- what is in force ---- */
+
+static void date_text(int64_t wall_s, char out[32])
+{
+    time_t t = (time_t)wall_s;
+    struct tm tm;
+
+    gmtime_r(&t, &tm);
+    strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &tm);
+}
+
+static void tell(struct serve_tls *t, const char *event)
+{
+    struct mr_tls_info info;
+    char date[32];
+
+    mr_tls_get_info(t->tls, &info);
+    date_text(info.expires_s, date);
+    mr_log(MR_LOG_INFO, event, "listener=%s subject=%s expires=%s clients=%s", t->name,
+           MR_LOG_STR(mr_str_c(info.subject)), date,
+           t->options->mutual ? "with a certificate" : "any");
+    if (info.is_key_open)
+        mr_log(MR_LOG_WARN, "tls.key_open", "listener=%s %s can be read by every user", t->name,
+               MR_LOG_STR(mr_str_c(t->options->key)));
+}
+
+/* Once a day from two weeks before the end, or from the last fifth of a short life. */
+static void remind(struct serve_tls *t)
+{
+    struct mr_tls_info info;
+    char date[32];
+
+    mr_tls_get_info(t->tls, &info);
+    if (info.expires_s - mr_wall_ns() / MR_NS_PER_S > MR_MIN(SOON_S, info.lasts_s / 5) ||
+        mr_now_ns() < t->remind_ns)
+        return;
+    t->remind_ns = mr_now_ns() + REMIND_NS;
+    date_text(info.expires_s, date);
+    mr_log(MR_LOG_WARN, "tls.expires", "listener=%s %s ends %s: put a new certificate in its place",
+           t->name, MR_LOG_STR(mr_str_c(t->options->cert)), date);
+}
+
+/* ---- start ---- */
+
+static int check(const struct serve_tls *t, struct mr_err *err)
+{
+    const struct mr_serve_tls *o = t->options;
+
+    if (!o->cert || !o->key)
+        return MR_FAIL(err, MR_E_INVALID, "--%s-use-ssl needs --%s-server-%s", t->name, t->name,
+                       o->cert ? "key" : "cert");
+    if (o->mutual && !o->ca)
+        return MR_FAIL(err, MR_E_INVALID,
+                       "--%s-use-ssl-mutual needs --%s-root-cert, the authority that clients' "
+                       "certificates must come from",
+                       t->name, t->name);
+    return MR_OK;
+}
+
+static void warn_unused(const struct serve_tls *t)
+{
+    const struct mr_serve_tls *o = t->options;
+
+    if (!t->tls && (o->cert || o->key || o->ca))
+        mr_log(MR_LOG_WARN, "tls.unused",
+               "--%s-server-cert and the like have no effect without --%s-use-ssl", t->name,
+               t->name);
+    else if (o->ca && !o->mutual)
+        mr_log(MR_LOG_WARN, "tls.unused",
+               "--%s-root-cert has no effect without --%s-use-ssl-mutual: clients need no "
+               "certificate",
+               t->name, t->name);
+}
+
+int serve_tls_open(struct mr_server *s, struct mr_err *err)
+{
+    static const char *const names[SERVE_TLS_KINDS] = {"http", "grpc"};
+    const struct mr_serve_tls *options[SERVE_TLS_KINDS] = {&s->options.http_tls,
+                                                           &s->options.grpc_tls};
+
+    for (int i = 0; i < SERVE_TLS_KINDS; i++) {
+        struct serve_tls *t = &s->tls[i];
+        int rc;
+        t->name = names[i];
+        t->options = options[i];
+        if (t->options->on || t->options->mutual) {
+            struct mr_tls_options o = {.cert_file = t->options->cert,
+                                       .key_file = t->options->key,
+                                       .client_ca_file = t->options->mutual ? t->options->ca : NULL,
+                                       .only_13 = s->options.tls_min_version == MR_SERVE_TLS_13};
+            rc = check(t, err);
+            rc = rc < 0 ? rc : mr_tls_new(&t->tls, &o, err);
+            if (rc < 0)
+                return rc;
+            tell(t, "tls.ready");
+            remind(t);
+        }
+        warn_unused(t);
+    }
+    if (s->options.metrics_use_tls && !s->tls[SERVE_TLS_HTTP].tls)
+        return MR_FAIL(err, MR_E_INVALID, "--metrics-use-ssl needs --http-use-ssl and its files");
+    return MR_OK;
+}
+
+struct mr_tls *serve_tls_for(const struct mr_server *s, enum listener_tag tag)
+{
+    if (tag == LISTEN_METRICS && !s->options.metrics_use_tls)
+        return NULL;
+    return s->tls[tag == LISTEN_GRPC ? SERVE_TLS_GRPC : SERVE_TLS_HTTP].tls;
+}
+
+/* ---- files that change ---- */
+
+static void refresh(struct serve_tls *t, bool now)
+{
+    struct mr_err err;
+    int rc = mr_tls_refresh(t->tls, now, &err);
+
+    if (rc > 0) {
+        atomic_fetch_add_explicit(&t->reloads, 1, memory_order_relaxed);
+        t->remind_ns = 0;
+        tell(t, "tls.reloaded");
+    } else if (rc < 0) {
+        atomic_fetch_add_explicit(&t->reload_failures, 1, memory_order_relaxed);
+        mr_log(MR_LOG_WARN, "tls.reload_failed", "listener=%s %s; what was in force stays", t->name,
+               err.msg);
+    }
+    remind(t);
+}
+
+static void *watch_main(void *arg)
+{
+    struct mr_server *s = arg;
+    struct serve_tls_watch *w = &s->tls_watch;
+    struct timespec until;
+
+    pthread_mutex_lock(&w->mutex);
+    while (!w->is_stopping) {
+        bool now = w->is_asked;
+        w->is_asked = false;
+        pthread_mutex_unlock(&w->mutex);
+        for (int i = 0; i < SERVE_TLS_KINDS; i++)
+            if (s->tls[i].tls)
+                refresh(&s->tls[i], now);
+        int64_t at = mr_now_ns() + LOOK_NS;
+        until = (struct timespec){at / MR_NS_PER_S, at % MR_NS_PER_S};
+        pthread_mutex_lock(&w->mutex);
+        while (!w->is_stopping && !w->is_asked &&
+               pthread_cond_timedwait(&w->wake, &w->mutex, &until) == 0) {
+        }
+    }
+    pthread_mutex_unlock(&w->mutex);
+    return NULL;
+}
+
+int serve_tls_start(struct mr_server *s, struct mr_err *err)
+{
+    struct serve_tls_watch *w = &s->tls_watch;
+    pthread_condattr_t attr;
+
+    if (!s->tls[SERVE_TLS_HTTP].tls && !s->tls[SERVE_TLS_GRPC].tls)
+        return MR_OK;
+    pthread_mutex_init(&w->mutex, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    int rc = mr_thread_start(&w->thread, "mr-tls", watch_main, s, err);
+    w->is_started = rc == MR_OK;
+    return rc;
+}
+
+static void wake(struct serve_tls_watch *w, bool *flag)
+{
+    pthread_mutex_lock(&w->mutex);
+    *flag = true;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+void mr_server_reload_tls(struct mr_server *s)
+{
+    if (s->tls_watch.is_started)
+        wake(&s->tls_watch, &s->tls_watch.is_asked);
+}
+
+void serve_tls_stop(struct mr_server *s)
+{
+    struct serve_tls_watch *w = &s->tls_watch;
+
+    if (!w->is_started)
+        return;
+    wake(w, &w->is_stopping);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->mutex);
+    w->is_started = false;
+}
+
+void serve_tls_free(struct mr_server *s)
+{
+    for (int i = 0; i < SERVE_TLS_KINDS; i++)
+        mr_tls_free(&s->tls[i].tls);
+}
+
+/* ---- what others want to know ---- */
+
+static const char *listener_name(int tag)
+{
+    return tag == LISTEN_HTTP ? "http" : tag == LISTEN_GRPC ? "grpc" : "metrics";
+}
+
+void serve_tls_bad_start(void *ctx, int tag, const char *peer, const char *why)
+{
+    (void)ctx;
+    mr_log(MR_LOG_INFO, "tls.failed", "listener=%s peer=%s %s", listener_name(tag), peer, why);
+}

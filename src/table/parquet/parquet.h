@@ -1,0 +1,187 @@
+/* The Parquet writer's parts. Private.
+ *
+ * A leaf is a column of the file: what a column of rows comes to at the bottom of its lists. Rows go through
+ * parquet_leaf.c (levels) and parquet_values.c (values, statistics) into the leaf's page, from there through
+ * parquet_page.c into the file or, while another leaf is being streamed, into memory. */
+#ifndef MR_TABLE_PARQUET_H
+#define MR_TABLE_PARQUET_H
+
+#include "parquet_levels.h"
+#include "parquet_thrift.h"
+#include "table/merge.h"
+#include "table/rows/formats.h"
+
+#define PARQUET_PAGE_BYTES (1u << 20) /* a page of that size ends with its row */
+#define PARQUET_PAGE_MOST  (8u << 20) /* of that size, within a row */
+#define PARQUET_HELD_BYTES (8u << 20) /* of all leaves that are not being streamed */
+#define PARQUET_STAT_BYTES 64         /* of a string in statistics */
+
+/* Parquet's own numbers (parquet.thrift). */
+enum parquet_type {
+    PARQUET_BOOLEAN = 0,
+    PARQUET_INT32 = 1,
+    PARQUET_INT64 = 2,
+    PARQUET_FLOAT = 4,
+    PARQUET_DOUBLE = 5,
+    PARQUET_BYTE_ARRAY = 6,
+    PARQUET_FIXED_LEN_BYTE_ARRAY = 7
+};
+
+struct parquet_bound {
+    union {
+        int64_t i;
+        uint64_t u;
+        float f;
+        double d;
+        __int128 x;
+        uint8_t text[PARQUET_STAT_BYTES];
+    };
+    uint8_t len;   /* of text */
+    bool is_exact; /* no value beyond what is kept of it */
+};
+
+struct parquet_stats {
+    bool has; /* a value that is not NaN */
+    struct parquet_bound min;
+    struct parquet_bound max;
+};
+
+struct parquet_held {
+    struct parquet_held *next;
+    size_t bytes;
+    uint8_t data[];
+};
+
+struct parquet_leaf {
+    size_t column;  /* of the schema */
+    unsigned depth; /* lists above the leaf; the highest repetition level */
+    const struct mr_field *path[MR_FIELD_DEPTH + 1]; /* the lists, then the leaf */
+    uint8_t
+        def[MR_FIELD_DEPTH +
+            1]; /* definition level of a null there; one more, where it can be null, is not null */
+    uint8_t def_most;
+    const struct mr_field *field; /* path[depth] */
+    enum parquet_type type;
+    size_t bytes;      /* of a value in a page, 0 = strings; BOOL is reckoned with one */
+    bool is_direct;    /* a value in the file is what it is in rows */
+    bool is_too_large; /* a value has 2 GiB or more */
+    uint64_t
+        fixed_items; /* values in a row where nothing is null and all lists are fixed; 0: not all are */
+
+    /* the page */
+    struct parquet_levels rep;
+    struct parquet_levels levels_def;
+    uint64_t
+        regular; /* rows of fixed_items values each, before any that have levels in rep and def */
+    uint64_t entries;     /* levels, those of regular rows too */
+    uint64_t value_count; /* values, those of `near` too */
+    struct mr_buf values;
+    unsigned bit_count;  /* BOOLEAN: bits of the last byte of values */
+    const uint8_t *near; /* values behind those, in the memory of rows */
+    uint64_t near_bytes;
+    struct mr_buf regular_rep; /* repetition levels of that many regular rows */
+    uint64_t regular_rep_rows;
+
+    /* the chunk: this leaf in the row group */
+    struct parquet_held *held;
+    struct parquet_held **held_end;
+    uint64_t held_bytes;
+    struct parquet_stats stats;
+    uint64_t chunk_entries;
+    uint64_t chunk_values;
+    uint64_t chunk_plain; /* bytes of pages with their headers, not compressed */
+    uint64_t chunk_bytes; /* as they are in the file */
+    uint64_t chunk_at;    /* where in the file */
+};
+
+struct parquet_writer {
+    int fd;
+    struct mr_no_room no_room;
+    const struct mr_schema *schema;
+    bool is_zstd;
+    uint64_t group_most;
+    struct parquet_leaf *leaves;
+    size_t leaf_count;
+    struct parquet_leaf *streamed; /* its pages go to the file at once */
+    uint64_t at;                   /* bytes written */
+    uint64_t group_at;
+    uint64_t group_rows;
+    uint64_t group_bytes; /* of the rows in this row group, about */
+    uint64_t rows;
+    uint32_t group_count;
+    struct mr_buf groups; /* descriptions of the row groups that are written */
+    struct mr_buf notes;  /* key-value pairs */
+    size_t note_count;
+    struct mr_buf head;   /* of a page */
+    struct mr_buf packed; /* a page compressed */
+    struct ZSTD_CCtx_s *zstd;
+};
+
+/* ---- parquet_leaf.c ---- */
+
+/** Makes the leaves of the schema. Errors: MR_E_UNSUPPORTED. */
+int parquet_leaves_new(struct parquet_writer *w, struct mr_err *err);
+void parquet_leaves_free(struct parquet_writer *w);
+/** Rows [first, first + count) into the leaf's pages. Values may stay where they are: parquet_values_settle has to come before
+ *  the rows go. Errors: those of mr_writer_put. */
+int parquet_leaf_put(struct parquet_writer *w, struct parquet_leaf *l, const struct mr_rows *rows,
+                     uint64_t first, uint64_t count, struct mr_err *err);
+/** Bytes that these rows will take, about; without a pass over them. */
+uint64_t parquet_leaf_weight(const struct parquet_leaf *l, const struct mr_rows *rows,
+                             uint64_t first, uint64_t count);
+
+/** Levels of the page's regular rows, one by one. */
+void parquet_regular_spell(struct parquet_leaf *l);
+
+/* ---- parquet_values.c ---- */
+
+/** Appends values [first, first + count) of the leaf's column, none of which is null. */
+void parquet_values_add(struct parquet_leaf *l, const struct mr_column *c, uint64_t first,
+                        uint64_t count);
+/** Takes values that are still in the memory of rows into the page. */
+void parquet_values_settle(struct parquet_leaf *l);
+/** Takes values in the memory of rows, which the page will be written from, into the statistics. */
+
+void parquet_values_count_near(struct parquet_leaf *l);
+static inline uint64_t parquet_page_bytes(const struct parquet_leaf *l)
+{
+    return l->values.len + l->near_bytes + l->rep.out.len + l->levels_def.out.len;
+}
+
+/* ---- parquet_stats.c ---- */
+
+/** Values as they are in rows. */
+void parquet_stats_numbers(struct parquet_stats *s, enum mr_column_type type, const void *values,
+                           uint64_t count);
+void parquet_stats_text(struct parquet_stats *s, const uint8_t *text, size_t len);
+/** The thrift struct Statistics as field `id`. */
+void parquet_stats_write(struct parquet_thrift *t, int16_t id, const struct parquet_leaf *l);
+
+/* ---- parquet_page.c ---- */
+
+/** Ends the page, if there is one. Errors: those of mr_writer_put. */
+int parquet_page_end(struct parquet_writer *w, struct parquet_leaf *l, struct mr_err *err);
+int parquet_write(struct parquet_writer *w, const void *data, size_t bytes, struct mr_err *err);
+/** Writes the held pages of the leaf. */
+int parquet_held_write(struct parquet_writer *w, struct parquet_leaf *l, struct mr_err *err);
+void parquet_held_drop(struct parquet_leaf *l);
+
+/* ---- parquet_footer.c ---- */
+
+/** Describes the row group that all leaves have written, and makes the leaves ready for the next one. */
+int parquet_group_describe(struct parquet_writer *w, struct mr_err *err);
+void parquet_note(struct parquet_writer *w, const char *key, const char *value);
+int parquet_footer_write(struct parquet_writer *w, struct mr_err *err);
+
+/* ---- parquet.c ---- */
+
+/** Bytes that the writer holds in all; for tests of its bound. */
+uint64_t parquet_memory(const struct parquet_writer *w);
+
+/* ---- the format; duckdb.h has its source ---- */
+
+extern const struct mr_writer_ops mr_parquet_writer_ops;
+/** As mr_table_merge. */
+int parquet_merge(const struct mr_merge_part *parts, size_t count, int out, struct mr_err *err);
+
+#endif

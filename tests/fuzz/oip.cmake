@@ -1,6 +1,0 @@
-mr_fuzz(rest_infer SOURCES tests/fuzz/fuzz_rest_infer.c DEPS oip tensor base)
-mr_fuzz(pb_infer SOURCES tests/fuzz/fuzz_pb_infer.c DEPS oip tensor base)
-mr_fuzz(text SOURCES tests/fuzz/fuzz_text.c DEPS oip net codec base)
-if(TARGET fuzz_text)
-    target_include_directories(fuzz_text PRIVATE ${CMAKE_SOURCE_DIR}/src/net)
-endif()

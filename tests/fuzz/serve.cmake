@@ -1,7 +1,0 @@
-if(TARGET backend_identity)
-    mr_fuzz(serve SOURCES tests/fuzz/fuzz_serve.c DEPS serve model net base)
-    if(TARGET fuzz_serve)
-        target_compile_definitions(fuzz_serve PRIVATE MR_FUZZ_BACKENDS="${CMAKE_BINARY_DIR}/lib/millrace")
-        add_dependencies(fuzz_serve backend_identity)
-    endif()
-endif()

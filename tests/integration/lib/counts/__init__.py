@@ -1,0 +1,1 @@
+"""What a server does, counted from outside."""

@@ -1,0 +1,1 @@
+"""Other parties of a test: hosts, storages and databases of our own."""
