@@ -64,9 +64,8 @@ struct bench {
     struct mr_setting settings[8];
     uint32_t setting_count;
     struct mr_plugin *plugin;
-    struct mr_plugin_model *opened;
+    struct mr_executor *opened;
     const struct mr_signature *signature;
-    void *instance;
     struct mr_tensor in[IO_MAX];
     int64_t in_shapes[IO_MAX][MR_MAX_RANK];
     struct mr_tensor out[IO_MAX]; /* of the first execution, data copied */
@@ -127,7 +126,7 @@ static const char *file_of(const struct bench *b)
 static void host_one(struct bench *b)
 {
     struct mr_err err;
-    if (mr_plugin_execute(b->opened, b->instance, &b->x, &err) < 0) {
+    if (mr_executor_execute(b->opened, &b->x, &err) < 0) {
         die(err.msg);
     }
     for (uint32_t i = 0; i < b->signature->output_count; i++) {
@@ -161,7 +160,7 @@ static void inputs_make(struct bench *b)
 static void outputs_note(struct bench *b)
 {
     struct mr_err err;
-    if (mr_plugin_execute(b->opened, b->instance, &b->x, &err) < 0) {
+    if (mr_executor_execute(b->opened, &b->x, &err) < 0) {
         die(err.msg);
     }
     for (uint32_t i = 0; i < b->signature->output_count; i++) {
@@ -194,13 +193,14 @@ static void host_open(struct bench *b)
                                        .config_json = "{}",
                                        .settings = b->settings,
                                        .max_batch_size = -1};
+    const struct mr_instance_desc instance = {.size = sizeof instance, .name = ""};
     if ((!b->plugin &&
          mr_plugin_open(&b->plugin, MR_STR("onnxruntime"), dirs, 1, NULL, 0, &err) < 0) ||
         mr_plugin_model_open(&b->opened, b->plugin, &desc, &err) < 0 ||
-        mr_plugin_instance_open(&b->instance, b->opened, 0, &err) < 0) {
+        b->opened->ops->instance_open(b->opened, &instance, &b->x.instance, &err) < 0) {
         die(err.msg);
     }
-    b->signature = mr_plugin_model_signature(b->opened);
+    b->signature = b->opened->signature;
     if (b->signature->input_count > IO_MAX || b->signature->output_count > IO_MAX) {
         die("too many inputs or outputs");
     }
@@ -214,8 +214,8 @@ static void host_open(struct bench *b)
                                  .output_wanted = b->wanted,
                                  .requests = &b->request,
                                  .row_count = b->signature->batchable == 1 ? b->rows : 0};
-    b->x.outputs = b->outputs;
-    b->x.arena = &b->arena;
+    b->x.outputs.list = b->outputs;
+    b->x.outputs.arena = &b->arena;
     if (b->arena.limit == 0) {
         mr_arena_init(&b->arena, 65536, 1 << 20);
     }
