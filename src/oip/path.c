@@ -150,6 +150,17 @@ static void shm_match(const struct segments *s, enum mr_oip_route route, struct 
     }
 }
 
+/* /v2/docs[/openapi.json] */
+static void docs_match(const struct segments *s, struct mr_oip_path *out)
+{
+    if (s->count == 2) {
+        out->route = MR_ROUTE_DOCS;
+    } else if (s->count == 3 && mr_str_eq(s->at[2], MR_STR("openapi.json"))) {
+        out->route = MR_ROUTE_DOCS;
+        out->action = s->at[2];
+    }
+}
+
 static void two_match(mr_str a, mr_str b, struct mr_oip_path *out)
 {
     if (mr_str_eq(a, MR_STR("health")) && mr_str_eq(b, MR_STR("live"))) {
@@ -179,6 +190,8 @@ struct mr_oip_path mr_oip_path_parse(mr_str path)
         shm_match(&s, MR_ROUTE_SYSTEM_SHM, &out);
     } else if (mr_str_eq(s.at[1], MR_STR("cudasharedmemory"))) {
         shm_match(&s, MR_ROUTE_CUDA_SHM, &out);
+    } else if (mr_str_eq(s.at[1], MR_STR("docs"))) {
+        docs_match(&s, &out);
     } else if (s.count == 2 && mr_str_eq(s.at[1], MR_STR("logging"))) {
         out.route = MR_ROUTE_LOGGING;
     } else if (s.count == 3) {

@@ -115,6 +115,7 @@ static void dispatch_route(struct mr_server *s, struct mr_call *call, const stru
     case MR_ROUTE_REPO_ROLLBACK: rest_rollback(s, call, p); return;
     case MR_ROUTE_REPO_RECORD: rest_record(s, call, p); return;
     case MR_ROUTE_LOGGING: rest_logging(s, call); return;
+    case MR_ROUTE_DOCS: rest_docs(call, p); return;
     case MR_ROUTE_SYSTEM_SHM:
     case MR_ROUTE_CUDA_SHM: shared_memory(call, p); return;
     case MR_ROUTE_TRACE:

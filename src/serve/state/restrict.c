@@ -132,6 +132,7 @@ static enum mr_api rest_api(mr_str path)
     case MR_ROUTE_LIVE:
     case MR_ROUTE_READY:
     case MR_ROUTE_MODEL_READY: return MR_API_HEALTH;
+    case MR_ROUTE_DOCS:
     case MR_ROUTE_SERVER_METADATA:
     case MR_ROUTE_MODEL_METADATA: return MR_API_METADATA;
     case MR_ROUTE_MODEL_INFER:

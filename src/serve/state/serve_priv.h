@@ -256,6 +256,7 @@ bool rest_begin_body(struct mr_call *call, struct mr_json *out, struct mr_err *e
 /* A version in JSON, as text or as a number. */
 int rest_parse_version(struct mr_json *j, mr_str *out);
 void rest_logging(struct mr_server *s, struct mr_call *call);
+void rest_docs(struct mr_call *call, const struct mr_oip_path *path);
 void rest_metrics(struct mr_server *s, struct mr_call *call);
 
 /* meta.c: facts that both protocols tell */

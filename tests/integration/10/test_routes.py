@@ -22,6 +22,8 @@ ROUTES = [  # path, methods, status of GET
     ("/v2/models/simple/versions/1/stats", "GET", 200),
     ("/v2/models/stats", "GET", 200),
     ("/v2/logging", "GET POST", 200),
+    ("/v2/docs", "GET", 200),
+    ("/v2/docs/openapi.json", "GET", 200),
     ("/v2/systemsharedmemory/status", "GET", 200),
     ("/v2/cudasharedmemory/status", "GET", 200),
     ("/v2/trace/setting", "GET POST", 501),
@@ -38,7 +40,7 @@ ROUTES = [  # path, methods, status of GET
     ("/v2/cudasharedmemory/region/x/register", "POST", None),
 ]
 NO_ROUTES = [
-    "/", "/v1", "/v2/", "/v2/health", "/v2/health/", "/v2/health/live/", "/v2/health/dead", "/v2/models", "/v2/models/",
+    "/", "/v1", "/v2/", "/v2/health", "/v2/health/", "/v2/health/live/", "/v2/health/dead", "/v2/docs/", "/v2/docs/x", "/v2/models", "/v2/models/",
     "/v2/models/simple/", "/v2/models/simple/nosuch", "/v2/models/simple/infer/",
     "/v2/models/simple/versions/x%20y", "/v2/models/simple/versions/1x/infer", "/v2/models/simple/versions/-1",
     "/v2/models/a/b/infer", "/v2//models/simple", "//v2", "/v2/models//infer", "/V2", "/v2/repository",

@@ -18,7 +18,7 @@ from lib.tclients import KINDS, Triton, error_of
 
 ROUTES = {
     "health": ["/v2/health/live", "/v2/health/ready", "/v2/models/m/ready", "/v2/models/m/versions/1/ready"],
-    "metadata": ["/v2", "/v2/models/m", "/v2/models/m/versions/1"],
+    "metadata": ["/v2", "/v2/docs", "/v2/docs/openapi.json", "/v2/models/m", "/v2/models/m/versions/1"],
     "inference": ["/v2/models/m/infer", "/v2/models/m/versions/1/infer", "/v2/models/m/generate", "/v2/models/m/generate_stream"],
     "shared-memory": [f"/v2/{kind}sharedmemory/{path}" for kind in ("system", "cuda") for path in
                       ("status", "region/x/status", "region/x/register", "unregister", "region/x/unregister")],

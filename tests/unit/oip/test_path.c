@@ -54,6 +54,8 @@ static const struct path_row rows[] = {
      "status"},
     {"/v2/trace/setting", MR_ROUTE_TRACE, "", "", "", "", ""},
     {"/v2/logging", MR_ROUTE_LOGGING, "", "", "", "", ""},
+    {"/v2/docs", MR_ROUTE_DOCS, "", "", "", "", ""},
+    {"/v2/docs/openapi.json", MR_ROUTE_DOCS, "", "", "", "", "openapi.json"},
 };
 
 static const char *const none[] = {
@@ -69,6 +71,9 @@ static const char *const none[] = {
     "/v2/health/",
     "/v2/health/live/",
     "/v2/health/dead",
+    "/v2/docs/",
+    "/v2/docs/x",
+    "/v2/docs/openapi.json/x",
     "/v2/models",
     "/v2/models/",
     "/v2/models//infer",

@@ -275,7 +275,8 @@ enum mr_oip_route {
     MR_ROUTE_SYSTEM_SHM,
     MR_ROUTE_CUDA_SHM,
     MR_ROUTE_TRACE,
-    MR_ROUTE_LOGGING
+    MR_ROUTE_LOGGING,
+    MR_ROUTE_DOCS /* ours */
 };
 struct mr_oip_path {
     enum mr_oip_route route;
@@ -283,7 +284,7 @@ struct mr_oip_path {
     mr_str version;    /* "" when not given */
     mr_str repository; /* "" when not given */
     mr_str region;     /* shared memory */
-    mr_str action;     /* shared memory: status, register, unregister */
+    mr_str action;     /* shared memory: status, register, unregister; docs: "" or openapi.json */
 };
 /** Full match, no trailing slash, no percent-decoding. */
 struct mr_oip_path mr_oip_path_parse(mr_str path);
