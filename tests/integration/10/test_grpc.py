@@ -245,7 +245,7 @@ class Busy:
         return self.rest.stats("slow")[0]["execution_count"]
 
     def fails(self, reason):
-        return value(self.server, "nv_inference_request_failure", model="slow", reason=reason)
+        return value(self.server, "nv_inference_request_failure", model="slow", reason=reason) or 0  # none before the first
 
     def start(self):
         self.first = self.client.stub.ModelInfer.future(grpcraw.int32("slow", [1], parameters=self.hold.parameters), timeout=60)
