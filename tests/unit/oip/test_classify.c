@@ -106,7 +106,11 @@ static void huge_values_and_labels(void **state)
     bench_init(&b);
     static const int64_t shape[] = {3};
     mr_str labels[] = {MR_STR("zero"), MR_STR("")};
-    struct mr_oip_tensor in = {.tensor = {MR_DTYPE_FP64, 1, shape, (void *)f64, 24},
+    struct mr_oip_tensor in = {.tensor = {.dtype = MR_DTYPE_FP64,
+                                          .rank = 1,
+                                          .shape = shape,
+                                          .data = (void *)f64,
+                                          .bytes = 24},
                                .classification = 3,
                                .labels = labels,
                                .label_count = 2};
@@ -132,13 +136,21 @@ static void refusals(void **state)
         snprintf(text, sizeof text,
                  "class result not available for output due to unsupported type '%s'",
                  mr_dtype_name(types[i]));
-        struct mr_oip_tensor in = {.tensor = {types[i], 1, one, (void *)"\0\0\0\0", 4},
+        struct mr_oip_tensor in = {.tensor = {.dtype = types[i],
+                                              .rank = 1,
+                                              .shape = one,
+                                              .data = (void *)"\0\0\0\0",
+                                              .bytes = 4},
                                    .classification = 1};
         assert_int_equal(mr_oip_classify(&in, &b.arena, &out, &b.err), MR_E_INVALID);
         assert_string_equal(b.err.msg, text);
     }
     void *data = calloc(1000001, 1);
-    struct mr_oip_tensor in = {.tensor = {MR_DTYPE_UINT8, 1, large, data, 1000001},
+    struct mr_oip_tensor in = {.tensor = {.dtype = MR_DTYPE_UINT8,
+                                          .rank = 1,
+                                          .shape = large,
+                                          .data = data,
+                                          .bytes = 1000001},
                                .classification = 1};
     assert_int_equal(mr_oip_classify(&in, &b.arena, &out, &b.err), MR_E_INVALID);
     assert_string_equal(b.err.msg, "classification output tensor too large");
@@ -169,7 +181,11 @@ static void like_sorting(void **state)
                 seed = seed * 1664525u + 1013904223u;
                 values[i] = seed >> 4;
             }
-            struct mr_oip_tensor in = {.tensor = {MR_DTYPE_UINT32, 1, &n, values, (uint64_t)n * 4},
+            struct mr_oip_tensor in = {.tensor = {.dtype = MR_DTYPE_UINT32,
+                                                  .rank = 1,
+                                                  .shape = &n,
+                                                  .data = values,
+                                                  .bytes = (uint64_t)n * 4},
                                        .classification = k};
             struct mr_tensor out;
             assert_int_equal(mr_oip_classify(&in, &b.arena, &out, &b.err), MR_OK);
