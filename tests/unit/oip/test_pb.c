@@ -415,15 +415,19 @@ static void response_by_protobuf_c(void **state)
         {.key = MR_STR("n"), .kind = MR_OIP_INT, .i = -3},
     };
     struct mr_oip_tensor outputs[] = {
-        {.name = MR_STR("big"), .tensor = {MR_DTYPE_FP32, 1, shape, large, 20000}},
+        {.name = MR_STR("big"),
+         .tensor =
+             {.dtype = MR_DTYPE_FP32, .rank = 1, .shape = shape, .data = large, .bytes = 20000}},
         {.name = MR_STR("shm"),
-         .tensor = {MR_DTYPE_INT32, 2, small, NULL, 0},
+         .tensor = {.dtype = MR_DTYPE_INT32, .rank = 2, .shape = small, .data = NULL, .bytes = 0},
          .shm = {MR_STR("r"), 4, 8}},
         {.name = MR_STR("ints"),
-         .tensor = {MR_DTYPE_INT32, 2, small, ints, 8},
+         .tensor = {.dtype = MR_DTYPE_INT32, .rank = 2, .shape = small, .data = ints, .bytes = 8},
          .params = params,
          .param_count = 1},
-        {.name = MR_STR("top"), .tensor = {MR_DTYPE_INT32, 2, small, ints, 8}, .classification = 1},
+        {.name = MR_STR("top"),
+         .tensor = {.dtype = MR_DTYPE_INT32, .rank = 2, .shape = small, .data = ints, .bytes = 8},
+         .classification = 1},
     };
     struct mr_oip_response r = {.model_name = MR_STR("m"),
                                 .model_version = MR_STR("1"),

@@ -35,12 +35,18 @@ static void json_response(void **state)
     struct mr_oip_param param = {.key = MR_STR("k"), .kind = MR_OIP_STRING, .s = MR_STR("v")};
     struct mr_oip_tensor outputs[] = {
         {.name = MR_STR("i"),
-         .tensor = {MR_DTYPE_INT32, 2, shape_2, ints, 8},
+         .tensor = {.dtype = MR_DTYPE_INT32, .rank = 2, .shape = shape_2, .data = ints, .bytes = 8},
          .params = &param,
          .param_count = 1},
-        {.name = MR_STR("f"), .tensor = {MR_DTYPE_FP32, 2, shape_2, floats, 8}},
-        {.name = MR_STR("b"), .tensor = {MR_DTYPE_BOOL, 2, shape_2, bools, 2}},
-        {.name = MR_STR("s"), .tensor = {MR_DTYPE_BYTES, 2, shape_2, strings, 13}},
+        {.name = MR_STR("f"),
+         .tensor =
+             {.dtype = MR_DTYPE_FP32, .rank = 2, .shape = shape_2, .data = floats, .bytes = 8}},
+        {.name = MR_STR("b"),
+         .tensor =
+             {.dtype = MR_DTYPE_BOOL, .rank = 2, .shape = shape_2, .data = bools, .bytes = 2}},
+        {.name = MR_STR("s"),
+         .tensor =
+             {.dtype = MR_DTYPE_BYTES, .rank = 2, .shape = shape_2, .data = strings, .bytes = 13}},
     };
     struct mr_oip_response r = {.model_name = MR_STR("m"),
                                 .model_version = MR_STR("1"),
@@ -75,10 +81,14 @@ static void binary_response(void **state)
     (void)state;
     int32_t ints[] = {-5, 100};
     struct mr_oip_tensor outputs[] = {
-        {.name = MR_STR("a"), .tensor = {MR_DTYPE_INT32, 2, shape_2, ints, 8}, .binary = true},
-        {.name = MR_STR("j"), .tensor = {MR_DTYPE_INT32, 2, shape_2, ints, 8}},
+        {.name = MR_STR("a"),
+         .tensor = {.dtype = MR_DTYPE_INT32, .rank = 2, .shape = shape_2, .data = ints, .bytes = 8},
+         .binary = true},
+        {.name = MR_STR("j"),
+         .tensor =
+             {.dtype = MR_DTYPE_INT32, .rank = 2, .shape = shape_2, .data = ints, .bytes = 8}},
         {.name = MR_STR("s"),
-         .tensor = {MR_DTYPE_INT32, 2, shape_2, NULL, 0},
+         .tensor = {.dtype = MR_DTYPE_INT32, .rank = 2, .shape = shape_2, .data = NULL, .bytes = 0},
          .binary = true,
          .shm = {MR_STR("r"), 16, 8}},
     };
@@ -102,12 +112,13 @@ static void classified_response(void **state)
     (void)state;
     float scores[] = {0.25f, 0.75f};
     mr_str labels[] = {MR_STR("no"), MR_STR("yes")};
-    struct mr_oip_tensor output = {.name = MR_STR("c"),
-                                   .tensor = {MR_DTYPE_FP32, 2, shape_2, scores, 8},
-                                   .classification = 5,
-                                   .labels = labels,
-                                   .label_count = 2,
-                                   .batched = true};
+    struct mr_oip_tensor output = {
+        .name = MR_STR("c"),
+        .tensor = {.dtype = MR_DTYPE_FP32, .rank = 2, .shape = shape_2, .data = scores, .bytes = 8},
+        .classification = 5,
+        .labels = labels,
+        .label_count = 2,
+        .batched = true};
     struct mr_oip_response r = {.model_name = MR_STR("m"),
                                 .model_version = MR_STR("1"),
                                 .outputs = &output,
@@ -182,11 +193,14 @@ static void small_buffers(void **state)
             bench_init(&b);
             struct mr_buf buf;
             mr_buf_init(&buf, max);
-            struct mr_oip_tensor output = {
-                .name = MR_STR("o"),
-                .binary = binary,
-                .block = block,
-                .tensor = {MR_DTYPE_INT32, 1, shape, block->data, 16384}};
+            struct mr_oip_tensor output = {.name = MR_STR("o"),
+                                           .binary = binary,
+                                           .block = block,
+                                           .tensor = {.dtype = MR_DTYPE_INT32,
+                                                      .rank = 1,
+                                                      .shape = shape,
+                                                      .data = block->data,
+                                                      .bytes = 16384}};
             struct mr_oip_response r = {
                 .model_name = MR_STR("m"), .outputs = &output, .output_count = 1};
             struct mr_oip_encoded e;

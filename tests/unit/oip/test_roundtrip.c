@@ -129,8 +129,18 @@ static void special_floats(void **state)
                                      INFINITY, -INFINITY, 0.1,    9007199254740993.0};
     static const int64_t shape[] = {8};
     struct mr_oip_tensor tensors[] = {
-        {.name = MR_STR("f"), .tensor = {MR_DTYPE_FP32, 1, shape, (void *)floats, sizeof floats}},
-        {.name = MR_STR("d"), .tensor = {MR_DTYPE_FP64, 1, shape, (void *)doubles, sizeof doubles}},
+        {.name = MR_STR("f"),
+         .tensor = {.dtype = MR_DTYPE_FP32,
+                    .rank = 1,
+                    .shape = shape,
+                    .data = (void *)floats,
+                    .bytes = sizeof floats}},
+        {.name = MR_STR("d"),
+         .tensor = {.dtype = MR_DTYPE_FP64,
+                    .rank = 1,
+                    .shape = shape,
+                    .data = (void *)doubles,
+                    .bytes = sizeof doubles}},
     };
     struct mr_oip_response response = {
         .model_name = MR_STR("m"), .outputs = tensors, .output_count = 2};
@@ -145,7 +155,9 @@ static void nan_as_json(void **state)
     (void)state;
     float in = NAN;
     static const int64_t shape[] = {1};
-    struct mr_oip_tensor t = {.name = MR_STR("f"), .tensor = {MR_DTYPE_FP32, 1, shape, &in, 4}};
+    struct mr_oip_tensor t = {
+        .name = MR_STR("f"),
+        .tensor = {.dtype = MR_DTYPE_FP32, .rank = 1, .shape = shape, .data = &in, .bytes = 4}};
     struct mr_oip_response response = {.outputs = &t, .output_count = 1};
     struct bench b;
     bench_init(&b);
@@ -175,14 +187,16 @@ static void request_fields(void **state)
     };
     struct mr_oip_tensor inputs[] = {
         {.name = MR_STR("x"),
-         .tensor = {MR_DTYPE_INT32, 1, shape, &value, 4},
+         .tensor = {.dtype = MR_DTYPE_INT32, .rank = 1, .shape = shape, .data = &value, .bytes = 4},
          .params = params,
          .param_count = 5},
         {.name = MR_STR("shared"),
-         .tensor = {MR_DTYPE_INT32, 1, shape, NULL, 0},
+         .tensor = {.dtype = MR_DTYPE_INT32, .rank = 1, .shape = shape, .data = NULL, .bytes = 0},
          .binary = true,
          .shm = {MR_STR("region"), 64, 4}},
-        {.name = MR_STR("y"), .tensor = {MR_DTYPE_INT32, 1, shape, &value, 4}, .binary = true},
+        {.name = MR_STR("y"),
+         .tensor = {.dtype = MR_DTYPE_INT32, .rank = 1, .shape = shape, .data = &value, .bytes = 4},
+         .binary = true},
     };
     struct mr_oip_requested_output outputs[] = {
         {.name = MR_STR("p"), .binary_data = 1, .classification = 3},
@@ -257,7 +271,11 @@ static void by_reference(void **state)
         struct mr_oip_tensor t = {.name = MR_STR("x"),
                                   .binary = true,
                                   .block = block,
-                                  .tensor = {MR_DTYPE_FP32, 1, shape, block->data, 16384}};
+                                  .tensor = {.dtype = MR_DTYPE_FP32,
+                                             .rank = 1,
+                                             .shape = shape,
+                                             .data = block->data,
+                                             .bytes = 16384}};
         struct mr_oip_response r = {.model_name = MR_STR("m"), .outputs = &t, .output_count = 1};
         struct mr_oip_encoded e;
         int rc = pb ? mr_oip_pb_encode_response(&r, true, &b.buf, &b.arena, &e, &b.err)
@@ -286,10 +304,12 @@ static void no_allocation_when_warm(void **state)
     for (int as = 0; as < ENCODINGS; as++) {
         struct mr_oip_tensor tensors[2] = {
             {.name = MR_STR("INPUT0"),
-             .tensor = {MR_DTYPE_INT32, 2, shape, values, 64},
+             .tensor =
+                 {.dtype = MR_DTYPE_INT32, .rank = 2, .shape = shape, .data = values, .bytes = 64},
              .binary = as == AS_BINARY},
             {.name = MR_STR("INPUT1"),
-             .tensor = {MR_DTYPE_INT32, 2, shape, values, 64},
+             .tensor =
+                 {.dtype = MR_DTYPE_INT32, .rank = 2, .shape = shape, .data = values, .bytes = 64},
              .binary = as == AS_BINARY},
         };
         struct mr_oip_request r = {.model_name = MR_STR("m"), .inputs = tensors, .input_count = 2};

@@ -113,7 +113,11 @@ static void large_outputs_share_one_block(void **state)
     harness_open(&h, "identity", NULL, 0);
     for (int i = 0; i < 2; i++) {
         struct mr_oip_tensor in = {.name = MR_STR("X"),
-                                   .tensor = {MR_DTYPE_INT32, 2, shape, data[i], sizeof data[i]}};
+                                   .tensor = {.dtype = MR_DTYPE_INT32,
+                                              .rank = 2,
+                                              .shape = shape,
+                                              .data = data[i],
+                                              .bytes = sizeof data[i]}};
         struct mr_oip_request q = {.inputs = &in, .input_count = 1};
         memset(&a[i], 0, sizeof a[i]);
         mr_arena_init(&a[i].arena, 4096, 1u << 16);
@@ -158,7 +162,11 @@ static void bytes_are_cut_by_element(void **state)
     harness_open(&h, "identity", NULL, 0);
     for (int i = 0; i < 2; i++) {
         struct mr_oip_tensor in = {.name = MR_STR("X"),
-                                   .tensor = {MR_DTYPE_BYTES, 2, shape, data[i], sizes[i]}};
+                                   .tensor = {.dtype = MR_DTYPE_BYTES,
+                                              .rank = 2,
+                                              .shape = shape,
+                                              .data = data[i],
+                                              .bytes = sizes[i]}};
         struct mr_oip_request q = {.inputs = &in, .input_count = 1};
         memset(&a[i], 0, sizeof a[i]);
         mr_arena_init(&a[i].arena, 4096, 1u << 16);

@@ -21,8 +21,9 @@ static void simple(struct harness *h)
 static struct mr_oip_tensor tensor(const char *name, int dtype, int64_t *shape, int rank,
                                    uint64_t bytes)
 {
-    return (struct mr_oip_tensor){.name = mr_str_c(name),
-                                  .tensor = {dtype, rank, shape, numbers, bytes}};
+    return (struct mr_oip_tensor){
+        .name = mr_str_c(name),
+        .tensor = {.dtype = dtype, .rank = rank, .shape = shape, .data = numbers, .bytes = bytes}};
 }
 
 static int bind(struct harness *h, struct mr_oip_request *q, struct mr_err *err)
@@ -165,7 +166,9 @@ static void bools_are_zero_or_one(void **state)
 
     harness_init(&h);
     harness_io(&h.inputs[0], "X", MR_DTYPE_BOOL, dims_any, 1, 0);
-    struct mr_oip_tensor in = {.name = MR_STR("X"), .tensor = {MR_DTYPE_BOOL, 1, shape, bools, 3}};
+    struct mr_oip_tensor in = {
+        .name = MR_STR("X"),
+        .tensor = {.dtype = MR_DTYPE_BOOL, .rank = 1, .shape = shape, .data = bools, .bytes = 3}};
     expect(&h, &in, 1, NULL);
     bools[1] = 2;
     expect(&h, &in, 1, "BOOL element that is neither 0 nor 1");
