@@ -179,7 +179,7 @@ def test_wrong_command_lines(server):
         (["-m", "simple", "--rate", "5..x"], "FROM..TO"),
         (["-m", "simple", "--rate", "5..9", "-n", "7"], "--duration"),
         (["-m", "simple", "--rate", "5..9", "--objective", "p99=1s"], "range to search"),
-        (["-m", "simple", "--concurrency", "1:2:1:1"], "FROM:TO[:STEP]"), (["-m", "simple", "--rate", "2:1"], "FROM:TO[:STEP]"),
+        (["-m", "simple", "--concurrency", "1:2:1:1"], "FROM:TO[:STEP]"), (["-m", "simple", "--rate", "2:1"], "FROM is larger than TO"),
         (["-m", "simple", "--concurrency", "2", "--rate", "2"], "exclude"),
         (["-m", "simple", "--poisson"], "--rate"),
         (["-m", "simple", "--http2", "--protocol", "grpc"], "--http2"),
