@@ -63,7 +63,7 @@
 #define SLOT_CACHE_MOST   8
 #define TRIM_BYTES        ((uint64_t)4 * 1024 * 1024)
 #define COPY_BYTES        HUGE_BYTES                 /* more is not copied to grow */
-#define RELEASE_BYTES     ((size_t)32 * 1024 * 1024) /* from here on another thread unmaps */
+#define RELEASE_BYTES     ((size_t)64 * 1024 * 1024) /* from here on another thread unmaps */
 #define RELEASE_STEP      ((size_t)8 * 1024 * 1024)
 #define DEFAULT_CACHE     ((uint64_t)256 * 1024 * 1024)
 
@@ -587,13 +587,14 @@ static struct mr_block *big_new(size_t bytes, bool is_due)
     return b;
 }
 
-/* The pages of a block go where there is room behind them. */
+/* The pages of a block go where there is room behind them. The budget must have room for both blocks for a moment, as if
+ * it were copied: so nothing that grows by doubling takes more than two thirds of the budget, whoever sends it. */
 static bool big_grow(struct mr_block *b, size_t bytes)
 {
     uint32_t size_class;
     size_t cap;
 
-    if (!big_size(bytes, &size_class, &cap) || !big_charge(cap - b->cap, false)) {
+    if (!big_size(bytes, &size_class, &cap) || !big_charge(cap, false)) {
         return false;
     }
     uint8_t *to = map_aligned(cap);
@@ -601,9 +602,10 @@ static bool big_grow(struct mr_block *b, size_t bytes)
         if (to) {
             munmap(to, cap);
         }
-        big_uncharge(cap - b->cap);
+        big_uncharge(cap);
         return false;
     }
+    big_uncharge(b->cap);
     madvise(to, cap, MADV_HUGEPAGE); /* the pages brought their own advice along */
     MR_UNPOISON(to, cap);
     b->data = to;

@@ -29,7 +29,7 @@
 #define REPORT_BYTES    (64 << 20)
 #define READING_LEAST   (UINT64_C(256) << 20) /* that a library may take for decoding and queries */
 #define BLOCKS_KEPT     (16 << 20)            /* for the next answers; beside the budget */
-#define BLOCKS_BESIDE   (32 << 20)
+#define BLOCKS_BESIDE   (20 << 20)
 
 static bool is_dead_too_often(struct job *j, struct mr_err *err)
 {
