@@ -145,13 +145,13 @@ static void write_whole(struct generate *g)
                              .pieces = g->encoded.pieces,
                              .piece_count = g->encoded.piece_count};
     struct mr_call *call = g->si.call;
-    struct mr_buf text = g->si.text; /* outlives the call, as pieces point into it */
+    struct mr_buf text = g->si.text; /* these two outlive the call, as pieces point into them */
+    struct mr_response *response = g->now;
 
-    if (g->now)
-        mr_infer_response_end(&g->si.infer, &g->now);
     infer_end(&g->si);
     mr_buf_fini(&g->rewritten);
     mr_call_reply(call, &reply);
+    mr_response_free(&response);
     mr_buf_fini(&text);
 }
 
