@@ -184,8 +184,10 @@ static int inflate_step(z_stream *z, mr_bytes *io_in, uint8_t *to, uint64_t room
     z->next_out = to;
     z->avail_out = out;
     int rc = inflate(z, Z_NO_FLUSH);
-    io_in->ptr += in - z->avail_in;
-    io_in->len -= in - z->avail_in;
+    if (in > z->avail_in) { /* no input may be no pointer */
+        io_in->ptr += in - z->avail_in;
+        io_in->len -= in - z->avail_in;
+    }
     *io_len += out - z->avail_out;
     return rc;
 }

@@ -91,12 +91,13 @@ static void model_metadata(struct mr_server *s, struct mr_grpc_call *g)
         grpc_request(g, &inference__model_metadata_request__descriptor);
     Inference__ModelMetadataResponse r = INFERENCE__MODEL_METADATA_RESPONSE__INIT;
     const struct mr_version *versions[256];
-    struct mr_arena *a = g->call->arena;
+    struct mr_arena *a;
     struct mr_version *v;
     struct mr_err err = {0};
 
     if (!q)
-        return;
+        return; /* and the call is gone */
+    a = g->call->arena;
     if (mr_models_find(s->models, mr_str_c(q->name), mr_str_c(q->version), &v, &err) < 0) {
         grpc_fail_err(g, &err);
         return;
