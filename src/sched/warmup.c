@@ -151,6 +151,8 @@ void warmup_begin(struct warmup *w, struct mr_sched *s)
         warmup_tell_none(s, "it is off");
     else if (own && strcmp(own, "false") == 0)
         warmup_tell_none(s, "the configuration says so");
+    else if (mr_version_is_streaming(v))
+        warmup_tell_none(s, "it may give answers without end");
     else if (v->backend_flags & MR_BACKEND_NO_WARMUP)
         warmup_tell_none(s, "the backend does not want it");
     else

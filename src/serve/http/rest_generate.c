@@ -271,10 +271,15 @@ static void on_cancel(struct serve_pending *p)
 
     g->is_cancelled = true;
     unsent_drop(g);
-    if (mr_turn_is_open(&g->si.turn))
-        mr_turn_end(&g->si.turn, MR_E_CANCELLED); /* g may be gone if it was over */
-    else if (!g->is_over)
+    if (g->is_encoding) {
+        mr_turn_end(&g->si.turn, MR_E_CANCELLED);
+        if (!g->is_over)
+            mr_sched_cancel(&g->si.infer); /* it runs: its end comes by itself */
+    } else if (g->is_over) {
+        advance(g);
+    } else {
         infer_cancel(&g->si);
+    }
 }
 
 static void on_room(struct serve_pending *p)

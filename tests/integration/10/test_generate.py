@@ -6,6 +6,7 @@ import pytest
 
 from lib import repo, wait
 from lib.held import resident
+from lib.metrics import value
 from lib.raw import Http1, request
 from lib.rest import Rest
 
@@ -136,3 +137,22 @@ def test_a_client_that_does_not_read(served, rest):
         if wait.SLOW == 1:
             assert resident(served) - before < 40 * MIB
     assert ask(rest, "several", {"A": [1]}).status == 200
+
+
+@pytest.mark.parametrize("repeat", [2, 1_000_000_000])
+def test_a_client_that_leaves_while_answers_wait(models, start, repeat):
+    """Of two answers, each larger than what a socket takes, the second waits although the model is done; of many, the model
+    waits. Neither keeps the model once the client is gone: the server ends at once."""
+    repo.add(models, "m", inputs=[repo.tensor("A", "TYPE_INT64", (-1,))], outputs=[repo.tensor("A", "TYPE_INT64", (-1,))],
+             extra=DECOUPLED)
+    server = start(models, "--max-output-backlog=64KiB")
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.connect(("127.0.0.1", server.http))
+        s.sendall(request("POST", "/v2/models/m/generate_stream", body=json.dumps({"A": [10 ** 17] * 500_000, "repeat": repeat})))
+        assert s.recv(12) == b"HTTP/1.1 200"
+        if repeat == 2:
+            wait.equal(lambda: value(server, "nv_inference_exec_count", model="m"), 1, "the model to be done")
+    wait.until(lambda: value(server, "millrace_connections") == 1, "the connection to go (one asks)")
+    server.signal()
+    assert server.wait_exit() == 0
