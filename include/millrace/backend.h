@@ -78,7 +78,7 @@ struct mr_model_desc {
     const char *repository_dir;
     uint32_t load_flags; /* MR_LOAD_* */
     uint32_t reserved2;
-    /** For the services load_*; it lives until model_close. NULL: nobody asks. */
+    /** For the services load_*; it lives until model_close. NULL: the load cannot be ended early. */
     struct mr_loading *loading;
     /** Folders that links may lead to as well, ended with NULL; NULL: none. */
     const char *const *link_dirs;
@@ -230,7 +230,7 @@ struct mr_host {
      *  more. Thread: any, until the execution ends. */
     int (*is_cancelled)(const struct mr_exec *exec, uint32_t request);
 
-    /** 1 when nobody wants the model any more: a newer request has taken its place, or the server stops.
+    /** 1 when the load is not wanted any more: a newer request has taken its place, or the server stops.
      *  What takes long in model_open and instance_open asks now and then, and returns MR_E_CANCELLED.
      *  Thread: any, until the call that asks returns. Cheap: two loads. `loading` may be NULL. */
     int (*load_is_unwanted)(const struct mr_loading *loading);
@@ -281,7 +281,7 @@ struct mr_host {
  *  more than one request, and nothing is concatenated. */
 #define MR_BACKEND_PER_REQUEST 8u
 /** Do not run made-up requests to warm up: executions have effects beside their outputs, or cost what
- *  nobody should pay for. */
+ *  a load should not pay for. */
 #define MR_BACKEND_NO_WARMUP 16u
 /** Sends answers with `respond` when the model's config says that it is decoupled. Without it a decoupled
  *  model gives one answer to each request. */
@@ -346,7 +346,7 @@ struct mr_backend {
     int (*model_configure)(void *model, const struct mr_signature *signature, struct mr_err *err);
     /** (optional) Where the parameters are; what it gives lives until model_close. */
     const struct mr_model_memory *(*model_memory)(void *model);
-    /** (optional) Nobody waits for an execution any more: end it early, with whatever status. Called while
+    /** (optional) The clients of all requests of an execution are gone: end it early, with whatever status. Called while
      *  `execute` runs or the execution is pending, at most once for each, beside other callbacks of the
      *  instance. Must not block. */
     void (*cancel)(void *instance, struct mr_exec *exec);

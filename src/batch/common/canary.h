@@ -48,7 +48,7 @@ void canary_absent(struct job *j, const struct work *w);
 void canary_look(struct job *j);
 /** At the end of the job, which has to wait for it: each host is compared once more. */
 bool canary_is_asking(struct job *j);
-/** All is done: tells whose rows nobody else has answered. */
+/** All is done: names the hosts whose rows no other host has answered. */
 void canary_end(const struct job *j);
 void canary_tick(struct job *j, int64_t now_ns);
 
