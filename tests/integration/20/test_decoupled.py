@@ -148,6 +148,23 @@ def test_other_ways_are_refused(served):
         assert r.json()["error"] == "HTTP end point doesn't support models with decoupled transaction policy"
 
 
+def test_a_backend_of_one_answer(models, start):
+    """ONNX Runtime gives one to each request, and that is the final one."""
+    repo.stock(models, "simple")
+    config = models / "simple" / "config.pbtxt"
+    config.write_text((config.read_text() if config.exists() else "") + DECOUPLED + "\n")
+    server = start(models)
+    request = grpcraw.request("simple", [(f"INPUT{i}", "INT32", [1, 16], {"int_contents": list(range(16))}) for i in (0, 1)])
+    with Stream(server.url("grpc")) as s:
+        s.send(request, request)
+        answers = s.end()
+    assert [flag(a) for a in answers] == [True, True]
+    assert [values(a) for a in answers] == [[2 * i for i in range(16)]] * 2
+    with grpcraw.Grpc(server.url("grpc")) as g, pytest.raises(grpc.RpcError) as e:
+        g.infer(request)
+    assert e.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
 def test_cancel(served):
     """The model has one instance: it answers others once the stream of the endless request is gone."""
     with Stream(served.url("grpc")) as s:
