@@ -41,7 +41,7 @@ checks:           ## includes against the module table, sizes of files and funct
 test-release test-asan test-tsan test-clang: test-%:
 	@mkdir -p build
 	@$(call configure,$*,-DMR_WERROR=ON)
-	@$(call compile,$*)
+	@$(call compile,$*) $(if $(filter tsan,$*),--target test_programs)
 	@$(if $(filter clang,$*),:,$(call ctest,$*) $(if $(filter tsan,$*),-L tsan))
 integration:      ## the suite of real clients against build/release (PYTEST='… -k name' narrows it)
 	MR_BUILD=release MR_BIN=$(CURDIR)/build/release/bin/millrace $(PYTEST)

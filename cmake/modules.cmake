@@ -107,32 +107,53 @@ function(mr_test_environment test)
         TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1)
 endfunction()
 
-# mr_unit_test(<module> <file> [DEPS module…] [EXTERNAL library…] [LABELS label…] [TIMEOUT seconds])
+# mr_unit_test(<module> <file> [PROGRAM name] [DEPS module…] [EXTERNAL library…] [LABELS label…] [TIMEOUT seconds])
 #
-# Builds tests/unit/<module>/<file>.c with cmocka as ctest unit.<module>.<file>. It sees the private
-# headers of its module. Label tsan also runs it in the tsan build.
+# Makes tests/unit/<module>/<file>.c, which has a main() of cmocka, part of tests/unit/unit_<module> and runs it, alone in its
+# process, as ctest unit.<module>.<file>. It sees the private headers of its module. PROGRAM: part of unit_<name> instead,
+# for files that link something that others of the module must not. Label tsan also runs it in the tsan build, which
+# leaves out the others. To be called from tests/unit/<module>/CMakeLists.txt.
 function(mr_unit_test module file)
-    if(NOT MR_TESTS OR MR_KIND STREQUAL "fuzz")
+    cmake_parse_arguments(PARSE_ARGV 2 arg "" "PROGRAM;TIMEOUT" "DEPS;EXTERNAL;LABELS")
+    if(NOT MR_TESTS OR MR_KIND STREQUAL "fuzz" OR (MR_KIND STREQUAL "tsan" AND NOT "tsan" IN_LIST arg_LABELS))
         return()
     endif()
-    cmake_parse_arguments(PARSE_ARGV 2 arg "" "TIMEOUT" "DEPS;EXTERNAL;LABELS")
-    set(target unit_${module}_${file})
-    add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/unit/${module}/${file}.c)
-    set_property(TARGET ${target} PROPERTY RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/unit)
-    get_target_property(private mr_${module} MR_PRIVATE_DIR)
-    target_include_directories(${target} PRIVATE
-        ${private} ${CMAKE_SOURCE_DIR}/tests/unit/${module} ${CMAKE_SOURCE_DIR}/tests/unit)
-    target_compile_definitions(${target} PRIVATE MR_VERSION="${PROJECT_VERSION}")
+    if(NOT arg_PROGRAM)
+        set(arg_PROGRAM ${module})
+    endif()
+    set(target unit_${arg_PROGRAM})
+    if(NOT TARGET ${target})
+        mr_unit_program(${target} ${module})
+    endif()
+    set(source ${CMAKE_SOURCE_DIR}/tests/unit/${module}/${file}.c)
+    target_sources(${target} PRIVATE ${source})
+    set_source_files_properties(${source} PROPERTIES
+        COMPILE_DEFINITIONS main=main_of_${file} COMPILE_OPTIONS -Wno-missing-prototypes)
+    set_property(TARGET ${target} APPEND PROPERTY MR_UNIT_FILES ${file})
     mr_resolve_external(external ${arg_EXTERNAL})
     list(TRANSFORM arg_DEPS PREPEND mr_)
-    target_link_libraries(${target} PRIVATE mr_${module} ${arg_DEPS} ${external} PkgConfig::CMOCKA mr_warnings mr_test_link)
+    target_link_libraries(${target} PRIVATE ${arg_DEPS} ${external})
     if(NOT arg_TIMEOUT)
         set(arg_TIMEOUT 300) # of a test that hangs; a slow machine must not reach it
     endif()
     set(test unit.${module}.${file})
-    add_test(NAME ${test} COMMAND ${MR_TEST_LAUNCHER} $<TARGET_FILE:${target}> WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    add_test(NAME ${test} COMMAND ${MR_TEST_LAUNCHER} $<TARGET_FILE:${target}> ${file} WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
     set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "unit;${module};${arg_LABELS}")
     mr_test_environment(${test})
+endfunction()
+
+# The program that mr_unit_test adds files to: the main() of each as main_of_<file>, chosen by tests/unit/unit.c.
+function(mr_unit_program target module)
+    add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/unit/unit.c)
+    set(out ${CMAKE_CURRENT_BINARY_DIR}/${target})
+    set_property(TARGET ${target} PROPERTY RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/unit)
+    get_target_property(private mr_${module} MR_PRIVATE_DIR)
+    target_include_directories(${target} PRIVATE
+        ${private} ${CMAKE_SOURCE_DIR}/tests/unit/${module} ${CMAKE_SOURCE_DIR}/tests/unit)
+    target_compile_definitions(${target} PRIVATE MR_VERSION="${PROJECT_VERSION}" UNIT_FILES="${out}.inc")
+    target_link_libraries(${target} PRIVATE mr_${module} PkgConfig::CMOCKA mr_warnings mr_test_link)
+    file(GENERATE OUTPUT ${out}.inc CONTENT "UNIT($<JOIN:$<TARGET_PROPERTY:${target},MR_UNIT_FILES>,)\nUNIT(>)\n")
+    set_property(GLOBAL APPEND PROPERTY MR_TEST_TARGETS ${target})
 endfunction()
 
 # mr_fuzz(<target> SOURCES tests/fuzz/<module>/fuzz_<target>.c [DEPS module…])
