@@ -21,7 +21,7 @@ ctest     = ctest --test-dir build/$(1) -j $(JOBS) --no-tests=error
 .NOTPARALLEL:
 
 all: build
-build:            ## build the server and its backends (KIND=release, debug, asan, tsan, clang)
+build:            ## build the server and its backends (KIND=release, debug, asan, tsan)
 	@mkdir -p build
 	@$(call configure,$(KIND),)
 	@$(call compile,$(KIND)) --target product
