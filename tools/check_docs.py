@@ -7,7 +7,7 @@
   docs/operations.md      every metric of src/serve/admin/metrics_*.c, every event that goes to the log
   docs/compatibility.md   every row has a known state; rows but those that say "not yet" name at least one
                           test, and every test that is named exists
-  *.md, docs/*.md         relative links and their anchors, targets of `make`, and source files named in
+  *.md, docs/**/*.md      relative links and their anchors, targets of `make`, and source files named in
                           backticks exist
 
 usage: check_docs.py [ROOT]            exit status 1 if anything was found
@@ -290,7 +290,7 @@ def check_fields(root):
 
 def check_metrics(root):
     yield from check_metrics_of(root, 'src/serve/admin/metrics*.c', 'docs/operations.md', r'(?:nv|millrace|process)_[a-z_]+')
-    yield from check_metrics_of(root, 'src/batch/report/metrics.c', 'docs/batch.md', r'millrace_batch_[a-z_]+')
+    yield from check_metrics_of(root, 'src/batch/report/metrics.c', 'docs/batch/running.md', r'millrace_batch_[a-z_]+')
 
 
 def check_metrics_of(root, source, page, pattern):
@@ -414,7 +414,7 @@ def main(arguments_given):
     problems = []
     for check in (check_options, check_fields, check_metrics, check_events, check_compatibility):
         problems += check(root)
-    for page in [*sorted(root.glob('*.md')), *sorted((root / 'docs').glob('*.md'))]:
+    for page in [*sorted(root.glob('*.md')), *sorted((root / 'docs').rglob('*.md'))]:
         text = page.read_text(encoding='utf-8')
         problems += check_links(root, page, text)
         problems += check_names(root, page, text)
