@@ -66,7 +66,7 @@ static int row_range(const struct mr_tensor *t, int64_t begin, int64_t count, ui
 }
 
 int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t row_count,
-                struct mr_infer *r, struct mr_infer_output *out, struct mr_err *err)
+                struct mr_infer *r, struct mr_exec_output *out, struct mr_err *err)
 {
     const struct mr_tensor *t = &from->tensor;
     int64_t *shape = MR_ARENA_ARRAY(r->arena, int64_t, (size_t)t->rank);
@@ -92,5 +92,6 @@ int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t ro
     }
     out->tensor = (struct mr_tensor){
         .dtype = t->dtype, .rank = t->rank, .shape = shape, .data = data, .bytes = bytes};
+    out->is_set = true;
     return MR_OK;
 }

@@ -219,26 +219,26 @@ int exec_check_output(const struct mr_version *v, struct mr_arena *arena,
     return MR_OK;
 }
 
+/* The request's share of the outputs: its rows, or, when it is alone, the outputs as they are. */
 static int hand_out(struct exec_run *run, struct mr_infer *r, int64_t row, struct mr_err *err)
 {
     const struct mr_version *v = run->s->version;
 
-    r->outputs = MR_ARENA_ARRAY(r->arena, struct mr_infer_output, v->output_count);
+    if (run->count == 1) {
+        r->outputs = run->x.outputs.list;
+        run->x.outputs.list = NULL;
+        return MR_OK;
+    }
+    r->outputs = MR_ARENA_ARRAY(r->arena, struct mr_exec_output, v->backend_output_count);
     if (!r->outputs)
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
     for (uint32_t i = 0; i < v->output_count; i++) {
         struct mr_exec_output *o = &run->x.outputs.list[v->outputs[i].backend_index];
         if (!r->wanted[i] || !o->is_set)
             continue;
-        if (run->count > 1) {
-            int rc = batch_slice(o, row, r->rows, r, &r->outputs[i], err);
-            if (rc < 0)
-                return rc;
-        } else {
-            r->outputs[i].tensor = o->tensor;
-            r->outputs[i].block = o->block; /* the reference moves */
-            o->block = NULL;
-        }
+        int rc = batch_slice(o, row, r->rows, r, mr_infer_output(r, i), err);
+        if (rc < 0)
+            return rc;
     }
     return MR_OK;
 }

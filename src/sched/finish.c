@@ -93,7 +93,7 @@ void mr_infer_finish(struct mr_infer *r, int64_t encode_ns)
             record_maybe(s, r);
     }
     if (r->outputs) {
-        for (uint32_t i = 0; i < r->version->output_count; i++)
+        for (uint32_t i = 0; i < r->version->backend_output_count; i++)
             mr_block_unref(&r->outputs[i].block);
     }
     mr_version_unpin(r->version, r->home->reader);

@@ -59,34 +59,31 @@ const char *mr_record_state_name(enum mr_record_state state)
 
 /* ---- on the threads of requests ---- */
 
-/* A copy of the request's inputs as a ModelInferRequest. */
+/* A copy of the request's inputs. */
 static int copy_inputs(const struct mr_infer *r, struct record *out, struct mr_err *err)
 {
+    struct sent {
+        mr_str name;
+        struct mr_tensor tensor;
+    };
     const struct mr_version *v = r->version;
-    struct mr_oip_request q = {.model_name = v->model_name};
-    struct mr_oip_encoded e;
+    const struct mr_sched *s = v->sched;
+    struct mr_infer_args args = {.model = v->model_name, .input_stride = sizeof(struct sent)};
     struct mr_arena arena;
-    struct mr_buf buf;
     int rc;
 
     mr_arena_init(&arena, 0, 4u << 20);
-    mr_buf_init(&buf, 4u << 20);
-    q.inputs = MR_ARENA_ARRAY(&arena, struct mr_oip_tensor, v->input_count + 1);
-    for (uint32_t i = 0; q.inputs && i < v->input_count; i++)
+    struct sent *sent = MR_ARENA_ARRAY(&arena, struct sent, v->input_count + 1);
+    for (uint32_t i = 0; sent && i < v->input_count; i++)
         if (r->inputs[i].dtype != MR_DTYPE_INVALID)
-            q.inputs[q.input_count++] =
-                (struct mr_oip_tensor){.name = v->inputs[i].name, .tensor = r->inputs[i]};
-    rc = q.inputs ? mr_oip_pb_encode_request(&q, &buf, &arena, &e, err)
-                  : MR_FAIL(err, MR_E_NOMEM, "no memory to record a request");
-    if (rc == MR_OK && e.bytes > MR_RECORD_BYTES_MAX)
-        rc = MR_FAIL(err, MR_E_TOO_LARGE, "a request of more than 64 MiB is not recorded");
-    if (rc == MR_OK && !(out->block = mr_block_new(MR_MAX(e.bytes, 1))))
-        rc = MR_FAIL(err, MR_E_EXHAUSTED, "no memory to record a request");
-    for (size_t i = 0; rc == MR_OK && i < e.piece_count; i++) {
-        memcpy(out->block->data + out->bytes, e.pieces[i].ptr, e.pieces[i].len);
-        out->bytes += e.pieces[i].len;
+            sent[args.input_count++] = (struct sent){v->inputs[i].name, r->inputs[i]};
+    if (sent) {
+        args.input_names = &sent->name;
+        args.input_tensors = &sent->tensor;
+        rc = s->options.records->write(&args, MR_RECORD_BYTES_MAX, &out->block, &out->bytes, err);
+    } else {
+        rc = MR_FAIL(err, MR_E_NOMEM, "no memory to record a request");
     }
-    mr_buf_fini(&buf);
     mr_arena_fini(&arena);
     return rc;
 }
@@ -316,9 +313,12 @@ static int launch(struct recorder *rec, const struct mr_record_options *o, struc
 int mr_sched_record_start(struct mr_version *v, const struct mr_record_options *o,
                           struct mr_err *err)
 {
+    const struct mr_sched *s = v->sched;
     struct recorder *rec;
     int rc;
 
+    if (!s->options.records)
+        return MR_FAIL(err, MR_E_UNSUPPORTED, "requests cannot be recorded here");
     MR_TRY(check_options(v, o, err));
     rec = recorder_of(v->sched);
     MR_TRY(claim(rec, err));

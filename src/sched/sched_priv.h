@@ -170,7 +170,7 @@ int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_
                  struct mr_arena *arena, struct mr_tensor *out, struct mr_block **out_block,
                  struct mr_err *err);
 int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t row_count,
-                struct mr_infer *r, struct mr_infer_output *out, struct mr_err *err);
+                struct mr_infer *r, struct mr_exec_output *out, struct mr_err *err);
 
 /* queue.c: Thread: holding the mutex. */
 int queue_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);

@@ -96,7 +96,7 @@ int warmup_sample_run(struct warmup_sample *sm, struct mr_sched *s, void *instan
                                 .start = mr_now_ns()}};
     r->is_final = false;
     run_and_wait(&a, instance);
-    for (uint32_t k = 0; r->outputs && k < s->version->output_count; k++)
+    for (uint32_t k = 0; r->outputs && k < s->version->backend_output_count; k++)
         mr_block_unref(&r->outputs[k].block);
     r->outputs = NULL;
     mr_arena_reset(&sm->scratch);
@@ -163,7 +163,7 @@ int warmup_run(struct warmup *w, void *instance, uint32_t instances, struct mr_e
 {
     int rc = warmup_config_run(w->s, instance, err);
 
-    if (rc == MR_OK && w->s->version->has_requests)
+    if (rc == MR_OK && w->s->version->has_requests && w->s->options.records)
         rc = warmup_recorded_run(w, instance, instances, err);
     if (rc == MR_OK && w->is_default)
         rc = warmup_default_run(w, instance, instances, err);

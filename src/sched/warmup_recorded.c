@@ -109,19 +109,16 @@ out:
 
 /* ---- one record ---- */
 
-static int bind_record(struct warmup_sample *sm, mr_bytes message, struct mr_err *err)
+static int bind_record(struct warmup_sample *sm, const struct mr_record_format *format,
+                       mr_bytes message, struct mr_err *err)
 {
-    const struct mr_oip_limits limits = {.max_json_bytes = MR_RECORD_BYTES_MAX};
     struct mr_infer *r = &sm->infer;
-    struct mr_oip_request q;
+    struct mr_infer_args args;
     int rc;
 
     r->arena = &sm->arena;
-    MR_TRY(mr_oip_pb_decode_request(message, &limits, &sm->arena, &q, err));
-    for (size_t i = 0; i < q.input_count; i++)
-        if (q.inputs[i].shm.region.ptr)
-            return MR_FAIL(err, MR_E_INVALID, "refers to shared memory");
-    MR_TRY(mr_infer_bind(r, &q, err));
+    MR_TRY(format->read(message, &sm->arena, &args, err));
+    MR_TRY(mr_infer_bind(r, &args, err));
     r->arena = &sm->scratch;
 out:
     return rc;
@@ -134,7 +131,7 @@ static int run_record(struct warmup *w, void *instance, mr_bytes message, int64_
     int rc;
 
     warmup_sample_init(&sm, w->s->version);
-    MR_TRY(bind_record(&sm, message, err));
+    MR_TRY(bind_record(&sm, w->s->options.records, message, err));
     *out_ran = mr_now_ns() < until_ns;
     if (*out_ran)
         MR_TRY(warmup_sample_run(&sm, w->s, instance, err));

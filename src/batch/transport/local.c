@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "engine/wire.h"
 #include "model/model.h"
 
 #define QUEUE_MOST   65536 /* the route's limit is what bounds it */
@@ -36,7 +37,8 @@ struct local {
 
 static int hook_serve(void *ctx, struct mr_version *v, struct mr_err *err)
 {
-    const struct mr_sched_options o = {.reader_count = 1, .max_queue_size = QUEUE_MOST};
+    const struct mr_sched_options o = {
+        .reader_count = 1, .max_queue_size = QUEUE_MOST, .records = &mr_wire_records};
 
     (void)ctx;
     return mr_sched_open(v, &o, err);
@@ -205,6 +207,7 @@ void local_send(struct local *l, const struct mr_oip_request *request, local_don
                 void *ctx)
 {
     struct local_call *c = MR_NEW(struct local_call);
+    struct mr_infer_args args;
 
     *c = (struct local_call){.local = l, .done = done, .ctx = ctx};
     c->infer.version = l->version;
@@ -216,7 +219,8 @@ void local_send(struct local *l, const struct mr_oip_request *request, local_don
     c->infer.user = c;
     c->infer.times.received = mr_now_ns();
     mr_version_pin(l->version, 0);
-    int rc = mr_infer_bind(&c->infer, request, &c->infer.err);
+    int rc = mr_wire_args(request, &c->arena, &args, &c->infer.err);
+    rc = rc < 0 ? rc : mr_infer_bind(&c->infer, &args, &c->infer.err);
     rc = rc < 0 ? rc : mr_sched_submit(&c->infer);
     c->next = l->calls;
     if (c->next) {
@@ -243,8 +247,8 @@ int local_response(const struct mr_infer *r, struct mr_oip_response *out, struct
     for (uint32_t i = 0; i < v->output_count; i++) {
         if (r->wanted[i]) {
             t[n++] = (struct mr_oip_tensor){.name = v->outputs[i].name,
-                                            .tensor = r->outputs[i].tensor,
-                                            .block = r->outputs[i].block};
+                                            .tensor = mr_infer_output(r, i)->tensor,
+                                            .block = mr_infer_output(r, i)->block};
         }
     }
     *out = (struct mr_oip_response){.model_name = v->model_name,

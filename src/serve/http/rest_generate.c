@@ -123,8 +123,8 @@ static void encode(struct mr_turn *t)
     int rc = MR_OK;
 
     if (g->now)
-        MR_TRY(infer_use_response(&g->si, g->now, &g->encode_err));
-    MR_TRY(infer_response(&g->si, &response, &g->encode_err));
+        infer_use_response(&g->si, g->now);
+    MR_TRY(mr_wire_response(r, &g->si.request, &response, &g->encode_err));
     rc = mr_oip_generate_response(&response, g->is_stream ? EVENT_BEGIN : "",
                                   g->is_stream ? EVENT_END : "", infer_buf(&g->si), r->arena,
                                   &g->encoded, &g->encode_err);

@@ -108,7 +108,7 @@ static void encode(struct mr_turn *t)
     int rc;
 
     infer_encode_begins(&ri->si);
-    MR_TRY(infer_response(&ri->si, &response, &r->err));
+    MR_TRY(mr_wire_response(r, &ri->si.request, &response, &r->err));
     MR_TRY(
         mr_oip_rest_encode_response(&response, infer_buf(&ri->si), r->arena, &ri->answer, &r->err));
     if (ri->accepts != MR_CODING_IDENTITY)

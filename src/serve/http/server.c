@@ -51,6 +51,7 @@ static int hook_serve(void *ctx, struct mr_version *v, struct mr_err *err)
         .has_exact_delay = s->options.batching_delay == MR_SERVE_DELAY_EXACT,
         .default_warmup_ns = s->options.default_warmup_ns,
         .warmup_budget = v->is_first ? &s->start_warmup : NULL,
+        .records = &mr_wire_records,
         .recorded_warmup_ns = s->options.recorded_warmup_ns,
         .max_queue_size = s->options.max_queue_size ? s->options.max_queue_size : 4096};
 

@@ -154,6 +154,7 @@ static int refuse_missing_features(const struct mr_oip_request *q, struct mr_err
 static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
 {
     struct mr_infer *r = &si->infer;
+    struct mr_infer_args args;
     int rc;
 
     if (r->deadline_ns && mr_now_ns() >= r->deadline_ns) {
@@ -163,7 +164,10 @@ static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
     }
     MR_TRY(find_version(si, model, version));
     MR_TRY(refuse_missing_features(&si->request, &r->err));
-    MR_TRY(mr_infer_bind(r, &si->request, &r->err));
+    if (si->request.raw_binary)
+        MR_TRY(mr_wire_complete_raw(&si->request, r->version, r->arena, &r->err));
+    MR_TRY(mr_wire_args(&si->request, r->arena, &args, &r->err));
+    MR_TRY(mr_infer_bind(r, &args, &r->err));
 out:
     return rc;
 }
@@ -228,41 +232,6 @@ void infer_run(struct serve_infer *si)
     si->reply(si);
 }
 
-/* Outputs of a finished inference as the message to encode. */
-int infer_response(struct serve_infer *si, struct mr_oip_response *out, struct mr_err *err)
-{
-    const struct mr_infer *r = &si->infer;
-    const struct mr_version *v = r->version;
-    const struct mr_oip_request *q = &si->request;
-    size_t max = q->output_count ? q->output_count : v->output_count, n = 0;
-    struct mr_oip_tensor *t = MR_ARENA_ARRAY(r->arena, struct mr_oip_tensor, max);
-
-    if (!t)
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the answer needs more memory than a request may use");
-    for (size_t k = 0; k < max; k++) {
-        const struct mr_oip_requested_output *asked = q->output_count ? &q->outputs[k] : NULL;
-        uint32_t i = 0;
-        while (asked ? i < v->output_count && !mr_str_eq(v->outputs[i].name, asked->name) : i < k)
-            i++;
-        t[n] = (struct mr_oip_tensor){.name = v->outputs[i].name,
-                                      .tensor = r->outputs[i].tensor,
-                                      .block = r->outputs[i].block,
-                                      .labels = v->outputs[i].labels,
-                                      .label_count = v->outputs[i].label_count,
-                                      .batched = v->max_batch_size > 0};
-        t[n].binary = asked && asked->binary_data >= 0 ? asked->binary_data
-                                                       : q->binary_data_output || q->raw_binary;
-        t[n].classification = asked ? asked->classification : 0;
-        n++;
-    }
-    *out = (struct mr_oip_response){.model_name = v->model_name,
-                                    .model_version = v->number_text,
-                                    .id = q->id,
-                                    .outputs = t,
-                                    .output_count = n};
-    return MR_OK;
-}
-
 /* What is refused for want of room or time comes in floods, and the model's counters have it. */
 static bool is_of_load(int status)
 {
@@ -285,7 +254,7 @@ int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
     int rc;
 
     infer_encode_begins(si);
-    MR_TRY(infer_response(si, &response, &r->err));
+    MR_TRY(mr_wire_response(r, &si->request, &response, &r->err));
     response.params = final;
     response.param_count = final ? 1 : 0;
     MR_TRY(
@@ -300,20 +269,10 @@ out:
     return rc;
 }
 
-int infer_use_response(struct serve_infer *si, struct mr_response *q, struct mr_err *err)
+void infer_use_response(struct serve_infer *si, struct mr_response *q)
 {
-    struct mr_infer *r = &si->infer;
-    const struct mr_version *v = r->version;
-
-    r->arena = &q->arena; /* a request may have any number of answers */
-    r->outputs = MR_ARENA_ARRAY(r->arena, struct mr_infer_output, v->output_count);
-    if (!r->outputs)
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the answer needs more memory than a request may use");
-    for (uint32_t i = 0; i < v->output_count; i++) {
-        const struct mr_exec_output *o = &q->outputs.list[v->outputs[i].backend_index];
-        r->outputs[i] = (struct mr_infer_output){o->tensor, o->block};
-    }
-    return MR_OK;
+    si->infer.arena = &q->arena; /* a request may have any number of answers */
+    si->infer.outputs = q->outputs.list;
 }
 
 static int encode_end(struct serve_infer *si, const struct mr_oip_param *final,
@@ -344,7 +303,7 @@ int infer_encode_response(struct serve_infer *si, struct mr_response *q,
 
     r->arena = &q->arena;
     if (q->outputs.list) {
-        MR_TRY(infer_use_response(si, q, &r->err));
+        infer_use_response(si, q);
         MR_TRY(infer_encode_grpc(si, &final, out));
     } else {
         MR_TRY(encode_end(si, &final, out));
@@ -437,7 +396,7 @@ bool infer_is_long_answer(const struct serve_infer *si)
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < si->infer.version->output_count; i++)
-        bytes += si->infer.wanted[i] ? si->infer.outputs[i].tensor.bytes : 0;
+        bytes += si->infer.wanted[i] ? mr_infer_output(&si->infer, i)->tensor.bytes : 0;
     return bytes > SERVE_LONG_ANSWER;
 }
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "engine/wire.h"
 #include "inference.pb-c.h"
 #include "net/grpc.h"
 #include "net/http.h"
@@ -198,7 +199,6 @@ void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *a
  * read (infer_refuse). Whatever else is wrong with it is answered by infer_run. */
 int infer_bind(struct serve_infer *si, mr_str model, mr_str version);
 void infer_run(struct serve_infer *si);
-int infer_response(struct serve_infer *si, struct mr_oip_response *out, struct mr_err *err);
 void infer_end(struct serve_infer *si);
 void infer_cancel(struct serve_infer *si);
 /* Outputs of so many bytes take long to encode as text. */
@@ -221,7 +221,7 @@ void infer_encode_begins(struct serve_infer *si);
 int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
                       struct mr_grpc_message *out);
 /* Let infer.outputs be those of an answer, in its arena, which becomes infer.arena: the caller takes both back. */
-int infer_use_response(struct serve_infer *si, struct mr_response *response, struct mr_err *err);
+void infer_use_response(struct serve_infer *si, struct mr_response *response);
 /* The same for one of several answers, which may be the mere end of them. */
 int infer_encode_response(struct serve_infer *si, struct mr_response *response,
                           struct mr_grpc_message *out);

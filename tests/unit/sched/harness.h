@@ -186,6 +186,19 @@ static inline void harness_close(struct harness *h)
     pthread_cond_destroy(&h->cond);
 }
 
+struct harness_input {
+    mr_str name;
+    struct mr_tensor tensor;
+};
+
+static inline struct mr_infer_args harness_args(const struct harness_input *in, size_t count)
+{
+    return (struct mr_infer_args){.input_names = &in->name,
+                                  .input_tensors = &in->tensor,
+                                  .input_stride = sizeof *in,
+                                  .input_count = count};
+}
+
 /* A request with `rows` rows of two numbers counting up from `first`. */
 struct ask {
     struct mr_infer infer;
@@ -207,8 +220,8 @@ static void ask_done(struct mr_infer *r)
 
 static inline void ask_init(struct ask *a, struct harness *h, int rows, int32_t first)
 {
-    struct mr_oip_tensor in = {.name = MR_STR("X")};
-    struct mr_oip_request q = {.inputs = &in, .input_count = 1};
+    struct harness_input in = {.name = MR_STR("X")};
+    const struct mr_infer_args q = harness_args(&in, 1);
     struct mr_err err = {0};
     int lead = h->version.max_batch_size > 0;
 
@@ -259,7 +272,7 @@ static inline void ask_check(struct ask *a, int rows)
 {
     if (a->infer.status != MR_OK)
         fail_msg("status %d: %s", a->infer.status, a->infer.err.msg);
-    const struct mr_tensor *t = &a->infer.outputs[0].tensor;
+    const struct mr_tensor *t = &mr_infer_output(&a->infer, 0)->tensor;
     assert_int_equal(t->bytes, (uint64_t)rows * 8);
     assert_memory_equal(t->data, a->data, t->bytes);
 }

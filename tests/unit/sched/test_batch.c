@@ -87,7 +87,7 @@ static void joins_and_cuts(void **state)
     for (int i = 0; i < 4; i++) {
         ask_wait(&h, &a[i]);
         ask_check(&a[i], rows[i]);
-        assert_int_equal(a[i].infer.outputs[0].tensor.shape[0], rows[i]);
+        assert_int_equal(mr_infer_output(&a[i].infer, 0)->tensor.shape[0], rows[i]);
         ask_fini(&a[i]);
     }
     assert_int_equal(executions(&h), 1);
@@ -112,13 +112,13 @@ static void large_outputs_share_one_block(void **state)
     hold(&h, 2);
     harness_open(&h, "identity", NULL, 0);
     for (int i = 0; i < 2; i++) {
-        struct mr_oip_tensor in = {.name = MR_STR("X"),
+        struct harness_input in = {.name = MR_STR("X"),
                                    .tensor = {.dtype = MR_DTYPE_INT32,
                                               .rank = 2,
                                               .shape = shape,
                                               .data = data[i],
                                               .bytes = sizeof data[i]}};
-        struct mr_oip_request q = {.inputs = &in, .input_count = 1};
+        const struct mr_infer_args q = harness_args(&in, 1);
         memset(&a[i], 0, sizeof a[i]);
         mr_arena_init(&a[i].arena, 4096, 1u << 16);
         for (int k = 0; k < 2000; k++)
@@ -135,10 +135,11 @@ static void large_outputs_share_one_block(void **state)
     for (int i = 0; i < 2; i++) {
         ask_wait(&h, &a[i]);
         assert_int_equal(a[i].infer.status, MR_OK);
-        assert_non_null(a[i].infer.outputs[0].block);
-        assert_memory_equal(a[i].infer.outputs[0].tensor.data, data[i], sizeof data[i]);
+        assert_non_null(mr_infer_output(&a[i].infer, 0)->block);
+        assert_memory_equal(mr_infer_output(&a[i].infer, 0)->tensor.data, data[i], sizeof data[i]);
     }
-    assert_ptr_equal(a[0].infer.outputs[0].block, a[1].infer.outputs[0].block);
+    assert_ptr_equal(mr_infer_output(&a[0].infer, 0)->block,
+                     mr_infer_output(&a[1].infer, 0)->block);
     ask_fini(&a[0]);
     ask_fini(&a[1]);
     harness_close(&h);
@@ -161,13 +162,13 @@ static void bytes_are_cut_by_element(void **state)
     hold(&h, 2);
     harness_open(&h, "identity", NULL, 0);
     for (int i = 0; i < 2; i++) {
-        struct mr_oip_tensor in = {.name = MR_STR("X"),
+        struct harness_input in = {.name = MR_STR("X"),
                                    .tensor = {.dtype = MR_DTYPE_BYTES,
                                               .rank = 2,
                                               .shape = shape,
                                               .data = data[i],
                                               .bytes = sizes[i]}};
-        struct mr_oip_request q = {.inputs = &in, .input_count = 1};
+        const struct mr_infer_args q = harness_args(&in, 1);
         memset(&a[i], 0, sizeof a[i]);
         mr_arena_init(&a[i].arena, 4096, 1u << 16);
         a[i].infer = (struct mr_infer){.version = &h.version,
@@ -182,8 +183,8 @@ static void bytes_are_cut_by_element(void **state)
     for (int i = 0; i < 2; i++) {
         ask_wait(&h, &a[i]);
         assert_int_equal(a[i].infer.status, MR_OK);
-        assert_int_equal(a[i].infer.outputs[0].tensor.bytes, sizes[i]);
-        assert_memory_equal(a[i].infer.outputs[0].tensor.data, data[i], sizes[i]);
+        assert_int_equal(mr_infer_output(&a[i].infer, 0)->tensor.bytes, sizes[i]);
+        assert_memory_equal(mr_infer_output(&a[i].infer, 0)->tensor.data, data[i], sizes[i]);
         ask_fini(&a[i]);
     }
     assert_int_equal(executions(&h), 1);
@@ -590,8 +591,8 @@ static void reshaped(void **state)
     ask_submit(&a);
     ask_wait(&h, &a);
     ask_check(&a, 1);
-    assert_int_equal(a.infer.outputs[0].tensor.rank, 1);
-    assert_int_equal(a.infer.outputs[0].tensor.shape[0], 2);
+    assert_int_equal(mr_infer_output(&a.infer, 0)->tensor.rank, 1);
+    assert_int_equal(mr_infer_output(&a.infer, 0)->tensor.shape[0], 2);
     ask_fini(&a);
     harness_close(&h);
 }

@@ -18,15 +18,15 @@ static void simple(struct harness *h)
     h->version.max_batch_size = 8;
 }
 
-static struct mr_oip_tensor tensor(const char *name, int dtype, int64_t *shape, int rank,
+static struct harness_input tensor(const char *name, int dtype, int64_t *shape, int rank,
                                    uint64_t bytes)
 {
-    return (struct mr_oip_tensor){
+    return (struct harness_input){
         .name = mr_str_c(name),
         .tensor = {.dtype = dtype, .rank = rank, .shape = shape, .data = numbers, .bytes = bytes}};
 }
 
-static int bind(struct harness *h, struct mr_oip_request *q, struct mr_err *err)
+static int bind(struct harness *h, const struct mr_infer_args *q, struct mr_err *err)
 {
     struct mr_arena arena;
     struct mr_infer r = {.version = &h->version, .home = &h->home};
@@ -39,9 +39,9 @@ static int bind(struct harness *h, struct mr_oip_request *q, struct mr_err *err)
     return rc;
 }
 
-static void expect(struct harness *h, struct mr_oip_tensor *in, size_t n, const char *text)
+static void expect(struct harness *h, struct harness_input *in, size_t n, const char *text)
 {
-    struct mr_oip_request q = {.inputs = in, .input_count = n};
+    const struct mr_infer_args q = harness_args(in, n);
     struct mr_err err;
     int rc = bind(h, &q, &err);
 
@@ -61,36 +61,36 @@ static void refusals(void **state)
     (void)state;
 
     simple(&h);
-    struct mr_oip_tensor good0 = tensor("INPUT0", MR_DTYPE_INT32, shape_ok, 2, 64);
-    struct mr_oip_tensor good1 = tensor("INPUT1", MR_DTYPE_INT32, shape_ok, 2, 64);
-    expect(&h, (struct mr_oip_tensor[]){good0, good1}, 2, NULL);
-    expect(&h, (struct mr_oip_tensor[]){good1, good0}, 2, NULL);
-    expect(&h, (struct mr_oip_tensor[]){good0}, 1,
+    struct harness_input good0 = tensor("INPUT0", MR_DTYPE_INT32, shape_ok, 2, 64);
+    struct harness_input good1 = tensor("INPUT1", MR_DTYPE_INT32, shape_ok, 2, 64);
+    expect(&h, (struct harness_input[]){good0, good1}, 2, NULL);
+    expect(&h, (struct harness_input[]){good1, good0}, 2, NULL);
+    expect(&h, (struct harness_input[]){good0}, 1,
            "expected 2 inputs but got 1 inputs for model 'simple'. Got input(s) ['INPUT0'], but "
            "missing required "
            "input(s) ['INPUT1']. Please provide all required input(s).");
-    expect(&h, (struct mr_oip_tensor[]){good0, good1, tensor("X", MR_DTYPE_INT32, shape_ok, 2, 64)},
+    expect(&h, (struct harness_input[]){good0, good1, tensor("X", MR_DTYPE_INT32, shape_ok, 2, 64)},
            3, "expected 2 inputs but got 3 inputs for model 'simple'");
-    expect(&h, (struct mr_oip_tensor[]){good0, tensor("X", MR_DTYPE_INT32, shape_ok, 2, 64)}, 2,
+    expect(&h, (struct harness_input[]){good0, tensor("X", MR_DTYPE_INT32, shape_ok, 2, 64)}, 2,
            "unexpected inference input 'X' for model 'simple'");
-    expect(&h, (struct mr_oip_tensor[]){good0, tensor("INPUT1", MR_DTYPE_FP32, shape_ok, 2, 64)}, 2,
+    expect(&h, (struct harness_input[]){good0, tensor("INPUT1", MR_DTYPE_FP32, shape_ok, 2, 64)}, 2,
            "inference input 'INPUT1' data-type is 'FP32', but model 'simple' expects 'INT32'");
-    expect(&h, (struct mr_oip_tensor[]){good0, tensor("INPUT1", MR_DTYPE_INT32, shape_long, 2, 68)},
+    expect(&h, (struct harness_input[]){good0, tensor("INPUT1", MR_DTYPE_INT32, shape_long, 2, 68)},
            2,
            "unexpected shape for input 'INPUT1' for model 'simple'. Expected [-1,16], got [1,17]. "
            "NOTE: Setting a "
            "non-zero max_batch_size");
-    expect(&h, (struct mr_oip_tensor[]){good0, tensor("INPUT1", MR_DTYPE_INT32, shape_rank, 1, 64)},
+    expect(&h, (struct harness_input[]){good0, tensor("INPUT1", MR_DTYPE_INT32, shape_rank, 1, 64)},
            2, "batch size does not match other inputs for 'simple'");
     expect(&h,
-           (struct mr_oip_tensor[]){tensor("INPUT0", MR_DTYPE_INT32, shape_9, 2, 576),
+           (struct harness_input[]){tensor("INPUT0", MR_DTYPE_INT32, shape_9, 2, 576),
                                     tensor("INPUT1", MR_DTYPE_INT32, shape_9, 2, 576)},
            2, "inference request batch-size must be <= 8 for 'simple'");
-    expect(&h, (struct mr_oip_tensor[]){tensor("INPUT0", MR_DTYPE_INT32, shape_0, 2, 0), good1}, 2,
+    expect(&h, (struct harness_input[]){tensor("INPUT0", MR_DTYPE_INT32, shape_0, 2, 0), good1}, 2,
            "inference request batch-size must be >= 1");
-    expect(&h, (struct mr_oip_tensor[]){good0, tensor("INPUT1", MR_DTYPE_INT32, shape_2, 2, 128)},
+    expect(&h, (struct harness_input[]){good0, tensor("INPUT1", MR_DTYPE_INT32, shape_2, 2, 128)},
            2, "input 'INPUT1' batch size does not match other inputs for 'simple'");
-    expect(&h, (struct mr_oip_tensor[]){good0, tensor("INPUT1", MR_DTYPE_INT32, shape_ok, 2, 60)},
+    expect(&h, (struct harness_input[]){good0, tensor("INPUT1", MR_DTYPE_INT32, shape_ok, 2, 60)},
            2,
            "input byte size mismatch for input 'INPUT1' for model 'simple'. Expected 64, got 60");
     mr_free(h.pins);
@@ -99,16 +99,17 @@ static void refusals(void **state)
 static void outputs(void **state)
 {
     struct harness h;
-    struct mr_oip_requested_output wanted[] = {{.name = MR_STR("OUTPUT0")},
-                                               {.name = MR_STR("NOPE")}};
+    const mr_str wanted[] = {MR_STR("OUTPUT0"), MR_STR("NOPE")};
     struct mr_err err;
     (void)state;
 
     simple(&h);
-    struct mr_oip_tensor in[] = {tensor("INPUT0", MR_DTYPE_INT32, shape_ok, 2, 64),
+    struct harness_input in[] = {tensor("INPUT0", MR_DTYPE_INT32, shape_ok, 2, 64),
                                  tensor("INPUT1", MR_DTYPE_INT32, shape_ok, 2, 64)};
-    struct mr_oip_request q = {
-        .inputs = in, .input_count = 2, .outputs = wanted, .output_count = 1};
+    struct mr_infer_args q = harness_args(in, 2);
+    q.output_names = wanted;
+    q.output_stride = sizeof *wanted;
+    q.output_count = 1;
     assert_int_equal(bind(&h, &q, &err), MR_OK);
     q.output_count = 2;
     assert_int_equal(bind(&h, &q, &err), MR_E_INVALID);
@@ -124,36 +125,60 @@ static void optional_inputs(void **state)
     simple(&h);
     h.inputs[1].optional = true;
     h.version.required_input_count = 1;
-    struct mr_oip_tensor a = tensor("INPUT0", MR_DTYPE_INT32, shape_ok, 2, 64);
-    struct mr_oip_tensor b = tensor("INPUT1", MR_DTYPE_INT32, shape_ok, 2, 64);
+    struct harness_input a = tensor("INPUT0", MR_DTYPE_INT32, shape_ok, 2, 64);
+    struct harness_input b = tensor("INPUT1", MR_DTYPE_INT32, shape_ok, 2, 64);
     expect(&h, &a, 1, NULL);
-    expect(&h, (struct mr_oip_tensor[]){a, b}, 2, NULL);
+    expect(&h, (struct harness_input[]){a, b}, 2, NULL);
     expect(&h, &b, 1, "missing required input(s) ['INPUT0']");
     expect(&h, NULL, 0,
            "expected number of inputs between 1 and 2 but got 0 inputs for model 'simple'");
     mr_free(h.pins);
 }
 
-static void raw_binary(void **state)
+static void release_set(void *ctx, void *data)
+{
+    (void)data;
+    *(bool *)ctx = true;
+}
+
+/* Blocks of inputs are kept until the arena is reset, whatever the caller does with its references. */
+static void blocks(void **state)
 {
     struct harness h;
+    struct mr_arena arena;
+    struct mr_err err = {0};
+    bool is_released[2] = {false, false};
     (void)state;
 
-    harness_init(&h);
-    harness_io(&h.inputs[0], "X", MR_DTYPE_INT32, dims_any, 1, 0);
-    struct mr_oip_tensor body = {.name = MR_STR(""), .tensor = {.data = numbers, .bytes = 12}};
-    struct mr_oip_request q = {.inputs = &body, .input_count = 1, .raw_binary = true};
-    struct mr_err err;
-    assert_int_equal(bind(&h, &q, &err), MR_OK);
-    assert_int_equal(body.tensor.dtype, MR_DTYPE_INT32);
-
-    body = (struct mr_oip_tensor){.name = MR_STR(""), .tensor = {.data = numbers, .bytes = 13}};
-    assert_int_equal(bind(&h, &q, &err), MR_E_INVALID);
-    assert_non_null(strstr(err.msg, "input byte size mismatch"));
-    h.version.input_count = h.version.required_input_count = 2;
-    body = (struct mr_oip_tensor){.name = MR_STR(""), .tensor = {.data = numbers, .bytes = 12}};
-    assert_int_equal(bind(&h, &q, &err), MR_E_INVALID);
-    assert_non_null(strstr(err.msg, "Raw request must only have 1 input"));
+    simple(&h);
+    struct {
+        mr_str name;
+        struct mr_block *block;
+        struct mr_tensor tensor;
+    } in[2];
+    for (int i = 0; i < 2; i++) {
+        const struct harness_input from =
+            tensor(i == 0 ? "INPUT0" : "INPUT1", MR_DTYPE_INT32, shape_ok, 2, 64);
+        in[i].name = from.name;
+        in[i].tensor = from.tensor;
+        in[i].block = mr_block_wrap(numbers, sizeof numbers, release_set, &is_released[i]);
+        assert_non_null(in[i].block);
+    }
+    struct mr_infer r = {.version = &h.version, .home = &h.home, .arena = &arena};
+    const struct mr_infer_args q = {.input_names = &in->name,
+                                    .input_tensors = &in->tensor,
+                                    .input_blocks = &in->block,
+                                    .input_stride = sizeof *in,
+                                    .input_count = 2};
+    mr_arena_init(&arena, 4096, 1u << 20);
+    assert_int_equal(mr_infer_bind(&r, &q, &err), MR_OK);
+    for (int i = 0; i < 2; i++)
+        mr_block_unref(&in[i].block);
+    assert_false(is_released[0] || is_released[1]);
+    assert_ptr_equal(r.inputs[1].data, numbers);
+    mr_arena_reset(&arena);
+    assert_true(is_released[0] && is_released[1]);
+    mr_arena_fini(&arena);
     mr_free(h.pins);
 }
 
@@ -166,7 +191,7 @@ static void bools_are_zero_or_one(void **state)
 
     harness_init(&h);
     harness_io(&h.inputs[0], "X", MR_DTYPE_BOOL, dims_any, 1, 0);
-    struct mr_oip_tensor in = {
+    struct harness_input in = {
         .name = MR_STR("X"),
         .tensor = {.dtype = MR_DTYPE_BOOL, .rank = 1, .shape = shape, .data = bools, .bytes = 3}};
     expect(&h, &in, 1, NULL);
@@ -184,9 +209,9 @@ static void small_arena(void **state)
     (void)state;
 
     simple(&h);
-    struct mr_oip_tensor in[] = {tensor("INPUT0", MR_DTYPE_INT32, shape_ok, 2, 64),
+    struct harness_input in[] = {tensor("INPUT0", MR_DTYPE_INT32, shape_ok, 2, 64),
                                  tensor("INPUT1", MR_DTYPE_INT32, shape_ok, 2, 64)};
-    struct mr_oip_request q = {.inputs = in, .input_count = 2};
+    const struct mr_infer_args q = harness_args(in, 2);
     struct mr_infer r = {.version = &h.version, .home = &h.home};
     mr_arena_init(&arena, 16, 16);
     r.arena = &arena;
@@ -201,7 +226,7 @@ int main(void)
         cmocka_unit_test(refusals),
         cmocka_unit_test(outputs),
         cmocka_unit_test(optional_inputs),
-        cmocka_unit_test(raw_binary),
+        cmocka_unit_test(blocks),
         cmocka_unit_test(bools_are_zero_or_one),
         cmocka_unit_test(small_arena),
     };

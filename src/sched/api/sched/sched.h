@@ -23,7 +23,6 @@
 #include "base/mailbox.h"
 #include "base/pool.h"
 #include "model/model.h"
-#include "oip/oip.h"
 
 struct mr_sched;
 struct exec_run;
@@ -41,10 +40,41 @@ struct mr_infer_home {
 
 enum mr_infer_protocol { MR_INFER_REST = 0, MR_INFER_GRPC = 1, MR_INFER_PROTOCOLS = 2 };
 
-struct mr_infer_output {
-    struct mr_tensor tensor; /* dims as in the config, batch dimension first */
-    struct mr_block *block;  /* owner of the data, one reference held; NULL: the arena */
+/** What is asked of a model, as the caller has it. All of it is borrowed until the request has ended, but for blocks.
+ *
+ *  Inputs and outputs are columns: the next name is `stride` bytes behind the one before, the next tensor and block, too.
+ *  So callers whose tensors are members of larger structures copy nothing. */
+struct mr_infer_args {
+    mr_str model;   /* for the engine, the scheduler has a version */
+    mr_str version; /* a number, a label or "" */
+    mr_str id;
+    const mr_str *input_names; /* distinct */
+    const struct mr_tensor *input_tensors;
+    /** (may be NULL) Owners of the data, NULL where there is none: the request's arena gets a reference to each. */
+    struct mr_block *const *input_blocks;
+    size_t input_stride;
+    size_t input_count;
+    const mr_str *output_names; /* that are wanted, distinct */
+    size_t output_stride;
+    size_t output_count; /* 0 = all */
+    const struct mr_setting *parameters;
+    uint32_t parameter_count;
+    uint64_t priority;   /* 0 = default */
+    uint64_t timeout_us; /* 0 = none */
+    /* the sequence that it belongs to */
+    bool has_sequence;
+    uint64_t correlation_id;
+    mr_str correlation_text; /* ptr NULL: the id is a number */
+    uint32_t sequence_flags; /* MR_SEQUENCE_* */
 };
+static inline mr_str mr_infer_input_name(const struct mr_infer_args *a, size_t i)
+{
+    return *(const mr_str *)(const void *)((const char *)a->input_names + i * a->input_stride);
+}
+static inline const struct mr_tensor *mr_infer_input_tensor(const struct mr_infer_args *a, size_t i)
+{
+    return (const void *)((const char *)a->input_tensors + i * a->input_stride);
+}
 
 /** Points in time of one inference, CLOCK_MONOTONIC ns, 0 = not reached. */
 struct mr_infer_times {
@@ -87,7 +117,8 @@ struct mr_infer {
     /* ---- results ---- */
     int status;
     struct mr_err err;
-    struct mr_infer_output *outputs; /* [version->output_count]; only wanted ones are set */
+    /** [version->backend_output_count] in the backend's order, see mr_infer_output; or NULL. */
+    struct mr_exec_output *outputs;
     struct mr_infer_times times;
     /** After submit and mr_sched_expire: when the home thread should call mr_sched_expire (again), 0 = never. */
     int64_t expire_ns;
@@ -111,9 +142,16 @@ struct mr_infer {
     _Atomic bool is_cancelled;
 };
 
-/** Check a decoded request against r->version and fill the fields of bind. Everything goes into r->arena or
- *  stays where the request has it. Errors: MR_E_INVALID with Triton's texts (triton.md 1.9). */
-int mr_infer_bind(struct mr_infer *r, const struct mr_oip_request *request, struct mr_err *err);
+/** Check a request against r->version and fill the fields of bind. Everything goes into r->arena or
+ *  stays where the caller has it. May be the work of a turn. Errors: MR_E_INVALID with Triton's texts, MR_E_EXHAUSTED. */
+int mr_infer_bind(struct mr_infer *r, const struct mr_infer_args *args, struct mr_err *err);
+
+/** Output `i` of the version, in config order, of a request that succeeded: its dims are the config's, batch dimension
+ *  first. Not set when it is not wanted. */
+static inline struct mr_exec_output *mr_infer_output(const struct mr_infer *r, uint32_t i)
+{
+    return &r->outputs[r->version->outputs[i].backend_index];
+}
 
 /** Returns MR_SCHED_DONE: it ran on this thread, r->status and outputs are there, on_done is not called;
  *  MR_OK: queued, on_done comes later on the home thread; negative: refused (queue full, expired), r->status
@@ -145,6 +183,16 @@ void mr_infer_finish(struct mr_infer *r, int64_t encode_ns);
 
 /* ---- life ---- */
 
+/** How recorded requests are written in a file, and read. */
+struct mr_record_format {
+    /** The inputs of `args` in a block of their own. Errors: MR_E_TOO_LARGE, MR_E_EXHAUSTED. */
+    int (*write)(const struct mr_infer_args *args, uint64_t max_bytes, struct mr_block **out,
+                 uint64_t *out_bytes, struct mr_err *err);
+    /** What was written, or somebody else wrote. `out` refers to the record and the arena. Errors: MR_E_INVALID. */
+    int (*read)(mr_bytes record, struct mr_arena *arena, struct mr_infer_args *out,
+                struct mr_err *err);
+};
+
 /** What made-up requests of several versions may take, all together. */
 struct mr_warmup_budget {
     _Atomic int64_t left_ns; /* of executions, below 0 = more than that was taken */
@@ -158,6 +206,8 @@ struct mr_sched_options {
     struct mr_warmup_budget *warmup_budget; /* made-up requests draw from it; NULL = none */
     int64_t recorded_warmup_ns;             /* recorded requests; 0: they are checked only */
     uint32_t max_queue_size;                /* when the model's config says none */
+    /** Lives as long as the process. NULL: recorded requests are neither read nor written. */
+    const struct mr_record_format *records;
     uint32_t
         hold_until_queued; /* test hook (TRITONSERVER_DELAY_SCHEDULER): nothing runs before so many wait */
 };
@@ -204,7 +254,7 @@ struct mr_record_view {
  *  are enough, or the time is over, they are written to the version's folder as MR_WARMUP_REQUESTS, in place of what
  *  was there. v pinned by somebody until this returns; blocks for file work. Errors: MR_E_INVALID (out of range),
  *  MR_E_UNAVAILABLE (one goes on, too many go on, files of a load request, the version is on its way out),
- *  MR_E_FORBIDDEN, MR_E_IO, MR_E_EXHAUSTED (the folder cannot be written). */
+ *  MR_E_FORBIDDEN, MR_E_IO, MR_E_EXHAUSTED (the folder cannot be written), MR_E_UNSUPPORTED (no record format). */
 int mr_sched_record_start(struct mr_version *v, const struct mr_record_options *o,
                           struct mr_err *err);
 /** Write what there is. Errors: MR_E_UNAVAILABLE (nothing is being recorded). v pinned. */

@@ -1,0 +1,25 @@
+/* Inferences for callers that have messages of the Open Inference Protocol: a decoded request as arguments, a finished
+ * inference as a response. Tensors are referred to where they are.
+ *
+ * Thread: any, the request's own. */
+#ifndef MR_ENGINE_WIRE_H
+#define MR_ENGINE_WIRE_H
+
+#include "oip/oip.h"
+#include "sched/sched.h"
+
+/** The request as arguments, which refer to it and to the arena. May be the work of a turn. Errors: MR_E_EXHAUSTED. */
+int mr_wire_args(const struct mr_oip_request *q, struct mr_arena *arena, struct mr_infer_args *out,
+                 struct mr_err *err);
+/** Name, type and shape of the one input of a raw binary request, from the model that it is for. May be the work of a
+ *  turn. Errors: MR_E_INVALID with Triton's texts, MR_E_TOO_LARGE, MR_E_EXHAUSTED. */
+int mr_wire_complete_raw(struct mr_oip_request *q, const struct mr_version *v,
+                         struct mr_arena *arena, struct mr_err *err);
+/** The outputs of `r`, which succeeded, in the order in which `q` asks for them. What `out` has is r's, or in its arena;
+ *  blocks are borrowed. Errors: MR_E_EXHAUSTED. */
+int mr_wire_response(const struct mr_infer *r, const struct mr_oip_request *q,
+                     struct mr_oip_response *out, struct mr_err *err);
+/** Recorded requests as ModelInferRequest messages. */
+extern const struct mr_record_format mr_wire_records;
+
+#endif
