@@ -348,7 +348,8 @@ struct mr_backend {
     const struct mr_model_memory *(*model_memory)(void *model);
     /** (optional) The clients of all requests of an execution are gone: end it early, with whatever status. Called while
      *  `execute` runs or the execution is pending, at most once for each, beside other callbacks of the
-     *  instance. Must not block. */
+     *  instance. Of clients that went before `execute` began only is_cancelled tells: who waits for `cancel` asks it once,
+     *  when `cancel` can find the execution. Must not block. */
     void (*cancel)(void *instance, struct mr_exec *exec);
 };
 

@@ -180,7 +180,8 @@ bool mr_sched_cancel(struct mr_infer *r)
         infer_fail(r, MR_E_CANCELLED, "the request was cancelled");
     }
     if (!is_cancelled(r)) {
-        atomic_store_explicit(&r->is_cancelled, true, memory_order_relaxed);
+        /* seq_cst: before the look whether it runs; an execution that begins later finds the flag */
+        atomic_store_explicit(&r->is_cancelled, true, memory_order_seq_cst);
         run = r->run;
     }
     if (s->waiting_responders > 0)

@@ -193,8 +193,8 @@ struct harness_input {
 
 static inline struct mr_infer_args harness_args(const struct harness_input *in, size_t count)
 {
-    return (struct mr_infer_args){.input_names = &in->name,
-                                  .input_tensors = &in->tensor,
+    return (struct mr_infer_args){.input_names = in ? &in->name : NULL,
+                                  .input_tensors = in ? &in->tensor : NULL,
                                   .input_stride = sizeof *in,
                                   .input_count = count};
 }
