@@ -130,11 +130,12 @@ static int parse_index_body(struct mr_call *call, bool *out_ready, bool *out_det
     return mr_json_finish(&j);
 }
 
-void rest_index(struct mr_server *s, struct mr_call *call)
+void rest_index(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
     struct mr_err err = {0};
     bool ready, details;
 
+    (void)path;
     if (parse_index_body(call, &ready, &details, &err) < 0)
         reply_error(call, &err);
     else
@@ -153,18 +154,18 @@ static void stats_run(struct admin_job *job)
     stats_set_fini(&set);
 }
 
-void rest_stats(struct mr_server *s, struct mr_call *call, mr_str model, mr_str version)
+void rest_stats(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
     struct mr_buf *b = mr_loop_scratch(call->loop);
     struct mr_err err = {0};
     struct stats_set set;
 
-    if (model.len == 0) {
+    if (path->model.len == 0) {
         report_start(s, call, stats_run, false, false);
         return;
     }
     stats_set_init(&set);
-    if (stats_set_add_model(&set, s->models, model, version, &err) < 0) {
+    if (stats_set_add_model(&set, s->models, path->model, path->version, &err) < 0) {
         reply_error(call, &err);
     } else {
         mr_buf_reset(b);

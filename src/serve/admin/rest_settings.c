@@ -65,12 +65,12 @@ static int parse_change(struct mr_call *call, struct log_change *c, struct mr_er
     return j.status < 0 ? j.status : mr_json_finish(&j);
 }
 
-void rest_logging(struct mr_server *s, struct mr_call *call)
+void rest_logging(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
     struct log_change change;
     struct mr_err err = {0};
 
-    (void)s;
+    (void)s, (void)path;
     log_change_init(&change);
     if (mr_str_eq_c(call->method, "POST")) {
         int rc = parse_change(call, &change, &err);

@@ -1,9 +1,8 @@
-/* Dispatch of calls: by listener, protocol and path. REST routes are Triton's; a wrong method is 405, an unknown
- * path 404. On network threads. */
+/* Dispatch of calls: by listener, protocol and path. A wrong method is 405, an unknown path 404. On network threads. */
 #include <stdio.h>
 
 #include "net/compress.h"
-#include "serve/state/serve_priv.h"
+#include "routes_priv.h"
 
 /* What call->user points to until the body is there: a call that ends before has nobody else to give the answer
  * that it is owed. */
@@ -17,11 +16,19 @@ static uint64_t rest_body_limit(const struct mr_server *s, const struct mr_call 
 
     if (most <= SERVE_SMALL_BODY || is_small)
         return most;
-    struct mr_oip_path path = mr_oip_path_parse(call->path);
-    bool has_data = path.route == MR_ROUTE_MODEL_INFER || path.route == MR_ROUTE_MODEL_GENERATE ||
-                    path.route == MR_ROUTE_MODEL_GENERATE_STREAM ||
-                    path.route == MR_ROUTE_REPO_LOAD;
-    return has_data ? most : SERVE_SMALL_BODY;
+    struct mr_oip_path path;
+    const struct rest_route *route = rest_route_find(call->path, &path);
+
+    return route && route->body != REST_SMALL ? most : SERVE_SMALL_BODY;
+}
+
+/* Of a call over REST; MR_API_COUNT without an endpoint. */
+static enum mr_api rest_api(const struct mr_call *call)
+{
+    struct mr_oip_path path;
+    const struct rest_route *route = rest_route_find(call->path, &path);
+
+    return route ? route->api : MR_API_COUNT;
 }
 
 static void on_head(void *ctx, struct mr_call *call)
@@ -30,7 +37,8 @@ static void on_head(void *ctx, struct mr_call *call)
     const char *why;
     int64_t align;
 
-    if (serve_refuse_restricted(s, call))
+    if (serve_has_restrictions(s) &&
+        serve_refuse_restricted(s, call, call->is_grpc ? MR_API_COUNT : rest_api(call)))
         return;
     call->user = &in_body;
     call->body_align_at = -1;
@@ -48,88 +56,6 @@ static void on_head(void *ctx, struct mr_call *call)
         call->body_align_at = align;
 }
 
-static void shared_memory(struct mr_call *call, const struct mr_oip_path *path)
-{
-    const char *kind = path->route == MR_ROUTE_CUDA_SHM ? "cuda" : "system";
-
-    if (mr_str_eq_c(path->action, "status") && path->region.len)
-        reply_error_text(call, MR_E_NOT_FOUND, "Unable to find %s shared memory region: '%.*s'",
-                         kind, MR_STR_ARG(mr_str_sub(path->region, 0, 200)));
-    else if (mr_str_eq_c(path->action, "status"))
-        reply_json(call, 200, MR_STR("[]"));
-    else
-        reply_error_text(call, MR_E_UNSUPPORTED,
-                         "Client shared memory is disabled: the shared-memory extension is not "
-                         "available in this "
-                         "version");
-}
-
-/* Which methods a route has: bit 0 GET (and HEAD), bit 1 POST. */
-static unsigned route_methods(const struct mr_oip_path *p)
-{
-    switch (p->route) {
-    case MR_ROUTE_MODEL_INFER:
-    case MR_ROUTE_MODEL_GENERATE:
-    case MR_ROUTE_MODEL_GENERATE_STREAM:
-    case MR_ROUTE_REPO_INDEX:
-    case MR_ROUTE_REPO_LABEL:
-    case MR_ROUTE_REPO_ROLLBACK:
-    case MR_ROUTE_REPO_LOAD:
-    case MR_ROUTE_REPO_UNLOAD: return 2;
-    case MR_ROUTE_SYSTEM_SHM:
-    case MR_ROUTE_CUDA_SHM: return mr_str_eq_c(p->action, "status") ? 1 : 2;
-    case MR_ROUTE_TRACE:
-    case MR_ROUTE_MODEL_TRACE:
-    case MR_ROUTE_REPO_RECORD:
-    case MR_ROUTE_LOGGING: return 3;
-    default: return 1;
-    }
-}
-
-static bool is_method_allowed(const struct mr_call *call, const struct mr_oip_path *p)
-{
-    unsigned methods = route_methods(p);
-
-    if (mr_str_eq_c(call->method, "GET") || mr_str_eq_c(call->method, "HEAD"))
-        return methods & 1;
-    return mr_str_eq_c(call->method, "POST") && (methods & 2);
-}
-
-static void dispatch_route(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *p)
-{
-    switch (p->route) {
-    case MR_ROUTE_MODEL_INFER: rest_infer(s, call, p); return;
-    case MR_ROUTE_LIVE: rest_live(s, call); return;
-    case MR_ROUTE_READY: rest_ready(s, call); return;
-    case MR_ROUTE_SERVER_METADATA: rest_server_metadata(s, call); return;
-    case MR_ROUTE_MODEL_METADATA: rest_model_metadata(s, call, p); return;
-    case MR_ROUTE_MODEL_READY: rest_model_ready(s, call, p); return;
-    case MR_ROUTE_MODEL_CONFIG: rest_model_config(s, call, p); return;
-    case MR_ROUTE_MODEL_STATS: rest_stats(s, call, p->model, p->version); return;
-    case MR_ROUTE_ALL_STATS: rest_stats(s, call, MR_STR(""), MR_STR("")); return;
-    case MR_ROUTE_MODEL_VERSIONS: rest_versions(s, call, p); return;
-    case MR_ROUTE_REPO_INDEX: rest_index(s, call); return;
-    case MR_ROUTE_REPO_LOAD: rest_load(s, call, p); return;
-    case MR_ROUTE_REPO_UNLOAD: rest_unload(s, call, p); return;
-    case MR_ROUTE_REPO_LABEL: rest_label(s, call, p); return;
-    case MR_ROUTE_REPO_ROLLBACK: rest_rollback(s, call, p); return;
-    case MR_ROUTE_REPO_RECORD: rest_record(s, call, p); return;
-    case MR_ROUTE_LOGGING: rest_logging(s, call); return;
-    case MR_ROUTE_DOCS: rest_docs(call, p); return;
-    case MR_ROUTE_SYSTEM_SHM:
-    case MR_ROUTE_CUDA_SHM: shared_memory(call, p); return;
-    case MR_ROUTE_TRACE:
-    case MR_ROUTE_MODEL_TRACE:
-        reply_error_text(call, MR_E_UNSUPPORTED,
-                         "the trace extension is not available in this version");
-        return;
-    case MR_ROUTE_MODEL_GENERATE:
-    case MR_ROUTE_MODEL_GENERATE_STREAM: rest_generate(s, call, p); return;
-    case MR_ROUTE_NONE: break;
-    }
-    reply_status_text(call, 404, "Not Found");
-}
-
 static bool is_packed(const struct mr_call *call)
 {
     mr_str coding = mr_call_header(call, "content-encoding");
@@ -141,6 +67,7 @@ static bool is_packed(const struct mr_call *call)
 static void on_body(void *ctx, struct mr_call *call)
 {
     struct mr_server *s = ctx;
+    const struct rest_route *route;
     struct mr_oip_path path;
 
     call->user = NULL;
@@ -152,16 +79,18 @@ static void on_body(void *ctx, struct mr_call *call)
         grpc_dispatch(s, call);
         return;
     }
-    path = mr_oip_path_parse(call->path);
-    if (path.route != MR_ROUTE_NONE && !is_method_allowed(call, &path))
-        reply_status_text(call, 405, "Method Not Allowed");
-    else if (path.route != MR_ROUTE_MODEL_INFER && is_packed(call))
+    route = rest_route_find(call->path, &path);
+    if (!route)
+        reply_status_text(call, 404, "Not Found");
+    else if (!rest_route_allows(route, call->method))
+        rest_refuse_method(call, route);
+    else if (route->body != REST_TENSORS && is_packed(call))
         reply_error_text(call, MR_E_INVALID,
                          "Content-Encoding '%.*s': only the bodies of inference requests may be "
                          "compressed",
                          MR_STR_ARG(mr_str_sub(mr_call_header(call, "content-encoding"), 0, 64)));
     else
-        dispatch_route(s, call, &path);
+        route->handle(s, call, &path);
 }
 
 static void on_data(void *ctx, struct mr_call *call, mr_bytes data, bool last)
@@ -219,10 +148,11 @@ static void describe_too_large(const struct mr_server *s, const struct mr_call *
 /* An inference counts as one although its body never came here. */
 static void log_body_refused(struct mr_call *call, const struct mr_err *err)
 {
-    struct mr_oip_path path = mr_oip_path_parse(call->path);
+    struct mr_oip_path path;
+    const struct rest_route *route = rest_route_find(call->path, &path);
     struct serve_infer si = {.infer.err = *err};
 
-    if (call->is_grpc ? !grpc_is_infer(call->path) : path.route != MR_ROUTE_MODEL_INFER)
+    if (call->is_grpc ? !grpc_is_infer(call->path) : !(route && route->handle == rest_infer))
         return;
     infer_init(&si, call, call->arena, call->is_grpc ? MR_INFER_GRPC : MR_INFER_REST);
     si.request.model_name = call->is_grpc ? MR_STR("") : path.model;

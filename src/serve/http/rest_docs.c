@@ -3,7 +3,7 @@
 #include "openapi.h" /* openapi_json[], docs_html[]; cmake/openapi.cmake */
 #include "serve/state/serve_priv.h"
 
-void rest_docs(struct mr_call *call, const struct mr_oip_path *path)
+void rest_docs(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
     static const struct mr_header headers[] = {
         {MR_STR_INIT("content-type"), MR_STR_INIT("text/html; charset=utf-8")},
@@ -14,8 +14,12 @@ void rest_docs(struct mr_call *call, const struct mr_oip_path *path)
     const struct mr_reply reply = {
         .status = 200, .headers = headers, .header_count = 2, .pieces = &page, .piece_count = 1};
 
-    if (path->action.len)
-        reply_json(call, 200, mr_str_n(openapi_json, sizeof openapi_json - 1));
-    else
-        mr_call_reply(call, &reply);
+    (void)s, (void)path;
+    mr_call_reply(call, &reply);
+}
+
+void rest_openapi(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
+{
+    (void)s, (void)path;
+    reply_json(call, 200, mr_str_n(openapi_json, sizeof openapi_json - 1));
 }

@@ -348,11 +348,10 @@ static void decoded(struct mr_turn *t)
     finish(g);
 }
 
-void rest_generate(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
+static void generate_begin(struct mr_call *call, const struct mr_oip_path *path, bool is_stream)
 {
     struct generate *g = MR_ARENA_NEW(call->arena, struct generate);
 
-    (void)s;
     if (!g) {
         reply_error_text(call, MR_E_EXHAUSTED, "the request needs more memory than it may use");
         return;
@@ -362,7 +361,7 @@ void rest_generate(struct mr_server *s, struct mr_call *call, const struct mr_oi
     g->si.infer.on_response = on_response;
     g->si.pending.cancel = on_cancel;
     g->si.pending.room = on_room;
-    g->is_stream = path->route == MR_ROUTE_MODEL_GENERATE_STREAM;
+    g->is_stream = is_stream;
     g->unsent_end = &g->unsent;
     g->model = path->model;
     g->version = path->version;
@@ -373,4 +372,16 @@ void rest_generate(struct mr_server *s, struct mr_call *call, const struct mr_oi
         decode(&g->si.turn);
         decoded(&g->si.turn);
     }
+}
+
+void rest_generate(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
+{
+    (void)s;
+    generate_begin(call, path, false);
+}
+
+void rest_generate_stream(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
+{
+    (void)s;
+    generate_begin(call, path, true);
 }

@@ -26,18 +26,20 @@ static int health_status(const struct mr_server *s, bool is_good)
     return is_good ? 200 : serve_is_exiting(s) ? 503 : 400;
 }
 
-void rest_live(struct mr_server *s, struct mr_call *call)
+void rest_live(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
     bool live = !serve_is_exiting(s);
 
+    (void)path;
     reply_health(s, call, health_status(s, live),
                  live ? MR_STR("{\"live\":true}") : MR_STR("{\"live\":false}"));
 }
 
-void rest_ready(struct mr_server *s, struct mr_call *call)
+void rest_ready(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
     bool ready = serve_is_ready(s);
 
+    (void)path;
     /* The protocol's text names the key "ready" in one place and "live" in another; "live" is what /v2/health/live
      * says. */
     reply_health(s, call, health_status(s, ready),
@@ -46,10 +48,11 @@ void rest_ready(struct mr_server *s, struct mr_call *call)
                                        : MR_STR("{\"ready\":false,\"live\":true}"));
 }
 
-void rest_server_metadata(struct mr_server *s, struct mr_call *call)
+void rest_server_metadata(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
     struct mr_buf *b = scratch(call);
 
+    (void)path;
     MR_BUF_LIT(b, "{\"name\":");
     mr_json_put_string(b, mr_str_c(s->options.id));
     MR_BUF_LIT(b, ",\"version\":\"" MR_VERSION "\",\"extensions\":[");

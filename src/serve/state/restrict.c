@@ -124,40 +124,6 @@ bool mr_restriction_allows(const struct mr_restriction *r, mr_str given)
 /* ---- the classes ---- */
 
 /* MR_API_COUNT: no endpoint, nothing to restrict. */
-static enum mr_api rest_api(mr_str path)
-{
-    struct mr_oip_path p = mr_oip_path_parse(path);
-
-    switch (p.route) {
-    case MR_ROUTE_LIVE:
-    case MR_ROUTE_READY:
-    case MR_ROUTE_MODEL_READY: return MR_API_HEALTH;
-    case MR_ROUTE_DOCS:
-    case MR_ROUTE_SERVER_METADATA:
-    case MR_ROUTE_MODEL_METADATA: return MR_API_METADATA;
-    case MR_ROUTE_MODEL_INFER:
-    case MR_ROUTE_MODEL_GENERATE:
-    case MR_ROUTE_MODEL_GENERATE_STREAM: return MR_API_INFERENCE;
-    case MR_ROUTE_SYSTEM_SHM:
-    case MR_ROUTE_CUDA_SHM: return MR_API_SHARED_MEMORY;
-    case MR_ROUTE_MODEL_CONFIG: return MR_API_MODEL_CONFIG;
-    case MR_ROUTE_MODEL_VERSIONS:
-    case MR_ROUTE_REPO_LABEL:
-    case MR_ROUTE_REPO_ROLLBACK:
-    case MR_ROUTE_REPO_RECORD:
-    case MR_ROUTE_REPO_INDEX:
-    case MR_ROUTE_REPO_LOAD:
-    case MR_ROUTE_REPO_UNLOAD: return MR_API_MODEL_REPOSITORY;
-    case MR_ROUTE_MODEL_STATS:
-    case MR_ROUTE_ALL_STATS: return MR_API_STATISTICS;
-    case MR_ROUTE_TRACE:
-    case MR_ROUTE_MODEL_TRACE: return MR_API_TRACE;
-    case MR_ROUTE_LOGGING: return MR_API_LOGGING;
-    case MR_ROUTE_NONE: break;
-    }
-    return MR_API_COUNT;
-}
-
 static enum mr_api grpc_api(mr_str path)
 {
     static const struct {
@@ -216,20 +182,23 @@ static bool refuse_foreign(struct mr_server *s, struct mr_call *call)
     return true;
 }
 
-bool serve_refuse_restricted(struct mr_server *s, struct mr_call *call)
+bool serve_has_restrictions(const struct mr_server *s)
+{
+    return s->options.http_restricted.is_any || s->options.grpc_restricted.is_any;
+}
+
+bool serve_refuse_restricted(struct mr_server *s, struct mr_call *call, enum mr_api rest_api)
 {
     const struct mr_restrictions *r =
         call->is_grpc ? &s->options.grpc_restricted : &s->options.http_restricted;
     bool is_metrics = mr_call_listener_tag(call) == LISTEN_METRICS;
     enum mr_api api;
 
-    if (!s->options.http_restricted.is_any && !s->options.grpc_restricted.is_any)
-        return false;
     if (is_metrics)
         r = &s->options.http_restricted; /* whatever is asked there, the answer is the metrics */
     else if (refuse_foreign(s, call))
         return true;
-    api = is_metrics ? MR_API_METRICS : call->is_grpc ? grpc_api(call->path) : rest_api(call->path);
+    api = is_metrics ? MR_API_METRICS : call->is_grpc ? grpc_api(call->path) : rest_api;
     if (api == MR_API_COUNT || !r->of[api].header[0] ||
         mr_restriction_allows(&r->of[api], mr_call_header(call, r->of[api].header)))
         return false;

@@ -173,8 +173,9 @@ bool serve_is_ready(struct mr_server *s);
 extern const struct mr_http_handler serve_handler;
 
 /* restrict.c */
-/* Judge a call by its head. True: it was refused and is gone. */
-bool serve_refuse_restricted(struct mr_server *s, struct mr_call *call);
+bool serve_has_restrictions(const struct mr_server *s);
+/* Judge a call by its head; rest_api is the class of a REST path. True: it was refused and is gone. */
+bool serve_refuse_restricted(struct mr_server *s, struct mr_call *call, enum mr_api rest_api);
 /* Such a header is for the server alone, models do not get it. */
 bool serve_is_secret_header(const struct mr_server *s, mr_str lower_name);
 
@@ -233,17 +234,21 @@ void infer_log_failure(const struct serve_infer *si);
 void infer_refuse(struct serve_infer *si, int status);
 const char *infer_protocol_name(enum mr_infer_protocol protocol);
 
-/* rest_*.c */
+/* rest_*.c: the handlers of REST routes (http/routes.c) */
 void rest_generate(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void rest_generate_stream(struct mr_server *s, struct mr_call *call,
+                          const struct mr_oip_path *path);
 void rest_infer(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
-void rest_live(struct mr_server *s, struct mr_call *call);
-void rest_ready(struct mr_server *s, struct mr_call *call);
-void rest_server_metadata(struct mr_server *s, struct mr_call *call);
+void rest_live(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void rest_ready(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void rest_server_metadata(struct mr_server *s, struct mr_call *call,
+                          const struct mr_oip_path *path);
 void rest_model_metadata(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_model_ready(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_model_config(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
-void rest_stats(struct mr_server *s, struct mr_call *call, mr_str model, mr_str version);
-void rest_index(struct mr_server *s, struct mr_call *call);
+/* Of all models where the path has none. */
+void rest_stats(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void rest_index(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_load(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_unload(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_label(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
@@ -255,8 +260,9 @@ struct mr_json;
 bool rest_begin_body(struct mr_call *call, struct mr_json *out, struct mr_err *err);
 /* A version in JSON, as text or as a number. */
 int rest_parse_version(struct mr_json *j, mr_str *out);
-void rest_logging(struct mr_server *s, struct mr_call *call);
-void rest_docs(struct mr_call *call, const struct mr_oip_path *path);
+void rest_logging(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void rest_docs(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void rest_openapi(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_metrics(struct mr_server *s, struct mr_call *call);
 
 /* meta.c: facts that both protocols tell */

@@ -250,43 +250,16 @@ int mr_oip_pb_decode_response(mr_bytes message, const struct mr_oip_limits *limi
  *  large", MR_E_INTERNAL (bytes do not fit the shape), MR_E_EXHAUSTED. */
 int mr_oip_classify(const struct mr_oip_tensor *in, struct mr_arena *arena, struct mr_tensor *out,
                     struct mr_err *err);
-/** A "/v2/..." path cut into parts; slices of the path. kind tells which route. */
-enum mr_oip_route {
-    MR_ROUTE_NONE = 0,
-    MR_ROUTE_SERVER_METADATA,
-    MR_ROUTE_LIVE,
-    MR_ROUTE_READY,
-    MR_ROUTE_MODEL_METADATA,
-    MR_ROUTE_MODEL_READY,
-    MR_ROUTE_MODEL_INFER,
-    MR_ROUTE_MODEL_GENERATE,
-    MR_ROUTE_MODEL_GENERATE_STREAM,
-    MR_ROUTE_MODEL_CONFIG,
-    MR_ROUTE_MODEL_STATS,
-    MR_ROUTE_MODEL_VERSIONS, /* ours */
-    MR_ROUTE_MODEL_TRACE,
-    MR_ROUTE_ALL_STATS,
-    MR_ROUTE_REPO_INDEX,
-    MR_ROUTE_REPO_LOAD,
-    MR_ROUTE_REPO_UNLOAD,
-    MR_ROUTE_REPO_LABEL,    /* ours */
-    MR_ROUTE_REPO_ROLLBACK, /* ours */
-    MR_ROUTE_REPO_RECORD,   /* ours */
-    MR_ROUTE_SYSTEM_SHM,
-    MR_ROUTE_CUDA_SHM,
-    MR_ROUTE_TRACE,
-    MR_ROUTE_LOGGING,
-    MR_ROUTE_DOCS /* ours */
-};
+/** The variable parts of a REST path, slices of it; "" where it has none. */
 struct mr_oip_path {
-    enum mr_oip_route route;
     mr_str model;
-    mr_str version;    /* "" when not given */
-    mr_str repository; /* "" when not given */
-    mr_str region;     /* shared memory */
-    mr_str action;     /* shared memory: status, register, unregister; docs: "" or openapi.json */
+    mr_str version; /* a number, or a label: it begins with a letter or '_' */
+    mr_str repository;
+    mr_str region; /* of shared memory */
 };
-/** Full match, no trailing slash, no percent-decoding. */
-struct mr_oip_path mr_oip_path_parse(mr_str path);
+/** True if the whole path has the form of the pattern, as in "/v2/models/{model}[/versions/{version}]/infer":
+ * {NAME} is one segment, not empty, for the member of that name; [...] may be left out. Nothing is percent-decoded,
+ * and a query must have been cut off before. *out is written in any case, and its parts are "" on false. */
+bool mr_oip_path_match(const char *pattern, mr_str path, struct mr_oip_path *out);
 
 #endif

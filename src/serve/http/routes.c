@@ -1,0 +1,117 @@
+/* The table of the REST endpoints: Triton's, and our own. A test holds openapi.json against it. */
+#include "routes_priv.h"
+
+#define MODEL      "/v2/models/{model}[/versions/{version}]"
+#define REPOSITORY "/v2/repository[/{repository}]"
+#define SYSTEM_SHM "/v2/systemsharedmemory[/region/{region}]"
+#define CUDA_SHM   "/v2/cudasharedmemory[/region/{region}]"
+
+static void no_region(struct mr_call *call, const char *kind, mr_str region)
+{
+    if (region.len)
+        reply_error_text(call, MR_E_NOT_FOUND, "Unable to find %s shared memory region: '%.*s'",
+                         kind, MR_STR_ARG(mr_str_sub(region, 0, 200)));
+    else
+        reply_json(call, 200, MR_STR("[]"));
+}
+
+static void system_shm_status(struct mr_server *s, struct mr_call *call,
+                              const struct mr_oip_path *path)
+{
+    (void)s;
+    no_region(call, "system", path->region);
+}
+
+static void cuda_shm_status(struct mr_server *s, struct mr_call *call,
+                            const struct mr_oip_path *path)
+{
+    (void)s;
+    no_region(call, "cuda", path->region);
+}
+
+static void shm_change(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
+{
+    (void)s, (void)path;
+    reply_error_text(call, MR_E_UNSUPPORTED,
+                     "Client shared memory is disabled: the shared-memory extension is not "
+                     "available in this version");
+}
+
+static void trace_setting(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
+{
+    (void)s, (void)path;
+    reply_error_text(call, MR_E_UNSUPPORTED,
+                     "the trace extension is not available in this version");
+}
+
+/* The first row that fits counts: what is asked most stands first, and /v2/models/stats before a model of that name. */
+static const struct rest_route routes[] = {
+    {MODEL "/infer", REST_POST, REST_TENSORS, MR_API_INFERENCE, rest_infer},
+    {"/v2/health/live", REST_GET, REST_SMALL, MR_API_HEALTH, rest_live},
+    {"/v2/health/ready", REST_GET, REST_SMALL, MR_API_HEALTH, rest_ready},
+    {MODEL "/generate", REST_POST, REST_DATA, MR_API_INFERENCE, rest_generate},
+    {MODEL "/generate_stream", REST_POST, REST_DATA, MR_API_INFERENCE, rest_generate_stream},
+    {MODEL "/ready", REST_GET, REST_SMALL, MR_API_HEALTH, rest_model_ready},
+    {MODEL "/config", REST_GET, REST_SMALL, MR_API_MODEL_CONFIG, rest_model_config},
+    {MODEL "/stats", REST_GET, REST_SMALL, MR_API_STATISTICS, rest_stats},
+    {"/v2/models/stats", REST_GET, REST_SMALL, MR_API_STATISTICS, rest_stats},
+    {MODEL, REST_GET, REST_SMALL, MR_API_METADATA, rest_model_metadata},
+    {"/v2/models/{model}/versions", REST_GET, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_versions},
+    {"/v2/models/{model}/trace/setting", REST_GET | REST_POST, REST_SMALL, MR_API_TRACE,
+     trace_setting},
+    {"/v2", REST_GET, REST_SMALL, MR_API_METADATA, rest_server_metadata},
+    {"/v2/docs", REST_GET, REST_SMALL, MR_API_METADATA, rest_docs},
+    {"/v2/docs/openapi.json", REST_GET, REST_SMALL, MR_API_METADATA, rest_openapi},
+    {"/v2/logging", REST_GET | REST_POST, REST_SMALL, MR_API_LOGGING, rest_logging},
+    {"/v2/trace/setting", REST_GET | REST_POST, REST_SMALL, MR_API_TRACE, trace_setting},
+    {REPOSITORY "/index", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_index},
+    {REPOSITORY "/models/{model}/load", REST_POST, REST_DATA, MR_API_MODEL_REPOSITORY, rest_load},
+    {REPOSITORY "/models/{model}/unload", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY,
+     rest_unload},
+    {REPOSITORY "/models/{model}/label", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY,
+     rest_label},
+    {REPOSITORY "/models/{model}/rollback", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY,
+     rest_rollback},
+    {REPOSITORY "/models/{model}/record-warmup", REST_GET | REST_POST, REST_SMALL,
+     MR_API_MODEL_REPOSITORY, rest_record},
+    {SYSTEM_SHM "/status", REST_GET, REST_SMALL, MR_API_SHARED_MEMORY, system_shm_status},
+    {SYSTEM_SHM "/register", REST_POST, REST_SMALL, MR_API_SHARED_MEMORY, shm_change},
+    {SYSTEM_SHM "/unregister", REST_POST, REST_SMALL, MR_API_SHARED_MEMORY, shm_change},
+    {CUDA_SHM "/status", REST_GET, REST_SMALL, MR_API_SHARED_MEMORY, cuda_shm_status},
+    {CUDA_SHM "/register", REST_POST, REST_SMALL, MR_API_SHARED_MEMORY, shm_change},
+    {CUDA_SHM "/unregister", REST_POST, REST_SMALL, MR_API_SHARED_MEMORY, shm_change},
+};
+
+const struct rest_route *rest_route_find(mr_str path, struct mr_oip_path *out)
+{
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
+        if (mr_oip_path_match(routes[i].pattern, path, out))
+            return &routes[i];
+    return NULL;
+}
+
+bool rest_route_allows(const struct rest_route *route, mr_str method)
+{
+    if (mr_str_eq_c(method, "GET") || mr_str_eq_c(method, "HEAD"))
+        return route->methods & REST_GET;
+    return mr_str_eq_c(method, "POST") && (route->methods & REST_POST);
+}
+
+void rest_refuse_method(struct mr_call *call, const struct rest_route *route)
+{
+    static const mr_str allowed[] = {
+        [REST_GET] = MR_STR_INIT("GET, HEAD"),
+        [REST_POST] = MR_STR_INIT("POST"),
+        [REST_GET | REST_POST] = MR_STR_INIT("GET, HEAD, POST"),
+    };
+    static const mr_str body = MR_STR_INIT("{\"error\":\"Method Not Allowed\"}");
+    const struct mr_header headers[] = {
+        {MR_STR("content-type"), MR_STR("application/json")},
+        {MR_STR("allow"), allowed[route->methods]},
+    };
+    const struct mr_piece piece = {body.ptr, body.len, NULL};
+    const struct mr_reply reply = {
+        .status = 405, .headers = headers, .header_count = 2, .pieces = &piece, .piece_count = 1};
+
+    mr_call_reply(call, &reply);
+}
