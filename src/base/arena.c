@@ -1,11 +1,10 @@
 /* The bump allocator.
  *
- * Chunks hang in a list, newest first; the last is the first one made, kept over resets. `pos` and
- * `end` bound the free room of the newest ordinary chunk. An allocation that is large against a
- * chunk gets a chunk of its own, listed but never bumped in, so that the room left in the ordinary
- * chunk stays in use. Every chunk, header included, is counted in `used`.
+ * Chunks form a list, newest first; the last one is the first one made, which resets keep. `pos` and `end` bound the
+ * free room of the newest ordinary chunk. An allocation that is large compared with a chunk gets a chunk of its own,
+ * so that the room left in the ordinary chunk stays in use. Every chunk, header included, is counted in `used`.
  *
- * In an ASan build free room is poisoned and each allocation has a poisoned gap behind it. */
+ * In an ASan build free room is poisoned and each allocation is followed by a poisoned gap. */
 #include "base/arena.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* What the files of `base` share among themselves, and what only its tests may reach. */
+/* Shared by the files of `base` and its tests. Private. */
 #ifndef MR_BASE_PRIV_H
 #define MR_BASE_PRIV_H
 
@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-/* Memory that is ours but that nobody may touch now; nothing outside an ASan build. */
+/* Marks memory as not accessible. No effect outside an ASan build. */
 #ifdef MR_WITH_ASAN
 #    include <sanitizer/asan_interface.h>
 #    define MR_POISON(ptr, bytes)   ASAN_POISON_MEMORY_REGION((ptr), (bytes))
@@ -24,13 +24,13 @@ bool mr_mem_must_fail(void);
 /** NULL without memory; not zeroed; align a power of two. Free with mr_free. */
 void *mr_mem_try_aligned(size_t align, size_t bytes);
 
-/** Thread: the owner of `slot`, about to give it back. Its small blocks go to the shared cache. */
+/** Moves the slot's small blocks to the shared cache. Thread: the owner of `slot`, before it releases it. */
 void mr_pool_slot_end(unsigned slot);
 
 /** Bytes of the well-formed UTF-8 sequence that `s` begins with; 0 when it begins with none. */
 size_t mr_utf8_step(mr_str s);
 
-/** Length of `s` without a UTF-8 sequence that its end has cut off. */
+/** Length of `s` without an incomplete UTF-8 sequence at its end. */
 size_t mr_utf8_whole(mr_str s);
 
 /** CPUs that a cgroup's cpu.max ("max 100000", "150000 100000") allows, rounded up; 0 = no limit
@@ -39,7 +39,7 @@ unsigned mr_cpu_quota_parse(mr_str text);
 /** The smallest of these of the cgroup `path` ("/a/b") below `root` and of its parents. */
 unsigned mr_cpu_quota_below(const char *root, mr_str path);
 
-/** The two ways of mr_crc32c. */
+/** The two implementations of mr_crc32c. */
 bool mr_crc32c_has_instruction(void);
 uint32_t mr_crc32c_by_instruction(uint32_t crc, const void *data, size_t len);
 uint32_t mr_crc32c_by_table(uint32_t crc, const void *data, size_t len);

@@ -1,5 +1,5 @@
-/* Growable bytes. The allocation is always one byte longer than `cap`, so that mr_buf_cstr can put
- * its NUL behind a buffer that is full to its maximum. Growth doubles, clipped to `max`. */
+/* Growable bytes. The allocation is always one byte longer than `cap`, so that mr_buf_cstr can append its NUL to a
+ * full buffer. Growth doubles, clipped to `max`. */
 #include "base/buf.h"
 
 #include <stdarg.h>

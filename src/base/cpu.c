@@ -1,6 +1,6 @@
-/* How many CPUs we may use: the affinity mask, and below that the quota of our cgroup (version 2)
- * and of its parents. A container with two CPUs' worth of quota on a machine of 64 that ran 64
- * threads would be throttled for most of every period, which is what ruins tail latency. */
+/* The number of CPUs that the process may use: the affinity mask, limited by the quota of its cgroup (version 2) and
+ * of its parents. With 64 threads on a machine of 64 CPUs and a quota of two, a container would be throttled for most
+ * of every period, which ruins tail latency. */
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>

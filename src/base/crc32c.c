@@ -1,5 +1,5 @@
 /* CRC-32C: polynomial 0x1EDC6F41, reflected, complemented before and after. x86-64 has an instruction for
- * it (SSE4.2); elsewhere eight tables take eight bytes a step, made by the first call. */
+ * it (SSE4.2); elsewhere eight tables, built by the first call, process eight bytes a step. */
 #include "base/crc32c.h"
 
 #include <pthread.h>

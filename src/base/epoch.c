@@ -20,8 +20,8 @@
 #define POLL_FIRST_NS (50 * MR_NS_PER_US)
 #define POLL_MOST_NS  MR_NS_PER_MS
 
-/* ThreadSanitizer does not model fences, and gcc says so; nothing here relies on it to: each race
- * that it can see is ordered by the acquire and release accesses too. */
+/* ThreadSanitizer does not model fences, and gcc warns of it. The warning does not matter here: the acquire and
+ * release accesses also order every race that it can see. */
 #if defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #    pragma GCC diagnostic ignored "-Wtsan"
 #endif
@@ -54,7 +54,7 @@ void mr_epoch_quiesce(struct mr_epoch *e)
     /* Acquire: pairs with the increment in mr_epoch_wait. */
     uint64_t now = atomic_load_explicit(&e->now, memory_order_acquire);
 
-    /* In the usual case nothing has changed and nothing is written. */
+    /* Usually nothing has changed, and nothing is written. */
     if (atomic_load_explicit(seen, memory_order_relaxed) != now) {
         /* Release: pairs with the acquire in is_past. */
         atomic_store_explicit(seen, now, memory_order_release);

@@ -1,5 +1,4 @@
-/* The fine histogram. As base/hist.c, with 1024 buckets per power of two: a bucket's width is at most a
- * thousandth of its values. */
+/* As base/hist.c, with 1024 buckets per power of two: a bucket's width is at most a thousandth of its values. */
 #include "base/fine_hist.h"
 
 #include <string.h>

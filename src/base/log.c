@@ -1,15 +1,13 @@
 /* The log.
  *
  * A line is formatted on the caller's stack and written by one write(2) to a file opened O_APPEND,
- * so that lines of many threads (and of a process that shares the file) do not mix and there is no
- * lock on the way. A disabled level costs one relaxed load. What is in a line can come from
- * anywhere, so control characters and broken UTF-8 are escaped: a peer can neither forge a line nor
- * steer a terminal.
+ * so that lines of many threads (and of a process that shares the file) do not mix, without a lock. A disabled level
+ * costs one relaxed load. The content of a line is not trusted: control characters and broken UTF-8 are escaped, so
+ * that a peer can neither forge a line nor control a terminal.
  *
- * Changing the file: the first file gets a descriptor of its own; later ones are put onto the same
- * number by dup3, which is atomic, so that a thread in the middle of a write never meets a closed
- * or foreign descriptor. Setting the same path again reopens it (rotation). Paths are kept for the
- * life of the process, because mr_log_file hands them out.
+ * Changing the file: the first file gets a descriptor of its own; later ones replace it under the same number by
+ * dup3, which is atomic, so that a thread in the middle of a write never uses a closed or foreign descriptor. Setting
+ * the same path again reopens it (rotation). Paths are never freed, as mr_log_file returns them.
  *
  * The mutex guards the change of file only. */
 #include "base/log.h"
@@ -34,7 +32,7 @@
 #define MESSAGE_BYTES    2048
 /* Escapes make a message up to six times as long; past this it is cut. */
 #define BODY_BYTES ((size_t)MESSAGE_BYTES * 3)
-/* What comes behind the message always fits. */
+/* The tail after the message always fits. */
 #define TAIL_BYTES       ((size_t)512)
 #define QUOTE_INPUT_MOST 200
 
@@ -47,7 +45,7 @@ static _Atomic bool is_enabled[4] = {true, true, true, false};
 static _Atomic unsigned verbose;
 static _Atomic int log_format;
 static _Atomic int log_fd = STDERR_FILENO;
-/* The file ends in a part of a line: its disk was full. Relaxed: a newline more or less is no harm. */
+/* The file ends with part of a line, as its disk was full. Relaxed: a newline more or less does no harm. */
 static _Atomic bool is_torn;
 static _Atomic(const char *) log_path;
 static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -56,7 +54,7 @@ static struct path *paths;
 
 /* ---- settings ------------------------------------------------------------------------------- */
 
-/* Levels can come from a backend. */
+/* Levels may come from a backend. */
 static unsigned known_level(unsigned level)
 {
     return MR_MIN(level, (unsigned)MR_LOG_DEBUG);
@@ -107,7 +105,7 @@ const char *mr_log_format_name(enum mr_log_format format)
     return names[format];
 }
 
-/* Under the lock. A copy of the path that lives as long as the process. */
+/* Under the lock. A copy of the path that is never freed. */
 static const char *path_keep(const char *text)
 {
     for (struct path *p = paths; p; p = p->next) {
@@ -155,7 +153,7 @@ int mr_log_set_file(const char *path, struct mr_err *err)
         atomic_store_explicit(&log_path, NULL, memory_order_release);
         atomic_store_explicit(&log_fd, STDERR_FILENO, memory_order_release);
         if (own_fd >= 0) {
-            /* Lets go of the file, while a writer that has just read the number still has one. */
+            /* Closes the file; a writer that has just read the number still has a valid descriptor. */
             dup3(STDERR_FILENO, own_fd, O_CLOEXEC);
         }
     }
@@ -172,8 +170,7 @@ const char *mr_log_file(void)
 
 /* ---- a line --------------------------------------------------------------------------------- */
 
-/* A fixed room that drops what does not fit. `end` holds the message back from the tail's room,
- * which ends at `full`. */
+/* A fixed buffer that drops text that does not fit. The message may use it up to `end`, the tail up to `full`. */
 struct line {
     char *at;
     char *end;
@@ -203,7 +200,7 @@ static void line_u64(struct line *l, uint64_t v)
 
 enum escape { ESCAPE_TEXT, ESCAPE_QUOTED, ESCAPE_JSON };
 
-/* How the character of n bytes at p is to be written, in out; "" when as it is. */
+/* Sets out to the escape for the character of n bytes at p; "" if it needs none. */
 static void escape_char(enum escape kind, const char *p, size_t n, char out[8])
 {
     unsigned c = (unsigned char)p[0];
@@ -226,7 +223,7 @@ static void escape_char(enum escape kind, const char *p, size_t n, char out[8])
     }
 }
 
-/* Append `s` escaped; stops where the next character does not fit. Returns what is left of it. */
+/* Append `s` escaped; stops where the next character does not fit. Returns the rest of `s`. */
 static mr_str line_escaped(struct line *l, enum escape kind, mr_str s)
 {
     while (s.len > 0) {
@@ -279,7 +276,7 @@ const char *mr_wall_text(int64_t wall_ns, char out[32])
     return out;
 }
 
-/* May this line go out? *out_dropped: lines that were held back in the windows before it. */
+/* True if the line may be written. *out_dropped: lines dropped in earlier windows. */
 static bool site_admits(struct mr_log_site *site, uint32_t *out_dropped)
 {
     int64_t now = mr_now_ns();
@@ -289,8 +286,7 @@ static bool site_admits(struct mr_log_site *site, uint32_t *out_dropped)
     if (!site) {
         return true;
     }
-    /* Relaxed: only numbers, and a line more or less where two threads meet at a window's edge is
-     * no harm. */
+    /* Relaxed: only numbers, and a line more or less when two threads meet at a window's edge does no harm. */
     begin = atomic_load_explicit(&site->window_ns, memory_order_relaxed);
     if (begin == 0 || now - begin >= WINDOW_NS) {
         if (atomic_compare_exchange_strong_explicit(&site->window_ns, &begin, now,
@@ -311,14 +307,14 @@ struct event {
     enum mr_log_level level;
     const char *where;
     const char *name;
-    const char *fmt; /* that made the message */
+    const char *fmt; /* of the message */
     mr_str message;
     bool is_cut; /* the message was longer */
     uint32_t dropped;
     enum mr_log_format format; /* read once: it may change while the line is written */
 };
 
-/* Append the message, cut if it has to be, and open the room for the tail. */
+/* Appends the message, cut if necessary, and opens the room for the tail. */
 static void line_message(struct line *l, enum escape kind, const struct event *e)
 {
     mr_str rest = line_escaped(l, kind, e->message);
@@ -383,7 +379,7 @@ static void line_triton(struct line *l, const struct event *e)
     line_c(l, "\"\n");
 }
 
-/* The value of a pair at the front of *io_rest, taken off. False: it has no end there. */
+/* Cuts the value of a pair off the front of *io_rest. False: it has no end. */
 static bool value_take(mr_str *io_rest, mr_str *out)
 {
     const char *p = io_rest->ptr;
@@ -405,7 +401,7 @@ static bool value_take(mr_str *io_rest, mr_str *out)
     return true;
 }
 
-/* A number in JSON, which "nan" and "" are not. */
+/* True for a number in JSON; "nan" and "" are none. */
 static bool is_number(mr_str s)
 {
     size_t i = s.len > 0 && s.ptr[0] == '-';
@@ -420,7 +416,7 @@ static bool is_number(mr_str s)
            s.ptr[s.len - 1] != '.';
 }
 
-/* What MR_LOG_STR has quoted, or a format's own quotes around anything: its escapes as JSON's. */
+/* Appends text quoted by MR_LOG_STR or by the format, with its escapes turned into JSON's. */
 static void line_requoted(struct line *l, mr_str s)
 {
     mr_str rest = mr_str_sub(s, 1, s.len - 1);
@@ -464,9 +460,9 @@ static void line_value(struct line *l, mr_str value, bool is_numeric)
     }
 }
 
-/* The pairs that the format begins with become members; returns the free words behind them. Which keys there are is
- * read off the format, never off the message: what comes from outside makes no member. Pairs take at most half
- * of the line's room. */
+/* Turns the pairs at the beginning into members; returns the free words after them. The keys are read from the
+ * format, never from the message, so that outside data cannot add a member. Pairs take at most half of the line's
+ * room. */
 static mr_str line_members(struct line *l, const struct event *e)
 {
     const char *fmt = e->fmt;
@@ -530,7 +526,7 @@ static line_fn *const lines[MR_LOG_FORMATS] = {
     [MR_LOG_ISO8601] = line_triton,
 };
 
-/* How many bytes could be written. There is nobody to tell when it is not all of them. */
+/* Number of bytes written. An error cannot be reported anywhere. */
 static size_t write_all(int fd, const char *p, size_t n)
 {
     size_t at = 0;

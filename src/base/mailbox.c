@@ -1,6 +1,6 @@
-/* The mailbox: a stack that posters push onto (Treiber) and the receiver takes whole, then turns
- * round. Nobody pops single nodes, so there is no ABA problem. Only the post that finds the box
- * empty wakes: later posters know that the receiver has still to come, and it takes theirs too. */
+/* The mailbox: a stack onto which posters push (Treiber); the receiver takes it whole and reverses it. Single nodes
+ * are never popped, so there is no ABA problem. Only the post that finds the box empty wakes: after that the receiver
+ * is on its way and will take later mails too. */
 #include "base/mailbox.h"
 
 void mr_mailbox_init(struct mr_mailbox *box, void (*wake)(void *ctx), void *ctx)
@@ -18,11 +18,11 @@ static void push(struct mr_mailbox *box, struct mr_mail *newest, struct mr_mail 
     do {
         oldest->next = head;
         /* Release: pairs with the acquire in mr_mailbox_drain, which then sees what the mails hold
-         * and their `next`. Pushes of others between the two are read-modify-writes and so keep
-         * the release sequence whole. */
+         * and their `next`. Pushes by others between the two are read-modify-writes and so continue the release
+         * sequence. */
     } while (!atomic_compare_exchange_weak_explicit(&box->head, &head, newest, memory_order_release,
                                                     memory_order_relaxed));
-    /* The mails may be gone by now; only the box may be touched. */
+    /* The mails may have been freed by now; only the box may be accessed. */
     if (!head && box->wake) {
         box->wake(box->wake_ctx);
     }
@@ -33,7 +33,7 @@ void mr_mailbox_post(struct mr_mailbox *box, struct mr_mail *mail)
     push(box, mail, mail);
 }
 
-/* Turn a chain that ends behind `last` (or at NULL) round; returns its new first. */
+/* Reverses a chain that ends after `last` (or at NULL); returns its new first. */
 static struct mr_mail *reverse(struct mr_mail *first, struct mr_mail *last)
 {
     struct mr_mail *done = NULL;
@@ -56,7 +56,7 @@ size_t mr_mailbox_drain(struct mr_mailbox *box)
 {
     size_t count = 0;
 
-    /* A look first: an exchange would take the cache line away from posters for nothing. */
+    /* A load first: an exchange would take the cache line from posters even if the box is empty. */
     if (!atomic_load_explicit(&box->head, memory_order_relaxed)) {
         return 0;
     }

@@ -23,7 +23,7 @@ static struct {
 static void draw_key(void)
 {
     mr_rng_system(siphash.key, sizeof siphash.key);
-    /* Pairs with the acquire in mr_hash: who sees 1 sees the key. */
+    /* Pairs with the acquire in mr_hash: a thread that sees 1 sees the key. */
     atomic_store_explicit(&siphash.is_ready, 1, memory_order_release);
 }
 
@@ -92,7 +92,7 @@ void mr_map_fini(struct mr_map *m)
     *m = (struct mr_map){0};
 }
 
-/* The slot of the key, or the empty one where it would go. The map is never full, so this ends. */
+/* The slot of the key, or the empty one where it would go. Ends, as the map is never full. */
 static struct mr_map_slot *slot_of(const struct mr_map *m, mr_str key, uint64_t hash)
 {
     size_t mask = m->cap - 1;
@@ -165,7 +165,7 @@ void *mr_map_remove(struct mr_map *m, mr_str key)
     mr_free((char *)found->key.ptr);
     m->len--;
 
-    /* Close the hole: whatever behind it is not nearer to its home than the hole moves into it. */
+    /* Closes the hole: a later entry moves into it unless its own home lies after the hole. */
     size_t mask = m->cap - 1;
     size_t hole = (size_t)(found - m->slots);
     for (size_t i = (hole + 1) & mask; m->slots[i].key.ptr; i = (i + 1) & mask) {

@@ -1,9 +1,8 @@
-/* Heap memory: malloc behind two policies.
+/* Heap memory: malloc with two policies.
  *
- * mr_alloc and its kin are for start-up, loading and small bookkeeping. Without memory they end the
- * process: there is no sensible way on, and an exit in one place is better than untested recovery
- * in a thousand. The try_ forms are for sizes that a peer had a say in; they return NULL, and tests
- * can make any of them fail (mr_mem_fail_after) to walk the paths behind that. */
+ * mr_alloc and its like are for start-up, loading and small bookkeeping. They end the process when memory is out: one
+ * exit is better than a thousand untested recoveries. The try_ forms are for sizes that a peer influences; they
+ * return NULL, and tests can let any of them fail (mr_mem_fail_after) to exercise the error paths. */
 #include "base/mem.h"
 
 #include <stdatomic.h>
@@ -13,7 +12,7 @@
 
 #include "base_priv.h"
 
-/* Allocations until one fails, 0 = off. Relaxed everywhere: it orders nothing. */
+/* Allocations until one fails, 0 = off. Relaxed: it orders nothing. */
 static _Atomic uint64_t fail_countdown;
 
 void mr_mem_fail_after(uint64_t n)

@@ -1,9 +1,9 @@
 /* Options, the part that finds values: command line, environment, and the order among them.
  *
  * Nothing is stored while the sources are read. Each value found becomes an option_given; then the
- * defaults are stored and all given values are applied over them, lowest source first. So every value
- * is checked by the same code, and one that loses is checked too: a mistake in a config file shows at
- * once, not on the day when the command line stops hiding it. */
+ * defaults are stored and all given values are applied over them, lowest source first. So the same code checks every
+ * value, also an overridden one: a mistake in a config file shows at once, and not only when the command line no
+ * longer overrides it. */
 #include "base/options.h"
 
 #include <stdarg.h>
@@ -91,7 +91,7 @@ const char *mr_nearest_word(mr_str word, const char *const *words)
 
     for (; *words; words++) {
         size_t distance = mr_str_distance(word, mr_str_c(*words));
-        /* A word typed halfway is a better guess than a short word that happens to be near. */
+        /* The beginning of a word is a better guess than a short word that happens to be near. */
         if (word.len >= 3 && mr_str_starts(mr_str_c(*words), word)) {
             distance = MR_MIN(distance, (size_t)1);
         }
@@ -151,7 +151,7 @@ static void give_arg(struct arg_scan *s, const struct mr_option *row, const char
     MR_VEC_PUSH(&s->out->list, given);
 }
 
-/* The value in the next argument, or NULL. A bool takes it only if it cannot be anything else. */
+/* The value in the next argument, or NULL. For a bool only if it is the text of a bool. */
 static const char *next_value(struct arg_scan *s, const struct mr_option *row)
 {
     bool ignored;
@@ -164,7 +164,7 @@ static const char *next_value(struct arg_scan *s, const struct mr_option *row)
         (s->o->max_args || !mr_option_bool(mr_str_c(text), &ignored))) {
         return NULL;
     }
-    /* "--model-repository --http-port 0" has forgotten something, so an option is no value. */
+    /* In "--model-repository --http-port 0" a value is missing: an option is never a value. */
     if (text[0] == '-' && text[1] == '-') {
         return NULL;
     }
@@ -251,7 +251,7 @@ static int scan_args(struct mr_options *o, int argc, char *const *argv, struct o
 
 /* ---- environment ---- */
 
-/* "http-port" is HTTP_PORT behind the prefix. */
+/* "http-port" is HTTP_PORT after the prefix. */
 static bool is_variable_of(const char *p, const struct mr_option *row)
 {
     const char *q = row->name;
@@ -277,8 +277,7 @@ static const struct mr_option *find_variable(const struct mr_options *o, const c
     return NULL;
 }
 
-/* Other programs may use the prefix too, so a variable that fits no option is only remarked on when
- * it looks like a slip. */
+/* Other programs may use the prefix too, so an unknown variable causes a warning only if it resembles an option. */
 static void warn_variable(struct mr_options *o, mr_str name)
 {
     char lower[64];
@@ -335,7 +334,7 @@ static void scan_environment(struct mr_options *o, char *const *env, struct opti
     }
 }
 
-/* ---- config files named by the two above ---- */
+/* ---- config files named by the command line or the environment ---- */
 
 static int read_files(struct mr_options *o, const struct option_givens *named,
                       struct option_givens *out, struct mr_err *err)
@@ -437,7 +436,7 @@ static int apply_defaults(struct mr_options *o, struct mr_err *err)
     return MR_OK;
 }
 
-/* Lists are handed over at the end, when their arrays have stopped moving. */
+/* Lists are stored at the end, when their arrays no longer move. */
 static void hand_over_lists(struct mr_options *o)
 {
     for (size_t i = 0; i < o->count; i++) {

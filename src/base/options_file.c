@@ -1,5 +1,5 @@
-/* Options, the config file: `name = value` lines. Nothing else, on purpose: what can be said on a
- * command line can be said here by the same names, and the other way round. */
+/* Options, the config file: `name = value` lines. The file has exactly the options of the command line, by the same
+ * names. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -32,7 +32,7 @@ static int slurp(const char *path, struct mr_buf *out, struct mr_err *err)
     return MR_OK;
 }
 
-/* Without a comment that begins behind blanks, outside of quotes. */
+/* The line without its comment, which begins after blanks, outside of quotes. */
 static mr_str strip_comment(mr_str line)
 {
     bool quoted = false;
@@ -65,7 +65,7 @@ static int unquote(mr_str *io_value, const char *where, struct mr_err *err)
     return MR_OK;
 }
 
-/* ---- what a line is for ---- */
+/* ---- the program that a line is for ---- */
 
 static const struct mr_option *sibling_find(const struct mr_options *o, mr_str name)
 {
@@ -94,7 +94,8 @@ static int row_find(const struct mr_options *o, const char *where, mr_str name,
     return MR_OK;
 }
 
-/* *out: only the sibling knows the name, or takes the value. One that neither takes is an error when it is applied. */
+/* *out: only the sibling has the name or accepts the value. A value that neither accepts is an error when it is
+ * applied. */
 static int sibling_look(const struct mr_options *o, const struct option_given *g, bool *out,
                         struct mr_err *err)
 {
@@ -118,7 +119,7 @@ struct file_scan {
     struct option_givens *out;
     const char *path;
     mr_str rest;
-    unsigned number; /* of the line that was taken last */
+    unsigned number; /* of the last line read */
 };
 
 static bool line_next(struct file_scan *s, mr_str *out)

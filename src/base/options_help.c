@@ -1,4 +1,4 @@
-/* Options, the part that talks: --help and --dump-options, both made from the table alone. */
+/* Options, the output: --help and --dump-options, both generated from the table. */
 #include <stdio.h>
 
 #include "options_priv.h"
@@ -47,8 +47,7 @@ static void describe(const struct mr_option *row, struct mr_buf *out)
     for (int i = 0; row->choices && row->choices[i]; i++) {
         mr_buf_printf(out, "%s%s", i ? ", " : "", row->choices[i]);
     }
-    const bool is_switch =
-        row->kind == MR_OPTION_BOOL; /* put_row shows the value that has an effect */
+    const bool is_switch = row->kind == MR_OPTION_BOOL; /* put_row shows the other value */
     if (row->fallback && row->fallback[0] && !is_switch) {
         mr_buf_printf(out, "%sdefault %s", out->len > open ? "; " : "", row->fallback);
     }
@@ -58,7 +57,7 @@ static void describe(const struct mr_option *row, struct mr_buf *out)
         const size_t range = out->len;
         mr_option_range(row, out);
         if (out->len == range && !is_first) {
-            out->len -= 2; /* any number from 0 on: nothing to tell */
+            out->len -= 2; /* any number from 0: no range to show */
         }
     }
     if (row->kind == MR_OPTION_LIST) {
@@ -84,7 +83,7 @@ static void put_row(const struct mr_option *row, struct mr_buf *out)
     if (row->kind != MR_OPTION_BOOL) {
         mr_buf_printf(out, " %s", row->value ? row->value : "VALUE");
     } else if (row->fallback && strcmp(row->fallback, "true") == 0) {
-        MR_BUF_LIT(out, "[=false]"); /* on unless this is said */
+        MR_BUF_LIT(out, "[=false]"); /* on by default */
     }
     if (out->len - start >= HELP_COLUMN - 1) {
         mr_buf_char(out, '\n');
@@ -107,7 +106,7 @@ static void put_group(const struct mr_option *row, struct mr_buf *out)
     }
 }
 
-/* The names that exist for the sake of others' command lines, in one paragraph. */
+/* The options that exist for compatibility only, in one paragraph. */
 static void put_names(const struct mr_options *o, uint32_t flag, const char *title,
                       struct mr_buf *out)
 {
@@ -153,7 +152,7 @@ static const char *source_text(const struct mr_option_state *s)
     return "default";
 }
 
-/* A value of several lines ends with one where no comment may be. */
+/* The last line of a value of several lines cannot hold a comment. */
 static bool takes_lines(const struct mr_option *row, const char *text)
 {
     mr_str s = mr_str_c(text);
@@ -183,7 +182,7 @@ static void dump_row(const struct mr_option *row, const struct mr_option_state *
 {
     for (size_t i = 0; i < state->texts.len; i++) {
         size_t start = out->len;
-        /* The file itself cannot be named in a file: a note, so that the dump reads back. */
+        /* A config file cannot name a config file: a comment, so that the dump can be read as one. */
         mr_buf_printf(out, "%s%s = ", row->flags & MR_OPTION_CONFIG ? "# " : "", row->name);
         put_value(row, state->texts.at[i], out);
         if (takes_lines(row, state->texts.at[i])) {
@@ -206,7 +205,7 @@ void mr_options_dump(const struct mr_options *o, struct mr_buf *out)
     for (size_t i = 0; i < o->count; i++) {
         const struct mr_option *row = &o->table[i];
         uint32_t hidden = MR_OPTION_REFUSED | MR_OPTION_CLI_ONLY;
-        /* An option without effect is worth a line only when somebody set it. */
+        /* An option without effect is shown only if it was set. */
         bool idle =
             (row->flags & MR_OPTION_IGNORED) && o->states[i].source == MR_OPTION_FROM_DEFAULT;
         if (row->kind == MR_OPTION_GROUP) {

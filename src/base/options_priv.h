@@ -1,10 +1,10 @@
-/* What the files of the option parser share. */
+/* Shared by the files of the option parser. Private. */
 #ifndef MR_BASE_OPTIONS_PRIV_H
 #define MR_BASE_OPTIONS_PRIV_H
 
 #include "base/options.h"
 
-/* One value as it was found, before it is looked at. Strings are borrowed or owned by the options. */
+/* One value as given, not yet checked. Strings are borrowed or owned by the options. */
 struct option_given {
     const struct mr_option *row;
     const char *text;
@@ -33,10 +33,10 @@ int mr_option_store(const struct mr_option *row, void *target, const char *label
                     struct mr_err *err);
 /** true, on, 1, false, off, 0 in any case, as Triton's options take them. False: none of these. */
 bool mr_option_bool(mr_str text, bool *out);
-/** "0 to 65535", "0 s to 1 h"; empty when the row has no bounds worth telling. */
+/** "0 to 65535", "0 s to 1 h"; empty when the row has no bounds worth showing. */
 void mr_option_range(const struct mr_option *row, struct mr_buf *out);
 
-/** Append what the config file says. */
+/** Appends the values of the config file. */
 int mr_option_read_file(struct mr_options *o, const char *path, struct option_givens *out,
                         struct mr_err *err);
 

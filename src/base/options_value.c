@@ -1,5 +1,5 @@
-/* Options, the part that understands values: text to bool, number, size, duration, choice, each with
- * its range, and the sentence that says what would have been right. */
+/* Options, the values: text to bool, number, size, duration, choice, each with its range and an error that names the
+ * allowed values. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -47,7 +47,7 @@ static int64_t scale_of(const struct mr_option *row)
     return row->scale ? row->scale : 1;
 }
 
-/* What the member can hold at most, when it is not below 0. */
+/* The largest value that the member can hold. */
 static int64_t size_max(size_t size)
 {
     return size >= 8 ? INT64_MAX : (INT64_C(1) << (8 * size)) - 1;

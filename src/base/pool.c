@@ -6,33 +6,31 @@
  * Small blocks (up to 64 KiB; request bodies, most answers) live in per-thread caches that are
  * found by slot number: taking and giving back is a list operation on the thread's own cache line,
  * without a lock or a shared write. A block freed on another thread goes into that thread's cache.
- * Caches exchange half of their content with the shared cache when they run over or dry, so that a
- * thread that only takes and one that only gives back share the lock once per few blocks. A thread that
- * ends leaves its blocks to the shared cache; threads past the number of slots use that one alone.
+ * Caches exchange half of their content with the shared cache when they are full or empty, so that a thread that only
+ * takes and one that only gives back take the lock once per few blocks. The blocks of a thread that ends go to the
+ * shared cache; threads without a slot use that one alone.
  *
- * Larger blocks are cached in the shared lists under the mutex; against the time to fill such a
- * block that is nothing. When the shared cache is over its limit, the class that was not asked for
- * the longest gives up its blocks, so that a change of request sizes does not leave a cache full of
- * sizes that nobody wants.
+ * Larger blocks are cached in the shared lists under the mutex; compared with the time to fill such a block that is
+ * negligible. When the shared cache exceeds its limit, the least recently used class gives up its blocks, so that a
+ * change of request sizes does not leave a cache full of unused sizes.
  *
  * Counting: blocks above 64 KiB by one atomic add each. Small blocks twice: in the slot's
  * single-writer counters (or `slotless_out`) exactly, and in `small_held` (changed only under the mutex) including what
- * lies in thread caches. The budget is checked against the rough sum first and against the exact
- * one before anybody is refused. A small block from a thread cache is not checked: the memory is
- * there. Foreign memory that is counted is there as well: it may take the sum above the budget.
+ * lies in thread caches. The budget is checked against the rough sum first, and against the exact one before a
+ * refusal. A small block from a thread cache is not checked, as its memory is allocated already. So is foreign memory
+ * that is counted: it may take the sum above the budget.
  *
- * What lay in a cache all through the time between two calls of mr_block_age was too much: half of it
- * goes back, from the shared cache to the system at once, from a thread's to the shared one when the
- * thread next takes or gives a block. So a peak is forgotten within a few calls, and the memory of a
- * steady load is steady.
+ * Blocks that stayed in a cache from one call of mr_block_age to the next were not needed: half of them leave it,
+ * from the shared cache to the system at once, from a thread's to the shared one when the thread next takes or gives
+ * a block. So the memory of a peak is returned within a few calls, and that of a steady load is steady.
  *
- * A block that grows takes the cheaper way: little content is copied into a block that may come from the cache, much
- * keeps its pages, which are mapped elsewhere.
+ * A block grows in the cheaper way: little content is copied into another block, perhaps from the cache; much content
+ * keeps its pages, which are remapped.
  *
- * Memory: up to 64 KiB the header lies in front of the data in one heap allocation; above, the data
- * is a mapping of its own, which goes back to the system whole, and the header lies apart. From 2
- * MiB on the mapping is aligned for huge pages. From 32 MiB on a thread that lasts no longer than that gives it
- * back: without huge pages a gigabyte takes 90 ms (2026-11), and the thread that lets go may be a network loop.
+ * Memory: up to 64 KiB header and data are one heap allocation; above, the data is a mapping of its own, which is
+ * returned to the system whole, and the header is separate. From 2 MiB on the mapping is aligned for huge pages. From
+ * 64 MiB on a short-lived thread unmaps it: without huge pages a gigabyte takes 90 ms (2026-11), and the thread that
+ * drops the last reference may be a network loop.
  *
  * The mutex guards `shared` below and is a leaf: nothing is called under it. */
 #include "base/pool.h"
@@ -62,7 +60,7 @@
 #define HEADER_BYTES      ((size_t)MR_CACHE_LINE)
 #define SLOT_CACHE_MOST   8
 #define TRIM_BYTES        ((uint64_t)4 * 1024 * 1024)
-#define COPY_BYTES        HUGE_BYTES                 /* more is not copied to grow */
+#define COPY_BYTES        HUGE_BYTES                 /* larger contents are remapped to grow */
 #define RELEASE_BYTES     ((size_t)64 * 1024 * 1024) /* from here on another thread unmaps */
 #define RELEASE_STEP      ((size_t)8 * 1024 * 1024)
 #define DEFAULT_CACHE     ((uint64_t)256 * 1024 * 1024)
@@ -77,8 +75,8 @@
 _Static_assert(COPY_BYTES > HEAP_BYTES, "what grows in place is a mapping");
 _Static_assert(sizeof(struct mr_block) <= HEADER_BYTES, "the header keeps the data aligned");
 
-/* Written by the slot's owner only; the counters are read by anybody. Totals that wrap around
- * together: a block may be counted out in one slot and back in another. */
+/* Written by the slot's owner only; any thread reads the counters. Only their sum is meaningful, modulo 2^64: a block
+ * may be taken in one slot and given back in another. */
 struct slot_cache {
     alignas(MR_CACHE_LINE) struct mr_block *head[SMALL_CLASS_COUNT];
     uint8_t count[SMALL_CLASS_COUNT];
@@ -90,8 +88,8 @@ struct slot_cache {
 
 static struct slot_cache slot_caches[MR_SLOT_MAX];
 
-/* Calls of mr_block_age; on a line of its own, as every taking and giving back of a small block looks at it.
- * Relaxed: whether a thread sees it a little later is all the same. */
+/* Calls of mr_block_age; on a cache line of its own, as every use of a small block reads it. Relaxed: a thread may
+ * see it late. */
 static struct {
     alignas(MR_CACHE_LINE) _Atomic uint32_t count;
 } ages;
@@ -105,11 +103,11 @@ static struct {
     uint64_t tick;
     uint64_t cached_bytes;
     uint64_t cache_limit;
-    struct mr_block *released; /* on their way to the system */
+    struct mr_block *released; /* to be unmapped */
     bool has_release_thread;
 } shared = {.lock = PTHREAD_MUTEX_INITIALIZER, .cache_limit = DEFAULT_CACHE};
 
-/* Relaxed everywhere: they count and order nothing. */
+/* Relaxed: they count and order nothing. */
 static struct {
     alignas(MR_CACHE_LINE) _Atomic uint64_t big_out;
     _Atomic uint64_t small_held;
@@ -138,7 +136,7 @@ static size_t class_bytes(uint32_t size_class)
     return ((size_t)1 << top) + (quarter << (top - 2));
 }
 
-/* Blocks that went back to the heap, since mr_block_age last looked. Relaxed: a count. */
+/* Blocks returned to the heap since the last mr_block_age. Relaxed: a count. */
 static _Atomic uint64_t heap_freed;
 
 /* ---- the system ----------------------------------------------------------------------------- */
@@ -172,12 +170,12 @@ static void *map_aligned(size_t bytes)
     if (padded - front > bytes) {
         munmap(p + front + bytes, padded - front - bytes);
     }
-    /* Advice: a kernel without huge pages says no, and that is all right. */
+    /* Only advice: a kernel without huge pages refuses it, which does no harm. */
     madvise(p + front, bytes, MADV_HUGEPAGE);
     return p + front;
 }
 
-/* NULL: there is none, and the thread ends. */
+/* NULL: none left, the thread ends. */
 static struct mr_block *release_next(void)
 {
     pthread_mutex_lock(&shared.lock);
@@ -188,7 +186,7 @@ static struct mr_block *release_next(void)
     return b;
 }
 
-/* True: the thread is to be started. */
+/* True: the caller starts the thread. */
 static bool release_push(struct mr_block *b)
 {
     pthread_mutex_lock(&shared.lock);
@@ -233,8 +231,8 @@ static void unmap(struct mr_block *b)
     mr_free(b);
 }
 
-/* Until nothing is left. The pages go first, in steps: they need the lock on the address space for reading alone, so
- * that other threads map and fault in between. */
+/* Runs until the list is empty. The pages are released first, in steps: that takes the lock on the address space for
+ * reading only, so that other threads can map and fault in between. */
 static void *release_main(void *arg)
 {
     struct mr_block *b;
@@ -298,11 +296,11 @@ static uint64_t small_out_bytes(void)
     for (unsigned i = 0; i < mr_slot_count(); i++) {
         sum += mr_count_get(&slot_caches[i].out_bytes);
     }
-    /* Read while others write, the sum can come out a little below zero. */
+    /* As others write during the read, the sum may be slightly below zero. */
     return sum > INT64_MAX ? 0 : sum;
 }
 
-/* Does the budget allow `small` held and `big` out, both with the new block? */
+/* True if the budget allows `small` held and `big` in use, the new block included. */
 static bool is_within_budget(uint64_t small, uint64_t big, size_t small_new)
 {
     uint64_t budget = atomic_load_explicit(&counts.budget, memory_order_relaxed);
@@ -337,7 +335,7 @@ static void big_uncharge(size_t cap)
 
 /* ---- the shared cache ----------------------------------------------------------------------- */
 
-/* Under the lock; the class has one. */
+/* Under the lock; the class must not be empty. */
 static struct mr_block *shared_pop(uint32_t size_class)
 {
     struct mr_block *b = shared.head[size_class];
@@ -356,7 +354,7 @@ static struct mr_block *shared_take(uint32_t size_class)
     return shared.head[size_class] ? shared_pop(size_class) : NULL;
 }
 
-/* Under the lock. The class with blocks that was not asked for the longest. */
+/* Under the lock. The least recently used class that has blocks. */
 static uint32_t shared_stalest(void)
 {
     uint32_t stalest = CLASS_EXACT;
@@ -369,8 +367,8 @@ static uint32_t shared_stalest(void)
     return stalest;
 }
 
-/* Under the lock. Takes blocks out until the cache is at most `limit`; returns them as a list, to
- * be freed without the lock. */
+/* Under the lock. Removes blocks until the cache is at most `limit`; returns them as a list, to be freed without the
+ * lock. */
 static struct mr_block *shared_shrink(uint64_t limit)
 {
     struct mr_block *out = NULL;
@@ -420,8 +418,8 @@ static void small_held_add(uint64_t bytes)
     atomic_fetch_add_explicit(&counts.small_held, bytes, memory_order_relaxed);
 }
 
-/* The thread's cache is dry: half a filling from the shared cache, or one block from the system.
- * s NULL: there is no cache to fill. */
+/* The thread's cache is empty: refills half of it from the shared cache, or makes one block. s NULL: the thread has
+ * no cache. */
 static struct mr_block *small_refill(struct slot_cache *s, uint32_t size_class, bool is_due)
 {
     size_t cap = class_bytes(size_class);
@@ -548,7 +546,7 @@ static void small_free(struct mr_block *b)
 
 /* ---- large blocks --------------------------------------------------------------------------- */
 
-/* What a block of so many bytes is. */
+/* Class and capacity of a block of that size. */
 static bool big_size(size_t bytes, uint32_t *out_class, size_t *out_cap)
 {
     if (bytes <= BIGGEST_BYTES) {
@@ -587,8 +585,8 @@ static struct mr_block *big_new(size_t bytes, bool is_due)
     return b;
 }
 
-/* The pages of a block go where there is room behind them. The budget must have room for both blocks for a moment, as if
- * it were copied: so nothing that grows by doubling takes more than two thirds of the budget, whoever sends it. */
+/* Moves the pages of a block to where it can grow. The budget must have room for both blocks for a moment, as if the
+ * block were copied: so a block that grows by doubling never takes more than two thirds of the budget. */
 static bool big_grow(struct mr_block *b, size_t bytes)
 {
     uint32_t size_class;
@@ -606,7 +604,7 @@ static bool big_grow(struct mr_block *b, size_t bytes)
         return false;
     }
     big_uncharge(b->cap);
-    madvise(to, cap, MADV_HUGEPAGE); /* the pages brought their own advice along */
+    madvise(to, cap, MADV_HUGEPAGE); /* the moved pages keep their advice */
     MR_UNPOISON(to, cap);
     b->data = to;
     b->cap = cap;
@@ -717,7 +715,7 @@ struct mr_block *mr_block_adopt(void *data, size_t bytes, void (*release)(void *
 
 struct mr_block *mr_block_ref(struct mr_block *b)
 {
-    /* Relaxed: the caller holds a reference, so the block cannot go away meanwhile. */
+    /* Relaxed: the caller holds a reference, so the block cannot be freed. */
     atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
     return b;
 }
@@ -755,8 +753,8 @@ void mr_block_unref(struct mr_block **b)
     if (!block) {
         return;
     }
-    /* The sole owner need not pay for a locked instruction: with one reference, ours, nobody can
-     * make another. Acquire: pairs with the release below of those who let go before us. */
+    /* The sole owner needs no locked instruction: no other thread can make a reference. Acquire: pairs with the
+     * release below of earlier owners. */
     if (atomic_load_explicit(&block->refs, memory_order_acquire) == 1) {
         block_free(block);
         return;
@@ -796,7 +794,7 @@ struct mr_block_stats mr_block_get_stats(void)
     return stats;
 }
 
-/* The rough sum first, as with the budget itself. */
+/* The rough sum first, as for the budget. */
 static bool is_out_past(uint64_t limit)
 {
     uint64_t big = atomic_load_explicit(&counts.big_out, memory_order_relaxed);
@@ -848,8 +846,9 @@ void mr_block_trim(void)
     system_free_list(all);
 }
 
-/* A peak leaves holes in the heaps, between pieces that live on, and their pages are resident. When it has gone back
- * but for a little they are given to the system: once for each peak, as the heaps are locked while that lasts. */
+/* After a peak, the heaps have holes between allocations that are still in use, and the pages of the holes are
+ * resident. When nearly all of the peak's memory has been freed, they are returned to the system: once for each peak,
+ * as the heaps are locked for that time. */
 static void heap_trim(void)
 {
     static uint64_t holes;

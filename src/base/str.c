@@ -1,5 +1,5 @@
-/* Slices: comparing, searching, cutting, and numbers out of text. Nothing allocates. A slice may
- * have ptr NULL when its length is 0, so every call into libc is guarded by the length. */
+/* Slices: comparing, searching, cutting, and numbers from text. Nothing allocates. A slice may have ptr NULL when its
+ * length is 0, so every call into libc is guarded by the length. */
 #include "base/str.h"
 
 #include <limits.h>

@@ -1,8 +1,8 @@
 /* Threads and slots.
  *
- * Slots are bits of a small bitmap. A thread takes one at its first mr_slot(), remembers it in a
- * thread-local, and gives it back in a pthread key's destructor, so also in threads that we did not
- * start. What a slot's owner wrote in its per-slot data is visible to the slot's next owner. */
+ * Slots are bits of a small bitmap. A thread takes one at its first mr_slot(), keeps it in a thread-local variable,
+ * and releases it in a pthread key's destructor, which also runs in threads started by others. What a slot's owner
+ * wrote in its per-slot data is visible to the slot's next owner. */
 #include "base/thread.h"
 
 #include <signal.h>
@@ -132,7 +132,7 @@ int mr_thread_start(pthread_t *out_thread, const char *name, void *(*fn)(void *)
     start->fn = fn;
     start->arg = arg;
     snprintf(start->name, sizeof start->name, "%s", name);
-    /* The class of its maker is not its own: that may be a thread which loads models. */
+    /* Not the creator's scheduling class: the creator may be a thread that loads models. */
     pthread_attr_init(&attr);
     pthread_attr_setinheritsched(&attr, PTHREAD_EXPLICIT_SCHED);
     pthread_attr_setschedpolicy(&attr, SCHED_OTHER);

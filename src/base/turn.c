@@ -1,12 +1,12 @@
-/* Turns: stacks that are switched by ucontext, and the line in which they stand.
+/* Turns: stacks that are switched by ucontext, and their queue.
  *
- * A stack is a mapping with a guard page below it; its bookkeeping lies at its upper end. It is entered once and
- * then kept: between two pieces of work it sleeps in stack_main, so that beginning one costs a switch and no set-up.
+ * A stack is a mapping with a guard page below it; its bookkeeping lies at its upper end. It is entered once and then
+ * kept: between two pieces of work it is suspended in stack_main, so that starting one costs a switch and no set-up.
  * glibc's switch saves the signal mask by a system call, twice per slice; for half a millisecond of work that is
- * noise, and it keeps shadow stacks and every architecture right without code of ours.
+ * negligible, and shadow stacks and all architectures work without code of our own.
  *
- * At most ROUND_MAX pieces of work have begun at a time, so that stacks are bounded; what they work on is
- * counted by those who allocate it. */
+ * At most ROUND_MAX pieces of work are started at a time, which bounds the stacks; the owners of the data count its
+ * memory. */
 #include "base/turn.h"
 
 #include <string.h>
@@ -34,7 +34,7 @@
 
 #define ROUND_MAX   256
 #define STACKS_KEPT 4
-#define GUARD_BYTES ((size_t)64 * 1024) /* whole pages, however large they are */
+#define GUARD_BYTES ((size_t)64 * 1024) /* a multiple of any page size */
 #ifdef MR_WITH_ASAN
 #    define STACK_BYTES ((size_t)256 * 1024) /* frames are several times as large */
 #else
@@ -47,11 +47,11 @@ struct mr_turn_stack {
     struct mr_turn_stack *next; /* while kept */
     char *base;                 /* of the usable part */
     size_t bytes;
-    struct mr_turn *turn; /* NULL: leave for good */
+    struct mr_turn *turn; /* NULL: the stack is about to be freed */
     bool is_idle;         /* the work has returned */
     ucontext_t inside;
     ucontext_t outside;
-    void *fake; /* the sanitizers' notes */
+    void *fake; /* state of the sanitizers */
     const void *outer_base;
     size_t outer_bytes;
     void *fiber;
@@ -70,7 +70,7 @@ static void arrived_inside(struct mr_turn_stack *s, void *fake)
 #endif
 }
 
-/* Back to the thread's own stack, for now or (the stack is freed next) for good. */
+/* Switches to the thread's own stack. is_last: the stack is freed next. */
 static void switch_out(struct mr_turn_stack *s, bool is_last)
 {
     void *fake = NULL;
@@ -168,7 +168,7 @@ static struct mr_turn_stack *stack_new(void)
     return s;
 }
 
-/* It leaves its loop first: the sanitizers keep notes of a stack until it says that it goes. */
+/* It leaves its loop first: the sanitizers keep a stack's state until its last switch. */
 static void stack_free(struct mr_turn_stack *s)
 {
     char *map = s->base - GUARD_BYTES;
@@ -223,7 +223,7 @@ void mr_turns_fini(struct mr_turns *line)
     line->stack_count = 0;
 }
 
-/* A turn until then. True: the work is over. */
+/* Runs the work until then. True: it has ended. */
 static bool take_turn(struct mr_turn *t, int64_t until_ns)
 {
     struct mr_turns *line = t->line;
@@ -290,7 +290,7 @@ void mr_turns_add(struct mr_turns *line, struct mr_turn *t)
     }
 }
 
-/* One leaves the round; the oldest of those who wait takes the place. */
+/* Makes room in the round and fills it with the oldest waiting turn. */
 static void round_leave(struct mr_turns *line)
 {
     struct mr_turn *next = TAILQ_FIRST(&line->waiting);
@@ -335,7 +335,7 @@ void mr_turn_end(struct mr_turn *t, int status)
     if (t == mr_turn_now) {
         return; /* it ends itself */
     }
-    /* To the front: what it holds is wanted back. */
+    /* To the front, so that its resources are free soon. */
     if (t->is_waiting) {
         TAILQ_REMOVE(&line->waiting, t, link);
         t->is_waiting = false;

@@ -1,9 +1,9 @@
-/* Base64, RFC 4648 section 4: strict, so that a text and its bytes determine each other. */
+/* Base64, RFC 4648 section 4: strict, so that each value has exactly one text. */
 #include "base/turn.h"
 #include "codec/json.h"
 
 #define LOOK_BYTES                                                                                 \
-    ((size_t)8 * 1024) /* multiple of four: text decoded without a look at the turn */
+    ((size_t)8 * 1024) /* multiple of four: text decoded between two calls of mr_turn_spend */
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -51,7 +51,7 @@ bool mr_base64_decode(mr_str s, uint8_t *out, size_t *out_len)
             digits = p[2] == '=' ? 2 : 3;
         }
         int32_t v = group_value(p, digits);
-        /* Bits behind the last whole byte must be zero: 8 in the third byte, 16 in two. */
+        /* Bits after the last whole byte must be zero: 8 in the third byte, 16 in two. */
         if (v < 0 || (digits < 4 && (v & ((1 << (4 - digits) * 8) - 1)) != 0)) {
             return false;
         }

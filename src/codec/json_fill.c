@@ -1,9 +1,8 @@
-/* Arrays of numbers straight into typed memory: the hot path of JSON inference requests.
+/* Parses arrays of numbers into typed memory: the hot path of JSON inference requests.
  *
- * fill_walk goes over brackets and commas. Where a leaf begins it hands over to the run function of
- * the element type, which stays in one tight loop for as long as values follow each other with
- * nothing but commas and white space between them, that is, for a whole row. The run functions are
- * made from one macro so that the reader of each type is inlined in its loop. */
+ * fill_walk handles brackets and commas. At a leaf it calls the run function of the element type, which reads values
+ * in one tight loop while only commas and white space separate them, that is, a whole row. One macro makes the run
+ * functions, so that the reader of each type is inlined in its loop. */
 #include "json_number.h"
 
 /* The array being filled. `pos` is only written back at the end of a run, to keep it in a
@@ -15,7 +14,7 @@ struct fill {
     uint64_t count;
 };
 
-#define FILL_LOOK 512 /* elements read without a look at the turn */
+#define FILL_LOOK 512 /* elements read between two calls of mr_turn_spend */
 
 typedef int(fill_run_fn)(struct fill *f);
 
@@ -25,8 +24,8 @@ static int fill_too_many(struct fill *f, const char *at)
                            (unsigned long long)f->capacity);
 }
 
-/* As run_continues, whatever stands between the values. Its own function, or the compiler would make one of
- * both and call it for each value. */
+/* As run_continues, with any white space between the values. Not inlined, or the compiler would merge both and call
+ * the result for each value. */
 static __attribute__((noinline)) bool run_continues_far(const char **io_p, const char *end)
 {
     const char *p = json_skip_space(*io_p, end);
@@ -42,7 +41,7 @@ static __attribute__((noinline)) bool run_continues_far(const char **io_p, const
     return true;
 }
 
-/* Behind a value: true when another one follows that may be read by the same run. */
+/* After a value: true when another one follows in the same run. */
 static inline bool run_continues(const char **io_p, const char *end)
 {
     const char *p = *io_p;
@@ -114,14 +113,14 @@ static inline const char *read_bool(struct mr_json *j, const char *p, const char
     return NULL;
 }
 
-/* What an element type takes: integers in [-low, high]. */
+/* The range of an element type: integers in [-low, high]. */
 struct integer_type {
     uint64_t low;
     uint64_t high;
     const char *text;
 };
 
-/* As read_integer, whatever the integer looks like. Its own function, for the same reason as run_continues_far. */
+/* As read_integer, for integers of any form. Not inlined, for the same reason as run_continues_far. */
 static __attribute__((noinline)) const char *read_integer_far(struct mr_json *j, const char *p,
                                                               const char *end,
                                                               const struct integer_type *type,

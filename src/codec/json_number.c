@@ -1,6 +1,5 @@
-/* Numbers of the JSON reader, one at a time, and float text outside JSON. The arithmetic and its
- * proof are in json_number.h; here are its rare cases and the functions that the header json.h
- * promises. */
+/* Numbers of the JSON reader, one at a time, and float text outside JSON. The arithmetic and its proof are in
+ * json_number.h; here are its rare cases and the functions of json.h. */
 #include "json_number.h"
 
 #include <math.h>
@@ -12,7 +11,7 @@ const double mr_json_exp10[JSON_EXACT_EXP10 + 1] = {
 
 void mr_json_number_long(const char *p, const char *end, struct json_number *n)
 {
-    /* Far beyond any float, far from the limits of int32_t even with an exponent added. */
+    /* Far beyond any float, and far below the limits of int32_t even with an exponent added. */
     const int32_t bound = 1000000;
     uint64_t value = 0;
     int32_t exp10 = 0;
@@ -189,7 +188,7 @@ static bool special_parse(mr_str s, double *out)
     return true;
 }
 
-/* from_chars knows words of its own ("nan(...)"), so let only numbers through. */
+/* from_chars accepts further words ("nan(...)"), so only numbers are passed to it. */
 static bool looks_decimal(mr_str s)
 {
     size_t at = s.len > 0 && s.ptr[0] == '-';

@@ -1,17 +1,16 @@
 /* Reading one JSON number, inline for the bulk reader. Private.
  *
- * A number is scanned once into a 64-bit mantissa and a power of ten. Where arithmetic on these is
- * provably correctly rounded, it is used; otherwise the text goes to std::from_chars, a second pass
- * that a few percent of real data need.
+ * A number is scanned once into a 64-bit mantissa and a power of ten. If arithmetic on these is provably correctly
+ * rounded, it is used; otherwise std::from_chars parses the text in a second pass, which a few percent of real data
+ * need.
  *
  * double (Clinger 1990): mantissa < 2^53 and power of ten |e| <= 22 are exact doubles, so one
  * multiplication or division rounds once.
  *
  * float: the same arithmetic in double for any 64-bit mantissa, even one cut after 19 digits, is at
  * most 3 units in the last place off (cut < 2^-59, conversion and operation 2^-53 each, relative).
- * Rounding that to float is right unless it lies within this error of the middle between two
- * floats, which the low 29 bits tell. The range, 1e-22 .. 2e41, keeps away from float's
- * denormals. */
+ * Rounding that to float is right unless it lies within this error of the middle between two floats, which shows in
+ * the low 29 bits. The range, 1e-22 .. 2e41, excludes float's denormals. */
 #ifndef MR_CODEC_JSON_NUMBER_H
 #define MR_CODEC_JSON_NUMBER_H
 
@@ -102,8 +101,8 @@ static inline const char *json_exponent(const char *p, const char *end, int32_t 
     return p;
 }
 
-/* Of one number's text: what is longer does not end where a number may. Its digits are read in one go, and
- * no double has more than eight hundred that matter. */
+/* Limit on the length of a number, as its digits are read without a break. No double has more than eight hundred
+ * significant digits. */
 #define JSON_NUMBER_MOST ((ptrdiff_t)64 * 1024)
 
 /** The number at p by JSON's grammar: its end, or NULL if there is none. */
@@ -129,7 +128,7 @@ static inline const char *json_number_scan(const char *p, const char *end, struc
             return NULL;
         }
         count += p - fraction;
-        /* More digits than this go to mr_json_number_long, which counts for itself. */
+        /* For more digits mr_json_number_long sets it. */
         n->exp10 = count <= JSON_MANTISSA_DIGITS ? -(int32_t)(p - fraction) : 0;
     }
     if (__builtin_expect(count > JSON_MANTISSA_DIGITS, 0)) {
@@ -142,7 +141,7 @@ static inline const char *json_number_scan(const char *p, const char *end, struc
     return p;
 }
 
-/** Value of a scanned number, exact arithmetic only; false if that does not do. */
+/** Value of a scanned number by exact arithmetic; false if that is not possible. */
 static inline bool json_number_fast_double(const struct json_number *n, double *out)
 {
 #if FLT_EVAL_METHOD == 0
@@ -184,7 +183,7 @@ static inline bool json_number_fast_float(const struct json_number *n, float *ou
 #endif
 }
 
-/** Read a float of any form: the end of its text, or NULL when there is no number at p. */
+/** Reads a float of any form. Returns the end of its text, or NULL when there is no number at p. */
 static inline const char *json_read_double(const char *p, const char *end, double *out)
 {
     struct json_number n;
@@ -215,7 +214,7 @@ static inline const char *json_read_float(const char *p, const char *end, float 
     return NULL;
 }
 
-/** What came of reading an integer. */
+/** The result of reading an integer. */
 enum json_integer {
     JSON_INTEGER_OK,
     JSON_INTEGER_NONE,     /* no digit here */
@@ -224,9 +223,9 @@ enum json_integer {
     JSON_INTEGER_GRAMMAR   /* leading zero */
 };
 
-/** json_read_integer for what most integers are: up to 18 digits with a comma, bracket or blank
- *  behind them, not right at the end of the text. False for any other, *io_p unmoved. Inlined always: arrays
- *  of small numbers cost little more than the call would. */
+/** json_read_integer for the common case: up to 18 digits followed by a comma, bracket or blank, not at the very end
+ *  of the text. False for any other, *io_p unchanged. Always inlined: for arrays of small numbers a call would double
+ *  the cost. */
 static inline __attribute__((always_inline)) bool json_read_plain_integer(const char **io_p,
                                                                           const char *end,
                                                                           bool *out_negative,
@@ -258,7 +257,7 @@ static inline __attribute__((always_inline)) bool json_read_plain_integer(const 
     return true;
 }
 
-/** Sign and magnitude of the integer at *io_p; moves *io_p behind it when OK. */
+/** Sign and magnitude of the integer at *io_p; moves *io_p past it when OK. */
 static inline enum json_integer json_read_integer(const char **io_p, const char *end,
                                                   bool *out_negative, uint64_t *out_magnitude)
 {
@@ -288,7 +287,7 @@ static inline enum json_integer json_read_integer(const char **io_p, const char 
     return JSON_INTEGER_OK;
 }
 
-/** Fails for any of the bad outcomes above. */
+/** Sets the error for one of the failures above. */
 int mr_json_integer_fail(struct mr_json *j, enum json_integer outcome) __attribute__((cold));
 
 #endif

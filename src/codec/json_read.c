@@ -3,7 +3,7 @@
  * A pull reader: the only state is a position and a depth, so a caller that walks a request
  * allocates nothing and touches each byte once. The reader keeps no stack of open brackets: the
  * call that loops over an object or array knows which one it is. Skipping, which has no such
- * caller, keeps one bit per level. Errors stick, so callers may check once at the end.
+ * caller, keeps one bit per level. Errors are sticky, so callers may check once at the end.
  *
  * Strings are in json_string.c, numbers in json_number.c, bulk arrays in json_fill.c. Any
  * thread. */
@@ -176,11 +176,11 @@ static bool item_begin(struct mr_json *j, bool *io_first, char close, const char
 
 bool mr_json_next_item(struct mr_json *j, bool *io_first)
 {
-    /* A comma followed by ']' is found by whoever reads the value that is not there. */
+    /* For a comma followed by ']', reading the missing value fails. */
     return item_begin(j, io_first, ']', "',' or ']'");
 }
 
-/* `,"name":` as nearly every client writes it: at most a blank behind the comma, a short name. */
+/* `,"name":` as nearly every client writes it: at most one blank after the comma, a short name. */
 static bool key_short(struct mr_json *j, bool is_first, mr_str *out_key)
 {
     const char *p = j->pos;
@@ -261,7 +261,7 @@ bool mr_json_next_leaf(struct mr_json *j, int *io_level)
     return false;
 }
 
-/* Takes the word if it is there. */
+/* Consumes the word if it comes next. */
 static bool word_take(struct mr_json *j, const char *word, size_t len)
 {
     if ((size_t)(j->end - j->pos) < len || memcmp(j->pos, word, len) != 0) {
@@ -306,7 +306,7 @@ static int skip_number(struct mr_json *j)
     return MR_OK;
 }
 
-/* A value that holds no other. */
+/* Skips a value that is neither object nor array. */
 static int skip_scalar(struct mr_json *j)
 {
     mr_str raw;
@@ -380,7 +380,7 @@ static int skip_value(struct mr_json *j)
         } else if (skip_scalar(j) < 0) {
             return j->status;
         }
-        /* Close what ends here, up to the container in which a further value follows. */
+        /* Closes the containers that end here, up to one in which a further value follows. */
         while (levels.count > 0) {
             bool is_object = skip_is_object(&levels);
             if (item_begin(j, &first, is_object ? '}' : ']',

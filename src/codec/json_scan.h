@@ -1,4 +1,4 @@
-/* What the files of the JSON reader share: errors, white space, and the fast scanners. Private. */
+/* Shared by the files of the JSON reader: errors, white space, and the fast scanners. Private. */
 #ifndef MR_CODEC_JSON_SCAN_H
 #define MR_CODEC_JSON_SCAN_H
 
@@ -13,19 +13,19 @@
 
 #define MR_JSON_DEPTH_MAX 1000
 #define JSON_SPACE_NEAR   64
-#define JSON_STEP         ((ptrdiff_t)16 * 1024) /* text read without a look at the turn */
+#define JSON_STEP         ((ptrdiff_t)16 * 1024) /* text read between two calls of mr_turn_spend */
 
 /** Like mr_json_fail, with the place given. */
 int mr_json_fail_at(struct mr_json *j, const char *at, int status, const char *fmt, ...)
     __attribute__((format(printf, 4, 5), cold, noinline));
 /** "expected <what>, found ... at offset N" for the value that comes next. */
 int mr_json_expected(struct mr_json *j, const char *what) __attribute__((cold, noinline));
-/** Cut one string, opening quote included, off the text without unescaping. *out_raw is what stands
- *  between the quotes, known to be valid; *out_escaped says whether it holds a backslash. */
+/** Cuts one string, opening quote included, off the text without unescaping. *out_raw is the checked text between the
+ *  quotes; *out_escaped is true if it holds a backslash. */
 int mr_json_cut_string(struct mr_json *j, mr_str *out_raw, bool *out_escaped);
 /** json_skip_space over a long stretch; `end` when the turn was ended. */
 const char *mr_json_skip_far(const char *p, const char *end) __attribute__((noinline));
-/** To be asked in every loop over text: false, with the error set, when the turn was ended. */
+/** Called in every loop over text. False, with the error set, when the turn was ended. */
 static inline bool json_spend(struct mr_json *j, uint64_t units)
 {
     return mr_turn_spend(units) || mr_json_fail(j, MR_E_CANCELLED, "ended") == MR_OK;
@@ -59,14 +59,14 @@ static inline const char *json_skip_space(const char *p, const char *end)
 }
 
 /** Length of the string whose opening quote is before p, if it is short (up to 15 bytes), plain
- *  ASCII without escapes, and not right at the end of the text: what nearly all names and keys are.
- *  -1 for any other string, which mr_json_cut_string reads. */
+ *  ASCII without escapes, and not at the very end of the text: nearly all names and keys. -1 for any other string,
+ *  which mr_json_cut_string reads. */
 static inline int json_short_string(const char *p, const char *end)
 {
 #ifdef __SSE2__
     if (end - p >= 16) {
         __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
-        /* Signed: below a blank are the control characters and everything above 0x7f. */
+        /* As signed bytes, control characters and everything above 0x7f are below a blank. */
         __m128i other = _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('\\')),
                                      _mm_cmplt_epi8(v, _mm_set1_epi8(0x20)));
         unsigned quotes = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(v, _mm_set1_epi8('"')));

@@ -1,11 +1,10 @@
 /* Strings of the JSON reader.
  *
- * Most strings hold no escape and are plain ASCII: one scan, 16 bytes at a time where SSE2 is
- * there, looks for the closing quote, a backslash or a control character, notes on the way whether
- * a byte was not ASCII, and the string is a slice of the text. UTF-8 is checked only where the note
- * says so; escapes are plain ASCII, so checking the raw text checks the unescaped one. A string
- * with escapes is copied into the arena, where it never grows: each escape is at least as long as
- * what it stands for. */
+ * Most strings hold no escape and are plain ASCII: one scan, 16 bytes at a time with SSE2, looks for the closing
+ * quote, a backslash or a control character and notes whether a byte was not ASCII; the string is then a slice of the
+ * text. UTF-8 is checked only if a byte was not ASCII; escapes are plain ASCII, so checking the raw text checks the
+ * unescaped one. A string with escapes is copied into the arena, where it never grows: each escape is at least as
+ * long as its value. */
 #include "json_scan.h"
 
 static bool is_plain(unsigned char c)

@@ -8,8 +8,8 @@
 #    include <emmintrin.h>
 #endif
 
-/* True when all of the 4 to 16 bytes can be copied as they are: nearly every name. Two words that overlap hold them; a
- * byte of `hit` has its highest bit set where the word's is no plain character, or stands behind such a one. */
+/* True when all of the 4 to 16 bytes can be copied as they are: nearly every name. Two words that overlap hold them;
+ * a byte of `hit` has its highest bit set if the word's byte is not a plain character, or follows such a one. */
 static bool is_short_plain(const char *p, size_t n)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -34,7 +34,7 @@ static bool is_short_plain(const char *p, size_t n)
     return (hit & ones * 0x80) == 0;
 }
 
-/* First byte that cannot be copied as it is: not ASCII, or to be escaped. */
+/* First byte that cannot be copied unchanged: not ASCII, or in need of an escape. */
 static const char *ascii_skip(const char *p, const char *end)
 {
 #ifdef __SSE2__
@@ -44,7 +44,7 @@ static const char *ascii_skip(const char *p, const char *end)
     while (end - p >= 16) {
         __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
         __m128i hit = _mm_or_si128(_mm_cmpeq_epi8(v, quote), _mm_cmpeq_epi8(v, backslash));
-        /* Signed: below a blank are the control characters and everything above 0x7f. */
+        /* As signed bytes, control characters and everything above 0x7f are below a blank. */
         hit = _mm_or_si128(hit, _mm_cmplt_epi8(v, space));
         unsigned stop = (unsigned)_mm_movemask_epi8(hit);
         if (stop) {
@@ -74,7 +74,7 @@ static size_t utf8_lead_len(unsigned char c)
     return c >= 0xf0 && c <= 0xf4 ? 4 : 0;
 }
 
-/* A character that is not plain ASCII; returns the byte behind it. */
+/* Writes a character that is not plain ASCII; returns the position after it. */
 static const char *char_put(struct mr_buf *b, const char *p, const char *end)
 {
     unsigned char c = (unsigned char)*p;

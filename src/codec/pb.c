@@ -183,7 +183,7 @@ void mr_pb_put_float(struct mr_buf *b, uint32_t number, float v)
 {
     uint32_t bits;
     memcpy(&bits, &v, sizeof bits);
-    /* By bits: -0.0 is not the default value. */
+    /* Compared as bits: -0.0 is not the default value. */
     if (bits != 0) {
         mr_pb_put_tag(b, number, MR_PB_I32);
         fixed_put(b, 4, bits);
@@ -220,7 +220,7 @@ size_t mr_pb_begin(struct mr_buf *b, uint32_t number)
 
 void mr_pb_end(struct mr_buf *b, size_t mark)
 {
-    /* A buffer that failed has dropped data: the mark may mean nothing any more. */
+    /* A buffer that failed has dropped data: the mark may be invalid. */
     if (b->failed || mark > b->len) {
         return;
     }

@@ -1,4 +1,4 @@
-/* Which fields of a message are set, each path once, for reports on what a configuration uses. */
+/* Lists the fields of a message that are set, each path once, for reports on what a configuration uses. */
 #include "codec/pbtext.h"
 
 #include "base/map.h"

@@ -1,5 +1,4 @@
-/* Building and reading protobuf-c messages through their descriptors: what the text and JSON forms
- * have in common. Private.
+/* Building and reading protobuf-c messages through their descriptors: shared by the text and JSON forms. Private.
  *
  * A message under construction is at every moment one that protobuf_c_message_free_unpacked can
  * free: nested messages and strings are attached as soon as they exist. */
@@ -45,7 +44,7 @@ static inline const ProtobufCMessageDescriptor *mr_pbmsg_message_type(
 }
 
 /** Note that `field` is about to be given. Returns the field that it collides with: itself, given
- *  before, or another member of its oneof; NULL if all is well. */
+ *  before, or another member of its oneof; NULL if there is none. */
 const ProtobufCFieldDescriptor *mr_pbmsg_claim(const ProtobufCMessage *m,
                                                const ProtobufCFieldDescriptor *field,
                                                struct mr_pbmsg_seen *seen);
@@ -61,8 +60,8 @@ bool mr_pbmsg_is_integer(ProtobufCType type);
  *  a NUL (it would end there), MR_E_NOMEM. *out_why is a phrase for the message. */
 int mr_pbmsg_add_text(ProtobufCMessage *m, const ProtobufCFieldDescriptor *field, mr_str value,
                       const char **out_why);
-/** When all fields of a message have been read: of map entries with equal keys only the last stays,
- *  and an entry whose message value was not given gets an empty one. False without memory. */
+/** Called after all fields of a message: keeps only the last of map entries with equal keys, and gives an entry
+ *  without its message value an empty one. False without memory. */
 bool mr_pbmsg_finish_maps(ProtobufCMessage *m);
 
 /** Number of values of a field and the first of them; 0 for one that is absent. Scalars without

@@ -93,7 +93,7 @@ static const char *number_end(const char *p, const char *end)
     return p;
 }
 
-/* Behind the closing quote, or NULL. */
+/* The end of the closing quote, or NULL. */
 static const char *string_end(const char *p, const char *end)
 {
     char quote = *p++;
@@ -216,7 +216,7 @@ static bool low_surrogate_take(const char **io_p, const char *end, uint32_t *io_
     return true;
 }
 
-/* One escape at *io_p, behind the backslash. */
+/* One escape at *io_p, after the backslash. */
 static bool escape_append(const char **io_p, const char *end, struct mr_buf *out)
 {
     static const char names[] = "abfnrtv\\?'\"";

@@ -9,7 +9,7 @@
 enum pbtext_token_kind {
     PBTEXT_END,    /* of the text, or after an error */
     PBTEXT_IDENT,  /* letters, digits and '_', not beginning with a digit */
-    PBTEXT_NUMBER, /* begins with a digit, or '.' and a digit; whatever could belong to it */
+    PBTEXT_NUMBER, /* begins with a digit, or '.' and a digit; includes following letters */
     PBTEXT_STRING, /* quotes included, escapes not yet decoded */
     PBTEXT_SYMBOL  /* one character */
 };
@@ -22,7 +22,7 @@ struct pbtext_lex {
     struct mr_err *err;
     int status; /* the first error; the token is then PBTEXT_END */
 
-    /* The token that stands next. */
+    /* The next token. */
     enum pbtext_token_kind kind;
     mr_str text;
     long text_line;
@@ -44,7 +44,7 @@ static inline bool pbtext_at(const struct pbtext_lex *l, char c)
 }
 /** If the current token is the symbol c, go past it. */
 bool mr_pbtext_lex_take(struct pbtext_lex *l, char c);
-/** Append what the current token, a string, stands for, and go past it. */
+/** Appends the value of the current token, a string, and goes past it. */
 int mr_pbtext_lex_string(struct pbtext_lex *l, struct mr_buf *out);
 
 #endif

@@ -1,9 +1,8 @@
 /* The protobuf text format into a new message, by recursive descent over the descriptor, at most
  * MR_PBMSG_DEPTH_MAX levels deep.
  *
- * It follows the C++ parser, so that a config.pbtxt means the same here and there, and is looser in
- * one place: ':' may also be missing before '['. What the C++ parser can and a model configuration
- * has no use for is refused by name: extensions and Any. */
+ * It follows the C++ parser, so that a config.pbtxt means the same to both, and is looser in one place: ':' may also
+ * be missing before '['. Extensions and Any, which a model configuration does not use, are errors that name them. */
 #include "codec/pbtext.h"
 
 #include "codec/json.h"
@@ -12,7 +11,7 @@
 
 struct parser {
     struct pbtext_lex lex;
-    struct mr_buf text; /* the string being put together */
+    struct mr_buf text; /* the string being assembled */
     int depth;
 };
 
@@ -170,7 +169,7 @@ static int parse_text(struct parser *p, ProtobufCMessage *m, const ProtobufCFiel
     int rc =
         l->status != MR_OK ? l->status : mr_pbmsg_add_text(m, field, mr_buf_view(&p->text), &why);
     if (rc < 0 && l->status == MR_OK) {
-        /* The value is at fault, not what stands behind it. */
+        /* The value is wrong, not the token after it. */
         l->text_line = first.text_line;
         l->text_column = first.text_column;
         return mr_pbtext_lex_fail(l, rc, "the value of '%s' %s", field->name, why);

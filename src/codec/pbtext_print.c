@@ -1,6 +1,5 @@
-/* A message as protobuf text format: set fields only, in the order of their numbers, lists of
- * scalars in brackets, maps and messages as blocks. What mr_pbtext_parse reads back to an equal
- * message. */
+/* A message as protobuf text format: set fields only, in the order of their numbers, lists of scalars in brackets,
+ * maps and messages as blocks. mr_pbtext_parse reads it back to an equal message. */
 #include "codec/pbtext.h"
 
 #include <inttypes.h>

@@ -1,13 +1,13 @@
 /* BYTES tensors: elements one after the other, each a 4-byte little-endian length and that many
- * bytes (Open Inference Protocol, "Binary Tensor Data Extension"). The data comes from peers and
- * from backends; nothing in it is believed. */
+ * bytes (Open Inference Protocol, "Binary Tensor Data Extension"). The data comes from peers and backends and is not
+ * trusted. */
 #include <inttypes.h>
 
 #include "base/turn.h"
 #include "tensor/tensor.h"
 
 #define LENGTH_BYTES  4
-#define LOOK_ELEMENTS 512 /* walked without a look at the turn */
+#define LOOK_ELEMENTS 512 /* walked between two calls of mr_turn_spend */
 
 bool mr_bytes_tensor_next(mr_bytes *io_rest, mr_str *out_element)
 {

@@ -48,12 +48,12 @@ size_t mr_dtype_size(int dtype)
     return dtype_get(dtype)->bytes;
 }
 
-/* The loops begin behind INVALID: its name is not a type that anybody may ask for. */
+/* The loops begin after INVALID, which is not a valid type name. */
 int mr_dtype_from_name(mr_str name)
 {
     for (int i = MR_DTYPE_INVALID + 1; i < MR_DTYPE_COUNT; i++) {
         mr_str d = dtypes[i].name;
-        /* The last byte is what most names of one length differ in. */
+        /* Most names of one length differ in the last byte. */
         if (name.len == d.len && name.ptr[name.len - 1] == d.ptr[d.len - 1] && mr_str_eq(name, d)) {
             return i;
         }

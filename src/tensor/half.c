@@ -40,8 +40,7 @@ uint16_t mr_fp16_from_float(float f)
         return (uint16_t)(sign | 0x7E00 | ((magnitude >> 13) & 0x1FF));
     }
     if (magnitude >= 0x47800000) {
-        /* 65536 and above. What lies between the largest half and that is rounded below and carries
-         * into infinity by itself. */
+        /* 65536 and above. Values between the largest half and that are rounded below and carry into infinity. */
         return sign | 0x7C00;
     }
     if (magnitude >= 0x38800000) {

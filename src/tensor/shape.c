@@ -5,10 +5,10 @@
 #include "base/mem.h"
 #include "tensor/tensor.h"
 
-/* Enough for any shape that a person would want to read in an error. */
+/* Enough for any readable shape in an error. */
 #define TEXT_BYTES 160
 
-/* Out of line: their texts would make every call reserve and check stack. */
+/* Not inlined: formatting the texts would make every call reserve and check stack. */
 __attribute__((cold, noinline)) static int fail_negative(const int64_t *shape, int rank, int at,
                                                          struct mr_err *err)
 {

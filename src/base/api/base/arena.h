@@ -31,7 +31,7 @@ void mr_arena_fini(struct mr_arena *a);
 /** Runs cleanups, forgets all content, keeps the first chunk. */
 void mr_arena_reset(struct mr_arena *a);
 
-/** mr_arena_try where the newest chunk has no room, and always in a build with AddressSanitizer. */
+/** The path of mr_arena_try if the newest chunk has no room, and always in a build with AddressSanitizer. */
 void *mr_arena_try_slow(struct mr_arena *a, size_t bytes, size_t align);
 /** `bytes` aligned to `align` (power of two, <= 64), not zeroed. NULL past the limit or without
  *  memory; the arena stays usable. */
@@ -71,7 +71,7 @@ mr_str mr_arena_str(struct mr_arena *a, mr_str s);
 /** printf into the arena; ptr NULL on failure. */
 mr_str mr_arena_printf(struct mr_arena *a, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/** Call fn(ctx) at reset or fini. False on failure (fn is not called then). */
+/** Calls fn(ctx) at reset or fini. False on failure; fn is then not called. */
 bool mr_arena_on_free(struct mr_arena *a, void (*fn)(void *ctx), void *ctx);
 
 #endif

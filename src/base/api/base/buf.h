@@ -23,9 +23,9 @@ static inline void mr_buf_reset(struct mr_buf *b)
     b->len = 0;
     b->failed = false;
 }
-/** Room for `n` more bytes behind len; NULL (and failed) if there is none. len is not moved. */
+/** Makes room for `n` more bytes after len. NULL, with `failed` set, if there is none. len does not change. */
 char *mr_buf_reserve(struct mr_buf *b, size_t n);
-/** mr_buf_append where there may be no room. */
+/** The path of mr_buf_append if the buffer may have to grow. */
 void mr_buf_append_slow(struct mr_buf *b, const void *data, size_t n);
 static inline void mr_buf_append(struct mr_buf *b, const void *data, size_t n)
 {
@@ -58,7 +58,7 @@ void mr_buf_u64(struct mr_buf *b, uint64_t v);
 void mr_buf_i64(struct mr_buf *b, int64_t v);
 /** Drop n bytes from the front (memmove). */
 void mr_buf_consume(struct mr_buf *b, size_t n);
-/** NUL behind the end (not counted in len); returns ptr, "" when empty or failed. */
+/** Puts a NUL after the end (not counted in len). Returns ptr, "" when empty or failed. */
 const char *mr_buf_cstr(struct mr_buf *b);
 static inline mr_str mr_buf_view(const struct mr_buf *b)
 {

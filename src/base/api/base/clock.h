@@ -25,7 +25,7 @@ static inline int64_t mr_wall_ns(void)
     return (int64_t)ts.tv_sec * MR_NS_PER_S + ts.tv_nsec;
 }
 
-/** As mr_wall_ns, some milliseconds old: a fifth of its cost. */
+/** As mr_wall_ns, up to some milliseconds old, at a fifth of the cost. */
 static inline int64_t mr_wall_coarse_ns(void)
 {
     struct timespec ts;

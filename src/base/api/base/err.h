@@ -12,11 +12,11 @@
  *  The arguments may point into *err. A message that is too long is cut at a character. */
 int mr_err_set(struct mr_err *err, int status, const char *where, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/** Put "context: " before the message that is there; returns `status`. */
+/** Puts "context: " before the message; returns `status`. */
 int mr_err_wrap(struct mr_err *err, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/** No error yet. Unlike {0} it does not clear half a kilobyte, which matters once per request. */
+/** Sets *err to "no error". Cheaper than {0}, which clears half a kilobyte: this runs once per request. */
 static inline void mr_err_clear(struct mr_err *err)
 {
     err->status = MR_OK;
@@ -44,13 +44,14 @@ static inline void mr_err_clear(struct mr_err *err)
         }                                                                                          \
     } while (0)
 
-/** Short name ("NOT_FOUND"), text ("not found"), wire codes of a status; any int is safe. */
+/** Short name ("NOT_FOUND"), text ("not found") and wire codes of a status. Accepts any int. */
 const char *mr_status_name(int status);
 const char *mr_status_text(int status);
 int mr_status_http(int status);
 int mr_status_grpc(int status);
 
-/** A bug of ours, never of a peer, file, config, plugin or worker: prints where and aborts. */
+/** For bugs in Millrace only, never for what a peer, file, config, plugin or worker sends. Prints the place and
+ *  aborts. */
 #define MR_ASSERT(cond) ((cond) ? (void)0 : mr_assert_failed(#cond, MR_HERE))
 _Noreturn void mr_assert_failed(const char *what, const char *where);
 

@@ -1,6 +1,6 @@
-/* A log-linear histogram for reports: 1024 buckets per power of two, so that a value is known to three
- * digits, from 0 to 2^36 - 1 (in nanoseconds 68 s). 221 KiB, one thread. For what a server keeps all the
- * time, base/hist.h is the smaller one. All-zero is an empty histogram. */
+/* A log-linear histogram for reports: 1024 buckets per power of two, which gives three digits of precision, from 0 to
+ * 2^36 - 1 (68 s in nanoseconds). 221 KiB, one thread. base/hist.h is the small one for a server's counters. All-zero
+ * is an empty histogram. */
 #ifndef MR_BASE_FINE_HIST_H
 #define MR_BASE_FINE_HIST_H
 
@@ -22,12 +22,12 @@ struct mr_fine_hist {
 unsigned mr_fine_bucket(uint64_t value);
 uint64_t mr_fine_upper(unsigned bucket);
 void mr_fine_add(struct mr_fine_hist *h, uint64_t value);
-/** n times the same value. */
+/** Adds the same value n times. */
 void mr_fine_add_n(struct mr_fine_hist *h, uint64_t value, uint64_t n);
 void mr_fine_merge(struct mr_fine_hist *into, const struct mr_fine_hist *from);
 void mr_fine_clear(struct mr_fine_hist *h);
-/** The value of the sample with that rank, the smallest having rank 1: the upper edge of its bucket, but
- *  never more than the largest sample. Ranks outside are clipped; 0 when empty. */
+/** The value of the sample with that rank; the smallest has rank 1. It is the upper edge of the sample's bucket, at
+ *  most the largest sample. Ranks out of range are clipped; 0 when empty. */
 uint64_t mr_fine_at_rank(const struct mr_fine_hist *h, uint64_t rank);
 /** Value at quantile q in [0,1]: of the sample with rank ceil(q * total). */
 uint64_t mr_fine_quantile(const struct mr_fine_hist *h, double q);

@@ -22,7 +22,7 @@ unsigned mr_hist_bucket(uint64_t value);
 uint64_t mr_hist_upper(unsigned bucket);
 /** Thread: the one writer. */
 void mr_hist_add(struct mr_hist *h, uint64_t value);
-/** into += from; into is the caller's own. */
+/** into += from. Only the caller may write to `into`. */
 void mr_hist_merge(struct mr_hist *into, const struct mr_hist *from);
 uint64_t mr_hist_total(const struct mr_hist *h);
 /** Value at quantile q in [0,1] (upper edge of the bucket); 0 when empty. */

@@ -2,9 +2,9 @@
  *
  *   mr_log(MR_LOG_INFO, "model.ready", "model=%s version=%ld", name, v);
  *
- * The event is a stable dotted name; the rest is key=value text, free words allowed at the end. In
- * JSON the pairs that the format begins with are members and the words are `msg`; numbers are numbers.
- * No pair is named ts, level, event, msg, src or dropped.
+ * The event is a stable dotted name; the rest is key=value text, with free words allowed at the end. In JSON, the
+ * pairs at the beginning of the format become members, with numbers as numbers, and the words become `msg`. A pair
+ * must not be named ts, level, event, msg, src or dropped.
  * Values that come from outside go through MR_LOG_STR, which quotes and escapes. Layers below
  * `model` do not log: they return errors. Lines of one call site that repeat are limited to 20 a
  * second; the first line after a flood says how many were dropped. Thread: any. */
@@ -18,7 +18,7 @@
 #include "base/str.h"
 
 enum mr_log_level { MR_LOG_ERROR = 0, MR_LOG_WARN = 1, MR_LOG_INFO = 2, MR_LOG_DEBUG = 3 };
-/* The last two are Triton's, for what reads its logs:
+/* The last two are Triton's formats, for tools that parse its logs:
  *   DEFAULT   I1121 14:03:01.123456 4711 file.c:12] "model.ready model=a version=1"
  *   ISO8601   2026-11-21T14:03:01Z I 4711 file.c:12] "model.ready model=a version=1" */
 enum mr_log_format { MR_LOG_TEXT, MR_LOG_JSON, MR_LOG_DEFAULT, MR_LOG_ISO8601, MR_LOG_FORMATS };
@@ -30,7 +30,7 @@ struct mr_log_site {
     _Atomic uint32_t dropped;
 };
 
-/** mr_log is the way to call it. Keeps errno. A message past 2 KiB is cut. site NULL: no limit. */
+/** Called through mr_log. Keeps errno. A message is cut at 2 KiB. site NULL: no rate limit. */
 void mr_log_line(struct mr_log_site *site, enum mr_log_level level, const char *where,
                  const char *event, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 bool mr_log_enabled(enum mr_log_level level);
@@ -50,19 +50,19 @@ struct mr_log_text {
 struct mr_log_text mr_log_quote(mr_str s);
 #define MR_LOG_STR(s) (mr_log_quote(s).text)
 
-/** Live settings; each is atomic on its own. At the start errors, warnings and information are on.
- *  A verbose level above 0 turns MR_LOG_DEBUG on as well. */
+/** Settings that may change at any time; each is atomic. By default errors, warnings and information are on. A
+ *  verbose level above 0 turns MR_LOG_DEBUG on as well. */
 void mr_log_set_enabled(enum mr_log_level level, bool on);
 void mr_log_set_verbose(unsigned level);
 unsigned mr_log_verbose(void);
 void mr_log_set_format(enum mr_log_format format);
 enum mr_log_format mr_log_get_format(void);
-/** "text", "json", "default", "ISO8601": the names by which options and requests know formats. Static. */
+/** "text", "json", "default", "ISO8601": the format's name in options and requests. Static. */
 const char *mr_log_format_name(enum mr_log_format format);
-/** Log to the end of that file; NULL or "" = standard error. The same path again reopens it (log
- *  rotation). Errors: MR_E_IO; the log then stays where it was. */
+/** Appends to that file from now on; NULL or "" = standard error. Setting the same path again reopens the file (log
+ *  rotation). Errors: MR_E_IO; the log then keeps its file. */
 int mr_log_set_file(const char *path, struct mr_err *err);
-/** The path set, "" for standard error. Static. */
+/** The current path, "" for standard error. Static. */
 const char *mr_log_file(void);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Defined where each allocation is to be seen by itself: none is cached, arenas leave gaps. */
+/* Defined for AddressSanitizer: no allocation is cached, and arenas leave gaps. */
 #if defined(__SANITIZE_ADDRESS__)
 #    define MR_WITH_ASAN 1
 #elif defined(__has_feature)
@@ -19,8 +19,8 @@
 #define MR_MAX(a, b)  ((a) > (b) ? (a) : (b))
 #define MR_CACHE_LINE 64
 
-/** Zeroed memory; aborts the process when there is none. For start-up, loading and small
- *  bookkeeping; sizes that a peer chose go through the try_ forms. */
+/** Zeroed memory; aborts the process when memory is out. For start-up, loading and small bookkeeping. Sizes that a
+ *  peer chose go through the try_ forms. */
 void *mr_alloc(size_t bytes);
 void *mr_alloc_array(size_t count, size_t size);
 /** Aligned to a cache line, zeroed; free with mr_free. */
@@ -60,8 +60,8 @@ static inline bool mr_size_add(size_t a, size_t b, size_t *out)
     return true;
 }
 
-/** Test hook: make allocation number n (1 = next) of the try_ forms fail once; 0 = off. Arenas,
- *  buffers and blocks take their memory through those. */
+/** Test hook: lets allocation number n (1 = next) of the try_ forms fail once; 0 = off. Arenas, buffers and blocks
+ *  use these forms. */
 void mr_mem_fail_after(uint64_t n);
 
 #endif

@@ -1,9 +1,9 @@
 /* Reference-counted bulk memory: request bodies, tensors and large answers.
  *
  * Blocks come from size classes (four per power of two) and go back to a bounded cache, so that a
- * warm server neither maps nor unmaps memory for a request. All blocks are 64-byte aligned. The
- * bytes that are out are counted against a budget; past it mr_block_new fails with MR_E_EXHAUSTED
- * for a caller that can wait or answer "busy". Thread: any. */
+ * warm server neither maps nor unmaps memory for a request. All blocks are 64-byte aligned. The bytes of blocks in
+ * use are counted against a budget; when it is used up, mr_block_new returns NULL, and the caller waits or answers
+ * MR_E_EXHAUSTED. Thread: any. */
 #ifndef MR_BASE_POOL_H
 #define MR_BASE_POOL_H
 
@@ -24,36 +24,35 @@ struct mr_block {
     void *release_ctx;
 };
 
-/** A block of at least `bytes`, contents undefined, one reference. NULL when the budget or memory
- *  is out. A block of up to 64 KiB that lies in the calling thread's cache is given in any case. */
+/** A block of at least `bytes`, contents undefined, one reference. NULL when the budget or memory is used up. A block
+ *  of up to 64 KiB from the calling thread's cache is not checked against the budget. */
 struct mr_block *mr_block_new(size_t bytes);
-/** As mr_block_new, counted, but not refused for the budget: for what must be there to answer at all, in amounts that
- *  the caller bounds. NULL when memory is out. */
+/** As mr_block_new, but the budget, though counted, does not refuse it: for memory without which no answer is
+ *  possible, in amounts that the caller bounds. NULL when memory is out. */
 struct mr_block *mr_block_new_due(size_t bytes);
-/** Room for at least `bytes` in *io (NULL: a new block), the first `used` bytes stay. The time it takes does not grow
- *  with them while the caller's is the only reference; with others, what they see stays as it is.
- *  False, with *io as it was: the budget or memory is out. Takes and gives: *io. */
+/** Grows *io (NULL: a new block) to at least `bytes` and keeps the first `used` bytes. While the caller holds the
+ *  only reference, the time does not depend on `used`; otherwise other holders keep their content unchanged. False,
+ *  with *io unchanged: the budget or memory is used up. Takes and gives: *io. */
 bool mr_block_grow(struct mr_block **io, size_t used, size_t bytes);
-/** Wrap foreign memory; release(ctx, data) runs at the last unref (release NULL: nothing does).
- *  NULL without memory (not released). Not counted against the budget. */
+/** Wraps foreign memory; release(ctx, data) runs at the last unref (release NULL: no call). NULL without memory (not
+ *  released). Not counted against the budget. */
 struct mr_block *mr_block_wrap(void *data, size_t bytes, void (*release)(void *ctx, void *data),
                                void *ctx);
-/** As mr_block_wrap, for memory that nothing else counts: `bytes` are counted until the last unref. The budget does
- *  not refuse what is there already, so this may take the sum above it. */
+/** As mr_block_wrap, with `bytes` counted until the last unref. As the memory exists already, the budget does not
+ *  refuse it: the sum may exceed the budget. */
 struct mr_block *mr_block_adopt(void *data, size_t bytes, void (*release)(void *ctx, void *data),
                                 void *ctx);
 struct mr_block *mr_block_ref(struct mr_block *b);
-/** References at this moment: exact when it is 1, else others may come and go. */
+/** Number of references: exact if 1, otherwise a snapshot. */
 static inline uint32_t mr_block_refs(const struct mr_block *b)
 {
     return atomic_load_explicit(&b->refs, memory_order_relaxed);
 }
-/** Drops a reference and nulls the pointer; NULL is fine. */
+/** Drops a reference and nulls the pointer. Accepts NULL. */
 void mr_block_unref(struct mr_block **b);
 
-/** A piece of an answer or request body. block NULL: the bytes are only borrowed for the call and
- *  are copied if they cannot be sent at once. block set: sent by reference; the callee takes over
- *  one reference. */
+/** A piece of an answer or request body. block NULL: the bytes are borrowed for the call and copied if they cannot be
+ *  sent at once. block set: sent by reference; the callee takes one reference. */
 struct mr_piece {
     const void *ptr;
     size_t len;
@@ -61,36 +60,36 @@ struct mr_piece {
 };
 
 struct mr_arena;
-/** Let the arena drop the reference when it is reset. Takes it always: false when the arena has no room for
- *  the note, the reference is dropped then. */
+/** Lets the arena drop the reference when it is reset. Always takes the reference: false when the arena is full; the
+ *  reference is then dropped at once. */
 bool mr_block_keep(struct mr_block *b, struct mr_arena *a);
 
 struct mr_block_stats {
     uint64_t out_bytes;    /* in use, whole blocks */
     uint64_t cached_bytes; /* kept for reuse */
     uint64_t budget_bytes; /* UINT64_MAX = none */
-    uint64_t refused;      /* times that the budget said no */
+    uint64_t refused;      /* allocations refused by the budget */
 };
-/** budget_bytes  most that may be out, 0 = no budget (so it starts).
- *  cache_bytes   most that is kept for reuse, starts at 256 MiB; beside it each thread keeps up to
- *                8 small blocks of a size. */
+/** budget_bytes  most bytes in use, 0 = no budget (default).
+ *  cache_bytes   most bytes kept for reuse, 256 MiB by default; in addition each thread keeps up to 8 small blocks of
+ *                a size. */
 void mr_block_set_budget(uint64_t budget_bytes, uint64_t cache_bytes);
 /** Near-snapshot: the counters are read one after the other. */
 struct mr_block_stats mr_block_get_stats(void);
-/** To be called every few seconds, by one thread: gives back to the system half of what was cached and not needed
- *  since the last call. What threads keep for themselves follows when they next use a block. */
+/** Returns half of the cached memory that was not used since the last call to the system. One thread calls it every
+ *  few seconds. The threads' own caches follow when their thread next uses a block. */
 void mr_block_age(void);
-/** More than an eighth of the budget is out: no room to give on a mere claim. */
+/** True if more than an eighth of the budget is in use: memory is then not reserved for announced sizes. */
 bool mr_block_is_used(void);
-/** More than half of the budget is out: a client that does not read its answers gets no more of them. */
+/** True if more than half of the budget is in use: no more answers are made for a client that does not read. */
 bool mr_block_is_half_used(void);
-/** More than three quarters of the budget are out: what can wait should. */
+/** True if more than three quarters of the budget are in use: work that can wait should. */
 bool mr_block_is_scarce(void);
-/** To be asked before work that ends with mr_block_adopt. False, and counted as refused: more than the budget is out. */
+/** Called before work that ends with mr_block_adopt. False, and counted as refused, if the budget is exceeded. */
 bool mr_block_may_adopt(void);
-/** What one client may have of the budget: an eighth. */
+/** One client's share of the budget: an eighth. */
 uint64_t mr_block_share(void);
-/** Give cached memory back to the system: all but the small blocks in other threads' caches. */
+/** Returns cached memory to the system: all except small blocks in other threads' caches. */
 void mr_block_trim(void);
 
 #endif

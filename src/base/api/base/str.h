@@ -20,7 +20,7 @@ typedef struct mr_bytes {
 
 /** A slice of a string literal, also usable as a static initialiser with MR_STR_INIT. */
 #define MR_STR(lit) ((mr_str){"" lit, sizeof(lit) - 1})
-/* It would take the braces for a block. */
+/* clang-format would take the braces for a block. */
 /* clang-format off */
 #define MR_STR_INIT(lit) {"" lit, sizeof(lit) - 1}
 /* clang-format on */
@@ -40,7 +40,7 @@ static inline mr_str mr_str_n(const char *ptr, size_t len)
 
 static inline bool mr_str_eq(mr_str a, mr_str b)
 {
-    /* b.len: often the length of a literal, with which the comparison is a few instructions */
+    /* b.len: often the length of a literal, so that the compiler inlines the comparison */
     return a.len == b.len && (b.len == 0 || memcmp(a.ptr, b.ptr, b.len) == 0);
 }
 
@@ -79,18 +79,18 @@ mr_str mr_str_trim(mr_str s);
 ptrdiff_t mr_str_find(mr_str s, char c);
 /** Position of the first occurrence of `needle`, or -1. */
 ptrdiff_t mr_str_find_str(mr_str s, mr_str needle);
-/** Cut the next piece up to `sep` off the front of *rest (the rest begins behind it).
+/** Cuts the next piece up to `sep` off the front of *rest; the rest begins after `sep`.
  *  Returns false when *rest was exhausted (ptr NULL). */
 bool mr_str_split(mr_str *rest, char sep, mr_str *out_piece);
 
 /** Decimal integers, whole slice, optional '-' for signed, no other sign, no spaces.
- *  Returns false when it is not one or does not fit. */
+ *  False if the text is no such integer or does not fit. */
 bool mr_str_to_i64(mr_str s, int64_t *out);
 bool mr_str_to_u64(mr_str s, uint64_t *out);
 /** Room that mr_u64_put and mr_i64_put may need. */
 #define MR_U64_TEXT 20
 #define MR_I64_TEXT 20
-/** Write v in decimal, without a NUL; returns the byte behind it. */
+/** Writes v in decimal, without a NUL; returns the end of the text. */
 char *mr_u64_put_long(char *p, uint64_t v);
 static inline char *mr_u64_put(char *p, uint64_t v)
 {

@@ -3,11 +3,10 @@
  * The reader walks the text once; the caller asks for what it expects. Strings come as slices of
  * the text when they hold no escape, otherwise unescaped into the arena. The text need not be
  * NUL-terminated. Invalid UTF-8, control characters in strings, lone surrogates, leading zeros,
- * trailing commas, and depth beyond the limit are errors with the byte offset. NaN, Infinity and
- * -Infinity count as numbers for the float readers, mr_json_peek and mr_json_skip (Triton's clients
- * send them), and for nothing else.
+ * trailing commas, and depth beyond the limit are errors with the byte offset. Only the float readers, mr_json_peek
+ * and mr_json_skip accept NaN, Infinity and -Infinity as numbers (Triton's clients send them).
  *
- * Errors stick: after the first one every call returns it again, and `err` keeps the sentence. */
+ * Errors are sticky: after the first one every call returns it again, and `err` keeps its text. */
 #ifndef MR_CODEC_JSON_H
 #define MR_CODEC_JSON_H
 
@@ -37,7 +36,8 @@ struct mr_json {
     int status;         /* MR_OK or the first error */
     int depth;
     int max_depth;
-    const char *depth_hint; /* behind the text of a depth error, such as the option; may be NULL */
+    const char *
+        depth_hint; /* appended to the text of a depth error, for example the option; may be NULL */
 };
 
 /** max_depth 0 = the default; at most 1000. Borrows text and arena for as long as the reader is
@@ -49,9 +49,8 @@ enum mr_json_type mr_json_peek(struct mr_json *j);
 /** '{' or '['. Then loop with mr_json_next_key / mr_json_next_item until false. */
 int mr_json_enter_object(struct mr_json *j);
 int mr_json_enter_array(struct mr_json *j);
-/** Next member: key unescaped, the reader stands before its value, which the caller must consume.
- *  False at '}' (consumed) or on error (check j->status). io_first must be true before the first
- *  call. */
+/** Next member: key unescaped, the caller must then consume its value. False at '}' (consumed) or on error (check
+ *  j->status). io_first must be true before the first call. */
 bool mr_json_next_key(struct mr_json *j, bool *io_first, mr_str *out_key);
 /** Next element; false at ']' (consumed) or on error. */
 bool mr_json_next_item(struct mr_json *j, bool *io_first);
@@ -100,14 +99,14 @@ int mr_json_fill(struct mr_json *j, enum mr_json_fill kind, void *out, uint64_t 
 
 /** Walk the leaves of a flat or nested array in the order of the text, where mr_json_fill does not
  *  serve (strings): `int level = 0; while (mr_json_next_leaf(&j, &level)) mr_json_string(&j, &s);`
- *  The reader stands before a value that is no array, which the caller must consume. False behind
- *  the end of the outermost array, or on error (not an array: MR_E_INVALID). */
+ *  After true, the caller must consume the value, which is not an array. False after the end of the outermost array,
+ *  or on error (not an array: MR_E_INVALID). */
 bool mr_json_next_leaf(struct mr_json *j, int *io_level);
 
 /** After the top value: only white space may follow. */
 int mr_json_finish(struct mr_json *j);
-/** Set an error at the current position (for callers): "... at offset N". Returns the status. After
- *  an earlier error it returns that one and changes nothing. */
+/** Set an error at the current position (for callers): "... at offset N". Returns the status. After an earlier error
+ *  it returns that one and has no effect. */
 int mr_json_fail(struct mr_json *j, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -115,7 +114,7 @@ int mr_json_fail(struct mr_json *j, int status, const char *fmt, ...)
 
 /** Quoted and escaped. Bytes that are not UTF-8 are replaced by U+FFFD. */
 void mr_json_put_string(struct mr_buf *b, mr_str s);
-/** The same without quotes, for a string in parts: cut it where a character ends. */
+/** The same without quotes, for a string in parts, each of whole characters. */
 void mr_json_put_part(struct mr_buf *b, const char *p, const char *end);
 /** Shortest text that reads back to the same value; NaN, Infinity, -Infinity as those words
  *  (which Triton's clients read back), never null. */

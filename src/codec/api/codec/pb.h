@@ -63,13 +63,12 @@ void mr_pb_put_bool(struct mr_buf *b, uint32_t number, bool v);
 void mr_pb_put_float(struct mr_buf *b, uint32_t number, float v);
 void mr_pb_put_double(struct mr_buf *b, uint32_t number, double v);
 void mr_pb_put_str(struct mr_buf *b, uint32_t number, mr_str s);
-/** Written whatever the value is: members of a oneof, elements of a repeated field, map entries. */
+/** Written even if zero or empty: members of a oneof, elements of a repeated field, map entries. */
 void mr_pb_set_u64(struct mr_buf *b, uint32_t number, uint64_t v);
 void mr_pb_set_i64(struct mr_buf *b, uint32_t number, int64_t v);
 void mr_pb_set_double(struct mr_buf *b, uint32_t number, double v);
 void mr_pb_set_str(struct mr_buf *b, uint32_t number, mr_str s);
-/** Tag and length only: the payload follows by the caller (also by reference, behind this
- *  buffer). */
+/** Tag and length only: the caller adds the payload, also by reference after this buffer. */
 void mr_pb_put_len(struct mr_buf *b, uint32_t number, size_t payload);
 /** Nested message: begin remembers the place, end inserts the length (moves the payload). */
 size_t mr_pb_begin(struct mr_buf *b, uint32_t number);

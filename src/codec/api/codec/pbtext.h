@@ -22,20 +22,20 @@
  *  to 100. Errors: MR_E_INVALID with "line L column C: ...". */
 int mr_pbtext_parse(const ProtobufCMessageDescriptor *desc, mr_str text, ProtobufCMessage **out,
                     struct mr_err *err);
-/** A new message from a JSON object; unknown fields are errors. A null counts as absent, of a map
- *  key that comes twice the last one wins, and enum names are compared without regard to case. */
+/** A new message from a JSON object; unknown fields are errors. A null counts as absent, the last of equal map keys
+ *  wins, and enum names are compared without case. */
 int mr_pbjson_parse(const ProtobufCMessageDescriptor *desc, mr_str text, ProtobufCMessage **out,
                     struct mr_err *err);
 /** As JSON. with_defaults: print every scalar, list and map, set or not (messages and oneof members
  *  only when set), as Triton's /config does. */
 void mr_pbjson_print(const ProtobufCMessage *m, bool with_defaults, struct mr_buf *out);
-/** As text format, set fields only, two-space indents; what mr_pbtext_parse reads back. */
+/** As text format, set fields only, two-space indents. mr_pbtext_parse reads it back. */
 void mr_pbtext_print(const ProtobufCMessage *m, struct mr_buf *out);
 
 /** Names of the fields that are set, dotted, lists without index, e.g. "input.dims"; calls `each`
  *  once per distinct path, a message before its fields. Of maps with messages as values, the fields
- *  of the values follow without key: "parameters.string_value". `owner` is the first message found
- *  that has the field. For "which of my settings are honoured". */
+ *  of the values follow without key: "parameters.string_value". `owner` is the first message found that has the
+ *  field. For reports on the settings that have an effect. */
 void mr_pb_walk_set_fields(const ProtobufCMessage *m,
                            void (*each)(void *ctx, const char *path, const ProtobufCMessage *owner),
                            void *ctx);

@@ -1,4 +1,4 @@
-/* Data types, shapes and checks on tensor views (the types are in include/millrace/tensor.h). */
+/* Data types, shapes and checks of tensors (the types are in include/millrace/tensor.h). */
 #ifndef MR_TENSOR_TENSOR_H
 #define MR_TENSOR_TENSOR_H
 
