@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Fails on files of more than 1000 lines, functions of more than 120 and folders of more than 25 files, unless
-tools/limits.txt lists them with a reason. An entry that is no longer needed fails too, so that the list stays honest.
+"""Fails on files of more than 1000 lines, functions of more than 120 lines, C functions with a cyclomatic complexity
+above 20 and folders of more than 25 files, unless tools/limits.txt lists them with a reason. An entry that is no longer needed fails too, so that the list stays honest.
 
-Function lengths rely on our format: a function's braces stand alone in column 0.
+Functions are found by our format: a function's braces stand alone in column 0. Their complexity is 1, and 1 for each if,
+for, while, case, ?, && and ||.
 
 usage: check_limits.py [ROOT]    exit status 1 if anything was found
 """
@@ -13,29 +14,40 @@ from pathlib import Path
 
 FILE_LINES = 1000
 FUNCTION_LINES = 120
+COMPLEXITY = 20
 FOLDER_FILES = 25
 FOLDERS = ['src', 'include', 'backends', 'tests', 'tools', 'bench', 'examples', 'cmake', 'python', '.ci']
 SUFFIXES = {'.c', '.h', '.cc', '.py', '.sh', '.cmake', ''}
 SKIP = {'corpus', '__pycache__', 'fixtures', 'models'}
 
 
+# Comments, strings and characters, in which words and operators do not count.
+NOT_CODE = re.compile(r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""", re.S)
+DECISION = re.compile(r'\b(?:if|for|while|case)\b|\?|&&|\|\|')
+
+
+def complexity(body):
+    return 1 + len(DECISION.findall(NOT_CODE.sub('', body)))
+
+
 def c_functions(lines):
-    """(name, number of lines from the opening brace to the closing one)."""
+    """(name, number of lines from the opening brace to the closing one, complexity)."""
     start = None
     for number, line in enumerate(lines):
         if line == '{':
             start = number
         elif line == '}' and start is not None:
-            signature = ' '.join(lines[max(0, start - 12):start])
+            signature = NOT_CODE.sub('', '\n'.join(lines[max(0, start - 12):start]))
             names = re.findall(r'(\w+)\s*\([^;{}]*$', re.sub(r'\([^()]*\)', '(', signature))
-            yield (names[-1] if names else f'line {start + 1}'), number - start + 1
+            yield (names[-1] if names else f'line {start + 1}'), number - start + 1, complexity('\n'.join(lines[start:number]))
             start = None
 
 
 def python_functions(text):
+    """As c_functions, without complexity."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield node.name, node.end_lineno - node.lineno + 1
+            yield node.name, node.end_lineno - node.lineno + 1, 0
 
 
 def files(root):
@@ -75,9 +87,11 @@ def over_limit(root):
             functions = c_functions(lines)
         elif path.suffix == '.py':
             functions = python_functions(text)
-        for function, count in functions:
+        for function, count, decisions in functions:
             if count > FUNCTION_LINES:
                 found[f'{name}:{function}'] = f'{name}: {function} has {count} lines, {FUNCTION_LINES} allowed'
+            elif decisions > COMPLEXITY:
+                found[f'{name}:{function}'] = f'{name}: {function} has a cyclomatic complexity of {decisions}, {COMPLEXITY} allowed'
     return found
 
 

@@ -11,6 +11,24 @@ static bool is_tail(uint8_t c)
     return (c & 0xC0) == 0x80;
 }
 
+/* Three bytes: no overlong form, no surrogate. */
+static bool is_three(const uint8_t *p)
+{
+    uint8_t low = p[0] == 0xE0 ? 0xA0 : 0x80;
+    uint8_t high = p[0] == 0xED ? 0x9F : 0xBF;
+
+    return p[1] >= low && p[1] <= high && is_tail(p[2]);
+}
+
+/* Four bytes: no overlong form, nothing above U+10FFFF. */
+static bool is_four(const uint8_t *p)
+{
+    uint8_t low = p[0] == 0xF0 ? 0x90 : 0x80;
+    uint8_t high = p[0] == 0xF4 ? 0x8F : 0xBF;
+
+    return p[1] >= low && p[1] <= high && is_tail(p[2]) && is_tail(p[3]);
+}
+
 size_t mr_utf8_step(mr_str s)
 {
     const uint8_t *p = (const uint8_t *)s.ptr;
@@ -25,14 +43,10 @@ size_t mr_utf8_step(mr_str s)
         return s.len >= 2 && is_tail(p[1]) ? 2 : 0;
     }
     if (p[0] >= 0xE0 && p[0] <= 0xEF) {
-        uint8_t low = p[0] == 0xE0 ? 0xA0 : 0x80;
-        uint8_t high = p[0] == 0xED ? 0x9F : 0xBF;
-        return s.len >= 3 && p[1] >= low && p[1] <= high && is_tail(p[2]) ? 3 : 0;
+        return s.len >= 3 && is_three(p) ? 3 : 0;
     }
     if (p[0] >= 0xF0 && p[0] <= 0xF4) {
-        uint8_t low = p[0] == 0xF0 ? 0x90 : 0x80;
-        uint8_t high = p[0] == 0xF4 ? 0x8F : 0xBF;
-        return s.len >= 4 && p[1] >= low && p[1] <= high && is_tail(p[2]) && is_tail(p[3]) ? 4 : 0;
+        return s.len >= 4 && is_four(p) ? 4 : 0;
     }
     return 0;
 }

@@ -10,11 +10,12 @@
 namespace
 {
 
-/* Power of ten of the first digit that is not 0, plus one ("12" and "0.5e2" -> 2). Only its sign
- * matters to the caller, so it saturates. */
-long magnitude(const char *p, const char *end)
+const long bound = 1000000000;
+
+/* Of the digits before the exponent, at which *at ends. */
+long digits_of(const char **at, const char *end)
 {
-    const long bound = 1000000000;
+    const char *p = *at;
     long digits = 0;
     bool seen_point = false, seen_digit = false;
     for (; p < end && *p != 'e' && *p != 'E'; p++) {
@@ -29,6 +30,15 @@ long magnitude(const char *p, const char *end)
             }
         }
     }
+    *at = p;
+    return digits;
+}
+
+/* Power of ten of the first digit that is not 0, plus one ("12" and "0.5e2" -> 2). Only its sign
+ * matters to the caller, so it saturates. */
+long magnitude(const char *p, const char *end)
+{
+    long digits = digits_of(&p, end);
     if (p >= end) {
         return digits;
     }

@@ -151,6 +151,26 @@ int mr_s3_list(struct mr_s3 *s, mr_str bucket, mr_str prefix, each_fn *each, voi
 
 /* ---- unfinished uploads ---- */
 
+/* A closed element of a listing of uploads, but for Upload itself. False: its text cannot be read. */
+static bool upload_take(struct page *p, const struct s3_xml *x)
+{
+    const bool is_inside = x->depth >= 2 && mr_str_eq_c(x->open[1], "Upload");
+
+    if (is_inside && mr_str_eq_c(x->name, "Key")) {
+        return text_take(&p->key, x->text, p->is_encoded);
+    }
+    if (is_inside && mr_str_eq_c(x->name, "UploadId")) {
+        return text_take(&p->value, x->text, false);
+    }
+    if (x->depth == 1 && mr_str_eq_c(x->name, "NextKeyMarker")) {
+        return text_take(&p->next, x->text, p->is_encoded);
+    }
+    if (x->depth == 1 && mr_str_eq_c(x->name, "NextUploadIdMarker")) {
+        return text_take(&p->next_id, x->text, false);
+    }
+    return true;
+}
+
 int s3_uploads_read(mr_bytes body, mr_str bucket, struct mr_buf *out_next, struct mr_buf *out_id,
                     int (*each)(void *ctx, mr_str key, mr_str id, struct mr_err *err), void *ctx,
                     struct mr_err *err)
@@ -164,25 +184,16 @@ int s3_uploads_read(mr_bytes body, mr_str bucket, struct mr_buf *out_next, struc
     p.is_encoded = encoding_find(body);
     s3_xml_init(&x, body);
     while (rc == MR_OK && s3_xml_next(&x)) {
-        const bool is_inside = x.depth >= 2 && mr_str_eq_c(x.open[1], "Upload");
-        bool is_good = true;
         if (!x.is_close) {
             continue;
         }
-        if (is_inside && mr_str_eq_c(x.name, "Key")) {
-            is_good = text_take(&p.key, x.text, p.is_encoded);
-        } else if (is_inside && mr_str_eq_c(x.name, "UploadId")) {
-            is_good = text_take(&p.value, x.text, false);
-        } else if (x.depth == 1 && mr_str_eq_c(x.name, "Upload")) {
+        if (x.depth == 1 && mr_str_eq_c(x.name, "Upload")) {
             rc = each(ctx, mr_buf_view(&p.key), mr_buf_view(&p.value), err);
         } else if (x.depth == 1 && mr_str_eq_c(x.name, "IsTruncated")) {
             is_cut = mr_str_eq_c(x.text, "true");
-        } else if (x.depth == 1 && mr_str_eq_c(x.name, "NextKeyMarker")) {
-            is_good = text_take(&p.next, x.text, p.is_encoded);
-        } else if (x.depth == 1 && mr_str_eq_c(x.name, "NextUploadIdMarker")) {
-            is_good = text_take(&p.next_id, x.text, false);
+        } else if (!upload_take(&p, &x)) {
+            rc = odd(bucket, "a listed upload", err);
         }
-        rc = is_good ? rc : odd(bucket, "a listed upload", err);
     }
     if (rc == MR_OK && !s3_xml_is_whole(&x)) {
         rc = odd(bucket, "a listing that is no XML, or cut off", err);

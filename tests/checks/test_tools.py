@@ -148,6 +148,15 @@ class Limits(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn('src/a.c: g has 121 lines', output)
 
+    def test_complex_function(self):
+        body = ('static int f(int a)\n{\n    /* if, and && or ? */\n    const char *s = "for (;;) if case ?";\n    switch (a) {\n'
+                + ''.join(f'    case {i}: return a ? {i} : 0;\n' for i in range(8))
+                + '    }\n    return a && s || a;\n}\n')
+        self.assertEqual(run('check_limits.py', {'src/a.c': body}), (0, 'limits: ok\n'), '1 + 8 + 8 + 2')
+        status, output = run('check_limits.py', {'src/a.c': body.replace('return a &&', 'while (a) a--;\n    if (a) return a &&')})
+        self.assertEqual(status, 1)
+        self.assertIn('src/a.c: f has a cyclomatic complexity of 21, 20 allowed', output)
+
     def test_long_file(self):
         status, output = run('check_limits.py', {'src/a.c': '\n' * 1001})
         self.assertEqual(status, 1)

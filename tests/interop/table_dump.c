@@ -91,6 +91,30 @@ static void decimal_print(const uint8_t *p)
     putchar('"');
 }
 
+static void list_print(const struct mr_field *f, const struct mr_column *c, uint64_t row);
+
+static void bytes_print(const struct mr_column *c, uint64_t row, bool is_text)
+{
+    const mr_bytes s = mr_column_bytes(c, row);
+
+    (is_text ? text_print : hex_print)(s.ptr, s.len);
+}
+
+static void whole_print(int type, const uint8_t *at)
+{
+    switch (type) {
+    case MR_COLUMN_I8: printf("%d", *(const int8_t *)at); break;
+    case MR_COLUMN_I16: printf("%d", *(const int16_t *)(const void *)at); break;
+    case MR_COLUMN_DATE:
+    case MR_COLUMN_I32: printf("%" PRId32, *(const int32_t *)(const void *)at); break;
+    case MR_COLUMN_U8: printf("%u", *at); break;
+    case MR_COLUMN_U16: printf("%u", *(const uint16_t *)(const void *)at); break;
+    case MR_COLUMN_U32: printf("%" PRIu32, *(const uint32_t *)(const void *)at); break;
+    case MR_COLUMN_U64: printf("%" PRIu64, *(const uint64_t *)(const void *)at); break;
+    default: printf("%" PRId64, *(const int64_t *)(const void *)at);
+    }
+}
+
 static void value_print(const struct mr_field *f, const struct mr_column *c, uint64_t row)
 {
     if (mr_column_is_null(c, row)) {
@@ -100,47 +124,32 @@ static void value_print(const struct mr_field *f, const struct mr_column *c, uin
     const uint8_t *at = (const uint8_t *)c->values + row * mr_column_type_bytes(f->type);
     switch (f->type) {
     case MR_COLUMN_BOOL: printf(*at ? "true" : "false"); break;
-    case MR_COLUMN_I8: printf("%d", *(const int8_t *)at); break;
-    case MR_COLUMN_I16: printf("%d", *(const int16_t *)(const void *)at); break;
-    case MR_COLUMN_DATE:
-    case MR_COLUMN_I32: printf("%" PRId32, *(const int32_t *)(const void *)at); break;
-    case MR_COLUMN_TIMESTAMP:
-    case MR_COLUMN_I64: printf("%" PRId64, *(const int64_t *)(const void *)at); break;
-    case MR_COLUMN_U8: printf("%u", *at); break;
-    case MR_COLUMN_U16: printf("%u", *(const uint16_t *)(const void *)at); break;
-    case MR_COLUMN_U32: printf("%" PRIu32, *(const uint32_t *)(const void *)at); break;
-    case MR_COLUMN_U64: printf("%" PRIu64, *(const uint64_t *)(const void *)at); break;
     case MR_COLUMN_F16:
         printf("%.9g", (double)mr_fp16_to_float(*(const uint16_t *)(const void *)at));
         break;
     case MR_COLUMN_F32: printf("%.9g", (double)*(const float *)(const void *)at); break;
     case MR_COLUMN_F64: printf("%.17g", *(const double *)(const void *)at); break;
     case MR_COLUMN_DECIMAL: decimal_print(at); break;
-    case MR_COLUMN_STRING: {
-        const mr_bytes s = mr_column_bytes(c, row);
-        text_print(s.ptr, s.len);
-        break;
-    }
-    case MR_COLUMN_BINARY: {
-        const mr_bytes s = mr_column_bytes(c, row);
-        hex_print(s.ptr, s.len);
-        break;
-    }
+    case MR_COLUMN_STRING:
+    case MR_COLUMN_BINARY: bytes_print(c, row, f->type == MR_COLUMN_STRING); break;
     case MR_COLUMN_LIST:
-    case MR_COLUMN_FIXED_LIST: {
-        const bool is_fixed = f->type == MR_COLUMN_FIXED_LIST;
-        const uint64_t from = is_fixed ? row * f->width : c->begin[row];
-        const uint64_t to = is_fixed ? from + f->width : c->begin[row + 1];
-        putchar('[');
-        for (uint64_t i = from; i < to; i++) {
-            printf(i > from ? "," : "");
-            value_print(f->item, c->item, i);
-        }
-        putchar(']');
-        break;
+    case MR_COLUMN_FIXED_LIST: list_print(f, c, row); break;
+    default: whole_print((int)f->type, at);
     }
-    default: printf("\"?\"");
+}
+
+static void list_print(const struct mr_field *f, const struct mr_column *c, uint64_t row)
+{
+    const bool is_fixed = f->type == MR_COLUMN_FIXED_LIST;
+    const uint64_t from = is_fixed ? row * f->width : c->begin[row];
+    const uint64_t to = is_fixed ? from + f->width : c->begin[row + 1];
+
+    putchar('[');
+    for (uint64_t i = from; i < to; i++) {
+        printf(i > from ? "," : "");
+        value_print(f->item, c->item, i);
     }
+    putchar(']');
 }
 
 static void rows_print(const struct mr_rows *r)
@@ -285,6 +294,30 @@ static void option_take(const char *name, char *value)
     }
 }
 
+static void wait_for_fifo(void)
+{
+    FILE *fifo = fopen(pause_at, "r");
+
+    while (fifo && fgetc(fifo) != EOF) {
+    }
+    if (fifo) {
+        fclose(fifo);
+    }
+}
+
+static void ranges_read(struct mr_source *s)
+{
+    for (size_t k = 0; k < range_count; k++) {
+        char *p = NULL;
+        const size_t file = strtoul(ranges[k], &p, 10);
+        const uint64_t first = strtoull(p + 1, &p, 10);
+        range_read(s, file, first, strtoull(p + 1, NULL, 10));
+        if (k == 0 && pause_at) {
+            wait_for_fifo();
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct mr_source *s = NULL;
@@ -316,20 +349,7 @@ int main(int argc, char **argv)
     for (size_t f = 0; range_count == 0 && f < mr_source_file_count(s); f++) {
         range_read(s, f, 0, UINT64_MAX);
     }
-    for (size_t k = 0; k < range_count; k++) {
-        char *p = NULL;
-        const size_t file = strtoul(ranges[k], &p, 10);
-        const uint64_t first = strtoull(p + 1, &p, 10);
-        range_read(s, file, first, strtoull(p + 1, NULL, 10));
-        if (k == 0 && pause_at) {
-            FILE *fifo = fopen(pause_at, "r");
-            while (fifo && fgetc(fifo) != EOF) {
-            }
-            if (fifo) {
-                fclose(fifo);
-            }
-        }
-    }
+    ranges_read(s);
     if (is_count) {
         printf("%" PRIu64 " rows, %" PRIu64 " bytes\n", total_rows, total_bytes);
     }

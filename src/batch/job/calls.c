@@ -899,6 +899,15 @@ static void call_ends(struct call *k, const struct wire_answer *v)
     }
 }
 
+/* A row that fails alone is about to become a dead letter, perhaps: what the host said goes into it. */
+static void keep_for_letter(struct job *j, struct work *w, const struct wire_reply *reply)
+{
+    answer_keep(w, reply->rc < 0 ? NULL : reply->response);
+    if (j->openai && w->answer.text) {
+        openai_hide(j->openai, w->answer.text, w->answer.len);
+    }
+}
+
 static void on_answer(void *ctx, const struct wire_reply *reply)
 {
     struct call *k = ctx;
@@ -928,10 +937,7 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
     }
     w->is_answered = reply->response || reply->infer;
     if (v.outcome != MR_ROUTE_OK && w->count == 1 && !w->is_settled) {
-        answer_keep(w, reply->rc < 0 ? NULL : reply->response);
-        if (j->openai && w->answer.text) {
-            openai_hide(j->openai, w->answer.text, w->answer.len);
-        }
+        keep_for_letter(j, w, reply);
     }
     const enum mr_route_outcome outcome = w->is_settled ? MR_ROUTE_CANCELLED : v.outcome;
     figures_answered(k, outcome, now_ns);
@@ -943,9 +949,9 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
     }
     if (v.is_for_good) {
         host_lasts(k->host, v.cause);
-    }
-    if (v.is_for_good && k->host->id) {
-        host_fence(k->host, v.cause, now_ns);
+        if (k->host->id) {
+            host_fence(k->host, v.cause, now_ns);
+        }
     }
     call_ends(k, &v);
     if (w->is_settled && w->in_flight == 0) {

@@ -463,6 +463,23 @@ out:
     return rc;
 }
 
+/* Rows that a wrong host answered have no outcome here: the job stops, and may not call itself finished. */
+static int stop_for_wrong_rows(struct job *j, struct mr_err *err)
+{
+    if (distrust_is_left(j, err)) {
+        j->batch->is_stopped = true;
+        mr_manifest_stop(j->manifest, err->msg, NULL);
+        return err->status;
+    }
+    if (j->retry && j->batch->has_taken_back) {
+        j->batch->is_stopped = true;
+        return MR_FAIL(err, MR_E_INVALID,
+                       "results of a host that answered wrongly were taken back; batch run does "
+                       "their rows again");
+    }
+    return MR_OK;
+}
+
 static int job_finish(struct job *j, struct mr_buf *out_report, struct mr_err *err)
 {
     struct mr_buf report;
@@ -472,18 +489,10 @@ static int job_finish(struct job *j, struct mr_buf *out_report, struct mr_err *e
     mr_buf_init(&report, REPORT_BYTES);
     report_put(j, &report);
     const bool has_changed = j->retry || !mr_manifest_is_finished(j->manifest);
-    if (rc == MR_OK && j->rc == MR_OK && distrust_is_left(j, err)) {
-        rc = err->status;
-        is_whole = false;
-        j->batch->is_stopped = true;
-        mr_manifest_stop(j->manifest, err->msg, NULL);
-    } else if (rc == MR_OK && j->rc == MR_OK && j->retry && j->batch->has_taken_back) {
-        rc = MR_FAIL(err, MR_E_INVALID,
-                     "results of a host that answered wrongly were taken back; batch run does "
-                     "their rows again");
-        j->batch->is_stopped = true;
+    if (rc == MR_OK && j->rc == MR_OK) {
+        rc = stop_for_wrong_rows(j, err);
     }
-    if (is_whole && has_changed && j->sink->publish) {
+    if (rc == MR_OK && is_whole && has_changed && j->sink->publish) {
         rc = j->sink->publish(j, err);
     }
     if (rc == MR_OK && is_whole && !mr_manifest_is_finished(j->manifest)) {
@@ -571,7 +580,8 @@ static int job_is_there(const struct job *j, struct mr_err *err)
     return mr_manifest_look(j->folder, &totals, &is_finished, &epoch, &pid, NULL, err);
 }
 
-static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
+/* What the job works with, before it touches anything outside. */
+static void job_init(struct job *j)
 {
     const struct mr_route_options route = {
         .max_limit = j->o->max_in_flight,
@@ -579,8 +589,6 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
         .min_timeout_ns = j->o->openai ? ANSWER_LEAST_NS : 0,
         .max_weight = j->o->openai ? j->o->openai->max_tokens_in_flight : 0,
         .seed = (uint64_t)mr_wall_ns()};
-    struct mr_err late;
-    int rc;
 
     j->begin_ns = mr_now_ns();
     j->total_rows = -1;
@@ -598,6 +606,13 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
                         MR_MIN(j->o->memory_bytes / 8, (uint64_t)BLOCKS_KEPT));
     mr_arena_init(&j->arena, 4096, 64 << 20);
     j->route = mr_route_new(&route, j->begin_ns);
+}
+
+/* Folder, hosts and the socket: from here on others see the job. */
+static int job_open(struct job *j, struct mr_err *err)
+{
+    int rc = MR_OK;
+
     MR_TRY(j->o->openai ? openai_new(&j->openai, j->o, err) : MR_OK);
     if (j->o->folder && !j->batch->folder) {
         j->batch->folder_there = batch_file_folders_there(j->o->folder);
@@ -612,16 +627,18 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     if (!j->plan && !j->o->filter) {
         MR_TRY(control_open(j, err));
     }
-    hosts_tick(j, j->begin_ns);
-    job_look(j);
-    mr_timer_start(j->loop, &j->tick, TICK_NS, TICK_NS, on_tick);
-    mr_loop_run(j->loop);
-    if (!j->may_go_on && !j->begins_again) {
-        control_close(j->batch);
-    }
+out:
+    return rc;
+}
+
+/* Ends the parts, and with them what they have still to say of the job. */
+static void parts_end(struct job *j)
+{
+    struct mr_err late;
+
     calls_drop(j);
     reader_stop(&j->reader);
-    rc = committer_end(&j->committer, &late);
+    int rc = committer_end(&j->committer, &late);
     if (j->rc == MR_OK && rc < 0) {
         j->rc = rc;
         j->err = late;
@@ -636,6 +653,22 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     if (j->batch->is_stopped && j->manifest) {
         mr_manifest_stop(j->manifest, j->err.msg, NULL); /* the exit status says it, too */
     }
+}
+
+static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
+{
+    int rc;
+
+    job_init(j);
+    MR_TRY(job_open(j, err));
+    hosts_tick(j, j->begin_ns);
+    job_look(j);
+    mr_timer_start(j->loop, &j->tick, TICK_NS, TICK_NS, on_tick);
+    mr_loop_run(j->loop);
+    if (!j->may_go_on && !j->begins_again) {
+        control_close(j->batch);
+    }
+    parts_end(j);
     if (!j->may_go_on && !j->begins_again) {
         view_tell(j);
     }
@@ -652,6 +685,20 @@ out:
 
 /* ---- from outside ---- */
 
+static bool has_model_name(const struct mr_batch_options *o)
+{
+    if (!o->model) {
+        return o->openai && o->openai->api == MR_BATCH_API_FILE;
+    }
+    return o->model[0] && strlen(o->model) <= 256;
+}
+
+static bool has_two_inputs(const struct mr_batch_options *o)
+{
+    return o->source.query && o->source.path_count > 0 &&
+           mr_database_kind_of(o->source.paths[0]) == MR_DATABASE_IS_NONE;
+}
+
 int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *o, struct mr_err *err)
 {
     const struct {
@@ -660,9 +707,7 @@ int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *o, struct
     } checks[] = {
         {o->filter ? !o->source.stream : o->source.path_count == 0 && !o->source.query,
          "there is no input"},
-        {o->source.query && o->source.path_count > 0 &&
-             mr_database_kind_of(o->source.paths[0]) == MR_DATABASE_IS_NONE,
-         "the input is a query or files, and both were given"},
+        {has_two_inputs(o), "the input is a query or files, and both were given"},
         {!o->output_database != !o->output_table,
          "results go to a table of a database, and only one of the two was named"},
         {o->output_database && mr_database_kind_of(o->output_database) == MR_DATABASE_IS_NONE,
@@ -674,9 +719,7 @@ int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *o, struct
          "a table has no order: the order of the results is for files"},
         {!o->filter && (!o->folder || !o->folder[0]), "there is no folder for the job"},
         {o->shard_count > 0 && o->shard >= o->shard_count, "there is no such shard"},
-        {(!o->model || !o->model[0] || strlen(o->model) > 256) &&
-             !(!o->model && o->openai && o->openai->api == MR_BATCH_API_FILE),
-         "the model has no name, or one of more than 256 bytes"},
+        {!has_model_name(o), "the model has no name, or one of more than 256 bytes"},
         {o->version && (!o->version[0] || strlen(o->version) > 32),
          "the version is empty or longer than 32 bytes"},
         {o->host_count == 0 && !o->repository, "there are no hosts"},

@@ -208,13 +208,12 @@ static bool has_token(mr_str list, const char *token)
     return false;
 }
 
-/* How the body is delimited: RFC 9112 section 6.3. */
-static int choose_framing(struct mr_client_conn *conn, struct mr_err *err)
+/* *length: -1 without one. */
+static int read_framing(struct mr_client_conn *conn, const struct mr_client_answer *a,
+                        int64_t *length, bool *chunked, struct mr_err *err)
 {
-    struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
-    const struct mr_client_answer *a = &call->answer;
-    int64_t length = -1;
-    bool chunked = false;
+    *length = -1;
+    *chunked = false;
 
     for (size_t i = 0; i < a->header_count; i++) {
         mr_str name = a->headers[i].name;
@@ -222,21 +221,33 @@ static int choose_framing(struct mr_client_conn *conn, struct mr_err *err)
         int64_t n;
         if (mr_str_eq_c(name, "content-length")) {
             if (!mr_str_to_i64(value, &n) || n < 0 || value.ptr[0] == '-' ||
-                (length >= 0 && length != n)) {
+                (*length >= 0 && *length != n)) {
                 return bad(conn, err, "bad content-length");
             }
-            length = n;
+            *length = n;
         } else if (mr_str_eq_c(name, "transfer-encoding")) {
-            if (chunked || !mr_str_ieq(value, MR_STR("chunked"))) {
+            if (*chunked || !mr_str_ieq(value, MR_STR("chunked"))) {
                 return bad(conn, err, "unknown transfer coding");
             }
-            chunked = true;
+            *chunked = true;
         } else if (mr_str_eq_c(name, "connection")) {
             conn->h1.keep_alive &= !has_token(value, "close");
         }
     }
-    if (chunked && length >= 0) {
-        return bad(conn, err, "both content-length and chunked");
+    return *chunked && *length >= 0 ? bad(conn, err, "both content-length and chunked") : MR_OK;
+}
+
+/* How the body is delimited: RFC 9112 section 6.3. */
+static int choose_framing(struct mr_client_conn *conn, struct mr_err *err)
+{
+    struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
+    const struct mr_client_answer *a = &call->answer;
+    int64_t length;
+    bool chunked;
+    int rc = read_framing(conn, a, &length, &chunked, err);
+
+    if (rc < 0) {
+        return rc;
     }
     if (call->is_head || a->status == 204 || a->status == 304) {
         conn->h1.state = MR_H1_DONE;

@@ -489,15 +489,36 @@ static bool is_past(const struct mr_conn *c, int64_t since_ns, int64_t limit_ns)
     return limit_ns > 0 && mr_ns_after(since_ns, limit_ns) <= c->loop->now_ns;
 }
 
+/* An answer is not read, a head does not end, or a ping has no answer. */
+static bool has_failed(const struct mr_conn *c)
+{
+    const struct mr_h2 *h = c->h2;
+
+    return (h->pending > 0 && h->out_due_ns && is_past(c, h->out_due_ns, 1)) ||
+           (h->head_due_ns && is_past(c, h->head_due_ns, 1)) ||
+           (h->ping_sent_ns && !c->waits_memory && is_past(c, h->ping_sent_ns, PING_WAIT_NS));
+}
+
+static void idle_expired(struct mr_conn *c)
+{
+    struct mr_h2 *h = c->h2;
+
+    if (is_past(c, c->idle_since_ns, c->part->options->idle_timeout_ns)) {
+        mr_count_add(&c->loop->stats.timeouts, 1);
+        last_goaway(c);
+    }
+    if (h->is_untidy && is_past(c, c->idle_since_ns, TIDY_NS)) {
+        h->is_untidy = false;
+        mr_h2region_tidy(&h->mem.region);
+    }
+}
+
 static void h2_expired(struct mr_conn *c)
 {
     const struct mr_http_options *o = c->part->options;
     struct mr_h2 *h = c->h2;
-    bool is_idle = h->streams == 0 && h->zombies == 0;
 
-    if ((h->pending > 0 && h->out_due_ns && is_past(c, h->out_due_ns, 1)) ||
-        (h->head_due_ns && is_past(c, h->head_due_ns, 1)) ||
-        (h->ping_sent_ns && !c->waits_memory && is_past(c, h->ping_sent_ns, PING_WAIT_NS))) {
+    if (has_failed(c)) {
         mr_count_add(&c->loop->stats.timeouts, 1);
         mr_conn_close(c);
         return;
@@ -505,13 +526,8 @@ static void h2_expired(struct mr_conn *c)
     if (h->pending > 0 && h->out_due_ns && is_past(c, h->out_check_ns, 1)) {
         check_answers(c);
     }
-    if (is_idle && is_past(c, c->idle_since_ns, o->idle_timeout_ns)) {
-        mr_count_add(&c->loop->stats.timeouts, 1);
-        last_goaway(c);
-    }
-    if (is_idle && h->is_untidy && is_past(c, c->idle_since_ns, TIDY_NS)) {
-        h->is_untidy = false;
-        mr_h2region_tidy(&h->mem.region);
+    if (h->streams == 0 && h->zombies == 0) {
+        idle_expired(c);
     }
     if (h->collecting > 0 && h->body_check_ns <= c->loop->now_ns) {
         check_bodies(c);

@@ -122,6 +122,23 @@ static int width_read(struct arrow_field *f, const struct flat_table *t, enum mr
     return MR_OK;
 }
 
+static void date_read(struct arrow_field *f, const struct flat_table *t)
+{
+    f->column = MR_COLUMN_DATE;
+    f->bits = flat_int(t, 0, 2, 1) == 0 ? 32 : 64; /* of days, or of milliseconds */
+    f->time_factor = f->bits == 32 ? 1 : -86400000;
+}
+
+static int union_read(struct arrow_field *f, const struct flat_table *t, int version,
+                      struct mr_err *err)
+{
+    f->is_dense = flat_int(t, 0, 2, 0) == 1;
+    return version < ARROW_VERSION_5
+               ? MR_FAIL(err, MR_E_UNSUPPORTED,
+                         "column '%s' is a union of an old version of the format", f->name)
+               : MR_OK;
+}
+
 static int type_read(struct arrow_field *f, const struct flat_table *t, int version,
                      struct mr_err *err)
 {
@@ -137,20 +154,11 @@ static int type_read(struct arrow_field *f, const struct flat_table *t, int vers
     case ARROW_UTF8_VIEW: f->column = MR_COLUMN_STRING; break;
     case ARROW_BOOL: f->column = MR_COLUMN_BOOL; break;
     case ARROW_DECIMAL: decimal_read(f, t); break;
-    case ARROW_DATE:
-        f->column = MR_COLUMN_DATE;
-        f->bits = flat_int(t, 0, 2, 1) == 0 ? 32 : 64; /* of days, or of milliseconds */
-        f->time_factor = f->bits == 32 ? 1 : -86400000;
-        break;
+    case ARROW_DATE: date_read(f, t); break;
     case ARROW_TIMESTAMP: timestamp_read(f, t); break;
     case ARROW_LARGE_LIST:
     case ARROW_LIST: f->column = MR_COLUMN_LIST; break;
-    case ARROW_UNION:
-        f->is_dense = flat_int(t, 0, 2, 0) == 1;
-        return version < ARROW_VERSION_5
-                   ? MR_FAIL(err, MR_E_UNSUPPORTED,
-                             "column '%s' is a union of an old version of the format", f->name)
-                   : MR_OK;
+    case ARROW_UNION: return union_read(f, t, version, err);
     case ARROW_FIXED_BINARY: return width_read(f, t, MR_COLUMN_BINARY, err);
     case ARROW_FIXED_LIST: return width_read(f, t, MR_COLUMN_FIXED_LIST, err);
     default: break;

@@ -43,20 +43,26 @@ struct jsonl {
 
 /* ---- lines ---- */
 
+/* A character within a text. */
+static void text_step(struct cells *c, char b)
+{
+    if (c->is_escaped) {
+        c->is_escaped = false;
+    } else if (b == '\\') {
+        c->is_escaped = true;
+    } else if (b == '"') {
+        c->in_text = false;
+        c->name_end = c->depth == 1 && c->begin == 0 ? c->at : c->name_end;
+    }
+}
+
 /* Goes on over the line in [text, text + len). True: a cell is longer than allowed. */
 static bool cells_over(struct cells *c, const char *text, size_t len, uint64_t max_cell)
 {
     for (; c->at < len; c->at++) {
         const char b = text[c->at];
         if (c->in_text) {
-            if (c->is_escaped) {
-                c->is_escaped = false;
-            } else if (b == '\\') {
-                c->is_escaped = true;
-            } else if (b == '"') {
-                c->in_text = false;
-                c->name_end = c->depth == 1 && c->begin == 0 ? c->at : c->name_end;
-            }
+            text_step(c, b);
         } else if (b == '"') {
             c->in_text = true;
             c->name_begin = c->depth == 1 && c->begin == 0 ? c->at + 1 : c->name_begin;

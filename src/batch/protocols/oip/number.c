@@ -113,10 +113,9 @@ static bool as_unsigned(struct number v, uint64_t high, uint64_t *out)
     return *out <= high;
 }
 
-static bool put_together(struct number v, int dtype, void *to, size_t i)
+static bool put_signed(struct number v, int dtype, void *to, size_t i)
 {
     int64_t s = 0;
-    uint64_t u = 0;
 
     switch (dtype) {
     case MR_DTYPE_INT8:
@@ -125,15 +124,36 @@ static bool put_together(struct number v, int dtype, void *to, size_t i)
         return as_signed(v, INT16_MIN, INT16_MAX, &s) && (((int16_t *)to)[i] = (int16_t)s, true);
     case MR_DTYPE_INT32:
         return as_signed(v, INT32_MIN, INT32_MAX, &s) && (((int32_t *)to)[i] = (int32_t)s, true);
-    case MR_DTYPE_INT64:
-        return as_signed(v, INT64_MIN, INT64_MAX, &s) && (((int64_t *)to)[i] = s, true);
+    default: return as_signed(v, INT64_MIN, INT64_MAX, &s) && (((int64_t *)to)[i] = s, true);
+    }
+}
+
+static bool put_unsigned(struct number v, int dtype, void *to, size_t i)
+{
+    uint64_t u = 0;
+
+    switch (dtype) {
     case MR_DTYPE_UINT8:
         return as_unsigned(v, UINT8_MAX, &u) && (((uint8_t *)to)[i] = (uint8_t)u, true);
     case MR_DTYPE_UINT16:
         return as_unsigned(v, UINT16_MAX, &u) && (((uint16_t *)to)[i] = (uint16_t)u, true);
     case MR_DTYPE_UINT32:
         return as_unsigned(v, UINT32_MAX, &u) && (((uint32_t *)to)[i] = (uint32_t)u, true);
-    case MR_DTYPE_UINT64: return as_unsigned(v, UINT64_MAX, &u) && (((uint64_t *)to)[i] = u, true);
+    default: return as_unsigned(v, UINT64_MAX, &u) && (((uint64_t *)to)[i] = u, true);
+    }
+}
+
+static bool put_together(struct number v, int dtype, void *to, size_t i)
+{
+    switch (dtype) {
+    case MR_DTYPE_INT8:
+    case MR_DTYPE_INT16:
+    case MR_DTYPE_INT32:
+    case MR_DTYPE_INT64: return put_signed(v, dtype, to, i);
+    case MR_DTYPE_UINT8:
+    case MR_DTYPE_UINT16:
+    case MR_DTYPE_UINT32:
+    case MR_DTYPE_UINT64: return put_unsigned(v, dtype, to, i);
     case MR_DTYPE_FP16: ((uint16_t *)to)[i] = mr_fp16_from_float((float)as_double(v)); return true;
     case MR_DTYPE_BF16: ((uint16_t *)to)[i] = mr_bf16_from_float((float)as_double(v)); return true;
     case MR_DTYPE_FP32: ((float *)to)[i] = (float)as_double(v); return true;

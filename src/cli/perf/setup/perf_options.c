@@ -491,17 +491,22 @@ bool perf_is_to_stdout(const struct perf_options *o)
     return (o->json && strcmp(o->json, "-") == 0) || (o->html && strcmp(o->html, "-") == 0);
 }
 
+static bool has_update_option(const struct perf_options *o)
+{
+    return o->update || o->versions || o->command || o->window_ns || o->control_url ||
+           o->control_protocol || o->pid || o->clean;
+}
+
 static int check_update(const struct perf_options *o, struct mr_err *err)
 {
     bool is_same = !o->update || strcmp(o->update, o->model) == 0;
 
     if (!o->updates_models) {
-        bool has_any = o->update || o->versions || o->command || o->window_ns || o->control_url ||
-                       o->control_protocol || o->pid || o->clean;
-        return has_any ? MR_FAIL(err, MR_E_INVALID,
-                                 "--update, --versions, --command, --window, --control-..., --pid "
-                                 "and --leave-out-doubtful go with 'millrace perf update'")
-                       : MR_OK;
+        return has_update_option(o)
+                   ? MR_FAIL(err, MR_E_INVALID,
+                             "--update, --versions, --command, --window, --control-..., --pid "
+                             "and --leave-out-doubtful go with 'millrace perf update'")
+                   : MR_OK;
     }
     if (!o->rate || strchr(o->rate, ':') || is_ramp(o)) {
         return MR_FAIL(err, MR_E_INVALID, "update needs one load with --rate R");
@@ -521,7 +526,7 @@ static int check_update(const struct perf_options *o, struct mr_err *err)
     return MR_OK;
 }
 
-int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_err *err)
+static int check_load(const struct perf_options *o, struct mr_err *err)
 {
     if (!o->model) {
         return MR_FAIL(err, MR_E_INVALID, "no model: give -m MODEL");
@@ -546,13 +551,23 @@ int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_e
         return MR_FAIL(err, MR_E_INVALID,
                        "--requests: a ramp (--rate FROM..TO) goes by --duration");
     }
+    return MR_OK;
+}
+
+int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_err *err)
+{
+    int rc = check_load(o, err);
+
+    if (rc < 0) {
+        return rc;
+    }
     if (o->json && o->html && strcmp(o->json, "-") == 0 && strcmp(o->html, "-") == 0) {
         return MR_FAIL(err, MR_E_INVALID, "--json and --html cannot both go to standard output");
     }
     if (o->http2 && o->protocol >= PERF_GRPC) {
         return MR_FAIL(err, MR_E_INVALID, "--http2 is for REST; gRPC is always over HTTP/2");
     }
-    int rc = check_update(o, err);
+    rc = check_update(o, err);
     if (rc < 0) {
         return rc;
     }
