@@ -5,6 +5,27 @@
  * the request's arena. */
 #include "sched_priv.h"
 
+uint64_t batch_gap_bytes(const struct mr_tensor *t, int64_t rows)
+{
+    uint64_t unit = t->dtype == MR_DTYPE_BYTES ? 4 : mr_dtype_size(t->dtype), elements = 0;
+
+    if (rows <= 0 || mr_shape_elements(t->shape + 1, t->rank - 1, &elements, NULL) < 0)
+        return 0; /* the shape of a request, which was checked */
+    return elements * unit * (uint64_t)rows;
+}
+
+uint8_t *batch_room(struct mr_arena *arena, uint64_t bytes, struct mr_block **out_block)
+{
+    uint8_t *to = bytes <= 8192 ? mr_arena_try(arena, MR_MAX(bytes, 1), 64) : NULL;
+
+    *out_block = NULL;
+    if (!to) {
+        *out_block = mr_block_new(bytes);
+        to = *out_block ? (*out_block)->data : NULL;
+    }
+    return to;
+}
+
 int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_t rows,
                  struct mr_arena *arena, struct mr_tensor *out, struct mr_block **out_block,
                  struct mr_err *err)
@@ -14,15 +35,13 @@ int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_
     uint64_t bytes = 0;
     uint8_t *to;
 
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         bytes += items[i]->inputs[input].bytes;
-    *out_block = NULL;
-    to = bytes <= 8192 ? mr_arena_try(arena, bytes, 64) : NULL;
-    if (!to && bytes > 0) {
-        *out_block = mr_block_new(bytes);
-        to = *out_block ? (*out_block)->data : NULL;
+        if (items[i]->gap_rows > 0)
+            bytes += batch_gap_bytes(first, items[i]->gap_rows);
     }
-    if (!shape || (!to && bytes > 0))
+    to = batch_room(arena, bytes, out_block);
+    if (!shape || !to)
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory to join a batch of %u requests (%llu bytes)",
                        count, (unsigned long long)bytes);
     memcpy(shape, first->shape, (size_t)first->rank * sizeof *shape);
@@ -31,6 +50,11 @@ int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_
         .dtype = first->dtype, .rank = first->rank, .shape = shape, .data = to, .bytes = bytes};
     for (uint32_t i = 0; i < count; i++) {
         const struct mr_tensor *t = &items[i]->inputs[input];
+        if (items[i]->gap_rows > 0) {
+            uint64_t gap = batch_gap_bytes(first, items[i]->gap_rows);
+            memset(to, 0, gap);
+            to += gap;
+        }
         if (t->bytes)
             memcpy(to, t->data, t->bytes);
         to += t->bytes;
@@ -39,8 +63,8 @@ int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_
 }
 
 /* Where rows [begin, begin + count) of a tensor are. BYTES has to be walked; its encoding was checked. */
-static int row_range(const struct mr_tensor *t, int64_t begin, int64_t count, uint64_t *out_at,
-                     uint64_t *out_bytes, struct mr_err *err)
+int batch_row_range(const struct mr_tensor *t, int64_t begin, int64_t count, uint64_t *out_at,
+                    uint64_t *out_bytes, struct mr_err *err)
 {
     int64_t rows = t->shape[0];
 
@@ -71,7 +95,7 @@ int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t ro
     const struct mr_tensor *t = &from->tensor;
     int64_t *shape = MR_ARENA_ARRAY(r->arena, int64_t, (size_t)t->rank);
     uint64_t at, bytes;
-    int rc = row_range(t, row_begin, row_count, &at, &bytes, err);
+    int rc = batch_row_range(t, row_begin, row_count, &at, &bytes, err);
     uint8_t *data = t->data;
 
     if (rc < 0)

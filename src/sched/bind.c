@@ -254,6 +254,29 @@ static mr_str long_str(struct mr_arena *a, mr_str s)
     return mr_str_n(to, s.len);
 }
 
+static int bind_sequence(struct mr_infer *r, const struct mr_infer_args *q, struct mr_err *err)
+{
+    struct mr_sequence_ref *to;
+
+    if (!q->has_sequence && q->sequence_flags == 0)
+        return MR_OK;
+    if (q->correlation_text.len > MR_SEQUENCE_TEXT_MAX)
+        return MR_FAIL(err, MR_E_INVALID, "sequence_id has %zu bytes, at most %d are allowed",
+                       q->correlation_text.len, MR_SEQUENCE_TEXT_MAX);
+    to = MR_ARENA_NEW(r->arena, struct mr_sequence_ref);
+    if (!to)
+        return no_arena(err);
+    to->flags = q->sequence_flags;
+    to->number = q->correlation_text.ptr ? 0 : q->correlation_id;
+    if (q->correlation_text.len) {
+        to->text = mr_arena_str(r->arena, q->correlation_text);
+        if (!to->text.ptr)
+            return no_arena(err);
+    }
+    r->sequence = to;
+    return MR_OK;
+}
+
 int mr_infer_bind(struct mr_infer *r, const struct mr_infer_args *q, struct mr_err *err)
 {
     const struct mr_version *v = r->version;
@@ -274,6 +297,7 @@ int mr_infer_bind(struct mr_infer *r, const struct mr_infer_args *q, struct mr_e
     if (!is_complete(v, q))
         return input_count_error(v, q, err);
     MR_TRY(bind_outputs(r, q, err));
+    MR_TRY(bind_sequence(r, q, err));
     if (q->input_blocks)
         MR_TRY(keep_blocks(r, q, err));
     r->parameters = q->parameters;

@@ -3,7 +3,7 @@
  * For a single request nothing is copied: the backend sees the tensors where the decoder left them, and its
  * small outputs go into the request's own arena. Begins on an instance thread or, on the inline path, on
  * the network thread of the request; may end on any thread. */
-#include "sched_priv.h"
+#include "sequences.h"
 
 bool exec_is_cancelled(const struct exec_run *run)
 {
@@ -51,6 +51,12 @@ static const int64_t *reshape_in(const struct mr_model_io *io, const struct mr_t
     return shape;
 }
 
+/* The one request of the execution has its tensors for itself: nothing is joined or cut. */
+static bool is_whole(const struct exec_run *run)
+{
+    return run->count == 1 && (run->is_apart || run->items[0]->gap_rows == 0);
+}
+
 static int place_input(struct exec_run *run, uint32_t i, struct mr_tensor *inputs,
                        struct mr_err *err)
 {
@@ -61,7 +67,7 @@ static int place_input(struct exec_run *run, uint32_t i, struct mr_tensor *input
 
     if (run->items[0]->inputs[i].dtype == MR_DTYPE_INVALID)
         return MR_OK;
-    if (run->count == 1) {
+    if (is_whole(run)) {
         *to = run->items[0]->inputs[i];
     } else {
         rc = batch_gather(run->items, run->count, i, run->rows, run->arena, to, &run->gathered[i],
@@ -88,14 +94,21 @@ static int place_requests(struct exec_run *run, const struct mr_tensor *inputs, 
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
     for (uint32_t i = 0; i < run->count; i++) {
         const struct mr_infer *r = run->items[i];
+        row += r->gap_rows;
         q[i] = (struct mr_exec_request){.id = r->id.ptr,
                                         .row_begin = row,
                                         .row_count = r->rows,
                                         .deadline_ns = r->deadline_ns,
                                         .parameters = r->parameters,
-                                        .parameter_count = r->parameter_count};
+                                        .parameter_count = r->parameter_count,
+                                        .correlation_text = ""};
         row += r->rows;
-        if (per_request && run->count == 1)
+        if (r->sequence) {
+            q[i].correlation_id = r->sequence->number;
+            q[i].correlation_text = r->sequence->text.len ? r->sequence->text.ptr : "";
+            q[i].sequence_flags = r->sequence->flags;
+        }
+        if (per_request && is_whole(run))
             q[i].inputs = inputs;
     }
     run->x.exec.requests = q;
@@ -113,12 +126,18 @@ static int place_apart(struct exec_run *run, struct mr_err *err)
                                .items = &run->items[k],
                                .count = 1,
                                .rows = run->items[k]->rows,
-                               .arena = run->arena};
+                               .arena = run->arena,
+                               .is_apart = true};
         struct mr_tensor *t = MR_ARENA_ARRAY(run->arena, struct mr_tensor, v->backend_input_count);
         if (!t)
             return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
         for (uint32_t i = 0; i < v->input_count; i++) {
             int rc = place_input(&one, i, t, err);
+            if (rc < 0)
+                return rc;
+        }
+        if (run->s->sequences) {
+            int rc = sequence_place(&one, t, err);
             if (rc < 0)
                 return rc;
         }
@@ -132,12 +151,13 @@ static void run_done(struct mr_execution *x);
 static int prepare(struct exec_run *run, struct mr_err *err)
 {
     const struct mr_version *v = run->s->version;
-    bool apart = run->count > 1 && (v->backend_flags & MR_BACKEND_PER_REQUEST) != 0;
+    bool apart = !is_whole(run) && (v->backend_flags & MR_BACKEND_PER_REQUEST) != 0;
     struct mr_tensor *inputs = MR_ARENA_ARRAY(run->arena, struct mr_tensor, v->backend_input_count);
     uint8_t *wanted = MR_ARENA_ARRAY(run->arena, uint8_t, v->backend_output_count);
     int rc = MR_OK;
 
-    run->gathered = MR_ARENA_ARRAY(run->arena, struct mr_block *, v->input_count);
+    run->gathered_count = v->input_count + sequence_state_count(run->s);
+    run->gathered = MR_ARENA_ARRAY(run->arena, struct mr_block *, run->gathered_count);
     run->x.outputs.list =
         MR_ARENA_ARRAY(run->arena, struct mr_exec_output, v->backend_output_count);
     run->x.outputs.arena = run->arena;
@@ -149,6 +169,11 @@ static int prepare(struct exec_run *run, struct mr_err *err)
     if (!apart)
         for (uint32_t i = 0; i < v->input_count; i++)
             MR_TRY(place_input(run, i, inputs, err));
+    if (run->s->sequences) {
+        sequence_want(run->s, wanted);
+        if (!apart)
+            MR_TRY(sequence_place(run, inputs, err));
+    }
     MR_TRY(place_requests(run, inputs, err));
     if (apart)
         MR_TRY(place_apart(run, err));
@@ -224,7 +249,7 @@ static int hand_out(struct exec_run *run, struct mr_infer *r, int64_t row, struc
 {
     const struct mr_version *v = run->s->version;
 
-    if (run->count == 1) {
+    if (is_whole(run)) {
         r->outputs = run->x.outputs.list;
         run->x.outputs.list = NULL;
         return MR_OK;
@@ -267,7 +292,7 @@ static void release(struct exec_run *run)
 
     for (uint32_t i = 0; run->x.outputs.list && i < v->backend_output_count; i++)
         mr_block_unref(&run->x.outputs.list[i].block);
-    for (uint32_t i = 0; run->gathered && i < v->input_count; i++)
+    for (uint32_t i = 0; run->gathered && i < run->gathered_count; i++)
         mr_block_unref(&run->gathered[i]);
 }
 
@@ -282,8 +307,11 @@ static int hand_out_all(struct exec_run *run, struct mr_err *err)
         if (o->is_set)
             MR_TRY(exec_check_output(run->s->version, run->arena, &v->outputs[i], &o->tensor, err));
     }
+    if (run->s->sequences)
+        sequence_keep(run);
     for (uint32_t i = 0; i < run->count; i++) {
         struct mr_infer *r = run->items[i];
+        row += r->gap_rows;
         if (r->status == MR_OK)
             r->status = hand_out(run, r, row, &r->err);
         row += r->rows;

@@ -14,7 +14,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
-#include "sched_priv.h"
+#include "sequences.h"
 
 static bool same_shape(const struct mr_tensor *a, const struct mr_tensor *b)
 {
@@ -183,7 +183,7 @@ static void take(struct mr_sched *s, uint32_t count, struct mr_infer **items)
     for (uint32_t i = 0; i < count; i++) {
         items[i] = queue_front(s);
         queue_remove(s, items[i]);
-        items[i]->sequence = s->next_sequence++;
+        items[i]->dispatch = s->next_dispatch++;
     }
 }
 
@@ -201,21 +201,21 @@ static int64_t rows_to_wake_at(const struct mr_sched *s, int64_t rows)
     return at;
 }
 
-static void wait_on(struct mr_sched *s, pthread_cond_t *cond, int64_t until_ns)
+void instance_wait(struct mr_sched *s, pthread_cond_t *cond, int64_t until_ns)
 {
     struct timespec ts = {.tv_sec = until_ns / MR_NS_PER_S, .tv_nsec = until_ns % MR_NS_PER_S};
 
     pthread_cond_timedwait(cond, &s->mutex, &ts);
 }
 
-static bool is_held(struct mr_sched *s)
+bool instance_is_held(struct mr_sched *s)
 {
     if (!s->is_released && s->queued >= s->options.hold_until_queued)
         s->is_released = true;
     return !s->is_released && !s->is_stopping;
 }
 
-static void deliver_list(struct mr_infer *r)
+void infer_deliver_all(struct mr_infer *r)
 {
     while (r) {
         struct mr_infer *next = r->next;
@@ -224,8 +224,9 @@ static void deliver_list(struct mr_infer *r)
     }
 }
 
-static int start_one(struct mr_sched *s, struct sched_instance *in, struct mr_err *err)
+int instance_start(struct sched_instance *in, struct mr_err *err)
 {
+    struct mr_sched *s = in->sched;
     char name[16];
 
     if (in->is_started)
@@ -252,7 +253,7 @@ int instance_wake(struct mr_sched *s, struct mr_err *err)
         else if (!resting)
             resting = &s->instances[i];
     }
-    int rc = resting ? start_one(s, resting, err) : MR_OK;
+    int rc = resting ? instance_start(resting, err) : MR_OK;
     if (rc < 0)
         mr_log(MR_LOG_ERROR, "sched.thread", "model=%s %s", MR_LOG_STR(s->version->model_name),
                err->msg);
@@ -265,7 +266,7 @@ void instance_start_early(struct mr_sched *s)
 
     pthread_mutex_lock(&s->mutex);
     if (s->instance_count > 0)
-        start_one(s, &s->instances[0], &err); /* if not, the first request tries again */
+        instance_start(&s->instances[0], &err); /* if not, the first request tries again */
     pthread_mutex_unlock(&s->mutex);
 }
 
@@ -283,7 +284,7 @@ static uint32_t next_batch(struct sched_instance *in, struct mr_infer **items,
         int64_t now = mr_now_ns();
         if ((rejects = queue_reject(s, now))) {
             pthread_mutex_unlock(&s->mutex);
-            deliver_list(rejects);
+            infer_deliver_all(rejects);
             pthread_mutex_lock(&s->mutex);
             continue;
         }
@@ -296,7 +297,7 @@ static uint32_t next_batch(struct sched_instance *in, struct mr_infer **items,
         }
         if ((s->queued == 0 || s->is_forming) && now >= idle_until)
             return 0; /* whoever forms the batch wakes others for what it leaves */
-        if (s->queued > 0 && !is_held(s) && !s->is_forming) {
+        if (s->queued > 0 && !instance_is_held(s) && !s->is_forming) {
             batch_form(s, now, plan);
             if (plan->is_ready)
                 break;
@@ -305,12 +306,12 @@ static uint32_t next_batch(struct sched_instance *in, struct mr_infer **items,
                 rows_before_wait = plan->rows;
             s->is_forming = true;
             s->wake_at_rows = rows_to_wake_at(s, plan->rows);
-            wait_on(s, &s->filled, plan->wait_until_ns);
+            instance_wait(s, &s->filled, plan->wait_until_ns);
             s->is_forming = false;
             continue;
         }
         s->idle_threads++;
-        wait_on(s, &s->work, MR_MAX(idle_until, now + MR_NS_PER_MS));
+        instance_wait(s, &s->work, MR_MAX(idle_until, now + MR_NS_PER_MS));
         s->idle_threads--;
     }
     if (s->is_batching)
@@ -329,12 +330,12 @@ static struct mr_infer *in_order(struct mr_sched *s, struct mr_infer **items, ui
 
     for (uint32_t i = 0; i < count; i++) {
         struct mr_infer **at = &s->undelivered;
-        while (*at && (*at)->sequence < items[i]->sequence)
+        while (*at && (*at)->dispatch < items[i]->dispatch)
             at = &(*at)->next;
         items[i]->next = *at;
         *at = items[i];
     }
-    while (s->undelivered && s->undelivered->sequence == s->next_delivery) {
+    while (s->undelivered && s->undelivered->dispatch == s->next_delivery) {
         *tail = s->undelivered;
         s->undelivered = s->undelivered->next;
         tail = &(*tail)->next;
@@ -414,7 +415,7 @@ static struct mr_infer *chain(struct mr_infer **items, uint32_t count)
 }
 
 /* Count it, give its memory back, then its answers: whoever gets the last one may end the scheduler. */
-static void batch_end(struct exec_batch *b)
+static void batch_end(struct exec_batch *b, bool was_pending)
 {
     struct sched_instance *in = b->in;
     struct mr_sched *s = in->sched;
@@ -428,18 +429,22 @@ static void batch_end(struct exec_batch *b)
     mr_arena_reset(&b->arena);
     pthread_mutex_lock(&s->mutex);
     account(s, items, count, &b->plan, bytes, cost_ns);
+    if (s->sequences)
+        sequences_done(in, items, count);
     for (uint32_t i = 0; i < count; i++)
         items[i]->run = NULL;
     if (in->executions-- >= s->max_pending)
         pthread_cond_broadcast(&s->freed);
-    /* In order means also that no other thread may post in between: under the mutex. */
-    if (s->preserve_order)
-        deliver_list(in_order(s, items, count));
-    else
-        over = chain(items, count);
+    /* In order means also that no other thread may post in between: under the mutex. The next requests of a sequence
+     * run on the instance's thread, which is another one if this execution was pending. */
+    over = s->preserve_order ? in_order(s, items, count) : chain(items, count);
+    if (s->preserve_order || (s->sequences && was_pending)) {
+        infer_deliver_all(over);
+        over = NULL;
+    }
     batch_keep(b);
     pthread_mutex_unlock(&s->mutex);
-    deliver_list(over);
+    infer_deliver_all(over);
 }
 
 static void batch_done(struct exec_run *run)
@@ -447,7 +452,7 @@ static void batch_done(struct exec_run *run)
     struct mr_sched *s = run->s;
 
     ending_begin(s);
-    batch_end(MR_CONTAINER_OF(run, struct exec_batch, run));
+    batch_end(MR_CONTAINER_OF(run, struct exec_batch, run), true);
     ending_end(s);
 }
 
@@ -488,13 +493,15 @@ void *instance_main(void *arg)
     pthread_mutex_lock(&s->mutex);
     for (;;) {
         b = batch_new(in);
-        if ((count = next_batch(in, b->items, &b->plan)) == 0)
+        count = s->sequences ? sequences_next(in, b->items, &b->plan)
+                             : next_batch(in, b->items, &b->plan);
+        if (count == 0)
             break;
         batch_begin(b, count);
         pthread_mutex_unlock(&s->mutex);
         b->run.start = mr_now_ns();
         if (exec_run(&b->run, in->instance))
-            batch_end(b);
+            batch_end(b, false);
         pthread_mutex_lock(&s->mutex);
     }
     batch_keep(b);

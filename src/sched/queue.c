@@ -27,7 +27,7 @@ static int64_t policy_timeout_us(const struct queue_level *l, const struct mr_in
  * that run have waited until nearly then, so an estimate that is a little short means that all run in vain: an
  * execution may take a quarter more than it lately did, and the client's clock has begun earlier than ours, at
  * its sending, and ends at its reading. */
-static int64_t last_start(struct mr_sched *s, const struct mr_infer *r)
+int64_t queue_last_start(struct mr_sched *s, const struct mr_infer *r)
 {
     if (r->deadline_ns == 0)
         return 0;
@@ -53,33 +53,53 @@ static int64_t expiry(const struct queue_level *l, const struct mr_infer *r)
     return at;
 }
 
+int queue_check_room(struct mr_infer *r, uint32_t size, uint32_t max, const char *limit)
+{
+    if (size < max || max == 0)
+        return MR_OK;
+    infer_fail(r, MR_E_UNAVAILABLE, "Exceeds maximum queue size (%u: %s)", max, limit);
+    r->err.flags = MR_ERR_RETRYABLE;
+    return MR_E_UNAVAILABLE;
+}
+
+void queue_count_in(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
+{
+    r->place = INFER_QUEUED;
+    r->times.queued = now_ns;
+    s->queued++;
+    s->queued_rows += rows_of(r);
+    s->inflight_rows += rows_of(r);
+    publish_pending(s);
+}
+
+void queue_count_out(struct mr_sched *s, struct mr_infer *r)
+{
+    r->place = INFER_RUNNING; /* whoever took it out owns it now */
+    s->queued--;
+    s->queued_rows -= rows_of(r);
+    publish_pending(s);
+}
+
 int queue_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
 {
     uint32_t level =
         r->priority == 0 || r->priority > s->level_count ? s->default_level : (uint32_t)r->priority;
     struct queue_level *l = &s->levels[level];
-    uint32_t max = l->max_size ? l->max_size : s->options.max_queue_size;
+    int rc = l->max_size
+                 ? queue_check_room(r, l->size, l->max_size, "max_queue_size of the model")
+                 : queue_check_room(r, s->queued, s->options.max_queue_size, "--max-queue-size");
 
-    if ((l->max_size ? l->size : s->queued) >= max && max > 0) {
-        infer_fail(r, MR_E_UNAVAILABLE, "Exceeds maximum queue size (%u: %s)", max,
-                   l->max_size ? "max_queue_size of the model" : "--max-queue-size");
-        r->err.flags = MR_ERR_RETRYABLE;
-        return MR_E_UNAVAILABLE;
-    }
+    if (rc < 0)
+        return rc;
     r->level = level;
     r->delayed = false;
-    r->place = INFER_QUEUED;
-    r->times.queued = now_ns;
-    r->start_by_ns = last_start(s, r);
+    queue_count_in(s, r, now_ns);
+    r->start_by_ns = queue_last_start(s, r);
     r->due_ns = r->expire_ns = expiry(l, r);
     if (r->due_ns && r->due_ns < s->next_expire_ns)
         s->next_expire_ns = r->due_ns;
     TAILQ_INSERT_TAIL(&l->ready, r, in_queue);
     l->size++;
-    s->queued++;
-    s->queued_rows += rows_of(r);
-    s->inflight_rows += rows_of(r);
-    publish_pending(s);
     return MR_OK;
 }
 
@@ -88,11 +108,8 @@ void queue_remove(struct mr_sched *s, struct mr_infer *r)
     struct queue_level *l = &s->levels[r->level];
 
     TAILQ_REMOVE(r->delayed ? &l->delayed : &l->ready, r, in_queue);
-    r->place = INFER_RUNNING; /* whoever took it out owns it now */
     l->size--;
-    s->queued--;
-    s->queued_rows -= rows_of(r);
-    publish_pending(s);
+    queue_count_out(s, r);
 }
 
 void queue_withdraw(struct mr_sched *s, struct mr_infer *r)

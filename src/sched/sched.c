@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "base/log.h"
-#include "sched_priv.h"
+#include "sequences.h"
 #include "warmup.h"
 
 static uint32_t instance_count(const Inference__ModelConfig *c)
@@ -49,6 +49,11 @@ static int compare_sizes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+void sched_sort_sizes(int32_t *sizes, size_t count)
+{
+    qsort(sizes, count, sizeof *sizes, compare_sizes);
+}
+
 static int configure_levels(struct mr_sched *s, const Inference__ModelDynamicBatching *d,
                             struct mr_err *err)
 {
@@ -78,13 +83,13 @@ static int configure_levels(struct mr_sched *s, const Inference__ModelDynamicBat
 static int configure(struct mr_sched *s, struct mr_err *err)
 {
     const struct mr_version *v = s->version;
-    const Inference__ModelDynamicBatching *d = v->config->dynamic_batching;
+    const Inference__ModelDynamicBatching *d = mr_config_dynamic_batching(v->config);
     uint32_t inline_flags = v->backend_flags & (MR_BACKEND_CHEAP_INSTANCES | MR_BACKEND_NO_INLINE);
 
     s->max_pending = MR_MAX(1, v->executor->signature->max_pending);
     s->is_batching = d != NULL && v->max_batch_size > 0;
-    s->may_inline = !s->is_batching && !mr_version_is_streaming(v) &&
-                    inline_flags == MR_BACKEND_CHEAP_INSTANCES &&
+    s->may_inline = !s->is_batching && !mr_config_sequences(v->config) &&
+                    !mr_version_is_streaming(v) && inline_flags == MR_BACKEND_CHEAP_INSTANCES &&
                     s->options.inline_threshold_ns > 0 && s->options.hold_until_queued == 0;
     s->batch_stat_count = (uint32_t)MR_MIN(MR_MAX(1, v->max_batch_size), (int32_t)BATCH_STAT_MAX);
     s->company_rows = v->max_batch_size;
@@ -98,7 +103,7 @@ static int configure(struct mr_sched *s, struct mr_err *err)
         s->preferred = MR_NEW_ARRAY(int32_t, s->preferred_count + 1);
         for (size_t i = 0; i < s->preferred_count; i++)
             s->preferred[i] = d->preferred_batch_size[i];
-        qsort(s->preferred, s->preferred_count, sizeof *s->preferred, compare_sizes);
+        sched_sort_sizes(s->preferred, s->preferred_count);
     }
     return configure_levels(s, d, err);
 }
@@ -111,9 +116,11 @@ static int open_instances(struct mr_sched *s, struct mr_err *err)
     warmup_begin(&warmup, s);
     s->instance_count = instance_count(s->version->config);
     s->instances = MR_NEW_ARRAY(struct sched_instance, s->instance_count);
+    MR_TRY(sequences_open(s, err));
     for (uint32_t i = 0; i < s->instance_count; i++) {
         struct sched_instance *in = &s->instances[i];
         in->sched = s;
+        in->index = i;
         struct mr_instance_desc desc = instance_desc(s, i);
         struct mr_executor *e = s->version->executor;
         MR_TRY(e->ops->instance_open(e, &desc, &in->instance, err));
@@ -167,6 +174,8 @@ static void stop_threads(struct mr_sched *s)
     pthread_cond_broadcast(&s->work);
     pthread_cond_broadcast(&s->filled);
     pthread_cond_broadcast(&s->freed);
+    if (s->sequences)
+        sequences_wake_all(s);
     pthread_mutex_unlock(&s->mutex);
     for (uint32_t i = 0; i < s->instance_count; i++)
         if (s->instances[i].is_started)
@@ -206,6 +215,7 @@ void mr_sched_close(struct mr_version *v)
     wait_for_endings(s);
     stop_threads(s);
     record_close(s);
+    sequences_close(s);
     close_instances(s);
     pthread_cond_destroy(&s->freed);
     pthread_cond_destroy(&s->filled);

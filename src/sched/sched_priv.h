@@ -68,6 +68,7 @@ struct sched_instance {
     struct mr_sched *sched;
     void *instance;
     pthread_t thread;
+    uint32_t index;
     bool is_started;         /* a thread exists or has to be joined */
     bool is_running;         /* its loop has not ended */
     uint32_t executions;     /* that have begun and not ended; of at most mr_sched.max_pending */
@@ -86,11 +87,14 @@ struct exec_run {
     void (*done)(struct exec_run *run); /* it was pending, and ended. Thread: any */
     /* ---- exec.c's ---- */
     struct mr_execution x;
-    struct mr_block **gathered; /* [input_count] */
-    int64_t gathered_ns;        /* inputs joined, for backends that make no mark */
+    struct mr_block **gathered; /* [gathered_count] of inputs: of clients, then states */
+    uint32_t gathered_count;
+    bool is_apart;       /* one request of a batch by itself: no empty rows before it */
+    int64_t gathered_ns; /* inputs joined, for backends that make no mark */
 };
 
 struct recorder;
+struct sequences;
 
 struct mr_sched {
     struct mr_version *version;
@@ -101,6 +105,7 @@ struct mr_sched {
     bool is_batching;
     bool may_inline;
     bool preserve_order;
+    struct sequences *sequences; /* NULL = the model has none */
     int64_t max_delay_ns;
     int32_t *preferred; /* ascending */
     size_t preferred_count;
@@ -133,9 +138,9 @@ struct mr_sched {
     int64_t last_arrival_ns;
     int64_t gap_ns;         /* smoothed time between arrivals */
     int64_t next_expire_ns; /* no queued request expires before */
-    uint64_t next_sequence; /* of requests taken from the queue */
+    uint64_t next_dispatch; /* of requests taken from the queue */
     uint64_t next_delivery;
-    struct mr_infer *undelivered; /* preserve_order: done, by sequence */
+    struct mr_infer *undelivered; /* preserve_order: done, by dispatch */
     struct sched_slot *shared;    /* statistics of the instance threads */
     struct sched_instance *instances;
     uint32_t instance_count;
@@ -144,6 +149,9 @@ struct mr_sched {
     _Atomic uint32_t
         endings; /* pending executions that are ending now, on threads that nobody joins */
 };
+
+/* sched.c */
+void sched_sort_sizes(int32_t *sizes, size_t count);
 
 /* cost.c */
 unsigned cost_bucket(uint64_t input_bytes);
@@ -169,10 +177,25 @@ int exec_respond(struct mr_execution *x, struct mr_response *response, struct mr
 int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_t rows,
                  struct mr_arena *arena, struct mr_tensor *out, struct mr_block **out_block,
                  struct mr_err *err);
+/* Where rows [begin, begin + count) of a tensor are. */
+int batch_row_range(const struct mr_tensor *t, int64_t begin, int64_t count, uint64_t *out_at,
+                    uint64_t *out_bytes, struct mr_err *err);
+/* What an empty row like those of `t` takes: all of it zeros, which are empty strings in BYTES. */
+uint64_t batch_gap_bytes(const struct mr_tensor *t, int64_t rows);
+/* Room for `bytes` of a joined input: in the arena, or *out_block. NULL without memory. */
+uint8_t *batch_room(struct mr_arena *arena, uint64_t bytes, struct mr_block **out_block);
 int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t row_count,
                 struct mr_infer *r, struct mr_exec_output *out, struct mr_err *err);
 
 /* queue.c: Thread: holding the mutex. */
+/* Counters, place and times of a request that waits from now on, in the queue or in its sequence. */
+void queue_count_in(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
+/* It does not wait any more: whoever took it owns it. */
+void queue_count_out(struct mr_sched *s, struct mr_infer *r);
+/* Fails r when `size` requests or more wait where `max` may, 0 = any; `limit` is for the text. */
+int queue_check_room(struct mr_infer *r, uint32_t size, uint32_t max, const char *limit);
+/* Until when an execution has to begin for its answer to come before the client's deadline, 0 = any time. */
+int64_t queue_last_start(struct mr_sched *s, const struct mr_infer *r);
 int queue_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
 void queue_remove(struct mr_sched *s, struct mr_infer *r);
 /* Taken out without having run. */
@@ -199,6 +222,14 @@ void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan);
 /* instance.c. Somebody has to look at the queue: an idle thread, or a new one while there may be more. Fails when
  * nobody will: no thread runs and none can be started. Holding the mutex. */
 int instance_wake(struct mr_sched *s, struct mr_err *err);
+/* Start the thread of an instance, which does not run. Holding the mutex. */
+int instance_start(struct sched_instance *in, struct mr_err *err);
+/* Wait for a condition with the mutex held, until a time. */
+void instance_wait(struct mr_sched *s, pthread_cond_t *cond, int64_t until_ns);
+/* The test hook holds requests back. Holding the mutex. */
+bool instance_is_held(struct mr_sched *s);
+/* Hand back a chain of requests. */
+void infer_deliver_all(struct mr_infer *r);
 /* Starts the first thread before there is a request. */
 void instance_start_early(struct mr_sched *s);
 /* What instance `index` is, by the instance groups of the config; past them one like the first. */

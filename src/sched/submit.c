@@ -1,7 +1,7 @@
 /* A bound request enters here: the inline path, or the queue. Also the ways out of the queue that are not
  * execution: cancellation and time-out, asked for by the request's home thread. */
 #include "base/log.h"
-#include "sched_priv.h"
+#include "sequences.h"
 
 /* The reader's own executor, opened at its first inline request. NULL: the backend refused, use the queue. */
 static void *inline_instance(struct mr_sched *s, struct sched_slot *slot, unsigned reader)
@@ -158,8 +158,9 @@ int mr_sched_submit(struct mr_infer *r)
         return rc;
     now = mr_now_ns();
     pthread_mutex_lock(&s->mutex);
-    rc = queue_push(s, r, now);
-    if (rc == MR_OK) {
+    if (s->sequences) {
+        rc = sequences_push(s, r, now);
+    } else if ((rc = queue_push(s, r, now)) == MR_OK) {
         note_arrival(s, now);
         rc = wake_for(s, r);
     }
@@ -171,12 +172,16 @@ bool mr_sched_cancel(struct mr_infer *r)
 {
     struct mr_sched *s = r->version->sched;
     struct exec_run *run = NULL;
+    struct mr_infer *others = NULL;
     bool was_queued;
 
     pthread_mutex_lock(&s->mutex);
     was_queued = r->place == INFER_QUEUED;
     if (was_queued) {
-        queue_withdraw(s, r);
+        if (s->sequences)
+            others = sequences_withdraw(s, r);
+        else
+            queue_withdraw(s, r);
         infer_fail(r, MR_E_CANCELLED, "the request was cancelled");
     }
     if (!is_cancelled(r)) {
@@ -189,6 +194,9 @@ bool mr_sched_cancel(struct mr_infer *r)
     if (run && !(exec_is_cancelled(run) && mr_execution_hold(&run->x)))
         run = NULL;
     pthread_mutex_unlock(&s->mutex);
+    for (struct mr_infer *o = others; o; o = o->next)
+        infer_fail(o, MR_E_CANCELLED, "a request of the same sequence was cancelled");
+    infer_deliver_all(others);
     if (run)
         mr_execution_cancel(&run->x);
     return was_queued;
@@ -197,12 +205,16 @@ bool mr_sched_cancel(struct mr_infer *r)
 bool mr_sched_expire(struct mr_infer *r)
 {
     struct mr_sched *s = r->version->sched;
+    struct mr_infer *others = NULL;
     bool is_out = false;
 
     pthread_mutex_lock(&s->mutex);
-    if (r->place == INFER_QUEUED)
+    if (r->place == INFER_QUEUED && s->sequences)
+        is_out = sequences_expire_one(s, r, mr_now_ns(), &others);
+    else if (r->place == INFER_QUEUED)
         is_out = queue_expire_one(s, r, mr_now_ns());
     r->expire_ns = r->place == INFER_QUEUED ? r->due_ns : 0;
     pthread_mutex_unlock(&s->mutex);
+    infer_deliver_all(others);
     return is_out;
 }

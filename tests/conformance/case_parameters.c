@@ -73,7 +73,7 @@ static const char *cached(const char *name)
 
 /* ---- what a model answers ---- */
 
-#define INPUTS_MAX  4
+#define INPUTS_MAX  8
 #define OUTPUTS_MAX 4
 
 struct answer {

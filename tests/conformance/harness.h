@@ -17,7 +17,7 @@
 #include "plugin/plugin.h"
 #include "tensor/tensor.h"
 
-#define IO_MAX 4
+#define IO_MAX 8
 
 /* The backend of this run, opened before the cases and closed after them. */
 extern const char *subject;

@@ -217,6 +217,54 @@ def sequence(repo):
               [helper.make_value_info("Y", helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["n"])))])
 
 
+def control_text(name, kind, values):
+    return f'control_input {{ name: "{name}" control {{ kind: CONTROL_SEQUENCE_{kind} {values} }} }}\n'
+
+
+def seq_controls(repo):
+    """What a model of sequences is told: the input, 10 for a start, 100 for an end, 1000 times the correlation id;
+    nothing of it in rows that are not ready."""
+    one = ["batch", 1]
+    repo.onnx("seq_controls",
+              [helper.make_node("Cast", ["CORRID"], ["id"], to=TensorProto.INT32),
+               helper.make_node("Mul", ["START", "ten"], ["start"]), helper.make_node("Mul", ["END", "hundred"], ["end"]),
+               helper.make_node("Mul", ["id", "thousand"], ["id1000"]),
+               helper.make_node("Add", ["INPUT", "start"], ["a"]),
+               helper.make_node("Add", ["a", "end"], ["b"]), helper.make_node("Add", ["b", "id1000"], ["c"]),
+               helper.make_node("Mul", ["c", "READY"], ["OUTPUT"])],
+              [(n, TensorProto.INT32, one) for n in ("INPUT", "START", "END", "READY")] + [("CORRID", TensorProto.UINT64, one)],
+              [("OUTPUT", TensorProto.INT32, one)],
+              [numpy_helper.from_array(np.array([v], np.int32), n) for n, v in (("ten", 10), ("hundred", 100), ("thousand", 1000))])
+    repo.config("seq_controls", 'name: "seq_controls"\nbackend: "onnxruntime"\nmax_batch_size: 4\n'
+                + io_text("input", ("INPUT", "TYPE_INT32", [1])) + io_text("output", ("OUTPUT", "TYPE_INT32", [1]))
+                + "sequence_batching {\ndirect { }\n"
+                + "".join(control_text(n, n, "int32_false_true: [ 0, 1 ]") for n in ("START", "END", "READY"))
+                + control_text("CORRID", "CORRID", "data_type: TYPE_UINT64") + "}")
+
+
+def seq_sum(repo):
+    """Implicit state: the sum of the sequence's inputs so far."""
+    one = ["batch", 1]
+    repo.onnx("seq_sum", [helper.make_node("Add", ["INPUT", "SUM_IN"], ["OUTPUT"]), helper.make_node("Identity", ["OUTPUT"], ["SUM_OUT"])],
+              [("INPUT", TensorProto.INT32, one), ("SUM_IN", TensorProto.INT32, one)],
+              [("OUTPUT", TensorProto.INT32, one), ("SUM_OUT", TensorProto.INT32, one)])
+    repo.config("seq_sum", 'name: "seq_sum"\nbackend: "onnxruntime"\nmax_batch_size: 8\n'
+                "sequence_batching {\noldest { max_candidate_sequences: 16 }\n"
+                'state { input_name: "SUM_IN" output_name: "SUM_OUT" data_type: TYPE_INT32 dims: [ 1 ] }\n}')
+
+
+def seq_history(repo):
+    """Implicit state that grows: all inputs of the sequence, behind the zero that it begins with."""
+    row = ["batch", "n"]
+    repo.onnx("seq_history", [helper.make_node("Concat", ["HISTORY_IN", "INPUT"], ["HISTORY_OUT"], axis=1)],
+              [("INPUT", TensorProto.INT32, ["batch", 1]), ("HISTORY_IN", TensorProto.INT32, row)],
+              [("HISTORY_OUT", TensorProto.INT32, ["batch", "m"])])
+    repo.config("seq_history", 'name: "seq_history"\nbackend: "onnxruntime"\nmax_batch_size: 8\n'
+                + io_text("input", ("INPUT", "TYPE_INT32", [1])) + io_text("output", ("HISTORY_OUT", "TYPE_INT32", [-1]))
+                + "sequence_batching {\ndirect { }\n"
+                'state { input_name: "HISTORY_IN" output_name: "HISTORY_OUT" data_type: TYPE_INT32 dims: [ -1 ] }\n}')
+
+
 def complex64(repo):
     """An element type that no protocol carries: must be refused at load."""
     repo.onnx("complex64", [helper.make_node("Identity", ["X"], ["Y"])],
@@ -293,7 +341,8 @@ def disagree_name(repo):
 def main():
     repo = Repo(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "repo")
     for make in (simple, simple_int8, simple_string, simple_auto, simple_fixed, versions, identities, identity_any,
-                 dynamic, mlp, slow, optional, scalar, zipmap, sequence, complex64, passthrough, lying, external, folder,
+                 dynamic, mlp, slow, optional, scalar, zipmap, sequence, seq_controls,
+                 seq_sum, seq_history, complex64, passthrough, lying, external, folder,
                  broken, truncated, disagree_type, disagree_batch, disagree_name):
         make(repo)
 

@@ -388,6 +388,17 @@ static int names_check(const struct check *k)
             }
         }
     }
+    const Inference__ModelSequenceBatching *s = mr_config_sequences(c);
+    for (size_t i = 0; s && i < s->n_state && rc == MR_OK; i++) {
+        for (size_t n = 0; n < s->state[i]->n_initial_state && rc == MR_OK; n++) {
+            const Inference__ModelSequenceBatching__InitialState *in =
+                s->state[i]->initial_state[n];
+            if (in->state_data_case ==
+                INFERENCE__MODEL_SEQUENCE_BATCHING__INITIAL_STATE__STATE_DATA_DATA_FILE) {
+                rc = name_of_file(k, "data_file", in->data_file);
+            }
+        }
+    }
     return rc;
 }
 
@@ -422,6 +433,7 @@ int mr_config_check(const Inference__ModelConfig *c, bool is_complete,
 
     MR_TRY(batching_check(&k));
     MR_TRY(groups_check(&k));
+    MR_TRY(mr_config_check_sequence(c, is_complete, err));
     MR_TRY(versions_check(&k));
     MR_TRY(inputs_check(&k));
     MR_TRY(outputs_check(&k));

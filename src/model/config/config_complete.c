@@ -217,6 +217,9 @@ static int inputs_join(const struct joint *j)
 
     if (c->n_input == 0 && j->fill) {
         for (uint32_t k = 0; k < s->input_count; k++) {
+            if (mr_config_is_sequence_io(c, s->inputs[k].name, true)) {
+                continue;
+            }
             Inference__ModelInput *in = mr_config_add_input(c);
             mr_config_set_string(&in->name, s->inputs[k].name);
             in->optional = (s->inputs[k].flags & MR_IO_OPTIONAL) != 0;
@@ -247,7 +250,8 @@ static int inputs_complete(const struct joint *j)
 {
     for (uint32_t i = 0; i < j->s->input_count; i++) {
         const struct mr_io_desc *d = &j->s->inputs[i];
-        bool found = (d->flags & MR_IO_OPTIONAL) != 0;
+        bool found =
+            (d->flags & MR_IO_OPTIONAL) != 0 || mr_config_is_sequence_io(j->c, d->name, true);
         for (size_t k = 0; k < j->c->n_input && !found; k++) {
             found = strcmp(j->c->input[k]->name, d->name) == 0;
         }
@@ -268,7 +272,9 @@ static int outputs_join(const struct joint *j)
 
     if (c->n_output == 0 && j->fill) {
         for (uint32_t k = 0; k < s->output_count; k++) {
-            mr_config_set_string(&mr_config_add_output(c)->name, s->outputs[k].name);
+            if (!mr_config_is_sequence_io(c, s->outputs[k].name, false)) {
+                mr_config_set_string(&mr_config_add_output(c)->name, s->outputs[k].name);
+            }
         }
     }
     for (size_t i = 0; i < c->n_output; i++) {
@@ -306,6 +312,7 @@ int mr_config_complete(Inference__ModelConfig *c, const struct mr_signature *s, 
     MR_TRY(inputs_join(&j));
     MR_TRY(inputs_complete(&j));
     MR_TRY(outputs_join(&j));
+    MR_TRY(mr_config_join_sequence(c, s, err));
 out:
     return rc;
 }

@@ -54,7 +54,12 @@ static const struct mr_config_field fields[] = {
     {"model_warmup", MR_CONFIG_HONOURED, ""},
 
     {"dynamic_batching", MR_CONFIG_HONOURED, ""},
-    {"sequence_batching", MR_CONFIG_REFUSED, "sequence batching"},
+    {"sequence_batching", MR_CONFIG_HONOURED, "direct and oldest, implicit state"},
+    {"sequence_batching.state.use_same_buffer_for_input_output", MR_CONFIG_NO_EFFECT,
+     "a state that comes in is never written"},
+    {"sequence_batching.state.use_growable_memory", MR_CONFIG_NO_EFFECT,
+     "it is for memory of GPUs"},
+    {"sequence_batching.iterative_sequence", MR_CONFIG_REFUSED, "iterative sequences"},
     {"ensemble_scheduling", MR_CONFIG_REFUSED, "ensembles"},
 
     {"optimization.graph", MR_CONFIG_HONOURED, "handed to the backend"},

@@ -95,6 +95,7 @@ int mr_config_normalize(Inference__ModelConfig *c, struct mr_err *err)
 {
     version_policy(c);
     batching(c);
+    mr_config_normalize_sequence(c);
     optimization(c);
     return instance_groups(c, err);
 }

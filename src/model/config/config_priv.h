@@ -52,6 +52,14 @@ static inline bool mr_config_is_scalar(const struct mr_config_io *io, int32_t ma
 int mr_config_check_features(const Inference__ModelConfig *c, struct mr_config_warning *warnings,
                              size_t max_warnings, size_t *out_warning_count, struct mr_err *err);
 
+/** sequence_batching (config_sequence.c): ranges and contradictions, defaults, and its tensors against the model's. */
+int mr_config_check_sequence(const Inference__ModelConfig *c, bool is_complete, struct mr_err *err);
+void mr_config_normalize_sequence(Inference__ModelConfig *c);
+int mr_config_join_sequence(const Inference__ModelConfig *c, const struct mr_signature *s,
+                            struct mr_err *err);
+/** Whether an input or output of the model is one that sequence_batching adds. */
+bool mr_config_is_sequence_io(const Inference__ModelConfig *c, const char *name, bool is_input);
+
 static inline bool mr_config_has_dynamic_batching(const Inference__ModelConfig *c)
 {
     return c->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING;

@@ -205,6 +205,16 @@ out:
     return rc;
 }
 
+static int32_t position_of(const struct mr_io_desc *list, uint32_t count, const char *name)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(list[i].name, name) == 0) {
+            return (int32_t)i;
+        }
+    }
+    return -1;
+}
+
 /* ---- signature of the config, for backends that have none ---- */
 
 /* The shape that the backend sees: batch dimension, then reshape or dims. */
@@ -230,16 +240,55 @@ static int io_describe(const struct opening *o, const struct mr_config_io *io, s
     return MR_OK;
 }
 
+/* A tensor that the scheduler makes or keeps. */
+static int sequence_io_describe(const struct opening *o, const struct mr_config_sequence_io *io,
+                                struct mr_io_desc *d)
+{
+    size_t lead = o->p->config->max_batch_size > 0 ? 1 : 0;
+    int64_t *dims = MR_ARENA_ARRAY(&o->p->arena, int64_t, io->rank + lead + 1);
+
+    if (!dims) {
+        return no_memory(o);
+    }
+    dims[0] = -1;
+    memcpy(dims + lead, io->dims, io->rank * sizeof *dims);
+    *d = (struct mr_io_desc){
+        .name = io->name, .dims = dims, .dtype = io->dtype, .rank = (int32_t)(io->rank + lead)};
+    return MR_OK;
+}
+
+/* Control inputs and states behind what clients send and get. */
+static int signature_add_sequences(const struct opening *o, struct mr_signature *s,
+                                   struct mr_io_desc *inputs, struct mr_io_desc *outputs)
+{
+    const Inference__ModelConfig *c = o->p->config;
+    struct mr_config_sequence_io io;
+    int rc = MR_OK;
+
+    for (size_t i = 0; rc == MR_OK && mr_config_sequence_input(c, i, &io); i++) {
+        rc = sequence_io_describe(o, &io, &inputs[s->input_count++]);
+    }
+    for (size_t i = 0; rc == MR_OK && mr_config_sequence_output(c, i, &io); i++) {
+        if (position_of(outputs, s->output_count, io.name) < 0) {
+            rc = sequence_io_describe(o, &io, &outputs[s->output_count++]);
+        }
+    }
+    return rc;
+}
+
 static int signature_set(const struct opening *o)
 {
     const Inference__ModelConfig *c = o->p->config;
+    const Inference__ModelSequenceBatching *q = mr_config_sequences(c);
+    size_t more = q ? q->n_control_input + q->n_state : 0;
+    size_t inputs = c->n_input + more;
     struct mr_io_desc *list =
-        MR_ARENA_ARRAY(&o->p->arena, struct mr_io_desc, c->n_input + c->n_output);
+        MR_ARENA_ARRAY(&o->p->arena, struct mr_io_desc, inputs + c->n_output + more);
     struct mr_signature s = {.size = sizeof s,
                              .input_count = (uint32_t)c->n_input,
                              .output_count = (uint32_t)c->n_output,
                              .inputs = list,
-                             .outputs = list ? list + c->n_input : NULL,
+                             .outputs = list ? list + inputs : NULL,
                              .batchable = c->max_batch_size > 0 ? 1 : -1};
     int rc = list ? MR_OK : no_memory(o);
 
@@ -250,7 +299,10 @@ static int signature_set(const struct opening *o)
     }
     for (size_t i = 0; i < c->n_output && rc == MR_OK; i++) {
         struct mr_config_io io = mr_config_output_io(c->output[i]);
-        rc = io_describe(o, &io, &list[c->n_input + i]);
+        rc = io_describe(o, &io, &list[inputs + i]);
+    }
+    if (rc == MR_OK) {
+        rc = signature_add_sequences(o, &s, list, list + inputs);
     }
     struct mr_executor *e = o->p->v.executor;
 
@@ -277,16 +329,6 @@ out:
 }
 
 /* ---- inputs and outputs ---- */
-
-static int32_t position_of(const struct mr_io_desc *list, uint32_t count, const char *name)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (strcmp(list[i].name, name) == 0) {
-            return (int32_t)i;
-        }
-    }
-    return -1;
-}
 
 static void io_make(struct mr_model_io *to, const struct mr_config_io *io, int32_t max_batch_size,
                     const struct mr_io_desc *list, uint32_t count)

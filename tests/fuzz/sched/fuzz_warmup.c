@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/pool.h"
-#include "warmup.h"
+#include "sched/warmup.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

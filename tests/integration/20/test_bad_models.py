@@ -92,7 +92,16 @@ BAD = [
     Bad("ensemble", r"ensemble", text=with_extra(
         'platform: "ensemble"\nensemble_scheduling { step { model_name: "good" model_version: -1 '
         'input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "OUTPUT0" } } }').replace('backend: "identity"\n', "")),
-    Bad("sequence-batching", r"sequence", text=with_extra("sequence_batching { max_sequence_idle_microseconds: 5000000 }")),
+    Bad("iterative-sequence", r"iterative sequences", text=with_extra("sequence_batching { iterative_sequence: true }")),
+    Bad("initial-state", r"data_file 'none'", text=with_extra(
+        'sequence_batching { state { input_name: "INPUT_S" output_name: "OUTPUT_S" data_type: TYPE_INT32 dims: 1 '
+        'initial_state { name: "n" data_type: TYPE_INT32 dims: 1 data_file: "none" } } }')),
+    Bad("short-initial-state", r"initial_state setting expects 4 bytes, but the data provided from short only has 3 bytes", text=with_extra(
+        'sequence_batching { state { input_name: "INPUT_S" output_name: "OUTPUT_S" data_type: TYPE_INT32 dims: 1 '
+        'initial_state { name: "n" data_type: TYPE_INT32 dims: 1 data_file: "short" } } }'), files={"initial_state/short": b"abc"}),
+    Bad("initial-state-outside", r"data_file", text=with_extra(
+        'sequence_batching { state { input_name: "INPUT_S" output_name: "OUTPUT_S" data_type: TYPE_INT32 dims: 1 '
+        'initial_state { name: "n" data_type: TYPE_INT32 dims: 1 data_file: "../../secret" } } }')),
     Bad("response-cache", r"response cache", text=with_extra("response_cache { enable: true }")),
     Bad("python", r"python", text=config(backend="python"), files={"1/model.py": "class TritonPythonModel: pass\n"}),
     Bad("python-without-config", r"python", text="", files={"1/model.py": "class TritonPythonModel: pass\n"}),
@@ -302,7 +311,10 @@ JUDGED = {
         dynamic("preserve_ordering: true priority_levels: 2 default_priority_level: 1"),
     "instance group m_0 of model m has kind KIND_CPU but specifies one or more GPUs": "instance_group { kind: KIND_CPU gpus: 0 }",
     "instance group m_0 of model m has kind KIND_GPU but server does not support GPUs": "instance_group { kind: KIND_GPU }",
-    "asks for sequence batching": "sequence_batching { }",
+    "asks for iterative sequences": "sequence_batching { iterative_sequence: true }",
+    "sequence batching minimum slot utilization must be in range (0.0, 1.0] for m":
+        "sequence_batching { direct { minimum_slot_utilization: 1.5 } }",
+    "'sequence_batching' cannot be given together with 'dynamic_batching'": "dynamic_batching { } sequence_batching { }",
 }
 
 

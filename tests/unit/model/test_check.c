@@ -53,6 +53,13 @@ static void test_defaults(void **state)
     mr_config_free(&c);
 }
 
+#define CONTROL(name, text) X Y "sequence_batching { control_input { name: '" name "' " text " } }"
+#define KIND(kind, text)    " control { kind: CONTROL_SEQUENCE_" kind " " text " }"
+#define STATE(text)                                                                                \
+    X Y "sequence_batching { state { input_name: 'i' output_name: 'o' data_type: TYPE_INT32 " text \
+        " } }"
+#define INITIAL(text) STATE("dims: [ 2, -1 ] initial_state { " text " }")
+
 static const struct row {
     const char *text;
     int rc;
@@ -131,8 +138,94 @@ static const struct row {
      "'instance_group.rate_limiter' has no effect"},
     {GROUP("passive: true"), MR_E_UNSUPPORTED, "passive instances ('instance_group.passive')"},
     {X Y "version_policy { specific { versions: [ 1, 0 ] } }", MR_E_INVALID, "0 is no version"},
+    /* sequences */
+    {X Y "sequence_batching { }", MR_OK, NULL},
+    {X Y "sequence_batching { iterative_sequence: true }", MR_E_UNSUPPORTED,
+     "iterative sequences ('sequence_batching.iterative_sequence')"},
+    {X Y "sequence_batching { direct { minimum_slot_utilization: -0.5 } }", MR_E_INVALID,
+     "sequence batching minimum slot utilization must be in range (0.0, 1.0] for m"},
+    {X Y "sequence_batching { direct { minimum_slot_utilization: nan } }", MR_E_INVALID,
+     "sequence batching minimum slot utilization must be in range (0.0, 1.0] for m"},
+    {X Y "sequence_batching { direct { minimum_slot_utilization: 1 } }", MR_OK, NULL},
+    {X Y "max_batch_size: 4 sequence_batching { oldest { preferred_batch_size: 5 } }", MR_E_INVALID,
+     "sequence batching preferred batch size must be <= max batch size for m"},
+    {X Y "max_batch_size: 4 sequence_batching { oldest { preferred_batch_size: 0 } }", MR_E_INVALID,
+     "sequence batching preferred batch size must be positive for m"},
+    {X Y "sequence_batching { oldest { max_candidate_sequences: -1 } }", MR_E_INVALID,
+     "'max_candidate_sequences' must not be negative for m; it is -1"},
+    {X Y "sequence_batching { oldest { max_candidate_sequences: 1048576 } }", MR_OK, NULL},
+    {X Y "sequence_batching { oldest { max_candidate_sequences: 1048577 } }", MR_E_INVALID,
+     "sequence batching has 1048577 places for sequences"},
+    {CONTROL("", KIND("START", "int32_false_true: [ 0, 1 ]")), MR_E_INVALID,
+     "sequence batching control tensor must have a name for m"},
+    {CONTROL("c", ""), MR_E_INVALID, "sequence batching control tensor 'c' has no 'control' for m"},
+    {CONTROL("c", KIND("START", "int32_false_true: [ 0, 1 ]") KIND("END", "int32_false_true: 0")),
+     MR_E_INVALID,
+     "sequence batching control tensor 'c' is specified for multiple control kinds for m"},
+    {CONTROL("c", KIND("START", "int32_false_true: [ 0, 1 ]") "} control_input { name: 'c'" KIND(
+                      "END", "int32_false_true: [ 0, 1 ]")),
+     MR_E_INVALID,
+     "sequence batching control tensor 'c' is specified for multiple control kinds for m"},
+    {CONTROL("c", KIND("START", "int32_false_true: [ 0, 1 ]") "} control_input { name: 'd'" KIND(
+                      "START", "int32_false_true: [ 0, 1 ]")),
+     MR_E_INVALID, "sequence batching specifies multiple CONTROL_SEQUENCE_START tensors for m"},
+    {CONTROL("c", KIND("READY", "")), MR_E_INVALID,
+     "sequence batching must specify either 'int32_false_true', 'fp32_false_true' or "
+     "'bool_false_true' for CONTROL_SEQUENCE_READY for m"},
+    {CONTROL("c", KIND("END", "int32_false_true: [ 0, 1 ] bool_false_true: [ false, true ]")),
+     MR_E_INVALID,
+     "sequence batching specifies more than one from 'int32_false_true', 'fp32_false_true' and "
+     "'bool_false_true' for CONTROL_SEQUENCE_END for m"},
+    {CONTROL("c", KIND("END", "fp32_false_true: [ 0, 1, 2 ]")), MR_E_INVALID,
+     "sequence batching control 'fp32_false_true' must have exactly 2 entries for "
+     "CONTROL_SEQUENCE_END for m"},
+    {CONTROL("c", KIND("CORRID", "int32_false_true: [ 0, 1 ] data_type: TYPE_UINT64")),
+     MR_E_INVALID, "sequence batching must not specify either 'int32_false_true'"},
+    {CONTROL("c", KIND("CORRID", "data_type: TYPE_FP32")), MR_E_INVALID,
+     "unexpected data type for control CONTROL_SEQUENCE_CORRID for m. Allowed data types are "
+     "TYPE_UINT64, TYPE_INT64, TYPE_UINT32, TYPE_INT32 and TYPE_STRING"},
+    {CONTROL("c", KIND("CORRID", "data_type: TYPE_STRING")), MR_OK, NULL},
+    {CONTROL("X", KIND("CORRID", "data_type: TYPE_STRING")), MR_E_INVALID,
+     "control input 'X' of sequence_batching is an input of clients, too, for m"},
+    {STATE("dims: [ 2, -1 ]"), MR_OK, NULL},
+    {STATE(""), MR_E_INVALID, "sequence batching state 'i' has 0 dims"},
+    {STATE("dims: 0"), MR_E_INVALID, "sequence batching state 'i' dimension must be integer >= 1"},
+    {STATE("dims: 1 } state { input_name: 'i' output_name: 'p' data_type: TYPE_FP32 dims: 1"),
+     MR_E_INVALID, "State input name 'i' specified more than once."},
+    {STATE("dims: 1 } state { input_name: 'j' output_name: 'o' data_type: TYPE_FP32 dims: 1"),
+     MR_E_INVALID, "State output name 'o' specified more than once."},
+    {X Y "sequence_batching { state { input_name: 'i' data_type: TYPE_FP32 dims: 1 } }",
+     MR_E_INVALID, "sequence batching state must have an 'output_name' for m"},
+    {X Y "sequence_batching { state { output_name: 'o' data_type: TYPE_FP32 dims: 1 } }",
+     MR_E_INVALID, "sequence batching state must have an 'input_name' for m"},
+    {X Y "sequence_batching { state { input_name: 'i' output_name: 'o' dims: 1 } }", MR_E_INVALID,
+     "sequence batching state 'i' must specify 'data_type' for m"},
+    {INITIAL("name: 'n' data_type: TYPE_INT32 dims: [ 2, 3 ] zero_data: true"), MR_OK, NULL},
+    {INITIAL("name: 'n' data_type: TYPE_INT32 dims: [ 2, 3 ] data_file: 'f'"), MR_OK, NULL},
+    {INITIAL("name: 'n' data_type: TYPE_INT32 dims: [ 2, 3 ] data_file: '../f'"), MR_E_INVALID,
+     "'data_file' of model m"},
+    {INITIAL("name: 'n' data_type: TYPE_INT32 dims: [ 2, 3 ]"), MR_E_INVALID,
+     "initial_state setting expects state'i' to have state_data set"},
+    {INITIAL("name: 'n' data_type: TYPE_FP32 dims: [ 2, 3 ] zero_data: true"), MR_E_INVALID,
+     "The data type used for 'initial_state' field of state 'i' does not match the state data "
+     "type."},
+    {INITIAL("data_type: TYPE_INT32 dims: [ 2, 3 ] zero_data: true"), MR_E_INVALID,
+     "Field 'name' must be set when using initial_state for state input 'i'."},
+    {INITIAL("name: 'n' data_type: TYPE_INT32 dims: 2 zero_data: true"), MR_E_INVALID,
+     "Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions for "
+     "state input 'i'. 1 != 2"},
+    {INITIAL("name: 'n' data_type: TYPE_INT32 dims: [ 2, -1 ] zero_data: true"), MR_E_INVALID,
+     "'initial_state' field for state input name 'i' contains variable dimensions."},
+    {INITIAL("name: 'n' data_type: TYPE_INT32 dims: [ 3, 1 ] zero_data: true"), MR_E_INVALID,
+     "'initial_state' dim for input name 'i' doesn't match 'state' dim description. 3 != 2"},
+    {INITIAL("name: 'n' } initial_state { name: 'm'"), MR_E_INVALID,
+     "initial_state field for state input 'i' must contain exactly one or zero element. Found '2' "
+     "elements."},
+    {STATE("dims: 1") "model_transaction_policy { decoupled: true }", MR_E_UNSUPPORTED,
+     "implicit state of a decoupled model"},
+    {STATE("dims: 1 use_growable_memory: true"), MR_OK,
+     "'sequence_batching.state.use_growable_memory' has no effect"},
     /* features */
-    {X Y "sequence_batching { }", MR_E_UNSUPPORTED, "sequence batching ('sequence_batching')"},
     {X Y "ensemble_scheduling { step { } }", MR_E_UNSUPPORTED, "ensembles"},
     {X Y "model_transaction_policy { decoupled: true }", MR_OK, NULL},
     {X Y "model_transaction_policy { decoupled: false }", MR_OK, NULL},

@@ -116,6 +116,7 @@ static inline void harness_batching(struct harness *h, int max, int64_t delay_us
     h->version.max_batch_size = max;
     h->config.max_batch_size = max;
     h->config.dynamic_batching = &h->batching;
+    h->config.scheduling_choice_case = INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING;
     h->batching.max_queue_delay_microseconds = (uint64_t)delay_us;
 }
 

@@ -1,6 +1,6 @@
 /* Forming batches, joining inputs, cutting outputs apart, warm-up. */
 #include "harness.h"
-#include "sched_priv.h"
+#include "sched/sched_priv.h"
 
 /* Hold the queue until `n` requests wait, so that what is in a batch does not depend on timing. */
 static void hold(struct harness *h, uint32_t n)

@@ -1,7 +1,7 @@
 /* Executions that end later, and decoupled models: completion from another thread, early completion, cancellation,
  * several pending executions, several answers, and what becomes of answers that nobody takes. */
 #include "harness.h"
-#include "sched_priv.h"
+#include "sched/sched_priv.h"
 
 static void open_with(struct harness *h, const struct mr_setting *settings, uint32_t count)
 {

@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "harness.h"
-#include "sched_priv.h"
+#include "sched/sched_priv.h"
 
 /* The fault backend sleeps as it executes. While the gate is shut that sleep lasts until the test opens it, so that
  * an execution is under way for as long as a test needs, not for a time that a busy machine outlasts. */

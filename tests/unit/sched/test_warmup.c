@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include "warmup.h"
+#include "sched/warmup.h"
 
 /* ---- which sizes ---- */
 

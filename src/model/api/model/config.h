@@ -72,12 +72,35 @@ int mr_config_complete(Inference__ModelConfig *c, const struct mr_signature *s, 
 int mr_config_normalize(Inference__ModelConfig *c, struct mr_err *err);
 
 /** Ranges and contradictions, then features. MR_E_UNSUPPORTED with a text that names the feature
- *  for what is not there (ensembles, sequence batching, decoupled, response cache, repository
+ *  for what is not there (ensembles, iterative sequences, response cache, repository
  *  agents, ragged batching, ...). Fields that have no effect on a CPU server are listed in
  *  *warnings (caller's array). is_complete false: what the model can still fill in may be missing. */
 int mr_config_check(const Inference__ModelConfig *c, bool is_complete,
                     struct mr_config_warning *warnings, size_t max_warnings,
                     size_t *out_warning_count, struct mr_err *err);
+
+/** dynamic_batching, NULL = the model has none. */
+const Inference__ModelDynamicBatching *mr_config_dynamic_batching(const Inference__ModelConfig *c);
+/** sequence_batching, NULL = the model has none. */
+const Inference__ModelSequenceBatching *mr_config_sequences(const Inference__ModelConfig *c);
+/** How many sequences an instance has at once. */
+int64_t mr_config_sequence_places(const Inference__ModelConfig *c);
+/** A tensor of the model that the scheduler makes or keeps: a control input, or a state. */
+struct mr_config_sequence_io {
+    const char *name;
+    const char *what; /* for messages */
+    int32_t dtype;
+    const int64_t *dims; /* without the batch dimension; -1 = any size */
+    size_t rank;
+};
+/** Input i (output i) beside those of clients: control inputs, then states (states), in the order of the config. False:
+ *  there are no more. */
+bool mr_config_sequence_input(const Inference__ModelConfig *c, size_t i,
+                              struct mr_config_sequence_io *out);
+bool mr_config_sequence_output(const Inference__ModelConfig *c, size_t i,
+                               struct mr_config_sequence_io *out);
+/** The data type of a control input. */
+int32_t mr_config_control_dtype(const Inference__ModelSequenceBatching__Control *k);
 
 /** Entries of `parameters` that are for the server: those whose keys begin with "millrace.". Errors:
  *  MR_E_INVALID, a key that is not known or a value that it cannot have. */

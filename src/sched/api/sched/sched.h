@@ -26,6 +26,7 @@
 
 struct mr_sched;
 struct exec_run;
+struct sequence_item;
 
 /** The thread that a request came from. */
 struct mr_infer_home {
@@ -86,6 +87,15 @@ struct mr_infer_times {
     int64_t end;         /* outputs in place */
 };
 
+/** The sequence that a request says to belong to. Models without sequence_batching get it as it is. */
+struct mr_sequence_ref {
+    uint64_t number; /* correlation id, 0 = none or a text */
+    mr_str text;     /* correlation id as text, with a NUL behind it, len 0 = none or a number */
+    uint32_t flags;  /* MR_SEQUENCE_* */
+};
+/** Longest correlation id. */
+#define MR_SEQUENCE_TEXT_MAX 128
+
 /** One inference. Lives in the caller's memory (zeroed) until the caller is done with the outputs. */
 struct mr_infer {
     /* ---- set by the caller before bind ---- */
@@ -112,7 +122,8 @@ struct mr_infer {
     uint32_t parameter_count;
     uint64_t priority;
     uint64_t timeout_us;
-    int64_t rows; /* batch rows, 0 for a model without batching */
+    const struct mr_sequence_ref *sequence; /* NULL = none */
+    int64_t rows;                           /* batch rows, 0 for a model without batching */
     uint64_t input_bytes;
     /* ---- results ---- */
     int status;
@@ -126,8 +137,10 @@ struct mr_infer {
     struct mr_mail mail;
     struct mr_infer *next; /* in chains */
     TAILQ_ENTRY(mr_infer) in_queue;
-    uint64_t sequence;
-    int64_t due_ns; /* the queue's view of expire_ns */
+    uint64_t dispatch;          /* preserve_order: nth that was taken */
+    struct sequence_item *item; /* in its sequence, while it waits or runs */
+    int64_t gap_rows;           /* empty rows of the batch before its own */
+    int64_t due_ns;             /* the queue's view of expire_ns */
     int64_t
         start_by_ns; /* an execution that begins later would answer after deadline_ns; 0 = none */
     uint32_t level;

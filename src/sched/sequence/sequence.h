@@ -1,0 +1,108 @@
+/* The sequences of one model version, as a state machine: which sequence has which place of which instance, which ones
+ * wait for a place, and what an instance may run now.
+ *
+ * A sequence begins with a request that is marked as its start and ends when one that is marked as its end has run. From
+ * its first request on it has a place of an instance, or waits for one in the backlog, first come, first served. Its
+ * requests run in order, one at a time, on that instance. A sequence without a request for max_idle_ns ends by itself.
+ *
+ * Two strategies form batches. Direct: the place of a sequence is its row in every batch of the instance, and rows
+ * between are empty. Oldest: the sequences whose requests wait longest, at most max_rows of them, in that order.
+ *
+ * Pure: no lock, no clock, no thread. Times are arguments, in ns of one clock that does not go back. Thread: one at a
+ * time for a set and its requests. */
+#ifndef MR_SCHED_SEQUENCE_H
+#define MR_SCHED_SEQUENCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "base/str.h"
+#include "sched/sched.h"
+
+struct seq;
+struct seq_set;
+
+/** No instance. */
+#define SEQ_NONE UINT32_MAX
+
+/** One request of a sequence; its owner's memory, from seq_admit until seq_done or seq_end has given it back. */
+struct seq_request {
+    bool is_start; /* set by the owner, as is_end */
+    bool is_end;
+    uint32_t row;       /* in its batch; set by seq_form */
+    int64_t arrived_ns; /* set by seq_admit */
+    struct seq *seq;    /* while it waits or runs, otherwise NULL */
+    TAILQ_ENTRY(seq_request) link;
+};
+TAILQ_HEAD(seq_requests, seq_request);
+
+struct seq_options {
+    uint32_t instances;   /* >= 1 */
+    uint32_t places;      /* of each instance, >= 1 */
+    uint32_t max_rows;    /* of a batch, >= 1; direct: places */
+    int64_t max_idle_ns;  /* > 0 */
+    int64_t max_delay_ns; /* how long a batch waits for more rows, 0 = not at all */
+    bool is_direct;       /* otherwise oldest */
+    float
+        min_utilization; /* direct: so much of the places closes a batch early; 0 = there is no waiting */
+    const int32_t *preferred; /* oldest: row counts that close a batch early, ascending; borrowed */
+    size_t preferred_count;
+    /** Whether two waiting requests may run in one batch. */
+    bool (*can_join)(void *ctx, const struct seq_request *first, const struct seq_request *r);
+    /** (may be NULL) A sequence that had data set has ended. */
+    void (*drop)(void *ctx, void *data);
+    void *ctx;
+};
+
+/** Never NULL. Options are copied. Free with seq_set_free. */
+struct seq_set *seq_set_new(const struct seq_options *o);
+/** Ends all sequences and sets *s to NULL. No request waits or runs. NULL: nothing. */
+void seq_set_free(struct seq_set **s);
+
+enum seq_admitted {
+    SEQ_PLACED,  /* its instance may have something to run */
+    SEQ_BACKLOG, /* its sequence waits for a place */
+    SEQ_NO_START /* refused: no such sequence goes on, and the request does not start one */
+};
+/** Let a request in to the sequence `key` (not empty). A start while that sequence goes on begins it anew in its place,
+ *  behind what waits. *out_instance is written for SEQ_PLACED only. */
+enum seq_admitted seq_admit(struct seq_set *s, mr_str key, struct seq_request *r, int64_t now_ns,
+                            uint32_t *out_instance);
+
+/** What of an instance runs now. */
+struct seq_plan {
+    uint32_t count; /* 0: nothing */
+    uint32_t rows;  /* empty ones among them included */
+    enum mr_close_reason reason;
+    int64_t wait_until_ns; /* with count 0: when to ask again if nothing comes, INT64_MAX = never */
+};
+/** Choose a batch for an instance and take it: its requests, by row, run from now on, each until seq_done. `out` has
+ *  room for max_rows. */
+void seq_form(struct seq_set *s, uint32_t instance, int64_t now_ns, struct seq_request **out,
+              struct seq_plan *plan);
+
+/** A request has run. Its instance may have more to run. */
+void seq_done(struct seq_set *s, struct seq_request *r, int64_t now_ns);
+/** End the sequence of a waiting request early: what waits of it, this request included, goes to the end of `out`, in
+ *  order. What runs of it goes on; its place is free when that is done. Returns its instance, SEQ_NONE when it had
+ *  none. */
+uint32_t seq_end(struct seq_set *s, struct seq_request *r, struct seq_requests *out);
+/** End one sequence that has been idle for too long, and return its instance, where another may have got its place;
+ *  SEQ_NONE: there is no such sequence. */
+uint32_t seq_reap(struct seq_set *s, int64_t now_ns);
+/** When seq_reap may find the next one; INT64_MAX = never as things are. */
+int64_t seq_next_idle_ns(const struct seq_set *s);
+
+/** Whether the sequence of a waiting or running request has a place. */
+bool seq_is_placed(const struct seq_request *r);
+/** Whether a sequence has a place of the instance. */
+bool seq_is_used(const struct seq_set *s, uint32_t instance);
+/** Whether a sequence of this key goes on. */
+bool seq_is_known(const struct seq_set *s, mr_str key);
+/** Sequences that have not ended. */
+uint32_t seq_count(const struct seq_set *s);
+/** The owner's data of the sequence of a waiting or running request, NULL at first; given to `drop`. */
+void **seq_data(struct seq_request *r);
+
+#endif

@@ -1,0 +1,260 @@
+/* Requests wait with their sequences, and instance threads take them.
+ *
+ * A sequence stays with its instance, so each instance thread waits for work of its own. The thread of an instance
+ * with sequences does not end: it also ends the sequences of any instance that have been idle for too long.
+ *
+ * A request that leaves without having run would leave a hole in its sequence, whose state would silently be wrong from
+ * there on: it ends the sequence, and what waits of it fails. */
+#include "sequences.h"
+
+#include <stdio.h>
+
+#include "base/log.h"
+#include "base/thread.h"
+
+static void wake(struct mr_sched *s, uint32_t instance)
+{
+    if (instance != SEQ_NONE)
+        pthread_cond_signal(&s->sequences->wake[instance]);
+}
+
+void sequences_wake_all(struct mr_sched *s)
+{
+    for (uint32_t i = 0; i < s->instance_count; i++)
+        wake(s, i);
+}
+
+static void reap(struct mr_sched *s, int64_t now_ns)
+{
+    uint32_t instance;
+
+    while ((instance = seq_reap(s->sequences->set, now_ns)) != SEQ_NONE)
+        wake(s, instance);
+}
+
+/* ---- in ---- */
+
+/* The key of a sequence: what it is, then the text or the number. */
+static mr_str key_of(const struct mr_sequence_ref *ref, char buf[1 + MR_SEQUENCE_TEXT_MAX])
+{
+    size_t len = ref->text.len ? ref->text.len : sizeof ref->number;
+
+    buf[0] = ref->text.len ? 't' : 'n';
+    memcpy(buf + 1, ref->text.len ? (const void *)ref->text.ptr : &ref->number, len);
+    return mr_str_n(buf, 1 + len);
+}
+
+static int refuse(struct mr_infer *r, const char *text)
+{
+    infer_fail(r, MR_E_INVALID, "inference request to model '%.*s' must specify %s",
+               MR_STR_ARG(r->version->model_name), text);
+    return MR_E_INVALID;
+}
+
+static int refuse_no_start(struct mr_infer *r)
+{
+    const struct mr_sequence_ref *ref = r->sequence;
+    char number[24];
+
+    snprintf(number, sizeof number, "%llu", (unsigned long long)ref->number);
+    infer_fail(r, MR_E_INVALID,
+               "inference request for sequence %.*s to model '%.*s' must specify the START flag on "
+               "the first request of the sequence",
+               ref->text.len ? (int)ref->text.len : (int)strlen(number),
+               ref->text.len ? ref->text.ptr : number, MR_STR_ARG(r->version->model_name));
+    return MR_E_INVALID;
+}
+
+static bool has_number_control(const struct sequences *q)
+{
+    for (uint32_t i = 0; i < q->control_count; i++)
+        if (q->controls[i].kind ==
+                INFERENCE__MODEL_SEQUENCE_BATCHING__CONTROL__KIND__CONTROL_SEQUENCE_CORRID &&
+            q->controls[i].dtype != MR_DTYPE_BYTES)
+            return true;
+    return false;
+}
+
+static int check(struct mr_sched *s, struct mr_infer *r)
+{
+    const struct mr_sequence_ref *ref = r->sequence;
+
+    if (r->rows > 1)
+        return refuse(r, "batch-size 1 due to requirements of sequence batcher");
+    if (!ref || (ref->number == 0 && ref->text.len == 0))
+        return refuse(r, "a non-zero or non-empty correlation ID");
+    if (ref->text.len && has_number_control(s->sequences)) {
+        return refuse(r, "a correlation ID that is a number, as the model takes it as one");
+    }
+    return queue_check_room(r, s->queued, s->options.max_queue_size, "--max-queue-size");
+}
+
+/* When the request expires, if it is still waiting then. Its own timeout counts while its sequence waits for a place. */
+static int64_t expiry(const struct mr_infer *r)
+{
+    int64_t at = r->start_by_ns;
+
+    if (!seq_is_placed(&r->item->request) && r->timeout_us > 0 &&
+        r->timeout_us <= INT64_MAX / MR_NS_PER_US) {
+        int64_t own = mr_ns_after(r->times.queued, (int64_t)r->timeout_us * MR_NS_PER_US);
+        at = at == 0 || own < at ? own : at;
+    }
+    return at;
+}
+
+/* Somebody has to run it: the thread of its instance. */
+static int wake_for(struct mr_sched *s, struct mr_infer *r, uint32_t instance)
+{
+    struct sched_instance *in = &s->instances[instance];
+    struct mr_err err;
+    int rc = in->is_running ? MR_OK : instance_start(in, &err);
+
+    wake(s, instance);
+    if (rc == MR_OK)
+        return MR_OK;
+    mr_log(MR_LOG_ERROR, "sched.thread", "model=%s %s", MR_LOG_STR(s->version->model_name),
+           err.msg);
+    sequences_withdraw(s, r); /* alone: without a thread nothing was let in before */
+    infer_fail(r, MR_E_UNAVAILABLE, "no thread to run the model on: %s", err.msg);
+    r->err.flags = MR_ERR_RETRYABLE;
+    return MR_E_UNAVAILABLE;
+}
+
+int sequences_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
+{
+    struct sequence_item *item;
+    char buf[1 + MR_SEQUENCE_TEXT_MAX];
+    uint32_t instance = SEQ_NONE;
+    enum seq_admitted admitted;
+    int rc = check(s, r);
+
+    if (rc < 0)
+        return rc;
+    reap(s, now_ns);
+    item = MR_ARENA_NEW(r->arena, struct sequence_item);
+    if (!item) {
+        infer_fail(r, MR_E_EXHAUSTED, "the request needs more memory than its arena may use");
+        return MR_E_EXHAUSTED;
+    }
+    item->infer = r;
+    item->request.is_start = (r->sequence->flags & MR_SEQUENCE_START) != 0;
+    item->request.is_end = (r->sequence->flags & MR_SEQUENCE_END) != 0;
+    r->item = item;
+    admitted =
+        seq_admit(s->sequences->set, key_of(r->sequence, buf), &item->request, now_ns, &instance);
+    if (admitted == SEQ_NO_START)
+        return refuse_no_start(r);
+    queue_count_in(s, r, now_ns);
+    r->start_by_ns = queue_last_start(s, r);
+    r->due_ns = r->expire_ns = expiry(r);
+    if (s->options.hold_until_queued > 0 && !instance_is_held(s))
+        sequences_wake_all(s);
+    return admitted == SEQ_PLACED ? wake_for(s, r, instance) : MR_OK;
+}
+
+/* ---- out, without having run ---- */
+
+struct mr_infer *sequences_withdraw(struct mr_sched *s, struct mr_infer *r)
+{
+    struct seq_requests out = TAILQ_HEAD_INITIALIZER(out);
+    struct mr_infer *others = NULL, **tail = &others;
+    struct seq_request *q;
+
+    wake(s, seq_end(s->sequences->set, &r->item->request, &out));
+    TAILQ_FOREACH (q, &out, link) {
+        struct mr_infer *o = MR_CONTAINER_OF(q, struct sequence_item, request)->infer;
+        queue_count_out(s, o);
+        s->inflight_rows -= rows_of(o);
+        o->next = NULL;
+        if (o == r)
+            continue;
+        *tail = o;
+        tail = &o->next;
+    }
+    return others;
+}
+
+bool sequences_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns,
+                          struct mr_infer **out_others)
+{
+    r->due_ns = expiry(r);
+    if (r->due_ns == 0 || now_ns < r->due_ns)
+        return false;
+    bool by_client = r->start_by_ns && now_ns >= r->start_by_ns;
+    *out_others = sequences_withdraw(s, r);
+    for (struct mr_infer *o = *out_others; o; o = o->next)
+        infer_fail(o, MR_E_UNAVAILABLE, "timeout of the corresponding sequence has been expired");
+    if (by_client)
+        infer_fail(r, MR_E_DEADLINE,
+                   "Deadline Exceeded: the request waited in the queue until it was too late");
+    else
+        infer_fail(r, MR_E_UNAVAILABLE, "timeout of the corresponding sequence has been expired");
+    return true;
+}
+
+/* ---- out, to run ---- */
+
+/* Choose a batch and take it into `items`; false: there is none now, and plan->wait_until_ns is set. */
+static bool take(struct sched_instance *in, int64_t now_ns, struct mr_infer **items,
+                 struct batch_plan *plan)
+{
+    struct mr_sched *s = in->sched;
+    struct seq_request **taken = s->sequences->taken;
+    struct seq_plan p;
+    int64_t row = 0;
+
+    seq_form(s->sequences->set, in->index, now_ns, taken, &p);
+    plan->wait_until_ns = p.wait_until_ns;
+    if (p.count == 0)
+        return false;
+    plan->count = p.count;
+    plan->rows = s->version->max_batch_size > 0 ? p.rows : 0;
+    plan->reason = s->version->max_batch_size > 0 ? p.reason : MR_CLOSE_SINGLE;
+    for (uint32_t i = 0; i < p.count; i++) {
+        struct seq_request *q = taken[i];
+        struct mr_infer *r = MR_CONTAINER_OF(q, struct sequence_item, request)->infer;
+        items[i] = r;
+        r->gap_rows = (int64_t)q->row - row;
+        row = (int64_t)q->row + 1;
+        r->dispatch = s->next_dispatch++;
+        queue_count_out(s, r);
+    }
+    return true;
+}
+
+uint32_t sequences_next(struct sched_instance *in, struct mr_infer **items, struct batch_plan *plan)
+{
+    struct mr_sched *s = in->sched;
+    struct sequences *q = s->sequences;
+    int64_t idle_until = mr_now_ns() + INSTANCE_IDLE_NS;
+
+    for (;;) {
+        int64_t now = mr_now_ns(), until;
+        reap(s, now);
+        if (s->queued == 0 && s->is_stopping)
+            return 0;
+        plan->wait_until_ns = INT64_MAX;
+        if (in->executions < q->max_executions && !instance_is_held(s) &&
+            take(in, now, items, plan))
+            return plan->count;
+        bool is_used = seq_is_used(q->set, in->index) || in->executions > 0;
+        if (!is_used && now >= idle_until)
+            return 0;
+        until = MR_MIN(plan->wait_until_ns, seq_next_idle_ns(q->set));
+        if (!is_used)
+            until = MR_MIN(until, idle_until);
+        instance_wait(s, &q->wake[in->index], until);
+        if (is_used)
+            idle_until = mr_now_ns() + INSTANCE_IDLE_NS;
+    }
+}
+
+void sequences_done(struct sched_instance *in, struct mr_infer **items, uint32_t count)
+{
+    struct mr_sched *s = in->sched;
+    int64_t now = mr_now_ns();
+
+    for (uint32_t i = 0; i < count; i++)
+        seq_done(s->sequences->set, &items[i]->item->request, now);
+    wake(s, in->index);
+}

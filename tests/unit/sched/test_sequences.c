@@ -1,0 +1,152 @@
+/* Requests of sequences through a scheduler with threads: all are answered, in order, by the right instance's thread, whoever
+ * leaves meanwhile. The rules themselves are test_sequence.c's. */
+#include "harness.h"
+#include "sched/sequences.h"
+
+#define SEQUENCES 24
+#define LENGTH    5
+
+struct setup {
+    struct harness h;
+    Inference__ModelSequenceBatching batching;
+    Inference__ModelSequenceBatching__StrategyOldest oldest;
+};
+
+static void open_with(struct setup *t, bool is_direct, int max_batch, const char *backend,
+                      const struct mr_setting *settings, uint32_t count)
+{
+    struct harness *h = &t->h;
+
+    harness_init(h);
+    inference__model_sequence_batching__init(&t->batching);
+    inference__model_sequence_batching__strategy_oldest__init(&t->oldest);
+    t->batching.max_sequence_idle_microseconds = 3600000000u;
+    t->oldest.max_candidate_sequences = 6;
+    if (!is_direct) {
+        t->batching.strategy_choice_case =
+            INFERENCE__MODEL_SEQUENCE_BATCHING__STRATEGY_CHOICE_OLDEST;
+        t->batching.oldest = &t->oldest;
+    }
+    h->version.max_batch_size = h->config.max_batch_size = max_batch;
+    h->group.count = 2;
+    h->config.scheduling_choice_case = INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_SEQUENCE_BATCHING;
+    h->config.sequence_batching = &t->batching;
+    harness_open(h, backend, settings, count);
+}
+
+struct step {
+    struct ask ask;
+    struct mr_sequence_ref ref;
+};
+
+static void step_init(struct step *st, struct harness *h, uint64_t id, int n)
+{
+    ask_init(&st->ask, h, 1, (int32_t)(id * 100) + n);
+    st->ref = (struct mr_sequence_ref){.number = id,
+                                       .flags = (n == 0 ? MR_SEQUENCE_START : 0) |
+                                                (n == LENGTH - 1 ? MR_SEQUENCE_END : 0)};
+    st->ask.infer.sequence = &st->ref;
+}
+
+static void all_are_answered(void **state)
+{
+    static const struct mr_setting later[] = {{"async", "1"}, {"max_pending", "3"}};
+    static struct step steps[LENGTH][SEQUENCES];
+    (void)state;
+
+    for (int mode = 0; mode < 8; mode++) {
+        struct setup t;
+        struct mr_sched_stats st;
+        bool is_later = (mode & 2) != 0;
+        open_with(&t, mode & 1, mode & 4 ? 4 : 0, is_later ? "fault" : "identity", later,
+                  is_later ? 2 : 0);
+        for (int n = 0; n < LENGTH; n++)
+            for (int k = 0; k < SEQUENCES; k++) {
+                step_init(&steps[n][k], &t.h, (uint64_t)k + 1, n);
+                assert_int_equal(ask_submit(&steps[n][k].ask), MR_OK);
+            }
+        for (int n = 0; n < LENGTH; n++)
+            for (int k = 0; k < SEQUENCES; k++) {
+                ask_wait(&t.h, &steps[n][k].ask);
+                ask_check(&steps[n][k].ask, 1);
+                if (n > 0)
+                    assert_true(steps[n][k].ask.order > steps[n - 1][k].ask.order);
+            }
+        for (int n = 0; n < LENGTH; n++)
+            for (int k = 0; k < SEQUENCES; k++)
+                ask_fini(&steps[n][k].ask);
+        mr_sched_stats_sum(&t.h.version, &st);
+        assert_int_equal(st.success.count, LENGTH * SEQUENCES);
+        assert_int_equal(st.inference_count, LENGTH * SEQUENCES);
+        struct mr_sched *s = t.h.version.sched;
+        assert_int_equal(seq_count(s->sequences->set), 0);
+        assert_int_equal(s->queued, 0);
+        assert_int_equal(s->inflight_rows, 0);
+        harness_close(&t.h);
+    }
+}
+
+/* Clients leave as they please: every request ends once, and nothing is left of a sequence. */
+static void some_are_cancelled(void **state)
+{
+    static struct step steps[LENGTH][SEQUENCES];
+    (void)state;
+
+    for (int mode = 0; mode < 4; mode++) {
+        struct setup t;
+        bool was_refused[LENGTH][SEQUENCES] = {0};
+        int answered = 0, cancelled = 0, refused = 0;
+        open_with(&t, mode & 1, mode & 2 ? 4 : 0, "identity", NULL, 0);
+        for (int n = 0; n < LENGTH; n++)
+            for (int k = 0; k < SEQUENCES; k++) {
+                step_init(&steps[n][k], &t.h, (uint64_t)k + 1, n);
+                was_refused[n][k] = ask_submit(&steps[n][k].ask) != MR_OK;
+                if (k % 3 == 0 && n == k % LENGTH && mr_sched_cancel(&steps[n][k].ask.infer))
+                    ask_done(&steps[n][k].ask.infer);
+            }
+        for (int n = 0; n < LENGTH; n++)
+            for (int k = 0; k < SEQUENCES; k++) {
+                ask_wait(&t.h, &steps[n][k].ask);
+                int status = steps[n][k].ask.infer.status;
+                answered += status == MR_OK;
+                cancelled += status == MR_E_CANCELLED;
+                refused += status == MR_E_INVALID;
+                assert_true((status == MR_E_INVALID) == was_refused[n][k]);
+            }
+        assert_int_equal(answered + cancelled + refused, LENGTH * SEQUENCES);
+        assert_true(answered >= SEQUENCES - SEQUENCES / 3);
+        for (int n = 0; n < LENGTH; n++)
+            for (int k = 0; k < SEQUENCES; k++)
+                ask_fini(&steps[n][k].ask);
+        assert_int_equal(((struct mr_sched *)t.h.version.sched)->inflight_rows, 0);
+        harness_close(&t.h);
+    }
+}
+
+/* A scheduler ends with sequences that go on. */
+static void closed_while_they_go_on(void **state)
+{
+    struct setup t;
+    struct step st[3];
+    (void)state;
+
+    open_with(&t, true, 4, "identity", NULL, 0);
+    for (int k = 0; k < 3; k++) {
+        step_init(&st[k], &t.h, (uint64_t)k + 1, 0);
+        assert_int_equal(ask_submit(&st[k].ask), MR_OK);
+        ask_wait(&t.h, &st[k].ask);
+        ask_check(&st[k].ask, 1);
+        ask_fini(&st[k].ask);
+    }
+    harness_close(&t.h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_are_answered),
+        cmocka_unit_test(some_are_cancelled),
+        cmocka_unit_test(closed_while_they_go_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
