@@ -1,6 +1,6 @@
-/* One look at a model's folder: which versions there are, and a print of all files.
+/* One look at a model's folder: which versions there are, and a fingerprint of all files.
  *
- * The print tells whether anything changed since the last look, and whether a copy is still under
+ * The fingerprint tells whether anything changed since the last look, and whether a copy is still under
  * way (two looks that differ). Reading names and inodes is enough for that; no file is opened but
  * the config. Hidden files are left out, as tools put half-written copies there. Everything is
  * bounded: a folder with a million files is an error, not an hour of walking. */
@@ -21,10 +21,10 @@
 struct walk {
     const char *root;
     const char *const *links;
-    size_t top; /* length of the path that prints leave out */
+    size_t top; /* length of the path that fingerprints leave out */
     mr_folder_visit_fn *visit;
     void *ctx;
-    struct mr_print *print;
+    struct mr_fingerprint *fingerprint;
     struct mr_folder_version *version; /* whose folder this is, NULL: what versions share */
 };
 
@@ -42,7 +42,7 @@ static int64_t ns_of(struct timespec t)
 }
 
 /* One file or folder as a number. */
-static uint64_t print_of(const struct walk *w, const char *path, const struct stat *st)
+static uint64_t fingerprint_of(const struct walk *w, const char *path, const struct stat *st)
 {
     char text[PATH_MAX + 128];
     bool is_dir = S_ISDIR(st->st_mode);
@@ -57,10 +57,10 @@ static uint64_t print_of(const struct walk *w, const char *path, const struct st
 /* Adds one file or folder. The sum does not depend on the order in which the disk lists them. */
 static void print_add(const struct walk *w, const char *path, const struct stat *st)
 {
-    w->print->sum += print_of(w, path, st);
-    w->print->bytes += S_ISREG(st->st_mode) ? (uint64_t)st->st_size : 0;
-    w->print->newest_wall_ns = MR_MAX(w->print->newest_wall_ns, ns_of(st->st_ctim));
-    w->print->files++;
+    w->fingerprint->sum += fingerprint_of(w, path, st);
+    w->fingerprint->bytes += S_ISREG(st->st_mode) ? (uint64_t)st->st_size : 0;
+    w->fingerprint->newest_wall_ns = MR_MAX(w->fingerprint->newest_wall_ns, ns_of(st->st_ctim));
+    w->fingerprint->files++;
 }
 
 static int walk_dir(const struct walk *w, const char *dir, int depth, struct mr_err *err);
@@ -79,12 +79,12 @@ static int walk_entry(const struct walk *w, const char *path, unsigned char type
     struct stat st;
     char *real = NULL;
 
-    if (w->print->files >= MR_FOLDER_MAX_FILES) {
+    if (w->fingerprint->files >= MR_FOLDER_MAX_FILES) {
         return MR_FAIL(err, MR_E_TOO_LARGE, "%.300s: more than %d files", path,
                        MR_FOLDER_MAX_FILES);
     }
     if (type == DT_LNK || type == DT_UNKNOWN) {
-        w->print->links++;
+        w->fingerprint->links++;
         int rc = mr_path_inside(w->root, w->links, path, &real, err);
         mr_free(real);
         if (rc < 0) {
@@ -97,7 +97,7 @@ static int walk_entry(const struct walk *w, const char *path, unsigned char type
     }
     if (is_recorded(w, path, depth)) {
         w->version->has_requests = true;
-        w->version->print.beside = print_of(w, path, &st);
+        w->version->fingerprint.beside = fingerprint_of(w, path, &st);
         return MR_OK;
     }
     print_add(w, path, &st);
@@ -134,7 +134,7 @@ static int walk_dir(const struct walk *w, const char *dir, int depth, struct mr_
     return rc;
 }
 
-/* Part of the print, as the version is another one for those who wait for it. */
+/* Part of the fingerprint, as the version is another one for those who wait for it. */
 static void marker_read(const struct walk *w, const char *path, struct mr_folder_version *v)
 {
     char *marker = mr_path_join(path, MR_STR(".ready"));
@@ -156,7 +156,7 @@ static void version_read(struct mr_folder *f, const struct walk *shared, const c
     char *real = NULL;
     struct stat st;
 
-    w.print = &v.print;
+    w.fingerprint = &v.fingerprint;
     w.version = &v;
     if (mr_path_inside(f->root, f->links, path, &real, &v.err) == MR_OK) {
         if (stat(real, &st) == 0) {

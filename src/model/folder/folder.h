@@ -1,8 +1,8 @@
 /* Model folders on disk: names, paths that stay inside, contents at one moment, temporary copies.
  *
  * The rule behind all of it: a path that a name, a config or a link leads to is resolved, and used
- * only if the result lies inside the repository. What a folder holds is compared by its print, a
- * sum over path, size, times and inode of every file; equal prints mean "unchanged". */
+ * only if the result lies inside the repository. What a folder holds is compared by its fingerprint, a
+ * sum over path, size, times and inode of every file; equal fingerprints mean "unchanged". */
 #ifndef MR_MODEL_FOLDER_H
 #define MR_MODEL_FOLDER_H
 
@@ -38,7 +38,7 @@ int mr_path_errno(const char *path, int error, struct mr_err *err);
 /* ---- folder.c ---- */
 
 /** Sum over the files below a folder. Sums add up in any order. */
-struct mr_print {
+struct mr_fingerprint {
     uint64_t sum;
     uint64_t beside; /* of recorded requests, which are not in the others; 0 = none */
     uint64_t bytes;
@@ -52,7 +52,7 @@ struct mr_folder_version {
     char *dir;         /* not resolved: <model folder>/<number> */
     bool has_marker;   /* a file ".ready" in it */
     bool has_requests; /* a file MR_WARMUP_REQUESTS */
-    struct mr_print print;
+    struct mr_fingerprint fingerprint;
     struct mr_err err; /* status MR_OK, or why it cannot be used */
 };
 
@@ -61,7 +61,7 @@ struct mr_folder {
     char *root;                                /* resolved repository */
     const char *const *links;                  /* where else links may lead; borrowed */
     char *dir;                                 /* resolved model folder, below root or a link's */
-    struct mr_print shared;                    /* all but the versions */
+    struct mr_fingerprint shared;              /* all but the versions */
     MR_VEC(struct mr_folder_version) versions; /* ascending; zero is never one */
     char *config_path;                         /* NULL = none there */
 };

@@ -128,7 +128,7 @@ static uint64_t with_margin(uint64_t file_bytes)
 }
 
 /* Made, and perhaps not published yet: what is still being loaded is set aside. */
-static bool is_there(const struct mr_version_life *l)
+static bool is_there(const struct mr_load_entry *l)
 {
     return l->state == MR_VERSION_WARMING || l->state == MR_VERSION_READY ||
            l->state == MR_VERSION_DRAINING;
@@ -137,8 +137,8 @@ static bool is_there(const struct mr_version_life *l)
 /* What a load of this model took per byte of its files, by the last one that the backend told of. */
 static uint64_t need_of(const struct mr_model *model, uint64_t file_bytes)
 {
-    for (size_t i = model->lives.len; i-- > 0;) {
-        const struct mr_version_life *l = model->lives.at[i];
+    for (size_t i = model->load_history.len; i-- > 0;) {
+        const struct mr_load_entry *l = model->load_history.at[i];
         if (l->model_bytes > 0 && l->file_bytes > 0) {
             double factor = (double)l->model_bytes / (double)l->file_bytes;
             return (uint64_t)MR_MIN((double)file_bytes * factor, 1e18);
@@ -155,8 +155,8 @@ static uint64_t held_bytes(const struct mr_models *m)
 
     for (size_t i = 0; (slot = mr_map_next(&m->models, &i));) {
         const struct mr_model *model = slot->value;
-        for (size_t k = 0; k < model->lives.len; k++) {
-            const struct mr_version_life *l = model->lives.at[k];
+        for (size_t k = 0; k < model->load_history.len; k++) {
+            const struct mr_load_entry *l = model->load_history.at[k];
             uint64_t bytes = l->model_bytes > 0 ? l->model_bytes : with_margin(l->file_bytes);
             sum += is_there(l) ? bytes : 0;
         }

@@ -171,13 +171,13 @@ static void look_submit(struct mr_models *m, const struct mr_job *current)
 
 static void look_run(struct mr_models *m, const struct mr_job *look)
 {
-    uint64_t print = mr_load_look(m, mr_str_c(look->looks_name));
+    uint64_t fingerprint = mr_load_look(m, mr_str_c(look->looks_name));
 
     pthread_mutex_lock(&m->lock);
     const struct mr_model *model = mr_map_find(&m->models, mr_str_c(look->looks_name));
     struct mr_job *current = model ? model->current : NULL;
-    if (current && current->id == look->looks_at && current->folder_print != 0 &&
-        current->folder_print != print) {
+    if (current && current->id == look->looks_at && current->folder_fingerprint != 0 &&
+        current->folder_fingerprint != fingerprint) {
         job_cancel(m, current);
     }
     pthread_mutex_unlock(&m->lock);

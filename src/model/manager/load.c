@@ -104,25 +104,25 @@ static int repository_find(struct mr_models *m, mr_str name, struct mr_folder *o
     return rc;
 }
 
-static uint64_t folder_print(const struct mr_folder *f)
+static uint64_t folder_fingerprint(const struct mr_folder *f)
 {
     uint64_t sum = f->shared.sum;
 
     for (size_t i = 0; i < f->versions.len; i++) {
-        const struct mr_print *p = &f->versions.at[i].print;
+        const struct mr_fingerprint *p = &f->versions.at[i].fingerprint;
         uint64_t parts[2] = {(uint64_t)f->versions.at[i].number, p->sum + p->beside};
         sum += mr_hash(mr_str_n((const char *)parts, sizeof parts));
     }
     return sum | 1;
 }
 
-uint64_t mr_load_files_print(const struct mr_load *l)
+uint64_t mr_load_files_fingerprint(const struct mr_load *l)
 {
     uint64_t sum = l->folder.shared.sum;
 
     for (size_t i = 0; i < l->folder.versions.len; i++) {
         const struct mr_folder_version *fv = &l->folder.versions.at[i];
-        uint64_t parts[2] = {(uint64_t)fv->number, fv->print.sum};
+        uint64_t parts[2] = {(uint64_t)fv->number, fv->fingerprint.sum};
         sum += mr_hash(mr_str_n((const char *)parts, sizeof parts));
     }
     return sum | 1;
@@ -133,10 +133,10 @@ uint64_t mr_load_look(struct mr_models *m, mr_str name)
     struct mr_folder f = {0};
     struct mr_err ignored = {0};
 
-    repository_find(m, name, &f, &ignored); /* a folder that is away has another print, too */
-    uint64_t print = folder_print(&f);
+    repository_find(m, name, &f, &ignored); /* a folder that is away has another fingerprint, too */
+    uint64_t fingerprint = folder_fingerprint(&f);
     mr_folder_fini(&f);
-    return print;
+    return fingerprint;
 }
 
 static int folder_find(struct mr_load *l)
@@ -145,7 +145,7 @@ static int folder_find(struct mr_load *l)
                                     : repository_find(l->m, l->model->name, &l->folder, l->err);
 
     pthread_mutex_lock(&l->m->lock);
-    l->job->folder_print = folder_print(&l->folder);
+    l->job->folder_fingerprint = folder_fingerprint(&l->folder);
     l->model->is_in_folder = rc != MR_E_NOT_FOUND && l->job->file_count == 0;
     pthread_mutex_unlock(&l->m->lock);
     return rc;
@@ -175,7 +175,7 @@ static int config_parse(struct mr_load *l)
     } else if (rc == MR_OK) {
         l->config = mr_config_new();
     }
-    l->config_print = mr_hash(text) + (l->config_json ? 1 : 0);
+    l->config_fingerprint = mr_hash(text) + (l->config_json ? 1 : 0);
     mr_free(data);
     return rc;
 }
@@ -241,7 +241,7 @@ static bool is_settled(const struct mr_job *job, const struct mr_folder_version 
 {
     for (size_t i = 0; i < job->settled_count; i++) {
         if (job->settled[i].number == fv->number) {
-            return job->settled[i].sum == fv->print.sum;
+            return job->settled[i].sum == fv->fingerprint.sum;
         }
     }
     return false;
@@ -350,9 +350,9 @@ static size_t policy_apply(struct mr_load *l)
 
 /* What a version is made of, in one number: its files, the files that versions share, the config,
  * and where all that lies. Never 0. */
-static uint64_t print_of(const struct mr_load *l, const struct mr_folder_version *fv)
+static uint64_t fingerprint_of(const struct mr_load *l, const struct mr_folder_version *fv)
 {
-    uint64_t parts[4] = {fv->print.sum, l->folder.shared.sum, l->config_print,
+    uint64_t parts[4] = {fv->fingerprint.sum, l->folder.shared.sum, l->config_fingerprint,
                          mr_hash(mr_str_c(l->folder.dir))};
 
     return mr_hash(mr_str_n((const char *)parts, sizeof parts)) | 1;
@@ -362,7 +362,7 @@ enum fate { KEEP, MAKE, HOPELESS };
 
 /* Lock held. */
 static enum fate fate_of(const struct mr_load *l, const struct mr_folder_version *fv,
-                         uint64_t print)
+                         uint64_t fingerprint)
 {
     const struct mr_version_record *r = mr_record_find(l->model, fv->number);
     bool is_sync = l->job->kind == MR_JOB_SYNC;
@@ -370,7 +370,8 @@ static enum fate fate_of(const struct mr_load *l, const struct mr_folder_version
     if (!r) {
         return MAKE;
     }
-    if (is_sync && l->job->tries == 0 && r->failed_print == print + fv->print.beside) {
+    if (is_sync && l->job->tries == 0 &&
+        r->failed_fingerprint == fingerprint + fv->fingerprint.beside) {
         return HOPELESS; /* it would fail again */
     }
     if (r->state != MR_VERSION_READY) {
@@ -382,7 +383,7 @@ static enum fate fate_of(const struct mr_load *l, const struct mr_folder_version
     if (is_sync && !is_settled(l->job, fv)) {
         return KEEP; /* it serves while its folder is being written */
     }
-    return mr_version_private_of(r->v)->print == print ? KEEP : MAKE;
+    return mr_version_private_of(r->v)->fingerprint == fingerprint ? KEEP : MAKE;
 }
 
 /* Lists what is to be made. False: a version of the load is known to fail, so the whole load
@@ -394,11 +395,11 @@ static bool plan_list(struct mr_load *l)
     pthread_mutex_lock(&l->m->lock);
     for (size_t i = 0; i < l->folder.versions.len; i++) {
         const struct mr_folder_version *fv = &l->folder.versions.at[i];
-        uint64_t print = print_of(l, fv);
-        enum fate fate = l->is_wanted[i] ? fate_of(l, fv, print) : KEEP;
+        uint64_t fingerprint = fingerprint_of(l, fv);
+        enum fate fate = l->is_wanted[i] ? fate_of(l, fv, fingerprint) : KEEP;
         has_hope &= fate != HOPELESS;
         if (fate == MAKE) {
-            MR_VEC_PUSH(&l->fresh, ((struct mr_fresh){.from = fv, .print = print}));
+            MR_VEC_PUSH(&l->fresh, ((struct mr_fresh){.from = fv, .fingerprint = fingerprint}));
         }
     }
     pthread_mutex_unlock(&l->m->lock);
@@ -416,7 +417,7 @@ static void making_note(struct mr_load *l)
     job->latest = l->latest;
     for (size_t i = 0; i < l->fresh.len; i++) {
         const struct mr_folder_version *fv = l->fresh.at[i].from;
-        job->making[i] = (struct mr_settled_version){fv->number, fv->print.sum};
+        job->making[i] = (struct mr_settled_version){fv->number, fv->fingerprint.sum};
     }
 }
 
@@ -427,10 +428,10 @@ static void plan_begin(struct mr_load *l)
     for (size_t i = 0; i < l->fresh.len; i++) {
         struct mr_fresh *f = &l->fresh.at[i];
         struct mr_version_record *r = mr_record_get(l->model, f->from->number);
-        uint64_t bytes = f->from->print.bytes;
-        f->life = mr_life_begin(l->m, l->model, l->job, f->from->number, bytes);
+        uint64_t bytes = f->from->fingerprint.bytes;
+        f->entry = mr_load_entry_begin(l->m, l->model, l->job, f->from->number, bytes);
         r->is_wanted = true;
-        r->failed_print = 0;
+        r->failed_fingerprint = 0;
         r->file_bytes = r->state == MR_VERSION_READY ? r->file_bytes : bytes;
         if (r->state != MR_VERSION_READY) {
             mr_record_set(l->m, l->model, r, MR_VERSION_LOADING, "");
@@ -466,7 +467,7 @@ static bool retry_wait(struct mr_models *m, const struct mr_job *job, int64_t pa
 static void loading_note(struct mr_load *l, struct mr_fresh *f)
 {
     pthread_mutex_lock(&l->m->lock);
-    mr_life_set(l->m, l->model, f->life, MR_VERSION_LOADING, "");
+    mr_load_entry_set(l->m, l->model, f->entry, MR_VERSION_LOADING, "");
     pthread_mutex_unlock(&l->m->lock);
 }
 
@@ -501,7 +502,7 @@ static void warming_tell(struct mr_load *l, struct mr_fresh *f)
     f->made->v.is_update = is_any_ready(l->model);
     f->made->v.is_first = !l->m->is_started;
     struct mr_version_record *r = mr_record_find(l->model, f->from->number);
-    mr_life_set(l->m, l->model, f->life, MR_VERSION_WARMING, "");
+    mr_load_entry_set(l->m, l->model, f->entry, MR_VERSION_WARMING, "");
     if (r && r->state == MR_VERSION_LOADING) {
         mr_record_set(l->m, l->model, r, MR_VERSION_WARMING, "");
     }
@@ -536,13 +537,13 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
         .is_requested = l->config_json || l->job->file_count > 0,
         .warn = warn,
         .temp = l->temp,
-        .print = f->print,
-        .life = f->life,
+        .fingerprint = f->fingerprint,
+        .entry = f->entry,
         .in_background = (!l->job->is_first || l->job->tries > 0) && is_serving(l->m)};
     uint64_t reserved;
 
     loading_note(l, f);
-    int rc = mr_admit(l->m, l->model, f->from->print.bytes, &reserved, err);
+    int rc = mr_admit(l->m, l->model, f->from->fingerprint.bytes, &reserved, err);
     if (rc < 0) {
         return rc;
     }
@@ -753,7 +754,7 @@ static void override_keep(struct mr_load *l)
     const struct mr_model *model = l->model;
 
     pthread_mutex_lock(&l->m->lock);
-    bool are_same = model->override_print == mr_load_files_print(l);
+    bool are_same = model->override_fingerprint == mr_load_files_fingerprint(l);
     for (size_t i = model->records.len; are_same && !l->kept && i-- > 0;) {
         const struct mr_version_record *r = &model->records.at[i];
         if (r->state == MR_VERSION_READY) {

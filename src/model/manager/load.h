@@ -7,9 +7,9 @@
 /* A version that this load makes. */
 struct mr_fresh {
     const struct mr_folder_version *from;
-    uint64_t print;
+    uint64_t fingerprint;
     struct mr_version_private *made;
-    struct mr_version_life *life;
+    struct mr_load_entry *entry;
     int64_t began_ns;
     int64_t grown_bytes; /* the process, while it was made */
     char *reason;        /* why it failed */
@@ -29,7 +29,7 @@ struct mr_load {
     char *kept;
     Inference__ModelConfig *config;
     bool has_max_batch;
-    uint64_t config_print;
+    uint64_t config_fingerprint;
     bool *is_wanted;          /* [folder.versions.len] */
     size_t latest;            /* so many of the newest does the policy name, SIZE_MAX = others */
     bool labels_are_new;      /* the configuration says something else of labels than before: … */
@@ -40,7 +40,7 @@ struct mr_load {
 };
 
 /** All files of the model, without recorded requests, in one number; never 0. */
-uint64_t mr_load_files_print(const struct mr_load *l);
+uint64_t mr_load_files_fingerprint(const struct mr_load *l);
 /** Switch policy `resource`: what the load replaces or leaves out ends before anything is made.
  *  Errors: MR_E_DEADLINE (its requests do not end), MR_E_UNAVAILABLE. */
 int mr_load_retire_first(struct mr_load *l, struct mr_err *err);

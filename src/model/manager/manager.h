@@ -2,7 +2,7 @@
  *
  *   table.c     names -> models -> ready versions, read by requests without locks
  *   records.c   what is known of each version; state changes, the readiness count, the hook's queue
- *   lives.c     what became of each load, when, and for how long
+ *   load_history.c  what became of each load, when, and for how long
  *   jobs.c      the queue of loads and unloads, one at a time per model, and the loader threads
  *   measure.c   what loads and unloads do to the memory of the process
  *   admit.c     is there memory for a version?
@@ -52,8 +52,8 @@ struct mr_version_set {
     uint32_t ready_count;
     uint32_t known_count;
     uint32_t label_count;
-    struct mr_version *usual; /* for requests without version, NULL = none is ready */
-    const int64_t *known;     /* ascending: numbers that exist, but are not ready */
+    struct mr_version *default_version; /* for requests without version, NULL = none is ready */
+    const int64_t *known;               /* ascending: numbers that exist, but are not ready */
     const struct mr_set_label *labels;
     struct mr_version *ready[]; /* ascending by number */
 };
@@ -68,8 +68,8 @@ struct mr_version_record {
     int64_t load_ns;
     uint64_t file_bytes;
     uint64_t model_bytes;
-    uint64_t failed_print; /* of files that failed to load, recorded requests too; 0 = none */
-    char *config_json;     /* of the load request that it serves with, NULL = the repository's */
+    uint64_t failed_fingerprint; /* of files that failed to load, recorded requests too; 0 = none */
+    char *config_json; /* of the load request that it serves with, NULL = the repository's */
     size_t config_len;
     struct mr_version *v; /* READY, or DRAINING and not taken apart yet */
     bool is_wanted;       /* should be ready */
@@ -87,7 +87,7 @@ struct mr_label_list {
 };
 
 /** One load of one version number, from its beginning to its end. */
-struct mr_version_life {
+struct mr_load_entry {
     struct mr_loading loading; /* written by the backend without a lock */
     const struct mr_models *m;
     const struct mr_job *job; /* its load, NULL = it is over */
@@ -109,12 +109,13 @@ struct mr_model {
     uint64_t hash;
     _Atomic(const struct mr_version_set *) set;
     /* ---- guarded by lock ---- */
-    MR_VEC(struct mr_version_record) records; /* ascending by number */
-    MR_VEC(struct mr_version_life *) lives;   /* as they began */
+    MR_VEC(struct mr_version_record) records;    /* ascending by number */
+    MR_VEC(struct mr_load_entry *) load_history; /* as they began */
     struct mr_label_list labels;
     char *labels_given; /* text of the configuration that was taken last, NULL = none was */
     int64_t pinned;     /* the version to go back to by a rollback, 0 = none: the newest is it */
-    uint64_t override_print; /* of the files that a load request's config goes with, 0 = none */
+    /* Of the files that a load request's config goes with, 0 = none. */
+    uint64_t override_fingerprint;
     char *error; /* why the model as a whole did not load, NULL = it did, or was not asked to */
     int64_t error_wall_ns;
     struct mr_job *current;       /* the one that is queued or runs, NULL = not busy */
@@ -133,9 +134,9 @@ struct mr_version_private {
     struct mr_version v;
     struct mr_arena arena; /* all small memory of the version */
     Inference__ModelConfig *config;
-    struct mr_temp_dir *temp;     /* files of a load request, NULL = those of the repository */
-    uint64_t print;               /* of files and config that it was made from */
-    struct mr_version_life *life; /* guarded by lock, but for what a load under way asks */
+    struct mr_temp_dir *temp;    /* files of a load request, NULL = those of the repository */
+    uint64_t fingerprint;        /* of files and config that it was made from */
+    struct mr_load_entry *entry; /* guarded by lock, but for what a load under way asks */
     bool is_served;
     struct mr_version_private *next; /* list of retired ones */
 };
@@ -269,23 +270,23 @@ void mr_model_set_error(struct mr_models *m, struct mr_model *model, const char 
 void mr_model_clear_error(struct mr_models *m, struct mr_model *model);
 /** After any change of records: count the model into m->unready or out of it. */
 void mr_model_count_unready(struct mr_models *m, struct mr_model *model);
-/* ---- lives.c (lock held) ---- */
-struct mr_version_life *mr_life_begin(struct mr_models *m, struct mr_model *model,
-                                      const struct mr_job *job, int64_t number,
-                                      uint64_t file_bytes);
+/* ---- load_history.c (lock held) ---- */
+struct mr_load_entry *mr_load_entry_begin(struct mr_models *m, struct mr_model *model,
+                                          const struct mr_job *job, int64_t number,
+                                          uint64_t file_bytes);
 /** The version is made: what its backend and a measurement say of its memory. */
-void mr_life_memory(struct mr_version_life *l, const struct mr_executor *executor,
-                    int64_t grown_bytes);
+void mr_load_entry_memory(struct mr_load_entry *l, const struct mr_executor *executor,
+                          int64_t grown_bytes);
 /** No lock: a load under way that is not wanted any more. */
-bool mr_life_is_unwanted(const struct mr_version_life *l);
-/** On to another state. After UNLOADED and FAILED the life is no longer the caller's. */
-void mr_life_set(struct mr_models *m, struct mr_model *model, struct mr_version_life *l,
-                 enum mr_version_state state, const char *reason);
+bool mr_load_entry_is_unwanted(const struct mr_load_entry *l);
+/** Enters another state. After UNLOADED and FAILED the entry is no longer the caller's. */
+void mr_load_entry_set(struct mr_models *m, struct mr_model *model, struct mr_load_entry *l,
+                       enum mr_version_state state, const char *reason);
 /** The one that began last, NULL = none is known. */
-const struct mr_version_life *mr_life_latest(const struct mr_model *model, int64_t number);
+const struct mr_load_entry *mr_load_entry_latest(const struct mr_model *model, int64_t number);
 /** Time in each state, until now. */
-void mr_life_spent(const struct mr_version_life *l, int64_t out_ns[MR_VERSION_STATES]);
-void mr_lives_free(struct mr_model *model);
+void mr_load_entry_spent(const struct mr_load_entry *l, int64_t out_ns[MR_VERSION_STATES]);
+void mr_load_history_free(struct mr_model *model);
 
 /** Lock not held: call the hook for every change queued so far, in order, and return when all were
  *  told. */
@@ -322,7 +323,7 @@ struct mr_job {
     size_t file_count;
     struct mr_settled_version *settled; /* MR_JOB_SYNC */
     size_t settled_count;
-    uint64_t settled_shared;           /* print of the rest of the folder */
+    uint64_t settled_shared;           /* fingerprint of the rest of the folder */
     struct mr_settled_version *making; /* MR_JOB_SYNC under way: what it makes; guarded by lock */
     size_t making_count;
     size_t latest;   /* so many of the newest versions are wanted, SIZE_MAX = more than these */
@@ -330,13 +331,13 @@ struct mr_job {
     uint64_t id;     /* to know it again */
     bool is_running; /* guarded by lock */
     bool has_place;  /* counts among those that load */
-    _Atomic bool is_cancelled; /* a newer request for the model has come */
-    uint64_t folder_print;     /* what it found, 0 = has not looked yet; guarded by lock */
-    uint64_t looks_at;         /* MR_JOB_LOOK: id of the load under way */
-    char *looks_name;          /* MR_JOB_LOOK */
-    bool is_hopeless;          /* it would fail again */
-    uint32_t tries;            /* how often it has failed before */
-    int64_t due_ns;            /* of a retry */
+    _Atomic bool is_cancelled;   /* a newer request for the model has come */
+    uint64_t folder_fingerprint; /* what it found, 0 = has not looked yet; guarded by lock */
+    uint64_t looks_at;           /* MR_JOB_LOOK: id of the load under way */
+    char *looks_name;            /* MR_JOB_LOOK */
+    bool is_hopeless;            /* it would fail again */
+    uint32_t tries;              /* how often it has failed before */
+    int64_t due_ns;              /* of a retry */
     bool is_rollback;
     int64_t back_to; /* a rollback's version, 0 = the one before */
     int answer;
@@ -406,8 +407,8 @@ struct mr_version_source {
     bool is_requested;                    /* the config or the files came with a load request */
     bool warn;                            /* log what has no effect */
     struct mr_temp_dir *temp;             /* NULL = none */
-    uint64_t print;
-    struct mr_version_life *life;
+    uint64_t fingerprint;
+    struct mr_load_entry *entry;
     bool in_background; /* others are served meanwhile */
 };
 /** Open the model and make everything ready for hooks.serve. Blocks as long as the backend does. */

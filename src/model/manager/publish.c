@@ -20,7 +20,7 @@ void mr_version_retire(struct mr_models *m, struct mr_model *model, struct mr_ve
     /* Relaxed: both are hints for readers who hold a pin; the table decides. */
     atomic_store_explicit(&v->retiring, true, memory_order_relaxed);
     atomic_store_explicit(&v->state, MR_VERSION_DRAINING, memory_order_relaxed);
-    mr_life_set(m, model, p->life, MR_VERSION_DRAINING, "");
+    mr_load_entry_set(m, model, p->entry, MR_VERSION_DRAINING, "");
     p->next = m->retired_versions;
     m->retired_versions = p;
     model->draining++;
@@ -55,10 +55,10 @@ static void fresh_publish(struct mr_load *l, struct mr_fresh *f)
     r->model_bytes = v->executor->ops->bytes(v->executor);
     config_keep(l, r);
     r->is_wanted = true;
-    r->failed_print = 0;
-    f->life->model_bytes = r->model_bytes;
-    mr_life_memory(f->life, v->executor, f->grown_bytes);
-    mr_life_set(l->m, l->model, f->life, MR_VERSION_READY, "");
+    r->failed_fingerprint = 0;
+    f->entry->model_bytes = r->model_bytes;
+    mr_load_entry_memory(f->entry, v->executor, f->grown_bytes);
+    mr_load_entry_set(l->m, l->model, f->entry, MR_VERSION_READY, "");
     mr_record_set(l->m, l->model, r, MR_VERSION_READY, "");
     f->made = NULL;
 }
@@ -201,7 +201,7 @@ bool mr_load_publish(struct mr_load *l)
     }
     l->model->pinned = l->pin;
     bool stays = l->config_json && l->job->file_count == 0 && !l->job->is_rollback;
-    l->model->override_print = stays ? mr_load_files_print(l) : 0;
+    l->model->override_fingerprint = stays ? mr_load_files_fingerprint(l) : 0;
     others_retire(l);
     for (size_t i = 0; i < l->model->records.len; i++) {
         struct mr_version_record *r = &l->model->records.at[i];
@@ -239,8 +239,8 @@ void mr_load_take_back(struct mr_load *l)
         struct mr_fresh *f = &l->fresh.at[i];
         struct mr_version_record *r = mr_record_get(l->model, f->from->number);
         const char *reason = is_cancelled ? "cancelled" : f->reason ? f->reason : others;
-        r->failed_print = is_cancelled ? 0 : f->print + f->from->print.beside;
-        mr_life_set(l->m, l->model, f->life, end, reason);
+        r->failed_fingerprint = is_cancelled ? 0 : f->fingerprint + f->from->fingerprint.beside;
+        mr_load_entry_set(l->m, l->model, f->entry, end, reason);
         if (r->state != MR_VERSION_READY) {
             mr_record_set(l->m, l->model, r, end, reason);
         } else if (!is_cancelled) {

@@ -46,7 +46,7 @@ static struct mr_version_record *record_of(struct mr_version *v)
 static void version_end(struct mr_models *m, struct mr_version_private *p)
 {
     struct mr_model *model = p->v.model;
-    struct mr_version_life *life = p->life;
+    struct mr_load_entry *entry = p->entry;
     int64_t number = p->v.number;
     bool was_shown;
 
@@ -66,9 +66,9 @@ static void version_end(struct mr_models *m, struct mr_version_private *p)
     int64_t grown = mr_measure_end(m, &measure);
 
     pthread_mutex_lock(&m->lock);
-    life->release_ns = release_ns;
-    life->memory.released_bytes = grown == MR_MEMORY_UNKNOWN ? grown : -grown;
-    mr_life_set(m, model, life, MR_VERSION_UNLOADED, "unloaded");
+    entry->release_ns = release_ns;
+    entry->memory.released_bytes = grown == MR_MEMORY_UNKNOWN ? grown : -grown;
+    mr_load_entry_set(m, model, entry, MR_VERSION_UNLOADED, "unloaded");
     r = mr_record_find(model, number);
     /* A load may have begun for the same number meanwhile; then its state is the one to show. */
     if (was_shown && r && r->state == MR_VERSION_DRAINING) {

@@ -74,7 +74,7 @@ void mr_model_free(void *ptr)
         record_fini(&model->records.at[i]);
     }
     MR_VEC_FINI(&model->records);
-    mr_lives_free(model);
+    mr_load_history_free(model);
     mr_labels_clear(model);
     mr_free((void *)(uintptr_t)atomic_load_explicit(&model->set, memory_order_relaxed));
     mr_free(model->error);
@@ -151,15 +151,15 @@ static void change_queue(struct mr_models *m, const struct mr_model *model, int6
                          enum mr_version_state state, const char *reason)
 {
     struct mr_model_change *c = MR_NEW(struct mr_model_change);
-    const struct mr_version_life *life = mr_life_latest(model, version);
+    const struct mr_load_entry *entry = mr_load_entry_latest(model, version);
 
     c->name = mr_strndup(model->name.ptr, model->name.len);
     c->reason = text_or_null(reason);
     c->told.version = version;
     c->told.state = state;
-    if (life) {
-        c->told.file_bytes = life->file_bytes;
-        mr_life_spent(life, c->told.spent_ns);
+    if (entry) {
+        c->told.file_bytes = entry->file_bytes;
+        mr_load_entry_spent(entry, c->told.spent_ns);
     }
     if (m->changes_last) {
         m->changes_last->next = c;

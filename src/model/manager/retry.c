@@ -40,7 +40,7 @@ bool mr_retry_keep(struct mr_models *m, struct mr_job *job)
     job->done = NULL;
     job->is_running = false;
     job->has_place = false;
-    job->folder_print = 0;
+    job->folder_fingerprint = 0;
     while (*at && (*at)->due_ns <= job->due_ns) {
         at = &(*at)->next;
     }

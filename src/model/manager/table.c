@@ -180,8 +180,8 @@ void mr_table_publish(struct mr_models *m, struct mr_model *model)
             continue;
         }
         set->ready[set->ready_count++] = r->v;
-        if (!set->usual || set->usual->number != model->pinned) {
-            set->usual = r->v;
+        if (!set->default_version || set->default_version->number != model->pinned) {
+            set->default_version = r->v;
         }
     }
     set->known = known;
@@ -307,11 +307,11 @@ int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_v
     if (version.len > 0) {
         return set_find(set, shown, number, out, err);
     }
-    if (!set->usual) {
+    if (!set->default_version) {
         return MR_FAIL(err, MR_E_NOT_FOUND, UNKNOWN_MODEL "'%.*s' has no available versions",
                        MR_STR_ARG(shown));
     }
-    *out = set->usual;
+    *out = set->default_version;
     return MR_OK;
 }
 

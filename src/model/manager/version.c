@@ -67,7 +67,7 @@ bool mr_version_is_unwanted(const struct mr_version *v)
 {
     const struct mr_version_private *p = v->load_private;
 
-    return p && p->life && mr_life_is_unwanted(p->life);
+    return p && p->entry && mr_load_entry_is_unwanted(p->entry);
 }
 
 /* ---- config ---- */
@@ -189,7 +189,7 @@ static int backend_open(const struct opening *o)
                                  .repository_dir = o->s->folder->root,
                                  .link_dirs = v->link_dirs,
                                  .load_flags = o->s->in_background ? MR_LOAD_IN_BACKGROUND : 0,
-                                 .loading = &o->s->life->loading,
+                                 .loading = &o->s->entry->loading,
                                  .max_batch_size =
                                      o->s->has_max_batch ? o->p->config->max_batch_size : -1};
 
@@ -410,19 +410,19 @@ static int version_begin(const struct opening *o)
     struct mr_version *v = &o->p->v;
 
     v->load_private = o->p;
-    o->p->life = s->life;
+    o->p->entry = s->entry;
     v->model = s->model;
     v->model_name = s->model->name;
     v->number = s->version->number;
     v->number_text = mr_arena_printf(&o->p->arena, "%lld", (long long)v->number);
     v->model_dir = keep(o->p, s->folder->dir);
-    v->file_bytes = s->version->print.bytes;
+    v->file_bytes = s->version->fingerprint.bytes;
     v->has_requests = s->version->has_requests;
     v->pins = mr_alloc_aligned(o->m->o.reader_count * sizeof *v->pins);
     atomic_init(&v->state, MR_VERSION_LOADING);
     v->repository_dir = keep(o->p, s->folder->root);
     v->link_dirs = s->folder->links;
-    o->p->print = s->print;
+    o->p->fingerprint = s->fingerprint;
     o->p->temp = mr_temp_ref(s->temp);
     return v->number_text.ptr && v->model_dir && v->repository_dir ? MR_OK : no_memory(o);
 }

@@ -1,8 +1,8 @@
 /* Poll mode: finds models and versions that have come, changed or gone, and waits until they are at
  * rest.
  *
- * Looking is the truth, inotify only says where to look sooner. A look takes the prints of a
- * model's folder (folder.h): one for each version, one for the rest. A print is at rest when two
+ * Looking is the truth, inotify only says where to look sooner. A look takes the fingerprints of a
+ * model's folder (folder.h): one for each version, one for the rest. A fingerprint is at rest when two
  * looks, settle_ns apart or more, have seen the same, or when no file of it was touched for that
  * long; so a version that is being copied is taken once, when it is whole. What is at rest goes to
  * a loader as a job; a version that is not is left out of it and looked at again. Folders are looked
@@ -34,7 +34,7 @@
 /* Scans until those are looked at, too, that inotify tells everything about. */
 #define SCANS_ROUND 20
 
-/* A print as it was seen, and since when. */
+/* A fingerprint as it was seen, and since when. */
 struct seen {
     int64_t number; /* of the version */
     uint64_t sum;
@@ -205,16 +205,16 @@ struct look {
 };
 
 static void seen_update(const struct mr_model_watch *w, struct seen *s,
-                        const struct mr_print *print, const struct look *begin)
+                        const struct mr_fingerprint *fingerprint, const struct look *begin)
 {
     int64_t settle_ns = w->m->o.settle_ns;
 
-    if (s->since_ns == 0 || s->sum != print->sum || s->beside != print->beside) {
-        s->sum = print->sum;
-        s->beside = print->beside;
+    if (s->since_ns == 0 || s->sum != fingerprint->sum || s->beside != fingerprint->beside) {
+        s->sum = fingerprint->sum;
+        s->beside = fingerprint->beside;
         s->since_ns = mr_now_ns();
     }
-    int64_t untouched_ns = begin->wall_ns - print->newest_wall_ns;
+    int64_t untouched_ns = begin->wall_ns - fingerprint->newest_wall_ns;
     s->is_settled = begin->ns - s->since_ns >= settle_ns || untouched_ns >= settle_ns;
 }
 
@@ -233,7 +233,7 @@ static void versions_update(const struct mr_model_watch *w, struct entry *e,
         if (k < e->versions.len && e->versions.at[k].number == fv->number) {
             s = e->versions.at[k];
         }
-        seen_update(w, &s, &fv->print, begin);
+        seen_update(w, &s, &fv->fingerprint, begin);
         MR_VEC_PUSH(&now, s);
     }
     MR_VEC_FINI(&e->versions);
@@ -246,7 +246,7 @@ static bool is_all_watched(const struct mr_folder *f)
     bool is_all = f->shared.links == 0;
 
     for (size_t i = 0; i < f->versions.len; i++) {
-        is_all &= f->versions.at[i].print.links == 0 && f->versions.at[i].err.status == MR_OK;
+        is_all &= f->versions.at[i].fingerprint.links == 0 && f->versions.at[i].err.status == MR_OK;
     }
     return is_all;
 }
@@ -257,7 +257,7 @@ static void entry_look(struct mr_model_watch *w, struct entry *e)
 {
     const struct mr_models_options *o = &w->m->o;
     struct visiting visiting = {w, e};
-    struct mr_print shared = {0};
+    struct mr_fingerprint shared = {0};
     struct look begin = {mr_now_ns(), mr_wall_ns()};
     bool is_settled = true;
 

@@ -22,7 +22,7 @@ static void put_text(struct mr_buf *b, const char *key, mr_str text)
 }
 
 /* {"LOADING":...} of the states that the version has been in */
-static void put_states(struct mr_buf *b, const struct mr_life_view *l, bool is_time)
+static void put_states(struct mr_buf *b, const struct mr_load_view *l, bool is_time)
 {
     const char *comma = "";
     char text[32];
@@ -41,7 +41,7 @@ static void put_states(struct mr_buf *b, const struct mr_life_view *l, bool is_t
 
 /* Which of the loads of a version the labels are on: the one that is ready. */
 static void put_labels(struct mr_buf *b, const struct mr_model_view *view,
-                       const struct mr_life_view *l)
+                       const struct mr_load_view *l)
 {
     const char *comma = "";
 
@@ -95,7 +95,7 @@ static void put_memory(struct mr_buf *b, const struct mr_memory_view *m)
 }
 
 static void put_life(struct mr_buf *b, const struct mr_model_view *view,
-                     const struct mr_life_view *l)
+                     const struct mr_load_view *l)
 {
     mr_buf_printf(b, "{\"version\":\"%lld\",\"state\":\"%s\"", (long long)l->version,
                   mr_version_state_name(l->state));
@@ -125,15 +125,15 @@ static void put_model(void *ctx, const struct mr_model_view *view)
     MR_BUF_LIT(b, "{\"model_name\":");
     mr_json_put_string(b, view->name);
     put_text(b, "error", view->error);
-    if (view->usual)
-        mr_buf_printf(b, ",\"default_version\":\"%lld\"", (long long)view->usual);
+    if (view->default_version)
+        mr_buf_printf(b, ",\"default_version\":\"%lld\"", (long long)view->default_version);
     if (view->pinned)
         mr_buf_printf(b, ",\"rolled_back_to\":\"%lld\"", (long long)view->pinned);
     MR_BUF_LIT(b, ",\"versions\":[");
-    for (size_t i = 0; i < view->life_count; i++) {
+    for (size_t i = 0; i < view->load_count; i++) {
         if (i)
             mr_buf_char(b, ',');
-        put_life(b, view, &view->lives[i]);
+        put_life(b, view, &view->loads[i]);
     }
     MR_BUF_LIT(b, "]}");
 }

@@ -32,7 +32,7 @@ static char *number_of(struct mr_arena *a, int64_t n)
     return (char *)(uintptr_t)(n ? mr_arena_printf(a, "%lld", (long long)n) : MR_STR("")).ptr;
 }
 
-static bool add_phases(struct mr_arena *a, const struct mr_life_view *l, load_message *to)
+static bool add_phases(struct mr_arena *a, const struct mr_load_view *l, load_message *to)
 {
     phase_message *p = MR_ARENA_ARRAY(a, phase_message, MR_VERSION_STATES);
 
@@ -50,7 +50,7 @@ static bool add_phases(struct mr_arena *a, const struct mr_life_view *l, load_me
 }
 
 static bool add_labels(struct mr_arena *a, const struct mr_model_view *view,
-                       const struct mr_life_view *l, load_message *to)
+                       const struct mr_load_view *l, load_message *to)
 {
     to->labels = MR_ARENA_ARRAY(a, char *, view->label_count + 1);
     for (size_t i = 0; to->labels && i < view->label_count; i++) {
@@ -104,7 +104,7 @@ static bool add_memory(struct mr_arena *a, const struct mr_memory_view *m, load_
 }
 
 static load_message *load_of(struct mr_arena *a, const struct mr_model_view *view,
-                             const struct mr_life_view *l)
+                             const struct mr_load_view *l)
 {
     load_message *to = MR_ARENA_NEW(a, load_message);
 
@@ -133,12 +133,12 @@ static void see_model(void *ctx, const struct mr_model_view *view)
         return;
     millrace__model_versions_response__init(m);
     m->model_name = text_of(a, view->name);
-    m->default_version = number_of(a, view->usual);
+    m->default_version = number_of(a, view->default_version);
     m->rolled_back_to = number_of(a, view->pinned);
     m->error = text_of(a, view->error);
-    m->loads = MR_ARENA_ARRAY(a, load_message *, view->life_count + 1);
-    for (size_t i = 0; m->loads && i < view->life_count; i++) {
-        m->loads[i] = load_of(a, view, &view->lives[i]);
+    m->loads = MR_ARENA_ARRAY(a, load_message *, view->load_count + 1);
+    for (size_t i = 0; m->loads && i < view->load_count; i++) {
+        m->loads[i] = load_of(a, view, &view->loads[i]);
         if (!m->loads[i])
             return;
         m->n_loads++;

@@ -168,8 +168,8 @@ static void test_print_sees_changes(void **state)
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         fx_write(f, 0, changes[i][0], changes[i][1]);
         read_folder(f, &b);
-        assert_true(a.versions.at[0].print.sum != b.versions.at[0].print.sum);
-        assert_true(a.versions.at[1].print.sum == b.versions.at[1].print.sum);
+        assert_true(a.versions.at[0].fingerprint.sum != b.versions.at[0].fingerprint.sum);
+        assert_true(a.versions.at[1].fingerprint.sum == b.versions.at[1].fingerprint.sum);
         assert_true(a.shared.sum == b.shared.sum);
         mr_folder_fini(&a);
         a = b;
@@ -177,7 +177,7 @@ static void test_print_sees_changes(void **state)
     fx_write(f, 0, "m/1/.hidden", "not looked at");
     fx_write(f, 0, "m/labels.txt", "shared");
     read_folder(f, &b);
-    assert_true(a.versions.at[0].print.sum == b.versions.at[0].print.sum);
+    assert_true(a.versions.at[0].fingerprint.sum == b.versions.at[0].fingerprint.sum);
     assert_true(a.shared.sum != b.shared.sum);
     mr_folder_fini(&a);
     mr_folder_fini(&b);

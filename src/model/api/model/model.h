@@ -310,7 +310,7 @@ struct mr_progress_view {
     int64_t left_ns;           /* at that rate; -1 = not known yet */
 };
 /** One load of one version: what became of it, and when. */
-struct mr_life_view {
+struct mr_load_view {
     int64_t version;
     enum mr_version_state state;
     mr_str reason;                              /* "" = none */
@@ -328,13 +328,13 @@ struct mr_label_view {
 };
 struct mr_model_view {
     mr_str name;
-    int64_t usual;  /* the version that requests without version get, 0 = none */
-    int64_t pinned; /* by a rollback, 0 = none */
+    int64_t default_version; /* the version that requests without version get, 0 = none */
+    int64_t pinned;          /* by a rollback, 0 = none */
     const struct mr_label_view *labels;
     size_t label_count;
     mr_str error;                     /* why the model as a whole did not load, "" = it did */
-    const struct mr_life_view *lives; /* in the order in which they began */
-    size_t life_count;
+    const struct mr_load_view *loads; /* in the order in which they began */
+    size_t load_count;
 };
 typedef void(mr_model_view_fn)(void *ctx, const struct mr_model_view *view);
 /** The loads of a model's versions: all that go on, and the last sixteen that have ended. `see` is

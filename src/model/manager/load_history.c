@@ -1,9 +1,8 @@
-/* The lives of versions: what became of each load, when, and for how long.
+/* The load history of a model: what became of each load of a version, when, and for how long.
  *
- * A record (records.c) says how a version number stands now. A life belongs to one load of one
- * version: a reload in place begins a second life beside the first, which goes on serving until the
- * new one is ready. Lives that have ended are kept for those who ask later, the last few of each
- * model only.
+ * A record (records.c) holds the present state of a version number. An entry belongs to one load of one
+ * version: a reload in place begins a second entry beside the first, whose version serves until the
+ * new one is ready. The last 16 entries of ended versions are kept for reports.
  *
  * Everything here needs the manager's lock, but for mr_models_versions and mr_models_totals, which
  * take it. */
@@ -13,60 +12,61 @@
 
 #define ENDED_KEPT 16
 
-static bool is_over(const struct mr_version_life *l)
+static bool is_over(const struct mr_load_entry *l)
 {
     return l->state == MR_VERSION_UNLOADED || l->state == MR_VERSION_FAILED;
 }
 
-static void life_free(struct mr_version_life *l)
+static void entry_free(struct mr_load_entry *l)
 {
     mr_free(l->memory_reason);
     mr_free(l->reason);
     mr_free(l);
 }
 
-void mr_lives_free(struct mr_model *model)
+void mr_load_history_free(struct mr_model *model)
 {
-    for (size_t i = 0; i < model->lives.len; i++) {
-        life_free(model->lives.at[i]);
+    for (size_t i = 0; i < model->load_history.len; i++) {
+        entry_free(model->load_history.at[i]);
     }
-    MR_VEC_FINI(&model->lives);
+    MR_VEC_FINI(&model->load_history);
 }
 
-/* One has ended: lets go of the one that ended first, if these are too many. */
+/* An entry has ended: frees the one that ended first, if more than ENDED_KEPT have. */
 static void ended_trim(struct mr_model *model)
 {
-    struct mr_version_life **at = model->lives.at;
+    struct mr_load_entry **at = model->load_history.at;
     size_t ended = 0;
     size_t first = 0;
 
-    for (size_t i = 0; i < model->lives.len; i++) {
+    for (size_t i = 0; i < model->load_history.len; i++) {
         if (is_over(at[i])) {
             first = ended == 0 || at[i]->entered_ns < at[first]->entered_ns ? i : first;
             ended++;
         }
     }
     if (ended > ENDED_KEPT) {
-        life_free(at[first]);
-        memmove(at + first, at + first + 1, (model->lives.len - first - 1) * sizeof(*at));
-        model->lives.len--;
+        entry_free(at[first]);
+        memmove(at + first, at + first + 1, (model->load_history.len - first - 1) * sizeof(*at));
+        model->load_history.len--;
     }
 }
 
-bool mr_life_is_unwanted(const struct mr_version_life *l)
+bool mr_load_entry_is_unwanted(const struct mr_load_entry *l)
 {
     return l->job && mr_job_is_unwanted(l->m, l->job);
 }
 
 static bool loading_is_unwanted(const struct mr_loading *loading)
 {
-    return mr_life_is_unwanted(MR_CONTAINER_OF(loading, struct mr_version_life, loading));
+    return mr_load_entry_is_unwanted(MR_CONTAINER_OF(loading, struct mr_load_entry, loading));
 }
 
-struct mr_version_life *mr_life_begin(struct mr_models *m, struct mr_model *model,
-                                      const struct mr_job *job, int64_t number, uint64_t file_bytes)
+struct mr_load_entry *mr_load_entry_begin(struct mr_models *m, struct mr_model *model,
+                                          const struct mr_job *job, int64_t number,
+                                          uint64_t file_bytes)
 {
-    struct mr_version_life *l = MR_NEW(struct mr_version_life);
+    struct mr_load_entry *l = MR_NEW(struct mr_load_entry);
 
     l->loading.is_unwanted = loading_is_unwanted;
     l->memory.grown_bytes = l->memory.released_bytes = MR_MEMORY_UNKNOWN;
@@ -77,33 +77,33 @@ struct mr_version_life *mr_life_begin(struct mr_models *m, struct mr_model *mode
     l->state = MR_VERSION_START;
     l->entered_ns = mr_now_ns();
     l->entered_wall_ns[MR_VERSION_START] = mr_wall_ns();
-    MR_VEC_PUSH(&model->lives, l);
+    MR_VEC_PUSH(&model->load_history, l);
     return l;
 }
 
-const struct mr_version_life *mr_life_latest(const struct mr_model *model, int64_t number)
+const struct mr_load_entry *mr_load_entry_latest(const struct mr_model *model, int64_t number)
 {
-    for (size_t i = model->lives.len; i-- > 0;) {
-        if (model->lives.at[i]->number == number) {
-            return model->lives.at[i];
+    for (size_t i = model->load_history.len; i-- > 0;) {
+        if (model->load_history.at[i]->number == number) {
+            return model->load_history.at[i];
         }
     }
     return NULL;
 }
 
-static void totals_add(struct mr_load_totals *t, const struct mr_version_life *l,
+static void totals_add(struct mr_load_totals *t, const struct mr_load_entry *l,
                        enum mr_version_state next, int64_t now_ns)
 {
     t->spent[l->state].count++;
     t->spent[l->state].ns += (uint64_t)(now_ns - l->entered_ns);
     t->ready += next == MR_VERSION_READY;
     t->failed += next == MR_VERSION_FAILED;
-    /* What ends without ever having served, and did not fail, was not wanted any more. */
+    /* An entry that ends without READY or FAILED was cancelled. */
     t->cancelled += next == MR_VERSION_UNLOADED && l->entered_wall_ns[MR_VERSION_READY] == 0;
 }
 
-void mr_life_set(struct mr_models *m, struct mr_model *model, struct mr_version_life *l,
-                 enum mr_version_state state, const char *reason)
+void mr_load_entry_set(struct mr_models *m, struct mr_model *model, struct mr_load_entry *l,
+                       enum mr_version_state state, const char *reason)
 {
     int64_t now_ns = mr_now_ns();
 
@@ -122,7 +122,7 @@ void mr_life_set(struct mr_models *m, struct mr_model *model, struct mr_version_
 
 /* ---- what others see ---- */
 
-void mr_life_spent(const struct mr_version_life *l, int64_t out_ns[MR_VERSION_STATES])
+void mr_load_entry_spent(const struct mr_load_entry *l, int64_t out_ns[MR_VERSION_STATES])
 {
     memcpy(out_ns, l->spent_ns, sizeof l->spent_ns);
     if (!is_over(l)) {
@@ -130,8 +130,8 @@ void mr_life_spent(const struct mr_version_life *l, int64_t out_ns[MR_VERSION_ST
     }
 }
 
-void mr_life_memory(struct mr_version_life *l, const struct mr_executor *executor,
-                    int64_t grown_bytes)
+void mr_load_entry_memory(struct mr_load_entry *l, const struct mr_executor *executor,
+                          int64_t grown_bytes)
 {
     const struct mr_model_memory told = executor->ops->memory(executor);
 
@@ -147,7 +147,7 @@ void mr_life_memory(struct mr_version_life *l, const struct mr_executor *executo
     l->memory_reason = told.reason[0] ? mr_strndup(told.reason, strlen(told.reason)) : NULL;
 }
 
-static void progress_view(const struct mr_version_life *l, struct mr_progress_view *out)
+static void progress_view(const struct mr_load_entry *l, struct mr_progress_view *out)
 {
     const int64_t since_ns = mr_now_ns() - l->entered_ns;
 
@@ -165,16 +165,16 @@ static void progress_view(const struct mr_version_life *l, struct mr_progress_vi
     }
 }
 
-static void life_view(const struct mr_version_life *l, struct mr_life_view *out)
+static void entry_view(const struct mr_load_entry *l, struct mr_load_view *out)
 {
-    *out = (struct mr_life_view){.version = l->number,
+    *out = (struct mr_load_view){.version = l->number,
                                  .state = l->state,
                                  .reason = mr_str_c(l->reason),
                                  .file_bytes = l->file_bytes,
                                  .model_bytes = l->model_bytes,
                                  .release_ns = l->release_ns};
     memcpy(out->entered_wall_ns, l->entered_wall_ns, sizeof l->entered_wall_ns);
-    mr_life_spent(l, out->spent_ns);
+    mr_load_entry_spent(l, out->spent_ns);
     out->memory = l->memory;
     out->memory.reason = mr_str_c(l->memory_reason);
     if (l->state == MR_VERSION_LOADING) {
@@ -184,20 +184,21 @@ static void life_view(const struct mr_version_life *l, struct mr_life_view *out)
 
 static void model_view(const struct mr_model *model, mr_model_view_fn *see, void *ctx)
 {
-    struct mr_life_view *lives = MR_NEW_ARRAY(struct mr_life_view, model->lives.len + 1);
+    struct mr_load_view *loads = MR_NEW_ARRAY(struct mr_load_view, model->load_history.len + 1);
     struct mr_label_view *labels = MR_NEW_ARRAY(struct mr_label_view, model->labels.len + 1);
     const struct mr_version_set *set = atomic_load_explicit(&model->set, memory_order_relaxed);
     struct mr_model_view view = {.name = model->name,
                                  .error = mr_str_c(model->error),
-                                 .usual = set && set->usual ? set->usual->number : 0,
+                                 .default_version =
+                                     set && set->default_version ? set->default_version->number : 0,
                                  .pinned = model->pinned,
                                  .labels = labels,
                                  .label_count = model->labels.len,
-                                 .lives = lives,
-                                 .life_count = model->lives.len};
+                                 .loads = loads,
+                                 .load_count = model->load_history.len};
 
-    for (size_t i = 0; i < model->lives.len; i++) {
-        life_view(model->lives.at[i], &lives[i]);
+    for (size_t i = 0; i < model->load_history.len; i++) {
+        entry_view(model->load_history.at[i], &loads[i]);
     }
     for (size_t i = 0; i < model->labels.len; i++) {
         const struct mr_version_label *l = &model->labels.at[i];
@@ -205,7 +206,7 @@ static void model_view(const struct mr_model *model, mr_model_view_fn *see, void
     }
     see(ctx, &view);
     mr_free(labels);
-    mr_free(lives);
+    mr_free(loads);
 }
 
 static bool is_folder(const struct mr_models *m, mr_str name)
