@@ -64,7 +64,7 @@ static void count_failure(struct perf_worker *w, const struct perf_flight *f, in
     keep_sample(w, f, now, true, gave_up);
     if (gave_up) {
         w->window->gave_up++;
-        mr_fine_add(&w->window->latency, (uint64_t)MR_MAX(now - f->due_ns, INT64_C(0)));
+        mr_hdr_add(&w->window->latency, (uint64_t)MR_MAX(now - f->due_ns, INT64_C(0)));
     }
 }
 
@@ -77,7 +77,7 @@ static void count_answer(struct perf_worker *w, const struct perf_flight *f, int
     }
     if (f->is_measured) {
         w->window->answered++;
-        mr_fine_add(&w->window->latency, (uint64_t)MR_MAX(now - f->due_ns, INT64_C(0)));
+        mr_hdr_add(&w->window->latency, (uint64_t)MR_MAX(now - f->due_ns, INT64_C(0)));
         keep_sample(w, f, now, false, true);
     }
 }
@@ -304,7 +304,7 @@ static void give_up(struct perf_worker *w, const struct perf_flight *f, int64_t 
     perf_errors_add(&w->errors, MR_E_CANCELLED, 0, mr_str_c(why), 1);
     w->window->failed++;
     w->window->gave_up++;
-    mr_fine_add(&w->window->latency, (uint64_t)MR_MAX(now - f->due_ns, INT64_C(0)));
+    mr_hdr_add(&w->window->latency, (uint64_t)MR_MAX(now - f->due_ns, INT64_C(0)));
     keep_sample(w, f, now, true, true);
 }
 

@@ -27,7 +27,7 @@ static void halve(struct mr_perf_result *r)
     r->part_filled = r->part_seconds *= 2;
 }
 
-void perf_parts_add(struct mr_perf_result *r, const struct mr_fine_hist *second)
+void perf_parts_add(struct mr_perf_result *r, const struct mr_hdr_histogram *second)
 {
     if (!r->parts) {
         r->parts = MR_NEW_ARRAY(struct mr_perf_part, MR_PERF_PARTS);
@@ -43,9 +43,9 @@ void perf_parts_add(struct mr_perf_result *r, const struct mr_fine_hist *second)
     struct mr_perf_part *part = &r->parts[r->part_count - 1];
     r->part_filled++;
     part->total += second->total;
-    for (unsigned i = 0; second->total && i <= mr_fine_bucket(second->max); i++) {
+    for (unsigned i = 0; second->total && i <= mr_hdr_bucket(second->max); i++) {
         if (second->count[i]) {
-            part->count[mr_hist_bucket(mr_fine_upper(i))] += (uint32_t)second->count[i];
+            part->count[mr_hist_bucket(mr_hdr_upper(i))] += (uint32_t)second->count[i];
         }
     }
 }
@@ -96,7 +96,7 @@ static double student(double df)
 void mr_perf_get_interval(const struct mr_perf_result *r, double q, struct mr_perf_interval *out)
 {
     double n = (double)r->latency.total;
-    unsigned bucket = mr_hist_bucket(mr_fine_quantile(&r->latency, q));
+    unsigned bucket = mr_hist_bucket(mr_hdr_quantile(&r->latency, q));
     double factor = Z95;
     double effect = 1;
 
@@ -112,6 +112,6 @@ void mr_perf_get_interval(const struct mr_perf_result *r, double q, struct mr_pe
     double reach = factor * sqrt(effect * n * q * (1 - q));
     double low = floor(n * q - reach);
     double high = ceil(n * q + reach) + 1;
-    out->low_ns = low >= 1 ? mr_fine_at_rank(&r->latency, (uint64_t)low) : 0;
-    out->high_ns = high <= n ? mr_fine_at_rank(&r->latency, (uint64_t)high) : UINT64_MAX;
+    out->low_ns = low >= 1 ? mr_hdr_at_rank(&r->latency, (uint64_t)low) : 0;
+    out->high_ns = high <= n ? mr_hdr_at_rank(&r->latency, (uint64_t)high) : UINT64_MAX;
 }

@@ -5,6 +5,6 @@
 #include "perf/perf.h"
 
 /** A second has ended: its latencies. */
-void perf_parts_add(struct mr_perf_result *r, const struct mr_fine_hist *second);
+void perf_parts_add(struct mr_perf_result *r, const struct mr_hdr_histogram *second);
 
 #endif

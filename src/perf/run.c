@@ -70,7 +70,7 @@ static void take_window(struct team *t, struct perf_window *w)
 {
     struct mr_perf_result *out = t->out;
 
-    mr_fine_merge(&t->sum->latency, &w->latency);
+    mr_hdr_merge(&t->sum->latency, &w->latency);
     t->sum->answered += w->answered;
     t->sum->failed += w->failed;
     t->sum->completed += w->completed;
@@ -91,9 +91,9 @@ static void end_second(struct team *t, int64_t now)
         .length_s = (double)(now - t->second_ns) / 1e9,
         .answered = s->answered,
         .failed = s->failed,
-        .mean_ns = mr_fine_mean(&s->latency),
-        .p50_ns = mr_fine_quantile(&s->latency, 0.5),
-        .p99_ns = mr_fine_quantile(&s->latency, 0.99),
+        .mean_ns = mr_hdr_mean(&s->latency),
+        .p50_ns = mr_hdr_quantile(&s->latency, 0.5),
+        .p99_ns = mr_hdr_quantile(&s->latency, 0.99),
         .max_ns = s->latency.max,
     };
 
@@ -101,7 +101,7 @@ static void end_second(struct team *t, int64_t now)
     out->answered += s->answered;
     out->failed += s->failed;
     out->rate += (double)s->completed; /* divided when the time is known */
-    mr_fine_merge(&out->latency, &s->latency);
+    mr_hdr_merge(&out->latency, &s->latency);
     perf_parts_add(out, &s->latency);
     MR_VEC_PUSH(&out->windows, second);
     if (t->hooks && t->hooks->progress) {

@@ -82,7 +82,7 @@ static size_t find_due(const struct mr_perf_log *log, int64_t ns)
 void mr_perf_log_add(const struct mr_perf_log *log, struct mr_perf_span span,
                      struct mr_perf_result *into)
 {
-    struct mr_fine_hist *part = MR_NEW(struct mr_fine_hist);
+    struct mr_hdr_histogram *part = MR_NEW(struct mr_hdr_histogram);
 
     for (size_t i = find_due(log, span.begin_ns);
          i < log->count && log->samples[i].due_ns < span.end_ns; i++) {
@@ -92,11 +92,11 @@ void mr_perf_log_add(const struct mr_perf_log *log, struct mr_perf_span span,
         into->answered += !s->is_failed;
         into->late += s->is_late;
         if (s->is_latency) {
-            mr_fine_add(part, s->took_ns);
+            mr_hdr_add(part, s->took_ns);
         }
     }
     into->seconds += (double)MR_MAX(span.end_ns - span.begin_ns, INT64_C(0)) / 1e9;
-    mr_fine_merge(&into->latency, part);
+    mr_hdr_merge(&into->latency, part);
     perf_parts_add(into, part);
     mr_free(part);
 }
@@ -117,7 +117,7 @@ uint64_t mr_perf_above(const struct mr_perf_result *r, uint64_t limit_ns)
 {
     uint64_t n = 0;
 
-    for (unsigned i = mr_fine_bucket(limit_ns) + 1; i < MR_FINE_BUCKETS; i++) {
+    for (unsigned i = mr_hdr_bucket(limit_ns) + 1; i < MR_HDR_BUCKETS; i++) {
         n += r->latency.count[i];
     }
     return n;
@@ -126,8 +126,8 @@ uint64_t mr_perf_above(const struct mr_perf_result *r, uint64_t limit_ns)
 void mr_perf_get_added(const struct mr_perf_result *r, const struct mr_perf_result *quiet, double q,
                        struct mr_perf_added *out)
 {
-    double value = (double)mr_fine_quantile(&r->latency, q);
-    double base = (double)mr_fine_quantile(&quiet->latency, q);
+    double value = (double)mr_hdr_quantile(&r->latency, q);
+    double base = (double)mr_hdr_quantile(&quiet->latency, q);
     struct mr_perf_interval i;
     struct mr_perf_interval k;
 

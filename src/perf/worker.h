@@ -14,7 +14,7 @@
 
 /** What a thread counts between two calls of the run for it. */
 struct perf_window {
-    struct mr_fine_hist latency;
+    struct mr_hdr_histogram latency;
     uint64_t late;
     uint64_t waited;
     uint64_t sent;

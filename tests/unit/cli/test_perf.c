@@ -218,13 +218,13 @@ static void an_objective_holds_without_failures_only(void **state)
 
     (void)state;
     assert_false(perf_holds(&o, r));
-    mr_fine_add_n(&r->latency, 900000, 99);
-    mr_fine_add(&r->latency, 5000000);
+    mr_hdr_add_n(&r->latency, 900000, 99);
+    mr_hdr_add(&r->latency, 5000000);
     r->answered = 100;
     assert_true(perf_holds(&o, r));
-    mr_fine_add(&r->latency, 5000000);
+    mr_hdr_add(&r->latency, 5000000);
     assert_false(perf_holds(&o, r));
-    mr_fine_add_n(&r->latency, 900000, 900);
+    mr_hdr_add_n(&r->latency, 900000, 900);
     assert_true(perf_holds(&o, r));
     r->failed = 1;
     assert_false(perf_holds(&o, r));

@@ -23,12 +23,12 @@ static void drop(struct mr_perf_result *r)
 /* Uniform from `base` to base + 1,000,000. */
 static void add_second(struct mr_perf_result *r, struct mr_rng *rng, unsigned n, uint64_t base)
 {
-    struct mr_fine_hist *h = MR_NEW(struct mr_fine_hist);
+    struct mr_hdr_histogram *h = MR_NEW(struct mr_hdr_histogram);
 
     for (unsigned i = 0; i < n; i++) {
-        mr_fine_add(h, base + (uint64_t)(mr_rng_unit(rng) * 1e6));
+        mr_hdr_add(h, base + (uint64_t)(mr_rng_unit(rng) * 1e6));
     }
-    mr_fine_merge(&r->latency, h);
+    mr_hdr_merge(&r->latency, h);
     perf_parts_add(r, h);
     mr_free(h);
 }

@@ -207,7 +207,7 @@ static bool is_shown(uint32_t max_connections)
     run(&b);
     pthread_join(s.thread, NULL);
     assert_int_equal(b.result->answered, 600);
-    for (unsigned i = mr_fine_bucket(100 * MR_NS_PER_MS) + 1; i < MR_FINE_BUCKETS; i++) {
+    for (unsigned i = mr_hdr_bucket(100 * MR_NS_PER_MS) + 1; i < MR_HDR_BUCKETS; i++) {
         slow += b.result->latency.count[i];
     }
     uint64_t expected = (uint64_t)(s.took_ns / MR_NS_PER_MS - 100) / 2;

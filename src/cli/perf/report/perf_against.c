@@ -171,7 +171,7 @@ struct perf_estimate perf_estimate_of(const struct mr_perf_result *r, double q)
     struct mr_perf_interval i;
 
     mr_perf_get_interval(r, q, &i);
-    return (struct perf_estimate){mr_fine_quantile(&r->latency, q), i.low_ns, i.high_ns};
+    return (struct perf_estimate){mr_hdr_quantile(&r->latency, q), i.low_ns, i.high_ns};
 }
 
 static double divide(uint64_t a, uint64_t b)

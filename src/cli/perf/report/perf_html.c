@@ -60,7 +60,7 @@ static void put_seconds(struct mr_buf *b, const struct mr_perf_result *r)
 }
 
 /* From p0 to the percentile that one sample decides; x is the number of nines. */
-static void put_percentiles(struct mr_buf *b, const struct mr_fine_hist *h)
+static void put_percentiles(struct mr_buf *b, const struct mr_hdr_histogram *h)
 {
     double x[POINTS];
     double y[POINTS];
@@ -68,7 +68,7 @@ static void put_percentiles(struct mr_buf *b, const struct mr_fine_hist *h)
 
     for (size_t i = 0; i < POINTS; i++) {
         x[i] = nines * (double)i / (POINTS - 1);
-        y[i] = (double)mr_fine_quantile(h, 1 - pow(10, -x[i]));
+        y[i] = (double)mr_hdr_quantile(h, 1 - pow(10, -x[i]));
     }
     const struct perf_curve curve = {"latency", "blue", y};
     if (h->total > 1) {
@@ -99,11 +99,11 @@ static void put_table(struct mr_buf *b, const struct perf *p)
         perf_load_text(&p->rows.at[i].load, text);
         mr_buf_printf(b, "<tr><td>%s<td>%.1f<td>%llu", text, r->rate,
                       (unsigned long long)r->failed);
-        mr_text_duration(text, mr_fine_mean(&r->latency));
+        mr_text_duration(text, mr_hdr_mean(&r->latency));
         mr_buf_printf(b, "<td>%s", text);
         for (size_t k = 0; k <= PERF_PERCENTILES; k++) {
             double q = k < PERF_PERCENTILES ? perf_percentiles[k].q : 1;
-            mr_text_duration(text, (double)mr_fine_quantile(&r->latency, q));
+            mr_text_duration(text, (double)mr_hdr_quantile(&r->latency, q));
             mr_buf_printf(b, "<td>%s", text);
         }
         MR_BUF_LIT(b, "</tr>\n");

@@ -91,26 +91,26 @@ static void put_counts(struct mr_buf *b, const struct mr_perf_result *r)
     perf_put_count(b, "connections_grown", r->grown);
 }
 
-void perf_put_latency(struct mr_buf *b, const struct mr_fine_hist *h)
+void perf_put_latency(struct mr_buf *b, const struct mr_hdr_histogram *h)
 {
     bool first = true;
 
     perf_put_key(b, "latency_ns");
     mr_buf_char(b, '{');
     perf_put_count(b, "count", h->total);
-    perf_put_number(b, "mean", mr_fine_mean(h));
+    perf_put_number(b, "mean", mr_hdr_mean(h));
     perf_put_count(b, "min", h->total ? h->min : 0);
     for (size_t k = 0; k < PERF_PERCENTILES; k++) {
-        perf_put_count(b, perf_percentiles[k].name, mr_fine_quantile(h, perf_percentiles[k].q));
+        perf_put_count(b, perf_percentiles[k].name, mr_hdr_quantile(h, perf_percentiles[k].q));
     }
     perf_put_count(b, "max", h->max);
     MR_BUF_LIT(b, "}\n   ");
     perf_put_key(b, "histogram");
     mr_buf_char(b, '[');
-    for (unsigned i = 0; i < MR_FINE_BUCKETS; i++) {
+    for (unsigned i = 0; i < MR_HDR_BUCKETS; i++) {
         if (h->count[i]) {
-            mr_buf_printf(b, "%s[%llu,%llu]", first ? "" : ",",
-                          (unsigned long long)mr_fine_upper(i), (unsigned long long)h->count[i]);
+            mr_buf_printf(b, "%s[%llu,%llu]", first ? "" : ",", (unsigned long long)mr_hdr_upper(i),
+                          (unsigned long long)h->count[i]);
             first = false;
         }
     }

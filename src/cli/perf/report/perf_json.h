@@ -12,7 +12,7 @@ void perf_put_string(struct mr_buf *b, const char *key, const char *v);
 void perf_put_bool(struct mr_buf *b, const char *key, bool v);
 void perf_put_errors(struct mr_buf *b, const struct mr_perf_errors *e);
 /** latency_ns and histogram. */
-void perf_put_latency(struct mr_buf *b, const struct mr_fine_hist *h);
+void perf_put_latency(struct mr_buf *b, const struct mr_hdr_histogram *h);
 /** intervals_ns. */
 void perf_put_intervals(struct mr_buf *b, const struct mr_perf_result *r);
 /** As --protocol names it. */

@@ -48,7 +48,7 @@ void perf_print_head(const struct perf *p, FILE *out)
     fflush(out);
 }
 
-static void add_duration(struct mr_grid *g, const struct mr_fine_hist *h, double ns)
+static void add_duration(struct mr_grid *g, const struct mr_hdr_histogram *h, double ns)
 {
     char text[32];
 
@@ -71,10 +71,10 @@ static void print_table(const struct perf *p, FILE *out)
         mr_grid_add(&g, MR_STYLE_PLAIN, "%.1f", r->rate);
         mr_grid_add(&g, r->failed ? MR_STYLE_BAD : MR_STYLE_PLAIN, "%llu",
                     (unsigned long long)r->failed);
-        add_duration(&g, &r->latency, mr_fine_mean(&r->latency));
+        add_duration(&g, &r->latency, mr_hdr_mean(&r->latency));
         for (size_t k = 0; k < PERF_PERCENTILES; k++) {
             add_duration(&g, &r->latency,
-                         (double)mr_fine_quantile(&r->latency, perf_percentiles[k].q));
+                         (double)mr_hdr_quantile(&r->latency, perf_percentiles[k].q));
         }
         add_duration(&g, &r->latency, (double)r->latency.max);
     }

@@ -7,7 +7,7 @@ atomic_bool perf_interrupted;
 bool perf_holds(const struct perf_objective *objective, const struct mr_perf_result *r)
 {
     return r->answered > 0 && r->failed == 0 &&
-           mr_fine_quantile(&r->latency, objective->q) <= objective->limit_ns;
+           mr_hdr_quantile(&r->latency, objective->q) <= objective->limit_ns;
 }
 
 /* 1 or 0 by the majority of the windows. */

@@ -194,7 +194,7 @@ static void put_sum(struct mr_buf *b, const struct perf_update *u, const struct 
     mr_buf_printf(b, "<td>%llu<td>%llu", (unsigned long long)r->sent,
                   (unsigned long long)r->failed);
     for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
-        put_time(b, has, (double)mr_fine_quantile(&r->latency, told[i]));
+        put_time(b, has, (double)mr_hdr_quantile(&r->latency, told[i]));
     }
     put_time(b, has, (double)s->stall_ns);
     if (s == &u->quiet || !has) {

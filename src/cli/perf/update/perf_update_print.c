@@ -45,7 +45,7 @@ static void add_sum(struct mr_grid *g, const struct perf_update_sum *s, bool is_
     mr_grid_add(g, r->failed ? MR_STYLE_BAD : MR_STYLE_PLAIN, "%llu",
                 (unsigned long long)r->failed);
     for (size_t k = 0; k < TOLD; k++) {
-        add_time(g, has, (double)mr_fine_quantile(&r->latency, perf_percentiles[told[k]].q));
+        add_time(g, has, (double)mr_hdr_quantile(&r->latency, perf_percentiles[told[k]].q));
     }
     add_time(g, has, (double)r->latency.max);
     add_time(g, has, (double)s->stall_ns);

@@ -30,7 +30,7 @@ static void look(const struct mr_perf_log *log, struct perf_window_row *w)
     w->late = r->late;
     w->stall_ns = mr_perf_log_stall(log, w->span);
     for (size_t k = 0; k < PERF_PERCENTILES; k++) {
-        w->at[k] = mr_fine_quantile(&r->latency, perf_percentiles[k].q);
+        w->at[k] = mr_hdr_quantile(&r->latency, perf_percentiles[k].q);
     }
     w->max_ns = r->latency.max;
     w->is_doubtful = (double)w->late > LATE_MAX * (double)w->sent || w->steal > STEAL_MAX;
@@ -69,7 +69,7 @@ void perf_update_sum_up(struct perf_update *u)
             add_window(u, &log, w);
         }
     }
-    uint64_t limit = 2 * mr_fine_quantile(&u->quiet.result->latency, 0.999);
+    uint64_t limit = 2 * mr_hdr_quantile(&u->quiet.result->latency, 0.999);
     u->quiet.above = mr_perf_above(u->quiet.result, limit);
     u->updates.above = mr_perf_above(u->updates.result, limit);
     for (int k = 0; k < PERF_PHASES; k++) {

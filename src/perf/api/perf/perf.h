@@ -12,7 +12,7 @@
 
 #include <stdatomic.h>
 
-#include "base/fine_hist.h"
+#include "base/hdr_histogram.h"
 #include "base/hist.h"
 #include "base/str.h"
 #include "base/vec.h"
@@ -113,8 +113,8 @@ struct mr_perf_part {
 };
 
 struct mr_perf_result {
-    struct mr_fine_hist latency; /* ns: what was answered or given up */
-    uint64_t sent;               /* measured requests */
+    struct mr_hdr_histogram latency; /* ns: what was answered or given up */
+    uint64_t sent;                   /* measured requests */
     uint64_t answered;
     uint64_t failed;
     uint64_t gave_up;     /* of these: no answer in time, or not even sent when the run was over */

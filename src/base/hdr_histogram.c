@@ -1,58 +1,58 @@
 /* As base/hist.c, with 1024 buckets per power of two: a bucket's width is at most a thousandth of its values. */
-#include "base/fine_hist.h"
+#include "base/hdr_histogram.h"
 
 #include <string.h>
 
 #include "base/mem.h"
 
 #define SUB_BITS 10
-_Static_assert(MR_FINE_SUB == 1 << SUB_BITS, "the bit arithmetic below depends on it");
+_Static_assert(MR_HDR_SUB == 1 << SUB_BITS, "the bit arithmetic below depends on it");
 
-unsigned mr_fine_bucket(uint64_t value)
+unsigned mr_hdr_bucket(uint64_t value)
 {
-    if (value < MR_FINE_SUB) {
+    if (value < MR_HDR_SUB) {
         return (unsigned)value;
     }
     unsigned top = 63u - (unsigned)__builtin_clzll(value);
     unsigned shift = top - SUB_BITS;
-    unsigned bucket = (shift + 1) * MR_FINE_SUB + (unsigned)((value >> shift) & (MR_FINE_SUB - 1));
-    return MR_MIN(bucket, (unsigned)MR_FINE_BUCKETS - 1);
+    unsigned bucket = (shift + 1) * MR_HDR_SUB + (unsigned)((value >> shift) & (MR_HDR_SUB - 1));
+    return MR_MIN(bucket, (unsigned)MR_HDR_BUCKETS - 1);
 }
 
-uint64_t mr_fine_upper(unsigned bucket)
+uint64_t mr_hdr_upper(unsigned bucket)
 {
-    if (bucket < MR_FINE_SUB) {
+    if (bucket < MR_HDR_SUB) {
         return bucket;
     }
-    bucket = MR_MIN(bucket, (unsigned)MR_FINE_BUCKETS - 1);
-    unsigned shift = bucket / MR_FINE_SUB - 1;
-    uint64_t next = MR_FINE_SUB + bucket % MR_FINE_SUB + 1;
+    bucket = MR_MIN(bucket, (unsigned)MR_HDR_BUCKETS - 1);
+    unsigned shift = bucket / MR_HDR_SUB - 1;
+    uint64_t next = MR_HDR_SUB + bucket % MR_HDR_SUB + 1;
     return (next << shift) - 1;
 }
 
-void mr_fine_add_n(struct mr_fine_hist *h, uint64_t value, uint64_t n)
+void mr_hdr_add_n(struct mr_hdr_histogram *h, uint64_t value, uint64_t n)
 {
     if (n == 0) {
         return;
     }
     h->min = h->total ? MR_MIN(h->min, value) : value;
     h->max = MR_MAX(h->max, value);
-    h->count[mr_fine_bucket(value)] += n;
+    h->count[mr_hdr_bucket(value)] += n;
     h->total += n;
     h->sum += value * n;
 }
 
-void mr_fine_add(struct mr_fine_hist *h, uint64_t value)
+void mr_hdr_add(struct mr_hdr_histogram *h, uint64_t value)
 {
-    mr_fine_add_n(h, value, 1);
+    mr_hdr_add_n(h, value, 1);
 }
 
-void mr_fine_merge(struct mr_fine_hist *into, const struct mr_fine_hist *from)
+void mr_hdr_merge(struct mr_hdr_histogram *into, const struct mr_hdr_histogram *from)
 {
     if (from->total == 0) {
         return;
     }
-    for (unsigned i = mr_fine_bucket(from->min); i <= mr_fine_bucket(from->max); i++) {
+    for (unsigned i = mr_hdr_bucket(from->min); i <= mr_hdr_bucket(from->max); i++) {
         into->count[i] += from->count[i];
     }
     into->min = into->total ? MR_MIN(into->min, from->min) : from->min;
@@ -61,28 +61,28 @@ void mr_fine_merge(struct mr_fine_hist *into, const struct mr_fine_hist *from)
     into->sum += from->sum;
 }
 
-void mr_fine_clear(struct mr_fine_hist *h)
+void mr_hdr_clear(struct mr_hdr_histogram *h)
 {
     memset(h, 0, sizeof *h);
 }
 
-uint64_t mr_fine_at_rank(const struct mr_fine_hist *h, uint64_t rank)
+uint64_t mr_hdr_at_rank(const struct mr_hdr_histogram *h, uint64_t rank)
 {
     uint64_t seen = 0;
 
     if (rank >= h->total) {
         return h->max;
     }
-    for (unsigned i = 0; i < MR_FINE_BUCKETS; i++) {
+    for (unsigned i = 0; i < MR_HDR_BUCKETS; i++) {
         seen += h->count[i];
         if (seen >= rank && seen > 0) {
-            return MR_MIN(mr_fine_upper(i), h->max);
+            return MR_MIN(mr_hdr_upper(i), h->max);
         }
     }
     return h->max;
 }
 
-uint64_t mr_fine_rank(uint64_t total, double q)
+uint64_t mr_hdr_rank(uint64_t total, double q)
 {
     /* The comparison is written so that NaN counts as 0. */
     q = q > 0 ? (q < 1 ? q : 1) : 0;
@@ -96,12 +96,12 @@ uint64_t mr_fine_rank(uint64_t total, double q)
     return MR_MAX(rank, (uint64_t)1);
 }
 
-uint64_t mr_fine_quantile(const struct mr_fine_hist *h, double q)
+uint64_t mr_hdr_quantile(const struct mr_hdr_histogram *h, double q)
 {
-    return mr_fine_at_rank(h, mr_fine_rank(h->total, q));
+    return mr_hdr_at_rank(h, mr_hdr_rank(h->total, q));
 }
 
-double mr_fine_mean(const struct mr_fine_hist *h)
+double mr_hdr_mean(const struct mr_hdr_histogram *h)
 {
     return h->total ? (double)h->sum / (double)h->total : 0;
 }
