@@ -40,7 +40,7 @@ static size_t next_cap(const struct mr_body *b, size_t need, size_t limit)
     return MR_MAX(MR_MIN(cap, limit), need);
 }
 
-static void ask_align(struct mr_icall *call, mr_bytes have, size_t need)
+static void ask_align(struct mr_call_impl *call, mr_bytes have, size_t need)
 {
     const struct mr_http_handler *h = call->conn->part->handler;
     struct mr_body *b = &call->body;
@@ -55,7 +55,7 @@ static void ask_align(struct mr_icall *call, mr_bytes have, size_t need)
 }
 
 /* A block of at least `need` for what is there. `coming`: what will be appended next. */
-static int grow_block(struct mr_icall *call, size_t need, mr_bytes coming)
+static int grow_block(struct mr_call_impl *call, size_t need, mr_bytes coming)
 {
     struct mr_body *b = &call->body;
     size_t limit = (size_t)call->pub.body_limit;
@@ -80,7 +80,7 @@ static int grow_block(struct mr_icall *call, size_t need, mr_bytes coming)
 }
 
 /* The first bytes of a small body, or of one whose size nobody knows. */
-static bool stage_in_arena(struct mr_icall *call, size_t need)
+static bool stage_in_arena(struct mr_call_impl *call, size_t need)
 {
     struct mr_body *b = &call->body;
     size_t cap = b->expect >= 0 ? MR_MAX((size_t)b->expect, need) : STAGE_BYTES;
@@ -97,7 +97,7 @@ static bool stage_in_arena(struct mr_icall *call, size_t need)
 }
 
 /* Room for `need` bytes in all. */
-static int ensure(struct mr_icall *call, size_t need, mr_bytes coming)
+static int ensure(struct mr_call_impl *call, size_t need, mr_bytes coming)
 {
     struct mr_body *b = &call->body;
 
@@ -118,7 +118,7 @@ static int ensure(struct mr_icall *call, size_t need, mr_bytes coming)
     return grow_block(call, need, coming);
 }
 
-bool mr_body_should_wait(const struct mr_icall *call, size_t more)
+bool mr_body_should_wait(const struct mr_call_impl *call, size_t more)
 {
     const struct mr_body *b = &call->body;
     bool is_small = b->expect <= (int64_t)STAGE_BYTES && b->len + more <= STAGE_BYTES;
@@ -126,7 +126,7 @@ bool mr_body_should_wait(const struct mr_icall *call, size_t more)
     return !b->block && !is_small && mr_block_is_scarce();
 }
 
-int mr_body_append(struct mr_icall *call, const void *data, size_t n)
+int mr_body_append(struct mr_call_impl *call, const void *data, size_t n)
 {
     struct mr_body *b = &call->body;
     size_t need;
@@ -149,7 +149,7 @@ int mr_body_append(struct mr_icall *call, const void *data, size_t n)
     return MR_OK;
 }
 
-uint8_t *mr_body_room(struct mr_icall *call, size_t *out_room)
+uint8_t *mr_body_room(struct mr_call_impl *call, size_t *out_room)
 {
     struct mr_body *b = &call->body;
 
@@ -164,13 +164,13 @@ uint8_t *mr_body_room(struct mr_icall *call, size_t *out_room)
     return b->base + b->len;
 }
 
-void mr_body_publish(struct mr_icall *call)
+void mr_body_publish(struct mr_call_impl *call)
 {
     call->pub.body = (mr_bytes){call->body.base, call->body.len};
     call->pub.body_block = call->body.block;
 }
 
-int mr_body_in_place(struct mr_icall *call, mr_bytes data)
+int mr_body_in_place(struct mr_call_impl *call, mr_bytes data)
 {
     int64_t at = call->pub.body_align_at;
 

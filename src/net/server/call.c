@@ -10,31 +10,31 @@
 #include "origin.h"
 #include "server.h"
 
-static struct mr_icall *icall(const struct mr_call *call)
+static struct mr_call_impl *call_impl(const struct mr_call *call)
 {
-    return MR_CONTAINER_OF(call, struct mr_icall, pub);
+    return MR_CONTAINER_OF(call, struct mr_call_impl, pub);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
 static void cached_fini(void *p)
 {
-    mr_arena_fini(&((struct mr_icall *)p)->arena);
+    mr_arena_fini(&((struct mr_call_impl *)p)->arena);
 }
 
-void mr_icall_cache_init(struct mr_cache *cache, uint32_t max)
+void mr_call_impl_cache_init(struct mr_cache *cache, uint32_t max)
 {
-    mr_cache_init(cache, sizeof(struct mr_icall), max);
+    mr_cache_init(cache, sizeof(struct mr_call_impl), max);
     cache->fini = cached_fini;
     /* The link of a cached piece lies in its first bytes, which must not be the arena's. */
-    _Static_assert(offsetof(struct mr_icall, arena) >= sizeof(void *), "see above");
+    _Static_assert(offsetof(struct mr_call_impl, arena) >= sizeof(void *), "see above");
 }
 
-struct mr_icall *mr_icall_new(struct mr_conn *c, const struct mr_call_ops *ops)
+struct mr_call_impl *mr_call_impl_new(struct mr_conn *c, const struct mr_call_ops *ops)
 {
     const struct mr_http_options *o = c->part->options;
     bool is_fresh;
-    struct mr_icall *call = mr_cache_take(&c->loop->calls, &is_fresh);
+    struct mr_call_impl *call = mr_cache_take(&c->loop->calls, &is_fresh);
 
     if (!call) {
         return NULL;
@@ -43,7 +43,7 @@ struct mr_icall *mr_icall_new(struct mr_conn *c, const struct mr_call_ops *ops)
         mr_arena_init(&call->arena, MR_ICALL_ARENA_BYTES, (size_t)o->max_arena_bytes);
     }
     struct mr_arena arena = call->arena;
-    *call = (struct mr_icall){
+    *call = (struct mr_call_impl){
         .pub = {.loop = c->loop,
                 .over_unix = c->over_unix,
                 .content_length = -1,
@@ -61,7 +61,7 @@ struct mr_icall *mr_icall_new(struct mr_conn *c, const struct mr_call_ops *ops)
     return call;
 }
 
-void mr_icall_free(struct mr_icall *call)
+void mr_call_impl_free(struct mr_call_impl *call)
 {
     struct mr_loop *loop = call->pub.loop;
 
@@ -79,7 +79,7 @@ void mr_icall_free(struct mr_icall *call)
     }
 }
 
-void mr_icall_cancel(struct mr_icall *call)
+void mr_call_impl_cancel(struct mr_call_impl *call)
 {
     const struct mr_http_handler *h = call->conn->part->handler;
 
@@ -92,7 +92,7 @@ void mr_icall_cancel(struct mr_icall *call)
     }
 }
 
-void mr_icall_detach(struct mr_icall *call)
+void mr_call_impl_detach(struct mr_call_impl *call)
 {
     struct mr_conn *c = call->conn;
     const struct mr_http_handler *h = c->part->handler;
@@ -104,7 +104,7 @@ void mr_icall_detach(struct mr_icall *call)
     mr_outq_fini(&call->out);
     mr_outq_fini(&call->held);
     if (!call->owes) {
-        mr_icall_free(call);
+        mr_call_impl_free(call);
     } else if (!call->told_cancel) {
         call->told_cancel = true;
         call->pub.cancelled = true;
@@ -114,19 +114,19 @@ void mr_icall_detach(struct mr_icall *call)
     }
 }
 
-bool mr_icall_is_ready(const struct mr_icall *call)
+bool mr_call_impl_is_ready(const struct mr_call_impl *call)
 {
     return !call->paused && !(call->conn && call->ops->is_backlogged(call));
 }
 
-void mr_icall_put_back(struct mr_icall *call, size_t n)
+void mr_call_impl_put_back(struct mr_call_impl *call, size_t n)
 {
     call->put_back = n;
 }
 
 /* ---- what handlers are told ----------------------------------------------------------------- */
 
-void mr_icall_refuse(struct mr_icall *call, int status)
+void mr_call_impl_refuse(struct mr_call_impl *call, int status)
 {
     const struct mr_http_handler *h = call->conn->part->handler;
 
@@ -136,7 +136,7 @@ void mr_icall_refuse(struct mr_icall *call, int status)
     h->on_body_refused(h->ctx, &call->pub, status);
 }
 
-bool mr_icall_head(struct mr_icall *call)
+bool mr_call_impl_head(struct mr_call_impl *call)
 {
     struct mr_conn *c = call->conn;
     const struct mr_http_handler *h = c->part->handler;
@@ -150,7 +150,7 @@ bool mr_icall_head(struct mr_icall *call)
     return !c->closing;
 }
 
-void mr_icall_body(struct mr_icall *call)
+void mr_call_impl_body(struct mr_call_impl *call)
 {
     const struct mr_http_handler *h = call->conn->part->handler;
 
@@ -158,7 +158,7 @@ void mr_icall_body(struct mr_icall *call)
     h->on_body(h->ctx, &call->pub);
 }
 
-void mr_icall_room(struct mr_icall *call)
+void mr_call_impl_room(struct mr_call_impl *call)
 {
     const struct mr_http_handler *h = call->conn->part->handler;
 
@@ -197,14 +197,14 @@ mr_str mr_call_name_sent(const struct mr_call *call, const struct mr_header *hea
 
 bool mr_call_is_backlogged(const struct mr_call *call)
 {
-    const struct mr_icall *ic = icall(call);
+    const struct mr_call_impl *ic = call_impl(call);
 
     return ic->conn && ic->ops->is_backlogged(ic);
 }
 
 void mr_call_when_room(struct mr_call *call)
 {
-    struct mr_icall *ic = icall(call);
+    struct mr_call_impl *ic = call_impl(call);
 
     ic->wants_room = true;
     if (ic->conn && ic->ops->want_room) {
@@ -214,12 +214,12 @@ void mr_call_when_room(struct mr_call *call)
 
 int mr_call_listener_tag(const struct mr_call *call)
 {
-    return icall(call)->tag;
+    return call_impl(call)->tag;
 }
 
 const char *mr_call_peer(const struct mr_call *call)
 {
-    struct mr_icall *ic = icall(call);
+    struct mr_call_impl *ic = call_impl(call);
 
     if (ic->conn) {
         return mr_conn_peer(ic->conn);
@@ -260,10 +260,10 @@ void mr_pieces_append(struct mr_outq *q, const struct mr_piece *pieces, size_t c
 }
 
 /* The handler's last word on a call that has no connection any more. */
-static void end_detached(struct mr_icall *call)
+static void end_detached(struct mr_call_impl *call)
 {
     call->owes = false;
-    mr_icall_free(call);
+    mr_call_impl_free(call);
 }
 
 void mr_http_count(struct mr_loop *loop, int status)
@@ -275,7 +275,7 @@ void mr_http_count(struct mr_loop *loop, int status)
     }
 }
 
-static void count_answer(const struct mr_icall *ic, int status)
+static void count_answer(const struct mr_call_impl *ic, int status)
 {
     if (!ic->pub.is_grpc) {
         mr_http_count(ic->pub.loop, status);
@@ -284,7 +284,7 @@ static void count_answer(const struct mr_icall *ic, int status)
 
 void mr_call_reply(struct mr_call *call, const struct mr_reply *reply)
 {
-    struct mr_icall *ic = icall(call);
+    struct mr_call_impl *ic = call_impl(call);
 
     if (ic->conn) {
         count_answer(ic, reply->status);
@@ -298,7 +298,7 @@ void mr_call_reply(struct mr_call *call, const struct mr_reply *reply)
 void mr_call_begin(struct mr_call *call, int status, const struct mr_header *headers,
                    size_t header_count)
 {
-    struct mr_icall *ic = icall(call);
+    struct mr_call_impl *ic = call_impl(call);
 
     ic->begun = true;
     if (ic->conn) {
@@ -309,7 +309,7 @@ void mr_call_begin(struct mr_call *call, int status, const struct mr_header *hea
 
 void mr_call_write(struct mr_call *call, const struct mr_piece *pieces, size_t piece_count)
 {
-    struct mr_icall *ic = icall(call);
+    struct mr_call_impl *ic = call_impl(call);
 
     if (ic->conn) {
         ic->ops->write(ic, pieces, piece_count);
@@ -320,7 +320,7 @@ void mr_call_write(struct mr_call *call, const struct mr_piece *pieces, size_t p
 
 void mr_call_end(struct mr_call *call, const struct mr_header *trailers, size_t trailer_count)
 {
-    struct mr_icall *ic = icall(call);
+    struct mr_call_impl *ic = call_impl(call);
 
     if (ic->conn) {
         ic->ops->end(ic, trailers, trailer_count);
@@ -331,7 +331,7 @@ void mr_call_end(struct mr_call *call, const struct mr_header *trailers, size_t 
 
 void mr_call_pause(struct mr_call *call, bool paused)
 {
-    struct mr_icall *ic = icall(call);
+    struct mr_call_impl *ic = call_impl(call);
 
     if (ic->conn && ic->paused != paused) {
         ic->paused = paused;
@@ -341,7 +341,7 @@ void mr_call_pause(struct mr_call *call, bool paused)
 
 void mr_call_hold(struct mr_call *call, int64_t bytes)
 {
-    struct mr_icall *ic = icall(call);
+    struct mr_call_impl *ic = call_impl(call);
 
     if (ic->conn && ic->ops->hold) {
         ic->ops->hold(ic, bytes);
@@ -350,12 +350,12 @@ void mr_call_hold(struct mr_call *call, int64_t bytes)
 
 const _Atomic bool *mr_call_is_unread(const struct mr_call *call)
 {
-    return &icall(call)->is_unread;
+    return &call_impl(call)->is_unread;
 }
 
 bool mr_call_wait_read(struct mr_call *call, struct mr_call_wait *w)
 {
-    struct mr_icall *ic = icall(call);
+    struct mr_call_impl *ic = call_impl(call);
 
     if (!ic->conn || !ic->ops->waits ||
         !atomic_load_explicit(&ic->is_unread, memory_order_relaxed)) {
@@ -376,7 +376,7 @@ void mr_call_wait_end(struct mr_call_wait *w)
 
 void mr_call_abort(struct mr_call *call, uint32_t h2_error)
 {
-    struct mr_icall *ic = icall(call);
+    struct mr_call_impl *ic = call_impl(call);
 
     if (ic->conn) {
         ic->ops->abort(ic, h2_error);

@@ -43,7 +43,7 @@ void mr_conn_memory_init(struct mr_loop *loop)
     mr_h2mem_init(loop);
     mr_cache_init(&loop->inputs, MR_INPUT_BYTES, CACHED_INPUTS);
     mr_cache_init(&loop->conns, sizeof(struct mr_conn), CACHED_CONNS);
-    mr_icall_cache_init(&loop->calls, CACHED_CALLS);
+    mr_call_impl_cache_init(&loop->calls, CACHED_CALLS);
 }
 
 /* ---- output --------------------------------------------------------------------------------- */
@@ -265,7 +265,7 @@ static void finish(struct mr_conn *c)
         return;
     }
     c->proto->end(c);
-    mr_memwait_remove(c);
+    mr_memory_backpressure_remove(c);
     c->close_soon = false;
     c->transport->end_output(c);
     start_linger(c);
@@ -438,7 +438,7 @@ void mr_conn_close(struct mr_conn *c)
     }
     c->closing = true;
     c->proto->end(c);
-    mr_memwait_remove(c);
+    mr_memory_backpressure_remove(c);
     mr_flush_cancel(c->loop, &c->flush);
     mr_deadline_clear(c->loop, &c->deadline);
     mr_timer_stop(&c->gather.timer);

@@ -10,7 +10,7 @@
 #include "net/loop/outq.h"
 
 struct mr_conn;
-struct mr_icall;
+struct mr_call_impl;
 struct mr_server_part;
 struct mr_h2;
 struct mr_tls;
@@ -85,7 +85,7 @@ enum mr_h1_stage {
 };
 
 struct mr_h1 {
-    struct mr_icall *call; /* the request at hand, until it is answered */
+    struct mr_call_impl *call; /* the request at hand, until it is answered */
     enum mr_h1_stage stage;
     struct mr_http1_scan scan;
     struct mr_http1_chunked chunked;
@@ -185,8 +185,8 @@ static inline int64_t mr_due_moved(int64_t due_ns, int64_t now_ns, size_t n, int
 struct mr_conn *mr_conn_open(struct mr_server_part *part, const struct mr_transport *transport,
                              int fd, int tag, bool over_unix, const struct sockaddr_in6 *peer);
 /** Let it wait for memory; its protocol takes no input then. Again: nothing happens. */
-void mr_memwait_add(struct mr_conn *c);
-void mr_memwait_remove(struct mr_conn *c);
+void mr_memory_backpressure_add(struct mr_conn *c);
+void mr_memory_backpressure_remove(struct mr_conn *c);
 
 /** Give its socket a handle on the loop; negative (uv) when that fails: mr_conn_abandon it then. */
 int mr_transport_plain_start(struct mr_conn *c);

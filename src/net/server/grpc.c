@@ -333,15 +333,15 @@ int mr_grpc_feed(struct mr_grpc_call *g, mr_bytes data,
                  void (*on_message)(void *ctx, mr_bytes message, struct mr_block *block), void *ctx,
                  struct mr_err *err)
 {
-    struct mr_icall *call = MR_CONTAINER_OF(g->call, struct mr_icall, pub);
+    struct mr_call_impl *call = MR_CONTAINER_OF(g->call, struct mr_call_impl, pub);
     struct grpc_state *st = g->parser;
     bool gone = false;
     int rc = MR_OK;
 
     st->gone = &gone;
     while (rc == MR_OK && data.len > 0) {
-        if (!mr_icall_is_ready(call)) {
-            mr_icall_put_back(call, data.len);
+        if (!mr_call_impl_is_ready(call)) {
+            mr_call_impl_put_back(call, data.len);
             break;
         }
         rc = feed_step(g, &data, on_message, ctx, err);

@@ -28,9 +28,9 @@
 
 /* ---- answers and the request at hand -------------------------------------------------------- */
 
-struct mr_icall *mr_h1_take_call(struct mr_conn *c)
+struct mr_call_impl *mr_h1_take_call(struct mr_conn *c)
 {
-    struct mr_icall *call = c->h1.call;
+    struct mr_call_impl *call = c->h1.call;
 
     c->h1.call = NULL;
     return call;
@@ -38,7 +38,7 @@ struct mr_icall *mr_h1_take_call(struct mr_conn *c)
 
 static void detach_call(struct mr_conn *c)
 {
-    struct mr_icall *call = mr_h1_take_call(c);
+    struct mr_call_impl *call = mr_h1_take_call(c);
 
     if (!call) {
         return;
@@ -47,7 +47,7 @@ static void detach_call(struct mr_conn *c)
     call->held_input = c->in.ptr;
     call->held_cap = c->in.cap;
     c->in = (struct mr_input){0};
-    mr_icall_detach(call);
+    mr_call_impl_detach(call);
 }
 
 bool mr_h1_can_keep(const struct mr_conn *c, bool wants_close)
@@ -103,7 +103,7 @@ static void body_moved(struct mr_conn *c, size_t n)
 static void body_complete(struct mr_conn *c)
 {
     struct mr_h1 *h = &c->h1;
-    struct mr_icall *call = h->call;
+    struct mr_call_impl *call = h->call;
 
     if (h->stage == MR_H1_DRAIN) {
         next_request(c);
@@ -116,12 +116,12 @@ static void body_complete(struct mr_conn *c)
         if (call->body.len > 0) {
             mr_body_publish(call);
         }
-        mr_icall_body(call);
+        mr_call_impl_body(call);
     }
 }
 
 /* The body goes on after a callback, with the same call? */
-static bool is_same(const struct mr_conn *c, const struct mr_icall *call)
+static bool is_same(const struct mr_conn *c, const struct mr_call_impl *call)
 {
     return !c->closing && c->h1.call == call && c->h1.stage == MR_H1_BODY;
 }
@@ -130,7 +130,7 @@ static bool is_same(const struct mr_conn *c, const struct mr_icall *call)
 static bool body_bytes(struct mr_conn *c, mr_bytes data, bool is_last)
 {
     struct mr_h1 *h = &c->h1;
-    struct mr_icall *call = h->call;
+    struct mr_call_impl *call = h->call;
     const struct mr_http_handler *handler = c->part->handler;
 
     if (h->stage == MR_H1_DRAIN) {
@@ -155,7 +155,7 @@ static bool body_bytes(struct mr_conn *c, mr_bytes data, bool is_last)
     }
     int rc = mr_body_append(call, data.ptr, data.len);
     if (rc < 0) {
-        mr_icall_refuse(call, rc);
+        mr_call_impl_refuse(call, rc);
         return is_same(c, call);
     }
     return true;
@@ -184,8 +184,8 @@ static bool body_in_place(struct mr_conn *c)
     h->body_left = 0;
     int rc = mr_body_in_place(h->call, data);
     if (rc < 0) {
-        struct mr_icall *call = h->call;
-        mr_icall_refuse(call, rc);
+        struct mr_call_impl *call = h->call;
+        mr_call_impl_refuse(call, rc);
         if (!is_same(c, call)) {
             return true;
         }
@@ -274,11 +274,11 @@ static bool read_chunked_body(struct mr_conn *c)
 /* The body needs memory, and there is little left. */
 static bool waits_for_memory(struct mr_conn *c)
 {
-    const struct mr_icall *call = c->h1.call;
+    const struct mr_call_impl *call = c->h1.call;
 
     if (!c->waits_memory && c->h1.stage == MR_H1_BODY && !call->refused && !call->pub.streaming &&
         !fits_in_place(c) && mr_body_should_wait(call, c->in.end - c->in.pos)) {
-        mr_memwait_add(c);
+        mr_memory_backpressure_add(c);
     }
     return c->waits_memory;
 }
@@ -361,7 +361,8 @@ static bool make_body_room(struct mr_conn *c, size_t head_len, size_t room)
            mr_input_make_room(c, MR_MAX(in->cap, head_len + room) - in->end, true);
 }
 
-static void fill_call(struct mr_conn *c, struct mr_icall *call, const struct mr_http1_head *head)
+static void fill_call(struct mr_conn *c, struct mr_call_impl *call,
+                      const struct mr_http1_head *head)
 {
     struct mr_h1 *h = &c->h1;
     struct mr_call *pub = &call->pub;
@@ -391,7 +392,7 @@ static void fill_call(struct mr_conn *c, struct mr_icall *call, const struct mr_
 }
 
 /* Parse the head of h1.scan.at bytes into a new call; NULL when an error was answered. */
-static struct mr_icall *parse_head(struct mr_conn *c)
+static struct mr_call_impl *parse_head(struct mr_conn *c)
 {
     struct mr_h1 *h = &c->h1;
     struct mr_input *in = &c->in;
@@ -403,7 +404,7 @@ static struct mr_icall *parse_head(struct mr_conn *c)
         mr_h1_error(c, 431, "too many headers (--max-headers)");
         return NULL;
     }
-    struct mr_icall *call = mr_icall_new(c, &mr_h1_call_ops);
+    struct mr_call_impl *call = mr_call_impl_new(c, &mr_h1_call_ops);
     struct mr_header *table =
         call ? mr_arena_try(&call->arena, MR_MAX(lines, (size_t)1) * sizeof *table,
                             _Alignof(struct mr_header))
@@ -431,7 +432,7 @@ static struct mr_icall *parse_head(struct mr_conn *c)
         mr_h1_error(c, rc, head.error);
     }
     if (call) {
-        mr_icall_free(call);
+        mr_call_impl_free(call);
     }
     return NULL;
 }
@@ -444,18 +445,18 @@ static bool read_head(struct mr_conn *c)
     if (!find_head(c)) {
         return false;
     }
-    struct mr_icall *call = parse_head(c);
+    struct mr_call_impl *call = parse_head(c);
     if (!call) {
         return false;
     }
     c->in.pos = h->body_at = c->in.start + h->scan.at;
     h->scan = (struct mr_http1_scan){0};
-    if (!mr_icall_head(call) || h->call != call) {
+    if (!mr_call_impl_head(call) || h->call != call) {
         return true;
     }
     if (!call->pub.streaming && call->pub.body_limit >= 0 &&
         call->pub.content_length > call->pub.body_limit) {
-        mr_icall_refuse(call, MR_E_TOO_LARGE);
+        mr_call_impl_refuse(call, MR_E_TOO_LARGE);
         return true;
     }
     if (h->stage == MR_H1_WAIT) {
@@ -465,7 +466,7 @@ static bool read_head(struct mr_conn *c)
             const struct mr_http_handler *handler = c->part->handler;
             handler->on_data(handler->ctx, &call->pub, (mr_bytes){0}, true);
         } else {
-            mr_icall_body(call);
+            mr_call_impl_body(call);
         }
     } else if (h->owes_continue && c->in.end == c->in.pos) {
         mr_h1_send_continue(c);
@@ -506,13 +507,13 @@ static bool h1_work(struct mr_conn *c)
         case MR_H1_DRAIN: goes_on = read_body(c); break;
         case MR_H1_WAIT:
             if ((c->peer_eof || c->peer_hup) && h->call) {
-                mr_icall_cancel(h->call);
+                mr_call_impl_cancel(h->call);
             }
             if (h->call && h->call->wants_room && !c->closing) {
                 if (is_backlogged(c)) {
                     return true; /* once that is written */
                 }
-                mr_icall_room(h->call);
+                mr_call_impl_room(h->call);
             }
             goes_on = h->stage != MR_H1_WAIT;
             break;
@@ -633,9 +634,9 @@ static void h1_expired(struct mr_conn *c)
 
     mr_count_add(&c->loop->stats.timeouts, 1);
     if (c->waits_memory) {
-        mr_memwait_remove(c);
+        mr_memory_backpressure_remove(c);
         h1_memory_back(c);
-        mr_icall_refuse(h->call, MR_E_EXHAUSTED);
+        mr_call_impl_refuse(h->call, MR_E_EXHAUSTED);
     } else if (h->stage == MR_H1_BODY || (h->stage == MR_H1_HEAD && h->head_start_ns)) {
         mr_h1_error(c, 408, "request timed out (--header-timeout, --body-timeout)");
     } else {

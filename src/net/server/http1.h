@@ -11,7 +11,7 @@ void mr_h1_error(struct mr_conn *c, int status, const char *text);
 /** "HTTP/1.1 100 Continue". */
 void mr_h1_send_continue(struct mr_conn *c);
 /** The request at hand leaves the connection (it was answered, or the connection ends). */
-struct mr_icall *mr_h1_take_call(struct mr_conn *c);
+struct mr_call_impl *mr_h1_take_call(struct mr_conn *c);
 /** The answer is queued: on to the next request, or close. */
 void mr_h1_answered(struct mr_conn *c, bool keep_alive);
 /** Can the connection go on after an answer given now? */

@@ -90,7 +90,7 @@ struct answer {
     uint64_t length;
     bool keep_alive;
     bool for_http10;
-    const struct mr_icall *call; /* NULL: an error before there was one */
+    const struct mr_call_impl *call; /* NULL: an error before there was one */
 };
 
 static char *put_fixed(struct mr_conn *c, char *p, const struct answer *a)
@@ -190,7 +190,7 @@ static void append_body(struct mr_conn *c, const struct mr_piece *pieces, size_t
     }
 }
 
-static void h1_reply(struct mr_icall *call, const struct mr_reply *reply)
+static void h1_reply(struct mr_call_impl *call, const struct mr_reply *reply)
 {
     struct mr_conn *c = call->conn;
     bool keep = mr_h1_can_keep(c, reply->close);
@@ -213,7 +213,7 @@ static void h1_reply(struct mr_icall *call, const struct mr_reply *reply)
     } else {
         append_body(c, reply->pieces, reply->piece_count);
     }
-    mr_icall_free(call);
+    mr_call_impl_free(call);
     if (!c->closing) {
         mr_h1_answered(c, keep);
     }
@@ -221,7 +221,7 @@ static void h1_reply(struct mr_icall *call, const struct mr_reply *reply)
 
 /* ---- answers in parts ----------------------------------------------------------------------- */
 
-static void h1_begin(struct mr_icall *call, int status, const struct mr_header *headers,
+static void h1_begin(struct mr_call_impl *call, int status, const struct mr_header *headers,
                      size_t count)
 {
     struct mr_conn *c = call->conn;
@@ -248,7 +248,7 @@ static void h1_begin(struct mr_icall *call, int status, const struct mr_header *
     mr_conn_kick(c);
 }
 
-static void h1_write(struct mr_icall *call, const struct mr_piece *pieces, size_t count)
+static void h1_write(struct mr_call_impl *call, const struct mr_piece *pieces, size_t count)
 {
     struct mr_conn *c = call->conn;
     size_t n = mr_pieces_bytes(pieces, count);
@@ -269,7 +269,7 @@ static void h1_write(struct mr_icall *call, const struct mr_piece *pieces, size_
     mr_conn_kick(c);
 }
 
-static void h1_end(struct mr_icall *call, const struct mr_header *trailers, size_t count)
+static void h1_end(struct mr_call_impl *call, const struct mr_header *trailers, size_t count)
 {
     struct mr_conn *c = call->conn;
     struct mr_h1 *h = &c->h1;
@@ -280,16 +280,16 @@ static void h1_end(struct mr_icall *call, const struct mr_header *trailers, size
     if (h->chunked_answer && !h->answer_to_head) {
         mr_outq_append(&c->out, "0\r\n\r\n", 5);
     }
-    mr_icall_free(call);
+    mr_call_impl_free(call);
     mr_h1_answered(c, mr_h1_can_keep(c, false));
 }
 
-static bool h1_is_backlogged(const struct mr_icall *call)
+static bool h1_is_backlogged(const struct mr_call_impl *call)
 {
     return mr_conn_is_backlogged(call->conn, call->conn->out.memory);
 }
 
-static void h1_pause(struct mr_icall *call, bool paused)
+static void h1_pause(struct mr_call_impl *call, bool paused)
 {
     struct mr_conn *c = call->conn;
 
@@ -299,18 +299,18 @@ static void h1_pause(struct mr_icall *call, bool paused)
     mr_conn_kick(c);
 }
 
-static void h1_want_room(struct mr_icall *call)
+static void h1_want_room(struct mr_call_impl *call)
 {
     mr_conn_kick(call->conn);
 }
 
-static void h1_abort(struct mr_icall *call, uint32_t h2_error)
+static void h1_abort(struct mr_call_impl *call, uint32_t h2_error)
 {
     struct mr_conn *c = call->conn;
 
     (void)h2_error;
     mr_h1_take_call(c);
-    mr_icall_free(call);
+    mr_call_impl_free(call);
     mr_conn_close(c);
 }
 

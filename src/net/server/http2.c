@@ -140,10 +140,10 @@ static void h2_end(struct mr_conn *c)
     if (!h) {
         return;
     }
-    struct mr_icall *call;
+    struct mr_call_impl *call;
     while ((call = LIST_FIRST(&h->calls))) {
         LIST_REMOVE(call, link);
-        mr_icall_detach(call);
+        mr_call_impl_detach(call);
     }
     mr_h2_free(h);
     c->h2 = NULL;
@@ -155,11 +155,11 @@ static void h2_end(struct mr_conn *c)
 static void release_waiting(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
-    struct mr_icall *call;
+    struct mr_call_impl *call;
 
     while ((call = TAILQ_FIRST(&h->waiting)) && !mr_h2_is_backlogged(c)) {
         mr_h2_unlink_waiting(h, call);
-        mr_icall_body(call);
+        mr_call_impl_body(call);
     }
 }
 
@@ -176,9 +176,9 @@ static void run_waits(struct mr_conn *c)
     }
 }
 
-static struct mr_icall *next_without_room(const struct mr_h2 *h)
+static struct mr_call_impl *next_without_room(const struct mr_h2 *h)
 {
-    struct mr_icall *call;
+    struct mr_call_impl *call;
 
     LIST_FOREACH (call, &h->calls, link) {
         if (call->wants_room && call->owes) {
@@ -195,9 +195,9 @@ static void tell_room(struct mr_conn *c)
 
     while (h->wants_room && !c->closing && !mr_h2_is_backlogged(c)) {
         /* Looked for anew each time: a handler may end other calls. */
-        struct mr_icall *call = next_without_room(h);
+        struct mr_call_impl *call = next_without_room(h);
         if (call) {
-            mr_icall_room(call);
+            mr_call_impl_room(call);
         } else {
             h->wants_room = false;
         }
@@ -205,12 +205,12 @@ static void tell_room(struct mr_conn *c)
 }
 
 /* Bytes that came while the stream was paused. */
-static void deliver_held(struct mr_h2 *h, struct mr_icall *call)
+static void deliver_held(struct mr_h2 *h, struct mr_call_impl *call)
 {
     int32_t id = call->stream_id;
     mr_bytes data;
 
-    while (mr_icall_is_ready(call) && (data = mr_outq_front(&call->held)).len > 0) {
+    while (mr_call_impl_is_ready(call) && (data = mr_outq_front(&call->held)).len > 0) {
         uint8_t copy[4096];
         size_t n = MR_MIN(data.len, sizeof copy);
         memcpy(copy, data.ptr, n);
@@ -222,17 +222,17 @@ static void deliver_held(struct mr_h2 *h, struct mr_icall *call)
         h->held -= n;
         nghttp2_session_consume_stream(h->session, id, n);
     }
-    if (call->held.bytes == 0 && mr_icall_is_ready(call) && call->end_stream_seen &&
+    if (call->held.bytes == 0 && mr_call_impl_is_ready(call) && call->end_stream_seen &&
         !call->body_done) {
         mr_h2_deliver(call, (mr_bytes){0}, true);
     }
 }
 
 /* Of the streams that can go on, the one whose turn is the longest ago. */
-static struct mr_icall *next_deliverable(struct mr_h2 *h)
+static struct mr_call_impl *next_deliverable(struct mr_h2 *h)
 {
-    struct mr_icall *best = NULL;
-    struct mr_icall *call;
+    struct mr_call_impl *best = NULL;
+    struct mr_call_impl *call;
 
     LIST_FOREACH (call, &h->calls, link) {
         if (call->pub.streaming && call->on_stream && call->owes && !call->paused &&
@@ -247,7 +247,7 @@ static struct mr_icall *next_deliverable(struct mr_h2 *h)
 static void deliver_all(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
-    struct mr_icall *call;
+    struct mr_call_impl *call;
 
     while (h->must_deliver && !mr_h2_is_backlogged(c)) {
         /* Looked for anew each time: a handler may end other calls. */
@@ -338,7 +338,7 @@ static bool h2_work(struct mr_conn *c)
 static void input_ended(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
-    struct mr_icall *call = LIST_FIRST(&h->calls);
+    struct mr_call_impl *call = LIST_FIRST(&h->calls);
 
     while (call) {
         if (call->told_cancel || !call->on_stream || !call->owes) {
@@ -348,7 +348,7 @@ static void input_ended(struct mr_conn *c)
         if (!call->end_stream_seen) {
             mr_h2_reset(call, NGHTTP2_CANCEL);
         }
-        mr_icall_cancel(call);
+        mr_call_impl_cancel(call);
         call = LIST_FIRST(&h->calls);
     }
 }
@@ -429,7 +429,7 @@ static int64_t h2_deadline(const struct mr_conn *c)
 static void check_bodies(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
-    struct mr_icall *call;
+    struct mr_call_impl *call;
     int64_t next_ns = INT64_MAX;
 
     if (c->waits_memory && !mr_h2_refuse_held(c)) {
@@ -456,7 +456,7 @@ static void check_answers(struct mr_conn *c)
 {
     const struct mr_http_options *o = c->part->options;
     struct mr_h2 *h = c->h2;
-    struct mr_icall *call;
+    struct mr_call_impl *call;
 
     h->out_check_ns = mr_due_start(c->loop->now_ns, o->write_timeout_ns);
     LIST_FOREACH (call, &h->calls, link) {

@@ -34,10 +34,10 @@ struct mr_h2 {
     struct mr_h2mem mem;
     nghttp2_session *session;
     struct mr_conn *conn;
-    LIST_HEAD(, mr_icall) calls; /* all that nobody has let go of */
-    struct mr_icall *reading;    /* whose head is coming in */
+    LIST_HEAD(, mr_call_impl) calls; /* all that nobody has let go of */
+    struct mr_call_impl *reading;    /* whose head is coming in */
     /* complete, held back while the peer takes no output; oldest first */
-    TAILQ_HEAD(, mr_icall) waiting;
+    TAILQ_HEAD(, mr_call_impl) waiting;
     struct mr_call_waits readers; /* what waits until the peer has read */
     size_t streams;               /* calls that nghttp2 still knows */
     size_t zombies;        /* calls whose stream is closed, but whose handler is still at work */
@@ -50,7 +50,7 @@ struct mr_h2 {
     uint32_t turn;     /* counts streams that were given what they held */
     bool is_unread;    /* as in its calls */
     bool must_deliver; /* a stream that was paused may go on */
-    bool wants_room;   /* a call may want it (mr_icall.wants_room) */
+    bool wants_room;   /* a call may want it (mr_call_impl.wants_room) */
     bool is_untidy;    /* streams have been there since mr_h2region_tidy */
     bool pack_again;   /* framing stopped because the queue was long */
     bool failed;       /* memory ran out; the connection is closed as soon as may be */
@@ -102,7 +102,7 @@ void mr_h2region_tidy(const struct mr_h2region *region);
 /** Callbacks and options of all sessions; 0 or an error of nghttp2. */
 int mr_h2_session_new(struct mr_h2 *h, nghttp2_mem *mem);
 /** The call of a stream, NULL when there is none (any more). */
-struct mr_icall *mr_h2_stream_call(nghttp2_session *session, int32_t stream_id);
+struct mr_call_impl *mr_h2_stream_call(nghttp2_session *session, int32_t stream_id);
 /** So much waits for the peer to read its answers that no more of them are made. */
 bool mr_h2_is_backlogged(const struct mr_conn *c);
 /** Input that was read: nghttp2 sees it. The connection may be closed then. */
@@ -112,28 +112,28 @@ void mr_h2_feed(struct mr_conn *c, const uint8_t *data, size_t n);
 bool mr_h2_read_direct(struct mr_conn *c);
 /** As mr_proto.coming. */
 size_t mr_h2_coming(const struct mr_conn *c);
-/** on_data; returns how many of the last bytes the handler has put back (mr_icall_put_back). */
-size_t mr_h2_deliver(struct mr_icall *call, mr_bytes data, bool is_last);
+/** on_data; returns how many of the last bytes the handler has put back (mr_call_impl_put_back). */
+size_t mr_h2_deliver(struct mr_call_impl *call, mr_bytes data, bool is_last);
 /** Opens the connection's window for what was taken in, if nothing speaks against more of it. */
 void mr_h2_open_window(struct mr_conn *c);
 /** Drop what a paused stream holds. */
-void mr_h2_drop_held(struct mr_icall *call);
+void mr_h2_drop_held(struct mr_call_impl *call);
 /** End the connection with an error; 0, or NGHTTP2_ERR_CALLBACK_FAILURE. */
 int mr_h2_go_away(struct mr_h2 *h, uint32_t error);
 /** Frames that are of no use; as mr_h2_go_away when there are too many. */
 int mr_h2_count_junk(struct mr_h2 *h, uint32_t frames);
 /** Had the peer ended this stream (of the last few)? */
 bool mr_h2_is_ended(const struct mr_h2 *h, int32_t stream_id);
-void mr_h2_unlink_waiting(struct mr_h2 *h, struct mr_icall *call);
+void mr_h2_unlink_waiting(struct mr_h2 *h, struct mr_call_impl *call);
 /** More waits for the peer to read, or less: tell the calls when that is too much, or not any more. */
 void mr_h2_judge_unread(struct mr_conn *c);
 
 /** The handler is done with the call, or the stream is closed: recycle when both. */
-void mr_h2_settle_call(struct mr_icall *call);
+void mr_h2_settle_call(struct mr_call_impl *call);
 /** The call's body needs no more room. */
-void mr_h2_stop_collecting(struct mr_icall *call);
+void mr_h2_stop_collecting(struct mr_call_impl *call);
 /** Drop what was not framed. */
-void mr_h2_drop_output(struct mr_icall *call);
+void mr_h2_drop_output(struct mr_call_impl *call);
 /** There is memory for what was held for want of it. */
 void mr_h2_memory_back(struct mr_conn *c);
 /** Input has to be read again, whatever memory there is: what is held gets it or is refused. */
@@ -141,9 +141,9 @@ void mr_h2_wait_no_more(struct mr_conn *c);
 /** Refuse what is held if it has waited for too long; false when it has not. */
 bool mr_h2_refuse_held(struct mr_conn *c);
 /** End the call's stream. Where there is no memory to tell, the connection ends: the client waits for nothing. */
-void mr_h2_reset(struct mr_icall *call, uint32_t h2_error);
+void mr_h2_reset(struct mr_call_impl *call, uint32_t h2_error);
 /** An answer of our own to a call that no handler has seen: {"error":"text"}. */
-void mr_h2_error(struct mr_icall *call, int status, const char *text);
+void mr_h2_error(struct mr_call_impl *call, int status, const char *text);
 /** nghttp2 callbacks of the sending side. */
 int mr_h2_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *framehd,
                     size_t length, nghttp2_data_source *source, void *user_data);

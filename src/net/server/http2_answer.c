@@ -32,7 +32,7 @@ static bool has_no_body(int status)
 
 /* ---- frames --------------------------------------------------------------------------------- */
 
-void mr_h2_reset(struct mr_icall *call, uint32_t h2_error)
+void mr_h2_reset(struct mr_call_impl *call, uint32_t h2_error)
 {
     struct mr_h2 *h = call->conn->h2;
 
@@ -42,7 +42,7 @@ void mr_h2_reset(struct mr_icall *call, uint32_t h2_error)
 }
 
 /* No memory for the answer: gRPC's clients make RESOURCE_EXHAUSTED of this code. */
-static void give_up(struct mr_icall *call)
+static void give_up(struct mr_call_impl *call)
 {
     mr_h2_reset(call, NGHTTP2_ENHANCE_YOUR_CALM);
 }
@@ -50,7 +50,7 @@ static void give_up(struct mr_icall *call)
 static ssize_t read_body(nghttp2_session *session, int32_t stream_id, uint8_t *buf, size_t length,
                          uint32_t *data_flags, nghttp2_data_source *source, void *user_data)
 {
-    struct mr_icall *call = source->ptr;
+    struct mr_call_impl *call = source->ptr;
     size_t n = MR_MIN(length, call->out.bytes);
 
     (void)buf;
@@ -82,7 +82,7 @@ static ssize_t read_body(nghttp2_session *session, int32_t stream_id, uint8_t *b
 int mr_h2_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *framehd,
                     size_t length, nghttp2_data_source *source, void *user_data)
 {
-    struct mr_icall *call = source->ptr;
+    struct mr_call_impl *call = source->ptr;
     struct mr_h2 *h = user_data;
     struct mr_conn *c = h->conn;
     const struct mr_http_options *o = c->part->options;
@@ -116,7 +116,7 @@ static mr_str status_text(int status, char buf[4])
 }
 
 /* length < 0: not known. gRPC answers carry what gRPC asks for and nothing more. */
-static bool submit_head(struct mr_icall *call, int status, const struct mr_header *headers,
+static bool submit_head(struct mr_call_impl *call, int status, const struct mr_header *headers,
                         size_t count, int64_t length, bool has_data)
 {
     struct mr_conn *c = call->conn;
@@ -161,7 +161,7 @@ static bool submit_head(struct mr_icall *call, int status, const struct mr_heade
 
 /* ---- the operations ------------------------------------------------------------------------- */
 
-static void queue_pieces(struct mr_icall *call, const struct mr_piece *pieces, size_t count)
+static void queue_pieces(struct mr_call_impl *call, const struct mr_piece *pieces, size_t count)
 {
     struct mr_h2 *h = call->conn->h2;
     size_t before = call->out.memory;
@@ -179,7 +179,7 @@ static void queue_pieces(struct mr_icall *call, const struct mr_piece *pieces, s
     mr_h2_judge_unread(call->conn);
 }
 
-static void keep_trailers(struct mr_icall *call, const struct mr_header *trailers, size_t count)
+static void keep_trailers(struct mr_call_impl *call, const struct mr_header *trailers, size_t count)
 {
     struct mr_header *copy = MR_ARENA_ARRAY(&call->arena, struct mr_header, count);
     size_t n = 0;
@@ -198,7 +198,7 @@ static void keep_trailers(struct mr_icall *call, const struct mr_header *trailer
 }
 
 /* What an answer that waits needs no more: all of the arena but its first chunk, which holds the trailers. */
-static void slim(struct mr_icall *call)
+static void slim(struct mr_call_impl *call)
 {
     struct mr_arena old = call->arena;
 
@@ -213,7 +213,7 @@ static void slim(struct mr_icall *call)
 }
 
 /* The handler has said all; the request is not needed any more. */
-static void answered(struct mr_icall *call)
+static void answered(struct mr_call_impl *call)
 {
     struct mr_conn *c = call->conn;
 
@@ -237,7 +237,7 @@ static void answered(struct mr_icall *call)
     mr_conn_kick(c);
 }
 
-static void h2_reply(struct mr_icall *call, const struct mr_reply *reply)
+static void h2_reply(struct mr_call_impl *call, const struct mr_reply *reply)
 {
     size_t bytes = mr_pieces_bytes(reply->pieces, reply->piece_count);
     bool has_data = bytes > 0 && !call->pub.head_only && !has_no_body(reply->status);
@@ -258,7 +258,7 @@ static void h2_reply(struct mr_icall *call, const struct mr_reply *reply)
     answered(call);
 }
 
-static void h2_begin(struct mr_icall *call, int status, const struct mr_header *headers,
+static void h2_begin(struct mr_call_impl *call, int status, const struct mr_header *headers,
                      size_t count)
 {
     if (call->on_stream && !submit_head(call, status, headers, count, -1, true)) {
@@ -267,7 +267,7 @@ static void h2_begin(struct mr_icall *call, int status, const struct mr_header *
     mr_conn_kick(call->conn);
 }
 
-static void h2_write(struct mr_icall *call, const struct mr_piece *pieces, size_t count)
+static void h2_write(struct mr_call_impl *call, const struct mr_piece *pieces, size_t count)
 {
     if (!call->on_stream || call->pub.head_only) {
         mr_pieces_drop(pieces, count);
@@ -281,7 +281,7 @@ static void h2_write(struct mr_icall *call, const struct mr_piece *pieces, size_
     mr_conn_kick(call->conn);
 }
 
-static void h2_end(struct mr_icall *call, const struct mr_header *trailers, size_t count)
+static void h2_end(struct mr_call_impl *call, const struct mr_header *trailers, size_t count)
 {
     if (call->on_stream && count > 0) {
         keep_trailers(call, trailers, count);
@@ -289,17 +289,17 @@ static void h2_end(struct mr_icall *call, const struct mr_header *trailers, size
     answered(call);
 }
 
-static bool h2_is_backlogged(const struct mr_icall *call)
+static bool h2_is_backlogged(const struct mr_call_impl *call)
 {
     return mr_h2_is_backlogged(call->conn);
 }
 
-static struct mr_call_waits *h2_waits(struct mr_icall *call)
+static struct mr_call_waits *h2_waits(struct mr_call_impl *call)
 {
     return &call->conn->h2->readers;
 }
 
-static void h2_pause(struct mr_icall *call, bool paused)
+static void h2_pause(struct mr_call_impl *call, bool paused)
 {
     if (!paused) {
         call->conn->h2->must_deliver = true;
@@ -307,7 +307,7 @@ static void h2_pause(struct mr_icall *call, bool paused)
     }
 }
 
-static void h2_hold(struct mr_icall *call, int64_t bytes)
+static void h2_hold(struct mr_call_impl *call, int64_t bytes)
 {
     struct mr_h2 *h = call->conn->h2;
 
@@ -318,13 +318,13 @@ static void h2_hold(struct mr_icall *call, int64_t bytes)
     }
 }
 
-static void h2_want_room(struct mr_icall *call)
+static void h2_want_room(struct mr_call_impl *call)
 {
     call->conn->h2->wants_room = true;
     mr_conn_kick(call->conn);
 }
 
-static void h2_abort(struct mr_icall *call, uint32_t h2_error)
+static void h2_abort(struct mr_call_impl *call, uint32_t h2_error)
 {
     if (call->on_stream) {
         mr_h2_reset(call, h2_error);
@@ -345,7 +345,7 @@ const struct mr_call_ops mr_h2_call_ops = {
     .abort = h2_abort,
 };
 
-void mr_h2_error(struct mr_icall *call, int status, const char *text)
+void mr_h2_error(struct mr_call_impl *call, int status, const char *text)
 {
     char body[256];
     int len = snprintf(body, sizeof body, "{\"error\":\"%s\"}", text);

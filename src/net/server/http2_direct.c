@@ -58,7 +58,7 @@ static void add_frames(struct plan *p, const struct mr_h2 *h, uint8_t *at, size_
 }
 
 /* False: there is nothing to be read in place. */
-static bool make_plan(struct plan *p, const struct mr_h2 *h, struct mr_icall *call)
+static bool make_plan(struct plan *p, const struct mr_h2 *h, struct mr_call_impl *call)
 {
     const struct mr_body *b = &call->body;
     size_t left = h->walk_skip; /* of the frame at hand, whatever it is */
@@ -134,9 +134,10 @@ static void take(struct mr_conn *c, const struct plan *p, size_t n)
     }
 }
 
-static struct mr_icall *collecting_call(const struct mr_h2 *h)
+static struct mr_call_impl *collecting_call(const struct mr_h2 *h)
 {
-    struct mr_icall *call = h->body_stream ? mr_h2_stream_call(h->session, h->body_stream) : NULL;
+    struct mr_call_impl *call =
+        h->body_stream ? mr_h2_stream_call(h->session, h->body_stream) : NULL;
 
     return call && call->is_collecting && !call->refused && call->held.bytes == 0 &&
                    call->body.block
@@ -147,7 +148,7 @@ static struct mr_icall *collecting_call(const struct mr_h2 *h)
 size_t mr_h2_coming(const struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
-    struct mr_icall *call = collecting_call(h);
+    struct mr_call_impl *call = collecting_call(h);
 
     /* Answers that wait for windows wait for frames of the peer. */
     if (!call || h->pending > 0 || call->body.expect <= (int64_t)call->body.len) {
@@ -166,7 +167,7 @@ bool mr_h2_read_direct(struct mr_conn *c)
 
     for (int i = 0; i < READS_A_TURN; i++) {
         struct plan p = {0};
-        struct mr_icall *call = c->h2 ? collecting_call(c->h2) : NULL;
+        struct mr_call_impl *call = c->h2 ? collecting_call(c->h2) : NULL;
         if (!call || !mr_proto_http2.wants_input(c) || !make_plan(&p, c->h2, call)) {
             break;
         }

@@ -30,7 +30,7 @@
 
 /* ---- calls and streams ---------------------------------------------------------------------- */
 
-void mr_h2_unlink_waiting(struct mr_h2 *h, struct mr_icall *call)
+void mr_h2_unlink_waiting(struct mr_h2 *h, struct mr_call_impl *call)
 {
     if (call->waits) {
         call->waits = false;
@@ -38,7 +38,7 @@ void mr_h2_unlink_waiting(struct mr_h2 *h, struct mr_icall *call)
     }
 }
 
-void mr_h2_settle_call(struct mr_icall *call)
+void mr_h2_settle_call(struct mr_call_impl *call)
 {
     struct mr_h2 *h = call->conn->h2;
 
@@ -54,10 +54,10 @@ void mr_h2_settle_call(struct mr_icall *call)
         h->head_due_ns = 0;
     }
     LIST_REMOVE(call, link);
-    mr_icall_free(call);
+    mr_call_impl_free(call);
 }
 
-void mr_h2_stop_collecting(struct mr_icall *call)
+void mr_h2_stop_collecting(struct mr_call_impl *call)
 {
     if (call->is_collecting) {
         call->is_collecting = false;
@@ -65,13 +65,13 @@ void mr_h2_stop_collecting(struct mr_icall *call)
     }
 }
 
-void mr_h2_drop_output(struct mr_icall *call)
+void mr_h2_drop_output(struct mr_call_impl *call)
 {
     call->conn->h2->pending -= call->out.memory;
     mr_outq_fini(&call->out);
 }
 
-struct mr_icall *mr_h2_stream_call(nghttp2_session *session, int32_t stream_id)
+struct mr_call_impl *mr_h2_stream_call(nghttp2_session *session, int32_t stream_id)
 {
     return nghttp2_session_get_stream_user_data(session, stream_id);
 }
@@ -86,9 +86,9 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
         return 0;
     }
-    struct mr_icall *call = NULL;
+    struct mr_call_impl *call = NULL;
     if (h->zombies < c->part->options->h2_max_streams) {
-        call = mr_icall_new(c, &mr_h2_call_ops);
+        call = mr_call_impl_new(c, &mr_h2_call_ops);
     }
     if (!call) { /* nothing was done: the client may send it again */
         return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
@@ -114,7 +114,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 
 /* ---- heads ---------------------------------------------------------------------------------- */
 
-static bool add_header(struct mr_icall *call, mr_str name, mr_str value)
+static bool add_header(struct mr_call_impl *call, mr_str name, mr_str value)
 {
     if (call->pub.header_count == call->header_cap) {
         size_t cap = call->header_cap ? call->header_cap * 2 : HEADERS_FIRST;
@@ -165,7 +165,7 @@ static mr_str known_name(mr_str name)
     return (mr_str){NULL, 0};
 }
 
-static bool take_header(struct mr_icall *call, mr_str name, mr_str value)
+static bool take_header(struct mr_call_impl *call, mr_str name, mr_str value)
 {
     struct mr_call *pub = &call->pub;
     mr_str kept_name = known_name(name);
@@ -198,7 +198,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
                      void *user_data)
 {
     struct mr_h2 *h = user_data;
-    struct mr_icall *call = h->reading;
+    struct mr_call_impl *call = h->reading;
     const struct mr_http_options *o = h->conn->part->options;
 
     (void)session;
@@ -231,10 +231,10 @@ static bool is_grpc_type(mr_str type)
            mr_str_starts(rest, MR_STR("+proto;"));
 }
 
-static void complete_body(struct mr_icall *call);
+static void complete_body(struct mr_call_impl *call);
 
 /* The head is complete: ask the handler. */
-static void complete_head(struct mr_icall *call, bool is_last)
+static void complete_head(struct mr_call_impl *call, bool is_last)
 {
     struct mr_h2 *h = call->conn->h2;
     struct mr_call *pub = &call->pub;
@@ -260,7 +260,7 @@ static void complete_head(struct mr_icall *call, bool is_last)
     call->body.expect = pub->content_length;
     call->body_due_ns = mr_due_start(pub->loop->now_ns, h->conn->part->options->body_timeout_ns);
     call->owes = true;
-    mr_icall_head(call);
+    mr_call_impl_head(call);
     /* The call is there still: it stays until its stream is closed, which no handler can do at
      * once. */
     call = mr_h2_stream_call(h->session, id);
@@ -268,7 +268,7 @@ static void complete_head(struct mr_icall *call, bool is_last)
         return;
     }
     if (!pub->streaming && pub->body_limit >= 0 && pub->content_length > pub->body_limit) {
-        mr_icall_refuse(call, MR_E_TOO_LARGE);
+        mr_call_impl_refuse(call, MR_E_TOO_LARGE);
     } else if (!pub->streaming) {
         call->is_collecting = true;
         if (h->collecting++ == 0) {
@@ -283,7 +283,7 @@ static void complete_head(struct mr_icall *call, bool is_last)
 bool mr_h2_is_backlogged(const struct mr_conn *c)
 {
     const struct mr_h2 *h = c->h2;
-    size_t calls = h->answered * (sizeof(struct mr_icall) + MR_ICALL_ARENA_BYTES);
+    size_t calls = h->answered * (sizeof(struct mr_call_impl) + MR_ICALL_ARENA_BYTES);
 
     return mr_conn_is_backlogged(c, c->out.memory + h->pending + calls + (size_t)h->handler_bytes);
 }
@@ -293,7 +293,7 @@ void mr_h2_judge_unread(struct mr_conn *c)
     struct mr_h2 *h = c->h2;
     uint64_t backlog = (uint64_t)c->part->options->max_output_backlog;
     uint64_t memory = c->out.memory + h->pending;
-    struct mr_icall *call;
+    struct mr_call_impl *call;
 
     if (!h->is_unread && memory <= backlog) {
         return;
@@ -309,13 +309,13 @@ void mr_h2_judge_unread(struct mr_conn *c)
     }
 }
 
-void mr_h2_drop_held(struct mr_icall *call)
+void mr_h2_drop_held(struct mr_call_impl *call)
 {
     call->conn->h2->held -= call->pub.streaming ? call->held.bytes : 0;
     mr_outq_fini(&call->held);
 }
 
-size_t mr_h2_deliver(struct mr_icall *call, mr_bytes data, bool is_last)
+size_t mr_h2_deliver(struct mr_call_impl *call, mr_bytes data, bool is_last)
 {
     const struct mr_http_handler *handler = call->conn->part->handler;
 
@@ -329,7 +329,7 @@ size_t mr_h2_deliver(struct mr_icall *call, mr_bytes data, bool is_last)
 }
 
 /* END_STREAM was seen. */
-static void complete_body(struct mr_icall *call)
+static void complete_body(struct mr_call_impl *call)
 {
     struct mr_h2 *h = call->conn->h2;
 
@@ -342,7 +342,7 @@ static void complete_body(struct mr_icall *call)
         return;
     }
     if (call->pub.streaming) {
-        if (call->held.bytes == 0 && mr_icall_is_ready(call)) {
+        if (call->held.bytes == 0 && mr_call_impl_is_ready(call)) {
             mr_h2_deliver(call, (mr_bytes){0}, true);
         } else {
             h->must_deliver = true;
@@ -356,11 +356,11 @@ static void complete_body(struct mr_icall *call)
         TAILQ_INSERT_TAIL(&h->waiting, call, waiting);
         return;
     }
-    mr_icall_body(call);
+    mr_call_impl_body(call);
 }
 
 /* What a gRPC message says about its length in its first five bytes. */
-static void expect_message(struct mr_icall *call, const uint8_t *data, size_t len)
+static void expect_message(struct mr_call_impl *call, const uint8_t *data, size_t len)
 {
     struct mr_body *b = &call->body;
 
@@ -370,7 +370,7 @@ static void expect_message(struct mr_icall *call, const uint8_t *data, size_t le
 }
 
 /* A peer that fills its frames with a large body may make them larger. */
-static void allow_large_frames(struct mr_h2 *h, const struct mr_icall *call)
+static void allow_large_frames(struct mr_h2 *h, const struct mr_call_impl *call)
 {
     nghttp2_settings_entry setting = {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, FRAME_LARGE};
     const struct mr_body *b = &call->body;
@@ -383,7 +383,7 @@ static void allow_large_frames(struct mr_h2 *h, const struct mr_icall *call)
 }
 
 /* There is room for so much of the body already: the peer need not stop to be told. */
-static void open_stream_window(struct mr_icall *call)
+static void open_stream_window(struct mr_call_impl *call)
 {
     struct mr_h2 *h = call->conn->h2;
     const struct mr_body *b = &call->body;
@@ -398,7 +398,7 @@ static void open_stream_window(struct mr_icall *call)
     }
 }
 
-static void collect(struct mr_icall *call, const uint8_t *data, size_t len)
+static void collect(struct mr_call_impl *call, const uint8_t *data, size_t len)
 {
     expect_message(call, data, len);
     allow_large_frames(call->conn->h2, call);
@@ -408,7 +408,7 @@ static void collect(struct mr_icall *call, const uint8_t *data, size_t len)
                  : mr_body_append(call, data, len);
     if (rc < 0) {
         mr_h2_stop_collecting(call);
-        mr_icall_refuse(call, rc);
+        mr_call_impl_refuse(call, rc);
     } else {
         open_stream_window(call);
     }
@@ -416,7 +416,7 @@ static void collect(struct mr_icall *call, const uint8_t *data, size_t len)
 
 /* The chunk needs memory, and there is little left: it is held as it is, and nothing more is read. Not
  * while answers wait for the peer, whose windows are read from the same connection. */
-static bool hold_back(struct mr_icall *call, const uint8_t *data, size_t len)
+static bool hold_back(struct mr_call_impl *call, const uint8_t *data, size_t len)
 {
     struct mr_conn *c = call->conn;
     bool can_wait = call->is_collecting && c->h2->pending == 0 && !c->blocked;
@@ -426,12 +426,12 @@ static bool hold_back(struct mr_icall *call, const uint8_t *data, size_t len)
     }
     mr_outq_append(&call->held, data, len);
     c->h2->failed = c->h2->failed || call->held.failed;
-    mr_memwait_add(c);
+    mr_memory_backpressure_add(c);
     return true;
 }
 
 /* Take in what was held; the call may be answered then. */
-static void collect_held(struct mr_icall *call)
+static void collect_held(struct mr_call_impl *call)
 {
     mr_bytes data;
 
@@ -447,7 +447,7 @@ static void collect_held(struct mr_icall *call)
 
 static void restart_bodies(struct mr_h2 *h)
 {
-    struct mr_icall *call;
+    struct mr_call_impl *call;
 
     LIST_FOREACH (call, &h->calls, link) {
         call->body_due_ns =
@@ -455,9 +455,9 @@ static void restart_bodies(struct mr_h2 *h)
     }
 }
 
-static struct mr_icall *first_held(struct mr_h2 *h)
+static struct mr_call_impl *first_held(struct mr_h2 *h)
 {
-    struct mr_icall *call;
+    struct mr_call_impl *call;
 
     LIST_FOREACH (call, &h->calls, link) {
         if (call->is_collecting && call->held.bytes > 0) {
@@ -470,7 +470,7 @@ static struct mr_icall *first_held(struct mr_h2 *h)
 /* Take in all that is held. Not forced: as long as memory is not scarce. False: some still waits. */
 static bool take_held(struct mr_conn *c, bool is_forced)
 {
-    struct mr_icall *call;
+    struct mr_call_impl *call;
 
     /* From the front each time: a handler may end other calls meanwhile. */
     while (!c->closing && (call = first_held(c->h2))) {
@@ -485,7 +485,7 @@ static bool take_held(struct mr_conn *c, bool is_forced)
 void mr_h2_memory_back(struct mr_conn *c)
 {
     if (!take_held(c, false)) {
-        mr_memwait_add(c);
+        mr_memory_backpressure_add(c);
     } else if (!c->closing) {
         restart_bodies(c->h2);
         c->h2->heard_ns = c->loop->now_ns;
@@ -494,7 +494,7 @@ void mr_h2_memory_back(struct mr_conn *c)
 
 void mr_h2_wait_no_more(struct mr_conn *c)
 {
-    mr_memwait_remove(c);
+    mr_memory_backpressure_remove(c);
     if (take_held(c, true) && !c->closing) {
         restart_bodies(c->h2);
     }
@@ -502,16 +502,16 @@ void mr_h2_wait_no_more(struct mr_conn *c)
 
 bool mr_h2_refuse_held(struct mr_conn *c)
 {
-    struct mr_icall *call = first_held(c->h2);
+    struct mr_call_impl *call = first_held(c->h2);
 
     if (call && call->body_due_ns > c->loop->now_ns) {
         return false;
     }
-    mr_memwait_remove(c);
+    mr_memory_backpressure_remove(c);
     while (!c->closing && (call = first_held(c->h2))) {
         mr_outq_fini(&call->held);
         mr_h2_stop_collecting(call);
-        mr_icall_refuse(call, MR_E_EXHAUSTED);
+        mr_call_impl_refuse(call, MR_E_EXHAUSTED);
     }
     if (!c->closing) {
         restart_bodies(c->h2);
@@ -520,10 +520,10 @@ bool mr_h2_refuse_held(struct mr_conn *c)
 }
 
 /* A piece of a stream's input; returns how much of its end is held until the call is ready. */
-static size_t stream_data(struct mr_icall *call, mr_bytes data)
+static size_t stream_data(struct mr_call_impl *call, mr_bytes data)
 {
     struct mr_h2 *h = call->conn->h2;
-    bool is_ready = call->held.bytes == 0 && mr_icall_is_ready(call);
+    bool is_ready = call->held.bytes == 0 && mr_call_impl_is_ready(call);
     size_t kept = is_ready ? mr_h2_deliver(call, data, false) : data.len;
 
     if (kept == 0 || !call->owes) {
@@ -554,7 +554,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream
                          const uint8_t *data, size_t len, void *user_data)
 {
     struct mr_h2 *h = user_data;
-    struct mr_icall *call = mr_h2_stream_call(session, stream_id);
+    struct mr_call_impl *call = mr_h2_stream_call(session, stream_id);
 
     (void)flags;
     h->junk = 0;
@@ -674,7 +674,7 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 
 static int on_request_frame(nghttp2_session *session, const nghttp2_frame *frame, struct mr_h2 *h)
 {
-    struct mr_icall *call = mr_h2_stream_call(session, frame->hd.stream_id);
+    struct mr_call_impl *call = mr_h2_stream_call(session, frame->hd.stream_id);
     bool is_last = (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
 
     if (frame->hd.type == NGHTTP2_DATA && frame->hd.length == 0 && !is_last) {
@@ -729,7 +729,7 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
                    (frame->hd.flags & NGHTTP2_FLAG_END_STREAM);
 
     if (is_last) {
-        struct mr_icall *call = mr_h2_stream_call(session, frame->hd.stream_id);
+        struct mr_call_impl *call = mr_h2_stream_call(session, frame->hd.stream_id);
         if (call && !call->end_stream_seen) {
             /* Answered before the request was complete: the rest need not come (RFC 9113 8.1). */
             mr_h2_reset(call, NGHTTP2_NO_ERROR);
@@ -745,7 +745,7 @@ static int on_stream_close(nghttp2_session *session, int32_t stream_id, uint32_t
                            void *user_data)
 {
     struct mr_h2 *h = user_data;
-    struct mr_icall *call = mr_h2_stream_call(session, stream_id);
+    struct mr_call_impl *call = mr_h2_stream_call(session, stream_id);
 
     (void)error_code;
     if (!call) {
@@ -766,7 +766,7 @@ static int on_stream_close(nghttp2_session *session, int32_t stream_id, uint32_t
     }
     call->is_zombie = true;
     h->zombies++;
-    mr_icall_cancel(call);
+    mr_call_impl_cancel(call);
     return 0;
 }
 

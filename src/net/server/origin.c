@@ -241,7 +241,7 @@ static struct asker asker_of(const struct mr_call *call)
 }
 
 /* `what` came from outside: only what needs no escape goes into the answer. */
-static void refuse(struct mr_icall *call, const char *before, mr_str what, const char *after)
+static void refuse(struct mr_call_impl *call, const char *before, mr_str what, const char *after)
 {
     char text[512];
     char shown[ECHO_MAX];
@@ -331,7 +331,7 @@ static mr_str allow_value(const struct mr_origin_rules *r, mr_str origin)
 
 /* "May I send this?" asked by a browser before a request that no form could make. The origin may ask anything, so
  * the headers that it wants to send are granted as they are asked for. */
-static void answer_preflight(struct mr_icall *call, mr_str origin)
+static void answer_preflight(struct mr_call_impl *call, mr_str origin)
 {
     const struct mr_origin_rules *r = &call->conn->part->server->origins;
     mr_str wanted = mr_call_header(&call->pub, "access-control-request-headers");
@@ -359,7 +359,7 @@ static void answer_preflight(struct mr_icall *call, mr_str origin)
 }
 
 /* False: no memory. */
-static bool add_cors_headers(struct mr_icall *call, mr_str origin)
+static bool add_cors_headers(struct mr_call_impl *call, mr_str origin)
 {
     const struct mr_origin_rules *r = &call->conn->part->server->origins;
     struct mr_header *h = MR_ARENA_ARRAY(&call->arena, struct mr_header, 3);
@@ -377,7 +377,7 @@ static bool add_cors_headers(struct mr_icall *call, mr_str origin)
 }
 
 /* A page of another origin that is allowed. True: answered. */
-static bool serve_page(struct mr_icall *call, mr_str origin)
+static bool serve_page(struct mr_call_impl *call, mr_str origin)
 {
     if (mr_str_eq(call->pub.method, MR_STR("OPTIONS")) &&
         mr_call_header(&call->pub, "access-control-request-method").ptr) {
@@ -391,7 +391,7 @@ static bool serve_page(struct mr_icall *call, mr_str origin)
     return false;
 }
 
-bool mr_origin_judge(struct mr_icall *call)
+bool mr_origin_judge(struct mr_call_impl *call)
 {
     struct mr_conn *c = call->conn;
     const struct mr_http_options *o = c->part->options;

@@ -6,7 +6,7 @@
 
 #include "net/http.h"
 
-struct mr_icall;
+struct mr_call_impl;
 
 /** An origin as browsers send it: scheme://host[:port]. Slices of the text that it was read from. */
 struct mr_origin {
@@ -38,7 +38,7 @@ void mr_origin_rules_fini(struct mr_origin_rules *rules);
 
 /** Judge a call by its head, before its handler sees it. True: the call was answered (refused, or a browser's
  *  preflight) and is gone. False: it goes on; call->own_headers are what its answer needs. Thread: loop. */
-bool mr_origin_judge(struct mr_icall *call);
+bool mr_origin_judge(struct mr_call_impl *call);
 
 /** scheme://host[:port] and nothing more; false for anything else. */
 bool mr_origin_parse(mr_str text, struct mr_origin *out);

@@ -17,9 +17,10 @@ struct mr_server_part {
     const struct mr_http_options *options;
     LIST_HEAD(, mr_conn) conns;
     struct mr_listener *listeners;
-    TAILQ_HEAD(mr_memwait, mr_conn) waits_memory; /* oldest first (memwait.c) */
-    struct mr_timer memory_timer;                 /* active while there are any */
-    struct mr_deadline retry;                     /* accepting again after descriptors ran out */
+    TAILQ_HEAD(mr_memory_backpressure, mr_conn)
+    waits_memory;                 /* oldest first (memory_backpressure.c) */
+    struct mr_timer memory_timer; /* active while there are any */
+    struct mr_deadline retry;     /* accepting again after descriptors ran out */
     struct mr_good_host good_host;
     bool draining;
     bool closing;

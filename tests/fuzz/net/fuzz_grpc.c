@@ -68,9 +68,9 @@ static struct got frame(const uint8_t *data, size_t size, enum mr_coding coding,
     return want;
 }
 
-static bool open_call(struct mr_icall *call, struct mr_header *encoding, struct mr_grpc_call *g)
+static bool open_call(struct mr_call_impl *call, struct mr_header *encoding, struct mr_grpc_call *g)
 {
-    *call = (struct mr_icall){.owes = true};
+    *call = (struct mr_call_impl){.owes = true};
     mr_arena_init(&call->arena, 1024, 1 << 20);
     call->pub.arena = &call->arena;
     call->pub.is_grpc = true;
@@ -124,7 +124,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool framed = data[0] & 4;
     bool damaged = data[0] & 8;
     uint64_t failing = data[0] >> 4;
-    struct mr_icall call;
+    struct mr_call_impl call;
     struct mr_grpc_call g;
     struct mr_buf frames;
     struct got got = {0}, want = {0};

@@ -1,10 +1,10 @@
-/* Connections that wait for memory. When little of the byte budget is left, a body that would need a block of its
- * own is not read: its connection stands here, its peer is stopped by TCP, and it goes on when memory has come
- * back, oldest first. What has its block already may use what is left, so that it can be finished and the memory
- * comes back; a body that waits longer than the body timeout is refused.
+/* Back-pressure by memory. While little of the memory budget is left, a body that needs a block of its own is not read:
+ * its connection waits in a queue, TCP stops its peer, and it is read again, oldest first, once memory has been
+ * given back. A body that already has its block may use the rest of the budget, so that it ends and its memory
+ * is given back. A body that waits longer than the body timeout is refused.
  *
- * Memory is given back on any thread, so that nobody tells: while somebody waits, this looks every few
- * milliseconds. Thread: loop. */
+ * Memory is given back on any thread without a notification, so this looks every few milliseconds while a connection
+ * waits. Thread: loop. */
 #include "server.h"
 
 #define LOOK_NS (5 * MR_NS_PER_MS)
@@ -12,13 +12,13 @@
 static void look(struct mr_timer *t)
 {
     struct mr_server_part *part = MR_CONTAINER_OF(t, struct mr_server_part, memory_timer);
-    struct mr_conn *last = TAILQ_LAST(&part->waits_memory, mr_memwait);
+    struct mr_conn *last = TAILQ_LAST(&part->waits_memory, mr_memory_backpressure);
     struct mr_conn *c;
 
-    /* Those that stand in line again do so behind `last`. */
+    /* Connections that have to wait again are queued after `last`. */
     while ((c = TAILQ_FIRST(&part->waits_memory)) && !mr_block_is_scarce()) {
         bool is_last = c == last;
-        mr_memwait_remove(c);
+        mr_memory_backpressure_remove(c);
         c->proto->memory_back(c);
         mr_conn_run(c);
         if (is_last) {
@@ -27,7 +27,7 @@ static void look(struct mr_timer *t)
     }
 }
 
-void mr_memwait_add(struct mr_conn *c)
+void mr_memory_backpressure_add(struct mr_conn *c)
 {
     struct mr_server_part *part = c->part;
 
@@ -41,7 +41,7 @@ void mr_memwait_add(struct mr_conn *c)
     TAILQ_INSERT_TAIL(&part->waits_memory, c, memory_link);
 }
 
-void mr_memwait_remove(struct mr_conn *c)
+void mr_memory_backpressure_remove(struct mr_conn *c)
 {
     struct mr_server_part *part = c->part;
 
