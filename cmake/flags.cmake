@@ -60,6 +60,14 @@ endif()
 add_compile_options(${mr_sanitizers})
 add_link_options(${mr_sanitizers})
 
+# Objects that were compiled before come from ccache where it is installed; -DMR_CCACHE=OFF: they do not.
+find_program(MR_CCACHE ccache)
+foreach(language IN ITEMS C CXX)
+    if(MR_CCACHE AND NOT CMAKE_${language}_COMPILER_LAUNCHER AND NOT MR_KIND STREQUAL "clang")
+        set(CMAKE_${language}_COMPILER_LAUNCHER ${MR_CCACHE})
+    endif()
+endforeach()
+
 # In the clang build objects, libraries and programs are empty files, so that the build system knows what is up to date.
 if(MR_KIND STREQUAL "clang")
     foreach(language IN ITEMS C CXX)

@@ -19,11 +19,17 @@ from lib.server import BIN, Server
 
 
 def pytest_collection_modifyitems(items):
+    """Tests run against the ASan build, and those marked `release`, among them the folders 00 and 10, against both."""
     if not BIN.exists():
         raise pytest.UsageError(f"{BIN} is not there: build it, or set MR_BIN")
-    if wait.SLOW > 1:
-        for item in items:
+    for item in items:
+        only = item.get_closest_marker("release_only")
+        if only or item.path.parent.name in ("00", "10"):
+            item.add_marker("release")
+        if wait.SLOW > 1:
             item.add_marker(pytest.mark.timeout(300 * wait.SLOW))
+            if only:
+                item.add_marker(pytest.mark.skip(reason=only.args[0]))
 
 
 class Keeper:

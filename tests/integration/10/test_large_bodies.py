@@ -165,7 +165,7 @@ def test_http1_bodies_in_parts(models, start):
         assert wire.sock.recv(1) == b""
 
 
-@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer has functions of its own for copies")
+@pytest.mark.release_only("a sanitizer has functions of its own for copies")
 @pytest.mark.parametrize("kind", ["grpc", "sized"])
 def test_bytes_that_network_threads_copy(models, start, tmp_path, kind):
     """Of 4 MiB in and out a network thread copies what came with the head."""

@@ -175,6 +175,7 @@ def test_cancel(served):
         assert len(s.end()) == 2
 
 
+@pytest.mark.release
 def test_a_client_that_does_not_read(models, start):
     repo.add(models, "many", extra=DECOUPLED)
     repo.add(models, "one")

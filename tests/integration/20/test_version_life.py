@@ -132,6 +132,7 @@ def test_progress_on_a_terminal(models, explicit):
     os.close(ours)
 
 
+@pytest.mark.release
 def test_memory(models, explicit, tmp_path):
     """Where the parameters are, and what came of it."""
     layers, size = 8, 1024

@@ -16,7 +16,7 @@ def run(*arguments):
                           timeout=100)
 
 
-@pytest.mark.skipif(wait.SLOW > 1, reason="measures the release build")
+@pytest.mark.release_only("measures the release build")
 def test_a_row_without_triton(tmp_path):
     done = run("--only", "start-demo", "--rounds", "2", "--no-triton", "--json", str(tmp_path / "figures"))
     assert done.returncode == 0, done.stderr

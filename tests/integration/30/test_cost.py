@@ -13,7 +13,7 @@ from lib.metrics import value
 from lib.raw import GRPC_HEADERS, Http1, Http2, grpc_frame, grpc_path, request
 from lib.rest import binary_body
 
-pytestmark = pytest.mark.skipif(wait.SLOW > 1, reason="sanitizers have a heap of their own")
+pytestmark = pytest.mark.release_only("sanitizers have a heap of their own")
 
 COUNT = 400
 VALUES = list(range(16))

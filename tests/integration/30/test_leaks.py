@@ -10,7 +10,7 @@ from lib.metrics import value
 from lib.raw import Http1, Http2, request
 from lib.rest import Rest
 
-sanitized = pytest.mark.skipif(wait.SLOW > 1, reason="sanitizers keep freed memory")
+sanitized = pytest.mark.release_only("sanitizers keep freed memory")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from lib.metrics import value
 from lib.rest import Rest
 from lib.updated import LAYERS, ROW, SIZE, WEIGHTS, Updated, ask
 
-pytestmark = pytest.mark.skipif(wait.SLOW > 1, reason="sanitizers have a heap of their own")
+pytestmark = pytest.mark.release_only("sanitizers have a heap of their own")
 
 
 @pytest.fixture

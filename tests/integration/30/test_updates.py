@@ -18,7 +18,7 @@ from lib.held import resident
 from lib.rest import Rest
 from lib.updated import LAYERS, SERVING, SIZE, WEIGHTS, Updated, ask
 
-pytestmark = pytest.mark.skipif(wait.SLOW > 1, reason="sanitizers have a heap of their own")
+pytestmark = pytest.mark.release_only("sanitizers have a heap of their own")
 
 UPDATES = 10
 MEMORY_CALLS = ("mmap", "munmap", "brk", "mprotect", "madvise", "mremap")

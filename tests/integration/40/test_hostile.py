@@ -19,6 +19,8 @@ from lib.raw import GRPC_HEADERS, Http1, Http2, grpc_frame, grpc_path, request
 from lib.rest import Rest, binary_body, infer_path
 from lib.server import Server
 
+pytestmark = pytest.mark.release
+
 INFER = infer_path("m")
 MIB = 1 << 20
 SANITIZED = wait.SLOW > 1  # sanitizers keep freed memory

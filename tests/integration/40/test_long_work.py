@@ -172,7 +172,7 @@ def in_chunks(body):
         yield body[at:at + 300_000]
 
 
-@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer has functions of its own for copies")
+@pytest.mark.release_only("a sanitizer has functions of its own for copies")
 @pytest.mark.parametrize("kind", ["sized", "chunked", "unary", "stream", "parameter"])
 def test_copies_while_a_body_comes(serve, tmp_path, kind):
     """None grows with the body, nor with a string in it."""

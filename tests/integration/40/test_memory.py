@@ -237,7 +237,7 @@ def recovers(server, faults):
 
 # ---- no memory anywhere, the libraries' included ----
 
-@pytest.mark.skipif(wait.SLOW > 1, reason="sanitizers reserve address space without limit")
+@pytest.mark.release_only("sanitizers reserve address space without limit")
 def test_address_space(models, start):
     """The backend and ONNX Runtime find no memory for a large request: it fails, and small ones go on."""
     repo.stock(models, "identity_fp32")

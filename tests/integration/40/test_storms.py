@@ -15,6 +15,8 @@ from lib.grpcraw import Grpc
 from lib.held import descriptors, in_flight, resident, threads
 from lib.rest import Rest
 
+pytestmark = pytest.mark.release
+
 ROUNDS = 25 if wait.SLOW == 1 else 8
 MODELS = ("adder", "batch", "plain")
 AWAY = (400, 404, 503)

@@ -196,7 +196,7 @@ def test_names_that_are_there_twice(tmp_path, form):
         assert "in/a." in said and "id" in said and calls == 0
 
 
-@pytest.mark.skipif(wait.SLOW > 1, reason="large")
+@pytest.mark.release_only("large")
 def test_cell_of_100_mb(tmp_path):
     jsonl(tmp_path, "a.jsonl", line(0) + line(1, name="x" * 100_000_000).replace('"name": "row 1", ', "") + line(2))
     run(tmp_path, "--max-dead-percent", "100")

@@ -153,6 +153,7 @@ class Ends(batch.Host):
             self.good(x, key)
 
 
+@pytest.mark.more
 def test_killed_while_rows_are_done_again(tmp_path):
     """At any time each row is there once or is still to be done; in the end none of the host's is left."""
     x = batch.table(tmp_path / "in", 10000)

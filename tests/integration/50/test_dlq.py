@@ -232,6 +232,7 @@ def test_no_job_to_try_again(tmp_path):
         assert not list((tmp_path / "out").iterdir())
 
 
+@pytest.mark.more
 def test_killed_while_it_tries_again(tmp_path):
     """Each row has one outcome at any time: as a result or as a letter."""
     class Slow(Host):

@@ -108,6 +108,7 @@ def test_more_files_than_descriptors(tmp_path):
     check(tmp_path, x)
 
 
+@pytest.mark.more
 def test_killed_while_it_merges(tmp_path):
     """Nothing is lost, nothing doubled; what it has not come to is done by the next one."""
     x = job(tmp_path, Host)

@@ -109,6 +109,7 @@ def test_a_row_that_is_late(tmp_path, order):
     check(tmp_path, x)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("order", ["logical", "physical"])
 def test_killed_and_run_again(tmp_path, order):
     """Whatever was there at a kill stays where it belongs."""

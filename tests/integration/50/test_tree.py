@@ -92,6 +92,7 @@ def test_items_of_dead_letters_only(tmp_path, order):
     check(tmp_path, x, gone)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("order", ["unordered", "physical"])
 def test_killed_and_run_again(tmp_path, order):
     x = table(tmp_path / "in", 20000)
@@ -114,6 +115,7 @@ def test_killed_and_run_again(tmp_path, order):
         assert keys(tmp_path, names(tmp_path)) == list(range(20000))
 
 
+@pytest.mark.release
 @pytest.mark.skipif(BUILD.name in ("asan", "tsan"), reason="the sanitizer's library has to be the first that is loaded")
 def test_nobody_waits_for_a_merge(tmp_path):
     """All rows are committed while the first merge does not come forward."""

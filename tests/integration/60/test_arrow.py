@@ -339,6 +339,7 @@ def test_reads_that_end_with_a_batch(tmp_path, form):
         assert dump("--memory", 20000, "--batch", batch_rows, path)[1] == [[k] for k in range(10000)]
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_memory(tmp_path, compression):
     """A batch of 160 MB is read in pieces as it is, and not at all when it is compressed and memory does not suffice."""

@@ -83,6 +83,7 @@ def test_what_is_no_table(tmp_path):
     assert dump(two)[1][0]["fault"].startswith("column 'a' (I64): the name is there twice")
 
 
+@pytest.mark.release
 def test_a_cell_of_100_mb(tmp_path):
     """It is one row's fault, and is never held as a whole."""
     path = tmp_path / "t.jsonl"

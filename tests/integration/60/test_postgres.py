@@ -242,7 +242,7 @@ def test_passwords_of_the_environment(pg, tmp_path):
     assert b"ecret" not in kept and "ecret" not in done.stderr
 
 
-@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
+@pytest.mark.release_only("a sanitizer's own memory")
 def test_memory_of_large_rows(pg, tmp_path):
     """A row at a time is held, however many are asked for at once."""
     fill(pg, 2000)

@@ -379,7 +379,7 @@ class Large(Host):
         self.wfile.write(head + y.tobytes())
 
 
-@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
+@pytest.mark.release_only("a sanitizer's own memory")
 def test_memory_is_bounded_when_nobody_reads():
     """Ten thousand rows are 320 MiB of answers; the budget is 16 MiB."""
     script = ("import resource, subprocess, sys; p = subprocess.Popen(sys.argv[1:], stdout=1); code = p.wait(); "
