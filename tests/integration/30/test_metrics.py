@@ -186,6 +186,7 @@ def test_failures_move(models, start, hold, reason):
                 wait.until(lambda: value(server, "nv_inference_pending_request_count", model="m") == 1, "one to wait")
                 asked[0].cancel()
                 failed = asked
+                wait.equal(lambda: value(server, "nv_inference_pending_request_count", model="m"), 0, "those that wait")
             else:
                 wait.until(lambda: sum(f.done() for f in asked) == 3, "those that the queue has no room for")
                 failed = [f for f in asked if f.done()]

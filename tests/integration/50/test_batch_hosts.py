@@ -1,4 +1,5 @@
 """Hosts of `millrace batch run`: gRPC, lists that are read again, names that are looked up."""
+import concurrent.futures
 import subprocess
 import threading
 
@@ -300,23 +301,32 @@ class Forbidden(batch.Host):
         self.say(403, {"error": "not for you"})
 
 
-WAITS = ("--max-outage", "40s")  # ended by that, a test says so
+WAITS = ("--max-outage", "10m")  # longer than a test waits for the job
 
 
-@pytest.mark.parametrize("kinds,args,text", [
-    ([Unknown], (), "unknown model: 'm'"), ([Unknown, Unknown], (), "unknown model: 'm'"), ([Forbidden], (), "not for you"),
-    (["127.0.0.1:1"], (), "127.0.0.1:1: "), (["127.0.0.1:1"], ("--protocol", "grpc"), "127.0.0.1:1: "),
-    (["dns:no-such-host.invalid:8000"], (), "no-such-host.invalid"), (["no-such-host.invalid:8000"], (), "no-such-host.invalid"),
-    ([Unknown, "127.0.0.1:1", "dns:no-such-host.invalid:8000"], (), "unknown model: 'm'"),
-    ([batch.Host], ("--protocol", "grpc"), "127.0.0.1:"),
-], ids=["model", "models", "right", "refused", "refused over grpc", "list", "name", "all of these", "protocol"])
-def test_what_will_not_pass(tmp_path, kinds, args, text):
-    """The job ends in seconds and says why; it does not wait for --max-outage."""
-    batch.table(tmp_path / "in", 10)
-    with batch.hosts(*[k for k in kinds if not isinstance(k, str)]) as (addresses, _):
-        done = batch.run(tmp_path, [*addresses, *[k for k in kinds if isinstance(k, str)]], *args, *WAITS, code=1)
-    assert "no host serves the job" in done.stderr and "--wait-for-hosts" in done.stderr, done.stderr
-    assert text in done.stderr.splitlines()[-1] and not (tmp_path / "out/_SUCCESS").exists()
+def test_what_will_not_pass(tmp_path):
+    """The job ends in seconds and says why; it does not wait for --max-outage. Jobs side by side: each takes ten seconds."""
+    def ends(name, kinds, text, *args):
+        folder = tmp_path / name
+        folder.mkdir()
+        batch.table(folder / "in", 10)
+        with batch.hosts(*[k for k in kinds if not isinstance(k, str)]) as (addresses, _):
+            done = batch.run(folder, [*addresses, *[k for k in kinds if isinstance(k, str)]], *args, *WAITS, code=1)
+        assert "no host serves the job" in done.stderr and "--wait-for-hosts" in done.stderr, (name, done.stderr)
+        assert text in done.stderr.splitlines()[-1] and not (folder / "out/_SUCCESS").exists(), name
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda case: ends(*case), [
+            ("model", [Unknown], "unknown model: 'm'"),
+            ("models", [Unknown, Unknown], "unknown model: 'm'"),
+            ("right", [Forbidden], "not for you"),
+            ("refused", ["127.0.0.1:1"], "127.0.0.1:1: "),
+            ("refused over grpc", ["127.0.0.1:1"], "127.0.0.1:1: ", "--protocol", "grpc"),
+            ("list", ["dns:no-such-host.invalid:8000"], "no-such-host.invalid"),
+            ("name", ["no-such-host.invalid:8000"], "no-such-host.invalid"),
+            ("all of these", [Unknown, "127.0.0.1:1", "dns:no-such-host.invalid:8000"], "unknown model: 'm'"),
+            ("protocol", [batch.Host], "127.0.0.1:", "--protocol", "grpc"),
+        ]))
 
 
 def test_grpc_model_that_is_not_there(tmp_path):

@@ -69,17 +69,17 @@ class Small(batch.Host):
         self.say(200, {"model_name": "m", "outputs": [{"name": "y", "datatype": "FP32", "shape": [rows], "data": [1] * rows}]})
 
 
-def measured(folder, address, *args, memory=32):
+def measured(folder, address, *args, memory=32, beside=64):
     """A run with so many MiB keeps to them, and to 64 MiB for all else."""
     command = [str(batch.BIN), "batch", "run", "-i", str(folder / "in"), "-m", "m", "--hosts", address, "-o",
                str(folder / "out"), "--keep", "id", "--memory", f"{memory}MiB", *args]
     done = subprocess.run([sys.executable, "-c", MEASURE, *command], capture_output=True, text=True,
                           env=batch.environment(), timeout=100 * wait.SLOW)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stderr.split()[-1]) < (memory + 64) * 1024
+    assert int(done.stderr.split()[-1]) < (memory + beside) * 1024
 
 
-@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
+@pytest.mark.release_only("a sanitizer's own memory")
 def test_letters_with_large_cells(tmp_path):
     """Cells of 40 KB that only dead letters need are not read far ahead."""
     (tmp_path / "in").mkdir()
@@ -92,7 +92,7 @@ def test_letters_with_large_cells(tmp_path):
     assert len(batch.dead(tmp_path)) == 4
 
 
-@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
+@pytest.mark.release_only("a sanitizer's own memory")
 def test_large_input_of_a_table(tmp_path):
     """Rows that wait for the commit do not keep what they were made of."""
     rows = 2000
@@ -108,7 +108,7 @@ def test_large_input_of_a_table(tmp_path):
         assert db.execute("select count(*), count(distinct id) from results").fetchall() == [(rows, rows)]
 
 
-@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
+@pytest.mark.release_only("a sanitizer's own memory")
 @pytest.mark.parametrize("handler", [Large, Open])
 @pytest.mark.parametrize("batch_rows", [1, 64])
 def test_large_answers(tmp_path, handler, batch_rows):
@@ -156,14 +156,15 @@ class Good(Silent):
         self.good(x, key, y=x.sum(axis=1, dtype=numpy.float32).reshape(-1, 1))
 
 
-@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
+@pytest.mark.release_only("a sanitizer's own memory")
 @pytest.mark.parametrize("bad,good", [(Endless, batch.Host), (Claims, batch.Host), (Silent, Good)])
 def test_answers_without_end(tmp_path, bad, good):
     """They end where an answer cannot be that large, or where memory does, and the rows go elsewhere."""
     rows = 3000
     x = batch.table(tmp_path / "in", rows)
     with batch.hosts(bad, good, together=True) as (addresses, (endless, _)):
-        measured(tmp_path, ",".join(addresses), "--batch-rows", "10", "--keep", "name")
+        # the C library keeps some of what was freed; of an answer without an end it would be gigabytes
+        measured(tmp_path, ",".join(addresses), "--batch-rows", "10", "--keep", "name", beside=128)
     assert endless.calls > 0
     key = batch.results(tmp_path)["id"].to_pylist()
     assert sorted(key) == list(range(rows)) and len(x) == rows and batch.dead(tmp_path) == []
@@ -199,7 +200,7 @@ def wide_table(folder, form, handler, rows):
                     json.dumps({"id": key, "x": x}) + "\n" if handler is Text else f'{{"id": {key}, "x": {x}}}\n')
 
 
-@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
+@pytest.mark.release_only("a sanitizer's own memory")
 @pytest.mark.parametrize("form,handler,protocol", [("jsonl", Wide, "binary"), ("jsonl", Wide, "rest"),
                                                    ("jsonl", Text, "binary"), ("csv", Text, "binary")])
 def test_large_rows(tmp_path, form, handler, protocol):
@@ -211,7 +212,7 @@ def test_large_rows(tmp_path, form, handler, protocol):
     assert sorted(batch.results(tmp_path)["id"].to_pylist()) == list(range(rows)) and batch.dead(tmp_path) == []
 
 
-@pytest.mark.skipif(wait.SLOW > 1, reason="a sanitizer's own memory")
+@pytest.mark.release_only("a sanitizer's own memory")
 def test_nulls_of_wide_rows(tmp_path):
     """A null of a list of one length takes as much memory as the list, however short its row is."""
     rows = 200

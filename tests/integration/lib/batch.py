@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import subprocess
+import threading
 
 import numpy
 import pyarrow as pa
@@ -22,6 +23,7 @@ from lib.server import BIN, clean_environment
 
 BUILD = TOP / "build" / os.environ.get("MR_BUILD", "release")
 WIDTH = 4
+LOCK = threading.Lock()
 
 pytestmark = pytest.mark.skipif(
     not (BUILD / "lib" / "millrace" / "libduckdb.so").exists() and "MILLRACE_DUCKDB" not in os.environ,
@@ -45,6 +47,8 @@ def tensors(request, header_length):
 class Host(other.Handler):
     """A good one. What is wrong with others is in `answer`, which may be replaced."""
     calls = 0
+    again = 0  # calls with rows that were sent before, to this host or another one of hosts()
+    rows_sent = set()
     version = "1"
     most_rows = 10**9
     peers = ()  # no answer before each of these was called
@@ -64,6 +68,10 @@ class Host(other.Handler):
         wait.until(lambda: all(p.calls for p in self.peers), "a call to each host")
         length = self.headers["Inference-Header-Content-Length"]
         inputs = tensors(body, int(length) if length else None)
+        keys = set(inputs["id"].ravel().tolist())
+        with LOCK:
+            type(self).again += not keys.isdisjoint(self.rows_sent)
+            self.rows_sent.update(keys)
         self.answer(number, inputs["x"], inputs["id"])
 
     def answer(self, number, x, key):
@@ -128,7 +136,8 @@ def hosts(*handlers, together=False):
     """Addresses; each handler is a class of its own, which counts its calls. `together`: each of them takes part, however
     short the job is."""
     with contextlib.ExitStack() as stack:
-        made = [type(h.__name__, (h,), {"calls": 0}) for h in handlers]
+        rows_sent = set()
+        made = [type(h.__name__, (h,), {"calls": 0, "again": 0, "rows_sent": rows_sent}) for h in handlers]
         for h in made if together else ():
             h.peers = made
         running = [stack.enter_context(other.serving(h)) for h in made]
