@@ -34,7 +34,7 @@ def scenarios():
     good, third = host(), {"fails": 1 / 3}
     slow_from_s = 1.5
     return [
-        Scenario("well", "4 hosts, all well", [good] * 4, 32, 1.05, 1.05),
+        Scenario("well", "4 healthy hosts", [good] * 4, 32, 1.05, 1.05),
         Scenario("third-fast", "1 of 4: a third fails at once", [host(**third)] + [good] * 3, 32, 1.05),
         Scenario("third-slow", "1 of 4: a third fails after its time", [host(**third, slowly=1)] + [good] * 3,
                  SLOTS * (3 + 2 / 3), 1.05),

@@ -4,7 +4,7 @@ import statistics
 
 from . import machine
 from .earlier import EARLIER
-from .report import cpu_text, heading, target_text, text
+from .report import cpu_text, heading, text
 from .servers import OF_TABLES
 
 MARKS = "<!-- bench: begin -->", "<!-- bench: end -->"
@@ -17,7 +17,7 @@ MAIN = {"table": "rows", "latency": "p50", "load": "seconds", "updates": "worst"
 UNITS = {"rate": "{}/s", "cpu": "{} CPU", "p50": "p50 {}", "rss": "{}", "batch": "batches of {}", "reads": "{} reads",
          "writes": "{} writes", "polls": "{} polls", "other calls": "{} other calls", "threads": "threads: {}",
          "peak": "peak {}", "kept": "{} of it kept", "health": "health {}", "worst": "longest wait {}", "p99.9": "p99.9 {}", "late": "clock {} late",
-         "rows": "{} rows/s", "worker cpu": "{} CPU", "host cpu": "{} CPU of the host", "busy": "CPUs {} busy meanwhile", "peak rss": "{}",
+         "rows": "{} rows/s", "worker cpu": "{} CPU", "host cpu": "{} CPU of the host", "busy": "CPUs {} busy", "peak rss": "{}",
          "load": "loads in {}", "instances": "{}", "rss growth": "{} × after the first update"}
 BESIDE = ("millrace, busy polling", "millrace, seen before", "millrace, plain", "triton, loads by REST",
           "nginx", "nghttpd", "copy loop", "ONNX Runtime")
@@ -33,7 +33,7 @@ def figures_text(row, contender, figures):
 
 
 def main_cell(row, contender):
-    extra = {"p50": ("cpu", "instances"), "seconds": ("cpu", "rss"), "worst": ("p99.9", "load", "rss", "late"),
+    extra = {"p50": ("cpu", "instances"), "seconds": ("cpu", "rss"), "worst": ("p99.9", "load", "rss", "rss growth", "late"),
              "ready": ("rss",)}.get(main_figure(row), ("cpu", "batch", "kept", "instances"))
     cell = figures_text(row, contender, (main_figure(row), *extra)).removeprefix("p50 ")
     if not cell and contender == "triton" and row["key"] in EARLIER:
@@ -41,15 +41,14 @@ def main_cell(row, contender):
     return cell or "–"
 
 
-def targets_cell(row):
+def ratios_cell(row):
+    """The ratios that the row's targets judge. The bounds are for those who change the code: a run prints them."""
     found = []
     for t in row["targets"]:
-        _, value, bound, verdict = target_text(t)
-        figure = "" if t["beside"] and t["figure"] == main_figure(row) else f"{heading(t['figure'])} "
-        beside = f" × {NAMES.get(t['beside'], t['beside'])}" if t["beside"] else ""
-        who = "" if t["who"] == "millrace" else t["who"].removeprefix("millrace, ") + " "
-        said = f"{who}{figure}{value}{beside} (target {bound})"
-        found.append(f"**missed: {said}**" if verdict == "NOT MET" else said if t["met"] else f"{said}: not judged")
+        if t["beside"] and t["value"] is not None:
+            figure = "" if t["figure"] == main_figure(row) else f"{heading(t['figure'])} "
+            who = "" if t["who"] == "millrace" else t["who"].removeprefix("millrace, ") + " "
+            found.append(f"{who}{figure}{t['value']:.2f} × {NAMES.get(t['beside'], t['beside'])}")
     return "; ".join([*found, *filter(None, [cpu_text(row).replace("triton", "Triton")])])
 
 
@@ -65,7 +64,7 @@ def table(headings, rows):
 
 def long_tables(rows):
     compared = [[r["title"], main_cell(r, "millrace"), main_cell(r, "triton"),
-                 "; ".join(f"{b.removeprefix('millrace, ')} {main_cell(r, b)}" for b in BESIDE if b in r["contenders"]) or "–", targets_cell(r)]
+                 "; ".join(f"{b.removeprefix('millrace, ')} {main_cell(r, b)}" for b in BESIDE if b in r["contenders"]) or "–", ratios_cell(r)]
                 for r in rows if is_comparison(r)]
     others = []
     for r in rows:
@@ -79,8 +78,8 @@ def long_tables(rows):
                     said.append("; ".join(f"{f}: {text(f, found[f]['median'])}" for f in shown))
             else:
                 said.append(f"{NAMES.get(name, name)}: {figures_text(r, name, shown)}")
-        others.append([r["title"], "<br>".join(said), targets_cell(r) if r["key"] != "instructions" else ""])
-    tables = [(["Workload", "Millrace", "Triton", "Beside", "Ratios"], compared), (["What", "Figures", "Targets"], others)]
+        others.append([r["title"], "<br>".join(said), ratios_cell(r) if r["key"] != "instructions" else ""])
+    tables = [(["Workload", "Millrace", "Triton", "Beside", "Ratios"], compared), (["What", "Figures", "Ratios"], others)]
     return "\n\n".join(table(headings, found) for headings, found in tables if found)
 
 
@@ -128,19 +127,15 @@ def tables_table(rows):
     def cell(row, who):
         return figures_text(row, who, row["contenders"].get(who, {})) or "–"
     return table(["Work", "Millrace", "Beside", "Ratios"], [
-        [r["title"], cell(r, "millrace"), "; ".join(f"{who} {cell(r, who)}" for who in r["contenders"] if who != "millrace"), targets_cell(r)]
+        [r["title"], cell(r, "millrace"), "; ".join(f"{who} {cell(r, who)}" for who in r["contenders"] if who != "millrace"), ratios_cell(r)]
         for r in rows])
 
 
 def hosts_table(rows):
-    """Scenarios of hosts: time and attempts, with what was to be reached."""
+    """Scenarios of hosts: time and attempts."""
     def cell(row, figure):
         found = row["contenders"].get("millrace", {}).get(figure)
-        targets = [t for t in row["targets"] if t["figure"] == figure]
-        said = text(figure, found["median"]) if found else "–"
-        for t in targets:
-            said += f" (target ≤ {t['bound']:g})" if t["met"] else f" **(target ≤ {t['bound']:g})**"
-        return said
+        return text(figure, found["median"]) if found else "–"
     return table(["Hosts", "Time", "÷ best possible", "Attempts a row"],
                  [[r["title"], *(cell(r, f) for f in ("seconds", "of best", "attempts"))] for r in rows])
 
