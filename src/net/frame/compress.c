@@ -1,7 +1,6 @@
-/* gzip and deflate by zlib, in steps between which the turn that this may be the work of is asked.
- * Decompressed data grows by doubling within the caller's limit, so a small body that claims to be large costs
- * what it really holds; compressed data fills block after block. All memory is blocks, so that the budget counts
- * it from the first byte on. Thread: any. */
+/* gzip and deflate by zlib, in steps; each step calls mr_turn_spend, as this may be the work of a turn. Decompressed
+ * data grows by doubling within the caller's limit, so that memory follows the real size and not the claimed one;
+ * compressed data fills block after block. All memory is blocks, so that the budget counts all of it. Thread: any. */
 #include "net/compress.h"
 
 #include <zlib.h>
@@ -16,7 +15,7 @@
 #define WINDOW_BITS 15
 #define GZIP_BITS   (WINDOW_BITS + 16)
 #define RAW_BITS    (-WINDOW_BITS)
-#define CODINGS_MAX 64 /* of an Accept-Encoding value; what stands behind is not read */
+#define CODINGS_MAX 64 /* of an Accept-Encoding value; further ones are ignored */
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
@@ -32,7 +31,7 @@ enum mr_coding mr_coding_from_name(mr_str name)
     return mr_str_ieq(name, MR_STR("deflate")) ? MR_CODING_DEFLATE : MR_CODING_UNKNOWN;
 }
 
-/* "0", "0.5", "1.000" → thousandths; anything else is 1000 (the weight is a wish, not a command).
+/* "0", "0.5", "1.000" → thousandths; anything else is 1000, as weights are only preferences.
  */
 static int quality(mr_str s)
 {
@@ -54,7 +53,7 @@ static int quality(mr_str s)
     return MR_MIN(q, 1000);
 }
 
-/* The parameters behind a coding's name: "q=…" if it is there. */
+/* The quality in the parameters after a coding's name ("q=…"). */
 static int item_quality(mr_str params)
 {
     mr_str param;
@@ -89,7 +88,7 @@ enum mr_coding mr_coding_accept(mr_str accept_encoding)
     }
     int gzip = wish[MR_CODING_GZIP] >= 0 ? wish[MR_CODING_GZIP] : others;
     int deflate = wish[MR_CODING_DEFLATE] >= 0 ? wish[MR_CODING_DEFLATE] : others;
-    /* Not named, identity is always good, but it is the last choice then. */
+    /* If not named, identity is allowed, but the last choice. */
     int identity = wish[MR_CODING_IDENTITY] >= 0 ? wish[MR_CODING_IDENTITY] : 0;
     if (gzip > 0 && gzip >= deflate && gzip >= identity) {
         return MR_CODING_GZIP;
@@ -99,8 +98,8 @@ enum mr_coding mr_coding_accept(mr_str accept_encoding)
 
 /* ---- zlib ----------------------------------------------------------------------------------- */
 
-/* In blocks, as work in turns may be many at a time and the budget has to know. The block stands before the
- * memory it gives. */
+/* Allocated as blocks, as many turns may run at a time and the budget has to count them. A pointer to the block
+ * precedes the memory. */
 #define Z_HEAD ((size_t)64)
 
 static void *z_alloc(void *ctx, unsigned items, unsigned size)
@@ -141,7 +140,7 @@ static int ended(struct mr_err *err)
 
 /* ---- in ------------------------------------------------------------------------------------- */
 
-/* zlib-wrapped data begins with a header that raw deflate data practically never begins with. */
+/* Recognises the zlib header, with which raw deflate data practically never begins. */
 static bool is_wrapped(mr_bytes in)
 {
     return in.len >= 2 && (in.ptr[0] & 0x0f) == Z_DEFLATED &&
@@ -163,7 +162,7 @@ int mr_decompress_ratio_error(uint32_t ratio, struct mr_err *err)
                    ratio, (unsigned long long)MR_RATIO_FREE_BYTES);
 }
 
-/* Twice the room, up to `max`. */
+/* Doubles the block, up to `max`. */
 static int grow(struct mr_block **io_block, size_t len, uint64_t max, struct mr_err *err)
 {
     size_t want = *io_block ? (*io_block)->cap * 2 : FIRST_BYTES;
@@ -172,8 +171,8 @@ static int grow(struct mr_block **io_block, size_t len, uint64_t max, struct mr_
     return mr_block_grow(io_block, len, want) ? MR_OK : no_memory(err);
 }
 
-/* One step: so little of in and out that it takes some ten microseconds, whatever the data is. Tables of codes can
- * make every few bytes of input expensive, so it is bounded on both sides. */
+/* One step, small enough to take some ten microseconds for any data. Both input and output are bounded, as code
+ * tables can make every few bytes of input expensive. */
 static int inflate_step(z_stream *z, mr_bytes *io_in, uint8_t *to, uint64_t room, size_t *io_len)
 {
     unsigned in = (unsigned)MR_MIN(io_in->len, IN_STEP);
@@ -184,7 +183,7 @@ static int inflate_step(z_stream *z, mr_bytes *io_in, uint8_t *to, uint64_t room
     z->next_out = to;
     z->avail_out = out;
     int rc = inflate(z, Z_NO_FLUSH);
-    if (in > z->avail_in) { /* no input may be no pointer */
+    if (in > z->avail_in) { /* empty input may have a NULL pointer */
         io_in->ptr += in - z->avail_in;
         io_in->len -= in - z->avail_in;
     }
@@ -192,8 +191,7 @@ static int inflate_step(z_stream *z, mr_bytes *io_in, uint8_t *to, uint64_t room
     return rc;
 }
 
-/* Run inflate over all of `in` into a growing block. One byte above max is tried for, to tell
- * "exactly max" from more. */
+/* Inflates all of `in` into a growing block. Tries one byte more than max, to tell "exactly max" from more. */
 static int inflate_all(z_stream *z, mr_bytes *io_in, uint64_t max, struct mr_block **io_block,
                        size_t *out_len, struct mr_err *err)
 {
@@ -261,7 +259,7 @@ int mr_decompress(enum mr_coding coding, mr_bytes in, uint64_t max, struct mr_bl
 
 /* ---- out ------------------------------------------------------------------------------------ */
 
-/* What deflate makes: pieces, each a block of its own, filled one after the other. */
+/* The output of deflate: pieces, each a block of its own, filled one after the other. */
 struct packed {
     struct mr_arena *arena;
     struct mr_piece *at;

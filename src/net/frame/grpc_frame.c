@@ -125,7 +125,7 @@ static bool varint(mr_bytes in, size_t *io_at, uint64_t *out)
     return false;
 }
 
-/* Move over one field's value; false when it ends beyond `in` or makes no sense. */
+/* Skips one field's value; false if it ends beyond `in` or is invalid. */
 static bool skip_value(mr_bytes in, size_t *io_at, unsigned wire_type, uint64_t *out_len)
 {
     uint64_t n = 0;
@@ -154,7 +154,7 @@ int64_t mr_grpc_align_hint(mr_bytes have, uint32_t field_number)
     size_t at = MR_GRPC_PREFIX_BYTES;
     uint64_t tag;
 
-    /* A compressed message is decompressed to a place of its own. */
+    /* A compressed message is decompressed to another place, so there is no offset. */
     if (have.len < MR_GRPC_PREFIX_BYTES || have.ptr[0] != 0) {
         return -1;
     }

@@ -7,15 +7,15 @@
 
 #define MR_GRPC_PREFIX_BYTES 5
 
-/** "grpc-timeout": 1 to 8 digits and a unit of H M S m u n. False when it is something else. */
+/** "grpc-timeout": 1 to 8 digits and a unit of H M S m u n. False for any other text. */
 bool mr_grpc_timeout_parse(mr_str value, int64_t *out_ns);
-/** Most bytes that a message of n bytes takes percent-encoded. */
+/** Most bytes of a percent-encoded message of n bytes. */
 #define MR_GRPC_ENCODED_MAX(n) ((n)*3)
 /** Percent-encode for grpc-message: everything but printable ASCII, and '%'. Returns the length. */
 size_t mr_grpc_percent_encode(mr_str in, char *out);
-/** One name of grpc-encoding; false when it is none that is known. */
+/** One name of grpc-encoding; false if it is unknown. */
 bool mr_grpc_encoding_parse(mr_str name, enum mr_grpc_compression *out);
-/** Bit mask (1 << mr_grpc_compression) of a grpc-accept-encoding value; identity is always in. */
+/** Bit mask (1 << mr_grpc_compression) of a grpc-accept-encoding value; identity is always set. */
 unsigned mr_grpc_accept_parse(mr_str value);
 mr_str mr_grpc_encoding_name(enum mr_grpc_compression c);
 

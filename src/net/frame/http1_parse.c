@@ -1,11 +1,11 @@
 /* HTTP/1 syntax.
  *
- * A head is read in two passes: mr_http1_scan finds its end line by line with memchr and remembers
- * how far it looked, so bytes that arrive one at a time cost no more than bytes that arrive at
- * once; then mr_http1_parse_request goes over the complete head. Framing fields are checked where
- * two readers could disagree (RFC 9112 6.3, 11.2): each doubt is a 400.
+ * A head is read in two passes: mr_http1_scan finds its end line by line with memchr and remembers its position, so
+ * that bytes that arrive one at a time cost no more than bytes that arrive at once; then mr_http1_parse_request
+ * parses the complete head. Framing fields that two readers could interpret differently (RFC 9112 6.3, 11.2) are
+ * answered with 400.
  *
- * The chunk decoder is a state machine over bytes for the framing and hands out data by slices.
+ * The chunk decoder is a state machine over the bytes of the framing; it returns data as slices.
  *
  * What it does not do: percent-decoding, field values as lists except where framing needs it. */
 #include "http1_parse.h"
@@ -254,7 +254,7 @@ static int take_coding(mr_str v, struct framing *f, struct mr_http1_head *out)
     f->has_coding = true;
     while (mr_str_split(&rest, ',', &item)) {
         item = mr_str_trim(item);
-        /* Whatever stands behind "chunked" would make the end of the message a matter of opinion.
+        /* A coding after "chunked" would make the end of the message ambiguous.
          */
         if (out->is_chunked || item.len == 0) {
             return refuse(out, 400, "invalid Transfer-Encoding");
@@ -368,8 +368,8 @@ static int check_framing(const struct framing *f, struct mr_http1_head *out)
 
 /* ---- header lines --------------------------------------------------------------------------- */
 
-/* One line that begins at p[at]; *io_at moves behind its CR LF. The head is complete, so the empty
- * line stops every loop here before the end of p. */
+/* One line that begins at p[at]; *io_at moves past its CR LF. The head is complete, so the empty line stops every
+ * loop here before the end of p. */
 static int parse_field(char *p, size_t n, size_t *io_at, struct mr_header *h,
                        struct mr_http1_head *out)
 {
@@ -427,7 +427,7 @@ int mr_http1_parse_request(char *p, size_t n, struct mr_header *table, size_t ta
         }
     }
     if (rc == 0 && at + 2 != n) {
-        /* A CR that ends no line. */
+        /* A CR without LF. */
         return refuse(out, 400, "invalid header line");
     }
     return rc ? rc : check_framing(&f, out);
@@ -462,7 +462,7 @@ static int size_byte(struct mr_http1_chunked *c, unsigned char b)
     int digit = hex_digit(b);
 
     if (digit >= 0) {
-        /* 15 digits cannot overflow and are more than anybody sends. */
+        /* 15 digits cannot overflow and exceed any real chunk. */
         if (++c->digits > 15) {
             return CHUNK_BROKEN;
         }

@@ -1,5 +1,5 @@
 /* The syntax of HTTP/1 messages: pure functions over bytes, no I/O, no memory of their own.
- * Source: RFC 9112. Strict: what could be read in two ways is refused. */
+ * Source: RFC 9112. Strict: ambiguous messages are refused. */
 #ifndef MR_NET_HTTP1_PARSE_H
 #define MR_NET_HTTP1_PARSE_H
 
@@ -11,26 +11,24 @@
 
 /** Search for the end of a head. All-zero to begin. */
 struct mr_http1_scan {
-    size_t at;         /* bytes looked at */
+    size_t at;         /* bytes scanned */
     size_t line_start; /* of the line that is not complete yet */
     size_t lines;      /* complete lines, the first one included, the empty one not */
 };
 
 enum mr_http1_found { MR_HTTP1_MORE = 0, MR_HTTP1_FOUND = 1, MR_HTTP1_BAD = -1 };
 
-/** Look on in p[0..n), which begins with the first byte of the head; bytes are looked at once over
- *  all calls. FOUND: scan->at is the length of the head, empty line included. BAD: a line that does
- *  not end in CR LF. */
+/** Continues the search in p[0..n), which begins with the first byte of the head; each byte is scanned once over all
+ *  calls. FOUND: scan->at is the length of the head, empty line included. BAD: a line that does not end in CR LF. */
 enum mr_http1_found mr_http1_scan(struct mr_http1_scan *scan, const char *p, size_t n);
 
-/** Can a request (its first line) begin like this? False early for TLS hellos and other garbage. n
- *  > 0. */
+/** True if a request (its first line) can begin like this. False early for TLS hellos and other garbage. n > 0. */
 bool mr_http1_is_plausible(const char *p, size_t n);
 
 struct mr_http1_head {
     mr_str method;
     mr_str target;    /* as sent */
-    mr_str authority; /* of a target in absolute form, which counts in place of Host; else empty */
+    mr_str authority; /* of a target in absolute form, used instead of Host; else empty */
     mr_str path;
     mr_str query;
     int minor; /* HTTP/1.minor */
@@ -65,20 +63,19 @@ struct mr_http1_chunked {
 
 enum mr_http1_chunk { MR_CHUNK_MORE = 0, MR_CHUNK_DATA = 1, MR_CHUNK_END = 2, MR_CHUNK_BAD = -1 };
 
-/** Take from p[0..n) up to and with the next run of data. *out_used: bytes taken, data included.
- *  DATA: *out_data is the run. END: the body and its trailers are complete. MORE: all n bytes were
- *  taken and more are needed. */
+/** Decodes p[0..n) up to the end of the next run of data. *out_used: bytes used, data included. DATA: *out_data is
+ *  the run. END: the body and its trailers are complete. MORE: all n bytes were used and more are needed. */
 enum mr_http1_chunk mr_http1_chunk_next(struct mr_http1_chunked *c, const char *p, size_t n,
                                         size_t *out_used, mr_bytes *out_data);
 
 /** Bytes of the current chunk that are still to come; 0 outside of chunk data. */
 uint64_t mr_http1_chunk_left(const struct mr_http1_chunked *c);
-/** n <= left bytes of the current chunk were taken by other means. */
+/** Skips n bytes (at most mr_http1_chunk_left) that were read by other means. */
 void mr_http1_chunk_skip(struct mr_http1_chunked *c, size_t n);
 
-/** Is this a token (RFC 9110 5.6.2)? */
+/** True for a token (RFC 9110 5.6.2). */
 bool mr_http1_is_token(mr_str s);
-/** Is it a field value: no control characters but HTAB? */
+/** True for a field value: no control characters except HTAB. */
 bool mr_http1_is_value(mr_str s);
 
 #endif

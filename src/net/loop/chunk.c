@@ -1,4 +1,5 @@
-/* Slabs of chunks. Under AddressSanitizer a slab is one chunk, and none stays, so that a use after free is seen.
+/* Slabs of chunks. Under AddressSanitizer a slab is one chunk, and none is kept, so that a use after free is
+ * detected.
  * Thread: loop. */
 #include "chunk.h"
 
@@ -19,9 +20,9 @@ struct free_chunk {
 
 struct mr_slab {
     _Alignas(max_align_t) LIST_ENTRY(mr_slab) link;
-    struct mr_block *block; /* that it lies in; NULL: the loop's own */
+    struct mr_block *block; /* that holds the slab; NULL: the loop's own slab */
     struct free_chunk *free;
-    unsigned made; /* chunks that were ever taken: memory behind them is untouched */
+    unsigned made; /* chunks taken so far: the memory after them was never used */
     unsigned used;
 };
 

@@ -1,7 +1,6 @@
-/* Chunks: the pieces of memory that output queues are made of. A loop has a slab of them for good, so that a server
- * whose clients read takes nothing from anywhere. More come in slabs that are counted against the byte budget, as
- * answers that wait for a slow reader are bulk memory, and that go back whole: no hole stays in a heap when
- * thousands of such answers have gone. Thread: loop. */
+/* Chunks: the pieces of memory of output queues. A loop owns one slab of them, so that a server whose clients read
+ * allocates nothing. Further slabs are counted against the byte budget, as answers that wait for a slow reader are
+ * bulk memory, and are returned whole: no holes stay in the heap after thousands of such answers. Thread: loop. */
 #ifndef MR_NET_CHUNK_H
 #define MR_NET_CHUNK_H
 
@@ -11,25 +10,25 @@
 struct mr_loop;
 struct mr_slab;
 
-#define MR_CHUNK_BYTES ((size_t)4064) /* so that a slab with its head fills a block */
+#define MR_CHUNK_BYTES ((size_t)4064) /* a slab with its head fills a block */
 
-/** Of a loop, zeroed at its start. */
+/** One per loop, zeroed at its start. */
 struct mr_slabs {
-    struct mr_slab *own;            /* not counted, stays; NULL until its first use */
-    LIST_HEAD(, mr_slab) with_room; /* of the others: those with a free chunk */
+    struct mr_slab *own;            /* not counted, kept; NULL until its first use */
+    LIST_HEAD(, mr_slab) with_room; /* further slabs that have a free chunk */
 };
 
-/** What every chunk begins with. */
+/** The beginning of every chunk. */
 struct mr_chunk_head {
     struct mr_slab *slab;
 };
 
-/** MR_CHUNK_BYTES, of which the head is set and the rest is not; NULL without memory. The byte budget refuses none:
- *  the caller bounds how many one peer can make it take. */
+/** A chunk of MR_CHUNK_BYTES, of which only the head is set; NULL without memory. The byte budget does not refuse
+ *  chunks: the caller bounds the number per peer. */
 void *mr_chunk_take(struct mr_slabs *slabs);
-/** Of the same slabs. */
+/** The chunk must be from the same slabs. */
 void mr_chunk_give(struct mr_slabs *slabs, void *chunk);
-/** All chunks are given back. */
+/** All chunks must have been given back. */
 void mr_slabs_fini(struct mr_slabs *slabs);
 
 #endif

@@ -1,24 +1,21 @@
 /* The event loop on libuv.
  *
- * One iteration: sleep in epoll, callbacks of descriptors, due timers (check), then the prepare
- * step: flush what has output, run mails, until neither has anything left; then sleep. A callback
- * therefore only queues output, and answers of one iteration leave together. Long work has its turn
- * when all that is done, and while there is any the loop does not sleep.
+ * One iteration: sleep in epoll, callbacks of descriptors, due timers (check), then the prepare step: flush output
+ * and run mails until both are empty; then sleep. A callback therefore only queues output, and the answers of one
+ * iteration are sent together. Long work runs after all that, and while there is any the loop does not sleep.
  *
- * Posters write to the eventfd only when the loop may be asleep: before it sleeps the loop sets
- * `wants_wake` and looks into the mailbox once more; a poster that found the box empty takes the
- * flag away and wakes if it was set. Both are read-modify-writes of one variable, so either the
- * poster sees the flag or the loop sees the mail.
+ * Posters write to the eventfd only when the loop may be asleep: before it sleeps the loop sets `wants_wake` and
+ * checks the mailbox once more; a poster that found the box empty clears the flag and wakes the loop if it was set.
+ * Both are read-modify-writes of one variable, so either the poster sees the flag or the loop sees the mail.
  *
  * Timers: libuv sleeps in whole milliseconds. Delays below 100 ms are armed on a timerfd, which is
- * exact to the kernel's timer; longer ones are rounded up to the next millisecond. The timerfd is
- * left armed when its timer goes: a needless wake-up is cheaper than a system call per start and
- * stop.
+ * exact to the kernel's timer; longer ones are rounded up to the next millisecond. The timerfd stays armed when its
+ * timer is stopped: a needless wake-up is cheaper than a system call per start and stop.
  *
- * libuv runs callbacks of descriptors from within its poll, before uv_check: each of our callbacks
- * begins with mr_loop_enter, which runs the after_wake hook once per wake-up.
+ * libuv runs callbacks of descriptors from within its poll, before uv_check: each callback here begins with
+ * mr_loop_enter, which runs the after_wake hook once per wake-up.
  *
- * The file does not know connections; see conn.c. */
+ * For connections see conn.c. */
 #include "loop_priv.h"
 
 #include <errno.h>
@@ -44,7 +41,7 @@ void mr_loop_wake(struct mr_loop *loop)
 {
     loop->awake = true;
     loop->now_ns = loop->woke_ns = mr_now_ns();
-    /* Relaxed: a poster that still sees the flag wakes for nothing, that is all. */
+    /* Relaxed: a poster that still sees the flag only causes a needless wake-up. */
     atomic_store_explicit(&loop->wants_wake, 0, memory_order_relaxed);
     mr_count_add(&loop->stats.iterations, 1);
     if (loop->hooks.after_wake) {
@@ -69,8 +66,8 @@ static void fall_asleep(struct mr_loop *loop)
     }
 }
 
-/* A CPU with nothing to do takes tens of microseconds to come back, more on a virtual machine. So for
- * a while after its last work the loop looks whether there is more, and sleeps only then. */
+/* An idle CPU takes tens of microseconds to wake up, more on a virtual machine. So the loop polls for a while after
+ * its last work before it sleeps. */
 static void busy_poll(struct mr_loop *loop)
 {
     struct pollfd events = {.fd = uv_backend_fd(&loop->uv), .events = POLLIN};
@@ -80,8 +77,8 @@ static void busy_poll(struct mr_loop *loop)
     }
 }
 
-/* End the loop's sleep. Thread: any. Not uv_async_send: there the woken thread spins until the waker is
- * through with its call, and on a CPU that they share the waker does not run meanwhile. */
+/* End the loop's sleep. Thread: any. Not uv_async_send: with it the woken thread spins until the waker has finished
+ * its call, and if both share a CPU the waker cannot run. */
 static void wake_up(struct mr_loop *loop)
 {
     uint64_t one = 1;
@@ -89,7 +86,7 @@ static void wake_up(struct mr_loop *loop)
 
     do {
         n = write(loop->wake_fd, &one, sizeof one);
-    } while (n < 0 && errno == EINTR); /* EAGAIN: 2^64 calls and it has not slept since */
+    } while (n < 0 && errno == EINTR); /* EAGAIN: the counter is full, the loop is awake */
 }
 
 /* Thread: any. The mailbox was empty before this post. */
@@ -115,7 +112,7 @@ static void flush_all(struct mr_loop *loop)
     }
 }
 
-/* Flush and run mails until there is nothing left; false when mails keep coming. */
+/* Flushes and runs mails until both are empty; false if mails keep coming. */
 static bool settle(struct mr_loop *loop)
 {
     for (int round = 0; round < MAIL_ROUNDS; round++) {
@@ -191,7 +188,7 @@ static void on_busy(uv_idle_t *handle)
     (void)handle;
 }
 
-/* Long work, once the others have been served. False: there is more of it, or mails keep coming. */
+/* Runs long work after everything else. False: there is more of it, or mails keep coming. */
 static bool turns_take(struct mr_loop *loop)
 {
     if (mr_turns_is_empty(&loop->turns)) {
@@ -204,8 +201,8 @@ static bool turns_take(struct mr_loop *loop)
     return settle(loop) && mr_turns_is_empty(&loop->turns);
 }
 
-/* What a peak has left in the caches goes back to the heap bit by bit, so that memory does not creep
- * up to the highest peak ever. An idle loop does not wake up for it. */
+/* Returns the memory of a past peak from the caches to the heap step by step, so that memory does not stay at the
+ * highest peak. An idle loop does not wake up for it. */
 static void caches_age(struct mr_loop *loop)
 {
     mr_cache_age(&loop->inputs);
@@ -221,7 +218,7 @@ static void on_prepare(uv_prepare_t *handle)
 {
     struct mr_loop *loop = handle->data;
 
-    /* libuv's own timers (on_coarse) run before this; so may the very first iteration. */
+    /* libuv's own timers (on_coarse) may have run before this, also in the first iteration. */
     mr_loop_enter(loop);
     bool is_settled = settle(loop);
     if (!turns_take(loop) || !is_settled) {
@@ -419,14 +416,14 @@ void mr_loop_free(struct mr_loop **io_loop)
     here = loop;
     loop->hooks = (struct mr_loop_hooks){0};
     mr_loop_enter(loop);
-    /* Mails that nobody ran, and the handles that they close. */
+    /* Mails that have not run yet, and the handles that they close. */
     for (int i = 0; i < MAIL_ROUNDS && loop->open_handles > 0; i++) {
         settle(loop);
         uv_run(&loop->uv, UV_RUN_NOWAIT);
     }
     handles_close(loop);
     int rc = uv_loop_close(&loop->uv);
-    MR_ASSERT(rc == 0); /* somebody left a handle open */
+    MR_ASSERT(rc == 0); /* a handle was left open */
     if (loop->fine_fd >= 0) {
         close(loop->fine_fd);
     }
@@ -513,7 +510,7 @@ const char *mr_loop_date(struct mr_loop *loop)
         time_t wall_s = (time_t)(wall_ns / MR_NS_PER_S);
         struct tm tm;
         gmtime_r(&wall_s, &tm);
-        /* Names by hand: strftime's follow the locale. */
+        /* Own names, as strftime's depend on the locale. */
         static const char days[][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
         static const char months[][4] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                          "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};

@@ -10,21 +10,21 @@
 #include "chunk.h"
 #include "net/loop.h"
 
-/** Something to do before the loop sleeps: a connection with output, say. Embed it. */
+/** Work to do before the loop sleeps, such as sending a connection's output. Embed it. */
 struct mr_flush {
     TAILQ_ENTRY(mr_flush) link;
     void (*run)(struct mr_flush *f);
     bool queued;
 };
 
-/** A deadline that is looked at a few times a second. Moving it is one store: it lies in a slot of
- *  a wheel and is looked at when its slot comes by; only then does it move on to where it belongs.
+/** A deadline that is checked a few times a second. Moving it is one store: it stays in its slot of the wheel until
+ *  the slot is checked, and moves to its new slot only then.
  */
 struct mr_deadline {
     struct mr_deadline *next;
     struct mr_deadline *prev; /* NULL = not in the wheel */
     int64_t at_ns;            /* 0 = none */
-    int64_t slot_ns;          /* when it will be looked at */
+    int64_t slot_ns;          /* when it will be checked */
     void (*fn)(struct mr_deadline *d);
 };
 
@@ -34,11 +34,11 @@ struct mr_deadline {
 struct mr_wheel {
     struct mr_deadline slots[MR_WHEEL_SLOTS]; /* ring heads */
     size_t count;
-    int64_t tick; /* the last tick that was looked at, in units of MR_WHEEL_TICK_NS */
+    int64_t tick; /* the last tick checked, in units of MR_WHEEL_TICK_NS */
     struct mr_timer timer;
 };
 
-/* Under AddressSanitizer nothing is kept, so that a use after free is seen. */
+/* Under AddressSanitizer nothing is kept, so that a use after free is detected. */
 #ifdef MR_WITH_ASAN
 #    define MR_CACHE_NOTHING true
 #else
@@ -52,7 +52,7 @@ struct mr_cache {
     uint32_t count;
     uint32_t least; /* count at its lowest since mr_cache_age */
     uint32_t max;
-    void (*fini)(void *p); /* before a kept one goes back to the heap; may be NULL */
+    void (*fini)(void *p); /* called before a kept piece is freed; may be NULL */
 };
 
 /** Classes of nghttp2's allocations, 32 B .. 32 KiB (h2mem.c). */
@@ -77,13 +77,13 @@ struct mr_loop {
     int wake_fd; /* eventfd */
     uv_poll_t fine_poll;
     int fine_fd;          /* timerfd */
-    int64_t fine_at_ns;   /* what it is armed for, 0 = not */
-    int64_t coarse_at_ns; /* what coarse_timer is armed for, 0 = not */
-    int open_handles;     /* of the loop itself, and name look-ups, which nothing can end */
+    int64_t fine_at_ns;   /* time for which it is armed, 0 = not armed */
+    int64_t coarse_at_ns; /* time for which coarse_timer is armed, 0 = not armed */
+    int open_handles;     /* of the loop itself, and name look-ups, which cannot be stopped */
 
     struct mr_loop_hooks hooks;
     struct mr_mailbox box;
-    _Atomic int wants_wake; /* 1: asleep or about to be; a poster has to wake */
+    _Atomic int wants_wake; /* 1: asleep or about to sleep; a poster has to wake it */
     _Atomic bool stopping;
     bool awake;
     int64_t now_ns;
@@ -97,24 +97,26 @@ struct mr_loop {
     struct mr_turns turns;
 
     struct mr_buf scratch;
-    uint8_t *read_buf;   /* MR_READ_BUF_BYTES, made at the first use */
-    uint8_t *record_buf; /* of a TLS record that is being made (tls.c), made at the first use */
+    uint8_t *read_buf; /* MR_READ_BUF_BYTES, allocated at the first use */
+    /* for a TLS record under construction (tls.c), allocated at the first use */
+    uint8_t *record_buf;
     struct mr_cache inputs;
     struct mr_slabs slabs;
     struct mr_cache conns;
     struct mr_cache calls;
     struct mr_cache h2mem[MR_H2MEM_CLASSES];
     struct mr_h2regions h2regions;
-    /** Gives back what connections keep here beside the caches; NULL: there were none (conn.c). */
+    /** Frees memory that connections keep here besides the caches; NULL: no connection yet (conn.c). */
     void (*conn_memory_fini)(struct mr_loop *loop);
-    int64_t age_ns; /* when the caches are aged next */
+    int64_t age_ns; /* when the caches are next aged */
     char date[48];  /* "Sun, 06 Nov 1994 08:49:37 GMT" */
     int64_t date_until_ns;
 
     struct mr_loop_stats stats;
 };
 
-#define MR_READ_BUF_BYTES ((size_t)264 * 1024) /* 16 usual frames of HTTP/2 with their heads */
+#define MR_READ_BUF_BYTES                                                                          \
+    ((size_t)264 * 1024) /* 16 frames of HTTP/2 of the usual size with their heads */
 
 /** Call before any work in a callback of libuv: takes the time and runs the after_wake hook if the
  *  loop slept. */
@@ -126,9 +128,9 @@ static inline void mr_loop_enter(struct mr_loop *loop)
     }
 }
 
-/** Run f->run before the loop sleeps; nothing happens when it is queued already. */
+/** Runs f->run before the loop sleeps; no effect if it is queued already. */
 void mr_flush_queue(struct mr_loop *loop, struct mr_flush *f);
-/** Take it off the list again, if it is on it. */
+/** Removes it from the list, if it is queued. */
 void mr_flush_cancel(struct mr_loop *loop, struct mr_flush *f);
 
 /** at_ns 0 = none. d->fn runs once, at most two ticks late, with at_ns cleared. */
@@ -138,17 +140,17 @@ void mr_wheel_init(struct mr_loop *loop);
 
 void mr_cache_init(struct mr_cache *c, size_t bytes, uint32_t max);
 void mr_cache_fini(struct mr_cache *c);
-/** Not zeroed; NULL without memory. *out_fresh (may be NULL): it came from the heap. */
+/** Not zeroed; NULL without memory. *out_fresh (may be NULL): true if it came from the heap. */
 void *mr_cache_take(struct mr_cache *c, bool *out_fresh);
-/** True when kept; false when the caller has to free it (mr_free). */
+/** True if kept; otherwise the caller frees it (mr_free). */
 bool mr_cache_put(struct mr_cache *c, void *p);
-/** Free half of what was kept and not needed since the last call. */
+/** Frees half of the pieces that were not used since the last call. */
 void mr_cache_age(struct mr_cache *c);
 
-/** Timers that are due; returns when the next one is, 0 = none. */
+/** Runs the timers that are due; returns the time of the next one, 0 = none. */
 int64_t mr_timers_run(struct mr_loop *loop);
 
-/** The per-loop read buffer: contents do not outlive the callback. NULL without memory. */
+/** The loop's read buffer: its content does not outlast the callback. NULL without memory. */
 uint8_t *mr_loop_read_buf(struct mr_loop *loop);
 /** The value of a Date header, 29 bytes. */
 const char *mr_loop_date(struct mr_loop *loop);

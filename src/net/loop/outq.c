@@ -1,11 +1,11 @@
-/* Output queues: a list of 4 KiB chunks (chunk.h). A chunk holds copied bytes at its
- * end and a table of segments that tells the order: a segment is a run of those bytes or a part of
- * a block. Neighbouring copies share a segment, so a typical answer is one chunk with one segment,
- * and the chunk is back, still warm, when the answer has been written.
+/* Output queues: a list of 4 KiB chunks (chunk.h). A chunk holds copied bytes at its end and a table of segments in
+ * order: a segment is a run of those bytes or a part of a block. Neighbouring copies share a segment, so a typical
+ * answer is one chunk with one segment, and the chunk is free again, still in the CPU's cache, when the answer has
+ * been written.
  *
- * A queue knows what it takes: its chunks, and of each block that it refers to the share of a reference, as a part
- * of a batch's output keeps all of it from being used again. A part of a segment that moves on takes its bytes' worth
- * along.
+ * A queue counts the memory that it occupies: its chunks, and for each block its size divided by its references, as a
+ * part of a batch's output keeps the whole block in use. A part of a segment that moves to another queue takes its
+ * proportion along.
  *
  * Without memory the queue is marked as failed and takes no more; its owner closes the stream. */
 #include "outq.h"
@@ -15,16 +15,16 @@
 #include "loop_priv.h"
 
 #define CHUNK_SEGS 32
-/* A block segment shorter than this is cheaper copied than referenced. */
+/* A block segment shorter than this is cheaper to copy than to reference. */
 #define COPY_BYTES 256
-/* Copied though the budget is used up: less than this an answer may take in any case. */
+/* Up to this size data is copied even if the budget is used up. */
 #define DUE_BYTES ((size_t)64 * 1024)
 
 struct seg {
     const uint8_t *ptr;
     size_t len;
     struct mr_block *block; /* NULL: bytes of the chunk */
-    size_t memory;          /* that it counts for beside the chunk */
+    size_t memory;          /* counted for it, in addition to the chunk */
 };
 
 struct mr_chunk {
@@ -80,7 +80,7 @@ static struct mr_chunk *chunk_add(struct mr_outq *q)
     return c;
 }
 
-/* Can one more copied byte join the last segment? */
+/* True if copied bytes can join the last segment. */
 static bool can_extend(const struct mr_chunk *c)
 {
     if (c->count == c->first) {

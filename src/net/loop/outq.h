@@ -16,32 +16,32 @@ struct mr_outq {
     struct mr_chunk *first;
     struct mr_chunk *last;
     size_t bytes; /* in the queue */
-    size_t
-        memory;  /* that they take: whole chunks, and of each block the part that is not others' */
+    /* that the queue occupies: whole chunks, and its share of each block */
+    size_t memory;
     bool failed; /* no memory: something was dropped, the stream is broken */
 };
 
 void mr_outq_init(struct mr_outq *q, struct mr_loop *loop);
-/** Drops what is in it. */
+/** Drops its content. */
 void mr_outq_fini(struct mr_outq *q);
 
-/** Room for `n` contiguous bytes (n <= MR_OUTQ_RESERVE_MAX), NULL without memory (and failed); to
- *  be followed by mr_outq_commit with at most n. */
+/** Returns room for `n` contiguous bytes (n <= MR_OUTQ_RESERVE_MAX), NULL without memory (and sets `failed`).
+ *  mr_outq_commit with at most n follows. */
 char *mr_outq_reserve(struct mr_outq *q, size_t n);
 void mr_outq_commit(struct mr_outq *q, size_t n);
 #define MR_OUTQ_RESERVE_MAX ((size_t)2048)
 
 /** Copies. */
 void mr_outq_append(struct mr_outq *q, const void *data, size_t n);
-/** Takes over one reference to `block` (also on failure). */
+/** Takes one reference to `block` (also on failure). */
 void mr_outq_append_block(struct mr_outq *q, const void *data, size_t n, struct mr_block *block);
-/** Longer pieces are better off in a block of their own than cut up over chunks. */
+/** Longer pieces get a block of their own instead of being cut into chunks. */
 #define MR_OUTQ_LARGE_BYTES ((size_t)16 * 1024)
-/** Copies into one block of its own, for bytes too many for chunks. The byte budget may refuse that: the queue has
- *  failed then, unless the bytes are few enough to be kept all the same. */
+/** Copies into one block of its own, for data too large for chunks. If the byte budget refuses the block, the queue
+ *  fails, unless the data is small enough to exceed the budget. */
 void mr_outq_append_large(struct mr_outq *q, const void *data, size_t n);
 
-/** Fill iov with the front of the queue; returns how many entries. */
+/** Fills iov with the front of the queue; returns the number of entries. */
 int mr_outq_iov(const struct mr_outq *q, struct iovec *iov, int max);
 /** Drop n bytes from the front. */
 void mr_outq_consume(struct mr_outq *q, size_t n);

@@ -91,7 +91,7 @@ void mr_resolve_cancel(struct mr_resolve **r)
 {
     if (*r) {
         (*r)->done = NULL;
-        uv_cancel((uv_req_t *)&(*r)->req); /* if it has not begun; otherwise it ends by itself */
+        uv_cancel((uv_req_t *)&(*r)->req); /* if it has not started; otherwise it ends by itself */
         *r = NULL;
     }
 }

@@ -3,9 +3,8 @@
  * Exact timers are a pairing heap over the caller's structs: starting is O(1), stopping and firing
  * O(log n) amortised, nothing is allocated. loop.c arms one timerfd for the earliest (see there).
  *
- * Deadlines of connections are many and hardly ever expire, so they live in a wheel of 250 ms slots
- * and are moved lazily: setting one later than before is a store. The wheel ticks only while
- * something is in it.
+ * Deadlines of connections are many and hardly ever expire, so they are kept in a wheel of 250 ms slots and moved
+ * lazily: setting one later than before is a store. The wheel ticks only while it is not empty.
  *
  * Thread: loop. */
 #include "loop_priv.h"
@@ -124,7 +123,7 @@ void mr_timer_stop(struct mr_timer *t)
 
 int64_t mr_timers_run(struct mr_loop *loop)
 {
-    /* Timers started by those that fire now wait for the next round, however short they are. */
+    /* Timers started by callbacks that run now wait for the next round, however short they are. */
     int64_t last_seq = loop->timer_seq;
     struct mr_timer *t;
 
@@ -132,7 +131,7 @@ int64_t mr_timers_run(struct mr_loop *loop)
         heap_remove(loop, t);
         t->active = false;
         if (t->repeat_ns > 0) {
-            /* Ticks that were missed are not made up for. */
+            /* Missed ticks are not made up for. */
             int64_t at = mr_ns_after(t->at_ns, t->repeat_ns);
             heap_insert(loop, t, at > loop->now_ns ? at : mr_ns_after(loop->now_ns, t->repeat_ns));
         }
@@ -175,7 +174,7 @@ static void slot_link(struct mr_loop *loop, struct mr_deadline *d)
 
 static void slot_run(struct mr_loop *loop, struct mr_deadline *head)
 {
-    /* Off the wheel first: a callback may set deadlines, also into this slot. */
+    /* Removed from the wheel first: a callback may set deadlines, also in this slot. */
     struct mr_deadline todo = *head;
 
     if (head->next == head) {
@@ -203,7 +202,7 @@ static void wheel_tick(struct mr_timer *t)
     struct mr_loop *loop = t->loop;
     struct mr_wheel *w = &loop->wheel;
     int64_t now_tick = loop->now_ns / MR_WHEEL_TICK_NS;
-    /* After a long stall one turn sees every slot. */
+    /* After a long stall one round checks every slot. */
     int64_t from = MR_MAX(w->tick + 1, now_tick - MR_WHEEL_SLOTS + 1);
 
     w->tick = now_tick;

@@ -1,10 +1,10 @@
-/* Collecting a body: bytes land once, where they stay.
+/* Collecting a body: bytes are written once, to their final place.
  *
- * Small ones go to the call's arena. Larger ones get a block, sized by what is known of the length,
- * begun so that the offset asked for lies on a 64-byte line. A declared length is believed up to 8
- * MiB at once while most of the byte budget is free, and beyond that only eight times what has really
- * come, so that a claim alone cannot take the budget away from others. Unknown lengths double. What
- * has come of a large body is not copied for that (mr_block_grow), as others wait for the thread.
+ * Small ones go to the call's arena. Larger ones get a block, sized by the expected length and placed so that the
+ * requested offset is 64-byte aligned. A declared length is allocated at once up to 8 MiB while most of the byte
+ * budget is free, and beyond that only up to eight times the bytes received, so that a claim alone cannot take the
+ * budget from others. Blocks for unknown lengths double. Growth does not copy large bodies (mr_block_grow), as others
+ * wait for the thread.
  *
  * Thread: loop. */
 #include "call.h"
@@ -12,7 +12,7 @@
 
 #define ALIGN        ((size_t)64)
 #define STAGE_BYTES  ((size_t)4096)
-#define ASK_BYTES    ((size_t)64 * 1024) /* bodies above are worth asking where to align */
+#define ASK_BYTES    ((size_t)64 * 1024) /* for larger bodies body_align is called */
 #define BELIEF_BYTES ((size_t)8 * 1024 * 1024)
 #define FIRST_GROWTH ((size_t)32 * 1024)
 
@@ -24,7 +24,7 @@ static uint8_t *aligned_base(uint8_t *at, int64_t align_at)
     return at + ((size_t)(0 - (p + offset)) & (ALIGN - 1));
 }
 
-/* How large to make the room, given that `need` bytes must fit. */
+/* The capacity for at least `need` bytes. */
 static size_t next_cap(const struct mr_body *b, size_t need, size_t limit)
 {
     size_t cap;
@@ -54,7 +54,7 @@ static void ask_align(struct mr_call_impl *call, mr_bytes have, size_t need)
     }
 }
 
-/* A block of at least `need` for what is there. `coming`: what will be appended next. */
+/* Moves the body to a block of at least `need` bytes. `coming`: the data appended next. */
 static int grow_block(struct mr_call_impl *call, size_t need, mr_bytes coming)
 {
     struct mr_body *b = &call->body;
@@ -72,14 +72,14 @@ static int grow_block(struct mr_call_impl *call, size_t need, mr_bytes coming)
     const uint8_t *from = used ? b->block->data + offset : b->base;
     uint8_t *base = aligned_base(b->block->data, b->align_at);
     if (b->len > 0 && base != from) {
-        memmove(base, from, b->len); /* the first of it: blocks begin at a line each */
+        memmove(base, from, b->len); /* only for the first block, as blocks are aligned */
     }
     b->base = base;
     b->cap = b->block->cap - (size_t)(base - b->block->data);
     return MR_OK;
 }
 
-/* The first bytes of a small body, or of one whose size nobody knows. */
+/* Puts the first bytes of a small body, or of one of unknown size, into the arena. */
 static bool stage_in_arena(struct mr_call_impl *call, size_t need)
 {
     struct mr_body *b = &call->body;
@@ -96,7 +96,7 @@ static bool stage_in_arena(struct mr_call_impl *call, size_t need)
     return true;
 }
 
-/* Room for `need` bytes in all. */
+/* Makes room for `need` bytes in total. */
 static int ensure(struct mr_call_impl *call, size_t need, mr_bytes coming)
 {
     struct mr_body *b = &call->body;
@@ -107,7 +107,7 @@ static int ensure(struct mr_call_impl *call, size_t need, mr_bytes coming)
     if (need <= b->cap) {
         return MR_OK;
     }
-    /* A body that is known to be large waits in the arena only until one can ask where to align. */
+    /* A body known to be large stays in the arena only until body_align can be called. */
     bool is_small =
         need <= STAGE_BYTES && (b->expect <= (int64_t)STAGE_BYTES ||
                                 (call->pub.body_align_at < 0 && coming.len < STAGE_BYTES / 4 &&
@@ -141,7 +141,7 @@ int mr_body_append(struct mr_call_impl *call, const void *data, size_t n)
     if (rc < 0) {
         return rc;
     }
-    /* Bytes that were read straight into the block are where they belong already. */
+    /* Bytes read straight into the block are in place already. */
     if (data != b->base + b->len) {
         memcpy(b->base + b->len, data, n);
     }
@@ -157,7 +157,7 @@ uint8_t *mr_body_room(struct mr_call_impl *call, size_t *out_room)
         return NULL;
     }
     if (ensure(call, b->len + 1, (mr_bytes){0}) < 0) {
-        return NULL; /* what comes next is appended, and refused */
+        return NULL; /* the next bytes are appended, and refused */
     }
     size_t limit = (size_t)call->pub.body_limit; /* negative: none */
     *out_room = MR_MIN(b->cap, limit) - b->len;

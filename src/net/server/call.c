@@ -1,8 +1,7 @@
-/* Calls: what HTTP/1 and HTTP/2 share of a request's life, and the functions by which handlers
- * answer.
+/* Calls: the part of a request's life cycle that HTTP/1 and HTTP/2 share, and the answer functions for handlers.
  *
- * Calls are recycled through the loop's cache together with the first chunk of their arena, so that
- * a request on a warm loop takes nothing from the heap.
+ * Calls are recycled through the loop's cache together with the first chunk of their arena, so that a request on a
+ * warm loop allocates nothing from the heap.
  *
  * Thread: loop. */
 #include "call.h"
@@ -97,8 +96,7 @@ void mr_call_impl_detach(struct mr_call_impl *call)
     struct mr_conn *c = call->conn;
     const struct mr_http_handler *h = c->part->handler;
 
-    /* Not into the arena: it may be another thread's by now, the handler has lent it to what it
-     * waits for. */
+    /* Not into the arena: the handler may have lent it to another thread. */
     call->peer_text = mr_strndup(mr_conn_peer(c), strlen(mr_conn_peer(c)));
     call->conn = NULL;
     mr_outq_fini(&call->out);
@@ -124,7 +122,7 @@ void mr_call_impl_put_back(struct mr_call_impl *call, size_t n)
     call->put_back = n;
 }
 
-/* ---- what handlers are told ----------------------------------------------------------------- */
+/* ---- calls to the handler ----------------------------------------------------------------- */
 
 void mr_call_impl_refuse(struct mr_call_impl *call, int status)
 {
@@ -187,7 +185,7 @@ mr_str mr_call_name_sent(const struct mr_call *call, const struct mr_header *hea
 {
     size_t at = (size_t)((uintptr_t)header->name.ptr - (uintptr_t)call->head);
 
-    /* A name that does not lie in the head was made here. */
+    /* A name outside of the head was added by net. */
     if (!call->head_sent || !call->head || at > call->head_len ||
         header->name.len > call->head_len - at) {
         return header->name;
@@ -259,7 +257,7 @@ void mr_pieces_append(struct mr_outq *q, const struct mr_piece *pieces, size_t c
     }
 }
 
-/* The handler's last word on a call that has no connection any more. */
+/* The handler ends a call whose connection is gone. */
 static void end_detached(struct mr_call_impl *call)
 {
     call->owes = false;

@@ -1,5 +1,5 @@
-/* The inside of a call. It belongs to the handler until that has answered and to its connection
- * until the answer has left (HTTP/2: until the stream is closed); the later of the two recycles it.
+/* The implementation of a call. The handler owns it until it has answered, its connection until the answer has been
+ * sent (HTTP/2: until the stream is closed); the later of the two recycles it.
  */
 #ifndef MR_NET_CALL_H
 #define MR_NET_CALL_H
@@ -14,7 +14,7 @@ TAILQ_HEAD(mr_call_waits, mr_call_wait);
 #define MR_ICALL_ARENA_BYTES                                                                       \
     ((size_t)8 * 1024) /* the first chunk of a call's arena, which it keeps */
 
-/** How a protocol answers. The connection is there when these are called. */
+/** The answer functions of a protocol. Called only while the connection exists. */
 struct mr_call_ops {
     void (*reply)(struct mr_call_impl *call, const struct mr_reply *reply);
     void (*begin)(struct mr_call_impl *call, int status, const struct mr_header *headers,
@@ -29,13 +29,13 @@ struct mr_call_ops {
     void (*abort)(struct mr_call_impl *call, uint32_t h2_error);
 };
 
-/** A body being collected: in the arena while it is small, in a block when not (body.c). */
+/** A body being collected: in the arena while it is small, later in a block (body.c). */
 struct mr_body {
     struct mr_block *block;
     uint8_t *base; /* the body begins here */
     size_t len;
     size_t cap;
-    int64_t expect;   /* length as far as is known, a hint; -1 = unknown */
+    int64_t expect;   /* expected length, a hint; -1 = unknown */
     int64_t align_at; /* offset to align, -1 = none */
     bool asked_align;
 };
@@ -49,16 +49,16 @@ struct mr_call_impl {
     struct mr_body body;
     char *held_input; /* input buffer that outlived its connection */
     size_t held_cap;
-    const char *peer_text; /* kept when the connection went first */
+    const char *peer_text; /* a copy, if the connection was closed first */
     int tag;
-    /* of every answer, beside the handler's (origin.c); as long as the call */
+    /* added to the handler's headers in every answer (origin.c); valid as long as the call */
     const struct mr_header *own_headers;
     size_t own_header_count;
-    bool owes; /* the handler has still to answer */
+    bool owes; /* the handler still has to answer */
     bool told_cancel;
     bool begun; /* mr_call_begin was called */
     bool body_done;
-    bool refused; /* on_body_refused was called: the body is thrown away */
+    bool refused; /* on_body_refused was called: the body is dropped */
     bool paused;
     _Atomic bool is_unread; /* mr_call_is_unread */
     bool wants_room;        /* mr_call_when_room */
@@ -73,66 +73,64 @@ struct mr_call_impl {
     bool end_stream_seen;
     bool is_collecting; /* counted in mr_h2.collecting */
     bool is_zombie;     /* counted in mr_h2.zombies */
-    bool waits;         /* on_body held back, see h2_release_waiting */
+    bool waits;         /* on_body is delayed, see release_waiting */
     int32_t stream_id;
-    int32_t window; /* of the stream, 0 = that of all */
+    int32_t window; /* of the stream, 0 = the common one */
     size_t header_cap;
     size_t header_bytes;
-    uint32_t turn;         /* mr_h2.turn when it was given what it held */
+    uint32_t turn;         /* mr_h2.turn when its held input was delivered */
     int64_t handler_bytes; /* mr_call_hold */
-    size_t put_back;       /* of the data that is being delivered, see mr_call_impl_put_back */
+    size_t put_back;       /* of the data being delivered, see mr_call_impl_put_back */
     int64_t body_due_ns;
-    int64_t out_due_ns;  /* while there is anything in `out`: it has to go on until then */
+    int64_t out_due_ns;  /* while `out` is not empty: output must make progress until then */
     struct mr_outq out;  /* body of the answer, not framed yet */
     struct mr_outq held; /* input of a paused stream */
     struct mr_header *trailers;
     size_t trailer_count;
-    TAILQ_ENTRY(mr_call_impl) waiting; /* while waits */
+    TAILQ_ENTRY(mr_call_impl) waiting; /* if `waits` */
 };
 
 void mr_call_impl_cache_init(struct mr_cache *cache, uint32_t max);
 /** A call with an empty arena, pub.loop, .arena and limits set. NULL without memory. */
 struct mr_call_impl *mr_call_impl_new(struct mr_conn *c, const struct mr_call_ops *ops);
-/** Recycle: nobody knows it any more. */
+/** Recycles a call that is no longer referenced. */
 void mr_call_impl_free(struct mr_call_impl *call);
-/** The connection or stream ends: tells the handler if it has not answered. The call is detached.
+/** The connection or stream ends: detaches the call, and tells the handler if it has not answered.
  */
 void mr_call_impl_detach(struct mr_call_impl *call);
-/** Only tell that the peer is gone (on_cancel at most once). */
+/** Tells the handler that the peer is gone (on_cancel at most once). */
 void mr_call_impl_cancel(struct mr_call_impl *call);
 
-/** An answer of HTTP, not of gRPC, is sent. */
+/** Counts an HTTP answer that is not gRPC's. */
 void mr_http_count(struct mr_loop *loop, int status);
-/** Say that the head is complete. False when the call was answered in on_head and is gone, or the
- *  connection is. Also refuses a declared length over the limit (mr_call_impl.refused). */
+/** Calls on_head. False if the call was answered in it, or if the connection is gone. Also refuses a declared length
+ *  over the limit (mr_call_impl.refused). */
 bool mr_call_impl_head(struct mr_call_impl *call);
-/** The body is complete: on_body. */
+/** Calls on_body. */
 void mr_call_impl_body(struct mr_call_impl *call);
-/** Is more of a stream's input welcome: it is not paused, and its connection takes answers? */
+/** True if the stream takes more input: it is not paused, and its connection is not backlogged. */
 bool mr_call_impl_is_ready(const struct mr_call_impl *call);
-/** The backlog is gone: on_room. */
+/** Calls on_room. */
 void mr_call_impl_room(struct mr_call_impl *call);
-/** HTTP/2, within on_data: the last n bytes of the data are not taken. They come again when the call is ready. */
+/** HTTP/2, within on_data: leaves the last n bytes of the data. They are delivered again when the call is ready. */
 void mr_call_impl_put_back(struct mr_call_impl *call, size_t n);
-/** Tell the handler that the body will not come to it. */
+/** Tells the handler that the body is refused (on_body_refused). */
 void mr_call_impl_refuse(struct mr_call_impl *call, int status);
 
-/** `more` bytes would need a block, the call has none yet, and memory is scarce. */
+/** True if `more` bytes would need a block, the call has none yet, and memory is scarce. */
 bool mr_body_should_wait(const struct mr_call_impl *call, size_t more);
 /** Append received bytes. MR_OK, MR_E_TOO_LARGE or MR_E_EXHAUSTED. */
 int mr_body_append(struct mr_call_impl *call, const void *data, size_t n);
-/** Where the next bytes of a body in a block can be read to, *out_room of them: NULL when appending
- *  is the way. */
+/** The place in a block for the next *out_room bytes of the body. NULL: use mr_body_append. */
 uint8_t *mr_body_room(struct mr_call_impl *call, size_t *out_room);
-/** Set call->pub.body from what was collected. */
+/** Sets call->pub.body to the collected body. */
 void mr_body_publish(struct mr_call_impl *call);
-/** Bytes `data` lie in foreign memory that stays as long as the call: use them in place if they are
- *  aligned as asked, else copy. */
+/** `data` is memory that is valid as long as the call: used in place if aligned as requested, else copied. */
 int mr_body_in_place(struct mr_call_impl *call, mr_bytes data);
 
 /** Put pieces into a queue: blocks by reference, the rest copied. */
 void mr_pieces_append(struct mr_outq *q, const struct mr_piece *pieces, size_t count);
-/** Drop the references of pieces that go nowhere. */
+/** Drops the references of pieces that are not sent. */
 void mr_pieces_drop(const struct mr_piece *pieces, size_t count);
 size_t mr_pieces_bytes(const struct mr_piece *pieces, size_t count);
 

@@ -1,14 +1,14 @@
-/* Connections: readiness comes in, the protocol works, output leaves, and what to wait for next is
- * settled once, at the end of each turn (conn_settle).
+/* Connections: on readiness the protocol works and output is sent; the next events to wait for are set once, at the
+ * end of each turn (conn_settle).
  *
- * A connection holds no buffer while it is idle. Its input buffer comes from the loop's cache when
- * bytes arrive and goes back when all of them are done with; the cache is a stack, so one warm
- * buffer serves a busy loop. The same holds for output chunks.
+ * A connection holds no buffer while it is idle. Its input buffer is taken from the loop's cache when bytes arrive
+ * and returned when all of them are consumed; the cache is a stack, so one warm buffer serves a busy loop. The same
+ * holds for output chunks.
  *
  * Nothing here is freed under a caller: mr_conn_close leaves the struct in place until the loop has
- * closed the handle, so code up the stack looks at c->closing.
+ * closed the handle, so callers check c->closing.
  *
- * Thread: loop. What it does not do: accept (listen.c), understand bytes (http1.c, http2.c). */
+ * Thread: loop. Not here: accepting (listen.c), protocols (http1.c, http2.c). */
 #include "conn.h"
 
 #include <arpa/inet.h>
@@ -25,8 +25,8 @@
 #define TURNS_MAX    16
 #define INPUTS_MAX   4
 #define BACKLOG_DUE  ((size_t)64 * 1024)
-/* Many clients read their answer when they have sent all: what they still send is thrown away for so long, for as
- * long as it keeps coming. More than a body's usual limit, as those over it are the ones that are refused. */
+/* Many clients read their answer only after they have sent everything: the rest is read and dropped up to these
+ * limits. More than a body's usual limit, as bodies over that limit are the ones refused. */
 #define LINGER_NS      (30 * MR_NS_PER_S)
 #define LINGER_IDLE_NS (5 * MR_NS_PER_S)
 #define LINGER_BYTES   ((int64_t)1024 * 1024 * 1024)
@@ -119,7 +119,7 @@ size_t mr_conn_read(struct mr_conn *c, void *buf, size_t n)
     return read_result(c, n, c->transport->read(c, buf, n));
 }
 
-/* One place after the other. An end or an error after bytes that have come is reported by the next call. */
+/* Reads to one place after the other. An end or an error after some bytes is reported by the next call. */
 static ssize_t read_places(struct mr_conn *c, const struct iovec *iov, int count)
 {
     ssize_t all = 0;
@@ -223,7 +223,7 @@ static bool wants_input(const struct mr_conn *c)
     return c->handshaking || (!c->peer_eof && c->proto->wants_input(c));
 }
 
-/* What to wait for, with the state as it is now. */
+/* Sets the events to wait for, by the current state. */
 static void conn_settle(struct mr_conn *c)
 {
     int wanted = c->blocked || c->yielding ? MR_WANT_WRITE : 0;
@@ -232,7 +232,7 @@ static void conn_settle(struct mr_conn *c)
     if (wants_input(c)) {
         coming = c->proto->coming ? c->proto->coming(c) : 0;
         wanted |= c->input_blocked ? MR_WANT_WRITE : MR_WANT_READ;
-        /* Writable it is most of the time, so this comes back in the next iteration. */
+        /* The socket is usually writable, so this returns in the next iteration. */
         wanted |= c->input_inside ? MR_WANT_WRITE : 0;
     } else if (!c->peer_eof && !c->peer_hup) {
         wanted |= MR_WANT_HUP;
@@ -257,7 +257,7 @@ static void start_linger(struct mr_conn *c)
     c->lingered = 0;
 }
 
-/* All output has left and no more will come. */
+/* All output has been sent and no more will follow. */
 static void finish(struct mr_conn *c)
 {
     if (c->peer_eof || !c->lingers) {
@@ -272,7 +272,7 @@ static void finish(struct mr_conn *c)
     mr_input_release(c);
 }
 
-/* Let the protocol work and write, until neither can do more. */
+/* Runs the protocol and writes, until neither can do more. */
 static void conn_advance(struct mr_conn *c)
 {
     bool more = true;
@@ -291,7 +291,7 @@ static void conn_advance(struct mr_conn *c)
         }
     }
     if (c->yielding && c->out_due_ns == 0) {
-        /* It goes on when the socket has room, which may be never. */
+        /* Continues when the socket has room, which may be never. */
         c->out_due_ns = mr_due_start(c->loop->now_ns, c->part->options->write_timeout_ns);
     }
     if (!c->closing && c->out.failed) {
@@ -310,7 +310,7 @@ static void conn_work(struct mr_conn *c)
     }
 }
 
-/* Input, and what the transport has read beyond it: some, as others wait too. */
+/* Handles input, and what the transport has buffered; bounded, as other connections wait. */
 static void conn_input(struct mr_conn *c)
 {
     c->proto->input(c);
@@ -564,7 +564,7 @@ static bool always_wants_input(const struct mr_conn *c)
 static int64_t sniff_deadline(const struct mr_conn *c)
 {
     const struct mr_http_options *o = c->part->options;
-    /* A TLS client speaks first, and at once. */
+    /* A TLS client sends first, and at once. */
     int64_t start_ns = c->handshaking ? c->idle_since_ns : c->h1.head_start_ns;
 
     if (start_ns) {
@@ -625,7 +625,7 @@ static int64_t linger_deadline(const struct mr_conn *c)
 static void linger_drain(struct mr_conn *c)
 {
     c->linger_until_ns = MR_MIN(c->linger_until_ns, mr_ns_after(c->loop->now_ns, LINGER_IDLE_NS));
-    mr_conn_kick(c); /* to wait for that */
+    mr_conn_kick(c); /* to wait for it */
 }
 
 const struct mr_proto mr_proto_linger = {

@@ -1,14 +1,14 @@
-/* Large bodies are read in large pieces: while much of one is missing, the kernel wakes the loop when a good part of it
- * has come (SO_RCVLOWAT) and not for each packet. What is asked for is never more than what the peer may send now, as
- * the protocol knows it (mr_proto.coming).
+/* Large bodies are read in large pieces: while much of one is missing, the kernel wakes the loop when a large part
+ * has arrived (SO_RCVLOWAT) and not for each packet. The threshold never exceeds what the protocol lets the peer send
+ * now (mr_proto.coming).
  *
- * The peer may stop in the middle all the same, and frames of other streams come behind what is waited for, so each
- * piece has a time after which whatever has come is read. A piece that did not come in that time halves the next ones,
- * down to where there is no waiting; reads that give as much as a piece double them again. So a slow peer is served as
- * its bytes come, and a fast one with some wake-ups for a megabyte.
+ * The peer may stop in the middle, and frames of other streams may follow the awaited data, so each piece has a
+ * timeout after which the bytes received so far are read. A piece that misses it halves the next ones, down to no
+ * waiting; reads that return a whole piece double them again. So a slow peer is served as its bytes arrive, and a
+ * fast one with a few wake-ups per megabyte.
  *
- * The timer is not stopped when a piece has come but looks at the time again when it fires: it costs one wake-up in
- * GATHER_NS at most.
+ * The timer is not stopped when a piece has arrived but checks the time when it fires: at most one wake-up per
+ * GATHER_NS.
  *
  * Thread: loop. */
 #include <sys/socket.h>
@@ -30,7 +30,7 @@ static void ask(struct mr_conn *c, size_t bytes)
 
     if (c->gather.bytes != bytes) {
         c->gather.bytes = bytes;
-        /* Where it fails, more wake-ups are all that comes of it. */
+        /* A failure only causes more wake-ups. */
         (void)setsockopt(c->fd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n);
     }
 }
@@ -74,7 +74,7 @@ void mr_gather_settle(struct mr_conn *c, size_t coming)
     }
     if (g->bytes <= 1) {
         if (!g->is_drained) {
-            return; /* there is more to be read at once */
+            return; /* more can be read at once */
         }
         g->since_ns = c->loop->now_ns;
     }

@@ -2,8 +2,8 @@
  * out.
  *
  * A call answers in one of three shapes: trailers-only (mr_grpc_fail before anything was sent), one
- * message (mr_grpc_reply), or a stream (mr_grpc_send … mr_grpc_finish). Messages are framed as they
- * are sent: the five-byte prefix is copied, blocks go by reference.
+ * message (mr_grpc_reply), or a stream (mr_grpc_send … mr_grpc_finish). Messages are framed as they are sent: the
+ * five-byte prefix is copied, blocks are sent by reference.
  *
  * Thread: loop. */
 #include "net/frame/grpc_frame.h"
@@ -14,26 +14,25 @@
 #include "call.h"
 #include "net/compress.h"
 
-#define MESSAGE_TEXT_MAX                                                                           \
-    ((size_t)2048)           /* of grpc-message, before encoding: peers bound their headers */
-#define COMPRESS_LEVEL     1 /* the network is rarely slower than higher levels */
+#define MESSAGE_TEXT_MAX   ((size_t)2048) /* of grpc-message, before encoding: peers limit headers */
+#define COMPRESS_LEVEL     1              /* the network is rarely slower than higher levels */
 #define ASSEMBLE_FIRST     ((size_t)64 * 1024)
-#define ASSEMBLE_BELIEF    8 /* times what has come of a message is believed to come */
+#define ASSEMBLE_BELIEF    8 /* a message's memory, in multiples of the bytes received */
 #define GRPC_UNIMPLEMENTED 12
 #define GRPC_INTERNAL      13
 
-/* Lies in the call's arena. */
+/* Allocated in the call's arena. */
 struct grpc_state {
     unsigned accept_mask;
-    enum mr_grpc_compression sends; /* grpc-encoding of our answer */
+    enum mr_grpc_compression sends; /* grpc-encoding of the answer */
     bool has_begun;
-    bool *gone; /* set when the call ends while mr_grpc_feed is at work */
+    bool *gone; /* set when the call ends while mr_grpc_feed runs */
     uint8_t prefix[MR_GRPC_PREFIX_BYTES];
     size_t prefix_len;
     struct mr_grpc_prefix head; /* valid when prefix_len is 5 */
-    struct mr_block *part;      /* a message that came in pieces */
+    struct mr_block *part;      /* a message received in pieces */
     size_t part_len;
-    mr_bytes unpacked; /* the unary message; ptr NULL: not yet, or it came as it is */
+    mr_bytes unpacked; /* the unary message; ptr NULL: not yet unpacked, or not compressed */
 };
 
 static enum mr_coding coding_of(enum mr_grpc_compression c)
@@ -57,7 +56,7 @@ static void count_status(const struct mr_call *call, int grpc_status)
     mr_count_add(&mr_loop_stats(call->loop)->grpc_answers[i < MR_GRPC_STATUSES ? i : 2], 1);
 }
 
-/* Status without any message before it. */
+/* Sends a status without any message. */
 static void trailers_only(struct mr_call *call, int grpc_status, mr_str message)
 {
     char encoded[MR_GRPC_ENCODED_MAX(MESSAGE_TEXT_MAX)];
@@ -233,7 +232,7 @@ int mr_grpc_message(struct mr_grpc_call *g, mr_bytes *out, struct mr_err *err)
     return rc;
 }
 
-/* Keep a piece of a message whose rest is still to come. */
+/* Keeps a piece of an incomplete message. */
 static int part_append(struct grpc_state *st, const uint8_t *data, size_t n)
 {
     size_t need = st->part_len + n;
@@ -287,7 +286,7 @@ static bool take_prefix(struct grpc_state *st, mr_bytes *io_data)
     return st->prefix_len == MR_GRPC_PREFIX_BYTES;
 }
 
-/* One message or a part of one off the front of *io_data. */
+/* Takes a message or a part of one off the front of *io_data. */
 static int feed_step(struct mr_grpc_call *g, mr_bytes *io_data, on_message_fn *on_message,
                      void *ctx, struct mr_err *err)
 {
@@ -309,7 +308,7 @@ static int feed_step(struct mr_grpc_call *g, mr_bytes *io_data, on_message_fn *o
     io_data->ptr += n;
     io_data->len -= n;
     if (n == head.length) {
-        /* Whole in one piece: no copy. The state is ready for the next one before the callback. */
+        /* A message in one piece is not copied. The state is reset before the callback. */
         st->prefix_len = 0;
         return emit(g, head.is_compressed, run, NULL, on_message, ctx, err);
     }
@@ -386,7 +385,7 @@ static void begin(struct mr_grpc_call *g, enum mr_grpc_compression compress)
 
 #define PIECES_STACK 16
 
-/* A message behind its prefix. */
+/* Writes a message after its prefix. */
 static void write_framed(struct mr_call *call, bool is_packed, const struct mr_piece *pieces,
                          size_t count)
 {
@@ -429,7 +428,7 @@ int mr_grpc_pack(const struct mr_grpc_call *g, enum mr_grpc_compression compress
         mr_pieces_drop(io->pieces, io->count);
         *io = (struct mr_grpc_message){packed, count, compress};
     }
-    return MR_OK; /* without memory it goes as it is */
+    return MR_OK; /* without memory it is sent uncompressed */
 }
 
 void mr_grpc_send_message(struct mr_grpc_call *g, const struct mr_grpc_message *m,

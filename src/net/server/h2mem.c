@@ -1,13 +1,13 @@
-/* Memory for nghttp2: what a session takes at its start comes from its region (h2region.c), what
- * comes later from size classes on free lists of the loop, so that a session in its stride takes
- * nothing from the heap. Four classes per power of two, as some pieces live for long. Each piece
- * that is not of the region carries its class in front. Thread: loop. */
+/* Memory for nghttp2: allocations at a session's start come from its region (h2region.c), later ones from size
+ * classes on free lists of the loop, so that a running session takes nothing from the heap. Four classes per power of
+ * two, as some pieces are kept for long. A header before each piece outside of the region holds its class. Thread:
+ * loop. */
 #include "http2.h"
 
 #define SMALLEST_SHIFT 5               /* 32 bytes */
 #define HEAP           UINT32_MAX      /* larger than any class */
-#define ZEROS_BYTES    ((size_t)4096)  /* zeroed pieces from here on may stay untouched for long */
-#define FRAME_BYTES    ((size_t)16384) /* the frame buffer has more */
+#define ZEROS_BYTES    ((size_t)4096)  /* larger zeroed pieces may stay unused for long */
+#define FRAME_BYTES    ((size_t)16384) /* the frame buffer is larger */
 #define LATE_BYTES     ((size_t)2000)
 #define LATE_PIECE     ((size_t)128)
 
@@ -40,7 +40,7 @@ void mr_h2mem_init(struct mr_loop *loop)
 {
     for (uint32_t c = 0; c < MR_H2MEM_CLASSES; c++) {
         size_t bytes = class_bytes(c) + sizeof(struct piece);
-        /* Half a megabyte of each class at most, and enough of the small ones. */
+        /* At most half a megabyte of each class, and enough pieces of the small ones. */
         mr_cache_init(&loop->h2mem[c], bytes, (uint32_t)MR_MIN((size_t)4096, (512u << 10) / bytes));
     }
 }
@@ -53,8 +53,8 @@ void mr_h2mem_fini(struct mr_loop *loop)
     mr_h2regions_fini(&loop->h2regions);
 }
 
-/* Room in the page where the frame buffer begins, for the header table's entries: those of the first
- * calls mostly stay for as long as the connection does. */
+/* Leaves room in the frame buffer's first page for the header table's entries: those of the first calls mostly stay
+ * as long as the connection. */
 static void leave_late_room(struct mr_h2region *r)
 {
     r->late = r->front;
@@ -91,7 +91,7 @@ static void *region_piece(struct mr_h2region *r, size_t bytes, bool at_back)
     return p;
 }
 
-/* Bytes from p to the end of the region, 0 when p is not in it. */
+/* Bytes from p to the end of the region, 0 if p is not in it. */
 static size_t region_rest(const struct mr_h2region *r, const void *p)
 {
     uintptr_t at = (uintptr_t)p - (uintptr_t)r->base;
@@ -158,7 +158,7 @@ static void *piece_resize(void *ptr, size_t bytes, void *user)
     }
     void *to = piece_new(bytes, user);
     if (to && ptr) {
-        /* The size of a piece of the region is not known: up to the region's end is at least that. */
+        /* The size of a piece of the region is not stored; the rest of the region is an upper bound. */
         memcpy(to, ptr, rest ? MR_MIN(bytes, rest) : had);
         piece_free(ptr, user);
     }
@@ -191,7 +191,7 @@ int mr_h2_open_session(struct mr_h2 *h)
                        .realloc = piece_resize};
     int rc = mr_h2_session_new(h, &mem);
 
-    /* What comes from now on is freed again, which a region cannot make use of. */
+    /* Later allocations are freed again, and a region cannot reuse memory. */
     h->mem.region.front = h->mem.region.back = NULL;
     return rc;
 }

@@ -1,14 +1,13 @@
 /* The memory of one HTTP/2 session, so that an idle one costs two pages instead of four.
  *
- * At its start nghttp2 takes about 5 KB that it writes, a frame buffer of 16 KB of which a session
- * without much to say uses the first hundred bytes, and a table of streams of 4 KB that stays zero
- * until the first stream. From the heap each of these lies on pages of its own. In a region all that
- * is written lies side by side at the front, zeroed pieces at the back, and the pages between are
- * never touched.
+ * At its start nghttp2 takes about 5 KB that it writes, a frame buffer of 16 KB of which a quiet session uses the
+ * first hundred bytes, and a table of streams of 4 KB that stays zero until the first stream. On the heap each of
+ * these occupies pages of its own. In a region all written pieces are adjacent at the front, zeroed ones at the back,
+ * and the pages between are never used.
  *
- * Regions are cut from mapped chunks, where a page exists only once it is written. One that is given
- * back is soon taken again, so a few keep their pages; the others give them back to the system and
- * are zero again. Under AddressSanitizer there are none: the heap sees errors that these would hide.
+ * Regions are cut from mapped chunks, where a page exists only once it is written. A returned region is soon taken
+ * again, so a few keep their pages; the others return them to the system and are zero again. Under AddressSanitizer
+ * there are none: the heap detects errors that regions would hide.
  *
  * Thread: loop. */
 #include <sys/mman.h>
@@ -65,8 +64,8 @@ void mr_h2region_give(struct mr_loop *loop, struct mr_h2region *region)
     }
 }
 
-/* The last page holds the table of streams, which is all zero again when there are none. That it is so
- * is looked at, not known: then giving the page back changes nothing that anybody can see. */
+/* The last page holds the table of streams, which is zero again when there are none. The content is checked and not
+ * assumed, so returning the page has no visible effect. */
 void mr_h2region_tidy(const struct mr_h2region *region)
 {
     static const char zeros[PAGE_BYTES];

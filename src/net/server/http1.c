@@ -1,13 +1,11 @@
 /* HTTP/1 connections, the reading half.
  *
- * One request at a time (struct mr_h1): head, body, wait for the answer, next. Head and small
- * bodies are used where they lie in the input buffer; a body that does not fit is collected by
- * body.c, and its bytes are read straight to their place once it has one. Requests that were sent
- * ahead stay in the buffer. While an answer is awaited the buffer's free room is still read, to see
- * the peer end; when it is full the transport is asked to watch for the end alone.
+ * One request at a time (struct mr_h1): head, body, wait for the answer, next. Heads and small bodies are used in
+ * place in the input buffer; a body that does not fit is collected by body.c, and its bytes are read straight into
+ * its block once it has one. Pipelined requests stay in the buffer. During a call input is still read into the free
+ * part of the buffer, to notice the peer's end; when the buffer is full the transport watches for the end only.
  *
- * h1_work is a loop and never re-entered: answers given by handlers within it only queue output and
- * move the stage on.
+ * h1_work is a loop and never re-entered: answers given by handlers within it only queue output and change the stage.
  *
  * Thread: loop. */
 #include "http1.h"
@@ -15,18 +13,18 @@
 #include "server.h"
 
 #define DRAIN_BYTES    ((int64_t)256 * 1024)
-#define BODY_ROOM      ((size_t)4096) /* room kept behind a head for its body to be read through */
-#define DIRECT_BYTES   16384          /* smaller remainders are read together with what follows */
-#define HEADS_PER_TURN 64 /* pipelined requests served before other connections have their turn */
-#define DIRECT_MOST    ((size_t)512 * 1024) /* at once: others wait */
+#define BODY_ROOM      ((size_t)4096) /* room after a head through which its body is read */
+#define DIRECT_BYTES   16384 /* smaller remainders are read together with the following data */
+#define HEADS_PER_TURN 64    /* pipelined requests served before other connections */
+#define DIRECT_MOST    ((size_t)512 * 1024) /* read at once, as others wait */
 #define CHUNKS_MAX     65536
 #define OVERHEAD_BYTES 16384
-/* Clients look for this text. */
+/* Clients match this text. */
 #define TOO_MANY_CHUNKS                                                                            \
     "Chunked request body exceeds maximum of " MR_STRINGIFY(                                       \
         CHUNKS_MAX) " non-empty chunks. Send fewer or larger HTTP chunks."
 
-/* ---- answers and the request at hand -------------------------------------------------------- */
+/* ---- answers and the current request -------------------------------------------------------- */
 
 struct mr_call_impl *mr_h1_take_call(struct mr_conn *c)
 {
@@ -43,7 +41,7 @@ static void detach_call(struct mr_conn *c)
     if (!call) {
         return;
     }
-    /* Its slices point into the input buffer. */
+    /* The call's slices point into the input buffer. */
     call->held_input = c->in.ptr;
     call->held_cap = c->in.cap;
     c->in = (struct mr_input){0};
@@ -58,8 +56,7 @@ bool mr_h1_can_keep(const struct mr_conn *c, bool wants_close)
     if (!h->keep_alive || wants_close || c->draining) {
         return false;
     }
-    /* A peer that was not told to continue may or may not send its body: no way to know where the
-     * next request begins. */
+    /* A peer that got no 100-continue may or may not send its body, so the begin of the next request is unknown. */
     return is_whole ||
            (!h->owes_continue &&
             (h->is_chunked || h->body_left <= DRAIN_BYTES + (int64_t)(c->in.end - c->in.pos)));
@@ -89,7 +86,7 @@ void mr_h1_answered(struct mr_conn *c, bool keep_alive)
     mr_conn_kick(c);
 }
 
-/* The body has gone on by n bytes. */
+/* Records n more bytes of the body. */
 static void body_moved(struct mr_conn *c, size_t n)
 {
     const struct mr_http_options *o = c->part->options;
@@ -120,13 +117,13 @@ static void body_complete(struct mr_conn *c)
     }
 }
 
-/* The body goes on after a callback, with the same call? */
+/* True if the body of the same call continues after a callback. */
 static bool is_same(const struct mr_conn *c, const struct mr_call_impl *call)
 {
     return !c->closing && c->h1.call == call && c->h1.stage == MR_H1_BODY;
 }
 
-/* Hand over one run of body bytes. False when the connection or the call took another turn. */
+/* Delivers one run of body bytes. False if the connection or the call changed. */
 static bool body_bytes(struct mr_conn *c, mr_bytes data, bool is_last)
 {
     struct mr_h1 *h = &c->h1;
@@ -161,7 +158,7 @@ static bool body_bytes(struct mr_conn *c, mr_bytes data, bool is_last)
     return true;
 }
 
-/* All of the body lies or will lie in the input buffer. */
+/* True if all of the body fits into the input buffer. */
 static bool fits_in_place(const struct mr_conn *c)
 {
     const struct mr_h1 *h = &c->h1;
@@ -194,7 +191,7 @@ static bool body_in_place(struct mr_conn *c)
     return true;
 }
 
-/* Consumed body bytes make room for more: right behind the head while a call needs that. */
+/* Reuses the room of consumed body bytes, after the head while a call needs it. */
 static void reuse_input(struct mr_conn *c)
 {
     if (c->h1.stage == MR_H1_DRAIN) {
@@ -204,7 +201,7 @@ static void reuse_input(struct mr_conn *c)
     }
 }
 
-/* A body with Content-Length. True when the stage moved on. */
+/* Reads a body with Content-Length. True if the stage changed. */
 static bool read_sized_body(struct mr_conn *c)
 {
     struct mr_h1 *h = &c->h1;
@@ -271,7 +268,7 @@ static bool read_chunked_body(struct mr_conn *c)
     }
 }
 
-/* The body needs memory, and there is little left. */
+/* True if the body needs memory and little is left. */
 static bool waits_for_memory(struct mr_conn *c)
 {
     const struct mr_call_impl *call = c->h1.call;
@@ -283,8 +280,7 @@ static bool waits_for_memory(struct mr_conn *c)
     return c->waits_memory;
 }
 
-/* True when the stage moved on; false: more bytes are needed, or the call is paused or waits for
- * memory. */
+/* True if the stage changed; false: more bytes are needed, or the call is paused or waits for memory. */
 static bool read_body(struct mr_conn *c)
 {
     struct mr_h1 *h = &c->h1;
@@ -296,7 +292,7 @@ static bool read_body(struct mr_conn *c)
         return true;
     }
     if (c->peer_eof && !c->closing && !(h->call && h->call->paused)) {
-        /* Cut short: nobody is there to be answered. */
+        /* The body was cut short: an answer cannot arrive. */
         mr_conn_close(c);
     }
     return false;
@@ -304,7 +300,7 @@ static bool read_body(struct mr_conn *c)
 
 /* ---- head ----------------------------------------------------------------------------------- */
 
-/* Is there a complete head? Deals with errors; true with its length in h1.scan.at. */
+/* True if there is a complete head, with its length in h1.scan.at. Answers errors. */
 static bool find_head(struct mr_conn *c)
 {
     struct mr_h1 *h = &c->h1;
@@ -347,8 +343,7 @@ static bool find_head(struct mr_conn *c)
     return false;
 }
 
-/* A body is read through the room behind its head; see that there is some. Nothing points into the
- * buffer yet. */
+/* Makes room after the head, through which the body is read. Nothing points into the buffer yet. */
 static bool make_body_room(struct mr_conn *c, size_t head_len, size_t room)
 {
     struct mr_input *in = &c->in;
@@ -419,7 +414,7 @@ static struct mr_call_impl *parse_head(struct mr_conn *c)
         int rc = mr_http1_parse_request(in->ptr + in->start, len, table, lines, &head);
         if (rc == 0 && head.content_length > (int64_t)(in->cap - in->start - len) &&
             in->start > 0 && head.content_length <= (int64_t)(in->cap - len)) {
-            /* The body fits if the request moves to the front; the slices have to follow. */
+            /* The body fits once the request moves to the front; the slices must be adjusted. */
             mr_input_to_front(in);
             rc = mr_http1_parse_request(in->ptr, len, table, lines, &head);
         }
@@ -437,7 +432,7 @@ static struct mr_call_impl *parse_head(struct mr_conn *c)
     return NULL;
 }
 
-/* Read a head and tell the handler. False when there is none to be had now. */
+/* Reads a head and calls the handler. False if no head is complete. */
 static bool read_head(struct mr_conn *c)
 {
     struct mr_h1 *h = &c->h1;
@@ -511,7 +506,7 @@ static bool h1_work(struct mr_conn *c)
             }
             if (h->call && h->call->wants_room && !c->closing) {
                 if (is_backlogged(c)) {
-                    return true; /* once that is written */
+                    return true; /* when it has been written */
                 }
                 mr_call_impl_room(h->call);
             }
@@ -522,7 +517,7 @@ static bool h1_work(struct mr_conn *c)
     return false;
 }
 
-/* Where body bytes can be read straight to; NULL: through the input buffer. */
+/* The final place for body bytes; NULL: read through the input buffer. */
 static uint8_t *direct_room(struct mr_conn *c, size_t *out_room)
 {
     struct mr_h1 *h = &c->h1;
@@ -588,7 +583,7 @@ static bool h1_wants_input(const struct mr_conn *c)
         return false;
     }
     switch (c->h1.stage) {
-    /* While it yields there are whole requests in the buffer, which would grow as fast as the peer can send. */
+    /* While it yields, whole requests wait in the buffer, which would grow as fast as the peer can send. */
     case MR_H1_HEAD: return !c->close_soon && !c->yielding && !is_backlogged(c);
     case MR_H1_WAIT: return has_room(c);
     default: return !c->close_soon && (!c->h1.call || !c->h1.call->paused || has_room(c));

@@ -6,15 +6,15 @@
 
 extern const struct mr_call_ops mr_h1_call_ops;
 
-/** Answer by ourselves and close: {"error":"text"}. A call at hand is cancelled. */
+/** Answers {"error":"text"} and closes. Cancels the current call. */
 void mr_h1_error(struct mr_conn *c, int status, const char *text);
 /** "HTTP/1.1 100 Continue". */
 void mr_h1_send_continue(struct mr_conn *c);
-/** The request at hand leaves the connection (it was answered, or the connection ends). */
+/** Detaches the current request from the connection (it was answered, or the connection ends). */
 struct mr_call_impl *mr_h1_take_call(struct mr_conn *c);
-/** The answer is queued: on to the next request, or close. */
+/** Called when the answer is queued: continues with the next request, or closes. */
 void mr_h1_answered(struct mr_conn *c, bool keep_alive);
-/** Can the connection go on after an answer given now? */
+/** True if the connection can be kept after an answer given now. */
 bool mr_h1_can_keep(const struct mr_conn *c, bool wants_close);
 
 #endif

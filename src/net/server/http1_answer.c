@@ -1,10 +1,10 @@
-/* HTTP/1 connections, the writing half: heads, bodies by length or chunks, our own error answers.
+/* HTTP/1 connections, the writing half: heads, bodies by length or chunks, error answers.
  *
- * Everything goes to the connection's queue, in order. Bytes of the handler that are too many to
- * copy are offered to the socket first, and only what it does not take is copied.
+ * Everything goes to the connection's queue, in order. Large borrowed data of the handler is offered to the socket
+ * first, and only the part that it does not take is copied.
  *
- * While an answer is being written the call is off the connection (mr_h1_take_call): a write error
- * ends the connection, and that must not tell a handler that has just answered.
+ * While an answer is written the call is detached from the connection (mr_h1_take_call): a write error ends the
+ * connection, and must not cancel a call that has just been answered.
  *
  * Thread: loop. */
 #include "http1.h"
@@ -90,7 +90,7 @@ struct answer {
     uint64_t length;
     bool keep_alive;
     bool for_http10;
-    const struct mr_call_impl *call; /* NULL: an error before there was one */
+    const struct mr_call_impl *call; /* NULL: an error before a call existed */
 };
 
 static char *put_fixed(struct mr_conn *c, char *p, const struct answer *a)
@@ -125,7 +125,7 @@ static void append_header(struct mr_outq *q, const struct mr_header *h)
 {
     size_t n = h->name.len + h->value.len + 4;
 
-    /* A handler may put in what came from outside; a line break would be an answer of its own. */
+    /* A handler may use outside data in headers; a line break in it would forge another answer. */
     if (!mr_http1_is_token(h->name) || !mr_http1_is_value(h->value)) {
         return;
     }
@@ -325,7 +325,7 @@ const struct mr_call_ops mr_h1_call_ops = {
     .abort = h1_abort,
 };
 
-/* ---- answers of our own --------------------------------------------------------------------- */
+/* ---- answers without a handler --------------------------------------------------------------------- */
 
 void mr_h1_send_continue(struct mr_conn *c)
 {
@@ -339,7 +339,7 @@ void mr_h1_error(struct mr_conn *c, int status, const char *text)
     bool has_begun = c->h1.call && c->h1.call->begun;
 
     mr_count_add(&c->loop->stats.protocol_errors, 1);
-    /* The call goes first: its handler may still say something to the connection. */
+    /* Ends the call first: its handler may still write to the connection. */
     c->proto->end(c);
     if (has_begun || c->closing) {
         mr_conn_close(c);

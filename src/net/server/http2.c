@@ -1,14 +1,14 @@
 /* HTTP/2 connections: a session of nghttp2 between the transport and the calls (http2_recv.c reads,
  * http2_answer.c answers).
  *
- * Input is read into the loop's read buffer and given to nghttp2, which keeps none of it; a session
- * holds no buffer of ours while it is idle. Large bodies are read to where they stay (http2_direct.c).
+ * Input is read into the loop's read buffer and given to nghttp2, which keeps none of it; an idle session holds no
+ * buffer. Large bodies are read to their final place (http2_direct.c).
  *
- * A peer that does not take its answers gets no new ones made: complete requests wait (h2->waiting)
- * while the backlog is over the limit.
+ * No new answers are made for a peer that does not read: complete requests wait (h2->waiting) while the backlog is
+ * over the limit.
  *
- * nghttp2 is told to forget closed streams (it would keep 256 of them, some 80 KB per connection);
- * the last few that the peer had ended are remembered here, to tell it when it goes on with one.
+ * nghttp2 is set to forget closed streams (it would keep 256 of them, some 80 KB per connection); the last few that
+ * the peer had ended are remembered here, to report an error if it continues one.
  *
  * Thread: loop. */
 #include "http2.h"
@@ -20,7 +20,7 @@
 #define FIRST_BYTES        ((size_t)16 * 1024)
 #define USUAL_BYTES        ((size_t)128 * 1024)
 #define PACK_BYTES         ((size_t)1024 * 1024)
-#define QUEUE_MAX          4096 /* control frames waiting behind a blocked socket */
+#define QUEUE_MAX          4096 /* control frames waiting for a blocked socket */
 #define DRAIN_GRACE_NS     (500 * MR_NS_PER_MS)
 #define TIDY_NS            (2 * MR_NS_PER_S)
 #define PING_WAIT_NS       (20 * MR_NS_PER_S)
@@ -46,8 +46,8 @@ static bool session_open(struct mr_h2 *h)
                (int32_t)(o->h2_window_bytes * CONNECTION_WINDOWS)) == 0;
 }
 
-/* One frame of the peer begins. False: DATA on a stream that it had ended. nghttp2 passes over that
- * in silence, as it has forgotten the stream. */
+/* Checks the head of a frame. False: DATA on a stream that the peer had ended, which nghttp2 ignores silently, as it
+ * has forgotten the stream. */
 static bool check_frame(struct mr_h2 *h, const uint8_t p[9])
 {
     uint8_t type = p[3];
@@ -65,7 +65,7 @@ static bool check_frame(struct mr_h2 *h, const uint8_t p[9])
     return true;
 }
 
-/* Look at the heads of all frames in the input. False as check_frame. */
+/* Checks the heads of all frames in the input. False as check_frame. */
 static bool check_frames(struct mr_h2 *h, const uint8_t *data, size_t n)
 {
     bool ok = true;
@@ -151,7 +151,7 @@ static void h2_end(struct mr_conn *c)
 
 /* ---- work ----------------------------------------------------------------------------------- */
 
-/* Requests that were held back, while there is room for their answers. */
+/* Runs delayed requests while there is room for their answers. */
 static void release_waiting(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
@@ -163,7 +163,7 @@ static void release_waiting(struct mr_conn *c)
     }
 }
 
-/* Requests that were taken and not run. */
+/* Runs the waiters of mr_call_wait_read. */
 static void run_waits(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
@@ -188,7 +188,7 @@ static struct mr_call_impl *next_without_room(const struct mr_h2 *h)
     return NULL;
 }
 
-/* Handlers that stopped making answers go on while there is room. */
+/* Lets handlers that stopped making answers continue while there is room. */
 static void tell_room(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
@@ -204,7 +204,7 @@ static void tell_room(struct mr_conn *c)
     }
 }
 
-/* Bytes that came while the stream was paused. */
+/* Delivers bytes that arrived while the stream was paused. */
 static void deliver_held(struct mr_h2 *h, struct mr_call_impl *call)
 {
     int32_t id = call->stream_id;
@@ -228,7 +228,7 @@ static void deliver_held(struct mr_h2 *h, struct mr_call_impl *call)
     }
 }
 
-/* Of the streams that can go on, the one whose turn is the longest ago. */
+/* Of the streams that can continue, the one with the oldest turn. */
 static struct mr_call_impl *next_deliverable(struct mr_h2 *h)
 {
     struct mr_call_impl *best = NULL;
@@ -260,7 +260,7 @@ static void deliver_all(struct mr_conn *c)
     }
 }
 
-/* Frame what can be framed, until the queue is long enough for one write. */
+/* Frames output until the queue is long enough for one write. */
 static bool pack(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
@@ -295,7 +295,7 @@ static bool is_over(const struct mr_conn *c)
     return !nghttp2_session_want_read(h->session) && !nghttp2_session_want_write(h->session);
 }
 
-/* There is input to go on with, now or when the queue has been written. */
+/* True if there is input to process, now or when the queue has been written. */
 static bool can_make_more(const struct mr_conn *c)
 {
     const struct mr_h2 *h = c->h2;
@@ -325,7 +325,7 @@ static bool h2_work(struct mr_conn *c)
         return false;
     }
     if (c->waits_memory && h->pending > 0) {
-        mr_h2_wait_no_more(c); /* answers wait for windows, which have to be read */
+        mr_h2_wait_no_more(c); /* answers wait for window updates, which have to be read */
     }
     if (!c->closing && !more && is_over(c)) {
         c->close_soon = true;
@@ -334,7 +334,7 @@ static bool h2_work(struct mr_conn *c)
     return !c->closing && (more || can_make_more(c));
 }
 
-/* The peer sends no more. Answers can still be written; requests cannot be completed. */
+/* The peer has ended its side. Answers can still be written; requests cannot be completed. */
 static void input_ended(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
@@ -361,7 +361,7 @@ static void h2_input(struct mr_conn *c)
         return;
     }
     if (!mr_h2_read_direct(c)) {
-        /* The less of a large body comes with its head, the less of it is copied. */
+        /* The less of a large body arrives with its head, the less is copied. */
         size_t room = h->has_large_body ? FIRST_BYTES : USUAL_BYTES;
         uint8_t *buf = mr_loop_read_buf(c->loop);
         size_t n = buf ? mr_conn_read(c, buf, room) : 0;
@@ -379,7 +379,7 @@ static void h2_input(struct mr_conn *c)
 
 static bool h2_wants_input(const struct mr_conn *c)
 {
-    /* Behind a blocked socket answers to control frames pile up in nghttp2. */
+    /* While the socket is blocked, answers to control frames pile up in nghttp2. */
     return !c->close_soon && !c->waits_memory &&
            !(c->blocked && nghttp2_session_get_outbound_queue_size(c->h2->session) > QUEUE_MAX);
 }
@@ -413,7 +413,7 @@ static int64_t h2_deadline(const struct mr_conn *c)
         at_ns = sooner(at_ns, MR_MIN(h->out_due_ns, h->out_check_ns), 1);
     }
     if (c->waits_memory) {
-        /* its pings are not read, and ours not answered */
+        /* it neither reads nor answers pings */
     } else if (h->ping_sent_ns) {
         at_ns = sooner(at_ns, h->ping_sent_ns, PING_WAIT_NS);
     } else {
@@ -425,7 +425,7 @@ static int64_t h2_deadline(const struct mr_conn *c)
     return at_ns;
 }
 
-/* Streams whose body stopped coming are reset. */
+/* Resets streams whose body has stopped. */
 static void check_bodies(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
@@ -451,7 +451,7 @@ static void check_bodies(struct mr_conn *c)
     h->body_check_ns = next_ns;
 }
 
-/* Answers whose stream's window stays shut end with their streams, although others go on. */
+/* Resets streams whose window stays closed, even if others make progress. */
 static void check_answers(struct mr_conn *c)
 {
     const struct mr_http_options *o = c->part->options;
@@ -467,7 +467,7 @@ static void check_answers(struct mr_conn *c)
         if (call->out_due_ns <= c->loop->now_ns) {
             mr_count_add(&c->loop->stats.timeouts, 1);
             mr_h2_reset(call, NGHTTP2_CANCEL);
-            call->out_due_ns = h->out_check_ns; /* for the reset to leave */
+            call->out_due_ns = h->out_check_ns; /* so that the reset is sent */
         } else {
             h->out_check_ns = MR_MIN(h->out_check_ns, call->out_due_ns);
         }
@@ -541,7 +541,7 @@ static void h2_expired(struct mr_conn *c)
     }
 }
 
-/* Requests on their way when the peer reads our notice are still served; then the last word. */
+/* Requests sent before the peer reads the notice are still served; then the final GOAWAY follows. */
 static void h2_drain(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;

@@ -1,6 +1,6 @@
-/* HTTP/2 connections, the writing half: answers are submitted to nghttp2 at once and framed when
- * the connection works next (http2.c, pack), so that head, body and trailers leave in one write. A
- * body waits in the call's queue; frames take references to its blocks, not copies.
+/* HTTP/2 connections, the writing half: answers are submitted to nghttp2 at once and framed when the connection works
+ * next (http2.c, pack), so that head, body and trailers are sent in one write. A body waits in the call's queue;
+ * frames take references to its blocks, not copies.
  *
  * Thread: loop. */
 #include "http2.h"
@@ -41,7 +41,7 @@ void mr_h2_reset(struct mr_call_impl *call, uint32_t h2_error)
     }
 }
 
-/* No memory for the answer: gRPC's clients make RESOURCE_EXHAUSTED of this code. */
+/* No memory for the answer: gRPC's clients map this code to RESOURCE_EXHAUSTED. */
 static void give_up(struct mr_call_impl *call)
 {
     mr_h2_reset(call, NGHTTP2_ENHANCE_YOUR_CALM);
@@ -115,7 +115,7 @@ static mr_str status_text(int status, char buf[4])
     return mr_str_n(buf, 3);
 }
 
-/* length < 0: not known. gRPC answers carry what gRPC asks for and nothing more. */
+/* length < 0: unknown. gRPC answers have only the headers that gRPC requires. */
 static bool submit_head(struct mr_call_impl *call, int status, const struct mr_header *headers,
                         size_t count, int64_t length, bool has_data)
 {
@@ -192,12 +192,12 @@ static void keep_trailers(struct mr_call_impl *call, const struct mr_header *tra
     call->trailers = copy;
     call->trailer_count = n;
     if (n < count) {
-        /* A trailer less could turn an error into a success. */
+        /* A missing trailer could turn an error into a success. */
         give_up(call);
     }
 }
 
-/* What an answer that waits needs no more: all of the arena but its first chunk, which holds the trailers. */
+/* Frees memory that a waiting answer does not need: all of the arena but its first chunk, which holds the trailers. */
 static void slim(struct mr_call_impl *call)
 {
     struct mr_arena old = call->arena;
@@ -212,7 +212,7 @@ static void slim(struct mr_call_impl *call)
     mr_arena_fini(&old);
 }
 
-/* The handler has said all; the request is not needed any more. */
+/* The handler has answered completely; the request is no longer needed. */
 static void answered(struct mr_call_impl *call)
 {
     struct mr_conn *c = call->conn;

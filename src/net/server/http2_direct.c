@@ -1,24 +1,23 @@
-/* HTTP/2: large bodies are read to where they stay.
+/* HTTP/2: large bodies are read to their final place.
  *
- * A body comes in frames, each with nine bytes before it that are no part of it. Peers cut a large body into frames of
- * one length, so one read is spread over the places of several frames and of the heads between them, as they will be
- * if the peer goes on as it did. nghttp2 is then shown heads and payloads where they lie, and the body's bytes are
- * copied by the kernel alone. Where a head turns out to be another than was thought, what follows it is put together
- * again, and the peer is believed less.
+ * A body comes in frames, each after a head of nine bytes. Peers cut a large body into frames of one length, so one
+ * read is scattered over the predicted places of several payloads and of the heads between them. nghttp2 then gets
+ * heads and payloads in place, and only the kernel copies the body's bytes. If a head differs from the prediction,
+ * the data after it is reassembled, and fewer frames are predicted for this peer.
  *
  * Thread: loop. */
 #include "http2.h"
 
 #define HEAD_BYTES   9
 #define FRAMES_MAX   16
-#define LEAST_BYTES  ((size_t)4096) /* less is not worth it */
+#define LEAST_BYTES  ((size_t)4096) /* smaller reads do not pay */
 #define READS_A_TURN 2
 
-/* One read. Heads lie at odd places or at even ones, payloads between them. */
+/* One read. Heads are at odd places or at even ones, payloads between them. */
 struct plan {
     struct iovec iov[2 * FRAMES_MAX + 1];
     uint8_t heads[FRAMES_MAX][HEAD_BYTES];
-    size_t lengths[FRAMES_MAX]; /* of the frames that begin, as it is thought */
+    size_t lengths[FRAMES_MAX]; /* predicted lengths of the frames that begin */
     int count;
     int first_head; /* in iov */
     int frames;
@@ -32,7 +31,7 @@ static void add(struct plan *p, void *at, size_t n)
     p->bytes += n;
 }
 
-/* Frames that will begin, for `want` bytes of the body from `at` on. */
+/* Adds the predicted frames for `want` bytes of the body from `at` on. */
 static void add_frames(struct plan *p, const struct mr_h2 *h, uint8_t *at, size_t want)
 {
     size_t trusted = MR_MIN((size_t)FRAMES_MAX, 2 * (size_t)h->steady);
@@ -57,11 +56,11 @@ static void add_frames(struct plan *p, const struct mr_h2 *h, uint8_t *at, size_
     }
 }
 
-/* False: there is nothing to be read in place. */
+/* False: nothing can be read in place. */
 static bool make_plan(struct plan *p, const struct mr_h2 *h, struct mr_call_impl *call)
 {
     const struct mr_body *b = &call->body;
-    size_t left = h->walk_skip; /* of the frame at hand, whatever it is */
+    size_t left = h->walk_skip; /* of the current frame of any type */
     size_t room = 0;
     uint8_t *at = mr_body_room(call, &room);
 
@@ -94,7 +93,7 @@ static bool is_as_thought(const struct plan *p, int frame)
            length == p->lengths[frame];
 }
 
-/* What lies from piece `i` on, n bytes of it, in one piece. NULL without memory. */
+/* Copies n bytes from piece `i` on into one buffer. NULL without memory. */
 static uint8_t *gather(struct mr_conn *c, const struct plan *p, int i, size_t n)
 {
     uint8_t *all = mr_loop_read_buf(c->loop);
@@ -108,7 +107,7 @@ static uint8_t *gather(struct mr_conn *c, const struct plan *p, int i, size_t n)
     return all;
 }
 
-/* nghttp2 sees the n bytes that were read. */
+/* Gives the n bytes read to nghttp2. */
 static void take(struct mr_conn *c, const struct plan *p, size_t n)
 {
     for (int i = 0; n > 0 && !c->closing; i++) {
@@ -150,7 +149,7 @@ size_t mr_h2_coming(const struct mr_conn *c)
     struct mr_h2 *h = c->h2;
     struct mr_call_impl *call = collecting_call(h);
 
-    /* Answers that wait for windows wait for frames of the peer. */
+    /* Answers that wait for windows need other frames of the peer. */
     if (!call || h->pending > 0 || call->body.expect <= (int64_t)call->body.len) {
         return 0;
     }
@@ -171,7 +170,7 @@ bool mr_h2_read_direct(struct mr_conn *c)
         if (!call || !mr_proto_http2.wants_input(c) || !make_plan(&p, c->h2, call)) {
             break;
         }
-        /* What is shown to nghttp2 may end the call, and lies in its block. */
+        /* The data given to nghttp2 may end the call, and lies in its block. */
         struct mr_block *block = mr_block_ref(call->body.block);
         n = mr_conn_readv(c, p.iov, p.count);
         has_read = true;

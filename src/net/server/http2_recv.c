@@ -1,15 +1,14 @@
 /* HTTP/2, nghttp2's callbacks: frames of the peer become calls.
  *
- * Bodies are copied once, to where they stay (body.c); those that were read straight to their place
- * not at all. Flow control: windows are opened as bytes are used. Collected bodies count as used at
- * once, as they have limits of their own; a paused stream keeps its window shut, but not the
- * connection's.
+ * Bodies are copied once, to their final place (body.c); those read in place are not copied. Flow control: windows
+ * are opened as bytes are used. Collected bodies count as used at once, as they have limits of their own; a paused
+ * stream keeps its own window closed, but not the connection's.
  *
- * A call and its stream end apart. When the stream goes first (reset), the handler is told and owes
- * its answer still; such zombies are counted, and new streams are refused while there are as many
- * as streams are allowed: a peer cannot keep more work running by opening and resetting.
+ * A call and its stream end independently. If the stream ends first (reset), the handler is told and must still
+ * answer; such zombies are counted, and new streams are refused while there are as many as allowed streams: a peer
+ * cannot get more work done by opening and resetting.
  *
- * Callbacks never close the connection, as that would delete the session under nghttp2's feet.
+ * Callbacks never close the connection, as that would delete the session while nghttp2 uses it.
  *
  * Thread: loop. */
 #include "http2.h"
@@ -19,7 +18,7 @@
 #include "server.h"
 
 #define FRAME_USUAL     (16 * 1024)
-#define FRAME_LARGE     (256 * 1024) /* for peers with large bodies, to be read to their place */
+#define FRAME_LARGE     (256 * 1024) /* for peers with large bodies, which are read in place */
 #define LARGE_BODY      ((size_t)128 * 1024)
 #define WINDOW_SPARE    (16 * 1024)
 #define LEAST_FRAME     4096 /* shorter ones are the last of a body */
@@ -90,7 +89,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     if (h->zombies < c->part->options->h2_max_streams) {
         call = mr_call_impl_new(c, &mr_h2_call_ops);
     }
-    if (!call) { /* nothing was done: the client may send it again */
+    if (!call) { /* the request has had no effect: the client may repeat it */
         return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
                                          NGHTTP2_REFUSED_STREAM) == 0
                    ? 0
@@ -143,7 +142,7 @@ static void split_path(struct mr_call *pub, mr_str path)
     pub->query = mr_str_sub(path, mark ? n + 1 : n, path.len);
 }
 
-/* Names of requests that are always the same need no copy. */
+/* Common names are static and need no copy. */
 static mr_str known_name(mr_str name)
 {
     static const mr_str known[] = {
@@ -170,7 +169,7 @@ static bool take_header(struct mr_call_impl *call, mr_str name, mr_str value)
     struct mr_call *pub = &call->pub;
     mr_str kept_name = known_name(name);
     bool is_pseudo = name.len > 0 && name.ptr[0] == ':';
-    /* As in HTTP/1.1, blanks around a value do not belong to it. */
+    /* As in HTTP/1.1, blanks around a value are not part of it. */
     mr_str kept = mr_arena_str(&call->arena, is_pseudo ? value : mr_str_trim(value));
 
     if (!kept.ptr) {
@@ -205,7 +204,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     (void)frame;
     (void)flags;
     if (!call || call->head_too_large || call->head_lost) {
-        /* Trailers, which nobody wants here, or a stream that was refused. */
+        /* Trailers, which are ignored, or a refused stream. */
         return 0;
     }
     call->header_bytes += name_len + value_len + HEADER_OVERHEAD;
@@ -233,7 +232,7 @@ static bool is_grpc_type(mr_str type)
 
 static void complete_body(struct mr_call_impl *call);
 
-/* The head is complete: ask the handler. */
+/* The head is complete: calls the handler. */
 static void complete_head(struct mr_call_impl *call, bool is_last)
 {
     struct mr_h2 *h = call->conn->h2;
@@ -261,8 +260,7 @@ static void complete_head(struct mr_call_impl *call, bool is_last)
     call->body_due_ns = mr_due_start(pub->loop->now_ns, h->conn->part->options->body_timeout_ns);
     call->owes = true;
     mr_call_impl_head(call);
-    /* The call is there still: it stays until its stream is closed, which no handler can do at
-     * once. */
+    /* The call still exists: it stays until its stream is closed, which a handler cannot do at once. */
     call = mr_h2_stream_call(h->session, id);
     if (!call || !call->owes || is_last) {
         return;
@@ -335,7 +333,7 @@ static void complete_body(struct mr_call_impl *call)
 
     call->end_stream_seen = true;
     if (call->is_collecting && call->held.bytes > 0) {
-        return; /* until there is memory for what is held */
+        return; /* until there is memory for the held input */
     }
     mr_h2_stop_collecting(call);
     if (!call->owes || call->refused) {
@@ -359,7 +357,7 @@ static void complete_body(struct mr_call_impl *call)
     mr_call_impl_body(call);
 }
 
-/* What a gRPC message says about its length in its first five bytes. */
+/* Takes the expected length from the first five bytes of a gRPC message. */
 static void expect_message(struct mr_call_impl *call, const uint8_t *data, size_t len)
 {
     struct mr_body *b = &call->body;
@@ -369,7 +367,7 @@ static void expect_message(struct mr_call_impl *call, const uint8_t *data, size_
     }
 }
 
-/* A peer that fills its frames with a large body may make them larger. */
+/* Allows larger frames to a peer that fills its frames with a large body. */
 static void allow_large_frames(struct mr_h2 *h, const struct mr_call_impl *call)
 {
     nghttp2_settings_entry setting = {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, FRAME_LARGE};
@@ -382,7 +380,7 @@ static void allow_large_frames(struct mr_h2 *h, const struct mr_call_impl *call)
     }
 }
 
-/* There is room for so much of the body already: the peer need not stop to be told. */
+/* Opens the stream's window by the room allocated for the body, so that the peer need not wait for updates. */
 static void open_stream_window(struct mr_call_impl *call)
 {
     struct mr_h2 *h = call->conn->h2;
@@ -391,7 +389,7 @@ static void open_stream_window(struct mr_call_impl *call)
 
     h->has_large_body = h->has_large_body || room >= (int64_t)LARGE_BODY;
     if (room > call->window / 2 && room > h->conn->part->options->h2_window_bytes) {
-        /* nghttp2 tells of what was taken when half of a window is used: of twice the room never. */
+        /* nghttp2 sends an update when half of a window is used: with twice the room it never does. */
         call->window = (int32_t)MR_MIN(2 * room + WINDOW_SPARE, INT32_MAX);
         nghttp2_session_set_local_window_size(h->session, NGHTTP2_FLAG_NONE, call->stream_id,
                                               call->window);
@@ -402,7 +400,7 @@ static void collect(struct mr_call_impl *call, const uint8_t *data, size_t len)
 {
     expect_message(call, data, len);
     allow_large_frames(call->conn->h2, call);
-    /* A claim alone is enough to say no. */
+    /* The declared length alone is reason to refuse. */
     int rc = call->pub.body_limit >= 0 && call->body.expect > call->pub.body_limit
                  ? MR_E_TOO_LARGE
                  : mr_body_append(call, data, len);
@@ -414,8 +412,8 @@ static void collect(struct mr_call_impl *call, const uint8_t *data, size_t len)
     }
 }
 
-/* The chunk needs memory, and there is little left: it is held as it is, and nothing more is read. Not
- * while answers wait for the peer, whose windows are read from the same connection. */
+/* If the chunk needs memory and little is left, holds it as received and stops reading. Not while answers wait for
+ * the peer, whose window updates come on the same connection. */
 static bool hold_back(struct mr_call_impl *call, const uint8_t *data, size_t len)
 {
     struct mr_conn *c = call->conn;
@@ -430,7 +428,7 @@ static bool hold_back(struct mr_call_impl *call, const uint8_t *data, size_t len
     return true;
 }
 
-/* Take in what was held; the call may be answered then. */
+/* Adds the held input to the body; may answer the call. */
 static void collect_held(struct mr_call_impl *call)
 {
     mr_bytes data;
@@ -467,12 +465,12 @@ static struct mr_call_impl *first_held(struct mr_h2 *h)
     return NULL;
 }
 
-/* Take in all that is held. Not forced: as long as memory is not scarce. False: some still waits. */
+/* Adds all held input to the bodies; unless forced, only while memory is not scarce. False: some still waits. */
 static bool take_held(struct mr_conn *c, bool is_forced)
 {
     struct mr_call_impl *call;
 
-    /* From the front each time: a handler may end other calls meanwhile. */
+    /* From the front each time: a handler may end other calls. */
     while (!c->closing && (call = first_held(c->h2))) {
         if (!is_forced && mr_block_is_scarce()) {
             return false;
@@ -519,7 +517,7 @@ bool mr_h2_refuse_held(struct mr_conn *c)
     return true;
 }
 
-/* A piece of a stream's input; returns how much of its end is held until the call is ready. */
+/* Delivers a piece of a stream's input; returns how much of its end is held until the call is ready. */
 static size_t stream_data(struct mr_call_impl *call, mr_bytes data)
 {
     struct mr_h2 *h = call->conn->h2;
@@ -570,7 +568,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream
     } else if (call && call->owes && !call->refused && !hold_back(call, data, len)) {
         collect(call, data, len);
     }
-    /* The handler may have ended the stream; consuming is harmless then. */
+    /* The handler may have ended the stream; consuming is then harmless. */
     int rc = nghttp2_session_consume_stream(session, stream_id, len - kept);
     h->owed += len;
     mr_h2_open_window(h->conn);
@@ -621,8 +619,8 @@ int mr_h2_count_junk(struct mr_h2 *h, uint32_t frames)
     return h->junk > JUNK_MAX ? mr_h2_go_away(h, NGHTTP2_ENHANCE_YOUR_CALM) : 0;
 }
 
-/* HEADERS for a stream that is closed, or for one that was passed over (RFC 9113 5.1, 5.1.1). Late
- * trailers on a stream that we have reset are no crime. */
+/* Checks HEADERS for a closed or skipped stream (RFC 9113 5.1, 5.1.1). Late trailers on a stream that this side has
+ * reset are allowed. */
 static int check_head_stream(struct mr_h2 *h, int32_t stream_id)
 {
     if (stream_id > h->last_stream) {
@@ -638,7 +636,7 @@ static int check_head_stream(struct mr_h2 *h, int32_t stream_id)
                                                          : NGHTTP2_PROTOCOL_ERROR);
 }
 
-/* What the next frames of a large body will be like. */
+/* Notes the frame length of a large body, to predict the next ones. */
 static void note_body_frame(struct mr_h2 *h, const nghttp2_frame_hd *hd)
 {
     h->body_stream = hd->stream_id;
@@ -662,7 +660,7 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
     }
     switch (hd->type) {
     case NGHTTP2_HEADERS: return check_head_stream(h, hd->stream_id);
-    /* Resets are counted by themselves; windows are many, and of use, while a large answer leaves.
+    /* Resets are counted separately; window updates are many, and useful, while a large answer is sent.
      */
     case NGHTTP2_DATA:
     case NGHTTP2_CONTINUATION:
@@ -731,7 +729,7 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
     if (is_last) {
         struct mr_call_impl *call = mr_h2_stream_call(session, frame->hd.stream_id);
         if (call && !call->end_stream_seen) {
-            /* Answered before the request was complete: the rest need not come (RFC 9113 8.1). */
+            /* Answered before the request was complete: the rest is not needed (RFC 9113 8.1). */
             mr_h2_reset(call, NGHTTP2_NO_ERROR);
         }
     } else if (frame->hd.type == NGHTTP2_RST_STREAM) {
@@ -794,7 +792,7 @@ static void make_callbacks(void)
     nghttp2_session_callbacks_set_send_data_callback(callbacks, mr_h2_send_data);
     nghttp2_option_set_no_auto_window_update(option, 1);
     nghttp2_option_set_no_closed_streams(option, 1);
-    /* gRPC leaves blanks around metadata to the server, and its C core takes them. */
+    /* gRPC leaves blanks around metadata to the server, and its C core accepts them. */
     nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(option, 1);
 }
 

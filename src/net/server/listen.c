@@ -1,10 +1,9 @@
 /* Listening: addresses, sockets, accepting.
  *
  * TCP: each loop has a listening socket of its own (SO_REUSEPORT), so that the kernel spreads
- * connections and no descriptor is shared. The first one is bound without SO_REUSEPORT unless the
- * caller wants to share the port with other processes: that bind fails when anybody has the port,
- * and only then is the option set, for our own further sockets. Unix: one socket, a descriptor per
- * loop.
+ * connections and no descriptor is shared. Unless the caller wants to share the port with other processes, the first
+ * one is bound without SO_REUSEPORT, so that the bind fails if the port is in use; the option is set afterwards, for
+ * the further sockets. Unix: one socket, a descriptor per loop.
  *
  * When the process runs out of descriptors, accepting pauses for a moment and connections wait in
  * the kernel's queue.
@@ -22,7 +21,7 @@
 #include "server.h"
 
 #define BACKLOG        4096
-#define ACCEPTS_OWN    64 /* per wake-up, so that a storm of connections does not stop requests */
+#define ACCEPTS_OWN    64 /* per wake-up, so that many new connections do not block requests */
 #define ACCEPTS_SHARED 8  /* leave some to the other loops */
 #define RETRY_NS       (250 * MR_NS_PER_MS)
 
@@ -110,7 +109,7 @@ static int tcp_address(const char *text, struct address *out, struct mr_err *err
     if (rc != 0) {
         return MR_FAIL(err, MR_E_INVALID, "address '%s': %s", text, gai_strerror(rc));
     }
-    /* A name with both kinds ("localhost"): IPv4, which every client tries. */
+    /* For a name with both families ("localhost"): IPv4, which every client tries. */
     const struct addrinfo *best = list;
     for (const struct addrinfo *a = list; a; a = a->ai_next) {
         if (a->ai_family == AF_INET) {
@@ -182,7 +181,7 @@ static int tcp_listen_all(const char *text, struct address *a, bool reuse_port, 
         rc = fail_errno(err, text, "getsockname");
     }
     if (rc == MR_OK && count > 1 && !reuse_port) {
-        /* The port is ours alone; now our other sockets may join. */
+        /* The port is exclusive; now the other sockets may join. */
         set_option(fds[0], SOL_SOCKET, SO_REUSEPORT, 1);
     }
     while (rc == MR_OK && have < count) {
@@ -197,7 +196,7 @@ static int tcp_listen_all(const char *text, struct address *a, bool reuse_port, 
     return rc;
 }
 
-/* A socket file that nobody listens on is removed; anything else that is there is an error. */
+/* Removes a socket file without a listener; any other file is an error. */
 static int unix_clear(const char *text, const struct address *a, struct mr_err *err)
 {
     struct stat st;
@@ -265,7 +264,7 @@ static void on_retry(struct mr_deadline *d)
     }
 }
 
-/* Out of descriptors or memory: the queue in the kernel waits with us. */
+/* Out of descriptors or memory: connections wait in the kernel's queue. */
 static void pause_accepting(struct mr_server_part *part)
 {
     for (struct mr_listener *l = part->listeners; l; l = l->next_own) {
@@ -290,7 +289,7 @@ static void refuse(struct mr_listener *l, int fd)
 
     mr_count_add(&l->part->loop->stats.refused, 1);
     (void)!send(fd, last, last_len, MSG_DONTWAIT | MSG_NOSIGNAL);
-    /* What is unread at close would reset the connection and take the answer with it. */
+    /* Unread data at close would reset the connection and lose the answer. */
     shutdown(fd, SHUT_WR);
     (void)!recv(fd, sink, sizeof sink, MSG_DONTWAIT);
     close(fd);
@@ -405,7 +404,7 @@ void mr_listeners_unlink(struct mr_http_server *s)
         return;
     }
     for (struct mr_listener *l = s->all_listeners; l; l = l->next) {
-        /* Only what is still ours: somebody may have replaced it. */
+        /* Only if it is still the same file: it may have been replaced. */
         if (l->unlink_path && lstat(l->unlink_path, &st) == 0 && st.st_dev == l->dev &&
             st.st_ino == l->ino) {
             unlink(l->unlink_path);

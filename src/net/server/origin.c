@@ -1,16 +1,16 @@
 /* Requests of web pages. A browser lets any page send requests to any address that the browser's machine reaches,
- * loopback included: the page cannot read the answer, but a POST has had its effect by then. And a page whose name
- * its owner makes point to 127.0.0.1 (DNS rebinding) is of the same origin as a server there, and reads as well.
+ * loopback included: the page cannot read the answer, but a POST takes effect. And a page whose owner points its name
+ * to 127.0.0.1 (DNS rebinding) has the same origin as a server there, and can also read.
  *
- * Two headers that pages cannot choose tell such requests from others. `Origin` names the page: one other than the
- * server's own (the Host of the same request) is refused unless an option allows it. `Host` is the name that the
- * browser was sent to: on a loopback listener one that is neither an address nor known is refused. An address is
- * always good, as a page that was loaded from an address has that as its origin, and no name service between.
+ * Two headers that pages cannot choose identify such requests. `Origin` names the page: one other than the server's
+ * own (the Host of the same request) is refused unless an option allows it. `Host` is the name in the browser's URL:
+ * on a loopback listener one that is neither an address nor a known name is refused. An address is always accepted,
+ * as no name service is involved.
  *
- * Allowed origins get the headers of the CORS protocol (WHATWG Fetch), and preflights are answered here, before
- * a handler could ask for keys that a browser does not send with them.
+ * Allowed origins get the headers of the CORS protocol (WHATWG Fetch), and preflights are answered here, before a
+ * handler could require keys, which browsers do not send with them.
  *
- * Thread: loop. What it does not do: credentials of browsers (cookies, client certificates) are never asked for. */
+ * Thread: loop. Credentials of browsers (cookies, client certificates) are never requested. */
 #include "origin.h"
 
 #include <arpa/inet.h>
@@ -209,16 +209,16 @@ void mr_origin_rules_fini(struct mr_origin_rules *rules)
     mr_freep(&rules->origins);
 }
 
-/* ---- judging a call ------------------------------------------------------------------------- */
+/* ---- checking a call ------------------------------------------------------------------------- */
 
-/* What of a call counts here. */
+/* The relevant headers of a call. */
 struct asker {
     mr_str host;   /* ptr NULL: none */
     mr_str origin; /* the same */
     bool is_doubtful;
 };
 
-/* Twice the same says no more than once. */
+/* A repeated equal value is allowed. */
 static void take(struct asker *a, mr_str *to, mr_str value)
 {
     a->is_doubtful = a->is_doubtful || (to->ptr && !mr_str_eq(*to, value));
@@ -240,7 +240,7 @@ static struct asker asker_of(const struct mr_call *call)
     return a;
 }
 
-/* `what` came from outside: only what needs no escape goes into the answer. */
+/* `what` comes from outside: it is put into the answer only if it needs no escape. */
 static void refuse(struct mr_call_impl *call, const char *before, mr_str what, const char *after)
 {
     char text[512];
@@ -293,7 +293,7 @@ static bool is_host_good(const struct mr_conn *c, mr_str host)
     return true;
 }
 
-/* The page came from where the request goes. What the scheme is in front of a proxy is not known here. */
+/* True if the page came from the request's own host. The scheme is not compared, as a proxy may change it. */
 static bool is_same_origin(const struct mr_conn *c, const struct mr_origin *o, mr_str host)
 {
     bool is_https = mr_str_ieq(o->scheme, MR_STR("https"));
@@ -329,8 +329,8 @@ static mr_str allow_value(const struct mr_origin_rules *r, mr_str origin)
     return r->any_origin ? MR_STR("*") : origin;
 }
 
-/* "May I send this?" asked by a browser before a request that no form could make. The origin may ask anything, so
- * the headers that it wants to send are granted as they are asked for. */
+/* Answers a preflight, which a browser sends before a request that no form could make. An allowed origin may send any
+ * header, so the requested ones are granted. */
 static void answer_preflight(struct mr_call_impl *call, mr_str origin)
 {
     const struct mr_origin_rules *r = &call->conn->part->server->origins;
@@ -376,7 +376,7 @@ static bool add_cors_headers(struct mr_call_impl *call, mr_str origin)
     return true;
 }
 
-/* A page of another origin that is allowed. True: answered. */
+/* Handles a page of another, allowed origin. True: answered. */
 static bool serve_page(struct mr_call_impl *call, mr_str origin)
 {
     if (mr_str_eq(call->pub.method, MR_STR("OPTIONS")) &&

@@ -1,8 +1,8 @@
 /* The server object: shared limits, and one part per loop that owns that loop's connections.
  *
- * Parts and listeners are made on the boot thread; from then on each is touched by its loop only.
- * What other threads want (drain, close) is posted to every part. The object goes when its owner
- * and all parts have let go of it; a part does so when it was closed and its last handle is.
+ * Parts and listeners are made on the boot thread; from then on only its loop uses each of them. Requests of other
+ * threads (drain, close) are posted to every part. The object is freed when its owner and all parts have dropped
+ * their references; a part does so when it and its last handle are closed.
  *
  * Shared between loops: the count of connections (one atomic add per connection, none per request).
  */
@@ -75,7 +75,7 @@ int mr_http_server_new(struct mr_http_server **out, const struct mr_http_options
 
 static void server_unref(struct mr_http_server *s)
 {
-    /* acq_rel: whoever frees sees what the others did before they let go. */
+    /* acq_rel: the thread that frees sees the others' writes. */
     if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) {
         return;
     }
@@ -128,7 +128,7 @@ void mr_part_let_go(struct mr_server_part *part)
         return;
     }
     mr_deadline_clear(part->loop, &part->retry);
-    /* acq_rel: the last part's `done` sees what all others did. */
+    /* acq_rel: the last part's `done` sees the others' writes. */
     if (atomic_fetch_sub_explicit(&s->parts_open, 1, memory_order_acq_rel) == 1 && s->on_closed) {
         s->on_closed(s->on_closed_ctx);
     }
@@ -159,7 +159,7 @@ static void part_close(struct mr_mail *mail)
 {
     struct mr_server_part *part = MR_CONTAINER_OF(mail, struct mr_server_part, close_mail);
 
-    /* One reference of our own, so that the end comes once, here or later. */
+    /* An extra reference, so that the end runs once, here or later. */
     part->live++;
     part->draining = part->closing = true;
     mr_listeners_stop(part);
@@ -197,7 +197,7 @@ void mr_http_server_close(struct mr_http_server *s, void (*done)(void *ctx), voi
     }
     struct mr_server_part *next;
     for (struct mr_server_part *part = s->parts; part; part = next) {
-        /* The last part may take the server with it as soon as it was posted to. */
+        /* The last part may free the server as soon as the mail is posted. */
         next = part->next;
         part->close_mail.run = part_close;
         mr_loop_post(part->loop, &part->close_mail);

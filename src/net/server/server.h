@@ -8,7 +8,7 @@
 
 struct mr_listener;
 
-/** What belongs to one loop. Thread: loop, except as said. */
+/** The part of a server on one loop. Thread: loop, unless noted. */
 struct mr_server_part {
     struct mr_server_part *next;
     struct mr_http_server *server;
@@ -20,7 +20,7 @@ struct mr_server_part {
     TAILQ_HEAD(mr_memory_backpressure, mr_conn)
     waits_memory;                 /* oldest first (memory_backpressure.c) */
     struct mr_timer memory_timer; /* active while there are any */
-    struct mr_deadline retry;     /* accepting again after descriptors ran out */
+    struct mr_deadline retry;     /* resumes accepting after descriptors ran out */
     struct mr_good_host good_host;
     bool draining;
     bool closing;
@@ -34,10 +34,10 @@ struct mr_http_server {
     struct mr_http_handler handler;
     char *server_name;
     struct mr_origin_rules origins;
-    struct mr_server_part *parts; /* made by mr_http_listen, on the boot thread */
+    struct mr_server_part *parts; /* made by mr_http_listen on the boot thread */
     struct mr_listener *all_listeners;
     _Atomic int64_t connections;
-    _Atomic int64_t refs; /* owner, parts that are not closed, connections */
+    _Atomic int64_t refs; /* of the owner, open parts and connections */
     _Atomic int64_t parts_open;
     _Atomic bool draining;
     _Atomic bool closing;
@@ -46,14 +46,14 @@ struct mr_http_server {
     void *on_closed_ctx;
 };
 
-/** May one more connection come? Counts it if so. Thread: any. */
+/** True if one more connection is allowed; counts it. Thread: any. */
 bool mr_server_admit(struct mr_http_server *s);
-/** A connection that was admitted is gone. */
+/** An admitted connection is closed. */
 void mr_server_forget(struct mr_server_part *part);
-/** A handle of the part is closed: the last one ends a part that closes. */
+/** A handle of the part is closed: the last one ends a closing part. */
 void mr_part_let_go(struct mr_server_part *part);
 
-/** Loop's side of listening (listen.c): stop accepting for good; remove socket files. */
+/** The loop's side of listening (listen.c): stops accepting; removes socket files. */
 void mr_listeners_stop(struct mr_server_part *part);
 void mr_listeners_unlink(struct mr_http_server *s);
 void mr_listeners_free(struct mr_http_server *s);

@@ -1,17 +1,17 @@
 /* The TLS transport of server connections: OpenSSL between the socket and the connection.
  *
  * Reading: OpenSSL takes as much from the socket as it has room for (one system call for a small
- * request) and decrypts into the reader's memory. What it holds back because the reader has no room
- * is nothing that a poll would tell of: c->input_inside does.
+ * request) and decrypts into the reader's memory. A poll does not report data that OpenSSL holds because the reader
+ * has no room: c->input_inside does.
  *
- * Writing: as few and as large records as the queue gives, straight from where the bytes lie if
- * they fill a record, else gathered in a buffer of the loop. A record that the socket did not take
- * waits inside OpenSSL and counts as not written; the next call offers the same bytes, and maybe more
- * behind them, as the queue of a connection only grows at its end.
+ * Writing: as few and as large records as possible, straight from the queue's memory if the bytes fill a record, else
+ * gathered in a buffer of the loop. A record that the socket did not take stays inside OpenSSL and counts as not
+ * written; the next call offers the same bytes, perhaps with more after them, as the queue of a connection only grows
+ * at its end.
  *
- * A handshake that fails leaves a plain connection: OpenSSL's alert has been sent, or an HTTP answer
- * follows for a client that speaks no TLS, and what the peer still sends is read and dropped for a
- * moment, or else the answer would be lost.
+ * A handshake that fails leaves a plain connection: OpenSSL's alert has been sent, or an HTTP answer follows for a
+ * client that does not speak TLS; the peer's input is read and dropped for a moment, as otherwise the answer would be
+ * lost.
  *
  * Thread: loop. */
 #include <errno.h>
@@ -24,7 +24,7 @@
 #include "server.h"
 
 #define RECORD_BYTES ((size_t)16 * 1024)
-/* At once, as more may come for as long as one looks. */
+/* Read at once, as more may arrive during the reads. */
 #define READ_BYTES_MAX ((size_t)256 * 1024)
 
 /* ---- the socket, as OpenSSL sees it --------------------------------------------------------- */
@@ -119,7 +119,7 @@ int mr_transport_tls_start(struct mr_conn *c, struct mr_tls *tls)
 
 /* ---- handshake ------------------------------------------------------------------------------ */
 
-/* What an operator should read about it. */
+/* Describes the failure for the operator. */
 static void describe_failure(const struct mr_conn *c, bool is_http, char *out, size_t size)
 {
     unsigned long code = ERR_peek_last_error();
@@ -134,7 +134,7 @@ static void describe_failure(const struct mr_conn *c, bool is_http, char *out, s
         snprintf(out, size, "the client's certificate is refused: %s",
                  X509_verify_cert_error_string(verify));
     } else {
-        /* Alerts of the peer are numbered from there. */
+        /* Reasons above the offset are alerts of the peer. */
         bool is_told = ERR_GET_REASON(code) > SSL_AD_REASON_OFFSET;
         snprintf(out, size, "%s%s", is_told ? "the client says: " : "",
                  mr_tls_last_error(reason, sizeof reason));
@@ -152,12 +152,12 @@ static void answer_http(struct mr_conn *c)
     mr_outq_append(&c->out, answer, sizeof answer - 1);
 }
 
-/* Go on as a plain connection that only ends. */
+/* Continues as a plain connection that only ends. */
 static int refuse(struct mr_conn *c, bool is_gone)
 {
     bool is_http =
         c->tls.first_len > 0 && mr_http1_is_plausible((const char *)c->tls.first, c->tls.first_len);
-    bool was_silent = c->tls.first_len == 0; /* a probe whether the port is open */
+    bool was_silent = c->tls.first_len == 0; /* a probe of the port */
     char why[192];
 
     if (!was_silent) {
@@ -239,7 +239,7 @@ static ssize_t tls_read(struct mr_conn *c, void *buf, size_t n)
         int rc = SSL_read_ex(ssl, (char *)buf + got, room - got, &part);
         if (rc != 1) {
             ssize_t failed = read_result(c, rc);
-            /* An end or an error behind these bytes is told at the next call. */
+            /* The next call reports an end or an error after these bytes. */
             c->input_inside = got > 0 && failed != -EAGAIN;
             return got > 0 ? (ssize_t)got : failed;
         }
@@ -249,7 +249,7 @@ static ssize_t tls_read(struct mr_conn *c, void *buf, size_t n)
     return (ssize_t)got;
 }
 
-/* The next `n` bytes of the queue in one piece: where they lie, or gathered. NULL without memory. */
+/* The next `n` bytes of the queue in one piece: in place, or gathered. NULL without memory. */
 static const void *in_one_piece(struct mr_conn *c, const struct iovec *iov, size_t at, size_t n)
 {
     size_t have = 0;
@@ -310,7 +310,7 @@ static ssize_t tls_write(struct mr_conn *c, const struct iovec *iov, int count)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-/* Say that no more comes (close_notify), if the connection is in a state to say anything. */
+/* Sends close_notify, if the state of the connection allows it. */
 static void say_end(struct mr_conn *c)
 {
     if (!c->handshaking && !c->tls.output_ended) {

@@ -1,13 +1,12 @@
-/* What connections share: the settings of OpenSSL, certificates, keys, authorities.
+/* Shared by connections: the settings of OpenSSL, certificates, keys, authorities.
  *
- * A server's SSL_CTX is never changed once connections use it. When the files have changed a new one is
- * made and put in its place; connections hold references to the one that they began with. The
- * lock guards that exchange: it is held while a pointer is copied, once per new connection.
+ * A server's SSL_CTX is never changed once connections use it. When the files have changed, a new one replaces it;
+ * connections hold references to the one that they started with. The lock guards that exchange: it is held while a
+ * pointer is copied, once per new connection.
  *
- * Session tickets are the only way to resume (no cache, no lock between loops): they are sealed with
- * keys that live in the SSL_CTX, so a session can be resumed on every loop, and not after files were
- * taken anew, which matters when an authority of clients was withdrawn. As these keys are what old
- * TLS 1.2 sessions could be opened with, the SSL_CTX is made anew once a day. */
+ * Session tickets are the only way to resume (no cache, no lock between loops): they are encrypted with keys in the
+ * SSL_CTX, so a session can be resumed on every loop, but not after a reload, which matters when a client authority
+ * was withdrawn. As recorded TLS 1.2 sessions could be decrypted with these keys, the SSL_CTX is replaced once a day. */
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <string.h>
@@ -22,14 +21,14 @@
 #include "tls_priv.h"
 
 #define KEYS_LAST_NS (24 * 3600 * MR_NS_PER_S)
-/* Two records and their heads: a large body takes half as many reads as with OpenSSL's own size. */
+/* Two records and their heads: a large body takes half as many reads as with OpenSSL's default size. */
 #define READ_AHEAD_BYTES ((size_t)34 * 1024)
 /* Authenticated encryption and forward secrecy; those of TLS 1.3 have both. */
 #define CIPHERS_12 "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 enum { FILE_CERT, FILE_KEY, FILE_CA, FILES };
 
-/* Tells one content of a file from another without reading it. All zero: it is not there. */
+/* Identifies the content of a file without reading it. All zero: no such file. */
 struct stamp {
     dev_t dev;
     ino_t ino;
@@ -43,8 +42,8 @@ struct stamps {
 
 struct mr_tls {
     struct mr_tls_options options;
-    struct stamps seen;  /* at the last look */
-    struct stamps tried; /* when they were taken, or could not be */
+    struct stamps seen;  /* at the last check */
+    struct stamps tried; /* at the last load, successful or not */
     int64_t made_ns;
     pthread_mutex_t lock; /* guards ctx and info, for as long as it takes to copy them */
     SSL_CTX *ctx;
@@ -92,9 +91,9 @@ static void set_server(SSL_CTX *ctx)
 {
     static const unsigned char id[] = "millrace";
 
-    /* The end of input says how much of a request is missing; TLS need not say it again. */
+    /* HTTP detects truncated requests; TLS need not report them too. */
     SSL_CTX_set_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF);
-    /* Clients' authorities are no part of our chain. */
+    /* Client authorities are not part of the server's chain. */
     SSL_CTX_set_mode(ctx, SSL_MODE_NO_AUTO_CHAIN);
     SSL_CTX_set_read_ahead(ctx, 1);
     SSL_CTX_set_default_read_buffer_len(ctx, READ_AHEAD_BYTES);
@@ -247,7 +246,8 @@ int mr_tls_refresh(struct mr_tls *t, bool now, struct mr_err *err)
         return rc < 0 ? rc : 1;
     }
     if (mr_now_ns() - t->made_ns > KEYS_LAST_NS && take(t, NULL) < 0) {
-        t->made_ns = mr_now_ns(); /* told when the files changed; tomorrow again */
+        t->made_ns =
+            mr_now_ns(); /* the error was reported at the change; the next attempt is tomorrow */
     }
     return 0;
 }
@@ -333,7 +333,7 @@ static bool is_address(const char *name)
     return inet_pton(AF_INET, name, &a) == 1 || inet_pton(AF_INET6, name, &a) == 1;
 }
 
-/* Whom the certificate has to name. An address is not sent as SNI (RFC 6066 section 3). */
+/* Sets the name that the certificate must have. An address is not sent as SNI (RFC 6066 section 3). */
 static bool expect_name(SSL *ssl, const char *name, bool is_checked)
 {
     X509_VERIFY_PARAM *p = SSL_get0_param(ssl);

@@ -1,8 +1,7 @@
 /* PEM files to certificates and keys.
  *
- * A file is read once, as a whole, and parsed from memory, so that one that is replaced meanwhile is
- * seen as it was before or after. Error texts name the file and what is wrong with it; nothing of its
- * content gets into them. Bytes of keys are wiped. */
+ * A file is read once, as a whole, and parsed from memory, so that a file that is being replaced is either the old or
+ * the new one. Error texts name the file and the error, and never contain its content. Bytes of keys are wiped. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -68,7 +67,7 @@ static int read_all(int fd, const char *file, struct text *out, struct mr_err *e
 
 static int read_file(const char *file, struct text *out, struct mr_err *err)
 {
-    /* NONBLOCK: a pipe of that name must not hold the server. */
+    /* NONBLOCK: a pipe of that name must not block the server. */
     int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     *out = (struct text){0};
@@ -92,7 +91,7 @@ static int fail_ssl(struct mr_err *err, const char *file, const char *what)
     return MR_FAIL(err, MR_E_INVALID, "%s: %s: %s", file, what, mr_tls_last_error(why, sizeof why));
 }
 
-/* Asked for the passphrase of an encrypted key: there is none to be had. */
+/* Called for the passphrase of an encrypted key: there is none. */
 static int no_passphrase(char *buf, int size, int writing, void *asked)
 {
     (void)buf;
@@ -117,7 +116,7 @@ static int64_t expiry_of(const X509 *cert)
 static int add_certificate(SSL_CTX *ctx, const char *file, X509 *cert, bool is_first,
                            struct mr_err *err)
 {
-    /* The first one is ours; those behind it are sent along with it. */
+    /* The first one is the server's own; the others are sent along with it. */
     int ok = is_first ? SSL_CTX_use_certificate(ctx, cert) : SSL_CTX_add1_chain_cert(ctx, cert);
 
     return ok == 1 ? MR_OK : fail_ssl(err, file, "its certificate cannot be used");

@@ -1,7 +1,7 @@
-/* TLS as the files of net see it.
+/* TLS within net.
  *
  *   tls_pem.c      files to certificates and keys, with error texts
- *   tls_context.c  struct mr_tls and struct mr_tls_client: settings of OpenSSL, files taken anew
+ *   tls_context.c  struct mr_tls and struct mr_tls_client: settings of OpenSSL, reload of files
  *   tls.c          the transport of server connections
  *   client_tls.c   the filter of client connections */
 #ifndef MR_NET_TLS_PRIV_H
@@ -18,16 +18,16 @@
  *  end of one of them; *out_key_mode: permissions of the key's file. Errors: as mr_tls_new. */
 int mr_tls_use_pair(SSL_CTX *ctx, const char *cert_file, const char *key_file,
                     int64_t *out_expires_s, unsigned *out_key_mode, struct mr_err *err);
-/** Authorities that peers are checked against; is_server: also named to clients. */
+/** Sets the authorities for peers' certificates; is_server: clients are sent their names. */
 int mr_tls_use_ca(SSL_CTX *ctx, const char *file, bool is_server, struct mr_err *err);
-/** What OpenSSL's last error on this thread was, in words, into out; clears its queue. */
+/** Writes the text of OpenSSL's last error on this thread to out; clears its queue. */
 const char *mr_tls_last_error(char *out, size_t size);
 
 /* ---- tls_context.c ---- */
 
-/** A new connection with what is in force; NULL without memory. Thread: any. */
+/** A new connection with the current certificate; NULL without memory. Thread: any. */
 SSL *mr_tls_accepting(struct mr_tls *t);
-/** A new connection to `host`, which is checked unless told otherwise; NULL without memory. */
+/** A new connection to `host`, which is verified unless is_insecure; NULL without memory. */
 SSL *mr_tls_connecting(const struct mr_tls_client *t, const char *host, bool http2);
 
 #endif

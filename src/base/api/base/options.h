@@ -22,7 +22,8 @@
 #include "base/vec.h"
 
 enum mr_option_kind {
-    MR_OPTION_GROUP, /* not an option: a title in --help with the text `name`; `help` is a remark or NULL */
+    /* not an option: a title in --help with the text `name`; `help` is a remark or NULL */
+    MR_OPTION_GROUP,
     MR_OPTION_BOOL,     /* bool */
     MR_OPTION_INT,      /* an integer type of 1, 2, 4 or 8 bytes; value * scale is stored */
     MR_OPTION_BYTES,    /* as INT; also 64KiB, 16MB, 2G */

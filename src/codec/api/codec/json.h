@@ -36,8 +36,8 @@ struct mr_json {
     int status;         /* MR_OK or the first error */
     int depth;
     int max_depth;
-    const char *
-        depth_hint; /* appended to the text of a depth error, for example the option; may be NULL */
+    /* appended to the text of a depth error, for example the option; may be NULL */
+    const char *depth_hint;
 };
 
 /** max_depth 0 = the default; at most 1000. Borrows text and arena for as long as the reader is

@@ -1,5 +1,5 @@
-/* The event loop: one per thread, on libuv. Everything that belongs to a loop is touched on its
- * thread only; other threads talk to it by mr_loop_post. */
+/* The event loop: one per thread, on libuv. Everything that belongs to a loop is used on its thread only; other
+ * threads reach it by mr_loop_post. */
 #ifndef MR_NET_LOOP_H
 #define MR_NET_LOOP_H
 
@@ -12,8 +12,8 @@
 struct mr_loop;
 struct uv_loop_s;
 
-/** Called around every sleep of the loop, on its thread: before_sleep after all work of an
- *  iteration is done (nothing from it is held any more), after_wake before the next work. */
+/** Called around every sleep of the loop, on its thread: before_sleep after all work of an iteration (no protected
+ *  pointer is held any more), after_wake before the next work. */
 struct mr_loop_hooks {
     void (*before_sleep)(void *ctx);
     void (*after_wake)(void *ctx);
@@ -24,13 +24,13 @@ struct mr_loop_hooks {
 int mr_loop_new(struct mr_loop **out, const struct mr_loop_hooks *hooks, struct mr_err *err);
 /** Run on the calling thread, which becomes the loop's thread, until mr_loop_stop. */
 void mr_loop_run(struct mr_loop *loop);
-/** For so long after its last work the loop asks for more instead of sleeping: less latency for CPU
- *  time. 0 (as made): never. Thread: any, loop not running. */
+/** The loop polls for that time after its last work instead of sleeping: less latency for more CPU time. 0 (default):
+ *  never. Thread: any, loop not running. */
 void mr_loop_set_busy_poll(struct mr_loop *loop, int64_t ns);
 /** Ask the loop to return from run as soon as its current iteration ends. Thread: any. */
 void mr_loop_stop(struct mr_loop *loop);
-/** Run the mails that wait and send what is queued, without a look at what came in: for who is about to go and
- *  leaves the loop to another. Thread: that which ran it, loop not running. */
+/** Runs the posted mails and sends the queued output, without reading input: for a thread that is about to hand the
+ *  loop to another one. Thread: the one that ran the loop, loop not running. */
 void mr_loop_settle(struct mr_loop *loop);
 /** All handles on it must be closed (listeners, connections, timers). Thread: any, loop not
  *  running. */
@@ -41,24 +41,24 @@ void mr_loop_post(struct mr_loop *loop, struct mr_mail *mail);
 void mr_loop_post_chain(struct mr_loop *loop, struct mr_mail *first, struct mr_mail *last);
 bool mr_loop_is_here(const struct mr_loop *loop);
 
-/** One scratch buffer per loop, for building an answer within one callback: reset before use, never
- *  held over a return to the loop. */
+/** One scratch buffer per loop, for building an answer within one callback. Reset it before use; its content does not
+ *  outlast the callback. */
 struct mr_buf *mr_loop_scratch(struct mr_loop *loop);
-/** Long work of this loop: a slice of half a millisecond per iteration, after all else was done in it. Thread: loop. */
+/** Long work of this loop: a slice of half a millisecond per iteration, after everything else. Thread: loop. */
 struct mr_turns *mr_loop_turns(struct mr_loop *loop);
 /** Time of the current iteration (one clock read per iteration). Thread: loop. */
 int64_t mr_loop_now_ns(const struct mr_loop *loop);
-/** libuv's loop, for modules that need a handle that is not here (file watch). */
+/** libuv's loop, for modules that need another kind of handle (file watch). */
 struct uv_loop_s *mr_loop_uv(struct mr_loop *loop);
-/** First call in every callback of such a handle: libuv runs those before the loop itself is back
- *  from its sleep, and this runs the after_wake hook if that is still owed. Thread: loop. */
+/** The first call in every callback of such a handle: libuv runs these before the loop's own code after a sleep, and
+ *  this runs the after_wake hook if it has not run yet. Thread: loop. */
 void mr_loop_resume(struct mr_loop *loop);
 
 /** Timers. The struct is the caller's memory, zeroed before its first start, and stays valid until
- *  stopped or fired (one-shot). Starting one that runs starts it anew; stopping is immediate.
- *  Delays count from mr_loop_now_ns. They never fire early; below 100 ms they are exact to the
- *  kernel's timers (tens of microseconds), longer ones are rounded up to the next millisecond. A
- *  repeating timer does not make up for missed ticks. Thread: loop. */
+ *  stopped or fired (one-shot). Starting a running timer restarts it; stopping is immediate. Delays count from
+ *  mr_loop_now_ns. They never fire early; below 100 ms they are exact to the kernel's timers (tens of microseconds),
+ *  longer ones are rounded up to the next millisecond. A repeating timer does not make up for missed ticks. Thread:
+ *  loop. */
 struct mr_timer {
     void *heap_node[3];
     int64_t at_ns;
@@ -77,7 +77,7 @@ void mr_timer_stop(struct mr_timer *t);
 #define MR_GRPC_STATUSES     17
 
 /** Counters, written by the loop, read by anyone. Lag: time from wake-up to the end of the work of
- *  one iteration, which is how long a request that comes now may wait before it is looked at. */
+ *  one iteration, that is, how long a new request may wait before it is read. */
 struct mr_loop_stats {
     struct mr_hist lag_ns;
     _Atomic uint64_t iterations;
@@ -89,13 +89,13 @@ struct mr_loop_stats {
     _Atomic uint64_t requests; /* calls that reached the handler */
     _Atomic uint64_t protocol_errors;
     _Atomic uint64_t timeouts;       /* connections closed by a timeout */
-    _Atomic uint64_t tls_handshakes; /* done */
-    _Atomic uint64_t tls_resumed;    /* of these, with an earlier session */
-    _Atomic uint64_t tls_failures;   /* handshakes that came to nothing */
+    _Atomic uint64_t tls_handshakes; /* completed */
+    _Atomic uint64_t tls_resumed;    /* of these, resumed sessions */
+    _Atomic uint64_t tls_failures;   /* failed handshakes */
     _Atomic uint64_t bytes_in;
     _Atomic uint64_t bytes_out;
-    _Atomic uint64_t http_answers
-        [MR_HTTP_STATUSES]; /* by status, less MR_HTTP_STATUS_FIRST; none of gRPC calls */
+    /* by status - MR_HTTP_STATUS_FIRST; without gRPC calls */
+    _Atomic uint64_t http_answers[MR_HTTP_STATUSES];
     _Atomic uint64_t grpc_answers[MR_GRPC_STATUSES]; /* calls ended, by status */
 };
 struct mr_loop_stats *mr_loop_stats(struct mr_loop *loop);
