@@ -27,7 +27,9 @@ static const char usage[] =
     "version, or\n"
     "takes it away; rollback goes back to VERSION, or to the one before the present one; "
     "record-warmup\n"
-    "records requests of clients, which later loads of the version run to warm up.\n";
+    "records requests of clients, which later loads of the version run to warm up. All of them "
+    "speak\n"
+    "HTTP, on either port; while APIs are restricted, on the HTTP port.\n";
 
 static const char notes[] =
     "On a terminal the answers are tables, otherwise lines of tab-separated fields without a head "
