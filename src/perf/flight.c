@@ -172,7 +172,9 @@ static void send_flight(struct perf_worker *w, struct perf_flight *f, int64_t du
         return;
     }
     if (t->grpc) {
-        mr_client_grpc(f->conn->client, t->path, &piece, 1, t->timeout_ns, perf_flight_done, f);
+        const struct mr_client_grpc_request call = {
+            .path = t->path, .pieces = &piece, .piece_count = 1, .timeout_ns = t->timeout_ns};
+        mr_client_grpc(f->conn->client, &call, perf_flight_done, f);
         return;
     }
     struct mr_client_request request = {.method = "POST",

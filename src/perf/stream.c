@@ -234,7 +234,8 @@ void perf_stream_send(struct perf_flight *f, const struct mr_piece *body)
     id[1] = (uint8_t)len;
     memcpy(id + 2, text, len);
     if (!conn->stream) {
-        conn->stream = mr_client_grpc_stream(conn->client, t->path, &events, conn);
+        conn->stream = mr_client_grpc_stream(
+            conn->client, &(struct mr_client_grpc_request){.path = t->path}, &events, conn);
         conn->stream_number++;
     }
     f->stream_number = conn->stream_number;

@@ -156,8 +156,12 @@ void wire_ask(struct wire *w, int64_t timeout_ns, mr_client_done_fn *done, void 
         mr_pb_put_str(&message, 1, mr_str_c(o->model));
         mr_pb_put_str(&message, 2, mr_str_c(o->version ? o->version : ""));
         const struct mr_piece piece = {.ptr = message.ptr, .len = message.len};
-        mr_client_grpc(w->client, "/inference.GRPCInferenceService/ModelMetadata", &piece, 1,
-                       timeout_ns, done, ctx);
+        const struct mr_client_grpc_request call = {
+            .path = "/inference.GRPCInferenceService/ModelMetadata",
+            .pieces = &piece,
+            .piece_count = 1,
+            .timeout_ns = timeout_ns};
+        mr_client_grpc(w->client, &call, done, ctx);
         mr_buf_fini(&message);
         return;
     }
@@ -222,8 +226,12 @@ static int send_grpc(struct wire *w, struct wire_call *c, struct mr_oip_request 
     r->model_version = mr_str_c(w->o->version ? w->o->version : "");
     int rc = mr_oip_pb_encode_request(r, buf, arena, &body, err);
     if (rc == MR_OK) {
-        mr_client_grpc(w->client, "/inference.GRPCInferenceService/ModelInfer", body.pieces,
-                       body.piece_count, timeout_ns, on_response, c);
+        const struct mr_client_grpc_request call = {
+            .path = "/inference.GRPCInferenceService/ModelInfer",
+            .pieces = body.pieces,
+            .piece_count = body.piece_count,
+            .timeout_ns = timeout_ns};
+        c->call = mr_client_grpc(w->client, &call, on_response, c);
     }
     return rc;
 }
@@ -309,7 +317,7 @@ static int send_rest(struct wire *w, struct wire_call *c, struct mr_oip_request 
                                               .pieces = body.pieces,
                                               .piece_count = body.piece_count,
                                               .timeout_ns = timeout_ns};
-    mr_client_send(w->client, &request, on_response, c);
+    c->call = mr_client_send(w->client, &request, on_response, c);
     return MR_OK;
 }
 
@@ -325,7 +333,14 @@ int wire_send(struct wire *w, struct wire_call *c, struct mr_oip_request *r, str
 
 void wire_post(struct wire *w, struct wire_call *c, const struct mr_client_request *request)
 {
-    mr_client_send(w->client, request, on_response, c);
+    c->call = mr_client_send(w->client, request, on_response, c);
+}
+
+void wire_cancel(const struct wire_call *c)
+{
+    if (c->call) {
+        mr_client_cancel(c->call);
+    }
 }
 
 /* ---- answers ---- */
@@ -380,9 +395,8 @@ static void judge_grpc(const struct mr_client_response *r, struct wire_answer *a
         {14, MR_ROUTE_THROTTLED, false}, /* UNAVAILABLE */
         {16, MR_ROUTE_FAILED, true},     /* UNAUTHENTICATED */
     };
-    int64_t code = number_in(r->trailers, r->trailer_count, "grpc-status");
+    const int code = r->grpc_status;
 
-    code = code >= 0 ? code : number_in(r->headers, r->header_count, "grpc-status");
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         if (codes[i].code == code) {
             a->outcome = codes[i].outcome;

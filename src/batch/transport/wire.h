@@ -73,6 +73,7 @@ struct wire_call {
     wire_done_fn *done; /* once, never from within wire_send; passes what it gets to wire_judge */
     void *ctx;
     /* of wire_send */
+    struct mr_client_call *call; /* NULL: in this process */
     uint64_t
         text_bytes; /* that it made of the tensors and keeps until the end; 0: they are sent as they are */
     bool is_binary;
@@ -83,6 +84,9 @@ struct wire_call {
  *  `done` is not called. */
 int wire_send(struct wire *w, struct wire_call *c, struct mr_oip_request *r, struct mr_buf *buf,
               struct mr_arena *arena, int64_t timeout_ns, struct mr_err *err);
+
+/** The answer is not wanted any more: the host is told, and `done` gets MR_E_CANCELLED later. No effect in this process. */
+void wire_cancel(const struct wire_call *c);
 
 /** A row of an answered call that has no result, by its own fault: hosts are well. */
 struct row_fault {

@@ -223,7 +223,9 @@ int mr_remote_grpc(struct mr_remote *r, const char *path, const struct mr_piece 
     int64_t begin = mr_now_ns();
 
     memset(out, 0, sizeof *out);
-    mr_client_grpc(r->client, path, pieces, piece_count, r->timeout_ns, on_done, &w);
+    const struct mr_client_grpc_request request = {
+        .path = path, .pieces = pieces, .piece_count = piece_count, .timeout_ns = r->timeout_ns};
+    mr_client_grpc(r->client, &request, on_done, &w);
     return wait_for(r, &w, begin, err);
 }
 

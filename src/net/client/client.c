@@ -142,20 +142,46 @@ void mr_client_call_start(struct mr_client *c, struct mr_client_call *call)
     mr_client_pump(c);
 }
 
-void mr_client_send(struct mr_client *c, const struct mr_client_request *r, mr_client_done_fn *done,
-                    void *ctx)
+struct mr_client_call *mr_client_send(struct mr_client *c, const struct mr_client_request *r,
+                                      mr_client_done_fn *done, void *ctx)
 {
-    mr_client_call_start(c, mr_client_call_new(c, r, done, ctx));
+    struct mr_client_call *call = mr_client_call_new(c, r, done, ctx);
+
+    mr_client_call_start(c, call);
+    return call;
 }
 
-void mr_client_refuse(struct mr_client *c, const struct mr_client_request *r, int rc,
-                      const char *why, mr_client_done_fn *done, void *ctx)
+void mr_client_cancel(struct mr_client_call *call)
+{
+    struct mr_client *c = call->client;
+    struct mr_client_conn *conn = call->conn;
+
+    if (call->failed_rc < 0) {
+        return;
+    }
+    if (conn && conn->h2) {
+        mr_client_h2_cancel(conn, call);
+    }
+    mr_timer_stop(&call->timer);
+    mr_client_call_unlink(call);
+    call->failed_rc =
+        mr_err_set(&call->failed_err, MR_E_CANCELLED, MR_HERE, "the call was cancelled");
+    fail_later(c, call);
+    if (conn && !conn->h2) {
+        mr_client_conn_close(conn); /* an answer is on its way that no other call may get */
+        mr_client_pump(c);
+    }
+}
+
+struct mr_client_call *mr_client_refuse(struct mr_client *c, const struct mr_client_request *r,
+                                        int rc, const char *why, mr_client_done_fn *done, void *ctx)
 {
     struct mr_client_call *call = mr_client_call_new(c, r, done, ctx);
 
     mr_loop_resume(c->loop);
     call->failed_rc = mr_err_set(&call->failed_err, rc, MR_HERE, "%s", why);
     fail_later(c, call);
+    return call;
 }
 
 /* ---- the client ---- */

@@ -94,7 +94,7 @@ static size_t percent_decode(mr_str in, char *out, size_t max)
     return n;
 }
 
-int mr_client_grpc_status(const char *address, const struct mr_client_response *r,
+int mr_client_grpc_status(const char *address, const struct mr_client_response *r, int *out_code,
                           struct mr_err *err)
 {
     mr_str status = find_header(r->trailers, r->trailer_count, "grpc-status");
@@ -102,6 +102,7 @@ int mr_client_grpc_status(const char *address, const struct mr_client_response *
     char text[sizeof err->msg];
     uint64_t code;
 
+    *out_code = -1;
     if (!status.ptr) {
         status = find_header(r->headers, r->header_count, "grpc-status");
         message = find_header(r->headers, r->header_count, "grpc-message");
@@ -114,6 +115,7 @@ int mr_client_grpc_status(const char *address, const struct mr_client_response *
         return MR_FAIL(err, MR_E_INVALID, "%s answers without a grpc-status", address);
     }
     int rc = status_of_grpc(code);
+    *out_code = (int)MR_MIN(code, (uint64_t)INT32_MAX);
     if (rc == MR_OK) {
         return MR_OK;
     }
@@ -153,7 +155,7 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
         message = *response;
         err = &own;
         memset(&own, 0, sizeof own);
-        rc = mr_client_grpc_status(g->address, response, &own);
+        rc = mr_client_grpc_status(g->address, response, &message.grpc_status, &own);
         if (rc == MR_OK) {
             rc = unframe(g, &message.body, &own);
         }
@@ -189,43 +191,65 @@ static bool make_frame(const struct mr_piece *pieces, size_t count, uint8_t out[
     return total <= UINT32_MAX;
 }
 
-void mr_client_grpc(struct mr_client *c, const char *path, const struct mr_piece *pieces,
-                    size_t piece_count, int64_t timeout_ns, mr_client_done_fn *done, void *ctx)
+int mr_client_grpc_head(const struct mr_client_grpc_request *r, struct mr_arena *arena,
+                        struct mr_client_request *out)
+{
+    struct mr_header *headers = MR_ARENA_ARRAY(arena, struct mr_header, r->metadata_count + 3);
+    char timeout[24];
+    size_t n = 0;
+
+    *out = (struct mr_client_request){
+        .method = "POST", .path = mr_str_c(r->path), .timeout_ns = r->timeout_ns};
+    if (!headers) {
+        return MR_E_EXHAUSTED;
+    }
+    headers[n++] = (struct mr_header){MR_STR("content-type"), MR_STR("application/grpc")};
+    headers[n++] = (struct mr_header){MR_STR("te"), MR_STR("trailers")};
+    if (r->timeout_ns > 0) {
+        headers[n++] = (struct mr_header){
+            MR_STR("grpc-timeout"), mr_arena_str(arena, timeout_text(r->timeout_ns, timeout))};
+    }
+    for (size_t i = 0; i < r->metadata_count; i++) {
+        headers[n++] = r->metadata[i];
+    }
+    out->headers = headers;
+    out->header_count = n;
+    return MR_OK;
+}
+
+struct mr_client_call *mr_client_grpc(struct mr_client *c, const struct mr_client_grpc_request *r,
+                                      mr_client_done_fn *done, void *ctx)
 {
     struct grpc_call *g = MR_NEW(struct grpc_call);
-    struct mr_piece *framed = MR_NEW_ARRAY(struct mr_piece, piece_count + 1);
+    struct mr_piece *framed = MR_NEW_ARRAY(struct mr_piece, r->piece_count + 1);
     uint8_t frame[FRAME_BYTES];
-    char timeout[24];
-    struct mr_header headers[] = {
-        {MR_STR("content-type"), MR_STR("application/grpc")},
-        {MR_STR("te"), MR_STR("trailers")},
-        {MR_STR("grpc-timeout"), timeout_text(timeout_ns, timeout)},
-    };
-    struct mr_client_request request = {
-        .method = "POST",
-        .path = mr_str_c(path),
-        .headers = headers,
-        .header_count = timeout_ns > 0 ? 3 : 2,
-        .pieces = framed,
-        .piece_count = piece_count + 1,
-        .timeout_ns = timeout_ns,
-    };
+    struct mr_client_request request;
+    struct mr_client_call *call;
+    struct mr_arena arena;
 
-    bool fits = make_frame(pieces, piece_count, frame);
+    mr_arena_init(&arena, 1024, MR_CLIENT_HEAD_MAX);
+    const bool has_head = mr_client_grpc_head(r, &arena, &request) == MR_OK;
+    const bool fits = make_frame(r->pieces, r->piece_count, frame);
     framed[0] = (struct mr_piece){.ptr = frame, .len = FRAME_BYTES};
-    if (piece_count) {
-        memcpy(framed + 1, pieces, piece_count * sizeof *pieces);
+    if (r->piece_count) {
+        memcpy(framed + 1, r->pieces, r->piece_count * sizeof *framed);
     }
+    request.pieces = framed;
+    request.piece_count = r->piece_count + 1;
     g->done = done;
     g->ctx = ctx;
     g->address = mr_strndup(c->address, strlen(c->address));
     if (!c->options.http2) {
-        mr_client_refuse(c, &request, MR_E_INVALID, "gRPC needs HTTP/2", on_answer, g);
+        call = mr_client_refuse(c, &request, MR_E_INVALID, "gRPC needs HTTP/2", on_answer, g);
     } else if (!fits) {
-        mr_client_refuse(c, &request, MR_E_TOO_LARGE, "a gRPC message has at most 4 GiB", on_answer,
-                         g);
+        call = mr_client_refuse(c, &request, MR_E_TOO_LARGE, "a gRPC message has at most 4 GiB",
+                                on_answer, g);
+    } else if (!has_head) {
+        call = mr_client_refuse(c, &request, MR_E_TOO_LARGE, "too much metadata", on_answer, g);
     } else {
-        mr_client_send(c, &request, on_answer, g);
+        call = mr_client_send(c, &request, on_answer, g);
     }
     mr_free(framed);
+    mr_arena_fini(&arena);
+    return call;
 }

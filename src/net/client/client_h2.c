@@ -4,7 +4,7 @@
  * nothing is told from within mr_client_send (nghttp2 calls back while it sends, too). At most one
  * write is under way; the next is made when it is done, which bounds what waits for a slow server.
  *
- * nghttp2 keeps what exceeds the server's stream limit waiting, updates windows by itself, and tells
+ * nghttp2 keeps what exceeds the server's stream limit waiting, and tells
  * streams that a GOAWAY leaves out by REFUSED_STREAM; those are sent again on a new connection. */
 #include <stdio.h>
 
@@ -112,8 +112,11 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream_id, c
     struct mr_client_call *call = call_of(conn, stream_id);
     struct mr_err err;
 
-    (void)session;
     (void)flags;
+    /* Before the call can end: who reads opens the window again, but for a stream that is paused. */
+    size_t open = call && call->stream ? mr_client_stream_taken(call->stream, len) : len;
+    nghttp2_session_consume_connection(session, len);
+    nghttp2_session_consume_stream(session, stream_id, open);
     if (call) {
         call->got_bytes = true;
         int rc = take_data(call, (mr_bytes){data, len}, &err);
@@ -414,17 +417,24 @@ void mr_client_h2_flush(struct mr_flush *f)
 static int new_session(struct mr_client_conn *conn)
 {
     nghttp2_session_callbacks *cb = NULL;
+    nghttp2_option *option = NULL;
     int rc = nghttp2_session_callbacks_new(&cb);
 
+    if (rc == 0) {
+        rc = nghttp2_option_new(&option);
+    }
     if (rc != 0) {
+        nghttp2_session_callbacks_del(cb);
         return rc;
     }
+    nghttp2_option_set_no_auto_window_update(option, 1); /* on_data does it */
     nghttp2_session_callbacks_set_on_begin_headers_callback(cb, on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data);
     nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame);
     nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_stream_close);
-    rc = nghttp2_session_client_new(&conn->h2, cb, conn);
+    rc = nghttp2_session_client_new2(&conn->h2, cb, conn, option);
+    nghttp2_option_del(option);
     nghttp2_session_callbacks_del(cb);
     return rc;
 }

@@ -194,8 +194,9 @@ void mr_client_connect_failed(struct mr_client *c, const struct mr_err *err);
 void mr_client_conn_gone(struct mr_client *c, struct mr_client_conn *conn);
 
 /** As mr_client_send, for a call that is known to be impossible: done hears of it. */
-void mr_client_refuse(struct mr_client *c, const struct mr_client_request *r, int rc,
-                      const char *why, mr_client_done_fn *done, void *ctx);
+struct mr_client_call *mr_client_refuse(struct mr_client *c, const struct mr_client_request *r,
+                                        int rc, const char *why, mr_client_done_fn *done,
+                                        void *ctx);
 
 /* ---- client_conn.c ---- */
 
@@ -218,14 +219,20 @@ void mr_client_conn_ended(struct mr_client_conn *conn, bool is_told);
 
 /* ---- client_grpc.c ---- */
 
-/** What the answer as a whole says: MR_OK, or the status that fits with the server's words. */
-int mr_client_grpc_status(const char *address, const struct mr_client_response *r,
+/** What the answer as a whole says: MR_OK, or the status that fits with the server's words. *out_code: the server's
+ *  own number, -1 without one. */
+int mr_client_grpc_status(const char *address, const struct mr_client_response *r, int *out_code,
                           struct mr_err *err);
+/** The request of HTTP that carries a call of gRPC, without a body; its headers are in `arena`. */
+int mr_client_grpc_head(const struct mr_client_grpc_request *r, struct mr_arena *arena,
+                        struct mr_client_request *out);
 
 /* ---- client_stream.c ---- */
 
 /** The next bytes to be sent, 0: none are there yet. *out_end: and none will come behind them. */
 size_t mr_client_stream_read(struct mr_client_stream *s, uint8_t *out, size_t max, bool *out_end);
+/** Bytes that came, for which the window is to be opened again now; 0: not before the stream goes on. */
+size_t mr_client_stream_taken(struct mr_client_stream *s, size_t bytes);
 /** Bytes that came. Errors: MR_E_INVALID, MR_E_TOO_LARGE, MR_E_EXHAUSTED. */
 int mr_client_stream_feed(struct mr_client_stream *s, mr_bytes data, struct mr_err *err);
 

@@ -17,11 +17,14 @@ struct mr_client_stream {
     size_t first;                  /* in the queue */
     size_t offset;                 /* in that piece */
     bool is_ended;                 /* nothing more is sent */
+    size_t backlog;                /* bytes in the queue */
     /* in */
     uint8_t prefix[MR_GRPC_PREFIX_BYTES];
     size_t prefix_len;
     uint32_t wanted; /* bytes of the message behind the prefix */
     struct mr_buf message;
+    bool is_paused;
+    size_t unopened; /* bytes that came while paused: the window stays closed for them */
 };
 
 static void stream_free(struct mr_client_stream *s)
@@ -44,7 +47,7 @@ static void on_call_end(void *ctx, int rc, const struct mr_err *err,
     s->call = NULL;
     if (rc == MR_OK) {
         err = &own;
-        rc = mr_client_grpc_status(s->address, response, &own);
+        rc = mr_client_grpc_status(s->address, response, &(int){0}, &own);
         if (rc == MR_OK && s->prefix_len > 0) {
             rc = MR_FAIL(&own, MR_E_INVALID, "%s ends within a message", s->address);
         }
@@ -53,18 +56,19 @@ static void on_call_end(void *ctx, int rc, const struct mr_err *err,
     stream_free(s);
 }
 
-struct mr_client_stream *mr_client_grpc_stream(struct mr_client *c, const char *path,
+struct mr_client_stream *mr_client_grpc_stream(struct mr_client *c,
+                                               const struct mr_client_grpc_request *r,
                                                const struct mr_client_stream_events *events,
                                                void *ctx)
 {
     struct mr_client_stream *s = MR_NEW(struct mr_client_stream);
-    struct mr_header headers[] = {
-        {MR_STR("content-type"), MR_STR("application/grpc")},
-        {MR_STR("te"), MR_STR("trailers")},
-    };
-    struct mr_client_request request = {
-        .method = "POST", .path = mr_str_c(path), .headers = headers, .header_count = 2};
+    const struct mr_client_grpc_request head = {
+        .path = r->path, .metadata = r->metadata, .metadata_count = r->metadata_count};
+    struct mr_client_request request;
+    struct mr_arena arena;
 
+    mr_arena_init(&arena, 1024, MR_CLIENT_HEAD_MAX);
+    const bool has_head = mr_client_grpc_head(&head, &arena, &request) == MR_OK;
     s->events = *events;
     s->ctx = ctx;
     s->address = mr_strndup(c->address, strlen(c->address));
@@ -72,11 +76,14 @@ struct mr_client_stream *mr_client_grpc_stream(struct mr_client *c, const char *
     mr_buf_init(&s->message, s->max_bytes);
     if (!c->options.http2) {
         mr_client_refuse(c, &request, MR_E_INVALID, "gRPC needs HTTP/2", on_call_end, s);
-        return s;
+    } else if (!has_head) {
+        mr_client_refuse(c, &request, MR_E_TOO_LARGE, "too much metadata", on_call_end, s);
+    } else {
+        s->call = mr_client_call_new(c, &request, on_call_end, s);
+        s->call->stream = s;
+        mr_client_call_start(c, s->call);
     }
-    s->call = mr_client_call_new(c, &request, on_call_end, s);
-    s->call->stream = s;
-    mr_client_call_start(c, s->call);
+    mr_arena_fini(&arena);
     return s;
 }
 
@@ -143,8 +150,14 @@ int mr_client_stream_send(struct mr_client_stream *s, const struct mr_piece *pie
             mr_block_unref(&p.block);
         }
     }
+    s->backlog += MR_GRPC_PREFIX_BYTES + (size_t)total;
     resume(s);
     return MR_OK;
+}
+
+size_t mr_client_stream_backlog(const struct mr_client_stream *s)
+{
+    return s->backlog;
 }
 
 void mr_client_stream_end(struct mr_client_stream *s)
@@ -162,6 +175,7 @@ size_t mr_client_stream_read(struct mr_client_stream *s, uint8_t *out, size_t ma
         size_t part = MR_MIN(max - n, p->len - s->offset);
         memcpy(out + n, (const char *)p->ptr + s->offset, part);
         n += part;
+        s->backlog -= part;
         s->offset += part;
         if (s->offset == p->len) {
             mr_block_unref(&p->block);
@@ -173,7 +187,42 @@ size_t mr_client_stream_read(struct mr_client_stream *s, uint8_t *out, size_t ma
     return n;
 }
 
+void mr_client_stream_cancel(struct mr_client_stream *s)
+{
+    s->is_ended = true;
+    if (s->call) {
+        mr_client_cancel(s->call);
+    }
+}
+
 /* ---- in ---- */
+
+size_t mr_client_stream_taken(struct mr_client_stream *s, size_t bytes)
+{
+    if (!s->is_paused) {
+        return bytes;
+    }
+    s->unopened += bytes;
+    return 0;
+}
+
+void mr_client_stream_pause(struct mr_client_stream *s, bool is_paused)
+{
+    struct mr_client_conn *conn = s->call ? s->call->conn : NULL;
+
+    s->is_paused = is_paused;
+    if (!is_paused && s->unopened > 0 && conn) {
+        nghttp2_session_consume_stream(conn->h2, s->call->stream_id, s->unopened);
+        mr_flush_queue(conn->client->loop, &conn->flush);
+        s->unopened = 0;
+    }
+}
+
+/* Cancelled, perhaps by what its owner did with the last message. */
+static bool is_over(const struct mr_client_stream *s)
+{
+    return !s->call || s->call->failed_rc < 0;
+}
 
 static int begin_message(struct mr_client_stream *s, struct mr_err *err)
 {
@@ -194,7 +243,8 @@ static int begin_message(struct mr_client_stream *s, struct mr_err *err)
 
 int mr_client_stream_feed(struct mr_client_stream *s, mr_bytes data, struct mr_err *err)
 {
-    while (data.len > 0 || (s->prefix_len == sizeof s->prefix && s->wanted == s->message.len)) {
+    while (!is_over(s) &&
+           (data.len > 0 || (s->prefix_len == sizeof s->prefix && s->wanted == s->message.len))) {
         if (s->prefix_len < sizeof s->prefix) {
             s->prefix[s->prefix_len++] = *data.ptr++;
             data.len--;

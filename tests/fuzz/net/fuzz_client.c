@@ -123,7 +123,10 @@ static void start_calls(struct mr_client *c, uint8_t flags, bool *ended)
     for (int i = 0; i < count; i++) {
         f.calls_open++;
         if ((flags & 3) == 3) {
-            mr_client_grpc(c, "/a.B/C", &piece, 1, 0, on_done, &ended[i]);
+            mr_client_grpc(c,
+                           &(struct mr_client_grpc_request){
+                               .path = "/a.B/C", .pieces = &piece, .piece_count = 1},
+                           on_done, &ended[i]);
             continue;
         }
         struct mr_client_request r = {.method = flags & 2 ? "HEAD" : "POST",

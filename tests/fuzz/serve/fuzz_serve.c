@@ -216,7 +216,10 @@ static void ask_grpc(const struct endpoint *e, mr_bytes body)
     struct asked a = {0};
     struct mr_piece piece = {body.ptr, body.len, NULL};
 
-    mr_client_grpc(f.grpc, e->path, &piece, body.len ? 1 : 0, 0, on_done, &a);
+    mr_client_grpc(f.grpc,
+                   &(struct mr_client_grpc_request){
+                       .path = e->path, .pieces = &piece, .piece_count = body.len ? 1 : 0},
+                   on_done, &a);
     while (!a.done) {
         mr_loop_run(f.loop);
     }

@@ -155,6 +155,10 @@ static inline void answer_grpc(struct mr_call *call)
         return;
     }
     int rc = mr_grpc_message(&g, &message, &err);
+    if (number_header(call, "x-status", 0) > 0) {
+        mr_grpc_fail(&g, (int)number_header(call, "x-status", 0), MR_STR("as asked"));
+        return;
+    }
     if (rc < 0) {
         mr_grpc_fail(&g, mr_status_grpc(rc), mr_str_c(err.msg));
         return;

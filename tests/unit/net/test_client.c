@@ -695,7 +695,7 @@ static void bad_requests(void **state)
     assert_int_equal(o.rc, MR_E_INVALID);
     assert_string_equal(o.err.msg, "'/a b' is not a request path");
     o.left = 1;
-    mr_client_grpc(c, "/a/b", NULL, 0, 0, on_done, &o);
+    mr_client_grpc(c, &(struct mr_client_grpc_request){.path = "/a/b"}, on_done, &o);
     mr_loop_run(o.loop);
     assert_string_equal(o.err.msg, "gRPC needs HTTP/2");
     mr_client_free(&c);

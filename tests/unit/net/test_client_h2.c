@@ -13,6 +13,7 @@ struct outcome {
     int status;
     struct mr_buf body;
     char trailer[64];
+    int grpc_status;
 };
 
 struct rig {
@@ -30,6 +31,7 @@ static void on_done(void *ctx, int rc, const struct mr_err *err, const struct mr
     o->ok += rc == MR_OK;
     if (r) {
         o->status = r->status;
+        o->grpc_status = r->grpc_status;
         mr_buf_reset(&o->body);
         mr_buf_append(&o->body, r->body.ptr, r->body.len);
         if (r->trailer_count) {
@@ -62,8 +64,8 @@ static void rig_close(struct rig *r)
     mr_buf_fini(&r->o.body);
 }
 
-static void ask(struct rig *r, const char *path, const struct mr_header *header,
-                const struct mr_piece *pieces, size_t count, int64_t timeout_ns)
+static struct mr_client_call *ask(struct rig *r, const char *path, const struct mr_header *header,
+                                  const struct mr_piece *pieces, size_t count, int64_t timeout_ns)
 {
     struct mr_client_request request = {.method = count ? "POST" : "GET",
                                         .path = mr_str_c(path),
@@ -74,7 +76,7 @@ static void ask(struct rig *r, const char *path, const struct mr_header *header,
                                         .timeout_ns = timeout_ns};
 
     r->o.left++;
-    mr_client_send(r->c, &request, on_done, &r->o);
+    return mr_client_send(r->c, &request, on_done, &r->o);
 }
 
 static void run(struct rig *r)
@@ -181,6 +183,62 @@ static void timeout_resets_stream(void **state)
     assert_true(wait_until(&r.s.cancels, 1));
     assert_int_equal(mr_http_server_connections(r.s.http), 1);
     rig_close(&r);
+}
+
+/* Cancels calls once the server has `wanted` of them. */
+struct canceller {
+    struct mr_timer timer;
+    struct rig *rig;
+    struct mr_client_call *calls[2];
+    int wanted;
+};
+
+static void on_tick(struct mr_timer *t)
+{
+    struct canceller *x = MR_CONTAINER_OF(t, struct canceller, timer);
+
+    if (atomic_load(&x->rig->s.pending_count) < x->wanted) {
+        return;
+    }
+    mr_timer_stop(t);
+    int before = x->rig->o.left;
+    for (int i = 0; i < x->wanted; i++) {
+        mr_client_cancel(x->calls[i]);
+        mr_client_cancel(x->calls[i]);
+    }
+    assert_int_equal(x->rig->o.left, before); /* nothing is told from within */
+}
+
+/* The server is told, others go on, and a call that waits for a connection is never sent. */
+static void cancelled(void **state)
+{
+    (void)state;
+    struct mr_piece piece = {"hello", 5, NULL};
+
+    for (int http2 = 0; http2 < 2; http2++) {
+        struct mr_client_options options = {.max_connections = 1, .http2 = http2};
+        struct rig r;
+        char address[64];
+        rig_open(&r, http2);
+        mr_client_free(&r.c);
+        snprintf(address, sizeof address, "127.0.0.1:%u", r.s.port);
+        assert_int_equal(mr_client_new(&r.c, r.o.loop, address, &options, NULL), MR_OK);
+        struct canceller x = {.rig = &r, .wanted = 1 + http2};
+        x.calls[0] = ask(&r, "/later", NULL, NULL, 0, 20 * MR_NS_PER_S);
+        x.calls[1] = ask(&r, "/later", NULL, NULL, 0, 20 * MR_NS_PER_S);
+        if (!http2) {
+            mr_client_cancel(x.calls[1]);
+        }
+        mr_timer_start(r.o.loop, &x.timer, 0, MR_NS_PER_MS, on_tick);
+        run(&r);
+        assert_int_equal(r.o.rc, MR_E_CANCELLED);
+        ask(&r, "/echo", NULL, &piece, 1, 20 * MR_NS_PER_S);
+        run(&r);
+        assert_int_equal(r.o.rc, MR_OK);
+        assert_true(wait_until(&r.s.cancels, x.wanted));
+        assert_int_equal(atomic_load(&r.s.bodies), x.wanted + 1);
+        rig_close(&r);
+    }
 }
 
 static void reset_by_server(void **state)
@@ -295,7 +353,11 @@ static void freed_by_callback(void **state)
 static void grpc(struct rig *r, const struct mr_piece *pieces, size_t count)
 {
     r->o.left++;
-    mr_client_grpc(r->c, "/a.B/Echo", pieces, count, 20 * MR_NS_PER_S, on_done, &r->o);
+    const struct mr_client_grpc_request request = {.path = "/a.B/Echo",
+                                                   .pieces = pieces,
+                                                   .piece_count = count,
+                                                   .timeout_ns = 20 * MR_NS_PER_S};
+    mr_client_grpc(r->c, &request, on_done, &r->o);
     run(r);
 }
 
@@ -330,6 +392,34 @@ static void grpc_status(void **state)
     rig_close(&r);
 }
 
+/* Metadata goes to the server, and its own status comes back beside the one that it is folded into. */
+static void grpc_raw_status(void **state)
+{
+    (void)state;
+    static const struct {
+        int code;
+        int rc;
+    } rows[] = {{9, MR_E_INVALID}, {11, MR_E_INVALID}, {3, MR_E_INVALID}, {8, MR_E_EXHAUSTED}};
+    struct rig r;
+
+    rig_open(&r, true);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char code[8];
+        const struct mr_header metadata = {
+            MR_STR("x-status"),
+            mr_str_n(code, (size_t)snprintf(code, sizeof code, "%d", rows[i].code))};
+        const struct mr_client_grpc_request request = {
+            .path = "/a.B/Echo", .metadata = &metadata, .metadata_count = 1};
+        r.o.left++;
+        mr_client_grpc(r.c, &request, on_done, &r.o);
+        run(&r);
+        assert_int_equal(r.o.rc, rows[i].rc);
+        assert_int_equal(r.o.grpc_status, rows[i].code);
+        assert_string_equal(r.o.err.msg, "as asked");
+    }
+    rig_close(&r);
+}
+
 /* A server that answers without gRPC: its HTTP status says what is meant. */
 static void grpc_to_others(void **state)
 {
@@ -338,7 +428,9 @@ static void grpc_to_others(void **state)
 
     rig_open(&r, true);
     r.o.left++;
-    mr_client_grpc(r.c, "/early", NULL, 0, 20 * MR_NS_PER_S, on_done, &r.o);
+    mr_client_grpc(
+        r.c, &(struct mr_client_grpc_request){.path = "/early", .timeout_ns = 20 * MR_NS_PER_S},
+        on_done, &r.o);
     run(&r);
     assert_int_equal(r.o.rc, MR_E_FORBIDDEN);
     assert_non_null(strstr(r.o.err.msg, "HTTP status 403"));
@@ -353,6 +445,9 @@ struct talk {
     struct mr_buf heard; /* messages, each with a '|' behind it */
     int more;            /* still to be sent, one for each that comes */
     int ends;            /* calls of on_end */
+    int stop_at;         /* the loop stops at so many messages */
+    int messages;
+    bool cancels; /* at the first message */
     int rc;
     struct mr_err err;
 };
@@ -370,6 +465,13 @@ static void on_message(void *ctx, mr_bytes message)
 
     mr_buf_append(&t->heard, message.ptr, message.len);
     mr_buf_char(&t->heard, '|');
+    if (++t->messages == t->stop_at) {
+        mr_loop_stop(t->rig.o.loop);
+    }
+    if (t->cancels) {
+        mr_client_stream_cancel(t->stream);
+        assert_int_equal(t->ends, 0);
+    }
     if (t->more > 0 && --t->more == 0) {
         mr_client_stream_end(t->stream);
     } else if (t->more > 0) {
@@ -394,7 +496,8 @@ static void talk_open(struct talk *t, const char *path, bool http2)
     memset(t, 0, sizeof *t);
     rig_open(&t->rig, http2);
     mr_buf_init(&t->heard, 0);
-    t->stream = mr_client_grpc_stream(t->rig.c, path, &events, t);
+    t->stream =
+        mr_client_grpc_stream(t->rig.c, &(struct mr_client_grpc_request){.path = path}, &events, t);
     assert_int_equal(t->ends, 0);
 }
 
@@ -447,6 +550,58 @@ static void stream_with_a_status(void **state)
     talk_close(&t);
 }
 
+/* Of two messages that come together the second is not told any more. */
+static void stream_cancelled(void **state)
+{
+    (void)state;
+    struct talk t;
+
+    talk_open(&t, GRPC_STREAM, true);
+    t.cancels = true;
+    tell(&t, "one", 3);
+    tell(&t, "two", 3);
+    mr_loop_run(t.rig.o.loop);
+    assert_int_equal(t.rc, MR_E_CANCELLED);
+    assert_int_equal(t.messages, 1);
+    assert_true(wait_until(&t.rig.s.cancels, 1));
+    talk_close(&t);
+}
+
+/* A paused stream gets a window of 16 MiB and no more, while calls beside it are answered. */
+static void stream_paused(void **state)
+{
+    (void)state;
+    enum {
+        COUNT = 40,
+        BYTES = 1 << 19,
+        WINDOW = 31 /* messages within 16 MiB, with their prefixes */
+    };
+    char *text = calloc(BYTES, 1);
+    struct mr_piece piece = {"hello", 5, NULL};
+    struct talk t;
+
+    talk_open(&t, GRPC_STREAM, true);
+    mr_client_stream_pause(t.stream, true);
+    for (int i = 0; i < COUNT; i++) {
+        tell(&t, text, BYTES);
+    }
+    assert_int_equal(mr_client_stream_backlog(t.stream), COUNT * (BYTES + 5));
+    t.stop_at = WINDOW;
+    mr_loop_run(t.rig.o.loop);
+    ask(&t.rig, "/echo", NULL, &piece, 1, 20 * MR_NS_PER_S);
+    run(&t.rig);
+    assert_int_equal(t.rig.o.rc, MR_OK);
+    assert_int_equal(t.messages, WINDOW);
+    mr_client_stream_pause(t.stream, false);
+    mr_client_stream_end(t.stream);
+    mr_loop_run(t.rig.o.loop);
+    assert_int_equal(t.rc, MR_OK);
+    assert_int_equal(t.messages, COUNT);
+    assert_int_equal(t.heard.len, COUNT * (BYTES + 1));
+    free(text);
+    talk_close(&t);
+}
+
 static void stream_to_others(void **state)
 {
     (void)state;
@@ -490,6 +645,7 @@ int main(void)
         cmocka_unit_test(parts_and_trailers),
         cmocka_unit_test(many_streams),
         cmocka_unit_test(timeout_resets_stream),
+        cmocka_unit_test(cancelled),
         cmocka_unit_test(reset_by_server),
         cmocka_unit_test(early_answer),
         cmocka_unit_test(drained),
@@ -497,9 +653,12 @@ int main(void)
         cmocka_unit_test(freed_by_callback),
         cmocka_unit_test(grpc_unary),
         cmocka_unit_test(grpc_status),
+        cmocka_unit_test(grpc_raw_status),
         cmocka_unit_test(grpc_to_others),
         cmocka_unit_test(stream_both_ways),
         cmocka_unit_test(stream_with_a_status),
+        cmocka_unit_test(stream_cancelled),
+        cmocka_unit_test(stream_paused),
         cmocka_unit_test(stream_to_others),
         cmocka_unit_test(stream_freed),
     };

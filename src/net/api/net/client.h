@@ -44,7 +44,11 @@ struct mr_client_response {
     size_t trailer_count;
     mr_bytes body;
     struct mr_block *body_block; /* take a reference to keep the body */
+    int grpc_status;             /* of a gRPC call, as the server gave it; -1: it gave none */
 };
+
+/** A call under way. Valid until its `done` is called. */
+struct mr_client_call;
 
 /** rc: MR_OK whatever the HTTP status, or MR_E_UNAVAILABLE (connect, reset), MR_E_DEADLINE, MR_E_TOO_LARGE,
  *  MR_E_EXHAUSTED (no memory), MR_E_INVALID (bad request, or the peer breaks the protocol), MR_E_CANCELLED;
@@ -58,37 +62,57 @@ int mr_client_new(struct mr_client **out, struct mr_loop *loop, const char *addr
                   const struct mr_client_options *options, struct mr_err *err);
 /** Whether a "Name: value" line is fit for mr_client_options.headers. Thread: any. Errors: MR_E_INVALID. */
 int mr_client_header_check(mr_str line, struct mr_err *err);
-void mr_client_send(struct mr_client *c, const struct mr_client_request *request,
-                    mr_client_done_fn *done, void *ctx);
+struct mr_client_call *mr_client_send(struct mr_client *c, const struct mr_client_request *request,
+                                      mr_client_done_fn *done, void *ctx);
+/** Gives a call up: a stream of HTTP/2 is reset, a connection of HTTP/1.1 that has the call is closed, and a call that
+ *  still waits for a connection is never sent. `done` gets MR_E_CANCELLED, after this has returned. */
+void mr_client_cancel(struct mr_client_call *call);
 /** Another max_response_bytes, > 0, for responses that begin later. */
 void mr_client_set_response_max(struct mr_client *c, int64_t bytes);
 /** Fails what is pending with MR_E_CANCELLED, now; the object goes when its handles are closed, for which
  *  the loop must run (mr_loop_free does). A name look-up that hangs keeps them until it is over. */
 void mr_client_free(struct mr_client **c);
 
-/** gRPC unary: sends the message to /service/method, checks grpc-status. On a non-zero grpc-status rc is the
- *  matching mr_status, with grpc-message in err; the response is there then, too, for who wants to tell what the server
- *  said from what happened on the way. `body` of the response is the message. timeout_ns also goes to the server. */
-void mr_client_grpc(struct mr_client *c, const char *path, const struct mr_piece *pieces,
-                    size_t piece_count, int64_t timeout_ns, mr_client_done_fn *done, void *ctx);
+struct mr_client_grpc_request {
+    const char *path;                 /* /service/method */
+    const struct mr_header *metadata; /* names in lower case */
+    size_t metadata_count;
+    const struct mr_piece *pieces; /* of the message */
+    size_t piece_count;
+    int64_t timeout_ns; /* also goes to the server; 0 = none */
+};
 
-/** A gRPC stream of messages both ways. It is nobody's: it goes by itself when on_end has returned. */
+/** gRPC unary: sends the message, checks grpc-status. On a non-zero grpc-status rc is the matching mr_status, with
+ *  grpc-message in err; `done` gets the response as well, whose grpc_status is exact. `body` of the response is the message. */
+struct mr_client_call *mr_client_grpc(struct mr_client *c,
+                                      const struct mr_client_grpc_request *request,
+                                      mr_client_done_fn *done, void *ctx);
+
+/** A gRPC stream of messages both ways. Freed after on_end has returned. */
 struct mr_client_stream;
 struct mr_client_stream_events {
-    /** A message came; its bytes are valid until this returns. May send, may not free the client. */
+    /** A message came; its bytes are valid until this returns. May send, pause and cancel, may not free the client. */
     void (*on_message)(void *ctx, mr_bytes message);
     /** The server has ended the stream (MR_OK: well, once both sides have), or it broke; as mr_client_grpc says it. Called
      *  exactly once, never from within mr_client_grpc_stream. */
     void (*on_end)(void *ctx, int rc, const struct mr_err *err);
 };
-struct mr_client_stream *mr_client_grpc_stream(struct mr_client *c, const char *path,
+/** Only path and metadata of the request are used. */
+struct mr_client_stream *mr_client_grpc_stream(struct mr_client *c,
+                                               const struct mr_client_grpc_request *request,
                                                const struct mr_client_stream_events *events,
                                                void *ctx);
 /** A message, sent when there is a connection and the server has room. Takes over the references of the pieces, also when
  *  it fails; copies the others. Errors: MR_E_CLOSED (ended), MR_E_TOO_LARGE. */
 int mr_client_stream_send(struct mr_client_stream *s, const struct mr_piece *pieces, size_t count,
                           struct mr_err *err);
+/** Bytes of messages that wait for the server to take them. A sender that stops at a limit of its own bounds them. */
+size_t mr_client_stream_backlog(const struct mr_client_stream *s);
+/** Opens or closes the window in which the server sends. Up to a window (16 MiB) may still come after it was closed. */
+void mr_client_stream_pause(struct mr_client_stream *s, bool is_paused);
 /** No more messages from here. */
 void mr_client_stream_end(struct mr_client_stream *s);
+/** Resets the stream. on_end gets MR_E_CANCELLED, after this has returned; no message comes before it. */
+void mr_client_stream_cancel(struct mr_client_stream *s);
 
 #endif

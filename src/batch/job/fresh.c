@@ -1,0 +1,151 @@
+/* Rows that are in no call yet: cut into calls, from the oldest extent on, over the borders of extents where they fit. Rows
+ * that cannot be sent die here. */
+#include "fresh.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "batch/common/work.h"
+
+#define TAIL_NS     (5 * MR_NS_PER_MS)
+#define JOINED_PART 16 /* of the memory a call may take that has rows of several extents */
+
+void row_dies(struct job *j, struct extent *e, struct dead_row d, const char *cause)
+{
+    d.cause = mr_strndup(cause, strlen(cause));
+    figures_dead(j, d.kind, cause, d.host);
+    credits_move(&j->credits, 0, d.answer.len);
+    e->credit += d.answer.len;
+    MR_VEC_PUSH(&e->dead, d);
+    e->settled++;
+    j->dead_rows++;
+}
+
+void extent_look(struct job *j, struct extent *e)
+{
+    if (e->settled == e->rows->count) {
+        job_settled(j, e);
+    }
+}
+
+/* The row's own fault, if it has one: what the source says, or what the inputs do not take. */
+static bool row_is_bad(const struct job *j, const struct extent *e, uint64_t row, char *why)
+{
+    const char *fault = e->rows->fault_count > 0 ? mr_rows_fault_of(e->rows, row) : NULL;
+
+    if (fault) {
+        snprintf(why, 256, "%s", fault);
+        return true;
+    }
+    return !e->is_checked && j->dialect->is_bad(j, e->rows, row, why);
+}
+
+/* Rows of an extent that may go together, from the first one on that is in no call; those that are bad die. */
+static struct span span_cut(struct job *j, struct extent *e, uint64_t most)
+{
+    const bool may_be_bad = !e->is_checked || e->rows->fault_count > 0;
+    const uint64_t begin = e->cut;
+    char why[256];
+
+    while (may_be_bad && e->cut < e->rows->count && row_is_bad(j, e, e->cut, why)) {
+        row_dies(j, e, (struct dead_row){.row = e->cut++, .kind = "row"}, why);
+    }
+    j->calls.waiting -= e->cut - begin;
+    most = MR_MIN(most, e->rows->count - e->cut);
+    uint64_t n = MR_MIN(most, (uint64_t)1);
+    while (may_be_bad && n < most && !row_is_bad(j, e, e->cut + n, why)) {
+        n++;
+    }
+    n = n == 0 ? 0 : j->dialect->span(j, e->rows, e->cut, may_be_bad ? n : most);
+    return (struct span){e, e->cut, n};
+}
+
+/* May calls have rows of several places? What was a dead letter and is tried again is not: it may fail those beside it. */
+static bool may_join(const struct job *j)
+{
+    return j->dialect->joins && !j->retry;
+}
+
+/* May the span be in one call with those before it, which take so many bytes with it? */
+static bool span_joins(const struct job *j, const struct span *first, const struct span *s,
+                       uint64_t bytes)
+{
+    return may_join(j) && bytes <= j->credits.most / JOINED_PART &&
+           j->dialect->joins(j, first->extent->rows, first->first, s->extent->rows, s->first);
+}
+
+/* At the end calls do not stay large: one would still run when all others are answered. */
+static uint64_t tail_rows(const struct job *j)
+{
+    const struct calls *c = &j->calls;
+
+    return j->o->grows_calls && j->is_read
+               ? MR_MAX(c->waiting / (c->in_flight_count + 1), (uint64_t)GROW_FIRST)
+               : UINT64_MAX;
+}
+
+/* The next rows that may go together, of the oldest extents; NULL: there are none. */
+static struct work *work_cut(struct job *j)
+{
+    struct calls *c = &j->calls;
+    struct span spans[SPANS_MOST];
+    const uint64_t most = MR_MIN(call_rows_next(&c->rows), tail_rows(j));
+    size_t count = 0;
+    uint64_t rows = 0;
+    uint64_t bytes = 0;
+
+    while (c->extents.len > 0 && rows < most && count < SPANS_MOST) {
+        struct extent *e = c->extents.at[0];
+        const struct span s = span_cut(j, e, most - rows);
+        bytes += s.count * (e->credit / e->rows->count);
+        if (count > 0 && s.count > 0 && !span_joins(j, &spans[0], &s, bytes)) {
+            break;
+        }
+        if (s.count > 0) {
+            spans[count++] = s;
+        }
+        rows += s.count;
+        e->cut += s.count;
+        c->waiting -= s.count;
+        if (e->cut == e->rows->count) {
+            c->waiting_bytes -= e->rows->bytes;
+            memmove(c->extents.at, c->extents.at + 1, --c->extents.len * sizeof *c->extents.at);
+            extent_look(j, e);
+        }
+    }
+    if (count == 0) {
+        return NULL;
+    }
+    struct work *w = work_new(spans, count);
+    w->is_trial = call_rows_cut(&c->rows, w->count);
+    return w;
+}
+
+/* More rows may come soon that fill the call. */
+static bool tail_waits(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
+{
+    struct calls *c = &j->calls;
+
+    if (c->waiting == 0 || c->waiting >= c->rows.now || j->is_read || j->o->filter || j->plan ||
+        !may_join(j) || !j->dialect->takes_rows(j) || credits_are_wanted(&j->credits)) {
+        c->waiting_ns = 0;
+        return false;
+    }
+    c->waiting_ns = c->waiting_ns ? c->waiting_ns : now_ns;
+    const int64_t until_ns = mr_ns_after(c->waiting_ns, TAIL_NS);
+    if (now_ns >= until_ns) {
+        return false;
+    }
+    *io_wake_ns = MR_MIN(*io_wake_ns, until_ns);
+    return true;
+}
+
+bool fresh_take(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
+{
+    struct calls *c = &j->calls;
+
+    if (!c->fresh && !tail_waits(j, now_ns, io_wake_ns)) {
+        c->fresh = work_cut(j);
+    }
+    return c->fresh;
+}
