@@ -1,4 +1,4 @@
-/* What the files of this module share; not for other modules. */
+/* Shared by the files of this module; private. */
 #ifndef MR_OIP_PRIV_H
 #define MR_OIP_PRIV_H
 
@@ -18,33 +18,33 @@
 
 /* ---- memory.c ---- */
 
-/** Make room for `bytes` of tensor data in t->tensor.data (aligned to 16), t->block when it is a block.
+/** Allocates `bytes` of tensor data in t->tensor.data (aligned to 16), t->block when it is a block.
  *  Errors: MR_E_EXHAUSTED. */
 int mr_oip_data_new(struct mr_arena *arena, struct mr_oip_tensor *t, uint64_t bytes,
                     struct mr_err *err);
-/** Let the tensor be `data`: by reference when it is aligned for the type, else a copy. */
+/** Sets the tensor's data: by reference when it is aligned for the type, else as a copy. */
 int mr_oip_data_refer(struct mr_arena *arena, struct mr_oip_tensor *t, mr_bytes data,
                       struct mr_err *err);
-/** Room for one more item behind `len`; returns the items, moved when they had to grow; NULL without
+/** Makes room for one more item after `len`; returns the items, moved if they had to grow; NULL: no
  *  memory. New items are zeroed. */
 void *mr_oip_grow(struct mr_arena *arena, void *items, size_t len, size_t *io_cap, size_t size);
 /** The first name that two of the `count` items have, or NULL. Each item begins with its mr_str name.
  *  Returns MR_E_EXHAUSTED without memory. */
 int mr_oip_find_duplicate(struct mr_arena *arena, const void *items, size_t size, size_t count,
                           const mr_str **out_name, struct mr_err *err);
-/** A BYTES tensor against its element count, with Triton's texts. word: "input" or "output". */
+/** Checks a BYTES tensor against its element count, with Triton's texts. word: "input" or "output". */
 int mr_oip_bytes_check(const struct mr_oip_tensor *t, uint64_t elements, const char *word,
                        mr_str model, struct mr_err *err);
 int mr_oip_no_memory(struct mr_err *err);
-/** An id comes back with the answer, in one piece. Errors: MR_E_INVALID. */
+/** Checks the length of an id, which the answer repeats in one piece. Errors: MR_E_INVALID. */
 int mr_oip_id_check(mr_str id, struct mr_err *err);
 #define OIP_ID_MOST ((size_t)1 << 20)
-/** The turn was ended (base/turn.h): whoever ended it knows why. */
+/** The error of a turn that was ended (base/turn.h); its owner knows the reason. */
 int mr_oip_ended(struct mr_err *err);
 
 /* ---- param.c ---- */
 
-/** The wire decides the texts and some rules. */
+/** The transport determines error texts and some rules. */
 enum mr_oip_wire { MR_OIP_WIRE_REST, MR_OIP_WIRE_GRPC };
 
 struct mr_oip_params {
@@ -53,14 +53,14 @@ struct mr_oip_params {
     size_t cap;
 };
 
-/** Add, or replace the parameter of the same key. io_total counts all of the message. */
+/** Adds the parameter, or replaces the one with the same key. io_total counts all of the message. */
 int mr_oip_params_put(struct mr_oip_params *list, struct mr_arena *arena, size_t *io_total,
                       const struct mr_oip_param *p, struct mr_err *err);
-/** A request parameter with a meaning of its own goes to its field: 1 = taken, 0 = it is the model's. */
+/** Stores a well-known request parameter in its field: 1 = stored, 0 = it is for the model. */
 int mr_oip_param_of_request(struct mr_oip_request *r, const struct mr_oip_param *p,
                             enum mr_oip_wire wire, struct mr_err *err);
 
-/** What the well-known parameters of one tensor or requested output said. */
+/** The well-known parameters of one tensor or requested output. */
 struct mr_oip_tensor_params {
     struct mr_oip_shm shm;
     bool has_shm_offset;
@@ -74,7 +74,7 @@ struct mr_oip_tensor_params {
 /** As mr_oip_param_of_request. is_requested: of a requested output, else of a tensor with data. */
 int mr_oip_param_of_tensor(struct mr_oip_tensor_params *to, const struct mr_oip_param *p,
                            bool is_requested, enum mr_oip_wire wire, struct mr_err *err);
-/** Offset or size without region; region with classification or binary_data. */
+/** Refuses an offset or size without region, and a region with classification or binary_data. */
 int mr_oip_tensor_params_check(const struct mr_oip_tensor_params *p, mr_str name,
                                enum mr_oip_wire wire, struct mr_err *err);
 
@@ -90,25 +90,25 @@ struct mr_oip_out {
     size_t start;   /* bytes at the front of buf that are not part of the body */
     size_t mark;    /* bytes of buf that pieces cover already */
     uint64_t spilt; /* bytes that have left buf for blocks */
-    int failure;    /* 0, or why nothing more is written */
+    int failure;    /* 0, or the error after which nothing is written */
     bool may_spill; /* mr_oip_out_spill makes blocks */
 };
 
 /** Resets buf. tensors: how many payloads may follow. */
 void mr_oip_out_init(struct mr_oip_out *o, struct mr_buf *buf, struct mr_arena *arena,
                      size_t tensors);
-/** To be asked between parts of long text (not where pieces of buf exist already): so many units were done
- *  (mr_turn_spend), and what buf has grown to goes into a block. False: come to an end, mr_oip_out_finish fails. */
+/** To be called between parts of long text (not once pieces of buf exist): spends `units` of the turn
+ *  (mr_turn_spend), and moves the text in buf to a block. False: the caller must end; mr_oip_out_finish fails. */
 bool mr_oip_out_spill(struct mr_oip_out *o, uint64_t units);
 /** Append tensor data, copied or by reference. */
 void mr_oip_out_data(struct mr_oip_out *o, const void *data, uint64_t bytes,
                      struct mr_block *block);
-/** Close the last piece, let the pieces point into buf, take the references. */
+/** Closes the last piece, points the pieces into buf and takes the references. */
 int mr_oip_out_finish(struct mr_oip_out *o, struct mr_oip_encoded *out, struct mr_err *err);
 
 /* ---- view.c ---- */
 
-/** What is sent for an output: the tensor itself or its classification; checked against its shape. */
+/** The data sent for an output: the tensor itself or its classification; checked against its shape. */
 struct mr_oip_view {
     struct mr_tensor tensor;
     struct mr_block *block;
@@ -121,7 +121,7 @@ int mr_oip_views_new(const struct mr_oip_tensor *tensors, size_t count, const ch
 
 /* ---- rest_text.c ---- */
 
-/** The elements of a checked tensor as JSON values with commas between them. */
+/** Writes the elements of a checked tensor as JSON values with commas between them. */
 void mr_oip_text_elements(struct mr_oip_out *o, const struct mr_tensor *t, uint64_t elements);
 
 #endif

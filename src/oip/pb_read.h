@@ -1,4 +1,4 @@
-/* Reading protobuf inference messages: what the files about them share. Private to this module. */
+/* Reading protobuf inference messages: shared by the files that do so. Private to this module. */
 #ifndef MR_OIP_PB_READ_H
 #define MR_OIP_PB_READ_H
 
@@ -15,12 +15,12 @@ struct mr_pb_reader {
     struct mr_err *err;
 };
 
-/** A tensor whose metadata is read; its data is found when the whole message is known. */
+/** A tensor whose metadata is read; its data is located at the end of the message. */
 struct mr_pb_tensor {
     mr_bytes message;
     uint64_t elements;
     bool has_contents;
-    bool has_filled_contents; /* which are not empty */
+    bool has_filled_contents; /* contents that are not empty */
 };
 
 /** The repeated parts of a message: its tensors and its raw contents. */
@@ -37,20 +37,20 @@ struct mr_pb_tensors {
 
 int mr_pb_broken(struct mr_err *err);
 int mr_pb_too_many(struct mr_pb_reader *r, const char *what);
-/** A string field; of another wire type it is left alone. Errors: MR_E_INVALID when it is not UTF-8. */
+/** Reads a string field; ignores one of another wire type. Errors: MR_E_INVALID when it is not UTF-8. */
 int mr_pb_str(struct mr_pb_reader *r, const struct mr_pb_field *f, mr_str *out);
-/** An entry of a parameters map. Returns 1, or 0 when a response's has no value that we know. */
+/** Reads an entry of a parameters map. Returns 1, or 0 when the entry of a response has no known value. */
 int mr_pb_param(struct mr_pb_reader *r, mr_bytes entry, struct mr_oip_param *out);
-/** One of a tensor or requested output: to `known` or to `rest`. */
+/** Reads a parameter of a tensor or requested output into `known` or `rest`. */
 int mr_pb_tensor_param(struct mr_pb_reader *r, mr_bytes entry, bool is_requested,
                        struct mr_oip_tensor_params *known, struct mr_oip_params *rest);
 int mr_pb_tensors_add(struct mr_pb_reader *r, struct mr_pb_tensors *list,
                       const struct mr_pb_field *f);
 int mr_pb_raw_add(struct mr_pb_reader *r, struct mr_pb_tensors *list, const struct mr_pb_field *f);
-/** Join the tensors and their data, at the end of the message. */
+/** Assigns the data to the tensors, at the end of the message. */
 int mr_pb_tensors_finish(struct mr_pb_reader *r, struct mr_pb_tensors *list);
 
-/** pb_contents.c: the typed contents of the tensor message into t->tensor, whose type and shape are
+/** pb_contents.c: reads the typed contents of the tensor message into t->tensor, whose type and shape are
  *  known. */
 int mr_pb_contents(struct mr_pb_reader *r, const struct mr_pb_tensor *from,
                    struct mr_oip_tensor *t);

@@ -34,12 +34,12 @@ struct mr_config_io {
 struct mr_config_io mr_config_input_io(Inference__ModelInput *in);
 struct mr_config_io mr_config_output_io(Inference__ModelOutput *out);
 
-/** The model's name into the config. Errors: it has another. */
+/** Sets the model's name in the config. Errors: it has another. */
 int mr_config_name(Inference__ModelConfig *c, mr_str model_name, struct mr_err *err);
-/** Whether the config alone decides about the backend. */
+/** True if the config alone determines the backend. */
 bool mr_config_says_backend(const Inference__ModelConfig *c);
 
-/** Whether dims: [ 1 ] stands for a scalar: the only way of a model without batching to say so, as
+/** True if dims: [ 1 ] stands for a scalar: the only form for a model without batching, as
  *  Triton refuses an empty reshape there. `rank` is the model's. */
 static inline bool mr_config_is_scalar(const struct mr_config_io *io, int32_t max_batch_size,
                                        int rank)

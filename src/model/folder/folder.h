@@ -1,7 +1,7 @@
 /* Model folders on disk: names, paths that stay inside, contents at one moment, temporary copies.
  *
- * The rule behind all of it: a path that a name, a config or a link leads to is resolved, and used
- * only if the result lies inside the repository. What a folder holds is compared by its fingerprint, a
+ * The rule: a path from a name, a config or a link is resolved, and used
+ * only if the result lies inside the repository. Contents of folders are compared by fingerprint, a
  * sum over path, size, times and inode of every file; equal fingerprints mean "unchanged". */
 #ifndef MR_MODEL_FOLDER_H
 #define MR_MODEL_FOLDER_H
@@ -30,9 +30,9 @@ char *mr_path_join(const char *a, mr_str b);
  *  not be read), MR_E_INVALID. */
 int mr_path_inside(const char *root, const char *const *links, const char *path, char **out,
                    struct mr_err *err);
-/** A whole regular file of at most max bytes, NUL behind it. Free *out with mr_free. */
+/** Reads a regular file of at most max bytes, NUL-terminated. Free *out with mr_free. */
 int mr_file_read(const char *path, size_t max, char **out, size_t *out_len, struct mr_err *err);
-/** "<path>: <what errno says>" with the status that fits. */
+/** Fails with "<path>: <text of errno>" and the matching status. */
 int mr_path_errno(const char *path, int error, struct mr_err *err);
 
 /* ---- folder.c ---- */
@@ -66,11 +66,11 @@ struct mr_folder {
     char *config_path;                         /* NULL = none there */
 };
 
-/** Called for each folder that a look walks through, for watch.c. */
+/** Called for each folder that mr_folder_read reads, for watch.c. */
 typedef void(mr_folder_visit_fn)(void *ctx, const char *dir);
 
-/** Read what is there. `links` as in mr_path_inside, and it lives as long as *f. config_name NULL: config.pbtxt, otherwise configs/<config_name>.pbtxt if
- *  there is one. Errors: MR_E_NOT_FOUND (no such folder), MR_E_FORBIDDEN (leads outside the root,
+/** Reads a model's folder. `links` as in mr_path_inside, must outlive *f. config_name NULL: config.pbtxt, otherwise
+ *  configs/<config_name>.pbtxt if it exists. Errors: MR_E_NOT_FOUND (no such folder), MR_E_FORBIDDEN (leads outside the root,
  *  unreadable), ... A broken version is no error: it is in its `err`. Free with mr_folder_fini also
  *  after an error. */
 int mr_folder_read(struct mr_folder *f, const char *repository, const char *const *links,
@@ -91,15 +91,15 @@ struct mr_name_list {
     struct mr_name *at;
     size_t len;
 };
-/** Folder names of all repositories, sorted. Hidden ones and such as no model may have are left out
- *  (and logged). Errors: a repository cannot be read. */
+/** Folder names of all repositories, sorted, without hidden and invalid names
+ *  (which are logged). Errors: a repository cannot be read. */
 int mr_names_read(const char *const *repositories, size_t count, struct mr_name_list *out,
                   struct mr_err *err);
 void mr_names_fini(struct mr_name_list *list);
 
 /* ---- temp.c ---- */
 
-/** A folder below the system's temporary one, private to us, removed with the last reference. */
+/** A folder below the system's temporary one, with mode 0700, removed with the last reference. */
 struct mr_temp_dir {
     _Atomic unsigned refs;
     char *path;

@@ -1,4 +1,4 @@
-/* A load under way: what load.c finds and makes, and publish.c ends. */
+/* A load in progress: load.c reads and makes, publish.c ends it. */
 #ifndef MR_MODEL_LOAD_H
 #define MR_MODEL_LOAD_H
 
@@ -11,7 +11,7 @@ struct mr_fresh {
     struct mr_version_private *made;
     struct mr_load_entry *entry;
     int64_t began_ns;
-    int64_t grown_bytes; /* the process, while it was made */
+    int64_t grown_bytes; /* growth of the process while it was made */
     char *reason;        /* why it failed */
 };
 
@@ -22,8 +22,8 @@ struct mr_load {
     struct mr_err *err;
     struct mr_folder folder;
     struct mr_temp_dir *temp;
-    /* JSON of a load request, this or an earlier one, NULL = the folder's configuration holds; the
-     * job's, or `kept`. */
+    /* JSON of this load request or of an earlier one, owned by the job or `kept`; NULL = the folder's configuration
+     * holds. */
     const char *config_json;
     size_t config_len;
     char *kept;
@@ -31,27 +31,27 @@ struct mr_load {
     bool has_max_batch;
     uint64_t config_fingerprint;
     bool *is_wanted;          /* [folder.versions.len] */
-    size_t latest;            /* so many of the newest does the policy name, SIZE_MAX = others */
-    bool labels_are_new;      /* the configuration says something else of labels than before: … */
-    const char *labels_given; /* … this, NULL = nothing, … */
-    struct mr_label_list labels; /* … which means these */
-    int64_t pin;                 /* what a rollback goes back to, 0 = no rollback */
+    size_t latest;            /* number of newest versions in the policy, SIZE_MAX = others */
+    bool labels_are_new;      /* the configuration's labels have changed */
+    const char *labels_given; /* their text, NULL = none */
+    struct mr_label_list labels;
+    int64_t pin; /* version of a rollback, 0 = no rollback */
     MR_VEC(struct mr_fresh) fresh;
 };
 
-/** All files of the model, without recorded requests, in one number; never 0. */
+/** Fingerprint of all files of the model without recorded requests; never 0. */
 uint64_t mr_load_files_fingerprint(const struct mr_load *l);
-/** Switch policy `resource`: what the load replaces or leaves out ends before anything is made.
- *  Errors: MR_E_DEADLINE (its requests do not end), MR_E_UNAVAILABLE. */
+/** Switch policy `resource`: ends the versions that the load replaces or drops, before any is made.
+ *  Errors: MR_E_DEADLINE (their requests do not end), MR_E_UNAVAILABLE. */
 int mr_load_retire_first(struct mr_load *l, struct mr_err *err);
-/** Everything was made: show it to requests, all at once, and retire what it replaces. False: nobody
- *  wants it any more; nothing was done. */
+/** Publishes all versions that were made at once, and retires those that they replace. False: the load was cancelled,
+ *  and nothing was done. */
 bool mr_load_publish(struct mr_load *l);
-/** Some version failed: what this load made is taken back, what served goes on. */
+/** Ends a load of which a version failed: the versions that it made are closed, and those that served go on. */
 void mr_load_take_back(struct mr_load *l);
-/** The load failed before it came to versions. */
+/** Ends a load that failed before any version was made. */
 void mr_load_fail(struct mr_load *l, const char *reason);
-/** Requests find the model, also when it has no version: it has no available versions then. */
+/** Makes the model known to requests, also without a version: they get "has no available versions". */
 void mr_load_show(struct mr_load *l);
 
 #endif

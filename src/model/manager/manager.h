@@ -1,22 +1,22 @@
 /* What the files behind model/model.h share: the manager, its models, its records and its jobs.
  *
  *   table.c     names -> models -> ready versions, read by requests without locks
- *   records.c   what is known of each version; state changes, the readiness count, the hook's queue
- *   load_history.c  what became of each load, when, and for how long
+ *   records.c   the record of each version; state changes, the readiness count, the hook's queue
+ *   load_history.c  the outcome of each load, with times
  *   jobs.c      the queue of loads and unloads, one at a time per model, and the loader threads
- *   measure.c   what loads and unloads do to the memory of the process
- *   admit.c     is there memory for a version?
+ *   measure.c   growth of the process's memory by loads and unloads
+ *   admit.c     refusal of versions for which there is no memory
  *   retry.c     failed loads that are tried again later
  *   load.c      one load: folder -> config -> versions
- *   publish.c   how it ends: published or taken back; unloads
+ *   publish.c   its end: published or taken back; unloads
  *   version_labels.c  names for versions
  *   version.c   one version: backend, signature, complete config, inputs and outputs
- *   reap.c      the thread that ends retired versions when nobody uses them any more
+ *   reap.c      the thread that closes retired versions once they are unused
  *   watch.c     poll mode: which folders have changed and have come to rest
  *   backends.c  libraries, opened once
- *   backend_choice.c  which of them a load request may choose
+ *   backend_choice.c  the libraries that a load request may choose
  *   names.c     names of the folders, for the index
- *   report.c    what the index says
+ *   report.c    the index
  *   models.c    start and stop
  *
  * Locks. `lock` guards everything below its line in struct mr_models and everything marked so in
@@ -33,9 +33,9 @@
 #include "model/folder/folder.h"
 #include "model/model.h"
 
-/** Names ever known to one server, against a client that loads ever new ones. */
+/** Limit of names in one server, against a client that loads ever new ones. */
 #define MR_MODELS_MAX ((size_t)1 << 20)
-/** How often a load that nobody waits for is tried again. */
+/** Retries of a failed load that has no caller. */
 #define MR_RETRIES_MAX 10u
 
 struct mr_job;
@@ -47,7 +47,7 @@ struct mr_set_label {
     int64_t number;
 };
 
-/** The versions of a model as requests see them. Never changed; a new one takes its place. */
+/** The versions of a model as requests see them. Immutable; replaced as a whole. */
 struct mr_version_set {
     uint32_t ready_count;
     uint32_t known_count;
@@ -58,7 +58,7 @@ struct mr_version_set {
     struct mr_version *ready[]; /* ascending by number */
 };
 
-/** What is known of one version number. */
+/** The record of one version number. */
 struct mr_version_record {
     int64_t number;
     enum mr_version_state state;
@@ -73,7 +73,7 @@ struct mr_version_record {
     size_t config_len;
     struct mr_version *v; /* READY, or DRAINING and not taken apart yet */
     bool is_wanted;       /* should be ready */
-    bool has_failed;      /* its last load did, and none has come to an end since */
+    bool has_failed;      /* its last load that has ended did */
 };
 
 struct mr_version_label {
@@ -90,13 +90,13 @@ struct mr_label_list {
 struct mr_load_entry {
     struct mr_loading loading; /* written by the backend without a lock */
     const struct mr_models *m;
-    const struct mr_job *job; /* its load, NULL = it is over */
+    const struct mr_job *job; /* its load, NULL = the load has ended */
     int64_t number;
     enum mr_version_state state;
     char *reason;       /* NULL = none */
-    int64_t entered_ns; /* the state that it is in */
+    int64_t entered_ns; /* when it entered its state */
     int64_t entered_wall_ns[MR_VERSION_STATES];
-    int64_t spent_ns[MR_VERSION_STATES]; /* in states that it has left */
+    int64_t spent_ns[MR_VERSION_STATES]; /* in the states that it has left */
     uint64_t file_bytes;
     uint64_t model_bytes;
     int64_t release_ns;
@@ -112,20 +112,20 @@ struct mr_model {
     MR_VEC(struct mr_version_record) records;    /* ascending by number */
     MR_VEC(struct mr_load_entry *) load_history; /* as they began */
     struct mr_label_list labels;
-    char *labels_given; /* text of the configuration that was taken last, NULL = none was */
-    int64_t pinned;     /* the version to go back to by a rollback, 0 = none: the newest is it */
-    /* Of the files that a load request's config goes with, 0 = none. */
+    char *labels_given; /* labels of the configuration that was applied last, NULL = none */
+    int64_t pinned;     /* default version by a rollback, 0 = none: the newest is */
+    /* Of the files for which a load request's config holds, 0 = none. */
     uint64_t override_fingerprint;
     char *error; /* why the model as a whole did not load, NULL = it did, or was not asked to */
     int64_t error_wall_ns;
-    struct mr_job *current;       /* the one that is queued or runs, NULL = not busy */
-    struct mr_job *retry;         /* a failed load that is to be tried again */
-    struct mr_job *waiting_first; /* jobs behind the current one */
+    struct mr_job *current;       /* queued or running, NULL = none */
+    struct mr_job *retry;         /* a failed load that will be tried again */
+    struct mr_job *waiting_first; /* jobs after the current one */
     struct mr_job *waiting_last;
     size_t draining; /* retired versions not yet closed */
     bool is_in_table;
-    bool is_desired;     /* asked to be loaded, not unloaded since */
-    bool is_in_folder;   /* had a folder when it was last looked for */
+    bool is_desired;     /* its load was requested, and no unload since */
+    bool is_in_folder;   /* had a folder at the last scan */
     bool counts_unready; /* is in mr_models.unready */
 };
 
@@ -136,7 +136,7 @@ struct mr_version_private {
     Inference__ModelConfig *config;
     struct mr_temp_dir *temp;    /* files of a load request, NULL = those of the repository */
     uint64_t fingerprint;        /* of files and config that it was made from */
-    struct mr_load_entry *entry; /* guarded by lock, but for what a load under way asks */
+    struct mr_load_entry *entry; /* guarded by lock, except mr_load_entry_is_unwanted */
     bool is_served;
     struct mr_version_private *next; /* list of retired ones */
 };
@@ -153,7 +153,7 @@ struct mr_model_change {
     struct mr_model_change *next;
     char *name;
     char *reason;
-    struct mr_version_change told; /* but for its texts */
+    struct mr_version_change told; /* without its texts */
 };
 
 struct mr_model_backend {
@@ -175,8 +175,8 @@ struct mr_models {
     struct mr_epoch epoch;
     /* ---- read by requests ---- */
     _Atomic(struct mr_model_table *) table;
-    _Atomic int64_t unready; /* models with something not ready that should be */
-    /* [o.repository_count] Repositories that were not there at the start and did not come since. */
+    _Atomic int64_t unready; /* models that keep the server unready */
+    /* [o.repository_count] Repositories that are missing since the start. */
     _Atomic bool *is_missing;
     _Atomic size_t missing_count;
     _Atomic bool is_stopping;
@@ -191,13 +191,13 @@ struct mr_models {
     size_t table_used;    /* its slots that are not empty */
 
     pthread_cond_t work;       /* loaders: a job, a free place, or quit */
-    struct mr_job_queue loads; /* loads and syncs: so many at once */
-    struct mr_job_queue quick; /* everything else: at once */
+    struct mr_job_queue loads; /* loads and syncs: a limited number at once */
+    struct mr_job_queue quick; /* all other jobs: at once */
     struct mr_job *retries;    /* by due_ns */
-    size_t loads_running;      /* those that wait for something else are not counted */
-    size_t loads_held;         /* threads that have one */
+    size_t loads_running;      /* without those that have left their place */
+    size_t loads_held;         /* threads that have a load */
     uint64_t jobs_made;
-    int64_t trim_ns; /* when to give free pages of the heap back; INT64_MAX: no job since */
+    int64_t trim_ns; /* when to return free pages of the heap; INT64_MAX: no job since */
     bool is_started;
     size_t jobs_open;    /* queued, waiting or running */
     pthread_cond_t idle; /* jobs_open or draining went down */
@@ -243,62 +243,62 @@ struct mr_model *mr_table_find(const struct mr_models *m, mr_str name);
 /** Lock held. */
 void mr_table_add(struct mr_models *m, struct mr_model *model);
 void mr_table_remove(struct mr_models *m, struct mr_model *model);
-/** Lock held: make what requests see of the model equal to its records. */
+/** Lock held: publishes a set of versions that is equal to the model's records. */
 void mr_table_publish(struct mr_models *m, struct mr_model *model);
-/** Lock held: free `ptr` when no reader can hold it any more. */
+/** Lock held: frees `ptr` once no reader can hold it. */
 void mr_retire_memory(struct mr_models *m, void *ptr, void (*release)(void *ptr));
 
 /* ---- records.c (lock held unless said otherwise) ---- */
-/** The model of that name, made if need be. NULL: there are MR_MODELS_MAX already. */
+/** The model of that name, made if there is none. NULL: there are MR_MODELS_MAX. */
 struct mr_model *mr_model_get(struct mr_models *m, mr_str name);
-/** Forget a model of which nothing is left. */
+/** Forgets a model without records, jobs and draining versions. */
 void mr_model_forget_if_empty(struct mr_models *m, struct mr_model *model);
-/** No lock: frees a model that nobody can find any more. */
+/** No lock: frees a model that is in no table any more. */
 void mr_model_free(void *model);
 struct mr_version_record *mr_record_find(struct mr_model *model, int64_t number);
 struct mr_version_record *mr_record_get(struct mr_model *model, int64_t number);
 void mr_record_remove(struct mr_model *model, size_t index);
-/** Set state and reason ("" = none) and tell the hook. */
+/** Sets state and reason ("" = none) and queues the change for the hook. */
 void mr_record_set(struct mr_models *m, struct mr_model *model, struct mr_version_record *r,
                    enum mr_version_state state, const char *reason);
-/** The version goes on, but its last reload failed. */
+/** Records a failed reload of a version that serves. */
 void mr_record_warn(struct mr_models *m, struct mr_model *model, struct mr_version_record *r,
                     const char *warning);
-/** The model as a whole failed (NULL: did not; its versions say the rest). */
+/** Sets the failure of the model as a whole. NULL: it did not fail; its versions have their own reasons. */
 void mr_model_set_error(struct mr_models *m, struct mr_model *model, const char *reason);
-/** The model was unloaded, its failure with it. */
+/** Clears the failure of a model that was unloaded. */
 void mr_model_clear_error(struct mr_models *m, struct mr_model *model);
-/** After any change of records: count the model into m->unready or out of it. */
+/** To be called after any change of records: adjusts m->unready. */
 void mr_model_count_unready(struct mr_models *m, struct mr_model *model);
 /* ---- load_history.c (lock held) ---- */
 struct mr_load_entry *mr_load_entry_begin(struct mr_models *m, struct mr_model *model,
                                           const struct mr_job *job, int64_t number,
                                           uint64_t file_bytes);
-/** The version is made: what its backend and a measurement say of its memory. */
+/** Sets the memory of a version that was made, by its backend and by measurement. */
 void mr_load_entry_memory(struct mr_load_entry *l, const struct mr_executor *executor,
                           int64_t grown_bytes);
-/** No lock: a load under way that is not wanted any more. */
+/** No lock: true if the load was cancelled. */
 bool mr_load_entry_is_unwanted(const struct mr_load_entry *l);
 /** Enters another state. After UNLOADED and FAILED the entry is no longer the caller's. */
 void mr_load_entry_set(struct mr_models *m, struct mr_model *model, struct mr_load_entry *l,
                        enum mr_version_state state, const char *reason);
-/** The one that began last, NULL = none is known. */
+/** The last entry to begin, NULL = none is known. */
 const struct mr_load_entry *mr_load_entry_latest(const struct mr_model *model, int64_t number);
 /** Time in each state, until now. */
 void mr_load_entry_spent(const struct mr_load_entry *l, int64_t out_ns[MR_VERSION_STATES]);
 void mr_load_history_free(struct mr_model *model);
 
-/** Lock not held: call the hook for every change queued so far, in order, and return when all were
- *  told. */
+/** Lock not held: calls the hook for each change queued so far, in order, and returns when all are
+ *  reported. */
 void mr_changes_tell(struct mr_models *m);
 
 /* ---- jobs.c ---- */
 enum mr_job_kind {
     MR_JOB_LOAD, /* load or reload; retries what failed before */
-    MR_JOB_SYNC, /* poll mode: be like the folder; leaves alone what failed and did not change */
+    MR_JOB_SYNC, /* poll mode: follow the folder; skips versions that failed and did not change */
     MR_JOB_UNLOAD,
-    MR_JOB_LOOK,  /* does the folder still say what the load under way has read? */
-    MR_JOB_ANSWER /* only call done */
+    MR_JOB_LOOK,  /* compares the folder with what the load in progress has read */
+    MR_JOB_ANSWER /* only calls done */
 };
 
 /** A version folder that watch.c found at rest. */
@@ -324,19 +324,19 @@ struct mr_job {
     struct mr_settled_version *settled; /* MR_JOB_SYNC */
     size_t settled_count;
     uint64_t settled_shared;           /* fingerprint of the rest of the folder */
-    struct mr_settled_version *making; /* MR_JOB_SYNC under way: what it makes; guarded by lock */
+    struct mr_settled_version *making; /* running MR_JOB_SYNC: what it makes; guarded by lock */
     size_t making_count;
-    size_t latest;   /* so many of the newest versions are wanted, SIZE_MAX = more than these */
-    bool is_first;   /* what the manager was started with */
-    uint64_t id;     /* to know it again */
-    bool is_running; /* guarded by lock */
-    bool has_place;  /* counts among those that load */
-    _Atomic bool is_cancelled;   /* a newer request for the model has come */
-    uint64_t folder_fingerprint; /* what it found, 0 = has not looked yet; guarded by lock */
-    uint64_t looks_at;           /* MR_JOB_LOOK: id of the load under way */
+    size_t latest;               /* number of newest versions that are wanted, SIZE_MAX = others */
+    bool is_first;               /* part of the start */
+    uint64_t id;                 /* unique */
+    bool is_running;             /* guarded by lock */
+    bool has_place;              /* counted in loads_running */
+    _Atomic bool is_cancelled;   /* by a newer request for the model */
+    uint64_t folder_fingerprint; /* of the folder that it read, 0 = none yet; guarded by lock */
+    uint64_t looks_at;           /* MR_JOB_LOOK: id of the load in progress */
     char *looks_name;            /* MR_JOB_LOOK */
     bool is_hopeless;            /* it would fail again */
-    uint32_t tries;              /* how often it has failed before */
+    uint32_t tries;              /* failures before */
     int64_t due_ns;              /* of a retry */
     bool is_rollback;
     int64_t back_to; /* a rollback's version, 0 = the one before */
@@ -350,18 +350,18 @@ int mr_jobs_start(struct mr_models *m, struct mr_err *err);
 /** Threads end when the queue is empty. */
 void mr_jobs_join(struct mr_models *m);
 struct mr_job *mr_job_new(enum mr_job_kind kind, mr_models_done_fn *done, void *ctx);
-/** Queue it for the model of that name; takes the job. Thread: any. */
+/** Queues a job for the model of that name; takes the job. Thread: any. */
 void mr_job_submit(struct mr_models *m, struct mr_job *job, mr_str name);
-/** Has a newer request come, or is the server stopping? Thread: any. */
+/** True if the job was cancelled by a newer request, or the server stops. Thread: any. */
 bool mr_job_is_unwanted(const struct mr_models *m, const struct mr_job *job);
-/** Lock held, both: a load that only waits leaves its place to others, and takes one again. */
+/** Both with the lock held: a load that waits leaves its place to other loads, and takes one again. */
 void mr_load_place_leave(struct mr_models *m);
 void mr_load_place_take(struct mr_models *m, const struct mr_job *job);
-/** MR_OK in mode explicit: clients may change what is loaded. Otherwise the error begins with `what`, names mode and option,
- *  and ends with `instead`, what else does it in mode poll (NULL: nothing). Errors: MR_E_UNAVAILABLE. */
+/** MR_OK in mode explicit, in which clients may load and unload. Otherwise the error begins with `what`, names mode and
+ *  option, and ends with `instead`, the alternative in mode poll (NULL: none). Errors: MR_E_UNAVAILABLE. */
 int mr_control_check(const struct mr_models *m, const char *what, const char *instead,
                      struct mr_err *err);
-/** Wait until no job is open, or until the deadline (monotonic). False at the deadline. */
+/** Waits until no job is open, or until the deadline (monotonic). False: the deadline has passed. */
 bool mr_jobs_wait(struct mr_models *m, int64_t deadline_ns);
 
 /* ---- measure.c (Thread: loader, reaper; takes the lock) ---- */
@@ -371,30 +371,30 @@ struct mr_measure {
     bool is_alone;
 };
 void mr_measure_begin(struct mr_models *m, struct mr_measure *x);
-/** What the process grew by since, or MR_MEMORY_UNKNOWN. */
+/** Growth of the process since the begin, or MR_MEMORY_UNKNOWN. */
 int64_t mr_measure_end(struct mr_models *m, const struct mr_measure *x);
 
 /* ---- admit.c (Thread: loader) ---- */
-/** May a version with so many bytes of files be opened? *out_reserved is for mr_admit_end, when it is open or
- *  has failed. Errors: MR_E_EXHAUSTED, with figures. */
+/** Reserves memory for a version whose files have file_bytes. *out_reserved is to be passed to mr_admit_end when the version
+ *  is open or has failed. Errors: MR_E_EXHAUSTED, with figures. */
 int mr_admit(struct mr_models *m, const struct mr_model *model, uint64_t file_bytes,
              uint64_t *out_reserved, struct mr_err *err);
 void mr_admit_end(struct mr_models *m, uint64_t reserved);
 
 /* ---- retry.c (lock held) ---- */
-/** Keeps a failed job for later if it is one to be tried again; true: it is no longer the caller's. */
+/** True: the failed job was kept for a retry, and is no longer the caller's. */
 bool mr_retry_keep(struct mr_models *m, struct mr_job *job);
-/** Those whose time has come, one after the other; NULL = none is. *out_next_ns: when the next is due. */
+/** The next job that is due; NULL = none. *out_next_ns: when the next one is due. */
 struct mr_job *mr_retry_due(struct mr_models *m, int64_t *out_next_ns);
-/** The model is loaded or unloaded anew: its retry goes. NULL: there was none. */
+/** Takes the retry of a model that is loaded or unloaded again. NULL: it has none. */
 struct mr_job *mr_retry_drop(struct mr_models *m, struct mr_model *model);
 
 /* ---- load.c and publish.c (Thread: loader) ---- */
-/** Sum over a model's folder in all repositories, never 0. Thread: any; blocks. */
+/** Fingerprint of a model's folder in all repositories, never 0. Thread: any; blocks. */
 uint64_t mr_load_look(struct mr_models *m, mr_str name);
 int mr_load_run(struct mr_models *m, struct mr_job *job, struct mr_err *err);
 int mr_unload_run(struct mr_models *m, struct mr_model *model, struct mr_err *err);
-/** Lock held: take a version out of service; the reaper does the rest. Publish afterwards. */
+/** Lock held: takes a version out of service; the reaper closes it. The caller publishes afterwards. */
 void mr_version_retire(struct mr_models *m, struct mr_model *model, struct mr_version *v);
 
 /* ---- version.c (Thread: loader, reaper) ---- */
@@ -405,37 +405,37 @@ struct mr_version_source {
     const Inference__ModelConfig *config; /* as parsed */
     bool has_max_batch;                   /* the config gives max_batch_size */
     bool is_requested;                    /* the config or the files came with a load request */
-    bool warn;                            /* log what has no effect */
+    bool warn;                            /* log settings without effect */
     struct mr_temp_dir *temp;             /* NULL = none */
     uint64_t fingerprint;
     struct mr_load_entry *entry;
-    bool in_background; /* others are served meanwhile */
+    bool in_background; /* other versions serve during the load */
 };
-/** Open the model and make everything ready for hooks.serve. Blocks as long as the backend does. */
+/** Opens the model and prepares it for hooks.serve. Blocks as long as the backend does. */
 int mr_version_open(struct mr_models *m, const struct mr_version_source *s,
                     struct mr_version_private **out, struct mr_err *err);
-/** The same version with max_batch_size 0 instead of the one that completion gave it; where the config's dims do
- *  not allow that, it stays as it is. It must not be served. */
+/** Makes the version again with max_batch_size 0 instead of the completed one, unless the config's dims do not
+ *  allow that. It must not be served. */
 int mr_version_unbatch(struct mr_models *m, const struct mr_version_source *s,
                        struct mr_version_private *p, struct mr_err *err);
-/** hooks.unserve if served, close the model, free. Nobody may know the version any more. */
+/** Calls hooks.unserve if it was served, closes the model and frees it. No other reference may exist. */
 void mr_version_close(struct mr_models *m, struct mr_version_private **p);
 
 /* ---- version_labels.c ---- */
-/** Letters, digits, "_-.", not beginning with what a number begins with. */
+/** True for a letter or '_', followed by letters, digits and "_-.". */
 bool mr_label_is_name(mr_str s);
 /** "stable=3,canary=4" */
 int mr_label_list_parse(mr_str text, struct mr_label_list *out, struct mr_err *err);
 void mr_label_list_fini(struct mr_label_list *list);
-/** Lock held, as for those below: whether a label is on that version, and stays there once `next` is what the configuration
- *  names. NULL: that does not change. */
+/** Lock held, as for those below: true if that version has a label and keeps it when `next` is the configuration's list.
+ *  NULL: the list does not change. */
 bool mr_labels_keep(const struct mr_model *model, const struct mr_label_list *next, int64_t number);
-/** Labels of a configuration, by their text (NULL: none): not those that were taken last. */
+/** True if the labels of a configuration, by their text (NULL: none), differ from those that were applied last. */
 bool mr_labels_are_new(const struct mr_model *model, const char *given);
-/** Puts those of `list` on, and takes off what the configuration named before and names no more. All or none: not before
- *  all versions that they name are ready. given: the text that `list` was read from, NULL = none. */
+/** Applies the labels of `list`, and removes those that only the previous configuration had. All or none: not before
+ *  all versions that they name are ready. given: the text of `list`, NULL = none. */
 void mr_labels_take(struct mr_model *model, const struct mr_label_list *list, const char *given);
-/** The version is gone for good. */
+/** Removes the labels of a version that is gone. */
 void mr_labels_drop(struct mr_model *model, int64_t number);
 void mr_labels_clear(struct mr_model *model);
 
@@ -446,14 +446,14 @@ int mr_labels_read(struct mr_arena *arena, const char *path, const mr_str **out,
 /* ---- backends.c ---- */
 int mr_backend_get(struct mr_models *m, const char *name, struct mr_plugin **out,
                    struct mr_err *err);
-/** Every backend that an option names is there; one of Triton's that is not is warned about only. Errors:
+/** Checks that all backends that options name exist; a missing one of Triton's is only a warning. Errors:
  *  MR_E_INVALID. Thread: boot. */
 int mr_backends_check(const struct mr_models_options *o, struct mr_err *err);
 bool mr_backend_is_open(struct mr_models *m, const char *name);
 void mr_backends_close(struct mr_models *m);
 
 /* ---- backend_choice.c (Thread: loader) ---- */
-/** Whether the configuration or the files of a load request may have this backend. Errors: MR_E_FORBIDDEN. */
+/** MR_OK if a load request may choose this backend by its configuration or files. Errors: MR_E_FORBIDDEN. */
 int mr_backend_may_choose(struct mr_models *m, const char *name, struct mr_err *err);
 
 /* ---- reap.c ---- */

@@ -2,12 +2,12 @@
  *
  * The steps, in order, for one model:
  *   parse      config.pbtxt (or configs/<name>.pbtxt, or the JSON of a load request); none: empty
- *   basics     name, backend, platform and file name from the folder's content (triton.md 1.7)
+ *   basics     name, backend, platform and file name from the folder's content
  *   complete   inputs, outputs, max_batch_size from the opened model's signature
  *   normalise  Triton's defaults: version policy, instance group, preferred sizes, ...
  *   check      ranges, contradictions with the signature, features that this server does not have
- * Before all of that a copy is normalised and checked as it was given, so that what is wrong with it
- * is said whatever the folder and the model are like.
+ * Before these steps a copy is normalised and checked as it was given, so that its errors
+ * are reported whatever the folder and the model contain.
  * Each error names the model, the field and the allowed range. */
 #ifndef MR_MODEL_CONFIG_H
 #define MR_MODEL_CONFIG_H
@@ -22,7 +22,7 @@ struct mr_config_warning {
     char text[240];
 };
 
-/** What becomes of a setting. */
+/** How a setting is treated. */
 enum mr_config_field_kind {
     MR_CONFIG_HONOURED,
     MR_CONFIG_NO_EFFECT, /* warned about once at load */
@@ -35,17 +35,17 @@ struct mr_config_field {
 };
 /** The whole table: every setting of ModelConfig is in it. Static. For the documentation. */
 const struct mr_config_field *mr_config_fields(size_t *out_count);
-/** The entry that decides about a field (as mr_pb_walk_set_fields names it); NULL: a message in
- *  between. */
+/** The entry for a field (named as by mr_pb_walk_set_fields); NULL: a message without an entry of its
+ *  own. */
 const struct mr_config_field *mr_config_field_find(mr_str path);
 
-/** Parse text format. `file` is for the texts of errors. Free with mr_config_free. */
+/** Parses text format. `file` is for error texts. Free with mr_config_free. */
 int mr_config_parse_text(mr_str text, const char *file, Inference__ModelConfig **out,
                          struct mr_err *err);
 /** Parse the JSON form (load request). Unknown fields are errors. */
 int mr_config_parse_json(mr_str text, Inference__ModelConfig **out, struct mr_err *err);
-/** Whether the text gives this top-level field, also as 0 or "", which the parsed message does not
- *  show. The text is one that parsed. JSON: also in lowerCamelCase; null counts as not given. */
+/** True if the text has this top-level field, also as 0 or "", which the parsed message does not
+ *  show. The text must be one that parsed. JSON: also in lowerCamelCase; null counts as absent. */
 bool mr_config_text_has(mr_str text, mr_str field);
 bool mr_config_json_has(mr_str text, mr_str field);
 /** The value of an entry of `parameters`, NULL = there is none. */
@@ -56,13 +56,13 @@ Inference__ModelConfig *mr_config_new(void);
 int mr_config_copy(const Inference__ModelConfig *c, Inference__ModelConfig **out,
                    struct mr_err *err);
 
-/** name, backend, platform, default_model_filename. model_dir is looked at for
- *  `<version>/model.onnx` and so on when the config does not say. Errors: name differs from the
+/** Completes name, backend, platform and default_model_filename, from files such as
+ *  `<version>/model.onnx` where the config has none. Errors: name differs from the
  *  folder, backend not derivable. */
 int mr_config_basics(Inference__ModelConfig *c, mr_str model_name, const char *version_dir,
                      struct mr_err *err);
 
-/** What the model says fills what the config leaves out; what both say must agree (names, types,
+/** Fills absent fields of the config from the model's signature; fields that both have must agree (names, types,
  *  dims where both are fixed, batch dimension). auto_complete false: nothing is filled, missing
  *  inputs or outputs are an error. default_max_batch: for a batchable model whose config does not
  *  give max_batch_size (4). */
@@ -71,10 +71,10 @@ int mr_config_complete(Inference__ModelConfig *c, const struct mr_signature *s, 
 
 int mr_config_normalize(Inference__ModelConfig *c, struct mr_err *err);
 
-/** Ranges and contradictions, then features. MR_E_UNSUPPORTED with a text that names the feature
- *  for what is not there (ensembles, iterative sequences, response cache, repository
+/** Checks ranges and contradictions, then features. MR_E_UNSUPPORTED with a text that names the feature
+ *  for features that do not exist here (ensembles, iterative sequences, response cache, repository
  *  agents, ragged batching, ...). Fields that have no effect on a CPU server are listed in
- *  *warnings (caller's array). is_complete false: what the model can still fill in may be missing. */
+ *  *warnings (caller's array). is_complete false: fields that the model completes may be absent. */
 int mr_config_check(const Inference__ModelConfig *c, bool is_complete,
                     struct mr_config_warning *warnings, size_t max_warnings,
                     size_t *out_warning_count, struct mr_err *err);
@@ -102,11 +102,11 @@ bool mr_config_sequence_output(const Inference__ModelConfig *c, size_t i,
 /** The data type of a control input. */
 int32_t mr_config_control_dtype(const Inference__ModelSequenceBatching__Control *k);
 
-/** Entries of `parameters` that are for the server: those whose keys begin with "millrace.". Errors:
- *  MR_E_INVALID, a key that is not known or a value that it cannot have. */
+/** Checks the entries of `parameters` for the server: those whose keys begin with "millrace.". Errors:
+ *  MR_E_INVALID, an unknown key or a value out of range. */
 int mr_config_check_own(const Inference__ModelConfig *c, struct mr_err *err);
 
-/** All default scalars printed, int64 as numbers: what GET .../config answers. */
+/** The JSON of GET .../config: with all default scalars, int64 as numbers. */
 void mr_config_json(const Inference__ModelConfig *c, struct mr_buf *out);
 
 #endif

@@ -6,8 +6,8 @@
  * the tensor's type, in the arena when small, otherwise in a block that the arena's reset releases.
  * Everything in a decoded message lives as long as both the arena and the received bytes.
  *
- * What is checked here: the message by itself (types, counts, shapes against data sizes). What needs the
- * model (names, expected shapes) is checked by the scheduler.
+ * This module checks the message by itself (types, counts, shapes against data sizes). The scheduler checks
+ * it against the model (names, expected shapes).
  * Source: KServe OIP v2; Triton's extensions (classification, binary data, parameters, schedule policy). */
 #ifndef MR_OIP_OIP_H
 #define MR_OIP_OIP_H
@@ -43,11 +43,11 @@ struct mr_oip_shm {
 /** A named tensor of a request or a response. */
 struct mr_oip_tensor {
     mr_str name;
-    struct mr_tensor tensor; /* data NULL with shm.region set: to be found there */
-    struct mr_block
-        *block; /* encoding: owner of tensor.data for sending by reference, or NULL (then large
-                              * data is borrowed). Decoded: the block that was made for the data, owned
-                              * by the arena, or NULL when the data is in the arena or the body */
+    struct mr_tensor tensor; /* data NULL with shm.region set: the data is there */
+    /* Encoding: owner of tensor.data for sending by reference, or NULL (then large data is borrowed).
+     * Decoded: the block that was made for the data, owned by the arena, or NULL when the data is in the arena or the
+     * body. */
+    struct mr_block *block;
     struct mr_oip_shm shm;
     const struct mr_oip_param *params;
     size_t param_count;
@@ -61,7 +61,7 @@ struct mr_oip_tensor {
 
 struct mr_oip_requested_output {
     mr_str name;
-    int8_t binary_data;     /* -1 not said, 0, 1 */
+    int8_t binary_data;     /* -1 absent, 0, 1 */
     int32_t classification; /* 0 = no */
     struct mr_oip_shm shm;
     const struct mr_oip_param *params;
@@ -78,7 +78,7 @@ struct mr_oip_request {
     struct mr_oip_requested_output *outputs;
     size_t output_count;     /* 0 = all */
     bool binary_data_output; /* REST request parameter */
-    /* well-known request parameters, taken out of params */
+    /* well-known request parameters, which are not in params */
     bool has_sequence_id;
     uint64_t sequence_id;
     mr_str sequence_id_str; /* ptr NULL when numeric or absent */
@@ -91,7 +91,7 @@ struct mr_oip_request {
     size_t param_count;
     bool raw_binary; /* REST with header length 0: one unnamed input holding the whole body */
     bool
-        may_spill; /* to be encoded as REST: long text leaves the buffer in blocks, which are sent as they are */
+        may_spill; /* encoding as REST: long text leaves the buffer in blocks, which are sent by reference */
 };
 
 struct mr_oip_response {
@@ -105,9 +105,8 @@ struct mr_oip_response {
 };
 
 struct mr_oip_limits {
-    uint64_t
-        max_json_bytes; /* --http-max-input-size: JSON text and any tensor made from it, raw binary
-                                * bodies; 0 = no limit */
+    /* --http-max-input-size: JSON text and any tensor made from it, raw binary bodies; 0 = no limit. */
+    uint64_t max_json_bytes;
     int32_t max_json_depth;  /* 0 = 100 */
     uint32_t max_tensors;    /* inputs or outputs of one message; 0 = 1024 */
     const char *depth_hint;  /* for texts, " (--json-max-depth)"; may be NULL */
@@ -119,11 +118,11 @@ struct mr_oip_limits {
  * `limits` may be NULL (defaults, no size limit). Names of inputs and of requested outputs are distinct.
  * A decoded shape has no negative dimension and its element count fits 64 bits; typed data (JSON
  * numbers, protobuf contents) and BYTES have exactly that many elements. Fixed-size data that came
- * as bytes keeps the size it was sent with: the scheduler compares it with the shape. Data is aligned for
- * its type. After an error the arena may hold leftovers of the message: reset it. Any thread.
+ * as bytes keeps its size on the wire: the scheduler compares it with the shape. Data is aligned for
+ * its type. After an error the arena may hold parts of the message: reset it. Any thread.
  *
- * Decoding and encoding may be the work of a turn (base/turn.h): they ask it in all their loops, and fail with
- * MR_E_CANCELLED or another error when it was ended. */
+ * Decoding and encoding may run within a turn (base/turn.h): all their loops spend its units, and they fail with
+ * MR_E_CANCELLED or another error when it is ended. */
 
 /* ---- REST ---- */
 
@@ -135,17 +134,17 @@ int mr_oip_rest_decode_request(mr_bytes body, int64_t header_length, mr_str mode
                                const struct mr_oip_limits *limits, struct mr_arena *arena,
                                struct mr_oip_request *out, struct mr_err *err);
 
-/** The id of a request that could not be decoded, for its error and the log: empty when there is none, when it does
- *  not stand in the first megabyte, or behind what is no JSON. Arguments as above. */
+/** The id of a request that could not be decoded, for its error and the log: empty when it has none, when the id is
+ *  not in the first megabyte, or after the first error of the JSON. Arguments as above. */
 mr_str mr_oip_rest_find_id(mr_bytes body, int64_t header_length, struct mr_arena *arena);
 
-/** Let t's data be aligned for its type, copying it if it is not: what the caller of a raw binary request
- *  does after it has set the type. Errors: MR_E_EXHAUSTED. */
+/** Copies t's data if it is not aligned for its type: the caller of a raw binary request
+ *  does so after it has set the type. Errors: MR_E_EXHAUSTED. */
 int mr_oip_tensor_align(struct mr_oip_tensor *t, struct mr_arena *arena, struct mr_err *err);
 
 /** Result of an encoding: `pieces` in order make the body. Small things are in `buf` (pieces point into
- *  it, block NULL), large tensors by reference with one more reference taken on their block, and so is the
- *  long text of a response: its blocks are made here, and the arena has the other reference. */
+ *  it, block NULL), large tensors by reference with one more reference taken on their block. Long text
+ *  of a response is in blocks that are made here; the arena has the other reference. */
 struct mr_oip_encoded {
     struct mr_piece *pieces; /* arena */
     size_t piece_count;
@@ -153,7 +152,7 @@ struct mr_oip_encoded {
     int64_t header_length; /* REST with binary data: bytes of JSON; -1 when all is JSON */
 };
 
-/** buf: scratch, reset here; must live until the pieces are handed on. FP16/BF16 as JSON numbers. Before
+/** buf: scratch, reset here; must live until the pieces are passed on. FP16/BF16 as JSON numbers. Before
  *  binary data the JSON is padded with blanks to a multiple of eight bytes.
  *  Errors: MR_E_INVALID (classification of a type that has none; BYTES that are not UTF-8 as JSON are
  *  replaced, not refused), MR_E_INTERNAL (an output's bytes do not fit its shape), MR_E_EXHAUSTED. */
@@ -162,17 +161,17 @@ int mr_oip_rest_encode_response(const struct mr_oip_response *r, struct mr_buf *
                                 struct mr_err *err);
 
 /** Client side. binary per input by tensor.binary; raw_binary sends the one input's bytes as the body. Set
- *  binary_data of requested outputs to -1 where nothing is to be said. Errors: MR_E_INVALID (data does not
+ *  binary_data of requested outputs to -1 to leave it out. Errors: MR_E_INVALID (data does not
  *  fit its shape), MR_E_EXHAUSTED. */
 int mr_oip_rest_encode_request(const struct mr_oip_request *r, struct mr_buf *buf,
                                struct mr_arena *arena, struct mr_oip_encoded *out,
                                struct mr_err *err);
-/** A body {"error":"..."} gives MR_E_UNKNOWN with that text; the HTTP status says more. */
+/** A body {"error":"..."} gives MR_E_UNKNOWN with that text; the caller knows the HTTP status. */
 int mr_oip_rest_decode_response(mr_bytes body, int64_t header_length,
                                 const struct mr_oip_limits *limits, struct mr_arena *arena,
                                 struct mr_oip_response *out, struct mr_err *err);
 
-/** {"error":"..."} appended. */
+/** Appends {"error":"..."}. */
 void mr_oip_rest_error(struct mr_buf *buf, mr_str message);
 
 /* ---- metadata ---- */
@@ -185,21 +184,21 @@ struct mr_oip_io {
     int64_t shape[MR_MAX_RANK];
 };
 
-/** What a model says about itself; in an arena. */
+/** A model's metadata, in an arena. */
 struct mr_oip_metadata {
-    mr_str name;    /* ptr NULL: not said */
-    mr_str version; /* the last of those that are served; ptr NULL: not said */
+    mr_str name;    /* ptr NULL: absent */
+    mr_str version; /* the last of those that are served; ptr NULL: absent */
     struct mr_oip_io *inputs;
     size_t input_count;
     struct mr_oip_io *outputs;
     size_t output_count;
 };
 
-/** The answer to GET /v2/models/MODEL; *out must be zero. Errors: MR_E_INVALID, MR_E_UNSUPPORTED (rank),
+/** Decodes the answer to GET /v2/models/MODEL; *out must be zero. Errors: MR_E_INVALID, MR_E_UNSUPPORTED (rank),
  *  MR_E_TOO_LARGE. */
 int mr_oip_rest_decode_metadata(mr_bytes body, struct mr_arena *arena, struct mr_oip_metadata *out,
                                 struct mr_err *err);
-/** The same of a ModelMetadataResponse. */
+/** Decodes a ModelMetadataResponse, with the same rules. */
 int mr_oip_pb_decode_metadata(mr_bytes message, struct mr_arena *arena, struct mr_oip_metadata *out,
                               struct mr_err *err);
 /** NULL: none of that name. */
@@ -207,13 +206,13 @@ const struct mr_oip_io *mr_oip_find_input(const struct mr_oip_metadata *m, mr_st
 
 /* ---- the generate extension ---- */
 
-/** A flat object of inputs and parameters, rewritten as the JSON of an ordinary request, which is appended to `out` and
- *  must live as long as what is decoded from it. inputs: the model's; is_batched: their first dimension is the batch,
+/** Rewrites a flat object of inputs and parameters as the JSON of an ordinary request, which is appended to `out` and
+ *  must outlive the request that is decoded from it. inputs: the model's; is_batched: their first dimension is the batch,
  *  of one. Errors: MR_E_INVALID (no such object), MR_E_EXHAUSTED. */
 int mr_oip_generate_request(mr_bytes body, const struct mr_oip_io *inputs, size_t input_count,
                             bool is_batched, struct mr_arena *arena, struct mr_buf *out,
                             struct mr_err *err);
-/** An answer as one flat object between the texts `before` and `after`; an output of one element is a bare value.
+/** Encodes an answer as one flat object between the texts `before` and `after`; an output of one element is a bare value.
  *  Otherwise as mr_oip_rest_encode_response. */
 int mr_oip_generate_response(const struct mr_oip_response *r, const char *before, const char *after,
                              struct mr_buf *buf, struct mr_arena *arena, struct mr_oip_encoded *out,
@@ -225,14 +224,14 @@ int mr_oip_generate_response(const struct mr_oip_response *r, const char *before
 int mr_oip_pb_decode_request(mr_bytes message, const struct mr_oip_limits *limits,
                              struct mr_arena *arena, struct mr_oip_request *out,
                              struct mr_err *err);
-/** What a request that could not be decoded says of itself, for its error and the log: empty where it is damaged
- *  and behind the first megabyte. Refers to the message. */
+/** Id and model name of a request that could not be decoded, for its error and the log: empty where it is damaged
+ *  and after the first megabyte. They point into the message. */
 void mr_oip_pb_find_names(mr_bytes message, mr_str *out_id, mr_str *out_model);
 /** wrap_stream: as the infer_response field of a ModelStreamInferResponse. */
 int mr_oip_pb_encode_response(const struct mr_oip_response *r, bool wrap_stream, struct mr_buf *buf,
                               struct mr_arena *arena, struct mr_oip_encoded *out,
                               struct mr_err *err);
-/** Append a ModelStreamInferResponse with error_message, and infer_response.id when id is not empty. */
+/** Appends a ModelStreamInferResponse with error_message, and infer_response.id when id is not empty. */
 void mr_oip_pb_encode_stream_error(mr_str message, mr_str id, struct mr_buf *buf);
 /** Client side. Always raw contents. */
 int mr_oip_pb_encode_request(const struct mr_oip_request *r, struct mr_buf *buf,
@@ -244,8 +243,8 @@ int mr_oip_pb_decode_response(mr_bytes message, const struct mr_oip_limits *limi
 
 /* ---- both ---- */
 
-/** Top-k of a tensor as "value:index[:label]" BYTES (the classification extension), in memory that goes with
- *  the arena. in->classification, labels and batched say how. NaN comes last; of equal values the lower
+/** Top-k of a tensor as "value:index[:label]" BYTES (the classification extension), in memory of the arena,
+ *  by in->classification, labels and batched. NaN comes last; of equal values the lower
  *  index first. Errors: MR_E_INVALID "class result not available ..." or "classification output tensor too
  *  large", MR_E_INTERNAL (bytes do not fit the shape), MR_E_EXHAUSTED. */
 int mr_oip_classify(const struct mr_oip_tensor *in, struct mr_arena *arena, struct mr_tensor *out,
