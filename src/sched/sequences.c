@@ -18,6 +18,13 @@ static void wake(struct mr_sched *s, uint32_t instance)
         pthread_cond_signal(&s->sequences->wake[instance]);
 }
 
+/* After each change of the set. */
+static void publish_count(struct mr_sched *s)
+{
+    /* relaxed: a gauge */
+    atomic_store_explicit(&s->sequences->count, seq_count(s->sequences->set), memory_order_relaxed);
+}
+
 void sequences_wake_all(struct mr_sched *s)
 {
     for (uint32_t i = 0; i < s->instance_count; i++)
@@ -28,8 +35,10 @@ static void reap(struct mr_sched *s, int64_t now_ns)
 {
     uint32_t instance;
 
-    while ((instance = seq_reap(s->sequences->set, now_ns)) != SEQ_NONE)
+    while ((instance = seq_reap(s->sequences->set, now_ns)) != SEQ_NONE) {
+        publish_count(s);
         wake(s, instance);
+    }
 }
 
 /* ---- in ---- */
@@ -144,6 +153,7 @@ int sequences_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
         seq_admit(s->sequences->set, key_of(r->sequence, buf), &item->request, now_ns, &instance);
     if (admitted == SEQ_NO_START)
         return refuse_no_start(r);
+    publish_count(s);
     queue_count_in(s, r, now_ns);
     r->start_by_ns = queue_last_start(s, r);
     r->due_ns = r->expire_ns = expiry(r);
@@ -161,6 +171,7 @@ struct mr_infer *sequences_withdraw(struct mr_sched *s, struct mr_infer *r)
     struct seq_request *q;
 
     wake(s, seq_end(s->sequences->set, &r->item->request, &out));
+    publish_count(s);
     TAILQ_FOREACH (q, &out, link) {
         struct mr_infer *o = MR_CONTAINER_OF(q, struct sequence_item, request)->infer;
         queue_count_out(s, o);
@@ -256,5 +267,47 @@ void sequences_done(struct sched_instance *in, struct mr_infer **items, uint32_t
 
     for (uint32_t i = 0; i < count; i++)
         seq_done(s->sequences->set, &items[i]->item->request, now);
+    publish_count(s);
     wake(s, in->index);
+}
+
+/* ---- which version ---- */
+
+uint32_t mr_sched_sequences(const struct mr_version *v)
+{
+    const struct mr_sched *s = v->sched;
+
+    /* relaxed: a gauge */
+    return s && s->sequences ? atomic_load_explicit(&s->sequences->count, memory_order_relaxed) : 0;
+}
+
+static bool has_sequence(const struct mr_version *v, mr_str key)
+{
+    struct mr_sched *s = v->sched;
+    bool has = false;
+
+    if (!s || !s->sequences)
+        return false;
+    pthread_mutex_lock(&s->mutex);
+    has = seq_is_known(s->sequences->set, key);
+    pthread_mutex_unlock(&s->mutex);
+    return has;
+}
+
+struct mr_version *mr_sched_version_of(struct mr_version *v, uint64_t number, mr_str text,
+                                       bool any_number)
+{
+    const struct mr_sequence_ref ref = {.number = text.ptr ? 0 : number, .text = text};
+    struct mr_version *held = v->sched ? mr_version_held(v, NULL) : NULL;
+    char buf[1 + MR_SEQUENCE_TEXT_MAX];
+
+    if (!held || text.len > MR_SEQUENCE_TEXT_MAX)
+        return v;
+    mr_str key = key_of(&ref, buf);
+    if (has_sequence(v, key))
+        return v;
+    for (; held; held = mr_version_held(v, held))
+        if ((any_number || held->number == v->number) && has_sequence(held, key))
+            return held;
+    return v;
 }

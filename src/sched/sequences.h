@@ -41,6 +41,7 @@ struct sequences {
     struct seq_set *set;        /* under the mutex */
     pthread_cond_t *wake;    /* [instance_count] threads of instances, which wait under the mutex */
     uint32_t max_executions; /* of an instance at once */
+    _Atomic uint32_t count;  /* copy of seq_count for readers without the mutex */
     struct sequence_control *controls;
     uint32_t control_count;
     struct sequence_state *states;

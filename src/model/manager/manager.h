@@ -108,6 +108,7 @@ struct mr_model {
     mr_str name; /* NUL-terminated */
     uint64_t hash;
     _Atomic(const struct mr_version_set *) set;
+    _Atomic(struct mr_version_private *) held; /* replaced, and still with sequences; see held.c */
     /* ---- guarded by lock ---- */
     MR_VEC(struct mr_version_record) records;    /* ascending by number */
     MR_VEC(struct mr_load_entry *) load_history; /* as they began */
@@ -138,6 +139,8 @@ struct mr_version_private {
     uint64_t fingerprint;        /* of files and config that it was made from */
     struct mr_load_entry *entry; /* guarded by lock, except mr_load_entry_is_unwanted */
     bool is_served;
+    bool is_held; /* in the model's list of held ones; guarded by lock */
+    _Atomic(struct mr_version_private *) held_next;
     struct mr_version_private *next; /* list of retired ones */
 };
 
@@ -420,6 +423,17 @@ int mr_version_unbatch(struct mr_models *m, const struct mr_version_source *s,
                        struct mr_version_private *p, struct mr_err *err);
 /** Calls hooks.unserve if it was served, closes the model and frees it. No other reference may exist. */
 void mr_version_close(struct mr_models *m, struct mr_version_private **p);
+
+/* ---- held.c ---- */
+/** Lock held: v retires because another takes its place. */
+void mr_held_add(struct mr_models *m, struct mr_model *model, struct mr_version *v);
+enum mr_held {
+    MR_HELD_NOT,
+    MR_HELD_UNTIL_NOW, /* readers may have found it until now, but find it no more */
+    MR_HELD_STILL
+};
+/** Whether a retired version has to stay; lets go of it when it need not. Thread: reaper. */
+enum mr_held mr_held_look(struct mr_models *m, struct mr_version_private *p);
 
 /* ---- version_labels.c ---- */
 /** True for a letter or '_', followed by letters, digits and "_-.". */

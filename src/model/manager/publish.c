@@ -46,6 +46,7 @@ static void fresh_publish(struct mr_load *l, struct mr_fresh *f)
 
     if (had) {
         mr_version_retire(l->m, l->model, r->v);
+        mr_held_add(l->m, l->model, r->v);
     }
     /* Relaxed: mr_table_publish releases it. */
     atomic_store_explicit(&v->state, MR_VERSION_READY, memory_order_relaxed);
@@ -96,6 +97,7 @@ static void others_retire(struct mr_load *l)
         mr_labels_drop(l->model, r->number);
         if (r->state == MR_VERSION_READY) {
             mr_version_retire(l->m, l->model, r->v);
+            mr_held_add(l->m, l->model, r->v);
             mr_record_set(l->m, l->model, r, MR_VERSION_DRAINING, "");
         } else if (!exists && !r->v) {
             mr_record_remove(l->model, i);

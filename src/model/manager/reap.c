@@ -3,7 +3,7 @@
  * A retired version goes through three gates, in this order:
  *   1. every reader has quiesced since it left the table (mr_epoch_wait): nobody can find it any
  *      more, and whoever found it before has pinned it or let it go
- *   2. its pins are all zero
+ *   2. its pins are all zero, and no sequence of it goes on that requests may find it for (held.c)
  *   3. hooks.unserve has stopped its scheduler, its model is closed
  * Memory of the table needs the first gate only. The thread sleeps while there is nothing to do,
  * and looks at pins every 1 ms, later every 50 ms, while something drains. Requests never wait for
@@ -82,14 +82,17 @@ static void version_end(struct mr_models *m, struct mr_version_private *p)
     mr_changes_tell(m);
 }
 
-/* Ends what is not pinned; the rest stays in the list. True if any ended. */
+/* Ends what is not pinned and need not stay for its sequences; the rest stays in the list. True if any ended, or will at
+ * the next look. */
 static bool drained_end(struct mr_models *m, struct mr_version_private **list)
 {
-    bool any = false;
+    bool any = false, is_let_go = false;
 
     while (*list) {
         struct mr_version_private *p = *list;
-        if (is_pinned(m, &p->v)) {
+        enum mr_held held = is_pinned(m, &p->v) ? MR_HELD_STILL : mr_held_look(m, p);
+        if (held != MR_HELD_NOT) {
+            is_let_go |= held == MR_HELD_UNTIL_NOW;
             list = &p->next;
             continue;
         }
@@ -97,7 +100,10 @@ static bool drained_end(struct mr_models *m, struct mr_version_private **list)
         version_end(m, p);
         any = true;
     }
-    return any;
+    if (is_let_go) {
+        mr_epoch_wait(&m->epoch);
+    }
+    return any || is_let_go;
 }
 
 static void list_join(struct mr_version_private **list, struct mr_version_private *more)

@@ -60,6 +60,12 @@ static int hook_serve(void *ctx, struct mr_version *v, struct mr_err *err)
     return mr_sched_open(v, &o, err);
 }
 
+static bool hook_holds(void *ctx, const struct mr_version *v)
+{
+    (void)ctx;
+    return mr_sched_sequences(v) > 0;
+}
+
 static void hook_unserve(void *ctx, struct mr_version *v)
 {
     (void)ctx;
@@ -194,7 +200,11 @@ static void set_limits(struct mr_server *s)
 
 static int start_models(struct mr_server *s, struct mr_err *err)
 {
-    struct mr_model_hooks hooks = {hook_serve, hook_unserve, hook_changed, s};
+    struct mr_model_hooks hooks = {.serve = hook_serve,
+                                   .unserve = hook_unserve,
+                                   .changed = hook_changed,
+                                   .holds = hook_holds,
+                                   .ctx = s};
     size_t failed = 0;
     int rc;
 

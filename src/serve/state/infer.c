@@ -119,11 +119,14 @@ void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *a
 
 static int find_version(struct serve_infer *si, mr_str model, mr_str version)
 {
+    const struct mr_oip_request *q = &si->request;
     struct mr_version *v;
     int rc = mr_models_find(si->loop->server->models, model, version, &v, &si->infer.err);
 
     if (rc < 0)
         return rc;
+    if (q->has_sequence_id && !q->sequence_start)
+        v = mr_sched_version_of(v, q->sequence_id, q->sequence_id_str, version.len == 0);
     if (v->is_decoupled && si->no_decoupled)
         return MR_FAIL(&si->infer.err, MR_E_UNSUPPORTED, "%s", si->no_decoupled);
     mr_version_pin(v, si->loop->reader);

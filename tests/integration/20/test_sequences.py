@@ -1,7 +1,9 @@
 """Models with sequence_batching: direct and oldest, control inputs, implicit state, idle time, limits and errors, over REST as
 JSON and binary, gRPC and ModelStreamInfer."""
 import queue
+import shutil
 
+import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc
@@ -452,3 +454,105 @@ def test_a_request_that_fails_leaves_the_state(models, start, grpc_to):
     bad = client.stub.ModelInfer.future(send(2, fail_status="INTERNAL"), timeout=60)
     assert bad.code().name == "INTERNAL"
     assert numbers(client.infer(send(3, "end"))) == [3]
+
+
+# ---- updates ----
+
+def summed(number, id, *marks, version="", model="seq_sum"):
+    return grpcraw.request(model, [("INPUT", "INT32", [1, 1], {"int_contents": [number]})], version=version,
+                           parameters={"sequence_id": id, **{f"sequence_{m}": True for m in marks}})
+
+
+def with_idle(folder):
+    """The stock model, whose sequences last for an hour."""
+    repo.stock(folder, "seq_sum")
+    path = folder / "seq_sum/config.pbtxt"
+    repo.write(path, path.read_text().replace("sequence_batching {", f"sequence_batching {{ {HOUR}"))
+    return path
+
+
+def loads(server, model="seq_sum"):
+    """The states of all loads of the model's versions, oldest first."""
+    document = Rest(server.http).get(f"/v2/models/{model}/versions").ok().json()
+    return [v["state"] for v in document["versions"]]
+
+
+@pytest.mark.parametrize("kind", ["in place", "next version"])
+def test_update(models, explicit, grpc_to, kind):
+    """Sequences that go on stay with the version that has them until they end; new ones begin in the new one."""
+    path = with_idle(models)
+    server, control = explicit()
+    control.load("seq_sum").ok()
+    client = grpc_to(server)
+    assert numbers(client.infer(summed(10, 1, "start"))) == [10]
+    assert numbers(client.infer(summed(20, 2, "start"))) == [20]
+    if kind == "in place":
+        repo.write(path, path.read_text().replace("max_candidate_sequences: 16", "max_candidate_sequences: 17"))
+    else:
+        shutil.copytree(models / "seq_sum/1", models / "seq_sum/2")
+    control.load("seq_sum").ok()
+    new = "1" if kind == "in place" else "2"
+    answer = client.infer(summed(1, 1))
+    assert numbers(answer) == [11] and answer.model_version == "1"
+    answer = client.infer(summed(5, 3, "start"))
+    assert numbers(answer) == [5] and answer.model_version == new
+    answer = client.infer(summed(7, 2, "start"))  # begins anew, in the new version
+    assert numbers(answer) == [7] and answer.model_version == new
+    assert numbers(client.infer(summed(1, 2))) == [8]
+    if kind == "next version":  # who names a version gets that
+        with pytest.raises(grpc.RpcError, match="must specify the START flag"):
+            client.infer(summed(1, 1, version="2"))
+    assert sorted(loads(server)) == ["DRAINING", "READY"]
+    assert numbers(client.infer(summed(1, 1, "end"))) == [12]
+    with pytest.raises(grpc.RpcError, match="must specify the START flag"):
+        client.infer(summed(1, 1))
+    assert numbers(client.infer(summed(1, 3, "end"))) == [6]
+    assert sorted(loads(server)) == ["DRAINING", "READY"]  # the other sequence of the old version has not ended
+
+
+def test_updates_one_after_the_other(models, explicit, grpc_to):
+    """Each version has its own sequences, and is unloaded when the last one has ended."""
+    with_idle(models)
+    server, control = explicit()
+    client = grpc_to(server)
+    for n in range(1, 4):
+        if n > 1:
+            shutil.copytree(models / "seq_sum/1", models / f"seq_sum/{n}")
+        control.load("seq_sum").ok()
+        assert numbers(client.infer(summed(n, f"s{n}", "start"))) == [n]
+    assert sorted(loads(server)) == ["DRAINING", "DRAINING", "READY"]
+    for n in (2, 1, 3):
+        answer = client.infer(summed(10, f"s{n}", "end"))
+        assert numbers(answer) == [10 + n] and answer.model_version == str(n)
+    wait.equal(lambda: sorted(loads(server)), ["READY", "UNLOADED", "UNLOADED"], "the states")
+
+
+@pytest.mark.parametrize("before", ["load", "update"])
+def test_unload(models, explicit, grpc_to, before):
+    """Nobody can ask for the sequences of an unloaded model, so that they do not hold it."""
+    with_idle(models)
+    server, control = explicit()
+    control.load("seq_sum").ok()
+    client = grpc_to(server)
+    assert numbers(client.infer(summed(1, 1, "start"))) == [1]
+    if before == "update":
+        shutil.copytree(models / "seq_sum/1", models / "seq_sum/2")
+        control.load("seq_sum").ok()
+        assert numbers(client.infer(summed(1, 2, "start"))) == [1]
+    control.unload("seq_sum").ok()
+    with pytest.raises(grpc.RpcError, match="unknown model|not ready"):
+        client.infer(summed(1, 1))
+    wait.until(lambda: set(loads(server)) == {"UNLOADED"}, "the model to be unloaded")
+
+
+def test_idle_in_a_replaced_version(models, explicit, grpc_to):
+    """Idle time ends sequences of a version that was replaced as well, and with them the version."""
+    path = with_idle(models)
+    repo.write(path, path.read_text().replace(HOUR, "max_sequence_idle_microseconds: 1"))
+    server, control = explicit()
+    control.load("seq_sum").ok()
+    client = grpc_to(server)
+    assert numbers(client.infer(summed(1, 1, "start"))) == [1]
+    shutil.copytree(models / "seq_sum/1", models / "seq_sum/2")
+    control.load("seq_sum").ok()
+    wait.equal(lambda: sorted(loads(server)), ["READY", "UNLOADED"], "the states")

@@ -220,7 +220,8 @@ static inline int fx_setup(void **state)
 
 static inline void fx_start(struct fixture *f)
 {
-    const struct mr_model_hooks hooks = {fx_serve, fx_unserve, fx_changed, f};
+    const struct mr_model_hooks hooks = {
+        .serve = fx_serve, .unserve = fx_unserve, .changed = fx_changed, .ctx = f};
     struct mr_err err = {0};
     if (mr_models_new(&f->m, &f->o, &hooks, &err) < 0 ||
         mr_models_start(f->m, &f->failed, &err) < 0) {

@@ -373,7 +373,8 @@ static void test_start_explicit_all(void **state)
 static void test_options_refused(void **state)
 {
     struct fixture *f = *state;
-    const struct mr_model_hooks hooks = {fx_serve, fx_unserve, fx_changed, f};
+    const struct mr_model_hooks hooks = {
+        .serve = fx_serve, .unserve = fx_unserve, .changed = fx_changed, .ctx = f};
     const char *none[] = {"/does/not/exist"};
     struct mr_err err = {0};
     struct mr_models *m = NULL;

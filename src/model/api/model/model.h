@@ -125,6 +125,8 @@ struct mr_model_hooks {
      *  version). A reload in place reports READY again; one that failed reports READY with the
      *  reason, as the previous version serves. Each hook may be NULL. */
     void (*changed)(void *ctx, const struct mr_version_change *change);
+    /** True while a version that was replaced has sequences, which keep it. Called under the manager's lock. */
+    bool (*holds)(void *ctx, const struct mr_version *v);
     void *ctx;
 };
 
@@ -215,6 +217,9 @@ int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_v
 /** Pin and unpin, both on the reader's own thread. A plain store: each reader has a slot of its own. */
 void mr_version_pin(struct mr_version *v, unsigned reader);
 void mr_version_unpin(struct mr_version *v, unsigned reader);
+/** The versions of v's model that were replaced and are kept for their sequences: the one after `after`, the first if that is
+ *  NULL; NULL at the end. Valid for this iteration. */
+struct mr_version *mr_version_held(const struct mr_version *v, const struct mr_version *after);
 /** True if the version's files are in a repository and not from a load request. */
 bool mr_version_is_stored(const struct mr_version *v);
 /** True if the load that makes this version was cancelled, so that long steps may end early. Thread: loader. */

@@ -173,6 +173,14 @@ static inline struct mr_exec_output *mr_infer_output(const struct mr_infer *r, u
 #define MR_SCHED_UNREAD 2 /* not a result of submit: see is_unread */
 int mr_sched_submit(struct mr_infer *r);
 
+/** Sequences of a version that go on, 0 for models without them. Thread: any. */
+uint32_t mr_sched_sequences(const struct mr_version *v);
+/** The version that has the sequence of a request which does not start one: v, or one that v or another took the place of
+ *  and that stays for its sequences; with the same number, unless any may do. v when none has it. Thread: online reader;
+ *  valid for this iteration. */
+struct mr_version *mr_sched_version_of(struct mr_version *v, uint64_t number, mr_str text,
+                                       bool any_number);
+
 /** Nobody waits any more. True: it was still queued and is out now with r->status MR_E_CANCELLED, on_done
  *  is not called. False: it runs or is done; on_done comes. Thread: r's home. */
 bool mr_sched_cancel(struct mr_infer *r);

@@ -1,0 +1,65 @@
+/* Versions that were replaced and still hold sequences.
+ *
+ * A version with sequence_batching that another takes the place of stays findable, by mr_version_held, until
+ * hooks.holds says that nothing of its sequences goes on. Then the reaper takes it out of the model's list and waits until
+ * no reader can have found it there, before it looks at pins for the last time. An unloaded model holds nothing.
+ *
+ * The list is changed under the manager's lock; readers follow it without. */
+#include "manager.h"
+
+void mr_held_add(struct mr_models *m, struct mr_model *model, struct mr_version *v)
+{
+    struct mr_version_private *p = mr_version_private_of(v);
+
+    if (!m->hooks.holds || !mr_config_sequences(v->config)) {
+        return;
+    }
+    p->is_held = true;
+    /* Relaxed: the store below releases it. */
+    atomic_store_explicit(&p->held_next, atomic_load_explicit(&model->held, memory_order_relaxed),
+                          memory_order_relaxed);
+    /* Release: pairs with the acquire in mr_version_held. */
+    atomic_store_explicit(&model->held, p, memory_order_release);
+}
+
+/* Readers that are at p still find the rest of the list. Lock held. */
+static void held_remove(struct mr_model *model, struct mr_version_private *p)
+{
+    _Atomic(struct mr_version_private *) *at = &model->held;
+    struct mr_version_private *it;
+
+    while ((it = atomic_load_explicit(at, memory_order_relaxed)) != p) {
+        at = &it->held_next;
+    }
+    atomic_store_explicit(at, atomic_load_explicit(&p->held_next, memory_order_relaxed),
+                          memory_order_release);
+    p->is_held = false;
+}
+
+enum mr_held mr_held_look(struct mr_models *m, struct mr_version_private *p)
+{
+    enum mr_held is = MR_HELD_NOT;
+
+    pthread_mutex_lock(&m->lock);
+    if (p->is_held) {
+        bool is_wanted = !atomic_load_explicit(&m->is_stopping, memory_order_relaxed) &&
+                         p->v.model->is_desired && m->hooks.holds(m->hooks.ctx, &p->v);
+        is = is_wanted ? MR_HELD_STILL : MR_HELD_UNTIL_NOW;
+        if (!is_wanted) {
+            held_remove(p->v.model, p);
+        }
+    }
+    pthread_mutex_unlock(&m->lock);
+    return is;
+}
+
+struct mr_version *mr_version_held(const struct mr_version *v, const struct mr_version *after)
+{
+    const _Atomic(struct mr_version_private *) *at =
+        after ? &((const struct mr_version_private *)after->load_private)->held_next
+              : &v->model->held;
+    /* Acquire: pairs with the release in mr_held_add. */
+    struct mr_version_private *p = atomic_load_explicit(at, memory_order_acquire);
+
+    return p ? &p->v : NULL;
+}
