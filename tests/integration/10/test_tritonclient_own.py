@@ -97,9 +97,9 @@ def test_grpc_async_infer(grpc_client):
     assert sorted(numbers(results.get(timeout=60)) for _ in range(20)) == [[i] for i in range(20)]
 
 
-def test_grpc_async_cancel(grpc_client):
+def test_grpc_async_cancel(grpc_client, hold):
     results = queue.Queue()
-    call = grpc_client.async_infer("fault", vector(grpcclient, [1]), collect(results), parameters={"delay_ms": 1000})
+    call = grpc_client.async_infer("fault", vector(grpcclient, [1]), collect(results), parameters=hold.parameters)
     call.cancel()
     assert "cancelled" in results.get(timeout=60).message().lower()
 
