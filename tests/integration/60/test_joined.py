@@ -22,7 +22,7 @@ def test_small_extents_fill_calls(tmp_path):
     x = table(tmp_path / "in", 5000, files=1)
     with hosts(waits_for_rows(tmp_path)) as (addresses, made):
         run(tmp_path, addresses, *TINY, *ONE)
-        assert 50 <= made[0].calls <= 51  # 500 extents; the first call may be small
+        assert 50 <= made[0].calls <= 52  # 500 extents; the first call may be small, and the one that is ready behind it
     check(tmp_path, x)
 
 
@@ -30,7 +30,7 @@ def test_small_files_fill_calls(tmp_path):
     x = table(tmp_path / "in", 900, files=30)
     with hosts(waits_for_rows(tmp_path)) as (addresses, made):
         run(tmp_path, addresses, "--order", "physical", *ONE)
-        assert 9 <= made[0].calls <= 10
+        assert 9 <= made[0].calls <= 11
     check(tmp_path, x)
 
 
@@ -39,7 +39,7 @@ def test_dead_rows_leave_no_gaps(tmp_path):
     x = table(tmp_path / "in", 4000, files=1, bad=bad)
     with hosts(waits_for_rows(tmp_path)) as (addresses, made):
         run(tmp_path, addresses, "--max-dead-percent", 100, *ONE)
-        assert 30 <= made[0].calls <= 31
+        assert 30 <= made[0].calls <= 32
     check(tmp_path, x, gone=list(bad))
 
 
