@@ -1,9 +1,9 @@
 /* Arrow IPC: messages, their schema and their record batches. Private.
  * Source: arrow.apache.org/docs/format/Columnar.html, and format/{Schema,Message,File}.fbs of Apache Arrow.
  *
- * A message is a FlatBuffer and a body. A record batch's FlatBuffer says where the buffers of its columns lie in the body;
- * columns are nodes, numbered as a walk over the schema meets them, parents first. All of it comes from outside: each
- * access to a buffer is checked where it is made (arrow_fetch), and nothing of a column is taken from elsewhere. */
+ * A message is a FlatBuffer and a body. A record batch's FlatBuffer gives the places of its columns' buffers in the
+ * body; columns are nodes, numbered in the order of a walk over the schema, parents first. None of it is trusted:
+ * each access to a buffer is checked (arrow_fetch), and columns are only read through it. */
 #ifndef MR_TABLE_ARROW_H
 #define MR_TABLE_ARROW_H
 
@@ -12,15 +12,15 @@
 #include "table/rows/formats.h"
 
 #define ARROW_MAGIC       "ARROW1\0"
-#define ARROW_MAGIC_BYTES 8 /* at the begin of a file, with its padding; 6 at its end */
+#define ARROW_MAGIC_BYTES 8 /* at the start of a file, with padding; 6 at its end */
 #define ARROW_NESTING     64
-#define ARROW_FIELDS      65536 /* most of them, with those below each other */
+#define ARROW_FIELDS      65536 /* limit of all fields, nested ones included */
 
 enum { ARROW_VERSION_4 = 3, ARROW_VERSION_5 = 4 };
 enum { ARROW_LZ4 = 0, ARROW_ZSTD = 1 };
 enum arrow_kind { ARROW_SCHEMA = 1, ARROW_DICTIONARY = 2, ARROW_BATCH = 3 };
 
-/* As the format numbers them. */
+/* The format's numbers. */
 enum arrow_type {
     ARROW_NULL = 1,
     ARROW_INT,
@@ -56,16 +56,17 @@ enum arrow_type {
 struct arrow_field {
     char *name;
     enum arrow_type type;
-    enum mr_column_type column; /* what it becomes; NONE: it cannot be read */
-    uint8_t bits;               /* of a number, and of an offset */
+    enum mr_column_type column; /* the type of the column; NONE: unsupported */
+    uint8_t bits;               /* of a number or an offset */
     uint8_t precision;
     uint8_t scale;
     bool is_dense;       /* UNION */
-    int64_t time_factor; /* to our unit of dates and times; below zero: divided by it */
+    int64_t time_factor; /* to the unit of columns; below zero: divisor */
     uint64_t width;      /* FIXED_BINARY: bytes; FIXED_LIST: items */
-    bool is_dictionary;  /* what is above is that of the values; in batches are numbers of them */
-    int64_t dictionary;  /* its id */
-    uint8_t index_bits;  /* of such a number */
+    /* the type above is that of the dictionary's values; batches have indexes */
+    bool is_dictionary;
+    int64_t dictionary; /* its id */
+    uint8_t index_bits; /* of an index */
     bool index_is_signed;
     uint32_t node;
     struct arrow_field *items;
@@ -78,14 +79,15 @@ struct arrow_schema {
     uint32_t nodes;
 };
 
-/** From the table Schema of a message of this version. Errors: MR_E_INVALID, MR_E_UNSUPPORTED; fini is fine then. */
+/** Parses the table Schema of a message of this version. Errors: MR_E_INVALID, MR_E_UNSUPPORTED; fini is allowed
+ *  after them. */
 int arrow_schema_parse(struct arrow_schema *out, const struct flat_table *schema, int version,
                        struct mr_err *err);
 void arrow_schema_fini(struct arrow_schema *s);
-/** As a column of rows, into caller's memory; of what cannot be read the type, or that of an item, is NONE. */
+/** The field as a column of rows, into caller's memory. The type (or an item's type) is NONE if unsupported. */
 void arrow_field_column(const struct arrow_field *f, struct mr_field *out);
 const char *arrow_type_name(const struct arrow_field *f);
-/** How many buffers its node has, without those of views. */
+/** Number of buffers of its node, without those of views. */
 unsigned arrow_buffers_of(const struct arrow_field *f);
 static inline bool arrow_is_view(const struct arrow_field *f)
 {
@@ -102,14 +104,14 @@ struct arrow_message {
     uint64_t body_bytes;
 };
 
-/** Takes metadata apart, which has to stay. Errors: MR_E_INVALID, MR_E_UNSUPPORTED. */
+/** Parses metadata, which must stay valid. Errors: MR_E_INVALID, MR_E_UNSUPPORTED. */
 int arrow_message_parse(struct arrow_message *out, mr_bytes metadata, struct mr_err *err);
 
 struct arrow_node {
     uint64_t rows;
     uint64_t nulls;
     uint32_t buffer; /* the first one */
-    uint32_t views;  /* buffers behind those that its type has */
+    uint32_t views;  /* further buffers, of views */
 };
 
 struct arrow_buffer {
@@ -120,27 +122,28 @@ struct arrow_buffer {
 };
 
 struct arrow_batch {
-    struct arrow_batch *next; /* its owner's */
+    struct arrow_batch *next; /* for its owner */
     uint64_t rows;
     struct arrow_node *nodes;
     uint32_t node_count;
     struct arrow_buffer *buffers;
     uint32_t buffer_count;
     int codec; /* -1: not compressed */
-    int fd;    /* the body lies there, … */
+    int fd;    /* the file with the body, … */
     uint64_t body_at;
-    uint8_t *body; /* … or here; owned */
+    uint8_t *body; /* … or the body; owned */
     uint64_t body_bytes;
-    uint64_t held; /* bytes of memory: a body here, what was unpacked */
+    uint64_t held; /* memory of the body and of unpacked buffers */
     uint64_t held_most;
 };
 
-/** A record batch of these fields from the table RecordBatch. The caller sets where the body lies. Errors: MR_E_INVALID. */
+/** A record batch of these fields from the table RecordBatch. The caller sets the place of the body. Errors:
+ *  MR_E_INVALID. */
 int arrow_batch_new(struct arrow_batch **out, const struct flat_table *header,
                     const struct arrow_field *fields, uint32_t count, uint32_t nodes,
                     uint64_t body_bytes, struct mr_err *err);
 void arrow_batch_free(struct arrow_batch **b);
-/** Bytes [from, from + bytes) of a buffer, unpacked. Errors: MR_E_INVALID (they are not there, damage), MR_E_EXHAUSTED,
+/** Bytes [from, from + bytes) of a buffer, unpacked. Errors: MR_E_INVALID (out of range, damage), MR_E_EXHAUSTED,
  *  MR_E_UNSUPPORTED (the compression), MR_E_IO. */
 int arrow_fetch(struct arrow_batch *b, uint32_t buffer, uint64_t from, uint64_t bytes, void *to,
                 struct mr_err *err);
@@ -149,7 +152,7 @@ int arrow_fetch(struct arrow_batch *b, uint32_t buffer, uint64_t from, uint64_t 
 
 struct arrow_dictionary {
     int64_t id;
-    struct arrow_field plain; /* the values as a column; its name is borrowed */
+    struct arrow_field plain; /* the field of the values; its name is borrowed */
     struct mr_field field;
     struct mr_column_builder values;
 };
@@ -160,23 +163,24 @@ struct arrow_dictionaries {
     uint64_t bytes_most;
 };
 
-/** Notes the dictionaries that a field needs. Errors: MR_E_UNSUPPORTED (of lists), MR_E_INVALID; names the column. */
+/** Adds the dictionaries that a field needs. Errors: MR_E_UNSUPPORTED (dictionaries of lists), MR_E_INVALID; both
+ *  name the column. */
 int arrow_dictionaries_add(struct arrow_dictionaries *d, const struct arrow_field *f,
                            struct mr_err *err);
 void arrow_dictionaries_fini(struct arrow_dictionaries *d);
-/** All are empty. */
+/** Empties all. */
 void arrow_dictionaries_reset(struct arrow_dictionaries *d);
 struct arrow_dictionary *arrow_dictionary_find(const struct arrow_dictionaries *d, int64_t id);
-/** Whether anything that is read needs the dictionary that the message brings. */
+/** True if a column that is read needs the dictionary in the message. */
 bool arrow_dictionary_is_needed(const struct arrow_dictionaries *d, const struct arrow_message *m);
-/** Puts the message's values into its place or, if it is a delta, behind. `where` is a batch whose place of the body is
- *  to be taken. Errors: as arrow_batch_new and arrow_fetch. */
+/** Replaces the dictionary by the message's values or, for a delta, appends them. The place of the body is taken from
+ *  `where`. Errors: as arrow_batch_new and arrow_fetch. */
 int arrow_dictionary_take(struct arrow_dictionaries *d, const struct arrow_message *m,
                           const struct arrow_batch *where, struct mr_err *err);
 
 /* ---- arrow_column.c ---- */
 
-/** Rows of a batch; NULL: rows that are null. */
+/** Rows of a batch; batch NULL: null rows. */
 struct arrow_slice {
     struct arrow_batch *batch;
     uint64_t first;
@@ -192,7 +196,7 @@ struct arrow_slices {
 bool arrow_slices_add(struct arrow_slices *s, struct arrow_batch *batch, uint64_t first,
                       uint64_t count);
 
-/** A row that cannot be read, by its number among those of the slices. */
+/** A row that cannot be read, by its number in the slices. */
 struct arrow_bad {
     uint64_t row;
     const char *why; /* static */
@@ -205,20 +209,20 @@ struct arrow_bads {
 };
 
 struct arrow_reading {
-    struct mr_rows *rows; /* memory of theirs is taken */
+    struct mr_rows *rows; /* provide the memory */
     const struct arrow_dictionaries *dictionaries;
     struct arrow_bads bads;
     struct mr_err *err;
 };
-/** A column from the rows of all slices. Bad rows are appended to bads, ascending; there is no telling what the column has
- *  in their place. */
+/** Makes a column from the rows of all slices. Bad rows are appended to bads, ascending; their entries in the column
+ *  are undefined. */
 int arrow_column_read(struct arrow_reading *x, const struct arrow_field *f,
                       const struct mr_field *to, const struct arrow_slices *s,
                       struct mr_column *out);
-/** Numbers of a column that was read become those of `to`, which is as wide or wider. Errors: MR_E_EXHAUSTED. */
+/** Converts the numbers of a column to the type `to`, which is as wide or wider. Errors: MR_E_EXHAUSTED. */
 int arrow_column_widen(struct arrow_reading *x, const struct arrow_field *f,
                        const struct mr_field *to, struct mr_column *c);
-/** Bytes that rows of a field will take. Few accesses: it is asked for again and again. */
+/** Bytes that rows of a field will take. Makes few accesses, as it is called often. */
 int arrow_weight(const struct arrow_dictionaries *d, const struct arrow_field *f,
                  struct arrow_batch *b, uint64_t first, uint64_t count, uint64_t *out,
                  struct mr_err *err);
@@ -227,16 +231,16 @@ int arrow_weight(const struct arrow_dictionaries *d, const struct arrow_field *f
 
 struct arrow_block {
     uint64_t at;
-    uint64_t first_row; /* of the file; of a dictionary: that of the next batch */
+    uint64_t first_row; /* in the file; for a dictionary: of the next batch */
     uint64_t rows;
     bool is_dictionary;
 };
 
-/** A file of either kind, and where its messages are. */
+/** A file of either kind, and the places of its messages. */
 struct arrow_file {
     const struct mr_source_file *file; /* borrowed; NULL: none is open */
     int fd;
-    uint64_t bytes; /* of messages: a footer is behind them */
+    uint64_t bytes; /* of messages, before the footer */
     struct arrow_schema schema;
     struct arrow_block *blocks; /* dictionaries before the batches that use them */
     size_t count;
@@ -247,13 +251,13 @@ struct arrow_file {
 /** Errors: MR_E_IO, MR_E_INVALID (damage; the file has changed), MR_E_UNSUPPORTED; all name the file. */
 int arrow_file_open(struct arrow_file *f, const struct mr_source_file *file, uint64_t memory_bytes,
                     struct mr_err *err);
-/** The same of a descriptor, which it takes in any case. */
+/** The same for a descriptor, which it always takes. */
 int arrow_file_look(struct arrow_file *f, int fd, const struct mr_source_file *file,
                     uint64_t memory_bytes, struct mr_err *err);
-/** All-zero is fine as well. */
+/** Accepts an all-zero struct. */
 void arrow_file_close(struct arrow_file *f);
-/** A message at an offset of the file: its metadata into `buf`, where its body lies and what comes behind. *out_is_end:
- *  it is the mark of the end, or nothing is there. */
+/** Reads the message at an offset of the file: its metadata into `buf`, and the offsets of its body and of the next
+ *  message. *out_is_end: it is the end mark, or the file ends. */
 int arrow_file_message(const struct arrow_file *f, uint64_t at, struct mr_buf *buf,
                        struct arrow_message *out, uint64_t *out_body_at, bool *out_is_end,
                        struct mr_err *err);
@@ -264,25 +268,25 @@ struct arrow_pipe;
 void arrow_pipe_new(struct arrow_pipe **out, const struct mr_source_setup *setup);
 void arrow_pipe_free(struct arrow_pipe **p);
 enum arrow_pipe_state { ARROW_PIPE_MESSAGE, ARROW_PIPE_IDLE, ARROW_PIPE_END };
-/** The next message, *out valid until the one after it is asked for. Waits until then (INT64_MAX: some time); what has
- *  come of a message is kept. Errors: MR_E_INVALID, MR_E_EXHAUSTED, MR_E_CANCELLED, MR_E_IO. */
+/** The next message; *out is valid until the next call. Waits until until_ns (INT64_MAX: without limit) and keeps an
+ *  incomplete message. Errors: MR_E_INVALID, MR_E_EXHAUSTED, MR_E_CANCELLED, MR_E_IO. */
 int arrow_pipe_next(struct arrow_pipe *p, int64_t until_ns, enum arrow_pipe_state *out_state,
                     const struct arrow_message **out, struct mr_err *err);
-/** The body of that message, the caller's. */
+/** The body of that message; the caller frees it. */
 uint8_t *arrow_pipe_body(struct arrow_pipe *p);
 
-/* ---- arrow_put.c: metadata, into an emptied buffer; lack of memory shows there ---- */
+/* ---- arrow_put.c: metadata, into an empty buffer, whose `failed` reports lack of memory ---- */
 
-/** A node (rows, nulls) or a buffer (place in the body, bytes), as they lie in a message. */
+/** A node (rows, nulls) or a buffer (place in the body, bytes), in the format of messages. */
 struct arrow_pair {
     int64_t first;
     int64_t second;
 };
 
-/** The same, of a footer. */
+/** The same for a footer. */
 struct arrow_footer_block {
     int64_t at;
-    int32_t metadata_bytes; /* with what announces them */
+    int32_t metadata_bytes; /* with their prefix */
     int32_t padding;
     int64_t body_bytes;
 };
@@ -296,7 +300,7 @@ void arrow_put_footer(struct mr_buf *b, const struct mr_schema *schema,
 
 /* ---- arrow_write.c ---- */
 
-/** Writes the mark of the end, and the footer. Errors: those of mr_writer_put. */
+/** Writes the end mark and the footer. Errors: those of mr_writer_put. */
 int arrow_end_write(int fd, const struct mr_schema *schema, const struct arrow_footer_block *blocks,
                     size_t count, const struct mr_no_room *no_room, uint64_t *out_bytes,
                     struct mr_err *err);

@@ -11,7 +11,7 @@
 
 #define VIEW_BYTES  16
 #define VIEW_INLINE 12
-#define WEIGHED     512 /* rows that are looked at together */
+#define WEIGHED     512 /* rows weighed together */
 
 static const char not_text[] = "not UTF-8";
 static const char no_time[] = "a time that microseconds, or a date that 32 bits, cannot tell";
@@ -121,7 +121,7 @@ static int offset_at(const struct arrow_field *f, struct arrow_batch *b, uint64_
     return rc;
 }
 
-/* Of what strings or lists have in them. */
+/* The range of the content of strings or lists. */
 static int range_of(const struct arrow_field *f, struct arrow_batch *b, uint64_t first,
                     uint64_t count, uint64_t *out_first, uint64_t *out_count, struct mr_err *err)
 {
@@ -145,7 +145,7 @@ static int range_of(const struct arrow_field *f, struct arrow_batch *b, uint64_t
     return rc;
 }
 
-/* Numbers of a dictionary's values; rows that are null have any. */
+/* Indexes into a dictionary; those of null rows are undefined. */
 static int indexes_fetch(const struct arrow_field *f, struct arrow_batch *b, uint64_t first,
                          uint64_t count, uint64_t *out, struct mr_err *err)
 {
@@ -153,7 +153,7 @@ static int indexes_fetch(const struct arrow_field *f, struct arrow_batch *b, uin
     uint8_t *from = (uint8_t *)out + count * (sizeof *out - size);
     int rc = arrow_fetch(b, node_of(b, f)->buffer + 1, product_of(first, size),
                          product_of(count, size), from, err);
-    /* What is below zero becomes larger than any dictionary, if not by itself. */
+    /* A negative index becomes larger than any dictionary. */
     const unsigned shift = f->index_is_signed ? 64 - f->index_bits : 0;
     for (uint64_t i = 0; rc == MR_OK && i < count; i++) {
         uint64_t v = 0;
@@ -249,8 +249,8 @@ static void bits_set(uint8_t *bits, uint64_t at, uint64_t count)
     }
 }
 
-/* Bits [first, first + count) of a buffer, each a byte, into room for one more. They are read to the end of it, and are
- * ahead of the bytes that are made of them. */
+/* Expands bits [first, first + count) of a buffer to bytes, in a buffer with room for one more. The bits are read to
+ * its end, ahead of the bytes made from them. */
 static int bits_fetch(struct arrow_batch *b, uint32_t buffer, uint64_t first, uint64_t count,
                       uint8_t *out, struct mr_err *err)
 {
@@ -340,7 +340,7 @@ static size_t wire_bytes(const struct arrow_field *f)
     }
 }
 
-/* One that has another width in rows than in the batch. */
+/* Converts a number to its width in rows. */
 static bool number_widen(const struct arrow_field *f, const uint8_t *from, uint8_t *to)
 {
     int64_t v = 0;
@@ -431,7 +431,7 @@ static int numbers_read(struct arrow_reading *x, const struct arrow_field *f,
 
 /* ---- strings and lists ---- */
 
-/* Offsets of rows into `begin`, as they are there. */
+/* Reads the offsets of rows into `begin`, unchanged. */
 static int offsets_fetch(const struct arrow_field *f, const struct arrow_slice *s, uint64_t *begin,
                          struct mr_err *err)
 {
@@ -447,7 +447,7 @@ static int offsets_fetch(const struct arrow_field *f, const struct arrow_slice *
     if (is_large(f)) {
         return arrow_fetch(s->batch, buffer, product_of(s->first, 8), n * 8, begin, err);
     }
-    /* Into the upper half, which is ahead of what they are widened to. */
+    /* Into the upper half, ahead of the widened offsets. */
     uint8_t *half = (uint8_t *)begin + n * 4;
     int rc = arrow_fetch(s->batch, buffer, product_of(s->first, 4), n * 4, half, err);
     for (uint64_t i = 0; rc == MR_OK && i < n; i++) {
@@ -458,7 +458,7 @@ static int offsets_fetch(const struct arrow_field *f, const struct arrow_slice *
     return rc;
 }
 
-/* From offsets as they are in the batch to those of the column, whose rows begin at `at`; what they stand for to `out`. */
+/* Converts offsets of the batch to those of the column, whose rows begin at `at`; appends their ranges to `out`. */
 static int ranges_slice(struct arrow_reading *x, const struct arrow_slice *s,
                         const struct mr_column *c, uint64_t *begin, uint64_t at, uint64_t base,
                         struct arrow_slices *out)
@@ -513,7 +513,7 @@ static int ranges_read(struct arrow_reading *x, const struct arrow_field *f,
     return MR_OK;
 }
 
-/* Looks at strings one by one only where not all of them together are text, cut where text may be. */
+/* Checks strings one by one only if all of them together are not valid UTF-8, or an offset splits a character. */
 static int texts_check(struct arrow_reading *x, const struct mr_column *c)
 {
     const uint8_t *text = c->values;
@@ -633,7 +633,7 @@ static int views_read(struct arrow_reading *x, const struct arrow_field *f,
     return rc;
 }
 
-/* Items of fixed lists: those of a null are null. */
+/* Items of fixed lists; the items of a null list are null. */
 static int runs_of_fixed(struct arrow_reading *x, const struct arrow_field *f,
                          const struct arrow_slices *s, const struct mr_column *c,
                          struct arrow_slices *out)
@@ -653,7 +653,7 @@ static int runs_of_fixed(struct arrow_reading *x, const struct arrow_field *f,
     return MR_OK;
 }
 
-/* Bad items, those from `since` on, make their lists bad. */
+/* Bad items from `since` on make their lists bad. */
 static void bads_up(struct arrow_reading *x, const struct arrow_field *f, const struct mr_column *c,
                     size_t since)
 {
@@ -702,7 +702,7 @@ static int lists_read(struct arrow_reading *x, const struct arrow_field *f,
 
 #define NO_VALUE UINT64_MAX
 
-/* The value of each row; NO_VALUE: it is null. */
+/* The value of each row; NO_VALUE: null. */
 static int values_find(struct arrow_reading *x, const struct arrow_field *f,
                        const struct arrow_slices *s, const struct mr_column *c,
                        const struct mr_column_builder *values, uint64_t *out)
@@ -805,7 +805,7 @@ static int indexes_read(struct arrow_reading *x, const struct arrow_field *f,
 
 /* ---- the whole ---- */
 
-/* All rows are null: nothing lies in the batch. */
+/* All rows are null: the batch has no data. */
 static int nothing_read(struct arrow_reading *x, struct mr_column *c)
 {
     uint64_t *begin = piece(x, c->count + 1, sizeof *begin);
@@ -825,7 +825,7 @@ static int values_read(struct arrow_reading *x, const struct arrow_field *f,
     int rc;
 
     if (f->is_dictionary) {
-        return indexes_read(x, f, s, c); /* its values were checked */
+        return indexes_read(x, f, s, c); /* its values have been checked */
     }
     switch (f->column) {
     case MR_COLUMN_LIST:
@@ -900,7 +900,7 @@ int arrow_column_widen(struct arrow_reading *x, const struct arrow_field *f,
     const size_t have = mr_column_type_bytes(f->column);
     const size_t size = mr_column_type_bytes(to->type);
     if (have >= size || have == 0) {
-        return MR_OK; /* of equal types; all others were not joined */
+        return MR_OK; /* equal types; others are not joined */
     }
     uint8_t *wide = piece(x, c->count, size);
     if (!wide) {

@@ -1,4 +1,4 @@
-/* Dictionaries: values that batches name by number. Each is kept as a column that is looked into. */
+/* Dictionaries: values that batches refer to by index. Each is kept as a column. */
 #include "arrow.h"
 #include "base/mem.h"
 
@@ -135,7 +135,7 @@ int arrow_dictionary_take(struct arrow_dictionaries *d, const struct arrow_messa
         mr_column_builder_reset(&dictionary->values);
     }
     rc = values_take(d, dictionary, b, err);
-    b->body = NULL; /* it is the caller's */
+    b->body = NULL; /* owned by the caller */
     arrow_batch_free(&b);
     return rc;
 }

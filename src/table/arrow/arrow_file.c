@@ -1,11 +1,11 @@
-/* Files of Arrow IPC, of both kinds: where their messages lie.
+/* Files of Arrow IPC, of both kinds: the places of their messages.
  *
- *   stream   schema, then dictionaries and batches as they came, then a mark, which may be missing
- *   file     the same between two magics, and a footer that says where each of them is
+ *   stream   schema, dictionaries and batches, then an end mark, which may be missing
+ *   file     the same between two magics, and a footer with the place of each of them
  *
- * Opening looks at the metadata of each message, not at the bodies: then the rows are known, each of them can be found,
- * and a file that was cut off is told before its first row. Plain reads, no mapping: a file that shrinks meanwhile is an
- * error, not a signal. */
+ * Opening reads the metadata of each message, not the bodies: after that the number of rows is known, each row can be
+ * found, and a truncated file is detected before its first row. Plain reads, no mapping: a file that shrinks during
+ * the read is an error, not a signal. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -71,7 +71,7 @@ int arrow_file_message(const struct arrow_file *f, uint64_t at, struct mr_buf *b
     if (rc < 0) {
         return rc;
     }
-    /* Before version 0.15 the length was not announced. */
+    /* Before version 0.15 the length had no prefix. */
     const bool is_announced = head[0] == -1;
     const int64_t bytes = is_announced ? head[1] : head[0];
     const uint64_t head_bytes = is_announced ? 8 : 4;
@@ -245,7 +245,7 @@ static int unchanged_check(const struct arrow_file *f, struct mr_err *err)
                : fail(f, MR_E_INVALID, "has changed since it was opened", err);
 }
 
-/* What the first bytes say of what is no Arrow. */
+/* The kind of a file that is not Arrow, from its first bytes. */
 static const char *other_kind(const uint8_t *first)
 {
     static const struct {

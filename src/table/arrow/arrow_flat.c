@@ -1,7 +1,7 @@
-/* FlatBuffers read and written.
+/* Reading and writing FlatBuffers.
  *
- * Reading checks each access against the message; a wrong one is remembered, and the caller asks once at the end. Tables
- * may share parts or point to themselves, so whoever walks them counts what he visits. */
+ * Reading checks each access against the message; an error is remembered, and the caller checks once at the end.
+ * Tables may share parts or point to themselves, so code that walks them must count its visits. */
 #include "arrow_flat.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ static uint64_t word(struct flat *in, size_t at, unsigned bytes)
     uint64_t v = 0;
 
     if (is_inside(in, at, bytes)) {
-        memcpy(&v, in->all.ptr + at, bytes); /* little-endian, as this machine */
+        memcpy(&v, in->all.ptr + at, bytes); /* little-endian, like the machine */
     }
     return v;
 }
@@ -47,7 +47,7 @@ struct flat_table flat_root(struct flat *in)
     return table_at(in, (size_t)word(in, 0, 4));
 }
 
-/* Where a field lies, 0: it is missing. */
+/* The place of a field, 0: missing. */
 static size_t field_at(const struct flat_table *t, unsigned field)
 {
     const size_t entry = 4 + 2 * (size_t)field;
@@ -67,7 +67,7 @@ int64_t flat_int(const struct flat_table *t, unsigned field, unsigned bytes, int
     return at ? (int64_t)(word(t->in, at, bytes) << shift) >> shift : missing;
 }
 
-/* What a field points to, 0: it is missing. */
+/* The target of a field, 0: missing. */
 static size_t target_of(const struct flat_table *t, unsigned field)
 {
     const size_t at = field_at(t, field);
@@ -177,7 +177,7 @@ void flat_put_link(const struct flat_out *t, unsigned field, size_t to)
 size_t flat_put_list(struct mr_buf *b, uint32_t count, uint32_t step)
 {
     flat_pad(b, 4);
-    if (step == 8 || step == 16 || step == 24) { /* the items are to be aligned */
+    if (step == 8 || step == 16 || step == 24) { /* the items must be aligned */
         zeros_put(b, b->len % 8 == 0 ? 4 : 0);
     }
     const size_t at = zeros_put(b, 4);

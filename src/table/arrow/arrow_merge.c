@@ -1,7 +1,7 @@
-/* Joining files of Arrow: batches are copied as they are, and get one footer.
+/* Joining files of Arrow: batches are copied unchanged, and get one footer.
  *
- * Only files of this writer: their batches lie one behind the other and have no dictionaries, which could not be joined
- * without a look at the rows. They are known by their head, which is made anew and compared. */
+ * Only files of this writer: their batches are contiguous and have no dictionaries, which could not be joined without
+ * decoding rows. They are recognised by their head, which is generated and compared. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,7 +24,7 @@ struct merge {
     const struct mr_merge_part *parts;
     size_t count;
     struct mr_schema schema; /* of the first one */
-    struct mr_buf head;      /* what files of that schema begin with */
+    struct mr_buf head;      /* the head of files of that schema */
     struct stretch *stretches;
     MR_VEC(struct arrow_footer_block) blocks; /* of all */
     uint64_t at;                              /* in the new file */
@@ -86,7 +86,7 @@ static int head_check(const struct merge *m, size_t i, const struct arrow_file *
     return is_ours ? MR_OK : foreign(&m->parts[i], err);
 }
 
-/* Its batches, which have to follow each other up to the mark of the end. */
+/* Takes its batches, which must be contiguous up to the end mark. */
 static int blocks_take(struct merge *m, size_t i, const struct arrow_file *f, struct mr_buf *buf,
                        struct mr_err *err)
 {

@@ -1,7 +1,7 @@
 /* Messages, and the buffers of record batches.
  *
- * A body lies in a file, of which only the bytes that are asked for are read, or in memory. Compressed buffers are
- * unpacked whole when the first byte of them is asked for, within held_most. */
+ * A body is in a file, of which only the requested bytes are read, or in memory. A compressed buffer is decompressed
+ * whole at the first access, within held_most. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ int arrow_message_parse(struct arrow_message *out, mr_bytes metadata, struct mr_
 struct layout {
     struct arrow_batch *batch;
     const struct flat_vector *nodes;
-    const struct flat_vector *views; /* how many buffers each view has besides */
+    const struct flat_vector *views; /* number of additional buffers of each view */
     uint32_t view;
     uint64_t buffers;
     struct mr_err *err;
@@ -165,7 +165,7 @@ void arrow_batch_free(struct arrow_batch **batch)
     mr_free(b);
 }
 
-/* ---- their bytes ---- */
+/* ---- buffers' bytes ---- */
 
 static int body_read(const struct arrow_batch *b, uint64_t from, uint64_t bytes, void *to,
                      struct mr_err *err)
@@ -219,7 +219,7 @@ static bool lz4_unpack(const uint8_t *from, size_t bytes, uint8_t *to, size_t ro
         size_t taken = bytes - used;
         more = LZ4F_decompress(lz4, to + done, &n, from + used, &taken, NULL);
         if (n == 0 && taken == 0) {
-            break; /* more comes than there is room for */
+            break; /* the output is longer than declared */
         }
         done += n;
         used += taken;
@@ -249,7 +249,7 @@ static int unpack(int codec, const uint8_t *from, size_t bytes, uint8_t *to, siz
     return ok ? MR_OK : MR_FAIL(err, MR_E_INVALID, "a compressed buffer is damaged");
 }
 
-/* A length, -1 if what follows is not compressed after all, and the packed bytes. */
+/* A length, -1 if the data is not compressed, and the data. */
 static int buffer_unpack(struct arrow_batch *b, struct arrow_buffer *u, struct mr_err *err)
 {
     uint8_t *packed = NULL;

@@ -1,8 +1,8 @@
 /* Messages of a stream that is read once, from a pipe.
  *
- * A message comes in pieces: the announcement, its length, the metadata, the body. A wait may end between any two bytes;
- * what has come is kept and gone on with. The magic before a file is passed over, as the messages of a file follow it
- * like those of a stream. */
+ * A message comes in pieces: the prefix, its length, the metadata, the body. A wait may end between any two bytes; an
+ * incomplete message is kept and continued. The magic of a file is skipped, as its messages follow like those of a
+ * stream. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,16 +15,16 @@
 enum phase { PIPE_ANNOUNCED, PIPE_LENGTH, PIPE_METADATA, PIPE_BODY, PIPE_WHOLE, PIPE_OVER };
 
 struct arrow_pipe {
-    struct mr_input in; /* to wait for it */
-    mr_str first;       /* bytes that were read before, and not used up */
-    uint64_t most;      /* bytes of a message */
+    struct mr_input in; /* for waiting */
+    mr_str first;       /* bytes read before and not consumed */
+    uint64_t most;      /* limit of a message */
     enum phase phase;
-    int32_t word; /* the announcement, or the length */
+    int32_t word; /* the prefix, or the length */
     uint8_t *metadata;
     uint64_t metadata_bytes;
     uint8_t *body;
-    uint64_t have; /* of what the phase wants */
-    bool is_begun; /* some byte has come */
+    uint64_t have; /* of the current phase */
+    bool is_begun; /* at least one byte was read */
     struct arrow_message message;
 };
 
@@ -61,7 +61,7 @@ uint8_t *arrow_pipe_body(struct arrow_pipe *p)
 
 /* ---- bytes ---- */
 
-/* Some bytes of `want`; *out_n 0: the end. *out_is_idle: there are none yet. */
+/* Reads some bytes of `want`; *out_n 0: the end. *out_is_idle: none yet. */
 static int some_read(struct arrow_pipe *p, uint8_t *to, uint64_t want, int64_t until_ns,
                      uint64_t *out_n, bool *out_is_idle, struct mr_err *err)
 {
@@ -90,7 +90,7 @@ static int some_read(struct arrow_pipe *p, uint8_t *to, uint64_t want, int64_t u
     }
 }
 
-/* What the phase wants. *out_is_idle: it has not come; *out_is_end: nothing of it will. */
+/* Reads the data of the phase. *out_is_idle: incomplete so far; *out_is_end: the stream has ended. */
 static int fill(struct arrow_pipe *p, void *to, uint64_t want, int64_t until_ns, bool *out_is_idle,
                 bool *out_is_end, struct mr_err *err)
 {
@@ -133,7 +133,7 @@ static int room_make(struct arrow_pipe *p, uint64_t bytes, uint8_t **out, struct
                       p->in.file->path, (unsigned long long)bytes, (unsigned long long)p->most);
 }
 
-/* The length is there. */
+/* The length is complete. */
 static int length_take(struct arrow_pipe *p, struct mr_err *err)
 {
     if (p->word == 0) {
@@ -156,7 +156,7 @@ static int word_take(struct arrow_pipe *p, struct mr_err *err)
         return MR_OK;
     }
     if (p->phase == PIPE_ANNOUNCED && memcmp(&p->word, ARROW_MAGIC, 4) == 0) {
-        p->phase = PIPE_LENGTH; /* the rest of the magic comes in the place of a length */
+        p->phase = PIPE_LENGTH; /* the rest of the magic takes the place of a length */
         return MR_OK;
     }
     if (p->phase == PIPE_LENGTH && memcmp(&p->word, &ARROW_MAGIC[4], 4) == 0) {

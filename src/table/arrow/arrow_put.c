@@ -1,4 +1,4 @@
-/* Arrow's schema and messages, written. */
+/* Writing Arrow's schema and messages. */
 #include <string.h>
 
 #include "arrow.h"
@@ -83,7 +83,7 @@ static size_t type_put(struct mr_buf *b, const struct mr_field *f, enum arrow_ty
     }
 }
 
-/* All may be null: what the table promised is not promised of its results. */
+/* All fields are nullable, as results may be null even if the table's columns are not. */
 static size_t field_put(struct mr_buf *b, const struct mr_field *f, const char *name)
 {
     static const uint8_t sizes[] = {4, 1, 1, 4, 0, 4};
@@ -119,7 +119,7 @@ static size_t schema_put(struct mr_buf *b, const struct mr_schema *s)
     return at;
 }
 
-/* The table Message; field 2 of `out` is to be linked with what comes next. */
+/* The table Message; the caller links field 2 of `out` to the next table. */
 static void message_begin(struct flat_out *out, struct mr_buf *b, enum arrow_kind kind,
                           uint64_t body_bytes)
 {

@@ -1,9 +1,8 @@
-/* Arrow IPC as a source: files, of which each row can be found, and a stream from a pipe.
+/* Arrow IPC as a source: files with random access, and streams from a pipe.
  *
- * A read takes rows of the batch that it is in and, where that has too few, of the next ones, and makes columns of all
- * of them at once. Of a file that is not compressed only the bytes of these rows are read, so a batch may be larger than
- * memory. Dictionaries are applied in the order of the file; rows before one that changes and rows behind it are two
- * reads. */
+ * A read takes rows of the current batch and, if these are too few, of the next ones, and makes columns of all of
+ * them at once. Of an uncompressed file only the bytes of these rows are read, so a batch may be larger than memory.
+ * Dictionaries are applied in the order of the file; rows before and after a change of one are separate reads. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,29 +11,29 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-#define ROWS_MOST UINT64_C(1000000) /* of a read: as many as rows can have faults */
+#define ROWS_MOST UINT64_C(1000000) /* of a read: the limit of faults */
 
 struct source {
     const struct mr_source_setup *setup;
     const struct mr_schema *schema;    /* from `begin` on */
-    const struct arrow_field **fields; /* those of the schema, in the file that is open */
+    const struct arrow_field **fields; /* the schema's fields in the open file */
     struct arrow_dictionaries dictionaries;
     struct arrow_batch *batch; /* NULL: none */
     uint64_t used;             /* rows of it */
-    uint64_t row;              /* that comes next */
+    uint64_t row;              /* the next one */
     /* a file */
     struct arrow_file open;
     size_t file;
-    size_t block; /* of the batch; what comes before it has been applied */
+    size_t block; /* of the batch; all earlier blocks have been applied */
     struct mr_buf metadata;
     /* or a pipe */
     struct arrow_pipe *pipe;
     struct arrow_schema pipe_schema;
-    const struct arrow_message *pending; /* came, and has to wait */
+    const struct arrow_message *pending; /* received, and has to wait */
     bool is_at_end;
-    /* what a read gathers */
+    /* gathered by a read */
     struct arrow_slices slices;
-    struct arrow_batch *held; /* batches of the slices, used up */
+    struct arrow_batch *held; /* batches of the slices that are used up */
     uint64_t held_bytes;
 };
 
@@ -146,7 +145,7 @@ static int schema(void *state, size_t file, struct mr_schema *out, struct mr_err
     return rc;
 }
 
-/* The fields of the file that is open, in the order of the schema. */
+/* Finds the fields of the open file, in the order of the schema. */
 static int fields_find(struct source *s, struct mr_err *err)
 {
     const struct arrow_schema *found = schema_of(s);
@@ -184,7 +183,7 @@ static int begin(void *state, const struct mr_schema *picked, struct mr_err *err
     s->schema = picked;
     s->fields = MR_NEW_ARRAY(const struct arrow_field *, picked->count + 1);
     if (s->pipe) {
-        return fields_find(s, err); /* says which type cannot be read */
+        return fields_find(s, err); /* fails with the name of an unsupported type */
     }
     file_close(s);
     s->file = mr_first_good_file(s->setup);
@@ -210,7 +209,7 @@ static int batch_make(struct source *s, const struct arrow_message *m, struct ar
     return rc < 0 ? MR_WRAP(err, rc, "'%s'", name_of(s)) : rc;
 }
 
-/* The message of a block; its body is said to lie in *out_where. */
+/* Reads the message of a block; *out_where gets the place of its body. */
 static int block_read(struct source *s, size_t block, struct arrow_message *out,
                       struct arrow_batch *out_where, struct mr_err *err)
 {
@@ -234,7 +233,7 @@ static int dictionary_apply(struct source *s, const struct arrow_message *m,
     return rc < 0 ? MR_WRAP(err, rc, "'%s'", name_of(s)) : rc;
 }
 
-/* Goes on to a block of rows; dictionaries on the way are applied. */
+/* Advances to a block of rows; applies dictionaries on the way. */
 static int block_load(struct source *s, size_t block, struct mr_err *err)
 {
     struct arrow_message m;
@@ -266,7 +265,7 @@ static int block_load(struct source *s, size_t block, struct mr_err *err)
                : MR_FAIL(err, MR_E_INVALID, "'%s' has changed since it was opened", name_of(s));
 }
 
-/* The next batch with rows; none if dictionaries come first, and rows before them wait. */
+/* The next batch with rows; none if a dictionary comes first and earlier rows are pending. */
 static int file_next(struct source *s, bool has_rows, struct mr_err *err)
 {
     size_t block = s->block + 1;
@@ -301,7 +300,7 @@ static int pipe_message_take(struct source *s, const struct arrow_message *m, st
     return rc;
 }
 
-/* The next batch with rows, if it comes in time. */
+/* The next batch with rows, if it arrives in time. */
 static int pipe_next(struct source *s, bool has_rows, int64_t until_ns, struct mr_err *err)
 {
     int rc = MR_OK;
@@ -341,7 +340,7 @@ static size_t block_find(const struct arrow_file *f, uint64_t row)
             high = middle;
         }
     }
-    return low; /* the last one that begins there or before; its rows hold it, as those of empty ones cannot */
+    return low; /* the last block that begins at or before the row */
 }
 
 static int file_seek(struct source *s, size_t file, uint64_t row, struct mr_err *err)
@@ -354,7 +353,7 @@ static int file_seek(struct source *s, size_t file, uint64_t row, struct mr_err 
         rc = arrow_file_open(&s->open, &s->setup->files[file], memory_of(s), err);
         rc = rc < 0 ? rc : fields_find(s, err);
     } else if (s->row == row) {
-        return MR_OK; /* where the last read has ended */
+        return MR_OK; /* continues after the last read */
     }
     arrow_batch_free(&s->batch);
     s->row = row;
@@ -391,7 +390,7 @@ static int weight(const struct source *s, uint64_t count, uint64_t *out, struct 
     return MR_OK;
 }
 
-/* The most rows of `count` that fit, and what they take; may be 0. */
+/* The number of rows of `count` that fit, and their bytes; may be 0. */
 static int rows_fitting(const struct source *s, uint64_t count, uint64_t room, uint64_t *out,
                         uint64_t *out_bytes, struct mr_err *err)
 {
@@ -424,7 +423,7 @@ static void batch_hold(struct source *s)
     s->batch = NULL;
 }
 
-/* A batch with rows that are not used, unless there is none, or none yet. */
+/* Gets a batch with unused rows, unless there is none, or none yet. */
 static int batch_get(struct source *s, uint64_t rows, int64_t until_ns, struct mr_err *err)
 {
     if (s->batch && s->used < s->batch->rows) {
@@ -433,14 +432,14 @@ static int batch_get(struct source *s, uint64_t rows, int64_t until_ns, struct m
     if (s->batch && rows > 0) {
         batch_hold(s);
     }
-    arrow_batch_free(&s->batch); /* no row of it is in this read */
+    arrow_batch_free(&s->batch); /* this read has no row of it */
     if (s->held_bytes > memory_of(s) / 4) {
         return MR_OK;
     }
     return s->pipe ? pipe_next(s, rows > 0, until_ns, err) : file_next(s, rows > 0, err);
 }
 
-/* Rows for a read into the slices. */
+/* Gathers rows for a read into the slices. */
 static int gather(struct source *s, uint64_t max_rows, uint64_t room, uint64_t *out_rows,
                   struct mr_err *err)
 {
@@ -465,7 +464,7 @@ static int gather(struct source *s, uint64_t max_rows, uint64_t room, uint64_t *
         if (n == 0 && rows > 0) {
             break;
         }
-        n = MR_MAX(n, UINT64_C(1)); /* a row that is larger than all of the room */
+        n = MR_MAX(n, UINT64_C(1)); /* a single row larger than the limit */
         if (!arrow_slices_add(&s->slices, s->batch, s->used, n)) {
             return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for rows");
         }
@@ -481,7 +480,7 @@ static int gather(struct source *s, uint64_t max_rows, uint64_t room, uint64_t *
     return MR_OK;
 }
 
-/* ---- rows that are at fault ---- */
+/* ---- faulty rows ---- */
 
 struct fault {
     uint64_t row;
@@ -519,7 +518,7 @@ static int fault_compare(const void *a, const void *b)
                             : (x->column > y->column) - (x->column < y->column);
 }
 
-/* By row, the one of the first column each. */
+/* Sorts by row, and keeps the fault of the first column of each. */
 static void faults_sort(struct faults *f)
 {
     size_t kept = 0;
@@ -537,7 +536,7 @@ static void faults_sort(struct faults *f)
 
 static const char too_large[] = "it has too many bytes";
 
-/* Cells that are too large, looked for one by one only where all of them together are. */
+/* Finds cells that are too large; checks them one by one only if their total is too large. */
 static int large_find(const struct source *s, size_t column, struct faults *out, struct mr_err *err)
 {
     const uint64_t most = s->setup->options->max_cell_bytes;
@@ -563,7 +562,7 @@ static int large_find(const struct source *s, size_t column, struct faults *out,
     return rc;
 }
 
-/* The slices without the rows that are at fault. */
+/* Removes the faulty rows from the slices. */
 static bool slices_cut(const struct source *s, const struct faults *faults,
                        struct arrow_slices *out)
 {
@@ -593,7 +592,7 @@ static bool slices_cut(const struct source *s, const struct faults *faults,
     return ok;
 }
 
-/* Columns of the rows; *io_faults become more if some of them cannot be read. */
+/* Reads the columns of the rows; adds rows that cannot be read to *io_faults. */
 static int columns_read(const struct source *s, struct mr_rows *rows, struct faults *io_faults,
                         struct mr_err *err)
 {
@@ -638,7 +637,7 @@ static bool faults_tell(const struct source *s, const struct faults *faults, str
     return true;
 }
 
-/* Once, and where rows turn out to be bad once more without them. */
+/* Makes the rows, and if some turn out to be bad, makes them again without these. */
 static int rows_make(const struct source *s, uint64_t count, struct mr_rows **out,
                      struct mr_err *err)
 {

@@ -1,4 +1,4 @@
-/* Arrow's schema as fields, and what they become as columns. */
+/* Arrow's schema as fields, and their conversion to columns. */
 #include <string.h>
 
 #include "arrow.h"
@@ -188,7 +188,7 @@ static int dictionary_read(struct arrow_field *f, const struct flat_table *t, st
 
 struct parsing {
     struct arrow_schema *schema;
-    uint32_t fields; /* so far, with those that are no nodes */
+    uint32_t fields; /* so far, including those that are not nodes */
     int version;
     struct mr_err *err;
 };
@@ -221,7 +221,7 @@ static int items_read(struct parsing *p, struct arrow_field *f, const struct fla
     return MR_OK;
 }
 
-/* A dictionary's values are not in the batch: neither are the fields below it. */
+/* A dictionary's values are not in the batch, nor are the fields below it. */
 static int field_read(struct parsing *p, struct arrow_field *f, const struct flat_table *t,
                       unsigned depth, bool is_node)
 {

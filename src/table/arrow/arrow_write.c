@@ -1,7 +1,7 @@
 /* The Arrow IPC writer: rows gathered to record batches, as a stream or as a file.
  *
- * Rows are copied to columns of the batch until there are enough of them or somebody wants to see them (flush): readers
- * pay per batch. A batch is made in memory, its buffers one behind the other, then written at once. */
+ * Rows are copied to columns of the batch until there are enough of them or until a flush, as readers pay per batch.
+ * A batch is built in memory, its buffers one after the other, then written at once. */
 #include <string.h>
 #include <zstd.h>
 
@@ -12,7 +12,7 @@
 
 #define BATCH_ROWS  65536
 #define BATCH_BYTES ((uint64_t)8 << 20)
-#define STEP_BYTES  (BATCH_BYTES / 16) /* rows are copied in steps of about this */
+#define STEP_BYTES  (BATCH_BYTES / 16) /* rows are copied in steps of about this size */
 #define BLOCKS_MOST (INT32_MAX / 64)
 
 struct writer {
@@ -281,7 +281,7 @@ static int field_check(const struct mr_field *f, struct mr_err *err)
     return f->item ? field_check(f->item, err) : MR_OK;
 }
 
-/* The schema goes out at once: who reads a stream can begin. */
+/* Writes the schema at once, so that readers of a stream can begin. */
 static int begin_write(struct writer *w, struct mr_err *err)
 {
     int rc = w->is_stream ? MR_OK : mr_fd_write(w->fd, ARROW_MAGIC, ARROW_MAGIC_BYTES, err);

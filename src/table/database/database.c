@@ -1,4 +1,4 @@
-/* What tables in databases have in common: their names, and rows that come value by value. */
+/* Shared by tables in databases: their names, and rows built value by value. */
 #include "database.h"
 
 #include <inttypes.h>
@@ -112,7 +112,7 @@ int mr_database_rows_init(struct mr_database_rows *d, const struct mr_schema *sc
 {
     for (size_t i = 0; i < schema->count; i++) {
         const struct mr_field *item = schema->fields[i].item;
-        /* Lists of dates are only those that are found. */
+        /* Lists of dates are not read from text. */
         const bool may_be_text =
             item && (item->item || mr_database_may_become(MR_COLUMN_STRING, item));
         int rc = may_be_text ? mr_cell_check(&schema->fields[i], max_cell_bytes, err) : MR_OK;

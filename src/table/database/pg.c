@@ -1,10 +1,10 @@
-/* Connections to PostgreSQL and what is asked over them.
+/* Connections to PostgreSQL and their statements.
  *
- * All waiting is in one function, on the socket and on what ends it. A connection on which anything went wrong but a
- * statement is closed at once: whoever goes on opens another.
+ * One function does all waiting, for the socket and for cancellation. Any failure other than that of a statement
+ * closes the connection at once; the caller opens another.
  *
- * Passwords never get into messages: the library's own have none, but for those about an address that it cannot take
- * apart, which are not repeated. */
+ * Messages never contain passwords: the library's do not, except those about an address that it cannot parse, which
+ * are not repeated. */
 #include "pg.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "database.h"
 
 #define CONNECT_NS (30 * MR_NS_PER_S)
-#define SLICE_MS   200 /* of waiting, in which nobody looks whether it should end */
+#define SLICE_MS   200 /* of waiting, between checks for its end */
 #define TEXT_MOST  ((size_t)64 << 10)
 
 /* ---- waiting ---- */
@@ -27,7 +27,7 @@ static int wait_for(const struct pg *p, short events, int64_t deadline_ns, struc
     struct pollfd fds[2] = {{p->api->socket(p->conn), events, 0}, {p->cancel_fd, POLLIN, 0}};
 
     for (;;) {
-        const int n = poll(fds, 2, SLICE_MS); /* a negative descriptor is passed over */
+        const int n = poll(fds, 2, SLICE_MS); /* poll ignores a negative descriptor */
         const int64_t now_ns = mr_now_ns();
         if (n < 0 && errno != EINTR) {
             return MR_FAIL(err, MR_E_IO, "cannot wait for PostgreSQL: %s", strerror(errno));
@@ -38,7 +38,7 @@ static int wait_for(const struct pg *p, short events, int64_t deadline_ns, struc
         if (n > 0) {
             return MR_OK;
         }
-        /* Relaxed: a time, and nothing that it orders. */
+        /* Relaxed: only a time, it orders nothing. */
         if (now_ns >= deadline_ns ||
             (p->until_ns && now_ns >= atomic_load_explicit(p->until_ns, memory_order_relaxed))) {
             return MR_FAIL(err, MR_E_UNAVAILABLE, "PostgreSQL does not answer");
@@ -49,7 +49,7 @@ static int wait_for(const struct pg *p, short events, int64_t deadline_ns, struc
 /* ---- errors ---- */
 
 static const struct {
-    const char *state; /* or the class that it begins with */
+    const char *state; /* or its first two characters, the class */
     int status;
 } states[] = {
     {"08", MR_E_UNAVAILABLE},
@@ -102,7 +102,7 @@ static int lost(struct pg *p, struct mr_err *err)
     return rc;
 }
 
-/* What a statement has come to. Takes the result. */
+/* Sets the error of a failed result. Takes the result. */
 static int result_fail(struct pg *p, void *result, struct mr_err *err)
 {
     const char *state = p->api->resultErrorField(result, PG_DIAG_SQLSTATE);
@@ -129,7 +129,7 @@ static const char *option_of(const struct pg_option *options, const char *keywor
     return NULL;
 }
 
-/* A password with special characters ends up in any of these, of which messages tell. */
+/* An unescaped password may end up in any of these parts, which messages would show. */
 static bool is_plain(const struct pg_option *options)
 {
     const char *host = option_of(options, "host");
@@ -194,7 +194,7 @@ static void notice_drop(void *ctx, const char *text)
 
 static int connect_now(struct pg *p, const char *database, struct mr_err *err)
 {
-    /* What the address says goes before what is in front of it, and what is behind it before that. */
+    /* The address overrides the keywords before it; those after it override the address. */
     static const char *const keywords[] = {
         "fallback_application_name", "keepalives_idle", "keepalives_interval", "keepalives_count",
         "tcp_user_timeout",          "dbname",          "client_encoding",     NULL};
@@ -234,7 +234,7 @@ int mr_pg_open(struct pg *p, const char *database, struct mr_err *err)
 
     mr_buf_init(&label, TEXT_MOST);
     MR_TRY(mr_pg_load(&p->api, err));
-    MR_TRY(mr_pg_label(database, &label, err)); /* also for what it refuses */
+    MR_TRY(mr_pg_label(database, &label, err)); /* also for addresses that it refuses */
     MR_TRY(connect_now(p, database, err));
     MR_TRY(mr_pg_query(p,
                        "SELECT set_config(name, value, false) FROM (VALUES "
@@ -261,7 +261,7 @@ static int flush(struct pg *p, struct mr_err *err)
     int left;
 
     while ((left = p->api->flush(p->conn)) > 0) {
-        /* A server that sends will not read before its bytes are taken. */
+        /* A server that is sending does not read before its data is read. */
         int rc = wait_for(p, POLLIN | POLLOUT, INT64_MAX, err);
         if (rc < 0) {
             mr_pg_close(p);
@@ -290,7 +290,7 @@ static int result_next(struct pg *p, void **out, struct mr_err *err)
     return MR_OK;
 }
 
-/* A result that is an error, and all behind it. */
+/* Fails with an error result; drops all later results. */
 static int results_fail(struct pg *p, void *result, struct mr_err *err)
 {
     const int rc = result_fail(p, result, err);
@@ -302,7 +302,7 @@ static int results_fail(struct pg *p, void *result, struct mr_err *err)
     return rc;
 }
 
-/* The results of what was sent: the first one, or an error that is among them. */
+/* Takes the results of a statement: returns the first one, or an error among them. */
 static int results_take(struct pg *p, void **out, struct mr_err *err)
 {
     void *first = NULL;
@@ -321,7 +321,7 @@ static int results_take(struct pg *p, void **out, struct mr_err *err)
             first = result;
         }
         if (status == PG_COPY_IN) {
-            break; /* the others come behind the data */
+            break; /* further results follow the data */
         }
     }
     if (rc < 0 || !out) {

@@ -1,6 +1,6 @@
-/* PostgreSQL by libpq's asynchronous functions, so that waiting for a server can be ended. Private.
+/* PostgreSQL through libpq's asynchronous functions, so that a wait for the server can be ended. Private.
  *
- * The library is not linked: only tables in PostgreSQL need it. It is loaded when the first of them is opened, and stays. */
+ * The library is not linked, as only tables in PostgreSQL need it. The first open loads it, for good. */
 #ifndef MR_TABLE_PG_H
 #define MR_TABLE_PG_H
 
@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* Numbers of the library. */
+/* Constants of the library. */
 enum {
     PG_CONNECTION_OK = 0,
 
@@ -27,7 +27,7 @@ enum {
 #define PG_DIAG_SQLSTATE        'C'
 #define PG_DIAG_MESSAGE_PRIMARY 'M'
 
-/** An option of a connection, the library's own layout. */
+/** An option of a connection, in the library's layout. */
 struct pg_option {
     char *keyword;
     char *envvar;
@@ -83,49 +83,49 @@ struct pg_api {
 #undef X
 };
 
-/** The library's functions, loaded at the first call. Any thread. Errors: MR_E_UNSUPPORTED (not there, or too old; names
- *  its package). */
+/** The library's functions, loaded at the first call. Any thread. Errors: MR_E_UNSUPPORTED (missing, or too old;
+ *  names its package). */
 int mr_pg_load(const struct pg_api **out, struct mr_err *err);
 
-/** A connection, or none. */
+/** A connection, which may be closed. */
 struct pg {
     const struct pg_api *api;
-    void *conn;                      /* NULL: none, or it was lost */
-    int cancel_fd;                   /* readable: all waiting ends with MR_E_CANCELLED; -1: none */
-    const _Atomic int64_t *until_ns; /* when waiting ends with MR_E_UNAVAILABLE; NULL: never */
-    bool (*is_stopped)(void *ctx);   /* asked while it waits: as cancel_fd; NULL: never */
+    void *conn;                      /* NULL: closed or lost */
+    int cancel_fd;                   /* readable: waits end with MR_E_CANCELLED; -1: none */
+    const _Atomic int64_t *until_ns; /* when waits end with MR_E_UNAVAILABLE; NULL: never */
+    bool (*is_stopped)(void *ctx);   /* called during waits: true as cancel_fd; NULL: never */
     void *ctx;
 };
 
-/** Connects, in 30 s at most, with the encoding UTF-8 and without limits on the time of a statement. *p has what
- *  ends waiting. Messages have no password. Errors: MR_E_INVALID (the address), MR_E_UNAVAILABLE (anything that keeps from
- *  connecting), MR_E_CANCELLED. */
+/** Connects within 30 s, with the encoding UTF-8 and without a statement timeout. The caller has set the members of
+ *  *p that end waits. Messages contain no password. Errors: MR_E_INVALID (the address), MR_E_UNAVAILABLE (any failure
+ *  to connect), MR_E_CANCELLED. */
 int mr_pg_open(struct pg *p, const char *database, struct mr_err *err);
 void mr_pg_close(struct pg *p);
-/** Appends the address without what is secret. Errors: MR_E_INVALID (it cannot be understood; does not repeat it). */
+/** Appends the address without its secrets. Errors: MR_E_INVALID (cannot be parsed; the text does not repeat it). */
 int mr_pg_label(const char *database, struct mr_buf *out, struct mr_err *err);
-/** One statement, parameters as texts. *out (NULL: nobody wants it) is the caller's to clear. A lost connection is closed.
+/** Runs one statement, with parameters as texts. The caller clears *out (may be NULL). A lost connection is closed.
  *  Errors: MR_E_UNAVAILABLE (lost, or the server asks to try again), MR_E_EXHAUSTED (disk full), MR_E_FORBIDDEN,
  *  MR_E_NOT_FOUND (a relation or database), MR_E_IO, MR_E_CANCELLED, MR_E_INVALID (all else). */
 int mr_pg_query(struct pg *p, const char *sql, const char *const *values, int count, bool is_binary,
                 void **out, struct mr_err *err);
-/** A statement whose rows come one by one, in binary, so that no more of them is held. Nothing else can be asked before the
- *  last of them was taken. Errors: as mr_pg_query. */
+/** Sends a statement whose rows are returned one by one, in binary, so that only one is held. No other statement is
+ *  possible before the last row was taken. Errors: as mr_pg_query. */
 int mr_pg_rows_ask(struct pg *p, const char *sql, struct mr_err *err);
-/** *out: a result of one row, the caller's to clear; NULL: there are no more. Errors: as mr_pg_query. */
+/** *out: a result of one row, which the caller clears; NULL: no more rows. Errors: as mr_pg_query. */
 int mr_pg_row_take(struct pg *p, void **out, struct mr_err *err);
-/** Data for a COPY FROM STDIN, which is the last query. */
+/** Sends data for the running COPY FROM STDIN. */
 int mr_pg_copy_put(struct pg *p, const char *data, size_t bytes, struct mr_err *err);
-/** Its end. */
+/** Ends the COPY. */
 int mr_pg_copy_end(struct pg *p, struct mr_err *err);
-/** The only value of a result as text; "" for none. */
+/** One value of a result as text; "" for none. */
 mr_str mr_pg_value(const struct pg *p, const void *result, int row, int column);
-/** "SCHEMA.TABLE" between quotes, or "TABLE". */
+/** Appends "SCHEMA"."TABLE" or "TABLE", quoted. */
 void mr_pg_quote_table(struct mr_buf *b, const char *table);
 
 /* ---- types ---- */
 
-/* Numbers of the types that are known here (pg_type.dat). */
+/* OIDs of the supported types (pg_type.dat). */
 enum {
     PG_BOOL = 16,
     PG_BYTEA = 17,
@@ -145,11 +145,11 @@ enum {
     PG_NUMERIC = 1700,
     PG_JSONB = 3802,
 };
-/** Of an array type, the type of its items; 0: it is no array that is known. */
+/** The item type of an array type; 0: not a known array. */
 unsigned mr_pg_item_of(unsigned type);
 
 #define PG_EPOCH_DAYS 10957 /* 2000-01-01 */
 #define PG_EPOCH_US   INT64_C(946684800000000)
-#define PG_DIGITS     10000 /* a digit of a numeric counts up to that */
+#define PG_DIGITS     10000 /* the base of numeric's digits */
 
 #endif

@@ -1,4 +1,4 @@
-/* Values of PostgreSQL in its binary format, written. Numbers there are big-endian; each value has its length in front. */
+/* Writing values of PostgreSQL in its binary format. Numbers are big-endian; each value follows its length. */
 #include <endian.h>
 #include <string.h>
 
@@ -7,11 +7,11 @@
 #include "table/values/values.h"
 #include "tensor/tensor.h"
 
-#define VALUE_MOST ((uint64_t)1 << 30) /* what a field can have in PostgreSQL */
+#define VALUE_MOST ((uint64_t)1 << 30) /* PostgreSQL's limit of a field */
 
 /* ---- types ---- */
 
-/* Lists in lists are arrays of several dimensions if all rows have the same inner ones; those that may not are JSON. */
+/* Nested lists are arrays of several dimensions if the inner lists have fixed lengths; otherwise JSON. */
 static bool is_json(const struct mr_field *f)
 {
     for (f = f->item; f && f->item; f = f->item) {
@@ -64,7 +64,7 @@ static bool takes_scalar(unsigned type, enum mr_column_type from)
     return is_among(type, types[from]);
 }
 
-/* PostgreSQL rounds what has more places than a column, without a word. */
+/* PostgreSQL silently rounds values with more decimals than the column. */
 static bool takes_places(unsigned type, int mod, const struct mr_field *leaf)
 {
     const int scale = leaf->type == MR_COLUMN_DECIMAL ? leaf->scale : 0;
@@ -163,7 +163,7 @@ static double real_of(enum mr_column_type type, const struct mr_column *c, uint6
                                    : NUMBER(double);
 }
 
-/* In digits of base 10,000 to both sides of the point. */
+/* In digits of base 10,000 on both sides of the point. */
 static void numeric_put(struct mr_buf *b, __int128 v, int scale)
 {
     char digits[48]; /* the last one first */
@@ -174,7 +174,7 @@ static void numeric_put(struct mr_buf *b, __int128 v, int scale)
         digits[count++] = (char)(rest % 10);
     }
     const int low = -((scale + 3) / 4);
-    const int last = count - 1 - scale; /* the place of the first digit: 0 is that of ones */
+    const int last = count - 1 - scale; /* the weight of the first digit: 0 = ones */
     const int high = last >= 0 ? last / 4 : -((3 - last) / 4);
     const int groups = count > 0 ? high - low + 1 : 0;
 
@@ -260,7 +260,7 @@ static int scalar_put(struct mr_buf *b, unsigned type, const struct mr_field *f,
     }
 }
 
-/* An array: its dimensions from the outermost one, then the innermost values, which lie together. */
+/* An array: its dimensions from the outermost one, then the innermost values, which are contiguous. */
 static int array_put(struct mr_buf *b, unsigned item, const struct mr_field *f,
                      const struct mr_column *c, uint64_t row, struct mr_err *err)
 {
@@ -276,7 +276,7 @@ static int array_put(struct mr_buf *b, unsigned item, const struct mr_field *f,
         begin *= f->width;
         end *= f->width;
     }
-    put32(b, 0); /* its length comes there */
+    put32(b, 0); /* room for its length */
     put32(b, end > begin ? dims : 0);
     put32(b, c->nulls > 0);
     put32(b, item);
@@ -308,8 +308,8 @@ static int json_put(struct mr_buf *b, const struct mr_field *f, const struct mr_
     const size_t at = b->len;
 
     put32(b, 0);
-    mr_buf_char(b, 1);                /* the version of the format, which is text behind it */
-    mr_put_json_strict(b, f, c, row); /* it takes nothing else */
+    mr_buf_char(b, 1);                /* the version of the format; text follows */
+    mr_put_json_strict(b, f, c, row); /* PostgreSQL requires strict JSON */
     if (!b->failed) {
         const uint32_t len = htobe32((uint32_t)(b->len - at - 4));
         memcpy(b->ptr + at, &len, sizeof len);

@@ -1,12 +1,12 @@
 /* Rows of PostgreSQL.
  *
- * One transaction with one snapshot, read through a cursor, so that rows stay what they were when the source was opened,
- * and the server holds what is not fetched yet. A table comes in the order of its primary key (or of another unique index
- * without nulls), a query in its own. A row's number is its place in that order; the cursor passes over rows without
- * sending them, and begins anew behind an OFFSET to go back.
+ * One transaction with one snapshot, read through a cursor, so that rows do not change after the source was opened,
+ * and the server holds rows not yet fetched. A table is read in the order of its primary key (or of another unique
+ * index without nulls), a query in its own order. A row's number is its place in that order; the cursor skips rows
+ * without sending them, and to go back it is opened again with an OFFSET.
  *
- * A connection that is lost is made again, and the snapshot is another one then: a table with other numbers of rows or
- * other keys at its ends is refused as changed. */
+ * After a lost connection the snapshot is a new one: a table with another number of rows or other first and last keys
+ * is refused as changed. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -26,12 +26,12 @@
 #define SQL_MOST    (1u << 20)
 #define FETCH_FIRST 8
 #define FETCH_MOST  8192
-#define FETCH_BYTES ((uint64_t)1 << 20) /* about, of what is fetched at once */
+#define FETCH_BYTES ((uint64_t)1 << 20) /* approximate size of a fetch */
 #define PAUSE_NS    (MR_NS_PER_S / 2)
 
 struct found {
     char *name;
-    unsigned type;    /* as which it is sent */
+    unsigned type;    /* of the sent values */
     const char *cast; /* "" for none */
 };
 
@@ -46,12 +46,12 @@ struct source {
     char *select; /* SQL of the columns */
     unsigned *types;
     bool has_cursor;
-    uint64_t next;        /* row that comes next */
-    bool is_fetching;     /* rows of a FETCH are still to come */
-    void *fetched;        /* row `next` of them; NULL: not there yet */
+    uint64_t next;        /* the next row */
+    bool is_fetching;     /* rows of a FETCH are outstanding */
+    void *fetched;        /* row `next`; NULL: not received yet */
     uint64_t taken_rows;  /* of this FETCH */
-    uint64_t taken_bytes; /* theirs */
-    uint64_t fetch_rows;  /* how many the next one asks for */
+    uint64_t taken_bytes; /* bytes of these rows */
+    uint64_t fetch_rows;  /* rows of the next FETCH */
     struct mr_arena scratch;
     struct mr_database_rows made;
 };
@@ -69,7 +69,7 @@ static int begin_transaction(struct source *s, struct mr_err *err)
                                 false, NULL, err);
 }
 
-/* What a change of a table is noticed by. */
+/* Reads the state by which a change of a table is detected. */
 static int state_find(struct source *s, int64_t *out_rows, struct mr_buf *out, struct mr_err *err)
 {
     struct mr_buf sql;
@@ -96,7 +96,7 @@ out:
 
 /* ---- what is read ---- */
 
-/* The columns of the best key there is. */
+/* The columns of the best available key. */
 #define KEY_SQL                                                                                    \
     "SELECT a.attname FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY k(no, "  \
     "place) JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.no WHERE k.place <= "  \
@@ -183,7 +183,7 @@ static int query_find(struct source *s, const char *query, struct mr_err *err)
 
     bare.len -= mr_str_ends(bare, MR_STR(";"));
     mr_buf_init(&from, SQL_MOST);
-    /* The line end is for a query that ends with a comment. */
+    /* The line end is needed after a query that ends with a comment. */
     mr_buf_char(&from, '(');
     mr_buf_str(&from, bare);
     mr_buf_c(&from, "\n) AS query");
@@ -270,7 +270,7 @@ static void cancel(void *state)
     const uint64_t one = 1;
     const struct source *s = state;
 
-    /* It fails only when it was cancelled very often before. */
+    /* Fails only after a huge number of cancellations. */
     if (write(s->pg.cancel_fd, &one, sizeof one) < 0) {
         return;
     }
@@ -278,7 +278,7 @@ static void cancel(void *state)
 
 /* ---- types ---- */
 
-/* What is read as it is, or else cast to what can be. */
+/* Finds the column's type, and the cast for a type that cannot be read directly. */
 static void column_find(struct source *s, const void *result, int i, struct mr_field *out)
 {
     const char *name = s->pg.api->fname(result, i);
@@ -313,7 +313,7 @@ static void want(const struct source *s, struct mr_field *f)
     if (i >= 0 && wanted->fields[i].type != MR_COLUMN_NONE && may_become(f, &wanted->fields[i])) {
         mr_field_fini(f);
         mr_field_copy(f, &wanted->fields[i]);
-        f->is_json = false; /* any text may be there */
+        f->is_json = false; /* texts need not be JSON */
         f->is_nullable = true;
     }
 }
@@ -383,7 +383,7 @@ static int run(struct source *s, struct mr_err *err, const char *fmt, ...)
     return mr_pg_query(&s->pg, sql, NULL, 0, true, NULL, err);
 }
 
-/* The next row of the FETCH under way, if it has one more. */
+/* The next row of the running FETCH, if any. */
 static int row_take(struct source *s, struct mr_err *err)
 {
     const struct pg_api *api = s->pg.api;
@@ -402,7 +402,7 @@ static int row_take(struct source *s, struct mr_err *err)
     return rc;
 }
 
-/* Over rows that are on their way, up to `first`. */
+/* Skips outstanding rows up to `first`. */
 static int fetched_skip(struct source *s, uint64_t first, struct mr_err *err)
 {
     int rc = MR_OK;
@@ -442,7 +442,7 @@ out:
     return rc;
 }
 
-/* The connection and the snapshot anew, if they are gone. */
+/* Opens a new connection and snapshot, if they are lost. */
 static int connection_check(struct source *s, struct mr_err *err)
 {
     const struct mr_source_file *file = &s->setup->files[0];
@@ -472,7 +472,7 @@ out:
     return rc;
 }
 
-/* So that row `first` comes next, or the rows end before. */
+/* Makes row `first` the next one, unless the rows end before. */
 static int seek(struct source *s, uint64_t first, struct mr_err *err)
 {
     int rc = connection_check(s, err);
@@ -480,7 +480,7 @@ static int seek(struct source *s, uint64_t first, struct mr_err *err)
     if (rc < 0) {
         return rc;
     }
-    /* MOVE takes no larger number. */
+    /* MOVE accepts no larger number. */
     if (!s->has_cursor || first < s->next || first - s->next > INT32_MAX) {
         return cursor_open(s, first, err);
     }
@@ -492,11 +492,11 @@ static int seek(struct source *s, uint64_t first, struct mr_err *err)
     return rc;
 }
 
-/* *out: whether there is a row. */
+/* *out: true if there is a row. */
 static int fetch(struct source *s, bool *out, struct mr_err *err)
 {
     char sql[96];
-    bool is_asked = false; /* and what comes then tells */
+    bool is_asked = false; /* the reply decides */
     int rc = MR_OK;
 
     while (rc == MR_OK && !s->fetched && (s->is_fetching || !is_asked)) {
@@ -569,7 +569,7 @@ out:
     return rc;
 }
 
-/* False: nobody waits any longer. */
+/* False: the wait was ended. */
 static bool pause_for(const struct source *s)
 {
     struct pollfd fd = {s->pg.cancel_fd, POLLIN, 0};
@@ -589,7 +589,7 @@ static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows
     do {
         rc = rows_make(s, first, max_rows, max_bytes, out, err);
         if (rc < 0) {
-            mr_pg_close(&s->pg); /* whatever it was, the transaction is of no use any more */
+            mr_pg_close(&s->pg); /* after any error the transaction is unusable */
         }
         if (rc == MR_E_UNAVAILABLE && !has_waited) {
             mr_log(MR_LOG_WARN, "table.read_waits",

@@ -1,7 +1,7 @@
 /* Rows into a table of PostgreSQL, by COPY in its binary format.
  *
- * A commit begins by locking the job's row in millrace_jobs. So it waits for the end of whatever an earlier attempt left
- * behind in the server, whose outcome it then sees, and a later start waits for it. */
+ * A commit begins by locking the job's row in millrace_jobs. So it waits for the end of an earlier attempt that may
+ * still run in the server, whose outcome it then sees, and a later start waits for it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct store {
     struct pg pg;
     const struct mr_store_options *options;
     char *table;   /* SQL */
-    char *jobs;    /* SQL of millrace_jobs, beside it */
+    char *jobs;    /* SQL of millrace_jobs, in the same schema */
     char *commits; /* SQL of millrace_commits */
     char *columns; /* SQL */
     unsigned *types;
@@ -26,7 +26,7 @@ struct store {
 
 /* ---- asking ---- */
 
-/* `sql` has %s where the table is. */
+/* `sql` has %s in place of the table. */
 static int ask(struct store *s, const char *sql, const char *table, const char *const *values,
                int count, void **out, struct mr_err *err)
 {
@@ -47,7 +47,7 @@ static int run(struct store *s, const char *sql, struct mr_err *err)
     return mr_pg_query(&s->pg, sql, NULL, 0, false, NULL, err);
 }
 
-/* Locks the job's row: this start is the last one, and nothing of it is under way elsewhere. */
+/* Locks the job's row: afterwards this start is known to be the last one, and no attempt of it runs elsewhere. */
 static int fence_check(struct store *s, struct mr_err *err)
 {
     const char *const job[] = {s->options->job};
@@ -64,7 +64,7 @@ static int fence_check(struct store *s, struct mr_err *err)
     return epoch == (int64_t)s->options->epoch ? MR_OK : mr_store_fenced(s->options, epoch, err);
 }
 
-/* A transaction of what `act` does. It was not made if this fails, but for MR_E_UNAVAILABLE, after which nobody knows. */
+/* Runs `act` in a transaction. On failure it was not committed, except after MR_E_UNAVAILABLE, where that is unknown. */
 typedef int(act_fn)(struct store *s, const struct mr_store_add *add, struct mr_err *err);
 
 static int transact(struct store *s, act_fn *act, const struct mr_store_add *add,
@@ -82,7 +82,7 @@ static int transact(struct store *s, act_fn *act, const struct mr_store_add *add
     s->pg.api->clear(result);
 out:
     if (rc < 0) {
-        mr_pg_close(&s->pg); /* which also takes back what was begun */
+        mr_pg_close(&s->pg); /* which also rolls the transaction back */
     }
     return rc;
 }
@@ -102,7 +102,7 @@ static int is_there(struct store *s, const char *table, bool *out, struct mr_err
     return rc;
 }
 
-/* Not IF NOT EXISTS, which asks for the right to make tables even where there is nothing to make. */
+/* Not IF NOT EXISTS, which requires the right to create tables even if they exist. */
 static int make(struct store *s, const char *table, const char *sql, struct mr_err *err)
 {
     bool is_made = false;
@@ -195,7 +195,7 @@ static int open_act(struct store *s, const struct mr_store_add *add, struct mr_e
     int rc;
 
     (void)add;
-    /* Two that begin at once do not both make the tables. The number is any that others will not use. */
+    /* Prevents two concurrent starts from both creating the tables. The number is arbitrary. */
     MR_TRY(run(s, "SELECT pg_advisory_xact_lock(7812434902713)", err));
     MR_TRY(
         make(s, s->jobs,
@@ -216,7 +216,7 @@ out:
     return rc;
 }
 
-/* Commits that the server forgets at a crash would be missed at the next start. */
+/* The next start would miss commits that the server loses in a crash. */
 static int connect_now(struct store *s, struct mr_err *err)
 {
     int rc = mr_pg_open(&s->pg, s->options->database, err);
@@ -345,7 +345,7 @@ out:
 
 static int add_copy(struct store *s, const struct mr_store_add *add, struct mr_err *err)
 {
-    static const char head[19] = "PGCOPY\n\377\r\n"; /* and a NUL, no flags, nothing more */
+    static const char head[19] = "PGCOPY\n\377\r\n"; /* then a NUL, no flags, no extension */
     struct mr_buf data;
     int rc;
 
@@ -378,7 +378,7 @@ static int commit_act(struct store *s, const struct mr_store_add *add, struct mr
     MR_TRY(fence_check(s, err));
     MR_TRY(ask(s, "INSERT INTO %s VALUES ($1, $2, $3::bigint, $4) ON CONFLICT DO NOTHING",
                s->commits, values, 4, &result, err));
-    /* None: an earlier attempt has made it, of whose end nobody was told. */
+    /* No row: an earlier attempt with unknown outcome has made it. */
     const bool is_new = strcmp(s->pg.api->cmdTuples(result), "1") == 0;
     s->pg.api->clear(result);
     rc = is_new ? add_copy(s, add, err) : MR_OK;
@@ -392,7 +392,7 @@ static int store_commit(void *state, const struct mr_store_add *add, struct mr_e
 {
     struct store *s = state;
 
-    s->pg.is_stopped = NULL; /* what is committed has its own time to end */
+    s->pg.is_stopped = NULL; /* commits have their own time limit */
     int rc = s->pg.conn ? MR_OK : connect_now(s, err);
 
     return rc < 0 ? rc : transact(s, commit_act, add, err);

@@ -1,7 +1,6 @@
-/* Values of PostgreSQL in its binary format, read. Numbers there are big-endian.
+/* Reading values of PostgreSQL in its binary format. Numbers are big-endian.
  *
- * What a server sends is checked as anything that comes from outside: lengths before use, counts against the bytes that are
- * there. */
+ * The server's data is checked like all outside data: lengths before use, counts against the available bytes. */
 #include "pg_value.h"
 
 #include <endian.h>
@@ -11,7 +10,7 @@
 #include "database.h"
 #include "table/values/values.h"
 
-#define ARRAY_DIMS 6 /* most that PostgreSQL has */
+#define ARRAY_DIMS 6 /* PostgreSQL's limit */
 
 /* ---- types ---- */
 
@@ -37,7 +36,7 @@ static enum mr_column_type type_of(unsigned type)
     }
 }
 
-/* numeric(precision, scale) with as many digits as are read here. */
+/* numeric(precision, scale) with a supported number of digits. */
 static bool decimal_of(int mod, struct mr_field *out)
 {
     const int precision = mod < 4 ? 0 : mr_pg_precision(mod);
@@ -131,7 +130,7 @@ static size_t bytes_of(unsigned type)
     }
 }
 
-/* Of a value of bytes_of() bytes. */
+/* Adds a value of bytes_of() bytes. */
 static bool number_add(struct mr_column_builder *b, unsigned type, const char *p)
 {
     switch (type) {
@@ -172,7 +171,7 @@ static const char *timestamp_add(struct mr_column_builder *b, int64_t us)
 
 /* ---- numerics ---- */
 
-/* Digits of base 10,000: how many, the place of the first, a sign, how many decimals there are to show. */
+/* Digits of base 10,000: their number, the weight of the first, a sign, the number of displayed decimals. */
 static const char *numeric_add(struct mr_column_builder *b, mr_str value)
 {
     static const char wrong[] = "the number is no decimal of that size";
@@ -192,7 +191,7 @@ static const char *numeric_add(struct mr_column_builder *b, mr_str value)
     for (int i = 0; i < b->field->precision; i++) {
         most *= 10;
     }
-    /* Decimal digit by digit, down to the last one of the scale; all beyond it are zeros, by the type. */
+    /* Digit by digit, down to the last one of the scale; all further ones are zero, by the type. */
     for (int place = 4 * weight + 3; place >= -scale; place--) {
         const int index = weight - (place >= 0 ? place / 4 : -((3 - place) / 4));
         unsigned digit = index < count ? get16(value.ptr + 8 + 2 * index) : 0;
@@ -214,7 +213,7 @@ static const char *numeric_add(struct mr_column_builder *b, mr_str value)
 
 /* ---- arrays ---- */
 
-/* How many items; -1: it is not what an array should be. */
+/* Number of items; -1: not a valid array. */
 static int64_t array_head(mr_str value, unsigned item, size_t *out_begin)
 {
     const uint32_t dims = value.len >= 12 ? get32(value.ptr) : UINT32_MAX;
@@ -234,7 +233,7 @@ static int64_t array_head(mr_str value, unsigned item, size_t *out_begin)
     return count <= (value.len - *out_begin) / 4 ? (int64_t)count : -1;
 }
 
-/* Several dimensions follow each other row by row. */
+/* Several dimensions are in row-major order. */
 static const char *array_add(struct mr_column_builder *b, unsigned item, mr_str value,
                              struct mr_arena *scratch, struct mr_err *why)
 {

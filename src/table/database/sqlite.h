@@ -1,6 +1,6 @@
-/* SQLite's library, as far as it is used. Private.
+/* The used part of SQLite's library. Private.
  *
- * It is not linked: only tables in SQLite files need it. It is loaded when the first of them is opened, and stays. */
+ * It is not linked, as only tables in SQLite files need it. The first open loads it, for good. */
 #ifndef MR_TABLE_SQLITE_H
 #define MR_TABLE_SQLITE_H
 
@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* Numbers of the library. */
+/* Constants of the library. */
 enum {
     SQLITE_OK = 0,
     SQLITE_PERM = 3,
@@ -78,8 +78,8 @@ struct sqlite_api {
 #undef X
 };
 
-/** The library's functions, loaded at the first call. Any thread. Errors: MR_E_UNSUPPORTED (not there, or too old; names
- *  its package). */
+/** The library's functions, loaded at the first call. Any thread. Errors: MR_E_UNSUPPORTED (missing, or too old;
+ *  names its package). */
 int mr_sqlite_load(const struct sqlite_api **out, struct mr_err *err);
 
 /** An open file. */
@@ -90,13 +90,13 @@ struct sqlite {
 };
 /** Opens a file by a name like "sqlite:rows.db". flags: SQLITE_OPEN_…. Errors: those of mr_sqlite_fail. */
 int mr_sqlite_open(struct sqlite *out, const char *name, int flags, struct mr_err *err);
-/** All-zero is fine as well. */
+/** Accepts an all-zero struct. */
 void mr_sqlite_close(struct sqlite *s);
-/** The error that the library's code stands for, with its message and `what` it came to: MR_E_UNAVAILABLE (locked by
- *  others), MR_E_EXHAUSTED (disk full, no memory), MR_E_FORBIDDEN (read only), MR_E_NOT_FOUND, MR_E_IO,
- *  MR_E_CANCELLED (interrupted), MR_E_INVALID (all else). */
+/** Sets the error for the library's code, with its message and `what` failed: MR_E_UNAVAILABLE (locked by others),
+ *  MR_E_EXHAUSTED (disk full, no memory), MR_E_FORBIDDEN (read only), MR_E_NOT_FOUND, MR_E_IO, MR_E_CANCELLED
+ *  (interrupted), MR_E_INVALID (all else). */
 int mr_sqlite_fail(const struct sqlite *s, int code, const char *what, struct mr_err *err);
-/** One statement. *out is finalized by the caller. Errors: those of mr_sqlite_fail. */
+/** One statement. The caller finalizes *out. Errors: those of mr_sqlite_fail. */
 int mr_sqlite_prepare(const struct sqlite *s, const char *sql, void **out, struct mr_err *err);
 /** Statements without rows. */
 int mr_sqlite_exec(const struct sqlite *s, const char *sql, struct mr_err *err);

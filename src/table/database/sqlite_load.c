@@ -12,7 +12,7 @@
 
 #define LIBRARY       "libsqlite3.so.0"
 #define VERSION_LEAST 3024000 /* 2018 */
-#define BUSY_MS       10000   /* before a locked file is an error */
+#define BUSY_MS       10000   /* wait for a locked file */
 
 static int resolve(void *library, const char *path, void *functions, struct mr_err *err)
 {
@@ -51,7 +51,7 @@ int mr_sqlite_load(const struct sqlite_api **out, struct mr_err *err)
 
 static int status_of(int code)
 {
-    switch (code & 0xff) { /* without what an extended code adds */
+    switch (code & 0xff) { /* the primary code */
     case SQLITE_BUSY:
     case SQLITE_LOCKED: return MR_E_UNAVAILABLE;
     case SQLITE_NOMEM:

@@ -1,13 +1,13 @@
 /* Rows of SQLite files.
  *
- * A table is read in the order of its rowids, a window at a time: a statement for each read, which ends with it. So no
- * lock is held between reads, and whoever writes to the file, the job itself perhaps, need not wait. A row's number is
- * its place in that order, found again by passing over rowids. What has no rowids (queries, WITHOUT ROWID tables) is read
- * by one statement from begin to end, which holds its lock meanwhile.
+ * A table is read in the order of its rowids, with one statement per read. So no lock is held between reads, and
+ * writers, perhaps the job itself, need not wait. A row's number is its place in that order, found again by counting
+ * rowids. Tables without rowids and queries are read by one statement, which holds its lock from the first row to the
+ * last.
  *
- * Values have types of their own in SQLite. A column's type is the one that it was declared with, as SQLite understands
- * the declaration, or else what the first rows tell; a value of another type is a fault of its row. Lists are texts with
- * JSON, or BLOBs with the numbers as they lie in memory, little-endian. */
+ * In SQLite each value has its own type. A column's type is its declared one, by SQLite's rules, or else that of the
+ * first rows; a value of another type is a fault of its row. Lists are JSON texts, or BLOBs of packed little-endian
+ * numbers. */
 #include "sqlite.h"
 
 #include <inttypes.h>
@@ -31,13 +31,14 @@ struct source {
     struct sqlite file;
     const struct mr_source_setup *setup;
     char *from; /* SQL of the table, or the query in brackets */
-    char *key;  /* SQL of its rowid; NULL: it has none */
-    char *order; /* SQL: " ORDER BY …" of a table without rowid; "" of a query, which has its own */
+    char *key;  /* SQL of its rowid; NULL: none */
+    /* SQL: " ORDER BY …" for a table without rowid; "" for a query, which has its own */
+    char *order;
     int64_t first_key;
     int64_t last_key;
-    void *rows;      /* the statement that reads them; NULL: not made yet */
-    bool is_stepped; /* without rowids: it stands behind row next - 1 */
-    uint64_t next;   /* row that comes next */
+    void *rows;      /* the statement that reads rows; NULL: not prepared yet */
+    bool is_stepped; /* without rowids: it is positioned after row next - 1 */
+    uint64_t next;   /* the next row */
     int64_t key_before;
     struct mr_arena scratch;
     struct mr_database_rows made;
@@ -57,7 +58,7 @@ static int changed(const struct source *s, struct mr_err *err)
 
 /* ---- what is read ---- */
 
-/* A rowid goes by three names; one that a column has is the column. */
+/* The rowid has three names; a column of the same name hides it. */
 static char *key_find(const struct source *s)
 {
     static const char *const names[] = {"rowid", "_rowid_", "oid"};
@@ -90,7 +91,7 @@ static char *key_find(const struct source *s)
     return found;
 }
 
-/* Of a table without rowids. */
+/* The order of a table without rowids. */
 static int order_find(struct source *s, const char *table, struct mr_err *err)
 {
     struct mr_buf order;
@@ -172,7 +173,7 @@ static int query_find(struct source *s, const char *query, struct mr_err *err)
     }
     mr_str bare = mr_str_trim(mr_str_c(query));
     bare.len -= mr_str_ends(bare, MR_STR(";"));
-    /* The line end is for a query that ends with a comment. */
+    /* The line end is needed after a query that ends with a comment. */
     mr_buf_char(&from, '(');
     mr_buf_str(&from, bare);
     mr_buf_c(&from, "\n)");
@@ -183,7 +184,7 @@ out:
     return rc;
 }
 
-/* How many rows there are, and between which keys. */
+/* Counts the rows, and finds the first and last key. */
 static int rows_count(struct source *s, struct mr_source_file *file, struct mr_err *err)
 {
     struct mr_buf sql;
@@ -228,7 +229,7 @@ static bool is_same_file(const char *path, const char *database)
            a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/* What is read by one statement locks the file until all is read, which waits for what is committed to it. */
+/* A source of one statement locks the file until everything is read, while the commits to it wait: a deadlock. */
 static int lock_check(struct source *s, struct mr_err *err)
 {
     void *statement = NULL;
@@ -284,7 +285,7 @@ static int open_source(void **out, const struct mr_source_setup *setup, struct m
     mr_arena_init(&s->scratch, 16384, (size_t)MR_MIN(o->memory_bytes, (uint64_t)1 << 40) + 65536);
     MR_TRY(mr_database_label(o->paths[0], o->table ? o->table : "query", &path, err));
     file->path = mr_strndup(mr_buf_cstr(&path), path.len);
-    /* For writing where that is allowed: what a writer left undone at a crash has to be taken back before it is read. */
+    /* For writing if possible: after a crash of a writer its unfinished work must be rolled back before a read. */
     MR_TRY(mr_sqlite_open(&s->file, o->paths[0], SQLITE_OPEN_READWRITE, err));
     MR_TRY(mr_sqlite_exec(&s->file, "PRAGMA query_only = ON", err));
     MR_TRY(o->table ? table_find(s, o->table, err) : query_find(s, o->query, err));
@@ -307,14 +308,14 @@ static void cancel(void *state)
 {
     struct source *s = state;
 
-    /* Relaxed: it orders nothing. A statement that begins after this is ended by the flag, any other by the call. */
+    /* Relaxed: it orders nothing. The flag ends a statement that begins later, the call a running one. */
     atomic_store_explicit(&s->is_cancelled, true, memory_order_relaxed);
     s->file.api->interrupt(s->file.db);
 }
 
 /* ---- types ---- */
 
-/* As SQLite goes by a declaration (datatype3.html, 3.1), and BOOLEAN besides, which it takes for a number. */
+/* SQLite's rules for declarations (datatype3.html, 3.1), plus BOOLEAN, which SQLite treats as a number. */
 static enum mr_column_type type_declared(const char *declared)
 {
     static const struct {
@@ -342,7 +343,8 @@ static enum mr_column_type type_of_value(int type)
     return type > 0 && type <= SQLITE_NULL ? types[type] : MR_COLUMN_NONE;
 }
 
-/* Columns without a declaration are what the first rows have: the first value, but with fractions among whole numbers. */
+/* Columns without a declaration have the type of their first value, or fractions if both kinds of numbers occur in
+ * the first rows. */
 static int guess(const struct source *s, void *statement, struct mr_field *fields, int count,
                  const bool *is_told, struct mr_err *err)
 {
@@ -376,7 +378,7 @@ static void want(const struct source *s, struct mr_field *f)
         mr_database_may_become(found, &wanted->fields[i])) {
         mr_field_fini(f);
         mr_field_copy(f, &wanted->fields[i]);
-        f->is_json = false; /* any text may be there */
+        f->is_json = false; /* texts need not be JSON */
     }
     f->is_nullable = true;
 }
@@ -420,7 +422,7 @@ out:
     return rc;
 }
 
-/* Makes the statement that reads rows: where there are keys, from one of them on, and so many. */
+/* Prepares the statement that reads rows: with keys, a number of rows from a key on. */
 static int begin(void *state, const struct mr_schema *columns, struct mr_err *err)
 {
     struct source *s = state;
@@ -448,7 +450,7 @@ out:
 
 /* ---- values ---- */
 
-/* NULL: it was added; otherwise what is wrong, perhaps in why. */
+/* Returns NULL or the error, perhaps as text in why. */
 static const char *value_add(struct source *s, struct mr_column_builder *b, int i,
                              struct mr_err *why)
 {
@@ -504,14 +506,14 @@ static int row_add(struct source *s, struct mr_err *err)
 
 /* ---- reading ---- */
 
-/* The key of a row, which is there. */
+/* The key of an existing row. */
 static int key_of(struct source *s, uint64_t row, int64_t *out, struct mr_err *err)
 {
     struct mr_buf sql;
     void *statement = NULL;
     int rc;
 
-    /* None is missing between them. */
+    /* The keys have no gaps. */
     if ((uint64_t)s->last_key - (uint64_t)s->first_key == (uint64_t)s->setup->files[0].rows - 1) {
         *out = (int64_t)((uint64_t)s->first_key + row);
         return MR_OK;
@@ -552,7 +554,7 @@ static int keyed_seek(struct source *s, uint64_t first, uint64_t max_rows, struc
     return MR_OK;
 }
 
-/* So that the statement's next step is row `first`, unless the rows end before. */
+/* Makes row `first` the statement's next step, unless the rows end before. */
 static int seek(struct source *s, uint64_t first, struct mr_err *err)
 {
     int code = SQLITE_ROW;
@@ -567,12 +569,12 @@ static int seek(struct source *s, uint64_t first, struct mr_err *err)
         s->next += code == SQLITE_ROW;
     }
     if (code == SQLITE_DONE) {
-        s->is_stepped = false; /* a further step would begin anew */
+        s->is_stepped = false; /* a further step would start again */
     }
     return code == SQLITE_ROW || code == SQLITE_DONE ? MR_OK : failed(s, code, err);
 }
 
-/* A table has as many rows as were counted, up to the same key. */
+/* True unless the table still has the counted rows, up to the same key. */
 static bool has_changed(const struct source *s, int code, int64_t key)
 {
     const int64_t rows = s->setup->files[0].rows;
@@ -629,13 +631,13 @@ static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows
     (void)file;
     MR_TRY(mr_database_rows_begin(&s->made, err));
     MR_TRY(s->key ? keyed_seek(s, first, max_rows, err) : seek(s, first, err));
-    if (s->next == first) { /* otherwise they end before */
+    if (s->next == first) { /* otherwise the rows end before */
         MR_TRY(window_read(s, max_rows, max_bytes, err));
     }
     MR_TRY(mr_database_rows_end(&s->made, out, err));
 out:
     if (s->key || rc < 0) {
-        s->file.api->reset(s->rows); /* gives its lock back */
+        s->file.api->reset(s->rows); /* releases its lock */
         s->is_stepped = false;
     }
     if (rc < 0) {

@@ -1,7 +1,7 @@
 /* Rows into a table of an SQLite file.
  *
- * The file is locked for the time of a commit only. Each commit begins as a writer (BEGIN IMMEDIATE), so that what it reads
- * of the fence holds until its end. After any failure there is no transaction left. */
+ * The file is locked for the time of a commit only. Each commit begins as a writer (BEGIN IMMEDIATE), so that the
+ * epoch that it reads stays valid until its end. After any failure no transaction is open. */
 #include <inttypes.h>
 #include <string.h>
 #include <strings.h>
@@ -16,7 +16,7 @@
 #include "tensor/tensor.h"
 
 #define SQL_MOST   (1u << 20)
-#define BUSY_MS    200 /* a locked file is told so often, and asked for again by store.c */
+#define BUSY_MS    200 /* short, as store.c retries on a locked file */
 #define VALUE_MOST INT32_MAX
 
 struct store {
@@ -28,7 +28,7 @@ struct store {
 
 /* ---- types ---- */
 
-/* What columns are declared as, and so what SQLite makes of their values. */
+/* The declared type of columns, by which SQLite converts values. */
 static const char *type_of(const struct mr_field *f)
 {
     switch (f->type) {
@@ -41,7 +41,7 @@ static const char *type_of(const struct mr_field *f)
     }
 }
 
-/* Whether a column that was declared otherwise keeps such values as they are. */
+/* True if a column with another declaration keeps such values unchanged. */
 static bool is_kept(const struct mr_field *f, mr_str declared)
 {
     static const struct {
@@ -62,13 +62,13 @@ static bool is_kept(const struct mr_field *f, mr_str declared)
                    (f->type == MR_COLUMN_BOOL && strcmp(words[i].type, "INTEGER") == 0);
         }
     }
-    /* Any other declaration takes texts that look like numbers for numbers. */
+    /* With any other declaration SQLite converts texts that look like numbers. */
     return strcmp(type, "TEXT") != 0;
 }
 
 /* ---- opening ---- */
 
-/* *out: whether there is one. */
+/* *out: true if the table exists. */
 static int table_check(const struct store *s, bool *out, struct mr_err *err)
 {
     const struct mr_schema *schema = s->options->schema;
@@ -124,7 +124,7 @@ static int table_make(const struct store *s, struct mr_err *err)
     return rc;
 }
 
-/* A statement with two texts and two numbers at most, which gives a number or nothing. */
+/* Runs a statement with at most two texts and two numbers, which returns a number or nothing. */
 static int ask(const struct store *s, const char *sql, mr_str one, mr_str two, int64_t number,
                mr_str three, int64_t *out, struct mr_err *err)
 {
@@ -135,7 +135,7 @@ static int ask(const struct store *s, const char *sql, mr_str one, mr_str two, i
     if (rc < 0) {
         return rc;
     }
-    /* Those that it does not have are not bound, and this is no error here. */
+    /* Binding a parameter that the statement lacks fails, which is ignored. */
     api->bind_text(statement, 1, one.ptr, (int)one.len, SQLITE_STATIC);
     api->bind_text(statement, 2, two.ptr, (int)two.len, SQLITE_STATIC);
     api->bind_int64(statement, 3, number);
@@ -155,7 +155,7 @@ static mr_str job_of(const struct store *s)
     return mr_str_c(s->options->job);
 }
 
-/* Within a transaction: this start is the last one. */
+/* Within a transaction: checks that this start is the last one. */
 static int fence_check(const struct store *s, struct mr_err *err)
 {
     int64_t epoch = -1;
@@ -198,7 +198,7 @@ out:
     return rc;
 }
 
-/* What is done in one transaction. */
+/* The work of one transaction. */
 typedef int(act_fn)(struct store *s, const struct mr_store_add *add, struct mr_err *err);
 
 static int open_act(struct store *s, const struct mr_store_add *add, struct mr_err *err)
@@ -264,7 +264,7 @@ static int store_open(void **out, const struct mr_store_options *options,
     struct store *s = MR_NEW(struct store);
     int rc;
 
-    (void)until_ns; /* nothing here waits for long */
+    (void)until_ns; /* no wait here is long */
     s->options = options;
     mr_buf_init(&s->text, VALUE_MOST);
     MR_TRY(mr_sqlite_open(&s->file, options->database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE,
@@ -315,7 +315,7 @@ static int bind_text(struct store *s, int at, mr_str text, bool is_blob)
                    : s->file.api->bind_text(s->insert, at, bytes, (int)text.len, SQLITE_STATIC);
 }
 
-/* Where the numbers of a column lie. */
+/* A number of a column. */
 #define NUMBER(type) (((const type *)c->values)[row])
 
 static bool number_of(const struct mr_field *f, const struct mr_column *c, uint64_t row,
@@ -411,7 +411,7 @@ static int commit_act(struct store *s, const struct mr_store_add *add, struct mr
     MR_TRY(ask(s, "SELECT 1 FROM " MR_STORE_COMMITS " WHERE job = ?1 AND part = ?2", job_of(s),
                add->name, 0, MR_STR(""), &is_there, err));
     if (is_there) {
-        return MR_OK; /* an earlier attempt, of whose end nobody was told */
+        return MR_OK; /* made by an earlier attempt with unknown outcome */
     }
     MR_TRY(ask(s, "INSERT INTO " MR_STORE_COMMITS " VALUES (?1, ?2, ?3, ?4)", job_of(s), add->name,
                (int64_t)add->row_count, add->note, NULL, err));

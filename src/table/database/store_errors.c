@@ -1,4 +1,4 @@
-/* The errors that several stores have. */
+/* Errors shared by the stores. */
 #include "store_priv.h"
 
 int mr_store_no_table(const struct mr_store_options *o, struct mr_err *err)

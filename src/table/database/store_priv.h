@@ -1,4 +1,4 @@
-/* What stores have in common, and their tables of functions. Private. */
+/* Shared by the stores, and their tables of functions. Private. */
 #ifndef MR_TABLE_STORE_PRIV_H
 #define MR_TABLE_STORE_PRIV_H
 
@@ -9,7 +9,7 @@
 #define MR_STORE_JOBS    "millrace_jobs"
 #define MR_STORE_COMMITS "millrace_commits"
 
-/** What a commit is made of. */
+/** The content of a commit. */
 struct mr_store_add {
     mr_str name;
     mr_str note;
@@ -20,11 +20,12 @@ struct mr_store_add {
 
 /** A database's store: the functions of store.h over a state that `open` makes. */
 struct mr_store_ops {
-    /** until_ns: when waiting ends, read again and again. */
+    /** until_ns: when waits end; it may change during the open. */
     int (*open)(void **out, const struct mr_store_options *options, const _Atomic int64_t *until_ns,
                 struct mr_err *err);
     int (*commits)(void *s, mr_store_commit_fn *fn, void *ctx, struct mr_err *err);
-    /** Once; MR_E_UNAVAILABLE: it may be made again, and finds out itself what has become of it. */
+    /** Tries a commit once. After MR_E_UNAVAILABLE it may be called again, and then finds out whether the commit was
+     *  made. */
     int (*commit)(void *s, const struct mr_store_add *add, struct mr_err *err);
     void (*close)(void *s);
 };
@@ -32,7 +33,7 @@ struct mr_store_ops {
 extern const struct mr_store_ops mr_pg_store_ops;
 extern const struct mr_store_ops mr_sqlite_store_ops;
 
-/** The errors that several of them have. */
+/** Errors shared by the stores. */
 int mr_store_no_table(const struct mr_store_options *o, struct mr_err *err);
 int mr_store_no_column(const struct mr_store_options *o, const char *column, struct mr_err *err);
 int mr_store_other_type(const struct mr_store_options *o, const char *column, mr_str type,

@@ -1,7 +1,7 @@
-/* DuckDB's C library, as far as it is used, and what is made of its types and vectors. Private.
+/* The used part of DuckDB's C library, and the conversion of its types and vectors. Private.
  *
- * The library is not linked: it is big, and only Parquet and SQL sources need it. It is loaded when the first of them
- * is opened, and stays. */
+ * The library is not linked: it is large, and only Parquet and SQL sources need it. The first open loads it, for
+ * good. */
 #ifndef MR_TABLE_DUCKDB_H
 #define MR_TABLE_DUCKDB_H
 
@@ -11,19 +11,19 @@
 
 /* ---- the library ---- */
 
-/** A query's result. The library's own layout, of which no member is looked at; it travels by value. */
+/** A query's result, in the library's layout. Passed by value; its members are not used. */
 struct duck_result {
     uint64_t counts[3];
     void *pointers[3];
 };
 
-/** Where a row's items lie in the list's child vector. */
+/** The range of a row's items in the list's child vector. */
 struct duck_range {
     uint64_t offset;
     uint64_t length;
 };
 
-/** A string: up to 12 bytes lie in it. */
+/** A string; up to 12 bytes are stored inline. */
 struct duck_string {
     uint32_t length;
     char head[4];
@@ -31,7 +31,7 @@ struct duck_string {
 };
 #define DUCK_STRING_INLINE 12
 
-/* Numbers of the library's types. */
+/* The library's type numbers. */
 enum duck_type {
     DUCK_BOOLEAN = 1,
     DUCK_TINYINT = 2,
@@ -68,11 +68,11 @@ enum duck_type {
     DUCK_ARRAY = 33,
     DUCK_SQLNULL = 36,
     DUCK_WIDE_DECIMAL =
-        1000 /* ours: in a file, of more than 38 digits, which the library reads as other numbers */
+        1000 /* not the library's: decimals of more than 38 digits in a file, which the library reads wrongly */
 };
 
-/* X(result, name, arguments): the functions that are used. Handles are void *; what makes one gives it through a
- * pointer, and what ends one takes its address. States: 0 is success. */
+/* X(result, name, arguments): the functions used. Handles are void *; functions that create one return it through a
+ * pointer, and those that destroy one take its address. States: 0 is success. */
 #define DUCK_FUNCTIONS(X)                                                                          \
     X(const char *, library_version, (void))                                                       \
     X(void, free, (void *p))                                                                       \
@@ -118,29 +118,29 @@ struct duck_api {
 #undef X
 };
 
-/** The library's functions, loaded at the first call: from the file that MILLRACE_DUCKDB names, else beside the
- *  program (../lib/millrace/libduckdb.so), else from where the system finds it. Any thread.
- *  Errors: MR_E_UNSUPPORTED (not there, or too old; says how to get it). */
+/** The library's functions, loaded at the first call: from the file named by MILLRACE_DUCKDB, else next to the
+ *  program (../lib/millrace/libduckdb.so), else by the system's search. Any thread.
+ *  Errors: MR_E_UNSUPPORTED (missing, or too old; says how to get it). */
 int mr_duck_load(const struct duck_api **out, struct mr_err *err);
 
 /* ---- types ---- */
 
-/** A column as a query gives it, and what is made of it. */
+/** A column of a query, and its conversion. */
 struct duck_column {
-    struct mr_field field; /* owned; the innermost type is MR_COLUMN_NONE if rows cannot have it */
-    char *sql_name;        /* owned; what the library calls it */
-    enum duck_type leaf;   /* what the innermost items are, without a cast */
-    uint32_t arrays;       /* bit per level of lists: an ARRAY, whose rows have no ranges */
+    struct mr_field field; /* owned; the innermost type is MR_COLUMN_NONE if unsupported */
+    char *sql_name;        /* owned; the library's name for it */
+    enum duck_type leaf;   /* the type of the innermost items, without a cast */
+    uint32_t arrays;       /* one bit per level of lists: an ARRAY, whose rows have no ranges */
     bool has_cast;         /* the query has to cast it */
 };
 
-/** What is known of a column before its type. */
+/** A column before its type is known. */
 struct duck_column_of {
     mr_str name;     /* in the table */
-    mr_str sql_name; /* in SQL; two that differ in case only have other names there */
+    mr_str sql_name; /* in SQL; differs for names that differ in case only */
     bool is_wide;    /* decimals of more than 38 digits */
 };
-/** The column of a type; `wanted` (NULL: nothing) is followed where that loses nothing: lists as fixed lists,
+/** Sets up the column for a type. `wanted` (may be NULL) is used where it loses nothing: lists as fixed lists,
  *  numbers as wider ones. */
 void mr_duck_column_init(const struct duck_api *duck, struct duck_column *c,
                          const struct duck_column_of *of, void *type,
@@ -148,16 +148,16 @@ void mr_duck_column_init(const struct duck_api *duck, struct duck_column *c,
 void mr_duck_column_fini(struct duck_column *c);
 /** The innermost item's field. */
 const struct mr_field *mr_duck_leaf(const struct mr_field *f);
-/** A name of a type of the library, for messages. */
+/** The name of a type of the library, for messages. */
 const char *mr_duck_type_name(enum duck_type t);
-/** Appends the expression that gives the column as its field says. */
+/** Appends the expression for the column with its field's type. */
 void mr_duck_column_sql(struct mr_buf *b, const struct duck_column *c);
 /** Appends text between quotes, which are doubled inside it. */
 void mr_duck_quote(struct mr_buf *b, char quote, const char *text);
 
 /* ---- vectors ---- */
 
-/** Rows of a vector. Vector NULL: so many nulls. */
+/** Rows of a vector. Vector NULL: `count` nulls. */
 struct duck_slice {
     void *vector;
     uint64_t first;
@@ -167,12 +167,12 @@ struct duck_slice {
 /** Bytes that rows [first, first + count) will take as a column. */
 uint64_t mr_duck_bytes(const struct duck_api *duck, const struct duck_column *c, void *vector,
                        uint64_t first, uint64_t count);
-/** What is wrong with one row: a list of another length than wanted, or more than max_bytes. NULL: nothing;
- *  otherwise text in buf. */
+/** The error of one row: a list of another length than wanted, or more than max_bytes. NULL: no error; otherwise text
+ *  in buf. */
 const char *mr_duck_row_wrong(const struct duck_api *duck, const struct duck_column *c,
                               void *vector, uint64_t row, uint64_t max_bytes, char *buf,
                               size_t room);
-/** True if mr_duck_row_wrong has to be asked for these rows. */
+/** True if mr_duck_row_wrong must be called for these rows. */
 bool mr_duck_may_be_wrong(const struct duck_api *duck, const struct duck_column *c, void *vector,
                           uint64_t first, uint64_t count, uint64_t max_bytes);
 /** Copies the slices to column number i of the rows. Errors: MR_E_EXHAUSTED. */
@@ -180,6 +180,6 @@ int mr_duck_copy(const struct duck_api *duck, const struct duck_column *c,
                  const struct duck_slice *slices, size_t slice_count, struct mr_rows *rows,
                  size_t i, struct mr_err *err);
 
-extern const struct mr_source_ops mr_parquet_source_ops; /* also of queries */
+extern const struct mr_source_ops mr_parquet_source_ops; /* also for queries */
 
 #endif

@@ -1,9 +1,8 @@
-/* DuckDB's vectors as columns.
+/* Copies DuckDB's vectors to columns.
  *
- * A column is made of slices: rows of vectors, in order. Its size is known before anything is copied, so each of its
- * pieces is allocated once and filled by whole runs. The items of a list vector need be neither in order nor without
- * gaps; a list's rows become slices of the child vector, and neighbours are joined, so that the usual vector is one
- * slice again. */
+ * A column is made of slices: rows of vectors, in order. Its size is known before the copy, so each of its pieces is
+ * allocated once and filled by whole runs. The items of a list vector may be in any order and have gaps; a list's
+ * rows become slices of the child vector, and adjacent ones are joined, so that the usual vector is one slice again. */
 #include <stdio.h>
 #include <string.h>
 
@@ -71,7 +70,7 @@ uint64_t mr_duck_bytes(const struct duck_api *duck, const struct duck_column *c,
 
 /* ---- faults ---- */
 
-/* The first list of this row that has another length than its field, -1: none. */
+/* The length of the row's first list that differs from its field's, -1: none. */
 static int64_t length_wrong(const struct duck_api *duck, const struct duck_column *c,
                             const struct mr_field *f, int depth, void *vector, uint64_t row,
                             uint64_t *out_wanted)
@@ -149,7 +148,7 @@ struct copy {
     struct mr_rows *rows;
 };
 
-/* Bits of the column, and how many are not set. Made only where a vector has any. */
+/* Copies the null bits of the column and counts the nulls. The bits are made only if a vector has nulls. */
 static bool valid_copy(struct copy *m, struct mr_column *to, const struct duck_slice *slices,
                        size_t n)
 {
@@ -223,7 +222,7 @@ static bool numbers_copy(struct copy *m, const struct mr_field *f, struct mr_col
         at += part;
     }
     for (uint64_t i = 0; to->nulls > 0 && i < to->count; i++) {
-        if (mr_column_is_null(to, i)) { /* a vector has anything there */
+        if (mr_column_is_null(to, i)) { /* undefined in a vector */
             memset(values + i * size, 0, size);
         }
     }

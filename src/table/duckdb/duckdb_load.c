@@ -41,7 +41,7 @@ static int resolve(void *library, const char *path, void *functions, struct mr_e
     }
     DUCK_FUNCTIONS(X)
 #undef X
-    /* The layouts that are passed by value hold since version 1. */
+    /* The layouts of structs passed by value are stable since version 1. */
     const char *version = api->library_version();
     if (strtol(version + (*version == 'v'), NULL, 10) < 1) {
         return MR_FAIL(err, MR_E_UNSUPPORTED, "'%s' is DuckDB %s; version 1 or newer is needed",

@@ -1,14 +1,14 @@
 /* Parquet files and SQL queries as sources, through DuckDB.
  *
  * One connection to a database in memory. A file is read by one streaming query, which stays open while reads go
- * forwards: the library keeps a few chunks in advance, whatever the size of the file. A far jump ends it and begins
- * another one at that row; row groups before it are not read. Chunks are copied into rows of the size that was asked for, and
- * what a read leaves of a chunk is kept for the next one.
+ * forwards: the library buffers a few chunks in advance, whatever the size of the file. A far jump ends the query and
+ * starts another one at that row; row groups before it are not read. Chunks are copied into rows of the requested
+ * size; the rest of a chunk is kept for the next read.
  *
- * A query is a source of one file, "query", whose rows can only be counted from its begin.
+ * A query is a source of one file, "query", whose rows can only be counted from its start.
  *
- * The library's cache of files and its temporary files are off: memory is bounded by `memory_bytes`, and nothing but
- * the tables is touched on disk. It never downloads extensions. */
+ * The library's cache of files and its temporary files are off: memory is bounded by `memory_bytes`, and only the
+ * tables are accessed on disk. It never downloads extensions. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,10 +23,10 @@
 #define SQL_MOST        ((size_t)64 << 20)
 #define ROW_NUMBER      "file_row_number"
 #define CHUNKS_AT_FIRST 16
-#define NEAR_ROWS       UINT64_C(8192) /* are passed over in less time than a query takes to begin */
-#define ROWS_MOST       UINT64_C(1000000) /* of a read: as many as rows can have faults */
+#define NEAR_ROWS       UINT64_C(8192)    /* skipped in less time than a query takes to start */
+#define ROWS_MOST       UINT64_C(1000000) /* of a read: the limit of faults */
 
-/* Rows of a fetched chunk that were not given out yet. */
+/* Rows of a fetched chunk that were not returned yet. */
 struct piece {
     void *chunk;
     uint64_t first;
@@ -39,26 +39,27 @@ struct source {
     const struct mr_schema *schema; /* from `begin` on */
     void *database;
     void *connection;
-    /* the query that is open, if is_open */
+    /* the open query, if is_open */
     bool is_open;
     bool is_at_end;
     size_t file;
     uint64_t next_row; /* of the first piece, or of the next chunk */
     void *statement;
     struct duck_result result;
-    struct duck_column *columns; /* as many as the schema has */
-    bool has_row_number;    /* the file has a column of that name: rows cannot be picked by it */
-    struct mr_spool *spool; /* NULL: no object was read yet */
+    struct duck_column *columns; /* one per field of the schema */
+    /* the file has a column of that name, so rows cannot be selected by number */
+    bool has_row_number;
+    struct mr_spool *spool; /* NULL until an object is read */
     struct parquet_look look;
     size_t look_file;
     const char **names; /* of the schema */
-    bool
-        is_careful; /* of this file something could not be read: each row group is a query of its own */
+    /* after a read error in this file: each row group is a query of its own */
+    bool is_careful;
     size_t careful_file;
-    uint64_t until;       /* row that the query ends before */
-    struct piece left;    /* chunk NULL: nothing */
-    uint64_t chunk_bytes; /* of the largest chunk so far, about */
-    /* what a read gathers */
+    uint64_t until;       /* the first row after the query */
+    struct piece left;    /* chunk NULL: empty */
+    uint64_t chunk_bytes; /* of the largest chunk so far, approximately */
+    /* gathered by a read */
     struct piece *pieces;
     size_t piece_room;
 };
@@ -73,13 +74,13 @@ static const char *name_of(const struct source *s, size_t file)
     return s->setup->files[file].path;
 }
 
-/* What the library opens for it. */
+/* The path that the library opens. */
 static const char *path_of(const struct source *s, size_t file)
 {
     return s->setup->files[file].etag ? mr_spool_path(s->spool) : name_of(s, file);
 }
 
-/* An object becomes a file as far as its footer. */
+/* Makes an object available as a file, with its footer. */
 static int object_ready(struct source *s, size_t file, struct mr_err *err)
 {
     if (!s->setup->files[file].etag) {
@@ -89,7 +90,7 @@ static int object_ready(struct source *s, size_t file, struct mr_err *err)
     return rc < 0 ? rc : mr_spool_open(s->spool, file, err);
 }
 
-/* "Invalid Input Error: …\n\nLINE 1: …": the first line says it. */
+/* "Invalid Input Error: …\n\nLINE 1: …": uses the first line. */
 static int fail(const struct source *s, size_t file, const char *message, struct mr_err *err)
 {
     const char *text = message ? message : "no message";
@@ -109,7 +110,7 @@ static int fail(const struct source *s, size_t file, const char *message, struct
 
 /* ---- SQL ---- */
 
-/* A name that is a pattern is taken as it is: each special character in brackets of its own. */
+/* Special characters of patterns are escaped by brackets. */
 static void path_sql(struct mr_buf *b, const char *path)
 {
     struct mr_buf plain;
@@ -193,16 +194,16 @@ static int configure(const struct source *s, void *config, struct mr_err *err)
     return MR_OK;
 }
 
-/* What a library does not know it does without. */
+/* Settings that a library does not know are skipped. */
 static void settings_make(const struct source *s)
 {
     static const char *const settings[] = {
-        /* Chunks of a query wait in the buffer, which does not count the bytes of texts: of long ones 1 MB, as it would
-         * be, are hundreds. */
+        /* Chunks of a query wait in the buffer, which does not count the bytes of texts: with long texts the default
+         * of 1 MB can be hundreds. */
         "SET streaming_buffer_size = '64KiB'",
-        /* What was of use for a large chunk goes back to the system at once. With smaller pieces that takes time. */
+        /* Returns the memory of a large chunk to the system at once; for smaller pieces that would take too long. */
         "SET allocator_bulk_deallocation_flush_threshold = '4MiB'",
-        "SET TimeZone = 'UTC'", /* of queries */
+        "SET TimeZone = 'UTC'", /* in queries */
     };
 
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
@@ -296,7 +297,7 @@ static int open_source(void **out, const struct mr_source_setup *setup, struct m
 
 /* ---- schema ---- */
 
-/* A whole number that the footer of a file tells: SQL, the path and more SQL. */
+/* Queries a whole number from the footer of a file: SQL, the path and more SQL. */
 static int footer_ask(struct source *s, size_t file, const char *front, const char *back,
                       int64_t *out, struct mr_err *err)
 {
@@ -332,14 +333,14 @@ static int footer_ask(struct source *s, size_t file, const char *front, const ch
     return rc;
 }
 
-/* Rows of a file. */
+/* Counts the rows of a file. */
 static int rows_count(struct source *s, size_t file, struct mr_err *err)
 {
     return footer_ask(s, file, "SELECT CAST(num_rows AS BIGINT) FROM parquet_file_metadata(", ")",
                       &s->setup->files[file].rows, err);
 }
 
-/* What the file itself says, as far as it can be read. */
+/* Reads the facts of the file itself, if possible. */
 static int look_at(struct source *s, size_t file, struct mr_err *err)
 {
     if (query_of(s) || (s->look.fd >= 0 && s->look_file == file)) {
@@ -354,7 +355,7 @@ static int look_at(struct source *s, size_t file, struct mr_err *err)
     return rc;
 }
 
-/* A statement over all columns of a file, to ask it for them. */
+/* Prepares a statement over all columns of a file, to list them. */
 static int describe(struct source *s, size_t file, void **out, struct mr_err *err)
 {
     struct mr_buf sql;
@@ -424,7 +425,7 @@ static int schema(void *state, size_t file, struct mr_schema *out, struct mr_err
     return rc;
 }
 
-/* The column of the file that is `f` of the schema; its name alone where that type is not there. */
+/* Finds the column of the file for field `f` of the schema; by its name alone if none has that type. */
 static int column_find(const struct source *s, size_t file, void *statement,
                        const struct mr_field *f, struct duck_column *out, struct mr_err *err)
 {
@@ -469,7 +470,7 @@ static bool has_row_number(const struct source *s, void *statement)
     return is_there;
 }
 
-/* All columns of the schema, allocated. */
+/* Finds all columns of the schema; allocates them. */
 static int columns_find(struct source *s, size_t file, struct mr_err *err)
 {
     void *statement;
@@ -510,7 +511,7 @@ static int begin(void *state, const struct mr_schema *picked, struct mr_err *err
     for (size_t i = 0; i < picked->count; i++) {
         s->names[i] = picked->fields[i].name;
     }
-    /* Says which type cannot be read. */
+    /* Fails with the name of an unsupported type. */
     const int rc = columns_find(s, mr_first_good_file(s->setup), err);
     query_close(s);
     return rc;
@@ -523,7 +524,7 @@ static int unchanged(const struct source *s, size_t file, struct mr_err *err)
     const struct mr_source_file *f = &s->setup->files[file];
     struct stat st;
 
-    if (query_of(s) || f->etag) { /* an object: each range is of the ETag that it had */
+    if (query_of(s) || f->etag) { /* an object: each range request requires its ETag */
         return MR_OK;
     }
     if (stat(f->path, &st) != 0) {
@@ -549,7 +550,7 @@ static void read_sql(const struct source *s, struct mr_buf *sql, size_t file, ui
         }
         mr_duck_column_sql(sql, &s->columns[i]);
     }
-    if (s->schema->count == 0) { /* rows without columns are still counted */
+    if (s->schema->count == 0) { /* without columns, rows are only counted */
         MR_BUF_LIT(sql, "true");
     }
     from_sql(s, sql, file, by_number);
@@ -562,7 +563,7 @@ static void read_sql(const struct source *s, struct mr_buf *sql, size_t file, ui
     }
 }
 
-/* The end of the row group that has the row; UINT64_MAX: not known. */
+/* The end of the row group of the row; UINT64_MAX: unknown. */
 static uint64_t group_end(const struct source *s, uint64_t row)
 {
     const size_t group = parquet_look_group(&s->look, row);
@@ -602,7 +603,7 @@ out:
     return rc;
 }
 
-/* The next chunk into `left`, which is empty. */
+/* Fetches the next chunk into `left`, which must be empty. */
 static int fetch(struct source *s, struct mr_err *err)
 {
     while (!s->left.chunk && !s->is_at_end) {
@@ -611,7 +612,7 @@ static int fetch(struct source *s, struct mr_err *err)
             const uint64_t count = s->duck->data_chunk_get_size(chunk);
             if (count > 0) {
                 s->left = (struct piece){chunk, 0, count};
-            } else { /* all of it filtered out; NULL is the end */
+            } else { /* empty after filtering; NULL is the end */
                 s->duck->destroy_data_chunk(&chunk);
             }
             continue;
@@ -641,7 +642,7 @@ static void left_drop(struct source *s, uint64_t rows)
     }
 }
 
-/* A query whose next row is `first`: one that is open reads on to it if that is near, or rows cannot be picked. */
+/* Provides a query whose next row is `first`: the open one skips to it if it is near, or if rows cannot be selected. */
 static int seek(struct source *s, size_t file, uint64_t first, struct mr_err *err)
 {
     int rc = MR_OK;
@@ -672,7 +673,7 @@ static uint64_t piece_bytes(const struct source *s, uint64_t first, uint64_t cou
     return bytes;
 }
 
-/* How many rows of `left` fit into so many bytes, and what they take. */
+/* The number of rows of `left` that fit into the bytes, and their size. */
 static uint64_t rows_fitting(const struct source *s, uint64_t most, uint64_t room, uint64_t *bytes)
 {
     *bytes = piece_bytes(s, s->left.first, most);
@@ -699,7 +700,7 @@ static void pieces_drop(struct source *s, size_t n)
     }
 }
 
-/* Takes what a read gives out of the stream. A chunk that is used in part stays `left`. */
+/* Takes the rows of a read from the stream. A partly used chunk stays in `left`. */
 static int gather(struct source *s, uint64_t max_rows, uint64_t max_bytes, size_t *out_count,
                   uint64_t *out_rows, struct mr_err *err)
 {
@@ -722,7 +723,7 @@ static int gather(struct source *s, uint64_t max_rows, uint64_t max_bytes, size_
         if (take == 0 && rows > 0) {
             break;
         }
-        take = MR_MAX(take, UINT64_C(1)); /* a row that is larger than all of the room */
+        take = MR_MAX(take, UINT64_C(1)); /* a single row larger than the limit */
         room -= MR_MIN(room, bytes);
         s->chunk_bytes = MR_MAX(s->chunk_bytes, bytes / take * s->left.count);
         if (n == s->piece_room) {
@@ -744,7 +745,7 @@ static int gather(struct source *s, uint64_t max_rows, uint64_t max_bytes, size_
     return MR_OK;
 }
 
-/* Notes the rows of all pieces that cannot be read. */
+/* Adds faults for the rows of all pieces that cannot be read. */
 static bool faults_find(const struct source *s, size_t n, struct mr_rows *rows)
 {
     const uint64_t max_bytes = s->setup->options->max_cell_bytes;
@@ -775,7 +776,7 @@ static bool faults_find(const struct source *s, size_t n, struct mr_rows *rows)
     return true;
 }
 
-/* One column's slices of all pieces, without the rows that are at fault. */
+/* One column's slices of all pieces, without the faulty rows. */
 static size_t slices_make(const struct source *s, size_t n, size_t column,
                           const struct mr_rows *rows, struct duck_slice *out)
 {
@@ -833,7 +834,7 @@ static int rows_make(const struct source *s, size_t n, uint64_t count, struct mr
     return MR_OK;
 }
 
-/* How many rows from `first` on lie in pages that are what their checksums say, `most` of them at most. */
+/* Counts rows from `first` on, at most `most`, in pages that match their checksums. */
 static int sound_rows(struct source *s, uint64_t first, uint64_t most, uint64_t *out,
                       struct mr_err *err)
 {
@@ -850,7 +851,7 @@ static int sound_rows(struct source *s, uint64_t first, uint64_t most, uint64_t 
         }
         sound = s->look.groups.at[g].end - first;
     }
-    *out = sound > 0 ? MR_MIN(sound, most) : most; /* nothing is known */
+    *out = sound > 0 ? MR_MIN(sound, most) : most; /* unknown */
     return MR_OK;
 }
 
@@ -877,7 +878,7 @@ static int rows_get(struct source *s, size_t file, uint64_t first, uint64_t max_
     return rc;
 }
 
-/* The library decodes ahead: what it cannot read may lie behind rows that it can. */
+/* The library decodes ahead: an error may be in later rows. */
 static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows,
                      uint64_t max_bytes, struct mr_rows **out, struct mr_err *err)
 {
@@ -900,8 +901,8 @@ static uint64_t row_after(const void *state, size_t file, uint64_t row)
     return s->look.fd >= 0 && s->look_file == file && !query_of(s) ? group_end(s, row) : UINT64_MAX;
 }
 
-/* The chunk that rows are taken from, the next one, which waits in the buffer, and the one that is decoded; a query may
- * sort and join with all that it is allowed. */
+/* The current chunk, the next one in the buffer, and the one being decoded; a query may sort and join with all of its
+ * allowed memory. */
 static uint64_t source_bytes(const void *state)
 {
     const struct source *s = state;

@@ -1,10 +1,10 @@
-/* DuckDB's types as ours, and the casts that a query does between them. */
+/* Maps DuckDB's types to column types, with the casts in the query. */
 #include <string.h>
 
 #include "base/mem.h"
 #include "duckdb.h"
 
-/* What a type becomes; where `is_cast`, through a cast to what sql_name says of that. */
+/* The column type of each type; with `is_cast`, through a cast to that type's sql_name. */
 static const struct {
     const char *name;
     enum mr_column_type type;
@@ -28,7 +28,7 @@ static const struct {
     [DUCK_HUGEINT] = {"HUGEINT", MR_COLUMN_NONE, false},
     [DUCK_VARCHAR] = {"VARCHAR", MR_COLUMN_STRING, false},
     [DUCK_BLOB] = {"BLOB", MR_COLUMN_BINARY, false},
-    [DUCK_DECIMAL] = {"DECIMAL", MR_COLUMN_DECIMAL, true}, /* all widths as the widest */
+    [DUCK_DECIMAL] = {"DECIMAL", MR_COLUMN_DECIMAL, true}, /* all widths as the largest */
     [DUCK_TIMESTAMP_S] = {"TIMESTAMP_S", MR_COLUMN_TIMESTAMP, true},
     [DUCK_TIMESTAMP_MS] = {"TIMESTAMP_MS", MR_COLUMN_TIMESTAMP, true},
     [DUCK_TIMESTAMP_NS] = {"TIMESTAMP_NS", MR_COLUMN_TIMESTAMP, true},
@@ -85,7 +85,7 @@ static void leaf_init(const struct duck_api *duck, struct duck_column *c, struct
     }
 }
 
-/* Goes down through lists. */
+/* Descends through lists. */
 static void found_init(const struct duck_api *duck, struct duck_column *c, struct mr_field *f,
                        void *type, int depth)
 {
@@ -106,7 +106,7 @@ static void found_init(const struct duck_api *duck, struct duck_column *c, struc
     duck->destroy_logical_type(&child);
 }
 
-/* ---- what is wanted ---- */
+/* ---- wanted types ---- */
 
 static bool is_unsigned(enum mr_column_type t)
 {
@@ -118,7 +118,7 @@ static bool is_integer(enum mr_column_type t)
     return t >= MR_COLUMN_I8 && t <= MR_COLUMN_U64;
 }
 
-/* A cast that cannot fail on any value. To floats it rounds as everywhere. */
+/* True for a cast that cannot fail. Casts to floats round. */
 static bool casts_safely(enum mr_column_type from, enum duck_type leaf, enum mr_column_type to)
 {
     const bool is_huge = leaf == DUCK_HUGEINT || leaf == DUCK_UHUGEINT;
@@ -138,7 +138,7 @@ static bool casts_safely(enum mr_column_type from, enum duck_type leaf, enum mr_
     return is_unsigned(from) == is_unsigned(to) ? have <= room : is_unsigned(from) && have < room;
 }
 
-/* Lists in lists, where one list is wanted, stay as they are: its width is that of all their items together. */
+/* Nested lists stay unchanged if one list is wanted, whose width is the number of all their items. */
 static void follow(struct duck_column *c, struct mr_field *f, const struct mr_field *wanted)
 {
     if (mr_field_levels(f) > mr_field_levels(wanted)) {
@@ -157,11 +157,12 @@ static void follow(struct duck_column *c, struct mr_field *f, const struct mr_fi
     }
     f->type = wanted->type;
     f->precision = f->scale = 0;
-    c->has_cast |= c->leaf != DUCK_DOUBLE; /* doubles become floats while they are copied: that
-                                              cannot fail, as a cast can */
+    c->has_cast |=
+        c->leaf !=
+        DUCK_DOUBLE; /* doubles become floats during the copy, which unlike a cast cannot fail */
 }
 
-/* Rows cannot have it, whatever the library makes of it. */
+/* Unsupported, whatever type the library reports. */
 static void wide_init(struct duck_column *c, struct mr_field *f)
 {
     for (; f->item; f = f->item) {

@@ -1,4 +1,4 @@
-/* Descriptors of files: all of it written, and stretches of other files copied. */
+/* Writing to descriptors, and copying ranges of files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -17,7 +17,7 @@ static int write_failed(struct mr_err *err)
     return MR_FAIL(err, full ? MR_E_EXHAUSTED : MR_E_IO, "cannot write: %s", strerror(errno));
 }
 
-/* After a failure that may pass. */
+/* True if a failed write may be retried. */
 static bool may_write_again(const struct mr_no_room *no_room, int error, const struct mr_err *err)
 {
     return no_room && no_room->fn && (error == ENOSPC || error == EDQUOT || error == EIO) &&
@@ -39,7 +39,7 @@ int mr_fd_writev(int fd, struct iovec *pieces, int count, const struct mr_no_roo
         if (n < 0 && errno == EINTR) {
             continue;
         }
-        if (n < 0 && errno == EAGAIN) { /* a pipe that somebody else made so */
+        if (n < 0 && errno == EAGAIN) { /* a non-blocking pipe from outside */
             poll(&(struct pollfd){fd, POLLOUT, 0}, 1, -1);
             continue;
         }
@@ -121,7 +121,7 @@ int mr_merge_copy(const struct mr_merge_part *part, uint64_t from, uint64_t byte
             continue;
         }
         if (n <= 0) {
-            /* Not between these files, not on this kernel, or an error that shows again. */
+            /* Not possible between these files or on this kernel, or an error that will occur again. */
             rc = copy_by_hand(fd, part->name, (uint64_t)at, bytes, out, err);
             break;
         }

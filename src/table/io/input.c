@@ -16,9 +16,9 @@
 #include "table/rows/formats.h"
 
 #define WINDOW     ((size_t)256 << 10)
-#define WINDOW_BIG MR_WINDOW_BIG /* one grown beyond this for one long row is given back */
+#define WINDOW_BIG MR_WINDOW_BIG /* a larger one, grown for one long row, is freed */
 
-/* Rows are told by their numbers, so a file that changed is another table. */
+/* Rows are identified by number, so a changed file is another table. */
 static int unchanged_check(const struct mr_input *in, struct mr_err *err)
 {
     const struct mr_source_file *f = in->file;
@@ -125,7 +125,7 @@ static int object_open(struct mr_input *in, const struct mr_source_file *file, s
     return rc;
 }
 
-/* The first bytes tell whether it is compressed; those of one that is are the unpacker's. */
+/* Checks by the first bytes if the file is compressed; they then go to the unpacker. */
 static int packing_look(struct mr_input *in, struct mr_err *err)
 {
     size_t n = 1;
@@ -242,7 +242,7 @@ int mr_input_check(const struct mr_source_file *file, struct mr_s3 *s3, const at
     MR_TRY(mr_input_open(&in, file, s3, err));
     while (rc == MR_OK && n > 0 && in.unpacker) {
         rc = mr_unpacker_read(in.unpacker, in.buf, in.room, &n, err);
-        /* Relaxed: it carries nothing. */
+        /* Relaxed: it orders nothing. */
         if (rc == MR_OK && atomic_load_explicit(stop, memory_order_relaxed)) {
             rc = MR_FAIL(err, MR_E_CANCELLED, "stopped");
         }
@@ -257,7 +257,7 @@ out:
 
 int mr_input_skip_mark(struct mr_input *in, struct mr_err *err)
 {
-    /* No further than it may be one: a stream's first row may be shorter. */
+    /* Reads on only while it can be a mark: a stream's first row may be shorter. */
     while (in->end - in->begin < 3 && !in->is_end &&
            (in->end == in->begin ||
             memcmp(in->buf + in->begin, "\xef\xbb", in->end - in->begin) == 0)) {

@@ -1,4 +1,4 @@
-/* Text that a writer makes, to its file: held in a buffer of a quarter of a megabyte. */
+/* A writer's text, buffered in a quarter of a megabyte. */
 #include "base/mem.h"
 #include "io.h"
 #include "table/rows/formats.h"

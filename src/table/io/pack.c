@@ -1,4 +1,4 @@
-/* Text that is compressed on its way to a file: one gzip or zstd stream, with the libraries' usual levels. */
+/* Compresses text into a file: one gzip or zstd stream, with the libraries' default levels. */
 #include <string.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -66,7 +66,7 @@ void mr_packer_free(struct mr_packer **packer)
     }
 }
 
-/* One step; *out_is_done: all of *io is taken, and with is_last all is out. */
+/* One step; *out_is_done: all of *io is consumed and, with is_last, written. */
 static int step(struct mr_packer *p, mr_bytes *io, bool is_last, size_t *out_n, bool *out_is_done,
                 struct mr_err *err)
 {

@@ -1,8 +1,8 @@
-/* Files that are compressed as a whole: gzip and zstd, also several such streams behind each other.
+/* Files compressed as a whole: gzip and zstd, also several concatenated streams.
  *
- * What the first bytes say decides; a name that says otherwise is an error, so that a file which was renamed is not
- * taken for text. A file without bytes is an empty text, whatever its name is. Memory is what the libraries need for their windows: at most 32 KiB
- * for gzip, 128 MiB for zstd. */
+ * The first bytes decide; a name that contradicts them is an error, so that a renamed file is not read as text. An
+ * empty file is an empty text, whatever its name. The libraries' windows take at most 32 KiB for gzip, 128 MiB for
+ * zstd. */
 #include <string.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -23,12 +23,12 @@ struct mr_unpacker {
     enum packing packing;
     z_stream gzip;
     ZSTD_DStream *zstd;
-    size_t begin; /* read[begin, end) is not unpacked */
+    size_t begin; /* read[begin, end) is not decompressed yet */
     size_t end;
     uint64_t offset;   /* of read[0] in the file */
-    bool is_in_stream; /* one has begun and has not ended */
+    bool is_in_stream; /* inside a stream */
     bool is_cut;       /* the file ended within one */
-    bool is_full;      /* the last step left no room: there may be more without further bytes */
+    bool is_full; /* the last step filled the output: there may be more without further input */
     uint8_t read[READ_BYTES];
 };
 
@@ -37,7 +37,7 @@ static enum packing packing_of(const uint8_t *p, size_t n)
     if (n >= 2 && p[0] == 0x1f && p[1] == 0x8b) {
         return GZIP;
     }
-    /* A frame, or one to be skipped, as some tools put first. */
+    /* A frame, or a skippable one, which some tools write first. */
     if (n >= 4 && (memcmp(p, "\x28\xb5\x2f\xfd", 4) == 0 ||
                    ((p[0] & 0xf0) == 0x50 && memcmp(p + 1, "\x2a\x4d\x18", 3) == 0))) {
         return ZSTD;
@@ -132,7 +132,7 @@ static int gzip_step(struct mr_unpacker *u, uint8_t *out, size_t room, size_t *o
     } else if (rc == Z_MEM_ERROR) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory to unpack '%s'", u->path);
     } else if (rc != Z_OK && rc != Z_BUF_ERROR && *out_n > 0) {
-        /* What came before the damage goes first; the next step reports it again. */
+        /* Returns the data before the damage first; the next step reports the error again. */
         u->is_full = true;
     } else if (rc != Z_OK && rc != Z_BUF_ERROR) {
         return damaged(u, u->gzip.msg ? u->gzip.msg : "it asks for a dictionary", err);

@@ -1,11 +1,11 @@
-/* The Parquet writer: row groups, and what of them waits in memory.
+/* The Parquet writer: row groups, and their pages in memory.
  *
- * The pages of a leaf follow each other in a row group, so of several leaves only one can go to the file while rows
- * come. That is the one with the most bytes; pages of the others are held until the row group ends, which it does when
- * they pass PARQUET_HELD_BYTES. Rows so large that those of one row would pass it alone make a row group of their own,
- * for which nothing is held: all their values are there, and leaf after leaf is written from them.
+ * The pages of a leaf follow each other in a row group, so only one leaf can be written to the file while rows
+ * arrive. That is the one with the most bytes; pages of the others are held until the row group ends, which it does
+ * when they exceed PARQUET_HELD_BYTES. Rows so large that a single one would exceed it make a row group of their own,
+ * for which nothing is held: all their values are in memory, and leaf after leaf is written from them.
  *
- * Thread: one at a time. Not here: syncing, and anything that reads. */
+ * Thread: one at a time. Not here: syncing and reading. */
 #include <zstd.h>
 
 #include "base/mem.h"
@@ -33,7 +33,7 @@ static int leaf_finish(struct parquet_writer *w, struct parquet_leaf *l, struct 
     if (l != w->streamed) {
         l->chunk_at = w->at;
         rc = parquet_held_write(w, l, err);
-        w->streamed = l; /* its last page goes straight behind them */
+        w->streamed = l; /* its last page follows them directly */
     }
     return rc == MR_OK ? parquet_page_end(w, l, err) : rc;
 }
@@ -69,7 +69,7 @@ static int begin(struct parquet_writer *w, struct mr_err *err)
     return w->at == 0 ? parquet_write(w, "PAR1", 4, err) : MR_OK;
 }
 
-/* The leaf of the most bytes in these rows goes to the file at once. */
+/* Starts a row group: the leaf with the most bytes in these rows is streamed. */
 static int group_begin(struct parquet_writer *w, const struct mr_rows *rows, uint64_t first,
                        uint64_t count, struct mr_err *err)
 {
@@ -90,7 +90,7 @@ static int group_begin(struct parquet_writer *w, const struct mr_rows *rows, uin
 
 /* ---- rows ---- */
 
-/* What rows add to the row group, and to what of it is held. */
+/* Bytes that rows add to the row group, and to its held pages. */
 struct weight {
     uint64_t all;
     uint64_t held;
@@ -109,7 +109,7 @@ static struct weight rows_weight(const struct parquet_writer *w, const struct mr
     return sum;
 }
 
-/* The most rows of `count` that leave row group and held bytes within their bounds; may be 0. */
+/* The number of rows of `count` that keep row group and held bytes within their bounds; may be 0. */
 static uint64_t rows_fitting(const struct parquet_writer *w, const struct mr_rows *rows,
                              uint64_t first, uint64_t count, uint64_t all, uint64_t held)
 {
@@ -127,7 +127,7 @@ static uint64_t rows_fitting(const struct parquet_writer *w, const struct mr_row
     return low;
 }
 
-/* A row group of these rows alone, leaf by leaf. */
+/* Writes a row group of these rows alone, leaf by leaf. */
 static int group_whole(struct parquet_writer *w, const struct mr_rows *rows, uint64_t first,
                        uint64_t count, struct mr_err *err)
 {
@@ -197,7 +197,7 @@ static int writer_put(void *writer, const struct mr_rows *rows, uint64_t first, 
 
 /* ---- the whole ---- */
 
-/* Which columns are lists of one width is nothing that Parquet's own schema can say. */
+/* Notes which columns are lists of one width, which Parquet's own schema cannot express. */
 static void widths_note(struct parquet_writer *w)
 {
     for (size_t i = 0; i < w->leaf_count; i++) {

@@ -1,6 +1,6 @@
 /* The Parquet writer's parts. Private.
  *
- * A leaf is a column of the file: what a column of rows comes to at the bottom of its lists. Rows go through
+ * A leaf is a column of the file: a column of rows at the innermost level of its lists. Rows go through
  * parquet_leaf.c (levels) and parquet_values.c (values, statistics) into the leaf's page, from there through
  * parquet_page.c into the file or, while another leaf is being streamed, into memory. */
 #ifndef MR_TABLE_PARQUET_H
@@ -11,9 +11,9 @@
 #include "table/merge.h"
 #include "table/rows/formats.h"
 
-#define PARQUET_PAGE_BYTES (1u << 20) /* a page of that size ends with its row */
-#define PARQUET_PAGE_MOST  (8u << 20) /* of that size, within a row */
-#define PARQUET_HELD_BYTES (8u << 20) /* of all leaves that are not being streamed */
+#define PARQUET_PAGE_BYTES (1u << 20) /* a page of that size ends after its row */
+#define PARQUET_PAGE_MOST  (8u << 20) /* a page of that size ends within a row */
+#define PARQUET_HELD_BYTES (8u << 20) /* of all leaves that are not streamed */
 #define PARQUET_STAT_BYTES 64         /* of a string in statistics */
 
 /* Parquet's own numbers (parquet.thrift). */
@@ -37,11 +37,11 @@ struct parquet_bound {
         uint8_t text[PARQUET_STAT_BYTES];
     };
     uint8_t len;   /* of text */
-    bool is_exact; /* no value beyond what is kept of it */
+    bool is_exact; /* the bound itself is a value */
 };
 
 struct parquet_stats {
-    bool has; /* a value that is not NaN */
+    bool has; /* at least one value that is not NaN */
     struct parquet_bound min;
     struct parquet_bound max;
 };
@@ -56,30 +56,29 @@ struct parquet_leaf {
     size_t column;  /* of the schema */
     unsigned depth; /* lists above the leaf; the highest repetition level */
     const struct mr_field *path[MR_FIELD_DEPTH + 1]; /* the lists, then the leaf */
-    uint8_t
-        def[MR_FIELD_DEPTH +
-            1]; /* definition level of a null there; one more, where it can be null, is not null */
+    /* definition level of a null at each level; one more, if nullable, is not null */
+    uint8_t def[MR_FIELD_DEPTH + 1];
     uint8_t def_most;
     const struct mr_field *field; /* path[depth] */
     enum parquet_type type;
-    size_t bytes;      /* of a value in a page, 0 = strings; BOOL is reckoned with one */
-    bool is_direct;    /* a value in the file is what it is in rows */
+    size_t bytes;      /* of a value in a page, 0 = strings; BOOL counts as one */
+    bool is_direct;    /* values in the file are as in rows */
     bool is_too_large; /* a value has 2 GiB or more */
-    uint64_t
-        fixed_items; /* values in a row where nothing is null and all lists are fixed; 0: not all are */
+    /* values of a row without nulls if all lists are fixed; 0: not all are */
+    uint64_t fixed_items;
 
     /* the page */
     struct parquet_levels rep;
     struct parquet_levels levels_def;
-    uint64_t
-        regular; /* rows of fixed_items values each, before any that have levels in rep and def */
-    uint64_t entries;     /* levels, those of regular rows too */
-    uint64_t value_count; /* values, those of `near` too */
+    /* leading rows of fixed_items values each, without levels in rep and def */
+    uint64_t regular;
+    uint64_t entries;     /* levels, including those of regular rows */
+    uint64_t value_count; /* values, including those of `near` */
     struct mr_buf values;
     unsigned bit_count;  /* BOOLEAN: bits of the last byte of values */
-    const uint8_t *near; /* values behind those, in the memory of rows */
+    const uint8_t *near; /* further values, in the memory of rows */
     uint64_t near_bytes;
-    struct mr_buf regular_rep; /* repetition levels of that many regular rows */
+    struct mr_buf regular_rep; /* cached repetition levels of regular rows */
     uint64_t regular_rep_rows;
 
     /* the chunk: this leaf in the row group */
@@ -89,8 +88,8 @@ struct parquet_leaf {
     struct parquet_stats stats;
     uint64_t chunk_entries;
     uint64_t chunk_values;
-    uint64_t chunk_plain; /* bytes of pages with their headers, not compressed */
-    uint64_t chunk_bytes; /* as they are in the file */
+    uint64_t chunk_plain; /* uncompressed bytes of pages with their headers */
+    uint64_t chunk_bytes; /* bytes in the file */
     uint64_t chunk_at;    /* where in the file */
 };
 
@@ -102,14 +101,14 @@ struct parquet_writer {
     uint64_t group_most;
     struct parquet_leaf *leaves;
     size_t leaf_count;
-    struct parquet_leaf *streamed; /* its pages go to the file at once */
+    struct parquet_leaf *streamed; /* its pages are written at once */
     uint64_t at;                   /* bytes written */
     uint64_t group_at;
     uint64_t group_rows;
-    uint64_t group_bytes; /* of the rows in this row group, about */
+    uint64_t group_bytes; /* of the rows in this row group, approximately */
     uint64_t rows;
     uint32_t group_count;
-    struct mr_buf groups; /* descriptions of the row groups that are written */
+    struct mr_buf groups; /* descriptions of the written row groups */
     struct mr_buf notes;  /* key-value pairs */
     size_t note_count;
     struct mr_buf head;   /* of a page */
@@ -122,15 +121,15 @@ struct parquet_writer {
 /** Makes the leaves of the schema. Errors: MR_E_UNSUPPORTED. */
 int parquet_leaves_new(struct parquet_writer *w, struct mr_err *err);
 void parquet_leaves_free(struct parquet_writer *w);
-/** Rows [first, first + count) into the leaf's pages. Values may stay where they are: parquet_values_settle has to come before
- *  the rows go. Errors: those of mr_writer_put. */
+/** Adds rows [first, first + count) to the leaf's pages. Values may stay in the rows' memory: parquet_values_settle
+ *  must be called before the rows are freed. Errors: those of mr_writer_put. */
 int parquet_leaf_put(struct parquet_writer *w, struct parquet_leaf *l, const struct mr_rows *rows,
                      uint64_t first, uint64_t count, struct mr_err *err);
-/** Bytes that these rows will take, about; without a pass over them. */
+/** Approximate bytes that these rows will take; does not scan them. */
 uint64_t parquet_leaf_weight(const struct parquet_leaf *l, const struct mr_rows *rows,
                              uint64_t first, uint64_t count);
 
-/** Levels of the page's regular rows, one by one. */
+/** Writes the levels of the page's regular rows one by one. */
 void parquet_regular_spell(struct parquet_leaf *l);
 
 /* ---- parquet_values.c ---- */
@@ -138,9 +137,9 @@ void parquet_regular_spell(struct parquet_leaf *l);
 /** Appends values [first, first + count) of the leaf's column, none of which is null. */
 void parquet_values_add(struct parquet_leaf *l, const struct mr_column *c, uint64_t first,
                         uint64_t count);
-/** Takes values that are still in the memory of rows into the page. */
+/** Copies values that are still in the rows' memory into the page. */
 void parquet_values_settle(struct parquet_leaf *l);
-/** Takes values in the memory of rows, which the page will be written from, into the statistics. */
+/** Adds values in the rows' memory, from which the page will be written, to the statistics. */
 
 void parquet_values_count_near(struct parquet_leaf *l);
 static inline uint64_t parquet_page_bytes(const struct parquet_leaf *l)
@@ -150,11 +149,11 @@ static inline uint64_t parquet_page_bytes(const struct parquet_leaf *l)
 
 /* ---- parquet_stats.c ---- */
 
-/** Values as they are in rows. */
+/** Adds values from rows. */
 void parquet_stats_numbers(struct parquet_stats *s, enum mr_column_type type, const void *values,
                            uint64_t count);
 void parquet_stats_text(struct parquet_stats *s, const uint8_t *text, size_t len);
-/** The thrift struct Statistics as field `id`. */
+/** Writes the thrift struct Statistics as field `id`. */
 void parquet_stats_write(struct parquet_thrift *t, int16_t id, const struct parquet_leaf *l);
 
 /* ---- parquet_page.c ---- */
@@ -168,14 +167,14 @@ void parquet_held_drop(struct parquet_leaf *l);
 
 /* ---- parquet_footer.c ---- */
 
-/** Describes the row group that all leaves have written, and makes the leaves ready for the next one. */
+/** Describes the row group that all leaves have written, and resets the leaves for the next one. */
 int parquet_group_describe(struct parquet_writer *w, struct mr_err *err);
 void parquet_note(struct parquet_writer *w, const char *key, const char *value);
 int parquet_footer_write(struct parquet_writer *w, struct mr_err *err);
 
 /* ---- parquet.c ---- */
 
-/** Bytes that the writer holds in all; for tests of its bound. */
+/** Total bytes held by the writer; for tests of its bound. */
 uint64_t parquet_memory(const struct parquet_writer *w);
 
 /* ---- the format; duckdb.h has its source ---- */

@@ -1,5 +1,4 @@
-/* A footer of any writer, as far as the places of columns go. Whatever is odd in it ends the reading: the caller can do
- * without. */
+/* Reads the places of columns from a footer of any writer. Anything unusual ends it, as the caller can do without. */
 #include "parquet_chunks.h"
 
 #include <stdlib.h>
@@ -19,7 +18,7 @@ struct chunks {
     size_t count;
     uint64_t data_end;
     uint64_t first_row;
-    uint64_t row;                       /* that the group begins with */
+    uint64_t row;                       /* the group's first row */
     MR_VEC(struct parquet_range) group; /* its ranges */
     struct parquet_ranges *out;
 };
@@ -32,7 +31,7 @@ uint32_t parquet_footer_bytes(const uint8_t tail[PARQUET_TAIL_BYTES])
     return memcmp(tail + 4, "PAR1", 4) == 0 ? len : 0;
 }
 
-/* The first part of a path is the name of a column. */
+/* The first part of a path, the name of a column. */
 static mr_str path_first(const struct thrift_field *f, struct thrift_in *parent)
 {
     struct thrift_in in = thrift_inside(f);
@@ -93,7 +92,7 @@ static void chunk_read(struct chunks *c, struct thrift_in *in)
     bool has_meta = false;
 
     while (thrift_field(in, &id, &f)) {
-        in->failed |= f.id == CHUNK_FILE; /* its bytes are in another file */
+        in->failed |= f.id == CHUNK_FILE; /* the data is in another file */
         if (f.id == CHUNK_META) {
             meta_read(c, &f, in);
             has_meta = true;
@@ -170,7 +169,7 @@ static void groups_read(struct chunks *c, const struct thrift_field *f, struct t
     parent->failed |= groups.failed;
 }
 
-/* What was found, if all of it is known. */
+/* Stores the ranges, if they are complete. */
 static bool chunks_end(struct chunks *c, bool is_read, uint64_t gap)
 {
     for (size_t i = 0; i < c->count && c->row > 0; i++) {

@@ -1,7 +1,7 @@
 /* The footer: schema, row groups, notes.
  *
- * Source: apache/parquet-format, parquet.thrift (SchemaElement, RowGroup, FileMetaData). A row group is described in
- * bytes as soon as it is written, so what is kept of it until the file ends is what the footer says of it. */
+ * Source: apache/parquet-format, parquet.thrift (SchemaElement, RowGroup, FileMetaData). A row group's description is
+ * encoded as soon as it is written, so that only these bytes are kept until the file ends. */
 #include "base/mem.h"
 #include "parquet.h"
 
@@ -9,7 +9,7 @@ enum { REQUIRED = 0, OPTIONAL = 1, REPEATED = 2 };
 
 /* ---- schema ---- */
 
-/* Integers below 32 bits, and those without a sign, say so. */
+/* Integers below 32 bits and unsigned ones have a converted type. */
 static const struct {
     int8_t bits;
     bool is_signed;
@@ -206,7 +206,7 @@ static void footer_spell(const struct parquet_writer *w, struct mr_buf *out)
     parquet_thrift_list(&t, 7, PARQUET_THRIFT_STRUCT, w->leaf_count);
     for (size_t i = 0; i < w->leaf_count; i++) {
         parquet_thrift_element(&t);
-        parquet_thrift_begin(&t, 1); /* the order that the type has by itself */
+        parquet_thrift_begin(&t, 1); /* the type's own order */
         parquet_thrift_end(&t);
         parquet_thrift_end(&t);
     }

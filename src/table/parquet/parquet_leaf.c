@@ -1,18 +1,19 @@
 /* From rows to pages: repetition and definition levels.
  *
  * Source: the record shredding of the Dremel paper, in the layout of apache/parquet-format, LogicalTypes.md, "Lists": a
- * list is a group of three levels. An entry of a page stands for a value, a null or an empty list. Its repetition level
- * tells which list goes on with it, its definition level how far down the path there is something.
+ * list is a group of three levels. An entry of a page stands for a value, a null or an empty list. Its repetition
+ * level tells which list it continues, its definition level how many levels of the path are present.
  *
- * The common case is short: where all lists are fixed and nothing is null ("regular" rows), the levels of a page follow
- * from the number of rows alone. They are made when the page ends, and kept for the next one of as many rows. */
+ * The common case is fast: if all lists are fixed and nothing is null ("regular" rows), the levels of a page follow
+ * from the number of rows alone. They are made when the page ends, and kept for the next one with the same number of
+ * rows. */
 #include <stdlib.h>
 
 #include "parquet.h"
 
 static const struct {
     enum parquet_type type;
-    uint8_t bytes; /* of a value in a page, 0 = strings; BOOL is reckoned with one */
+    uint8_t bytes; /* of a value in a page, 0 = strings; BOOL counts as one */
     bool is_direct;
 } physical[MR_COLUMN_TYPES] = {
     [MR_COLUMN_BOOL] = {PARQUET_BOOLEAN, 1, false},
@@ -77,7 +78,7 @@ static int leaf_init(struct parquet_leaf *l, const struct mr_field *f, struct mr
     l->bytes = physical[f->type].bytes;
     l->is_direct = physical[f->type].is_direct;
     if (l->bytes > 0 && l->fixed_items > PARQUET_PAGE_MOST / l->bytes) {
-        l->fixed_items = 0; /* such rows are cut */
+        l->fixed_items = 0; /* such rows are split over pages */
     }
     return MR_OK;
 }
@@ -140,7 +141,7 @@ uint64_t parquet_leaf_weight(const struct parquet_leaf *l, const struct mr_rows 
                          : count * sizeof(uint32_t) + c->begin[first + count] - c->begin[first]);
 }
 
-/* The most rows from `first` on, of `count`, that weigh no more than `most`; at least one. */
+/* The number of rows from `first` on, of `count`, whose bytes are at most `most`; at least one. */
 static uint64_t rows_within(const struct parquet_leaf *l, const struct mr_rows *rows,
                             uint64_t first, uint64_t count, uint64_t most)
 {
@@ -173,7 +174,7 @@ static void levels_add(struct parquet_leaf *l, unsigned rep, unsigned next_rep, 
     l->entries += n;
 }
 
-/* Values that are not null. A row too large for a page goes on in the next one. */
+/* Adds values that are not null. A row too large for a page continues in the next one. */
 static int values_put(struct parquet_writer *w, struct parquet_leaf *l, const struct mr_column *c,
                       uint64_t first, uint64_t count, unsigned rep, struct mr_err *err)
 {
@@ -233,7 +234,7 @@ static int leaf_put(struct parquet_writer *w, struct parquet_leaf *l, const stru
     return rc;
 }
 
-/* Entries [first, first + count) of the column that is `level` lists down; the first of them has the repetition level
+/* Adds entries [first, first + count) of the column `level` lists down; the first of them has the repetition level
  * `rep`. Recursion ends at MR_FIELD_DEPTH. */
 static int entries_put(struct parquet_writer *w, struct parquet_leaf *l, const struct mr_column *c,
                        unsigned level, uint64_t first, uint64_t count, unsigned rep,
@@ -287,7 +288,7 @@ void parquet_regular_spell(struct parquet_leaf *l)
     }
 }
 
-/* The column of the leaf if none of its rows is null anywhere and all have fixed_items values; otherwise NULL. */
+/* The column of the leaf if its rows have no nulls at any level and fixed_items values each; otherwise NULL. */
 static const struct mr_column *regular_column(const struct parquet_leaf *l,
                                               const struct mr_rows *rows)
 {

@@ -1,7 +1,7 @@
 /* Levels in runs and packed bits.
  *
- * A run of eight or more equal levels is written as a run, what is shorter goes into groups of eight packed levels. A
- * group that is not full takes what it lacks from the run behind it, so only the last one is padded. */
+ * Eight or more equal levels are written as a run, shorter runs go into groups of eight packed levels. A group that
+ * is not full is filled from the following run, so only the last one is padded. */
 #include "parquet_levels.h"
 
 #include "parquet_thrift.h"

@@ -7,12 +7,12 @@
 
 struct parquet_levels {
     struct mr_buf out;
-    uint8_t bits;   /* of one level; 0: all are 0 and nothing is written */
-    uint8_t value;  /* of the run that is being collected */
+    uint8_t bits;   /* per level; 0: all levels are 0 and nothing is written */
+    uint8_t value;  /* of the current run */
     uint64_t count; /* its length so far */
     uint8_t group[8];
     unsigned grouped; /* levels in `group` */
-    size_t packed_at; /* where the head of the packed run is that is being written */
+    size_t packed_at; /* position of the head of the current packed run */
     unsigned packed;  /* groups of 8 in it; 0: none */
 };
 
@@ -21,7 +21,7 @@ void parquet_levels_init(struct parquet_levels *l, unsigned most);
 void parquet_levels_fini(struct parquet_levels *l);
 void parquet_levels_reset(struct parquet_levels *l);
 void parquet_levels_close_run(struct parquet_levels *l);
-/** The same level n times. */
+/** Adds the same level n times. */
 static inline void parquet_levels_add(struct parquet_levels *l, uint8_t value, uint64_t n)
 {
     if (value != l->value) {
@@ -30,7 +30,7 @@ static inline void parquet_levels_add(struct parquet_levels *l, uint8_t value, u
     }
     l->count += n;
 }
-/** l->out is whole after that; until reset nothing may be added. */
+/** Completes l->out; nothing may be added before a reset. */
 void parquet_levels_finish(struct parquet_levels *l);
 
 #endif

@@ -1,7 +1,6 @@
 /* A footer's schema and row groups, and the checksums of pages.
  *
- * Pages are read through a window, so that their size does not matter; what a page without a checksum holds is not
- * read. */
+ * Pages are read through a window, so that their size does not matter; pages without a checksum are skipped. */
 #include "parquet_look.h"
 
 #include <errno.h>
@@ -16,9 +15,9 @@
 #include "parquet_read.h"
 
 #define DIGITS_MOST  38
-#define BYTES_MOST   16 /* of a decimal that long */
+#define BYTES_MOST   16 /* longer decimals are unsupported */
 #define WINDOW_BYTES ((size_t)256 << 10)
-#define HEADER_MOST  ((size_t)16 << 20) /* of a page: statistics hold values */
+#define HEADER_MOST  ((size_t)16 << 20) /* of a page header, which may hold values in statistics */
 
 enum { META_SCHEMA = 2, META_GROUPS = 4 };
 enum {
@@ -41,7 +40,7 @@ struct element {
     bool is_wide;
 };
 
-/* Of the union LogicalType; 0: it is no decimal. */
+/* The precision in the union LogicalType; 0: not a decimal. */
 static int64_t logical_precision(const struct thrift_field *logical)
 {
     struct thrift_in in = thrift_inside(logical);
@@ -228,7 +227,7 @@ int parquet_look_open(struct parquet_look *l, const char *path, const char *name
     MR_TRY(bytes_read(l, bytes - sizeof tail, tail, sizeof tail, err));
     const uint32_t len = parquet_footer_bytes(tail);
     if (len == 0 || len > bytes - PARQUET_HEAD_BYTES - PARQUET_TAIL_BYTES) {
-        return MR_OK; /* the library will say what it is */
+        return MR_OK; /* the library will report the error */
     }
     l->data_end = bytes - PARQUET_TAIL_BYTES - len;
     char *room = mr_buf_reserve(&l->footer, len);
@@ -268,7 +267,7 @@ struct window {
     size_t len;
 };
 
-/* What lies at `at`, at least one byte of it and at least `least` if the data is as long. */
+/* Moves the window to `at`: at least one byte, and at least `least` if the data is long enough. */
 static int window_move(struct window *w, uint64_t at, size_t least, mr_bytes *out,
                        struct mr_err *err)
 {

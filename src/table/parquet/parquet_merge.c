@@ -1,8 +1,8 @@
-/* Parquet files of our own writer joined: what lies between head and footer is copied as it is, and the new footer
- * describes all row groups, with their offsets moved by what lies before them now.
+/* Joins Parquet files of Millrace's writer: the data between head and footer is copied unchanged, and the new footer
+ * describes all row groups, with their offsets adjusted.
  *
- * Of a footer this reads what the writer writes (parquet_footer.c). Anything else, in a file of another program or a
- * damaged one, is an error, as it might be an offset that would have to be moved.
+ * Only fields that the writer writes (parquet_footer.c) are accepted. Anything else, in a file of another program or
+ * a damaged one, is an error, as it might be an offset that needs adjustment.
  * Source: apache/parquet-format, parquet.thrift; thrift/doc/specs/thrift-compact-protocol.md. */
 #include <string.h>
 #include <unistd.h>
@@ -24,10 +24,10 @@ struct merge {
     struct mr_buf groups;
     uint64_t group_count;
     uint64_t rows;
-    uint64_t at; /* where the next part's bytes come in the new file */
+    uint64_t at; /* offset of the next part in the new file */
 };
 
-/* What a part's offsets are moved by, and what they are within. */
+/* The adjustment of a part's offsets, and their limit. */
 struct move {
     uint64_t shift;
     uint64_t end; /* of the data in the old file */
@@ -235,7 +235,7 @@ static bool field_equals(const struct footer *a, const struct footer *b, int id)
            (x->value.len == 0 || memcmp(x->value.ptr, y->value.ptr, x->value.len) == 0);
 }
 
-/* The row groups of a part; its data follows that of the parts before. */
+/* Takes the row groups of a part; its data follows that of the previous parts. */
 static int part_take(struct merge *g, const struct mr_merge_part *part, const struct footer *f,
                      uint64_t data_end, struct mr_err *err)
 {

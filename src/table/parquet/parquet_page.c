@@ -1,8 +1,8 @@
 /* Pages: data page v1 with a checksum, compressed or not.
  *
- * A page is repetition levels, definition levels, values. The first two are small and are put together in one buffer,
- * the values are written from where they lie. A page of the streamed leaf goes to the file, that of another one is held
- * until the row group ends, because the pages of a leaf follow each other in the file. */
+ * A page is repetition levels, definition levels, values. The first two are small and share one buffer, the values
+ * are written in place. A page of the streamed leaf goes to the file, others are held until the row group ends,
+ * because the pages of a leaf are contiguous in the file. */
 #include <zlib.h>
 #include <zstd.h>
 #include <zstd_errors.h>
@@ -219,7 +219,7 @@ int parquet_page_end(struct parquet_writer *w, struct parquet_leaf *l, struct mr
             crc = crc32_z(crc, parts[i].ptr, parts[i].len);
         }
     }
-    /* Behind the levels, in the same buffer: it may move. */
+    /* After the levels, in the same buffer, which may move. */
     header_write(head, l, plain, bytes, (uint32_t)crc);
     if (head->failed) {
         return no_memory(err);

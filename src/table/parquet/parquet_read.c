@@ -1,4 +1,4 @@
-/* Thrift's compact protocol, read. Structs and lists in each other end at a depth that no footer has. */
+/* Reading Thrift's compact protocol. Nesting is limited to a depth that no footer has. */
 #include "parquet_read.h"
 
 #define DEPTH_MOST 16
@@ -36,7 +36,7 @@ static void bytes_skip(struct thrift_in *in, uint64_t n)
     in->at += in->failed ? 0 : n;
 }
 
-/* An element takes a byte at least, so that their number is bounded by what is there. */
+/* An element takes at least a byte, which bounds their number by the remaining bytes. */
 uint64_t thrift_list(struct thrift_in *in, int *out_type)
 {
     const uint8_t head = byte_read(in);
@@ -74,11 +74,11 @@ static void value_skip(struct thrift_in *in, int type, bool is_element, int dept
         while (field_read(in, &id, &f, depth + 1)) {
         }
         break;
-    default: in->failed = true; /* a map, which Parquet has none of */
+    default: in->failed = true; /* a map, which Parquet does not use */
     }
 }
 
-/* The next field of a struct; false: there is none, or in->failed. */
+/* The next field of a struct; false: the end, or in->failed. */
 static bool field_read(struct thrift_in *in, int16_t *io_id, struct thrift_field *out, int depth)
 {
     const uint8_t head = byte_read(in);

@@ -1,6 +1,6 @@
-/* Thrift's compact protocol, read: as much of it as Parquet's footers have. Private.
+/* Reading Thrift's compact protocol, as far as Parquet's footers use it. Private.
  *
- * What is wrong shows in in->failed; then everything that is read is zero. Nothing is read beyond the end.
+ * An error sets in->failed; after it everything reads as zero. Nothing is read beyond the end.
  * Source: thrift/doc/specs/thrift-compact-protocol.md. */
 #ifndef MR_TABLE_PARQUET_READ_H
 #define MR_TABLE_PARQUET_READ_H
@@ -31,19 +31,19 @@ struct thrift_in {
 struct thrift_field {
     int16_t id;
     int type;
-    mr_bytes value; /* as it lies there */
+    mr_bytes value; /* the raw bytes */
 };
 
-/** The next field of a struct; false: there is none, or in->failed. *io_id is 0 before the first one. */
+/** The next field of a struct; false: the end, or in->failed. *io_id is 0 before the first one. */
 bool thrift_field(struct thrift_in *in, int16_t *io_id, struct thrift_field *out);
-/** What a field holds. */
+/** A reader for the content of a field. */
 struct thrift_in thrift_inside(const struct thrift_field *f);
-/** A field that is an integer; anything else makes the parent fail. */
+/** The value of an integer field; another type makes the parent fail. */
 int64_t thrift_number(const struct thrift_field *f, struct thrift_in *parent);
-/** The head of a list; a count of no more than the bytes that are left. */
+/** The head of a list; the count is at most the number of remaining bytes. */
 uint64_t thrift_list(struct thrift_in *in, int *out_type);
 uint64_t thrift_varint(struct thrift_in *in);
-/** The next bytes with their length before them. */
+/** The next length-prefixed bytes. */
 mr_str thrift_text(struct thrift_in *in);
 
 #endif

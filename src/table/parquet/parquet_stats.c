@@ -1,8 +1,8 @@
 /* Statistics of a column chunk.
  *
- * Source: apache/parquet-format, parquet.thrift, Statistics and ColumnOrder (TYPE_ORDER). NaN counts as no value; a zero
- * of floats is -0 as the least and +0 as the most, as readers compare either way. Strings are kept to 64 bytes: what is
- * left of the least is no more than it, what is left of the most is made larger in its last character. */
+ * Source: apache/parquet-format, parquet.thrift, Statistics and ColumnOrder (TYPE_ORDER). NaN does not count; a zero
+ * of floats is -0 as the minimum and +0 as the maximum, as readers compare either way. Strings are cut to 64 bytes:
+ * the cut minimum is still a lower bound, the cut maximum is increased in its last character. */
 #include <float.h>
 #include <math.h>
 
@@ -10,7 +10,7 @@
 
 #define LANES 16
 
-/* Lanes, so that the compiler can compare several values at once. A comparison with NaN is false: it changes nothing. */
+/* Lanes let the compiler compare several values at once. A comparison with NaN is false and has no effect. */
 #define RANGE_OF(name, type, member, least, most)                                                  \
     static void name(struct parquet_stats *s, const type *v, uint64_t n)                           \
     {                                                                                              \
@@ -130,7 +130,7 @@ void parquet_stats_text(struct parquet_stats *s, const uint8_t *text, size_t len
     const int low = s->has ? text_compare(&s->min, text, kept) : -1;
     const int high = s->has ? text_compare(&s->max, text, kept) : 1;
 
-    /* Of those that begin with the same 64 bytes, the one that ends there is the least. */
+    /* Of strings with the same first 64 bytes, one that ends there is the smallest. */
     if (low < 0 || (low == 0 && is_whole)) {
         bound_set(&s->min, text, kept, is_whole);
     }
@@ -140,7 +140,7 @@ void parquet_stats_text(struct parquet_stats *s, const uint8_t *text, size_t len
     s->has = true;
 }
 
-/* The length without a character that is cut in its middle. */
+/* The length without an incomplete last character. */
 static size_t whole_characters(const uint8_t *text, size_t len)
 {
     size_t start = len;
@@ -156,8 +156,8 @@ static size_t whole_characters(const uint8_t *text, size_t len)
     return len - start + 1 < want ? start - 1 : len;
 }
 
-/* Makes what was cut larger than all that begins with it: the last byte that can be larger is; in text only ASCII, so
- * that it stays text. False: there is no such byte. */
+/* Makes a cut bound larger than all strings that begin with it, by incrementing the last possible byte; in text only
+ * ASCII, so that it stays valid. False: no such byte. */
 static bool bound_raise(struct parquet_bound *b, bool is_text)
 {
     const uint8_t limit = is_text ? 0x7f : 0xff;

@@ -1,4 +1,4 @@
-/* Thrift's compact protocol, written. */
+/* Writing Thrift's compact protocol. */
 #include "parquet_thrift.h"
 
 enum { TRUE_ = 1, FALSE_ = 2, BYTE = 3, I16 = 4, I64 = 6, LIST = 9 };

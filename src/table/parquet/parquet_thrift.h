@@ -1,4 +1,4 @@
-/* Thrift's compact protocol, written: as much of it as Parquet's headers and footer need. Private.
+/* Writing Thrift's compact protocol, as far as Parquet's headers and footer need it. Private.
  * Source: thrift/doc/specs/thrift-compact-protocol.md. */
 #ifndef MR_TABLE_PARQUET_THRIFT_H
 #define MR_TABLE_PARQUET_THRIFT_H
@@ -7,8 +7,8 @@
 
 #define PARQUET_THRIFT_DEPTH 12
 
-/** Fields of a struct come by ascending id. A zeroed one with `out` set is inside the outermost struct. Lack of memory
- *  shows in out->failed. */
+/** Fields of a struct are written by ascending id. A zeroed writer with `out` set is inside the outermost struct.
+ *  Lack of memory sets out->failed. */
 struct parquet_thrift {
     struct mr_buf *out;
     int depth;
@@ -29,7 +29,7 @@ void parquet_thrift_i32(struct parquet_thrift *t, int16_t id, int32_t v);
 void parquet_thrift_i64(struct parquet_thrift *t, int16_t id, int64_t v);
 void parquet_thrift_bytes(struct parquet_thrift *t, int16_t id, const void *v, size_t len);
 void parquet_thrift_text(struct parquet_thrift *t, int16_t id, const char *v);
-/** A value of any type, as it lies in another message. */
+/** A value of any type, copied from another message. */
 void parquet_thrift_raw(struct parquet_thrift *t, int16_t id, int type, const void *v, size_t len);
 /** Opens a field that is a struct. */
 void parquet_thrift_begin(struct parquet_thrift *t, int16_t id);

@@ -1,7 +1,8 @@
 /* Values into pages: Parquet's PLAIN encoding.
  *
- * What a file holds as rows do is not copied at once: the page remembers the range, and as long as the next values lie
- * behind it the range grows. A page that ends meanwhile is written from the rows' own memory. */
+ * Values whose format in the file equals that in rows are not copied at once: the page remembers their range, which
+ * grows while the next values are adjacent. A page that ends before they are copied is written from the rows' own
+ * memory. */
 #include "parquet.h"
 
 static void near_add(struct parquet_leaf *l, const uint8_t *from, uint64_t bytes)
@@ -96,7 +97,7 @@ static void texts_add(struct parquet_leaf *l, const struct mr_column *c, uint64_
         }
         parquet_stats_text(&l->stats, v.ptr, v.len);
         mr_buf_append(&l->values, &len, sizeof len);
-        if (len > PARQUET_PAGE_MOST) { /* the page ends behind it */
+        if (len > PARQUET_PAGE_MOST) { /* the page ends after it */
             l->near = v.ptr;
             l->near_bytes = len;
         } else {

@@ -1,8 +1,8 @@
-/* A Parquet object into a sparse file: its end with the footer first, and once the columns are known, their chunks, several
- * requests side by side.
+/* Copies a Parquet object into a sparse file: first its end with the footer, then the chunks of the columns, with
+ * several concurrent requests.
  *
- * A chunk that is there already is not asked for again. What a reader would look at beyond that, as page indexes and
- * bloom filters, are holes; DuckDB reads neither without a filter on a column, and we ask it for none. */
+ * A chunk is fetched only once. Other parts, such as page indexes and bloom filters, are holes; DuckDB reads neither
+ * without a filter on a column, and the queries here have none. */
 #include "spool.h"
 
 #include <errno.h>
@@ -20,16 +20,16 @@
 
 #define END_BYTES   ((uint64_t)64 << 10) /* footers are rarely larger */
 #define PIECE_BYTES ((uint64_t)4 << 20)
-#define GAP_BYTES   ((uint64_t)256 << 10) /* cheaper to get than a request of its own */
+#define GAP_BYTES   ((uint64_t)256 << 10) /* smaller gaps are cheaper to read than to skip */
 #define PIECES_OUT  8
 
 struct mr_spool {
     const struct mr_source_setup *setup;
-    char *folder;        /* ours alone */
-    MR_VEC(char *) made; /* folders below it and the link, in the order made */
+    char *folder;        /* private */
+    MR_VEC(char *) made; /* folders below it and the link, in order of creation */
     size_t file;
     int fd;          /* -1: none */
-    uint64_t end_at; /* from here on all of the object is there */
+    uint64_t end_at; /* the object is complete from here on */
     struct mr_buf footer;
     uint64_t data_end; /* where the footer begins */
     bool is_whole;
@@ -115,7 +115,7 @@ const char *mr_spool_path(const struct mr_spool *s)
     return s->made.at[s->made.len - 1];
 }
 
-/* Folders as the key has them where they name columns, and a link to the file, which has no name. */
+/* Makes the folders of the key that name columns, and a link to the unlinked file. */
 static int link_make(struct mr_spool *s, struct mr_err *err)
 {
     mr_str rest = mr_str_c(file_of(s)->path);
@@ -237,7 +237,7 @@ static int range_get(struct mr_spool *s, uint64_t first, uint64_t end, struct mr
 
 /* ---- footers ---- */
 
-/* From the end that is there. */
+/* Reads the footer from the fetched end. */
 static int footer_read(struct mr_spool *s, struct mr_err *err)
 {
     const uint64_t bytes = file_of(s)->bytes;
@@ -248,7 +248,7 @@ static int footer_read(struct mr_spool *s, struct mr_err *err)
     }
     const uint32_t len = parquet_footer_bytes(tail);
     if (len == 0 || len > bytes - PARQUET_HEAD_BYTES - PARQUET_TAIL_BYTES) {
-        return MR_OK; /* the reader of the file will say what it is */
+        return MR_OK; /* the reader of the file will report the error */
     }
     s->data_end = bytes - PARQUET_TAIL_BYTES - len;
     if (s->data_end < s->end_at) {
@@ -287,7 +287,7 @@ int mr_spool_open(struct mr_spool *s, size_t file, struct mr_err *err)
     }
     MR_TRY(file_make(s, err));
     s->end_at = bytes - MR_MIN(bytes, END_BYTES);
-    /* Every file of Parquet begins so; readers look. */
+    /* Every Parquet file begins with this; readers check it. */
     MR_TRY(bytes_write(s, 0, (mr_bytes){(const uint8_t *)"PAR1", PARQUET_HEAD_BYTES}, err));
     MR_TRY(range_get(s, s->end_at, bytes, err));
     rc = footer_read(s, err);
@@ -298,7 +298,7 @@ out:
     return rc;
 }
 
-/* "…/day=1/…" has the column day, which goes before one of that name in the file. */
+/* "…/day=1/…" has the column day, which overrides a column of that name in the file. */
 static bool is_of_path(const char *path, const char *column)
 {
     mr_str rest = mr_str_c(path);

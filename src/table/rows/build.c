@@ -1,7 +1,7 @@
 /* Columns built value by value.
  *
- * Three buffers that double: bits, offsets, values. What is finished is handed over as it is, so building copies
- * nothing twice but for the growing. A column without nulls has no bits: they are made at the first null. */
+ * Three buffers that double: bits, offsets, values. Finishing hands the buffers over without a copy. A column without
+ * nulls has no bits: they are made at the first null. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -38,7 +38,7 @@ void mr_column_builder_reset(struct mr_column_builder *b)
     mr_column_cut(b, 0);
 }
 
-/* `bytes` more behind `used`. */
+/* Makes room for `bytes` after `used`. */
 static bool grow(struct mr_column_builder *b, void *pointer, size_t *io_room, size_t used,
                  size_t bytes)
 {
@@ -67,14 +67,14 @@ static size_t bits_bytes(uint64_t count)
     return (size_t)(count / 8 + (count % 8 != 0));
 }
 
-/* The bit of the row that is being added. */
+/* Adds the bit of the current row. */
 static bool bit_add(struct mr_column_builder *b, bool is_valid)
 {
     if (is_valid && !b->valid) {
         return true;
     }
     const size_t used = bits_bytes(b->count);
-    if (!b->valid) { /* the first null: all before it are valid */
+    if (!b->valid) { /* the first null: all earlier rows are valid */
         if (!grow(b, &b->valid, &b->valid_room, 0, used + 1)) {
             return false;
         }
@@ -88,7 +88,7 @@ static bool bit_add(struct mr_column_builder *b, bool is_valid)
     return true;
 }
 
-/* Where the row that is being added ends. */
+/* Adds the end offset of the current row. */
 static bool end_add(struct mr_column_builder *b, uint64_t end)
 {
     if (!grow(b, &b->begin, &b->begin_room, (b->count + 1) * sizeof *b->begin, sizeof *b->begin)) {
@@ -183,7 +183,7 @@ void mr_column_end_list(struct mr_column_builder *b)
     }
 }
 
-/* Those that are not null lie together, with their items. */
+/* Rows that are not null are contiguous, and so are their items. */
 static void regular_add(struct mr_column_builder *b, const struct mr_column *from, uint64_t first,
                         uint64_t count)
 {
@@ -282,7 +282,7 @@ static bool column_finish(struct mr_column_builder *b, struct mr_rows *rows, str
             b->begin[0] = 0;
         }
     }
-    if (ok && has_offsets(b->field) && !b->item && !b->values) { /* offsets are added to it */
+    if (ok && has_offsets(b->field) && !b->item && !b->values) { /* avoids arithmetic on NULL */
         ok = grow(b, &b->values, &b->value_room, 0, 1);
     }
     *c = (struct mr_column){.count = b->count,

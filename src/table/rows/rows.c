@@ -1,8 +1,8 @@
 /* Rows and their schema.
  *
- * Rows own memory in two ways: pieces of their own (mr_rows_alloc), and notes to call when they go, by which builders
- * and answers hand over memory that somebody else made. Both hang on one list. The reference count is all that several
- * threads write. */
+ * Rows own memory in two ways: pieces of their own (mr_rows_alloc), and callbacks for foreign memory, run when the
+ * rows are freed, by which builders and answers hand over memory. Both are on one list. Only the reference count is
+ * written by several threads. */
 #include "table/rows.h"
 
 #include <stdarg.h>
@@ -60,7 +60,7 @@ size_t mr_column_type_bytes(enum mr_column_type type)
     return (unsigned)type < MR_COLUMN_TYPES ? types[type].bytes : 0;
 }
 
-/* Adds to the *n characters that the text has, as many as there is room for; *n counts all. */
+/* Appends to the *n characters of the text, as far as there is room; *n counts all. */
 static void text_add(char *buf, size_t room, size_t *n, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 static void text_add(char *buf, size_t room, size_t *n, const char *fmt, ...)
@@ -154,7 +154,7 @@ void mr_schema_fini(struct mr_schema *s)
     s->count = 0;
 }
 
-/* What a line of names would be cut at. */
+/* The delimiter that a line of names seems to have. */
 static char delimiter_in(const char *name)
 {
     const char *at = strpbrk(name, ";\t|");
@@ -216,7 +216,7 @@ struct mr_rows *mr_rows_new(const struct mr_schema *schema)
 
 struct mr_rows *mr_rows_ref(struct mr_rows *r)
 {
-    /* Relaxed: who has a reference may make another one. */
+    /* Relaxed: the holder of a reference may make another one. */
     atomic_fetch_add_explicit(&r->owner->refs, 1, memory_order_relaxed);
     return r;
 }
@@ -226,7 +226,7 @@ void mr_rows_unref(struct mr_rows **rows)
     struct mr_rows *r = *rows;
 
     *rows = NULL;
-    /* Release what this thread did with them, acquire what the others did, before they go. */
+    /* Release this thread's uses, acquire the others', before the rows are freed. */
     if (!r || atomic_fetch_sub_explicit(&r->owner->refs, 1, memory_order_acq_rel) != 1) {
         return;
     }

@@ -1,4 +1,4 @@
-/* Rows in memory of their own, for who needs few of many for long. */
+/* Copies of rows, for callers that keep few of many rows for long. */
 #include <string.h>
 
 #include "base/mem.h"

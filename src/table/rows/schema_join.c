@@ -1,7 +1,7 @@
 /* Joining the columns of a set of files.
  *
- * Most files of a set have the same columns, so these are kept once for all files that have them: a shape. Files are
- * judged column by column against what most files say, so that one odd file is found also if it is the first. */
+ * Most files of a set have the same columns, so equal schemas are stored once: a shape. Files are compared column by
+ * column with the majority, so that one odd file is found even if it is the first. */
 #include "schema_join.h"
 
 #include <string.h>
@@ -15,13 +15,13 @@ struct shape {
     struct mr_schema schema;
     size_t first; /* file */
     size_t files;
-    char *wrong; /* why files of this shape cannot be used; NULL: they can */
+    char *wrong; /* the error of files of this shape; NULL: none */
 };
 
-/* What files say about a needed column. */
+/* The files' votes on the type of a needed column. */
 struct tally {
-    struct mr_field field; /* what holds the values of all of them */
-    size_t shape;          /* the first one with this field, or else the first one */
+    struct mr_field field; /* holds the values of all of them */
+    size_t shape;          /* the first shape with this field, or else the first one */
     size_t files;
 };
 
@@ -31,9 +31,9 @@ struct join {
     MR_VEC(struct shape) shapes;
     size_t *shape_of;     /* each file's; SIZE_MAX: none */
     struct mr_map found;  /* text of a schema -> index of its shape + 1 */
-    struct mr_map needed; /* name -> index of what most files say + 1 */
+    struct mr_map needed; /* name -> index of the majority's field + 1 */
     MR_VEC(struct tally) tallies;
-    int status; /* of the first file that could not be looked at */
+    int status; /* of the first file that could not be read */
 };
 
 bool mr_is_fault_of_file(int status)
@@ -65,7 +65,7 @@ static bool is_needed(const struct join *j, const char *name)
            (!o->reads_wanted_only || mr_schema_find(o->wanted, mr_str_c(name)) >= 0);
 }
 
-/* A type that the caller will have whatever files say. */
+/* The type that the caller requires, regardless of the files. */
 static const struct mr_field *wanted_of(const struct join *j, const char *name)
 {
     const struct mr_schema *wanted = j->setup->options->wanted;
@@ -74,7 +74,7 @@ static const struct mr_field *wanted_of(const struct join *j, const char *name)
     return i < 0 || wanted->fields[i].type == MR_COLUMN_NONE ? NULL : &wanted->fields[i];
 }
 
-/* ---- types that go together ---- */
+/* ---- compatible types ---- */
 
 static bool is_integer(enum mr_column_type t)
 {
@@ -86,7 +86,7 @@ static bool is_real(enum mr_column_type t)
     return t >= MR_COLUMN_F16 && t <= MR_COLUMN_F64;
 }
 
-/* The narrowest integer type that holds all values of both; NONE: there is none. */
+/* The narrowest integer type that holds all values of both, or NONE. */
 static enum mr_column_type integers_join(enum mr_column_type a, enum mr_column_type b)
 {
     const bool is_unsigned[] = {a >= MR_COLUMN_U8, b >= MR_COLUMN_U8};
@@ -105,7 +105,7 @@ static bool is_guessed_number(enum mr_column_type t)
     return t == MR_COLUMN_I64 || t == MR_COLUMN_F64;
 }
 
-/* The type of both; -1: they do not go together. */
+/* The type of both; -1: not compatible. */
 static int leaves_join(const struct mr_field *a, const struct mr_field *b, bool is_guessed)
 {
     if (is_guessed) {
@@ -124,7 +124,7 @@ static int leaves_join(const struct mr_field *a, const struct mr_field *b, bool 
     return is_real(a->type) && is_real(b->type) ? (int)MR_MAX(a->type, b->type) : -1;
 }
 
-/* A guess of nothing but nulls, which may be a list of anything. */
+/* True for a guess from nulls only, perhaps within a list. */
 static bool is_open(const struct mr_field *f, bool is_guessed)
 {
     return is_guessed && f->type == MR_COLUMN_NONE && !f->item;
@@ -143,7 +143,7 @@ static bool fields_fit(const struct mr_field *a, const struct mr_field *b, bool 
                    : leaves_join(a, b, is_guessed) >= 0;
 }
 
-/* Of fields that fit. */
+/* Joins compatible fields. */
 static void field_join(struct mr_field *to, const struct mr_field *from, bool is_guessed)
 {
     const bool is_nullable = to->is_nullable || from->is_nullable;
@@ -214,7 +214,7 @@ static void shape_put(struct join *j, size_t file, struct mr_schema *found)
         mr_buf_printf(&text, "%zu %s ", strlen(found->fields[i].name), found->fields[i].name);
         field_spell(&text, &found->fields[i]);
     }
-    MR_BUF_LIT(&text, "."); /* a map has no empty keys */
+    MR_BUF_LIT(&text, "."); /* keys of a map must not be empty */
     uintptr_t at = (uintptr_t)mr_map_find(&j->found, mr_buf_view(&text));
     if (at) {
         mr_schema_fini(found);
@@ -253,10 +253,10 @@ static int shapes_read(struct join *j, void *state, struct mr_err *err)
     return MR_OK;
 }
 
-/* ---- which of them are wrong ---- */
+/* ---- finding bad shapes ---- */
 
-/* What goes together is one vote. U32 goes with I64 and with U64, but these do not go together: so it is the type of all
- * files so far that the next one has to fit. */
+/* Compatible types are one vote. U32 is compatible with I64 and with U64, but these two are not: so the next file is
+ * compared with the joined type of all files so far. */
 static void vote(struct join *j, size_t shape, const struct mr_field *f)
 {
     const bool is_guessed = j->ops->is_guessed;
@@ -300,7 +300,7 @@ static const char *path_of(const struct join *j, size_t shape)
     return j->setup->files[j->shapes.at[shape].first].path;
 }
 
-/* Of the first file of the shape; the path of each file goes before it. */
+/* The error for the first file of the shape; the path of each file is put before it. */
 static void shape_judge(struct join *j, struct shape *s, const struct tally *t)
 {
     const int at = mr_schema_find(&s->schema, mr_str_c(t->field.name));
@@ -343,7 +343,7 @@ static void column_lose(struct mr_schema *all, size_t i)
     all->count--;
 }
 
-/* Columns that are in `all`: what the shape makes of them. */
+/* Joins the shape with columns that are in `all`. */
 static void shape_join(struct join *j, struct mr_schema *all, const struct mr_schema *schema,
                        struct mr_map *lost)
 {
@@ -361,7 +361,7 @@ static void shape_join(struct join *j, struct mr_schema *all, const struct mr_sc
     }
 }
 
-/* Columns that no file had before; only where files may lack some. */
+/* Adds columns that no earlier file had; only if files may lack some. */
 static void new_join(struct mr_schema *all, struct mr_map *known, const struct mr_schema *schema)
 {
     for (size_t i = 0; i < schema->count; i++) {
@@ -390,7 +390,7 @@ static void columns_join(struct join *j, struct mr_schema *all)
     mr_map_fini(&known);
 }
 
-/* What was never seen but as null is text. In lists only texts may be null. */
+/* A column with only nulls is text. In lists only texts may be null. */
 static void guess_end(struct mr_field *f)
 {
     f->type = f->type == MR_COLUMN_NONE ? MR_COLUMN_STRING : f->type;
@@ -401,7 +401,7 @@ static void guess_end(struct mr_field *f)
     }
 }
 
-/* Lists in lists, where one list is wanted, are read as such. */
+/* True for nested lists where one list is wanted; they are read as nested. */
 static bool is_deeper(const struct mr_field *found, const struct mr_field *wanted)
 {
     return wanted->item && mr_field_levels(found) > mr_field_levels(wanted);
@@ -415,7 +415,7 @@ static void guesses_end(const struct join *j, struct mr_schema *all)
             mr_field_fini(&all->fields[i]);
             mr_field_copy(&all->fields[i], wanted);
             all->fields[i].is_nullable = true;
-            /* Only lines of JSON have been seen to hold some. */
+            /* Only JSON lines can contain JSON values. */
             all->fields[i].is_json &= j->setup->options->format == MR_TABLE_JSONL;
         } else {
             guess_end(&all->fields[i]);
@@ -445,7 +445,7 @@ static size_t bad_spread(struct join *j)
     return bad;
 }
 
-/* Says which files cannot be used, and leaves them out if that was asked for. */
+/* Reports the bad files, and skips them if the options say so. */
 static int bad_end(struct join *j, struct mr_err *err)
 {
     const size_t bad = bad_spread(j);

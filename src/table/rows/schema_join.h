@@ -1,22 +1,22 @@
-/* The columns that a set of files has in common. Private. */
+/* The common columns of a set of files. Private. */
 #ifndef MR_TABLE_SCHEMA_JOIN_H
 #define MR_TABLE_SCHEMA_JOIN_H
 
 #include "formats.h"
 
-/** Asks each file for its columns and appends those of the table to *out.
+/** Reads the columns of each file and appends those of the table to *out.
  *
- *  A column is needed if the options name it or want it, or want no columns at all. Each file must have all needed
- *  columns that any file has, with types that can be joined: integers of any width with each other, floating-point numbers
- *  likewise. What most files have is right. Other columns are in *out if all files have them so; where types are guessed,
- *  also if some lack them.
+ *  A column is needed if it is in the options' `columns` or `wanted`, or if these are not set. Each file must have
+ *  all needed columns that any file has, with compatible types: integers of any width with each other, floating-point
+ *  numbers likewise. The majority of the files decides. Other columns are in *out if all files have them with such
+ *  types; with guessed types, also if some lack them.
  *
- *  A file that cannot be used gets `bad`, and no rows, if the options skip such files and others are left; otherwise it is
- *  an error, which names all of them: in its text, or in lines of the log when there are several.
+ *  A bad file gets `bad` and no rows if the options skip such files and others remain; otherwise it is an error,
+ *  which names all of them: in its text, or in lines of the log if there are several.
  *  Errors: as mr_source_open. */
 int mr_schemas_join(const struct mr_source_ops *ops, void *state,
                     const struct mr_source_setup *setup, struct mr_schema *out, struct mr_err *err);
-/** An error of this status is the fault of one file, not of the machine or the storage. */
+/** True if an error of this status is caused by one file, not by the machine or the storage. */
 bool mr_is_fault_of_file(int status);
 
 #endif

@@ -1,9 +1,9 @@
 /* Finding the files of a source.
  *
- * A path is a file, a folder or a pattern, tried in this order, so that a file whose name holds a bracket is found as
- * it is. Folders are walked to their leaves, because tables are often parted into folders; names that begin with a dot
- * or an underscore are passed over there: writers keep marks and unfinished files under such names. A file that is
- * named twice counts once, also if one of the names begins at the root and the other does not. */
+ * A path is a file, a folder or a pattern, tried in this order, so that a file with a bracket in its name is found.
+ * Folders are walked recursively, because tables are often partitioned into folders; names in them that begin with a
+ * dot or an underscore are skipped, as writers use them for marks and unfinished files. A file that is named twice
+ * counts once, also if one of the names is absolute and the other relative. */
 #include <dirent.h>
 #include <errno.h>
 #include <glob.h>
@@ -57,7 +57,7 @@ bool mr_finder_name_fits(const struct mr_finder *f, const char *name)
 {
     const enum mr_table_format format = mr_table_format_of(mr_str_c(name));
 
-    /* A name that is a format's own name has no end. */
+    /* A name without a dot has no extension. */
     return strchr(name, '.') && format != MR_TABLE_AUTO &&
            (f->format == MR_TABLE_AUTO || f->format == format);
 }
@@ -159,7 +159,8 @@ static void sort_unique(struct mr_finder *f)
     f->count = kept;
 }
 
-/* The folder without links, and the name in it: a link to a file is one of its own. NULL: an object, or it is gone. */
+/* The real path of the folder, and the name in it: a link to a file is a file of its own. NULL: an object, or the
+ * file is gone. */
 static char *place_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -173,7 +174,7 @@ static char *place_of(const char *path)
         place = mr_alloc(room);
         snprintf(place, room, "%s/%s", real, name);
     }
-    free(real); /* NOLINT: the library's */
+    free(real); /* NOLINT: allocated by libc */
     mr_free(folder);
     return place;
 }
@@ -196,7 +197,7 @@ static void places_unique(struct mr_finder *f)
     mr_map_fini(&seen);
 }
 
-/* By the names, all the same. */
+/* Finds the format by the names, which must agree. */
 static int format_find(const struct mr_finder *f, enum mr_table_format *out, struct mr_err *err)
 {
     enum mr_table_format all = MR_TABLE_AUTO;

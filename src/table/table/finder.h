@@ -1,4 +1,4 @@
-/* Finding the files of a source: what files and objects share. Private. */
+/* Finding the files of a source: the part shared by files and objects. Private. */
 #ifndef MR_TABLE_FINDER_H
 #define MR_TABLE_FINDER_H
 
@@ -12,20 +12,20 @@ struct mr_finder {
     struct mr_err *err;
 };
 
-/** Takes the strings of the file, always. Errors: MR_E_EXHAUSTED (a million of them). */
+/** Always takes the strings of the file. Errors: MR_E_EXHAUSTED (a million of them). */
 int mr_finder_add(struct mr_finder *f, struct mr_source_file file);
-/** Whether a file in a folder belongs to the source by its name. */
+/** True if a file in a folder belongs to the source by its name. */
 bool mr_finder_name_fits(const struct mr_finder *f, const char *name);
 
 /* ---- objects.c ---- */
 
-/** Adds what s3://… names. Errors: in f->err; MR_E_NOT_FOUND, and those of s3/s3.h. */
+/** Adds the objects named by s3://…. Errors: in f->err; MR_E_NOT_FOUND, and those of s3/s3.h. */
 int mr_objects_find(struct mr_finder *f, struct mr_s3 *s3, const char *uri);
 
 /* ---- files.c ---- */
 
-/** Finds the files that setup->options name, sorted by path, and their format if the options leave it open. Fills in
- *  files, file_count and s3, which the caller gives back. Errors: as mr_source_open; s3 may be there then. */
+/** Finds the files of setup->options, sorted by path, and their format if the options do not set it. Sets files,
+ *  file_count and s3, which the caller frees. Errors: as mr_source_open; s3 may be set even then. */
 int mr_files_find(struct mr_source_setup *setup, enum mr_table_format *out_format,
                   struct mr_err *err);
 void mr_source_file_fini(struct mr_source_file *f);

@@ -1,4 +1,4 @@
-/* Joining files of text, and the copying of all of them. */
+/* Joining files of text, and copying for all formats. */
 #include "table/merge.h"
 
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 #define BLOCK ((size_t)1 << 20)
 
-/* The first record of a CSV file, with its line feed. A line feed within quotes is part of a name. */
+/* Reads the first record of a CSV file, with its line feed. A line feed within quotes is part of a name. */
 static int head_read(int fd, const char *name, struct mr_buf *out, struct mr_err *err)
 {
     bool is_quoted = false;
@@ -35,7 +35,7 @@ static int head_read(int fd, const char *name, struct mr_buf *out, struct mr_err
     }
 }
 
-/* Size of a part, and with `head` what it begins with. */
+/* Finds the size of a part and, with `head`, its first record. */
 static int part_look(const struct mr_merge_part *part, struct mr_buf *head, uint64_t *out_bytes,
                      struct mr_err *err)
 {
@@ -78,7 +78,7 @@ out:
     return rc;
 }
 
-/* Also of compressed ones: a file of several frames, or members, is one to every reader. */
+/* Also for compressed ones: readers accept concatenated frames or members. */
 static int merge_lines(const struct mr_merge_part *parts, size_t count, int out, struct mr_err *err)
 {
     uint64_t bytes;

@@ -1,6 +1,7 @@
-/* Objects of S3 as files of a source: found by their names, as files are by finder.
+/* Objects of S3 as files of a source, found by their names.
  *
- * A name is an object, or, with "/" behind it, what lies below, or a pattern. Listings are in the order of names. */
+ * A name is an object, or a folder (of everything below it, also with a final "/"), or a pattern. Listings are in the
+ * order of names. */
 #include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 #define WILD "*?["
 
-/* What is looked for in a bucket. */
+/* A search in a bucket. */
 struct search {
     struct mr_finder *finder;
     mr_str bucket;
@@ -43,7 +44,7 @@ static int object_add(struct mr_finder *f, mr_str bucket, mr_str key, uint64_t b
     return mr_finder_add(f, file);
 }
 
-/* Below a folder: not hidden, and of the format by its name. */
+/* True for an object below a folder that is not hidden and has the format's name. */
 static bool fits_below(const struct mr_finder *f, mr_str rest)
 {
     mr_str part = {0};
@@ -61,7 +62,7 @@ static bool fits_below(const struct mr_finder *f, mr_str rest)
     return mr_finder_name_fits(f, name);
 }
 
-/* What is left of a key behind as many parts as the pattern has. */
+/* The rest of a key after as many parts as the pattern has. */
 static mr_str behind_pattern(mr_str key, size_t slashes)
 {
     for (size_t i = 0; i <= slashes; i++) {
@@ -77,7 +78,7 @@ static int listed(void *ctx, const struct mr_s3_object *o, struct mr_err *err)
     char key[MR_S3_KEY_MOST + 1];
     bool fits;
 
-    (void)err; /* the finder has it */
+    (void)err; /* in the finder */
     snprintf(key, sizeof key, "%.*s", MR_STR_ARG(o->key));
     if (!s->pattern) {
         fits = fits_below(s->finder, mr_str_sub(o->key, s->prefix_bytes, o->key.len));
@@ -105,7 +106,7 @@ static int pattern_add(struct mr_finder *f, struct mr_s3 *s3, mr_str bucket, con
     char *text = mr_strndup(pattern, len);
 
     if (len > 0 && text[len - 1] == '/') {
-        text[len - 1] = '\0'; /* what lies below is found anyway */
+        text[len - 1] = '\0'; /* everything below is found anyway */
     }
     s.pattern = text;
     for (const char *p = text; (p = strchr(p, '/')); p++) {
@@ -139,7 +140,7 @@ int mr_objects_find(struct mr_finder *f, struct mr_s3 *s3, const char *uri)
     if (rc == MR_OK) {
         return object_add(f, bucket, key, found.bytes, found.etag);
     }
-    /* Who may not list is told "forbidden" of what is not there. */
+    /* Without the right to list, missing objects are reported as "forbidden". */
     if (rc != MR_E_NOT_FOUND && !(rc == MR_E_FORBIDDEN && strpbrk(key.ptr, WILD))) {
         *f->err = missing;
         return rc;

@@ -1,6 +1,6 @@
-/* Sources: what all formats have in common.
+/* Sources: the part shared by all formats.
  *
- * Opening goes over all files once: a job of days should hear about a file that does not fit before its first row
+ * Opening checks all files once: a job of days should report a file with wrong columns before its first row
  * (schema_join.c). */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,8 +27,8 @@ struct mr_source {
     struct mr_source_options options;
     struct mr_source_setup setup;
     struct mr_schema schema;
-    struct mr_schema
-        whole;   /* of the files, if some of their columns are left out; otherwise empty */
+    /* all columns of the files, if some are left out; otherwise empty */
+    struct mr_schema whole;
     char *query; /* NULL: files */
 };
 
@@ -52,7 +52,7 @@ static bool may_leave_out(const struct mr_source *s)
     return o->reads_wanted_only && s->ops->skips_columns && !o->query && !s->setup.s3;
 }
 
-/* Takes the columns that are wanted, or all of them. */
+/* Takes the wanted columns, or all of them. */
 static void columns_take(struct mr_source *s, struct mr_schema *all)
 {
     const struct mr_schema *wanted = s->options.wanted;
@@ -132,7 +132,7 @@ static enum mr_database_kind database_of(const struct mr_source_options *o)
     return kind;
 }
 
-/* Columns of text are told, not looked for; those of Arrow are, and picked by their names. */
+/* Columns of text are given, not detected; those of Arrow are in the stream, and selected by name. */
 static int stream_setup(struct mr_source *s, const char **names, struct mr_err *err)
 {
     const enum mr_table_format format = s->options.format;
@@ -212,7 +212,7 @@ out:
         mr_source_close(&s);
         return rc;
     }
-    /* They were the caller's, for the call. */
+    /* They are borrowed for the call only. */
     s->options.paths = s->options.columns = NULL;
     s->options.path_count = s->options.column_count = 0;
     s->options.query = s->query;
@@ -378,7 +378,7 @@ void mr_source_cancel(struct mr_source *s)
     if (s->ops->cancel) {
         s->ops->cancel(s->state);
     }
-    /* It fails only when it was cancelled very often before. */
+    /* Fails only after a huge number of cancellations. */
     if (s->setup.cancel_fd >= 0 && write(s->setup.cancel_fd, &one, sizeof one) < 0) {
         return;
     }

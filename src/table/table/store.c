@@ -1,4 +1,4 @@
-/* Stores: which database's functions do it, and trying again. */
+/* Stores: the choice of the database's functions, and retries. */
 #include "table/database/store_priv.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #define PAUSE_FIRST_NS (100 * MR_NS_PER_MS)
 #define PAUSE_MOST_NS  (5 * MR_NS_PER_S)
-#define SLICE_NS       (50 * MR_NS_PER_MS) /* of a pause, in which nobody looks whether it should end */
+#define SLICE_NS       (50 * MR_NS_PER_MS) /* of a pause, between checks for its end */
 
 struct mr_store {
     const struct mr_store_ops *ops;
@@ -62,13 +62,13 @@ int mr_store_commits(struct mr_store *s, mr_store_commit_fn *fn, void *ctx, stru
     return s->ops->commits(s->state, fn, ctx, err);
 }
 
-/* Relaxed: a time, and nothing that it orders. */
+/* Relaxed: only a time, it orders nothing. */
 static int64_t wait_ends(const struct mr_store *s)
 {
     return atomic_load_explicit(&s->until_ns, memory_order_relaxed);
 }
 
-/* Waits for a moment; false: nobody wants to wait any longer. */
+/* Waits for a moment; false: the wait was ended. */
 static bool pause_for(const struct mr_store *s, int64_t ns)
 {
     const int64_t end_ns = mr_ns_after(mr_now_ns(), ns);

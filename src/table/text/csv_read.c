@@ -1,12 +1,12 @@
-/* CSV and TSV (RFC 4180): a row a record, which may span lines within quotes.
+/* CSV and TSV (RFC 4180): one record per row, which may span lines within quotes.
  *
- * One pass over the window finds the end of a record and the bounds of its cells; a record that is not there as a whole
- * is gone on with where the pass stopped. A quote opens a quoted cell at the begin of a cell only; elsewhere it is a
- * character like others, as most programs have it. A record ends with LF or CR LF, the last one also with the file.
+ * One pass over the window finds the end of a record and the bounds of its cells; for an incomplete record the pass
+ * later continues where it stopped. A quote opens a quoted cell only at the start of a cell; elsewhere it is an
+ * ordinary character, as in most programs. A record ends with LF or CR LF, the last one also with the file.
  *
- * An empty cell without quotes is a null, `""` is an empty text. A line without anything is no row, but for a table of
- * one column, where it is a null. A record with more or fewer cells than the file has columns is a fault of its row, as
- * is a cell longer than allowed, or a record longer than the window may grow: both are passed over as they come in. */
+ * An empty cell without quotes is a null, `""` is an empty text. An empty line is not a row, except in a table of one
+ * column, where it is a null. A record with more or fewer cells than the file has columns is a fault of its row, as
+ * is a cell longer than allowed, or a record longer than the window's limit: both are skipped without being stored. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,42 +15,42 @@
 #include "table/values/values.h"
 #include "text.h"
 
-struct cell { /* from the begin of the record */
+struct cell { /* offsets in the record */
     size_t begin;
     size_t end;
     bool is_quoted;
-    bool has_quotes; /* doubled ones, within quotes */
-    bool is_torn;    /* text between its closing quote and its end */
+    bool has_quotes; /* contains doubled quotes */
+    bool is_torn;    /* has text after its closing quote */
 };
 
 enum place {
     CELL_BEGIN,
     IN_PLAIN,
     IN_QUOTES,
-    BEHIND_QUOTE, /* which ends the cell unless another one follows */
+    BEHIND_QUOTE, /* ends the cell unless another one follows */
     BEHIND_CELL
 };
 
-/* Where the pass over a record is. */
+/* The state of the pass over a record. */
 struct scan {
     size_t at;
     size_t cell_begin;
-    size_t behind; /* BEHIND_CELL: where the closing quote was left */
+    size_t behind; /* BEHIND_CELL: position after the closing quote */
     enum place place;
-    bool is_dropped; /* positions mean nothing any more */
+    bool is_dropped; /* positions are no longer valid */
 };
 
 struct csv {
     struct mr_text_source t;
     char delimiter;
     struct cell *cells; /* of the record */
-    size_t cell_count;  /* may be beyond what is kept */
+    size_t cell_count;  /* may exceed the stored ones */
     size_t cell_room;
     size_t column_count; /* of the file */
     int *targets;        /* column of the file -> of the schema, -1: not wanted */
     size_t target_room;
-    bool *is_here;    /* column of the schema: the file has it */
-    const char *hint; /* behind what is said of a row with another number of cells */
+    bool *is_here;    /* per column of the schema: the file has it */
+    const char *hint; /* appended to the error of a row with a wrong number of cells */
 };
 
 /* ---- records ---- */
@@ -107,7 +107,7 @@ static int cell_begin(struct csv *s, struct scan *c, const char *text, struct mr
     return rc;
 }
 
-/* The byte behind a quote in a quoted cell. */
+/* Handles the byte after a quote in a quoted cell. */
 static void quote_pass(struct csv *s, struct scan *c, char b)
 {
     if (b == '"') {
@@ -121,7 +121,7 @@ static void quote_pass(struct csv *s, struct scan *c, char b)
     c->place = BEHIND_CELL;
 }
 
-/* Goes on in [text, text + len). *out_is_end: text[at] is the LF that ends the record. */
+/* Continues in [text, text + len). *out_is_end: text[at] is the LF that ends the record. */
 static int scan_on(struct csv *s, struct scan *c, const char *text, size_t len, bool *out_is_end,
                    struct mr_err *err)
 {
@@ -168,13 +168,13 @@ static int scan_on(struct csv *s, struct scan *c, const char *text, size_t len, 
     return MR_OK;
 }
 
-/* The file ends behind the record. False: within quotes. */
+/* The file ends after the record. False: within quotes. */
 static int scan_end(struct csv *s, struct scan *c, const char *text, bool *out_is_whole,
                     struct mr_err *err)
 {
     *out_is_whole = c->place != IN_QUOTES;
     switch (c->place) {
-    case CELL_BEGIN: /* behind a delimiter */
+    case CELL_BEGIN: /* after a delimiter */
         c->cell_begin = c->at;
         int rc = cell_add(s, c, err);
         if (rc < 0) {
@@ -190,15 +190,14 @@ static int scan_end(struct csv *s, struct scan *c, const char *text, bool *out_i
     return MR_OK;
 }
 
-/* Of the part of a record that is there: whether it is too long already. The same records are, however the window
- * lies. */
+/* True if the received part of a record is too long already. The result does not depend on the window's position. */
 static bool record_is_over(const struct csv *s, const struct scan *c, bool is_end,
                            struct mr_text_row *out)
 {
     const uint64_t max_cell = s->t.setup->options->max_cell_bytes;
     const bool is_in_cell = c->place != CELL_BEGIN && c->place != BEHIND_CELL && !is_end;
 
-    /* Behind the cell's last byte there may be a quote, or the CR that is no part of it. */
+    /* After the cell's last byte there may be a quote or a CR, which are not part of it. */
     if (is_in_cell && c->at - c->cell_begin > max_cell + 1) {
         const size_t column = s->cell_count - 1;
         const int target = s->t.schema && column < s->column_count ? s->targets[column] : -1;
@@ -222,7 +221,7 @@ static bool record_is_over(const struct csv *s, const struct scan *c, bool is_en
     return false;
 }
 
-/* One record, or part by part what is left of one that is too long. */
+/* Reads one record, or skips the rest of a too long one part by part. */
 static int record_next(struct mr_text_source *t, struct mr_text_row *out, struct mr_err *err)
 {
     struct csv *s = (struct csv *)t;
@@ -288,7 +287,7 @@ static int row_next(struct mr_text_source *t, struct mr_text_row *out, struct mr
 
 /* ---- cells ---- */
 
-/* Doubled quotes become one where they lie; to be asked for once. */
+/* Replaces doubled quotes in place; call it once per cell. */
 static mr_str cell_text(const struct cell *c, mr_str record)
 {
     char *begin = (char *)(uintptr_t)record.ptr + c->begin;
@@ -313,7 +312,7 @@ static bool cell_is_null(const struct cell *c)
     return !c->is_quoted && c->begin == c->end;
 }
 
-/* *out_column: that of the cell which is wrong, if it is a wanted one. */
+/* *out_column: the column of the bad cell, if it is a wanted one. */
 static int cells_check(const struct csv *s, int *out_column, struct mr_err *err)
 {
     const uint64_t max_cell = s->t.setup->options->max_cell_bytes;
@@ -353,7 +352,7 @@ static char delimiter_of(const struct csv *s)
     return named ? named : is_tsv ? '\t' : ',';
 }
 
-/* One name that looks like several. */
+/* A hint for one name that looks like several. */
 static const char *hint_of(mr_str names)
 {
     return memchr(names.ptr, ';', names.len) ? "; the names have ';' between them: --delimiter ';'"
@@ -420,7 +419,7 @@ static int targets_room(struct csv *s, struct mr_err *err)
     return MR_OK;
 }
 
-/* The first record tells how many columns there are, and their names unless it is a row. */
+/* The first record gives the number of columns, and their names unless it is a row. */
 static int header_next(struct mr_text_source *t, struct mr_schema *out, struct mr_err *err)
 {
     struct csv *s = (struct csv *)t;
@@ -451,7 +450,7 @@ static int header_next(struct mr_text_source *t, struct mr_schema *out, struct m
     }
     MR_TRY(header_read(s, row.text, out, err));
     for (size_t i = 0; t->in.is_stream && i < t->schema->count; i++) {
-        if (!s->is_here[i]) { /* files were looked at before */
+        if (!s->is_here[i]) { /* the files were checked before */
             return MR_FAIL(err, MR_E_INVALID, "'%s' has no column '%s'", t->in.file->path,
                            t->schema->fields[i].name);
         }

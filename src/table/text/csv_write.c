@@ -1,6 +1,5 @@
-/* CSV: a line of names, then a line a row. Cells are quoted where they must be: with a delimiter, a quote or an end of
- * a line in them, and empty texts, which would be nulls otherwise. Lists are JSON in their cell, binary values
- * Base64. */
+/* CSV: a header line, then a line per row. Cells are quoted only if necessary: with a delimiter, a quote or a line
+ * end in them, and empty texts, which would otherwise be nulls. Lists are JSON in their cell, binary values Base64. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -19,7 +18,7 @@ struct csv {
 static void text_put(struct csv *w, mr_str text)
 {
     struct mr_buf *b = &w->out.text;
-    bool is_plain = text.len > 0 && text.ptr[0] != '\xef'; /* that of a byte order mark */
+    bool is_plain = text.len > 0 && text.ptr[0] != '\xef'; /* the first byte of a byte order mark */
 
     for (size_t i = 0; i < text.len && is_plain; i++) {
         const char c = text.ptr[i];
@@ -42,7 +41,7 @@ static void text_put(struct csv *w, mr_str text)
     mr_buf_char(b, '"');
 }
 
-/* A string without what JSON puts around it; any other value as it is. */
+/* The text of a JSON string without its quotes; any other value unchanged. */
 static mr_str json_text(struct csv *w, mr_str text)
 {
     struct mr_err err;
@@ -102,7 +101,7 @@ static int csv_open(void **out, int fd, const struct mr_schema *schema,
     const char delimiter = options->delimiter ? options->delimiter : ',';
     struct csv *w;
 
-    /* Those that are in numbers and times as well, which are not looked at. */
+    /* Characters of numbers and times, which are written without a check. */
     if ((delimiter >= '0' && delimiter <= '9') || memchr("\"\n\r+-.:", delimiter, 7) ||
         ((unsigned)delimiter | 0x20) - 'a' < 26) {
         return MR_FAIL(err, MR_E_INVALID, "'%c' cannot be the delimiter", delimiter);

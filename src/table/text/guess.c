@@ -1,6 +1,6 @@
-/* What the values of text tables tell about the types of their columns.
+/* Guesses the types of columns from the values of text tables.
  *
- * Whole numbers and fractions go together as F64; all other types that meet in a column make it text. A number that
+ * Whole numbers and fractions are joined as F64; any other mix of types in a column makes it text. A number that
  * would lose digits, or its leading zeros, is text: it may be a key. */
 #include <string.h>
 
@@ -69,7 +69,7 @@ static void guess_value(struct mr_json *j, struct mr_field *f, int depth)
         guess_number(f, text);
         f->is_json = false;
     } else {
-        /* Nothing but objects stay JSON; beside other values they are texts as these are. */
+        /* A column of only objects stays JSON; mixed with other values they are texts. */
         const bool was_json = f->type == MR_COLUMN_NONE || f->is_json;
         guess_is(f, type == MR_JSON_BOOL ? MR_COLUMN_BOOL : MR_COLUMN_STRING);
         f->is_json = was_json && type == MR_JSON_OBJECT;
@@ -82,7 +82,7 @@ bool mr_guess_json(struct mr_json *j, struct mr_field *io)
     return j->status == MR_OK;
 }
 
-/* Its brackets agree, and JSON is between them. */
+/* True if the text is a JSON array. */
 static bool is_list(mr_str text, struct mr_arena *scratch)
 {
     struct mr_json j;

@@ -1,10 +1,10 @@
-/* JSON lines: a row a line. Lines of white space are no rows.
+/* JSON lines: one row per line. Lines of white space are not rows.
  *
- * A line is parsed where it lies in the window, each value straight into the builder of its column. Rows of a file tend
- * to have their members in one order, so the place of a member in its row says which column it is: `guesses` keeps
- * what was last found there, and the map of names is asked only where that does not hold.
+ * A line is parsed in place in the window, each value straight into the builder of its column. Rows of a file usually
+ * have their members in the same order, so a member's place predicts its column: `guesses` keeps the last column at
+ * each place, and the map of names is used only if the prediction fails.
  *
- * A line longer than the window may grow, or with a cell longer than allowed, is passed over as it comes in. */
+ * A line longer than the window's limit, or with a cell longer than allowed, is skipped without being stored. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,10 +15,10 @@
 
 #define GUESSES_MOST 4096
 
-/* Follows the members of a line that comes in piece by piece, for their lengths. */
+/* Measures the members of a line that arrives in pieces. */
 struct cells {
-    size_t at;    /* bytes of the line that were looked at */
-    size_t begin; /* of the value that `at` is in; 0: it is before one */
+    size_t at;    /* bytes of the line scanned */
+    size_t begin; /* start of the value at `at`; 0: before a value */
     size_t name_begin;
     size_t name_end;
     int depth;
@@ -34,11 +34,11 @@ struct guess {
 
 struct jsonl {
     struct mr_text_source t;
-    uint64_t *seen; /* the stamp of the last row that had the column */
+    uint64_t *seen; /* per column: the stamp of the last row that had it */
     uint64_t stamp;
     struct guess *guesses;
     size_t guess_count;
-    struct mr_map found; /* while the columns are guessed: name -> index + 1 */
+    struct mr_map found; /* while columns are guessed: name -> index + 1 */
 };
 
 /* ---- lines ---- */
@@ -56,7 +56,7 @@ static void text_step(struct cells *c, char b)
     }
 }
 
-/* Goes on over the line in [text, text + len). True: a cell is longer than allowed. */
+/* Continues over the line in [text, text + len). True: a cell is longer than allowed. */
 static bool cells_over(struct cells *c, const char *text, size_t len, uint64_t max_cell)
 {
     for (; c->at < len; c->at++) {
@@ -82,7 +82,7 @@ static bool cells_over(struct cells *c, const char *text, size_t len, uint64_t m
     return false;
 }
 
-/* Up to the line feed, or the end. */
+/* Skips up to the line feed, or the end. */
 static int line_drop(struct mr_input *in, struct mr_err *err)
 {
     for (;;) {
@@ -102,14 +102,14 @@ static int line_drop(struct mr_input *in, struct mr_err *err)
     }
 }
 
-/* Of a line, or the part of one that is there: whether it is too long. The same lines are, however the window lies. */
+/* True if a line, or the received part of one, is too long. The result does not depend on the window's position. */
 static bool line_is_over(const struct mr_text_source *s, struct cells *cells, const char *text,
                          size_t len, struct mr_text_row *out)
 {
     const uint64_t max_cell = s->setup->options->max_cell_bytes;
 
     if (len > max_cell && cells_over(cells, text, len, max_cell)) {
-        const size_t name_len = cells->name_end > cells->name_begin /* not so: `{:` */
+        const size_t name_len = cells->name_end > cells->name_begin /* no name in `{:` */
                                     ? MR_MIN(cells->name_end - cells->name_begin, (size_t)64)
                                     : 0;
         snprintf(out->why, sizeof out->why, "column '%.*s': a cell of more than %llu bytes",
@@ -177,7 +177,7 @@ static int line_next(struct mr_text_source *s, struct mr_text_row *out, struct m
 
 static bool name_is_usable(mr_str name)
 {
-    return !name.len || !memchr(name.ptr, '\0', name.len); /* ours end with a NUL */
+    return !name.len || !memchr(name.ptr, '\0', name.len); /* names are stored with a NUL */
 }
 
 /* Joins a whole line to the columns. Errors in it are a fault of its row, later. */

@@ -1,5 +1,5 @@
-/* JSON lines: an object a row, its members in the order of the schema. The text before each value, `,"name":`, is made
- * once. */
+/* JSON lines: an object per row, its members in the order of the schema. The text before each value, `,"name":`, is
+ * prepared once. */
 #include "base/mem.h"
 #include "table/io/io.h"
 #include "table/values/values.h"

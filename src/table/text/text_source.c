@@ -1,8 +1,8 @@
-/* Sources of text: rows one after another from a window into a file, into columns.
+/* Sources of text: reads rows one after another through a window of a file into columns.
  *
- * One cursor: a file that is open, and the number of the row that comes next in it. Reading on from there costs one
- * pass; a later row is found by passing over those before it; going back opens the file again. What is wrong with a row
- * is a fault of that row, as long as the next one can be found. */
+ * One cursor: an open file, and the number of its next row. Reading on costs one pass; a later row is found by
+ * skipping the rows before it; going back opens the file again. An error in a row is a fault of that row, as long as
+ * the next one can be found. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@
 #define GUESS_ROWS        1000
 #define GUESS_BYTES       ((uint64_t)1 << 20)
 #define GUESS_BYTES_OTHER ((uint64_t)64 << 10) /* of each file but the first */
-#define ROWS_MOST         1000000              /* of a read; each may be a fault */
+#define ROWS_MOST         1000000              /* of a read, as each may be a fault */
 
 static void file_close(struct mr_text_source *s)
 {
@@ -45,8 +45,8 @@ out:
     return rc;
 }
 
-/* The first row of a compressed file that is wrong may come of damage, which gzip tells at the end only: then it is the
- * file that cannot be read from here on, and its rows are no dead letters. */
+/* The first bad row of a compressed file may be caused by damage, which gzip reports only at the end: then the file
+ * cannot be read from here on, and its rows are not dead letters. */
 static int damage_look(struct mr_text_source *s, struct mr_err *err)
 {
     if (!s->in.unpacker || s->is_sound) {
@@ -81,7 +81,7 @@ static int rows_guess(struct mr_text_source *s, struct mr_schema *io, struct mr_
         struct mr_err bad = {0};
         int rc = s->ops->next(s, &row, err);
         if (rc == MR_E_INVALID && good > 0) {
-            break; /* damage, which is reported when it is read */
+            break; /* damage, which the read will report */
         }
         if (rc < 0) {
             return rc;
@@ -138,7 +138,7 @@ static int row_fault(struct mr_text_source *s, struct mr_rows *rows, const char 
         mr_column_add_null(&s->builders[i]);
     }
     if (s->in.is_stream &&
-        s->lines > 0) { /* nobody can look into a stream again by a row's number */
+        s->lines > 0) { /* a row of a stream cannot be read again by its number */
         snprintf(told, sizeof told, "line %llu: %s", (unsigned long long)s->lines, text);
         text = told;
     }
@@ -176,7 +176,7 @@ static int row_read(struct mr_text_source *s, mr_str text, struct mr_rows *rows,
     return row_fault(s, rows, fault, err);
 }
 
-/* Whether the builders hold about `most`; looked at only after some more text was read. */
+/* True if the builders hold about `most`; checked only after some more text was read. */
 static bool is_full(const struct mr_text_source *s, uint64_t *io_unseen, uint64_t most)
 {
     uint64_t bytes = 0;
@@ -246,7 +246,7 @@ static int rows_read(struct mr_text_source *s, uint64_t max_rows, uint64_t max_b
     return MR_OK;
 }
 
-/* To a row of a file; *out_is_there: it has it. */
+/* Moves to a row of a file; *out_is_there: the row exists. */
 static int row_seek(struct mr_text_source *s, size_t file, uint64_t row, bool *out_is_there,
                     struct mr_err *err)
 {
@@ -297,7 +297,7 @@ out:
     return MR_OK;
 }
 
-/* Long rows are followed by long ones: the window will grow to their length again. */
+/* Long rows are usually followed by long ones: the window will grow to that length again. */
 uint64_t mr_text_source_bytes(const void *source)
 {
     const struct mr_text_source *s = source;
@@ -305,7 +305,7 @@ uint64_t mr_text_source_bytes(const void *source)
     return s->row_text > MR_WINDOW_BIG ? s->row_text : 0;
 }
 
-/* Relaxed: it carries nothing. */
+/* Relaxed: it orders nothing. */
 void mr_text_source_cancel(void *source)
 {
     struct mr_text_source *s = source;
@@ -321,11 +321,11 @@ void mr_text_source_init(struct mr_text_source *s, const struct mr_text_ops *ops
     const size_t half = (size_t)MR_MIN(setup->options->memory_bytes / 2, (uint64_t)SIZE_MAX / 4);
 
     *s = (struct mr_text_source){.ops = ops, .setup = setup, .window_most = half};
-    /* Texts with escapes are at most as long as their row, plus what the arena keeps for itself. */
+    /* Texts with escapes are at most as long as their row, plus the arena's overhead. */
     mr_arena_init(&s->scratch, 16384, half * 2 + 65536);
 }
 
-/* Bytes that even a null takes, about. The product is checked with the cell's size. */
+/* Approximate bytes of a null. The product is checked against the cell's limit. */
 static uint64_t field_least(const struct mr_field *f)
 {
     return f->type == MR_COLUMN_FIXED_LIST ? f->width * field_least(f->item)

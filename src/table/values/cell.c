@@ -1,7 +1,7 @@
-/* Cells of text tables: a JSON value, or a text, into a column.
+/* Cells of text tables: adds a JSON value, or a text, to a column.
  *
- * Lists of numbers are the bulk of the data that models take, so a flat one is read straight into the column: a look
- * ahead to its bracket counts its commas, which is how much room it needs, no more. */
+ * Lists of numbers are the bulk of models' input, so a flat one is read straight into the column: a look-ahead to its
+ * bracket counts its commas, which gives the exact room. */
 
 #include <string.h>
 
@@ -132,7 +132,7 @@ static int float_json(struct mr_json *j, struct mr_column_builder *b)
     return rc;
 }
 
-/* A text as it is; any other value, and where all are JSON any value, as its JSON text. */
+/* A text unchanged; any other value, and in a JSON column any value, as its JSON text. */
 static int string_json(struct mr_json *j, struct mr_column_builder *b)
 {
     mr_str text;
@@ -177,7 +177,7 @@ int mr_cell_json(struct mr_json *j, struct mr_column_builder *b)
 
 /* ---- lists ---- */
 
-/* The items of a flat list of numbers, by the text up to its bracket; 0: it is not flat, or does not end. */
+/* The number of items of a flat list of numbers, from the text up to its bracket; 0: not flat, or incomplete. */
 static uint64_t items_count(const struct mr_json *j)
 {
     const char *end = memchr(j->pos, ']', (size_t)(j->end - j->pos));
@@ -235,7 +235,7 @@ static int flat_json(struct mr_json *j, struct mr_column_builder *item)
     return kind ? numbers_json(j, item, kind - 1) : items_json(j, item);
 }
 
-/* "[[": does a list of lists follow? */
+/* True if a list of lists follows ("[["). */
 static bool is_nested(const struct mr_json *j)
 {
     unsigned brackets = 0;
@@ -250,7 +250,7 @@ static bool is_nested(const struct mr_json *j)
     return brackets == 2;
 }
 
-/* A list of lists whose items all go to one list. `want` are the lengths of its levels, -1 until one was seen. */
+/* Flattens a list of lists into one list. `want` are the lengths of its levels, -1 until the first one is read. */
 static int nested_json(struct mr_json *j, struct mr_column_builder *b, int64_t *want,
                        unsigned level)
 {
@@ -326,7 +326,7 @@ static int list_text(struct mr_column_builder *b, mr_str text, struct mr_arena *
     return rc < 0 ? rc : mr_json_finish(&j);
 }
 
-/* False: it is no such number. */
+/* False: not such a number. */
 static bool number_text(struct mr_column_builder *b, mr_str text)
 {
     int64_t whole;

@@ -1,7 +1,7 @@
 /* Values of columns as text: JSON, and the texts of numbers and times that CSV shares with it.
  *
- * Days are turned into dates by counting in eras of 400 years, which all have the same 146,097 days, from the first of
- * March of the year 0, so that the day of a leap year comes last. */
+ * Days are converted to dates by counting in eras of 400 years, which all have 146,097 days, from 1 March of the year
+ * 0, so that the leap day is the last day of a year. */
 #include <math.h>
 #include <stdio.h>
 
@@ -132,7 +132,7 @@ static void quoted_put(struct mr_buf *b, const struct mr_field *f, const struct 
     mr_buf_char(b, '"');
 }
 
-/* On one line: in JSON, line ends stand only between values. */
+/* On one line: in JSON, line ends occur only between values. */
 static void json_text_put(struct mr_buf *b, mr_str text)
 {
     while (text.len > 0) {
@@ -149,7 +149,7 @@ static void json_text_put(struct mr_buf *b, mr_str text)
     }
 }
 
-/* NaN and infinities are no JSON, but readers of tables take them bare. is_strict: they are strings. */
+/* NaN and infinities are not JSON, but readers of tables accept them as bare words. is_strict: they are strings. */
 static void json_put(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
                      uint64_t row, bool is_strict)
 {
@@ -195,7 +195,7 @@ void mr_put_json_strict(struct mr_buf *b, const struct mr_field *f, const struct
     json_put(b, f, c, row, true);
 }
 
-/* A string within JSON text that was taken as it is. Any other value, or what is none, stays as it is. */
+/* Writes the text of a JSON string. Any other value, or invalid JSON, is written unchanged. */
 static void json_put_text(struct mr_buf *b, mr_str text)
 {
     struct mr_arena scratch;
@@ -233,7 +233,7 @@ void mr_row_put_json(struct mr_buf *b, const struct mr_rows *rows, uint64_t row,
                      struct mr_buf *out_left)
 {
     struct mr_buf member;
-    size_t room = MR_MAX(max_bytes, (size_t)1); /* a buffer takes 0 for its default */
+    size_t room = MR_MAX(max_bytes, (size_t)1); /* 0 would be the buffer's default */
     bool is_first = true;
 
     mr_buf_init(&member, room);

@@ -1,10 +1,10 @@
-/* Rows in columns: what a source gives, a job carries and a sink takes.
+/* Rows in columns: the output of sources, the input of sinks, and the data of jobs.
  *
- * The layout is that of Apache Arrow (values packed, offsets for what varies in length, a bit per row for nulls, least
- * significant first), with two differences: a boolean takes a byte, as in tensors, and offsets have 64 bits. So
- * numbers become a tensor, a page of a file or a message by pointer and length.
+ * The layout is that of Apache Arrow (packed values, offsets for types of variable length, a bit per row for nulls,
+ * least significant first), with two differences: a boolean takes a byte, as in tensors, and offsets have 64 bits. So
+ * numbers become a tensor, a page of a file or a message without conversion.
  *
- * Rows are made by one thread and are not changed afterwards; then any thread may read them. */
+ * One thread builds rows; after that they do not change, and any thread may read them. */
 #ifndef MR_TABLE_ROWS_H
 #define MR_TABLE_ROWS_H
 
@@ -31,24 +31,24 @@ enum mr_column_type {
     MR_COLUMN_DECIMAL, /* 16 bytes, two's complement, host byte order: the number times 10^scale */
     MR_COLUMN_STRING,  /* UTF-8 */
     MR_COLUMN_BINARY,
-    MR_COLUMN_LIST,       /* items of one field, any number of them */
+    MR_COLUMN_LIST,       /* any number of items of one field */
     MR_COLUMN_FIXED_LIST, /* `width` items in each row */
     MR_COLUMN_TYPES
 };
 
-#define MR_FIELD_DEPTH 16 /* most levels of lists in each other */
+#define MR_FIELD_DEPTH 16 /* limit of nested lists */
 
-/** A name and a type. An item of a list has a field as well; its name is "element". */
+/** A name and a type. The item of a list also has a field; its name is "element". */
 struct mr_field {
     char *name;
     enum mr_column_type type;
     bool is_nullable;
-    bool is_json;      /* STRING: the text of a JSON value, written to JSON as it is */
+    bool is_json;      /* STRING: the text of a JSON value, written to JSON unchanged */
     uint8_t precision; /* DECIMAL: digits, 1..38 */
-    uint8_t scale;     /* DECIMAL: those behind the point */
+    uint8_t scale;     /* DECIMAL: digits after the point */
     uint64_t width;    /* FIXED_LIST */
-    /** Of a list that is to be read from text: lists in lists of these lengths, -1 for any, are taken for it as well. */
-    uint8_t dim_count; /* 0: none are */
+    /** For a list read from text: nested lists of these lengths (-1 = any) are also accepted and flattened. */
+    uint8_t dim_count; /* 0: no nested lists */
     int32_t dims[MR_FIELD_DEPTH];
     struct mr_field *item; /* LIST, FIXED_LIST; owned */
 };
@@ -58,33 +58,33 @@ struct mr_schema {
     size_t count;
 };
 
-/** One column. What lies behind the pointers is at least `count` long; a null's place holds zeros, or an empty range. */
+/** One column. The arrays have at least `count` entries; the entry of a null is zero, or an empty range. */
 struct mr_column {
     uint64_t count;
-    uint64_t nulls;       /* how many of them */
-    const uint8_t *valid; /* a bit each, 1: not null; NULL: none is null */
-    const uint64_t *
-        begin; /* STRING, BINARY, LIST: count + 1 offsets into `values` or `item`; the first may not be 0 */
+    uint64_t nulls;       /* number of nulls */
+    const uint8_t *valid; /* one bit per row, 1: not null; NULL: no nulls */
+    /* STRING, BINARY, LIST: count + 1 offsets into `values` or `item`; the first may not be 0 */
+    const uint64_t *begin;
     const void *values;     /* numbers, or the bytes of all strings; aligned for their type */
     struct mr_column *item; /* LIST, FIXED_LIST: count * width items, or at least begin[count] */
 };
 
-/** A row that could not be read as its schema says. Its columns are null there. */
+/** A row that could not be read by the schema. Its columns are null. */
 struct mr_row_fault {
-    uint64_t row; /* from the first one of these rows */
-    char *text;   /* names the column and says what is wrong */
+    uint64_t row; /* relative to the first of these rows */
+    char *text;   /* names the column and the error */
 };
 
 struct mr_rows {
-    const struct mr_schema *schema; /* borrowed: outlives them */
+    const struct mr_schema *schema; /* borrowed: outlives the rows */
     uint64_t count;
-    struct mr_column *columns;   /* as many as the schema has fields */
-    struct mr_row_fault *faults; /* by ascending row, at most one each */
+    struct mr_column *columns;   /* one per field of the schema */
+    struct mr_row_fault *faults; /* by ascending row, at most one per row */
     uint64_t fault_count;
-    uint64_t bytes; /* of memory that they hold */
+    uint64_t bytes; /* of memory held */
     struct mr_rows_owner *owner;
-    /* of rows that mr_source_read gave: where they are. */
-    const char *file; /* the path, as long as the source lives; NULL: they are from elsewhere */
+    /* for rows from mr_source_read: their place. */
+    const char *file; /* the path, valid as long as the source; NULL: rows from elsewhere */
     uint64_t first;
 };
 
@@ -96,15 +96,15 @@ size_t mr_column_type_bytes(enum mr_column_type type);
 void mr_field_copy(struct mr_field *to, const struct mr_field *from);
 void mr_field_fini(struct mr_field *f);
 bool mr_field_equals(const struct mr_field *a, const struct mr_field *b);
-/** How many lists are around a value: 0 for a scalar. */
+/** Number of lists around a value: 0 for a scalar. */
 size_t mr_field_levels(const struct mr_field *f);
 /** Appends a copy of the field. */
 void mr_schema_add(struct mr_schema *s, const struct mr_field *f);
 void mr_schema_fini(struct mr_schema *s);
-/** "it has id, x, name", the first ones if there are many, and what may be meant where one name looks like several;
- *  into buf, cut if too long; returns buf. */
+/** Writes a hint for errors to buf, cut if too long: "it has id, x, name", only the first if there are many, and a
+ *  suggestion if one name looks like several. Returns buf. */
 char *mr_schema_hint(const struct mr_schema *s, char *buf, size_t room);
-/** Index of the field, -1 = none of that name. */
+/** Index of the field, -1 = no such name. */
 int mr_schema_find(const struct mr_schema *s, mr_str name);
 
 static inline bool mr_column_is_null(const struct mr_column *c, uint64_t row)
@@ -118,41 +118,41 @@ static inline mr_bytes mr_column_bytes(const struct mr_column *c, uint64_t row)
                       c->begin[row + 1] - c->begin[row]};
 }
 
-/** Rows without memory yet: columns all zero, one reference. The maker fills them in. NULL: no memory. */
+/** Rows without data: columns all zero, one reference. The caller fills them in. NULL: no memory. */
 struct mr_rows *mr_rows_new(const struct mr_schema *schema);
 struct mr_rows *mr_rows_ref(struct mr_rows *r);
-/** Drops a reference and nulls the pointer; NULL is fine. Any thread. */
+/** Drops a reference and nulls the pointer. Accepts NULL. Any thread. */
 void mr_rows_unref(struct mr_rows **r);
-/** Memory that goes with the rows, not zeroed, aligned to 64; adds to r->bytes. NULL: none. */
+/** Memory that is freed with the rows, not zeroed, aligned to 64; counted in r->bytes. NULL: no memory. */
 void *mr_rows_alloc(struct mr_rows *r, size_t bytes);
-/** Calls fn(ctx) when the rows go; `bytes` are added to r->bytes. Takes it always: without memory for a note it is
- *  called at once, and false is returned. */
+/** Calls fn(ctx) when the rows are freed; adds `bytes` to r->bytes. Always takes ctx: without memory, fn is called at
+ *  once, and false is returned. */
 bool mr_rows_on_free(struct mr_rows *r, uint64_t bytes, void (*fn)(void *ctx), void *ctx);
-/** Rows [first, first + count) in memory of their own, without faults. NULL: no memory. */
+/** A copy of rows [first, first + count) without faults. NULL: no memory. */
 struct mr_rows *mr_rows_copy(const struct mr_rows *r, uint64_t first, uint64_t count);
 /** Appends a fault, rows ascending; the text is copied. False: no memory, or too many (a million). */
 bool mr_rows_fault(struct mr_rows *r, uint64_t row, const char *text);
 /** The fault of a row, NULL = none. */
 const char *mr_rows_fault_of(const struct mr_rows *r, uint64_t row);
 
-/** Appends a row as JSON lines have it, an object of at most about max_bytes, and strict JSON: NaN and infinities are
- *  strings. Columns that do not fit into that are left
- *  out, and their names appended to out_left as JSON strings with commas between them. */
+/** Appends a row as in JSON lines, an object of at most about max_bytes, but as strict JSON: NaN and infinities are
+ *  strings. Columns that do not fit are left out, and their names appended to out_left as JSON strings separated by
+ *  commas. */
 void mr_row_put_json(struct mr_buf *b, const struct mr_rows *rows, uint64_t row, size_t max_bytes,
                      struct mr_buf *out_left);
 
-/** Appends a value that is not null as text for a reader: a string as it is, all else as JSON has it, without quotes. */
+/** Appends a value that is not null as readable text: a string unchanged, any other value as in JSON, without quotes. */
 void mr_value_put_text(struct mr_buf *b, const struct mr_field *f, const struct mr_column *c,
                        uint64_t row);
 
-/** Checks what came from outside against the schema: counts, offsets ascending and inside, bits and nulls. Costs a
- *  pass over the offsets. `values_room` is not known here: makers answer for that. Errors: MR_E_INVALID. */
+/** Checks rows from outside against the schema: counts, offsets (ascending and in range), bits and nulls. Costs a
+ *  pass over the offsets. The caller must ensure that the value arrays are large enough. Errors: MR_E_INVALID. */
 int mr_rows_check(const struct mr_rows *r, struct mr_err *err);
 
 /* ---- building a column value by value ---- */
 
-/** Grows a column on the heap; lists have a builder for their items. Once there was no memory, appends do nothing and
- *  finish tells. */
+/** Grows a column on the heap; lists have a builder for their items. After a failed allocation appends have no
+ *  effect, and finish reports the error. */
 struct mr_column_builder {
     const struct mr_field *field; /* borrowed */
     uint64_t count;
@@ -170,26 +170,27 @@ struct mr_column_builder {
 
 void mr_column_builder_init(struct mr_column_builder *b, const struct mr_field *field);
 void mr_column_builder_fini(struct mr_column_builder *b);
-/** Forgets what was appended; keeps the memory. */
+/** Drops the content; keeps the memory. */
 void mr_column_builder_reset(struct mr_column_builder *b);
 void mr_column_add_null(struct mr_column_builder *b);
-/** A value of the type's own size. */
+/** Appends a value of a fixed-size type. */
 void mr_column_add(struct mr_column_builder *b, const void *value);
 /** STRING, BINARY. */
 void mr_column_add_bytes(struct mr_column_builder *b, mr_str value);
-/** Room for n values of a type with a size behind those that are there; mr_column_took ends it. NULL: no memory. */
+/** Room for n more values of a fixed-size type; mr_column_took follows. NULL: no memory. */
 void *mr_column_room(struct mr_column_builder *b, uint64_t n);
 void mr_column_took(struct mr_column_builder *b, uint64_t n);
-/** Rows [first, first + count) of a column of the same type. */
+/** Appends rows [first, first + count) of a column of the same type. */
 void mr_column_add_rows(struct mr_column_builder *b, const struct mr_column *from, uint64_t first,
                         uint64_t count);
-/** LIST, FIXED_LIST: what was added to b->item since the last row is this row. The caller has seen to the width. */
+/** LIST, FIXED_LIST: ends a row, whose items were added to b->item since the last row. The caller has checked the
+ *  width. */
 void mr_column_end_list(struct mr_column_builder *b);
-/** Takes back rows (and their items) from `count` on. */
+/** Removes rows (and their items) from `count` on. */
 void mr_column_cut(struct mr_column_builder *b, uint64_t count);
-/** Bytes that it holds. */
+/** Bytes held. */
 uint64_t mr_column_builder_bytes(const struct mr_column_builder *b);
-/** Gives what was built to the rows as column number i; the builder is empty and has no memory then.
+/** Moves the built column into the rows as column number i; the builder is then empty and has no memory.
  *  Errors: MR_E_EXHAUSTED. */
 int mr_column_builder_finish(struct mr_column_builder *b, struct mr_rows *rows, size_t i,
                              struct mr_err *err);
