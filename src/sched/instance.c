@@ -6,10 +6,10 @@
  * refused.
  *
  * Forming a batch. A batch closes when it is full, at a preferred size, at the end of the delay, or when the next
- * request cannot join. The delay is an upper bound: it is spent only while company is likely. `company_rows` is
- * the number of rows lately seen around at once (queued or running), which is what can still arrive; a batch that
- * holds that many goes at once, and a wait in which nothing came lowers the figure. It starts optimistic, so a
- * fresh model waits as configured, and starts again after a quiet second, until three waits in a row were in vain. */
+ * request cannot join. The delay is an upper bound: it is spent only while more rows are likely. `expected_rows` is
+ * the number of rows that were lately in flight at once (queued or running). A batch that
+ * has as many goes at once, and a wait without an arrival lowers the number. It starts at the maximum, so a
+ * fresh model waits as configured, and is reset after a quiet second, until three waits in a row were empty. */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -88,7 +88,7 @@ static void collect(struct mr_sched *s, struct batch_plan *plan, struct walk *wa
     }
 }
 
-/* Sleep this long past the last arrival before giving up on company: a few usual gaps. */
+/* How long after the last arrival a batch still waits for more rows: a few mean gaps. */
 static int64_t patience_ns(const struct mr_sched *s)
 {
     return MR_MAX(s->gap_ns * 4, 20 * MR_NS_PER_US);
@@ -114,7 +114,7 @@ static void decide_wait(struct mr_sched *s, int64_t now_ns, const struct walk *w
     } else if (s->options.has_exact_delay) {
         plan->is_ready = false;
         plan->wait_until_ns = limit;
-    } else if ((double)(plan->rows + running) >= s->company_rows - 0.5) {
+    } else if ((double)(plan->rows + running) >= s->expected_rows - 0.5) {
         plan->reason = MR_CLOSE_NO_COMPANY;
     } else if (now_ns >= walk->deadline_ns - s->max_delay_ns) {
         plan->reason = MR_CLOSE_DEADLINE;
@@ -161,21 +161,21 @@ void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan)
     }
 }
 
-/* What was around when the batch closed: rises at once, falls by a sixteenth a batch, and to what was really
- * there when a wait brought nothing. */
-static void learn_company(struct mr_sched *s, const struct batch_plan *plan,
-                          int64_t rows_before_wait)
+/* By the rows in flight when a batch closes: rises at once, falls by a sixteenth of the difference a batch, and to the
+ * rows in flight after an empty wait. */
+static void learn_expected_rows(struct mr_sched *s, const struct batch_plan *plan,
+                                int64_t rows_before_wait)
 {
     double around = (double)s->inflight_rows;
 
     if (rows_before_wait > 0)
-        s->fruitless_waits = plan->rows > rows_before_wait ? 0 : s->fruitless_waits + 1;
-    if (around >= s->company_rows)
-        s->company_rows = around;
+        s->empty_waits = plan->rows > rows_before_wait ? 0 : s->empty_waits + 1;
+    if (around >= s->expected_rows)
+        s->expected_rows = around;
     else if (rows_before_wait > 0 && plan->rows == rows_before_wait)
-        s->company_rows = around;
+        s->expected_rows = around;
     else
-        s->company_rows -= (s->company_rows - around) / 16;
+        s->expected_rows -= (s->expected_rows - around) / 16;
 }
 
 static void take(struct mr_sched *s, uint32_t count, struct mr_infer **items)
@@ -190,10 +190,10 @@ static void take(struct mr_sched *s, uint32_t count, struct mr_infer **items)
 /* With so many rows queued a batch that now has `rows` may be ready before its time. */
 static int64_t rows_to_wake_at(const struct mr_sched *s, int64_t rows)
 {
-    int64_t company = s->options.has_exact_delay
-                          ? INT64_MAX
-                          : (int64_t)s->company_rows - (s->inflight_rows - s->queued_rows);
-    int64_t at = MR_MIN((int64_t)s->version->max_batch_size, MR_MAX(company, rows + 1));
+    int64_t expected = s->options.has_exact_delay
+                           ? INT64_MAX
+                           : (int64_t)s->expected_rows - (s->inflight_rows - s->queued_rows);
+    int64_t at = MR_MIN((int64_t)s->version->max_batch_size, MR_MAX(expected, rows + 1));
 
     for (size_t i = 0; i < s->preferred_count; i++)
         if (s->preferred[i] > rows)
@@ -315,7 +315,7 @@ static uint32_t next_batch(struct sched_instance *in, struct mr_infer **items,
         s->idle_threads--;
     }
     if (s->is_batching)
-        learn_company(s, plan, rows_before_wait);
+        learn_expected_rows(s, plan, rows_before_wait);
     take(s, plan->count, items);
     /* Several requests may have come while one idle thread was on its way: the rest is work for others. */
     if (s->queued > 0)

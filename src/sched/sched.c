@@ -92,7 +92,7 @@ static int configure(struct mr_sched *s, struct mr_err *err)
                     !mr_version_is_streaming(v) && inline_flags == MR_BACKEND_CHEAP_INSTANCES &&
                     s->options.inline_threshold_ns > 0 && s->options.hold_until_queued == 0;
     s->batch_stat_count = (uint32_t)MR_MIN(MR_MAX(1, v->max_batch_size), (int32_t)BATCH_STAT_MAX);
-    s->company_rows = v->max_batch_size;
+    s->expected_rows = v->max_batch_size;
     s->next_expire_ns = INT64_MAX;
     s->is_released = s->options.hold_until_queued == 0;
     if (d) {

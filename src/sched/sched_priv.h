@@ -16,9 +16,9 @@
 /* An instance thread with nothing to do for so long ends; the next request starts it again. */
 #define INSTANCE_IDLE_NS (10 * MR_NS_PER_S)
 /* A quiet time after which the arrivals before it are forgotten, unless so many waits in a row were in vain. */
-#define COMPANY_MEMORY_NS   MR_NS_PER_S
-#define FRUITLESS_WAITS_MAX 3
-#define PRIORITY_LEVELS_MAX 1024u
+#define EXPECTED_ROWS_MEMORY_NS MR_NS_PER_S
+#define EMPTY_WAITS_MAX         3
+#define PRIORITY_LEVELS_MAX     1024u
 
 enum infer_place {
     INFER_OUTSIDE = 0, /* not with the scheduler */
@@ -133,8 +133,8 @@ struct mr_sched {
     bool is_forming;      /* one instance waits for its batch to fill */
     bool is_released;     /* the test hook has let go */
     bool is_stopping;
-    double company_rows;      /* how many rows are likely to be around at once */
-    unsigned fruitless_waits; /* in a row: the batch got nothing by waiting */
+    double expected_rows; /* rows that are likely in flight at once */
+    unsigned empty_waits; /* waits in a row in which no row came */
     int64_t last_arrival_ns;
     int64_t gap_ns;         /* smoothed time between arrivals */
     int64_t next_expire_ns; /* no queued request expires before */

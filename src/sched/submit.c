@@ -114,9 +114,9 @@ static void note_arrival(struct mr_sched *s, int64_t now_ns)
 {
     int64_t gap = now_ns - s->last_arrival_ns;
 
-    if (gap >= COMPANY_MEMORY_NS && s->fruitless_waits < FRUITLESS_WAITS_MAX) {
+    if (gap >= EXPECTED_ROWS_MEMORY_NS && s->empty_waits < EMPTY_WAITS_MAX) {
         /* What was so a second ago says little: wait again as configured. */
-        s->company_rows = MR_MAX(s->company_rows, (double)s->version->max_batch_size);
+        s->expected_rows = MR_MAX(s->expected_rows, (double)s->version->max_batch_size);
         s->gap_ns = 0;
     } else {
         gap = MR_MIN(gap, MR_NS_PER_S);

@@ -44,12 +44,12 @@ static bool is_forming(struct harness *h)
     return is_forming;
 }
 
-static unsigned fruitless_waits(struct harness *h)
+static unsigned empty_waits(struct harness *h)
 {
     struct mr_sched *s = h->version.sched;
 
     pthread_mutex_lock(&s->mutex);
-    unsigned n = s->fruitless_waits;
+    unsigned n = s->empty_waits;
     pthread_mutex_unlock(&s->mutex);
     return n;
 }
@@ -348,12 +348,12 @@ static void lone_client_learns(void **state)
         last_ns = mr_now_ns();
         ask_alone(&h, 0);
         assert_int_equal(closed(&h, MR_CLOSE_DELAY), ++sent);
-    } while (fruitless_waits(&h) == 0);
+    } while (empty_waits(&h) == 0);
     set_delay(&h, 2 * MR_NS_PER_S);
     for (int seen = 0; seen < 9; last_ns = begin_ns) {
         uint64_t company = closed(&h, MR_CLOSE_NO_COMPANY);
         begin_ns = mr_now_ns();
-        if (ask_alone(&h, seen) - last_ns < COMPANY_MEMORY_NS) {
+        if (ask_alone(&h, seen) - last_ns < EXPECTED_ROWS_MEMORY_NS) {
             assert_int_equal(closed(&h, MR_CLOSE_NO_COMPANY), company + 1);
             seen++;
         }
@@ -425,7 +425,7 @@ static void exact_delay_learns_nothing(void **state)
     h.options.has_exact_delay = true;
     harness_batching(&h, 8, 5 * 1000);
     harness_open(&h, "identity", NULL, 0);
-    for (uint64_t i = 1; i <= 2 * FRUITLESS_WAITS_MAX; i++) {
+    for (uint64_t i = 1; i <= 2 * EMPTY_WAITS_MAX; i++) {
         ask_alone(&h, (int32_t)i);
         assert_int_equal(closed(&h, MR_CLOSE_DELAY), i);
     }
@@ -441,7 +441,7 @@ static void quiet_time_is_forgotten(void **state)
     harness_init(&h);
     harness_batching(&h, 8, 5 * 1000);
     harness_open(&h, "identity", NULL, 0);
-    while (fruitless_waits(&h) < FRUITLESS_WAITS_MAX) {
+    while (empty_waits(&h) < EMPTY_WAITS_MAX) {
         be_quiet(&h);
         ask_alone(&h, (int32_t)sent++);
         assert_int_equal(closed(&h, MR_CLOSE_DELAY), sent);
