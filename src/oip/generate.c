@@ -33,7 +33,7 @@ static const struct mr_oip_io *input_find(const struct rewrite *w, mr_str name)
     return NULL;
 }
 
-/* The shape that so many elements have: a batch of one, the innermost open dimension takes what the others leave. */
+/* Writes the shape of that many elements: a batch of one; the innermost open dimension takes what the others leave. */
 static void shape_write(const struct rewrite *w, const struct mr_oip_io *io, uint64_t elements)
 {
     struct mr_buf *b = w->tensors;

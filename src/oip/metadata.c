@@ -1,4 +1,4 @@
-/* What a model says about itself, over REST and gRPC. */
+/* Metadata of a model, over REST and gRPC. */
 #include <string.h>
 
 #include "base/vec.h"
@@ -86,7 +86,7 @@ static int parse_text(struct mr_json *j, struct mr_arena *arena, mr_str *out)
     return rc;
 }
 
-/* The last one is told: servers list them in ascending order. Some say null. */
+/* Takes the last one, as servers list them in ascending order. Some send null. */
 static int parse_versions(struct mr_json *j, struct mr_arena *arena, struct mr_oip_metadata *out)
 {
     bool first = true;

@@ -64,7 +64,7 @@ static int size_check(struct mr_rest_reader *r, const struct mr_oip_tensor *t, u
 
 #define NARROW_LOOK 4096 /* elements without a look at the turn */
 
-/* FP16 and BF16 are read as floats and narrowed in place: element i is written at 2i, behind 4i. */
+/* FP16 and BF16 are read as floats and narrowed in place: element i is read at 4i and written at 2i. */
 static bool narrow(int dtype, void *data, uint64_t n)
 {
     const char *from = data;

@@ -1,8 +1,8 @@
 /* REST messages out: responses (server) and requests (client).
  *
  * The JSON is written front to back into the buffer, binary tensors follow it. Where binary tensors
- * follow, blanks pad the JSON to a multiple of eight bytes: whoever receives the body in one piece can
- * then use the first tensor, and most often the others, where they lie. Any thread. */
+ * follow, blanks pad the JSON to a multiple of eight bytes: a receiver of the body in one piece can
+ * then use the first tensor, and most often the others, in place. Any thread. */
 #include "codec/json.h"
 #include "oip_priv.h"
 
@@ -151,7 +151,7 @@ static bool tensors_write(struct mr_oip_out *o, const char *open,
     return any;
 }
 
-/* Close the JSON and put the binary tensors behind it. */
+/* Ends the JSON and appends the binary tensors. */
 static int body_finish(struct mr_oip_out *o, const struct mr_oip_tensor *tensors,
                        const struct mr_oip_view *views, size_t count, bool has_binary,
                        struct mr_oip_encoded *out, struct mr_err *err)

@@ -60,7 +60,7 @@ static char *bfloat_text(char *p, uint16_t v)
     return float_text(p, mr_bf16_to_float(v));
 }
 
-/* n elements, each with a comma behind it. */
+/* n elements, each followed by a comma. */
 #define TEXT_LOOP(name, type, element_text)                                                        \
     static char *name(char *p, const void *data, uint64_t n)                                       \
     {                                                                                              \
@@ -155,7 +155,7 @@ void mr_oip_text_elements(struct mr_oip_out *o, const struct mr_tensor *t, uint6
         }
         elements -= n;
         char *end = loops[t->dtype](p, data, n);
-        o->buf->len += (size_t)(end - p) - (elements == 0); /* no comma behind the last one */
+        o->buf->len += (size_t)(end - p) - (elements == 0); /* no comma after the last one */
         data += n * size;
         if (!mr_oip_out_spill(o, n * 32)) {
             return;

@@ -68,7 +68,7 @@ static const struct mr_config_field fields[] = {
     {"optimization.execution_accelerators.gpu_execution_accelerator", MR_CONFIG_NO_EFFECT, ON_CPU},
     {"optimization.execution_accelerators.cpu_execution_accelerator", MR_CONFIG_REFUSED,
      "CPU execution accelerators"},
-    /* Normalising sets these two to Triton's default, so that they cannot be told from given
+    /* Normalising sets these two to Triton's default, so that they look like given
      * ones. */
     {"optimization.input_pinned_memory", MR_CONFIG_HONOURED, "shown; all memory is of one kind"},
     {"optimization.output_pinned_memory", MR_CONFIG_HONOURED, "shown; all memory is of one kind"},

@@ -1,9 +1,9 @@
 /* One look at a model's folder: which versions there are, and a fingerprint of all files.
  *
- * The fingerprint tells whether anything changed since the last look, and whether a copy is still under
- * way (two looks that differ). Reading names and inodes is enough for that; no file is opened but
- * the config. Hidden files are left out, as tools put half-written copies there. Everything is
- * bounded: a folder with a million files is an error, not an hour of walking. */
+ * The fingerprint shows whether anything has changed since the last scan, and whether a copy is still in
+ * progress (two scans that differ). Reading names and inodes is enough for that; no file is opened but
+ * the config. Hidden files are left out, as tools write incomplete copies there. The size is
+ * bounded: a folder with a million files is an error. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

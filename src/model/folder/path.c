@@ -143,7 +143,7 @@ int mr_path_inside(const char *root, const char *const *links, const char *path,
     return MR_OK;
 }
 
-/* Reads until `len` bytes or the end; the file may change meanwhile. */
+/* Reads until `len` bytes or the end; the file may change during the call. */
 static int read_all(int fd, char *data, size_t len, size_t *out_len)
 {
     size_t done = 0;

@@ -40,7 +40,7 @@ int mr_temp_new(struct mr_temp_dir **out, struct mr_err *err)
 struct mr_temp_dir *mr_temp_ref(struct mr_temp_dir *t)
 {
     if (t) {
-        /* Relaxed: the caller has a reference, so the count cannot fall to zero meanwhile. */
+        /* Relaxed: the caller has a reference, so the count cannot fall to zero. */
         atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
     }
     return t;
@@ -59,7 +59,7 @@ void mr_temp_unref(struct mr_temp_dir **t)
     struct mr_temp_dir *it = *t;
 
     *t = NULL;
-    /* Acquire and release: whoever removes the files comes after all that others did with them. */
+    /* Acquire and release: the files are removed after all that other threads did with them. */
     if (!it || atomic_fetch_sub_explicit(&it->refs, 1, memory_order_acq_rel) > 1) {
         return;
     }

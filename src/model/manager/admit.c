@@ -134,7 +134,7 @@ static bool is_there(const struct mr_load_entry *l)
            l->state == MR_VERSION_DRAINING;
 }
 
-/* What a load of this model took per byte of its files, by the last one that the backend told of. */
+/* The memory that a version needs, by the memory per byte of files of the last load that the backend reported. */
 static uint64_t need_of(const struct mr_model *model, uint64_t file_bytes)
 {
     for (size_t i = model->load_history.len; i-- > 0;) {

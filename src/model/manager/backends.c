@@ -1,7 +1,7 @@
 /* Backend libraries: each is opened at its first use and stays open until the manager is freed.
  *
  * Opening one may take a second (it maps a run-time and starts its threads), so it happens outside
- * the lock; who wants the same one meanwhile waits for that, others go on. A library that failed to
+ * the lock; loaders that need the same library wait for it, others go on. A library that failed to
  * open is tried again at the next load. Thread: loaders; may block. */
 #include "base/log.h"
 #include "manager.h"

@@ -1,16 +1,16 @@
 /* The queue of loads and unloads.
  *
  * Jobs of one model run in the order in which they came, one at a time: while one is queued or
- * runs, the model is busy and later ones wait at the model. A later one that makes the earlier ones
- * pointless cancels them: their callers are told at once, and a load under way ends at its next
- * step. Two plain loads do that only if the folder has changed in between (MR_JOB_LOOK); otherwise
- * the second has nothing left to do.
+ * runs, the model is busy and later ones wait at the model. A later one that makes earlier ones
+ * pointless cancels them: their callers get the error at once, and a running load ends at its next
+ * step. A plain load cancels another only if the folder has changed in between (MR_JOB_LOOK); otherwise
+ * it has nothing left to do.
  *
- * Loads of different models run side by side, up to a number that is lower after the start. What
- * does not load never waits for what does: there is one thread more than there may be loads. When
- * the manager stops, what is still queued is answered and not done.
+ * Loads of different models run side by side, up to a number that is lower after the start. Other
+ * jobs never wait for loads: there is one thread more than loads may run. When
+ * the manager stops, queued jobs are answered and not done.
  *
- * `done` runs on a loader thread after the hook has heard of all changes that the job made, and
+ * `done` runs on a loader thread after all changes of the job are reported to the hook, and
  * before the model's next job begins; that of a cancelled job as soon as it is cancelled. */
 #include <malloc.h>
 
@@ -96,7 +96,7 @@ static void queue_remove(struct mr_job_queue *q, struct mr_job *job)
     }
 }
 
-/* The model's next job, which nobody waits before. */
+/* Begins the model's next job; no earlier one waits. */
 static void model_begin(struct mr_models *m, struct mr_model *model, struct mr_job *job)
 {
     bool has_work = is_load(job) && !is_cancelled(job);
@@ -351,11 +351,11 @@ static struct mr_job *job_take(struct mr_models *m, int64_t *out_next_ns)
     return NULL;
 }
 
-/* A load leaves holes in the heaps, between pieces that live on. Their pages are resident until somebody needs a piece
- * of that size: hours of updates look like a leak. */
+/* A load leaves holes in the heaps between pieces that stay. Their pages are resident until a piece of that size is
+ * allocated: hours of updates look like a leak. */
 #define TRIM_AFTER_NS (10 * MR_NS_PER_S)
 
-/* Lock held, and left meanwhile. Gives back what jobs have left, if it is time. */
+/* Lock held, and released during the call. Returns free pages of the heaps to the system, if it is time. */
 static bool heap_trim(struct mr_models *m)
 {
     if (mr_now_ns() < m->trim_ns) {

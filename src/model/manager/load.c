@@ -448,7 +448,7 @@ static void plan_begin(struct mr_load *l)
 
 /* ---- doing it ---- */
 
-/* Sleeps between tries, in nobody's way; false when the load is not wanted any more. */
+/* Sleeps between tries without a place among the loads; false when the load was cancelled. */
 static bool retry_wait(struct mr_models *m, const struct mr_job *job, int64_t pause_ns)
 {
     int64_t until = mr_now_ns() + pause_ns;
@@ -555,7 +555,7 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
     if (rc < 0) {
         return rc;
     }
-    /* Release is not needed: nobody else knows the version yet. */
+    /* Release is not needed: the version is not published yet. */
     atomic_store_explicit(&f->made->v.state, MR_VERSION_WARMING, memory_order_relaxed);
     warming_tell(l, f);
     rc = version_serve(l, &source, f->made, err);
@@ -681,7 +681,7 @@ static int versions_load(struct mr_load *l)
     bool is_sync = l->job->kind == MR_JOB_SYNC;
 
     if (is_sync && l->folder.shared.sum != l->job->settled_shared) {
-        return MR_OK; /* changed since it had come to rest: the next look tells */
+        return MR_OK; /* changed since it was at rest: the next scan reports it */
     }
     if (policy_apply(l) == 0) {
         /* In poll mode a version may be under way. */

@@ -1,8 +1,8 @@
-/* What a load or an unload does to the memory of the process, by what is resident before and after.
+/* Growth of the process by a load or an unload: resident memory after it, less that before.
  *
- * That is the only measure that holds for every backend and every way of keeping parameters. It says nothing when
- * another version was made or ended meanwhile, and then there is no figure. What requests took or gave back
- * meanwhile is in it. Takes the manager's lock. */
+ * This holds for every backend and every way of keeping parameters. There is no figure if
+ * another version was made or ended at the same time. Memory that requests allocate or free during that time
+ * is included. Takes the manager's lock. */
 #include <stdio.h>
 #include <unistd.h>
 

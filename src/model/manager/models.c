@@ -1,9 +1,9 @@
 /* The manager's start and end.
  *
  * Start: threads, then a job for every model that the control mode names, then wait for all of
- * them. Models load side by side; each failure stays with its model. Stop: nothing new begins, what
- * serves is retired, and the caller waits for the reaper up to its timeout. What is still in use
- * then is left as it is, memory included, because somebody is still reading it. */
+ * them. Models load side by side; each failure stays with its model. Stop: no job begins, all
+ * versions are retired, and the caller waits for the reaper up to its timeout. Versions still in use
+ * then are left as they are, memory included, because they are still read. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>

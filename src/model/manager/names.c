@@ -1,4 +1,4 @@
-/* Names of the folders in the repositories, kept for the index: models that nobody asked to load
+/* Names of the folders in the repositories, kept for the index: models whose load was never requested
  * are in it by name only. Read outside the lock and swapped in. Thread: any; blocks on the file
  * system. */
 #include <sys/stat.h>
@@ -36,7 +36,7 @@ int mr_names_refresh(struct mr_models *m, int64_t max_age_ns, struct mr_err *err
     pthread_mutex_lock(&m->lock);
     bool is_recent = m->names_ns != 0 && now_ns - m->names_ns < max_age_ns;
     if (!is_recent) {
-        m->names_ns = now_ns; /* others need not do the same meanwhile */
+        m->names_ns = now_ns; /* other threads do not read them at the same time */
     }
     pthread_mutex_unlock(&m->lock);
     if (is_recent) {

@@ -1,13 +1,13 @@
-/* The reaper: ends what was taken out of service, when nobody can use it any more.
+/* The reaper: closes retired versions and frees retired memory once they are unused.
  *
  * A retired version goes through three gates, in this order:
- *   1. every reader has quiesced since it left the table (mr_epoch_wait): nobody can find it any
- *      more, and whoever found it before has pinned it or let it go
+ *   1. every reader has quiesced since it left the table (mr_epoch_wait): no reader can find it
+ *      any more, and those that found it before have pinned it or let it go
  *   2. its pins are all zero, and no sequence of it goes on that requests may find it for (held.c)
  *   3. hooks.unserve has stopped its scheduler, its model is closed
  * Memory of the table needs the first gate only. The thread sleeps while there is nothing to do,
  * and looks at pins every 1 ms, later every 50 ms, while something drains. Requests never wait for
- * it, and a pin holds up its own version only: one that is stuck stays, the rest goes. */
+ * it, and a pin delays its own version only. */
 #include "base/clock.h"
 #include "manager.h"
 
@@ -70,7 +70,7 @@ static void version_end(struct mr_models *m, struct mr_version_private *p)
     entry->memory.released_bytes = grown == MR_MEMORY_UNKNOWN ? grown : -grown;
     mr_load_entry_set(m, model, entry, MR_VERSION_UNLOADED, "unloaded");
     r = mr_record_find(model, number);
-    /* A load may have begun for the same number meanwhile; then its state is the one to show. */
+    /* If a load of the same number has begun since, its state is the one to show. */
     if (was_shown && r && r->state == MR_VERSION_DRAINING) {
         mr_record_set(m, model, r, MR_VERSION_UNLOADED, "unloaded");
     }

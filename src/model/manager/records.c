@@ -1,10 +1,10 @@
-/* What is known of models and versions: records, states with reasons, the readiness count, and the
- * queue behind hooks.changed.
+/* Records of models and versions: states with reasons, the readiness count, and the
+ * queue of changes for hooks.changed.
  *
  * Records are guarded by the manager's lock. The hook runs without it, so that it may ask for a
  * report; changes go through a queue, and one thread at a time empties it, which keeps their order
- * although loaders and the reaper both make them. Whoever made a change waits until it was told:
- * after a load is done, the hook knows.
+ * although loaders and the reaper both make them. The thread that made a change waits until it is reported:
+ * when a load is done, the hook has all of its changes.
  *
  * Readiness is a count of models, kept up with every change, so that a health check is one load. A
  * model with a version that serves is ready, whatever becomes of its other versions: a bad new
@@ -236,7 +236,7 @@ void mr_model_count_unready(struct mr_models *m, struct mr_model *model)
     bool unready = model->is_desired && (serves ? m->o.strict_versions && has_failed : misses);
     if (unready != model->counts_unready) {
         model->counts_unready = unready;
-        /* Relaxed: a count that stands alone; nobody reads anything else by it. */
+        /* Relaxed: a count of its own; no other data is read by it. */
         atomic_fetch_add_explicit(&m->unready, unready ? 1 : -1, memory_order_relaxed);
     }
 }

@@ -1,7 +1,7 @@
-/* What the index, the metrics and the page say about models.
+/* Reports about models, for the index, the metrics and the page.
  *
- * A report runs under the lock, so that the versions it shows cannot go away meanwhile: the reaper
- * takes a version out of its record, under the same lock, before it takes it apart. The callback
+ * A report runs under the lock, so that the versions in it stay valid: the reaper
+ * removes a version from its record under the same lock before it closes it. The callback
  * must be quick and must not call back into this module. Thread: any, not on the request path. */
 #include <sched.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* Loads that failed and are tried again later, with pauses that double.
  *
- * Those that nobody waits for: what poll mode took from the folders, and what the server was started
- * with. A load that a client asked for answers its client and is not repeated behind its back.
- * Whatever is asked for the model meanwhile - its folder has changed, a client loads or unloads it -
- * takes the place of the retry at once. No thread sleeps for a retry: the loaders look at the list
+ * Only loads without a caller: those of poll mode and of the server's start. A load that a client requested
+ * is answered and not repeated.
+ * A newer job for the model - its folder has changed, a client loads or unloads it -
+ * replaces the retry at once. No thread sleeps for a retry: the loaders look at the list
  * when they look for work. Everything here needs the manager's lock. */
 #include "base/clock.h"
 #include "base/log.h"

@@ -257,7 +257,7 @@ static int sequence_io_describe(const struct opening *o, const struct mr_config_
     return MR_OK;
 }
 
-/* Control inputs and states behind what clients send and get. */
+/* Adds control inputs and states after the inputs and outputs of clients. */
 static int signature_add_sequences(const struct opening *o, struct mr_signature *s,
                                    struct mr_io_desc *inputs, struct mr_io_desc *outputs)
 {

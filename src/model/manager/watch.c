@@ -1,12 +1,12 @@
 /* Poll mode: finds models and versions that have come, changed or gone, and waits until they are at
  * rest.
  *
- * Looking is the truth, inotify only says where to look sooner. A look takes the fingerprints of a
+ * Scans decide; inotify only says which folder to scan sooner. A scan takes the fingerprints of a
  * model's folder (folder.h): one for each version, one for the rest. A fingerprint is at rest when two
- * looks, settle_ns apart or more, have seen the same, or when no file of it was touched for that
- * long; so a version that is being copied is taken once, when it is whole. What is at rest goes to
- * a loader as a job; a version that is not is left out of it and looked at again. Folders are looked
- * at every poll_ns whatever inotify says: it sees nothing of what other machines do to a network
+ * scans, settle_ns apart or more, have found the same one, or when no file of it was touched for that
+ * long; so a version that is being copied is loaded once, when it is complete. Versions at rest go to
+ * a loader as a job; others are left out of it and scanned again. Folders are scanned
+ * every poll_ns whatever inotify says: it reports no change that another machine makes on a network
  * disk, and its watches can run out. Only a model of which every folder has a watch and lies on a
  * file system known to be this machine's own is looked at each twentieth time: ten thousand models
  * at rest would otherwise cost a few percent of a CPU for ever.
@@ -29,9 +29,9 @@
     (IN_CREATE | IN_DELETE | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB |            \
      IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR)
 
-/* From an event to the look: one change seldom comes alone. */
+/* From an event to the scan: one change is seldom alone. */
 #define AFTER_EVENT_NS (100 * MR_NS_PER_MS)
-/* Scans until those are looked at, too, that inotify tells everything about. */
+/* One of this many scans includes the models of which inotify reports every change. */
 #define SCANS_ROUND 20
 
 /* A fingerprint as it was seen, and since when. */
@@ -54,7 +54,7 @@ struct entry {
     uint64_t submitted; /* what the last job was made from, 0 = none was */
     int64_t look_ns;    /* when to look next, 0 = with all others */
     bool exists;
-    bool is_told; /* inotify tells of every change */
+    bool is_told; /* inotify reports every change */
 };
 
 struct mr_model_watch {
@@ -65,7 +65,7 @@ struct mr_model_watch {
     int wake;    /* eventfd: stop */
     bool is_full_warned;
     int64_t all_ns;        /* when to look at everything */
-    unsigned scans_left;   /* until everything means those as well that inotify tells of */
+    unsigned scans_left;   /* until a scan includes those with is_told */
     struct mr_map entries; /* name -> struct entry */
     struct mr_map watched; /* watch descriptor -> struct entry, or `roots` */
     struct entry roots;    /* stands for the repositories themselves */
@@ -251,8 +251,8 @@ static bool is_all_watched(const struct mr_folder *f)
     return is_all;
 }
 
-/* Reads the model's folder in every repository; one in two of them is told by the sum, so that a
- * loader looks at it and says so. */
+/* Reads the model's folder in every repository. A model in two of them has a sum of its own, so that a
+ * loader reads it and reports the error. */
 static void entry_look(struct mr_model_watch *w, struct entry *e)
 {
     const struct mr_models_options *o = &w->m->o;
