@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "client/endpoint.h"
 
 /* Connections opened at a time: fewer than a listening socket's queue holds. */
 #define GREETING_MAX 64
@@ -119,12 +120,11 @@ static void on_greeted(void *ctx, int rc, const struct mr_err *err,
 {
     struct perf_worker *w = ctx;
 
-    (void)response;
     w->greeting--;
     if (w->is_over) {
         return;
     }
-    if (rc < 0) {
+    if (rc < 0 && !response) {
         w->is_over = true;
         tell_connected(w, rc, err);
     } else if (w->greeting == 0 && w->greeted == w->conns.len) {
@@ -136,23 +136,13 @@ static void on_greeted(void *ctx, int rc, const struct mr_err *err,
 
 static void greet(struct perf_worker *w)
 {
-    static const uint8_t empty_message[5];
     const struct mr_perf_target *t = w->run->target;
-    /* Some servers reset a call that does not take trailers. */
-    const struct mr_header headers[] = {{MR_STR("content-type"), MR_STR("application/grpc")},
-                                        {MR_STR("te"), MR_STR("trailers")}};
-    struct mr_piece piece = {.ptr = empty_message, .len = sizeof empty_message};
-    struct mr_client_request request = {.method = t->grpc ? "POST" : "GET",
-                                        .path = mr_str_c(t->hello_path),
-                                        .headers = headers,
-                                        .header_count = t->grpc ? 2 : 0,
-                                        .pieces = &piece,
-                                        .piece_count = t->grpc,
-                                        .timeout_ns = t->timeout_ns};
 
     while (w->greeted < w->conns.len && w->greeting < GREETING_MAX) {
         w->greeting++;
-        mr_client_send(w->conns.at[w->greeted++]->client, &request, on_greeted, w);
+        const struct mr_endpoint e = {.client = w->conns.at[w->greeted++]->client,
+                                      .is_grpc = t->grpc};
+        mr_endpoint_live(&e, t->timeout_ns, on_greeted, w);
     }
 }
 
@@ -234,16 +224,8 @@ static void make_heads(struct perf_worker *w)
     w->heads = MR_NEW_ARRAY(struct perf_head, t->body_count);
     for (size_t i = 0; i < t->body_count; i++) {
         struct perf_head *h = &w->heads[i];
-        h->headers[0] = (struct mr_header){MR_STR("content-type"), MR_STR("application/json")};
-        h->count = 1;
-        if (t->bodies[i].header_length >= 0) {
-            int n = snprintf(h->length, sizeof h->length, "%lld",
-                             (long long)t->bodies[i].header_length);
-            h->headers[0].value = MR_STR("application/octet-stream");
-            h->headers[1] = (struct mr_header){MR_STR("inference-header-content-length"),
-                                               mr_str_n(h->length, (size_t)n)};
-            h->count = 2;
-        }
+        const struct mr_oip_encoded body = {.header_length = t->bodies[i].header_length};
+        h->count = mr_endpoint_headers(&body, h->length, h->headers);
     }
 }
 

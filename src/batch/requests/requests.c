@@ -24,6 +24,7 @@
 #include "base/vec.h"
 #include "batch/files/file.h"
 #include "batch/files/lines.h"
+#include "client/endpoint.h"
 #include "codec/json.h"
 #include "join.h"
 #include "requests_hosts.h"
@@ -329,16 +330,9 @@ static void response_judge(struct worker *w, const struct mr_client_response *re
 {
     struct mr_oip_response answer;
     struct mr_err err;
-    int64_t header_length = -1;
+    const struct mr_endpoint e = {.is_grpc = false};
+    int rc = mr_endpoint_decode(&e, response, NULL, &w->call, &answer, &err);
 
-    for (size_t i = 0; i < response->header_count; i++) {
-        if (mr_str_eq_c(response->headers[i].name, "inference-header-content-length") &&
-            !mr_str_to_i64(response->headers[i].value, &header_length)) {
-            header_length = -1;
-        }
-    }
-    int rc =
-        mr_oip_rest_decode_response(response->body, header_length, NULL, &w->call, &answer, &err);
     if (rc == MR_OK) {
         rc = answer_cut(w, &answer, &err);
         /* A model that does not answer row by row will not do so the next time. */
@@ -480,42 +474,10 @@ static bool is_plain(mr_str s)
     return s.len > 0 && s.len <= 1024;
 }
 
-static int headers_make(struct worker *w, const struct mr_oip_encoded *body, struct mr_header **out,
-                        size_t *out_count, struct mr_err *err)
-{
-    const bool is_json = body->header_length < 0;
-    const mr_str length = mr_arena_printf(&w->call, "%lld", (long long)body->header_length);
-    const mr_str id = is_plain(w->id) ? w->id : (mr_str){0};
-    const struct mr_header own[] = {
-        {MR_STR("content-type"),
-         is_json ? MR_STR("application/json") : MR_STR("application/octet-stream")},
-        {MR_STR("seldon-puid"), id},
-        {MR_STR("x-request-id"), id},
-        {MR_STR("inference-header-content-length"), is_json ? (mr_str){0} : length}};
-    enum { OWN = sizeof own / sizeof *own };
-    struct mr_header *headers = MR_ARENA_ARRAY(&w->call, struct mr_header, OWN);
-    size_t n = 0;
-
-    if (!headers || !length.ptr) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
-    }
-    for (size_t i = 0; i < OWN; i++) {
-        if (own[i].value.len > 0) {
-            headers[n++] = own[i];
-        }
-    }
-    *out = headers;
-    *out_count = n;
-    return MR_OK;
-}
-
 static int call_send(struct worker *w, struct mr_err *err)
 {
     struct run *r = w->run;
-    struct mr_client_request call = {.method = "POST", .timeout_ns = r->o->timeout_ns};
     struct mr_oip_request request;
-    struct mr_oip_encoded body;
-    struct mr_header *headers = NULL;
     int rc;
 
     mr_arena_reset(&w->call);
@@ -523,19 +485,19 @@ static int call_send(struct worker *w, struct mr_err *err)
     w->id = w->count > 1 ? id_new(r, &w->arena) : w->items.at[w->first].request.id;
     w->host = requests_host_pick(r->hosts, r->o->host_count, w->host);
     MR_TRY(request_make(w, &request, err));
-    MR_TRY(mr_oip_rest_encode_request(&request, &w->head, &w->call, &body, err));
-    MR_TRY(headers_make(w, &body, &headers, &call.header_count, err));
-    call.path = mr_arena_printf(&w->call, "%s/v2/models/%s/infer", w->host->prefix, r->model);
-    if (!call.path.ptr) {
-        rc = MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
-        goto out;
+    const struct mr_header ids[] = {{MR_STR("seldon-puid"), w->id},
+                                    {MR_STR("x-request-id"), w->id}};
+    const struct mr_endpoint e = {
+        .client = w->host->client, .prefix = w->host->prefix, .model = r->model};
+    const struct mr_endpoint_infer infer = {.request = &request,
+                                            .more = ids,
+                                            .more_count = is_plain(w->id) ? 2 : 0,
+                                            .timeout_ns = r->o->timeout_ns};
+    if (!mr_endpoint_infer(&e, &infer, &w->head, &w->call, NULL, on_done, w, err)) {
+        return err->status;
     }
-    call.headers = headers;
-    call.pieces = body.pieces;
-    call.piece_count = body.piece_count;
     r->done.calls++;
     w->host->under_way++;
-    mr_client_send(w->host->client, &call, on_done, w);
 out:
     return rc;
 }

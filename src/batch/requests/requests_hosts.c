@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "client/url.h"
 
 #define REST_NS          MR_NS_PER_S
 #define REST_NS_MOST     (30 * MR_NS_PER_S)
@@ -19,29 +20,18 @@ int requests_host_open(struct requests_host *h, struct mr_loop *loop, const char
                                         .max_response_bytes = max_response_bytes,
                                         .headers = o->headers,
                                         .header_count = o->header_count};
-    const bool is_http = strncmp(url, "http://", 7) == 0;
-    const bool is_https = strncmp(url, "https://", 8) == 0;
-    const bool is_tls = is_https || (o->is_tls && !is_http);
-    const char *rest = url + (is_https ? 8 : is_http ? 7 : 0);
-    size_t len = strcspn(rest, "/?# ");
-    size_t prefix = strlen(rest + len);
-    const char *bracket = memchr(rest, ']', len);
-    const char *last = bracket ? bracket : rest;
-    const bool has_port = memchr(last, ':', len - (size_t)(last - rest));
+    struct mr_url parts;
     int rc;
 
-    prefix -= prefix > 0 && rest[len + prefix - 1] == '/';
-    if (len == 0 || len > 200 || prefix >= sizeof h->prefix || strpbrk(rest, "?# ")) {
-        return MR_FAIL(err, MR_E_INVALID,
-                       "'%.100s' is not the address of a host: expected "
-                       "host:port, perhaps with a path behind it",
-                       url);
+    MR_TRY(mr_url_parse(url, &parts, err));
+    const bool is_tls = parts.is_tls || (o->is_tls && !parts.has_scheme);
+    if (parts.is_grpc) {
+        MR_TRY(MR_FAIL(err, MR_E_UNSUPPORTED, "host '%.100s': requests are sent by http and https",
+                       url));
     }
-    snprintf(h->prefix, sizeof h->prefix, "%.*s", (int)prefix, rest + len);
-    snprintf(h->address, sizeof h->address, "%.*s%s", (int)len, rest,
-             has_port ? ""
-             : is_tls ? ":443"
-                      : ":80");
+    MR_TRY(mr_url_default_port(&parts, is_tls ? 443 : 80, err));
+    snprintf(h->prefix, sizeof h->prefix, "%s", parts.path);
+    snprintf(h->address, sizeof h->address, "%s", parts.address);
     if (is_tls) {
         MR_TRY(mr_tls_client_new(&h->tls, &o->tls, err));
         options.tls = h->tls;

@@ -7,7 +7,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "codec/pb.h"
+#include "client/endpoint.h"
+#include "client/url.h"
 
 #define GRPC_CONNECTIONS 4 /* hosts take some 100 streams on each */
 #define PROOF_LEAST      16u
@@ -15,15 +16,6 @@
 #define REST_CONNECTIONS 1024
 
 /* ---- addresses ---- */
-
-static const struct {
-    const char *text;
-    bool is_grpc;
-    bool is_tls;
-} schemes[] = {{"http://", false, false},
-               {"https://", false, true},
-               {"grpc://", true, false},
-               {"grpcs://", true, true}};
 
 int wire_default_port(const struct mr_batch_options *o, enum mr_batch_protocol protocol,
                       bool is_tls)
@@ -37,47 +29,18 @@ int wire_default_port(const struct mr_batch_options *o, enum mr_batch_protocol p
 int wire_parse(const char *url, const struct mr_batch_options *o, enum mr_batch_protocol *out,
                bool *out_is_tls, const char **out_rest, struct mr_err *err)
 {
-    *out = o->protocol;
-    *out_is_tls = false;
-    *out_rest = url;
-    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
-        const size_t len = strlen(schemes[i].text);
-        if (strncmp(url, schemes[i].text, len) == 0) {
-            *out_rest = url + len;
-            *out_is_tls = schemes[i].is_tls;
-            *out = schemes[i].is_grpc             ? MR_BATCH_GRPC
-                   : o->protocol == MR_BATCH_GRPC ? MR_BATCH_BINARY
-                                                  : o->protocol;
-        }
-    }
+    struct mr_url parts;
+
+    *out_rest = mr_url_scheme(url, &parts);
+    *out_is_tls = parts.is_tls;
+    *out = parts.is_grpc                                      ? MR_BATCH_GRPC
+           : parts.has_scheme && o->protocol == MR_BATCH_GRPC ? MR_BATCH_BINARY
+                                                              : o->protocol;
     if (o->openai && *out == MR_BATCH_GRPC) {
         return MR_FAIL(err, MR_E_UNSUPPORTED, "host '%.100s': the API is spoken by http and https",
                        url);
     }
-    if (strstr(*out_rest, "://")) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED,
-                       "host '%.100s': http://, https://, grpc:// and grpcs:// are what jobs speak",
-                       url);
-    }
-    return MR_OK;
-}
-
-/* What is behind the address is a prefix of paths. */
-static int prefix_take(struct wire *w, const char *rest, size_t *io_len, struct mr_err *err)
-{
-    const size_t host = MR_MIN(strcspn(rest, "/"), *io_len);
-    const size_t n = *io_len - host;
-
-    if (!w->o->openai || strncmp(rest, "unix:", 5) == 0) {
-        snprintf(w->prefix, sizeof w->prefix, "/v1");
-        return MR_OK;
-    }
-    if (n >= sizeof w->prefix || strpbrk(rest, "?# ")) {
-        return MR_FAIL(err, MR_E_INVALID, "'%.100s' is not the address of a host", rest);
-    }
-    snprintf(w->prefix, sizeof w->prefix, "%.*s", n > 0 ? (int)n : 3, n > 0 ? rest + host : "/v1");
-    *io_len = host;
-    return MR_OK;
+    return strstr(*out_rest, "://") ? mr_url_parse(url, &parts, err) : MR_OK;
 }
 
 int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_options *o,
@@ -86,6 +49,7 @@ int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_option
     struct mr_client_options options = {
         .never_repeat = true, .headers = o->headers, .header_count = o->header_count};
     struct mr_tls_client_options tls = o->tls;
+    struct mr_url parts;
     const char *rest;
     bool is_tls;
     int rc;
@@ -94,21 +58,16 @@ int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_option
     w->local = NULL;
     w->form = (struct wire_form){0};
     MR_TRY(wire_parse(url, o, &w->protocol, &is_tls, &rest, err));
+    MR_TRY(mr_url_parse(url, &parts, err));
+    if (parts.path[0] && (!o->openai || strlen(parts.path) >= sizeof w->prefix)) {
+        MR_TRY(MR_FAIL(err, MR_E_INVALID, "'%.100s' is not the address of a host", url));
+    }
+    MR_TRY(mr_url_default_port(&parts, wire_default_port(o, w->protocol, is_tls), err));
+    snprintf(w->prefix, sizeof w->prefix, "%s", parts.path[0] ? parts.path : "/v1");
+    snprintf(w->address, sizeof w->address, "%s", parts.address);
     options.http2 = w->protocol == MR_BATCH_GRPC;
     /* As many as there are calls, whose number the route bounds and a running job may be told. */
     options.max_connections = options.http2 ? GRPC_CONNECTIONS : REST_CONNECTIONS;
-    size_t len = strlen(rest) - (strlen(rest) > 1 && rest[strlen(rest) - 1] == '/');
-    MR_TRY(prefix_take(w, rest, &len, err));
-    const char *bracket = memchr(rest, ']', len);
-    const char *last = bracket ? bracket : rest;
-    const bool has_port =
-        memchr(last, ':', len - (size_t)(last - rest)) || strncmp(rest, "unix:", 5) == 0;
-    int n = has_port ? snprintf(w->address, sizeof w->address, "%.*s", (int)len, rest)
-                     : snprintf(w->address, sizeof w->address, "%.*s:%d", (int)len, rest,
-                                wire_default_port(o, w->protocol, is_tls));
-    if (len == 0 || n <= 0 || (size_t)n >= sizeof w->address) {
-        MR_TRY(MR_FAIL(err, MR_E_INVALID, "'%.100s' is not the address of a host", url));
-    }
     if (is_tls && !w->tls) {
         tls.server_name = tls.server_name ? tls.server_name : tls_name;
         MR_TRY(mr_tls_client_new(&w->tls, &tls, err));
@@ -146,32 +105,20 @@ void wire_fini(struct wire *w)
 
 /* ---- metadata ---- */
 
+/* What a call goes to. */
+static struct mr_endpoint endpoint_of(const struct wire *w)
+{
+    return (struct mr_endpoint){.client = w->client,
+                                .is_grpc = w->protocol == MR_BATCH_GRPC,
+                                .model = w->o->model,
+                                .version = w->o->version};
+}
+
 void wire_ask(struct wire *w, int64_t timeout_ns, mr_client_done_fn *done, void *ctx)
 {
-    const struct mr_batch_options *o = w->o;
+    const struct mr_endpoint e = endpoint_of(w);
 
-    if (w->protocol == MR_BATCH_GRPC) {
-        struct mr_buf message;
-        mr_buf_init(&message, 0);
-        mr_pb_put_str(&message, 1, mr_str_c(o->model));
-        mr_pb_put_str(&message, 2, mr_str_c(o->version ? o->version : ""));
-        const struct mr_piece piece = {.ptr = message.ptr, .len = message.len};
-        const struct mr_client_grpc_request call = {
-            .path = "/inference.GRPCInferenceService/ModelMetadata",
-            .pieces = &piece,
-            .piece_count = 1,
-            .timeout_ns = timeout_ns};
-        mr_client_grpc(w->client, &call, done, ctx);
-        mr_buf_fini(&message);
-        return;
-    }
-    char path[600];
-    const int n =
-        o->version ? snprintf(path, sizeof path, "/v2/models/%s/versions/%s", o->model, o->version)
-                   : snprintf(path, sizeof path, "/v2/models/%s", o->model);
-    const struct mr_client_request request = {
-        .method = "GET", .path = {path, (size_t)n}, .timeout_ns = timeout_ns};
-    mr_client_send(w->client, &request, done, ctx);
+    mr_endpoint_metadata(&e, timeout_ns, done, ctx);
 }
 
 bool wire_status_lasts(int status)
@@ -189,16 +136,14 @@ int wire_metadata(const struct wire *w, int rc, const struct mr_err *told,
         err->status = rc == MR_E_UNAVAILABLE && response ? MR_E_UNKNOWN : rc;
         return err->status;
     }
-    if (w->protocol == MR_BATCH_GRPC) {
-        return mr_oip_pb_decode_metadata(response->body, arena, out, err);
-    }
     if (response->status != 200) {
         return MR_FAIL(err, wire_status_lasts(response->status) ? MR_E_NOT_FOUND : MR_E_UNKNOWN,
                        "metadata: HTTP status %d: %.*s", response->status,
                        (int)MR_MIN(response->body.len, (size_t)80),
                        (const char *)response->body.ptr);
     }
-    return mr_oip_rest_decode_metadata(response->body, arena, out, err);
+    const struct mr_endpoint e = endpoint_of(w);
+    return mr_endpoint_metadata_decode(&e, response->body, arena, out, err);
 }
 
 /* ---- inference ---- */
@@ -214,26 +159,6 @@ static void on_local(void *ctx, const struct mr_infer *infer)
 {
     const struct wire_call *c = ctx;
     c->done(c->ctx, &(struct wire_reply){.rc = infer->status, .err = &infer->err, .infer = infer});
-}
-
-static int send_grpc(struct wire *w, struct wire_call *c, struct mr_oip_request *r,
-                     struct mr_buf *buf, struct mr_arena *arena, int64_t timeout_ns,
-                     struct mr_err *err)
-{
-    struct mr_oip_encoded body;
-
-    r->model_name = mr_str_c(w->o->model);
-    r->model_version = mr_str_c(w->o->version ? w->o->version : "");
-    int rc = mr_oip_pb_encode_request(r, buf, arena, &body, err);
-    if (rc == MR_OK) {
-        const struct mr_client_grpc_request call = {
-            .path = "/inference.GRPCInferenceService/ModelInfer",
-            .pieces = body.pieces,
-            .piece_count = body.piece_count,
-            .timeout_ns = timeout_ns};
-        c->call = mr_client_grpc(w->client, &call, on_response, c);
-    }
-    return rc;
 }
 
 /* Is the next call one with bytes? One is, in between, when JSON did well and bytes did not: had the host only failed for a
@@ -278,57 +203,36 @@ bool wire_form_told(struct wire *w, const struct wire_call *c, enum mr_route_out
     return !is_ok && c->is_binary && (c->is_proof || outcome == MR_ROUTE_REJECTED);
 }
 
-static int send_rest(struct wire *w, struct wire_call *c, struct mr_oip_request *r,
-                     struct mr_buf *buf, struct mr_arena *arena, int64_t timeout_ns,
-                     struct mr_err *err)
+static int send_remote(struct wire *w, struct wire_call *c, struct mr_oip_request *r,
+                       struct mr_buf *buf, struct mr_arena *arena, int64_t timeout_ns,
+                       struct mr_err *err)
 {
-    const struct mr_batch_options *o = w->o;
-    form_choose(w, c);
-    const bool is_binary = c->is_binary;
-    struct mr_header headers[2] = {{MR_STR("content-type"), MR_STR("application/json")},
-                                   {MR_STR("inference-header-content-length"), {NULL, 0}}};
-    struct mr_oip_encoded body;
+    const struct mr_endpoint e = endpoint_of(w);
+    const struct mr_endpoint_infer infer = {.request = r, .timeout_ns = timeout_ns};
 
-    for (size_t i = 0; i < r->input_count; i++) {
-        r->inputs[i].binary = is_binary;
+    if (w->protocol != MR_BATCH_GRPC) {
+        form_choose(w, c);
+        for (size_t i = 0; i < r->input_count; i++) {
+            r->inputs[i].binary = c->is_binary;
+        }
+        for (size_t i = 0; i < r->output_count; i++) {
+            r->outputs[i].binary_data = c->is_binary;
+        }
+        r->binary_data_output = c->is_binary && r->output_count == 0;
+        r->may_spill = true;
     }
-    for (size_t i = 0; i < r->output_count; i++) {
-        r->outputs[i].binary_data = is_binary;
-    }
-    r->binary_data_output = is_binary && r->output_count == 0;
-    r->may_spill = true;
-    int rc = mr_oip_rest_encode_request(r, buf, arena, &body, err);
-    if (rc < 0) {
-        return rc;
-    }
-    const bool has_header = body.header_length >= 0;
-    c->text_bytes = has_header ? (uint64_t)body.header_length : body.bytes;
-    if (has_header) {
-        headers[0].value = MR_STR("application/octet-stream");
-        headers[1].value = mr_arena_printf(arena, "%lld", (long long)body.header_length);
-    }
-    const mr_str path =
-        o->version ? mr_arena_printf(arena, "/v2/models/%s/versions/%s/infer", o->model, o->version)
-                   : mr_arena_printf(arena, "/v2/models/%s/infer", o->model);
-    const struct mr_client_request request = {.method = "POST",
-                                              .path = path,
-                                              .headers = headers,
-                                              .header_count = 1 + (size_t)has_header,
-                                              .pieces = body.pieces,
-                                              .piece_count = body.piece_count,
-                                              .timeout_ns = timeout_ns};
-    c->call = mr_client_send(w->client, &request, on_response, c);
-    return MR_OK;
+    c->call = mr_endpoint_infer(&e, &infer, buf, arena, &c->text_bytes, on_response, c, err);
+    return c->call ? MR_OK : err->status;
 }
 
 int wire_send(struct wire *w, struct wire_call *c, struct mr_oip_request *r, struct mr_buf *buf,
               struct mr_arena *arena, int64_t timeout_ns, struct mr_err *err)
 {
-    switch (w->protocol) {
-    case MR_BATCH_LOCAL: local_send(w->local, r, on_local, c); return MR_OK;
-    case MR_BATCH_GRPC: return send_grpc(w, c, r, buf, arena, timeout_ns, err);
-    default: return send_rest(w, c, r, buf, arena, timeout_ns, err);
+    if (w->protocol == MR_BATCH_LOCAL) {
+        local_send(w->local, r, on_local, c);
+        return MR_OK;
     }
+    return send_remote(w, c, r, buf, arena, timeout_ns, err);
 }
 
 void wire_post(struct wire *w, struct wire_call *c, const struct mr_client_request *request)
@@ -458,12 +362,8 @@ void wire_judge(const struct wire *w, const struct wire_reply *reply, struct mr_
         return;
     }
     mr_arena_reset(arena);
-    const int64_t length =
-        number_in(response->headers, response->header_count, "inference-header-content-length");
-    int rc =
-        w->protocol == MR_BATCH_GRPC
-            ? mr_oip_pb_decode_response(response->body, NULL, arena, &a->response, &err)
-            : mr_oip_rest_decode_response(response->body, length, NULL, arena, &a->response, &err);
+    const struct mr_endpoint e = endpoint_of(w);
+    int rc = mr_endpoint_decode(&e, response, NULL, arena, &a->response, &err);
     a->body = response->body_block;
     if (rc < 0) {
         a->outcome = MR_ROUTE_FAILED;

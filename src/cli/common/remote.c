@@ -5,18 +5,17 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "client/url.h"
 #include "codec/json.h"
 
 /* ---- addresses ---- */
 
-bool mr_remote_is_tls(const char *url)
-{
-    return strncmp(url, "https://", 8) == 0 || strncmp(url, "grpcs://", 8) == 0;
-}
-
 bool mr_remote_is_grpc(const char *url)
 {
-    return strncmp(url, "grpc://", 7) == 0 || strncmp(url, "grpcs://", 8) == 0;
+    struct mr_url parts;
+
+    mr_url_scheme(url, &parts);
+    return parts.is_grpc;
 }
 
 int mr_remote_protocol(const char *url, int *io, struct mr_err *err)
@@ -33,36 +32,6 @@ int mr_remote_protocol(const char *url, int *io, struct mr_err *err)
     return MR_OK;
 }
 
-int mr_remote_address(const char *url, int default_port, char *out, size_t size, struct mr_err *err)
-{
-    static const char *const schemes[] = {"http://", "grpc://", "https://", "grpcs://", NULL};
-    const char *rest = url;
-    int n;
-
-    for (size_t i = 0; schemes[i]; i++) {
-        if (strncmp(url, schemes[i], strlen(schemes[i])) == 0) {
-            rest = url + strlen(schemes[i]);
-        }
-    }
-    if (strncmp(rest, "unix:", 5) == 0) {
-        n = snprintf(out, size, "%s", rest);
-    } else {
-        size_t len = strlen(rest);
-        if (len > 1 && rest[len - 1] == '/') {
-            len--;
-        }
-        /* An IPv6 address in brackets has colons of its own. */
-        const char *bracket = strrchr(rest, ']');
-        bool has_port = strrchr(bracket ? bracket : rest, ':') != NULL;
-        n = has_port ? snprintf(out, size, "%.*s", (int)len, rest)
-                     : snprintf(out, size, "%.*s:%d", (int)len, rest, default_port);
-    }
-    if (n <= 0 || (size_t)n >= size || *rest == '\0') {
-        return MR_FAIL(err, MR_E_INVALID, "'%.100s' is not an address of a server", url);
-    }
-    return MR_OK;
-}
-
 int mr_remote_open(struct mr_remote *r, const char *url, int default_port, bool http2,
                    int64_t timeout_ns, const struct mr_remote_access *access, struct mr_err *err)
 {
@@ -72,12 +41,18 @@ int mr_remote_open(struct mr_remote *r, const char *url, int default_port, bool 
                                         .max_response_bytes = INT64_C(4) << 30,
                                         .headers = a->headers.at,
                                         .header_count = a->headers.len};
+    struct mr_url parts;
     int rc;
 
     memset(r, 0, sizeof *r);
     r->timeout_ns = timeout_ns;
-    MR_TRY(mr_remote_address(url, default_port, r->address, sizeof r->address, err));
-    if (mr_remote_is_tls(url)) {
+    MR_TRY(mr_url_parse(url, &parts, err));
+    if (parts.path[0]) {
+        MR_TRY(MR_FAIL(err, MR_E_INVALID, "'%.100s' is not the address of a host", url));
+    }
+    MR_TRY(mr_url_default_port(&parts, default_port, err));
+    snprintf(r->address, sizeof r->address, "%s", parts.address);
+    if (parts.is_tls) {
         MR_TRY(mr_tls_client_new(&r->tls, &a->tls, err));
         options.tls = r->tls;
     }
@@ -116,7 +91,6 @@ static void on_done(void *ctx, int rc, const struct mr_err *err,
                     const struct mr_client_response *response)
 {
     struct wait *w = ctx;
-    int64_t length;
 
     w->rc = rc;
     w->err = *err;
@@ -124,14 +98,7 @@ static void on_done(void *ctx, int rc, const struct mr_err *err,
         w->reply->status = response->status;
         w->reply->body = response->body;
         w->reply->block = response->body_block ? mr_block_ref(response->body_block) : NULL;
-        w->reply->header_length = -1;
-        for (size_t i = 0; i < response->header_count; i++) {
-            const struct mr_header *h = &response->headers[i];
-            if (mr_str_eq_c(h->name, "inference-header-content-length") &&
-                mr_str_to_i64(h->value, &length)) {
-                w->reply->header_length = length;
-            }
-        }
+        w->reply->header_length = mr_endpoint_header_length(response);
     }
     mr_loop_stop(w->loop);
 }
@@ -183,6 +150,16 @@ static int wait_for(struct mr_remote *r, struct wait *w, int64_t begin_ns, struc
     return w->rc;
 }
 
+/* An answer of HTTP that is an error has the server's text. */
+static int http_answer(struct mr_remote *r, int rc, struct mr_remote_reply *out, struct mr_err *err)
+{
+    if (rc == MR_OK && out->status >= 400) {
+        rc = http_error(r, out, err);
+        mr_remote_reply_fini(out);
+    }
+    return rc;
+}
+
 int mr_remote_http(struct mr_remote *r, const struct mr_client_request *request,
                    struct mr_remote_reply *out, struct mr_err *err)
 {
@@ -193,11 +170,40 @@ int mr_remote_http(struct mr_remote *r, const struct mr_client_request *request,
     memset(out, 0, sizeof *out);
     timed.timeout_ns = r->timeout_ns;
     mr_client_send(r->client, &timed, on_done, &w);
-    int rc = wait_for(r, &w, begin, err);
-    if (rc == MR_OK && out->status >= 400) {
-        rc = http_error(r, out, err);
-        mr_remote_reply_fini(out);
+    return http_answer(r, wait_for(r, &w, begin, err), out, err);
+}
+
+int mr_remote_infer(struct mr_remote *r, const struct mr_endpoint *e,
+                    struct mr_oip_request *request, struct mr_buf *buf, struct mr_arena *arena,
+                    struct mr_remote_reply *out, struct mr_err *err)
+{
+    struct wait w = {.loop = r->loop, .reply = out};
+    struct mr_endpoint to = *e;
+    const struct mr_endpoint_infer infer = {.request = request, .timeout_ns = r->timeout_ns};
+    const int64_t begin = mr_now_ns();
+
+    memset(out, 0, sizeof *out);
+    to.client = r->client;
+    if (!mr_endpoint_infer(&to, &infer, buf, arena, NULL, on_done, &w, err)) {
+        return err->status;
     }
+    return http_answer(r, wait_for(r, &w, begin, err), out, err);
+}
+
+int mr_remote_metadata(struct mr_remote *r, const struct mr_endpoint *e, struct mr_arena *arena,
+                       struct mr_oip_metadata *out, struct mr_err *err)
+{
+    struct mr_remote_reply reply = {0};
+    struct wait w = {.loop = r->loop, .reply = &reply};
+    struct mr_endpoint to = *e;
+
+    to.client = r->client;
+    mr_endpoint_metadata(&to, r->timeout_ns, on_done, &w);
+    int rc = http_answer(r, wait_for(r, &w, mr_now_ns(), err), &reply, err);
+    if (rc == MR_OK) {
+        rc = mr_endpoint_metadata_decode(e, reply.body, arena, out, err);
+    }
+    mr_remote_reply_fini(&reply);
     return rc;
 }
 

@@ -3,6 +3,7 @@
 #define MR_CLI_REMOTE_H
 
 #include "base/options.h"
+#include "client/endpoint.h"
 #include "net/client.h"
 #include "net/tls.h"
 
@@ -46,6 +47,13 @@ int mr_remote_text(struct mr_remote *r, const char *path, const struct mr_buf *b
 /** One unary gRPC call. References of the pieces are taken over. */
 int mr_remote_grpc(struct mr_remote *r, const char *path, const struct mr_piece *pieces,
                    size_t piece_count, struct mr_remote_reply *out, struct mr_err *err);
+/** One inference; the endpoint's client is ignored. buf and arena are not needed any more when this returns. */
+int mr_remote_infer(struct mr_remote *r, const struct mr_endpoint *e,
+                    struct mr_oip_request *request, struct mr_buf *buf, struct mr_arena *arena,
+                    struct mr_remote_reply *out, struct mr_err *err);
+/** The model's metadata; *out must be zero, its texts are in the arena. */
+int mr_remote_metadata(struct mr_remote *r, const struct mr_endpoint *e, struct mr_arena *arena,
+                       struct mr_oip_metadata *out, struct mr_err *err);
 void mr_remote_reply_fini(struct mr_remote_reply *reply);
 
 /** Reads the answer to GET /v2/models/M/versions: `row` parses each of its loads in turn. out_error, unless NULL: the
@@ -53,13 +61,6 @@ void mr_remote_reply_fini(struct mr_remote_reply *reply);
 struct mr_json;
 int mr_remote_versions(mr_bytes body, struct mr_arena *arena, mr_str *out_error,
                        int (*row)(struct mr_json *j, void *ctx), void *ctx, struct mr_err *err);
-
-/** Rewrites a URL to an address for mr_client_new: "host:port" or "unix:/path". */
-int mr_remote_address(const char *url, int default_port, char *out, size_t size,
-                      struct mr_err *err);
-
-/** Does a URL ask for TLS? */
-bool mr_remote_is_tls(const char *url);
 
 /** Does a URL ask for gRPC? */
 bool mr_remote_is_grpc(const char *url);

@@ -133,54 +133,15 @@ static const struct mr_option table[] = {
 
 /* ---- sending ---- */
 
-static int encode(struct infer *x, struct mr_buf *buf, struct mr_arena *arena,
-                  struct mr_oip_encoded *out, struct mr_err *err)
-{
-    return x->opt.protocol == INFER_GRPC
-               ? mr_oip_pb_encode_request(&x->request, buf, arena, out, err)
-               : mr_oip_rest_encode_request(&x->request, buf, arena, out, err);
-}
-
-static int send_rest(struct infer *x, const struct mr_oip_encoded *e, struct mr_remote_reply *reply,
-                     struct mr_err *err)
-{
-    char length[24];
-    struct mr_header headers[2] = {{MR_STR("content-type"), MR_STR("application/json")}};
-    struct mr_client_request request = {.method = "POST",
-                                        .headers = headers,
-                                        .header_count = 1,
-                                        .pieces = e->pieces,
-                                        .piece_count = e->piece_count};
-    mr_str path = x->opt.version ? mr_arena_printf(&x->arena, "/v2/models/%s/versions/%s/infer",
-                                                   x->opt.model, x->opt.version)
-                                 : mr_arena_printf(&x->arena, "/v2/models/%s/infer", x->opt.model);
-
-    request.path = path;
-    if (e->header_length >= 0) {
-        int n = snprintf(length, sizeof length, "%lld", (long long)e->header_length);
-        headers[0].value = MR_STR("application/octet-stream");
-        headers[1].name = MR_STR("inference-header-content-length");
-        headers[1].value = mr_str_n(length, (size_t)n);
-        request.header_count = 2;
-    }
-    return mr_remote_http(&x->remote, &request, reply, err);
-}
-
 static int send_once(struct infer *x, struct mr_remote_reply *reply, struct mr_err *err)
 {
+    const struct mr_endpoint e = infer_endpoint(x);
     struct mr_arena arena;
     struct mr_buf buf;
-    struct mr_oip_encoded e;
 
     mr_arena_init(&arena, 4096, (size_t)1 << 30);
     mr_buf_init(&buf, (size_t)8 << 30);
-    int rc = encode(x, &buf, &arena, &e, err);
-    if (rc == MR_OK) {
-        rc = x->opt.protocol == INFER_GRPC
-                 ? mr_remote_grpc(&x->remote, "/inference.GRPCInferenceService/ModelInfer",
-                                  e.pieces, e.piece_count, reply, err)
-                 : send_rest(x, &e, reply, err);
-    }
+    int rc = mr_remote_infer(&x->remote, &e, &x->request, &buf, &arena, reply, err);
     mr_buf_fini(&buf);
     mr_arena_fini(&arena);
     return rc;

@@ -46,6 +46,8 @@ void infer_setup(struct infer *x);
 void infer_fini(struct infer *x);
 
 /* infer_meta.c */
+/** What the request goes to, without the client. */
+struct mr_endpoint infer_endpoint(const struct infer *x);
 int infer_meta_get(struct infer *x, struct mr_err *err);
 
 /* infer_input.c: x->request from the options and the metadata */

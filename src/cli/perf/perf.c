@@ -166,16 +166,14 @@ static int open_target(struct perf *p, struct mr_err *err)
     p->target.headers = o->access.headers.at;
     p->target.header_count = o->access.headers.len;
     p->target.timeout_ns = o->timeout_ns;
-    p->target.hello_path = grpc ? "/inference.GRPCInferenceService/ServerLive" : "/v2/health/live";
     if (grpc) {
         p->target.streams = o->protocol == PERF_GRPC_STREAM;
         p->target.path = p->target.streams ? "/inference.GRPCInferenceService/ModelStreamInfer"
                                            : "/inference.GRPCInferenceService/ModelInfer";
         return MR_OK;
     }
-    path = o->version
-               ? mr_arena_printf(&x->arena, "/v2/models/%s/versions/%s/infer", o->model, o->version)
-               : mr_arena_printf(&x->arena, "/v2/models/%s/infer", o->model);
+    const struct mr_endpoint e = infer_endpoint(x);
+    path = mr_endpoint_path(&e, "/infer", &x->arena);
     p->target.path = path.ptr;
     rc = path.ptr ? MR_OK : MR_FAIL(err, MR_E_TOO_LARGE, "the model's name is too long");
 out:

@@ -292,7 +292,7 @@ def test_set_rows_larger_than_an_extent(gated):
     (b'{"batch_rows": 7', "offset"),
     (b'{"batch_rows": 7, "hosts": []}', "expected one at least"),
     (b'{"batch_rows": 7, "hosts": ["a:1", "@list"]}', "'@list' is no host"),
-    (b'{"batch_rows": 7, "hosts": ["ftp://a:1"]}', "are what jobs speak"),
+    (b'{"batch_rows": 7, "hosts": ["ftp://a:1"]}', "are the known schemes"),
     (b'{"batch_rows": 7, "hosts": "a:1"}', "expected"),
     (b'{"batch_rows": 7, "hosts": ["a b"]}', "is no host"),
     (b'{"batch_rows": 7, "hosts": ["https://"]}', "is not the address of a host"),

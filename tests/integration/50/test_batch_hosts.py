@@ -123,7 +123,7 @@ def test_name(tmp_path, scheme):
 
 
 @pytest.mark.parametrize("host,text", [("dns:", "is not dns:NAME:PORT"), ("dns:x:", "is not dns:NAME:PORT"),
-                                       ("dns:ftp://x", "are what jobs speak"), ("ftp://x", "are what jobs speak"),
+                                       ("dns:ftp://x", "are the known schemes"), ("ftp://x", "are the known schemes"),
                                        ("dns:" + "x" * 300, "is not dns:NAME:PORT"), ("grpc://", "is not the address of a host")])
 def test_what_is_no_host(tmp_path, host, text):
     batch.table(tmp_path / "in", 10)

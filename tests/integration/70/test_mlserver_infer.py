@@ -243,7 +243,7 @@ def test_an_output_that_is_there_is_emptied(tmp_path, server):
     (["-t", "grpc"], "only rest is spoken here", 2), (["-w", "0"], "0 is out of range", 2), (["-H", "nothing"], "expected 'Name: value'", 2),
     (["-H", "Content-Length: 3"], "cannot be set", 2), (["-o", "/nonexistent/x"], "cannot make /nonexistent/x", 1),
     (["-i", "/nonexistent/x"], "cannot open /nonexistent/x", 1), (["--timeout", "soon"], "expected a number", 2),
-    (["-u", "ftp://h"], "is not an address", 2), (["-u", ","], "there is no host", 2), (["--batch-sizes", "1"], "did you mean --batch-size", 2)])
+    (["-u", "ftp://h"], "are the known schemes", 2), (["-u", ","], "there is no host", 2), (["--batch-sizes", "1"], "did you mean --batch-size", 2)])
 def test_wrong(tmp_path, args, message, code):
     assert message in infer(tmp_path, [], "127.0.0.1:1", *args, code=code).stderr
     assert not (tmp_path / "out.jsonl").exists()

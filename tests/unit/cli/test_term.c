@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/common/remote.h"
 #include "cli/common/term.h"
 
 static void expect_grid(const struct mr_grid *t, bool aligned, const char *text)
@@ -89,43 +88,12 @@ static void cleaned(void **state)
     mr_buf_fini(&b);
 }
 
-static void addresses(void **state)
-{
-    (void)state;
-    static const char *const rows[][2] = {
-        {"localhost", "localhost:8000"},
-        {"localhost:9", "localhost:9"},
-        {"http://h:9/", "h:9"},
-        {"grpc://h", "h:8000"},
-        {"[::1]", "[::1]:8000"},
-        {"[::1]:9", "[::1]:9"},
-        {"unix:/a/b", "unix:/a/b"},
-        {"", NULL},
-        {"http://", NULL},
-        {"https://h:9", "h:9"},
-        {"grpcs://h", "h:8000"},
-        {"https://", NULL},
-    };
-    char out[64];
-    struct mr_err err;
-
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        int rc = mr_remote_address(rows[i][0], 8000, out, sizeof out, &err);
-        assert_int_equal(rc == MR_OK, rows[i][1] != NULL);
-        if (rows[i][1]) {
-            assert_string_equal(out, rows[i][1]);
-        }
-    }
-    assert_int_equal(mr_remote_address("name-that-is-too-long", 8000, out, 10, &err), MR_E_INVALID);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grids),
         cmocka_unit_test(numbers),
         cmocka_unit_test(cleaned),
-        cmocka_unit_test(addresses),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,7 +30,6 @@ static void setup(struct bench *b, const char *path)
     memcpy(b->body.block->data, text, sizeof text);
     b->target = (struct mr_perf_target){.address = b->address,
                                         .path = path,
-                                        .hello_path = "/hello",
                                         .bodies = &b->body,
                                         .body_count = 1,
                                         .timeout_ns = 20 * MR_NS_PER_S};
@@ -359,7 +358,6 @@ static void grpc_with_streams(void **state)
     (void)state;
     setup(&b, "/inference.GRPCInferenceService/ModelInfer");
     b.target.grpc = b.target.http2 = true;
-    b.target.hello_path = "/inference.GRPCInferenceService/ServerLive";
     b.load.concurrency = 9;
     b.load.connections = 2;
     b.load.streams = 8;

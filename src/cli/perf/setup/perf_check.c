@@ -104,19 +104,9 @@ static int decode(const struct perf_checker *c, const struct mr_client_response 
                   struct mr_arena *arena, struct mr_oip_response *out, struct mr_err *err)
 {
     static const struct mr_oip_limits limits = {.max_tensors = 65536, .size_option = "4 GiB"};
-    int64_t length = -1;
-    int64_t n;
+    const struct mr_endpoint e = {.is_grpc = c->grpc};
 
-    if (c->grpc) {
-        return mr_oip_pb_decode_response(response->body, &limits, arena, out, err);
-    }
-    for (size_t i = 0; i < response->header_count; i++) {
-        if (mr_str_eq_c(response->headers[i].name, "inference-header-content-length") &&
-            mr_str_to_i64(response->headers[i].value, &n)) {
-            length = n;
-        }
-    }
-    return mr_oip_rest_decode_response(response->body, length, &limits, arena, out, err);
+    return mr_endpoint_decode(&e, response, &limits, arena, out, err);
 }
 
 static bool check_answer(void *ctx, size_t body, const struct mr_client_response *response,

@@ -40,9 +40,7 @@ struct mr_perf_target {
     const struct mr_tls_client_options *tls; /* NULL: none */
     const char *const *headers; /* "Name: value", of each request; see mr_client_options */
     size_t header_count;
-    const char *path; /* REST: POST to; gRPC: "/service/method" */
-    const char
-        *hello_path; /* asked once on every new connection before the start; any answer will do */
+    const char *path;                  /* REST: POST to; gRPC: "/service/method" */
     const struct mr_perf_body *bodies; /* sent in turn */
     size_t body_count;
     int64_t timeout_ns;      /* per request, > 0 */
