@@ -16,9 +16,10 @@ static void *job_main(void *arg)
         pthread_cond_wait(&inst->cancelled, &inst->mutex);
     }
     j->is_ending = true; /* exec is gone once it ends: no cancel may compare with it any more */
+    const bool is_cancelled = j->is_cancelled;
     pthread_mutex_unlock(&inst->mutex);
-    int rc = j->is_cancelled ? mr_backend_fail(&err, MR_E_CANCELLED, "ended early")
-                             : fault_run(inst, &j->plan, j->exec, &err);
+    int rc = is_cancelled ? mr_backend_fail(&err, MR_E_CANCELLED, "ended early")
+                          : fault_run(inst, &j->plan, j->exec, &err);
     fault_host->complete(j->exec, rc, &err);
     atomic_store_explicit(&j->is_over, true, memory_order_release);
     return NULL;
