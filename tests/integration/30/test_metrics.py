@@ -185,6 +185,7 @@ def test_failures_move(models, start, hold, reason):
             if reason == "CANCELED":
                 wait.until(lambda: value(server, "nv_inference_pending_request_count", model="m") == 1, "one to wait")
                 asked[0].cancel()
+                wait.until(lambda: value(server, "nv_inference_pending_request_count", model="m") == 0, "it to have left the queue")
                 failed = asked
                 wait.equal(lambda: value(server, "nv_inference_pending_request_count", model="m"), 0, "those that wait")
             else:
