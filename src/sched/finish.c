@@ -25,6 +25,10 @@ static void run_on_done(struct mr_mail *mail)
 
 void infer_deliver(struct mr_infer *r)
 {
+    if (!r->home->post) {
+        r->on_done(r);
+        return;
+    }
     r->mail.run = run_on_done;
     r->home->post(r->home->ctx, &r->mail);
 }
@@ -69,10 +73,8 @@ static void count_success(struct mr_sched_stats *st, const struct mr_infer *r, i
     latency_add(&st->latency_total[r->protocol], end - (t->received ? t->received : t->queued));
 }
 
-static void count_finished(struct mr_infer *r, int64_t encode_ns)
+static void count_finished(struct mr_sched_stats *st, struct mr_infer *r, int64_t encode_ns)
 {
-    struct mr_sched_stats *st = &slot_get(r->version->sched, r->home->reader)->stats;
-
     if (r->status == MR_OK) {
         count_success(st, r, encode_ns);
     } else {
@@ -87,7 +89,13 @@ void mr_infer_finish(struct mr_infer *r, int64_t encode_ns)
     struct mr_sched *s = r->version->sched;
 
     if (s) {
-        count_finished(r, encode_ns);
+        if (r->home->reader == MR_READER_NONE) {
+            pthread_mutex_lock(&s->mutex);
+            count_finished(&s->shared->stats, r, encode_ns);
+            pthread_mutex_unlock(&s->mutex);
+        } else {
+            count_finished(&slot_get(s, r->home->reader)->stats, r, encode_ns);
+        }
         /* relaxed: whether a request is taken that comes as recording begins does not matter */
         if (__builtin_expect(atomic_load_explicit(&s->recording, memory_order_relaxed) != NULL, 0))
             record_maybe(s, r);

@@ -224,6 +224,25 @@ void infer_deliver_all(struct mr_infer *r)
     }
 }
 
+/* Posts those that have a thread to go to. Returns the others. Mutex held. */
+static struct mr_infer *post_list(struct mr_infer *r)
+{
+    struct mr_infer *others = NULL, **tail = &others;
+
+    while (r) {
+        struct mr_infer *next = r->next;
+        if (r->home->post) {
+            infer_deliver(r);
+        } else {
+            *tail = r;
+            tail = &r->next;
+        }
+        r = next;
+    }
+    *tail = NULL;
+    return others;
+}
+
 int instance_start(struct sched_instance *in, struct mr_err *err)
 {
     struct mr_sched *s = in->sched;
@@ -438,10 +457,8 @@ static void batch_end(struct exec_batch *b, bool was_pending)
     /* In order means also that no other thread may post in between: under the mutex. The next requests of a sequence
      * run on the instance's thread, which is another one if this execution was pending. */
     over = s->preserve_order ? in_order(s, items, count) : chain(items, count);
-    if (s->preserve_order || (s->sequences && was_pending)) {
-        infer_deliver_all(over);
-        over = NULL;
-    }
+    if (s->preserve_order || (s->sequences && was_pending))
+        over = post_list(over);
     batch_keep(b);
     pthread_mutex_unlock(&s->mutex);
     infer_deliver_all(over);

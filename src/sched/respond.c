@@ -53,6 +53,8 @@ int exec_respond(struct mr_execution *x, struct mr_response *q, struct mr_err *e
 
     if (rc < 0)
         return rc;
+    bool is_here = false;
+
     q->user = r;
     q->mail.run = run_on_response;
     pthread_mutex_lock(&s->mutex);
@@ -73,10 +75,14 @@ int exec_respond(struct mr_execution *x, struct mr_response *q, struct mr_err *e
         r->unread++;
         r->unread_bytes += bytes_of(q);
         r->is_final = q->is_final;
+        is_here = !r->home->post;
         /* under the mutex: the request's end cannot come before its answers */
-        r->home->post(r->home->ctx, &q->mail);
+        if (!is_here)
+            r->home->post(r->home->ctx, &q->mail);
     }
     pthread_mutex_unlock(&s->mutex);
+    if (is_here) /* its end does not come before this returns: the execution goes on */
+        r->on_response(r, q);
     return rc;
 }
 

@@ -154,7 +154,7 @@ int mr_sched_submit(struct mr_infer *r)
     int rc;
 
     r->status = MR_OK;
-    if (s->may_inline && (rc = try_inline(s, r)) >= 0)
+    if (s->may_inline && r->home->reader != MR_READER_NONE && (rc = try_inline(s, r)) >= 0)
         return rc;
     now = mr_now_ns();
     pthread_mutex_lock(&s->mutex);

@@ -1,18 +1,19 @@
-/* The loop's thread is the one reader of the manager, and stays online: the model is loaded once and never replaced.
- * Executions run on the scheduler's instance threads, never inline: the loop has the answers of others to judge. */
+/* The loop's thread is no reader of the model table: the model is loaded once and never replaced. Executions run on the scheduler's instance threads, never inline: the loop has the answers of others to judge. */
 #include "local.h"
 
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "engine/engine.h"
 #include "engine/wire.h"
-#include "model/model.h"
 
 #define QUEUE_MOST   65536 /* the route's limit is what bounds it */
 #define STOP_MOST_NS (60 * MR_NS_PER_S)
 
 struct local_call {
     struct mr_infer infer;
+    struct mr_infer_args args;
+    struct mr_oip_request request;
     struct mr_arena arena; /* its results */
     struct mr_mail later;  /* when it ended at once */
     bool is_over;          /* that */
@@ -25,30 +26,14 @@ struct local_call {
 
 struct local {
     struct mr_loop *loop;
-    struct mr_models *models;
+    struct mr_engine *engine;
     struct mr_version *version; /* pinned */
     struct mr_infer_home home;
     struct local_call *calls;
-    bool is_online;
     bool is_closing;
 };
 
 /* ---- the model ---- */
-
-static int hook_serve(void *ctx, struct mr_version *v, struct mr_err *err)
-{
-    const struct mr_sched_options o = {
-        .reader_count = 1, .max_queue_size = QUEUE_MOST, .records = &mr_wire_records};
-
-    (void)ctx;
-    return mr_sched_open(v, &o, err);
-}
-
-static void hook_unserve(void *ctx, struct mr_version *v)
-{
-    (void)ctx;
-    mr_sched_close(v);
-}
 
 static void post(void *ctx, struct mr_mail *mail)
 {
@@ -71,38 +56,37 @@ static void reason_take(void *ctx, const struct mr_model_report *r)
 int local_new(struct local **out, struct mr_loop *loop, const struct mr_batch_options *o,
               struct mr_err *err)
 {
-    const struct mr_model_hooks hooks = {.serve = hook_serve, .unserve = hook_unserve};
-    struct mr_models_options models;
+    struct mr_engine_options engine = {
+        .sched = {.max_queue_size = QUEUE_MOST, .records = &mr_wire_records}};
+    struct mr_models_options *models = &engine.models;
+    struct mr_target target;
     struct local *l = MR_NEW(struct local);
     struct reason why = {""};
     struct mr_err reason;
     size_t failed = 0;
     int rc;
 
-    *l = (struct local){.loop = loop, .home = {.post = post, .ctx = loop}};
-    mr_models_options_init(&models);
-    models.repositories = &o->repository;
-    models.repository_count = 1;
-    models.control = MR_MODEL_CONTROL_EXPLICIT;
-    models.load_models = &o->model;
-    models.load_model_count = 1;
-    models.backend_dirs = o->backend_dirs;
-    models.backend_dir_count = o->backend_dir_count;
-    models.reader_count = 1;
-    MR_TRY(mr_models_new(&l->models, &models, &hooks, err));
-    MR_TRY(mr_models_start(l->models, &failed, err));
-    mr_epoch_online(mr_models_epoch(l->models));
-    l->is_online = true;
-    rc = mr_models_find(l->models, mr_str_c(o->model), mr_str_c(o->version ? o->version : ""),
-                        &l->version, &reason);
+    *l =
+        (struct local){.loop = loop, .home = {.post = post, .ctx = loop, .reader = MR_READER_NONE}};
+    mr_models_options_init(models);
+    models->repositories = &o->repository;
+    models->repository_count = 1;
+    models->control = MR_MODEL_CONTROL_EXPLICIT;
+    models->load_models = &o->model;
+    models->load_model_count = 1;
+    models->backend_dirs = o->backend_dirs;
+    models->backend_dir_count = o->backend_dir_count;
+    MR_TRY(mr_engine_new(&l->engine, &engine, err));
+    MR_TRY(mr_models_start(mr_engine_models(l->engine), &failed, err));
+    rc = mr_engine_find(l->engine, &l->home, mr_str_c(o->model),
+                        mr_str_c(o->version ? o->version : ""), &target, &reason);
     if (rc < 0) {
-        l->version = NULL;
-        mr_models_report(l->models, reason_take, &why);
+        mr_models_report(mr_engine_models(l->engine), reason_take, &why);
         rc = MR_FAIL(err, rc, "model '%s' of %s: %s", o->model, o->repository,
                      why.text[0] ? why.text : reason.msg);
         goto out;
     }
-    mr_version_pin(l->version, 0);
+    l->version = target.version;
     *out = l;
 out:
     if (rc < 0) {
@@ -119,14 +103,11 @@ void local_free(struct local **local)
         return;
     }
     if (l->version) {
-        mr_version_unpin(l->version, 0);
+        mr_version_unpin(l->version, l->home.reader);
     }
-    if (l->is_online) {
-        mr_epoch_offline(mr_models_epoch(l->models));
-    }
-    if (l->models) {
-        mr_models_stop(l->models, STOP_MOST_NS);
-        mr_models_free(&l->models);
+    if (l->engine) {
+        mr_engine_stop(l->engine, STOP_MOST_NS);
+        mr_engine_free(&l->engine);
     }
     mr_freep(local);
 }
@@ -185,7 +166,7 @@ static void call_end(struct local_call *c)
         c->next->before = c->before;
     }
     c->done(c->ctx, &c->infer);
-    mr_infer_finish(&c->infer, 0);
+    mr_engine_end(&c->infer);
     mr_arena_fini(&c->arena);
     mr_free(c);
     if (l->is_closing && !l->calls) {
@@ -207,10 +188,8 @@ void local_send(struct local *l, const struct mr_oip_request *request, local_don
                 void *ctx)
 {
     struct local_call *c = MR_NEW(struct local_call);
-    struct mr_infer_args args;
 
-    *c = (struct local_call){.local = l, .done = done, .ctx = ctx};
-    c->infer.version = l->version;
+    *c = (struct local_call){.local = l, .request = *request, .done = done, .ctx = ctx};
     mr_arena_init(&c->arena, 1024, SIZE_MAX);
     c->infer.arena = &c->arena;
     c->infer.home = &l->home;
@@ -218,17 +197,17 @@ void local_send(struct local *l, const struct mr_oip_request *request, local_don
     c->infer.on_done = on_done;
     c->infer.user = c;
     c->infer.times.received = mr_now_ns();
-    mr_version_pin(l->version, 0);
-    int rc = mr_wire_args(request, &c->arena, &args, &c->infer.err);
-    rc = rc < 0 ? rc : mr_infer_bind(&c->infer, &args, &c->infer.err);
-    rc = rc < 0 ? rc : mr_sched_submit(&c->infer);
+    int rc = mr_wire_args(&c->request, &c->arena, &c->args, &c->infer.err);
+    c->args.model = l->version->model_name;
+    c->args.version = l->version->number_text;
+    rc = rc < 0 ? rc : mr_engine_infer(l->engine, &c->infer, &c->args);
     c->next = l->calls;
     if (c->next) {
         c->next->before = c;
     }
     l->calls = c;
-    if (rc != MR_OK) {
-        c->infer.status = rc < 0 ? rc : c->infer.status;
+    if (rc < 0) {
+        c->infer.status = rc;
         c->is_over = true;
         c->later.run = on_later;
         mr_loop_post(l->loop, &c->later);
@@ -237,25 +216,9 @@ void local_send(struct local *l, const struct mr_oip_request *request, local_don
 
 int local_response(const struct mr_infer *r, struct mr_oip_response *out, struct mr_err *err)
 {
-    const struct mr_version *v = r->version;
-    struct mr_oip_tensor *t = MR_ARENA_ARRAY(r->arena, struct mr_oip_tensor, v->output_count + 1);
-    size_t n = 0;
+    const struct local_call *c = r->user;
 
-    if (!t) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for an answer");
-    }
-    for (uint32_t i = 0; i < v->output_count; i++) {
-        if (r->wanted[i]) {
-            t[n++] = (struct mr_oip_tensor){.name = v->outputs[i].name,
-                                            .tensor = mr_infer_output(r, i)->tensor,
-                                            .block = mr_infer_output(r, i)->block};
-        }
-    }
-    *out = (struct mr_oip_response){.model_name = v->model_name,
-                                    .model_version = v->number_text,
-                                    .outputs = t,
-                                    .output_count = n};
-    return MR_OK;
+    return mr_wire_response(r, &c->request, out, err);
 }
 
 void local_close(struct local *l)
@@ -264,7 +227,7 @@ void local_close(struct local *l)
 
     for (struct local_call *c = l->calls; c; c = next) {
         next = c->next;
-        if (!c->is_over && mr_sched_cancel(&c->infer)) {
+        if (!c->is_over && mr_engine_cancel(l->engine, &c->infer)) {
             call_end(c);
         }
     }

@@ -23,8 +23,8 @@ int local_metadata(const struct local *l, struct mr_arena *arena, struct mr_oip_
                    struct mr_err *err);
 
 typedef void(local_done_fn)(void *ctx, const struct mr_infer *infer);
-/** `done` is called once, never from within this; what infer has lives until it returns. The request must
- *  live until then. infer->status: MR_OK, MR_E_INVALID (the model does not take it), MR_E_UNAVAILABLE (its queue is full),
+/** `done` is called once, never from within this; what infer has lives until it returns. What the request
+ *  refers to must live until then. infer->status: MR_OK, MR_E_INVALID (the model does not take it), MR_E_UNAVAILABLE (its queue is full),
  *  MR_E_CANCELLED (local_close), or the model's. */
 void local_send(struct local *l, const struct mr_oip_request *request, local_done_fn *done,
                 void *ctx);

@@ -22,7 +22,8 @@ static bool is_pinned(const struct mr_models *m, const struct mr_version *v)
             return true;
         }
     }
-    return false;
+    /* Acquire: as above. */
+    return atomic_load_explicit(&v->other_pins, memory_order_acquire) != 0;
 }
 
 void mr_retired_free(struct mr_model_retired *list)

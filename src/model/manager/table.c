@@ -343,8 +343,27 @@ void mr_version_pin(struct mr_version *v, unsigned reader)
                           memory_order_relaxed);
 }
 
+int mr_models_acquire(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
+                      struct mr_err *err)
+{
+    /* The table and the sets change under the lock: what is found cannot retire before it is pinned. */
+    pthread_mutex_lock(&m->lock);
+    int rc = mr_models_find(m, name, version, out, err);
+    if (rc == MR_OK) {
+        /* relaxed: the lock orders it before the retirement, which comes before the reaper's look */
+        atomic_fetch_add_explicit(&(*out)->other_pins, 1, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return rc;
+}
+
 void mr_version_unpin(struct mr_version *v, unsigned reader)
 {
+    if (reader == MR_READER_NONE) {
+        /* release: as below */
+        atomic_fetch_sub_explicit(&v->other_pins, 1, memory_order_release);
+        return;
+    }
     _Atomic int64_t *count = &v->pins[reader].count;
 
     /* Release: pairs with the acquire in the reaper (is_pinned): all that this reader did with v

@@ -38,39 +38,7 @@ void mr_server_options_init(struct mr_server_options *o)
     o->exit_timeout_ns = 30 * MR_NS_PER_S;
 }
 
-/* ---- hooks of the models ---- */
-
-static int hook_serve(void *ctx, struct mr_version *v, struct mr_err *err)
-{
-    struct mr_server *s = ctx;
-    const char *hold = getenv("TRITONSERVER_DELAY_SCHEDULER");
-    uint64_t hold_count = 0;
-    struct mr_sched_options o = {
-        .reader_count = s->loop_count,
-        .inline_threshold_ns = s->options.inline_threshold_ns,
-        .has_exact_delay = s->options.batching_delay == MR_SERVE_DELAY_EXACT,
-        .default_warmup_ns = s->options.default_warmup_ns,
-        .warmup_budget = v->is_first ? &s->start_warmup : NULL,
-        .records = &mr_wire_records,
-        .recorded_warmup_ns = s->options.recorded_warmup_ns,
-        .max_queue_size = s->options.max_queue_size ? s->options.max_queue_size : 4096};
-
-    if (hold && mr_str_to_u64(mr_str_c(hold), &hold_count))
-        o.hold_until_queued = (uint32_t)MR_MIN(hold_count, 1u << 20);
-    return mr_sched_open(v, &o, err);
-}
-
-static bool hook_holds(void *ctx, const struct mr_version *v)
-{
-    (void)ctx;
-    return mr_sched_sequences(v) > 0;
-}
-
-static void hook_unserve(void *ctx, struct mr_version *v)
-{
-    (void)ctx;
-    mr_sched_close(v);
-}
+/* ---- changes of models ---- */
 
 static double seconds_of(const struct mr_version_change *c, enum mr_version_state state)
 {
@@ -198,22 +166,38 @@ static void set_limits(struct mr_server *s)
     s->grpc_limits.size_option = "--grpc-max-message-size";
 }
 
+static struct mr_sched_options sched_options(const struct mr_server_options *o)
+{
+    const char *hold = getenv("TRITONSERVER_DELAY_SCHEDULER");
+    uint64_t hold_count = 0;
+    struct mr_sched_options sched = {.inline_threshold_ns = o->inline_threshold_ns,
+                                     .has_exact_delay = o->batching_delay == MR_SERVE_DELAY_EXACT,
+                                     .default_warmup_ns = o->default_warmup_ns,
+                                     .recorded_warmup_ns = o->recorded_warmup_ns,
+                                     .records = &mr_wire_records,
+                                     .max_queue_size =
+                                         o->max_queue_size ? o->max_queue_size : 4096};
+
+    if (hold && mr_str_to_u64(mr_str_c(hold), &hold_count))
+        sched.hold_until_queued = (uint32_t)MR_MIN(hold_count, 1u << 20);
+    return sched;
+}
+
 static int start_models(struct mr_server *s, struct mr_err *err)
 {
-    struct mr_model_hooks hooks = {.serve = hook_serve,
-                                   .unserve = hook_unserve,
-                                   .changed = hook_changed,
-                                   .holds = hook_holds,
-                                   .ctx = s};
     size_t failed = 0;
     int rc;
-
-    atomic_init(&s->start_warmup.left_ns, s->options.start_warmup_ns);
 
     s->options.models.reader_count = s->loop_count;
     s->options.models.strict_readiness = s->options.strict_readiness;
     s->options.models.may_miss_repositories = !s->options.exit_on_error;
-    MR_TRY(mr_models_new(&s->models, &s->options.models, &hooks, err));
+    const struct mr_engine_options o = {.models = s->options.models,
+                                        .sched = sched_options(&s->options),
+                                        .start_warmup_ns = s->options.start_warmup_ns,
+                                        .changed = hook_changed,
+                                        .ctx = s};
+    MR_TRY(mr_engine_new(&s->engine, &o, err));
+    s->models = mr_engine_models(s->engine);
     MR_TRY(mr_models_start(s->models, &failed, err));
     if (failed > 0 && s->options.exit_on_error) {
         const mr_str why = mr_str_trim(mr_str_c(err->msg));
@@ -333,8 +317,8 @@ int mr_server_stop(struct mr_server *s)
     bool is_clean = true;
 
     atomic_store_explicit(&s->state, SERVER_EXITING, memory_order_release);
-    if (s->models)
-        mr_models_loads_end(s->models); /* or their callers would be waited for */
+    if (s->engine)
+        mr_engine_drain(s->engine); /* or whoever waits for a load would be waited for */
     if (s->http) {
         serve_notify(s);
         if (s->loops[s->loop_count - 1].is_started)
@@ -345,7 +329,7 @@ int mr_server_stop(struct mr_server *s)
     admin_stop(&s->admin);
     /* Before the loops: the execution of a client that has gone may still run, and its version is let go of on
      * the loop that the request came from. */
-    if (s->models && mr_models_stop(s->models, MR_MAX(0, deadline - mr_now_ns())) > 0)
+    if (s->engine && mr_engine_stop(s->engine, MR_MAX(0, deadline - mr_now_ns())) > 0)
         is_clean = false;
     loops_stop(s);
     return is_clean ? MR_OK : MR_E_DEADLINE;
@@ -358,10 +342,11 @@ void mr_server_free(struct mr_server **ps)
     if (!s)
         return;
     /* What was cut off still runs: a load or an execution that will post to its loop, for a call, when it ends. */
-    bool is_left = s->models && mr_models_stop(s->models, 0) > 0;
+    bool is_left = s->engine && mr_engine_stop(s->engine, 0) > 0;
     if (!is_left)
         mr_http_server_free(&s->http);
-    mr_models_free(&s->models);
+    mr_engine_free(&s->engine);
+    s->models = NULL;
     if (is_left) {
         *ps = NULL;
         return;

@@ -120,17 +120,20 @@ void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *a
 static int find_version(struct serve_infer *si, mr_str model, mr_str version)
 {
     const struct mr_oip_request *q = &si->request;
-    struct mr_version *v;
-    int rc = mr_models_find(si->loop->server->models, model, version, &v, &si->infer.err);
+    struct mr_target target;
+    int rc = mr_engine_find(si->loop->server->engine, si->infer.home, model, version, &target,
+                            &si->infer.err);
 
     if (rc < 0)
         return rc;
     if (q->has_sequence_id && !q->sequence_start)
-        v = mr_sched_version_of(v, q->sequence_id, q->sequence_id_str, version.len == 0);
-    if (v->is_decoupled && si->no_decoupled)
+        mr_engine_follow(si->infer.home, q->sequence_id, q->sequence_id_str, version.len == 0,
+                         &target);
+    if (target.version->is_decoupled && si->no_decoupled) {
+        mr_version_unpin(target.version, si->loop->reader);
         return MR_FAIL(&si->infer.err, MR_E_UNSUPPORTED, "%s", si->no_decoupled);
-    mr_version_pin(v, si->loop->reader);
-    si->infer.version = v;
+    }
+    si->infer.version = target.version;
     si->is_pinned = true;
     return MR_OK;
 }

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "engine/engine.h"
 #include "engine/wire.h"
 #include "inference.pb-c.h"
 #include "net/grpc.h"
@@ -94,8 +95,8 @@ struct serve_tls_watch {
 struct mr_server {
     struct mr_server_options options;
     struct mr_http_server *http;
-    struct mr_models *models;
-    struct mr_warmup_budget start_warmup; /* of the versions that the start waits for */
+    struct mr_engine *engine;
+    struct mr_models *models; /* the engine's */
     struct serve_loop *loops;
     unsigned loop_count;
     struct admin admin;

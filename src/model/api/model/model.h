@@ -8,7 +8,7 @@
  * Readers. A request thread is a reader with a number (0..reader_count-1). It is online in `epoch`
  * while it may hold what it found in the table, and quiesces once per loop iteration
  * (base/thread.h). Results of mr_models_find are valid within one iteration; a request pins a version to keep it
- * longer.
+ * longer. Other threads find and pin in one step (mr_models_acquire); their pins are counted together.
  *
  * A version's states: START, LOADING, WARMING, READY, DRAINING, UNLOADED, FAILED. Pins exist in
  * READY and DRAINING only. A retired version is freed when it has no pins and all readers have
@@ -59,6 +59,9 @@ struct mr_model_io {
     size_t label_count;
 };
 
+/** In place of a reader's number: a thread that is none. */
+#define MR_READER_NONE UINT32_MAX
+
 struct mr_pin_slot {
     _Alignas(MR_CACHE_LINE) _Atomic int64_t count; /* written by its reader only */
 };
@@ -90,9 +93,10 @@ struct mr_version {
     bool has_requests; /* its folder had MR_WARMUP_REQUESTS when it was made */
     bool cannot_batch; /* set by hooks.serve: requests of one row succeed, of several fail */
     /* ---- life cycle ---- */
-    struct mr_pin_slot *pins; /* [reader_count] */
-    _Atomic int state;        /* enum mr_version_state */
-    _Atomic bool retiring;    /* removed from the table */
+    struct mr_pin_slot *pins;   /* [reader_count] */
+    _Atomic int64_t other_pins; /* of threads that are no readers */
+    _Atomic int state;          /* enum mr_version_state */
+    _Atomic bool retiring;      /* removed from the table */
     int64_t loaded_wall_ns;
     int64_t load_ns; /* how long load and warm-up took */
     bool is_first;   /* mr_models_start waits for it */
@@ -214,7 +218,12 @@ struct mr_epoch *mr_models_epoch(struct mr_models *m);
  *  not a number). */
 int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
                    struct mr_err *err);
-/** Pin and unpin, both on the reader's own thread. A plain store: each reader has a slot of its own. */
+/** mr_models_find and a pin of MR_READER_NONE, for threads that are no readers. Takes the manager's lock for the
+ *  look-up. Errors: as mr_models_find. Thread: any. */
+int mr_models_acquire(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
+                      struct mr_err *err);
+/** Pin and unpin, both on the reader's own thread. A plain store: each reader has a slot of its own. With MR_READER_NONE
+ *  unpin releases, on any thread, what mr_models_acquire pinned. */
 void mr_version_pin(struct mr_version *v, unsigned reader);
 void mr_version_unpin(struct mr_version *v, unsigned reader);
 /** The versions of v's model that were replaced and are kept for their sequences: the one after `after`, the first if that is

@@ -30,9 +30,12 @@ struct sequence_item;
 
 /** The thread that a request came from. */
 struct mr_infer_home {
-    void (*post)(void *ctx, struct mr_mail *mail); /* run mail on that thread; Thread: any */
+    /** Run mail on that thread. Thread: any. NULL: there is no such thread; callbacks are called on the one that has
+     *  the answer, where they must not block, and the caller sees to it that cancel and expire of a request do not meet
+     *  its mr_infer_finish. */
+    void (*post)(void *ctx, struct mr_mail *mail);
     void *ctx;
-    unsigned reader; /* its reader number, see model/model.h */
+    unsigned reader; /* its reader number, see model/model.h; MR_READER_NONE: nothing runs inline */
     /* ---- the scheduler's own, zeroed ---- */
     int64_t round_ns;  /* the round of work that inline_ns is of */
     int64_t inline_ns; /* that executions took in it */
@@ -153,6 +156,8 @@ struct mr_infer {
     bool delayed;
     bool is_executed;
     _Atomic bool is_cancelled;
+    /* ---- the engine's own ---- */
+    void *resolving;
 };
 
 /** Check a request against r->version and fill the fields of bind. Everything goes into r->arena or
@@ -168,7 +173,7 @@ static inline struct mr_exec_output *mr_infer_output(const struct mr_infer *r, u
 
 /** Returns MR_SCHED_DONE: it ran on this thread, r->status and outputs are there, on_done is not called;
  *  MR_OK: queued, on_done comes later on the home thread; negative: refused (queue full, expired), r->status
- *  is the same. Thread: r's home, online reader. */
+ *  is the same. Thread: r's home, online reader; any when the home's reader is MR_READER_NONE. */
 #define MR_SCHED_DONE   1
 #define MR_SCHED_UNREAD 2 /* not a result of submit: see is_unread */
 int mr_sched_submit(struct mr_infer *r);

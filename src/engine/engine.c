@@ -1,0 +1,100 @@
+/* Making and ending an engine: its models, with schedulers for their versions. */
+#include "engine_private.h"
+
+#include "base/mem.h"
+
+#define RESOLVING_MAX 4096
+
+/* ---- hooks of the models, on loader threads ---- */
+
+static int hook_serve(void *ctx, struct mr_version *v, struct mr_err *err)
+{
+    struct mr_engine *e = ctx;
+    struct mr_sched_options o = e->options.sched;
+
+    o.reader_count = e->options.models.reader_count;
+    o.warmup_budget = v->is_first ? &e->start_warmup : NULL;
+    return mr_sched_open(v, &o, err);
+}
+
+static void hook_unserve(void *ctx, struct mr_version *v)
+{
+    (void)ctx;
+    mr_sched_close(v);
+}
+
+static bool hook_holds(void *ctx, const struct mr_version *v)
+{
+    (void)ctx;
+    return mr_sched_sequences(v) > 0;
+}
+
+static void hook_changed(void *ctx, const struct mr_version_change *change)
+{
+    struct mr_engine *e = ctx;
+
+    if (e->options.changed) {
+        e->options.changed(e->options.ctx, change);
+    }
+}
+
+/* ---- life ---- */
+
+int mr_engine_new(struct mr_engine **out, const struct mr_engine_options *options,
+                  struct mr_err *err)
+{
+    struct mr_engine *e = MR_NEW(struct mr_engine);
+    const struct mr_model_hooks hooks = {.serve = hook_serve,
+                                         .unserve = hook_unserve,
+                                         .changed = hook_changed,
+                                         .holds = hook_holds,
+                                         .ctx = e};
+
+    e->options = *options;
+    e->options.max_resolving = options->max_resolving ? options->max_resolving : RESOLVING_MAX;
+    e->nowhere = (struct mr_infer_home){.reader = MR_READER_NONE};
+    atomic_init(&e->start_warmup.left_ns, options->start_warmup_ns);
+    pthread_mutex_init(&e->mutex, NULL);
+    LIST_INIT(&e->waits);
+    int rc = mr_models_new(&e->models, &options->models, &hooks, err);
+    if (rc < 0) {
+        mr_engine_free(&e);
+        return rc;
+    }
+    *out = e;
+    return MR_OK;
+}
+
+void mr_engine_drain(struct mr_engine *e)
+{
+    resolve_drain(e);
+    mr_models_loads_end(e->models);
+}
+
+size_t mr_engine_stop(struct mr_engine *e, int64_t timeout_ns)
+{
+    mr_engine_drain(e);
+    return mr_models_stop(e->models, timeout_ns);
+}
+
+void mr_engine_free(struct mr_engine **engine)
+{
+    struct mr_engine *e = *engine;
+
+    if (!e) {
+        return;
+    }
+    if (e->models && mr_engine_stop(e, 0) > 0) {
+        mr_models_free(&e->models);
+        *engine = NULL; /* what is still in use may use the engine */
+        return;
+    }
+    mr_models_free(&e->models);
+    pthread_mutex_destroy(&e->mutex);
+    mr_freep(engine);
+}
+
+struct mr_models *mr_engine_models(struct mr_engine *e)
+{
+    return e->models;
+}

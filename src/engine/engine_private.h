@@ -1,0 +1,30 @@
+/* What the files of this module share. */
+#ifndef MR_ENGINE_PRIVATE_H
+#define MR_ENGINE_PRIVATE_H
+
+#include <pthread.h>
+#include <sys/queue.h>
+
+#include "engine/engine.h"
+
+LIST_HEAD(engine_waits, mr_engine_wait);
+
+struct mr_engine {
+    struct mr_engine_options options;
+    struct mr_models *models;
+    struct mr_warmup_budget start_warmup;
+    struct mr_infer_home nowhere; /* the home of requests that have none */
+
+    /* Guards what is below, mr_engine_wait, mr_resolve.wait and mr_infer.resolving. Held for a few stores. */
+    pthread_mutex_t mutex;
+    struct engine_waits waits; /* that have a request */
+    uint32_t wait_count;
+    bool is_draining;
+};
+
+/* Answers all that wait, and lets no more wait. */
+void resolve_drain(struct mr_engine *e);
+/* As mr_engine_resolve_cancel, holding the mutex. */
+bool resolve_detach(struct mr_engine *e, struct mr_resolve *q);
+
+#endif

@@ -1,0 +1,135 @@
+/* Requests by name. What waits for the resolver is noted in the request's arena; otherwise nothing is kept of it here. */
+#include "engine_private.h"
+
+/* A request whose name is being resolved. */
+struct call {
+    struct mr_resolve resolve;
+    struct mr_engine *engine;
+    struct mr_infer *infer;
+    const struct mr_infer_args *args;
+    bool is_cancelled; /* after the resolver's answer */
+};
+
+/* With a version that is pinned. Negative: refused. */
+static int bind(struct mr_infer *r, const struct mr_infer_args *args, struct mr_target *target)
+{
+    if (args->has_sequence && !(args->sequence_flags & MR_SEQUENCE_START)) {
+        mr_engine_follow(r->home, args->correlation_id, args->correlation_text,
+                         args->version.len == 0, target);
+    }
+    r->version = target->version;
+    const struct mr_version *v = r->version;
+    if (mr_version_is_streaming(v) && !r->on_response) {
+        return MR_FAIL(&r->err, MR_E_UNSUPPORTED,
+                       "model '%.*s' gives any number of answers, and the caller takes one",
+                       MR_STR_ARG(v->model_name));
+    }
+    return mr_infer_bind(r, args, &r->err);
+}
+
+/* What the resolver was asked for has come, or will not. */
+static void on_resolved(struct mr_resolve *q)
+{
+    struct call *c = MR_CONTAINER_OF(q, struct call, resolve);
+    struct mr_engine *e = c->engine;
+    struct mr_infer *r = c->infer;
+    struct mr_target target;
+    int rc = q->status;
+
+    if (rc < 0) {
+        r->err = q->err;
+    } else {
+        rc = mr_engine_find(e, r->home, c->args->model, c->args->version, &target, &r->err);
+    }
+    if (rc == MR_OK) {
+        rc = bind(r, c->args, &target);
+    }
+    pthread_mutex_lock(&e->mutex);
+    r->resolving = NULL;
+    const bool is_cancelled = c->is_cancelled;
+    pthread_mutex_unlock(&e->mutex);
+    if (is_cancelled) {
+        rc = MR_FAIL(&r->err, MR_E_CANCELLED, "the request was cancelled");
+    }
+    if (rc == MR_OK) {
+        rc = mr_sched_submit(r);
+        if (rc == MR_OK) {
+            return; /* r may be gone */
+        }
+    } else {
+        r->status = rc;
+    }
+    r->on_done(r);
+}
+
+/* As mr_engine_find, or MR_PENDING. */
+static int resolve(struct mr_engine *e, struct mr_infer *r, const struct mr_infer_args *args,
+                   struct mr_target *out)
+{
+    struct call *c;
+
+    if (!e->options.resolver.resolve) {
+        return mr_engine_find(e, r->home, args->model, args->version, out, &r->err);
+    }
+    c = MR_ARENA_NEW(r->arena, struct call);
+    if (!c) {
+        return MR_FAIL(&r->err, MR_E_EXHAUSTED, "the request's arena is full");
+    }
+    *c = (struct call){.resolve = {.done = on_resolved}, .engine = e, .infer = r, .args = args};
+    r->resolving = c;
+    int rc = mr_engine_resolve(e, r->home, args->model, args->version, &c->resolve, out, &r->err);
+    if (rc != MR_PENDING) {
+        r->resolving = NULL;
+    }
+    return rc;
+}
+
+int mr_engine_infer(struct mr_engine *e, struct mr_infer *r, const struct mr_infer_args *args)
+{
+    struct mr_target target = {NULL};
+    int rc;
+
+    if (!r->home) {
+        r->home = &e->nowhere;
+    }
+    r->status = MR_OK;
+    rc = resolve(e, r, args, &target);
+    if (rc == MR_PENDING) {
+        return MR_OK; /* r may be gone */
+    }
+    if (rc == MR_OK) {
+        rc = bind(r, args, &target);
+        rc = rc < 0 ? rc : mr_sched_submit(r);
+    }
+    if (rc < 0) {
+        r->status = rc;
+        mr_engine_end(r);
+    }
+    return rc;
+}
+
+bool mr_engine_cancel(struct mr_engine *e, struct mr_infer *r)
+{
+    bool was_waiting = false;
+
+    pthread_mutex_lock(&e->mutex);
+    struct call *c = r->resolving;
+    if (c) {
+        was_waiting = resolve_detach(e, &c->resolve);
+        c->is_cancelled = !was_waiting;
+    }
+    pthread_mutex_unlock(&e->mutex);
+    if (was_waiting) {
+        r->resolving = NULL;
+        r->status = MR_FAIL(&r->err, MR_E_CANCELLED, "the request was cancelled");
+        return true;
+    }
+    return !c && r->version && mr_sched_cancel(r);
+}
+
+void mr_engine_end(struct mr_infer *r)
+{
+    if (r->version) {
+        mr_infer_finish(r, 0);
+    }
+}

@@ -1,0 +1,207 @@
+/* From a name to a version: here, or once the resolver has made it available.
+ *
+ * A wait ties a request's mr_resolve to the resolver's answer. It has two references, of the call that asks and of the
+ * resolver, as either may be done with it first. Its request leaves it under the mutex, once: by the answer, a cancel or
+ * a drain; whoever took it out of the list tells the request. An answer to a wait without a request is dropped. */
+#include "base/mem.h"
+#include "engine_private.h"
+
+struct mr_engine_wait {
+    struct mr_engine *engine;
+    struct mr_resolve *q; /* NULL: it has left */
+    LIST_ENTRY(mr_engine_wait) link;
+    unsigned refs;
+};
+
+int mr_engine_find(struct mr_engine *e, const struct mr_infer_home *home, mr_str model,
+                   mr_str version, struct mr_target *out, struct mr_err *err)
+{
+    struct mr_version *v;
+
+    if (home->reader == MR_READER_NONE) {
+        return mr_models_acquire(e->models, model, version, &out->version, err);
+    }
+    int rc = mr_models_find(e->models, model, version, &v, err);
+    if (rc == MR_OK) {
+        mr_version_pin(v, home->reader);
+        out->version = v;
+    }
+    return rc;
+}
+
+void mr_engine_follow(const struct mr_infer_home *home, uint64_t number, mr_str text,
+                      bool any_number, struct mr_target *io)
+{
+    if (home->reader == MR_READER_NONE) {
+        return;
+    }
+    struct mr_version *v = mr_sched_version_of(io->version, number, text, any_number);
+    if (v != io->version) {
+        mr_version_pin(v, home->reader);
+        mr_version_unpin(io->version, home->reader);
+        io->version = v;
+    }
+}
+
+/* Mutex held. True: w is gone. */
+static bool wait_unref(struct mr_engine_wait *w, unsigned refs)
+{
+    w->refs -= refs;
+    if (w->refs > 0) {
+        return false;
+    }
+    mr_free(w);
+    return true;
+}
+
+bool resolve_detach(struct mr_engine *e, struct mr_resolve *q)
+{
+    struct mr_engine_wait *w = q->wait;
+
+    if (!w) {
+        return false;
+    }
+    q->wait = NULL;
+    w->q = NULL;
+    LIST_REMOVE(w, link);
+    e->wait_count--;
+    return true;
+}
+
+bool mr_engine_resolve_cancel(struct mr_engine *e, struct mr_resolve *q)
+{
+    pthread_mutex_lock(&e->mutex);
+    bool was_waiting = resolve_detach(e, q);
+    pthread_mutex_unlock(&e->mutex);
+    return was_waiting;
+}
+
+/* ---- answers ---- */
+
+static void run_done(struct mr_mail *mail)
+{
+    struct mr_resolve *q = MR_CONTAINER_OF(mail, struct mr_resolve, mail);
+
+    q->done(q);
+}
+
+static void tell(struct mr_resolve *q)
+{
+    if (!q->home->post) {
+        q->done(q);
+        return;
+    }
+    q->mail.run = run_done;
+    q->home->post(q->home->ctx, &q->mail);
+}
+
+void mr_engine_resolved(struct mr_engine_wait **wait, int status, const struct mr_err *err)
+{
+    struct mr_engine_wait *w = *wait;
+    struct mr_engine *e = w->engine;
+
+    *wait = NULL;
+    pthread_mutex_lock(&e->mutex);
+    struct mr_resolve *q = w->q;
+    if (q) {
+        resolve_detach(e, q);
+    }
+    wait_unref(w, 1);
+    pthread_mutex_unlock(&e->mutex);
+    if (!q) {
+        return;
+    }
+    q->status = status;
+    if (status < 0 && err) {
+        q->err = *err;
+    }
+    tell(q);
+}
+
+void resolve_drain(struct mr_engine *e)
+{
+    struct mr_resolve *q;
+
+    do {
+        pthread_mutex_lock(&e->mutex);
+        e->is_draining = true;
+        struct mr_engine_wait *w = LIST_FIRST(&e->waits);
+        q = w ? w->q : NULL;
+        if (q) {
+            resolve_detach(e, q);
+        }
+        pthread_mutex_unlock(&e->mutex);
+        if (q) {
+            q->status = MR_FAIL(&q->err, MR_E_UNAVAILABLE,
+                                "the server is exiting, and the model is not loaded");
+            tell(q);
+        }
+    } while (q);
+}
+
+/* ---- questions ---- */
+
+/* NULL: it may not wait, see *err. */
+static struct mr_engine_wait *wait_new(struct mr_engine *e, struct mr_resolve *q,
+                                       struct mr_err *err)
+{
+    struct mr_engine_wait *w = mr_try_alloc(sizeof *w);
+
+    pthread_mutex_lock(&e->mutex);
+    const bool is_full = e->wait_count >= e->options.max_resolving;
+    if (w && !is_full && !e->is_draining) {
+        *w = (struct mr_engine_wait){.engine = e, .q = q, .refs = 2};
+        q->wait = w;
+        LIST_INSERT_HEAD(&e->waits, w, link);
+        e->wait_count++;
+        pthread_mutex_unlock(&e->mutex);
+        return w;
+    }
+    /* While draining it is what the look-up said. */
+    if (!e->is_draining && is_full) {
+        MR_FAIL(err, MR_E_UNAVAILABLE,
+                "%u requests wait for models to be loaded, more may not (max_resolving)",
+                e->options.max_resolving);
+    } else if (!e->is_draining) {
+        MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a request that waits for its model");
+    }
+    pthread_mutex_unlock(&e->mutex);
+    mr_free(w);
+    return NULL;
+}
+
+int mr_engine_resolve(struct mr_engine *e, const struct mr_infer_home *home, mr_str model,
+                      mr_str version, struct mr_resolve *q, struct mr_target *out,
+                      struct mr_err *err)
+{
+    const struct mr_resolver *resolver = &e->options.resolver;
+    struct mr_err why;
+    int rc = mr_engine_find(e, home, model, version, out, &why);
+
+    if (rc == MR_OK) {
+        return rc;
+    }
+    *err = why;
+    if (!resolver->resolve || (rc != MR_E_NOT_FOUND && rc != MR_E_UNAVAILABLE)) {
+        return rc;
+    }
+    q->home = home;
+    q->status = MR_OK;
+    struct mr_engine_wait *w = wait_new(e, q, err);
+    if (!w) {
+        return err->status;
+    }
+    rc = resolver->resolve(resolver->ctx, model, version, w, err);
+    pthread_mutex_lock(&e->mutex);
+    /* Without a request it was answered meanwhile, which q->done hears: by a drain, whatever the resolver says. */
+    const bool is_told = !w->q;
+    if (rc != MR_PENDING && !is_told) {
+        resolve_detach(e, q);
+    }
+    wait_unref(w, rc == MR_PENDING ? 1 : 2);
+    pthread_mutex_unlock(&e->mutex);
+    if (rc == MR_PENDING || is_told) {
+        return MR_PENDING;
+    }
+    return rc == MR_OK ? mr_engine_find(e, home, model, version, out, err) : rc;
+}
