@@ -198,7 +198,7 @@ static void on_head(void *ctx, struct mr_call *call)
         r->method++;
     }
     if (r->method == METHODS) {
-        mr_grpc_fail(&r->g, 12, MR_STR("unknown service or method"));
+        mr_grpc_fail(&r->g, MR_GRPC_UNIMPLEMENTED, MR_STR("unknown service or method"));
         return;
     }
     r->echo_initial = mr_call_header(call, "x-grpc-test-echo-initial");

@@ -288,16 +288,16 @@ static void judge_grpc(const struct mr_client_response *r, struct wire_answer *a
         enum mr_route_outcome outcome;
         bool is_for_good;
     } codes[] = {
-        {3, MR_ROUTE_REJECTED, false},   /* INVALID_ARGUMENT */
-        {4, MR_ROUTE_TIMED_OUT, false},  /* DEADLINE_EXCEEDED */
-        {5, MR_ROUTE_FAILED, true},      /* NOT_FOUND */
-        {7, MR_ROUTE_FAILED, true},      /* PERMISSION_DENIED */
-        {8, MR_ROUTE_THROTTLED, false},  /* RESOURCE_EXHAUSTED */
-        {9, MR_ROUTE_REJECTED, false},   /* FAILED_PRECONDITION */
-        {11, MR_ROUTE_REJECTED, false},  /* OUT_OF_RANGE */
-        {12, MR_ROUTE_FAILED, true},     /* UNIMPLEMENTED */
-        {14, MR_ROUTE_THROTTLED, false}, /* UNAVAILABLE */
-        {16, MR_ROUTE_FAILED, true},     /* UNAUTHENTICATED */
+        {MR_GRPC_INVALID_ARGUMENT, MR_ROUTE_REJECTED, false},
+        {MR_GRPC_DEADLINE_EXCEEDED, MR_ROUTE_TIMED_OUT, false},
+        {MR_GRPC_NOT_FOUND, MR_ROUTE_FAILED, true},
+        {MR_GRPC_PERMISSION_DENIED, MR_ROUTE_FAILED, true},
+        {MR_GRPC_RESOURCE_EXHAUSTED, MR_ROUTE_THROTTLED, false},
+        {MR_GRPC_FAILED_PRECONDITION, MR_ROUTE_REJECTED, false},
+        {MR_GRPC_OUT_OF_RANGE, MR_ROUTE_REJECTED, false},
+        {MR_GRPC_UNIMPLEMENTED, MR_ROUTE_FAILED, true},
+        {MR_GRPC_UNAVAILABLE, MR_ROUTE_THROTTLED, false},
+        {MR_GRPC_UNAUTHENTICATED, MR_ROUTE_FAILED, true},
     };
     const int code = r->grpc_status;
 
@@ -308,7 +308,7 @@ static void judge_grpc(const struct mr_client_response *r, struct wire_answer *a
         }
     }
     /* Servers say RESOURCE_EXHAUSTED of messages that are too large, too: smaller ones will do. */
-    if (code == 8 && strstr(a->cause, "larger than max")) {
+    if (code == MR_GRPC_RESOURCE_EXHAUSTED && strstr(a->cause, "larger than max")) {
         a->outcome = MR_ROUTE_REJECTED;
     }
 }

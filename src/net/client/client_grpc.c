@@ -29,27 +29,27 @@ static mr_str find_header(const struct mr_header *headers, size_t count, const c
 /* The status that says what a gRPC code means; mr_status_grpc is not one to one. */
 static int status_of_grpc(uint64_t code)
 {
-    static const int map[] = {
-        MR_OK,
-        MR_E_CANCELLED,
-        MR_E_UNKNOWN,
-        MR_E_INVALID,
-        MR_E_DEADLINE,
-        MR_E_NOT_FOUND,
-        MR_E_EXISTS,
-        MR_E_FORBIDDEN,
-        MR_E_EXHAUSTED,
-        MR_E_INVALID,
-        MR_E_UNAVAILABLE,
-        MR_E_INVALID,
-        MR_E_UNSUPPORTED,
-        MR_E_INTERNAL,
-        MR_E_UNAVAILABLE,
-        MR_E_INTERNAL,
-        MR_E_FORBIDDEN,
+    static const int map[MR_GRPC_STATUSES] = {
+        [MR_GRPC_OK] = MR_OK,
+        [MR_GRPC_CANCELLED] = MR_E_CANCELLED,
+        [MR_GRPC_UNKNOWN] = MR_E_UNKNOWN,
+        [MR_GRPC_INVALID_ARGUMENT] = MR_E_INVALID,
+        [MR_GRPC_DEADLINE_EXCEEDED] = MR_E_DEADLINE,
+        [MR_GRPC_NOT_FOUND] = MR_E_NOT_FOUND,
+        [MR_GRPC_ALREADY_EXISTS] = MR_E_EXISTS,
+        [MR_GRPC_PERMISSION_DENIED] = MR_E_FORBIDDEN,
+        [MR_GRPC_RESOURCE_EXHAUSTED] = MR_E_EXHAUSTED,
+        [MR_GRPC_FAILED_PRECONDITION] = MR_E_INVALID,
+        [MR_GRPC_ABORTED] = MR_E_UNAVAILABLE,
+        [MR_GRPC_OUT_OF_RANGE] = MR_E_INVALID,
+        [MR_GRPC_UNIMPLEMENTED] = MR_E_UNSUPPORTED,
+        [MR_GRPC_INTERNAL] = MR_E_INTERNAL,
+        [MR_GRPC_UNAVAILABLE] = MR_E_UNAVAILABLE,
+        [MR_GRPC_DATA_LOSS] = MR_E_INTERNAL,
+        [MR_GRPC_UNAUTHENTICATED] = MR_E_FORBIDDEN,
     };
 
-    return code < sizeof map / sizeof *map ? map[code] : MR_E_UNKNOWN;
+    return code < MR_GRPC_STATUSES ? map[code] : MR_E_UNKNOWN;
 }
 
 /* What a server without grpc-status means by its HTTP status: http-grpc-status-mapping.md. */

@@ -14,12 +14,10 @@
 #include "call.h"
 #include "net/compress.h"
 
-#define MESSAGE_TEXT_MAX   ((size_t)2048) /* of grpc-message, before encoding: peers limit headers */
-#define COMPRESS_LEVEL     1              /* the network is rarely slower than higher levels */
-#define ASSEMBLE_FIRST     ((size_t)64 * 1024)
-#define ASSEMBLE_BELIEF    8 /* a message's memory, in multiples of the bytes received */
-#define GRPC_UNIMPLEMENTED 12
-#define GRPC_INTERNAL      13
+#define MESSAGE_TEXT_MAX ((size_t)2048) /* of grpc-message, before encoding: peers limit headers */
+#define COMPRESS_LEVEL   1              /* the network is rarely slower than higher levels */
+#define ASSEMBLE_FIRST   ((size_t)64 * 1024)
+#define ASSEMBLE_BELIEF  8 /* a message's memory, in multiples of the bytes received */
 
 /* Allocated in the call's arena. */
 struct grpc_state {
@@ -53,7 +51,8 @@ static void count_status(const struct mr_call *call, int grpc_status)
 {
     unsigned i = (unsigned)grpc_status;
 
-    mr_count_add(&mr_loop_stats(call->loop)->grpc_answers[i < MR_GRPC_STATUSES ? i : 2], 1);
+    mr_count_add(
+        &mr_loop_stats(call->loop)->grpc_answers[i < MR_GRPC_STATUSES ? i : MR_GRPC_UNKNOWN], 1);
 }
 
 /* Sends a status without any message. */
@@ -122,13 +121,13 @@ int mr_grpc_begin(struct mr_grpc_call *g, struct mr_call *call, int64_t max_mess
     }
     g->parser = st;
     if (timeout.ptr && !mr_grpc_timeout_parse(timeout, &timeout_ns)) {
-        return refuse(call, GRPC_INTERNAL, MR_STR("Bad grpc-timeout header"), MR_E_INVALID);
+        return refuse(call, MR_GRPC_INTERNAL, MR_STR("Bad grpc-timeout header"), MR_E_INVALID);
     }
     if (timeout.ptr) {
         g->deadline_ns = mr_ns_after(call->recv_start_ns, timeout_ns);
     }
     if (!mr_grpc_encoding_parse(mr_call_header(call, "grpc-encoding"), &g->encoding)) {
-        return refuse(call, GRPC_UNIMPLEMENTED,
+        return refuse(call, MR_GRPC_UNIMPLEMENTED,
                       MR_STR("grpc-encoding is not supported; use identity, deflate or gzip"),
                       MR_E_UNSUPPORTED);
     }
@@ -453,7 +452,7 @@ void mr_grpc_finish(struct mr_grpc_call *g, int grpc_status, mr_str message)
     char encoded[MR_GRPC_ENCODED_MAX(MESSAGE_TEXT_MAX)];
     char number[12];
 
-    if (!st->has_begun && grpc_status != 0) {
+    if (!st->has_begun && grpc_status != MR_GRPC_OK) {
         trailers_only(g->call, grpc_status, message);
         return;
     }
@@ -463,7 +462,7 @@ void mr_grpc_finish(struct mr_grpc_call *g, int grpc_status, mr_str message)
     size_t n = mr_grpc_percent_encode(message, encoded);
     int digits = 1;
     number[0] = '0';
-    if (grpc_status != 0) {
+    if (grpc_status != MR_GRPC_OK) {
         digits = snprintf(number, sizeof number, "%d", grpc_status);
     }
     struct mr_header trailers[2] = {
@@ -477,7 +476,7 @@ void mr_grpc_reply(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t
                    enum mr_grpc_compression compress)
 {
     mr_grpc_send(g, pieces, piece_count, compress);
-    mr_grpc_finish(g, 0, (mr_str){NULL, 0});
+    mr_grpc_finish(g, MR_GRPC_OK, (mr_str){NULL, 0});
 }
 
 void mr_grpc_fail(struct mr_grpc_call *g, int grpc_status, mr_str message)

@@ -21,9 +21,8 @@
 #include "net/grpc.h"
 #include "server.h"
 
-#define ECHO_MAX               ((size_t)100)
-#define GRPC_PERMISSION_DENIED 7
-#define ENHANCE_YOUR_CALM      11 /* of HTTP/2 */
+#define ECHO_MAX          ((size_t)100)
+#define ENHANCE_YOUR_CALM 11 /* of HTTP/2 */
 
 /* ---- texts ---------------------------------------------------------------------------------- */
 
@@ -257,7 +256,7 @@ static void refuse(struct mr_call_impl *call, const char *before, mr_str what, c
     if (call->pub.is_grpc) {
         int len = snprintf(text, sizeof text, "%s'%.*s'%s", before, (int)n, shown, after);
         if (mr_grpc_begin(&g, &call->pub, 0) == MR_OK) {
-            mr_grpc_fail(&g, GRPC_PERMISSION_DENIED, mr_str_n(text, (size_t)len));
+            mr_grpc_fail(&g, MR_GRPC_PERMISSION_DENIED, mr_str_n(text, (size_t)len));
         }
         return;
     }

@@ -101,23 +101,25 @@ static uint64_t loop_sum(struct mr_server *s, size_t offset)
 /* By status, where there were any: few of the 500 possible ones ever are. */
 static void put_answers(struct mr_server *s, struct mr_buf *b)
 {
-    static const char *const grpc_names[MR_GRPC_STATUSES] = {"OK",
-                                                             "CANCELLED",
-                                                             "UNKNOWN",
-                                                             "INVALID_ARGUMENT",
-                                                             "DEADLINE_EXCEEDED",
-                                                             "NOT_FOUND",
-                                                             "ALREADY_EXISTS",
-                                                             "PERMISSION_DENIED",
-                                                             "RESOURCE_EXHAUSTED",
-                                                             "FAILED_PRECONDITION",
-                                                             "ABORTED",
-                                                             "OUT_OF_RANGE",
-                                                             "UNIMPLEMENTED",
-                                                             "INTERNAL",
-                                                             "UNAVAILABLE",
-                                                             "DATA_LOSS",
-                                                             "UNAUTHENTICATED"};
+    static const char *const grpc_names[MR_GRPC_STATUSES] = {
+        [MR_GRPC_OK] = "OK",
+        [MR_GRPC_CANCELLED] = "CANCELLED",
+        [MR_GRPC_UNKNOWN] = "UNKNOWN",
+        [MR_GRPC_INVALID_ARGUMENT] = "INVALID_ARGUMENT",
+        [MR_GRPC_DEADLINE_EXCEEDED] = "DEADLINE_EXCEEDED",
+        [MR_GRPC_NOT_FOUND] = "NOT_FOUND",
+        [MR_GRPC_ALREADY_EXISTS] = "ALREADY_EXISTS",
+        [MR_GRPC_PERMISSION_DENIED] = "PERMISSION_DENIED",
+        [MR_GRPC_RESOURCE_EXHAUSTED] = "RESOURCE_EXHAUSTED",
+        [MR_GRPC_FAILED_PRECONDITION] = "FAILED_PRECONDITION",
+        [MR_GRPC_ABORTED] = "ABORTED",
+        [MR_GRPC_OUT_OF_RANGE] = "OUT_OF_RANGE",
+        [MR_GRPC_UNIMPLEMENTED] = "UNIMPLEMENTED",
+        [MR_GRPC_INTERNAL] = "INTERNAL",
+        [MR_GRPC_UNAVAILABLE] = "UNAVAILABLE",
+        [MR_GRPC_DATA_LOSS] = "DATA_LOSS",
+        [MR_GRPC_UNAUTHENTICATED] = "UNAUTHENTICATED",
+    };
     uint64_t n;
 
     metrics_head(b, "millrace_http_responses_total", "counter", "Answers over HTTP by status");

@@ -1,7 +1,7 @@
 /* grpc.health.v1: Check and Watch. Services: "" (the server), "inference.GRPCInferenceService", and each model by
  * its name: NOT_SERVING while it loads, failed or is unloaded. A watcher gets the status at once and then each change. */
 #include "health.pb-c.h"
-#include "serve/state/serve_priv.h"
+#include "methods_priv.h"
 
 struct watcher {
     struct serve_pending pending;
@@ -38,7 +38,7 @@ void grpc_health_check(struct mr_server *s, struct mr_grpc_call *g)
         return;
     r.status = status_of(s, mr_str_c(q->service));
     if (r.status == GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN)
-        mr_grpc_fail(g, 5, MR_STR("unknown service"));
+        mr_grpc_fail(g, MR_GRPC_NOT_FOUND, MR_STR("unknown service"));
     else
         grpc_reply_message(g, &r.base);
 }
@@ -65,7 +65,7 @@ static void end_watch(struct watcher *w, int grpc_status, mr_str message)
 
 static void on_cancel(struct serve_pending *p)
 {
-    end_watch(MR_CONTAINER_OF(p, struct watcher, pending), 1, MR_STR("cancelled"));
+    end_watch(MR_CONTAINER_OF(p, struct watcher, pending), MR_GRPC_CANCELLED, MR_STR("cancelled"));
 }
 
 /* A server that exits ends its watches, so that they do not hold the drain. */
@@ -75,7 +75,7 @@ static void on_changed(struct serve_pending *p)
 
     send_status(w);
     if (serve_is_exiting(w->server))
-        end_watch(w, 14, MR_STR("the server is exiting"));
+        end_watch(w, MR_GRPC_UNAVAILABLE, MR_STR("the server is exiting"));
 }
 
 void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g)
@@ -88,7 +88,8 @@ void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g)
         return;
     w = MR_ARENA_NEW(g->call->arena, struct watcher);
     if (!w) {
-        mr_grpc_fail(g, 8, MR_STR("the call needs more memory than it may use"));
+        mr_grpc_fail(g, MR_GRPC_RESOURCE_EXHAUSTED,
+                     MR_STR("the call needs more memory than it may use"));
         return;
     }
     w->server = s;

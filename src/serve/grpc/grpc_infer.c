@@ -1,5 +1,5 @@
 /* ModelInfer: the request path of gRPC. */
-#include "serve/state/serve_priv.h"
+#include "methods_priv.h"
 
 struct grpc_infer {
     struct serve_infer si;
@@ -35,7 +35,7 @@ static void encoded(struct mr_turn *t)
     } else {
         infer_end(si);
         mr_grpc_send_message(si->grpc, &gi->answer, grpc_compression(si->loop->server));
-        mr_grpc_finish(si->grpc, 0, (mr_str){NULL, 0});
+        mr_grpc_finish(si->grpc, MR_GRPC_OK, (mr_str){NULL, 0});
     }
     mr_buf_fini(&text);
 }
@@ -98,7 +98,8 @@ void grpc_model_infer(struct mr_server *s, struct mr_grpc_call *g)
 
     (void)s;
     if (!gi) {
-        mr_grpc_fail(g, 8, MR_STR("the request needs more memory than it may use"));
+        mr_grpc_fail(g, MR_GRPC_RESOURCE_EXHAUSTED,
+                     MR_STR("the request needs more memory than it may use"));
         return;
     }
     infer_init(&gi->si, call, call->arena, MR_INFER_GRPC);

@@ -1,7 +1,7 @@
 /* RepositoryModelLoad. Its files may have gigabytes: the message is read where it lies, by turns, and each file is
  * copied once. protobuf-c would copy everything, in one piece. */
 #include "codec/pb.h"
-#include "serve/state/serve_priv.h"
+#include "methods_priv.h"
 
 #define LOAD_FILES  1024
 #define LOAD_STRING 3 /* string_param of ModelRepositoryParameter */
@@ -140,13 +140,14 @@ static void load_cancel(struct serve_pending *p)
     mr_turn_end(&MR_CONTAINER_OF(p, struct load_call, pending)->turn, MR_E_CANCELLED);
 }
 
-void grpc_load(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_model_load(struct mr_server *s, struct mr_grpc_call *g)
 {
     struct load_call *l = MR_ARENA_NEW(g->call->arena, struct load_call);
     struct mr_load_file *files = MR_ARENA_ARRAY(g->call->arena, struct mr_load_file, LOAD_FILES);
 
     if (!l || !files) {
-        mr_grpc_fail(g, 8, MR_STR("the call needs more memory than it may use"));
+        mr_grpc_fail(g, MR_GRPC_RESOURCE_EXHAUSTED,
+                     MR_STR("the call needs more memory than it may use"));
         return;
     }
     *l = (struct load_call){

@@ -1,17 +1,16 @@
 /* The unary methods of inference.GRPCInferenceService besides ModelInfer. Same facts, same errors as REST. */
 #include <stdio.h>
 
-#include "serve/state/serve_priv.h"
+#include "methods_priv.h"
 #include "tensor/tensor.h"
-
-typedef void(method_fn)(struct mr_server *s, struct mr_grpc_call *g);
 
 static void out_of_arena(struct mr_grpc_call *g)
 {
-    mr_grpc_fail(g, 8, MR_STR("the call needs more memory than it may use"));
+    mr_grpc_fail(g, MR_GRPC_RESOURCE_EXHAUSTED,
+                 MR_STR("the call needs more memory than it may use"));
 }
 
-static void server_live(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_server_live(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__ServerLiveResponse r = INFERENCE__SERVER_LIVE_RESPONSE__INIT;
 
@@ -21,7 +20,7 @@ static void server_live(struct mr_server *s, struct mr_grpc_call *g)
     grpc_reply_message(g, &r.base);
 }
 
-static void server_ready(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_server_ready(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__ServerReadyResponse r = INFERENCE__SERVER_READY_RESPONSE__INIT;
 
@@ -31,7 +30,7 @@ static void server_ready(struct mr_server *s, struct mr_grpc_call *g)
     grpc_reply_message(g, &r.base);
 }
 
-static void server_metadata(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_server_metadata(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__ServerMetadataResponse r = INFERENCE__SERVER_METADATA_RESPONSE__INIT;
 
@@ -44,7 +43,7 @@ static void server_metadata(struct mr_server *s, struct mr_grpc_call *g)
     grpc_reply_message(g, &r.base);
 }
 
-static void model_ready(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_model_ready(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__ModelReadyRequest *q = grpc_request(g, &inference__model_ready_request__descriptor);
     Inference__ModelReadyResponse r = INFERENCE__MODEL_READY_RESPONSE__INIT;
@@ -85,7 +84,7 @@ static tensor_metadata **tensors(struct mr_arena *a, const struct mr_version *v,
     return list;
 }
 
-static void model_metadata(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_model_metadata(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__ModelMetadataRequest *q =
         grpc_request(g, &inference__model_metadata_request__descriptor);
@@ -119,7 +118,7 @@ static void model_metadata(struct mr_server *s, struct mr_grpc_call *g)
     grpc_reply_message(g, &r.base);
 }
 
-static void model_config(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_model_config(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__ModelConfigRequest *q =
         grpc_request(g, &inference__model_config_request__descriptor);
@@ -153,7 +152,8 @@ static void report_done(struct admin_job *job)
     struct mr_piece piece = {r->message.ptr, r->message.len, NULL};
 
     if (r->message.failed)
-        mr_grpc_fail(r->g, 8, MR_STR("the report is larger than the server allows"));
+        mr_grpc_fail(r->g, MR_GRPC_RESOURCE_EXHAUSTED,
+                     MR_STR("the report is larger than the server allows"));
     else
         mr_grpc_reply(r->g, &piece, piece.len ? 1 : 0, MR_GRPC_IDENTITY);
     mr_buf_fini(&r->message);
@@ -197,7 +197,7 @@ static void stats_run(struct admin_job *job)
     stats_set_fini(&set);
 }
 
-static void model_statistics(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_model_statistics(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__ModelStatisticsRequest *q =
         grpc_request(g, &inference__model_statistics_request__descriptor);
@@ -253,7 +253,7 @@ static void index_run(struct admin_job *job)
     mr_models_report(r->server->models, index_row, r);
 }
 
-static void repository_index(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_repository_index(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__RepositoryIndexRequest *q =
         grpc_request(g, &inference__repository_index_request__descriptor);
@@ -292,7 +292,8 @@ struct grpc_control *grpc_control_new(struct mr_grpc_call *g, const char *reposi
     struct grpc_control *c = MR_ARENA_NEW(g->call->arena, struct grpc_control);
 
     if (repository[0]) {
-        mr_grpc_fail(g, 12, MR_STR("'repository_name' specification is not supported"));
+        mr_grpc_fail(g, MR_GRPC_UNIMPLEMENTED,
+                     MR_STR("'repository_name' specification is not supported"));
         return NULL;
     }
     if (!c) {
@@ -304,7 +305,7 @@ struct grpc_control *grpc_control_new(struct mr_grpc_call *g, const char *reposi
     return c;
 }
 
-static void model_unload(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_model_unload(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__RepositoryModelUnloadRequest *q =
         grpc_request(g, &inference__repository_model_unload_request__descriptor);
@@ -406,7 +407,7 @@ static void reply_settings(struct mr_grpc_call *g)
     grpc_reply_message(g, &r.base);
 }
 
-static void log_settings(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_log_settings(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__LogSettingsRequest *q =
         grpc_request(g, &inference__log_settings_request__descriptor);
@@ -433,12 +434,13 @@ static void shm_status(struct mr_grpc_call *g, const char *kind, const char *reg
                                   "Unable to find %s shared memory region: '%.200s'", kind, region);
 
     if (region[0])
-        mr_grpc_fail(g, 5, text.ptr ? text : MR_STR("Unable to find the shared memory region"));
+        mr_grpc_fail(g, MR_GRPC_NOT_FOUND,
+                     text.ptr ? text : MR_STR("Unable to find the shared memory region"));
     else
         mr_grpc_reply(g, NULL, 0, MR_GRPC_IDENTITY);
 }
 
-static void system_shm_status(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_system_shm_status(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__SystemSharedMemoryStatusRequest *q =
         grpc_request(g, &inference__system_shared_memory_status_request__descriptor);
@@ -448,7 +450,7 @@ static void system_shm_status(struct mr_server *s, struct mr_grpc_call *g)
         shm_status(g, "system", q->name);
 }
 
-static void cuda_shm_status(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_cuda_shm_status(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__CudaSharedMemoryStatusRequest *q =
         grpc_request(g, &inference__cuda_shared_memory_status_request__descriptor);
@@ -458,52 +460,18 @@ static void cuda_shm_status(struct mr_server *s, struct mr_grpc_call *g)
         shm_status(g, "cuda", q->name);
 }
 
-static void no_shm(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_no_shm(struct mr_server *s, struct mr_grpc_call *g)
 {
     (void)s;
     mr_grpc_fail(
-        g, 12,
+        g, MR_GRPC_UNIMPLEMENTED,
         MR_STR("Client shared memory is disabled: the shared-memory extension is not available in "
                "this version"));
 }
 
-static void no_trace(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_no_trace(struct mr_server *s, struct mr_grpc_call *g)
 {
     (void)s;
-    mr_grpc_fail(g, 12, MR_STR("the trace extension is not available in this version"));
-}
-
-void grpc_meta_dispatch(struct mr_server *s, struct mr_grpc_call *g, mr_str method)
-{
-    static const struct {
-        mr_str name;
-        method_fn *fn;
-    } methods[] = {
-        {MR_STR_INIT("ServerLive"), server_live},
-        {MR_STR_INIT("ServerReady"), server_ready},
-        {MR_STR_INIT("ModelReady"), model_ready},
-        {MR_STR_INIT("ServerMetadata"), server_metadata},
-        {MR_STR_INIT("ModelMetadata"), model_metadata},
-        {MR_STR_INIT("ModelConfig"), model_config},
-        {MR_STR_INIT("ModelStatistics"), model_statistics},
-        {MR_STR_INIT("RepositoryIndex"), repository_index},
-        {MR_STR_INIT("RepositoryModelLoad"), grpc_load},
-        {MR_STR_INIT("RepositoryModelUnload"), model_unload},
-        {MR_STR_INIT("LogSettings"), log_settings},
-        {MR_STR_INIT("SystemSharedMemoryStatus"), system_shm_status},
-        {MR_STR_INIT("CudaSharedMemoryStatus"), cuda_shm_status},
-        {MR_STR_INIT("SystemSharedMemoryRegister"), no_shm},
-        {MR_STR_INIT("SystemSharedMemoryUnregister"), no_shm},
-        {MR_STR_INIT("CudaSharedMemoryRegister"), no_shm},
-        {MR_STR_INIT("CudaSharedMemoryUnregister"), no_shm},
-        {MR_STR_INIT("TraceSetting"), no_trace},
-    };
-
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
-        if (!mr_str_eq(methods[i].name, method))
-            continue;
-        methods[i].fn(s, g);
-        return;
-    }
-    mr_grpc_fail(g, 12, MR_STR("unknown method"));
+    mr_grpc_fail(g, MR_GRPC_UNIMPLEMENTED,
+                 MR_STR("the trace extension is not available in this version"));
 }

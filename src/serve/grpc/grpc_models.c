@@ -1,8 +1,8 @@
 /* millrace.ModelControl: the calls of rest_versions.c and the end of rest_repo.c over gRPC. */
 #include <stdio.h>
 
+#include "methods_priv.h"
 #include "models.pb-c.h"
-#include "serve/state/serve_priv.h"
 
 typedef Millrace__ModelVersionsResponse__Load load_message;
 typedef Millrace__ModelVersionsResponse__Load__Phase phase_message;
@@ -161,14 +161,15 @@ static void versions_done(struct admin_job *job)
     if (j->rc < 0)
         grpc_fail_err(j->g, &j->err);
     else if (!j->message)
-        mr_grpc_fail(j->g, 8, MR_STR("the report is larger than the server allows"));
+        mr_grpc_fail(j->g, MR_GRPC_RESOURCE_EXHAUSTED,
+                     MR_STR("the report is larger than the server allows"));
     else
         grpc_reply_message(j->g, &j->message->base);
     mr_arena_fini(&j->arena);
     mr_free(j);
 }
 
-static void model_versions(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_model_versions(struct mr_server *s, struct mr_grpc_call *g)
 {
     Millrace__ModelVersionsRequest *q =
         grpc_request(g, &millrace__model_versions_request__descriptor);
@@ -187,7 +188,7 @@ static void model_versions(struct mr_server *s, struct mr_grpc_call *g)
 
 /* ---- labels and rollback ---- */
 
-static void model_label(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_model_label(struct mr_server *s, struct mr_grpc_call *g)
 {
     Millrace__ModelLabelRequest *q = grpc_request(g, &millrace__model_label_request__descriptor);
     struct mr_err err = {0};
@@ -202,7 +203,7 @@ static void model_label(struct mr_server *s, struct mr_grpc_call *g)
         mr_grpc_reply(g, NULL, 0, MR_GRPC_IDENTITY);
 }
 
-static void model_rollback(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_model_rollback(struct mr_server *s, struct mr_grpc_call *g)
 {
     Millrace__ModelRollbackRequest *q =
         grpc_request(g, &millrace__model_rollback_request__descriptor);
@@ -211,18 +212,4 @@ static void model_rollback(struct mr_server *s, struct mr_grpc_call *g)
     if (c)
         mr_models_rollback(s->models, mr_str_c(q->model_name), mr_str_c(q->version),
                            grpc_control_done, c);
-}
-
-void grpc_models_dispatch(struct mr_server *s, struct mr_grpc_call *g, mr_str method)
-{
-    if (mr_str_eq_c(method, "ModelVersions"))
-        model_versions(s, g);
-    else if (mr_str_eq_c(method, "ModelLabel"))
-        model_label(s, g);
-    else if (mr_str_eq_c(method, "ModelRollback"))
-        model_rollback(s, g);
-    else if (mr_str_eq_c(method, "ModelRecordWarmup"))
-        grpc_record(s, g);
-    else
-        mr_grpc_fail(g, 12, MR_STR("unknown method"));
 }

@@ -5,9 +5,9 @@
  * Field numbers: descriptor.proto (FileDescriptorProto name 1, package 2, dependency 3, message_type 4, enum_type 5,
  * service 6; DescriptorProto name 1, nested_type 3, enum_type 4; ServiceDescriptorProto name 1, method 2). */
 #include "codec/pb.h"
+#include "methods_priv.h"
 #include "mr_descriptor_set.h"
 #include "reflection_v1.pb-c.h"
-#include "serve/state/serve_priv.h"
 
 #define FILES_MAX   32u
 #define NESTING_MAX 16
@@ -183,7 +183,7 @@ static void find_file(struct reflect *r, response_msg *m, mr_str text, bool is_s
             return;
         }
     }
-    send_error(r, m, 5, is_symbol ? "symbol not found" : "file not found");
+    send_error(r, m, MR_GRPC_NOT_FOUND, is_symbol ? "symbol not found" : "file not found");
 }
 
 static void list_services(struct reflect *r, response_msg *m)
@@ -226,9 +226,9 @@ static void answer(struct reflect *r, request_msg *q)
         break;
     case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_CONTAINING_EXTENSION:
     case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_ALL_EXTENSION_NUMBERS_OF_TYPE:
-        send_error(r, &m, 5, "no extensions are declared");
+        send_error(r, &m, MR_GRPC_NOT_FOUND, "no extensions are declared");
         break;
-    default: send_error(r, &m, 3, "the request asks for nothing"); break;
+    default: send_error(r, &m, MR_GRPC_INVALID_ARGUMENT, "the request asks for nothing"); break;
     }
 }
 
@@ -241,7 +241,7 @@ static void on_message(void *ctx, mr_bytes message, struct mr_block *block)
     (void)block;
     if (!q) {
         response_msg m = GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__INIT;
-        send_error(r, &m, 3, "not a ServerReflectionRequest");
+        send_error(r, &m, MR_GRPC_INVALID_ARGUMENT, "not a ServerReflectionRequest");
         return;
     }
     answer(r, q);
@@ -264,14 +264,14 @@ static void on_data(struct serve_pending *p, mr_bytes data, bool last)
     if (rc < 0)
         finish(r, mr_status_grpc(rc), mr_str_c(err.msg));
     else if (r->no_room)
-        finish(r, 8, MR_STR("out of memory"));
+        finish(r, MR_GRPC_RESOURCE_EXHAUSTED, MR_STR("out of memory"));
     else if (last)
-        finish(r, 0, MR_STR(""));
+        finish(r, MR_GRPC_OK, MR_STR(""));
 }
 
 static void on_cancel(struct serve_pending *p)
 {
-    finish(MR_CONTAINER_OF(p, struct reflect, pending), 1, MR_STR("cancelled"));
+    finish(MR_CONTAINER_OF(p, struct reflect, pending), MR_GRPC_CANCELLED, MR_STR("cancelled"));
 }
 
 static void on_changed(struct serve_pending *p)
@@ -279,15 +279,16 @@ static void on_changed(struct serve_pending *p)
     struct reflect *r = MR_CONTAINER_OF(p, struct reflect, pending);
 
     if (serve_is_exiting(r->server))
-        finish(r, 14, MR_STR("the server is exiting"));
+        finish(r, MR_GRPC_UNAVAILABLE, MR_STR("the server is exiting"));
 }
 
-void grpc_reflect_open(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_reflect(struct mr_server *s, struct mr_grpc_call *g)
 {
     struct reflect *r = MR_ARENA_NEW(g->call->arena, struct reflect);
 
     if (!r) {
-        mr_grpc_fail(g, 8, MR_STR("the call needs more memory than it may use"));
+        mr_grpc_fail(g, MR_GRPC_RESOURCE_EXHAUSTED,
+                     MR_STR("the call needs more memory than it may use"));
         return;
     }
     r->server = s;

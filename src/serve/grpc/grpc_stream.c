@@ -8,7 +8,7 @@
  * its status. The stream ends when the client has closed its side and the list is empty, or when the
  * connection is gone and nothing runs any more. A server that exits answers what it has taken and ends the stream
  * with UNAVAILABLE, as it would wait for the client for ever otherwise. */
-#include "serve/state/serve_priv.h"
+#include "methods_priv.h"
 
 #define IN_FLIGHT_MAX  256u
 #define FREE_ITEMS_MAX 64u
@@ -243,9 +243,9 @@ static bool advance(struct stream *st)
     if (st->is_failed)
         mr_grpc_finish(st->g, mr_status_grpc(st->failure.status), mr_str_c(st->failure.msg));
     else if (st->is_exiting && (st->is_cut || !st->input_ended))
-        mr_grpc_finish(st->g, 14, MR_STR("the server is exiting"));
+        mr_grpc_finish(st->g, MR_GRPC_UNAVAILABLE, MR_STR("the server is exiting"));
     else
-        mr_grpc_finish(st->g, 0, MR_STR(""));
+        mr_grpc_finish(st->g, MR_GRPC_OK, MR_STR(""));
     return true;
 }
 
@@ -589,13 +589,14 @@ static void on_changed(struct serve_pending *p)
     advance(st);
 }
 
-void grpc_stream_infer_open(struct mr_server *s, struct mr_grpc_call *g)
+void grpc_model_stream_infer(struct mr_server *s, struct mr_grpc_call *g)
 {
     struct stream *st = MR_ARENA_NEW(g->call->arena, struct stream);
     mr_str flag = mr_call_header(g->call, "triton_grpc_error");
 
     if (!st) {
-        mr_grpc_fail(g, 8, MR_STR("the stream needs more memory than it may use"));
+        mr_grpc_fail(g, MR_GRPC_RESOURCE_EXHAUSTED,
+                     MR_STR("the stream needs more memory than it may use"));
         return;
     }
     st->server = s;

@@ -3,6 +3,7 @@
 
 #include "net/compress.h"
 #include "routes_priv.h"
+#include "serve/grpc/methods_priv.h"
 
 /* What call->user points to until the body is there: a call that ends before has nobody else to give the answer
  * that it is owed. */
@@ -22,10 +23,15 @@ static uint64_t rest_body_limit(const struct mr_server *s, const struct mr_call 
     return route && route->body != REST_SMALL ? most : SERVE_SMALL_BODY;
 }
 
-/* Of a call over REST; MR_API_COUNT without an endpoint. */
-static enum mr_api rest_api(const struct mr_call *call)
+/* MR_API_COUNT: no endpoint, nothing to restrict. */
+static enum mr_api api_of(const struct mr_call *call)
 {
     struct mr_oip_path path;
+
+    if (call->is_grpc) {
+        const struct grpc_method *m = grpc_method_find(call->path);
+        return m ? m->api : MR_API_COUNT;
+    }
     const struct rest_route *route = rest_route_find(call->path, &path);
 
     return route ? route->api : MR_API_COUNT;
@@ -37,23 +43,22 @@ static void on_head(void *ctx, struct mr_call *call)
     const char *why;
     int64_t align;
 
-    if (serve_has_restrictions(s) &&
-        serve_refuse_restricted(s, call, call->is_grpc ? MR_API_COUNT : rest_api(call)))
+    if (serve_has_restrictions(s) && serve_refuse_restricted(s, call, api_of(call)))
         return;
     call->user = &in_body;
     call->body_align_at = -1;
     if (call->is_grpc) {
-        call->body_limit = (int64_t)grpc_message_limit(s, call->path, &why) + 5;
-        if (grpc_is_streaming(call->path) && mr_call_listener_tag(call) != LISTEN_METRICS) {
+        const struct grpc_method *m = grpc_method_find(call->path);
+        call->body_limit = (int64_t)grpc_message_limit(s, m, &why) + 5;
+        if (grpc_is_stream(m) && mr_call_listener_tag(call) != LISTEN_METRICS) {
             call->streaming = true;
-            grpc_stream_begin(s, call);
+            grpc_dispatch(s, call, m);
         }
         return;
     }
     call->body_limit = (int64_t)rest_body_limit(s, call);
-    if (mr_str_to_i64(mr_call_header(call, "inference-header-content-length"), &align) &&
-        align >= 0)
-        call->body_align_at = align;
+    if (rest_header_length(call, SIZE_MAX, &align, NULL) == MR_OK)
+        call->body_align_at = align; /* wrong ones are refused with the body */
 }
 
 static bool is_packed(const struct mr_call *call)
@@ -76,7 +81,7 @@ static void on_body(void *ctx, struct mr_call *call)
         return;
     }
     if (call->is_grpc) {
-        grpc_dispatch(s, call);
+        grpc_dispatch(s, call, grpc_method_find(call->path));
         return;
     }
     route = rest_route_find(call->path, &path);
@@ -126,7 +131,7 @@ static void on_room(void *ctx, struct mr_call *call)
 static void describe_too_large(const struct mr_server *s, const struct mr_call *call,
                                struct mr_err *err)
 {
-    bool is_json = !mr_call_header(call, "inference-header-content-length").len;
+    bool is_json = call->body_align_at < 0;
     char size[32] = "more";
 
     if (call->content_length >= 0)
@@ -149,10 +154,11 @@ static void describe_too_large(const struct mr_server *s, const struct mr_call *
 static void log_body_refused(struct mr_call *call, const struct mr_err *err)
 {
     struct mr_oip_path path;
-    const struct rest_route *route = rest_route_find(call->path, &path);
+    const struct rest_route *route = call->is_grpc ? NULL : rest_route_find(call->path, &path);
+    const struct grpc_method *method = call->is_grpc ? grpc_method_find(call->path) : NULL;
     struct serve_infer si = {.infer.err = *err};
 
-    if (call->is_grpc ? !grpc_is_infer(call->path) : !(route && route->handle == rest_infer))
+    if (!(method && method->kind == GRPC_INFER) && !(route && route->handle == rest_infer))
         return;
     infer_init(&si, call, call->arena, call->is_grpc ? MR_INFER_GRPC : MR_INFER_REST);
     si.request.model_name = call->is_grpc ? MR_STR("") : path.model;
@@ -167,7 +173,7 @@ static void on_body_refused(void *ctx, struct mr_call *call, int status)
     struct mr_err err = {.status = status};
     struct mr_grpc_call g;
     const char *why;
-    uint64_t most = grpc_message_limit(s, call->path, &why);
+    uint64_t most = grpc_message_limit(s, grpc_method_find(call->path), &why);
 
     call->user = NULL;
     if (status != MR_E_TOO_LARGE)

@@ -48,8 +48,8 @@ static int plain_body(struct rest_infer *ri, mr_bytes *out, struct mr_err *err)
     return MR_OK;
 }
 
-static int header_length(const struct mr_call *call, size_t body_len, int64_t *out,
-                         struct mr_err *err)
+int rest_header_length(const struct mr_call *call, size_t body_len, int64_t *out,
+                       struct mr_err *err)
 {
     mr_str text = {NULL, 0};
 
@@ -202,7 +202,7 @@ static void decode(struct mr_turn *t)
     int rc;
 
     MR_TRY(plain_body(ri, &body, &r->err));
-    MR_TRY(header_length(ri->si.call, body.len, &head, &r->err));
+    MR_TRY(rest_header_length(ri->si.call, body.len, &head, &r->err));
     rc = mr_oip_rest_decode_request(body, head, ri->model, &ri->si.loop->server->http_limits,
                                     r->arena, &ri->si.request, &r->err);
     if (rc < 0)

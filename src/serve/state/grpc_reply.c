@@ -63,14 +63,17 @@ void *grpc_request(struct mr_grpc_call *g, const ProtobufCMessageDescriptor *des
         return NULL;
     }
     if (has_nul(message, desc)) {
-        mr_grpc_fail(g, 3, MR_STR("a string of the request contains a NUL character"));
+        mr_grpc_fail(g, MR_GRPC_INVALID_ARGUMENT,
+                     MR_STR("a string of the request contains a NUL character"));
         return NULL;
     }
     m = protobuf_c_message_unpack(desc, &in_arena, message.len, message.ptr);
     if (!m && u.is_full)
-        mr_grpc_fail(g, 8, MR_STR("the request needs more memory than it may use"));
+        mr_grpc_fail(g, MR_GRPC_RESOURCE_EXHAUSTED,
+                     MR_STR("the request needs more memory than it may use"));
     else if (!m)
-        mr_grpc_fail(g, 13, MR_STR("the request is not a valid protobuf message of its type"));
+        mr_grpc_fail(g, MR_GRPC_INTERNAL,
+                     MR_STR("the request is not a valid protobuf message of its type"));
     return m;
 }
 
@@ -83,7 +86,8 @@ void grpc_reply_message(struct mr_grpc_call *g, const ProtobufCMessage *m)
     mr_buf_reset(b);
     to = mr_buf_reserve(b, n ? n : 1);
     if (!to) {
-        mr_grpc_fail(g, 8, MR_STR("the answer is larger than the server allows"));
+        mr_grpc_fail(g, MR_GRPC_RESOURCE_EXHAUSTED,
+                     MR_STR("the answer is larger than the server allows"));
         return;
     }
     protobuf_c_message_pack(m, (uint8_t *)to);

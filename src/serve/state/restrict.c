@@ -121,42 +121,6 @@ bool mr_restriction_allows(const struct mr_restriction *r, mr_str given)
     return different == 0;
 }
 
-/* ---- the classes ---- */
-
-/* MR_API_COUNT: no endpoint, nothing to restrict. */
-static enum mr_api grpc_api(mr_str path)
-{
-    static const struct {
-        mr_str start; /* of the path: the first row that fits counts */
-        enum mr_api api;
-    } rows[] = {
-#define METHOD(name, api) {MR_STR_INIT("/inference.GRPCInferenceService/" name), api}
-        METHOD("ModelInfer", MR_API_INFERENCE),
-        METHOD("ModelStreamInfer", MR_API_INFERENCE),
-        METHOD("ServerLive", MR_API_HEALTH),
-        METHOD("ServerReady", MR_API_HEALTH),
-        METHOD("ModelReady", MR_API_HEALTH),
-        METHOD("ServerMetadata", MR_API_METADATA),
-        METHOD("ModelMetadata", MR_API_METADATA),
-        METHOD("ModelConfig", MR_API_MODEL_CONFIG),
-        METHOD("ModelStatistics", MR_API_STATISTICS),
-        METHOD("Repository", MR_API_MODEL_REPOSITORY),
-        METHOD("SystemSharedMemory", MR_API_SHARED_MEMORY),
-        METHOD("CudaSharedMemory", MR_API_SHARED_MEMORY),
-        METHOD("TraceSetting", MR_API_TRACE),
-        METHOD("LogSettings", MR_API_LOGGING),
-#undef METHOD
-        {MR_STR_INIT("/millrace.ModelControl/"), MR_API_MODEL_REPOSITORY},
-        {MR_STR_INIT("/grpc.health.v1."), MR_API_HEALTH},
-        {MR_STR_INIT("/grpc.reflection."), MR_API_REFLECTION},
-    };
-
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (mr_str_starts(path, rows[i].start))
-            return rows[i].api;
-    return MR_API_COUNT;
-}
-
 /* ---- judging a call ---- */
 
 static void refuse_grpc(struct mr_server *s, struct mr_call *call, int status, mr_str text)
@@ -174,7 +138,7 @@ static bool refuse_foreign(struct mr_server *s, struct mr_call *call)
     if (is_grpc_port == call->is_grpc)
         return false;
     if (call->is_grpc)
-        refuse_grpc(s, call, 7,
+        refuse_grpc(s, call, MR_GRPC_PERMISSION_DENIED,
                     MR_STR("APIs are restricted, so this port serves HTTP only (--grpc-port)"));
     else
         reply_error_text(call, MR_E_FORBIDDEN,
@@ -187,18 +151,18 @@ bool serve_has_restrictions(const struct mr_server *s)
     return s->options.http_restricted.is_any || s->options.grpc_restricted.is_any;
 }
 
-bool serve_refuse_restricted(struct mr_server *s, struct mr_call *call, enum mr_api rest_api)
+bool serve_refuse_restricted(struct mr_server *s, struct mr_call *call, enum mr_api api)
 {
     const struct mr_restrictions *r =
         call->is_grpc ? &s->options.grpc_restricted : &s->options.http_restricted;
     bool is_metrics = mr_call_listener_tag(call) == LISTEN_METRICS;
-    enum mr_api api;
 
     if (is_metrics)
         r = &s->options.http_restricted; /* whatever is asked there, the answer is the metrics */
     else if (refuse_foreign(s, call))
         return true;
-    api = is_metrics ? MR_API_METRICS : call->is_grpc ? grpc_api(call->path) : rest_api;
+    if (is_metrics)
+        api = MR_API_METRICS;
     if (api == MR_API_COUNT || !r->of[api].header[0] ||
         mr_restriction_allows(&r->of[api], mr_call_header(call, r->of[api].header)))
         return false;
@@ -210,7 +174,7 @@ bool serve_refuse_restricted(struct mr_server *s, struct mr_call *call, enum mr_
     char text[MR_RESTRICTION_HEADER_MAX + 64];
     int n = snprintf(text, sizeof text, "This protocol is restricted, expecting header '%s'",
                      r->of[api].header);
-    refuse_grpc(s, call, 14, mr_str_n(text, (size_t)n));
+    refuse_grpc(s, call, MR_GRPC_UNAVAILABLE, mr_str_n(text, (size_t)n));
     return true;
 }
 

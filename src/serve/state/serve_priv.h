@@ -240,6 +240,10 @@ void rest_generate(struct mr_server *s, struct mr_call *call, const struct mr_oi
 void rest_generate_stream(struct mr_server *s, struct mr_call *call,
                           const struct mr_oip_path *path);
 void rest_infer(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+/* Inference-Header-Content-Length, at most body_len; -1 without the header. Errors: MR_E_INVALID (no such number; two of
+ * them). */
+int rest_header_length(const struct mr_call *call, size_t body_len, int64_t *out,
+                       struct mr_err *err);
 void rest_live(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_ready(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_server_metadata(struct mr_server *s, struct mr_call *call,
@@ -303,36 +307,12 @@ int stats_set_add_model(struct stats_set *set, struct mr_models *models, mr_str 
                         mr_str version, struct mr_err *err);
 
 /* grpc*.c */
-bool grpc_is_infer(mr_str path);
-/* Most bytes that a message of this method may have, as sent and unpacked; *out_why is what bounds it, for errors. */
-uint64_t grpc_message_limit(const struct mr_server *s, mr_str path, const char **out_why);
-bool grpc_is_streaming(mr_str path);
-void grpc_dispatch(struct mr_server *s, struct mr_call *call);
-void grpc_stream_begin(struct mr_server *s, struct mr_call *call);
 void grpc_fail_err(struct mr_grpc_call *g, const struct mr_err *err);
 void grpc_reply_message(struct mr_grpc_call *g, const ProtobufCMessage *m);
 /* Unpack the request into the call's arena; on failure the call is answered and NULL returned. */
 void *grpc_request(struct mr_grpc_call *g, const ProtobufCMessageDescriptor *desc);
 enum mr_grpc_compression grpc_compression(const struct mr_server *s);
-void grpc_model_infer(struct mr_server *s, struct mr_grpc_call *g);
-void grpc_stream_infer_open(struct mr_server *s, struct mr_grpc_call *g);
-void grpc_meta_dispatch(struct mr_server *s, struct mr_grpc_call *g, mr_str method);
-/* A load, unload or rollback under way; `done` is for mr_models_*. NULL: the call was answered. */
-struct grpc_control {
-    struct serve_loop *loop;
-    struct mr_grpc_call *g;
-    struct mr_mail mail;
-    struct mr_err err;
-    int rc;
-};
-struct grpc_control *grpc_control_new(struct mr_grpc_call *g, const char *repository);
-void grpc_control_done(void *ctx, int rc, const struct mr_err *err);
-void grpc_load(struct mr_server *s, struct mr_grpc_call *g);
-void grpc_models_dispatch(struct mr_server *s, struct mr_grpc_call *g, mr_str method);
 void grpc_record(struct mr_server *s, struct mr_grpc_call *g);
-void grpc_health_check(struct mr_server *s, struct mr_grpc_call *g);
-void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g);
-void grpc_reflect_open(struct mr_server *s, struct mr_grpc_call *g);
 void stream_items_free(struct serve_loop *here);
 
 #endif

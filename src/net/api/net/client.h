@@ -6,6 +6,7 @@
 #ifndef MR_NET_CLIENT_H
 #define MR_NET_CLIENT_H
 
+#include "net/grpc_status.h"
 #include "net/http.h"
 
 struct mr_client;
@@ -44,7 +45,7 @@ struct mr_client_response {
     size_t trailer_count;
     mr_bytes body;
     struct mr_block *body_block; /* take a reference to keep the body */
-    int grpc_status;             /* of a gRPC call, as the server gave it; -1: it gave none */
+    int grpc_status; /* of a gRPC call, as the server gave it (enum mr_grpc_status); -1: it gave none */
 };
 
 /** A call under way. Valid until its `done` is called. */

@@ -3,6 +3,7 @@
 #ifndef MR_NET_GRPC_H
 #define MR_NET_GRPC_H
 
+#include "net/grpc_status.h"
 #include "net/http.h"
 
 enum mr_grpc_compression { MR_GRPC_IDENTITY = 0, MR_GRPC_GZIP = 1, MR_GRPC_DEFLATE = 2 };
@@ -54,7 +55,8 @@ bool mr_grpc_feed_incomplete(const struct mr_grpc_call *g);
  */
 void mr_grpc_reply(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t piece_count,
                    enum mr_grpc_compression compress);
-/** Answers with a status only (trailers-only if nothing was sent before). Percent-encodes the message. */
+/** Answers with a status only (trailers-only if nothing was sent before). Percent-encodes the message. grpc_status:
+ *  enum mr_grpc_status. */
 void mr_grpc_fail(struct mr_grpc_call *g, int grpc_status, mr_str message);
 /** Streaming: one message now (sends the headers the first time), and the end. */
 void mr_grpc_send(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t piece_count,

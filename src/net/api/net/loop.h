@@ -8,6 +8,7 @@
 #include "base/hist.h"
 #include "base/mailbox.h"
 #include "base/turn.h"
+#include "net/grpc_status.h"
 
 struct mr_loop;
 struct uv_loop_s;
@@ -74,7 +75,6 @@ void mr_timer_stop(struct mr_timer *t);
 
 #define MR_HTTP_STATUS_FIRST 100
 #define MR_HTTP_STATUSES     500
-#define MR_GRPC_STATUSES     17
 
 /** Counters, written by the loop, read by anyone. Lag: time from wake-up to the end of the work of
  *  one iteration, that is, how long a new request may wait before it is read. */

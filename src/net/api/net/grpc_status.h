@@ -1,0 +1,26 @@
+/* The status codes of gRPC, as its "status codes" page numbers them. Values are fixed by the protocol. */
+#ifndef MR_NET_GRPC_STATUS_H
+#define MR_NET_GRPC_STATUS_H
+
+enum mr_grpc_status {
+    MR_GRPC_OK,
+    MR_GRPC_CANCELLED,
+    MR_GRPC_UNKNOWN,
+    MR_GRPC_INVALID_ARGUMENT,
+    MR_GRPC_DEADLINE_EXCEEDED,
+    MR_GRPC_NOT_FOUND,
+    MR_GRPC_ALREADY_EXISTS,
+    MR_GRPC_PERMISSION_DENIED,
+    MR_GRPC_RESOURCE_EXHAUSTED,
+    MR_GRPC_FAILED_PRECONDITION,
+    MR_GRPC_ABORTED,
+    MR_GRPC_OUT_OF_RANGE,
+    MR_GRPC_UNIMPLEMENTED,
+    MR_GRPC_INTERNAL,
+    MR_GRPC_UNAVAILABLE,
+    MR_GRPC_DATA_LOSS,
+    MR_GRPC_UNAUTHENTICATED,
+    MR_GRPC_STATUSES /* how many there are */
+};
+
+#endif

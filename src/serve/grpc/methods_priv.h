@@ -1,0 +1,69 @@
+/* The gRPC methods. On network threads; constant. */
+#ifndef MR_SERVE_METHODS_PRIV_H
+#define MR_SERVE_METHODS_PRIV_H
+
+#include "serve/state/serve_priv.h"
+
+enum grpc_kind {
+    GRPC_SMALL,  /* messages of up to SERVE_SMALL_BODY */
+    GRPC_DATA,   /* tensors or files, up to --grpc-max-message-size */
+    GRPC_INFER,  /* the same, and the handler unpacks what is compressed */
+    GRPC_STREAM, /* small messages, taken as they come */
+    GRPC_TENSORS /* a stream of tensors */
+};
+
+struct grpc_method {
+    mr_str path;
+    enum mr_api api; /* its class for --grpc-restricted-protocol */
+    enum grpc_kind kind;
+    /* Of a stream: after its head; of others: when the message is there. */
+    void (*handle)(struct mr_server *s, struct mr_grpc_call *g);
+};
+
+/* NULL for an unknown path. */
+const struct grpc_method *grpc_method_find(mr_str path);
+bool grpc_is_stream(const struct grpc_method *m);
+/* Most bytes that a message of a method (NULL: unknown) may have, as sent and unpacked; *out_why is what bounds it,
+ * for errors. */
+uint64_t grpc_message_limit(const struct mr_server *s, const struct grpc_method *m,
+                            const char **out_why);
+/* Call the handler. Streams after on_head, others after on_body; an unknown method is answered. */
+void grpc_dispatch(struct mr_server *s, struct mr_call *call, const struct grpc_method *m);
+
+/* The handlers. */
+void grpc_model_infer(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_model_stream_infer(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_server_live(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_server_ready(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_server_metadata(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_model_ready(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_model_metadata(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_model_config(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_model_statistics(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_repository_index(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_model_load(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_model_unload(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_log_settings(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_system_shm_status(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_cuda_shm_status(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_no_shm(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_no_trace(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_model_versions(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_model_label(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_model_rollback(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_health_check(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_reflect(struct mr_server *s, struct mr_grpc_call *g);
+
+/* A load, unload or rollback under way; `done` is for mr_models_*. NULL: the call was answered. */
+struct grpc_control {
+    struct serve_loop *loop;
+    struct mr_grpc_call *g;
+    struct mr_mail mail;
+    struct mr_err err;
+    int rc;
+};
+struct grpc_control *grpc_control_new(struct mr_grpc_call *g, const char *repository);
+void grpc_control_done(void *ctx, int rc, const struct mr_err *err);
+
+#endif
