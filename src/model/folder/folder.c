@@ -1,4 +1,4 @@
-/* One look at a model's folder: which versions there are, and a fingerprint of all files.
+/* One scan of a model's folder: which versions there are, and a fingerprint of all files.
  *
  * The fingerprint shows whether anything has changed since the last scan, and whether a copy is still in
  * progress (two scans that differ). Reading names and inodes is enough for that; no file is opened but

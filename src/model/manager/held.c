@@ -36,7 +36,7 @@ static void held_remove(struct mr_model *model, struct mr_version_private *p)
     p->is_held = false;
 }
 
-enum mr_held mr_held_look(struct mr_models *m, struct mr_version_private *p)
+enum mr_held mr_held_check(struct mr_models *m, struct mr_version_private *p)
 {
     enum mr_held is = MR_HELD_NOT;
 

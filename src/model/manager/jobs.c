@@ -3,7 +3,7 @@
  * Jobs of one model run in the order in which they came, one at a time: while one is queued or
  * runs, the model is busy and later ones wait at the model. A later one that makes earlier ones
  * pointless cancels them: their callers get the error at once, and a running load ends at its next
- * step. A plain load cancels another only if the folder has changed in between (MR_JOB_LOOK); otherwise
+ * step. A plain load cancels another only if the folder has changed in between (MR_JOB_CHECK); otherwise
  * it has nothing left to do.
  *
  * Loads of different models run side by side, up to a number that is lower after the start. Other
@@ -43,7 +43,7 @@ static void job_free(struct mr_job *job)
     mr_free(job->config_json);
     mr_free(job->settled);
     mr_free(job->making);
-    mr_free(job->looks_name);
+    mr_free(job->checks_name);
     mr_free(job);
 }
 
@@ -158,25 +158,25 @@ static void job_cancel(struct mr_models *m, struct mr_job *job)
     pthread_cond_broadcast(&m->idle); /* it may be waiting */
 }
 
-/* Whether the load under way still is what the folder says. */
-static void look_submit(struct mr_models *m, const struct mr_job *current)
+/* Queues a check whether the running load has read what is in the folder now. */
+static void check_submit(struct mr_models *m, const struct mr_job *current)
 {
-    struct mr_job *look = mr_job_new(MR_JOB_LOOK, NULL, NULL);
+    struct mr_job *check = mr_job_new(MR_JOB_CHECK, NULL, NULL);
 
-    look->looks_at = current->id;
-    look->looks_name = mr_strndup(current->model->name.ptr, current->model->name.len);
+    check->checks_id = current->id;
+    check->checks_name = mr_strndup(current->model->name.ptr, current->model->name.len);
     m->jobs_open++;
-    queue_push(m, &m->quick, look);
+    queue_push(m, &m->quick, check);
 }
 
-static void look_run(struct mr_models *m, const struct mr_job *look)
+static void check_run(struct mr_models *m, const struct mr_job *check)
 {
-    uint64_t fingerprint = mr_load_look(m, mr_str_c(look->looks_name));
+    uint64_t fingerprint = mr_load_folder_fingerprint(m, mr_str_c(check->checks_name));
 
     pthread_mutex_lock(&m->lock);
-    const struct mr_model *model = mr_map_find(&m->models, mr_str_c(look->looks_name));
+    const struct mr_model *model = mr_map_find(&m->models, mr_str_c(check->checks_name));
     struct mr_job *current = model ? model->current : NULL;
-    if (current && current->id == look->looks_at && current->folder_fingerprint != 0 &&
+    if (current && current->id == check->checks_id && current->folder_fingerprint != 0 &&
         current->folder_fingerprint != fingerprint) {
         job_cancel(m, current);
     }
@@ -230,7 +230,7 @@ static void older_cancel(struct mr_models *m, struct mr_model *model, const stru
     } else if (!is_plain_load(job) || !is_plain_load(model->current)) {
         job_cancel(m, model->current);
     } else if (model->current->is_running) {
-        look_submit(m, model->current);
+        check_submit(m, model->current);
     }
     for (struct mr_job *it = model->waiting_first; it; it = it->next) {
         if (!is_plain_load(job) || !is_plain_load(it)) {
@@ -289,8 +289,8 @@ static int job_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
         *err = job->err;
         return job->answer;
     }
-    if (job->kind == MR_JOB_LOOK) {
-        look_run(m, job);
+    if (job->kind == MR_JOB_CHECK) {
+        check_run(m, job);
         return MR_OK;
     }
     if (is_cancelled(job)) {

@@ -1,4 +1,4 @@
-/* One load of one model: look at its folder, decide what to do, do it beside what serves, publish.
+/* One load of one model: read its folder, decide what to do, do it beside the serving versions, publish.
  *
  * What the folder holds unchanged stays as it is; what has changed or is new is made; how it ends
  * is in publish.c.
@@ -128,7 +128,7 @@ uint64_t mr_load_files_fingerprint(const struct mr_load *l)
     return sum | 1;
 }
 
-uint64_t mr_load_look(struct mr_models *m, mr_str name)
+uint64_t mr_load_folder_fingerprint(struct mr_models *m, mr_str name)
 {
     struct mr_folder f = {0};
     struct mr_err ignored = {0};
@@ -406,7 +406,7 @@ static bool plan_list(struct mr_load *l)
     return has_hope;
 }
 
-/* For a later look at the folder, to see whether this load still is right. Lock held. */
+/* Keeps what a later check of the folder compares. Lock held. */
 static void making_note(struct mr_load *l)
 {
     struct mr_job *job = l->job;

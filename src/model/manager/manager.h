@@ -300,7 +300,7 @@ enum mr_job_kind {
     MR_JOB_LOAD, /* load or reload; retries what failed before */
     MR_JOB_SYNC, /* poll mode: follow the folder; skips versions that failed and did not change */
     MR_JOB_UNLOAD,
-    MR_JOB_LOOK,  /* compares the folder with what the load in progress has read */
+    MR_JOB_CHECK, /* compares the folder with what the load in progress has read */
     MR_JOB_ANSWER /* only calls done */
 };
 
@@ -336,8 +336,8 @@ struct mr_job {
     bool has_place;              /* counted in loads_running */
     _Atomic bool is_cancelled;   /* by a newer request for the model */
     uint64_t folder_fingerprint; /* of the folder that it read, 0 = none yet; guarded by lock */
-    uint64_t looks_at;           /* MR_JOB_LOOK: id of the load in progress */
-    char *looks_name;            /* MR_JOB_LOOK */
+    uint64_t checks_id;          /* MR_JOB_CHECK: id of the load in progress */
+    char *checks_name;           /* MR_JOB_CHECK */
     bool is_hopeless;            /* it would fail again */
     uint32_t tries;              /* failures before */
     int64_t due_ns;              /* of a retry */
@@ -394,7 +394,7 @@ struct mr_job *mr_retry_drop(struct mr_models *m, struct mr_model *model);
 
 /* ---- load.c and publish.c (Thread: loader) ---- */
 /** Fingerprint of a model's folder in all repositories, never 0. Thread: any; blocks. */
-uint64_t mr_load_look(struct mr_models *m, mr_str name);
+uint64_t mr_load_folder_fingerprint(struct mr_models *m, mr_str name);
 int mr_load_run(struct mr_models *m, struct mr_job *job, struct mr_err *err);
 int mr_unload_run(struct mr_models *m, struct mr_model *model, struct mr_err *err);
 /** Lock held: takes a version out of service; the reaper closes it. The caller publishes afterwards. */
@@ -433,7 +433,7 @@ enum mr_held {
     MR_HELD_STILL
 };
 /** Whether a retired version has to stay; lets go of it when it need not. Thread: reaper. */
-enum mr_held mr_held_look(struct mr_models *m, struct mr_version_private *p);
+enum mr_held mr_held_check(struct mr_models *m, struct mr_version_private *p);
 
 /* ---- version_labels.c ---- */
 /** True for a letter or '_', followed by letters, digits and "_-.". */

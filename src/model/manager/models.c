@@ -206,7 +206,7 @@ static bool is_version_folder(const char *path, DIR *d)
 }
 
 /* The folder of one model has its configuration in it, or versions with their file. In a repository neither can be right. */
-static void repository_look(const char *path, DIR *d)
+static void repository_warn(const char *path, DIR *d)
 {
     struct dirent *e;
     struct stat st;
@@ -243,7 +243,7 @@ static int repositories_check(struct mr_models *m, struct mr_err *err)
     for (size_t i = 0; i < m->o.repository_count && rc == MR_OK; i++) {
         DIR *d = opendir(m->o.repositories[i]);
         if (d) {
-            repository_look(m->o.repositories[i], d);
+            repository_warn(m->o.repositories[i], d);
             closedir(d);
         } else {
             rc = repository_missing(m, i, errno, err);

@@ -8,7 +8,7 @@
  * a loader as a job; others are left out of it and scanned again. Folders are scanned
  * every poll_ns whatever inotify says: it reports no change that another machine makes on a network
  * disk, and its watches can run out. Only a model of which every folder has a watch and lies on a
- * file system known to be this machine's own is looked at each twentieth time: ten thousand models
+ * file system known to be this machine's own is scanned each twentieth time: ten thousand models
  * at rest would otherwise cost a few percent of a CPU for ever.
  *
  * Everything here belongs to the watching thread (before it runs: to the one that starts the
@@ -52,9 +52,9 @@ struct entry {
     seen_vec versions;  /* ascending */
     uint64_t place;     /* in which repositories it is, in one number */
     uint64_t submitted; /* what the last job was made from, 0 = none was */
-    int64_t look_ns;    /* when to look next, 0 = with all others */
+    int64_t scan_ns;    /* when to scan next, 0 = with all others */
     bool exists;
-    bool is_told; /* inotify reports every change */
+    bool is_reported; /* inotify reports every change */
 };
 
 struct mr_model_watch {
@@ -64,8 +64,8 @@ struct mr_model_watch {
     int inotify; /* -1 = none */
     int wake;    /* eventfd: stop */
     bool is_full_warned;
-    int64_t all_ns;        /* when to look at everything */
-    unsigned scans_left;   /* until a scan includes those with is_told */
+    int64_t all_ns;        /* when to scan all entries */
+    unsigned scans_left;   /* until a scan includes those with is_reported */
     struct mr_map entries; /* name -> struct entry */
     struct mr_map watched; /* watch descriptor -> struct entry, or `roots` */
     struct entry roots;    /* stands for the repositories themselves */
@@ -108,7 +108,7 @@ static void watch_add(struct mr_model_watch *w, const char *dir, struct entry *e
     if (w->inotify >= 0) {
         wd = inotify_add_watch(w->inotify, dir, EVENTS);
     }
-    e->is_told &= wd >= 0 && is_local(dir);
+    e->is_reported &= wd >= 0 && is_local(dir);
     if (wd >= 0) {
         if (e == &w->roots && !mr_map_find(&w->watched, key_of(&wd))) {
             w->scans_left = 0; /* another folder by the name of the repository */
@@ -175,8 +175,8 @@ static void event_take(struct mr_model_watch *w, const struct inotify_event *eve
     if (e == &w->roots) {
         w->scans_left = 0;
         w->all_ns = MR_MIN(w->all_ns, now_ns + AFTER_EVENT_NS);
-    } else if (e->look_ns == 0) {
-        e->look_ns = now_ns + AFTER_EVENT_NS;
+    } else if (e->scan_ns == 0) {
+        e->scan_ns = now_ns + AFTER_EVENT_NS;
     }
 }
 
@@ -195,17 +195,17 @@ static void events_read(struct mr_model_watch *w)
     }
 }
 
-/* ---- looking ---- */
+/* ---- scans ---- */
 
-/* When a look began. What it saw is that old or younger, however long the look itself took: rest is
- * counted from the end of one look to the beginning of another. */
-struct look {
+/* When a scan began. What it has read is as old or younger, however long the scan takes: rest is
+ * counted from the end of one scan to the start of another. */
+struct scan_begin {
     int64_t ns;
     int64_t wall_ns;
 };
 
 static void seen_update(const struct mr_model_watch *w, struct seen *s,
-                        const struct mr_fingerprint *fingerprint, const struct look *begin)
+                        const struct mr_fingerprint *fingerprint, const struct scan_begin *begin)
 {
     int64_t settle_ns = w->m->o.settle_ns;
 
@@ -220,7 +220,7 @@ static void seen_update(const struct mr_model_watch *w, struct seen *s,
 
 /* Since when each version has been as it is now. */
 static void versions_update(const struct mr_model_watch *w, struct entry *e,
-                            const struct mr_folder *f, const struct look *begin)
+                            const struct mr_folder *f, const struct scan_begin *begin)
 {
     seen_vec now = {0};
 
@@ -240,7 +240,7 @@ static void versions_update(const struct mr_model_watch *w, struct entry *e,
     e->versions = now;
 }
 
-/* Nothing in the folder was left out of the look, and nothing in it lies elsewhere. */
+/* True if the scan read everything in the folder, and nothing in it lies elsewhere. */
 static bool is_all_watched(const struct mr_folder *f)
 {
     bool is_all = f->shared.links == 0;
@@ -253,16 +253,16 @@ static bool is_all_watched(const struct mr_folder *f)
 
 /* Reads the model's folder in every repository. A model in two of them has a sum of its own, so that a
  * loader reads it and reports the error. */
-static void entry_look(struct mr_model_watch *w, struct entry *e)
+static void entry_scan(struct mr_model_watch *w, struct entry *e)
 {
     const struct mr_models_options *o = &w->m->o;
     struct visiting visiting = {w, e};
     struct mr_fingerprint shared = {0};
-    struct look begin = {mr_now_ns(), mr_wall_ns()};
+    struct scan_begin begin = {mr_now_ns(), mr_wall_ns()};
     bool is_settled = true;
 
     e->exists = false;
-    e->is_told = true;
+    e->is_reported = true;
     e->place = 0;
     for (size_t i = 0; i < o->repository_count; i++) {
         struct mr_folder f;
@@ -277,7 +277,7 @@ static void entry_look(struct mr_model_watch *w, struct entry *e)
             e->place = e->place * 31 + i + 1;
             shared.newest_wall_ns = MR_MAX(shared.newest_wall_ns, f.shared.newest_wall_ns);
         }
-        e->is_told &= rc == MR_E_NOT_FOUND || (rc == MR_OK && is_all_watched(&f));
+        e->is_reported &= rc == MR_E_NOT_FOUND || (rc == MR_OK && is_all_watched(&f));
         if (rc == MR_OK && !e->exists) {
             versions_update(w, e, &f, &begin);
         }
@@ -289,7 +289,7 @@ static void entry_look(struct mr_model_watch *w, struct entry *e)
     for (size_t i = 0; i < e->versions.len; i++) {
         is_settled &= e->versions.at[i].is_settled;
     }
-    e->look_ns = is_settled || !e->exists ? 0 : mr_now_ns() + MR_MAX(o->settle_ns, MR_NS_PER_MS);
+    e->scan_ns = is_settled || !e->exists ? 0 : mr_now_ns() + MR_MAX(o->settle_ns, MR_NS_PER_MS);
 }
 
 /* ---- telling the loaders ---- */
@@ -388,8 +388,8 @@ static int names_take(struct mr_model_watch *w, struct mr_err *err)
 
 typedef MR_VEC(struct entry *) entry_vec;
 
-/* Entries to look at now; looking may remove one from the map. */
-enum scan { SCAN_DUE, SCAN_UNTOLD, SCAN_ALL };
+/* Entries to scan now; a scan may remove one from the map. */
+enum scan { SCAN_DUE, SCAN_UNREPORTED, SCAN_ALL };
 
 static entry_vec entries_due(const struct mr_model_watch *w, enum scan scan, int64_t now_ns)
 {
@@ -398,21 +398,21 @@ static entry_vec entries_due(const struct mr_model_watch *w, enum scan scan, int
 
     for (size_t i = 0; (slot = mr_map_next(&w->entries, &i));) {
         struct entry *e = slot->value;
-        if (scan == SCAN_ALL || (scan == SCAN_UNTOLD && !e->is_told) ||
-            (e->look_ns != 0 && e->look_ns <= now_ns)) {
+        if (scan == SCAN_ALL || (scan == SCAN_UNREPORTED && !e->is_reported) ||
+            (e->scan_ns != 0 && e->scan_ns <= now_ns)) {
             MR_VEC_PUSH(&due, e);
         }
     }
     return due;
 }
 
-static void entries_look(struct mr_model_watch *w, enum scan scan)
+static void entries_scan(struct mr_model_watch *w, enum scan scan)
 {
     int64_t now_ns = mr_now_ns();
     entry_vec due = entries_due(w, scan, now_ns);
 
     for (size_t i = 0; i < due.len; i++) {
-        entry_look(w, due.at[i]);
+        entry_scan(w, due.at[i]);
         entry_submit(w, due.at[i], NULL, NULL);
     }
     MR_VEC_FINI(&due);
@@ -426,8 +426,8 @@ static int wait_ms(const struct mr_model_watch *w)
 
     for (size_t i = 0; (slot = mr_map_next(&w->entries, &i));) {
         const struct entry *e = slot->value;
-        if (e->look_ns != 0) {
-            next_ns = MR_MIN(next_ns, e->look_ns);
+        if (e->scan_ns != 0) {
+            next_ns = MR_MIN(next_ns, e->scan_ns);
         }
     }
     int64_t left_ms = (next_ns - now_ns + MR_NS_PER_MS - 1) / MR_NS_PER_MS;
@@ -444,7 +444,7 @@ static enum scan scan_begin(struct mr_model_watch *w)
         return SCAN_DUE;
     }
     if (w->scans_left-- > 0) {
-        return SCAN_UNTOLD;
+        return SCAN_UNREPORTED;
     }
     w->scans_left = SCANS_ROUND - 1;
     return SCAN_ALL;
@@ -469,7 +469,7 @@ static void *watch_main(void *arg)
             w->all_ns = mr_now_ns() + w->m->o.poll_ns;
             scan = scan_begin(w);
         }
-        entries_look(w, scan);
+        entries_scan(w, scan);
     }
     return NULL;
 }
@@ -497,7 +497,7 @@ static void rest_wait(struct mr_model_watch *w)
         nanosleep(&ts, NULL);
     }
     for (size_t i = 0; i < unrest.len; i++) {
-        entry_look(w, unrest.at[i]);
+        entry_scan(w, unrest.at[i]);
     }
     MR_VEC_FINI(&unrest);
 }
@@ -513,7 +513,7 @@ int mr_watch_first(struct mr_models *m, mr_models_done_fn *done, void *ctx, stru
     }
     entry_vec all = entries_due(w, SCAN_ALL, 0);
     for (size_t i = 0; i < all.len; i++) {
-        entry_look(w, all.at[i]);
+        entry_scan(w, all.at[i]);
     }
     rest_wait(w);
     for (size_t i = 0; i < all.len; i++) {
