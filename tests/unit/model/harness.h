@@ -53,6 +53,7 @@ struct fixture {
     _Atomic int held;         /* calls that wait so */
     _Atomic int served;
     _Atomic int unserved;
+    _Atomic bool holds; /* what hooks.holds returns */
     pthread_mutex_t lock;
     struct change changes[1000];
     size_t change_count;
@@ -155,6 +156,13 @@ static inline void fx_unserve(void *ctx, struct mr_version *v)
     atomic_fetch_add(&f->unserved, 1);
 }
 
+static inline bool fx_holds(void *ctx, const struct mr_version *v)
+{
+    struct fixture *f = ctx;
+    (void)v;
+    return f->holds;
+}
+
 static inline void fx_changed(void *ctx, const struct mr_version_change *change)
 {
     struct fixture *f = ctx;
@@ -220,8 +228,11 @@ static inline int fx_setup(void **state)
 
 static inline void fx_start(struct fixture *f)
 {
-    const struct mr_model_hooks hooks = {
-        .serve = fx_serve, .unserve = fx_unserve, .changed = fx_changed, .ctx = f};
+    const struct mr_model_hooks hooks = {.serve = fx_serve,
+                                         .unserve = fx_unserve,
+                                         .changed = fx_changed,
+                                         .holds = fx_holds,
+                                         .ctx = f};
     struct mr_err err = {0};
     if (mr_models_new(&f->m, &f->o, &hooks, &err) < 0 ||
         mr_models_start(f->m, &f->failed, &err) < 0) {

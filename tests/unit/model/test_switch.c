@@ -44,6 +44,96 @@ static int64_t found(struct fixture *f, const char *version)
     return fx_find(f, "m", version, &number, NULL) == MR_OK ? number : 0;
 }
 
+/* ---- sequences of replaced versions ---- */
+
+#define SEQUENCES IDENTITY_TEXT "sequence_batching { }\n"
+
+/* The numbers of the versions that stay for their sequences, as a reader finds them: "2 1 ". */
+static void held(struct fixture *f, char out[64])
+{
+    struct mr_version *v = NULL;
+    size_t n = 0;
+
+    out[0] = 0;
+    mr_epoch_online(mr_models_epoch(f->m));
+    if (mr_models_find(f->m, MR_STR("m"), MR_STR(""), &v, NULL) == MR_OK)
+        for (struct mr_version *h = mr_version_held(v, NULL); h && n < 50;
+             h = mr_version_held(v, h))
+            n += (size_t)snprintf(out + n, 64 - n, "%lld ", (long long)h->number);
+    mr_epoch_offline(mr_models_epoch(f->m));
+}
+
+static void assert_held(struct fixture *f, const char *expected)
+{
+    char text[64];
+    held(f, text);
+    assert_string_equal(text, expected);
+}
+
+static void *follows(void *arg)
+{
+    struct fixture *f = arg;
+    char text[64];
+    do {
+        held(f, text);
+    } while (text[0]);
+    return NULL;
+}
+
+static void test_versions_stay_for_their_sequences(void **state)
+{
+    struct fixture *f = *state;
+    pthread_t reader;
+    f->holds = true;
+    fx_model(f, 0, "m", SEQUENCES, 1);
+    fx_start(f);
+    fx_must_load(f, "m");
+    assert_held(f, "");
+    for (int number = 2; number <= 3; number++) {
+        fx_model(f, 0, "m", NULL, number);
+        fx_must_load(f, "m");
+    }
+    assert_int_equal(found(f, ""), 3);
+    assert_held(f, "2 1 ");
+    assert_int_equal(f->unserved, 0);
+    fx_changes(f);
+    assert_int_equal(pthread_create(&reader, NULL, follows, f), 0);
+    f->holds = false;
+    fx_drained(f);
+    pthread_join(reader, NULL);
+    assert_held(f, "");
+    assert_int_equal(f->unserved, 2);
+    assert_contains(fx_changes(f), "m:1 UNLOADED");
+}
+
+/* Without sequence_batching nothing stays, nor of an unloaded model, nor where the old version ends first. */
+static void test_what_does_not_stay(void **state)
+{
+    struct fixture *f = *state;
+    f->holds = true;
+    fx_model(f, 0, "m", IDENTITY_TEXT, 1);
+    fx_start(f);
+    fx_must_load(f, "m");
+    fx_model(f, 0, "m", NULL, 2);
+    fx_must_load(f, "m");
+    fx_drained(f);
+    fx_write(f, 0, "m/config.pbtxt", SEQUENCES);
+    fx_must_load(f, "m");
+    fx_drained(f);
+    fx_model(f, 0, "m", NULL, 3);
+    fx_must_load(f, "m");
+    assert_held(f, "2 ");
+    assert_int_equal(fx_unload(f, "m"), MR_OK);
+    fx_drained(f);
+    fx_write(f, 0, "m/config.pbtxt", SEQUENCES RESOURCE);
+    fx_must_load(f, "m");
+    fx_model(f, 0, "m", NULL, 4);
+    fx_must_load(f, "m");
+    fx_drained(f);
+    assert_held(f, "");
+    assert_int_equal(found(f, ""), 4);
+}
+
 /* ---- switch policies ---- */
 
 static void test_availability_loads_first(void **state)
@@ -390,6 +480,8 @@ static void test_only_in_mode_explicit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        fx_test(test_versions_stay_for_their_sequences),
+        fx_test(test_what_does_not_stay),
         fx_test(test_availability_loads_first),
         fx_test(test_resource_retires_first),
         fx_test(test_resource_by_configuration_and_failure),
