@@ -13,6 +13,9 @@ FORMATTED     = $(shell git ls-files '*.c' '*.h' '*.cc')
 FORMAT_MAJOR := 14
 export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 export CTEST_OUTPUT_ON_FAILURE := 1
+# Where pytest keeps what it made of the tests: outside the tree, for all workers and both runs.
+export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
+export PYTHONDONTWRITEBYTECODE :=
 
 configure = echo "== $(1)"; cmake --preset $(1) -Wno-dev $(2) >build/$(1).log || { cat build/$(1).log; exit 1; }
 compile   = cmake --build build/$(1) -j $(JOBS)
@@ -38,6 +41,7 @@ test: setup-test checks test-clang test-asan test-tsan test-release integration-
 test-more: setup-test  ## what `make test` leaves out: tests marked `more`, and all others against the release build too
 	@mkdir -p build
 	@$(foreach kind,asan release,($(call configure,$(kind),-DMR_WERROR=ON)); $(call compile,$(kind));)
+	$(call ctest,release)
 	$(call integrate,asan,-m more)
 	$(call integrate,release,-m 'more or not release')
 setup-test:
@@ -49,8 +53,8 @@ checks:           ## includes against the module table, sizes of files and funct
 test-release test-asan test-tsan test-clang: test-%:
 	@mkdir -p build
 	@$(call configure,$*,-DMR_WERROR=ON)
-	@$(call compile,$*) $(if $(filter tsan,$*),--target test_programs)
-	@$(if $(filter clang,$*),:,$(call ctest,$*) $(if $(filter tsan,$*),-L tsan))
+	@$(call compile,$*) $(if $(filter tsan release,$*),--target test_programs)
+	@$(if $(filter clang,$*),:,$(call ctest,$*) $(if $(filter tsan release,$*),-L $*))
 integration:      ## the whole suite of real clients against build/release (PYTEST='… -k name' narrows it)
 	$(call integrate,release)
 integration-asan:

@@ -111,8 +111,8 @@ endfunction()
 #
 # Makes tests/unit/<module>/<file>.c, which has a main() of cmocka, part of tests/unit/unit_<module> and runs it, alone in its
 # process, as ctest unit.<module>.<file>. It sees the private headers of its module. PROGRAM: part of unit_<name> instead,
-# for files that link something that others of the module must not. Label tsan also runs it in the tsan build, which
-# leaves out the others. To be called from tests/unit/<module>/CMakeLists.txt.
+# for files that link something that others of the module must not. `make test` runs it in the asan build; label tsan
+# also in the tsan build, which leaves out the others, label release also in the release build. To be called from tests/unit/<module>/CMakeLists.txt.
 function(mr_unit_test module file)
     cmake_parse_arguments(PARSE_ARGV 2 arg "" "PROGRAM;TIMEOUT" "DEPS;EXTERNAL;LABELS")
     if(NOT MR_TESTS OR MR_KIND STREQUAL "fuzz" OR (MR_KIND STREQUAL "tsan" AND NOT "tsan" IN_LIST arg_LABELS))
@@ -130,6 +130,9 @@ function(mr_unit_test module file)
     set_source_files_properties(${source} PROPERTIES
         COMPILE_DEFINITIONS main=main_of_${file} COMPILE_OPTIONS -Wno-missing-prototypes)
     set_property(TARGET ${target} APPEND PROPERTY MR_UNIT_FILES ${file})
+    if(MR_KIND IN_LIST arg_LABELS)
+        set_property(GLOBAL APPEND PROPERTY MR_TEST_TARGETS ${target})
+    endif()
     mr_resolve_external(external ${arg_EXTERNAL})
     list(TRANSFORM arg_DEPS PREPEND mr_)
     target_link_libraries(${target} PRIVATE ${arg_DEPS} ${external})
@@ -153,7 +156,6 @@ function(mr_unit_program target module)
     target_compile_definitions(${target} PRIVATE MR_VERSION="${PROJECT_VERSION}" UNIT_FILES="${out}.inc")
     target_link_libraries(${target} PRIVATE mr_${module} PkgConfig::CMOCKA mr_warnings mr_test_link)
     file(GENERATE OUTPUT ${out}.inc CONTENT "UNIT($<JOIN:$<TARGET_PROPERTY:${target},MR_UNIT_FILES>,)\nUNIT(>)\n")
-    set_property(GLOBAL APPEND PROPERTY MR_TEST_TARGETS ${target})
 endfunction()
 
 # mr_fuzz(<target> SOURCES tests/fuzz/<module>/fuzz_<target>.c [DEPS module…])

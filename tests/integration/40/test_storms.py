@@ -15,8 +15,6 @@ from lib.grpcraw import Grpc
 from lib.held import descriptors, in_flight, resident, threads
 from lib.rest import Rest
 
-pytestmark = pytest.mark.release
-
 ROUNDS = 25 if wait.SLOW == 1 else 8
 MODELS = ("adder", "batch", "plain")
 AWAY = (400, 404, 503)
@@ -128,6 +126,7 @@ def settle(server):
     wait.equal(lambda: in_flight(server), (0, 0), "what is in flight")
 
 
+@pytest.mark.release
 def test_loads_and_unloads_by_many(stormy):
     storm(stormy, ROUNDS)
     settle(stormy)

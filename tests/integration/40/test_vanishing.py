@@ -15,8 +15,6 @@ from lib.metrics import value
 from lib.raw import GRPC_HEADERS, Http1, Http2, grpc_frame, grpc_path, request
 from lib.rest import Rest, binary_body
 
-pytestmark = pytest.mark.release
-
 RESET = struct.pack("ii", 1, 0)
 MANY = 400 if wait.SLOW == 1 else 100
 
