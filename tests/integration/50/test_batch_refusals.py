@@ -89,7 +89,8 @@ def test_hosts_agree(tmp_path):
         run(tmp_path, addresses, "--batch-rows", 256, "--canary-share", 0)
     check(tmp_path, x, gone=Poisoned.poison)
     assert {d["row"] for d in dead(tmp_path) if d["file"].endswith("0.parquet")} == {777, 778, 2500}
-    assert {d["attempts"] for d in dead(tmp_path)} == {2} and {d["kind"] for d in dead(tmp_path)} == {"rejected"}
+    # one by each host, and one as JSON where a host had not taken bytes before
+    assert {d["attempts"] for d in dead(tmp_path)} <= {2, 3, 4} and {d["kind"] for d in dead(tmp_path)} == {"rejected"}
     # for each two halves of 256, 128, ... 2 rows, the second opinion, and once as JSON; at the end some are sent twice
     assert sum(h.again for h in made) <= 3 * (16 + 2 + 1) + 1 + 120 // 20
 
