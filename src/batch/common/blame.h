@@ -7,7 +7,7 @@
  * A refusal (4xx) is the word of one host. It counts when a second host agrees, at least one of the two being one that
  * answers other calls; when all hosts agree that can be asked; or when there is only one host. A host that refuses what
  * another one answers is the one that is wrong. It may have been the size of the call: the host gets smaller ones from then
- * on. What it refuses all the same counts as a failure of the host, and the route stops using it when it goes on.
+ * on. What it refuses all the same counts as a failure of the host, and balance stops using it when it goes on.
  *
  * Thread: the loop's. */
 #ifndef MR_BATCH_BLAME_H

@@ -47,7 +47,7 @@ struct dialect {
     bool (*joins)(const struct job *j, const struct mr_rows *rows, uint64_t row,
                   const struct mr_rows *others, uint64_t other);
 
-    /** What a work is to hosts: what latency is divided by, and what it takes of mr_route_options.max_weight. NULL: its
+    /** What a work is to hosts: what latency is divided by, and what it takes of mr_balance_options.max_weight. NULL: its
      *  rows, and nothing. */
     uint64_t (*size)(const struct job *j, const struct work *w, uint64_t *out_weight);
     /** Sends the rows of k->work to k->host; k->wire is ready. Errors: no memory; then nothing was sent. */

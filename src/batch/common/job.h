@@ -303,7 +303,7 @@ struct call;
 
 /** Of the calls to a host. */
 struct host_figures {
-    uint64_t outcomes[MR_ROUTE_CANCELLED + 1];
+    uint64_t outcomes[MR_BALANCE_CANCELLED + 1];
     uint64_t retries;       /* calls with rows that had failed before */
     uint64_t dead;          /* rows whose last attempt was there */
     uint64_t prompt_tokens; /* as hosts count them; language models only */
@@ -328,7 +328,7 @@ struct figures {
     uint64_t dead_other; /* with further causes */
 };
 void figures_sent(struct call *k);
-void figures_answered(struct call *k, enum mr_route_outcome outcome, int64_t came_ns);
+void figures_answered(struct call *k, enum mr_balance_outcome outcome, int64_t came_ns);
 void figures_dead(struct job *j, const char *kind, const char *cause, const char *host);
 void figures_add(struct host_figures *to, const struct host_figures *from);
 void figures_fini(struct host_figures *f);
@@ -354,7 +354,7 @@ struct host {
     bool is_wanted; /* while a list is taken over */
     bool is_new;    /* the same; it was not listed before */
     struct wire wire;
-    uint32_t id;        /* in the route; 0: its metadata has not come yet */
+    uint32_t id;        /* in `balance`; 0: its metadata has not come yet */
     bool is_fenced;     /* it said that it cannot serve the model */
     bool is_distrusted; /* nor will it be asked again */
     bool is_asking;
@@ -517,7 +517,7 @@ struct calls {
     uint64_t waiting_bytes;          /* of these extents */
     struct ahead ahead;
     int64_t waiting_ns;              /* they are too few for a call since then; 0: they are not */
-    MR_VEC(struct call *) in_flight; /* by the route's index; NULL: none */
+    MR_VEC(struct call *) in_flight; /* by the index of struct mr_balance_call; NULL: none */
     uint64_t in_flight_count;
     struct call_rows rows;
     struct grow grow;
@@ -619,7 +619,7 @@ struct job {
     struct mr_timer tick;
     struct mr_timer wake;
     int64_t begin_ns;
-    struct mr_route *route;
+    struct mr_balance *balance;
     const struct dialect *dialect;
     struct local *local; /* NULL: the model is on hosts only */
     MR_VEC(struct host *) hosts;

@@ -89,7 +89,7 @@ static bool is_any_credible(const struct blame *b)
 static bool may_answer(const struct job *j, const struct host *h, int64_t now_ns)
 {
     return h->is_listed && !h->is_distrusted &&
-           (mr_route_is_working(j->route, h->id) || now_ns - h->heard_ns < HEARD_NS);
+           (mr_balance_is_working(j->balance, h->id) || now_ns - h->heard_ns < HEARD_NS);
 }
 
 /* Is there a host that has not refused the work and may have another opinion? */
@@ -130,7 +130,7 @@ static bool another_may_do(const struct job *j, const struct work *w)
 {
     for (size_t i = 0; i < j->hosts.len && w->tried_count < 2; i++) {
         const struct host *h = j->hosts.at[i];
-        if (mr_route_is_working(j->route, h->id) && !has_failed_with(w, h)) {
+        if (mr_balance_is_working(j->balance, h->id) && !has_failed_with(w, h)) {
             return true;
         }
     }
@@ -196,7 +196,7 @@ uint64_t blame_rows(const struct host *h, uint64_t rows)
 static void refute(struct job *j, struct host *h, int64_t now_ns, const char *why)
 {
     h->ok_refuted = h->ok;
-    mr_route_refuted(j->route, now_ns, h->id, mr_str_c(why));
+    mr_balance_refuted(j->balance, now_ns, h->id, mr_str_c(why));
 }
 
 enum blame_verdict blame_verdict(struct call *k, int64_t now_ns)

@@ -4,7 +4,7 @@
  * that do not fill one wait a moment for more, but never for what cannot come: not when the reader is at the end, or waits
  * for memory, and at most TAIL_NS in any case.
  *
- * Work is taken by hosts that have room (route): first what failed before, then fresh rows. What comes back is one of
+ * Work is taken by hosts that have room (balance): first what failed before, then fresh rows. What comes back is one of
  *
  *   an answer to all rows, checked      rows of the result
  *   the host is busy (429, 503)         the same again, elsewhere or later; nobody's fault
@@ -106,7 +106,7 @@ static void request_see(const struct call *k)
     atomic_store_explicit(seen, MR_MAX(each, before - before / 64), memory_order_relaxed);
 }
 
-static int call_send(struct job *j, struct work *w, const struct mr_route_call *to,
+static int call_send(struct job *j, struct work *w, const struct mr_balance_call *to,
                      struct mr_err *err)
 {
     struct call *k = MR_NEW(struct call);
@@ -122,7 +122,7 @@ static int call_send(struct job *j, struct work *w, const struct mr_route_call *
     k->wire = (struct wire_call){.done = on_answer, .ctx = k};
     int rc = j->dialect->send(k, to->timeout_ns, err);
     if (rc < 0) {
-        mr_route_done(j->route, k->sent_ns, to->ticket, MR_ROUTE_CANCELLED, 0);
+        mr_balance_done(j->balance, k->sent_ns, to->ticket, MR_BALANCE_CANCELLED, 0);
         call_free(k);
         return rc;
     }
@@ -148,7 +148,7 @@ static int call_send(struct job *j, struct work *w, const struct mr_route_call *
 static bool canary_send(struct job *j, struct work *w, int64_t now_ns)
 {
     const struct host *h = w->only;
-    struct mr_route_call to;
+    struct mr_balance_call to;
     struct mr_err err;
 
     if (!h->id || !h->is_listed || h->is_fenced) {
@@ -156,7 +156,7 @@ static bool canary_send(struct job *j, struct work *w, int64_t now_ns)
         work_drop(&w);
         return true;
     }
-    if (!mr_route_pick_host(j->route, now_ns, h->id, &to)) {
+    if (!mr_balance_pick_host(j->balance, now_ns, h->id, &to)) {
         return false;
     }
     int rc = call_send(j, w, &to, &err);
@@ -207,7 +207,7 @@ static struct work *work_divide(struct job *j, struct work **io_work, uint64_t c
 
 /* A host for the work. One that has said no to it is asked again when there is no other. */
 static bool host_pick(struct job *j, struct work *w, uint64_t size, uint64_t weight, int64_t now_ns,
-                      struct mr_route_call *out)
+                      struct mr_balance_call *out)
 {
     uint32_t avoid[TRIED_MOST + BLAME_REFUSERS];
     uint32_t count = 0;
@@ -218,19 +218,19 @@ static bool host_pick(struct job *j, struct work *w, uint64_t size, uint64_t wei
     const uint32_t refusers = count;
     memcpy(avoid + count, w->tried, w->tried_count * sizeof *avoid);
     count += w->tried_count;
-    struct mr_route_ask ask = {.rows = (int64_t)size,
-                               .weight = weight,
-                               .avoid = avoid,
-                               .avoid_count = count,
-                               .is_retry = w->is_retry};
+    struct mr_balance_ask ask = {.rows = (int64_t)size,
+                                 .weight = weight,
+                                 .avoid = avoid,
+                                 .avoid_count = count,
+                                 .is_retry = w->is_retry};
     for (;;) {
-        if (!mr_route_pick(j->route, now_ns, &ask, out)) {
+        if (!mr_balance_pick(j->balance, now_ns, &ask, out)) {
             return false;
         }
         if (blame_may_ask(j, w, host_of(j, out->host), now_ns)) {
             return true;
         }
-        mr_route_done(j->route, now_ns, out->ticket, MR_ROUTE_CANCELLED, 0);
+        mr_balance_done(j->balance, now_ns, out->ticket, MR_BALANCE_CANCELLED, 0);
         if (ask.avoid_count == refusers) {
             return false;
         }
@@ -257,7 +257,7 @@ static bool work_send(struct job *j, struct work **io_work, int64_t now_ns, stru
         size = MR_MAX(size * most / w->count, (uint64_t)1);
         weight = weight * most / w->count;
     }
-    struct mr_route_call to;
+    struct mr_balance_call to;
     struct mr_err err;
 
     if (!host_pick(j, w, size, weight, now_ns, &to)) {
@@ -297,7 +297,7 @@ static void retries_send(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
             continue;
         }
         if (now_ns >= w->not_before_ns) {
-            w->has_leave = w->has_leave || mr_route_may_retry(j->route, now_ns, &again_ns);
+            w->has_leave = w->has_leave || mr_balance_may_retry(j->balance, now_ns, &again_ns);
             if (w->has_leave) {
                 retry_unlink(c, before, w);
                 const bool is_sent = work_send(j, &w, now_ns, &rest);
@@ -323,12 +323,12 @@ static void retries_send(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
 static void tail_hedge(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
 {
     struct calls *c = &j->calls;
-    struct mr_route_call to;
+    struct mr_balance_call to;
     struct mr_err err;
     uint64_t original;
     int64_t again_ns = INT64_MAX;
 
-    while (mr_route_hedge(j->route, now_ns, &original, &to, &again_ns)) {
+    while (mr_balance_hedge(j->balance, now_ns, &original, &to, &again_ns)) {
         struct work *w = NULL;
         for (size_t i = 0; i < c->in_flight.len; i++) {
             if (c->in_flight.at[i] && c->in_flight.at[i]->ticket == original) {
@@ -336,7 +336,7 @@ static void tail_hedge(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
             }
         }
         if (!w || w->is_settled || w->only) {
-            mr_route_done(j->route, now_ns, to.ticket, MR_ROUTE_CANCELLED, 0);
+            mr_balance_done(j->balance, now_ns, to.ticket, MR_BALANCE_CANCELLED, 0);
             continue;
         }
         int rc = call_send(j, w, &to, &err);
@@ -409,7 +409,7 @@ void calls_pump(struct job *j)
     if (j->is_read && !c->fresh && !c->retry_first && c->in_flight_count > 0) {
         tail_hedge(j, now_ns, &wake_ns);
     }
-    wake_ns = MR_MIN(wake_ns, mr_route_next_wake(j->route));
+    wake_ns = MR_MIN(wake_ns, mr_balance_next_wake(j->balance));
     if (wake_ns != INT64_MAX) {
         mr_timer_start(j->loop, &j->wake, MR_MAX(wake_ns - now_ns, MR_NS_PER_MS), 0, on_wake);
     }
@@ -619,7 +619,7 @@ static void work_waits(struct job *j, struct work *w, uint32_t tries, int64_t no
     if (is_alone(j) && j->calls.witness && !j->calls.is_asking) {
         witness_ask(&j->calls);
     }
-    w->not_before_ns = mr_ns_after(now_ns, mr_route_backoff_ns(j->route, tries));
+    w->not_before_ns = mr_ns_after(now_ns, mr_balance_backoff_ns(j->balance, tries));
     retry_push(&j->calls, w);
 }
 
@@ -683,13 +683,13 @@ static bool work_is_pardoned(const struct job *j, struct work *w, const struct w
     const bool is_for_form = v->is_for_form && w->pardons < PARDONS_PER_HOST * hosts_listed(j);
 
     w->pardons += is_for_form;
-    return v->outcome == MR_ROUTE_THROTTLED || v->is_for_good || is_for_form;
+    return v->outcome == MR_BALANCE_THROTTLED || v->is_for_good || is_for_form;
 }
 
 /* It may be that calls are too large. */
 static void rows_fail(struct job *j, uint64_t rows)
 {
-    if (call_rows_failed(&j->calls.rows, rows, !mr_route_is_ready(j->route))) {
+    if (call_rows_failed(&j->calls.rows, rows, !mr_balance_is_ready(j->balance))) {
         mr_log(MR_LOG_INFO, "batch.small_calls",
                "rows=1; no host is well, so calls begin with one row and grow as they succeed");
     }
@@ -710,7 +710,7 @@ static void call_ends(struct call *k, const struct wire_answer *v)
         return;
     }
     if (w->is_witness) {
-        if (v->outcome == MR_ROUTE_OK) {
+        if (v->outcome == MR_BALANCE_OK) {
             j->calls.ok++;
             blame_answered(k, now_ns);
         }
@@ -718,7 +718,7 @@ static void call_ends(struct call *k, const struct wire_answer *v)
         w->is_settled = true;
         return;
     }
-    if (v->outcome == MR_ROUTE_OK) {
+    if (v->outcome == MR_BALANCE_OK) {
         j->calls.ok++;
         call_rows_ok(&j->calls.rows, w->count);
         blame_answered(k, now_ns);
@@ -728,15 +728,15 @@ static void call_ends(struct call *k, const struct wire_answer *v)
         }
         return;
     }
-    k->host->failures += v->outcome != MR_ROUTE_THROTTLED;
+    k->host->failures += v->outcome != MR_BALANCE_THROTTLED;
     view_cause(j, k->host, v->cause, now_ns);
-    j->calls.failed += v->outcome != MR_ROUTE_THROTTLED && v->outcome != MR_ROUTE_REJECTED;
-    if (v->outcome == MR_ROUTE_FAILED || v->outcome == MR_ROUTE_TIMED_OUT) {
+    j->calls.failed += v->outcome != MR_BALANCE_THROTTLED && v->outcome != MR_BALANCE_REJECTED;
+    if (v->outcome == MR_BALANCE_FAILED || v->outcome == MR_BALANCE_TIMED_OUT) {
         rows_fail(j, w->count);
         w->is_trial = false;
     }
     const bool is_pardoned = !w->is_settled && work_is_pardoned(j, w, v);
-    if (v->outcome == MR_ROUTE_REJECTED && !is_pardoned) {
+    if (v->outcome == MR_BALANCE_REJECTED && !is_pardoned) {
         blame_refused(k);
     }
     if (w->is_settled || w->in_flight > 0) {
@@ -747,7 +747,7 @@ static void call_ends(struct call *k, const struct wire_answer *v)
     if (is_pardoned) {
         w->has_leave = true;
         retry_push(&j->calls, w);
-    } else if (v->outcome != MR_ROUTE_REJECTED) {
+    } else if (v->outcome != MR_BALANCE_REJECTED) {
         work_fails(j, w, k->host->id, now_ns);
     } else {
         work_is_refused(k, now_ns);
@@ -778,9 +778,10 @@ static void losers_cancel(struct job *j, const struct work *w)
 }
 
 /* An answer that a host has made itself. */
-static bool host_is_heard(enum mr_route_outcome outcome)
+static bool host_is_heard(enum mr_balance_outcome outcome)
 {
-    return outcome == MR_ROUTE_OK || outcome == MR_ROUTE_REJECTED || outcome == MR_ROUTE_THROTTLED;
+    return outcome == MR_BALANCE_OK || outcome == MR_BALANCE_REJECTED ||
+           outcome == MR_BALANCE_THROTTLED;
 }
 
 static void on_answer(void *ctx, const struct wire_reply *reply)
@@ -803,27 +804,28 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
         return;
     }
     if (reply->rc == MR_E_CANCELLED && w->is_settled) {
-        v = (struct wire_answer){.outcome = MR_ROUTE_CANCELLED};
+        v = (struct wire_answer){.outcome = MR_BALANCE_CANCELLED};
     } else {
         j->dialect->judge(k, reply, &v);
     }
     if (reply->rc == MR_E_EXHAUSTED && j->calls.in_flight_count > 0) {
-        v.outcome = MR_ROUTE_THROTTLED; /* no memory for it, while others have some */
+        v.outcome = MR_BALANCE_THROTTLED; /* no memory for it, while others have some */
     }
     if (host_is_heard(v.outcome)) {
         k->host->heard_ns = now_ns;
     }
     w->is_answered = reply->response || reply->infer;
-    if (v.outcome != MR_ROUTE_OK && w->count == 1 && !w->is_settled) {
+    if (v.outcome != MR_BALANCE_OK && w->count == 1 && !w->is_settled) {
         keep_for_letter(j, w, reply);
     }
-    const enum mr_route_outcome outcome = w->is_settled ? MR_ROUTE_CANCELLED : v.outcome;
+    const enum mr_balance_outcome outcome = w->is_settled ? MR_BALANCE_CANCELLED : v.outcome;
     figures_answered(k, outcome, now_ns);
-    if (outcome == MR_ROUTE_OK) {
+    if (outcome == MR_BALANCE_OK) {
         /* A host may have been given fewer than it was chosen for. */
-        mr_route_done_sized(j->route, now_ns, k->ticket, (int64_t)(v.size > 0 ? v.size : w->count));
+        mr_balance_done_sized(j->balance, now_ns, k->ticket,
+                              (int64_t)(v.size > 0 ? v.size : w->count));
     } else {
-        mr_route_done(j->route, now_ns, k->ticket, outcome, v.retry_after_ns);
+        mr_balance_done(j->balance, now_ns, k->ticket, outcome, v.retry_after_ns);
     }
     if (v.is_for_good) {
         host_lasts(k->host, v.cause);

@@ -415,7 +415,7 @@ void canary_see(struct call *k, const struct span *of, const struct mr_rows *row
 static bool may_be_asked(const struct host *h)
 {
     return h->is_listed && h->id && !h->is_fenced && h->canary.silences < LAST_TRIES &&
-           mr_route_is_working(h->job->route, h->id);
+           mr_balance_is_working(h->job->balance, h->id);
 }
 
 /* One that may be asked what this host has answered, rather one that has no calls. */
@@ -524,11 +524,11 @@ void canary_told(struct call *k, const struct wire_answer *a)
     struct mr_rows *rows = NULL;
     struct mr_err err;
 
-    if (k->work->trial == c->number && c->row && a->outcome == MR_ROUTE_OK &&
+    if (k->work->trial == c->number && c->row && a->outcome == MR_BALANCE_OK &&
         k->job->dialect->rows(k, a, 0, &k->work->spans[0], &rows, &err) < 0) {
         rows = NULL;
     }
-    told(c, k->work, rows, a->outcome == MR_ROUTE_TIMED_OUT ? LAST_TRIES : 1);
+    told(c, k->work, rows, a->outcome == MR_BALANCE_TIMED_OUT ? LAST_TRIES : 1);
 }
 
 void canary_absent(struct job *j, const struct work *w)

@@ -237,7 +237,7 @@ static void set(struct job *j, struct mr_call *call)
     }
     if (change.max_in_flight) {
         j->max_in_flight = change.max_in_flight;
-        mr_route_set_max_limit(j->route, change.max_in_flight);
+        mr_balance_set_max_limit(j->balance, change.max_in_flight);
         calls_pump(j);
     }
     if (change.host_count > 0) {

@@ -201,11 +201,11 @@ static void answer_check(struct call *k, struct wire_answer *a)
     struct mr_err err;
 
     if (hosts_version_check(k->job, a->response.model_version, &err) < 0) {
-        a->outcome = MR_ROUTE_FAILED;
+        a->outcome = MR_BALANCE_FAILED;
         a->is_for_good = true;
         snprintf(a->cause, sizeof a->cause, "%s", err.msg);
     } else if (batch_answer_check(k->job->outputs, &a->response, k->work->count, &err) < 0) {
-        a->outcome = MR_ROUTE_FAILED;
+        a->outcome = MR_BALANCE_FAILED;
         snprintf(a->cause, sizeof a->cause, "wrong answer: %s", err.msg);
     }
 }
@@ -215,7 +215,7 @@ static void judge(struct call *k, const struct wire_reply *reply, struct wire_an
     struct wire *wire = &k->host->wire;
 
     wire_judge(wire, reply, &k->arena, a);
-    if (a->outcome == MR_ROUTE_OK && !k->work->is_settled) {
+    if (a->outcome == MR_BALANCE_OK && !k->work->is_settled) {
         answer_check(k, a);
     }
     a->is_for_form = wire_form_told(wire, &k->wire, a->outcome);

@@ -16,7 +16,7 @@
 
 #define ASK_AGAIN_NS   (2 * MR_NS_PER_S)
 #define ASK_TIMEOUT_NS (10 * MR_NS_PER_S)
-#define HOSTS_MOST     MR_ROUTE_HOSTS_MAX
+#define HOSTS_MOST     MR_BALANCE_HOSTS_MAX
 #define LOCAL_LIST     SIZE_MAX
 #define ANSWER_FIRST   ((int64_t)16 << 20) /* bytes; of what hosts say of the model */
 #define ANSWER_LEAST   ((int64_t)1 << 20)
@@ -110,7 +110,7 @@ int hosts_version_check(struct job *j, mr_str version, struct mr_err *err)
 
 void host_fence(struct host *h, const char *why, int64_t now_ns)
 {
-    mr_route_fence(h->job->route, now_ns, h->id, mr_str_c(why));
+    mr_balance_fence(h->job->balance, now_ns, h->id, mr_str_c(why));
     h->is_fenced = true;
     h->ask_at_ns = mr_ns_after(now_ns, ASK_AGAIN_NS);
     trouble(h, why);
@@ -250,9 +250,9 @@ void host_told(struct host *h, int rc, const struct mr_err *err)
     h->lasting = h->is_fenced ? h->lasting : 0; /* by a call, which says more */
     h->heard_ns = now_ns;
     if (h->id) {
-        mr_route_unfence(j->route, now_ns, h->id);
+        mr_balance_unfence(j->balance, now_ns, h->id);
     } else {
-        h->id = mr_route_add(j->route, now_ns);
+        h->id = mr_balance_add(j->balance, now_ns);
     }
     h->is_fenced = false;
     job_look(j);
@@ -323,7 +323,7 @@ int hosts_set(struct job *j, size_t list, const char *const *urls, size_t count,
     for (size_t i = 0; i < j->hosts.len; i++) {
         struct host *h = j->hosts.at[i];
         if (h->is_listed && (rc == MR_OK ? !h->is_wanted : h->is_new)) {
-            mr_route_remove(j->route, mr_now_ns(), h->id);
+            mr_balance_remove(j->balance, mr_now_ns(), h->id);
             h->is_listed = h->is_fenced = false;
             h->id = 0;
             trouble(h, "not in the list any more");
@@ -349,7 +349,7 @@ int hosts_add_local(struct job *j, struct mr_err *err)
         h->is_fenced = h->is_distrusted = true;
         trouble(h, why);
     } else {
-        h->id = mr_route_add(j->route, mr_now_ns());
+        h->id = mr_balance_add(j->balance, mr_now_ns());
     }
     snprintf(h->version, sizeof h->version, "%.*s", MR_STR_ARG(j->metadata.version));
     MR_VEC_PUSH(&j->hosts, h);

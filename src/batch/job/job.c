@@ -352,7 +352,7 @@ static int outage_look(struct job *j, int64_t now_ns, struct mr_err *err)
     const struct host *h = NULL;
 
     if (j->is_paused || j->is_finishing || j->hold.until_ns > now_ns ||
-        (j->phase == JOB_RUNNING && !mr_route_is_stalled(j->route, &since_ns))) {
+        (j->phase == JOB_RUNNING && !mr_balance_is_stalled(j->balance, &since_ns))) {
         return MR_OK;
     }
     since_ns = MR_MAX(since_ns, j->resumed_ns);
@@ -532,7 +532,7 @@ static void job_free(struct job *j)
     canary_free(&j->canary);
     MR_VEC_FINI(&j->calls.in_flight);
     hosts_free(j);
-    mr_route_free(&j->route);
+    mr_balance_free(&j->balance);
     retry_free(&j->retry);
     if (j->sink && j->sink->close) {
         j->sink->close(j);
@@ -583,7 +583,7 @@ static int job_is_there(const struct job *j, struct mr_err *err)
 /* What the job works with, before it touches anything outside. */
 static void job_init(struct job *j)
 {
-    const struct mr_route_options route = {
+    const struct mr_balance_options balance = {
         .max_limit = j->o->max_in_flight,
         .max_timeout_ns = j->o->max_timeout_ns,
         .min_timeout_ns = j->o->openai ? ANSWER_LEAST_NS : 0,
@@ -605,7 +605,7 @@ static void job_init(struct job *j)
     mr_block_set_budget(j->o->memory_bytes + j->o->memory_bytes / 3 + BLOCKS_BESIDE,
                         MR_MIN(j->o->memory_bytes / 8, (uint64_t)BLOCKS_KEPT));
     mr_arena_init(&j->arena, 4096, 64 << 20);
-    j->route = mr_route_new(&route, j->begin_ns);
+    j->balance = mr_balance_new(&balance, j->begin_ns);
 }
 
 /* Folder, hosts and the socket: from here on others see the job. */

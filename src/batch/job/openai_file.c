@@ -207,7 +207,7 @@ static void judge(struct call *k, const struct wire_reply *reply, struct wire_an
         openai_hide(k->job->openai, a->cause, strlen(a->cause));
         if (reply->rc >= 0 && (reply->response->status == 404 || reply->response->status == 405)) {
             /* The line's address or model, which others need not share. */
-            a->outcome = MR_ROUTE_REJECTED;
+            a->outcome = MR_BALANCE_REJECTED;
             a->is_for_good = false;
         }
         return;
@@ -219,7 +219,7 @@ static void judge(struct call *k, const struct wire_reply *reply, struct wire_an
                                         answer, &err)
                     : MR_FAIL(&err, MR_E_EXHAUSTED, "no memory");
     if (rc < 0) {
-        a->outcome = MR_ROUTE_FAILED;
+        a->outcome = MR_BALANCE_FAILED;
         snprintf(a->cause, sizeof a->cause, "wrong answer: %s", err.msg);
         return;
     }

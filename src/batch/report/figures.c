@@ -12,13 +12,13 @@ void figures_sent(struct call *k)
     f->retries += k->work->is_retry && !k->work->only && !k->work->is_witness;
 }
 
-void figures_answered(struct call *k, enum mr_route_outcome outcome, int64_t came_ns)
+void figures_answered(struct call *k, enum mr_balance_outcome outcome, int64_t came_ns)
 {
     struct host_figures *f = &k->host->figures;
 
     f->outcomes[outcome]++;
     f->judge_ns += mr_now_ns() - came_ns;
-    if (outcome == MR_ROUTE_OK) {
+    if (outcome == MR_BALANCE_OK) {
         f->answer_ns = f->answer_ns ? f->answer_ns : MR_NEW(struct mr_hist);
         mr_hist_add(f->answer_ns, (uint64_t)MR_MAX(came_ns - k->sent_ns, INT64_C(0)));
     }

@@ -162,16 +162,16 @@ static void put_bottleneck(struct mr_buf *b, const struct mr_batch_view *v)
 
 static void put_calls(struct mr_buf *b, const struct host_sums *sums, size_t n)
 {
-    static const char *const outcomes[MR_ROUTE_CANCELLED + 1] = {
-        [MR_ROUTE_OK] = "ok",           [MR_ROUTE_THROTTLED] = "throttled",
-        [MR_ROUTE_REFUSED] = "refused", [MR_ROUTE_TIMED_OUT] = "timed_out",
-        [MR_ROUTE_FAILED] = "failed",   [MR_ROUTE_REJECTED] = "rejected",
-        [MR_ROUTE_CANCELLED] = "late"};
+    static const char *const outcomes[MR_BALANCE_CANCELLED + 1] = {
+        [MR_BALANCE_OK] = "ok",           [MR_BALANCE_THROTTLED] = "throttled",
+        [MR_BALANCE_REFUSED] = "refused", [MR_BALANCE_TIMED_OUT] = "timed_out",
+        [MR_BALANCE_FAILED] = "failed",   [MR_BALANCE_REJECTED] = "rejected",
+        [MR_BALANCE_CANCELLED] = "late"};
 
     put_head(b, "millrace_batch_calls_total", "counter",
              "Calls that ended, by host and outcome; late: the other copy was first");
     for (size_t i = 0; i < n; i++) {
-        for (size_t k = 0; k <= MR_ROUTE_CANCELLED; k++) {
+        for (size_t k = 0; k <= MR_BALANCE_CANCELLED; k++) {
             put_host(b, "millrace_batch_calls_total", &sums[i]);
             mr_buf_printf(b, ",outcome=\"%s\"} %llu\n", outcomes[k],
                           (unsigned long long)sums[i].f.outcomes[k]);

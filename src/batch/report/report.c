@@ -34,7 +34,7 @@ static void put_host(struct mr_buf *b, const struct host *h)
                   "\"retries\":%llu,\"dead_letters\":%llu,",
                   (unsigned long long)h->rows, (unsigned long long)h->calls,
                   (unsigned long long)h->failures,
-                  (unsigned long long)f->outcomes[MR_ROUTE_THROTTLED],
+                  (unsigned long long)f->outcomes[MR_BALANCE_THROTTLED],
                   (unsigned long long)f->retries, (unsigned long long)f->dead);
     if (h->job->openai) {
         put_tokens(b, f->prompt_tokens, f->completion_tokens);

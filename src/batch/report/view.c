@@ -61,7 +61,7 @@ static size_t failures_view(const struct job *j, int64_t now_ns, struct mr_batch
 
 /* ---- hosts ---- */
 
-static void host_view(const struct host *h, const struct mr_route_view *views, uint32_t count,
+static void host_view(const struct host *h, const struct mr_balance_view *views, uint32_t count,
                       struct mr_batch_host_view *out)
 {
     *out = (struct mr_batch_host_view){.address = h->wire.address,
@@ -76,7 +76,7 @@ static void host_view(const struct host *h, const struct mr_route_view *views, u
                                        .retries = h->figures.retries};
     for (uint32_t i = 0; i < count; i++) {
         if (h->id && views[i].host == h->id) {
-            out->state = mr_route_state_name(views[i].state);
+            out->state = mr_balance_state_name(views[i].state);
             out->reason = views[i].reason[0] ? views[i].reason : h->trouble;
             out->in_flight = views[i].in_flight;
             out->limit = views[i].limit;
@@ -162,8 +162,8 @@ struct whole_view {
     struct mr_batch_failure_view failures[CAUSES_MOST];
     struct mr_batch_dead_view dead_causes[DEAD_CAUSES_MOST];
     struct mr_batch_host_view *hosts;
-    struct mr_route_view *routes; /* their reasons */
-    struct disk_hold hold;        /* its reason */
+    struct mr_balance_view *balanced; /* their reasons */
+    struct disk_hold hold;            /* its reason */
 };
 
 static struct disk_hold hold_view(struct job *j)
@@ -185,13 +185,13 @@ struct mr_batch_view *view_new(struct job *j)
     static const char *const phases[] = {"asking", "running", "ending"};
     struct whole_view *w = MR_NEW(struct whole_view);
     const int64_t now_ns = mr_now_ns();
-    const uint32_t count = mr_route_views(j->route, now_ns, NULL, 0);
+    const uint32_t count = mr_balance_views(j->balance, now_ns, NULL, 0);
 
-    w->routes = MR_NEW_ARRAY(struct mr_route_view, count + 1);
-    mr_route_views(j->route, now_ns, w->routes, count);
+    w->balanced = MR_NEW_ARRAY(struct mr_balance_view, count + 1);
+    mr_balance_views(j->balance, now_ns, w->balanced, count);
     w->hosts = MR_NEW_ARRAY(struct mr_batch_host_view, j->hosts.len + 1);
     for (size_t i = 0; i < j->hosts.len; i++) {
-        host_view(j->hosts.at[i], w->routes, count, &w->hosts[i]);
+        host_view(j->hosts.at[i], w->balanced, count, &w->hosts[i]);
     }
     const uint64_t rows = atomic_load_explicit(&j->committer.rows, memory_order_relaxed);
     const uint64_t dead = atomic_load_explicit(&j->committer.dead, memory_order_relaxed);
@@ -250,7 +250,7 @@ void view_free(struct mr_batch_view **v)
 
     if (w) {
         mr_free(w->hosts);
-        mr_free(w->routes);
+        mr_free(w->balanced);
         mr_free(w);
         *v = NULL;
     }

@@ -8,7 +8,7 @@
  * A call of several lines that is refused, or whose answer cannot be cut, is made again line by line, so that a line is
  * answered for by itself only. Memory: lines and answers of the calls under way.
  *
- * src/route, which finds out how many calls a host takes and waits for hosts to come back, is not used: here the number
+ * src/balance, which finds out how many calls a host takes and waits for hosts to come back, is not used: here the number
  * of calls is said, and a host that stays away makes errors, as the users of such files expect. */
 #include "batch/requests.h"
 

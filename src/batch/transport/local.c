@@ -7,7 +7,7 @@
 #include "engine/engine.h"
 #include "engine/wire.h"
 
-#define QUEUE_MOST   65536 /* the route's limit is what bounds it */
+#define QUEUE_MOST   65536 /* the host's limit bounds it */
 #define STOP_MOST_NS (60 * MR_NS_PER_S)
 
 struct local_call {

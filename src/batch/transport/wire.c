@@ -66,7 +66,7 @@ int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_option
     snprintf(w->prefix, sizeof w->prefix, "%s", parts.path[0] ? parts.path : "/v1");
     snprintf(w->address, sizeof w->address, "%s", parts.address);
     options.http2 = w->protocol == MR_BATCH_GRPC;
-    /* As many as there are calls, whose number the route bounds and a running job may be told. */
+    /* As many as there are calls, which balance bounds and a running job may be told. */
     options.max_connections = options.http2 ? GRPC_CONNECTIONS : REST_CONNECTIONS;
     if (is_tls && !w->tls) {
         tls.server_name = tls.server_name ? tls.server_name : tls_name;
@@ -172,13 +172,13 @@ static void form_choose(struct wire *w, struct wire_call *c)
     f->json_next = f->json_next || c->is_proof;
 }
 
-bool wire_form_told(struct wire *w, const struct wire_call *c, enum mr_route_outcome outcome)
+bool wire_form_told(struct wire *w, const struct wire_call *c, enum mr_balance_outcome outcome)
 {
     struct wire_form *f = &w->form;
-    const bool is_ok = outcome == MR_ROUTE_OK;
+    const bool is_ok = outcome == MR_BALANCE_OK;
 
-    if (w->protocol != MR_BATCH_BINARY || f->binary_ok || outcome == MR_ROUTE_THROTTLED ||
-        outcome == MR_ROUTE_CANCELLED) {
+    if (w->protocol != MR_BATCH_BINARY || f->binary_ok || outcome == MR_BALANCE_THROTTLED ||
+        outcome == MR_BALANCE_CANCELLED) {
         return false;
     }
     if (is_ok && c->is_binary) {
@@ -200,7 +200,7 @@ bool wire_form_told(struct wire *w, const struct wire_call *c, enum mr_route_out
         f->is_json = true;
         f->json_most = MR_MIN(2 * f->json_most, PROOF_MOST);
     }
-    return !is_ok && c->is_binary && (c->is_proof || outcome == MR_ROUTE_REJECTED);
+    return !is_ok && c->is_binary && (c->is_proof || outcome == MR_BALANCE_REJECTED);
 }
 
 static int send_remote(struct wire *w, struct wire_call *c, struct mr_oip_request *r,
@@ -269,14 +269,14 @@ static void judge_http(const struct mr_client_response *r, struct wire_answer *a
              (int)MR_MIN(r->body.len, (size_t)180), (const char *)r->body.ptr);
     if (status == 429 || status == 503) {
         const int64_t seconds = number_in(r->headers, r->header_count, "retry-after");
-        a->outcome = MR_ROUTE_THROTTLED;
+        a->outcome = MR_BALANCE_THROTTLED;
         a->retry_after_ns = MR_MIN(MR_MAX(seconds, INT64_C(0)), INT64_C(86400)) * MR_NS_PER_S;
     } else if (status == 401 || status == 403 || status == 404 || status == 405) {
-        a->outcome = MR_ROUTE_FAILED;
+        a->outcome = MR_BALANCE_FAILED;
         a->is_for_good = true;
     } else {
-        a->outcome =
-            status >= 400 && status < 500 && status != 408 ? MR_ROUTE_REJECTED : MR_ROUTE_FAILED;
+        a->outcome = status >= 400 && status < 500 && status != 408 ? MR_BALANCE_REJECTED
+                                                                    : MR_BALANCE_FAILED;
     }
 }
 
@@ -285,19 +285,19 @@ static void judge_grpc(const struct mr_client_response *r, struct wire_answer *a
 {
     static const struct {
         int code;
-        enum mr_route_outcome outcome;
+        enum mr_balance_outcome outcome;
         bool is_for_good;
     } codes[] = {
-        {MR_GRPC_INVALID_ARGUMENT, MR_ROUTE_REJECTED, false},
-        {MR_GRPC_DEADLINE_EXCEEDED, MR_ROUTE_TIMED_OUT, false},
-        {MR_GRPC_NOT_FOUND, MR_ROUTE_FAILED, true},
-        {MR_GRPC_PERMISSION_DENIED, MR_ROUTE_FAILED, true},
-        {MR_GRPC_RESOURCE_EXHAUSTED, MR_ROUTE_THROTTLED, false},
-        {MR_GRPC_FAILED_PRECONDITION, MR_ROUTE_REJECTED, false},
-        {MR_GRPC_OUT_OF_RANGE, MR_ROUTE_REJECTED, false},
-        {MR_GRPC_UNIMPLEMENTED, MR_ROUTE_FAILED, true},
-        {MR_GRPC_UNAVAILABLE, MR_ROUTE_THROTTLED, false},
-        {MR_GRPC_UNAUTHENTICATED, MR_ROUTE_FAILED, true},
+        {MR_GRPC_INVALID_ARGUMENT, MR_BALANCE_REJECTED, false},
+        {MR_GRPC_DEADLINE_EXCEEDED, MR_BALANCE_TIMED_OUT, false},
+        {MR_GRPC_NOT_FOUND, MR_BALANCE_FAILED, true},
+        {MR_GRPC_PERMISSION_DENIED, MR_BALANCE_FAILED, true},
+        {MR_GRPC_RESOURCE_EXHAUSTED, MR_BALANCE_THROTTLED, false},
+        {MR_GRPC_FAILED_PRECONDITION, MR_BALANCE_REJECTED, false},
+        {MR_GRPC_OUT_OF_RANGE, MR_BALANCE_REJECTED, false},
+        {MR_GRPC_UNIMPLEMENTED, MR_BALANCE_FAILED, true},
+        {MR_GRPC_UNAVAILABLE, MR_BALANCE_THROTTLED, false},
+        {MR_GRPC_UNAUTHENTICATED, MR_BALANCE_FAILED, true},
     };
     const int code = r->grpc_status;
 
@@ -309,7 +309,7 @@ static void judge_grpc(const struct mr_client_response *r, struct wire_answer *a
     }
     /* Servers say RESOURCE_EXHAUSTED of messages that are too large, too: smaller ones will do. */
     if (code == MR_GRPC_RESOURCE_EXHAUSTED && strstr(a->cause, "larger than max")) {
-        a->outcome = MR_ROUTE_REJECTED;
+        a->outcome = MR_BALANCE_REJECTED;
     }
 }
 
@@ -319,21 +319,21 @@ static void judge_local(const struct wire_reply *reply, struct wire_answer *a)
     struct mr_err err;
 
     if (reply->rc < 0) {
-        a->outcome = reply->rc == MR_E_INVALID       ? MR_ROUTE_REJECTED
-                     : reply->rc == MR_E_UNAVAILABLE ? MR_ROUTE_THROTTLED
-                                                     : MR_ROUTE_FAILED;
+        a->outcome = reply->rc == MR_E_INVALID       ? MR_BALANCE_REJECTED
+                     : reply->rc == MR_E_UNAVAILABLE ? MR_BALANCE_THROTTLED
+                                                     : MR_BALANCE_FAILED;
         snprintf(a->cause, sizeof a->cause, "%s", reply->err->msg);
     } else if (local_response(reply->infer, &a->response, &err) < 0) {
-        a->outcome = MR_ROUTE_FAILED;
+        a->outcome = MR_BALANCE_FAILED;
         snprintf(a->cause, sizeof a->cause, "%s", err.msg);
     }
 }
 
 bool wire_judge_status(const struct wire_reply *reply, struct wire_answer *a)
 {
-    *a = (struct wire_answer){.outcome = MR_ROUTE_OK};
+    *a = (struct wire_answer){.outcome = MR_BALANCE_OK};
     if (reply->rc < 0) {
-        a->outcome = reply->rc == MR_E_DEADLINE ? MR_ROUTE_TIMED_OUT : MR_ROUTE_FAILED;
+        a->outcome = reply->rc == MR_E_DEADLINE ? MR_BALANCE_TIMED_OUT : MR_BALANCE_FAILED;
         snprintf(a->cause, sizeof a->cause, "%s", reply->err->msg);
         return false;
     }
@@ -351,7 +351,7 @@ void wire_judge(const struct wire *w, const struct wire_reply *reply, struct mr_
     struct mr_err err;
 
     if (w->protocol == MR_BATCH_LOCAL) {
-        *a = (struct wire_answer){.outcome = MR_ROUTE_OK};
+        *a = (struct wire_answer){.outcome = MR_BALANCE_OK};
         judge_local(reply, a);
         return;
     }
@@ -366,7 +366,7 @@ void wire_judge(const struct wire *w, const struct wire_reply *reply, struct mr_
     int rc = mr_endpoint_decode(&e, response, NULL, arena, &a->response, &err);
     a->body = response->body_block;
     if (rc < 0) {
-        a->outcome = MR_ROUTE_FAILED;
+        a->outcome = MR_BALANCE_FAILED;
         snprintf(a->cause, sizeof a->cause, "wrong answer: %s", err.msg);
     }
 }

@@ -4,11 +4,11 @@
 #ifndef MR_BATCH_WIRE_H
 #define MR_BATCH_WIRE_H
 
+#include "balance/balance.h"
 #include "batch/batch.h"
 #include "local.h"
 #include "net/client.h"
 #include "oip/oip.h"
-#include "route/route.h"
 
 /* Which form of tensors a host takes over REST. JSON is what each server has to take; not all take bytes, and few say so
  * before they get some. */
@@ -102,7 +102,7 @@ struct row_fault {
 struct openai_answer;
 
 struct wire_answer {
-    enum mr_route_outcome outcome;
+    enum mr_balance_outcome outcome;
     int64_t retry_after_ns;
     bool is_for_good;                   /* the host cannot serve the model at all */
     bool is_for_form;                   /* perhaps it takes the rows as JSON */
@@ -123,6 +123,6 @@ void wire_judge(const struct wire *w, const struct wire_reply *reply, struct mr_
                 struct wire_answer *out);
 /** What was found out about an answer, once per call; decides the form of those that follow. True: the call was refused
  *  perhaps for its form, and its rows should be sent again before they are blamed. */
-bool wire_form_told(struct wire *w, const struct wire_call *c, enum mr_route_outcome outcome);
+bool wire_form_told(struct wire *w, const struct wire_call *c, enum mr_balance_outcome outcome);
 
 #endif

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "batch/calls/call_rows.h"
 
-/* A host that is well with up to so many rows; the route's part is played by `failures`: three in a row are doubtful. */
+/* A host that is well with up to so many rows; the part of balance is played by `failures`: three in a row are doubtful. */
 struct fixture {
     struct call_rows rows;
     uint64_t takes;

@@ -97,7 +97,7 @@ static void faults_find(struct call *k, const struct openai_answer *answer, stru
     }
     a->faults = faults;
     if (!faults) {
-        a->outcome = MR_ROUTE_FAILED;
+        a->outcome = MR_BALANCE_FAILED;
         snprintf(a->cause, sizeof a->cause, "no memory for an answer");
     }
 }
@@ -126,7 +126,7 @@ void openai_judge(struct call *k, const struct wire_reply *reply, struct wire_an
                          : openai_answer_text(body, count, &k->arena, answer, &err);
     }
     if (rc < 0) {
-        a->outcome = MR_ROUTE_FAILED;
+        a->outcome = MR_BALANCE_FAILED;
         snprintf(a->cause, sizeof a->cause, "wrong answer: %s", err.msg);
         return;
     }

@@ -15,12 +15,12 @@
  *   - As our own waiting calls hide it, every 64th window runs with 60 % of the limit and moves the base half the way
  *     to its median, up or down.
  *   - With limit 1 nothing of ours waits, so whatever is measured there is the base. */
-#include "route_priv.h"
+#include "balance_priv.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-static uint32_t window_length(const struct route_host *h)
+static uint32_t window_length(const struct balance_host *h)
 {
     uint32_t limit = (uint32_t)h->limit;
 
@@ -30,7 +30,7 @@ static uint32_t window_length(const struct route_host *h)
     return MR_MAX(limit, h->is_base_probe ? (uint32_t)BASE_PROBE_MIN : (uint32_t)WINDOW_MIN);
 }
 
-uint32_t limit_usable(const struct route_host *h)
+uint32_t limit_usable(const struct balance_host *h)
 {
     double limit = h->limit;
 
@@ -43,7 +43,7 @@ uint32_t limit_usable(const struct route_host *h)
     return limit < 1 ? 1 : (uint32_t)limit;
 }
 
-static void window_begin(struct mr_route *r, struct route_host *h)
+static void window_begin(struct mr_balance *r, struct balance_host *h)
 {
     h->window = h->window == UINT8_MAX ? 1 : (uint8_t)(h->window + 1);
     h->window_n = 0;
@@ -51,7 +51,7 @@ static void window_begin(struct mr_route *r, struct route_host *h)
     h->was_full = h->in_flight + h->held >= limit_usable(h);
 }
 
-void limit_restart(struct mr_route *r, struct route_host *h, double limit)
+void limit_restart(struct mr_balance *r, struct balance_host *h, double limit)
 {
     h->limit = MR_MIN(limit, (double)r->max_limit);
     h->is_slow_start = true;
@@ -79,13 +79,13 @@ struct reading {
     uint32_t count;
 };
 
-static struct reading window_read(const struct route_host *h, unsigned bucket)
+static struct reading window_read(const struct balance_host *h, unsigned bucket)
 {
     float v[SAMPLES];
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < h->sample_n; i++) {
-        const struct route_sample *s = &h->samples[i];
+        const struct balance_sample *s = &h->samples[i];
         if (s->window == h->window && s->bucket == bucket) {
             v[n++] = s->row_ns;
         }
@@ -94,7 +94,7 @@ static struct reading window_read(const struct route_host *h, unsigned bucket)
 }
 
 /* The share of calls that waits at the host. A size without a base says nothing yet. */
-static double window_queue(const struct route_host *h, const struct reading got[BUCKETS])
+static double window_queue(const struct balance_host *h, const struct reading got[BUCKETS])
 {
     double sum = 0;
     uint32_t count = 0;
@@ -113,7 +113,7 @@ static void approach(double *to, double value, double weight)
     *to = *to == 0 ? value : *to * pow(value / *to, weight);
 }
 
-static void base_update(struct route_host *h, unsigned bucket, const struct reading *got)
+static void base_update(struct balance_host *h, unsigned bucket, const struct reading *got)
 {
     double *base = &h->base_ns[bucket], *smooth = &h->smooth_ns[bucket];
 
@@ -130,7 +130,7 @@ static void base_update(struct route_host *h, unsigned bucket, const struct read
     }
 }
 
-static double growth_end(const struct mr_route *r, const struct route_host *h)
+static double growth_end(const struct mr_balance *r, const struct balance_host *h)
 {
     double end = r->max_limit;
 
@@ -140,7 +140,7 @@ static double growth_end(const struct mr_route *r, const struct route_host *h)
     return end;
 }
 
-static void slow_start_step(struct mr_route *r, struct route_host *h, double queue)
+static void slow_start_step(struct mr_balance *r, struct balance_host *h, double queue)
 {
     double end = growth_end(r, h);
 
@@ -153,7 +153,7 @@ static void slow_start_step(struct mr_route *r, struct route_host *h, double que
     }
 }
 
-static void steady_step(struct mr_route *r, struct route_host *h, double queue)
+static void steady_step(struct mr_balance *r, struct balance_host *h, double queue)
 {
     double step = sqrt(h->limit) / 2;
 
@@ -168,7 +168,7 @@ static void steady_step(struct mr_route *r, struct route_host *h, double queue)
     }
 }
 
-static void window_end(struct mr_route *r, struct route_host *h)
+static void window_end(struct mr_balance *r, struct balance_host *h)
 {
     struct reading got[BUCKETS];
     bool was_slow_start = h->is_slow_start, was_base_probe = h->is_base_probe;
@@ -199,13 +199,13 @@ static void window_end(struct mr_route *r, struct route_host *h)
     window_begin(r, h);
 }
 
-void limit_answer(struct mr_route *r, struct route_host *h, const struct route_flight *f)
+void limit_answer(struct mr_balance *r, struct balance_host *h, const struct balance_flight *f)
 {
     int64_t ns = MR_MAX(r->now_ns - f->start_ns, (int64_t)1);
     /* After a large change of the limit only answers to calls that began since then tell about it. */
     bool counts = !(h->is_slow_start || h->is_base_probe) || f->start_ns >= h->window_from_ns;
 
-    h->samples[h->sample_at] = (struct route_sample){
+    h->samples[h->sample_at] = (struct balance_sample){
         .raw_ns = (float)ns,
         .row_ns = (float)((double)ns / (double)f->rows),
         .bucket = (uint8_t)rows_bucket(f->rows),
@@ -219,7 +219,7 @@ void limit_answer(struct mr_route *r, struct route_host *h, const struct route_f
     }
 }
 
-void limit_throttled(struct mr_route *r, struct route_host *h)
+void limit_throttled(struct mr_balance *r, struct balance_host *h)
 {
     h->ceiling = h->limit;
     h->ceiling_until_ns = r->now_ns + CEILING_NS;
@@ -230,7 +230,7 @@ void limit_throttled(struct mr_route *r, struct route_host *h)
 }
 
 /* A call that was alone is refused as well: it was not the number of calls. */
-void limit_forgive(struct mr_route *r, struct route_host *h)
+void limit_forgive(struct mr_balance *r, struct balance_host *h)
 {
     h->limit = fmin(fmax(h->limit, h->ceiling), r->max_limit);
     h->ceiling = 0;

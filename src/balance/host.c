@@ -6,26 +6,26 @@
  * While no host is ready or suspect, times of ejection do not count: one host after the other, that which waits
  * longest first, becomes half-open, at growing distances of time. The first success brings all of them back,
  * as what ended was probably an outage of something that they have in common. */
-#include "route_priv.h"
+#include "balance_priv.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-int64_t jittered(struct mr_route *r, int64_t ns, double low, double high)
+int64_t jittered(struct mr_balance *r, int64_t ns, double low, double high)
 {
     return (int64_t)((double)ns * (low + (high - low) * mr_rng_unit(&r->rng)));
 }
 
-static void stall_update(struct mr_route *r)
+static void stall_update(struct mr_balance *r)
 {
     const uint32_t *n = r->state_count;
-    bool works = n[MR_ROUTE_STATE_READY] + n[MR_ROUTE_STATE_SUSPECT] > 0;
+    bool works = n[MR_BALANCE_STATE_READY] + n[MR_BALANCE_STATE_SUSPECT] > 0;
 
     if (works && r->is_stalled) {
         for (size_t i = 0; i < r->slots.len; i++) {
-            struct route_host *h = r->slots.at[i];
-            if (h && h->state == MR_ROUTE_STATE_EJECTED) {
+            struct balance_host *h = r->slots.at[i];
+            if (h && h->state == MR_BALANCE_STATE_EJECTED) {
                 h->ejected_until_ns = r->now_ns;
             }
         }
@@ -37,7 +37,7 @@ static void stall_update(struct mr_route *r)
 }
 
 static void __attribute__((format(printf, 4, 0)))
-state_set(struct mr_route *r, struct route_host *h, enum mr_route_state s, const char *fmt,
+state_set(struct mr_balance *r, struct balance_host *h, enum mr_balance_state s, const char *fmt,
           va_list ap)
 {
     vsnprintf(h->reason, sizeof h->reason, fmt, ap);
@@ -51,7 +51,8 @@ state_set(struct mr_route *r, struct route_host *h, enum mr_route_state s, const
     stall_update(r);
 }
 
-void host_set(struct mr_route *r, struct route_host *h, enum mr_route_state s, const char *fmt, ...)
+void host_set(struct mr_balance *r, struct balance_host *h, enum mr_balance_state s,
+              const char *fmt, ...)
 {
     va_list ap;
 
@@ -60,7 +61,7 @@ void host_set(struct mr_route *r, struct route_host *h, enum mr_route_state s, c
     va_end(ap);
 }
 
-void host_eject(struct mr_route *r, struct route_host *h, const char *fmt, ...)
+void host_eject(struct mr_balance *r, struct balance_host *h, const char *fmt, ...)
 {
     int64_t ns;
     va_list ap;
@@ -74,29 +75,30 @@ void host_eject(struct mr_route *r, struct route_host *h, const char *fmt, ...)
     h->probe_ns = MR_MIN(h->probe_ns, r->now_ns + PROBE_SOON_NS);
     holds_drop(r, h);
     va_start(ap, fmt);
-    state_set(r, h, MR_ROUTE_STATE_EJECTED, fmt, ap);
+    state_set(r, h, MR_BALANCE_STATE_EJECTED, fmt, ap);
     va_end(ap);
 }
 
-void host_refresh(struct mr_route *r, struct route_host *h)
+void host_refresh(struct mr_balance *r, struct balance_host *h)
 {
-    if (h->state == MR_ROUTE_STATE_EJECTED && !r->is_stalled && h->ejected_until_ns <= r->now_ns) {
-        host_set(r, h, MR_ROUTE_STATE_HALF_OPEN, "one call tries it after an ejection");
+    if (h->state == MR_BALANCE_STATE_EJECTED && !r->is_stalled &&
+        h->ejected_until_ns <= r->now_ns) {
+        host_set(r, h, MR_BALANCE_STATE_HALF_OPEN, "one call tries it after an ejection");
     }
 }
 
-void host_drop_if_done(struct mr_route *r, struct route_host *h)
+void host_drop_if_done(struct mr_balance *r, struct balance_host *h)
 {
-    if (h->state != MR_ROUTE_STATE_DRAINING || h->in_flight > 0) {
+    if (h->state != MR_BALANCE_STATE_DRAINING || h->in_flight > 0) {
         return;
     }
-    r->state_count[MR_ROUTE_STATE_DRAINING]--;
+    r->state_count[MR_BALANCE_STATE_DRAINING]--;
     r->host_count--;
     r->slots.at[h->id & 0xffff] = NULL;
     mr_free(h);
 }
 
-const char *mr_route_state_name(enum mr_route_state s)
+const char *mr_balance_state_name(enum mr_balance_state s)
 {
     static const char *const names[] = {"ready",     "suspect", "ejected",
                                         "half-open", "fenced",  "draining"};

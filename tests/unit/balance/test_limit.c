@@ -7,7 +7,7 @@ static void trips(struct harness *h, int n, uint32_t slots, int64_t rows, int64_
     for (int i = 0; i < n; i++) {
         uint32_t calls = burst_take(h, rows);
         h->now += rows * row_ns * (int64_t)MR_MAX(calls, slots) / slots;
-        burst_done(h, MR_ROUTE_OK);
+        burst_done(h, MR_BALANCE_OK);
     }
 }
 
@@ -20,12 +20,12 @@ static void starts_at_two_and_doubles(void **state)
     harness_init(&h, 1, 200);
     assert_int_equal(view(&h, 0).limit, 2);
     for (int i = 0; i < 9; i++) {
-        uint32_t now = round_trip(&h, 1, MS(100), MR_ROUTE_OK);
+        uint32_t now = round_trip(&h, 1, MS(100), MR_BALANCE_OK);
         assert_in_range(now, before, 2 * before);
         before = now;
     }
     assert_int_equal(view(&h, 0).limit, 200);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void ends_where_calls_begin_to_wait(void **state)
@@ -38,7 +38,7 @@ static void ends_where_calls_begin_to_wait(void **state)
         harness_init(&h, 1, 0);
         trips(&h, 1000, slots[i], 1, MS(100));
         assert_in_range(view(&h, 0).limit, slots[i], 2 * slots[i] + 1);
-        mr_route_free(&h.r);
+        mr_balance_free(&h.r);
     }
 }
 
@@ -55,20 +55,20 @@ static void another_batch_size_is_not_congestion(void **state)
         trips(&h, 1, 16, i % 2 ? 64 : 8, i % 2 ? MS(20) : MS(10));
         assert_in_range(view(&h, 0).limit, before * 2 / 3, 2 * before);
     }
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void grows_only_when_used(void **state)
 {
     struct harness h;
-    struct mr_route_call c;
+    struct mr_balance_call c;
     (void)state;
 
     harness_init(&h, 1, 0);
     for (int i = 0; i < 500; i++) {
         assert_true(take(&h, 1, &c));
         h.now += MS(100);
-        done(&h, &c, MR_ROUTE_OK);
+        done(&h, &c, MR_BALANCE_OK);
     }
     assert_int_equal(view(&h, 0).limit, 2);
     /* nor later */
@@ -77,10 +77,10 @@ static void grows_only_when_used(void **state)
     for (int i = 0; i < 500; i++) {
         assert_true(take(&h, 1, &c));
         h.now += MS(100);
-        done(&h, &c, MR_ROUTE_OK);
+        done(&h, &c, MR_BALANCE_OK);
     }
     assert_in_range(view(&h, 0).limit, 8, before + 2);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 /* A host that has become ten times slower for good is used up to its slots again. */
@@ -98,7 +98,7 @@ static void learns_that_a_host_is_slower_now(void **state)
     }
     assert_true(least < 8);
     assert_in_range(view(&h, 0).limit, 8, 16);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void failures_do_not_lower_it(void **state)
@@ -112,27 +112,27 @@ static void failures_do_not_lower_it(void **state)
     burst_take(&h, 1);
     h.now += MS(5);
     for (uint32_t i = 0; i < h.burst_len; i++) {
-        done(&h, &h.burst[i], i % 3 ? MR_ROUTE_OK : MR_ROUTE_FAILED);
+        done(&h, &h.burst[i], i % 3 ? MR_BALANCE_OK : MR_BALANCE_FAILED);
     }
     assert_int_equal(view(&h, 0).limit, 16);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void a_burst_of_429_cuts_once(void **state)
 {
     struct harness h;
-    struct mr_route_call c;
+    struct mr_balance_call c;
     (void)state;
 
     harness_init(&h, 1, 100);
     trips(&h, 20, 200, 1, MS(100));
     assert_int_equal(burst_take(&h, 1), 100);
     h.now += MS(5);
-    burst_done(&h, MR_ROUTE_THROTTLED);
+    burst_done(&h, MR_BALANCE_THROTTLED);
     assert_int_equal(view(&h, 0).limit, 1); /* until one succeeds */
     wait_for_room(&h, S(1), &c);
     h.now += MS(100);
-    done(&h, &c, MR_ROUTE_OK);
+    done(&h, &c, MR_BALANCE_OK);
     assert_int_equal(view(&h, 0).limit, 70);
     /* It does not go back to what was too much for half a minute, then it tries. */
     int64_t until = h.now + S(29);
@@ -143,29 +143,29 @@ static void a_burst_of_429_cuts_once(void **state)
     assert_int_equal(view(&h, 0).limit, 90);
     trips(&h, 100, 200, 1, MS(100));
     assert_int_equal(view(&h, 0).limit, 100);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 /* A call that is alone is refused too: the limit is not the reason. */
 static void an_outage_leaves_it_as_it_was(void **state)
 {
     struct harness h;
-    struct mr_route_call c;
+    struct mr_balance_call c;
     (void)state;
 
     harness_init(&h, 1, 100);
     trips(&h, 20, 200, 1, MS(100));
     burst_take(&h, 1);
     h.now += MS(5);
-    burst_done(&h, MR_ROUTE_THROTTLED);
+    burst_done(&h, MR_BALANCE_THROTTLED);
     wait_for_room(&h, S(1), &c);
     h.now += MS(5);
-    done(&h, &c, MR_ROUTE_THROTTLED);
+    done(&h, &c, MR_BALANCE_THROTTLED);
     wait_for_room(&h, S(1), &c);
     h.now += MS(100);
-    done(&h, &c, MR_ROUTE_OK);
+    done(&h, &c, MR_BALANCE_OK);
     assert_int_equal(burst_take(&h, 1), 100);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void the_maximum_can_change(void **state)
@@ -176,14 +176,14 @@ static void the_maximum_can_change(void **state)
     harness_init(&h, 1, 64);
     trips(&h, 20, 200, 1, MS(100));
     assert_int_equal(burst_take(&h, 1), 64);
-    mr_route_set_max_limit(h.r, 3);
-    burst_done(&h, MR_ROUTE_OK);
+    mr_balance_set_max_limit(h.r, 3);
+    burst_done(&h, MR_BALANCE_OK);
     assert_int_equal(burst_take(&h, 1), 3);
-    burst_done(&h, MR_ROUTE_OK);
-    mr_route_set_max_limit(h.r, 8);
+    burst_done(&h, MR_BALANCE_OK);
+    mr_balance_set_max_limit(h.r, 8);
     trips(&h, 200, 200, 1, MS(100));
     assert_int_equal(view(&h, 0).limit, 8);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 int main(void)

@@ -1,8 +1,8 @@
 /* Whatever happens, in any order: limits are kept, nothing is lost, and work ends while one host works. */
 #include <string.h>
 
+#include "balance_priv.h"
 #include "harness.h"
-#include "route_priv.h"
 
 #define HOSTS 6
 #define STEPS 20000
@@ -10,7 +10,7 @@
 struct world {
     struct harness h;
     struct mr_rng rng;
-    struct mr_route_call open[4096];
+    struct mr_balance_call open[4096];
     uint32_t open_len;
 };
 
@@ -31,7 +31,7 @@ static uint32_t open_on(const struct world *w, uint32_t host)
 
 static void check_holds(struct world *w)
 {
-    const struct mr_route *r = w->h.r;
+    const struct mr_balance *r = w->h.r;
     size_t held = 0;
 
     for (size_t i = 0; i < r->slots.len; i++) {
@@ -46,8 +46,8 @@ static void check_holds(struct world *w)
 
 static void check_views(struct world *w)
 {
-    struct mr_route_view v[64];
-    uint32_t n = mr_route_views(w->h.r, w->h.now, v, 64), sum = 0;
+    struct mr_balance_view v[64];
+    uint32_t n = mr_balance_views(w->h.r, w->h.now, v, 64), sum = 0;
 
     assert_true(n <= 64);
     for (uint32_t i = 0; i < n; i++) {
@@ -61,10 +61,10 @@ static void check_views(struct world *w)
     check_holds(w);
 }
 
-static struct mr_route_view view_of(struct world *w, uint32_t host)
+static struct mr_balance_view view_of(struct world *w, uint32_t host)
 {
-    struct mr_route_view v[64];
-    uint32_t n = mr_route_views(w->h.r, w->h.now, v, 64), i = 0;
+    struct mr_balance_view v[64];
+    uint32_t n = mr_balance_views(w->h.r, w->h.now, v, 64), i = 0;
 
     while (i < n && v[i].host != host) {
         i++;
@@ -73,9 +73,9 @@ static struct mr_route_view view_of(struct world *w, uint32_t host)
     return v[i];
 }
 
-static void opened(struct world *w, const struct mr_route_call *c)
+static void opened(struct world *w, const struct mr_balance_call *c)
 {
-    struct mr_route_view v;
+    struct mr_balance_view v;
 
     for (uint32_t i = 0; i < w->open_len; i++) {
         assert_int_not_equal(w->open[i].index, c->index);
@@ -84,49 +84,49 @@ static void opened(struct world *w, const struct mr_route_call *c)
     assert_true(c->timeout_ns > 0);
     w->open[w->open_len++] = *c;
     v = view_of(w, c->host);
-    assert_true(v.state <= MR_ROUTE_STATE_HALF_OPEN && v.state != MR_ROUTE_STATE_EJECTED);
+    assert_true(v.state <= MR_BALANCE_STATE_HALF_OPEN && v.state != MR_BALANCE_STATE_EJECTED);
     /* Calls from before an ejection do not count for the one that tries the host. */
-    assert_true(v.in_flight + v.held <= v.limit || v.state == MR_ROUTE_STATE_HALF_OPEN);
+    assert_true(v.in_flight + v.held <= v.limit || v.state == MR_BALANCE_STATE_HALF_OPEN);
 }
 
 static void step(struct world *w)
 {
     struct harness *h = &w->h;
-    struct mr_route_call c;
+    struct mr_balance_call c;
     uint64_t original, what = below(w, 100);
     int64_t again;
     uint32_t i = (uint32_t)below(w, HOSTS), host;
 
     if (what < 45) {
-        struct mr_route_ask ask = {.rows = (int64_t)below(w, 300),
-                                   .avoid = h->hosts,
-                                   .avoid_count = (uint32_t)below(w, HOSTS),
-                                   .is_retry = what < 5};
-        if (mr_route_pick(h->r, h->now, &ask, &c)) {
+        struct mr_balance_ask ask = {.rows = (int64_t)below(w, 300),
+                                     .avoid = h->hosts,
+                                     .avoid_count = (uint32_t)below(w, HOSTS),
+                                     .is_retry = what < 5};
+        if (mr_balance_pick(h->r, h->now, &ask, &c)) {
             opened(w, &c);
         }
     } else if (what < 85 && w->open_len > 0) {
         uint32_t k = (uint32_t)below(w, w->open_len);
         c = w->open[k];
         w->open[k] = w->open[--w->open_len];
-        mr_route_done(h->r, h->now, c.ticket, (enum mr_route_outcome)below(w, 7),
-                      (int64_t)(below(w, 2) * below(w, 1000) * (uint64_t)MS(10)));
+        mr_balance_done(h->r, h->now, c.ticket, (enum mr_balance_outcome)below(w, 7),
+                        (int64_t)(below(w, 2) * below(w, 1000) * (uint64_t)MS(10)));
     } else if (what < 90) {
-        if (mr_route_hedge(h->r, h->now, &original, &c, &again)) {
+        if (mr_balance_hedge(h->r, h->now, &original, &c, &again)) {
             opened(w, &c);
         }
     } else if (what < 92) {
-        mr_route_may_retry(h->r, h->now, &again);
+        mr_balance_may_retry(h->r, h->now, &again);
     } else if (what < 94) {
-        host = mr_route_probe(h->r, h->now);
-        mr_route_probed(h->r, h->now, host, below(w, 2));
+        host = mr_balance_probe(h->r, h->now);
+        mr_balance_probed(h->r, h->now, host, below(w, 2));
     } else if (what < 96) {
-        mr_route_fence(h->r, h->now, h->hosts[i], MR_STR("random"));
+        mr_balance_fence(h->r, h->now, h->hosts[i], MR_STR("random"));
     } else if (what < 98) {
-        mr_route_unfence(h->r, h->now, h->hosts[i]);
-    } else if (what < 99 && mr_route_views(h->r, h->now, NULL, 0) < 60) {
-        mr_route_remove(h->r, h->now, h->hosts[i]);
-        h->hosts[i] = mr_route_add(h->r, h->now);
+        mr_balance_unfence(h->r, h->now, h->hosts[i]);
+    } else if (what < 99 && mr_balance_views(h->r, h->now, NULL, 0) < 60) {
+        mr_balance_remove(h->r, h->now, h->hosts[i]);
+        h->hosts[i] = mr_balance_add(h->r, h->now);
     } else {
         h->now += (int64_t)below(w, (uint64_t)S(20)); /* a long silence */
     }
@@ -137,21 +137,21 @@ static void step(struct world *w)
 static void ends_with_one_host(struct world *w)
 {
     struct harness *h = &w->h;
-    struct mr_route_call c;
+    struct mr_balance_call c;
     int64_t from = h->now;
     uint32_t ok = 0;
 
     for (uint32_t i = 0; i < HOSTS; i++) {
-        mr_route_unfence(h->r, h->now, h->hosts[i]);
+        mr_balance_unfence(h->r, h->now, h->hosts[i]);
     }
     while (ok < 200) {
         wait_for_room(h, S(400), &c);
         h->now += MS(20);
-        done(h, &c, c.host == h->hosts[HOSTS - 1] ? MR_ROUTE_OK : MR_ROUTE_REFUSED);
+        done(h, &c, c.host == h->hosts[HOSTS - 1] ? MR_BALANCE_OK : MR_BALANCE_REFUSED);
         ok += c.host == h->hosts[HOSTS - 1];
         assert_true(h->now - from < S(3600));
     }
-    assert_false(mr_route_is_stalled(h->r, NULL));
+    assert_false(mr_balance_is_stalled(h->r, NULL));
 }
 
 static void keeps_its_promises(void **state)
@@ -170,12 +170,12 @@ static void keeps_its_promises(void **state)
             }
         }
         while (w->open_len > 0) {
-            done(&w->h, &w->open[--w->open_len], MR_ROUTE_CANCELLED);
+            done(&w->h, &w->open[--w->open_len], MR_BALANCE_CANCELLED);
         }
         check_views(w);
-        assert_int_equal(mr_route_views(w->h.r, w->h.now, NULL, 0), HOSTS);
+        assert_int_equal(mr_balance_views(w->h.r, w->h.now, NULL, 0), HOSTS);
         ends_with_one_host(w);
-        mr_route_free(&w->h.r);
+        mr_balance_free(&w->h.r);
     }
     mr_free(w);
 }
@@ -195,10 +195,10 @@ static void is_deterministic(void **state)
         step(w[1]);
         assert_int_equal(w[0]->open_len, w[1]->open_len);
         assert_memory_equal(w[0]->open, w[1]->open, w[0]->open_len * sizeof *w[0]->open);
-        assert_int_equal(mr_route_next_wake(w[0]->h.r), mr_route_next_wake(w[1]->h.r));
+        assert_int_equal(mr_balance_next_wake(w[0]->h.r), mr_balance_next_wake(w[1]->h.r));
     }
     for (int k = 0; k < 2; k++) {
-        mr_route_free(&w[k]->h.r);
+        mr_balance_free(&w[k]->h.r);
         mr_free(w[k]);
     }
 }

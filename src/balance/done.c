@@ -2,12 +2,12 @@
  *
  * Failures are counted in rounds: one that began before the last counted failure belongs to that round, so that
  * a burst of calls which fail together weighs as one. */
-#include "route_priv.h"
+#include "balance_priv.h"
 
 #include <math.h>
 #include <stdio.h>
 
-static void rate_add(struct route_host *h, double ok)
+static void rate_add(struct balance_host *h, double ok)
 {
     double weight = 1.0 / (double)(h->rated + RATE_PRIOR);
 
@@ -20,7 +20,7 @@ static void rate_add(struct route_host *h, double ok)
     }
 }
 
-static void on_ok(struct mr_route *r, struct route_host *h, const struct route_flight *f)
+static void on_ok(struct mr_balance *r, struct balance_host *h, const struct balance_flight *f)
 {
     h->ok++;
     r->last_ok_ns = r->now_ns;
@@ -34,33 +34,33 @@ static void on_ok(struct mr_route *r, struct route_host *h, const struct route_f
     if (f->start_ns > h->throttled_from_ns) {
         h->throttled_from_ns = 0;
     }
-    if (h->state == MR_ROUTE_STATE_SUSPECT) {
-        host_set(r, h, MR_ROUTE_STATE_READY, "answers again");
-    } else if (h->state == MR_ROUTE_STATE_HALF_OPEN) {
+    if (h->state == MR_BALANCE_STATE_SUSPECT) {
+        host_set(r, h, MR_BALANCE_STATE_READY, "answers again");
+    } else if (h->state == MR_BALANCE_STATE_HALF_OPEN) {
         h->rate = fmax(h->rate, RATE_READMITTED);
         limit_restart(r, h, 1);
-        host_set(r, h, MR_ROUTE_STATE_READY, "answers again");
-    } else if (h->state == MR_ROUTE_STATE_EJECTED && h->rate >= EJECT_RATE) {
-        host_set(r, h, MR_ROUTE_STATE_HALF_OPEN, "a call from before the ejection succeeded");
+        host_set(r, h, MR_BALANCE_STATE_READY, "answers again");
+    } else if (h->state == MR_BALANCE_STATE_EJECTED && h->rate >= EJECT_RATE) {
+        host_set(r, h, MR_BALANCE_STATE_HALF_OPEN, "a call from before the ejection succeeded");
     }
     limit_answer(r, h, f);
 }
 
-static const char *failure_text(enum mr_route_outcome outcome)
+static const char *failure_text(enum mr_balance_outcome outcome)
 {
     switch (outcome) {
-    case MR_ROUTE_REFUSED: return "connection refused";
-    case MR_ROUTE_TIMED_OUT: return "no answer in time";
+    case MR_BALANCE_REFUSED: return "connection refused";
+    case MR_BALANCE_TIMED_OUT: return "no answer in time";
     default: return "failed";
     }
 }
 
 /* Ejects or suspects a host if it is time for that. */
-static void judge(struct mr_route *r, struct route_host *h, bool is_canary, const char *text)
+static void judge(struct mr_balance *r, struct balance_host *h, bool is_canary, const char *text)
 {
-    if (h->state == MR_ROUTE_STATE_HALF_OPEN && is_canary) {
+    if (h->state == MR_BALANCE_STATE_HALF_OPEN && is_canary) {
         host_eject(r, h, "the call that tried it: %s", text);
-    } else if (h->state != MR_ROUTE_STATE_READY && h->state != MR_ROUTE_STATE_SUSPECT) {
+    } else if (h->state != MR_BALANCE_STATE_READY && h->state != MR_BALANCE_STATE_SUSPECT) {
         return;
     } else if (h->refused >= EJECT_REFUSED) {
         host_eject(r, h, "%u connections refused in a row", h->refused);
@@ -69,49 +69,49 @@ static void judge(struct mr_route *r, struct route_host *h, bool is_canary, cons
     } else if (h->rounds >= EJECT_ROUNDS) {
         host_eject(r, h, "%u rounds of failures in a row; the last: %s", h->rounds, text);
     } else if (h->rounds >= SUSPECT_ROUNDS) {
-        if (h->state == MR_ROUTE_STATE_READY) {
+        if (h->state == MR_BALANCE_STATE_READY) {
             h->probe_ns = r->now_ns;
         }
-        host_set(r, h, MR_ROUTE_STATE_SUSPECT, "%u rounds of failures in a row; the last: %s",
+        host_set(r, h, MR_BALANCE_STATE_SUSPECT, "%u rounds of failures in a row; the last: %s",
                  h->rounds, text);
     }
 }
 
 /* Until when the slot stays taken: as long as an answer takes, doubled with each further round. */
-static int64_t hold_until(const struct mr_route *r, const struct route_host *h,
-                          const struct route_flight *f)
+static int64_t hold_until(const struct mr_balance *r, const struct balance_host *h,
+                          const struct balance_flight *f)
 {
     uint32_t most_doublings = h->rate < RATE_GOOD ? HOLD_DOUBLINGS : HOLD_DOUBLINGS_GOOD;
     uint32_t doublings = MR_MIN(MR_MAX(h->rounds, 1u) - 1, most_doublings);
-    int64_t most = r->state_count[MR_ROUTE_STATE_READY] > 0 ? HOLD_MAX_NS : HOLD_ALONE_NS;
+    int64_t most = r->state_count[MR_BALANCE_STATE_READY] > 0 ? HOLD_MAX_NS : HOLD_ALONE_NS;
     double ns = expected_ns(r, h, f->rows) * (double)(1u << doublings);
 
     return MR_MIN(mr_ns_after(f->start_ns, ns < (double)HOLD_MAX_NS ? (int64_t)ns : HOLD_MAX_NS),
                   r->now_ns + most);
 }
 
-static void on_failure(struct mr_route *r, struct route_host *h, const struct route_flight *f,
-                       enum mr_route_outcome outcome)
+static void on_failure(struct mr_balance *r, struct balance_host *h, const struct balance_flight *f,
+                       enum mr_balance_outcome outcome)
 {
     h->failed++;
     rate_add(h, 0);
-    h->refused = outcome == MR_ROUTE_REFUSED ? h->refused + 1 : 0;
+    h->refused = outcome == MR_BALANCE_REFUSED ? h->refused + 1 : 0;
     if (f->start_ns >= h->round_ns) {
         h->rounds++;
         h->round_ns = r->now_ns;
-        if (outcome == MR_ROUTE_TIMED_OUT) {
+        if (outcome == MR_BALANCE_TIMED_OUT) {
             h->patience = MR_MIN(h->patience * 2, (uint32_t)PATIENCE_MAX);
         }
     }
     judge(r, h, f->is_canary, failure_text(outcome));
 }
 
-void mr_route_refuted(struct mr_route *r, int64_t now_ns, uint32_t host, mr_str reason)
+void mr_balance_refuted(struct mr_balance *r, int64_t now_ns, uint32_t host, mr_str reason)
 {
-    struct route_host *h;
+    struct balance_host *h;
     char text[sizeof h->reason];
 
-    route_tick(r, now_ns);
+    balance_tick(r, now_ns);
     h = host_find(r, host);
     if (!h) {
         return;
@@ -123,8 +123,8 @@ void mr_route_refuted(struct mr_route *r, int64_t now_ns, uint32_t host, mr_str 
     judge(r, h, true, text);
 }
 
-static void on_throttled(struct mr_route *r, struct route_host *h, const struct route_flight *f,
-                         int64_t retry_after_ns)
+static void on_throttled(struct mr_balance *r, struct balance_host *h,
+                         const struct balance_flight *f, int64_t retry_after_ns)
 {
     int64_t wait;
 
@@ -149,15 +149,15 @@ static void on_throttled(struct mr_route *r, struct route_host *h, const struct 
     h->paused_until_ns = MR_MAX(h->paused_until_ns, r->now_ns + wait);
 }
 
-void mr_route_done(struct mr_route *r, int64_t now_ns, uint64_t ticket,
-                   enum mr_route_outcome outcome, int64_t retry_after_ns)
+void mr_balance_done(struct mr_balance *r, int64_t now_ns, uint64_t ticket,
+                     enum mr_balance_outcome outcome, int64_t retry_after_ns)
 {
-    struct route_flight *f;
-    struct route_host *h;
+    struct balance_flight *f;
+    struct balance_host *h;
     uint32_t index;
     int64_t until = 0;
 
-    route_tick(r, now_ns);
+    balance_tick(r, now_ns);
     f = flight_find(r, ticket);
     if (!f) {
         return;
@@ -168,23 +168,23 @@ void mr_route_done(struct mr_route *r, int64_t now_ns, uint64_t ticket,
     h->weight -= f->weight;
     h->canaries -= f->is_canary;
     switch (outcome) {
-    case MR_ROUTE_OK: on_ok(r, h, f); break;
-    case MR_ROUTE_REFUSED:
-    case MR_ROUTE_TIMED_OUT:
-    case MR_ROUTE_FAILED:
+    case MR_BALANCE_OK: on_ok(r, h, f); break;
+    case MR_BALANCE_REFUSED:
+    case MR_BALANCE_TIMED_OUT:
+    case MR_BALANCE_FAILED:
         on_failure(r, h, f, outcome);
         until = hold_until(r, h, f);
         break;
-    case MR_ROUTE_THROTTLED: on_throttled(r, h, f, retry_after_ns); break;
-    case MR_ROUTE_REJECTED:
+    case MR_BALANCE_THROTTLED: on_throttled(r, h, f, retry_after_ns); break;
+    case MR_BALANCE_REJECTED:
         h->refused = 0;
         /* One that has shown no better is not to get all the work there is before another one is heard. */
         until = h->ok == 0 || h->rounds > 0 ? hold_until(r, h, f) : 0;
         break;
-    case MR_ROUTE_CANCELLED: latency_at_least(r, h, f->rows, r->now_ns - f->start_ns); break;
+    case MR_BALANCE_CANCELLED: latency_at_least(r, h, f->rows, r->now_ns - f->start_ns); break;
     }
     if (until > r->now_ns &&
-        (h->state == MR_ROUTE_STATE_READY || h->state == MR_ROUTE_STATE_SUSPECT)) {
+        (h->state == MR_BALANCE_STATE_READY || h->state == MR_BALANCE_STATE_SUSPECT)) {
         hold_add(r, index, until);
     } else {
         flight_free(r, index);
@@ -192,12 +192,12 @@ void mr_route_done(struct mr_route *r, int64_t now_ns, uint64_t ticket,
     host_drop_if_done(r, h);
 }
 
-void mr_route_done_sized(struct mr_route *r, int64_t now_ns, uint64_t ticket, int64_t rows)
+void mr_balance_done_sized(struct mr_balance *r, int64_t now_ns, uint64_t ticket, int64_t rows)
 {
-    struct route_flight *f = flight_find(r, ticket);
+    struct balance_flight *f = flight_find(r, ticket);
 
     if (f) {
         f->rows = MR_MAX(rows, (int64_t)1);
     }
-    mr_route_done(r, now_ns, ticket, MR_ROUTE_OK, 0);
+    mr_balance_done(r, now_ns, ticket, MR_BALANCE_OK, 0);
 }

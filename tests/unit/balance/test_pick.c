@@ -4,7 +4,7 @@
 static void equal_hosts_get_equal_shares(void **state)
 {
     struct harness h;
-    struct mr_route_call c;
+    struct mr_balance_call c;
     uint32_t count[4] = {0};
     (void)state;
 
@@ -15,18 +15,18 @@ static void equal_hosts_get_equal_shares(void **state)
             count[k] += c.host == h.hosts[k];
         }
         h.now += MS(10);
-        done(&h, &c, MR_ROUTE_OK);
+        done(&h, &c, MR_BALANCE_OK);
     }
     for (int k = 0; k < 4; k++) {
         assert_in_range(count[k], 800, 1200);
     }
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void a_slow_host_gets_few_and_is_not_forgotten(void **state)
 {
     struct harness h;
-    struct mr_route_call c;
+    struct mr_balance_call c;
     uint32_t slow = 0;
     (void)state;
 
@@ -36,17 +36,17 @@ static void a_slow_host_gets_few_and_is_not_forgotten(void **state)
         bool is_slow = c.host == h.hosts[0];
         slow += is_slow;
         h.now += is_slow ? MS(160) : MS(10);
-        done(&h, &c, MR_ROUTE_OK);
+        done(&h, &c, MR_BALANCE_OK);
     }
     assert_in_range(slow, 3, 400);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 /* Nobody waits for its answers to the end, so that there are none: their age tells enough. */
 static void a_host_whose_calls_are_given_up_gets_few(void **state)
 {
     struct harness h;
-    struct mr_route_call c;
+    struct mr_balance_call c;
     uint32_t slow = 0;
     (void)state;
 
@@ -56,16 +56,16 @@ static void a_host_whose_calls_are_given_up_gets_few(void **state)
         bool is_slow = c.host == h.hosts[0];
         slow += is_slow;
         h.now += is_slow ? MS(160) : MS(10);
-        done(&h, &c, is_slow ? MR_ROUTE_CANCELLED : MR_ROUTE_OK);
+        done(&h, &c, is_slow ? MR_BALANCE_CANCELLED : MR_BALANCE_OK);
     }
     assert_in_range(slow, 3, 400);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void the_one_with_fewer_calls_is_taken(void **state)
 {
     struct harness h;
-    struct mr_route_call a, b;
+    struct mr_balance_call a, b;
     (void)state;
 
     harness_init(&h, 2, 0);
@@ -74,16 +74,16 @@ static void the_one_with_fewer_calls_is_taken(void **state)
         assert_true(take(&h, 1, &b));
         assert_int_not_equal(a.host, b.host);
         h.now += MS(10);
-        done(&h, &a, MR_ROUTE_OK);
-        done(&h, &b, MR_ROUTE_OK);
+        done(&h, &a, MR_BALANCE_OK);
+        done(&h, &b, MR_BALANCE_OK);
     }
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void hosts_to_avoid_are_a_last_resort(void **state)
 {
     struct harness h;
-    struct mr_route_call c;
+    struct mr_balance_call c;
     (void)state;
 
     harness_init(&h, 2, 0);
@@ -95,10 +95,10 @@ static void hosts_to_avoid_are_a_last_resort(void **state)
     assert_false(take_avoiding(&h, 1, h.hosts, 1, &c));
     assert_true(take(&h, 1, &c));
     /* It is out: take what there is. */
-    mr_route_fence(h.r, h.now, h.hosts[1], MR_STR("test"));
+    mr_balance_fence(h.r, h.now, h.hosts[1], MR_STR("test"));
     assert_true(take_avoiding(&h, 1, h.hosts, 1, &c));
     assert_int_equal(c.host, h.hosts[0]);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void all_of_many_hosts_are_used(void **state)
@@ -111,43 +111,43 @@ static void all_of_many_hosts_are_used(void **state)
     for (uint32_t i = 0; i < 200; i++) {
         assert_int_equal(view(&h, i).in_flight, 2);
     }
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void what_is_not_known_is_ignored(void **state)
 {
     struct harness h;
-    struct mr_route_call c, other;
+    struct mr_balance_call c, other;
     (void)state;
 
     harness_init(&h, 1, 0);
     assert_true(take(&h, 1, &c));
-    done(&h, &c, MR_ROUTE_FAILED);
-    done(&h, &c, MR_ROUTE_FAILED);
+    done(&h, &c, MR_BALANCE_FAILED);
+    done(&h, &c, MR_BALANCE_FAILED);
     assert_int_equal(view(&h, 0).failed, 1);
     assert_true(take(&h, 1, &other)); /* the same entry */
     assert_int_equal(other.index, c.index);
-    done(&h, &c, MR_ROUTE_OK);
+    done(&h, &c, MR_BALANCE_OK);
     assert_int_equal(view(&h, 0).ok, 0);
     assert_int_equal(view(&h, 0).in_flight, 1);
-    mr_route_done(h.r, h.now, 0, MR_ROUTE_OK, 0);
-    mr_route_done(h.r, h.now, UINT64_MAX, MR_ROUTE_OK, 0);
-    mr_route_remove(h.r, h.now, 0);
-    mr_route_remove(h.r, h.now, UINT32_MAX);
-    mr_route_fence(h.r, h.now, 12345, MR_STR("x"));
-    mr_route_unfence(h.r, h.now, h.hosts[0]); /* was not fenced */
-    mr_route_probed(h.r, h.now, h.hosts[0], false);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_READY);
-    mr_route_free(&h.r);
+    mr_balance_done(h.r, h.now, 0, MR_BALANCE_OK, 0);
+    mr_balance_done(h.r, h.now, UINT64_MAX, MR_BALANCE_OK, 0);
+    mr_balance_remove(h.r, h.now, 0);
+    mr_balance_remove(h.r, h.now, UINT32_MAX);
+    mr_balance_fence(h.r, h.now, 12345, MR_STR("x"));
+    mr_balance_unfence(h.r, h.now, h.hosts[0]); /* was not fenced */
+    mr_balance_probed(h.r, h.now, h.hosts[0], false);
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_READY);
+    mr_balance_free(&h.r);
     assert_null(h.r);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void views_tell_latency(void **state)
 {
     struct harness h;
-    struct mr_route_call c;
-    struct mr_route_view v;
+    struct mr_balance_call c;
+    struct mr_balance_view v;
     (void)state;
 
     harness_init(&h, 1, 0);
@@ -156,47 +156,47 @@ static void views_tell_latency(void **state)
     for (int i = 1; i <= 100; i++) {
         assert_true(take(&h, 4, &c));
         h.now += MS(i);
-        done(&h, &c, MR_ROUTE_OK);
+        done(&h, &c, MR_BALANCE_OK);
     }
     v = view(&h, 0);
     assert_in_range(v.p50_ns, MS(49), MS(51));
     assert_in_range(v.p95_ns, MS(94), MS(96));
     assert_in_range(v.row_p50_ns, MS(12), MS(13));
     assert_int_equal(v.ok, 100);
-    assert_string_equal(mr_route_state_name(v.state), "ready");
-    assert_string_equal(mr_route_state_name((enum mr_route_state)99), "unknown");
-    mr_route_free(&h.r);
+    assert_string_equal(mr_balance_state_name(v.state), "ready");
+    assert_string_equal(mr_balance_state_name((enum mr_balance_state)99), "unknown");
+    mr_balance_free(&h.r);
 }
 
 /* One call may be too heavy for the limit; beside others it is not taken. */
 static void weights_bound_what_a_host_has(void **state)
 {
-    const struct mr_route_options o = {.seed = 7, .max_weight = 100};
-    struct mr_route_call c[4];
-    struct mr_route_ask ask = {.rows = 1, .weight = 60};
+    const struct mr_balance_options o = {.seed = 7, .max_weight = 100};
+    struct mr_balance_call c[4];
+    struct mr_balance_ask ask = {.rows = 1, .weight = 60};
     const int64_t now = S(1000);
-    struct mr_route *r = mr_route_new(&o, now);
+    struct mr_balance *r = mr_balance_new(&o, now);
     (void)state;
 
-    mr_route_add(r, now);
-    assert_true(mr_route_pick(r, now, &ask, &c[0]));
-    assert_false(mr_route_pick(r, now, &ask, &c[1]));
+    mr_balance_add(r, now);
+    assert_true(mr_balance_pick(r, now, &ask, &c[0]));
+    assert_false(mr_balance_pick(r, now, &ask, &c[1]));
     ask.weight = 40;
-    assert_true(mr_route_pick(r, now, &ask, &c[1]));
-    mr_route_done(r, now + MS(10), c[0].ticket, MR_ROUTE_OK, 0);
-    mr_route_done(r, now + MS(10), c[1].ticket, MR_ROUTE_CANCELLED, 0);
+    assert_true(mr_balance_pick(r, now, &ask, &c[1]));
+    mr_balance_done(r, now + MS(10), c[0].ticket, MR_BALANCE_OK, 0);
+    mr_balance_done(r, now + MS(10), c[1].ticket, MR_BALANCE_CANCELLED, 0);
     ask.weight = 500;
-    assert_true(mr_route_pick(r, now + MS(10), &ask, &c[2]));
+    assert_true(mr_balance_pick(r, now + MS(10), &ask, &c[2]));
     ask.weight = 1;
-    assert_false(mr_route_pick(r, now + MS(10), &ask, &c[3]));
-    mr_route_free(&r);
+    assert_false(mr_balance_pick(r, now + MS(10), &ask, &c[3]));
+    mr_balance_free(&r);
 }
 
 /* Answers whose length nobody knew before: ten times as long is no slower host. */
 static void sizes_that_come_with_the_answer(void **state)
 {
-    struct mr_route_view v;
-    struct mr_route_call c;
+    struct mr_balance_view v;
+    struct mr_balance_call c;
     struct harness h;
     (void)state;
 
@@ -205,18 +205,18 @@ static void sizes_that_come_with_the_answer(void **state)
         const int64_t size = i % 2 ? 100 : 10;
         assert_true(take(&h, 40, &c));
         h.now += MS(size);
-        mr_route_done_sized(h.r, h.now, c.ticket, size);
+        mr_balance_done_sized(h.r, h.now, c.ticket, size);
     }
-    assert_int_equal(mr_route_views(h.r, h.now, &v, 1), 1);
+    assert_int_equal(mr_balance_views(h.r, h.now, &v, 1), 1);
     assert_in_range(v.row_p50_ns, MS(1) - MS(1) / 10, MS(1) + MS(1) / 10);
     assert_in_range(v.row_p95_ns, MS(1) - MS(1) / 10, MS(1) + MS(1) / 10);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 /* Beyond what its calls have shown that it takes, and never beyond what somebody has said. */
 static void one_host_and_no_other(void **state)
 {
-    struct mr_route_call c[8];
+    struct mr_balance_call c[8];
     struct harness h;
     uint32_t n = 0;
     (void)state;
@@ -224,16 +224,16 @@ static void one_host_and_no_other(void **state)
     harness_init(&h, 2, 4);
     burst_take(&h, 1);
     assert_false(take(&h, 1, &c[0]));
-    while (n < 8 && mr_route_pick_host(h.r, h.now, h.hosts[1], &c[n])) {
+    while (n < 8 && mr_balance_pick_host(h.r, h.now, h.hosts[1], &c[n])) {
         assert_int_equal(c[n++].host, h.hosts[1]);
     }
     assert_int_equal(view(&h, 1).in_flight, 4);
-    done(&h, &c[0], MR_ROUTE_THROTTLED);
-    assert_false(mr_route_pick_host(h.r, h.now, h.hosts[1], &c[0]));
-    mr_route_fence(h.r, h.now, h.hosts[0], mr_str_c("another model"));
-    assert_false(mr_route_pick_host(h.r, h.now, h.hosts[0], &c[0]));
-    assert_false(mr_route_pick_host(h.r, h.now, 77, &c[0]));
-    mr_route_free(&h.r);
+    done(&h, &c[0], MR_BALANCE_THROTTLED);
+    assert_false(mr_balance_pick_host(h.r, h.now, h.hosts[1], &c[0]));
+    mr_balance_fence(h.r, h.now, h.hosts[0], mr_str_c("another model"));
+    assert_false(mr_balance_pick_host(h.r, h.now, h.hosts[0], &c[0]));
+    assert_false(mr_balance_pick_host(h.r, h.now, 77, &c[0]));
+    mr_balance_free(&h.r);
 }
 
 int main(void)

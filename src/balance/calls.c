@@ -1,32 +1,32 @@
 /* The table of calls in flight and of slots that failures keep, and the heap of when those end. Entries are
  * reused; a ticket carries the generation of its entry, so that one that is reported twice finds nothing. */
-#include "route_priv.h"
+#include "balance_priv.h"
 
-uint32_t flight_new(struct mr_route *r)
+uint32_t flight_new(struct mr_balance *r)
 {
     if (r->free_flight == 0) {
-        struct route_flight none = {.state = CALL_FREE};
+        struct balance_flight none = {.state = CALL_FREE};
         MR_VEC_PUSH(&r->flights, none);
         r->free_flight = (uint32_t)r->flights.len;
     }
     uint32_t index = r->free_flight - 1;
-    struct route_flight *f = &r->flights.at[index];
+    struct balance_flight *f = &r->flights.at[index];
     uint32_t generation = f->generation + 1;
 
     r->free_flight = f->next_free;
-    *f = (struct route_flight){.state = CALL_FLYING, .generation = generation};
+    *f = (struct balance_flight){.state = CALL_FLYING, .generation = generation};
     return index;
 }
 
-uint64_t flight_ticket(const struct mr_route *r, uint32_t index)
+uint64_t flight_ticket(const struct mr_balance *r, uint32_t index)
 {
     return (uint64_t)r->flights.at[index].generation << 32 | (index + 1);
 }
 
-struct route_flight *flight_find(struct mr_route *r, uint64_t ticket)
+struct balance_flight *flight_find(struct mr_balance *r, uint64_t ticket)
 {
     uint32_t index = (uint32_t)ticket - 1; /* ticket 0 gives one that is out of range */
-    struct route_flight *f;
+    struct balance_flight *f;
 
     if (index >= r->flights.len) {
         return NULL;
@@ -35,9 +35,9 @@ struct route_flight *flight_find(struct mr_route *r, uint64_t ticket)
     return f->state == CALL_FLYING && f->generation == ticket >> 32 ? f : NULL;
 }
 
-void flight_free(struct mr_route *r, uint32_t index)
+void flight_free(struct mr_balance *r, uint32_t index)
 {
-    struct route_flight *f = &r->flights.at[index];
+    struct balance_flight *f = &r->flights.at[index];
 
     f->state = CALL_FREE;
     f->host = NULL;
@@ -45,15 +45,15 @@ void flight_free(struct mr_route *r, uint32_t index)
     r->free_flight = index + 1;
 }
 
-static void heap_swap(struct mr_route *r, size_t a, size_t b)
+static void heap_swap(struct mr_balance *r, size_t a, size_t b)
 {
-    struct route_hold x = r->holds.at[a];
+    struct balance_hold x = r->holds.at[a];
 
     r->holds.at[a] = r->holds.at[b];
     r->holds.at[b] = x;
 }
 
-static void heap_sink(struct mr_route *r, size_t at)
+static void heap_sink(struct mr_balance *r, size_t at)
 {
     for (;;) {
         size_t child = 2 * at + 1;
@@ -73,10 +73,10 @@ static void heap_sink(struct mr_route *r, size_t at)
     }
 }
 
-void hold_add(struct mr_route *r, uint32_t index, int64_t until_ns)
+void hold_add(struct mr_balance *r, uint32_t index, int64_t until_ns)
 {
-    struct route_hold hold = {until_ns, index};
-    struct route_flight *f = &r->flights.at[index];
+    struct balance_hold hold = {until_ns, index};
+    struct balance_flight *f = &r->flights.at[index];
     size_t at = r->holds.len;
 
     f->state = CALL_HELD;
@@ -88,13 +88,13 @@ void hold_add(struct mr_route *r, uint32_t index, int64_t until_ns)
     }
 }
 
-static void hold_end(struct mr_route *r, uint32_t index)
+static void hold_end(struct mr_balance *r, uint32_t index)
 {
     r->flights.at[index].host->held--;
     flight_free(r, index);
 }
 
-void holds_expire(struct mr_route *r)
+void holds_expire(struct mr_balance *r)
 {
     while (r->holds.len > 0 && r->holds.at[0].until_ns <= r->now_ns) {
         hold_end(r, r->holds.at[0].index);
@@ -103,7 +103,7 @@ void holds_expire(struct mr_route *r)
     }
 }
 
-void holds_drop(struct mr_route *r, struct route_host *h)
+void holds_drop(struct mr_balance *r, struct balance_host *h)
 {
     size_t kept = 0;
 

@@ -2,7 +2,7 @@
  *
  * Latency is kept per row and power of two of rows, per host and for all hosts together. A host's pace is its
  * latency in terms of all hosts' for the same size; it predicts sizes that the host has not had yet. */
-#include "route_priv.h"
+#include "balance_priv.h"
 
 #include <math.h>
 
@@ -11,17 +11,17 @@ static void smooth(double *to, double sample, double weight)
     *to = *to == 0 ? sample : *to + weight * (sample - *to);
 }
 
-static double peak_kept(const struct mr_route *r, const struct route_host *h)
+static double peak_kept(const struct mr_balance *r, const struct balance_host *h)
 {
     return exp(-(double)(r->now_ns - h->peak_ns) / PEAK_TAU_NS);
 }
 
-double peak_now(const struct mr_route *r, const struct route_host *h)
+double peak_now(const struct mr_balance *r, const struct balance_host *h)
 {
     return h->peak * peak_kept(r, h);
 }
 
-void latency_add(struct mr_route *r, struct route_host *h, int64_t rows, int64_t ns)
+void latency_add(struct mr_balance *r, struct balance_host *h, int64_t rows, int64_t ns)
 {
     unsigned bucket = rows_bucket(rows);
     double row_ns = (double)ns / (double)rows, ratio;
@@ -38,7 +38,7 @@ void latency_add(struct mr_route *r, struct route_host *h, int64_t rows, int64_t
     h->peak_ns = r->now_ns;
 }
 
-void latency_at_least(struct mr_route *r, struct route_host *h, int64_t rows, int64_t ns)
+void latency_at_least(struct mr_balance *r, struct balance_host *h, int64_t rows, int64_t ns)
 {
     double known = r->row_ns[rows_bucket(rows)] * (double)rows;
 
@@ -50,7 +50,7 @@ void latency_at_least(struct mr_route *r, struct route_host *h, int64_t rows, in
 
 /* From the nearest size that is known. A larger one's whole call is taken, as small calls do not cost in
  * proportion; a smaller one's time grows with the rows. */
-static double expected_of_all(const struct mr_route *r, int64_t rows)
+static double expected_of_all(const struct mr_balance *r, int64_t rows)
 {
     int bucket = (int)rows_bucket(rows);
 
@@ -65,7 +65,7 @@ static double expected_of_all(const struct mr_route *r, int64_t rows)
     return 0;
 }
 
-double expected_ns(const struct mr_route *r, const struct route_host *h, int64_t rows)
+double expected_ns(const struct mr_balance *r, const struct balance_host *h, int64_t rows)
 {
     double row_ns = h->row_ns[rows_bucket(rows)];
 
@@ -75,9 +75,9 @@ double expected_ns(const struct mr_route *r, const struct route_host *h, int64_t
     return expected_of_all(r, rows) * (h->pace > 0 ? h->pace : 1);
 }
 
-int64_t timeout_ns(const struct mr_route *r, const struct route_host *h, int64_t rows)
+int64_t timeout_ns(const struct mr_balance *r, const struct balance_host *h, int64_t rows)
 {
-    uint32_t most = h->state == MR_ROUTE_STATE_HALF_OPEN ? PATIENCE_CANARY : PATIENCE_MAX;
+    uint32_t most = h->state == MR_BALANCE_STATE_HALF_OPEN ? PATIENCE_CANARY : PATIENCE_MAX;
     double ns = expected_ns(r, h, rows) * TIMEOUT_FACTOR;
 
     ns = fmax(ns > 0 ? ns : (double)TIMEOUT_FIRST_NS, (double)r->min_timeout_ns);
@@ -85,17 +85,17 @@ int64_t timeout_ns(const struct mr_route *r, const struct route_host *h, int64_t
     return ns < (double)r->max_timeout_ns ? (int64_t)ns : r->max_timeout_ns;
 }
 
-void budget_earn(struct mr_route *r)
+void budget_earn(struct mr_balance *r)
 {
     r->retry_share += RETRY_SHARE;
     r->hedge_tokens = fmin(r->hedge_tokens + HEDGE_SHARE, HEDGE_KEEP);
 }
 
-bool mr_route_may_retry(struct mr_route *r, int64_t now_ns, int64_t *out_again_ns)
+bool mr_balance_may_retry(struct mr_balance *r, int64_t now_ns, int64_t *out_again_ns)
 {
     double s, lack;
 
-    route_tick(r, now_ns);
+    balance_tick(r, now_ns);
     s = (double)(r->now_ns - r->retry_ns) / (double)MR_NS_PER_S;
     r->retry_ns = r->now_ns;
     r->retry_share *= exp(-s / RETRY_KEEP_S);
@@ -115,7 +115,7 @@ bool mr_route_may_retry(struct mr_route *r, int64_t now_ns, int64_t *out_again_n
     return false;
 }
 
-int64_t mr_route_backoff_ns(struct mr_route *r, uint32_t tries)
+int64_t mr_balance_backoff_ns(struct mr_balance *r, uint32_t tries)
 {
     uint32_t doublings = MR_MIN(MR_MAX(tries, 1u) - 1, 20u);
 

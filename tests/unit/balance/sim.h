@@ -8,12 +8,12 @@
 
 #include <string.h>
 
+#include "balance/balance.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/vec.h"
 #include "events.h"
-#include "route/route.h"
 
 #define SIM_HOSTS       256
 #define SIM_TRIES       5
@@ -47,7 +47,7 @@ struct sim_host {
 };
 
 struct sim_call {
-    struct mr_route_call route;
+    struct mr_balance_call balance;
     uint32_t row;
     uint32_t host;
     bool is_failing; /* at the end of its service */
@@ -75,7 +75,7 @@ struct sim {
     double seconds;
     uint64_t attempts;
     /* running */
-    struct mr_route *route;
+    struct mr_balance *balance;
     struct mr_rng rng;
     int64_t now_ns, wake_ns;
     uint32_t fresh, done;
@@ -86,7 +86,7 @@ struct sim {
 };
 
 static void sim_post(struct sim *s, int64_t at_ns, enum sim_event_kind kind, uint32_t index,
-                     enum mr_route_outcome outcome)
+                     enum mr_balance_outcome outcome)
 {
     events_add(&s->events,
                (struct event){.at_ns = at_ns, .kind = kind, .index = index, .outcome = outcome});
@@ -109,7 +109,7 @@ static void sim_serve(struct sim *s, struct sim_host *h)
         }
         h->busy++;
         sim_post(s, s->now_ns + (int64_t)(t * (double)MR_NS_PER_S), SIM_SERVED, index,
-                 c->is_failing ? MR_ROUTE_FAILED : MR_ROUTE_OK);
+                 c->is_failing ? MR_BALANCE_FAILED : MR_BALANCE_OK);
     }
 }
 
@@ -129,13 +129,13 @@ static void sim_arrive(struct sim *s, uint32_t index)
     if (sim_is_faulty(s, h)) {
         switch (h->fault) {
         case SIM_FAILS_FAST:
-            sim_post(s, s->now_ns + SIM_FAST_NS, SIM_ANSWER, index, MR_ROUTE_FAILED);
+            sim_post(s, s->now_ns + SIM_FAST_NS, SIM_ANSWER, index, MR_BALANCE_FAILED);
             return;
         case SIM_REFUSES:
-            sim_post(s, s->now_ns + SIM_FAST_NS, SIM_ANSWER, index, MR_ROUTE_REFUSED);
+            sim_post(s, s->now_ns + SIM_FAST_NS, SIM_ANSWER, index, MR_BALANCE_REFUSED);
             return;
         case SIM_THROTTLES:
-            sim_post(s, s->now_ns + SIM_FAST_NS, SIM_ANSWER, index, MR_ROUTE_THROTTLED);
+            sim_post(s, s->now_ns + SIM_FAST_NS, SIM_ANSWER, index, MR_BALANCE_THROTTLED);
             return;
         case SIM_HANGS: return;
         default: c->is_failing = true; break;
@@ -147,9 +147,9 @@ static void sim_arrive(struct sim *s, uint32_t index)
 
 /* ---- the worker ---- */
 
-static void sim_send(struct sim *s, uint32_t row, const struct mr_route_call *rc)
+static void sim_send(struct sim *s, uint32_t row, const struct mr_balance_call *rc)
 {
-    struct sim_call c = {.route = *rc, .row = row, .is_open = true};
+    struct sim_call c = {.balance = *rc, .row = row, .is_open = true};
 
     while (s->hosts[c.host].id != rc->host) {
         c.host++;
@@ -164,11 +164,11 @@ static void sim_send(struct sim *s, uint32_t row, const struct mr_route_call *rc
 static bool sim_start(struct sim *s, uint32_t row, bool is_retry)
 {
     struct sim_row *r = &s->row[row];
-    struct mr_route_ask ask = {
+    struct mr_balance_ask ask = {
         .rows = 1, .avoid = r->avoid, .avoid_count = r->avoid_count, .is_retry = is_retry};
-    struct mr_route_call call;
+    struct mr_balance_call call;
 
-    if (!mr_route_pick(s->route, s->now_ns, &ask, &call)) {
+    if (!mr_balance_pick(s->balance, s->now_ns, &ask, &call)) {
         return false;
     }
     sim_send(s, row, &call);
@@ -201,13 +201,13 @@ static void sim_start_retries(struct sim *s)
 
 static void sim_hedge(struct sim *s)
 {
-    struct mr_route_call call;
+    struct mr_balance_call call;
     uint64_t original;
     int64_t again_ns;
 
-    while (mr_route_hedge(s->route, s->now_ns, &original, &call, &again_ns)) {
+    while (mr_balance_hedge(s->balance, s->now_ns, &original, &call, &again_ns)) {
         size_t i = s->calls.len;
-        while (s->calls.at[--i].route.ticket != original) {
+        while (s->calls.at[--i].balance.ticket != original) {
         }
         sim_send(s, s->calls.at[i].row, &call);
     }
@@ -223,18 +223,18 @@ static void sim_work(struct sim *s)
     if (s->fresh == s->rows && s->retries.len == 0) {
         sim_hedge(s);
     }
-    sim_wake_at(s, mr_route_next_wake(s->route));
+    sim_wake_at(s, mr_balance_next_wake(s->balance));
 }
 
-static void sim_close(struct sim *s, struct sim_call *c, enum mr_route_outcome outcome)
+static void sim_close(struct sim *s, struct sim_call *c, enum mr_balance_outcome outcome)
 {
     c->is_open = false;
     s->row[c->row].copies--;
-    mr_route_done(s->route, s->now_ns, c->route.ticket, outcome,
-                  outcome == MR_ROUTE_THROTTLED ? s->hosts[c->host].retry_after_ns : 0);
+    mr_balance_done(s->balance, s->now_ns, c->balance.ticket, outcome,
+                    outcome == MR_BALANCE_THROTTLED ? s->hosts[c->host].retry_after_ns : 0);
 }
 
-static void sim_retry(struct sim *s, struct sim_call *c, enum mr_route_outcome outcome)
+static void sim_retry(struct sim *s, struct sim_call *c, enum mr_balance_outcome outcome)
 {
     struct sim_row *r = &s->row[c->row];
     int64_t again_ns = s->now_ns;
@@ -242,18 +242,18 @@ static void sim_retry(struct sim *s, struct sim_call *c, enum mr_route_outcome o
     if (r->copies > 0) {
         return; /* the other copy may still succeed */
     }
-    if (outcome != MR_ROUTE_THROTTLED) {
+    if (outcome != MR_BALANCE_THROTTLED) {
         if (r->avoid_count == SIM_TRIES) {
             r->avoid_count = 0;
         }
-        r->avoid[r->avoid_count++] = c->route.host;
+        r->avoid[r->avoid_count++] = c->balance.host;
         r->tries++;
-        if (!mr_route_may_retry(s->route, s->now_ns, &again_ns)) {
+        if (!mr_balance_may_retry(s->balance, s->now_ns, &again_ns)) {
             r->not_before_ns = again_ns;
         }
         if (r->tries >= s->host_count) {
             r->not_before_ns =
-                MR_MAX(r->not_before_ns, s->now_ns + mr_route_backoff_ns(s->route, r->tries));
+                MR_MAX(r->not_before_ns, s->now_ns + mr_balance_backoff_ns(s->balance, r->tries));
         }
     }
     MR_VEC_PUSH(&s->retries, c->row);
@@ -267,12 +267,12 @@ static void sim_finish_row(struct sim *s, struct sim_call *winner)
     for (size_t i = 0; r->copies > 0 && i < s->calls.len; i++) {
         struct sim_call *c = &s->calls.at[i];
         if (c->is_open && c->row == winner->row) {
-            sim_close(s, c, MR_ROUTE_CANCELLED);
+            sim_close(s, c, MR_BALANCE_CANCELLED);
         }
     }
 }
 
-static void sim_answer(struct sim *s, uint32_t index, enum mr_route_outcome outcome)
+static void sim_answer(struct sim *s, uint32_t index, enum mr_balance_outcome outcome)
 {
     struct sim_call *c = &s->calls.at[index];
 
@@ -280,7 +280,7 @@ static void sim_answer(struct sim *s, uint32_t index, enum mr_route_outcome outc
         return;
     }
     sim_close(s, c, outcome);
-    if (outcome == MR_ROUTE_OK) {
+    if (outcome == MR_BALANCE_OK) {
         sim_finish_row(s, c);
     } else {
         sim_retry(s, c, outcome);
@@ -293,27 +293,27 @@ static void sim_event(struct sim *s, const struct event *e)
 
     switch ((enum sim_event_kind)e->kind) {
     case SIM_WAKE: s->wake_ns = s->wake_ns == e->at_ns ? INT64_MAX : s->wake_ns; break;
-    case SIM_ANSWER: sim_answer(s, e->index, (enum mr_route_outcome)e->outcome); break;
+    case SIM_ANSWER: sim_answer(s, e->index, (enum mr_balance_outcome)e->outcome); break;
     case SIM_SERVED:
         h = &s->hosts[s->calls.at[e->index].host];
         h->busy--;
-        sim_answer(s, e->index, (enum mr_route_outcome)e->outcome);
+        sim_answer(s, e->index, (enum mr_balance_outcome)e->outcome);
         sim_serve(s, h);
         break;
-    case SIM_TIMEOUT: sim_answer(s, e->index, MR_ROUTE_TIMED_OUT); break;
-    case SIM_JOIN: h->id = mr_route_add(s->route, s->now_ns); break;
-    case SIM_LEAVE: mr_route_remove(s->route, s->now_ns, h->id); break;
+    case SIM_TIMEOUT: sim_answer(s, e->index, MR_BALANCE_TIMED_OUT); break;
+    case SIM_JOIN: h->id = mr_balance_add(s->balance, s->now_ns); break;
+    case SIM_LEAVE: mr_balance_remove(s->balance, s->now_ns, h->id); break;
     }
 }
 
 /* True when every row was done. */
 static bool sim_run(struct sim *s)
 {
-    struct mr_route_options o = {.seed = s->seed};
+    struct mr_balance_options o = {.seed = s->seed};
     bool is_done;
 
     mr_rng_seed(&s->rng, s->seed + 1000);
-    s->route = mr_route_new(&o, 0);
+    s->balance = mr_balance_new(&o, 0);
     s->row = mr_alloc_array(s->rows, sizeof *s->row);
     s->wake_ns = INT64_MAX;
     for (uint32_t i = 0; i < s->host_count; i++) {
@@ -344,7 +344,7 @@ static void sim_free(struct sim **ps)
     MR_VEC_FINI(&s->calls);
     MR_VEC_FINI(&s->retries);
     MR_VEC_FINI(&s->events.heap);
-    mr_route_free(&s->route);
+    mr_balance_free(&s->balance);
     mr_freep(ps);
 }
 

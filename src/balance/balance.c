@@ -1,14 +1,14 @@
 /* The set of hosts, time, and what is shown of it. */
-#include "route/route.h"
+#include "balance/balance.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "route_priv.h"
+#include "balance_priv.h"
 
-struct mr_route *mr_route_new(const struct mr_route_options *o, int64_t now_ns)
+struct mr_balance *mr_balance_new(const struct mr_balance_options *o, int64_t now_ns)
 {
-    struct mr_route *r = MR_NEW(struct mr_route);
+    struct mr_balance *r = MR_NEW(struct mr_balance);
 
     r->now_ns = r->last_ok_ns = r->retry_ns = now_ns;
     r->min_timeout_ns = o->min_timeout_ns > 0 ? o->min_timeout_ns : TIMEOUT_MIN_NS;
@@ -18,13 +18,13 @@ struct mr_route *mr_route_new(const struct mr_route_options *o, int64_t now_ns)
     r->hedge_tokens = 1;
     r->is_stalled = true;
     mr_rng_seed(&r->rng, o->seed);
-    mr_route_set_max_limit(r, o->max_limit ? o->max_limit : LIMIT_MAX);
+    mr_balance_set_max_limit(r, o->max_limit ? o->max_limit : LIMIT_MAX);
     return r;
 }
 
-void mr_route_free(struct mr_route **pr)
+void mr_balance_free(struct mr_balance **pr)
 {
-    struct mr_route *r = *pr;
+    struct mr_balance *r = *pr;
 
     if (!r) {
         return;
@@ -38,44 +38,44 @@ void mr_route_free(struct mr_route **pr)
     mr_freep(pr);
 }
 
-void mr_route_set_max_limit(struct mr_route *r, uint32_t max_limit)
+void mr_balance_set_max_limit(struct mr_balance *r, uint32_t max_limit)
 {
     r->max_limit = MR_MIN(MR_MAX(max_limit, 1u), 65535u);
     for (size_t i = 0; i < r->slots.len; i++) {
-        struct route_host *h = r->slots.at[i];
+        struct balance_host *h = r->slots.at[i];
         if (h) {
             h->limit = MR_MIN(h->limit, (double)r->max_limit);
         }
     }
 }
 
-void route_tick(struct mr_route *r, int64_t now_ns)
+void balance_tick(struct mr_balance *r, int64_t now_ns)
 {
     r->now_ns = MR_MAX(r->now_ns, now_ns);
     holds_expire(r);
 }
 
-struct route_host *host_find(const struct mr_route *r, uint32_t id)
+struct balance_host *host_find(const struct mr_balance *r, uint32_t id)
 {
     size_t slot = id & 0xffff;
-    struct route_host *h = slot < r->slots.len ? r->slots.at[slot] : NULL;
+    struct balance_host *h = slot < r->slots.len ? r->slots.at[slot] : NULL;
 
     return h && h->id == id ? h : NULL;
 }
 
-uint32_t mr_route_add(struct mr_route *r, int64_t now_ns)
+uint32_t mr_balance_add(struct mr_balance *r, int64_t now_ns)
 {
-    struct route_host *h;
+    struct balance_host *h;
     size_t slot = 0;
 
-    route_tick(r, now_ns);
+    balance_tick(r, now_ns);
     while (slot < r->slots.len && r->slots.at[slot]) {
         slot++;
     }
-    if (slot >= MR_ROUTE_HOSTS_MAX) {
+    if (slot >= MR_BALANCE_HOSTS_MAX) {
         return 0;
     }
-    h = MR_NEW(struct route_host);
+    h = MR_NEW(struct balance_host);
     if (slot == r->slots.len) {
         MR_VEC_PUSH(&r->slots, NULL);
     }
@@ -89,93 +89,93 @@ uint32_t mr_route_add(struct mr_route *r, int64_t now_ns)
     limit_restart(r, h, LIMIT_START);
     r->host_count++;
     /* Counted as half-open for a moment, so that becoming ready ends a stall like any other way to get there. */
-    h->state = MR_ROUTE_STATE_HALF_OPEN;
-    r->state_count[MR_ROUTE_STATE_HALF_OPEN]++;
-    host_set(r, h, MR_ROUTE_STATE_READY, "%s", "");
+    h->state = MR_BALANCE_STATE_HALF_OPEN;
+    r->state_count[MR_BALANCE_STATE_HALF_OPEN]++;
+    host_set(r, h, MR_BALANCE_STATE_READY, "%s", "");
     return h->id;
 }
 
-void mr_route_remove(struct mr_route *r, int64_t now_ns, uint32_t host)
+void mr_balance_remove(struct mr_balance *r, int64_t now_ns, uint32_t host)
 {
-    struct route_host *h;
+    struct balance_host *h;
 
-    route_tick(r, now_ns);
+    balance_tick(r, now_ns);
     h = host_find(r, host);
     if (h) {
         holds_drop(r, h);
-        host_set(r, h, MR_ROUTE_STATE_DRAINING, "removed; waits for its last call");
+        host_set(r, h, MR_BALANCE_STATE_DRAINING, "removed; waits for its last call");
         host_drop_if_done(r, h);
     }
 }
 
-void mr_route_fence(struct mr_route *r, int64_t now_ns, uint32_t host, mr_str reason)
+void mr_balance_fence(struct mr_balance *r, int64_t now_ns, uint32_t host, mr_str reason)
 {
-    struct route_host *h;
+    struct balance_host *h;
 
-    route_tick(r, now_ns);
+    balance_tick(r, now_ns);
     h = host_find(r, host);
-    if (h && h->state != MR_ROUTE_STATE_DRAINING) {
+    if (h && h->state != MR_BALANCE_STATE_DRAINING) {
         holds_drop(r, h);
-        host_set(r, h, MR_ROUTE_STATE_FENCED, "%.*s", MR_STR_ARG(reason));
+        host_set(r, h, MR_BALANCE_STATE_FENCED, "%.*s", MR_STR_ARG(reason));
     }
 }
 
-void mr_route_unfence(struct mr_route *r, int64_t now_ns, uint32_t host)
+void mr_balance_unfence(struct mr_balance *r, int64_t now_ns, uint32_t host)
 {
-    struct route_host *h;
+    struct balance_host *h;
 
-    route_tick(r, now_ns);
+    balance_tick(r, now_ns);
     h = host_find(r, host);
-    if (h && h->state == MR_ROUTE_STATE_FENCED) {
-        host_set(r, h, MR_ROUTE_STATE_HALF_OPEN, "no longer fenced; one call tries it");
+    if (h && h->state == MR_BALANCE_STATE_FENCED) {
+        host_set(r, h, MR_BALANCE_STATE_HALF_OPEN, "no longer fenced; one call tries it");
     }
 }
 
-static void sooner(const struct mr_route *r, int64_t *io_wake, int64_t at)
+static void sooner(const struct mr_balance *r, int64_t *io_wake, int64_t at)
 {
     if (at > r->now_ns && at < *io_wake) {
         *io_wake = at;
     }
 }
 
-int64_t mr_route_next_wake(const struct mr_route *r)
+int64_t mr_balance_next_wake(const struct mr_balance *r)
 {
     int64_t wake = r->holds.len > 0 ? r->holds.at[0].until_ns : INT64_MAX;
 
-    if (r->is_stalled && r->state_count[MR_ROUTE_STATE_EJECTED] > 0) {
+    if (r->is_stalled && r->state_count[MR_BALANCE_STATE_EJECTED] > 0) {
         sooner(r, &wake, r->stall_try_ns);
     }
     for (size_t i = 0; i < r->slots.len; i++) {
-        const struct route_host *h = r->slots.at[i];
+        const struct balance_host *h = r->slots.at[i];
         if (!h) {
             continue;
         }
         sooner(r, &wake, h->paused_until_ns);
         sooner(r, &wake, probe_time(h));
-        if (h->state == MR_ROUTE_STATE_EJECTED && !r->is_stalled) {
+        if (h->state == MR_BALANCE_STATE_EJECTED && !r->is_stalled) {
             sooner(r, &wake, h->ejected_until_ns);
         }
     }
     return wake;
 }
 
-bool mr_route_is_ready(const struct mr_route *r)
+bool mr_balance_is_ready(const struct mr_balance *r)
 {
-    return r->state_count[MR_ROUTE_STATE_READY] > 0;
+    return r->state_count[MR_BALANCE_STATE_READY] > 0;
 }
 
-bool mr_route_is_working(const struct mr_route *r, uint32_t host)
+bool mr_balance_is_working(const struct mr_balance *r, uint32_t host)
 {
-    const struct route_host *h = host_find(r, host);
+    const struct balance_host *h = host_find(r, host);
 
-    return h && (h->state == MR_ROUTE_STATE_READY || h->state == MR_ROUTE_STATE_SUSPECT);
+    return h && (h->state == MR_BALANCE_STATE_READY || h->state == MR_BALANCE_STATE_SUSPECT);
 }
 
-bool mr_route_is_stalled(const struct mr_route *r, int64_t *out_since_ns)
+bool mr_balance_is_stalled(const struct mr_balance *r, int64_t *out_since_ns)
 {
     for (size_t i = 0; i < r->slots.len; i++) {
-        const struct route_host *h = r->slots.at[i];
-        if (h && (h->state == MR_ROUTE_STATE_READY || h->state == MR_ROUTE_STATE_SUSPECT) &&
+        const struct balance_host *h = r->slots.at[i];
+        if (h && (h->state == MR_BALANCE_STATE_READY || h->state == MR_BALANCE_STATE_SUSPECT) &&
             h->throttled_from_ns == 0) {
             return false;
         }
@@ -189,7 +189,8 @@ bool mr_route_is_stalled(const struct mr_route *r, int64_t *out_since_ns)
 /* ---- display ---- */
 
 /* Quantiles of the samples: nearest rank. */
-static void quantiles(const struct route_host *h, bool per_row, int64_t *out_p50, int64_t *out_p95)
+static void quantiles(const struct balance_host *h, bool per_row, int64_t *out_p50,
+                      int64_t *out_p95)
 {
     float v[SAMPLES];
 
@@ -205,10 +206,10 @@ static void quantiles(const struct route_host *h, bool per_row, int64_t *out_p50
     *out_p95 = (int64_t)v[(h->sample_n * 95 + 99) / 100 - 1];
 }
 
-static void view_fill(const struct mr_route *r, const struct route_host *h,
-                      struct mr_route_view *out)
+static void view_fill(const struct mr_balance *r, const struct balance_host *h,
+                      struct mr_balance_view *out)
 {
-    *out = (struct mr_route_view){
+    *out = (struct mr_balance_view){
         .host = h->id,
         .state = h->state,
         .since_ns = h->since_ns,
@@ -221,9 +222,9 @@ static void view_fill(const struct mr_route *r, const struct route_host *h,
         .throttled_until_ns = h->paused_until_ns > r->now_ns ? h->paused_until_ns : 0,
     };
     switch (h->state) {
-    case MR_ROUTE_STATE_READY: out->limit = h->throttled_from_ns ? 1 : (uint32_t)h->limit; break;
-    case MR_ROUTE_STATE_SUSPECT:
-    case MR_ROUTE_STATE_HALF_OPEN: out->limit = 1; break;
+    case MR_BALANCE_STATE_READY: out->limit = h->throttled_from_ns ? 1 : (uint32_t)h->limit; break;
+    case MR_BALANCE_STATE_SUSPECT:
+    case MR_BALANCE_STATE_HALF_OPEN: out->limit = 1; break;
     default: break;
     }
     memcpy(out->reason, h->reason, sizeof out->reason);
@@ -231,13 +232,14 @@ static void view_fill(const struct mr_route *r, const struct route_host *h,
     quantiles(h, true, &out->row_p50_ns, &out->row_p95_ns);
 }
 
-uint32_t mr_route_views(struct mr_route *r, int64_t now_ns, struct mr_route_view *out, uint32_t cap)
+uint32_t mr_balance_views(struct mr_balance *r, int64_t now_ns, struct mr_balance_view *out,
+                          uint32_t cap)
 {
     uint32_t n = 0;
 
-    route_tick(r, now_ns);
+    balance_tick(r, now_ns);
     for (size_t i = 0; i < r->slots.len; i++) {
-        struct route_host *h = r->slots.at[i];
+        struct balance_host *h = r->slots.at[i];
         if (!h) {
             continue;
         }

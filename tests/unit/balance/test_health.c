@@ -10,7 +10,7 @@ static void warm(struct harness *h, uint32_t hosts)
 {
     harness_init(h, hosts, 8);
     for (int i = 0; i < 20; i++) {
-        round_trip(h, 1, LATENCY, MR_ROUTE_OK);
+        round_trip(h, 1, LATENCY, MR_BALANCE_OK);
     }
     for (uint32_t i = 0; i < hosts; i++) {
         assert_int_equal(view(h, i).limit, 8);
@@ -18,7 +18,7 @@ static void warm(struct harness *h, uint32_t hosts)
 }
 
 /* Take from all hosts; calls of the first end with `outcome` after `after_ns`, others succeed. */
-static void trip_of_first(struct harness *h, enum mr_route_outcome outcome, int64_t after_ns)
+static void trip_of_first(struct harness *h, enum mr_balance_outcome outcome, int64_t after_ns)
 {
     burst_take(h, 1);
     h->now += after_ns;
@@ -30,14 +30,14 @@ static void trip_of_first(struct harness *h, enum mr_route_outcome outcome, int6
     h->now += MR_MAX(LATENCY - after_ns, 0);
     for (uint32_t i = 0; i < h->burst_len; i++) {
         if (h->burst[i].host != h->hosts[0]) {
-            done(h, &h->burst[i], MR_ROUTE_OK);
+            done(h, &h->burst[i], MR_BALANCE_OK);
         }
     }
 }
 
-static void eject_first(struct harness *h, enum mr_route_outcome outcome)
+static void eject_first(struct harness *h, enum mr_balance_outcome outcome)
 {
-    for (int i = 0; view(h, 0).state != MR_ROUTE_STATE_EJECTED; i++) {
+    for (int i = 0; view(h, 0).state != MR_BALANCE_STATE_EJECTED; i++) {
         assert_true(i < 1000);
         trip_of_first(h, outcome, MS(5));
     }
@@ -46,31 +46,31 @@ static void eject_first(struct harness *h, enum mr_route_outcome outcome)
 static void a_failure_keeps_its_slot_as_long_as_an_answer_takes(void **state)
 {
     struct harness h;
-    struct mr_route_call c;
+    struct mr_balance_call c;
     (void)state;
 
     warm(&h, 1);
     int64_t from = h.now;
     assert_int_equal(burst_take(&h, 1), 8);
     h.now += MS(5);
-    done(&h, &h.burst[0], MR_ROUTE_FAILED);
+    done(&h, &h.burst[0], MR_BALANCE_FAILED);
     assert_int_equal(view(&h, 0).held, 1);
     assert_int_equal(view(&h, 0).in_flight, 7);
     assert_false(take(&h, 1, &c));
-    assert_in_range(mr_route_next_wake(h.r) - from, LATENCY - MS(1), LATENCY + MS(1));
-    h.now = mr_route_next_wake(h.r);
+    assert_in_range(mr_balance_next_wake(h.r) - from, LATENCY - MS(1), LATENCY + MS(1));
+    h.now = mr_balance_next_wake(h.r);
     assert_true(take(&h, 1, &c));
     /* the next round: twice as long */
     from = h.now;
-    done(&h, &c, MR_ROUTE_FAILED);
-    assert_in_range(mr_route_next_wake(h.r) - from, 2 * LATENCY - MS(2), 2 * LATENCY + MS(2));
-    mr_route_free(&h.r);
+    done(&h, &c, MR_BALANCE_FAILED);
+    assert_in_range(mr_balance_next_wake(h.r) - from, 2 * LATENCY - MS(2), 2 * LATENCY + MS(2));
+    mr_balance_free(&h.r);
 }
 
 /* How long the host has no room after a failure; other hosts are busy. */
 static int64_t held_for(struct harness *h, uint32_t host)
 {
-    struct mr_route_call c = {0};
+    struct mr_balance_call c = {0};
     uint32_t others[3], n = 0;
     int64_t from = h->now;
 
@@ -81,12 +81,12 @@ static int64_t held_for(struct harness *h, uint32_t host)
     }
     while (!take_avoiding(h, 1, others, n, &c) || c.host != h->hosts[host]) {
         assert_true(h->now - from < S(40));
-        done(h, &c, MR_ROUTE_CANCELLED);
+        done(h, &c, MR_BALANCE_CANCELLED);
         h->now += MS(50);
     }
     int64_t took = h->now - from;
     h->now += MS(5);
-    done(h, &c, MR_ROUTE_FAILED);
+    done(h, &c, MR_BALANCE_FAILED);
     return took;
 }
 
@@ -99,8 +99,8 @@ static void rounds_of_failures_keep_it_longer(void **state)
     (void)state;
 
     warm(&h, 2);
-    h.hosts[2] = mr_route_add(h.r, h.now);
-    mr_route_set_max_limit(h.r, 1);
+    h.hosts[2] = mr_balance_add(h.r, h.now);
+    mr_balance_set_max_limit(h.r, 1);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         int64_t took = held_for(&h, 2);
         if (bad[i] < 0) {
@@ -109,17 +109,17 @@ static void rounds_of_failures_keep_it_longer(void **state)
         assert_in_range(took + MS(5), LATENCY * bad[i] * 9 / 10,
                         LATENCY * bad[i] * 11 / 10 + MS(60));
     }
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 
     warm(&h, 2);
-    mr_route_set_max_limit(h.r, 1);
+    mr_balance_set_max_limit(h.r, 1);
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         int64_t took = held_for(&h, 0);
         assert_in_range(took + MS(5), LATENCY * good[i] * 9 / 10,
                         LATENCY * good[i] * 11 / 10 + MS(60));
     }
     assert_true(view(&h, 0).success_rate > 0.5);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void a_slow_failure_keeps_nothing(void **state)
@@ -130,9 +130,9 @@ static void a_slow_failure_keeps_nothing(void **state)
     warm(&h, 1);
     burst_take(&h, 1);
     h.now += 2 * LATENCY;
-    done(&h, &h.burst[0], MR_ROUTE_FAILED);
+    done(&h, &h.burst[0], MR_BALANCE_FAILED);
     assert_int_equal(view(&h, 0).held, 0);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void one_is_ready_or_none(void **state)
@@ -142,15 +142,15 @@ static void one_is_ready_or_none(void **state)
 
     warm(&h, 1);
     for (int i = 0; i < 3; i++) {
-        assert_true(mr_route_is_ready(h.r));
-        trip_of_first(&h, MR_ROUTE_FAILED, LATENCY * 4);
+        assert_true(mr_balance_is_ready(h.r));
+        trip_of_first(&h, MR_BALANCE_FAILED, LATENCY * 4);
     }
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_SUSPECT);
-    assert_false(mr_route_is_ready(h.r));
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_SUSPECT);
+    assert_false(mr_balance_is_ready(h.r));
     h.now += S(60);
-    trip_of_first(&h, MR_ROUTE_OK, LATENCY);
-    assert_true(mr_route_is_ready(h.r));
-    mr_route_free(&h.r);
+    trip_of_first(&h, MR_BALANCE_OK, LATENCY);
+    assert_true(mr_balance_is_ready(h.r));
+    mr_balance_free(&h.r);
 }
 
 static void three_rounds_of_failures_make_suspect(void **state)
@@ -160,18 +160,18 @@ static void three_rounds_of_failures_make_suspect(void **state)
 
     warm(&h, 2);
     for (int i = 0; i < 2; i++) {
-        trip_of_first(&h, MR_ROUTE_FAILED, LATENCY * 4); /* no holds, a round each */
-        assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_READY);
+        trip_of_first(&h, MR_BALANCE_FAILED, LATENCY * 4); /* no holds, a round each */
+        assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_READY);
     }
-    trip_of_first(&h, MR_ROUTE_FAILED, LATENCY * 4);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_SUSPECT);
+    trip_of_first(&h, MR_BALANCE_FAILED, LATENCY * 4);
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_SUSPECT);
     assert_int_equal(view(&h, 0).limit, 1);
     assert_non_null(strstr(view(&h, 0).reason, "3 rounds"));
     h.now += S(60);
-    trip_of_first(&h, MR_ROUTE_OK, LATENCY);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_READY);
+    trip_of_first(&h, MR_BALANCE_OK, LATENCY);
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_READY);
     assert_int_equal(view(&h, 0).limit, 8);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void ejected_when_few_answers_are_good(void **state)
@@ -182,15 +182,15 @@ static void ejected_when_few_answers_are_good(void **state)
     warm(&h, 2);
     int64_t from = h.now;
     /* Every sixth answer is good, so that rounds are not what counts. */
-    for (int i = 0; view(&h, 0).state != MR_ROUTE_STATE_EJECTED; i++) {
+    for (int i = 0; view(&h, 0).state != MR_BALANCE_STATE_EJECTED; i++) {
         assert_true(i < 1000);
         assert_true(view(&h, 0).success_rate >= 0.2);
-        trip_of_first(&h, i % 6 ? MR_ROUTE_FAILED : MR_ROUTE_OK, LATENCY);
+        trip_of_first(&h, i % 6 ? MR_BALANCE_FAILED : MR_BALANCE_OK, LATENCY);
     }
     assert_true(view(&h, 0).success_rate < 0.2);
     assert_true(h.now > from);
     assert_int_equal(view(&h, 0).limit, 0);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void a_third_of_failures_does_not_eject(void **state)
@@ -206,12 +206,12 @@ static void a_third_of_failures_does_not_eject(void **state)
         h.now += LATENCY;
         for (uint32_t k = 0; k < h.burst_len; k++) {
             bool fails = h.burst[k].host == h.hosts[0] && mr_rng_unit(&rng) < 1.0 / 3;
-            done(&h, &h.burst[k], fails ? MR_ROUTE_FAILED : MR_ROUTE_OK);
+            done(&h, &h.burst[k], fails ? MR_BALANCE_FAILED : MR_BALANCE_OK);
         }
-        assert_int_not_equal(view(&h, 0).state, MR_ROUTE_STATE_EJECTED);
+        assert_int_not_equal(view(&h, 0).state, MR_BALANCE_STATE_EJECTED);
     }
     assert_true(view(&h, 0).failed > 4000);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void ejected_for_ten_refused_connections(void **state)
@@ -221,19 +221,19 @@ static void ejected_for_ten_refused_connections(void **state)
 
     warm(&h, 2);
     for (int i = 0; i < 9; i++) {
-        struct mr_route_call c;
+        struct mr_balance_call c;
         assert_true(take_avoiding(&h, 1, &h.hosts[1], 1, &c));
         assert_int_equal(c.host, h.hosts[0]);
-        done(&h, &c, MR_ROUTE_REFUSED);
-        assert_int_not_equal(view(&h, 0).state, MR_ROUTE_STATE_EJECTED);
+        done(&h, &c, MR_BALANCE_REFUSED);
+        assert_int_not_equal(view(&h, 0).state, MR_BALANCE_STATE_EJECTED);
         h.now += S(40);
     }
-    struct mr_route_call c;
+    struct mr_balance_call c;
     assert_true(take_avoiding(&h, 1, &h.hosts[1], 1, &c));
-    done(&h, &c, MR_ROUTE_REFUSED);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_EJECTED);
+    done(&h, &c, MR_BALANCE_REFUSED);
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_EJECTED);
     assert_non_null(strstr(view(&h, 0).reason, "10 connections refused"));
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void an_ejected_host_holds_nothing(void **state)
@@ -243,21 +243,21 @@ static void an_ejected_host_holds_nothing(void **state)
 
     harness_init(&h, 1, 16);
     for (int i = 0; i < 20; i++) {
-        round_trip(&h, 1, LATENCY, MR_ROUTE_OK);
+        round_trip(&h, 1, LATENCY, MR_BALANCE_OK);
     }
     assert_int_equal(burst_take(&h, 1), 16);
     for (uint32_t i = 0; i < 10; i++) {
         assert_int_equal(view(&h, 0).held, i);
-        done(&h, &h.burst[i], MR_ROUTE_REFUSED);
+        done(&h, &h.burst[i], MR_BALANCE_REFUSED);
     }
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_EJECTED);
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_EJECTED);
     assert_int_equal(view(&h, 0).held, 0);
     assert_int_equal(view(&h, 0).in_flight, 6);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 /* Seconds until the first host is tried again. */
-static int64_t until_tried(struct harness *h, struct mr_route_call *out)
+static int64_t until_tried(struct harness *h, struct mr_balance_call *out)
 {
     int64_t from = h->now;
 
@@ -269,79 +269,79 @@ static int64_t until_tried(struct harness *h, struct mr_route_call *out)
                 h->burst[i--] = h->burst[--h->burst_len];
                 int64_t took = h->now - from;
                 h->now += MS(10);
-                burst_done(h, MR_ROUTE_OK);
+                burst_done(h, MR_BALANCE_OK);
                 return took;
             }
         }
         assert_true(h->now - from < S(400));
         h->now += LATENCY;
-        burst_done(h, MR_ROUTE_OK);
+        burst_done(h, MR_BALANCE_OK);
     }
 }
 
 static void half_open_takes_one_call(void **state)
 {
     struct harness h;
-    struct mr_route_call c;
+    struct mr_balance_call c;
     (void)state;
 
     warm(&h, 2);
-    eject_first(&h, MR_ROUTE_FAILED);
+    eject_first(&h, MR_BALANCE_FAILED);
     assert_int_equal(view(&h, 0).held, 0);
     assert_in_range(until_tried(&h, &c), S(24) - LATENCY, S(36) + LATENCY);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_HALF_OPEN);
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_HALF_OPEN);
     burst_take(&h, 1);
     for (uint32_t i = 0; i < h.burst_len; i++) {
         assert_int_not_equal(h.burst[i].host, h.hosts[0]);
     }
-    burst_done(&h, MR_ROUTE_OK);
+    burst_done(&h, MR_BALANCE_OK);
     /* Failed: out again, twice as long. */
-    done(&h, &c, MR_ROUTE_FAILED);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_EJECTED);
+    done(&h, &c, MR_BALANCE_FAILED);
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_EJECTED);
     assert_in_range(until_tried(&h, &c), S(48) - LATENCY, S(72) + LATENCY);
     /* The request's own fault and a cancelled call decide nothing: the next one tries. */
-    done(&h, &c, MR_ROUTE_REJECTED);
+    done(&h, &c, MR_BALANCE_REJECTED);
     assert_true(until_tried(&h, &c) < S(1));
-    done(&h, &c, MR_ROUTE_CANCELLED);
+    done(&h, &c, MR_BALANCE_CANCELLED);
     assert_true(until_tried(&h, &c) < S(1));
-    done(&h, &c, MR_ROUTE_OK);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_READY);
+    done(&h, &c, MR_BALANCE_OK);
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_READY);
     assert_int_equal(view(&h, 0).limit, 1);
     /* When it has been good for long, the next ejection is the first again. */
     while (view(&h, 0).success_rate < 0.9) {
-        round_trip(&h, 1, LATENCY, MR_ROUTE_OK);
+        round_trip(&h, 1, LATENCY, MR_BALANCE_OK);
     }
-    eject_first(&h, MR_ROUTE_FAILED);
+    eject_first(&h, MR_BALANCE_FAILED);
     assert_in_range(until_tried(&h, &c), S(24) - LATENCY, S(36) + LATENCY);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 /* What it rejects goes elsewhere, and there it is answered. */
 static void a_host_whose_refusals_are_refuted_is_ejected(void **state)
 {
-    struct mr_route_view v;
+    struct mr_balance_view v;
     struct harness h;
     uint32_t refuted = 0;
     (void)state;
 
     warm(&h, 2);
-    while (view(&h, 0).state != MR_ROUTE_STATE_EJECTED) {
-        trip_of_first(&h, MR_ROUTE_REJECTED, MS(5));
-        mr_route_refuted(h.r, h.now, h.hosts[0], MR_STR("refuses what others answer"));
+    while (view(&h, 0).state != MR_BALANCE_STATE_EJECTED) {
+        trip_of_first(&h, MR_BALANCE_REJECTED, MS(5));
+        mr_balance_refuted(h.r, h.now, h.hosts[0], MR_STR("refuses what others answer"));
         assert_true(++refuted <= 10);
     }
     v = view(&h, 0);
     assert_non_null(strstr(v.reason, "refuses what others answer"));
     /* An unknown host is ignored. */
-    mr_route_refuted(h.r, h.now, 4711, MR_STR("?"));
+    mr_balance_refuted(h.r, h.now, 4711, MR_STR("?"));
     /* Tried again, it is the same, which is known when another host has answered. */
-    struct mr_route_call c;
+    struct mr_balance_call c;
     until_tried(&h, &c);
-    done(&h, &c, MR_ROUTE_REJECTED);
-    assert_false(mr_route_is_working(h.r, h.hosts[0]));
-    mr_route_refuted(h.r, h.now, h.hosts[0], MR_STR("refuses what others answer"));
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_EJECTED);
-    mr_route_free(&h.r);
+    done(&h, &c, MR_BALANCE_REJECTED);
+    assert_false(mr_balance_is_working(h.r, h.hosts[0]));
+    mr_balance_refuted(h.r, h.now, h.hosts[0], MR_STR("refuses what others answer"));
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_EJECTED);
+    mr_balance_free(&h.r);
 }
 
 /* As long as it never answered anything it gets no more than one that does. */
@@ -351,82 +351,82 @@ static void a_refusal_of_a_host_without_an_answer_keeps_its_slot(void **state)
     (void)state;
 
     warm(&h, 2);
-    h.hosts[2] = mr_route_add(h.r, h.now);
+    h.hosts[2] = mr_balance_add(h.r, h.now);
     burst_take(&h, 1);
     for (uint32_t i = 0; i < h.burst_len; i++) {
         if (h.burst[i].host == h.hosts[2]) {
-            done(&h, &h.burst[i], MR_ROUTE_REJECTED);
+            done(&h, &h.burst[i], MR_BALANCE_REJECTED);
         }
     }
     assert_int_equal(view(&h, 2).held, 2);
-    trip_of_first(&h, MR_ROUTE_REJECTED, MS(5));
+    trip_of_first(&h, MR_BALANCE_REJECTED, MS(5));
     assert_int_equal(view(&h, 0).held, 0);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void the_last_host_is_tried_every_ten_seconds(void **state)
 {
     struct harness h;
-    struct mr_route_call c;
+    struct mr_balance_call c;
     int64_t since, began, waited = 0;
     (void)state;
 
     warm(&h, 2);
     began = h.now;
-    assert_false(mr_route_is_stalled(h.r, &since));
-    for (int i = 0; !mr_route_is_stalled(h.r, &since); i++) {
+    assert_false(mr_balance_is_stalled(h.r, &since));
+    for (int i = 0; !mr_balance_is_stalled(h.r, &since); i++) {
         assert_true(i < 100);
         wait_for_room(&h, S(31), &c);
-        done(&h, &c, MR_ROUTE_REFUSED);
+        done(&h, &c, MR_BALANCE_REFUSED);
     }
     assert_int_equal(since, began);
     for (int i = 0; i < 50; i++) {
         waited = wait_for_room(&h, S(10), &c);
         assert_true(i > 0 || waited < S(1));
-        done(&h, &c, MR_ROUTE_FAILED);
-        assert_true(mr_route_is_stalled(h.r, NULL));
+        done(&h, &c, MR_BALANCE_FAILED);
+        assert_true(mr_balance_is_stalled(h.r, NULL));
     }
     assert_true(waited >= S(8));
     /* One works again: so may the other. */
     wait_for_room(&h, S(10), &c);
-    done(&h, &c, MR_ROUTE_OK);
-    assert_false(mr_route_is_stalled(h.r, NULL));
+    done(&h, &c, MR_BALANCE_OK);
+    assert_false(mr_balance_is_stalled(h.r, NULL));
     assert_int_equal(burst_take(&h, 1), 2);
     assert_int_not_equal(h.burst[0].host, h.burst[1].host);
     /* What failed meanwhile does not make the next ejection longer. */
     h.now += LATENCY;
-    burst_done(&h, MR_ROUTE_OK);
-    eject_first(&h, MR_ROUTE_FAILED);
+    burst_done(&h, MR_BALANCE_OK);
+    eject_first(&h, MR_BALANCE_FAILED);
     assert_in_range(until_tried(&h, &c), S(24) - LATENCY, S(72) + LATENCY);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void throttled_hosts_are_left_alone_for_as_long_as_they_ask(void **state)
 {
     struct harness h;
-    struct mr_route_call c;
+    struct mr_balance_call c;
     (void)state;
 
     warm(&h, 1);
     burst_take(&h, 1);
     for (uint32_t i = 0; i < h.burst_len; i++) {
-        mr_route_done(h.r, h.now, h.burst[i].ticket, MR_ROUTE_THROTTLED, S(3));
+        mr_balance_done(h.r, h.now, h.burst[i].ticket, MR_BALANCE_THROTTLED, S(3));
     }
-    assert_true(mr_route_is_stalled(h.r, NULL));
+    assert_true(mr_balance_is_stalled(h.r, NULL));
     assert_in_range(wait_for_room(&h, S(4), &c), S(3), S(3) + MS(310));
     assert_int_equal(burst_take(&h, 1), 0); /* one at a time until it succeeds */
     h.now += LATENCY;
-    done(&h, &c, MR_ROUTE_OK);
-    assert_false(mr_route_is_stalled(h.r, NULL));
+    done(&h, &c, MR_BALANCE_OK);
+    assert_false(mr_balance_is_stalled(h.r, NULL));
     assert_int_equal(burst_take(&h, 1), 5);
     assert_int_equal(view(&h, 0).failed, 0);
     assert_true(view(&h, 0).success_rate == 1);
-    burst_done(&h, MR_ROUTE_OK);
+    burst_done(&h, MR_BALANCE_OK);
     /* An absurd wish is cut to five minutes. */
     assert_true(take(&h, 1, &c));
-    mr_route_done(h.r, h.now, c.ticket, MR_ROUTE_THROTTLED, INT64_MAX);
+    mr_balance_done(h.r, h.now, c.ticket, MR_BALANCE_THROTTLED, INT64_MAX);
     assert_in_range(wait_for_room(&h, S(331), &c), S(300), S(330));
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void rejected_calls_count_neither_way(void **state)
@@ -437,60 +437,60 @@ static void rejected_calls_count_neither_way(void **state)
     warm(&h, 1);
     uint64_t ok = view(&h, 0).ok;
     for (int i = 0; i < 100; i++) {
-        assert_int_equal(round_trip(&h, 1, MS(1), i % 2 ? MR_ROUTE_REJECTED : MR_ROUTE_CANCELLED),
-                         8);
+        assert_int_equal(
+            round_trip(&h, 1, MS(1), i % 2 ? MR_BALANCE_REJECTED : MR_BALANCE_CANCELLED), 8);
     }
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_READY);
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_READY);
     assert_int_equal(view(&h, 0).ok, ok);
     assert_int_equal(view(&h, 0).failed, 0);
-    mr_route_free(&h.r);
+    mr_balance_free(&h.r);
 }
 
 static void fenced_until_the_caller_says_otherwise(void **state)
 {
     struct harness h;
-    struct mr_route_call c;
+    struct mr_balance_call c;
     (void)state;
 
     warm(&h, 2);
-    mr_route_fence(h.r, h.now, h.hosts[0], MR_STR("version 2, wanted 1"));
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_FENCED);
+    mr_balance_fence(h.r, h.now, h.hosts[0], MR_STR("version 2, wanted 1"));
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_FENCED);
     assert_string_equal(view(&h, 0).reason, "version 2, wanted 1");
     assert_int_equal(burst_take(&h, 1), 8);
-    burst_done(&h, MR_ROUTE_OK);
-    mr_route_fence(h.r, h.now, h.hosts[1], MR_STR(""));
+    burst_done(&h, MR_BALANCE_OK);
+    mr_balance_fence(h.r, h.now, h.hosts[1], MR_STR(""));
     assert_false(take(&h, 1, &c));
-    assert_true(mr_route_is_stalled(h.r, NULL));
-    assert_int_equal(mr_route_next_wake(h.r), INT64_MAX);
-    mr_route_unfence(h.r, h.now, h.hosts[0]);
+    assert_true(mr_balance_is_stalled(h.r, NULL));
+    assert_int_equal(mr_balance_next_wake(h.r), INT64_MAX);
+    mr_balance_unfence(h.r, h.now, h.hosts[0]);
     assert_int_equal(burst_take(&h, 1), 1);
     assert_int_equal(h.burst[0].host, h.hosts[0]);
-    burst_done(&h, MR_ROUTE_OK);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_READY);
-    mr_route_free(&h.r);
+    burst_done(&h, MR_BALANCE_OK);
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_READY);
+    mr_balance_free(&h.r);
 }
 
 static void removed_when_the_last_call_is_done(void **state)
 {
     struct harness h;
-    struct mr_route_call c;
+    struct mr_balance_call c;
     uint32_t old;
     (void)state;
 
     warm(&h, 1);
     old = h.hosts[0];
     assert_true(take(&h, 1, &c));
-    mr_route_remove(h.r, h.now, old);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_DRAINING);
+    mr_balance_remove(h.r, h.now, old);
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_DRAINING);
     assert_int_equal(burst_take(&h, 1), 0);
-    mr_route_fence(h.r, h.now, old, MR_STR("too late"));
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_DRAINING);
-    done(&h, &c, MR_ROUTE_FAILED);
-    assert_int_equal(mr_route_views(h.r, h.now, NULL, 0), 0);
-    assert_int_not_equal(mr_route_add(h.r, h.now), old);
-    mr_route_remove(h.r, h.now, old); /* not known any more */
-    assert_int_equal(mr_route_views(h.r, h.now, NULL, 0), 1);
-    mr_route_free(&h.r);
+    mr_balance_fence(h.r, h.now, old, MR_STR("too late"));
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_DRAINING);
+    done(&h, &c, MR_BALANCE_FAILED);
+    assert_int_equal(mr_balance_views(h.r, h.now, NULL, 0), 0);
+    assert_int_not_equal(mr_balance_add(h.r, h.now), old);
+    mr_balance_remove(h.r, h.now, old); /* not known any more */
+    assert_int_equal(mr_balance_views(h.r, h.now, NULL, 0), 1);
+    mr_balance_free(&h.r);
 }
 
 static void probes_suspect_and_traffic_decides(void **state)
@@ -501,16 +501,16 @@ static void probes_suspect_and_traffic_decides(void **state)
     warm(&h, 2);
     int probes = 0;
     for (int64_t until = h.now + S(30); h.now < until; h.now += MS(100)) {
-        uint32_t host = mr_route_probe(h.r, h.now);
+        uint32_t host = mr_balance_probe(h.r, h.now);
         probes += host == h.hosts[0];
-        mr_route_probed(h.r, h.now, host, host != h.hosts[0]);
+        mr_balance_probed(h.r, h.now, host, host != h.hosts[0]);
     }
     assert_in_range(probes, 2, 14);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_SUSPECT);
-    assert_int_equal(view(&h, 1).state, MR_ROUTE_STATE_READY);
-    trip_of_first(&h, MR_ROUTE_OK, LATENCY);
-    assert_int_equal(view(&h, 0).state, MR_ROUTE_STATE_READY);
-    mr_route_free(&h.r);
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_SUSPECT);
+    assert_int_equal(view(&h, 1).state, MR_BALANCE_STATE_READY);
+    trip_of_first(&h, MR_BALANCE_OK, LATENCY);
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_READY);
+    mr_balance_free(&h.r);
 }
 
 static void a_probe_opens_what_refused(void **state)
@@ -523,17 +523,17 @@ static void a_probe_opens_what_refused(void **state)
         warm(&h, 2);
         do { /* one that began before and ends afterwards */
             h.now += MS(100);
-            mr_route_probed(h.r, h.now, host, true);
-            host = mr_route_probe(h.r, h.now);
+            mr_balance_probed(h.r, h.now, host, true);
+            host = mr_balance_probe(h.r, h.now);
         } while (host != h.hosts[0]);
-        eject_first(&h, refused ? MR_ROUTE_REFUSED : MR_ROUTE_FAILED);
+        eject_first(&h, refused ? MR_BALANCE_REFUSED : MR_BALANCE_FAILED);
         for (int64_t until = h.now + S(20); h.now < until; h.now += MS(100)) {
-            mr_route_probed(h.r, h.now, host, true);
-            host = mr_route_probe(h.r, h.now);
+            mr_balance_probed(h.r, h.now, host, true);
+            host = mr_balance_probe(h.r, h.now);
         }
         assert_int_equal(view(&h, 0).state,
-                         refused ? MR_ROUTE_STATE_HALF_OPEN : MR_ROUTE_STATE_EJECTED);
-        mr_route_free(&h.r);
+                         refused ? MR_BALANCE_STATE_HALF_OPEN : MR_BALANCE_STATE_EJECTED);
+        mr_balance_free(&h.r);
     }
 }
 

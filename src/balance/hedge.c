@@ -1,17 +1,17 @@
 /* A second copy of a call that takes too long, when there is nothing else to do. What remains of a call is what
  * its host usually takes less its age; a call that is older than that has, for all we know, as long to go again as
  * it has taken. A copy is worth it when twice its own expected time is less than that. */
-#include "route_priv.h"
+#include "balance_priv.h"
 
 #include <math.h>
 
 /* The two fastest hosts that would take a call now: the copy must not go where the original is. */
-static void fastest(struct mr_route *r, struct route_host *out[2])
+static void fastest(struct mr_balance *r, struct balance_host *out[2])
 {
     out[0] = out[1] = NULL;
     for (size_t i = 0; i < r->slots.len; i++) {
-        struct route_host *h = r->slots.at[i];
-        if (!h || h->state != MR_ROUTE_STATE_READY || h->throttled_from_ns != 0 ||
+        struct balance_host *h = r->slots.at[i];
+        if (!h || h->state != MR_BALANCE_STATE_READY || h->throttled_from_ns != 0 ||
             !host_has_room(r, h, 0)) {
             continue;
         }
@@ -25,17 +25,17 @@ static void fastest(struct mr_route *r, struct route_host *out[2])
 }
 
 struct choice {
-    struct route_host *host;
+    struct balance_host *host;
     uint32_t index;
     double gain;
     int64_t again_ns;
 };
 
-static void consider(struct mr_route *r, struct choice *c, uint32_t index,
-                     struct route_host *const fast[2])
+static void consider(struct mr_balance *r, struct choice *c, uint32_t index,
+                     struct balance_host *const fast[2])
 {
-    const struct route_flight *f = &r->flights.at[index];
-    struct route_host *host = fast[0] == f->host ? fast[1] : fast[0];
+    const struct balance_flight *f = &r->flights.at[index];
+    struct balance_host *host = fast[0] == f->host ? fast[1] : fast[0];
     double age = (double)(r->now_ns - f->start_ns), own, copy, remains;
 
     if (!host || f->state != CALL_FLYING || f->is_hedged) {
@@ -58,14 +58,14 @@ static void consider(struct mr_route *r, struct choice *c, uint32_t index,
     }
 }
 
-bool mr_route_hedge(struct mr_route *r, int64_t now_ns, uint64_t *out_original,
-                    struct mr_route_call *out_call, int64_t *out_again_ns)
+bool mr_balance_hedge(struct mr_balance *r, int64_t now_ns, uint64_t *out_original,
+                      struct mr_balance_call *out_call, int64_t *out_again_ns)
 {
     struct choice c = {.again_ns = INT64_MAX};
-    struct route_host *fast[2];
+    struct balance_host *fast[2];
     uint64_t original;
 
-    route_tick(r, now_ns);
+    balance_tick(r, now_ns);
     if (r->hedge_tokens >= 1) {
         fastest(r, fast);
         for (uint32_t i = 0; i < r->flights.len; i++) {

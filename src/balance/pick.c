@@ -2,7 +2,7 @@
  * rising at once and falling slowly (peak EWMA), times the calls that it has and this one. A scan of up to 64
  * hosts beats the choice of two at random wherever hosts differ; above that 8 are drawn. Half-open hosts come
  * first: one call has to try them. */
-#include "route_priv.h"
+#include "balance_priv.h"
 
 #include <math.h>
 
@@ -13,7 +13,7 @@ unsigned rows_bucket(int64_t rows)
     return MR_MIN(top, BUCKETS - 1u);
 }
 
-bool host_has_room(const struct mr_route *r, const struct route_host *h, uint64_t weight)
+bool host_has_room(const struct mr_balance *r, const struct balance_host *h, uint64_t weight)
 {
     uint32_t used = h->in_flight + h->held;
 
@@ -25,25 +25,25 @@ bool host_has_room(const struct mr_route *r, const struct route_host *h, uint64_
         return false;
     }
     switch (h->state) {
-    case MR_ROUTE_STATE_READY: return used < limit_usable(h);
-    case MR_ROUTE_STATE_SUSPECT: return used < 1;
-    case MR_ROUTE_STATE_HALF_OPEN: return h->canaries == 0;
-    case MR_ROUTE_STATE_EJECTED:
-    case MR_ROUTE_STATE_FENCED:
-    case MR_ROUTE_STATE_DRAINING: break;
+    case MR_BALANCE_STATE_READY: return used < limit_usable(h);
+    case MR_BALANCE_STATE_SUSPECT: return used < 1;
+    case MR_BALANCE_STATE_HALF_OPEN: return h->canaries == 0;
+    case MR_BALANCE_STATE_EJECTED:
+    case MR_BALANCE_STATE_FENCED:
+    case MR_BALANCE_STATE_DRAINING: break;
     }
     return false;
 }
 
-static double host_cost(const struct mr_route *r, const struct route_host *h)
+static double host_cost(const struct mr_balance *r, const struct balance_host *h)
 {
-    if (h->state == MR_ROUTE_STATE_HALF_OPEN) {
+    if (h->state == MR_BALANCE_STATE_HALF_OPEN) {
         return 0;
     }
     return fmax(peak_now(r, h), PEAK_FLOOR) * (h->in_flight + h->held + 1);
 }
 
-static bool is_avoided(const struct mr_route_ask *ask, uint32_t id)
+static bool is_avoided(const struct mr_balance_ask *ask, uint32_t id)
 {
     for (uint32_t i = 0; i < ask->avoid_count; i++) {
         if (ask->avoid[i] == id) {
@@ -54,21 +54,21 @@ static bool is_avoided(const struct mr_route_ask *ask, uint32_t id)
 }
 
 struct scan {
-    const struct mr_route_ask *ask;
-    struct route_host *best, *best_avoided;
+    const struct mr_balance_ask *ask;
+    struct balance_host *best, *best_avoided;
     double cost, cost_avoided;
     bool
         other_works; /* a host that need not be avoided will take calls again without being tried first */
 };
 
-static void scan_host(struct mr_route *r, struct scan *s, struct route_host *h)
+static void scan_host(struct mr_balance *r, struct scan *s, struct balance_host *h)
 {
     bool avoided;
     double cost;
 
     host_refresh(r, h);
     avoided = is_avoided(s->ask, h->id);
-    if (!avoided && h->state == MR_ROUTE_STATE_READY && h->throttled_from_ns == 0) {
+    if (!avoided && h->state == MR_BALANCE_STATE_READY && h->throttled_from_ns == 0) {
         s->other_works = true;
     }
     if (!host_has_room(r, h, s->ask->weight)) {
@@ -84,10 +84,10 @@ static void scan_host(struct mr_route *r, struct scan *s, struct route_host *h)
     }
 }
 
-static void scan_some(struct mr_route *r, struct scan *s)
+static void scan_some(struct mr_balance *r, struct scan *s)
 {
     for (int i = 0; i < SCAN_SOME; i++) {
-        struct route_host *h = r->slots.at[mr_rng_u64(&r->rng) % r->slots.len];
+        struct balance_host *h = r->slots.at[mr_rng_u64(&r->rng) % r->slots.len];
         if (h) {
             scan_host(r, s, h);
         }
@@ -95,7 +95,7 @@ static void scan_some(struct mr_route *r, struct scan *s)
 }
 
 /* Begins anywhere, so that equal hosts take turns. */
-static void scan_all(struct mr_route *r, struct scan *s)
+static void scan_all(struct mr_balance *r, struct scan *s)
 {
     size_t n = r->slots.len, at = n ? mr_rng_u64(&r->rng) % n : 0;
 
@@ -107,16 +107,16 @@ static void scan_all(struct mr_route *r, struct scan *s)
 }
 
 /* A stalled set: the host that was ejected first may be tried. */
-static void stall_try(struct mr_route *r)
+static void stall_try(struct mr_balance *r)
 {
-    struct route_host *oldest = NULL;
+    struct balance_host *oldest = NULL;
 
     if (!r->is_stalled || r->stall_try_ns > r->now_ns) {
         return;
     }
     for (size_t i = 0; i < r->slots.len; i++) {
-        struct route_host *h = r->slots.at[i];
-        if (h && h->state == MR_ROUTE_STATE_EJECTED &&
+        struct balance_host *h = r->slots.at[i];
+        if (h && h->state == MR_BALANCE_STATE_EJECTED &&
             (!oldest || h->since_ns < oldest->since_ns)) {
             oldest = h;
         }
@@ -124,28 +124,28 @@ static void stall_try(struct mr_route *r)
     if (oldest) {
         r->stall_step_ns = MR_MIN(r->stall_step_ns * 2, STALL_MAX_NS);
         r->stall_try_ns = r->now_ns + jittered(r, r->stall_step_ns, 1 - JITTER, 1);
-        host_set(r, oldest, MR_ROUTE_STATE_HALF_OPEN, "one call tries it, as no host works");
+        host_set(r, oldest, MR_BALANCE_STATE_HALF_OPEN, "one call tries it, as no host works");
     }
 }
 
-void pick_take(struct mr_route *r, struct route_host *h, int64_t rows, uint64_t weight,
-               struct mr_route_call *out_call)
+void pick_take(struct mr_balance *r, struct balance_host *h, int64_t rows, uint64_t weight,
+               struct mr_balance_call *out_call)
 {
     uint32_t index = flight_new(r);
-    struct route_flight *f = &r->flights.at[index];
+    struct balance_flight *f = &r->flights.at[index];
 
     f->host = h;
     f->start_ns = r->now_ns;
     f->rows = rows;
     f->weight = weight;
     h->weight += weight;
-    f->is_canary = h->state == MR_ROUTE_STATE_HALF_OPEN;
+    f->is_canary = h->state == MR_BALANCE_STATE_HALF_OPEN;
     h->canaries += f->is_canary;
     h->in_flight++;
     if (h->in_flight + h->held >= limit_usable(h)) {
         h->was_full = true;
     }
-    *out_call = (struct mr_route_call){
+    *out_call = (struct mr_balance_call){
         .ticket = flight_ticket(r, index),
         .host = h->id,
         .index = index,
@@ -153,13 +153,13 @@ void pick_take(struct mr_route *r, struct route_host *h, int64_t rows, uint64_t 
     };
 }
 
-bool mr_route_pick(struct mr_route *r, int64_t now_ns, const struct mr_route_ask *ask,
-                   struct mr_route_call *out_call)
+bool mr_balance_pick(struct mr_balance *r, int64_t now_ns, const struct mr_balance_ask *ask,
+                     struct mr_balance_call *out_call)
 {
     struct scan s = {.ask = ask};
-    struct route_host *h;
+    struct balance_host *h;
 
-    route_tick(r, now_ns);
+    balance_tick(r, now_ns);
     stall_try(r);
     if (r->host_count > SCAN_ALL) {
         scan_some(r, &s);
@@ -178,14 +178,14 @@ bool mr_route_pick(struct mr_route *r, int64_t now_ns, const struct mr_route_ask
     return true;
 }
 
-bool mr_route_pick_host(struct mr_route *r, int64_t now_ns, uint32_t host,
-                        struct mr_route_call *out_call)
+bool mr_balance_pick_host(struct mr_balance *r, int64_t now_ns, uint32_t host,
+                          struct mr_balance_call *out_call)
 {
-    struct route_host *h;
+    struct balance_host *h;
 
-    route_tick(r, now_ns);
+    balance_tick(r, now_ns);
     h = host_find(r, host);
-    if (!h || !mr_route_is_working(r, host) || h->paused_until_ns > r->now_ns ||
+    if (!h || !mr_balance_is_working(r, host) || h->paused_until_ns > r->now_ns ||
         h->in_flight >= r->max_limit) {
         return false;
     }

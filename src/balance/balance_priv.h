@@ -1,12 +1,12 @@
 /* What the files of this module share, and every constant of the policy. */
-#ifndef MR_ROUTE_PRIV_H
-#define MR_ROUTE_PRIV_H
+#ifndef MR_BALANCE_PRIV_H
+#define MR_BALANCE_PRIV_H
 
+#include "balance/balance.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/vec.h"
-#include "route/route.h"
 
 /* Limit. */
 #define LIMIT_START      2.0
@@ -86,16 +86,16 @@
 #define PROBE_SOON_NS (2 * MR_NS_PER_S)
 #define PROBE_SUSPECT 2
 
-struct route_sample {
+struct balance_sample {
     float raw_ns;
     float row_ns;
     uint8_t bucket;
     uint8_t window; /* number of the window that it counts in; 0: none */
 };
 
-struct route_host {
+struct balance_host {
     uint32_t id;
-    enum mr_route_state state;
+    enum mr_balance_state state;
     int64_t since_ns;
     char reason[96];
     uint32_t in_flight; /* without held ones */
@@ -116,7 +116,7 @@ struct route_host {
     double ceiling;
     int64_t ceiling_until_ns;
     uint32_t sample_n, sample_at;
-    struct route_sample samples[SAMPLES];
+    struct balance_sample samples[SAMPLES];
     double base_ns[BUCKETS];   /* per row, of a host that we do not make wait; 0 = not known */
     double smooth_ns[BUCKETS]; /* window medians, smoothed */
 
@@ -147,8 +147,8 @@ struct route_host {
 
 enum call_state { CALL_FREE, CALL_FLYING, CALL_HELD };
 
-struct route_flight {
-    struct route_host *host;
+struct balance_flight {
+    struct balance_host *host;
     int64_t start_ns;
     int64_t rows;
     uint64_t weight;
@@ -159,26 +159,26 @@ struct route_flight {
     bool is_hedged; /* has a copy or is one */
 };
 
-struct route_hold {
+struct balance_hold {
     int64_t until_ns;
     uint32_t index;
 };
 
-struct mr_route {
+struct mr_balance {
     int64_t now_ns;
     struct mr_rng rng;
     uint32_t max_limit;
     int64_t min_timeout_ns, max_timeout_ns;
     uint64_t max_weight;
 
-    MR_VEC(struct route_host *) slots; /* NULL = free */
+    MR_VEC(struct balance_host *) slots; /* NULL = free */
     uint32_t host_count;
     uint32_t serial;
-    uint32_t state_count[MR_ROUTE_STATE_DRAINING + 1];
+    uint32_t state_count[MR_BALANCE_STATE_DRAINING + 1];
 
-    MR_VEC(struct route_flight) flights;
-    uint32_t free_flight;            /* index + 1 */
-    MR_VEC(struct route_hold) holds; /* binary heap, earliest first */
+    MR_VEC(struct balance_flight) flights;
+    uint32_t free_flight;              /* index + 1 */
+    MR_VEC(struct balance_hold) holds; /* binary heap, earliest first */
 
     double row_ns[BUCKETS]; /* of all hosts, smoothed */
 
@@ -192,55 +192,55 @@ struct mr_route {
     double hedge_tokens;
 };
 
-/* route.c */
-void route_tick(struct mr_route *r, int64_t now_ns); /* time goes on: holds that ended */
-struct route_host *host_find(const struct mr_route *r, uint32_t id);
+/* balance.c */
+void balance_tick(struct mr_balance *r, int64_t now_ns); /* time goes on: holds that ended */
+struct balance_host *host_find(const struct mr_balance *r, uint32_t id);
 
 /* host.c: states */
-void host_set(struct mr_route *r, struct route_host *h, enum mr_route_state s, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
+void host_set(struct mr_balance *r, struct balance_host *h, enum mr_balance_state s,
+              const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /** Ejected hosts whose time has come become half-open. */
-void host_refresh(struct mr_route *r, struct route_host *h);
-void host_eject(struct mr_route *r, struct route_host *h, const char *fmt, ...)
+void host_refresh(struct mr_balance *r, struct balance_host *h);
+void host_eject(struct mr_balance *r, struct balance_host *h, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-void host_drop_if_done(struct mr_route *r, struct route_host *h);
-int64_t jittered(struct mr_route *r, int64_t ns, double low, double high);
+void host_drop_if_done(struct mr_balance *r, struct balance_host *h);
+int64_t jittered(struct mr_balance *r, int64_t ns, double low, double high);
 
 /* limit.c */
-void limit_restart(struct mr_route *r, struct route_host *h, double limit);
-void limit_answer(struct mr_route *r, struct route_host *h, const struct route_flight *f);
-void limit_throttled(struct mr_route *r, struct route_host *h);
-void limit_forgive(struct mr_route *r, struct route_host *h);
-uint32_t limit_usable(const struct route_host *h);
+void limit_restart(struct mr_balance *r, struct balance_host *h, double limit);
+void limit_answer(struct mr_balance *r, struct balance_host *h, const struct balance_flight *f);
+void limit_throttled(struct mr_balance *r, struct balance_host *h);
+void limit_forgive(struct mr_balance *r, struct balance_host *h);
+uint32_t limit_usable(const struct balance_host *h);
 /** Median of the first n values, which are put in another order. n > 0. */
 float median(float *v, uint32_t n);
 
 /* probe.c */
-int64_t probe_time(const struct route_host *h); /* INT64_MAX: none */
+int64_t probe_time(const struct balance_host *h); /* INT64_MAX: none */
 
 /* pick.c */
 unsigned rows_bucket(int64_t rows);
-bool host_has_room(const struct mr_route *r, const struct route_host *h, uint64_t weight);
-void pick_take(struct mr_route *r, struct route_host *h, int64_t rows, uint64_t weight,
-               struct mr_route_call *out_call);
+bool host_has_room(const struct mr_balance *r, const struct balance_host *h, uint64_t weight);
+void pick_take(struct mr_balance *r, struct balance_host *h, int64_t rows, uint64_t weight,
+               struct mr_balance_call *out_call);
 
 /* budget.c: time-outs, latency figures, retries */
-double expected_ns(const struct mr_route *r, const struct route_host *h, int64_t rows);
+double expected_ns(const struct mr_balance *r, const struct balance_host *h, int64_t rows);
 /** The host's peak, as much of it as is left by now. */
-double peak_now(const struct mr_route *r, const struct route_host *h);
-int64_t timeout_ns(const struct mr_route *r, const struct route_host *h, int64_t rows);
-void latency_add(struct mr_route *r, struct route_host *h, int64_t rows, int64_t ns);
-void latency_at_least(struct mr_route *r, struct route_host *h, int64_t rows, int64_t ns);
-void budget_earn(struct mr_route *r);
+double peak_now(const struct mr_balance *r, const struct balance_host *h);
+int64_t timeout_ns(const struct mr_balance *r, const struct balance_host *h, int64_t rows);
+void latency_add(struct mr_balance *r, struct balance_host *h, int64_t rows, int64_t ns);
+void latency_at_least(struct mr_balance *r, struct balance_host *h, int64_t rows, int64_t ns);
+void budget_earn(struct mr_balance *r);
 
 /* calls.c: calls in flight and held slots */
-uint32_t flight_new(struct mr_route *r);
-struct route_flight *flight_find(struct mr_route *r, uint64_t ticket);
-uint64_t flight_ticket(const struct mr_route *r, uint32_t index);
-void flight_free(struct mr_route *r, uint32_t index);
-void hold_add(struct mr_route *r, uint32_t index, int64_t until_ns);
-void holds_expire(struct mr_route *r);
+uint32_t flight_new(struct mr_balance *r);
+struct balance_flight *flight_find(struct mr_balance *r, uint64_t ticket);
+uint64_t flight_ticket(const struct mr_balance *r, uint32_t index);
+void flight_free(struct mr_balance *r, uint32_t index);
+void hold_add(struct mr_balance *r, uint32_t index, int64_t until_ns);
+void holds_expire(struct mr_balance *r);
 /** Of one host; all of its holds end now. */
-void holds_drop(struct mr_route *r, struct route_host *h);
+void holds_drop(struct mr_balance *r, struct balance_host *h);
 
 #endif

@@ -10,10 +10,10 @@
 
 #include <stdlib.h>
 
+#include "balance/balance.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "events.h"
-#include "route/route.h"
 
 #define REQUESTS 40000
 #define SERVERS  16
@@ -48,7 +48,7 @@ struct world {
     int64_t now;
     uint32_t busy[SERVERS];
     struct queue queue[SERVERS];
-    struct mr_route *route[CLIENTS];
+    struct mr_balance *balance[CLIENTS];
     uint32_t host[CLIENTS][SERVERS];
     uint32_t in_flight[CLIENTS][SERVERS];
     struct queue waiting[CLIENTS]; /* no host had room */
@@ -72,8 +72,8 @@ static void serve(struct world *w, uint32_t server)
 
 static bool choose(struct world *w, struct request *q)
 {
-    const struct mr_route_ask ask = {.rows = 1};
-    struct mr_route_call call;
+    const struct mr_balance_ask ask = {.rows = 1};
+    struct mr_balance_call call;
 
     if (!w->is_route) {
         uint32_t a = (uint32_t)(mr_rng_u64(&w->rng) % w->servers);
@@ -82,7 +82,7 @@ static bool choose(struct world *w, struct request *q)
         q->server = n[a] <= n[b] ? a : b;
         return true;
     }
-    if (!mr_route_pick(w->route[q->client], w->now, &ask, &call)) {
+    if (!mr_balance_pick(w->balance[q->client], w->now, &ask, &call)) {
         return false;
     }
     q->ticket = call.ticket;
@@ -118,7 +118,7 @@ static void happens(struct world *w, const struct event *e)
         w->busy[q->server]--;
         w->in_flight[q->client][q->server]--;
         w->took_ms[w->answered++] = (float)(w->now - q->at_ns) / (float)MR_NS_PER_MS;
-        mr_route_done(w->route[q->client], w->now, q->ticket, MR_ROUTE_OK, 0);
+        mr_balance_done(w->balance[q->client], w->now, q->ticket, MR_BALANCE_OK, 0);
         serve(w, q->server);
         start_waiting(w, q->client);
         break;
@@ -154,10 +154,10 @@ static void world_open(struct world *w, uint64_t seed)
         events_add(&w->events, (struct event){.kind = REDRAW});
     }
     for (uint32_t c = 0; c < CLIENTS; c++) {
-        struct mr_route_options o = {.seed = seed + c};
-        w->route[c] = mr_route_new(&o, 0);
+        struct mr_balance_options o = {.seed = seed + c};
+        w->balance[c] = mr_balance_new(&o, 0);
         for (uint32_t i = 0; i < w->servers; i++) {
-            w->host[c][i] = mr_route_add(w->route[c], 0);
+            w->host[c][i] = mr_balance_add(w->balance[c], 0);
         }
     }
     for (uint32_t i = 0; i < REQUESTS; i++) {
@@ -189,7 +189,7 @@ static double run(const struct world *like, bool is_route, uint64_t seed)
     }
     for (uint32_t c = 0; c < CLIENTS; c++) {
         MR_VEC_FINI(&w->waiting[c].at);
-        mr_route_free(&w->route[c]);
+        mr_balance_free(&w->balance[c]);
     }
     MR_VEC_FINI(&w->events.heap);
     mr_free(w);

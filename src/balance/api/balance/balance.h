@@ -7,7 +7,7 @@
  *   done    what became of the call: it moves the host's limit, health and latency figures
  *   wake    when to ask again if nothing happens until then
  *
- * Rules, with their constants in route_priv.h:
+ * Rules, with their constants in balance_priv.h:
  *
  *   limit     calls at a time per host, governed by the latency of successes and nothing else (limit.c)
  *   hold      a failed call keeps its slot for as long as an answer takes, so that failing fast does not attract
@@ -23,19 +23,19 @@
  *
  * Thread: one at a time; nothing in here locks. Memory: about 2.3 KiB per host and 64 bytes per call in flight,
  * of which a host has at most max_limit. Times: monotonic ns; a time that runs backwards counts as standing. */
-#ifndef MR_ROUTE_ROUTE_H
-#define MR_ROUTE_ROUTE_H
+#ifndef MR_BALANCE_BALANCE_H
+#define MR_BALANCE_BALANCE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/str.h"
 
-struct mr_route;
+struct mr_balance;
 
-#define MR_ROUTE_HOSTS_MAX 65535
+#define MR_BALANCE_HOSTS_MAX 65535
 
-struct mr_route_options {
+struct mr_balance_options {
     uint32_t max_limit;     /* calls at a time per host; 0 = 256 */
     int64_t min_timeout_ns; /* of a call; 0 = 5 s */
     int64_t max_timeout_ns; /* 0 = 1 h */
@@ -44,121 +44,121 @@ struct mr_route_options {
 };
 
 /** Never fails. */
-struct mr_route *mr_route_new(const struct mr_route_options *o, int64_t now_ns);
+struct mr_balance *mr_balance_new(const struct mr_balance_options *o, int64_t now_ns);
 /** NULL is allowed. */
-void mr_route_free(struct mr_route **r);
+void mr_balance_free(struct mr_balance **r);
 /** Takes effect for calls that follow. 1 ... 65535, clipped. */
-void mr_route_set_max_limit(struct mr_route *r, uint32_t max_limit);
+void mr_balance_set_max_limit(struct mr_balance *r, uint32_t max_limit);
 
 /* ---- hosts ---- */
 
 /** A new host, ready, limit 2. Its id is not 0 and not that of a host before; 0 when there are too many. */
-uint32_t mr_route_add(struct mr_route *r, int64_t now_ns);
+uint32_t mr_balance_add(struct mr_balance *r, int64_t now_ns);
 /** No new call; the host is gone as soon as its last call is done. An unknown id is ignored, here and below. */
-void mr_route_remove(struct mr_route *r, int64_t now_ns, uint32_t host);
-/** No new call until mr_route_unfence: the caller found that the host must not be used, for instance because it
+void mr_balance_remove(struct mr_balance *r, int64_t now_ns, uint32_t host);
+/** No new call until mr_balance_unfence: the caller found that the host must not be used, for instance because it
  *  has another version of the model. The reason is cut at 95 bytes. */
-void mr_route_fence(struct mr_route *r, int64_t now_ns, uint32_t host, mr_str reason);
+void mr_balance_fence(struct mr_balance *r, int64_t now_ns, uint32_t host, mr_str reason);
 /** The host begins again, half-open. */
-void mr_route_unfence(struct mr_route *r, int64_t now_ns, uint32_t host);
+void mr_balance_unfence(struct mr_balance *r, int64_t now_ns, uint32_t host);
 
 /* ---- calls ---- */
 
-struct mr_route_ask {
+struct mr_balance_ask {
     int64_t rows;          /* >= 1; what latency is divided by */
     const uint32_t *avoid; /* hosts that this work has failed on, or that have it already */
     uint32_t avoid_count;
-    bool is_retry; /* mr_route_may_retry said yes; earns no budget */
+    bool is_retry; /* mr_balance_may_retry said yes; earns no budget */
     uint64_t
         weight; /* what the call takes of a host's max_weight, as tokens; rows alone say nothing of that */
 };
 
-struct mr_route_call {
-    uint64_t ticket; /* not 0; for mr_route_done, exactly once */
+struct mr_balance_call {
+    uint64_t ticket; /* not 0; for mr_balance_done, exactly once */
     uint32_t host;
     uint32_t index;     /* small number, no other call in flight has it */
-    int64_t timeout_ns; /* then the caller gives up and says MR_ROUTE_TIMED_OUT */
+    int64_t timeout_ns; /* then the caller gives up and says MR_BALANCE_TIMED_OUT */
 };
 
 /** The host with the least expected time (peak-EWMA latency times calls in flight) among those with room; all
  *  are looked at up to 64 hosts, above that 8 drawn at random, and all when these have no room. A host to avoid
  *  is taken only when no other could take the work even later: all others are out.
- *  False: none now; ask again after a mr_route_done or at mr_route_next_wake. Other work, with less to avoid,
+ *  False: none now; ask again after a mr_balance_done or at mr_balance_next_wake. Other work, with less to avoid,
  *  may still get a host. */
-bool mr_route_pick(struct mr_route *r, int64_t now_ns, const struct mr_route_ask *ask,
-                   struct mr_route_call *out_call);
+bool mr_balance_pick(struct mr_balance *r, int64_t now_ns, const struct mr_balance_ask *ask,
+                     struct mr_balance_call *out_call);
 
 /** A call of one row to this host and no other, to learn about it, also when it has as many calls as its limit allows; never
  *  more than max_limit. It earns no budget. False: not now; the host is throttled, or neither ready nor suspect. */
-bool mr_route_pick_host(struct mr_route *r, int64_t now_ns, uint32_t host,
-                        struct mr_route_call *out_call);
+bool mr_balance_pick_host(struct mr_balance *r, int64_t now_ns, uint32_t host,
+                          struct mr_balance_call *out_call);
 
-enum mr_route_outcome {
-    MR_ROUTE_OK,
-    MR_ROUTE_THROTTLED, /* 429, 503, RESOURCE_EXHAUSTED: not a failure */
-    MR_ROUTE_REFUSED,   /* no connection */
-    MR_ROUTE_TIMED_OUT, /* a failure; the host is given longer the next time */
-    MR_ROUTE_FAILED,    /* reset, 5xx, a malformed or wrong answer */
-    MR_ROUTE_REJECTED,  /* 4xx: the request's fault, counts neither way */
-    MR_ROUTE_CANCELLED, /* nobody wants the answer any more, e.g. the other copy was first; counts neither way */
+enum mr_balance_outcome {
+    MR_BALANCE_OK,
+    MR_BALANCE_THROTTLED, /* 429, 503, RESOURCE_EXHAUSTED: not a failure */
+    MR_BALANCE_REFUSED,   /* no connection */
+    MR_BALANCE_TIMED_OUT, /* a failure; the host is given longer the next time */
+    MR_BALANCE_FAILED,    /* reset, 5xx, a malformed or wrong answer */
+    MR_BALANCE_REJECTED,  /* 4xx: the request's fault, counts neither way */
+    MR_BALANCE_CANCELLED, /* nobody wants the answer any more, e.g. the other copy was first; counts neither way */
 };
 
 /** retry_after_ns: with THROTTLED what the host asked for, 0 = nothing. A ticket that is not in flight is
  *  ignored. */
-void mr_route_done(struct mr_route *r, int64_t now_ns, uint64_t ticket,
-                   enum mr_route_outcome outcome, int64_t retry_after_ns);
+void mr_balance_done(struct mr_balance *r, int64_t now_ns, uint64_t ticket,
+                     enum mr_balance_outcome outcome, int64_t retry_after_ns);
 
 /** The same for an answer that is OK, and that told the size of its call: `rows` is what latency is divided by now. */
-void mr_route_done_sized(struct mr_route *r, int64_t now_ns, uint64_t ticket, int64_t rows);
+void mr_balance_done_sized(struct mr_balance *r, int64_t now_ns, uint64_t ticket, int64_t rows);
 
 /** What a host REJECTED was the host's fault, not that of the request: another host has answered it. A failure, and a
  *  round of its own; the reason is cut at 95 bytes. */
-void mr_route_refuted(struct mr_route *r, int64_t now_ns, uint32_t host, mr_str reason);
+void mr_balance_refuted(struct mr_balance *r, int64_t now_ns, uint32_t host, mr_str reason);
 
 /** May one more call be made for work that failed? True takes it from the budget, which is 20 % of the first
  *  attempts and 10 per second, kept for 10 s. False: *out_again_ns (may be NULL) is when to ask again. Work
  *  that was throttled needs no leave. */
-bool mr_route_may_retry(struct mr_route *r, int64_t now_ns, int64_t *out_again_ns);
+bool mr_balance_may_retry(struct mr_balance *r, int64_t now_ns, int64_t *out_again_ns);
 /** How long work that has failed `tries` times on the only host waits: at random between 0 and
  *  100 ms * 2^(tries - 1), at most 30 s. On another host it need not wait. */
-int64_t mr_route_backoff_ns(struct mr_route *r, uint32_t tries);
+int64_t mr_balance_backoff_ns(struct mr_balance *r, uint32_t tries);
 
 /** For a caller that has nothing left to start: a second copy of a call in flight that will probably end later
  *  than the copy, on another host. True: send the work of *out_original again as *out_call, take the first
  *  good answer, end the other one as CANCELLED. At most 5 % of the first attempts (and one), each call once.
  *  False: *out_again_ns is when it may be worth it, if nothing happens until then. */
-bool mr_route_hedge(struct mr_route *r, int64_t now_ns, uint64_t *out_original,
-                    struct mr_route_call *out_call, int64_t *out_again_ns);
+bool mr_balance_hedge(struct mr_balance *r, int64_t now_ns, uint64_t *out_original,
+                      struct mr_balance_call *out_call, int64_t *out_again_ns);
 
 /** The next time after the latest now_ns at which something changes by itself: a slot or a host comes free,
  *  a host wants a probe. INT64_MAX: never. */
-int64_t mr_route_next_wake(const struct mr_route *r);
+int64_t mr_balance_next_wake(const struct mr_balance *r);
 
 /* ---- probes ---- */
 
 /** A host that wants a health check now (0: none); ask until 0. Every 10 s +- 20 %, every 2 s where it decides
- *  something. Each is to be answered by mr_route_probed. Probes are optional: what calls tell outranks them. */
-uint32_t mr_route_probe(struct mr_route *r, int64_t now_ns);
+ *  something. Each is to be answered by mr_balance_probed. Probes are optional: what calls tell outranks them. */
+uint32_t mr_balance_probe(struct mr_balance *r, int64_t now_ns);
 /** Two failures without a success of a call between them make a ready host suspect. A success opens a host that
  *  was ejected for refusing connections. */
-void mr_route_probed(struct mr_route *r, int64_t now_ns, uint32_t host, bool is_ok);
+void mr_balance_probed(struct mr_balance *r, int64_t now_ns, uint32_t host, bool is_ok);
 
 /* ---- display ---- */
 
-enum mr_route_state {
-    MR_ROUTE_STATE_READY,
-    MR_ROUTE_STATE_SUSPECT,
-    MR_ROUTE_STATE_EJECTED,
-    MR_ROUTE_STATE_HALF_OPEN,
-    MR_ROUTE_STATE_FENCED,
-    MR_ROUTE_STATE_DRAINING,
+enum mr_balance_state {
+    MR_BALANCE_STATE_READY,
+    MR_BALANCE_STATE_SUSPECT,
+    MR_BALANCE_STATE_EJECTED,
+    MR_BALANCE_STATE_HALF_OPEN,
+    MR_BALANCE_STATE_FENCED,
+    MR_BALANCE_STATE_DRAINING,
 };
 /** "ready", "suspect", ...; any value is safe. */
-const char *mr_route_state_name(enum mr_route_state s);
+const char *mr_balance_state_name(enum mr_balance_state s);
 
-struct mr_route_view {
+struct mr_balance_view {
     uint32_t host;
-    enum mr_route_state state;
+    enum mr_balance_state state;
     int64_t since_ns; /* in this state */
     char reason[96];  /* why; "" when ready and never anything else */
     uint32_t limit;   /* calls allowed now */
@@ -172,14 +172,14 @@ struct mr_route_view {
 };
 
 /** Fill up to `cap` views (out may be NULL when cap is 0); returns the number of hosts. */
-uint32_t mr_route_views(struct mr_route *r, int64_t now_ns, struct mr_route_view *out,
-                        uint32_t cap);
+uint32_t mr_balance_views(struct mr_balance *r, int64_t now_ns, struct mr_balance_view *out,
+                          uint32_t cap);
 /** One host is ready, at least. */
-bool mr_route_is_ready(const struct mr_route *r);
+bool mr_balance_is_ready(const struct mr_balance *r);
 /** The host is ready or suspect: it takes calls without being tried first. */
-bool mr_route_is_working(const struct mr_route *r, uint32_t host);
+bool mr_balance_is_working(const struct mr_balance *r, uint32_t host);
 /** No host works: each is ejected, half-open or throttled, or there is none. *out_since_ns (may be NULL) is the
- *  time of the last success, or that of mr_route_new. */
-bool mr_route_is_stalled(const struct mr_route *r, int64_t *out_since_ns);
+ *  time of the last success, or that of mr_balance_new. */
+bool mr_balance_is_stalled(const struct mr_balance *r, int64_t *out_since_ns);
 
 #endif
