@@ -1,4 +1,4 @@
-/* A small table of failures by kind, with the words of the first of each. */
+/* A small table of failures by kind, with the text of the first of each. */
 #include "errors.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ static struct mr_perf_error *find(struct mr_perf_errors *e, int status, int http
     return &e->kinds[MR_PERF_ERRORS_MAX - 1];
 }
 
-/* What comes from a server goes to a terminal. */
+/* Text from a server may be printed on a terminal. */
 static void copy_printable(char *out, size_t size, mr_str text)
 {
     size_t n = MR_MIN(text.len, size - 1);

@@ -4,7 +4,7 @@
 
 #include "perf/perf.h"
 
-/** n failures of a kind; `text` is kept if they are its first. */
+/** Adds n failures of a kind; `text` is kept if they are the first. */
 void perf_errors_add(struct mr_perf_errors *e, int status, int http, mr_str text, uint64_t n);
 void perf_errors_merge(struct mr_perf_errors *into, const struct mr_perf_errors *from);
 

@@ -1,15 +1,15 @@
-/* Requests of a load run: when they are sent, and what becomes of them. All on the worker's thread.
+/* Requests of a load run: sending, and their results. All on the worker's thread.
  *
- * A flight is a place on a connection. In a closed loop each one sends its next request when its answer is
- * there. In an open loop slots fall due by the schedule, and the longest idle flight takes the next; a slot
- * that finds none waits, with its time of origin, until one is free, and those behind it wait, too. */
+ * A flight is a place on a connection. In a closed loop each one sends its next request when its answer arrives. In
+ * an open loop slots are due by the schedule, and the flight that has been idle longest takes the next; a slot
+ * without a free flight waits, with its original time, and so do all later ones. */
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "worker.h"
 
 #define LATE_NS MR_NS_PER_MS
-/* Slots sent before the loop looks for answers again. */
+/* Slots sent before the loop handles answers again. */
 #define BURST 64
 
 void perf_flight_idle(struct perf_worker *w, struct perf_flight *f)
@@ -82,7 +82,7 @@ static void count_answer(struct perf_worker *w, const struct perf_flight *f, int
     }
 }
 
-/* What came back, an answer or not. */
+/* Records the result of a request. */
 static void judge(struct perf_worker *w, const struct perf_flight *f,
                   const struct mr_client_response *response, int64_t now)
 {
@@ -187,7 +187,7 @@ static void send_flight(struct perf_worker *w, struct perf_flight *f, int64_t du
     mr_client_send(f->conn->client, &request, perf_flight_done, f);
 }
 
-/* Is a measured request still wanted? Counts it if so. */
+/* True if one more measured request is wanted; counts it. */
 static bool claim(struct perf_run *run, int64_t due_ns)
 {
     if (due_ns >= atomic_load_explicit(&run->end_ns, memory_order_relaxed)) {
@@ -226,7 +226,7 @@ static void on_timer(struct mr_timer *t)
     perf_flights_pump(MR_CONTAINER_OF(t, struct perf_worker, timer));
 }
 
-/* The slot is due: false when it has to wait for a connection, or was the last. */
+/* Sends the due slot: false if it has to wait for a connection, or was the last. */
 static bool send_slot(struct perf_worker *w, int64_t now)
 {
     struct perf_window *win = w->window;
@@ -246,7 +246,7 @@ static bool send_slot(struct perf_worker *w, int64_t now)
     if (w->is_blocked) {
         w->freed_ns = now;
     }
-    /* What was held up by busy connections is not the client's fault. */
+    /* Waiting for busy connections does not count as the client's delay. */
     f->is_late = now - MR_MAX(w->slot_ns, w->freed_ns) > LATE_NS;
     win->late += is_measured && f->is_late;
     send_flight(w, f, w->slot_ns, is_measured);
@@ -267,7 +267,7 @@ void perf_flights_pump(struct perf_worker *w)
         if (w->slot_ns >= atomic_load_explicit(&w->run->end_ns, memory_order_relaxed)) {
             w->has_ended = true;
         } else if (w->slot_ns > now && w->slot_ns > (now = mr_now_ns())) {
-            /* The timer counts from the loop's own time, which may be a little behind. */
+            /* The timer counts from the loop's own time, which may be slightly old. */
             mr_timer_start(w->loop, &w->timer, w->slot_ns - mr_loop_now_ns(w->loop), 0, on_timer);
             return;
         } else if (i == BURST) {

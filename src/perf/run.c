@@ -1,7 +1,7 @@
-/* A run: its threads, its phases, the seconds in between, and the sum.
+/* A run: its threads, its phases, the collection of each second, and the sum.
  *
- * The calling thread only waits and adds up. Once a second it asks each worker for what was counted: the
- * worker goes on with an empty window and hands over the full one, so that adding up costs it nothing. */
+ * The calling thread only waits and adds up. Once a second it collects the counts of each worker: the worker
+ * continues with an empty window and hands over the full one, so that adding up costs it nothing. */
 #include <stddef.h>
 #include <stdio.h>
 
@@ -37,7 +37,7 @@ static void lock_init(struct perf_run *run)
     pthread_condattr_destroy(&attr);
 }
 
-/* Until *counter reaches `count` or the time has come; true when it has reached it. */
+/* Waits until *counter reaches `count` or until the time; true if it has reached it. */
 static bool wait_count(struct perf_run *run, const uint32_t *counter, uint32_t count, int64_t until)
 {
     struct timespec ts = {.tv_sec = until / MR_NS_PER_S, .tv_nsec = until % MR_NS_PER_S};

@@ -1,5 +1,5 @@
-/* Slots of an open loop. Each has a place in the row of all threads' slots, and the pace says when that place is due.
- * Places are counted, not gaps added up, so that no rounding drifts. */
+/* Slots of an open loop. Each has a number in the sequence of all threads' slots, and the pace gives its time.
+ * Numbers are counted instead of adding gaps, so that rounding errors do not accumulate. */
 #include "schedule.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ void perf_schedule_init(struct perf_schedule *s, const struct perf_pace *pace, b
     mr_rng_seed(&s->rng, seed + index);
 }
 
-/* Seconds from the begin to when `place` slots are due: the pace's integral, turned round. */
+/* Seconds from the start until `place` slots are due: the inverse of the pace's integral. */
 static double due_s(const struct perf_pace *p, double place)
 {
     const double flat_s = (double)p->flat_ns / (double)MR_NS_PER_S;
@@ -28,7 +28,7 @@ static double due_s(const struct perf_pace *p, double place)
     if (rest >= in_ramp) {
         return flat_s + ramp_s + (rest - in_ramp) / p->to;
     }
-    /* The root of from * t + slope / 2 * t^2 = rest, in the form that a slope of 0 does not divide by. */
+    /* The root of from * t + slope / 2 * t^2 = rest, in a form that does not divide by a slope of 0. */
     const double slope = (p->to - p->from) / ramp_s;
     return flat_s + 2 * rest / (p->from + sqrt(p->from * p->from + 2 * slope * rest));
 }

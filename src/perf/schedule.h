@@ -7,10 +7,10 @@
 
 #include "base/rng.h"
 
-/** Slots per second: `from`, and behind `flat_ns` evenly from there to `to` within `ramp_ns`, and `to` then. */
+/** Slots per second: `from` for `flat_ns`, then linearly to `to` within `ramp_ns`, then `to`. */
 struct perf_pace {
     double from; /* > 0 */
-    double to;   /* > 0; not looked at without a ramp */
+    double to;   /* > 0; ignored without a ramp */
     int64_t flat_ns;
     int64_t ramp_ns; /* 0: `from` for ever */
 };
@@ -26,8 +26,8 @@ struct perf_schedule {
     struct mr_rng rng;
 };
 
-/** Slots of thread `index` of `count`, which share a pace: with equal gaps they take turns; Poisson processes of
- *  their own add up to one. */
+/** Slots of thread `index` of `count`, which share a pace: with equal gaps they alternate; independent Poisson
+ *  processes add up to one. */
 void perf_schedule_init(struct perf_schedule *s, const struct perf_pace *pace, bool poisson,
                         uint64_t seed, int64_t begin_ns, uint32_t index, uint32_t count);
 /** The next slot; they never go back in time. */

@@ -1,4 +1,4 @@
-/* Stretches of a run. Everything here happens after the run, on the samples that it kept. */
+/* Time spans of a run. Everything here happens after the run, on its samples. */
 #include "perf/spans.h"
 
 #include <math.h>
@@ -22,8 +22,8 @@ static int by_end(const void *a, const void *b)
     return (x->end_ns > y->end_ns) - (x->end_ns < y->end_ns);
 }
 
-/* Between two ends of requests somebody waited from the first end on, or from when the first of those that
- * ended later was due. */
+/* Between two successive ends, requests waited from the first end on, or from the time when the earliest of those
+ * that ended later was due. */
 static void find_stalls(struct mr_perf_log *log)
 {
     size_t n = log->count;
@@ -134,8 +134,7 @@ void mr_perf_get_added(const struct mr_perf_result *r, const struct mr_perf_resu
     mr_perf_get_interval(r, q, &i);
     mr_perf_get_interval(quiet, q, &k);
     *out = (struct mr_perf_added){value - base, -INFINITY, INFINITY};
-    /* Each bound by the squares of the distances that would make for it (Zou and Donner's recovery of variances
-     * from two intervals). */
+    /* Zou and Donner's recovery of variances from two intervals. */
     if (i.low_ns != 0 && k.high_ns != UINT64_MAX) {
         out->low_ns = out->ns - hypot(value - (double)i.low_ns, (double)k.high_ns - base);
     }

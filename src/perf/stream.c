@@ -1,9 +1,9 @@
 /* Requests on gRPC streams (ModelStreamInfer): one stream per connection, opened by its first request, and
- * again when it has ended. A request is known by its id, which goes behind the message that was made beforehand:
- * of a field that is there twice the last one counts.
+ * again when it has ended. A request is identified by its id, which is appended to the prepared message: of a
+ * repeated field the last one counts.
  *
- * A model may give many answers to a request. Each request asks for the mark `triton_final_response`; an answer
- * that has it as false is not the last one. Servers that do not know the mark give one answer. All on the worker's
+ * A model may give many answers to a request. Each request asks for the parameter `triton_final_response`; an answer
+ * with the value false is not the last one. Servers without that parameter give one answer. All on the worker's
  * thread. */
 #include <stdio.h>
 
@@ -22,7 +22,7 @@ struct answer {
     mr_bytes response;
     mr_str id;
     bool is_final;
-    bool has_outputs; /* something beside names and parameters */
+    bool has_outputs; /* something besides names and parameters */
 };
 
 static mr_str text_of(mr_bytes b)
@@ -37,7 +37,7 @@ static bool read_parameter(mr_bytes entry, struct answer *out)
     struct mr_pb_field v;
     mr_str key = {NULL, 0};
     mr_bytes value = {NULL, 0};
-    bool is_true = false; /* proto3 leaves false out, but for members of a oneof */
+    bool is_true = false; /* proto3 omits false, except in members of a oneof */
     int rc;
 
     while ((rc = mr_pb_next(&entry, &f)) > 0) {
@@ -97,13 +97,13 @@ static bool read_answer(mr_bytes message, struct answer *out)
 
 /* ---- ids ---- */
 
-/* "FLIGHT.TURN"; a flight's turn tells a late answer from the present one's. */
+/* "FLIGHT.TURN"; a flight's turn distinguishes a late answer from the current one. */
 static size_t write_id(const struct perf_flight *f, char out[48])
 {
     return (size_t)snprintf(out, 48, "%zu.%llu", f->index, (unsigned long long)f->turn);
 }
 
-/* Whom the answer is for; NULL: nobody who waits on this stream. */
+/* The flight of an answer; NULL: none waits for it on this stream. */
 static struct perf_flight *find_flight(const struct perf_conn *conn, mr_str id)
 {
     const struct perf_worker *w = conn->w;
@@ -119,7 +119,7 @@ static struct perf_flight *find_flight(const struct perf_conn *conn, mr_str id)
     return f->is_active && f->turn == turn && f->conn == conn ? f : NULL;
 }
 
-/* An error without an id is that of whoever waits longest. */
+/* An error without an id is taken for the flight that waits longest. */
 static struct perf_flight *oldest_flight(const struct perf_conn *conn)
 {
     struct perf_flight *oldest = NULL;
@@ -143,7 +143,7 @@ static void done(struct perf_flight *f, int rc, const struct mr_err *err,
     perf_flight_done(f, rc, err, response);
 }
 
-/* In memory that whoever checks may keep. */
+/* In memory that the checker may keep. */
 static void check(struct perf_flight *f, mr_bytes response)
 {
     struct mr_block *block = mr_block_new(response.len);
@@ -179,7 +179,7 @@ static void on_message(void *ctx, mr_bytes message)
         done(f, MR_FAIL(&err, MR_E_UNKNOWN, "%.*s", MR_STR_ARG(a.error)), &err, NULL);
         return;
     }
-    /* The answer that closes many of them may hold nothing to look at. */
+    /* The final one of many answers may be empty. */
     if (a.has_outputs && conn->w->run->target->check && !f->why[0]) {
         check(f, a.response);
     }
@@ -193,7 +193,8 @@ static void on_end(void *ctx, int rc, const struct mr_err *err)
 {
     struct perf_conn *conn = ctx;
     struct mr_err own = *err;
-    uint64_t number = conn->stream_number; /* a closed loop sends again at once, on the next one */
+    uint64_t number =
+        conn->stream_number; /* a closed loop sends again at once, on the next stream */
 
     conn->stream = NULL;
     if (rc == MR_OK) {
@@ -241,6 +242,6 @@ void perf_stream_send(struct perf_flight *f, const struct mr_piece *body)
     f->stream_number = conn->stream_number;
     mr_timer_start(conn->w->loop, &f->timer, t->timeout_ns, 0, on_timeout);
     const struct mr_piece pieces[] = {*body, {.ptr = id, .len = len + 2}};
-    /* The bodies of a run are small enough, and nothing ends the stream from here. */
+    /* The bodies of a run are small enough, and nothing here ends the stream. */
     mr_client_stream_send(conn->stream, pieces, 2, NULL);
 }

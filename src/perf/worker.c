@@ -1,8 +1,8 @@
-/* A sending thread: a loop, its connections, and the mails of the run.
+/* A sending thread: its loop, connections and the mails of the run.
  *
- * Each connection is a client of its own with one connection at most, so that it is known which request
- * goes where and finding a free one costs the same however many there are. Before anything is measured
- * every connection is opened by a call that any server can answer. */
+ * Each connection is a client of its own with at most one connection, so that the connection of each request is known
+ * and finding a free one has a constant cost. Before the measurement every connection is opened by a call that any
+ * server can answer. */
 #include "worker.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ static int64_t thread_cpu_ns(void)
     return (int64_t)ts.tv_sec * MR_NS_PER_S + ts.tv_nsec;
 }
 
-/* Time that this thread was ready and had no CPU; 0 where the kernel does not say. */
+/* Time in which this thread was runnable without a CPU; 0 if the kernel does not report it. */
 static int64_t thread_wait_ns(void)
 {
     FILE *f = fopen("/proc/thread-self/schedstat", "re");
@@ -91,7 +91,7 @@ int perf_worker_connect(struct perf_worker *w, struct mr_err *err)
     return MR_OK;
 }
 
-/* Closed loop: as many flights as there are to be requests on their way, dealt out evenly. */
+/* Closed loop: distributes one flight per pending request evenly over the connections. */
 static void deal_flights(struct perf_worker *w)
 {
     for (size_t i = w->flights.len; i < w->concurrency; i++) {
@@ -180,7 +180,7 @@ static void on_swap(struct mr_mail *mail)
     pthread_mutex_unlock(&w->run->lock);
 }
 
-/* The end was moved: see whether it has come. */
+/* The end was moved: checks if it has passed. */
 static void on_nudge(struct mr_mail *mail)
 {
     struct perf_worker *w = MR_CONTAINER_OF(mail, struct perf_worker, nudge_mail);
@@ -229,7 +229,7 @@ static void make_heads(struct perf_worker *w)
     }
 }
 
-/* This thread's part of a number that is shared out. */
+/* This thread's share of a number. */
 static uint32_t share(uint32_t all, uint32_t index, uint32_t count)
 {
     return all / count + (index < all % count);
@@ -277,7 +277,7 @@ void perf_worker_fini(struct perf_worker *w)
     w->is_over = true;
     for (size_t i = 0; i < w->conns.len; i++) {
         mr_client_free(&w->conns.at[i]->client);
-        /* Its callbacks may come until the loop is gone. */
+        /* Its callbacks may run until the loop is freed. */
     }
     mr_loop_free(&w->loop);
     for (size_t i = 0; i < w->conns.len; i++) {

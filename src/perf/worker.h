@@ -1,8 +1,8 @@
-/* A sending thread of a load run, between its files.
+/* A sending thread of a load run. Private.
  *
  *   run.c     the run: threads, phases, seconds, the sum of it all
- *   worker.c  a thread: its loop and connections, what it is told by mail
- *   flight.c  requests: when they are sent, what becomes of them
+ *   worker.c  a thread: its loop, connections and mails
+ *   flight.c  requests: sending, and their results
  *   stream.c  requests on gRPC streams */
 #ifndef MR_PERF_WORKER_H
 #define MR_PERF_WORKER_H
@@ -12,7 +12,7 @@
 #include "errors.h"
 #include "schedule.h"
 
-/** What a thread counts between two calls of the run for it. */
+/** The counts of a thread between two collections. */
 struct perf_window {
     struct mr_hdr_histogram latency;
     uint64_t late;
@@ -21,12 +21,12 @@ struct perf_window {
     uint64_t answered;
     uint64_t failed;
     uint64_t gave_up;
-    uint64_t
-        completed; /* answers that came in the time of measurement, whenever they were asked for */
-    MR_VEC(struct mr_perf_sample) samples; /* when they are kept */
+    /* answers that arrived during the measurement, whenever they were requested */
+    uint64_t completed;
+    MR_VEC(struct mr_perf_sample) samples; /* if kept */
 };
 
-/** What the threads of a run share. */
+/** Shared by the threads of a run. */
 struct perf_run {
     const struct mr_perf_target *target;
     const struct mr_perf_load *load;
@@ -37,7 +37,7 @@ struct perf_run {
     _Atomic uint64_t issued; /* measured requests, when their number is given */
     pthread_mutex_t lock;    /* of the following */
     pthread_cond_t changed;
-    uint32_t connected; /* threads whose connections stand, or could not be made */
+    uint32_t connected; /* threads whose connections are open, or failed */
     uint32_t swapped;
     uint32_t finished;
     int rc;
@@ -53,7 +53,7 @@ struct perf_conn {
     uint64_t stream_number;          /* how many there were */
 };
 
-/** A request that may be on its way: a place on a connection. */
+/** A place for one pending request on a connection. */
 struct perf_flight {
     struct perf_flight *next; /* idle ones */
     struct perf_conn *conn;
@@ -62,7 +62,7 @@ struct perf_flight {
     bool is_active;
     bool is_measured;
     bool is_late;
-    char why[160]; /* what is wrong with an answer */
+    char why[160]; /* the error of a wrong answer */
     /* on a stream */
     size_t index;  /* in the worker's list */
     uint64_t turn; /* requests that it has ended */
@@ -95,21 +95,21 @@ struct perf_worker {
     struct perf_flight *idle_last;
     struct perf_head *heads; /* one per body */
     size_t next_body;
-    size_t greeted;  /* connections that were asked hello */
+    size_t greeted;  /* connections that have sent hello */
     size_t greeting; /* of these: without an answer yet */
     struct perf_schedule schedule;
     struct mr_timer timer;
     int64_t slot_ns;
     bool has_slot;
     bool is_blocked;  /* the slot is due and every connection busy */
-    int64_t freed_ns; /* when it was so last */
-    bool has_started; /* sends */
-    bool has_ended;   /* nothing more is sent */
-    bool is_over;     /* what ends now is of no interest */
+    int64_t freed_ns; /* when that last ended */
+    bool has_started; /* has started to send */
+    bool has_ended;   /* sends no more */
+    bool is_over;     /* requests that end now are ignored */
     uint64_t in_flight;
     struct perf_window *window; /* being filled */
     struct perf_window *spare;  /* handed over */
-    int64_t cpu_ns;             /* at the start; then of the whole run */
+    int64_t cpu_ns;             /* at the start; after the end, of the whole run */
     int64_t cpu_wait_ns;
     int64_t ran_ns;
     int64_t last_done_ns;
@@ -126,28 +126,27 @@ int perf_worker_init(struct perf_worker *w, struct perf_run *run, uint32_t index
                      struct mr_err *err);
 void *perf_worker_main(void *arg);
 void perf_worker_fini(struct perf_worker *w);
-/** One connection more, with its places. Errors: MR_E_INVALID (address). */
+/** Opens one more connection, with its flights. Errors: MR_E_INVALID (address). */
 int perf_worker_connect(struct perf_worker *w, struct mr_err *err);
-/** Everything was sent and answered, or is about to be given up: tell the run, once. */
+/** Tells the run, once, that everything was sent and answered, or is about to be given up. */
 void perf_worker_finished(struct perf_worker *w);
 
 /* ---- flight.c ---- */
 
 void perf_flights_start(struct perf_worker *w);
-/** Open loop: send what is due. */
+/** Open loop: sends the requests that are due. */
 void perf_flights_pump(struct perf_worker *w);
-/** The run is over: what is still on its way or due counts as given up. */
+/** The run is over: pending and due requests count as given up. */
 void perf_flights_give_up(struct perf_worker *w);
 /** An mr_client_done_fn: the request of flight `ctx` has ended. */
 void perf_flight_done(void *ctx, int rc, const struct mr_err *err,
                       const struct mr_client_response *response);
-/** Is the answer right? Otherwise f->why says why not, and the request has failed when it ends. */
+/** Checks the answer. If it is wrong, sets f->why, and the request counts as failed when it ends. */
 void perf_flight_check(struct perf_flight *f, const struct mr_client_response *response);
 
 /* ---- stream.c ---- */
 
-/** Sends a request of a flight on its connection's stream; perf_flight_done comes later. Takes over the piece's
- *  reference. */
+/** Sends a request of a flight on its connection's stream; perf_flight_done comes later. Takes the piece's reference. */
 void perf_stream_send(struct perf_flight *f, const struct mr_piece *body);
 
 void perf_flight_idle(struct perf_worker *w, struct perf_flight *f);

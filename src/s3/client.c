@@ -1,10 +1,10 @@
-/* The thread of a client: requests are signed, sent, and sent again when their failure may pass.
+/* The thread of a client: signs, sends and retries requests.
  *
- * A call belongs to whoever began it and, until it has ended, to the thread. Who waits for one sleeps on `ended`. Bodies
- * are blocks, so that a call may be given up while its bytes are still being sent.
+ * A call is owned by its caller and, until it has ended, by the thread. Waiting callers sleep on `ended`. Bodies are
+ * blocks, so that a call may be cancelled while its bytes are still being sent.
  *
- * Pauses between attempts grow from 100 ms to 20 s, by chance between half and all of it, as many clients may have met the
- * same failure; Retry-After goes before that. */
+ * Pauses between attempts grow from 100 ms to 20 s, with a random factor between a half and one, as many clients may
+ * retry after the same failure; Retry-After has precedence. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/queue.h>
@@ -44,7 +44,7 @@ struct s3_call {
     size_t body_bytes;
     char payload_hash[S3_HASH_TEXT];
     int64_t timeout_ns; /* of an attempt */
-    int64_t work_ns;    /* that it has beyond that */
+    int64_t work_ns;    /* added to it */
     /* of the thread */
     uint32_t attempts;
     int64_t failed_ns; /* first failure; 0: none */
@@ -52,7 +52,7 @@ struct s3_call {
     int64_t sent_ns;
     struct mr_buf authorization;
     struct mr_buf path;
-    /* flags are guarded by s3->lock; the rest is the thread's until it has ended, then constant */
+    /* flags are guarded by s3->lock; only the thread uses the rest until the end, then it is constant */
     bool is_ended;
     bool is_dropped;
     unsigned refs; /* its owner, and the thread */
@@ -64,13 +64,13 @@ struct s3_call {
 
 struct mr_s3 {
     struct s3_config config;
-    struct s3_renewer *renewer; /* NULL: credentials do not run out, or are of files */
+    struct s3_renewer *renewer; /* NULL: credentials do not expire, or are from files */
     struct mr_mail news;        /* of it */
-    _Atomic bool is_news_sent;  /* relaxed: who sets it first posts the mail */
+    _Atomic bool is_news_sent;  /* relaxed: the thread that sets it first posts the mail */
     void (*on_trouble)(void *ctx, const char *text);
     bool (*is_stopped)(void *ctx);
     void *ctx;
-    struct mr_timer look;        /* whether it is; runs while there are calls */
+    struct mr_timer look;        /* checks is_stopped; runs while there are calls */
     _Atomic int64_t patience_ns; /* relaxed, as is_hurried: they order nothing */
     _Atomic bool is_hurried;     /* patience was set */
     struct mr_tls_client *tls;
@@ -81,7 +81,7 @@ struct mr_s3 {
     pthread_cond_t ended;
     struct mr_mail cancel;
     struct mr_mail stop;
-    _Atomic bool is_cancel_sent; /* relaxed: only who sets it first posts the mail */
+    _Atomic bool is_cancel_sent; /* relaxed: the thread that sets it first posts the mail */
     /* of the thread */
     bool is_cancelled;
     struct mr_map clients; /* by host */
@@ -123,7 +123,7 @@ static void call_unref(struct s3_call *c)
     }
 }
 
-/* On the thread, which needs it no longer, unless a request is on its way: then on_done is the last to see it. */
+/* On the thread, which drops its reference, unless a request is being sent: then on_done does. */
 static void call_end(struct s3_call *c, int rc, const struct mr_err *err)
 {
     struct mr_s3 *s = c->s3;
@@ -164,14 +164,14 @@ static void trouble_tell(struct s3_call *c, const struct mr_err *err)
     }
 }
 
-/* Of the patience with a call that has failed. */
+/* The remaining patience of a call that has failed. */
 static int64_t left_ns(const struct s3_call *c, int64_t now_ns)
 {
     return atomic_load_explicit(&c->s3->patience_ns, memory_order_relaxed) -
            (now_ns - c->failed_ns);
 }
 
-/* Once more after a pause, which does not outlast the patience whatever the storage asks for, or the end. */
+/* Retries after a pause, which never exceeds the patience, or ends the call. */
 static void call_failed(struct s3_call *c, int64_t after_ns, const struct mr_err *err)
 {
     struct mr_s3 *s = c->s3;
@@ -189,7 +189,7 @@ static void call_failed(struct s3_call *c, int64_t after_ns, const struct mr_err
         call_end(c, MR_E_UNAVAILABLE, err);
         return;
     }
-    if (c->attempts > 1) { /* once is nothing: a connection that was kept and has ended */
+    if (c->attempts > 1) { /* a single failure is normal: a kept connection was closed */
         trouble_tell(c, err);
     }
     mr_timer_start(s->loop, &c->timer, MR_MIN(MR_MAX(pause_ns, after_ns), left), 0, on_pause_over);
@@ -207,10 +207,11 @@ static bool is_virtual(const struct s3_config *c, const char *bucket)
 static struct mr_client *client_of(struct mr_s3 *s, const char *host, struct mr_err *err)
 {
     struct mr_client *client = mr_map_find(&s->clients, mr_str_c(host));
-    const struct mr_client_options options = {.tls = s->tls,
-                                              .max_response_bytes = ANSWER_MOST,
-                                              .max_connections = CONNECTIONS,
-                                              .never_repeat = true /* we do, and know of it */};
+    const struct mr_client_options options = {
+        .tls = s->tls,
+        .max_response_bytes = ANSWER_MOST,
+        .max_connections = CONNECTIONS,
+        .never_repeat = true /* this client repeats, and takes note of it */};
     const char *bracket = strrchr(host, ']');
     char address[400];
 
@@ -322,7 +323,7 @@ static void attempt(struct s3_call *c)
     request_send(c, client, host);
 }
 
-/* ---- what comes ---- */
+/* ---- answers ---- */
 
 static void text_take(char *out, size_t room, mr_str value)
 {
@@ -380,7 +381,7 @@ static int64_t answer_take(struct s3_call *c, const struct mr_client_response *r
     return MR_MIN(MR_MAX(retry_after_s, INT64_C(0)), (int64_t)RETRY_AFTER_MOST) * MR_NS_PER_S;
 }
 
-/* The end of a multipart upload may say 200 first and then think better of it. */
+/* The answer to the end of a multipart upload may be an error despite its status 200. */
 static bool is_late_error(const struct s3_call *c, const struct s3_answer *a)
 {
     const mr_str body = {(const char *)a->body.ptr, a->body.len};
@@ -408,7 +409,7 @@ static void answered(struct s3_call *c, int64_t after_ns)
                             (c->s3->renewer || c->s3->config.credentials.is_of_files);
     if (is_expired && c->s3->renewer) {
         s3_renewer_want(c->s3->renewer);
-    } else if (is_expired) { /* whoever renews them may be late */
+    } else if (is_expired) { /* the renewal may be late */
         s3_credentials_renew(&c->s3->config.credentials, NULL);
     }
     if (is_expired || s3_refusal_passes(&why, a->status)) {
@@ -425,7 +426,7 @@ static void on_done(void *ctx, int rc, const struct mr_err *err, const struct mr
     struct mr_err told;
 
     c->is_sent = false;
-    if (c->is_ended) { /* cancelled meanwhile */
+    if (c->is_ended) { /* cancelled before */
         call_unref(c);
         return;
     }
@@ -461,7 +462,7 @@ static void cancel_all(struct mr_s3 *s)
     }
 }
 
-/* It began with more patience than there is now. */
+/* The patience is now lower than at its start. */
 static void call_hurry(struct s3_call *c)
 {
     const int64_t now_ns = mr_now_ns();
@@ -602,7 +603,7 @@ static void news_take(struct mr_mail *mail)
     char trouble[S3_TROUBLE_ROOM];
 
     if (!s->renewer) {
-        return; /* the client goes */
+        return; /* the client is being freed */
     }
     atomic_store_explicit(&s->is_news_sent, false, memory_order_relaxed);
     s3_renewer_take(s->renewer, &s->config.credentials, trouble, sizeof trouble);
@@ -685,7 +686,7 @@ void mr_s3_free(struct mr_s3 **io_s)
         mr_loop_post(s->loop, &s->stop);
         pthread_join(s->thread, NULL);
     }
-    s3_renewer_free(&s->renewer); /* it posts to the loop, which is there and does not run */
+    s3_renewer_free(&s->renewer); /* it posts to the loop, which exists but does not run */
     for (size_t i = 0; (slot = mr_map_next(&s->clients, &i));) {
         struct mr_client *client = slot->value;
         mr_client_free(&client);

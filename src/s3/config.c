@@ -1,7 +1,7 @@
-/* Where the storage is, and who asks: options first, then the environment, then the files of AWS's own tools.
+/* Endpoint and credentials: options first, then the environment, then the files of AWS's tools.
  *
- * Keys in the environment or in a file are found here; who else gives some is asked by provider.c. Sign-in by a browser
- * and programs that print credentials are not understood. */
+ * Keys in the environment or in a file are found here; provider.c gets them from services. Sign-in by a browser and
+ * programs that print credentials are not supported. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ bool s3_ini_find(mr_str text, const char *section, const char *key, struct mr_bu
         if (line.len > 1 && line.ptr[0] == '[' && line.ptr[line.len - 1] == ']') {
             is_inside = is_section(line, section);
         } else if (is_inside && equals > 0 && raw.ptr == line.ptr && line.ptr[0] != '#' &&
-                   line.ptr[0] != ';' && /* a line that is set in belongs to the one before */
+                   line.ptr[0] != ';' && /* an indented line continues the previous one */
                    mr_str_eq_c(mr_str_trim(mr_str_sub(line, 0, (size_t)equals)), key)) {
             mr_buf_reset(out);
             mr_buf_str(out, mr_str_trim(mr_str_sub(line, (size_t)equals + 1, line.len)));
@@ -242,7 +242,7 @@ int s3_credentials_renew(struct s3_credentials *c, struct mr_err *err)
 
 /* ---- the endpoint ---- */
 
-/* A text with a user may have a secret, and is not repeated. */
+/* A text with a user may contain a secret, and is not repeated. */
 static int endpoint_refuse(const char *text, const char *expected, struct mr_err *err)
 {
     if (strchr(text, '@')) {
@@ -265,7 +265,8 @@ static int endpoint_take(struct s3_config *c, const char *text, struct mr_err *e
     if (mr_str_ends(rest, MR_STR("/"))) {
         rest.len--;
     }
-    const mr_str usual = c->is_tls ? MR_STR(":443") : MR_STR(":80"); /* goes without saying */
+    const mr_str usual =
+        c->is_tls ? MR_STR(":443") : MR_STR(":80"); /* the default port is omitted */
     rest.len -= mr_str_ends(rest, usual) ? usual.len : 0;
     if (rest.len == 0 || mr_str_find(rest, '/') >= 0 || mr_str_find(rest, '@') >= 0) {
         return endpoint_refuse(text, "a host and perhaps a port, no path and no user", err);
@@ -318,7 +319,7 @@ static int region_find(struct s3_config *c, const struct mr_s3_options *o, const
     return MR_OK;
 }
 
-/* Where roles are assumed. */
+/* The endpoint at which roles are assumed. */
 static int sts_find(struct s3_config *c, const struct s3_files *f, struct mr_err *err)
 {
     char *of_profile = files_find(f, "endpoint_url");

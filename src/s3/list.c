@@ -3,11 +3,11 @@
 
 #define PAGES_MOST 100000
 
-/* What is read of a page. */
+/* A page being read. */
 struct page {
     struct mr_buf key;
     struct mr_buf value;
-    struct mr_buf next; /* where the next page begins; empty: there is none */
+    struct mr_buf next; /* token of the next page; empty: none */
     struct mr_buf next_id;
     bool is_encoded; /* keys are percent-encoded */
     struct mr_s3_object object;
@@ -67,7 +67,7 @@ static bool content_take(struct page *p, const struct s3_xml *x)
 
 typedef int(each_fn)(void *ctx, const struct mr_s3_object *o, struct mr_err *err);
 
-/* Whether keys are encoded stands before or behind them. */
+/* True if keys are encoded, which the document may state before or after them. */
 static bool encoding_find(mr_bytes body)
 {
     struct mr_buf b;
@@ -219,7 +219,7 @@ static int upload_abort(void *ctx, mr_str key, mr_str id, struct mr_err *err)
     const struct abort *a = ctx;
 
     if (!mr_str_starts(key, a->prefix)) {
-        return MR_OK; /* some storages overlook the prefix */
+        return MR_OK; /* some storages ignore the prefix */
     }
     return s3_upload_abort(a->s3, (struct mr_s3_place){a->bucket, key}, id, err);
 }

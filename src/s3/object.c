@@ -1,7 +1,7 @@
 /* Requests for one object.
  *
- * An object that must be new is written with If-None-Match. When an attempt was lost and the next one hears that there is
- * an object of that name, it may be our own: it then has the note, drawn at random, that went with it. */
+ * An object that must be new is written with If-None-Match. If an attempt was lost and the next one finds an existing
+ * object, it may be of the first attempt: its metadata then have the same random nonce. */
 #include <stdio.h>
 
 #include "base/rng.h"
@@ -15,7 +15,7 @@ void s3_nonce(char out[40])
     snprintf(out, 40, "%016llx%016llx", (unsigned long long)r[0], (unsigned long long)r[1]);
 }
 
-/* The answer to HEAD has no text, so that one with an error is asked for again as the first byte. */
+/* The answer to HEAD has no body, so after an error the first byte is requested to get its text. */
 static int head(struct mr_s3 *s, struct mr_s3_place at, struct s3_answer *out, struct mr_err *err)
 {
     static const int all[] = {301, 307, 400, 401, 403, 404, 0};

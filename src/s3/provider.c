@@ -1,9 +1,8 @@
-/* Credentials that last for a while: assumed roles, containers, instances.
+/* Temporary credentials: assumed roles, containers, instances.
  *
- * Who is asked follows from the environment and from AWS's own files, as for other programs: a profile with a role, a
- * web identity, the container's service, the instance's. All of it is looked up anew each time, so that a token or a
- * profile that was replaced counts. Of a refusal, errors say code and status only: texts of
- * theirs may repeat what they were shown.
+ * The provider follows from the environment and from AWS's own files, as in other programs: a profile with a role, a
+ * web identity, the container's service, the instance's. Everything is read again each time, so that a replaced token
+ * or profile takes effect. Errors contain only code and status of a refusal, as its text may repeat secrets.
  *
  * Source: AWS STS API Reference (AssumeRole, AssumeRoleWithWebIdentity); AWS SDKs and Tools Reference Guide, "Container
  * credential provider", "IMDS credential provider", "Assume role credential provider". */
@@ -26,7 +25,7 @@
 #define INSTANCE_NS     (1 * MR_NS_PER_S)
 #define ANSWER_MOST     ((size_t)1 << 20)
 #define TOKEN_MOST      ((size_t)64 << 10)
-#define CHAIN_MOST      5 /* roles that are assumed one from another */
+#define CHAIN_MOST      5 /* length of a chain of roles */
 
 /* ---- a request ---- */
 
@@ -38,7 +37,7 @@ static void secret_fini(struct mr_buf *b)
     mr_buf_fini(b);
 }
 
-/* Answers are kept in memory of ours, which is wiped. */
+/* Answers are kept in memory that is wiped. */
 static int ask(struct s3_ask *a, struct mr_buf *out, int *out_status, struct mr_err *err)
 {
     mr_buf_init(out, ANSWER_MOST);
@@ -59,7 +58,7 @@ static int refused(const char *who, int status, mr_bytes body, struct mr_err *er
                    why.code[0] ? ", " : "", status);
 }
 
-/* "2026-11-23T04:05:06Z"; 0: it is no such time. */
+/* "2026-11-23T04:05:06Z"; 0: not such a time. */
 static int64_t time_read(const char *text)
 {
     struct tm t = {0};
@@ -215,7 +214,7 @@ static int json_read(struct s3_credentials *out, mr_str body, const char *who, s
     return complete(out, who, err);
 }
 
-/* Without TLS only this machine and the addresses that clouds reserve for it may see the token. */
+/* Without TLS the token is sent only to this machine and to the addresses that clouds reserve for it. */
 static bool is_near(const char *url)
 {
     static const char *const hosts[] = {"localhost", "169.254.170.2", "169.254.170.23",
@@ -356,7 +355,7 @@ static int instance_provide(struct s3_provider *p, struct s3_credentials *out, s
     MR_TRY(instance_get(&a, INSTANCE_PATH, &role, err));
     mr_str rest = mr_buf_view(&role);
     mr_str name = {0};
-    mr_str_split(&rest, '\n', &name); /* one role is all that an instance has */
+    mr_str_split(&rest, '\n', &name); /* an instance has only one role */
     s3_encode(&path, mr_str_trim(name), false);
     MR_TRY(instance_get(&a, mr_buf_cstr(&path), &answer, err));
     rc = json_read(out, mr_buf_view(&answer), "the instance's service", err);
@@ -474,7 +473,7 @@ static int role_provide(struct s3_provider *p, const char *profile, int depth,
     return rc;
 }
 
-/* ---- all of them ---- */
+/* ---- all providers ---- */
 
 int s3_provide(struct s3_provider *p, struct s3_credentials *out, struct mr_err *err)
 {

@@ -1,8 +1,8 @@
 /* Ranges of an object, and an object in order.
  *
- * Each range is asked for with If-Match, so that a reader sees one content or an error. Of an object in order the first
- * range is small, as some readers want no more than a look at its begin; then pieces of 4 MiB, four of them under way, so
- * that their latencies overlap. */
+ * Each range is requested with If-Match, so that a reader sees one version or an error. A sequential reader's first
+ * range is small, as some readers need only the beginning; then come pieces of 4 MiB, four at a time, so that their
+ * latencies overlap. */
 #include <stdio.h>
 
 #include "s3_priv.h"
@@ -79,11 +79,11 @@ struct mr_s3_reader {
     char *key;
     char etag[MR_S3_ETAG_ROOM];
     uint64_t bytes;
-    uint64_t asked;                   /* up to here pieces have been begun */
+    uint64_t asked;                   /* end of the requested pieces */
     struct mr_s3_fetch *ahead[AHEAD]; /* oldest first */
     size_t ahead_count;
-    struct mr_block *block; /* the piece that is being read; NULL: none */
-    mr_bytes left;          /* of it */
+    struct mr_block *block; /* the current piece; NULL: none */
+    mr_bytes left;          /* unread bytes of it */
 };
 
 struct mr_s3_reader *mr_s3_reader_new(struct mr_s3 *s, struct mr_s3_place at, const char *etag,

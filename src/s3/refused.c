@@ -1,4 +1,4 @@
-/* What an answer with an error means, and whether to try again. */
+/* The meaning of error answers, and whether to retry. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -47,7 +47,7 @@ static int status_of(const struct s3_refusal *r, int status)
                                                   : MR_E_INVALID;
 }
 
-/* What a person may do about it. */
+/* Advice for the user. */
 static void advice_put(struct mr_buf *b, const struct s3_refusal *r, int status,
                        const struct s3_config *c, int64_t server_ns)
 {

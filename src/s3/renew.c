@@ -1,8 +1,8 @@
-/* Credentials that run out: a thread that gets the first ones and new ones in time, so that no request waits for that.
+/* Credentials that expire: a thread gets the first ones and renews them in time, so that no request waits for that.
  *
- * New ones are asked for five minutes before the old ones run out, or when a fifth of their time is left if that is
- * later; at once when the storage says that they have. While that fails, it is tried again with growing pauses, and
- * the old ones serve as long as the storage takes them. */
+ * A renewal starts five minutes before the expiry, or when a fifth of the lifetime is left if that is later; at once
+ * when the storage reports the expiry. After failures it is retried with growing pauses, and the old credentials are
+ * used as long as the storage accepts them. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,10 +14,9 @@
 #define BEFORE_NS     (300 * MR_NS_PER_S)
 #define PAUSE_NS      (250 * MR_NS_PER_MS)
 #define PAUSE_MOST_NS (60 * MR_NS_PER_S)
-#define FIRST_NS                                                                                   \
-    (2 * MR_NS_PER_S) /* in which the first ones are tried again: a start waits for them */
-#define AT_LEAST_NS (1 * MR_NS_PER_S) /* between two askings */
-#define LOOK_NS     (100 * MR_NS_PER_MS)
+#define FIRST_NS      (2 * MR_NS_PER_S) /* for retries of the first ones, as a start waits for them */
+#define AT_LEAST_NS   (1 * MR_NS_PER_S) /* between two requests */
+#define LOOK_NS       (100 * MR_NS_PER_MS)
 
 /* ---- one request, on a loop of its own ---- */
 
@@ -168,7 +167,7 @@ int s3_http(struct s3_ask *a, struct mr_buf *out, int *out_status, struct mr_err
     }
 out:
     if (x.client) {
-        x.is_done = true; /* the waiting request is given up */
+        x.is_done = true; /* the waiting request is cancelled */
         mr_client_free(&x.client);
     }
     if (x.loop) {
@@ -190,8 +189,8 @@ struct s3_renewer {
     bool has_first;           /* rc and err are of the first ones */
     int rc;
     struct mr_err err;
-    struct s3_credentials fresh;   /* id NULL: none that were not taken */
-    char trouble[S3_TROUBLE_ROOM]; /* "": none that was not told */
+    struct s3_credentials fresh;   /* not taken yet; id NULL: none */
+    char trouble[S3_TROUBLE_ROOM]; /* not reported yet; "": none */
     /* constant */
     char *sts;
     char *region;
@@ -219,7 +218,7 @@ static bool may_pass(int rc)
     return rc == MR_E_UNAVAILABLE || rc == MR_E_DEADLINE || rc == MR_E_EXHAUSTED;
 }
 
-/* Until then, or somebody wants new ones, or the end. */
+/* Sleeps until then, until a renewal is requested, or until the end. */
 static void sleep_until(struct s3_renewer *r, int64_t until_ns)
 {
     const struct timespec until = {until_ns / MR_NS_PER_S, until_ns % MR_NS_PER_S};
@@ -229,7 +228,7 @@ static void sleep_until(struct s3_renewer *r, int64_t until_ns)
     }
 }
 
-/* When to ask again for credentials that have come. */
+/* When to renew credentials. */
 static int64_t due_ns(const struct s3_credentials *c)
 {
     const int64_t left_ns = c->until_ns - mr_wall_ns();
@@ -298,7 +297,7 @@ static char *copy(const char *text)
     return text ? mr_strndup(text, strlen(text)) : NULL;
 }
 
-/* The first ones, or why there are none. */
+/* Waits for the first credentials, or their error. */
 static int first_wait(struct s3_renewer *r, const struct mr_s3_options *o, struct mr_err *err)
 {
     int rc = MR_OK;

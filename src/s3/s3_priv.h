@@ -1,17 +1,17 @@
-/* What the files of the S3 client share.
+/* Shared by the files of the S3 client. Private.
  *
  *   uri.c      s3:// and percent-encoding
  *   config.c   endpoint, region, credentials: options, environment, files
  *   provider.c credentials from STS, containers and instances
- *   renew.c    the thread that gets those, and new ones in time
+ *   renew.c    the thread that gets and renews those
  *   sign.c     Signature Version 4
  *   xml.c      answers, tag by tag
- *   refused.c  what an answer with an error says
- *   client.c   the thread: connections, requests, trying again
+ *   refused.c  the meaning of error answers
+ *   client.c   the thread: connections, requests, retries
  *   object.c   requests for one object
  *   list.c     listings
- *   reader.c   an object in order, in advance
- *   upload.c   an object in pieces */
+ *   reader.c   sequential read-ahead of an object
+ *   upload.c   an upload in parts */
 #ifndef MR_S3_S3_PRIV_H
 #define MR_S3_S3_PRIV_H
 
@@ -25,7 +25,7 @@
 
 /** Appends the text with all but unreserved characters as %XX; a slash stays when keeps_slash. */
 void s3_encode(struct mr_buf *b, mr_str text, bool keeps_slash);
-/** Undoes it, and takes '+' for a space; in place, returns the new length. What is no %XX stays. */
+/** Decodes it in place, with '+' as a space; returns the new length. Invalid %XX is kept. */
 size_t s3_decode(char *text, size_t len);
 
 /* ---- config.c ---- */
@@ -34,60 +34,60 @@ struct s3_credentials {
     char *id; /* NULL: requests are not signed */
     char *secret;
     char *token;      /* NULL: none */
-    bool is_of_files; /* they may be renewed there */
-    int64_t until_ns; /* of the wall clock: they run out then; 0: not told */
+    bool is_of_files; /* may be read from the files again */
+    int64_t until_ns; /* expiry by the wall clock; 0: unknown */
 };
 
 struct s3_config {
     bool is_tls;
     bool is_amazon; /* the endpoint is the default one */
-    char *host;     /* with port, if it was named */
+    char *host;     /* with the port, if given */
     char *region;
     char *ca_file; /* NULL: the system's */
     enum mr_s3_addressing addressing;
     struct s3_credentials credentials;
-    bool is_provided; /* they are a renewer's to get */
+    bool is_provided; /* from a renewer */
     char *sts;        /* "https://sts.eu-west-1.amazonaws.com", without a path */
 };
 /** Errors: as mr_s3_new. */
 int s3_config_load(struct s3_config *out, const struct mr_s3_options *o, struct mr_err *err);
 void s3_config_fini(struct s3_config *c);
-/** Reads the credentials of files again. Errors: MR_E_FORBIDDEN (there are none); *c is as it was then. */
+/** Reads the credentials of files again. Errors: MR_E_FORBIDDEN (none; *c is then unchanged). */
 int s3_credentials_renew(struct s3_credentials *c, struct mr_err *err);
 
 void s3_credentials_fini(struct s3_credentials *c);
 void s3_credentials_of_environment(struct s3_credentials *out);
-/** The value of a variable; NULL: it is not set, or empty. */
+/** The value of a variable; NULL: not set, or empty. */
 const char *s3_env(const char *name);
 const char *s3_profile(void);
-/** A container's service is named in the environment. */
+/** True if the environment names a container's credential service. */
 bool s3_has_container(void);
-/** What a file holds, of at most as many bytes as `out` may have; empty if it cannot be read. */
+/** The content of a file, up to the maximum of `out`; empty if it cannot be read. */
 void s3_file_read(const char *path, struct mr_buf *out);
 /** AWS's own two files. */
 struct s3_files;
 struct s3_files *s3_files_read(void);
 void s3_files_free(struct s3_files **f);
-/** A setting of a profile, the caller's; NULL: it is not there. */
+/** A setting of a profile, freed by the caller; NULL: none. */
 char *s3_files_find(const struct s3_files *f, const char *profile, const char *key);
 void s3_credentials_of_profile(struct s3_credentials *out, const struct s3_files *f,
                                const char *profile);
 
-/** The value of `key` in section [section] of an ini file, as those of AWS are; into `out`. False: it has none. */
+/** The value of `key` in section [section] of an ini file in AWS's format, into `out`. False: none. */
 bool s3_ini_find(mr_str text, const char *section, const char *key, struct mr_buf *out);
 
 /* ---- sign.c ---- */
 
 #define S3_HASH_TEXT 65
 
-/** SHA-256 as small hexadecimal digits. */
+/** SHA-256 in lower-case hexadecimal. */
 void s3_hash(const void *data, size_t len, char out[S3_HASH_TEXT]);
 
 struct s3_signed {
     const char *method;
     mr_str path;                     /* encoded */
     mr_str query;                    /* encoded, sorted by names, "name=" for one without a value */
-    const struct mr_header *headers; /* all to be signed, small letters, sorted by name */
+    const struct mr_header *headers; /* all to be signed, in lower case, sorted by name */
     size_t header_count;
     const char *payload_hash;
     const char *region;
@@ -96,7 +96,7 @@ struct s3_signed {
 };
 /** Appends the value of the header Authorization. */
 void s3_sign(const struct s3_credentials *c, const struct s3_signed *r, struct mr_buf *out);
-/** A time of the wall clock as signatures have it. */
+/** A time of the wall clock in the format of signatures. */
 void s3_time_text(int64_t wall_ns, char out[17]);
 
 /* ---- provider.c ---- */
@@ -108,47 +108,48 @@ struct s3_provider {
     const char *ca_file; /* NULL: the system's */
     const _Atomic bool *is_stopped;
 };
-/** Credentials of whoever the environment and the files say gives some. Blocks; not on the thread of a loop.
- *  Errors: MR_E_FORBIDDEN (refused), MR_E_INVALID, MR_E_UNSUPPORTED, MR_E_UNAVAILABLE, MR_E_DEADLINE, MR_E_CANCELLED. No
- *  text of theirs has a secret. */
+/** Gets credentials from the provider named by the environment and the files. Blocks; not on the thread of a loop.
+ *  Errors: MR_E_FORBIDDEN (refused), MR_E_INVALID, MR_E_UNSUPPORTED, MR_E_UNAVAILABLE, MR_E_DEADLINE, MR_E_CANCELLED.
+ *  No text contains a secret. */
 int s3_provide(struct s3_provider *p, struct s3_credentials *out, struct mr_err *err);
 
 /* ---- renew.c ---- */
 
 struct s3_ask {
-    const char *who;  /* is asked, for texts */
+    const char *who;  /* name of the service, for texts */
     const char *url;  /* http:// or https://, host, port, perhaps a path */
-    const char *path; /* instead of that; NULL: none */
+    const char *path; /* replaces the URL's path; NULL: none */
     const char *method;
     struct mr_header header;             /* value empty: none */
-    const char *body;                    /* of a form; NULL: none */
+    const char *body;                    /* a form; NULL: none */
     const struct s3_credentials *signer; /* for STS; NULL: not signed */
     const char *region;
     const char *ca_file;
     int64_t timeout_ns;
-    const _Atomic bool *is_stopped; /* ends it */
+    const _Atomic bool *is_stopped; /* true: ends the request */
 };
-/** Appends what is answered to `out`. Blocks. Errors: those of a client, MR_E_CANCELLED. */
+/** Appends the answer to `out`. Blocks. Errors: those of a client, MR_E_CANCELLED. */
 int s3_http(struct s3_ask *a, struct mr_buf *out, int *out_status, struct mr_err *err);
 
 #define S3_TROUBLE_ROOM sizeof(((struct mr_err *)0)->msg)
 
 struct s3_renewer;
-/** Waits for the first credentials, until o->is_stopped is true. on_news is called on its thread, and may not call back.
+/** Waits for the first credentials, until o->is_stopped is true. on_news is called on its thread, and must not call
+ *  the renewer.
  *  Errors: those of s3_provide. */
 int s3_renewer_new(struct s3_renewer **out, const struct s3_config *c,
                    const struct mr_s3_options *o, void (*on_news)(void *ctx), void *ctx,
                    struct mr_err *err);
-/** New credentials in the place of *io, if there are any; why none could be got, or "". Any thread. */
+/** Replaces *io by new credentials, if any; returns the text of a failure, or "". Any thread. */
 void s3_renewer_take(struct s3_renewer *r, struct s3_credentials *io, char *trouble, size_t room);
-/** Those that were taken are not valid any more. Any thread. */
+/** Reports that the credentials taken are no longer valid. Any thread. */
 void s3_renewer_want(struct s3_renewer *r);
-/** NULL is fine. */
+/** Accepts NULL. */
 void s3_renewer_free(struct s3_renewer **r);
 
 /* ---- xml.c ---- */
 
-/** A document, tag by tag. Nothing is allocated, and nothing nests deeper than S3_XML_DEPTH. */
+/** Reads a document tag by tag. Allocates nothing; nesting is limited to S3_XML_DEPTH. */
 #define S3_XML_DEPTH 32
 struct s3_xml {
     const char *at;
@@ -160,35 +161,35 @@ struct s3_xml {
     /* the event */
     bool is_close;
     mr_str name;
-    mr_str text; /* of a close: what lies between it and the tag before, as it is */
+    mr_str text; /* for a close: the raw text between it and the previous tag */
 };
 void s3_xml_init(struct s3_xml *x, mr_bytes document);
-/** False: the document has ended, or is none; s3_xml_is_whole tells. */
+/** False: the end of the document, or an error; see s3_xml_is_whole. */
 bool s3_xml_next(struct s3_xml *x);
 bool s3_xml_is_whole(const struct s3_xml *x);
-/** Appends a text with its entities replaced. False: it has one that is unknown. */
+/** Appends a text with its entities replaced. False: an unknown entity. */
 bool s3_xml_text(mr_str text, struct mr_buf *out);
-/** The first element of that name, with its entities replaced, into `out`. False: there is none. */
+/** The first element of that name, with its entities replaced, into `out`. False: none. */
 bool s3_xml_find(mr_bytes document, const char *name, struct mr_buf *out);
 
 /* ---- client.c ---- */
 
 #define S3_HEADERS_MOST 6
 
-/** A request. What it points to is copied, but for the body, which is shared and is not changed any more. */
+/** A request. Everything it points to is copied, except the body, which is shared and must not change. */
 struct s3_request {
     const char *method;
     struct mr_s3_place at;                     /* key empty: the bucket */
     mr_str query;                              /* as in struct s3_signed */
-    struct mr_header headers[S3_HEADERS_MOST]; /* small letters */
+    struct mr_header headers[S3_HEADERS_MOST]; /* names in lower case */
     size_t header_count;
-    struct mr_block *body; /* its begin; NULL: none */
+    struct mr_block *body; /* the first bytes of the block; NULL: none */
     size_t body_bytes;
     size_t answer_bytes; /* expected, for the timeout */
-    int64_t work_ns;     /* added to it: the storage has much to do before it answers */
+    int64_t work_ns;     /* added to the timeout: the storage works long before it answers */
 };
 
-/** What came. Fields are valid until s3_call_free. */
+/** An answer. Fields are valid until s3_call_free. */
 struct s3_answer {
     int status;
     mr_bytes body;
@@ -196,41 +197,41 @@ struct s3_answer {
     char etag[MR_S3_ETAG_ROOM];
     char nonce[40];      /* x-amz-meta-millrace-upload */
     uint64_t bytes;      /* content-length */
-    uint64_t all_bytes;  /* of content-range; otherwise `bytes` */
-    bool was_tried_more; /* an earlier attempt has failed, and may have done what it was to do */
+    uint64_t all_bytes;  /* from content-range; otherwise `bytes` */
+    bool was_tried_more; /* an earlier attempt failed, and may have had its effect */
 };
 
 struct s3_call;
 struct s3_call *s3_call_begin(struct mr_s3 *s, const struct s3_request *r);
-/** Waits. A status of 400 and more is an error, but for those in `allowed` (0: the end). */
+/** Waits for the end. A status of 400 and more is an error, except those in `allowed` (terminated by 0). */
 int s3_call_wait(struct s3_call *c, const int *allowed, struct s3_answer *out, struct mr_err *err);
-/** Gives it up if it has not ended. NULL is fine. */
+/** Cancels it if it has not ended. Accepts NULL. */
 void s3_call_free(struct s3_call **c);
 
 /* ---- refused.c ---- */
 
-/** What an answer that is an error means. */
+/** The content of an error answer. */
 struct s3_refusal {
     char code[64]; /* S3's own, "" = the answer has none */
     char message[300];
-    char region[64]; /* that the bucket is in, "" = not told */
+    char region[64]; /* of the bucket, "" = unknown */
 };
 void s3_refusal_read(struct s3_refusal *r, mr_bytes body);
-/** May the same request succeed later? */
+/** True if the same request may succeed later. */
 bool s3_refusal_passes(const struct s3_refusal *r, int status);
-/** The error as a person needs it. server_ns: the time in the answer's head, 0 = none. */
+/** Sets the error, with advice. server_ns: the time in the answer's head, 0 = none. */
 int s3_refusal_tell(const struct s3_refusal *r, int status, struct mr_s3_place at,
                     const struct s3_config *c, int64_t server_ns, struct mr_err *err);
 
 /* ---- object.c ---- */
 
 #define S3_NONCE_HEADER "x-amz-meta-millrace-upload"
-/** A text that only the object that we have made has among its notes. */
+/** A random text in the metadata of an object, which identifies its writer. */
 void s3_nonce(char out[40]);
-/** After "there is one already": is it the one that an earlier attempt of ours has made? */
+/** After "the object exists": true if an earlier attempt of this upload has made it. */
 int s3_is_ours(struct mr_s3 *s, struct mr_s3_place at, const char *nonce, bool *out,
                struct mr_err *err);
-/** The error of an object that is there and is not ours. */
+/** The error for an existing object of another writer. */
 int s3_exists(struct mr_s3_place at, struct mr_err *err);
 /** As mr_s3_put, of the first bytes of a block. */
 int s3_put_block(struct mr_s3 *s, struct mr_s3_place at, struct mr_block *body, size_t bytes,
@@ -250,7 +251,7 @@ int s3_uploads_read(mr_bytes body, mr_str bucket, struct mr_buf *out_next, struc
 
 /* ---- upload.c ---- */
 
-/** Ends an unfinished upload; one that is not there counts as ended. */
+/** Aborts an unfinished upload; a missing one is not an error. */
 int s3_upload_abort(struct mr_s3 *s, struct mr_s3_place at, mr_str id, struct mr_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* AWS Signature Version 4: a request's parts in a canonical form, hashed, and that signed with a key derived from the
+/* AWS Signature Version 4: the request in a canonical form is hashed, and the hash signed with a key derived from the
  * secret, the day, the region and the service.
  * Source: "AWS Signature Version 4 for API requests", "Signature calculations for the Authorization header". */
 #include <openssl/evp.h>
@@ -39,7 +39,7 @@ static void mac(uint8_t key[HASH_BYTES], const void *data, size_t len)
     memcpy(key, sum, HASH_BYTES);
 }
 
-/* In `key` what requests of that day, region and service are signed with. */
+/* Derives the key for requests of that day, region and service. */
 static void key_derive(const char *secret, const struct s3_signed *r, uint8_t key[HASH_BYTES])
 {
     struct mr_buf first;

@@ -1,8 +1,8 @@
-/* A new object from a file that is being written: in one request, or, once it is larger than a piece, in pieces that go
- * out behind the writer.
+/* A new object from a file that is being written: in one request, or, if it is larger than a part, in parts sent
+ * while the file grows.
  *
- * Pieces are of one size, as some storages ask for. At most PIECES_OUT are in memory. An upload that is left unfinished by a
- * crash costs space until it is ended; mr_s3_uploads_abort does that. */
+ * Parts have one size, as some storages require. At most PIECES_OUT are in memory. An upload left unfinished by a
+ * crash takes space until mr_s3_uploads_abort. */
 #include <errno.h>
 #include <stdio.h>
 #include <time.h>
@@ -16,8 +16,9 @@
 #define PIECE_MOST  ((uint64_t)1 << 30)
 #define PIECES_MOST 10000 /* S3's own limit */
 #define PIECES_OUT  3
-#define WORK_NS     (540 * MR_NS_PER_S) /* large objects are put together for minutes, says Amazon */
-#define LOOKS       4
+#define WORK_NS                                                                                    \
+    (540 * MR_NS_PER_S) /* according to Amazon, joining a large object may take minutes */
+#define LOOKS 4
 
 struct mr_s3_upload {
     struct mr_s3 *s3;
@@ -26,17 +27,17 @@ struct mr_s3_upload {
     int fd;
     size_t piece_bytes;
     char nonce[40];
-    struct mr_buf id; /* of S3; empty: it has not begun */
-    uint64_t begun;   /* bytes in pieces that were sent or are on their way */
+    struct mr_buf id; /* of S3; empty: not started */
+    uint64_t begun;   /* bytes in parts sent or being sent */
     uint32_t number;  /* of the last piece, from 1 */
     struct {
         struct s3_call *call;
         uint32_t number;
     } out[PIECES_OUT]; /* oldest first */
     size_t out_count;
-    struct mr_buf etags; /* of those that have arrived, as the list that ends the upload has them */
+    struct mr_buf etags; /* of the parts sent, as in the list that completes the upload */
     bool is_finished;
-    bool is_away; /* the storage, or a stop was asked for: not to be asked for more */
+    bool is_away; /* no more requests: the storage is unavailable, or a stop was requested */
 };
 
 static struct mr_s3_place place_of(const struct mr_s3_upload *u)
@@ -48,7 +49,7 @@ struct mr_s3_upload *mr_s3_upload_new(struct mr_s3 *s, struct mr_s3_place at, in
                                       uint64_t expected_bytes)
 {
     struct mr_s3_upload *u = MR_NEW(struct mr_s3_upload);
-    /* Half of the pieces for what is expected: it may become more. */
+    /* Half of the parts for the expected size, as it may grow larger. */
     const uint64_t piece = expected_bytes / (PIECES_MOST / 2);
 
     u->s3 = s;
@@ -117,7 +118,7 @@ static int piece_await(struct mr_s3_upload *u, struct mr_err *err)
 
     if (rc == MR_OK) {
         mr_buf_printf(&u->etags, "<Part><PartNumber>%u</PartNumber><ETag>", u->out[0].number);
-        for (const char *c = a.etag; *c; c++) { /* quotes may stand in text; these may not */
+        for (const char *c = a.etag; *c; c++) { /* quotes may occur in text, these may not */
             if (*c != '<' && *c != '>' && *c != '&') {
                 mr_buf_char(&u->etags, *c);
             }
@@ -207,8 +208,8 @@ int s3_upload_abort(struct mr_s3 *s, struct mr_s3_place at, mr_str id, struct mr
     return id_request(s, at, id, &r, gone, &status, err);
 }
 
-/* After an answer that there is no such upload, or that there is an object of that name. In the first case an attempt that
- * was lost has ended the upload, perhaps only just, or somebody has thrown it away. */
+/* After the answer "no such upload" or "the object exists". In the first case a lost attempt has completed the
+ * upload, perhaps only just now, or it was aborted by others. */
 static int upload_look(struct mr_s3_upload *u, int status, struct mr_err *err)
 {
     const struct timespec pause = {.tv_sec = 1};

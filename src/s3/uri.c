@@ -1,4 +1,4 @@
-/* Names of objects: s3:// and how they are written in requests. */
+/* Names of objects: s3:// URIs and their encoding in requests. */
 #include "s3_priv.h"
 
 #define SCHEME "s3://"

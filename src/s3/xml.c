@@ -1,5 +1,5 @@
-/* As much of XML as the answers of S3 are made of: elements, text, entities of one character, comments and processing
- * instructions to be passed over. A document type, which could define entities, is refused. */
+/* The part of XML in S3's answers: elements, text, entities of one character, and comments and processing
+ * instructions, which are skipped. A document type, which could define entities, is refused. */
 #include "s3_priv.h"
 
 void s3_xml_init(struct s3_xml *x, mr_bytes document)
@@ -26,7 +26,7 @@ static mr_str left(const struct s3_xml *x)
     return mr_str_n(x->at, (size_t)(x->end - x->at));
 }
 
-/* Past the next `mark`. */
+/* Skips past the next `mark`. */
 static bool pass(struct s3_xml *x, mr_str mark)
 {
     const ptrdiff_t n = mr_str_find_str(left(x), mark);
@@ -45,7 +45,7 @@ static mr_str name_read(struct s3_xml *x)
     return mr_str_n(begin, (size_t)(x->at - begin));
 }
 
-/* To the end of a tag, over attributes; behind it *out_is_empty: it was <a/>. */
+/* Skips attributes to the end of a tag; *out_is_empty: it was <a/>. */
 static bool tag_end(struct s3_xml *x, bool *out_is_empty)
 {
     char quote = 0;
@@ -140,7 +140,7 @@ bool s3_xml_is_whole(const struct s3_xml *x)
     return x->has_begun && x->depth == 0 && x->at == x->end;
 }
 
-/* A character as UTF-8. */
+/* Appends a character as UTF-8. */
 static bool character_put(struct mr_buf *out, uint64_t c)
 {
     if (c == 0 || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) {

@@ -1,4 +1,4 @@
-"""Waiting for something to become true. No test sleeps for a fixed time and no test measures time."""
+"""Waiting until a condition is true, by polling with a deadline, so that tests need no fixed sleeps."""
 import os
 import time
 

@@ -1,12 +1,11 @@
-/* Load on a server, and what it answers to it: requests that were made beforehand are sent in a closed or
- * an open loop, and their latency is measured.
+/* A load generator: sends prepared requests to a server in a closed or an open loop, and measures their latency.
  *
- * Closed loop: so many requests are on their way at any time. Open loop: each request has a slot, a moment
- * that does not depend on any answer, and its latency counts from there, whatever kept it from being sent
- * in time. No slot is left out.
+ * Closed loop: a fixed number of requests is pending at any time. Open loop: each request has a slot, a time that
+ * does not depend on any answer, and its latency counts from there, whatever delayed its sending. No slot is left
+ * out.
  *
- * Nothing is repeated and nothing is dropped: an answer is counted as answered or as an error, a request
- * that was given up counts in the latencies with the time it had waited. Thread: one run at a time. */
+ * No request is repeated or dropped: each counts as answered or as an error; a request that was given up counts in
+ * the latencies with the time it had waited. Thread: one run at a time. */
 #ifndef MR_PERF_PERF_H
 #define MR_PERF_PERF_H
 
@@ -26,14 +25,14 @@ struct mr_perf_body {
     int64_t header_length; /* REST with binary data: bytes of JSON; -1: all is JSON */
 };
 
-/** Is this answer to body number `body` right? If not, *why says what is wrong with it, and it counts as a
- *  failure. Thread: any of the sending ones. */
+/** Returns true if the answer to body number `body` is correct. If not, *why has the error, and it counts as a
+ *  failure. Thread: any sending thread. */
 typedef bool(mr_perf_check_fn)(void *ctx, size_t body, const struct mr_client_response *response,
                                char why[160]);
 
-/** Whom to ask, and what. Borrowed for the run. */
+/** The server and the requests. Borrowed for the run. */
 struct mr_perf_target {
-    const char *address; /* as mr_client_new takes it */
+    const char *address; /* as for mr_client_new */
     bool grpc;
     bool streams; /* gRPC: path is a method with streams of ModelInferRequest, one per connection */
     bool http2;
@@ -44,33 +43,34 @@ struct mr_perf_target {
     const struct mr_perf_body *bodies; /* sent in turn */
     size_t body_count;
     int64_t timeout_ns;      /* per request, > 0 */
-    mr_perf_check_fn *check; /* may be NULL: whatever is no error is right */
+    mr_perf_check_fn *check; /* may be NULL: all answers without an error are correct */
     void *check_ctx;
 };
 
 struct mr_perf_load {
     uint32_t concurrency; /* closed loop; 0: open loop */
     double rate;          /* open loop: slots per second, > 0 */
-    double rate_to;       /* open loop: the rate goes there evenly while it measures; 0: it stays */
-    bool poisson;         /* open loop: exponential gaps instead of equal ones */
+    /* open loop: the rate changes linearly to this during the measurement; 0: constant */
+    double rate_to;
+    bool poisson; /* open loop: exponential gaps instead of equal ones */
     uint64_t seed;
-    int64_t warmup_ns;        /* the same load before, not measured */
-    int64_t duration_ns;      /* > 0; not looked at when requests > 0 */
-    uint64_t requests;        /* measure exactly so many; 0: for the duration */
+    int64_t warmup_ns;        /* the same load before the measurement */
+    int64_t duration_ns;      /* > 0; ignored if requests > 0 */
+    uint64_t requests;        /* measure exactly this number; 0: for the duration */
     uint32_t threads;         /* >= 1 */
     uint32_t connections;     /* at the start, >= 1 */
-    uint32_t max_connections; /* open loop: more are made while all are busy */
-    uint32_t streams;         /* requests at a time on one connection; 1 without HTTP/2 */
+    uint32_t max_connections; /* open loop: more are opened while all are busy */
+    uint32_t streams;         /* concurrent requests on one connection; 1 without HTTP/2 */
     bool keeps_samples;       /* every measured request is in the result's `samples` */
 };
 
 /** A measured request. */
 struct mr_perf_sample {
     int64_t due_ns;        /* mr_now_ns() when it was to be sent */
-    uint64_t took_ns : 56; /* from then to its answer, or to when it was given up */
+    uint64_t took_ns : 56; /* from due_ns until its answer, or until it was given up */
     uint64_t is_failed : 1;
     uint64_t is_latency : 1; /* counts in the latencies: answered or given up */
-    uint64_t is_late : 1;    /* sent too late by the client's fault */
+    uint64_t is_late : 1;    /* sent late because of the client */
 };
 #define MR_PERF_SAMPLES_MAX ((size_t)30000000)
 
@@ -86,11 +86,11 @@ struct mr_perf_error {
 };
 
 struct mr_perf_errors {
-    struct mr_perf_error kinds[MR_PERF_ERRORS_MAX]; /* the last one takes whatever has no room */
+    struct mr_perf_error kinds[MR_PERF_ERRORS_MAX]; /* the last one collects all further kinds */
     size_t count;
 };
 
-/** About one second of a run; what ended in it. */
+/** About one second of a run: the requests that ended in it. */
 struct mr_perf_second {
     double begin_s; /* since the measurement began */
     double length_s;
@@ -104,34 +104,34 @@ struct mr_perf_second {
 
 #define MR_PERF_PARTS 128
 
-/** A stretch of a run: one second, or in long runs several. */
+/** A part of a run: one second, or in long runs several. */
 struct mr_perf_part {
     uint64_t total;
     uint32_t count[MR_HIST_BUCKETS]; /* as of base/hist.h */
 };
 
 struct mr_perf_result {
-    struct mr_hdr_histogram latency; /* ns: what was answered or given up */
+    struct mr_hdr_histogram latency; /* ns, of requests answered or given up */
     uint64_t sent;                   /* measured requests */
     uint64_t answered;
     uint64_t failed;
-    uint64_t gave_up;     /* of these: no answer in time, or not even sent when the run was over */
+    uint64_t gave_up;     /* of these: no answer in time, or not sent before the end of the run */
     uint64_t warmup_sent; /* before the measurement */
     uint64_t warmup_failed;
     double seconds; /* length of the measurement */
     double rate;    /* answers per second in it */
-    uint64_t late;  /* open loop: sent more than a millisecond after their slots by the client's own
-                              * fault, with a connection at hand */
+    /* open loop: sent more than a millisecond after their slots although a connection was free */
+    uint64_t late;
     uint64_t waited;      /* requests that found every connection busy and no more allowed */
     uint32_t connections; /* at the start */
-    uint32_t grown;       /* made later, because all were busy */
+    uint32_t grown;       /* opened later, because all were busy */
     double cpu;           /* share of a CPU of the busiest sending thread */
-    double cpu_wait;      /* share of time that it was ready to run and had no CPU */
+    double cpu_wait;      /* share of time in which it was runnable without a CPU */
     struct mr_perf_errors errors;
     MR_VEC(struct mr_perf_second) windows;
     struct mr_perf_part *parts; /* up to MR_PERF_PARTS; the last may be incomplete */
     size_t part_count;
-    size_t part_seconds;                   /* in each; doubled when there is no room */
+    size_t part_seconds;                   /* seconds in each; doubled when the table is full */
     size_t part_filled;                    /* in the last */
     MR_VEC(struct mr_perf_sample) samples; /* up to MR_PERF_SAMPLES_MAX, in no order */
     uint64_t samples_lost;                 /* beyond that */
@@ -143,35 +143,34 @@ typedef void(mr_perf_progress_fn)(void *ctx, const struct mr_perf_second *second
 struct mr_perf_hooks {
     mr_perf_progress_fn *progress; /* may be NULL */
     void *ctx;
-    const atomic_bool
-        *stop; /* may be NULL; once true the run ends early and is reported as it is */
+    /* may be NULL; true ends the run early, with a report so far */
+    const atomic_bool *stop;
 };
 
 /** Runs the load. *out is zeroed memory, large; release with mr_perf_result_fini.
- *  Errors: no connection can be made (MR_E_UNAVAILABLE), MR_E_INVALID (address), and those of TLS. That
- *  requests fail is a result, no error. */
+ *  Errors: no connection can be made (MR_E_UNAVAILABLE), MR_E_INVALID (address), and those of TLS. Failed requests
+ *  are a result, not an error. */
 int mr_perf_run(const struct mr_perf_target *target, const struct mr_perf_load *load,
                 const struct mr_perf_hooks *hooks, struct mr_perf_result *out, struct mr_err *err);
 void mr_perf_result_fini(struct mr_perf_result *r);
 
-/** Where a percentile may lie, with 95 % confidence. */
+/** The 95 % confidence interval of a percentile. */
 struct mr_perf_interval {
-    uint64_t low_ns;  /* 0: the samples do not say */
-    uint64_t high_ns; /* UINT64_MAX: the samples do not say */
-    bool
-        is_rough; /* fewer than five seconds: taken as if requests were independent of each other */
+    uint64_t low_ns;  /* 0: no bound from the samples */
+    uint64_t high_ns; /* UINT64_MAX: no bound from the samples */
+    /* fewer than five seconds: taken as if requests were independent of each other */
+    bool is_rough;
 };
-/** By ranks, so that no shape of the distribution is assumed. Requests that are near each other in time fare
- *  alike, which makes them worth less than as many independent ones: how much less is taken from how much the
- *  seconds differ. */
+/** Computed by ranks, so that no shape of the distribution is assumed. Requests near each other in time are
+ *  correlated, and so count less than independent ones; the differences between seconds give the factor. */
 void mr_perf_get_interval(const struct mr_perf_result *r, double q, struct mr_perf_interval *out);
 
 /** "HTTP 503", "UNAVAILABLE", "wrong answer". */
 void mr_perf_error_name(const struct mr_perf_error *e, char out[32]);
 
-/** More than this share of a CPU, and the figures may be the client's own. */
+/** Above this share of a CPU the client may be the bottleneck. */
 #define MR_PERF_BUSY 0.85
-/** Why the figures may not be the server's, as a sentence; NULL when nothing is suspicious. */
+/** A sentence that says why the figures may be caused by the client; NULL if there is no reason. */
 const char *mr_perf_doubt(const struct mr_perf_result *r, const struct mr_perf_load *load,
                           char *out, size_t size);
 

@@ -50,7 +50,8 @@ struct mr_server_options {
     uint64_t memory_budget_bytes;     /* bulk memory of requests in flight, 0 = a quarter of RAM */
     uint32_t max_queue_size;          /* per model, when its config says none; 0 = 4096 */
     int64_t busy_poll_ns;             /* mr_loop_set_busy_poll; 0 */
-    int64_t inline_threshold_ns;      /* DESIGN 3; 100 us; 0 = never inline */
+    int64_t
+        inline_threshold_ns; /* longest expected execution that runs on the network thread; 100 us; 0 = never */
     enum { MR_SERVE_DELAY_ADAPTIVE, MR_SERVE_DELAY_EXACT } batching_delay;
     int64_t default_warmup_ns;  /* made-up requests at most; 1 s; 0 = none */
     int64_t start_warmup_ns;    /* made-up requests of all versions of the start; 50 ms */
