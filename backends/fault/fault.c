@@ -1,10 +1,9 @@
-/* The fault backend: an identity backend that misbehaves as it is told, to show what the server does
- * about it. Never installed.
+/* The fault backend: an identity backend that misbehaves on request, to test the server's reactions. Never installed.
  *
- * What it may do wrong is the table in plan.h. The parameters of the model set it for every
- * execution; custom parameters of the first request of an execution, by the same names, change it for
- * that one. Output i is a copy of input i. A model with the parameter `trace` appends a line to that file for
- * each execution: instance, rows, and the first bytes of input 0 in hexadecimal digits.
+ * The table in plan.h lists the faults. The parameters of the model set them for every execution; custom parameters
+ * of the first request of an execution, by the same names, change them for that one. Output i is a copy of input i. A
+ * model with the parameter `trace` appends a line to that file for each execution: instance, rows, and the first
+ * bytes of input 0 in hexadecimal digits.
  *
  * Thread: any; the only shared state of a model is a counter of executions. Executions that end later have threads of
  * their own (later.c). */
@@ -46,7 +45,7 @@ static int is_held(const char *file)
     return file[0] && access(file, F_OK) == 0;
 }
 
-/* As if it read a kilobyte in each millisecond. */
+/* Simulates a load that reads a kilobyte per millisecond. */
 static int open_delay(const struct plan *p, struct mr_loading *loading, struct mr_err *err)
 {
     if (p->deaf) {
@@ -191,7 +190,7 @@ static void hold(const struct plan *p)
     }
 }
 
-/* What happens to the process or the thread rather than to an output. */
+/* Faults of the process or the thread. */
 static void disturb(const struct plan *p)
 {
     if (p->delay_ms > 0) {
@@ -297,7 +296,7 @@ static int outputs_make(struct model *m, const struct plan *p, struct mr_exec *e
     return MR_OK;
 }
 
-/* An answer of rows of the inputs. */
+/* Makes an answer from rows of the inputs. */
 static int answer(const struct model *m, struct mr_exec *exec, uint32_t request, uint32_t flags,
                   struct mr_err *err)
 {

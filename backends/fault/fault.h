@@ -1,4 +1,4 @@
-/* What the files of the fault backend share. */
+/* Shared by the files of the fault backend. */
 #ifndef MR_FAULT_FAULT_H
 #define MR_FAULT_FAULT_H
 
@@ -16,7 +16,7 @@ struct model {
     uint32_t output_count;
     int trace;                   /* descriptor, -1 = none */
     _Atomic uint64_t executions; /* relaxed: only a count */
-    _Atomic uint64_t given; /* outputs given and not released; relaxed, checked when all is over */
+    _Atomic uint64_t given;      /* outputs given and not released; relaxed, checked at the end */
 };
 
 /* An execution that ends later. */
@@ -39,7 +39,7 @@ struct instance {
     struct job *jobs;
 };
 
-/* fault.c: what an execution does, once it is its turn. */
+/* fault.c: runs an execution. */
 int fault_run(struct instance *inst, const struct plan *p, struct mr_exec *exec,
               struct mr_err *err);
 

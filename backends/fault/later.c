@@ -64,7 +64,7 @@ int later_start(struct instance *inst, const struct plan *p, struct mr_exec *exe
     }
     j->next = inst->jobs;
     inst->jobs = j;
-    /* A cancel that came before has not found it. */
+    /* An earlier cancel has not found it. */
     j->is_cancelled = fault_host->is_cancelled(exec, MR_ALL_REQUESTS) != 0;
     pthread_mutex_unlock(&inst->mutex);
     return MR_PENDING;

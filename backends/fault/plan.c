@@ -1,4 +1,4 @@
-/* Reads a plan from settings; the table of what there is stands in plan.h. */
+/* Reads a plan from settings; the table is in plan.h. */
 #include "plan.h"
 
 void plan_init(struct plan *p)

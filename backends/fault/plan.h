@@ -1,4 +1,4 @@
-/* What the fault backend is told to do wrong, by parameters of the model or of a request. */
+/* The faults to inject, from parameters of the model or of a request. */
 #ifndef MR_FAULT_PLAN_H
 #define MR_FAULT_PLAN_H
 
@@ -50,17 +50,19 @@ struct plan {
     FAULT_SWITCHES(FAULT_FIELD_SWITCH)
 #undef FAULT_FIELD_NUMBER
 #undef FAULT_FIELD_SWITCH
-    int fail_status; /* parameter fail_status: MR_OK = do not fail; a name ("NOT_FOUND") or number */
+    /* parameter fail_status: MR_OK = do not fail; a name ("NOT_FOUND") or number */
+    int fail_status;
     char fail_message[64]; /* parameter fail_message */
-    /* Parameter hold_file: execute makes <hold_file>.held and waits for hold_file to go. */
+    /* Parameter hold_file: execute creates <hold_file>.held and waits until hold_file is removed. */
     char hold_file[FAULT_PATH_SIZE];
-    /* Parameter open_hold_file: model_open waits for it to go while it is wanted, unless it is deaf. */
+    /* Parameter open_hold_file: model_open waits until it is removed, or until the load is unwanted (which it ignores
+     * if `deaf`). */
     char open_hold_file[FAULT_PATH_SIZE];
 };
 
-/* Harmless. */
+/* No faults. */
 void plan_init(struct plan *p);
-/* Changes what the settings name and leaves the rest. Errors: MR_E_INVALID naming the setting. */
+/* Changes the members named by the settings and keeps the rest. Errors: MR_E_INVALID naming the setting. */
 int plan_read(struct plan *p, const struct mr_setting *settings, uint32_t count,
               struct mr_err *err);
 

@@ -1,13 +1,12 @@
 /* The identity backend: every output is a copy of an input. For measuring the server without a model,
  * for tests, and as the shortest example of a backend.
  *
- * The config rules what there is. An output named OUTPUT<x> is paired with the input INPUT<x>,
- * otherwise with the input of its own name, otherwise with the input at its position; data types must
- * agree. Parameter `execute_delay_ms` makes every execution take that much longer (as Triton's backend
- * of this name does).
+ * The config defines inputs and outputs. An output named OUTPUT<x> is paired with the input INPUT<x>, otherwise with
+ * the input of its own name, otherwise with the input at its position; data types must agree. Parameter
+ * `execute_delay_ms` delays every execution by that time (as in Triton's backend of this name).
  *
- * When the config says that the model is decoupled, a request gets as many answers as the parameter
- * `repeat` of the request, or of the model, says (1), each `repeat_delay_ms` after the one before.
+ * For a decoupled model, the parameter `repeat` of the request, or of the model, is the number of answers (1), each
+ * `repeat_delay_ms` after the previous one.
  *
  * Instances hold nothing, so an instance is the model. Thread: any. */
 #include <stdlib.h>
@@ -140,7 +139,7 @@ static void sleep_ms(int64_t ms)
     }
 }
 
-/* The input that wanted output `i` copies. */
+/* Finds the input for output `i`. */
 static int source_find(const struct model *m, const struct mr_tensor *inputs, uint32_t i,
                        const struct mr_tensor **out, struct mr_err *err)
 {
@@ -184,7 +183,7 @@ static int answer_one(const struct model *m, struct mr_exec *exec, uint32_t requ
     return host->respond(exec, request, &response, flags, err);
 }
 
-/* All answers to one request. What fails them fails this request alone. */
+/* Sends all answers to one request. A failure fails this request only. */
 static void answer_all(const struct model *m, struct mr_exec *exec, uint32_t request)
 {
     const struct mr_exec_request *q = mr_exec_request_at(exec, request);

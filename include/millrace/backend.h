@@ -1,15 +1,14 @@
-/* The backend ABI: what a shared library must offer to run models inside Millrace.
+/* The backend ABI: the interface of a shared library that runs models inside Millrace.
  *
- * A backend is `libmillrace_<name>.so` exporting one function, `mr_backend_entry_v2`, which gives
- * its table of callbacks. The host hands it a table of services. Both tables begin with their size;
- * they only ever grow at the end, and a side that meets a shorter table than it knows treats the
- * missing slots as NULL. A struct that one side fills is read by the other through a pointer, never
- * written into the reader's memory, so that a longer one cannot overrun it. The requests of an
- * execution are read with mr_exec_request_at, which uses the size that the host states. Other structs
- * that travel in arrays (mr_setting, mr_io_desc, mr_tensor) are frozen. A change that cannot be
- * expressed that way gets a new entry symbol.
+ * A backend is `libmillrace_<name>.so` exporting one function, `mr_backend_entry_v2`, which returns its table of
+ * callbacks and receives the host's table of services. Both tables begin with their size and only grow at the end; a
+ * side that receives a shorter table than it knows treats the missing slots as NULL. A struct that one side fills is
+ * read by the other through a pointer, never copied into the reader's memory, so that a longer one cannot overrun it.
+ * The requests of an execution are read with mr_exec_request_at, which uses the host's size. Other structs that
+ * travel in arrays (mr_setting, mr_io_desc, mr_tensor) are frozen. A change that cannot be expressed that way gets a
+ * new entry symbol.
  *
- * Objects, each a `void *` of the backend's own:
+ * Objects, each a `void *` owned by the backend:
  *   backend    one per library            init ... fini
  *   model      one per loaded version     model_open ... model_close
  *   instance   one executor of a model    instance_open ... instance_close
@@ -30,7 +29,7 @@
  * Memory: everything passed in is borrowed for the call unless said otherwise.
  *
  * Changes: 2.0 (2026-11) executions that end later, several answers, sequences, kinds of memory and of
- * instances. Version 1 is not loaded any more. */
+ * instances. Version 1 is no longer supported. */
 #ifndef MILLRACE_BACKEND_H
 #define MILLRACE_BACKEND_H
 
@@ -48,7 +47,7 @@ extern "C" {
 #define MR_BACKEND_ENTRY     "mr_backend_entry_v2"
 #define MR_BACKEND_EXPORT    __attribute__((visibility("default")))
 
-/* ---- what the host describes ------------------------------------------------------------------ */
+/* ---- descriptions by the host ------------------------------------------------------------------ */
 
 /** One setting, both strings NUL-terminated UTF-8. */
 struct mr_setting {
@@ -56,12 +55,11 @@ struct mr_setting {
     const char *value;
 };
 
-/** What a backend and the host tell each other while a model is loaded; the host's own. */
+/** The state of a load, for the services load_*. Opaque. */
 struct mr_loading;
 
-/** A model version to open. `settings` holds the config's `parameters` map as it is, and these of
- *  the host, when the config says them: "optimization.graph.level", "instance_group.count" (the
- *  sum over groups). */
+/** A model version to open. `settings` holds the config's `parameters` map unchanged and, if the config has them,
+ *  "optimization.graph.level" and "instance_group.count" (the sum over groups). */
 struct mr_model_desc {
     uint32_t size; /* sizeof(struct mr_model_desc) of the host */
     uint32_t setting_count;
@@ -69,78 +67,79 @@ struct mr_model_desc {
     int64_t version;         /* >= 1 */
     const char *model_dir;   /* <repository>/<model> */
     const char *version_dir; /* <repository>/<model>/<version> */
-    const char *model_file;  /* full path of the file or folder to load; it need not exist */
+    const char *model_file;  /* full path of the file or folder to load, which need not exist */
     const char *config_json; /* the ModelConfig as known before completion, JSON */
     const struct mr_setting *settings;
-    int32_t max_batch_size; /* from the config, -1 when it does not say */
+    int32_t max_batch_size; /* from the config, -1 if not given */
     int32_t reserved;
-    /** Nothing outside of this folder and of link_dirs is the model's, links resolved. */
+    /** The model must not use files outside of this folder and of link_dirs, after resolving links. */
     const char *repository_dir;
     uint32_t load_flags; /* MR_LOAD_* */
     uint32_t reserved2;
-    /** For the services load_*; it lives until model_close. NULL: the load cannot be ended early. */
+    /** For the services load_*; valid until model_close. NULL: the load cannot be ended early. */
     struct mr_loading *loading;
-    /** Folders that links may lead to as well, ended with NULL; NULL: none. */
+    /** Further folders to which links may lead, terminated by NULL; NULL: none. */
     const char *const *link_dirs;
 };
-/** Others are served meanwhile: do not take the disk and the memory's bandwidth for yourself. */
+/** Other models are serving: the load should limit its use of disk and memory bandwidth. */
 #define MR_LOAD_IN_BACKGROUND 1u
 
-/** What a model reads or writes, from the model itself. `dims` has the batch dimension, if there is
- *  one, first; -1 stands for any size. Strings and dims live until model_close. */
+/** An input or output, according to the model itself. `dims` has the batch dimension, if there is one, first; -1
+ *  stands for any size. Strings and dims live until model_close. */
 struct mr_io_desc {
     const char *name;
     const int64_t *dims;
     int32_t dtype;  /* enum mr_dtype */
-    int32_t rank;   /* -1: not known, any rank goes */
+    int32_t rank;   /* -1: unknown, any rank is accepted */
     uint32_t flags; /* MR_IO_* */
     uint32_t reserved;
 };
-#define MR_IO_OPTIONAL 1u /* the model runs without this input */
+#define MR_IO_OPTIONAL 1u /* the input is optional */
 
-/** The inputs and outputs of a model; their order is the order of every `execute`. A backend without
- *  an opinion (such as identity) gives io counts of 0 and `from_config` 1: the config's names, types
- *  and order rule, and `model_configure` tells them. */
+/** The inputs and outputs of a model; their order is the order of every `execute`. A backend that accepts any (such
+ *  as identity) sets the counts to 0 and `from_config` to 1: names, types and order are then those of the config,
+ *  passed to `model_configure`. */
 struct mr_signature {
-    uint32_t size; /* sizeof(struct mr_signature) of whoever fills it */
+    uint32_t size; /* sizeof(struct mr_signature) of the side that fills it */
     uint32_t from_config;
     uint32_t input_count;
     uint32_t output_count;
     const struct mr_io_desc *inputs;
     const struct mr_io_desc *outputs;
-    /** 1: the first dimension of every input and output is a free batch dimension, so that a batch of
-     *  any size may run; 0: it is not, and a config with max_batch_size > 0 is refused; -1: unknown. */
+    /** 1: the first dimension of every input and output is a free batch dimension, so that a batch of any size may
+     *  run; 0: not so, a config with max_batch_size > 0 is refused; -1: unknown. */
     int32_t batchable;
-    /** MR_BACKEND_NO_INLINE, MR_BACKEND_DETERMINISTIC, MR_BACKEND_NO_WARMUP and MR_BACKEND_DECOUPLED of this
-     *  model, beside the backend's own. */
+    /** MR_BACKEND_NO_INLINE, MR_BACKEND_DETERMINISTIC, MR_BACKEND_NO_WARMUP and MR_BACKEND_DECOUPLED of this model,
+     *  in addition to the backend's own. */
     uint32_t flags;
     /** Executions of one instance that may be pending at once, 0 = 1; further requests wait in the queue. */
     uint32_t max_pending;
     uint32_t reserved;
 };
 
-/** Where an opened model keeps its parameters, for reports. */
+/** The memory of an opened model's parameters, for reports. */
 struct mr_model_memory {
-    uint32_t size;           /* sizeof(struct mr_model_memory) of the backend */
-    uint32_t is_apart;       /* 1: mapped from a file, packed forms in a pool; 0: on the heap */
-    uint64_t mapped_bytes;   /* weights that are used from the mapped file */
-    uint64_t kept_bytes;     /* of these, what requests read; the rest was given up once packed */
+    uint32_t size;         /* sizeof(struct mr_model_memory) of the backend */
+    uint32_t is_apart;     /* 1: mapped from a file, packed forms in a pool; 0: on the heap */
+    uint64_t mapped_bytes; /* weights used from the mapped file */
+    /* the part of these that requests read; the rest was released after packing */
+    uint64_t kept_bytes;
     uint64_t packed_bytes;   /* in the pool */
-    uint64_t heap_bytes;     /* packed forms for which the pool had no room */
-    const char *reason;      /* why they are on the heap, "" = nothing to say */
-    uint64_t resident_bytes; /* of kept and packed, in memory when the model had been opened */
+    uint64_t heap_bytes;     /* packed forms that did not fit into the pool */
+    const char *reason;      /* why they are on the heap, "" = no reason to report */
+    uint64_t resident_bytes; /* part of kept and packed in memory when the model had been opened */
 };
 
 /* ---- one execution ---------------------------------------------------------------------------- */
 
-/** Marks of a request that belongs to a sequence. */
+/** Flags of a request that belongs to a sequence. */
 #define MR_SEQUENCE_START 1u
 #define MR_SEQUENCE_END   2u
 
 /** One request inside an execution. Its rows are rows [row_begin, row_begin + row_count) of every
  *  batched tensor. `inputs` is only set for backends with MR_BACKEND_PER_REQUEST. Grows at the end. */
 struct mr_exec_request {
-    const char *id; /* the client's request id, "" when there is none */
+    const char *id; /* the client's request id, "" = none */
     int64_t row_begin;
     int64_t row_count;
     int64_t deadline_ns;                 /* CLOCK_MONOTONIC, 0 = none */
@@ -148,29 +147,30 @@ struct mr_exec_request {
     uint32_t parameter_count;
     uint32_t sequence_flags;        /* MR_SEQUENCE_* */
     const struct mr_tensor *inputs; /* [input_count] or NULL */
-    uint64_t correlation_id;        /* of its sequence, 0 = none or a text */
-    const char *correlation_text;   /* of its sequence when the client uses text, otherwise "" */
+    uint64_t correlation_id;        /* of its sequence, 0 = none or a text id */
+    const char *correlation_text;   /* text id of its sequence, otherwise "" */
 };
 
 /** One call of the model: one request, or a batch of requests joined along dimension 0.
- *  Written by the host, except the two marks. */
+ *  Written by the host, except the two timestamps. */
 struct mr_exec {
     uint32_t size;
-    uint32_t input_count;           /* as in the signature */
-    uint32_t output_count;          /* as in the signature */
-    uint32_t request_count;         /* >= 1 */
-    const struct mr_tensor *inputs; /* [input_count]; dtype INVALID = optional input not sent */
-    const uint8_t *output_wanted;   /* [output_count], 1 = somebody asked for it */
+    uint32_t input_count;   /* as in the signature */
+    uint32_t output_count;  /* as in the signature */
+    uint32_t request_count; /* >= 1 */
+    /* [input_count]; dtype INVALID = an optional input that was not sent */
+    const struct mr_tensor *inputs;
+    const uint8_t *output_wanted; /* [output_count], 1 = requested */
     const struct mr_exec_request *requests;
-    int64_t row_count; /* rows of dimension 0 in all; 0 for a model without batching */
-    /** Optional marks of the backend, CLOCK_MONOTONIC: inputs ready for the model, model done.
-     *  They split the time into compute_input, compute_infer and compute_output. */
+    int64_t row_count; /* total rows of dimension 0; 0 for a model without batching */
+    /** Optional timestamps set by the backend, CLOCK_MONOTONIC: inputs ready for the model, model done. They split
+     *  the time into compute_input, compute_infer and compute_output. */
     int64_t infer_start_ns;
     int64_t infer_end_ns;
     uint32_t request_size; /* sizeof(struct mr_exec_request) of the host */
     uint32_t flags;        /* MR_EXEC_* */
 };
-/** Answers go out with `respond`: the model is decoupled, and the backend has MR_BACKEND_DECOUPLED. */
+/** Answers are sent with `respond`: the model is decoupled, and the backend has MR_BACKEND_DECOUPLED. */
 #define MR_EXEC_DECOUPLED 1u
 
 /** Request `index` of an execution. */
@@ -181,77 +181,74 @@ static inline const struct mr_exec_request *mr_exec_request_at(const struct mr_e
                                                           (size_t)index * exec->request_size);
 }
 
-/** What `execute` returns when the execution ends later, with `complete`. */
+/** Returned by `execute` if the execution ends later, with `complete`. */
 #define MR_PENDING 1
 /** For is_cancelled: the execution as a whole. */
 #define MR_ALL_REQUESTS UINT32_MAX
 
-/** One of several answers to a request, while it is made; the host's own. */
+/** An answer under construction in a decoupled execution. Opaque. */
 struct mr_response;
-/** Of `respond`: no further answer to the request comes. */
+/** For `respond`: the last answer to the request. */
 #define MR_RESPONSE_FINAL 1u
 
 /** Called by the host exactly once, from any thread, when it no longer needs `data`; at the latest
  *  before model_close of the model, possibly after instance_close. */
 typedef void(mr_release_fn)(void *ctx, void *data);
 
-/** Services of the host. The table of a backend stays where it is for as long as the process lives. */
+/** Services of the host. A backend's table is valid until the process ends. */
 struct mr_host {
     uint32_t size; /* sizeof(struct mr_host) of the host */
     uint32_t abi_minor;
 
-    /** Write one line to the server's log; `host` is this table, which is each backend's own, so
-     *  that the line says whose it is. level: 0 error, 1 warning, 2 info, 3 debug. Lines that come
-     *  in floods are dropped and counted. Thread: any. Blocks: no. */
+    /** Writes one line to the server's log. `host` is this table: each backend has its own, so that the line names
+     *  the backend. level: 0 error, 1 warning, 2 info, 3 debug. Too frequent lines are dropped and counted. Thread:
+     *  any. Blocks: no. */
     void (*log)(const struct mr_host *host, int level, const char *message);
 
-    /** Ask for the place of output `index` of an execution: row-major, `rank` dims all >= 0, batch
-     *  dimension first. For a fixed-size dtype `byte_size` must be what dtype and shape say, or 0 to
-     *  let the host compute it; for BYTES it is the whole encoded size. The memory is 64-byte
-     *  aligned, uninitialised, and belongs to the host; the answer is sent from it.
+    /** Allocates output `index` of an execution: row-major, `rank` dims all >= 0, batch dimension first. For a
+     *  fixed-size dtype `byte_size` must agree with dtype and shape, or be 0, and the host computes it; for BYTES it
+     *  is the whole encoded size. The memory is 64-byte aligned, uninitialised, and owned by the host, which sends
+     *  the answer from it.
      *  Thread: any one at a time, until the execution ends. Errors: MR_E_INTERNAL (wrong index, dtype, shape or size, or set twice:
-     *  the sentence names the output), MR_E_EXHAUSTED (no memory now). Pass them on as they are. */
+     *  the message names the output), MR_E_EXHAUSTED (no memory now). The backend should return them unchanged. */
     int (*output)(struct mr_exec *exec, uint32_t index, int32_t dtype, int32_t rank,
                   const int64_t *shape, uint64_t byte_size, void **out_data, struct mr_err *err);
 
-    /** Give an output that the backend made in its own memory; the host sends from there and calls
-     *  `release` afterwards (also when this function fails). `release` NULL: static memory; other memory counts
-     *  as memory of requests until then.
-     *  The data need no more alignment than the element type. Thread, errors: as above. */
+    /** Sets an output in the backend's own memory; the host sends from it and calls `release` afterwards (also if
+     *  this function fails). `release` NULL: static memory; other memory counts as memory of requests until then. The
+     *  data must be aligned for the element type. Thread, errors: as above. */
     int (*output_give)(struct mr_exec *exec, uint32_t index, const struct mr_tensor *tensor,
                        mr_release_fn *release, void *release_ctx, struct mr_err *err);
 
-    /** Fail one request of a batch; the others are answered. Outputs still have all rows. In a decoupled
-     *  execution the request is final with it. Thread: as above. Errors: MR_E_INVALID (no such request, no
-     *  status of a failure). */
+    /** Fails one request of a batch; the others are answered. Outputs still have all rows. In a decoupled execution
+     *  it makes the request final. Thread: as above. Errors: MR_E_INVALID (no such request, not a failure status). */
     int (*fail_request)(struct mr_exec *exec, uint32_t request, int status, const char *message);
 
-    /** 1 when the client of a request, or with MR_ALL_REQUESTS the client of each of them, does not wait any
-     *  more. Thread: any, until the execution ends. */
+    /** Returns 1 if the client of a request no longer waits; with MR_ALL_REQUESTS, if none of the clients does.
+     *  Thread: any, until the execution ends. */
     int (*is_cancelled)(const struct mr_exec *exec, uint32_t request);
 
-    /** 1 when the load is not wanted any more: a newer request has taken its place, or the server stops.
-     *  What takes long in model_open and instance_open asks now and then, and returns MR_E_CANCELLED.
-     *  Thread: any, until the call that asks returns. Cheap: two loads. `loading` may be NULL. */
+    /** Returns 1 if the load is no longer wanted: a newer request replaces it, or the server stops. A long model_open
+     *  or instance_open should call it regularly and then return MR_E_CANCELLED. Thread: any, until that callback
+     *  returns. Cheap: two loads. `loading` may be NULL. */
     int (*load_is_unwanted)(const struct mr_loading *loading);
 
-    /** How far model_open is: `done` of `total` bytes to go through, all steps together, and the name of the
-     *  step, a string that lives as long as the library. `done` grows, but where a load begins anew.
+    /** Reports the progress of model_open: `done` of `total` bytes over all steps, and the name of the step, a string
+     *  that is valid as long as the library. `done` only grows, unless a load starts again.
      *  Thread: as above. Cheap: three stores. `loading` may be NULL. */
     void (*load_progress)(struct mr_loading *loading, const char *step, uint64_t done,
                           uint64_t total);
 
-    /** End an execution for which `execute` returns or has returned MR_PENDING: exactly once, with MR_OK when
-     *  all outputs are set, or with a failure of all its requests, whose sentence is in *err. `exec` is gone
-     *  afterwards. Decoupled requests that are not final yet are final with it. Thread: any. */
+    /** Ends an execution for which `execute` returns or has returned MR_PENDING: exactly once, with MR_OK if all
+     *  outputs are set, or with a failure of all its requests, whose message is in *err. `exec` is invalid
+     *  afterwards. Makes all decoupled requests final. Thread: any. */
     void (*complete)(struct mr_exec *exec, int status, const struct mr_err *err);
 
-    /** Begin an answer to one request of a decoupled execution. Send it with `respond`, or drop it with
-     *  response_drop. Thread: any, several at once. Errors: MR_E_INVALID (not decoupled, no such request),
-     *  MR_E_EXHAUSTED. */
+    /** Begins an answer to one request of a decoupled execution. `respond` sends it, response_drop frees it. Thread:
+     *  any, several at once. Errors: MR_E_INVALID (not decoupled, no such request), MR_E_EXHAUSTED. */
     int (*response_new)(struct mr_exec *exec, uint32_t request, struct mr_response **out,
                         struct mr_err *err);
-    /** As `output` and `output_give`, for an answer of its own. Its first dimension is free. */
+    /** As `output` and `output_give`, for one of several answers. The first dimension is free. */
     int (*response_output)(struct mr_response *response, uint32_t index, int32_t dtype,
                            int32_t rank, const int64_t *shape, uint64_t byte_size, void **out_data,
                            struct mr_err *err);
@@ -259,35 +256,34 @@ struct mr_host {
                          const struct mr_tensor *tensor, mr_release_fn *release, void *release_ctx,
                          struct mr_err *err);
     void (*response_drop)(struct mr_response **response);
-    /** Send an answer (taken and set to NULL, also on failure), or with `response` NULL and
-     *  MR_RESPONSE_FINAL say that no more comes. Every wanted output must be set. Blocks while the client
-     *  has too many answers to read. Answers of one request are sent in the order of the calls. Thread: any,
-     *  one at a time per request. Errors: MR_E_CANCELLED (the client does not wait any more), MR_E_INVALID
-     *  (the request is final), MR_E_INTERNAL (an output is missing or malformed). */
+    /** Sends an answer (taken and set to NULL, also on failure). With `response` NULL and MR_RESPONSE_FINAL it ends
+     *  the answers without another one. Every wanted output must be set. Blocks while the client has too many unread
+     *  answers. Answers of one request are sent in the order of the calls. Thread: any, one at a time per request.
+     *  Errors: MR_E_CANCELLED (the client no longer waits), MR_E_INVALID (the request is final), MR_E_INTERNAL (an
+     *  output is missing or malformed). */
     int (*respond)(struct mr_exec *exec, uint32_t request, struct mr_response **response,
                    uint32_t flags, struct mr_err *err);
 };
 
-/* ---- what the backend offers ------------------------------------------------------------------ */
+/* ---- the backend's interface ------------------------------------------------------------------ */
 
 /** Instances are cheap and share the model (weights, session): the host may open as many as it likes,
- *  on its network threads too. Without it the host opens what instance_group says and no more. */
+ *  on its network threads too. Without it the host opens exactly the instances of instance_group. */
 #define MR_BACKEND_CHEAP_INSTANCES 1u
 /** Never run on a network thread, however fast (the backend may block, take locks or crash). */
 #define MR_BACKEND_NO_INLINE 2u
 /** Equal inputs give equal outputs, bit by bit. */
 #define MR_BACKEND_DETERMINISTIC 4u
-/** Wants each request's own tensors in mr_exec_request.inputs; `mr_exec.inputs` is then NULL for
- *  more than one request, and nothing is concatenated. */
+/** Requires each request's own tensors in mr_exec_request.inputs; `mr_exec.inputs` is then NULL for more than one
+ *  request, and nothing is concatenated. */
 #define MR_BACKEND_PER_REQUEST 8u
-/** Do not run made-up requests to warm up: executions have effects beside their outputs, or cost what
- *  a load should not pay for. */
+/** No warm-up with generated requests: executions have side effects, or are too expensive for a load. */
 #define MR_BACKEND_NO_WARMUP 16u
-/** Sends answers with `respond` when the model's config says that it is decoupled. Without it a decoupled
- *  model gives one answer to each request. */
+/** Sends answers with `respond` if the model's config makes it decoupled. Without this flag a decoupled model gives
+ *  one answer to each request. */
 #define MR_BACKEND_DECOUPLED 32u
 
-/** What an instance runs on; the numbers are those of Triton's ModelInstanceGroup `Kind`. */
+/** The device of an instance; the numbers are those of Triton's ModelInstanceGroup `Kind`. */
 enum mr_instance_kind {
     MR_INSTANCE_AUTO = 0,
     MR_INSTANCE_GPU = 1,
@@ -310,51 +306,51 @@ struct mr_backend {
     uint32_t flags; /* MR_BACKEND_* */
     uint32_t reserved;
     const char *name;    /* static, as in libmillrace_<name>.so */
-    const char *version; /* static, for humans: of the backend and what it wraps */
+    const char *version; /* static, for reports: of the backend and the library that it wraps */
 
-    /** (optional) Once, before anything else. settings: `--backend-config=<name>,key=value`.
+    /** (optional) Called once, before all others. settings: `--backend-config=<name>,key=value`.
      *  An unknown key is an error that names it. */
     int (*init)(const struct mr_setting *settings, uint32_t setting_count, void **out_backend,
                 struct mr_err *err);
     /** (optional) Last call; all models are closed. */
     void (*fini)(void *backend);
 
-    /** Load a model. May take long; several models may be opened at once. An unknown setting that belongs to this backend by its prefix is
-     *  an error; other unknown settings are the user's own and ignored. */
+    /** Loads a model. May take long; several models may be opened at once. An unknown setting with the backend's
+     *  prefix is an error; other unknown settings belong to the user and are ignored. */
     int (*model_open)(void *backend, const struct mr_model_desc *desc, void **out_model,
                       struct mr_err *err);
     void (*model_close)(void *model);
-    /** Describe the opened model; what *out points to stays valid until model_close. */
+    /** Describes the opened model; *out is valid until model_close. */
     int (*model_signature)(void *model, const struct mr_signature **out, struct mr_err *err);
 
-    /** (optional) Make an executor. */
+    /** (optional) Opens an instance. */
     int (*instance_open)(void *model, const struct mr_instance_desc *desc, void **out_instance,
                          struct mr_err *err);
     void (*instance_close)(void *instance);
 
-    /** Run one execution and set every wanted output exactly once through the host's services. Returns
-     *  MR_OK, MR_PENDING (it ends with `complete`, perhaps before this returns), or a failure of every
-     *  request of it. At most one call per instance at a time, and at most signature.max_pending
-     *  executions pending. Without instance_open, `instance` is the model. */
+    /** Runs one execution and sets every wanted output exactly once through the host's services. Returns MR_OK,
+     *  MR_PENDING (it ends with `complete`, perhaps before this returns), or a failure of every request of it. At
+     *  most one call per instance at a time, and at most signature.max_pending executions pending. Without
+     *  instance_open, `instance` is the model. */
     int (*execute)(void *instance, struct mr_exec *exec, struct mr_err *err);
 
-    /** (optional) Bytes that the model keeps in memory, for statistics. */
+    /** (optional) Bytes of memory that the model occupies, for statistics. */
     uint64_t (*model_bytes)(void *model);
-    /** (optional) For a model whose signature is from_config: the inputs and outputs that the finished
-     *  config declares, in the order of every `execute`. Called once, before any instance_open. A
-     *  negative return refuses the config. */
+    /** (optional) For a model whose signature is from_config: passes the inputs and outputs of the completed config,
+     *  in the order of every `execute`. Called once, before any instance_open. A negative result refuses the config. */
     int (*model_configure)(void *model, const struct mr_signature *signature, struct mr_err *err);
-    /** (optional) Where the parameters are; what it gives lives until model_close. */
+    /** (optional) Describes the memory of the parameters; *out is valid until model_close. */
     const struct mr_model_memory *(*model_memory)(void *model);
-    /** (optional) The clients of all requests of an execution are gone: end it early, with whatever status. Called while
-     *  `execute` runs or the execution is pending, at most once for each, beside other callbacks of the
-     *  instance. Of clients that went before `execute` began only is_cancelled tells: who waits for `cancel` asks it once,
-     *  when `cancel` can find the execution. Must not block. */
+    /** (optional) The clients of all requests of an execution are gone: the backend should end it early, with any
+     *  status. Called while `execute` runs or the execution is pending, at most once for each, concurrently with
+     *  other callbacks of the instance. Not called for clients that were gone before `execute` began: a backend that
+     *  relies on `cancel` must check is_cancelled once, after it has made the execution visible to `cancel`. Must not
+     *  block. */
     void (*cancel)(void *instance, struct mr_exec *exec);
 };
 
-/** The one exported symbol. Keeps `host`, checks host->abi_minor if it needs a newer one, and gives
- *  its own table, which stays valid until the library is unloaded. */
+/** The one exported symbol. Stores `host`, checks host->abi_minor if it needs a newer one, and returns its own table,
+ *  which must be valid until the library is unloaded. */
 typedef int(mr_backend_entry_fn)(const struct mr_host *host, const struct mr_backend **out,
                                  struct mr_err *err);
 

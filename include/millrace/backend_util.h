@@ -1,5 +1,5 @@
-/* Small helpers for those who write backends: errors and settings. Everything is inline, so that a
- * backend needs no library of Millrace. Optional: the ABI is backend.h alone. Plain C11 and C++11. */
+/* Small helpers for authors of backends: errors and settings. Everything is inline, so that a backend needs no
+ * library of Millrace. Optional: the ABI is backend.h alone. Plain C11 and C++11. */
 #ifndef MILLRACE_BACKEND_UTIL_H
 #define MILLRACE_BACKEND_UTIL_H
 
@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/** Fill *err with a sentence and return `status`: return mr_backend_fail(err, MR_E_INVALID, "..."). */
+/** Fills *err with a message and returns `status`: return mr_backend_fail(err, MR_E_INVALID, "..."). */
 __attribute__((format(printf, 3, 4))) static inline int mr_backend_fail(struct mr_err *err,
                                                                         int status, const char *fmt,
                                                                         ...)
@@ -29,7 +29,7 @@ __attribute__((format(printf, 3, 4))) static inline int mr_backend_fail(struct m
     return status;
 }
 
-/** Value of a setting, NULL when it is not there. The last one of a name wins. */
+/** Value of a setting, NULL if missing. The last one of a name wins. */
 static inline const char *mr_setting_find(const struct mr_setting *settings, uint32_t count,
                                           const char *key)
 {
@@ -42,8 +42,8 @@ static inline const char *mr_setting_find(const struct mr_setting *settings, uin
     return NULL;
 }
 
-/** A whole decimal number within [min, max]. Writes *out only when the setting is there. Errors:
- *  MR_E_INVALID naming the setting, its value and the range. */
+/** Reads a whole decimal number within [min, max]. Writes *out only if the setting exists. Errors: MR_E_INVALID
+ *  naming the setting, its value and the range. */
 static inline int mr_setting_i64(const struct mr_setting *settings, uint32_t count, const char *key,
                                  int64_t min, int64_t max, int64_t *out, struct mr_err *err)
 {

@@ -1,8 +1,8 @@
 /* Status codes and the error value that every fallible Millrace function fills.
  *
- * A fallible function returns MR_OK (0) or one of the negative codes below, and, when the caller
- * passed a `struct mr_err`, one sentence for a human in it. The struct has a fixed size and no
- * pointers, so that it travels by value through queues, shared memory and the plugin boundary.
+ * A fallible function returns MR_OK (0) or one of the negative codes below, and fills the caller's `struct mr_err`
+ * (if not NULL) with a message. The struct has a fixed size and no pointers, so that it travels by value through
+ * queues, shared memory and the plugin boundary.
  *
  * Used by the server, by backends (backend.h) and by clients. Plain C11 and C++11. */
 #ifndef MILLRACE_STATUS_H
@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* X(name, value, text, HTTP status, gRPC status). Append only: the values cross the plugin ABI.
- * HTTP codes follow Triton's mapping (everything that is the caller's fault is 400). */
+ * HTTP codes follow Triton's mapping (all errors of the caller are 400). */
 #define MR_STATUS_LIST(X)                                                                          \
     X(UNKNOWN, -1, "unknown error", 400, 2)                                                        \
     X(INVALID, -2, "invalid argument", 400, 3)                                                     \
@@ -40,8 +40,8 @@ enum mr_status {
 #undef MR_STATUS_ENUM
 };
 
-/** Detail of one failure. `msg` is a sentence without trailing newline or period rules; `where` is
- *  "file.c:line" as text, so that it survives a copy to another process. All bytes are defined. */
+/** Detail of one failure. `msg` is a sentence without a trailing newline; `where` is "file.c:line" as text, so that
+ *  it survives a copy to another process. All bytes are defined. */
 struct mr_err {
     int32_t status; /* enum mr_status, MR_OK when nothing failed */
     uint32_t flags; /* MR_ERR_*                                  */

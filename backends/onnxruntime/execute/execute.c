@@ -2,12 +2,12 @@
  *
  * Small models of known shape run a staged plan (instance.c). The general path makes a value over the
  * host's memory for each input, without a copy. Outputs whose shape is known beforehand are bound to
- * the host's memory, so that results land where they are sent from; for others ONNX Runtime allocates,
- * and the host gets that memory itself (small ones are copied, which is cheaper than keeping a value
- * alive until the answer is sent).
+ * the host's memory, so that results are written to the memory from which they are sent; for others ONNX Runtime
+ * allocates, and the host gets that memory (small ones are copied, which is cheaper than keeping a value until the
+ * answer is sent).
  *
- * "Known beforehand" is what the model declares, and declarations can be wrong. So the first execution
- * of a model binds nothing and compares; only a model that keeps its word is bound afterwards.
+ * The model declares these shapes, and declarations can be wrong. So the first execution of a model binds nothing and
+ * compares; outputs are bound only if the declaration was right.
  *
  * Thread: one at a time per instance; instances of a model in parallel. */
 #include <time.h>
@@ -117,7 +117,7 @@ static int inputs_make(struct onnx_instance *inst, const struct mr_exec *exec, u
 
 /* ---- general: outputs ----------------------------------------------------------------------- */
 
-/* The shape that an output will have by the model's own word; 0 when it leaves that open. */
+/* The shape of an output by the model's declaration; 0 if that leaves it open. */
 static int shape_predict(const struct onnx_model *m, const struct mr_exec *exec,
                          const struct onnx_io *io, int64_t *shape)
 {
@@ -192,7 +192,7 @@ static void value_release(void *ctx, void *data)
     onnx_api->ReleaseValue(ctx);
 }
 
-/* A graph output may be one of its inputs; then the value lies over memory that is only borrowed. */
+/* True if a graph output is one of its inputs, whose memory is only borrowed. */
 static int is_inside_input(const struct mr_exec *exec, const void *data)
 {
     for (uint32_t i = 0; i < exec->input_count; i++) {
@@ -294,8 +294,7 @@ static int outputs_deliver(struct onnx_instance *inst, struct mr_exec *exec, uin
     return MR_OK;
 }
 
-/* A run with bound outputs failed. In case an output came out otherwise than the model says, the next
- * one compares again. */
+/* A run with bound outputs failed. As an output may differ from the declaration, the next run compares again. */
 static void bind_doubt(struct onnx_instance *inst, uint32_t out_count)
 {
     for (uint32_t k = 0; k < out_count; k++) {
@@ -343,7 +342,7 @@ int onnx_execute(void *instance, struct mr_exec *exec, struct mr_err *err)
     int ran = 0;
     rc = plan_run(inst, plan, exec, &ran, err);
     if (rc < 0 && !ran) {
-        /* nothing was handed over: the same again without assumptions about shapes */
+        /* no output was handed over: run again without assumptions about shapes */
         atomic_store_explicit(&inst->model->bind, ONNX_BIND_UNKNOWN, memory_order_relaxed);
         rc = general_run(inst, exec, err);
     }

@@ -80,8 +80,8 @@ static int offsets_reserve(struct onnx_instance *inst, uint64_t count, struct mr
     return MR_OK;
 }
 
-/* The texts lie without gaps behind room for all lengths; moving them forward one by one makes the
- * encoding in place: element i never moves behind where element i + 1 begins. */
+/* The texts are contiguous after room for all lengths; moving them forward one by one encodes them in place: element
+ * i never moves past the start of element i + 1. */
 static int elements_spread(uint8_t *data, const size_t *offsets, uint64_t count,
                            uint64_t text_bytes, struct mr_err *err)
 {

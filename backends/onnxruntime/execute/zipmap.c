@@ -35,7 +35,7 @@ out:
     return rc;
 }
 
-/* Copies one row; the first one decides how many classes there are and asks for the place of all. */
+/* Copies one row; the first one determines the number of classes and allocates the output. */
 static int row_out(struct onnx_instance *inst, struct mr_exec *exec, uint32_t index,
                    const OrtValue *sequence, size_t row, struct matrix *m, struct mr_err *err)
 {

@@ -1,11 +1,11 @@
-/* Files that a model file refers to: weights kept as "external data" beside it. ONNX Runtime opens whatever path
- * the model names, depending on its version also one that leads elsewhere, and a model may come from a client. So
- * the paths are found and judged here, before a session is made: each must lead to a regular file inside the
- * repository, links resolved.
+/* Files that a model file refers to: weights kept as "external data" next to it. ONNX Runtime opens any path in the
+ * model, in some versions also one outside of its folder, and a model may come from a client. So the paths are
+ * checked here before a session is made: each must lead to a regular file inside the repository, after resolving
+ * links.
  *
- * Only what the way to TensorProto.external_data needs of the ONNX messages is read; everything else is skipped by
- * its length, so that weights in the file are not touched. Reading is strict: a file that cannot be followed is
- * refused, as what lies behind the break would not have been looked at. */
+ * Only the messages on the way to TensorProto.external_data are read; everything else is skipped by its length, so
+ * that weights in the file are not read. Reading is strict: an invalid file is refused, as the rest of it would not
+ * be checked. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "fields.h"
 #include "onnxruntime/session/onnx.h"
 
-#define DEPTH_MAX 100 /* of messages in messages, as in protobuf's own readers */
+#define DEPTH_MAX 100 /* of nested messages, as in protobuf's own readers */
 
 /* Message types on the way, by onnx.proto. */
 enum kind { K_MODEL, K_TRAINING, K_GRAPH, K_NODE, K_ATTRIBUTE, K_SPARSE, K_FUNCTION, K_TENSOR };
@@ -38,7 +38,7 @@ static const struct way {
 
 struct walk {
     const char *file;         /* the model */
-    const char *root;         /* resolved folder that everything must lie in, */
+    const char *root;         /* resolved folder that must contain everything, */
     const char *const *links; /* or in one of these; NULL: none */
     struct mr_err *err;
     uint32_t found; /* places outside of the file */
@@ -62,8 +62,8 @@ static int is_allowed(const struct walk *w, const char *path)
     return is_inside(w->root, path);
 }
 
-/* As ONNX has it: relative, and no way up. Names that begin with a star and a slash stand for addresses in memory
- * inside ONNX Runtime, which would read there; a load request can bring a file of such a name. */
+/* As in ONNX: relative, without "..". ONNX Runtime takes names that begin with a star and a slash for addresses in
+ * memory and would read there; a load request can contain a file of such a name. */
 static int is_below(const char *location)
 {
     if (!location[0] || location[0] == '/' || strncmp(location, "*/", 2) == 0) {
@@ -148,7 +148,7 @@ static int entry_check(struct walk *w, struct onnx_span s)
 
 static int message_check(struct walk *w, int kind, struct onnx_span s, int depth);
 
-/* A field of a message: look into it if that leads on. */
+/* Checks a field of a message; descends if it may lead to external data. */
 static int field_check(struct walk *w, int kind, const struct onnx_field *f, int depth)
 {
     for (size_t i = 0; f->has_bytes && i < sizeof ways / sizeof *ways; i++) {
@@ -171,7 +171,7 @@ static int message_check(struct walk *w, int kind, struct onnx_span s, int depth
     return rc;
 }
 
-/* Its weights lie in it, and the few names that it has lead to no file. */
+/* Such a file contains its weights, and its names refer to no other file. */
 int onnx_is_ort_name(const char *file)
 {
     size_t n = strlen(file);
@@ -218,7 +218,7 @@ int onnx_files_check(const struct mr_model_desc *desc, const char *file, uint64_
                                "elsewhere take --allow-links-to=DIR",
                                file);
     }
-    int rc = content_check(&w, bytes); /* ONNX Runtime looks beside the path it is given */
+    int rc = content_check(&w, bytes); /* ONNX Runtime searches next to the given path */
     *out_external = w.found;
     return rc;
 }

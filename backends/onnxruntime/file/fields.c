@@ -41,7 +41,7 @@ int onnx_field_next(struct onnx_reader *r, struct onnx_span *s, struct onnx_fiel
 
     f->whole.at = s->at;
     f->value = 0;
-    /* Readers that keep 32 bits of a longer tag would see another field than this one. */
+    /* Readers that keep only 32 bits of a longer tag would see another field. */
     if (!onnx_varint_read(r, s, &tag) || tag > UINT32_MAX || tag >> 3 == 0) {
         return 0;
     }

@@ -1,5 +1,5 @@
-/* Reading the protobuf messages of an ONNX file through a window of the file. Not a mapping, which would end the
- * process if somebody cut the file short meanwhile; weights are passed over by their length. */
+/* Reading the protobuf messages of an ONNX file through a window of the file. Not a mapping, which would kill the
+ * process if the file were truncated during the read; weights are skipped by their length. */
 #ifndef MR_ONNX_FIELDS_H
 #define MR_ONNX_FIELDS_H
 
@@ -28,11 +28,11 @@ struct onnx_reader {
     uint8_t window[16384];
 };
 
-/* The next varint in `s`, which moves on; false at its end and when it cannot be read. */
+/* The next varint in `s`, which advances; false at its end or if it cannot be read. */
 int onnx_varint_read(struct onnx_reader *r, struct onnx_span *s, uint64_t *out);
-/* The next field in `s`, which moves on; false when it cannot be followed. */
+/* The next field in `s`, which advances; false if it is invalid. */
 int onnx_field_next(struct onnx_reader *r, struct onnx_span *s, struct onnx_field *f);
-/* The text of a field; false when it is longer than the room, cut short, or has a NUL. */
+/* The text of a field; false if it is longer than the room, truncated, or contains a NUL. */
 int onnx_text_read(struct onnx_reader *r, struct onnx_span s, char *out, size_t room);
 
 #endif

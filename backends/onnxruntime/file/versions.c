@@ -1,7 +1,7 @@
-/* A model that is newer than this build of ONNX Runtime: what it has, what can be read, and what to do.
+/* Models that are newer than this build of ONNX Runtime: names their versions, the supported ones, and a remedy.
  *
- * What can be read is not part of ONNX Runtime's interface, but its complaints about an impossible version have it.
- * So when a model was refused for its version, two models of a few bytes are offered, one for each figure.
+ * ONNX Runtime's interface does not report the supported versions, but its error about an impossible version does. So
+ * when a model was refused for its version, two models of a few bytes are loaded, one for each number.
  *
  * Thread: the one that opens the model. */
 #include <fcntl.h>
@@ -55,7 +55,7 @@ static struct versions file_versions(const char *path, uint64_t bytes)
     return v;
 }
 
-/* The number behind `words` in what ONNX Runtime says of these bytes, 0 = it does not say. */
+/* The number after `words` in ONNX Runtime's error for these bytes, 0 = none. */
 static uint64_t asked(struct onnx_backend *b, const void *model, size_t bytes, const char *words)
 {
     OrtSessionOptions *options = NULL;
@@ -96,7 +96,7 @@ void onnx_versions_explain(struct onnx_backend *b, const char *path, uint64_t by
         asked(b, ir, sizeof ir, "max supported IR version: "),
         asked(b, opset, sizeof opset, "support for domain ai.onnx is till opset ")};
     if (reads.ir == 0 || reads.opset == 0) {
-        return; /* a release with other words */
+        return; /* a release with another text */
     }
     mr_backend_fail(
         err, MR_E_UNSUPPORTED,

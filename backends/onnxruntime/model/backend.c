@@ -1,12 +1,11 @@
 /* The ONNX Runtime backend: entry, settings, and the one environment of the process.
  *
- * Threads are ours to choose: by default all sessions share one pool of as many threads as the process
- * has CPUs (the calling thread is one of them), without spinning, so that an idle server is idle and
- * an update does not steal time from requests. ONNX Runtime hands work to the pool only when an
- * operator is large enough to pay for it; a small model runs on the caller alone.
+ * Threads: by default all sessions share one pool of as many threads as the process has CPUs (the calling thread is
+ * one of them), without spinning, so that an idle server uses no CPU and an update takes no time from requests. ONNX
+ * Runtime uses the pool only for operators that are large enough; a small model runs on the caller alone.
  *
- * Telemetry is switched off by the environment before ONNX Runtime is told anything; a call to its
- * API would come too late (it starts a thread and writes files when the environment is made).
+ * Telemetry is switched off by the environment before the first call of ONNX Runtime; a call to its API would come
+ * too late (it starts a thread and writes files when the environment is made).
  *
  * The environment is made by init and released by fini; the library itself stays mapped (see
  * CMakeLists.txt). init sets an environment variable and so must not race getenv in other threads. */
@@ -18,8 +17,8 @@ static char version_text[64];
 static void ORT_API_CALL log_line(void *param, OrtLoggingLevel severity, const char *category,
                                   const char *id, const char *where, const char *message)
 {
-    /* verbose, info, warning, error, fatal. What it calls an error is mostly a request that a model
-     * could not answer, and that is reported to the client as well. */
+    /* verbose, info, warning, error, fatal. Its errors are mostly requests that a model could not answer, which are
+     * also reported to the client. */
     static const int levels[] = {3, 3, 1, 1, 0};
     char text[900];
     char line[1024];
@@ -34,7 +33,7 @@ static void ORT_API_CALL log_line(void *param, OrtLoggingLevel severity, const c
 static int settings_read(struct onnx_backend *b, const struct mr_setting *settings, uint32_t count,
                          struct mr_err *err)
 {
-    /* default-max-batch-size belongs to the host, which completes configs; it comes here all the same */
+    /* default-max-batch-size is used by the host, which completes configs, and is passed here too */
     static const char *const known[] = {
         "intra_op_thread_count",    "inter_op_thread_count",  "allow_spinning",
         "enable-global-threadpool", "default-max-batch-size", "parameter_memory",
@@ -121,7 +120,7 @@ static int backend_init(const struct mr_setting *settings, uint32_t setting_coun
     }
     setenv("ORT_DISABLE_TELEMETRY", "1", 1);
     setenv("ORT_LOAD_CONFIG_FROM_MODEL", "0",
-           1); /* a model file would choose settings past options.c */
+           1); /* a model file could set options that options.c refuses */
     b->use_global_pool = 1;
     if (sscanf(OrtGetApiBase()->GetVersionString(), "1.%d.", &minor) == 1) {
         b->can_cancel_load = minor >= 22;

@@ -1,10 +1,10 @@
-/* Opening and closing a model version: one session from a file path, so that external data beside the
- * file is found. All instances share it; a run of a session is thread safe.
+/* Opening and closing a model version: one session from a file path, so that external data next to the file is found.
+ * All instances share it, as runs of a session are thread safe.
  *
  * A model whose file holds all weights is tiny up to 8 KiB: options.c then chooses defaults that keep
- * the session small. Up to 1 MiB it is small, and probe.c finds out whether it should have the thread
- * pool; for a larger one that is taken for granted. The size that is reported is what the process grew by while
- * the session was made, if no other model was opened meanwhile, and never less than the file. */
+ * the session small. Up to 1 MiB it is small, and probe.c decides whether it uses the thread pool; a larger one
+ * always does. The reported size is the growth of the process while the session was made, if no other model was
+ * opened at that time, and at least the file's size. */
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 #define SMALL_BYTES   (1 << 20)
 #define SESSION_BYTES 32768 /* the least that a session keeps */
 
-/* Opens under way and ever begun; relaxed, they only say whether a measurement is worth anything. */
+/* Opens in progress and started so far; relaxed, they only tell whether a measurement is valid. */
 static _Atomic uint64_t opens_running;
 static _Atomic uint64_t opens_begun;
 
@@ -46,7 +46,7 @@ static int file_find(const struct mr_model_desc *desc, char *path, size_t path_b
     return MR_OK;
 }
 
-/* Whether the weights are in the file, so that its size says something about the model's. */
+/* True if the weights are in the file, so that its size indicates the model's. */
 static int file_is_whole(const char *path, uint64_t bytes)
 {
     char *content = bytes <= SMALL_BYTES ? malloc(bytes) : NULL;
@@ -81,8 +81,8 @@ struct file {
     uint32_t external; /* references to other files */
 };
 
-/* Makes the session with parameters apart; m->session stays NULL when they cannot be, or when that went wrong:
- * the plain way then tells whether it is the model's fault. */
+/* Makes the session with mapped parameters; m->session stays NULL if that is not possible or fails: loading in the
+ * plain way then shows whether the model is the cause. */
 static int session_make_apart(struct onnx_model *m, const struct mr_model_desc *desc,
                               const struct file *file, const struct onnx_defaults *defaults,
                               struct mr_err *err)
@@ -127,7 +127,7 @@ static int session_make_plain(struct onnx_model *m, const struct mr_model_desc *
         onnx_versions_explain(m->backend, file->path, file->bytes, err);
         rc = err->status;
     }
-    if (rc == MR_E_INTERNAL) { /* ONNX Runtime's word for most of what can be wrong with a file */
+    if (rc == MR_E_INTERNAL) { /* ONNX Runtime's status for most errors in a file */
         rc = MR_E_INVALID;
         err->status = rc;
     }
@@ -212,7 +212,7 @@ static int model_make(struct onnx_backend *b, const struct mr_model_desc *desc,
     return MR_OK;
 }
 
-/* A model that is made in a thread of low priority. */
+/* A model loaded in a thread of low priority. */
 struct making {
     struct onnx_backend *backend;
     const struct mr_model_desc *desc;
@@ -226,7 +226,7 @@ static int making_run(void *ctx)
     return model_make(x->backend, x->desc, &x->made, x->err);
 }
 
-/* Whether it is worth a thread. */
+/* True if the model is large enough for a thread. */
 static int is_large(const struct mr_model_desc *desc)
 {
     char path[4096];

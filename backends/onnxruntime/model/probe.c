@@ -1,11 +1,11 @@
-/* Does a small model gain from ONNX Runtime's thread pool?
+/* Finds out whether a small model gains from ONNX Runtime's thread pool.
  *
- * ONNX Runtime splits an operator over the pool from some ten thousand multiplications on. Without
- * spinning, which would take CPU time from everybody else, waking the pool costs more than such an
- * operator: a dense net of 64-32-10 took 6.9 us for 32 rows with the pool and 3.8 us without, and broke
- * even at some 200 us. So a model with a small file is first opened for its caller alone and run on
- * zeros, in the largest batch that its config allows; if that takes long, or cannot be tried because
- * the shapes are free, it is opened again with the pool. The run also warms the model up.
+ * ONNX Runtime splits an operator over the pool from some ten thousand multiplications on. Without spinning, which
+ * would take CPU time from all others, waking the pool costs more than such an operator: a dense net of 64-32-10 took
+ * 6.9 us for 32 rows with the pool and 3.8 us without, and broke even at some 200 us. So a model with a small file is
+ * first opened for its caller alone and run on zeros, in the largest batch that its config allows; if that takes
+ * long, or cannot be tried because the shapes are free, it is opened again with the pool. The run also warms the
+ * model up.
  *
  * Thread: the one that opens the model. */
 #include <time.h>
@@ -47,7 +47,7 @@ static int probe_inputs(struct probe *p, const struct onnx_model *m, int64_t row
     p->out = calloc(m->output_count + 1u, sizeof *p->out);
     p->in_names = calloc(m->input_count + 1u, sizeof *p->in_names);
     p->out_names = calloc(m->output_count + 1u, sizeof *p->out_names);
-    p->zeros = calloc(1, bytes); /* one block serves all inputs: nobody writes to it */
+    p->zeros = calloc(1, bytes); /* one read-only block for all inputs */
     if (!p->in || !p->out || !p->in_names || !p->out_names || !p->zeros) {
         return mr_backend_fail(err, MR_E_NOMEM, "out of memory");
     }
@@ -98,7 +98,7 @@ static int64_t probe_run(struct probe *p, const struct onnx_model *m)
     }
     if (status) {
         onnx_api->ReleaseStatus(
-            status); /* zeros may be wrong for this model; no reason to refuse it */
+            status); /* zeros may be invalid for this model, which is no reason to refuse it */
         return -1;
     }
     return ns;

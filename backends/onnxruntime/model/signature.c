@@ -1,12 +1,12 @@
-/* What a session says about its inputs and outputs, as the signature of the host.
+/* Makes the signature from a session's inputs and outputs.
  *
  * Symbolic dimensions become -1. A value without a known shape is told from a scalar only by ONNX
  * Runtime 1.24 and newer; with an older one both count as rank unknown. Initializers that a caller may
  * override are listed as optional inputs only when the config names them: exporters that keep all
  * weights among the inputs would fill the signature with them.
  *
- * `batchable` asks every input and output for a free first dimension, of one name where they have names: rows of
- * inputs that are called differently need not be as many. */
+ * `batchable` requires a free first dimension of every input and output, with one name if they have names: dimensions
+ * with different names may have different sizes. */
 #include "onnxruntime/session/onnx.h"
 
 /* TensorTypeAndShape_HasShape: slot 390 of the interface since 1.24. The table only ever grows, so
@@ -156,7 +156,7 @@ out:
     return rc;
 }
 
-/* ONNX Runtime's copy of a name, as ours. Takes `name` always. */
+/* Copies a name allocated by ONNX Runtime. Always takes `name`. */
 static int name_take(struct onnx_model *m, struct onnx_io *io, char *name, struct mr_err *err)
 {
     io->desc->name = strdup(name);
@@ -181,7 +181,7 @@ out:
     return rc;
 }
 
-/* Whether the config mentions the name; it is JSON, so the name stands there in quotes. */
+/* True if the config contains the name; it is JSON, so the name is in quotes. */
 static int config_names(const struct mr_model_desc *desc, const char *name)
 {
     char quoted[512];
@@ -248,7 +248,7 @@ static int lists_make(struct onnx_model *m, size_t input_max, size_t output_coun
     return MR_OK;
 }
 
-/* 1 or 0; a rank that is not known spoils neither. -1 when only that is left. */
+/* Returns 1 or 0; values of unknown rank are ignored. -1 if all ranks are unknown. */
 static int batchable(const struct onnx_io *list, uint32_t count)
 {
     int result = 1;
@@ -262,7 +262,7 @@ static int batchable(const struct onnx_io *list, uint32_t count)
     return result;
 }
 
-/* A name that somebody has given, and not one that an exporter makes up for each dimension without. */
+/* A dimension's name, unless an exporter has generated it. */
 static const char *given_name(const struct onnx_io *io)
 {
     static const char *const made_up[] = {"unk__", "_dynamic_axes_", "output_dim_"};
@@ -280,7 +280,7 @@ static const struct onnx_io *io_at(const struct onnx_model *m, uint32_t i)
     return i < m->input_count ? &m->in[i] : &m->out[i - m->input_count];
 }
 
-/* The first dimensions have no two names. */
+/* True if the first dimensions do not have different names. */
 static int names_agree(const struct onnx_model *m, const struct mr_model_desc *desc)
 {
     const struct onnx_io *named = NULL;
@@ -306,8 +306,8 @@ static int names_agree(const struct onnx_model *m, const struct mr_model_desc *d
     return 1;
 }
 
-/* ONNX Runtime does not write an output that is an input of the graph to the memory that is bound for it, so there is
- * nothing to know about it beforehand. */
+/* ONNX Runtime does not write an output that is also an input of the graph to its bound memory, so its shape is
+ * treated as unknown. */
 static void echoes_mark(struct onnx_model *m)
 {
     for (uint32_t k = 0; k < m->output_count; k++) {
@@ -320,7 +320,7 @@ static void echoes_mark(struct onnx_model *m)
     }
 }
 
-/* What the execution wants to know about all of them. */
+/* Sets the summary that executions use. */
 static void totals_set(struct onnx_model *m)
 {
     const char *symbol = m->input_count > 0 ? m->in[0].batch_symbol : NULL;

@@ -1,13 +1,13 @@
-/* Loads that give way to those who are served.
+/* Loads that yield to requests.
  *
  * A load beside others runs in a thread of its own, of the lowest priority: nice 19, SCHED_BATCH, the shortest
- * slice. Such a thread takes what is left over, and is put off the CPU soon after somebody wakes up. Not the class
- * SCHED_IDLE, which is no better at that and gets a twentieth as much where all CPUs are busy: a load would hardly
- * ever end, and whoever waits for a lock that it holds (the heap has few) would wait as long.
+ * slice. Such a thread uses idle CPU time, and is preempted soon after another thread wakes up. Not the class
+ * SCHED_IDLE, which is no better at that and gets a twentieth of the time when all CPUs are busy: a load would hardly
+ * ever end, and a thread that waits for its locks (the heap has a few) would wait as long.
  *
- * Without privileges a thread cannot get out of a low priority again, and threads that it makes are born with it.
- * So it makes none: it asks the thread that waits for it, which is an ordinary one. And where it has waited for a
- * CPU for too long in all, it gives up, and its work is begun anew by the thread that waits.
+ * Without privileges a thread cannot raise its priority again, and new threads inherit it. So it creates none: the
+ * ordinary thread that waits for it does that. And if it has waited for a CPU for too long in total, it ends, and the
+ * waiting thread starts its work again.
  *
  * Thread: the loader. */
 #include <pthread.h>
@@ -31,10 +31,10 @@ struct onnx_low {
     int rc;
     _Atomic int must_end;
     pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t
-        told; /* to the thread that waits: a change; to the worker: its thread was made */
+    /* signals a change to the waiting thread, and a created thread to the worker */
+    pthread_cond_t told;
     int is_over;
-    long number; /* of the worker, 0 = it has not begun */
+    long number; /* of the worker, 0 = not started */
     int has_wish;
     const char *wish_name;
     OrtThreadWorkerFn wish_work;
@@ -58,14 +58,14 @@ int onnx_give_up(const struct mr_loading *loading, const struct onnx_low *low)
 
 /* ---- the worker ---- */
 
-/* The system's struct sched_attr, which headers have or have not. */
+/* The system's struct sched_attr, which some headers lack. */
 struct scheduling {
     uint32_t size;
     uint32_t policy;
     uint64_t flags;
     int32_t nice;
     uint32_t priority;
-    uint64_t slice_ns; /* of ordinary threads since Linux 6.12; not looked at before */
+    uint64_t slice_ns; /* for ordinary threads since Linux 6.12; ignored before */
     uint64_t deadline;
     uint64_t period;
 };
@@ -76,7 +76,7 @@ static void priority_lower(void)
         .size = sizeof s, .policy = SCHED_BATCH, .nice = LOWEST, .slice_ns = SLICE_NS};
 
     if (syscall(SYS_sched_setattr, 0, &s, 0) != 0) {
-        setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), LOWEST); /* works without it, too */
+        setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), LOWEST); /* not required */
     }
 }
 
@@ -117,7 +117,7 @@ OrtCustomThreadHandle onnx_low_thread(const char *name, OrtThreadWorkerFn work, 
 
 /* ---- the thread that waits ---- */
 
-/* How long the worker could have run and was not let; where the system does not count it, all the time. */
+/* How long the worker was runnable without a CPU; the whole time if the system does not count it. */
 static int64_t waited_ns(long number, int64_t since_ns)
 {
     char path[64];

@@ -1,5 +1,5 @@
-/* ONNX Runtime's texts without what belongs to its developers: "Load model from <path> failed:", and the place in
- * its source with a C++ signature that goes before many of them and is longer than what is said.
+/* Removes the developers' parts of ONNX Runtime's messages: "Load model from <path> failed:", and the place in its
+ * source with a C++ signature that precedes many of them and is longer than the message.
  *
  *     /src/core/graph/model.cc:202 ns::Model::Model(ns::Proto&&, const std::map<int, int>&) Unsupported model ...
  *
@@ -8,7 +8,7 @@
 
 #include "message.h"
 
-/* Behind a bracket and all that it holds; NULL: it is not closed. */
+/* The position after a bracket and its content; NULL: not closed. */
 static const char *bracket_end(const char *s, char open, char close)
 {
     int depth = 0;
@@ -30,7 +30,7 @@ static const char *after(const char *s, const char *word)
     return strncmp(s, word, n) == 0 ? s + n : s;
 }
 
-/* Behind the signature of a function that begins at `s`; NULL: it is none. */
+/* The position after a function's signature at `s`; NULL: not a signature. */
 static const char *signature_end(const char *s)
 {
     const char *p = strchr(s, '(');
@@ -53,7 +53,7 @@ static const char *signature_end(const char *s)
     return p && *p == ' ' ? p + 1 : NULL;
 }
 
-/* Whether "<file>.cc:<line> " ends at `colon` and what follows; gives its begin and what is behind it. */
+/* True if "<file>.cc:<line> " surrounds `colon`; returns its start and end. */
 static int is_place(const char *text, const char *colon, const char **out_begin,
                     const char **out_end)
 {

@@ -1,4 +1,4 @@
-/* Texts of ONNX Runtime for those who run models. */
+/* ONNX Runtime's messages, rewritten for operators. */
 #ifndef MR_ONNX_MESSAGE_H
 #define MR_ONNX_MESSAGE_H
 

@@ -1,14 +1,14 @@
-/* What the files of the ONNX Runtime backend share. Everything here is private to the backend.
+/* Shared by the files of the ONNX Runtime backend. Private to the backend.
  *
  *   backend.c    entry, settings of the backend, the environment
  *   threads.c    threads of ONNX Runtime's pools
  *   message.c    ONNX Runtime's texts without C++
  *   versions.c   models that are newer than this build
- *   types.c      status and element types between the two worlds
+ *   types.c      conversion of status and element types
  *   options.c    model settings -> session options
  *   signature.c  session metadata -> signature
- *   session.c    making a session, until it is not wanted any more
- *   low.c        loads that give way to those who are served
+ *   session.c    making a session, which can be cancelled
+ *   low.c        loads that yield to requests
  *   model.c      open and close
  *   external.c   files that a model file refers to
  *   fields.c     reading protobuf from a file
@@ -35,14 +35,14 @@
 
 struct onnx_backend {
     OrtEnv *env;
-    OrtMemoryInfo *cpu;      /* plain host memory; for tensors over somebody else's bytes */
+    OrtMemoryInfo *cpu;      /* plain host memory; for tensors over borrowed bytes */
     OrtAllocator *allocator; /* ONNX Runtime's default; for names and elements of sequences */
     int64_t intra_threads;   /* of the global pool, or of each session without one */
     int64_t inter_threads;
     int use_global_pool;
     int allow_spinning;
-    int can_tell_shape;       /* TensorTypeAndShape_HasShape is there (1.24) */
-    int can_cancel_load;      /* SessionOptionsSetLoadCancellationFlag is there (1.22) */
+    int can_tell_shape;       /* TensorTypeAndShape_HasShape exists (1.24) */
+    int can_cancel_load;      /* SessionOptionsSetLoadCancellationFlag exists (1.22) */
     int has_read_only_memory; /* packed weights may have an allocator of their own (1.23) */
     struct onnx_parameters_host *parameters;
 };
@@ -56,7 +56,7 @@ extern const OrtApi *onnx_api;
 int onnx_check(OrtStatus *status, struct mr_err *err);
 /* As above, with "context: " before the message. */
 int onnx_check_in(OrtStatus *status, struct mr_err *err, const char *context);
-/* MR_DTYPE_INVALID when the protocol has no such type. */
+/* MR_DTYPE_INVALID if the protocol has no such type. */
 int onnx_dtype(ONNXTensorElementDataType type);
 const char *onnx_type_name(ONNXTensorElementDataType type);
 /* Bytes of an element, 0 for strings. */
@@ -64,7 +64,7 @@ size_t onnx_element_bytes(int dtype);
 /* Product of the dims times `unit`; false on overflow or a negative dim. */
 int onnx_shape_bytes(const int64_t *dims, int32_t rank, size_t unit, uint64_t *out);
 
-/* Sets `rc` and jumps to `out` when ONNX Runtime says no. */
+/* Sets `rc` and jumps to `out` if ONNX Runtime returns an error. */
 #define ONNX_TRY(call)                                                                             \
     do {                                                                                           \
         if ((rc = onnx_check(onnx_api->call, err)) < 0)                                            \
@@ -73,7 +73,7 @@ int onnx_shape_bytes(const int64_t *dims, int32_t rank, size_t unit, uint64_t *o
 
 /* ---- threads.c ---- */
 
-/* An ordinary thread of that name, whatever the caller's class and CPUs; NULL: the system has none. */
+/* A thread of that name with the ordinary scheduling class and CPUs, not the caller's; NULL: none could be created. */
 OrtCustomThreadHandle onnx_thread_make(const char *name, OrtThreadWorkerFn work, void *param);
 OrtCustomThreadHandle onnx_thread_start(void *options, OrtThreadWorkerFn work, void *param);
 void onnx_thread_join(OrtCustomThreadHandle thread);
@@ -83,7 +83,7 @@ int64_t onnx_cpu_count(void);
 /* ---- models ---- */
 
 enum onnx_kind {
-    ONNX_KIND_TENSOR, /* numbers: bytes are passed as they are */
+    ONNX_KIND_TENSOR, /* numbers: bytes are passed unchanged */
     ONNX_KIND_STRING,
     ONNX_KIND_ZIPMAP, /* outputs only: sequence(map(K, float)) */
 };
@@ -98,11 +98,11 @@ struct onnx_io {
     struct mr_io_desc *desc; /* in onnx_model.inputs / outputs */
 };
 
-/* Whether outputs may be bound to memory of a size computed beforehand. */
+/* True if outputs may be bound to memory of a precomputed size. */
 enum onnx_bind {
     ONNX_BIND_UNKNOWN, /* the first execution finds out */
     ONNX_BIND_YES,
-    ONNX_BIND_NO, /* the model's output shapes are not what it declares */
+    ONNX_BIND_NO, /* the model's output shapes differ from its declaration */
 };
 
 struct onnx_model {
@@ -136,57 +136,58 @@ static inline int64_t onnx_now_ns(void)
 /* low.c */
 
 struct onnx_low;
-/* Runs work(ctx) in a thread of low priority and waits for it; returns what it returns. *out_gave_up: it failed
- * after it had been told to end, because it had waited for a CPU for longer than `patience_ns` in all. */
+/* Runs work(ctx) in a thread of low priority and waits for it; returns what it returns. *out_gave_up: it was told to
+ * end, as it had waited for a CPU for longer than `patience_ns` in total, and failed. */
 int onnx_low_run(int (*work)(void *ctx), void *ctx, int64_t patience_ns, int *out_gave_up);
-/* The work of this thread, NULL = it is an ordinary one. */
+/* The work of this thread, NULL = an ordinary thread. */
 const struct onnx_low *onnx_low_here(void);
-/* As onnx_thread_make, for such a thread: the one that waits for it makes the other. */
+/* As onnx_thread_make, for a low-priority thread: the thread that waits for it creates the new one. */
 OrtCustomThreadHandle onnx_low_thread(const char *name, OrtThreadWorkerFn work, void *param);
-/* The model is not wanted any more, or the work (NULL = it is none) is to end. Thread: any. */
+/* True if the model is no longer wanted, or if the work (may be NULL) should end. Thread: any. */
 int onnx_give_up(const struct mr_loading *loading, const struct onnx_low *low);
 
 /* session.c */
 
-/* NULL: nobody asks. */
+/* NULL: the load cannot be cancelled. */
 static inline struct mr_loading *onnx_loading(const struct mr_model_desc *desc)
 {
     return desc->size >= offsetof(struct mr_model_desc, loading) + sizeof desc->loading
                ? desc->loading
                : NULL;
 }
-/* Others are served meanwhile. */
+/* True if other models are serving. */
 static inline int onnx_in_background(const struct mr_model_desc *desc)
 {
     return desc->size >= offsetof(struct mr_model_desc, load_flags) + sizeof desc->load_flags &&
            (desc->load_flags & MR_LOAD_IN_BACKGROUND);
 }
-/* Makes a session. `loading` not NULL: that may take long, and ends early when the model is not wanted any more.
- * Errors: MR_E_CANCELLED, what ONNX Runtime says. */
+/* Makes a session. `loading` not NULL: it may take long, and ends early if the model is no longer wanted. Errors:
+ * MR_E_CANCELLED, ONNX Runtime's. */
 int onnx_session_create(struct onnx_backend *b, const char *path, OrtSessionOptions *options,
                         struct mr_loading *loading, OrtSession **out, struct mr_err *err);
 
-/* What the size of the file decides (model.c). */
+/* Defaults that depend on the size of the file (model.c). */
 struct onnx_defaults {
     int is_tiny;     /* keep the session small */
     int caller_only; /* no thread pool */
     int is_ort;      /* ONNX Runtime's own format */
 };
 
-/* external.c: judge the file and all that it refers to: nothing lies outside of the repository. Counts the
- * references to other files; a file in ONNX Runtime's own format has none. */
+/* external.c: checks that the file and all files it refers to are inside the repository. Counts the references to
+ * other files; a file in ONNX Runtime's own format has none. */
 int onnx_files_check(const struct mr_model_desc *desc, const char *file, uint64_t bytes,
                      uint32_t *out_external, struct mr_err *err);
-/* Whether the file is read as ONNX Runtime's own format, which is no protobuf: by its name, as ONNX Runtime tells. */
+/* True if the file is read as ONNX Runtime's own format, which is not protobuf: by its name, as ONNX Runtime decides. */
 int onnx_is_ort_name(const char *file);
-/* versions.c: where the model was refused as too new, *err says what it has, what is read, and how to convert it. */
+/* versions.c: if the model was refused as too new, *err names its versions, the supported ones, and how to convert
+ * it. */
 void onnx_versions_explain(struct onnx_backend *b, const char *path, uint64_t bytes,
                            struct mr_err *err);
 /* options.c */
 int onnx_options_make(struct onnx_model *m, const struct mr_model_desc *desc,
                       const struct onnx_defaults *defaults, OrtSessionOptions **out,
                       struct mr_err *err);
-/* Whether the settings leave the choice of threads to us, and there is one. */
+/* True if the settings leave the choice of threads to the backend, and there is a choice. */
 int onnx_options_may_choose(const struct onnx_backend *b, const struct mr_model_desc *desc);
 /* probe.c: after the signature was read. */
 int onnx_model_wants_pool(const struct onnx_model *m, const struct mr_model_desc *desc);
@@ -220,7 +221,7 @@ struct onnx_plan {
 struct onnx_instance {
     struct onnx_model *model;
     OrtRunOptions *run_options;
-    struct onnx_plan *plans[ONNX_PLAN_ROWS]; /* made when first needed */
+    struct onnx_plan *plans[ONNX_PLAN_ROWS]; /* made at first use */
     /* Scratch of the general path, each with room for all inputs or outputs. */
     const char **in_names;
     OrtValue **in_values;
@@ -235,7 +236,7 @@ struct onnx_instance {
 int onnx_instance_open(void *model, const struct mr_instance_desc *desc, void **out_instance,
                        struct mr_err *err);
 void onnx_instance_close(void *instance);
-/* The plan for this execution; NULL without an error when it needs the general path. */
+/* The plan for this execution; NULL without an error if it needs the general path. */
 int onnx_plan_find(struct onnx_instance *inst, const struct mr_exec *exec, struct onnx_plan **out,
                    struct mr_err *err);
 

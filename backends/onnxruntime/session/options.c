@@ -2,9 +2,9 @@
  *
  * Defaults differ by size. Measured with ONNX Runtime 1.30 on a model of two operators: a session
  * keeps 26 KB without graph optimisation, 35 KB with the basic level, 66 KB with all levels (the
- * optimisers stay with the session), and 38 KB more once its memory arena was used. So a tiny model
- * (see model.c) gets the basic level and no arena unless told otherwise; what is lost is fusions that
- * only matter for large tensors. A server can hold ten thousand of those.
+ * optimisers stay with the session), and 38 KB more once its memory arena was used. So a tiny model (see model.c)
+ * gets the basic level and no arena unless configured; it only loses fusions that matter for large tensors. A server
+ * can hold ten thousand of those.
  *
  * Threads: see backend.c and probe.c. A model that sets a thread count gets pools of its own; 1 means
  * that the caller computes alone. */
@@ -76,7 +76,7 @@ static int memory_apply(struct onnx_model *m, const struct mr_model_desc *desc, 
                               err)) < 0) {
         return rc;
     }
-    /* ONNX Runtime looks at it in each execution, and would fail all of them. */
+    /* ONNX Runtime reads it in each execution, and would fail all of them. */
     if (shrink && shrink[0] && strcmp(shrink, "cpu:0") != 0) {
         return mr_backend_fail(
             err, MR_E_INVALID,
@@ -120,17 +120,17 @@ static int level_apply(const struct mr_model_desc *desc, int is_tiny, OrtSession
     case -1: to = ORT_ENABLE_BASIC; break;
     case 1: to = ORT_ENABLE_EXTENDED; break;
     case 2: to = ORT_DISABLE_ALL; break;
-    default: break; /* 0 and unset: our default */
+    default: break; /* 0 and unset: the default of this backend */
     }
     return onnx_check(onnx_api->SetSessionGraphOptimizationLevel(o, to), err);
 }
 
-/* What ONNX Runtime itself names session.*, ep.*, optimization.* and mlas.*. Several of its settings name files
- * that it writes or reads, some make a session that cannot run, and each release brings new ones, while a
- * model's settings may come from a client. So a model gives those only that change how its own session computes. */
+/* ONNX Runtime's settings session.*, ep.*, optimization.* and mlas.*. Several of them name files that it writes or
+ * reads, some make a session that cannot run, and each release adds new ones, while a model's settings may come from
+ * a client. So only settings that affect the computation of the model's own session are allowed. */
 static const struct {
     const char *key;
-    int64_t max; /* a number from 0 on; TEXT: anything */
+    int64_t max; /* a number from 0; TEXT: any text */
 } entries[] = {
 #define TEXT (-1)
     {"session.disable_prepacking", 1},
@@ -215,7 +215,7 @@ int onnx_options_make(struct onnx_model *m, const struct mr_model_desc *desc,
         (rc = entries_apply(desc, o, err)) < 0) {
         goto out;
     }
-    /* Said, not left to ONNX Runtime to find out: external.c has judged the file as one of this format. */
+    /* Set explicitly, so that ONNX Runtime does not detect it: external.c has checked the file for this format. */
     ONNX_TRY(
         AddSessionConfigEntry(o, "session.load_model_format", defaults->is_ort ? "ORT" : "ONNX"));
     *out = o;

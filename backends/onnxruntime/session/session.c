@@ -1,6 +1,6 @@
-/* Making a session. For a large model that takes seconds, during which ONNX Runtime comes back to nobody; it can be
- * told through its options to give up, which it looks at from node to node. As nothing calls us when the model is
- * not wanted any more, a thread asks the host now and then while such a session is made. */
+/* Making a session. For a large model that takes seconds, during which ONNX Runtime does not return; a flag in its
+ * options, which it checks at each node, cancels it. As there is no callback when the model is no longer wanted, a
+ * thread polls the host while such a session is made. */
 #include <pthread.h>
 #include <time.h>
 
@@ -60,7 +60,7 @@ static void watch_main(void *arg)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* NULL: there is none, and the session is made to its end. */
+/* NULL: no thread; the session cannot be cancelled. */
 static OrtCustomThreadHandle watch_start(struct watch *w)
 {
     pthread_condattr_t attr;

@@ -1,7 +1,7 @@
 /* The threads of ONNX Runtime's pools are made here, not by it, for three reasons: they get a name
- * that an operator recognises, they take no signals (those belong to the server's loop), and they do
- * not inherit the scheduling class and CPU mask of whoever happens to load a model, which may be an
- * idle-class thread pinned aside. A thread made by ONNX Runtime would inherit all three. */
+ * that an operator recognises, they take no signals (those belong to the server's loop), and they do not inherit the
+ * scheduling class and CPU mask of the thread that loads a model, which may have a low priority. A thread made by
+ * ONNX Runtime would inherit all three. */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,7 +16,7 @@ struct worker {
     const char *name;
 };
 
-/* The CPUs of the main thread, which is what the process was started with. */
+/* The CPUs of the main thread, with which the process was started. */
 static void process_cpus(cpu_set_t *set)
 {
     CPU_ZERO(set);
@@ -42,7 +42,7 @@ static void *worker_main(void *arg)
 
 OrtCustomThreadHandle onnx_thread_make(const char *name, OrtThreadWorkerFn work, void *param)
 {
-    if (onnx_low_here()) { /* its children would have its priority */
+    if (onnx_low_here()) { /* new threads would inherit its priority */
         return onnx_low_thread(name, work, param);
     }
     struct worker *w = calloc(1, sizeof *w);

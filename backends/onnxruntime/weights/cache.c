@@ -1,20 +1,20 @@
-/* The cache of models whose weights lie apart.
+/* The cache of models with separate weights.
  *
- * Weights inside an ONNX file can be mapped nowhere useful: they begin at any byte, and the file is the user's,
- * who may cut it short while it is served. So a large model is rewritten once: its graph into a small ONNX file,
- * its tensors into a file beside it, each at the begin of a page. Such a pair is an entry; its folder is named by a
- * hash of the model's bytes, so that equal files share one wherever they lie.
+ * Mapping weights inside an ONNX file is not useful: they are not aligned, and the user may truncate the file while
+ * it is served. So a large model is rewritten once: its graph into a small ONNX file, its tensors into another file,
+ * each at the start of a page. Such a pair is an entry; its folder is named by a hash of the model's bytes, so that
+ * equal files share an entry.
  *
- * The hash only finds an entry. Before use every byte is compared with the model: what is damaged, half written by
- * a crash, or made for another model whose hash is the same, is made anew. So nothing needs to be synced, which
- * would take longer than all the rest of a load. Where neither the model's file nor the entry has changed since they
- * were last compared, all that is left out (seen.c). Entries are written under another name and renamed, so that
- * several servers may share a folder.
+ * The hash only finds an entry. Before use every byte is compared with the model: an entry that is damaged,
+ * incomplete after a crash, or of another model with the same hash, is replaced. So nothing needs to be synced, which
+ * would take longer than the rest of a load. If neither the model's file nor the entry has changed since the last
+ * comparison, it is skipped (seen.c). Entries are written under another name and renamed, so that several servers may
+ * share a folder.
  *
- * The folder holds at most `limit` bytes: after an entry was made, those not used for the longest time go.
- * Whoever uses one holds a lock on its weights; without that lock none is removed.
+ * The folder holds at most `limit` bytes: after a new entry, the least recently used ones are removed. A user of an
+ * entry holds a lock on its weights, which prevents its removal.
  *
- * Thread: loaders. Nothing here is needed for a model to work: the caller falls back to loading it as it is. */
+ * Thread: loaders. A model works without the cache: after a failure the caller loads the original file. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -27,9 +27,9 @@
 #include "parameters.h"
 
 #define CHUNK       (128 << 10)
-#define GRAPH_MOST  (UINT64_C(64) << 20) /* what is not in tensors of its own */
+#define GRAPH_MOST  (UINT64_C(64) << 20) /* limit of the graph without its tensors */
 #define KEY_LETTERS 32
-#define STALE_S     (24 * 3600) /* an unfinished entry of this age belongs to nobody */
+#define STALE_S     (24 * 3600) /* an unfinished entry of this age is abandoned */
 #define MODEL_NAME  "model.onnx"
 #define DATA_NAME   "weights.bin"
 #define NEW_PREFIX  ".new-"
@@ -94,7 +94,7 @@ static int disk_fail(struct mr_err *err, const char *what, const char *path)
                            path, strerror(errno));
 }
 
-/* Makes the folder and those above it; nobody else may be able to put models there. */
+/* Creates the folder and its parents; other users must not be able to write there. */
 static int folder_open(const struct onnx_cache *c, int *out_fd, struct mr_err *err)
 {
     char path[PATH_MAX];
@@ -137,7 +137,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return (uint64_t)m ^ (uint64_t)(m >> 64);
 }
 
-/* Reads as many bytes as there must be. */
+/* Reads exactly this number of bytes. */
 static int read_all(int fd, void *to, uint64_t bytes, uint64_t at)
 {
     for (uint64_t done = 0; done < bytes;) {
@@ -170,7 +170,7 @@ int onnx_pace_read(struct onnx_pace *p, int fd, uint64_t bytes, struct mr_err *e
     return rc;
 }
 
-/* Of what is in the file, and of which tensors are taken out of it. */
+/* A hash of the file's content and of the tensors taken out of it. */
 static int key_make(int fd, uint64_t bytes, uint64_t tensor_bytes, struct onnx_pace *pace,
                     uint8_t *chunk, char *out_key, struct mr_err *err)
 {
@@ -208,7 +208,7 @@ struct bytes {
     int is_bad;
 };
 
-/* NULL: nothing is wanted, or there is no memory. */
+/* NULL: nothing requested, or no memory. */
 static uint8_t *grow(struct bytes *b, size_t more)
 {
     if (more == 0) {
@@ -337,10 +337,10 @@ struct entry {
     uint64_t data_bytes;
     struct onnx_pace *pace;
     uint8_t *chunks; /* two of CHUNK bytes and some */
-    int source;      /* the model that it is made of */
-    int folder;      /* the cache's */
+    int source;      /* the original model */
+    int folder;      /* of the cache */
     struct onnx_seen seen;
-    int is_seen; /* `seen` tells of the entry's files as well */
+    int is_seen; /* `seen` also has the entry's files */
     char key[KEY_LETTERS + 1];
 };
 
@@ -368,7 +368,7 @@ static int data_copy(const struct entry *e, int to)
         const struct onnx_tensor *t = &e->tensors->at[i];
         for (uint64_t at = 0; at < t->bytes; at += CHUNK) {
             const uint64_t n = t->bytes - at < CHUNK ? t->bytes - at : CHUNK;
-            errno = EIO; /* of a file that has become shorter */
+            errno = EIO; /* the file has become shorter */
             if (!read_all(e->source, e->chunks, n, t->offset + at) ||
                 !write_all(to, e->chunks, n, offset + at)) {
                 return 0;
@@ -383,7 +383,7 @@ static int data_copy(const struct entry *e, int to)
     return 1;
 }
 
-/* Both files of an entry into an empty folder. */
+/* Writes both files of an entry into an empty folder. */
 static int files_write(const struct entry *e, int dir)
 {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
@@ -403,7 +403,7 @@ static int files_write(const struct entry *e, int dir)
     return ok;
 }
 
-/* An entry or what was begun of one. Only names that are made here are removed. */
+/* Removes a complete or unfinished entry. Only names that are made here are removed. */
 static void entry_remove(int folder, const char *name)
 {
     int dir = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -436,7 +436,7 @@ static int entry_make(const struct onnx_cache *c, const struct entry *e, int *ou
         rc = disk_fail(err, "write to the cache folder", c->folder);
     } else if (renameat(e->folder, name, e->folder, e->key) == 0) {
         *out_is_ours = 1;
-    } else if (errno != EEXIST && errno != ENOTEMPTY) { /* then another server was faster */
+    } else if (errno != EEXIST && errno != ENOTEMPTY) { /* otherwise another server was faster */
         rc = disk_fail(err, "write to the cache folder", c->folder);
     }
     if (dir >= 0) {
@@ -505,7 +505,7 @@ static int entry_check(const struct entry *e, int is_ours, int model, int data)
         return MR_OK;
     }
     if (is_as_seen(e, model, data)) {
-        /* What is not in memory comes from the disk no faster than it may. */
+        /* Data that is not in memory is read at the limited rate. */
         struct mr_err err;
         onnx_pace_plan(e->pace, "read", e->data_bytes);
         return onnx_pace_read(e->pace, data, e->data_bytes, &err);
@@ -514,7 +514,7 @@ static int entry_check(const struct entry *e, int is_ours, int model, int data)
     return !model_equals(e, model) ? MR_E_INVALID : data_equals(e, data);
 }
 
-/* The model's file has not changed while it was compared or copied: then there is something to be noted. */
+/* Writes a note if the model's file has not changed while it was compared or copied. */
 static void entry_note(struct entry *e, int dir, int model, int data)
 {
     if (!is_as_seen(e, model, data) && onnx_identity_is(e->source, &e->seen.source) &&
@@ -523,8 +523,8 @@ static void entry_note(struct entry *e, int dir, int model, int data)
     }
 }
 
-/* The entry if it is there and right; *out_data is its weights, locked. A wrong one is removed. What this thread
- * has just written needs no comparison. Returns MR_OK, MR_E_NOT_FOUND, MR_E_INVALID, MR_E_CANCELLED. */
+/* Opens the entry if it exists and is right; *out_data is its weights, locked. Removes a wrong one. An entry that
+ * this thread has just written is not compared. Returns MR_OK, MR_E_NOT_FOUND, MR_E_INVALID, MR_E_CANCELLED. */
 static int entry_open(struct entry *e, int is_ours, int *out_data)
 {
     int dir = openat(e->folder, e->key, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -537,7 +537,7 @@ static int entry_open(struct entry *e, int is_ours, int *out_data)
     int rc = entry_check(e, is_ours, model, data);
     if (rc == MR_OK) {
         entry_note(e, dir, model, data);
-        futimens(dir, NULL); /* used now */
+        futimens(dir, NULL); /* updates the time of its last use */
         *out_data = data;
     } else if (data >= 0) {
         close(data);
@@ -575,7 +575,7 @@ static int64_t entry_bytes(int folder, const char *name, int64_t *out_used_s)
     return data.st_size;
 }
 
-/* Nobody has its weights open: then it goes. */
+/* Removes an entry unless its weights are open. */
 static int unused_remove(int folder, const char *name)
 {
     char path[KEY_LETTERS + sizeof "/" DATA_NAME];
@@ -592,7 +592,7 @@ static int unused_remove(int folder, const char *name)
     return is_free;
 }
 
-/* One look at the folder: what entries take in all, and the one not used for the longest time after `after_s`. */
+/* Scans the folder: the total size of the entries, and the least recently used one after `after_s`. */
 static int64_t folder_look(DIR *d, int folder, int64_t after_s, char *oldest, int64_t *oldest_s)
 {
     int64_t sum = 0;
@@ -619,12 +619,12 @@ static int64_t folder_look(DIR *d, int folder, int64_t after_s, char *oldest, in
     return sum;
 }
 
-/* Removes what has not been used for long until `more` bytes fit. True if they do. */
+/* Removes least recently used entries until `more` bytes fit. True if they do. */
 static int room_make(const struct onnx_cache *c, int folder, uint64_t more)
 {
     char oldest[KEY_LETTERS + 1];
     int64_t oldest_s = 0;
-    int64_t after_s = INT64_MIN; /* entries that are in use are passed over */
+    int64_t after_s = INT64_MIN; /* entries in use are skipped */
     int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
     int fits = 0;

@@ -1,8 +1,8 @@
-/* How fast a load goes through its files, how far it is, and whether anybody still wants it.
+/* The rate of a load, its progress, and its cancellation.
  *
- * Those who read or write many bytes call onnx_pace_step after each megabyte or so. It tells the host of the
- * progress, waits where a load beside others would be too fast, and says when to give up; a wait ends soon after
- * that, too.
+ * Code that reads or writes many bytes calls onnx_pace_step about once per megabyte. It reports the progress to the
+ * host, waits if a background load is too fast, and returns false when the load is no longer wanted, which also ends
+ * a wait.
  *
  * Thread: the one that loads. */
 #include <time.h>
@@ -10,7 +10,7 @@
 #include "parameters.h"
 
 #define NS_PER_S INT64_C(1000000000)
-#define NAP_NS   (NS_PER_S / 50) /* how long a wait does not look up */
+#define NAP_NS   (NS_PER_S / 50) /* between two checks during a wait */
 
 void onnx_pace_plan(struct onnx_pace *p, const char *step, uint64_t left)
 {

@@ -1,18 +1,18 @@
-/* Sessions whose parameters lie in memory of their own, so that an update of a large model disturbs nobody.
+/* Sessions with parameters in memory of their own, so that an update of a large model does not affect requests.
  *
- * By default ONNX Runtime copies weights to the heap, packs them into further pieces of it, and frees all that when
- * the session goes. Here a session gets its weights as tensors over one mapping of a file (which costs no memory
- * of the process once they are packed), and packs them into a range of the pool through an allocator for read-only
- * memory. Such an allocator is a matter of the environment: it is registered while one session is made and taken
- * back after it; the session keeps using it. Tensors of requests never come from there: what is asked for
- * later is served by the heap.
+ * By default ONNX Runtime copies weights to the heap, packs them into further heap memory, and frees all of it with
+ * the session. Here a session gets its weights as tensors over one mapping of a file (which takes no memory of the
+ * process once they are packed), and packs them into a range of the pool through an allocator for read-only memory.
+ * Such an allocator belongs to the environment: it is registered while one session is made and unregistered
+ * afterwards; the session keeps using it. Tensors of requests are never allocated there: later allocations come from
+ * the heap.
  *
- * What was read while the session was made has been packed, folded or copied: those pages of the mapping are
- * given up (they come back from the page cache should somebody read them). What was not read is needed by
- * requests: those pages are read now, by the thread that loads.
+ * Weights read while the session was made have been packed, folded or copied: their pages of the mapping are released
+ * (a later access reads them from the page cache again). Weights not read are needed by requests: the loading thread
+ * reads their pages now.
  *
- * Which models: those with at least `min_bytes` in large tensors of numbers in the main graph. Others, and those
- * for which something goes wrong on the way, load in the plain way, and the log says why.
+ * Which models: those with at least `min_bytes` in large tensors of numbers in the main graph. Others, and those for
+ * which this fails, load in the plain way, with the reason in the log.
  *
  * Thread: loaders. */
 #include "parameters.h"
@@ -25,10 +25,10 @@
 #include <unistd.h>
 
 #define READ_ONLY_ALLOCATOR 2  /* OrtReadOnlyAllocator, in headers since 1.23 */
-#define DATA_ALIGN          64 /* of tensors in files of others */
+#define DATA_ALIGN          64 /* for tensors in files of other writers */
 #define SPARSE_BYTES        (128 << 10)
 #define TENSOR_LEAST        (64 << 10)
-#define TOUCH_BYTES         (4 << 20) /* between two questions whether the model is still wanted */
+#define TOUCH_BYTES         (4 << 20) /* between two checks whether the model is still wanted */
 
 /* The allocator of one session. ONNX Runtime calls it through its first member. */
 struct allocator {
@@ -36,14 +36,14 @@ struct allocator {
     OrtMemoryInfo *info;
     struct onnx_pace *pace; /* while loading */
     struct onnx_range *range;
-    _Atomic int is_loading;   /* memory comes from the range */
-    _Atomic uint64_t escaped; /* bytes that the heap gave while loading */
+    _Atomic int is_loading;   /* allocates from the range */
+    _Atomic uint64_t escaped; /* bytes from the heap while loading */
 };
 
 struct onnx_parameters {
     struct onnx_backend *backend;
     struct onnx_pace pace;
-    char *path; /* of the model to make the session from */
+    char *path; /* of the model for the session */
     int weights;
     uint8_t *map;
     uint64_t map_bytes;
@@ -55,7 +55,7 @@ struct onnx_parameters {
 
 /* ---- the allocator ---- */
 
-/* The weights are packed one after the other; packed forms are about as large. */
+/* Reports the progress. Weights are packed one after the other; packed forms are about as large. */
 static void packed_tell(const struct allocator *a)
 {
     const struct onnx_pace *p = a->pace;
@@ -73,7 +73,7 @@ static void *ORT_API_CALL memory_get(OrtAllocator *table, size_t bytes)
     if (bytes == 0) {
         return NULL;
     }
-    /* Relaxed: set before and after the session is made; threads that help to make it are told by ONNX Runtime. */
+    /* Relaxed: set before and after the session is made; ONNX Runtime synchronises the threads that help to make it. */
     if (atomic_load_explicit(&a->is_loading, memory_order_relaxed)) {
         p = onnx_range_alloc(a->range, bytes);
         packed_tell(a);
@@ -149,7 +149,7 @@ void onnx_parameters_host_free(struct onnx_parameters_host *h)
     free(h);
 }
 
-/* ---- what a model has ---- */
+/* ---- a model's weights ---- */
 
 static void tell(const struct onnx_model *m, int64_t version, int level, const char *what)
 {
@@ -168,7 +168,7 @@ void onnx_parameters_plain(struct onnx_model *m, const struct mr_model_desc *des
     snprintf(m->memory_reason, sizeof m->memory_reason, "%s", why->msg);
     snprintf(what, sizeof what, "parameters=plain bytes=%llu: %s", (unsigned long long)bytes,
              why->msg);
-    /* What the machine refuses is worth a warning; that a small model has little to map is no news. */
+    /* A failure of the machine is a warning; a small model with little to map is not. */
     const int is_large = bytes >= (uint64_t)m->backend->parameters->min_bytes;
     tell(m, desc->version, why->status != MR_E_UNSUPPORTED ? 1 : is_large ? 2 : 3, what);
 }
@@ -201,7 +201,7 @@ static int bytes_fail(struct mr_err *err, uint64_t have, uint64_t of)
                            (unsigned long long)have, (unsigned long long)of);
 }
 
-/* Leaves out tensors that do not lie in the file, or not well enough to be used where they are. */
+/* Removes tensors that are not in the file, or not aligned for use in place. */
 static void tensors_choose(struct onnx_tensors *t, uint64_t file_bytes)
 {
     size_t kept = 0;
@@ -220,7 +220,7 @@ static void tensors_choose(struct onnx_tensors *t, uint64_t file_bytes)
     t->count = kept;
 }
 
-/* Maps p->weights and chooses the tensors that lie well in it. */
+/* Maps p->weights and selects its aligned tensors. */
 static int weights_map(struct onnx_parameters *p, struct mr_err *err)
 {
     struct stat st;
@@ -247,7 +247,7 @@ static uint64_t tensor_least(const struct onnx_parameters *p)
     return least < TENSOR_LEAST ? (uint64_t)least : TENSOR_LEAST;
 }
 
-/* Lists what p->path keeps in another file. */
+/* Lists the tensors that p->path keeps in another file. */
 static int external_list(struct onnx_parameters *p, struct mr_err *err)
 {
     struct stat st;
@@ -261,7 +261,7 @@ static int external_list(struct onnx_parameters *p, struct mr_err *err)
     return ok ? MR_OK : mr_backend_fail(err, MR_E_UNSUPPORTED, "the tensors cannot be listed");
 }
 
-/* Weights in a file beside the model. Where it leads was judged by external.c. */
+/* Weights in a file next to the model. external.c has checked its path. */
 static int external_find(struct onnx_parameters *p, struct mr_err *err)
 {
     char path[PATH_MAX];
@@ -285,7 +285,7 @@ static int external_find(struct onnx_parameters *p, struct mr_err *err)
     return onnx_pace_read(&p->pace, p->weights, p->map_bytes, err);
 }
 
-/* Weights in the model file: an entry of the cache has them apart. */
+/* Weights in the model file: a cache entry has them in a file of their own. */
 static int inside_find(struct onnx_parameters *p, uint64_t file_bytes, struct mr_err *err)
 {
     char path[PATH_MAX];
@@ -381,7 +381,7 @@ static int allocator_make(struct onnx_parameters *p, const char *owner, struct m
     struct allocator *a = &p->allocator;
     int rc;
 
-    /* Packed forms may be larger than the weights; addresses cost nothing. */
+    /* Packed forms may be larger than the weights; unused addresses cost nothing. */
     a->range = onnx_pool_take(&p->backend->parameters->pool, owner,
                               2 * p->tensors.bytes + ((uint64_t)16 << 20));
     if (!a->range) {
@@ -398,7 +398,7 @@ out:
     return rc;
 }
 
-/* Is the page in this process's tables? */
+/* True if the page is in this process's page tables. */
 static int is_present(int pagemap, const uint8_t *at)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -421,8 +421,8 @@ static int pages_touch(struct onnx_parameters *p, const volatile uint8_t *at, ui
     return MR_OK;
 }
 
-/* Gives up the pages of weights that were read while the session was made, and reads those of the others. Small
- * tensors share what the kernel maps around a page that is read, so nothing can be told of them. */
+/* Releases the pages of weights that were read while the session was made, and reads those of the others. For small
+ * tensors this is unknown, as the kernel also maps the pages around an accessed one. */
 static int pages_settle(struct onnx_parameters *p, struct mr_err *err)
 {
     int rc = MR_OK;
@@ -513,7 +513,7 @@ void onnx_parameters_free(struct onnx_parameters **parameters)
         onnx_pool_give(&p->backend->parameters->pool, &p->allocator.range);
     }
     if (p->map) {
-        /* To unmap what has no pages holds up nobody. */
+        /* Unmapping memory without pages is fast. */
         madvise(p->map, p->map_bytes, MADV_DONTNEED);
         munmap(p->map, p->map_bytes);
     }

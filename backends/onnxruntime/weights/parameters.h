@@ -1,12 +1,12 @@
-/* Parameters in memory of their own: weights mapped from a file, what ONNX Runtime packs of them in a range of
- * addresses per version. Private to the backend.
+/* Parameters in memory of their own: weights mapped from a file, and their packed forms in a range of addresses per
+ * version. Private to the backend.
  *
- *   pace.c        how fast a load goes, how far it is, whether it is still wanted
+ *   pace.c        rate, progress and cancellation of a load
  *   tensors.c     the tensors of a model file that can be mapped
  *   cache.c       files with all weights inside, rewritten once so that their tensors can be mapped
- *   seen.c        which file such a copy was compared with
- *   pool.c        ranges of addresses, kept for the next version when one goes
- *   parameters.c  which models get this, and making a session with it */
+ *   seen.c        the file with which such a copy was compared
+ *   pool.c        ranges of addresses, kept for the next version
+ *   parameters.c  selection of models, and making sessions */
 #ifndef MR_ONNX_PARAMETERS_H
 #define MR_ONNX_PARAMETERS_H
 
@@ -36,13 +36,13 @@ struct onnx_tensors {
     size_t count;
     size_t cap;
     uint64_t bytes;
-    char *location;          /* where the bytes are, relative to the model; NULL: in its file */
+    char *location;          /* file with the bytes, relative to the model; NULL: the model file */
     struct onnx_span graph;  /* its content in the model file */
     struct onnx_span around; /* the same with its tag */
 };
 
-/* Those of at least `least` bytes that lie in the file itself, or in the first other file that one names. False
- * when the file cannot be followed, has no or several graphs, or there is no memory. */
+/* Those of at least `least` bytes that lie in the file itself, or in the first other file that one names. False if
+ * the file is invalid, has no or several graphs, or memory is out. */
 int onnx_tensors_list(int fd, uint64_t file_bytes, int is_external, uint64_t least,
                       struct onnx_tensors *out);
 void onnx_tensors_free(struct onnx_tensors *t);
@@ -51,26 +51,26 @@ void onnx_tensors_free(struct onnx_tensors *t);
 
 struct onnx_pace {
     struct mr_loading *loading;
-    int64_t bytes_per_second; /* no faster than this, 0 = no limit */
+    int64_t bytes_per_second; /* limit of the rate, 0 = none */
     int64_t begin_ns;
     uint64_t bytes;
-    const char *step; /* what it does now; static */
+    const char *step; /* the current step; static */
     uint64_t done;    /* bytes, over all steps */
     uint64_t total;
 };
 
-/* The step that begins, and what is still to be done, with the steps after it. */
+/* Begins a step; sets the remaining bytes, later steps included. */
 void onnx_pace_plan(struct onnx_pace *p, const char *step, uint64_t left);
-/* So many bytes more are done. */
+/* Reports more bytes as done. */
 void onnx_pace_done(struct onnx_pace *p, uint64_t bytes);
-/* The same after `moved` bytes were read or written: waits if that was too fast. False: give up, the model is not
- * wanted any more. */
+/* The same after `moved` bytes were read or written: waits if that was too fast. False: the model is no longer
+ * wanted. */
 int onnx_pace_step(struct onnx_pace *p, uint64_t moved, uint64_t done);
 
 /* ---- cache.c ---- */
 
 struct onnx_cache {
-    char *folder; /* NULL: there is none */
+    char *folder; /* NULL: no cache */
     int64_t limit;
 };
 
@@ -80,16 +80,16 @@ int onnx_pace_read(struct onnx_pace *p, int fd, uint64_t bytes, struct mr_err *e
 int onnx_cache_init(struct onnx_cache *c, const struct mr_setting *settings, uint32_t count,
                     struct mr_err *err);
 void onnx_cache_fini(struct onnx_cache *c);
-/* The model in `fd`, all of whose tensors `t` lie in it, as a model whose tensors lie in a file of their own: made
- * when it is not there, compared byte by byte when it is. Gives the path of that model and the file of the
- * tensors, locked against removal while it is open. Errors: what the disk says, MR_E_CANCELLED. */
+/* The model in `fd`, all of whose tensors `t` lie in it, as a model whose tensors lie in a file of their own: created
+ * if missing, otherwise compared byte by byte. Returns the path of that model and the file of the tensors, locked
+ * against removal while it is open. Errors: those of the disk, MR_E_CANCELLED. */
 int onnx_cache_get(const struct onnx_cache *c, int fd, uint64_t file_bytes, struct onnx_tensors *t,
                    struct onnx_pace *pace, char *out_path, size_t room, int *out_weights,
                    struct mr_err *err);
 
 /* ---- seen.c ---- */
 
-/* What a file is while nobody writes to it. No padding. */
+/* Identifies the unchanged content of a file. No padding. */
 struct onnx_identity {
     uint64_t device;
     uint64_t number;
@@ -98,7 +98,7 @@ struct onnx_identity {
     int64_t changed_ns;
 };
 
-/* The files that were compared with each other, or made of each other. */
+/* Files that were compared with each other, or made from each other. */
 struct onnx_seen {
     struct onnx_identity source; /* the model */
     uint64_t tensor_bytes;       /* of it, in tensors that lie apart */
@@ -106,12 +106,12 @@ struct onnx_seen {
     struct onnx_identity data;
 };
 
-/* False: the system does not say. */
+/* False: not available from the system. */
 int onnx_identity_read(int fd, struct onnx_identity *out);
 int onnx_identity_is(int fd, const struct onnx_identity *wanted);
 /* The entry of the folder with a note of seen->source and seen->tensor_bytes: fills the rest, and its name. */
 int onnx_seen_find(int folder, struct onnx_seen *seen, char *out_entry, size_t room);
-/* Leaves a note in an entry, unless the source has changed just now. Failing costs the next load a comparison. */
+/* Writes a note into an entry, unless the source has changed just now. A failure costs the next load a comparison. */
 void onnx_seen_write(int entry, const struct onnx_seen *seen);
 void onnx_seen_remove(int entry);
 
@@ -142,7 +142,7 @@ static inline int onnx_range_has(const struct onnx_range *r, const void *p)
 {
     return (uintptr_t)p - (uintptr_t)r->base < r->bytes;
 }
-/* Pages go back to the system, the addresses stay. Nothing in the range may be used any more. */
+/* Returns the pages to the system and keeps the addresses. Nothing in the range may be used afterwards. */
 void onnx_pool_give(struct onnx_pool *p, struct onnx_range **r);
 /* Bytes of pages that are in memory now. */
 uint64_t onnx_range_resident(const struct onnx_range *r);
@@ -155,32 +155,32 @@ struct onnx_parameters;
 struct onnx_parameters_host {
     int is_plain; /* setting parameter_memory */
     int64_t min_bytes;
-    int64_t bytes_per_second; /* of loads in the background, 0 = no limit */
-    int64_t yield_s;          /* how long these give way, 0 = they do not */
+    int64_t bytes_per_second; /* for loads in the background, 0 = no limit */
+    int64_t yield_s;          /* how long these yield, 0 = never */
     struct onnx_cache cache;
     struct onnx_pool pool;
-    pthread_mutex_t
-        session_lock; /* one session at a time is made with the environment's allocator */
+    /* serialises the sessions made with the environment's allocator */
+    pthread_mutex_t session_lock;
 };
 
-/* NULL: *err says why. */
+/* NULL on failure, with *err set. */
 struct onnx_parameters_host *onnx_parameters_host_new(const struct mr_setting *settings,
                                                       uint32_t count, struct mr_err *err);
 void onnx_parameters_host_free(struct onnx_parameters_host *h);
 
-/* Whether and how the model's parameters can be had apart; NULL: they cannot, the log says why. Errors: a wrong
- * setting. */
+/* Finds out whether and how the model's parameters can be mapped; NULL: not possible, with the reason in the log.
+ * Errors: a wrong setting. */
 int onnx_parameters_find(struct onnx_model *m, const struct mr_model_desc *desc, const char *path,
                          uint64_t file_bytes, uint32_t external, struct onnx_parameters **out,
                          struct mr_err *err);
-/* Makes m->session with them. Whatever comes of it, the parameters are of no use for another session. */
+/* Makes m->session with them. Afterwards, even on failure, the parameters cannot be used for another session. */
 int onnx_parameters_session(struct onnx_parameters *p, struct onnx_model *m,
                             const struct mr_model_desc *desc, OrtSessionOptions *options,
                             struct mr_err *err);
-/* The model is loaded in the plain way; into its report and the log, why. */
+/* Records in the model's report and the log why it is loaded in the plain way. */
 void onnx_parameters_plain(struct onnx_model *m, const struct mr_model_desc *desc, uint64_t bytes,
                            const struct mr_err *why);
-/* After the session has been released. */
+/* The session must have been released. */
 void onnx_parameters_free(struct onnx_parameters **p);
 
 #endif

@@ -1,14 +1,13 @@
-/* Ranges of addresses for what ONNX Runtime packs of a model's weights, one for each loaded version.
+/* Ranges of addresses for the weights that ONNX Runtime packs, one for each loaded version.
  *
- * Why not the heap: to free some hundred megabytes, the C library unmaps them, and every thread that maps,
- * unmaps or grows a heap at that moment waits until the kernel is done with the last page. Here the pages are
- * given back with MADV_DONTNEED, which holds up nobody, and the addresses are kept: an update goes back and
- * forth between two ranges of its model (more when more versions are served). Large pages make that a matter
- * of a millisecond.
+ * Why not the heap: to free some hundred megabytes, the C library unmaps them, and every thread that maps, unmaps or
+ * grows a heap at that moment waits until the kernel has released the last page. Here the pages are released with
+ * MADV_DONTNEED, which delays no other thread, and the addresses are kept: updates alternate between two ranges of a
+ * model (more when more versions are served). With huge pages that takes about a millisecond.
  *
- * Ranges are larger than what goes into them; addresses without pages cost nothing. A range whose model has
- * none in use serves the next model that fits. What lies idle that way is bounded by what is in use: beyond
- * that the largest go, which is cheap, as they are empty.
+ * Ranges are larger than their content; addresses without pages cost nothing. A free range of a model that uses none
+ * may serve the next model that fits. Idle ranges are bounded by those in use: beyond that the largest are unmapped,
+ * which is cheap, as they are empty.
  *
  * Thread: any; loading and unloading only. */
 #include <stdio.h>
@@ -19,7 +18,7 @@
 #include "parameters.h"
 
 #define HUGE_PAGE  (UINT64_C(2) << 20)
-#define IDLE_LEAST (UINT64_C(1) << 30) /* idle addresses up to this much always stay */
+#define IDLE_LEAST (UINT64_C(1) << 30) /* idle addresses up to this size are always kept */
 #define RANGE_MOST (UINT64_C(1) << 44)
 
 static uint64_t round_up(uint64_t n, uint64_t to)
@@ -52,7 +51,7 @@ void onnx_pool_fini(struct onnx_pool *p)
     pthread_mutex_destroy(&p->lock);
 }
 
-/* Does a model that owns this range use one? Lock held. */
+/* True if the owner of this range uses one. Lock held. */
 static int owner_is_live(const struct onnx_pool *p, const char *owner)
 {
     for (const struct onnx_range *r = p->ranges; r; r = r->next) {
@@ -75,7 +74,7 @@ static void range_drop(struct onnx_pool *p, struct onnx_range *gone)
     range_free(gone);
 }
 
-/* Free ranges of this owner that have become too small go; what it has been served with grows. Lock held. */
+/* Unmaps free ranges of this owner that are too small. Lock held. */
 static void small_drop(struct onnx_pool *p, const char *owner)
 {
     for (struct onnx_range *r = p->ranges, *next; r; r = next) {
@@ -86,7 +85,7 @@ static void small_drop(struct onnx_pool *p, const char *owner)
     }
 }
 
-/* The largest of the idle ranges, and what all idle and all others have. Lock held. */
+/* The largest idle range, and the total sizes of idle and other ranges. Lock held. */
 static struct onnx_range *idle_find(const struct onnx_pool *p, uint64_t *out_idle,
                                     uint64_t *out_busy)
 {
@@ -150,7 +149,7 @@ static uint8_t *addresses_get(uint64_t bytes)
         munmap(at, before);
     }
     munmap(at + before + bytes, HUGE_PAGE - before);
-    madvise(at + before, bytes, MADV_HUGEPAGE); /* without them it works as well */
+    madvise(at + before, bytes, MADV_HUGEPAGE); /* not required */
     return at + before;
 }
 
@@ -220,8 +219,8 @@ void *onnx_range_alloc(struct onnx_range *r, uint64_t bytes)
     return r->base + at;
 }
 
-/* From Linux 6.17 on pages are given back under the lock of their own area only; before that in slices, so
- * that whoever waits for the lock of all areas gets it in between. */
+/* From Linux 6.17 on pages are released under the lock of their own area; before that in slices, so that other
+ * threads get the lock of all areas in between. */
 static uint64_t slice_bytes(void)
 {
     struct utsname u;

@@ -1,11 +1,10 @@
-/* Which model file an entry of the cache was made of or compared with, so that the next load of an unchanged file
- * need not read it all over again.
+/* Notes from which model file a cache entry was made, or with which it was compared, so that the next load of an
+ * unchanged file need not read all of it.
  *
- * A file whose device, number, size and times are what they were has not been written to: the time of the last change
- * cannot be set by programs. Except where it changed so short a time ago that a further change could bear the same
- * time; of such a file no note is made. The note also says what the entry's own files were, and in which run of the
- * machine: they are not synced, so after a loss of power they may lack what their sizes and times promise. A note
- * saves the comparison of every byte, and nothing else hangs on it.
+ * A file with unchanged device, inode number, size and times has not been written to, as programs cannot set the time
+ * of the last change. The exception is a change so recent that a further one could have the same time; no note is
+ * made for such a file. The note also identifies the entry's own files and the boot of the machine: they are not
+ * synced, so after a power loss their content may be incomplete. A note only saves the comparison of every byte.
  *
  * Thread: loaders, of any number of servers. */
 #include <dirent.h>
@@ -20,15 +19,15 @@
 
 #define NOTE_NAME "seen"
 #define NOTE_NEW  "seen.new"
-#define NOTE_KIND UINT64_C(0x316e656573726d) /* of this layout */
+#define NOTE_KIND UINT64_C(0x316e656573726d) /* identifies this layout */
 #define NS_PER_S  INT64_C(1000000000)
 #define SETTLED   (2 * NS_PER_S) /* the coarsest clock of a file system in use */
 
 struct note {
     uint64_t kind;
-    char boot[40]; /* of the machine's run, as text */
+    char boot[40]; /* boot id, as text */
     struct onnx_seen seen;
-    uint64_t sum; /* of what is before: no half of another note */
+    uint64_t sum; /* checksum of the members above: detects an incomplete note */
 };
 
 int onnx_identity_read(int fd, struct onnx_identity *out)
@@ -53,7 +52,7 @@ int onnx_identity_is(int fd, const struct onnx_identity *wanted)
     return onnx_identity_read(fd, &now) && memcmp(&now, wanted, sizeof now) == 0;
 }
 
-/* Every run of the system has another. */
+/* The boot id of the system. */
 static int boot_read(char out[40])
 {
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);

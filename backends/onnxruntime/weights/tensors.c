@@ -1,6 +1,6 @@
-/* Which initializers of an ONNX file can be mapped: those of the main graph that are large, of numbers of whole
- * bytes, and whose bytes lie in one piece. Whatever is out of the ordinary (a field twice, a shape that does not
- * fit the bytes, several graphs, which readers join) is passed over or refused: ONNX Runtime reads it by itself. */
+/* Finds the initializers of an ONNX file that can be mapped: large ones of the main graph, of numbers of whole bytes,
+ * in one contiguous piece. Unusual ones (a repeated field, a shape that does not fit the bytes, several graphs, which
+ * readers join) are skipped or refused: ONNX Runtime reads them itself. */
 #include "parameters.h"
 
 #define TENSORS_MAX 65536
@@ -18,7 +18,7 @@ void onnx_tensors_free(struct onnx_tensors *t)
 
 static uint64_t element_bytes(uint64_t type)
 {
-    /* by TensorProto.DataType; 0: no number of whole bytes, or none that ONNX Runtime 1.21 knows */
+    /* by TensorProto.DataType; 0: not a number of whole bytes, or unknown to ONNX Runtime 1.21 */
     static const uint8_t bytes[] = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8, 0, 0, 2, 1, 1, 1, 1};
 
     return type < sizeof bytes ? bytes[type] : 0;
@@ -30,7 +30,7 @@ struct draft {
     char name[NAME_ROOM];
     char location[NAME_ROOM];
     uint64_t type;
-    int64_t length; /* of external data, -1 = not said */
+    int64_t length; /* of external data, -1 = not given */
     int has_offset;
     uint32_t seen[17];
     int is_odd;
@@ -72,7 +72,7 @@ static int number_of(const char *text, uint64_t *out)
     return errno == 0 && text[0] >= '0' && text[0] <= '9' && *end == '\0' && *out <= INT64_MAX;
 }
 
-/* One StringStringEntryProto: location, offset and length are understood, once each. */
+/* One StringStringEntryProto: location, offset and length are accepted, once each. */
 static int entry_read(struct onnx_reader *r, struct onnx_span s, struct draft *d)
 {
     struct onnx_field f;
@@ -138,14 +138,14 @@ static int draft_read(struct onnx_reader *r, struct onnx_span s, struct draft *d
             break;
         case 14: d->is_odd |= f.value != 1; break; /* EXTERNAL */
         case 12:
-        case 16: break; /* words for humans */
+        case 16: break; /* documentation text */
         default: d->is_odd = 1;
         }
     }
     return 1;
 }
 
-/* The draft is a tensor of the kind looked for: its shape says as many bytes as there are. */
+/* True if the draft is a tensor of the wanted kind whose shape agrees with its bytes. */
 static int draft_fits(struct draft *d, int is_external, uint64_t least)
 {
     uint64_t unit = element_bytes(d->type);
