@@ -15,7 +15,7 @@ static void *job_main(void *arg)
     while (j->plan.until_cancelled && !j->is_cancelled) {
         pthread_cond_wait(&inst->cancelled, &inst->mutex);
     }
-    j->is_ending = true; /* exec is gone once it ends: no cancel may compare with it any more */
+    j->is_ending = true; /* exec is invalid after the end: cancel must not compare with it */
     const bool is_cancelled = j->is_cancelled;
     pthread_mutex_unlock(&inst->mutex);
     int rc = is_cancelled ? mr_backend_fail(&err, MR_E_CANCELLED, "ended early")

@@ -58,7 +58,7 @@ struct batch_command {
     struct mr_cli_batch_list recomputed;
     int on_threshold;
     bool is_stopped;
-    bool is_wrong;     /* what is asked for cannot be a job */
+    bool is_wrong;     /* the options are invalid for a job */
     const char *shard; /* NULL: all */
     struct mr_remote_access access;
     bool plan;
@@ -383,7 +383,8 @@ static int shard_read(struct mr_batch_options *o, const char *text, struct mr_er
     return MR_OK;
 }
 
-/* What is put in the place of an input, or beside it in a folder of inputs, would be lost or read by the next start. */
+/* True if the path is an input, or in a folder of inputs: output there would overwrite an input, or be read by the
+ * next start. */
 static bool is_input(const char *path, const char *input)
 {
     struct mr_buf folder;
@@ -451,7 +452,7 @@ static int result_check(const struct batch_command *c, struct mr_err *err)
     return rc < 0 ? rc : place_check(c, "error-file", c->error_file, err);
 }
 
-/* Results that nothing joins to the input are of no use: without --keep they have the place of each row. */
+/* Results must be joinable with the input: without --keep they contain the place of each row. */
 static void default_key(struct batch_command *c)
 {
     static const char *const place[] = {"filename", "file_row_number"};
@@ -534,7 +535,7 @@ struct progress {
     int64_t told_ns;
     bool has_line;
     size_t lines;   /* below it */
-    bool has_table; /* results go to one */
+    bool has_table; /* results go to a table */
     int64_t total;
     uint64_t rows;
 };
@@ -550,7 +551,7 @@ static void host_line(struct mr_buf *b, const struct mr_batch_host_view *h)
                   (unsigned long long)h->failures);
 }
 
-/* A line that fits: one that wraps could not be drawn again. */
+/* Prints a line cut to the width, as a wrapped line could not be redrawn. */
 static void line_print(struct mr_term term, mr_str line)
 {
     struct mr_buf clean;
@@ -563,7 +564,7 @@ static void line_print(struct mr_term term, mr_str line)
     mr_buf_fini(&clean);
 }
 
-/* Lines of hosts below the main one: on a terminal as many as it has room for, otherwise if something is wrong. */
+/* Prints lines of hosts below the main one: on a terminal as many as fit, otherwise only hosts with a problem. */
 static void hosts_print(struct progress *p, const struct mr_batch_view *v)
 {
     const struct mr_term term = p->term;
@@ -582,7 +583,7 @@ static void hosts_print(struct progress *p, const struct mr_batch_view *v)
     mr_buf_fini(&b);
 }
 
-/* Over what was drawn last. */
+/* Clears the last drawn lines. */
 static void drawn_clear(struct progress *p)
 {
     if (p->lines > 0 && p->term.is_terminal) {
@@ -635,19 +636,19 @@ static void dead_put(struct mr_buf *b, const struct mr_batch_view *v)
     }
 }
 
-/* What this start came to, for a person; report.json has more. */
+/* Prints the result of this start; report.json has more. */
 static void end_print(struct progress *p, const struct mr_batch_view *v)
 {
     const uint64_t done = v->rows + v->dead;
     const uint64_t here = done - MR_MIN(v->rows_before, done);
-    /* Otherwise the error says all, but for hosts that do not work. */
+    /* Otherwise the error says everything, except hosts that do not work. */
     const bool has_begun = done > 0 || v->writer_waited_ns > 0;
     struct mr_buf b;
     char ran[32];
 
     drawn_clear(p);
     if (v->is_refused) {
-        return; /* the error says all */
+        return; /* the error says everything */
     }
     mr_buf_init(&b, 0);
     if (has_begun) {
@@ -712,7 +713,7 @@ static void on_view(void *ctx, const struct mr_batch_view *v)
     if (v->total_rows > 0 && v->rows_per_s > 0) {
         char text[32];
         char longest[32];
-        /* By the last seconds, and by all of this start: it will probably be between them. */
+        /* Estimated by the last seconds, and by all of this start: the end is probably between these times. */
         const double rows =
             MR_MAX((double)v->total_rows - (double)(v->rows_before + v->settled), 0.0);
         const double so_far = (double)v->settled * 1e9 / (double)MR_MAX(v->ran_ns, INT64_C(1));
@@ -740,7 +741,7 @@ static void on_view(void *ctx, const struct mr_batch_view *v)
                                  : v->bottleneck,
                   working, v->host_count);
     drawn_clear(p);
-    p->term = mr_term_of(stderr); /* it may have another size by now */
+    p->term = mr_term_of(stderr); /* its size may have changed */
     line_print(p->term, mr_buf_view(&line));
     if (p->term.is_terminal) {
         fputc('\n', stderr);

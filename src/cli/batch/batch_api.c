@@ -1,5 +1,5 @@
-/* Options about OpenAI's API as options of a job. A key comes from the environment or a file: a command line is for all
- * on the machine to read. */
+/* Options for OpenAI's API as options of a job. A key comes from the environment or a file, as all users of the
+ * machine can read command lines. */
 #include "batch_api.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ void mr_cli_batch_api_fini(struct mr_cli_batch_api_parsed *p)
     MR_VEC_FINI(&p->params);
 }
 
-/* All of a file, which lives as long as p. */
+/* Reads a whole file; its text is owned by p. */
 static int file_read(struct mr_cli_batch_api_parsed *p, const char *option, const char *path,
                      const char **out, struct mr_err *err)
 {
@@ -98,7 +98,7 @@ static int key_read(struct mr_cli_batch_api_parsed *p, const struct mr_cli_batch
     return MR_OK;
 }
 
-/* Options that mean nothing to the Open Inference Protocol. */
+/* Refuses options that do not apply to the Open Inference Protocol. */
 static int none_check(const struct mr_cli_batch_api *w, struct mr_err *err)
 {
     const struct {

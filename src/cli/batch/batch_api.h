@@ -9,7 +9,7 @@
 extern const char *const mr_cli_batch_apis[];
 extern const char *const mr_cli_batch_lengths[];
 
-/** What is said in words. */
+/** Options given as words. */
 struct mr_cli_batch_api {
     int api; /* 0: the Open Inference Protocol */
     const char *prompt;
@@ -133,13 +133,13 @@ struct mr_cli_batch_api {
         .help = "a file with the key for hosts"                                                    \
     }
 
-/** One command line taken apart; options point into it. */
+/** A parsed command line; options point into it. */
 struct mr_cli_batch_api_parsed {
     struct mr_batch_openai openai;
     MR_VEC(struct mr_batch_param) params;
     MR_VEC(char *) texts;
 };
-/** *p is zero. Errors: MR_E_INVALID, MR_E_NOT_FOUND, MR_E_IO (files); p is to be ended then as well. */
+/** *p must be zero. Errors: MR_E_INVALID, MR_E_NOT_FOUND, MR_E_IO (files); p must be ended even then. */
 int mr_cli_batch_api_read(struct mr_batch_options *o, struct mr_cli_batch_api_parsed *p,
                           const struct mr_cli_batch_api *words, struct mr_err *err);
 void mr_cli_batch_api_fini(struct mr_cli_batch_api_parsed *p);

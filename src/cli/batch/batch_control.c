@@ -1,5 +1,5 @@
-/* `millrace batch status|pause|resume|set FOLDER`: the socket of a running job, or what the folder says of one that does
- * not run. */
+/* `millrace batch status|pause|resume|set FOLDER`: through the socket of a running job, or from the folder of a job
+ * that does not run. */
 #include "batch_control.h"
 
 #include <stdio.h>
@@ -70,9 +70,9 @@ static const struct mr_option table[] = {
      .help = "print what the job answers"},
 };
 
-/* ---- what a job answers ---- */
+/* ---- a job's answers ---- */
 
-/* Members of an object by their names: strings as they are, everything else as its JSON text. */
+/* Reads members of an object by name: strings unescaped, everything else as its JSON text. */
 static void members_read(struct mr_json *j, const char *const *names, mr_str *out, size_t count)
 {
     bool first = true;
@@ -387,7 +387,7 @@ int mr_cli_batch_control(int argc, char **argv, char **env)
     o.max_args = 1;
     int code = mr_cli_parse(&o, argc - 1, argv + 1, env, usage, notes);
     if (code >= 0) {
-        /* said already */
+        /* reported already */
     } else if (o.args.len != 1) {
         code = mr_cli_fail(program, MR_EXIT_USAGE, "expected the folder of a job");
     } else if (is_set != (c.batch_rows || c.max_in_flight || c.hosts.len > 0)) {

@@ -1,4 +1,4 @@
-/* The commands about a running job: status, pause, resume, set. */
+/* The commands for a running job: status, pause, resume, set. */
 #ifndef MR_CLI_BATCH_CONTROL_H
 #define MR_CLI_BATCH_CONTROL_H
 

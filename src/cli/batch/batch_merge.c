@@ -65,7 +65,7 @@ int mr_cli_batch_merge(int argc, char **argv, char **env)
     o.max_args = 1;
     int code = mr_cli_parse(&o, argc - 1, argv + 1, env, usage, notes);
     if (code >= 0) {
-        /* said already */
+        /* reported already */
     } else if (o.args.len != 1) {
         code = mr_cli_fail(program, MR_EXIT_USAGE, "expected the folder of a job");
     } else if (!c.output == !c.max_bytes) {

@@ -14,7 +14,7 @@ void mr_cli_batch_list_fini(struct mr_cli_batch_list *w)
     MR_VEC_FINI(&w->at);
 }
 
-/* Up to the next comma, which it passes; one behind a backslash belongs to the word. */
+/* Takes a word up to the next comma, which it skips; a comma after a backslash is part of the word. */
 static char *word_take(const char **io)
 {
     const char *s = *io;

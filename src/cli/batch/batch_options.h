@@ -1,4 +1,4 @@
-/* What `batch run` and `map` have in common on their command lines. */
+/* Options shared by `batch run` and `map`. */
 #ifndef MR_CLI_BATCH_OPTIONS_H
 #define MR_CLI_BATCH_OPTIONS_H
 
@@ -15,7 +15,7 @@ extern const size_t mr_cli_batch_table_count;
 extern const struct mr_option mr_cli_map_table[];
 extern const size_t mr_cli_map_table_count;
 
-/** What is said in words. */
+/** Options given as words. */
 struct mr_cli_batch_words {
     struct mr_option_list hosts;
     struct mr_option_list carried;
@@ -32,7 +32,7 @@ struct mr_cli_batch_words {
 
 /* Rows of an option table for a struct with a struct mr_batch_options `job` and a struct mr_cli_batch_words `words`. */
 
-/** Where further options are; the parser reads it. */
+/** The file with further options, read by the parser. */
 #define MR_BATCH_JOB_FILE_ROW(type)                                                                \
     {                                                                                              \
         .name = "job", .kind = MR_OPTION_LIST, .flags = MR_OPTION_CONFIG | MR_OPTION_CLI_ONLY,     \
@@ -40,7 +40,7 @@ struct mr_cli_batch_words {
         .help = "options from a file of 'name = value' lines; those of the command line win"       \
     }
 
-/** How text is read. */
+/** Options for reading text. */
 #define MR_BATCH_TEXT_ROWS(type)                                                                   \
     {.name = "delimiter",                                                                          \
      .kind = MR_OPTION_STRING,                                                                     \
@@ -60,7 +60,7 @@ struct mr_cli_batch_words {
         .help = "a row with a larger cell becomes a dead letter"                                   \
     }
 
-/** Which model, which hosts, how they are called. */
+/** Options for the model, the hosts and the calls. */
 #define MR_BATCH_MODEL_ROWS(type)                                                                  \
     {.name = "model",                                                                              \
      .letter = 'm',                                                                                \
@@ -156,7 +156,7 @@ struct mr_cli_batch_words {
         .help = "failures of a row, while others succeed, before it becomes a dead letter"         \
     }
 
-/** Which columns results have. */
+/** Options for the columns of results. */
 #define MR_BATCH_COLUMN_ROWS(type)                                                                 \
     {.name = "keep",                                                                               \
      .kind = MR_OPTION_LIST,                                                                       \
@@ -181,7 +181,7 @@ struct mr_cli_batch_list {
     MR_VEC(char *) at;
 };
 
-/** One command line taken apart; options point into it. */
+/** A parsed command line; options point into it. */
 struct mr_cli_batch_parsed {
     struct mr_cli_batch_list hosts;
     struct mr_cli_batch_list columns;
@@ -191,10 +191,10 @@ struct mr_cli_batch_parsed {
     MR_VEC(struct mr_batch_map) maps;
     struct mr_cli_batch_api_parsed api;
 };
-/** *p is zero. Errors: MR_E_INVALID; p is to be ended then as well. */
+/** *p must be zero. Errors: MR_E_INVALID; p must be ended even then. */
 int mr_cli_batch_words_read(struct mr_batch_options *o, struct mr_cli_batch_parsed *p,
                             const struct mr_cli_batch_words *words, struct mr_err *err);
-/** Words of all values, cut at commas that have no backslash before them; they live as long as the list. */
+/** The words of all values, split at commas without a backslash before them; valid as long as the list. */
 const char *const *mr_cli_batch_cut(struct mr_cli_batch_list *to, const struct mr_option_list *list,
                                     size_t *out_count);
 void mr_cli_batch_list_fini(struct mr_cli_batch_list *list);

@@ -1,4 +1,4 @@
-/* `millrace batch run --plan`: what a job would take, as lines for people or as JSON. What is not known is null. */
+/* `millrace batch run --plan`: the estimated costs of a job, as text or as JSON. Unknown values are null. */
 #include "batch_plan.h"
 
 #include <stdio.h>

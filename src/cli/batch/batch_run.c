@@ -44,7 +44,7 @@ void mr_cli_batch_obey(void)
 {
     on_signals(on_signal);
     signal(SIGPIPE,
-           SIG_IGN); /* NOLINT: who reads messages may go; an error of a write tells more */
+           SIG_IGN); /* NOLINT: the reader of messages may go away; errors of writes are handled */
 }
 
 void mr_cli_batch_close(struct mr_batch **b)

@@ -1,4 +1,4 @@
-/* Options of `batch run` about objects of S3. */
+/* Options of `batch run` for objects of S3. */
 #ifndef MR_CLI_BATCH_S3_H
 #define MR_CLI_BATCH_S3_H
 

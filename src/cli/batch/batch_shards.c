@@ -1,5 +1,5 @@
-/* `millrace batch status FOLDER` for a job that is divided into shards: what the folder of each says, and the sums. The
- * processes are not asked, as they may be on other machines. */
+/* `millrace batch status FOLDER` for a job that is divided into shards: the state in each folder, and the sums. The
+ * processes are not queried, as they may be on other machines. */
 #include "batch_shards.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
 
 #include "base/err.h"
 
-/** Prints what the folders of all shards say. *out_is_one false: the job is not divided, and nothing was printed.
+/** Prints the state in the folders of all shards. *out_is_one false: the job is not divided, and nothing was printed.
  *  Errors: those of mr_batch_look_shards. */
 int mr_cli_batch_shards(const char *folder, bool as_json, bool *out_is_one, struct mr_err *err);
 

@@ -1,6 +1,6 @@
 /* `millrace map`: rows from standard input through models on other machines to standard output.
  *
- * What an engine that starts it goes by is the exit status, so nothing but 0 may come out while a row is missing. */
+ * An engine that starts it relies on the exit status, so it must not be 0 if a row is missing. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -42,7 +42,7 @@ struct map_command {
     int output_format;
     int dead;
     struct mr_remote_access access;
-    bool is_wrong; /* what is asked for cannot be a run */
+    bool is_wrong; /* the options are invalid for a run */
 };
 
 #define AT(member) MR_OPTION_AT(struct map_command, member)
@@ -137,9 +137,9 @@ const struct mr_option mr_cli_map_table[] = {
 };
 const size_t mr_cli_map_table_count = sizeof mr_cli_map_table / sizeof *mr_cli_map_table;
 
-/* ---- what is told meanwhile ---- */
+/* ---- messages during the run ---- */
 
-/* Hosts' words go to a terminal without what a terminal obeys. */
+/* Prints text from hosts without control characters. */
 static void line_print(struct mr_buf *line)
 {
     struct mr_buf clean;
@@ -161,7 +161,7 @@ static void on_dead(void *ctx, uint64_t row, const char *kind, const char *cause
     line_print(&line);
 }
 
-/* Why nothing happens. */
+/* Reports why there is no progress. */
 static void on_view(void *ctx, const struct mr_batch_view *v)
 {
     int64_t *told_ns = ctx;
@@ -196,7 +196,7 @@ static void on_view(void *ctx, const struct mr_batch_view *v)
 
 /* ---- running ---- */
 
-/* Some bytes; 0: there are none. */
+/* Reads some bytes; 0: the end. */
 static int first_read(char *to, size_t room, size_t *out_n, struct mr_err *err)
 {
     ssize_t n;
@@ -225,7 +225,7 @@ static int map_run(struct map_command *c, struct mr_err *err)
     MR_TRY(mr_cli_batch_open(&job, &c->job, err));
     c->is_wrong = false;
     MR_TRY(first_read(first, FIRST_BYTES, &stream.first.len, err));
-    if (stream.first.len == 0) { /* no host is needed for that */
+    if (stream.first.len == 0) { /* an empty input needs no host */
         rc = c->job.source.format == MR_TABLE_ARROW
                  ? MR_FAIL(err, MR_E_INVALID,
                            "'stdin' is empty, and a stream of Arrow has a schema at least")

@@ -1,5 +1,5 @@
-/* `millrace mlserver infer`: the command line of `mlserver infer`, so that scripts with it need another program name only.
- * Options, variables of the environment and files are MLServer's; what is done with them is batch/requests.h. */
+/* `millrace mlserver infer`: the command line of `mlserver infer`, so that scripts only need another program name.
+ * Options, environment variables and files are MLServer's; batch/requests.h does the work. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ struct infer_command {
     struct mr_option_list headers;
     const char *url;
     const char *timeout;
-    const char *connection_timeout; /* the same by the name that the environment has for it */
+    const char *connection_timeout; /* the same by its name in the environment */
     const char *interval;
     const char *jitter;
     int transport;
@@ -222,7 +222,7 @@ out:
     return rc;
 }
 
-/* ---- what is told meanwhile ---- */
+/* ---- messages during the run ---- */
 
 static void line_end(struct infer_command *c)
 {
@@ -291,7 +291,7 @@ static int infer_run(struct infer_command *c, struct mr_err *err)
     return rc;
 }
 
-/* MLServer has an option of two letters. */
+/* Spells out MLServer's option of two letters. */
 static char **spelled_out(int argc, char **argv)
 {
     static char word[] = "--extra-verbose";

@@ -1,5 +1,5 @@
-/* Arrays from text, and between types. The literal parser takes the shape from the nesting and the type
- * from the model, so that `[1, 2, 3]` is what the model wants it to be. */
+/* Arrays from text, and between types. The literal parser takes the shape from the nesting and the type from the
+ * model, so that `[1, 2, 3]` becomes an array of the model's type. */
 #include "array.h"
 
 #include <string.h>
@@ -128,8 +128,8 @@ static int leaf(struct literal *l)
     }
 }
 
-/* A value at nesting `level`; the first at each level says how many there are. The depth is bounded by
- * MR_MAX_RANK, so is the recursion. */
+/* Parses a value at nesting `level`; the first at each level determines the number of items. MR_MAX_RANK bounds the
+ * depth of the recursion. */
 static int value(struct literal *l, int level)
 {
     bool first = true;
@@ -138,7 +138,7 @@ static int value(struct literal *l, int level)
 
     if (mr_json_peek(&l->j) != MR_JSON_ARRAY) {
         if (l->out->rank < 0) {
-            l->out->rank = level; /* the first leaf: this deep are they all */
+            l->out->rank = level; /* the first leaf determines the depth */
         }
         return l->out->rank == level
                    ? leaf(l)
@@ -207,7 +207,7 @@ int mr_array_parse(mr_str text, int dtype, struct mr_array *out, struct mr_err *
 
 /* ---- conversions ---- */
 
-/* One element between the two: a whole number with its sign apart, or a float. */
+/* An element during a conversion: a whole number with a separate sign, or a float. */
 struct number {
     bool is_float;
     bool is_negative;
@@ -331,7 +331,7 @@ static bool matches(const int64_t *have, const int64_t *want, int rank)
     return true;
 }
 
-/* A flat list (or a list of flat rows, or one element) cut up so that it fills the model's shape. */
+/* Splits a flat list (or a list of flat rows, or one element) so that it fills the model's shape. */
 static bool divide(struct mr_array *a, const int64_t *shape, int rank)
 {
     uint64_t fixed = 1;
@@ -352,7 +352,7 @@ static bool divide(struct mr_array *a, const int64_t *shape, int rank)
     if (fixed == 0 || count % fixed != 0 || (open < 0 && count != fixed)) {
         return false;
     }
-    /* A list of flat rows is fine too, but rows stay rows. */
+    /* A list of flat rows is accepted too, but its rows are kept. */
     bool is_rows = open == 0 && a->rank == 2 && (uint64_t)a->shape[0] == count / fixed;
     if (a->rank > 1 && !is_rows) {
         return false;

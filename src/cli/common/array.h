@@ -1,4 +1,4 @@
-/* Arrays that people type: literals in JSON, conversions between types, shapes that fit a model. */
+/* Arrays from the command line: JSON literals, conversions between types, shapes that fit a model. */
 #ifndef MR_CLI_ARRAY_H
 #define MR_CLI_ARRAY_H
 
@@ -8,12 +8,12 @@
  *  BYTES, text that is not JSON counts as one string. Errors: MR_E_INVALID. */
 int mr_array_parse(mr_str text, int dtype, struct mr_array *out, struct mr_err *err);
 
-/** Make it `dtype`, element by element: whole numbers must fit, floats are rounded, floats do not become whole
- *  numbers. Errors: MR_E_INVALID naming the first element that does not fit. */
+/** Converts it to `dtype`, element by element: whole numbers must fit, floats are rounded, floats are not converted
+ *  to whole numbers. Errors: MR_E_INVALID naming the first element that does not fit. */
 int mr_array_cast(struct mr_array *a, int dtype, struct mr_err *err);
 
-/** Make its shape fit the model's (-1 = any): as it is; with a batch dimension of 1 put before; or, with at
- *  most one open dimension, by dividing up a flat list. Errors: MR_E_INVALID naming both shapes. */
+/** Fits its shape to the model's (-1 = any): unchanged; with an added batch dimension of 1; or, with at most one open
+ *  dimension, by splitting a flat list. Errors: MR_E_INVALID naming both shapes. */
 int mr_array_fit(struct mr_array *a, const int64_t *shape, int rank, struct mr_err *err);
 
 uint64_t mr_array_count(const struct mr_array *a);

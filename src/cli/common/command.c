@@ -1,4 +1,4 @@
-/* What sub-commands share: their options, the one form in which errors are said, the heap. */
+/* Shared by the sub-commands: options, the form of error messages, the heap. */
 #include "cli.h"
 
 #include <malloc.h>
@@ -20,7 +20,7 @@ const char *mr_cli_version(void)
 int mr_cli_fail(const char *program, int code, const char *message)
 {
     struct mr_term term = mr_term_of(stderr);
-    struct mr_buf clean; /* a host's words may be in it */
+    struct mr_buf clean; /* may contain text from a host */
 
     mr_buf_init(&clean, 0);
     for (const char *at = message, *end; *at; at = end) {
@@ -71,13 +71,13 @@ int mr_cli_parse(struct mr_options *o, int argc, char **argv, char **env, const 
     return -1;
 }
 
-/* By default glibc maps large pieces apart only until the first of them is freed; after that the weights of
- * models lie in heaps, which keep what they hold when a model goes: the fourth load of 200 MB ended at a
- * gigabyte. With fixed bounds weights above the first are mapped and go back to the system whole. Tensors of
- * requests are mostly below it, so that no execution pays for fresh pages.
+/* By default glibc maps large allocations separately only until the first of them is freed; after that the weights of
+ * models are in heaps, which keep their memory after an unload: the fourth load of 200 MB ended at a gigabyte. With
+ * fixed bounds, weights above the first bound are mapped and returned to the system whole. Tensors of requests are
+ * mostly below it, so that no execution pays for fresh pages.
  *
- * And threads that load and run models share a heap per CPU instead of eight: each heap grows to its own peak
- * and keeps it, which over hours looks like a leak. */
+ * Threads that load and run models share a heap per CPU instead of eight: each heap grows to its own peak and keeps
+ * it, which over hours looks like a leak. */
 void mr_cli_heap_bounds(void)
 {
 #ifdef __GLIBC__

@@ -1,7 +1,7 @@
 /* .npy reading. A file begins with a magic, a version, the length of a header, and the header, which is
  * the text of a Python dictionary: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }.
- * Files come from anywhere, so sizes are computed with overflow checks and compared with what is there
- * before anything is allocated. */
+ * Files are not trusted, so sizes are computed with overflow checks and compared with the file's size before an
+ * allocation. */
 #include "npy.h"
 
 #include <string.h>
@@ -103,7 +103,7 @@ static int take_dim(struct scan *s, int64_t *out)
         return bad(s, "header: bad shape");
     }
     s->rest = mr_str_sub(s->rest, n, s->rest.len);
-    take(s, 'L'); /* Python 2 wrote long numbers so */
+    take(s, 'L'); /* the suffix of long numbers in Python 2 */
     return MR_OK;
 }
 
@@ -242,7 +242,7 @@ static void put_utf8(struct mr_buf *b, uint32_t c)
     }
 }
 
-/* One element of a string array: padded with NULs at its end, which do not belong to it. */
+/* Adds one element of a string array, without the NULs that pad it. */
 static void add_text(struct mr_array *out, const struct header *h, const uint8_t *p,
                      struct mr_buf *scratch)
 {
@@ -281,7 +281,7 @@ static void add_number(struct mr_array *out, const struct header *h, const uint8
     mr_buf_append(&out->data, bytes, h->width);
 }
 
-/* Step through the elements in row-major order, wherever they lie in the file. */
+/* Copies the elements in row-major order, whatever their order in the file. */
 static void copy_elements(struct mr_array *out, const struct header *h, const uint8_t *data,
                           uint64_t count, size_t step)
 {

@@ -8,7 +8,7 @@
 #define PREFIX_1  10
 #define PREFIX_2  12
 
-/* How wide the elements of a string array have to be: code points for U, bytes for S. */
+/* The width of the elements of a string array: code points for U, bytes for S. */
 static int measure_text(const struct mr_tensor *t, bool *out_utf8, size_t *out_width,
                         struct mr_err *err)
 {

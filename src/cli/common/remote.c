@@ -1,5 +1,4 @@
-/* The asynchronous client made into calls that wait: each runs the loop on this thread until the answer
- * is there. */
+/* Blocking calls through the asynchronous client: each runs the loop on this thread until the answer arrives. */
 #include "remote.h"
 
 #include <stdio.h>
@@ -103,7 +102,7 @@ static void on_done(void *ctx, int rc, const struct mr_err *err,
     mr_loop_stop(w->loop);
 }
 
-/* {"error":"..."}; anything else as it is. */
+/* The text of {"error":"..."}; any other body unchanged. */
 static int http_error(const struct mr_remote *r, const struct mr_remote_reply *reply,
                       struct mr_err *err)
 {

@@ -1,4 +1,4 @@
-/* A running server, seen from a command: one call at a time, and the program waits for it. */
+/* Blocking calls to a running server, one at a time. */
 #ifndef MR_CLI_REMOTE_H
 #define MR_CLI_REMOTE_H
 
@@ -15,13 +15,13 @@ struct mr_remote {
     int64_t timeout_ns;
 };
 
-/** How a server lets a command in: TLS, and headers of each request ("Name: value"). */
+/** Access to a server: TLS, and headers of each request ("Name: value"). */
 struct mr_remote_access {
     struct mr_tls_client_options tls;
     struct mr_option_list headers;
 };
 
-/** One answer; the body stays until mr_remote_reply_fini. */
+/** An answer; the body is valid until mr_remote_reply_fini. */
 struct mr_remote_reply {
     int status; /* HTTP */
     mr_bytes body;
@@ -30,21 +30,20 @@ struct mr_remote_reply {
     int64_t took_ns;
 };
 
-/** url: host, host:port, http://host:port, grpc://host:port, unix:/path; https:// and grpcs:// speak
- *  TLS as `access` says (NULL: no headers, TLS by its defaults). Nothing is connected yet. Errors: MR_E_INVALID, and those of
+/** url: host, host:port, http://host:port, grpc://host:port, unix:/path; https:// and grpcs:// use TLS with the
+ *  settings of `access` (NULL: no headers, TLS defaults). Does not connect. Errors: MR_E_INVALID, and those of
  *  mr_tls_client_new. */
 int mr_remote_open(struct mr_remote *r, const char *url, int default_port, bool http2,
                    int64_t timeout_ns, const struct mr_remote_access *access, struct mr_err *err);
 void mr_remote_close(struct mr_remote *r);
 
-/** One HTTP request. An HTTP status of 400 and more is an error with the server's text. References of the pieces
- *  are taken over. */
+/** One HTTP request. An HTTP status of 400 and more is an error with the server's text. Takes the pieces' references. */
 int mr_remote_http(struct mr_remote *r, const struct mr_client_request *request,
                    struct mr_remote_reply *out, struct mr_err *err);
 /** GET, or POST of a text when body is not NULL. */
 int mr_remote_text(struct mr_remote *r, const char *path, const struct mr_buf *body,
                    struct mr_remote_reply *out, struct mr_err *err);
-/** One unary gRPC call. References of the pieces are taken over. */
+/** One unary gRPC call. Takes the pieces' references. */
 int mr_remote_grpc(struct mr_remote *r, const char *path, const struct mr_piece *pieces,
                    size_t piece_count, struct mr_remote_reply *out, struct mr_err *err);
 /** One inference; the endpoint's client is ignored. buf and arena are not needed any more when this returns. */
@@ -65,12 +64,12 @@ int mr_remote_versions(mr_bytes body, struct mr_arena *arena, mr_str *out_error,
 /** Does a URL ask for gRPC? */
 bool mr_remote_is_grpc(const char *url);
 
-/** *io, the number of a MR_REMOTE_PROTOCOL_ROW's choice, of which rest (0) is what it is when nothing is said: gRPC (2) for
- *  a URL that begins with grpc. Errors: MR_E_INVALID for binary (1), which is no gRPC. */
+/** Sets *io, the choice of a MR_REMOTE_PROTOCOL_ROW with the default rest (0), to gRPC (2) for a URL that begins with
+ *  grpc. Errors: MR_E_INVALID for binary (1), which is not gRPC. */
 int mr_remote_protocol(const char *url, int *io, struct mr_err *err);
 
-/** Rows of an option table for a struct with `url`, `protocol` and a struct mr_remote_access `access`. `ports` says
- *  which port it is when none is given, `names` what may be spoken. */
+/** Rows of an option table for a struct with `url`, `protocol` and a struct mr_remote_access `access`. `ports` names
+ *  the default ports, `names` the protocols. */
 #define MR_REMOTE_URL_ROW(type, ports)                                                             \
     {                                                                                              \
         .name = "url", .letter = 'u', .kind = MR_OPTION_STRING, MR_OPTION_AT(type, url),           \

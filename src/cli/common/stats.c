@@ -192,7 +192,7 @@ static int get_grpc(struct mr_remote *r, const char *model, const char *version,
     struct mr_remote_reply reply;
     struct mr_buf message;
 
-    /* protobuf-c's structs take char *, and leave it alone. */
+    /* protobuf-c's structs have char *, but do not modify it. */
     ask.name = (char *)(uintptr_t)model;
     if (version) {
         ask.version = (char *)(uintptr_t)version;

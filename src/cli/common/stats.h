@@ -1,4 +1,4 @@
-/* A server's own statistics of its models, as its statistics endpoints tell them. */
+/* A server's statistics of its models, from its statistics endpoints. */
 #ifndef MR_CLI_STATS_H
 #define MR_CLI_STATS_H
 
@@ -11,7 +11,7 @@ struct mr_stats_time {
     uint64_t ns;
 };
 
-/** Of a version of a model, since the server started. */
+/** A version of a model, since the server's start. */
 struct mr_stats_row {
     mr_str name; /* in the arena or the body */
     mr_str version;
@@ -34,10 +34,10 @@ struct mr_stats_list {
 int mr_stats_parse_rest(mr_bytes body, struct mr_arena *arena, struct mr_stats_list *out,
                         struct mr_err *err);
 
-/** Sums over the versions of a model (version NULL: all), asked over REST or gRPC; names are empty. */
+/** Sums over the versions of a model (version NULL: all), through REST or gRPC; names are empty. */
 int mr_stats_get(struct mr_remote *r, bool grpc, const char *model, const char *version,
                  struct mr_stats_row *out, struct mr_err *err);
-/** What came between two of them. */
+/** The difference between two of them. */
 struct mr_stats_row mr_stats_since(const struct mr_stats_row *before,
                                    const struct mr_stats_row *after);
 

@@ -1,5 +1,5 @@
-/* Terminals, tables and numbers for people. Text that came from a server or a file is cleaned before it
- * is shown: a model named with an escape sequence shall not move anybody's cursor. */
+/* Terminals, tables and readable numbers. Text from a server or a file is cleaned before it is shown, so that an
+ * escape sequence in a model's name cannot control the terminal. */
 #include "term.h"
 
 #include <stdarg.h>
@@ -49,7 +49,7 @@ size_t mr_text_columns(mr_str text)
     return n;
 }
 
-/* Bytes of the character that a text begins with; 0: it is not UTF-8. */
+/* Bytes of the first character of a text; 0: not UTF-8. */
 static size_t character_bytes(mr_str text)
 {
     for (size_t n = 1; n <= 4 && n <= text.len; n++) {
@@ -123,7 +123,7 @@ void mr_grid_add(struct mr_grid *t, enum mr_style style, const char *fmt, ...)
 static bool looks_like_number(const char *s)
 {
     if (*s == '\0' || strcmp(s, "-") == 0) {
-        return true; /* says nothing against numbers */
+        return true; /* compatible with numbers */
     }
     return (*s >= '0' && *s <= '9') || ((*s == '-' || *s == '.') && s[1] >= '0' && s[1] <= '9');
 }
@@ -143,7 +143,7 @@ static void measure(const struct mr_grid *t, size_t *width, bool *right)
     }
 }
 
-/* One line; cells behind the last that says something are left out, so no line ends in blanks. */
+/* Prints one line without trailing empty cells, so that no line ends in blanks. */
 static void print_row(FILE *out, struct mr_term term, const struct mr_grid_cell *cells,
                       const size_t *width, const bool *right, size_t columns, int indent)
 {

@@ -1,4 +1,4 @@
-/* Output for people and for programs: colours where somebody looks, tables, plain lines. */
+/* Output for terminals and for programs: colours, tables, plain lines. */
 #ifndef MR_CLI_TERM_H
 #define MR_CLI_TERM_H
 
@@ -9,12 +9,12 @@
 #include "base/str.h"
 #include "base/vec.h"
 
-/** What a stream is: a value, made anew where it is needed. */
+/** Properties of a stream, passed by value. */
 struct mr_term {
     bool is_terminal;
     bool has_color;  /* a terminal, and NO_COLOR and TERM=dumb are not set */
-    unsigned width;  /* columns; 100 when not known */
-    unsigned height; /* lines; 24 when not known */
+    unsigned width;  /* columns; 100 if unknown */
+    unsigned height; /* lines; 24 if unknown */
 };
 struct mr_term mr_term_of(FILE *stream);
 
@@ -32,7 +32,8 @@ const char *mr_term_off(struct mr_term term);
 
 /** Columns that a UTF-8 text takes: one per code point. */
 size_t mr_text_columns(mr_str text);
-/** Without control characters, so that text from elsewhere cannot steer the terminal; what is not UTF-8 becomes '?'. */
+/** Appends text without control characters, so that outside text cannot control the terminal; invalid UTF-8 becomes
+ *  '?'. */
 void mr_text_clean(struct mr_buf *out, mr_str text);
 
 /** A table: rows of cells, printed aligned with a head line, or as plain lines of tab-separated cells.
@@ -52,7 +53,7 @@ void mr_grid_fini(struct mr_grid *t);
 void mr_grid_add(struct mr_grid *t, enum mr_style style, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void mr_grid_add_str(struct mr_grid *t, enum mr_style style, mr_str text);
-/** aligned: for eyes; otherwise plain lines. indent: columns before each aligned line. */
+/** aligned: a table; otherwise plain lines. indent: columns before each aligned line. */
 void mr_grid_print(const struct mr_grid *t, FILE *out, bool aligned, int indent);
 
 /** "1.25 ms", "83 us", "2.1 s". */

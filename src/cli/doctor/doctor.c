@@ -1,5 +1,5 @@
-/* `millrace doctor`: what this machine has and lacks for serving models. Each finding is one line and,
- * where something is amiss, one sentence about what to do. Nothing is changed. */
+/* `millrace doctor`: checks this machine for serving models. Each finding is one line and, if there is a problem, one
+ * sentence with a remedy. Nothing is changed. */
 #include "doctor.h"
 
 #include <stdarg.h>

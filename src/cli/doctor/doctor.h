@@ -1,4 +1,4 @@
-/* `millrace doctor`, between its files. */
+/* Shared by the files of `millrace doctor`. */
 #ifndef MR_CLI_DOCTOR_H
 #define MR_CLI_DOCTOR_H
 
@@ -8,7 +8,7 @@
 
 enum finding_level {
     FINDING_INFO, /* a fact */
-    FINDING_OK,   /* a fact that is as it should be */
+    FINDING_OK,   /* a fact without a problem */
     FINDING_WARN, /* works, but slower or with less room */
     FINDING_BAD   /* does not work */
 };
@@ -17,20 +17,20 @@ struct finding {
     enum finding_level level;
     const char *name; /* "memory" */
     char *text;       /* what was found */
-    char *advice;     /* what to do about it, or NULL */
+    char *advice;     /* a remedy, or NULL */
 };
 
 struct doctor {
     MR_VEC(struct finding) list;
 };
 
-/** Add one; advice may be NULL. */
+/** Adds a finding; advice may be NULL. */
 void doctor_say(struct doctor *d, enum finding_level level, const char *name, const char *advice,
                 const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
 /* doctor_machine.c: processor, memory, kernel, limits */
 void doctor_machine(struct doctor *d);
-/* doctor_cache.c: where weights of large models are kept */
+/* doctor_cache.c: the cache of large models' weights */
 void doctor_cache(struct doctor *d);
 /* doctor_server.c: backends, ports */
 void doctor_backends(struct doctor *d, const struct mr_option_list *dirs);

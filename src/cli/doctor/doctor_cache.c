@@ -1,5 +1,5 @@
-/* `millrace doctor`: the folder for weights that are taken out of large models (backends/onnxruntime/weights/cache.c decides which
- * it is). Without it they stay on the heap, and nothing but a line of the log says so. */
+/* `millrace doctor`: the folder for weights of large models (chosen by backends/onnxruntime/weights/cache.c). Without
+ * it weights stay on the heap, which only a line of the log reports. */
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 #define HEAP "weights of large models stay on the heap, and updates of them cost memory and time"
 
-/* False: nothing says where it should be. */
+/* False: no folder is configured. */
 static bool folder_of(char *out, size_t room)
 {
     const char *service = getenv("CACHE_DIRECTORY");
@@ -30,7 +30,7 @@ static bool folder_of(char *out, size_t room)
     return n > 0 && (size_t)n < room;
 }
 
-/* Could it be made? Its nearest folder that is there must be open to us. */
+/* True if it can be created: its nearest existing parent must be writable. */
 static bool can_be_made(const char *folder)
 {
     char path[PATH_MAX];

@@ -1,5 +1,5 @@
-/* The machine: processor, memory, kernel and limits, from /proc, /sys and a few system calls. What cannot
- * be read is left out: containers hide a lot, and that is no fault. */
+/* The machine: processor, memory, kernel and limits, from /proc, /sys and a few system calls. Values that cannot be
+ * read are left out, as containers hide many of them. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -17,7 +17,7 @@
 #define BACKLOG_WANTED 1024
 #define WATCHES_WANTED 8192
 
-/* A small file's text, trimmed; "" when it is not there. */
+/* A small file's text, trimmed; "" if missing. */
 static mr_str read_small(const char *path, char *buf, size_t size)
 {
     FILE *f = fopen(path, "re");
@@ -30,7 +30,7 @@ static mr_str read_small(const char *path, char *buf, size_t size)
     return mr_str_trim(mr_str_n(buf, n));
 }
 
-/* The value behind "NAME ...:" in the text of a /proc file, its first line only. */
+/* The value after "NAME ...:" in the text of a /proc file, from its first line. */
 static mr_str find_field(mr_str text, const char *name)
 {
     mr_str line;
@@ -88,7 +88,7 @@ static void say_cpu(struct doctor *d)
     unsigned usable = mr_cpu_count();
 
     if (flags.len == 0) {
-        flags = find_field(info, "Features"); /* as ARM calls them */
+        flags = find_field(info, "Features"); /* the name on ARM */
     }
     doctor_say(d, FINDING_INFO, "processor", NULL, "%.*s%s%u of %ld CPUs usable", MR_STR_ARG(name),
                name.len ? ", " : "", usable, online);
@@ -168,7 +168,7 @@ static void say_huge_pages(struct doctor *d)
 
 static bool has_call(long number, long arg)
 {
-    /* Bad arguments on purpose: the kernel tells "no such call" from "bad argument". */
+    /* Invalid arguments on purpose: the kernel distinguishes "no such call" from "bad argument". */
     return syscall(number, arg, ~0u) >= 0 || errno != ENOSYS;
 }
 

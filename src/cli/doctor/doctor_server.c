@@ -1,5 +1,5 @@
-/* What the server itself needs: backends that load, and ports to listen on. Backends are opened through
- * the plugin host, as the server does, so that what is said here is what will happen there. */
+/* The needs of the server: loadable backends, and free ports. Backends are opened through the plugin host, as in the
+ * server, so that the results agree. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -24,7 +24,7 @@ static void add_name(struct search *s, mr_str name)
 {
     for (size_t i = 0; i < s->names.len; i++) {
         if (mr_str_eq_c(name, s->names.at[i])) {
-            return; /* of an earlier folder, which wins */
+            return; /* found in an earlier folder, which has precedence */
         }
     }
     char *copy = mr_strndup(name.ptr, name.len);

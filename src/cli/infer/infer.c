@@ -1,5 +1,5 @@
-/* `millrace infer`: one request from the shell. Asks the model what it takes, makes tensors of what was
- * typed, sends them over the protocol chosen, shows what comes back. */
+/* `millrace infer`: one request from the shell. Gets the model's metadata, makes tensors from the arguments, sends
+ * them over the chosen protocol, and prints the answer. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -209,7 +209,7 @@ static int send_all(struct infer *x, struct mr_remote_reply *reply, struct mr_er
 
 /* ---- the command ---- */
 
-/* *out_code: what the process ends with if this fails. */
+/* *out_code: the exit code on failure. */
 static int run(struct infer *x, bool from_stdin, int *out_code, struct mr_err *err)
 {
     struct mr_remote_reply reply = {0};
@@ -259,7 +259,7 @@ void infer_setup(struct infer *x)
     mr_buf_init(&x->stdin_text, (size_t)4 << 30);
 }
 
-/* Blocks that hold decoded tensors hang on the arena, so it goes after everything is printed. */
+/* The arena holds the blocks of decoded tensors, so it is freed after everything is printed. */
 void infer_fini(struct infer *x)
 {
     mr_arena_fini(&x->arena);

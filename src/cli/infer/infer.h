@@ -1,4 +1,4 @@
-/* `millrace infer`, between its files. */
+/* Shared by the files of `millrace infer`. */
 #ifndef MR_CLI_INFER_H
 #define MR_CLI_INFER_H
 
@@ -36,13 +36,13 @@ struct infer {
     struct mr_arena arena;
     struct mr_oip_metadata meta;
     struct mr_oip_request request;
-    MR_VEC(struct mr_array *) arrays; /* what the request's tensors point into */
-    struct mr_buf stdin_text;         /* a whole request from there */
+    MR_VEC(struct mr_array *) arrays; /* the memory of the request's tensors */
+    struct mr_buf stdin_text;         /* a whole request from standard input */
 };
 
 /* infer.c */
 void infer_setup(struct infer *x);
-/** Arrays, arena and connection go. */
+/** Frees arrays, arena and connection. */
 void infer_fini(struct infer *x);
 
 /* infer_meta.c */
@@ -52,16 +52,16 @@ int infer_meta_get(struct infer *x, struct mr_err *err);
 
 /* infer_input.c: x->request from the options and the metadata */
 int infer_build(struct infer *x, bool from_stdin, struct mr_err *err);
-/** An empty array, which lives as long as x. */
+/** An empty array, owned by x. */
 struct mr_array *infer_new_array(struct infer *x);
-/** What was typed for an input or output: JSON, or @FILE. */
+/** Reads the text for an input or output: JSON, or @FILE. */
 int infer_read_value(const struct mr_oip_io *io, const char *value, struct mr_array *a,
                      struct mr_err *err);
-/** The input `io` of the request, made of an array of its type. There is room for each input of the model once. */
+/** Adds the input `io` to the request, from an array of its type. There is room for each input of the model once. */
 int infer_add_input(struct infer *x, const struct mr_oip_io *io, struct mr_array *a,
                     struct mr_err *err);
 
-/* infer_param.c: one "KEY=VALUE" into the request */
+/* infer_param.c: adds one "KEY=VALUE" to the request */
 int infer_add_parameter(struct infer *x, const char *text, struct mr_err *err);
 
 /* infer_print.c */

@@ -1,5 +1,5 @@
-/* From what was typed to an inference request. An input's text becomes an array of the model's type,
- * fitted to the model's shape; a whole request or rows may come from standard input instead. */
+/* Builds an inference request from arguments. An input's text becomes an array of the model's type and shape; a whole
+ * request or rows may come from standard input instead. */
 #include <errno.h>
 
 #include "codec/json.h"
@@ -127,7 +127,7 @@ int infer_read_value(const struct mr_oip_io *io, const char *value, struct mr_ar
                            : mr_array_parse(mr_str_c(value), io->dtype, a, err);
 }
 
-/* "NAME=VALUE"; without NAME= where the model has one input. */
+/* Adds an input from "NAME=VALUE"; without NAME= if the model has one input. */
 static int add_typed(struct infer *x, const char *text, struct mr_err *err)
 {
     const char *equals = strchr(text, '=');
@@ -198,7 +198,7 @@ static int add_lists(struct infer *x, struct mr_buf *lists, struct mr_err *err)
         mr_buf_char(&lists[i], ']');
         a = infer_new_array(x);
         int rc = mr_array_parse(mr_buf_view(&lists[i]), io->dtype, a, err);
-        /* A row may be a bare number or text where the model wants a list of one. */
+        /* A row may be a bare number or text if the model expects a list of one. */
         if (rc == MR_OK && a->rank < io->rank && mr_array_count(a) == (uint64_t)a->shape[0]) {
             while (a->rank < io->rank) {
                 a->shape[a->rank++] = 1;
@@ -244,7 +244,7 @@ static int rows_from_text(struct infer *x, struct mr_err *err)
     return rc;
 }
 
-/* True when the text is one JSON object with "inputs": a request as the server takes it. */
+/* True when the text is one JSON object with "inputs": a request in the server's format. */
 static bool is_whole_request(struct infer *x)
 {
     struct mr_json j;
@@ -287,7 +287,7 @@ static int add_outputs(struct infer *x, struct mr_err *err)
     size_t count = x->opt.outputs.len;
     struct mr_oip_requested_output *out;
 
-    /* Classification is asked for per output, so all of them have to be named. */
+    /* Classification is requested per output, so all of them must be named. */
     bool all = count == 0 && x->opt.classification > 0;
     if (all) {
         count = x->meta.output_count;

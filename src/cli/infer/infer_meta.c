@@ -1,4 +1,4 @@
-/* What inputs and outputs a model has, asked over the protocol that the request will take. */
+/* Gets a model's inputs and outputs over the protocol of the request. */
 #include "infer.h"
 
 struct mr_endpoint infer_endpoint(const struct infer *x)

@@ -1,4 +1,4 @@
-/* --parameter KEY=VALUE: into the well-known fields of a request, or beside them. */
+/* --parameter KEY=VALUE: sets a well-known field of a request, or a custom parameter. */
 #include "codec/json.h"
 #include "infer.h"
 
@@ -42,7 +42,7 @@ static int well_known(struct mr_oip_request *r, mr_str key, mr_str value, struct
     return 1;
 }
 
-/* A number, true or false are what they look like; anything else is text, quoted or not. */
+/* Numbers, true and false have their own types; anything else is text, quoted or not. */
 static struct mr_oip_param guess(mr_str key, mr_str value)
 {
     struct mr_oip_param p = {.key = key};

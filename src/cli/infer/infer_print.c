@@ -1,5 +1,5 @@
-/* Answers for people (tables, bars for classes), for shells (one line per output) and for programs
- * (JSON as the server would have sent it, .npy). */
+/* Prints answers as tables (with bars for classes), as lines (one per output), as JSON in the server's format, or as
+ * .npy files. */
 #include <errno.h>
 #include <sys/stat.h>
 
@@ -284,7 +284,7 @@ static void print_classes(const struct mr_tensor *t)
             break;
         }
         bool first = per_row == 0 || i % per_row == 0;
-        best = first ? MR_MAX(value, 1.0) : best; /* values above 1 are no probabilities */
+        best = first ? MR_MAX(value, 1.0) : best; /* values above 1 are not probabilities */
         mr_grid_add(&table, MR_STYLE_DIM, "%llu", (unsigned long long)(per_row ? i / per_row : 0));
         mr_grid_add_str(&table, first ? MR_STYLE_BOLD : MR_STYLE_PLAIN, index);
         mr_grid_add_str(&table, first ? MR_STYLE_BOLD : MR_STYLE_PLAIN, label);
@@ -367,7 +367,7 @@ static int write_file(const char *path, const struct mr_buf *data, struct mr_err
     return ok ? MR_OK : MR_FAIL(err, MR_E_IO, "cannot write %s: %s", path, strerror(errno));
 }
 
-/* Output names come from the model: they may not lead out of the folder. */
+/* Output names come from the model and must not lead out of the folder. */
 static bool is_file_name(mr_str name)
 {
     return name.len && name.len < 200 && name.ptr[0] != '.' && mr_str_find(name, '/') < 0 &&

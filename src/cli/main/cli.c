@@ -1,4 +1,4 @@
-/* The program's front: which sub-command, help, version. */
+/* The program's entry: sub-commands, help, version. */
 #include "cli/common/cli.h"
 
 #include <errno.h>
@@ -68,7 +68,7 @@ static bool is_word(const char *arg, const char *a, const char *b, const char *c
     return strcmp(arg, a) == 0 || strcmp(arg, b) == 0 || strcmp(arg, c) == 0;
 }
 
-/* Output that could not be written (a full disk, a closed pipe) is a failure, not a silence. */
+/* Output that could not be written (a full disk, a closed pipe) is a failure. */
 static int finish_output(int code)
 {
     if (fflush(stdout) != 0 || ferror(stdout)) {
@@ -77,7 +77,7 @@ static int finish_output(int code)
     return code;
 }
 
-/* Under that name it takes the place of the other program. */
+/* True if the program was started under the name of MLServer's, which it then replaces. */
 static bool is_called_mlserver(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -85,8 +85,8 @@ static bool is_called_mlserver(const char *path)
     return strcmp(slash ? slash + 1 : path, "mlserver") == 0;
 }
 
-/* A standard descriptor that the parent closed would be given to the next socket or file. Reading the one and writing the
- * other still fails; messages go nowhere. */
+/* Opens standard descriptors that the parent has closed, as otherwise the next socket or file would get their
+ * numbers. Reading the input and writing the output still fail; messages are dropped. */
 static void standard_open(void)
 {
     static const int modes[] = {O_WRONLY, O_RDONLY, O_WRONLY};

@@ -158,7 +158,7 @@ static int run_list(struct model_run *m, struct mr_err *err)
 
 /* ---- load, unload ---- */
 
-/* A config file as JSON, which is what the server takes; config.pbtxt is translated. */
+/* Reads a config file as JSON, the server's format; converts config.pbtxt. */
 static int config_as_json(const char *path, struct mr_buf *out, struct mr_err *err)
 {
     ProtobufCMessage *config = NULL;
@@ -281,7 +281,7 @@ static int run_load(struct model_run *m, struct mr_err *err)
     if (rc == MR_OK) {
         struct model_watch *watch = model_watch_start(m);
         rc = model_post(m, "load", &body, &took_ns, err);
-        model_watch_stop(&watch); /* clears its line: the result comes after that */
+        model_watch_stop(&watch); /* clears its line before the result is printed */
     }
     if (rc == MR_OK) {
         model_say(m, "load", "loaded", took_ns);
@@ -318,7 +318,7 @@ static void model_path(const struct model_run *m, const char *leaf, char out[700
     }
 }
 
-/* As it would stand in config.pbtxt; --json as the server says it. */
+/* In the format of config.pbtxt; with --json as sent by the server. */
 static int run_config(struct model_run *m, struct mr_err *err)
 {
     struct mr_remote_reply reply;
@@ -373,7 +373,7 @@ static const struct verb {
     const char *name;
     int args_min;
     int args_max;
-    const char *args; /* for the error text, NULL = as they are counted */
+    const char *args; /* for the error text, NULL = from the counts */
     int (*run)(struct model_run *m, struct mr_err *err);
 } verbs[] = {
     {"list", 0, 0, "no model", run_list},

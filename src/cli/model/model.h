@@ -1,4 +1,4 @@
-/* `millrace model`, between its files. */
+/* Shared by the files of `millrace model`. */
 #ifndef MR_CLI_MODEL_H
 #define MR_CLI_MODEL_H
 
@@ -29,27 +29,26 @@ struct model_run {
     struct model_options opt;
     struct mr_remote remote;
     const char *name;        /* NULL: all */
-    const char *const *more; /* what stands behind the name, NULL-terminated */
+    const char *const *more; /* arguments after the name, NULL-terminated */
     int form;                /* never MODEL_AUTO */
 };
 
-/* How far a load is, as the server tells it. */
+/* The progress of a load, from the server. */
 struct model_progress {
     mr_str version;
     mr_str state;
-    mr_str step; /* "" = the backend does not say */
+    mr_str step; /* "" = not reported by the backend */
     uint64_t done;
     uint64_t total;
-    uint64_t per_second; /* 0 = not known yet */
+    uint64_t per_second; /* 0 = unknown so far */
     uint64_t left_ns;
 };
 
-/* model_print.c: what the server answered, as table, lines or as it is */
+/* model_print.c: the server's answer as a table, lines or unchanged */
 int model_print_list(const struct model_run *m, mr_bytes body, struct mr_err *err);
 int model_print_stats(const struct model_run *m, mr_bytes body, struct mr_err *err);
 
-/* model_versions.c: the verbs about versions, and what is told of a load under way; its texts are in the arena or
- * the body */
+/* model_versions.c: the verbs for versions, and the progress of a load; its texts are in the arena or the body */
 int model_read_progress(mr_bytes body, struct mr_arena *arena, struct model_progress *out,
                         struct mr_err *err);
 void model_text_progress(char out[200], const struct model_progress *p);
@@ -57,9 +56,9 @@ int model_run_versions(struct model_run *m, struct mr_err *err);
 int model_run_label(struct model_run *m, struct mr_err *err);
 int model_run_rollback(struct model_run *m, struct mr_err *err);
 
-/* model_watch.c: shows on a terminal how far the load of a model is, until it is stopped */
+/* model_watch.c: shows the progress of a load on a terminal, until it is stopped */
 struct model_watch;
-struct model_watch *model_watch_start(const struct model_run *m); /* NULL: nobody looks */
+struct model_watch *model_watch_start(const struct model_run *m); /* NULL: no terminal */
 void model_watch_stop(struct model_watch **w);
 
 /* model_record.c */
@@ -69,7 +68,7 @@ int model_run_record(struct model_run *m, struct mr_err *err);
 /** POST /v2/repository/models/NAME/VERB. Errors: MR_E_TOO_LARGE, and the server's. */
 int model_post(struct model_run *m, const char *verb, const struct mr_buf *body,
                int64_t *out_took_ns, struct mr_err *err);
-/** One line that says what was `done`. */
+/** Prints one line that says what was `done`. */
 void model_say(const struct model_run *m, const char *verb, const char *done, int64_t took_ns);
 
 #endif

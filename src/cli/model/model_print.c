@@ -1,5 +1,5 @@
 /* Repository index and statistics as tables. Both are read with the pull parser, member by member;
- * members that are not known are passed over, so that other servers' answers are read too. */
+ * unknown members are skipped, so that other servers' answers are accepted too. */
 #include <stdio.h>
 
 #include "cli/common/stats.h"

@@ -1,4 +1,4 @@
-/* `millrace model record-warmup`: starts or stops the recording of requests, and waits for its end when asked to. */
+/* `millrace model record-warmup`: starts or stops the recording of requests, and waits for its end if requested. */
 #include <stdio.h>
 #include <time.h>
 
@@ -95,7 +95,7 @@ static void add_version(const struct model_run *m, struct mr_buf *body)
     mr_buf_char(body, '}');
 }
 
-/* Sends it, and looks again while it goes on and somebody wants to wait. */
+/* Sends the request, and polls while the recording runs and the command waits. */
 static int ask(struct model_run *m, struct mr_buf *body, struct mr_err *err)
 {
     const struct timespec pause = {0, LOOK_NS};

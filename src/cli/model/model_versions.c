@@ -1,4 +1,4 @@
-/* `millrace model versions`: what became of each load of a model's versions. */
+/* `millrace model versions`: the state of each load of a model's versions. */
 #include <stdio.h>
 
 #include "cli/common/term.h"
@@ -9,7 +9,7 @@ struct version_row {
     mr_str version;
     mr_str state;
     mr_str reason;
-    char labels[128]; /* as many as there is room for */
+    char labels[128]; /* cut if too long */
     mr_str since;     /* when it entered its state */
     uint64_t loading_ns;
     uint64_t warming_ns;
@@ -19,13 +19,13 @@ struct version_row {
     uint64_t model_bytes;
     struct model_progress progress;
     mr_str parameters;
-    mr_str fallback; /* why they are not in the pool */
+    mr_str fallback; /* why parameters are not in the pool */
     uint64_t pool_bytes;
     int64_t grown_bytes;
 };
 
-/* The states come in the order in which they are entered but for the last one, so the largest time
- * is the latest: the texts of times are ordered as times are. */
+/* The states are in the order in which they are entered, except the last one, so the latest time is searched: the
+ * texts of times are ordered like times. */
 static int parse_entered(struct mr_json *j, struct version_row *row)
 {
     bool first = true;
@@ -189,7 +189,7 @@ void model_text_progress(char out[200], const struct model_progress *p)
     }
 }
 
-/* How far a load is, or where the parameters are: "pool 384 MiB", "plain, grew 812 MiB: why". */
+/* The progress of a load, or the place of the parameters: "pool 384 MiB", "plain, grew 812 MiB: why". */
 static void add_details(struct mr_grid *t, const struct version_row *r)
 {
     char text[200] = "";
@@ -237,7 +237,7 @@ static void add_row(struct mr_grid *t, const struct version_row *r)
     add_details(t, r);
 }
 
-/* The load under way that began last stays. */
+/* Keeps the running load that began last. */
 static int read_progress(struct mr_json *j, void *ctx)
 {
     struct model_progress *out = ctx;
@@ -317,7 +317,7 @@ int model_run_versions(struct model_run *m, struct mr_err *err)
 
 /* ---- label, rollback ---- */
 
-/* label NAME LABEL VERSION; without VERSION the label is taken away */
+/* label NAME LABEL VERSION; without VERSION the label is removed */
 int model_run_label(struct model_run *m, struct mr_err *err)
 {
     const char *label = m->more[0];
@@ -344,7 +344,7 @@ int model_run_label(struct model_run *m, struct mr_err *err)
     return rc;
 }
 
-/* The version that requests without a version get; "" when the server does not say it. */
+/* The version that requests without a version get; "" if the server does not report it. */
 static void default_version(struct model_run *m, char out[24])
 {
     struct mr_remote_reply reply;

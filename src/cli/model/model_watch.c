@@ -1,6 +1,6 @@
-/* A line on the terminal that says how far a load is. The command itself waits for the answer to its load request;
- * meanwhile a thread with a connection of its own asks for the versions of the model, a few times a second. What
- * goes wrong there is nobody's concern: then there is no line. */
+/* A line on the terminal with the progress of a load. While the command waits for the answer to its load request, a
+ * thread with a connection of its own queries the versions of the model a few times a second. Errors there are
+ * ignored: no line is shown. */
 #include <pthread.h>
 #include <stdio.h>
 
@@ -65,7 +65,7 @@ static void *watch_main(void *arg)
     pthread_mutex_lock(&w->lock);
     while (!w->is_over) {
         struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until); /* the clock of an ordinary condition */
+        clock_gettime(CLOCK_REALTIME, &until); /* the default clock of a condition variable */
         int64_t ns = until.tv_sec * MR_NS_PER_S + until.tv_nsec + LOOK_NS;
         until = (struct timespec){ns / MR_NS_PER_S, ns % MR_NS_PER_S};
         if (pthread_cond_timedwait(&w->over, &w->lock, &until) == 0) {

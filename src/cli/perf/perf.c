@@ -1,5 +1,5 @@
-/* `millrace perf`: load on a server of the Open Inference Protocol, and its latency. Asks the model what it
- * takes, makes the requests, runs one load after the other (src/perf does that), tells what came of it. */
+/* `millrace perf`: load on a server of the Open Inference Protocol, and its latency. Gets the model's metadata, makes
+ * the requests, runs one load after the other (by src/perf), and prints the results. */
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -18,7 +18,7 @@ static uint32_t default_connections(const struct perf *p, uint32_t concurrency)
     if (concurrency == 0) {
         return p->target.http2 ? 4 : 32;
     }
-    /* Servers take about a hundred requests at a time on one connection. */
+    /* Servers accept about a hundred concurrent requests on one connection. */
     return p->target.http2 ? MR_MAX(MR_MIN(concurrency, 16u), concurrency / 64) : concurrency;
 }
 
@@ -69,7 +69,7 @@ static void on_interrupt(int signal)
     atomic_store(&perf_interrupted, true);
 }
 
-/* The first Ctrl-C ends the run with a report, a second one the program. */
+/* The first Ctrl-C ends the run with a report, a second one ends the program. */
 static void catch_interrupt(void)
 {
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESETHAND};
@@ -93,7 +93,7 @@ static void on_second(void *ctx, const struct mr_perf_second *s)
     fflush(stderr);
 }
 
-/* The server's own counts, or why there are none. */
+/* Gets the server's own counts, or the reason why there are none. */
 static bool get_stats(struct perf *p, struct mr_stats_row *out)
 {
     struct mr_err err;
@@ -226,8 +226,7 @@ static int run_levels(struct perf *p, const struct perf_range *range, struct mr_
     return rc;
 }
 
-/* Target and requests, and whether the largest load can be made. *out_code: what the process ends with if this
- * fails. */
+/* Prepares target and requests, and checks that the largest load is possible. *out_code: the exit code on failure. */
 static int prepare(struct perf *p, const struct perf_range *range, struct mr_perf_load *out_largest,
                    int *out_code, struct mr_err *err)
 {
@@ -254,7 +253,7 @@ out:
     return rc;
 }
 
-/* Everything behind the preparations. */
+/* Everything after the preparations. */
 static int run(struct perf *p, const struct perf_range *range, const struct perf_old *old,
                struct mr_err *err)
 {

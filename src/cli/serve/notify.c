@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 
-/* False: there is none, or not one that this can speak to. */
+/* False: no socket, or an unsupported address. */
 static bool address_of(struct sockaddr_un *out, socklen_t *out_len)
 {
     const char *path = getenv("NOTIFY_SOCKET");

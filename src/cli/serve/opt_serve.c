@@ -1,5 +1,5 @@
-/* From parsed options to struct mr_server_options: lists to arrays, settings sorted by backend, the
- * places where backends are. */
+/* From parsed options to struct mr_server_options: lists to arrays, settings grouped by backend, the folders of
+ * backends. */
 #include "opt_serve.h"
 
 #include <limits.h>
@@ -128,7 +128,7 @@ static int add_backend_config(struct mr_serve_options *s, struct mr_serve_arrays
     ptrdiff_t comma = mr_str_find(rest, ',');
 
     if (comma > equals) {
-        comma = -1; /* belongs to the value */
+        comma = -1; /* part of the value */
     }
     mr_str name = comma > 0 ? mr_str_trim(mr_str_sub(rest, 0, (size_t)comma)) : (mr_str){"", 0};
     mr_str key = equals < 0 ? (mr_str){"", 0}

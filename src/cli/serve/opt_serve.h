@@ -5,7 +5,7 @@
 #include "base/options.h"
 #include "serve/server.h"
 
-/** What the command line says, before it is put together. */
+/** The options as parsed, before mr_serve_options_finish. */
 struct mr_serve_options {
     struct mr_server_options server;
     struct mr_option_list configs;
@@ -43,12 +43,12 @@ struct mr_serve_arrays {
     const char **repositories;
     const char **backend_dirs;
     size_t backend_dir_count;
-    char *own_dirs; /* found beside the program */
+    char *own_dirs; /* found next to the program */
     /* per backend, in order of first mention */
     struct mr_serve_backend {
         char *name;
         MR_VEC(struct mr_setting) settings;
-        char **texts; /* what key and value point into */
+        char **texts; /* memory of the keys and values */
         size_t text_count;
     } * backends;
     size_t backend_count;
@@ -57,13 +57,13 @@ struct mr_serve_arrays {
     const char **names;
 };
 
-/** Put the parsed options together into s->server; *arrays must live as long. Errors: MR_E_INVALID. */
+/** Combines the parsed options into s->server; *arrays must be valid as long. Errors: MR_E_INVALID. */
 int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *arrays,
                             struct mr_err *err);
 void mr_serve_arrays_fini(struct mr_serve_arrays *arrays);
 
-/** Folders where backends are looked for when nobody says: beside the program, then the system's.
- *  NULL-terminated, one allocation to be freed by mr_free. */
+/** The default folders of backends: next to the program, then the system's. NULL-terminated, one allocation to be
+ *  freed by mr_free. */
 const char **mr_default_backend_dirs(void);
 
 #endif

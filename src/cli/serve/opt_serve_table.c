@@ -1,7 +1,7 @@
-/* The option table of `millrace serve`: Triton's names and defaults for what exists here, our own
- * options beside them, and the names of what does not exist, so that a command line written for
- * Triton gets a clear answer instead of "unknown option". What this table says as a default must be
- * what mr_server_options_init does; tests/unit/cli/test_serve.c compares. */
+/* The option table of `millrace serve`: Triton's names and defaults for features that exist here, Millrace's own
+ * options, and the names of options for missing features, so that a command line for Triton gets a clear error
+ * instead of "unknown option". The defaults must equal those of mr_server_options_init; tests/unit/cli/test_serve.c
+ * compares them. */
 #include "base/clock.h"
 #include "opt_serve.h"
 

@@ -1,10 +1,10 @@
-/* `millrace serve`: options in, a server run until somebody says stop.
+/* `millrace serve`: parses the options and runs a server until it is stopped.
  *
  * Signals are blocked in every thread and taken by one that does nothing else, so that no handler has
- * to be async-signal-safe. The first SIGTERM or SIGINT asks the main thread to drain; the second ends the
- * process where it stands, unless the drain is over within a twentieth of a second anyway: a terminal and
- * a parent may both pass on one Ctrl-C, and a server that has answered everything has not failed. While
- * models are being loaded there is nothing to drain, so the first ends it as well. */
+ * to be async-signal-safe. The first SIGTERM or SIGINT asks the main thread to drain; the second ends the process at
+ * once, unless the drain ends within a twentieth of a second: a terminal and a parent may both pass on one Ctrl-C,
+ * and a server that has answered everything has not failed. During the first loads there is nothing to drain, so the
+ * first signal ends the process too. */
 #include <errno.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -46,17 +46,17 @@ struct signals {
     sigset_t set;
     sem_t stop;
     _Atomic bool is_serving;
-    _Atomic bool is_over;     /* the thread shall end */
+    _Atomic bool is_over;     /* the thread should end */
     _Atomic int first;        /* the signal that asked to stop */
-    _Atomic bool is_drained;  /* nothing is left that a second signal could cut off */
-    pthread_mutex_t lock;     /* guards server, while SIGHUP tells it */
+    _Atomic bool is_drained;  /* the drain is complete */
+    pthread_mutex_t lock;     /* guards server during SIGHUP */
     struct mr_server *server; /* NULL unless it runs */
     pthread_t thread;
 };
 
 static void end_at_once(const char *why)
 {
-    /* Not exit(): other threads are in the middle of things. */
+    /* Not exit(), as other threads are running. */
     fprintf(stderr, "millrace serve: %s\n", why);
     _exit(MR_EXIT_FAILED);
 }
@@ -161,7 +161,7 @@ static void signals_stop(struct signals *s)
 static int wait_for_stop(struct signals *s)
 {
     while (sem_wait(&s->stop) != 0) {
-        /* EINTR: a debugger, say. */
+        /* EINTR, for example by a debugger. */
     }
     return atomic_load(&s->first);
 }
@@ -199,7 +199,7 @@ static int start_failed(const struct mr_serve_options *s, const struct mr_err *e
 
     snprintf(text, sizeof text, "%s%s", err->msg,
              in_use ? " (another server? port 0 takes any free one)" : "");
-    /* Where the log is the same terminal, once is enough. */
+    /* Not printed twice if the log is the same terminal. */
     if (s->log_file || s->log_format == MR_LOG_JSON) {
         mr_log(MR_LOG_ERROR, "serve.failed", "%s", err->msg);
     }

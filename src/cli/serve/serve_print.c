@@ -1,4 +1,4 @@
-/* What a server tells when it is ready: to people a table, to programs a line of JSON or log events. */
+/* The output of a server when it is ready: a table, or a line of JSON, or log events. */
 #include "serve_print.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
-/* What `millrace serve` says about itself. */
+/* The output of `millrace serve` when it is ready. */
 #ifndef MR_CLI_SERVE_PRINT_H
 #define MR_CLI_SERVE_PRINT_H
 
 #include "opt_serve.h"
 
-/** Where it listens and who can reach that, and the models with their states, on standard output. */
+/** Prints the addresses and who can reach them, and the models with their states, on standard output. */
 void mr_serve_print(const struct mr_serve_options *s, struct mr_server *server);
 /** The events serve.listen (one per listener) and serve.ready in the log. */
 void mr_serve_log_ready(const struct mr_serve_options *s, struct mr_server *server,
@@ -12,7 +12,7 @@ void mr_serve_log_ready(const struct mr_serve_options *s, struct mr_server *serv
 /** {"event":"ready","http":{...}} on standard output, flushed. */
 void mr_serve_print_ports(const struct mr_serve_options *s, struct mr_server *server);
 
-/** Who can reach an address: for people. */
+/** A text that says who can reach an address. */
 const char *mr_serve_audience(const char *address, const struct mr_serve_tls *tls);
 
 #endif

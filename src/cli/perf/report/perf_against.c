@@ -1,5 +1,5 @@
-/* Comparison of two runs. The ratio of two percentiles lies between the extremes of their intervals; where
- * the intervals overlap nothing is claimed. That is cautious: a difference that is told is one. */
+/* Comparison of two runs. The ratio of two percentiles is between the extremes of their intervals; if the intervals
+ * overlap, no difference is reported. That is conservative: a reported difference is real. */
 #include "perf_against.h"
 
 #include <math.h>
@@ -48,7 +48,7 @@ static int read_latency(struct mr_json *j, struct perf_old_run *run)
     return rc < 0 ? rc : j->status;
 }
 
-/* [low, high]; null: no bound is known. */
+/* [low, high]; null: no bound. */
 static int read_bounds(struct mr_json *j, struct perf_estimate *e)
 {
     bool first = true;

@@ -4,7 +4,7 @@
 
 #include "cli/perf/setup/perf.h"
 
-/** A value and where it may lie; high UINT64_MAX: no bound is known. */
+/** A value with its confidence interval; high UINT64_MAX: no bound. */
 struct perf_estimate {
     uint64_t value;
     uint64_t low;
@@ -24,7 +24,7 @@ struct perf_old {
     MR_VEC(struct perf_old_run) runs;
 };
 
-/** Errors: MR_E_IO, MR_E_INVALID (no such report). Release with perf_old_fini, also then. */
+/** Errors: MR_E_IO, MR_E_INVALID (not such a report). Release with perf_old_fini, also after an error. */
 int perf_old_read(const char *path, struct perf_old *out, struct mr_err *err);
 int perf_old_parse(mr_str text, struct perf_old *out, struct mr_err *err);
 void perf_old_fini(struct perf_old *old);
@@ -35,10 +35,10 @@ const struct perf_old_run *perf_old_find(const struct perf_old *old,
 struct perf_ratio {
     double value;
     double low;
-    double high; /* INFINITY: no bound is known */
+    double high; /* INFINITY: no bound */
     int verdict; /* -1 less, 1 more, 0 no difference beyond noise */
 };
-/** New by old. */
+/** The ratio new / old. */
 struct perf_ratio perf_ratio_of(const struct perf_estimate *new, const struct perf_estimate *old);
 struct perf_estimate perf_estimate_of(const struct mr_perf_result *r, double q);
 

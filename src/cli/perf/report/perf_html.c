@@ -10,10 +10,10 @@
 
 /* ---- the plots of a run ---- */
 
-/* Seconds, joined where there are more than points. */
+/* Plots seconds, joined if there are more than points. */
 static void put_seconds(struct mr_buf *b, const struct mr_perf_result *r)
 {
-    /* Without what is left over at the end. */
+    /* Without the remainder at the end. */
     size_t all = r->windows.len;
     size_t whole = all > 1 && r->windows.at[all - 1].length_s < 0.5 ? all - 1 : all;
     size_t step = (whole + POINTS - 1) / POINTS;
@@ -26,7 +26,7 @@ static void put_seconds(struct mr_buf *b, const struct mr_perf_result *r)
         const struct mr_perf_second *s = &r->windows.at[i];
         size_t k = MR_MIN(i / step, n - 1);
         if (i == whole) {
-            /* So short that its rate and median say nothing. */
+            /* Too short for a meaningful rate and median. */
             p99[k] = fmax(p99[k], (double)s->p99_ns);
             max[k] = fmax(max[k], (double)s->max_ns);
             continue;
@@ -35,7 +35,7 @@ static void put_seconds(struct mr_buf *b, const struct mr_perf_result *r)
         p50[k] = fmax(p50[k], (double)s->p50_ns);
         p99[k] = fmax(p99[k], (double)s->p99_ns);
         max[k] = fmax(max[k], (double)s->max_ns);
-        /* The end of a run is no whole second. */
+        /* The end of a run is not a whole second. */
         double length = fmax(s->length_s, 0.1) * (double)step;
         rate[k] += (double)s->answered / length;
         failed[k] += (double)s->failed / length;
@@ -59,7 +59,7 @@ static void put_seconds(struct mr_buf *b, const struct mr_perf_result *r)
     mr_free(y);
 }
 
-/* From p0 to the percentile that one sample decides; x is the number of nines. */
+/* From p0 to the percentile that depends on one sample; x is the number of nines. */
 static void put_percentiles(struct mr_buf *b, const struct mr_hdr_histogram *h)
 {
     double x[POINTS];

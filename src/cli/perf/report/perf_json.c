@@ -1,4 +1,4 @@
-/* What `millrace perf` measured, as JSON; docs/perf.md lists the members. */
+/* The results of `millrace perf` as JSON; docs/perf.md lists the members. */
 #include <errno.h>
 
 #include "cli/common/cli.h"

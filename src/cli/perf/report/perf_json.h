@@ -4,7 +4,7 @@
 
 #include "cli/perf/setup/perf.h"
 
-/* Each puts a comma before its member unless this is the first of an object. */
+/* Each puts a comma before its member, except the first of an object. */
 void perf_put_key(struct mr_buf *b, const char *key);
 void perf_put_number(struct mr_buf *b, const char *key, double v);
 void perf_put_count(struct mr_buf *b, const char *key, uint64_t v);
@@ -15,7 +15,7 @@ void perf_put_errors(struct mr_buf *b, const struct mr_perf_errors *e);
 void perf_put_latency(struct mr_buf *b, const struct mr_hdr_histogram *h);
 /** intervals_ns. */
 void perf_put_intervals(struct mr_buf *b, const struct mr_perf_result *r);
-/** As --protocol names it. */
+/** The name used by --protocol. */
 const char *perf_protocol_name(const struct perf *p);
 
 #endif

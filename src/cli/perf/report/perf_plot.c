@@ -1,4 +1,4 @@
-/* Plots as SVG. Colours are classes, so that the page is as dark or light as its reader's screen. */
+/* Plots as SVG. Colours are CSS classes, so that the page follows the reader's dark or light scheme. */
 #include "perf_plot.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@
 #define TOP    30.0
 #define BOTTOM 205.0
 
-/* Where x and y lie. */
+/* The ranges of x and y. */
 struct frame {
     double x_low;
     double x_high;

@@ -1,4 +1,4 @@
-/* Pages that fetch nothing, and plots within them as SVG. */
+/* Self-contained pages, with plots as SVG. */
 #ifndef MR_CLI_PERF_PLOT_H
 #define MR_CLI_PERF_PLOT_H
 
@@ -13,7 +13,7 @@ struct perf_curve {
     const double *y;
 };
 
-/** A stretch of x with a background. */
+/** A range of x with a background. */
 struct perf_shade {
     double from;
     double to;
@@ -28,8 +28,8 @@ struct perf_plot {
     size_t count;
     const struct perf_curve *curves;
     size_t curve_count;
-    bool
-        is_time; /* y in ns on a logarithmic scale, without the points at 0; otherwise a number from 0 */
+    /* y in ns on a logarithmic scale, without the points at 0; otherwise a number from 0 */
+    bool is_time;
     bool is_nines; /* x is the number of nines of a percentile; otherwise seconds */
     const struct perf_shade *shades;
     size_t shade_count;
@@ -38,9 +38,9 @@ struct perf_plot {
 };
 
 void perf_plot_put(struct mr_buf *b, const struct perf_plot *p);
-/** Text from elsewhere, harmless. */
+/** Appends outside text, escaped. */
 void perf_page_text(struct mr_buf *b, mr_str text);
-/** Everything before and behind the content. */
+/** The page before and after its content. */
 void perf_page_begin(struct mr_buf *b, const char *title);
 void perf_page_end(struct mr_buf *b);
 

@@ -1,4 +1,4 @@
-/* What `millrace perf` measured, for people. */
+/* The results of `millrace perf` as text. */
 #include "base/clock.h"
 #include "cli/common/term.h"
 #include "cli/perf/setup/perf.h"
@@ -97,7 +97,7 @@ static void print_ramp(const struct perf_row *row, FILE *out)
     char text[32];
 
     mr_grid_init(&g, head);
-    /* What begins at the end of the ramp holds late answers alone: no rate is theirs. */
+    /* A second after the end of the ramp has late answers only, without a rate. */
     while (count > 1 &&
            (r->windows.at[count - 1].begin_s + RAMP_SHORTEST_S) * (double)MR_NS_PER_S >=
                (double)load->duration_ns) {
@@ -149,7 +149,7 @@ double perf_server_queue(const struct mr_stats_row *s)
     return mean_of(s->queue);
 }
 
-/* The server counts the warm-up, too. */
+/* The server also counts the warm-up. */
 uint64_t perf_foreign(const struct perf_row *row)
 {
     const struct mr_perf_result *r = row->result;

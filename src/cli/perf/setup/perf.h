@@ -1,4 +1,4 @@
-/* `millrace perf`, between its files. */
+/* Shared by the files of `millrace perf`. */
 #ifndef MR_CLI_PERF_H
 #define MR_CLI_PERF_H
 
@@ -7,7 +7,7 @@
 #include "cli/infer/infer.h"
 #include "perf/perf.h"
 
-/** What is spoken: as infer does, and streams. */
+/** The protocols of infer, and streams. */
 enum perf_protocol {
     PERF_REST = INFER_REST,
     PERF_BINARY = INFER_BINARY,
@@ -51,7 +51,7 @@ struct perf_options {
     const char *html;
     const char *against;
     /* perf update */
-    bool updates_models; /* the word behind `perf` */
+    bool updates_models; /* the word after `perf` */
     const char *update;  /* NULL: the model that is measured */
     uint32_t updates;
     const char *versions;
@@ -73,7 +73,7 @@ struct perf_range {
     double ramp_to; /* one run, in which the rate goes from `from` to this; 0: none */
 };
 
-/** What is to hold: a percentile of the latency. */
+/** An objective: a limit for a percentile of the latency. */
 struct perf_objective {
     char name[16]; /* "p99.9" */
     double q;
@@ -84,25 +84,25 @@ struct perf_objective {
 struct perf_row {
     struct mr_perf_load load;
     struct mr_perf_result *result;
-    bool has_server; /* the server tells statistics */
+    bool has_server; /* the server reports statistics */
     struct mr_stats_row server;
     bool holds; /* the objective */
 };
 
-/** The answers that are right, one per request; private to perf_check.c. */
+/** The correct answers, one per request; private to perf_check.c. */
 struct perf_checker;
 
 /** One run of the command. */
 struct perf {
     struct perf_options opt;
-    struct infer infer; /* metadata, inputs, the connection for questions */
+    struct infer infer; /* metadata, inputs, the connection for queries */
     struct mr_perf_body *bodies;
     size_t body_count;
     struct mr_perf_target target;
-    struct perf_checker *checker;    /* NULL: answers are not looked at */
-    char stats_problem[200];         /* why the server tells no statistics */
+    struct perf_checker *checker;    /* NULL: answers are not checked */
+    char stats_problem[200];         /* why the server reports no statistics */
     struct perf_objective objective; /* q 0: none */
-    double best;                     /* highest load that holds it; 0: none */
+    double best;                     /* highest load that meets it; 0: none */
     double ramp_to;                  /* perf_range's */
     bool shows;                      /* progress, on a terminal */
     MR_VEC(struct perf_row) rows;
@@ -110,7 +110,7 @@ struct perf {
 
 /* perf_search.c */
 
-/** Ctrl-C: what was measured so far is reported. */
+/** Set by Ctrl-C: the results so far are reported. */
 extern atomic_bool perf_interrupted;
 
 /* perf_options.c */
@@ -119,11 +119,11 @@ extern const char perf_usage[];
 extern const char perf_notes[];
 extern const struct mr_option perf_table[];
 extern const size_t perf_table_len;
-/** Are models loaded and unloaded over gRPC? */
+/** True if models are loaded and unloaded over gRPC. */
 bool perf_control_is_grpc(const struct perf_options *o);
-/** Does a report take the place of the text? */
+/** True if a report replaces the text. */
 bool perf_is_to_stdout(const struct perf_options *o);
-/** What one option alone does not show; *out is the load. Errors: MR_E_INVALID. */
+/** Checks combinations of options; *out is the load. Errors: MR_E_INVALID. */
 int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_err *err);
 /** "p99=5ms", "p99.9=800us", "max=1s", "mean" is none. Errors: MR_E_INVALID. */
 int perf_parse_objective(const char *text, struct perf_objective *out, struct mr_err *err);
@@ -142,25 +142,25 @@ double perf_range_at(const struct perf_range *r, size_t i);
 /** The requests to be sent, from options and metadata. */
 int perf_make_bodies(struct perf *p, struct mr_err *err);
 void perf_free_bodies(struct perf *p);
-/** What fills the inputs that were not given; random ones follow from the generator alone. */
+/** Fills inputs that were not given; random values depend on the generator only. */
 int perf_fill(struct mr_array *a, int data, struct mr_rng *rng, struct mr_err *err);
 
 /* perf_check.c */
 
-/** Compare answers with the first to the same request, or with what --expect says. Errors: MR_E_INVALID,
- *  MR_E_IO, as for inputs. */
+/** Compares answers with the first to the same request, or with --expect. Errors: MR_E_INVALID, MR_E_IO, as for
+ *  inputs. */
 int perf_checker_new(struct perf *p, struct mr_err *err);
 void perf_checker_free(struct perf_checker **io_c);
 
 /* perf_search.c */
 
-/** Is the load number `i` fine? 1 yes, 0 no, negative: an error, which ends the search. */
+/** Probes load number `i`: 1 if it meets the objective, 0 if not, negative: an error, which ends the search. */
 typedef int(perf_probe_fn)(void *ctx, size_t i, struct mr_err *err);
-/** The highest of `count` loads that is fine, each asked `windows` times at most and decided by the majority,
- *  if a load that is not fine is followed by such only; *out is -1 when none is. */
+/** The highest of `count` loads that meets the objective, each probed at most `windows` times and decided by the
+ *  majority, assuming that all loads above a failing one fail; *out is -1 if none does. */
 int perf_search(size_t count, uint32_t windows, perf_probe_fn *probe, void *ctx, int64_t *out,
                 struct mr_err *err);
-/** Did a run hold the objective? None that failed, and the percentile within the limit. */
+/** True if a run met the objective: no failures, and the percentile within the limit. */
 bool perf_holds(const struct perf_objective *objective, const struct mr_perf_result *r);
 
 /* perf_print.c */
@@ -172,7 +172,7 @@ void perf_print(const struct perf *p, FILE *out);
 /** Means in ns of the server's own counts. */
 double perf_server_queue(const struct mr_stats_row *s);
 double perf_server_compute(const struct mr_stats_row *s);
-/** Answers that the server gave to others meanwhile. */
+/** Answers of the server to other clients during the run. */
 uint64_t perf_foreign(const struct perf_row *row);
 /** "16 at a time", "1000/s". */
 void perf_load_text(const struct mr_perf_load *load, char out[64]);
@@ -184,7 +184,7 @@ int perf_write_html(const struct perf *p, const char *path, struct mr_err *err);
 int perf_write_file(const char *path, const struct mr_buf *text, struct mr_err *err);
 int perf_write_json(const struct perf *p, const char *path, struct mr_err *err);
 
-/** The percentiles that are told, "p50" and so on. */
+/** The reported percentiles, "p50" and so on. */
 struct perf_percentile {
     const char *name;
     double q;

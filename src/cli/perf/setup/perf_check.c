@@ -1,13 +1,12 @@
-/* Are answers right? Each is decoded and its outputs are compared, bit by bit, with those of the first answer
- * to the same request, or with what --expect says. Runs on the sending threads; the first answers are
- * published once and never change. */
+/* Checks answers: each is decoded and its outputs are compared, bit by bit, with those of the first answer to the
+ * same request, or with --expect. Runs on the sending threads; the first answers are published once and never change. */
 #include <stdatomic.h>
 
 #include "perf.h"
 
 struct reference {
     struct mr_arena arena;
-    struct mr_block *block; /* what the tensors may point into */
+    struct mr_block *block; /* memory of the tensors */
     struct mr_oip_response response;
 };
 

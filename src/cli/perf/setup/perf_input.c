@@ -1,5 +1,5 @@
-/* The requests that `millrace perf` sends. Inputs that were not given by -i are made up: zeros, or random
- * values that follow from the seed. All requests are encoded before the first is sent. */
+/* The requests that `millrace perf` sends. Inputs that were not given by -i are generated: zeros, or random values
+ * from the seed. All requests are encoded before the first is sent. */
 #include "base/rng.h"
 #include "codec/json.h"
 #include "perf.h"
@@ -110,7 +110,7 @@ static int parse_dims(mr_str text, int64_t *dims, int *out_count, struct mr_err 
     return MR_OK;
 }
 
-/* --shape may leave out the first dimension where the model leaves it open: --batch says it then. */
+/* --shape may omit the first dimension if the model leaves it open: --batch is then used. */
 static int set_shape(const struct perf_options *o, const struct mr_oip_io *io, struct mr_array *a,
                      struct mr_err *err)
 {
@@ -205,7 +205,7 @@ static int add_made_up(struct perf *p, size_t *out_made, struct mr_err *err)
     return rc;
 }
 
-/* New values into the arrays that were made up, which are the last ones. */
+/* Puts new values into the generated arrays, which are the last ones. */
 static int refill(struct perf *p, size_t made, uint64_t seed, struct mr_err *err)
 {
     struct infer *x = &p->infer;
@@ -222,10 +222,10 @@ static int refill(struct perf *p, size_t made, uint64_t seed, struct mr_err *err
     return rc;
 }
 
-/* ---- rows of what was given ---- */
+/* ---- rows of given inputs ---- */
 
-/* The given inputs come first, arrays.at[i] is inputs[i]. Their shapes become those of one request, *out_count how many
- * requests there are; cursors[i] is where the rows of the next one begin. */
+/* The given inputs come first, arrays.at[i] is inputs[i]. Sets their shapes to those of one request, and *out_count
+ * to the number of requests; cursors[i] points to the rows of the next one. */
 static int rows_begin(struct perf *p, size_t given, char **cursors, size_t *out_count,
                       struct mr_err *err)
 {
@@ -315,7 +315,7 @@ out:
     return rc;
 }
 
-/* How many different requests there will be. */
+/* The number of different requests. */
 static int count_bodies(struct perf *p, size_t made, char **cursors, size_t *out_count,
                         struct mr_err *err)
 {

@@ -1,5 +1,5 @@
-/* The search for the highest load that holds an objective: bisection over the loads of the range. One window
- * is noisy, so each load is measured until most of its windows agree. */
+/* The search for the highest load that holds an objective: bisection over the loads of the range. As one window is
+ * noisy, each load is measured until the majority of its windows agree. */
 #include "perf.h"
 
 atomic_bool perf_interrupted;

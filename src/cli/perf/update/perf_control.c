@@ -1,5 +1,5 @@
-/* Loads and unloads over REST or gRPC. Only Triton's calls are needed; a server that also tells the phases of its
- * loads is asked for them. */
+/* Loads and unloads over REST or gRPC. Only Triton's calls are needed; the phases of loads are queried if the server
+ * reports them. */
 #include "perf_control.h"
 
 #include <stdio.h>
@@ -86,7 +86,7 @@ static int load_rest(struct perf_control *c, mr_str config, struct mr_remote_rep
     return rc;
 }
 
-/* protobuf-c's structs take char *, and leave it alone. */
+/* protobuf-c's structs have char *, but do not modify it. */
 static char *text_of(const char *s)
 {
     return (char *)(uintptr_t)s;

@@ -1,5 +1,5 @@
-/* The other side of `millrace perf update`: loads and unloads of a model, over a connection of its own, and what
- * the server tells of their phases. */
+/* The control side of `millrace perf update`: loads and unloads of a model, over a connection of its own, and their
+ * phases as reported by the server. */
 #ifndef MR_CLI_PERF_CONTROL_H
 #define MR_CLI_PERF_CONTROL_H
 
@@ -25,12 +25,12 @@ enum perf_state {
     PERF_STATES
 };
 
-/** A load of a version, as the server tells it. */
+/** A load of a version, as reported by the server. */
 struct perf_life {
     int state;                            /* enum perf_state; -1: another one */
     int64_t entered_wall_ns[PERF_STATES]; /* by the server's clock, 0: never */
-    int64_t
-        release_ns; /* at the end of DRAINING: how long its memory took to be given back; 0: not told */
+    /* at the end of DRAINING: time to release its memory; 0: not reported */
+    int64_t release_ns;
 };
 struct perf_lives {
     struct perf_life *at;
@@ -38,28 +38,28 @@ struct perf_lives {
     size_t cap;
 };
 
-/** `model` and `access` are borrowed. Nothing is connected yet. Errors: as mr_remote_open. */
+/** `model` and `access` are borrowed. Does not connect. Errors: as mr_remote_open. */
 int perf_control_open(struct perf_control *c, const char *url, bool grpc, const char *model,
                       const struct mr_remote_access *access, struct mr_err *err);
 void perf_control_close(struct perf_control *c);
 
-/** The calls wait for their answers, ten minutes at most. Errors: what the server says. */
+/** The calls wait for their answers, at most ten minutes. Errors: the server's. */
 int perf_control_load(struct perf_control *c, mr_str config,
                       struct mr_err *err); /* config "": none */
 int perf_control_unload(struct perf_control *c, struct mr_err *err);
-/** The configuration in force, as JSON. */
+/** The current configuration, as JSON. */
 int perf_control_config(struct perf_control *c, struct mr_buf *out, struct mr_err *err);
-/** The loads of the model that go on or have ended lately, in the order of their begin; release with MR_VEC_FINI.
- *  Errors: the server tells nothing of the kind. */
+/** The running and recent loads of the model, in the order of their start; release with MR_VEC_FINI. Fails if the
+ *  server does not report loads. */
 int perf_control_lives(struct perf_control *c, struct perf_lives *out, struct mr_err *err);
 
 /* ---- texts ---- */
 
-/** A configuration that serves this version only, from one that is there. Errors: MR_E_INVALID. */
+/** Makes a configuration that serves only this version from an existing one. Errors: MR_E_INVALID. */
 int perf_config_of_version(mr_str config, int64_t version, struct mr_buf *out, struct mr_err *err);
 /** The answer to GET /v2/models/M/versions. Errors: MR_E_INVALID. */
 int perf_lives_parse(mr_bytes body, struct perf_lives *out, struct mr_err *err);
-/** "2026-11-21T15:26:16.988493Z" in ns since the epoch; false when it is none. */
+/** "2026-11-21T15:26:16.988493Z" in ns since the epoch; false if it is not such a time. */
 bool perf_wall_parse(mr_str text, int64_t *out_ns);
 
 #endif

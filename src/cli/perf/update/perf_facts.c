@@ -1,4 +1,4 @@
-/* /proc, read by the client: the server needs to know nothing of it. */
+/* Reads /proc on the client's side, without help from the server. */
 #include "perf_facts.h"
 
 #include <dirent.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Up to size - 1 bytes of a file of /proc; empty when it is not there. */
+/* Up to size - 1 bytes of a file of /proc; empty if missing. */
 static mr_str read_small(const char *path, char *buf, size_t size)
 {
     FILE *f = fopen(path, "re");
@@ -32,7 +32,7 @@ static bool next_number(mr_str *rest, uint64_t *out)
     return mr_str_to_u64(mr_str_trim(word), out);
 }
 
-/* The name is in parentheses and may hold anything; fields are counted from the one behind it, number 3. */
+/* The name is in parentheses and may contain any character; fields are counted from the one after it, number 3. */
 bool perf_stat_parse(mr_str text, struct perf_thread *out)
 {
     ptrdiff_t open = mr_str_find(text, '(');

@@ -1,5 +1,4 @@
-/* What the system counts of a server's process on this machine, read from /proc: what shows where a time that is
- * noisy comes from. */
+/* The system's counters of a server's process on this machine, read from /proc, to explain noisy times. */
 #ifndef MR_CLI_PERF_FACTS_H
 #define MR_CLI_PERF_FACTS_H
 
@@ -14,25 +13,25 @@
 struct perf_thread {
     char name[16];
     int64_t id;
-    uint64_t born; /* tells threads apart that had the same id */
+    uint64_t born; /* distinguishes threads with the same id */
     uint64_t minor_faults;
     uint64_t major_faults;
     uint64_t voluntary; /* context switches */
     uint64_t involuntary;
-    uint64_t delay_ns; /* ready to run and without a CPU */
+    uint64_t delay_ns; /* runnable without a CPU */
     unsigned threads;  /* at once */
 };
 
-/** At one moment. Release with perf_facts_fini. */
+/** A snapshot. Release with perf_facts_fini. */
 struct perf_facts {
     uint64_t rss_bytes;
     uint64_t maps;  /* lines of /proc/PID/maps; 0: not readable */
-    uint64_t steal; /* of this machine's CPUs, in ticks, and all of their time */
+    uint64_t steal; /* of this machine's CPUs, in ticks; then their total time */
     uint64_t ticks;
     MR_VEC(struct perf_thread) threads;
 };
 
-/** pid 0: the machine only. Errors: MR_E_NOT_FOUND (no such process, or not ours to look at). */
+/** pid 0: the machine only. Errors: MR_E_NOT_FOUND (no such process, or no permission). */
 int perf_facts_read(int pid, struct perf_facts *out, struct mr_err *err);
 void perf_facts_fini(struct perf_facts *f);
 /** Share of the CPUs' time that others on the same host took. */
@@ -42,16 +41,16 @@ struct perf_thread_list {
     size_t len;
     size_t cap;
 };
-/** What came between, a row for each name of a thread. Threads that have ended meanwhile are not in it. */
+/** The difference between two snapshots, a row for each name of a thread. Threads that have ended are not included. */
 void perf_facts_since(const struct perf_facts *before, const struct perf_facts *after,
                       struct perf_thread_list *out);
 /** Adds the rows of `from`, name by name. */
 void perf_threads_add(struct perf_thread_list *into, const struct perf_thread_list *from);
 
-/** The row of a name; one of zeros when there is none. */
+/** The row of a name; a row of zeros if there is none. */
 const struct perf_thread *perf_threads_find(const struct perf_thread_list *names, const char *name);
 
-/* Texts of the kernel; false when they cannot be understood. */
+/* Parse texts of the kernel; false if they are invalid. */
 bool perf_stat_parse(mr_str text, struct perf_thread *out);   /* /proc/PID/task/TID/stat */
 void perf_status_parse(mr_str text, struct perf_thread *out); /* .../status: the switches */
 bool perf_steal_parse(mr_str text, uint64_t *out_steal, uint64_t *out_ticks); /* /proc/stat */

@@ -1,10 +1,10 @@
-/* Updates under load. One thread measures one model all the time; this file's other thread lets windows pass, in
- * some of which it updates a model over a connection of its own. Each request is kept with its time, so that
- * which window and which phase it belongs to is found afterwards and costs nothing meanwhile.
+/* Updates under load. One thread measures one model all the time; the other one times the windows, and in some of
+ * them updates a model over a connection of its own. Each request is stored with its time, so that its window and
+ * phase are found after the run at no cost during it.
  *
- * Windows are as long as each other as far as that can be: the first update, which counts nowhere (it makes what
- * later ones find made), shows how long they have to be. They come in the order quiet, update, update, quiet, so
- * that a machine that becomes slower with time does not pass for the cost of updates. */
+ * Windows have the same length if possible: the first update, which is not counted (later ones reuse its memory and
+ * caches), determines it. Their order is quiet, update, update, quiet, so that a machine that becomes slower with
+ * time does not look like a cost of updates. */
 #include "perf_update.h"
 
 #include <errno.h>
@@ -23,7 +23,8 @@
 #define SETTLE_NS    (300 * MR_NS_PER_MS)
 #define LOOK_NS      (50 * MR_NS_PER_MS)
 #define DRAIN_MAX_NS (60 * MR_NS_PER_S)
-#define CLOCK_NS     (5 * MR_NS_PER_MS) /* clocks of one machine that were read one after the other */
+#define CLOCK_NS                                                                                   \
+    (5 * MR_NS_PER_MS) /* error of reading two clocks of a machine one after the other */
 
 const char *const perf_phase_names[PERF_PHASES] = {"unload", "load",    "warm", "publish",
                                                    "drain",  "release", "after"};
@@ -51,7 +52,7 @@ static bool is_stopped(const struct perf_update *u)
     return atomic_load(&perf_interrupted) || atomic_load(&u->is_over);
 }
 
-/* Until then, or until the run is interrupted. */
+/* Sleeps until then, or until the run is interrupted. */
 static void sleep_until(const struct perf_update *u, int64_t until)
 {
     int64_t now;
@@ -63,7 +64,7 @@ static void sleep_until(const struct perf_update *u, int64_t until)
     }
 }
 
-/* ---- what the server tells of a load ---- */
+/* ---- the server's report of a load ---- */
 
 static int64_t last_entry(const struct perf_lives *lives)
 {
@@ -88,7 +89,7 @@ static bool goes_on(const struct perf_lives *lives)
     return false;
 }
 
-/* A phase of several loads at once is all of the time. */
+/* A phase of several concurrent loads is their total time span. */
 static void widen(struct mr_perf_span *span, int64_t begin, int64_t end)
 {
     if (span->end_ns == 0) {
@@ -98,7 +99,7 @@ static void widen(struct mr_perf_span *span, int64_t begin, int64_t end)
     span->end_ns = MR_MAX(span->end_ns, end);
 }
 
-/* The first state that was entered of those from `s` on, up to `last`. */
+/* The time of the first state entered from `s` to `last`. */
 static int64_t first_of(const struct perf_life *life, int s, int last)
 {
     for (; s <= last; s++) {
@@ -148,11 +149,11 @@ void perf_update_phases(const struct perf_lives *lives, int64_t mark_wall_ns,
         add_life(&lives->at[i], mark_wall_ns, wall_to_mono_ns, told);
     }
     if (told[PERF_PHASE_LOAD].end_ns == 0) {
-        return; /* nothing was loaded: the calls are what there was */
+        return; /* nothing was loaded: only the calls are known */
     }
     int64_t begin = told[PERF_PHASE_LOAD].begin_ns;
     if (begin < call->begin_ns - CLOCK_NS || begin > call->end_ns + CLOCK_NS) {
-        row->shift_ns = call->begin_ns - begin; /* it began when it was asked for */
+        row->shift_ns = call->begin_ns - begin; /* a load begins with its call */
     }
     for (int k = 0; k < PERF_PHASES; k++) {
         if (told[k].end_ns) {
@@ -164,7 +165,7 @@ void perf_update_phases(const struct perf_lives *lives, int64_t mark_wall_ns,
     memcpy(row->phases, told, sizeof told);
 }
 
-/* The phases once the old version has gone. */
+/* Queries the phases after the old version is gone. */
 static void ask_phases(struct perf_update *u, int64_t mark, struct perf_window_row *row)
 {
     int64_t give_up = mr_now_ns() + DRAIN_MAX_NS;
@@ -185,7 +186,7 @@ static void ask_phases(struct perf_update *u, int64_t mark, struct perf_window_r
 
 /* ---- an update ---- */
 
-/* `sh -c`, with its output on standard error and no signal held back: this thread takes none. */
+/* `sh -c`, with its output on standard error and no signal blocked, as this thread blocks all. */
 static int run_shell(const char *text)
 {
     char shell[] = "sh";
@@ -275,7 +276,7 @@ static int64_t last_end(const struct perf_window_row *row)
     return end;
 }
 
-/* Numbers begin with those that do not count. */
+/* Numbers include the updates that do not count. */
 static int update_window(struct perf_update *u, unsigned number, struct perf_window_row *row,
                          struct mr_err *err)
 {
@@ -328,7 +329,7 @@ static int run_window(struct perf_update *u, unsigned number, bool is_update, st
         row.rss_after = after.rss_bytes;
         row.maps_after = after.maps;
         perf_facts_since(&before, &after, &row.threads);
-        MR_VEC_PUSH(&u->windows, row); /* one that was cut short says nothing */
+        MR_VEC_PUSH(&u->windows, row); /* an interrupted window is not used */
         perf_facts_fini(&after);
     }
     perf_facts_fini(&before);
@@ -345,7 +346,7 @@ static void show(const struct perf_update *u, unsigned number)
     }
 }
 
-/* What the first update shows: that updates work, and how long windows have to be. */
+/* The first update: checks that updates work, and determines the length of windows. */
 static int try_update(struct perf_update *u, unsigned number, struct mr_err *err)
 {
     struct perf_window_row row = {0};
@@ -356,7 +357,7 @@ static int try_update(struct perf_update *u, unsigned number, struct mr_err *err
                        row.problem);
     }
     if (rc == MR_OK && u->p->opt.window_ns == 0) {
-        /* Some room, in tenths of a second. */
+        /* With some margin, in tenths of a second. */
         int64_t tenth = MR_NS_PER_S / 10;
         int64_t took = last_end(&row) - row.span.begin_ns;
         u->window_ns = MR_MAX(u->window_ns, (took + took / 4 + tenth - 1) / tenth * tenth);
@@ -373,7 +374,7 @@ static void *update_thread(void *arg)
     while (!atomic_load(&u->runs) && !is_stopped(u)) {
         sleep_until(u, mr_now_ns() + LOOK_NS);
     }
-    /* The first of several versions may be there already, and then nothing is loaded. */
+    /* The first of several versions may be loaded already, so that nothing happens. */
     unsigned first = u->versions.len > 1 ? 2 : 1;
     for (unsigned i = 0; rc == MR_OK && i < first && !is_stopped(u); i++) {
         rc = try_update(u, i, err);

@@ -1,12 +1,12 @@
-/* `millrace perf update`: updates of a model while one is measured, between its files.
+/* Shared by the files of `millrace perf update`: updates of a model while one is measured.
  *
- *   perf_update.c         the run: windows in turn, updates, what was seen of each
+ *   perf_update.c         the run: alternating windows, updates, and the record of each
  *   perf_update_report.c  sums over the windows and phases
- *   perf_update_print.c   for people
- *   perf_update_json.c    for programs
+ *   perf_update_print.c   as text
+ *   perf_update_json.c    as JSON
  *   perf_update_html.c    a page with plots
  *   perf_control.c        the calls
- *   perf_facts.c          what the system counts */
+ *   perf_facts.c          the system's counters */
 #ifndef MR_CLI_PERF_UPDATE_H
 #define MR_CLI_PERF_UPDATE_H
 
@@ -15,34 +15,33 @@
 #include "perf_control.h"
 #include "perf_facts.h"
 
-/** Stretches of an update. Only a server that tells the states of its loads shows more than unload, load and
- *  after. */
+/** Phases of an update. Only a server that reports the states of its loads has more than unload, load and after. */
 enum perf_phase {
     PERF_PHASE_UNLOAD,  /* the call */
     PERF_PHASE_LOAD,    /* files are read; without states: the call */
     PERF_PHASE_WARM,    /* instances are made and warmed up */
-    PERF_PHASE_PUBLISH, /* from when requests reach it */
+    PERF_PHASE_PUBLISH, /* requests reach the new version */
     PERF_PHASE_DRAIN,   /* the old one's last requests */
     PERF_PHASE_RELEASE, /* the old one's memory */
-    PERF_PHASE_AFTER,   /* the second behind all that */
+    PERF_PHASE_AFTER,   /* the second after that */
     PERF_PHASES
 };
 extern const char *const perf_phase_names[PERF_PHASES];
 
-/** A stretch of the run with an update in it, or without. Times as mr_now_ns. */
+/** A window of the run with or without an update. Times as mr_now_ns. */
 struct perf_window_row {
     bool is_update;
     struct mr_perf_span span;
-    struct mr_perf_span phases[PERF_PHASES]; /* end 0: there was none */
+    struct mr_perf_span phases[PERF_PHASES]; /* end 0: none */
     int rc;                                  /* of the update */
     char problem[200];
-    int64_t shift_ns; /* of the server's clock, when it cannot be the same as ours */
-    double steal;     /* share of the machine's CPUs that others took */
+    int64_t shift_ns; /* of the server's clock, if it differs from the local one */
+    double steal;     /* share of the machine's CPU time taken by other guests */
     bool has_facts;
     uint64_t rss_before;
     uint64_t rss_after;
     uint64_t maps_after;
-    struct perf_thread_list threads; /* counts in it, by name */
+    struct perf_thread_list threads; /* its counters, by name */
     /* perf_update_report.c: */
     uint64_t sent;
     uint64_t failed;
@@ -66,16 +65,16 @@ struct perf_update {
     struct perf *p;
     struct perf_control control;
     bool tells_states;
-    MR_VEC(int64_t) versions; /* loaded in turn; empty: another way */
-    struct mr_buf config;     /* with versions: what is changed */
+    MR_VEC(int64_t) versions; /* loaded alternately; empty: another way of updating */
+    struct mr_buf config;     /* with versions: the configuration to change */
     int64_t window_ns;
     struct mr_perf_load load;
     struct mr_perf_result *result;
     MR_VEC(struct perf_window_row) windows;
-    /* between the thread that updates and the one that measures */
+    /* shared by the updating and the measuring thread */
     atomic_bool runs;
     atomic_bool is_over;
-    int rc; /* of the first update, which is not counted, and of all that is no update */
+    int rc; /* of the first update, which is not counted, and of the run itself */
     struct mr_err err;
     /* perf_update_report.c: */
     struct perf_update_sum quiet;
@@ -89,12 +88,12 @@ struct perf_update {
 
 /* perf_update.c */
 
-/** The whole command behind its options; returns the exit code. The target and one load are made. */
+/** Runs the command after its options were parsed; returns the exit code. The target and one load must be set. */
 int perf_update_run(struct perf *p, const struct mr_perf_load *load, const char *program);
 /** "1,2,3": versions from 1. Errors: MR_E_INVALID. */
 int perf_parse_versions(const char *text, struct perf_update *out, struct mr_err *err);
-/** When the phases were, as the server tells it of loads that entered states after `mark_wall_ns`, into `row`,
- *  whose phases say when the calls were; wall_to_mono_ns is what to add to our wall clock. */
+/** Sets the phases of `row`, which has the times of the calls, from the server's report on loads that entered states
+ *  after `mark_wall_ns`; wall_to_mono_ns is the difference from the wall clock to the monotonic clock. */
 void perf_update_phases(const struct perf_lives *lives, int64_t mark_wall_ns,
                         int64_t wall_to_mono_ns, struct perf_window_row *row);
 

@@ -1,5 +1,5 @@
-/* What `millrace perf update` saw, as a page: latency over the whole run and, laid over each other, over the
- * updates and the quiet windows, with the phases behind. */
+/* The results of `millrace perf update` as a page: latency over the whole run and, superimposed, over the updates and
+ * the quiet windows, with the phases in the background. */
 #include <math.h>
 
 #include "base/clock.h"
@@ -11,7 +11,7 @@
 #define WHOLE_BINS   600
 #define ALIGNED_BINS 150
 
-/* Latency in equal stretches of time. */
+/* Latency in bins of equal time. */
 struct bins {
     size_t count;
     double from_s;
@@ -46,7 +46,7 @@ static void bins_fini(struct bins *b)
     mr_free(b->x);
 }
 
-/* What was due in a window, by the time since `zero_ns`. */
+/* Adds requests due in a window, by the time since `zero_ns`. */
 static void bins_add(struct bins *b, const struct mr_perf_result *r, struct mr_perf_span span,
                      int64_t zero_ns)
 {
@@ -126,7 +126,7 @@ static void put_whole(struct mr_buf *b, const struct perf_update *u)
     bins_fini(&bins);
 }
 
-/* Where a phase was, in the mean of the updates that had it. */
+/* The mean time span of a phase, over the updates that had it. */
 static size_t mean_shades(const struct perf_update *u, struct perf_shade out[PERF_PHASES])
 {
     size_t count = 0;

@@ -1,5 +1,5 @@
-/* What `millrace perf update` saw, as JSON; docs/perf.md lists the members. Times of windows and phases count
- * from the begin of the first window. */
+/* The results of `millrace perf update` as JSON; docs/perf.md lists the members. Times of windows and phases count
+ * from the start of the first window. */
 #include <math.h>
 
 #include "cli/common/cli.h"
@@ -24,7 +24,7 @@ static void put_bound(struct mr_buf *b, double v)
     }
 }
 
-/* [by how much, at least, at most] */
+/* [difference, lower bound, upper bound] */
 static void put_added(struct mr_buf *b, const struct mr_perf_result *r,
                       const struct mr_perf_result *quiet)
 {

@@ -1,4 +1,4 @@
-/* What `millrace perf update` saw, for people. */
+/* The results of `millrace perf update` as text. */
 #include <math.h>
 
 #include "base/clock.h"
@@ -30,7 +30,7 @@ static void add_time(struct mr_grid *g, bool is_known, double ns)
     mr_grid_add(g, MR_STYLE_PLAIN, "%s", is_known ? text : "-");
 }
 
-/* Percentiles that updates are judged by. */
+/* The percentiles reported for updates. */
 static const size_t told[] = {0, 3, 4};
 #define TOLD (sizeof told / sizeof *told)
 
@@ -72,7 +72,7 @@ static void print_sums(const struct perf_update *u, FILE *out)
                  "waited and nobody was answered\n");
 }
 
-/* ---- what updates add ---- */
+/* ---- the cost of updates ---- */
 
 static void signed_duration(char out[40], double ns)
 {
@@ -82,7 +82,7 @@ static void signed_duration(char out[40], double ns)
     snprintf(out, 40, "%s%s", ns < 0 ? "-" : "+", text);
 }
 
-/* A verdict needs as many windows as an interval does. */
+/* A verdict needs as many windows as an interval. */
 static bool has_enough(const struct perf_update_sum *s)
 {
     struct mr_perf_interval i;
@@ -150,7 +150,7 @@ static void print_added(const struct perf_update *u, FILE *out)
                 : " (not told of fewer than five windows)");
 }
 
-/* Least and most of a percentile in the windows of a kind. */
+/* Minimum and maximum of a percentile in the windows of a kind. */
 static void print_spread(const struct perf_update *u, bool is_update, FILE *out)
 {
     fprintf(out, "%s windows among themselves:", is_update ? "update" : "quiet");

@@ -1,5 +1,5 @@
-/* From windows and samples to sums. A window in which the client was late or its machine was taken away is
- * doubtful; it is left out of the sums when that is asked for. */
+/* From windows and samples to sums. A window in which the client was late or its machine lost CPU time is doubtful;
+ * it is left out of the sums if an option says so. */
 #include "perf_update.h"
 
 #define LATE_MAX  0.01
@@ -19,7 +19,7 @@ static void sum_add(struct perf_update_sum *s, const struct mr_perf_log *log,
     s->count++;
 }
 
-/* Its own figures. */
+/* Computes a window's own figures. */
 static void look(const struct mr_perf_log *log, struct perf_window_row *w)
 {
     struct mr_perf_result *r = MR_NEW(struct mr_perf_result);
