@@ -43,6 +43,7 @@
 
 #include "base/arena.h"
 #include "base/hist.h"
+#include "base/mailbox.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base_priv.h"
@@ -52,6 +53,7 @@
 #define CLASS_EXACT       UINT32_MAX
 #define CLASS_FOREIGN     (UINT32_MAX - 1)
 #define CLASS_ADOPTED     (UINT32_MAX - 2) /* foreign and counted */
+#define CLASS_PROVIDED    (UINT32_MAX - 3) /* counted; the block is a struct provided */
 #define MIN_SHIFT         12
 #define SMALL_BYTES       ((size_t)64 * 1024)
 #define BIGGEST_BYTES     ((size_t)1 << 30)
@@ -630,7 +632,7 @@ static void big_free(struct mr_block *b)
 
 static bool is_foreign(const struct mr_block *b)
 {
-    return b->size_class == CLASS_FOREIGN || b->size_class == CLASS_ADOPTED;
+    return b->size_class >= CLASS_PROVIDED && b->size_class != CLASS_EXACT;
 }
 
 static struct mr_block *block_new(size_t bytes, bool is_due)
@@ -656,6 +658,86 @@ struct mr_block *mr_block_new_due(size_t bytes)
     return block_new(bytes, true);
 }
 
+/* ---- memory of a provider ---- */
+
+struct provided {
+    struct mr_block block;
+    const struct mr_block_provider *provider;
+    struct mr_block_extent extent;
+};
+
+static struct provided *provided_of(const struct mr_block *b)
+{
+    return b && b->size_class == CLASS_PROVIDED
+               ? MR_CONTAINER_OF((struct mr_block *)(uintptr_t)b, struct provided, block)
+               : NULL;
+}
+
+/* `bytes` are counted already. */
+static void provided_set(struct provided *b, size_t bytes)
+{
+    big_charge(b->extent.cap - bytes, true);
+    b->block.data = b->extent.data;
+    b->block.cap = b->extent.cap;
+}
+
+struct mr_block *mr_block_new_in(const struct mr_block_provider *p, size_t bytes)
+{
+    if (!p) {
+        return mr_block_new(bytes);
+    }
+    if (bytes > SIZE_MAX / 2 || !big_charge(bytes, false)) {
+        return NULL;
+    }
+    struct provided *b = mr_try_alloc(sizeof *b);
+    if (!b || !p->take(p, bytes, &b->extent)) {
+        mr_free(b);
+        big_uncharge(bytes);
+        return NULL;
+    }
+    b->provider = p;
+    b->block = (struct mr_block){.refs = 1, .size_class = CLASS_PROVIDED};
+    provided_set(b, bytes);
+    return &b->block;
+}
+
+/* As with big_grow, there must be room for both. */
+static bool provided_grow(struct provided *b, size_t bytes)
+{
+    size_t before = b->extent.cap;
+
+    if (!b->provider->grow || bytes > SIZE_MAX / 2 || mr_block_refs(&b->block) != 1 ||
+        !big_charge(bytes, false)) {
+        return false;
+    }
+    if (!b->provider->grow(b->provider, bytes, &b->extent)) {
+        big_uncharge(bytes);
+        return false;
+    }
+    big_uncharge(before);
+    provided_set(b, bytes);
+    return true;
+}
+
+static void provided_free(struct provided *b)
+{
+    b->provider->give(b->provider, &b->extent);
+    big_uncharge(b->extent.cap);
+    mr_free(b);
+}
+
+bool mr_block_in_file(const struct mr_block *b, const void *at, int *out_fd, uint64_t *out_offset)
+{
+    const struct provided *p = provided_of(b);
+
+    if (!p) {
+        return false;
+    }
+    *out_fd = p->extent.fd;
+    *out_offset = p->extent.fd_offset + (uint64_t)((const uint8_t *)at - p->extent.data);
+    return true;
+}
+
 bool mr_block_grow(struct mr_block **io, size_t used, size_t bytes)
 {
     struct mr_block *b = *io;
@@ -666,7 +748,11 @@ bool mr_block_grow(struct mr_block **io, size_t used, size_t bytes)
     if (b && used > COPY_BYTES && !is_foreign(b) && mr_block_refs(b) == 1) {
         return big_grow(b, bytes);
     }
-    struct mr_block *grown = mr_block_new(bytes);
+    struct provided *p = provided_of(b);
+    if (p && provided_grow(p, bytes)) {
+        return true;
+    }
+    struct mr_block *grown = mr_block_new_in(p ? p->provider : NULL, bytes);
     if (!grown) {
         return false;
     }
@@ -734,7 +820,12 @@ static void foreign_free(struct mr_block *b)
 static void block_free(struct mr_block *b)
 {
     if (is_foreign(b)) {
-        foreign_free(b);
+        struct provided *p = provided_of(b);
+        if (p) {
+            provided_free(p);
+        } else {
+            foreign_free(b);
+        }
         return;
     }
     MR_POISON(b->data, b->cap);

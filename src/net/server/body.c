@@ -65,8 +65,15 @@ static int grow_block(struct mr_call_impl *call, size_t need, mr_bytes coming)
     size_t offset = b->block ? (size_t)(b->base - b->block->data) : 0;
     size_t used = b->block ? offset + b->len : 0;
     size_t bytes;
-    if (!mr_size_add(next_cap(b, need, limit), ALIGN, &bytes) ||
-        !mr_block_grow(&b->block, used, MR_MAX(bytes, used))) {
+    if (!mr_size_add(next_cap(b, need, limit), ALIGN, &bytes)) {
+        return MR_E_EXHAUSTED;
+    }
+    if (!b->block) {
+        b->block = mr_block_new_in(call->pub.body_provider, bytes);
+    } else if (!mr_block_grow(&b->block, used, MR_MAX(bytes, used))) {
+        return MR_E_EXHAUSTED;
+    }
+    if (!b->block) {
         return MR_E_EXHAUSTED;
     }
     const uint8_t *from = used ? b->block->data + offset : b->base;

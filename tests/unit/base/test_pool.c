@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../memfd_provider.h"
 #include "base/arena.h"
 #include "base/mem.h"
 #include "base/pool.h"
@@ -107,6 +108,84 @@ static void much_is_not_copied_to_grow(void **state)
 }
 
 #endif
+
+static void assert_in_file(const struct mr_block *b, size_t at, char value)
+{
+    uint64_t offset;
+    char found = 0;
+    int fd;
+
+    assert_true(mr_block_in_file(b, b->data + at, &fd, &offset));
+    assert_int_equal(pread(fd, &found, 1, (off_t)offset), 1);
+    assert_int_equal(found, value);
+}
+
+static void a_provider_gives_memory(void **state)
+{
+    (void)state;
+    for (int grows = 0; grows < 2; grows++) {
+        struct memfd_provider m;
+        assert_true(memfd_open(&m, MIB, grows));
+        struct mr_block *first = mr_block_new_in(&m.provider, 100);
+        struct mr_block *b = mr_block_new_in(&m.provider, 10 * KIB);
+        assert_non_null(first);
+        assert_non_null(b);
+        assert_int_equal(b->cap, 12 * KIB);
+        assert_int_equal(mr_block_get_stats().out_bytes, 16 * KIB);
+        b->data[9999] = 'x';
+        assert_in_file(b, 9999, 'x');
+        assert_true(mr_block_grow(&b, 10 * KIB, 100 * KIB));
+        assert_int_equal(b->cap, 100 * KIB);
+        assert_in_file(b, 9999, 'x');
+        assert_int_equal(m.takes, grows ? 2 : 3);
+        assert_int_equal(m.growths, grows ? 1 : 0);
+        assert_int_equal(mr_block_get_stats().out_bytes, 104 * KIB);
+
+        struct mr_block *shared = mr_block_ref(b);
+        assert_true(mr_block_grow(&b, 10 * KIB, 200 * KIB)); /* the other holder's stays */
+        assert_ptr_not_equal(b, shared);
+        assert_in_file(b, 9999, 'x');
+        assert_in_file(shared, 9999, 'x');
+        mr_block_unref(&shared);
+        mr_block_unref(&first);
+        mr_block_unref(&b);
+        assert_int_equal(m.out, 0);
+        assert_int_equal(mr_block_get_stats().out_bytes, 0);
+        memfd_close(&m);
+    }
+}
+
+static void a_provider_may_have_none(void **state)
+{
+    struct memfd_provider m;
+    uint64_t offset;
+    int fd;
+
+    (void)state;
+    assert_true(memfd_open(&m, MIB, true));
+    assert_null(mr_block_new_in(&m.provider, 2 * MIB));
+    assert_null(mr_block_new_in(&m.provider, SIZE_MAX));
+    mr_mem_fail_after(1);
+    assert_null(mr_block_new_in(&m.provider, KIB));
+    mr_mem_fail_after(0);
+    struct mr_block *b = mr_block_new_in(&m.provider, 600 * KIB);
+    assert_non_null(b);
+    assert_false(mr_block_grow(&b, 600 * KIB, 2 * MIB));
+    assert_int_equal(b->cap, 600 * KIB);
+    mr_block_set_budget(MIB, 0);
+    assert_false(mr_block_grow(&b, 600 * KIB, 700 * KIB)); /* has no room for both */
+    assert_null(mr_block_new_in(&m.provider, 500 * KIB));
+    assert_int_equal(mr_block_get_stats().out_bytes, 600 * KIB);
+    mr_block_set_budget(0, 256 * MIB);
+    mr_block_unref(&b);
+    assert_int_equal(m.out, 0);
+    memfd_close(&m);
+
+    b = mr_block_new_in(NULL, KIB);
+    assert_non_null(b);
+    assert_false(mr_block_in_file(b, b->data, &fd, &offset));
+    mr_block_unref(&b);
+}
 
 static void growing_may_be_refused(void **state)
 {
@@ -618,6 +697,8 @@ int main(void)
 #ifdef COUNTS_FAULTS
         cmocka_unit_test_setup(much_is_not_copied_to_grow, setup),
 #endif
+        cmocka_unit_test_setup(a_provider_gives_memory, setup),
+        cmocka_unit_test_setup(a_provider_may_have_none, setup),
         cmocka_unit_test_setup(growing_may_be_refused, setup),
         cmocka_unit_test_setup(what_others_hold_does_not_move, setup),
         cmocka_unit_test_setup(another_thread_unmaps_what_is_huge, setup),

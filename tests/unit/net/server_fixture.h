@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "../memfd_provider.h"
 #include "base/clock.h"
 #include "base/thread.h"
 #include "net/grpc.h"
@@ -41,6 +42,7 @@ struct server {
     _Atomic int64_t last_body_len;
     struct mr_mail release_mail;
     _Atomic int released;
+    struct memfd_provider *_Atomic provider; /* of the bodies of /shared */
     _Atomic int bad_starts;
     pthread_mutex_t bad_start_lock;
     char bad_start[256]; /* of the last of them */
@@ -78,8 +80,12 @@ static inline int64_t number_header(const struct mr_call *call, const char *name
 
 static inline void fixture_on_head(void *ctx, struct mr_call *call)
 {
-    (void)ctx;
+    struct server *s = ctx;
+
     call->body_limit = number_header(call, "x-limit", call->body_limit);
+    if (path_is(call, "/shared")) {
+        call->body_provider = &atomic_load(&s->provider)->provider;
+    }
     call->body_align_at = number_header(call, "x-align", -1);
     call->streaming =
         path_is(call, "/streamin") || path_is(call, "/pause") || path_is(call, GRPC_STREAM);
@@ -98,6 +104,22 @@ static inline void reply_echo(struct mr_call *call)
         piece.block = mr_block_ref(call->body_block);
     }
     struct mr_reply reply = {.status = 200, .pieces = &piece, .piece_count = 1};
+    mr_call_reply(call, &reply);
+}
+
+/* The body as its file has it. */
+static inline void reply_from_file(struct mr_call *call)
+{
+    struct mr_block *copy = mr_block_new(call->body.len + 1);
+    struct mr_piece piece = {copy->data, call->body.len, copy};
+    struct mr_reply reply = {.status = 500, .pieces = &piece, .piece_count = 1};
+    uint64_t at;
+    int fd;
+
+    if (call->body_block && mr_block_in_file(call->body_block, call->body.ptr, &fd, &at) &&
+        pread(fd, copy->data, call->body.len, (off_t)at) == (ssize_t)call->body.len) {
+        reply.status = 200;
+    }
     mr_call_reply(call, &reply);
 }
 
@@ -177,6 +199,8 @@ static inline void fixture_on_body(void *ctx, struct mr_call *call)
         answer_grpc(call);
     } else if (path_is(call, "/echo")) {
         reply_echo(call);
+    } else if (path_is(call, "/shared")) {
+        reply_from_file(call);
     } else if (path_is(call, "/bytes")) {
         reply_bytes(call);
     } else if (path_is(call, "/report")) {

@@ -144,7 +144,7 @@ static void test_continue(void **state)
     hang_up(&c);
 }
 
-static void big_body(struct server *s, size_t n, const char *headers)
+static void big_body_to(struct server *s, const char *path, size_t n, const char *headers)
 {
     struct client c = dial(s);
     char *body = malloc(n);
@@ -153,8 +153,8 @@ static void big_body(struct server *s, size_t n, const char *headers)
 
     fill_pattern(body, n);
     for (int i = 0; i < 2; i++) {
-        snprintf(head, sizeof head,
-                 "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n%s\r\n", n, headers);
+        snprintf(head, sizeof head, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n%s\r\n",
+                 path, n, headers);
         assert_true(say(&c, head) && send_all(&c, body, n));
         hear_response(&c, &r, false);
         assert_int_equal(r.status, 200);
@@ -164,6 +164,53 @@ static void big_body(struct server *s, size_t n, const char *headers)
     }
     free(body);
     hang_up(&c);
+}
+
+static void big_body(struct server *s, size_t n, const char *headers)
+{
+    big_body_to(s, "/echo", n, headers);
+}
+
+/* Bodies are received into the provider's file: with a length into one extent, large ones into one that grows. */
+static void test_provided_bodies(void **state)
+{
+    static const struct {
+        size_t bytes;
+        bool grows;
+        int takes;
+    } rows[] = {{300000, false, 1},
+                {7 * 1024 * 1024, false, 1},
+                {20 * 1000 * 1000, true, 1},
+                {20 * 1000 * 1000, false, 2}};
+    struct server *s = *state;
+    struct memfd_provider all[COUNT(rows)]; /* the loop may still write to the last one */
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct memfd_provider *m = &all[i];
+        assert_true(memfd_open(m, (size_t)64 << 20, rows[i].grows));
+        atomic_store(&s->provider, m);
+        big_body_to(s, "/shared", rows[i].bytes, "x-align: 24\r\n");
+        assert_int_equal(m->takes, 2 * rows[i].takes); /* two requests */
+        assert_true(wait_connections(s, 0));
+        assert_int_equal(m->out, 0);
+        memfd_close(m);
+    }
+}
+
+static void test_provider_without_room(void **state)
+{
+    struct server *s = *state;
+    struct memfd_provider m;
+    struct client c = dial(s);
+
+    assert_true(memfd_open(&m, 4096, true));
+    atomic_store(&s->provider, &m);
+    assert_true(say(&c, "POST /shared HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\nabc"));
+    expect_response(&c, 503, "refused");
+    hang_up(&c);
+    assert_int_equal(atomic_load(&s->refusals), 1);
+    assert_int_equal(m.out, 0);
+    memfd_close(&m);
 }
 
 static void test_big_bodies(void **state)
@@ -614,18 +661,31 @@ static void test_gone_in_answer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_keep_alive),       TEST(test_pipelined),
-        TEST(test_split_everywhere), TEST(test_head_and_versions),
-        TEST(test_continue),         TEST(test_big_bodies),
-        TEST(test_big_chunked),      TEST(test_alignment),
-        TEST(test_pipelined_bodies), TEST(test_async),
-        TEST(test_cancel),           TEST(test_half_close),
-        TEST(test_streaming_in),     TEST(test_parts_out),
-        TEST(test_large_copies),     TEST(test_early_answer),
-        TEST(test_body_limit),       TEST(test_budget),
-        TEST(test_errors),           TEST(test_header_limits),
-        TEST(test_close_and_abort),  TEST(test_slow_reader),
+        TEST(test_keep_alive),
+        TEST(test_pipelined),
+        TEST(test_split_everywhere),
+        TEST(test_head_and_versions),
+        TEST(test_continue),
+        TEST(test_big_bodies),
+        TEST(test_big_chunked),
+        TEST(test_alignment),
+        TEST(test_pipelined_bodies),
+        TEST(test_async),
+        TEST(test_cancel),
+        TEST(test_half_close),
+        TEST(test_streaming_in),
+        TEST(test_parts_out),
+        TEST(test_large_copies),
+        TEST(test_early_answer),
+        TEST(test_body_limit),
+        TEST(test_budget),
+        TEST(test_errors),
+        TEST(test_header_limits),
+        TEST(test_close_and_abort),
+        TEST(test_slow_reader),
         TEST(test_gone_in_answer),
+        TEST(test_provided_bodies),
+        TEST(test_provider_without_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

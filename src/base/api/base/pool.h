@@ -42,6 +42,30 @@ struct mr_block *mr_block_wrap(void *data, size_t bytes, void (*release)(void *c
  *  refuse it: the sum may exceed the budget. */
 struct mr_block *mr_block_adopt(void *data, size_t bytes, void (*release)(void *ctx, void *data),
                                 void *ctx);
+
+/** A part of a file that is mapped, as shared memory is. */
+struct mr_block_extent {
+    uint8_t *data; /* 64-byte aligned, as is fd_offset */
+    size_t cap;
+    int fd;
+    uint64_t fd_offset; /* of data */
+};
+/** Gives blocks other memory than the heap's. Its functions run on any thread; it outlives its blocks. */
+struct mr_block_provider {
+    /** An extent of at least `bytes`. False: there is none. */
+    bool (*take)(const struct mr_block_provider *p, size_t bytes, struct mr_block_extent *out);
+    /** May be NULL. Makes an extent at least `bytes` large, at the same address or another, and keeps its content without
+     *  a copy. False, with *io unchanged: not possible; the block then gets another extent, and its content is copied. */
+    bool (*grow)(const struct mr_block_provider *p, size_t bytes, struct mr_block_extent *io);
+    /** Takes the extent back: nobody refers to it. */
+    void (*give)(const struct mr_block_provider *p, const struct mr_block_extent *extent);
+};
+/** As mr_block_new, with the memory of `p` (borrowed; NULL: mr_block_new). The whole extent is counted, and the budget
+ *  may refuse it. mr_block_grow keeps such a block with its provider. */
+struct mr_block *mr_block_new_in(const struct mr_block_provider *p, size_t bytes);
+/** The file and the offset at which other processes find the byte at `at`, which lies in the block. False: the block
+ *  has no file. */
+bool mr_block_in_file(const struct mr_block *b, const void *at, int *out_fd, uint64_t *out_offset);
 struct mr_block *mr_block_ref(struct mr_block *b);
 /** Number of references: exact if 1, otherwise a snapshot. */
 static inline uint32_t mr_block_refs(const struct mr_block *b)

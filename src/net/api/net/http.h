@@ -74,7 +74,10 @@ struct mr_call {
     int64_t body_limit;    /* for more bytes on_body_refused is called instead of on_body */
     int64_t body_align_at; /* >= 0: let this offset of the body be 64-byte aligned (best effort) */
     bool streaming;        /* deliver on_data instead of collecting */
-    void *user;            /* for the handler */
+    /** Memory for the body if it gets a block of its own, which every body of more than 64 KiB does (NULL: the pool's).
+     *  May still be set in body_align. When the provider has none, the body is refused with MR_E_EXHAUSTED. */
+    const struct mr_block_provider *body_provider;
+    void *user; /* for the handler */
 };
 
 struct mr_http_handler {
