@@ -17,71 +17,44 @@ static bool is_version(mr_str s)
     return s.len > 0;
 }
 
-static bool segment_take(mr_str name, mr_str value, struct mr_oip_path *out)
+/* The member that {NAME} is for: their names differ in the first letter, or in the third. */
+static mr_str *member_of(struct mr_oip_path *out, const char *name)
 {
-    if (mr_str_eq(name, MR_STR("model"))) {
-        out->model = value;
-    } else if (mr_str_eq(name, MR_STR("version"))) {
-        out->version = value;
-        return is_version(value);
-    } else if (mr_str_eq(name, MR_STR("repository"))) {
-        out->repository = value;
-    } else {
-        out->region = value;
-    }
-    return value.len > 0;
-}
-
-/* One character of the pattern, or one {NAME}: goes on in both texts. */
-static bool step(const char **pattern, mr_str *rest, struct mr_oip_path *out)
-{
-    if (**pattern != '{') {
-        bool is_same = rest->len > 0 && *rest->ptr == **pattern;
-        ++*pattern;
-        *rest = mr_str_sub(*rest, 1, rest->len);
-        return is_same;
-    }
-    const char *name = *pattern + 1;
-    const char *end = strchr(name, '}');
-    ptrdiff_t slash = mr_str_find(*rest, '/');
-    mr_str value = mr_str_sub(*rest, 0, slash < 0 ? rest->len : (size_t)slash);
-
-    *pattern = end + 1;
-    *rest = mr_str_sub(*rest, value.len, rest->len);
-    return segment_take(mr_str_n(name, (size_t)(end - name)), value, out);
-}
-
-static bool part_matches(const char *pattern, char until, mr_str *rest, struct mr_oip_path *out)
-{
-    while (*pattern != until) {
-        if (!step(&pattern, rest, out)) {
-            return false;
-        }
-    }
-    return true;
+    return name[0] == 'm'   ? &out->model
+           : name[0] == 'v' ? &out->version
+           : name[2] == 'p' ? &out->repository
+                            : &out->region;
 }
 
 /* At most one part of a pattern may be left out: it is tried first, as {NAME} fits many words. */
-static bool path_matches(const char *pattern, mr_str rest, struct mr_oip_path *out)
+static bool path_matches(const char *pattern, const char *at, const char *end,
+                         struct mr_oip_path *out)
 {
-    while (*pattern && *pattern != '[') {
-        if (!step(&pattern, &rest, out)) {
-            return false;
+    for (; *pattern; pattern++) { /* the ] of a part that is there is passed over */
+        if (*pattern == '[') {
+            struct mr_oip_path whole = *out;
+            if (path_matches(pattern + 1, at, end, &whole)) {
+                *out = whole;
+                return true;
+            }
+            pattern = strchr(pattern, ']');
+        } else if (*pattern == '{') {
+            mr_str *part = member_of(out, pattern + 1);
+            const char *slash = memchr(at, '/', (size_t)(end - at));
+            *part = mr_str_n(at, (size_t)((slash ? slash : end) - at));
+            if (part->len == 0 || (part == &out->version && !is_version(*part))) {
+                return false;
+            }
+            at += part->len;
+            pattern = strchr(pattern, '}');
+        } else if (*pattern != ']') {
+            if (at == end || *at != *pattern) {
+                return false;
+            }
+            at++;
         }
     }
-    if (*pattern == '\0') {
-        return rest.len == 0;
-    }
-    const char *after = strchr(pattern, ']') + 1;
-    struct mr_oip_path whole = *out;
-    mr_str behind = rest;
-
-    if (part_matches(pattern + 1, ']', &behind, &whole) &&
-        part_matches(after, '\0', &behind, &whole) && behind.len == 0) {
-        *out = whole;
-        return true;
-    }
-    return part_matches(after, '\0', &rest, out) && rest.len == 0;
+    return at == end;
 }
 
 bool mr_oip_path_match(const char *pattern, mr_str path, struct mr_oip_path *out)
@@ -89,7 +62,7 @@ bool mr_oip_path_match(const char *pattern, mr_str path, struct mr_oip_path *out
     const struct mr_oip_path none = {MR_STR(""), MR_STR(""), MR_STR(""), MR_STR("")};
 
     *out = none;
-    if (path_matches(pattern, path, out)) {
+    if (path.len > 0 && path_matches(pattern, path.ptr, path.ptr + path.len, out)) {
         return true;
     }
     *out = none;
