@@ -146,9 +146,10 @@ def test_http_1_0(server):
 
 
 def test_half_close_after_the_request(wire):
-    wire.send(infer([4]))
+    """An answer that waits for nothing comes; an inference may have been cancelled (40/test_vanishing.py)."""
+    wire.send(LIVE)
     wire.sock.shutdown(socket.SHUT_WR)
-    assert data_of(wire.response()) == [4]
+    assert wire.response().status == 200
     wire.expect_close()
 
 
