@@ -4,7 +4,7 @@
  * that go on. Whoever lets go last ends it. When that is the call of execute, the execution ended early and the caller
  * hears of it as if it had never been pending; otherwise on_done is called. Executors without cancel pay for it only
  * when an execution is pending. */
-#include "exec_private.h"
+#include "exec_priv.h"
 
 static bool let_go(struct mr_execution *x)
 {

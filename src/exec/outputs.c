@@ -6,7 +6,7 @@
  * neither costs a heap allocation when warm.
  *
  * Thread: one at a time for the same outputs. */
-#include "exec_private.h"
+#include "exec_priv.h"
 #include "tensor/tensor.h"
 
 #define SMALL_BYTES 8192 /* largest output in the arena, as exec.h promises */

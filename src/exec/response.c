@@ -1,6 +1,6 @@
 /* Several answers to one request: each is made apart, checked, and handed to the scheduler. Threads of an executor may
  * make answers to different requests at the same time; nothing here is shared between answers. */
-#include "exec_private.h"
+#include "exec_priv.h"
 
 #define ARENA_FIRST 1024
 #define ARENA_LIMIT (1u << 20)

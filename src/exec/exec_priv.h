@@ -1,6 +1,6 @@
 /* What the files of this module share. */
-#ifndef MR_EXEC_PRIVATE_H
-#define MR_EXEC_PRIVATE_H
+#ifndef MR_EXEC_PRIV_H
+#define MR_EXEC_PRIV_H
 
 #include "exec/exec.h"
 
