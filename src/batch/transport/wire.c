@@ -14,6 +14,7 @@
 #define PROOF_LEAST      16u
 #define PROOF_MOST       4096u
 #define REST_CONNECTIONS 1024
+#define PREFIX_MAX       127 /* bytes, of paths */
 
 /* ---- addresses ---- */
 
@@ -59,7 +60,7 @@ int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_option
     w->form = (struct wire_form){0};
     MR_TRY(wire_parse(url, o, &w->protocol, &is_tls, &rest, err));
     MR_TRY(mr_url_parse(url, &parts, err));
-    if (parts.path[0] && (!o->openai || strlen(parts.path) >= sizeof w->prefix)) {
+    if (parts.path[0] && (!o->openai || strlen(parts.path) > PREFIX_MAX)) {
         MR_TRY(MR_FAIL(err, MR_E_INVALID, "'%.100s' is not the address of a host", url));
     }
     MR_TRY(mr_url_default_port(&parts, wire_default_port(o, w->protocol, is_tls), err));

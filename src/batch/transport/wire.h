@@ -28,7 +28,7 @@ struct wire {
     struct mr_client *client;
     struct local *local; /* MR_BATCH_LOCAL: all else is none */
     char address[256];
-    char prefix[128]; /* of paths, with mr_batch_options.openai: "/v1" */
+    char prefix[256]; /* of paths, with mr_batch_options.openai: "/v1" */
     struct wire_form form;
 };
 
