@@ -1,5 +1,5 @@
 /* Making and ending an engine: its models, with schedulers for their versions. */
-#include "engine_private.h"
+#include "engine_priv.h"
 
 #include "base/mem.h"
 

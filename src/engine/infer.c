@@ -1,5 +1,5 @@
 /* Requests by name. What waits for the resolver is noted in the request's arena; otherwise nothing is kept of it here. */
-#include "engine_private.h"
+#include "engine_priv.h"
 
 /* A request whose name is being resolved. */
 struct call {

@@ -4,7 +4,7 @@
  * resolver, as either may be done with it first. Its request leaves it under the mutex, once: by the answer, a cancel or
  * a drain; whoever took it out of the list tells the request. An answer to a wait without a request is dropped. */
 #include "base/mem.h"
-#include "engine_private.h"
+#include "engine_priv.h"
 
 struct mr_engine_wait {
     struct mr_engine *engine;

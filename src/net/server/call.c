@@ -70,7 +70,7 @@ void mr_call_impl_free(struct mr_call_impl *call)
     mr_arena_reset(&call->arena);
     mr_free((void *)(uintptr_t)call->peer_text);
     if (call->held_input) {
-        mr_input_free(loop, call->held_input, call->held_cap);
+        mr_conn_input_free(loop, call->held_input, call->held_cap);
     }
     if (!mr_cache_put(&loop->calls, call)) {
         mr_arena_fini(&call->arena);

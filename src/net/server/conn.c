@@ -41,7 +41,7 @@ void mr_conn_memory_init(struct mr_loop *loop)
     }
     loop->conn_memory_fini = mr_h2mem_fini;
     mr_h2mem_init(loop);
-    mr_cache_init(&loop->inputs, MR_INPUT_BYTES, CACHED_INPUTS);
+    mr_cache_init(&loop->inputs, MR_CONN_INPUT_BYTES, CACHED_INPUTS);
     mr_cache_init(&loop->conns, sizeof(struct mr_conn), CACHED_CONNS);
     mr_call_impl_cache_init(&loop->calls, CACHED_CALLS);
 }
@@ -150,20 +150,20 @@ size_t mr_conn_readv(struct mr_conn *c, const struct iovec *iov, int count)
                                            : read_places(c, iov, count));
 }
 
-void mr_input_free(struct mr_loop *loop, char *ptr, size_t cap)
+void mr_conn_input_free(struct mr_loop *loop, char *ptr, size_t cap)
 {
-    if (ptr && (cap != MR_INPUT_BYTES || !mr_cache_put(&loop->inputs, ptr))) {
+    if (ptr && (cap != MR_CONN_INPUT_BYTES || !mr_cache_put(&loop->inputs, ptr))) {
         mr_free(ptr);
     }
 }
 
-void mr_input_release(struct mr_conn *c)
+void mr_conn_input_release(struct mr_conn *c)
 {
-    mr_input_free(c->loop, c->in.ptr, c->in.cap);
-    c->in = (struct mr_input){0};
+    mr_conn_input_free(c->loop, c->in.ptr, c->in.cap);
+    c->in = (struct mr_conn_input){0};
 }
 
-void mr_input_to_front(struct mr_input *in)
+void mr_conn_input_to_front(struct mr_conn_input *in)
 {
     if (in->start > 0) {
         memmove(in->ptr, in->ptr + in->start, in->end - in->start);
@@ -173,13 +173,13 @@ void mr_input_to_front(struct mr_input *in)
     }
 }
 
-bool mr_input_make_room(struct mr_conn *c, size_t room, bool can_move)
+bool mr_conn_input_make_room(struct mr_conn *c, size_t room, bool can_move)
 {
-    struct mr_input *in = &c->in;
+    struct mr_conn_input *in = &c->in;
 
-    if (!in->ptr && room <= MR_INPUT_BYTES) {
+    if (!in->ptr && room <= MR_CONN_INPUT_BYTES) {
         in->ptr = mr_cache_take(&c->loop->inputs, NULL);
-        in->cap = in->ptr ? MR_INPUT_BYTES : 0;
+        in->cap = in->ptr ? MR_CONN_INPUT_BYTES : 0;
         return in->ptr != NULL;
     }
     if (in->cap - in->end >= room) {
@@ -188,7 +188,7 @@ bool mr_input_make_room(struct mr_conn *c, size_t room, bool can_move)
     if (!can_move) {
         return false;
     }
-    mr_input_to_front(in);
+    mr_conn_input_to_front(in);
     if (in->cap - in->end >= room) {
         return true;
     }
@@ -199,7 +199,7 @@ bool mr_input_make_room(struct mr_conn *c, size_t room, bool can_move)
     }
     if (in->ptr) {
         memcpy(ptr, in->ptr, in->end);
-        mr_input_free(c->loop, in->ptr, in->cap);
+        mr_conn_input_free(c->loop, in->ptr, in->cap);
     }
     in->ptr = ptr;
     in->cap = cap;
@@ -269,7 +269,7 @@ static void finish(struct mr_conn *c)
     c->close_soon = false;
     c->transport->end_output(c);
     start_linger(c);
-    mr_input_release(c);
+    mr_conn_input_release(c);
 }
 
 /* Runs the protocol and writes, until neither can do more. */
@@ -443,7 +443,7 @@ void mr_conn_close(struct mr_conn *c)
     mr_deadline_clear(c->loop, &c->deadline);
     mr_timer_stop(&c->gather.timer);
     mr_outq_fini(&c->out);
-    mr_input_release(c);
+    mr_conn_input_release(c);
     LIST_REMOVE(c, link);
     c->transport->close(c);
 }
@@ -520,9 +520,9 @@ static const char h2_preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 static void sniff_input(struct mr_conn *c)
 {
-    struct mr_input *in = &c->in;
+    struct mr_conn_input *in = &c->in;
 
-    if (!mr_input_make_room(c, PREFACE_BYTES, true)) {
+    if (!mr_conn_input_make_room(c, PREFACE_BYTES, true)) {
         mr_conn_close(c);
         return;
     }
@@ -587,7 +587,7 @@ static void no_op(struct mr_conn *c)
 static void sniff_rest(struct mr_conn *c)
 {
     if (c->in.end == 0) {
-        mr_input_release(c);
+        mr_conn_input_release(c);
     }
 }
 

@@ -68,7 +68,7 @@ extern const struct mr_proto mr_proto_http2;
 extern const struct mr_proto mr_proto_linger;
 
 /** Bytes received and still in use, for protocols that keep them. */
-struct mr_input {
+struct mr_conn_input {
     char *ptr;
     size_t cap;
     size_t start; /* of the current request */
@@ -151,7 +151,7 @@ struct mr_conn {
     struct mr_gather gather;
     struct mr_tls_conn tls;
     struct mr_outq out;
-    struct mr_input in;
+    struct mr_conn_input in;
     int64_t out_due_ns; /* blocked output must make progress until then, 0 = none is blocked */
     int64_t idle_since_ns;
     int64_t lingered;
@@ -237,12 +237,12 @@ void mr_h2_start(struct mr_conn *c);
 
 /** Input buffer of the connection: makes room for at least `room` bytes after end (moving the content to the front if
  *  nothing points into it). False without memory. */
-bool mr_input_make_room(struct mr_conn *c, size_t room, bool can_move);
+bool mr_conn_input_make_room(struct mr_conn *c, size_t room, bool can_move);
 /** Drops everything before the current request. */
-void mr_input_to_front(struct mr_input *in);
-void mr_input_release(struct mr_conn *c);
-void mr_input_free(struct mr_loop *loop, char *ptr, size_t cap);
-#define MR_INPUT_BYTES ((size_t)16 * 1024)
+void mr_conn_input_to_front(struct mr_conn_input *in);
+void mr_conn_input_release(struct mr_conn *c);
+void mr_conn_input_free(struct mr_loop *loop, char *ptr, size_t cap);
+#define MR_CONN_INPUT_BYTES ((size_t)16 * 1024)
 
 /** Sets the sizes of the caches for connections, before a loop's first connection. A second call has no effect. */
 void mr_conn_memory_init(struct mr_loop *loop);

@@ -44,7 +44,7 @@ static void detach_call(struct mr_conn *c)
     /* The call's slices point into the input buffer. */
     call->held_input = c->in.ptr;
     call->held_cap = c->in.cap;
-    c->in = (struct mr_input){0};
+    c->in = (struct mr_conn_input){0};
     mr_call_impl_detach(call);
 }
 
@@ -304,7 +304,7 @@ static bool read_body(struct mr_conn *c)
 static bool find_head(struct mr_conn *c)
 {
     struct mr_h1 *h = &c->h1;
-    struct mr_input *in = &c->in;
+    struct mr_conn_input *in = &c->in;
     size_t limit = (size_t)c->part->options->max_header_bytes;
 
     size_t n = in->end - in->start;
@@ -346,14 +346,14 @@ static bool find_head(struct mr_conn *c)
 /* Makes room after the head, through which the body is read. Nothing points into the buffer yet. */
 static bool make_body_room(struct mr_conn *c, size_t head_len, size_t room)
 {
-    struct mr_input *in = &c->in;
+    struct mr_conn_input *in = &c->in;
 
     if (in->cap - in->start - head_len >= room) {
         return true;
     }
-    mr_input_to_front(in);
+    mr_conn_input_to_front(in);
     return in->cap - head_len >= room ||
-           mr_input_make_room(c, MR_MAX(in->cap, head_len + room) - in->end, true);
+           mr_conn_input_make_room(c, MR_MAX(in->cap, head_len + room) - in->end, true);
 }
 
 static void fill_call(struct mr_conn *c, struct mr_call_impl *call,
@@ -390,7 +390,7 @@ static void fill_call(struct mr_conn *c, struct mr_call_impl *call,
 static struct mr_call_impl *parse_head(struct mr_conn *c)
 {
     struct mr_h1 *h = &c->h1;
-    struct mr_input *in = &c->in;
+    struct mr_conn_input *in = &c->in;
     size_t len = h->scan.at;
     size_t lines = h->scan.lines - 1;
     struct mr_http1_head head;
@@ -415,7 +415,7 @@ static struct mr_call_impl *parse_head(struct mr_conn *c)
         if (rc == 0 && head.content_length > (int64_t)(in->cap - in->start - len) &&
             in->start > 0 && head.content_length <= (int64_t)(in->cap - len)) {
             /* The body fits once the request moves to the front; the slices must be adjusted. */
-            mr_input_to_front(in);
+            mr_conn_input_to_front(in);
             rc = mr_http1_parse_request(in->ptr, len, table, lines, &head);
         }
         if (rc == 0) {
@@ -565,7 +565,7 @@ static void h1_input(struct mr_conn *c)
     }
     bool can_move = h->stage == MR_H1_HEAD || h->stage == MR_H1_DRAIN;
     /* A quarter of a buffer, so that a request in two parts does not shift the buffer each time. */
-    if (!mr_input_make_room(c, can_move ? MR_INPUT_BYTES / 4 : 1, can_move)) {
+    if (!mr_conn_input_make_room(c, can_move ? MR_CONN_INPUT_BYTES / 4 : 1, can_move)) {
         mr_conn_close(c);
         return;
     }
@@ -648,7 +648,7 @@ static void h1_drain(struct mr_conn *c)
 static void h1_rest(struct mr_conn *c)
 {
     if (!c->h1.call && c->in.start == c->in.end && c->in.pos == c->in.start && c->in.ptr) {
-        mr_input_release(c);
+        mr_conn_input_release(c);
     }
 }
 

@@ -113,7 +113,7 @@ void mr_h2_feed(struct mr_conn *c, const uint8_t *data, size_t n)
 void mr_h2_start(struct mr_conn *c)
 {
     struct mr_h2 *h = mr_h2_new(c->loop);
-    struct mr_input in = c->in;
+    struct mr_conn_input in = c->in;
 
     if (!h) {
         mr_conn_close(c);
@@ -128,9 +128,9 @@ void mr_h2_start(struct mr_conn *c)
         mr_conn_close(c);
         return;
     }
-    c->in = (struct mr_input){0};
+    c->in = (struct mr_conn_input){0};
     mr_h2_feed(c, (const uint8_t *)in.ptr, in.end);
-    mr_input_free(c->loop, in.ptr, in.cap);
+    mr_conn_input_free(c->loop, in.ptr, in.cap);
 }
 
 static void h2_end(struct mr_conn *c)

@@ -1,6 +1,6 @@
 /* What the files of this module share. */
-#ifndef MR_ENGINE_PRIVATE_H
-#define MR_ENGINE_PRIVATE_H
+#ifndef MR_ENGINE_PRIV_H
+#define MR_ENGINE_PRIV_H
 
 #include <pthread.h>
 #include <sys/queue.h>
