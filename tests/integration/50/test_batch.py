@@ -107,8 +107,10 @@ def test_one_poisoned_row(tmp_path, handler, kind):
     assert (letter["row"], letter["kind"]) == (777, kind)
     assert letter["file"].endswith("0.parquet") and letter["host"] == addresses[0]
     assert "row of ill will" in letter["cause"] or "crashed" in letter["cause"]
-    # two halves of 256, 128, ... 2 rows, the last row as often as --max-attempts, and once as JSON
-    assert made[0].again <= 16 + 5 + 1
+    # Two halves of 256, 128, ... 2 rows, the last row as often as --max-attempts, and once as JSON. A call that fails is sent
+    # once more as a whole while too few others succeeded beside it, which a busy machine decides: of each size, too, as
+    # often as --max-attempts.
+    assert made[0].again <= 16 * (1 if kind == "rejected" else 5) + 5 + 1
 
 
 def test_rows_that_cannot_be_sent(tmp_path):
