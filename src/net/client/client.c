@@ -156,8 +156,8 @@ void mr_client_cancel(struct mr_client_call *call)
     struct mr_client *c = call->client;
     struct mr_client_conn *conn = call->conn;
 
-    if (call->failed_rc < 0) {
-        return;
+    if (call->failed_rc < 0 || c->is_closing) {
+        return; /* it ends as failed, or with the client, as cancelled */
     }
     if (conn && conn->h2) {
         mr_client_h2_cancel(conn, call);

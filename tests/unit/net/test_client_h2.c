@@ -209,6 +209,17 @@ static void on_tick(struct mr_timer *t)
     assert_int_equal(x->rig->o.left, before); /* nothing is told from within */
 }
 
+/* Stops the loop once the server has both calls. */
+static void on_pending(struct mr_timer *t)
+{
+    struct canceller *x = MR_CONTAINER_OF(t, struct canceller, timer);
+
+    if (atomic_load(&x->rig->s.pending_count) == 2) {
+        mr_timer_stop(t);
+        mr_loop_stop(x->rig->o.loop);
+    }
+}
+
 /* The server is told, others go on, and a call that waits for a connection is never sent. */
 static void cancelled(void **state)
 {
@@ -239,6 +250,37 @@ static void cancelled(void **state)
         assert_int_equal(atomic_load(&r.s.bodies), x.wanted + 1);
         rig_close(&r);
     }
+}
+
+static void cancel_other(void *ctx, int rc, const struct mr_err *err,
+                         const struct mr_client_response *r)
+{
+    struct mr_client_call **other = ctx;
+
+    (void)err, (void)r;
+    assert_int_equal(rc, MR_E_CANCELLED);
+    mr_client_cancel(*other);
+}
+
+/* A call that is cancelled while its client is freed ends with it, once. */
+static void cancelled_while_freed(void **state)
+{
+    (void)state;
+    const struct mr_client_request request = {.method = "GET", .path = MR_STR("/later")};
+    struct mr_client_call *other;
+    struct canceller x = {.wanted = 0};
+    struct rig r;
+
+    rig_open(&r, true);
+    x.rig = &r;
+    other = ask(&r, "/later", NULL, NULL, 0, 20 * MR_NS_PER_S);
+    mr_client_send(r.c, &request, cancel_other, &other); /* the last one ends first */
+    mr_timer_start(r.o.loop, &x.timer, 0, MR_NS_PER_MS, on_pending);
+    run(&r);
+    mr_client_free(&r.c);
+    assert_int_equal(r.o.rc, MR_E_CANCELLED);
+    assert_int_equal(r.o.left, 0);
+    rig_close(&r);
 }
 
 static void reset_by_server(void **state)
@@ -646,6 +688,7 @@ int main(void)
         cmocka_unit_test(many_streams),
         cmocka_unit_test(timeout_resets_stream),
         cmocka_unit_test(cancelled),
+        cmocka_unit_test(cancelled_while_freed),
         cmocka_unit_test(reset_by_server),
         cmocka_unit_test(early_answer),
         cmocka_unit_test(drained),
