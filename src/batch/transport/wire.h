@@ -85,7 +85,7 @@ struct wire_call {
 int wire_send(struct wire *w, struct wire_call *c, struct mr_oip_request *r, struct mr_buf *buf,
               struct mr_arena *arena, int64_t timeout_ns, struct mr_err *err);
 
-/** The answer is not wanted any more: the host is told, and `done` gets MR_E_CANCELLED later. No effect in this process. */
+/** Cancels a call at its host (mr_client_cancel): `done` gets MR_E_CANCELLED later. No effect on a local model. */
 void wire_cancel(const struct wire_call *c);
 
 /** A row of an answered call that has no result, by its own fault: hosts are well. */

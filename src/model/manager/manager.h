@@ -374,7 +374,7 @@ struct mr_measure {
     bool is_alone;
 };
 void mr_measure_begin(struct mr_models *m, struct mr_measure *x);
-/** Growth of the process since the begin, or MR_MEMORY_UNKNOWN. */
+/** Growth of the process since mr_measure_begin, or MR_MEMORY_UNKNOWN. */
 int64_t mr_measure_end(struct mr_models *m, const struct mr_measure *x);
 
 /* ---- admit.c (Thread: loader) ---- */

@@ -100,7 +100,7 @@ enum mr_balance_outcome {
     MR_BALANCE_TIMED_OUT, /* a failure; the host is given longer the next time */
     MR_BALANCE_FAILED,    /* reset, 5xx, a malformed or wrong answer */
     MR_BALANCE_REJECTED,  /* 4xx: the request's fault, counts neither way */
-    MR_BALANCE_CANCELLED, /* nobody wants the answer any more, e.g. the other copy was first; counts neither way */
+    MR_BALANCE_CANCELLED, /* given up, e.g. as the other copy was first; counts neither way */
 };
 
 /** retry_after_ns: with THROTTLED what the host asked for, 0 = nothing. A ticket that is not in flight is

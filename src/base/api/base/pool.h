@@ -57,7 +57,7 @@ struct mr_block_provider {
     /** May be NULL. Makes an extent at least `bytes` large, at the same address or another, and keeps its content without
      *  a copy. False, with *io unchanged: not possible; the block then gets another extent, and its content is copied. */
     bool (*grow)(const struct mr_block_provider *p, size_t bytes, struct mr_block_extent *io);
-    /** Takes the extent back: nobody refers to it. */
+    /** Takes back an extent that has no references left. */
     void (*give)(const struct mr_block_provider *p, const struct mr_block_extent *extent);
 };
 /** As mr_block_new, with the memory of `p` (borrowed; NULL: mr_block_new). The whole extent is counted, and the budget

@@ -106,7 +106,7 @@ void mr_engine_resolved(struct mr_engine_wait **wait, int status, const struct m
  *
  *  Without a thread of its own a request that is past its deadline is answered when an instance comes to it. */
 int mr_engine_infer(struct mr_engine *e, struct mr_infer *r, const struct mr_infer_args *args);
-/** Nobody waits any more. True: it has not run and is out, r->status is MR_E_CANCELLED, on_done is not called;
+/** Cancels a request. True: it has not run and is out, r->status is MR_E_CANCELLED, on_done is not called;
  *  mr_engine_end is due. False: on_done comes, or has. Thread: the home's; without a post of the home any, not beside
  *  mr_engine_end. */
 bool mr_engine_cancel(struct mr_engine *e, struct mr_infer *r);

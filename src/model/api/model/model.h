@@ -197,7 +197,7 @@ int mr_models_new(struct mr_models **out, const struct mr_models_options *option
  *  of models that did not load (their reasons are in the index); if not 0, *err is the error of the first of them, with its
  *  name. Errors: those that prevent the start as a whole. */
 int mr_models_start(struct mr_models *m, size_t *out_failed, struct mr_err *err);
-/** From now on loads and unloads fail with MR_E_UNAVAILABLE; running loads end at their next step.
+/** Later loads and unloads fail with MR_E_UNAVAILABLE; running loads end at their next step.
  *  Loaded versions stay. */
 void mr_models_loads_end(struct mr_models *m);
 /** Retires all versions, waits for pins up to `timeout_ns`, and unloads. New requests get "not ready", if the

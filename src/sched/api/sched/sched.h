@@ -186,7 +186,7 @@ uint32_t mr_sched_sequences(const struct mr_version *v);
 struct mr_version *mr_sched_version_of(struct mr_version *v, uint64_t number, mr_str text,
                                        bool any_number);
 
-/** Nobody waits any more. True: it was still queued and is out now with r->status MR_E_CANCELLED, on_done
+/** Cancels a request. True: it was still queued and is out now with r->status MR_E_CANCELLED, on_done
  *  is not called. False: it runs or is done; on_done comes. Thread: r's home. */
 bool mr_sched_cancel(struct mr_infer *r);
 /** An answer has left, or is not wanted: free it, and let the model make another. Thread: r's home, before
