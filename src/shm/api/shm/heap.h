@@ -1,0 +1,50 @@
+/* Extents of one shared-memory segment: the server allocates and takes back, nobody else.
+ *
+ * A binary buddy allocator whose books are in the server's private memory: a process that maps the segment can write
+ * into extents, but cannot reach the books. Extents begin at multiples of 64 KiB. What is free beyond the limit for warm
+ * memory is given back to the system. Blocks (base/pool.h) come from a heap by its provider. */
+#ifndef MR_SHM_HEAP_H
+#define MR_SHM_HEAP_H
+
+#include <pthread.h>
+
+#include "base/pool.h"
+
+#define MR_SHM_UNIT   65536u /* smallest extent, and what all begin at a multiple of */
+#define MR_SHM_ORDERS 20     /* sizes: 64 KiB to 32 GiB */
+
+/** Initialised by mr_shm_heap_init; stays where it is until all blocks are gone. */
+struct mr_shm_heap {
+    struct mr_block_provider provider; /* first */
+    int fd;                            /* of the segment, borrowed */
+    uint8_t *data;                     /* its mapping */
+    uint64_t offset;                   /* of the heap in the segment */
+    uint64_t bytes;                    /* of the heap, a multiple of 64 KiB */
+    /* ---- private, under the lock ---- */
+    pthread_mutex_t
+        lock; /* held for a few dozen instructions, and while memory is given back to the system */
+    uint32_t units;
+    uint8_t *order; /* [units] of the free or used extent that begins there, with its flags */
+    uint32_t *next; /* [units] lists of free extents */
+    uint32_t *previous;
+    uint32_t first[MR_SHM_ORDERS];
+    uint64_t warm_bytes; /* free, and not given back */
+    uint64_t used_bytes;
+    uint64_t refused; /* extents for which there was no room */
+};
+
+/** offset: multiple of 64 KiB. bytes: rounded down to one. */
+void mr_shm_heap_init(struct mr_shm_heap *h, int fd, uint8_t *segment, uint64_t offset,
+                      uint64_t bytes);
+/** All blocks are gone. */
+void mr_shm_heap_fini(struct mr_shm_heap *h);
+
+struct mr_shm_heap_stats {
+    uint64_t bytes;
+    uint64_t used_bytes;
+    uint64_t refused;
+};
+/** Thread: any. */
+struct mr_shm_heap_stats mr_shm_heap_get_stats(struct mr_shm_heap *h);
+
+#endif

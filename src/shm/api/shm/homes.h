@@ -1,0 +1,29 @@
+/* The server's threads that take what workers have done.
+ *
+ * A home has a descriptor that a worker writes to, but only while the home says that it sleeps: a thread that is at
+ * work looks by itself (mr_shm_poll). One set of homes serves all models. */
+#ifndef MR_SHM_HOMES_H
+#define MR_SHM_HOMES_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct mr_shm_homes;
+
+/** count: 1..256. Errors: MR_E_NOMEM, MR_E_EXHAUSTED (descriptors). */
+int mr_shm_homes_new(struct mr_shm_homes **out, uint32_t count, struct mr_err *err);
+/** No worker lives. */
+void mr_shm_homes_free(struct mr_shm_homes **h);
+uint32_t mr_shm_homes_count(const struct mr_shm_homes *h);
+/** The segment of the flags, and the eventfd of a home: given to workers, and polled for reading by the home. Borrowed. */
+int mr_shm_homes_segment(const struct mr_shm_homes *h);
+int mr_shm_home_fd(const struct mr_shm_homes *h, uint32_t home);
+/** The home is about to sleep. It looks once more at what is done after this and before it sleeps. Thread: the home. */
+void mr_shm_home_sleep(struct mr_shm_homes *h, uint32_t home);
+/** The home works again. Empties the eventfd if it was written to. Thread: the home. */
+void mr_shm_home_wake(struct mr_shm_homes *h, uint32_t home);
+/** Wakes the home if it sleeps. Thread: any. */
+void mr_shm_home_ring(struct mr_shm_homes *h, uint32_t home);
+
+#endif

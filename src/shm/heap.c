@@ -1,0 +1,202 @@
+/* The buddy allocator. `order` has for the first unit of each extent its order and whether it is free; what lies between
+ * is not looked at. Free extents of an order are a doubly linked list by unit number, the last freed first, which is
+ * the one whose pages are there.
+ *
+ * An extent's capacity is what was asked for, in whole pages: the rest of the power of two is address space that no page
+ * stands behind. */
+#include "shm/heap.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define FREE       0x80u
+#define NONE       UINT32_MAX
+#define PAGE       4096u
+#define WARM_BYTES ((uint64_t)64 << 20)
+
+static struct mr_shm_heap *heap_of(const struct mr_block_provider *p)
+{
+    return (struct mr_shm_heap *)(uintptr_t)p;
+}
+
+static void list_push(struct mr_shm_heap *h, uint32_t unit, unsigned order)
+{
+    h->order[unit] = (uint8_t)(order | FREE);
+    h->previous[unit] = NONE;
+    h->next[unit] = h->first[order];
+    if (h->first[order] != NONE) {
+        h->previous[h->first[order]] = unit;
+    }
+    h->first[order] = unit;
+}
+
+static void list_remove(struct mr_shm_heap *h, uint32_t unit, unsigned order)
+{
+    if (h->previous[unit] == NONE) {
+        h->first[order] = h->next[unit];
+    } else {
+        h->next[h->previous[unit]] = h->next[unit];
+    }
+    if (h->next[unit] != NONE) {
+        h->previous[h->next[unit]] = h->previous[unit];
+    }
+}
+
+static unsigned order_for(size_t bytes)
+{
+    unsigned order = 0;
+
+    while (order < MR_SHM_ORDERS && ((uint64_t)MR_SHM_UNIT << order) < bytes) {
+        order++;
+    }
+    return order;
+}
+
+/* A free extent of that order, cut from a larger one where there is none. Lock held. */
+static uint32_t extent_take(struct mr_shm_heap *h, unsigned order)
+{
+    unsigned from = order;
+
+    while (from < MR_SHM_ORDERS && h->first[from] == NONE) {
+        from++;
+    }
+    if (from >= MR_SHM_ORDERS) {
+        return NONE;
+    }
+    uint32_t unit = h->first[from];
+    list_remove(h, unit, from);
+    while (from > order) {
+        from--;
+        list_push(h, unit + (1u << from), from);
+    }
+    h->order[unit] = (uint8_t)order;
+    return unit;
+}
+
+/* Lock held. */
+static void extent_give(struct mr_shm_heap *h, uint32_t unit)
+{
+    unsigned order = h->order[unit];
+
+    while (order + 1 < MR_SHM_ORDERS) {
+        uint32_t buddy = unit ^ (1u << order);
+        if (buddy >= h->units || h->order[buddy] != (order | FREE)) {
+            break;
+        }
+        list_remove(h, buddy, order);
+        unit = MR_MIN(unit, buddy);
+        order++;
+    }
+    list_push(h, unit, order);
+}
+
+static bool take(const struct mr_block_provider *p, size_t bytes, struct mr_block_extent *out)
+{
+    struct mr_shm_heap *h = heap_of(p);
+    unsigned order = order_for(bytes);
+    uint32_t unit = NONE;
+
+    pthread_mutex_lock(&h->lock);
+    if (order < MR_SHM_ORDERS) {
+        unit = extent_take(h, order);
+    }
+    const size_t cap = (MR_MAX(bytes, 1) + PAGE - 1) / PAGE * PAGE;
+    if (unit == NONE) {
+        h->refused++;
+    } else {
+        h->used_bytes += cap;
+        h->warm_bytes -= MR_MIN(h->warm_bytes, cap);
+    }
+    pthread_mutex_unlock(&h->lock);
+    if (unit == NONE) {
+        return false;
+    }
+    const uint64_t at = h->offset + (uint64_t)unit * MR_SHM_UNIT;
+    *out = (struct mr_block_extent){h->data + at, cap, h->fd, at};
+    return true;
+}
+
+/* In place while the power of two has room. */
+static bool grow(const struct mr_block_provider *p, size_t bytes, struct mr_block_extent *io)
+{
+    struct mr_shm_heap *h = heap_of(p);
+    const uint32_t unit = (uint32_t)((io->fd_offset - h->offset) / MR_SHM_UNIT);
+    const size_t cap = (bytes + PAGE - 1) / PAGE * PAGE;
+
+    pthread_mutex_lock(&h->lock);
+    const bool fits = cap <= (uint64_t)MR_SHM_UNIT << h->order[unit];
+    if (fits) {
+        h->used_bytes += cap - io->cap;
+    }
+    pthread_mutex_unlock(&h->lock);
+    if (fits) {
+        io->cap = cap;
+    }
+    return fits;
+}
+
+static void give(const struct mr_block_provider *p, const struct mr_block_extent *extent)
+{
+    struct mr_shm_heap *h = heap_of(p);
+    const uint32_t unit = (uint32_t)((extent->fd_offset - h->offset) / MR_SHM_UNIT);
+
+    pthread_mutex_lock(&h->lock);
+    h->used_bytes -= extent->cap;
+    if (h->warm_bytes + extent->cap > WARM_BYTES) {
+        /* Fails on kernels and filters without it; the memory then stays for the next extent. */
+        (void)fallocate(h->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)extent->fd_offset,
+                        (off_t)extent->cap);
+    } else {
+        h->warm_bytes += extent->cap;
+    }
+    extent_give(h, unit);
+    pthread_mutex_unlock(&h->lock);
+}
+
+void mr_shm_heap_init(struct mr_shm_heap *h, int fd, uint8_t *segment, uint64_t offset,
+                      uint64_t bytes)
+{
+    const uint64_t most = (uint64_t)MR_SHM_UNIT << (MR_SHM_ORDERS - 1);
+    const uint32_t units = (uint32_t)(MR_MIN(bytes, most) / MR_SHM_UNIT);
+
+    *h = (struct mr_shm_heap){.provider = {take, grow, give},
+                              .fd = fd,
+                              .data = segment,
+                              .offset = offset,
+                              .bytes = (uint64_t)units * MR_SHM_UNIT,
+                              .units = units};
+    pthread_mutex_init(&h->lock, NULL);
+    h->order = mr_alloc_array((size_t)units + 1, sizeof *h->order);
+    h->next = mr_alloc_array((size_t)units + 1, sizeof *h->next);
+    h->previous = mr_alloc_array((size_t)units + 1, sizeof *h->previous);
+    for (unsigned i = 0; i < MR_SHM_ORDERS; i++) {
+        h->first[i] = NONE;
+    }
+    for (uint32_t unit = 0; unit < units;) {
+        unsigned order = MR_SHM_ORDERS - 1;
+        while ((unit & ((1u << order) - 1)) != 0 || (1u << order) > units - unit) {
+            order--;
+        }
+        list_push(h, unit, order);
+        unit += 1u << order;
+    }
+}
+
+void mr_shm_heap_fini(struct mr_shm_heap *h)
+{
+    MR_ASSERT(h->used_bytes == 0);
+    pthread_mutex_destroy(&h->lock);
+    mr_free(h->order);
+    mr_free(h->next);
+    mr_free(h->previous);
+}
+
+struct mr_shm_heap_stats mr_shm_heap_get_stats(struct mr_shm_heap *h)
+{
+    pthread_mutex_lock(&h->lock);
+    const struct mr_shm_heap_stats s = {h->bytes, h->used_bytes, h->refused};
+    pthread_mutex_unlock(&h->lock);
+    return s;
+}

@@ -1,0 +1,640 @@
+/* The server's side. A slot is free, the caller's, or out: with the line or with a worker. The private state says
+ * which, under the lock; the shared word is read once per look and only believed where it fits the record. */
+#include "shm/plane.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "shm_priv.h"
+
+#define PAGE       4096u
+#define RING_SHARE 4u /* cells of a ring per slot: copies of a slot's number may lie in it */
+
+_Static_assert(MR_SHM_WORKERS_MAX == SHM_WORKERS_MAX, "one limit");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "shared by processes");
+
+enum record_state { RECORD_FREE, RECORD_CALLERS, RECORD_OUT };
+
+struct record {
+    struct mr_shm_slot slot; /* first */
+    enum record_state state;
+    uint64_t generation;
+    uint32_t home;
+    unsigned ring;
+    uint32_t position; /* in the ring */
+    unsigned
+        odd_looks; /* sweeps in a row that found it done or out of the line, and nobody with it */
+    uint64_t run_word; /* as the last sweep saw it running */
+    int64_t run_since_ns;
+    uint32_t block_count;
+    struct mr_block *blocks[SHM_EXTENTS_MAX];
+    struct record *next_free;
+};
+
+struct mr_shm {
+    struct shm_map map;
+    struct mr_shm_homes *homes;
+    struct mr_shm_heap inputs, outputs;
+    struct record *records;    /* [slot_count] */
+    _Atomic uint32_t *pending; /* [home_count]; relaxed: a hint whether a look is worth it */
+    pthread_mutex_t lock;      /* guards what follows and the records that are not the caller's */
+    struct record *free;
+    uint64_t alive; /* a bit for each worker */
+    struct mr_shm_stats stats;
+};
+
+/* ---- futexes ---- */
+
+void shm_futex_wait(const _Atomic uint32_t *word, uint32_t seen, int64_t max_ns)
+{
+    const struct timespec ts = {max_ns / MR_NS_PER_S, max_ns % MR_NS_PER_S};
+
+    syscall(SYS_futex, word, FUTEX_WAIT, seen, &ts, NULL, 0);
+}
+
+void shm_futex_wake(const _Atomic uint32_t *word, int count)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0);
+}
+
+/* ---- making it ---- */
+
+static uint32_t power_of_two(uint32_t n)
+{
+    return n <= 1 ? 1 : 1u << (32 - __builtin_clz(n - 1));
+}
+
+static uint64_t round_up(uint64_t n, uint64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static struct shm_geometry geometry_of(const struct mr_shm_options *o)
+{
+    struct shm_geometry g = {.magic = SHM_MAGIC,
+                             .abi = SHM_ABI,
+                             .slot_count = power_of_two(o->slots),
+                             .home_count = mr_shm_homes_count(o->homes),
+                             .message_bytes = o->message_bytes,
+                             .room_bytes = o->room_bytes};
+
+    g.ring_size = g.slot_count * RING_SHARE;
+    g.done_offset = round_up(
+        sizeof(struct shm_control) + g.slot_count * sizeof(struct shm_slot_cell), MR_CACHE_LINE);
+    g.control_bytes = round_up(g.done_offset + g.home_count * shm_done_stride(g.slot_count), PAGE);
+    g.entries_offset =
+        round_up(sizeof(struct shm_directory) + (uint64_t)SHM_RINGS * g.ring_size * 4, 64);
+    g.messages_offset = round_up(g.entries_offset + g.slot_count * sizeof(struct shm_entry), PAGE);
+    g.input_bytes =
+        round_up(g.messages_offset + (uint64_t)g.slot_count * g.message_bytes, MR_SHM_UNIT) +
+        o->input_bytes / MR_SHM_UNIT * MR_SHM_UNIT;
+    g.output_bytes = round_up((uint64_t)g.slot_count * g.room_bytes, MR_SHM_UNIT) +
+                     o->output_bytes / MR_SHM_UNIT * MR_SHM_UNIT;
+    return g;
+}
+
+static void records_init(struct mr_shm *p)
+{
+    const struct shm_geometry *g = &p->map.g;
+
+    p->records = MR_NEW_ARRAY(struct record, g->slot_count);
+    for (uint32_t i = g->slot_count; i-- > 0;) {
+        struct record *r = &p->records[i];
+        r->slot = (struct mr_shm_slot){.index = i,
+                                       .message = p->map.input.data + g->messages_offset +
+                                                  (size_t)i * g->message_bytes,
+                                       .message_cap = g->message_bytes,
+                                       .room = p->map.output.data + (size_t)i * g->room_bytes,
+                                       .room_bytes = g->room_bytes,
+                                       .room_offset = (uint64_t)i * g->room_bytes};
+        r->generation = 1;
+        r->next_free = p->free;
+        p->free = r;
+    }
+}
+
+int mr_shm_new(struct mr_shm **out, const struct mr_shm_options *o, struct mr_err *err)
+{
+    MR_ASSERT(o->slots >= 1 && o->slots <= SHM_SLOTS_MAX);
+    MR_ASSERT(o->message_bytes % PAGE == 0 && o->room_bytes % PAGE == 0);
+    struct mr_shm *p = mr_alloc_aligned(sizeof *p);
+    struct shm_map *m = &p->map;
+    int rc;
+
+    m->g = geometry_of(o);
+    MR_TRY(shm_segment_new(&m->control_segment, o->name, m->g.control_bytes, SHM_SHARED, err));
+    MR_TRY(shm_segment_new(&m->input, o->name, m->g.input_bytes, SHM_READ_ONLY, err));
+    MR_TRY(shm_segment_new(&m->output, o->name, m->g.output_bytes, SHM_SHARED, err));
+    m->control = (struct shm_control *)(void *)m->control_segment.data;
+    m->directory = (struct shm_directory *)(void *)m->input.data;
+    m->directory->geometry = m->g;
+    p->homes = o->homes;
+    pthread_mutex_init(&p->lock, NULL);
+    records_init(p);
+    p->pending = mr_alloc_array(m->g.home_count, sizeof *p->pending);
+    const uint64_t in = round_up(
+        m->g.messages_offset + (uint64_t)m->g.slot_count * m->g.message_bytes, MR_SHM_UNIT);
+    const uint64_t room = round_up((uint64_t)m->g.slot_count * m->g.room_bytes, MR_SHM_UNIT);
+    mr_shm_heap_init(&p->inputs, m->input.fd, m->input.data, in, m->g.input_bytes - in);
+    mr_shm_heap_init(&p->outputs, m->output.fd, m->output.data, room, m->g.output_bytes - room);
+    p->stats.slots = m->g.slot_count;
+    *out = p;
+    return MR_OK;
+out:
+    shm_segment_close(&m->control_segment);
+    shm_segment_close(&m->input);
+    mr_free(p);
+    return rc;
+}
+
+void mr_shm_free(struct mr_shm **io)
+{
+    struct mr_shm *p = *io;
+
+    if (!p) {
+        return;
+    }
+    MR_ASSERT(p->stats.slots_used == 0 && p->alive == 0);
+    mr_shm_heap_fini(&p->inputs);
+    mr_shm_heap_fini(&p->outputs);
+    pthread_mutex_destroy(&p->lock);
+    shm_segment_close(&p->map.control_segment);
+    shm_segment_close(&p->map.input);
+    shm_segment_close(&p->map.output);
+    mr_free(p->records);
+    mr_free(p->pending);
+    mr_freep(io);
+}
+
+struct mr_shm_fds mr_shm_get_fds(const struct mr_shm *p)
+{
+    return (struct mr_shm_fds){p->map.control_segment.fd, p->map.input.fd, p->map.output.fd};
+}
+
+struct mr_shm_heap *mr_shm_inputs(struct mr_shm *p)
+{
+    return &p->inputs;
+}
+
+struct mr_shm_heap *mr_shm_outputs(struct mr_shm *p)
+{
+    return &p->outputs;
+}
+
+/* ---- slots ---- */
+
+static struct record *record_of(struct mr_shm_slot *s)
+{
+    return (struct record *)s;
+}
+
+static _Atomic uint64_t *word_of(const struct mr_shm *p, const struct record *r)
+{
+    return &p->map.control->slots[r->slot.index].word;
+}
+
+struct mr_shm_slot *mr_shm_take(struct mr_shm *p)
+{
+    pthread_mutex_lock(&p->lock);
+    struct record *r = p->free;
+    if (r) {
+        p->free = r->next_free;
+        r->state = RECORD_CALLERS;
+        r->slot.attempts = 0;
+        p->stats.slots_used++;
+    } else {
+        p->stats.no_slot++;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return r ? &r->slot : NULL;
+}
+
+/* Lock held. */
+static void ring_push(struct mr_shm *p, struct record *r, unsigned ring)
+{
+    struct shm_directory *d = p->map.directory;
+    _Atomic uint32_t *head = &p->map.control->heads[ring].at;
+    const uint32_t tail = atomic_load_explicit(&d->tails[ring], memory_order_relaxed);
+    const uint32_t waiting = tail - atomic_load_explicit(head, memory_order_acquire);
+
+    r->ring = ring;
+    r->odd_looks = 0;
+    if (waiting > p->map.g.ring_size) {
+        /* No honest worker leaves it so. What is in the line comes back by sweeps. */
+        atomic_store_explicit(head, tail, memory_order_relaxed);
+    } else if (waiting == p->map.g.ring_size) {
+        r->position = tail - waiting - 1; /* as if taken out: the next sweeps try again */
+        return;
+    }
+    r->position = tail;
+    SHM_STEP();
+    atomic_store_explicit(shm_cell(&p->map, ring, tail), r->slot.index, memory_order_relaxed);
+    SHM_STEP();
+    /* release: the cell, and the word before it */
+    atomic_store_explicit(&d->tails[ring], tail + 1, memory_order_release);
+    SHM_STEP();
+    /* seq_cst: before the look at who sleeps */
+    atomic_fetch_add(&d->bell, 1);
+}
+
+/* Lock held. */
+static bool anybody_sleeps(const struct mr_shm *p)
+{
+    SHM_STEP();
+    return atomic_load(&p->map.control->sleepers) != 0;
+}
+
+static void wake_worker(struct mr_shm *p)
+{
+    shm_futex_wake(&p->map.directory->bell, 1);
+}
+
+void mr_shm_submit(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes, uint32_t home,
+                   bool is_again)
+{
+    struct record *r = record_of(s);
+    struct shm_entry *e = shm_entry(&p->map, s->index);
+
+    MR_ASSERT(message_bytes <= s->message_cap && home < p->map.g.home_count);
+    pthread_mutex_lock(&p->lock);
+    r->state = RECORD_OUT;
+    r->home = home;
+    r->run_word = 0;
+    atomic_fetch_add_explicit(&p->pending[home], 1, memory_order_relaxed);
+    e->message_bytes = (uint32_t)message_bytes;
+    e->home = home;
+    atomic_store_explicit(&e->is_cancelled, 0, memory_order_relaxed);
+    atomic_store_explicit(&e->generation, r->generation, memory_order_relaxed);
+    SHM_STEP();
+    /* release: entry and message are there for whoever takes it */
+    atomic_store_explicit(word_of(p, r),
+                          shm_word(r->generation, 0, r->slot.attempts, SHM_SUBMITTED),
+                          memory_order_release);
+    ring_push(p, r, is_again ? SHM_RING_AGAIN : SHM_RING_NEW);
+    const bool wake = anybody_sleeps(p);
+    p->stats.submitted++;
+    p->stats.requeued += is_again;
+    p->stats.wakes += wake;
+    pthread_mutex_unlock(&p->lock);
+    if (wake) {
+        wake_worker(p);
+    }
+}
+
+/* The caller's, or lock held and out. */
+static bool extent_add(struct mr_shm *p, struct record *r, uint64_t bytes)
+{
+    struct shm_entry *e = shm_entry(&p->map, r->slot.index);
+    struct mr_block *b = r->block_count < SHM_EXTENTS_MAX && bytes <= p->outputs.bytes
+                             ? mr_block_new_in(&p->outputs.provider, bytes)
+                             : NULL;
+    int fd;
+
+    if (!b) {
+        return false;
+    }
+    e->extents[r->block_count].bytes = b->cap;
+    mr_block_in_file(b, b->data, &fd, &e->extents[r->block_count].offset);
+    r->blocks[r->block_count++] = b;
+    atomic_store_explicit(&e->extent_count, r->block_count, memory_order_release);
+    return true;
+}
+
+bool mr_shm_add_extent(struct mr_shm *p, struct mr_shm_slot *s, size_t bytes)
+{
+    return extent_add(p, record_of(s), bytes);
+}
+
+/* It is the caller's from now on. Lock held. */
+static void record_take(struct mr_shm *p, struct record *r)
+{
+    r->state = RECORD_CALLERS;
+    atomic_fetch_sub_explicit(&p->pending[r->home], 1, memory_order_relaxed);
+}
+
+/* No worker can complete it any more. Lock held. */
+static void generation_end(struct mr_shm *p, struct record *r)
+{
+    r->generation++;
+    atomic_store_explicit(word_of(p, r), shm_word(r->generation, 0, 0, SHM_FREE),
+                          memory_order_relaxed);
+}
+
+bool mr_shm_withdraw(struct mr_shm *p, struct mr_shm_slot *s)
+{
+    struct record *r = record_of(s);
+    bool is_ours = false;
+
+    pthread_mutex_lock(&p->lock);
+    if (r->state == RECORD_OUT) {
+        uint64_t word = shm_word(r->generation, 0, r->slot.attempts, SHM_SUBMITTED);
+        SHM_STEP();
+        is_ours = atomic_compare_exchange_strong(word_of(p, r), &word,
+                                                 shm_word(r->generation + 1, 0, 0, SHM_FREE));
+        if (is_ours) {
+            r->generation++;
+            record_take(p, r);
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+    return is_ours;
+}
+
+void mr_shm_cancel(struct mr_shm *p, struct mr_shm_slot *s)
+{
+    pthread_mutex_lock(&p->lock);
+    if (record_of(s)->state == RECORD_OUT) {
+        atomic_store_explicit(&shm_entry(&p->map, s->index)->is_cancelled, 1, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+bool mr_shm_output_at(struct mr_shm *p, const struct mr_shm_slot *s, uint64_t offset,
+                      uint64_t bytes, const uint8_t **out_data, struct mr_block **out_block)
+{
+    const struct record *r = (const struct record *)(const void *)s;
+
+    *out_block = NULL;
+    if (offset >= s->room_offset && offset - s->room_offset <= s->room_bytes &&
+        bytes <= s->room_bytes - (offset - s->room_offset)) {
+        *out_data = p->map.output.data + offset;
+        return true;
+    }
+    for (uint32_t i = 0; i < r->block_count; i++) {
+        struct mr_block *b = r->blocks[i];
+        int fd;
+        uint64_t begin;
+        mr_block_in_file(b, b->data, &fd, &begin);
+        if (offset >= begin && offset - begin <= b->cap && bytes <= b->cap - (offset - begin)) {
+            *out_data = b->data + (offset - begin);
+            *out_block = b;
+            return true;
+        }
+    }
+    return false;
+}
+
+void mr_shm_give(struct mr_shm *p, struct mr_shm_slot *s)
+{
+    struct record *r = record_of(s);
+    struct mr_block *blocks[SHM_EXTENTS_MAX];
+    const uint32_t count = r->block_count;
+
+    memcpy(blocks, r->blocks, sizeof blocks);
+    r->block_count = 0;
+    atomic_store_explicit(&shm_entry(&p->map, s->index)->extent_count, 0, memory_order_relaxed);
+    pthread_mutex_lock(&p->lock);
+    MR_ASSERT(r->state == RECORD_CALLERS);
+    generation_end(p, r);
+    r->state = RECORD_FREE;
+    r->slot.user = NULL;
+    r->next_free = p->free;
+    p->free = r;
+    p->stats.slots_used--;
+    pthread_mutex_unlock(&p->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        mr_block_unref(&blocks[i]);
+    }
+}
+
+/* ---- outcomes ---- */
+
+static bool is_alive(const struct mr_shm *p, unsigned owner)
+{
+    return owner >= 1 && owner <= SHM_WORKERS_MAX && (p->alive >> (owner - 1) & 1);
+}
+
+/* A worker waits for an extent. Lock held. */
+static void need_answer(struct mr_shm *p, struct record *r, uint64_t word)
+{
+    struct shm_slot_cell *cell = &p->map.control->slots[r->slot.index];
+    struct shm_entry *e = shm_entry(&p->map, r->slot.index);
+    uint64_t seen = word;
+
+    p->stats.needs++;
+    extent_add(p, r, atomic_load_explicit(&cell->need, memory_order_relaxed));
+    SHM_STEP();
+    /* release: the extent. Fails when its worker is hostile; then the next look at it says so. */
+    atomic_compare_exchange_strong_explicit(
+        &cell->word, &seen,
+        shm_word(r->generation, shm_owner(word), shm_attempts(word), SHM_RUNNING),
+        memory_order_release, memory_order_relaxed);
+    SHM_STEP();
+    atomic_fetch_add_explicit(&e->grants, 1, memory_order_release);
+    shm_futex_wake(&e->grants, 1);
+}
+
+/* One look at a slot whose done bit is set. True: it is done, and the caller's. */
+static bool look(struct mr_shm *p, struct record *r, uint32_t home)
+{
+    bool is_done = false;
+
+    pthread_mutex_lock(&p->lock);
+    if (r->state == RECORD_OUT && r->home == home) {
+        SHM_STEP();
+        /* acquire: what the worker wrote before */
+        const uint64_t word = atomic_load_explicit(word_of(p, r), memory_order_acquire);
+        if (shm_generation(word) == r->generation && is_alive(p, shm_owner(word)) &&
+            shm_state_of(word) == SHM_NEED) {
+            need_answer(p, r, word);
+        } else if (shm_generation(word) == r->generation && shm_state_of(word) == SHM_DONE) {
+            is_done = true;
+            record_take(p, r);
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+    return is_done;
+}
+
+size_t mr_shm_poll(struct mr_shm *p, uint32_t home, mr_shm_outcome_fn *fn, void *ctx)
+{
+    _Atomic uint64_t *done = shm_done(&p->map, home);
+    size_t count = 0;
+
+    for (uint32_t k = 0; k < shm_done_words(p->map.g.slot_count); k++) {
+        SHM_STEP();
+        /* seq_cst: behind the home's word that it sleeps */
+        if (atomic_load(&done[k]) == 0) {
+            continue;
+        }
+        uint64_t bits = atomic_exchange(&done[k], 0);
+        for (; bits; bits &= bits - 1) {
+            const uint32_t index = k * 64 + (uint32_t)__builtin_ctzll(bits);
+            if (index < p->map.g.slot_count && look(p, &p->records[index], home)) {
+                fn(ctx, &p->records[index].slot, MR_SHM_DONE);
+                count++;
+            }
+        }
+    }
+    return count;
+}
+
+uint32_t mr_shm_pending(struct mr_shm *p, uint32_t home)
+{
+    return atomic_load_explicit(&p->pending[home], memory_order_relaxed);
+}
+
+/* ---- workers ---- */
+
+void mr_shm_worker_begin(struct mr_shm *p, uint32_t worker)
+{
+    struct shm_worker_cell *cell = &p->map.control->workers[worker];
+
+    pthread_mutex_lock(&p->lock);
+    p->alive |= 1ull << worker;
+    atomic_store_explicit(&cell->progress, 0, memory_order_relaxed);
+    atomic_store_explicit(&cell->thread, 0, memory_order_relaxed);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static bool is_out_of_line(const struct mr_shm *p, const struct record *r)
+{
+    const uint32_t head =
+        atomic_load_explicit(&p->map.control->heads[r->ring].at, memory_order_acquire);
+
+    return (int32_t)(head - r->position) > 0;
+}
+
+/* The caller gets it when the lock is released. */
+struct outcomes {
+    uint32_t count;
+    struct {
+        uint16_t slot;
+        uint8_t outcome;
+    } list[SHM_SLOTS_MAX];
+};
+
+/* Lock held. */
+static void outcome_add(struct mr_shm *p, struct outcomes *o, struct record *r,
+                        enum mr_shm_outcome outcome)
+{
+    record_take(p, r);
+    if (outcome != MR_SHM_DONE) {
+        generation_end(p, r);
+        r->slot.attempts++;
+    }
+    p->stats.damaged += outcome == MR_SHM_DAMAGED;
+    o->list[o->count].slot = (uint16_t)r->slot.index;
+    o->list[o->count++].outcome = (uint8_t)outcome;
+}
+
+static void outcomes_hand_out(struct mr_shm *p, const struct outcomes *o, mr_shm_outcome_fn *fn,
+                              void *ctx)
+{
+    for (uint32_t i = 0; i < o->count; i++) {
+        fn(ctx, &p->records[o->list[i].slot].slot, (enum mr_shm_outcome)o->list[i].outcome);
+    }
+}
+
+void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn, void *ctx)
+{
+    struct outcomes o;
+    bool wake = false;
+
+    o.count = 0;
+    pthread_mutex_lock(&p->lock);
+    p->alive &= ~(1ull << worker);
+    atomic_fetch_and(&p->map.control->sleepers, ~(1ull << worker));
+    for (uint32_t i = 0; i < p->map.g.slot_count; i++) {
+        struct record *r = &p->records[i];
+        if (r->state != RECORD_OUT) {
+            continue;
+        }
+        const uint64_t word = atomic_load_explicit(word_of(p, r), memory_order_acquire);
+        const unsigned state = shm_state_of(word);
+        if (shm_generation(word) != r->generation) {
+            continue; /* the sweep's */
+        }
+        if (shm_owner(word) == worker + 1 && (state == SHM_RUNNING || state == SHM_NEED)) {
+            outcome_add(p, &o, r, MR_SHM_LOST);
+        } else if (shm_owner(word) == worker + 1 && state == SHM_DONE) {
+            /* it may have died before it could say so */
+            outcome_add(p, &o, r, MR_SHM_DONE);
+        } else if (state == SHM_SUBMITTED && is_out_of_line(p, r)) {
+            ring_push(p, r, SHM_RING_AGAIN);
+            wake = true;
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (wake) {
+        shm_futex_wake(&p->map.directory->bell, (int)SHM_WORKERS_MAX);
+    }
+    outcomes_hand_out(p, &o, fn, ctx);
+}
+
+/* A slot that runs. Lock held. */
+static void note_running(struct mr_shm *p, struct record *r, uint64_t word, int64_t now_ns,
+                         struct mr_shm_worker_state *states)
+{
+    struct mr_shm_worker_state *state = &states[shm_owner(word) - 1];
+
+    if (shm_state_of(word) == SHM_NEED) {
+        need_answer(p, r, word);
+    }
+    word = shm_word(r->generation, shm_owner(word), 0, SHM_RUNNING);
+    if (r->run_word != word) {
+        r->run_word = word;
+        r->run_since_ns = now_ns;
+    }
+    state->slot = &r->slot;
+    state->since_ns = r->run_since_ns;
+}
+
+/* Lock held. */
+static void sweep_record(struct mr_shm *p, struct record *r, int64_t now_ns,
+                         struct mr_shm_worker_state *states, struct outcomes *o)
+{
+    const uint64_t word = atomic_load_explicit(word_of(p, r), memory_order_acquire);
+    const unsigned state = shm_state_of(word);
+
+    if (shm_generation(word) != r->generation) {
+        outcome_add(p, o, r, MR_SHM_DAMAGED);
+    } else if (state == SHM_SUBMITTED) {
+        if (is_out_of_line(p, r) && ++r->odd_looks >= 2) {
+            ring_push(p, r, SHM_RING_AGAIN);
+        }
+    } else if (state == SHM_DONE) {
+        if (++r->odd_looks >= 2) {
+            outcome_add(p, o, r, MR_SHM_DONE);
+        }
+    } else if ((state == SHM_RUNNING || state == SHM_NEED) && is_alive(p, shm_owner(word))) {
+        note_running(p, r, word, now_ns, states);
+    } else {
+        outcome_add(p, o, r, MR_SHM_DAMAGED);
+    }
+}
+
+void mr_shm_sweep(struct mr_shm *p, int64_t now_ns, struct mr_shm_worker_state *states,
+                  mr_shm_outcome_fn *fn, void *ctx)
+{
+    struct outcomes o;
+
+    o.count = 0;
+    pthread_mutex_lock(&p->lock);
+    for (uint32_t i = 0; i < SHM_WORKERS_MAX; i++) {
+        const struct shm_worker_cell *cell = &p->map.control->workers[i];
+        states[i] = (struct mr_shm_worker_state){
+            .progress = atomic_load_explicit(&cell->progress, memory_order_relaxed),
+            .thread = atomic_load_explicit(&cell->thread, memory_order_relaxed)};
+    }
+    for (uint32_t i = 0; i < p->map.g.slot_count; i++) {
+        if (p->records[i].state == RECORD_OUT) {
+            sweep_record(p, &p->records[i], now_ns, states, &o);
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+    outcomes_hand_out(p, &o, fn, ctx);
+}
+
+struct mr_shm_stats mr_shm_get_stats(struct mr_shm *p)
+{
+    pthread_mutex_lock(&p->lock);
+    const struct mr_shm_stats s = p->stats;
+    pthread_mutex_unlock(&p->lock);
+    return s;
+}

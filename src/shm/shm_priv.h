@@ -1,0 +1,180 @@
+/* What the server and its workers see in the segments of one model, and nothing that only one of them needs.
+ *
+ *   control   both write    heads of the rings, who sleeps, what is done, one word per slot
+ *   input     server writes directory (geometry, rings, what each slot has), messages, extents of inputs
+ *   output    both write    one room per slot, extents of outputs
+ *   homes     server writes which of its threads sleep; one segment for all models
+ *
+ * A worker can spoil what it may write, for itself and the other workers of its model. So the server takes nothing from
+ * control or output for true: indices, generations and states are compared with its private records. */
+#ifndef SHM_PRIV_H
+#define SHM_PRIV_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+
+#include "base/mem.h"
+#include "segment.h"
+
+#define SHM_MAGIC       0x4c505248534d524dull
+#define SHM_ABI         1u
+#define SHM_WORKERS_MAX 64u
+#define SHM_SLOTS_MAX   1024u
+#define SHM_HOMES_MAX   256u
+#define SHM_EXTENTS_MAX 6u
+
+/* Tests stop here, between any two accesses to shared words. */
+#ifndef SHM_STEP
+#    define SHM_STEP() ((void)0)
+#endif
+
+/* ---- the word of a slot: generation 40, owner 8 (worker + 1), attempts 8, state 8 ---- */
+
+enum shm_state {
+    SHM_FREE = 0,
+    SHM_SUBMITTED,
+    SHM_RUNNING,
+    SHM_DONE,
+    SHM_NEED /* running, and waits for a larger extent */
+};
+
+static inline uint64_t shm_word(uint64_t generation, unsigned owner, unsigned attempts,
+                                enum shm_state state)
+{
+    return generation << 24 | (uint64_t)(owner & 0xff) << 16 | (uint64_t)(attempts & 0xff) << 8 |
+           (uint64_t)state;
+}
+
+static inline uint64_t shm_generation(uint64_t word)
+{
+    return word >> 24;
+}
+
+static inline unsigned shm_owner(uint64_t word)
+{
+    return (unsigned)(word >> 16) & 0xff;
+}
+
+static inline unsigned shm_attempts(uint64_t word)
+{
+    return (unsigned)(word >> 8) & 0xff;
+}
+
+static inline unsigned shm_state_of(uint64_t word)
+{
+    return (unsigned)word & 0xff;
+}
+
+/* ---- control ---- */
+
+enum { SHM_RING_AGAIN, SHM_RING_NEW, SHM_RINGS };
+
+struct shm_head {
+    alignas(MR_CACHE_LINE) _Atomic uint32_t at;
+};
+
+struct shm_worker_cell {
+    alignas(
+        MR_CACHE_LINE) _Atomic uint64_t progress; /* changes while its executing thread gets on */
+    _Atomic uint32_t thread;                      /* id of that thread */
+};
+
+struct shm_slot_cell {
+    alignas(MR_CACHE_LINE) _Atomic uint64_t word;
+    _Atomic uint64_t need; /* bytes, in state NEED */
+};
+
+struct shm_control {
+    struct shm_head heads[SHM_RINGS];
+    alignas(MR_CACHE_LINE) _Atomic uint64_t sleepers; /* a bit for each worker */
+    struct shm_worker_cell workers[SHM_WORKERS_MAX];
+    struct shm_slot_cell
+        slots[]; /* [slot_count], then the done bits of each home, a line and more for each */
+};
+
+/* ---- directory: the beginning of the input segment ---- */
+
+struct shm_extent {
+    uint64_t offset;
+    uint64_t bytes;
+};
+
+/* What a slot has, of the generation that it states. */
+struct shm_entry {
+    alignas(MR_CACHE_LINE) _Atomic uint64_t generation;
+    uint32_t message_bytes;
+    uint32_t home;
+    _Atomic uint32_t grants; /* futex; answers to NEED */
+    _Atomic uint32_t is_cancelled;
+    _Atomic uint32_t extent_count;
+    struct shm_extent extents[SHM_EXTENTS_MAX]; /* for outputs */
+};
+
+struct shm_geometry {
+    uint64_t magic;
+    uint32_t abi;
+    uint32_t slot_count; /* power of two */
+    uint32_t ring_size;  /* power of two */
+    uint32_t home_count;
+    uint32_t message_bytes; /* per slot */
+    uint32_t room_bytes;    /* per slot */
+    uint64_t done_offset;   /* in control */
+    uint64_t entries_offset;
+    uint64_t messages_offset; /* in the input segment */
+    uint64_t control_bytes, input_bytes, output_bytes;
+};
+
+struct shm_directory {
+    struct shm_geometry geometry;
+    alignas(MR_CACHE_LINE) _Atomic uint32_t bell; /* futex; rung with each submission */
+    alignas(MR_CACHE_LINE) _Atomic uint32_t tails[SHM_RINGS];
+    alignas(MR_CACHE_LINE) _Atomic uint32_t
+        cells[]; /* [SHM_RINGS][ring_size] slot numbers, then entries */
+};
+
+struct shm_home {
+    alignas(MR_CACHE_LINE) _Atomic uint32_t is_sleeping;
+};
+
+static inline uint32_t shm_done_words(uint32_t slot_count)
+{
+    return (slot_count + 63) / 64;
+}
+
+/* Bytes of the done bits of one home: whole cache lines. */
+static inline size_t shm_done_stride(uint32_t slot_count)
+{
+    const size_t bytes = shm_done_words(slot_count) * sizeof(uint64_t);
+
+    return (bytes + MR_CACHE_LINE - 1) / MR_CACHE_LINE * MR_CACHE_LINE;
+}
+
+/* The parts of one model's segments, mapped. */
+struct shm_map {
+    struct shm_segment control_segment, input, output;
+    struct shm_control *control;
+    struct shm_directory *directory;
+    struct shm_geometry g; /* a private copy */
+};
+
+static inline _Atomic uint64_t *shm_done(const struct shm_map *m, uint32_t home)
+{
+    return (_Atomic uint64_t *)(void *)(m->control_segment.data + m->g.done_offset +
+                                        home * shm_done_stride(m->g.slot_count));
+}
+
+static inline struct shm_entry *shm_entry(const struct shm_map *m, uint32_t slot)
+{
+    return (struct shm_entry *)(void *)(m->input.data + m->g.entries_offset) + slot;
+}
+
+static inline _Atomic uint32_t *shm_cell(const struct shm_map *m, unsigned ring, uint32_t at)
+{
+    return &m->directory->cells[ring * m->g.ring_size + (at & (m->g.ring_size - 1))];
+}
+
+/* Futexes of memory that processes share. */
+void shm_futex_wait(const _Atomic uint32_t *word, uint32_t seen, int64_t max_ns);
+void shm_futex_wake(const _Atomic uint32_t *word, int count);
+
+#endif

@@ -1,0 +1,343 @@
+/* The worker's side. It may die between any two instructions: what it has done until then is a state that the server
+ * knows how to take back. */
+#include "shm/worker.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "shm_priv.h"
+
+#define GRANT_WAIT_NS (20 * MR_NS_PER_MS)
+/* Spinning: for so long at most, and only while the next slot lately came within that time. */
+#define SPIN_NS     (50 * MR_NS_PER_US)
+#define SPIN_ROUNDS 32
+
+struct mr_shm_view {
+    struct shm_map map;
+    struct shm_segment homes_segment;
+    const struct shm_home *homes;
+    uint32_t worker;
+    bool is_known;  /* the thread has said which one it is */
+    int64_t gap_ns; /* smoothed time that a wait took */
+    long switches;  /* times that this thread lost its CPU, at the last look */
+    uint32_t home_count;
+    int home_fds[];
+};
+
+static int view_check(const struct mr_shm_view *v, const struct mr_shm_view_fds *fds,
+                      struct mr_err *err)
+{
+    const struct shm_map *m = &v->map;
+    const struct shm_geometry *g = &m->g;
+
+    if (g->magic != SHM_MAGIC || g->abi != SHM_ABI) {
+        return MR_FAIL(err, MR_E_INVALID, "the shared memory is of another version of the server");
+    }
+    if (g->control_bytes != m->control_segment.bytes || g->input_bytes != m->input.bytes ||
+        g->output_bytes != m->output.bytes || g->home_count != fds->home_count ||
+        g->home_count * sizeof *v->homes > v->homes_segment.bytes) {
+        return MR_FAIL(err, MR_E_INVALID, "the segments of shared memory do not belong together");
+    }
+    return MR_OK;
+}
+
+int mr_shm_view_open(struct mr_shm_view **out, const struct mr_shm_view_fds *fds, uint32_t worker,
+                     struct mr_err *err)
+{
+    struct mr_shm_view *v = mr_alloc(sizeof *v + fds->home_count * sizeof v->home_fds[0]);
+    struct shm_map *m = &v->map;
+    int rc;
+
+    MR_TRY(shm_segment_map(&m->control_segment, fds->control, SHM_SHARED, err));
+    MR_TRY(shm_segment_map(&m->input, fds->input, SHM_READ_ONLY, err));
+    MR_TRY(shm_segment_map(&m->output, fds->output, SHM_SHARED, err));
+    MR_TRY(shm_segment_map(&v->homes_segment, fds->homes, SHM_READ_ONLY, err));
+    if (m->input.bytes < sizeof *m->directory) {
+        rc = MR_FAIL(err, MR_E_INVALID, "the segment of inputs is too small");
+        goto out;
+    }
+    m->control = (struct shm_control *)(void *)m->control_segment.data;
+    m->directory = (struct shm_directory *)(void *)m->input.data;
+    m->g = m->directory->geometry;
+    v->homes = (const struct shm_home *)(const void *)v->homes_segment.data;
+    MR_TRY(view_check(v, fds, err));
+    v->worker = worker;
+    v->home_count = fds->home_count;
+    memcpy(v->home_fds, fds->home_fds, fds->home_count * sizeof v->home_fds[0]);
+    *out = v;
+    return MR_OK;
+out:
+    mr_shm_view_close(&v);
+    return rc;
+}
+
+void mr_shm_view_close(struct mr_shm_view **v)
+{
+    if (*v) {
+        shm_segment_unmap(&(*v)->map.control_segment);
+        shm_segment_unmap(&(*v)->map.input);
+        shm_segment_unmap(&(*v)->map.output);
+        shm_segment_unmap(&(*v)->homes_segment);
+        mr_freep(v);
+    }
+}
+
+/* ---- taking a slot ---- */
+
+static _Atomic uint64_t *word_of(const struct mr_shm_view *v, uint32_t slot)
+{
+    return &v->map.control->slots[slot].word;
+}
+
+/* The next number of a ring. False: it is empty. */
+static bool ring_pop(struct mr_shm_view *v, unsigned ring, uint32_t *out_slot)
+{
+    const struct shm_directory *d = v->map.directory;
+    _Atomic uint32_t *head = &v->map.control->heads[ring].at;
+
+    SHM_STEP();
+    uint32_t at = atomic_load_explicit(head, memory_order_acquire);
+    for (;;) {
+        SHM_STEP();
+        /* seq_cst: behind this worker's word that it sleeps; acquire: the cell */
+        const uint32_t tail = atomic_load(&d->tails[ring]);
+        uint32_t next = at + 1;
+        if (at == tail) {
+            return false;
+        }
+        if (tail - at > v->map.g.ring_size) {
+            next = tail; /* somebody has spoilt it: the server puts back what is lost by this */
+        }
+        SHM_STEP();
+        const uint32_t slot =
+            atomic_load_explicit(shm_cell(&v->map, ring, at), memory_order_relaxed);
+        SHM_STEP();
+        if (atomic_compare_exchange_strong_explicit(head, &at, next, memory_order_acq_rel,
+                                                    memory_order_acquire)) {
+            *out_slot = slot & (v->map.g.slot_count - 1);
+            return true;
+        }
+    }
+}
+
+/* Takes a slot that was in the line. False: it has been taken or taken back meanwhile. */
+static bool slot_take(struct mr_shm_view *v, uint32_t slot, struct mr_shm_task *out)
+{
+    const struct shm_geometry *g = &v->map.g;
+    const struct shm_entry *e = shm_entry(&v->map, slot);
+
+    SHM_STEP();
+    /* acquire: entry and message */
+    uint64_t word = atomic_load_explicit(word_of(v, slot), memory_order_acquire);
+    const uint64_t generation = atomic_load_explicit(&e->generation, memory_order_relaxed);
+    if (shm_state_of(word) != SHM_SUBMITTED || shm_owner(word) != 0 ||
+        shm_generation(word) != generation) {
+        return false;
+    }
+    const uint64_t mine = shm_word(generation, v->worker + 1, shm_attempts(word) + 1, SHM_RUNNING);
+    SHM_STEP();
+    if (!atomic_compare_exchange_strong_explicit(word_of(v, slot), &word, mine,
+                                                 memory_order_acq_rel, memory_order_relaxed)) {
+        return false;
+    }
+    *out = (struct mr_shm_task){.slot = slot,
+                                .home = e->home,
+                                .generation = generation,
+                                .word = mine,
+                                .message = v->map.input.data + g->messages_offset +
+                                           (size_t)slot * g->message_bytes,
+                                .message_bytes = e->message_bytes,
+                                .room = v->map.output.data + (size_t)slot * g->room_bytes,
+                                .room_bytes = g->room_bytes,
+                                .room_offset = (uint64_t)slot * g->room_bytes};
+    return true;
+}
+
+bool mr_shm_claim(struct mr_shm_view *v, struct mr_shm_task *out)
+{
+    uint32_t slot;
+
+    for (unsigned ring = 0; ring < SHM_RINGS; ring++) {
+        while (ring_pop(v, ring, &slot)) {
+            if (slot_take(v, slot, out)) {
+                mr_shm_progress(v);
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool is_empty(const struct mr_shm_view *v)
+{
+    for (unsigned ring = 0; ring < SHM_RINGS; ring++) {
+        SHM_STEP();
+        /* seq_cst: behind the word that this worker sleeps */
+        if (atomic_load(&v->map.directory->tails[ring]) !=
+            atomic_load(&v->map.control->heads[ring].at)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether this thread has lost its CPU since the last look: others want it, and spinning takes it from them. */
+static bool is_crowded(struct mr_shm_view *v)
+{
+    struct rusage u;
+
+    if (getrusage(RUSAGE_THREAD, &u) < 0) {
+        return true;
+    }
+    const bool crowded = u.ru_nivcsw != v->switches;
+    v->switches = u.ru_nivcsw;
+    return crowded;
+}
+
+static bool spin(const struct mr_shm_view *v, int64_t until)
+{
+    do {
+        for (int i = 0; i < SPIN_ROUNDS; i++) {
+#if defined(__x86_64__)
+            __builtin_ia32_pause();
+#endif
+            if (!is_empty(v)) {
+                return true;
+            }
+        }
+    } while (mr_now_ns() < until);
+    return false;
+}
+
+void mr_shm_wait(struct mr_shm_view *v, int64_t max_ns)
+{
+    _Atomic uint64_t *sleepers = &v->map.control->sleepers;
+    const uint64_t me = 1ull << v->worker;
+    const int64_t begin = mr_now_ns();
+
+    if (v->gap_ns > 0 && v->gap_ns < SPIN_NS && !is_crowded(v) && spin(v, begin + SPIN_NS)) {
+        v->gap_ns += (mr_now_ns() - begin - v->gap_ns) / 8;
+        return;
+    }
+    SHM_STEP();
+    const uint32_t seen = atomic_load(&v->map.directory->bell);
+    SHM_STEP();
+    atomic_fetch_or(sleepers, me);
+    if (is_empty(v)) {
+        SHM_STEP();
+        shm_futex_wait(&v->map.directory->bell, seen, max_ns);
+    }
+    atomic_fetch_and(sleepers, ~me);
+    v->gap_ns += (mr_now_ns() - begin - v->gap_ns) / 8;
+}
+
+/* ---- running it ---- */
+
+bool mr_shm_task_extent(struct mr_shm_view *v, const struct mr_shm_task *t, uint32_t index,
+                        struct mr_shm_span *out)
+{
+    const struct shm_entry *e = shm_entry(&v->map, t->slot);
+
+    /* acquire: the extent */
+    if (index >= atomic_load_explicit(&e->extent_count, memory_order_acquire) ||
+        index >= SHM_EXTENTS_MAX) {
+        return false;
+    }
+    *out = (struct mr_shm_span){v->map.output.data + e->extents[index].offset,
+                                e->extents[index].offset, e->extents[index].bytes};
+    return true;
+}
+
+static void home_tell(struct mr_shm_view *v, const struct mr_shm_task *t)
+{
+    const uint64_t one = 1;
+
+    SHM_STEP();
+    /* seq_cst: before the look whether the home sleeps */
+    atomic_fetch_or(&shm_done(&v->map, t->home)[t->slot / 64], 1ull << (t->slot % 64));
+    SHM_STEP();
+    if (atomic_load(&v->homes[t->home].is_sleeping)) {
+        while (write(v->home_fds[t->home], &one, sizeof one) < 0 && errno == EINTR) {
+        }
+    }
+}
+
+static bool word_change(struct mr_shm_view *v, const struct mr_shm_task *t, enum shm_state to)
+{
+    uint64_t word = t->word;
+
+    SHM_STEP();
+    /* release: room and extents */
+    return atomic_compare_exchange_strong_explicit(
+        word_of(v, t->slot), &word, shm_word(t->generation, v->worker + 1, shm_attempts(word), to),
+        memory_order_release, memory_order_relaxed);
+}
+
+bool mr_shm_task_need(struct mr_shm_view *v, struct mr_shm_task *t, uint64_t bytes,
+                      struct mr_shm_span *out)
+{
+    struct shm_entry *e = shm_entry(&v->map, t->slot);
+    const uint32_t had = atomic_load_explicit(&e->extent_count, memory_order_relaxed);
+
+    atomic_store_explicit(&v->map.control->slots[t->slot].need, bytes, memory_order_relaxed);
+    const uint32_t seen = atomic_load_explicit(&e->grants, memory_order_relaxed);
+    if (!word_change(v, t, SHM_NEED)) {
+        return false;
+    }
+    home_tell(v, t);
+    for (;;) {
+        SHM_STEP();
+        /* acquire: the extent */
+        const uint64_t word = atomic_load_explicit(word_of(v, t->slot), memory_order_acquire);
+        if (shm_state_of(word) != SHM_NEED) {
+            break;
+        }
+        shm_futex_wait(&e->grants, seen, GRANT_WAIT_NS);
+        mr_shm_progress(v);
+    }
+    return mr_shm_task_extent(v, t, had, out) && out->bytes >= bytes;
+}
+
+bool mr_shm_task_is_cancelled(const struct mr_shm_view *v, const struct mr_shm_task *t)
+{
+    const struct shm_entry *e = shm_entry(&v->map, t->slot);
+
+    return atomic_load_explicit(&e->is_cancelled, memory_order_relaxed) != 0 ||
+           atomic_load_explicit(&e->generation, memory_order_relaxed) != t->generation;
+}
+
+bool mr_shm_complete(struct mr_shm_view *v, const struct mr_shm_task *t)
+{
+    if (!word_change(v, t, SHM_DONE)) {
+        return false;
+    }
+    home_tell(v, t);
+    mr_shm_progress(v);
+    return true;
+}
+
+void mr_shm_progress(struct mr_shm_view *v)
+{
+    struct shm_worker_cell *cell = &v->map.control->workers[v->worker];
+
+    if (!v->is_known) {
+        atomic_store_explicit(&cell->thread, (uint32_t)syscall(SYS_gettid), memory_order_relaxed);
+        v->is_known = true;
+    }
+    /* one writer */
+    atomic_store_explicit(&cell->progress,
+                          atomic_load_explicit(&cell->progress, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+const uint8_t *mr_shm_input(const struct mr_shm_view *v, uint64_t offset, uint64_t bytes)
+{
+    if (offset > v->map.input.bytes || bytes > v->map.input.bytes - offset) {
+        return NULL;
+    }
+    return v->map.input.data + offset;
+}

@@ -1,0 +1,239 @@
+/* A slot's way through server and worker, in one process: the segments mapped twice. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "shm/plane.h"
+#include "shm/worker.h"
+
+struct pair {
+    struct mr_shm_homes *homes;
+    struct mr_shm *plane;
+    struct mr_shm_view *views[2];
+    unsigned done, lost, damaged;
+    struct mr_shm_slot *last;
+};
+
+static void on_outcome(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome outcome)
+{
+    struct pair *t = ctx;
+
+    t->done += outcome == MR_SHM_DONE;
+    t->lost += outcome == MR_SHM_LOST;
+    t->damaged += outcome == MR_SHM_DAMAGED;
+    t->last = s;
+}
+
+static int setup(void **state)
+{
+    static struct pair t;
+    struct mr_err err;
+
+    t = (struct pair){0};
+    assert_int_equal(mr_shm_homes_new(&t.homes, 2, &err), MR_OK);
+    const struct mr_shm_options o = {.name = "test",
+                                     .slots = 4,
+                                     .message_bytes = 4096,
+                                     .room_bytes = 8192,
+                                     .input_bytes = 1 << 20,
+                                     .output_bytes = 1 << 20,
+                                     .homes = t.homes};
+    assert_int_equal(mr_shm_new(&t.plane, &o, &err), MR_OK);
+    const struct mr_shm_fds fds = mr_shm_get_fds(t.plane);
+    const int home_fds[] = {mr_shm_home_fd(t.homes, 0), mr_shm_home_fd(t.homes, 1)};
+    const struct mr_shm_view_fds view = {
+        fds.control, fds.input, fds.output, mr_shm_homes_segment(t.homes), home_fds, 2};
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(mr_shm_view_open(&t.views[i], &view, i, &err), MR_OK);
+        mr_shm_worker_begin(t.plane, i);
+    }
+    *state = &t;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct pair *t = *state;
+
+    for (uint32_t i = 0; i < 2; i++) {
+        mr_shm_worker_end(t->plane, i, on_outcome, t);
+        mr_shm_view_close(&t->views[i]);
+    }
+    mr_shm_free(&t->plane);
+    mr_shm_homes_free(&t->homes);
+    return 0;
+}
+
+static struct mr_shm_slot *submit(struct pair *t, const char *text, uint32_t home, bool is_again)
+{
+    struct mr_shm_slot *s = mr_shm_take(t->plane);
+
+    assert_non_null(s);
+    memcpy(s->message, text, strlen(text));
+    mr_shm_submit(t->plane, s, strlen(text), home, is_again);
+    return s;
+}
+
+static void test_there_and_back(void **state)
+{
+    struct pair *t = *state;
+    struct mr_shm_task task, other;
+    struct mr_shm_slot *s = submit(t, "question", 1, false);
+
+    assert_int_equal(mr_shm_pending(t->plane, 1), 1);
+    assert_true(mr_shm_claim(t->views[0], &task));
+    assert_false(mr_shm_claim(t->views[1], &other));
+    assert_int_equal(task.message_bytes, 8);
+    assert_memory_equal(task.message, "question", 8);
+    memcpy(task.room, "answer", 6);
+    assert_true(mr_shm_complete(t->views[0], &task));
+    assert_false(mr_shm_complete(t->views[0], &task));
+    assert_int_equal(mr_shm_poll(t->plane, 0, on_outcome, t), 0);
+    assert_int_equal(mr_shm_poll(t->plane, 1, on_outcome, t), 1);
+    assert_int_equal(t->done, 1);
+    assert_ptr_equal(t->last, s);
+    assert_memory_equal(s->room, "answer", 6);
+    assert_int_equal(mr_shm_pending(t->plane, 1), 0);
+    mr_shm_give(t->plane, s);
+}
+
+static void test_order(void **state)
+{
+    struct pair *t = *state;
+    struct mr_shm_task task;
+    const char *texts[] = {"a", "b", "c"};
+    const char expected[] = "cab";
+
+    submit(t, texts[0], 0, false);
+    submit(t, texts[1], 0, false);
+    submit(t, texts[2], 0, true);
+    for (int i = 0; i < 3; i++) {
+        assert_true(mr_shm_claim(t->views[i % 2], &task));
+        assert_int_equal(task.message[0], expected[i]);
+        mr_shm_complete(t->views[i % 2], &task);
+        mr_shm_poll(t->plane, 0, on_outcome, t);
+        mr_shm_give(t->plane, t->last);
+    }
+}
+
+static void test_no_slot_left(void **state)
+{
+    struct pair *t = *state;
+    struct mr_shm_slot *s[4];
+
+    for (int i = 0; i < 4; i++) {
+        s[i] = mr_shm_take(t->plane);
+        assert_non_null(s[i]);
+    }
+    assert_null(mr_shm_take(t->plane));
+    assert_int_equal(mr_shm_get_stats(t->plane).no_slot, 1);
+    for (int i = 0; i < 4; i++) {
+        mr_shm_give(t->plane, s[i]);
+    }
+}
+
+/* A worker that dies while it runs a slot, and one that died after it said done, but before it rang. */
+static void test_worker_ends(void **state)
+{
+    struct pair *t = *state;
+    struct mr_shm_task task;
+    struct mr_shm_slot *s = submit(t, "a", 0, false);
+
+    assert_true(mr_shm_claim(t->views[0], &task));
+    mr_shm_worker_end(t->plane, 0, on_outcome, t);
+    assert_int_equal(t->lost, 1);
+    assert_int_equal(s->attempts, 1);
+    assert_false(mr_shm_complete(t->views[0], &task)); /* it comes too late */
+    mr_shm_submit(t->plane, s, 1, 0, true);
+    assert_true(mr_shm_claim(t->views[1], &task));
+    assert_true(mr_shm_complete(t->views[1], &task));
+    mr_shm_worker_end(t->plane, 1, on_outcome, t);
+    assert_int_equal(t->done, 1);
+    assert_int_equal(mr_shm_poll(t->plane, 0, on_outcome, t), 0);
+    mr_shm_give(t->plane, s);
+}
+
+static void test_withdraw(void **state)
+{
+    struct pair *t = *state;
+    struct mr_shm_task task;
+    struct mr_shm_slot *s = submit(t, "a", 0, false), *other = submit(t, "b", 0, false);
+
+    assert_true(mr_shm_withdraw(t->plane, s));
+    assert_false(mr_shm_withdraw(t->plane, s));
+    assert_true(mr_shm_claim(t->views[0], &task));
+    assert_int_equal(task.message[0], 'b');
+    assert_false(mr_shm_withdraw(t->plane, other));
+    assert_false(mr_shm_task_is_cancelled(t->views[0], &task));
+    mr_shm_cancel(t->plane, other);
+    assert_true(mr_shm_task_is_cancelled(t->views[0], &task));
+    mr_shm_complete(t->views[0], &task);
+    mr_shm_poll(t->plane, 0, on_outcome, t);
+    mr_shm_give(t->plane, s);
+    mr_shm_give(t->plane, other);
+}
+
+static void test_extents(void **state)
+{
+    struct pair *t = *state;
+    struct mr_shm_slot *s = mr_shm_take(t->plane);
+    struct mr_shm_task task;
+    struct mr_shm_span span;
+    const uint8_t *data;
+    struct mr_block *block;
+
+    assert_true(mr_shm_add_extent(t->plane, s, 100000));
+    assert_false(mr_shm_add_extent(t->plane, s, 2 << 20));
+    mr_shm_submit(t->plane, s, 0, 0, false);
+    assert_true(mr_shm_claim(t->views[0], &task));
+    assert_true(mr_shm_task_extent(t->views[0], &task, 0, &span));
+    assert_false(mr_shm_task_extent(t->views[0], &task, 1, &span));
+    assert_true(span.bytes >= 100000);
+    memcpy(span.data, "large", 5);
+    mr_shm_complete(t->views[0], &task);
+    mr_shm_poll(t->plane, 0, on_outcome, t);
+    assert_true(mr_shm_output_at(t->plane, s, span.offset, span.bytes, &data, &block));
+    assert_non_null(block);
+    assert_memory_equal(data, "large", 5);
+    assert_false(mr_shm_output_at(t->plane, s, span.offset, span.bytes + 1, &data, &block));
+    assert_false(mr_shm_output_at(t->plane, s, span.offset - 1, 1, &data, &block));
+    assert_false(mr_shm_output_at(t->plane, s, UINT64_MAX, 2, &data, &block));
+    assert_true(mr_shm_output_at(t->plane, s, s->room_offset, s->room_bytes, &data, &block));
+    assert_null(block);
+    mr_shm_give(t->plane, s);
+    assert_int_equal(mr_shm_heap_get_stats(mr_shm_outputs(t->plane)).used_bytes, 0);
+}
+
+/* Nobody but the server can write what is for the workers to read. */
+static void test_inputs_are_read_only(void **state)
+{
+    struct pair *t = *state;
+    const struct mr_shm_fds fds = mr_shm_get_fds(t->plane);
+
+    assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fds.input, 0),
+                     MAP_FAILED);
+    assert_int_equal(ftruncate(fds.control, 0), -1);
+    assert_int_equal(ftruncate(fds.output, 1 << 30), -1);
+    assert_true(fcntl(fds.input, F_GET_SEALS) & F_SEAL_SEAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_there_and_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_slot_left, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_worker_ends, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_withdraw, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_extents, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_inputs_are_read_only, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
