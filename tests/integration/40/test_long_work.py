@@ -51,7 +51,8 @@ def others_beside(server, work):
 def check_beside(server, work, least=20):
     result, answered, turns = others_beside(server, work)
     assert turns >= least, f"{turns} turns"
-    assert answered >= least / 2, f"{answered} others were answered in {turns} turns"
+    # Of a thread that is blocked at most three are: before, behind, and one under way at the end.
+    assert answered > 3, f"{answered} others were answered in {turns} turns"
     return result
 
 
@@ -161,9 +162,10 @@ def test_bools_that_are_checked(serve, is_valid):
 
 
 def test_raw_body_as_one_text(serve):
+    """Large in every build: copying is as fast under a sanitizer as without."""
     server = serve()
-    raw = bytes(200_000_000 // wait.SLOW)
-    reply = check_beside(server, lambda: post(server, raw, {"Inference-Header-Content-Length": "0"}, BYTES), least=10)
+    raw = bytes(200_000_000)
+    reply = check_beside(server, lambda: post(server, raw, {"Inference-Header-Content-Length": "0"}, BYTES))
     assert reply.ok().parts()[1]["OUTPUT0"] == len(raw).to_bytes(4, "little") + raw
 
 
