@@ -17,12 +17,12 @@
 #include "batch/batch.h"
 #include "batch/calls/ahead.h"
 #include "batch/calls/call_rows.h"
+#include "batch/calls/retry_policy.h"
 #include "batch/manifest/manifest.h"
 #include "batch/manifest/origin.h"
 #include "batch/protocols/oip/answer.h"
 #include "batch/protocols/oip/bind.h"
 #include "batch/transport/wire.h"
-#include "blame.h"
 #include "canary.h"
 #include "dialect.h"
 #include "disk.h"
@@ -362,15 +362,12 @@ struct host {
     int64_t ask_timeout_ns;
     bool sends_floats; /* openai_ask.c: it does not know base64 */
     uint32_t in_flight;
-    char trouble[560];   /* why it is not used */
-    int64_t heard_ns;    /* the last answer of any use, or when it was listed */
-    uint64_t ok;         /* good answers */
-    uint64_t ok_refuted; /* … when it had refused what another host answered */
-    bool is_refuted;     /* that was told */
+    char trouble[560]; /* why it is not used */
+    int64_t heard_ns;  /* the last answer of any use, or when it was listed */
+    struct retry_host retry;
     uint32_t
         lasting; /* answers in a row that will hardly be others soon; all before it served a row */
     char lasting_text[160];
-    struct blame_cap cap;
     uint64_t rows;
     uint64_t calls;
     uint64_t failures;
@@ -443,8 +440,6 @@ bool discover_may_tell(const struct job *j, struct mr_buf *why);
 
 /* ---- calls.c ---- */
 
-#define TRIED_MOST 8
-
 /** The two parts of work that a host refused. If both are taken, it was too large, and nothing else was wrong. */
 struct halves {
     uint64_t rows;    /* of the larger one */
@@ -467,21 +462,14 @@ struct work {
     struct work *next;
     struct halves *halves; /* NULL: not part of refused work */
     uint64_t count;        /* of rows */
-    uint32_t failures;     /* of calls with all of it */
-    uint32_t lonely;       /* the last ones, since others succeeded */
-    uint32_t before;       /* those of the work that this is a part of */
-    uint32_t pardons;      /* refusals that may have been for the form of a call */
-    struct blame blame;
-    uint32_t tried[TRIED_MOST];
-    uint32_t tried_count;
-    uint64_t ok_before; /* calls that had succeeded when this was sent, or failed last */
+    struct retry_work tried;
     int64_t not_before_ns;
     uint32_t in_flight; /* one, or two when hedged */
     bool is_settled;
     bool is_answered; /* the last call was, whatever the answer is */
     bool is_retry;
     bool is_trial;      /* of more rows than calls have, until it failed */
-    bool has_leave;     /* of the retry budget */
+    bool is_granted;    /* it needs no permission of the retry budget */
     bool is_witness;    /* a row that has an outcome: its answer only tells that hosts are well */
     uint32_t asks;      /* answers that were not what was asked for */
     uint32_t doublings; /* see row_fault */
@@ -521,7 +509,7 @@ struct calls {
     uint64_t in_flight_count;
     struct call_rows rows;
     struct grow grow;
-    struct blame_times times;
+    struct retry_policy policy;
     struct work *fresh; /* cut, and not sent for want of a host */
     struct extent
         *witness; /* one row that succeeded, and is not too large to be kept; NULL: none */
@@ -533,9 +521,7 @@ struct calls {
         recent_rows; /* results of the last half second, about. The reader looks at it; relaxed */
     bool is_asking;  /* the witness is on its way */
     bool is_dropped;
-    uint64_t ok;
     uint64_t sent;
-    uint64_t failed;
     uint64_t hedged;
 };
 /** A new extent from the reader: rows that cannot be sent become dead letters. */

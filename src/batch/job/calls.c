@@ -11,12 +11,8 @@
  *   it has another model, or none       the same again, elsewhere; the host gets no more
  *   the request is wrong (4xx), and the host has never taken tensors as bytes
  *                                       the same again, as JSON
- *   the request is wrong (4xx)          the same again, elsewhere; if hosts agree (blame.h) halves, and so on down to the row,
- *                                       which becomes a dead letter
- *   the host failed (5xx, no or a wrong answer)
- *                                       halves where hosts hardly ever fail, otherwise once more, on another host if there
- *                                       is one; a single row becomes a dead letter when it failed often enough while
- *                                       others succeeded
+ *   the request is wrong (4xx), or the host failed (5xx, no or a wrong answer)
+ *                                       what retry_policy.h says: again, in halves, or a dead letter
  *
  * What failed while others succeeded goes again at once: it takes the place of fresh rows, so hosts have no more to do than
  * their limits say, and waiting would pile up rows that keep memory. Only while nothing succeeds, the retry budget counts.
@@ -35,21 +31,18 @@
 #include "batch/protocols/openai/openai.h"
 #include "fresh.h"
 
-#define ANSWER_KEPT      4096 /* bytes of an answer in a dead letter */
-#define PARDONS_PER_HOST 3
-#define TRIES_WAITED     3 /* as many make a wait longer while others succeed */
-#define WITNESS_PART     4 /* of the memory a row may take that is kept */
+#define ANSWER_KEPT  4096 /* bytes of an answer in a dead letter */
+#define WITNESS_PART 4    /* of the memory a row may take that is kept */
 
 static void work_dies(struct job *j, struct work *w, const char *kind)
 {
     struct extent *e = w->spans[0].extent;
 
-    const struct dead_row d = {
-        .row = w->spans[0].first,
-        .kind = kind,
-        .host = w->last_host,
-        .attempts = MR_MAX(w->failures + w->blame.refusals, MR_MAX(w->blame.attempts, 1u)),
-        .answer = w->answer};
+    const struct dead_row d = {.row = w->spans[0].first,
+                               .kind = kind,
+                               .host = w->last_host,
+                               .attempts = retry_work_attempts(&w->tried),
+                               .answer = w->answer};
     w->answer = (struct raw_answer){0};
     row_dies(j, e, d, w->cause);
     w->is_settled = true;
@@ -128,8 +121,7 @@ static int call_send(struct job *j, struct work *w, const struct mr_balance_call
     }
     request_see(k);
     w->in_flight++;
-    w->ok_before = w->is_retry ? w->ok_before : j->calls.ok;
-    w->blame.since_ns = w->blame.since_ns ? w->blame.since_ns : k->sent_ns;
+    retry_policy_sent(&j->calls.policy, &w->tried, !w->is_retry, k->sent_ns);
     j->calls.in_flight_count++;
     j->calls.sent++;
     k->host->calls++;
@@ -173,7 +165,7 @@ void calls_ask(struct job *j, struct extent *row, struct host *h, uint32_t trial
     w->only = h;
     w->trial = trial;
     w->ballot = ballot;
-    w->has_leave = true;
+    w->is_granted = true;
     retry_push_front(&j->calls, w);
 }
 
@@ -192,12 +184,9 @@ static struct work *work_divide(struct job *j, struct work **io_work, uint64_t c
     struct work *parts[2] = {work_part(w, 0, count), work_part(w, count, w->count - count)};
 
     for (int i = 0; i < 2; i++) {
-        parts[i]->has_leave = true;
+        parts[i]->is_granted = true;
         parts[i]->is_retry = w->is_retry;
-        parts[i]->ok_before = w->ok_before;
-        parts[i]->before = w->before + w->failures;
-        parts[i]->blame.is_agreed = w->blame.is_agreed;
-        parts[i]->blame.since_ns = w->blame.since_ns;
+        retry_work_part(&parts[i]->tried, &w->tried, RETRY_PART_CUT);
     }
     trial_end(j, w);
     work_drop(io_work);
@@ -209,25 +198,21 @@ static struct work *work_divide(struct job *j, struct work **io_work, uint64_t c
 static bool host_pick(struct job *j, struct work *w, uint64_t size, uint64_t weight, int64_t now_ns,
                       struct mr_balance_call *out)
 {
-    uint32_t avoid[TRIED_MOST + BLAME_REFUSERS];
-    uint32_t count = 0;
-
-    for (size_t i = 0; i < w->blame.refuser_count; i++) {
-        avoid[count++] = w->blame.refusers[i]->id;
-    }
-    const uint32_t refusers = count;
-    memcpy(avoid + count, w->tried, w->tried_count * sizeof *avoid);
-    count += w->tried_count;
+    uint32_t avoid[RETRY_AVOID];
+    uint32_t refusers;
+    const uint32_t count = retry_work_avoid(&w->tried, avoid, &refusers);
     struct mr_balance_ask ask = {.rows = (int64_t)size,
                                  .weight = weight,
                                  .avoid = avoid,
                                  .avoid_count = count,
                                  .is_retry = w->is_retry};
+
     for (;;) {
         if (!mr_balance_pick(j->balance, now_ns, &ask, out)) {
             return false;
         }
-        if (blame_may_ask(j, w, host_of(j, out->host), now_ns)) {
+        if (retry_policy_may_ask(&j->calls.policy, &w->tried, &host_of(j, out->host)->retry,
+                                 now_ns)) {
             return true;
         }
         mr_balance_done(j->balance, now_ns, out->ticket, MR_BALANCE_CANCELLED, 0);
@@ -263,7 +248,7 @@ static bool work_send(struct job *j, struct work **io_work, int64_t now_ns, stru
     if (!host_pick(j, w, size, weight, now_ns, &to)) {
         return false;
     }
-    const uint64_t count = blame_rows(host_of(j, to.host), most);
+    const uint64_t count = retry_host_rows(&host_of(j, to.host)->retry, most);
     if (count < w->count) {
         *out_rest = work_divide(j, io_work, count);
         w = *io_work;
@@ -272,12 +257,29 @@ static bool work_send(struct job *j, struct work **io_work, int64_t now_ns, stru
     if (rc == MR_E_EXHAUSTED && j->calls.in_flight_count > 0) {
         return false; /* what is under way gives memory back */
     }
-    w->has_leave = false;
+    w->is_granted = false;
     if (rc < 0) {
         job_fail(j, rc, &err);
         return false;
     }
     return true;
+}
+
+/* What the policy has to know of the hosts as they are now. */
+static void policy_look(struct job *j, int64_t now_ns)
+{
+    struct retry_policy *p = &j->calls.policy;
+
+    p->hosts.len = 0;
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        struct host *h = j->hosts.at[i];
+        h->retry.id = h->id;
+        h->retry.is_usable = h->is_listed && !h->is_distrusted;
+        h->retry.is_working = mr_balance_is_working(j->balance, h->id);
+        h->retry.heard_ns = h->heard_ns;
+        MR_VEC_PUSH(&p->hosts, &h->retry);
+    }
+    p->may_get_hosts = discover_is_pending(j, now_ns);
 }
 
 /* What failed before and may go again. */
@@ -286,10 +288,13 @@ static void retries_send(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
     struct calls *c = &j->calls;
     struct work *before = NULL;
 
+    if (c->retry_first) {
+        policy_look(j, now_ns);
+    }
     for (struct work *w = c->retry_first; w;) {
         struct work *next = w->next, *rest = NULL;
         int64_t again_ns = w->not_before_ns;
-        if (now_ns >= w->not_before_ns && w->failures > 0 && blame_is_proven(j, w)) {
+        if (now_ns >= w->not_before_ns && retry_policy_is_dead(&c->policy, &w->tried, w->count)) {
             retry_unlink(c, before, w); /* calls that ended since then tell */
             work_dies(j, w, "failed");
             work_drop(&w);
@@ -297,8 +302,8 @@ static void retries_send(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
             continue;
         }
         if (now_ns >= w->not_before_ns) {
-            w->has_leave = w->has_leave || mr_balance_may_retry(j->balance, now_ns, &again_ns);
-            if (w->has_leave) {
+            w->is_granted = w->is_granted || mr_balance_may_retry(j->balance, now_ns, &again_ns);
+            if (w->is_granted) {
                 retry_unlink(c, before, w);
                 const bool is_sent = work_send(j, &w, now_ns, &rest);
                 if (rest) {
@@ -448,7 +453,7 @@ static void witness_ask(struct calls *c)
 {
     struct work *w = work_new(&(struct span){c->witness, 0, 1}, 1);
 
-    w->is_witness = w->has_leave = c->is_asking = true;
+    w->is_witness = w->is_granted = c->is_asking = true;
     retry_push_front(c, w);
 }
 
@@ -474,8 +479,8 @@ static void row_asks(struct job *j, const struct work *w, const struct row_fault
 {
     struct work *again = work_part(w, f->row, 1);
 
-    again->has_leave = true;
-    again->ok_before = w->ok_before;
+    again->is_granted = true;
+    again->tried.ok_before = w->tried.ok_before;
     again->asks = w->asks + 1;
     again->doublings = f->doublings;
     again->note = f->note ? mr_strndup(f->note, strlen(f->note)) : NULL;
@@ -489,7 +494,7 @@ static void row_faults(struct call *k, const struct row_fault *f)
     struct dead_row d = {.row = of.first,
                          .kind = f->kind,
                          .host = k->host->wire.address,
-                         .attempts = w->failures + w->asks + 1};
+                         .attempts = w->tried.failures + w->asks + 1};
 
     if (f->may_ask) {
         row_asks(k->job, w, f);
@@ -563,48 +568,24 @@ static int work_succeeds(struct call *k, const struct wire_answer *a, struct mr_
 }
 
 /* In two, which go next. What failed with the whole may be the fault of either; a refusal of the whole is of neither. */
-static void work_split(struct job *j, struct work *w, uint64_t ok_before, bool is_refused)
+static void work_split(struct job *j, struct work *w, const struct retry_decision *d)
 {
-    struct halves *halves = is_refused ? MR_NEW(struct halves) : NULL;
-    const uint64_t half = w->count / 2;
-    struct work *parts[2] = {work_part(w, 0, half), work_part(w, half, w->count - half)};
+    struct halves *halves = d->is_refused ? MR_NEW(struct halves) : NULL;
+    const uint64_t at = d->split;
+    struct work *parts[2] = {work_part(w, 0, at), work_part(w, at, w->count - at)};
 
     for (int i = 1; i >= 0; i--) {
-        parts[i]->has_leave = true;
-        parts[i]->ok_before = ok_before;
+        parts[i]->is_granted = true;
         parts[i]->halves = halves;
-        parts[i]->before = is_refused ? w->before : w->before + w->failures;
-        blame_inherit(&parts[i]->blame, &w->blame);
-        if (is_refused) {
-            parts[i]->blame.is_agreed = w->blame.is_agreed || w->blame.refuser_count > 1;
-        } else {
-            parts[i]->tried_count = w->tried_count;
-            memcpy(parts[i]->tried, w->tried, sizeof w->tried);
-        }
+        retry_work_part(&parts[i]->tried, &w->tried,
+                        d->is_refused ? RETRY_PART_REFUSED : RETRY_PART_FAILED);
         retry_push_front(&j->calls, parts[i]);
     }
     if (halves) {
-        *halves = (struct halves){.rows = w->count - half, .holders = 2};
+        *halves = (struct halves){.rows = w->count - at, .holders = 2};
     }
     trial_end(j, w);
     w->is_settled = true;
-}
-
-/* Hosts that hardly ever fail with other rows are believed at once. */
-static bool hosts_are_sound(const struct job *j, const struct work *w)
-{
-    return (j->calls.failed - w->before - w->failures) * 20 < j->calls.ok;
-}
-
-static void tried_add(struct work *w, uint32_t host)
-{
-    for (uint32_t i = 0; i < w->tried_count; i++) {
-        if (w->tried[i] == host) {
-            return;
-        }
-    }
-    w->tried_count = w->tried_count < TRIED_MOST ? w->tried_count : 0;
-    w->tried[w->tried_count++] = host;
 }
 
 /* Nothing else is left that could succeed. */
@@ -623,67 +604,42 @@ static void work_waits(struct job *j, struct work *w, uint32_t tries, int64_t no
     retry_push(&j->calls, w);
 }
 
-static void work_fails(struct job *j, struct work *w, uint32_t host, int64_t now_ns)
+/* What the policy found out about hosts. */
+static void doubts_tell(struct job *j, const struct work *w, const struct retry_decision *d,
+                        const char *cause, int64_t now_ns)
 {
-    const uint64_t ok_before = w->ok_before;
-    const bool others_succeed = j->calls.ok > ok_before;
-
-    w->failures++;
-    w->lonely = others_succeed ? 0 : w->lonely + 1;
-    w->ok_before = j->calls.ok;
-    tried_add(w, host);
-    const bool is_known = blame_failed(j, w, now_ns);
-    /* What was a dead letter already counts without a success of another call, if the host answered. */
-    w->blame.attempts += !is_known && j->retry && w->is_answered;
-    if (w->count > 1 && (w->blame.attempts >= 2 || w->failures >= 4 || hosts_are_sound(j, w))) {
-        work_split(j, w, ok_before, false);
-    } else if (blame_is_proven(j, w)) {
-        work_dies(j, w, "failed");
-    } else {
-        /* Where others succeed it is not the time that is wrong. */
-        const uint32_t tries = w->lonely > 0 ? w->lonely : MR_MIN(w->failures, TRIES_WAITED);
-        w->has_leave = others_succeed;
-        if (hosts_listed(j) > 1 && w->failures < 2) {
-            retry_push(&j->calls, w);
-        } else {
-            work_waits(j, w, tries, now_ns);
+    for (size_t i = 0; i < d->refuted_count; i++) {
+        struct host *h = MR_CONTAINER_OF(d->refuted[i], struct host, retry);
+        if (d->is_first[i]) {
+            mr_log(
+                MR_LOG_WARN, "batch.host_refuses",
+                "host=%s reason=%s; another host answered the same row, so it is no dead letter, "
+                "and the host gets less work",
+                MR_LOG_STR(mr_str_c(h->wire.address)), MR_LOG_STR(mr_str_c(w->cause)));
+        }
+        mr_balance_refuted(j->balance, now_ns, h->id,
+                           d->refuses_all
+                               ? MR_STR("it refuses all, and no other host works that would agree")
+                               : MR_STR("refuses what others answer"));
+        if (d->refuses_all) {
+            host_lasts(h, cause);
         }
     }
 }
 
-/* It is not taken for wrong before that is the word of more than one host, if there are more. */
-static void work_is_refused(struct call *k, int64_t now_ns)
+static void work_goes_on(struct job *j, struct work *w, const struct retry_decision *d,
+                         int64_t now_ns)
 {
-    struct job *j = k->job;
-    struct work *w = k->work;
-
-    switch (blame_verdict(k, now_ns)) {
-    case BLAME_ROWS:
-        if (w->count > 1) {
-            work_split(j, w, w->ok_before, true);
-        } else {
-            work_dies(j, w, "rejected");
-        }
-        break;
-    case BLAME_OTHER:
-        w->has_leave = true;
-        retry_push_front(&j->calls, w);
-        break;
-    case BLAME_WAIT:
-        w->has_leave = true;
-        work_waits(j, w, w->blame.refusals, now_ns);
-        break;
+    w->is_granted = d->is_granted;
+    switch (d->action) {
+    case RETRY_NONE:
+    case RETRY_DONE: break;
+    case RETRY_FIRST: retry_push_front(&j->calls, w); break;
+    case RETRY_LAST: retry_push(&j->calls, w); break;
+    case RETRY_LATER: work_waits(j, w, d->tries, now_ns); break;
+    case RETRY_SPLIT: work_split(j, w, d); break;
+    case RETRY_DEAD: work_dies(j, w, d->is_refused ? "rejected" : "failed"); break;
     }
-}
-
-/* Is it nothing about these rows? */
-static bool work_is_pardoned(const struct job *j, struct work *w, const struct wire_answer *v)
-{
-    /* As JSON is unknown to it, as the proof, and one for another call that came in between. */
-    const bool is_for_form = v->is_for_form && w->pardons < PARDONS_PER_HOST * hosts_listed(j);
-
-    w->pardons += is_for_form;
-    return v->outcome == MR_BALANCE_THROTTLED || v->is_for_good || is_for_form;
 }
 
 /* It may be that calls are too large. */
@@ -692,6 +648,52 @@ static void rows_fail(struct job *j, uint64_t rows)
     if (call_rows_failed(&j->calls.rows, rows, !mr_balance_is_ready(j->balance))) {
         mr_log(MR_LOG_INFO, "batch.small_calls",
                "rows=1; no host is well, so calls begin with one row and grow as they succeed");
+    }
+}
+
+/* Tells the policy, and does what it says of hosts. */
+static struct retry_decision call_decide(struct call *k, const struct wire_answer *v,
+                                         int64_t now_ns)
+{
+    struct job *j = k->job;
+    struct work *w = k->work;
+    const struct retry_event e = {.outcome = v->outcome,
+                                  .host = &k->host->retry,
+                                  .rows = w->count,
+                                  .sent_ns = k->sent_ns,
+                                  .now_ns = now_ns,
+                                  .is_settled = w->is_settled,
+                                  .has_copy = w->in_flight > 0,
+                                  .is_answered = w->is_answered,
+                                  .is_for_good = v->is_for_good,
+                                  .is_for_form = v->is_for_form};
+
+    if (v->outcome == MR_BALANCE_OK) {
+        j->batch->has_answers = true;
+    } else {
+        policy_look(j, now_ns);
+    }
+    const struct retry_decision d = retry_policy_ended(&j->calls.policy, &w->tried, &e);
+    doubts_tell(j, w, &d, v->cause, now_ns);
+    return d;
+}
+
+static void call_fails(struct call *k, const struct wire_answer *v, int64_t now_ns)
+{
+    struct job *j = k->job;
+    struct work *w = k->work;
+
+    k->host->failures += v->outcome != MR_BALANCE_THROTTLED;
+    view_cause(j, k->host, v->cause, now_ns);
+    if (v->outcome == MR_BALANCE_FAILED || v->outcome == MR_BALANCE_TIMED_OUT) {
+        rows_fail(j, w->count);
+        w->is_trial = false;
+    }
+    const struct retry_decision d = call_decide(k, v, now_ns);
+    if (d.action != RETRY_NONE) {
+        snprintf(w->cause, sizeof w->cause, "%s", v->cause);
+        w->last_host = k->host->wire.address;
+        work_goes_on(j, w, &d, now_ns);
     }
 }
 
@@ -707,50 +709,21 @@ static void call_ends(struct call *k, const struct wire_answer *v)
             canary_told(k, v);
         }
         w->is_settled = true;
-        return;
-    }
-    if (w->is_witness) {
+    } else if (w->is_witness) {
         if (v->outcome == MR_BALANCE_OK) {
-            j->calls.ok++;
-            blame_answered(k, now_ns);
+            call_decide(k, v, now_ns);
         }
         j->calls.is_asking = w->in_flight > 0;
         w->is_settled = true;
-        return;
-    }
-    if (v->outcome == MR_BALANCE_OK) {
-        j->calls.ok++;
+    } else if (v->outcome == MR_BALANCE_OK) {
         call_rows_ok(&j->calls.rows, w->count);
-        blame_answered(k, now_ns);
-        int rc = w->is_settled ? MR_OK : work_succeeds(k, v, &err);
+        const struct retry_decision d = call_decide(k, v, now_ns);
+        int rc = d.action == RETRY_DONE ? work_succeeds(k, v, &err) : MR_OK;
         if (rc < 0) {
             job_fail(j, rc, &err);
         }
-        return;
-    }
-    k->host->failures += v->outcome != MR_BALANCE_THROTTLED;
-    view_cause(j, k->host, v->cause, now_ns);
-    j->calls.failed += v->outcome != MR_BALANCE_THROTTLED && v->outcome != MR_BALANCE_REJECTED;
-    if (v->outcome == MR_BALANCE_FAILED || v->outcome == MR_BALANCE_TIMED_OUT) {
-        rows_fail(j, w->count);
-        w->is_trial = false;
-    }
-    const bool is_pardoned = !w->is_settled && work_is_pardoned(j, w, v);
-    if (v->outcome == MR_BALANCE_REJECTED && !is_pardoned) {
-        blame_refused(k);
-    }
-    if (w->is_settled || w->in_flight > 0) {
-        return; /* the other copy succeeded, or may */
-    }
-    snprintf(w->cause, sizeof w->cause, "%s", v->cause);
-    w->last_host = k->host->wire.address;
-    if (is_pardoned) {
-        w->has_leave = true;
-        retry_push(&j->calls, w);
-    } else if (v->outcome != MR_BALANCE_REJECTED) {
-        work_fails(j, w, k->host->id, now_ns);
     } else {
-        work_is_refused(k, now_ns);
+        call_fails(k, v, now_ns);
     }
 }
 

@@ -129,7 +129,7 @@ void grow_tick(struct job *j, int64_t now_ns)
 {
     struct calls *c = &j->calls;
     struct grow_now now = {.ns = now_ns,
-                           .calls = c->ok,
+                           .calls = c->policy.ok,
                            .taken = c->rows.now,
                            .most = c->rows.most,
                            .affords = rows_afforded(j),

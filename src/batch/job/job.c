@@ -332,6 +332,7 @@ static int job_set_up(struct job *j, struct mr_err *err)
     MR_TRY(sink_open(j, err));
     if (o->retries_dead) {
         MR_TRY(retry_new(&j->retry, j, err));
+        j->calls.policy.counts_answers = true;
         j->total_rows = (int64_t)retry_rows(j->retry);
     } else {
         j->before = mr_manifest_totals(j->manifest);
@@ -526,6 +527,7 @@ static void job_free(struct job *j)
     }
     MR_VEC_FINI(&j->open);
     MR_VEC_FINI(&j->calls.extents);
+    MR_VEC_FINI(&j->calls.policy.hosts);
     if (j->calls.witness) {
         extent_free(&j->calls.witness);
     }
@@ -593,6 +595,7 @@ static void job_init(struct job *j)
     j->begin_ns = mr_now_ns();
     j->total_rows = -1;
     call_rows_set(&j->calls.rows, j->o->batch_rows);
+    j->calls.policy.max_attempts = j->o->max_attempts;
     atomic_init(&j->batch_rows, j->o->batch_rows);
     j->max_in_flight = j->o->max_in_flight;
     j->dialect = !j->o->openai                            ? &dialect_oip

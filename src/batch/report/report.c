@@ -152,7 +152,7 @@ void report_put(const struct job *j, struct mr_buf *b)
                   (unsigned long long)t.dead, (unsigned long long)t.parts,
                   (unsigned long long)t.bytes, mr_manifest_epoch(j->manifest),
                   (unsigned long long)j->read_rows, (double)(mr_now_ns() - j->begin_ns) / 1e9,
-                  (unsigned long long)j->calls.sent, (unsigned long long)j->calls.failed,
+                  (unsigned long long)j->calls.sent, (unsigned long long)j->calls.policy.failed,
                   (unsigned long long)j->calls.hedged);
     put_all_tokens(b, j);
     put_stages(b, j);
