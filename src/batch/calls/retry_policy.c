@@ -37,6 +37,7 @@ static void prove(const struct retry_policy *p, struct retry_work *w)
     for (size_t i = 0; i < w->unproven_count; i++) {
         if (others_did_well(&p->times, w->unproven[i].from_ns, w->unproven[i].to_ns)) {
             w->attempts++;
+            w->attempts_before += w->unproven[i].is_whole;
         } else {
             w->unproven[kept++] = w->unproven[i];
         }
@@ -50,6 +51,7 @@ static bool failure_add(const struct retry_policy *p, struct retry_work *w, int6
     if (w->unproven_count == RETRY_UNPROVEN) {
         memmove(w->unproven, w->unproven + 1, --w->unproven_count * sizeof *w->unproven);
     }
+    w->unproven[w->unproven_count].is_whole = false;
     w->unproven[w->unproven_count].from_ns = w->since_ns;
     w->unproven[w->unproven_count++].to_ns = now_ns;
     w->since_ns = now_ns;
@@ -90,7 +92,7 @@ static bool another_may_do(const struct retry_policy *p, const struct retry_work
 static bool is_proven(const struct retry_policy *p, struct retry_work *w, uint64_t rows)
 {
     prove(p, w);
-    return rows == 1 && w->attempts >= p->max_attempts &&
+    return rows == 1 && w->attempts >= p->max_attempts && w->attempts > w->attempts_before &&
            (w->failures >= p->max_attempts || !another_may_do(p, w));
 }
 
@@ -380,9 +382,12 @@ void retry_work_part(struct retry_work *part, const struct retry_work *whole, en
         memcpy(part->tried, whole->tried, sizeof part->tried);
     }
     if (why != RETRY_PART_CUT) {
-        part->attempts = whole->attempts;
+        part->attempts = part->attempts_before = whole->attempts;
         part->unproven_count = whole->unproven_count;
         memcpy(part->unproven, whole->unproven, sizeof part->unproven);
+        for (size_t i = 0; i < part->unproven_count; i++) {
+            part->unproven[i].is_whole = true;
+        }
     }
 }
 

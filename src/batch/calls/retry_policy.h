@@ -7,7 +7,8 @@
  *
  *   several rows    are split when two failures count, after four failures in any case, and at once where hosts hardly
  *                   ever fail
- *   a single row    is a dead letter when max_attempts failures count, on two hosts if two work
+ *   a single row    is a dead letter when max_attempts failures count, one of a call with this row alone at least, on two
+ *                   hosts if two work
  *   anything else   goes again: on another host at once, then after a back-off
  *
  * A refusal (4xx) is the word of one host. It counts when a second host agrees, at least one of the two being credible,
@@ -81,12 +82,14 @@ struct retry_work {
     uint32_t failures_before;    /* those of the work that this is a part of */
     uint32_t form_refusals;      /* that may have been for the form of a call */
     uint32_t refusals;
-    uint32_t attempts;  /* failures that count, also of larger calls with these rows */
-    uint64_t ok_before; /* retry_policy.ok when this was sent first, or failed last */
-    int64_t since_ns;   /* the last failure, or when it was sent first */
+    uint32_t attempts;        /* failures that count, also of larger calls with these rows */
+    uint32_t attempts_before; /* those of larger calls alone */
+    uint64_t ok_before;       /* retry_policy.ok when this was sent first, or failed last */
+    int64_t since_ns;         /* the last failure, or when it was sent first */
     struct {
         int64_t from_ns;
         int64_t to_ns;
+        bool is_whole;          /* of a larger call */
     } unproven[RETRY_UNPROVEN]; /* oldest first */
     size_t unproven_count;
     struct retry_host *refusers[RETRY_REFUSERS];

@@ -552,6 +552,22 @@ static void an_outage_makes_no_dead_letters(void **state)
     }
 }
 
+static void a_poisoned_row_beside_an_outage_is_the_only_dead_letter(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= OUTAGES; seed++) {
+        struct job *j = job_new(512, 16, 2, seed);
+        j->poison[511] = j->poison[seed] = true;
+        for (size_t i = 0; i < 2; i++) {
+            j->hosts[i].down_ns[0] = MR_NS_PER_S + (int64_t)(seed % 150) * MS;
+            j->hosts[i].down_ns[1] = 60 * MR_NS_PER_S;
+        }
+        job_run(j);
+        expect_what_rows_deserve(j);
+        job_free(j);
+    }
+}
+
 /* Hosts are busy, refuse and fail as they like, but for one. Rows that all refuse or fail are there in half of the jobs, in
  * which hosts do not fail by chance: next to a poisoned row, one failure of a row itself may be enough. */
 static void rows_end_once_whatever_hosts_do(void **state)
@@ -807,6 +823,7 @@ int main(void)
         cmocka_unit_test(the_only_host_is_believed),
         cmocka_unit_test(the_only_host_that_works_is_not_believed_about_all_rows),
         cmocka_unit_test(an_outage_makes_no_dead_letters),
+        cmocka_unit_test(a_poisoned_row_beside_an_outage_is_the_only_dead_letter),
         cmocka_unit_test(rows_end_once_whatever_hosts_do),
         cmocka_unit_test(one_of_two_copies_decides),
         cmocka_unit_test(busy_hosts_and_wrong_forms_are_nobodys_fault),
