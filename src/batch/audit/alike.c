@@ -1,8 +1,9 @@
 /* Rows that two hosts have answered, compared. */
+#include "alike.h"
+
 #include <math.h>
 #include <string.h>
 
-#include "batch/common/canary.h"
 #include "tensor/tensor.h"
 
 static bool numbers_are_alike(double a, double b, double tolerance)

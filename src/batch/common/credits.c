@@ -1,5 +1,6 @@
 /* The budget of bytes under way. The reader alone takes from it, so nobody who could give back ever waits for it. */
-#include "job.h"
+#include "credits.h"
+#include "base/mem.h"
 
 void credits_init(struct credits *c, uint64_t most)
 {

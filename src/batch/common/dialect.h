@@ -60,6 +60,9 @@ struct dialect {
                 struct mr_rows **out, struct mr_err *err);
     /** NULL: nothing to do. */
     void (*free)(struct job *j);
+
+    bool compares_hosts; /* two hosts say the same of a row, so their answers can be compared */
+    bool grows_calls;    /* calls of more rows may be faster, and how many are is measured */
 };
 
 extern const struct dialect dialect_oip;

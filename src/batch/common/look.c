@@ -1,7 +1,9 @@
 /* How a job is doing, by its folder: also of one that runs in another process, or has ended. */
 #include <stdio.h>
 
-#include "job.h"
+#include "base/buf.h"
+#include "batch/batch.h"
+#include "batch/manifest/manifest.h"
 
 int mr_batch_look(const char *folder, struct mr_batch_look *out, struct mr_err *err)
 {

@@ -1,8 +1,9 @@
 /* S3 as a job uses it. */
+#include "storage.h"
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "job.h"
-#include "plan.h"
 
 static void on_trouble(void *ctx, const char *text)
 {

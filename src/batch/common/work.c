@@ -1,8 +1,7 @@
+
 #include "work.h"
 
 #include <string.h>
-
-#include "job.h"
 
 struct work *work_new(const struct span *spans, size_t count)
 {
@@ -37,43 +36,43 @@ struct work *work_part(const struct work *w, uint64_t at, uint64_t count)
     return work_new(spans, n);
 }
 
-void retry_push(struct calls *c, struct work *w)
+void work_queue_push(struct work_queue *q, struct work *w)
 {
     w->next = NULL;
     w->is_retry = true;
-    if (c->retry_last) {
-        c->retry_last->next = w;
+    if (q->last) {
+        q->last->next = w;
     } else {
-        c->retry_first = w;
+        q->first = w;
     }
-    c->retry_last = w;
+    q->last = w;
 }
 
-void retry_link(struct calls *c, struct work *before, struct work *w, struct work *next)
+void work_queue_link(struct work_queue *q, struct work *before, struct work *w, struct work *next)
 {
     w->is_retry = true;
     w->next = next;
     if (before) {
         before->next = w;
     } else {
-        c->retry_first = w;
+        q->first = w;
     }
-    c->retry_last = next ? c->retry_last : w;
+    q->last = next ? q->last : w;
 }
 
-void retry_unlink(struct calls *c, struct work *before, struct work *w)
+void work_queue_unlink(struct work_queue *q, struct work *before, struct work *w)
 {
     if (before) {
         before->next = w->next;
     } else {
-        c->retry_first = w->next;
+        q->first = w->next;
     }
-    c->retry_last = c->retry_last == w ? before : c->retry_last;
+    q->last = q->last == w ? before : q->last;
 }
 
-void retry_push_front(struct calls *c, struct work *w)
+void work_queue_push_front(struct work_queue *q, struct work *w)
 {
-    retry_link(c, NULL, w, c->retry_first);
+    work_queue_link(q, NULL, w, q->first);
 }
 
 void work_drop(struct work **w)

@@ -1,16 +1,59 @@
-/* Work: rows that go together, and the queue of what goes again. Private; what a work is stands in job.h.
- *
- * Thread: the loop's. */
+/* Work: rows that go together, and the queue of what goes again. On the loop's thread. */
 #ifndef MR_BATCH_WORK_H
 #define MR_BATCH_WORK_H
 
 #include <stddef.h>
-#include <stdint.h>
 
-struct calls;
-struct span;
-struct work;
+#include "batch/policy/retry_policy.h"
+#include "extent.h"
 
+struct host;
+
+/** The two parts of work that a host refused. If both are taken, it was too large, and nothing else was wrong. */
+struct halves {
+    uint64_t rows;    /* of the larger one */
+    uint32_t taken;   /* that succeeded */
+    uint32_t holders; /* parts that are left */
+};
+
+/** Rows of an extent that follow each other. */
+struct span {
+    struct extent *extent;
+    uint64_t first;
+    uint64_t count;
+};
+
+/** Of a work. What takes more is several calls. */
+#define SPANS_MOST 256
+
+/** Some rows that go together, and what was tried with them. */
+struct work {
+    struct work *next;
+    struct halves *halves; /* NULL: not part of refused work */
+    uint64_t count;        /* of rows */
+    struct retry_work tried;
+    int64_t not_before_ns;
+    uint32_t in_flight; /* one, or two when hedged */
+    bool is_settled;
+    bool is_answered; /* the last call was, whatever the answer is */
+    bool is_retry;
+    bool is_trial;      /* of more rows than calls have, until it failed */
+    bool is_granted;    /* it needs no permission of the retry budget */
+    bool is_witness;    /* a row that has an outcome: its answer only tells that hosts are well */
+    uint32_t asks;      /* answers that were not what was asked for */
+    uint32_t doublings; /* see row_fault */
+    char *note;         /* the same; NULL: none */
+    struct host *only;  /* a canary: nobody else gets it; NULL: it is none */
+    uint32_t trial;
+    uint32_t ballot;
+    char cause[560];
+    const char *last_host;
+    struct raw_answer answer; /* to the last call with this row alone */
+    size_t span_count;        /* more than one where extents or dead rows between them end */
+    struct span spans[];
+};
+
+/** Copies the spans. */
 struct work *work_new(const struct span *spans, size_t count);
 /** NULL is allowed. */
 void work_drop(struct work **w);
@@ -19,11 +62,16 @@ struct span work_span(const struct work *w, uint64_t at, uint64_t count);
 /** Its rows [at, at + count), as a work of their own. */
 struct work *work_part(const struct work *w, uint64_t at, uint64_t count);
 
-void retry_push(struct calls *c, struct work *w);
-void retry_push_front(struct calls *c, struct work *w);
+/** Work that is sent again, linked by `next`. */
+struct work_queue {
+    struct work *first;
+    struct work *last;
+};
+void work_queue_push(struct work_queue *q, struct work *w);
+void work_queue_push_front(struct work_queue *q, struct work *w);
 /** Between two that are neighbours, or before the first or behind the last, which are NULL then. */
-void retry_link(struct calls *c, struct work *before, struct work *w, struct work *next);
+void work_queue_link(struct work_queue *q, struct work *before, struct work *w, struct work *next);
 /** `before` is the one in front of it, NULL: it is the first. */
-void retry_unlink(struct calls *c, struct work *before, struct work *w);
+void work_queue_unlink(struct work_queue *q, struct work *before, struct work *w);
 
 #endif

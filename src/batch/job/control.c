@@ -11,6 +11,8 @@
  * The socket is for who may write to it, which is the job's user. Who comes over TCP may look, and change things only if
  * the options say so. A browser never may: its page may be anybody's. All answers are given at once, on the loop's
  * thread; changes hold until they are made again or the job ends. */
+#include "control.h"
+
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -18,8 +20,15 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "batch/calls/calls.h"
 #include "batch/common/job.h"
 #include "batch/files/file.h"
+#include "batch/hosts/hosts.h"
+#include "batch/report/metrics.h"
+#include "batch/report/page.h"
+#include "batch/report/status.h"
+#include "batch/report/view.h"
+#include "batch/results/committer.h"
 #include "codec/json.h"
 
 #define BODY_MOST        65536
@@ -113,9 +122,9 @@ static void resume_calls(struct job *j, struct mr_call *call)
         j->resumed_ns = mr_now_ns();
         calls_pump(j);
     }
-    committer_try(&j->committer);
-    j->hold.until_ns = 0;
-    job_look(j);
+    committer_try(j->committer);
+    j->hold->until_ns = 0;
+    j->events->look(j);
     say_status(j, call);
 }
 
@@ -229,10 +238,10 @@ static void set(struct job *j, struct mr_call *call)
     if (change.batch_rows) {
         /* Where hosts took fewer, that is found out again. */
         atomic_store_explicit(&j->batch_rows, change.batch_rows, memory_order_relaxed);
-        call_rows_set(&j->calls.rows, change.batch_rows);
-        j->calls.grow.phase = GROW_OFF;
+        call_rows_set(&j->calls->rows, change.batch_rows);
+        j->calls->grow.phase = GROW_OFF;
         if (j->phase == JOB_RUNNING) {
-            hosts_bound(j);
+            hosts_bound(j, j->calls->rows.most);
         }
     }
     if (change.max_in_flight) {

@@ -1,7 +1,11 @@
 /* Calls of the Open Inference Protocol: columns are tensors, a call has as many rows as the model takes. */
 #include <stdio.h>
 
+#include "batch/common/call.h"
 #include "batch/common/job.h"
+#include "batch/hosts/hosts.h"
+#include "batch/protocols/oip/answer.h"
+#include "batch/protocols/oip/bind.h"
 #include "tensor/tensor.h"
 
 #define EXTENT_ROWS  4096
@@ -248,4 +252,6 @@ const struct dialect dialect_oip = {
     .send = send,
     .judge = judge,
     .rows = rows,
+    .compares_hosts = true,
+    .grows_calls = true,
 };

@@ -13,13 +13,33 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "batch/audit/canary.h"
+#include "batch/calls/calls.h"
+#include "batch/calls/plan.h"
+#include "batch/calls/reader.h"
+#include "batch/common/credits.h"
+#include "batch/common/extent.h"
+#include "batch/common/figures.h"
 #include "batch/common/job.h"
-#include "batch/common/plan.h"
+#include "batch/common/storage.h"
 #include "batch/files/file.h"
+#include "batch/hosts/discover.h"
+#include "batch/hosts/distrust.h"
+#include "batch/hosts/hosts.h"
+#include "batch/policy/grow.h"
+#include "batch/protocols/oip/answer.h"
+#include "batch/protocols/oip/bind.h"
 #include "batch/protocols/oip/declared.h"
 #include "batch/protocols/openai/openai.h"
+#include "batch/report/report.h"
+#include "batch/report/view.h"
+#include "batch/results/committer.h"
+#include "batch/results/disk.h"
+#include "batch/results/filter.h"
+#include "batch/results/retry.h"
 #include "batch/results/sink.h"
 #include "codec/json.h"
+#include "control.h"
 #include "table/store.h"
 #include "tensor/tensor.h"
 
@@ -56,7 +76,7 @@ static bool is_dead_too_often(struct job *j, struct mr_err *err)
     return false;
 }
 
-void job_settled(struct job *j, struct extent *e)
+static void job_settled(struct job *j, struct extent *e)
 {
     struct mr_err err;
 
@@ -73,7 +93,7 @@ void job_settled(struct job *j, struct extent *e)
         }
         return;
     }
-    committer_put(&j->committer, e);
+    committer_put(j->committer, e);
     if (!j->is_accepted && is_dead_too_often(j, &err)) {
         j->is_accepted = j->o->pauses; /* whoever resumes it has seen it */
         job_stop(j, &err);
@@ -310,18 +330,18 @@ static int job_set_up(struct job *j, struct mr_err *err)
     MR_TRY(mr_source_open(&j->source, &source, err));
     shard_take(j);
     MR_TRY(j->dialect->bind(j, columns_of(j), err));
-    hosts_bound(j);
-    if (o->grows_calls && j->dialect == &dialect_oip && j->dialect->takes_rows(j) && !j->plan &&
+    hosts_bound(j, j->calls->rows.most);
+    if (o->grows_calls && j->dialect->grows_calls && j->dialect->takes_rows(j) && !j->plan &&
         !o->retries_dead) {
-        grow_begin(&j->calls.grow);
+        grow_begin(&j->calls->grow);
     }
     if (j->plan) {
         MR_TRY(plan_begin(j, err));
-        return reader_start(&j->reader, j, err);
+        return reader_start(j->reader, j, err);
     }
     if (o->filter) {
-        MR_TRY(committer_start(&j->committer, j, err));
-        return reader_start(&j->reader, j, err);
+        MR_TRY(committer_start(j->committer, j, err));
+        return reader_start(j->reader, j, err);
     }
     MR_TRY(o->output_database ? output_check(o, err) : MR_OK);
     MR_TRY(facts_open(j, err));
@@ -332,14 +352,14 @@ static int job_set_up(struct job *j, struct mr_err *err)
     MR_TRY(sink_open(j, err));
     if (o->retries_dead) {
         MR_TRY(retry_new(&j->retry, j, err));
-        j->calls.policy.counts_answers = true;
+        j->calls->policy.counts_answers = true;
         j->total_rows = (int64_t)retry_rows(j->retry);
     } else {
         j->before = mr_manifest_totals(j->manifest);
         j->total_rows = shard_rows(&j->shard, j->source);
     }
-    MR_TRY(committer_start(&j->committer, j, err));
-    MR_TRY(reader_start(&j->reader, j, err));
+    MR_TRY(committer_start(j->committer, j, err));
+    MR_TRY(reader_start(j->reader, j, err));
     set_up_tell(j);
 out:
     return rc;
@@ -352,7 +372,7 @@ static int outage_look(struct job *j, int64_t now_ns, struct mr_err *err)
     int64_t since_ns = j->begin_ns;
     const struct host *h = NULL;
 
-    if (j->is_paused || j->is_finishing || j->hold.until_ns > now_ns ||
+    if (j->is_paused || j->is_finishing || j->hold->until_ns > now_ns ||
         (j->phase == JOB_RUNNING && !mr_balance_is_stalled(j->balance, &since_ns))) {
         return MR_OK;
     }
@@ -364,7 +384,7 @@ static int outage_look(struct job *j, int64_t now_ns, struct mr_err *err)
     for (size_t i = 0; i < j->hosts.len; i++) {
         h = h && h->trouble[0] ? h : j->hosts.at[i];
     }
-    const struct cause *last = h && h->trouble[0] ? NULL : view_last_cause(j);
+    const struct call_cause *last = h && h->trouble[0] ? NULL : figures_last_failure(j);
     h = last ? last->host : h;
     const char *why = last ? last->text : h ? h->trouble : "";
     return MR_FAIL(err, MR_E_UNAVAILABLE, "no host has worked for %lld s%s%s%s%s",
@@ -390,7 +410,7 @@ static void on_tick(struct mr_timer *t)
         return;
     }
     int rc = outage_look(j, now_ns, &err);
-    if (rc == MR_OK && !j->is_paused && !j->is_finishing && j->hold.until_ns <= now_ns) {
+    if (rc == MR_OK && !j->is_paused && !j->is_finishing && j->hold->until_ns <= now_ns) {
         rc = hosts_look(j, now_ns, &err);
     }
     if (rc == MR_OK && j->o->filter) {
@@ -407,18 +427,18 @@ static void on_tick(struct mr_timer *t)
         view_tell(j);
     }
     calls_pump(j);
-    job_look(j);
+    j->events->look(j);
 }
 
-void job_look(struct job *j)
+static void job_look(struct job *j)
 {
     struct mr_err err;
 
-    if (j->phase == JOB_ASKING && j->has_metadata && mr_now_ns() >= j->hold.until_ns) {
+    if (j->phase == JOB_ASKING && j->has_metadata && mr_now_ns() >= j->hold->until_ns) {
         int rc = job_set_up(j, &err);
         j->phase = JOB_RUNNING;
         if (rc < 0) {
-            j->may_go_on = j->hold.since_ns > 0 && disk_is_at_fault(&err);
+            j->may_go_on = j->hold->since_ns > 0 && disk_is_at_fault(&err);
             j->is_refused = !j->may_go_on;
             job_fail(j, rc, &err);
             return;
@@ -429,7 +449,7 @@ void job_look(struct job *j)
         j->is_finishing = true;
         canary_end(j);
         if (j->manifest) {
-            committer_finish(&j->committer); /* which ends it, and may have to wait for a disk */
+            committer_finish(j->committer); /* which ends it, and may have to wait for a disk */
         } else {
             job_end(j);
         }
@@ -442,7 +462,7 @@ void job_look(struct job *j)
  * for. Behind the reader, whose source it is. */
 static int job_is_whole(struct job *j, bool *out, struct mr_err *err)
 {
-    bool is_whole = j->retry || j->reader.rc == MR_OK;
+    bool is_whole = j->retry || j->reader->rc == MR_OK;
     int rc = MR_OK;
 
     const size_t files = j->retry && !j->was_finished ? mr_source_file_count(j->source) : 0;
@@ -526,13 +546,13 @@ static void job_free(struct job *j)
         extent_free(&j->open.at[i]);
     }
     MR_VEC_FINI(&j->open);
-    MR_VEC_FINI(&j->calls.extents);
-    MR_VEC_FINI(&j->calls.policy.hosts);
-    if (j->calls.witness) {
-        extent_free(&j->calls.witness);
+    MR_VEC_FINI(&j->calls->extents);
+    MR_VEC_FINI(&j->calls->policy.hosts);
+    if (j->calls->witness) {
+        extent_free(&j->calls->witness);
     }
     canary_free(&j->canary);
-    MR_VEC_FINI(&j->calls.in_flight);
+    MR_VEC_FINI(&j->calls->in_flight);
     hosts_free(j);
     mr_balance_free(&j->balance);
     retry_free(&j->retry);
@@ -546,7 +566,7 @@ static void job_free(struct job *j)
     if (j->dialect && j->dialect->free) {
         j->dialect->free(j);
     }
-    reader_fini(&j->reader);
+    reader_fini(j->reader);
     batch_outputs_free(&j->outputs);
     batch_bind_free(&j->bind);
     if (j->source) {
@@ -582,6 +602,38 @@ static int job_is_there(const struct job *j, struct mr_err *err)
     return mr_manifest_look(j->folder, &totals, &is_finished, &epoch, &pid, NULL, err);
 }
 
+static const struct job_events events = {
+    .look = job_look,
+    .settled = job_settled,
+    .before_calls = canary_look,
+    .answered = canary_see,
+    .asked = canary_told,
+    .absent = canary_absent,
+};
+
+static struct job *job_new(struct mr_batch *b, struct disk_hold *hold)
+{
+    struct job *j = MR_NEW(struct job);
+
+    *j = (struct job){.batch = b,
+                      .o = b->o,
+                      .loop = b->loop,
+                      .hold = hold,
+                      .events = &events,
+                      .reader = MR_NEW(struct reader),
+                      .committer = MR_NEW(struct committer),
+                      .calls = MR_NEW(struct calls)};
+    return j;
+}
+
+static void job_drop(struct job **j)
+{
+    mr_free((*j)->reader);
+    mr_free((*j)->committer);
+    mr_free((*j)->calls);
+    mr_freep(j);
+}
+
 /* What the job works with, before it touches anything outside. */
 static void job_init(struct job *j)
 {
@@ -594,8 +646,8 @@ static void job_init(struct job *j)
 
     j->begin_ns = mr_now_ns();
     j->total_rows = -1;
-    call_rows_set(&j->calls.rows, j->o->batch_rows);
-    j->calls.policy.max_attempts = j->o->max_attempts;
+    call_rows_set(&j->calls->rows, j->o->batch_rows);
+    j->calls->policy.max_attempts = j->o->max_attempts;
     atomic_init(&j->batch_rows, j->o->batch_rows);
     j->max_in_flight = j->o->max_in_flight;
     j->dialect = !j->o->openai                            ? &dialect_oip
@@ -640,15 +692,15 @@ static void parts_end(struct job *j)
     struct mr_err late;
 
     calls_drop(j);
-    reader_stop(&j->reader);
-    int rc = committer_end(&j->committer, &late);
+    reader_stop(j->reader);
+    int rc = committer_end(j->committer, &late);
     if (j->rc == MR_OK && rc < 0) {
         j->rc = rc;
         j->err = late;
-        j->may_go_on = j->committer.may_go_on;
+        j->may_go_on = j->committer->may_go_on;
     }
     if (j->rc == MR_OK) {
-        j->rc = reader_check(&j->reader, &j->err);
+        j->rc = reader_check(j->reader, &j->err);
     }
     if (j->manifest && j->batch->distrusted.len > 0 && j->rc < 0 && !j->may_go_on) {
         distrust_recompute(j, false, NULL); /* at once, as another process would know of nothing */
@@ -762,7 +814,7 @@ static bool may_begin_again(struct job *j, const struct mr_err *err, struct disk
     if (!j->may_go_on || atomic_load_explicit(&j->batch->stops, memory_order_relaxed) > 0) {
         return false;
     }
-    *io = j->committer.job ? j->committer.hold : *io; /* none, if it was well meanwhile */
+    *io = j->committer->job ? j->committer->hold : *io; /* none, if it was well meanwhile */
     disk_fails(io, j, err);
     return !disk_is_lost(io, j);
 }
@@ -778,13 +830,10 @@ int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *e
 
     MR_TRY(mr_loop_new(&b->loop, NULL, err));
     while (!is_over) {
-        struct job *j = b->job = MR_NEW(struct job);
-        *j = (struct job){.batch = b,
-                          .o = b->o,
-                          .loop = b->loop,
-                          .hold = hold,
-                          .is_paused = is_paused,
-                          .is_accepted = is_accepted};
+        struct disk_hold before = hold;
+        struct job *j = b->job = job_new(b, &before);
+        j->is_paused = is_paused;
+        j->is_accepted = is_accepted;
         memcpy(j->pause_reason, pause_reason, sizeof pause_reason);
         rc = job_run(j, out_report, err);
         is_paused = j->is_paused;
@@ -795,7 +844,7 @@ int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *e
         } else {
             is_over = !may_begin_again(j, err, &hold);
         }
-        mr_free(j);
+        job_drop(&j);
     }
     control_close(b);
     mr_loop_free(&b->loop);
@@ -810,13 +859,14 @@ int mr_batch_plan(struct mr_batch *b, struct mr_batch_plan *out, struct mr_err *
 {
     struct mr_batch_plan found = {0};
     struct plan plan = {.out = &found, .fd = -1};
+    struct disk_hold hold = {0};
     int rc;
 
     MR_TRY(mr_loop_new(&b->loop, NULL, err));
-    struct job *j = b->job = MR_NEW(struct job);
-    *j = (struct job){.batch = b, .o = b->o, .loop = b->loop, .plan = &plan};
+    struct job *j = b->job = job_new(b, &hold);
+    j->plan = &plan;
     rc = job_run(j, NULL, err);
-    mr_free(j);
+    job_drop(&j);
     mr_loop_free(&b->loop);
     if (rc == MR_OK) {
         *out = found;

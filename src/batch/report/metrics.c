@@ -3,10 +3,16 @@
  * Hosts have labels of their own up to HOSTS_NAMED, in the order in which they came; all further ones are one, "other",
  * so that a job whose hosts come and go for weeks does not fill the monitoring. A host never changes from one to the
  * other, as its counters would seem to go back. */
+#include "metrics.h"
+
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "batch/calls/reader.h"
+#include "batch/common/figures.h"
 #include "batch/common/job.h"
+#include "batch/common/waits.h"
+#include "batch/results/committer.h"
 
 #define HOSTS_NAMED 200
 
@@ -130,13 +136,13 @@ static void put_stages(struct mr_buf *b, const struct job *j)
         const char *stage;
         int64_t ns;
     } stages[] = {
-        {"read", atomic_load_explicit(&j->reader.read_ns, memory_order_relaxed)},
-        {"reader_waits", waits_ns(&j->reader.waits)},
+        {"read", atomic_load_explicit(&j->reader->read_ns, memory_order_relaxed)},
+        {"reader_waits", waits_ns(&j->reader->waits)},
         {"encode", all.encode_ns},
         {"judge", all.judge_ns},
-        {"write", atomic_load_explicit(&j->committer.write_ns, memory_order_relaxed)},
-        {"commit", atomic_load_explicit(&j->committer.commit_ns, memory_order_relaxed)},
-        {"writer_waits", waits_ns(&j->committer.waits)},
+        {"write", atomic_load_explicit(&j->committer->write_ns, memory_order_relaxed)},
+        {"commit", atomic_load_explicit(&j->committer->commit_ns, memory_order_relaxed)},
+        {"writer_waits", waits_ns(&j->committer->waits)},
     };
     put_head(b, "millrace_batch_stage_seconds_total", "counter", "Time by stage, on its thread");
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
@@ -265,7 +271,7 @@ void metrics_put(struct mr_buf *b, const struct job *j, const struct mr_batch_vi
     put_rows(b, v);
     put_u64(b, "millrace_batch_memory_limit_bytes", "gauge", "--memory", j->o->memory_bytes);
     put_u64(b, "millrace_batch_files_total", "counter", "Files of results",
-            v->files + atomic_load_explicit(&j->committer.merged, memory_order_relaxed));
+            v->files + atomic_load_explicit(&j->committer->merged, memory_order_relaxed));
     put_dead(b, j);
     put_stages(b, j);
     put_bottleneck(b, v);

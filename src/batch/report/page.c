@@ -1,5 +1,7 @@
 /* GET /: a page about the job. page.html is its frame with the plots; the figures are written here, so that they are there
  * without scripts too. With them, the page asks for GET /figures and /status once a second. */
+#include "page.h"
+
 #include <stdio.h>
 
 #include "batch/common/job.h"

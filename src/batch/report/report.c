@@ -1,7 +1,13 @@
 /* report.json: what a start of the job did, host by host and stage by stage. On the loop's thread, when all others have
  * ended. */
+#include "report.h"
+
 #include "base/clock.h"
+#include "batch/calls/calls.h"
+#include "batch/calls/reader.h"
 #include "batch/common/job.h"
+#include "batch/common/waits.h"
+#include "batch/results/committer.h"
 #include "codec/json.h"
 
 static void put_seconds(struct mr_buf *b, const char *key, int64_t ns)
@@ -71,11 +77,11 @@ static void put_stages(struct mr_buf *b, const struct job *j)
         const char *key;
         int64_t ns;
     } stages[] = {
-        {"read_s", atomic_load(&j->reader.read_ns)},
-        {"reader_waited_s", waits_ns(&j->reader.waits)},
-        {"write_s", atomic_load(&j->committer.write_ns)},
-        {"commit_s", atomic_load(&j->committer.commit_ns)},
-        {"writer_idle_s", waits_ns(&j->committer.waits)},
+        {"read_s", atomic_load(&j->reader->read_ns)},
+        {"reader_waited_s", waits_ns(&j->reader->waits)},
+        {"write_s", atomic_load(&j->committer->write_ns)},
+        {"commit_s", atomic_load(&j->committer->commit_ns)},
+        {"writer_idle_s", waits_ns(&j->committer->waits)},
     };
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
         mr_buf_char(b, ',');
@@ -112,8 +118,8 @@ static void put_left_out(struct mr_buf *b, const struct job *j)
             put_left_out_item(b, &is_next, f.path, NULL, f.bad);
         }
     }
-    for (size_t i = 0; i < j->reader.bad.len; i++) {
-        const struct bad_input *bad = &j->reader.bad.at[i];
+    for (size_t i = 0; i < j->reader->bad.len; i++) {
+        const struct bad_input *bad = &j->reader->bad.at[i];
         put_left_out_item(b, &is_next, mr_source_path(j->source, bad->file), bad, bad->why);
     }
     mr_buf_char(b, ']');
@@ -152,8 +158,8 @@ void report_put(const struct job *j, struct mr_buf *b)
                   (unsigned long long)t.dead, (unsigned long long)t.parts,
                   (unsigned long long)t.bytes, mr_manifest_epoch(j->manifest),
                   (unsigned long long)j->read_rows, (double)(mr_now_ns() - j->begin_ns) / 1e9,
-                  (unsigned long long)j->calls.sent, (unsigned long long)j->calls.policy.failed,
-                  (unsigned long long)j->calls.hedged);
+                  (unsigned long long)j->calls->sent, (unsigned long long)j->calls->policy.failed,
+                  (unsigned long long)j->calls->hedged);
     put_all_tokens(b, j);
     put_stages(b, j);
     mr_buf_char(b, ',');

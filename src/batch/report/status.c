@@ -1,4 +1,6 @@
 /* GET /status: a view as JSON. */
+#include "status.h"
+
 #include <unistd.h>
 
 #include "batch/common/job.h"

@@ -1,41 +1,21 @@
 /* How a job is doing, for those who look at it: progress, status, metrics. On the loop's thread. */
+#include "view.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "batch/calls/calls.h"
+#include "batch/calls/reader.h"
+#include "batch/common/credits.h"
 #include "batch/common/job.h"
+#include "batch/common/waits.h"
+#include "batch/results/committer.h"
+#include "batch/results/disk.h"
 
 #define MARK_NS MR_NS_PER_S
 
 /* ---- what went wrong lately ---- */
-
-void view_cause(struct job *j, const struct host *h, const char *text, int64_t now_ns)
-{
-    struct cause *oldest = &j->causes[0];
-
-    for (size_t i = 0; i < CAUSES_MOST; i++) {
-        struct cause *c = &j->causes[i];
-        if (c->host == h && strncmp(c->text, text, sizeof c->text - 1) == 0) {
-            c->count++;
-            c->last_ns = now_ns;
-            return;
-        }
-        oldest = c->last_ns < oldest->last_ns ? c : oldest;
-    }
-    *oldest = (struct cause){.host = h, .count = 1, .last_ns = now_ns};
-    snprintf(oldest->text, sizeof oldest->text, "%s", text);
-}
-
-const struct cause *view_last_cause(const struct job *j)
-{
-    const struct cause *last = NULL;
-
-    for (size_t i = 0; i < CAUSES_MOST; i++) {
-        const struct cause *c = &j->causes[i];
-        last = c->count > 0 && (!last || c->last_ns > last->last_ns) ? c : last;
-    }
-    return last;
-}
 
 static int newer(const void *a, const void *b)
 {
@@ -49,7 +29,7 @@ static size_t failures_view(const struct job *j, int64_t now_ns, struct mr_batch
     size_t n = 0;
 
     for (size_t i = 0; i < CAUSES_MOST; i++) {
-        const struct cause *c = &j->causes[i];
+        const struct call_cause *c = &j->causes[i];
         if (c->count > 0) {
             out[n++] = (struct mr_batch_failure_view){c->host->wire.address, c->text, c->count,
                                                       MR_MAX(now_ns - c->last_ns, INT64_C(0))};
@@ -121,17 +101,17 @@ static const char *bottleneck_of(const struct job *j)
 {
     const int64_t now_ns = mr_now_ns();
     const int64_t ran_ns = MR_MAX(now_ns - j->begin_ns, INT64_C(1));
-    const int64_t writer_ns = j->committer.begin_ns > 0 ? now_ns - j->committer.begin_ns : 0;
+    const int64_t writer_ns = j->committer->begin_ns > 0 ? now_ns - j->committer->begin_ns : 0;
 
     if (writer_ns < 10 * MR_NS_PER_MS) {
         return "hosts"; /* that are asked for the model, or about to be asked for rows */
     }
-    if (waits_ns(&j->committer.waits) < writer_ns / 5) {
+    if (waits_ns(&j->committer->waits) < writer_ns / 5) {
         return "writer";
     }
     const bool has_read =
-        j->is_read && atomic_load_explicit(&j->reader.read_ns, memory_order_relaxed) < ran_ns / 2;
-    return has_read || waits_ns(&j->reader.waits) > ran_ns / 5 || j->calls.extents.len > 2
+        j->is_read && atomic_load_explicit(&j->reader->read_ns, memory_order_relaxed) < ran_ns / 2;
+    return has_read || waits_ns(&j->reader->waits) > ran_ns / 5 || j->calls->extents.len > 2
                ? "hosts"
                : "reader";
 }
@@ -140,7 +120,7 @@ static const char *reader_of(struct job *j)
 {
     return j->is_read                        ? "has ended"
            : credits_are_wanted(&j->credits) ? "waits for memory"
-           : j->calls.ahead.is_held          ? "waits for hosts"
+           : j->calls->ahead.is_held         ? "waits for hosts"
                                              : "reads";
 }
 
@@ -168,12 +148,12 @@ struct whole_view {
 
 static struct disk_hold hold_view(struct job *j)
 {
-    struct disk_hold h = j->hold;
+    struct disk_hold h = *j->hold;
 
-    if (j->committer.is_started) {
-        pthread_mutex_lock(&j->committer.lock);
-        h = j->committer.hold;
-        pthread_mutex_unlock(&j->committer.lock);
+    if (j->committer->is_started) {
+        pthread_mutex_lock(&j->committer->lock);
+        h = j->committer->hold;
+        pthread_mutex_unlock(&j->committer->lock);
     } else if (j->phase != JOB_ASKING) {
         h.reason[0] = '\0';
     }
@@ -193,8 +173,8 @@ struct mr_batch_view *view_new(struct job *j)
     for (size_t i = 0; i < j->hosts.len; i++) {
         host_view(j->hosts.at[i], w->balanced, count, &w->hosts[i]);
     }
-    const uint64_t rows = atomic_load_explicit(&j->committer.rows, memory_order_relaxed);
-    const uint64_t dead = atomic_load_explicit(&j->committer.dead, memory_order_relaxed);
+    const uint64_t rows = atomic_load_explicit(&j->committer->rows, memory_order_relaxed);
+    const uint64_t dead = atomic_load_explicit(&j->committer->dead, memory_order_relaxed);
     pthread_mutex_lock(&j->credits.lock);
     const uint64_t taken = j->credits.taken;
     pthread_mutex_unlock(&j->credits.lock);
@@ -209,8 +189,9 @@ struct mr_batch_view *view_new(struct job *j)
         .is_refused = j->is_refused,
         .memory_bytes = taken,
         .reader = reader_of(j),
-        .files = j->before.parts + atomic_load_explicit(&j->committer.files, memory_order_relaxed) -
-                 atomic_load_explicit(&j->committer.merged, memory_order_relaxed),
+        .files = j->before.parts +
+                 atomic_load_explicit(&j->committer->files, memory_order_relaxed) -
+                 atomic_load_explicit(&j->committer->merged, memory_order_relaxed),
         .ran_ns = now_ns - j->begin_ns,
         .rows_per_s = rate_of(j),
         .has_tokens = j->openai != NULL,
@@ -219,7 +200,7 @@ struct mr_batch_view *view_new(struct job *j)
         .is_paused = j->is_paused,
         .held = j->pause_reason[0] ? j->pause_reason : w->hold.reason,
         .batch_rows = atomic_load_explicit(&j->batch_rows, memory_order_relaxed),
-        .most_rows = (uint32_t)j->calls.rows.now,
+        .most_rows = (uint32_t)j->calls->rows.now,
         .max_in_flight = j->max_in_flight,
         .failures = w->failures,
         .failure_count = failures_view(j, now_ns, w->failures),
@@ -228,11 +209,11 @@ struct mr_batch_view *view_new(struct job *j)
         .dead_causes = w->dead_causes,
         .dead_cause_count = j->figures.dead_count,
         .dead_others = j->figures.dead_other,
-        .read_ns = atomic_load_explicit(&j->reader.read_ns, memory_order_relaxed),
-        .reader_waited_ns = waits_ns(&j->reader.waits),
-        .write_ns = atomic_load_explicit(&j->committer.write_ns, memory_order_relaxed),
-        .commit_ns = atomic_load_explicit(&j->committer.commit_ns, memory_order_relaxed),
-        .writer_waited_ns = waits_ns(&j->committer.waits)};
+        .read_ns = atomic_load_explicit(&j->reader->read_ns, memory_order_relaxed),
+        .reader_waited_ns = waits_ns(&j->reader->waits),
+        .write_ns = atomic_load_explicit(&j->committer->write_ns, memory_order_relaxed),
+        .commit_ns = atomic_load_explicit(&j->committer->commit_ns, memory_order_relaxed),
+        .writer_waited_ns = waits_ns(&j->committer->waits)};
     for (size_t i = 0; i < j->figures.dead_count; i++) {
         const struct dead_cause *d = &j->figures.dead[i];
         w->dead_causes[i] = (struct mr_batch_dead_view){d->kind, d->text, d->count};

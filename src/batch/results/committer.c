@@ -8,15 +8,25 @@
  * any: its name tells where it begins, so names sort as rows do, whichever start wrote them. When an extent is late,
  * PHYSICAL waits, so that files always are the begin of the results. LOGICAL waits until the commit is due or a quarter of
  * the budget is held back; then the others go on without it, and it is a file of its own when it comes. */
+#include "committer.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "batch/calls/cadence.h"
+#include "batch/common/credits.h"
+#include "batch/common/extent.h"
 #include "batch/common/job.h"
+#include "batch/common/waits.h"
+#include "batch/manifest/origin.h"
+#include "batch/policy/cadence.h"
+#include "disk.h"
+#include "filter.h"
+#include "letter.h"
 #include "order.h"
+#include "retry.h"
 #include "sink.h"
 #include "tree.h"
 
@@ -56,7 +66,7 @@ int part_lines_write(struct job *j, struct open_part *p, struct mr_err *err)
             const int rc =
                 MR_FAIL(&why, errno == ENOSPC || errno == EDQUOT ? MR_E_EXHAUSTED : MR_E_IO,
                         "cannot write dead letters: %s", strerror(errno));
-            if (disk_wait(&j->committer, &why)) {
+            if (disk_wait(j->committer, &why)) {
                 continue;
             }
             *err = why;
@@ -91,7 +101,7 @@ static int part_replace(struct job *j, struct open_part *p, struct mr_err *err)
 
     do {
         rc = j->retry ? retry_commit(j, p, err) : mr_manifest_commit(j->manifest, &add, 1, err);
-    } while (rc < 0 && may_commit_again(j, p) && disk_wait(&j->committer, err));
+    } while (rc < 0 && may_commit_again(j, p) && disk_wait(j->committer, err));
     return rc;
 }
 
@@ -149,7 +159,7 @@ static int dead_open(struct job *j, struct open_part *p, struct mr_err *err)
 
     do {
         rc = mr_manifest_part_begin(j->manifest, MR_MANIFEST_DEAD_LETTERS, ".jsonl", &p->dead, err);
-    } while (rc < 0 && disk_wait(&j->committer, err));
+    } while (rc < 0 && disk_wait(j->committer, err));
     p->has_dead = rc == MR_OK;
     return rc;
 }
@@ -174,7 +184,7 @@ static int dead_write(struct job *j, struct open_part *p, const struct extent *e
         return rc;
     }
     d.attempts += j->retry ? retry_attempts(j->retry, e->file, e->first + d.row) : 0;
-    struct mr_rows *whole = whole_row(&j->committer.whole, j, e, d.row);
+    struct mr_rows *whole = whole_row(&j->committer->whole, j, e, d.row);
     letter_put(&p->lines, mr_source_path(j->source, e->file), e, &d, whole);
     mr_rows_unref(&whole);
     p->dead_rows++;
@@ -203,7 +213,7 @@ static int extent_write(struct committer *c, struct open_part *p, struct extent 
     }
     MR_VEC_PUSH(&p->extents, ((struct mr_manifest_extent){e->file, e->first, e->rows->count}));
     p->number = e->number;
-    disk_goes_on(&j->committer);
+    disk_goes_on(j->committer);
 out:
     return rc;
 }
@@ -495,7 +505,7 @@ int committer_start(struct committer *c, struct job *j, struct mr_err *err)
 
     c->job = j;
     c->begin_ns = mr_now_ns();
-    c->hold = (struct disk_hold){.since_ns = j->hold.since_ns, .tries = j->hold.tries};
+    c->hold = (struct disk_hold){.since_ns = j->hold->since_ns, .tries = j->hold->tries};
     pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

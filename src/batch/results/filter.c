@@ -6,10 +6,16 @@
  * batch, for a moment longer.
  *
  * Runs on the committer's thread, in the place of committer_run. */
+#include "filter.h"
+
 #include <poll.h>
 
 #include "base/clock.h"
+#include "batch/common/credits.h"
+#include "batch/common/extent.h"
 #include "batch/common/job.h"
+#include "batch/protocols/oip/answer.h"
+#include "committer.h"
 #include "order.h"
 
 #define BATCH_NS (20 * MR_NS_PER_MS) /* that rows of Arrow wait for others */
@@ -63,7 +69,7 @@ out:
 
 static int extent_put(struct sink *s, struct extent *e, struct mr_err *err)
 {
-    struct committer *c = &s->job->committer;
+    struct committer *c = s->job->committer;
     size_t answers = 0;
     size_t dead = 0;
     int rc = MR_OK;

@@ -4,9 +4,13 @@
  * begin.
  *
  * Columns that neither calls nor results need are not read with all rows, but only of rows that become letters. */
+#include "letter.h"
+
 #include "base/log.h"
+#include "batch/common/extent.h"
 #include "batch/common/job.h"
 #include "codec/json.h"
+#include "committer.h"
 
 #define VALUES_BYTES ((size_t)64 << 10)
 

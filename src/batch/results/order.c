@@ -1,9 +1,12 @@
 /* Lists of extents by their numbers. Most come in order or nearly so, hence the short cut to the end. */
+
 #include "order.h"
 
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "batch/common/credits.h"
+#include "batch/common/extent.h"
 
 static void insert(struct extent **at, struct extent *e)
 {

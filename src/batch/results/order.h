@@ -7,7 +7,8 @@
 #ifndef MR_BATCH_ORDER_H
 #define MR_BATCH_ORDER_H
 
-#include "batch/common/job.h"
+#include "batch/common/credits.h"
+#include "batch/common/extent.h"
 
 struct order {
     bool is_free;        /* whatever is here has its turn, as it came */

@@ -6,6 +6,8 @@
  * letters. So each row has one outcome at any time, and any number of rows may be committed together.
  *
  * Read at the start on the loop's thread; then nothing is changed, and commits are the committer's. */
+#include "retry.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +17,7 @@
 #include "batch/common/job.h"
 #include "batch/files/file.h"
 #include "codec/json.h"
+#include "committer.h"
 
 #define LINE_MOST  ((size_t)256 << 20)
 #define CHUNK      ((size_t)256 << 10)

@@ -10,6 +10,7 @@
 #define MR_BATCH_SINK_H
 
 #include "batch/common/job.h"
+#include "committer.h"
 
 struct sink_ops {
     /** Behind the opening of the manifest, and before any row is read. What an earlier start brought to its place, without
@@ -37,6 +38,8 @@ struct sink_ops {
     int (*publish)(struct job *j, struct mr_err *err);
     /** Rows that were put stay in memory, `bytes` of it, until the part is over, and so does credit for them. */
     bool holds_rows;
+    bool
+        is_in_folder; /* results are files in the job's folder, which can be joined and taken back */
 };
 
 extern const struct sink_ops sink_files;   /* parts/ */

@@ -2,6 +2,11 @@
  * sent on its way to the disk already while a file grows, so that little is left to wait for when it is committed. */
 #include <fcntl.h>
 
+#include "batch/common/extent.h"
+#include "batch/common/job.h"
+#include "batch/protocols/oip/answer.h"
+#include "committer.h"
+#include "disk.h"
 #include "sink.h"
 
 #define SEND_BYTES (UINT64_C(8) << 20)
@@ -18,12 +23,12 @@ static int files_begin(struct job *j, struct open_part *p, const struct extent *
                                           &p->results, err)
                  : mr_manifest_part_begin_at(j->manifest, e->file, e->first, j->o->suffix,
                                              &p->results, err);
-    } while (rc < 0 && disk_wait(&j->committer, err));
+    } while (rc < 0 && disk_wait(j->committer, err));
     if (rc < 0) {
         return rc;
     }
     p->has_results = true;
-    writer.on_no_room = (struct mr_no_room){disk_wait_fn, &j->committer};
+    writer.on_no_room = (struct mr_no_room){disk_wait_fn, j->committer};
     return mr_writer_new(&p->writer, p->results.fd, batch_outputs_schema(j->outputs), &writer, err);
 }
 
@@ -74,4 +79,5 @@ const struct sink_ops sink_files = {
     .most_bytes = files_most_bytes,
     .finish = files_finish,
     .drop = files_drop,
+    .is_in_folder = true,
 };

@@ -21,8 +21,14 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "batch/common/extent.h"
+#include "batch/common/job.h"
+#include "batch/common/storage.h"
 #include "batch/files/file.h"
+#include "batch/protocols/oip/answer.h"
 #include "codec/json.h"
+#include "committer.h"
+#include "disk.h"
 #include "sink.h"
 
 #define CLAIM       "_job.json"
@@ -368,7 +374,7 @@ static int objects_begin(struct job *j, struct open_part *p, const struct extent
     int fd;
     do {
         fd = data_open(j, err);
-    } while (fd < 0 && disk_wait(&j->committer, err));
+    } while (fd < 0 && disk_wait(j->committer, err));
     if (fd < 0) {
         return fd;
     }
@@ -376,7 +382,7 @@ static int objects_begin(struct job *j, struct open_part *p, const struct extent
     *p->object = (struct object_part){.fd = fd, .key = key_of_part(o, p->results.name)};
     p->object->upload = mr_s3_upload_new(o->s3, place(o, mr_str_c(p->object->key)), fd,
                                          MR_MIN(j->o->part_bytes, LARGEST));
-    writer.on_no_room = (struct mr_no_room){disk_wait_fn, &j->committer};
+    writer.on_no_room = (struct mr_no_room){disk_wait_fn, j->committer};
     return mr_writer_new(&p->writer, fd, batch_outputs_schema(j->outputs), &writer, err);
 }
 

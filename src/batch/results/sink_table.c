@@ -8,8 +8,14 @@
 
 #include "base/clock.h"
 #include "base/map.h"
-#include "batch/common/disk.h"
+#include "batch/common/extent.h"
+#include "batch/common/job.h"
+#include "batch/common/storage.h"
+#include "batch/protocols/oip/answer.h"
 #include "codec/json.h"
+#include "committer.h"
+#include "disk.h"
+#include "retry.h"
 #include "sink.h"
 #include "table/store.h"
 
@@ -250,7 +256,7 @@ static int table_finish(struct job *j, struct open_part *p, struct mr_err *err)
                  ? MR_FAIL(err, MR_E_NOMEM, "no memory for a note")
                  : mr_store_commit(j->store, mr_str_c(p->results.name), mr_buf_view(&note),
                                    (const struct mr_rows *const *)p->held.at, p->held.len, err);
-    } while (rc < 0 && disk_wait(&j->committer, err));
+    } while (rc < 0 && disk_wait(j->committer, err));
     mr_buf_fini(&note);
     return rc;
 }

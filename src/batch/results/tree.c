@@ -1,4 +1,5 @@
 /* The choice of files, and the thread that joins them. Between the two goes one group at a time. */
+
 #include "tree.h"
 
 #include <stdlib.h>
@@ -7,8 +8,10 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "batch/common/job.h"
 #include "batch/manifest/manifest_priv.h"
 #include "batch/manifest/merge_group.h"
+#include "committer.h"
 #include "sink.h"
 
 #define FAN_IN 8
@@ -170,7 +173,7 @@ static uint64_t group_files(const struct merge_group *g)
 
 static void joined_take(struct tree *t, bool commit)
 {
-    struct committer *c = &t->job->committer;
+    struct committer *c = t->job->committer;
     const uint64_t files = group_files(&t->group);
 
     if (t->rc == MR_OK && commit) {
@@ -210,7 +213,7 @@ struct tree *tree_new(struct job *j)
 {
     struct mr_err err;
 
-    if (j->o->merge_bytes == 0 || j->retry || j->sink != &sink_files) {
+    if (j->o->merge_bytes == 0 || j->retry || !j->sink->is_in_folder) {
         return NULL;
     }
     struct tree *t = MR_NEW(struct tree);

@@ -12,8 +12,9 @@
 #ifndef MR_BATCH_TREE_H
 #define MR_BATCH_TREE_H
 
-#include "batch/common/job.h"
+#include <stdbool.h>
 
+struct job;
 struct tree;
 /** Before the reader begins. NULL: the job does not ask for it, or there is no thread for it, which is logged. */
 struct tree *tree_new(struct job *j);

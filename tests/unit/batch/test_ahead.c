@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "batch/calls/ahead.h"
+#include "batch/policy/ahead.h"
 
 static void held_by_bytes_and_by_calls(void **state)
 {

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "batch/calls/cadence.h"
+#include "batch/policy/cadence.h"
 
 static void files_become_older_with_the_job(void **state)
 {

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "batch/calls/call_rows.h"
+#include "batch/policy/call_rows.h"
 
 /* A host that is well with up to so many rows; the part of balance is played by `failures`: three in a row are doubtful. */
 struct fixture {

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "batch/common/job.h"
+#include "batch/common/credits.h"
 
 static void some_are_used_otherwise(void **state)
 {

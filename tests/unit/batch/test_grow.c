@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "batch/common/grow.h"
+#include "batch/policy/grow.h"
 
 /* A host that needs so long for a call and for each row of it, one call at a time; calls have what grow says and the host
  * takes. */

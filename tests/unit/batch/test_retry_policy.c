@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/vec.h"
-#include "batch/calls/retry_policy.h"
+#include "batch/policy/retry_policy.h"
 
 #define ROWS_MOST    1024
 #define HOSTS_MOST   4

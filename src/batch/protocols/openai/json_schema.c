@@ -1,5 +1,7 @@
 /* An answer beside its schema. A value is looked at as text, as alternatives (anyOf) look at it several times. How deep
  * both go is bounded by the JSON reader; what a $ref leads to counts as well. */
+#include "json_schema.h"
+
 #include <math.h>
 #include <stdio.h>
 

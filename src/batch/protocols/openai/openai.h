@@ -5,6 +5,7 @@
 #define MR_BATCH_OPENAI_H
 
 #include "base/vec.h"
+#include "batch/common/call.h"
 #include "batch/common/job.h"
 #include "json_schema.h"
 #include "openai_answer.h"

@@ -2,11 +2,14 @@
  *
  * A body that is not what the API says is the host's fault, and goes the way of all failures. An answer that is well
  * formed and no result (cut off, refused) is the row's: hosts are well, and the row is asked for again or dies. */
-#include "openai.h"
 
 #include <stdio.h>
 
+#include "batch/common/call.h"
+#include "batch/common/job.h"
+#include "batch/protocols/oip/answer.h"
 #include "codec/json.h"
+#include "openai.h"
 
 #define CAUSE_ROOM     400
 #define NOTE_MOST      65536 /* bytes of an answer that are quoted back */

@@ -1,7 +1,8 @@
 /* Requests. A call of chat is one row; completions and embeddings take a list of texts. */
-#include "openai.h"
-
+#include "batch/common/call.h"
+#include "batch/common/job.h"
 #include "codec/json.h"
+#include "openai.h"
 
 #define KEY_PART 4 /* bytes of the key that are worth hiding */
 

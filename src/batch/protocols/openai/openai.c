@@ -1,9 +1,13 @@
 /* Jobs whose hosts speak OpenAI's API: templates and columns, before there is a call. */
-#include "batch/protocols/openai/openai.h"
+
+#include "openai.h"
 
 #include <stdio.h>
 
+#include "batch/common/job.h"
+#include "batch/protocols/oip/answer.h"
 #include "codec/json.h"
+#include "openai.h"
 
 #define EXTENT_ROWS     16   /* of chat: what an extent costs is done again after a crash */
 #define VECTOR_ROWS     1024 /* of all else */

@@ -2,7 +2,7 @@
 #ifndef MR_BATCH_FRESH_H
 #define MR_BATCH_FRESH_H
 
-#include "batch/common/job.h"
+#include "batch/common/extent.h"
 
 /** A row becomes a dead letter. Takes what `d` points to, but for the cause. */
 void row_dies(struct job *j, struct extent *e, struct dead_row d, const char *cause);

@@ -7,20 +7,28 @@
  * for their commit. It alone touches the source. The manifest's ranges of earlier starts are copied before it begins, as
  * commits of this start change the manifest meanwhile. When dead letters are tried again, all but their rows counts as
  * done. Where a file is damaged it goes on behind the damage, if the format tells where that is, or with the next file. */
+#include "reader.h"
+
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "batch/calls/cadence.h"
+#include "batch/common/credits.h"
+#include "batch/common/extent.h"
 #include "batch/common/job.h"
-#include "batch/common/plan.h"
+#include "batch/common/waits.h"
+#include "batch/policy/cadence.h"
+#include "batch/results/committer.h"
+#include "batch/results/retry.h"
+#include "calls.h"
+#include "plan.h"
 
 #define AHEAD_ROWS 16 /* while nobody knows how large an answer is */
 
 static bool is_in_the_dark(const struct job *j)
 {
     return !j->plan && !(j->dialect->knows_bytes && j->dialect->knows_bytes(j)) &&
-           atomic_load_explicit(&j->calls.answer_bytes, memory_order_relaxed) == 0;
+           atomic_load_explicit(&j->calls->answer_bytes, memory_order_relaxed) == 0;
 }
 
 static uint64_t extent_rows(const struct reader *r)
@@ -37,7 +45,7 @@ static uint64_t extent_rows(const struct reader *r)
     }
     /* Relaxed: whether a change is seen one stretch earlier or later does not matter. */
     const uint32_t batch = atomic_load_explicit(&j->batch_rows, memory_order_relaxed);
-    const uint64_t recent = atomic_load_explicit(&j->calls.recent_rows, memory_order_relaxed);
+    const uint64_t recent = atomic_load_explicit(&j->calls->recent_rows, memory_order_relaxed);
     const uint64_t rows = cadence_extent_rows(recent, j->dialect->extent_rows(j));
     return o->extent_rows              ? o->extent_rows
            : j->dialect->takes_rows(j) ? MR_MAX(rows, (uint64_t)batch)
@@ -51,11 +59,11 @@ static bool take(struct reader *r, uint64_t bytes, bool is_much)
 
     waits_begin(&r->waits);
     if (is_much) {
-        committer_want(&j->committer, true);
+        committer_want(j->committer, true);
     }
     const bool ok = credits_take(&j->credits, bytes);
     if (is_much) {
-        committer_want(&j->committer, false);
+        committer_want(j->committer, false);
     }
     waits_end(&r->waits);
     return ok;
@@ -90,8 +98,8 @@ static int extent_read(struct reader *r, uint32_t file, const struct mr_range *g
     const uint64_t rows = MR_MIN(gap->end - gap->first, is_ahead ? AHEAD_ROWS : extent_rows(r));
     const uint64_t per_row =
         MR_MAX(j->dialect->answer_bytes(j),
-               atomic_load_explicit(&j->calls.answer_bytes, memory_order_relaxed)) +
-        atomic_load_explicit(&j->calls.request_bytes, memory_order_relaxed);
+               atomic_load_explicit(&j->calls->answer_bytes, memory_order_relaxed)) +
+        atomic_load_explicit(&j->calls->request_bytes, memory_order_relaxed);
     const uint64_t fair =
         MR_MAX(MR_MIN(most, rows * per_row + (UINT64_C(4) << 20)), r->row_bytes + per_row);
     if (!take(r, fair, fair > most)) {
@@ -104,7 +112,7 @@ static int extent_read(struct reader *r, uint32_t file, const struct mr_range *g
     atomic_fetch_add_explicit(&r->read_ns, mr_now_ns() - begin_ns, memory_order_relaxed);
     credits_reserve(&j->credits,
                     mr_source_bytes(j->source) +
-                        atomic_load_explicit(&j->calls.witness_bytes, memory_order_relaxed));
+                        atomic_load_explicit(&j->calls->witness_bytes, memory_order_relaxed));
     if (rc < 0 || !got) {
         credits_give(&j->credits, fair);
         return rc;
@@ -181,7 +189,7 @@ static void reading_ended(struct mr_mail *mail)
         job_fail(r->job, r->rc, &r->err);
     }
     calls_pump(r->job); /* rows may wait for more */
-    job_look(r->job);
+    r->job->events->look(r->job);
 }
 
 struct task {

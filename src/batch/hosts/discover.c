@@ -3,6 +3,8 @@
  *
  * What cannot be read or looked up any more leaves the hosts as they were: the one who keeps the list may be away for a
  * while, and hosts that are gone are found out by their calls. */
+#include "discover.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,6 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "batch/common/job.h"
+#include "hosts.h"
 #include "net/resolve.h"
 
 #define FILE_EVERY_NS   MR_NS_PER_S

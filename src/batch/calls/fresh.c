@@ -1,11 +1,18 @@
 /* Rows that are in no call yet: cut into calls, from the oldest extent on, over the borders of extents where they fit. Rows
  * that cannot be sent die here. */
+
 #include "fresh.h"
 
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "batch/common/credits.h"
+#include "batch/common/extent.h"
+#include "batch/common/figures.h"
+#include "batch/common/job.h"
 #include "batch/common/work.h"
+#include "batch/policy/grow.h"
+#include "calls.h"
 
 #define TAIL_NS     (5 * MR_NS_PER_MS)
 #define JOINED_PART 16 /* of the memory a call may take that has rows of several extents */
@@ -24,7 +31,7 @@ void row_dies(struct job *j, struct extent *e, struct dead_row d, const char *ca
 void extent_look(struct job *j, struct extent *e)
 {
     if (e->settled == e->rows->count) {
-        job_settled(j, e);
+        j->events->settled(j, e);
     }
 }
 
@@ -50,7 +57,7 @@ static struct span span_cut(struct job *j, struct extent *e, uint64_t most)
     while (may_be_bad && e->cut < e->rows->count && row_is_bad(j, e, e->cut, why)) {
         row_dies(j, e, (struct dead_row){.row = e->cut++, .kind = "row"}, why);
     }
-    j->calls.waiting -= e->cut - begin;
+    j->calls->waiting -= e->cut - begin;
     most = MR_MIN(most, e->rows->count - e->cut);
     uint64_t n = MR_MIN(most, (uint64_t)1);
     while (may_be_bad && n < most && !row_is_bad(j, e, e->cut + n, why)) {
@@ -77,7 +84,7 @@ static bool span_joins(const struct job *j, const struct span *first, const stru
 /* At the end calls do not stay large: one would still run when all others are answered. */
 static uint64_t tail_rows(const struct job *j)
 {
-    const struct calls *c = &j->calls;
+    const struct calls *c = j->calls;
 
     return j->o->grows_calls && j->is_read
                ? MR_MAX(c->waiting / (c->in_flight_count + 1), (uint64_t)GROW_FIRST)
@@ -87,7 +94,7 @@ static uint64_t tail_rows(const struct job *j)
 /* The next rows that may go together, of the oldest extents; NULL: there are none. */
 static struct work *work_cut(struct job *j)
 {
-    struct calls *c = &j->calls;
+    struct calls *c = j->calls;
     struct span spans[SPANS_MOST];
     const uint64_t most = MR_MIN(call_rows_next(&c->rows), tail_rows(j));
     size_t count = 0;
@@ -124,7 +131,7 @@ static struct work *work_cut(struct job *j)
 /* More rows may come soon that fill the call. */
 static bool tail_waits(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
 {
-    struct calls *c = &j->calls;
+    struct calls *c = j->calls;
 
     if (c->waiting == 0 || c->waiting >= c->rows.now || j->is_read || j->o->filter || j->plan ||
         !may_join(j) || !j->dialect->takes_rows(j) || credits_are_wanted(&j->credits)) {
@@ -142,7 +149,7 @@ static bool tail_waits(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
 
 bool fresh_take(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
 {
-    struct calls *c = &j->calls;
+    struct calls *c = j->calls;
 
     if (!c->fresh && !tail_waits(j, now_ns, io_wake_ns)) {
         c->fresh = work_cut(j);

@@ -7,11 +7,16 @@
  * answer is asked again every few seconds; one that says something else is fenced, with the difference for all to see.
  * Answers tell their version, too, where servers do: a host whose model is replaced while the job runs is fenced with the
  * first answer of the new one, which is not used. */
+#include "hosts.h"
+
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "batch/common/figures.h"
 #include "batch/common/job.h"
 #include "batch/protocols/oip/declared.h"
+#include "discover.h"
+#include "distrust.h"
 #include "tensor/tensor.h"
 
 #define ASK_AGAIN_NS   (2 * MR_NS_PER_S)
@@ -255,7 +260,7 @@ void host_told(struct host *h, int rc, const struct mr_err *err)
         h->id = mr_balance_add(j->balance, now_ns);
     }
     h->is_fenced = false;
-    job_look(j);
+    j->events->look(j);
 }
 
 /* ---- which there are ---- */
@@ -358,14 +363,13 @@ out:
 }
 
 /* Where the model does not tell, an answer may take all of the memory. */
-void hosts_bound(struct job *j)
+void hosts_bound(struct job *j, uint64_t call_rows)
 {
     const uint64_t memory = MR_MIN(j->o->memory_bytes, (uint64_t)INT64_MAX / 2);
     uint64_t most = memory;
 
     if (j->dialect->knows_bytes && j->dialect->knows_bytes(j)) {
-        const uint64_t rows =
-            j->dialect->takes_rows(j) ? MR_MAX(j->calls.rows.most, (uint64_t)1) : 1;
+        const uint64_t rows = j->dialect->takes_rows(j) ? MR_MAX(call_rows, (uint64_t)1) : 1;
         const uint64_t row = j->dialect->answer_bytes(j);
         const uint64_t bytes =
             row > UINT64_MAX / 4 / ANSWER_TEXT / rows ? UINT64_MAX / 4 : rows * row;

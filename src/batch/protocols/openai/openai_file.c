@@ -6,8 +6,11 @@
  * Bodies go both ways as they are. Their model is their own affair, and so are their addresses below /v1. */
 #include <stdio.h>
 
-#include "batch/protocols/openai/openai.h"
+#include "batch/common/call.h"
+#include "batch/common/job.h"
+#include "batch/protocols/oip/answer.h"
 #include "codec/json.h"
+#include "openai.h"
 
 #define EXTENT_ROWS  16
 #define ANSWER_BYTES 2048

@@ -2,11 +2,15 @@
  * are committed, files are taken back; results that went elsewhere are not, and then the job is not finished. The manifest
  * knows of each item whose answers it has, but not of single rows, so all rows of an item are done again. On the loop's
  * thread. */
+#include "distrust.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "base/log.h"
 #include "batch/common/job.h"
+#include "batch/manifest/origin.h"
+#include "batch/results/committer.h"
 #include "batch/results/sink.h"
 
 static void distrust_add(struct mr_batch *b, const char *address, const char *reason)
@@ -48,7 +52,7 @@ void host_distrust(struct host *h, const char *why)
     mr_log(MR_LOG_WARN, "batch.host_wrong",
            "host=%s reason=%s; what it answered is done again without it",
            MR_LOG_STR(mr_str_c(h->wire.address)), MR_LOG_STR(mr_str_c(why)));
-    committer_drop(&j->committer);
+    committer_drop(j->committer);
     j->begins_again = j->rc == MR_OK || j->begins_again;
     job_fail(j, err.status, &err);
 }
@@ -116,10 +120,10 @@ int distrust_recompute(struct job *j, bool is_asked, struct mr_err *err)
     int rc = MR_OK;
 
     is_asked = is_asked && j->o->recompute_count > 0;
-    if (!is_asked && (j->batch->distrusted.len == 0 || j->sink != &sink_files)) {
+    if (!is_asked && (j->batch->distrusted.len == 0 || !j->sink->is_in_folder)) {
         return MR_OK;
     }
-    if (j->sink != &sink_files) {
+    if (!j->sink->is_in_folder) {
         return MR_FAIL(err, MR_E_UNSUPPORTED,
                        "--recompute-host takes back files in the job's folder; results that went "
                        "elsewhere stay there");

@@ -1,8 +1,11 @@
 /* What is counted of calls and rows, for metrics and the report. On the loop's thread; two clock reads a call. */
+#include "figures.h"
+
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "batch/common/job.h"
+#include "call.h"
+#include "job.h"
 
 void figures_sent(struct call *k)
 {
@@ -69,4 +72,32 @@ void figures_fini(struct host_figures *f)
 {
     mr_free(f->answer_ns);
     f->answer_ns = NULL;
+}
+
+void figures_failed(struct job *j, const struct host *h, const char *text, int64_t now_ns)
+{
+    struct call_cause *oldest = &j->causes[0];
+
+    for (size_t i = 0; i < CAUSES_MOST; i++) {
+        struct call_cause *c = &j->causes[i];
+        if (c->host == h && strncmp(c->text, text, sizeof c->text - 1) == 0) {
+            c->count++;
+            c->last_ns = now_ns;
+            return;
+        }
+        oldest = c->last_ns < oldest->last_ns ? c : oldest;
+    }
+    *oldest = (struct call_cause){.host = h, .count = 1, .last_ns = now_ns};
+    snprintf(oldest->text, sizeof oldest->text, "%s", text);
+}
+
+const struct call_cause *figures_last_failure(const struct job *j)
+{
+    const struct call_cause *last = NULL;
+
+    for (size_t i = 0; i < CAUSES_MOST; i++) {
+        const struct call_cause *c = &j->causes[i];
+        last = c->count > 0 && (!last || c->last_ns > last->last_ns) ? c : last;
+    }
+    return last;
 }

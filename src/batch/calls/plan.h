@@ -2,11 +2,13 @@
 #ifndef MR_BATCH_PLAN_H
 #define MR_BATCH_PLAN_H
 
-#include "job.h"
+#include "batch/common/extent.h"
 
-/** Rows that a probe reads at most, and how long it takes at most, waiting for the first host included. */
+struct mr_batch_plan;
+struct mr_writer;
+
+/** Rows that a probe reads at most. */
 #define PLAN_ROWS 20000
-#define PLAN_NS   (10 * MR_NS_PER_S)
 
 struct plan {
     struct mr_batch_plan *out;

@@ -5,7 +5,7 @@
  * hosts refuse or fail, or where a call would take too much of the memory. A job that is over before a measurement
  * is has calls of GROW_FIRST rows.
  *
- * All but grow_tick is policy. Thread: the loop's. */
+ * Thread: the loop's. */
 #ifndef MR_BATCH_GROW_H
 #define MR_BATCH_GROW_H
 
@@ -48,9 +48,5 @@ struct grow_now {
 void grow_begin(struct grow *g);
 /** Some times a measurement: the most rows that calls may have after it. */
 uint64_t grow_look(struct grow *g, const struct grow_now *now);
-
-struct job;
-/** Looks, if it is time, and does so. */
-void grow_tick(struct job *j, int64_t now_ns);
 
 #endif

@@ -6,6 +6,7 @@
  *
  * Rows of Parquet are counted by the files themselves. Lines of text are estimated from samples, unless the probe came to
  * their end. What is packed cannot be estimated without unpacking it. */
+
 #include "plan.h"
 
 #include <fcntl.h>
@@ -13,6 +14,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "batch/common/credits.h"
+#include "batch/common/extent.h"
+#include "batch/common/job.h"
+#include "batch/protocols/oip/answer.h"
+#include "calls.h"
 
 #define SAMPLE_BYTES (256 << 10)
 #define SAMPLE_FILES 64
@@ -193,7 +199,7 @@ int plan_end(struct job *j, struct mr_err *err)
     out->probed_dead = p->tried - p->written;
     out->probed_ns = p->tried > 0 ? p->last_ns - p->begin_ns : 0;
     out->rows_per_s = rate_of(p);
-    out->call_rows = j->dialect->takes_rows(j) ? j->calls.rows.most : 1;
+    out->call_rows = j->dialect->takes_rows(j) ? j->calls->rows.most : 1;
     out->calls = left < 0 ? -1 : (int64_t)(((uint64_t)left + out->call_rows - 1) / out->call_rows);
     const double share = p->tried > 0 ? (double)p->written / (double)p->tried : 0;
     const double result =

@@ -26,17 +26,6 @@ struct span;
 struct wire_answer;
 struct work;
 
-/** Of a host. */
-struct canary_clock {
-    uint64_t answers;
-    uint64_t checks;
-    uint64_t check_at;  /* answers */
-    uint64_t sample_at; /* the same */
-    uint64_t checked;   /* the same, when it was compared last */
-    bool is_compared;   /* with another host, once at least */
-    uint32_t silences;  /* at the end: trials that it gave no answer to */
-};
-
 void canary_new(struct job *j);
 void canary_free(struct canary **c);
 /** A host has answered rows of the job, as `rows` says. */
@@ -51,8 +40,5 @@ bool canary_is_asking(struct job *j);
 /** All is done: names the hosts whose rows no other host has answered. */
 void canary_end(const struct job *j);
 void canary_tick(struct job *j, int64_t now_ns);
-
-/** Do they say the same, but for such a part of numbers that are not whole? Both are of one schema. */
-bool rows_are_alike(const struct mr_rows *a, const struct mr_rows *b, double tolerance);
 
 #endif

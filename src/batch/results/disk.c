@@ -1,4 +1,5 @@
 /* Waiting for a disk: who waits, for how long, and what is said meanwhile. */
+
 #include "disk.h"
 
 #include <stdio.h>
@@ -6,7 +7,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "job.h"
+#include "batch/common/job.h"
+#include "committer.h"
 
 #define FIRST_NS (MR_NS_PER_S / 10)
 #define MOST_NS  (10 * MR_NS_PER_S)
@@ -36,10 +38,10 @@ static void size_text(char out[32], double bytes)
 /* ", about 3.4 GiB needed for the rows that are left", as far as that is known; returns out. */
 static const char *needs_text(const struct job *j, char *out, size_t room)
 {
-    const uint64_t rows = atomic_load_explicit(&j->committer.rows, memory_order_relaxed);
-    const uint64_t bytes = atomic_load_explicit(&j->committer.bytes, memory_order_relaxed);
+    const uint64_t rows = atomic_load_explicit(&j->committer->rows, memory_order_relaxed);
+    const uint64_t bytes = atomic_load_explicit(&j->committer->bytes, memory_order_relaxed);
     const double done = (double)(j->before.rows + j->before.dead + rows) +
-                        (double)atomic_load_explicit(&j->committer.dead, memory_order_relaxed);
+                        (double)atomic_load_explicit(&j->committer->dead, memory_order_relaxed);
     const double left = (double)j->total_rows - done;
     char text[32];
 

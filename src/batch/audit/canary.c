@@ -1,12 +1,21 @@
 /* Trials of hosts, see canary.h. */
-#include "batch/common/canary.h"
+
+#include "canary.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "alike.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "batch/calls/calls.h"
+#include "batch/common/call.h"
+#include "batch/common/extent.h"
 #include "batch/common/job.h"
+#include "batch/hosts/discover.h"
+#include "batch/hosts/distrust.h"
+#include "batch/hosts/hosts.h"
+#include "batch/results/committer.h"
 
 #define SAMPLES      4
 #define SAMPLE_MOST  (1u << 20) /* bytes of a row and its answer */
@@ -59,7 +68,7 @@ void canary_new(struct job *j)
 {
     const double share = j->o->canary_share;
 
-    if (share > 0 && j->dialect == &dialect_oip && !j->o->filter && !j->plan) {
+    if (share > 0 && j->dialect->compares_hosts && !j->o->filter && !j->plan) {
         j->canary = MR_NEW(struct canary);
         j->canary->job = j;
         j->canary->every = (uint64_t)(1 / share);
@@ -167,7 +176,7 @@ static void nobody_knows(struct canary *c)
                hosts, row_text(c, row, sizeof row));
     c->is_off = true; /* should somebody let it go on */
     if (!c->job->o->pauses) {
-        committer_drop(&c->job->committer);
+        committer_drop(c->job->committer);
     }
     job_stop(c->job, &err);
 }
@@ -277,7 +286,7 @@ void canary_look(struct job *j)
         verdict(c);
     }
     trial_end(c);
-    job_look(j);
+    j->events->look(j);
 }
 
 static void trial_begin(struct canary *c, const struct sample *s, struct host *h)
@@ -572,6 +581,6 @@ void canary_tick(struct job *j, int64_t now_ns)
         MR_VEC_PUSH(&c->late, c->row); /* calls may still be under way */
         c->row = NULL;
         trial_end(c);
-        job_look(j);
+        j->events->look(j);
     }
 }

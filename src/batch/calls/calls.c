@@ -21,15 +21,24 @@
  *
  * So an outage makes no dead letters, however long: as long as nothing succeeds, no failure counts against a row. Where
  * nothing else is left to succeed, a row that did before is sent once more, as a witness that hosts are well. */
+#include "calls.h"
+
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "batch/common/call.h"
+#include "batch/common/credits.h"
+#include "batch/common/extent.h"
+#include "batch/common/figures.h"
 #include "batch/common/job.h"
 #include "batch/common/work.h"
+#include "batch/hosts/discover.h"
+#include "batch/hosts/hosts.h"
 #include "batch/protocols/openai/openai.h"
 #include "fresh.h"
+#include "growth.h"
 
 #define ANSWER_KEPT  4096 /* bytes of an answer in a dead letter */
 #define WITNESS_PART 4    /* of the memory a row may take that is kept */
@@ -52,7 +61,7 @@ static void work_dies(struct job *j, struct work *w, const char *kind)
 /* Holds the reader, or lets it go on. */
 static void ahead_look(struct job *j)
 {
-    struct calls *c = &j->calls;
+    struct calls *c = j->calls;
     const bool was_held = c->ahead.is_held;
 
     if (ahead_holds(&c->ahead, c->waiting, c->waiting_bytes, c->rows.most) != was_held) {
@@ -62,7 +71,7 @@ static void ahead_look(struct job *j)
 
 void calls_add(struct job *j, struct extent *e)
 {
-    if (j->calls.is_dropped) {
+    if (j->calls->is_dropped) {
         credits_give(&j->credits, e->credit);
         extent_free(&e);
         return;
@@ -70,9 +79,9 @@ void calls_add(struct job *j, struct extent *e)
     MR_VEC_PUSH(&j->open, e);
     j->read_rows += e->rows->count;
     e->is_checked = j->dialect->are_good(j, e->rows);
-    MR_VEC_PUSH(&j->calls.extents, e);
-    j->calls.waiting += e->rows->count;
-    j->calls.waiting_bytes += e->rows->bytes;
+    MR_VEC_PUSH(&j->calls->extents, e);
+    j->calls->waiting += e->rows->count;
+    j->calls->waiting_bytes += e->rows->bytes;
     calls_pump(j);
     ahead_look(j);
 }
@@ -91,7 +100,7 @@ static void call_free(struct call *k)
 /* What requests take of late, for a row. */
 static void request_see(const struct call *k)
 {
-    _Atomic uint64_t *seen = &k->job->calls.request_bytes;
+    _Atomic uint64_t *seen = &k->job->calls->request_bytes;
     const uint64_t before = atomic_load_explicit(seen, memory_order_relaxed);
     /* What stands in `head` is copied once more to be sent. */
     const uint64_t each = (k->made_bytes + 2 * k->head.len) / k->work->count;
@@ -121,16 +130,16 @@ static int call_send(struct job *j, struct work *w, const struct mr_balance_call
     }
     request_see(k);
     w->in_flight++;
-    retry_policy_sent(&j->calls.policy, &w->tried, !w->is_retry, k->sent_ns);
-    j->calls.in_flight_count++;
-    j->calls.sent++;
+    retry_policy_sent(&j->calls->policy, &w->tried, !w->is_retry, k->sent_ns);
+    j->calls->in_flight_count++;
+    j->calls->sent++;
     k->host->calls++;
     k->host->in_flight++;
     figures_sent(k);
-    while (j->calls.in_flight.len <= to->index) {
-        MR_VEC_PUSH(&j->calls.in_flight, NULL);
+    while (j->calls->in_flight.len <= to->index) {
+        MR_VEC_PUSH(&j->calls->in_flight, NULL);
     }
-    j->calls.in_flight.at[to->index] = k;
+    j->calls->in_flight.at[to->index] = k;
     return MR_OK;
 }
 
@@ -144,7 +153,7 @@ static bool canary_send(struct job *j, struct work *w, int64_t now_ns)
     struct mr_err err;
 
     if (!h->id || !h->is_listed || h->is_fenced) {
-        canary_absent(j, w);
+        j->events->absent(j, w);
         work_drop(&w);
         return true;
     }
@@ -166,14 +175,14 @@ void calls_ask(struct job *j, struct extent *row, struct host *h, uint32_t trial
     w->trial = trial;
     w->ballot = ballot;
     w->is_granted = true;
-    retry_push_front(&j->calls, w);
+    work_queue_push_front(&j->calls->retries, w);
 }
 
 /* It is divided: where it was a trial, that told nothing. */
 static void trial_end(struct job *j, const struct work *w)
 {
     if (w->is_trial) {
-        call_rows_untried(&j->calls.rows);
+        call_rows_untried(&j->calls->rows);
     }
 }
 
@@ -211,7 +220,7 @@ static bool host_pick(struct job *j, struct work *w, uint64_t size, uint64_t wei
         if (!mr_balance_pick(j->balance, now_ns, &ask, out)) {
             return false;
         }
-        if (retry_policy_may_ask(&j->calls.policy, &w->tried, &host_of(j, out->host)->retry,
+        if (retry_policy_may_ask(&j->calls->policy, &w->tried, &host_of(j, out->host)->retry,
                                  now_ns)) {
             return true;
         }
@@ -228,7 +237,7 @@ static bool host_pick(struct job *j, struct work *w, uint64_t size, uint64_t wei
 static bool work_send(struct job *j, struct work **io_work, int64_t now_ns, struct work **out_rest)
 {
     struct work *w = *io_work;
-    struct call_rows *rows = &j->calls.rows;
+    struct call_rows *rows = &j->calls->rows;
     const uint64_t most =
         w->count > (w->is_trial ? 2 * rows->now : rows->now) ? rows->now : w->count;
 
@@ -254,7 +263,7 @@ static bool work_send(struct job *j, struct work **io_work, int64_t now_ns, stru
         w = *io_work;
     }
     int rc = call_send(j, w, &to, &err);
-    if (rc == MR_E_EXHAUSTED && j->calls.in_flight_count > 0) {
+    if (rc == MR_E_EXHAUSTED && j->calls->in_flight_count > 0) {
         return false; /* what is under way gives memory back */
     }
     w->is_granted = false;
@@ -268,7 +277,7 @@ static bool work_send(struct job *j, struct work **io_work, int64_t now_ns, stru
 /* What the policy has to know of the hosts as they are now. */
 static void policy_look(struct job *j, int64_t now_ns)
 {
-    struct retry_policy *p = &j->calls.policy;
+    struct retry_policy *p = &j->calls->policy;
 
     p->hosts.len = 0;
     for (size_t i = 0; i < j->hosts.len; i++) {
@@ -285,17 +294,17 @@ static void policy_look(struct job *j, int64_t now_ns)
 /* What failed before and may go again. */
 static void retries_send(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
 {
-    struct calls *c = &j->calls;
+    struct calls *c = j->calls;
     struct work *before = NULL;
 
-    if (c->retry_first) {
+    if (c->retries.first) {
         policy_look(j, now_ns);
     }
-    for (struct work *w = c->retry_first; w;) {
+    for (struct work *w = c->retries.first; w;) {
         struct work *next = w->next, *rest = NULL;
         int64_t again_ns = w->not_before_ns;
         if (now_ns >= w->not_before_ns && retry_policy_is_dead(&c->policy, &w->tried, w->count)) {
-            retry_unlink(c, before, w); /* calls that ended since then tell */
+            work_queue_unlink(&c->retries, before, w); /* calls that ended since then tell */
             work_dies(j, w, "failed");
             work_drop(&w);
             w = next;
@@ -304,17 +313,17 @@ static void retries_send(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
         if (now_ns >= w->not_before_ns) {
             w->is_granted = w->is_granted || mr_balance_may_retry(j->balance, now_ns, &again_ns);
             if (w->is_granted) {
-                retry_unlink(c, before, w);
+                work_queue_unlink(&c->retries, before, w);
                 const bool is_sent = work_send(j, &w, now_ns, &rest);
                 if (rest) {
-                    retry_link(c, before, rest, next);
+                    work_queue_link(&c->retries, before, rest, next);
                     next = rest;
                 }
                 if (is_sent) {
                     w = next;
                     continue;
                 }
-                retry_link(c, before, w, next);
+                work_queue_link(&c->retries, before, w, next);
                 again_ns = INT64_MAX;
             }
         }
@@ -327,7 +336,7 @@ static void retries_send(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
 /* Nothing is left to start: what takes long is started a second time elsewhere. */
 static void tail_hedge(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
 {
-    struct calls *c = &j->calls;
+    struct calls *c = j->calls;
     struct mr_balance_call to;
     struct mr_err err;
     uint64_t original;
@@ -364,7 +373,7 @@ static void on_wake(struct mr_timer *t)
  * some of them have been written. */
 static bool has_room(struct job *j)
 {
-    return j->calls.in_flight_count == 0 ||
+    return j->calls->in_flight_count == 0 ||
            !(credits_are_short(&j->credits) || mr_block_is_scarce());
 }
 
@@ -373,7 +382,7 @@ static void spent_look(struct job *j)
 {
     struct mr_err err;
 
-    if (j->calls.in_flight_count == 0 && j->open.len > 0) {
+    if (j->calls->in_flight_count == 0 && j->open.len > 0) {
         mr_err_set(&err, MR_E_EXHAUSTED, MR_HERE,
                    "%llu tokens were used, --max-total-tokens is %llu; run again, the job goes on",
                    (unsigned long long)j->openai->tokens.used,
@@ -384,7 +393,7 @@ static void spent_look(struct job *j)
 
 void calls_pump(struct job *j)
 {
-    struct calls *c = &j->calls;
+    struct calls *c = j->calls;
     const int64_t now_ns = mr_now_ns();
     int64_t wake_ns = INT64_MAX;
 
@@ -395,13 +404,13 @@ void calls_pump(struct job *j)
         spent_look(j);
         return;
     }
-    canary_look(j);
+    j->events->before_calls(j);
     retries_send(j, now_ns, &wake_ns);
     while (!c->is_dropped && has_room(j) && fresh_take(j, now_ns, &wake_ns)) {
         struct work *rest;
         if (!work_send(j, &c->fresh, now_ns, &rest)) {
             if (rest) {
-                retry_push_front(c, rest);
+                work_queue_push_front(&c->retries, rest);
             }
             break;
         }
@@ -411,7 +420,7 @@ void calls_pump(struct job *j)
         return;
     }
     ahead_look(j);
-    if (j->is_read && !c->fresh && !c->retry_first && c->in_flight_count > 0) {
+    if (j->is_read && !c->fresh && !c->retries.first && c->in_flight_count > 0) {
         tail_hedge(j, now_ns, &wake_ns);
     }
     wake_ns = MR_MIN(wake_ns, mr_balance_next_wake(j->balance));
@@ -454,7 +463,7 @@ static void witness_ask(struct calls *c)
     struct work *w = work_new(&(struct span){c->witness, 0, 1}, 1);
 
     w->is_witness = w->is_granted = c->is_asking = true;
-    retry_push_front(c, w);
+    work_queue_push_front(&c->retries, w);
 }
 
 /* Takes the results of rows from `first` on. */
@@ -463,11 +472,11 @@ static void rows_succeed(struct job *j, struct extent *e, uint64_t first, struct
 {
     const uint64_t estimate = rows->count * e->per_row;
     const uint64_t each = rows->bytes / rows->count;
-    const uint64_t before = atomic_load_explicit(&j->calls.answer_bytes, memory_order_relaxed);
+    const uint64_t before = atomic_load_explicit(&j->calls->answer_bytes, memory_order_relaxed);
 
-    atomic_store_explicit(&j->calls.answer_bytes, MR_MAX(each, before - before / 64),
+    atomic_store_explicit(&j->calls->answer_bytes, MR_MAX(each, before - before / 64),
                           memory_order_relaxed);
-    atomic_fetch_add_explicit(&j->calls.recent_rows, rows->count, memory_order_relaxed);
+    atomic_fetch_add_explicit(&j->calls->recent_rows, rows->count, memory_order_relaxed);
     credits_move(&j->credits, estimate, rows->bytes);
     e->credit = e->credit - estimate + rows->bytes;
     MR_VEC_PUSH(&e->answers, ((struct extent_answer){first, rows, host}));
@@ -484,7 +493,7 @@ static void row_asks(struct job *j, const struct work *w, const struct row_fault
     again->asks = w->asks + 1;
     again->doublings = f->doublings;
     again->note = f->note ? mr_strndup(f->note, strlen(f->note)) : NULL;
-    retry_push_front(&j->calls, again);
+    work_queue_push_front(&j->calls->retries, again);
 }
 
 static void row_faults(struct call *k, const struct row_fault *f)
@@ -519,7 +528,7 @@ static int span_results(struct call *k, const struct wire_answer *a, uint64_t at
             return rc;
         }
         k->host->rows += rows->count;
-        canary_see(k, &of, rows);
+        k->job->events->answered(k, &of, rows);
         rows_succeed(k->job, of.extent, of.first, rows, k->host->wire.address);
         at += of.count;
     }
@@ -557,11 +566,11 @@ static int work_succeeds(struct call *k, const struct wire_answer *a, struct mr_
         }
         at = end + 1;
     }
-    if (!j->calls.witness) {
-        witness_keep(&j->calls, w);
+    if (!j->calls->witness) {
+        witness_keep(j->calls, w);
     }
     if (w->halves && ++w->halves->taken == 2) {
-        call_rows_limit(&j->calls.rows, w->halves->rows);
+        call_rows_limit(&j->calls->rows, w->halves->rows);
     }
     work_look(j, w);
     return MR_OK;
@@ -579,7 +588,7 @@ static void work_split(struct job *j, struct work *w, const struct retry_decisio
         parts[i]->halves = halves;
         retry_work_part(&parts[i]->tried, &w->tried,
                         d->is_refused ? RETRY_PART_REFUSED : RETRY_PART_FAILED);
-        retry_push_front(&j->calls, parts[i]);
+        work_queue_push_front(&j->calls->retries, parts[i]);
     }
     if (halves) {
         *halves = (struct halves){.rows = w->count - at, .holders = 2};
@@ -591,17 +600,17 @@ static void work_split(struct job *j, struct work *w, const struct retry_decisio
 /* Nothing else is left that could succeed. */
 static bool is_alone(const struct job *j)
 {
-    return j->is_read && j->calls.extents.len == 0 && !j->calls.fresh;
+    return j->is_read && j->calls->extents.len == 0 && !j->calls->fresh;
 }
 
 /* It goes again when a host may be asked, or is well again. */
 static void work_waits(struct job *j, struct work *w, uint32_t tries, int64_t now_ns)
 {
-    if (is_alone(j) && j->calls.witness && !j->calls.is_asking) {
-        witness_ask(&j->calls);
+    if (is_alone(j) && j->calls->witness && !j->calls->is_asking) {
+        witness_ask(j->calls);
     }
     w->not_before_ns = mr_ns_after(now_ns, mr_balance_backoff_ns(j->balance, tries));
-    retry_push(&j->calls, w);
+    work_queue_push(&j->calls->retries, w);
 }
 
 /* What the policy found out about hosts. */
@@ -634,8 +643,8 @@ static void work_goes_on(struct job *j, struct work *w, const struct retry_decis
     switch (d->action) {
     case RETRY_NONE:
     case RETRY_DONE: break;
-    case RETRY_FIRST: retry_push_front(&j->calls, w); break;
-    case RETRY_LAST: retry_push(&j->calls, w); break;
+    case RETRY_FIRST: work_queue_push_front(&j->calls->retries, w); break;
+    case RETRY_LAST: work_queue_push(&j->calls->retries, w); break;
     case RETRY_LATER: work_waits(j, w, d->tries, now_ns); break;
     case RETRY_SPLIT: work_split(j, w, d); break;
     case RETRY_DEAD: work_dies(j, w, d->is_refused ? "rejected" : "failed"); break;
@@ -645,7 +654,7 @@ static void work_goes_on(struct job *j, struct work *w, const struct retry_decis
 /* It may be that calls are too large. */
 static void rows_fail(struct job *j, uint64_t rows)
 {
-    if (call_rows_failed(&j->calls.rows, rows, !mr_balance_is_ready(j->balance))) {
+    if (call_rows_failed(&j->calls->rows, rows, !mr_balance_is_ready(j->balance))) {
         mr_log(MR_LOG_INFO, "batch.small_calls",
                "rows=1; no host is well, so calls begin with one row and grow as they succeed");
     }
@@ -673,7 +682,7 @@ static struct retry_decision call_decide(struct call *k, const struct wire_answe
     } else {
         policy_look(j, now_ns);
     }
-    const struct retry_decision d = retry_policy_ended(&j->calls.policy, &w->tried, &e);
+    const struct retry_decision d = retry_policy_ended(&j->calls->policy, &w->tried, &e);
     doubts_tell(j, w, &d, v->cause, now_ns);
     return d;
 }
@@ -684,7 +693,7 @@ static void call_fails(struct call *k, const struct wire_answer *v, int64_t now_
     struct work *w = k->work;
 
     k->host->failures += v->outcome != MR_BALANCE_THROTTLED;
-    view_cause(j, k->host, v->cause, now_ns);
+    figures_failed(j, k->host, v->cause, now_ns);
     if (v->outcome == MR_BALANCE_FAILED || v->outcome == MR_BALANCE_TIMED_OUT) {
         rows_fail(j, w->count);
         w->is_trial = false;
@@ -706,17 +715,17 @@ static void call_ends(struct call *k, const struct wire_answer *v)
 
     if (w->only) {
         if (!w->is_settled) {
-            canary_told(k, v);
+            j->events->asked(k, v);
         }
         w->is_settled = true;
     } else if (w->is_witness) {
         if (v->outcome == MR_BALANCE_OK) {
             call_decide(k, v, now_ns);
         }
-        j->calls.is_asking = w->in_flight > 0;
+        j->calls->is_asking = w->in_flight > 0;
         w->is_settled = true;
     } else if (v->outcome == MR_BALANCE_OK) {
-        call_rows_ok(&j->calls.rows, w->count);
+        call_rows_ok(&j->calls->rows, w->count);
         const struct retry_decision d = call_decide(k, v, now_ns);
         int rc = d.action == RETRY_DONE ? work_succeeds(k, v, &err) : MR_OK;
         if (rc < 0) {
@@ -741,8 +750,8 @@ static void losers_cancel(struct job *j, const struct work *w)
 {
     uint32_t left = w->in_flight;
 
-    for (size_t i = 0; left > 0 && i < j->calls.in_flight.len; i++) {
-        const struct call *k = j->calls.in_flight.at[i];
+    for (size_t i = 0; left > 0 && i < j->calls->in_flight.len; i++) {
+        const struct call *k = j->calls->in_flight.at[i];
         if (k && k->work == w) {
             wire_cancel(&k->wire);
             left--;
@@ -765,11 +774,11 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
     struct wire_answer v;
     const int64_t now_ns = mr_now_ns();
 
-    j->calls.in_flight.at[k->index] = NULL;
+    j->calls->in_flight.at[k->index] = NULL;
     w->in_flight--;
     k->host->in_flight--;
-    j->calls.in_flight_count--;
-    if (j->calls.is_dropped) {
+    j->calls->in_flight_count--;
+    if (j->calls->is_dropped) {
         if (w->in_flight == 0) {
             work_drop(&w);
         }
@@ -781,7 +790,7 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
     } else {
         j->dialect->judge(k, reply, &v);
     }
-    if (reply->rc == MR_E_EXHAUSTED && j->calls.in_flight_count > 0) {
+    if (reply->rc == MR_E_EXHAUSTED && j->calls->in_flight_count > 0) {
         v.outcome = MR_BALANCE_THROTTLED; /* no memory for it, while others have some */
     }
     if (host_is_heard(v.outcome)) {
@@ -814,13 +823,13 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
     }
     call_free(k);
     grow_tick(j, now_ns);
-    job_look(j);
+    j->events->look(j);
     calls_pump(j);
 }
 
 void calls_tick(struct job *j)
 {
-    _Atomic uint64_t *recent = &j->calls.recent_rows; /* nobody else writes it */
+    _Atomic uint64_t *recent = &j->calls->recent_rows; /* nobody else writes it */
 
     atomic_store_explicit(recent, atomic_load_explicit(recent, memory_order_relaxed) / 2,
                           memory_order_relaxed);
@@ -828,15 +837,15 @@ void calls_tick(struct job *j)
 
 void calls_drop(struct job *j)
 {
-    struct calls *c = &j->calls;
+    struct calls *c = j->calls;
 
     c->is_dropped = true;
     mr_timer_stop(&j->wake);
-    while (c->retry_first) {
-        struct work *w = c->retry_first;
-        c->retry_first = w->next;
+    while (c->retries.first) {
+        struct work *w = c->retries.first;
+        c->retries.first = w->next;
         work_drop(&w);
     }
-    c->retry_last = NULL;
+    c->retries.last = NULL;
     work_drop(&c->fresh);
 }

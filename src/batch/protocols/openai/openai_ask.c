@@ -6,11 +6,13 @@
  *                        does not know that as a list; all hosts must make vectors of one length
  *
  * The answer to the last one is the answer of the host. */
-#include "batch/protocols/openai/openai.h"
 
 #include <stdio.h>
 
+#include "batch/common/job.h"
+#include "batch/hosts/hosts.h"
 #include "codec/json.h"
+#include "openai.h"
 
 static void get(struct host *h, const char *prefix, const char *path, mr_client_done_fn *done)
 {

@@ -1,0 +1,50 @@
+/* The calls of a job: rows are sent to hosts, and again until they have an outcome. On the loop's thread, but for what says
+ * otherwise. */
+#ifndef MR_BATCH_CALLS_H
+#define MR_BATCH_CALLS_H
+
+#include <stdatomic.h>
+
+#include "batch/common/call.h"
+#include "batch/policy/ahead.h"
+#include "batch/policy/call_rows.h"
+#include "batch/policy/grow.h"
+
+struct calls {
+    struct work_queue retries;
+    MR_VEC(struct extent *) extents; /* with rows that are in no call yet, oldest first */
+    uint64_t waiting;                /* such rows */
+    uint64_t waiting_bytes;          /* of these extents */
+    struct ahead ahead;
+    int64_t waiting_ns;              /* they are too few for a call since then; 0: they are not */
+    MR_VEC(struct call *) in_flight; /* by the index of struct mr_balance_call; NULL: none */
+    uint64_t in_flight_count;
+    struct call_rows rows;
+    struct grow grow;
+    struct retry_policy policy;
+    struct work *fresh; /* cut, and not sent for want of a host */
+    struct extent
+        *witness; /* one row that succeeded, and is not too large to be kept; NULL: none */
+    _Atomic uint64_t
+        answer_bytes; /* to a row, the most of late; 0: none came. The reader looks at it; relaxed */
+    _Atomic uint64_t request_bytes; /* of a row beside the row itself; likewise */
+    _Atomic uint64_t witness_bytes; /* likewise */
+    _Atomic uint64_t
+        recent_rows; /* results of the last half second, about. The reader looks at it; relaxed */
+    bool is_asking;  /* the witness is on its way */
+    bool is_dropped;
+    uint64_t sent;
+    uint64_t hedged;
+};
+/** A new extent from the reader: rows that cannot be sent become dead letters. */
+void calls_add(struct job *j, struct extent *e);
+/** Puts the one row of an extent to a host, for a trial; job_events.asked or absent follows. */
+void calls_ask(struct job *j, struct extent *row, struct host *h, uint32_t trial, uint32_t ballot);
+/** Sends what can be sent. */
+void calls_pump(struct job *j);
+/** Five times a second. */
+void calls_tick(struct job *j);
+/** Drops all that waits and is under way; answers that come later are nobody's. */
+void calls_drop(struct job *j);
+
+#endif

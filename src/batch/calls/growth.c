@@ -1,0 +1,50 @@
+
+
+#include "growth.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "batch/common/extent.h"
+#include "batch/common/job.h"
+#include "batch/hosts/hosts.h"
+#include "batch/policy/grow.h"
+#include "calls.h"
+
+#define GROWN_PART 64 /* of the memory, that a call may take */
+#define LOOK_NS    (10 * MR_NS_PER_MS)
+
+/* Rows of a call that take a small part of the memory, by those that are next. */
+static uint64_t rows_afforded(const struct job *j)
+{
+    const struct extent *e = j->calls->extents.len > 0 ? j->calls->extents.at[0] : NULL;
+    const uint64_t each = e ? MR_MAX(e->credit / e->rows->count, (uint64_t)1) : UINT64_MAX;
+
+    return j->credits.most / GROWN_PART / each;
+}
+
+void grow_tick(struct job *j, int64_t now_ns)
+{
+    struct calls *c = j->calls;
+    struct grow_now now = {.ns = now_ns,
+                           .calls = c->policy.ok,
+                           .taken = c->rows.now,
+                           .most = c->rows.most,
+                           .affords = rows_afforded(j),
+                           .waits =
+                               c->waiting >= 2 * c->rows.now && !c->retries.first && !j->is_paused};
+
+    if (c->grow.phase == GROW_OFF || now_ns - c->grow.looked_ns < LOOK_NS) {
+        return;
+    }
+    c->grow.looked_ns = now_ns;
+    for (size_t i = 0; i < j->hosts.len; i++) {
+        now.done += j->hosts.at[i]->rows;
+    }
+    const uint64_t most = grow_look(&c->grow, &now);
+    if (most > c->rows.most && c->grow.phase == GROW_TRY) {
+        call_rows_raise(&c->rows, most);
+        hosts_bound(j, c->rows.most);
+    } else if (most < c->rows.most) {
+        call_rows_limit(&c->rows, most);
+    }
+}

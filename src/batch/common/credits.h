@@ -1,0 +1,39 @@
+/* Bytes of rows and answers under way, which the reader takes before it reads. Any thread. */
+#ifndef MR_BATCH_CREDITS_H
+#define MR_BATCH_CREDITS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct credits {
+    pthread_mutex_t lock; /* guards what follows; held for a few instructions */
+    pthread_cond_t more;
+    uint64_t most;
+    uint64_t limit; /* what of it is for extents */
+    uint64_t taken;
+    bool is_waited_for;
+    bool is_held;
+    bool is_closed;
+};
+void credits_init(struct credits *c, uint64_t most);
+void credits_fini(struct credits *c);
+/** Waits until so many are free, or none is taken: an extent larger than all of them goes alone. False: closed. */
+bool credits_take(struct credits *c, uint64_t bytes);
+/** Corrects an estimate, without waiting. */
+void credits_move(struct credits *c, uint64_t from, uint64_t to);
+void credits_give(struct credits *c, uint64_t bytes);
+/** True if credits_take waits because too few are free. */
+bool credits_are_wanted(struct credits *c);
+/** So many bytes are used otherwise, and taken from what is for extents: half of it at most. */
+void credits_reserve(struct credits *c, uint64_t bytes);
+/** What is for extents. */
+uint64_t credits_limit(struct credits *c);
+/** While is_held, credits_take waits however many are free. */
+void credits_hold(struct credits *c, bool is_held);
+/** True if taken credits exceed the limit. */
+bool credits_are_short(struct credits *c);
+/** From now on credits_take returns false. */
+void credits_close(struct credits *c);
+
+#endif

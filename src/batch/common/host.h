@@ -1,0 +1,52 @@
+/* A host of a job, as its parts see it. On the loop's thread. */
+#ifndef MR_BATCH_HOST_H
+#define MR_BATCH_HOST_H
+
+#include "batch/policy/retry_policy.h"
+#include "batch/transport/wire.h"
+#include "figures.h"
+
+struct job;
+
+/** When a host is compared with others. */
+struct canary_clock {
+    uint64_t answers;
+    uint64_t checks;
+    uint64_t check_at;  /* answers */
+    uint64_t sample_at; /* the same */
+    uint64_t checked;   /* the same, when it was compared last */
+    bool is_compared;   /* with another host, once at least */
+    uint32_t silences;  /* at the end: trials that it gave no answer to */
+};
+
+struct host {
+    struct job *job;
+    char *url; /* as its list has it */
+    size_t list;
+    bool is_listed; /* it may get calls */
+    bool is_wanted; /* while a list is taken over */
+    bool is_new;    /* the same; it was not listed before */
+    struct wire wire;
+    uint32_t id;        /* in `balance`; 0: its metadata has not come yet */
+    bool is_fenced;     /* it said that it cannot serve the model */
+    bool is_distrusted; /* nor will it be asked again */
+    bool is_asking;
+    int64_t ask_at_ns;
+    int64_t ask_timeout_ns;
+    bool sends_floats; /* openai_ask.c: it does not know base64 */
+    uint32_t in_flight;
+    char trouble[560]; /* why it is not used */
+    int64_t heard_ns;  /* the last answer of any use, or when it was listed */
+    struct retry_host retry;
+    uint32_t
+        lasting; /* answers in a row that will hardly be others soon; all before it served a row */
+    char lasting_text[160];
+    uint64_t rows;
+    uint64_t calls;
+    uint64_t failures;
+    char version[32]; /* as it told */
+    struct canary_clock canary;
+    struct host_figures figures;
+};
+
+#endif

@@ -1,0 +1,22 @@
+/* Lists of hosts. On the loop's thread. */
+#ifndef MR_BATCH_DISCOVER_H
+#define MR_BATCH_DISCOVER_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+struct job;
+
+/** Reads what the options say; lists that are looked up come later. Errors: those of hosts_set, and MR_E_NOT_FOUND,
+ *  MR_E_IO (a file). */
+int discover_start(struct job *j, struct mr_err *err);
+/** Looks again at what may have changed. */
+void discover_tick(struct job *j, int64_t now_ns);
+void discover_stop(struct job *j);
+/** A name was not looked up yet, for a few seconds at most: there may be more hosts soon. */
+bool discover_is_pending(const struct job *j, int64_t now_ns);
+/** May a list still tell hosts? False: all have told theirs, or are names that cannot be looked up. Appends what is wrong
+ *  with those. */
+bool discover_may_tell(const struct job *j, struct mr_buf *why);
+
+#endif

@@ -1,0 +1,36 @@
+/* Hosts: which there are, and whether they serve the job's model. On the loop's thread. */
+#ifndef MR_BATCH_HOSTS_H
+#define MR_BATCH_HOSTS_H
+
+#include "batch/common/host.h"
+
+/** The hosts of a list are these from now on. tls_name: see wire_open. Errors: those of wire_open, MR_E_EXHAUSTED (too
+ *  many); the list is as it was then. */
+int hosts_set(struct job *j, size_t list, const char *const *urls, size_t count,
+              const char *tls_name, struct mr_err *err);
+/** The model in this process is a host, and the first to tell its metadata. Errors: those of the load. */
+int hosts_add_local(struct job *j, struct mr_err *err);
+/** Sets how large answers can be, which follows from the rows of a call: again when these may be more. */
+void hosts_bound(struct job *j, uint64_t call_rows);
+/** Asks whose turn it is whether they serve the model, closes those that left. */
+void hosts_tick(struct job *j, int64_t now_ns);
+/** dialect.ask of the Open Inference Protocol. */
+void hosts_ask_metadata(struct host *h, int64_t timeout_ns);
+/** To an ask: MR_OK, or why the host cannot be used. */
+void host_told(struct host *h, int rc, const struct mr_err *err);
+void hosts_close(struct job *j);
+/** After the loop is gone. */
+void hosts_free(struct job *j);
+struct host *host_of(struct job *j, uint32_t id);
+/** Is an answer of the version of the model that all others were of? The first one that tells its version decides.
+ *  Errors: MR_E_INVALID. */
+int hosts_version_check(struct job *j, mr_str version, struct mr_err *err);
+/** It said something that will hardly be different soon: no such model, no such server. */
+void host_lasts(struct host *h, const char *why);
+/** Is there no host that could serve the job, and none to be expected? MR_OK, or MR_E_UNAVAILABLE with what they say. */
+int hosts_look(struct job *j, int64_t now_ns, struct mr_err *err);
+/** It gets no more calls until it tells the metadata of the first host. */
+void host_fence(struct host *h, const char *why, int64_t now_ns);
+size_t hosts_listed(const struct job *j);
+
+#endif

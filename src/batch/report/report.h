@@ -1,0 +1,12 @@
+/* What a job did, when it has ended. */
+#ifndef MR_BATCH_REPORT_H
+#define MR_BATCH_REPORT_H
+
+#include "base/buf.h"
+
+struct job;
+
+/** report.json. */
+void report_put(const struct job *j, struct mr_buf *b);
+
+#endif

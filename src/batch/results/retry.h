@@ -1,0 +1,25 @@
+/* Dead letters once more. */
+#ifndef MR_BATCH_RETRY_H
+#define MR_BATCH_RETRY_H
+
+#include "base/err.h"
+#include "batch/manifest/ranges.h"
+
+struct job;
+struct open_part;
+
+struct retry;
+/** All dead letters of the job. Errors: MR_E_IO (a file of them is damaged; names the line). */
+int retry_new(struct retry **out, const struct job *j, struct mr_err *err);
+void retry_free(struct retry **r);
+/** How many there are. */
+uint64_t retry_rows(const struct retry *r);
+/** All rows of a file but theirs, into an empty set. */
+int retry_others(const struct retry *r, uint32_t file, struct mr_ranges *out, struct mr_err *err);
+/** What was tried before with a row. */
+uint32_t retry_attempts(const struct retry *r, uint32_t file, uint64_t row);
+/** Puts what became of the rows into the place of their letters. The part is complete but for letters that others leave
+ *  behind. Errors: as mr_manifest_replace. */
+int retry_commit(struct job *j, struct open_part *p, struct mr_err *err);
+
+#endif
