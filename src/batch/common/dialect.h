@@ -1,6 +1,6 @@
 /* What a call looks like, and how its answer becomes rows. There are three makers: the Open Inference Protocol
- * (dialect_oip.c), OpenAI's API (openai.c) and its batch files (openai_file.c). All else of a job (which host gets which rows and how many calls, what is
- * tried again, what is committed) knows neither.
+ * (dialect_oip.c), OpenAI's API (openai.c) and its batch files (openai_file.c). All else of a job (which host gets which rows
+ * and how many calls, what is tried again, what is committed) knows neither.
  *
  * Thread: the loop's; extent_rows and answer_bytes also the reader's, when bind has returned. */
 #ifndef MR_BATCH_DIALECT_H
@@ -17,7 +17,8 @@ struct span;
 struct work;
 
 struct dialect {
-    /** Asks a host whether it serves the model, and as the others do. host_told gets the answer, once, later. */
+    /** Asks a host whether it serves the model, and as the others do. h->told gets the answer, once, later: MR_OK, or why
+     *  the host cannot be used. */
     void (*ask)(struct host *h, int64_t timeout_ns);
     /** The columns that calls are made of go into j->wanted, typed as calls need them, when a host has answered.
      *  Errors: MR_E_INVALID, MR_E_UNSUPPORTED. */

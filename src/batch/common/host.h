@@ -31,6 +31,7 @@ struct host {
     bool is_fenced;     /* it said that it cannot serve the model */
     bool is_distrusted; /* nor will it be asked again */
     bool is_asking;
+    void (*told)(struct host *h, int rc, const struct mr_err *err); /* the end of a dialect.ask */
     int64_t ask_at_ns;
     int64_t ask_timeout_ns;
     bool sends_floats; /* openai_ask.c: it does not know base64 */

@@ -14,10 +14,8 @@
 #include "base/clock.h"
 #include "batch/common/figures.h"
 #include "batch/common/job.h"
-#include "batch/protocols/oip/declared.h"
 #include "discover.h"
 #include "distrust.h"
-#include "tensor/tensor.h"
 
 #define ASK_AGAIN_NS   (2 * MR_NS_PER_S)
 #define ASK_TIMEOUT_NS (10 * MR_NS_PER_S)
@@ -51,44 +49,7 @@ size_t hosts_listed(const struct job *j)
     return n;
 }
 
-/* ---- the model's metadata ---- */
-
-static int io_compare(const struct mr_oip_io *a, const struct mr_oip_io *b, const char *what,
-                      struct mr_err *err)
-{
-    char one[128];
-    char two[128];
-
-    if (mr_str_eq(a->name, b->name) && a->dtype == b->dtype && a->rank == b->rank &&
-        memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0) {
-        return MR_OK;
-    }
-    return MR_FAIL(err, MR_E_INVALID, "%s '%.*s' %s%s instead of '%.*s' %s%s", what,
-                   (int)b->name.len, b->name.ptr, mr_dtype_name(b->dtype),
-                   mr_shape_text(b->shape, b->rank, two, sizeof two), (int)a->name.len, a->name.ptr,
-                   mr_dtype_name(a->dtype), mr_shape_text(a->shape, a->rank, one, sizeof one));
-}
-
-static int metadata_compare(const struct mr_oip_metadata *a, const struct mr_oip_metadata *b,
-                            struct mr_err *err)
-{
-    if (a->input_count != b->input_count || a->output_count != b->output_count) {
-        return MR_FAIL(err, MR_E_INVALID, "%zu inputs and %zu outputs instead of %zu and %zu",
-                       b->input_count, b->output_count, a->input_count, a->output_count);
-    }
-    int rc = MR_OK;
-    for (size_t i = 0; i < a->input_count && rc == MR_OK; i++) {
-        rc = io_compare(&a->inputs[i], &b->inputs[i], "input", err);
-    }
-    for (size_t i = 0; i < a->output_count && rc == MR_OK; i++) {
-        rc = io_compare(&a->outputs[i], &b->outputs[i], "output", err);
-    }
-    if (rc == MR_OK && !mr_str_eq(a->version, b->version)) {
-        rc = MR_FAIL(err, MR_E_INVALID, "version '%.*s' instead of '%.*s'", (int)b->version.len,
-                     b->version.ptr, (int)a->version.len, a->version.ptr);
-    }
-    return rc;
-}
+/* ---- what a host says ---- */
 
 static void trouble(struct host *h, const char *text)
 {
@@ -119,50 +80,6 @@ void host_fence(struct host *h, const char *why, int64_t now_ns)
     h->is_fenced = true;
     h->ask_at_ns = mr_ns_after(now_ns, ASK_AGAIN_NS);
     trouble(h, why);
-}
-
-/* What the first host told, or the same again. */
-static int metadata_take(struct host *h, int rc, const struct mr_err *told,
-                         const struct mr_client_response *response, struct mr_err *err)
-{
-    struct job *j = h->job;
-    struct mr_oip_metadata m = {0};
-    struct mr_arena own;
-    struct mr_arena *arena = j->has_metadata ? &own : &j->arena;
-
-    mr_arena_init(&own, 4096, 16 << 20);
-    rc = wire_metadata(&h->wire, rc, told, response, arena, &m, err);
-    rc = rc < 0 ? rc : declared_fill(j->o, arena, &m, err);
-    if (rc == MR_OK) {
-        snprintf(h->version, sizeof h->version, "%.*s", (int)m.version.len, m.version.ptr);
-        if (j->has_metadata) {
-            rc = metadata_compare(&j->metadata, &m, err);
-            rc = rc < 0 ? MR_WRAP(err, rc, "another model") : rc;
-        } else {
-            j->metadata = m;
-            j->has_metadata = true;
-        }
-    }
-    mr_arena_fini(&own);
-    return rc;
-}
-
-static void on_metadata(void *ctx, int rc, const struct mr_err *err,
-                        const struct mr_client_response *response)
-{
-    struct host *h = ctx;
-    struct mr_err why;
-
-    mr_err_clear(&why);
-    if (h->is_listed && h->wire.client) {
-        rc = metadata_take(h, rc, err, response, &why);
-    }
-    host_told(h, rc, &why);
-}
-
-void hosts_ask_metadata(struct host *h, int64_t timeout_ns)
-{
-    wire_ask(&h->wire, timeout_ns, on_metadata, h);
 }
 
 /* What does not pass by itself: no such model, server or name, no right to it, another protocol. */
@@ -232,7 +149,7 @@ int hosts_look(struct job *j, int64_t now_ns, struct mr_err *err)
     return rc;
 }
 
-void host_told(struct host *h, int rc, const struct mr_err *err)
+static void on_told(struct host *h, int rc, const struct mr_err *err)
 {
     struct job *j = h->job;
     const int64_t now_ns = mr_now_ns();
@@ -392,6 +309,7 @@ void hosts_tick(struct job *j, int64_t now_ns)
         if (h->is_listed && (!h->id || h->is_fenced) && !h->is_distrusted && !h->is_asking &&
             now_ns >= h->ask_at_ns) {
             h->is_asking = true;
+            h->told = on_told;
             j->dialect->ask(h, ASK_TIMEOUT_NS);
         }
     }

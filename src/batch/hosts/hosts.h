@@ -14,10 +14,6 @@ int hosts_add_local(struct job *j, struct mr_err *err);
 void hosts_bound(struct job *j, uint64_t call_rows);
 /** Asks whose turn it is whether they serve the model, closes those that left. */
 void hosts_tick(struct job *j, int64_t now_ns);
-/** dialect.ask of the Open Inference Protocol. */
-void hosts_ask_metadata(struct host *h, int64_t timeout_ns);
-/** To an ask: MR_OK, or why the host cannot be used. */
-void host_told(struct host *h, int rc, const struct mr_err *err);
 void hosts_close(struct job *j);
 /** After the loop is gone. */
 void hosts_free(struct job *j);

@@ -6,10 +6,96 @@
 #include "batch/hosts/hosts.h"
 #include "batch/protocols/oip/answer.h"
 #include "batch/protocols/oip/bind.h"
+#include "batch/protocols/oip/declared.h"
 #include "tensor/tensor.h"
 
 #define EXTENT_ROWS  4096
 #define STRING_BYTES 64 /* what a string is taken for before there is one */
+
+/* ---- the model's metadata ---- */
+
+static int io_compare(const struct mr_oip_io *a, const struct mr_oip_io *b, const char *what,
+                      struct mr_err *err)
+{
+    char one[128];
+    char two[128];
+
+    if (mr_str_eq(a->name, b->name) && a->dtype == b->dtype && a->rank == b->rank &&
+        memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0) {
+        return MR_OK;
+    }
+    return MR_FAIL(err, MR_E_INVALID, "%s '%.*s' %s%s instead of '%.*s' %s%s", what,
+                   (int)b->name.len, b->name.ptr, mr_dtype_name(b->dtype),
+                   mr_shape_text(b->shape, b->rank, two, sizeof two), (int)a->name.len, a->name.ptr,
+                   mr_dtype_name(a->dtype), mr_shape_text(a->shape, a->rank, one, sizeof one));
+}
+
+static int metadata_compare(const struct mr_oip_metadata *a, const struct mr_oip_metadata *b,
+                            struct mr_err *err)
+{
+    if (a->input_count != b->input_count || a->output_count != b->output_count) {
+        return MR_FAIL(err, MR_E_INVALID, "%zu inputs and %zu outputs instead of %zu and %zu",
+                       b->input_count, b->output_count, a->input_count, a->output_count);
+    }
+    int rc = MR_OK;
+    for (size_t i = 0; i < a->input_count && rc == MR_OK; i++) {
+        rc = io_compare(&a->inputs[i], &b->inputs[i], "input", err);
+    }
+    for (size_t i = 0; i < a->output_count && rc == MR_OK; i++) {
+        rc = io_compare(&a->outputs[i], &b->outputs[i], "output", err);
+    }
+    if (rc == MR_OK && !mr_str_eq(a->version, b->version)) {
+        rc = MR_FAIL(err, MR_E_INVALID, "version '%.*s' instead of '%.*s'", (int)b->version.len,
+                     b->version.ptr, (int)a->version.len, a->version.ptr);
+    }
+    return rc;
+}
+
+/* What the first host told, or the same again. */
+static int metadata_take(struct host *h, int rc, const struct mr_err *told,
+                         const struct mr_client_response *response, struct mr_err *err)
+{
+    struct job *j = h->job;
+    struct mr_oip_metadata m = {0};
+    struct mr_arena own;
+    struct mr_arena *arena = j->has_metadata ? &own : &j->arena;
+
+    mr_arena_init(&own, 4096, 16 << 20);
+    rc = wire_metadata(&h->wire, rc, told, response, arena, &m, err);
+    rc = rc < 0 ? rc : declared_fill(j->o, arena, &m, err);
+    if (rc == MR_OK) {
+        snprintf(h->version, sizeof h->version, "%.*s", (int)m.version.len, m.version.ptr);
+        if (j->has_metadata) {
+            rc = metadata_compare(&j->metadata, &m, err);
+            rc = rc < 0 ? MR_WRAP(err, rc, "another model") : rc;
+        } else {
+            j->metadata = m;
+            j->has_metadata = true;
+        }
+    }
+    mr_arena_fini(&own);
+    return rc;
+}
+
+static void on_metadata(void *ctx, int rc, const struct mr_err *err,
+                        const struct mr_client_response *response)
+{
+    struct host *h = ctx;
+    struct mr_err why;
+
+    mr_err_clear(&why);
+    if (h->is_listed && h->wire.client) {
+        rc = metadata_take(h, rc, err, response, &why);
+    }
+    h->told(h, rc, &why);
+}
+
+static void ask(struct host *h, int64_t timeout_ns)
+{
+    wire_ask(&h->wire, timeout_ns, on_metadata, h);
+}
+
+/* ---- rows and calls ---- */
 
 static struct batch_bind_options bind_options(const struct mr_batch_options *o)
 {
@@ -238,7 +324,7 @@ static int rows(struct call *k, const struct wire_answer *a, uint64_t first, con
 }
 
 const struct dialect dialect_oip = {
-    .ask = hosts_ask_metadata,
+    .ask = ask,
     .want = want,
     .bind = bind,
     .extent_rows = extent_rows,

@@ -10,7 +10,6 @@
 #include <stdio.h>
 
 #include "batch/common/job.h"
-#include "batch/hosts/hosts.h"
 #include "codec/json.h"
 #include "openai.h"
 
@@ -38,7 +37,7 @@ static void tell(struct host *h, int rc, const struct mr_err *err)
         clean = *err;
         openai_hide(h->job->openai, clean.msg, strlen(clean.msg));
     }
-    host_told(h, rc, &clean);
+    h->told(h, rc, &clean);
 }
 
 static int status_fail(const char *what, const struct mr_client_response *r, struct mr_err *err)
