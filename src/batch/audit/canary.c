@@ -13,8 +13,8 @@
 #include "batch/common/extent.h"
 #include "batch/common/job.h"
 #include "batch/hosts/discover.h"
-#include "batch/hosts/distrust.h"
 #include "batch/hosts/hosts.h"
+#include "batch/hosts/quarantine.h"
 #include "batch/results/committer.h"
 
 #define SAMPLES      4
@@ -208,7 +208,7 @@ static void verdict(struct canary *c)
         for (size_t i = 0; i < c->count; i++) {
             const struct ballot *b = &c->ballots[i];
             if (b->count > 0 && (!is_steady(c, b) || !are_alike(c, b, best))) {
-                host_distrust(b->host, why);
+                host_quarantine(b->host, why);
             }
         }
     } else if (present >= 2) {

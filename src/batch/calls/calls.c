@@ -283,7 +283,7 @@ static void policy_look(struct job *j, int64_t now_ns)
     for (size_t i = 0; i < j->hosts.len; i++) {
         struct host *h = j->hosts.at[i];
         h->retry.id = h->id;
-        h->retry.is_usable = h->is_listed && !h->is_distrusted;
+        h->retry.is_usable = h->is_listed && !h->is_quarantined;
         h->retry.is_working = mr_balance_is_working(j->balance, h->id);
         h->retry.heard_ns = h->heard_ns;
         MR_VEC_PUSH(&p->hosts, &h->retry);

@@ -36,8 +36,8 @@ struct control {
     char address[300]; /* of TCP, with the port that it became; "": none */
 };
 
-/** One of the process: it lasts when the job is begun again. */
-struct distrust {
+/** A host in quarantine. It lasts when the job is begun again in this process. */
+struct quarantine {
     char *address; /* as hosts are called in views and parts, or as lists name them */
     char *reason;
 };
@@ -50,7 +50,7 @@ struct mr_batch {
     struct mr_loop *loop; /* this and the control are the same when the job is begun again */
     struct control control;
     struct job *job; /* NULL: its memory goes, and nobody may ask about it */
-    MR_VEC(struct distrust) distrusted;
+    MR_VEC(struct quarantine) quarantined;
     bool has_answers;    /* a host has served rows */
     bool is_stopped;     /* for somebody to look at it */
     bool has_taken_back; /* results of a host that answered wrongly */

@@ -15,7 +15,7 @@
 #include "batch/common/figures.h"
 #include "batch/common/job.h"
 #include "discover.h"
-#include "distrust.h"
+#include "quarantine.h"
 
 #define ASK_AGAIN_NS   (2 * MR_NS_PER_S)
 #define ASK_TIMEOUT_NS (10 * MR_NS_PER_S)
@@ -188,12 +188,12 @@ static int host_open(struct host *h, const char *tls_name, struct mr_err *err)
                             : wire_open(&h->wire, h->job->loop, h->job->o, h->url, tls_name, err);
 
     if (rc == MR_OK) {
-        const char *why = distrust_of(h->job, h);
+        const char *why = quarantine_reason(h->job, h);
         wire_bound(&h->wire, h->job->answer_most ? h->job->answer_most : ANSWER_FIRST);
         h->is_listed = true;
         h->ask_at_ns = 0;
         h->heard_ns = mr_now_ns();
-        h->is_fenced = h->is_distrusted = why != NULL;
+        h->is_fenced = h->is_quarantined = why != NULL;
         trouble(h, why ? why : "no answer yet");
     }
     return rc;
@@ -266,9 +266,9 @@ int hosts_add_local(struct job *j, struct mr_err *err)
     *h = (struct host){.job = j, .list = LOCAL_LIST, .is_listed = true, .heard_ns = mr_now_ns()};
     h->url = mr_strndup("", 0);
     wire_open_local(&h->wire, j->o, j->local);
-    const char *why = distrust_of(j, h);
+    const char *why = quarantine_reason(j, h);
     if (why) {
-        h->is_fenced = h->is_distrusted = true;
+        h->is_fenced = h->is_quarantined = true;
         trouble(h, why);
     } else {
         h->id = mr_balance_add(j->balance, mr_now_ns());
@@ -306,7 +306,7 @@ void hosts_tick(struct job *j, int64_t now_ns)
         if (!h->is_listed && h->wire.client && h->in_flight == 0) {
             wire_close(&h->wire);
         }
-        if (h->is_listed && (!h->id || h->is_fenced) && !h->is_distrusted && !h->is_asking &&
+        if (h->is_listed && (!h->id || h->is_fenced) && !h->is_quarantined && !h->is_asking &&
             now_ns >= h->ask_at_ns) {
             h->is_asking = true;
             h->told = on_told;

@@ -24,8 +24,8 @@
 #include "batch/common/storage.h"
 #include "batch/files/file.h"
 #include "batch/hosts/discover.h"
-#include "batch/hosts/distrust.h"
 #include "batch/hosts/hosts.h"
+#include "batch/hosts/quarantine.h"
 #include "batch/policy/grow.h"
 #include "batch/protocols/oip/answer.h"
 #include "batch/protocols/oip/bind.h"
@@ -346,7 +346,7 @@ static int job_set_up(struct job *j, struct mr_err *err)
     MR_TRY(o->output_database ? output_check(o, err) : MR_OK);
     MR_TRY(facts_open(j, err));
     MR_TRY(mr_manifest_stop(j->manifest, NULL, err));
-    MR_TRY(distrust_recompute(j, true, err));
+    MR_TRY(quarantine_recompute(j, true, err));
     canary_new(j);
     j->was_finished = mr_manifest_is_finished(j->manifest);
     MR_TRY(sink_open(j, err));
@@ -487,7 +487,7 @@ out:
 /* Rows that a wrong host answered have no outcome here: the job stops, and may not call itself finished. */
 static int stop_for_wrong_rows(struct job *j, struct mr_err *err)
 {
-    if (distrust_is_left(j, err)) {
+    if (quarantine_is_left(j, err)) {
         j->batch->is_stopped = true;
         mr_manifest_stop(j->manifest, err->msg, NULL);
         return err->status;
@@ -702,8 +702,9 @@ static void parts_end(struct job *j)
     if (j->rc == MR_OK) {
         j->rc = reader_check(j->reader, &j->err);
     }
-    if (j->manifest && j->batch->distrusted.len > 0 && j->rc < 0 && !j->may_go_on) {
-        distrust_recompute(j, false, NULL); /* at once, as another process would know of nothing */
+    if (j->manifest && j->batch->quarantined.len > 0 && j->rc < 0 && !j->may_go_on) {
+        quarantine_recompute(j, false,
+                             NULL); /* at once, as another process would know of nothing */
     }
     if (j->batch->is_stopped && j->manifest) {
         mr_manifest_stop(j->manifest, j->err.msg, NULL); /* the exit status says it, too */
@@ -888,7 +889,7 @@ bool mr_batch_is_stopped(const struct mr_batch *b)
 void mr_batch_free(struct mr_batch **b)
 {
     if (*b) {
-        distrust_free(*b);
+        quarantine_free(*b);
         mr_free((*b)->folder);
     }
     mr_freep(b);

@@ -31,7 +31,7 @@ static void put_host(struct mr_buf *b, const struct host *h)
     mr_json_put_string(b, mr_str_c(h->wire.address));
     MR_BUF_LIT(b, ",\"version\":");
     mr_json_put_string(b, mr_str_c(h->version));
-    if (h->is_distrusted) {
+    if (h->is_quarantined) {
         MR_BUF_LIT(b, ",\"fenced\":");
         mr_json_put_string(b, mr_str_c(h->trouble));
     }

@@ -2,7 +2,7 @@
  * are committed, files are taken back; results that went elsewhere are not, and then the job is not finished. The manifest
  * knows of each item whose answers it has, but not of single rows, so all rows of an item are done again. On the loop's
  * thread. */
-#include "distrust.h"
+#include "quarantine.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,23 +13,23 @@
 #include "batch/results/committer.h"
 #include "batch/results/sink.h"
 
-static void distrust_add(struct mr_batch *b, const char *address, const char *reason)
+static void quarantine_add(struct mr_batch *b, const char *address, const char *reason)
 {
-    for (size_t i = 0; i < b->distrusted.len; i++) {
-        if (strcmp(b->distrusted.at[i].address, address) == 0) {
+    for (size_t i = 0; i < b->quarantined.len; i++) {
+        if (strcmp(b->quarantined.at[i].address, address) == 0) {
             return;
         }
     }
-    MR_VEC_PUSH(&b->distrusted, ((struct distrust){mr_strndup(address, strlen(address)),
-                                                   mr_strndup(reason, strlen(reason))}));
+    MR_VEC_PUSH(&b->quarantined, ((struct quarantine){mr_strndup(address, strlen(address)),
+                                                      mr_strndup(reason, strlen(reason))}));
 }
 
-const char *distrust_of(const struct job *j, const struct host *h)
+const char *quarantine_reason(const struct job *j, const struct host *h)
 {
     const struct mr_batch_options *o = j->o;
 
-    for (size_t i = 0; i < j->batch->distrusted.len; i++) {
-        const struct distrust *d = &j->batch->distrusted.at[i];
+    for (size_t i = 0; i < j->batch->quarantined.len; i++) {
+        const struct quarantine *d = &j->batch->quarantined.at[i];
         if (strcmp(d->address, h->wire.address) == 0) {
             return d->reason;
         }
@@ -42,12 +42,12 @@ const char *distrust_of(const struct job *j, const struct host *h)
     return NULL;
 }
 
-void host_distrust(struct host *h, const char *why)
+void host_quarantine(struct host *h, const char *why)
 {
     struct job *j = h->job;
     struct mr_err err;
 
-    distrust_add(j->batch, h->wire.address, why);
+    quarantine_add(j->batch, h->wire.address, why);
     mr_err_set(&err, MR_E_INVALID, MR_HERE, "%s answers wrongly: %s", h->wire.address, why);
     mr_log(MR_LOG_WARN, "batch.host_wrong",
            "host=%s reason=%s; what it answered is done again without it",
@@ -67,10 +67,10 @@ static uint64_t rows_of(const struct mr_manifest *m, const char *address)
     return rows;
 }
 
-bool distrust_is_left(struct job *j, struct mr_err *err)
+bool quarantine_is_left(struct job *j, struct mr_err *err)
 {
-    for (size_t i = 0; j->manifest && i < j->batch->distrusted.len; i++) {
-        const struct distrust *d = &j->batch->distrusted.at[i];
+    for (size_t i = 0; j->manifest && i < j->batch->quarantined.len; i++) {
+        const struct quarantine *d = &j->batch->quarantined.at[i];
         const uint64_t rows = rows_of(j->manifest, d->address);
         if (rows > 0) {
             mr_err_set(err, MR_E_INVALID, MR_HERE,
@@ -105,22 +105,22 @@ static bool is_asked_for(const struct job *j, const struct mr_manifest_item *ite
 
 static bool is_to_go(const struct job *j, const struct mr_manifest_item *item, bool is_asked)
 {
-    for (size_t i = 0; item->part && i < j->batch->distrusted.len; i++) {
-        if (origin_may_be(item->hosts, mr_str_c(j->batch->distrusted.at[i].address))) {
+    for (size_t i = 0; item->part && i < j->batch->quarantined.len; i++) {
+        if (origin_may_be(item->hosts, mr_str_c(j->batch->quarantined.at[i].address))) {
             return true;
         }
     }
     return is_asked && item->part && is_asked_for(j, item);
 }
 
-int distrust_recompute(struct job *j, bool is_asked, struct mr_err *err)
+int quarantine_recompute(struct job *j, bool is_asked, struct mr_err *err)
 {
     MR_VEC(const struct mr_manifest_item *) items = {0};
     uint64_t rows = 0;
     int rc = MR_OK;
 
     is_asked = is_asked && j->o->recompute_count > 0;
-    if (!is_asked && (j->batch->distrusted.len == 0 || !j->sink->is_in_folder)) {
+    if (!is_asked && (j->batch->quarantined.len == 0 || !j->sink->is_in_folder)) {
         return MR_OK;
     }
     if (!j->sink->is_in_folder) {
@@ -147,11 +147,11 @@ int distrust_recompute(struct job *j, bool is_asked, struct mr_err *err)
     return rc;
 }
 
-void distrust_free(struct mr_batch *b)
+void quarantine_free(struct mr_batch *b)
 {
-    for (size_t i = 0; i < b->distrusted.len; i++) {
-        mr_free(b->distrusted.at[i].address);
-        mr_free(b->distrusted.at[i].reason);
+    for (size_t i = 0; i < b->quarantined.len; i++) {
+        mr_free(b->quarantined.at[i].address);
+        mr_free(b->quarantined.at[i].reason);
     }
-    MR_VEC_FINI(&b->distrusted);
+    MR_VEC_FINI(&b->quarantined);
 }
