@@ -20,7 +20,7 @@
  * Calls have as many rows as call_rows.h says; what failed with more is divided when it is sent again.
  *
  * So an outage makes no dead letters, however long: as long as nothing succeeds, no failure counts against a row. Where
- * nothing else is left to succeed, a row that did before is sent once more, as a witness that hosts are well. */
+ * nothing else is left to succeed, a row that did before is sent once more, as a probe of hosts. */
 #include "calls.h"
 
 #include <stdio.h>
@@ -40,8 +40,8 @@
 #include "fresh.h"
 #include "growth.h"
 
-#define ANSWER_KEPT  4096 /* bytes of an answer in a dead letter */
-#define WITNESS_PART 4    /* of the memory a row may take that is kept */
+#define ANSWER_KEPT     4096 /* bytes of an answer in a dead letter */
+#define KNOWN_GOOD_PART 4    /* of the memory a row may take that is kept */
 
 static void work_dies(struct job *j, struct work *w, const char *kind)
 {
@@ -445,24 +445,24 @@ static void answer_keep(struct work *w, const struct mr_client_response *r)
 
 /* The first row that succeeds, and is not too large, may be needed again, for as long as the job runs. Without memory for
  * it there is none. */
-static void witness_keep(struct calls *c, const struct work *w)
+static void known_good_keep(struct calls *c, const struct work *w)
 {
     const struct extent *e = w->spans[0].extent;
-    const bool fits = e->rows->bytes / e->rows->count <= e->job->o->memory_bytes / WITNESS_PART;
+    const bool fits = e->rows->bytes / e->rows->count <= e->job->o->memory_bytes / KNOWN_GOOD_PART;
     struct mr_rows *row = fits ? mr_rows_copy(e->rows, w->spans[0].first, 1) : NULL;
 
     if (row) {
-        atomic_store_explicit(&c->witness_bytes, row->bytes, memory_order_relaxed);
-        c->witness = MR_NEW(struct extent);
-        *c->witness = (struct extent){.job = w->spans[0].extent->job, .rows = row};
+        atomic_store_explicit(&c->known_good_bytes, row->bytes, memory_order_relaxed);
+        c->known_good = MR_NEW(struct extent);
+        *c->known_good = (struct extent){.job = w->spans[0].extent->job, .rows = row};
     }
 }
 
-static void witness_ask(struct calls *c)
+static void known_good_ask(struct calls *c)
 {
-    struct work *w = work_new(&(struct span){c->witness, 0, 1}, 1);
+    struct work *w = work_new(&(struct span){c->known_good, 0, 1}, 1);
 
-    w->is_witness = w->is_granted = c->is_asking = true;
+    w->is_probe = w->is_granted = c->is_asking = true;
     work_queue_push_front(&c->retries, w);
 }
 
@@ -566,8 +566,8 @@ static int work_succeeds(struct call *k, const struct wire_answer *a, struct mr_
         }
         at = end + 1;
     }
-    if (!j->calls->witness) {
-        witness_keep(j->calls, w);
+    if (!j->calls->known_good) {
+        known_good_keep(j->calls, w);
     }
     if (w->halves && ++w->halves->taken == 2) {
         call_rows_limit(&j->calls->rows, w->halves->rows);
@@ -606,8 +606,8 @@ static bool is_alone(const struct job *j)
 /* It goes again when a host may be asked, or is well again. */
 static void work_waits(struct job *j, struct work *w, uint32_t tries, int64_t now_ns)
 {
-    if (is_alone(j) && j->calls->witness && !j->calls->is_asking) {
-        witness_ask(j->calls);
+    if (is_alone(j) && j->calls->known_good && !j->calls->is_asking) {
+        known_good_ask(j->calls);
     }
     w->not_before_ns = mr_ns_after(now_ns, mr_balance_backoff_ns(j->balance, tries));
     work_queue_push(&j->calls->retries, w);
@@ -718,7 +718,7 @@ static void call_ends(struct call *k, const struct wire_answer *v)
             j->events->asked(k, v);
         }
         w->is_settled = true;
-    } else if (w->is_witness) {
+    } else if (w->is_probe) {
         if (v->outcome == MR_BALANCE_OK) {
             call_decide(k, v, now_ns);
         }

@@ -24,14 +24,14 @@ struct calls {
     struct retry_policy policy;
     struct work *fresh; /* cut, and not sent for want of a host */
     struct extent
-        *witness; /* one row that succeeded, and is not too large to be kept; NULL: none */
+        *known_good; /* one row that succeeded, and is not too large to be kept; NULL: none */
     _Atomic uint64_t
         answer_bytes; /* to a row, the most of late; 0: none came. The reader looks at it; relaxed */
-    _Atomic uint64_t request_bytes; /* of a row beside the row itself; likewise */
-    _Atomic uint64_t witness_bytes; /* likewise */
+    _Atomic uint64_t request_bytes;    /* of a row beside the row itself; likewise */
+    _Atomic uint64_t known_good_bytes; /* likewise */
     _Atomic uint64_t
         recent_rows; /* results of the last half second, about. The reader looks at it; relaxed */
-    bool is_asking;  /* the witness is on its way */
+    bool is_asking;  /* the known-good row is on its way, as a probe */
     bool is_dropped;
     uint64_t sent;
     uint64_t hedged;

@@ -112,7 +112,7 @@ static int extent_read(struct reader *r, uint32_t file, const struct mr_range *g
     atomic_fetch_add_explicit(&r->read_ns, mr_now_ns() - begin_ns, memory_order_relaxed);
     credits_reserve(&j->credits,
                     mr_source_bytes(j->source) +
-                        atomic_load_explicit(&j->calls->witness_bytes, memory_order_relaxed));
+                        atomic_load_explicit(&j->calls->known_good_bytes, memory_order_relaxed));
     if (rc < 0 || !got) {
         credits_give(&j->credits, fair);
         return rc;

@@ -12,7 +12,7 @@ void figures_sent(struct call *k)
     struct host_figures *f = &k->host->figures;
 
     f->encode_ns += mr_now_ns() - k->sent_ns;
-    f->retries += k->work->is_retry && !k->work->only && !k->work->is_witness;
+    f->retries += k->work->is_retry && !k->work->only && !k->work->is_probe;
 }
 
 void figures_answered(struct call *k, enum mr_balance_outcome outcome, int64_t came_ns)

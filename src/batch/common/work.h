@@ -39,7 +39,7 @@ struct work {
     bool is_retry;
     bool is_trial;      /* of more rows than calls have, until it failed */
     bool is_granted;    /* it needs no permission of the retry budget */
-    bool is_witness;    /* a row that has an outcome: its answer only tells that hosts are well */
+    bool is_probe;      /* a row that has an outcome: its answer only tells that hosts are well */
     uint32_t asks;      /* answers that were not what was asked for */
     uint32_t doublings; /* see row_fault */
     char *note;         /* the same; NULL: none */

@@ -548,8 +548,8 @@ static void job_free(struct job *j)
     MR_VEC_FINI(&j->open);
     MR_VEC_FINI(&j->calls->extents);
     MR_VEC_FINI(&j->calls->policy.hosts);
-    if (j->calls->witness) {
-        extent_free(&j->calls->witness);
+    if (j->calls->known_good) {
+        extent_free(&j->calls->known_good);
     }
     canary_free(&j->canary);
     MR_VEC_FINI(&j->calls->in_flight);
