@@ -737,7 +737,7 @@ static void call_ends(struct call *k, const struct wire_answer *v)
 }
 
 /* A row that fails alone is about to become a dead letter, perhaps: what the host said goes into it. */
-static void keep_for_letter(struct job *j, struct work *w, const struct wire_reply *reply)
+static void keep_for_dead_letter(struct job *j, struct work *w, const struct wire_reply *reply)
 {
     answer_keep(w, reply->rc < 0 ? NULL : reply->response);
     if (j->openai && w->answer.text) {
@@ -798,7 +798,7 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
     }
     w->is_answered = reply->response || reply->infer;
     if (v.outcome != MR_BALANCE_OK && w->count == 1 && !w->is_settled) {
-        keep_for_letter(j, w, reply);
+        keep_for_dead_letter(j, w, reply);
     }
     const enum mr_balance_outcome outcome = w->is_settled ? MR_BALANCE_CANCELLED : v.outcome;
     figures_answered(k, outcome, now_ns);

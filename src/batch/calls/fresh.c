@@ -70,7 +70,7 @@ static struct span span_cut(struct job *j, struct extent *e, uint64_t most)
 /* May calls have rows of several places? What was a dead letter and is tried again is not: it may fail those beside it. */
 static bool may_join(const struct job *j)
 {
-    return j->dialect->joins && !j->retry;
+    return j->dialect->joins && !j->dlq_retry;
 }
 
 /* May the span be in one call with those before it, which take so many bytes with it? */

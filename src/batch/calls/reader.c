@@ -19,7 +19,7 @@
 #include "batch/common/waits.h"
 #include "batch/policy/cadence.h"
 #include "batch/results/committer.h"
-#include "batch/results/retry.h"
+#include "batch/results/dlq_retry.h"
 #include "calls.h"
 #include "plan.h"
 
@@ -227,8 +227,8 @@ int reader_start(struct reader *r, struct job *j, struct mr_err *err)
     t->done = MR_NEW_ARRAY(struct mr_ranges, t->count + 1);
     for (size_t i = 0; i < t->count && rc == MR_OK; i++) {
         const struct mr_ranges *done =
-            j->manifest && !j->retry ? mr_manifest_done(j->manifest, (uint32_t)i) : NULL;
-        rc = j->retry ? retry_others(j->retry, (uint32_t)i, &t->done[i], err) : MR_OK;
+            j->manifest && !j->dlq_retry ? mr_manifest_done(j->manifest, (uint32_t)i) : NULL;
+        rc = j->dlq_retry ? dlq_retry_others(j->dlq_retry, (uint32_t)i, &t->done[i], err) : MR_OK;
         for (size_t k = 0; done && k < done->len && rc == MR_OK; k++) {
             rc = mr_ranges_add(&t->done[i], done->at[k].first, done->at[k].end, err);
         }

@@ -27,7 +27,7 @@ struct discover;
 struct extent;
 struct plan;
 struct reader;
-struct retry;
+struct dlq_retry;
 struct sink_ops;
 
 struct control {
@@ -106,8 +106,8 @@ struct job {
     struct mr_store *store;  /* of the sink, if it is a table */
     struct objects *objects; /* the same, if it is objects */
     struct mr_manifest *manifest;
-    struct mr_manifest_totals before; /* zeros with `retry` */
-    struct retry *retry;              /* NULL: rows without outcome are what is to be done */
+    struct mr_manifest_totals before; /* zeros with `dlq_retry` */
+    struct dlq_retry *dlq_retry;      /* NULL: rows without outcome are what is to be done */
     bool was_finished;
     int64_t total_rows;
     struct credits credits;

@@ -35,8 +35,8 @@
 #include "batch/report/view.h"
 #include "batch/results/committer.h"
 #include "batch/results/disk.h"
+#include "batch/results/dlq_retry.h"
 #include "batch/results/filter.h"
-#include "batch/results/retry.h"
 #include "batch/results/sink.h"
 #include "codec/json.h"
 #include "control.h"
@@ -57,7 +57,7 @@ static bool is_dead_too_often(struct job *j, struct mr_err *err)
     const uint64_t dead = j->before.dead + j->dead_rows;
     const uint64_t rows = j->before.rows + j->before.dead + j->read_rows;
 
-    if (j->retry) {
+    if (j->dlq_retry) {
         return false; /* there is none that was not there */
     }
     if (dead > o->max_dead_rows) {
@@ -351,9 +351,9 @@ static int job_set_up(struct job *j, struct mr_err *err)
     j->was_finished = mr_manifest_is_finished(j->manifest);
     MR_TRY(sink_open(j, err));
     if (o->retries_dead) {
-        MR_TRY(retry_new(&j->retry, j, err));
+        MR_TRY(dlq_retry_new(&j->dlq_retry, j, err));
         j->calls->policy.counts_answers = true;
-        j->total_rows = (int64_t)retry_rows(j->retry);
+        j->total_rows = (int64_t)dlq_retry_rows(j->dlq_retry);
     } else {
         j->before = mr_manifest_totals(j->manifest);
         j->total_rows = shard_rows(&j->shard, j->source);
@@ -462,10 +462,10 @@ static void job_look(struct job *j)
  * for. Behind the reader, whose source it is. */
 static int job_is_whole(struct job *j, bool *out, struct mr_err *err)
 {
-    bool is_whole = j->retry || j->reader->rc == MR_OK;
+    bool is_whole = j->dlq_retry || j->reader->rc == MR_OK;
     int rc = MR_OK;
 
-    const size_t files = j->retry && !j->was_finished ? mr_source_file_count(j->source) : 0;
+    const size_t files = j->dlq_retry && !j->was_finished ? mr_source_file_count(j->source) : 0;
     for (uint32_t i = 0; i < files && is_whole; i++) {
         struct mr_rows *rows = NULL;
         struct mr_range gap;
@@ -492,7 +492,7 @@ static int stop_for_wrong_rows(struct job *j, struct mr_err *err)
         mr_manifest_stop(j->manifest, err->msg, NULL);
         return err->status;
     }
-    if (j->retry && j->batch->has_taken_back) {
+    if (j->dlq_retry && j->batch->has_taken_back) {
         j->batch->is_stopped = true;
         return MR_FAIL(err, MR_E_INVALID,
                        "results of a host that answered wrongly were taken back; batch run does "
@@ -509,7 +509,7 @@ static int job_finish(struct job *j, struct mr_buf *out_report, struct mr_err *e
 
     mr_buf_init(&report, REPORT_BYTES);
     report_put(j, &report);
-    const bool has_changed = j->retry || !mr_manifest_is_finished(j->manifest);
+    const bool has_changed = j->dlq_retry || !mr_manifest_is_finished(j->manifest);
     if (rc == MR_OK && j->rc == MR_OK) {
         rc = stop_for_wrong_rows(j, err);
     }
@@ -555,7 +555,7 @@ static void job_free(struct job *j)
     MR_VEC_FINI(&j->calls->in_flight);
     hosts_free(j);
     mr_balance_free(&j->balance);
-    retry_free(&j->retry);
+    dlq_retry_free(&j->dlq_retry);
     if (j->sink && j->sink->close) {
         j->sink->close(j);
     }

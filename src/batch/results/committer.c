@@ -22,11 +22,11 @@
 #include "batch/common/waits.h"
 #include "batch/manifest/origin.h"
 #include "batch/policy/cadence.h"
+#include "dead_letter.h"
 #include "disk.h"
+#include "dlq_retry.h"
 #include "filter.h"
-#include "letter.h"
 #include "order.h"
-#include "retry.h"
 #include "sink.h"
 #include "tree.h"
 
@@ -84,7 +84,7 @@ static bool may_commit_again(const struct job *j, const struct open_part *p)
 {
     bool may_reopen;
 
-    return !j->retry && !(p->has_results && p->results.is_lost) &&
+    return !j->dlq_retry && !(p->has_results && p->results.is_lost) &&
            !(p->has_dead && p->dead.is_lost) && mr_manifest_is_sound(j->manifest, &may_reopen);
 }
 
@@ -100,7 +100,8 @@ static int part_replace(struct job *j, struct open_part *p, struct mr_err *err)
     int rc;
 
     do {
-        rc = j->retry ? retry_commit(j, p, err) : mr_manifest_commit(j->manifest, &add, 1, err);
+        rc = j->dlq_retry ? dlq_retry_commit(j, p, err)
+                          : mr_manifest_commit(j->manifest, &add, 1, err);
     } while (rc < 0 && may_commit_again(j, p) && disk_wait(j->committer, err));
     return rc;
 }
@@ -164,7 +165,7 @@ static int dead_open(struct job *j, struct open_part *p, struct mr_err *err)
     return rc;
 }
 
-int part_letter(struct job *j, struct open_part *p, mr_str line, struct mr_err *err)
+int part_dead_letter(struct job *j, struct open_part *p, mr_str line, struct mr_err *err)
 {
     int rc = dead_open(j, p, err);
 
@@ -183,9 +184,9 @@ static int dead_write(struct job *j, struct open_part *p, const struct extent *e
     if (rc < 0) {
         return rc;
     }
-    d.attempts += j->retry ? retry_attempts(j->retry, e->file, e->first + d.row) : 0;
-    struct mr_rows *whole = whole_row(&j->committer->whole, j, e, d.row);
-    letter_put(&p->lines, mr_source_path(j->source, e->file), e, &d, whole);
+    d.attempts += j->dlq_retry ? dlq_retry_attempts(j->dlq_retry, e->file, e->first + d.row) : 0;
+    struct mr_rows *whole = full_row(&j->committer->full, j, e, d.row);
+    dead_letter_put(&p->lines, mr_source_path(j->source, e->file), e, &d, whole);
     mr_rows_unref(&whole);
     p->dead_rows++;
     return p->lines.len > LINES_HELD || p->lines.failed ? part_lines_write(j, p, err) : MR_OK;
@@ -319,7 +320,7 @@ static bool part_goes_on(const struct job *j, const struct open_part *p, const s
     const struct mr_manifest_extent *last = &p->extents.at[p->extents.len - 1];
     uint64_t end = last->first + last->count;
 
-    if (e->number != p->number + 1 || j->retry) {
+    if (e->number != p->number + 1 || j->dlq_retry) {
         return e->number == p->number + 1;
     }
     if (e->file == last->file) {
@@ -447,7 +448,7 @@ static bool lacks_results(struct committer *c)
     pthread_mutex_lock(&c->lock);
     const bool is_hurried = c->is_hurried;
     pthread_mutex_unlock(&c->lock);
-    return !is_hurried && !c->job->o->output_database && !c->job->retry &&
+    return !is_hurried && !c->job->o->output_database && !c->job->dlq_retry &&
            mr_manifest_totals(c->job->manifest).parts == 0;
 }
 
@@ -492,7 +493,7 @@ static void *committer_run(void *arg)
         }
     }
     tree_end(&m.c->tree, m.rc == MR_OK);
-    whole_close(&m.c->whole);
+    full_rows_close(&m.c->full);
     order_drop(&m.order, &j->credits);
     m.c->ended.run = committing_ended;
     mr_loop_post(j->loop, &m.c->ended);

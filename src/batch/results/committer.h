@@ -34,12 +34,12 @@ struct open_part {
     MR_VEC(struct mr_manifest_extent) extents;
 };
 /** Adds a line to the file of dead letters, which is begun if need be. */
-int part_letter(struct job *j, struct open_part *p, mr_str line, struct mr_err *err);
+int part_dead_letter(struct job *j, struct open_part *p, mr_str line, struct mr_err *err);
 /** Brings lines that are held to the file. */
 int part_lines_write(struct job *j, struct open_part *p, struct mr_err *err);
 
 /** The rest of rows that were read without some of their columns; the committer's thread. */
-struct whole {
+struct full_rows {
     struct mr_source *source;
     bool is_over; /* it failed, and was told */
 };
@@ -71,7 +71,7 @@ struct committer {
     _Atomic uint64_t files;
     _Atomic uint64_t merged; /* files that are in others now */
     struct tree *tree;       /* NULL: files stay as they are */
-    struct whole whole;
+    struct full_rows full;
     _Atomic uint64_t bytes; /* of these */
     /* told to the loop when it failed */
     struct mr_mail failed;

@@ -15,7 +15,7 @@
 #include "codec/json.h"
 #include "committer.h"
 #include "disk.h"
-#include "retry.h"
+#include "dlq_retry.h"
 #include "sink.h"
 #include "table/store.h"
 
@@ -118,7 +118,7 @@ static bool are_done(const struct job *j, const struct lost *l)
 static int lost_add(struct job *j, struct lost *l, struct mr_err *err)
 {
     struct open_part part = {.rows = l->rows, .has_results = true};
-    struct retry *retry = j->retry;
+    struct dlq_retry *retry = j->dlq_retry;
     int rc;
 
     MR_TRY(mr_manifest_part_find_elsewhere(j->manifest, mr_str_c(l->name), &part.results, err));
@@ -134,10 +134,10 @@ static int lost_add(struct job *j, struct lost *l, struct mr_err *err)
     for (size_t i = 0; i < l->extents.len; i++) {
         MR_VEC_PUSH(&part.extents, l->extents.at[i]);
     }
-    MR_TRY(retry_new(&j->retry, j, err));
-    rc = retry_commit(j, &part, err);
-    retry_free(&j->retry);
-    j->retry = retry;
+    MR_TRY(dlq_retry_new(&j->dlq_retry, j, err));
+    rc = dlq_retry_commit(j, &part, err);
+    dlq_retry_free(&j->dlq_retry);
+    j->dlq_retry = retry;
 out:
     if (part.has_dead) {
         mr_manifest_part_drop(j->manifest, &part.dead);

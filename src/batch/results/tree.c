@@ -213,7 +213,7 @@ struct tree *tree_new(struct job *j)
 {
     struct mr_err err;
 
-    if (j->o->merge_bytes == 0 || j->retry || !j->sink->is_in_folder) {
+    if (j->o->merge_bytes == 0 || j->dlq_retry || !j->sink->is_in_folder) {
         return NULL;
     }
     struct tree *t = MR_NEW(struct tree);

@@ -57,7 +57,7 @@ struct openai {
 int openai_new(struct openai **out, const struct mr_batch_options *o, struct mr_err *err);
 
 /** Blots out the key where a server quotes it back, also what is left of it at the end of a text that was cut: it stays
- *  out of logs, reports and letters. */
+ *  out of logs, reports and dead letters. */
 void openai_hide(const struct openai *a, char *text, size_t len);
 
 /** dialect.free */

@@ -13,7 +13,7 @@
 
 /* ---- a dead letter as a line ---- */
 
-struct letter {
+struct dead_letter {
     mr_str kind;
     mr_str cause;
     mr_str custom_id;
@@ -22,7 +22,7 @@ struct letter {
     uint64_t row;
 };
 
-static void answer_read(struct mr_json *j, struct letter *l)
+static void answer_read(struct mr_json *j, struct dead_letter *l)
 {
     bool is_first = true;
     mr_str key;
@@ -39,7 +39,7 @@ static void answer_read(struct mr_json *j, struct letter *l)
     }
 }
 
-static void values_read(struct mr_json *j, struct letter *l)
+static void values_read(struct mr_json *j, struct dead_letter *l)
 {
     bool is_first = true;
     mr_str key;
@@ -54,7 +54,8 @@ static void values_read(struct mr_json *j, struct letter *l)
     }
 }
 
-static int letter_read(mr_str line, struct mr_arena *arena, struct letter *l, struct mr_err *err)
+static int dead_letter_read(mr_str line, struct mr_arena *arena, struct dead_letter *l,
+                            struct mr_err *err)
 {
     bool is_first = true;
     struct mr_json j;
@@ -94,7 +95,7 @@ static void put_body(struct mr_buf *b, mr_str text, struct mr_arena *arena)
     }
 }
 
-static void put_line(struct mr_buf *b, const struct letter *l, struct mr_arena *arena)
+static void put_line(struct mr_buf *b, const struct dead_letter *l, struct mr_arena *arena)
 {
     mr_buf_printf(b, "{\"id\":\"batch_req_dead_%llu\",\"custom_id\":", (unsigned long long)l->row);
     if (l->custom_id.ptr) {
@@ -198,8 +199,8 @@ static int letters_copy(const struct mr_manifest *m, const char *name, FILE *to,
     mr_arena_init(&arena, 4096, SIZE_MAX);
     mr_buf_init(&b, 0);
     while (rc == MR_OK && (n = getline(&line, &room, from)) > 0) {
-        struct letter l = {0};
-        rc = letter_read(mr_str_n(line, (size_t)n), &arena, &l, err);
+        struct dead_letter l = {0};
+        rc = dead_letter_read(mr_str_n(line, (size_t)n), &arena, &l, err);
         if (rc == MR_OK) {
             mr_buf_reset(&b);
             put_line(&b, &l, &arena);

@@ -4,7 +4,7 @@
  * begin.
  *
  * Columns that neither calls nor results need are not read with all rows, but only of rows that become letters. */
-#include "letter.h"
+#include "dead_letter.h"
 
 #include "base/log.h"
 #include "batch/common/extent.h"
@@ -41,8 +41,8 @@ static bool has_values(const struct extent *e, uint64_t row)
     return e->rows->fault_count == 0 || !mr_rows_fault_of(e->rows, row);
 }
 
-struct mr_rows *whole_row(struct whole *w, const struct job *j, const struct extent *e,
-                          uint64_t row)
+struct mr_rows *full_row(struct full_rows *w, const struct job *j, const struct extent *e,
+                         uint64_t row)
 {
     struct mr_rows *rows = NULL;
     struct mr_err err;
@@ -62,7 +62,7 @@ struct mr_rows *whole_row(struct whole *w, const struct job *j, const struct ext
         mr_log(MR_LOG_WARN, "batch.letters",
                "reason=%s; dead letters have only the columns that the model and the results need",
                err.msg);
-        whole_close(w);
+        full_rows_close(w);
         w->is_over = true;
     }
     if (rows && rows->fault_count > 0) { /* in a column that is not needed */
@@ -71,7 +71,7 @@ struct mr_rows *whole_row(struct whole *w, const struct job *j, const struct ext
     return rows;
 }
 
-void whole_close(struct whole *w)
+void full_rows_close(struct full_rows *w)
 {
     mr_source_close(&w->source);
 }
@@ -92,8 +92,8 @@ static void values_put(struct mr_buf *b, const struct mr_rows *rows, uint64_t ro
     mr_buf_fini(&left);
 }
 
-void letter_put(struct mr_buf *b, const char *path, const struct extent *e,
-                const struct dead_row *d, const struct mr_rows *whole)
+void dead_letter_put(struct mr_buf *b, const char *path, const struct extent *e,
+                     const struct dead_row *d, const struct mr_rows *whole)
 {
     MR_BUF_LIT(b, "{\"file\":");
     mr_json_put_string(b, mr_str_c(path));

@@ -1,12 +1,12 @@
 /* Dead letters once more: the rows of a job that have no result go through the pipeline again, and what becomes of them
- * takes the place of their letters.
+ * takes the place of their dead letters.
  *
- * Until then each letter stays where it is. A commit replaces, in one record of the manifest, the items that the rows
- * belong to: what they had of results stays, letters of rows that were not tried yet are copied to the new file of
- * letters. So each row has one outcome at any time, and any number of rows may be committed together.
+ * Until then each dead letter stays where it is. A commit replaces, in one record of the manifest, the items that the rows
+ * belong to: what they had of results stays, dead letters of rows that were not tried yet are copied to the new file of
+ * dead letters. So each row has one outcome at any time, and any number of rows may be committed together.
  *
  * Read at the start on the loop's thread; then nothing is changed, and commits are the committer's. */
-#include "retry.h"
+#include "dlq_retry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,20 +84,21 @@ static void set_extents(const struct row_set *s, extent_vec *out)
     }
 }
 
-/* ---- letters ---- */
+/* ---- dead letters ---- */
 
-struct letter {
+struct dead_letter {
     uint32_t file;
     uint32_t attempts;
     uint64_t row;
 };
 
-struct retry {
-    struct mr_map paths;           /* of the source -> number + 1 */
-    MR_VEC(struct letter) letters; /* by file and row */
+struct dlq_retry {
+    struct mr_map paths;                     /* of the source -> number + 1 */
+    MR_VEC(struct dead_letter) dead_letters; /* by file and row */
 };
 
-static int letter_read(const struct retry *r, mr_str line, struct letter *out, struct mr_err *err)
+static int dead_letter_read(const struct dlq_retry *r, mr_str line, struct dead_letter *out,
+                            struct mr_err *err)
 {
     struct mr_arena arena;
     struct mr_json j;
@@ -131,20 +132,21 @@ static int letter_read(const struct retry *r, mr_str line, struct letter *out, s
     return rc;
 }
 
-typedef int(letter_fn)(void *ctx, const struct letter *l, mr_str line, struct mr_err *err);
+typedef int(dead_letter_fn)(void *ctx, const struct dead_letter *l, mr_str line,
+                            struct mr_err *err);
 
 /* Each line that is complete; what is left goes to the front. */
-static int lines_take(const struct retry *r, struct mr_buf *text, letter_fn *fn, void *ctx,
+static int lines_take(const struct dlq_retry *r, struct mr_buf *text, dead_letter_fn *fn, void *ctx,
                       uint64_t *io_count, struct mr_err *err)
 {
     mr_str rest = mr_buf_view(text);
-    struct letter l = {0};
+    struct dead_letter l = {0};
     const char *end;
     int rc = MR_OK;
 
     while (rest.len > 0 && (end = memchr(rest.ptr, '\n', rest.len))) {
         const mr_str line = mr_str_n(rest.ptr, (size_t)(end - rest.ptr) + 1);
-        MR_TRY(letter_read(r, line, &l, err));
+        MR_TRY(dead_letter_read(r, line, &l, err));
         MR_TRY(fn(ctx, &l, line, err));
         rest = mr_str_sub(rest, line.len, rest.len);
         ++*io_count;
@@ -154,10 +156,10 @@ out:
     return rc;
 }
 
-/* Calls fn for each letter of an item. */
-static int letters_read(const struct retry *r, const struct mr_manifest *m,
-                        const struct mr_manifest_item *item, letter_fn *fn, void *ctx,
-                        struct mr_err *err)
+/* Calls fn for each dead letter of an item. */
+static int dead_letters_read(const struct dlq_retry *r, const struct mr_manifest *m,
+                             const struct mr_manifest_item *item, dead_letter_fn *fn, void *ctx,
+                             struct mr_err *err)
 {
     uint64_t count = 0;
     struct mr_buf text;
@@ -194,20 +196,21 @@ out:
 
 /* ---- the start ---- */
 
-static int letter_collect(void *ctx, const struct letter *l, mr_str line, struct mr_err *err)
+static int dead_letter_collect(void *ctx, const struct dead_letter *l, mr_str line,
+                               struct mr_err *err)
 {
-    struct retry *r = ctx;
+    struct dlq_retry *r = ctx;
 
     (void)line;
     (void)err;
-    MR_VEC_PUSH(&r->letters, *l);
+    MR_VEC_PUSH(&r->dead_letters, *l);
     return MR_OK;
 }
 
-static int letters_in_order(const void *a, const void *b)
+static int dead_letters_in_order(const void *a, const void *b)
 {
-    const struct letter *x = a;
-    const struct letter *y = b;
+    const struct dead_letter *x = a;
+    const struct dead_letter *y = b;
 
     if (x->file != y->file) {
         return x->file < y->file ? -1 : 1;
@@ -215,9 +218,9 @@ static int letters_in_order(const void *a, const void *b)
     return x->row < y->row ? -1 : x->row > y->row;
 }
 
-int retry_new(struct retry **out, const struct job *j, struct mr_err *err)
+int dlq_retry_new(struct dlq_retry **out, const struct job *j, struct mr_err *err)
 {
-    struct retry *r = MR_NEW(struct retry);
+    struct dlq_retry *r = MR_NEW(struct dlq_retry);
     int rc = MR_OK;
 
     for (size_t i = 0; i < mr_source_file_count(j->source); i++) {
@@ -225,61 +228,66 @@ int retry_new(struct retry **out, const struct job *j, struct mr_err *err)
     }
     for (size_t i = 0; i < mr_manifest_item_count(j->manifest) && rc == MR_OK; i++) {
         const struct mr_manifest_item *item = mr_manifest_item(j->manifest, i);
-        rc = item->dlq ? letters_read(r, j->manifest, item, letter_collect, r, err) : MR_OK;
+        rc = item->dlq ? dead_letters_read(r, j->manifest, item, dead_letter_collect, r, err)
+                       : MR_OK;
     }
     if (rc < 0) {
-        retry_free(&r);
+        dlq_retry_free(&r);
         return rc;
     }
-    if (r->letters.len > 0) {
-        qsort(r->letters.at, r->letters.len, sizeof *r->letters.at, letters_in_order);
+    if (r->dead_letters.len > 0) {
+        qsort(r->dead_letters.at, r->dead_letters.len, sizeof *r->dead_letters.at,
+              dead_letters_in_order);
     }
     *out = r;
     return MR_OK;
 }
 
-void retry_free(struct retry **r)
+void dlq_retry_free(struct dlq_retry **r)
 {
     if (*r) {
         mr_map_fini(&(*r)->paths);
-        MR_VEC_FINI(&(*r)->letters);
+        MR_VEC_FINI(&(*r)->dead_letters);
         mr_freep(r);
     }
 }
 
-uint64_t retry_rows(const struct retry *r)
+uint64_t dlq_retry_rows(const struct dlq_retry *r)
 {
-    return r->letters.len;
+    return r->dead_letters.len;
 }
 
-int retry_others(const struct retry *r, uint32_t file, struct mr_ranges *out, struct mr_err *err)
+int dlq_retry_others(const struct dlq_retry *r, uint32_t file, struct mr_ranges *out,
+                     struct mr_err *err)
 {
     size_t low = 0;
     uint64_t at = 0;
     int rc = MR_OK;
 
-    for (size_t high = r->letters.len; low < high;) {
+    for (size_t high = r->dead_letters.len; low < high;) {
         const size_t middle = low + (high - low) / 2;
-        if (r->letters.at[middle].file < file) {
+        if (r->dead_letters.at[middle].file < file) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    for (; low < r->letters.len && r->letters.at[low].file == file && rc == MR_OK; low++) {
-        const uint64_t row = r->letters.at[low].row;
+    for (; low < r->dead_letters.len && r->dead_letters.at[low].file == file && rc == MR_OK;
+         low++) {
+        const uint64_t row = r->dead_letters.at[low].row;
         rc = row > at ? mr_ranges_add(out, at, row, err) : MR_OK;
         at = row + 1;
     }
     return rc < 0 ? rc : mr_ranges_add(out, at, UINT64_MAX, err);
 }
 
-uint32_t retry_attempts(const struct retry *r, uint32_t file, uint64_t row)
+uint32_t dlq_retry_attempts(const struct dlq_retry *r, uint32_t file, uint64_t row)
 {
-    const struct letter key = {.file = file, .row = row};
-    const struct letter *l = r->letters.len > 0 ? bsearch(&key, r->letters.at, r->letters.len,
-                                                          sizeof key, letters_in_order)
-                                                : NULL;
+    const struct dead_letter key = {.file = file, .row = row};
+    const struct dead_letter *l = r->dead_letters.len > 0
+                                      ? bsearch(&key, r->dead_letters.at, r->dead_letters.len,
+                                                sizeof key, dead_letters_in_order)
+                                      : NULL;
     return l ? l->attempts : 0;
 }
 
@@ -289,7 +297,7 @@ struct change {
     struct job *job;
     struct open_part *part;
     struct row_set tried; /* and what becomes of them is in the part */
-    struct row_set added; /* rows of the new item: tried ones, and letters that were copied */
+    struct row_set added; /* rows of the new item: tried ones, and dead letters that were copied */
     struct row_set rest;  /* rows of the item at hand that stay in its file of results */
     uint64_t copied;
     MR_VEC(struct mr_manifest_add) adds;
@@ -318,8 +326,8 @@ static void change_add(struct change *c, struct mr_manifest_add add, const struc
     MR_VEC_PUSH(&c->adds, add);
 }
 
-/* A letter of an item that goes: it stays one, unless its row was tried. */
-static int letter_move(void *ctx, const struct letter *l, mr_str line, struct mr_err *err)
+/* A dead letter of an item that goes: it stays one, unless its row was tried. */
+static int dead_letter_move(void *ctx, const struct dead_letter *l, mr_str line, struct mr_err *err)
 {
     struct change *c = ctx;
     const struct mr_manifest_extent row = {l->file, l->row, 1};
@@ -328,7 +336,7 @@ static int letter_move(void *ctx, const struct letter *l, mr_str line, struct mr
     MR_TRY(mr_ranges_remove(set_file(&c->rest, l->file), l->row, l->row + 1, err));
     if (!set_has(&c->tried, l->file, l->row)) {
         MR_TRY(set_add(&c->added, &row, err));
-        MR_TRY(part_letter(c->job, c->part, line, err));
+        MR_TRY(part_dead_letter(c->job, c->part, line, err));
         c->copied++;
     }
 out:
@@ -344,7 +352,7 @@ static int item_take_apart(struct change *c, const struct mr_manifest_item *item
     for (size_t i = 0; i < item->extent_count; i++) {
         MR_TRY(set_add(&c->rest, &item->extents[i], err));
     }
-    MR_TRY(letters_read(c->job->retry, c->job->manifest, item, letter_move, c, err));
+    MR_TRY(dead_letters_read(c->job->dlq_retry, c->job->manifest, item, dead_letter_move, c, err));
     if (item->part) {
         change_add(c,
                    (struct mr_manifest_add){
@@ -356,7 +364,7 @@ out:
     return rc;
 }
 
-int retry_commit(struct job *j, struct open_part *p, struct mr_err *err)
+int dlq_retry_commit(struct job *j, struct open_part *p, struct mr_err *err)
 {
     struct change c = {.job = j, .part = p};
     int rc = MR_OK;
