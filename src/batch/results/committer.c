@@ -22,13 +22,13 @@
 #include "batch/common/waits.h"
 #include "batch/manifest/origin.h"
 #include "batch/policy/cadence.h"
+#include "compaction.h"
 #include "dead_letter.h"
 #include "disk.h"
 #include "dlq_retry.h"
 #include "filter.h"
 #include "order.h"
 #include "sink.h"
-#include "tree.h"
 
 #define LINES_HELD ((size_t)1 << 20) /* bytes of dead letters */
 
@@ -299,7 +299,7 @@ static void part_close(struct commit *m)
     if (m->rc == MR_OK) {
         m->rc = part_commit(m->c, &m->part, &m->c->err);
         if (m->rc == MR_OK && has_rows) {
-            tree_look(m->c->tree);
+            compaction_poll(m->c->compaction);
         }
         atomic_fetch_add_explicit(&m->c->commit_ns, mr_now_ns() - begin_ns, memory_order_relaxed);
     }
@@ -492,7 +492,7 @@ static void *committer_run(void *arg)
             }
         }
     }
-    tree_end(&m.c->tree, m.rc == MR_OK);
+    compaction_end(&m.c->compaction, m.rc == MR_OK);
     full_rows_close(&m.c->full);
     order_drop(&m.order, &j->credits);
     m.c->ended.run = committing_ended;
@@ -512,12 +512,12 @@ int committer_start(struct committer *c, struct job *j, struct mr_err *err)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&c->more, &attr);
     pthread_condattr_destroy(&attr);
-    c->tree = tree_new(j);
+    c->compaction = compaction_new(j);
     int rc =
         mr_thread_start(&c->thread, "committer", j->o->filter ? filter_run : committer_run, c, err);
     c->is_started = rc == MR_OK;
     if (rc < 0) {
-        tree_end(&c->tree, false);
+        compaction_end(&c->compaction, false);
     }
     return rc;
 }

@@ -69,8 +69,8 @@ struct committer {
     _Atomic uint64_t rows;
     _Atomic uint64_t dead;
     _Atomic uint64_t files;
-    _Atomic uint64_t merged; /* files that are in others now */
-    struct tree *tree;       /* NULL: files stay as they are */
+    _Atomic uint64_t merged;       /* files that are in others now */
+    struct compaction *compaction; /* NULL: files stay as they are */
     struct full_rows full;
     _Atomic uint64_t bytes; /* of these */
     /* told to the loop when it failed */

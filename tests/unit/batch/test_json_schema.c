@@ -73,7 +73,7 @@ static void test_nests(void **state)
         "{\"properties\":{\"a\":{\"type\":\"string\"},\"b\":{\"items\":{"
         "\"type\":\"integer\"},\"maxItems\":2,\"minItems\":1}},"
         "\"required\":[\"a\",\"c\"],\"additionalProperties\":{\"type\":\"boolean\"}}";
-    static const char tree[] =
+    static const char compaction[] =
         "{\"$ref\":\"#/$defs/t\",\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{"
         "\"next\":{\"anyOf\":[{\"$ref\":\"#/$defs/t\"},{\"type\":\"null\"}]}},"
         "\"required\":[\"next\"]}}}";
@@ -88,8 +88,8 @@ static void test_nests(void **state)
     check(object, "{\"a\":\"\",\"c\":true,\"d\":1}", "$.d is 1");
     check(object, "{\"a\":\"\",\"a\":\"\",\"c\":true}", "$.a is there twice");
     check("{\"additionalProperties\":false}", "{\"x\":1}", "$.x is no property");
-    check(tree, "{\"next\":{\"next\":{\"next\":null}}}", NULL);
-    check(tree, "{\"next\":{\"next\":{\"next\":1}}}", "$.next fits none");
+    check(compaction, "{\"next\":{\"next\":{\"next\":null}}}", NULL);
+    check(compaction, "{\"next\":{\"next\":{\"next\":1}}}", "$.next fits none");
     check("{\"oneOf\":[{\"type\":\"integer\"},{\"minimum\":5}]}", "7", "fits 2");
     check("{\"oneOf\":[{\"type\":\"integer\"},{\"minimum\":5}]}", "7.5", NULL);
     check("{\"allOf\":[{\"minimum\":5},{\"maximum\":6}]}", "7", "at most 6");

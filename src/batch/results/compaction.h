@@ -8,19 +8,19 @@
  * in after a commit of its own, puts what is ready into the manifest with one record, and gives out the next. A failure
  * ends the merging, not the job.
  *
- * Thread: the committer's, but for tree_new. */
-#ifndef MR_BATCH_TREE_H
-#define MR_BATCH_TREE_H
+ * Thread: the committer's, but for compaction_new. */
+#ifndef MR_BATCH_COMPACTION_H
+#define MR_BATCH_COMPACTION_H
 
 #include <stdbool.h>
 
 struct job;
-struct tree;
+struct compaction;
 /** Before the reader begins. NULL: the job does not ask for it, or there is no thread for it, which is logged. */
-struct tree *tree_new(struct job *j);
+struct compaction *compaction_new(struct job *j);
 /** Something was committed. NULL is allowed, here and below. */
-void tree_look(struct tree *t);
+void compaction_poll(struct compaction *t);
 /** Waits for what is being joined. With `commit` it still counts. */
-void tree_end(struct tree **t, bool commit);
+void compaction_end(struct compaction **t, bool commit);
 
 #endif

@@ -1,6 +1,6 @@
 /* The choice of files, and the thread that joins them. Between the two goes one group at a time. */
 
-#include "tree.h"
+#include "compaction.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -20,15 +20,15 @@
 typedef const struct mr_manifest_item *item_ref;
 typedef MR_VEC(item_ref) item_vec;
 
-enum tree_state { TREE_IDLE, TREE_GIVEN, TREE_JOINED };
+enum compaction_state { TREE_IDLE, TREE_GIVEN, TREE_JOINED };
 
-struct tree {
+struct compaction {
     struct job *job;
     int64_t *file_rows; /* of the input; -1: not known before the reader, whose the source is */
     pthread_t thread;
     pthread_mutex_t lock; /* guards the state and is_ending; held for a few instructions */
     pthread_cond_t more;
-    enum tree_state state;
+    enum compaction_state state;
     bool is_ending;
     bool has_failed;
     /* The thread's while TREE_GIVEN, otherwise the committer's. */
@@ -40,7 +40,7 @@ struct tree {
 /* ---- which ---- */
 
 /* No row is missing between the two, nor will be. */
-static bool are_neighbours(const struct tree *t, item_ref a, item_ref b)
+static bool are_neighbours(const struct compaction *t, item_ref a, item_ref b)
 {
     const struct mr_manifest_extent *last = &a->extents[a->extent_count - 1];
     const struct mr_manifest_extent *next = b->extents;
@@ -69,8 +69,8 @@ static int items_in_order(const void *a, const void *b)
 }
 
 /* Eight of the level between most / 8 and most, and smaller ones in between. */
-static bool level_choose(const struct tree *t, const item_vec *items, uint64_t most, bool is_last,
-                         item_vec *out)
+static bool level_choose(const struct compaction *t, const item_vec *items, uint64_t most,
+                         bool is_last, item_vec *out)
 {
     const bool is_ordered = t->job->o->order != MR_BATCH_UNORDERED;
     size_t count = 0;
@@ -96,7 +96,7 @@ static bool level_choose(const struct tree *t, const item_vec *items, uint64_t m
 }
 
 /* The lowest level goes first. */
-static bool group_choose(struct tree *t)
+static bool group_choose(struct compaction *t)
 {
     struct mr_manifest *m = t->job->manifest;
     item_vec items = {0};
@@ -138,9 +138,9 @@ static void priority_lower(void)
     syscall(SYS_ioprio_set, of_process, 0, idle);
 }
 
-static void *tree_run(void *arg)
+static void *compaction_run(void *arg)
 {
-    struct tree *t = arg;
+    struct compaction *t = arg;
 
     priority_lower();
     pthread_mutex_lock(&t->lock);
@@ -171,7 +171,7 @@ static uint64_t group_files(const struct merge_group *g)
     return files;
 }
 
-static void joined_take(struct tree *t, bool commit)
+static void joined_take(struct compaction *t, bool commit)
 {
     struct committer *c = t->job->committer;
     const uint64_t files = group_files(&t->group);
@@ -188,13 +188,13 @@ static void joined_take(struct tree *t, bool commit)
     merge_group_end(&t->group);
 }
 
-void tree_look(struct tree *t)
+void compaction_poll(struct compaction *t)
 {
     if (!t) {
         return;
     }
     pthread_mutex_lock(&t->lock);
-    const enum tree_state state = t->state;
+    const enum compaction_state state = t->state;
     pthread_mutex_unlock(&t->lock);
     if (state == TREE_GIVEN) {
         return;
@@ -209,14 +209,14 @@ void tree_look(struct tree *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-struct tree *tree_new(struct job *j)
+struct compaction *compaction_new(struct job *j)
 {
     struct mr_err err;
 
     if (j->o->merge_bytes == 0 || j->dlq_retry || !j->sink->is_in_folder) {
         return NULL;
     }
-    struct tree *t = MR_NEW(struct tree);
+    struct compaction *t = MR_NEW(struct compaction);
     t->job = j;
     t->file_rows = MR_NEW_ARRAY(int64_t, mr_source_file_count(j->source) + 1);
     for (size_t i = 0; i < mr_source_file_count(j->source); i++) {
@@ -224,7 +224,7 @@ struct tree *tree_new(struct job *j)
     }
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->more, NULL);
-    if (mr_thread_start(&t->thread, "merger", tree_run, t, &err) < 0) {
+    if (mr_thread_start(&t->thread, "merger", compaction_run, t, &err) < 0) {
         mr_log(MR_LOG_WARN, "batch.merge_failed", "reason=%s; files stay as they are", err.msg);
         mr_free(t->file_rows);
         mr_freep(&t);
@@ -232,9 +232,9 @@ struct tree *tree_new(struct job *j)
     return t;
 }
 
-void tree_end(struct tree **tree, bool commit)
+void compaction_end(struct compaction **compaction, bool commit)
 {
-    struct tree *t = *tree;
+    struct compaction *t = *compaction;
 
     if (!t) {
         return;
@@ -250,5 +250,5 @@ void tree_end(struct tree **tree, bool commit)
     pthread_mutex_destroy(&t->lock);
     pthread_cond_destroy(&t->more);
     mr_free(t->file_rows);
-    mr_freep(tree);
+    mr_freep(compaction);
 }
