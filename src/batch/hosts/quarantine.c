@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "batch/common/job.h"
-#include "batch/manifest/origin.h"
+#include "batch/manifest/provenance.h"
 #include "batch/results/committer.h"
 #include "batch/results/sink.h"
 
@@ -62,7 +62,7 @@ static uint64_t rows_of(const struct mr_manifest *m, const char *address)
     uint64_t rows = 0;
 
     for (size_t i = 0; i < mr_manifest_item_count(m); i++) {
-        rows += origin_rows(mr_manifest_item(m, i)->hosts, mr_str_c(address));
+        rows += provenance_rows(mr_manifest_item(m, i)->hosts, mr_str_c(address));
     }
     return rows;
 }
@@ -89,13 +89,13 @@ static bool is_asked_for(const struct job *j, const struct mr_manifest_item *ite
 {
     for (size_t i = 0; i < j->o->recompute_count; i++) {
         const char *asked = j->o->recompute[i];
-        if (origin_may_be(item->hosts, mr_str_c(asked))) {
+        if (provenance_may_be(item->hosts, mr_str_c(asked))) {
             return true;
         }
         for (size_t k = 0; k < j->hosts.len; k++) {
             const struct host *h = j->hosts.at[k];
             if (strcmp(h->url, asked) == 0 &&
-                origin_may_be(item->hosts, mr_str_c(h->wire.address))) {
+                provenance_may_be(item->hosts, mr_str_c(h->wire.address))) {
                 return true;
             }
         }
@@ -106,7 +106,7 @@ static bool is_asked_for(const struct job *j, const struct mr_manifest_item *ite
 static bool is_to_go(const struct job *j, const struct mr_manifest_item *item, bool is_asked)
 {
     for (size_t i = 0; item->part && i < j->batch->quarantined.len; i++) {
-        if (origin_may_be(item->hosts, mr_str_c(j->batch->quarantined.at[i].address))) {
+        if (provenance_may_be(item->hosts, mr_str_c(j->batch->quarantined.at[i].address))) {
             return true;
         }
     }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "manifest_priv.h"
-#include "origin.h"
+#include "provenance.h"
 #include "table/merge.h"
 
 int merge_join(enum mr_manifest_kind kind, const struct piece *pieces, size_t count, int fd,
@@ -28,7 +28,7 @@ int merge_join(enum mr_manifest_kind kind, const struct piece *pieces, size_t co
 void merge_group_begin(struct merge_group *g, struct mr_manifest *m,
                        const struct mr_manifest_item *const *items, size_t count)
 {
-    struct origin origin = {0};
+    struct provenance provenance = {0};
     bool is_known = true;
 
     g->m = m;
@@ -40,14 +40,14 @@ void merge_group_begin(struct merge_group *g, struct mr_manifest *m,
         MR_VEC_PUSH(&g->pieces, ((struct piece){m, items[i]}));
         g->add.rows += items[i]->rows;
         g->add.dead += items[i]->dead;
-        origin_read(&origin, items[i]->hosts);
+        provenance_read(&provenance, items[i]->hosts);
         is_known = is_known && (items[i]->hosts || !items[i]->part);
         for (size_t k = 0; k < items[i]->extent_count; k++) {
             MR_VEC_PUSH(&g->extents, items[i]->extents[k]);
         }
     }
-    g->add.hosts = is_known ? origin_json(&origin, &g->hosts) : NULL;
-    origin_fini(&origin);
+    g->add.hosts = is_known ? provenance_json(&provenance, &g->hosts) : NULL;
+    provenance_fini(&provenance);
     g->add.dlq = g->add.dead > 0 ? &g->dlq : NULL;
     g->add.extents = g->extents.at;
     g->add.extent_count = g->extents.len;

@@ -20,7 +20,7 @@
 #include "batch/common/extent.h"
 #include "batch/common/job.h"
 #include "batch/common/waits.h"
-#include "batch/manifest/origin.h"
+#include "batch/manifest/provenance.h"
 #include "batch/policy/cadence.h"
 #include "compaction.h"
 #include "dead_letter.h"
@@ -43,7 +43,7 @@ static void part_drop(struct job *j, struct open_part *p)
         mr_manifest_part_drop(j->manifest, &p->dead);
     }
     mr_buf_fini(&p->lines);
-    origin_fini(&p->origin);
+    provenance_fini(&p->provenance);
     MR_VEC_FINI(&p->extents);
     *p = (struct open_part){0};
 }
@@ -117,8 +117,8 @@ static int part_commit(struct committer *c, struct open_part *p, struct mr_err *
         return MR_OK;
     }
     mr_buf_init(&hosts, 0);
-    origin_version(&p->origin, j->metadata.version);
-    p->hosts = origin_json(&p->origin, &hosts);
+    provenance_version(&p->provenance, j->metadata.version);
+    p->hosts = provenance_json(&p->provenance, &hosts);
     if (p->has_results) {
         bytes = j->sink->bytes(p);
         MR_TRY(j->sink->finish(j, p, err));
@@ -207,7 +207,7 @@ static int extent_write(struct committer *c, struct open_part *p, struct extent 
     }
     for (size_t i = 0; i < e->answers.len; i++) {
         MR_TRY(results_put(j, p, e, &e->answers.at[i], err));
-        origin_add(&p->origin, e->answers.at[i].host, e->answers.at[i].rows->count);
+        provenance_add(&p->provenance, e->answers.at[i].host, e->answers.at[i].rows->count);
     }
     for (size_t i = 0; i < e->dead.len; i++) {
         MR_TRY(dead_write(j, p, e, e->dead.at[i], err));

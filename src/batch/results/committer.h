@@ -7,7 +7,7 @@
 #include "batch/common/extent.h"
 #include "batch/common/waits.h"
 #include "batch/manifest/manifest.h"
-#include "batch/manifest/origin.h"
+#include "batch/manifest/provenance.h"
 #include "disk.h"
 
 struct job;
@@ -29,7 +29,7 @@ struct open_part {
     uint64_t dead_rows;
     int64_t since_ns;
     uint64_t number; /* of the last extent */
-    struct origin origin;
+    struct provenance provenance;
     const char *hosts; /* the same as JSON, when it is committed */
     MR_VEC(struct mr_manifest_extent) extents;
 };

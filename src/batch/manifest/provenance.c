@@ -1,5 +1,5 @@
-/* See origin.h. Items have few hosts as a rule, and rows of one host come one after the other: lists will do. */
-#include "origin.h"
+/* See provenance.h. Items have few hosts as a rule, and rows of one host come one after the other: lists will do. */
+#include "provenance.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #define ALL         "*"
 #define READ_MEMORY (1u << 20)
 
-void origin_fini(struct origin *o)
+void provenance_fini(struct provenance *o)
 {
     for (size_t i = 0; i < o->hosts.len; i++) {
         mr_free(o->hosts.at[i].address);
@@ -23,7 +23,7 @@ void origin_fini(struct origin *o)
     o->last = 0;
 }
 
-static void rows_add(struct origin *o, mr_str address, uint64_t rows)
+static void rows_add(struct provenance *o, mr_str address, uint64_t rows)
 {
     for (size_t i = 0; i < o->hosts.len; i++) {
         const size_t at = (o->last + i) % o->hosts.len;
@@ -33,16 +33,16 @@ static void rows_add(struct origin *o, mr_str address, uint64_t rows)
             return;
         }
     }
-    MR_VEC_PUSH(&o->hosts, ((struct origin_host){mr_strndup(address.ptr, address.len), rows}));
+    MR_VEC_PUSH(&o->hosts, ((struct provenance_host){mr_strndup(address.ptr, address.len), rows}));
     o->last = o->hosts.len - 1;
 }
 
-void origin_add(struct origin *o, const char *address, uint64_t rows)
+void provenance_add(struct provenance *o, const char *address, uint64_t rows)
 {
     rows_add(o, mr_str_c(address), rows);
 }
 
-void origin_version(struct origin *o, mr_str version)
+void provenance_version(struct provenance *o, mr_str version)
 {
     bool is_new = version.len > 0;
 
@@ -54,7 +54,7 @@ void origin_version(struct origin *o, mr_str version)
     }
 }
 
-static void rows_read(struct origin *o, struct mr_json *j)
+static void rows_read(struct provenance *o, struct mr_json *j)
 {
     bool is_first = true;
     uint64_t rows;
@@ -68,7 +68,7 @@ static void rows_read(struct origin *o, struct mr_json *j)
     }
 }
 
-void origin_read(struct origin *o, const char *json)
+void provenance_read(struct provenance *o, const char *json)
 {
     struct mr_arena arena;
     struct mr_json j;
@@ -90,7 +90,7 @@ void origin_read(struct origin *o, const char *json)
             mr_json_enter_array(&j);
             while (mr_json_next_item(&j, &is_first_version)) {
                 if (mr_json_string(&j, &version) == MR_OK) {
-                    origin_version(o, version);
+                    provenance_version(o, version);
                 }
             }
         } else {
@@ -100,7 +100,7 @@ void origin_read(struct origin *o, const char *json)
     mr_arena_fini(&arena);
 }
 
-static void json_put(const struct origin *o, bool is_all, struct mr_buf *b)
+static void json_put(const struct provenance *o, bool is_all, struct mr_buf *b)
 {
     uint64_t sum = 0;
 
@@ -124,7 +124,7 @@ static void json_put(const struct origin *o, bool is_all, struct mr_buf *b)
     MR_BUF_LIT(b, "}}");
 }
 
-const char *origin_json(const struct origin *o, struct mr_buf *b)
+const char *provenance_json(const struct provenance *o, struct mr_buf *b)
 {
     if (o->hosts.len == 0) {
         return NULL;
@@ -138,7 +138,7 @@ const char *origin_json(const struct origin *o, struct mr_buf *b)
     return mr_buf_cstr(b);
 }
 
-static uint64_t rows_of(const struct origin *o, mr_str address)
+static uint64_t rows_of(const struct provenance *o, mr_str address)
 {
     for (size_t i = 0; i < o->hosts.len; i++) {
         if (mr_str_eq_c(address, o->hosts.at[i].address)) {
@@ -148,23 +148,23 @@ static uint64_t rows_of(const struct origin *o, mr_str address)
     return 0;
 }
 
-bool origin_may_be(const char *json, mr_str address)
+bool provenance_may_be(const char *json, mr_str address)
 {
-    struct origin o = {0};
+    struct provenance o = {0};
 
-    origin_read(&o, json);
+    provenance_read(&o, json);
     const bool may_be =
         o.hosts.len == 0 || rows_of(&o, address) > 0 || rows_of(&o, MR_STR(ALL)) > 0;
-    origin_fini(&o);
+    provenance_fini(&o);
     return may_be;
 }
 
-uint64_t origin_rows(const char *json, mr_str address)
+uint64_t provenance_rows(const char *json, mr_str address)
 {
-    struct origin o = {0};
+    struct provenance o = {0};
 
-    origin_read(&o, json);
+    provenance_read(&o, json);
     const uint64_t rows = rows_of(&o, address);
-    origin_fini(&o);
+    provenance_fini(&o);
     return rows;
 }
