@@ -121,11 +121,11 @@ int mr_exec_output_place(struct mr_exec_outputs *o, uint32_t index, int32_t dtyp
     int rc;
     MR_TRY(check(o, index, dtype, rank, shape, err));
     MR_TRY(byte_count(o, index, dtype, rank, shape, byte_size, &bytes, err));
-    if (bytes <= SMALL_BYTES) {
-        /* never NULL, also for an empty output: a backend may pass it on to those who mind */
+    /* never NULL, also for an empty output: a backend may pass it on to those who mind */
+    if (bytes <= SMALL_BYTES && !o->provider) {
         data = mr_arena_try(o->arena, MR_MAX(bytes, 1), ALIGN_BYTES);
     } else {
-        block = mr_block_new(bytes);
+        block = mr_block_new_in(o->provider, MR_MAX(bytes, 1));
         data = block ? block->data : NULL;
     }
     if (!data) {

@@ -1,6 +1,6 @@
 /* Models and instances of a backend: thin calls through the table, each result checked.
  *
- * A model keeps its own copy of the signature (signature.c), so that nothing of the backend's memory
+ * A model keeps its own copy of the signature (exec/signature.c), so that nothing of the backend's memory
  * is read on the request path. Thread: as backend.h says; open and close block. */
 #include <time.h>
 
@@ -20,7 +20,7 @@ static int signature_fetch(struct mr_plugin_model *m, struct mr_err *err)
         return rc;
     }
     snprintf(who, sizeof who, "backend '%s', model '%.40s'", p->name, m->base.model);
-    rc = mr_plugin_signature_copy(&copy, s, p->table.flags, MR_E_INTERNAL, who, err);
+    rc = mr_signature_copy(&copy, s, p->table.flags, MR_E_INTERNAL, who, err);
     if (rc == MR_OK) {
         m->base.signature = copy;
     }
@@ -60,7 +60,7 @@ static int model_configure(struct mr_executor *e, const struct mr_signature *s, 
                        p->name);
     }
     snprintf(who, sizeof who, "config of model '%.40s'", e->model);
-    int rc = mr_plugin_signature_copy(&copy, s, e->signature->flags, MR_E_INVALID, who, &local);
+    int rc = mr_signature_copy(&copy, s, e->signature->flags, MR_E_INVALID, who, &local);
     if (rc == MR_OK && p->table.model_configure) {
         rc = mr_plugin_result(p, "model_configure",
                               p->table.model_configure(m->model, copy, &local), &local);

@@ -6,7 +6,7 @@
  * of the same symbols. RTLD_NOW: a missing symbol fails the load, not a request.
  *
  * Threads: open and close from any one thread at a time per plugin; the services that the table of the
- * host offers may be called from any thread. This file does not judge what a model says (signature.c)
+ * host offers may be called from any thread. This file does not judge what a model says (exec/signature.c)
  * nor what an execution does (exec.c). */
 #include "plugin_priv.h"
 

@@ -53,12 +53,6 @@ int mr_plugin_response_give(struct mr_response *response, uint32_t index,
 int mr_plugin_exec_respond(struct mr_exec *exec, uint32_t request, struct mr_response **response,
                            uint32_t flags, struct mr_err *err);
 
-/* Checks `s` against the rules in plugin.h and copies it into one block (mr_free). status: what a
- * broken rule is reported as; who: "backend 'x'" or "the config of model 'x'". */
-int mr_plugin_signature_copy(struct mr_signature **out, const struct mr_signature *s,
-                             uint32_t plugin_flags, int status, const char *who,
-                             struct mr_err *err);
-
 /* After a callback returned `rc`: makes *err fit it (status set, text present and terminated) and
  * gives the code to return; a code that no callback may return becomes MR_E_INTERNAL. */
 int mr_plugin_result(const struct mr_plugin *p, const char *what, int rc, struct mr_err *err);

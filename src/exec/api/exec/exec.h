@@ -32,6 +32,10 @@ struct mr_loading {
 /** Flag of an error: an output came with other rows than the batch has. Not for the wire. */
 #define MR_ERR_ROWS 0x80000000u
 
+/** Flag of an error: the process that ran the execution died, so that one of its requests may be what it dies of. Not for
+ *  the wire. */
+#define MR_ERR_LOST 0x40000000u
+
 /* ---- executors ---- */
 
 /** What an executor does. Threads and blocking as backend.h says of the callbacks of the same names. */
@@ -51,6 +55,8 @@ struct mr_executor_ops {
     /** MR_OK (outputs are set), a failure, or MR_PENDING: mr_execution_complete is called once, perhaps before
      *  this returns. */
     int (*execute)(struct mr_executor *e, struct mr_execution *x, struct mr_err *err);
+    /** (may be NULL: always) Whether it can run executions now, or will within a moment. Thread: any; cheap. */
+    bool (*is_ready)(const struct mr_executor *e);
     /** (may be NULL) As `cancel` in backend.h. */
     void (*cancel)(struct mr_executor *e, struct mr_execution *x);
 };
@@ -65,6 +71,14 @@ struct mr_executor {
     const struct mr_signature *signature;
 };
 
+/** A checked copy of a signature in one block (mr_free), which keeps to the rules above. flags: added to its own. status:
+ *  what a broken rule is reported as; who: the beginning of its message, "backend 'x'" say. */
+int mr_signature_copy(struct mr_signature **out, const struct mr_signature *s, uint32_t flags,
+                      int status, const char *who, struct mr_err *err);
+static inline bool mr_executor_is_ready(const struct mr_executor *e)
+{
+    return !e->ops->is_ready || e->ops->is_ready(e);
+}
 /** Close and set to NULL; NULL: nothing. */
 void mr_executor_close(struct mr_executor **e);
 /** Close an instance and set it to NULL; NULL: nothing. */
@@ -84,7 +98,9 @@ struct mr_exec_outputs {
     struct mr_executor *executor;
     struct mr_exec_output *list; /* [signature->output_count], zeroed at first */
     struct mr_arena *arena;      /* shapes, and outputs of up to 8 KiB */
-    int64_t row_count;           /* what the first dimension of each must be; 0 = anything */
+    const struct mr_block_provider
+        *provider;     /* of the memory of all outputs; NULL: the arena and the heap */
+    int64_t row_count; /* what the first dimension of each must be; 0 = anything */
 };
 
 /** The services `output` of backend.h: the place of an output. */
@@ -136,6 +152,7 @@ struct mr_execution {
     /** The execution was pending and has ended with `status`. Thread: any. */
     void (*on_done)(struct mr_execution *x);
     int status;
+    bool is_suspect; /* a process died with its requests: one attempt, not two */
     void *user;
     /* ---- private ---- */
     _Atomic uint32_t holders; /* execute, complete, cancels that go on; 0 = it does not run */

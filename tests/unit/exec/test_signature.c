@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#include "plugin_priv.h"
+#include "exec/exec.h"
 
 static int64_t dims_ok[] = {-1, 16};
 static int64_t dims_fixed[] = {2, 16};
@@ -23,7 +23,7 @@ static int copy(const struct mr_signature *s, struct mr_signature **out, struct 
 {
     *out = NULL;
     *err = (struct mr_err){0};
-    return mr_plugin_signature_copy(out, s, MR_BACKEND_NO_INLINE, MR_E_INTERNAL, "who", err);
+    return mr_signature_copy(out, s, MR_BACKEND_NO_INLINE, MR_E_INTERNAL, "who", err);
 }
 
 static void copies(void **state)

@@ -4,7 +4,7 @@
  * here once, judged, and copied into one block; nobody else looks at the original. Bounds keep a
  * broken backend from making us walk or allocate without end. Thread: any. */
 #include "base/map.h"
-#include "plugin_priv.h"
+#include "exec/exec.h"
 #include "tensor/tensor.h"
 
 #define IO_MAX              8192 /* inputs or outputs of one model */
@@ -128,8 +128,8 @@ static int head_check(const struct judge *j, const struct mr_signature *s)
     return MR_OK;
 }
 
-int mr_plugin_signature_copy(struct mr_signature **out, const struct mr_signature *s,
-                             uint32_t plugin_flags, int status, const char *who, struct mr_err *err)
+int mr_signature_copy(struct mr_signature **out, const struct mr_signature *s, uint32_t flags,
+                      int status, const char *who, struct mr_err *err)
 {
     const struct judge j = {.who = who, .status = status, .err = err};
     size_t dims = 0;
@@ -151,7 +151,7 @@ int mr_plugin_signature_copy(struct mr_signature **out, const struct mr_signatur
     copy->size = sizeof *copy;
     copy->inputs = list_copy(&c, s->inputs, s->input_count);
     copy->outputs = list_copy(&c, s->outputs, s->output_count);
-    copy->flags |= plugin_flags;
+    copy->flags |= flags;
     *out = copy;
     rc = MR_OK;
 out:
