@@ -311,9 +311,10 @@ bool mr_shm_add_extent(struct mr_shm *p, struct mr_shm_slot *s, size_t bytes)
 }
 
 /* It is the caller's from now on. Lock held. */
-static void record_take(struct mr_shm *p, struct record *r)
+static void record_take(struct mr_shm *p, struct record *r, unsigned owner)
 {
     r->state = RECORD_CALLERS;
+    r->slot.worker = owner >= 1 && owner <= SHM_WORKERS_MAX ? owner - 1 : 0;
     atomic_fetch_sub_explicit(&p->pending[r->home], 1, memory_order_relaxed);
 }
 
@@ -338,7 +339,7 @@ bool mr_shm_withdraw(struct mr_shm *p, struct mr_shm_slot *s)
                                                  shm_word(r->generation + 1, 0, 0, SHM_FREE));
         if (is_ours) {
             r->generation++;
-            record_take(p, r);
+            record_take(p, r, 0);
         }
     }
     pthread_mutex_unlock(&p->lock);
@@ -444,7 +445,7 @@ static bool look(struct mr_shm *p, struct record *r, uint32_t home)
             need_answer(p, r, word);
         } else if (shm_generation(word) == r->generation && shm_state_of(word) == SHM_DONE) {
             is_done = true;
-            record_take(p, r);
+            record_take(p, r, shm_owner(word));
         }
     }
     pthread_mutex_unlock(&p->lock);
@@ -510,10 +511,10 @@ struct outcomes {
 };
 
 /* Lock held. */
-static void outcome_add(struct mr_shm *p, struct outcomes *o, struct record *r,
+static void outcome_add(struct mr_shm *p, struct outcomes *o, struct record *r, uint64_t word,
                         enum mr_shm_outcome outcome)
 {
-    record_take(p, r);
+    record_take(p, r, shm_owner(word));
     if (outcome != MR_SHM_DONE) {
         generation_end(p, r);
         r->slot.attempts++;
@@ -551,10 +552,10 @@ void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn,
             continue; /* the sweep's */
         }
         if (shm_owner(word) == worker + 1 && (state == SHM_RUNNING || state == SHM_NEED)) {
-            outcome_add(p, &o, r, MR_SHM_LOST);
+            outcome_add(p, &o, r, word, MR_SHM_LOST);
         } else if (shm_owner(word) == worker + 1 && state == SHM_DONE) {
             /* it may have died before it could say so */
-            outcome_add(p, &o, r, MR_SHM_DONE);
+            outcome_add(p, &o, r, word, MR_SHM_DONE);
         } else if (state == SHM_SUBMITTED && is_out_of_line(p, r)) {
             ring_push(p, r, SHM_RING_AGAIN);
             wake = true;
@@ -593,19 +594,21 @@ static void sweep_record(struct mr_shm *p, struct record *r, int64_t now_ns,
     const unsigned state = shm_state_of(word);
 
     if (shm_generation(word) != r->generation) {
-        outcome_add(p, o, r, MR_SHM_DAMAGED);
+        outcome_add(p, o, r, word, MR_SHM_DAMAGED);
     } else if (state == SHM_SUBMITTED) {
         if (is_out_of_line(p, r) && ++r->odd_looks >= 2) {
             ring_push(p, r, SHM_RING_AGAIN);
         }
+        o->list[o->count].slot = (uint16_t)r->slot.index;
+        o->list[o->count++].outcome = MR_SHM_WAITING;
     } else if (state == SHM_DONE) {
         if (++r->odd_looks >= 2) {
-            outcome_add(p, o, r, MR_SHM_DONE);
+            outcome_add(p, o, r, word, MR_SHM_DONE);
         }
     } else if ((state == SHM_RUNNING || state == SHM_NEED) && is_alive(p, shm_owner(word))) {
         note_running(p, r, word, now_ns, states);
     } else {
-        outcome_add(p, o, r, MR_SHM_DAMAGED);
+        outcome_add(p, o, r, word, MR_SHM_DAMAGED);
     }
 }
 

@@ -43,7 +43,8 @@ struct mr_shm_slot {
     const uint8_t *room; /* written by the worker: copy, check, use */
     size_t room_bytes;
     uint64_t room_offset; /* in the output segment */
-    uint32_t attempts;    /* times that a worker took it */
+    uint32_t attempts;    /* times that a worker died with it */
+    uint32_t worker;      /* of the last outcome but WAITING */
     void *user;           /* the caller's */
 };
 
@@ -85,11 +86,12 @@ bool mr_shm_output_at(struct mr_shm *p, const struct mr_shm_slot *s, uint64_t of
 void mr_shm_give(struct mr_shm *p, struct mr_shm_slot *s);
 
 enum mr_shm_outcome {
-    MR_SHM_DONE,   /* the room has the worker's answer */
-    MR_SHM_LOST,   /* its worker died; submit it again, or give it back */
-    MR_SHM_DAMAGED /* its word makes no sense: a worker of this model writes where it must not */
+    MR_SHM_DONE,    /* the room has the worker's answer */
+    MR_SHM_LOST,    /* its worker died; submit it again, or give it back */
+    MR_SHM_DAMAGED, /* its word makes no sense: a worker of this model writes where it must not */
+    MR_SHM_WAITING /* by mr_shm_sweep only: no worker has taken it yet, and it is not the caller's: mr_shm_withdraw */
 };
-/** The slot is the caller's again. */
+/** The slot is the caller's again, but with MR_SHM_WAITING. */
 typedef void(mr_shm_outcome_fn)(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome outcome);
 
 /** Hands out what is done and belongs to the home; gives extents to workers that need them. Returns the number of
@@ -114,7 +116,8 @@ struct mr_shm_worker_state {
     uint32_t thread;          /* its word for its executing thread, 0 = none: not to be trusted */
 };
 /** To be called every few tens of milliseconds from one thread: heals what a careless or hostile worker can do to the
- *  line, hands out as DAMAGED what makes no sense, and says what each worker does ([MR_SHM_WORKERS_MAX]). */
+ *  line, hands out as DAMAGED what makes no sense, names what waits, and says what each worker does
+ *  ([MR_SHM_WORKERS_MAX]). */
 void mr_shm_sweep(struct mr_shm *p, int64_t now_ns, struct mr_shm_worker_state *out_states,
                   mr_shm_outcome_fn *fn, void *ctx);
 
