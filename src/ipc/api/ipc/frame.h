@@ -1,0 +1,44 @@
+/* Frames on the socket between the server and one worker: what is seldom said. Executions go through shared memory. */
+#ifndef MR_IPC_FRAME_H
+#define MR_IPC_FRAME_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum mr_frame_type {
+    /* to the worker */
+    MR_FRAME_OPEN = 1,  /* struct mr_ipc_open; answered by OPENED or FAILED */
+    MR_FRAME_CONFIGURE, /* a signature; answered by CONFIGURED or FAILED */
+    MR_FRAME_INSTANCE,  /* struct mr_instance_desc; answered by READY or FAILED */
+    MR_FRAME_CANCEL,    /* slot, generation: nobody waits for that execution */
+    MR_FRAME_STOP,      /* take no more; end when what runs is done */
+    /* to the server */
+    MR_FRAME_OPENED, /* struct mr_ipc_opened */
+    MR_FRAME_CONFIGURED,
+    MR_FRAME_READY,  /* struct mr_ipc_opened without the signature */
+    MR_FRAME_FAILED, /* an error, and then the worker ends */
+    MR_FRAME_TYPES
+};
+
+#define MR_FRAME_MAX ((size_t)64 << 20)
+
+struct mr_frame {
+    uint32_t type;
+    mr_bytes body;
+};
+
+/** Sends one frame; waits while the socket is full. Errors: MR_E_CLOSED, MR_E_TOO_LARGE. */
+int mr_frame_send(int fd, enum mr_frame_type type, mr_bytes body, struct mr_err *err);
+/** Adds one frame to what is to be sent. `failed` of the buffer says that it was too large. */
+void mr_frame_append(struct mr_buf *out, enum mr_frame_type type, mr_bytes body);
+/** Sends what the socket takes now. Errors: MR_E_CLOSED. */
+int mr_frame_flush(int fd, struct mr_buf *out, struct mr_err *err);
+/** Takes the next whole frame out of what was read. 1: there is one, which lies in the buffer until mr_frame_drop.
+ *  0: not yet. Errors: MR_E_INVALID (no such type, larger than MR_FRAME_MAX). */
+int mr_frame_next(const struct mr_buf *in, struct mr_frame *out, struct mr_err *err);
+void mr_frame_drop(struct mr_buf *in, const struct mr_frame *f);
+/** Reads what is there into the buffer, waiting for it if the descriptor waits. 1: something; 0: nothing now. Errors:
+ *  MR_E_CLOSED, MR_E_EXHAUSTED (the buffer is full). */
+int mr_frame_read(int fd, struct mr_buf *in, struct mr_err *err);
+
+#endif

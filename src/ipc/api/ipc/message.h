@@ -1,0 +1,25 @@
+/* An execution on its way to a worker: written by the server into the slot's message, read by the worker in place.
+ *
+ * Tensors that lie in the heap of inputs are referred to; all others are copied behind the message, which goes to the
+ * heap of inputs itself when it is too long for the slot. */
+#ifndef MR_IPC_MESSAGE_H
+#define MR_IPC_MESSAGE_H
+
+#include "base/arena.h"
+#include "millrace/backend.h"
+#include "shm/plane.h"
+#include "shm/worker.h"
+
+/** Thread: the slot's owner. nonce: comes back with the reply. *out_bytes: for mr_shm_submit. *out_block: what has to live
+ *  until the slot is given back; NULL: nothing. Returns the number of tensor bytes that were copied. Errors:
+ *  MR_E_EXHAUSTED (no shared memory now), retryable. */
+int64_t mr_ipc_exec_write(struct mr_shm *p, struct mr_shm_slot *s, const struct mr_exec *exec,
+                          uint64_t nonce, size_t *out_bytes, struct mr_block **out_block,
+                          struct mr_err *err);
+/** Thread: worker. The structs are in the arena, what they point to in the message. Errors: MR_E_INTERNAL (damaged),
+ *  MR_E_NOMEM. */
+int mr_ipc_exec_read(const struct mr_shm_view *v, const struct mr_shm_task *t,
+                     struct mr_arena *arena, struct mr_exec *out, uint64_t *out_nonce,
+                     struct mr_err *err);
+
+#endif
