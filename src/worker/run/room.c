@@ -1,0 +1,58 @@
+#include "room.h"
+
+#include "base/mem.h"
+#include "ipc/reply.h"
+
+#define ALIGN_BYTES 64
+
+static bool cut(struct worker_room *r, size_t bytes, struct mr_block_extent *out)
+{
+    const uint64_t cap = (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+
+    if (cap < bytes || cap > r->span.bytes) {
+        return false;
+    }
+    /* A block with a file: offsets in the segment are what the reply states. */
+    *out = (struct mr_block_extent){r->span.data, cap, 0, r->span.offset};
+    r->span.data += cap;
+    r->span.offset += cap;
+    r->span.bytes -= cap;
+    return true;
+}
+
+static bool take(const struct mr_block_provider *p, size_t bytes, struct mr_block_extent *out)
+{
+    struct worker_room *r = (struct worker_room *)(uintptr_t)p;
+
+    if (cut(r, bytes, out)) {
+        return true;
+    }
+    while (mr_shm_task_extent(r->view, r->task, r->next, &r->span)) {
+        r->next++;
+        if (cut(r, bytes, out)) {
+            return true;
+        }
+    }
+    if (!mr_shm_task_need(r->view, r->task, bytes + ALIGN_BYTES, &r->span)) {
+        r->span.bytes = 0;
+        return false;
+    }
+    r->next++;
+    return cut(r, bytes, out);
+}
+
+static void give(const struct mr_block_provider *p, const struct mr_block_extent *extent)
+{
+    (void)p;
+    (void)extent;
+}
+
+void worker_room_begin(struct worker_room *r, struct mr_shm_view *v, struct mr_shm_task *t)
+{
+    *r = (struct worker_room){.provider = {.take = take, .give = give},
+                              .view = v,
+                              .task = t,
+                              .span = {t->room + MR_IPC_REPLY_BYTES,
+                                       t->room_offset + MR_IPC_REPLY_BYTES,
+                                       t->room_bytes - MR_IPC_REPLY_BYTES}};
+}

@@ -1,0 +1,223 @@
+/* One execution at a time. One that is pending is waited for: the server sends others to other workers meanwhile. */
+#include "serve.h"
+
+#include <pthread.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "ipc/message.h"
+#include "ipc/reply.h"
+#include "room.h"
+
+#define ARENA_FIRST  16384
+#define ARENA_LIMIT  ((size_t)64 << 20)
+#define FAILURES_MAX 65536u
+/* Nothing to do for so long: say that the thread lives, and look whether it shall end. */
+#define IDLE_NS (20 * MR_NS_PER_MS)
+
+/* An execution, from its slot to its reply. */
+struct job {
+    struct worker_serve *serve;
+    struct mr_shm_task task;
+    struct mr_execution x;
+    struct worker_room room;
+    struct mr_err err;
+    uint64_t nonce;
+    struct mr_ipc_failure *failures;
+    uint32_t failure_count;
+};
+
+struct worker_serve {
+    struct mr_shm_view *view;
+    struct mr_executor *executor;
+    void *instance;
+    struct mr_arena arena;
+    pthread_t thread;
+    _Atomic bool is_stopping;
+    pthread_mutex_t
+        lock; /* guards what follows; held for a few instructions, and while a backend is told of a cancel */
+    pthread_cond_t ended; /* a pending execution */
+    bool has_ended;
+    struct job *running; /* NULL: none that can be cancelled */
+};
+
+static struct job *job_of(const struct mr_execution *x)
+{
+    return MR_CONTAINER_OF((struct mr_execution *)(uintptr_t)x, struct job, x);
+}
+
+static bool is_cancelled(const struct mr_execution *x, uint32_t request)
+{
+    const struct job *j = job_of(x);
+
+    (void)request; /* the server says it of an execution only */
+    return mr_shm_task_is_cancelled(j->serve->view, &j->task);
+}
+
+static void fail_request(struct mr_execution *x, uint32_t request, int status, const char *message)
+{
+    struct job *j = job_of(x);
+    const mr_str copy = mr_arena_str(&j->serve->arena, mr_str_c(message));
+
+    if (!j->failures) {
+        j->failures =
+            MR_ARENA_ARRAY(&j->serve->arena, struct mr_ipc_failure, x->exec.request_count);
+    }
+    if (j->failures && copy.ptr && j->failure_count < x->exec.request_count) {
+        j->failures[j->failure_count++] = (struct mr_ipc_failure){request, status, copy.ptr};
+    }
+}
+
+static int respond(struct mr_execution *x, struct mr_response *response, struct mr_err *err)
+{
+    (void)response;
+    return MR_FAIL(err, MR_E_UNSUPPORTED,
+                   "model '%s': several answers to a request are not possible in a process",
+                   x->outputs.executor->model);
+}
+
+static void on_done(struct mr_execution *x)
+{
+    struct worker_serve *s = job_of(x)->serve;
+
+    pthread_mutex_lock(&s->lock);
+    s->has_ended = true;
+    pthread_cond_signal(&s->ended);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void job_set_running(struct worker_serve *s, struct job *j)
+{
+    pthread_mutex_lock(&s->lock);
+    s->running = j;
+    s->has_ended = false;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static int pending_wait(struct worker_serve *s, struct job *j)
+{
+    pthread_mutex_lock(&s->lock);
+    while (!s->has_ended) {
+        pthread_cond_wait(&s->ended, &s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return j->x.status;
+}
+
+static int job_run(struct worker_serve *s, struct job *j, struct mr_err *err)
+{
+    struct mr_execution *x = &j->x;
+    int rc;
+
+    MR_TRY(mr_ipc_exec_read(s->view, &j->task, &s->arena, &x->exec, &j->nonce, err));
+    x->outputs.list =
+        MR_ARENA_ARRAY(&s->arena, struct mr_exec_output, s->executor->signature->output_count + 1u);
+    if (!x->outputs.list) {
+        return MR_FAIL(err, MR_E_NOMEM, "no memory for an execution");
+    }
+    x->outputs.arena = &s->arena;
+    x->outputs.provider = &j->room.provider;
+    x->instance = s->instance;
+    x->err = &j->err;
+    x->is_cancelled = is_cancelled;
+    x->fail_request = fail_request;
+    x->respond = respond;
+    x->on_done = on_done;
+    job_set_running(s, j);
+    rc = mr_executor_execute(s->executor, x, err);
+    if (rc == MR_PENDING) {
+        rc = pending_wait(s, j);
+        if (rc < 0) {
+            *err = j->err;
+        }
+    }
+    job_set_running(s, NULL);
+out:
+    return rc;
+}
+
+static void job_do(struct worker_serve *s, struct job *j)
+{
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    worker_room_begin(&j->room, s->view, &j->task);
+    const int64_t begin = mr_now_ns();
+    const int rc = job_run(s, j, &err);
+    mr_ipc_reply_write(&j->task, j->nonce, &j->room.provider, &j->x, j->failures, j->failure_count,
+                       mr_now_ns() - begin, rc, &err);
+    if (rc == MR_OK) {
+        mr_exec_outputs_drop(&j->x.outputs);
+    }
+    mr_shm_complete(s->view, &j->task);
+    mr_arena_reset(&s->arena);
+}
+
+static void *serve_main(void *arg)
+{
+    struct worker_serve *s = arg;
+
+    /* relaxed: a flag that is looked at again */
+    while (!atomic_load_explicit(&s->is_stopping, memory_order_relaxed)) {
+        struct mr_shm_task task;
+        if (mr_shm_claim(s->view, &task)) {
+            struct job j = {.serve = s, .task = task};
+            job_do(s, &j);
+        } else {
+            mr_shm_wait(s->view, IDLE_NS);
+            mr_shm_progress(s->view);
+        }
+    }
+    return NULL;
+}
+
+int worker_serve_start(struct worker_serve **out, struct mr_shm_view *v, struct mr_executor *e,
+                       void *instance, struct mr_err *err)
+{
+    struct worker_serve *s = MR_NEW(struct worker_serve);
+
+    s->view = v;
+    s->executor = e;
+    s->instance = instance;
+    mr_arena_init(&s->arena, ARENA_FIRST, ARENA_LIMIT);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->ended, NULL);
+    const int rc = mr_thread_start(&s->thread, "execute", serve_main, s, err);
+    if (rc < 0) {
+        mr_arena_fini(&s->arena);
+        mr_free(s);
+        return rc;
+    }
+    *out = s;
+    return MR_OK;
+}
+
+void worker_serve_cancel(struct worker_serve *s, uint32_t slot, uint64_t generation)
+{
+    struct mr_execution *x = NULL;
+
+    pthread_mutex_lock(&s->lock);
+    if (s->running && s->running->task.slot == slot && s->running->task.generation == generation &&
+        mr_execution_hold(&s->running->x)) {
+        x = &s->running->x;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (x) {
+        mr_execution_cancel(x); /* the hold keeps the execution, and so the job, from ending */
+    }
+}
+
+void worker_serve_stop(struct worker_serve **io)
+{
+    struct worker_serve *s = *io;
+
+    if (!s) {
+        return;
+    }
+    atomic_store_explicit(&s->is_stopping, true, memory_order_relaxed);
+    pthread_join(s->thread, NULL);
+    pthread_cond_destroy(&s->ended);
+    pthread_mutex_destroy(&s->lock);
+    mr_arena_fini(&s->arena);
+    mr_freep(io);
+}

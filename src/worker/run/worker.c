@@ -1,0 +1,218 @@
+/* The main thread: loads the model in the steps that the server asks for, then waits for what it has to say. */
+#include "worker/worker.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "exec/exec.h"
+#include "ipc/frame.h"
+#include "ipc/setup.h"
+#include "plugin/plugin.h"
+#include "process/spawn.h"
+#include "shm/worker.h"
+#include "serve.h"
+
+#define SETUP_BYTES_MAX ((size_t)256 << 20)
+
+struct worker {
+    struct mr_buf in;
+    struct mr_arena arena; /* what was asked to load; as long as the model */
+    struct mr_ipc_open open;
+    struct mr_plugin *plugin;
+    struct mr_executor *executor;
+    void *instance;
+    struct mr_shm_view *view;
+    struct worker_serve *serve;
+    bool is_stopping;
+};
+
+static int view_open(struct worker *w, struct mr_err *err)
+{
+    int *homes = MR_NEW_ARRAY(int, w->open.home_count + 1);
+
+    for (uint32_t i = 0; i < w->open.home_count; i++) {
+        homes[i] = MR_WORKER_FD_HOME_FIRST + (int)i;
+    }
+    const struct mr_shm_view_fds fds = {
+        MR_WORKER_FD_CONTROL, MR_WORKER_FD_INPUT, MR_WORKER_FD_OUTPUT, MR_WORKER_FD_HOMES, homes,
+        w->open.home_count};
+    const int rc = mr_shm_view_open(&w->view, &fds, w->open.worker, err);
+    mr_free(homes);
+    return rc;
+}
+
+static struct mr_ipc_opened opened(const struct worker *w)
+{
+    return (struct mr_ipc_opened){.signature = *w->executor->signature,
+                                  .backend_version = mr_plugin_version(w->plugin),
+                                  .bytes = w->executor->ops->bytes(w->executor),
+                                  .memory = w->executor->ops->memory(w->executor)};
+}
+
+static int say_opened(const struct worker *w, enum mr_frame_type type, struct mr_err *err)
+{
+    const struct mr_ipc_opened o = opened(w);
+    struct mr_buf body;
+
+    mr_buf_init(&body, MR_FRAME_MAX);
+    mr_ipc_opened_pack(&body, &o);
+    const int rc = mr_frame_send(MR_WORKER_FD_SOCKET, type,
+                                 (mr_bytes){(const uint8_t *)body.ptr, body.len}, err);
+    mr_buf_fini(&body);
+    return rc;
+}
+
+static int on_open(struct worker *w, mr_bytes body, struct mr_err *err)
+{
+    size_t dirs = 0;
+    int rc;
+
+    if (w->executor) {
+        return MR_FAIL(err, MR_E_INVALID, "a worker process loads one model");
+    }
+    MR_TRY(mr_ipc_open_unpack(body, &w->arena, &w->open, err));
+    MR_TRY(view_open(w, err));
+    while (w->open.backend_dirs[dirs]) {
+        dirs++;
+    }
+    MR_TRY(mr_plugin_open(&w->plugin, mr_str_c(w->open.backend), w->open.backend_dirs, dirs,
+                          w->open.settings, w->open.setting_count, err));
+    MR_TRY(mr_plugin_model_open(&w->executor, w->plugin, &w->open.model, err));
+    MR_TRY(say_opened(w, MR_FRAME_OPENED, err));
+out:
+    return rc;
+}
+
+static int on_configure(struct worker *w, mr_bytes body, struct mr_err *err)
+{
+    struct mr_signature s;
+    int rc;
+
+    if (!w->executor || w->instance) {
+        return MR_FAIL(err, MR_E_INVALID, "configure comes between open and instance");
+    }
+    MR_TRY(mr_ipc_signature_unpack(body, &w->arena, &s, err));
+    MR_TRY(w->executor->ops->configure(w->executor, &s, err));
+    MR_TRY(mr_frame_send(MR_WORKER_FD_SOCKET, MR_FRAME_CONFIGURED, (mr_bytes){NULL, 0}, err));
+out:
+    return rc;
+}
+
+static int on_instance(struct worker *w, mr_bytes body, struct mr_err *err)
+{
+    struct mr_instance_desc desc;
+    int rc;
+
+    if (!w->executor || w->instance) {
+        return MR_FAIL(err, MR_E_INVALID, "a worker process has one instance");
+    }
+    MR_TRY(mr_ipc_instance_unpack(body, &w->arena, &desc, err));
+    MR_TRY(w->executor->ops->instance_open(w->executor, &desc, &w->instance, err));
+    MR_TRY(worker_serve_start(&w->serve, w->view, w->executor, w->instance, err));
+    MR_TRY(say_opened(w, MR_FRAME_READY, err));
+out:
+    return rc;
+}
+
+static void on_cancel(struct worker *w, mr_bytes body)
+{
+    struct mr_unpack u = mr_unpack_begin(body, &w->arena);
+    const uint32_t slot = mr_unpack_u32(&u, UINT32_MAX);
+    const uint64_t generation = mr_unpack_u64(&u);
+
+    if (w->serve && !u.failed) {
+        worker_serve_cancel(w->serve, slot, generation);
+    }
+}
+
+static int frame_handle(struct worker *w, const struct mr_frame *f, struct mr_err *err)
+{
+    switch (f->type) {
+    case MR_FRAME_OPEN: return on_open(w, f->body, err);
+    case MR_FRAME_CONFIGURE: return on_configure(w, f->body, err);
+    case MR_FRAME_INSTANCE: return on_instance(w, f->body, err);
+    case MR_FRAME_CANCEL: on_cancel(w, f->body); return MR_OK;
+    case MR_FRAME_STOP: w->is_stopping = true; return MR_OK;
+    default: return MR_FAIL(err, MR_E_INVALID, "message %u is not for a worker", f->type);
+    }
+}
+
+static int frames_serve(struct worker *w, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    while (!w->is_stopping) {
+        struct mr_frame f;
+        MR_TRY(mr_frame_next(&w->in, &f, err));
+        if (rc == 0) {
+            MR_TRY(mr_frame_read(MR_WORKER_FD_SOCKET, &w->in, err));
+            continue;
+        }
+        MR_TRY(frame_handle(w, &f, err));
+        mr_frame_drop(&w->in, &f);
+    }
+    rc = MR_OK;
+out:
+    return rc;
+}
+
+static int failed(const struct mr_err *e)
+{
+    struct mr_buf body;
+    struct mr_err ignored;
+
+    mr_buf_init(&body, 0);
+    mr_ipc_err_pack(&body, e);
+    mr_frame_send(MR_WORKER_FD_SOCKET, MR_FRAME_FAILED,
+                  (mr_bytes){(const uint8_t *)body.ptr, body.len}, &ignored);
+    mr_buf_fini(&body);
+    return e->status == MR_E_NOMEM || e->status == MR_E_EXHAUSTED ? MR_WORKER_EXIT_MEMORY
+                                                                  : MR_WORKER_EXIT_MODEL;
+}
+
+static void worker_close(struct worker *w)
+{
+    worker_serve_stop(&w->serve);
+    if (w->executor) {
+        mr_executor_instance_close(w->executor, &w->instance);
+    }
+    mr_executor_close(&w->executor);
+    mr_plugin_close(&w->plugin);
+    mr_shm_view_close(&w->view);
+    mr_buf_fini(&w->in);
+    mr_arena_fini(&w->arena);
+}
+
+/* By hand there are no descriptors, and nobody who asks. */
+static bool is_of_server(int argc, char **argv)
+{
+    return argc == 3 && mr_process_die_with((pid_t)strtol(argv[2], NULL, 10)) &&
+           fcntl(MR_WORKER_FD_HOMES, F_GETFD) >= 0;
+}
+
+int mr_worker_main(int argc, char **argv)
+{
+    struct worker w = {0};
+    struct mr_err err;
+    int code = MR_WORKER_EXIT_OK;
+
+    if (!is_of_server(argc, argv)) {
+        fprintf(stderr, "millrace-worker: started by `millrace serve` only\n");
+        return MR_WORKER_EXIT_MODEL;
+    }
+    mr_err_clear(&err);
+    mr_buf_init(&w.in, MR_FRAME_MAX + 4096);
+    mr_arena_init(&w.arena, 4096, SETUP_BYTES_MAX);
+    const int rc = frames_serve(&w, &err);
+    if (rc == MR_E_CLOSED) {
+        _exit(MR_WORKER_EXIT_OK); /* the server is gone: nobody waits for what runs */
+    }
+    if (rc < 0) {
+        code = failed(&err);
+    }
+    worker_close(&w);
+    return code;
+}
