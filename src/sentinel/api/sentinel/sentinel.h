@@ -1,0 +1,99 @@
+/* Models in processes of their own: starts the workers, watches them, brings them back, and loses nothing when they die.
+ *
+ * A model in a process is an executor like any other (exec/exec.h). Its executions go to the workers through shared
+ * memory (shm/plane.h), whichever worker is idle takes the oldest. One thread watches all workers of all models. What a
+ * dead worker was running is given to another one; who dies again and again is started again ever more slowly. */
+#ifndef MR_SENTINEL_SENTINEL_H
+#define MR_SENTINEL_SENTINEL_H
+
+#include "exec/exec.h"
+
+struct mr_sentinel;
+
+struct mr_sentinel_options {
+    const char *worker_program; /* path of millrace-worker */
+    int64_t
+        hang_ns; /* an execution that takes longer than this, and than four times what it took before, hangs; 0 = the default, 10 s */
+};
+
+/** Starts the watching thread. Errors: MR_E_EXHAUSTED, MR_E_NOMEM. */
+int mr_sentinel_new(struct mr_sentinel **out, const struct mr_sentinel_options *o,
+                    struct mr_err *err);
+/** All models are closed. */
+void mr_sentinel_free(struct mr_sentinel **s);
+
+struct mr_sentinel_model_args {
+    const char *backend;
+    const char *const *backend_dirs;
+    size_t backend_dir_count;
+    const struct mr_setting *settings; /* of the backend */
+    size_t setting_count;
+    const struct mr_model_desc *desc;
+};
+
+/** Opens a model in a worker, as mr_plugin_model_open does here. Each of its instances gets a worker. Blocks until the
+ *  model is loaded. Errors: the backend's; MR_E_NOT_FOUND (no worker program), MR_E_EXHAUSTED, MR_E_INTERNAL (the
+ *  process ended). */
+int mr_sentinel_model_open(struct mr_executor **out, struct mr_sentinel *s,
+                           const struct mr_sentinel_model_args *args, struct mr_err *err);
+
+/* ---- reports ---- */
+
+enum mr_worker_state {
+    MR_WORKER_STARTING, /* its process loads the model */
+    MR_WORKER_READY,
+    MR_WORKER_WAITING, /* it died, and is started again in a moment */
+    MR_WORKER_FAILED,  /* it is not started again by itself */
+    MR_WORKER_STOPPED
+};
+
+/** Why workers were replaced. */
+enum mr_worker_fault {
+    MR_WORKER_CRASHED,
+    MR_WORKER_HUNG,
+    MR_WORKER_SICK,    /* it ended with an exit code that says why */
+    MR_WORKER_DAMAGED, /* it wrote where it must not */
+    MR_WORKER_FAULTS
+};
+
+struct mr_worker_report {
+    uint32_t index;
+    enum mr_worker_state state;
+    int pid;          /* 0 = none */
+    int64_t since_ns; /* of the state, monotonic */
+    uint64_t restarts[MR_WORKER_FAULTS];
+    char last_fault[160]; /* "" = none */
+    uint64_t resident_bytes;
+    int64_t cpu_ns;
+};
+
+/** All workers of a model together. */
+struct mr_workers_report {
+    uint32_t worker_count;
+    uint32_t ready_count;
+    uint64_t restarts[MR_WORKER_FAULTS];
+    uint64_t requeued;    /* executions that were given to another worker */
+    uint64_t quarantined; /* executions that were given up, as worker after worker died with them */
+    uint64_t copied_bytes; /* of tensors, in the server */
+    uint64_t wakes;        /* system calls that woke a worker */
+    uint64_t replacements; /* workers that were ready again */
+    uint64_t
+        replaced_ns; /* after so long, the sum, from when their predecessor was known to be dead */
+};
+
+#define MR_WORKERS_MAX 64u /* of a model */
+
+/** Whether the executor is a model in processes. */
+bool mr_sentinel_is_executor(const struct mr_executor *e);
+/** Thread: any. Takes no lock that is held for long. */
+void mr_sentinel_sum(const struct mr_executor *e, struct mr_workers_report *out);
+/** Fills up to `count` of `out` and returns the number of workers. Thread: any; blocks for a moment. */
+uint32_t mr_sentinel_report(const struct mr_executor *e, struct mr_worker_report *out,
+                            uint32_t count);
+/** Models that have had no worker for more than a tenth of a second. Thread: any; cheap. */
+uint32_t mr_sentinel_unready(const struct mr_sentinel *s);
+/** "ready", "crash": static. */
+const char *mr_worker_state_name(enum mr_worker_state s);
+const char *mr_worker_fault_name(enum mr_worker_fault f);
+
+#endif

@@ -1,0 +1,413 @@
+/* A model in processes, seen from the scheduler: opened, configured, an instance for each worker, closed. The callers wait
+ * here for what the watching thread does. */
+#include <string.h>
+#include <time.h>
+
+#include "exec/exec.h"
+#include "sentinel_priv.h"
+
+#define ARENA_FIRST   4096
+#define ARENA_LIMIT   ((size_t)256 << 20)
+#define SLOTS         256u
+#define MESSAGE_BYTES 65536u
+#define ROOM_BYTES    65536u
+/* Address space for large inputs and outputs; memory is taken as it is used, and counted in the budget. */
+#define HEAP_BYTES ((uint64_t)16 << 30)
+#define LOOK_NS    (20 * MR_NS_PER_MS)
+
+/* Lock held. False: after a moment, to look whether the load is still wanted. */
+static void wait_moved(struct mr_sentinel *s)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += LOOK_NS;
+    if (until.tv_nsec >= MR_NS_PER_S) {
+        until.tv_sec++;
+        until.tv_nsec -= MR_NS_PER_S;
+    }
+    pthread_cond_timedwait(&s->moved, &s->lock, &until);
+}
+
+/* Waits until the worker has come so far. */
+static int reach(struct worker *w, enum step goal, struct mr_err *err)
+{
+    struct process_model *m = w->model;
+    struct mr_sentinel *s = m->sentinel;
+    const struct mr_loading *l = m->loading;
+    int rc = MR_OK;
+
+    pthread_mutex_lock(&s->lock);
+    w->goal = goal;
+    if (w->is_running) {
+        worker_advance(w);
+    } else {
+        w->start_at_ns = 1;
+        sentinel_wake(s);
+    }
+    while (w->step < goal && !w->is_failed) {
+        if (l && l->is_unwanted && l->is_unwanted(l)) {
+            rc = MR_FAIL(err, MR_E_CANCELLED, "the load is not wanted any more");
+            break;
+        }
+        wait_moved(s);
+    }
+    if (rc == MR_OK && w->step < goal) {
+        rc = w->err.status < 0 ? w->err.status : MR_E_INTERNAL;
+        if (err) {
+            *err = w->err;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+/* Waits until the workers have no processes. */
+static void stop(struct process_model *m, uint32_t first, uint32_t count)
+{
+    struct mr_sentinel *s = m->sentinel;
+    bool any = true;
+
+    pthread_mutex_lock(&s->lock);
+    for (uint32_t i = first; i < first + count; i++) {
+        worker_stop(&m->workers[i], mr_now_ns());
+    }
+    sentinel_wake(s);
+    while (any) {
+        any = false;
+        for (uint32_t i = first; i < first + count; i++) {
+            any |= m->workers[i].is_running;
+        }
+        if (any) {
+            wait_moved(s);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void model_free(struct process_model *m)
+{
+    struct mr_sentinel *s = m->sentinel;
+
+    pthread_mutex_lock(&s->lock);
+    TAILQ_REMOVE(&s->models, m, link);
+    pthread_mutex_unlock(&s->lock);
+    mr_shm_free(&m->shm);
+    mr_free((void *)(uintptr_t)m->base.signature);
+    mr_buf_fini(&m->configured);
+    mr_arena_fini(&m->arena);
+    mr_free(m);
+}
+
+static bool has_blocks(struct process_model *m)
+{
+    return mr_shm_heap_get_stats(mr_shm_inputs(m->shm)).used_bytes > 0 ||
+           mr_shm_heap_get_stats(mr_shm_outputs(m->shm)).used_bytes > 0;
+}
+
+static void closing_begin(struct process_model *m)
+{
+    pthread_mutex_lock(&m->sentinel->lock);
+    m->is_closing = true;
+    sentinel_set_unready(m, false);
+    pthread_mutex_unlock(&m->sentinel->lock);
+}
+
+static void model_close(struct mr_executor *e)
+{
+    struct process_model *m = process_model_of(e);
+    const struct timespec step = {0, 1000000};
+
+    closing_begin(m);
+    stop(m, 0, m->worker_count);
+    while (has_blocks(m)) {
+        nanosleep(&step, NULL); /* answers that are still being sent */
+    }
+    model_free(m);
+}
+
+static int model_configure(struct mr_executor *e, const struct mr_signature *s, struct mr_err *err)
+{
+    struct process_model *m = process_model_of(e);
+    struct mr_signature *copy = NULL;
+    struct mr_buf packed;
+    int rc;
+
+    if (!e->signature->from_config) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "model '%s': backend '%s' knows its inputs and outputs by itself", e->model,
+                       e->backend);
+    }
+    mr_buf_init(&packed, 0);
+    MR_TRY(mr_signature_copy(&copy, s, e->signature->flags, MR_E_INVALID, "config", err));
+    mr_ipc_signature_pack(&packed, copy);
+    pthread_mutex_lock(&m->sentinel->lock);
+    mr_buf_fini(&m->configured);
+    m->configured = packed;
+    pthread_mutex_unlock(&m->sentinel->lock);
+    mr_buf_init(&packed, 0);
+    MR_TRY(reach(&m->workers[0], STEP_CONFIGURED, err));
+    copy->from_config = 1;
+    copy->max_pending = e->signature->max_pending;
+    mr_free((void *)(uintptr_t)e->signature);
+    e->signature = copy;
+    copy = NULL;
+out:
+    mr_free(copy);
+    mr_buf_fini(&packed);
+    return rc;
+}
+
+static uint64_t model_bytes(const struct mr_executor *e)
+{
+    const struct process_model *m = process_model_of(e);
+
+    return m->opened.bytes * MR_MAX(m->worker_count, 1);
+}
+
+static struct mr_model_memory model_memory(const struct mr_executor *e)
+{
+    return process_model_of(e)->opened.memory;
+}
+
+static int instance_open(struct mr_executor *e, const struct mr_instance_desc *desc, void **out,
+                         struct mr_err *err)
+{
+    struct process_model *m = process_model_of(e);
+    struct mr_sentinel *s = m->sentinel;
+    int rc;
+
+    if (desc->index >= MR_SHM_WORKERS_MAX) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "instance_group: at most %u instances are possible in processes, model '%s' "
+                       "asks for more",
+                       MR_SHM_WORKERS_MAX, e->model);
+    }
+    struct worker *w = &m->workers[desc->index];
+    pthread_mutex_lock(&s->lock);
+    w->instance = *desc;
+    w->instance.name = mr_arena_str(&m->arena, mr_str_c(desc->name)).ptr;
+    m->worker_count = MR_MAX(m->worker_count, desc->index + 1);
+    pthread_mutex_unlock(&s->lock);
+    rc = reach(w, STEP_READY, err);
+    if (rc < 0) {
+        stop(m, desc->index, 1);
+        return rc;
+    }
+    *out = w;
+    return MR_OK;
+}
+
+static void instance_close(struct mr_executor *e, void *instance)
+{
+    const struct worker *w = instance;
+
+    closing_begin(process_model_of(e)); /* instances are closed together */
+    stop(process_model_of(e), w->index, 1);
+}
+
+static bool is_ready(const struct mr_executor *e)
+{
+    return !atomic_load_explicit(&process_model_of(e)->is_unready, memory_order_relaxed);
+}
+
+static const struct mr_executor_ops ops = {.close = model_close,
+                                           .configure = model_configure,
+                                           .bytes = model_bytes,
+                                           .memory = model_memory,
+                                           .instance_open = instance_open,
+                                           .instance_close = instance_close,
+                                           .execute = run_execute,
+                                           .is_ready = is_ready,
+                                           .cancel = run_cancel};
+
+/* ---- opening ---- */
+
+static const char *text_keep(struct process_model *m, const char *text)
+{
+    return text ? mr_arena_str(&m->arena, mr_str_c(text)).ptr : NULL;
+}
+
+static const struct mr_setting *settings_keep(struct process_model *m,
+                                              const struct mr_setting *list, size_t count)
+{
+    struct mr_setting *copy = MR_ARENA_ARRAY(&m->arena, struct mr_setting, count + 1);
+
+    for (size_t i = 0; copy && i < count; i++) {
+        copy[i] = (struct mr_setting){text_keep(m, list[i].key), text_keep(m, list[i].value)};
+    }
+    return copy;
+}
+
+static const char *const *texts_keep(struct process_model *m, const char *const *list, size_t count)
+{
+    const char **copy = MR_ARENA_ARRAY(&m->arena, const char *, count + 1);
+
+    for (size_t i = 0; copy && i < count; i++) {
+        copy[i] = text_keep(m, list[i]);
+    }
+    return copy;
+}
+
+/* A copy of what the workers are told, as long as the model. */
+static void open_keep(struct process_model *m, const struct mr_sentinel_model_args *args)
+{
+    const struct mr_model_desc *d = args->desc;
+    struct mr_ipc_open *o = &m->open;
+    size_t links = 0;
+
+    while (d->link_dirs && d->link_dirs[links]) {
+        links++;
+    }
+    *o = (struct mr_ipc_open){.backend = text_keep(m, args->backend),
+                              .setting_count = (uint32_t)args->setting_count,
+                              .home_count = HOMES,
+                              .model = *d};
+    o->backend_dirs = texts_keep(m, args->backend_dirs, args->backend_dir_count);
+    o->settings = settings_keep(m, args->settings, args->setting_count);
+    o->model.name = text_keep(m, d->name);
+    o->model.model_dir = text_keep(m, d->model_dir);
+    o->model.version_dir = text_keep(m, d->version_dir);
+    o->model.model_file = text_keep(m, d->model_file);
+    o->model.config_json = text_keep(m, d->config_json);
+    o->model.settings = settings_keep(m, d->settings, d->setting_count);
+    o->model.repository_dir = text_keep(m, d->repository_dir);
+    o->model.link_dirs = texts_keep(m, d->link_dirs, links);
+    o->model.loading = NULL;
+}
+
+static int signature_take(struct process_model *m, struct mr_err *err)
+{
+    struct mr_signature *copy;
+    int rc;
+
+    /* Its instances are processes: none on a network thread, one execution at a time. */
+    m->opened.signature.flags &= ~(uint32_t)MR_BACKEND_CHEAP_INSTANCES;
+    m->opened.signature.max_pending = 1;
+    rc = mr_signature_copy(&copy, &m->opened.signature, MR_BACKEND_NO_INLINE, MR_E_INTERNAL,
+                           "the worker process", err);
+    if (rc == MR_OK) {
+        m->base.signature = copy;
+    }
+    return rc;
+}
+
+int mr_sentinel_model_open(struct mr_executor **out, struct mr_sentinel *s,
+                           const struct mr_sentinel_model_args *args, struct mr_err *err)
+{
+    struct process_model *m = mr_alloc_aligned(sizeof *m);
+    const struct mr_shm_options shm = {.name = args->desc->name,
+                                       .slots = SLOTS,
+                                       .message_bytes = MESSAGE_BYTES,
+                                       .room_bytes = ROOM_BYTES,
+                                       .input_bytes = HEAP_BYTES,
+                                       .output_bytes = HEAP_BYTES,
+                                       .homes = s->homes};
+    int rc;
+
+    m->sentinel = s;
+    mr_arena_init(&m->arena, ARENA_FIRST, ARENA_LIMIT);
+    mr_buf_init(&m->configured, 0);
+    open_keep(m, args);
+    m->base.ops = &ops;
+    m->base.backend = m->open.backend;
+    m->base.model = m->open.model.name;
+    m->loading = args->desc->loading;
+    m->worker_count = 1;
+    for (uint32_t i = 0; i < MR_SHM_WORKERS_MAX; i++) {
+        worker_init(&m->workers[i], m, i);
+    }
+    rc = mr_shm_new(&m->shm, &shm, err);
+    if (rc < 0) {
+        mr_arena_fini(&m->arena);
+        mr_free(m);
+        return rc;
+    }
+    pthread_mutex_lock(&s->lock);
+    TAILQ_INSERT_TAIL(&s->models, m, link);
+    pthread_mutex_unlock(&s->lock);
+    MR_TRY(reach(&m->workers[0], STEP_OPENED, err));
+    MR_TRY(signature_take(m, err));
+    *out = &m->base;
+    return MR_OK;
+out:
+    stop(m, 0, 1);
+    model_free(m);
+    return rc;
+}
+
+/* ---- reports ---- */
+
+bool mr_sentinel_is_executor(const struct mr_executor *e)
+{
+    return e->ops == &ops;
+}
+
+static enum mr_worker_state state_of(const struct worker *w)
+{
+    if (w->goal == STEP_NONE) {
+        return MR_WORKER_STOPPED;
+    }
+    if (w->is_running) {
+        return w->step == STEP_READY ? MR_WORKER_READY : MR_WORKER_STARTING;
+    }
+    return w->is_failed ? MR_WORKER_FAILED : MR_WORKER_WAITING;
+}
+
+void mr_sentinel_sum(const struct mr_executor *e, struct mr_workers_report *out)
+{
+    struct process_model *m = process_model_of(e);
+
+    *out = (struct mr_workers_report){
+        .worker_count = m->worker_count,
+        .ready_count = atomic_load_explicit(&m->ready, memory_order_relaxed),
+        .requeued = atomic_load_explicit(&m->requeued, memory_order_relaxed),
+        .quarantined = atomic_load_explicit(&m->quarantined, memory_order_relaxed),
+        .copied_bytes = atomic_load_explicit(&m->copied_bytes, memory_order_relaxed),
+        .wakes = mr_shm_get_stats(m->shm).wakes,
+        .replacements = atomic_load_explicit(&m->replacements, memory_order_relaxed),
+        .replaced_ns = atomic_load_explicit(&m->replaced_ns, memory_order_relaxed)};
+    for (int f = 0; f < MR_WORKER_FAULTS; f++) {
+        out->restarts[f] = atomic_load_explicit(&m->restarts[f], memory_order_relaxed);
+    }
+}
+
+uint32_t mr_sentinel_report(const struct mr_executor *e, struct mr_worker_report *out,
+                            uint32_t count)
+{
+    struct process_model *m = process_model_of(e);
+
+    pthread_mutex_lock(&m->sentinel->lock);
+    for (uint32_t i = 0; i < MR_MIN(count, m->worker_count); i++) {
+        const struct worker *w = &m->workers[i];
+        struct mr_process_usage usage = {0};
+        if (w->is_running) {
+            mr_process_get_usage(&w->process, 0, &usage);
+        }
+        out[i] = (struct mr_worker_report){.index = i,
+                                           .state = state_of(w),
+                                           .pid = w->is_running ? (int)w->process.pid : 0,
+                                           .since_ns = w->since_ns,
+                                           .resident_bytes = usage.resident_bytes,
+                                           .cpu_ns = usage.cpu_ns};
+        memcpy(out[i].restarts, w->restarts, sizeof out[i].restarts);
+        memcpy(out[i].last_fault, w->last_fault, sizeof out[i].last_fault);
+    }
+    const uint32_t n = m->worker_count;
+    pthread_mutex_unlock(&m->sentinel->lock);
+    return n;
+}
+
+const char *mr_worker_state_name(enum mr_worker_state s)
+{
+    static const char *const names[] = {"starting", "ready", "waiting", "failed", "stopped"};
+
+    return names[s];
+}
+
+const char *mr_worker_fault_name(enum mr_worker_fault f)
+{
+    static const char *const names[] = {"crash", "hang", "sick", "damage"};
+
+    return names[f];
+}

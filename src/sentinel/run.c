@@ -1,0 +1,230 @@
+/* Executions: into a slot, and out of it.
+ *
+ * A run lives in the arena of its execution. It belongs to whoever has its slot: the caller of execute until it is
+ * submitted, then the shared memory, then whoever is handed the outcome. */
+#include <stdio.h>
+#include <string.h>
+
+#include "ipc/message.h"
+#include "ipc/reply.h"
+#include "sentinel_priv.h"
+
+/* So often an execution is run again by another worker: a batch or request that two workers crashed with is a suspect.
+ * Who kills workers from outside is no fault of the request. */
+#define FAULTS_MAX 2u
+#define KILLS_MAX  20u
+
+/* After so many executions it is known what they take. */
+#define KNOWN_AFTER 100u
+
+struct run {
+    struct process_model *model;
+    struct mr_execution *x;
+    struct mr_block *block; /* of a long message */
+    uint64_t nonce;
+    size_t message_bytes;
+    uint32_t faults, kills; /* of workers that ran it */
+};
+
+/* Waits for mr_execution_hold no more. */
+static void run_end(struct run *r, struct mr_shm_slot *s, int status, const struct mr_err *err)
+{
+    struct mr_execution *x = r->x;
+
+    mr_block_unref(&r->block);
+    mr_shm_give(r->model->shm, s);
+    mr_execution_complete(x, status, err);
+}
+
+static int64_t deadline_of(const struct mr_exec *exec)
+{
+    int64_t latest = 0;
+
+    for (uint32_t i = 0; i < exec->request_count; i++) {
+        const int64_t at = mr_exec_request_at(exec, i)->deadline_ns;
+        if (at == 0) {
+            return 0; /* somebody waits for ever */
+        }
+        latest = MR_MAX(latest, at);
+    }
+    return latest;
+}
+
+int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *err)
+{
+    struct process_model *m = process_model_of(e);
+    const uint64_t beyond = atomic_load_explicit(&m->output_bytes, memory_order_relaxed);
+    struct mr_shm_slot *s = NULL;
+    struct run *r;
+
+    if (atomic_load_explicit(&m->is_broken, memory_order_relaxed)) {
+        return MR_FAIL(err, MR_E_UNAVAILABLE,
+                       "model '%s' has no worker process that runs, try later", e->model);
+    }
+    r = MR_ARENA_NEW(x->outputs.arena, struct run);
+    s = r ? mr_shm_take(m->shm) : NULL;
+    if (!s) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "model '%s': no %s for a request now, try later",
+                       e->model, r ? "slot of shared memory" : "memory");
+    }
+    *r = (struct run){.model = m, .x = x};
+    r->nonce = atomic_fetch_add_explicit(&m->nonce, 1, memory_order_relaxed);
+    s->user = r;
+    const int64_t copied =
+        mr_ipc_exec_write(m->shm, s, &x->exec, r->nonce, &r->message_bytes, &r->block, err);
+    if (copied < 0) {
+        mr_shm_give(m->shm, s);
+        return (int)copied;
+    }
+    if (beyond > 0) {
+        mr_shm_add_extent(m->shm, s, beyond); /* if not, the worker asks when it knows more */
+    }
+    atomic_fetch_add_explicit(&m->copied_bytes, (uint64_t)copied, memory_order_relaxed);
+    mr_shm_submit(m->shm, s, r->message_bytes, HOME_SENTINEL, false);
+    return MR_PENDING;
+}
+
+/* relaxed maximum */
+static void grow(_Atomic uint64_t *to, uint64_t value)
+{
+    uint64_t had = atomic_load_explicit(to, memory_order_relaxed);
+
+    while (value > had && !atomic_compare_exchange_weak_explicit(
+                              to, &had, value, memory_order_relaxed, memory_order_relaxed)) {
+    }
+}
+
+/* What the outputs took together, for the next ones. */
+static uint64_t bytes_of(const struct mr_execution *x)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < x->exec.output_count; i++) {
+        bytes += x->outputs.list[i].is_set ? x->outputs.list[i].tensor.bytes + 128 : 0;
+    }
+    return bytes;
+}
+
+static void note_time(struct process_model *m, int64_t ns)
+{
+    atomic_fetch_add_explicit(&m->run_count, 1, memory_order_relaxed);
+    /* The longest, forgotten slowly: races lose a note, which does no harm. */
+    const int64_t had = atomic_load_explicit(&m->run_ns, memory_order_relaxed);
+
+    if (ns > had) {
+        atomic_store_explicit(&m->run_ns, ns, memory_order_relaxed);
+    } else if (had > 1024) {
+        atomic_store_explicit(&m->run_ns, had - had / 1024, memory_order_relaxed);
+    }
+}
+
+int64_t run_typical_ns(const struct process_model *m)
+{
+    return atomic_load_explicit(&m->run_count, memory_order_relaxed) >= KNOWN_AFTER
+               ? MR_MAX(atomic_load_explicit(&m->run_ns, memory_order_relaxed), 1)
+               : 0;
+}
+
+static void run_done(struct run *r, struct mr_shm_slot *s)
+{
+    struct process_model *m = r->model;
+    uint64_t copied;
+    int64_t ns;
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    atomic_fetch_add_explicit(&m->workers[s->worker].answered, 1, memory_order_relaxed);
+    const int rc = mr_ipc_reply_read(m->shm, s, r->nonce, r->x, &copied, &ns, &err);
+    if (rc == MR_OK) {
+        const uint64_t bytes = bytes_of(r->x) + MR_IPC_REPLY_BYTES + 4096;
+        if (bytes > s->room_bytes) {
+            grow(&m->output_bytes, bytes);
+        }
+        note_time(m, ns);
+        atomic_fetch_add_explicit(&m->copied_bytes, copied, memory_order_relaxed);
+    }
+    run_end(r, s, rc, &err);
+}
+
+/* Nothing of it has been answered: executions have one answer. */
+static void run_lost(struct run *r, struct mr_shm_slot *s)
+{
+    struct process_model *m = r->model;
+    const struct worker *w = &m->workers[s->worker];
+    struct mr_err err;
+
+    r->kills += w->was_killed;
+    r->faults += !w->was_killed;
+    if (r->kills < KILLS_MAX && r->faults < (r->x->is_suspect ? 1 : FAULTS_MAX)) {
+        atomic_fetch_add_explicit(&m->requeued, 1, memory_order_relaxed);
+        mr_shm_submit(m->shm, s, r->message_bytes, HOME_SENTINEL, true);
+        return;
+    }
+    if (r->x->exec.request_count == 1) {
+        atomic_fetch_add_explicit(&m->quarantined, 1, memory_order_relaxed);
+    }
+    mr_err_clear(&err);
+    MR_FAIL(&err, MR_E_INTERNAL,
+            "model '%s': the worker process ended while it ran this request (%s); it is not tried "
+            "again",
+            m->base.model, w->last_fault);
+    err.flags |= MR_ERR_LOST;
+    run_end(r, s, err.status, &err);
+}
+
+/* No worker has it. */
+static void run_waits(struct process_model *m, struct mr_shm_slot *s)
+{
+    struct run *r = s->user;
+    struct mr_err err;
+    const bool is_broken = atomic_load_explicit(&m->is_broken, memory_order_relaxed);
+    const int64_t deadline = deadline_of(&r->x->exec);
+
+    if (!is_broken && (deadline == 0 || mr_now_ns() < deadline)) {
+        return;
+    }
+    if (!mr_shm_withdraw(m->shm, s)) {
+        return;
+    }
+    mr_err_clear(&err);
+    if (is_broken) {
+        MR_FAIL(&err, MR_E_UNAVAILABLE, "model '%s' has no worker process that runs, try later",
+                m->base.model);
+    } else {
+        MR_FAIL(&err, MR_E_DEADLINE, "the request timed out before a worker process took it");
+    }
+    run_end(r, s, err.status, &err);
+}
+
+void run_outcome(void *model, struct mr_shm_slot *s, enum mr_shm_outcome outcome)
+{
+    struct process_model *m = model;
+
+    switch (outcome) {
+    case MR_SHM_DONE: run_done(s->user, s); break;
+    case MR_SHM_WAITING: run_waits(m, s); break;
+    case MR_SHM_LOST:
+    case MR_SHM_DAMAGED: run_lost(s->user, s); break;
+    }
+}
+
+void run_cancel(struct mr_executor *e, struct mr_execution *x)
+{
+    (void)e;
+    (void)x;
+}
+
+const char *run_ids(const struct mr_shm_slot *s, char *out, size_t size)
+{
+    const struct run *r = s->user;
+    size_t used = 0;
+
+    out[0] = '\0';
+    for (uint32_t i = 0; i < r->x->exec.request_count && used + 1 < size; i++) {
+        const char *id = mr_exec_request_at(&r->x->exec, i)->id;
+        const int n =
+            snprintf(out + used, size - used, "%s%s", i > 0 ? "," : "", id && id[0] ? id : "?");
+        used += n > 0 ? MR_MIN((size_t)n, size - used - 1) : 0;
+    }
+    return out;
+}

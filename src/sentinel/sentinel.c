@@ -1,0 +1,343 @@
+/* The watching thread: ends, messages and output of workers, what they have done, what hangs, and who is started again. */
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "sentinel_priv.h"
+
+#define SWEEP_NS   (20 * MR_NS_PER_MS)
+#define FLUSH_NS   (2 * MR_NS_PER_MS) /* a socket is full: the worker reads slowly */
+#define UNREADY_NS (50 * MR_NS_PER_MS)
+#define EVENTS_MAX 64
+#define HANG_NS    (10 * MR_NS_PER_S)
+
+void sentinel_wake(struct mr_sentinel *s)
+{
+    const uint64_t one = 1;
+
+    while (write(s->wake, &one, sizeof one) < 0 && errno == EINTR) {
+    }
+}
+
+int sentinel_watch(struct mr_sentinel *s, int fd, struct watch *w, struct mr_err *err)
+{
+    struct epoll_event e = {.events = EPOLLIN, .data.ptr = w};
+
+    return epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &e) < 0
+               ? MR_FAIL(err, MR_E_EXHAUSTED, "cannot watch a worker process: %s", strerror(errno))
+               : MR_OK;
+}
+
+static void event_handle(const struct watch *w, int64_t now_ns)
+{
+    switch (w->kind) {
+    case WATCH_END: worker_on_end(w->worker, false, now_ns); break;
+    case WATCH_SOCKET: worker_on_socket(w->worker, now_ns); break;
+    case WATCH_OUTPUT: worker_on_output(w->worker); break;
+    }
+}
+
+/* ---- what hangs ---- */
+
+static void worker_judge(struct worker *w, const struct mr_shm_worker_state *state, bool is_waiting,
+                         int64_t gap_ns, int64_t now_ns)
+{
+    struct process_model *m = w->model;
+    struct mr_process_usage usage;
+    struct hang_look look = {.now_ns = now_ns,
+                             .gap_ns = gap_ns,
+                             .has_work = state->slot || is_waiting,
+                             .is_running = state->slot != NULL,
+                             .progress = state->progress,
+                             .most_ns = m->sentinel->options.hang_ns};
+
+    if (look.has_work) {
+        mr_process_get_usage(&w->process, state->thread, &usage);
+        look.delay_ns = usage.thread_delay_ns;
+        look.typical_ns = run_typical_ns(m);
+    }
+    if (hang_judge(&w->hang, &look)) {
+        worker_kill(w, MR_WORKER_HUNG,
+                    state->slot ? "an execution does not end" : "it does not take what waits");
+    }
+}
+
+struct sweep {
+    struct process_model *model;
+    bool is_damaged;
+    bool is_waiting;
+};
+
+static void on_sweep(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome outcome)
+{
+    struct sweep *w = ctx;
+
+    w->is_damaged |= outcome == MR_SHM_DAMAGED;
+    w->is_waiting |= outcome == MR_SHM_WAITING;
+    run_outcome(w->model, s, outcome);
+}
+
+static void model_sweep(struct process_model *m, int64_t gap_ns, int64_t now_ns)
+{
+    struct mr_shm_worker_state states[MR_SHM_WORKERS_MAX];
+    struct sweep sweep = {.model = m};
+
+    mr_shm_sweep(m->shm, now_ns, states, on_sweep, &sweep);
+    for (uint32_t i = 0; i < m->worker_count; i++) {
+        struct worker *w = &m->workers[i];
+        if (w->step != STEP_READY || w->is_stopping) {
+            continue;
+        }
+        if (sweep.is_damaged) {
+            worker_kill(w, MR_WORKER_DAMAGED, "the shared words of its model make no sense");
+        } else {
+            worker_judge(w, &states[i], sweep.is_waiting, gap_ns, now_ns);
+        }
+    }
+}
+
+/* ---- readiness ---- */
+
+void sentinel_set_unready(struct process_model *m, bool is_unready)
+{
+    if (atomic_load_explicit(&m->is_unready, memory_order_relaxed) == is_unready) {
+        return;
+    }
+    atomic_store_explicit(&m->is_unready, is_unready, memory_order_relaxed);
+    atomic_fetch_add_explicit(&m->sentinel->unready, is_unready ? 1 : UINT32_MAX,
+                              memory_order_relaxed);
+    if (!m->is_closing) {
+        mr_log(is_unready ? MR_LOG_ERROR : MR_LOG_INFO, is_unready ? "worker.none" : "worker.back",
+               "model=%s %s", MR_LOG_STR(mr_str_c(m->base.model)),
+               is_unready ? "no worker process is ready" : "a worker process is ready again");
+    }
+}
+
+void sentinel_note_ready(struct process_model *m, int64_t now_ns)
+{
+    if (atomic_load_explicit(&m->ready, memory_order_relaxed) > 0) {
+        m->none_since_ns = 0;
+        m->has_served = true;
+        sentinel_set_unready(m, false);
+    } else if (m->has_served && m->none_since_ns == 0) {
+        m->none_since_ns = now_ns;
+    }
+}
+
+/* Returns when there is something to note, INT64_MAX = never. */
+static int64_t unready_check(struct process_model *m, int64_t now_ns)
+{
+    if (m->none_since_ns == 0 || m->is_closing ||
+        atomic_load_explicit(&m->is_unready, memory_order_relaxed)) {
+        return INT64_MAX;
+    }
+    if (now_ns - m->none_since_ns < UNREADY_NS) {
+        return m->none_since_ns + UNREADY_NS;
+    }
+    sentinel_set_unready(m, true);
+    return INT64_MAX;
+}
+
+uint32_t mr_sentinel_unready(const struct mr_sentinel *s)
+{
+    return atomic_load_explicit(&s->unready, memory_order_relaxed);
+}
+
+/* ---- the loop ---- */
+
+/* Starts and ends that are due. Returns when the next one is, INT64_MAX = never. */
+static int64_t timers_run(struct process_model *m, int64_t now_ns)
+{
+    int64_t next = INT64_MAX;
+
+    for (uint32_t i = 0; i < m->worker_count; i++) {
+        struct worker *w = &m->workers[i];
+        if (w->start_at_ns > 0 && w->start_at_ns <= now_ns && !w->is_running) {
+            worker_start(w, now_ns);
+        }
+        if (w->start_at_ns > 0) {
+            next = MR_MIN(next, w->start_at_ns);
+        }
+        if (w->is_running && w->out.len > 0) {
+            worker_flush(w);
+            next = MR_MIN(next, now_ns + FLUSH_NS);
+        }
+        if (w->is_running && w->is_stopping) {
+            if (now_ns >= w->stop_by_ns) {
+                mr_process_kill(&w->process, 9);
+            }
+            next = MR_MIN(next, w->stop_by_ns);
+        }
+    }
+    return next;
+}
+
+static bool is_busy(struct process_model *m)
+{
+    return mr_shm_get_stats(m->shm).slots_used > 0;
+}
+
+/* One round with the lock held. Returns for how long to wait at most. */
+static int64_t round_run(struct mr_sentinel *s)
+{
+    const int64_t now = mr_now_ns();
+    const bool is_due = now - s->last_sweep_ns >= SWEEP_NS;
+    const int64_t gap = MR_MAX(0, now - s->last_sweep_ns - 2 * SWEEP_NS);
+    int64_t next = INT64_MAX;
+    struct process_model *m;
+    bool any = false;
+
+    TAILQ_FOREACH (m, &s->models, link) {
+        mr_shm_poll(m->shm, HOME_SENTINEL, run_outcome, m);
+        next = MR_MIN(next, timers_run(m, now));
+        next = MR_MIN(next, unready_check(m, now));
+        if (is_busy(m)) {
+            any = true;
+            if (is_due) {
+                model_sweep(m, s->was_busy ? gap : 0, now);
+            }
+        }
+    }
+    if (is_due) {
+        s->last_sweep_ns = now;
+        s->was_busy = any;
+    }
+    if (any) {
+        next = MR_MIN(next, s->last_sweep_ns + SWEEP_NS);
+    }
+    return next == INT64_MAX ? MR_NS_PER_S : MR_MAX(0, next - now);
+}
+
+static bool anything_done(struct mr_sentinel *s)
+{
+    struct process_model *m;
+    size_t count = 0;
+
+    TAILQ_FOREACH (m, &s->models, link) {
+        count += mr_shm_poll(m->shm, HOME_SENTINEL, run_outcome, m);
+    }
+    return count > 0;
+}
+
+static void events_handle(const struct epoll_event *events, int count)
+{
+    const int64_t now = mr_now_ns();
+
+    /* Ends last: what a worker says before its end is heard before it. */
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < count; i++) {
+            const struct watch *w = events[i].data.ptr;
+            if (w && (w->kind == WATCH_END) == (pass == 1)) {
+                event_handle(w, now);
+            }
+        }
+    }
+}
+
+static void wake_drain(struct mr_sentinel *s)
+{
+    uint64_t count;
+
+    while (read(s->wake, &count, sizeof count) < 0 && errno == EINTR) {
+    }
+}
+
+static void *sentinel_main(void *arg)
+{
+    struct mr_sentinel *s = arg;
+    struct epoll_event events[EVENTS_MAX];
+
+    pthread_mutex_lock(&s->lock);
+    while (!s->is_stopping) {
+        int64_t wait = round_run(s);
+        mr_shm_home_sleep(s->homes, HOME_SENTINEL);
+        if (anything_done(s)) {
+            wait = 0;
+        }
+        pthread_mutex_unlock(&s->lock);
+        const int count = epoll_wait(s->epoll, events, EVENTS_MAX,
+                                     (int)((wait + MR_NS_PER_MS - 1) / MR_NS_PER_MS));
+        mr_shm_home_wake(s->homes, HOME_SENTINEL);
+        wake_drain(s);
+        pthread_mutex_lock(&s->lock);
+        events_handle(events, count);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+static int descriptors_open(struct mr_sentinel *s, struct mr_err *err)
+{
+    int rc;
+
+    s->epoll = epoll_create1(EPOLL_CLOEXEC);
+    s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->epoll < 0 || s->wake < 0) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no descriptor for worker processes: %s",
+                       strerror(errno));
+    }
+    MR_TRY(mr_shm_homes_new(&s->homes, HOMES, err));
+    MR_TRY(sentinel_watch(s, s->wake, NULL, err));
+    MR_TRY(sentinel_watch(s, mr_shm_home_fd(s->homes, HOME_SENTINEL), NULL, err));
+out:
+    return rc;
+}
+
+int mr_sentinel_new(struct mr_sentinel **out, const struct mr_sentinel_options *o,
+                    struct mr_err *err)
+{
+    struct mr_sentinel *s = MR_NEW(struct mr_sentinel);
+    uint64_t seed;
+    int rc;
+
+    s->options = *o;
+    s->options.hang_ns = o->hang_ns > 0 ? o->hang_ns : HANG_NS;
+    s->program = mr_strndup(o->worker_program, strlen(o->worker_program));
+    s->options.worker_program = s->program;
+    s->epoll = s->wake = -1;
+    mr_rng_system(&seed, sizeof seed);
+    mr_rng_seed(&s->rng, seed);
+    TAILQ_INIT(&s->models);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->moved, NULL);
+    MR_TRY(descriptors_open(s, err));
+    MR_TRY(mr_thread_start(&s->thread, "sentinel", sentinel_main, s, err));
+    s->is_started = true;
+    *out = s;
+    return MR_OK;
+out:
+    mr_sentinel_free(&s);
+    return rc;
+}
+
+void mr_sentinel_free(struct mr_sentinel **io)
+{
+    struct mr_sentinel *s = *io;
+
+    if (!s) {
+        return;
+    }
+    MR_ASSERT(TAILQ_EMPTY(&s->models));
+    if (s->is_started) {
+        pthread_mutex_lock(&s->lock);
+        s->is_stopping = true;
+        pthread_mutex_unlock(&s->lock);
+        sentinel_wake(s);
+        pthread_join(s->thread, NULL);
+    }
+    mr_shm_homes_free(&s->homes);
+    if (s->epoll >= 0) {
+        close(s->epoll);
+    }
+    if (s->wake >= 0) {
+        close(s->wake);
+    }
+    pthread_cond_destroy(&s->moved);
+    pthread_mutex_destroy(&s->lock);
+    mr_free(s->program);
+    mr_freep(io);
+}

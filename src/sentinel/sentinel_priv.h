@@ -1,0 +1,166 @@
+/* What the files of the sentinel share. */
+#ifndef SENTINEL_PRIV_H
+#define SENTINEL_PRIV_H
+
+#include <pthread.h>
+#include <sys/queue.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/rng.h"
+#include "hang.h"
+#include "ipc/setup.h"
+#include "lines.h"
+#include "process/spawn.h"
+#include "restart.h"
+#include "sentinel/sentinel.h"
+#include "shm/plane.h"
+
+/* Threads that take what is done: the watching thread. */
+enum { HOME_SENTINEL, HOMES };
+
+/* How far a worker has come, in order. */
+enum step {
+    STEP_NONE,
+    STEP_OPENING,
+    STEP_OPENED,
+    STEP_CONFIGURING,
+    STEP_CONFIGURED,
+    STEP_INSTANCE,
+    STEP_READY
+};
+
+/* What the watching thread waits for, of one worker. */
+enum watch_kind { WATCH_END, WATCH_SOCKET, WATCH_OUTPUT };
+struct watch {
+    enum watch_kind kind;
+    struct worker *worker;
+};
+
+struct process_model;
+
+/* One worker of a model: a place for one process after the other. All of it under the sentinel's lock. */
+struct worker {
+    struct process_model *model;
+    uint32_t index;
+    struct watch watches[3];
+    enum step step, goal; /* goal NONE: it shall not run */
+    bool is_running;      /* there is a process, or one that has not been reaped */
+    bool is_failed;       /* not started again by itself */
+    bool is_stopping;     /* it was told to */
+    bool is_deaf;         /* its socket is closed */
+    bool has_said;        /* why it ends: err */
+    bool was_killed;      /* the last process, by SIGKILL from outside */
+    bool was_ready;       /* once, with this or an earlier process */
+    struct mr_err err;    /* why it failed */
+    struct mr_process process;
+    int socket;
+    struct mr_buf in, out;
+    struct lines lines;
+    struct restart restart;
+    int64_t start_at_ns;        /* when it is started (again), 0 = it is not to be */
+    int64_t since_ns;           /* of what it does now */
+    int64_t started_ns;         /* of the process */
+    int64_t died_ns;            /* the process before, 0 = there was none */
+    int64_t stop_by_ns;         /* it was told to stop, and is killed then */
+    enum mr_worker_fault fault; /* why it was killed; FAULTS: it was not */
+    uint64_t restarts[MR_WORKER_FAULTS];
+    char last_fault[160];
+    bool has_instance;
+    struct mr_instance_desc instance; /* name in the model's arena */
+    _Atomic uint64_t answered;        /* executions, since the process started; relaxed */
+    struct hang hang;
+};
+
+/* A model in processes: an executor. */
+struct process_model {
+    struct mr_executor base; /* first */
+    struct mr_sentinel *sentinel;
+    TAILQ_ENTRY(process_model) link;
+    struct mr_arena arena;   /* names and what follows */
+    struct mr_ipc_open open; /* what each of its workers is told to load */
+    const struct mr_loading *loading;
+    struct mr_buf configured; /* packed signature of the config; len 0 = none */
+    struct mr_shm *shm;
+    struct worker workers[MR_SHM_WORKERS_MAX];
+    uint32_t worker_count;       /* places that are used */
+    struct mr_ipc_opened opened; /* of the first worker; strings in the arena */
+    _Atomic uint32_t ready;      /* workers; relaxed */
+    _Atomic bool is_broken;      /* no worker will come soon; relaxed */
+    _Atomic uint64_t nonce;
+    _Atomic uint64_t
+        output_bytes;       /* largest outputs of an execution so far, beyond the room; relaxed */
+    _Atomic int64_t run_ns; /* longest execution lately; relaxed */
+    _Atomic uint64_t run_count;
+    /* relaxed, for reports */
+    _Atomic uint64_t requeued, quarantined, copied_bytes, replacements, replaced_ns;
+    _Atomic uint64_t restarts[MR_WORKER_FAULTS];
+    int64_t
+        none_since_ns; /* no worker is ready since then, 0 = there is one, or none yet; under the lock */
+    bool has_served; /* a worker was ready once */
+    bool is_closing;
+    _Atomic bool is_unready; /* no worker for a while; relaxed */
+};
+
+TAILQ_HEAD(model_list, process_model);
+
+struct mr_sentinel {
+    struct mr_sentinel_options options;
+    char *program;
+    struct mr_shm_homes *homes;
+    int epoll;
+    int wake; /* eventfd: somebody wants something */
+    pthread_t thread;
+    pthread_mutex_t
+        lock; /* guards workers and models; held by the watching thread while it works */
+    pthread_cond_t moved; /* a worker has come further, or has ended */
+    struct model_list models;
+    struct mr_rng rng;
+    int64_t last_sweep_ns;
+    _Atomic uint32_t unready; /* models; relaxed */
+    bool was_busy;            /* at the last sweep */
+    bool is_stopping;
+    bool is_started;
+};
+
+/* sentinel.c */
+void sentinel_wake(struct mr_sentinel *s);
+int sentinel_watch(struct mr_sentinel *s, int fd, struct watch *w, struct mr_err *err);
+
+/* Note whether the model has a worker. Lock held. */
+void sentinel_note_ready(struct process_model *m, int64_t now_ns);
+void sentinel_set_unready(struct process_model *m, bool is_unready);
+
+/* worker.c. Lock held, all of it. */
+void worker_init(struct worker *w, struct process_model *m, uint32_t index);
+/* Start its process. Thread: the sentinel's, with which the process dies. A failure is noted in the worker. */
+void worker_start(struct worker *w, int64_t now_ns);
+/* Send what waits for room in the socket. */
+void worker_flush(struct worker *w);
+void worker_on_socket(struct worker *w, int64_t now_ns);
+void worker_on_output(struct worker *w);
+/* Its process has ended. */
+void worker_on_end(struct worker *w, bool is_waiting, int64_t now_ns);
+/* Ask it to end; it is killed when that takes too long. */
+void worker_stop(struct worker *w, int64_t now_ns);
+/* Ask for the next step towards the goal, if the worker waits for that. */
+void worker_advance(struct worker *w);
+/* End its process, because of a fault. */
+void worker_kill(struct worker *w, enum mr_worker_fault fault, const char *why);
+
+/* run.c */
+int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *err);
+void run_cancel(struct mr_executor *e, struct mr_execution *x);
+/* mr_shm_outcome_fn; ctx: the model. */
+void run_outcome(void *model, struct mr_shm_slot *s, enum mr_shm_outcome outcome);
+/* The longest execution lately; 0 = too few to know. */
+int64_t run_typical_ns(const struct process_model *m);
+/* Ids of the requests in a slot, for a log line; returns out. */
+const char *run_ids(const struct mr_shm_slot *s, char *out, size_t size);
+
+static inline struct process_model *process_model_of(const struct mr_executor *e)
+{
+    return (struct process_model *)(uintptr_t)e;
+}
+
+#endif

@@ -1,0 +1,467 @@
+/* One worker: a process, the steps by which it loads the model, its end, and the next process. Nothing here waits. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "ipc/frame.h"
+#include "sentinel_priv.h"
+
+#define STOP_NS    (10 * MR_NS_PER_S)
+#define EXIT_MODEL 64 /* worker/worker.h: another worker would fail as well */
+
+/* Variables of the environment that a worker keeps. */
+static const char *const kept[] = {
+    "LANG",         "LC_ALL",        "TZ",          "LD_LIBRARY_PATH", "ASAN_OPTIONS",
+    "LSAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"};
+#define KEPT (sizeof kept / sizeof *kept)
+
+void worker_init(struct worker *w, struct process_model *m, uint32_t index)
+{
+    w->model = m;
+    w->index = index;
+    w->process = (struct mr_process){.pid = -1, .pidfd = -1, .output = -1};
+    w->socket = -1;
+    w->fault = MR_WORKER_FAULTS;
+    for (unsigned k = 0; k < 3; k++) {
+        w->watches[k] = (struct watch){(enum watch_kind)k, w};
+    }
+}
+
+static void moved(struct worker *w, enum step step, int64_t now_ns)
+{
+    struct process_model *m = w->model;
+
+    if ((w->step == STEP_READY) != (step == STEP_READY)) {
+        atomic_fetch_add_explicit(&m->ready, step == STEP_READY ? 1 : UINT32_MAX,
+                                  memory_order_relaxed);
+    }
+    w->step = step;
+    w->since_ns = now_ns;
+    sentinel_note_ready(m, now_ns);
+    pthread_cond_broadcast(&m->sentinel->moved);
+}
+
+/* ---- starting ---- */
+
+static const char *const *environment(struct mr_arena *arena, const char *out[KEPT + 1])
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < KEPT; i++) {
+        const char *value = getenv(kept[i]);
+        if (value) {
+            out[n++] = mr_arena_printf(arena, "%s=%s", kept[i], value).ptr;
+        }
+    }
+    out[n] = NULL;
+    return out;
+}
+
+static int spawn(struct worker *w, int socket, struct mr_err *err)
+{
+    const struct process_model *m = w->model;
+    const struct mr_sentinel *s = m->sentinel;
+    const struct mr_shm_fds shm = mr_shm_get_fds(m->shm);
+    struct mr_process_fd fds[MR_WORKER_FD_HOME_FIRST + HOMES];
+    const char *env[KEPT + 1];
+    struct mr_arena arena;
+    char parent[16];
+    size_t n = 0;
+
+    fds[n++] = (struct mr_process_fd){socket, MR_WORKER_FD_SOCKET};
+    fds[n++] = (struct mr_process_fd){shm.control, MR_WORKER_FD_CONTROL};
+    fds[n++] = (struct mr_process_fd){shm.input, MR_WORKER_FD_INPUT};
+    fds[n++] = (struct mr_process_fd){shm.output, MR_WORKER_FD_OUTPUT};
+    fds[n++] = (struct mr_process_fd){mr_shm_homes_segment(s->homes), MR_WORKER_FD_HOMES};
+    for (uint32_t i = 0; i < mr_shm_homes_count(s->homes); i++) {
+        fds[n++] =
+            (struct mr_process_fd){mr_shm_home_fd(s->homes, i), MR_WORKER_FD_HOME_FIRST + (int)i};
+    }
+    snprintf(parent, sizeof parent, "%d", (int)getpid());
+    const char *const argv[] = {"millrace-worker", m->base.model, parent, NULL};
+    mr_arena_init(&arena, 1024, 1 << 20);
+    const struct mr_process_args args = {s->program, argv, environment(&arena, env), fds, n};
+    const int rc = mr_process_spawn(&w->process, &args, err);
+    mr_arena_fini(&arena);
+    return rc;
+}
+
+static int watch_all(struct worker *w, struct mr_err *err)
+{
+    struct mr_sentinel *s = w->model->sentinel;
+    int rc;
+
+    MR_TRY(sentinel_watch(s, w->process.pidfd, &w->watches[WATCH_END], err));
+    MR_TRY(sentinel_watch(s, w->socket, &w->watches[WATCH_SOCKET], err));
+    MR_TRY(sentinel_watch(s, w->process.output, &w->watches[WATCH_OUTPUT], err));
+out:
+    return rc;
+}
+
+static void give_up(struct worker *w, const struct mr_err *err)
+{
+    w->err = *err;
+    w->is_failed = true;
+    pthread_cond_broadcast(&w->model->sentinel->moved);
+}
+
+/* It could not be started: the system is short of something. */
+static void start_failed(struct worker *w, const struct mr_err *err, int64_t now_ns)
+{
+    struct mr_sentinel *s = w->model->sentinel;
+
+    mr_log(MR_LOG_ERROR, "worker.start", "model=%s worker=%u %s",
+           MR_LOG_STR(mr_str_c(w->model->base.model)), w->index, err->msg);
+    if (w->step == STEP_NONE && !w->model->opened.backend_version) {
+        give_up(w, err); /* the first one: the load fails */
+        return;
+    }
+    w->start_at_ns =
+        now_ns +
+        MR_MAX(restart_died(&w->restart, false, (uint32_t)mr_rng_u64(&s->rng)), 10 * MR_NS_PER_MS);
+}
+
+void worker_start(struct worker *w, int64_t now_ns)
+{
+    struct process_model *m = w->model;
+    int sockets[2] = {-1, -1};
+    struct mr_err err;
+    int rc;
+
+    mr_err_clear(&err);
+    w->start_at_ns = 0;
+    w->fault = MR_WORKER_FAULTS;
+    w->is_stopping = false;
+    w->has_said = false;
+    w->started_ns = now_ns;
+    w->hang = (struct hang){0};
+    atomic_store_explicit(&w->answered, 0, memory_order_relaxed);
+    w->lines.used = 0;
+    w->lines.last[0] = '\0';
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) < 0) {
+        rc = MR_FAIL(&err, MR_E_EXHAUSTED, "no socket for a worker process: %s", strerror(errno));
+        goto out;
+    }
+    MR_TRY(spawn(w, sockets[1], &err));
+    w->is_running = true;
+    close(sockets[1]);
+    w->socket = sockets[0];
+    mr_buf_init(&w->in, MR_FRAME_MAX + 65536 * 2);
+    mr_buf_init(&w->out, MR_FRAME_MAX + 4096);
+    mr_shm_worker_begin(m->shm, w->index);
+    moved(w, STEP_NONE, now_ns);
+    rc = watch_all(w, &err);
+    if (rc < 0) {
+        worker_kill(w, MR_WORKER_SICK, err.msg);
+        worker_on_end(w, true, now_ns); /* nobody else would see it */
+        return;
+    }
+    worker_advance(w);
+    return;
+out:
+    if (sockets[0] >= 0) {
+        close(sockets[0]);
+        close(sockets[1]);
+    }
+    start_failed(w, &err, now_ns);
+}
+
+/* ---- steps ---- */
+
+void worker_flush(struct worker *w)
+{
+    struct mr_err err;
+
+    if (!w->is_deaf && mr_frame_flush(w->socket, &w->out, &err) < 0) {
+        mr_buf_reset(&w->out); /* it is gone, which another descriptor says */
+    }
+}
+
+static void say(struct worker *w, enum mr_frame_type type, const struct mr_buf *body)
+{
+    mr_frame_append(&w->out, type, (mr_bytes){(const uint8_t *)body->ptr, body->len});
+    if (w->out.failed) {
+        worker_kill(w, MR_WORKER_SICK, "what it is to load is too large");
+    }
+    worker_flush(w);
+}
+
+void worker_advance(struct worker *w)
+{
+    struct process_model *m = w->model;
+    struct mr_buf body;
+
+    if (!w->is_running || w->step >= w->goal) {
+        return;
+    }
+    mr_buf_init(&body, MR_FRAME_MAX);
+    if (w->step == STEP_NONE) {
+        struct mr_ipc_open open = m->open;
+        open.worker = w->index;
+        mr_ipc_open_pack(&body, &open);
+        w->step = STEP_OPENING;
+        say(w, MR_FRAME_OPEN, &body);
+    } else if (w->step == STEP_OPENED && m->configured.len > 0) {
+        w->step = STEP_CONFIGURING;
+        say(w, MR_FRAME_CONFIGURE, &m->configured);
+    } else if ((w->step == STEP_OPENED || w->step == STEP_CONFIGURED) && w->goal == STEP_READY) {
+        w->step = STEP_INSTANCE;
+        mr_ipc_instance_pack(&body, &w->instance);
+        say(w, MR_FRAME_INSTANCE, &body);
+    }
+    mr_buf_fini(&body);
+}
+
+/* The first worker says what the model is; all others must say the same. */
+static int on_opened(struct worker *w, mr_bytes body, struct mr_err *err)
+{
+    struct process_model *m = w->model;
+    struct mr_ipc_opened o;
+    struct mr_arena arena;
+    int rc;
+
+    if (!m->opened.backend_version) {
+        return mr_ipc_opened_unpack(body, &m->arena, &m->opened, err);
+    }
+    mr_arena_init(&arena, 4096, MR_FRAME_MAX);
+    rc = mr_ipc_opened_unpack(body, &arena, &o, err);
+    if (rc == MR_OK && (o.signature.input_count != m->opened.signature.input_count ||
+                        o.signature.output_count != m->opened.signature.output_count)) {
+        rc = MR_FAIL(err, MR_E_INVALID, "the model has changed since it was loaded");
+    }
+    mr_arena_fini(&arena);
+    return rc;
+}
+
+static void on_ready(struct worker *w, int64_t now_ns)
+{
+    struct process_model *m = w->model;
+
+    w->was_ready = true;
+    if (w->died_ns > 0) {
+        atomic_fetch_add_explicit(&m->replacements, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&m->replaced_ns, (uint64_t)(now_ns - w->died_ns),
+                                  memory_order_relaxed);
+        w->died_ns = 0;
+    }
+    moved(w, STEP_READY, now_ns);
+    atomic_store_explicit(&m->is_broken, false, memory_order_relaxed);
+    mr_log(MR_LOG_DEBUG, "worker.ready", "model=%s worker=%u pid=%d",
+           MR_LOG_STR(mr_str_c(m->base.model)), w->index, (int)w->process.pid);
+}
+
+static int frame_handle(struct worker *w, const struct mr_frame *f, int64_t now_ns,
+                        struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    if (f->type == MR_FRAME_OPENED && w->step == STEP_OPENING) {
+        rc = on_opened(w, f->body, err);
+        if (rc == MR_OK) {
+            moved(w, STEP_OPENED, now_ns);
+        }
+    } else if (f->type == MR_FRAME_CONFIGURED && w->step == STEP_CONFIGURING) {
+        moved(w, STEP_CONFIGURED, now_ns);
+    } else if (f->type == MR_FRAME_READY && w->step == STEP_INSTANCE) {
+        on_ready(w, now_ns);
+    } else if (f->type == MR_FRAME_FAILED) {
+        mr_ipc_err_unpack(f->body, &w->err);
+        w->has_said = true;
+    } else {
+        rc = MR_FAIL(err, MR_E_INVALID, "it sent message %u out of turn", f->type);
+    }
+    return rc;
+}
+
+void worker_on_socket(struct worker *w, int64_t now_ns)
+{
+    struct mr_err err;
+    struct mr_frame f;
+    int rc;
+
+    mr_err_clear(&err);
+    if (!w->is_running || w->is_deaf) {
+        return;
+    }
+    rc = mr_frame_read(w->socket, &w->in, &err);
+    if (rc == MR_E_CLOSED) {
+        w->is_deaf = true;
+        close(w->socket); /* and is not watched any more */
+        w->socket = -1;
+    }
+    while (rc >= 0 && (rc = mr_frame_next(&w->in, &f, &err)) > 0) {
+        rc = frame_handle(w, &f, now_ns, &err);
+        mr_frame_drop(&w->in, &f);
+    }
+    if (rc < 0 && rc != MR_E_CLOSED) {
+        worker_kill(w, MR_WORKER_DAMAGED, err.msg);
+        return;
+    }
+    worker_advance(w);
+}
+
+static void line_log(void *ctx, const char *line)
+{
+    const struct worker *w = ctx;
+
+    mr_log(MR_LOG_INFO, "worker.output", "model=%s worker=%u pid=%d %s",
+           MR_LOG_STR(mr_str_c(w->model->base.model)), w->index, (int)w->process.pid,
+           MR_LOG_STR(mr_str_c(line)));
+}
+
+void worker_on_output(struct worker *w)
+{
+    if (w->process.output >= 0 && lines_read(&w->lines, w->process.output, line_log, w) < 0) {
+        close(w->process.output);
+        w->process.output = -1;
+    }
+}
+
+/* ---- the end ---- */
+
+void worker_stop(struct worker *w, int64_t now_ns)
+{
+    const struct mr_buf nothing = {0};
+
+    w->goal = STEP_NONE;
+    w->start_at_ns = 0;
+    if (w->is_running && !w->is_stopping) {
+        w->is_stopping = true;
+        w->stop_by_ns = now_ns + STOP_NS;
+        if (w->step == STEP_READY) {
+            say(w, MR_FRAME_STOP, &nothing);
+        } else {
+            mr_process_kill(&w->process, SIGKILL); /* nothing runs in it */
+        }
+    }
+}
+
+void worker_kill(struct worker *w, enum mr_worker_fault fault, const char *why)
+{
+    if (w->is_running && w->fault == MR_WORKER_FAULTS) {
+        w->fault = fault;
+        snprintf(w->last_fault, sizeof w->last_fault, "%s: %s", mr_worker_fault_name(fault), why);
+        mr_process_kill(&w->process, SIGKILL);
+    }
+}
+
+/* What it was running, for its log line. */
+struct end {
+    struct process_model *model;
+    uint32_t count;
+    char ids[200];
+};
+
+static void on_outcome(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome outcome)
+{
+    struct end *e = ctx;
+
+    if (outcome == MR_SHM_LOST && e->count++ == 0) {
+        run_ids(s, e->ids, sizeof e->ids);
+    }
+    run_outcome(e->model, s, outcome);
+}
+
+static void end_log(const struct worker *w, const struct mr_process_exit *how, const struct end *e)
+{
+    char text[48];
+
+    mr_log(MR_LOG_WARN, "worker.end",
+           "model=%s worker=%u pid=%d fault=%s requests=%u ids=%s age_ms=%lld %s; last output: %s",
+           MR_LOG_STR(mr_str_c(w->model->base.model)), w->index, (int)w->process.pid,
+           w->fault < MR_WORKER_FAULTS ? mr_worker_fault_name(w->fault) : "none", e->count,
+           MR_LOG_STR(mr_str_c(e->ids)), (long long)((mr_now_ns() - w->started_ns) / MR_NS_PER_MS),
+           mr_process_exit_text(how, text), MR_LOG_STR(mr_str_c(w->lines.last)));
+}
+
+static void descriptors_close(struct worker *w)
+{
+    mr_process_close(&w->process);
+    if (w->socket >= 0) {
+        close(w->socket);
+        w->socket = -1;
+    }
+    mr_buf_fini(&w->in);
+    mr_buf_fini(&w->out);
+    w->is_deaf = false;
+}
+
+/* No worker of the model runs or will soon. */
+static void broken_note(struct process_model *m)
+{
+    bool has_hope = false;
+
+    for (uint32_t i = 0; i < m->worker_count; i++) {
+        const struct worker *w = &m->workers[i];
+        has_hope |= w->step == STEP_READY ||
+                    (w->goal == STEP_READY && !w->is_failed && !restart_is_open(&w->restart));
+    }
+    atomic_store_explicit(&m->is_broken, !has_hope, memory_order_relaxed);
+}
+
+/* Whether and when there is a next process. */
+static void next_plan(struct worker *w, const struct mr_process_exit *how, bool was_ready,
+                      int64_t now_ns)
+{
+    struct mr_sentinel *s = w->model->sentinel;
+    const bool is_bad_model = !how->is_signal && how->code == EXIT_MODEL;
+    char text[48];
+
+    w->was_killed = how->is_signal && how->code == SIGKILL && w->fault == MR_WORKER_FAULTS;
+    if (w->fault == MR_WORKER_FAULTS) {
+        w->fault = how->is_signal || how->code == 0 ? MR_WORKER_CRASHED : MR_WORKER_SICK;
+        snprintf(w->last_fault, sizeof w->last_fault, "%s: %s%s%.80s",
+                 mr_worker_fault_name(w->fault), mr_process_exit_text(how, text),
+                 w->has_said ? ": " : "", w->has_said ? w->err.msg : "");
+    }
+    w->restarts[w->fault]++;
+    w->died_ns = now_ns;
+    atomic_fetch_add_explicit(&w->model->restarts[w->fault], 1, memory_order_relaxed);
+    if (!w->has_said) {
+        mr_err_clear(&w->err);
+        MR_FAIL(&w->err, MR_E_INTERNAL, "the worker process of model '%s' ended (%s)%s%.200s",
+                w->model->base.model, mr_process_exit_text(how, text),
+                w->lines.last[0] ? "; its last words: " : "", w->lines.last);
+    }
+    if (is_bad_model || !w->was_ready) {
+        w->is_failed = true; /* of a first load, its caller decides */
+        return;
+    }
+    if (was_ready && atomic_load_explicit(&w->answered, memory_order_relaxed) > 0) {
+        restart_worked(&w->restart);
+    }
+    w->start_at_ns =
+        now_ns + restart_died(&w->restart, w->was_killed, (uint32_t)mr_rng_u64(&s->rng));
+}
+
+void worker_on_end(struct worker *w, bool is_waiting, int64_t now_ns)
+{
+    struct end e = {.model = w->model};
+    const bool was_ready = w->step == STEP_READY;
+    struct mr_process_exit how;
+
+    if (!w->is_running || !mr_process_reap(&w->process, is_waiting, &how)) {
+        return;
+    }
+    if (!w->is_deaf) {
+        worker_on_socket(w, now_ns); /* why it ended, perhaps */
+    }
+    worker_on_output(w);
+    lines_flush(&w->lines, line_log, w);
+    w->is_running = false;
+    moved(w, STEP_NONE, now_ns);
+    if (w->goal != STEP_NONE) {
+        next_plan(w, &how, was_ready, now_ns);
+    }
+    broken_note(w->model);
+    mr_shm_worker_end(w->model->shm, w->index, on_outcome, &e);
+    if (w->goal != STEP_NONE) {
+        end_log(w, &how, &e);
+    }
+    descriptors_close(w);
+}
