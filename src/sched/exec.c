@@ -191,6 +191,7 @@ static int prepare(struct exec_run *run, struct mr_err *err)
     run->x.fail_request = run_fail_request;
     run->x.respond = exec_respond;
     run->x.on_done = run_done;
+    run->x.is_suspect = run->is_suspect;
     run->x.user = run;
 out:
     return rc;
@@ -325,6 +326,7 @@ static void finish(struct exec_run *run, int rc, struct mr_err *err)
 {
     if (rc == MR_OK && !(run->x.exec.flags & MR_EXEC_DECOUPLED))
         rc = hand_out_all(run, err);
+    run->is_lost = rc < 0 && (err->flags & MR_ERR_LOST);
     for (uint32_t i = 0; rc < 0 && i < run->count; i++) {
         if (run->items[i]->is_final)
             continue; /* it had all of its answers before */

@@ -464,12 +464,65 @@ static void batch_end(struct exec_batch *b, bool was_pending)
     infer_deliver_all(over);
 }
 
+static void batch_done(struct exec_run *run);
+
+/* Runs requests of a batch once more. Mutex held. */
+static void batch_again(struct exec_batch *b, uint32_t first, uint32_t count)
+{
+    const int64_t start = b->run.start;
+
+    memmove(b->items, b->items + first, count * sizeof *b->items);
+    b->plan.count = count;
+    b->plan.rows = 0;
+    for (uint32_t i = 0; i < count; i++)
+        b->plan.rows += b->items[i]->rows;
+    b->run = (struct exec_run){.s = b->in->sched,
+                               .items = b->items,
+                               .count = count,
+                               .rows = b->plan.rows,
+                               .arena = count == 1 ? b->items[0]->arena : &b->arena,
+                               .start = start,
+                               .done = batch_done,
+                               .is_suspect = true};
+    for (uint32_t i = 0; i < count; i++)
+        b->items[i]->run = &b->run;
+}
+
+/* A process died with the batch, and with it again: each half is run by itself, until the request is alone that it dies
+ * of. All others get their answers. */
+static void batch_split(struct exec_batch *b)
+{
+    struct sched_instance *in = b->in;
+    struct mr_sched *s = in->sched;
+    const uint32_t count = b->run.count, half = count / 2;
+    struct exec_batch *other;
+
+    mr_arena_reset(&b->arena);
+    pthread_mutex_lock(&s->mutex);
+    other = batch_new(in);
+    other->plan = b->plan;
+    other->run.start = b->run.start;
+    memcpy(other->items, b->items, count * sizeof *b->items);
+    batch_again(b, 0, half);
+    batch_again(other, half, count - half);
+    in->executions++;
+    pthread_mutex_unlock(&s->mutex);
+    if (exec_run(&b->run, in->instance))
+        batch_end(b, false);
+    if (exec_run(&other->run, in->instance))
+        batch_end(other, false);
+}
+
 static void batch_done(struct exec_run *run)
 {
     struct mr_sched *s = run->s;
+    struct exec_batch *b = MR_CONTAINER_OF(run, struct exec_batch, run);
 
     ending_begin(s);
-    batch_end(MR_CONTAINER_OF(run, struct exec_batch, run), true);
+    if (run->is_lost && run->count > 1 && !s->sequences)
+        batch_split(b);
+    else
+        batch_end(b, true);
     ending_end(s);
 }
 

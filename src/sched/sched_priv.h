@@ -85,10 +85,12 @@ struct exec_run {
         *arena;    /* the item's own for one item, otherwise scratch that may be reset afterwards */
     int64_t start; /* time of the call */
     void (*done)(struct exec_run *run); /* it was pending, and ended. Thread: any */
+    bool is_suspect;                    /* part of an execution that was lost */
     /* ---- exec.c's ---- */
     struct mr_execution x;
     struct mr_block **gathered; /* [gathered_count] of inputs: of clients, then states */
     uint32_t gathered_count;
+    bool is_lost;        /* its process died: which of its requests it dies of is not known */
     bool is_apart;       /* one request of a batch by itself: no empty rows before it */
     int64_t gathered_ns; /* inputs joined, for backends that make no mark */
 };
