@@ -1,9 +1,9 @@
 /* The fault backend: an identity backend that misbehaves on request, to test the server's reactions. Never installed.
  *
  * The table in plan.h lists the faults. The parameters of the model set them for every execution; custom parameters
- * of the first request of an execution, by the same names, change them for that one. Output i is a copy of input i. A
- * model with the parameter `trace` appends a line to that file for each execution: instance, rows, and the first
- * bytes of input 0 in hexadecimal digits.
+ * of the first request of an execution that has any, by the same names, change them for that one. Output i is a copy of
+ * input i. A model with the parameter `trace` appends a line to that file for each execution: instance, rows, and the
+ * first bytes of input 0 in hexadecimal digits.
  *
  * Thread: any; the only shared state of a model is a counter of executions. Executions that end later have threads of
  * their own (later.c). */
@@ -212,6 +212,11 @@ static void disturb(const struct plan *p)
         abort();
     }
     if (p->segv) {
+        sigset_t set;
+        sigemptyset(&set);
+        sigaddset(&set, SIGSEGV);
+        signal(SIGSEGV, SIG_DFL); /* of a sanitizer as well */
+        pthread_sigmask(SIG_UNBLOCK, &set, NULL);
         raise(SIGSEGV);
     }
 }
@@ -341,6 +346,9 @@ static int execute(void *instance, struct mr_exec *exec, struct mr_err *err)
 {
     struct instance *inst = instance;
     const struct mr_exec_request *first = mr_exec_request_at(exec, 0);
+    for (uint32_t i = 1; i < exec->request_count && first->parameter_count == 0; i++) {
+        first = mr_exec_request_at(exec, i);
+    }
     struct plan p = inst->model->plan;
     if (inst->model->trace >= 0) {
         trace(inst, exec);

@@ -36,7 +36,7 @@
     Y(bad_strings, "a BYTES output is filled with 0xff")                                           \
     Y(give, "outputs are given from memory of the backend")                                        \
     Y(abort, "execute aborts the process")                                                         \
-    Y(segv, "execute writes to an invalid address")                                                \
+    Y(segv, "execute ends by SIGSEGV")                                                             \
     Y(hang, "execute never returns")                                                               \
     Y(until_cancelled, "of async 1: the execution ends when it is cancelled")                      \
     Y(after_final, "an answer follows the final one")                                              \

@@ -18,6 +18,7 @@ static const char usage[] =
     "       millrace model config NAME [options]\n"
     "       millrace model stats [NAME] [options]\n"
     "       millrace model versions NAME [options]\n"
+    "       millrace model workers NAME [options]\n"
     "       millrace model label NAME LABEL [VERSION] [options]\n"
     "       millrace model rollback NAME [VERSION] [options]\n"
     "       millrace model record-warmup NAME [--requests N] [--every K] [--wait] [options]\n\n"
@@ -78,7 +79,7 @@ static const struct mr_option table[] = {
      .flags = MR_OPTION_CLI_ONLY,
      AT(version),
      .value = "N",
-     .help = "config, stats, record-warmup: of this version"},
+     .help = "config, stats, workers, record-warmup: of this version"},
     {.name = "Loading", .kind = MR_OPTION_GROUP},
     {.name = "config",
      .kind = MR_OPTION_STRING,
@@ -367,6 +368,20 @@ static int run_stats(struct model_run *m, struct mr_err *err)
     return rc;
 }
 
+static int run_workers(struct model_run *m, struct mr_err *err)
+{
+    struct mr_remote_reply reply;
+    char path[700];
+
+    model_path(m, "workers", path);
+    int rc = mr_remote_text(&m->remote, path, NULL, &reply, err);
+    if (rc == MR_OK) {
+        rc = model_print_workers(m, reply.body, err);
+        mr_remote_reply_fini(&reply);
+    }
+    return rc;
+}
+
 /* ---- the command ---- */
 
 static const struct verb {
@@ -382,6 +397,7 @@ static const struct verb {
     {"config", 1, 1, NULL, run_config},
     {"stats", 0, 1, "one model at most", run_stats},
     {"versions", 1, 1, NULL, model_run_versions},
+    {"workers", 1, 1, NULL, run_workers},
     {"label", 2, 3, "a model, a label and a version, or no version to take the label away",
      model_run_label},
     {"rollback", 1, 2, "one model, and a version or none", model_run_rollback},

@@ -48,6 +48,9 @@ struct model_progress {
 int model_print_list(const struct model_run *m, mr_bytes body, struct mr_err *err);
 int model_print_stats(const struct model_run *m, mr_bytes body, struct mr_err *err);
 
+/* model_workers.c */
+int model_print_workers(const struct model_run *m, mr_bytes body, struct mr_err *err);
+
 /* model_versions.c: the verbs for versions, and the progress of a load; its texts are in the arena or the body */
 int model_read_progress(mr_bytes body, struct mr_arena *arena, struct model_progress *out,
                         struct mr_err *err);

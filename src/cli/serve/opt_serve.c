@@ -53,6 +53,22 @@ const char **mr_default_backend_dirs(void)
     return dirs;
 }
 
+/* millrace-worker in the folder of this program; NULL when unknown. */
+static char *worker_beside_program(void)
+{
+    static const char name[] = "millrace-worker";
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+
+    path[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(path, '/');
+    if (!slash || (size_t)(slash + 1 - path) + sizeof name > sizeof path) {
+        return NULL;
+    }
+    memcpy(slash + 1, name, sizeof name);
+    return mr_strndup(path, strlen(path));
+}
+
 static void join_repositories(struct mr_serve_options *s, struct mr_serve_arrays *a)
 {
     size_t n = 0;
@@ -231,6 +247,11 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
     s->server.models.link_dir_count = s->link_dirs.len;
     s->server.models.allowed_backends = s->allowed_backends.at;
     s->server.models.allowed_backend_count = s->allowed_backends.len;
+    s->server.models.backend_placements = s->backend_placements.at;
+    s->server.models.backend_placement_count = s->backend_placements.len;
+    if (!s->server.models.worker_program) {
+        s->server.models.worker_program = a->worker_program = worker_beside_program();
+    }
     MR_TRY(join_patterns(s, err));
     MR_TRY(
         restrict_all(&s->server.http_restricted, "http-restricted-api", s->http_restricted, err));
@@ -256,6 +277,7 @@ void mr_serve_arrays_fini(struct mr_serve_arrays *a)
         mr_free(b->name);
         MR_VEC_FINI(&b->settings);
     }
+    mr_free(a->worker_program);
     mr_free(a->backends);
     mr_free(a->repositories);
     mr_free(a->backend_dirs);

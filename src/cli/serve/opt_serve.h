@@ -16,6 +16,7 @@ struct mr_serve_options {
     struct mr_option_list backend_dirs;
     struct mr_option_list backend_configs;
     struct mr_option_list allowed_backends;
+    struct mr_option_list backend_placements;
     bool disable_auto_complete;
     bool strict_model_config; /* the older name */
     const char *http_forward;
@@ -44,6 +45,7 @@ struct mr_serve_arrays {
     const char **backend_dirs;
     size_t backend_dir_count;
     char *own_dirs; /* found next to the program */
+    char *worker_program;
     /* per backend, in order of first mention */
     struct mr_serve_backend {
         char *name;

@@ -162,6 +162,14 @@ const struct mr_option mr_serve_table[] = {
         "allow-backend", allowed_backends, "NAME",
         "load requests may choose this backend, though no model of the repositories uses it and no "
         "--backend-config names it"),
+    LIST("backend-placement", backend_placements, "NAME=PLACEMENT",
+         "where models of a backend run: thread (of the server) or process; their configuration "
+         "may say otherwise"),
+    TEXT("worker-program", server.models.worker_program, NULL, "PATH",
+         "the program of worker processes, by default millrace-worker beside this one"),
+    TIME("worker-hang-timeout", server.models.worker_hang_ns, "10s", 1, DAY_S, MR_NS_PER_S,
+         "a worker process whose execution takes longer is replaced, until it is known what "
+         "executions of its model take"),
 
     GROUP(
         "HTTP",

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "manager.h"
 #include "plugin/plugin.h"
+#include "sentinel/sentinel.h"
 
 static struct mr_model_backend **backend_find(struct mr_models *m, const char *name)
 {
@@ -17,25 +18,34 @@ static struct mr_model_backend **backend_find(struct mr_models *m, const char *n
     return at;
 }
 
+static const struct mr_setting *settings_of(const struct mr_models_options *o, const char *name,
+                                            size_t *out_count)
+{
+    const struct mr_setting *settings = NULL;
+
+    *out_count = 0;
+    for (size_t i = 0; i < o->backend_setting_name_count; i++) {
+        if (strcmp(o->backend_setting_names[i], name) == 0) {
+            settings = o->backend_settings[i];
+            *out_count = o->backend_setting_counts[i];
+        }
+    }
+    return settings;
+}
+
 static int backend_open(struct mr_models *m, const char *name, struct mr_plugin **out,
                         struct mr_err *err)
 {
     const struct mr_models_options *o = &m->o;
-    const struct mr_setting *settings = NULL;
-    size_t setting_count = 0;
+    size_t setting_count;
+    const struct mr_setting *settings = settings_of(o, name, &setting_count);
 
-    for (size_t i = 0; i < o->backend_setting_name_count; i++) {
-        if (strcmp(o->backend_setting_names[i], name) == 0) {
-            settings = o->backend_settings[i];
-            setting_count = o->backend_setting_counts[i];
-        }
-    }
     return mr_plugin_open(out, mr_str_c(name), o->backend_dirs, o->backend_dir_count, settings,
                           setting_count, err);
 }
 
-int mr_backend_get(struct mr_models *m, const char *name, struct mr_plugin **out,
-                   struct mr_err *err)
+static int backend_get(struct mr_models *m, const char *name, struct mr_plugin **out,
+                       struct mr_err *err)
 {
     struct mr_plugin *plugin = NULL;
 
@@ -69,6 +79,30 @@ int mr_backend_get(struct mr_models *m, const char *name, struct mr_plugin **out
     }
     pthread_cond_broadcast(&m->backend_opened);
     pthread_mutex_unlock(&m->backends_lock);
+    return rc;
+}
+
+int mr_backend_model_open(struct mr_models *m, const char *backend, enum mr_placement placement,
+                          const struct mr_model_desc *desc, struct mr_executor **out,
+                          struct mr_err *err)
+{
+    struct mr_plugin *plugin = NULL;
+    struct mr_sentinel *sentinel = NULL;
+    int rc;
+
+    if (placement == MR_PLACEMENT_THREAD) {
+        rc = backend_get(m, backend, &plugin, err);
+        return rc < 0 ? rc : mr_plugin_model_open(out, plugin, desc, err);
+    }
+    struct mr_sentinel_model_args args = {.backend = backend,
+                                          .backend_dirs = m->o.backend_dirs,
+                                          .backend_dir_count = m->o.backend_dir_count,
+                                          .desc = desc};
+    args.settings = settings_of(&m->o, backend, &args.setting_count);
+    MR_TRY(mr_plugin_find(mr_str_c(backend), m->o.backend_dirs, m->o.backend_dir_count, err));
+    MR_TRY(mr_models_sentinel(m, &sentinel, err));
+    MR_TRY(mr_sentinel_model_open(out, sentinel, &args, err));
+out:
     return rc;
 }
 
@@ -115,7 +149,7 @@ int mr_backends_check(const struct mr_models_options *o, struct mr_err *err)
     for (size_t i = 0; i < o->allowed_backend_count && rc == MR_OK; i++) {
         rc = name_check(o, "allow-backend", o->allowed_backends[i], err);
     }
-    return rc;
+    return rc < 0 ? rc : mr_placements_check(o, err);
 }
 
 bool mr_backend_is_open(struct mr_models *m, const char *name)
@@ -129,6 +163,9 @@ bool mr_backend_is_open(struct mr_models *m, const char *name)
 
 void mr_backends_close(struct mr_models *m)
 {
+    struct mr_sentinel *sentinel = atomic_load_explicit(&m->sentinel, memory_order_acquire);
+
+    mr_sentinel_free(&sentinel);
     while (m->backends) {
         struct mr_model_backend *b = m->backends;
         m->backends = b->next;

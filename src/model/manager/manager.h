@@ -187,6 +187,8 @@ struct mr_models {
     pthread_mutex_t backends_lock;
     pthread_cond_t backend_opened;
     struct mr_model_backend *backends;
+    /* NULL until a model runs in processes; read without the lock */
+    _Atomic(struct mr_sentinel *) sentinel;
     /* ---- guarded by lock ---- */
     pthread_mutex_t lock;
     struct mr_map models; /* name -> struct mr_model; more than the table has */
@@ -457,9 +459,22 @@ void mr_labels_clear(struct mr_model *model);
 int mr_labels_read(struct mr_arena *arena, const char *path, const mr_str **out, size_t *out_count,
                    struct mr_err *err);
 
+/* ---- placement.c ---- */
+enum mr_placement { MR_PLACEMENT_THREAD, MR_PLACEMENT_PROCESS };
+/** Errors: MR_E_INVALID (no such placement), MR_E_UNSUPPORTED (not for such a model). */
+int mr_placement_of(const struct mr_models *m, const Inference__ModelConfig *c,
+                    enum mr_placement *out, struct mr_err *err);
+/** Errors: MR_E_INVALID (an option). */
+int mr_placements_check(const struct mr_models_options *o, struct mr_err *err);
+/** The one that starts worker processes; made at the first use. Errors: MR_E_EXHAUSTED, MR_E_NOMEM. */
+int mr_models_sentinel(struct mr_models *m, struct mr_sentinel **out, struct mr_err *err);
+
 /* ---- backends.c ---- */
-int mr_backend_get(struct mr_models *m, const char *name, struct mr_plugin **out,
-                   struct mr_err *err);
+/** Opens a model in its backend, here or in a worker process. Blocks. Errors: those of mr_plugin_model_open and
+ *  mr_sentinel_model_open. */
+int mr_backend_model_open(struct mr_models *m, const char *backend, enum mr_placement placement,
+                          const struct mr_model_desc *desc, struct mr_executor **out,
+                          struct mr_err *err);
 /** Checks that all backends that options name exist; a missing one of Triton's is only a warning. Errors:
  *  MR_E_INVALID. Thread: boot. */
 int mr_backends_check(const struct mr_models_options *o, struct mr_err *err);

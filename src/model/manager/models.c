@@ -133,6 +133,8 @@ static int options_copy(struct mr_models *m, const struct mr_models_options *o, 
     m->o.backend_dirs = texts_copy(a, o->backend_dirs, o->backend_dir_count);
     m->o.backend_setting_names = texts_copy(a, o->backend_setting_names, names);
     m->o.allowed_backends = texts_copy(a, o->allowed_backends, o->allowed_backend_count);
+    m->o.backend_placements = texts_copy(a, o->backend_placements, o->backend_placement_count);
+    m->o.worker_program = text_copy(a, o->worker_program);
     for (size_t i = 0; lists && counts && i < names; i++) {
         lists[i] = settings_copy(a, o->backend_settings[i], o->backend_setting_counts[i]);
         counts[i] = o->backend_setting_counts[i];
@@ -140,7 +142,7 @@ static int options_copy(struct mr_models *m, const struct mr_models_options *o, 
     m->o.backend_settings = lists;
     m->o.backend_setting_counts = counts;
     if (!lists || !counts || !m->o.repositories || !m->o.load_models || !m->o.backend_dirs ||
-        !m->o.backend_setting_names || !m->o.allowed_backends ||
+        !m->o.backend_setting_names || !m->o.allowed_backends || !m->o.backend_placements ||
         (o->config_name && !m->o.config_name)) {
         return MR_FAIL(err, MR_E_NOMEM, "no memory for the model options");
     }

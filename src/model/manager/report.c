@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "manager.h"
+#include "sentinel/sentinel.h"
 
 #define NAMES_MAX_AGE_NS MR_NS_PER_S
 #define SLICE_NS         (200 * MR_NS_PER_US)
@@ -182,6 +183,11 @@ bool mr_models_ready(struct mr_models *m)
     /* Relaxed: see mr_model_count_unready. Which models a missing repository has is not known. */
     bool is_whole = atomic_load_explicit(&m->unready, memory_order_relaxed) == 0 &&
                     atomic_load_explicit(&m->missing_count, memory_order_relaxed) == 0;
+
+    const struct mr_sentinel *sentinel = atomic_load_explicit(&m->sentinel, memory_order_acquire);
+    if (sentinel && mr_sentinel_unready(sentinel) > 0) {
+        is_whole = false; /* a model that serves has no worker process */
+    }
 
     return is_whole || !m->o.strict_readiness;
 }

@@ -15,7 +15,6 @@
 #include "codec/pbtext.h"
 #include "manager.h"
 #include "model/config/config_priv.h"
-#include "plugin/plugin.h"
 #include "tensor/tensor.h"
 
 #define ARENA_FIRST     2048
@@ -178,7 +177,7 @@ static int model_file_find(const struct opening *o, const char **out)
 static int backend_open(const struct opening *o)
 {
     struct mr_version *v = &o->p->v;
-    struct mr_plugin *plugin = NULL;
+    enum mr_placement placement = MR_PLACEMENT_THREAD;
     struct mr_buf json;
     int rc;
     struct mr_model_desc desc = {.size = sizeof desc,
@@ -198,8 +197,9 @@ static int backend_open(const struct opening *o)
     desc.config_json = mr_buf_cstr(&json);
     MR_TRY(settings_make(o, &desc));
     MR_TRY(model_file_find(o, &desc.model_file));
-    MR_TRY(mr_backend_get(o->m, o->p->config->backend, &plugin, o->err));
-    MR_TRY(mr_plugin_model_open(&v->executor, plugin, &desc, o->err));
+    MR_TRY(mr_placement_of(o->m, o->p->config, &placement, o->err));
+    MR_TRY(
+        mr_backend_model_open(o->m, o->p->config->backend, placement, &desc, &v->executor, o->err));
 out:
     mr_buf_fini(&json);
     return rc;

@@ -6,6 +6,7 @@
 #include "base/hist.h"
 #include "codec/json.h"
 #include "metrics.h"
+#include "sentinel/sentinel.h"
 
 #include <stdio.h>
 
@@ -25,6 +26,13 @@ enum family {
     F_CLOSE,
     F_INLINE,
     F_MODEL_BYTES,
+    F_WORKERS,
+    F_RESTARTS,
+    F_REQUEUED,
+    F_QUARANTINED,
+    F_COPIED,
+    F_REPLACED,
+    F_REPLACED_SECS,
     F_MODELS
 };
 
@@ -60,6 +68,20 @@ static const struct {
     [F_INLINE] = {"millrace_inline_exec_total", "counter", "Executions on a network thread"},
     [F_MODEL_BYTES] = {"millrace_model_bytes", "gauge",
                        "Memory that the backend reports for the version"},
+    [F_WORKERS] = {"millrace_worker_ready", "gauge", "Worker processes that are ready"},
+    [F_RESTARTS] = {"millrace_worker_restarts_total", "counter",
+                    "Worker processes that were replaced, by reason"},
+    [F_REQUEUED] = {"millrace_worker_requeued_total", "counter",
+                    "Executions that were given to another worker process"},
+    [F_QUARANTINED] = {"millrace_worker_quarantined_total", "counter",
+                       "Executions that were given up because worker processes died with them"},
+    [F_COPIED] = {"millrace_worker_copied_bytes_total", "counter",
+                  "Bytes of tensors that the server copied to and from worker processes"},
+    [F_REPLACED] = {"millrace_worker_replacements_total", "counter",
+                    "Worker processes that were ready in place of a dead one"},
+    [F_REPLACED_SECS] = {"millrace_worker_replacement_seconds_total", "counter",
+                         "Time from the death of worker processes until their successors were "
+                         "ready, the sum"},
 };
 
 struct collect {
@@ -205,13 +227,30 @@ static void put_stages(struct collect *c, const struct mr_version *v,
     }
 }
 
-static void put_load_seconds(struct collect *c, const struct mr_version *v)
+static void put_seconds(struct collect *c, enum family f, const struct mr_version *v, uint64_t ns)
 {
-    struct mr_buf *b = &c->family[F_LOAD_SECS];
+    struct mr_buf *b = &c->family[f];
 
-    mr_buf_c(b, families[F_LOAD_SECS].name);
+    mr_buf_c(b, families[f].name);
     put_labels(b, v, NULL, NULL);
-    mr_buf_printf(b, " %.6f\n", (double)v->load_ns / 1e9);
+    mr_buf_printf(b, " %.6f\n", (double)ns / 1e9);
+}
+
+static void put_workers(struct collect *c, const struct mr_version *v)
+{
+    struct mr_workers_report w;
+
+    if (!mr_sentinel_is_executor(v->executor))
+        return;
+    mr_sentinel_sum(v->executor, &w);
+    put_sample(c, F_WORKERS, v, NULL, w.ready_count);
+    for (int f = 0; f < MR_WORKER_FAULTS; f++)
+        put_sample(c, F_RESTARTS, v, mr_worker_fault_name((enum mr_worker_fault)f), w.restarts[f]);
+    put_sample(c, F_REQUEUED, v, NULL, w.requeued);
+    put_sample(c, F_QUARANTINED, v, NULL, w.quarantined);
+    put_sample(c, F_COPIED, v, NULL, w.copied_bytes);
+    put_sample(c, F_REPLACED, v, NULL, w.replacements);
+    put_seconds(c, F_REPLACED_SECS, v, w.replaced_ns);
 }
 
 static void seal_all(struct collect *c)
@@ -247,7 +286,8 @@ static void add_version(void *ctx, const struct mr_model_report *r)
     if (mr_count_get(&st.inline_count))
         put_sample(c, F_INLINE, v, NULL, mr_count_get(&st.inline_count));
     put_sample(c, F_MODEL_BYTES, v, NULL, v->executor->ops->bytes(v->executor));
-    put_load_seconds(c, v);
+    put_seconds(c, F_LOAD_SECS, v, (uint64_t)v->load_ns);
+    put_workers(c, v);
     put_closes(c, v, &st);
     put_stages(c, v, &st);
     seal_all(c);

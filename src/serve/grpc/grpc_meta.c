@@ -58,7 +58,7 @@ void grpc_model_ready(struct mr_server *s, struct mr_grpc_call *g)
         grpc_fail_err(g, &err);
         return;
     }
-    r.ready = rc == MR_OK;
+    r.ready = rc == MR_OK && mr_executor_is_ready(v->executor);
     grpc_reply_message(g, &r.base);
 }
 

@@ -126,7 +126,7 @@ void rest_model_ready(struct mr_server *s, struct mr_call *call, const struct mr
 
     if (rc == MR_E_INVALID) {
         reply_error(call, &err);
-    } else if (rc < 0) {
+    } else if (rc < 0 || !mr_executor_is_ready(v->executor)) {
         reply_status_text(call, 400, "Model version not ready");
     } else if (s->options.empty_health_bodies) {
         reply_empty(call, 200);

@@ -54,6 +54,7 @@ static const struct rest_route routes[] = {
     {MODEL "/ready", REST_GET, REST_SMALL, MR_API_HEALTH, rest_model_ready},
     {MODEL "/config", REST_GET, REST_SMALL, MR_API_MODEL_CONFIG, rest_model_config},
     {MODEL "/stats", REST_GET, REST_SMALL, MR_API_STATISTICS, rest_stats},
+    {MODEL "/workers", REST_GET, REST_SMALL, MR_API_STATISTICS, rest_workers},
     {"/v2/models/stats", REST_GET, REST_SMALL, MR_API_STATISTICS, rest_stats},
     {MODEL, REST_GET, REST_SMALL, MR_API_METADATA, rest_model_metadata},
     {"/v2/models/{model}/versions", REST_GET, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_versions},

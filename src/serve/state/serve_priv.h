@@ -259,6 +259,7 @@ void rest_unload(struct mr_server *s, struct mr_call *call, const struct mr_oip_
 void rest_label(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_rollback(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_record(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void rest_workers(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_versions(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 /* Begins to read the members of a request's body; false when it has none. An error shows at mr_json_finish. */
 struct mr_json;

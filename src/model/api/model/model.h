@@ -186,6 +186,11 @@ struct mr_models_options {
      *  repositories. */
     const char *const *allowed_backends;
     size_t allowed_backend_count;
+    /** "NAME=thread", "NAME=process": where models of a backend run whose configuration does not say it. */
+    const char *const *backend_placements;
+    size_t backend_placement_count;
+    const char *worker_program; /* path of millrace-worker; NULL: all models run in threads */
+    int64_t worker_hang_ns;     /* sentinel/sentinel.h */
 };
 void mr_models_options_init(struct mr_models_options *o);
 

@@ -1,0 +1,116 @@
+/* Where a model runs: in threads of the server, or in worker processes.
+ *
+ * Its configuration says so, or the option of its backend; without either, the backends that come with the server run
+ * in threads, and all others, whose code is foreign, in processes. A backend of the latter is not loaded into the server
+ * at all. Thread: loaders. */
+#include "manager.h"
+#include "sentinel/sentinel.h"
+
+#define PARAMETER "execution_placement"
+
+static const char *const shipped[] = {"fault", "identity", "onnxruntime"};
+
+static bool is_shipped(const char *backend)
+{
+    for (size_t i = 0; i < sizeof shipped / sizeof *shipped; i++) {
+        if (strcmp(shipped[i], backend) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool parse(const char *text, enum mr_placement *out)
+{
+    *out = strcmp(text, "process") == 0 ? MR_PLACEMENT_PROCESS : MR_PLACEMENT_THREAD;
+    return *out == MR_PLACEMENT_PROCESS || strcmp(text, "thread") == 0;
+}
+
+/* What the option says of the backend. False: nothing. */
+static bool option_of(const struct mr_models_options *o, const char *backend,
+                      enum mr_placement *out)
+{
+    const size_t len = strlen(backend);
+    bool found = false;
+
+    for (size_t i = 0; i < o->backend_placement_count; i++) {
+        const char *text = o->backend_placements[i];
+        if (strncmp(text, backend, len) == 0 && text[len] == '=') {
+            found = parse(text + len + 1, out);
+        }
+    }
+    return found;
+}
+
+int mr_placements_check(const struct mr_models_options *o, struct mr_err *err)
+{
+    for (size_t i = 0; i < o->backend_placement_count; i++) {
+        const char *equals = strchr(o->backend_placements[i], '=');
+        enum mr_placement ignored;
+        if (!equals || equals == o->backend_placements[i] || !parse(equals + 1, &ignored)) {
+            return MR_FAIL(err, MR_E_INVALID,
+                           "--backend-placement=%.128s: NAME=thread or NAME=process is needed",
+                           o->backend_placements[i]);
+        }
+    }
+    return MR_OK;
+}
+
+static const char *parameter_of(const Inference__ModelConfig *c)
+{
+    for (size_t i = 0; i < c->n_parameters; i++) {
+        if (strcmp(c->parameters[i]->key, PARAMETER) == 0) {
+            return c->parameters[i]->value ? c->parameters[i]->value->string_value : "";
+        }
+    }
+    return NULL;
+}
+
+/* Why a model cannot run in processes; NULL: it can. */
+static const char *obstacle(const struct mr_models *m, const Inference__ModelConfig *c)
+{
+    if (c->model_transaction_policy && c->model_transaction_policy->decoupled) {
+        return "decoupled models run in threads only";
+    }
+    if (mr_config_sequences(c)) {
+        return "models with sequence_batching run in threads only";
+    }
+    return m->o.worker_program ? NULL : "this command runs models in threads only";
+}
+
+int mr_placement_of(const struct mr_models *m, const Inference__ModelConfig *c,
+                    enum mr_placement *out, struct mr_err *err)
+{
+    const char *asked = parameter_of(c);
+    const char *why = obstacle(m, c);
+
+    if (asked && !parse(asked, out)) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "parameter " PARAMETER " is '%.64s', allowed are thread and process", asked);
+    }
+    if (asked && *out == MR_PLACEMENT_PROCESS && why && m->o.worker_program) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED, "parameter " PARAMETER " is 'process': %s", why);
+    }
+    if (!asked && !option_of(&m->o, c->backend, out)) {
+        *out = is_shipped(c->backend) ? MR_PLACEMENT_THREAD : MR_PLACEMENT_PROCESS;
+    }
+    if (why) {
+        *out = MR_PLACEMENT_THREAD;
+    }
+    return MR_OK;
+}
+
+int mr_models_sentinel(struct mr_models *m, struct mr_sentinel **out, struct mr_err *err)
+{
+    const struct mr_sentinel_options o = {.worker_program = m->o.worker_program,
+                                          .hang_ns = m->o.worker_hang_ns};
+    int rc = MR_OK;
+
+    pthread_mutex_lock(&m->backends_lock);
+    *out = atomic_load_explicit(&m->sentinel, memory_order_relaxed);
+    if (!*out && (rc = mr_sentinel_new(out, &o, err)) == MR_OK) {
+        atomic_store_explicit(&m->sentinel, *out, memory_order_release);
+    }
+    pthread_mutex_unlock(&m->backends_lock);
+    return rc;
+}
