@@ -1,0 +1,323 @@
+"""Models in worker processes: the same answers, and nothing lost when workers die. Order is held by files and events: no
+verdict depends on who is quicker."""
+import json
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from lib import grpcraw, repo, wait
+from lib.grpcraw import Grpc
+from lib.metrics import value
+from lib.rest import Rest, infer_path
+from lib.server import BIN
+
+PROCESS = {"execution_placement": "process"}
+RESTARTS = "millrace_worker_restarts_total"
+
+
+def group(count):
+    return f"instance_group [ {{ count: {count} kind: KIND_CPU }} ]"
+
+
+def workers(server, model):
+    with Rest(server.http) as rest:
+        return rest.get(f"/v2/models/{model}/workers").ok().json()["workers"]
+
+
+def pids(server, model):
+    return [w["pid"] for w in workers(server, model) if w["state"] == "ready"]
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def numbers(values, parameters=None):
+    """A request of one row, as JSON."""
+    return {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1, len(values)], "data": values}],
+            **({"parameters": parameters} if parameters else {})}
+
+
+def ask(server, model, values, parameters=None):
+    with Rest(server.http, timeout=300) as rest:
+        return rest.post(infer_path(model), json.dumps(numbers(values, parameters)))
+
+
+def answer(reply):
+    return reply.ok().json()["outputs"][0]["data"]
+
+
+def asked(server, model, values, parameters=None):
+    """A thread that asks, and the list that its reply will be in."""
+    replies = []
+    thread = threading.Thread(target=lambda: replies.append(ask(server, model, values, parameters)))
+    thread.start()
+    return thread, replies
+
+
+@pytest.fixture
+def fault(models):
+    def add(name="m", count=1, max_batch_size=4, extra="", **parameters):
+        repo.add(models, name, backend="fault", max_batch_size=max_batch_size, extra=group(count) + extra,
+                 parameters={**PROCESS, **parameters})
+    return add
+
+
+# ---- the same answers ----
+
+def test_protocols_and_sizes(models, start):
+    """Small and large tensors, binary and JSON, REST and gRPC; strings; several requests in turn."""
+    repo.add(models, "m", max_batch_size=8, parameters=PROCESS, extra=group(2), inputs=[repo.tensor("INPUT0", "TYPE_FP32")],
+             outputs=[repo.tensor("OUTPUT0", "TYPE_FP32")])
+    repo.add(models, "s", parameters=PROCESS, inputs=[repo.tensor("INPUT0", "TYPE_STRING")],
+             outputs=[repo.tensor("OUTPUT0", "TYPE_STRING")])
+    server = start(models)
+    with Rest(server.http) as rest, Grpc(server.url("grpc")) as grpc:
+        for count in (1, 1000, 20_000, 1_000_000, 3, 500_000):
+            data = np.random.default_rng(count).random((1, count), dtype="f4")
+            head = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, count],
+                                           "parameters": {"binary_data_size": data.nbytes}}],
+                               "outputs": [{"name": "OUTPUT0", "parameters": {"binary_data": True}}]}).encode()
+            reply = rest.post(infer_path("m"), head + data.tobytes(), headers={"Inference-Header-Content-Length": str(len(head))})
+            assert reply.ok().parts()[1]["OUTPUT0"] == data.tobytes()
+            message = grpcraw.request("m", [("INPUT0", "FP32", [1, count], None)], raw=[data.tobytes()])
+            assert grpc.infer(message).raw_output_contents[0] == data.tobytes()
+        for texts in (["", "a", "b" * 100], ["x" * 300_000] * 3):
+            body = {"inputs": [{"name": "INPUT0", "datatype": "BYTES", "shape": [3], "data": texts}]}
+            assert answer(rest.post(infer_path("s"), json.dumps(body))) == texts
+
+
+def test_batches(fault, models, start, hold):
+    """What waits while the only worker is held becomes one batch."""
+    fault(extra=" dynamic_batching { }")
+    server = start(models)
+    first = asked(server, "m", [0], hold.parameters)
+    hold.wait_held()
+    others = [asked(server, "m", [i]) for i in range(1, 4)]
+    wait.equal(lambda: value(server, "nv_inference_pending_request_count", model="m"), 3)
+    hold.end()
+    for i, (thread, replies) in enumerate([first, *others]):
+        thread.join()
+        assert answer(replies[0]) == [i]
+    assert value(server, "nv_inference_exec_count", model="m") == 2
+
+
+def test_failures_are_the_backends(fault, models, start):
+    fault()
+    server = start(models)
+    reply = ask(server, "m", [1], {"fail_status": "NOT_FOUND", "fail_message": "not here"})
+    assert reply.status == 404 and "not here" in reply.error
+    for broken in ("wrong_size", "wrong_dtype", "wrong_rank", "wrong_rows", "negative_dim", "missing_output", "twice"):
+        assert ask(server, "m", [1], {broken: True}).status == 500, broken
+    assert answer(ask(server, "m", [5])) == [5]
+    assert value(server, RESTARTS, model="m") == 0
+
+
+def test_model_that_does_not_open(models, explicit):
+    repo.add(models, "m", backend="fault", parameters={**PROCESS, "fail_open": "true", "fail_status": "INVALID",
+                                                       "fail_message": "no such weights"})
+    server, control = explicit()
+    assert "no such weights" in control.load("m").error
+
+
+# ---- placement ----
+
+@pytest.mark.parametrize("option, parameter, placement", [
+    ([], None, "thread"), ([], "process", "process"), (["--backend-placement=identity=process"], None, "process"),
+    (["--backend-placement=identity=process"], "thread", "thread")])
+def test_placement(models, start, option, parameter, placement):
+    repo.add(models, "m", parameters={"execution_placement": parameter} if parameter else {})
+    server = start(models, *option)
+    with Rest(server.http) as rest:
+        answer = rest.get("/v2/models/m/workers").ok().json()
+        assert answer["placement"] == placement and len(answer["workers"]) == (placement == "process")
+        of_version = rest.get("/v2/models/m/versions/1/workers").ok().json()
+        assert [w["pid"] for w in of_version["workers"]] == [w["pid"] for w in answer["workers"]]
+        assert rest.get("/v2/models/none/workers").status == 404
+
+
+@pytest.mark.parametrize("extra, parameter, text", [
+    ("", "elsewhere", "allowed are thread and process"),
+    ("model_transaction_policy { decoupled: true }", "process", "decoupled models run in threads only"),
+    ("instance_group [ { count: 65 kind: KIND_CPU } ]", "process", "at most 64 instances")])
+def test_placement_that_is_not_possible(models, explicit, extra, parameter, text):
+    repo.add(models, "m", backend="fault", extra=extra, parameters={"execution_placement": parameter})
+    server, control = explicit()
+    assert text in control.load("m").error
+
+
+# ---- workers that die ----
+
+def test_killed_in_the_middle(fault, models, start, hold):
+    """The execution is given to the next worker, and answered."""
+    fault()
+    server = start(models)
+    thread, replies = asked(server, "m", [7], hold.parameters)
+    for _ in range(3):
+        hold.wait_held()
+        hold.path.with_suffix(".held").unlink()
+        pid, = pids(server, "m")
+        os.kill(pid, signal.SIGKILL)
+        wait.until(lambda: pids(server, "m") not in ([], [pid]), "another worker")
+    hold.wait_held()
+    hold.end()
+    thread.join()
+    assert answer(replies[0]) == [7]
+    assert value(server, RESTARTS, model="m", reason="crash") == 3
+    assert value(server, "millrace_worker_requeued_total", model="m") == 3
+
+
+def test_killed_again_and_again_under_load(models, start):
+    """0 lost, 0 wrong, 0 doubled: each client knows what it asked."""
+    repo.add(models, "m", max_batch_size=8, parameters=PROCESS, extra=group(2))
+    server = start(models)
+    kills, wrong, answered = [0], [], [0] * 4
+
+    def client(n):
+        with Rest(server.http, timeout=300) as rest:
+            i = 0
+            while kills[0] < 60 and not wrong:
+                i += 1
+                values = [n, i, n * i]
+                reply = rest.post(infer_path("m"), json.dumps(numbers(values)))
+                if reply.status != 200 or answer(reply) != values:
+                    wrong.append((values, reply.status, reply.body))
+                answered[n] += 1
+
+    threads = [threading.Thread(target=client, args=(n,)) for n in range(4)]
+    [t.start() for t in threads]
+    before = set()
+    while kills[0] < 60 and not wrong:
+        there = set(pids(server, "m")) - before
+        for pid in there:
+            os.kill(pid, signal.SIGKILL)
+            before.add(pid)
+            kills[0] += 1
+    [t.join() for t in threads]
+    assert not wrong, wrong
+    assert min(answered) > 0
+    wait.equal(lambda: len(pids(server, "m")), 2)
+    assert value(server, RESTARTS, model="m") == kills[0]
+
+
+@pytest.mark.parametrize("way", ["segv", "abort"])
+def test_one_poisoned_request_in_a_batch(fault, models, start, hold, way):
+    """All others of its batch are answered; it has one clear error, and the server goes on."""
+    fault(max_batch_size=8, extra=" dynamic_batching { }")
+    server = start(models)
+    first = asked(server, "m", [0], hold.parameters)
+    hold.wait_held()
+    others = [asked(server, "m", [i], {way: True} if i == 3 else None) for i in range(1, 8)]
+    wait.equal(lambda: value(server, "nv_inference_pending_request_count", model="m"), 7)
+    hold.end()
+    for i, (thread, replies) in enumerate([first, *others]):
+        thread.join()
+        if i == 3:
+            assert replies[0].status == 500 and "worker process ended while it ran this request" in replies[0].error
+        else:
+            assert answer(replies[0]) == [i]
+    assert answer(ask(server, "m", [9])) == [9]
+    assert value(server, "millrace_worker_quarantined_total", model="m") == 1
+
+
+def test_exit_codes(fault, models, start):
+    """An end without a signal is a fault as well, whatever its code."""
+    fault()
+    server = start(models)
+    assert ask(server, "m", [1], {"exit": 0}).status == 500
+    assert ask(server, "m", [1], {"exit": 3}).status == 500
+    assert answer(ask(server, "m", [9])) == [9]
+    assert "exit code 3" in workers(server, "m")[0]["last_fault"]
+
+
+def test_stopped_worker_is_replaced(fault, models, start):
+    """What hangs is known by what executions took before."""
+    fault()
+    server = start(models)
+    for i in range(120):
+        assert answer(ask(server, "m", [i])) == [i]
+    pid, = pids(server, "m")
+    os.kill(pid, signal.SIGSTOP)
+    assert answer(ask(server, "m", [7])) == [7]
+    assert value(server, RESTARTS, model="m", reason="hang") == 1
+    wait.until(lambda: not is_alive(pid), "the stopped one to be gone")
+
+
+def test_endless_loop(fault, models, start):
+    """It hangs in each worker; its client has an error, the others have answers."""
+    fault()
+    server = start(models, "--worker-hang-timeout=1s")
+    reply = ask(server, "m", [1], {"hang": True})
+    assert reply.status == 500 and "hang" in reply.error
+    assert answer(ask(server, "m", [2])) == [2]
+    assert value(server, RESTARTS, model="m", reason="hang") == 2
+
+
+# ---- readiness ----
+
+def test_readiness_without_workers(models, start, tmp_path):
+    """A model whose workers do not come back is not ready, and nor is the server; requests have an error, not a wait."""
+    program, gate = tmp_path / "worker", tmp_path / "gate"
+    real = BIN.with_name("millrace-worker")
+    program.write_text(f"#!/bin/sh\n[ -e {gate} ] && exec {real} \"$@\"\nexit 3\n")
+    program.chmod(0o755)
+    gate.touch()
+    repo.add(models, "m", parameters=PROCESS)
+    server = start(models, f"--worker-program={program}")
+    with Rest(server.http) as rest:
+        gate.unlink()
+        os.kill(pids(server, "m")[0], signal.SIGKILL)
+        wait.until(lambda: rest.get("/v2/health/ready").status != 200, "the server not to be ready")
+        assert rest.get("/v2/models/m/ready").status == 400
+        body = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [1]}]})
+        wait.until(lambda: rest.post(infer_path("m"), body).status == 503, "requests to be refused")
+        assert rest.get("/v2/health/live").status == 200
+        gate.touch()
+        wait.until(lambda: rest.get("/v2/health/ready").status == 200, "the server to be ready")
+        assert rest.get("/v2/models/m/ready").status == 200
+        assert answer(rest.post(infer_path("m"), body)) == [1]
+
+
+# ---- ends ----
+
+def test_no_worker_outlives_the_server(fault, models, start):
+    fault(count=3)
+    server = start(models)
+    there = pids(server, "m")
+    assert len(there) == 3
+    server.process.kill()
+    server.process.wait()
+    server.checked = True
+    wait.until(lambda: not any(is_alive(p) for p in there), "the workers to be gone")
+
+
+def test_update(models, explicit):
+    """New workers are ready before the switch, old ones go after it."""
+    repo.add(models, "m", parameters=PROCESS)
+    server, control = explicit()
+    control.load("m").ok()
+    old = pids(server, "m")
+    repo.add(models, "m", parameters=PROCESS, versions=(1, 2))
+    control.load("m").ok()
+    new = pids(server, "m")
+    assert old and new and old != new
+    wait.until(lambda: not any(is_alive(p) for p in old), "the old worker to be gone")
+    control.unload("m").ok()
+    wait.until(lambda: not any(is_alive(p) for p in new), "the new worker to be gone")
+
+
+def test_output_of_a_worker_is_logged(fault, models, start):
+    """The end of a worker is one line with how, and which requests it had."""
+    fault()
+    server = start(models)
+    with Rest(server.http) as rest:
+        rest.post(infer_path("m"), json.dumps({"id": "the-one", **numbers([1], {"abort": True})}))
+    line = wait.until(lambda: [l for l in server.events() if l.get("event") == "worker.end"], "the line")[0]
+    assert line["model"] == "m" and line["ids"] == "the-one" and "SIGABRT" in line["msg"]
