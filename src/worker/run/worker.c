@@ -12,8 +12,8 @@
 #include "ipc/setup.h"
 #include "plugin/plugin.h"
 #include "process/spawn.h"
-#include "shm/worker.h"
 #include "serve.h"
+#include "shm/worker.h"
 
 #define SETUP_BYTES_MAX ((size_t)256 << 20)
 
