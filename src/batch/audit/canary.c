@@ -353,7 +353,7 @@ static const struct sample *sample_of(const struct canary *c, const struct host 
     return last;
 }
 
-static void sample_take(struct canary *c, struct host *h, const struct span *of,
+static void sample_take(struct canary *c, struct host *h, const struct row_range *of,
                         const struct mr_rows *rows)
 {
     const struct extent *e = of->extent;
@@ -401,7 +401,7 @@ static void check(struct canary *c, struct host *h)
     }
 }
 
-void canary_see(struct call *k, const struct span *of, const struct mr_rows *rows)
+void canary_see(struct call *k, const struct row_range *of, const struct mr_rows *rows)
 {
     struct canary *c = k->job->canary;
     struct canary_clock *clock = &k->host->canary;
@@ -534,7 +534,7 @@ void canary_told(struct call *k, const struct wire_answer *a)
     struct mr_err err;
 
     if (k->work->trial == c->number && c->row && a->outcome == MR_BALANCE_OK &&
-        k->job->dialect->rows(k, a, 0, &k->work->spans[0], &rows, &err) < 0) {
+        k->job->dialect->rows(k, a, 0, &k->work->ranges[0], &rows, &err) < 0) {
         rows = NULL;
     }
     told(c, k->work, rows, a->outcome == MR_BALANCE_TIMED_OUT ? LAST_TRIES : 1);

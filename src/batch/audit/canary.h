@@ -22,14 +22,14 @@ struct call;
 struct canary;
 struct host;
 struct job;
-struct span;
+struct row_range;
 struct wire_answer;
 struct work;
 
 void canary_new(struct job *j);
 void canary_free(struct canary **c);
 /** A host has answered rows of the job, as `rows` says. */
-void canary_see(struct call *k, const struct span *of, const struct mr_rows *rows);
+void canary_see(struct call *k, const struct row_range *of, const struct mr_rows *rows);
 /** What became of a call that a trial has asked for; a NULL: the host has not answered, for whatever reason. */
 void canary_told(struct call *k, const struct wire_answer *a);
 void canary_absent(struct job *j, const struct work *w);

@@ -45,9 +45,9 @@
 
 static void work_dies(struct job *j, struct work *w, const char *kind)
 {
-    struct extent *e = w->spans[0].extent;
+    struct extent *e = w->ranges[0].extent;
 
-    const struct dead_row d = {.row = w->spans[0].first,
+    const struct dead_row d = {.row = w->ranges[0].first,
                                .kind = kind,
                                .host = w->last_host,
                                .attempts = retry_work_attempts(&w->tried),
@@ -169,7 +169,7 @@ static bool canary_send(struct job *j, struct work *w, int64_t now_ns)
 
 void calls_ask(struct job *j, struct extent *row, struct host *h, uint32_t trial, uint32_t ballot)
 {
-    struct work *w = work_new(&(struct span){row, 0, 1}, 1);
+    struct work *w = work_new(&(struct row_range){row, 0, 1}, 1);
 
     w->only = h;
     w->trial = trial;
@@ -447,20 +447,20 @@ static void answer_keep(struct work *w, const struct mr_client_response *r)
  * it there is none. */
 static void known_good_keep(struct calls *c, const struct work *w)
 {
-    const struct extent *e = w->spans[0].extent;
+    const struct extent *e = w->ranges[0].extent;
     const bool fits = e->rows->bytes / e->rows->count <= e->job->o->memory_bytes / KNOWN_GOOD_PART;
-    struct mr_rows *row = fits ? mr_rows_copy(e->rows, w->spans[0].first, 1) : NULL;
+    struct mr_rows *row = fits ? mr_rows_copy(e->rows, w->ranges[0].first, 1) : NULL;
 
     if (row) {
         atomic_store_explicit(&c->known_good_bytes, row->bytes, memory_order_relaxed);
         c->known_good = MR_NEW(struct extent);
-        *c->known_good = (struct extent){.job = w->spans[0].extent->job, .rows = row};
+        *c->known_good = (struct extent){.job = w->ranges[0].extent->job, .rows = row};
     }
 }
 
 static void known_good_ask(struct calls *c)
 {
-    struct work *w = work_new(&(struct span){c->known_good, 0, 1}, 1);
+    struct work *w = work_new(&(struct row_range){c->known_good, 0, 1}, 1);
 
     w->is_probe = w->is_granted = c->is_asking = true;
     work_queue_push_front(&c->retries, w);
@@ -499,7 +499,7 @@ static void row_asks(struct job *j, const struct work *w, const struct row_fault
 static void row_faults(struct call *k, const struct row_fault *f)
 {
     const struct work *w = k->work;
-    const struct span of = work_span(w, f->row, 1);
+    const struct row_range of = work_range(w, f->row, 1);
     struct dead_row d = {.row = of.first,
                          .kind = f->kind,
                          .host = k->host->wire.address,
@@ -517,11 +517,11 @@ static void row_faults(struct call *k, const struct row_fault *f)
 }
 
 /* The results of rows [at, end) of the call, extent by extent. */
-static int span_results(struct call *k, const struct wire_answer *a, uint64_t at, uint64_t end,
-                        struct mr_err *err)
+static int range_results(struct call *k, const struct wire_answer *a, uint64_t at, uint64_t end,
+                         struct mr_err *err)
 {
     while (at < end) {
-        const struct span of = work_span(k->work, at, end - at);
+        const struct row_range of = work_range(k->work, at, end - at);
         struct mr_rows *rows = NULL;
         int rc = k->job->dialect->rows(k, a, at, &of, &rows, err);
         if (rc < 0) {
@@ -538,9 +538,9 @@ static int span_results(struct call *k, const struct wire_answer *a, uint64_t at
 /* The extents of a work that has settled, each once: it may be gone then. */
 static void work_look(struct job *j, const struct work *w)
 {
-    for (size_t i = 0; i < w->span_count; i++) {
-        struct extent *e = w->spans[i].extent;
-        if (i + 1 == w->span_count || w->spans[i + 1].extent != e) {
+    for (size_t i = 0; i < w->range_count; i++) {
+        struct extent *e = w->ranges[i].extent;
+        if (i + 1 == w->range_count || w->ranges[i + 1].extent != e) {
             extent_look(j, e);
         }
     }
@@ -557,7 +557,7 @@ static int work_succeeds(struct call *k, const struct wire_answer *a, struct mr_
     w->is_settled = true;
     for (size_t i = 0; i <= a->fault_count; i++) {
         const uint64_t end = i < a->fault_count ? a->faults[i].row : w->count;
-        int rc = span_results(k, a, at, end, err);
+        int rc = range_results(k, a, at, end, err);
         if (rc < 0) {
             return rc;
         }

@@ -48,7 +48,7 @@ static bool row_is_bad(const struct job *j, const struct extent *e, uint64_t row
 }
 
 /* Rows of an extent that may go together, from the first one on that is in no call; those that are bad die. */
-static struct span span_cut(struct job *j, struct extent *e, uint64_t most)
+static struct row_range range_cut(struct job *j, struct extent *e, uint64_t most)
 {
     const bool may_be_bad = !e->is_checked || e->rows->fault_count > 0;
     const uint64_t begin = e->cut;
@@ -63,8 +63,8 @@ static struct span span_cut(struct job *j, struct extent *e, uint64_t most)
     while (may_be_bad && n < most && !row_is_bad(j, e, e->cut + n, why)) {
         n++;
     }
-    n = n == 0 ? 0 : j->dialect->span(j, e->rows, e->cut, may_be_bad ? n : most);
-    return (struct span){e, e->cut, n};
+    n = n == 0 ? 0 : j->dialect->together(j, e->rows, e->cut, may_be_bad ? n : most);
+    return (struct row_range){e, e->cut, n};
 }
 
 /* May calls have rows of several places? What was a dead letter and is tried again is not: it may fail those beside it. */
@@ -73,9 +73,9 @@ static bool may_join(const struct job *j)
     return j->dialect->joins && !j->dlq_retry;
 }
 
-/* May the span be in one call with those before it, which take so many bytes with it? */
-static bool span_joins(const struct job *j, const struct span *first, const struct span *s,
-                       uint64_t bytes)
+/* May the range be in one call with those before it, which take so many bytes with it? */
+static bool range_joins(const struct job *j, const struct row_range *first,
+                        const struct row_range *s, uint64_t bytes)
 {
     return may_join(j) && bytes <= j->credits.most / JOINED_PART &&
            j->dialect->joins(j, first->extent->rows, first->first, s->extent->rows, s->first);
@@ -95,21 +95,21 @@ static uint64_t tail_rows(const struct job *j)
 static struct work *work_cut(struct job *j)
 {
     struct calls *c = j->calls;
-    struct span spans[SPANS_MOST];
+    struct row_range ranges[RANGES_MOST];
     const uint64_t most = MR_MIN(call_rows_next(&c->rows), tail_rows(j));
     size_t count = 0;
     uint64_t rows = 0;
     uint64_t bytes = 0;
 
-    while (c->extents.len > 0 && rows < most && count < SPANS_MOST) {
+    while (c->extents.len > 0 && rows < most && count < RANGES_MOST) {
         struct extent *e = c->extents.at[0];
-        const struct span s = span_cut(j, e, most - rows);
+        const struct row_range s = range_cut(j, e, most - rows);
         bytes += s.count * (e->credit / e->rows->count);
-        if (count > 0 && s.count > 0 && !span_joins(j, &spans[0], &s, bytes)) {
+        if (count > 0 && s.count > 0 && !range_joins(j, &ranges[0], &s, bytes)) {
             break;
         }
         if (s.count > 0) {
-            spans[count++] = s;
+            ranges[count++] = s;
         }
         rows += s.count;
         e->cut += s.count;
@@ -123,7 +123,7 @@ static struct work *work_cut(struct job *j)
     if (count == 0) {
         return NULL;
     }
-    struct work *w = work_new(spans, count);
+    struct work *w = work_new(ranges, count);
     w->is_trial = call_rows_cut(&c->rows, w->count);
     return w;
 }

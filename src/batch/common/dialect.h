@@ -13,7 +13,7 @@
 struct call;
 struct host;
 struct job;
-struct span;
+struct row_range;
 struct work;
 
 struct dialect {
@@ -42,9 +42,9 @@ struct dialect {
     /** Why a row cannot be sent, into why[256]. */
     bool (*is_bad)(const struct job *j, const struct mr_rows *rows, uint64_t row, char *why);
     /** How many rows from `first` on, `most` at most, may be in one call. */
-    uint64_t (*span)(const struct job *j, const struct mr_rows *rows, uint64_t first,
-                     uint64_t most);
-    /** May a row of another place be in a call with this one? NULL: a call has one span of rows. */
+    uint64_t (*together)(const struct job *j, const struct mr_rows *rows, uint64_t first,
+                         uint64_t most);
+    /** May a row of another place be in a call with this one? NULL: a call has one range of rows. */
     bool (*joins)(const struct job *j, const struct mr_rows *rows, uint64_t row,
                   const struct mr_rows *others, uint64_t other);
 
@@ -57,8 +57,8 @@ struct dialect {
     void (*judge)(struct call *k, const struct wire_reply *reply, struct wire_answer *out);
     /** Rows of the results for rows `of`, which are those from `first` on of the call and have no fault.
      *  Errors: MR_E_EXHAUSTED. */
-    int (*rows)(struct call *k, const struct wire_answer *a, uint64_t first, const struct span *of,
-                struct mr_rows **out, struct mr_err *err);
+    int (*rows)(struct call *k, const struct wire_answer *a, uint64_t first,
+                const struct row_range *of, struct mr_rows **out, struct mr_err *err);
     /** NULL: nothing to do. */
     void (*free)(struct job *j);
 

@@ -67,7 +67,7 @@ struct job_events {
     /** Calls are about to be made; more of them may be asked for. */
     void (*before_calls)(struct job *j);
     /** A host has answered rows of the job, as `rows` says. */
-    void (*answered)(struct call *k, const struct span *of, const struct mr_rows *rows);
+    void (*answered)(struct call *k, const struct row_range *of, const struct mr_rows *rows);
     /** A call of calls_ask ended. */
     void (*asked)(struct call *k, const struct wire_answer *a);
     /** A call of calls_ask cannot be made, as its host is away. */

@@ -3,37 +3,37 @@
 
 #include <string.h>
 
-struct work *work_new(const struct span *spans, size_t count)
+struct work *work_new(const struct row_range *ranges, size_t count)
 {
-    struct work *w = mr_alloc(sizeof *w + count * sizeof *spans);
+    struct work *w = mr_alloc(sizeof *w + count * sizeof *ranges);
 
-    w->span_count = count;
-    memcpy(w->spans, spans, count * sizeof *spans);
+    w->range_count = count;
+    memcpy(w->ranges, ranges, count * sizeof *ranges);
     for (size_t i = 0; i < count; i++) {
-        w->count += spans[i].count;
+        w->count += ranges[i].count;
     }
     return w;
 }
 
-struct span work_span(const struct work *w, uint64_t at, uint64_t count)
+struct row_range work_range(const struct work *w, uint64_t at, uint64_t count)
 {
-    const struct span *s = w->spans;
+    const struct row_range *s = w->ranges;
 
     for (; at >= s->count; s++) {
         at -= s->count;
     }
-    return (struct span){s->extent, s->first + at, MR_MIN(s->count - at, count)};
+    return (struct row_range){s->extent, s->first + at, MR_MIN(s->count - at, count)};
 }
 
 struct work *work_part(const struct work *w, uint64_t at, uint64_t count)
 {
-    struct span spans[SPANS_MOST];
+    struct row_range ranges[RANGES_MOST];
     size_t n = 0;
 
-    for (const uint64_t end = at + count; at < end; at += spans[n++].count) {
-        spans[n] = work_span(w, at, end - at);
+    for (const uint64_t end = at + count; at < end; at += ranges[n++].count) {
+        ranges[n] = work_range(w, at, end - at);
     }
-    return work_new(spans, n);
+    return work_new(ranges, n);
 }
 
 void work_queue_push(struct work_queue *q, struct work *w)

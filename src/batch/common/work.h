@@ -17,14 +17,14 @@ struct halves {
 };
 
 /** Rows of an extent that follow each other. */
-struct span {
+struct row_range {
     struct extent *extent;
     uint64_t first;
     uint64_t count;
 };
 
 /** Of a work. What takes more is several calls. */
-#define SPANS_MOST 256
+#define RANGES_MOST 256
 
 /** Some rows that go together, and what was tried with them. */
 struct work {
@@ -49,16 +49,16 @@ struct work {
     char cause[560];
     const char *last_host;
     struct raw_answer answer; /* to the last call with this row alone */
-    size_t span_count;        /* more than one where extents or dead rows between them end */
-    struct span spans[];
+    size_t range_count;       /* more than one where extents or dead rows between them end */
+    struct row_range ranges[];
 };
 
-/** Copies the spans. */
-struct work *work_new(const struct span *spans, size_t count);
+/** Copies the ranges. */
+struct work *work_new(const struct row_range *ranges, size_t count);
 /** NULL is allowed. */
 void work_drop(struct work **w);
-/** The first span of rows [at, at + count) of the work. */
-struct span work_span(const struct work *w, uint64_t at, uint64_t count);
+/** The first range of rows [at, at + count) of the work. */
+struct row_range work_range(const struct work *w, uint64_t at, uint64_t count);
 /** Its rows [at, at + count), as a work of their own. */
 struct work *work_part(const struct work *w, uint64_t at, uint64_t count);
 

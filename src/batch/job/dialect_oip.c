@@ -196,9 +196,10 @@ static bool is_bad(const struct job *j, const struct mr_rows *rows, uint64_t row
     return batch_bind_is_bad(j->bind, rows, row, why);
 }
 
-static uint64_t span(const struct job *j, const struct mr_rows *rows, uint64_t first, uint64_t most)
+static uint64_t together(const struct job *j, const struct mr_rows *rows, uint64_t first,
+                         uint64_t most)
 {
-    return batch_bind_span(j->bind, rows, first, most);
+    return batch_bind_together(j->bind, rows, first, most);
 }
 
 static bool joins(const struct job *j, const struct mr_rows *rows, uint64_t row,
@@ -223,7 +224,7 @@ static bool values_keep(struct call *k, struct mr_oip_tensor *t)
     if (t->block || t->tensor.bytes == 0) {
         return true;
     }
-    struct mr_rows *rows = mr_rows_ref(k->work->spans[0].extent->rows);
+    struct mr_rows *rows = mr_rows_ref(k->work->ranges[0].extent->rows);
     struct mr_block *b = mr_block_wrap(t->tensor.data, t->tensor.bytes, rows_release, rows);
     if (!b) {
         mr_rows_unref(&rows);
@@ -238,7 +239,7 @@ static int call_request(struct call *k, struct mr_oip_request *out, struct mr_er
 {
     struct job *j = k->job;
     const struct work *w = k->work;
-    struct batch_span spans[SPANS_MOST];
+    struct batch_row_range ranges[RANGES_MOST];
     int rc = MR_OK;
 
     *out = (struct mr_oip_request){.input_count = j->metadata.input_count,
@@ -248,11 +249,11 @@ static int call_request(struct call *k, struct mr_oip_request *out, struct mr_er
     if (!out->inputs || !out->outputs) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
     }
-    for (size_t i = 0; i < w->span_count; i++) {
-        const struct span *s = &w->spans[i];
-        spans[i] = (struct batch_span){s->extent->rows, s->first, s->count};
+    for (size_t i = 0; i < w->range_count; i++) {
+        const struct row_range *s = &w->ranges[i];
+        ranges[i] = (struct batch_row_range){s->extent->rows, s->first, s->count};
     }
-    MR_TRY(batch_bind_make(j->bind, spans, w->span_count, &k->arena, out->inputs, err));
+    MR_TRY(batch_bind_make(j->bind, ranges, w->range_count, &k->arena, out->inputs, err));
     for (size_t i = 0; i < out->input_count; i++) {
         k->made_bytes += out->inputs[i].block ? out->inputs[i].tensor.bytes : 0;
         if (!values_keep(k, &out->inputs[i])) {
@@ -311,8 +312,8 @@ static void judge(struct call *k, const struct wire_reply *reply, struct wire_an
     a->is_for_form = wire_form_told(wire, &k->wire, a->outcome);
 }
 
-static int rows(struct call *k, const struct wire_answer *a, uint64_t first, const struct span *of,
-                struct mr_rows **out, struct mr_err *err)
+static int rows(struct call *k, const struct wire_answer *a, uint64_t first,
+                const struct row_range *of, struct mr_rows **out, struct mr_err *err)
 {
     const struct batch_answer_part part = {.answer = &a->response,
                                            .body = a->body,
@@ -333,7 +334,7 @@ const struct dialect dialect_oip = {
     .takes_rows = takes_rows,
     .are_good = are_good,
     .is_bad = is_bad,
-    .span = span,
+    .together = together,
     .joins = joins,
     .send = send,
     .judge = judge,

@@ -73,16 +73,16 @@ static void give(struct fixture *f, struct mr_column_builder *b, size_t count)
 
 static int make(struct fixture *f, uint64_t first, uint64_t count)
 {
-    return batch_bind_make(f->bind, &(struct batch_span){f->rows, first, count}, 1, &f->arena,
+    return batch_bind_make(f->bind, &(struct batch_row_range){f->rows, first, count}, 1, &f->arena,
                            f->tensors, &f->err);
 }
 
 /* Rows 2 and 3, then row 0, as if of different places. */
 static int make_joined(struct fixture *f)
 {
-    const struct batch_span spans[] = {{f->rows, 2, 2}, {f->rows, 0, 1}};
+    const struct batch_row_range ranges[] = {{f->rows, 2, 2}, {f->rows, 0, 1}};
 
-    return batch_bind_make(f->bind, spans, 2, &f->arena, f->tensors, &f->err);
+    return batch_bind_make(f->bind, ranges, 2, &f->arena, f->tensors, &f->err);
 }
 
 static void fini(struct fixture *f)
@@ -209,8 +209,8 @@ static void nulls(void **state)
     }
     assert_int_equal(make(&f, 0, 3), MR_OK);
     assert_memory_equal(f.tensors[0].tensor.data, ((float[]){1, 2, -1, -1, 5, -1}), 24);
-    const struct batch_span spans[] = {{f.rows, 2, 1}, {f.rows, 0, 2}};
-    assert_int_equal(batch_bind_make(f.bind, spans, 2, &f.arena, f.tensors, &f.err), MR_OK);
+    const struct batch_row_range ranges[] = {{f.rows, 2, 1}, {f.rows, 0, 2}};
+    assert_int_equal(batch_bind_make(f.bind, ranges, 2, &f.arena, f.tensors, &f.err), MR_OK);
     assert_memory_equal(f.tensors[0].tensor.data, ((float[]){5, -1, 1, 2, -1, -1}), 24);
     fini(&f);
 }
@@ -319,8 +319,8 @@ static void stacked_columns_and_constants(void **state)
     assert_int_equal(make(&f, 0, 2), MR_OK);
     assert_memory_equal(f.tensors[0].tensor.data, ((float[]){0, 1, 10, 11}), 16);
     assert_memory_equal(f.tensors[1].tensor.data, ((int32_t[]){3, 3}), 8);
-    const struct batch_span spans[] = {{f.rows, 1, 1}, {f.rows, 0, 1}};
-    assert_int_equal(batch_bind_make(f.bind, spans, 2, &f.arena, f.tensors, &f.err), MR_OK);
+    const struct batch_row_range ranges[] = {{f.rows, 1, 1}, {f.rows, 0, 1}};
+    assert_int_equal(batch_bind_make(f.bind, ranges, 2, &f.arena, f.tensors, &f.err), MR_OK);
     assert_memory_equal(f.tensors[0].tensor.data, ((float[]){10, 11, 0, 1}), 16);
     assert_memory_equal(f.tensors[1].tensor.data, ((int32_t[]){3, 3}), 8);
     fini(&f);
@@ -341,10 +341,10 @@ static void rows_of_unlike_shape_go_apart(void **state)
     }
     give(&f, &b, 1);
     assert_int_equal(bind(&f, NULL), MR_OK);
-    assert_int_equal(batch_bind_span(f.bind, f.rows, 0, 6), 3);
-    assert_int_equal(batch_bind_span(f.bind, f.rows, 0, 2), 2);
-    assert_int_equal(batch_bind_span(f.bind, f.rows, 3, 3), 2);
-    assert_int_equal(batch_bind_span(f.bind, f.rows, 5, 1), 1);
+    assert_int_equal(batch_bind_together(f.bind, f.rows, 0, 6), 3);
+    assert_int_equal(batch_bind_together(f.bind, f.rows, 0, 2), 2);
+    assert_int_equal(batch_bind_together(f.bind, f.rows, 3, 3), 2);
+    assert_int_equal(batch_bind_together(f.bind, f.rows, 5, 1), 1);
     assert_int_equal(make(&f, 3, 2), MR_OK);
     assert_int_equal(f.tensors[0].tensor.shape[1], 1);
     assert_memory_equal(f.tensors[0].tensor.data, ((float[]){3, 4}), 8);
@@ -369,8 +369,8 @@ static void strings(void **state)
     assert_int_equal(make(&f, 0, 2), MR_OK);
     assert_int_equal(f.tensors[0].tensor.bytes, 10);
     assert_memory_equal(f.tensors[0].tensor.data, "\2\0\0\0ab\0\0\0\0", 10);
-    const struct batch_span spans[] = {{f.rows, 1, 1}, {f.rows, 0, 1}};
-    assert_int_equal(batch_bind_make(f.bind, spans, 2, &f.arena, f.tensors, &f.err), MR_OK);
+    const struct batch_row_range ranges[] = {{f.rows, 1, 1}, {f.rows, 0, 1}};
+    assert_int_equal(batch_bind_make(f.bind, ranges, 2, &f.arena, f.tensors, &f.err), MR_OK);
     assert_int_equal(f.tensors[0].tensor.shape[0], 2);
     assert_memory_equal(f.tensors[0].tensor.data, "\0\0\0\0\2\0\0\0ab", 10);
     fini(&f);

@@ -664,10 +664,10 @@ static uint64_t row_elements(const struct batch_bind *b, const struct input *in,
     return leaf.end - leaf.begin;
 }
 
-uint64_t batch_bind_span(const struct batch_bind *b, const struct mr_rows *rows, uint64_t first,
-                         uint64_t most)
+uint64_t batch_bind_together(const struct batch_bind *b, const struct mr_rows *rows, uint64_t first,
+                             uint64_t most)
 {
-    uint64_t span = b->is_batched ? most : MR_MIN(most, (uint64_t)1);
+    uint64_t together = b->is_batched ? most : MR_MIN(most, (uint64_t)1);
 
     for (size_t i = 0; i < b->input_count; i++) {
         const struct input *in = &b->inputs[i];
@@ -676,12 +676,12 @@ uint64_t batch_bind_span(const struct batch_bind *b, const struct mr_rows *rows,
         }
         const uint64_t n = row_elements(b, in, rows, first);
         uint64_t same = 1;
-        while (same < span && row_elements(b, in, rows, first + same) == n) {
+        while (same < together && row_elements(b, in, rows, first + same) == n) {
             same++;
         }
-        span = MR_MIN(span, same);
+        together = MR_MIN(together, same);
     }
-    return span;
+    return together;
 }
 
 bool batch_bind_joins(const struct batch_bind *b, const struct mr_rows *rows, uint64_t row,
@@ -781,9 +781,9 @@ static bool is_plain(const struct batch_bind *b, const struct input *in, const s
     return c->nulls == 0 && out->column->nulls == 0;
 }
 
-/* The values of a span, one behind the other. */
-static void span_cast(const struct batch_bind *b, const struct input *in,
-                      const struct batch_span *s, uint64_t elements, uint8_t *to)
+/* The values of a range, one behind the other. */
+static void range_cast(const struct batch_bind *b, const struct input *in,
+                       const struct batch_row_range *s, uint64_t elements, uint8_t *to)
 {
     const size_t bytes = mr_dtype_size(in->io->dtype);
     struct leaf leaf;
@@ -805,11 +805,11 @@ static void span_cast(const struct batch_bind *b, const struct input *in,
     }
 }
 
-/* A call's spans, and what is the same for all of its inputs. */
+/* A call's ranges, and what is the same for all of its inputs. */
 struct making {
     const struct batch_bind *b;
-    const struct batch_span *spans;
-    size_t span_count;
+    const struct batch_row_range *ranges;
+    size_t range_count;
     uint64_t count; /* of rows */
     struct mr_arena *arena;
 };
@@ -818,18 +818,18 @@ static bool make_values(const struct making *m, const struct input *in, uint64_t
                         struct mr_oip_tensor *t)
 {
     const size_t bytes = mr_dtype_size(in->io->dtype);
-    const struct batch_span *s = m->spans;
+    const struct batch_row_range *s = m->ranges;
     struct leaf leaf;
 
-    if (m->span_count == 1 && is_plain(m->b, in, s->rows, &leaf, s->first, s->count)) {
+    if (m->range_count == 1 && is_plain(m->b, in, s->rows, &leaf, s->first, s->count)) {
         /* Encoders read only. */
         t->tensor.data = (uint8_t *)(uintptr_t)leaf.column->values + leaf.begin * bytes;
         t->tensor.bytes = (leaf.end - leaf.begin) * bytes;
         return true;
     }
     uint8_t *to = data_new(t, m->count * elements * bytes, m->arena);
-    for (size_t i = 0; to && i < m->span_count; i++, s++) {
-        span_cast(m->b, in, s, elements, to);
+    for (size_t i = 0; to && i < m->range_count; i++, s++) {
+        range_cast(m->b, in, s, elements, to);
         to += s->count * elements * bytes;
     }
     return to;
@@ -862,13 +862,13 @@ static bool make_bytes(const struct making *m, const struct input *in, struct mr
 {
     uint64_t bytes = 0;
 
-    for (const struct batch_span *s = m->spans; s < m->spans + m->span_count; s++) {
+    for (const struct batch_row_range *s = m->ranges; s < m->ranges + m->range_count; s++) {
         for (uint64_t r = s->first; r < s->first + s->count; r++) {
             bytes += row_bytes(m->b, in, s->rows, r, NULL);
         }
     }
     uint8_t *to = data_new(t, bytes, m->arena);
-    for (const struct batch_span *s = m->spans; to && s < m->spans + m->span_count; s++) {
+    for (const struct batch_row_range *s = m->ranges; to && s < m->ranges + m->range_count; s++) {
         for (uint64_t r = s->first; r < s->first + s->count; r++) {
             to += row_bytes(m->b, in, s->rows, r, to);
         }
@@ -878,7 +878,7 @@ static bool make_bytes(const struct making *m, const struct input *in, struct mr
 
 static bool input_make(const struct making *m, const struct input *in, struct mr_oip_tensor *t)
 {
-    const uint64_t elements = row_elements(m->b, in, m->spans[0].rows, m->spans[0].first);
+    const uint64_t elements = row_elements(m->b, in, m->ranges[0].rows, m->ranges[0].first);
     int64_t *shape = MR_ARENA_ARRAY(m->arena, int64_t, (size_t)in->io->rank + 1);
 
     if (!shape) {
@@ -897,13 +897,14 @@ static bool input_make(const struct making *m, const struct input *in, struct mr
     return in->io->dtype == MR_DTYPE_BYTES ? make_bytes(m, in, t) : make_values(m, in, elements, t);
 }
 
-int batch_bind_make(const struct batch_bind *b, const struct batch_span *spans, size_t span_count,
-                    struct mr_arena *arena, struct mr_oip_tensor *tensors, struct mr_err *err)
+int batch_bind_make(const struct batch_bind *b, const struct batch_row_range *ranges,
+                    size_t range_count, struct mr_arena *arena, struct mr_oip_tensor *tensors,
+                    struct mr_err *err)
 {
-    struct making m = {.b = b, .spans = spans, .span_count = span_count, .arena = arena};
+    struct making m = {.b = b, .ranges = ranges, .range_count = range_count, .arena = arena};
 
-    for (size_t i = 0; i < span_count; i++) {
-        m.count += spans[i].count;
+    for (size_t i = 0; i < range_count; i++) {
+        m.count += ranges[i].count;
     }
     for (size_t i = 0; i < b->input_count; i++) {
         if (!input_make(&m, &b->inputs[i], &tensors[i])) {

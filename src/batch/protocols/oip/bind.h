@@ -41,22 +41,23 @@ bool batch_bind_is_bad(const struct batch_bind *b, const struct mr_rows *rows, u
 /** No row of these can be bad (but for what the source says of them), so that none need be looked at. */
 bool batch_bind_all_good(const struct batch_bind *b, const struct mr_rows *rows);
 /** How many rows from `first` on, `most` at most, may be in one call: their shapes are equal. */
-uint64_t batch_bind_span(const struct batch_bind *b, const struct mr_rows *rows, uint64_t first,
-                         uint64_t most);
+uint64_t batch_bind_together(const struct batch_bind *b, const struct mr_rows *rows, uint64_t first,
+                             uint64_t most);
 /** May rows of two places be in one call? */
 bool batch_bind_joins(const struct batch_bind *b, const struct mr_rows *rows, uint64_t row,
                       const struct mr_rows *others, uint64_t other);
 
 /** Rows that follow each other. */
-struct batch_span {
+struct batch_row_range {
     const struct mr_rows *rows;
     uint64_t first;
     uint64_t count;
 };
-/** The tensors of a call of good rows of equal shape, span_count >= 1; tensors has room for each input. Data lies in the
- *  rows where it can, which is with one span only, otherwise in blocks that the arena's reset drops.
+/** The tensors of a call of good rows of equal shape, range_count >= 1; tensors has room for each input. Data lies in the
+ *  rows where it can, which is with one range only, otherwise in blocks that the arena's reset drops.
  *  Errors: MR_E_EXHAUSTED. */
-int batch_bind_make(const struct batch_bind *b, const struct batch_span *spans, size_t span_count,
-                    struct mr_arena *arena, struct mr_oip_tensor *tensors, struct mr_err *err);
+int batch_bind_make(const struct batch_bind *b, const struct batch_row_range *ranges,
+                    size_t range_count, struct mr_arena *arena, struct mr_oip_tensor *tensors,
+                    struct mr_err *err);
 
 #endif

@@ -448,7 +448,8 @@ static bool takes_rows(const struct job *j)
     return !is_chat(j->openai);
 }
 
-static uint64_t span(const struct job *j, const struct mr_rows *rows, uint64_t first, uint64_t most)
+static uint64_t together(const struct job *j, const struct mr_rows *rows, uint64_t first,
+                         uint64_t most)
 {
     (void)rows;
     (void)first;
@@ -527,7 +528,7 @@ const struct dialect dialect_openai = {
     .takes_rows = takes_rows,
     .are_good = are_good,
     .is_bad = is_bad,
-    .span = span,
+    .together = together,
     .size = openai_size,
     .joins = joins,
     .send = openai_send,

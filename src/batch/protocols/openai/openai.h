@@ -93,7 +93,7 @@ bool openai_is_spent(const struct job *j);
 
 /** dialect.judge and dialect.rows */
 void openai_judge(struct call *k, const struct wire_reply *reply, struct wire_answer *a);
-int openai_rows(struct call *k, const struct wire_answer *a, uint64_t first, const struct span *of,
-                struct mr_rows **out, struct mr_err *err);
+int openai_rows(struct call *k, const struct wire_answer *a, uint64_t first,
+                const struct row_range *of, struct mr_rows **out, struct mr_err *err);
 
 #endif

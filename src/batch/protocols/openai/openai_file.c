@@ -162,7 +162,8 @@ static bool takes_rows(const struct job *j)
     return false;
 }
 
-static uint64_t span(const struct job *j, const struct mr_rows *rows, uint64_t first, uint64_t most)
+static uint64_t together(const struct job *j, const struct mr_rows *rows, uint64_t first,
+                         uint64_t most)
 {
     (void)j;
     (void)rows;
@@ -195,7 +196,7 @@ static size_t facts(const struct job *j, const char **keys, struct mr_buf *texts
 static int send(struct call *k, int64_t timeout_ns, struct mr_err *err)
 {
     const struct openai *a = k->job->openai;
-    const struct span *s = &k->work->spans[0];
+    const struct row_range *s = &k->work->ranges[0];
     const mr_str url = cell(a, s->extent->rows, s->first, URL);
 
     mr_buf_str(&k->head, cell(a, s->extent->rows, s->first, BODY));
@@ -231,7 +232,7 @@ static void judge(struct call *k, const struct wire_reply *reply, struct wire_an
 }
 
 static int rows(struct call *k, const struct wire_answer *answer, uint64_t first,
-                const struct span *of, struct mr_rows **out, struct mr_err *err)
+                const struct row_range *of, struct mr_rows **out, struct mr_err *err)
 {
     struct openai *a = k->job->openai;
     struct mr_column_builder *builders[4];
@@ -270,7 +271,7 @@ const struct dialect dialect_openai_file = {
     .takes_rows = takes_rows,
     .are_good = are_good,
     .is_bad = is_bad,
-    .span = span,
+    .together = together,
     .size = openai_size,
     .send = send,
     .judge = judge,

@@ -296,8 +296,8 @@ static void value_add(struct openai_output *o, const struct openai_answer *answe
     }
 }
 
-int openai_rows(struct call *k, const struct wire_answer *a, uint64_t first, const struct span *of,
-                struct mr_rows **out, struct mr_err *err)
+int openai_rows(struct call *k, const struct wire_answer *a, uint64_t first,
+                const struct row_range *of, struct mr_rows **out, struct mr_err *err)
 {
     struct openai *openai = k->job->openai;
     struct mr_column_builder **builders =

@@ -50,7 +50,7 @@ static void put_message(struct making *m, const char *role, const struct templat
 static void put_messages(struct making *m, const struct work *w)
 {
     const struct openai *a = m->a;
-    const uint64_t row = w->spans[0].first;
+    const uint64_t row = w->ranges[0].first;
 
     MR_BUF_LIT(m->body, "\"messages\":[");
     if (a->system) {
@@ -74,8 +74,8 @@ static void put_messages(struct making *m, const struct work *w)
 static void put_list(struct making *m, const char *name, const struct work *w)
 {
     mr_buf_printf(m->body, "\"%s\":[", name);
-    for (size_t i = 0; i < w->span_count; i++) {
-        const struct span *s = &w->spans[i];
+    for (size_t i = 0; i < w->range_count; i++) {
+        const struct row_range *s = &w->ranges[i];
         m->rows = s->extent->rows;
         for (uint64_t k = 0; k < s->count; k++) {
             mr_buf_c(m->body, i + k ? "," : "");
@@ -133,7 +133,7 @@ int openai_post(struct call *k, mr_str path, int64_t timeout_ns, struct mr_err *
 int openai_send(struct call *k, int64_t timeout_ns, struct mr_err *err)
 {
     const struct openai *a = k->job->openai;
-    struct making m = {.a = a, .rows = k->work->spans[0].extent->rows, .body = &k->head};
+    struct making m = {.a = a, .rows = k->work->ranges[0].extent->rows, .body = &k->head};
 
     mr_buf_init(&m.text, 0);
     put_body(k, &m);

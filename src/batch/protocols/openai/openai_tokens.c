@@ -20,7 +20,7 @@ static bool has_answers(const struct openai *a)
     return a->o->api != MR_BATCH_API_EMBEDDINGS;
 }
 
-static uint64_t prompt_bytes(const struct openai *a, const struct span *s, uint64_t row)
+static uint64_t prompt_bytes(const struct openai *a, const struct row_range *s, uint64_t row)
 {
     uint64_t bytes = 0;
 
@@ -58,9 +58,9 @@ uint64_t openai_size(const struct job *j, const struct work *w, uint64_t *out_we
     const uint64_t answer = answer_tokens(a, w->doublings);
     uint64_t bytes = w->note ? strlen(w->note) : 0;
 
-    for (size_t i = 0; i < w->span_count && a->o->max_tokens_in_flight > 0; i++) {
-        for (uint64_t k = 0; k < w->spans[i].count; k++) {
-            bytes += prompt_bytes(a, &w->spans[i], w->spans[i].first + k);
+    for (size_t i = 0; i < w->range_count && a->o->max_tokens_in_flight > 0; i++) {
+        for (uint64_t k = 0; k < w->ranges[i].count; k++) {
+            bytes += prompt_bytes(a, &w->ranges[i], w->ranges[i].first + k);
         }
     }
     *out_weight = (uint64_t)((double)bytes / a->tokens.bytes_each) + w->count * answer;
