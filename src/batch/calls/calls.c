@@ -12,7 +12,7 @@
  *   the request is wrong (4xx), and the host has never taken tensors as bytes
  *                                       the same again, as JSON
  *   the request is wrong (4xx), or the host failed (5xx, no or a wrong answer)
- *                                       what retry_policy.h says: again, in halves, or a dead letter
+ *                                       what retry_policy.h says: again, bisected, or a dead letter
  *
  * What failed while others succeeded goes again at once: it takes the place of fresh rows, so hosts have no more to do than
  * their limits say, and waiting would pile up rows that keep memory. Only while nothing succeeds, the retry budget counts.
@@ -569,8 +569,8 @@ static int work_succeeds(struct call *k, const struct wire_answer *a, struct mr_
     if (!j->calls->known_good) {
         known_good_keep(j->calls, w);
     }
-    if (w->halves && ++w->halves->taken == 2) {
-        call_rows_limit(&j->calls->rows, w->halves->rows);
+    if (w->bisect && ++w->bisect->taken == 2) {
+        call_rows_limit(&j->calls->rows, w->bisect->rows);
     }
     work_look(j, w);
     return MR_OK;
@@ -579,19 +579,19 @@ static int work_succeeds(struct call *k, const struct wire_answer *a, struct mr_
 /* In two, which go next. What failed with the whole may be the fault of either; a refusal of the whole is of neither. */
 static void work_split(struct job *j, struct work *w, const struct retry_decision *d)
 {
-    struct halves *halves = d->is_refused ? MR_NEW(struct halves) : NULL;
+    struct bisect *bisect = d->is_refused ? MR_NEW(struct bisect) : NULL;
     const uint64_t at = d->split;
     struct work *parts[2] = {work_part(w, 0, at), work_part(w, at, w->count - at)};
 
     for (int i = 1; i >= 0; i--) {
         parts[i]->is_granted = true;
-        parts[i]->halves = halves;
+        parts[i]->bisect = bisect;
         retry_work_part(&parts[i]->tried, &w->tried,
                         d->is_refused ? RETRY_PART_REFUSED : RETRY_PART_FAILED);
         work_queue_push_front(&j->calls->retries, parts[i]);
     }
-    if (halves) {
-        *halves = (struct halves){.rows = w->count - at, .holders = 2};
+    if (bisect) {
+        *bisect = (struct bisect){.rows = w->count - at, .holders = 2};
     }
     trial_end(j, w);
     w->is_settled = true;

@@ -77,8 +77,8 @@ void work_queue_push_front(struct work_queue *q, struct work *w)
 
 void work_drop(struct work **w)
 {
-    if (*w && (*w)->halves && --(*w)->halves->holders == 0) {
-        mr_free((*w)->halves);
+    if (*w && (*w)->bisect && --(*w)->bisect->holders == 0) {
+        mr_free((*w)->bisect);
     }
     if (*w) {
         mr_free((*w)->answer.text);

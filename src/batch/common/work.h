@@ -10,7 +10,7 @@
 struct host;
 
 /** The two parts of work that a host refused. If both are taken, it was too large, and nothing else was wrong. */
-struct halves {
+struct bisect {
     uint64_t rows;    /* of the larger one */
     uint32_t taken;   /* that succeeded */
     uint32_t holders; /* parts that are left */
@@ -29,7 +29,7 @@ struct row_range {
 /** Some rows that go together, and what was tried with them. */
 struct work {
     struct work *next;
-    struct halves *halves; /* NULL: not part of refused work */
+    struct bisect *bisect; /* NULL: not part of refused work */
     uint64_t count;        /* of rows */
     struct retry_work tried;
     int64_t not_before_ns;
