@@ -59,12 +59,12 @@ static void work_dies(struct job *j, struct work *w, const char *kind)
 }
 
 /* Holds the reader, or lets it go on. */
-static void ahead_look(struct job *j)
+static void readahead_check(struct job *j)
 {
     struct calls *c = j->calls;
-    const bool was_held = c->ahead.is_held;
+    const bool was_held = c->readahead.is_held;
 
-    if (ahead_holds(&c->ahead, c->waiting, c->waiting_bytes, c->rows.most) != was_held) {
+    if (readahead_holds(&c->readahead, c->waiting, c->waiting_bytes, c->rows.most) != was_held) {
         credits_hold(&j->credits, !was_held);
     }
 }
@@ -83,7 +83,7 @@ void calls_add(struct job *j, struct extent *e)
     j->calls->waiting += e->rows->count;
     j->calls->waiting_bytes += e->rows->bytes;
     calls_pump(j);
-    ahead_look(j);
+    readahead_check(j);
 }
 
 /* ---- sending ---- */
@@ -419,7 +419,7 @@ void calls_pump(struct job *j)
     if (c->is_dropped) {
         return;
     }
-    ahead_look(j);
+    readahead_check(j);
     if (j->is_read && !c->fresh && !c->retries.first && c->in_flight_count > 0) {
         tail_hedge(j, now_ns, &wake_ns);
     }

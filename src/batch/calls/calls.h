@@ -6,16 +6,16 @@
 #include <stdatomic.h>
 
 #include "batch/common/call.h"
-#include "batch/policy/ahead.h"
 #include "batch/policy/call_rows.h"
 #include "batch/policy/grow.h"
+#include "batch/policy/readahead.h"
 
 struct calls {
     struct work_queue retries;
     MR_VEC(struct extent *) extents; /* with rows that are in no call yet, oldest first */
     uint64_t waiting;                /* such rows */
     uint64_t waiting_bytes;          /* of these extents */
-    struct ahead ahead;
+    struct readahead readahead;
     int64_t waiting_ns;              /* they are too few for a call since then; 0: they are not */
     MR_VEC(struct call *) in_flight; /* by the index of struct mr_balance_call; NULL: none */
     uint64_t in_flight_count;

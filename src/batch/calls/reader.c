@@ -70,7 +70,7 @@ static bool take(struct reader *r, uint64_t bytes, bool is_much)
 }
 
 /* All credit is free for a moment. False: stopped. */
-static bool ahead_ended(struct reader *r)
+static bool first_rows_ended(struct reader *r)
 {
     const uint64_t all = credits_limit(&r->job->credits);
     const bool ok = take(r, all, true);
@@ -91,7 +91,7 @@ static int extent_read(struct reader *r, uint32_t file, const struct mr_range *g
     const uint64_t most = MR_MIN(MR_MAX(limit / 4, UINT64_C(1) << 20), limit / 2);
     struct mr_rows *got = NULL;
 
-    if (r->is_ahead && !ahead_ended(r)) {
+    if (r->is_ahead && !first_rows_ended(r)) {
         return MR_FAIL(&r->err, MR_E_CANCELLED, "stopped");
     }
     const bool is_ahead = is_in_the_dark(j);

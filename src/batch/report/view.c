@@ -120,7 +120,7 @@ static const char *reader_of(struct job *j)
 {
     return j->is_read                        ? "has ended"
            : credits_are_wanted(&j->credits) ? "waits for memory"
-           : j->calls->ahead.is_held         ? "waits for hosts"
+           : j->calls->readahead.is_held     ? "waits for hosts"
                                              : "reads";
 }
 

@@ -1,10 +1,10 @@
-#include "ahead.h"
+#include "readahead.h"
 
 #include "base/mem.h"
 
-bool ahead_holds(struct ahead *a, uint64_t rows, uint64_t bytes, uint64_t call_rows)
+bool readahead_holds(struct readahead *a, uint64_t rows, uint64_t bytes, uint64_t call_rows)
 {
-    a->enough = MR_MAX(a->enough, AHEAD_BYTES);
+    a->enough = MR_MAX(a->enough, READAHEAD_BYTES);
     if (rows == 0 && a->was_held) {
         a->enough *= 2;
         a->was_held = false;
