@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "alike.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "batch/calls/calls.h"
@@ -16,6 +15,7 @@
 #include "batch/hosts/hosts.h"
 #include "batch/hosts/quarantine.h"
 #include "batch/results/committer.h"
+#include "compare.h"
 
 #define SAMPLES      4
 #define SAMPLE_MOST  (1u << 20) /* bytes of a row and its answer */
@@ -124,15 +124,14 @@ static const char *row_text(const struct canary *c, char *out, size_t room)
     return out;
 }
 
-static bool are_alike(const struct canary *c, const struct ballot *a, const struct ballot *b)
+static bool agree(const struct canary *c, const struct ballot *a, const struct ballot *b)
 {
-    return rows_are_alike(a->answers[0], b->answers[0], c->job->o->canary_tolerance);
+    return rows_agree(a->answers[0], b->answers[0], c->job->o->canary_tolerance);
 }
 
 static bool is_steady(const struct canary *c, const struct ballot *b)
 {
-    return b->count < 2 ||
-           rows_are_alike(b->answers[0], b->answers[1], c->job->o->canary_tolerance);
+    return b->count < 2 || rows_agree(b->answers[0], b->answers[1], c->job->o->canary_tolerance);
 }
 
 /* How many hosts that say the same each time say what this one does. */
@@ -142,7 +141,7 @@ static size_t votes_for(const struct canary *c, const struct ballot *b)
 
     for (size_t i = 0; i < c->count; i++) {
         const struct ballot *other = &c->ballots[i];
-        n += other->count > 0 && is_steady(c, other) && are_alike(c, b, other);
+        n += other->count > 0 && is_steady(c, other) && agree(c, b, other);
     }
     return n;
 }
@@ -207,7 +206,7 @@ static void verdict(struct canary *c)
                  row_text(c, row, sizeof row), most);
         for (size_t i = 0; i < c->count; i++) {
             const struct ballot *b = &c->ballots[i];
-            if (b->count > 0 && (!is_steady(c, b) || !are_alike(c, b, best))) {
+            if (b->count > 0 && (!is_steady(c, b) || !agree(c, b, best))) {
                 host_quarantine(b->host, why);
             }
         }
@@ -275,7 +274,7 @@ void canary_look(struct job *j)
     }
     if (!c->is_vote && c->ballots[1].count > 0) {
         compared(c);
-        if (!are_alike(c, &c->ballots[0], &c->ballots[1])) {
+        if (!agree(c, &c->ballots[0], &c->ballots[1])) {
             vote(c);
         }
         if (c->pending > 0) {

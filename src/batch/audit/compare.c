@@ -1,12 +1,12 @@
 /* Rows that two hosts have answered, compared. */
-#include "alike.h"
+#include "compare.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "tensor/tensor.h"
 
-static bool numbers_are_alike(double a, double b, double tolerance)
+static bool numbers_agree(double a, double b, double tolerance)
 {
     if (isnan(a) || isnan(b) || isinf(a) || isinf(b)) {
         return (isnan(a) && isnan(b)) || a == b;
@@ -21,12 +21,12 @@ static double number_at(const struct mr_field *f, const struct mr_column *c, uin
                                       : (double)mr_fp16_to_float(((const uint16_t *)c->values)[i]);
 }
 
-static bool columns_are_alike(const struct mr_field *f, const struct mr_column *a, uint64_t a_first,
-                              const struct mr_column *b, uint64_t b_first, uint64_t count,
-                              double tolerance);
+static bool columns_agree(const struct mr_field *f, const struct mr_column *a, uint64_t a_first,
+                          const struct mr_column *b, uint64_t b_first, uint64_t count,
+                          double tolerance);
 
-static bool values_are_alike(const struct mr_field *f, const struct mr_column *a, uint64_t i,
-                             const struct mr_column *b, uint64_t k, double tolerance)
+static bool values_agree(const struct mr_field *f, const struct mr_column *a, uint64_t i,
+                         const struct mr_column *b, uint64_t k, double tolerance)
 {
     const size_t size = mr_column_type_bytes(f->type);
 
@@ -36,14 +36,14 @@ static bool values_are_alike(const struct mr_field *f, const struct mr_column *a
     switch (f->type) {
     case MR_COLUMN_F16:
     case MR_COLUMN_F32:
-    case MR_COLUMN_F64: return numbers_are_alike(number_at(f, a, i), number_at(f, b, k), tolerance);
+    case MR_COLUMN_F64: return numbers_agree(number_at(f, a, i), number_at(f, b, k), tolerance);
     case MR_COLUMN_FIXED_LIST:
-        return columns_are_alike(f->item, a->item, i * f->width, b->item, k * f->width, f->width,
-                                 tolerance);
+        return columns_agree(f->item, a->item, i * f->width, b->item, k * f->width, f->width,
+                             tolerance);
     case MR_COLUMN_LIST: {
         const uint64_t n = a->begin[i + 1] - a->begin[i];
         return n == b->begin[k + 1] - b->begin[k] &&
-               columns_are_alike(f->item, a->item, a->begin[i], b->item, b->begin[k], n, tolerance);
+               columns_agree(f->item, a->item, a->begin[i], b->item, b->begin[k], n, tolerance);
     }
     case MR_COLUMN_STRING:
     case MR_COLUMN_BINARY: {
@@ -57,25 +57,25 @@ static bool values_are_alike(const struct mr_field *f, const struct mr_column *a
     }
 }
 
-static bool columns_are_alike(const struct mr_field *f, const struct mr_column *a, uint64_t a_first,
-                              const struct mr_column *b, uint64_t b_first, uint64_t count,
-                              double tolerance)
+static bool columns_agree(const struct mr_field *f, const struct mr_column *a, uint64_t a_first,
+                          const struct mr_column *b, uint64_t b_first, uint64_t count,
+                          double tolerance)
 {
     for (uint64_t i = 0; i < count; i++) {
-        if (!values_are_alike(f, a, a_first + i, b, b_first + i, tolerance)) {
+        if (!values_agree(f, a, a_first + i, b, b_first + i, tolerance)) {
             return false;
         }
     }
     return true;
 }
 
-bool rows_are_alike(const struct mr_rows *a, const struct mr_rows *b, double tolerance)
+bool rows_agree(const struct mr_rows *a, const struct mr_rows *b, double tolerance)
 {
-    bool are_alike = a->count == b->count;
+    bool agree = a->count == b->count;
 
-    for (size_t i = 0; are_alike && i < a->schema->count; i++) {
-        are_alike = columns_are_alike(&a->schema->fields[i], &a->columns[i], 0, &b->columns[i], 0,
-                                      a->count, tolerance);
+    for (size_t i = 0; agree && i < a->schema->count; i++) {
+        agree = columns_agree(&a->schema->fields[i], &a->columns[i], 0, &b->columns[i], 0, a->count,
+                              tolerance);
     }
-    return are_alike;
+    return agree;
 }
