@@ -146,7 +146,7 @@ static int call_send(struct job *j, struct work *w, const struct mr_balance_call
 /* ---- choosing ---- */
 
 /* For one host alone; when that is away there is nothing to wait for. */
-static bool canary_send(struct job *j, struct work *w, int64_t now_ns)
+static bool cross_check_send(struct job *j, struct work *w, int64_t now_ns)
 {
     const struct host *h = w->only;
     struct mr_balance_call to;
@@ -243,7 +243,7 @@ static bool work_send(struct job *j, struct work **io_work, int64_t now_ns, stru
 
     *out_rest = NULL;
     if (w->only) {
-        return canary_send(j, w, now_ns);
+        return cross_check_send(j, w, now_ns);
     }
     uint64_t weight = 0;
     uint64_t size = j->dialect->size ? j->dialect->size(j, w, &weight) : w->count;

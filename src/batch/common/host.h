@@ -9,7 +9,7 @@
 struct job;
 
 /** When a host is compared with others. */
-struct canary_clock {
+struct cross_check_clock {
     uint64_t answers;
     uint64_t checks;
     uint64_t check_at;  /* answers */
@@ -46,7 +46,7 @@ struct host {
     uint64_t calls;
     uint64_t failures;
     char version[32]; /* as it told */
-    struct canary_clock canary;
+    struct cross_check_clock cross_check;
     struct host_figures figures;
 };
 

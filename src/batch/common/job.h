@@ -20,7 +20,7 @@
 #define PLAN_NS (10 * MR_NS_PER_S)
 
 struct calls;
-struct canary;
+struct cross_check;
 struct committer;
 struct disk_hold;
 struct discover;
@@ -114,16 +114,16 @@ struct job {
     struct reader *reader;
     struct committer *committer;
     struct calls *calls;
-    bool is_refused;              /* the start was: what is wrong is in `err`, and nowhere else */
-    bool is_finishing;            /* all is with the committer */
-    struct disk_hold *hold;       /* why it was begun again, and when it goes on */
-    bool may_go_on;               /* it ends, and can be begun again */
-    bool begins_again;            /* it is, at once */
-    struct canary *canary;        /* NULL: hosts are not compared */
-    char pause_reason[480];       /* "": somebody has asked for it */
-    bool is_accepted;             /* thresholds do not count any more */
-    bool is_read;                 /* the reader has come to the end */
-    MR_VEC(struct extent *) open; /* extents that are with the loop */
+    bool is_refused;        /* the start was: what is wrong is in `err`, and nowhere else */
+    bool is_finishing;      /* all is with the committer */
+    struct disk_hold *hold; /* why it was begun again, and when it goes on */
+    bool may_go_on;         /* it ends, and can be begun again */
+    bool begins_again;      /* it is, at once */
+    struct cross_check *cross_check; /* NULL: hosts are not compared */
+    char pause_reason[480];          /* "": somebody has asked for it */
+    bool is_accepted;                /* thresholds do not count any more */
+    bool is_read;                    /* the reader has come to the end */
+    MR_VEC(struct extent *) open;    /* extents that are with the loop */
     uint64_t read_rows;
     uint64_t dead_rows; /* of this start, committed or not */
     struct plan *plan;  /* NULL: a run */

@@ -43,7 +43,7 @@ struct work {
     uint32_t asks;      /* answers that were not what was asked for */
     uint32_t doublings; /* see row_fault */
     char *note;         /* the same; NULL: none */
-    struct host *only;  /* a canary: nobody else gets it; NULL: it is none */
+    struct host *only;  /* a cross-check of this host alone; NULL: it is none */
     uint32_t trial;
     uint32_t ballot;
     char cause[560];

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/pool.h"
-#include "batch/audit/canary.h"
+#include "batch/audit/cross_check.h"
 #include "batch/calls/calls.h"
 #include "batch/calls/plan.h"
 #include "batch/calls/reader.h"
@@ -347,7 +347,7 @@ static int job_set_up(struct job *j, struct mr_err *err)
     MR_TRY(facts_open(j, err));
     MR_TRY(mr_manifest_stop(j->manifest, NULL, err));
     MR_TRY(quarantine_recompute(j, true, err));
-    canary_new(j);
+    cross_check_new(j);
     j->was_finished = mr_manifest_is_finished(j->manifest);
     MR_TRY(sink_open(j, err));
     if (o->retries_dead) {
@@ -420,7 +420,7 @@ static void on_tick(struct mr_timer *t)
         job_fail(j, rc, &err);
         return;
     }
-    canary_tick(j, now_ns);
+    cross_check_tick(j, now_ns);
     calls_tick(j);
     if (view_mark(j, now_ns)) {
         mr_block_age();
@@ -445,9 +445,9 @@ static void job_look(struct job *j)
         }
     }
     if (j->phase == JOB_RUNNING && j->is_read && j->open.len == 0 && !j->is_finishing &&
-        !canary_is_asking(j) && !j->pause_reason[0]) {
+        !cross_check_is_asking(j) && !j->pause_reason[0]) {
         j->is_finishing = true;
-        canary_end(j);
+        cross_check_end(j);
         if (j->manifest) {
             committer_finish(j->committer); /* which ends it, and may have to wait for a disk */
         } else {
@@ -551,7 +551,7 @@ static void job_free(struct job *j)
     if (j->calls->known_good) {
         extent_free(&j->calls->known_good);
     }
-    canary_free(&j->canary);
+    cross_check_free(&j->cross_check);
     MR_VEC_FINI(&j->calls->in_flight);
     hosts_free(j);
     mr_balance_free(&j->balance);
@@ -605,10 +605,10 @@ static int job_is_there(const struct job *j, struct mr_err *err)
 static const struct job_events events = {
     .look = job_look,
     .settled = job_settled,
-    .before_calls = canary_look,
-    .answered = canary_see,
-    .asked = canary_told,
-    .absent = canary_absent,
+    .before_calls = cross_check_evaluate,
+    .answered = cross_check_see,
+    .asked = cross_check_told,
+    .absent = cross_check_absent,
 };
 
 static struct job *job_new(struct mr_batch *b, struct disk_hold *hold)

@@ -1,6 +1,6 @@
-/* Trials of hosts, see canary.h. */
+/* Trials of hosts, see cross_check.h. */
 
-#include "canary.h"
+#include "cross_check.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ struct ballot {
     size_t count;
 };
 
-struct canary {
+struct cross_check {
     struct job *job;
     uint64_t every; /* answers of a host */
     bool is_off;
@@ -64,18 +64,18 @@ struct canary {
     uint32_t given_up;            /* since then */
 };
 
-void canary_new(struct job *j)
+void cross_check_new(struct job *j)
 {
     const double share = j->o->canary_share;
 
     if (share > 0 && j->dialect->compares_hosts && !j->o->filter && !j->plan) {
-        j->canary = MR_NEW(struct canary);
-        j->canary->job = j;
-        j->canary->every = (uint64_t)(1 / share);
+        j->cross_check = MR_NEW(struct cross_check);
+        j->cross_check->job = j;
+        j->cross_check->every = (uint64_t)(1 / share);
     }
 }
 
-static void trial_end(struct canary *c)
+static void trial_end(struct cross_check *c)
 {
     for (size_t i = 0; i < c->count; i++) {
         for (size_t k = 0; k < c->ballots[i].count; k++) {
@@ -100,7 +100,7 @@ static void sample_drop(struct sample *s)
     *s = (struct sample){0};
 }
 
-void canary_free(struct canary **c)
+void cross_check_free(struct cross_check **c)
 {
     if (*c) {
         trial_end(*c);
@@ -117,25 +117,25 @@ void canary_free(struct canary **c)
 
 /* ---- verdicts ---- */
 
-static const char *row_text(const struct canary *c, char *out, size_t room)
+static const char *row_text(const struct cross_check *c, char *out, size_t room)
 {
     snprintf(out, room, "row %llu of %s", (unsigned long long)c->row->first,
              mr_source_path(c->job->source, c->row->file));
     return out;
 }
 
-static bool agree(const struct canary *c, const struct ballot *a, const struct ballot *b)
+static bool agree(const struct cross_check *c, const struct ballot *a, const struct ballot *b)
 {
     return rows_agree(a->answers[0], b->answers[0], c->job->o->canary_tolerance);
 }
 
-static bool is_steady(const struct canary *c, const struct ballot *b)
+static bool is_steady(const struct cross_check *c, const struct ballot *b)
 {
     return b->count < 2 || rows_agree(b->answers[0], b->answers[1], c->job->o->canary_tolerance);
 }
 
 /* How many hosts that say the same each time say what this one does. */
-static size_t votes_for(const struct canary *c, const struct ballot *b)
+static size_t votes_for(const struct cross_check *c, const struct ballot *b)
 {
     size_t n = 0;
 
@@ -146,7 +146,7 @@ static size_t votes_for(const struct canary *c, const struct ballot *b)
     return n;
 }
 
-static void nobody_is_steady(struct canary *c)
+static void nobody_is_steady(struct cross_check *c)
 {
     char row[256];
 
@@ -156,7 +156,7 @@ static void nobody_is_steady(struct canary *c)
     c->is_off = c->is_unsteady = true;
 }
 
-static void nobody_knows(struct canary *c)
+static void nobody_knows(struct cross_check *c)
 {
     struct mr_err err;
     char row[256];
@@ -180,7 +180,7 @@ static void nobody_knows(struct canary *c)
     job_stop(c->job, &err);
 }
 
-static void verdict(struct canary *c)
+static void verdict(struct cross_check *c)
 {
     const struct ballot *best = NULL;
     size_t most = 0;
@@ -217,13 +217,13 @@ static void verdict(struct canary *c)
 
 /* ---- trials ---- */
 
-static void ask(struct canary *c, size_t ballot)
+static void ask(struct cross_check *c, size_t ballot)
 {
     c->pending++;
     calls_ask(c->job, c->row, c->ballots[ballot].host, c->number, (uint32_t)ballot);
 }
 
-static bool is_asked(const struct canary *c, const struct host *h)
+static bool is_asked(const struct cross_check *c, const struct host *h)
 {
     for (size_t i = 0; i < c->count; i++) {
         if (c->ballots[i].host == h) {
@@ -234,7 +234,7 @@ static bool is_asked(const struct canary *c, const struct host *h)
 }
 
 /* The two once more, and others twice. */
-static void vote(struct canary *c)
+static void vote(struct cross_check *c)
 {
     const struct job *j = c->job;
 
@@ -254,20 +254,20 @@ static void vote(struct canary *c)
 }
 
 /* Whoever was asked has shown how it answers now, the other one how it answered once. */
-static void compared(struct canary *c)
+static void compared(struct cross_check *c)
 {
-    struct canary_clock *asked = &c->ballots[1].host->canary;
+    struct cross_check_clock *asked = &c->ballots[1].host->cross_check;
 
-    c->ballots[0].host->canary.is_compared = asked->is_compared = true;
+    c->ballots[0].host->cross_check.is_compared = asked->is_compared = true;
     asked->checked = asked->answers;
     if (c->about) {
-        c->about->canary.checked = c->about->canary.answers;
+        c->about->cross_check.checked = c->about->cross_check.answers;
     }
 }
 
-void canary_look(struct job *j)
+void cross_check_evaluate(struct job *j)
 {
-    struct canary *c = j->canary;
+    struct cross_check *c = j->cross_check;
 
     if (!c || c->pending > 0 || !c->row) {
         return;
@@ -288,7 +288,7 @@ void canary_look(struct job *j)
     j->events->look(j);
 }
 
-static void trial_begin(struct canary *c, const struct sample *s, struct host *h)
+static void trial_begin(struct cross_check *c, const struct sample *s, struct host *h)
 {
     c->row = MR_NEW(struct extent);
     *c->row = (struct extent){.job = c->job,
@@ -307,7 +307,7 @@ static void trial_begin(struct canary *c, const struct sample *s, struct host *h
 /* ---- what hosts answer ---- */
 
 /* The place of a new one. A host has two at most, so that each finds one of another host at any time. */
-static struct sample *sample_place(struct canary *c, const struct host *h)
+static struct sample *sample_place(struct cross_check *c, const struct host *h)
 {
     struct sample *own = NULL;
     size_t count = 0;
@@ -328,7 +328,7 @@ static struct sample *sample_place(struct canary *c, const struct host *h)
 }
 
 /* What another one has answered, whatever it is; NULL: nothing is kept. */
-static const struct sample *sample_of_another(const struct canary *c, const struct host *h)
+static const struct sample *sample_of_another(const struct cross_check *c, const struct host *h)
 {
     for (size_t i = 0; i < SAMPLES; i++) {
         if (c->samples[i].row && c->samples[i].host != h) {
@@ -339,7 +339,7 @@ static const struct sample *sample_of_another(const struct canary *c, const stru
 }
 
 /* The last that it has answered. */
-static const struct sample *sample_of(const struct canary *c, const struct host *h)
+static const struct sample *sample_of(const struct cross_check *c, const struct host *h)
 {
     const struct sample *last = NULL;
 
@@ -352,7 +352,7 @@ static const struct sample *sample_of(const struct canary *c, const struct host 
     return last;
 }
 
-static void sample_take(struct canary *c, struct host *h, const struct row_range *of,
+static void sample_take(struct cross_check *c, struct host *h, const struct row_range *of,
                         const struct mr_rows *rows)
 {
     const struct extent *e = of->extent;
@@ -376,11 +376,11 @@ static void sample_take(struct canary *c, struct host *h, const struct row_range
         (struct extent){.job = c->job, .file = e->file, .first = e->first + of->first, .rows = row};
     s->answer = answer;
     s->host = h;
-    s->at = h->canary.answers;
+    s->at = h->cross_check.answers;
 }
 
 /* Soon at first, so that small jobs and hosts that were never well are looked at, too. */
-static uint64_t next_check(const struct canary *c, const struct canary_clock *clock)
+static uint64_t next_check(const struct cross_check *c, const struct cross_check_clock *clock)
 {
     return clock->answers + (clock->checks == 0   ? c->every / 64
                              : clock->checks == 1 ? c->every / 8
@@ -388,9 +388,9 @@ static uint64_t next_check(const struct canary *c, const struct canary_clock *cl
 }
 
 /* With the row of another one, if there is any. */
-static void check(struct canary *c, struct host *h)
+static void check(struct cross_check *c, struct host *h)
 {
-    struct canary_clock *clock = &h->canary;
+    struct cross_check_clock *clock = &h->cross_check;
     const struct sample *s = c->row ? NULL : sample_of_another(c, h);
 
     if (s) {
@@ -400,10 +400,10 @@ static void check(struct canary *c, struct host *h)
     }
 }
 
-void canary_see(struct call *k, const struct row_range *of, const struct mr_rows *rows)
+void cross_check_see(struct call *k, const struct row_range *of, const struct mr_rows *rows)
 {
-    struct canary *c = k->job->canary;
-    struct canary_clock *clock = &k->host->canary;
+    struct cross_check *c = k->job->cross_check;
+    struct cross_check_clock *clock = &k->host->cross_check;
 
     if (!c || c->is_off) {
         return;
@@ -422,7 +422,7 @@ void canary_see(struct call *k, const struct row_range *of, const struct mr_rows
 
 static bool may_be_asked(const struct host *h)
 {
-    return h->is_listed && h->id && !h->is_fenced && h->canary.silences < LAST_TRIES &&
+    return h->is_listed && h->id && !h->is_fenced && h->cross_check.silences < LAST_TRIES &&
            mr_balance_is_working(h->job->balance, h->id);
 }
 
@@ -441,7 +441,7 @@ static struct host *another(const struct job *j, const struct host *than)
 }
 
 /* Does it answer now as others did? Where that cannot be asked: do others answer now as it did? */
-static void last_check(struct canary *c, struct host *h)
+static void last_check(struct cross_check *c, struct host *h)
 {
     const struct sample *s = may_be_asked(h) ? sample_of_another(c, h) : NULL;
     struct host *asked = h;
@@ -457,7 +457,7 @@ static void last_check(struct canary *c, struct host *h)
 }
 
 /* A host was compared with none, and one may come soon that can be asked. */
-static bool another_may_come(const struct canary *c, bool is_alone)
+static bool another_may_come(const struct cross_check *c, bool is_alone)
 {
     const struct job *j = c->job;
     const int64_t now_ns = mr_now_ns();
@@ -470,9 +470,9 @@ static bool another_may_come(const struct canary *c, bool is_alone)
     return is_alone && may_come && now_ns - c->end_ns < FIRST_NS;
 }
 
-bool canary_is_asking(struct job *j)
+bool cross_check_is_asking(struct job *j)
 {
-    struct canary *c = j->canary;
+    struct cross_check *c = j->cross_check;
     bool is_alone = false;
 
     if (!c || c->is_off) {
@@ -481,21 +481,21 @@ bool canary_is_asking(struct job *j)
     c->end_ns = c->end_ns ? c->end_ns : mr_now_ns();
     for (size_t i = 0; !c->row && i < j->hosts.len && i < LAST_MOST; i++) {
         struct host *h = j->hosts.at[i];
-        if (h->canary.answers > h->canary.checked) {
-            is_alone = is_alone || !h->canary.is_compared;
+        if (h->cross_check.answers > h->cross_check.checked) {
+            is_alone = is_alone || !h->cross_check.is_compared;
             last_check(c, h);
         }
     }
     return c->row || another_may_come(c, is_alone);
 }
 
-void canary_end(const struct job *j)
+void cross_check_end(const struct job *j)
 {
-    const struct canary *c = j->canary;
+    const struct cross_check *c = j->cross_check;
 
     for (size_t i = 0; c && !c->is_unsteady && hosts_listed(j) > 1 && i < j->hosts.len; i++) {
         const struct host *h = j->hosts.at[i];
-        if (h->canary.answers > 0 && !h->canary.is_compared) {
+        if (h->cross_check.answers > 0 && !h->cross_check.is_compared) {
             mr_log(MR_LOG_WARN, "batch.not_compared",
                    "host=%s rows=%" PRIu64 "; no other host answered one of them in time, so "
                    "nobody knows whether they are right",
@@ -505,12 +505,12 @@ void canary_end(const struct job *j)
 }
 
 /* At the end it is asked so often at most. */
-static void gives_no_answer(const struct canary *c, struct host *h, uint32_t times)
+static void gives_no_answer(const struct cross_check *c, struct host *h, uint32_t times)
 {
-    h->canary.silences += c->end_ns > 0 && !c->is_vote ? times : 0;
+    h->cross_check.silences += c->end_ns > 0 && !c->is_vote ? times : 0;
 }
 
-static void told(struct canary *c, const struct work *w, struct mr_rows *rows, uint32_t times)
+static void told(struct cross_check *c, const struct work *w, struct mr_rows *rows, uint32_t times)
 {
     struct ballot *b = &c->ballots[w->ballot];
 
@@ -526,9 +526,9 @@ static void told(struct canary *c, const struct work *w, struct mr_rows *rows, u
     c->pending--;
 }
 
-void canary_told(struct call *k, const struct wire_answer *a)
+void cross_check_told(struct call *k, const struct wire_answer *a)
 {
-    struct canary *c = k->job->canary;
+    struct cross_check *c = k->job->cross_check;
     struct mr_rows *rows = NULL;
     struct mr_err err;
 
@@ -539,13 +539,13 @@ void canary_told(struct call *k, const struct wire_answer *a)
     told(c, k->work, rows, a->outcome == MR_BALANCE_TIMED_OUT ? LAST_TRIES : 1);
 }
 
-void canary_absent(struct job *j, const struct work *w)
+void cross_check_absent(struct job *j, const struct work *w)
 {
-    told(j->canary, w, NULL, 1);
+    told(j->cross_check, w, NULL, 1);
 }
 
 /* Until when the trial may last. A job that is done does not wait long for a host that hangs, unless two have differed. */
-static int64_t patience_until(const struct canary *c)
+static int64_t patience_until(const struct cross_check *c)
 {
     const struct host *h = c->ballots[1].host;
 
@@ -554,16 +554,16 @@ static int64_t patience_until(const struct canary *c)
     }
     const int64_t slow_ns =
         h->figures.answer_ns ? (int64_t)mr_hist_quantile(h->figures.answer_ns, 0.95) : 0;
-    const bool is_first = c->about && !c->about->canary.is_compared && h->failures == 0;
+    const bool is_first = c->about && !c->about->cross_check.is_compared && h->failures == 0;
     const int64_t least_ns = is_first ? FIRST_NS : LAST_NS;
     /* It may have calls to answer that nobody waits for any more. */
     return mr_ns_after(MR_MAX(MR_MAX(c->since_ns, c->end_ns), h->heard_ns),
                        MR_MIN(MR_MAX(LAST_ANSWERS * slow_ns, least_ns), TRIAL_NS));
 }
 
-void canary_tick(struct job *j, int64_t now_ns)
+void cross_check_tick(struct job *j, int64_t now_ns)
 {
-    struct canary *c = j->canary;
+    struct cross_check *c = j->cross_check;
 
     if (c && j->is_paused) {
         c->since_ns = now_ns; /* nobody can answer */

@@ -1,0 +1,47 @@
+/* Cross-checks: a host that answers well-formed rubbish is found by asking it about a row that another host has answered.
+ *
+ * Every so many answers of a host it gets one row that another one has answered, in a call of its own. If the two answers
+ * differ, both hosts are asked again, and others with them: a vote. A host against a majority of three hosts or more is
+ * wrong. If hosts do not even repeat their own answers, the model is no function of its inputs, and there are no cross-checks
+ * from then on. Without a majority it cannot be known which host is right, and the job stops.
+ *
+ * At the end each host that has answered since its last check has one more; where it is gone, or no other host has answered
+ * a row, another one is asked about what it has answered. So each row of a finished job is of a host that was compared with
+ * another one, as long as another one is listed that answers.
+ *
+ * One check at a time. On the loop's thread. */
+#ifndef MR_BATCH_CROSS_CHECK_H
+#define MR_BATCH_CROSS_CHECK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "table/rows.h"
+
+struct call;
+struct cross_check;
+struct host;
+struct job;
+struct row_range;
+struct wire_answer;
+struct work;
+
+/** Begins, unless the options or the dialect say that hosts are not compared. */
+void cross_check_new(struct job *j);
+void cross_check_free(struct cross_check **c);
+/** job_events.answered: keeps a row to ask other hosts about, and may begin a check. */
+void cross_check_see(struct call *k, const struct row_range *of, const struct mr_rows *rows);
+/** job_events.asked */
+void cross_check_told(struct call *k, const struct wire_answer *a);
+/** job_events.absent */
+void cross_check_absent(struct job *j, const struct work *w);
+/** job_events.before_calls: comes to a verdict when all have answered. May make new calls. */
+void cross_check_evaluate(struct job *j);
+/** At the end of the job: compares each host once more. True: the job has to wait for that. */
+bool cross_check_is_asking(struct job *j);
+/** At the very end: logs the hosts whose rows no other host has answered. */
+void cross_check_end(const struct job *j);
+/** Gives up checks that hosts do not answer in time. */
+void cross_check_tick(struct job *j, int64_t now_ns);
+
+#endif
