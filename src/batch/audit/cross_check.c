@@ -1,5 +1,4 @@
 /* Trials of hosts, see cross_check.h. */
-
 #include "cross_check.h"
 
 #include <inttypes.h>
@@ -166,7 +165,7 @@ static void nobody_knows(struct cross_check *c)
     for (size_t i = 0; i < c->count && n < sizeof hosts; i++) {
         n += c->ballots[i].count > 0
                  ? (size_t)snprintf(hosts + n, sizeof hosts - n, "%s%s", n ? ", " : "",
-                                    c->ballots[i].host->wire.address)
+                                    c->ballots[i].host->transport.address)
                  : 0;
     }
     mr_err_set(&err, MR_E_INVALID, MR_HERE,
@@ -499,7 +498,7 @@ void cross_check_end(const struct job *j)
             mr_log(MR_LOG_WARN, "batch.not_compared",
                    "host=%s rows=%" PRIu64 "; no other host answered one of them in time, so "
                    "nobody knows whether they are right",
-                   MR_LOG_STR(mr_str_c(h->wire.address)), h->rows);
+                   MR_LOG_STR(mr_str_c(h->transport.address)), h->rows);
         }
     }
 }
@@ -526,7 +525,7 @@ static void told(struct cross_check *c, const struct work *w, struct mr_rows *ro
     c->pending--;
 }
 
-void cross_check_told(struct call *k, const struct wire_answer *a)
+void cross_check_told(struct call *k, const struct transport_answer *a)
 {
     struct cross_check *c = k->job->cross_check;
     struct mr_rows *rows = NULL;

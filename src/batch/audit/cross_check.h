@@ -23,7 +23,7 @@ struct cross_check;
 struct host;
 struct job;
 struct row_range;
-struct wire_answer;
+struct transport_answer;
 struct work;
 
 /** Begins, unless the options or the dialect say that hosts are not compared. */
@@ -32,7 +32,7 @@ void cross_check_free(struct cross_check **c);
 /** job_events.answered: keeps a row to ask other hosts about, and may begin a check. */
 void cross_check_see(struct call *k, const struct row_range *of, const struct mr_rows *rows);
 /** job_events.asked */
-void cross_check_told(struct call *k, const struct wire_answer *a);
+void cross_check_told(struct call *k, const struct transport_answer *a);
 /** job_events.absent */
 void cross_check_absent(struct job *j, const struct work *w);
 /** job_events.before_calls: comes to a verdict when all have answered. May make new calls. */

@@ -88,7 +88,7 @@ void calls_add(struct job *j, struct extent *e)
 
 /* ---- sending ---- */
 
-static void on_answer(void *ctx, const struct wire_reply *reply);
+static void on_answer(void *ctx, const struct transport_reply *reply);
 
 static void call_free(struct call *k)
 {
@@ -121,7 +121,7 @@ static int call_send(struct job *j, struct work *w, const struct mr_balance_call
                        .sent_ns = mr_now_ns()};
     mr_arena_init(&k->arena, 4096, SIZE_MAX);
     mr_buf_init(&k->head, 0);
-    k->wire = (struct wire_call){.done = on_answer, .ctx = k};
+    k->transport = (struct transport_call){.done = on_answer, .ctx = k};
     int rc = j->dialect->send(k, to->timeout_ns, err);
     if (rc < 0) {
         mr_balance_done(j->balance, k->sent_ns, to->ticket, MR_BALANCE_CANCELLED, 0);
@@ -502,7 +502,7 @@ static void row_faults(struct call *k, const struct row_fault *f)
     const struct row_range of = work_range(w, f->row, 1);
     struct dead_row d = {.row = of.first,
                          .kind = f->kind,
-                         .host = k->host->wire.address,
+                         .host = k->host->transport.address,
                          .attempts = w->tried.failures + w->asks + 1};
 
     if (f->may_ask) {
@@ -517,8 +517,8 @@ static void row_faults(struct call *k, const struct row_fault *f)
 }
 
 /* The results of rows [at, end) of the call, extent by extent. */
-static int range_results(struct call *k, const struct wire_answer *a, uint64_t at, uint64_t end,
-                         struct mr_err *err)
+static int range_results(struct call *k, const struct transport_answer *a, uint64_t at,
+                         uint64_t end, struct mr_err *err)
 {
     while (at < end) {
         const struct row_range of = work_range(k->work, at, end - at);
@@ -529,7 +529,7 @@ static int range_results(struct call *k, const struct wire_answer *a, uint64_t a
         }
         k->host->rows += rows->count;
         k->job->events->answered(k, &of, rows);
-        rows_succeed(k->job, of.extent, of.first, rows, k->host->wire.address);
+        rows_succeed(k->job, of.extent, of.first, rows, k->host->transport.address);
         at += of.count;
     }
     return MR_OK;
@@ -548,7 +548,7 @@ static void work_look(struct job *j, const struct work *w)
 
 /* The rows settle one way or the other; the work goes with its last call. Errors: no memory for the results, and then
  * only some rows have settled. */
-static int work_succeeds(struct call *k, const struct wire_answer *a, struct mr_err *err)
+static int work_succeeds(struct call *k, const struct transport_answer *a, struct mr_err *err)
 {
     struct job *j = k->job;
     struct work *w = k->work;
@@ -624,7 +624,7 @@ static void doubts_tell(struct job *j, const struct work *w, const struct retry_
                 MR_LOG_WARN, "batch.host_refuses",
                 "host=%s reason=%s; another host answered the same row, so it is no dead letter, "
                 "and the host gets less work",
-                MR_LOG_STR(mr_str_c(h->wire.address)), MR_LOG_STR(mr_str_c(w->cause)));
+                MR_LOG_STR(mr_str_c(h->transport.address)), MR_LOG_STR(mr_str_c(w->cause)));
         }
         mr_balance_refuted(j->balance, now_ns, h->id,
                            d->refuses_all
@@ -661,7 +661,7 @@ static void rows_fail(struct job *j, uint64_t rows)
 }
 
 /* Tells the policy, and does what it says of hosts. */
-static struct retry_decision call_decide(struct call *k, const struct wire_answer *v,
+static struct retry_decision call_decide(struct call *k, const struct transport_answer *v,
                                          int64_t now_ns)
 {
     struct job *j = k->job;
@@ -687,7 +687,7 @@ static struct retry_decision call_decide(struct call *k, const struct wire_answe
     return d;
 }
 
-static void call_fails(struct call *k, const struct wire_answer *v, int64_t now_ns)
+static void call_fails(struct call *k, const struct transport_answer *v, int64_t now_ns)
 {
     struct job *j = k->job;
     struct work *w = k->work;
@@ -701,12 +701,12 @@ static void call_fails(struct call *k, const struct wire_answer *v, int64_t now_
     const struct retry_decision d = call_decide(k, v, now_ns);
     if (d.action != RETRY_NONE) {
         snprintf(w->cause, sizeof w->cause, "%s", v->cause);
-        w->last_host = k->host->wire.address;
+        w->last_host = k->host->transport.address;
         work_goes_on(j, w, &d, now_ns);
     }
 }
 
-static void call_ends(struct call *k, const struct wire_answer *v)
+static void call_ends(struct call *k, const struct transport_answer *v)
 {
     struct job *j = k->job;
     struct work *w = k->work;
@@ -737,7 +737,7 @@ static void call_ends(struct call *k, const struct wire_answer *v)
 }
 
 /* A row that fails alone is about to become a dead letter, perhaps: what the host said goes into it. */
-static void keep_for_dead_letter(struct job *j, struct work *w, const struct wire_reply *reply)
+static void keep_for_dead_letter(struct job *j, struct work *w, const struct transport_reply *reply)
 {
     answer_keep(w, reply->rc < 0 ? NULL : reply->response);
     if (j->openai && w->answer.text) {
@@ -753,7 +753,7 @@ static void losers_cancel(struct job *j, const struct work *w)
     for (size_t i = 0; left > 0 && i < j->calls->in_flight.len; i++) {
         const struct call *k = j->calls->in_flight.at[i];
         if (k && k->work == w) {
-            wire_cancel(&k->wire);
+            transport_cancel(&k->transport);
             left--;
         }
     }
@@ -766,12 +766,12 @@ static bool host_is_heard(enum mr_balance_outcome outcome)
            outcome == MR_BALANCE_THROTTLED;
 }
 
-static void on_answer(void *ctx, const struct wire_reply *reply)
+static void on_answer(void *ctx, const struct transport_reply *reply)
 {
     struct call *k = ctx;
     struct job *j = k->job;
     struct work *w = k->work;
-    struct wire_answer v;
+    struct transport_answer v;
     const int64_t now_ns = mr_now_ns();
 
     j->calls->in_flight.at[k->index] = NULL;
@@ -786,7 +786,7 @@ static void on_answer(void *ctx, const struct wire_reply *reply)
         return;
     }
     if (reply->rc == MR_E_CANCELLED && w->is_settled) {
-        v = (struct wire_answer){.outcome = MR_BALANCE_CANCELLED};
+        v = (struct transport_answer){.outcome = MR_BALANCE_CANCELLED};
     } else {
         j->dialect->judge(k, reply, &v);
     }

@@ -1,6 +1,5 @@
 /* Rows that are in no call yet: cut into calls, from the oldest extent on, over the borders of extents where they fit. Rows
  * that cannot be sent die here. */
-
 #include "fresh.h"
 
 #include <stdio.h>

@@ -1,5 +1,3 @@
-
-
 #include "growth.h"
 
 #include "base/clock.h"

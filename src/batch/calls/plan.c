@@ -6,7 +6,6 @@
  *
  * Rows of Parquet are counted by the files themselves. Lines of text are estimated from samples, unless the probe came to
  * their end. What is packed cannot be estimated without unpacking it. */
-
 #include "plan.h"
 
 #include <fcntl.h>

@@ -17,7 +17,7 @@ struct call {
     int64_t sent_ns;
     struct mr_arena arena;
     struct mr_buf head;
-    struct wire_call wire;
+    struct transport_call transport;
     uint64_t made_bytes; /* of memory that its request takes beside the rows */
 };
 

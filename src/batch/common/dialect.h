@@ -6,7 +6,7 @@
 #ifndef MR_BATCH_DIALECT_H
 #define MR_BATCH_DIALECT_H
 
-#include "batch/transport/wire.h"
+#include "batch/transport/transport.h"
 
 #define DIALECT_FACTS 8
 
@@ -51,13 +51,14 @@ struct dialect {
     /** What a work is to hosts: what latency is divided by, and what it takes of mr_balance_options.max_weight. NULL: its
      *  rows, and nothing. */
     uint64_t (*size)(const struct job *j, const struct work *w, uint64_t *out_weight);
-    /** Sends the rows of k->work to k->host; k->wire is ready. Errors: no memory; then nothing was sent. */
+    /** Sends the rows of k->work to k->host; k->transport is ready. Errors: no memory; then nothing was sent. */
     int (*send)(struct call *k, int64_t timeout_ns, struct mr_err *err);
     /** What a reply means. An answer that is OK was checked, and has a result or a fault for each row. */
-    void (*judge)(struct call *k, const struct wire_reply *reply, struct wire_answer *out);
+    void (*judge)(struct call *k, const struct transport_reply *reply,
+                  struct transport_answer *out);
     /** Rows of the results for rows `of`, which are those from `first` on of the call and have no fault.
      *  Errors: MR_E_EXHAUSTED. */
-    int (*rows)(struct call *k, const struct wire_answer *a, uint64_t first,
+    int (*rows)(struct call *k, const struct transport_answer *a, uint64_t first,
                 const struct row_range *of, struct mr_rows **out, struct mr_err *err);
     /** NULL: nothing to do. */
     void (*free)(struct job *j);

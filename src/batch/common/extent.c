@@ -1,4 +1,3 @@
-
 #include "extent.h"
 
 void extent_free(struct extent **extent)

@@ -33,7 +33,7 @@ void figures_dead(struct job *j, const char *kind, const char *cause, const char
 
     for (size_t i = 0; host && i < j->hosts.len; i++) {
         struct host *h = j->hosts.at[i];
-        h->figures.dead += h->wire.address == host;
+        h->figures.dead += h->transport.address == host;
     }
     for (size_t i = 0; i < f->dead_count; i++) {
         struct dead_cause *d = &f->dead[i];

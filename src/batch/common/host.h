@@ -3,7 +3,7 @@
 #define MR_BATCH_HOST_H
 
 #include "batch/policy/retry_policy.h"
-#include "batch/transport/wire.h"
+#include "batch/transport/transport.h"
 #include "figures.h"
 
 struct job;
@@ -26,7 +26,7 @@ struct host {
     bool is_listed; /* it may get calls */
     bool is_wanted; /* while a list is taken over */
     bool is_new;    /* the same; it was not listed before */
-    struct wire wire;
+    struct transport transport;
     uint32_t id;         /* in `balance`; 0: its metadata has not come yet */
     bool is_fenced;      /* it said that it cannot serve the model */
     bool is_quarantined; /* nor will it be asked again */

@@ -69,7 +69,7 @@ struct job_events {
     /** A host has answered rows of the job, as `rows` says. */
     void (*answered)(struct call *k, const struct row_range *of, const struct mr_rows *rows);
     /** A call of calls_ask ended. */
-    void (*asked)(struct call *k, const struct wire_answer *a);
+    void (*asked)(struct call *k, const struct transport_answer *a);
     /** A call of calls_ask cannot be made, as its host is away. */
     void (*absent)(struct job *j, const struct work *w);
 };

@@ -1,6 +1,5 @@
 /* See shard.h. Folders: all that says into how many shards a job is divided is the names of their folders. A start makes
  * its own and then looks at the others, so of two that disagree at least one sees it. */
-
 #include "shard.h"
 
 #include <fcntl.h>

@@ -1,4 +1,3 @@
-
 #include "work.h"
 
 #include <string.h>

@@ -171,7 +171,7 @@ static int name_parse(struct entry *e, struct mr_err *err)
     bool is_tls;
     int rc;
 
-    MR_TRY(wire_parse(url, e->job->o, &protocol, &is_tls, &rest, err));
+    MR_TRY(transport_parse(url, e->job->o, &protocol, &is_tls, &rest, err));
     const size_t name = strcspn(rest, ":/");
     const bool has_port = rest[name] == ':' && rest[name + 1];
     if (name == 0 || name >= sizeof e->name || (rest[name] && !has_port) ||
@@ -183,7 +183,8 @@ static int name_parse(struct entry *e, struct mr_err *err)
     if (has_port) {
         snprintf(e->port, sizeof e->port, "%s", rest + name + 1);
     } else {
-        snprintf(e->port, sizeof e->port, "%d", wire_default_port(e->job->o, protocol, is_tls));
+        snprintf(e->port, sizeof e->port, "%d",
+                 transport_default_port(e->job->o, protocol, is_tls));
     }
 out:
     return rc;

@@ -115,7 +115,8 @@ static int no_host_serves(struct job *j, struct mr_buf *why, struct mr_err *err)
     for (size_t i = 0; i < j->hosts.len; i++) {
         const struct host *h = j->hosts.at[i];
         if (h->is_listed && listed++ < LASTING_TOLD) {
-            mr_buf_printf(why, "%s%s: %s", why->len ? "; " : "", h->wire.address, h->lasting_text);
+            mr_buf_printf(why, "%s%s: %s", why->len ? "; " : "", h->transport.address,
+                          h->lasting_text);
         }
     }
     if (listed > LASTING_TOLD) {
@@ -156,7 +157,7 @@ static void on_told(struct host *h, int rc, const struct mr_err *err)
 
     h->is_asking = false;
     h->ask_at_ns = mr_ns_after(now_ns, ASK_AGAIN_NS);
-    if (!h->is_listed || !h->wire.client) {
+    if (!h->is_listed || !h->transport.client) {
         return; /* closed meanwhile */
     }
     if (rc < 0) {
@@ -184,12 +185,13 @@ static void on_told(struct host *h, int rc, const struct mr_err *err)
 
 static int host_open(struct host *h, const char *tls_name, struct mr_err *err)
 {
-    int rc = h->wire.client ? MR_OK
-                            : wire_open(&h->wire, h->job->loop, h->job->o, h->url, tls_name, err);
+    int rc = h->transport.client
+                 ? MR_OK
+                 : transport_open(&h->transport, h->job->loop, h->job->o, h->url, tls_name, err);
 
     if (rc == MR_OK) {
         const char *why = quarantine_reason(h->job, h);
-        wire_bound(&h->wire, h->job->answer_most ? h->job->answer_most : ANSWER_FIRST);
+        transport_bound(&h->transport, h->job->answer_most ? h->job->answer_most : ANSWER_FIRST);
         h->is_listed = true;
         h->ask_at_ns = 0;
         h->heard_ns = mr_now_ns();
@@ -223,7 +225,7 @@ static int host_put(struct job *j, size_t list, const char *url, const char *tls
     const int rc = h->is_listed ? MR_OK : host_open(h, tls_name, err);
     if (rc < 0 && is_first) {
         j->hosts.len--;
-        wire_fini(&h->wire);
+        transport_fini(&h->transport);
         mr_free(h->url);
         mr_free(h);
     }
@@ -265,7 +267,7 @@ int hosts_add_local(struct job *j, struct mr_err *err)
     h = MR_NEW(struct host);
     *h = (struct host){.job = j, .list = LOCAL_LIST, .is_listed = true, .heard_ns = mr_now_ns()};
     h->url = mr_strndup("", 0);
-    wire_open_local(&h->wire, j->o, j->local);
+    transport_open_local(&h->transport, j->o, j->local);
     const char *why = quarantine_reason(j, h);
     if (why) {
         h->is_fenced = h->is_quarantined = true;
@@ -295,7 +297,7 @@ void hosts_bound(struct job *j, uint64_t call_rows)
     }
     j->answer_most = MR_MAX((int64_t)most, ANSWER_LEAST);
     for (size_t i = 0; i < j->hosts.len; i++) {
-        wire_bound(&j->hosts.at[i]->wire, j->answer_most);
+        transport_bound(&j->hosts.at[i]->transport, j->answer_most);
     }
 }
 
@@ -303,8 +305,8 @@ void hosts_tick(struct job *j, int64_t now_ns)
 {
     for (size_t i = 0; i < j->hosts.len; i++) {
         struct host *h = j->hosts.at[i];
-        if (!h->is_listed && h->wire.client && h->in_flight == 0) {
-            wire_close(&h->wire);
+        if (!h->is_listed && h->transport.client && h->in_flight == 0) {
+            transport_close(&h->transport);
         }
         if (h->is_listed && (!h->id || h->is_fenced) && !h->is_quarantined && !h->is_asking &&
             now_ns >= h->ask_at_ns) {
@@ -318,14 +320,14 @@ void hosts_tick(struct job *j, int64_t now_ns)
 void hosts_close(struct job *j)
 {
     for (size_t i = 0; i < j->hosts.len; i++) {
-        wire_close(&j->hosts.at[i]->wire);
+        transport_close(&j->hosts.at[i]->transport);
     }
 }
 
 void hosts_free(struct job *j)
 {
     for (size_t i = 0; i < j->hosts.len; i++) {
-        wire_fini(&j->hosts.at[i]->wire);
+        transport_fini(&j->hosts.at[i]->transport);
         figures_fini(&j->hosts.at[i]->figures);
         mr_free(j->hosts.at[i]->url);
         mr_free(j->hosts.at[i]);

@@ -30,12 +30,13 @@ const char *quarantine_reason(const struct job *j, const struct host *h)
 
     for (size_t i = 0; i < j->batch->quarantined.len; i++) {
         const struct quarantine *d = &j->batch->quarantined.at[i];
-        if (strcmp(d->address, h->wire.address) == 0) {
+        if (strcmp(d->address, h->transport.address) == 0) {
             return d->reason;
         }
     }
     for (size_t i = 0; i < o->recompute_count; i++) {
-        if (strcmp(o->recompute[i], h->wire.address) == 0 || strcmp(o->recompute[i], h->url) == 0) {
+        if (strcmp(o->recompute[i], h->transport.address) == 0 ||
+            strcmp(o->recompute[i], h->url) == 0) {
             return "what it answered is done again by others";
         }
     }
@@ -47,11 +48,11 @@ void host_quarantine(struct host *h, const char *why)
     struct job *j = h->job;
     struct mr_err err;
 
-    quarantine_add(j->batch, h->wire.address, why);
-    mr_err_set(&err, MR_E_INVALID, MR_HERE, "%s answers wrongly: %s", h->wire.address, why);
+    quarantine_add(j->batch, h->transport.address, why);
+    mr_err_set(&err, MR_E_INVALID, MR_HERE, "%s answers wrongly: %s", h->transport.address, why);
     mr_log(MR_LOG_WARN, "batch.host_wrong",
            "host=%s reason=%s; what it answered is done again without it",
-           MR_LOG_STR(mr_str_c(h->wire.address)), MR_LOG_STR(mr_str_c(why)));
+           MR_LOG_STR(mr_str_c(h->transport.address)), MR_LOG_STR(mr_str_c(why)));
     committer_drop(j->committer);
     j->begins_again = j->rc == MR_OK || j->begins_again;
     job_fail(j, err.status, &err);
@@ -95,7 +96,7 @@ static bool is_asked_for(const struct job *j, const struct mr_manifest_item *ite
         for (size_t k = 0; k < j->hosts.len; k++) {
             const struct host *h = j->hosts.at[k];
             if (strcmp(h->url, asked) == 0 &&
-                provenance_may_be(item->hosts, mr_str_c(h->wire.address))) {
+                provenance_may_be(item->hosts, mr_str_c(h->transport.address))) {
                 return true;
             }
         }

@@ -178,7 +178,7 @@ static int hosts_read(struct mr_json *json, const struct job *j, struct mr_arena
             strpbrk(url, " ,\t\n")) {
             return MR_FAIL(err, MR_E_INVALID, "hosts: '%.100s' is no host", url);
         }
-        rc = wire_parse(url, j->o, &protocol, &is_tls, &rest, err);
+        rc = transport_parse(url, j->o, &protocol, &is_tls, &rest, err);
         if (rc == MR_OK && (!rest[0] || strlen(rest) > 240)) {
             rc = MR_FAIL(err, MR_E_INVALID, "hosts: '%.100s' is not the address of a host", url);
         }

@@ -61,7 +61,7 @@ static int metadata_take(struct host *h, int rc, const struct mr_err *told,
     struct mr_arena *arena = j->has_metadata ? &own : &j->arena;
 
     mr_arena_init(&own, 4096, 16 << 20);
-    rc = wire_metadata(&h->wire, rc, told, response, arena, &m, err);
+    rc = transport_metadata(&h->transport, rc, told, response, arena, &m, err);
     rc = rc < 0 ? rc : declared_fill(j->o, arena, &m, err);
     if (rc == MR_OK) {
         snprintf(h->version, sizeof h->version, "%.*s", (int)m.version.len, m.version.ptr);
@@ -84,7 +84,7 @@ static void on_metadata(void *ctx, int rc, const struct mr_err *err,
     struct mr_err why;
 
     mr_err_clear(&why);
-    if (h->is_listed && h->wire.client) {
+    if (h->is_listed && h->transport.client) {
         rc = metadata_take(h, rc, err, response, &why);
     }
     h->told(h, rc, &why);
@@ -92,7 +92,7 @@ static void on_metadata(void *ctx, int rc, const struct mr_err *err,
 
 static void ask(struct host *h, int64_t timeout_ns)
 {
-    wire_ask(&h->wire, timeout_ns, on_metadata, h);
+    transport_ask(&h->transport, timeout_ns, on_metadata, h);
 }
 
 /* ---- rows and calls ---- */
@@ -270,24 +270,25 @@ out:
 static int send(struct call *k, int64_t timeout_ns, struct mr_err *err)
 {
     struct mr_oip_request request;
-    struct wire *wire = &k->host->wire;
+    struct transport *transport = &k->host->transport;
     int rc;
 
     MR_TRY(call_request(k, &request, err));
-    MR_TRY(wire_send(wire, &k->wire, &request, &k->head, &k->arena, timeout_ns, err));
-    if (wire->protocol != MR_BATCH_LOCAL) {
+    MR_TRY(
+        transport_send(transport, &k->transport, &request, &k->head, &k->arena, timeout_ns, err));
+    if (transport->protocol != MR_BATCH_LOCAL) {
         /* What is sent has references of its own; tensors of which JSON was made are not needed any more. */
         mr_arena_reset(&k->arena);
         mr_buf_fini(&k->head);
     }
-    const bool is_json = wire->protocol == MR_BATCH_JSON ||
-                         (wire->protocol == MR_BATCH_BINARY && !k->wire.is_binary);
-    k->made_bytes = (is_json ? 0 : k->made_bytes) + k->wire.text_bytes;
+    const bool is_json = transport->protocol == MR_BATCH_JSON ||
+                         (transport->protocol == MR_BATCH_BINARY && !k->transport.is_binary);
+    k->made_bytes = (is_json ? 0 : k->made_bytes) + k->transport.text_bytes;
 out:
     return rc;
 }
 
-static void answer_check(struct call *k, struct wire_answer *a)
+static void answer_check(struct call *k, struct transport_answer *a)
 {
     struct mr_err err;
 
@@ -301,18 +302,18 @@ static void answer_check(struct call *k, struct wire_answer *a)
     }
 }
 
-static void judge(struct call *k, const struct wire_reply *reply, struct wire_answer *a)
+static void judge(struct call *k, const struct transport_reply *reply, struct transport_answer *a)
 {
-    struct wire *wire = &k->host->wire;
+    struct transport *transport = &k->host->transport;
 
-    wire_judge(wire, reply, &k->arena, a);
+    transport_judge(transport, reply, &k->arena, a);
     if (a->outcome == MR_BALANCE_OK && !k->work->is_settled) {
         answer_check(k, a);
     }
-    a->is_for_form = wire_form_told(wire, &k->wire, a->outcome);
+    a->is_for_form = transport_form_told(transport, &k->transport, a->outcome);
 }
 
-static int rows(struct call *k, const struct wire_answer *a, uint64_t first,
+static int rows(struct call *k, const struct transport_answer *a, uint64_t first,
                 const struct row_range *of, struct mr_rows **out, struct mr_err *err)
 {
     const struct batch_answer_part part = {.answer = &a->response,

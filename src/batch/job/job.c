@@ -389,7 +389,7 @@ static int outage_look(struct job *j, int64_t now_ns, struct mr_err *err)
     const char *why = last ? last->text : h ? h->trouble : "";
     return MR_FAIL(err, MR_E_UNAVAILABLE, "no host has worked for %lld s%s%s%s%s",
                    (long long)((now_ns - since_ns) / MR_NS_PER_S), h ? "; " : "",
-                   h ? h->wire.address : "", why[0] ? ": " : "", why);
+                   h ? h->transport.address : "", why[0] ? ": " : "", why);
 }
 
 static void on_tick(struct mr_timer *t)

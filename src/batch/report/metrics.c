@@ -64,7 +64,7 @@ static struct host_sums *sums_new(const struct job *j, const struct mr_batch_vie
     for (size_t i = 0; i < j->hosts.len; i++) {
         const struct host *h = j->hosts.at[i];
         struct host_sums *s = &sums[MR_MIN(i, (size_t)HOSTS_NAMED)];
-        s->label = i < HOSTS_NAMED ? h->wire.address : "other";
+        s->label = i < HOSTS_NAMED ? h->transport.address : "other";
         s->rows += h->rows;
         s->in_flight += v->hosts[i].in_flight;
         s->limit += v->hosts[i].limit;

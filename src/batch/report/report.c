@@ -28,7 +28,7 @@ static void put_host(struct mr_buf *b, const struct host *h)
     const struct mr_hist *answers = f->answer_ns ? f->answer_ns : &none;
 
     MR_BUF_LIT(b, "{\"address\":");
-    mr_json_put_string(b, mr_str_c(h->wire.address));
+    mr_json_put_string(b, mr_str_c(h->transport.address));
     MR_BUF_LIT(b, ",\"version\":");
     mr_json_put_string(b, mr_str_c(h->version));
     if (h->is_quarantined) {

@@ -31,7 +31,7 @@ static size_t failures_view(const struct job *j, int64_t now_ns, struct mr_batch
     for (size_t i = 0; i < CAUSES_MOST; i++) {
         const struct call_cause *c = &j->causes[i];
         if (c->count > 0) {
-            out[n++] = (struct mr_batch_failure_view){c->host->wire.address, c->text, c->count,
+            out[n++] = (struct mr_batch_failure_view){c->host->transport.address, c->text, c->count,
                                                       MR_MAX(now_ns - c->last_ns, INT64_C(0))};
         }
     }
@@ -44,7 +44,7 @@ static size_t failures_view(const struct job *j, int64_t now_ns, struct mr_batch
 static void host_view(const struct host *h, const struct mr_balance_view *views, uint32_t count,
                       struct mr_batch_host_view *out)
 {
-    *out = (struct mr_batch_host_view){.address = h->wire.address,
+    *out = (struct mr_batch_host_view){.address = h->transport.address,
                                        .state = !h->is_listed  ? "removed"
                                                 : h->is_fenced ? "fenced"
                                                                : "no answer yet",

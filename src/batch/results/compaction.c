@@ -1,5 +1,4 @@
 /* The choice of files, and the thread that joins them. Between the two goes one group at a time. */
-
 #include "compaction.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
 /* Waiting for a disk: who waits, for how long, and what is said meanwhile. */
-
 #include "disk.h"
 
 #include <stdio.h>

@@ -1,5 +1,4 @@
 /* Lists of extents by their numbers. Most come in order or nearly so, hence the short cut to the end. */
-
 #include "order.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
 /* Jobs whose hosts speak OpenAI's API: templates and columns, before there is a call. */
-
 #include "openai.h"
 
 #include <stdio.h>

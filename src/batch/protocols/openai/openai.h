@@ -92,8 +92,8 @@ bool openai_is_spent(const struct job *j);
 /* ---- openai_rows.c ---- */
 
 /** dialect.judge and dialect.rows */
-void openai_judge(struct call *k, const struct wire_reply *reply, struct wire_answer *a);
-int openai_rows(struct call *k, const struct wire_answer *a, uint64_t first,
+void openai_judge(struct call *k, const struct transport_reply *reply, struct transport_answer *a);
+int openai_rows(struct call *k, const struct transport_answer *a, uint64_t first,
                 const struct row_range *of, struct mr_rows **out, struct mr_err *err);
 
 #endif

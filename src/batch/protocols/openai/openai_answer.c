@@ -1,6 +1,5 @@
 /* Source: OpenAI's API reference; vLLM and others leave out what they do not know, and add what they like. A member that
  * is not looked for is passed over. */
-
 #include "openai_answer.h"
 
 #include <math.h>

@@ -6,7 +6,6 @@
  *                        does not know that as a list; all hosts must make vectors of one length
  *
  * The answer to the last one is the answer of the host. */
-
 #include <stdio.h>
 
 #include "batch/common/job.h"
@@ -24,7 +23,7 @@ static void get(struct host *h, const char *prefix, const char *path, mr_client_
                                               .header_count =
                                                   openai_headers(h->job->openai, headers),
                                               .timeout_ns = h->ask_timeout_ns};
-    mr_client_send(h->wire.client, &request, done, h);
+    mr_client_send(h->transport.client, &request, done, h);
 }
 
 static void tell(struct host *h, int rc, const struct mr_err *err)
@@ -42,7 +41,7 @@ static void tell(struct host *h, int rc, const struct mr_err *err)
 
 static int status_fail(const char *what, const struct mr_client_response *r, struct mr_err *err)
 {
-    return MR_FAIL(err, wire_status_lasts(r->status) ? MR_E_NOT_FOUND : MR_E_UNKNOWN,
+    return MR_FAIL(err, transport_status_lasts(r->status) ? MR_E_NOT_FOUND : MR_E_UNKNOWN,
                    "%s: HTTP status %d: %.*s", what, r->status,
                    (int)MR_MIN(r->body.len, (size_t)120), (const char *)r->body.ptr);
 }
@@ -106,7 +105,7 @@ static void vector_ask(struct host *h)
     MR_BUF_LIT(&body, ",\"input\":[\"one\"]");
     mr_buf_str(&body, mr_buf_view(&a->tail));
     mr_buf_c(&body, h->sends_floats ? "}" : ",\"encoding_format\":\"base64\"}");
-    const int n = snprintf(path, sizeof path, "%s%s", h->wire.prefix, openai_path(a->o->api));
+    const int n = snprintf(path, sizeof path, "%s%s", h->transport.prefix, openai_path(a->o->api));
     const struct mr_piece piece = {.ptr = body.ptr, .len = body.len};
     const struct mr_client_request request = {.method = "POST",
                                               .path = {path, (size_t)n},
@@ -115,7 +114,7 @@ static void vector_ask(struct host *h)
                                               .pieces = &piece,
                                               .piece_count = 1,
                                               .timeout_ns = h->ask_timeout_ns};
-    mr_client_send(h->wire.client, &request, on_vector, h);
+    mr_client_send(h->transport.client, &request, on_vector, h);
     mr_buf_fini(&body);
 }
 
@@ -165,5 +164,5 @@ static void on_models(void *ctx, int rc, const struct mr_err *told,
 void openai_ask(struct host *h, int64_t timeout_ns)
 {
     h->ask_timeout_ns = timeout_ns;
-    get(h, h->wire.prefix, "/models", on_models);
+    get(h, h->transport.prefix, "/models", on_models);
 }

@@ -203,11 +203,11 @@ static int send(struct call *k, int64_t timeout_ns, struct mr_err *err)
     return openai_post(k, mr_str_sub(url, strlen("/v1"), url.len), timeout_ns, err);
 }
 
-static void judge(struct call *k, const struct wire_reply *reply, struct wire_answer *a)
+static void judge(struct call *k, const struct transport_reply *reply, struct transport_answer *a)
 {
     struct mr_err err;
 
-    if (!wire_judge_status(reply, a)) {
+    if (!transport_judge_status(reply, a)) {
         openai_hide(k->job->openai, a->cause, strlen(a->cause));
         if (reply->rc >= 0 && (reply->response->status == 404 || reply->response->status == 405)) {
             /* The line's address or model, which others need not share. */
@@ -231,7 +231,7 @@ static void judge(struct call *k, const struct wire_reply *reply, struct wire_an
     a->size = openai_count(k, answer);
 }
 
-static int rows(struct call *k, const struct wire_answer *answer, uint64_t first,
+static int rows(struct call *k, const struct transport_answer *answer, uint64_t first,
                 const struct row_range *of, struct mr_rows **out, struct mr_err *err)
 {
     struct openai *a = k->job->openai;

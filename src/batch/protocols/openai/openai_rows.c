@@ -2,7 +2,6 @@
  *
  * A body that is not what the API says is the host's fault, and goes the way of all failures. An answer that is well
  * formed and no result (cut off, refused) is the row's: hosts are well, and the row is asked for again or dies. */
-
 #include <stdio.h>
 
 #include "batch/common/call.h"
@@ -87,7 +86,8 @@ static bool choice_fault(struct call *k, const struct openai_choice *c, struct r
     return f->kind != NULL;
 }
 
-static void faults_find(struct call *k, const struct openai_answer *answer, struct wire_answer *a)
+static void faults_find(struct call *k, const struct openai_answer *answer,
+                        struct transport_answer *a)
 {
     const uint64_t count = k->work->count;
     struct row_fault *faults = MR_ARENA_ARRAY(&k->arena, struct row_fault, count);
@@ -105,13 +105,13 @@ static void faults_find(struct call *k, const struct openai_answer *answer, stru
     }
 }
 
-void openai_judge(struct call *k, const struct wire_reply *reply, struct wire_answer *a)
+void openai_judge(struct call *k, const struct transport_reply *reply, struct transport_answer *a)
 {
     const struct openai *openai = k->job->openai;
     const bool has_vectors = openai->o->api == MR_BATCH_API_EMBEDDINGS;
     struct mr_err err;
 
-    if (!wire_judge_status(reply, a)) {
+    if (!transport_judge_status(reply, a)) {
         openai_hide(openai, a->cause, strlen(a->cause));
         return;
     }
@@ -296,7 +296,7 @@ static void value_add(struct openai_output *o, const struct openai_answer *answe
     }
 }
 
-int openai_rows(struct call *k, const struct wire_answer *a, uint64_t first,
+int openai_rows(struct call *k, const struct transport_answer *a, uint64_t first,
                 const struct row_range *of, struct mr_rows **out, struct mr_err *err)
 {
     struct openai *openai = k->job->openai;

@@ -112,7 +112,7 @@ int openai_post(struct call *k, mr_str path, int64_t timeout_ns, struct mr_err *
 {
     struct mr_header headers[2];
     const mr_str whole =
-        mr_arena_printf(&k->arena, "%s%.*s", k->host->wire.prefix, MR_STR_ARG(path));
+        mr_arena_printf(&k->arena, "%s%.*s", k->host->transport.prefix, MR_STR_ARG(path));
 
     if (k->head.failed || !whole.ptr) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call");
@@ -126,7 +126,7 @@ int openai_post(struct call *k, mr_str path, int64_t timeout_ns, struct mr_err *
                                               .pieces = &piece,
                                               .piece_count = 1,
                                               .timeout_ns = timeout_ns};
-    wire_post(&k->host->wire, &k->wire, &request);
+    transport_post(&k->host->transport, &k->transport, &request);
     return MR_OK;
 }
 

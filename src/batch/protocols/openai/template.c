@@ -1,4 +1,3 @@
-
 #include "template.h"
 
 #include <string.h>

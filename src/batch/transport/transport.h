@@ -1,8 +1,8 @@
 /* How a host is spoken to: requests of the Open Inference Protocol by REST or gRPC, and what an answer means. Private.
  *
  * Thread: the loop's. */
-#ifndef MR_BATCH_WIRE_H
-#define MR_BATCH_WIRE_H
+#ifndef MR_BATCH_TRANSPORT_H
+#define MR_BATCH_TRANSPORT_H
 
 #include "balance/balance.h"
 #include "batch/batch.h"
@@ -12,7 +12,7 @@
 
 /* Which form of tensors a host takes over REST. JSON is what each server has to take; not all take bytes, and few say so
  * before they get some. */
-struct wire_form {
+struct transport_form {
     bool binary_ok;      /* a call with bytes was answered well: all are made so */
     bool json_ok;        /* a call with JSON was, and none with bytes */
     bool json_next;      /* the next call */
@@ -21,7 +21,7 @@ struct wire_form {
     uint32_t json_most;  /* after so many they are tried again: it may have been for the rows */
 };
 
-struct wire {
+struct transport {
     const struct mr_batch_options *o;
     enum mr_batch_protocol protocol;
     struct mr_tls_client *tls; /* NULL: none */
@@ -29,50 +29,52 @@ struct wire {
     struct local *local; /* MR_BATCH_LOCAL: all else is none */
     char address[256];
     char prefix[256]; /* of paths, with mr_batch_options.openai: "/v1" */
-    struct wire_form form;
+    struct transport_form form;
 };
 
 /** *w is zero, or was closed. url: what mr_batch_options.hosts says of one host. tls_name, unless NULL, is whom its certificate has to name if the
  *  options do not say. Nothing is connected yet. Errors: MR_E_INVALID, and those of mr_tls_client_new. */
-int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_options *o,
-              const char *url, const char *tls_name, struct mr_err *err);
+int transport_open(struct transport *w, struct mr_loop *loop, const struct mr_batch_options *o,
+                   const char *url, const char *tls_name, struct mr_err *err);
 /** A larger answer is none. */
-void wire_bound(struct wire *w, int64_t bytes);
+void transport_bound(struct transport *w, int64_t bytes);
 /** The model in this process. */
-void wire_open_local(struct wire *w, const struct mr_batch_options *o, struct local *local);
+void transport_open_local(struct transport *w, const struct mr_batch_options *o,
+                          struct local *local);
 /** Calls that are pending end as cancelled, now; those of a local model when local_close says it. */
-void wire_close(struct wire *w);
+void transport_close(struct transport *w);
 /** After the loop is gone. */
-void wire_fini(struct wire *w);
+void transport_fini(struct transport *w);
 /** Is a URL one of a host? Its parts: protocol, TLS or not, and the rest, to which a port may be missing. Errors:
  *  MR_E_INVALID, MR_E_UNSUPPORTED. */
-int wire_parse(const char *url, const struct mr_batch_options *o, enum mr_batch_protocol *out,
-               bool *out_is_tls, const char **out_rest, struct mr_err *err);
-int wire_default_port(const struct mr_batch_options *o, enum mr_batch_protocol protocol,
-                      bool is_tls);
+int transport_parse(const char *url, const struct mr_batch_options *o, enum mr_batch_protocol *out,
+                    bool *out_is_tls, const char **out_rest, struct mr_err *err);
+int transport_default_port(const struct mr_batch_options *o, enum mr_batch_protocol protocol,
+                           bool is_tls);
 
-/** Asks for the model's metadata; `done` passes what it gets to wire_metadata. */
-void wire_ask(struct wire *w, int64_t timeout_ns, mr_client_done_fn *done, void *ctx);
+/** Asks for the model's metadata; `done` passes what it gets to transport_metadata. */
+void transport_ask(struct transport *w, int64_t timeout_ns, mr_client_done_fn *done, void *ctx);
 /** Is an HTTP status one that will hardly be another one when the same is asked again? */
-bool wire_status_lasts(int status);
+bool transport_status_lasts(int status);
 /** rc, err and response as `done` got them. *out must be zero. Errors: MR_E_UNKNOWN (the host may be well soon), others. */
-int wire_metadata(const struct wire *w, int rc, const struct mr_err *told,
-                  const struct mr_client_response *response, struct mr_arena *arena,
-                  struct mr_oip_metadata *out, struct mr_err *err);
+int transport_metadata(const struct transport *w, int rc, const struct mr_err *told,
+                       const struct mr_client_response *response, struct mr_arena *arena,
+                       struct mr_oip_metadata *out, struct mr_err *err);
 
-/** What became of a call; valid until wire_done_fn returns. */
-struct wire_reply {
+/** What became of a call; valid until transport_done_fn returns. */
+struct transport_reply {
     int rc;
     const struct mr_err *err;
     const struct mr_client_response *response;
     const struct mr_infer *infer; /* MR_BATCH_LOCAL */
 };
-typedef void(wire_done_fn)(void *ctx, const struct wire_reply *reply);
+typedef void(transport_done_fn)(void *ctx, const struct transport_reply *reply);
 /** In the caller's memory, until `done` is called. */
-struct wire_call {
-    wire_done_fn *done; /* once, never from within wire_send; passes what it gets to wire_judge */
+struct transport_call {
+    transport_done_fn
+        *done; /* once, never from within transport_send; passes what it gets to transport_judge */
     void *ctx;
-    /* of wire_send */
+    /* of transport_send */
     struct mr_client_call *call; /* NULL: in this process */
     uint64_t
         text_bytes; /* that it made of the tensors and keeps until the end; 0: they are sent as they are */
@@ -82,11 +84,12 @@ struct wire_call {
 /** An inference. r is changed. buf and arena live until it is done, if it is made in this process; otherwise they are not
  *  needed any more. Errors: those of mr_oip_rest_encode_request; then
  *  `done` is not called. */
-int wire_send(struct wire *w, struct wire_call *c, struct mr_oip_request *r, struct mr_buf *buf,
-              struct mr_arena *arena, int64_t timeout_ns, struct mr_err *err);
+int transport_send(struct transport *w, struct transport_call *c, struct mr_oip_request *r,
+                   struct mr_buf *buf, struct mr_arena *arena, int64_t timeout_ns,
+                   struct mr_err *err);
 
 /** Cancels a call at its host (mr_client_cancel): `done` gets MR_E_CANCELLED later. No effect on a local model. */
-void wire_cancel(const struct wire_call *c);
+void transport_cancel(const struct transport_call *c);
 
 /** A row of an answered call that has no result, by its own fault: hosts are well. */
 struct row_fault {
@@ -101,7 +104,7 @@ struct row_fault {
 
 struct openai_answer;
 
-struct wire_answer {
+struct transport_answer {
     enum mr_balance_outcome outcome;
     int64_t retry_after_ns;
     bool is_for_good;                   /* the host cannot serve the model at all */
@@ -115,14 +118,16 @@ struct wire_answer {
     uint64_t size; /* OK: what the call's latency is divided by; 0: its rows */
 };
 /** A request of any other kind. */
-void wire_post(struct wire *w, struct wire_call *c, const struct mr_client_request *request);
+void transport_post(struct transport *w, struct transport_call *c,
+                    const struct mr_client_request *request);
 /** What the reply says without its body, all of *out; true: that the body is an answer. */
-bool wire_judge_status(const struct wire_reply *reply, struct wire_answer *out);
+bool transport_judge_status(const struct transport_reply *reply, struct transport_answer *out);
 /** Reads an answer of good form; whether it is a good answer the caller finds out. */
-void wire_judge(const struct wire *w, const struct wire_reply *reply, struct mr_arena *arena,
-                struct wire_answer *out);
+void transport_judge(const struct transport *w, const struct transport_reply *reply,
+                     struct mr_arena *arena, struct transport_answer *out);
 /** What was found out about an answer, once per call; decides the form of those that follow. True: the call was refused
  *  perhaps for its form, and its rows should be sent again before they are blamed. */
-bool wire_form_told(struct wire *w, const struct wire_call *c, enum mr_balance_outcome outcome);
+bool transport_form_told(struct transport *w, const struct transport_call *c,
+                         enum mr_balance_outcome outcome);
 
 #endif

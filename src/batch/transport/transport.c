@@ -1,6 +1,6 @@
 /* Source: the Open Inference Protocol's REST and gRPC forms, Triton's binary extension; gRPC status codes as
  * grpc/statuscodes says. A host that is busy answers 429, 503, RESOURCE_EXHAUSTED or UNAVAILABLE. */
-#include "wire.h"
+#include "transport.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,8 +18,8 @@
 
 /* ---- addresses ---- */
 
-int wire_default_port(const struct mr_batch_options *o, enum mr_batch_protocol protocol,
-                      bool is_tls)
+int transport_default_port(const struct mr_batch_options *o, enum mr_batch_protocol protocol,
+                           bool is_tls)
 {
     if (o->openai && is_tls) {
         return 443;
@@ -27,8 +27,8 @@ int wire_default_port(const struct mr_batch_options *o, enum mr_batch_protocol p
     return protocol == MR_BATCH_GRPC ? 8001 : 8000;
 }
 
-int wire_parse(const char *url, const struct mr_batch_options *o, enum mr_batch_protocol *out,
-               bool *out_is_tls, const char **out_rest, struct mr_err *err)
+int transport_parse(const char *url, const struct mr_batch_options *o, enum mr_batch_protocol *out,
+                    bool *out_is_tls, const char **out_rest, struct mr_err *err)
 {
     struct mr_url parts;
 
@@ -44,8 +44,8 @@ int wire_parse(const char *url, const struct mr_batch_options *o, enum mr_batch_
     return strstr(*out_rest, "://") ? mr_url_parse(url, &parts, err) : MR_OK;
 }
 
-int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_options *o,
-              const char *url, const char *tls_name, struct mr_err *err)
+int transport_open(struct transport *w, struct mr_loop *loop, const struct mr_batch_options *o,
+                   const char *url, const char *tls_name, struct mr_err *err)
 {
     struct mr_client_options options = {
         .never_repeat = true, .headers = o->headers, .header_count = o->header_count};
@@ -57,13 +57,13 @@ int wire_open(struct wire *w, struct mr_loop *loop, const struct mr_batch_option
 
     w->o = o;
     w->local = NULL;
-    w->form = (struct wire_form){0};
-    MR_TRY(wire_parse(url, o, &w->protocol, &is_tls, &rest, err));
+    w->form = (struct transport_form){0};
+    MR_TRY(transport_parse(url, o, &w->protocol, &is_tls, &rest, err));
     MR_TRY(mr_url_parse(url, &parts, err));
     if (parts.path[0] && (!o->openai || strlen(parts.path) > PREFIX_MAX)) {
         MR_TRY(MR_FAIL(err, MR_E_INVALID, "'%.100s' is not the address of a host", url));
     }
-    MR_TRY(mr_url_default_port(&parts, wire_default_port(o, w->protocol, is_tls), err));
+    MR_TRY(mr_url_default_port(&parts, transport_default_port(o, w->protocol, is_tls), err));
     snprintf(w->prefix, sizeof w->prefix, "%s", parts.path[0] ? parts.path : "/v1");
     snprintf(w->address, sizeof w->address, "%s", parts.address);
     options.http2 = w->protocol == MR_BATCH_GRPC;
@@ -79,27 +79,28 @@ out:
     return rc;
 }
 
-void wire_bound(struct wire *w, int64_t bytes)
+void transport_bound(struct transport *w, int64_t bytes)
 {
     if (w->client) {
         mr_client_set_response_max(w->client, bytes);
     }
 }
 
-void wire_open_local(struct wire *w, const struct mr_batch_options *o, struct local *local)
+void transport_open_local(struct transport *w, const struct mr_batch_options *o,
+                          struct local *local)
 {
-    *w = (struct wire){.o = o, .protocol = MR_BATCH_LOCAL, .local = local};
+    *w = (struct transport){.o = o, .protocol = MR_BATCH_LOCAL, .local = local};
     snprintf(w->address, sizeof w->address, "local");
 }
 
-void wire_close(struct wire *w)
+void transport_close(struct transport *w)
 {
     if (w->client) {
         mr_client_free(&w->client);
     }
 }
 
-void wire_fini(struct wire *w)
+void transport_fini(struct transport *w)
 {
     mr_tls_client_free(&w->tls);
 }
@@ -107,7 +108,7 @@ void wire_fini(struct wire *w)
 /* ---- metadata ---- */
 
 /* What a call goes to. */
-static struct mr_endpoint endpoint_of(const struct wire *w)
+static struct mr_endpoint endpoint_of(const struct transport *w)
 {
     return (struct mr_endpoint){.client = w->client,
                                 .is_grpc = w->protocol == MR_BATCH_GRPC,
@@ -115,21 +116,21 @@ static struct mr_endpoint endpoint_of(const struct wire *w)
                                 .version = w->o->version};
 }
 
-void wire_ask(struct wire *w, int64_t timeout_ns, mr_client_done_fn *done, void *ctx)
+void transport_ask(struct transport *w, int64_t timeout_ns, mr_client_done_fn *done, void *ctx)
 {
     const struct mr_endpoint e = endpoint_of(w);
 
     mr_endpoint_metadata(&e, timeout_ns, done, ctx);
 }
 
-bool wire_status_lasts(int status)
+bool transport_status_lasts(int status)
 {
     return status >= 400 && status < 500 && status != 408 && status != 425 && status != 429;
 }
 
-int wire_metadata(const struct wire *w, int rc, const struct mr_err *told,
-                  const struct mr_client_response *response, struct mr_arena *arena,
-                  struct mr_oip_metadata *out, struct mr_err *err)
+int transport_metadata(const struct transport *w, int rc, const struct mr_err *told,
+                       const struct mr_client_response *response, struct mr_arena *arena,
+                       struct mr_oip_metadata *out, struct mr_err *err)
 {
     if (rc < 0) {
         *err = *told;
@@ -138,10 +139,10 @@ int wire_metadata(const struct wire *w, int rc, const struct mr_err *told,
         return err->status;
     }
     if (response->status != 200) {
-        return MR_FAIL(err, wire_status_lasts(response->status) ? MR_E_NOT_FOUND : MR_E_UNKNOWN,
-                       "metadata: HTTP status %d: %.*s", response->status,
-                       (int)MR_MIN(response->body.len, (size_t)80),
-                       (const char *)response->body.ptr);
+        return MR_FAIL(
+            err, transport_status_lasts(response->status) ? MR_E_NOT_FOUND : MR_E_UNKNOWN,
+            "metadata: HTTP status %d: %.*s", response->status,
+            (int)MR_MIN(response->body.len, (size_t)80), (const char *)response->body.ptr);
     }
     const struct mr_endpoint e = endpoint_of(w);
     return mr_endpoint_metadata_decode(&e, response->body, arena, out, err);
@@ -152,30 +153,32 @@ int wire_metadata(const struct wire *w, int rc, const struct mr_err *told,
 static void on_response(void *ctx, int rc, const struct mr_err *err,
                         const struct mr_client_response *response)
 {
-    const struct wire_call *c = ctx;
-    c->done(c->ctx, &(struct wire_reply){.rc = rc, .err = err, .response = response});
+    const struct transport_call *c = ctx;
+    c->done(c->ctx, &(struct transport_reply){.rc = rc, .err = err, .response = response});
 }
 
 static void on_local(void *ctx, const struct mr_infer *infer)
 {
-    const struct wire_call *c = ctx;
-    c->done(c->ctx, &(struct wire_reply){.rc = infer->status, .err = &infer->err, .infer = infer});
+    const struct transport_call *c = ctx;
+    c->done(c->ctx,
+            &(struct transport_reply){.rc = infer->status, .err = &infer->err, .infer = infer});
 }
 
 /* Is the next call one with bytes? One is, in between, when JSON did well and bytes did not: had the host only failed for a
  * while, or because of some rows, all calls would cost more from then on. */
-static void form_choose(struct wire *w, struct wire_call *c)
+static void form_choose(struct transport *w, struct transport_call *c)
 {
-    struct wire_form *f = &w->form;
+    struct transport_form *f = &w->form;
 
     c->is_binary = w->protocol == MR_BATCH_BINARY && !f->json_next;
     c->is_proof = c->is_binary && f->json_ok;
     f->json_next = f->json_next || c->is_proof;
 }
 
-bool wire_form_told(struct wire *w, const struct wire_call *c, enum mr_balance_outcome outcome)
+bool transport_form_told(struct transport *w, const struct transport_call *c,
+                         enum mr_balance_outcome outcome)
 {
-    struct wire_form *f = &w->form;
+    struct transport_form *f = &w->form;
     const bool is_ok = outcome == MR_BALANCE_OK;
 
     if (w->protocol != MR_BATCH_BINARY || f->binary_ok || outcome == MR_BALANCE_THROTTLED ||
@@ -183,7 +186,7 @@ bool wire_form_told(struct wire *w, const struct wire_call *c, enum mr_balance_o
         return false;
     }
     if (is_ok && c->is_binary) {
-        *f = (struct wire_form){.binary_ok = true};
+        *f = (struct transport_form){.binary_ok = true};
     } else if (is_ok) {
         f->json_ok = true;
         if (++f->json_count > f->json_most) {
@@ -204,7 +207,7 @@ bool wire_form_told(struct wire *w, const struct wire_call *c, enum mr_balance_o
     return !is_ok && c->is_binary && (c->is_proof || outcome == MR_BALANCE_REJECTED);
 }
 
-static int send_remote(struct wire *w, struct wire_call *c, struct mr_oip_request *r,
+static int send_remote(struct transport *w, struct transport_call *c, struct mr_oip_request *r,
                        struct mr_buf *buf, struct mr_arena *arena, int64_t timeout_ns,
                        struct mr_err *err)
 {
@@ -226,8 +229,9 @@ static int send_remote(struct wire *w, struct wire_call *c, struct mr_oip_reques
     return c->call ? MR_OK : err->status;
 }
 
-int wire_send(struct wire *w, struct wire_call *c, struct mr_oip_request *r, struct mr_buf *buf,
-              struct mr_arena *arena, int64_t timeout_ns, struct mr_err *err)
+int transport_send(struct transport *w, struct transport_call *c, struct mr_oip_request *r,
+                   struct mr_buf *buf, struct mr_arena *arena, int64_t timeout_ns,
+                   struct mr_err *err)
 {
     if (w->protocol == MR_BATCH_LOCAL) {
         local_send(w->local, r, on_local, c);
@@ -236,12 +240,13 @@ int wire_send(struct wire *w, struct wire_call *c, struct mr_oip_request *r, str
     return send_remote(w, c, r, buf, arena, timeout_ns, err);
 }
 
-void wire_post(struct wire *w, struct wire_call *c, const struct mr_client_request *request)
+void transport_post(struct transport *w, struct transport_call *c,
+                    const struct mr_client_request *request)
 {
     c->call = mr_client_send(w->client, request, on_response, c);
 }
 
-void wire_cancel(const struct wire_call *c)
+void transport_cancel(const struct transport_call *c)
 {
     if (c->call) {
         mr_client_cancel(c->call);
@@ -262,7 +267,7 @@ static int64_t number_in(const struct mr_header *headers, size_t count, const ch
     return -1;
 }
 
-static void judge_http(const struct mr_client_response *r, struct wire_answer *a)
+static void judge_http(const struct mr_client_response *r, struct transport_answer *a)
 {
     const int status = r->status;
 
@@ -282,7 +287,7 @@ static void judge_http(const struct mr_client_response *r, struct wire_answer *a
 }
 
 /* The host's own status, if it has told one. */
-static void judge_grpc(const struct mr_client_response *r, struct wire_answer *a)
+static void judge_grpc(const struct mr_client_response *r, struct transport_answer *a)
 {
     static const struct {
         int code;
@@ -315,7 +320,7 @@ static void judge_grpc(const struct mr_client_response *r, struct wire_answer *a
 }
 
 /* What the scheduler says of a request is what a server would. */
-static void judge_local(const struct wire_reply *reply, struct wire_answer *a)
+static void judge_local(const struct transport_reply *reply, struct transport_answer *a)
 {
     struct mr_err err;
 
@@ -330,9 +335,9 @@ static void judge_local(const struct wire_reply *reply, struct wire_answer *a)
     }
 }
 
-bool wire_judge_status(const struct wire_reply *reply, struct wire_answer *a)
+bool transport_judge_status(const struct transport_reply *reply, struct transport_answer *a)
 {
-    *a = (struct wire_answer){.outcome = MR_BALANCE_OK};
+    *a = (struct transport_answer){.outcome = MR_BALANCE_OK};
     if (reply->rc < 0) {
         a->outcome = reply->rc == MR_E_DEADLINE ? MR_BALANCE_TIMED_OUT : MR_BALANCE_FAILED;
         snprintf(a->cause, sizeof a->cause, "%s", reply->err->msg);
@@ -345,18 +350,18 @@ bool wire_judge_status(const struct wire_reply *reply, struct wire_answer *a)
     return true;
 }
 
-void wire_judge(const struct wire *w, const struct wire_reply *reply, struct mr_arena *arena,
-                struct wire_answer *a)
+void transport_judge(const struct transport *w, const struct transport_reply *reply,
+                     struct mr_arena *arena, struct transport_answer *a)
 {
     const struct mr_client_response *response = reply->response;
     struct mr_err err;
 
     if (w->protocol == MR_BATCH_LOCAL) {
-        *a = (struct wire_answer){.outcome = MR_BALANCE_OK};
+        *a = (struct transport_answer){.outcome = MR_BALANCE_OK};
         judge_local(reply, a);
         return;
     }
-    if (!wire_judge_status(reply, a)) {
+    if (!transport_judge_status(reply, a)) {
         if (reply->rc < 0 && response) {
             judge_grpc(response, a);
         }
