@@ -284,7 +284,7 @@ void cross_check_evaluate(struct job *j)
         verdict(c);
     }
     trial_end(c);
-    j->events->look(j);
+    j->events->advance(j);
 }
 
 static void trial_begin(struct cross_check *c, const struct sample *s, struct host *h)
@@ -579,6 +579,6 @@ void cross_check_tick(struct job *j, int64_t now_ns)
         MR_VEC_PUSH(&c->late, c->row); /* calls may still be under way */
         c->row = NULL;
         trial_end(c);
-        j->events->look(j);
+        j->events->advance(j);
     }
 }

@@ -55,7 +55,7 @@ static void work_dies(struct job *j, struct work *w, const char *kind)
     w->answer = (struct raw_answer){0};
     row_dies(j, e, d, w->cause);
     w->is_settled = true;
-    extent_look(j, e);
+    extent_pass_on(j, e);
 }
 
 /* Holds the reader, or lets it go on. */
@@ -275,7 +275,7 @@ static bool work_send(struct job *j, struct work **io_work, int64_t now_ns, stru
 }
 
 /* What the policy has to know of the hosts as they are now. */
-static void policy_look(struct job *j, int64_t now_ns)
+static void policy_refresh(struct job *j, int64_t now_ns)
 {
     struct retry_policy *p = &j->calls->policy;
 
@@ -298,7 +298,7 @@ static void retries_send(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
     struct work *before = NULL;
 
     if (c->retries.first) {
-        policy_look(j, now_ns);
+        policy_refresh(j, now_ns);
     }
     for (struct work *w = c->retries.first; w;) {
         struct work *next = w->next, *rest = NULL;
@@ -378,7 +378,7 @@ static bool has_room(struct job *j)
 }
 
 /* What is under way is waited for, as it is paid for. */
-static void spent_look(struct job *j)
+static void spent_check(struct job *j)
 {
     struct mr_err err;
 
@@ -401,7 +401,7 @@ void calls_pump(struct job *j)
         return;
     }
     if (openai_is_spent(j)) {
-        spent_look(j);
+        spent_check(j);
         return;
     }
     j->events->before_calls(j);
@@ -536,12 +536,12 @@ static int range_results(struct call *k, const struct transport_answer *a, uint6
 }
 
 /* The extents of a work that has settled, each once: it may be gone then. */
-static void work_look(struct job *j, const struct work *w)
+static void work_pass_on(struct job *j, const struct work *w)
 {
     for (size_t i = 0; i < w->range_count; i++) {
         struct extent *e = w->ranges[i].extent;
         if (i + 1 == w->range_count || w->ranges[i + 1].extent != e) {
-            extent_look(j, e);
+            extent_pass_on(j, e);
         }
     }
 }
@@ -572,7 +572,7 @@ static int work_succeeds(struct call *k, const struct transport_answer *a, struc
     if (w->bisect && ++w->bisect->taken == 2) {
         call_rows_limit(&j->calls->rows, w->bisect->rows);
     }
-    work_look(j, w);
+    work_pass_on(j, w);
     return MR_OK;
 }
 
@@ -680,7 +680,7 @@ static struct retry_decision call_decide(struct call *k, const struct transport_
     if (v->outcome == MR_BALANCE_OK) {
         j->batch->has_answers = true;
     } else {
-        policy_look(j, now_ns);
+        policy_refresh(j, now_ns);
     }
     const struct retry_decision d = retry_policy_ended(&j->calls->policy, &w->tried, &e);
     doubts_tell(j, w, &d, v->cause, now_ns);
@@ -823,7 +823,7 @@ static void on_answer(void *ctx, const struct transport_reply *reply)
     }
     call_free(k);
     grow_tick(j, now_ns);
-    j->events->look(j);
+    j->events->advance(j);
     calls_pump(j);
 }
 

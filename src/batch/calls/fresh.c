@@ -27,7 +27,7 @@ void row_dies(struct job *j, struct extent *e, struct dead_row d, const char *ca
     j->dead_rows++;
 }
 
-void extent_look(struct job *j, struct extent *e)
+void extent_pass_on(struct job *j, struct extent *e)
 {
     if (e->settled == e->rows->count) {
         j->events->settled(j, e);
@@ -116,7 +116,7 @@ static struct work *work_cut(struct job *j)
         if (e->cut == e->rows->count) {
             c->waiting_bytes -= e->rows->bytes;
             memmove(c->extents.at, c->extents.at + 1, --c->extents.len * sizeof *c->extents.at);
-            extent_look(j, e);
+            extent_pass_on(j, e);
         }
     }
     if (count == 0) {

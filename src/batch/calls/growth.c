@@ -38,7 +38,7 @@ void grow_tick(struct job *j, int64_t now_ns)
     for (size_t i = 0; i < j->hosts.len; i++) {
         now.done += j->hosts.at[i]->rows;
     }
-    const uint64_t most = grow_look(&c->grow, &now);
+    const uint64_t most = grow_evaluate(&c->grow, &now);
     if (most > c->rows.most && c->grow.phase == GROW_TRY) {
         call_rows_raise(&c->rows, most);
         hosts_bound(j, c->rows.most);

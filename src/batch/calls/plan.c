@@ -154,7 +154,7 @@ static uint64_t rows_done(const struct job *j)
     uint32_t epoch;
     int64_t pid;
 
-    return mr_manifest_look(j->folder, &totals, &is_finished, &epoch, &pid, NULL, NULL) == MR_OK
+    return mr_manifest_summary(j->folder, &totals, &is_finished, &epoch, &pid, NULL, NULL) == MR_OK
                ? totals.rows + totals.dead
                : 0;
 }

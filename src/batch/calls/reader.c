@@ -189,7 +189,7 @@ static void reading_ended(struct mr_mail *mail)
         job_fail(r->job, r->rc, &r->err);
     }
     calls_pump(r->job); /* rows may wait for more */
-    r->job->events->look(r->job);
+    r->job->events->advance(r->job);
 }
 
 struct task {

@@ -60,8 +60,8 @@ struct mr_batch {
 
 /** What parts of a job say to those above them. On the loop's thread. */
 struct job_events {
-    /** Something may have ended. */
-    void (*look)(struct job *j);
+    /** Something may have ended: the job begins its next phase, or ends. */
+    void (*advance)(struct job *j);
     /** All rows of the extent have an outcome: takes it. */
     void (*settled)(struct job *j, struct extent *e);
     /** Calls are about to be made; more of them may be asked for. */

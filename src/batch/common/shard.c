@@ -146,7 +146,7 @@ struct found {
     bool is_whole_job; /* there is a job that is not divided */
 };
 
-static void name_look(void *ctx, const char *name)
+static void name_see(void *ctx, const char *name)
 {
     struct found *found = ctx;
     const uint32_t count = count_of_name(name);
@@ -159,7 +159,7 @@ static void name_look(void *ctx, const char *name)
     found->is_whole_job = found->is_whole_job || strcmp(name, MR_MANIFEST_JOB) == 0;
 }
 
-static int folder_look(const char *job, struct found *out, struct mr_err *err)
+static int folder_scan(const char *job, struct found *out, struct mr_err *err)
 {
     const int dir = openat(AT_FDCWD, job, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 
@@ -167,7 +167,7 @@ static int folder_look(const char *job, struct found *out, struct mr_err *err)
         return batch_file_fail(err, "open the folder", job);
     }
     *out = (struct found){0};
-    const int rc = batch_file_each(dir, job, name_look, out, err);
+    const int rc = batch_file_each(dir, job, name_see, out, err);
     close(dir);
     return rc;
 }
@@ -176,7 +176,7 @@ static int folder_look(const char *job, struct found *out, struct mr_err *err)
 static int division_check(const char *job, uint32_t index, uint32_t count, struct mr_err *err)
 {
     struct found found;
-    int rc = folder_look(job, &found, err);
+    int rc = folder_scan(job, &found, err);
 
     if (rc == MR_OK && found.unlike) {
         rc = MR_FAIL(err, MR_E_INVALID,
@@ -217,23 +217,23 @@ int shard_folder(char **out, const char *job, uint32_t index, uint32_t count, bo
 
 /* ---- from another process ---- */
 
-static int shard_look(const char *job, uint32_t index, uint32_t count, struct mr_batch_shard *out,
-                      struct mr_err *err)
+static int shard_summary(const char *job, uint32_t index, uint32_t count,
+                         struct mr_batch_shard *out, struct mr_err *err)
 {
     int rc = shard_folder(&out->folder, job, index, count, false, err);
 
     if (rc == MR_OK) {
-        rc = mr_batch_look(out->folder, &out->look, err);
+        rc = mr_batch_summary(out->folder, &out->summary, err);
         out->is_begun = rc == MR_OK;
     }
     return rc == MR_E_NOT_FOUND ? MR_OK : rc;
 }
 
-int mr_batch_look_shards(const char *folder, struct mr_batch_shard **out, size_t *out_count,
-                         struct mr_err *err)
+int mr_batch_shard_summaries(const char *folder, struct mr_batch_shard **out, size_t *out_count,
+                             struct mr_err *err)
 {
     struct found found;
-    int rc = folder_look(folder, &found, err);
+    int rc = folder_scan(folder, &found, err);
 
     if (rc == MR_OK && found.unlike) {
         rc = MR_FAIL(err, MR_E_INVALID, "%s holds shards of %u and of %u", folder, found.count,
@@ -244,7 +244,7 @@ int mr_batch_look_shards(const char *folder, struct mr_batch_shard **out, size_t
     }
     struct mr_batch_shard *shards = MR_NEW_ARRAY(struct mr_batch_shard, found.count + 1);
     for (uint32_t i = 0; i < found.count && rc == MR_OK; i++) {
-        rc = shard_look(folder, i, found.count, &shards[i], err);
+        rc = shard_summary(folder, i, found.count, &shards[i], err);
     }
     if (rc < 0) {
         mr_batch_shards_free(&shards, found.count);

@@ -28,7 +28,7 @@ struct entry {
     struct job *job;
     size_t list;
     const char *text; /* of the options */
-    int64_t look_ns;
+    int64_t poll_ns;
     bool is_in_trouble; /* and that was said */
     bool is_known;      /* a name: it was looked up once */
     /* a file, as it was when it was read */
@@ -108,7 +108,7 @@ out:
     return rc;
 }
 
-static int file_look(struct entry *e, struct mr_err *err)
+static int file_poll(struct entry *e, struct mr_err *err)
 {
     const char *path = e->text + 1;
     struct stat s;
@@ -146,7 +146,7 @@ static void on_addresses(void *ctx, int rc, const struct mr_err *told, const cha
     e->lookup = NULL;
     e->is_known = e->is_known || rc == MR_OK;
     snprintf(e->why, sizeof e->why, "%.*s", (int)sizeof e->why - 1, rc < 0 ? told->msg : "");
-    e->look_ns = mr_ns_after(mr_now_ns(), rc < 0 ? LOOKUP_AGAIN_NS : LOOKUP_EVERY_NS);
+    e->poll_ns = mr_ns_after(mr_now_ns(), rc < 0 ? LOOKUP_AGAIN_NS : LOOKUP_EVERY_NS);
     for (size_t i = 0; i < count; i++) {
         char url[360];
         const int n = snprintf(url, sizeof url, "%s%s", e->scheme, addresses[i]);
@@ -192,13 +192,13 @@ out:
 
 /* ---- all of them ---- */
 
-static int look(struct entry *e, int64_t now_ns, struct mr_err *err)
+static int list_poll(struct entry *e, int64_t now_ns, struct mr_err *err)
 {
     if (e->text[0] == '@') {
-        e->look_ns = mr_ns_after(now_ns, FILE_EVERY_NS);
-        return file_look(e, err);
+        e->poll_ns = mr_ns_after(now_ns, FILE_EVERY_NS);
+        return file_poll(e, err);
     }
-    e->look_ns = INT64_MAX; /* until there is an answer */
+    e->poll_ns = INT64_MAX; /* until there is an answer */
     return mr_resolve_start(&e->lookup, e->job->loop, e->name, e->port, on_addresses, e, err);
 }
 
@@ -209,8 +209,8 @@ void discover_tick(struct job *j, int64_t now_ns)
 
     for (size_t i = 0; i < d->count; i++) {
         struct entry *e = &d->entries[i];
-        if (now_ns >= e->look_ns) {
-            tell(e, look(e, now_ns, &err), &err);
+        if (now_ns >= e->poll_ns) {
+            tell(e, list_poll(e, now_ns, &err), &err);
         }
     }
 }
@@ -235,7 +235,7 @@ int discover_start(struct job *j, struct mr_err *err)
         if (is_name) {
             MR_TRY(name_parse(e, err));
         }
-        MR_TRY(look(e, j->begin_ns, err));
+        MR_TRY(list_poll(e, j->begin_ns, err));
     }
     MR_TRY(hosts_set(j, 0, fixed.at, fixed.len, NULL, err));
 out:

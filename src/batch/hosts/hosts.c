@@ -104,7 +104,8 @@ static bool has_rows(const struct job *j)
     int64_t pid;
 
     return j->folder &&
-           mr_manifest_look(j->folder, &totals, &is_finished, &epoch, &pid, NULL, NULL) == MR_OK &&
+           mr_manifest_summary(j->folder, &totals, &is_finished, &epoch, &pid, NULL, NULL) ==
+               MR_OK &&
            totals.rows > 0;
 }
 
@@ -128,7 +129,7 @@ static int no_host_serves(struct job *j, struct mr_buf *why, struct mr_err *err)
                    mr_buf_cstr(why));
 }
 
-int hosts_look(struct job *j, int64_t now_ns, struct mr_err *err)
+int hosts_check(struct job *j, int64_t now_ns, struct mr_err *err)
 {
     const int64_t since_ns = MR_MAX(j->begin_ns, j->resumed_ns);
     struct mr_buf why;
@@ -178,7 +179,7 @@ static void on_told(struct host *h, int rc, const struct mr_err *err)
         h->id = mr_balance_add(j->balance, now_ns);
     }
     h->is_fenced = false;
-    j->events->look(j);
+    j->events->advance(j);
 }
 
 /* ---- which there are ---- */

@@ -24,7 +24,7 @@ int hosts_version_check(struct job *j, mr_str version, struct mr_err *err);
 /** It said something that will hardly be different soon: no such model, no such server. */
 void host_lasts(struct host *h, const char *why);
 /** Is there no host that could serve the job, and none to be expected? MR_OK, or MR_E_UNAVAILABLE with what they say. */
-int hosts_look(struct job *j, int64_t now_ns, struct mr_err *err);
+int hosts_check(struct job *j, int64_t now_ns, struct mr_err *err);
 /** It gets no more calls until it tells the metadata of the first host. */
 void host_fence(struct host *h, const char *why, int64_t now_ns);
 size_t hosts_listed(const struct job *j);

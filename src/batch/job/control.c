@@ -124,7 +124,7 @@ static void resume_calls(struct job *j, struct mr_call *call)
     }
     committer_try(j->committer);
     j->hold->until_ns = 0;
-    j->events->look(j);
+    j->events->advance(j);
     say_status(j, call);
 }
 

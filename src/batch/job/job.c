@@ -367,7 +367,7 @@ out:
 
 /* ---- what is going on ---- */
 
-static int outage_look(struct job *j, int64_t now_ns, struct mr_err *err)
+static int outage_check(struct job *j, int64_t now_ns, struct mr_err *err)
 {
     int64_t since_ns = j->begin_ns;
     const struct host *h = NULL;
@@ -409,12 +409,12 @@ static void on_tick(struct mr_timer *t)
         job_end(j);
         return;
     }
-    int rc = outage_look(j, now_ns, &err);
+    int rc = outage_check(j, now_ns, &err);
     if (rc == MR_OK && !j->is_paused && !j->is_finishing && j->hold->until_ns <= now_ns) {
-        rc = hosts_look(j, now_ns, &err);
+        rc = hosts_check(j, now_ns, &err);
     }
     if (rc == MR_OK && j->o->filter) {
-        rc = filter_look(j, &err);
+        rc = filter_check(j, &err);
     }
     if (rc < 0) {
         job_fail(j, rc, &err);
@@ -427,10 +427,10 @@ static void on_tick(struct mr_timer *t)
         view_tell(j);
     }
     calls_pump(j);
-    j->events->look(j);
+    j->events->advance(j);
 }
 
-static void job_look(struct job *j)
+static void job_advance(struct job *j)
 {
     struct mr_err err;
 
@@ -599,11 +599,11 @@ static int job_is_there(const struct job *j, struct mr_err *err)
     uint32_t epoch;
     int64_t pid;
 
-    return mr_manifest_look(j->folder, &totals, &is_finished, &epoch, &pid, NULL, err);
+    return mr_manifest_summary(j->folder, &totals, &is_finished, &epoch, &pid, NULL, err);
 }
 
 static const struct job_events events = {
-    .look = job_look,
+    .advance = job_advance,
     .settled = job_settled,
     .before_calls = cross_check_evaluate,
     .answered = cross_check_see,
@@ -718,7 +718,7 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     job_init(j);
     MR_TRY(job_open(j, err));
     hosts_tick(j, j->begin_ns);
-    job_look(j);
+    job_advance(j);
     mr_timer_start(j->loop, &j->tick, TICK_NS, TICK_NS, on_tick);
     mr_loop_run(j->loop);
     if (!j->may_go_on && !j->begins_again) {

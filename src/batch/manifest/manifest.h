@@ -151,9 +151,9 @@ int mr_manifest_open(struct mr_manifest **out, const char *folder,
                      const struct mr_manifest_options *options, struct mr_err *err);
 /** What the folder says, without a change to it and whoever works on it. *out_pid: the process that does, 0: none on
  *  this machine. out_stop (NULL: not wanted) gets why the last start stopped, if it said so. Errors: MR_E_NOT_FOUND (no folder, or no job in it), MR_E_IO (damage). */
-int mr_manifest_look(const char *folder, struct mr_manifest_totals *out_totals, bool *out_finished,
-                     uint32_t *out_epoch, int64_t *out_pid, struct mr_buf *out_stop,
-                     struct mr_err *err);
+int mr_manifest_summary(const char *folder, struct mr_manifest_totals *out_totals,
+                        bool *out_finished, uint32_t *out_epoch, int64_t *out_pid,
+                        struct mr_buf *out_stop, struct mr_err *err);
 /** Appends the fact of this key as JSON to out_one, nothing if there is none, and all others as text: two jobs have the
  *  same text when they have the same facts. */
 int mr_manifest_facts_put(const struct mr_manifest *m, const char *key, struct mr_buf *out_one,

@@ -27,7 +27,7 @@
 #define VALUE_SHOWN 96 /* bytes of a fact's value in a message */
 
 /* What a start finds in the folder. */
-struct look {
+struct folder_scan {
     uint32_t last_epoch;
     bool has_job;
     char other[MR_MANIFEST_NAME_BYTES]; /* something that is not ours; "" = nothing */
@@ -46,19 +46,19 @@ static uint32_t epoch_of(const char *name)
     return (uint32_t)number;
 }
 
-static void look_at(void *ctx, const char *name)
+static void name_see(void *ctx, const char *name)
 {
     static const char *const ours[] = {MR_MANIFEST_LOCK, "parts", "dlq", MR_MANIFEST_LOG,
                                        MR_MANIFEST_CONTROL};
-    struct look *look = ctx;
+    struct folder_scan *scan = ctx;
     const uint32_t epoch = epoch_of(name);
 
     if (epoch) {
-        look->last_epoch = MR_MAX(look->last_epoch, epoch);
+        scan->last_epoch = MR_MAX(scan->last_epoch, epoch);
         return;
     }
     if (strcmp(name, MR_MANIFEST_JOB) == 0) {
-        look->has_job = true;
+        scan->has_job = true;
         return;
     }
     for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) {
@@ -67,18 +67,18 @@ static void look_at(void *ctx, const char *name)
         }
     }
     if (strncmp(name, MR_FILE_TMP, strlen(MR_FILE_TMP)) != 0) {
-        snprintf(look->other, sizeof look->other, "%s", name);
+        snprintf(scan->other, sizeof scan->other, "%s", name);
     }
 }
 
-static int look_around(struct mr_manifest *m, struct look *look, struct mr_err *err)
+static int folder_scan(struct mr_manifest *m, struct folder_scan *scan, struct mr_err *err)
 {
-    *look = (struct look){0};
-    int rc = batch_file_each(m->dir, m->folder, look_at, look, err);
-    if (rc == MR_OK && !look->has_job && look->other[0]) {
+    *scan = (struct folder_scan){0};
+    int rc = batch_file_each(m->dir, m->folder, name_see, scan, err);
+    if (rc == MR_OK && !scan->has_job && scan->other[0]) {
         rc =
             MR_FAIL(err, MR_E_EXISTS, "%s holds other things (%s): a job needs a folder of its own",
-                    m->folder, look->other);
+                    m->folder, scan->other);
     }
     return rc;
 }
@@ -463,10 +463,10 @@ static int take_epoch(struct mr_manifest *m, uint32_t last, struct mr_err *err)
 
 int mr_manifest_check_epoch(struct mr_manifest *m, struct mr_err *err)
 {
-    struct look look;
-    const int rc = look_around(m, &look, err);
+    struct folder_scan scan;
+    const int rc = folder_scan(m, &scan, err);
 
-    return rc == MR_OK && look.last_epoch != m->epoch ? refuse_late(m, err) : rc;
+    return rc == MR_OK && scan.last_epoch != m->epoch ? refuse_late(m, err) : rc;
 }
 
 struct sweep {
@@ -536,7 +536,7 @@ static int open_subfolder(struct mr_manifest *m, const char *name, struct mr_err
     return fd < 0 ? batch_file_fail(err, "open the folder", name) : fd;
 }
 
-static int read_state(struct mr_manifest *m, const struct look *look,
+static int read_state(struct mr_manifest *m, const struct folder_scan *scan,
                       const struct mr_manifest_fact *facts, size_t fact_count,
                       const struct mr_manifest_options *options, bool *out_changed,
                       struct mr_err *err)
@@ -544,15 +544,15 @@ static int read_state(struct mr_manifest *m, const struct look *look,
     bool has_log = false;
     int rc;
 
-    if (options->takes_any_job && !look->has_job) {
+    if (options->takes_any_job && !scan->has_job) {
         rc = MR_FAIL(err, MR_E_NOT_FOUND, "there is no job in %s", m->folder);
         goto out;
     }
-    if (look->has_job && !options->takes_any_job) {
+    if (scan->has_job && !options->takes_any_job) {
         MR_TRY(compare_job(m, facts, fact_count, options, out_changed, err));
     }
     MR_TRY(mr_journal_read(m, &has_log, err));
-    if (look->has_job ? !has_log : m->items.len > 0) {
+    if (scan->has_job ? !has_log : m->items.len > 0) {
         rc = MR_FAIL(err, MR_E_IO, "%s is damaged: %s is missing", m->folder,
                      has_log ? MR_MANIFEST_JOB : MR_MANIFEST_LOG);
         goto out;
@@ -566,27 +566,27 @@ out:
 static int start(struct mr_manifest *m, const struct mr_manifest_fact *facts, size_t fact_count,
                  const struct mr_manifest_options *options, struct mr_err *err)
 {
-    struct look look;
+    struct folder_scan scan;
     bool changed = false;
     int rc;
 
     MR_TRY(check_facts(facts, fact_count, err));
     MR_TRY(m->dir = batch_file_make_folders(m->folder, err));
-    MR_TRY(look_around(m, &look, err));
+    MR_TRY(folder_scan(m, &scan, err));
     MR_TRY(take_lock(m, err));
-    MR_TRY(look_around(m, &look, err)); /* nobody changes it now */
+    MR_TRY(folder_scan(m, &scan, err)); /* nobody changes it now */
     MR_TRY(m->parts = open_subfolder(m, "parts", err));
     MR_TRY(m->dlq = open_subfolder(m, "dlq", err));
-    MR_TRY(read_state(m, &look, facts, fact_count, options, &changed, err));
-    MR_TRY(take_epoch(m, look.last_epoch, err));
-    if (!look.has_job) {
+    MR_TRY(read_state(m, &scan, facts, fact_count, options, &changed, err));
+    MR_TRY(take_epoch(m, scan.last_epoch, err));
+    if (!scan.has_job) {
         choose_id(m->id);
     }
     if (changed) {
         mr_manifest_keep_note(m, MR_STR("{\"event\":\"changed input or model accepted\"}"));
     }
     MR_TRY(mr_journal_rewrite(m, err));
-    if (!look.has_job || changed) {
+    if (!scan.has_job || changed) {
         MR_TRY(write_job(m, facts, fact_count, err));
     }
     MR_TRY(sweep(m, err));

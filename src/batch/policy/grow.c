@@ -51,7 +51,7 @@ static void try_begin(struct grow *g, const struct grow_now *now)
     phase_set(g, 2 * g->rows <= most ? GROW_TRY : GROW_OFF, now);
 }
 
-static void warm_look(struct grow *g, const struct grow_now *now)
+static void warm_evaluate(struct grow *g, const struct grow_now *now)
 {
     double rate = 0;
 
@@ -65,7 +65,7 @@ static void warm_look(struct grow *g, const struct grow_now *now)
     }
 }
 
-static void try_look(struct grow *g, const struct grow_now *now)
+static void try_evaluate(struct grow *g, const struct grow_now *now)
 {
     if (now->taken >= 2 * g->rows) {
         phase_set(g, GROW_SETTLE, now);
@@ -74,7 +74,7 @@ static void try_look(struct grow *g, const struct grow_now *now)
     }
 }
 
-static void measure_look(struct grow *g, const struct grow_now *now)
+static void measure_evaluate(struct grow *g, const struct grow_now *now)
 {
     double rate = 0;
 
@@ -92,11 +92,11 @@ static void measure_look(struct grow *g, const struct grow_now *now)
     }
 }
 
-uint64_t grow_look(struct grow *g, const struct grow_now *now)
+uint64_t grow_evaluate(struct grow *g, const struct grow_now *now)
 {
     switch (g->phase) {
-    case GROW_WARM: warm_look(g, now); break;
-    case GROW_TRY: try_look(g, now); break;
+    case GROW_WARM: warm_evaluate(g, now); break;
+    case GROW_TRY: try_evaluate(g, now); break;
     case GROW_SETTLE:
     case GROW_MEASURE:
         if (now->most < 2 * g->rows || now->taken < 2 * g->rows) {
@@ -106,7 +106,7 @@ uint64_t grow_look(struct grow *g, const struct grow_now *now)
     case GROW_OFF: break;
     }
     if (g->phase == GROW_SETTLE || g->phase == GROW_MEASURE) {
-        measure_look(g, now);
+        measure_evaluate(g, now);
     }
     return g->phase == GROW_OFF || g->phase == GROW_WARM ? g->rows : 2 * g->rows;
 }

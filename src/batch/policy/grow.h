@@ -47,6 +47,6 @@ struct grow_now {
 
 void grow_begin(struct grow *g);
 /** Some times a measurement: the most rows that calls may have after it. */
-uint64_t grow_look(struct grow *g, const struct grow_now *now);
+uint64_t grow_evaluate(struct grow *g, const struct grow_now *now);
 
 #endif

@@ -94,7 +94,7 @@ static int extent_put(struct sink *s, struct extent *e, struct mr_err *err)
 
 /* ---- who reads ---- */
 
-int filter_look(const struct job *j, struct mr_err *err)
+int filter_check(const struct job *j, struct mr_err *err)
 {
     struct pollfd out = {j->o->filter->fd, 0, 0};
 

@@ -10,6 +10,6 @@ struct job;
 void *filter_run(void *committer);
 /** Whether the results still have a reader: a filter whose engine was killed is to end, also while it waits for hosts.
  *  Errors: MR_E_IO. */
-int filter_look(const struct job *j, struct mr_err *err);
+int filter_check(const struct job *j, struct mr_err *err);
 
 #endif

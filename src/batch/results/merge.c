@@ -121,8 +121,8 @@ static int pieces_in_order(const void *a, const void *b)
 static int open_finished(const char *folder, struct mr_manifest **out, struct mr_err *err)
 {
     const struct mr_manifest_options options = {.takes_any_job = true};
-    struct mr_batch_look look;
-    int rc = mr_batch_look(folder, &look, err);
+    struct mr_batch_summary look;
+    int rc = mr_batch_summary(folder, &look, err);
 
     if (rc == MR_OK && !look.is_finished) {
         rc = MR_FAIL(err, MR_E_INVALID,
@@ -194,11 +194,11 @@ static int shards_check(const char *folder, const struct mr_batch_shard *shards,
 
     mr_buf_init(&names, 0);
     for (size_t i = 0; i < count; i++) {
-        if (!shards[i].look.is_finished && missing++ < NAMED) {
+        if (!shards[i].summary.is_finished && missing++ < NAMED) {
             mr_buf_printf(&names, "%s%zu (%s)", missing > 1 ? ", " : "", i,
-                          !shards[i].is_begun  ? "not begun"
-                          : shards[i].look.pid ? "running"
-                                               : "stopped");
+                          !shards[i].is_begun     ? "not begun"
+                          : shards[i].summary.pid ? "running"
+                                                  : "stopped");
         }
     }
     if (missing > 0) {
@@ -225,7 +225,7 @@ static int jobs_open(const char *folder, struct jobs *jobs, struct mr_err *err)
     struct mr_batch_shard *shards;
     struct mr_manifest *m;
     size_t count;
-    int rc = mr_batch_look_shards(folder, &shards, &count, err);
+    int rc = mr_batch_shard_summaries(folder, &shards, &count, err);
 
     if (rc < 0) {
         return rc;

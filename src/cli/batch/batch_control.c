@@ -240,44 +240,45 @@ static int status_print(mr_str status, struct mr_err *err)
 
 /* ---- a job that does not run ---- */
 
-static int look_print(const struct control_command *c, const char *folder, const char *why,
-                      struct mr_err *err)
+static int summary_print(const struct control_command *c, const char *folder, const char *why,
+                         struct mr_err *err)
 {
-    struct mr_batch_look look;
+    struct mr_batch_summary summary;
     char bytes[32];
-    int rc = mr_batch_look(folder, &look, err);
+    int rc = mr_batch_summary(folder, &summary, err);
 
     if (rc < 0) {
         return rc;
     }
-    const char *state = look.is_finished ? "finished" : look.pid ? "running" : "stopped";
+    const char *state = summary.is_finished ? "finished" : summary.pid ? "running" : "stopped";
     if (c->json) {
         printf("{\"state\":\"%s\",\"pid\":%lld,\"rows\":%llu,\"dead\":%llu,\"files\":%llu,"
                "\"bytes\":%llu,\"starts\":%u,\"reason\":",
-               state, (long long)look.pid, (unsigned long long)look.rows,
-               (unsigned long long)look.dead, (unsigned long long)look.files,
-               (unsigned long long)look.bytes, look.starts);
+               state, (long long)summary.pid, (unsigned long long)summary.rows,
+               (unsigned long long)summary.dead, (unsigned long long)summary.files,
+               (unsigned long long)summary.bytes, summary.starts);
         struct mr_buf reason;
         mr_buf_init(&reason, 0);
-        mr_json_put_string(&reason, mr_str_c(look.stopped));
+        mr_json_put_string(&reason, mr_str_c(summary.stopped));
         printf("%s}\n", mr_buf_cstr(&reason));
         mr_buf_fini(&reason);
         return MR_OK;
     }
-    mr_text_bytes(bytes, look.bytes);
-    if (look.is_finished) {
+    mr_text_bytes(bytes, summary.bytes);
+    if (summary.is_finished) {
         printf("finished: each row has an outcome\n");
-    } else if (look.pid) {
+    } else if (summary.pid) {
         printf("process %lld works on it, and does not answer (%s); this is what is committed\n",
-               (long long)look.pid, why);
-    } else if (look.stopped[0]) {
-        printf("stopped: %s\n", look.stopped);
+               (long long)summary.pid, why);
+    } else if (summary.stopped[0]) {
+        printf("stopped: %s\n", summary.stopped);
     } else {
         printf("does not run and is not finished: the same command goes on with it\n");
     }
     printf("%llu rows done, %llu of them dead, in %llu files of %s, after %u start%s\n",
-           (unsigned long long)(look.rows + look.dead), (unsigned long long)look.dead,
-           (unsigned long long)look.files, bytes, look.starts, look.starts == 1 ? "" : "s");
+           (unsigned long long)(summary.rows + summary.dead), (unsigned long long)summary.dead,
+           (unsigned long long)summary.files, bytes, summary.starts,
+           summary.starts == 1 ? "" : "s");
     return MR_OK;
 }
 
@@ -350,7 +351,7 @@ static int control_run(const struct control_command *c, const char *command, con
     int rc = ask(folder, path, is_status ? NULL : &body, &answer, err);
     if (is_status && (rc == MR_E_UNAVAILABLE || rc == MR_E_INVALID || rc == MR_E_DEADLINE)) {
         struct mr_err why = *err;
-        rc = look_print(c, folder, why.msg, err);
+        rc = summary_print(c, folder, why.msg, err);
     } else if (rc == MR_E_UNAVAILABLE) {
         rc = MR_WRAP(err, rc, "the job in %s does not run, or cannot be reached", folder);
     } else if (rc == MR_OK && c->json) {

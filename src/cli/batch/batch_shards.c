@@ -9,7 +9,7 @@
 
 struct sums {
     size_t finished;
-    struct mr_batch_look all;
+    struct mr_batch_summary all;
 };
 
 static struct sums sums_of(const struct mr_batch_shard *shards, size_t count)
@@ -17,7 +17,7 @@ static struct sums sums_of(const struct mr_batch_shard *shards, size_t count)
     struct sums s = {0};
 
     for (size_t i = 0; i < count; i++) {
-        const struct mr_batch_look *l = &shards[i].look;
+        const struct mr_batch_summary *l = &shards[i].summary;
         s.finished += l->is_finished;
         s.all.rows += l->rows;
         s.all.dead += l->dead;
@@ -30,13 +30,13 @@ static struct sums sums_of(const struct mr_batch_shard *shards, size_t count)
 
 static const char *state_of(const struct mr_batch_shard *s)
 {
-    return !s->is_begun          ? "not begun"
-           : s->look.is_finished ? "finished"
-           : s->look.pid         ? "running"
-                                 : "not finished";
+    return !s->is_begun             ? "not begun"
+           : s->summary.is_finished ? "finished"
+           : s->summary.pid         ? "running"
+                                    : "not finished";
 }
 
-static void json_look(const struct mr_batch_look *l)
+static void json_summary(const struct mr_batch_summary *l)
 {
     printf("\"rows\":%llu,\"dead\":%llu,\"files\":%llu,\"bytes\":%llu,\"starts\":%u",
            (unsigned long long)l->rows, (unsigned long long)l->dead, (unsigned long long)l->files,
@@ -49,12 +49,12 @@ static void json_print(const struct mr_batch_shard *shards, size_t count)
 
     printf("{\"state\":\"%s\",\"finished_shards\":%zu,",
            s.finished == count ? "finished" : "not finished", s.finished);
-    json_look(&s.all);
+    json_summary(&s.all);
     printf(",\"shards\":[");
     for (size_t i = 0; i < count; i++) {
         printf("%s{\"shard\":\"%zu/%zu\",\"state\":\"%s\",", i ? "," : "", i, count,
                state_of(&shards[i]));
-        json_look(&shards[i].look);
+        json_summary(&shards[i].summary);
         printf("}");
     }
     printf("]}\n");
@@ -74,7 +74,7 @@ static void text_print(const struct mr_batch_shard *shards, size_t count)
            (unsigned long long)s.all.files, bytes);
     mr_grid_init(&grid, head);
     for (size_t i = 0; i < count; i++) {
-        const struct mr_batch_look *l = &shards[i].look;
+        const struct mr_batch_summary *l = &shards[i].summary;
         const uint64_t numbers[] = {l->rows, l->dead, l->files, l->starts};
         char text[48];
         snprintf(text, sizeof text, "%zu/%zu", i, count);
@@ -93,7 +93,7 @@ int mr_cli_batch_shards(const char *folder, bool as_json, bool *out_is_one, stru
 {
     struct mr_batch_shard *shards;
     size_t count;
-    int rc = mr_batch_look_shards(folder, &shards, &count, err);
+    int rc = mr_batch_shard_summaries(folder, &shards, &count, err);
 
     if (rc < 0) {
         return rc;

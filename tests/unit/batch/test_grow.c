@@ -40,7 +40,7 @@ static void work(struct host *h, int64_t ns)
             h->now.calls++;
             h->largest = MR_MAX(h->largest, h->now.taken);
         }
-        h->now.most = grow_look(&h->grow, &h->now);
+        h->now.most = grow_evaluate(&h->grow, &h->now);
         h->now.taken = MR_MIN(h->now.taken, h->now.most);
     }
 }

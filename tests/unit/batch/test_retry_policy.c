@@ -117,7 +117,7 @@ static double chance(struct job *j)
     return mr_rng_unit(&j->rng);
 }
 
-static void policy_look(struct job *j)
+static void policy_refresh(struct job *j)
 {
     j->policy.hosts.len = 0;
     for (size_t i = 0; i < j->host_count; i++) {
@@ -232,7 +232,7 @@ static bool is_granted(struct job *j, const struct work *w)
 
 static void pump(struct job *j)
 {
-    policy_look(j);
+    policy_refresh(j);
     for (size_t i = 0; i < j->queue.len;) {
         struct work w = j->queue.at[i];
         bool is_gone = false;
@@ -375,7 +375,7 @@ static void call_ends(struct job *j, struct flight f)
 
     f.host->busy--;
     host_see(j, f.host, e.outcome);
-    policy_look(j);
+    policy_refresh(j);
     if (f.work.is_probe) {
         j->probes++;
         j->is_probing = false;

@@ -315,7 +315,7 @@ int mr_batch_openai_result(const char *folder, const char *output, const char *e
 int mr_batch_control_address(const char *folder, char *out, size_t size, struct mr_err *err);
 
 /** What a job's folder says. */
-struct mr_batch_look {
+struct mr_batch_summary {
     bool is_finished;
     int64_t pid; /* of the process that works on it; 0: none on this machine */
     uint64_t rows;
@@ -326,18 +326,18 @@ struct mr_batch_look {
     char stopped[480]; /* why the last start did; "": it did not say */
 };
 /** Changes nothing. Errors: MR_E_NOT_FOUND (no folder, or no job in it), MR_E_IO (damage). */
-int mr_batch_look(const char *folder, struct mr_batch_look *out, struct mr_err *err);
+int mr_batch_summary(const char *folder, struct mr_batch_summary *out, struct mr_err *err);
 
 /** A part of a job that several processes do. */
 struct mr_batch_shard {
     char *folder; /* owned */
     bool is_begun;
-    struct mr_batch_look look; /* zeros if it is not */
+    struct mr_batch_summary summary; /* zeros if it is not */
 };
 /** All shards of the job in a folder, by their numbers. *out_count 0: it is not divided. Gives: *out, to be freed with
  *  mr_batch_shards_free. Errors: MR_E_NOT_FOUND (no folder), MR_E_INVALID (two divisions), MR_E_IO (damage). */
-int mr_batch_look_shards(const char *folder, struct mr_batch_shard **out, size_t *out_count,
-                         struct mr_err *err);
+int mr_batch_shard_summaries(const char *folder, struct mr_batch_shard **out, size_t *out_count,
+                             struct mr_err *err);
 void mr_batch_shards_free(struct mr_batch_shard **shards, size_t count);
 
 /* ---- afterwards ---- */

@@ -98,8 +98,9 @@ int mr_manifest_stop(struct mr_manifest *m, const char *why, struct mr_err *err)
     return rc;
 }
 
-static int look(struct mr_manifest *m, struct mr_manifest_totals *out_totals, bool *out_finished,
-                uint32_t *out_epoch, int64_t *out_pid, struct mr_buf *out_stop, struct mr_err *err)
+static int summary_read(struct mr_manifest *m, struct mr_manifest_totals *out_totals,
+                        bool *out_finished, uint32_t *out_epoch, int64_t *out_pid,
+                        struct mr_buf *out_stop, struct mr_err *err)
 {
     bool has_job;
     bool has_log;
@@ -126,16 +127,16 @@ out:
     return rc;
 }
 
-int mr_manifest_look(const char *folder, struct mr_manifest_totals *out_totals, bool *out_finished,
-                     uint32_t *out_epoch, int64_t *out_pid, struct mr_buf *out_stop,
-                     struct mr_err *err)
+int mr_manifest_summary(const char *folder, struct mr_manifest_totals *out_totals,
+                        bool *out_finished, uint32_t *out_epoch, int64_t *out_pid,
+                        struct mr_buf *out_stop, struct mr_err *err)
 {
     struct mr_manifest *m = MR_NEW(struct mr_manifest);
 
     m->folder = mr_strndup(folder, strlen(folder));
     m->dir = m->parts = m->dlq = m->lock = m->log = -1;
     m->history_most = MR_MANIFEST_HISTORY_MOST;
-    const int rc = look(m, out_totals, out_finished, out_epoch, out_pid, out_stop, err);
+    const int rc = summary_read(m, out_totals, out_finished, out_epoch, out_pid, out_stop, err);
     mr_manifest_close(&m);
     return rc;
 }
