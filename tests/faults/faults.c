@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,6 +34,7 @@ struct faults {
     _Atomic uint64_t disk_count; /* how many fail */
     _Atomic uint64_t disk_error; /* errno */
     _Atomic uint64_t disk_failed;
+    _Atomic int64_t steady_offset_ns; /* added to CLOCK_MONOTONIC */
 };
 
 static struct faults none;
@@ -113,19 +115,61 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
     return __real_pthread_create(thread, attr, fn, arg);
 }
 
+/* Not before the clock's beginning, which would be an error. */
+static struct timespec moved(const struct timespec *at, int64_t offset_ns)
+{
+    int64_t ns = (int64_t)at->tv_sec * 1000000000 + at->tv_nsec + offset_ns;
+
+    ns = ns > 0 ? ns : 1;
+    return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+}
+
 int __real_clock_gettime(clockid_t clock, struct timespec *out);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *out);
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
 {
     int rc = __real_clock_gettime(clock, out);
-    int64_t offset = clock == CLOCK_REALTIME ? atomic_load(&faults->wall_offset_ns) : 0;
+    int64_t offset = clock == CLOCK_REALTIME    ? atomic_load(&faults->wall_offset_ns)
+                     : clock == CLOCK_MONOTONIC ? atomic_load(&faults->steady_offset_ns)
+                                                : 0;
 
     if (rc == 0 && offset != 0) {
-        int64_t ns = (int64_t)out->tv_sec * 1000000000 + out->tv_nsec + offset;
-        *out = (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+        *out = moved(out, offset);
     }
     return rc;
+}
+
+/* ---- waiting until a time of the moved clock ---- */
+
+int __real_timerfd_settime(int fd, int flags, const struct itimerspec *new_value,
+                           struct itimerspec *old_value);
+int __wrap_timerfd_settime(int fd, int flags, const struct itimerspec *new_value,
+                           struct itimerspec *old_value);
+int __real_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock,
+                                  const struct timespec *until);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock,
+                                  const struct timespec *until);
+
+int __wrap_timerfd_settime(int fd, int flags, const struct itimerspec *new_value,
+                           struct itimerspec *old_value)
+{
+    int64_t offset = atomic_load(&faults->steady_offset_ns);
+    struct itimerspec spec = *new_value;
+
+    if ((flags & TFD_TIMER_ABSTIME) && offset != 0) {
+        spec.it_value = moved(&spec.it_value, -offset);
+    }
+    return __real_timerfd_settime(fd, flags, &spec, old_value);
+}
+
+/* All of ours wait by CLOCK_MONOTONIC. */
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock,
+                                  const struct timespec *until)
+{
+    struct timespec real = moved(until, -atomic_load(&faults->steady_offset_ns));
+
+    return __real_pthread_cond_timedwait(cond, lock, &real);
 }
 
 /* ---- disk ---- */

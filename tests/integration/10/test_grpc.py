@@ -98,7 +98,7 @@ def test_reflection_in_one_stream(server, version):
                     reflection_pb2.ServerReflectionRequest(file_containing_symbol="no.such.Thing"),
                     reflection_pb2.ServerReflectionRequest(file_containing_symbol=f"{SERVICE}.ModelInfer"),
                     reflection_pb2.ServerReflectionRequest(all_extension_numbers_of_type="inference.ModelConfig")]
-        answers = list(reflection_call(channel, version)(iter(requests), timeout=30))
+        answers = list(reflection_call(channel, version)(iter(requests), timeout=wait.PATIENCE))
     assert [a.WhichOneof("message_response") for a in answers[:3]] == [
         "list_services_response", "error_response", "file_descriptor_response"]
     assert answers[1].error_response.error_code == Code.NOT_FOUND.value[0]
@@ -142,10 +142,10 @@ def test_version_texts(server):
 def test_a_message_that_should_be_empty_is_parsed(server, method):
     with grpc.insecure_channel(server.url("grpc")) as channel:
         call = channel.unary_unary(f"/{SERVICE}/{method}")
-        e = failure(call, b"\x0a\xff", timeout=60)
+        e = failure(call, b"\x0a\xff", timeout=wait.PATIENCE)
         assert e.code() == Code.INTERNAL and "not a valid protobuf message" in e.details()
-        assert call(b"", timeout=60)
-        assert call(b"\x0a\x01x", timeout=60), "an unknown field is none of its business"
+        assert call(b"", timeout=wait.PATIENCE)
+        assert call(b"\x0a\x01x", timeout=wait.PATIENCE), "an unknown field is none of its business"
 
 
 def test_blanks_around_metadata(models, start):
@@ -203,7 +203,7 @@ def test_unknown_model_is_not_ready(reflected, name, version):
 def test_unknown_method(server, path, kind):
     with grpc.insecure_channel(server.url("grpc")) as channel:
         call = getattr(channel, kind)(path, request_serializer=bytes, response_deserializer=bytes)
-        e = failure(call, b"", timeout=30) if kind == "unary_unary" else failure(list, call(iter([b""]), timeout=30))
+        e = failure(call, b"", timeout=wait.PATIENCE) if kind == "unary_unary" else failure(list, call(iter([b""]), timeout=wait.PATIENCE))
     assert e.code() == Code.UNIMPLEMENTED
 
 
@@ -217,17 +217,17 @@ def health(server):
 
 @pytest.mark.parametrize("service", ["", SERVICE])
 def test_health_check(health, service):
-    answer = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=30)
+    answer = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=wait.PATIENCE)
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 def test_health_check_of_an_unknown_service(health):
-    assert failure(health.Check, health_pb2.HealthCheckRequest(service="no.such"), timeout=30).code() == Code.NOT_FOUND
+    assert failure(health.Check, health_pb2.HealthCheckRequest(service="no.such"), timeout=wait.PATIENCE).code() == Code.NOT_FOUND
 
 
 @pytest.mark.parametrize("service, status", [("", "SERVING"), (SERVICE, "SERVING"), ("no.such", "SERVICE_UNKNOWN")])
 def test_health_watch(health, service, status):
-    watch = health.Watch(health_pb2.HealthCheckRequest(service=service), timeout=30)
+    watch = health.Watch(health_pb2.HealthCheckRequest(service=service), timeout=wait.PATIENCE)
     assert next(watch).status == health_pb2.HealthCheckResponse.ServingStatus.Value(status)
     watch.cancel()
 
@@ -248,7 +248,7 @@ class Busy:
         return value(self.server, "nv_inference_request_failure", model="slow", reason=reason) or 0  # none before the first
 
     def start(self):
-        self.first = self.client.stub.ModelInfer.future(grpcraw.int32("slow", [1], parameters=self.hold.parameters), timeout=60)
+        self.first = self.client.stub.ModelInfer.future(grpcraw.int32("slow", [1], parameters=self.hold.parameters), timeout=wait.PATIENCE)
         self.hold.wait_held()
 
     def wait_pending(self, count):
@@ -321,7 +321,7 @@ def test_message_size_limit(models, start):
         for compression in (grpc.Compression.NoCompression, grpc.Compression.Gzip):
             e = failure(client.infer, grpcraw.int32("flat_int32", [0] * 200_000), compression=compression)
             assert e.code() == Code.RESOURCE_EXHAUSTED and "--grpc-max-message-size" in e.details()
-        e = failure(list, client.stub.ModelStreamInfer(iter([grpcraw.int32("flat_int32", [0] * 200_000)]), timeout=60))
+        e = failure(list, client.stub.ModelStreamInfer(iter([grpcraw.int32("flat_int32", [0] * 200_000)]), timeout=wait.PATIENCE))
         assert e.code() == Code.RESOURCE_EXHAUSTED
         assert numbers(client.infer(grpcraw.int32("flat_int32", [1]))) == [1]
 
@@ -331,7 +331,7 @@ def test_compressed_requests(grpc_, compression):
     values = list(range(5000))
     c = getattr(grpc.Compression, compression)
     assert numbers(grpc_.infer(grpcraw.int32("flat_int32", values), compression=c)) == values
-    answers = list(grpc_.stub.ModelStreamInfer(iter([grpcraw.int32("flat_int32", values)] * 3), compression=c, timeout=60))
+    answers = list(grpc_.stub.ModelStreamInfer(iter([grpcraw.int32("flat_int32", values)] * 3), compression=c, timeout=wait.PATIENCE))
     assert [numbers(a.infer_response) for a in answers] == [values] * 3
 
 
@@ -342,7 +342,7 @@ def test_compressed_answers(models, start, level):
     with Grpc(server.url("grpc")) as client:
         values = [1] * 50_000
         assert numbers(client.infer(grpcraw.int32("flat_int32", values))) == values
-        (answer,) = client.stub.ModelStreamInfer(iter([grpcraw.int32("flat_int32", values)]), timeout=60)
+        (answer,) = client.stub.ModelStreamInfer(iter([grpcraw.int32("flat_int32", values)]), timeout=wait.PATIENCE)
         assert numbers(answer.infer_response) == values
 
 
@@ -403,7 +403,7 @@ def test_metadata_of_any_kind(grpc_):
 # ---- ModelStreamInfer ----
 
 def stream(client, requests, **kw):
-    return client.stub.ModelStreamInfer(iter(requests), timeout=60, **kw)
+    return client.stub.ModelStreamInfer(iter(requests), timeout=wait.PATIENCE, **kw)
 
 
 def test_stream_answers_in_order(grpc_):
@@ -459,7 +459,7 @@ def test_stream_in_conversation(grpc_):
 
     def requests():
         for i in range(50):
-            ready.acquire(timeout=30)
+            ready.acquire(timeout=wait.PATIENCE)
             yield grpcraw.int32("flat_int32", [i])
 
     for i, answer in enumerate(stream(grpc_, requests())):
@@ -481,7 +481,7 @@ def test_cancelled_stream_frees_the_queue(busy, grpc_):
     def requests():
         for _ in range(6):
             yield grpcraw.int32("slow", [2])
-        release.wait(30)
+        release.wait(wait.PATIENCE)
 
     call = stream(grpc_, requests())
     busy.wait_pending(6)
@@ -500,5 +500,5 @@ def test_many_streams(server):
     found = {}
     threads = [threading.Thread(target=one, args=(i, found)) for i in range(10)]
     [t.start() for t in threads]
-    [t.join(60) for t in threads]
+    [t.join(wait.PATIENCE) for t in threads]
     assert found == {i: [[i, j] for j in range(50)] for i in range(10)}

@@ -404,7 +404,7 @@ def test_endless_continuation(server):
 
 
 def test_connection_preface_in_pieces(server):
-    with socket.create_connection(("127.0.0.1", server.http), timeout=30) as s:
+    with socket.create_connection(("127.0.0.1", server.http), timeout=wait.PATIENCE) as s:
         for byte in b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""):
             s.sendall(bytes([byte]))
         answer = s.recv(9)

@@ -31,7 +31,7 @@ def check_h2spec(report, port, *options, deviations):
     done = subprocess.run(
         [program("h2spec"), "--strict", "--host=127.0.0.1", f"--port={port}", "--path=/v2/health/live",
          f"--timeout={int(2 * wait.SLOW)}", f"--junit-report={report}", *options], capture_output=True, text=True,
-        timeout=100 * wait.SLOW)
+        timeout=wait.PATIENCE)
     suites = ElementTree.parse(report).getroot()
     cases = [(suite.get("name"), case) for suite in suites.iter("testsuite") for case in suite.iter("testcase")]
     failed = {f"{name}: {case.get('classname')}" for name, case in cases if len(case)}

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lib import wait
+
 CLIENT = Path(__file__).parents[1] / "lib" / "kserve_client.py"
 pytestmark = pytest.mark.skipif(not importlib.util.find_spec("kserve"), reason="kserve is not installed (tests/requirements-kserve.txt)")
 
@@ -14,7 +16,7 @@ pytestmark = pytest.mark.skipif(not importlib.util.find_spec("kserve"), reason="
 @pytest.fixture(scope="module")
 def answers(keeper):
     server = keeper.get()
-    done = subprocess.run([sys.executable, CLIENT, server.url(), server.url("grpc")], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, CLIENT, server.url(), server.url("grpc")], capture_output=True, text=True, timeout=wait.PATIENCE)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from lib import grpcraw
+from lib import grpcraw, wait
 from lib.grpcraw import Grpc
 from lib.raw import GRPC_HEADERS, Http1, Http2, grpc_frame, grpc_path, request
 from lib.rest import Rest, binary_body
@@ -60,7 +60,7 @@ def grpc_unary(server, rng, count):
 def grpc_stream(server, rng, count):
     with Grpc(server.url("http"), options=(("grpc.use_local_subchannel_pool", 1),)) as client:
         sent = [vector(rng) for _ in range(count)]
-        answers = client.stub.ModelStreamInfer((grpcraw.int32("flat_int32", x) for x in sent), timeout=100)
+        answers = client.stub.ModelStreamInfer((grpcraw.int32("flat_int32", x) for x in sent), timeout=wait.PATIENCE)
         for x, answer in zip(sent, answers, strict=True):
             yield x, np.frombuffer(answer.infer_response.raw_output_contents[0], "<i4").tolist()
 
@@ -102,7 +102,7 @@ def test_everybody_gets_his_own_answer(server):
 
     threads = [threading.Thread(target=run, args=(kind, seed)) for seed, kind in enumerate(KINDS * 2)]
     [t.start() for t in threads]
-    [t.join(100) for t in threads]
+    [t.join(wait.PATIENCE) for t in threads]
     assert not any(t.is_alive() for t in threads)
     assert not problems, problems[:5]
 
@@ -187,12 +187,12 @@ def test_damaged_grpc_messages(server, grpc_, seed):
     as_bytes = dict(request_serializer=bytes, response_deserializer=bytes)
     call = grpc_.channel.unary_unary(grpc_path("ModelInfer"), **as_bytes)
     stream = grpc_.channel.stream_stream(grpc_path("ModelStreamInfer"), **as_bytes)
-    futures = [call.future(damage(rng, rng.choice([contents, raw]).SerializeToString()), timeout=60) for _ in range(400)]
+    futures = [call.future(damage(rng, rng.choice([contents, raw]).SerializeToString()), timeout=wait.PATIENCE) for _ in range(400)]
     [f.exception() for f in futures]
     for _ in range(20):
         messages = [damage(rng, contents.SerializeToString()) for _ in range(10)]
         try:
-            list(stream(iter(messages), timeout=60))
+            list(stream(iter(messages), timeout=wait.PATIENCE))
         except Exception:
             pass
     assert good(server)

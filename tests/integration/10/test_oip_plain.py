@@ -4,10 +4,12 @@ import json
 import httpx
 import pytest
 
+from lib import wait
+
 
 @pytest.fixture(params=[False, True], ids=["http1", "http2"])
 def oip(request, server):
-    with httpx.Client(base_url=f"http://{server.url()}", http1=not request.param, http2=request.param, timeout=60) as client:
+    with httpx.Client(base_url=f"http://{server.url()}", http1=not request.param, http2=request.param, timeout=wait.PATIENCE) as client:
         yield client
 
 

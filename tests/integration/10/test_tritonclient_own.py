@@ -48,12 +48,12 @@ def test_http_compression(http, request_coding, response_coding):
 
 def test_http_async_infer(http):
     pending = [http.async_infer("fault", vector(httpclient, [i]), parameters={"delay_ms": 20}) for i in range(20)]
-    assert [numbers(p.get_result(timeout=60)) for p in pending] == [[i] for i in range(20)]
+    assert [numbers(p.get_result(timeout=wait.PATIENCE)) for p in pending] == [[i] for i in range(20)]
 
 
 def test_http_async_error(http):
     with pytest.raises(InferenceServerException) as e:
-        http.async_infer("nosuch", vector(httpclient, [1])).get_result(timeout=60)
+        http.async_infer("nosuch", vector(httpclient, [1])).get_result(timeout=wait.PATIENCE)
     assert "'nosuch' is not found" in e.value.message()
 
 
@@ -94,21 +94,21 @@ def test_grpc_async_infer(grpc_client):
     results = queue.Queue()
     for i in range(20):
         grpc_client.async_infer("fault", vector(grpcclient, [i]), collect(results), parameters={"delay_ms": 20})
-    assert sorted(numbers(results.get(timeout=60)) for _ in range(20)) == [[i] for i in range(20)]
+    assert sorted(numbers(results.get(timeout=wait.PATIENCE)) for _ in range(20)) == [[i] for i in range(20)]
 
 
 def test_grpc_async_cancel(grpc_client, hold):
     results = queue.Queue()
     call = grpc_client.async_infer("fault", vector(grpcclient, [1]), collect(results), parameters=hold.parameters)
     call.cancel()
-    assert "cancelled" in results.get(timeout=60).message().lower()
+    assert "cancelled" in results.get(timeout=wait.PATIENCE).message().lower()
 
 
 def test_grpc_client_timeout(grpc_client):
     with pytest.raises(InferenceServerException) as e:
         grpc_client.infer("fault", vector(grpcclient, [1]), client_timeout=0.2, parameters={"delay_ms": 1000})
     assert e.value.status() == "StatusCode.DEADLINE_EXCEEDED"
-    assert numbers(grpc_client.infer("fault", vector(grpcclient, [2]), client_timeout=60)) == [2]
+    assert numbers(grpc_client.infer("fault", vector(grpcclient, [2]), client_timeout=wait.PATIENCE)) == [2]
 
 
 def test_grpc_stream(grpc_client):
@@ -117,7 +117,7 @@ def test_grpc_stream(grpc_client):
     delays = [200, 0, 50, 0]
     for i, delay in enumerate(delays):
         grpc_client.async_stream_infer("fault", vector(grpcclient, [i]), request_id=str(i), parameters={"delay_ms": delay})
-    got = [results.get(timeout=60) for _ in delays]
+    got = [results.get(timeout=wait.PATIENCE) for _ in delays]
     assert [(r.get_response().id, numbers(r)) for r in got] == [(str(i), [i]) for i in range(4)]
     grpc_client.stop_stream()
 
@@ -127,7 +127,7 @@ def test_grpc_stream_survives_errors(grpc_client):
     grpc_client.start_stream(collect(results))
     for model in ("flat_int32", "nosuch", "flat_int32"):
         grpc_client.async_stream_infer(model, vector(grpcclient, [1]))
-    got = [results.get(timeout=60) for _ in range(3)]
+    got = [results.get(timeout=wait.PATIENCE) for _ in range(3)]
     assert numbers(got[0]) == numbers(got[2]) == [1]
     assert "'nosuch' is not found" in got[1].message()
     grpc_client.stop_stream()
@@ -137,12 +137,12 @@ def test_grpc_stream_with_real_errors(grpc_client):
     results = queue.Queue()
     grpc_client.start_stream(collect(results), headers={"triton_grpc_error": "true"})
     grpc_client.async_stream_infer("nosuch", vector(grpcclient, [1]))
-    e = results.get(timeout=60)
+    e = results.get(timeout=wait.PATIENCE)
     assert e.status() == "StatusCode.NOT_FOUND" and "'nosuch' is not found" in e.message()
     grpc_client.stop_stream()
     grpc_client.start_stream(collect(results))
     grpc_client.async_stream_infer("flat_int32", vector(grpcclient, [1]))
-    assert numbers(results.get(timeout=60)) == [1]
+    assert numbers(results.get(timeout=wait.PATIENCE)) == [1]
     grpc_client.stop_stream()
 
 
@@ -151,7 +151,7 @@ def test_grpc_stream_many(grpc_client):
     grpc_client.start_stream(collect(results), compression_algorithm="gzip")
     for i in range(300):
         grpc_client.async_stream_infer("flat_int32", vector(grpcclient, [i]))
-    assert [numbers(results.get(timeout=60)) for _ in range(300)] == [[i] for i in range(300)]
+    assert [numbers(results.get(timeout=wait.PATIENCE)) for _ in range(300)] == [[i] for i in range(300)]
     grpc_client.stop_stream()
 
 
@@ -169,7 +169,7 @@ def test_grpc_stream_timeout(grpc_client):
     results = queue.Queue()
     grpc_client.start_stream(collect(results), stream_timeout=0.3)
     grpc_client.async_stream_infer("fault", vector(grpcclient, [1]), parameters={"delay_ms": 1500})
-    assert results.get(timeout=60).status() == "StatusCode.DEADLINE_EXCEEDED"
+    assert results.get(timeout=wait.PATIENCE).status() == "StatusCode.DEADLINE_EXCEEDED"
     grpc_client.stop_stream()
 
 

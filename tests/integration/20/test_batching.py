@@ -156,7 +156,7 @@ def test_optional_inputs_that_differ(scheduled):
     def both(i):
         raw = np.array([i], "<i4").tobytes()
         m = grpcraw.request("m", [("INPUT0", "INT32", [1, 1], None), ("INPUT1", "INT32", [1, 1], None)], raw=[raw, raw])
-        return s.grpc.stub.ModelInfer.future(m, timeout=60)
+        return s.grpc.stub.ModelInfer.future(m, timeout=wait.PATIENCE)
 
     check_batch(s, [s.send([0]), s.send([1]), both(2), both(3)], {2: 2})
 
@@ -199,7 +199,7 @@ def test_strings_in_batches(scheduled):
     s = scheduled(hold=3, inputs=[repo.tensor("INPUT0", "TYPE_STRING")], outputs=[repo.tensor("OUTPUT0", "TYPE_STRING")])
     values = [["a", ""], ["bb" * 5000, "c"], ["é", "漢字"]]
     futures = [s.grpc.stub.ModelInfer.future(grpcraw.request(
-        "m", [("INPUT0", "BYTES", [1, 2], None)], raw=[BY_NAME["BYTES"].encode(v)]), timeout=60) for v in values]
+        "m", [("INPUT0", "BYTES", [1, 2], None)], raw=[BY_NAME["BYTES"].encode(v)]), timeout=wait.PATIENCE) for v in values]
     assert [decode_bytes(f.result().raw_output_contents[0]) for f in futures] == [[x.encode() for x in v] for v in values]
     s.wait_sizes({3: 1})
 
@@ -226,7 +226,7 @@ def test_some_want_fewer_outputs(scheduled):
     def ask(i, outputs):
         m = grpcraw.request("m", [(n, "INT32", [1, 1], None) for n in ("INPUT0", "INPUT1")], outputs=outputs,
                             raw=[np.array([i + k], "<i4").tobytes() for k in (0, 10)])
-        return s.grpc.stub.ModelInfer.future(m, timeout=60)
+        return s.grpc.stub.ModelInfer.future(m, timeout=wait.PATIENCE)
 
     one, two = ask(1, ["OUTPUT1"]), ask(2, [])
     assert [o.name for o in one.result().outputs] == ["OUTPUT1"] and numbers(one) == [11]

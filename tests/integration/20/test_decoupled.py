@@ -1,5 +1,6 @@
 """Models that give any number of answers to a request, over ModelStreamInfer: order, final flags, errors, cancellation,
 and a client that does not read."""
+import contextlib
 import queue
 
 import grpc
@@ -7,6 +8,7 @@ import pytest
 from tritonclient.grpc import service_pb2_grpc
 
 from lib import grpcraw, repo, wait
+from lib.faults import PROGRAM, Faults
 from lib.held import resident
 from lib.raw import GRPC_HEADERS, Http2, grpc_frame, grpc_path
 from lib.rest import Rest
@@ -34,7 +36,7 @@ class Stream:
         self.channel = grpc.insecure_channel(target, options=grpcraw.NO_LIMIT)
         self.requests = queue.Queue()
         self.answers = service_pb2_grpc.GRPCInferenceServiceStub(self.channel).ModelStreamInfer(
-            iter(self.requests.get, None), metadata=metadata, timeout=60)
+            iter(self.requests.get, None), metadata=metadata, timeout=wait.PATIENCE)
 
     def __enter__(self):
         return self
@@ -176,10 +178,12 @@ def test_cancel(served):
 
 
 @pytest.mark.release
-def test_a_client_that_does_not_read(models, start):
+def test_a_client_that_does_not_read(models, start, tmp_path):
     repo.add(models, "many", extra=DECOUPLED)
     repo.add(models, "one")
-    server = start(models, f"--write-timeout={3 * wait.SLOW}s", f"--memory-budget={64 * MIB}")
+    faults = Faults(tmp_path)
+    server = start(models, "--write-timeout=3600s", "--idle-timeout=10000s", f"--memory-budget={64 * MIB}", "--loop-threads=1",
+                   program=PROGRAM, env=faults.env)
     before = resident(server)
     with Http2(server.grpc, settings={4: 0}, auto=False) as wire:
         stream = wire.headers("POST", grpc_path("ModelStreamInfer"), GRPC_HEADERS, end=False)
@@ -189,7 +193,15 @@ def test_a_client_that_does_not_read(models, start):
                 assert rest.infer("one", [("INPUT0", "INT32", [1], [1])]).status == 200
         if wait.SLOW == 1:
             assert resident(server) - before < 40 * MIB
-        wait.until(lambda: not wire.read() or wire.reset_of(stream) is not None, "an end of the stream")
+        wire.sock.settimeout(0.05)
+
+        def ended():
+            faults.later(server, 3601)
+            with contextlib.suppress(TimeoutError):
+                wire.read()
+            return wire.ended or wire.reset_of(stream) is not None
+
+        wait.until(ended, "an end of the stream")
     with Stream(server.url("grpc")) as s:
         s.send(ask(repeat=2))
         assert len(s.end()) == 2

@@ -19,7 +19,7 @@ class Loading(threading.Thread):
             self.reply = c.load(self.model)
 
     def result(self):
-        self.join(60)
+        self.join(wait.PATIENCE)
         return self.reply
 
 

@@ -59,7 +59,7 @@ def test_only_the_load_is_low(loading):
     others = [t for t in threads(server) if t[0] != "mr-load-low"]
     assert len(others) > 3 and all(nice == 0 for _, _, nice in others), others
     c.unload("dense").ok()
-    load.communicate(timeout=60)
+    load.communicate(timeout=wait.PATIENCE)
     assert not [t for t in threads(server) if t[0] == "mr-load-low"]
 
 
@@ -93,7 +93,7 @@ def test_a_load_ends_where_requests_take_all(loading, models):
     wait.until(lambda: sum(t[0].startswith("run:") for t in threads(server)) == 2, "two threads that compute")
     code = Load(server).wait(timeout=200)
     is_over.set()
-    [t.join(100) for t in asking]
+    [t.join(wait.PATIENCE) for t in asking]
     assert code == 0
     assert any("others leave its load no time" in e["msg"] for e in server.events())
     assert c.rest.get("/v2/models/dense/versions").json()["versions"][-1]["memory"]["parameters"] == "pool"

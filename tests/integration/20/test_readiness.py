@@ -70,7 +70,7 @@ def watched(server, service=""):
 def check(server, service):
     with grpc.insecure_channel(server.url("grpc")) as channel:
         try:
-            return health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service), timeout=60).status
+            return health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service), timeout=wait.PATIENCE).status
         except grpc.RpcError as e:
             assert e.code() == grpc.StatusCode.NOT_FOUND
             return None

@@ -377,7 +377,7 @@ def test_from_the_command_line(models, tmp_path, explicit):
 
     def run(*args):
         return subprocess.run([BIN, "model", "record-warmup", "m", "--url", server.url(), *args], capture_output=True, text=True,
-                              timeout=60 * SLOW)
+                              timeout=wait.PATIENCE)
 
     assert run("--requests", "2").stdout == "m version 1: recording, 0 of 2 requests, 0 B\n"
     assert run().returncode == 1
@@ -388,7 +388,7 @@ def test_from_the_command_line(models, tmp_path, explicit):
                                stdout=subprocess.PIPE, text=True)
     wait.equal(lambda: status(c)["state"], "recording")
     ask(c, 2).ok()
-    out, _ = waiting.communicate(timeout=60 * SLOW)
+    out, _ = waiting.communicate(timeout=wait.PATIENCE)
     assert waiting.returncode == 0 and out.startswith("m version 1: written, 1 of 1 requests, ")
     assert messages(m.file.read_bytes())[0].raw_input_contents[0] == first(2)
 

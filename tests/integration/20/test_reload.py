@@ -27,7 +27,7 @@ class Load:
 
     def __exit__(self, *_):
         self.end.set()
-        [t.join(60) for t in self.threads]
+        [t.join(wait.PATIENCE) for t in self.threads]
         assert not self.failures, f"{len(self.failures)} of {sum(self.counts)} failed: {self.failures[:5]}"
 
     def wait_more(self, count=20):
@@ -216,7 +216,7 @@ def at_once(count, function):
 
     threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
     [t.start() for t in threads]
-    [t.join(120) for t in threads]
+    [t.join(wait.PATIENCE) for t in threads]
     return results
 
 

@@ -62,7 +62,7 @@ class Client:
             i.set_data_from_numpy(array)
             if self.kind == "stream":
                 self.client.async_stream_infer(model, [i], **kw)
-                result = self.answers.get(timeout=60)
+                result = self.answers.get(timeout=wait.PATIENCE)
                 if isinstance(result, Exception):
                     raise result
             else:
@@ -280,7 +280,7 @@ def test_batch_of_direct(models, start, grpc_to):
     fault(models, "m")
     server = start(models, env={"TRITONSERVER_DELAY_SCHEDULER": "8"})
     client = grpc_to(server)
-    futures = [client.stub.ModelInfer.future(ask("m", 10 * k + i, f"s{k}", *(["start"] if i == 0 else ["end"])), timeout=60)
+    futures = [client.stub.ModelInfer.future(ask("m", 10 * k + i, f"s{k}", *(["start"] if i == 0 else ["end"])), timeout=wait.PATIENCE)
                for i in range(2) for k in range(4)]
     assert [numbers(f.result()) for f in futures] == [[10 * k + i] for i in range(2) for k in range(4)]
     (stats,) = Rest(server.http).stats("m")
@@ -293,7 +293,7 @@ def test_batch_of_oldest(models, start, grpc_to):
     fault(models, "m", "oldest { max_candidate_sequences: 6 }")
     server = start(models, env={"TRITONSERVER_DELAY_SCHEDULER": "6"})
     client = grpc_to(server)
-    futures = [client.stub.ModelInfer.future(ask("m", k, f"s{k}", "start", "end"), timeout=60) for k in range(6)]
+    futures = [client.stub.ModelInfer.future(ask("m", k, f"s{k}", "start", "end"), timeout=wait.PATIENCE) for k in range(6)]
     assert [numbers(f.result()) for f in futures] == [[k] for k in range(6)]
     (stats,) = Rest(server.http).stats("m")
     assert sorted((b["batch_size"], b["compute_infer"]["count"]) for b in stats["batch_stats"]) == [(2, 1), (4, 1)]
@@ -307,7 +307,7 @@ def test_backlog(models, start, grpc_to, strategy):
     client = grpc_to(server)
     one = lambda *args: ask("m", *args, shape=(1,))
     assert numbers(client.infer(one(1, "a", "start"))) == [1]
-    waiting = [client.stub.ModelInfer.future(one(*args), timeout=60) for args in ((2, "b", "start"), (3, "b", "end"), (4, "c", "start"))]
+    waiting = [client.stub.ModelInfer.future(one(*args), timeout=wait.PATIENCE) for args in ((2, "b", "start"), (3, "b", "end"), (4, "c", "start"))]
     pending(server, 3)
     assert numbers(client.infer(one(5, "a"))) == [5]
     pending(server, 3)
@@ -321,9 +321,9 @@ def test_timeout_in_the_backlog(models, start, grpc_to):
     server = start(models)
     client = grpc_to(server)
     client.infer(ask("m", 1, "a", "start", shape=(1,), timeout=1))  # it has a place: no time-out
-    first = client.stub.ModelInfer.future(ask("m", 2, "b", "start", shape=(1,)), timeout=60)
+    first = client.stub.ModelInfer.future(ask("m", 2, "b", "start", shape=(1,)), timeout=wait.PATIENCE)
     pending(server, 1)
-    second = client.stub.ModelInfer.future(ask("m", 3, "b", shape=(1,), timeout=1000), timeout=60)
+    second = client.stub.ModelInfer.future(ask("m", 3, "b", shape=(1,), timeout=1000), timeout=wait.PATIENCE)
     for f in (first, second):
         assert f.code().name == "UNAVAILABLE" and "timeout of the corresponding sequence has been expired" in f.details()
 
@@ -333,17 +333,17 @@ def test_cancelled(models, start, hold, grpc_to):
     fault(models, "m", max_batch_size=0)
     server = start(models)
     client = grpc_to(server)
-    running = client.stub.ModelInfer.future(ask("m", 1, "a", "start", shape=(1,), **hold.parameters), timeout=60)
+    running = client.stub.ModelInfer.future(ask("m", 1, "a", "start", shape=(1,), **hold.parameters), timeout=wait.PATIENCE)
     hold.wait_held()
-    second = client.stub.ModelInfer.future(ask("m", 2, "a", shape=(1,)), timeout=60)
+    second = client.stub.ModelInfer.future(ask("m", 2, "a", shape=(1,)), timeout=wait.PATIENCE)
     pending(server, 1)
-    third = client.stub.ModelInfer.future(ask("m", 3, "a", shape=(1,)), timeout=60)
+    third = client.stub.ModelInfer.future(ask("m", 3, "a", shape=(1,)), timeout=wait.PATIENCE)
     pending(server, 2)
     second.cancel()
     assert third.code().name == "CANCELLED" and "a request of the same sequence was cancelled" in third.details()
     hold.end()
     assert numbers(running.result()) == [1]
-    again = client.stub.ModelInfer.future(ask("m", 4, "a", shape=(1,)), timeout=60)
+    again = client.stub.ModelInfer.future(ask("m", 4, "a", shape=(1,)), timeout=wait.PATIENCE)
     assert again.code().name == "INVALID_ARGUMENT" and "must specify the START flag" in again.details()
     assert numbers(client.infer(ask("m", 5, "a", "start", shape=(1,)))) == [5]  # its place is free
 
@@ -356,7 +356,7 @@ def test_clients_that_vanish(models, start, grpc_to):
     client = grpc_to(server)
     client.infer(ask("m", 1, "a", "start", shape=(1,)))
     with grpcraw.Grpc(server.url("grpc")) as other:
-        futures = [other.stub.ModelInfer.future(ask("m", n, f"b{n}", "start", shape=(1,)), timeout=60) for n in range(50)]
+        futures = [other.stub.ModelInfer.future(ask("m", n, f"b{n}", "start", shape=(1,)), timeout=wait.PATIENCE) for n in range(50)]
         pending(server, 50)
     pending(server, 0)
     assert numbers(client.infer(ask("m", 2, "a", "end", shape=(1,)))) == [2]
@@ -371,7 +371,7 @@ def test_idle(models, start, grpc_to):
     client = grpc_to(start(models))
     for n in range(3):
         assert numbers(client.infer(ask("m", n, f"s{n}", "start", shape=(1,)))) == [n]
-        late = client.stub.ModelInfer.future(ask("m", n, f"s{n}", shape=(1,)), timeout=60)
+        late = client.stub.ModelInfer.future(ask("m", n, f"s{n}", shape=(1,)), timeout=wait.PATIENCE)
         assert late.code().name == "INVALID_ARGUMENT" and "must specify the START flag" in late.details()
 
 
@@ -380,11 +380,11 @@ def test_queue_size(models, start, grpc_to):
     server = start(models, "--max-queue-size=2")
     client = grpc_to(server)
     client.infer(ask("m", 1, "a", "start", shape=(1,)))
-    waiting = [client.stub.ModelInfer.future(ask("m", n, f"b{n}", "start", "end", shape=(1,)), timeout=60) for n in range(2)]
+    waiting = [client.stub.ModelInfer.future(ask("m", n, f"b{n}", "start", "end", shape=(1,)), timeout=wait.PATIENCE) for n in range(2)]
     pending(server, 2)
-    more = client.stub.ModelInfer.future(ask("m", 9, "c", "start", shape=(1,)), timeout=60)
+    more = client.stub.ModelInfer.future(ask("m", 9, "c", "start", shape=(1,)), timeout=wait.PATIENCE)
     assert more.code().name == "UNAVAILABLE" and "Exceeds maximum queue size (2: --max-queue-size)" in more.details()
-    more = client.stub.ModelInfer.future(ask("m", 9, "a", "end", shape=(1,)), timeout=60)
+    more = client.stub.ModelInfer.future(ask("m", 9, "a", "end", shape=(1,)), timeout=wait.PATIENCE)
     assert more.code().name == "UNAVAILABLE"  # what waits is bounded, whoever it is
     waiting[0].cancel()
     pending(server, 1)
@@ -429,7 +429,7 @@ def test_states_of_a_batch(module_repo, start, grpc_to):
     def send(model, number, id, *marks):
         r = grpcraw.request(model, [("INPUT", "INT32", [1, 1], {"int_contents": [number]})],
                             parameters={"sequence_id": id, **{f"sequence_{m}": True for m in marks}})
-        return client.stub.ModelInfer.future(r, timeout=60)
+        return client.stub.ModelInfer.future(r, timeout=wait.PATIENCE)
 
     for model in ("seq_sum", "seq_history"):
         futures = [send(model, k + 1, f"s{k}", *(["start"] if n == 0 else [])) for n in range(2) for k in range(3)]
@@ -451,7 +451,7 @@ def test_a_request_that_fails_leaves_the_state(models, start, grpc_to):
                                parameters={"sequence_id": 3, **{f"sequence_{m}": True for m in marks}, **parameters})
 
     assert numbers(client.infer(send(1, "start"))) == [1]
-    bad = client.stub.ModelInfer.future(send(2, fail_status="INTERNAL"), timeout=60)
+    bad = client.stub.ModelInfer.future(send(2, fail_status="INTERNAL"), timeout=wait.PATIENCE)
     assert bad.code().name == "INTERNAL"
     assert numbers(client.infer(send(3, "end"))) == [3]
 

@@ -87,7 +87,7 @@ def test_a_label_moves_under_load(models, explicit):
         label(c, "live", str(1 + (i + 1) % 2)).ok()
         wait.until(lambda: wrong or all(s > b for s, b in zip(seen, before)), "answers")
     end.set()
-    [t.join(60) for t in threads]
+    [t.join(wait.PATIENCE) for t in threads]
     assert not wrong
 
 

@@ -105,15 +105,15 @@ def test_progress(models, explicit):
     (load,) = over_grpc(server, "m")
     assert load.progress.step == "sleep" and load.progress.done_bytes >= p["done_bytes"] and load.progress.left_ns > 0
     assert not load.HasField("memory")
-    out, _ = cli(server, "versions", "m", stdout=subprocess.PIPE).communicate(timeout=60)
+    out, _ = cli(server, "versions", "m", stdout=subprocess.PIPE).communicate(timeout=wait.PATIENCE)
     assert re.search(r"\tsleep .* of 3\.4 GiB, .*/s, .* left$", out.rstrip("\n")), out
     c.unload("m").ok()
-    assert loading.communicate(timeout=60)[0] == "" and loading.returncode == 1
+    assert loading.communicate(timeout=wait.PATIENCE)[0] == "" and loading.returncode == 1
     (life,) = versions(c, "m")["versions"]
     assert "progress" not in life and "memory" not in life
     repo.write(folder / "config.pbtxt", repo.config(backend="fault"))
     done = cli(server, "load", "m", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    out, err = done.communicate(timeout=60)
+    out, err = done.communicate(timeout=wait.PATIENCE)
     assert re.fullmatch(r"m loaded, .*\n", out) and err == "", "on a pipe there is the last line only"
 
 
@@ -127,7 +127,7 @@ def test_progress_on_a_terminal(models, explicit):
         seen += os.read(ours, 4096)
     assert re.search(rb"\rm version 1 LOADING sleep .* of 3\.4 GiB, .*/s, .* left", seen), seen
     c.unload("m").ok()
-    loading.communicate(timeout=60)
+    loading.communicate(timeout=wait.PATIENCE)
     os.close(theirs)
     os.close(ours)
 
@@ -152,7 +152,7 @@ def test_memory(models, explicit, tmp_path):
     assert weights <= m["resident_bytes"] < weights + (4 << 20)
     (load,) = over_grpc(server, "dense")
     assert (load.memory.parameters, load.memory.pool_bytes) == ("pool", m["pool_bytes"])
-    out, _ = cli(server, "versions", "dense", stdout=subprocess.PIPE).communicate(timeout=60)
+    out, _ = cli(server, "versions", "dense", stdout=subprocess.PIPE).communicate(timeout=wait.PATIENCE)
     assert re.search(r"\tpool 32(\.\d)? MiB\n$", out), out
     if wait.SLOW == 1:
         # the system counts resident pages of each CPU for itself, and adds them up now and then
@@ -177,7 +177,7 @@ def test_memory_of_a_model_that_cannot_have_a_pool(models, explicit, tmp_path):
     assert m["parameters"] == "plain" and "cache folder" in m["reason"]
     (load,) = over_grpc(server, "dense")
     assert load.memory.reason == m["reason"]
-    out, _ = cli(server, "versions", "dense", stdout=subprocess.PIPE).communicate(timeout=60)
+    out, _ = cli(server, "versions", "dense", stdout=subprocess.PIPE).communicate(timeout=wait.PATIENCE)
     assert re.search(r"\tplain, grew .*: .*cache folder", out), out
 
 

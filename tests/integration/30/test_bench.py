@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def run(*arguments):
     return subprocess.run([sys.executable, ROOT / "bench/run", *arguments], capture_output=True, text=True,
-                          timeout=100)
+                          timeout=wait.PATIENCE)
 
 
 @pytest.mark.release_only("measures the release build")
@@ -50,12 +50,12 @@ print(json.dumps([report.cpu_text(row(0.0, 0.0)), report.cpu_text(row(2.0, 0.0))
 
 
 def test_rounds_too_short_for_cpu_time():
-    done = subprocess.run([sys.executable, "-c", NO_CPU, ROOT / "bench"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", NO_CPU, ROOT / "bench"], capture_output=True, text=True, timeout=wait.PATIENCE)
     assert done.returncode == 0 and json.loads(done.stdout) == ["", "CPU 0.50 × nginx's"], done.stderr
 
 
 def test_earlier_figures_are_quoted_and_never_compared():
-    done = subprocess.run([sys.executable, "-c", JUDGE, ROOT / "bench"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", JUDGE, ROOT / "bench"], capture_output=True, text=True, timeout=wait.PATIENCE)
     assert done.returncode == 0, done.stderr
     (triton, nginx), text = json.loads(done.stdout)
     assert triton["value"] is None and triton["met"] is None
@@ -75,7 +75,7 @@ print(json.dumps([pick(one, two), pick(two, one), bench.better_triton({"triton":
 
 
 def test_the_better_triton_is_compared():
-    done = subprocess.run([sys.executable, "-c", BETTER, ROOT / "bench"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", BETTER, ROOT / "bench"], capture_output=True, text=True, timeout=wait.PATIENCE)
     assert done.returncode == 0, done.stderr
     first, second, alone, seconds = json.loads(done.stdout)
     assert first == {"triton": {"rate": [3.0] * 3, "cpu": [8.0] * 3, "instances": [2] * 3}}
@@ -106,7 +106,7 @@ def test_tables_have_a_part_of_the_page(tmp_path):
     (tmp_path / "docs").mkdir()
     page = tmp_path / "docs/performance.md"
     page.write_text("<!-- bench: begin -->\nkept\n<!-- bench: end -->\n<!-- bench of tables: begin -->\nold\n<!-- bench of tables: end -->\n")
-    done = subprocess.run([sys.executable, "-c", TABLES, ROOT / "bench", tmp_path], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", TABLES, ROOT / "bench", tmp_path], capture_output=True, text=True, timeout=wait.PATIENCE)
     assert done.returncode == 0, done.stderr
     text = page.read_text()
     assert "kept" in text and "old" not in text
@@ -136,5 +136,5 @@ except machine.Missing as e:
 
 
 def test_a_server_that_ends_at_start_is_begun_again_and_the_clock_is_watched():
-    done = subprocess.run([sys.executable, "-c", AGAIN, ROOT / "bench"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", AGAIN, ROOT / "bench"], capture_output=True, text=True, timeout=wait.PATIENCE)
     assert done.returncode == 0, done.stderr

@@ -5,7 +5,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from lib import repo
+from lib import repo, wait
 from lib.server import BIN, clean_environment
 
 DEMO = repo.TOP / "examples" / "demo" / "run"
@@ -13,12 +13,12 @@ DUCKDB = repo.TOP / "build" / "deps" / "duckdb" / "lib" / "libduckdb.so"
 
 
 def millrace(*args, stdin="", **kw):
-    done = subprocess.run([BIN, *map(str, args)], capture_output=True, text=True, timeout=60, input=stdin, env=clean_environment(), **kw)
+    done = subprocess.run([BIN, *map(str, args)], capture_output=True, text=True, timeout=wait.PATIENCE, input=stdin, env=clean_environment(), **kw)
     return done.returncode, done.stdout, done.stderr
 
 
 def run_demo(*args, **env):
-    return subprocess.run([DEMO, *args], capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL,
+    return subprocess.run([DEMO, *args], capture_output=True, text=True, timeout=wait.PATIENCE, stdin=subprocess.DEVNULL,
                           env=clean_environment({"MR_BIN": str(BIN), **env}))
 
 
@@ -70,7 +70,7 @@ def test_nobody_there(tmp_path):
 
 def test_full_disk_is_told(server):
     with open("/dev/full", "w") as full:
-        done = subprocess.run([BIN, "model", "list", "-u", server.url()], stdout=full, stderr=subprocess.PIPE, timeout=60, env=clean_environment())
+        done = subprocess.run([BIN, "model", "list", "-u", server.url()], stdout=full, stderr=subprocess.PIPE, timeout=wait.PATIENCE, env=clean_environment())
     assert done.returncode == 1
 
 

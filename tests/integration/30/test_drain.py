@@ -63,7 +63,7 @@ def test_requests_in_flight_finish(drained, hold, number):
 @pytest.mark.parametrize("how", ["gRPC cancelled", "gRPC connection closed", "HTTP connection closed"])
 def test_execution_whose_client_has_gone(drained, hold, how):
     """Nobody waits for its answer, but for its end: and for that no longer than it lasts."""
-    server = drained("--exit-timeout-secs=600")
+    server = drained("--exit-timeout-secs=3600")
     body = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [1]}], "parameters": hold.parameters})
     message = grpcraw.int32("slow", [1], parameters=hold.parameters)
     with Http2(server.grpc) as grpc_wire, Http1(server.http) as wire:
@@ -92,7 +92,7 @@ def test_execution_whose_client_has_gone(drained, hold, how):
 
 def refused(port):
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as s:
+        with socket.create_connection(("127.0.0.1", port), timeout=wait.PATIENCE) as s:
             s.sendall(request("GET", "/v2/health/live"))
             return s.recv(100) == b""
     except OSError:
@@ -133,7 +133,7 @@ def test_readiness_goes_first(drained, hold):
     server = drained()
     own_connection = (("grpc.use_local_subchannel_pool", 1),)
     with grpc.insecure_channel(server.url("grpc")) as channel, Grpc(server.url("grpc"), options=own_connection) as client:
-        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=wait.PATIENCE)
         assert next(watch).status == Status.SERVING
         futures = hold.requests(server, client, "slow", 2)
         server.signal()
@@ -178,9 +178,9 @@ def test_streams_on_an_open_connection(drained, hold):
 
 
 def test_watchers_do_not_hold_the_server(drained):
-    server = drained("--exit-timeout-secs=20")
+    server = drained("--exit-timeout-secs=3600")
     with grpc.insecure_channel(server.url("grpc")) as channel:
-        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=wait.PATIENCE)
         assert next(watch).status == Status.SERVING
         server.stop()
         with pytest.raises((grpc.RpcError, StopIteration)):
@@ -190,13 +190,13 @@ def test_watchers_do_not_hold_the_server(drained):
 
 def test_idle_streams_do_not_hold_the_server(drained):
     """A stream on which nothing is under way is ended, and the exit is clean."""
-    server = drained("--exit-timeout-secs=20")
+    server = drained("--exit-timeout-secs=3600")
     with Grpc(server.url("grpc")) as client:
         release = threading.Event()
 
         def requests():
             yield grpcraw.int32("quick", [1])
-            release.wait(60)
+            release.wait(wait.PATIENCE)
 
         stream = client.stub.ModelStreamInfer(requests())
         assert not next(stream).error_message
@@ -212,7 +212,7 @@ def test_requests_of_a_stream_finish(drained, hold):
     server = drained()
     with Grpc(server.url("grpc")) as client:
         messages = [grpcraw.int32("slow", [i], parameters=hold.parameters if i == 0 else {}) for i in range(4)]
-        stream = client.stub.ModelStreamInfer(iter(messages), timeout=60)
+        stream = client.stub.ModelStreamInfer(iter(messages), timeout=wait.PATIENCE)
         wait.until(lambda: value(server, "nv_inference_pending_request_count", model="slow") == 3, "the requests to be there")
         server.signal()
         wait.until(lambda: "serve.stopping" in server.err(), "the drain to begin")
@@ -235,7 +235,7 @@ def test_exit_timeout(drained, hold):
 
 @SIGNALS
 def test_second_signal_ends_at_once(drained, hold, number):
-    server = drained("--exit-timeout-secs=300")
+    server = drained("--exit-timeout-secs=3600")
     with Grpc(server.url("grpc")) as client:
         futures = hold.requests(server, client, "slow", 2)
         server.signal(signal.SIGTERM)
@@ -248,7 +248,7 @@ def test_second_signal_ends_at_once(drained, hold, number):
 
 
 def test_signal_while_loading(models, start):
-    repo.add(models, "slow", backend="fault", parameters={"open_delay_ms": 60_000})
+    repo.add(models, "slow", backend="fault", parameters={"open_delay_ms": 3_600_000})
     server = start(models, ready=False)
     server.checked = True
     wait.until(lambda: "SigBlk:\t0000000000000000" not in Path(f"/proc/{server.process.pid}/status").read_text(), "it to watch for signals")
@@ -290,7 +290,7 @@ def test_end_under_load(drained):
     wait.until(lambda: all(c > 20 for c in counts), "answers")
     server.stop()
     end.set()
-    [t.join(30) for t in threads]
+    [t.join(wait.PATIENCE) for t in threads]
     assert not problems, problems[:3]
 
 

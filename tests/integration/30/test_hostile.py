@@ -5,11 +5,13 @@ import json
 import socket
 import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from lib import grpcraw, repo, wait
 from lib.grpcraw import Grpc
+from lib.faults import PROGRAM, Faults
 from lib.metrics import value
 from lib.raw import GRPC_HEADERS, Closed, Http1, Http2, grpc_frame, grpc_path, request
 from lib.rest import Rest, binary_body
@@ -24,7 +26,15 @@ def hosted(models, start):
     repo.add(models, "m")
     repo.add(models, "fault", backend="fault", extra="instance_group [ { count: 8 kind: KIND_CPU } ]")
     repo.add(models, "one", backend="fault", extra="instance_group [ { count: 1 kind: KIND_CPU } ]")
-    return lambda *options: start(models, *options)
+    return lambda *options, **kw: start(models, *options, **kw)
+
+
+@pytest.fixture
+def patient(hosted, tmp_path):
+    """patient(*options): such a server, whose limits on time are an hour, and what lets it pass."""
+    faults = Faults(tmp_path)
+    hour = [f"--{kind}-timeout=3600s" for kind in ("header", "body", "idle", "write")]
+    return lambda *options: (hosted("--loop-threads=1", *hour, *options, program=PROGRAM, env=faults.env), faults)
 
 
 def in_use(server):
@@ -74,7 +84,7 @@ def test_body_in_drips(hosted, framing):
             return b"\r\n\r\n" in wire.buffer
 
         wait.until(answered, "an end of the drip")
-        wire.sock.settimeout(30)
+        wire.sock.settimeout(wait.PATIENCE)
         answer = wire.response()
         assert answer.status == 408 and b"--body-timeout" in answer.body
     at_rest(server)
@@ -97,16 +107,18 @@ def test_body_in_drips_over_http2(hosted):
     at_rest(server)
 
 
-def test_slow_but_steady_body(hosted):
+def test_slow_but_steady_body(patient):
     """Longer than the timeout in all, but never behind."""
-    server = hosted("--body-timeout=1s", "--min-transfer-rate=100")
+    server, faults = patient("--min-transfer-rate=1")
     head, body = large("m", 100_000)
     with Http1(server.http) as wire:
         wire.send(request("POST", "/v2/models/m/infer", f"{head}Content-Length: {len(body)}\r\n"))
         step = len(body) // 25 + 1
         for at in range(0, len(body), step):
+            before = value(server, "millrace_received_bytes_total")
             wire.send(body[at : at + step])
-            threading.Event().wait(0.1)
+            wait.until(lambda: value(server, "millrace_received_bytes_total") >= before + len(body[at : at + step]), "the piece to be read")
+            faults.later(server, 3000)
         assert wire.response().status == 200
 
 
@@ -210,7 +222,7 @@ def test_no_reading_while_memory_is_scarce(hosted, hold, how):
                 assert rest.infer("m", ONE).status == 200
         hold.end()
         answered(others)
-        thread.join(60)
+        thread.join(wait.PATIENCE)
         assert found == [200]
     assert value(server, "nv_inference_request_success", model="m") == count + 21
     assert value(server, "millrace_block_refused_total") == 0, "nobody was refused"
@@ -218,15 +230,25 @@ def test_no_reading_while_memory_is_scarce(hosted, hold, how):
 
 
 @pytest.mark.parametrize("how", ["http1", "grpc"])
-def test_memory_that_does_not_come_back(hosted, hold, how):
+def test_memory_that_does_not_come_back(patient, hold, how):
     """A body that waits for too long is told why."""
-    server = hosted("--memory-budget=32MiB", "--body-timeout=500ms")
+    server, faults = patient("--memory-budget=32MiB")
     others = held(server, 5, 1_150_000, hold)
-    wait.until(lambda: in_use(server) > 24 << 20, "the memory to be used")
+    wait.until(lambda: value(server, "millrace_received_bytes_total") > 5 * 4_600_000, "their bodies")
+    assert in_use(server) > 24 << 20
+
+    def hours_later(ask, *args):
+        """What ask() returns when it has waited for an hour."""
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(ask, *args)
+            # No hour after the refusal, in which the client reads it.
+            wait.until(lambda: value(server, "millrace_timeouts_total") or faults.later(server, 3601), "an end of its time")
+            return future.result()
+
     if how == "http1":
         head, body = large("m", 1_000_000)
         with Http1(server.http) as wire:
-            wire.send_until_refused(request("POST", "/v2/models/m/infer", head, body))
+            hours_later(wire.send_until_refused, request("POST", "/v2/models/m/infer", head, body))
             answer = wire.response()
             assert answer.status == 503 and b"--memory-budget" in answer.body and answer.headers["retry-after"] == "1"
     else:
@@ -234,7 +256,7 @@ def test_memory_that_does_not_come_back(hosted, hold, how):
 
         with Grpc(server.url("grpc")) as client:
             with pytest.raises(grpc.RpcError) as e:
-                client.infer(grpcraw.int32("m", [1] * 1_000_000))
+                hours_later(client.infer, grpcraw.int32("m", [1] * 1_000_000))
             assert e.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "--memory-budget" in e.value.details()
             assert client.infer(grpcraw.int32("m", [1])), "the connection goes on"
     hold.end()
@@ -294,9 +316,9 @@ def test_grpc_claim_beyond_the_limit(hosted):
     at_rest(server)
 
 
-def test_answers_that_nobody_reads(hosted):
+def test_answers_that_nobody_reads(patient):
     """A window of zero, and as many large answers as streams are allowed."""
-    server = hosted("--write-timeout=1s", "--max-output-backlog=1MiB", "--memory-budget=256MiB", "--h2-max-streams=200")
+    server, faults = patient("--max-output-backlog=1MiB", "--memory-budget=256MiB", "--h2-max-streams=200")
     at_rest(server)
     _, body = large("m", 100_000)
 
@@ -304,19 +326,31 @@ def test_answers_that_nobody_reads(hosted):
         return value(server, "nv_inference_request_success", model="m") or 0
     before = answers()
     with Http2(server.http, settings={4: 0}, auto=False) as wire:
-        for number in range(1, 201):
+        def ask():
             stream = wire.headers("POST", "/v2/models/m/infer",
                                   [("inference-header-content-length", str(len(body) - 400_000))], end=False)
-            try:
-                wire.send(stream, body)
-            except (Closed, ConnectionError):
-                break
-            if wire.ended:
-                break
-            if number <= 3:  # more than the backlog; what runs when it is reached is made all the same
-                wait.equal(answers, before + number, "answers made")
+            wire.send(stream, body)
+
+        def ask_on():
+            with contextlib.suppress(Closed, ConnectionError):
+                for _ in range(197):
+                    ask()
+
+        for number in range(1, 4):  # more than the backlog; what runs when it is reached is made all the same
+            ask()
+            wait.equal(answers, before + number, "answers made")
+        with ThreadPoolExecutor(1) as pool:
+            future, received = pool.submit(ask_on), [-1]
+
+            def stuck():
+                """Nothing more was read of it while others were served."""
+                last, received[0] = received[0], value(server, "millrace_received_bytes_total") // 16384
+                return last == received[0]
+
+            wait.until(stuck, "the client to be stuck")
+            wait.until(lambda: value(server, "millrace_connections") == 1 or faults.later(server, 3601), "an end of the connection")
+            future.result()
         assert answers() - before < 20, "answers are made that nobody takes"
-        wait.until(lambda: not wire.read(), "an end of the connection")
     at_rest(server)
 
 
@@ -418,9 +452,9 @@ def test_full_queue(hosted, hold):
 
     server = hosted("--max-queue-size=5")
     with Grpc(server.url("grpc")) as client:
-        running = [client.stub.ModelInfer.future(grpcraw.int32("one", [1], parameters=hold.parameters), timeout=60)]
+        running = [client.stub.ModelInfer.future(grpcraw.int32("one", [1], parameters=hold.parameters), timeout=wait.PATIENCE)]
         hold.wait_held()
-        running += [client.stub.ModelInfer.future(grpcraw.int32("one", [1]), timeout=60) for _ in range(5)]
+        running += [client.stub.ModelInfer.future(grpcraw.int32("one", [1]), timeout=wait.PATIENCE) for _ in range(5)]
         wait.until(lambda: value(server, "nv_inference_pending_request_count", model="one") == 5, "the queue to be full")
         with pytest.raises(grpc.RpcError) as e:
             client.infer(grpcraw.int32("one", [1]))

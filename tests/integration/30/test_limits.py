@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lib import repo, wait
+from lib.faults import PROGRAM, Faults
 from lib.metrics import value
 from lib.raw import Closed, Http1, Http2, request
 from lib.rest import Rest
@@ -17,10 +18,10 @@ ONE = [("INPUT0", "INT32", [1], [1])]
 
 @pytest.fixture
 def limited(models, start):
-    """limited(*options)"""
+    """limited(*options, ...)"""
     repo.add(models, "m")
     repo.add(models, "slow", backend="fault")
-    return lambda *options: start(models, *options)
+    return lambda *options, **kw: start(models, *options, **kw)
 
 
 def test_connections(limited):
@@ -177,15 +178,20 @@ def test_body_time_over_http2(limited):
         wire.wait(lambda: wire.reset_of(stream) is not None or wire.of(stream) or wire.ended, "an end of the stream")
 
 
-def test_idle_time(limited):
-    server = limited("--idle-timeout=2s")
+def test_idle_time(limited, hold, tmp_path):
+    faults = Faults(tmp_path)
+    server = limited("--idle-timeout=3600s", "--loop-threads=1", program=PROGRAM, env=faults.env)
     with Http1(server.http) as wire:
         wire.send(request("GET", "/v2"))
         assert wire.response().status == 200
+        faults.later(server, 3601)
         wire.expect_close()
     with Http1(server.http) as wire:  # a request that takes longer is not idleness
         wire.send(request("POST", "/v2/models/slow/infer", body=json.dumps({
-            "inputs": [dict(zip(("name", "datatype", "shape", "data"), ONE[0]))], "parameters": {"delay_ms": 4500}})))
+            "inputs": [dict(zip(("name", "datatype", "shape", "data"), ONE[0]))], "parameters": hold.parameters})))
+        hold.wait_held()
+        faults.later(server, 3601)
+        hold.end()
         assert wire.response().status == 200
 
 
@@ -236,7 +242,7 @@ def test_many_idle_connections(limited):
     server = limited()
     held = []
     for _ in range(500):
-        s = socket.create_connection(("127.0.0.1", server.http), timeout=30)
+        s = socket.create_connection(("127.0.0.1", server.http), timeout=wait.PATIENCE)
         held.append(s)
     with Rest(server.http) as rest:
         assert rest.infer("m", ONE).status == 200
@@ -248,7 +254,7 @@ def test_more_connections_than_descriptors(limited):
     server = limited()
     used = len(os.listdir(f"/proc/{server.process.pid}/fd"))
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (used + 20, used + 20))
-    held = [socket.create_connection(("127.0.0.1", server.http), timeout=30) for _ in range(100)]
+    held = [socket.create_connection(("127.0.0.1", server.http), timeout=wait.PATIENCE) for _ in range(100)]
     wait.until(lambda: len(os.listdir(f"/proc/{server.process.pid}/fd")) >= used + 20, "no descriptor to be left")
     assert server.running
     [s.close() for s in held]

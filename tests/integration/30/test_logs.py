@@ -211,7 +211,7 @@ def test_over_grpc(logged):
         m = pb.LogSettingsRequest()
         m.settings["log_verbose_level"].uint32_param = 2
         m.settings["log_info"].bool_param = False
-        answer = client.stub.LogSettings(m, timeout=30)
+        answer = client.stub.LogSettings(m, timeout=wait.PATIENCE)
         assert answer.settings["log_verbose_level"].uint32_param == 2 and answer.settings["log_info"].bool_param is False
         assert settings(server)["log_verbose_level"] == 2
         for key, field, bad, code in (("log_file", "string_param", "/tmp/x", grpc.StatusCode.UNIMPLEMENTED),
@@ -221,5 +221,5 @@ def test_over_grpc(logged):
             m = pb.LogSettingsRequest()
             setattr(m.settings[key], field, bad)
             with pytest.raises(grpc.RpcError) as e:
-                client.stub.LogSettings(m, timeout=30)
+                client.stub.LogSettings(m, timeout=wait.PATIENCE)
             assert e.value.code() == code, key

@@ -139,7 +139,7 @@ def test_packed_metrics(many, own):
 def test_a_scraper_that_goes_away(many):
     """In the middle of an answer, many times: the server stays as it was."""
     for _ in range(20):
-        with socket.create_connection(("127.0.0.1", many.metrics), timeout=60) as s:
+        with socket.create_connection(("127.0.0.1", many.metrics), timeout=wait.PATIENCE) as s:
             s.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
             s.recv(1000)
     wait.until(lambda: value(many, "millrace_connections") <= 1, "the connections to be gone")
@@ -171,7 +171,7 @@ def test_failures_move(models, start, hold, reason):
     server = start(models)
 
     def send(**kw):
-        return client.stub.ModelInfer.future(grpcraw.int32("m", [1], shape=kw.pop("shape", [1, 1]), **kw), timeout=60)
+        return client.stub.ModelInfer.future(grpcraw.int32("m", [1], shape=kw.pop("shape", [1, 1]), **kw), timeout=wait.PATIENCE)
 
     with Grpc(server.url("grpc")) as client:
         if reason == "BACKEND":

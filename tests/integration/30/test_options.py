@@ -3,14 +3,14 @@ import subprocess
 
 import pytest
 
-from lib import grpcraw, repo
+from lib import grpcraw, repo, wait
 from lib.grpcraw import Grpc
 from lib.rest import Rest
 from lib.server import BIN, clean_environment
 
 
 def serve(*args, env=None):
-    done = subprocess.run([BIN, "serve", *map(str, args)], capture_output=True, text=True, timeout=60,
+    done = subprocess.run([BIN, "serve", *map(str, args)], capture_output=True, text=True, timeout=wait.PATIENCE,
                           stdin=subprocess.DEVNULL, env=clean_environment(env))
     return done.returncode, done.stdout, done.stderr
 
@@ -149,12 +149,12 @@ def test_values_may_follow_as_words(filled, start):
 
 
 def test_help_stands_alone():
-    done = subprocess.run([BIN, "serve", "--help"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([BIN, "serve", "--help"], capture_output=True, text=True, timeout=wait.PATIENCE)
     assert done.returncode == 0 and done.stderr == ""
     for option in ("--model-repository", "--http-port", "--grpc-port", "--metrics-port", "--model-control-mode", "--exit-timeout-secs"):
         assert option in done.stdout
     for args in (["--help"], ["serve", "-h"]):
-        assert subprocess.run([BIN, *args], capture_output=True, timeout=60).returncode == 0
+        assert subprocess.run([BIN, *args], capture_output=True, timeout=wait.PATIENCE).returncode == 0
 
 
 def test_reuse_of_ports(filled, start):
@@ -174,7 +174,7 @@ def test_loopback_unless_told_otherwise(filled, start):
         pytest.skip("this machine has no other address")
     for port in server.ports.values():
         with pytest.raises(OSError):
-            socket.create_connection((other, port), timeout=5).close()
+            socket.create_connection((other, port), timeout=wait.PATIENCE).close()
 
 
 def test_ipv6(filled, start):
@@ -210,7 +210,7 @@ def test_header_forwarding(models, start, pattern, reaches, option):
         reply = rest.infer("m", [("INPUT0", "INT32", [1], [1])], headers={"fail_status": "NOT_FOUND"})
         assert reply.status == (404 if reaches else 200)
     with Grpc(server.url("grpc")) as client:
-        future = client.stub.ModelInfer.future(grpcraw.int32("m", [1]), metadata=(("fail_status", "NOT_FOUND"),), timeout=60)
+        future = client.stub.ModelInfer.future(grpcraw.int32("m", [1]), metadata=(("fail_status", "NOT_FOUND"),), timeout=wait.PATIENCE)
         assert (future.exception() is not None) == reaches
 
 

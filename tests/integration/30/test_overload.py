@@ -124,5 +124,5 @@ def test_one_greedy_model(inline, what):
             ran = executions(inline, "greedy") - before
     finally:
         stop.set()
-        [t.join(60) for t in threads]
+        [t.join(wait.PATIENCE) for t in threads]
     assert ran < 20 * 100, f"{ran} executions while 20 others were answered; each waits for a whole round of 320"

@@ -23,7 +23,7 @@ def perf(*args, code=0):
     command = [BIN, "perf", *map(str, args)]
     if code == 0:
         command += ["--json", "-"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=clean_environment())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=wait.PATIENCE, env=clean_environment())
     assert done.returncode == code, done.stdout + done.stderr
     return json.loads(done.stdout) if code == 0 else done.stdout + done.stderr
 
@@ -103,7 +103,7 @@ def test_a_ramp_has_no_row_behind_its_end(models, start):
     repo.add(models, "slow", backend="fault", parameters={"delay_ms": "200"}, extra="instance_group [ { count: 40 kind: KIND_CPU } ]")
     server = start(models)
     command = [BIN, "perf", "-m", "slow", "-u", server.url(), "--rate", "20..60", "--duration", "1s", "--warmup", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=clean_environment())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=wait.PATIENCE, env=clean_environment())
     rows = done.stdout.split("along the ramp:")[1].splitlines()[2:]
     assert done.returncode == 0 and [r.split()[0] for r in rows] == ["0"], done.stdout
 
@@ -112,7 +112,7 @@ def test_ramp_in_words(server, tmp_path):
     before = tmp_path / "before.json"
     command = [BIN, "perf", "-m", "simple", "-u", server.url(), "--rate", "100..20", "--duration", "1s", "--warmup", "0"]
     for more in (["--json", before], ["--against", before]):
-        done = subprocess.run(command + more, capture_output=True, text=True, timeout=100, env=clean_environment())
+        done = subprocess.run(command + more, capture_output=True, text=True, timeout=wait.PATIENCE, env=clean_environment())
         assert done.returncode == 0 and "100..20/s: 60 sent, 60 answered" in done.stdout and "along the ramp:" in done.stdout, done.stdout
     assert "confidence" in done.stdout, done.stdout
 
@@ -204,7 +204,7 @@ def test_socket_file(models, start, tmp_path):
 def test_text(server, tmp_path):
     """The report for people, and the JSON file beside it."""
     done = subprocess.run([BIN, "perf", "-m", "simple", "-u", server.url(), "-n", "50", "--warmup", "0", "--json", tmp_path / "x.json"],
-                          capture_output=True, text=True, timeout=60, env=clean_environment())
+                          capture_output=True, text=True, timeout=wait.PATIENCE, env=clean_environment())
     assert done.returncode == 0 and "p99.99" in done.stdout and "50 sent, 50 answered, 0 failed" in done.stdout
     assert json.loads((tmp_path / "x.json").read_text())["runs"][0]["answered"] == 50
 
@@ -227,7 +227,7 @@ def is_stall_shown(server):
     time.sleep(0.5)
     continued = time.monotonic()
     server.process.send_signal(signal.SIGCONT)
-    (run,) = json.loads(process.communicate(timeout=60)[0])["runs"]
+    (run,) = json.loads(process.communicate(timeout=wait.PATIENCE)[0])["runs"]
     check_sums(run)
     assert (run["sent"], run["answered"]) == (600, 600)
     if continued - begun > 600 * 0.005:
@@ -483,14 +483,14 @@ def test_against(server, tmp_path):
             run["latency_ns"][k] *= 1000
         run["intervals_ns"] = {k: [low and low * 1000, high and high * 1000] for k, (low, high) in run["intervals_ns"].items()}
     (tmp_path / "slow.json").write_text(json.dumps(first))
-    done = subprocess.run([BIN, "perf", *map(str, args), "--against", tmp_path / "slow.json"], capture_output=True, text=True, timeout=60,
+    done = subprocess.run([BIN, "perf", *map(str, args), "--against", tmp_path / "slow.json"], capture_output=True, text=True, timeout=wait.PATIENCE,
                           env=clean_environment())
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("faster") >= 2 and "slower" not in done.stdout and "less than five seconds" in done.stdout
     first["runs"][0]["intervals_ns"] = {k: [None, None] for k in first["runs"][0]["intervals_ns"]}
     first["runs"].pop()
     (tmp_path / "open.json").write_text(json.dumps(first))
-    done = subprocess.run([BIN, "perf", *map(str, args), "--against", tmp_path / "open.json"], capture_output=True, text=True, timeout=60,
+    done = subprocess.run([BIN, "perf", *map(str, args), "--against", tmp_path / "open.json"], capture_output=True, text=True, timeout=wait.PATIENCE,
                           env=clean_environment())
     assert done.stdout.count("no difference beyond noise") == 6 and "has no run with this load" in done.stdout
     (tmp_path / "bad.json").write_text("{}")
@@ -526,7 +526,7 @@ def test_page_of_updates(models, start, tmp_path):
     page = tmp_path / "x.html"
     done = subprocess.run([BIN, "perf", "update", "-m", "m", "-u", server.url(), "-r", "200", "--shape", "INPUT0:4", "--warmup", "0", "--window", "200ms",
                            "--versions", "1,2", "--updates", "1", "--pid", str(server.process.pid), "--html", page],
-                          capture_output=True, text=True, timeout=60, env=clean_environment())
+                          capture_output=True, text=True, timeout=wait.PATIENCE, env=clean_environment())
     assert done.returncode == 0, done.stderr
     text = page.read_text()
     check_page(text)
@@ -541,7 +541,7 @@ def test_page_of_updates(models, start, tmp_path):
 def test_tls(start, tmp_path):
     made = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30", "-subj",
                            "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", tmp_path / "key", "-out", tmp_path / "cert"],
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=wait.PATIENCE)
     assert made.returncode == 0, made.stderr
     options = [f"--{side}-{what}" for side in ("http", "grpc") for what in ("use-ssl", f"server-cert={tmp_path}/cert", f"server-key={tmp_path}/key")]
     server = start(repo.TOP / "tests/models/repo", "--load-model=simple", *options, mode="explicit")
@@ -559,7 +559,7 @@ def test_interrupt_ends_with_a_report(server, tmp_path):
     before = successes(server, "simple")
     wait.until(lambda: successes(server, "simple") > before + 20, "the load to run")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=wait.PATIENCE)
     (run,) = json.loads(out)["runs"]
     check_sums(run)
     assert process.returncode == 0 and run["answered"] > 20 and run["failed"] == 0, err

@@ -21,7 +21,7 @@ def command(*args):
 
 def update(*args, code=0):
     """The JSON report and what went to standard error."""
-    done = subprocess.run(command(*args, "--json", "-"), capture_output=True, text=True, timeout=100, env=clean_environment())
+    done = subprocess.run(command(*args, "--json", "-"), capture_output=True, text=True, timeout=wait.PATIENCE, env=clean_environment())
     assert done.returncode == code, done.stdout + done.stderr
     return json.loads(done.stdout) if done.stdout else None, done.stderr
 
@@ -84,7 +84,7 @@ def test_versions_in_turn(explicit, protocol):
 def test_unload_and_load_of_another(explicit, tmp_path):
     done = subprocess.run(command("-m", "m", "-u", explicit.url(), *SHORT, "--update", "other", "--updates", 1, "--control-protocol", "grpc",
                                   "--control-url", explicit.url("grpc"), "--json", tmp_path / "x.json", "--pid", explicit.process.pid),
-                          capture_output=True, text=True, timeout=60, env=clean_environment())
+                          capture_output=True, text=True, timeout=wait.PATIENCE, env=clean_environment())
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "x.json").read_text())
     check_sums(report)
@@ -134,7 +134,7 @@ def test_wrong_command_lines(server):
         report, told = update("-m", "simple", "-u", server.url(), *arguments, code=1 if word == "--versions '1,x'" else 2)
         assert report is None and word in told
     for arguments, word in ((["--versions", "1,2"], "go with"), (["updates"], "'updates': expected options, or 'update'")):
-        done = subprocess.run([BIN, "perf", "-m", "simple", *arguments], capture_output=True, text=True, timeout=60, env=clean_environment())
+        done = subprocess.run([BIN, "perf", "-m", "simple", *arguments], capture_output=True, text=True, timeout=wait.PATIENCE, env=clean_environment())
         assert done.returncode == 2 and word in done.stderr
     report, told = update("-m", "simple", "-u", server.url(), "--rate", 5, "--versions", "1", "--pid", 2**31 - 1, code=1)
     assert report is None and "no process" in told
@@ -146,7 +146,7 @@ def test_interrupt_ends_with_a_report(explicit):
     with Control(explicit) as control:
         wait.until(lambda: len(control.rest.get("/v2/models/m/versions").ok().json()["versions"]) >= 5, "some updates")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=wait.PATIENCE)
     assert process.returncode == 0, err
     report = json.loads(out)
     check_sums(report)

@@ -90,7 +90,7 @@ def test_grpc(served):
 def test_a_stream(served):
     bad = request("m", [("INPUT0", "INT32", [1, 16], {"int_contents": [1, 2, 3]})], id="r-9")
     with Grpc(served.url("grpc")) as g:
-        (answer,) = g.stub.ModelStreamInfer(iter([bad]), timeout=60)
+        (answer,) = g.stub.ModelStreamInfer(iter([bad]), timeout=wait.PATIENCE)
     assert "[request id: r-9]" in answer.error_message and answer.infer_response.id == "r-9"
     assert len(refused(served)) == 1 and value(served, "millrace_inference_refused_total", protocol="grpc") == 1
 
@@ -134,7 +134,7 @@ def test_a_flood_is_counted_whole_and_logged_in_part(served, client):
 
 def test_answers_that_no_handler_gave(served):
     """Broken requests are answered, and counted, too."""
-    with socket.create_connection(("127.0.0.1", served.http), timeout=60) as s:
+    with socket.create_connection(("127.0.0.1", served.http), timeout=wait.PATIENCE) as s:
         s.sendall(b"GET / HTTP/1.1\r\nbad header\r\n\r\n")
         assert s.recv(4096).startswith(b"HTTP/1.1 400 ")
     assert value(served, "millrace_http_responses_total", status="400") == 1

@@ -8,7 +8,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 from tritonclient.grpc import service_pb2 as pb
 
-from lib import grpcraw, repo
+from lib import grpcraw, repo, wait
 from lib.grpcraw import Grpc
 from lib.raw import Http1, Http2, request
 from lib.reflected import reflection_call
@@ -89,9 +89,9 @@ def call(channel, method, metadata=()):
     made = kind(method, request_serializer=bytes, response_deserializer=bytes)
     try:
         if stream:
-            list(made(iter([b""]), metadata=metadata, timeout=30))
+            list(made(iter([b""]), metadata=metadata, timeout=wait.PATIENCE))
         else:
-            made(b"", metadata=metadata, timeout=30)
+            made(b"", metadata=metadata, timeout=wait.PATIENCE)
     except grpc.RpcError as e:
         return e.code(), e.details()
     return grpc.StatusCode.OK, ""
@@ -121,9 +121,9 @@ def test_health_watch(closed):
         watch = channel.unary_stream("/grpc.health.v1.Health/Watch", request_serializer=bytes,
                                      response_deserializer=health_pb2.HealthCheckResponse.FromString)
         with pytest.raises(grpc.RpcError) as e:
-            next(watch(b"", timeout=30))
+            next(watch(b"", timeout=wait.PATIENCE))
         assert e.value.code() == grpc.StatusCode.UNAVAILABLE and "restricted" in e.value.details()
-        stream = watch(b"", metadata=[("triton-grpc-protocol-key-health", secret("health"))], timeout=30)
+        stream = watch(b"", metadata=[("triton-grpc-protocol-key-health", secret("health"))], timeout=wait.PATIENCE)
         assert next(stream).status == health_pb2.HealthCheckResponse.SERVING
         stream.cancel()
 
@@ -176,7 +176,7 @@ def test_stream_of_tritonclient(filled, start):
             client.client.async_stream_infer("m", [client.int32([1, 2])])
         except Exception as e:
             assert want == "restricted" and "no longer in valid state" in str(e)
-        result, error = answers.get(timeout=60)
+        result, error = answers.get(timeout=wait.PATIENCE)
         if want == "restricted":
             assert "This protocol is restricted, expecting header 'triton-grpc-protocol-infer-key'" in str(error)
         else:
@@ -228,11 +228,11 @@ def test_reflection_works_unless_it_is_restricted(filled, start):
         from grpc_reflection.v1alpha import reflection_pb2
 
         ask = reflection_pb2.ServerReflectionRequest(list_services="")
-        assert next(reflection_call(channel, "v1")(iter([ask]), timeout=30)).list_services_response.service
+        assert next(reflection_call(channel, "v1")(iter([ask]), timeout=wait.PATIENCE)).list_services_response.service
 
 
 def serve(*args, env=None):
-    done = subprocess.run([BIN, "serve", *map(str, args)], capture_output=True, text=True, timeout=60,
+    done = subprocess.run([BIN, "serve", *map(str, args)], capture_output=True, text=True, timeout=wait.PATIENCE,
                           stdin=subprocess.DEVNULL, env=clean_environment(env))
     return done.returncode, done.stdout, done.stderr
 
@@ -295,7 +295,7 @@ def guarded(filled, start):
 
 
 def tool(*args, code, **environment):
-    done = subprocess.run([BIN, *map(str, args)], capture_output=True, text=True, timeout=100, env=clean_environment(environment))
+    done = subprocess.run([BIN, *map(str, args)], capture_output=True, text=True, timeout=wait.PATIENCE, env=clean_environment(environment))
     assert done.returncode == code, (args, done.stdout, done.stderr)
     return done.stdout + done.stderr
 
@@ -344,7 +344,7 @@ def test_headers_from_the_environment(filled, start):
 
 def test_map_sends_headers(guarded):
     done = subprocess.run([BIN, "map", "-m", "m", "--hosts", guarded.url("http"), "-H", f"authorization:{BEARER}"], input='{"INPUT0": 3}\n',
-                          capture_output=True, text=True, timeout=60, env=clean_environment())
+                          capture_output=True, text=True, timeout=wait.PATIENCE, env=clean_environment())
     assert done.returncode == 0 and "3" in done.stdout, done.stderr
 
 

@@ -9,7 +9,7 @@ import uuid
 
 import pytest
 
-from lib import repo
+from lib import repo, wait
 from lib.server import BIN, clean_environment
 
 BUILD = BIN.parent.parent
@@ -21,7 +21,7 @@ class Manager:
     def __init__(self, name):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(name.replace("@", "\0") if name.startswith("@") else name)
-        self.socket.settimeout(120)
+        self.socket.settimeout(wait.PATIENCE)
 
     def hear(self):
         return dict(line.split("=", 1) for line in self.socket.recv(4096).decode().splitlines())
@@ -30,7 +30,7 @@ class Manager:
         self.socket.setblocking(False)
         with pytest.raises(BlockingIOError):
             self.socket.recv(4096)
-        self.socket.settimeout(120)
+        self.socket.settimeout(wait.PATIENCE)
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -68,7 +68,7 @@ def test_sockets_that_are_none(models, start, name):
 
 def doctor(**env):
     base = {k: v for k, v in clean_environment().items() if k not in ("HOME", "CACHE_DIRECTORY", "XDG_CACHE_HOME")}
-    out = subprocess.run([str(BIN), "doctor", "--json"], capture_output=True, text=True, env={**base, **env}, timeout=120)
+    out = subprocess.run([str(BIN), "doctor", "--json"], capture_output=True, text=True, env={**base, **env}, timeout=wait.PATIENCE)
     return next(f for f in json.loads(out.stdout) if f["name"] == "cache")
 
 
@@ -99,7 +99,7 @@ def test_the_unit_is_installed(tmp_path):
     assert (settings["Type"], settings["CacheDirectory"]) == ("notify", "millrace") and "@" not in unit
     given = dict(pair.split("=", 1) for pair in settings["Environment"].split())
     out = subprocess.run([prefix / "bin/millrace", "serve", "--dump-options"], capture_output=True, text=True,
-                         env={**clean_environment(), **given}, timeout=120)
+                         env={**clean_environment(), **given}, timeout=wait.PATIENCE)
     assert out.returncode == 0 and "model-repository = /srv/models" in out.stdout
     if shutil.which("systemd-analyze"):
         checked = subprocess.run(["systemd-analyze", "verify", prefix / "lib/systemd/system/millrace.service"], capture_output=True, text=True)

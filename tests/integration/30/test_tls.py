@@ -21,7 +21,7 @@ GET = "GET /v2 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
 
 def openssl(*args, text=""):
-    return subprocess.run(["openssl", *map(str, args)], input=text, capture_output=True, text=True, timeout=60)
+    return subprocess.run(["openssl", *map(str, args)], input=text, capture_output=True, text=True, timeout=wait.PATIENCE)
 
 
 class Authority:
@@ -81,7 +81,7 @@ def context(authority, cert=None, version=None):
 
 def ask(port, ctx):
     """The status of GET /v2 and the serial number of the certificate that the server showed."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as raw, ctx.wrap_socket(raw, server_hostname="localhost") as s:
+    with socket.create_connection(("127.0.0.1", port), timeout=wait.PATIENCE) as raw, ctx.wrap_socket(raw, server_hostname="localhost") as s:
         serial = s.getpeercert()["serialNumber"]
         s.sendall(GET.encode())
         answer = b""
@@ -92,7 +92,7 @@ def ask(port, ctx):
 
 def curl(server, authority, *args, kind="http", path="/v2"):
     return subprocess.run(["curl", "-sS", "--max-time", "20", "--cacert", authority.cert, *map(str, args),
-                           f"https://localhost:{server.ports[kind]}{path}"], capture_output=True, text=True, timeout=60)
+                           f"https://localhost:{server.ports[kind]}{path}"], capture_output=True, text=True, timeout=wait.PATIENCE)
 
 
 # ---- clients ----
@@ -107,9 +107,9 @@ def test_curl(served, authority, version):
             assert done.stdout.endswith(("2 200" if version == "--http2" else "1.1 200"))
     done = curl(server, authority, "--resolve", f"elsewhere:{server.http}:127.0.0.1")
     assert done.returncode == 0
-    bare = subprocess.run(["curl", "-sS", f"https://localhost:{server.http}/v2"], capture_output=True, text=True, timeout=60)
+    bare = subprocess.run(["curl", "-sS", f"https://localhost:{server.http}/v2"], capture_output=True, text=True, timeout=wait.PATIENCE)
     assert bare.returncode == 60, "not signed by an authority that everyone knows"
-    plain = subprocess.run(["curl", "-sS", f"http://localhost:{server.http}/v2"], capture_output=True, text=True, timeout=60)
+    plain = subprocess.run(["curl", "-sS", f"http://localhost:{server.http}/v2"], capture_output=True, text=True, timeout=wait.PATIENCE)
     assert plain.stdout == '{"error":"this port speaks TLS: use https"}\n'
 
 
@@ -144,7 +144,7 @@ def test_tritonclient_grpc(served, authority, mutual):
     if mutual:
         client = module.InferenceServerClient(f"localhost:{server.grpc}", ssl=True, root_certificates=str(authority.cert))
         with pytest.raises(module.InferenceServerException):
-            client.is_server_live(client_timeout=10)
+            client.is_server_live(client_timeout=wait.PATIENCE)
         client.close()
 
 
@@ -153,7 +153,7 @@ def test_large_bodies(served, authority):
     ctx = context(authority)
     body = os.urandom(6_000_000)
     for _ in range(2):
-        connection = http.client.HTTPSConnection("localhost", server.http, context=ctx, timeout=60)
+        connection = http.client.HTTPSConnection("localhost", server.http, context=ctx, timeout=wait.PATIENCE)
         connection.request("POST", "/v2/models/simple/infer", body, {"inference-header-content-length": "20"})
         assert connection.getresponse().status == 400, "all of it was taken, and it is no request"
         connection.close()
@@ -223,7 +223,7 @@ def test_wrong_files(authority, tmp_path, args, said):
     shutil.copy(authority.sign("other")[1], tmp_path / "other.key")
     assert openssl("ec", "-in", key, "-aes128", "-passout", "pass:geheim", "-out", tmp_path / "locked.key").returncode == 0
     done = subprocess.run([BIN, "serve", f"--model-repository={MODELS}", "--model-control-mode=explicit", "--http-port=0", "--grpc-port=0",
-                           "--metrics-port=0", *args], capture_output=True, text=True, timeout=60, cwd=tmp_path, env=clean_environment())
+                           "--metrics-port=0", *args], capture_output=True, text=True, timeout=wait.PATIENCE, cwd=tmp_path, env=clean_environment())
     assert done.returncode == 1
     assert said in done.stderr.splitlines()[-1]
     assert "PRIVATE" not in done.stderr
@@ -257,7 +257,7 @@ def test_rotation_under_load(served, authority, tmp_path):
     statuses, stop = [], threading.Event()
 
     def load():
-        kept = http.client.HTTPSConnection("localhost", server.http, context=ctx, timeout=60)
+        kept = http.client.HTTPSConnection("localhost", server.http, context=ctx, timeout=wait.PATIENCE)
         while not stop.is_set():
             kept.request("GET", "/v2")  # all the time on one connection
             answer = kept.getresponse()
@@ -296,7 +296,7 @@ def test_rotation_under_load(served, authority, tmp_path):
 # ---- our own client ----
 
 def millrace(*args):
-    done = subprocess.run([BIN, *map(str, args)], capture_output=True, text=True, timeout=60, env=clean_environment())
+    done = subprocess.run([BIN, *map(str, args)], capture_output=True, text=True, timeout=wait.PATIENCE, env=clean_environment())
     return done.returncode, done.stdout + done.stderr
 
 

@@ -12,6 +12,7 @@ import subprocess
 
 import pytest
 
+from lib import wait
 from lib.repo import TOP
 from lib.server import BIN, Server, clean_environment
 
@@ -93,7 +94,7 @@ class Reader:
     def ask(self, server):
         for command, answer in self.questions:
             command = command.replace("localhost:8000", server.url())
-            done = subprocess.run(command, shell=True, capture_output=True, text=True, env=clean_environment({"no_proxy": "*"}), timeout=120)
+            done = subprocess.run(command, shell=True, capture_output=True, text=True, env=clean_environment({"no_proxy": "*"}), timeout=wait.PATIENCE)
             assert done.stdout.rstrip("\n") == answer.rstrip("\n"), f"{command}\n{done.stdout}{done.stderr}\n{server.describe()}"
 
 

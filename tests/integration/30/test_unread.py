@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lib import grpcraw, onnxgen, repo, wait
+from lib.faults import PROGRAM, Faults
 from lib.grpcraw import Grpc
 from lib.held import resident
 from lib.metrics import value
@@ -32,6 +33,11 @@ def others_are_served(server):
         assert rest.infer("m", ONE).status == 200
 
 
+def hours_pass(server, faults):
+    """Until no connection is left but the one that asks: one may stop only now to take what it gets."""
+    wait.until(lambda: faults.later(server, 3601) or value(server, "millrace_connections") == 1, "an end of the connections")
+
+
 def comes_back(server, before):
     wait.until(lambda: in_use(server) < MIB, "the memory of answers to come back")
     if wait.SLOW == 1:  # sanitizers keep freed memory
@@ -40,11 +46,18 @@ def comes_back(server, before):
 
 
 @pytest.fixture
-def served(models, start):
+def faults(tmp_path):
+    return Faults(tmp_path)
+
+
+@pytest.fixture
+def served(models, start, faults):
+    """served(*options): a server of one network thread, whose clients lose their patience when `faults` lets an hour pass."""
     repo.add(models, "m")
 
     def make(*options):
-        server = start(models, f"--memory-budget={BUDGET}", *options)
+        server = start(models, f"--memory-budget={BUDGET}", "--loop-threads=1", "--write-timeout=3600s", "--body-timeout=7200s",
+                       "--idle-timeout=7200s", "--header-timeout=7200s", *options, program=PROGRAM, env=faults.env)
         others_are_served(server)
         return server
     return make
@@ -73,7 +86,7 @@ def push(wire, streams, message, most):
                     break
             except socket.timeout:
                 break
-    wire.sock.settimeout(30)
+    wire.sock.settimeout(wait.PATIENCE)
     return sent
 
 
@@ -82,9 +95,9 @@ def push(wire, streams, message, most):
 
 @pytest.mark.release
 @pytest.mark.parametrize("elements", [1, 250, 4000])
-def test_streams_without_windows(served, elements):
+def test_streams_without_windows(served, faults, elements):
     """100 streams of one connection whose answers never leave."""
-    server = served(f"--write-timeout={4 * wait.SLOW}s")
+    server = served()
     before = resident(server)
     message = grpc_frame(grpcraw.int32("m", list(range(elements))))
     with Http2(server.grpc, settings={4: 0}, auto=False) as wire:
@@ -94,7 +107,7 @@ def test_streams_without_windows(served, elements):
         if wait.SLOW == 1:
             assert resident(server) - before < 40 * MIB
         others_are_served(server)
-        wait.until(lambda: not wire.read(), "an end of the connection")
+        hours_pass(server, faults)
     comes_back(server, before)
 
 
@@ -136,11 +149,11 @@ def answers(server, name):
 
 @pytest.mark.release
 @pytest.mark.parametrize("name,rpc", [("given", "ModelInfer"), ("given", "ModelStreamInfer"), ("pooled", "ModelInfer")])
-def test_one_connection_has_a_share(filled, name, rpc):
+def test_one_connection_has_a_share(filled, faults, name, rpc):
     """100 requests of one connection that were taken at once, and their answers never leave: they do not run ahead, and others
     find memory for bodies of theirs."""
     budget = 256 * MIB
-    server = filled(name, f"--memory-budget={budget}", f"--write-timeout={6 * wait.SLOW}s")
+    server = filled(name, f"--memory-budget={budget}")
     before = resident(server)
     with Http2(server.grpc, settings={4: 0}, auto=False) as wire:
         if rpc == "ModelInfer":
@@ -154,16 +167,16 @@ def test_one_connection_has_a_share(filled, name, rpc):
         if wait.SLOW == 1:
             assert resident(server) - before < budget // 2
         ran = answers(server, name)
-        wait.until(lambda: not wire.read(), "an end of the connection")
+        hours_pass(server, faults)
     assert ran < 20 and answers(server, name) < 20, "answers are made that nobody takes"
     wait.until(lambda: in_use(server) < MIB, "the memory of answers to come back")
     others_are_served(server)
 
 
 @pytest.mark.release
-def test_many_connections_that_do_not_read(filled):
+def test_many_connections_that_do_not_read(filled, faults):
     """What a backend takes itself is counted: no execution begins while more than the budget is used."""
-    server = filled("given", f"--write-timeout={6 * wait.SLOW}s")
+    server = filled("given")
     before = resident(server)
     document = json.dumps({"inputs": [dict(zip(("name", "datatype", "shape", "data"), (*ASKED, [ELEMENTS])))],
                            "parameters": {"binary_data_output": True}})
@@ -180,6 +193,7 @@ def test_many_connections_that_do_not_read(filled):
             assert rest.infer("m", ONE).status == 200
             reply = rest.infer("given", [(*ASKED, [10])])
             assert reply.status == 200 or "--memory-budget" in reply.error
+        hours_pass(server, faults)
     comes_back(server, before)
 
 
@@ -219,9 +233,9 @@ def push_until_stuck(connections, data):
 @pytest.mark.parametrize("listener,path,secure", [("http", "/v2/models/m/config", False), ("metrics", "/metrics", False),
                                                   ("grpc", "/v2/models/m/config", True)], ids=["http", "metrics", "tls"])
 @pytest.mark.release
-def test_pipelines_without_reading(served, certificate, listener, path, secure):
+def test_pipelines_without_reading(served, faults, certificate, listener, path, secure):
     """Requests sent ahead on 60 connections, and nothing is read."""
-    options = ["--write-timeout=5s"]
+    options = []
     if secure:
         options += ["--grpc-use-ssl", f"--grpc-server-cert={certificate[0]}", f"--grpc-server-key={certificate[1]}"]
     server = served(*options)
@@ -234,31 +248,38 @@ def test_pipelines_without_reading(served, certificate, listener, path, secure):
         if wait.SLOW == 1:
             assert resident(server) - before < 2 * BUDGET  # the system has not yet back what was in use at some time
         others_are_served(server)
-        wait.equal(lambda: value(server, "millrace_connections"), 1, "connections that are left (one asks)")
+        hours_pass(server, faults)
     comes_back(server, before)
 
 
 # ---- in time ----
 
 
-def test_one_unread_stream_beside_others(served):
-    """The stream whose window stays shut ends; the connection and its other streams go on.
-
-    A client that stands still for the whole time-out would lose its connection: the time-out is longer than stalls of this machine."""
-    server = served("--write-timeout=5s")
+def test_one_unread_stream_beside_others(served, faults):
+    """The stream whose window stays shut ends; the connection and its other streams go on."""
+    server = served("--min-transfer-rate=1")  # an answer's 4000 bytes give their connection more than an hour
     message = grpc_frame(grpcraw.int32("m", [1] * 1000))
     with Http2(server.grpc, auto=False) as wire:
         wire.h2.increment_flow_control_window(1 << 30)
         shut, read = open_streams(wire, 2)
         for _ in range(40):  # ten times what a window holds
             wire.send(shut, message, end=False)
-        while wire.reset_of(shut) is None:
+
+        def ask():
             wire.send(read, message, end=False)
             wire.wait(lambda: len(wire.data_of(read)) >= 4000 or wire.reset_of(shut) is not None, "an answer")
             if taken := sum(e.flow_controlled_length for e in wire.of(read, h2.events.DataReceived)):
                 wire.h2.increment_flow_control_window(taken, read)
             wire.flush()
             wire.events = [e for e in wire.events if not isinstance(e, h2.events.DataReceived)]
+
+        ask()
+        faults.later(server, 2000)
+        ask()
+        assert wire.reset_of(shut) is None
+        faults.later(server, 2000)  # of the hour the stream has had 4000 s, and the connection 2000
+        while wire.reset_of(shut) is None:
+            ask()
         assert wire.reset_of(shut) == 8 and wire.reset_of(read) is None
         wire.send(read, b"", end=True)
         wire.wait(lambda: wire.of(read, h2.events.StreamEnded), "the end of the other stream")
@@ -296,7 +317,7 @@ def test_clients_that_read_lose_nothing(filled, name):
     """More than the budget holds, asked for at once by a client that reads."""
     server = filled(name, f"--memory-budget={256 * MIB}")
     with Grpc(server.url("grpc")) as client:
-        for call in [client.stub.ModelInfer.future(ask_for(name), timeout=120) for _ in range(40)]:
+        for call in [client.stub.ModelInfer.future(ask_for(name), timeout=wait.PATIENCE) for _ in range(40)]:
             assert len(call.result().raw_output_contents[0]) == ANSWER
     assert answers(server, name) == 40
     others_are_served(server)
@@ -337,7 +358,7 @@ def test_streams_that_read_late(served, elements):
                     wire.read()
                 except socket.timeout:
                     idle = True
-        wire.sock.settimeout(30)
+        wire.sock.settimeout(wait.PATIENCE)
         wire.auto = True
         wire.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1 << 20})
         wire.h2.increment_flow_control_window(100 * MIB)

@@ -42,7 +42,7 @@ class Loading(threading.Thread):
             self.reply = control.load(self.model)
 
     def result(self):
-        self.join(120)
+        self.join(wait.PATIENCE)
         return self.reply
 
 

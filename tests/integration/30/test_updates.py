@@ -72,7 +72,7 @@ class Traced(collections.Counter):
     def __exit__(self, *_):
         self.names |= self.updated.threads()
         self.tracer.send_signal(signal.SIGINT)
-        self.tracer.communicate(timeout=60)
+        self.tracer.communicate(timeout=wait.PATIENCE)
         made = collections.defaultdict(list)
         for number, rest in re.findall(r"^(\d+) +(.*)$", self.path.read_text(), re.M):
             if rest.startswith("+++ exited") and made[number][-1:] == ["madvise"]:

@@ -8,7 +8,7 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from lib import repo
+from lib import repo, wait
 from lib.raw import GRPC_HEADERS, Http1, Http2, grpc_frame, grpc_path, request
 from lib.server import BIN, clean_environment
 
@@ -143,7 +143,7 @@ def test_other_addresses_take_any_host_until_names_are_given(filled, start):
 def test_ipv6_loopback(filled, start):
     server = start(filled, "--http-address=::1")
     for host, status in (("[::1]:1", 200), ("evil.example", 403)):
-        with socket.create_connection(("::1", server.http), timeout=30) as s:
+        with socket.create_connection(("::1", server.http), timeout=wait.PATIENCE) as s:
             s.sendall(f"GET /v2 HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
             assert int(s.recv(4096).split()[1]) == status
 
@@ -153,7 +153,7 @@ def test_socket_files_take_any_host_and_no_page(filled, start, tmp_path):
     start(filled, f"--http-address=unix:{path}", "--allowed-host=box")
     for headers, status in (("Host: anything\r\n", 200), (f"Host: anything\r\nOrigin: {APP}\r\n", 403)):
         with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(30)
+            s.settimeout(wait.PATIENCE)
             s.connect(str(path))
             s.sendall(f"GET /v2 HTTP/1.1\r\n{headers}\r\n".encode())
             assert int(s.recv(4096).split()[1]) == status
@@ -163,7 +163,7 @@ def test_grpc_from_a_page(filled, start):
     server = start(filled)
     with grpc.insecure_channel(server.url("grpc"), options=(("grpc.default_authority", "evil.example"),)) as channel:
         with pytest.raises(grpc.RpcError) as e:
-            service_pb2_grpc.GRPCInferenceServiceStub(channel).ServerLive(pb.ServerLiveRequest(), timeout=30)
+            service_pb2_grpc.GRPCInferenceServiceStub(channel).ServerLive(pb.ServerLiveRequest(), timeout=wait.PATIENCE)
     assert e.value.code() == grpc.StatusCode.PERMISSION_DENIED and "'evil.example'" in e.value.details()
     for port in (server.http, server.grpc):
         code, text = ask_grpc(port, f"localhost:{port}", ("origin", "https://evil.example"))
@@ -251,5 +251,5 @@ def test_any_origin_and_none(filled, start):
 @pytest.mark.parametrize("option, text", [("--allowed-host=a:80", "without scheme and port"), ("--allowed-host=http://a", "without scheme and port"),
                                           ("--allowed-origin=a", "scheme://host[:port]"), ("--allowed-origin=https://a/", "without a path")])
 def test_bad_options(filled, option, text):
-    done = subprocess.run([BIN, "serve", f"--model-repository={filled}", option], capture_output=True, text=True, timeout=60, env=clean_environment())
+    done = subprocess.run([BIN, "serve", f"--model-repository={filled}", option], capture_output=True, text=True, timeout=wait.PATIENCE, env=clean_environment())
     assert done.returncode == 2 and option.split("=")[0] in done.stderr and text in done.stderr

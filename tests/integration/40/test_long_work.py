@@ -315,7 +315,7 @@ def test_methods_without_tensors_take_small_messages(serve, packing):
                                 ("RepositoryIndex", pb.RepositoryIndexRequest(repository_name="x" * SMALL_BODY)),
                                 ("LogSettings", pb.LogSettingsRequest(settings={"x" * SMALL_BODY: {}}))):
             with pytest.raises(grpc.RpcError) as error:
-                getattr(client.stub, method)(message, compression=packing, timeout=60)
+                getattr(client.stub, method)(message, compression=packing, timeout=wait.PATIENCE)
             assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
             assert str(SMALL_BODY) in error.value.details() and "this method" in error.value.details()
 
@@ -330,7 +330,7 @@ def test_strings_of_a_load_are_bounded(serve):
     with Grpc(server.url("grpc")) as client:
         def ask(**fields):
             with pytest.raises(grpc.RpcError) as error:
-                client.stub.RepositoryModelLoad(pb.RepositoryModelLoadRequest(**fields), timeout=60)
+                client.stub.RepositoryModelLoad(pb.RepositoryModelLoadRequest(**fields), timeout=wait.PATIENCE)
             return error.value.code(), error.value.details()
         for fields in ({"model_name": long}, {"model_name": "new", "parameters": {"config": {"string_param": long}}}):
             code, text = ask(**fields)

@@ -136,12 +136,12 @@ def test_grpc(scarce, every):
         channel = grpc.insecure_channel(server.url("grpc"), options=(*grpcraw.NO_LIMIT, ("grpc.use_local_subchannel_pool", 1)))
         stub = grpcraw.service_pb2_grpc.GRPCInferenceServiceStub(channel)
         asked = [numbers(rng) for _ in range(8)]
-        futures = [(x, stub.ModelInfer.future(grpcraw.int32("m", x), timeout=20)) for x in asked]
+        futures = [(x, stub.ModelInfer.future(grpcraw.int32("m", x), timeout=wait.PATIENCE)) for x in asked]
         for x, future in futures:
             check_grpc(x, future)
         sent = [numbers(rng)[:5000] for _ in range(4)]
         try:
-            for x, got in zip(sent, stub.ModelStreamInfer((grpcraw.int32("batch", x, shape=[1, len(x)]) for x in sent), timeout=20)):
+            for x, got in zip(sent, stub.ModelStreamInfer((grpcraw.int32("batch", x, shape=[1, len(x)]) for x in sent), timeout=wait.PATIENCE)):
                 if not got.error_message:
                     assert np.array_equal(np.frombuffer(got.infer_response.raw_output_contents[0], "<i4"), x)
         except grpc.RpcError as e:
@@ -161,9 +161,9 @@ def test_grpc_answers_that_find_no_memory(scarce, models, method):
     with Grpc(server.url("grpc"), options=(("grpc.use_local_subchannel_pool", 1),)) as client:
         message = grpcraw.int32("slow", [1], parameters={"delay_ms": 500 * wait.SLOW})
         if method == "ModelInfer":
-            future = client.stub.ModelInfer.future(message, timeout=60)
+            future = client.stub.ModelInfer.future(message, timeout=wait.PATIENCE)
         else:
-            future = client.stub.ModelStreamInfer(iter([message]), timeout=60)
+            future = client.stub.ModelStreamInfer(iter([message]), timeout=wait.PATIENCE)
         time.sleep(0.2 * wait.SLOW)  # the request is there by now; where it is not, it is refused as well
         faults.memory_every = 1
         try:
@@ -182,11 +182,11 @@ def test_reflection_that_finds_no_room(models, start, tmp_path):
         assert client.stub.ServerLive(grpcraw.pb.ServerLiveRequest()).live
         faults.memory_least, faults.memory_every = 2_048, 1
         try:  # where the loop has kept enough from earlier answers there is one
-            assert len(list(reflection_call(client.channel, "v1")(iter([request]), timeout=60))) == 1
+            assert len(list(reflection_call(client.channel, "v1")(iter([request]), timeout=wait.PATIENCE))) == 1
         except grpc.RpcError as e:
             assert e.code().name in REFUSED, e
         faults.memory_every = 0
-        assert len(list(reflection_call(client.channel, "v1")(iter([request]), timeout=60))) == 1
+        assert len(list(reflection_call(client.channel, "v1")(iter([request]), timeout=wait.PATIENCE))) == 1
 
 
 def check_grpc(x, future):

@@ -32,7 +32,7 @@ def ask_all(server, parameters):
         except grpc.RpcError as e:
             code = e.code().name
         messages = [grpcraw.int32("sick", [1], parameters=parameters), grpcraw.int32("good", [2]), grpcraw.int32("sick", [3])]
-        answers = list(client.stub.ModelStreamInfer(iter(messages), timeout=60))
+        answers = list(client.stub.ModelStreamInfer(iter(messages), timeout=wait.PATIENCE))
         assert [np.frombuffer(a.infer_response.raw_output_contents[0], "<i4")[0] for a in answers[1:]] == [2, 3], "the stream goes on"
         return reply.status, code, answers[0].error_message
 
@@ -75,7 +75,7 @@ def test_fails_at_each_second_request(models, start):
 def test_never_comes_back(sick):
     """It keeps its own requests; the others' are answered, and the end of the server does not wait for it."""
     with Rest(sick.http) as rest, Grpc(sick.url("grpc")) as client:
-        stuck = client.stub.ModelInfer.future(grpcraw.int32("sick", [1], parameters={"hang": True}), timeout=60)
+        stuck = client.stub.ModelInfer.future(grpcraw.int32("sick", [1], parameters={"hang": True}), timeout=wait.PATIENCE)
         behind = client.stub.ModelInfer.future(grpcraw.int32("sick", [1]), timeout=0.3)
         assert behind.exception().code() == grpc.StatusCode.DEADLINE_EXCEEDED
         for _ in range(20):

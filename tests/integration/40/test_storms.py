@@ -49,9 +49,9 @@ class Crowd:
 
     def join(self):
         """Those with rounds first, then the others."""
-        [t.join(100 * wait.SLOW) for t, rounds in self.threads if rounds]
+        [t.join(wait.PATIENCE) for t, rounds in self.threads if rounds]
         self.end.set()
-        [t.join(60) for t, _ in self.threads]
+        [t.join(wait.PATIENCE) for t, _ in self.threads]
         assert not self.failures, self.failures[:3]
 
 

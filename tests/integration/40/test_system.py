@@ -93,7 +93,7 @@ def test_connections_without_descriptors(models, start):
         assert early.infer("m", ONE).status == 200
         before = descriptors(server)
         with Scarce(server, 10) as scarce:
-            held = [socket.create_connection(("127.0.0.1", server.http), timeout=30) for _ in range(60)]
+            held = [socket.create_connection(("127.0.0.1", server.http), timeout=wait.PATIENCE) for _ in range(60)]
             wait.until(lambda: descriptors(server) >= scarce.most, "no descriptor to be left")
             used = cpu_seconds(server)
             for _ in range(100):

@@ -59,7 +59,7 @@ def by_many(count, function, workers=4):
 
     all_ = [threading.Thread(target=run, args=(i,)) for i in range(workers)]
     [t.start() for t in all_]
-    [t.join(100 * wait.SLOW) for t in all_]
+    [t.join(wait.PATIENCE) for t in all_]
     assert not failures, failures[:3]
 
 
@@ -121,7 +121,7 @@ def test_real_clients_with_16_calls_in_flight(visited):
     def visit(rng):
         channel = grpc.insecure_channel(visited.url("grpc"), options=(("grpc.use_local_subchannel_pool", 1),))
         stub = grpcraw.service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        futures = [stub.ModelInfer.future(payload(rng, "batch"), timeout=30, wait_for_ready=True) for _ in range(16)]
+        futures = [stub.ModelInfer.future(payload(rng, "batch"), timeout=wait.PATIENCE, wait_for_ready=True) for _ in range(16)]
         if rng.random() < 0.5:
             futures[rng.randrange(16)].result()
         for f in futures[:8]:
@@ -135,7 +135,7 @@ def test_queued_work_is_not_run(visited, hold):
     """Behind a long one, everything that vanished clients have queued is taken out before it runs."""
     with Grpc(visited.url("grpc")) as client:
         before = value(visited, "nv_inference_exec_count", model="slow")
-        held = client.stub.ModelInfer.future(grpcraw.int32("slow", [1], parameters=hold.parameters), timeout=60)
+        held = client.stub.ModelInfer.future(grpcraw.int32("slow", [1], parameters=hold.parameters), timeout=wait.PATIENCE)
         hold.wait_held()
         rng = random.Random(1)
         wires = []
@@ -198,7 +198,7 @@ def test_cancelled_streams(visited):
             def messages():
                 for n in range(20):
                     yield grpcraw.int32("slow", [n], parameters={"delay_ms": 5})
-            answers = client.stub.ModelStreamInfer(messages(), timeout=30)
+            answers = client.stub.ModelStreamInfer(messages(), timeout=wait.PATIENCE)
             got = [next(answers) for _ in range(i % 3)]
             assert all(not g.error_message for g in got)
             answers.cancel()

@@ -139,7 +139,7 @@ def test_failures_do_not_pile_up(tmp_path):
     x = table(tmp_path / "in", 2000)
     with hosts(Errs, Errs) as (addresses, made):
         done = subprocess.run(command(tmp_path, addresses, "--batch-rows", 1, "--max-attempts", 50), capture_output=True, text=True,
-                              env=environment(), timeout=40 * wait.SLOW)
+                              env=environment(), timeout=wait.PATIENCE)
         assert done.returncode == 0, done.stderr
         assert sum(h.calls for h in made) > 2000 * 1.4
     check(tmp_path, x)
@@ -318,7 +318,7 @@ def test_stopped_by_a_signal(tmp_path):
     class Slow(Host):
         def answer(self, number, x, key):
             if number > 50:
-                go.wait(60 * wait.SLOW)
+                go.wait(wait.PATIENCE)
             self.good(x, key)
     x = table(tmp_path / "in", 20000)
     with hosts(Slow) as (addresses, made):
@@ -326,7 +326,7 @@ def test_stopped_by_a_signal(tmp_path):
                                    text=True, env=environment())
         wait.until(lambda: made[0].calls > 50, "calls")
         process.terminate()
-        _, err = process.communicate(timeout=60 * wait.SLOW)
+        _, err = process.communicate(timeout=wait.PATIENCE)
         go.set()
         assert process.returncode == 1 and "stopped" in err
         before = results(tmp_path)
@@ -412,7 +412,7 @@ def test_plan_with_hosts_that_never_answer_rows(tmp_path):
 
     class Hangs(Host):
         def answer(self, number, x, key):
-            over.wait(60 * wait.SLOW)
+            over.wait(wait.PATIENCE)
     table(tmp_path / "in", 300)
     with hosts(Hangs) as (addresses, _):
         told = plan(tmp_path, addresses)
@@ -453,14 +453,14 @@ def test_query(tmp_path):
         sql = f"select * from '{tmp_path}/in/*.parquet' where id % 3 <> 1 order by id"
         args[at:at + 2] = "--query", sql
         for _ in range(2):
-            done = subprocess.run(args, capture_output=True, text=True, env=environment(), timeout=120 * wait.SLOW)
+            done = subprocess.run(args, capture_output=True, text=True, env=environment(), timeout=wait.PATIENCE)
             assert done.returncode == 0, done.stderr
         check(tmp_path, x, gone=range(1, 3000, 3))
         args[at + 1] = sql.replace("% 3", "% 5")
-        done = subprocess.run(args, capture_output=True, text=True, env=environment(), timeout=120 * wait.SLOW)
+        done = subprocess.run(args, capture_output=True, text=True, env=environment(), timeout=wait.PATIENCE)
         assert done.returncode == 1 and "query" in done.stderr
         done = subprocess.run([*args, "-i", str(tmp_path / "in")], capture_output=True, text=True, env=environment(),
-                              timeout=120 * wait.SLOW)
+                              timeout=wait.PATIENCE)
         assert done.returncode == 2 and "a query or files" in done.stderr
 
 
@@ -510,7 +510,7 @@ def test_calls_grow_by_themselves(tmp_path, most_rows, args):
     kind = type("Grows", (PerCall,), {"sizes": [], "most_rows": most_rows})
     with hosts(kind) as (addresses, _):
         done = subprocess.run(default_command(tmp_path, addresses, *args), capture_output=True, text=True, env=environment(),
-                              timeout=120 * wait.SLOW)
+                              timeout=wait.PATIENCE)
     assert done.returncode == 0, done.stderr
     t = results(tmp_path)
     assert sorted(t["id"].to_pylist()) == list(range(len(x)))

@@ -238,7 +238,7 @@ def test_folder_that_changes_during_the_run(tmp_path, change, code):
     handler = type("Handler", (Changes,), {"folder": tmp_path, "change": staticmethod(change)})
     with batch.hosts(handler) as (addresses, _):
         command = batch.command(tmp_path, addresses, "--memory", "1MiB", "--batch-rows", "10", "--extent-rows", "100")
-        done = batch.subprocess.run(command, capture_output=True, text=True, env=batch.environment(), timeout=100 * wait.SLOW)
+        done = batch.subprocess.run(command, capture_output=True, text=True, env=batch.environment(), timeout=wait.PATIENCE)
         assert done.returncode in ((0, 1) if code is None else (code,)), done.stderr
         assert done.returncode == 0 or "b.jsonl" in done.stderr
         if done.returncode == 0 and code == 0:

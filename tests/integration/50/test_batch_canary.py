@@ -62,7 +62,7 @@ def wrong_in_the_end(tmp_path, times, *args, code=0):
     with batch.hosts(batch.Host, Rubbish, batch.Host, together=True) as (addresses, made):
         for _ in range(times):
             done = subprocess.run(batch.command(tmp_path, addresses, "--canary-share", "0.001", *SMALL, *args), text=True,
-                                  capture_output=True, env=batch.environment(), timeout=120 * wait.SLOW)
+                                  capture_output=True, env=batch.environment(), timeout=wait.PATIENCE)
             assert "batch.host_wrong" in done.stderr
             if re.search(r"batch\.recompute.* rows=[1-9]", done.stderr) or done.returncode:
                 break
@@ -214,7 +214,7 @@ def test_a_job_that_is_done_does_not_wait_for_the_last_check(tmp_path):
     with batch.hosts(batch.Host, type("Hangs", (Hangs,), events), together=True) as (addresses, _):
         try:
             done = subprocess.run(batch.command(tmp_path, addresses), env=batch.environment(), capture_output=True, text=True,
-                                  timeout=100 * wait.SLOW)
+                                  timeout=wait.PATIENCE)
         finally:
             events["is_over"].set()
     assert done.returncode == 0 and events["hung"].is_set(), done.stderr

@@ -83,12 +83,12 @@ def reachable(folder):
 
 
 def finish(process, folder):
-    assert process.wait(120 * wait.SLOW) == 0, (folder / "err").read_text()
+    assert process.wait(wait.PATIENCE) == 0, (folder / "err").read_text()
 
 
 def cli(*args):
     return subprocess.run([str(BIN), "batch", *map(str, args)], capture_output=True, text=True, env=batch.environment(),
-                          timeout=60 * wait.SLOW)
+                          timeout=wait.PATIENCE)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ class Stuck(batch.Host):
 
     def answer(self, number, x, key):
         if number > 5:
-            self.gate.wait(wait.PATIENCE * 4)
+            self.gate.wait(wait.PATIENCE)
         self.good(x, key)
 
 
@@ -588,7 +588,7 @@ def test_nobody_reads_what_it_says(gated):
         wait.until(lambda: host.calls, "calls")
         process.stderr.close()
         gate.set()
-        assert process.wait(120 * wait.SLOW) == 0
+        assert process.wait(wait.PATIENCE) == 0
     finally:
         process.kill()
         process.wait()

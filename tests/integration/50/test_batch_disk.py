@@ -86,11 +86,11 @@ def test_each_call_fails(tmp_path, error, count):
         def once(number):
             folder = tmp_path / str(number)
             faults, process = start(folder, addresses, disk_first=number, disk_count=count, disk_error=error)
-            _, said = process.communicate(timeout=100 * wait.SLOW)
+            _, said = process.communicate(timeout=wait.PATIENCE)
             assert faults.disk_failed >= 1
             if number <= started and process.returncode == 1:
                 _, process = start(folder, addresses)
-                _, said = process.communicate(timeout=100 * wait.SLOW)
+                _, said = process.communicate(timeout=wait.PATIENCE)
             assert process.returncode == 0, (number, said)
             check(folder, x)
 

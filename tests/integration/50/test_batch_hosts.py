@@ -82,7 +82,7 @@ class Held(batch.Host):
     go = None
 
     def answer(self, number, x, key):
-        assert self.go.wait(120 * wait.SLOW)
+        assert self.go.wait(wait.PATIENCE)
         self.good(x, key)
 
 
@@ -102,7 +102,7 @@ def test_file_of_hosts(tmp_path):
                                for h in batch.asked(tmp_path).get("hosts", ())), "what is on its way to arrive")
         before = made[1].calls
         Held.go.set()
-        out, err = run.communicate(timeout=120 * wait.SLOW)
+        out, err = run.communicate(timeout=wait.PATIENCE)
         assert run.returncode == 0, err
         assert made[1].calls == before
     batch.check(tmp_path, x)

@@ -26,7 +26,7 @@ def command(folder, *args):
 
 def run(folder, *args, code=0):
     done = subprocess.run(command(folder, *args), capture_output=True, text=True, env=batch.environment(),
-                          timeout=120 * wait.SLOW)
+                          timeout=wait.PATIENCE)
     assert done.returncode == code, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     return done
 
@@ -117,7 +117,7 @@ def test_stopped_while_it_executes(tmp_path, number):
     job.send_signal(number)
     wait.until(lambda: not (tmp_path / "out/control").exists(), "the job to end its calls")
     hold.end()
-    _, err = job.communicate(timeout=120 * wait.SLOW)
+    _, err = job.communicate(timeout=wait.PATIENCE)
     assert job.returncode == 1 and "stopped" in err
     run(tmp_path)
     check(tmp_path, x)

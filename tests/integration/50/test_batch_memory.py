@@ -74,7 +74,7 @@ def measured(folder, address, *args, memory=32, beside=64):
     command = [str(batch.BIN), "batch", "run", "-i", str(folder / "in"), "-m", "m", "--hosts", address, "-o",
                str(folder / "out"), "--keep", "id", "--memory", f"{memory}MiB", *args]
     done = subprocess.run([sys.executable, "-c", MEASURE, *command], capture_output=True, text=True,
-                          env=batch.environment(), timeout=100 * wait.SLOW)
+                          env=batch.environment(), timeout=wait.PATIENCE)
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stderr.split()[-1]) < (memory + beside) * 1024
 
@@ -238,7 +238,7 @@ def test_query_that_needs_memory(tmp_path):
     with batch.hosts(Number) as (addresses, _):
         for memory, code in ("64MiB", 1), ("2GiB", 0):
             done = subprocess.run([*command, "--hosts", addresses[0], "--memory", memory], capture_output=True, text=True,
-                                  env=batch.environment(), timeout=100 * wait.SLOW)
+                                  env=batch.environment(), timeout=wait.PATIENCE)
             assert done.returncode == code, done.stderr[-3000:]
             assert ("reading takes more than 256 MiB, use a larger --memory: Out of Memory" in done.stderr) == (code == 1)
     assert batch.results(tmp_path)["id"].to_pylist() == [0]

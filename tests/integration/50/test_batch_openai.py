@@ -31,7 +31,7 @@ def command(folder, addresses, *args):
 
 def run(folder, addresses, *args, code=0, env=()):
     done = subprocess.run(command(folder, addresses, *args), capture_output=True, text=True,
-                          env={**environment(), **dict(env)}, timeout=120 * wait.SLOW)
+                          env={**environment(), **dict(env)}, timeout=wait.PATIENCE)
     assert done.returncode == code, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-9000:]}"
     return done
 
@@ -104,7 +104,7 @@ def test_messages_of_texts(tmp_path, kind):
         for verb in ("run", "retry-dlq"):
             subprocess.run([BIN, "batch", verb, *source, "-m", MODEL, "--hosts", addresses[0], "-o", tmp_path / "out", "--output-format",
                             "jsonl", "--api", "chat", "--messages", "m", "--keep", "id,m", "--outputs", "text", "--max-dead-percent",
-                            "100"], check=True, env=environment(), timeout=60 * wait.SLOW)
+                            "100"], check=True, env=environment(), timeout=wait.PATIENCE)
             assert [d["values"]["m"] for d in dead(tmp_path)] == ["hello"]
         assert len(made[0].seen) == 1
     assert results(tmp_path) == [{"id": 1, "m": rows[1][1], "text": "echo: one"}]
@@ -122,7 +122,7 @@ def test_what_is_wrong_is_told_before_the_first_row(tmp_path, args, word):
     table(tmp_path, ROWS[:2])
     with hosts(Host) as (addresses, made):
         done = subprocess.run(command(tmp_path, addresses, "--api", "chat", *args), capture_output=True, text=True,
-                              env=environment(), timeout=60 * wait.SLOW)
+                              env=environment(), timeout=wait.PATIENCE)
         assert not made[0].seen
     assert done.returncode in (1, 2) and word in done.stderr
 
@@ -133,7 +133,7 @@ def test_a_column_that_is_not_there(tmp_path):
     with hosts(Host) as (addresses, _):
         said = [str(tmp_path / "in.parquet") if w.endswith("in.jsonl") else w for w in
                 command(tmp_path, addresses, "--api", "chat", "--prompt", "{{text}} {{nix}}")]
-        done = subprocess.run(said, capture_output=True, text=True, env=environment(), timeout=60 * wait.SLOW)
+        done = subprocess.run(said, capture_output=True, text=True, env=environment(), timeout=wait.PATIENCE)
     assert done.returncode == 1 and "it has id, text, other" in done.stderr
 
 
@@ -219,7 +219,7 @@ def test_a_host_without_the_model_gets_no_call(tmp_path):
         assert len(by_id(tmp_path)) == 50 and not made[1].seen
     with hosts(Other) as (addresses, _):
         done = subprocess.run(command(tmp_path, addresses, "--api", "chat", "--prompt", "x", "--plan", "--max-outage", "1s"),
-                              capture_output=True, text=True, env=environment(), timeout=60 * wait.SLOW)
+                              capture_output=True, text=True, env=environment(), timeout=wait.PATIENCE)
         assert done.returncode == 1 and "it serves 'other', not 'tiny'" in done.stderr
 
 
@@ -256,7 +256,7 @@ class Stops(Host):
 
     def answer(self, number, request):
         if number > self.most:
-            self.gate.wait(60 * wait.SLOW)
+            self.gate.wait(wait.PATIENCE)
         with contextlib.suppress(OSError):
             super().answer(number, request)
 
@@ -378,7 +378,7 @@ def test_map(tmp_path):
     with hosts(Host) as (addresses, _):
         done = subprocess.run([str(BIN), "map", "-m", MODEL, "--hosts", addresses[0], "--api", "chat", "--prompt", "{{id}} {{t}}",
                                "--keep", "id", "--outputs", "text"], input=lines, capture_output=True, text=True,
-                              env=environment(), timeout=60 * wait.SLOW)
+                              env=environment(), timeout=wait.PATIENCE)
     assert done.returncode == 0, done.stderr
     assert done.stdout == '{"id":10000000000000000001,"text":"echo: 10000000000000000001 a ä"}\n' \
                           '{"id":2,"text":"echo: 2 [\\"x\\",1.50]"}\n'
@@ -400,7 +400,7 @@ def test_map_tells_no_codes_to_the_terminal(policy):
     with hosts(Coloured) as (addresses, _):
         done = subprocess.run([str(BIN), "map", "-m", MODEL, "--hosts", addresses[0], "--api", "chat", "--prompt", "{{id}}", "--dead",
                                policy],
-                              input='{"id":1}\n', capture_output=True, text=True, env=environment(), timeout=60 * wait.SLOW)
+                              input='{"id":1}\n', capture_output=True, text=True, env=environment(), timeout=wait.PATIENCE)
     assert "red" in done.stderr and "\x1b" not in done.stderr
 
 
@@ -454,7 +454,7 @@ def test_bad_schema(tmp_path, schema, word):
     (tmp_path / "schema.json").write_text(schema)
     table(tmp_path, ROWS[:2])
     done = subprocess.run(command(tmp_path, ["127.0.0.1:1"], "--api", "chat", "--prompt", "x", "--response-schema",
-                                  tmp_path / "schema.json"), capture_output=True, text=True, env=environment(), timeout=60)
+                                  tmp_path / "schema.json"), capture_output=True, text=True, env=environment(), timeout=wait.PATIENCE)
     assert done.returncode in (1, 2) and word in done.stderr
 
 
@@ -496,7 +496,7 @@ def test_more_tokens(tmp_path):
 def batch_file(folder, addresses, *args, code=0, verb="run"):
     done = subprocess.run([str(BIN), "batch", verb, "--api", "batch-file", "-i", str(folder / "in.jsonl"), "--output-file",
                            str(folder / "out.jsonl"), "--hosts", ",".join(addresses), *map(str, args)], capture_output=True,
-                          text=True, env=environment(), timeout=120 * wait.SLOW)
+                          text=True, env=environment(), timeout=wait.PATIENCE)
     assert done.returncode == code, done.stderr
     return done
 
@@ -588,7 +588,7 @@ def test_a_batch_file_of_numbers(tmp_path, column):
     with hosts(Host) as (addresses, made):
         done = subprocess.run([BIN, "batch", "run", "--api", "batch-file", "-i", f"sqlite:{tmp_path}/in.db", "--table", "t", "-o",
                                tmp_path / "out", "--hosts", addresses[0]], capture_output=True, text=True, env=environment(),
-                              timeout=60 * wait.SLOW)
+                              timeout=wait.PATIENCE)
         assert not made[0].seen
     assert done.returncode == 1 and f"'{column}'" in done.stderr and "i64" in done.stderr.lower(), done.stderr
 
@@ -610,7 +610,7 @@ def test_a_result_file_that_was_cut_short(tmp_path):
     with hosts(Host) as (addresses, _):
         subprocess.run(["sh", "-c", 'echo cut > out.jsonl.tmp-$$; exec "$@"', "sh", BIN, "batch", "run", "--api", "batch-file", "-i", "in.jsonl",
                         "--output-file", "out.jsonl", "--hosts", addresses[0]], check=True, env=environment(), cwd=tmp_path,
-                       timeout=60 * wait.SLOW)
+                       timeout=wait.PATIENCE)
     assert [r["custom_id"] for r in lines(tmp_path / "out.jsonl")] == ["a"] and not list(tmp_path.glob("*.tmp-*"))
 
 
@@ -625,7 +625,7 @@ def test_files_of_results_that_cannot_be(tmp_path, args, word):
     before = (tmp_path / "in.jsonl").read_bytes()
     with hosts(Host) as (addresses, made):
         done = subprocess.run([BIN, "batch", "run", "--api", "batch-file", "-i", "in.js*l", "--output-file", "out.jsonl", "--hosts",
-                               addresses[0], *args], capture_output=True, text=True, env=environment(), cwd=tmp_path, timeout=60 * wait.SLOW)
+                               addresses[0], *args], capture_output=True, text=True, env=environment(), cwd=tmp_path, timeout=wait.PATIENCE)
         assert not made[0].seen
     assert done.returncode == 2 and word in done.stderr, done.stderr
     assert (tmp_path / "in.jsonl").read_bytes() == before
@@ -707,7 +707,7 @@ def test_status_tells_tokens(tmp_path):
 class Hangs(Host):
     def answer(self, number, request):
         if number % 7 == 3:
-            self.gate.wait(30 * wait.SLOW)
+            self.gate.wait(wait.PATIENCE)
         super().answer(number, request)
 
 

@@ -158,7 +158,7 @@ def test_map_with_a_host_that_refuses(tmp_path):
     rows = "".join('{"id": %d, "x": [1, 2, 3, 4]}\n' % i for i in range(200))
     with hosts(refusing(400), Slow) as (addresses, _):
         done = subprocess.run([str(batch.BIN), "map", "-m", "m", "--hosts", ",".join(addresses), "--keep", "id"], input=rows,
-                              capture_output=True, text=True, env=batch.environment(), timeout=60 * wait.SLOW)
+                              capture_output=True, text=True, env=batch.environment(), timeout=wait.PATIENCE)
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 200, done.stderr
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lib import batch
+from lib import batch, wait
 
 pytestmark = batch.pytestmark
 
@@ -29,7 +29,7 @@ def run(folder, *args, code=0, keep=("id",), handler=batch.Host, inputs=(), cwd=
         if inputs:
             at = command.index("-i")
             command[at:at + 2] = [word for path in inputs for word in ("-i", str(path))]
-        done = batch.subprocess.run(command, capture_output=True, text=True, env=batch.environment(), timeout=100, cwd=cwd)
+        done = batch.subprocess.run(command, capture_output=True, text=True, env=batch.environment(), timeout=wait.PATIENCE, cwd=cwd)
         assert done.returncode == code, f"{done.returncode}: {done.stderr[-3000:]}"
         return done.stderr
 
@@ -83,7 +83,7 @@ def test_dead_letters_become_results_beside_the_empty_file(tmp_path):
     with batch.hosts(batch.Host) as (addresses, _):
         command = batch.command(tmp_path, addresses, "--accept-changed-input", verb="retry-dlq")
         command[command.index("--keep") + 1] = "id"
-        batch.subprocess.run(command, check=True, env=batch.environment(), timeout=100)
+        batch.subprocess.run(command, check=True, env=batch.environment(), timeout=wait.PATIENCE)
     assert sorted(batch.results(tmp_path)["id"].to_pylist()) == list(range(5)) and success(tmp_path)
     assert json.loads((tmp_path / "out/manifest.json").read_text())["rows"] == 5
 

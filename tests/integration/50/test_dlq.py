@@ -138,7 +138,7 @@ def test_a_line_that_cannot_be_read(tmp_path):
 def retry(folder, addresses, *args, code=0):
     args = command(folder, addresses, *args)
     args[args.index("run")] = "retry-dlq"
-    done = subprocess.run(args, capture_output=True, text=True, env=environment(), timeout=120 * wait.SLOW)
+    done = subprocess.run(args, capture_output=True, text=True, env=environment(), timeout=wait.PATIENCE)
     assert done.returncode == code, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     return done.stderr
 

@@ -12,7 +12,7 @@ ROWS = 1000
 
 def millrace(*words, code=0, **more):
     done = subprocess.run([str(BIN), *map(str, words)], capture_output=True, text=True, env=environment(),
-                          timeout=120 * wait.SLOW, **more)
+                          timeout=wait.PATIENCE, **more)
     assert done.returncode == code, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-9000:]}"
     return done
 

@@ -19,7 +19,7 @@ def merge(folder, *args, code=0, files=None):
     """With at most so many descriptors. (A preexec_fn would run what gRPC does at a fork, which may abort.)"""
     limit = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"] if files else []
     done = subprocess.run([*limit, str(BIN), "batch", "merge", str(folder / "out"), *map(str, args)], capture_output=True, text=True,
-                          env=environment(), timeout=120 * wait.SLOW)
+                          env=environment(), timeout=wait.PATIENCE)
     assert done.returncode == code, done.stderr
     return done.stderr
 
@@ -95,7 +95,7 @@ def test_in_the_folder(tmp_path):
         assert made[0].calls == 0
         args = command(tmp_path, addresses)
         args[args.index("run")] = "retry-dlq"
-        subprocess.run(args, check=True, capture_output=True, env=environment(), timeout=60 * wait.SLOW)
+        subprocess.run(args, check=True, capture_output=True, env=environment(), timeout=wait.PATIENCE)
     check(tmp_path, x)
 
 

@@ -31,7 +31,7 @@ class Jitters(Host):
 
 def merge(folder, *args):
     return subprocess.run([str(BIN), "batch", "merge", str(folder / "out"), *map(str, args)], capture_output=True, text=True,
-                          env=environment(), timeout=60 * wait.SLOW, check=True).stderr
+                          env=environment(), timeout=wait.PATIENCE, check=True).stderr
 
 
 @pytest.mark.parametrize("order", ["logical", "physical"])
@@ -77,7 +77,7 @@ class Late(Host):
 
     def answer(self, number, x, key):
         if self.row in key:
-            self.go.wait(60 * wait.SLOW)
+            self.go.wait(wait.PATIENCE)
         self.good(x, key)
 
 
@@ -103,7 +103,7 @@ def test_a_row_that_is_late(tmp_path, order):
                 assert keys(tmp_path, committed(tmp_path)) == list(range(200))
         finally:
             late.go.set()
-            _, err = process.communicate(timeout=60 * wait.SLOW)
+            _, err = process.communicate(timeout=wait.PATIENCE)
     assert process.returncode == 0, err
     assert keys(tmp_path, names(tmp_path)) == list(range(40000))
     check(tmp_path, x)
@@ -144,7 +144,7 @@ def test_dead_letters_that_become_results(tmp_path):
     with hosts(Jitters) as (addresses, _):
         args = command(tmp_path, addresses, "--order", "physical", *SMALL)
         args[args.index("run")] = "retry-dlq"
-        subprocess.run(args, check=True, env=environment(), timeout=60 * wait.SLOW, capture_output=True)
+        subprocess.run(args, check=True, env=environment(), timeout=wait.PATIENCE, capture_output=True)
     check(tmp_path, x)
     assert json.loads((tmp_path / "out/manifest.json").read_text())["in_order"] is False
     for _ in range(2):

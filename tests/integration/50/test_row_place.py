@@ -13,7 +13,7 @@ ROWS = 3000
 def retry(folder, addresses, *args):
     words = command(folder, addresses, *args)
     words[2] = "retry-dlq"
-    subprocess.run(words, env=environment(), check=True, capture_output=True, timeout=60 * wait.SLOW)
+    subprocess.run(words, env=environment(), check=True, capture_output=True, timeout=wait.PATIENCE)
 
 
 @pytest.mark.parametrize("args", [[], ["--shard", "1/2"]], ids=["all", "shard"])

@@ -26,7 +26,7 @@ class Gated(Host):
 
     def answer(self, number, x, key):
         if ROWS // 2 in key:
-            self.gate.wait(60 * wait.SLOW)
+            self.gate.wait(wait.PATIENCE)
         self.good(x, key)
 
 
@@ -37,14 +37,14 @@ def begin(folder, addresses, shard, *args):
 
 def millrace(*words, code=0, **more):
     done = subprocess.run([str(BIN), *map(str, words)], capture_output=True, text=True, env=environment() | more,
-                          timeout=120 * wait.SLOW)
+                          timeout=wait.PATIENCE)
     assert done.returncode == code, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-9000:]}"
     return done
 
 
 def all_end(processes, code=0):
     for p in processes:
-        _, text = p.communicate(timeout=120 * wait.SLOW)
+        _, text = p.communicate(timeout=wait.PATIENCE)
         assert p.returncode == code, text
 
 

@@ -133,7 +133,7 @@ def test_nobody_waits_for_a_merge(tmp_path):
             assert replaced(tmp_path) == 0 and len(committed(tmp_path)) > 30
         finally:
             hold.unlink()
-            _, err = process.communicate(timeout=60 * wait.SLOW)
+            _, err = process.communicate(timeout=wait.PATIENCE)
     assert process.returncode == 0, err
     assert replaced(tmp_path) > 0
     check(tmp_path, x)

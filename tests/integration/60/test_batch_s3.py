@@ -55,7 +55,7 @@ def command(folder, host, *inputs, args=()):
 
 
 def run(folder, host, env, *inputs, args=(), code=0):
-    done = subprocess.run(command(folder, host, *inputs, args=args), capture_output=True, text=True, env=batch.environment() | env, timeout=120 * wait.SLOW)
+    done = subprocess.run(command(folder, host, *inputs, args=args), capture_output=True, text=True, env=batch.environment() | env, timeout=wait.PATIENCE)
     assert done.returncode == code, f"{done.returncode}: {done.stderr[-3000:]}"
     assert not env.get("AWS_SECRET_ACCESS_KEY") or env["AWS_SECRET_ACCESS_KEY"] not in done.stderr
     return done.stderr
@@ -160,7 +160,7 @@ def test_a_plan_reads_samples(storage, texts, host, tmp_path):
     env = storage.environment()
     words = [str(batch.BIN), "batch", "run", "-m", "m", "--hosts", host, "-o", str(tmp_path / "out"), "-i", "s3://data/plan/",
              "--plan", "--json"]
-    done = subprocess.run(words, capture_output=True, text=True, env=batch.environment() | env, timeout=120 * wait.SLOW)
+    done = subprocess.run(words, capture_output=True, text=True, env=batch.environment() | env, timeout=wait.PATIENCE)
     assert done.returncode == 0, done.stderr
     assert 27000 < json.loads(done.stdout)["rows"] < 33000
     assert not (tmp_path / "out").exists()

@@ -57,7 +57,7 @@ def words(folder, host, place, *args, sub="run"):
 
 def run(folder, host, place, env, *args, code=0, sub="run"):
     done = subprocess.run(words(folder, host, place, *args, sub=sub), capture_output=True, text=True,
-                          env=batch.environment() | env, timeout=120 * wait.SLOW)
+                          env=batch.environment() | env, timeout=wait.PATIENCE)
     assert done.returncode == code, f"{done.returncode}: {done.stderr[-3000:]}"
     assert env["AWS_SECRET_ACCESS_KEY"] not in done.stderr
     return done.stderr
@@ -239,7 +239,7 @@ def kills(storage, host, place, folder, number, is_done):
         with subprocess.Popen(words(folder, host, place, "--part-bytes", 4000), env=env, stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL) as p:
             process.append(p)
-            return p.wait(120 * wait.SLOW) == -signal.SIGKILL
+            return p.wait(wait.PATIENCE) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("is_done", [False, True])
@@ -293,7 +293,7 @@ def test_a_retry_that_is_killed_before_it_commits(storage, host, place, tmp_path
         with subprocess.Popen(words(tmp_path, host, place, sub="retry-dlq"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                               env=batch.environment() | storage.environment(proxy.endpoint)) as p:
             process.append(p)
-            assert p.wait(120 * wait.SLOW) == -signal.SIGKILL
+            assert p.wait(wait.PATIENCE) == -signal.SIGKILL
     assert place + "_SUCCESS" not in storage.keys("out", place)
     run(tmp_path, host, place, env)
     check(storage, place, rows=1000, gone=[777])
@@ -314,7 +314,7 @@ def test_a_finished_job_finds_more_rows(storage, place, tmp_path, kind):
         for first, end in (0, 777), (777, 778), (778, 900):
             more(first, end)
             done = subprocess.run(line, capture_output=True, text=True, env=batch.environment() | storage.environment(),
-                                  timeout=120 * wait.SLOW)
+                                  timeout=wait.PATIENCE)
             assert done.returncode == 0, f"{done.returncode}: {done.stderr[-3000:]}"
             check(storage, place, rows=end, gone=[777] if kind is batch.Poisoned and end > 777 else [])
 

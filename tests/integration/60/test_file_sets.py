@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lib import batch
+from lib import batch, wait
 
 pytestmark = batch.pytestmark
 
@@ -39,7 +39,7 @@ def run(folder, *args, code=0, keep="id", handler=batch.Host):
         command = batch.command(folder, addresses, *args)
         at = command.index("--keep")
         command[at:at + 2] = [word for name in keep.split("|") for word in ("--keep", name)]
-        done = batch.subprocess.run(command, capture_output=True, text=True, env=batch.environment(), timeout=100)
+        done = batch.subprocess.run(command, capture_output=True, text=True, env=batch.environment(), timeout=wait.PATIENCE)
         assert done.returncode == code, f"{done.returncode}: {done.stderr[-3000:]}"
         return done.stderr
 

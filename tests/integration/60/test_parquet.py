@@ -37,7 +37,7 @@ def environment():
 
 def run(*args, env=()):
     return subprocess.run([str(DUMP), *map(str, args)], capture_output=True, text=True,
-                          env=environment() | dict(env), timeout=100 * wait.SLOW)
+                          env=environment() | dict(env), timeout=wait.PATIENCE)
 
 
 def dump(*args):
@@ -280,7 +280,7 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path, then, words):
                              str(tmp_path / "t.parquet")], stdout=subprocess.PIPE, text=True, env=environment())
     with open(fifo, "w"):  # opened by it after the first range
         os.truncate(tmp_path / "t.parquet", 5000000)
-    out, _ = done.communicate(timeout=60 * wait.SLOW)
+    out, _ = done.communicate(timeout=wait.PATIENCE)
     assert done.returncode == 1 and out.startswith("error I") and words in out, out
 
 

@@ -78,7 +78,7 @@ def write(path, fields, rows, *args):
     data = struct.pack("<I", len(fields)) + b"".join(f.head() for f in fields) + struct.pack("<Q", len(rows))
     data += b"".join(f.bytes(r[f.name]) for r in rows for f in fields)
     done = subprocess.run([str(WRITE), "parquet", str(path), *map(str, args)], input=data, capture_output=True,
-                          env=clean_environment(), timeout=100 * wait.SLOW)
+                          env=clean_environment(), timeout=wait.PATIENCE)
     assert done.returncode == 0, done.stderr.decode()
     return pq.ParquetFile(path, page_checksum_verification=True)
 

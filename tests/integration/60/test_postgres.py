@@ -252,7 +252,7 @@ def test_memory_of_large_rows(pg, tmp_path):
     with hosts(Host) as (addresses, _):
         words = arguments(tmp_path, addresses, source(pg), "--keep", "more", "--max-cell-bytes", "1MiB", "--max-dead-percent", "100")
         done = subprocess.run([sys.executable, "-c", code, *words], env=environment(), capture_output=True, text=True,
-                              timeout=120)
+                              timeout=wait.PATIENCE)
     assert done.returncode == 0, done.stderr
     assert len(dead(tmp_path)) == 60
     assert int(done.stdout) << 10 < 512 << 20

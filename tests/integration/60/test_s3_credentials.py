@@ -11,7 +11,7 @@ import urllib.parse
 
 import pytest
 
-from lib import batch
+from lib import batch, wait
 from lib.services import other, s3
 
 pytestmark = batch.pytestmark
@@ -137,7 +137,7 @@ def role_of_container(g, folder):
 def run(folder, host, env, endpoint, *args, code=0):
     env = batch.environment() | {"HOME": str(folder), "AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL_S3": endpoint} | env
     done = subprocess.run([str(batch.BIN), "batch", "run", "-m", "m", "--hosts", host, "-o", str(folder / "out"), "--keep", "id",
-                           "-i", "s3://data/in/", *args], capture_output=True, text=True, env=env, timeout=100)
+                           "-i", "s3://data/in/", *args], capture_output=True, text=True, env=env, timeout=wait.PATIENCE)
     assert done.returncode == code, f"{done.returncode}: {done.stderr[-3000:]}"
     everything = done.stderr + done.stdout + "".join(f.read_text(errors="replace") for f in (folder / "out").rglob("*") if f.is_file())
     for secret in SECRETS:
@@ -207,7 +207,7 @@ def test_credentials_are_renewed_before_they_run_out(storage, tmp_path):
 
     class Waits(batch.Host):
         def answer(self, number, x, key):
-            assert renewed.wait(60)
+            assert renewed.wait(wait.PATIENCE)
             self.good(x, key)
 
     class Counts(Giver):
@@ -228,7 +228,7 @@ def test_a_renewal_that_fails_is_tried_again(storage, tmp_path):
 
     class Waits(batch.Host):
         def answer(self, number, x, key):
-            assert renewed.wait(60)
+            assert renewed.wait(wait.PATIENCE)
             self.good(x, key)
 
     def refuse(number):
@@ -289,8 +289,8 @@ def test_a_start_that_is_stopped(storage, host, tmp_path):
         env = batch.environment() | {"HOME": str(tmp_path), "AWS_ENDPOINT_URL_S3": storage.endpoint, "AWS_ENDPOINT_URL_STS": g.url} | web(g, tmp_path)
         job = subprocess.Popen([str(batch.BIN), "batch", "run", "-m", "m", "--hosts", host, "-o", str(tmp_path / "out"), "-i", "s3://data/in/"],
                                env=env, stderr=subprocess.PIPE, text=True)
-        assert asked.wait(60)
+        assert asked.wait(wait.PATIENCE)
         job.terminate()
-        said = job.communicate(timeout=100)[1]
+        said = job.communicate(timeout=wait.PATIENCE)[1]
         os.close(stuck[1])
         assert job.returncode == 1 and "no answer" not in said

@@ -18,7 +18,7 @@ def sink(folder, name="out.db"):
 
 
 def ask(folder, sql, name="out.db"):
-    db = sqlite3.connect(folder / name, timeout=60)
+    db = sqlite3.connect(folder / name, timeout=wait.PATIENCE)
     with db:
         rows = db.execute(sql).fetchall()
     db.close()

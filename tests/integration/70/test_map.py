@@ -46,7 +46,7 @@ def command(addresses, *args, keep="id,name"):
 
 def run(addresses, text, *args, code=0, **more):
     done = subprocess.run(command(addresses, *args, **more), input=text, capture_output=True, text=True, env=environment(),
-                          timeout=120 * wait.SLOW)
+                          timeout=wait.PATIENCE)
     assert done.returncode == code, f"{done.returncode}: {done.stderr[-2000:]}"
     return done
 
@@ -268,7 +268,7 @@ def test_an_answer_waits_for_no_more_input(args):
             pipe.say(row(k + 1)[10:] + "\n")
             assert pipe.hear() == answer(k + 1)
         pipe.process.stdin.close()
-        assert pipe.process.wait(60 * wait.SLOW) == 0
+        assert pipe.process.wait(wait.PATIENCE) == 0
 
 
 def test_csv_waits_for_no_more_input():
@@ -294,7 +294,7 @@ def test_standard_output_is_closed():
         pipe.hear()
         pipe.process.stdout.close()
         pipe.say(row(1) + "\n")  # the input stays open
-        assert pipe.process.wait(60 * wait.SLOW) == 1
+        assert pipe.process.wait(wait.PATIENCE) == 1
         assert b"'stdout': cannot write: Broken pipe" in pipe.process.stderr.read()
 
 
@@ -303,7 +303,7 @@ def test_standard_descriptors_that_are_closed(closed, code):
     """No socket takes their place."""
     with hosts(Host) as (addresses, _):
         done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command(addresses)], input=row(0) + "\n",
-                              capture_output=True, text=True, env=environment(), timeout=60 * wait.SLOW)
+                              capture_output=True, text=True, env=environment(), timeout=wait.PATIENCE)
     assert done.returncode == code, done.stderr
     assert ("Bad file descriptor" in done.stderr) == (code == 1) and len(done.stdout.splitlines()) == (code == 0)
 
@@ -322,7 +322,7 @@ def test_pipes_that_do_not_block():
         time.sleep(1)  # the pipe is full
         assert [json.loads(line) for line in hear] == [answer(k) for k in range(5000)]
         writer.join()
-        assert process.wait(60 * wait.SLOW) == 0
+        assert process.wait(wait.PATIENCE) == 0
 
 
 def test_stopped_by_a_signal():
@@ -330,7 +330,7 @@ def test_stopped_by_a_signal():
         pipe.say(row(0) + "\n")
         pipe.hear()
         pipe.process.terminate()
-        assert pipe.process.wait(60 * wait.SLOW) == 1
+        assert pipe.process.wait(wait.PATIENCE) == 1
         assert b"stopped" in pipe.process.stderr.read()
 
 
@@ -345,7 +345,7 @@ def test_without_a_host(tmp_path):
     repo.add(tmp_path, "m", backend="identity", max_batch_size=64, inputs=[repo.tensor("x", "TYPE_FP32", [WIDTH])],
              outputs=[repo.tensor("y", "TYPE_FP32", [WIDTH])])
     done = subprocess.run([str(BIN), "map", "-m", "m", "--local", str(tmp_path), "--keep", "id"], input=lines(10000),
-                          capture_output=True, text=True, env=environment(), timeout=120 * wait.SLOW, check=True)
+                          capture_output=True, text=True, env=environment(), timeout=wait.PATIENCE, check=True)
     assert rows(done) == [{"id": k, "y": X[k].tolist()} for k in range(10000)]
 
 

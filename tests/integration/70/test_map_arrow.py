@@ -40,7 +40,7 @@ def command(addresses, *args, keep="id,name"):
 
 def run(addresses, data, *args, code=0, **more):
     done = subprocess.run(command(addresses, *args, **more), input=data, capture_output=True, env=environment(),
-                          timeout=120 * wait.SLOW)
+                          timeout=wait.PATIENCE)
     assert done.returncode == code, f"{done.returncode}: {done.stderr[-2000:]}"
     return done
 
@@ -187,7 +187,7 @@ def test_an_answer_waits_for_no_more_input():
         pipe.send(messages[10][2:])
         with pytest.raises(StopIteration):
             reader.read_next_batch()
-        assert pipe.process.wait(60 * wait.SLOW) == 0  # the input is still open
+        assert pipe.process.wait(wait.PATIENCE) == 0  # the input is still open
 
 
 def test_nobody_reads_any_more():
@@ -195,7 +195,7 @@ def test_nobody_reads_any_more():
     with Pipe(["127.0.0.1:1"]) as pipe:
         pipe.send(stream(batch(0, 10))[:-8])
         pipe.process.stdout.close()
-        assert pipe.process.wait(60 * wait.SLOW) == 1
+        assert pipe.process.wait(wait.PATIENCE) == 1
         assert b"'stdout': nobody reads it any more" in pipe.process.stderr.read()
 
 
@@ -211,5 +211,5 @@ def test_large_and_small_batches_in_little_memory():
         writer.start()
         found = pa.ipc.open_stream(pipe.process.stdout).read_all()
         writer.join()
-        assert pipe.process.wait(60 * wait.SLOW) == 0
+        assert pipe.process.wait(wait.PATIENCE) == 0
     check(found, range(20000))

@@ -17,7 +17,7 @@ def infer(tmp_path, lines, url, *args, code=0, env=None, words=None):
         (line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines))
     words = words or [str(BIN), "mlserver", "infer"]
     done = subprocess.run([*words, "-u", url, "-m", "m", "-i", str(tmp_path / "in.jsonl"), "-o", str(tmp_path / "out.jsonl"), *args],
-                          capture_output=True, text=True, timeout=60 * wait.SLOW, env=clean_environment(env or {}))
+                          capture_output=True, text=True, timeout=wait.PATIENCE, env=clean_environment(env or {}))
     assert done.returncode == code, done.stderr
     return done
 

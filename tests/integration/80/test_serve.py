@@ -27,7 +27,7 @@ def test_a_time_limit_that_is_over_at_once(models, start, hold):
              extra="dynamic_batching { default_queue_policy { allow_timeout_override: true } }")
     server = start(models)
     with grpcraw.Grpc(server.url("grpc")) as client, Rest(server.http) as rest:
-        running = client.stub.ModelInfer.future(grpcraw.int32("m", [1], shape=[1, 1], parameters=hold.parameters), timeout=60)
+        running = client.stub.ModelInfer.future(grpcraw.int32("m", [1], shape=[1, 1], parameters=hold.parameters), timeout=wait.PATIENCE)
         hold.wait_held()
         for _ in range(5):
             reply = rest.post("/v2/models/m/infer", body=json.dumps(body(timeout=1)))
@@ -43,7 +43,7 @@ def test_no_inference_on_the_metrics_port(models, start):
     with grpc.insecure_channel(server.url("metrics")) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         with pytest.raises(grpc.RpcError) as e:
-            next(stub.ModelStreamInfer(iter([grpcraw.int32("m", [5])]), timeout=30))
+            next(stub.ModelStreamInfer(iter([grpcraw.int32("m", [5])]), timeout=wait.PATIENCE))
         assert e.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
@@ -56,11 +56,11 @@ def test_a_stream_goes_on_when_its_answers_are_read(models, start):
 
     def requests():
         yield from [large] * 10
-        asked.wait(60)
+        asked.wait(wait.PATIENCE)
         yield grpcraw.int32("m", [5])
 
     with grpcraw.Grpc(server.url("grpc")) as client:
-        stream = client.stub.ModelStreamInfer(requests(), timeout=60)
+        stream = client.stub.ModelStreamInfer(requests(), timeout=wait.PATIENCE)
         time.sleep(1)
         sizes = [len(next(stream).infer_response.raw_output_contents[0]) for _ in range(10)]
         asked.set()
@@ -90,17 +90,17 @@ def test_reflection_for_a_client_that_does_not_read(models, start):
 def test_open_streams_end_with_the_server(models, start, hold):
     """What was taken is answered, then streams that their clients would keep open are ended."""
     repo.add(models, "m", backend="fault")
-    server = start(models, "--exit-timeout-secs=100")
+    server = start(models, "--exit-timeout-secs=3600")
     release = threading.Event()
 
     def requests():
         yield grpcraw.int32("m", [1])
         yield grpcraw.int32("m", [2], parameters=hold.parameters)
-        release.wait(60)
+        release.wait(wait.PATIENCE)
 
     def questions():
         yield reflection_pb2.ServerReflectionRequest(list_services="")
-        release.wait(60)
+        release.wait(wait.PATIENCE)
 
     with grpcraw.Grpc(server.url("grpc")) as client, grpc.insecure_channel(server.url("grpc")) as channel:
         stream = client.stub.ModelStreamInfer(requests())
@@ -141,7 +141,7 @@ def test_request_of_very_many_small_things(models, start):
     with grpc.insecure_channel(server.url("grpc")) as channel:
         load = channel.unary_unary("/inference.GRPCInferenceService/RepositoryModelLoad")
         with pytest.raises(grpc.RpcError) as e:
-            load(b"\x1a\0" * 3_000_000, timeout=60)
+            load(b"\x1a\0" * 3_000_000, timeout=wait.PATIENCE)
         assert e.value.code() == grpc.StatusCode.INVALID_ARGUMENT and "load parameter ''" in e.value.details()
 
 

@@ -174,7 +174,7 @@ def environment():
 
 def run(folder, addresses, *args, code=0, verb="run"):
     done = subprocess.run(command(folder, addresses, *args, verb=verb), capture_output=True, text=True, env=environment(),
-                          timeout=120 * wait.SLOW)
+                          timeout=wait.PATIENCE)
     assert done.returncode == code, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-9000:]}"
     return done
 

@@ -5,6 +5,7 @@ import json
 import grpc
 from tritonclient.grpc import service_pb2 as pb
 
+from lib import wait
 from lib.grpcraw import Grpc
 from lib.rest import Rest
 
@@ -13,7 +14,7 @@ class Control:
     """REST, keeping one connection."""
 
     def __init__(self, server):
-        self.rest = Rest(server.http, timeout=120)
+        self.rest = Rest(server.http, timeout=wait.PATIENCE)
 
     def close(self):
         self.rest.close()
@@ -72,7 +73,7 @@ class GrpcControl:
 
     def _call(self, method, message):
         try:
-            getattr(self.client.stub, method)(message, timeout=120)
+            getattr(self.client.stub, method)(message, timeout=wait.PATIENCE)
         except grpc.RpcError as e:
             return e.code().name, e.details()
         return None

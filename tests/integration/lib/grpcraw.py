@@ -3,6 +3,8 @@ import grpc
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
+from lib import wait
+
 NO_LIMIT = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
 
 
@@ -13,7 +15,7 @@ class Grpc:
     def __init__(self, target, options=()):
         self.channel = grpc.insecure_channel(str(target), options=(*NO_LIMIT, *options))
         self.stub = service_pb2_grpc.GRPCInferenceServiceStub(self.channel)
-        self.stub.ServerLive(pb.ServerLiveRequest(), timeout=30, wait_for_ready=True)
+        self.stub.ServerLive(pb.ServerLiveRequest(), timeout=wait.PATIENCE, wait_for_ready=True)
 
     def close(self):
         self.channel.close()
@@ -24,7 +26,7 @@ class Grpc:
     def __exit__(self, *_):
         self.close()
 
-    def infer(self, message, timeout=60, **kw):
+    def infer(self, message, timeout=wait.PATIENCE, **kw):
         return self.stub.ModelInfer(message, timeout=timeout, **kw)
 
 

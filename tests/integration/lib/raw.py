@@ -10,7 +10,7 @@ import h2.errors
 import h2.events
 import h2.settings
 
-TIMEOUT = 30
+from lib import wait
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Http1:
         self.sock = socket.socket()
         if receive_buffer:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.sock.settimeout(TIMEOUT)
+        self.sock.settimeout(wait.PATIENCE)
         self.sock.connect(("127.0.0.1", port))
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
@@ -137,7 +137,7 @@ class Http2:
     """
 
     def __init__(self, port, settings=None, auto=True, unchecked=False, context=None):
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
+        self.sock = socket.create_connection(("127.0.0.1", port), timeout=wait.PATIENCE)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context:
             self.sock = context.wrap_socket(self.sock)

@@ -6,6 +6,8 @@ from google.protobuf import descriptor_pool, message_factory
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
+from lib import wait
+
 VERSIONS = ("v1", "v1alpha")
 
 
@@ -43,9 +45,9 @@ class Reflected:
                                            response_deserializer=answer.FromString)
         return call, request
 
-    def call(self, path, timeout=60, **fields):
+    def call(self, path, timeout=wait.PATIENCE, **fields):
         call, request = self.method(path)
         return call(request(**fields), timeout=timeout)
 
-    def infer(self, rpc, timeout=60, **fields):
+    def infer(self, rpc, timeout=wait.PATIENCE, **fields):
         return self.call(f"inference.GRPCInferenceService/{rpc}", timeout, **fields)

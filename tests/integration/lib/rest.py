@@ -4,6 +4,8 @@ import json
 import socket
 from dataclasses import dataclass
 
+from lib import wait
+
 
 @dataclass
 class Reply:
@@ -56,7 +58,7 @@ class UnixConnection(http.client.HTTPConnection):
 class Rest:
     """One keep-alive connection; opened again by itself when the server closed it as announced."""
 
-    def __init__(self, port=None, host="127.0.0.1", unix=None, timeout=60):
+    def __init__(self, port=None, host="127.0.0.1", unix=None, timeout=wait.PATIENCE):
         self.connection = UnixConnection(unix, timeout) if unix else http.client.HTTPConnection(host, port, timeout=timeout)
 
     def close(self):

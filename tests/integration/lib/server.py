@@ -121,7 +121,7 @@ class Server:
         self.signalled |= number in (signal.SIGTERM, signal.SIGINT)
         self.process.send_signal(number)
 
-    def wait_exit(self, patience=45 * wait.SLOW):
+    def wait_exit(self, patience=wait.PATIENCE):
         """Exit code once it has ended by itself or by an earlier signal."""
         try:
             code = self.process.wait(patience)

@@ -37,7 +37,7 @@ def arguments(folder, addresses, source, *args, verb="run"):
 
 def run(folder, addresses, source, *args, code=0, verb="run", env=None):
     done = subprocess.run(arguments(folder, addresses, source, *args, verb=verb), capture_output=True, text=True,
-                          env={**environment(), **(env or {})}, timeout=120 * wait.SLOW)
+                          env={**environment(), **(env or {})}, timeout=wait.PATIENCE)
     assert done.returncode == code, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-9000:]}"
     return done
 
@@ -59,7 +59,7 @@ def killed_at_syncs(words, most=200):
     for k in range(1, most):
         done = subprocess.run(["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e",
                                f"inject=fsync,fdatasync:signal=KILL:when={k}", *words], capture_output=True, text=True,
-                              env=env, timeout=120 * wait.SLOW)
+                              env=env, timeout=wait.PATIENCE)
         if done.returncode == 0:
             return k - 1
         assert done.returncode in (-9, 137), done.stderr[-3000:]
@@ -77,5 +77,5 @@ def killed_at_random(words, rounds, longest_s=1.0, before=None):
         process.wait()
         if before:
             before()
-    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=120 * wait.SLOW)
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=wait.PATIENCE)
     assert done.returncode == 0, done.stderr[-3000:]

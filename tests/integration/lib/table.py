@@ -20,7 +20,7 @@ sys.exit(done.returncode)
 
 def run(*args, command=()):
     return subprocess.run([*command, str(DUMP), *map(str, args)], capture_output=True, text=True,
-                          env=clean_environment(), timeout=100 * wait.SLOW)
+                          env=clean_environment(), timeout=wait.PATIENCE)
 
 
 def parse(lines):

@@ -71,7 +71,7 @@ class SystemCalls(collections.Counter):
 
     def __exit__(self, *_):
         self.tracer.send_signal(signal.SIGINT)
-        self.tracer.communicate(timeout=60)
+        self.tracer.communicate(timeout=wait.PATIENCE)
         for line in self.path.read_text().splitlines():
             if found := re.match(r"\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", line):
                 if found[2] != "total":

@@ -48,7 +48,7 @@ class Server:
             os.chmod(folder / "password", 0o644)
         subprocess.run([BIN / "initdb", "-D", folder / "data", "-U", "owner", "-E", "UTF8", "--no-locale", "--no-sync",
                         "--auth-local=trust", "--auth-host=scram-sha-256", f"--pwfile={folder}/password"],
-                       check=True, capture_output=True, cwd="/", timeout=120 * wait.SLOW, **somebody())
+                       check=True, capture_output=True, cwd="/", timeout=wait.PATIENCE, **somebody())
 
     def start(self):
         with open(self.folder / "log", "ab") as log:
@@ -61,13 +61,13 @@ class Server:
     def stop(self, how=signal.SIGINT):
         """SIGINT ends it as it should be, SIGQUIT at once, as a crash does; it is gone with all its processes then."""
         self.process.send_signal(how)
-        self.process.wait(60 * wait.SLOW)
+        self.process.wait(wait.PATIENCE)
         self.process = None
 
     def psql(self, sql, check=True, database="postgres"):
         done = subprocess.run([BIN / "psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", self.folder, "-p",
                                str(self.port), "-U", "owner", "-d", database], input=sql, text=True, capture_output=True,
-                              timeout=60 * wait.SLOW)
+                              timeout=wait.PATIENCE)
         assert not check or done.returncode == 0, done.stderr
         return done
 
@@ -91,7 +91,7 @@ def stopped_at_lock(server, words, lock):
         process = subprocess.Popen(words, env=environment(), stderr=subprocess.PIPE, text=True)
         wait.until(lambda: server.rows(waits.format("")), "the command to wait for it")
         process.send_signal(signal.SIGTERM)
-        assert "stopped" in process.communicate(timeout=30 * wait.SLOW)[1]
+        assert "stopped" in process.communicate(timeout=wait.PATIENCE)[1]
         assert process.returncode > 0
     finally:
         server.psql("select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'")

@@ -14,6 +14,7 @@ from moto import settings
 from moto.core.authorization import ActionAuthenticatorMixin
 from moto.server import ThreadedMotoServer
 
+from lib import wait
 from lib.services import other
 
 logging.getLogger("werkzeug").setLevel("ERROR")
@@ -57,7 +58,7 @@ def storage():
     server.start()
     try:
         port = server.get_host_and_port()[1]
-        requests.post(f"http://127.0.0.1:{port}/moto-api/reset", timeout=60)  # what another one of this process has left
+        requests.post(f"http://127.0.0.1:{port}/moto-api/reset", timeout=wait.PATIENCE)  # what another one of this process has left
         iam = client(f"http://127.0.0.1:{port}", "iam", "any", "any")
         iam.create_user(UserName="tester")
         key = iam.create_access_key(UserName="tester")["AccessKey"]
@@ -85,7 +86,7 @@ class Proxy(other.Handler):
             status, code, headers = fault
             self.tell(status, headers, f"<Error><Code>{code}</Code><Message>Reduce your request rate</Message></Error>".encode())
             return
-        conn = http.client.HTTPConnection("127.0.0.1", self.server.behind, timeout=60)
+        conn = http.client.HTTPConnection("127.0.0.1", self.server.behind, timeout=wait.PATIENCE)
         conn.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
             conn.putheader(name, value)
