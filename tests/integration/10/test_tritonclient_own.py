@@ -65,11 +65,12 @@ def test_http_body_made_by_hand(http, rest):
     assert numbers(result) == [4, 5]
 
 
-def test_http_client_that_does_not_wait(server, http):
+def test_http_client_that_does_not_wait(server, http, hold):
     with httpclient.InferenceServerClient(server.url(), network_timeout=0.2) as hasty:
         with pytest.raises(Exception) as e:
-            hasty.infer("fault", vector(httpclient, [1]), parameters={"delay_ms": 1000})
+            hasty.infer("fault", vector(httpclient, [1]), parameters=hold.parameters)
         assert "time" in str(e.value).lower()
+    hold.end()
     assert numbers(http.infer("fault", vector(httpclient, [2]))) == [2]
 
 
@@ -104,9 +105,10 @@ def test_grpc_async_cancel(grpc_client, hold):
     assert "cancelled" in results.get(timeout=wait.PATIENCE).message().lower()
 
 
-def test_grpc_client_timeout(grpc_client):
+def test_grpc_client_timeout(grpc_client, hold):
     with pytest.raises(InferenceServerException) as e:
-        grpc_client.infer("fault", vector(grpcclient, [1]), client_timeout=0.2, parameters={"delay_ms": 1000})
+        grpc_client.infer("fault", vector(grpcclient, [1]), client_timeout=0.2, parameters=hold.parameters)
+    hold.end()
     assert e.value.status() == "StatusCode.DEADLINE_EXCEEDED"
     assert numbers(grpc_client.infer("fault", vector(grpcclient, [2]), client_timeout=wait.PATIENCE)) == [2]
 
@@ -165,16 +167,16 @@ def test_grpc_stream_cancelled(grpc_client):
     assert grpc_client.is_server_live()
 
 
-def test_grpc_stream_timeout(grpc_client):
+def test_grpc_stream_timeout(grpc_client, hold):
     results = queue.Queue()
     grpc_client.start_stream(collect(results), stream_timeout=0.3)
-    grpc_client.async_stream_infer("fault", vector(grpcclient, [1]), parameters={"delay_ms": 1500})
+    grpc_client.async_stream_infer("fault", vector(grpcclient, [1]), parameters=hold.parameters)
     assert results.get(timeout=wait.PATIENCE).status() == "StatusCode.DEADLINE_EXCEEDED"
     grpc_client.stop_stream()
 
 
 def test_grpc_keepalive(server):
-    options = grpcclient.KeepAliveOptions(keepalive_time_ms=100, keepalive_timeout_ms=5000,
+    options = grpcclient.KeepAliveOptions(keepalive_time_ms=100, keepalive_timeout_ms=int(1000 * wait.PATIENCE),
                                           keepalive_permit_without_calls=True, http2_max_pings_without_data=0)
     with grpcclient.InferenceServerClient(server.url("grpc"), keepalive_options=options) as client:
         assert numbers(client.infer("fault", vector(grpcclient, [1]), parameters={"delay_ms": 1000})) == [1]

@@ -23,7 +23,7 @@ class Loading(threading.Thread):
         return self.reply
 
 
-def slow(models, name="m", ms=1500, **kw):
+def slow(models, name="m", ms=3_600_000, **kw):
     return repo.add(models, name, backend="fault", parameters={"open_delay_ms": ms}, **kw)
 
 
@@ -76,6 +76,7 @@ def test_a_load_of_changed_files_ends_the_one_before(models, explicit):
     loading = Loading(server, "m")
     wait.until(lambda: c.states("m") == {"1": "LOADING"}, "the load")
     (folder / "2").mkdir()
+    repo.write(folder / "config.pbtxt", repo.config())
     assert c.load("m").status == 200
     reply = loading.result()
     assert reply.status == 400 and "newer request" in reply.error

@@ -91,7 +91,7 @@ def test_a_load_ends_where_requests_take_all(loading, models):
     asking = [threading.Thread(target=ask) for _ in range(4)]
     [t.start() for t in asking]
     wait.until(lambda: sum(t[0].startswith("run:") for t in threads(server)) == 2, "two threads that compute")
-    code = Load(server).wait(timeout=200)
+    code = Load(server).wait(timeout=wait.PATIENCE)
     is_over.set()
     [t.join(wait.PATIENCE) for t in asking]
     assert code == 0
