@@ -69,7 +69,6 @@ int mr_shm_home_fd(const struct mr_shm_homes *h, uint32_t home)
 
 void mr_shm_home_sleep(struct mr_shm_homes *h, uint32_t home)
 {
-    SHM_STEP();
     atomic_store(&h->list[home].is_sleeping, 1);
 }
 

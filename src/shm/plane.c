@@ -2,14 +2,8 @@
  * which, under the lock; the shared word is read once per look and only believed where it fits the record. */
 #include "shm/plane.h"
 
-#include <errno.h>
-#include <linux/futex.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "base/clock.h"
 #include "shm_priv.h"
 
 #define PAGE       4096u
@@ -47,20 +41,6 @@ struct mr_shm {
     uint64_t alive; /* a bit for each worker */
     struct mr_shm_stats stats;
 };
-
-/* ---- futexes ---- */
-
-void shm_futex_wait(const _Atomic uint32_t *word, uint32_t seen, int64_t max_ns)
-{
-    const struct timespec ts = {max_ns / MR_NS_PER_S, max_ns % MR_NS_PER_S};
-
-    syscall(SYS_futex, word, FUTEX_WAIT, seen, &ts, NULL, 0);
-}
-
-void shm_futex_wake(const _Atomic uint32_t *word, int count)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0);
-}
 
 /* ---- making it ---- */
 
@@ -198,6 +178,12 @@ static _Atomic uint64_t *word_of(const struct mr_shm *p, const struct record *r)
     return &p->map.control->slots[r->slot.index].word;
 }
 
+/* From its submission until a worker takes it. */
+static uint64_t word_in_line(const struct record *r)
+{
+    return shm_word(r->generation, 0, r->slot.attempts, SHM_SUBMITTED);
+}
+
 struct mr_shm_slot *mr_shm_take(struct mr_shm *p)
 {
     pthread_mutex_lock(&p->lock);
@@ -214,30 +200,54 @@ struct mr_shm_slot *mr_shm_take(struct mr_shm *p)
     return r ? &r->slot : NULL;
 }
 
+/* Lock held; there is room. */
+static void ring_append(struct mr_shm *p, struct record *r)
+{
+    _Atomic uint32_t *tail = &p->map.directory->tails[r->ring];
+
+    r->position = atomic_load_explicit(tail, memory_order_relaxed);
+    atomic_store_explicit(shm_cell(&p->map, r->ring, r->position),
+                          shm_cell_of(r->slot.index, r->generation), memory_order_relaxed);
+    /* release: the cell, and the word before it */
+    atomic_store_explicit(tail, r->position + 1, memory_order_release);
+}
+
+/* Takes all cells out, as a worker would, and appends those again that somebody still waits for, in their order: what
+ * was withdrawn leaves its cell behind. Lock held. */
+static void ring_compact(struct mr_shm *p, unsigned ring)
+{
+    const uint32_t tail =
+        atomic_load_explicit(&p->map.directory->tails[ring], memory_order_relaxed);
+    uint32_t at = atomic_exchange(&p->map.control->heads[ring].at, tail);
+
+    if (tail - at > p->map.g.ring_size) {
+        return; /* no honest worker leaves it so: what is in the line comes back by sweeps */
+    }
+    for (; at != tail; at++) {
+        const uint32_t cell =
+            atomic_load_explicit(shm_cell(&p->map, ring, at), memory_order_relaxed);
+        struct record *r = &p->records[cell & (p->map.g.slot_count - 1)];
+        if (r->state == RECORD_OUT && r->ring == ring && r->position == at) {
+            ring_append(p, r);
+        }
+    }
+}
+
 /* Lock held. */
 static void ring_push(struct mr_shm *p, struct record *r, unsigned ring)
 {
     struct shm_directory *d = p->map.directory;
-    _Atomic uint32_t *head = &p->map.control->heads[ring].at;
     const uint32_t tail = atomic_load_explicit(&d->tails[ring], memory_order_relaxed);
-    const uint32_t waiting = tail - atomic_load_explicit(head, memory_order_acquire);
+    const uint32_t head =
+        atomic_load_explicit(&p->map.control->heads[ring].at, memory_order_acquire);
 
     r->ring = ring;
-    r->odd_looks = 0;
-    if (waiting > p->map.g.ring_size) {
-        /* No honest worker leaves it so. What is in the line comes back by sweeps. */
-        atomic_store_explicit(head, tail, memory_order_relaxed);
-    } else if (waiting == p->map.g.ring_size) {
-        r->position = tail - waiting - 1; /* as if taken out: the next sweeps try again */
-        return;
-    }
     r->position = tail;
-    SHM_STEP();
-    atomic_store_explicit(shm_cell(&p->map, ring, tail), r->slot.index, memory_order_relaxed);
-    SHM_STEP();
-    /* release: the cell, and the word before it */
-    atomic_store_explicit(&d->tails[ring], tail + 1, memory_order_release);
-    SHM_STEP();
+    r->odd_looks = 0;
+    if (tail - head >= p->map.g.ring_size) {
+        ring_compact(p, ring);
+    }
+    ring_append(p, r);
     /* seq_cst: before the look at who sleeps */
     atomic_fetch_add(&d->bell, 1);
 }
@@ -245,13 +255,7 @@ static void ring_push(struct mr_shm *p, struct record *r, unsigned ring)
 /* Lock held. */
 static bool anybody_sleeps(const struct mr_shm *p)
 {
-    SHM_STEP();
     return atomic_load(&p->map.control->sleepers) != 0;
-}
-
-static void wake_worker(struct mr_shm *p)
-{
-    shm_futex_wake(&p->map.directory->bell, 1);
 }
 
 void mr_shm_submit(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes, uint32_t home,
@@ -270,11 +274,8 @@ void mr_shm_submit(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes
     e->home = home;
     atomic_store_explicit(&e->is_cancelled, 0, memory_order_relaxed);
     atomic_store_explicit(&e->generation, r->generation, memory_order_relaxed);
-    SHM_STEP();
     /* release: entry and message are there for whoever takes it */
-    atomic_store_explicit(word_of(p, r),
-                          shm_word(r->generation, 0, r->slot.attempts, SHM_SUBMITTED),
-                          memory_order_release);
+    atomic_store_explicit(word_of(p, r), word_in_line(r), memory_order_release);
     ring_push(p, r, is_again ? SHM_RING_AGAIN : SHM_RING_NEW);
     const bool wake = anybody_sleeps(p);
     p->stats.submitted++;
@@ -282,7 +283,7 @@ void mr_shm_submit(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes
     p->stats.wakes += wake;
     pthread_mutex_unlock(&p->lock);
     if (wake) {
-        wake_worker(p);
+        shm_futex_wake(&p->map.directory->bell, 1);
     }
 }
 
@@ -321,7 +322,7 @@ static void record_take(struct mr_shm *p, struct record *r, unsigned owner)
 /* No worker can complete it any more. Lock held. */
 static void generation_end(struct mr_shm *p, struct record *r)
 {
-    r->generation++;
+    r->generation = shm_next_generation(r->generation);
     atomic_store_explicit(word_of(p, r), shm_word(r->generation, 0, 0, SHM_FREE),
                           memory_order_relaxed);
 }
@@ -333,12 +334,12 @@ bool mr_shm_withdraw(struct mr_shm *p, struct mr_shm_slot *s)
 
     pthread_mutex_lock(&p->lock);
     if (r->state == RECORD_OUT) {
-        uint64_t word = shm_word(r->generation, 0, r->slot.attempts, SHM_SUBMITTED);
-        SHM_STEP();
-        is_ours = atomic_compare_exchange_strong(word_of(p, r), &word,
-                                                 shm_word(r->generation + 1, 0, 0, SHM_FREE));
+        const uint64_t next = shm_next_generation(r->generation);
+        uint64_t word = word_in_line(r);
+        is_ours =
+            atomic_compare_exchange_strong(word_of(p, r), &word, shm_word(next, 0, 0, SHM_FREE));
         if (is_ours) {
-            r->generation++;
+            r->generation = next;
             record_take(p, r, 0);
         }
     }
@@ -419,13 +420,11 @@ static void need_answer(struct mr_shm *p, struct record *r, uint64_t word)
 
     p->stats.needs++;
     extent_add(p, r, atomic_load_explicit(&cell->need, memory_order_relaxed));
-    SHM_STEP();
     /* release: the extent. Fails when its worker is hostile; then the next look at it says so. */
     atomic_compare_exchange_strong_explicit(
         &cell->word, &seen,
         shm_word(r->generation, shm_owner(word), shm_attempts(word), SHM_RUNNING),
         memory_order_release, memory_order_relaxed);
-    SHM_STEP();
     atomic_fetch_add_explicit(&e->grants, 1, memory_order_release);
     shm_futex_wake(&e->grants, 1);
 }
@@ -437,7 +436,6 @@ static bool look(struct mr_shm *p, struct record *r, uint32_t home)
 
     pthread_mutex_lock(&p->lock);
     if (r->state == RECORD_OUT && r->home == home) {
-        SHM_STEP();
         /* acquire: what the worker wrote before */
         const uint64_t word = atomic_load_explicit(word_of(p, r), memory_order_acquire);
         if (shm_generation(word) == r->generation && is_alive(p, shm_owner(word)) &&
@@ -458,7 +456,6 @@ size_t mr_shm_poll(struct mr_shm *p, uint32_t home, mr_shm_outcome_fn *fn, void 
     size_t count = 0;
 
     for (uint32_t k = 0; k < shm_done_words(p->map.g.slot_count); k++) {
-        SHM_STEP();
         /* seq_cst: behind the home's word that it sleeps */
         if (atomic_load(&done[k]) == 0) {
             continue;
@@ -503,6 +500,7 @@ static bool is_out_of_line(const struct mr_shm *p, const struct record *r)
 
 /* The caller gets it when the lock is released. */
 struct outcomes {
+    bool is_line; /* something waits for a worker */
     uint32_t count;
     struct {
         uint16_t slot;
@@ -524,9 +522,14 @@ static void outcome_add(struct mr_shm *p, struct outcomes *o, struct record *r, 
     o->list[o->count++].outcome = (uint8_t)outcome;
 }
 
+/* Lock not held. Wakes whoever sleeps while something waits: the wake-up that came with its submission may have been
+ * the dead worker's, or one that sleeps without saying so. */
 static void outcomes_hand_out(struct mr_shm *p, const struct outcomes *o, mr_shm_outcome_fn *fn,
                               void *ctx)
 {
+    if (o->is_line) {
+        shm_futex_wake(&p->map.directory->bell, (int)SHM_WORKERS_MAX);
+    }
     for (uint32_t i = 0; i < o->count; i++) {
         fn(ctx, &p->records[o->list[i].slot].slot, (enum mr_shm_outcome)o->list[i].outcome);
     }
@@ -535,8 +538,8 @@ static void outcomes_hand_out(struct mr_shm *p, const struct outcomes *o, mr_shm
 void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn, void *ctx)
 {
     struct outcomes o;
-    bool wake = false;
 
+    o.is_line = false;
     o.count = 0;
     pthread_mutex_lock(&p->lock);
     p->alive &= ~(1ull << worker);
@@ -556,24 +559,42 @@ void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn,
         } else if (shm_owner(word) == worker + 1 && state == SHM_DONE) {
             /* it may have died before it could say so */
             outcome_add(p, &o, r, word, MR_SHM_DONE);
-        } else if (state == SHM_SUBMITTED && is_out_of_line(p, r)) {
-            ring_push(p, r, SHM_RING_AGAIN);
-            wake = true;
+        } else if (word == word_in_line(r)) {
+            o.is_line = true;
+            if (is_out_of_line(p, r)) {
+                ring_push(p, r, SHM_RING_AGAIN);
+            }
         }
     }
     pthread_mutex_unlock(&p->lock);
-    if (wake) {
-        shm_futex_wake(&p->map.directory->bell, (int)SHM_WORKERS_MAX);
-    }
     outcomes_hand_out(p, &o, fn, ctx);
 }
 
-/* A slot that runs. Lock held. */
+/* Whether the slot is with that worker now. Lock held. */
+static bool runs(const struct mr_shm *p, const struct record *r, unsigned owner)
+{
+    const uint64_t word = atomic_load_explicit(word_of(p, r), memory_order_acquire);
+    const unsigned state = shm_state_of(word);
+
+    return shm_generation(word) == r->generation && shm_owner(word) == owner &&
+           (state == SHM_RUNNING || state == SHM_NEED);
+}
+
+/* A slot that runs. A worker has one at a time: of two, one has a word that its worker did not write, and nobody knows
+ * which. Lock held. */
 static void note_running(struct mr_shm *p, struct record *r, uint64_t word, int64_t now_ns,
-                         struct mr_shm_worker_state *states)
+                         struct mr_shm_worker_state *states, struct outcomes *o)
 {
     struct mr_shm_worker_state *state = &states[shm_owner(word) - 1];
+    struct record *other = state->slot ? record_of(state->slot) : NULL;
 
+    r->odd_looks = 0;
+    if (other && runs(p, other, shm_owner(word))) {
+        state->slot = NULL;
+        outcome_add(p, o, other, word, MR_SHM_DAMAGED);
+        outcome_add(p, o, r, word, MR_SHM_DAMAGED);
+        return;
+    }
     if (shm_state_of(word) == SHM_NEED) {
         need_answer(p, r, word);
     }
@@ -595,7 +616,8 @@ static void sweep_record(struct mr_shm *p, struct record *r, int64_t now_ns,
 
     if (shm_generation(word) != r->generation) {
         outcome_add(p, o, r, word, MR_SHM_DAMAGED);
-    } else if (state == SHM_SUBMITTED) {
+    } else if (word == word_in_line(r)) {
+        o->is_line = true;
         if (is_out_of_line(p, r) && ++r->odd_looks >= 2) {
             ring_push(p, r, SHM_RING_AGAIN);
         }
@@ -606,7 +628,7 @@ static void sweep_record(struct mr_shm *p, struct record *r, int64_t now_ns,
             outcome_add(p, o, r, word, MR_SHM_DONE);
         }
     } else if ((state == SHM_RUNNING || state == SHM_NEED) && is_alive(p, shm_owner(word))) {
-        note_running(p, r, word, now_ns, states);
+        note_running(p, r, word, now_ns, states, o);
     } else {
         outcome_add(p, o, r, word, MR_SHM_DAMAGED);
     }
@@ -617,6 +639,7 @@ void mr_shm_sweep(struct mr_shm *p, int64_t now_ns, struct mr_shm_worker_state *
 {
     struct outcomes o;
 
+    o.is_line = false;
     o.count = 0;
     pthread_mutex_lock(&p->lock);
     for (uint32_t i = 0; i < SHM_WORKERS_MAX; i++) {

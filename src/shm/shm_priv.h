@@ -23,11 +23,6 @@
 #define SHM_HOMES_MAX   256u
 #define SHM_EXTENTS_MAX 6u
 
-/* Tests stop here, between any two accesses to shared words. */
-#ifndef SHM_STEP
-#    define SHM_STEP() ((void)0)
-#endif
-
 /* ---- the word of a slot: generation 40, owner 8 (worker + 1), attempts 8, state 8 ---- */
 
 enum shm_state {
@@ -63,6 +58,12 @@ static inline unsigned shm_attempts(uint64_t word)
 static inline unsigned shm_state_of(uint64_t word)
 {
     return (unsigned)word & 0xff;
+}
+
+/* Of the next life of a slot: the numbers begin again after 2^40 of them. */
+static inline uint64_t shm_next_generation(uint64_t generation)
+{
+    return shm_generation(shm_word(generation + 1, 0, 0, SHM_FREE));
 }
 
 /* ---- control ---- */
@@ -129,8 +130,15 @@ struct shm_directory {
     alignas(MR_CACHE_LINE) _Atomic uint32_t bell; /* futex; rung with each submission */
     alignas(MR_CACHE_LINE) _Atomic uint32_t tails[SHM_RINGS];
     alignas(MR_CACHE_LINE) _Atomic uint32_t
-        cells[]; /* [SHM_RINGS][ring_size] slot numbers, then entries */
+        cells[]; /* [SHM_RINGS][ring_size] of shm_cell_of, then entries */
 };
+
+/* A ring's cell names a slot and the life for which it was put there, in so many bits as are left: a cell that outlives
+ * the submission lets nobody take a later one out of turn. */
+static inline uint32_t shm_cell_of(uint32_t slot, uint64_t generation)
+{
+    return slot | (uint32_t)(generation * SHM_SLOTS_MAX);
+}
 
 struct shm_home {
     alignas(MR_CACHE_LINE) _Atomic uint32_t is_sleeping;
@@ -173,7 +181,7 @@ static inline _Atomic uint32_t *shm_cell(const struct shm_map *m, unsigned ring,
     return &m->directory->cells[ring * m->g.ring_size + (at & (m->g.ring_size - 1))];
 }
 
-/* Futexes of memory that processes share. */
+/* Futexes of memory that processes share (futex.c). */
 void shm_futex_wait(const _Atomic uint32_t *word, uint32_t seen, int64_t max_ns);
 void shm_futex_wake(const _Atomic uint32_t *word, int count);
 

@@ -93,16 +93,14 @@ static _Atomic uint64_t *word_of(const struct mr_shm_view *v, uint32_t slot)
     return &v->map.control->slots[slot].word;
 }
 
-/* The next number of a ring. False: it is empty. */
-static bool ring_pop(struct mr_shm_view *v, unsigned ring, uint32_t *out_slot)
+/* The next cell of a ring. False: it is empty. */
+static bool ring_pop(struct mr_shm_view *v, unsigned ring, uint32_t *out_cell)
 {
     const struct shm_directory *d = v->map.directory;
     _Atomic uint32_t *head = &v->map.control->heads[ring].at;
 
-    SHM_STEP();
     uint32_t at = atomic_load_explicit(head, memory_order_acquire);
     for (;;) {
-        SHM_STEP();
         /* seq_cst: behind this worker's word that it sleeps; acquire: the cell */
         const uint32_t tail = atomic_load(&d->tails[ring]);
         uint32_t next = at + 1;
@@ -112,34 +110,31 @@ static bool ring_pop(struct mr_shm_view *v, unsigned ring, uint32_t *out_slot)
         if (tail - at > v->map.g.ring_size) {
             next = tail; /* somebody has spoilt it: the server puts back what is lost by this */
         }
-        SHM_STEP();
-        const uint32_t slot =
+        const uint32_t cell =
             atomic_load_explicit(shm_cell(&v->map, ring, at), memory_order_relaxed);
-        SHM_STEP();
         if (atomic_compare_exchange_strong_explicit(head, &at, next, memory_order_acq_rel,
                                                     memory_order_acquire)) {
-            *out_slot = slot & (v->map.g.slot_count - 1);
+            *out_cell = cell;
             return true;
         }
     }
 }
 
 /* Takes a slot that was in the line. False: it has been taken or taken back meanwhile. */
-static bool slot_take(struct mr_shm_view *v, uint32_t slot, struct mr_shm_task *out)
+static bool slot_take(struct mr_shm_view *v, uint32_t cell, struct mr_shm_task *out)
 {
     const struct shm_geometry *g = &v->map.g;
+    const uint32_t slot = cell & (g->slot_count - 1);
     const struct shm_entry *e = shm_entry(&v->map, slot);
 
-    SHM_STEP();
     /* acquire: entry and message */
     uint64_t word = atomic_load_explicit(word_of(v, slot), memory_order_acquire);
     const uint64_t generation = atomic_load_explicit(&e->generation, memory_order_relaxed);
     if (shm_state_of(word) != SHM_SUBMITTED || shm_owner(word) != 0 ||
-        shm_generation(word) != generation) {
+        shm_generation(word) != generation || shm_cell_of(slot, generation) != cell) {
         return false;
     }
     const uint64_t mine = shm_word(generation, v->worker + 1, shm_attempts(word) + 1, SHM_RUNNING);
-    SHM_STEP();
     if (!atomic_compare_exchange_strong_explicit(word_of(v, slot), &word, mine,
                                                  memory_order_acq_rel, memory_order_relaxed)) {
         return false;
@@ -159,11 +154,11 @@ static bool slot_take(struct mr_shm_view *v, uint32_t slot, struct mr_shm_task *
 
 bool mr_shm_claim(struct mr_shm_view *v, struct mr_shm_task *out)
 {
-    uint32_t slot;
+    uint32_t cell;
 
     for (unsigned ring = 0; ring < SHM_RINGS; ring++) {
-        while (ring_pop(v, ring, &slot)) {
-            if (slot_take(v, slot, out)) {
+        while (ring_pop(v, ring, &cell)) {
+            if (slot_take(v, cell, out)) {
                 mr_shm_progress(v);
                 return true;
             }
@@ -175,7 +170,6 @@ bool mr_shm_claim(struct mr_shm_view *v, struct mr_shm_task *out)
 static bool is_empty(const struct mr_shm_view *v)
 {
     for (unsigned ring = 0; ring < SHM_RINGS; ring++) {
-        SHM_STEP();
         /* seq_cst: behind the word that this worker sleeps */
         if (atomic_load(&v->map.directory->tails[ring]) !=
             atomic_load(&v->map.control->heads[ring].at)) {
@@ -223,12 +217,9 @@ void mr_shm_wait(struct mr_shm_view *v, int64_t max_ns)
         v->gap_ns += (mr_now_ns() - begin - v->gap_ns) / 8;
         return;
     }
-    SHM_STEP();
     const uint32_t seen = atomic_load(&v->map.directory->bell);
-    SHM_STEP();
     atomic_fetch_or(sleepers, me);
     if (is_empty(v)) {
-        SHM_STEP();
         shm_futex_wait(&v->map.directory->bell, seen, max_ns);
     }
     atomic_fetch_and(sleepers, ~me);
@@ -256,10 +247,8 @@ static void home_tell(struct mr_shm_view *v, const struct mr_shm_task *t)
 {
     const uint64_t one = 1;
 
-    SHM_STEP();
     /* seq_cst: before the look whether the home sleeps */
     atomic_fetch_or(&shm_done(&v->map, t->home)[t->slot / 64], 1ull << (t->slot % 64));
-    SHM_STEP();
     if (atomic_load(&v->homes[t->home].is_sleeping)) {
         while (write(v->home_fds[t->home], &one, sizeof one) < 0 && errno == EINTR) {
         }
@@ -270,7 +259,6 @@ static bool word_change(struct mr_shm_view *v, const struct mr_shm_task *t, enum
 {
     uint64_t word = t->word;
 
-    SHM_STEP();
     /* release: room and extents */
     return atomic_compare_exchange_strong_explicit(
         word_of(v, t->slot), &word, shm_word(t->generation, v->worker + 1, shm_attempts(word), to),
@@ -289,17 +277,14 @@ bool mr_shm_task_need(struct mr_shm_view *v, struct mr_shm_task *t, uint64_t byt
         return false;
     }
     home_tell(v, t);
-    for (;;) {
-        SHM_STEP();
-        /* acquire: the extent */
-        const uint64_t word = atomic_load_explicit(word_of(v, t->slot), memory_order_acquire);
-        if (shm_state_of(word) != SHM_NEED) {
-            break;
-        }
+    const uint64_t asking = shm_word(t->generation, v->worker + 1, shm_attempts(t->word), SHM_NEED);
+    uint64_t word;
+    /* acquire: the extent */
+    while ((word = atomic_load_explicit(word_of(v, t->slot), memory_order_acquire)) == asking) {
         shm_futex_wait(&e->grants, seen, GRANT_WAIT_NS);
         mr_shm_progress(v);
     }
-    return mr_shm_task_extent(v, t, had, out) && out->bytes >= bytes;
+    return word == t->word && mr_shm_task_extent(v, t, had, out) && out->bytes >= bytes;
 }
 
 bool mr_shm_task_is_cancelled(const struct mr_shm_view *v, const struct mr_shm_task *t)

@@ -12,6 +12,7 @@
 
 #include "shm/plane.h"
 #include "shm/worker.h"
+#include "shm_priv.h"
 
 struct pair {
     struct mr_shm_homes *homes;
@@ -180,6 +181,40 @@ static void test_withdraw(void **state)
     mr_shm_give(t->plane, other);
 }
 
+/* What is withdrawn leaves nothing in the line that others would have to wait for. */
+static void test_withdrawn_many_times(void **state)
+{
+    struct pair *t = *state;
+    struct mr_shm_task task;
+    struct mr_shm_slot *first = submit(t, "a", 0, false);
+
+    for (int i = 0; i < 100; i++) {
+        struct mr_shm_slot *s = submit(t, "x", 0, false);
+        assert_true(mr_shm_withdraw(t->plane, s));
+        mr_shm_give(t->plane, s);
+    }
+    struct mr_shm_slot *last = submit(t, "b", 0, false);
+    for (int i = 0; i < 2; i++) {
+        assert_true(mr_shm_claim(t->views[0], &task));
+        assert_int_equal(task.message[0], i == 0 ? 'a' : 'b');
+        assert_true(mr_shm_complete(t->views[0], &task));
+    }
+    assert_false(mr_shm_claim(t->views[0], &task));
+    assert_int_equal(mr_shm_poll(t->plane, 0, on_outcome, t), 2);
+    mr_shm_give(t->plane, first);
+    mr_shm_give(t->plane, last);
+}
+
+static void test_generations_begin_again(void **state)
+{
+    const uint64_t last = (1ull << 40) - 1;
+
+    (void)state;
+    assert_int_equal(shm_next_generation(1), 2);
+    assert_int_equal(shm_next_generation(last), 0);
+    assert_int_equal(shm_generation(shm_word(last, 255, 255, SHM_NEED)), last);
+}
+
 static void test_extents(void **state)
 {
     struct pair *t = *state;
@@ -232,6 +267,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_no_slot_left, setup, teardown),
         cmocka_unit_test_setup_teardown(test_worker_ends, setup, teardown),
         cmocka_unit_test_setup_teardown(test_withdraw, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_withdrawn_many_times, setup, teardown),
+        cmocka_unit_test(test_generations_begin_again),
         cmocka_unit_test_setup_teardown(test_extents, setup, teardown),
         cmocka_unit_test_setup_teardown(test_inputs_are_read_only, setup, teardown),
     };
