@@ -43,6 +43,8 @@ static void *loop_main(void *arg)
 
     here = l;
     mr_loop_run(l->loop);
+    mr_timer_stop(
+        &l->exit_timer); /* or mr_loop_free, which runs the loop once more, would find it due */
     mr_turns_end(mr_loop_turns(l->loop)); /* what it holds of models goes before they do */
     before_sleep(l);
     return NULL;
@@ -61,7 +63,7 @@ static void on_changed(struct mr_mail *mail)
 
     /* Who has sent a request is answered, unless it takes long to read: that is tried again elsewhere sooner than
      * the drain can wait. */
-    if (serve_is_exiting(l->server) && !l->exit_timer.active && !l->exit_timer.fn)
+    if (here == l && serve_is_exiting(l->server) && !l->exit_timer.active && !l->exit_timer.fn)
         mr_timer_start(l->loop, &l->exit_timer, EXIT_GRACE_NS, 0, on_exit_timer);
     /* release: whoever posts the mail again (acquire in serve_notify) sees that the mailbox is done with it */
     atomic_store_explicit(&l->is_change_posted, false, memory_order_release);
