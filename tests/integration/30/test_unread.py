@@ -67,10 +67,20 @@ def open_streams(wire, count):
     return [wire.headers("POST", grpc_path("ModelStreamInfer"), GRPC_HEADERS, end=False) for _ in range(count)]
 
 
+def reads_in_a_moment(wire):
+    """False where nothing comes, or the connection has ended."""
+    wire.sock.settimeout(0.3 * wait.SLOW)
+    try:
+        return wire.read()
+    except socket.timeout:
+        return False
+    finally:
+        wire.sock.settimeout(wait.PATIENCE)
+
+
 def push(wire, streams, message, most):
     """Send whole messages on all streams until their windows are used up, or `most` bytes; how many on each."""
     sent = dict.fromkeys(streams, 0)
-    wire.sock.settimeout(0.3 * wait.SLOW)
     while sum(sent.values()) * len(message) < most:
         moved = False
         for stream in streams:
@@ -80,13 +90,8 @@ def push(wire, streams, message, most):
                 wire.flush()
                 sent[stream] += count
                 moved = True
-        if not moved:
-            try:
-                if not wire.read():
-                    break
-            except socket.timeout:
-                break
-    wire.sock.settimeout(wait.PATIENCE)
+        if not moved and not reads_in_a_moment(wire):
+            break
     return sent
 
 
@@ -339,7 +344,6 @@ def test_streams_that_read_late(served, elements):
         ids = open_streams(wire, streams)
         values = dict.fromkeys(ids, 0)
         sent, wire_room, idle = dict.fromkeys(ids, 0), 0, False
-        wire.sock.settimeout(0.3 * wait.SLOW)
         pending = dict.fromkeys(ids, b"")
         while not idle and sum(sent.values()) < 3000:
             moved = False
@@ -353,12 +357,7 @@ def test_streams_that_read_late(served, elements):
                     pending[stream] = pending[stream][room:]
                     moved = True
             wire.flush()
-            if not moved:
-                try:
-                    wire.read()
-                except socket.timeout:
-                    idle = True
-        wire.sock.settimeout(wait.PATIENCE)
+            idle = not moved and not reads_in_a_moment(wire)
         wire.auto = True
         wire.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1 << 20})
         wire.h2.increment_flow_control_window(100 * MIB)
