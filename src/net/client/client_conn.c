@@ -21,7 +21,7 @@ static void conn_free(struct mr_client_conn *conn)
         nghttp2_session_del(conn->h2);
     }
     SSL_free(conn->ssl);
-    mr_buf_fini(&conn->h1.line);
+    mr_buf_fini(&conn->h1.lines);
     mr_client_conn_gone(conn->client, conn);
     mr_free(conn);
 }
@@ -181,7 +181,7 @@ void mr_client_conn_ended(struct mr_client_conn *conn, bool is_told)
     if (conn->h2) {
         broken(conn, conn->is_heard ? "connection closed by the server"
                                     : "connection closed by the server before it spoke HTTP/2");
-    } else if (!is_told && TAILQ_FIRST(&conn->calls) && conn->h1.state == MR_H1_BODY_TO_END) {
+    } else if (!is_told && TAILQ_FIRST(&conn->calls) && conn->h1.state == MR_CLIENT_H1_TO_END) {
         broken(conn, "the answer was cut off");
     } else {
         mr_client_h1_eof(conn);
@@ -392,7 +392,7 @@ void mr_client_conn_start(struct mr_client *c)
     conn->state = MR_CONN_CONNECTING;
     conn->connect_req.data = conn;
     conn->flush.run = mr_client_h2_flush;
-    mr_buf_init(&conn->h1.line, MR_CLIENT_HEAD_MAX);
+    mr_buf_init(&conn->h1.lines, MR_CLIENT_HEAD_MAX);
     TAILQ_INIT(&conn->calls);
     LIST_INSERT_HEAD(&c->conns, conn, link);
     if (c->is_unix) {

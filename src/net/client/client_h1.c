@@ -1,9 +1,8 @@
 /* HTTP/1.1 of the client: one request out, one response in.
  *
- * The response parser takes bytes as they come. The head and the lines of the chunked coding are
- * gathered in `line`; body bytes go straight into the call's block, large ones with known length even
- * by the read itself (mr_client_h1_direct). It is strict where leniency is how responses get mixed up:
- * both length and chunked coding, unequal lengths, bad chunk sizes, line folding are errors. */
+ * The syntax is http1_parse.c's, as strict as for requests. A head that arrives in parts, and trailers, are gathered in
+ * `lines`; body bytes go straight into the call's block, large ones of known length even by the read itself
+ * (mr_client_h1_direct). */
 #include <stdio.h>
 
 #include "client_priv.h"
@@ -128,6 +127,13 @@ static void on_written(uv_write_t *req, int status)
     mr_client_pump(conn->client);
 }
 
+static void response_begin(struct mr_client_conn *conn)
+{
+    conn->h1.state = MR_CLIENT_H1_HEAD;
+    conn->h1.scan = (struct mr_http1_scan){0};
+    mr_buf_reset(&conn->h1.lines);
+}
+
 void mr_client_h1_start(struct mr_client_conn *conn, struct mr_client_call *call)
 {
     struct upload *u = mr_alloc(sizeof *u + call->piece_count * sizeof *u->pieces);
@@ -141,8 +147,7 @@ void mr_client_h1_start(struct mr_client_conn *conn, struct mr_client_call *call
         u->pieces[i] = call->pieces[i];
         mr_block_ref(u->pieces[i].block);
     }
-    conn->h1.state = MR_H1_HEAD;
-    mr_buf_reset(&conn->h1.line);
+    response_begin(conn);
     conn->is_writing = true;
     int rc = conn->ssl ? write_sealed(u) : write_plain(u);
     if (rc < 0) {
@@ -165,274 +170,179 @@ static int bad(const struct mr_client_conn *conn, struct mr_err *err, const char
                    what);
 }
 
-/* "HTTP/1.1 200 OK" */
-static int parse_status_line(struct mr_client_conn *conn, mr_str line, struct mr_err *err)
-{
-    struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
-    uint64_t status;
-
-    bool known =
-        mr_str_starts(line, MR_STR("HTTP/1.1 ")) || mr_str_starts(line, MR_STR("HTTP/1.0 "));
-    if (!known || line.len < 12 || !mr_str_to_u64(mr_str_sub(line, 9, 12), &status) ||
-        status < 100 || (line.len > 12 && line.ptr[12] != ' ')) {
-        return bad(conn, err, "bad status line");
-    }
-    call->answer.status = (int)status;
-    conn->h1.keep_alive = line.ptr[7] == '1';
-    return MR_OK;
-}
-
-static int parse_field(struct mr_client_conn *conn, mr_str line, bool trailer, struct mr_err *err)
-{
-    ptrdiff_t colon = mr_str_find(line, ':');
-
-    if (colon <= 0 || line.ptr[0] == ' ' || line.ptr[0] == '\t' || line.ptr[colon - 1] == ' ' ||
-        line.ptr[colon - 1] == '\t' || mr_str_find(line, '\r') >= 0 ||
-        mr_str_find(line, '\0') >= 0) {
-        return bad(conn, err, "bad header line");
-    }
-    return mr_client_add_header(TAILQ_FIRST(&conn->calls), trailer,
-                                mr_str_sub(line, 0, (size_t)colon),
-                                mr_str_trim(mr_str_sub(line, (size_t)colon + 1, line.len)), err);
-}
-
-static bool has_token(mr_str list, const char *token)
-{
-    mr_str item;
-
-    while (mr_str_split(&list, ',', &item)) {
-        if (mr_str_ieq(mr_str_trim(item), mr_str_c(token))) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* *length: -1 without one. */
-static int read_framing(struct mr_client_conn *conn, const struct mr_client_answer *a,
-                        int64_t *length, bool *chunked, struct mr_err *err)
-{
-    *length = -1;
-    *chunked = false;
-
-    for (size_t i = 0; i < a->header_count; i++) {
-        mr_str name = a->headers[i].name;
-        mr_str value = a->headers[i].value;
-        int64_t n;
-        if (mr_str_eq_c(name, "content-length")) {
-            if (!mr_str_to_i64(value, &n) || n < 0 || value.ptr[0] == '-' ||
-                (*length >= 0 && *length != n)) {
-                return bad(conn, err, "bad content-length");
-            }
-            *length = n;
-        } else if (mr_str_eq_c(name, "transfer-encoding")) {
-            if (*chunked || !mr_str_ieq(value, MR_STR("chunked"))) {
-                return bad(conn, err, "unknown transfer coding");
-            }
-            *chunked = true;
-        } else if (mr_str_eq_c(name, "connection")) {
-            conn->h1.keep_alive &= !has_token(value, "close");
-        }
-    }
-    return *chunked && *length >= 0 ? bad(conn, err, "both content-length and chunked") : MR_OK;
-}
-
-/* How the body is delimited: RFC 9112 section 6.3. */
-static int choose_framing(struct mr_client_conn *conn, struct mr_err *err)
-{
-    struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
-    const struct mr_client_answer *a = &call->answer;
-    int64_t length;
-    bool chunked;
-    int rc = read_framing(conn, a, &length, &chunked, err);
-
-    if (rc < 0) {
-        return rc;
-    }
-    if (call->is_head || a->status == 204 || a->status == 304) {
-        conn->h1.state = MR_H1_DONE;
-        return MR_OK;
-    }
-    if (length > call->client->options.max_response_bytes) {
-        return MR_FAIL(err, MR_E_TOO_LARGE,
-                       "the answer of %s has %lld bytes, more than the %lld allowed",
-                       call->client->address, (long long)length,
-                       (long long)call->client->options.max_response_bytes);
-    }
-    call->answer.body_told = length > 0 ? (size_t)length : 0;
-    conn->h1.remaining = length;
-    conn->h1.keep_alive &= chunked || length >= 0;
-    conn->h1.state = chunked       ? MR_H1_CHUNK_SIZE
-                     : length == 0 ? MR_H1_DONE
-                     : length > 0  ? MR_H1_BODY_LENGTH
-                                   : MR_H1_BODY_TO_END;
-    return MR_OK;
-}
-
-static mr_str without_cr(mr_str line)
-{
-    return line.len && line.ptr[line.len - 1] == '\r' ? mr_str_sub(line, 0, line.len - 1) : line;
-}
-
-/* The head is complete in `line`, empty line included. */
-static int parse_head(struct mr_client_conn *conn, struct mr_err *err)
-{
-    struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
-    mr_str rest = mr_buf_view(&conn->h1.line);
-    mr_str line;
-    int rc;
-
-    mr_str_split(&rest, '\n', &line);
-    rc = parse_status_line(conn, without_cr(line), err);
-    while (rc == MR_OK && mr_str_split(&rest, '\n', &line) && without_cr(line).len) {
-        rc = parse_field(conn, without_cr(line), false, err);
-    }
-    if (rc == MR_OK && call->answer.status < 200) {
-        if (call->answer.status == 101) {
-            return bad(conn, err, "switches protocols unasked");
-        }
-        /* 100 Continue and the like: the real one follows. */
-        call->answer.status = 0;
-        call->answer.header_count = 0;
-        mr_buf_reset(&conn->h1.line);
-        return MR_OK;
-    }
-    mr_buf_reset(&conn->h1.line);
-    return rc == MR_OK ? choose_framing(conn, err) : rc;
-}
-
-/* Move bytes up to and including '\n' into `line`. True when the line is complete. */
-static bool gather_line(struct mr_client_conn *conn, mr_bytes *io)
-{
-    const uint8_t *end = memchr(io->ptr, '\n', io->len);
-    size_t n = end ? (size_t)(end - io->ptr) + 1 : io->len;
-
-    mr_buf_append(&conn->h1.line, io->ptr, n);
-    io->ptr += n;
-    io->len -= n;
-    return end != NULL;
-}
-
 static int too_long(const struct mr_client_conn *conn, struct mr_err *err)
 {
     return MR_FAIL(err, MR_E_TOO_LARGE, "the response headers of %s are larger than %zu bytes",
                    conn->client->address, MR_CLIENT_HEAD_MAX);
 }
 
-static int step_head(struct mr_client_conn *conn, mr_bytes *io, struct mr_err *err)
+/* status: of mr_http1_parse_response or mr_http1_parse_trailers. */
+static int refused(const struct mr_client_conn *conn, int status, const char *what,
+                   struct mr_err *err)
 {
-    char text[128];
+    return status == 431 ? MR_FAIL(err, MR_E_TOO_LARGE, "%s answers with too many headers",
+                                   conn->client->address)
+                         : bad(conn, err, what);
+}
 
-    if (conn->h1.line.len == 0 && io->ptr[0] != 'H') {
-        return bad(conn, err, mr_client_stranger(*io, text, sizeof text));
-    }
-    bool complete = gather_line(conn, io);
-    mr_str head = mr_buf_view(&conn->h1.line);
+/* How the body is delimited. */
+static int begin_body(struct mr_client_conn *conn, const struct mr_http1_head *head,
+                      struct mr_err *err)
+{
+    struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
+    struct mr_client_h1 *h = &conn->h1;
 
-    if (conn->h1.line.failed) {
-        return too_long(conn, err);
+    h->keep_alive = head->keep_alive;
+    if (!head->has_body) {
+        h->state = MR_CLIENT_H1_DONE;
+        return MR_OK;
     }
-    if (complete && (mr_str_ends(head, MR_STR("\r\n\r\n")) || mr_str_ends(head, MR_STR("\n\n")))) {
-        return parse_head(conn, err);
+    if (head->content_length > call->client->options.max_response_bytes) {
+        return MR_FAIL(err, MR_E_TOO_LARGE,
+                       "the answer of %s has %lld bytes, more than the %lld allowed",
+                       call->client->address, (long long)head->content_length,
+                       (long long)call->client->options.max_response_bytes);
     }
+    call->answer.body_told = head->content_length > 0 ? (size_t)head->content_length : 0;
+    h->remaining = head->content_length;
+    /* A chunk has at least a byte: the limit of the body bounds their number. */
+    h->chunked = (struct mr_http1_chunked){
+        .max_overhead = MR_CLIENT_HEAD_MAX, .max_chunks = UINT32_MAX, .trailers = &h->lines};
+    h->state = head->is_chunked  ? MR_CLIENT_H1_CHUNKED
+               : head->is_to_end ? MR_CLIENT_H1_TO_END
+                                 : MR_CLIENT_H1_SIZED;
     return MR_OK;
 }
 
-/* "1a2b;extension\r\n" */
-static bool parse_chunk_size(mr_str line, int64_t *out)
+/* bytes: a complete head. */
+static int parse_head(struct mr_client_conn *conn, mr_str bytes, struct mr_err *err)
 {
-    uint64_t size = 0;
-    size_t i = 0;
+    struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
+    struct mr_client_answer *a = &call->answer;
+    mr_str own = mr_arena_str(&call->arena, bytes);
+    struct mr_http1_head head;
 
-    for (; i < line.len; i++) {
-        char c = line.ptr[i];
-        unsigned digit = c >= '0' && c <= '9'   ? (unsigned)(c - '0')
-                         : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a' + 10)
-                         : c >= 'A' && c <= 'F' ? (unsigned)(c - 'A' + 10)
-                                                : 16;
-        if (digit == 16) {
-            break;
-        }
-        if (i >= 15) {
-            return false;
-        }
-        size = size << 4 | digit;
+    if (!own.ptr) {
+        return refused(conn, 431, NULL, err);
     }
-    mr_str rest = mr_str_trim(mr_str_sub(line, i, line.len));
-    if (i == 0 || (rest.len && rest.ptr[0] != ';')) {
-        return false;
+    int rc = mr_http1_parse_response((char *)own.ptr, own.len, call->is_head, a->headers,
+                                     MR_CLIENT_HEADERS_MAX, &head);
+    response_begin(conn);
+    if (rc) {
+        return refused(conn, rc, head.error, err);
     }
-    *out = (int64_t)size;
-    return true;
+    if (head.status == 101) {
+        return bad(conn, err, "switches protocols unasked");
+    }
+    if (head.status < 200) {
+        /* 100 Continue and the like: the real one follows. */
+        return MR_OK;
+    }
+    a->status = head.status;
+    a->header_count = head.header_count;
+    return begin_body(conn, &head, err);
 }
 
-static int step_line(struct mr_client_conn *conn, mr_bytes *io, struct mr_err *err)
+static int step_head(struct mr_client_conn *conn, mr_bytes *io, struct mr_err *err)
 {
-    struct mr_h1_parser *p = &conn->h1;
-    int rc = MR_OK;
+    struct mr_client_h1 *h = &conn->h1;
+    size_t had = h->lines.len;
+    char text[128];
 
-    if (!gather_line(conn, io)) {
-        return p->line.failed ? too_long(conn, err) : MR_OK;
+    if (had == 0 && io->ptr[0] != 'H') {
+        return bad(conn, err, mr_client_stranger(*io, text, sizeof text));
     }
-    mr_str line = without_cr(mr_str_sub(mr_buf_view(&p->line), 0, p->line.len - 1));
-    if (p->line.failed) {
-        rc = too_long(conn, err);
-    } else if (p->state == MR_H1_CHUNK_SIZE) {
-        if (!parse_chunk_size(line, &p->remaining)) {
-            return bad(conn, err, "bad chunk size");
-        }
-        p->state = p->remaining ? MR_H1_CHUNK_DATA : MR_H1_TRAILERS;
-    } else if (p->state == MR_H1_CHUNK_END) {
-        rc = line.len ? bad(conn, err, "bad chunk end") : MR_OK;
-        p->state = MR_H1_CHUNK_SIZE;
-    } else if (line.len == 0) {
-        p->state = MR_H1_DONE;
-    } else {
-        rc = parse_field(conn, line, true, err);
+    mr_str head = {(const char *)io->ptr, MR_MIN(io->len, MR_CLIENT_HEAD_MAX - had)};
+    if (had > 0) {
+        mr_buf_str(&h->lines, head);
+        head = mr_buf_view(&h->lines);
     }
-    mr_buf_reset(&p->line);
-    return rc;
+    enum mr_http1_found found = mr_http1_scan(&h->scan, head.ptr, head.len);
+    if (found == MR_HTTP1_BAD) {
+        return bad(conn, err, "a header line does not end in CR LF");
+    }
+    if (found == MR_HTTP1_MORE && had == 0) {
+        mr_buf_str(&h->lines, head);
+    }
+    if (h->lines.failed || (found == MR_HTTP1_MORE && head.len == MR_CLIENT_HEAD_MAX)) {
+        return too_long(conn, err);
+    }
+    io->ptr += h->scan.at - had;
+    io->len -= h->scan.at - had;
+    return found == MR_HTTP1_FOUND ? parse_head(conn, mr_str_sub(head, 0, h->scan.at), err) : MR_OK;
 }
 
 static int step_data(struct mr_client_conn *conn, mr_bytes *io, struct mr_err *err)
 {
-    struct mr_h1_parser *p = &conn->h1;
-    bool to_end = p->state == MR_H1_BODY_TO_END;
-    size_t n = to_end ? io->len : MR_MIN(io->len, (size_t)p->remaining);
+    struct mr_client_h1 *h = &conn->h1;
     struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
-    int rc = MR_OK;
+    bool is_sized = h->state == MR_CLIENT_H1_SIZED;
+    size_t n = is_sized ? MR_MIN(io->len, (size_t)h->remaining) : io->len;
+    int rc = is_sized ? mr_client_body_reserve(call, (size_t)h->remaining, err) : MR_OK;
 
-    if (p->state == MR_H1_BODY_LENGTH) {
-        rc = mr_client_body_reserve(call, (size_t)p->remaining, err);
-    }
     if (rc == MR_OK) {
         rc = mr_client_body_append(call, io->ptr, n, err);
     }
     io->ptr += n;
     io->len -= n;
-    if (!to_end) {
-        p->remaining -= (int64_t)n;
-        if (p->remaining == 0) {
-            p->state = p->state == MR_H1_CHUNK_DATA ? MR_H1_CHUNK_END : MR_H1_DONE;
-        }
+    if (is_sized) {
+        h->remaining -= (int64_t)n;
+        h->state = h->remaining ? MR_CLIENT_H1_SIZED : MR_CLIENT_H1_DONE;
     }
     return rc;
+}
+
+/* The slices of trailers point into the call's own copy. */
+static int parse_trailers(struct mr_client_conn *conn, struct mr_err *err)
+{
+    struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
+    struct mr_client_answer *a = &call->answer;
+    mr_str own = mr_arena_str(&call->arena, mr_buf_view(&conn->h1.lines));
+    struct mr_http1_head head;
+
+    if (!own.ptr || conn->h1.lines.failed) {
+        return too_long(conn, err);
+    }
+    int rc = mr_http1_parse_trailers((char *)own.ptr, own.len, a->trailers,
+                                     sizeof a->trailers / sizeof *a->trailers, &head);
+    if (rc) {
+        return refused(conn, rc, head.error, err);
+    }
+    a->trailer_count = head.header_count;
+    conn->h1.state = MR_CLIENT_H1_DONE;
+    return MR_OK;
+}
+
+static int step_chunked(struct mr_client_conn *conn, mr_bytes *io, struct mr_err *err)
+{
+    struct mr_http1_chunked *c = &conn->h1.chunked;
+    size_t used = 0;
+    mr_bytes data = {0};
+    enum mr_http1_chunk got = mr_http1_chunk_next(c, (const char *)io->ptr, io->len, &used, &data);
+
+    if (got == MR_CHUNK_BAD) {
+        return c->overhead > c->max_overhead ? too_long(conn, err)
+                                             : bad(conn, err, "invalid chunked coding");
+    }
+    io->ptr += used;
+    io->len -= used;
+    if (got == MR_CHUNK_DATA) {
+        return mr_client_body_append(TAILQ_FIRST(&conn->calls), data.ptr, data.len, err);
+    }
+    return got == MR_CHUNK_END ? parse_trailers(conn, err) : MR_OK;
 }
 
 static int feed(struct mr_client_conn *conn, mr_bytes *io, struct mr_err *err)
 {
     int rc = MR_OK;
 
-    while (rc == MR_OK && io->len > 0 && conn->h1.state != MR_H1_DONE) {
+    while (rc == MR_OK && io->len > 0 && conn->h1.state != MR_CLIENT_H1_DONE) {
         switch (conn->h1.state) {
-        case MR_H1_HEAD: rc = step_head(conn, io, err); break;
-        case MR_H1_BODY_LENGTH:
-        case MR_H1_BODY_TO_END:
-        case MR_H1_CHUNK_DATA: rc = step_data(conn, io, err); break;
-        case MR_H1_CHUNK_SIZE:
-        case MR_H1_CHUNK_END:
-        case MR_H1_TRAILERS: rc = step_line(conn, io, err); break;
-        case MR_H1_DONE: break;
+        case MR_CLIENT_H1_HEAD: rc = step_head(conn, io, err); break;
+        case MR_CLIENT_H1_SIZED:
+        case MR_CLIENT_H1_TO_END: rc = step_data(conn, io, err); break;
+        case MR_CLIENT_H1_CHUNKED: rc = step_chunked(conn, io, err); break;
+        case MR_CLIENT_H1_DONE: break;
         }
     }
     return rc;
@@ -472,13 +382,13 @@ void mr_client_h1_read(struct mr_client_conn *conn, mr_bytes data)
         /* Read in place by mr_client_h1_direct. */
         call->answer.body_len += data.len;
         conn->h1.remaining -= (int64_t)data.len;
-        conn->h1.state = conn->h1.remaining ? MR_H1_BODY_LENGTH : MR_H1_DONE;
+        conn->h1.state = conn->h1.remaining ? MR_CLIENT_H1_SIZED : MR_CLIENT_H1_DONE;
         data.len = 0;
     }
     int rc = feed(conn, &data, &err);
     if (rc < 0) {
         mr_client_conn_fail(conn, rc, &err);
-    } else if (conn->h1.state == MR_H1_DONE) {
+    } else if (conn->h1.state == MR_CLIENT_H1_DONE) {
         /* Bytes behind the response belong to nothing; is_writing: it answered before reading all. */
         finish(conn, conn->h1.keep_alive && data.len == 0 && !conn->is_writing);
     }
@@ -492,7 +402,7 @@ void mr_client_h1_eof(struct mr_client_conn *conn)
         mr_client_conn_close(conn);
         return;
     }
-    if (conn->h1.state == MR_H1_BODY_TO_END) {
+    if (conn->h1.state == MR_CLIENT_H1_TO_END) {
         finish(conn, false);
         return;
     }
@@ -507,7 +417,7 @@ bool mr_client_h1_direct(struct mr_client_conn *conn, uv_buf_t *out)
     struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
     struct mr_err ignored;
 
-    if (!call || conn->h1.state != MR_H1_BODY_LENGTH || conn->h1.remaining < DIRECT_MIN ||
+    if (!call || conn->h1.state != MR_CLIENT_H1_SIZED || conn->h1.remaining < DIRECT_MIN ||
         mr_client_body_reserve(call, (size_t)conn->h1.remaining, &ignored) < 0) {
         return false;
     }

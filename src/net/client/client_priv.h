@@ -3,7 +3,7 @@
  *   client.c       struct mr_client: which connection takes which call, timeouts, the end
  *   client_call.c  a call: what it sends, what has come of its response, its end
  *   client_conn.c  one connection: name look-up, connecting, reading, closing
- *   client_h1.c    HTTP/1.1 on a connection: writes one request, parses one response
+ *   client_h1.c    HTTP/1.1 on a connection: writes one request, reads one response
  *   client_h2.c    HTTP/2 on a connection: an nghttp2 session, many calls
  *   client_tls.c   TLS between a connection and its socket
  *   client_grpc.c  a unary gRPC call on top
@@ -21,6 +21,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "net/client.h"
+#include "net/frame/http1_parse.h"
 #include "net/loop/loop_priv.h"
 
 #define MR_CLIENT_HEAD_MAX    ((size_t)64 * 1024)
@@ -73,22 +74,21 @@ TAILQ_HEAD(mr_call_list, mr_client_call);
 
 enum mr_client_conn_state { MR_CONN_CONNECTING, MR_CONN_OPEN, MR_CONN_CLOSING };
 
-enum mr_h1_state {
-    MR_H1_HEAD,
-    MR_H1_BODY_LENGTH,
-    MR_H1_BODY_TO_END,
-    MR_H1_CHUNK_SIZE,
-    MR_H1_CHUNK_DATA,
-    MR_H1_CHUNK_END,
-    MR_H1_TRAILERS,
-    MR_H1_DONE
+enum mr_client_h1_state {
+    MR_CLIENT_H1_HEAD,
+    MR_CLIENT_H1_SIZED,
+    MR_CLIENT_H1_TO_END,
+    MR_CLIENT_H1_CHUNKED,
+    MR_CLIENT_H1_DONE
 };
 
-/** Parser of one HTTP/1.1 response. */
-struct mr_h1_parser {
-    enum mr_h1_state state;
-    struct mr_buf line; /* the head, or an incomplete line of the chunked coding */
-    int64_t remaining;  /* of the body, or of the chunk */
+/** Reading of one HTTP/1.1 response. */
+struct mr_client_h1 {
+    enum mr_client_h1_state state;
+    struct mr_http1_scan scan;
+    struct mr_buf lines; /* an incomplete head, or the trailers */
+    struct mr_http1_chunked chunked;
+    int64_t remaining; /* of a body of known length */
     bool keep_alive;
 };
 
@@ -118,7 +118,7 @@ struct mr_client_conn {
 
     struct mr_call_list calls; /* HTTP/1: one at most */
     bool has_served;           /* a call ended well on it before */
-    struct mr_h1_parser h1;
+    struct mr_client_h1 h1;
     nghttp2_session *h2;
     bool is_heard;    /* HTTP/2: the peer has begun to speak it */
     bool is_draining; /* HTTP/2: the peer said GOAWAY */

@@ -1,9 +1,10 @@
 /* HTTP/1 syntax.
  *
  * A head is read in two passes: mr_http1_scan finds its end line by line with memchr and remembers its position, so
- * that bytes that arrive one at a time cost no more than bytes that arrive at once; then mr_http1_parse_request
- * parses the complete head. Framing fields that two readers could interpret differently (RFC 9112 6.3, 11.2) are
- * answered with 400.
+ * that bytes that arrive one at a time cost no more than bytes that arrive at once; then mr_http1_parse_request or
+ * mr_http1_parse_response parses the complete head. Framing fields that two readers could interpret differently (RFC
+ * 9112 6.3, 11.2) are refused. Requests and responses differ in the first line, in Host and Expect, and in what a
+ * missing length means.
  *
  * The chunk decoder is a state machine over the bytes of the framing; it returns data as slices.
  *
@@ -181,7 +182,7 @@ static int parse_version(mr_str v, struct mr_http1_head *out)
                       v.ptr[5] <= '9' && v.ptr[6] == '.' && v.ptr[7] >= '0' && v.ptr[7] <= '9';
 
     if (!is_version) {
-        return refuse(out, 400, "invalid request line");
+        return refuse(out, 400, "invalid HTTP version");
     }
     if (v.ptr[5] != '1') {
         return refuse(out, 505, "HTTP version not supported");
@@ -213,9 +214,23 @@ static int parse_request_line(mr_str line, struct mr_http1_head *out)
     return rc ? rc : split_target(out);
 }
 
+/* "HTTP/1.1 200 OK", without its CR LF. The reason may be empty, its space may be missing. */
+static int parse_status_line(mr_str line, struct mr_http1_head *out)
+{
+    uint64_t status;
+
+    if (line.len < 12 || line.ptr[8] != ' ' || !mr_str_to_u64(mr_str_sub(line, 9, 12), &status) ||
+        status < 100 || (line.len > 12 && line.ptr[12] != ' ') || !mr_http1_is_value(line)) {
+        return refuse(out, 400, "invalid status line");
+    }
+    out->status = (int)status;
+    return parse_version(mr_str_sub(line, 0, 8), out);
+}
+
 /* ---- fields that frame the message ---------------------------------------------------------- */
 
 struct framing {
+    bool is_request;
     bool has_length;
     bool has_coding;
     bool is_unknown_coding;
@@ -305,9 +320,9 @@ static int take_field(const struct mr_header *h, struct framing *f, struct mr_ht
 {
 #define IS(lit) (memcmp(h->name.ptr, lit, sizeof(lit) - 1) == 0)
     switch (h->name.len) {
-    case 4: return IS("host") ? take_host(h->value, f, out) : 0;
+    case 4: return IS("host") && f->is_request ? take_host(h->value, f, out) : 0;
     case 6:
-        if (IS("expect")) {
+        if (IS("expect") && f->is_request) {
             if (!mr_str_ieq(h->value, MR_STR("100-continue"))) {
                 return refuse(out, 417, "unknown expectation");
             }
@@ -357,13 +372,33 @@ static int check_framing(const struct framing *f, struct mr_http1_head *out)
     if (f->has_coding && !out->is_chunked) {
         return refuse(out, 400, "invalid Transfer-Encoding");
     }
-    if (f->hosts == 0 && out->minor >= 1) {
-        return refuse(out, 400, "missing Host");
-    }
     out->keep_alive = out->minor >= 1 ? !f->wants_close : f->wants_keep_alive && !f->wants_close;
     out->has_body = out->is_chunked || out->content_length > 0;
+    return 0;
+}
+
+static int finish_request(const struct framing *f, struct mr_http1_head *out)
+{
+    int rc = check_framing(f, out);
+
+    if (rc == 0 && f->hosts == 0 && out->minor >= 1) {
+        return refuse(out, 400, "missing Host");
+    }
     out->expects_continue = out->expects_continue && out->minor >= 1 && out->has_body;
-    return out->authority.len > 0 ? use_authority(out) : 0;
+    return rc == 0 && out->authority.len > 0 ? use_authority(out) : rc;
+}
+
+static int finish_response(const struct framing *f, bool is_head, struct mr_http1_head *out)
+{
+    int rc = check_framing(f, out);
+
+    if (is_head || out->status < 200 || out->status == 204 || out->status == 304) {
+        out->has_body = false;
+    } else if (!f->has_coding && !f->has_length) {
+        out->has_body = out->is_to_end = true;
+        out->keep_alive = false;
+    }
+    return rc;
 }
 
 /* ---- header lines --------------------------------------------------------------------------- */
@@ -402,35 +437,79 @@ static int parse_field(char *p, size_t n, size_t *io_at, struct mr_header *h,
     return 0;
 }
 
-int mr_http1_parse_request(char *p, size_t n, struct mr_header *table, size_t table_size,
-                           struct mr_http1_head *out)
+/* The header lines from p[at] to the empty line that ends p[0..n). */
+static int parse_fields(char *p, size_t n, size_t at, size_t table_size, struct framing *f,
+                        struct mr_http1_head *out)
 {
-    struct framing f = {0};
-    int rc;
+    int rc = 0;
 
-    *out = (struct mr_http1_head){.headers = table, .content_length = -1};
-    const char *lf = memchr(p, '\n', n);
-    /* The caller found an empty line at the end; without it the loops below would have no guard. */
-    if (!lf || n < 4 || memcmp(p + n - 4, "\r\n\r\n", 4) != 0 || lf[-1] != '\r') {
-        return refuse(out, 400, "incomplete head");
-    }
-    size_t at = (size_t)(lf - p) + 1;
-    rc = parse_request_line(mr_str_n(p, at - 2), out);
     while (rc == 0 && p[at] != '\r') {
         if (out->header_count == table_size) {
             return refuse(out, 431, "too many headers (--max-headers)");
         }
-        struct mr_header *h = &table[out->header_count++];
+        struct mr_header *h = &out->headers[out->header_count++];
         rc = parse_field(p, n, &at, h, out);
         if (rc == 0) {
-            rc = take_field(h, &f, out);
+            rc = take_field(h, f, out);
         }
     }
     if (rc == 0 && at + 2 != n) {
         /* A CR without LF. */
         return refuse(out, 400, "invalid header line");
     }
-    return rc ? rc : check_framing(&f, out);
+    return rc;
+}
+
+/* The length of the first line with its CR LF; 0 if p[0..n) does not end in an empty line. The caller found one;
+ * without it the loops over the header lines would have no guard. */
+static size_t first_line(const char *p, size_t n, struct mr_header *table,
+                         struct mr_http1_head *out)
+{
+    *out = (struct mr_http1_head){.headers = table, .content_length = -1};
+    const char *lf = memchr(p, '\n', n);
+    if (!lf || n < 4 || memcmp(p + n - 4, "\r\n\r\n", 4) != 0 || lf[-1] != '\r') {
+        out->error = "incomplete head";
+        return 0;
+    }
+    return (size_t)(lf - p) + 1;
+}
+
+int mr_http1_parse_request(char *p, size_t n, struct mr_header *table, size_t table_size,
+                           struct mr_http1_head *out)
+{
+    struct framing f = {.is_request = true};
+    size_t at = first_line(p, n, table, out);
+    int rc = at ? parse_request_line(mr_str_n(p, at - 2), out) : 400;
+
+    if (rc == 0) {
+        rc = parse_fields(p, n, at, table_size, &f, out);
+    }
+    return rc ? rc : finish_request(&f, out);
+}
+
+int mr_http1_parse_response(char *p, size_t n, bool is_head, struct mr_header *table,
+                            size_t table_size, struct mr_http1_head *out)
+{
+    struct framing f = {0};
+    size_t at = first_line(p, n, table, out);
+    int rc = at ? parse_status_line(mr_str_n(p, at - 2), out) : 400;
+
+    if (rc == 0) {
+        rc = parse_fields(p, n, at, table_size, &f, out);
+    }
+    return rc ? rc : finish_response(&f, is_head, out);
+}
+
+int mr_http1_parse_trailers(char *p, size_t n, struct mr_header *table, size_t table_size,
+                            struct mr_http1_head *out)
+{
+    struct framing f = {0}; /* what a trailer says about framing comes too late */
+
+    *out = (struct mr_http1_head){.headers = table, .content_length = -1};
+    if (n == 2 ? memcmp(p, "\r\n", 2) != 0 : n < 4 || memcmp(p + n - 4, "\r\n\r\n", 4) != 0) {
+        return refuse(out, 400, "incomplete trailers");
+    }
+    return parse_fields(p, n, 0, table_size, &f, out);
 }
 
 /* ---- chunked coding ------------------------------------------------------------------------- */
@@ -490,10 +569,18 @@ static int size_end(struct mr_http1_chunked *c, unsigned char b)
 
 static int trailer_byte(struct mr_http1_chunked *c, unsigned char b)
 {
+    if (c->trailers) {
+        mr_buf_char(c->trailers, (char)b);
+    }
+    if (c->state == CHUNK_TRAILER_LF) {
+        bool is_last = c->line == 0;
+        c->line = 0;
+        return b != '\n' ? CHUNK_BROKEN : is_last ? CHUNK_DONE : CHUNK_TRAILER;
+    }
     if (b == '\r') {
         return CHUNK_TRAILER_LF;
     }
-    /* A line must begin with a name; what follows is skipped, so only its characters matter. */
+    /* A line must begin with a name; who skips the trailers cares for the characters of the rest alone. */
     if (++c->overhead > c->max_overhead || !is_value_char(b) || (c->line == 0 && !token_lower[b])) {
         return CHUNK_BROKEN;
     }
@@ -513,16 +600,8 @@ static int frame_byte(struct mr_http1_chunked *c, unsigned char b)
     case CHUNK_SIZE_LF: return size_end(c, b);
     case CHUNK_DATA_CR: return b == '\r' ? CHUNK_DATA_LF : CHUNK_BROKEN;
     case CHUNK_DATA_LF: return b == '\n' ? CHUNK_SIZE : CHUNK_BROKEN;
-    case CHUNK_TRAILER: return trailer_byte(c, b);
-    case CHUNK_TRAILER_LF:
-        if (b != '\n') {
-            return CHUNK_BROKEN;
-        }
-        if (c->line == 0) {
-            return CHUNK_DONE;
-        }
-        c->line = 0;
-        return CHUNK_TRAILER;
+    case CHUNK_TRAILER:
+    case CHUNK_TRAILER_LF: return trailer_byte(c, b);
     default: return CHUNK_BROKEN;
     }
 }

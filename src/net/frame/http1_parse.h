@@ -1,12 +1,14 @@
-/* The syntax of HTTP/1 messages: pure functions over bytes, no I/O, no memory of their own.
- * Source: RFC 9112. Strict: ambiguous messages are refused. */
+/* The syntax of HTTP/1 messages, for the server (requests) and the client (responses): pure functions over bytes, no
+ * I/O, no memory of their own.
+ * Source: RFC 9112. Strict for both: ambiguous messages are refused. A line ends in CR LF; a bare LF, which a
+ * recipient may accept (2.2), is refused in responses too. */
 #ifndef MR_NET_HTTP1_PARSE_H
 #define MR_NET_HTTP1_PARSE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/str.h"
+#include "base/buf.h"
 #include "net/http.h"
 
 /** Search for the end of a head. All-zero to begin. */
@@ -25,8 +27,10 @@ enum mr_http1_found mr_http1_scan(struct mr_http1_scan *scan, const char *p, siz
 /** True if a request (its first line) can begin like this. False early for TLS hellos and other garbage. n > 0. */
 bool mr_http1_is_plausible(const char *p, size_t n);
 
+/** A parsed head. Slices point into its bytes. */
 struct mr_http1_head {
-    mr_str method;
+    int status;       /* of a response: 100 to 999 */
+    mr_str method;    /* of a request, as are the next four */
     mr_str target;    /* as sent */
     mr_str authority; /* of a target in absolute form, used instead of Host; else empty */
     mr_str path;
@@ -38,8 +42,9 @@ struct mr_http1_head {
     bool is_chunked;
     bool keep_alive;
     bool expects_continue;
-    bool has_body;     /* chunked or content_length > 0 */
-    const char *error; /* text for a status other than 0 */
+    bool has_body;  /* chunked, content_length > 0 or is_to_end, of a response that may have one */
+    bool is_to_end; /* of a response: its body ends with the connection */
+    const char *error; /* text for a result other than 0 */
 };
 
 /** Parse a complete request head of n bytes (as found by mr_http1_scan). Names are lower-cased in
@@ -48,6 +53,17 @@ struct mr_http1_head {
  *  coding), 505 (version). */
 int mr_http1_parse_request(char *p, size_t n, struct mr_header *table, size_t table_size,
                            struct mr_http1_head *out);
+
+/** Parse a complete response head, with the same rules for lines, header fields and framing (RFC 9112 6.3).
+ *  is_head: the response to HEAD, which has no body, as 1xx, 204 and 304 have none. Returns 0, 431 (more headers than
+ *  table_size) or another status for what is malformed. */
+int mr_http1_parse_response(char *p, size_t n, bool is_head, struct mr_header *table,
+                            size_t table_size, struct mr_http1_head *out);
+
+/** Parse complete trailers, the empty line included. Returns as mr_http1_parse_response; sets headers, header_count and
+ *  error alone. */
+int mr_http1_parse_trailers(char *p, size_t n, struct mr_header *table, size_t table_size,
+                            struct mr_http1_head *out);
 
 /** Chunked coding. All-zero to begin, with the limits set. */
 struct mr_http1_chunked {
@@ -59,6 +75,8 @@ struct mr_http1_chunked {
     uint32_t chunks;       /* non-empty chunks so far */
     uint32_t max_overhead; /* limit of `overhead` */
     uint32_t max_chunks;   /* limit of `chunks` */
+    struct mr_buf *
+        trailers; /* receives the bytes of the trailers, the empty line included; NULL: they are skipped */
 };
 
 enum mr_http1_chunk { MR_CHUNK_MORE = 0, MR_CHUNK_DATA = 1, MR_CHUNK_END = 2, MR_CHUNK_BAD = -1 };

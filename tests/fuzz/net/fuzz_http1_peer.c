@@ -1,11 +1,13 @@
-/* The HTTP/1 request parser beside another one, Debian's libhttp-parser. Whatever both accept they must
- * read alike: method, target, headers, the body and where the next request begins; two readers that
+/* The HTTP/1 parser beside another one, Debian's libhttp-parser: requests, and responses where the input begins with
+ * "HTTP/". Whatever both accept they must read alike: method, target or status, headers, the body and where the next
+ * message begins; two readers that
  * disagree there are what request smuggling is made of. What only one of them accepts is no finding,
  * but what ours accepts and the other refuses is counted down to the cases below:
  *
  *   - methods outside its table, HTTP/1.x with x > 1, bytes in a target, chunk extension bytes: RFC 9112
  *     allows ours;
- *   - CONNECT and Upgrade: it stops at the head, as a proxy would. */
+ *   - CONNECT and Upgrade: it stops at the head, as a proxy would;
+ *   - a response whose body ends with the connection: it has no end here. */
 #include "fuzz.h"
 
 #include <http_parser.h>
@@ -26,6 +28,7 @@ struct peer {
     bool keep_alive;
     bool done;
     unsigned method;
+    unsigned status;
 };
 
 static uint64_t add(uint64_t sum, const char *p, size_t n, bool lower)
@@ -74,8 +77,11 @@ static int on_head(http_parser *p)
 
     x->head_done = true;
     x->method = p->method;
+    x->status = p->status_code;
     x->keep_alive = http_should_keep_alive(p) != 0;
-    return 0;
+    /* 1: no body follows. It would read one after such a response if the fields give a length (RFC 9112 6.3). */
+    return p->type == HTTP_RESPONSE &&
+           (p->status_code < 200 || p->status_code == 204 || p->status_code == 304);
 }
 
 static int on_body(http_parser *p, const char *at, size_t n)
@@ -92,12 +98,12 @@ static int on_done(http_parser *p)
     struct peer *x = p->data;
 
     x->done = true;
-    http_parser_pause(p, 1); /* one request only */
+    http_parser_pause(p, 1); /* one message only */
     return 0;
 }
 
-/* Bytes of the first request, or -1 when it is refused or not complete. */
-static ptrdiff_t read_by_peer(const char *p, size_t n, struct peer *x)
+/* Bytes of the first message, or -1 when it is refused or not complete. */
+static ptrdiff_t read_by_peer(const char *p, size_t n, bool is_response, struct peer *x)
 {
     static const http_parser_settings settings = {.on_url = on_url,
                                                   .on_header_field = on_name,
@@ -107,7 +113,7 @@ static ptrdiff_t read_by_peer(const char *p, size_t n, struct peer *x)
                                                   .on_message_complete = on_done};
     http_parser parser;
 
-    http_parser_init(&parser, HTTP_REQUEST);
+    http_parser_init(&parser, is_response ? HTTP_RESPONSE : HTTP_REQUEST);
     parser.data = x;
     size_t used = http_parser_execute(&parser, &settings, p, n);
     if (!x->done || parser.upgrade) {
@@ -125,16 +131,23 @@ struct own {
     uint64_t body_sum;
 };
 
-/* As above, for a whole request with its body. `p` is changed. */
-static ptrdiff_t read_by_us(char *p, size_t n, struct own *x)
+/* As above, for a whole message with its body. `p` is changed. */
+static ptrdiff_t read_by_us(char *p, size_t n, bool is_response, struct own *x)
 {
     struct mr_http1_scan scan = {0};
 
-    if (n == 0 || mr_http1_scan(&scan, p, n) != MR_HTTP1_FOUND ||
-        mr_http1_parse_request(p, scan.at, x->table, TABLE, &x->head) != 0) {
+    if (n == 0 || mr_http1_scan(&scan, p, n) != MR_HTTP1_FOUND) {
+        return -1;
+    }
+    int rc = is_response ? mr_http1_parse_response(p, scan.at, false, x->table, TABLE, &x->head)
+                         : mr_http1_parse_request(p, scan.at, x->table, TABLE, &x->head);
+    if (rc != 0 || x->head.is_to_end) {
         return -1;
     }
     size_t at = scan.at;
+    if (is_response && !x->head.has_body) {
+        return (ptrdiff_t)at;
+    }
     if (!x->head.is_chunked) {
         size_t len = x->head.content_length > 0 ? (size_t)x->head.content_length : 0;
         if (len > n - at) {
@@ -175,6 +188,7 @@ static uint64_t sum_fields(const struct mr_http1_head *h)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    bool is_response = size >= 5 && memcmp(data, "HTTP/", 5) == 0;
     char *copy = malloc(size ? size : 1);
     struct own own = {0};
     struct peer peer = {0};
@@ -182,12 +196,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size) {
         memcpy(copy, data, size);
     }
-    ptrdiff_t us = read_by_us(copy, size, &own);
-    ptrdiff_t them = us < 0 ? -1 : read_by_peer((const char *)data, size, &peer);
+    ptrdiff_t us = read_by_us(copy, size, is_response, &own);
+    ptrdiff_t them = us < 0 ? -1 : read_by_peer((const char *)data, size, is_response, &peer);
     if (us >= 0 && them >= 0) {
         mr_str method = mr_str_c(http_method_str((enum http_method)peer.method));
         REQUIRE(us == them);
-        REQUIRE(mr_str_eq(method, own.head.method));
+        REQUIRE(is_response ? peer.status == (unsigned)own.head.status
+                            : mr_str_eq(method, own.head.method));
         REQUIRE(peer.target_len == own.head.target.len &&
                 peer.target_sum == add(0, own.head.target.ptr, own.head.target.len, false));
         /* In an absolute form, its authority stands in for Host. */

@@ -1,15 +1,15 @@
-/* The HTTP/1 parser by tables: what is accepted, each refusal with its status, and every head again
- * with its bytes arriving one at a time. */
+/* The HTTP/1 parser by tables, for requests and responses: what is accepted, each refusal with its status, and every
+ * message again with its bytes arriving in pieces of each size. */
 #include "net/frame/http1_parse.h"
 
 #include "net_test.h"
 
 #define TABLE 16
 
-/* As a connection would: look for the end while bytes come in `step` at a time, then parse. Returns
- * the status, -1 when the scan refused, -2 when the head is incomplete. */
-static int parse(const char *text, size_t n, size_t step, char **out_copy, struct mr_header *table,
-                 struct mr_http1_head *head)
+/* As a connection would: look for the end of a head while bytes come in `step` at a time. Returns its length, with a
+ * copy in *out_copy; 0 with *out_result -1 when the search refused, -2 when the head is incomplete. */
+static size_t scan_in_steps(const char *text, size_t n, size_t step, char **out_copy,
+                            int *out_result)
 {
     struct mr_http1_scan scan = {0};
     enum mr_http1_found found = MR_HTTP1_MORE;
@@ -20,12 +20,19 @@ static int parse(const char *text, size_t n, size_t step, char **out_copy, struc
         found = mr_http1_scan(&scan, part, have);
         free(part);
     }
-    *out_copy = NULL;
-    if (found != MR_HTTP1_FOUND) {
-        return found == MR_HTTP1_BAD ? -1 : -2;
-    }
-    *out_copy = exact_copy(text, scan.at);
-    return mr_http1_parse_request(*out_copy, scan.at, table, TABLE, head);
+    *out_copy = found == MR_HTTP1_FOUND ? exact_copy(text, scan.at) : NULL;
+    *out_result = found == MR_HTTP1_BAD ? -1 : -2;
+    return found == MR_HTTP1_FOUND ? scan.at : 0;
+}
+
+/* Returns the status of the request, or the result of the search. */
+static int parse(const char *text, size_t n, size_t step, char **out_copy, struct mr_header *table,
+                 struct mr_http1_head *head)
+{
+    int rc;
+    size_t at = scan_in_steps(text, n, step, out_copy, &rc);
+
+    return at ? mr_http1_parse_request(*out_copy, at, table, TABLE, head) : rc;
 }
 
 struct good {
@@ -76,7 +83,7 @@ static void test_accepted(void **state)
     for (size_t i = 0; i < COUNT(goods); i++) {
         const struct good *g = &goods[i];
         size_t n = strlen(g->text);
-        for (size_t step = 1; step <= n; step = step < 4 ? step + 1 : n + (step == n)) {
+        for (size_t step = 1; step <= n; step++) {
             struct mr_header table[TABLE];
             struct mr_http1_head head;
             char *copy;
@@ -188,7 +195,7 @@ static void test_refused(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(bads); i++) {
         size_t n = strlen(bads[i].text);
-        for (size_t step = 1; step <= n; step += n - 1) {
+        for (size_t step = 1; step <= n; step++) {
             struct mr_header table[TABLE];
             struct mr_http1_head head = {0};
             char *copy;
@@ -346,11 +353,11 @@ static const struct chunked chunkeds[] = {
     {"1;a\rb\r\na\r\n0\r\n\r\n", NULL, NULL},
 };
 
-/* Decode with the input cut into pieces of `step`; the result in out, or NULL. */
-static bool dechunk(const char *text, size_t n, size_t step, char *out, size_t *out_len,
-                    size_t *out_used)
+/* Decodes with the input cut into pieces of `step`. False if it is refused or incomplete. trailers may be NULL. */
+static bool dechunk(const char *text, size_t n, size_t step, struct mr_buf *trailers, char *out,
+                    size_t *out_len, size_t *out_used)
 {
-    struct mr_http1_chunked c = {.max_overhead = 64, .max_chunks = 8};
+    struct mr_http1_chunked c = {.max_overhead = 64, .max_chunks = 8, .trailers = trailers};
     size_t at = 0;
     size_t len = 0;
 
@@ -394,7 +401,7 @@ static void test_chunked(void **state)
         for (size_t step = 1; step <= n + 1; step++) {
             size_t len = 0;
             size_t used = 0;
-            bool ok = dechunk(c->text, n, step, out, &len, &used);
+            bool ok = dechunk(c->text, n, step, NULL, out, &len, &used);
             if (ok != (c->body != NULL)) {
                 fail_msg("row %zu, steps of %zu: %d", i, step, ok);
             }
@@ -419,17 +426,203 @@ static void test_chunked_bounds(void **state)
     const char *eight =
         "1\r\na\r\n1\r\na\r\n1\r\na\r\n1\r\na\r\n1\r\na\r\n1\r\na\r\n1\r\na\r\n1\r\na\r\n";
     snprintf(text, sizeof text, "%s0\r\n\r\n", eight);
-    assert_true(dechunk(text, strlen(text), 7, out, &len, &used));
+    assert_true(dechunk(text, strlen(text), 7, NULL, out, &len, &used));
     snprintf(text, sizeof text, "%s1\r\na\r\n0\r\n\r\n", eight);
-    assert_false(dechunk(text, strlen(text), 7, out, &len, &used));
+    assert_false(dechunk(text, strlen(text), 7, NULL, out, &len, &used));
     /* Extensions and trailers together have a limit too. */
     memset(text, 0, sizeof text);
     memcpy(text, "1;", 2);
     memset(text + 2, 'x', 64);
     memcpy(text + 66, "\r\na\r\n0\r\n\r\n", 10);
-    assert_true(dechunk(text, 76, 76, out, &len, &used));
+    assert_true(dechunk(text, 76, 76, NULL, out, &len, &used));
     memcpy(text + 66, "x\r\na\r\n0\r\n\r\n", 11);
-    assert_false(dechunk(text, 77, 77, out, &len, &used));
+    assert_false(dechunk(text, 77, 77, NULL, out, &len, &used));
+}
+
+/* ---- responses ------------------------------------------------------------------------------ */
+
+struct answer {
+    const char *text;
+    int status;
+    int64_t length; /* -1 to the end of the connection, -2 chunked */
+    bool is_head;
+    bool has_body;
+    bool keep_alive;
+};
+
+static const struct answer answers[] = {
+    {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", 200, 3, false, true, true},
+    {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, 0, false, false, true},
+    {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\ncontent-length: 3\r\n\r\n", 200, 3, false, true,
+     true},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n", 200, -2, false, true, true},
+    {"HTTP/1.1 200 OK\r\n\r\n", 200, -1, false, true, false},
+    {"HTTP/1.1 404\r\nContent-Length: 3\r\n\r\n", 404, 3, false, true, true},
+    {"HTTP/1.1 404 \r\nContent-Length: 3\r\n\r\n", 404, 3, false, true, true},
+    {"HTTP/1.1 999 a\tb \xc3\xa9\r\nContent-Length: 3\r\n\r\n", 999, 3, false, true, true},
+    {"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n", 200, 3, false, true, false},
+    {"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 3\r\n\r\n", 200, 3, false, true,
+     true},
+    {"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\n", 200, -1, false, true, false},
+    {"HTTP/1.1 200 OK\r\nConnection: x, Close\r\nContent-Length: 3\r\n\r\n", 200, 3, false, true,
+     false},
+    /* responses that have no body whatever their fields say */
+    {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", 200, 3, true, false, true},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 200, -2, true, false, true},
+    {"HTTP/1.1 200 OK\r\n\r\n", 200, -1, true, false, true},
+    {"HTTP/1.1 204 No Content\r\n\r\n", 204, -1, false, false, true},
+    {"HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n", 304, 3, false, false, true},
+    {"HTTP/1.1 100 Continue\r\n\r\n", 100, -1, false, false, true},
+    /* what concerns requests alone */
+    {"HTTP/1.1 200 OK\r\nHost: a/b\r\nHost: c\r\nExpect: x\r\nContent-Length: 3\r\n\r\n", 200, 3,
+     false, true, true},
+};
+
+/* As parse() for a response. */
+static int parse_response(const char *text, size_t step, bool is_head, char **out_copy,
+                          struct mr_header *table, struct mr_http1_head *head)
+{
+    int rc;
+    size_t at = scan_in_steps(text, strlen(text), step, out_copy, &rc);
+
+    return at ? mr_http1_parse_response(*out_copy, at, is_head, table, TABLE, head) : rc;
+}
+
+static void test_responses(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(answers); i++) {
+        const struct answer *a = &answers[i];
+        for (size_t step = 1; step <= strlen(a->text); step++) {
+            struct mr_header table[TABLE];
+            struct mr_http1_head head;
+            char *copy;
+            int rc = parse_response(a->text, step, a->is_head, &copy, table, &head);
+            if (rc != 0) {
+                fail_msg("row %zu, steps of %zu: %d %s", i, step, rc, rc > 0 ? head.error : "");
+            }
+            assert_int_equal(head.status, a->status);
+            assert_int_equal(head.is_chunked, a->length == -2);
+            assert_int_equal(head.content_length, a->length == -2 ? -1 : a->length);
+            assert_int_equal(head.is_to_end, a->has_body && a->length == -1);
+            assert_int_equal(head.has_body, a->has_body);
+            assert_int_equal(head.keep_alive, a->keep_alive);
+            free(copy);
+        }
+    }
+}
+
+static const struct bad bad_answers[] = {
+    {"HTTP/1.1 20 OK\r\n\r\n", 400},
+    {"HTTP/1.1 099 OK\r\n\r\n", 400},
+    {"HTTP/1.1 2000 OK\r\n\r\n", 400},
+    {"HTTP/1.1 +20 OK\r\n\r\n", 400},
+    {"HTTP/1.1  200 OK\r\n\r\n", 400},
+    {"HTTP/1.1\t200 OK\r\n\r\n", 400},
+    {"HTTP/1.1 200\tOK\r\n\r\n", 400},
+    {"HTTP/1.1 200 O\x01K\r\n\r\n", 400},
+    {"HTTP/1.1 200 O\rK\r\n\r\n", 400},
+    {"http/1.1 200 OK\r\n\r\n", 400},
+    {"HTTP/2.0 200 OK\r\n\r\n", 505},
+    {"ICY 200 OK well\r\n\r\n", 400},
+    {"\r\n\r\n", 400},
+    {"HTTP/1.1 200 OK\nContent-Length: 3\n\n", -1},
+    {"HTTP/1.1 200 OK\r\nContent-Length: 3\n\r\n", -1},
+    {"HTTP/1.1 200 OK\r\nX : b\r\n\r\n", 400},
+    {"HTTP/1.1 200 OK\r\n folded: b\r\n\r\n", 400},
+    {"HTTP/1.1 200 OK\r\nX: b\r\n\tc\r\n\r\n", 400},
+    {"HTTP/1.1 200 OK\r\nX: \x7f\r\n\r\n", 400},
+    {"HTTP/1.1 200 OK\r\nNo colon\r\n\r\n", 400},
+    {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+    {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n", 400},
+    {"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", 400},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\n", 400},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501},
+    {"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+    {"HTTP/1.1 200 "
+     "OK\r\n1:\r\n2:\r\n3:\r\n4:\r\n5:\r\n6:\r\n7:\r\n8:\r\n9:\r\n10:\r\n11:\r\n12:\r\n"
+     "13:\r\n14:\r\n15:\r\n16:\r\n17:\r\n\r\n",
+     431},
+};
+
+static void test_refused_responses(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(bad_answers); i++) {
+        for (size_t step = 1; step <= strlen(bad_answers[i].text); step++) {
+            struct mr_header table[TABLE];
+            struct mr_http1_head head = {0};
+            char *copy;
+            int rc = parse_response(bad_answers[i].text, step, false, &copy, table, &head);
+            if (rc != bad_answers[i].status) {
+                fail_msg("row %zu, steps of %zu: %d, not %d\n%s", i, step, rc,
+                         bad_answers[i].status, bad_answers[i].text);
+            }
+            assert_true(rc < 0 || head.error);
+            free(copy);
+        }
+    }
+}
+
+static void test_trailers(void **state)
+{
+    static const struct {
+        const char *text; /* after the last chunk */
+        int status;       /* -1: already the chunked coding is refused */
+        size_t count;
+    } rows[] = {
+        {"\r\n", 0, 0},
+        {"X-Sum: 19\r\n\r\n", 0, 1},
+        {"X-Sum:\t19 \r\nB:\r\n\r\n", 0, 2},
+        {"A:\r\nB:\r\nC:\r\n\r\n", 431, 0},
+        {"X-Sum 19\r\n\r\n", 400, 0},
+        {"X-Sum : 19\r\n\r\n", 400, 0},
+        {"X-Sum: 19\r\n B: c\r\n\r\n", -1, 0},
+        {"X-Sum: 19\n\r\n", -1, 0},
+        {"X-Sum: \x01\r\n\r\n", -1, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        char text[64];
+        size_t n = (size_t)snprintf(text, sizeof text, "1\r\na\r\n0\r\n%s", rows[i].text);
+        for (size_t step = 1; step <= n; step++) {
+            char out[64];
+            size_t len, used;
+            struct mr_header table[2];
+            struct mr_http1_head head;
+            struct mr_buf trailers;
+            mr_buf_init(&trailers, 0);
+            int rc = -1;
+            if (dechunk(text, n, step, &trailers, out, &len, &used)) {
+                char *copy = exact_copy(trailers.ptr, trailers.len);
+                rc = mr_http1_parse_trailers(copy, trailers.len, table, 2, &head);
+                if (rc == 0 && rows[i].count > 0) {
+                    assert_str(head.headers[0].name, "x-sum");
+                    assert_str(head.headers[0].value, "19");
+                }
+                free(copy);
+            }
+            if (rc != rows[i].status || (rc == 0 && head.header_count != rows[i].count)) {
+                fail_msg("row %zu, steps of %zu: %d", i, step, rc);
+            }
+            mr_buf_fini(&trailers);
+        }
+    }
+}
+
+static void test_incomplete_trailers(void **state)
+{
+    static const char *const rows[] = {"", "\r", "\n", "\n\n", "A: b\r\n", "A: b\n\r\n"};
+    struct mr_header table[2];
+    struct mr_http1_head head;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        char *copy = exact_copy(rows[i], strlen(rows[i]));
+        assert_int_equal(mr_http1_parse_trailers(copy, strlen(rows[i]), table, 2, &head), 400);
+        free(copy);
+    }
 }
 
 int main(void)
@@ -444,6 +637,10 @@ int main(void)
         cmocka_unit_test(test_each_byte_at_each_place),
         cmocka_unit_test(test_chunked),
         cmocka_unit_test(test_chunked_bounds),
+        cmocka_unit_test(test_responses),
+        cmocka_unit_test(test_refused_responses),
+        cmocka_unit_test(test_trailers),
+        cmocka_unit_test(test_incomplete_trailers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
