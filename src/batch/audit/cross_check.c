@@ -65,7 +65,7 @@ struct cross_check {
 
 void cross_check_new(struct job *j)
 {
-    const double share = j->o->canary_share;
+    const double share = j->o->cross_check.share;
 
     if (share > 0 && j->dialect->compares_hosts && !j->o->filter && !j->plan) {
         j->cross_check = MR_NEW(struct cross_check);
@@ -125,12 +125,13 @@ static const char *row_text(const struct cross_check *c, char *out, size_t room)
 
 static bool agree(const struct cross_check *c, const struct ballot *a, const struct ballot *b)
 {
-    return rows_agree(a->answers[0], b->answers[0], c->job->o->canary_tolerance);
+    return rows_agree(a->answers[0], b->answers[0], c->job->o->cross_check.tolerance);
 }
 
 static bool is_steady(const struct cross_check *c, const struct ballot *b)
 {
-    return b->count < 2 || rows_agree(b->answers[0], b->answers[1], c->job->o->canary_tolerance);
+    return b->count < 2 ||
+           rows_agree(b->answers[0], b->answers[1], c->job->o->cross_check.tolerance);
 }
 
 /* How many hosts that say the same each time say what this one does. */
@@ -173,7 +174,7 @@ static void nobody_knows(struct cross_check *c)
                "those that you trust as --hosts, and the others as --recompute-host",
                hosts, row_text(c, row, sizeof row));
     c->is_off = true; /* should somebody let it go on */
-    if (!c->job->o->pauses) {
+    if (!c->job->o->limits.pauses) {
         committer_drop(c->job->committer);
     }
     job_stop(c->job, &err);

@@ -85,7 +85,7 @@ static uint64_t tail_rows(const struct job *j)
 {
     const struct calls *c = j->calls;
 
-    return j->o->grows_calls && j->is_read
+    return j->o->calls.grows && j->is_read
                ? MR_MAX(c->waiting / (c->in_flight_count + 1), (uint64_t)GROW_FIRST)
                : UINT64_MAX;
 }

@@ -31,7 +31,8 @@ int plan_begin(struct job *j, struct mr_err *err)
     if (p->fd < 0) {
         return MR_FAIL(err, MR_E_IO, "cannot open /dev/null");
     }
-    return mr_writer_new(&p->writer, p->fd, batch_outputs_schema(j->outputs), &j->o->writer, err);
+    return mr_writer_new(&p->writer, p->fd, batch_outputs_schema(j->outputs), &j->o->results.writer,
+                         err);
 }
 
 int plan_put(struct job *j, struct extent *e, struct mr_err *err)

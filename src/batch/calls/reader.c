@@ -37,11 +37,11 @@ static uint64_t extent_rows(const struct reader *r)
     const struct mr_batch_options *o = j->o;
     if (j->plan) {
         /* Small, so that each answer counts at once. */
-        return MR_MIN((uint64_t)o->batch_rows, PLAN_ROWS - r->rows);
+        return MR_MIN((uint64_t)o->calls.rows, PLAN_ROWS - r->rows);
     }
     if (o->filter) {
         /* Small, as rows go out extent by extent, but many small calls are one. */
-        return MR_MAX((uint32_t)256, o->batch_rows);
+        return MR_MAX((uint32_t)256, o->calls.rows);
     }
     /* Relaxed: whether a change is seen one stretch earlier or later does not matter. */
     const uint32_t batch = atomic_load_explicit(&j->batch_rows, memory_order_relaxed);

@@ -16,7 +16,7 @@ void job_fail(struct job *j, int rc, const struct mr_err *err)
 /* It is a note of the manifest, too, for those who look at the folder. */
 void job_stop(struct job *j, const struct mr_err *err)
 {
-    if (j->o->pauses) {
+    if (j->o->limits.pauses) {
         j->is_paused = true;
         snprintf(j->pause_reason, sizeof j->pause_reason, "%s", err->msg);
         mr_log(MR_LOG_WARN, "batch.paused", "reason=%s", MR_LOG_STR(mr_str_c(err->msg)));

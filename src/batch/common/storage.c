@@ -23,7 +23,7 @@ struct mr_s3_options storage_options(struct job *j)
 {
     struct mr_s3_options o = j->o->s3;
 
-    o.patience_ns = j->plan ? MR_MIN(PLAN_NS, j->o->max_outage_ns) : j->o->max_outage_ns;
+    o.patience_ns = j->plan ? MR_MIN(PLAN_NS, j->o->limits.outage_ns) : j->o->limits.outage_ns;
     o.on_trouble = on_trouble;
     o.is_stopped = batch_has_stop;
     o.ctx = j->batch;

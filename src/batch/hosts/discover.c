@@ -223,15 +223,15 @@ int discover_start(struct job *j, struct mr_err *err)
     int rc = MR_OK;
 
     j->discover = d;
-    d->entries = MR_NEW_ARRAY(struct entry, o->host_count + 1);
-    for (size_t i = 0; i < o->host_count; i++) {
+    d->entries = MR_NEW_ARRAY(struct entry, o->hosts.count + 1);
+    for (size_t i = 0; i < o->hosts.count; i++) {
         struct entry *e = &d->entries[d->count];
-        const bool is_name = strncmp(o->hosts[i], "dns:", 4) == 0;
-        if (!is_name && o->hosts[i][0] != '@') {
-            MR_VEC_PUSH(&fixed, o->hosts[i]);
+        const bool is_name = strncmp(o->hosts.list[i], "dns:", 4) == 0;
+        if (!is_name && o->hosts.list[i][0] != '@') {
+            MR_VEC_PUSH(&fixed, o->hosts.list[i]);
             continue;
         }
-        *e = (struct entry){.job = j, .list = ++d->count, .text = o->hosts[i]};
+        *e = (struct entry){.job = j, .list = ++d->count, .text = o->hosts.list[i]};
         if (is_name) {
             MR_TRY(name_parse(e, err));
         }

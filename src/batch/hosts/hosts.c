@@ -66,7 +66,7 @@ int hosts_version_check(struct job *j, mr_str version, struct mr_err *err)
         /* What hosts told before may be the last of several that they serve. */
         snprintf(j->answer_version, sizeof j->answer_version, "%.*s", MR_STR_ARG(cut));
     }
-    const char *want = j->o->version ? j->o->version : j->answer_version;
+    const char *want = j->o->model.version ? j->o->model.version : j->answer_version;
     return mr_str_eq_c(cut, want)
                ? MR_OK
                : MR_FAIL(err, MR_E_INVALID,
@@ -135,7 +135,7 @@ int hosts_check(struct job *j, int64_t now_ns, struct mr_err *err)
     struct mr_buf why;
     int rc = MR_OK;
 
-    if (j->o->waits_for_hosts || j->batch->has_answers || now_ns - since_ns < LASTING_NS) {
+    if (j->o->hosts.waits || j->batch->has_answers || now_ns - since_ns < LASTING_NS) {
         return MR_OK;
     }
     for (size_t i = 0; i < j->hosts.len; i++) {

@@ -34,9 +34,9 @@ const char *quarantine_reason(const struct job *j, const struct host *h)
             return d->reason;
         }
     }
-    for (size_t i = 0; i < o->recompute_count; i++) {
-        if (strcmp(o->recompute[i], h->transport.address) == 0 ||
-            strcmp(o->recompute[i], h->url) == 0) {
+    for (size_t i = 0; i < o->start.recompute_count; i++) {
+        if (strcmp(o->start.recompute[i], h->transport.address) == 0 ||
+            strcmp(o->start.recompute[i], h->url) == 0) {
             return "what it answered is done again by others";
         }
     }
@@ -78,7 +78,7 @@ bool quarantine_is_left(struct job *j, struct mr_err *err)
                        "%" PRIu64
                        " rows that are committed were answered by %s, wrongly: %s; they are in "
                        "the %s, where they have to be removed by hand",
-                       rows, d->address, d->reason, j->o->objects ? "objects" : "table");
+                       rows, d->address, d->reason, j->o->results.objects ? "objects" : "table");
             return true;
         }
     }
@@ -88,8 +88,8 @@ bool quarantine_is_left(struct job *j, struct mr_err *err)
 /* Items know the addresses of hosts, which may be asked for as --hosts has them, too. */
 static bool is_asked_for(const struct job *j, const struct mr_manifest_item *item)
 {
-    for (size_t i = 0; i < j->o->recompute_count; i++) {
-        const char *asked = j->o->recompute[i];
+    for (size_t i = 0; i < j->o->start.recompute_count; i++) {
+        const char *asked = j->o->start.recompute[i];
         if (provenance_may_be(item->hosts, mr_str_c(asked))) {
             return true;
         }
@@ -120,7 +120,7 @@ int quarantine_recompute(struct job *j, bool is_asked, struct mr_err *err)
     uint64_t rows = 0;
     int rc = MR_OK;
 
-    is_asked = is_asked && j->o->recompute_count > 0;
+    is_asked = is_asked && j->o->start.recompute_count > 0;
     if (!is_asked && (j->batch->quarantined.len == 0 || !j->sink->is_in_folder)) {
         return MR_OK;
     }

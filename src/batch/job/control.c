@@ -277,7 +277,7 @@ static const char *why_not_change(const struct job *j, const struct mr_call *cal
     if (mr_call_header(call, "origin").ptr) {
         return "pages in a browser may not change the job";
     }
-    return call->over_unix || j->o->listen_changes
+    return call->over_unix || j->o->control.may_change
                ? NULL
                : "the job may be changed over the socket in its folder; over TCP only if it was "
                  "started with --listen-control";
@@ -370,7 +370,7 @@ out:
 
 static int tcp_open(struct job *j, struct mr_err *err)
 {
-    const char *listen = j->o->listen;
+    const char *listen = j->o->control.listen;
     const char *colon = strrchr(listen, ':');
     uint16_t port;
 
@@ -382,7 +382,7 @@ static int tcp_open(struct job *j, struct mr_err *err)
         snprintf(j->batch->control.address, sizeof j->batch->control.address, "%.*s:%u",
                  colon ? (int)(colon - listen) : 0, listen, port);
         mr_log(MR_LOG_INFO, "batch.listening", "address=%s may_change=%d",
-               MR_LOG_STR(mr_str_c(j->batch->control.address)), j->o->listen_changes);
+               MR_LOG_STR(mr_str_c(j->batch->control.address)), j->o->control.may_change);
     }
     return rc;
 }
@@ -410,7 +410,7 @@ int control_open(struct job *j, struct mr_err *err)
     if (socket_open(j, &why) < 0) {
         snprintf(j->batch->control.trouble, sizeof j->batch->control.trouble, "%s", why.msg);
     }
-    if (j->o->listen) {
+    if (j->o->control.listen) {
         rc = tcp_open(j, err);
     }
 out:

@@ -99,10 +99,10 @@ static void ask(struct host *h, int64_t timeout_ns)
 
 static struct batch_bind_options bind_options(const struct mr_batch_options *o)
 {
-    return (struct batch_bind_options){.maps = o->maps,
-                                       .map_count = o->map_count,
-                                       .has_null_value = o->has_null_value,
-                                       .null_value = o->null_value};
+    return (struct batch_bind_options){.maps = o->model.maps,
+                                       .map_count = o->model.map_count,
+                                       .has_null_value = o->model.has_null_value,
+                                       .null_value = o->model.null_value};
 }
 
 static int want(struct job *j, struct mr_err *err)
@@ -115,7 +115,7 @@ static int want(struct job *j, struct mr_err *err)
         return MR_FAIL(err, MR_E_INVALID,
                        "the hosts' metadata of model '%s' names no %s, which rows are checked "
                        "against: its settings have to name them, or --model-%s does",
-                       j->o->model, has_inputs ? "outputs" : "inputs",
+                       j->o->model.name, has_inputs ? "outputs" : "inputs",
                        has_inputs ? "output" : "input");
     }
     return batch_bind_wanted(&j->metadata, &options, &j->wanted, err);
@@ -128,13 +128,13 @@ static int bind(struct job *j, const struct mr_schema *table, struct mr_err *err
     struct batch_bind_options options = bind_options(o);
     options.columns = columns;
     const struct batch_outputs_options outputs = {.columns = columns,
-                                                  .carried = o->carried,
-                                                  .carried_count = o->carried_count,
-                                                  .outputs = o->outputs,
-                                                  .output_count = o->output_count,
+                                                  .carried = o->results.carried,
+                                                  .carried_count = o->results.carried_count,
+                                                  .outputs = o->results.outputs,
+                                                  .output_count = o->results.output_count,
                                                   .error =
                                                       o->filter ? o->filter->error_column : NULL,
-                                                  .allows_nan = o->allows_nan};
+                                                  .allows_nan = o->model.allows_nan};
     int rc;
 
     MR_TRY(batch_bind_new(&j->bind, &j->metadata, table, &options, err));
@@ -243,7 +243,7 @@ static int call_request(struct call *k, struct mr_oip_request *out, struct mr_er
     int rc = MR_OK;
 
     *out = (struct mr_oip_request){.input_count = j->metadata.input_count,
-                                   .output_count = j->o->output_count};
+                                   .output_count = j->o->results.output_count};
     out->inputs = MR_ARENA_ARRAY(&k->arena, struct mr_oip_tensor, out->input_count + 1);
     out->outputs = MR_ARENA_ARRAY(&k->arena, struct mr_oip_requested_output, out->output_count + 1);
     if (!out->inputs || !out->outputs) {
@@ -261,7 +261,7 @@ static int call_request(struct call *k, struct mr_oip_request *out, struct mr_er
         }
     }
     for (size_t i = 0; i < out->output_count; i++) {
-        out->outputs[i].name = mr_str_c(j->o->outputs[i]);
+        out->outputs[i].name = mr_str_c(j->o->results.outputs[i]);
     }
 out:
     return rc;

@@ -60,17 +60,17 @@ static bool is_dead_too_often(struct job *j, struct mr_err *err)
     if (j->dlq_retry) {
         return false; /* there is none that was not there */
     }
-    if (dead > o->max_dead_rows) {
+    if (dead > o->limits.dead_rows) {
         mr_err_set(err, MR_E_EXHAUSTED, MR_HERE,
                    "%llu dead letters of %llu rows, more than --max-dead %llu",
                    (unsigned long long)dead, (unsigned long long)rows,
-                   (unsigned long long)o->max_dead_rows);
+                   (unsigned long long)o->limits.dead_rows);
         return true;
     }
-    if (rows >= SHARE_FROM && (double)dead > o->max_dead_share * (double)rows) {
+    if (rows >= SHARE_FROM && (double)dead > o->limits.dead_share * (double)rows) {
         mr_err_set(err, MR_E_EXHAUSTED, MR_HERE,
                    "%llu dead letters of %llu rows, more than --max-dead-percent %g",
-                   (unsigned long long)dead, (unsigned long long)rows, 100 * o->max_dead_share);
+                   (unsigned long long)dead, (unsigned long long)rows, 100 * o->limits.dead_share);
         return true;
     }
     return false;
@@ -95,7 +95,7 @@ static void job_settled(struct job *j, struct extent *e)
     }
     committer_put(j->committer, e);
     if (!j->is_accepted && is_dead_too_often(j, &err)) {
-        j->is_accepted = j->o->pauses; /* whoever resumes it has seen it */
+        j->is_accepted = j->o->limits.pauses; /* whoever resumes it has seen it */
         job_stop(j, &err);
     }
 }
@@ -108,7 +108,7 @@ static int output_check(const struct mr_batch_options *o, struct mr_err *err)
     struct mr_buf name;
 
     mr_buf_init(&name, 0);
-    int rc = mr_store_name(o->output_database, o->output_table, &name, err);
+    int rc = mr_store_name(o->results.database, o->results.table, &name, err);
     mr_buf_fini(&name);
     return rc;
 }
@@ -150,7 +150,7 @@ static int facts_open(struct job *j, struct mr_err *err)
     facts[n].key = (name);                                                                         \
     mr_buf_init(&texts[n], 0)
     FACT("model");
-    mr_json_put_string(&texts[n++], mr_str_c(o->model));
+    mr_json_put_string(&texts[n++], mr_str_c(o->model.name));
     FACT("inputs");
     mr_buf_char(&texts[n], '[');
     for (size_t i = 0; i < files; i++) {
@@ -170,15 +170,15 @@ static int facts_open(struct job *j, struct mr_err *err)
         FACT("query");
         mr_json_put_string(&texts[n++], mr_str_c(o->source.query));
     }
-    if (o->output_database) {
+    if (o->results.database) {
         struct mr_buf name;
         mr_buf_init(&name, 0);
-        mr_store_name(o->output_database, o->output_table, &name, NULL);
+        mr_store_name(o->results.database, o->results.table, &name, NULL);
         FACT("table of results");
         mr_json_put_string(&texts[n++], mr_buf_view(&name));
         mr_buf_fini(&name);
     }
-    if (o->order != MR_BATCH_UNORDERED) {
+    if (o->results.order != MR_BATCH_UNORDERED) {
         FACT("order");
         mr_buf_c(&texts[n++], "\"of the input\"");
     }
@@ -188,9 +188,9 @@ static int facts_open(struct job *j, struct mr_err *err)
                       (size_t)o->shard, (size_t)o->shard_count,
                       (unsigned long long)j->shard.counted_rows);
     }
-    if (o->objects) {
+    if (o->results.objects) {
         FACT("place of results");
-        mr_json_put_string(&texts[n++], mr_str_c(o->objects));
+        mr_json_put_string(&texts[n++], mr_str_c(o->results.objects));
     }
     FACT("results");
     const struct mr_schema *schema = batch_outputs_schema(j->outputs);
@@ -231,9 +231,10 @@ static int facts_open(struct job *j, struct mr_err *err)
     for (size_t i = 0; i < n; i++) {
         facts[i].json = mr_buf_cstr(&texts[i]);
     }
-    const struct mr_manifest_options options = {.accept_changed_input = o->accepts_changed_input,
-                                                .accept_changed_model = o->accepts_changed_model,
-                                                .verify_content = o->verifies};
+    const struct mr_manifest_options options = {
+        .accept_changed_input = o->start.accepts_changed_input,
+        .accept_changed_model = o->start.accepts_changed_model,
+        .verify_content = o->start.verifies};
     int rc = mr_manifest_open(&j->manifest, j->folder, facts, n, &options, err);
     for (size_t i = 0; i < n; i++) {
         mr_buf_fini(&texts[i]);
@@ -259,8 +260,8 @@ static void shard_take(struct job *j)
 /* Wanted are the columns of the model and, as they are, those to keep. */
 static void carried_want(struct job *j)
 {
-    for (size_t i = 0; i < j->o->carried_count; i++) {
-        const char *name = j->o->carried[i];
+    for (size_t i = 0; i < j->o->results.carried_count; i++) {
+        const char *name = j->o->results.carried[i];
         if (mr_schema_find(&j->wanted, mr_str_c(name)) < 0) {
             mr_schema_add(&j->wanted, &(struct mr_field){.name = (char *)(uintptr_t)name,
                                                          .type = MR_COLUMN_NONE});
@@ -290,11 +291,12 @@ static const struct mr_schema *columns_of(struct job *j)
 static void set_up_tell(const struct job *j)
 {
     control_tell(j->batch);
-    if (j->o->has_default_key) {
+    if (j->o->results.has_default_key) {
         mr_log(MR_LOG_WARN, "batch.no_keep",
                "reason=results have only the place of a row in the input as its key (%s%s); --keep "
                "COLUMN takes columns of the input along, --keep '' none",
-               j->o->carried[0], j->o->carried_count > 1 ? ", file_row_number" : "");
+               j->o->results.carried[0],
+               j->o->results.carried_count > 1 ? ", file_row_number" : "");
     }
 }
 
@@ -321,8 +323,8 @@ static int job_set_up(struct job *j, struct mr_err *err)
     source.wanted = &j->wanted;
     source.reads_wanted_only = true;
     source.memory_bytes = o->filter ? o->memory_bytes : MR_MAX(READING_LEAST, o->memory_bytes / 2);
-    source.outage_ns = o->max_outage_ns;
-    source.sink = o->output_database;
+    source.outage_ns = o->limits.outage_ns;
+    source.sink = o->results.database;
     source.is_stopped = batch_has_stop;
     source.ctx = j->batch;
     const struct mr_s3_options s3 = storage_options(j);
@@ -331,8 +333,8 @@ static int job_set_up(struct job *j, struct mr_err *err)
     shard_take(j);
     MR_TRY(j->dialect->bind(j, columns_of(j), err));
     hosts_bound(j, j->calls->rows.most);
-    if (o->grows_calls && j->dialect->grows_calls && j->dialect->takes_rows(j) && !j->plan &&
-        !o->retries_dead) {
+    if (o->calls.grows && j->dialect->grows_calls && j->dialect->takes_rows(j) && !j->plan &&
+        !o->start.retries_dead) {
         grow_begin(&j->calls->grow);
     }
     if (j->plan) {
@@ -343,14 +345,14 @@ static int job_set_up(struct job *j, struct mr_err *err)
         MR_TRY(committer_start(j->committer, j, err));
         return reader_start(j->reader, j, err);
     }
-    MR_TRY(o->output_database ? output_check(o, err) : MR_OK);
+    MR_TRY(o->results.database ? output_check(o, err) : MR_OK);
     MR_TRY(facts_open(j, err));
     MR_TRY(mr_manifest_stop(j->manifest, NULL, err));
     MR_TRY(quarantine_recompute(j, true, err));
     cross_check_new(j);
     j->was_finished = mr_manifest_is_finished(j->manifest);
     MR_TRY(sink_open(j, err));
-    if (o->retries_dead) {
+    if (o->start.retries_dead) {
         MR_TRY(dlq_retry_new(&j->dlq_retry, j, err));
         j->calls->policy.counts_answers = true;
         j->total_rows = (int64_t)dlq_retry_rows(j->dlq_retry);
@@ -378,7 +380,7 @@ static int outage_check(struct job *j, int64_t now_ns, struct mr_err *err)
     }
     since_ns = MR_MAX(since_ns, j->resumed_ns);
     if (now_ns - since_ns <
-        (j->plan ? MR_MIN(PLAN_NS, j->o->max_outage_ns) : j->o->max_outage_ns)) {
+        (j->plan ? MR_MIN(PLAN_NS, j->o->limits.outage_ns) : j->o->limits.outage_ns)) {
         return MR_OK;
     }
     for (size_t i = 0; i < j->hosts.len; i++) {
@@ -583,7 +585,7 @@ static void job_free(struct job *j)
 static int folder_find(struct job *j, struct mr_err *err)
 {
     const struct mr_batch_options *o = j->o;
-    const bool make = !j->plan && !o->retries_dead;
+    const bool make = !j->plan && !o->start.retries_dead;
 
     if (o->shard_count) {
         return shard_folder(&j->folder, o->folder, o->shard, o->shard_count, make, err);
@@ -638,22 +640,24 @@ static void job_drop(struct job **j)
 static void job_init(struct job *j)
 {
     const struct mr_balance_options balance = {
-        .max_limit = j->o->max_in_flight,
-        .max_timeout_ns = j->o->max_timeout_ns,
+        .max_limit = j->o->calls.max_in_flight,
+        .max_timeout_ns = j->o->calls.max_timeout_ns,
         .min_timeout_ns = j->o->openai ? ANSWER_LEAST_NS : 0,
         .max_weight = j->o->openai ? j->o->openai->max_tokens_in_flight : 0,
         .seed = (uint64_t)mr_wall_ns()};
 
     j->begin_ns = mr_now_ns();
     j->total_rows = -1;
-    call_rows_set(&j->calls->rows, j->o->batch_rows);
-    j->calls->policy.max_attempts = j->o->max_attempts;
-    atomic_init(&j->batch_rows, j->o->batch_rows);
-    j->max_in_flight = j->o->max_in_flight;
+    call_rows_set(&j->calls->rows, j->o->calls.rows);
+    j->calls->policy.max_attempts = j->o->calls.max_attempts;
+    atomic_init(&j->batch_rows, j->o->calls.rows);
+    j->max_in_flight = j->o->calls.max_in_flight;
     j->dialect = !j->o->openai                            ? &dialect_oip
                  : j->o->openai->api == MR_BATCH_API_FILE ? &dialect_openai_file
                                                           : &dialect_openai;
-    j->sink = j->o->output_database ? &sink_table : j->o->objects ? &sink_objects : &sink_files;
+    j->sink = j->o->results.database  ? &sink_table
+              : j->o->results.objects ? &sink_objects
+                                      : &sink_files;
     credits_init(&j->credits, j->o->memory_bytes);
     /* Answers that are on their way are not in the credits before they are whole: hosts whose answers have no end must not
      * take more than this. Calls end there as if hosts were busy, and no new ones begin from three quarters of it on. */
@@ -676,8 +680,8 @@ static int job_open(struct job *j, struct mr_err *err)
     if (j->folder && !j->plan && !j->batch->folder) {
         j->batch->folder = mr_strndup(j->folder, strlen(j->folder));
     }
-    MR_TRY(j->o->retries_dead ? job_is_there(j, err) : MR_OK);
-    MR_TRY(j->o->repository ? hosts_add_local(j, err) : MR_OK);
+    MR_TRY(j->o->start.retries_dead ? job_is_there(j, err) : MR_OK);
+    MR_TRY(j->o->hosts.repository ? hosts_add_local(j, err) : MR_OK);
     MR_TRY(discover_start(j, err));
     if (!j->plan && !j->o->filter) {
         MR_TRY(control_open(j, err));
@@ -743,10 +747,10 @@ out:
 
 static bool has_model_name(const struct mr_batch_options *o)
 {
-    if (!o->model) {
+    if (!o->model.name) {
         return o->openai && o->openai->api == MR_BATCH_API_FILE;
     }
-    return o->model[0] && strlen(o->model) <= 256;
+    return o->model.name[0] && strlen(o->model.name) <= 256;
 }
 
 static bool has_two_inputs(const struct mr_batch_options *o)
@@ -764,24 +768,25 @@ int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *o, struct
         {o->filter ? !o->source.stream : o->source.path_count == 0 && !o->source.query,
          "there is no input"},
         {has_two_inputs(o), "the input is a query or files, and both were given"},
-        {!o->output_database != !o->output_table,
+        {!o->results.database != !o->results.table,
          "results go to a table of a database, and only one of the two was named"},
-        {o->output_database && mr_database_kind_of(o->output_database) == MR_DATABASE_IS_NONE,
+        {o->results.database && mr_database_kind_of(o->results.database) == MR_DATABASE_IS_NONE,
          "results go to a database: sqlite:FILE or postgresql://..."},
-        {o->output_database && o->objects,
+        {o->results.database && o->results.objects,
          "results go to a table or to objects, and both were named"},
-        {o->objects && !mr_s3_is_uri(o->objects), "objects for results are s3://bucket/prefix/"},
-        {o->output_database && o->order != MR_BATCH_UNORDERED,
+        {o->results.objects && !mr_s3_is_uri(o->results.objects),
+         "objects for results are s3://bucket/prefix/"},
+        {o->results.database && o->results.order != MR_BATCH_UNORDERED,
          "a table has no order: the order of the results is for files"},
         {!o->filter && (!o->folder || !o->folder[0]), "there is no folder for the job"},
         {o->shard_count > 0 && o->shard >= o->shard_count, "there is no such shard"},
         {!has_model_name(o), "the model has no name, or one of more than 256 bytes"},
-        {o->version && (!o->version[0] || strlen(o->version) > 32),
+        {o->model.version && (!o->model.version[0] || strlen(o->model.version) > 32),
          "the version is empty or longer than 32 bytes"},
-        {o->host_count == 0 && !o->repository, "there are no hosts"},
-        {o->batch_rows == 0, "a call takes at least one row"},
-        {o->max_attempts == 0, "a row gets at least one attempt"},
-        {o->max_in_flight == 0, "a host gets at least one call"},
+        {o->hosts.count == 0 && !o->hosts.repository, "there are no hosts"},
+        {o->calls.rows == 0, "a call takes at least one row"},
+        {o->calls.max_attempts == 0, "a row gets at least one attempt"},
+        {o->calls.max_in_flight == 0, "a host gets at least one call"},
         {o->memory_bytes < (1 << 20), "the memory must be 1 MiB at least"},
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {

@@ -75,7 +75,7 @@ void page_figures(struct mr_buf *b, const struct job *j, const struct mr_batch_v
     const unsigned long long done = v->rows + v->dead;
 
     MR_BUF_LIT(b, "<h1>");
-    put_text(b, j->o->model);
+    put_text(b, j->o->model.name);
     mr_buf_printf(b, "</h1>\n<p>%s for %.0f s, bound by the %s</p>\n",
                   v->is_paused || v->held[0] ? "<b>paused</b>" : v->phase, (double)v->ran_ns / 1e9,
                   v->bottleneck);

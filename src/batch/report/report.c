@@ -149,7 +149,7 @@ void report_put(const struct job *j, struct mr_buf *b)
     const struct mr_manifest_totals t = mr_manifest_totals(j->manifest);
 
     MR_BUF_LIT(b, "{\"model\":");
-    mr_json_put_string(b, mr_str_c(j->o->model));
+    mr_json_put_string(b, mr_str_c(j->o->model.name));
     mr_buf_printf(b,
                   ",\"rows\":%llu,\"results\":%llu,\"dead_letters\":%llu,\"files\":%llu,"
                   "\"bytes\":%llu,\"starts\":%u,\"this_start\":{\"rows\":%llu,\"seconds\":%.3f,"

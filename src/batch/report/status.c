@@ -51,7 +51,7 @@ static void put_failure(struct mr_buf *b, const struct mr_batch_failure_view *f)
 void status_put(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v)
 {
     mr_buf_printf(b, "{\"state\":\"running\",\"pid\":%ld", (long)getpid());
-    put_text(b, "model", j->o->model);
+    put_text(b, "model", j->o->model.name);
     put_text(b, "phase", v->phase);
     mr_buf_printf(b, ",\"paused\":%s", v->is_paused ? "true" : "false");
     put_text(b, "held", v->held);

@@ -198,7 +198,7 @@ static int extent_write(struct committer *c, struct open_part *p, struct extent 
     struct job *j = c->job;
     int rc = MR_OK;
 
-    if (j->o->order != MR_BATCH_UNORDERED || j->sink->holds_rows || e->dead.len > 1) {
+    if (j->o->results.order != MR_BATCH_UNORDERED || j->sink->holds_rows || e->dead.len > 1) {
         extent_sort(e);
     }
     if (p->extents.len == 0) {
@@ -353,7 +353,7 @@ static void extent_take(struct commit *m, struct extent *e)
     struct job *j = m->c->job;
     struct open_part *p = &m->part;
 
-    if (j->o->order != MR_BATCH_UNORDERED && p->extents.len > 0 && !part_goes_on(j, p, e)) {
+    if (j->o->results.order != MR_BATCH_UNORDERED && p->extents.len > 0 && !part_goes_on(j, p, e)) {
         part_close(m);
     }
     const int64_t begin_ns = mr_now_ns();
@@ -410,11 +410,12 @@ static int64_t commit_due(const struct commit *m)
     if (m->part.extents.len > 0) {
         since_ns = m->part.since_ns;
     }
-    if (o->order == MR_BATCH_LOGICAL && (m->order.held || m->order.late)) {
+    if (o->results.order == MR_BATCH_LOGICAL && (m->order.held || m->order.late)) {
         since_ns = MR_MIN(since_ns, m->order.since_ns);
     }
-    return mr_ns_after(since_ns, o->commit_ns ? o->commit_ns
-                                              : cadence_commit_ns(since_ns - m->c->job->begin_ns));
+    return mr_ns_after(since_ns, o->results.commit_ns
+                                     ? o->results.commit_ns
+                                     : cadence_commit_ns(since_ns - m->c->job->begin_ns));
 }
 
 static bool is_dropped(struct committer *c)
@@ -448,7 +449,7 @@ static bool lacks_results(struct committer *c)
     pthread_mutex_lock(&c->lock);
     const bool is_hurried = c->is_hurried;
     pthread_mutex_unlock(&c->lock);
-    return !is_hurried && !c->job->o->output_database && !c->job->dlq_retry &&
+    return !is_hurried && !c->job->o->results.database && !c->job->dlq_retry &&
            mr_manifest_totals(c->job->manifest).parts == 0;
 }
 
@@ -456,7 +457,7 @@ static void *committer_run(void *arg)
 {
     struct commit m = {.c = arg};
     struct job *j = m.c->job;
-    const enum mr_batch_order order = j->o->order;
+    const enum mr_batch_order order = j->o->results.order;
     bool is_over = false;
 
     m.order.is_free = order == MR_BATCH_UNORDERED;

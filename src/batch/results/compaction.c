@@ -71,7 +71,7 @@ static int items_in_order(const void *a, const void *b)
 static bool level_choose(const struct compaction *t, const item_vec *items, uint64_t most,
                          bool is_last, item_vec *out)
 {
-    const bool is_ordered = t->job->o->order != MR_BATCH_UNORDERED;
+    const bool is_ordered = t->job->o->results.order != MR_BATCH_UNORDERED;
     size_t count = 0;
 
     out->len = 0;
@@ -107,11 +107,11 @@ static bool group_choose(struct compaction *t)
             MR_VEC_PUSH(&items, mr_manifest_item(m, i));
         }
     }
-    if (t->job->o->order != MR_BATCH_UNORDERED && items.len > 1) {
+    if (t->job->o->results.order != MR_BATCH_UNORDERED && items.len > 1) {
         qsort(items.at, items.len, sizeof *items.at, items_in_order);
     }
     for (int level = LEVELS; level > 0 && !found; level--) {
-        uint64_t most = t->job->o->merge_bytes;
+        uint64_t most = t->job->o->results.merge_bytes;
         for (int k = 0; k < level; k++) {
             most /= FAN_IN;
         }
@@ -212,7 +212,7 @@ struct compaction *compaction_new(struct job *j)
 {
     struct mr_err err;
 
-    if (j->o->merge_bytes == 0 || j->dlq_retry || !j->sink->is_in_folder) {
+    if (j->o->results.merge_bytes == 0 || j->dlq_retry || !j->sink->is_in_folder) {
         return NULL;
     }
     struct compaction *t = MR_NEW(struct compaction);

@@ -19,7 +19,7 @@ bool disk_is_at_fault(const struct mr_err *err)
 
 bool disk_is_lost(const struct disk_hold *h, const struct job *j)
 {
-    return h->since_ns > 0 && mr_now_ns() - h->since_ns >= j->o->max_outage_ns;
+    return h->since_ns > 0 && mr_now_ns() - h->since_ns >= j->o->limits.outage_ns;
 }
 
 static void size_text(char out[32], double bytes)

@@ -75,7 +75,7 @@ static int extent_put(struct sink *s, struct extent *e, struct mr_err *err)
     int rc = MR_OK;
 
     extent_sort(e);
-    if (!s->is_dirty && s->job->o->writer.format == MR_TABLE_ARROW) {
+    if (!s->is_dirty && s->job->o->results.writer.format == MR_TABLE_ARROW) {
         s->due_ns = mr_ns_after(mr_now_ns(), BATCH_NS);
     }
     s->is_dirty = true;
@@ -126,7 +126,7 @@ void *filter_run(void *arg)
     bool is_over = false;
 
     int rc = mr_writer_new(&s.writer, j->o->filter->fd, batch_outputs_schema(j->outputs),
-                           &j->o->writer, &c->err);
+                           &j->o->results.writer, &c->err);
     if (rc < 0) {
         mr_err_wrap(&c->err, rc, "'stdout'");
     }

@@ -43,7 +43,7 @@ struct sink_ops {
 };
 
 extern const struct sink_ops sink_files;   /* parts/ */
-extern const struct sink_ops sink_table;   /* options.output_table */
-extern const struct sink_ops sink_objects; /* options.objects */
+extern const struct sink_ops sink_table;   /* options.results.table */
+extern const struct sink_ops sink_objects; /* options.results.objects */
 
 #endif

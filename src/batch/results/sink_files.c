@@ -14,14 +14,14 @@
 static int files_begin(struct job *j, struct open_part *p, const struct extent *e,
                        struct mr_err *err)
 {
-    struct mr_writer_options writer = j->o->writer;
+    struct mr_writer_options writer = j->o->results.writer;
     int rc;
 
     do {
-        rc = j->o->order == MR_BATCH_UNORDERED
-                 ? mr_manifest_part_begin(j->manifest, MR_MANIFEST_RESULTS, j->o->suffix,
+        rc = j->o->results.order == MR_BATCH_UNORDERED
+                 ? mr_manifest_part_begin(j->manifest, MR_MANIFEST_RESULTS, j->o->results.suffix,
                                           &p->results, err)
-                 : mr_manifest_part_begin_at(j->manifest, e->file, e->first, j->o->suffix,
+                 : mr_manifest_part_begin_at(j->manifest, e->file, e->first, j->o->results.suffix,
                                              &p->results, err);
     } while (rc < 0 && disk_wait(j->committer, err));
     if (rc < 0) {
@@ -54,7 +54,7 @@ static uint64_t files_bytes(const struct open_part *p)
 
 static uint64_t files_most_bytes(const struct job *j)
 {
-    return j->o->part_bytes;
+    return j->o->results.part_bytes;
 }
 
 static int files_finish(struct job *j, struct open_part *p, struct mr_err *err)

@@ -298,7 +298,7 @@ static int prefix_make(struct job *j, mr_str prefix, struct mr_err *err)
 
     if (prefix.len > PREFIX_MOST) {
         return MR_FAIL(err, MR_E_INVALID, "'%.100s…': more than %d bytes of a prefix",
-                       j->o->objects, PREFIX_MOST);
+                       j->o->results.objects, PREFIX_MOST);
     }
     j->objects->prefix = mr_alloc(room);
     snprintf(j->objects->prefix, room, "%.*s%s%s%s", MR_STR_ARG(prefix), slash, shard,
@@ -316,9 +316,9 @@ static int objects_open(struct job *j, struct mr_err *err)
     o->batch = j->batch;
     atomic_init(&o->may_stop, true);
     o->id = mr_manifest_id(j->manifest);
-    MR_TRY(mr_s3_uri_parse(j->o->objects, &o->bucket, &prefix, err));
+    MR_TRY(mr_s3_uri_parse(j->o->results.objects, &o->bucket, &prefix, err));
     MR_TRY(prefix_make(j, prefix, err));
-    if (!mr_manifest_is_finished(j->manifest) || j->o->retries_dead) {
+    if (!mr_manifest_is_finished(j->manifest) || j->o->start.retries_dead) {
         rc = place_open(j, err);
     }
 out:
@@ -357,15 +357,16 @@ static int data_open(const struct job *j, struct mr_err *err)
 static int objects_begin(struct job *j, struct open_part *p, const struct extent *e,
                          struct mr_err *err)
 {
-    struct mr_writer_options writer = j->o->writer;
+    struct mr_writer_options writer = j->o->results.writer;
     struct objects *o = j->objects;
     int rc = place_open(j, err);
 
     if (rc == MR_OK) {
-        rc = j->o->order == MR_BATCH_UNORDERED
-                 ? mr_manifest_part_begin_elsewhere(j->manifest, j->o->suffix, &p->results, err)
-                 : mr_manifest_part_begin_elsewhere_at(j->manifest, e->file, e->first, j->o->suffix,
-                                                       &p->results, err);
+        rc = j->o->results.order == MR_BATCH_UNORDERED
+                 ? mr_manifest_part_begin_elsewhere(j->manifest, j->o->results.suffix, &p->results,
+                                                    err)
+                 : mr_manifest_part_begin_elsewhere_at(j->manifest, e->file, e->first,
+                                                       j->o->results.suffix, &p->results, err);
     }
     if (rc < 0) {
         return rc;
@@ -381,7 +382,7 @@ static int objects_begin(struct job *j, struct open_part *p, const struct extent
     p->object = MR_NEW(struct object_part);
     *p->object = (struct object_part){.fd = fd, .key = key_of_part(o, p->results.name)};
     p->object->upload = mr_s3_upload_new(o->s3, place(o, mr_str_c(p->object->key)), fd,
-                                         MR_MIN(j->o->part_bytes, LARGEST));
+                                         MR_MIN(j->o->results.part_bytes, LARGEST));
     writer.on_no_room = (struct mr_no_room){disk_wait_fn, j->committer};
     return mr_writer_new(&p->writer, fd, batch_outputs_schema(j->outputs), &writer, err);
 }
@@ -416,7 +417,7 @@ static uint64_t objects_bytes(const struct open_part *p)
 
 static uint64_t objects_most_bytes(const struct job *j)
 {
-    return MR_MIN(j->o->part_bytes, LARGEST);
+    return MR_MIN(j->o->results.part_bytes, LARGEST);
 }
 
 static int objects_finish(struct job *j, struct open_part *p, struct mr_err *err)

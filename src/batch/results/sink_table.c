@@ -172,13 +172,13 @@ out:
 static int table_open(struct job *j, struct mr_err *err)
 {
     const struct mr_store_options options = {
-        .database = j->o->output_database,
-        .table = j->o->output_table,
+        .database = j->o->results.database,
+        .table = j->o->results.table,
         .schema = batch_outputs_schema(j->outputs),
         .job = mr_manifest_id(j->manifest),
         .epoch = mr_manifest_epoch(j->manifest),
         .has_rows = mr_manifest_totals(j->manifest).parts > 0,
-        .outage_ns = j->o->max_outage_ns,
+        .outage_ns = j->o->limits.outage_ns,
         .is_stopped = batch_has_stop,
         .ctx = j->batch,
     };
@@ -235,7 +235,7 @@ static uint64_t table_bytes(const struct open_part *p)
 /* They are held in memory, which others need as well. */
 static uint64_t table_most_bytes(const struct job *j)
 {
-    return MR_MIN(j->o->part_bytes, j->o->memory_bytes / 8);
+    return MR_MIN(j->o->results.part_bytes, j->o->memory_bytes / 8);
 }
 
 static int table_finish(struct job *j, struct open_part *p, struct mr_err *err)

@@ -69,20 +69,20 @@ int local_new(struct local **out, struct mr_loop *loop, const struct mr_batch_op
     *l =
         (struct local){.loop = loop, .home = {.post = post, .ctx = loop, .reader = MR_READER_NONE}};
     mr_models_options_init(models);
-    models->repositories = &o->repository;
+    models->repositories = &o->hosts.repository;
     models->repository_count = 1;
     models->control = MR_MODEL_CONTROL_EXPLICIT;
-    models->load_models = &o->model;
+    models->load_models = &o->model.name;
     models->load_model_count = 1;
-    models->backend_dirs = o->backend_dirs;
-    models->backend_dir_count = o->backend_dir_count;
+    models->backend_dirs = o->hosts.backend_dirs;
+    models->backend_dir_count = o->hosts.backend_dir_count;
     MR_TRY(mr_engine_new(&l->engine, &engine, err));
     MR_TRY(mr_models_start(mr_engine_models(l->engine), &failed, err));
-    rc = mr_engine_find(l->engine, &l->home, mr_str_c(o->model),
-                        mr_str_c(o->version ? o->version : ""), &target, &reason);
+    rc = mr_engine_find(l->engine, &l->home, mr_str_c(o->model.name),
+                        mr_str_c(o->model.version ? o->model.version : ""), &target, &reason);
     if (rc < 0) {
         mr_models_report(mr_engine_models(l->engine), reason_take, &why);
-        rc = MR_FAIL(err, rc, "model '%s' of %s: %s", o->model, o->repository,
+        rc = MR_FAIL(err, rc, "model '%s' of %s: %s", o->model.name, o->hosts.repository,
                      why.text[0] ? why.text : reason.msg);
         goto out;
     }

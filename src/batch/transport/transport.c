@@ -34,9 +34,9 @@ int transport_parse(const char *url, const struct mr_batch_options *o, enum mr_b
 
     *out_rest = mr_url_scheme(url, &parts);
     *out_is_tls = parts.is_tls;
-    *out = parts.is_grpc                                      ? MR_BATCH_GRPC
-           : parts.has_scheme && o->protocol == MR_BATCH_GRPC ? MR_BATCH_BINARY
-                                                              : o->protocol;
+    *out = parts.is_grpc                                            ? MR_BATCH_GRPC
+           : parts.has_scheme && o->hosts.protocol == MR_BATCH_GRPC ? MR_BATCH_BINARY
+                                                                    : o->hosts.protocol;
     if (o->openai && *out == MR_BATCH_GRPC) {
         return MR_FAIL(err, MR_E_UNSUPPORTED, "host '%.100s': the API is spoken by http and https",
                        url);
@@ -48,8 +48,8 @@ int transport_open(struct transport *w, struct mr_loop *loop, const struct mr_ba
                    const char *url, const char *tls_name, struct mr_err *err)
 {
     struct mr_client_options options = {
-        .never_repeat = true, .headers = o->headers, .header_count = o->header_count};
-    struct mr_tls_client_options tls = o->tls;
+        .never_repeat = true, .headers = o->hosts.headers, .header_count = o->hosts.header_count};
+    struct mr_tls_client_options tls = o->hosts.tls;
     struct mr_url parts;
     const char *rest;
     bool is_tls;
@@ -112,8 +112,8 @@ static struct mr_endpoint endpoint_of(const struct transport *w)
 {
     return (struct mr_endpoint){.client = w->client,
                                 .is_grpc = w->protocol == MR_BATCH_GRPC,
-                                .model = w->o->model,
-                                .version = w->o->version};
+                                .model = w->o->model.name,
+                                .version = w->o->model.version};
 }
 
 void transport_ask(struct transport *w, int64_t timeout_ns, mr_client_done_fn *done, void *ctx)

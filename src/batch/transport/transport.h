@@ -32,8 +32,8 @@ struct transport {
     struct transport_form form;
 };
 
-/** *w is zero, or was closed. url: what mr_batch_options.hosts says of one host. tls_name, unless NULL, is whom its certificate has to name if the
- *  options do not say. Nothing is connected yet. Errors: MR_E_INVALID, and those of mr_tls_client_new. */
+/** *w is zero, or was closed. url: one of mr_batch_hosts_options.list. tls_name, unless NULL, is whom its certificate has to
+ *  name if the options do not say. Nothing is connected yet. Errors: MR_E_INVALID, and those of mr_tls_client_new. */
 int transport_open(struct transport *w, struct mr_loop *loop, const struct mr_batch_options *o,
                    const char *url, const char *tls_name, struct mr_err *err);
 /** A larger answer is none. */

@@ -131,14 +131,14 @@ const struct mr_option mr_cli_batch_table[] = {
     {.name = "accept-changed-input",
      .kind = MR_OPTION_BOOL,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.accepts_changed_input),
+     AT(job.start.accepts_changed_input),
      .help = "go on although input files changed since the job began"},
     {.name = "Model", .kind = MR_OPTION_GROUP},
     MR_BATCH_MODEL_ROWS(struct batch_command),
     {.name = "max-outage",
      .kind = MR_OPTION_DURATION,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.max_outage_ns),
+     AT(job.limits.outage_ns),
      .fallback = "24h",
      .min = 1,
      .max = 31536000,
@@ -148,14 +148,14 @@ const struct mr_option mr_cli_batch_table[] = {
     {.name = "wait-for-hosts",
      .kind = MR_OPTION_BOOL,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.waits_for_hosts),
+     AT(job.hosts.waits),
      .help = "wait for --max-outage also when no host could serve the first row yet and none is "
              "likely to soon: "
              "nothing listens there, unknown names, models or paths"},
     {.name = "accept-changed-model",
      .kind = MR_OPTION_BOOL,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.accepts_changed_model),
+     AT(job.start.accepts_changed_model),
      .help = "go on although hosts have another version of the model, or other inputs, than when "
              "the job began"},
     {.name = "canary-share",
@@ -194,19 +194,19 @@ const struct mr_option mr_cli_batch_table[] = {
     {.name = "output-database",
      .kind = MR_OPTION_STRING,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.output_database),
+     AT(job.results.database),
      .value = "DATABASE",
      .help = "results go to a table there, not to files: sqlite:FILE or postgresql://..."},
     {.name = "output-table",
      .kind = MR_OPTION_STRING,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.output_table),
+     AT(job.results.table),
      .value = "TABLE",
      .help = "of it; made if it is not there"},
     {.name = "output-objects",
      .kind = MR_OPTION_STRING,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.objects),
+     AT(job.results.objects),
      .value = "s3://BUCKET/PREFIX/",
      .help = "for the results; what has been done and dead letters stay in the folder"},
     {.name = "output-file",
@@ -252,7 +252,7 @@ const struct mr_option mr_cli_batch_table[] = {
     {.name = "max-dead",
      .kind = MR_OPTION_INT,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.max_dead_rows),
+     AT(job.limits.dead_rows),
      .fallback = "-1",
      .min = -1,
      .max = INT64_MAX,
@@ -280,7 +280,7 @@ const struct mr_option mr_cli_batch_table[] = {
      .letter = 'b',
      .kind = MR_OPTION_INT,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.batch_rows),
+     AT(job.calls.rows),
      .fallback = "0",
      .min = 0,
      .max = 1 << 20,
@@ -308,7 +308,7 @@ const struct mr_option mr_cli_batch_table[] = {
     {.name = "part-bytes",
      .kind = MR_OPTION_BYTES,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.part_bytes),
+     AT(job.results.part_bytes),
      .fallback = "256MiB",
      .min = 1,
      .max = INT64_C(1) << 46,
@@ -317,7 +317,7 @@ const struct mr_option mr_cli_batch_table[] = {
     {.name = "merge-bytes",
      .kind = MR_OPTION_BYTES,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.merge_bytes),
+     AT(job.results.merge_bytes),
      .fallback = "0",
      .max = INT64_C(1) << 46,
      .value = "SIZE",
@@ -326,7 +326,7 @@ const struct mr_option mr_cli_batch_table[] = {
     {.name = "commit-interval",
      .kind = MR_OPTION_DURATION,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.commit_ns),
+     AT(job.results.commit_ns),
      .fallback = "0",
      .max = 86400,
      .scale = MR_NS_PER_S,
@@ -336,7 +336,7 @@ const struct mr_option mr_cli_batch_table[] = {
     {.name = "verify",
      .kind = MR_OPTION_BOOL,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.verifies),
+     AT(job.start.verifies),
      .help = "before going on, read what was committed and compare it with its checksums"},
     {.name = "plan",
      .kind = MR_OPTION_BOOL,
@@ -347,13 +347,13 @@ const struct mr_option mr_cli_batch_table[] = {
     {.name = "listen",
      .kind = MR_OPTION_STRING,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.listen),
+     AT(job.control.listen),
      .value = "HOST:PORT",
      .help = "status over HTTP for whoever connects; 127.0.0.1:PORT is for this machine only"},
     {.name = "listen-control",
      .kind = MR_OPTION_BOOL,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.listen_changes),
+     AT(job.control.may_change),
      .help = "who connects there may also pause and change the job"},
     {.name = "json",
      .kind = MR_OPTION_BOOL,
@@ -431,8 +431,9 @@ static int result_check(const struct batch_command *c, struct mr_err *err)
         bool is_wrong;
         const char *text;
     } checks[] = {
-        {has_file && c->job.objects, "--output-file and --output-objects: name one of them"},
-        {has_file && c->job.output_database,
+        {has_file && c->job.results.objects,
+         "--output-file and --output-objects: name one of them"},
+        {has_file && c->job.results.database,
          "--output-file and --output-database: name one of them"},
         {has_file && c->shard,
          "--output-file is of a whole job, not of a --shard; name a folder with --output"},
@@ -460,9 +461,9 @@ static void default_key(struct batch_command *c)
     const bool has_files = !o->source.query && !o->source.table;
 
     if (c->words.carried.len == 0 && !(o->openai && o->openai->api == MR_BATCH_API_FILE)) {
-        o->carried = has_files ? place : place + 1;
-        o->carried_count = has_files ? 2 : 1;
-        o->has_default_key = true;
+        o->results.carried = has_files ? place : place + 1;
+        o->results.carried_count = has_files ? 2 : 1;
+        o->results.has_default_key = true;
     }
 }
 
@@ -485,16 +486,16 @@ static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed 
     o->source.path_count = c->inputs.len;
     o->source.columns = mr_cli_batch_cut(&p->columns, &c->columns, &o->source.column_count);
     o->source.format = inputs[c->input_format];
-    o->writer.format = outputs[c->output_format];
-    o->writer.compression = (enum mr_compression)c->compression;
-    o->order = (enum mr_batch_order)c->order;
-    o->suffix = suffixes[c->output_format][c->compression];
-    if (!o->suffix[0]) {
+    o->results.writer.format = outputs[c->output_format];
+    o->results.writer.compression = (enum mr_compression)c->compression;
+    o->results.order = (enum mr_batch_order)c->order;
+    o->results.suffix = suffixes[c->output_format][c->compression];
+    if (!o->results.suffix[0]) {
         return MR_FAIL(err, MR_E_INVALID,
                        "--compression gzip: Parquet and Arrow take none or zstd");
     }
     MR_TRY(result_check(c, err));
-    if (c->plan && o->retries_dead) {
+    if (c->plan && o->start.retries_dead) {
         return MR_FAIL(err, MR_E_INVALID, "--plan is for run only");
     }
     if (c->result_file && !o->folder) {
@@ -507,23 +508,23 @@ static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed 
     }
     MR_TRY(shard_read(o, c->shard, err));
     o->s3.addressing = (enum mr_s3_addressing)c->s3_addressing;
-    o->tls = c->access.tls;
-    o->headers = c->access.headers.at;
-    o->header_count = c->access.headers.len;
+    o->hosts.tls = c->access.tls;
+    o->hosts.headers = c->access.headers.at;
+    o->hosts.header_count = c->access.headers.len;
     MR_TRY(mr_cli_batch_words_read(o, p, &c->words, err));
     default_key(c);
     MR_TRY(mr_cli_batch_number("max-dead-percent", c->max_dead_percent, 0, 100, &percent, err));
-    o->grows_calls = o->batch_rows == 0;
-    o->batch_rows = o->grows_calls ? 256 : o->batch_rows;
-    o->max_dead_share = percent / 100;
-    MR_TRY(mr_cli_batch_number("canary-share", c->canary_share, 0, 1, &o->canary_share, err));
+    o->calls.grows = o->calls.rows == 0;
+    o->calls.rows = o->calls.grows ? 256 : o->calls.rows;
+    o->limits.dead_share = percent / 100;
+    MR_TRY(mr_cli_batch_number("canary-share", c->canary_share, 0, 1, &o->cross_check.share, err));
     MR_TRY(mr_cli_batch_number("canary-tolerance", c->canary_tolerance, 0, 1e9,
-                               &o->canary_tolerance, err));
-    o->recompute = mr_cli_batch_cut(&c->recomputed, &c->recompute, &o->recompute_count);
-    if (o->recompute_count > 0 && (c->plan || o->retries_dead)) {
+                               &o->cross_check.tolerance, err));
+    o->start.recompute = mr_cli_batch_cut(&c->recomputed, &c->recompute, &o->start.recompute_count);
+    if (o->start.recompute_count > 0 && (c->plan || o->start.retries_dead)) {
         return MR_FAIL(err, MR_E_INVALID, "--recompute-host is for run, without --plan");
     }
-    o->pauses = c->on_threshold > 0;
+    o->limits.pauses = c->on_threshold > 0;
 out:
     return rc;
 }
@@ -787,7 +788,7 @@ static int batch_run(struct batch_command *c, struct mr_err *err)
 {
     struct mr_batch *job;
     struct progress progress = {.term = mr_term_of(stderr),
-                                .has_table = c->job.output_database != NULL};
+                                .has_table = c->job.results.database != NULL};
     struct mr_buf report;
     int rc = mr_cli_batch_open(&job, &c->job, err);
 
@@ -807,7 +808,7 @@ static int batch_run(struct batch_command *c, struct mr_err *err)
     if (progress.has_line) {
         fputc('\n', stderr);
     }
-    if (rc == MR_OK && c->job.retries_dead) {
+    if (rc == MR_OK && c->job.start.retries_dead) {
         retried_print(c, &progress);
     }
     if (rc == MR_OK && c->result_file) {
@@ -835,8 +836,8 @@ int mr_cli_batch(int argc, char **argv, char **env)
     if (argc > 0 && strcmp(argv[0], "merge") == 0) {
         return mr_cli_batch_merge(argc, argv, env);
     }
-    command.job.retries_dead = argc > 0 && strcmp(argv[0], "retry-dlq") == 0;
-    if (argc < 1 || (strcmp(argv[0], "run") != 0 && !command.job.retries_dead)) {
+    command.job.start.retries_dead = argc > 0 && strcmp(argv[0], "retry-dlq") == 0;
+    if (argc < 1 || (strcmp(argv[0], "run") != 0 && !command.job.start.retries_dead)) {
         const bool wants_help =
             argc > 0 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0);
         if (!wants_help) {

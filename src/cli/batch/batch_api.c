@@ -157,13 +157,13 @@ int mr_cli_batch_api_read(struct mr_batch_options *o, struct mr_cli_batch_api_pa
         MR_TRY(file_read(p, "response-schema", words->schema_file, &p->openai.schema, err));
     }
     if (p->openai.api == MR_BATCH_API_FILE) {
-        if (o->writer.compression != MR_COMPRESSION_NONE) {
+        if (o->results.writer.compression != MR_COMPRESSION_NONE) {
             MR_TRY(MR_FAIL(err, MR_E_INVALID,
                            "--compression is not for --api batch-file, whose results are JSON "
                            "lines as they are"));
         }
-        o->writer.format = MR_TABLE_JSONL;
-        o->suffix = ".jsonl";
+        o->results.writer.format = MR_TABLE_JSONL;
+        o->results.suffix = ".jsonl";
         o->source.format = o->source.stream ? o->source.format : MR_TABLE_JSONL;
     }
     MR_TRY(params_read(p, &words->params, err));

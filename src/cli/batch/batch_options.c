@@ -70,8 +70,8 @@ static int maps_read(struct mr_batch_options *o, struct mr_cli_batch_parsed *p,
         MR_VEC_PUSH(&p->map_names.at, name);
         MR_VEC_PUSH(&p->maps, ((struct mr_batch_map){name, equals + 1}));
     }
-    o->maps = p->maps.at;
-    o->map_count = p->maps.len;
+    o->model.maps = p->maps.at;
+    o->model.map_count = p->maps.len;
     return MR_OK;
 }
 
@@ -92,15 +92,15 @@ int mr_cli_batch_words_read(struct mr_batch_options *o, struct mr_cli_batch_pars
 {
     int rc;
 
-    o->hosts = mr_cli_batch_cut(&p->hosts, &words->hosts, &o->host_count);
-    o->carried = mr_cli_batch_cut(&p->carried, &words->carried, &o->carried_count);
-    o->outputs = mr_cli_batch_cut(&p->outputs, &words->outputs, &o->output_count);
-    o->model_inputs = words->model_inputs.at;
-    o->model_input_count = words->model_inputs.len;
-    o->model_outputs = words->model_outputs.at;
-    o->model_output_count = words->model_outputs.len;
-    o->protocol = (enum mr_batch_protocol)words->protocol;
-    o->has_null_value = words->null_value != NULL;
+    o->hosts.list = mr_cli_batch_cut(&p->hosts, &words->hosts, &o->hosts.count);
+    o->results.carried = mr_cli_batch_cut(&p->carried, &words->carried, &o->results.carried_count);
+    o->results.outputs = mr_cli_batch_cut(&p->outputs, &words->outputs, &o->results.output_count);
+    o->model.inputs = words->model_inputs.at;
+    o->model.input_count = words->model_inputs.len;
+    o->model.outputs = words->model_outputs.at;
+    o->model.output_count = words->model_outputs.len;
+    o->hosts.protocol = (enum mr_batch_protocol)words->protocol;
+    o->model.has_null_value = words->null_value != NULL;
     if (words->delimiter && strlen(words->delimiter) != 1) {
         return MR_FAIL(err, MR_E_INVALID, "--delimiter '%s': expected one character",
                        words->delimiter);
@@ -110,7 +110,7 @@ int mr_cli_batch_words_read(struct mr_batch_options *o, struct mr_cli_batch_pars
     MR_TRY(mr_cli_batch_api_read(o, &p->api, &words->api, err));
     if (words->null_value) {
         MR_TRY(mr_cli_batch_number("null-value", words->null_value, -1.7e308, 1.7e308,
-                                   &o->null_value, err));
+                                   &o->model.null_value, err));
     }
 out:
     return rc;

@@ -73,7 +73,7 @@ struct mr_cli_batch_words {
         {.name = "model-version",                                                                  \
          .kind = MR_OPTION_STRING,                                                                 \
          .flags = MR_OPTION_CLI_ONLY,                                                              \
-         MR_OPTION_AT(type, job.version),                                                          \
+         MR_OPTION_AT(type, job.model.version),                                                    \
          .value = "N",                                                                             \
          .help = "the one that hosts serve by default if not given"},                              \
         {.name = "hosts",                                                                          \
@@ -89,7 +89,7 @@ struct mr_cli_batch_words {
         {.name = "local",                                                                          \
          .kind = MR_OPTION_STRING,                                                                 \
          .flags = MR_OPTION_CLI_ONLY,                                                              \
-         MR_OPTION_AT(type, job.repository),                                                       \
+         MR_OPTION_AT(type, job.hosts.repository),                                                 \
          .value = "REPOSITORY",                                                                    \
          .help = "the model runs in this process, from a model repository; hosts may help"},       \
         {.name = "protocol",                                                                       \
@@ -132,7 +132,7 @@ struct mr_cli_batch_words {
          .letter = 't',                                                                            \
          .kind = MR_OPTION_DURATION,                                                               \
          .flags = MR_OPTION_CLI_ONLY,                                                              \
-         MR_OPTION_AT(type, job.max_timeout_ns),                                                   \
+         MR_OPTION_AT(type, job.calls.max_timeout_ns),                                             \
          .fallback = "1h",                                                                         \
          .min = 1,                                                                                 \
          .max = 86400,                                                                             \
@@ -143,7 +143,7 @@ struct mr_cli_batch_words {
         {.name = "max-in-flight-per-host",                                                         \
          .kind = MR_OPTION_INT,                                                                    \
          .flags = MR_OPTION_CLI_ONLY,                                                              \
-         MR_OPTION_AT(type, job.max_in_flight),                                                    \
+         MR_OPTION_AT(type, job.calls.max_in_flight),                                              \
          .fallback = "256",                                                                        \
          .min = 1,                                                                                 \
          .max = 65535,                                                                             \
@@ -151,7 +151,7 @@ struct mr_cli_batch_words {
          .help = "calls at a time; how many there are is found out by their latency"},             \
     {                                                                                              \
         .name = "max-attempts", .kind = MR_OPTION_INT, .flags = MR_OPTION_CLI_ONLY,                \
-        MR_OPTION_AT(type, job.max_attempts), .fallback = "5", .min = 1, .max = 1000,              \
+        MR_OPTION_AT(type, job.calls.max_attempts), .fallback = "5", .min = 1, .max = 1000,        \
         .value = "N",                                                                              \
         .help = "failures of a row, while others succeed, before it becomes a dead letter"         \
     }
@@ -173,7 +173,7 @@ struct mr_cli_batch_words {
          .help = "those of the model that are wanted; all if not given"},                          \
     {                                                                                              \
         .name = "allow-nan", .kind = MR_OPTION_BOOL, .flags = MR_OPTION_CLI_ONLY,                  \
-        MR_OPTION_AT(type, job.allows_nan),                                                        \
+        MR_OPTION_AT(type, job.model.allows_nan),                                                  \
         .help = "NaN and infinity are answers; without this a host that sends them has failed"     \
     }
 

@@ -30,7 +30,7 @@ static void json_print(const struct mr_batch_plan *p, const struct mr_batch_opti
 
     mr_buf_init(&b, 0);
     mr_buf_c(&b, "{\"model\":");
-    mr_json_put_string(&b, mr_str_c(o->model));
+    mr_json_put_string(&b, mr_str_c(o->model.name));
     mr_buf_printf(&b, ",\"files\":%zu,\"bytes\":%llu", p->files, (unsigned long long)p->bytes);
     number_put(&b, "rows", p->rows);
     number_put(&b, "done_rows", (int64_t)p->done_rows);

@@ -27,9 +27,9 @@ int mr_cli_batch_open(struct mr_batch **out, struct mr_batch_options *options, s
 {
     mr_cli_heap_bounds();
     dirs = mr_default_backend_dirs();
-    options->backend_dirs = dirs;
-    while (dirs[options->backend_dir_count]) {
-        options->backend_dir_count++;
+    options->hosts.backend_dirs = dirs;
+    while (dirs[options->hosts.backend_dir_count]) {
+        options->hosts.backend_dir_count++;
     }
     const int rc = mr_batch_new(&running, options, err);
     if (rc < 0) {

@@ -68,7 +68,7 @@ const struct mr_option mr_cli_map_table[] = {
     {.name = "max-outage",
      .kind = MR_OPTION_DURATION,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.max_outage_ns),
+     AT(job.limits.outage_ns),
      .fallback = "10m",
      .min = 1,
      .max = 31536000,
@@ -78,7 +78,7 @@ const struct mr_option mr_cli_map_table[] = {
     {.name = "wait-for-hosts",
      .kind = MR_OPTION_BOOL,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.waits_for_hosts),
+     AT(job.hosts.waits),
      .help = "wait for --max-outage also when no host could serve the first row yet and none is "
              "likely to soon: "
              "nothing listens there, unknown names, models or paths"},
@@ -119,7 +119,7 @@ const struct mr_option mr_cli_map_table[] = {
      .letter = 'b',
      .kind = MR_OPTION_INT,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(job.batch_rows),
+     AT(job.calls.rows),
      .fallback = "256",
      .min = 1,
      .max = 1 << 20,
@@ -255,23 +255,23 @@ static int command_complete(struct map_command *c, struct mr_cli_batch_parsed *p
     struct mr_batch_options *o = &c->job;
     int rc;
 
-    o->tls = c->access.tls;
-    o->headers = c->access.headers.at;
-    o->header_count = c->access.headers.len;
+    o->hosts.tls = c->access.tls;
+    o->hosts.headers = c->access.headers.at;
+    o->hosts.header_count = c->access.headers.len;
     MR_TRY(mr_cli_batch_words_read(o, p, &c->words, err));
     if (strcmp(in, "tsv") == 0 && !o->source.delimiter) {
         o->source.delimiter = '\t';
     }
     o->source.format = format_of(in);
-    o->writer.format = format_of(out);
-    o->writer.is_stream = true;
-    o->writer.delimiter = strcmp(out, "tsv") == 0 ? '\t'
-                          : c->output_format == 0 ? o->source.delimiter
-                                                  : 0;
-    o->writer.has_no_header = o->source.has_no_header;
+    o->results.writer.format = format_of(out);
+    o->results.writer.is_stream = true;
+    o->results.writer.delimiter = strcmp(out, "tsv") == 0 ? '\t'
+                                  : c->output_format == 0 ? o->source.delimiter
+                                                          : 0;
+    o->results.writer.has_no_header = o->source.has_no_header;
     o->filter = &c->filter;
-    o->max_dead_rows = UINT64_MAX;
-    o->max_dead_share = 1;
+    o->limits.dead_rows = UINT64_MAX;
+    o->limits.dead_share = 1;
     c->filter.fd = STDOUT_FILENO;
     c->filter.dead = (enum mr_batch_dead)c->dead;
     c->filter.on_dead = on_dead;

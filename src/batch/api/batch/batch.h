@@ -26,7 +26,7 @@ enum mr_batch_protocol {
     MR_BATCH_BINARY, /* REST with binary tensors; answers may be either */
     MR_BATCH_JSON,   /* REST */
     MR_BATCH_GRPC,
-    MR_BATCH_LOCAL, /* not for `protocol`: the host that mr_batch_options.repository makes */
+    MR_BATCH_LOCAL, /* not for `protocol`: the host that mr_batch_hosts_options.repository makes */
 };
 
 /** What the files of results say of the order of the input, which each extent of rows has in itself. */
@@ -69,7 +69,7 @@ enum mr_batch_api {
     MR_BATCH_API_COMPLETIONS,
     MR_BATCH_API_EMBEDDINGS,
     /** The input is a batch file of OpenAI's: {"custom_id":…,"method":"POST","url":…,"body":{…}} a line. Of the other
-     *  options only `key` counts; mr_batch_options.model is asked for in hosts' lists, NULL: it is not. */
+     *  options only `key` counts; mr_batch_options.model.name is asked for in hosts' lists, NULL: it is not. */
     MR_BATCH_API_FILE,
 };
 
@@ -82,7 +82,7 @@ enum mr_batch_length {
 
 /** Hosts are servers of OpenAI's API (vLLM, …). Results have the columns text, finish_reason, prompt_tokens,
  *  completion_tokens and model (chat), text, finish_reason and model (completions), or embedding and, if it is among
- *  mr_batch_options.outputs, model (embeddings). */
+ *  mr_batch_results_options.outputs, model (embeddings). */
 struct mr_batch_openai {
     enum mr_batch_api api;
     const char *prompt;    /* text with {{column}} */
@@ -104,84 +104,119 @@ struct mr_batch_openai {
     const char *key;      /* sent as bearer token, never shown; NULL: none */
 };
 
+/** The model, and what it takes and gives. */
+struct mr_batch_model_options {
+    const char *name;
+    const char *version; /* NULL: the one that hosts serve by default */
+    /** Tensors where hosts do not tell them: "NAME=TYPE[DIMS]", all dimensions of a call, -1 where one is open. */
+    const char *const *inputs;
+    size_t input_count;
+    const char *const *outputs;
+    size_t output_count;
+    const struct mr_batch_map *maps;
+    size_t map_count;
+    bool has_null_value;
+    double null_value;
+    bool allows_nan;
+};
+
+/** Who serves the model. */
+struct mr_batch_hosts_options {
+    /** "host:port", also behind http://, https://, grpc://, grpcs://, with `openai` also before a path (/v1 if there is
+     *  none); "dns:NAME:PORT" for all addresses of a name, looked up again and again; "@FILE", a file of hosts, one a line,
+     *  that is read again when it changes. */
+    const char *const *list;
+    size_t count;
+    const char *repository; /* the model runs in this process, too, from there; NULL: it does not */
+    const char *const *backend_dirs; /* with a repository: where its backends are looked for */
+    size_t backend_dir_count;
+    struct mr_tls_client_options tls;
+    const char *const *headers; /* "Name: value", of each request; see mr_client_options */
+    size_t header_count;
+    enum mr_batch_protocol protocol;
+    /** The job also waits for hosts none of which could serve it yet, for what does not pass by itself. */
+    bool waits;
+};
+
+/** How rows are sent. */
+struct mr_batch_calls_options {
+    uint32_t rows;          /* of a call */
+    bool grows;             /* `rows` is 256, and there may be more where that is faster */
+    uint32_t max_in_flight; /* per host */
+    uint32_t max_attempts;  /* of a row, before it is a dead letter */
+    int64_t max_timeout_ns; /* of a call */
+};
+
+/** Where results go, and what they are. */
+struct mr_batch_results_options {
+    const char *objects;  /* "s3://bucket/prefix/" instead of the folder; NULL: none */
+    const char *database; /* its table instead of files (see table/store.h); NULL: none */
+    const char *table;
+    const char *const *carried; /* columns of the input to keep */
+    size_t carried_count;
+    bool has_default_key;       /* these are the place of a row, as no columns were named: tell */
+    const char *const *outputs; /* of the model, none: all */
+    size_t output_count;
+    struct mr_writer_options writer;
+    const char *suffix; /* of files: ".parquet" */
+    enum mr_batch_order order;
+    uint64_t part_bytes; /* a file is closed at about this size … */
+    int64_t commit_ns; /* … or at this age; 0: a thirtieth of the time of this start, 2 to 60 s */
+    uint64_t merge_bytes; /* small files are joined to about that size meanwhile; 0: they stay */
+};
+
+/** What is too much: the job stops, or pauses. */
+struct mr_batch_limits {
+    int64_t outage_ns;  /* no host works for so long: the job stops */
+    uint64_t dead_rows; /* more dead letters; UINT64_MAX: any number */
+    double dead_share;  /* of the rows, from 10,000 rows on */
+    bool pauses;        /* instead of stopping */
+};
+
+/** Hosts are compared by rows that they all get. */
+struct mr_batch_cross_check_options {
+    double share;     /* of a host's answers: so many rows more; 0: none */
+    double tolerance; /* what numbers that are not whole may differ by, as a part of them */
+};
+
+/** What a start does beside the rows that have no outcome yet. */
+struct mr_batch_start_options {
+    const char *const
+        *recompute; /* hosts, by address: what they answered is done again by others */
+    size_t recompute_count;
+    bool accepts_changed_input;
+    bool accepts_changed_model; /* a version or inputs other than those of the results there are */
+    bool retries_dead;          /* instead: rows that became dead letters are tried once more */
+    bool verifies;              /* committed files are read and compared */
+};
+
+/** Who may look at the job, besides by the socket in its folder. */
+struct mr_batch_control_options {
+    const char *listen; /* "host:port" for status, metrics and page; NULL: none */
+    bool may_change;    /* who connects there may also change the job */
+};
+
 struct mr_batch_options {
     const struct mr_batch_openai *openai; /* NULL: hosts speak the Open Inference Protocol */
     struct mr_source_options source;      /* with a filter, a stream; s3 is the job's */
     struct mr_s3_options s3;              /* for objects; patience and callbacks are the job's */
     const char *folder;                   /* of the job */
-    uint32_t
-        shard; /* the part of the table that is done, from 0, in a folder of its own within that of the job */
-    uint32_t shard_count; /* of parts; 0: all of the table is done */
-    const char
-        *objects; /* "s3://bucket/prefix/" for the results instead of the folder; NULL: none */
     const struct mr_batch_filter *filter; /* instead of a folder; NULL: none */
-    const char *model;
-    const char *version; /* NULL: the one that hosts serve by default */
-    /** "host:port", also behind http://, https://, grpc://, grpcs://, with `openai` also before a path (/v1 if there is
-     *  none); "dns:NAME:PORT" for all addresses of a name, looked
-     *  up again and again; "@FILE", a file of hosts, one a line, that is read again when it changes. */
-    const char *const *hosts;
-    const char *repository; /* the model runs in this process, too, from there; NULL: it does not */
-    const char *const *backend_dirs; /* with a repository: where its backends are looked for */
-    size_t backend_dir_count;
-    size_t host_count;
-    struct mr_tls_client_options tls;
-    const char *const
-        *headers; /* "Name: value", of each request to a host; see mr_client_options */
-    size_t header_count;
-    enum mr_batch_protocol protocol;
-    /** What the model takes and gives where hosts do not tell: "NAME=TYPE[DIMS]", all dimensions of a call, -1 where one
-     *  is open. */
-    const char *const *model_inputs;
-    size_t model_input_count;
-    const char *const *model_outputs;
-    size_t model_output_count;
-    const struct mr_batch_map *maps;
-    size_t map_count;
-    bool has_null_value;
-    double null_value;
-    const char *const *carried; /* columns to keep in the results */
-    size_t carried_count;
-    bool has_default_key;       /* these are the place of a row, as no columns were named: tell */
-    const char *const *outputs; /* of the model, none: all */
-    size_t output_count;
-    bool allows_nan;
-    const char *output_database; /* results go to its table (see table/store.h); NULL: to files */
-    const char *output_table;
-    struct mr_writer_options writer;
-    const char *suffix;  /* of files of results: ".parquet" */
-    uint32_t batch_rows; /* of a call */
-    bool grows_calls;    /* batch_rows is 256, and there may be more where that is faster */
-    /** Read, and done again if not done as a whole. 0: as many as hosts answer in half a second, 64 to 4096, or
-     *  batch_rows, whichever is more. */
-    uint32_t extent_rows;
+    /** The part of the table that is done, from 0, in a folder of its own within that of the job. */
+    uint32_t shard;
+    uint32_t shard_count;  /* of parts; 0: all of the table is done */
     uint64_t memory_bytes; /* rows and answers that are under way */
-    enum mr_batch_order order;
-    uint64_t part_bytes; /* a file of results is closed at about this size … */
-    int64_t commit_ns; /* … or at this age; 0: a thirtieth of the time of this start, 2 to 60 s */
-    uint64_t merge_bytes;   /* small files are joined to about that size meanwhile; 0: they stay */
-    uint32_t max_in_flight; /* calls per host */
-    uint32_t max_attempts;  /* of a row, before it is a dead letter */
-    int64_t max_timeout_ns; /* of a call */
-    int64_t max_outage_ns;  /* no host works for so long: the job stops */
-    bool
-        waits_for_hosts; /* also for hosts none of which could serve the job yet, for what does not pass by itself */
-    uint64_t max_dead_rows; /* more dead letters stop the job; UINT64_MAX: any number */
-    double max_dead_share;  /* of the rows, from 10,000 rows on */
-    double
-        canary_share; /* of a host's answers: so many rows more, to compare it with others; 0: none */
-    double canary_tolerance; /* what numbers that are not whole may differ by, as a part of them */
-    const char *const
-        *recompute; /* hosts, by address: what they answered is done again by others */
-    size_t recompute_count;
-    bool pauses; /* instead of stopping, when too much is wrong */
-    bool accepts_changed_input;
-    bool accepts_changed_model; /* a version or inputs other than those of the results there are */
-    bool retries_dead;          /* instead: rows that became dead letters are tried once more */
-    bool verifies;              /* committed files are read and compared at the start */
-    const char
-        *listen; /* "host:port" for status, metrics and page; NULL: the folder's socket only */
-    bool listen_changes; /* who connects there may also change the job */
+    /** Read, and done again if not done as a whole. 0: as many as hosts answer in half a second, 64 to 4096, or
+     *  calls.rows, whichever is more. */
+    uint32_t extent_rows;
+    struct mr_batch_model_options model;
+    struct mr_batch_hosts_options hosts;
+    struct mr_batch_calls_options calls;
+    struct mr_batch_results_options results;
+    struct mr_batch_limits limits;
+    struct mr_batch_cross_check_options cross_check;
+    struct mr_batch_start_options start;
+    struct mr_batch_control_options control;
 };
 
 /** How a job is doing, every second and at the end. */

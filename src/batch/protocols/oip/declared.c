@@ -72,11 +72,11 @@ int declared_fill(const struct mr_batch_options *o, struct mr_arena *arena,
     int rc = MR_OK;
 
     if (m->input_count == 0) {
-        rc = ios_read(o->model_inputs, o->model_input_count, arena, &m->inputs, &m->input_count,
+        rc = ios_read(o->model.inputs, o->model.input_count, arena, &m->inputs, &m->input_count,
                       err);
     }
     if (rc == MR_OK && m->output_count == 0) {
-        rc = ios_read(o->model_outputs, o->model_output_count, arena, &m->outputs, &m->output_count,
+        rc = ios_read(o->model.outputs, o->model.output_count, arena, &m->outputs, &m->output_count,
                       err);
     }
     return rc;

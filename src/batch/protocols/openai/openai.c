@@ -104,11 +104,12 @@ static int options_check(const struct mr_batch_options *o, struct mr_err *err)
         bool is_wrong;
         const char *text;
     } checks[] = {
-        {is_file && (a->prompt || a->messages || a->param_count > 0 || a->text_column ||
-                     a->null_text || a->on_length || o->carried_count > 0 || o->output_count > 0),
+        {is_file &&
+             (a->prompt || a->messages || a->param_count > 0 || a->text_column || a->null_text ||
+              a->on_length || o->results.carried_count > 0 || o->results.output_count > 0),
          "a batch file's lines say all: --prompt, --messages, --param, --keep, --outputs and the "
          "like are not for it"},
-        {is_file && (o->writer.format != MR_TABLE_JSONL || o->filter),
+        {is_file && (o->results.writer.format != MR_TABLE_JSONL || o->filter),
          "the results of a batch file are JSON lines"},
         {!is_file && !a->prompt == !a->messages,
          "a job of this API needs either --prompt or --messages"},
@@ -116,12 +117,13 @@ static int options_check(const struct mr_batch_options *o, struct mr_err *err)
         {a->system && !is_chat, "--system is for --api chat"},
         {a->schema && !is_chat, "--response-schema is for --api chat"},
         {a->on_length == MR_BATCH_LENGTH_MORE && !is_chat, "--on-length more is for --api chat"},
-        {o->repository, "--local runs models of the Open Inference Protocol, without --api"},
-        {o->version, "--model-version is of the Open Inference Protocol, without --api"},
-        {o->map_count > 0, "--map is of the Open Inference Protocol; --prompt names columns"},
-        {o->has_null_value, "--null-value is of the Open Inference Protocol; --null-text says what "
-                            "a null is in a prompt"},
-        {o->protocol == MR_BATCH_GRPC, "--protocol grpc is of the Open Inference Protocol"},
+        {o->hosts.repository, "--local runs models of the Open Inference Protocol, without --api"},
+        {o->model.version, "--model-version is of the Open Inference Protocol, without --api"},
+        {o->model.map_count > 0, "--map is of the Open Inference Protocol; --prompt names columns"},
+        {o->model.has_null_value,
+         "--null-value is of the Open Inference Protocol; --null-text says what "
+         "a null is in a prompt"},
+        {o->hosts.protocol == MR_BATCH_GRPC, "--protocol grpc is of the Open Inference Protocol"},
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         if (checks[i].is_wrong) {
@@ -337,13 +339,14 @@ static int outputs_choose(struct openai *a, const struct mr_batch_options *o, st
 {
     const size_t properties = a->schema ? json_schema_property_count(a->schema) : 0;
 
-    a->outputs = MR_NEW_ARRAY(struct openai_output, o->output_count + properties + OPENAI_COLUMNS);
-    if (o->output_count == 0) {
+    a->outputs =
+        MR_NEW_ARRAY(struct openai_output, o->results.output_count + properties + OPENAI_COLUMNS);
+    if (o->results.output_count == 0) {
         outputs_default(a, io);
     }
-    for (size_t i = 0; i < o->output_count; i++) {
+    for (size_t i = 0; i < o->results.output_count; i++) {
         struct openai_output output;
-        int rc = output_find(a, o->outputs[i], &output, err);
+        int rc = output_find(a, o->results.outputs[i], &output, err);
         if (rc < 0) {
             return rc;
         }
@@ -358,8 +361,8 @@ static int bind(struct job *j, const struct mr_schema *table, struct mr_err *err
     struct openai *a = j->openai;
     const struct mr_schema *all = mr_source_columns(j->source);
     const struct batch_outputs_options options = {.columns = all,
-                                                  .carried = o->carried,
-                                                  .carried_count = o->carried_count,
+                                                  .carried = o->results.carried,
+                                                  .carried_count = o->results.carried_count,
                                                   .error =
                                                       o->filter ? o->filter->error_column : NULL};
     struct mr_schema columns = {0};
@@ -371,8 +374,9 @@ static int bind(struct job *j, const struct mr_schema *table, struct mr_err *err
     MR_TRY(outputs_choose(a, o, &columns, err));
     MR_TRY(batch_outputs_of(&j->outputs, &columns, table, &options, err));
     for (size_t i = 0; i < a->output_count; i++) {
-        mr_column_builder_init(&a->outputs[i].builder,
-                               &batch_outputs_schema(j->outputs)->fields[o->carried_count + i]);
+        mr_column_builder_init(
+            &a->outputs[i].builder,
+            &batch_outputs_schema(j->outputs)->fields[o->results.carried_count + i]);
     }
 out:
     if (rc < 0) {

@@ -101,7 +101,7 @@ static void vector_ask(struct host *h)
 
     mr_buf_init(&body, 0);
     MR_BUF_LIT(&body, "{\"model\":");
-    mr_json_put_string(&body, mr_str_c(h->job->o->model));
+    mr_json_put_string(&body, mr_str_c(h->job->o->model.name));
     MR_BUF_LIT(&body, ",\"input\":[\"one\"]");
     mr_buf_str(&body, mr_buf_view(&a->tail));
     mr_buf_c(&body, h->sends_floats ? "}" : ",\"encoding_format\":\"base64\"}");
@@ -150,7 +150,7 @@ static void on_models(void *ctx, int rc, const struct mr_err *told,
 
     if (rc == MR_OK && !is_unknown(response->status)) {
         rc = response->status == 200
-                 ? openai_answer_models(body_of(response), h->job->o->model, &err)
+                 ? openai_answer_models(body_of(response), h->job->o->model.name, &err)
                  : status_fail("GET /models", response, &err);
         told = &err;
     }

@@ -124,8 +124,8 @@ void openai_judge(struct call *k, const struct transport_reply *reply, struct tr
     mr_err_set(&err, rc, MR_HERE, "no memory");
     if (answer) {
         answer->width = openai->width;
-        rc = has_vectors ? openai_answer_vectors(body, count, k->job->o->allows_nan, &k->arena,
-                                                 answer, &err)
+        rc = has_vectors ? openai_answer_vectors(body, count, k->job->o->model.allows_nan,
+                                                 &k->arena, answer, &err)
                          : openai_answer_text(body, count, &k->arena, answer, &err);
     }
     if (rc < 0) {

@@ -90,7 +90,7 @@ static void put_body(const struct call *k, struct making *m)
     const struct openai *a = m->a;
 
     MR_BUF_LIT(m->body, "{\"model\":");
-    mr_json_put_string(m->body, mr_str_c(k->job->o->model));
+    mr_json_put_string(m->body, mr_str_c(k->job->o->model.name));
     mr_buf_char(m->body, ',');
     switch (a->o->api) {
     case MR_BATCH_API_COMPLETIONS: put_list(m, "prompt", k->work); break;
