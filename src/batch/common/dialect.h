@@ -8,7 +8,7 @@
 
 #include "batch/transport/transport.h"
 
-#define DIALECT_FACTS 8
+#define DIALECT_FIELDS 8
 
 struct call;
 struct host;
@@ -25,9 +25,9 @@ struct dialect {
     int (*want)(struct job *j, struct mr_err *err);
     /** Checks the table's columns, and makes j->outputs. Errors: as want. */
     int (*bind)(struct job *j, const struct mr_schema *table, struct mr_err *err);
-    /** What tells this job's calls from those of others, besides the model: names and JSON into keys[DIALECT_FACTS] and
-     *  texts[DIALECT_FACTS]; how many. NULL: nothing. */
-    size_t (*facts)(const struct job *j, const char **keys, struct mr_buf *texts);
+    /** What tells this job's calls from those of others, besides the model: names and JSON into keys[DIALECT_FIELDS] and
+     *  texts[DIALECT_FIELDS]; how many. NULL: nothing. */
+    size_t (*identity)(const struct job *j, const char **keys, struct mr_buf *texts);
     /** Rows that are read, and committed, as one. */
     uint64_t (*extent_rows)(const struct job *j);
     /** Bytes of the answer to a row, about. */

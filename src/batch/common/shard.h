@@ -1,6 +1,6 @@
 /* One shard of a table: the rows that one of several processes takes, and the folder that it keeps.
  *
- * Which rows follows from the number of shards and from what is a fact of the job, so it is the same at every start and on
+ * Which rows follows from the number of shards and from what is in the identity of the job, so it is the same at every start and on
  * every machine, and the shards neither overlap nor leave a row out:
  *
  *   files whose rows are counted (Parquet) are one long table, cut into as many equal ranges as there are shards;
@@ -15,7 +15,7 @@
 #include "batch/manifest/ranges.h"
 #include "table/table.h"
 
-#define MR_SHARD_FACT        "shard"       /* of the manifest: which one it is … */
+#define MR_SHARD_FIELD       "shard"       /* of the manifest: which one it is … */
 #define MR_SHARD_NAME_FORMAT "\"%zu/%zu\"" /* … as this, among other things */
 
 /** All-zero takes every row. */

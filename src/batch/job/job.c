@@ -8,7 +8,6 @@
  *
  * Setting up between the first two phases blocks the loop; nothing else is going on then. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -38,10 +37,9 @@
 #include "batch/results/dlq_retry.h"
 #include "batch/results/filter.h"
 #include "batch/results/sink.h"
-#include "codec/json.h"
 #include "control.h"
+#include "identity.h"
 #include "table/store.h"
-#include "tensor/tensor.h"
 
 #define ANSWER_LEAST_NS (300 * MR_NS_PER_S) /* language models queue, and may say a lot */
 #define TICK_NS         (MR_NS_PER_S / 5)
@@ -110,138 +108,6 @@ static int output_check(const struct mr_batch_options *o, struct mr_err *err)
     mr_buf_init(&name, 0);
     int rc = mr_store_name(o->results.database, o->results.table, &name, err);
     mr_buf_fini(&name);
-    return rc;
-}
-
-/* Where the files are, however they were named. */
-static void places_put(const struct job *j, struct mr_buf *b)
-{
-    mr_buf_char(b, '[');
-    for (size_t i = 0; i < mr_source_file_count(j->source); i++) {
-        const char *path = mr_source_path(j->source, i);
-        char *place = realpath(path, NULL);
-        mr_buf_c(b, i ? "," : "");
-        mr_json_put_string(b, mr_str_c(place ? place : path));
-        free(place); /* NOLINT: the library's */
-    }
-    mr_buf_char(b, ']');
-}
-
-static int facts_open(struct job *j, struct mr_err *err)
-{
-    const struct mr_batch_options *o = j->o;
-    const size_t files = mr_source_file_count(j->source);
-    struct mr_manifest_fact *facts =
-        MR_NEW_ARRAY(struct mr_manifest_fact, files + 12 + DIALECT_FACTS);
-    struct mr_buf *texts = MR_NEW_ARRAY(struct mr_buf, files + 12 + DIALECT_FACTS);
-    struct key {
-        char text[64];
-    } *keys = MR_NEW_ARRAY(struct key, files + 12 + DIALECT_FACTS);
-    const char *told_keys[DIALECT_FACTS];
-    struct mr_buf told[DIALECT_FACTS];
-    size_t n = 0;
-    char type[256];
-
-    for (size_t i = 0; i < DIALECT_FACTS; i++) {
-        mr_buf_init(&told[i], 0);
-    }
-    const size_t told_count = j->dialect->facts ? j->dialect->facts(j, told_keys, told) : 0;
-#define FACT(name)                                                                                 \
-    facts[n].key = (name);                                                                         \
-    mr_buf_init(&texts[n], 0)
-    FACT("model");
-    mr_json_put_string(&texts[n++], mr_str_c(o->model.name));
-    FACT("inputs");
-    mr_buf_char(&texts[n], '[');
-    for (size_t i = 0; i < files; i++) {
-        mr_buf_c(&texts[n], i ? "," : "");
-        mr_json_put_string(&texts[n], mr_str_c(mr_source_file(j->source, i).path));
-    }
-    facts[n].is_place = true;
-    mr_buf_char(&texts[n++], ']');
-    FACT(MR_MANIFEST_PLACES);
-    facts[n].is_place = true;
-    places_put(j, &texts[n++]);
-    for (size_t i = 0; i < told_count; i++) {
-        FACT(told_keys[i]);
-        texts[n++] = told[i];
-    }
-    if (o->source.query) {
-        FACT("query");
-        mr_json_put_string(&texts[n++], mr_str_c(o->source.query));
-    }
-    if (o->results.database) {
-        struct mr_buf name;
-        mr_buf_init(&name, 0);
-        mr_store_name(o->results.database, o->results.table, &name, NULL);
-        FACT("table of results");
-        mr_json_put_string(&texts[n++], mr_buf_view(&name));
-        mr_buf_fini(&name);
-    }
-    if (o->results.order != MR_BATCH_UNORDERED) {
-        FACT("order");
-        mr_buf_c(&texts[n++], "\"of the input\"");
-    }
-    if (o->shard_count) {
-        FACT(MR_SHARD_FACT);
-        mr_buf_printf(&texts[n++], "{\"shard\":" MR_SHARD_NAME_FORMAT ",\"of_counted_rows\":%llu}",
-                      (size_t)o->shard, (size_t)o->shard_count,
-                      (unsigned long long)j->shard.counted_rows);
-    }
-    if (o->results.objects) {
-        FACT("place of results");
-        mr_json_put_string(&texts[n++], mr_str_c(o->results.objects));
-    }
-    FACT("results");
-    const struct mr_schema *schema = batch_outputs_schema(j->outputs);
-    mr_buf_char(&texts[n], '{');
-    for (size_t i = 0; i < schema->count; i++) {
-        mr_buf_c(&texts[n], i ? "," : "");
-        mr_json_put_string(&texts[n], mr_str_c(schema->fields[i].name));
-        mr_buf_printf(&texts[n], ":\"%s\"", mr_field_text(&schema->fields[i], type, sizeof type));
-    }
-    mr_buf_char(&texts[n++], '}');
-    FACT("model version");
-    facts[n].is_model = true;
-    mr_json_put_string(&texts[n++], j->metadata.version);
-    FACT("model inputs");
-    facts[n].is_model = true;
-    mr_buf_char(&texts[n], '{');
-    for (size_t i = 0; i < j->metadata.input_count; i++) {
-        const struct mr_oip_io *io = &j->metadata.inputs[i];
-        mr_buf_c(&texts[n], i ? "," : "");
-        mr_json_put_string(&texts[n], io->name);
-        mr_buf_printf(&texts[n], ":\"%s%s\"", mr_dtype_name(io->dtype),
-                      mr_shape_text(io->shape, io->rank, type, sizeof type));
-    }
-    mr_buf_char(&texts[n++], '}');
-    for (size_t i = 0; i < files; i++) {
-        const struct mr_source_file f = mr_source_file(j->source, i);
-        snprintf(keys[n].text, sizeof keys[n].text, "input %zu", i);
-        FACT(keys[n].text);
-        facts[n].is_input = true;
-        if (f.state) {
-            mr_buf_c(&texts[n++], f.state);
-            continue;
-        }
-        mr_buf_printf(&texts[n++], "{\"bytes\":%llu,\"mtime_ns\":%lld}",
-                      (unsigned long long)f.bytes, (long long)f.mtime_ns);
-    }
-#undef FACT
-    for (size_t i = 0; i < n; i++) {
-        facts[i].json = mr_buf_cstr(&texts[i]);
-    }
-    const struct mr_manifest_options options = {
-        .accept_changed_input = o->start.accepts_changed_input,
-        .accept_changed_model = o->start.accepts_changed_model,
-        .verify_content = o->start.verifies};
-    int rc = mr_manifest_open(&j->manifest, j->folder, facts, n, &options, err);
-    for (size_t i = 0; i < n; i++) {
-        mr_buf_fini(&texts[i]);
-    }
-    mr_free(texts);
-    mr_free(keys);
-    mr_free(facts);
     return rc;
 }
 
@@ -346,7 +212,7 @@ static int job_set_up(struct job *j, struct mr_err *err)
         return reader_start(j->reader, j, err);
     }
     MR_TRY(o->results.database ? output_check(o, err) : MR_OK);
-    MR_TRY(facts_open(j, err));
+    MR_TRY(identity_open(j, err));
     MR_TRY(mr_manifest_stop(j->manifest, NULL, err));
     MR_TRY(quarantine_recompute(j, true, err));
     cross_check_new(j);

@@ -42,8 +42,8 @@
 
 struct mr_manifest;
 
-/** Something that must be the same at every start of a job. */
-struct mr_manifest_fact {
+/** A part of what a job is known by: the same at every start of it. */
+struct mr_identity_field {
     const char *key; /* as a person would name it: "model", "input /data/a.parquet" */
     const char *json;
     /* Size, time and the like of an input: options.accept_changed_input lets it pass. Not for the names and the order of
@@ -58,7 +58,7 @@ struct mr_manifest_fact {
 struct mr_manifest_options {
     bool accept_changed_input; /* take changed inputs for what they are now, in job.json too */
     bool accept_changed_model; /* the same for what the model is now */
-    bool takes_any_job;        /* one that is there, whatever its facts are */
+    bool takes_any_job;        /* one that is there, whatever its identity is */
     bool verify_content;       /* read all committed files and compare their checksums */
 };
 
@@ -140,24 +140,25 @@ struct mr_manifest_totals {
 
 /** Open or begin the job in `folder`, which is made if need be. Afterwards everything that counts is on
  *  disk, and a process that had the job before can change nothing any more.
- *  facts  borrowed for the call; keys are unique
+ *  identity  borrowed for the call; keys are unique
  *  Gives: *out, to be closed with mr_manifest_close.
- *  Errors: MR_E_UNAVAILABLE (another process works on it; names its pid), MR_E_INVALID (a fact changed;
+ *  Errors: MR_E_UNAVAILABLE (another process works on it; names its pid), MR_E_INVALID (a field changed;
  *  names it with both values), MR_E_EXISTS (the folder holds other things), MR_E_NOT_FOUND (a committed
  *  file is missing), MR_E_IO (damage: in manifest.log before its end, or a file of another size or
  *  checksum; names it). */
 int mr_manifest_open(struct mr_manifest **out, const char *folder,
-                     const struct mr_manifest_fact *facts, size_t fact_count,
+                     const struct mr_identity_field *identity, size_t identity_count,
                      const struct mr_manifest_options *options, struct mr_err *err);
 /** What the folder says, without a change to it and whoever works on it. *out_pid: the process that does, 0: none on
- *  this machine. out_stop (NULL: not wanted) gets why the last start stopped, if it said so. Errors: MR_E_NOT_FOUND (no folder, or no job in it), MR_E_IO (damage). */
+ *  this machine. out_stop (NULL: not wanted) gets why the last start stopped, if it said so. Errors: MR_E_NOT_FOUND (no
+ *  folder, or no job in it), MR_E_IO (damage). */
 int mr_manifest_summary(const char *folder, struct mr_manifest_totals *out_totals,
                         bool *out_finished, uint32_t *out_epoch, int64_t *out_pid,
                         struct mr_buf *out_stop, struct mr_err *err);
-/** Appends the fact of this key as JSON to out_one, nothing if there is none, and all others as text: two jobs have the
- *  same text when they have the same facts. */
-int mr_manifest_facts_put(const struct mr_manifest *m, const char *key, struct mr_buf *out_one,
-                          struct mr_buf *out_others, struct mr_err *err);
+/** Appends the field of this key as JSON to out_one, nothing if there is none, and all others as text: two jobs have the
+ *  same text if they have the same identity. */
+int mr_manifest_identity_put(const struct mr_manifest *m, const char *key, struct mr_buf *out_one,
+                             struct mr_buf *out_others, struct mr_err *err);
 /** Closes the job, and removes it from its folder if this was its first start and nothing has been added. */
 void mr_manifest_forget(struct mr_manifest **m);
 /** Give the job up, as it is. Open parts are dropped by their owners before. */

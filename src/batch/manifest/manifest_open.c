@@ -24,7 +24,7 @@
 #include "manifest_priv.h"
 
 #define EPOCH_FRONT "epoch-"
-#define VALUE_SHOWN 96 /* bytes of a fact's value in a message */
+#define VALUE_SHOWN 96 /* bytes of a field's value in a message */
 
 /* What a start finds in the folder. */
 struct folder_scan {
@@ -127,20 +127,20 @@ static void choose_id(char out[MR_MANIFEST_ID_BYTES])
     snprintf(out, MR_MANIFEST_ID_BYTES, "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
 }
 
-static void put_job(struct mr_buf *b, const char *id, const struct mr_manifest_fact *facts,
+static void put_job(struct mr_buf *b, const char *id, const struct mr_identity_field *identity,
                     size_t count)
 {
     mr_buf_printf(b, "{\"format\":%d,\"id\":\"%s\",\"facts\":{", MR_MANIFEST_FORMAT, id);
     for (size_t i = 0; i < count; i++) {
         mr_buf_c(b, i ? ",\n" : "\n");
-        mr_json_put_string(b, mr_str_c(facts[i].key));
+        mr_json_put_string(b, mr_str_c(identity[i].key));
         mr_buf_char(b, ':');
-        mr_buf_c(b, facts[i].json);
+        mr_buf_c(b, identity[i].json);
     }
     MR_BUF_LIT(b, "\n}}\n");
 }
 
-/* The facts of job.json, key and text of the value. */
+/* The fields of job.json, key and text of the value. */
 struct stored {
     struct mr_buf text;
     struct mr_arena arena;
@@ -152,7 +152,7 @@ struct stored {
 static int read_stored(struct mr_json *j, struct stored *out)
 {
     bool first = true;
-    bool first_fact = true;
+    bool first_field = true;
     uint64_t format = 0;
     mr_str key;
     mr_str value;
@@ -165,7 +165,7 @@ static int read_stored(struct mr_json *j, struct stored *out)
             mr_json_string(j, &out->id);
         } else if (mr_str_eq_c(key, "facts")) {
             mr_json_enter_object(j);
-            while (mr_json_next_key(j, &first_fact, &key)) {
+            while (mr_json_next_key(j, &first_field, &key)) {
                 if (mr_json_skip(j, &value) == MR_OK) {
                     MR_VEC_PUSH(&out->keys, key);
                     MR_VEC_PUSH(&out->values, value);
@@ -189,9 +189,9 @@ static bool is_plural(mr_str key)
     return mr_str_ends(key, MR_STR("s")) && mr_str_find_str(key, MR_STR(" of ")) < 0;
 }
 
-/* fact: NULL for one that is not there any more. */
-static int fact_differs(const struct mr_manifest *m, mr_str key, mr_str was, mr_str is,
-                        const struct mr_manifest_fact *fact, struct mr_err *err)
+/* field: NULL for one that is not there any more. */
+static int field_differs(const struct mr_manifest *m, mr_str key, mr_str was, mr_str is,
+                         const struct mr_identity_field *field, struct mr_err *err)
 {
     const mr_str was_cut = mr_str_sub(was, 0, VALUE_SHOWN);
     const mr_str is_cut = mr_str_sub(is, 0, VALUE_SHOWN);
@@ -202,8 +202,8 @@ static int fact_differs(const struct mr_manifest *m, mr_str key, mr_str was, mr_
         MR_STR_ARG(mr_str_sub(key, 0, VALUE_SHOWN)), MR_STR_ARG(was.len ? was_cut : MR_STR("none")),
         was_cut.len < was.len ? "…" : "", MR_STR_ARG(is.len ? is_cut : MR_STR("none")),
         is_cut.len < is.len ? "…" : "",
-        fact && fact->is_input ? " (--accept-changed-input goes on with it as it is now)"
-        : fact && fact->is_model
+        field && field->is_input ? " (--accept-changed-input goes on with it as it is now)"
+        : field && field->is_model
             ? " (--accept-changed-model goes on with it, beside the results that there are)"
             : "");
 }
@@ -223,7 +223,7 @@ static size_t find_stored(const struct stored *stored, const char *key, size_t l
 
 /* The ways to say where the inputs are: the first that is not as it was, and whether another is. */
 struct places {
-    const struct mr_manifest_fact *misplaced;
+    const struct mr_identity_field *misplaced;
     mr_str was;
     bool is_found;
 };
@@ -232,12 +232,12 @@ static int places_check(const struct mr_manifest *m, const struct places *p, str
 {
     return !p->misplaced || p->is_found
                ? MR_OK
-               : fact_differs(m, mr_str_c(p->misplaced->key), p->was, mr_str_c(p->misplaced->json),
-                              p->misplaced, err);
+               : field_differs(m, mr_str_c(p->misplaced->key), p->was, mr_str_c(p->misplaced->json),
+                               p->misplaced, err);
 }
 
 static int compare(struct mr_manifest *m, const struct stored *stored,
-                   const struct mr_manifest_fact *facts, size_t count,
+                   const struct mr_identity_field *identity, size_t count,
                    const struct mr_manifest_options *options, bool *out_changed, struct mr_err *err)
 {
     bool *seen = MR_NEW_ARRAY(bool, stored->keys.len);
@@ -246,36 +246,36 @@ static int compare(struct mr_manifest *m, const struct stored *stored,
     int rc = MR_OK;
 
     for (size_t i = 0; i < count && rc == MR_OK; i++) {
-        const size_t k = find_stored(stored, facts[i].key, i);
+        const size_t k = find_stored(stored, identity[i].key, i);
         const bool is_known = k < stored->keys.len;
         const mr_str was = is_known ? stored->values.at[k] : (mr_str){0};
         if (is_known) {
             seen[k] = true;
         }
-        rc = facts[i].is_place ? MR_OK : places_check(m, &places, err);
+        rc = identity[i].is_place ? MR_OK : places_check(m, &places, err);
         if (rc < 0) {
             break;
         }
-        if (mr_str_eq_c(was, facts[i].json)) {
-            places.is_found |= facts[i].is_place;
+        if (mr_str_eq_c(was, identity[i].json)) {
+            places.is_found |= identity[i].is_place;
             continue;
         }
-        if (facts[i].is_place) {
+        if (identity[i].is_place) {
             places.was = places.misplaced ? places.was : was;
-            places.misplaced = places.misplaced ? places.misplaced : &facts[i];
+            places.misplaced = places.misplaced ? places.misplaced : &identity[i];
             continue;
         }
-        if (!(facts[i].is_input && options->accept_changed_input) &&
-            !(facts[i].is_model && options->accept_changed_model)) {
-            rc = fact_differs(m, mr_str_c(facts[i].key), was, mr_str_c(facts[i].json), &facts[i],
-                              err);
+        if (!(identity[i].is_input && options->accept_changed_input) &&
+            !(identity[i].is_model && options->accept_changed_model)) {
+            rc = field_differs(m, mr_str_c(identity[i].key), was, mr_str_c(identity[i].json),
+                               &identity[i], err);
         }
         changed = true;
     }
     rc = rc < 0 ? rc : places_check(m, &places, err);
     for (size_t k = 0; k < stored->keys.len && rc == MR_OK; k++) {
         if (!seen[k]) {
-            rc = fact_differs(m, stored->keys.at[k], stored->values.at[k], (mr_str){0}, NULL, err);
+            rc = field_differs(m, stored->keys.at[k], stored->values.at[k], (mr_str){0}, NULL, err);
         }
     }
     mr_free(seen);
@@ -310,8 +310,8 @@ static void stored_fini(struct stored *s)
     mr_arena_fini(&s->arena);
 }
 
-static int compare_job(struct mr_manifest *m, const struct mr_manifest_fact *facts, size_t count,
-                       const struct mr_manifest_options *options, bool *out_changed,
+static int compare_job(struct mr_manifest *m, const struct mr_identity_field *identity,
+                       size_t count, const struct mr_manifest_options *options, bool *out_changed,
                        struct mr_err *err)
 {
     struct stored stored;
@@ -321,13 +321,13 @@ static int compare_job(struct mr_manifest *m, const struct mr_manifest_fact *fac
         memcpy(m->id, stored.id.ptr ? stored.id.ptr : "", stored.id.len);
         m->id[stored.id.len] = '\0';
     }
-    rc = rc < 0 ? rc : compare(m, &stored, facts, count, options, out_changed, err);
+    rc = rc < 0 ? rc : compare(m, &stored, identity, count, options, out_changed, err);
     stored_fini(&stored);
     return rc;
 }
 
-int mr_manifest_facts_put(const struct mr_manifest *m, const char *key, struct mr_buf *out_one,
-                          struct mr_buf *out_others, struct mr_err *err)
+int mr_manifest_identity_put(const struct mr_manifest *m, const char *key, struct mr_buf *out_one,
+                             struct mr_buf *out_others, struct mr_err *err)
 {
     struct stored stored;
     int rc = stored_open(m, &stored, err);
@@ -345,20 +345,21 @@ int mr_manifest_facts_put(const struct mr_manifest *m, const char *key, struct m
     return rc;
 }
 
-static int write_job(struct mr_manifest *m, const struct mr_manifest_fact *facts, size_t count,
+static int write_job(struct mr_manifest *m, const struct mr_identity_field *identity, size_t count,
                      struct mr_err *err)
 {
     struct mr_buf job;
 
     mr_buf_init(&job, 0);
-    put_job(&job, m->id, facts, count);
+    put_job(&job, m->id, identity, count);
     const int rc = job.failed ? MR_FAIL(err, MR_E_NOMEM, "no memory for " MR_MANIFEST_JOB)
                               : batch_file_put(m->dir, MR_MANIFEST_JOB, mr_buf_view(&job), err);
     mr_buf_fini(&job);
     return rc;
 }
 
-static int check_facts(const struct mr_manifest_fact *facts, size_t count, struct mr_err *err)
+static int identity_check(const struct mr_identity_field *identity, size_t count,
+                          struct mr_err *err)
 {
     struct mr_arena arena;
     struct mr_json j;
@@ -366,11 +367,11 @@ static int check_facts(const struct mr_manifest_fact *facts, size_t count, struc
 
     mr_arena_init(&arena, 0, 64u << 20);
     for (size_t i = 0; i < count; i++) {
-        mr_json_init(&j, mr_str_c(facts[i].json), &arena, 0, err);
+        mr_json_init(&j, mr_str_c(identity[i].json), &arena, 0, err);
         mr_json_skip(&j, NULL);
         rc = mr_json_finish(&j);
         if (rc < 0) {
-            rc = MR_WRAP(err, rc, "%s", facts[i].key);
+            rc = MR_WRAP(err, rc, "%s", identity[i].key);
             break;
         }
     }
@@ -537,7 +538,7 @@ static int open_subfolder(struct mr_manifest *m, const char *name, struct mr_err
 }
 
 static int read_state(struct mr_manifest *m, const struct folder_scan *scan,
-                      const struct mr_manifest_fact *facts, size_t fact_count,
+                      const struct mr_identity_field *identity, size_t identity_count,
                       const struct mr_manifest_options *options, bool *out_changed,
                       struct mr_err *err)
 {
@@ -549,7 +550,7 @@ static int read_state(struct mr_manifest *m, const struct folder_scan *scan,
         goto out;
     }
     if (scan->has_job && !options->takes_any_job) {
-        MR_TRY(compare_job(m, facts, fact_count, options, out_changed, err));
+        MR_TRY(compare_job(m, identity, identity_count, options, out_changed, err));
     }
     MR_TRY(mr_journal_read(m, &has_log, err));
     if (scan->has_job ? !has_log : m->items.len > 0) {
@@ -563,21 +564,22 @@ out:
     return rc;
 }
 
-static int start(struct mr_manifest *m, const struct mr_manifest_fact *facts, size_t fact_count,
-                 const struct mr_manifest_options *options, struct mr_err *err)
+static int start(struct mr_manifest *m, const struct mr_identity_field *identity,
+                 size_t identity_count, const struct mr_manifest_options *options,
+                 struct mr_err *err)
 {
     struct folder_scan scan;
     bool changed = false;
     int rc;
 
-    MR_TRY(check_facts(facts, fact_count, err));
+    MR_TRY(identity_check(identity, identity_count, err));
     MR_TRY(m->dir = batch_file_make_folders(m->folder, err));
     MR_TRY(folder_scan(m, &scan, err));
     MR_TRY(take_lock(m, err));
     MR_TRY(folder_scan(m, &scan, err)); /* nobody changes it now */
     MR_TRY(m->parts = open_subfolder(m, "parts", err));
     MR_TRY(m->dlq = open_subfolder(m, "dlq", err));
-    MR_TRY(read_state(m, &scan, facts, fact_count, options, &changed, err));
+    MR_TRY(read_state(m, &scan, identity, identity_count, options, &changed, err));
     MR_TRY(take_epoch(m, scan.last_epoch, err));
     if (!scan.has_job) {
         choose_id(m->id);
@@ -587,7 +589,7 @@ static int start(struct mr_manifest *m, const struct mr_manifest_fact *facts, si
     }
     MR_TRY(mr_journal_rewrite(m, err));
     if (!scan.has_job || changed) {
-        MR_TRY(write_job(m, facts, fact_count, err));
+        MR_TRY(write_job(m, identity, identity_count, err));
     }
     MR_TRY(sweep(m, err));
 out:
@@ -595,7 +597,7 @@ out:
 }
 
 int mr_manifest_open(struct mr_manifest **out, const char *folder,
-                     const struct mr_manifest_fact *facts, size_t fact_count,
+                     const struct mr_identity_field *identity, size_t identity_count,
                      const struct mr_manifest_options *options, struct mr_err *err)
 {
     struct mr_manifest *m = MR_NEW(struct mr_manifest);
@@ -604,7 +606,7 @@ int mr_manifest_open(struct mr_manifest **out, const char *folder,
     m->dir = m->parts = m->dlq = m->lock = m->log = -1;
     m->history_most = MR_MANIFEST_HISTORY_MOST;
     atomic_init(&m->next_number, 1);
-    const int rc = start(m, facts, fact_count, options, err);
+    const int rc = start(m, identity, identity_count, options, err);
     if (rc < 0) {
         mr_manifest_close(&m);
         return rc;

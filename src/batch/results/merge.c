@@ -146,7 +146,7 @@ static int open_finished(const char *folder, struct mr_manifest **out, struct mr
 /* The job in a folder, or all of its shards. */
 struct jobs {
     MR_VEC(struct mr_manifest *) at;
-    struct mr_buf facts; /* of the first shard */
+    struct mr_buf identity; /* of the first shard */
 };
 
 static void jobs_close(struct jobs *jobs)
@@ -155,7 +155,7 @@ static void jobs_close(struct jobs *jobs)
         mr_manifest_close(&jobs->at.at[i]);
     }
     MR_VEC_FINI(&jobs->at);
-    mr_buf_fini(&jobs->facts);
+    mr_buf_fini(&jobs->identity);
 }
 
 /* It is the shard that its folder's name says, and was begun with the same model, inputs and so on as the others. */
@@ -163,24 +163,25 @@ static int shard_check(struct jobs *jobs, const struct mr_manifest *m, const cha
                        struct mr_err *err)
 {
     const bool is_first = jobs->at.len == 1;
-    struct mr_buf facts;
-    struct mr_buf fact;
+    struct mr_buf identity;
+    struct mr_buf field;
     int rc;
 
-    mr_buf_init(&facts, 0);
-    mr_buf_init(&fact, 0);
-    MR_TRY(mr_manifest_facts_put(m, MR_SHARD_FACT, &fact, is_first ? &jobs->facts : &facts, err));
-    if (mr_str_find_str(mr_buf_view(&fact), mr_str_c(name)) < 0) {
+    mr_buf_init(&identity, 0);
+    mr_buf_init(&field, 0);
+    MR_TRY(mr_manifest_identity_put(m, MR_SHARD_FIELD, &field,
+                                    is_first ? &jobs->identity : &identity, err));
+    if (mr_str_find_str(mr_buf_view(&field), mr_str_c(name)) < 0) {
         rc = MR_FAIL(err, MR_E_INVALID, "%s holds the work of another shard", m->folder);
-    } else if (!is_first && !mr_str_eq(mr_buf_view(&facts), mr_buf_view(&jobs->facts))) {
+    } else if (!is_first && !mr_str_eq(mr_buf_view(&identity), mr_buf_view(&jobs->identity))) {
         rc = MR_FAIL(err, MR_E_INVALID,
                      "%s was begun with another model, inputs or columns than %s: compare job.json "
                      "of both",
                      m->folder, jobs->at.at[0]->folder);
     }
 out:
-    mr_buf_fini(&facts);
-    mr_buf_fini(&fact);
+    mr_buf_fini(&identity);
+    mr_buf_fini(&field);
     return rc;
 }
 
@@ -306,7 +307,7 @@ int mr_batch_merge(const struct mr_batch_merge_options *o, struct mr_batch_merge
     struct mr_batch_merged merged = {0};
     int rc;
 
-    mr_buf_init(&jobs.facts, 0);
+    mr_buf_init(&jobs.identity, 0);
     MR_TRY(jobs_open(o->folder, &jobs, err));
     for (size_t i = 0; i < jobs.at.len; i++) {
         const struct mr_manifest_totals totals = mr_manifest_totals(jobs.at.at[i]);

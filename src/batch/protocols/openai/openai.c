@@ -490,7 +490,7 @@ static bool knows_bytes(const struct job *j)
 
 /* ---- what tells the job from others ---- */
 
-static size_t facts(const struct job *j, const char **keys, struct mr_buf *texts)
+static size_t identity(const struct job *j, const char **keys, struct mr_buf *texts)
 {
     const struct mr_batch_openai *o = j->openai->o;
     const struct {
@@ -524,7 +524,7 @@ const struct dialect dialect_openai = {
     .ask = openai_ask,
     .want = want,
     .bind = bind,
-    .facts = facts,
+    .identity = identity,
     .extent_rows = extent_rows,
     .answer_bytes = answer_bytes,
     .knows_bytes = knows_bytes,

@@ -183,7 +183,7 @@ static uint64_t answer_bytes(const struct job *j)
     return ANSWER_BYTES;
 }
 
-static size_t facts(const struct job *j, const char **keys, struct mr_buf *texts)
+static size_t identity(const struct job *j, const char **keys, struct mr_buf *texts)
 {
     (void)j;
     keys[0] = "api";
@@ -265,7 +265,7 @@ const struct dialect dialect_openai_file = {
     .ask = openai_ask,
     .want = want,
     .bind = bind,
-    .facts = facts,
+    .identity = identity,
     .extent_rows = extent_rows,
     .answer_bytes = answer_bytes,
     .takes_rows = takes_rows,

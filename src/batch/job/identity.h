@@ -1,0 +1,13 @@
+/* What a job is known by. */
+#ifndef MR_BATCH_IDENTITY_H
+#define MR_BATCH_IDENTITY_H
+
+#include "base/err.h"
+
+struct job;
+
+/** Opens the job's manifest, or begins it, with what tells this job from others: a start with another model, input or kind
+ *  of results is refused. The source is open, and the outputs are known. Errors: those of mr_manifest_open. */
+int identity_open(struct job *j, struct mr_err *err);
+
+#endif
