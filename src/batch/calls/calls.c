@@ -731,8 +731,8 @@ static void call_ends(struct call *k, const struct transport_answer *v)
         if (rc < 0) {
             job_fail(j, rc, &err);
         }
-    } else {
-        call_fails(k, v, now_ns);
+    } else if (v->outcome != MR_BALANCE_CANCELLED || !w->is_settled) {
+        call_fails(k, v, now_ns); /* unless the other copy was first, and this one was cancelled */
     }
 }
 

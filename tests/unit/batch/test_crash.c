@@ -285,14 +285,14 @@ static int go_on(struct mr_manifest *m, struct mr_err *err)
 /* From wherever it is to the end, or to the third error. */
 static int run_job(void)
 {
-    static const struct mr_manifest_fact facts[] = {
+    static const struct mr_identity_field identity[] = {
         {.key = "model", .json = "\"m\""}, {.key = "input a", .json = "[1]", .is_input = true}};
     const struct mr_manifest_options options = {.verify_content = true};
     struct mr_manifest *m;
     struct mr_err err = {0};
     int tries = 0;
 
-    if (mr_manifest_open(&m, folder, facts, 2, &options, &err) < 0) {
+    if (mr_manifest_open(&m, folder, identity, 2, &options, &err) < 0) {
         shared->errors++;
         return !was_visited && strstr(err.msg, "damaged") ? bad("open", &err) : AGAIN;
     }

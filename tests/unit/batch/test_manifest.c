@@ -19,7 +19,7 @@
 
 static char folder[64];
 
-static const struct mr_manifest_fact facts[] = {
+static const struct mr_identity_field identity[] = {
     {.key = "model", .json = "{\"name\":\"dense\",\"version\":1}"},
     {.key = "input /data/a.parquet", .json = "{\"size\":100}", .is_input = true},
 };
@@ -69,7 +69,7 @@ static struct mr_manifest *must_open_with(struct mr_manifest_options options)
     struct mr_manifest *m = NULL;
     struct mr_err err = {0};
 
-    if (mr_manifest_open(&m, folder, facts, 2, &options, &err) < 0) {
+    if (mr_manifest_open(&m, folder, identity, 2, &options, &err) < 0) {
         fail_msg("%s (%s)", err.msg, err.where);
     }
     return m;
@@ -85,7 +85,7 @@ static void expect_refused(struct mr_manifest_options options, int status, const
     struct mr_manifest *m = NULL;
     struct mr_err err = {0};
 
-    assert_int_equal(mr_manifest_open(&m, folder, facts, 2, &options, &err), status);
+    assert_int_equal(mr_manifest_open(&m, folder, identity, 2, &options, &err), status);
     assert_null(m);
     if (!strstr(err.msg, text)) {
         fail_msg("\"%s\" does not say \"%s\"", err.msg, text);
@@ -333,10 +333,10 @@ static void dead_letters_come_back(void **state)
     mr_manifest_close(&m);
 }
 
-static void changed_facts_are_refused(void **state)
+static void another_identity_is_refused(void **state)
 {
-    struct mr_manifest_fact other[] = {
-        facts[0], facts[1], {.key = "more", .json = "1", .is_model = true}};
+    struct mr_identity_field other[] = {
+        identity[0], identity[1], {.key = "more", .json = "1", .is_model = true}};
     const struct mr_manifest_options input = {.accept_changed_input = true};
     const struct mr_manifest_options accept = {.accept_changed_input = true,
                                                .accept_changed_model = true};
@@ -350,7 +350,7 @@ static void changed_facts_are_refused(void **state)
     assert_non_null(strstr(err.msg, "another model: {\"name\":\"dense\",\"version\":1}, now "
                                     "{\"name\":\"dense\",\"version\":2}"));
     assert_null(strstr(err.msg, "--accept"));
-    other[0] = facts[0];
+    other[0] = identity[0];
     other[1].json = "{\"size\":101}";
     assert_int_equal(mr_manifest_open(&m, folder, other, 2, &(struct mr_manifest_options){0}, &err),
                      MR_E_INVALID);
@@ -613,7 +613,7 @@ static void one_process_at_a_time(void **state)
         struct mr_manifest *second = NULL;
         struct mr_err err = {0};
         const int rc =
-            mr_manifest_open(&second, folder, facts, 2, &(struct mr_manifest_options){0}, &err);
+            mr_manifest_open(&second, folder, identity, 2, &(struct mr_manifest_options){0}, &err);
         snprintf(text, sizeof text, "process %ld works on the job", (long)getppid());
         _exit(rc == MR_E_UNAVAILABLE && strstr(err.msg, text) ? 0 : 1);
     }
@@ -726,7 +726,7 @@ int main(void)
         TEST(rows_are_never_done_twice),
         TEST(a_merge_replaces),
         TEST(dead_letters_come_back),
-        TEST(changed_facts_are_refused),
+        TEST(another_identity_is_refused),
         TEST(a_folder_of_its_own),
         TEST(placed_names_sort_as_rows_do),
         TEST(what_no_record_names_is_removed),
