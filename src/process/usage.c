@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "process/spawn.h"
@@ -37,6 +38,11 @@ void mr_process_get_usage(const struct mr_process *p, uint32_t thread, struct mr
         snprintf(path, sizeof path, "/proc/%d/task/%u/schedstat", (int)p->pid, thread);
         if (file_read(path, text, sizeof text)) {
             (void)sscanf(text, "%" SCNd64 " %" SCNd64, &out->thread_cpu_ns, &out->thread_delay_ns);
+        }
+        snprintf(path, sizeof path, "/proc/%d/task/%u/stat", (int)p->pid, thread);
+        const char *end = file_read(path, text, sizeof text) ? strrchr(text, ')') : NULL;
+        if (end && end[1] == ' ') {
+            out->thread_state = end[2]; /* behind the name, which may hold anything */
         }
     }
 }

@@ -21,14 +21,20 @@ bool hang_judge(struct hang *h, const struct hang_look *l)
     if (!l->has_work || !h->is_judged || l->progress != h->progress) {
         *h = (struct hang){.progress = l->progress,
                            .since_ns = l->now_ns,
+                           .cpu_ns = l->cpu_ns,
                            .delay_ns = l->delay_ns,
+                           .looked_ns = l->now_ns,
                            .is_judged = l->has_work};
         return false;
     }
     h->excused_ns += l->gap_ns;
     if (l->delay_ns > h->delay_ns) {
         h->excused_ns += l->delay_ns - h->delay_ns;
+    } else if (l->is_runnable && l->cpu_ns == h->cpu_ns) {
+        h->excused_ns += l->now_ns - h->looked_ns; /* it still waits for a CPU */
     }
-    h->delay_ns = MR_MAX(l->delay_ns, h->delay_ns);
+    h->cpu_ns = l->cpu_ns;
+    h->delay_ns = l->delay_ns;
+    h->looked_ns = l->now_ns;
     return l->now_ns - h->since_ns - h->excused_ns > limit_of(l);
 }

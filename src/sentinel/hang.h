@@ -13,17 +13,19 @@ struct hang {
     uint64_t progress;
     int64_t since_ns;   /* of what is judged: the same progress, with something to do */
     int64_t excused_ns; /* of the time since then */
-    int64_t delay_ns;   /* at the last look */
+    int64_t cpu_ns, delay_ns, looked_ns; /* at the last look */
     bool is_judged;
 };
 
 struct hang_look {
     int64_t now_ns;
-    int64_t gap_ns;     /* since the last look, beyond the usual */
-    bool has_work;      /* it runs something, or something waits for it */
-    bool is_running;    /* it runs something */
-    uint64_t progress;  /* its counter */
-    int64_t delay_ns;   /* that its thread waited for a CPU, since it started; 0 = not known */
+    int64_t gap_ns;    /* since the last look, beyond the usual */
+    bool has_work;     /* it runs something, or something waits for it */
+    bool is_running;   /* it runs something */
+    uint64_t progress; /* its counter */
+    int64_t cpu_ns;    /* of its thread */
+    int64_t delay_ns;  /* that its thread waited for a CPU, as far as that is over; 0 = not known */
+    bool is_runnable;  /* its thread has a CPU, or waits for one */
     int64_t typical_ns; /* the longest of many executions; 0 = not known */
     int64_t most_ns;    /* when it is not known */
 };

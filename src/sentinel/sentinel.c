@@ -57,7 +57,9 @@ static void worker_judge(struct worker *w, const struct mr_shm_worker_state *sta
 
     if (look.has_work) {
         mr_process_get_usage(&w->process, state->thread, &usage);
+        look.cpu_ns = usage.thread_cpu_ns;
         look.delay_ns = usage.thread_delay_ns;
+        look.is_runnable = usage.thread_state == 'R';
         look.typical_ns = run_typical_ns(m);
     }
     if (hang_judge(&w->hang, &look)) {

@@ -139,6 +139,7 @@ static void test_usage(void **state)
     assert_int_equal(read(p.output, &c, 1), 1);
     mr_process_get_usage(&p, (uint32_t)p.pid, &u);
     assert_true(u.resident_bytes > 0);
+    assert_non_null(strchr("RSD", u.thread_state));
     mr_process_kill(&p, SIGKILL);
     end_of(&p);
 }

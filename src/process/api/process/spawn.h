@@ -57,7 +57,8 @@ struct mr_process_usage {
     uint64_t resident_bytes;
     int64_t cpu_ns;
     int64_t thread_cpu_ns;
-    int64_t thread_delay_ns; /* it could run, and had no CPU */
+    int64_t thread_delay_ns; /* it could run, and had no CPU: waits that are over */
+    char thread_state;       /* 'R' it runs or could, 'S' and 'D' it waits, 'T' it is stopped */
 };
 void mr_process_get_usage(const struct mr_process *p, uint32_t thread,
                           struct mr_process_usage *out);

@@ -1,0 +1,133 @@
+/* When a worker is started again, and when it hangs: by a clock of the test's own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "hang.h"
+#include "restart.h"
+
+#define MS MR_NS_PER_MS
+
+static void test_restarts_wait_longer_and_longer(void **state)
+{
+    struct restart r = {0};
+    const int64_t expected[] = {0, 50, 100, 200, 400, 5000, 5000};
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof expected / sizeof *expected; i++) {
+        assert_int_equal(restart_is_open(&r), i >= 6);
+        const int64_t ns = restart_died(&r, false, UINT32_MAX / 2);
+        assert_true(ns >= expected[i] * MS * 99 / 100 && ns <= expected[i] * MS * 101 / 100);
+    }
+    restart_worked(&r);
+    assert_false(restart_is_open(&r));
+    assert_int_equal(restart_died(&r, false, 0), 0);
+}
+
+static void test_restarts_are_spread(void **state)
+{
+    struct restart low = {16}, high = {16};
+
+    (void)state;
+    assert_int_equal(restart_died(&low, false, 0), 80 * MS);
+    assert_int_equal(restart_died(&high, false, UINT32_MAX), 120 * MS);
+}
+
+static void test_kills_from_outside_count_little(void **state)
+{
+    struct restart r = {0};
+
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(restart_died(&r, true, 0), 0);
+    }
+    for (int i = 0; i < 32; i++) {
+        assert_true(restart_died(&r, true, 0) > 0);
+        assert_false(restart_is_open(&r));
+    }
+    restart_died(&r, true, 0);
+    assert_true(restart_is_open(&r));
+}
+
+/* Looks every 20 ms until it is judged to hang; returns after how long, 0 = not within a minute. */
+static int64_t hangs_after(struct hang_look look, int64_t cpu_per_look, int64_t delay_per_look)
+{
+    struct hang h = {0};
+
+    for (int64_t at = 0; at < 60000; at += 20) {
+        look.now_ns = (at + 1) * MS;
+        look.cpu_ns += cpu_per_look;
+        look.delay_ns += delay_per_look;
+        if (hang_judge(&h, &look)) {
+            return at;
+        }
+    }
+    return 0;
+}
+
+static void test_hang_by_what_is_usual(void **state)
+{
+    const struct hang_look known = {
+        .has_work = true, .is_running = true, .typical_ns = 200 * MS, .most_ns = 10000 * MS};
+    struct hang_look quick = known, unknown = known, idle = known;
+
+    (void)state;
+    quick.typical_ns = 1;
+    unknown.typical_ns = 0;
+    idle.is_running = false;
+    assert_int_equal(hangs_after(known, 0, 0), 820);
+    assert_int_equal(hangs_after(quick, 0, 0), 260);
+    assert_int_equal(hangs_after(unknown, 0, 0), 10020);
+    assert_int_equal(hangs_after(idle, 0, 0), 260);
+}
+
+static void test_who_has_no_cpu_does_not_hang(void **state)
+{
+    struct hang_look look = {
+        .has_work = true, .is_running = true, .typical_ns = 200 * MS, .is_runnable = true};
+
+    (void)state;
+    assert_int_equal(hangs_after(look, 0, 0), 0);           /* waits for one all the time */
+    assert_int_equal(hangs_after(look, MS, 0), 820);        /* computes */
+    assert_int_equal(hangs_after(look, MS, 10 * MS), 1620); /* has one half of the time */
+    look.is_runnable = false;
+    assert_int_equal(hangs_after(look, 0, 0), 820);
+    look.gap_ns = 15 * MS; /* the judge slept */
+    assert_int_equal(hangs_after(look, 0, 0), 3220);
+}
+
+static void test_who_gets_on_does_not_hang(void **state)
+{
+    struct hang h = {0};
+
+    (void)state;
+    for (int64_t at = 0; at < 60000; at += 20) {
+        const struct hang_look look = {.now_ns = at * MS,
+                                       .has_work = true,
+                                       .is_running = true,
+                                       .typical_ns = 1,
+                                       .progress = (uint64_t)(at / 200)};
+        assert_false(hang_judge(&h, &look));
+    }
+    for (int64_t at = 60000; at < 120000; at += 20) {
+        const struct hang_look look = {.now_ns = at * MS, .typical_ns = 1};
+        assert_false(hang_judge(&h, &look)); /* nothing to do */
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_restarts_wait_longer_and_longer),
+        cmocka_unit_test(test_restarts_are_spread),
+        cmocka_unit_test(test_kills_from_outside_count_little),
+        cmocka_unit_test(test_hang_by_what_is_usual),
+        cmocka_unit_test(test_who_has_no_cpu_does_not_hang),
+        cmocka_unit_test(test_who_gets_on_does_not_hang),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
