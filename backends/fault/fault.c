@@ -357,6 +357,9 @@ static int execute(void *instance, struct mr_exec *exec, struct mr_err *err)
     if (rc < 0) {
         return rc;
     }
+    if (p.attempt[0]) {
+        return fault_attempt(p.attempt, err);
+    }
     if (p.async == 1) {
         return later_start(inst, &p, exec, err);
     }

@@ -50,4 +50,7 @@ void later_cancel(struct instance *inst, const struct mr_exec *exec);
 /* Waits for all of them. */
 void later_end(struct instance *inst);
 
+/* attempt.c: tries it, and returns a failure that says "possible" or "refused: why". */
+int fault_attempt(const char *what, struct mr_err *err);
+
 #endif

@@ -63,6 +63,7 @@ int plan_read(struct plan *p, const struct mr_setting *settings, uint32_t count,
     const char *status = mr_setting_find(settings, count, "fail_status");
     const char *message = mr_setting_find(settings, count, "fail_message");
     if ((rc = path_read(p->hold_file, settings, count, "hold_file", err)) < 0 ||
+        (rc = path_read(p->attempt, settings, count, "attempt", err)) < 0 ||
         (rc = path_read(p->open_hold_file, settings, count, "open_hold_file", err)) < 0) {
         return rc;
     }

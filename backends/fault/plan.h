@@ -53,6 +53,8 @@ struct plan {
     /* parameter fail_status: MR_OK = do not fail; a name ("NOT_FOUND") or number */
     int fail_status;
     char fail_message[64]; /* parameter fail_message */
+    /* Parameter attempt: what execute tries, and says as its failure whether that was possible (attempt.c). */
+    char attempt[FAULT_PATH_SIZE];
     /* Parameter hold_file: execute creates <hold_file>.held and waits until hold_file is removed. */
     char hold_file[FAULT_PATH_SIZE];
     /* Parameter open_hold_file: model_open waits until it is removed, or until the load is unwanted (which it ignores

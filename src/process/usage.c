@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "process/spawn.h"
 
 /* The beginning of a file of /proc, as text. */
@@ -30,9 +31,12 @@ void mr_process_get_usage(const struct mr_process *p, uint32_t thread, struct mr
     if (file_read(path, text, sizeof text) && sscanf(text, "%*s %" SCNu64, &resident) == 1) {
         out->resident_bytes = resident * (uint64_t)sysconf(_SC_PAGESIZE);
     }
-    snprintf(path, sizeof path, "/proc/%d/schedstat", (int)p->pid);
-    if (file_read(path, text, sizeof text)) {
-        (void)sscanf(text, "%" SCNd64, &out->cpu_ns);
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)p->pid);
+    const char *end = file_read(path, text, sizeof text) ? strrchr(text, ')') : NULL;
+    long user, system;
+    if (end &&
+        sscanf(end, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user, &system) == 2) {
+        out->cpu_ns = (int64_t)(user + system) * (MR_NS_PER_S / sysconf(_SC_CLK_TCK));
     }
     if (thread > 0) {
         snprintf(path, sizeof path, "/proc/%d/task/%u/schedstat", (int)p->pid, thread);
@@ -40,7 +44,7 @@ void mr_process_get_usage(const struct mr_process *p, uint32_t thread, struct mr
             (void)sscanf(text, "%" SCNd64 " %" SCNd64, &out->thread_cpu_ns, &out->thread_delay_ns);
         }
         snprintf(path, sizeof path, "/proc/%d/task/%u/stat", (int)p->pid, thread);
-        const char *end = file_read(path, text, sizeof text) ? strrchr(text, ')') : NULL;
+        end = file_read(path, text, sizeof text) ? strrchr(text, ')') : NULL;
         if (end && end[1] == ' ') {
             out->thread_state = end[2]; /* behind the name, which may hold anything */
         }

@@ -262,6 +262,9 @@ static void open_keep(struct process_model *m, const struct mr_sentinel_model_ar
     *o = (struct mr_ipc_open){.backend = text_keep(m, args->backend),
                               .setting_count = (uint32_t)args->setting_count,
                               .home_count = HOMES,
+                              .confine_steps = m->sentinel->options.confine_steps,
+                              .memory_bytes = m->sentinel->options.memory_bytes,
+                              .write_dirs = m->sentinel->options.write_dirs,
                               .model = *d};
     o->backend_dirs = texts_keep(m, args->backend_dirs, args->backend_dir_count);
     o->settings = settings_keep(m, args->settings, args->setting_count);

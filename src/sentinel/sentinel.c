@@ -289,6 +289,20 @@ out:
     return rc;
 }
 
+static void write_dirs_copy(struct mr_sentinel *s, const char *const *dirs)
+{
+    size_t count = 0;
+
+    while (dirs && dirs[count]) {
+        count++;
+    }
+    s->write_dirs = MR_NEW_ARRAY(char *, count + 1);
+    for (size_t i = 0; i < count; i++) {
+        s->write_dirs[i] = mr_strndup(dirs[i], strlen(dirs[i]));
+    }
+    s->options.write_dirs = (const char *const *)s->write_dirs;
+}
+
 int mr_sentinel_new(struct mr_sentinel **out, const struct mr_sentinel_options *o,
                     struct mr_err *err)
 {
@@ -300,6 +314,7 @@ int mr_sentinel_new(struct mr_sentinel **out, const struct mr_sentinel_options *
     s->options.hang_ns = o->hang_ns > 0 ? o->hang_ns : HANG_NS;
     s->program = mr_strndup(o->worker_program, strlen(o->worker_program));
     s->options.worker_program = s->program;
+    write_dirs_copy(s, o->write_dirs);
     s->epoll = s->wake = -1;
     mr_rng_system(&seed, sizeof seed);
     mr_rng_seed(&s->rng, seed);
@@ -340,6 +355,10 @@ void mr_sentinel_free(struct mr_sentinel **io)
     }
     pthread_cond_destroy(&s->moved);
     pthread_mutex_destroy(&s->lock);
+    for (size_t i = 0; s->write_dirs[i]; i++) {
+        mr_free(s->write_dirs[i]);
+    }
+    mr_free(s->write_dirs);
     mr_free(s->program);
     mr_freep(io);
 }

@@ -107,6 +107,7 @@ TAILQ_HEAD(model_list, process_model);
 struct mr_sentinel {
     struct mr_sentinel_options options;
     char *program;
+    char **write_dirs; /* terminated by NULL */
     struct mr_shm_homes *homes;
     int epoll;
     int wake; /* eventfd: somebody wants something */

@@ -11,6 +11,7 @@
 #include "base/thread.h"
 #include "cli/common/term.h"
 #include "doctor.h"
+#include "process/confine.h"
 
 #define FILES_WANTED   4096
 #define MEMORY_LOW     (UINT64_C(512) << 20)
@@ -224,6 +225,21 @@ static void say_number(struct doctor *d, const char *path, const char *name, uin
     }
 }
 
+static void say_confinement(struct doctor *d)
+{
+    const uint32_t steps = mr_confine_probe();
+    const bool is_whole = steps == MR_CONFINE_ALL;
+
+    doctor_say(d, is_whole ? FINDING_OK : FINDING_WARN, "workers",
+               is_whole ? NULL
+                        : "worker processes are confined by what there is; the rest needs another "
+                          "kernel, or a container that allows it",
+               "worker processes can be confined by limits%s%s%s",
+               steps & MR_CONFINE_LANDLOCK ? ", landlock" : "",
+               steps & MR_CONFINE_SECCOMP ? ", seccomp" : "",
+               is_whole ? "" : ", not by all that millrace has");
+}
+
 void doctor_machine(struct doctor *d)
 {
     say_cpu(d);
@@ -239,4 +255,5 @@ void doctor_machine(struct doctor *d)
         d, "/proc/sys/fs/inotify/max_user_watches", "watches", WATCHES_WANTED,
         "folders may be watched",
         "--model-control-mode=poll needs one per folder: sysctl fs.inotify.max_user_watches");
+    say_confinement(d);
 }

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "process/confine.h"
+
 #ifndef MR_BACKEND_DIR
 #    define MR_BACKEND_DIR "/usr/local/lib/millrace"
 #endif
@@ -249,6 +251,11 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
     s->server.models.allowed_backend_count = s->allowed_backends.len;
     s->server.models.backend_placements = s->backend_placements.at;
     s->server.models.backend_placement_count = s->backend_placements.len;
+    s->server.models.worker_dirs = s->worker_dirs.at;
+    s->server.models.worker_dir_count = s->worker_dirs.len;
+    MR_TRY(mr_confine_parse(s->worker_confinement, &s->server.models.worker_confine, err) < 0
+               ? MR_WRAP(err, MR_E_INVALID, "--worker-confinement")
+               : MR_OK);
     if (!s->server.models.worker_program) {
         s->server.models.worker_program = a->worker_program = worker_beside_program();
     }

@@ -17,6 +17,8 @@ struct mr_serve_options {
     struct mr_option_list backend_configs;
     struct mr_option_list allowed_backends;
     struct mr_option_list backend_placements;
+    struct mr_option_list worker_dirs;
+    const char *worker_confinement;
     bool disable_auto_complete;
     bool strict_model_config; /* the older name */
     const char *http_forward;

@@ -167,6 +167,13 @@ const struct mr_option mr_serve_table[] = {
          "may say otherwise"),
     TEXT("worker-program", server.models.worker_program, NULL, "PATH",
          "the program of worker processes, by default millrace-worker beside this one"),
+    TEXT("worker-confinement", worker_confinement, "all", "STEPS",
+         "what worker processes give up: all, none, or a list of limits, landlock (files) and "
+         "seccomp (network, other processes)"),
+    LIST("worker-directory", worker_dirs, "DIR",
+         "a folder that worker processes may read and write, besides reading their model's"),
+    BYTES("worker-memory", server.models.worker_memory, "0", 0, 64 * 1024 * GIB,
+          "memory of its own that a worker process may have; 0 no limit"),
     TIME("worker-hang-timeout", server.models.worker_hang_ns, "10s", 1, DAY_S, MR_NS_PER_S,
          "a worker process whose execution takes longer is replaced, until it is known what "
          "executions of its model take"),

@@ -135,6 +135,7 @@ static int options_copy(struct mr_models *m, const struct mr_models_options *o, 
     m->o.allowed_backends = texts_copy(a, o->allowed_backends, o->allowed_backend_count);
     m->o.backend_placements = texts_copy(a, o->backend_placements, o->backend_placement_count);
     m->o.worker_program = text_copy(a, o->worker_program);
+    m->o.worker_dirs = texts_copy(a, o->worker_dirs, o->worker_dir_count);
     for (size_t i = 0; lists && counts && i < names; i++) {
         lists[i] = settings_copy(a, o->backend_settings[i], o->backend_setting_counts[i]);
         counts[i] = o->backend_setting_counts[i];
@@ -143,7 +144,7 @@ static int options_copy(struct mr_models *m, const struct mr_models_options *o, 
     m->o.backend_setting_counts = counts;
     if (!lists || !counts || !m->o.repositories || !m->o.load_models || !m->o.backend_dirs ||
         !m->o.backend_setting_names || !m->o.allowed_backends || !m->o.backend_placements ||
-        (o->config_name && !m->o.config_name)) {
+        !m->o.worker_dirs || (o->config_name && !m->o.config_name)) {
         return MR_FAIL(err, MR_E_NOMEM, "no memory for the model options");
     }
     return MR_OK;

@@ -103,7 +103,10 @@ int mr_placement_of(const struct mr_models *m, const Inference__ModelConfig *c,
 int mr_models_sentinel(struct mr_models *m, struct mr_sentinel **out, struct mr_err *err)
 {
     const struct mr_sentinel_options o = {.worker_program = m->o.worker_program,
-                                          .hang_ns = m->o.worker_hang_ns};
+                                          .hang_ns = m->o.worker_hang_ns,
+                                          .confine_steps = m->o.worker_confine,
+                                          .memory_bytes = m->o.worker_memory,
+                                          .write_dirs = m->o.worker_dirs};
     int rc = MR_OK;
 
     pthread_mutex_lock(&m->backends_lock);

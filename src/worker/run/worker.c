@@ -11,6 +11,7 @@
 #include "ipc/frame.h"
 #include "ipc/setup.h"
 #include "plugin/plugin.h"
+#include "process/confine.h"
 #include "process/spawn.h"
 #include "serve.h"
 #include "shm/worker.h"
@@ -65,6 +66,32 @@ static int say_opened(const struct worker *w, enum mr_frame_type type, struct mr
     return rc;
 }
 
+/* Before any foreign code is loaded. */
+static int confine(const struct worker *w, size_t dir_count, struct mr_err *err)
+{
+    const struct mr_model_desc *m = &w->open.model;
+    size_t links = 0, n = 0;
+
+    while (m->link_dirs && m->link_dirs[links]) {
+        links++;
+    }
+    const char **dirs = MR_NEW_ARRAY(const char *, dir_count + links + 3);
+    for (size_t i = 0; i < dir_count; i++) {
+        dirs[n++] = w->open.backend_dirs[i];
+    }
+    for (size_t i = 0; i < links; i++) {
+        dirs[n++] = m->link_dirs[i];
+    }
+    dirs[n++] = m->model_dir;
+    dirs[n++] = m->version_dir;
+    const struct mr_confine c = {w->open.confine_steps, w->open.memory_bytes, dirs,
+                                 w->open.write_dirs};
+    uint32_t steps;
+    const int rc = mr_confine_self(&c, &steps, err);
+    mr_free(dirs);
+    return rc;
+}
+
 static int on_open(struct worker *w, mr_bytes body, struct mr_err *err)
 {
     size_t dirs = 0;
@@ -78,6 +105,7 @@ static int on_open(struct worker *w, mr_bytes body, struct mr_err *err)
     while (w->open.backend_dirs[dirs]) {
         dirs++;
     }
+    MR_TRY(confine(w, dirs, err));
     MR_TRY(mr_plugin_open(&w->plugin, mr_str_c(w->open.backend), w->open.backend_dirs, dirs,
                           w->open.settings, w->open.setting_count, err));
     MR_TRY(mr_plugin_model_open(&w->executor, w->plugin, &w->open.model, err));

@@ -70,6 +70,20 @@ def fault(models):
     return add
 
 
+@pytest.fixture
+def start(start, tmp_path):
+    """Held executions wait for files of the test."""
+    def make(*args, **kw):
+        return start(*args, f"--worker-directory={tmp_path}", **kw)
+    make.plainly = start
+    return make
+
+
+@pytest.fixture
+def plainly(start):
+    return start.plainly
+
+
 # ---- the same answers ----
 
 def test_protocols_and_sizes(models, start):
@@ -258,6 +272,56 @@ def test_endless_loop(fault, models, start):
     assert reply.status == 500 and "hang" in reply.error
     assert answer(ask(server, "m", [2])) == [2]
     assert value(server, RESTARTS, model="m", reason="hang") == 2
+
+
+# ---- confinement ----
+
+def attempt(server, what):
+    reply = ask(server, "m", [1], {"attempt": what})
+    assert reply.status == 400, reply
+    return reply.error
+
+
+CONFINED = [("seccomp", "socket"), ("seccomp", "exec"), ("seccomp", "fork"), ("seccomp", "ptrace"), ("seccomp", "signal"),
+            ("limits", "files"), ("landlock", "read:{models}/other/config.pbtxt"), ("landlock", "write:{models}/m/new"),
+            ("landlock", "write:{models}/../new"), ("landlock", "server_memory")]
+
+
+@pytest.mark.parametrize("step, what", CONFINED)
+def test_what_a_worker_cannot_do(fault, models, plainly, step, what):
+    """Tried by code in the worker; the same is possible without the step."""
+    if step == "seccomp" and wait.SLOW > 1:
+        pytest.skip("a sanitizer starts processes of its own")
+    for name in ("m", "other"):
+        fault(name)
+    what = what.format(models=models)
+    server = plainly(models, "--worker-confinement=all")
+    assert "refused" in attempt(server, what)
+    assert answer(ask(server, "m", [5])) == [5]
+    others = ",".join({"limits", "landlock", "seccomp"} - {step})
+    free = plainly(models, f"--worker-confinement={others}")
+    # A process may also be short of rights that have nothing to do with us.
+    if what in ("ptrace", "server_memory"):
+        return
+    if what != "exec":
+        assert "possible" in attempt(free, what)
+    else:
+        assert ask(free, "m", [1], {"attempt": what}).status == 500  # it became another program
+        assert value(free, RESTARTS, model="m") > 0
+
+
+@pytest.mark.release_only("a sanitizer's own memory")
+def test_memory_limit(fault, models, plainly):
+    fault()
+    server = plainly(models, "--worker-memory=256MiB")
+    assert "refused" in attempt(server, "memory")
+    assert "possible" in attempt(plainly(models), "memory")
+
+
+def test_confinement_that_is_not_there(models, plainly):
+    server = plainly(models, "--worker-confinement=seccomp,walls", ready=False)
+    assert server.wait_exit() == 2 and "limits, landlock and seccomp" in server.err()
+    server.checked = True
 
 
 # ---- readiness ----

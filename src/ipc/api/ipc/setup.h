@@ -24,6 +24,9 @@ struct mr_ipc_open {
     struct mr_model_desc model; /* without `loading` */
     uint32_t worker;            /* its number in the shared memory */
     uint32_t home_count;
+    uint32_t confine_steps;        /* MR_CONFINE_* of process/confine.h */
+    uint64_t memory_bytes;         /* limit of the process, 0 = none */
+    const char *const *write_dirs; /* that it may use besides the model's, terminated by NULL */
 };
 void mr_ipc_open_pack(struct mr_buf *b, const struct mr_ipc_open *o);
 /** Into the arena. Errors: MR_E_INVALID. */

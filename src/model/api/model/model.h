@@ -190,7 +190,11 @@ struct mr_models_options {
     const char *const *backend_placements;
     size_t backend_placement_count;
     const char *worker_program; /* path of millrace-worker; NULL: all models run in threads */
-    int64_t worker_hang_ns;     /* sentinel/sentinel.h */
+    int64_t worker_hang_ns;     /* sentinel/sentinel.h, as what follows */
+    uint32_t worker_confine;
+    uint64_t worker_memory;
+    const char *const *worker_dirs;
+    size_t worker_dir_count;
 };
 void mr_models_options_init(struct mr_models_options *o);
 

@@ -14,6 +14,10 @@ struct mr_sentinel_options {
     const char *worker_program; /* path of millrace-worker */
     int64_t
         hang_ns; /* an execution that takes longer than this, and than four times what it took before, hangs; 0 = the default, 10 s */
+    uint32_t confine_steps; /* MR_CONFINE_* of process/confine.h */
+    uint64_t memory_bytes;  /* limit of each worker, 0 = none */
+    const char *const
+        *write_dirs; /* folders that workers may use, terminated by NULL; copied; NULL: none */
 };
 
 /** Starts the watching thread. Errors: MR_E_EXHAUSTED, MR_E_NOMEM. */

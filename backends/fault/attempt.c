@@ -1,0 +1,114 @@
+/* Things that foreign code in a worker process must not be able to do, tried by it. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fault.h"
+
+static int try_socket(void)
+{
+    return socket(AF_INET, SOCK_STREAM, 0);
+}
+
+static int try_exec(void)
+{
+    char name[] = "true";
+    char *argv[] = {name, NULL};
+
+    return execv("/usr/bin/true", argv);
+}
+
+static int try_fork(void)
+{
+    const pid_t child = fork();
+
+    if (child == 0) {
+        _exit(0);
+    }
+    return child > 0 ? waitpid(child, NULL, 0) : child;
+}
+
+static int try_ptrace(void)
+{
+    return (int)ptrace(PTRACE_ATTACH, getppid(), NULL, NULL);
+}
+
+/* Any address: it is the right to look that is asked for. */
+static int try_server_memory(void)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/mem", (int)getppid());
+    return open(path, O_RDONLY);
+}
+
+static int try_signal(void)
+{
+    return kill(getppid(), 0);
+}
+
+static int try_files(void)
+{
+    int last = -1;
+
+    for (int i = 0; i < 4096; i++) {
+        last = dup(0);
+        if (last < 0) {
+            return -1;
+        }
+    }
+    return last;
+}
+
+static int try_memory(void)
+{
+    for (int i = 0; i < 64; i++) {
+        char *more = malloc((size_t)16 << 20);
+        if (!more) {
+            errno = ENOMEM;
+            return -1;
+        }
+        for (size_t at = 0; at < (size_t)16 << 20; at += 4096) {
+            more[at] = 1; /* kept: this process is to be short of it */
+        }
+    }
+    return 0;
+}
+
+int fault_attempt(const char *what, struct mr_err *err)
+{
+    static const struct {
+        const char *name;
+        int (*fn)(void);
+    } known[] = {{"socket", try_socket},
+                 {"exec", try_exec},
+                 {"fork", try_fork},
+                 {"ptrace", try_ptrace},
+                 {"server_memory", try_server_memory},
+                 {"signal", try_signal},
+                 {"files", try_files},
+                 {"memory", try_memory}};
+    int result = -1;
+
+    errno = 0;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(known[i].name, what) == 0) {
+            result = known[i].fn();
+        }
+    }
+    if (strncmp(what, "read:", 5) == 0) {
+        result = open(what + 5, O_RDONLY);
+    } else if (strncmp(what, "write:", 6) == 0) {
+        result = open(what + 6, O_WRONLY | O_CREAT, 0600);
+    }
+    return mr_backend_fail(err, MR_E_INVALID, result < 0 ? "refused: %s" : "possible%s",
+                           result < 0 ? strerror(errno) : "");
+}

@@ -1,0 +1,307 @@
+/* Landlock and seccomp by their system calls: the C library has no functions for them. */
+#include "process/confine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+
+#define FILES_MAX 1024u
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#    define HAS_SECCOMP false /* a sanitizer starts a process to look for leaks */
+#elif defined(__x86_64__)
+#    define HAS_SECCOMP  true
+#    define ARCHITECTURE AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#    define HAS_SECCOMP  true
+#    define ARCHITECTURE AUDIT_ARCH_AARCH64
+#else
+#    define HAS_SECCOMP false
+#endif
+#ifndef ARCHITECTURE
+#    define ARCHITECTURE 0
+#endif
+
+static int failed(const char *what, struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_INTERNAL, "cannot confine the process (%s): %s", what,
+                   strerror(errno));
+}
+
+/* ---- limits ---- */
+
+static int limit(int resource, uint64_t value, struct mr_err *err)
+{
+    struct rlimit now;
+
+    if (getrlimit((__rlimit_resource_t)resource, &now) < 0) {
+        return failed("getrlimit", err);
+    }
+    now.rlim_cur = now.rlim_max = MR_MIN((rlim_t)value, now.rlim_max);
+    return setrlimit((__rlimit_resource_t)resource, &now) < 0 ? failed("setrlimit", err) : MR_OK;
+}
+
+static int limits_set(const struct mr_confine *c, struct mr_err *err)
+{
+    int rc;
+
+    MR_TRY(limit(RLIMIT_CORE, 0, err));
+    MR_TRY(limit(RLIMIT_NOFILE, FILES_MAX, err));
+    if (c->memory_bytes > 0) {
+        MR_TRY(limit(RLIMIT_DATA, c->memory_bytes, err));
+    }
+out:
+    return rc;
+}
+
+/* ---- landlock ---- */
+
+/* The kernel's interface, of its first version: older headers lack it. */
+struct ruleset_attr {
+    uint64_t handled_access_fs;
+};
+struct path_rule {
+    uint64_t allowed_access;
+    int32_t parent_fd;
+} __attribute__((packed));
+enum { RULE_PATH = 1, VERSION_FLAG = 1 };
+enum {
+    FS_EXECUTE = 1 << 0,
+    FS_WRITE_FILE = 1 << 1,
+    FS_READ_FILE = 1 << 2,
+    FS_READ_DIR = 1 << 3,
+    FS_ALL = (1 << 13) - 1, /* of the first version: also to make and remove entries */
+    FS_READ = FS_EXECUTE | FS_READ_FILE | FS_READ_DIR
+};
+#ifndef SYS_landlock_create_ruleset
+#    define SYS_landlock_create_ruleset 444
+#    define SYS_landlock_add_rule       445
+#    define SYS_landlock_restrict_self  446
+#endif
+
+/* What libraries and run-times read. */
+static const char *const system_dirs[] = {
+    "/usr", "/lib", "/lib64", "/etc", "/proc/self", "/sys/devices/system", "/sys/fs/cgroup", NULL};
+static const char *const devices[] = {"/dev/null", "/dev/zero", "/dev/urandom", "/dev/random",
+                                      NULL};
+
+static bool has_landlock(void)
+{
+    return syscall(SYS_landlock_create_ruleset, NULL, 0, VERSION_FLAG) >= 1;
+}
+
+static int allow(int ruleset, const char *const *paths, uint64_t access, struct mr_err *err)
+{
+    for (size_t i = 0; paths && paths[i]; i++) {
+        struct path_rule rule = {access, open(paths[i], O_PATH | O_CLOEXEC)};
+        if (rule.parent_fd < 0) {
+            continue;
+        }
+        const long rc = syscall(SYS_landlock_add_rule, ruleset, RULE_PATH, &rule, 0);
+        const int reason = errno;
+        close(rule.parent_fd);
+        if (rc < 0) {
+            errno = reason;
+            return failed(paths[i], err);
+        }
+    }
+    return MR_OK;
+}
+
+static int landlock_set(const struct mr_confine *c, struct mr_err *err)
+{
+    const struct ruleset_attr attr = {FS_ALL};
+    const int ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0);
+    int rc;
+
+    if (ruleset < 0) {
+        return failed("landlock", err);
+    }
+    MR_TRY(allow(ruleset, system_dirs, FS_READ, err));
+    MR_TRY(allow(ruleset, devices, FS_READ_FILE | FS_WRITE_FILE, err));
+    MR_TRY(allow(ruleset, c->read_dirs, FS_READ, err));
+    MR_TRY(allow(ruleset, c->write_dirs, FS_ALL, err));
+    if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0) {
+        rc = failed("landlock", err);
+    }
+out:
+    close(ruleset);
+    return rc;
+}
+
+/* ---- seccomp ---- */
+
+/* Refused with EPERM. What makes sockets, programs and processes, reaches into other processes, or changes the
+ * system. io_uring could do the first of it beside the filter. */
+static const int refused[] = {
+    SYS_socket,
+    SYS_connect,
+    SYS_bind,
+    SYS_listen,
+    SYS_accept,
+    SYS_accept4,
+    SYS_execve,
+    SYS_execveat,
+    SYS_ptrace,
+    SYS_process_vm_readv,
+    SYS_process_vm_writev,
+    SYS_kcmp,
+    SYS_pidfd_open,
+    SYS_pidfd_send_signal,
+    438 /* pidfd_getfd */,
+    SYS_perf_event_open,
+    SYS_bpf,
+    SYS_userfaultfd,
+    SYS_keyctl,
+    SYS_add_key,
+    SYS_request_key,
+    SYS_mount,
+    SYS_umount2,
+    SYS_pivot_root,
+    SYS_chroot,
+    SYS_setns,
+    SYS_unshare,
+    SYS_init_module,
+    SYS_finit_module,
+    SYS_delete_module,
+    SYS_kexec_load,
+    SYS_reboot,
+    SYS_swapon,
+    SYS_swapoff,
+    SYS_io_uring_setup,
+    SYS_kill,
+    SYS_tkill,
+    SYS_rt_sigqueueinfo,
+    SYS_rt_tgsigqueueinfo,
+#if defined(__x86_64__)
+    SYS_fork,
+    SYS_vfork,
+#endif
+};
+#define REFUSED (sizeof refused / sizeof *refused)
+
+#define FIELD(name) ((uint32_t)offsetof(struct seccomp_data, name))
+/* The lower half of an argument: both machines are little-endian. */
+#define ARGUMENT(n) (FIELD(args) + (n)*8u)
+
+static int seccomp_set(struct mr_err *err)
+{
+    struct sock_filter program[2 * REFUSED + 32];
+    unsigned short n = 0;
+    const struct sock_filter deny =
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (EPERM & SECCOMP_RET_DATA));
+    const struct sock_filter permit = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+
+#define ADD(...) program[n++] = (struct sock_filter)__VA_ARGS__
+    ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, FIELD(arch)));
+    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0));
+    ADD(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+    ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, FIELD(nr)));
+#if defined(__x86_64__)
+    ADD(BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000u, 0, 1)); /* x32: other numbers */
+    program[n++] = deny;
+#endif
+    /* The C library falls back to clone, whose flags can be seen. */
+    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1));
+    ADD(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS));
+    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 4));
+    ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARGUMENT(0)));
+    ADD(BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 0, 1));
+    program[n++] = permit;
+    program[n++] = deny;
+    /* Signals to threads of its own only: abort uses it. */
+    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_tgkill, 0, 4));
+    ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARGUMENT(0)));
+    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)getpid(), 0, 1));
+    program[n++] = permit;
+    program[n++] = deny;
+    for (size_t i = 0; i < REFUSED; i++) {
+        ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)refused[i], 0, 1));
+        program[n++] = deny;
+    }
+    program[n++] = permit;
+#undef ADD
+    const struct sock_fprog filter = {n, program};
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) < 0 ? failed("seccomp", err) : MR_OK;
+}
+
+/* ---- the whole ---- */
+
+uint32_t mr_confine_probe(void)
+{
+    uint32_t steps = MR_CONFINE_LIMITS;
+
+    steps |= has_landlock() ? MR_CONFINE_LANDLOCK : 0;
+    /* With NULL for the filter: EFAULT where there is seccomp, EINVAL where there is none. */
+    if (HAS_SECCOMP && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL) < 0 && errno == EFAULT) {
+        steps |= MR_CONFINE_SECCOMP;
+    }
+    return steps;
+}
+
+int mr_confine_self(const struct mr_confine *c, uint32_t *out_steps, struct mr_err *err)
+{
+    const uint32_t steps = c->steps & mr_confine_probe();
+    int rc = MR_OK;
+
+    if (steps && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {
+        return failed("no_new_privs", err);
+    }
+    if (steps & MR_CONFINE_LIMITS) {
+        MR_TRY(limits_set(c, err));
+    }
+    if (steps & MR_CONFINE_LANDLOCK) {
+        MR_TRY(landlock_set(c, err));
+    }
+    if (steps & MR_CONFINE_SECCOMP) {
+        MR_TRY(seccomp_set(err));
+    }
+    *out_steps = steps;
+out:
+    return rc;
+}
+
+int mr_confine_parse(const char *text, uint32_t *out_steps, struct mr_err *err)
+{
+    static const struct {
+        const char *name;
+        uint32_t steps;
+    } known[] = {{"all", MR_CONFINE_ALL},
+                 {"none", 0},
+                 {"limits", MR_CONFINE_LIMITS},
+                 {"landlock", MR_CONFINE_LANDLOCK},
+                 {"seccomp", MR_CONFINE_SECCOMP}};
+    uint32_t steps = 0;
+
+    for (const char *at = text;;) {
+        const size_t len = strcspn(at, ",");
+        size_t i = 0;
+        while (i < sizeof known / sizeof *known && !mr_str_eq_c(mr_str_n(at, len), known[i].name)) {
+            i++;
+        }
+        if (i == sizeof known / sizeof *known) {
+            return MR_FAIL(
+                err, MR_E_INVALID,
+                "'%.64s': a list of limits, landlock and seccomp is needed, or all, or none", text);
+        }
+        steps |= known[i].steps;
+        if (at[len] == '\0') {
+            break;
+        }
+        at += len + 1;
+    }
+    *out_steps = steps;
+    return MR_OK;
+}
