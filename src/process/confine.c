@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -106,8 +107,12 @@ static int allow(int ruleset, const char *const *paths, uint64_t access, struct 
 {
     for (size_t i = 0; paths && paths[i]; i++) {
         struct path_rule rule = {access, open(paths[i], O_PATH | O_CLOEXEC)};
+        struct stat st;
         if (rule.parent_fd < 0) {
             continue;
+        }
+        if (fstat(rule.parent_fd, &st) == 0 && !S_ISDIR(st.st_mode)) {
+            rule.allowed_access &= FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE;
         }
         const long rc = syscall(SYS_landlock_add_rule, ruleset, RULE_PATH, &rule, 0);
         const int reason = errno;

@@ -1,12 +1,14 @@
 /* The main thread: loads the model in the steps that the server asks for, then waits for what it has to say. */
 #include "worker/worker.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/log.h"
+#include "base/vec.h"
 #include "exec/exec.h"
 #include "ipc/frame.h"
 #include "ipc/setup.h"
@@ -66,29 +68,47 @@ static int say_opened(const struct worker *w, enum mr_frame_type type, struct mr
     return rc;
 }
 
+typedef MR_VEC(const char *) paths;
+
+/* Libraries that lie beside a backend may be links to where they really are. */
+static void links_add(struct worker *w, const char *dir, paths *out)
+{
+    DIR *d = opendir(dir);
+    struct dirent *entry;
+    char path[PATH_MAX], real[PATH_MAX];
+
+    while (d && (entry = readdir(d))) {
+        const int n = snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
+        if (entry->d_type == DT_LNK && n > 0 && (size_t)n < sizeof path && realpath(path, real)) {
+            MR_VEC_PUSH(out, mr_arena_str(&w->arena, mr_str_c(real)).ptr);
+        }
+    }
+    if (d) {
+        closedir(d);
+    }
+}
+
 /* Before any foreign code is loaded. */
-static int confine(const struct worker *w, size_t dir_count, struct mr_err *err)
+static int confine(struct worker *w, struct mr_err *err)
 {
     const struct mr_model_desc *m = &w->open.model;
-    size_t links = 0, n = 0;
-
-    while (m->link_dirs && m->link_dirs[links]) {
-        links++;
-    }
-    const char **dirs = MR_NEW_ARRAY(const char *, dir_count + links + 3);
-    for (size_t i = 0; i < dir_count; i++) {
-        dirs[n++] = w->open.backend_dirs[i];
-    }
-    for (size_t i = 0; i < links; i++) {
-        dirs[n++] = m->link_dirs[i];
-    }
-    dirs[n++] = m->model_dir;
-    dirs[n++] = m->version_dir;
-    const struct mr_confine c = {w->open.confine_steps, w->open.memory_bytes, dirs,
-                                 w->open.write_dirs};
     uint32_t steps;
+    paths list = {0};
+
+    for (size_t i = 0; w->open.backend_dirs[i]; i++) {
+        MR_VEC_PUSH(&list, w->open.backend_dirs[i]);
+        links_add(w, w->open.backend_dirs[i], &list);
+    }
+    for (size_t i = 0; m->link_dirs && m->link_dirs[i]; i++) {
+        MR_VEC_PUSH(&list, m->link_dirs[i]);
+    }
+    MR_VEC_PUSH(&list, m->model_dir);
+    MR_VEC_PUSH(&list, m->version_dir);
+    MR_VEC_PUSH(&list, NULL);
+    const struct mr_confine c = {w->open.confine_steps, w->open.memory_bytes, list.at,
+                                 w->open.write_dirs};
     const int rc = mr_confine_self(&c, &steps, err);
-    mr_free(dirs);
+    MR_VEC_FINI(&list);
     return rc;
 }
 
@@ -105,7 +125,7 @@ static int on_open(struct worker *w, mr_bytes body, struct mr_err *err)
     while (w->open.backend_dirs[dirs]) {
         dirs++;
     }
-    MR_TRY(confine(w, dirs, err));
+    MR_TRY(confine(w, err));
     MR_TRY(mr_plugin_open(&w->plugin, mr_str_c(w->open.backend), w->open.backend_dirs, dirs,
                           w->open.settings, w->open.setting_count, err));
     MR_TRY(mr_plugin_model_open(&w->executor, w->plugin, &w->open.model, err));
