@@ -56,14 +56,14 @@ static const char versions[] =
     "\"READY\":\"1970-01-01T00:00:10.5Z\"}},"
     "{\"version\":\"3\",\"state\":\"SOMETHING\"}],\"new\":[{}]}";
 
-static int parse(const char *text, size_t len, struct perf_lives *out)
+static int parse(const char *text, size_t len, struct perf_load_history *out)
 {
-    return perf_lives_parse((mr_bytes){(const uint8_t *)text, len}, out, NULL);
+    return perf_load_history_parse((mr_bytes){(const uint8_t *)text, len}, out, NULL);
 }
 
-static void lives(void **state)
+static void load_history(void **state)
 {
-    struct perf_lives l = {0};
+    struct perf_load_history l = {0};
 
     (void)state;
     assert_int_equal(parse(versions, sizeof versions - 1, &l), MR_OK);
@@ -144,7 +144,7 @@ static void assert_span(struct mr_perf_span s, int64_t begin_ms, int64_t end_ms)
 
 static void phases_lie_where_the_server_says(void **state)
 {
-    struct perf_lives l = {0};
+    struct perf_load_history l = {0};
     struct perf_window_row row = call(109000, 110600);
 
     (void)state;
@@ -174,15 +174,15 @@ static void phases_lie_where_the_server_says(void **state)
 
 static void a_failed_load_ends(void **state)
 {
-    struct perf_life life = {.state = PERF_FAILED};
-    struct perf_lives l = {.at = &life, .len = 1};
+    struct perf_load load = {.state = PERF_FAILED};
+    struct perf_load_history l = {.at = &load, .len = 1};
     struct perf_window_row row = call(1000, 1900);
 
     (void)state;
-    life.entered_wall_ns[PERF_START] = 1000 * MS;
-    life.entered_wall_ns[PERF_LOADING] = 1001 * MS;
-    life.entered_wall_ns[PERF_WARMING] = 1500 * MS;
-    life.entered_wall_ns[PERF_FAILED] = 1800 * MS;
+    load.entered_wall_ns[PERF_START] = 1000 * MS;
+    load.entered_wall_ns[PERF_LOADING] = 1001 * MS;
+    load.entered_wall_ns[PERF_WARMING] = 1500 * MS;
+    load.entered_wall_ns[PERF_FAILED] = 1800 * MS;
     perf_update_phases(&l, 0, 0, &row);
     assert_span(row.phases[PERF_PHASE_LOAD], 1000, 1500);
     assert_span(row.phases[PERF_PHASE_WARM], 1500, 1800);
@@ -274,7 +274,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times),
-        cmocka_unit_test(lives),
+        cmocka_unit_test(load_history),
         cmocka_unit_test(one_version_only),
         cmocka_unit_test(version_lists),
         cmocka_unit_test(phases_lie_where_the_server_says),

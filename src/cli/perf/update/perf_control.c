@@ -215,7 +215,7 @@ int perf_config_of_version(mr_str config, int64_t version, struct mr_buf *out, s
     return rc < 0 ? MR_WRAP(err, rc, "the model's configuration") : MR_OK;
 }
 
-/* ---- lives ---- */
+/* ---- load history ---- */
 
 bool perf_wall_parse(mr_str text, int64_t *out_ns)
 {
@@ -250,7 +250,7 @@ bool perf_wall_parse(mr_str text, int64_t *out_ns)
     return i == text.len - 1;
 }
 
-static int parse_entered(struct mr_json *j, struct perf_life *life)
+static int parse_entered(struct mr_json *j, struct perf_load *load)
 {
     bool first = true;
     mr_str key;
@@ -264,16 +264,16 @@ static int parse_entered(struct mr_json *j, struct perf_life *life)
         if (rc == MR_OK && !perf_wall_parse(at, &ns)) {
             rc = mr_json_fail(j, MR_E_INVALID, "expected a time");
         } else if (rc == MR_OK && state >= 0) {
-            life->entered_wall_ns[state] = ns;
+            load->entered_wall_ns[state] = ns;
         }
     }
     return rc < 0 ? rc : j->status;
 }
 
-static int parse_life(struct mr_json *j, void *lives)
+static int parse_load(struct mr_json *j, void *history)
 {
-    struct perf_lives *out = lives;
-    struct perf_life life = {.state = -1};
+    struct perf_load_history *out = history;
+    struct perf_load load = {.state = -1};
     bool first = true;
     mr_str key;
     mr_str state;
@@ -282,33 +282,33 @@ static int parse_life(struct mr_json *j, void *lives)
     while (rc == MR_OK && mr_json_next_key(j, &first, &key)) {
         if (mr_str_eq_c(key, "state")) {
             rc = mr_json_string(j, &state);
-            life.state = rc == MR_OK ? find_state(state) : -1;
+            load.state = rc == MR_OK ? find_state(state) : -1;
         } else if (mr_str_eq_c(key, "entered")) {
-            rc = parse_entered(j, &life);
+            rc = parse_entered(j, &load);
         } else if (mr_str_eq_c(key, "release_ns")) {
-            rc = mr_json_i64(j, &life.release_ns);
+            rc = mr_json_i64(j, &load.release_ns);
         } else {
             rc = mr_json_skip(j, NULL);
         }
     }
     rc = rc < 0 ? rc : j->status;
     if (rc == MR_OK) {
-        MR_VEC_PUSH(out, life);
+        MR_VEC_PUSH(out, load);
     }
     return rc;
 }
 
-int perf_lives_parse(mr_bytes body, struct perf_lives *out, struct mr_err *err)
+int perf_load_history_parse(mr_bytes body, struct perf_load_history *out, struct mr_err *err)
 {
     struct mr_arena arena;
 
     mr_arena_init(&arena, 4096, (size_t)1 << 26);
-    int rc = mr_remote_versions(body, &arena, NULL, parse_life, out, err);
+    int rc = mr_remote_versions(body, &arena, NULL, parse_load, out, err);
     mr_arena_fini(&arena);
     return rc < 0 ? MR_WRAP(err, rc, "the versions of the model") : MR_OK;
 }
 
-static int lives_of_message(mr_bytes message, struct perf_lives *out, struct mr_err *err)
+static int history_of_message(mr_bytes message, struct perf_load_history *out, struct mr_err *err)
 {
     Millrace__ModelVersionsResponse *m =
         millrace__model_versions_response__unpack(NULL, message.len, message.ptr);
@@ -318,33 +318,35 @@ static int lives_of_message(mr_bytes message, struct perf_lives *out, struct mr_
     }
     for (size_t i = 0; i < m->n_loads; i++) {
         const Millrace__ModelVersionsResponse__Load *load = m->loads[i];
-        struct perf_life life = {.state = find_state(mr_str_c(load->state)),
-                                 .release_ns = load->release_ns};
+        struct perf_load one = {.state = find_state(mr_str_c(load->state)),
+                                .release_ns = load->release_ns};
         for (size_t k = 0; k < load->n_phases; k++) {
             int state = find_state(mr_str_c(load->phases[k]->state));
             if (state >= 0) {
-                life.entered_wall_ns[state] = load->phases[k]->entered_unix_ns;
+                one.entered_wall_ns[state] = load->phases[k]->entered_unix_ns;
             }
         }
-        MR_VEC_PUSH(out, life);
+        MR_VEC_PUSH(out, one);
     }
     millrace__model_versions_response__free_unpacked(m, NULL);
     return MR_OK;
 }
 
-int perf_control_lives(struct perf_control *c, struct perf_lives *out, struct mr_err *err)
+int perf_control_load_history(struct perf_control *c, struct perf_load_history *out,
+                              struct mr_err *err)
 {
     Millrace__ModelVersionsRequest ask = MILLRACE__MODEL_VERSIONS_REQUEST__INIT;
     struct mr_remote_reply reply;
 
-    *out = (struct perf_lives){0};
+    *out = (struct perf_load_history){0};
     ask.model_name = text_of(c->model);
     int rc = c->grpc ? call_grpc(c, "/millrace.ModelControl/ModelVersions", &ask.base, &reply, err)
                      : call_rest(c, "/v2/models", "versions", NULL, &reply, err);
     if (rc < 0) {
         return rc;
     }
-    rc = c->grpc ? lives_of_message(reply.body, out, err) : perf_lives_parse(reply.body, out, err);
+    rc = c->grpc ? history_of_message(reply.body, out, err)
+                 : perf_load_history_parse(reply.body, out, err);
     mr_remote_reply_fini(&reply);
     if (rc < 0) {
         MR_VEC_FINI(out);

@@ -26,14 +26,14 @@ enum perf_state {
 };
 
 /** A load of a version, as reported by the server. */
-struct perf_life {
+struct perf_load {
     int state;                            /* enum perf_state; -1: another one */
     int64_t entered_wall_ns[PERF_STATES]; /* by the server's clock, 0: never */
     /* at the end of DRAINING: time to release its memory; 0: not reported */
     int64_t release_ns;
 };
-struct perf_lives {
-    struct perf_life *at;
+struct perf_load_history {
+    struct perf_load *at;
     size_t len;
     size_t cap;
 };
@@ -51,14 +51,15 @@ int perf_control_unload(struct perf_control *c, struct mr_err *err);
 int perf_control_config(struct perf_control *c, struct mr_buf *out, struct mr_err *err);
 /** The running and recent loads of the model, in the order of their start; release with MR_VEC_FINI. Fails if the
  *  server does not report loads. */
-int perf_control_lives(struct perf_control *c, struct perf_lives *out, struct mr_err *err);
+int perf_control_load_history(struct perf_control *c, struct perf_load_history *out,
+                              struct mr_err *err);
 
 /* ---- texts ---- */
 
 /** Makes a configuration that serves only this version from an existing one. Errors: MR_E_INVALID. */
 int perf_config_of_version(mr_str config, int64_t version, struct mr_buf *out, struct mr_err *err);
 /** The answer to GET /v2/models/M/versions. Errors: MR_E_INVALID. */
-int perf_lives_parse(mr_bytes body, struct perf_lives *out, struct mr_err *err);
+int perf_load_history_parse(mr_bytes body, struct perf_load_history *out, struct mr_err *err);
 /** "2026-11-21T15:26:16.988493Z" in ns since the epoch; false if it is not such a time. */
 bool perf_wall_parse(mr_str text, int64_t *out_ns);
 

@@ -66,22 +66,22 @@ static void sleep_until(const struct perf_update *u, int64_t until)
 
 /* ---- the server's report of a load ---- */
 
-static int64_t last_entry(const struct perf_lives *lives)
+static int64_t last_entry(const struct perf_load_history *history)
 {
     int64_t last = 0;
 
-    for (size_t i = 0; i < lives->len; i++) {
+    for (size_t i = 0; i < history->len; i++) {
         for (int s = 0; s < PERF_STATES; s++) {
-            last = MR_MAX(last, lives->at[i].entered_wall_ns[s]);
+            last = MR_MAX(last, history->at[i].entered_wall_ns[s]);
         }
     }
     return last;
 }
 
-static bool goes_on(const struct perf_lives *lives)
+static bool goes_on(const struct perf_load_history *history)
 {
-    for (size_t i = 0; i < lives->len; i++) {
-        int s = lives->at[i].state;
+    for (size_t i = 0; i < history->len; i++) {
+        int s = history->at[i].state;
         if (s == PERF_START || s == PERF_LOADING || s == PERF_WARMING || s == PERF_DRAINING) {
             return true;
         }
@@ -100,28 +100,28 @@ static void widen(struct mr_perf_span *span, int64_t begin, int64_t end)
 }
 
 /* The time of the first state entered from `s` to `last`. */
-static int64_t first_of(const struct perf_life *life, int s, int last)
+static int64_t first_of(const struct perf_load *load, int s, int last)
 {
     for (; s <= last; s++) {
-        if (life->entered_wall_ns[s]) {
-            return life->entered_wall_ns[s];
+        if (load->entered_wall_ns[s]) {
+            return load->entered_wall_ns[s];
         }
     }
-    return life->entered_wall_ns[PERF_FAILED];
+    return load->entered_wall_ns[PERF_FAILED];
 }
 
-static void add_life(const struct perf_life *life, int64_t mark, int64_t add,
+static void add_load(const struct perf_load *load, int64_t mark, int64_t add,
                      struct mr_perf_span phases[PERF_PHASES])
 {
-    int64_t start = first_of(life, PERF_START, PERF_LOADING);
-    int64_t warming = life->entered_wall_ns[PERF_WARMING];
-    int64_t ready = life->entered_wall_ns[PERF_READY];
-    int64_t draining = life->entered_wall_ns[PERF_DRAINING];
-    int64_t unloaded = life->entered_wall_ns[PERF_UNLOADED];
-    int64_t ended = first_of(life, PERF_READY, PERF_READY);
+    int64_t start = first_of(load, PERF_START, PERF_LOADING);
+    int64_t warming = load->entered_wall_ns[PERF_WARMING];
+    int64_t ready = load->entered_wall_ns[PERF_READY];
+    int64_t draining = load->entered_wall_ns[PERF_DRAINING];
+    int64_t unloaded = load->entered_wall_ns[PERF_UNLOADED];
+    int64_t ended = first_of(load, PERF_READY, PERF_READY);
 
     if (start > mark) {
-        int64_t loaded = first_of(life, PERF_WARMING, PERF_READY);
+        int64_t loaded = first_of(load, PERF_WARMING, PERF_READY);
         widen(&phases[PERF_PHASE_LOAD], start + add, (loaded ? loaded : start) + add);
     }
     if (warming > mark && ended) {
@@ -131,22 +131,22 @@ static void add_life(const struct perf_life *life, int64_t mark, int64_t add,
         widen(&phases[PERF_PHASE_PUBLISH], ready + add, ready + add);
     }
     if (draining > mark && unloaded) {
-        int64_t drained = MR_MAX(unloaded - life->release_ns, draining);
+        int64_t drained = MR_MAX(unloaded - load->release_ns, draining);
         widen(&phases[PERF_PHASE_DRAIN], draining + add, drained + add);
-        if (life->release_ns) {
+        if (load->release_ns) {
             widen(&phases[PERF_PHASE_RELEASE], drained + add, unloaded + add);
         }
     }
 }
 
-void perf_update_phases(const struct perf_lives *lives, int64_t mark_wall_ns,
+void perf_update_phases(const struct perf_load_history *history, int64_t mark_wall_ns,
                         int64_t wall_to_mono_ns, struct perf_window_row *row)
 {
     struct mr_perf_span told[PERF_PHASES] = {0};
     const struct mr_perf_span *call = &row->phases[PERF_PHASE_LOAD];
 
-    for (size_t i = 0; i < lives->len; i++) {
-        add_life(&lives->at[i], mark_wall_ns, wall_to_mono_ns, told);
+    for (size_t i = 0; i < history->len; i++) {
+        add_load(&history->at[i], mark_wall_ns, wall_to_mono_ns, told);
     }
     if (told[PERF_PHASE_LOAD].end_ns == 0) {
         return; /* nothing was loaded: only the calls are known */
@@ -169,14 +169,14 @@ void perf_update_phases(const struct perf_lives *lives, int64_t mark_wall_ns,
 static void ask_phases(struct perf_update *u, int64_t mark, struct perf_window_row *row)
 {
     int64_t give_up = mr_now_ns() + DRAIN_MAX_NS;
-    struct perf_lives lives;
+    struct perf_load_history history;
 
-    while (perf_control_lives(&u->control, &lives, NULL) == MR_OK) {
-        bool wait = goes_on(&lives) && mr_now_ns() < give_up && !is_stopped(u);
+    while (perf_control_load_history(&u->control, &history, NULL) == MR_OK) {
+        bool wait = goes_on(&history) && mr_now_ns() < give_up && !is_stopped(u);
         if (!wait) {
-            perf_update_phases(&lives, mark, mr_now_ns() - mr_wall_ns(), row);
+            perf_update_phases(&history, mark, mr_now_ns() - mr_wall_ns(), row);
         }
-        MR_VEC_FINI(&lives);
+        MR_VEC_FINI(&history);
         if (!wait) {
             return;
         }
@@ -244,14 +244,14 @@ static int update(struct perf_update *u, mr_str config, struct perf_window_row *
                   struct mr_err *err)
 {
     bool unloads = u->versions.len == 0 && !u->p->opt.command;
-    struct perf_lives lives;
+    struct perf_load_history history;
     int64_t mark = 0;
     int rc = MR_OK;
 
-    u->tells_states = perf_control_lives(&u->control, &lives, NULL) == MR_OK;
+    u->tells_states = perf_control_load_history(&u->control, &history, NULL) == MR_OK;
     if (u->tells_states) {
-        mark = last_entry(&lives);
-        MR_VEC_FINI(&lives);
+        mark = last_entry(&history);
+        MR_VEC_FINI(&history);
     }
     row->span.begin_ns = mr_now_ns();
     if (unloads) {

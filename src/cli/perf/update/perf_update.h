@@ -94,7 +94,7 @@ int perf_update_run(struct perf *p, const struct mr_perf_load *load, const char 
 int perf_parse_versions(const char *text, struct perf_update *out, struct mr_err *err);
 /** Sets the phases of `row`, which has the times of the calls, from the server's report on loads that entered states
  *  after `mark_wall_ns`; wall_to_mono_ns is the difference from the wall clock to the monotonic clock. */
-void perf_update_phases(const struct perf_lives *lives, int64_t mark_wall_ns,
+void perf_update_phases(const struct perf_load_history *history, int64_t mark_wall_ns,
                         int64_t wall_to_mono_ns, struct perf_window_row *row);
 
 /* perf_update_report.c */
