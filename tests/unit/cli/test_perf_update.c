@@ -221,34 +221,34 @@ static void kernel_texts(void **state)
 
 static void counts_of_a_process(void **state)
 {
-    struct perf_facts before;
-    struct perf_facts after;
+    struct perf_counters before;
+    struct perf_counters after;
     struct perf_thread_list names = {0};
     struct perf_thread_list sums = {0};
     struct mr_err err;
 
     (void)state;
-    assert_int_equal(perf_facts_read(getpid(), &before, &err), MR_OK);
+    assert_int_equal(perf_counters_read(getpid(), &before, &err), MR_OK);
     assert_true(before.rss_bytes > 4096 && before.maps > 3 && before.threads.len >= 1);
     size_t bytes = (size_t)8 << 20;
     char *touched = mr_alloc(bytes);
     memset(touched, 1, bytes);
     assert_int_equal(touched[getpid() % 4096], 1);
-    assert_int_equal(perf_facts_read(getpid(), &after, &err), MR_OK);
+    assert_int_equal(perf_counters_read(getpid(), &after, &err), MR_OK);
     mr_free(touched);
-    perf_facts_since(&before, &after, &names);
+    perf_counters_since(&before, &after, &names);
     assert_true(names.len >= 1);
     assert_true(names.at[0].minor_faults > 0 && names.at[0].minor_faults < 1000000);
     perf_threads_add(&sums, &names);
     perf_threads_add(&sums, &names);
     assert_int_equal(sums.at[0].minor_faults, 2 * names.at[0].minor_faults);
     assert_int_equal(sums.at[0].threads, names.at[0].threads);
-    assert_true(perf_facts_steal(&before, &after) >= 0);
-    perf_facts_fini(&before);
-    perf_facts_fini(&after);
+    assert_true(perf_counters_steal(&before, &after) >= 0);
+    perf_counters_fini(&before);
+    perf_counters_fini(&after);
     MR_VEC_FINI(&names);
     MR_VEC_FINI(&sums);
-    assert_int_equal(perf_facts_read(INT32_MAX, &before, &err), MR_E_NOT_FOUND);
+    assert_int_equal(perf_counters_read(INT32_MAX, &before, &err), MR_E_NOT_FOUND);
 }
 
 /* A thread with the number of one that has gone starts from nothing, and two of a name are one row. */
@@ -258,12 +258,12 @@ static void threads_that_come_and_go(void **state)
                                 {.name = "b", .id = 2, .born = 5, .minor_faults = 9}};
     struct perf_thread new[] = {{.name = "a", .id = 1, .born = 5, .minor_faults = 103},
                                 {.name = "a", .id = 2, .born = 8, .minor_faults = 4}};
-    struct perf_facts before = {.threads = {old, 2, 2}};
-    struct perf_facts after = {.threads = {new, 2, 2}};
+    struct perf_counters before = {.threads = {old, 2, 2}};
+    struct perf_counters after = {.threads = {new, 2, 2}};
     struct perf_thread_list names = {0};
 
     (void)state;
-    perf_facts_since(&before, &after, &names);
+    perf_counters_since(&before, &after, &names);
     assert_int_equal(names.len, 1);
     assert_int_equal(names.at[0].minor_faults, 7);
     assert_int_equal(names.at[0].threads, 2);

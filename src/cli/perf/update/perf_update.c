@@ -307,9 +307,9 @@ out:
 static int run_window(struct perf_update *u, unsigned number, bool is_update, struct mr_err *err)
 {
     struct perf_window_row row = {.is_update = is_update};
-    struct perf_facts before;
-    struct perf_facts after;
-    int rc = perf_facts_read((int)u->p->opt.pid, &before, err);
+    struct perf_counters before;
+    struct perf_counters after;
+    int rc = perf_counters_read((int)u->p->opt.pid, &before, err);
 
     if (rc < 0) {
         return rc;
@@ -322,17 +322,17 @@ static int run_window(struct perf_update *u, unsigned number, bool is_update, st
         sleep_until(u, row.span.end_ns);
     }
     if (rc == MR_OK && !is_stopped(u) &&
-        (rc = perf_facts_read((int)u->p->opt.pid, &after, err)) == MR_OK) {
-        row.steal = perf_facts_steal(&before, &after);
-        row.has_facts = u->p->opt.pid != 0;
+        (rc = perf_counters_read((int)u->p->opt.pid, &after, err)) == MR_OK) {
+        row.steal = perf_counters_steal(&before, &after);
+        row.has_counters = u->p->opt.pid != 0;
         row.rss_before = before.rss_bytes;
         row.rss_after = after.rss_bytes;
         row.maps_after = after.maps;
-        perf_facts_since(&before, &after, &row.threads);
+        perf_counters_since(&before, &after, &row.threads);
         MR_VEC_PUSH(&u->windows, row); /* an interrupted window is not used */
-        perf_facts_fini(&after);
+        perf_counters_fini(&after);
     }
-    perf_facts_fini(&before);
+    perf_counters_fini(&before);
     return rc;
 }
 
@@ -403,11 +403,11 @@ static void on_second(void *ctx, const struct mr_perf_second *second)
 static int prepare(struct perf_update *u, struct mr_err *err)
 {
     const struct perf_options *o = &u->p->opt;
-    struct perf_facts facts;
+    struct perf_counters counters;
     int rc;
 
-    MR_TRY(perf_facts_read((int)o->pid, &facts, err));
-    perf_facts_fini(&facts);
+    MR_TRY(perf_counters_read((int)o->pid, &counters, err));
+    perf_counters_fini(&counters);
     MR_TRY(perf_control_open(&u->control, o->control_url ? o->control_url : o->url,
                              perf_control_is_grpc(o), o->update ? o->update : o->model, &o->access,
                              err));

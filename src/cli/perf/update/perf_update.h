@@ -6,14 +6,14 @@
  *   perf_update_json.c    as JSON
  *   perf_update_html.c    a page with plots
  *   perf_control.c        the calls
- *   perf_facts.c          the system's counters */
+ *   perf_counters.c          the system's counters */
 #ifndef MR_CLI_PERF_UPDATE_H
 #define MR_CLI_PERF_UPDATE_H
 
 #include "cli/perf/setup/perf.h"
 #include "perf/spans.h"
 #include "perf_control.h"
-#include "perf_facts.h"
+#include "perf_counters.h"
 
 /** Phases of an update. Only a server that reports the states of its loads has more than unload, load and after. */
 enum perf_phase {
@@ -37,7 +37,7 @@ struct perf_window_row {
     char problem[200];
     int64_t shift_ns; /* of the server's clock, if it differs from the local one */
     double steal;     /* share of the machine's CPU time taken by other guests */
-    bool has_facts;
+    bool has_counters;
     uint64_t rss_before;
     uint64_t rss_after;
     uint64_t maps_after;

@@ -153,7 +153,7 @@ static void put_window(struct mr_buf *b, const struct perf_window_row *w, int64_
     mr_buf_char(b, '}');
     perf_put_number(b, "steal", w->steal);
     perf_put_bool(b, "doubtful", w->is_doubtful);
-    if (w->has_facts) {
+    if (w->has_counters) {
         perf_put_count(b, "rss_before", w->rss_before);
         perf_put_count(b, "rss_after", w->rss_after);
         perf_put_count(b, "maps", w->maps_after);

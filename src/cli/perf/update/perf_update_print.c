@@ -220,7 +220,7 @@ static void print_memory(const struct perf_update *u, FILE *out)
 
     for (size_t i = 0; i < u->windows.len; i++) {
         const struct perf_window_row *w = &u->windows.at[i];
-        if (w->is_update && w->has_facts) {
+        if (w->is_update && w->has_counters) {
             first = first ? first : w;
             last = w;
         }

@@ -1,6 +1,6 @@
 /* The system's counters of a server's process on this machine, read from /proc, to explain noisy times. */
-#ifndef MR_CLI_PERF_FACTS_H
-#define MR_CLI_PERF_FACTS_H
+#ifndef MR_CLI_PERF_COUNTERS_H
+#define MR_CLI_PERF_COUNTERS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,8 +22,8 @@ struct perf_thread {
     unsigned threads;  /* at once */
 };
 
-/** A snapshot. Release with perf_facts_fini. */
-struct perf_facts {
+/** A snapshot. Release with perf_counters_fini. */
+struct perf_counters {
     uint64_t rss_bytes;
     uint64_t maps;  /* lines of /proc/PID/maps; 0: not readable */
     uint64_t steal; /* of this machine's CPUs, in ticks; then their total time */
@@ -32,18 +32,18 @@ struct perf_facts {
 };
 
 /** pid 0: the machine only. Errors: MR_E_NOT_FOUND (no such process, or no permission). */
-int perf_facts_read(int pid, struct perf_facts *out, struct mr_err *err);
-void perf_facts_fini(struct perf_facts *f);
+int perf_counters_read(int pid, struct perf_counters *out, struct mr_err *err);
+void perf_counters_fini(struct perf_counters *f);
 /** Share of the CPUs' time that others on the same host took. */
-double perf_facts_steal(const struct perf_facts *before, const struct perf_facts *after);
+double perf_counters_steal(const struct perf_counters *before, const struct perf_counters *after);
 struct perf_thread_list {
     struct perf_thread *at;
     size_t len;
     size_t cap;
 };
 /** The difference between two snapshots, a row for each name of a thread. Threads that have ended are not included. */
-void perf_facts_since(const struct perf_facts *before, const struct perf_facts *after,
-                      struct perf_thread_list *out);
+void perf_counters_since(const struct perf_counters *before, const struct perf_counters *after,
+                         struct perf_thread_list *out);
 /** Adds the rows of `from`, name by name. */
 void perf_threads_add(struct perf_thread_list *into, const struct perf_thread_list *from);
 

@@ -1,5 +1,5 @@
 /* Reads /proc on the client's side, without help from the server. */
-#include "perf_facts.h"
+#include "perf_counters.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -116,7 +116,7 @@ static bool read_thread(int pid, int64_t id, struct perf_thread *out)
     return true;
 }
 
-static int read_threads(int pid, struct perf_facts *out, struct mr_err *err)
+static int read_threads(int pid, struct perf_counters *out, struct mr_err *err)
 {
     char path[64];
     struct perf_thread row;
@@ -154,13 +154,13 @@ static uint64_t count_lines(const char *path)
     return lines;
 }
 
-int perf_facts_read(int pid, struct perf_facts *out, struct mr_err *err)
+int perf_counters_read(int pid, struct perf_counters *out, struct mr_err *err)
 {
     char path[64];
     char text[4096];
     uint64_t pages;
 
-    *out = (struct perf_facts){0};
+    *out = (struct perf_counters){0};
     perf_steal_parse(read_small("/proc/stat", text, sizeof text), &out->steal, &out->ticks);
     if (pid == 0) {
         return MR_OK;
@@ -174,24 +174,24 @@ int perf_facts_read(int pid, struct perf_facts *out, struct mr_err *err)
     out->maps = count_lines(path);
     int rc = read_threads(pid, out, err);
     if (rc < 0) {
-        perf_facts_fini(out);
+        perf_counters_fini(out);
     }
     return rc;
 }
 
-void perf_facts_fini(struct perf_facts *f)
+void perf_counters_fini(struct perf_counters *f)
 {
     MR_VEC_FINI(&f->threads);
 }
 
-double perf_facts_steal(const struct perf_facts *before, const struct perf_facts *after)
+double perf_counters_steal(const struct perf_counters *before, const struct perf_counters *after)
 {
     return after->ticks > before->ticks && after->steal > before->steal
                ? (double)(after->steal - before->steal) / (double)(after->ticks - before->ticks)
                : 0;
 }
 
-static const struct perf_thread *find_thread(const struct perf_facts *f,
+static const struct perf_thread *find_thread(const struct perf_counters *f,
                                              const struct perf_thread *like)
 {
     for (size_t i = 0; i < f->threads.len; i++) {
@@ -225,8 +225,8 @@ static void add_counts(struct perf_thread *row, const struct perf_thread *n)
     row->delay_ns += n->delay_ns;
 }
 
-void perf_facts_since(const struct perf_facts *before, const struct perf_facts *after,
-                      struct perf_thread_list *out)
+void perf_counters_since(const struct perf_counters *before, const struct perf_counters *after,
+                         struct perf_thread_list *out)
 {
     static const struct perf_thread none;
 
