@@ -24,7 +24,7 @@ static int bind(struct mr_infer *r, const struct mr_infer_args *args, struct mr_
                        "model '%.*s' gives any number of answers, and the caller takes one",
                        MR_STR_ARG(v->model_name));
     }
-    return mr_infer_bind(r, args, &r->err);
+    return mr_infer_validate(r, args, &r->err);
 }
 
 /* What the resolver was asked for has come, or will not. */

@@ -1,4 +1,4 @@
-/* A bound request enters here: the inline path, or the queue. Also the ways out of the queue that are not
+/* A validated request enters here: the inline path, or the queue. Also the ways out of the queue that are not
  * execution: cancellation and time-out, asked for by the request's home thread. */
 #include "base/log.h"
 #include "sequences.h"

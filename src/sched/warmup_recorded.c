@@ -118,7 +118,7 @@ static int bind_record(struct warmup_sample *sm, const struct mr_record_format *
 
     r->arena = &sm->arena;
     MR_TRY(format->read(message, &sm->arena, &args, err));
-    MR_TRY(mr_infer_bind(r, &args, err));
+    MR_TRY(mr_infer_validate(r, &args, err));
     r->arena = &sm->scratch;
 out:
     return rc;

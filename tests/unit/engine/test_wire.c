@@ -50,7 +50,7 @@ static int bind(struct fixture *f)
     struct mr_infer_args args;
 
     assert_int_equal(mr_wire_args(&f->q, &f->arena, &args, &f->err), MR_OK);
-    return mr_infer_bind(&r, &args, &f->err);
+    return mr_infer_validate(&r, &args, &f->err);
 }
 
 static void raw_body(void **state)

@@ -243,7 +243,7 @@ static inline void ask_init(struct ask *a, struct harness *h, int rows, int32_t 
                                  .on_done = ask_done,
                                  .user = a};
     mr_version_pin(&h->version, 0);
-    if (mr_infer_bind(&a->infer, &q, &err) < 0)
+    if (mr_infer_validate(&a->infer, &q, &err) < 0)
         fail_msg("%s", err.msg);
 }
 

@@ -129,7 +129,7 @@ static void large_outputs_share_one_block(void **state)
                                        .on_done = ask_done,
                                        .user = &a[i]};
         mr_version_pin(&h.version, 0);
-        assert_int_equal(mr_infer_bind(&a[i].infer, &q, NULL), MR_OK);
+        assert_int_equal(mr_infer_validate(&a[i].infer, &q, NULL), MR_OK);
         ask_submit(&a[i]);
     }
     for (int i = 0; i < 2; i++) {
@@ -177,7 +177,7 @@ static void bytes_are_cut_by_element(void **state)
                                        .on_done = ask_done,
                                        .user = &a[i]};
         mr_version_pin(&h.version, 0);
-        assert_int_equal(mr_infer_bind(&a[i].infer, &q, NULL), MR_OK);
+        assert_int_equal(mr_infer_validate(&a[i].infer, &q, NULL), MR_OK);
         ask_submit(&a[i]);
     }
     for (int i = 0; i < 2; i++) {

@@ -1,6 +1,6 @@
 /* The scheduler: from a checked inference request to its outputs. One `struct mr_sched` per model version.
  *
- *   bind     names, types and shapes of a request are checked against the model (sched/bind.c)
+ *   validate names, types and shapes of a request are checked against the model (sched/validate.c)
  *   submit   runs it at once on the calling thread when the model is known to be fast enough (inline
  *            path), otherwise queues it
  *   instance threads take requests from the queue, join them to batches, run the backend
@@ -101,7 +101,7 @@ struct mr_sequence_ref {
 
 /** One inference. Lives in the caller's memory (zeroed) until the caller is done with the outputs. */
 struct mr_infer {
-    /* ---- set by the caller before bind ---- */
+    /* ---- set by the caller before mr_infer_validate ---- */
     struct mr_version *version; /* pinned until mr_infer_finish */
     struct mr_arena *arena;
     struct mr_infer_home *home;
@@ -117,7 +117,7 @@ struct mr_infer {
      *  left. on_done follows the last one. A request without this gets no answers of a decoupled model. */
     void (*on_response)(struct mr_infer *r, struct mr_response *response);
     void *user;
-    /* ---- set by bind ---- */
+    /* ---- set by mr_infer_validate ---- */
     mr_str id;
     struct mr_tensor *inputs; /* [version->input_count], dtype INVALID = optional and not sent */
     uint8_t *wanted;          /* [version->output_count] */
@@ -160,9 +160,9 @@ struct mr_infer {
     void *resolving;
 };
 
-/** Check a request against r->version and fill the fields of bind. Everything goes into r->arena or
+/** Checks a request against r->version and sets the fields named above. Everything goes into r->arena or
  *  stays where the caller has it. May be the work of a turn. Errors: MR_E_INVALID with Triton's texts, MR_E_EXHAUSTED. */
-int mr_infer_bind(struct mr_infer *r, const struct mr_infer_args *args, struct mr_err *err);
+int mr_infer_validate(struct mr_infer *r, const struct mr_infer_args *args, struct mr_err *err);
 
 /** Output `i` of the version, in config order, of a request that succeeded: its dims are the config's, batch dimension
  *  first. Not set when it is not wanted. */

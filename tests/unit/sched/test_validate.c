@@ -26,7 +26,7 @@ static struct harness_input tensor(const char *name, int dtype, int64_t *shape, 
         .tensor = {.dtype = dtype, .rank = rank, .shape = shape, .data = numbers, .bytes = bytes}};
 }
 
-static int bind(struct harness *h, const struct mr_infer_args *q, struct mr_err *err)
+static int validate(struct harness *h, const struct mr_infer_args *q, struct mr_err *err)
 {
     struct mr_arena arena;
     struct mr_infer r = {.version = &h->version, .home = &h->home};
@@ -34,7 +34,7 @@ static int bind(struct harness *h, const struct mr_infer_args *q, struct mr_err 
     mr_arena_init(&arena, 4096, 1u << 20);
     r.arena = &arena;
     memset(err, 0, sizeof *err);
-    int rc = mr_infer_bind(&r, q, err);
+    int rc = mr_infer_validate(&r, q, err);
     mr_arena_fini(&arena);
     return rc;
 }
@@ -43,7 +43,7 @@ static void expect(struct harness *h, struct harness_input *in, size_t n, const 
 {
     const struct mr_infer_args q = harness_args(in, n);
     struct mr_err err;
-    int rc = bind(h, &q, &err);
+    int rc = validate(h, &q, &err);
 
     if (!text) {
         if (rc != MR_OK)
@@ -110,9 +110,9 @@ static void outputs(void **state)
     q.output_names = wanted;
     q.output_stride = sizeof *wanted;
     q.output_count = 1;
-    assert_int_equal(bind(&h, &q, &err), MR_OK);
+    assert_int_equal(validate(&h, &q, &err), MR_OK);
     q.output_count = 2;
-    assert_int_equal(bind(&h, &q, &err), MR_E_INVALID);
+    assert_int_equal(validate(&h, &q, &err), MR_E_INVALID);
     assert_string_equal(err.msg, "unexpected inference output 'NOPE' for model 'simple'");
     mr_free(h.pins);
 }
@@ -171,7 +171,7 @@ static void blocks(void **state)
                                     .input_stride = sizeof *in,
                                     .input_count = 2};
     mr_arena_init(&arena, 4096, 1u << 20);
-    assert_int_equal(mr_infer_bind(&r, &q, &err), MR_OK);
+    assert_int_equal(mr_infer_validate(&r, &q, &err), MR_OK);
     for (int i = 0; i < 2; i++)
         mr_block_unref(&in[i].block);
     assert_false(is_released[0] || is_released[1]);
@@ -215,7 +215,7 @@ static void small_arena(void **state)
     struct mr_infer r = {.version = &h.version, .home = &h.home};
     mr_arena_init(&arena, 16, 16);
     r.arena = &arena;
-    assert_int_equal(mr_infer_bind(&r, &q, &err), MR_E_EXHAUSTED);
+    assert_int_equal(mr_infer_validate(&r, &q, &err), MR_E_EXHAUSTED);
     mr_arena_fini(&arena);
     mr_free(h.pins);
 }

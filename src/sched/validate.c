@@ -183,8 +183,8 @@ static int check_bytes(const struct mr_version *v, const struct mr_model_io *io,
         (unsigned long long)t->bytes);
 }
 
-static int bind_input(struct mr_infer *r, const struct mr_infer_args *q, size_t n,
-                      struct mr_err *err)
+static int validate_input(struct mr_infer *r, const struct mr_infer_args *q, size_t n,
+                          struct mr_err *err)
 {
     const struct mr_version *v = r->version;
     const struct mr_tensor *t = mr_infer_input_tensor(q, n);
@@ -223,7 +223,7 @@ static int keep_blocks(struct mr_infer *r, const struct mr_infer_args *q, struct
     return MR_OK;
 }
 
-static int bind_outputs(struct mr_infer *r, const struct mr_infer_args *q, struct mr_err *err)
+static int validate_outputs(struct mr_infer *r, const struct mr_infer_args *q, struct mr_err *err)
 {
     const struct mr_version *v = r->version;
 
@@ -254,7 +254,7 @@ static mr_str long_str(struct mr_arena *a, mr_str s)
     return mr_str_n(to, s.len);
 }
 
-static int bind_sequence(struct mr_infer *r, const struct mr_infer_args *q, struct mr_err *err)
+static int validate_sequence(struct mr_infer *r, const struct mr_infer_args *q, struct mr_err *err)
 {
     struct mr_sequence_ref *to;
 
@@ -277,7 +277,7 @@ static int bind_sequence(struct mr_infer *r, const struct mr_infer_args *q, stru
     return MR_OK;
 }
 
-int mr_infer_bind(struct mr_infer *r, const struct mr_infer_args *q, struct mr_err *err)
+int mr_infer_validate(struct mr_infer *r, const struct mr_infer_args *q, struct mr_err *err)
 {
     const struct mr_version *v = r->version;
     int rc = MR_OK;
@@ -293,11 +293,11 @@ int mr_infer_bind(struct mr_infer *r, const struct mr_infer_args *q, struct mr_e
     if (q->input_count > v->input_count || q->input_count < v->required_input_count)
         return input_count_error(v, q, err);
     for (size_t i = 0; i < q->input_count; i++)
-        MR_TRY(bind_input(r, q, i, err));
+        MR_TRY(validate_input(r, q, i, err));
     if (!is_complete(v, q))
         return input_count_error(v, q, err);
-    MR_TRY(bind_outputs(r, q, err));
-    MR_TRY(bind_sequence(r, q, err));
+    MR_TRY(validate_outputs(r, q, err));
+    MR_TRY(validate_sequence(r, q, err));
     if (q->input_blocks)
         MR_TRY(keep_blocks(r, q, err));
     r->parameters = q->parameters;
