@@ -1,5 +1,6 @@
 """Hosts of `millrace batch run`: gRPC, lists that are read again, names that are looked up."""
 import concurrent.futures
+import json
 import subprocess
 import threading
 
@@ -382,3 +383,24 @@ def test_one_host_that_may_come(tmp_path):
     with batch.hosts(Unknown, Slow) as (addresses, _):
         batch.run(tmp_path, ["127.0.0.1:1", *addresses])
     batch.check(tmp_path, x)
+
+
+class Holds(batch.Host):
+    """Answers nothing before the job is over."""
+    def answer(self, number, x, key):
+        self.is_over.wait()
+        self.close_connection = True
+
+
+def test_a_copy_that_lost_is_no_failure(tmp_path):
+    """What the host that holds its calls has, the other one gets a second time; then the first copies are cancelled."""
+    x = batch.table(tmp_path / "in", 2000)
+    holds = type("Holds", (Holds,), {"is_over": threading.Event()})
+    with batch.hosts(holds, batch.Host, together=True) as (addresses, _):
+        try:
+            batch.run(tmp_path, addresses, "--canary-share", 0)
+        finally:
+            holds.is_over.set()
+    batch.check(tmp_path, x)
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert [h["failures"] for h in report["hosts"]] == [0, 0]
