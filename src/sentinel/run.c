@@ -172,26 +172,32 @@ static void run_lost(struct run *r, struct mr_shm_slot *s)
     run_end(r, s, err.status, &err);
 }
 
-/* No worker has it. */
+static bool is_expired(const struct run *r)
+{
+    const int64_t deadline = deadline_of(&r->x->exec);
+
+    return deadline != 0 && mr_now_ns() >= deadline;
+}
+
+/* No worker has it. The lock of the slots is held. */
 static void run_waits(struct process_model *m, struct mr_shm_slot *s)
+{
+    s->is_unwanted =
+        atomic_load_explicit(&m->is_broken, memory_order_relaxed) || is_expired(s->user);
+}
+
+/* No worker has had it, and none will. */
+static void run_withdrawn(struct process_model *m, struct mr_shm_slot *s)
 {
     struct run *r = s->user;
     struct mr_err err;
-    const bool is_broken = atomic_load_explicit(&m->is_broken, memory_order_relaxed);
-    const int64_t deadline = deadline_of(&r->x->exec);
 
-    if (!is_broken && (deadline == 0 || mr_now_ns() < deadline)) {
-        return;
-    }
-    if (!mr_shm_withdraw(m->shm, s)) {
-        return;
-    }
     mr_err_clear(&err);
-    if (is_broken) {
+    if (is_expired(r)) {
+        MR_FAIL(&err, MR_E_DEADLINE, "the request timed out before a worker process took it");
+    } else {
         MR_FAIL(&err, MR_E_UNAVAILABLE, "model '%s' has no worker process that runs, try later",
                 m->base.model);
-    } else {
-        MR_FAIL(&err, MR_E_DEADLINE, "the request timed out before a worker process took it");
     }
     run_end(r, s, err.status, &err);
 }
@@ -203,6 +209,7 @@ void run_outcome(void *model, struct mr_shm_slot *s, enum mr_shm_outcome outcome
     switch (outcome) {
     case MR_SHM_DONE: run_done(s->user, s); break;
     case MR_SHM_WAITING: run_waits(m, s); break;
+    case MR_SHM_WITHDRAWN: run_withdrawn(m, s); break;
     case MR_SHM_LOST:
     case MR_SHM_DAMAGED: run_lost(s->user, s); break;
     }

@@ -327,22 +327,26 @@ static void generation_end(struct mr_shm *p, struct record *r)
                           memory_order_relaxed);
 }
 
+/* False: a worker has taken it. Lock held. */
+static bool record_withdraw(struct mr_shm *p, struct record *r)
+{
+    const uint64_t next = shm_next_generation(r->generation);
+    uint64_t word = word_in_line(r);
+
+    if (!atomic_compare_exchange_strong(word_of(p, r), &word, shm_word(next, 0, 0, SHM_FREE))) {
+        return false;
+    }
+    r->generation = next;
+    record_take(p, r, 0);
+    return true;
+}
+
 bool mr_shm_withdraw(struct mr_shm *p, struct mr_shm_slot *s)
 {
     struct record *r = record_of(s);
-    bool is_ours = false;
 
     pthread_mutex_lock(&p->lock);
-    if (r->state == RECORD_OUT) {
-        const uint64_t next = shm_next_generation(r->generation);
-        uint64_t word = word_in_line(r);
-        is_ours =
-            atomic_compare_exchange_strong(word_of(p, r), &word, shm_word(next, 0, 0, SHM_FREE));
-        if (is_ours) {
-            r->generation = next;
-            record_take(p, r, 0);
-        }
-    }
+    const bool is_ours = r->state == RECORD_OUT && record_withdraw(p, r);
     pthread_mutex_unlock(&p->lock);
     return is_ours;
 }
@@ -500,6 +504,8 @@ static bool is_out_of_line(const struct mr_shm *p, const struct record *r)
 
 /* The caller gets it when the lock is released. */
 struct outcomes {
+    mr_shm_outcome_fn *fn;
+    void *ctx;
     bool is_line; /* something waits for a worker */
     uint32_t count;
     struct {
@@ -507,6 +513,21 @@ struct outcomes {
         uint8_t outcome;
     } list[SHM_SLOTS_MAX];
 };
+
+/* Not the list, which is long. */
+static void outcomes_init(struct outcomes *o, mr_shm_outcome_fn *fn, void *ctx)
+{
+    o->fn = fn;
+    o->ctx = ctx;
+    o->is_line = false;
+    o->count = 0;
+}
+
+static void outcome_list(struct outcomes *o, const struct record *r, enum mr_shm_outcome outcome)
+{
+    o->list[o->count].slot = (uint16_t)r->slot.index;
+    o->list[o->count++].outcome = (uint8_t)outcome;
+}
 
 /* Lock held. */
 static void outcome_add(struct mr_shm *p, struct outcomes *o, struct record *r, uint64_t word,
@@ -518,20 +539,18 @@ static void outcome_add(struct mr_shm *p, struct outcomes *o, struct record *r, 
         r->slot.attempts++;
     }
     p->stats.damaged += outcome == MR_SHM_DAMAGED;
-    o->list[o->count].slot = (uint16_t)r->slot.index;
-    o->list[o->count++].outcome = (uint8_t)outcome;
+    outcome_list(o, r, outcome);
 }
 
 /* Lock not held. Wakes whoever sleeps while something waits: the wake-up that came with its submission may have been
  * the dead worker's, or one that sleeps without saying so. */
-static void outcomes_hand_out(struct mr_shm *p, const struct outcomes *o, mr_shm_outcome_fn *fn,
-                              void *ctx)
+static void outcomes_hand_out(struct mr_shm *p, const struct outcomes *o)
 {
     if (o->is_line) {
         shm_futex_wake(&p->map.directory->bell, (int)SHM_WORKERS_MAX);
     }
     for (uint32_t i = 0; i < o->count; i++) {
-        fn(ctx, &p->records[o->list[i].slot].slot, (enum mr_shm_outcome)o->list[i].outcome);
+        o->fn(o->ctx, &p->records[o->list[i].slot].slot, (enum mr_shm_outcome)o->list[i].outcome);
     }
 }
 
@@ -539,8 +558,7 @@ void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn,
 {
     struct outcomes o;
 
-    o.is_line = false;
-    o.count = 0;
+    outcomes_init(&o, fn, ctx);
     pthread_mutex_lock(&p->lock);
     p->alive &= ~(1ull << worker);
     atomic_fetch_and(&p->map.control->sleepers, ~(1ull << worker));
@@ -567,7 +585,7 @@ void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn,
         }
     }
     pthread_mutex_unlock(&p->lock);
-    outcomes_hand_out(p, &o, fn, ctx);
+    outcomes_hand_out(p, &o);
 }
 
 /* Whether the slot is with that worker now. Lock held. */
@@ -608,6 +626,21 @@ static void note_running(struct mr_shm *p, struct record *r, uint64_t word, int6
 }
 
 /* Lock held. */
+static void sweep_waiting(struct mr_shm *p, struct record *r, struct outcomes *o)
+{
+    r->slot.is_unwanted = false;
+    o->fn(o->ctx, &r->slot, MR_SHM_WAITING);
+    if (r->slot.is_unwanted && record_withdraw(p, r)) {
+        outcome_list(o, r, MR_SHM_WITHDRAWN);
+        return;
+    }
+    o->is_line = true;
+    if (is_out_of_line(p, r) && ++r->odd_looks >= 2) {
+        ring_push(p, r, SHM_RING_AGAIN);
+    }
+}
+
+/* Lock held. */
 static void sweep_record(struct mr_shm *p, struct record *r, int64_t now_ns,
                          struct mr_shm_worker_state *states, struct outcomes *o)
 {
@@ -617,12 +650,7 @@ static void sweep_record(struct mr_shm *p, struct record *r, int64_t now_ns,
     if (shm_generation(word) != r->generation) {
         outcome_add(p, o, r, word, MR_SHM_DAMAGED);
     } else if (word == word_in_line(r)) {
-        o->is_line = true;
-        if (is_out_of_line(p, r) && ++r->odd_looks >= 2) {
-            ring_push(p, r, SHM_RING_AGAIN);
-        }
-        o->list[o->count].slot = (uint16_t)r->slot.index;
-        o->list[o->count++].outcome = MR_SHM_WAITING;
+        sweep_waiting(p, r, o);
     } else if (state == SHM_DONE) {
         if (++r->odd_looks >= 2) {
             outcome_add(p, o, r, word, MR_SHM_DONE);
@@ -639,8 +667,7 @@ void mr_shm_sweep(struct mr_shm *p, int64_t now_ns, struct mr_shm_worker_state *
 {
     struct outcomes o;
 
-    o.is_line = false;
-    o.count = 0;
+    outcomes_init(&o, fn, ctx);
     pthread_mutex_lock(&p->lock);
     for (uint32_t i = 0; i < SHM_WORKERS_MAX; i++) {
         const struct shm_worker_cell *cell = &p->map.control->workers[i];
@@ -654,7 +681,7 @@ void mr_shm_sweep(struct mr_shm *p, int64_t now_ns, struct mr_shm_worker_state *
         }
     }
     pthread_mutex_unlock(&p->lock);
-    outcomes_hand_out(p, &o, fn, ctx);
+    outcomes_hand_out(p, &o);
 }
 
 struct mr_shm_stats mr_shm_get_stats(struct mr_shm *p)

@@ -122,6 +122,7 @@ static void on_outcome(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome out
 
     REQUIRE(s->index < SLOTS && h->mine[s->index] == OUT && h->slots[s->index] == s);
     if (outcome == MR_SHM_WAITING) {
+        s->is_unwanted = byte(h) % 8 == 1;
         return;
     }
     h->mine[s->index] = CALLERS;

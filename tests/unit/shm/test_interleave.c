@@ -40,7 +40,8 @@ struct scenario {
     bool is_withdrawn; /* the first request is, if it can be, and its slot used for another */
     bool
         is_late; /* the first worker is declared dead while it runs a slot, and goes on with that */
-    bool is_again; /* the last request is one that is submitted again */
+    bool is_unwanted; /* a sweep takes out of the line what it finds there */
+    bool is_again;    /* the last request is one that is submitted again */
 };
 
 struct request {
@@ -203,15 +204,28 @@ static void check_answer(struct mr_shm_slot *s, const struct request *r)
     explore_require(data[0] == answer_to(r->number));
 }
 
+static void end_request(struct mr_shm_slot *s, struct request *r)
+{
+    r->is_over = true;
+    t.over++;
+    mr_shm_give(t.plane, s);
+}
+
 static void on_outcome(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome outcome)
 {
     struct request *r = s->user;
 
     (void)ctx;
+    explore_require(r && !r->is_over);
     if (outcome == MR_SHM_WAITING) {
+        s->is_unwanted = t.s->is_unwanted;
         return;
     }
-    explore_require(r && !r->is_over);
+    if (outcome == MR_SHM_WITHDRAWN) {
+        explore_require(t.s->is_unwanted);
+        end_request(s, r);
+        return;
+    }
     if (outcome == MR_SHM_LOST) {
         explore_require(t.s->deaths > 0 || t.s->is_late);
         mr_shm_submit(t.plane, s, 1, 0, true);
@@ -219,9 +233,7 @@ static void on_outcome(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome out
     }
     explore_require(outcome == MR_SHM_DONE);
     check_answer(s, r);
-    r->is_over = true;
-    t.over++;
-    mr_shm_give(t.plane, s);
+    end_request(s, r);
 }
 
 static struct mr_shm_slot *submit(bool is_again)
@@ -244,9 +256,7 @@ static void withdraw(struct mr_shm_slot *s)
 
     if (mr_shm_withdraw(t.plane, s)) {
         explore_require(!r->is_over);
-        r->is_over = true;
-        t.over++;
-        mr_shm_give(t.plane, s);
+        end_request(s, r);
         submit(false);
     }
 }
@@ -503,6 +513,7 @@ SCENARIO(need, .requests = 1, .preemptions = 1, .is_need = true)
 SCENARIO(need_dies, .requests = 1, .preemptions = 0, .deaths = 1, .is_need = true)
 SCENARIO(sweep, .requests = 1, .preemptions = 1, .sweeps = 2)
 SCENARIO(sweep_dies, .requests = 1, .preemptions = 0, .deaths = 1, .sweeps = 2)
+SCENARIO(sweep_unwanted, .requests = 2, .preemptions = 1, .sweeps = 1, .is_unwanted = true)
 SCENARIO(full_line, .requests = 2, .preemptions = 1, .stale = 7)
 
 int main(void)
@@ -521,6 +532,7 @@ int main(void)
         cmocka_unit_test(test_need_dies),
         cmocka_unit_test(test_sweep),
         cmocka_unit_test(test_sweep_dies),
+        cmocka_unit_test(test_sweep_unwanted),
         cmocka_unit_test(test_full_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -175,7 +175,7 @@ static void on_outcome(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome out
 {
     (void)ctx;
     if (outcome == MR_SHM_WAITING) {
-        return; /* and not ours to look at */
+        return;
     }
     struct request *r = s->user;
     if (outcome == MR_SHM_LOST) {

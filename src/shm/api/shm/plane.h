@@ -46,6 +46,7 @@ struct mr_shm_slot {
     uint32_t attempts;    /* times that a worker died with it */
     uint32_t worker;      /* of the last outcome but WAITING */
     void *user;           /* the caller's */
+    bool is_unwanted;     /* answers MR_SHM_WAITING */
 };
 
 int mr_shm_new(struct mr_shm **out, const struct mr_shm_options *o, struct mr_err *err);
@@ -89,9 +90,12 @@ enum mr_shm_outcome {
     MR_SHM_DONE,    /* the room has the worker's answer */
     MR_SHM_LOST,    /* its worker died; submit it again, or give it back */
     MR_SHM_DAMAGED, /* its word makes no sense: a worker of this model writes where it must not */
-    MR_SHM_WAITING /* by mr_shm_sweep only: no worker has taken it yet, and it is not the caller's: mr_shm_withdraw */
+    MR_SHM_WAITING, /* by mr_shm_sweep only: no worker has taken it yet, and it is not the caller's */
+    MR_SHM_WITHDRAWN /* it waited, and was unwanted */
 };
-/** The slot is the caller's again, but with MR_SHM_WAITING. */
+/** The slot is the caller's again, but with MR_SHM_WAITING: this is told with the lock of the slots held, as otherwise the
+ *  slot might be another request's by then. The function then calls nothing of mr_shm; it sets s->is_unwanted if the
+ *  slot is to be taken out of the line, which MR_SHM_WITHDRAWN confirms. */
 typedef void(mr_shm_outcome_fn)(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome outcome);
 
 /** Hands out what is done and belongs to the home; gives extents to workers that need them. Returns the number of
