@@ -132,11 +132,11 @@ static struct perf_window_row call(int64_t begin_ms, int64_t end_ms)
 {
     struct perf_window_row row = {.is_update = true};
 
-    row.phases[PERF_PHASE_LOAD] = (struct mr_perf_span){begin_ms * MS, end_ms * MS};
+    row.phases[PERF_PHASE_LOAD] = (struct mr_perf_period){begin_ms * MS, end_ms * MS};
     return row;
 }
 
-static void assert_span(struct mr_perf_span s, int64_t begin_ms, int64_t end_ms)
+static void assert_period(struct mr_perf_period s, int64_t begin_ms, int64_t end_ms)
 {
     assert_int_equal(s.begin_ns / MS, begin_ms);
     assert_int_equal(s.end_ns / MS, end_ms);
@@ -152,23 +152,23 @@ static void phases_lie_where_the_server_says(void **state)
     /* Our monotonic clock is 100 s ahead of the wall's. */
     perf_update_phases(&l, 8000 * MS, 100 * MR_NS_PER_S, &row);
     assert_int_equal(row.shift_ns, 0);
-    assert_span(row.phases[PERF_PHASE_LOAD], 109000, 110000);
-    assert_span(row.phases[PERF_PHASE_WARM], 110000, 110500);
-    assert_span(row.phases[PERF_PHASE_PUBLISH], 110500, 110550);
-    assert_span(row.phases[PERF_PHASE_DRAIN], 110500, 110600);
-    assert_span(row.phases[PERF_PHASE_RELEASE], 110600, 111000);
-    assert_span(row.phases[PERF_PHASE_UNLOAD], 0, 0);
+    assert_period(row.phases[PERF_PHASE_LOAD], 109000, 110000);
+    assert_period(row.phases[PERF_PHASE_WARM], 110000, 110500);
+    assert_period(row.phases[PERF_PHASE_PUBLISH], 110500, 110550);
+    assert_period(row.phases[PERF_PHASE_DRAIN], 110500, 110600);
+    assert_period(row.phases[PERF_PHASE_RELEASE], 110600, 111000);
+    assert_period(row.phases[PERF_PHASE_UNLOAD], 0, 0);
     /* A clock that is another one: the load began when it was asked for. */
     row = call(509000, 510600);
     perf_update_phases(&l, 8000 * MS, 100 * MR_NS_PER_S, &row);
     assert_int_equal(row.shift_ns, 400 * MR_NS_PER_S);
-    assert_span(row.phases[PERF_PHASE_LOAD], 509000, 510000);
-    assert_span(row.phases[PERF_PHASE_RELEASE], 510600, 511000);
+    assert_period(row.phases[PERF_PHASE_LOAD], 509000, 510000);
+    assert_period(row.phases[PERF_PHASE_RELEASE], 510600, 511000);
     /* What was there before belongs to nobody, and without a load the call is what there was. */
     row = call(109000, 110600);
     perf_update_phases(&l, 11000 * MS, 100 * MR_NS_PER_S, &row);
-    assert_span(row.phases[PERF_PHASE_LOAD], 109000, 110600);
-    assert_span(row.phases[PERF_PHASE_DRAIN], 0, 0);
+    assert_period(row.phases[PERF_PHASE_LOAD], 109000, 110600);
+    assert_period(row.phases[PERF_PHASE_DRAIN], 0, 0);
     MR_VEC_FINI(&l);
 }
 
@@ -184,9 +184,9 @@ static void a_failed_load_ends(void **state)
     load.entered_wall_ns[PERF_WARMING] = 1500 * MS;
     load.entered_wall_ns[PERF_FAILED] = 1800 * MS;
     perf_update_phases(&l, 0, 0, &row);
-    assert_span(row.phases[PERF_PHASE_LOAD], 1000, 1500);
-    assert_span(row.phases[PERF_PHASE_WARM], 1500, 1800);
-    assert_span(row.phases[PERF_PHASE_PUBLISH], 0, 0);
+    assert_period(row.phases[PERF_PHASE_LOAD], 1000, 1500);
+    assert_period(row.phases[PERF_PHASE_WARM], 1500, 1800);
+    assert_period(row.phases[PERF_PHASE_PUBLISH], 0, 0);
 }
 
 /* ---- what the kernel says ---- */

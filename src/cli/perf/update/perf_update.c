@@ -89,14 +89,14 @@ static bool goes_on(const struct perf_load_history *history)
     return false;
 }
 
-/* A phase of several concurrent loads is their total time span. */
-static void widen(struct mr_perf_span *span, int64_t begin, int64_t end)
+/* A phase of several concurrent loads is their whole period. */
+static void widen(struct mr_perf_period *period, int64_t begin, int64_t end)
 {
-    if (span->end_ns == 0) {
-        *span = (struct mr_perf_span){begin, end};
+    if (period->end_ns == 0) {
+        *period = (struct mr_perf_period){begin, end};
     }
-    span->begin_ns = MR_MIN(span->begin_ns, begin);
-    span->end_ns = MR_MAX(span->end_ns, end);
+    period->begin_ns = MR_MIN(period->begin_ns, begin);
+    period->end_ns = MR_MAX(period->end_ns, end);
 }
 
 /* The time of the first state entered from `s` to `last`. */
@@ -111,7 +111,7 @@ static int64_t first_of(const struct perf_load *load, int s, int last)
 }
 
 static void add_load(const struct perf_load *load, int64_t mark, int64_t add,
-                     struct mr_perf_span phases[PERF_PHASES])
+                     struct mr_perf_period phases[PERF_PHASES])
 {
     int64_t start = first_of(load, PERF_START, PERF_LOADING);
     int64_t warming = load->entered_wall_ns[PERF_WARMING];
@@ -142,8 +142,8 @@ static void add_load(const struct perf_load *load, int64_t mark, int64_t add,
 void perf_update_phases(const struct perf_load_history *history, int64_t mark_wall_ns,
                         int64_t wall_to_mono_ns, struct perf_window_row *row)
 {
-    struct mr_perf_span told[PERF_PHASES] = {0};
-    const struct mr_perf_span *call = &row->phases[PERF_PHASE_LOAD];
+    struct mr_perf_period told[PERF_PHASES] = {0};
+    const struct mr_perf_period *call = &row->phases[PERF_PHASE_LOAD];
 
     for (size_t i = 0; i < history->len; i++) {
         add_load(&history->at[i], mark_wall_ns, wall_to_mono_ns, told);
@@ -236,7 +236,7 @@ static int call(struct perf_update *u, int phase, mr_str config, struct perf_win
     int rc = phase == PERF_PHASE_UNLOAD ? perf_control_unload(&u->control, err)
                                         : perf_control_load(&u->control, config, err);
 
-    row->phases[phase] = (struct mr_perf_span){begin, MR_MAX(mr_now_ns(), begin + PHASE_MIN_NS)};
+    row->phases[phase] = (struct mr_perf_period){begin, MR_MAX(mr_now_ns(), begin + PHASE_MIN_NS)};
     return rc;
 }
 
@@ -253,7 +253,7 @@ static int update(struct perf_update *u, mr_str config, struct perf_window_row *
         mark = last_entry(&history);
         MR_VEC_FINI(&history);
     }
-    row->span.begin_ns = mr_now_ns();
+    row->period.begin_ns = mr_now_ns();
     if (unloads) {
         rc = call(u, PERF_PHASE_UNLOAD, (mr_str){"", 0}, row, err);
     }
@@ -268,7 +268,7 @@ static int update(struct perf_update *u, mr_str config, struct perf_window_row *
 
 static int64_t last_end(const struct perf_window_row *row)
 {
-    int64_t end = row->span.begin_ns;
+    int64_t end = row->period.begin_ns;
 
     for (int k = 0; k < PERF_PHASES; k++) {
         end = MR_MAX(end, row->phases[k].end_ns);
@@ -296,9 +296,9 @@ static int update_window(struct perf_update *u, unsigned number, struct perf_win
     row->rc = update(u, mr_buf_view(&config), row, &failure);
     snprintf(row->problem, sizeof row->problem, "%.190s", failure.msg);
     int64_t end = last_end(row);
-    row->phases[PERF_PHASE_AFTER] = (struct mr_perf_span){end, end + AFTER_NS};
-    row->span.end_ns = MR_MAX(row->span.begin_ns + u->window_ns, end + AFTER_NS);
-    sleep_until(u, row->span.end_ns);
+    row->phases[PERF_PHASE_AFTER] = (struct mr_perf_period){end, end + AFTER_NS};
+    row->period.end_ns = MR_MAX(row->period.begin_ns + u->window_ns, end + AFTER_NS);
+    sleep_until(u, row->period.end_ns);
 out:
     mr_buf_fini(&config);
     return rc;
@@ -317,9 +317,9 @@ static int run_window(struct perf_update *u, unsigned number, bool is_update, st
     if (is_update) {
         rc = update_window(u, number, &row, err);
     } else {
-        row.span.begin_ns = mr_now_ns();
-        row.span.end_ns = row.span.begin_ns + u->window_ns;
-        sleep_until(u, row.span.end_ns);
+        row.period.begin_ns = mr_now_ns();
+        row.period.end_ns = row.period.begin_ns + u->window_ns;
+        sleep_until(u, row.period.end_ns);
     }
     if (rc == MR_OK && !is_stopped(u) &&
         (rc = perf_counters_read((int)u->p->opt.pid, &after, err)) == MR_OK) {
@@ -359,7 +359,7 @@ static int try_update(struct perf_update *u, unsigned number, struct mr_err *err
     if (rc == MR_OK && u->p->opt.window_ns == 0) {
         /* With some margin, in tenths of a second. */
         int64_t tenth = MR_NS_PER_S / 10;
-        int64_t took = last_end(&row) - row.span.begin_ns;
+        int64_t took = last_end(&row) - row.period.begin_ns;
         u->window_ns = MR_MAX(u->window_ns, (took + took / 4 + tenth - 1) / tenth * tenth);
     }
     return rc;

@@ -11,7 +11,7 @@
 #define MR_CLI_PERF_UPDATE_H
 
 #include "cli/perf/setup/perf.h"
-#include "perf/spans.h"
+#include "perf/periods.h"
 #include "perf_control.h"
 #include "perf_counters.h"
 
@@ -31,9 +31,9 @@ extern const char *const perf_phase_names[PERF_PHASES];
 /** A window of the run with or without an update. Times as mr_now_ns. */
 struct perf_window_row {
     bool is_update;
-    struct mr_perf_span span;
-    struct mr_perf_span phases[PERF_PHASES]; /* end 0: none */
-    int rc;                                  /* of the update */
+    struct mr_perf_period period;
+    struct mr_perf_period phases[PERF_PHASES]; /* end 0: none */
+    int rc;                                    /* of the update */
     char problem[200];
     int64_t shift_ns; /* of the server's clock, if it differs from the local one */
     double steal;     /* share of the machine's CPU time taken by other guests */

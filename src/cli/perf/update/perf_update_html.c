@@ -47,13 +47,13 @@ static void bins_fini(struct bins *b)
 }
 
 /* Adds requests due in a window, by the time since `zero_ns`. */
-static void bins_add(struct bins *b, const struct mr_perf_result *r, struct mr_perf_span span,
+static void bins_add(struct bins *b, const struct mr_perf_result *r, struct mr_perf_period period,
                      int64_t zero_ns)
 {
     for (size_t i = 0; i < r->samples.len; i++) {
         const struct mr_perf_sample *s = &r->samples.at[i];
         double at = ((double)(s->due_ns - zero_ns) / 1e9 - b->from_s) / b->length_s;
-        if (s->is_latency && s->due_ns >= span.begin_ns && s->due_ns < span.end_ns && at >= 0 &&
+        if (s->is_latency && s->due_ns >= period.begin_ns && s->due_ns < period.end_ns && at >= 0 &&
             at < (double)b->count) {
             size_t k = (size_t)at;
             mr_hist_add(&b->hists[k], s->took_ns);
@@ -104,17 +104,17 @@ static void put_whole(struct mr_buf *b, const struct perf_update *u)
 {
     const struct perf_window_row *rows = u->windows.at;
     size_t n = u->windows.len;
-    int64_t zero = rows[0].span.begin_ns;
+    int64_t zero = rows[0].period.begin_ns;
     struct perf_shade *shades = MR_NEW_ARRAY(struct perf_shade, n * PERF_PHASES);
     size_t shade_count = 0;
     struct bins bins;
 
-    bins_init(&bins, WHOLE_BINS, 0, seconds(rows[n - 1].span.end_ns, zero));
-    bins_add(&bins, u->result, (struct mr_perf_span){zero, rows[n - 1].span.end_ns}, zero);
+    bins_init(&bins, WHOLE_BINS, 0, seconds(rows[n - 1].period.end_ns, zero));
+    bins_add(&bins, u->result, (struct mr_perf_period){zero, rows[n - 1].period.end_ns}, zero);
     bins_end(&bins);
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < PERF_PHASES; k++) {
-            const struct mr_perf_span *s = &rows[i].phases[k];
+            const struct mr_perf_period *s = &rows[i].phases[k];
             if (s->end_ns) {
                 shades[shade_count++] =
                     (struct perf_shade){seconds(s->begin_ns, zero), seconds(s->end_ns, zero), k};
@@ -126,7 +126,7 @@ static void put_whole(struct mr_buf *b, const struct perf_update *u)
     bins_fini(&bins);
 }
 
-/* The mean time span of a phase, over the updates that had it. */
+/* The mean period of a phase, over the updates that had it. */
 static size_t mean_shades(const struct perf_update *u, struct perf_shade out[PERF_PHASES])
 {
     size_t count = 0;
@@ -137,8 +137,8 @@ static size_t mean_shades(const struct perf_update *u, struct perf_shade out[PER
         for (size_t i = 0; i < u->windows.len; i++) {
             const struct perf_window_row *w = &u->windows.at[i];
             if (w->phases[k].end_ns) {
-                s.from += seconds(w->phases[k].begin_ns, w->span.begin_ns);
-                s.to += seconds(w->phases[k].end_ns, w->span.begin_ns);
+                s.from += seconds(w->phases[k].begin_ns, w->period.begin_ns);
+                s.to += seconds(w->phases[k].end_ns, w->period.begin_ns);
                 n++;
             }
         }
@@ -161,7 +161,7 @@ static void put_aligned(struct mr_buf *b, const struct perf_update *u)
     for (size_t i = 0; i < u->windows.len; i++) {
         const struct perf_window_row *w = &u->windows.at[i];
         if (!w->is_doubtful || !u->p->opt.clean) {
-            bins_add(w->is_update ? &updates : &quiet, u->result, w->span, w->span.begin_ns);
+            bins_add(w->is_update ? &updates : &quiet, u->result, w->period, w->period.begin_ns);
         }
     }
     bins_end(&updates);

@@ -86,12 +86,12 @@ static void put_sums(struct mr_buf *b, const struct perf_update *u)
 
 /* ---- windows ---- */
 
-static void put_span(struct mr_buf *b, struct mr_perf_span span, int64_t zero)
+static void put_period(struct mr_buf *b, struct mr_perf_period period, int64_t zero)
 {
     mr_buf_char(b, '[');
-    mr_json_put_double(b, (double)(span.begin_ns - zero) / 1e9);
+    mr_json_put_double(b, (double)(period.begin_ns - zero) / 1e9);
     mr_buf_char(b, ',');
-    mr_json_put_double(b, (double)(span.end_ns - zero) / 1e9);
+    mr_json_put_double(b, (double)(period.end_ns - zero) / 1e9);
     mr_buf_char(b, ']');
 }
 
@@ -102,7 +102,7 @@ static void put_phases(struct mr_buf *b, const struct perf_window_row *w, int64_
     for (int k = 0; k < PERF_PHASES; k++) {
         if (w->phases[k].end_ns) {
             perf_put_key(b, perf_phase_names[k]);
-            put_span(b, w->phases[k], zero);
+            put_period(b, w->phases[k], zero);
         }
     }
     mr_buf_char(b, '}');
@@ -136,7 +136,7 @@ static void put_window(struct mr_buf *b, const struct perf_window_row *w, int64_
     MR_BUF_LIT(b, "\n  {");
     perf_put_bool(b, "update", w->is_update);
     perf_put_key(b, "span_s");
-    put_span(b, w->span, zero);
+    put_period(b, w->period, zero);
     if (w->is_update) {
         put_phases(b, w, zero);
     }
@@ -168,7 +168,7 @@ static void put_windows(struct mr_buf *b, const struct perf_update *u)
     mr_buf_char(b, '[');
     for (size_t i = 0; i < u->windows.len; i++) {
         mr_buf_c(b, i ? "," : "");
-        put_window(b, &u->windows.at[i], u->windows.at[0].span.begin_ns);
+        put_window(b, &u->windows.at[i], u->windows.at[0].period.begin_ns);
     }
     MR_BUF_LIT(b, "]}\n");
 }

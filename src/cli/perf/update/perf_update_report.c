@@ -12,10 +12,10 @@ static void sum_init(struct perf_update_sum *s, const char *name)
 }
 
 static void sum_add(struct perf_update_sum *s, const struct mr_perf_log *log,
-                    struct mr_perf_span span)
+                    struct mr_perf_period period)
 {
-    mr_perf_log_add(log, span, s->result);
-    s->stall_ns = MR_MAX(s->stall_ns, mr_perf_log_stall(log, span));
+    mr_perf_log_add(log, period, s->result);
+    s->stall_ns = MR_MAX(s->stall_ns, mr_perf_log_stall(log, period));
     s->count++;
 }
 
@@ -24,11 +24,11 @@ static void look(const struct mr_perf_log *log, struct perf_window_row *w)
 {
     struct mr_perf_result *r = MR_NEW(struct mr_perf_result);
 
-    mr_perf_log_add(log, w->span, r);
+    mr_perf_log_add(log, w->period, r);
     w->sent = r->sent;
     w->failed = r->failed;
     w->late = r->late;
-    w->stall_ns = mr_perf_log_stall(log, w->span);
+    w->stall_ns = mr_perf_log_stall(log, w->period);
     for (size_t k = 0; k < PERF_PERCENTILES; k++) {
         w->at[k] = mr_hdr_quantile(&r->latency, perf_percentiles[k].q);
     }
@@ -41,7 +41,7 @@ static void look(const struct mr_perf_log *log, struct perf_window_row *w)
 static void add_window(struct perf_update *u, const struct mr_perf_log *log,
                        const struct perf_window_row *w)
 {
-    sum_add(w->is_update ? &u->updates : &u->quiet, log, w->span);
+    sum_add(w->is_update ? &u->updates : &u->quiet, log, w->period);
     for (int k = 0; k < PERF_PHASES; k++) {
         if (w->phases[k].end_ns) {
             sum_add(&u->phases[k], log, w->phases[k]);

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "perf/spans.h"
+#include "perf/periods.h"
 
 #define MS MR_NS_PER_MS
 
@@ -28,9 +28,9 @@ static void drop(struct mr_perf_result *r)
     mr_free(r);
 }
 
-static struct mr_perf_span span(int64_t begin_ms, int64_t end_ms)
+static struct mr_perf_period period(int64_t begin_ms, int64_t end_ms)
 {
-    return (struct mr_perf_span){begin_ms * MS, end_ms * MS};
+    return (struct mr_perf_period){begin_ms * MS, end_ms * MS};
 }
 
 static void a_request_counts_where_it_was_due(void **state)
@@ -49,7 +49,7 @@ static void a_request_counts_where_it_was_due(void **state)
     all->samples.at[2].is_latency = false;
     all->samples.at[1].is_late = true;
     mr_perf_log_init(&log, all);
-    mr_perf_log_add(&log, span(10, 20), part);
+    mr_perf_log_add(&log, period(10, 20), part);
     assert_int_equal(part->sent, 2);
     assert_int_equal(part->failed, 1);
     assert_int_equal(part->answered, 1);
@@ -58,7 +58,7 @@ static void a_request_counts_where_it_was_due(void **state)
     assert_int_equal(part->latency.max, 50 * MS);
     assert_int_equal(part->part_count, 1);
     assert_true(fabs(part->seconds - 0.01) < 1e-9);
-    mr_perf_log_add(&log, span(40, 50), part);
+    mr_perf_log_add(&log, period(40, 50), part);
     assert_int_equal(part->sent, 2);
     assert_int_equal(part->part_count, 2);
     assert_int_equal(mr_perf_above(part, 49 * MS), 1);
@@ -75,7 +75,7 @@ static void stalls(void **state)
 
     (void)state;
     mr_perf_log_init(&log, r);
-    assert_int_equal(mr_perf_log_stall(&log, span(0, 100)), 0);
+    assert_int_equal(mr_perf_log_stall(&log, period(0, 100)), 0);
     mr_perf_log_fini(&log);
     add(r, 0, 1);
     add(r, 10, 1);
@@ -84,12 +84,12 @@ static void stalls(void **state)
     add(r, 70, 20); /* nobody is answered from 70 to 85 */
     add(r, 80, 5);
     mr_perf_log_init(&log, r);
-    assert_int_equal(mr_perf_log_stall(&log, span(0, 20)), MS);
+    assert_int_equal(mr_perf_log_stall(&log, period(0, 20)), MS);
     /* From 32, when the last one was answered, to 60. */
-    assert_int_equal(mr_perf_log_stall(&log, span(0, 65)), 28 * MS);
-    assert_int_equal(mr_perf_log_stall(&log, span(61, 100)), 15 * MS);
+    assert_int_equal(mr_perf_log_stall(&log, period(0, 65)), 28 * MS);
+    assert_int_equal(mr_perf_log_stall(&log, period(61, 100)), 15 * MS);
     /* As far as it lies within. */
-    assert_int_equal(mr_perf_log_stall(&log, span(40, 45)), 5 * MS);
+    assert_int_equal(mr_perf_log_stall(&log, period(40, 45)), 5 * MS);
     mr_perf_log_fini(&log);
     drop(r);
 }
@@ -109,7 +109,7 @@ static struct mr_perf_result *uniform(struct mr_rng *rng, unsigned parts, double
     }
     mr_perf_log_init(&log, all);
     for (unsigned i = 0; i < parts; i++) {
-        mr_perf_log_add(&log, span(i * 100, i * 100 + 100), r);
+        mr_perf_log_add(&log, period(i * 100, i * 100 + 100), r);
     }
     mr_perf_log_fini(&log);
     drop(all);

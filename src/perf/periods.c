@@ -1,5 +1,5 @@
-/* Time spans of a run. Everything here happens after the run, on its samples. */
-#include "perf/spans.h"
+/* Periods of a run. Everything here happens after the run, on its samples. */
+#include "perf/periods.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@ static int by_due(const void *a, const void *b)
 
 static int by_end(const void *a, const void *b)
 {
-    const struct mr_perf_span *x = a;
-    const struct mr_perf_span *y = b;
+    const struct mr_perf_period *x = a;
+    const struct mr_perf_period *y = b;
 
     return (x->end_ns > y->end_ns) - (x->end_ns < y->end_ns);
 }
@@ -27,17 +27,17 @@ static int by_end(const void *a, const void *b)
 static void find_stalls(struct mr_perf_log *log)
 {
     size_t n = log->count;
-    struct mr_perf_span *ends = MR_NEW_ARRAY(struct mr_perf_span, n + 1);
+    struct mr_perf_period *ends = MR_NEW_ARRAY(struct mr_perf_period, n + 1);
     int64_t first_due = INT64_MAX;
 
     for (size_t i = 0; i < n; i++) {
         const struct mr_perf_sample *s = &log->samples[i];
-        ends[i] = (struct mr_perf_span){s->due_ns, s->due_ns + (int64_t)s->took_ns};
+        ends[i] = (struct mr_perf_period){s->due_ns, s->due_ns + (int64_t)s->took_ns};
     }
     qsort(ends, n, sizeof *ends, by_end);
     for (size_t i = n; i-- > 0;) {
         first_due = MR_MIN(first_due, ends[i].begin_ns);
-        struct mr_perf_span stall = {first_due, ends[i].end_ns};
+        struct mr_perf_period stall = {first_due, ends[i].end_ns};
         if (i > 0) {
             stall.begin_ns = MR_MAX(first_due, ends[i - 1].end_ns);
         }
@@ -79,13 +79,13 @@ static size_t find_due(const struct mr_perf_log *log, int64_t ns)
     return low;
 }
 
-void mr_perf_log_add(const struct mr_perf_log *log, struct mr_perf_span span,
+void mr_perf_log_add(const struct mr_perf_log *log, struct mr_perf_period period,
                      struct mr_perf_result *into)
 {
     struct mr_hdr_histogram *part = MR_NEW(struct mr_hdr_histogram);
 
-    for (size_t i = find_due(log, span.begin_ns);
-         i < log->count && log->samples[i].due_ns < span.end_ns; i++) {
+    for (size_t i = find_due(log, period.begin_ns);
+         i < log->count && log->samples[i].due_ns < period.end_ns; i++) {
         const struct mr_perf_sample *s = &log->samples[i];
         into->sent++;
         into->failed += s->is_failed;
@@ -95,19 +95,19 @@ void mr_perf_log_add(const struct mr_perf_log *log, struct mr_perf_span span,
             mr_hdr_add(part, s->took_ns);
         }
     }
-    into->seconds += (double)MR_MAX(span.end_ns - span.begin_ns, INT64_C(0)) / 1e9;
+    into->seconds += (double)MR_MAX(period.end_ns - period.begin_ns, INT64_C(0)) / 1e9;
     mr_hdr_merge(&into->latency, part);
     perf_parts_add(into, part);
     mr_free(part);
 }
 
-int64_t mr_perf_log_stall(const struct mr_perf_log *log, struct mr_perf_span span)
+int64_t mr_perf_log_stall(const struct mr_perf_log *log, struct mr_perf_period period)
 {
     int64_t longest = 0;
 
     for (size_t i = 0; i < log->stalls.len; i++) {
-        const struct mr_perf_span *s = &log->stalls.at[i];
-        int64_t part = MR_MIN(s->end_ns, span.end_ns) - MR_MAX(s->begin_ns, span.begin_ns);
+        const struct mr_perf_period *s = &log->stalls.at[i];
+        int64_t part = MR_MIN(s->end_ns, period.end_ns) - MR_MAX(s->begin_ns, period.begin_ns);
         longest = MR_MAX(longest, part);
     }
     return longest;

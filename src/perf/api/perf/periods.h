@@ -1,13 +1,13 @@
-/* Time spans of a run: the results of the requests that were due in them.
+/* Periods of a run: the results of the requests that were due in them.
  *
- * A request belongs to the span in which it was due, whenever it was answered, so that a request counts in the span
+ * A request belongs to the period in which it was due, whenever it was answered, so that a request counts in the period
  * that made it slow. */
-#ifndef MR_PERF_SPANS_H
-#define MR_PERF_SPANS_H
+#ifndef MR_PERF_PERIODS_H
+#define MR_PERF_PERIODS_H
 
 #include "perf/perf.h"
 
-struct mr_perf_span {
+struct mr_perf_period {
     int64_t begin_ns; /* as mr_now_ns */
     int64_t end_ns;   /* not in it */
 };
@@ -16,7 +16,7 @@ struct mr_perf_span {
 struct mr_perf_log {
     const struct mr_perf_sample *samples; /* borrowed from the result, where they are sorted */
     size_t count;
-    MR_VEC(struct mr_perf_span)
+    MR_VEC(struct mr_perf_period)
     stalls; /* in order: times in which requests waited and none was answered */
 };
 
@@ -24,12 +24,12 @@ struct mr_perf_log {
 void mr_perf_log_init(struct mr_perf_log *log, struct mr_perf_result *r);
 void mr_perf_log_fini(struct mr_perf_log *log);
 
-/** Adds what was due in a span to `into`: latency, sent, answered, failed, late, seconds. For confidence intervals
+/** Adds what was due in a period to `into`: latency, sent, answered, failed, late, seconds. For confidence intervals
  *  each call is one part. */
-void mr_perf_log_add(const struct mr_perf_log *log, struct mr_perf_span span,
+void mr_perf_log_add(const struct mr_perf_log *log, struct mr_perf_period period,
                      struct mr_perf_result *into);
-/** The longest time within a span in which requests waited and none was answered. */
-int64_t mr_perf_log_stall(const struct mr_perf_log *log, struct mr_perf_span span);
+/** The longest time within a period in which requests waited and none was answered. */
+int64_t mr_perf_log_stall(const struct mr_perf_log *log, struct mr_perf_period period);
 /** Latencies above a limit. */
 uint64_t mr_perf_above(const struct mr_perf_result *r, uint64_t limit_ns);
 
