@@ -69,7 +69,8 @@ out:
 
 /* ---- landlock ---- */
 
-/* The kernel's interface, of its first version: older headers lack it. */
+/* The kernel's interface: older headers lack it. Of its first version, and from the third on FS_TRUNCATE: before, truncate()
+ * shortens any file that the user may write. */
 struct ruleset_attr {
     uint64_t handled_access_fs;
 };
@@ -84,6 +85,7 @@ enum {
     FS_READ_FILE = 1 << 2,
     FS_READ_DIR = 1 << 3,
     FS_ALL = (1 << 13) - 1, /* of the first version: also to make and remove entries */
+    FS_TRUNCATE = 1 << 14,
     FS_READ = FS_EXECUTE | FS_READ_FILE | FS_READ_DIR
 };
 #ifndef SYS_landlock_create_ruleset
@@ -98,9 +100,10 @@ static const char *const system_dirs[] = {
 static const char *const devices[] = {"/dev/null", "/dev/zero", "/dev/urandom", "/dev/random",
                                       NULL};
 
-static bool has_landlock(void)
+/* Below 1: there is none. */
+static long landlock_version(void)
 {
-    return syscall(SYS_landlock_create_ruleset, NULL, 0, VERSION_FLAG) >= 1;
+    return syscall(SYS_landlock_create_ruleset, NULL, 0, VERSION_FLAG);
 }
 
 static int allow(int ruleset, const char *const *paths, uint64_t access, struct mr_err *err)
@@ -112,7 +115,7 @@ static int allow(int ruleset, const char *const *paths, uint64_t access, struct 
             continue;
         }
         if (fstat(rule.parent_fd, &st) == 0 && !S_ISDIR(st.st_mode)) {
-            rule.allowed_access &= FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE;
+            rule.allowed_access &= FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE | FS_TRUNCATE;
         }
         const long rc = syscall(SYS_landlock_add_rule, ruleset, RULE_PATH, &rule, 0);
         const int reason = errno;
@@ -127,7 +130,8 @@ static int allow(int ruleset, const char *const *paths, uint64_t access, struct 
 
 static int landlock_set(const struct mr_confine *c, struct mr_err *err)
 {
-    const struct ruleset_attr attr = {FS_ALL};
+    const uint64_t all = FS_ALL | (landlock_version() >= 3 ? FS_TRUNCATE : 0);
+    const struct ruleset_attr attr = {all};
     const int ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0);
     int rc;
 
@@ -137,7 +141,7 @@ static int landlock_set(const struct mr_confine *c, struct mr_err *err)
     MR_TRY(allow(ruleset, system_dirs, FS_READ, err));
     MR_TRY(allow(ruleset, devices, FS_READ_FILE | FS_WRITE_FILE, err));
     MR_TRY(allow(ruleset, c->read_dirs, FS_READ, err));
-    MR_TRY(allow(ruleset, c->write_dirs, FS_ALL, err));
+    MR_TRY(allow(ruleset, c->write_dirs, all, err));
     if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0) {
         rc = failed("landlock", err);
     }
@@ -203,7 +207,7 @@ static const int refused[] = {
 
 static int seccomp_set(struct mr_err *err)
 {
-    struct sock_filter program[2 * REFUSED + 32];
+    struct sock_filter program[2 * REFUSED + 48];
     unsigned short n = 0;
     const struct sock_filter deny =
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (EPERM & SECCOMP_RET_DATA));
@@ -232,6 +236,19 @@ static int seccomp_set(struct mr_err *err)
     ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)getpid(), 0, 1));
     program[n++] = permit;
     program[n++] = deny;
+    /* Limits of its own only: the server's would stop it. */
+    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prlimit64, 0, 5));
+    ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARGUMENT(0)));
+    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0));
+    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)getpid(), 0, 1));
+    program[n++] = permit;
+    program[n++] = deny;
+    /* It still ends with the server. */
+    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 4));
+    ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARGUMENT(0)));
+    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PR_SET_PDEATHSIG, 0, 1));
+    program[n++] = deny;
+    program[n++] = permit;
     for (size_t i = 0; i < REFUSED; i++) {
         ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)refused[i], 0, 1));
         program[n++] = deny;
@@ -248,7 +265,7 @@ uint32_t mr_confine_probe(void)
 {
     uint32_t steps = MR_CONFINE_LIMITS;
 
-    steps |= has_landlock() ? MR_CONFINE_LANDLOCK : 0;
+    steps |= landlock_version() >= 1 ? MR_CONFINE_LANDLOCK : 0;
     /* With NULL for the filter: EFAULT where there is seccomp, EINVAL where there is none. */
     if (HAS_SECCOMP && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL) < 0 && errno == EFAULT) {
         steps |= MR_CONFINE_SECCOMP;
