@@ -523,6 +523,11 @@ static void batch_done(struct exec_run *run)
         batch_split(b);
     else
         batch_end(b, true);
+    if (s->direct_max > 0) {
+        pthread_mutex_lock(&s->mutex);
+        instance_run_direct(s);
+        pthread_mutex_unlock(&s->mutex);
+    }
     ending_end(s);
 }
 
@@ -551,6 +556,43 @@ static void batch_begin(struct exec_batch *b, uint32_t count)
     for (uint32_t i = 0; i < count; i++)
         b->items[i]->run = &b->run;
     b->in->executions++;
+}
+
+/* What is copied for an execution is copied by whoever hands it over: more than this by a thread of the model, so that no
+ * network thread is held up. */
+#define DIRECT_BYTES ((uint64_t)256 << 10)
+
+void instance_run_direct(struct mr_sched *s)
+{
+    struct sched_instance *in = &s->instances[0];
+    struct batch_plan plan;
+    struct mr_infer *rejects;
+    struct exec_batch *b;
+    struct mr_err err;
+
+    while (in->executions < s->direct_max && !s->is_stopping) {
+        const int64_t now = mr_now_ns();
+        if ((rejects = queue_reject(s, now))) {
+            pthread_mutex_unlock(&s->mutex);
+            infer_deliver_all(rejects);
+            pthread_mutex_lock(&s->mutex);
+            continue;
+        }
+        if (s->queued == 0)
+            return;
+        if (queue_front(s)->input_bytes > DIRECT_BYTES && instance_wake(s, &err) == MR_OK)
+            return;
+        batch_form(s, now, &plan);
+        b = batch_new(in);
+        b->plan = plan;
+        take(s, plan.count, b->items);
+        batch_begin(b, plan.count);
+        pthread_mutex_unlock(&s->mutex);
+        b->run.start = now;
+        if (exec_run(&b->run, in->instance))
+            batch_end(b, false);
+        pthread_mutex_lock(&s->mutex);
+    }
 }
 
 void *instance_main(void *arg)

@@ -127,6 +127,10 @@ static int open_instances(struct mr_sched *s, struct mr_err *err)
         MR_TRY(warmup_run(&warmup, in->instance, s->instance_count - i, err));
     }
     s->is_batching &= !s->version->cannot_batch;
+    /* Two for each instance: the next one is there when one ends. */
+    if (s->version->executor->hands_over && !s->is_batching && !s->sequences &&
+        s->options.hold_until_queued == 0)
+        s->direct_max = 2 * s->instance_count;
 out:
     return rc;
 }
@@ -159,7 +163,7 @@ int mr_sched_open(struct mr_version *v, const struct mr_sched_options *o, struct
     MR_TRY(open_instances(s, err));
     /* The old version's requests come to this one: no network thread shall have to make a thread for them, which
      * maps memory. */
-    if (v->is_update && !s->may_inline)
+    if (v->is_update && !s->may_inline && s->direct_max == 0)
         instance_start_early(s);
 out:
     if (rc < 0)

@@ -106,6 +106,8 @@ struct mr_sched {
     uint32_t max_pending; /* executions of an instance at once */
     bool is_batching;
     bool may_inline;
+    uint32_t
+        direct_max; /* executions that are handed over without a thread of the model, at once; 0 = none */
     bool preserve_order;
     struct sequences *sequences; /* NULL = the model has none */
     int64_t max_delay_ns;
@@ -242,6 +244,9 @@ void instance_fini(struct sched_instance *in);
 void ending_begin(struct mr_sched *s);
 void ending_end(struct mr_sched *s);
 void *instance_main(void *arg);
+/* Hands over what waits, as far as there is room. Of a scheduler with direct_max. Holding the mutex, which it lets go in
+ * between; the caller keeps the scheduler (ending_begin). */
+void instance_run_direct(struct mr_sched *s);
 
 /* record.c. A finished request while requests are recorded; its inputs are still there. Thread: its home. */
 void record_maybe(struct mr_sched *s, const struct mr_infer *r);

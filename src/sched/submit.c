@@ -150,6 +150,7 @@ static int wake_for(struct mr_sched *s, struct mr_infer *r)
 int mr_sched_submit(struct mr_infer *r)
 {
     struct mr_sched *s = r->version->sched;
+    const bool is_direct = s->direct_max > 0;
     int64_t now;
     int rc;
 
@@ -157,14 +158,22 @@ int mr_sched_submit(struct mr_infer *r)
     if (s->may_inline && r->home->reader != MR_READER_NONE && (rc = try_inline(s, r)) >= 0)
         return rc;
     now = mr_now_ns();
+    if (is_direct)
+        ending_begin(
+            s); /* the request may be over, and the version with it, before this function is */
     pthread_mutex_lock(&s->mutex);
     if (s->sequences) {
         rc = sequences_push(s, r, now);
     } else if ((rc = queue_push(s, r, now)) == MR_OK) {
         note_arrival(s, now);
-        rc = wake_for(s, r);
+        if (is_direct)
+            instance_run_direct(s);
+        else
+            rc = wake_for(s, r);
     }
     pthread_mutex_unlock(&s->mutex);
+    if (is_direct)
+        ending_end(s);
     return rc;
 }
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -140,6 +141,24 @@ def test_model_that_does_not_open(models, explicit):
                                                        "fail_message": "no such weights"})
     server, control = explicit()
     assert "no such weights" in control.load("m").error
+
+
+def threads(server):
+    return [(task / "comm").read_text().strip() for task in Path(f"/proc/{server.process.pid}/task").iterdir()]
+
+
+def test_no_thread_between_loop_and_worker(models, start):
+    """A network thread hands small requests over; a model's own thread copies large ones."""
+    repo.add(models, "m", parameters=PROCESS)
+    server = start(models)
+    with Rest(server.http) as rest:
+        for count in (1, 10, 1000):
+            body = {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [count], "data": list(range(count))}]}
+            assert answer(rest.post(infer_path("m"), json.dumps(body))) == list(range(count))
+        assert "run:m" not in threads(server)
+        body["inputs"][0] |= {"shape": [100_000], "data": list(range(100_000))}
+        assert answer(rest.post(infer_path("m"), json.dumps(body))) == list(range(100_000))
+        assert "run:m" in threads(server)
 
 
 # ---- placement ----

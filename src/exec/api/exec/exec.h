@@ -69,6 +69,8 @@ struct mr_executor {
     /** Names non-empty and distinct, dtypes valid, ranks 0..MR_MAX_RANK or -1, dims >= -1; `flags` has the
      *  backend's flags too. Empty while from_config has not been settled by `configure`. */
     const struct mr_signature *signature;
+    /** `execute` only hands the execution over: it neither computes nor waits, and may be called by any thread. */
+    bool hands_over;
 };
 
 /** A checked copy of a signature in one block (mr_free), which keeps to the rules above. flags: added to its own. status:
