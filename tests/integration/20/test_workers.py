@@ -41,6 +41,11 @@ def is_alive(pid):
         return False
 
 
+def states(pid):
+    """Of the threads of a process."""
+    return [(task / "stat").read_text().rsplit(")", 1)[1].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()]
+
+
 def numbers(values, parameters=None):
     """A request of one row, as JSON."""
     return {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1, len(values)], "data": values}],
@@ -279,6 +284,7 @@ def test_stopped_worker_is_replaced(fault, models, start):
         assert answer(ask(server, "m", [i])) == [i]
     pid, = pids(server, "m")
     os.kill(pid, signal.SIGSTOP)
+    wait.until(lambda: set(states(pid)) == {"T"}, "all threads to stand still")
     assert answer(ask(server, "m", [7])) == [7]
     assert value(server, RESTARTS, model="m", reason="hang") == 1
     wait.until(lambda: not is_alive(pid), "the stopped one to be gone")
