@@ -37,11 +37,19 @@ def simple(repo):
     config(repo, "simple", "onnxruntime", 8, pair(("INPUT0", "INPUT1")), pair(("OUTPUT0", "OUTPUT1")))
 
 
-def identity_pair(repo, model="identity"):
+def identity_pair(repo, model="identity", more=""):
     """The same tensors without a computation: the identity backend."""
     pair = lambda names: [(n, "TYPE_INT32", [16]) for n in names]
-    config(repo, model, "identity", 8, pair(("INPUT0", "INPUT1")), pair(("OUTPUT0", "OUTPUT1")))
+    config(repo, model, "identity", 8, pair(("INPUT0", "INPUT1")), pair(("OUTPUT0", "OUTPUT1")), more)
     repo.file(f"{model}/1/.keep", "")
+
+
+def in_processes(repo):
+    """The identity backend in a thread of the server and in a worker process, with small and large tensors."""
+    for model, more in (("threads", ""), ("processes", 'parameters { key: "execution_placement" value: { string_value: "process" } }\n')):
+        identity_pair(repo, model, more)
+        config(repo, f"{model}_fp32", "identity", 0, [("INPUT0", "TYPE_FP32", [-1, -1])], [("OUTPUT0", "TYPE_FP32", [-1, -1])], more)
+        repo.file(f"{model}_fp32/1/.keep", "")
 
 
 def identity_rows(repo):
@@ -160,6 +168,6 @@ def make(folder, kind):
     else:
         for one in {"main": (simple, identity_pair, identity_rows, dense, convolutional), "small": (simple,),
                     "counted": (simple, identity_pair), "heavy": (heavy,), "updates": (simple, large), "busy updates": (simple, medium),
-                    "giant": (simple, giant), "tables": (table_models,), "empty": ()}[kind]:
+                    "giant": (simple, giant), "tables": (table_models,), "workers": (in_processes,), "empty": ()}[kind]:
             one(repo)
     return root

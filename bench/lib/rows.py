@@ -103,6 +103,16 @@ def big_tensors():
     return rows
 
 
+def worker_processes():
+    """What a process costs beside a thread of the server; `cpu` is of the server and its workers together."""
+    raw = struct.pack("<f", 1.5) * (1 << 20)
+    shape = tensors(("INPUT0", [1, 1 << 20], "FP32"))
+    small = {p: under_load(Load(pair(rest_json, p), 16), "millrace", "workers") for p in ("threads", "processes")}
+    large = {p: under_load(Load(rest_binary(f"{p}_fp32", shape, [raw], raw), 1), "millrace", "workers") for p in small}
+    return [Row("workers", "Identity backend in a worker process, REST JSON, 16 connections", small),
+            Row("workers-big", "The same, 4 MB FP32 in and out, REST binary", large)]
+
+
 def dense_request(model):
     return rest_binary(model, tensors(("INPUT0", [1, 64], "FP32")), [struct.pack("<64f", *(i / 64 for i in range(64)))])
 
@@ -234,5 +244,5 @@ def balances():
 
 
 def all_rows():
-    return [*small_requests(), *big_tensors(), *batching(), *convolutional(), *loads_and_starts(), *model_updates(),
+    return [*small_requests(), *big_tensors(), *worker_processes(), *batching(), *convolutional(), *loads_and_starts(), *model_updates(),
             *scale(), *whole_tables(), *balances()]
