@@ -22,6 +22,7 @@ struct run {
     struct mr_execution *x;
     struct mr_block *block; /* of a long message */
     uint64_t nonce;
+    struct mr_shm_slot *slot;
     size_t message_bytes;
     uint32_t faults, kills; /* of workers that ran it */
 };
@@ -67,7 +68,7 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
         return MR_FAIL(err, MR_E_EXHAUSTED, "model '%s': no %s for a request now, try later",
                        e->model, r ? "slot of shared memory" : "memory");
     }
-    *r = (struct run){.model = m, .x = x};
+    *r = (struct run){.model = m, .x = x, .slot = s};
     r->nonce = atomic_fetch_add_explicit(&m->nonce, 1, memory_order_relaxed);
     s->user = r;
     const int64_t copied =
@@ -79,6 +80,8 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
     if (beyond > 0) {
         mr_shm_add_extent(m->shm, s, beyond); /* if not, the worker asks when it knows more */
     }
+    /* release: the run, for a cancel. One that comes before the slot is submitted is not heard: it then runs. */
+    atomic_store_explicit(&x->handle, r, memory_order_release);
     atomic_fetch_add_explicit(&m->copied_bytes, (uint64_t)copied, memory_order_relaxed);
     mr_shm_submit(m->shm, s, r->message_bytes, HOME_SENTINEL, false);
     return MR_PENDING;
@@ -146,6 +149,15 @@ static void run_done(struct run *r, struct mr_shm_slot *s)
     run_end(r, s, rc, &err);
 }
 
+static void run_cancelled(struct run *r)
+{
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    MR_FAIL(&err, MR_E_CANCELLED, "the request was cancelled");
+    run_end(r, r->slot, err.status, &err);
+}
+
 /* Nothing of it has been answered: executions have one answer. */
 static void run_lost(struct run *r, struct mr_shm_slot *s)
 {
@@ -153,6 +165,10 @@ static void run_lost(struct run *r, struct mr_shm_slot *s)
     const struct worker *w = &m->workers[s->worker];
     struct mr_err err;
 
+    if (r->x->is_cancelled && r->x->is_cancelled(r->x, MR_ALL_REQUESTS)) {
+        run_cancelled(r);
+        return;
+    }
     r->kills += w->was_killed;
     r->faults += !w->was_killed;
     if (r->kills < KILLS_MAX && r->faults < (r->x->is_suspect ? 1 : FAULTS_MAX)) {
@@ -215,10 +231,15 @@ void run_outcome(void *model, struct mr_shm_slot *s, enum mr_shm_outcome outcome
     }
 }
 
+/* What no worker has taken ends at once; a worker that runs it learns it when it asks. */
 void run_cancel(struct mr_executor *e, struct mr_execution *x)
 {
-    (void)e;
-    (void)x;
+    struct run *r = atomic_load_explicit(&x->handle, memory_order_acquire);
+
+    /* Its slot may be another's by now. The run is there as long as x is, which the caller holds. */
+    if (r && mr_shm_cancel_of(process_model_of(e)->shm, r->slot, r)) {
+        run_cancelled(r);
+    }
 }
 
 const char *run_ids(const struct mr_shm_slot *s, char *out, size_t size)

@@ -360,6 +360,23 @@ void mr_shm_cancel(struct mr_shm *p, struct mr_shm_slot *s)
     pthread_mutex_unlock(&p->lock);
 }
 
+bool mr_shm_cancel_of(struct mr_shm *p, struct mr_shm_slot *s, const void *user)
+{
+    struct record *r = record_of(s);
+    bool is_ours = false;
+
+    pthread_mutex_lock(&p->lock);
+    if (r->state == RECORD_OUT && s->user == user) {
+        is_ours = record_withdraw(p, r);
+        if (!is_ours) {
+            atomic_store_explicit(&shm_entry(&p->map, s->index)->is_cancelled, 1,
+                                  memory_order_relaxed);
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+    return is_ours;
+}
+
 bool mr_shm_output_at(struct mr_shm *p, const struct mr_shm_slot *s, uint64_t offset,
                       uint64_t bytes, const uint8_t **out_data, struct mr_block **out_block)
 {

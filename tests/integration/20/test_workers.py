@@ -166,6 +166,25 @@ def test_no_thread_between_loop_and_worker(models, start):
         assert "run:m" in threads(server)
 
 
+def test_cancel(fault, models, start, hold):
+    """What no worker has taken comes back at once, whoever has it; what runs learns it when it asks."""
+    fault(max_batch_size=0)
+    server = start(models)
+    with Grpc(server.url("grpc")) as client:
+        first = client.stub.ModelInfer.future(grpcraw.int32("m", [1], parameters=hold.parameters), timeout=wait.PATIENCE)
+        hold.wait_held()
+        others = [client.stub.ModelInfer.future(grpcraw.int32("m", [i]), timeout=wait.PATIENCE) for i in range(2, 6)]
+        pending = lambda: value(server, "nv_inference_pending_request_count", model="m")
+        wait.equal(pending, 3)
+        for other in others:
+            other.cancel()
+        wait.equal(lambda: value(server, "nv_inference_request_failure", model="m", reason="CANCELED"), 4)
+        assert pending() == 0 and not first.done()
+        hold.end()
+        assert np.frombuffer(first.result().raw_output_contents[0], "<i4").tolist() == [1]
+    assert value(server, "nv_inference_exec_count", model="m") == 1
+
+
 # ---- placement ----
 
 @pytest.mark.parametrize("option, parameter, placement", [

@@ -215,6 +215,29 @@ static void test_generations_begin_again(void **state)
     assert_int_equal(shm_generation(shm_word(last, 255, 255, SHM_NEED)), last);
 }
 
+static void test_cancel_of_whoever_has_it(void **state)
+{
+    struct pair *t = *state;
+    struct mr_shm_task task;
+    struct mr_shm_slot *s = mr_shm_take(t->plane);
+    int mine, others;
+
+    s->user = &mine;
+    assert_false(mr_shm_cancel_of(t->plane, s, &mine)); /* not submitted */
+    mr_shm_submit(t->plane, s, 0, 0, false);
+    assert_false(mr_shm_cancel_of(t->plane, s, &others));
+    assert_true(mr_shm_cancel_of(t->plane, s, &mine));
+    mr_shm_submit(t->plane, s, 0, 0, false);
+    assert_true(mr_shm_claim(t->views[0], &task));
+    assert_false(mr_shm_cancel_of(t->plane, s, &others));
+    assert_false(mr_shm_task_is_cancelled(t->views[0], &task));
+    assert_false(mr_shm_cancel_of(t->plane, s, &mine));
+    assert_true(mr_shm_task_is_cancelled(t->views[0], &task));
+    mr_shm_complete(t->views[0], &task);
+    mr_shm_poll(t->plane, 0, on_outcome, t);
+    mr_shm_give(t->plane, s);
+}
+
 static void test_extents(void **state)
 {
     struct pair *t = *state;
@@ -269,6 +292,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_withdraw, setup, teardown),
         cmocka_unit_test_setup_teardown(test_withdrawn_many_times, setup, teardown),
         cmocka_unit_test(test_generations_begin_again),
+        cmocka_unit_test_setup_teardown(test_cancel_of_whoever_has_it, setup, teardown),
         cmocka_unit_test_setup_teardown(test_extents, setup, teardown),
         cmocka_unit_test_setup_teardown(test_inputs_are_read_only, setup, teardown),
     };

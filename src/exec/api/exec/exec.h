@@ -156,6 +156,7 @@ struct mr_execution {
     int status;
     bool is_suspect; /* a process died with its requests: one attempt, not two */
     void *user;
+    _Atomic(void *) handle; /* the executor's, for its cancel */
     /* ---- private ---- */
     _Atomic uint32_t holders; /* execute, complete, cancels that go on; 0 = it does not run */
 };

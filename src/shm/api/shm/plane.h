@@ -78,6 +78,9 @@ bool mr_shm_add_extent(struct mr_shm *p, struct mr_shm_slot *s, size_t bytes);
 bool mr_shm_withdraw(struct mr_shm *p, struct mr_shm_slot *s);
 /** The worker's is_cancelled says true from now on. For a slot that is submitted. */
 void mr_shm_cancel(struct mr_shm *p, struct mr_shm_slot *s);
+/** For somebody who does not own the slot and may come late: takes it back as mr_shm_withdraw, or else does what
+ *  mr_shm_cancel does. Nothing happens unless the slot is submitted and its `user` is that one. True: it is the caller's. */
+bool mr_shm_cancel_of(struct mr_shm *p, struct mr_shm_slot *s, const void *user);
 /** A block that holds the bytes [offset, offset + bytes) of the output segment, which lie in an extent of the slot, and
  *  their address. The block is the slot's: take a reference. NULL with *out_data set: they lie in the room. False: they
  *  lie in neither. */
