@@ -15,7 +15,7 @@
 #define HEAP_BYTES ((uint64_t)16 << 30)
 #define LOOK_NS    (20 * MR_NS_PER_MS)
 
-/* Lock held. False: after a moment, to look whether the load is still wanted. */
+/* Until a worker has come further, or for a moment: the load may not be wanted any more. Lock held. */
 static void wait_moved(struct mr_sentinel *s)
 {
     struct timespec until;

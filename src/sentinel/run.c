@@ -27,7 +27,7 @@ struct run {
     uint32_t faults, kills; /* of workers that ran it */
 };
 
-/* Waits for mr_execution_hold no more. */
+/* The slot is given back before the execution ends: whoever hears of its end may close the model. */
 static void run_end(struct run *r, struct mr_shm_slot *s, int status, const struct mr_err *err)
 {
     struct mr_execution *x = r->x;

@@ -66,7 +66,6 @@ struct worker {
     enum mr_worker_fault fault; /* why it was killed; FAULTS: it was not */
     uint64_t restarts[MR_WORKER_FAULTS];
     char last_fault[160];
-    bool has_instance;
     struct mr_instance_desc instance; /* name in the model's arena */
     _Atomic uint64_t answered;        /* executions, since the process started; relaxed */
     struct hang hang;

@@ -94,7 +94,7 @@ void mr_sentinel_sum(const struct mr_executor *e, struct mr_workers_report *out)
 /** Fills up to `count` of `out` and returns the number of workers. Thread: any; blocks for a moment. */
 uint32_t mr_sentinel_report(const struct mr_executor *e, struct mr_worker_report *out,
                             uint32_t count);
-/** Models that have had no worker for more than a tenth of a second. Thread: any; cheap. */
+/** Models that served and have had no worker that is ready for 50 ms. Thread: any; cheap. */
 uint32_t mr_sentinel_unready(const struct mr_sentinel *s);
 /** "ready", "crash": static. */
 const char *mr_worker_state_name(enum mr_worker_state s);
