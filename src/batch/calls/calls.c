@@ -829,7 +829,7 @@ static void on_answer(void *ctx, const struct transport_reply *reply)
 
 void calls_tick(struct job *j)
 {
-    _Atomic uint64_t *recent = &j->calls->recent_rows; /* nobody else writes it */
+    _Atomic uint64_t *recent = &j->calls->recent_rows; /* one writer */
 
     atomic_store_explicit(recent, atomic_load_explicit(recent, memory_order_relaxed) / 2,
                           memory_order_relaxed);

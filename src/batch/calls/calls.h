@@ -44,7 +44,7 @@ void calls_ask(struct job *j, struct extent *row, struct host *h, uint32_t trial
 void calls_pump(struct job *j);
 /** Five times a second. */
 void calls_tick(struct job *j);
-/** Drops all that waits and is under way; answers that come later are nobody's. */
+/** Drops all that waits and is under way; later answers are ignored. */
 void calls_drop(struct job *j);
 
 #endif

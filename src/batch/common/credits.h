@@ -33,7 +33,7 @@ uint64_t credits_limit(struct credits *c);
 void credits_hold(struct credits *c, bool is_held);
 /** True if taken credits exceed the limit. */
 bool credits_are_short(struct credits *c);
-/** From now on credits_take returns false. */
+/** credits_take returns false afterwards. */
 void credits_close(struct credits *c);
 
 #endif

@@ -9,7 +9,7 @@
 
 struct job;
 
-/** What a host sent that was no good, or the begin of it. */
+/** The beginning of an answer that could not be used. */
 struct raw_answer {
     int status;     /* HTTP */
     uint64_t bytes; /* of all of it */

@@ -4,7 +4,7 @@
 
 #include "batch/common/host.h"
 
-/** The hosts of a list are these from now on. tls_name: see transport_open. Errors: those of transport_open, MR_E_EXHAUSTED (too
+/** Replaces the hosts of a list by these. tls_name: see transport_open. Errors: those of transport_open, MR_E_EXHAUSTED (too
  *  many); the list is as it was then. */
 int hosts_set(struct job *j, size_t list, const char *const *urls, size_t count,
               const char *tls_name, struct mr_err *err);

@@ -576,7 +576,7 @@ static int start(struct mr_manifest *m, const struct mr_identity_field *identity
     MR_TRY(m->dir = batch_file_make_folders(m->folder, err));
     MR_TRY(folder_scan(m, &scan, err));
     MR_TRY(take_lock(m, err));
-    MR_TRY(folder_scan(m, &scan, err)); /* nobody changes it now */
+    MR_TRY(folder_scan(m, &scan, err)); /* under the lock it does not change */
     MR_TRY(m->parts = open_subfolder(m, "parts", err));
     MR_TRY(m->dlq = open_subfolder(m, "dlq", err));
     MR_TRY(read_state(m, &scan, identity, identity_count, options, &changed, err));

@@ -16,7 +16,8 @@
  * refused is split down to the row, which becomes a dead letter. A host that refuses what another one answers is refuted: it
  * gets smaller calls first, as it may have been their size, and then it is for the balancer to stop using it.
  *
- * A busy host (429, 503), one without the model, and one that may take the same rows in another form are nobody's fault.
+ * A busy host (429, 503), one without the model, and one that may take the same rows in another form count against
+ * neither row nor host.
  *
  * Thread: one. */
 #ifndef MR_BATCH_RETRY_POLICY_H
