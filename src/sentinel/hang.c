@@ -7,13 +7,19 @@
 #define TIMES    4 /* what is usual may be exceeded so many times */
 #define IDLE_NS  (250 * MR_NS_PER_MS)
 
-/* What it may take. A worker that has nothing says every 20 ms that it lives. */
-static int64_t limit_of(const struct hang_look *l)
+/* What it may take, of the time that counts. A worker that has nothing says every 20 ms that it lives. A thread that uses
+ * its CPU may have more to compute than ever before: it has the whole time. */
+static int64_t limit_of(const struct hang *h, const struct hang_look *l, int64_t counted_ns)
 {
+    const int64_t usual = MR_MAX(LEAST_NS, TIMES * l->typical_ns);
+
     if (!l->is_running) {
         return IDLE_NS;
     }
-    return l->typical_ns > 0 ? MR_MAX(LEAST_NS, TIMES * l->typical_ns) : l->most_ns;
+    if (l->typical_ns == 0) {
+        return l->most_ns;
+    }
+    return l->cpu_ns - h->first_cpu_ns > counted_ns / 4 ? MR_MAX(usual, l->most_ns) : usual;
 }
 
 bool hang_judge(struct hang *h, const struct hang_look *l)
@@ -21,6 +27,7 @@ bool hang_judge(struct hang *h, const struct hang_look *l)
     if (!l->has_work || !h->is_judged || l->progress != h->progress) {
         *h = (struct hang){.progress = l->progress,
                            .since_ns = l->now_ns,
+                           .first_cpu_ns = l->cpu_ns,
                            .cpu_ns = l->cpu_ns,
                            .delay_ns = l->delay_ns,
                            .looked_ns = l->now_ns,
@@ -36,5 +43,6 @@ bool hang_judge(struct hang *h, const struct hang_look *l)
     h->cpu_ns = l->cpu_ns;
     h->delay_ns = l->delay_ns;
     h->looked_ns = l->now_ns;
-    return l->now_ns - h->since_ns - h->excused_ns > limit_of(l);
+    const int64_t counted = l->now_ns - h->since_ns - h->excused_ns;
+    return counted > limit_of(h, l, counted);
 }

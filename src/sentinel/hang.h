@@ -11,8 +11,9 @@
 /* What is known of one worker. Zeroed when its process starts. */
 struct hang {
     uint64_t progress;
-    int64_t since_ns;   /* of what is judged: the same progress, with something to do */
-    int64_t excused_ns; /* of the time since then */
+    int64_t since_ns;     /* of what is judged: the same progress, with something to do */
+    int64_t excused_ns;   /* of the time since then */
+    int64_t first_cpu_ns; /* at since_ns */
     int64_t cpu_ns, delay_ns, looked_ns; /* at the last look */
     bool is_judged;
 };
@@ -27,7 +28,7 @@ struct hang_look {
     int64_t delay_ns;  /* that its thread waited for a CPU, as far as that is over; 0 = not known */
     bool is_runnable;  /* its thread has a CPU, or waits for one */
     int64_t typical_ns; /* the longest of many executions; 0 = not known */
-    int64_t most_ns;    /* when it is not known */
+    int64_t most_ns;    /* when it is not known, or while the thread computes */
 };
 
 /* True: it hangs. */

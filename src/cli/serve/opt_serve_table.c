@@ -175,8 +175,8 @@ const struct mr_option mr_serve_table[] = {
     BYTES("worker-memory", server.models.worker_memory, "0", 0, 64 * 1024 * GIB,
           "memory of its own that a worker process may have; 0 no limit"),
     TIME("worker-hang-timeout", server.models.worker_hang_ns, "10s", 1, DAY_S, MR_NS_PER_S,
-         "a worker process whose execution takes longer is replaced, until it is known what "
-         "executions of its model take"),
+         "a worker process whose execution takes longer is replaced; one that stands still "
+         "earlier, once it is known what executions of its model take"),
 
     GROUP(
         "HTTP",

@@ -100,6 +100,21 @@ static void test_who_has_no_cpu_does_not_hang(void **state)
     assert_int_equal(hangs_after(look, 0, 0), 3220);
 }
 
+/* More rows than ever before: it computes, and is let compute. */
+static void test_who_computes_has_the_whole_time(void **state)
+{
+    const struct hang_look look = {.has_work = true,
+                                   .is_running = true,
+                                   .typical_ns = 1,
+                                   .most_ns = 10000 * MS,
+                                   .is_runnable = true};
+
+    (void)state;
+    assert_int_equal(hangs_after(look, 20 * MS, 0), 10020);
+    assert_int_equal(hangs_after(look, 10 * MS, 0), 10020);
+    assert_int_equal(hangs_after(look, 2 * MS, 0), 260); /* now and then a little: it waits */
+}
+
 static void test_who_gets_on_does_not_hang(void **state)
 {
     struct hang h = {0};
@@ -127,6 +142,7 @@ int main(void)
         cmocka_unit_test(test_kills_from_outside_count_little),
         cmocka_unit_test(test_hang_by_what_is_usual),
         cmocka_unit_test(test_who_has_no_cpu_does_not_hang),
+        cmocka_unit_test(test_who_computes_has_the_whole_time),
         cmocka_unit_test(test_who_gets_on_does_not_hang),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@ struct mr_sentinel;
 struct mr_sentinel_options {
     const char *worker_program; /* path of millrace-worker */
     int64_t
-        hang_ns; /* an execution that takes longer than this, and than four times what it took before, hangs; 0 = the default, 10 s */
+        hang_ns; /* an execution that computes for longer hangs; 0 = the default, 10 s (docs/workers.md) */
     uint32_t confine_steps; /* MR_CONFINE_* of process/confine.h */
     uint64_t memory_bytes;  /* limit of each worker, 0 = none */
     const char *const
