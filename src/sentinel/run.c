@@ -159,7 +159,7 @@ static void run_cancelled(struct run *r)
 }
 
 /* Nothing of it has been answered: executions have one answer. */
-static void run_lost(struct run *r, struct mr_shm_slot *s)
+static void run_lost(struct run *r, struct mr_shm_slot *s, bool is_damaged)
 {
     struct process_model *m = r->model;
     const struct worker *w = &m->workers[s->worker];
@@ -169,8 +169,9 @@ static void run_lost(struct run *r, struct mr_shm_slot *s)
         run_cancelled(r);
         return;
     }
-    r->kills += w->was_killed;
-    r->faults += !w->was_killed;
+    const bool was_killed = !is_damaged && w->was_killed;
+    r->kills += was_killed;
+    r->faults += !was_killed;
     if (r->kills < KILLS_MAX && r->faults < (r->x->is_suspect ? 1 : FAULTS_MAX)) {
         atomic_fetch_add_explicit(&m->requeued, 1, memory_order_relaxed);
         mr_shm_submit(m->shm, s, r->message_bytes, HOME_SENTINEL, true);
@@ -183,7 +184,7 @@ static void run_lost(struct run *r, struct mr_shm_slot *s)
     MR_FAIL(&err, MR_E_INTERNAL,
             "model '%s': the worker process ended while it ran this request (%s); it is not tried "
             "again",
-            m->base.model, w->last_fault);
+            m->base.model, is_damaged ? "a worker wrote where it must not" : w->last_fault);
     err.flags |= MR_ERR_LOST;
     run_end(r, s, err.status, &err);
 }
@@ -226,8 +227,8 @@ void run_outcome(void *model, struct mr_shm_slot *s, enum mr_shm_outcome outcome
     case MR_SHM_DONE: run_done(s->user, s); break;
     case MR_SHM_WAITING: run_waits(m, s); break;
     case MR_SHM_WITHDRAWN: run_withdrawn(m, s); break;
-    case MR_SHM_LOST:
-    case MR_SHM_DAMAGED: run_lost(s->user, s); break;
+    case MR_SHM_LOST: run_lost(s->user, s, false); break;
+    case MR_SHM_DAMAGED: run_lost(s->user, s, true); break;
     }
 }
 

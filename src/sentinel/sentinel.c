@@ -1,5 +1,6 @@
 /* The watching thread: ends, messages and output of workers, what they have done, what hangs, and who is started again. */
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -170,7 +171,7 @@ static int64_t timers_run(struct process_model *m, int64_t now_ns)
         }
         if (w->is_running && w->is_stopping) {
             if (now_ns >= w->stop_by_ns) {
-                mr_process_kill(&w->process, 9);
+                mr_process_kill(&w->process, SIGKILL);
             }
             next = MR_MIN(next, w->stop_by_ns);
         }

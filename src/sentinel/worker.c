@@ -11,8 +11,7 @@
 #include "ipc/frame.h"
 #include "sentinel_priv.h"
 
-#define STOP_NS    (10 * MR_NS_PER_S)
-#define EXIT_MODEL 64 /* worker/worker.h: another worker would fail as well */
+#define STOP_NS (10 * MR_NS_PER_S)
 
 /* Variables of the environment that a worker keeps. */
 static const char *const kept[] = {
@@ -103,6 +102,19 @@ out:
     return rc;
 }
 
+/* No worker of the model runs or will soon. */
+static void broken_note(struct process_model *m)
+{
+    bool has_hope = false;
+
+    for (uint32_t i = 0; i < m->worker_count; i++) {
+        const struct worker *w = &m->workers[i];
+        has_hope |= w->step == STEP_READY ||
+                    (w->goal == STEP_READY && !w->is_failed && !restart_is_open(&w->restart));
+    }
+    atomic_store_explicit(&m->is_broken, !has_hope, memory_order_relaxed);
+}
+
 static void give_up(struct worker *w, const struct mr_err *err)
 {
     w->err = *err;
@@ -124,6 +136,7 @@ static void start_failed(struct worker *w, const struct mr_err *err, int64_t now
     w->start_at_ns =
         now_ns +
         MR_MAX(restart_died(&w->restart, false, (uint32_t)mr_rng_u64(&s->rng)), 10 * MR_NS_PER_MS);
+    broken_note(w->model);
 }
 
 void worker_start(struct worker *w, int64_t now_ns)
@@ -391,25 +404,12 @@ static void descriptors_close(struct worker *w)
     w->is_deaf = false;
 }
 
-/* No worker of the model runs or will soon. */
-static void broken_note(struct process_model *m)
-{
-    bool has_hope = false;
-
-    for (uint32_t i = 0; i < m->worker_count; i++) {
-        const struct worker *w = &m->workers[i];
-        has_hope |= w->step == STEP_READY ||
-                    (w->goal == STEP_READY && !w->is_failed && !restart_is_open(&w->restart));
-    }
-    atomic_store_explicit(&m->is_broken, !has_hope, memory_order_relaxed);
-}
-
 /* Whether and when there is a next process. */
 static void next_plan(struct worker *w, const struct mr_process_exit *how, bool was_ready,
                       int64_t now_ns)
 {
     struct mr_sentinel *s = w->model->sentinel;
-    const bool is_bad_model = !how->is_signal && how->code == EXIT_MODEL;
+    const bool is_bad_model = !how->is_signal && how->code == MR_WORKER_EXIT_MODEL;
     char text[48];
 
     w->was_killed = how->is_signal && how->code == SIGKILL && w->fault == MR_WORKER_FAULTS;

@@ -371,7 +371,8 @@ def test_confinement_that_is_not_there(models, plainly):
 
 # ---- readiness ----
 
-def test_readiness_without_workers(models, start, tmp_path):
+@pytest.mark.parametrize("way", ["they end", "they cannot be started"])
+def test_readiness_without_workers(models, start, tmp_path, way):
     """A model whose workers do not come back is not ready, and nor is the server; requests have an error, not a wait."""
     program, gate = tmp_path / "worker", tmp_path / "gate"
     real = BIN.with_name("millrace-worker")
@@ -381,14 +382,14 @@ def test_readiness_without_workers(models, start, tmp_path):
     repo.add(models, "m", parameters=PROCESS)
     server = start(models, f"--worker-program={program}")
     with Rest(server.http) as rest:
-        gate.unlink()
+        gate.unlink() if way == "they end" else program.rename(tmp_path / "away")
         os.kill(pids(server, "m")[0], signal.SIGKILL)
         wait.until(lambda: rest.get("/v2/health/ready").status != 200, "the server not to be ready")
         assert rest.get("/v2/models/m/ready").status == 400
         body = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [1]}]})
         wait.until(lambda: rest.post(infer_path("m"), body).status == 503, "requests to be refused")
         assert rest.get("/v2/health/live").status == 200
-        gate.touch()
+        gate.touch() if way == "they end" else (tmp_path / "away").rename(program)
         wait.until(lambda: rest.get("/v2/health/ready").status == 200, "the server to be ready")
         assert rest.get("/v2/models/m/ready").status == 200
         assert answer(rest.post(infer_path("m"), body)) == [1]

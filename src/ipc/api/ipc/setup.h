@@ -15,6 +15,15 @@ enum {
     MR_WORKER_FD_HOME_FIRST /* the eventfds of the homes */
 };
 
+/** How a worker ends, for the server's judgement. */
+enum mr_worker_exit {
+    MR_WORKER_EXIT_OK = 0, /* was told to stop, or the server is gone */
+    MR_WORKER_EXIT_MODEL =
+        64, /* the model or its configuration is bad: another worker would fail as well */
+    MR_WORKER_EXIT_DEVICE = 70, /* a device has failed for good */
+    MR_WORKER_EXIT_MEMORY = 71  /* out of memory */
+};
+
 /** MR_FRAME_OPEN. Everything borrowed. */
 struct mr_ipc_open {
     const char *backend;
