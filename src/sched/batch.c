@@ -9,8 +9,9 @@ uint64_t batch_gap_bytes(const struct mr_tensor *t, int64_t rows)
 {
     uint64_t unit = t->dtype == MR_DTYPE_BYTES ? 4 : mr_dtype_size(t->dtype), elements = 0;
 
-    if (rows <= 0 || mr_shape_elements(t->shape + 1, t->rank - 1, &elements, NULL) < 0)
+    if (rows <= 0 || mr_shape_elements(t->shape + 1, t->rank - 1, &elements, NULL) < 0) {
         return 0; /* the shape of a request, which was checked */
+    }
     return elements * unit * (uint64_t)rows;
 }
 
@@ -37,13 +38,15 @@ int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_
 
     for (uint32_t i = 0; i < count; i++) {
         bytes += items[i]->inputs[input].bytes;
-        if (items[i]->gap_rows > 0)
+        if (items[i]->gap_rows > 0) {
             bytes += batch_gap_bytes(first, items[i]->gap_rows);
+        }
     }
     to = batch_room(arena, bytes, out_block);
-    if (!shape || !to)
+    if (!shape || !to) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory to join a batch of %u requests (%llu bytes)",
                        count, (unsigned long long)bytes);
+    }
     memcpy(shape, first->shape, (size_t)first->rank * sizeof *shape);
     shape[0] = rows;
     *out = (struct mr_tensor){
@@ -55,8 +58,9 @@ int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_
             memset(to, 0, gap);
             to += gap;
         }
-        if (t->bytes)
+        if (t->bytes) {
             memcpy(to, t->data, t->bytes);
+        }
         to += t->bytes;
     }
     return MR_OK;
@@ -76,15 +80,18 @@ int batch_row_range(const struct mr_tensor *t, int64_t begin, int64_t count, uin
     }
     uint64_t per_row;
     int rc = mr_shape_elements(t->shape + 1, t->rank - 1, &per_row, err);
-    if (rc < 0)
+    if (rc < 0) {
         return rc;
+    }
     mr_bytes rest = {t->data, t->bytes};
     mr_str element;
-    for (uint64_t i = 0; i < (uint64_t)begin * per_row; i++)
+    for (uint64_t i = 0; i < (uint64_t)begin * per_row; i++) {
         mr_bytes_tensor_next(&rest, &element);
+    }
     *out_at = t->bytes - rest.len;
-    for (uint64_t i = 0; i < (uint64_t)count * per_row; i++)
+    for (uint64_t i = 0; i < (uint64_t)count * per_row; i++) {
         mr_bytes_tensor_next(&rest, &element);
+    }
     *out_bytes = t->bytes - rest.len - *out_at;
     return MR_OK;
 }
@@ -98,10 +105,12 @@ int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t ro
     int rc = batch_row_range(t, row_begin, row_count, &at, &bytes, err);
     uint8_t *data = t->data;
 
-    if (rc < 0)
+    if (rc < 0) {
         return rc;
-    if (!shape)
+    }
+    if (!shape) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+    }
     memcpy(shape, t->shape, (size_t)t->rank * sizeof *shape);
     shape[0] = row_count;
     if (from->block) {
@@ -109,8 +118,9 @@ int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t ro
         data += at;
     } else if (bytes > 0) {
         uint8_t *copy = mr_arena_try(r->arena, bytes, 64);
-        if (!copy)
+        if (!copy) {
             return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+        }
         memcpy(copy, data + at, bytes);
         data = copy;
     }

@@ -18,10 +18,12 @@ unsigned cost_bucket(uint64_t input_bytes)
 
 static int64_t smooth(int64_t average, int64_t sample)
 {
-    if (average == 0)
+    if (average == 0) {
         return sample;
-    if (sample > average * OUTLIER)
+    }
+    if (sample > average * OUTLIER) {
         sample = average * OUTLIER;
+    }
     return average + (sample - average) / 8;
 }
 
@@ -42,10 +44,12 @@ static bool estimate_allows(struct mr_sched *s, const struct sched_slot *slot, u
 {
     for (unsigned b = bucket; b-- > 0;) {
         int64_t known = slot->cost_ns[b] ? slot->cost_ns[b] : shared_cost(s, b);
-        if (known == 0)
+        if (known == 0) {
             continue;
-        if (bucket - b >= 20)
+        }
+        if (bucket - b >= 20) {
             return false;
+        }
         return known << (bucket - b) < s->options.inline_threshold_ns;
     }
     return false;
@@ -56,13 +60,16 @@ bool cost_allows_inline(struct mr_sched *s, struct sched_slot *slot, uint64_t in
     unsigned bucket = cost_bucket(input_bytes);
     int64_t limit = s->options.inline_threshold_ns, local = slot->cost_ns[bucket];
 
-    if (local != 0 && local < limit)
+    if (local != 0 && local < limit) {
         return true;
+    }
     int64_t shared = shared_cost(s, bucket);
-    if (shared == 0)
+    if (shared == 0) {
         return local == 0 && estimate_allows(s, slot, bucket);
-    if (shared >= (local == 0 ? limit : limit * 7 / 10))
+    }
+    if (shared >= (local == 0 ? limit : limit * 7 / 10)) {
         return false;
+    }
     slot->cost_ns[bucket] = shared;
     return true;
 }
@@ -73,8 +80,9 @@ void cost_add_inline(struct mr_sched *s, struct sched_slot *slot, uint64_t input
     int64_t cost = smooth(slot->cost_ns[bucket], ns > 0 ? ns : 1);
 
     slot->cost_ns[bucket] = cost;
-    if (cost >= s->options.inline_threshold_ns)
+    if (cost >= s->options.inline_threshold_ns) {
         atomic_store_explicit(&s->cost_ns[bucket], cost, memory_order_relaxed);
+    }
 }
 
 int64_t cost_of_queued(struct mr_sched *s, uint64_t input_bytes)

@@ -7,9 +7,11 @@
 
 bool exec_is_cancelled(const struct exec_run *run)
 {
-    for (uint32_t i = 0; i < run->count; i++)
-        if (!is_cancelled(run->items[i]))
+    for (uint32_t i = 0; i < run->count; i++) {
+        if (!is_cancelled(run->items[i])) {
             return false;
+        }
+    }
     return true;
 }
 
@@ -25,8 +27,9 @@ static void run_fail_request(struct mr_execution *x, uint32_t request, int statu
 {
     struct exec_run *run = x->user;
 
-    if (request < run->count && status < 0)
+    if (request < run->count && status < 0) {
         infer_fail(run->items[request], status, "%s", message ? message : mr_status_text(status));
+    }
 }
 
 /* The shape that the backend sees: reshape's dims, its -1 taken in order from the -1 of dims. */
@@ -36,16 +39,20 @@ static const int64_t *reshape_in(const struct mr_model_io *io, const struct mr_t
     int64_t *shape = MR_ARENA_ARRAY(arena, int64_t, (size_t)io->reshape_rank + (size_t)lead);
     int from = 0;
 
-    if (!shape)
+    if (!shape) {
         return NULL;
-    if (lead)
+    }
+    if (lead) {
         shape[0] = t->shape[0];
+    }
     for (int i = 0; i < io->reshape_rank; i++) {
         shape[lead + i] = io->reshape[i];
-        if (io->reshape[i] >= 0)
+        if (io->reshape[i] >= 0) {
             continue;
-        while (from < io->rank && io->dims[from] >= 0)
+        }
+        while (from < io->rank && io->dims[from] >= 0) {
             from++;
+        }
         shape[lead + i] = from < io->rank ? t->shape[lead + from++] : 1;
     }
     return shape;
@@ -65,21 +72,24 @@ static int place_input(struct exec_run *run, uint32_t i, struct mr_tensor *input
     struct mr_tensor *to = &inputs[io->backend_index];
     int rc;
 
-    if (run->items[0]->inputs[i].dtype == MR_DTYPE_INVALID)
+    if (run->items[0]->inputs[i].dtype == MR_DTYPE_INVALID) {
         return MR_OK;
+    }
     if (is_whole(run)) {
         *to = run->items[0]->inputs[i];
     } else {
         rc = batch_gather(run->items, run->count, i, run->rows, run->arena, to, &run->gathered[i],
                           err);
-        if (rc < 0)
+        if (rc < 0) {
             return rc;
+        }
     }
     if (io->reshape) {
         to->shape = reshape_in(io, to, v->max_batch_size > 0, run->arena);
         to->rank = io->reshape_rank + (v->max_batch_size > 0 ? 1 : 0);
-        if (!to->shape)
+        if (!to->shape) {
             return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+        }
     }
     return MR_OK;
 }
@@ -90,8 +100,9 @@ static int place_requests(struct exec_run *run, const struct mr_tensor *inputs, 
     struct mr_exec_request *q = MR_ARENA_ARRAY(run->arena, struct mr_exec_request, run->count);
     int64_t row = 0;
 
-    if (!q)
+    if (!q) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+    }
     for (uint32_t i = 0; i < run->count; i++) {
         const struct mr_infer *r = run->items[i];
         row += r->gap_rows;
@@ -108,8 +119,9 @@ static int place_requests(struct exec_run *run, const struct mr_tensor *inputs, 
             q[i].correlation_text = r->sequence->text.len ? r->sequence->text.ptr : "";
             q[i].sequence_flags = r->sequence->flags;
         }
-        if (per_request && is_whole(run))
+        if (per_request && is_whole(run)) {
             q[i].inputs = inputs;
+        }
     }
     run->x.exec.requests = q;
     return MR_OK;
@@ -129,17 +141,20 @@ static int place_apart(struct exec_run *run, struct mr_err *err)
                                .arena = run->arena,
                                .is_apart = true};
         struct mr_tensor *t = MR_ARENA_ARRAY(run->arena, struct mr_tensor, v->backend_input_count);
-        if (!t)
+        if (!t) {
             return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+        }
         for (uint32_t i = 0; i < v->input_count; i++) {
             int rc = place_input(&one, i, t, err);
-            if (rc < 0)
+            if (rc < 0) {
                 return rc;
+            }
         }
         if (run->s->sequences) {
             int rc = sequence_place(&one, t, err);
-            if (rc < 0)
+            if (rc < 0) {
                 return rc;
+            }
         }
         q[k].inputs = t;
     }
@@ -161,22 +176,29 @@ static int prepare(struct exec_run *run, struct mr_err *err)
     run->x.outputs.list =
         MR_ARENA_ARRAY(run->arena, struct mr_exec_output, v->backend_output_count);
     run->x.outputs.arena = run->arena;
-    if (!inputs || !wanted || !run->x.outputs.list || !run->gathered)
+    if (!inputs || !wanted || !run->x.outputs.list || !run->gathered) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
-    for (uint32_t i = 0; i < v->output_count; i++)
-        for (uint32_t k = 0; k < run->count; k++)
+    }
+    for (uint32_t i = 0; i < v->output_count; i++) {
+        for (uint32_t k = 0; k < run->count; k++) {
             wanted[v->outputs[i].backend_index] |= run->items[k]->wanted[i];
-    if (!apart)
-        for (uint32_t i = 0; i < v->input_count; i++)
+        }
+    }
+    if (!apart) {
+        for (uint32_t i = 0; i < v->input_count; i++) {
             MR_TRY(place_input(run, i, inputs, err));
+        }
+    }
     if (run->s->sequences) {
         sequence_want(run->s, wanted);
-        if (!apart)
+        if (!apart) {
             MR_TRY(sequence_place(run, inputs, err));
+        }
     }
     MR_TRY(place_requests(run, inputs, err));
-    if (apart)
+    if (apart) {
         MR_TRY(place_apart(run, err));
+    }
 
     run->x.exec.size = sizeof run->x.exec;
     run->x.exec.input_count = v->backend_input_count;
@@ -217,27 +239,36 @@ int exec_check_output(const struct mr_version *v, struct mr_arena *arena,
     const int64_t *dims = io->reshape ? io->reshape : io->dims;
     int rank = io->reshape ? io->reshape_rank : io->rank;
 
-    if (t->dtype != io->dtype)
+    if (t->dtype != io->dtype) {
         return output_error(v, io, "data-type", t, err);
-    if (t->rank != rank + lead)
+    }
+    if (t->rank != rank + lead) {
         return output_error(v, io, "shape", t, err);
-    for (int i = 0; i < rank; i++)
-        if (dims[i] >= 0 && dims[i] != t->shape[i + lead])
+    }
+    for (int i = 0; i < rank; i++) {
+        if (dims[i] >= 0 && dims[i] != t->shape[i + lead]) {
             return output_error(v, io, "shape", t, err);
-    if (!io->reshape)
+        }
+    }
+    if (!io->reshape) {
         return MR_OK;
+    }
 
     int64_t *shape = MR_ARENA_ARRAY(arena, int64_t, (size_t)io->rank + 1);
-    if (!shape)
+    if (!shape) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
-    if (lead)
+    }
+    if (lead) {
         shape[0] = t->shape[0];
+    }
     for (int i = 0; i < io->rank; i++) {
         shape[lead + i] = io->dims[i];
-        if (io->dims[i] >= 0)
+        if (io->dims[i] >= 0) {
             continue;
-        while (from < rank && dims[from] >= 0)
+        }
+        while (from < rank && dims[from] >= 0) {
             from++;
+        }
         shape[lead + i] = from < rank ? t->shape[lead + from++] : 1;
     }
     t->shape = shape;
@@ -256,15 +287,18 @@ static int hand_out(struct exec_run *run, struct mr_infer *r, int64_t row, struc
         return MR_OK;
     }
     r->outputs = MR_ARENA_ARRAY(r->arena, struct mr_exec_output, v->backend_output_count);
-    if (!r->outputs)
+    if (!r->outputs) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+    }
     for (uint32_t i = 0; i < v->output_count; i++) {
         struct mr_exec_output *o = &run->x.outputs.list[v->outputs[i].backend_index];
-        if (!r->wanted[i] || !o->is_set)
+        if (!r->wanted[i] || !o->is_set) {
             continue;
+        }
         int rc = batch_slice(o, row, r->rows, r, mr_infer_output(r, i), err);
-        if (rc < 0)
+        if (rc < 0) {
             return rc;
+        }
     }
     return MR_OK;
 }
@@ -274,10 +308,12 @@ static void finish_times(struct exec_run *run, int64_t start)
     int64_t end = mr_now_ns(), in = run->x.exec.infer_start_ns, out = run->x.exec.infer_end_ns;
 
     /* The marks are the backend's word: keep them in order. */
-    if (in < start || in > end)
+    if (in < start || in > end) {
         in = run->gathered_ns ? run->gathered_ns : start;
-    if (out < in || out > end)
+    }
+    if (out < in || out > end) {
         out = end;
+    }
     for (uint32_t i = 0; i < run->count; i++) {
         struct mr_infer_times *t = &run->items[i]->times;
         t->start = start;
@@ -291,10 +327,12 @@ static void release(struct exec_run *run)
 {
     const struct mr_version *v = run->s->version;
 
-    for (uint32_t i = 0; run->x.outputs.list && i < v->backend_output_count; i++)
+    for (uint32_t i = 0; run->x.outputs.list && i < v->backend_output_count; i++) {
         mr_block_unref(&run->x.outputs.list[i].block);
-    for (uint32_t i = 0; run->gathered && i < run->gathered_count; i++)
+    }
+    for (uint32_t i = 0; run->gathered && i < run->gathered_count; i++) {
         mr_block_unref(&run->gathered[i]);
+    }
 }
 
 static int hand_out_all(struct exec_run *run, struct mr_err *err)
@@ -305,16 +343,19 @@ static int hand_out_all(struct exec_run *run, struct mr_err *err)
 
     for (uint32_t i = 0; i < v->output_count; i++) {
         struct mr_exec_output *o = &run->x.outputs.list[v->outputs[i].backend_index];
-        if (o->is_set)
+        if (o->is_set) {
             MR_TRY(exec_check_output(run->s->version, run->arena, &v->outputs[i], &o->tensor, err));
+        }
     }
-    if (run->s->sequences)
+    if (run->s->sequences) {
         sequence_keep(run);
+    }
     for (uint32_t i = 0; i < run->count; i++) {
         struct mr_infer *r = run->items[i];
         row += r->gap_rows;
-        if (r->status == MR_OK)
+        if (r->status == MR_OK) {
             r->status = hand_out(run, r, row, &r->err);
+        }
         row += r->rows;
     }
 out:
@@ -324,12 +365,14 @@ out:
 /* What the execution came to goes to the requests. */
 static void finish(struct exec_run *run, int rc, struct mr_err *err)
 {
-    if (rc == MR_OK && !(run->x.exec.flags & MR_EXEC_DECOUPLED))
+    if (rc == MR_OK && !(run->x.exec.flags & MR_EXEC_DECOUPLED)) {
         rc = hand_out_all(run, err);
+    }
     run->is_lost = rc < 0 && (err->flags & MR_ERR_LOST);
     for (uint32_t i = 0; rc < 0 && i < run->count; i++) {
-        if (run->items[i]->is_final)
+        if (run->items[i]->is_final) {
             continue; /* it had all of its answers before */
+        }
         run->items[i]->status = rc;
         run->items[i]->err = *err;
     }
@@ -344,8 +387,9 @@ static void run_done(struct mr_execution *x)
     struct mr_err err;
 
     mr_err_clear(&err);
-    if (x->status < 0)
+    if (x->status < 0) {
         err = *x->err;
+    }
     finish(run, x->status, &err);
     run->done(run);
 }
@@ -361,12 +405,14 @@ bool exec_run(struct exec_run *run, void *instance)
         run->items[i]->is_executed = true;
     }
     MR_TRY(prepare(run, &err));
-    if (run->count > 1)
+    if (run->count > 1) {
         run->gathered_ns = mr_now_ns();
+    }
     run->x.instance = instance;
     rc = mr_executor_execute(run->s->version->executor, &run->x, &err);
-    if (rc == MR_PENDING)
+    if (rc == MR_PENDING) {
         return false;
+    }
 out:
     finish(run, rc, &err);
     return true;

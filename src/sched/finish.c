@@ -35,10 +35,12 @@ void infer_deliver(struct mr_infer *r)
 
 static enum mr_fail_reason fail_reason(const struct mr_infer *r)
 {
-    if (r->status == MR_E_CANCELLED)
+    if (r->status == MR_E_CANCELLED) {
         return MR_FAIL_CANCELED;
-    if (r->is_executed)
+    }
+    if (r->is_executed) {
         return MR_FAIL_BACKEND;
+    }
     switch (r->status) {
     case MR_E_UNAVAILABLE:
     case MR_E_EXHAUSTED:
@@ -97,12 +99,15 @@ void mr_infer_finish(struct mr_infer *r, int64_t encode_ns)
             count_finished(&slot_get(s, r->home->reader)->stats, r, encode_ns);
         }
         /* relaxed: whether a request is taken that comes as recording begins does not matter */
-        if (__builtin_expect(atomic_load_explicit(&s->recording, memory_order_relaxed) != NULL, 0))
+        if (__builtin_expect(atomic_load_explicit(&s->recording, memory_order_relaxed) != NULL,
+                             0)) {
             record_maybe(s, r);
+        }
     }
     if (r->outputs) {
-        for (uint32_t i = 0; i < r->version->backend_output_count; i++)
+        for (uint32_t i = 0; i < r->version->backend_output_count; i++) {
             mr_block_unref(&r->outputs[i].block);
+        }
     }
     mr_version_unpin(r->version, r->home->reader);
     r->version = NULL;

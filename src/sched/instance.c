@@ -18,34 +18,44 @@
 
 static bool same_shape(const struct mr_tensor *a, const struct mr_tensor *b)
 {
-    if (a->dtype != b->dtype)
+    if (a->dtype != b->dtype) {
         return false;
-    if (a->dtype == MR_DTYPE_INVALID)
+    }
+    if (a->dtype == MR_DTYPE_INVALID) {
         return true;
-    if (a->rank != b->rank)
+    }
+    if (a->rank != b->rank) {
         return false;
-    for (int i = 1; i < a->rank; i++)
-        if (a->shape[i] != b->shape[i])
+    }
+    for (int i = 1; i < a->rank; i++) {
+        if (a->shape[i] != b->shape[i]) {
             return false;
+        }
+    }
     return true;
 }
 
 bool batch_can_join(const struct mr_sched *s, const struct mr_infer *first,
                     const struct mr_infer *r)
 {
-    if (s->version->backend_flags & MR_BACKEND_PER_REQUEST)
+    if (s->version->backend_flags & MR_BACKEND_PER_REQUEST) {
         return true;
-    for (uint32_t i = 0; i < s->version->input_count; i++)
-        if (!same_shape(&first->inputs[i], &r->inputs[i]))
+    }
+    for (uint32_t i = 0; i < s->version->input_count; i++) {
+        if (!same_shape(&first->inputs[i], &r->inputs[i])) {
             return false;
+        }
+    }
     return true;
 }
 
 static bool is_preferred(const struct mr_sched *s, int64_t rows)
 {
-    for (size_t i = 0; i < s->preferred_count; i++)
-        if (s->preferred[i] == rows)
+    for (size_t i = 0; i < s->preferred_count; i++) {
+        if (s->preferred[i] == rows) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -76,10 +86,12 @@ static void collect(struct mr_sched *s, struct batch_plan *plan, struct walk *wa
         plan->count++;
         plan->rows += r->rows;
         walk->oldest_ns = MR_MIN(walk->oldest_ns, r->times.queued);
-        if (r->deadline_ns)
+        if (r->deadline_ns) {
             walk->deadline_ns = MR_MIN(walk->deadline_ns, r->deadline_ns);
-        if (is_preferred(s, plan->rows))
+        }
+        if (is_preferred(s, plan->rows)) {
             walk->preferred = *plan;
+        }
         if (plan->rows == max) {
             plan->reason = MR_CLOSE_FULL;
             plan->is_ready = true;
@@ -146,11 +158,13 @@ void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan)
                                     .wait_until_ns = INT64_MAX};
         return;
     }
-    if (s->queued == 0)
+    if (s->queued == 0) {
         return;
+    }
     collect(s, plan, &walk);
-    if (!plan->is_ready)
+    if (!plan->is_ready) {
         decide_wait(s, now_ns, &walk, plan);
+    }
     /* A preferred size goes at once, and what is beyond it next time, as long as nobody's time is over. */
     if (walk.preferred.count > 0 && plan->reason != MR_CLOSE_DELAY &&
         plan->reason != MR_CLOSE_DEADLINE && !is_exactly_full(s, plan)) {
@@ -168,14 +182,16 @@ static void learn_expected_rows(struct mr_sched *s, const struct batch_plan *pla
 {
     double around = (double)s->inflight_rows;
 
-    if (rows_before_wait > 0)
+    if (rows_before_wait > 0) {
         s->empty_waits = plan->rows > rows_before_wait ? 0 : s->empty_waits + 1;
-    if (around >= s->expected_rows)
+    }
+    if (around >= s->expected_rows) {
         s->expected_rows = around;
-    else if (rows_before_wait > 0 && plan->rows == rows_before_wait)
+    } else if (rows_before_wait > 0 && plan->rows == rows_before_wait) {
         s->expected_rows = around;
-    else
+    } else {
         s->expected_rows -= (s->expected_rows - around) / 16;
+    }
 }
 
 static void take(struct mr_sched *s, uint32_t count, struct mr_infer **items)
@@ -195,9 +211,11 @@ static int64_t rows_to_wake_at(const struct mr_sched *s, int64_t rows)
                            : (int64_t)s->expected_rows - (s->inflight_rows - s->queued_rows);
     int64_t at = MR_MIN((int64_t)s->version->max_batch_size, MR_MAX(expected, rows + 1));
 
-    for (size_t i = 0; i < s->preferred_count; i++)
-        if (s->preferred[i] > rows)
+    for (size_t i = 0; i < s->preferred_count; i++) {
+        if (s->preferred[i] > rows) {
             return MR_MIN(at, (int64_t)s->preferred[i]);
+        }
+    }
     return at;
 }
 
@@ -210,8 +228,9 @@ void instance_wait(struct mr_sched *s, pthread_cond_t *cond, int64_t until_ns)
 
 bool instance_is_held(struct mr_sched *s)
 {
-    if (!s->is_released && s->queued >= s->options.hold_until_queued)
+    if (!s->is_released && s->queued >= s->options.hold_until_queued) {
         s->is_released = true;
+    }
     return !s->is_released && !s->is_stopping;
 }
 
@@ -248,8 +267,9 @@ int instance_start(struct sched_instance *in, struct mr_err *err)
     struct mr_sched *s = in->sched;
     char name[16];
 
-    if (in->is_started)
+    if (in->is_started) {
         pthread_join(in->thread, NULL); /* it has left its loop */
+    }
     in->is_started = false;
     snprintf(name, sizeof name, "run:%.11s", s->version->model_name.ptr);
     int rc = mr_thread_start(&in->thread, name, instance_main, in, err);
@@ -267,15 +287,17 @@ int instance_wake(struct mr_sched *s, struct mr_err *err)
         return MR_OK;
     }
     for (uint32_t i = 0; i < s->instance_count; i++) {
-        if (s->instances[i].is_running)
+        if (s->instances[i].is_running) {
             is_any_running = true;
-        else if (!resting)
+        } else if (!resting) {
             resting = &s->instances[i];
+        }
     }
     int rc = resting ? instance_start(resting, err) : MR_OK;
-    if (rc < 0)
+    if (rc < 0) {
         mr_log(MR_LOG_ERROR, "sched.thread", "model=%s %s", MR_LOG_STR(s->version->model_name),
                err->msg);
+    }
     return is_any_running ? MR_OK : rc;
 }
 
@@ -284,8 +306,9 @@ void instance_start_early(struct mr_sched *s)
     struct mr_err err;
 
     pthread_mutex_lock(&s->mutex);
-    if (s->instance_count > 0)
+    if (s->instance_count > 0) {
         instance_start(&s->instances[0], &err); /* if not, the first request tries again */
+    }
     pthread_mutex_unlock(&s->mutex);
 }
 
@@ -307,22 +330,26 @@ static uint32_t next_batch(struct sched_instance *in, struct mr_infer **items,
             pthread_mutex_lock(&s->mutex);
             continue;
         }
-        if (s->queued == 0 && s->is_stopping)
+        if (s->queued == 0 && s->is_stopping) {
             return 0;
+        }
         if (in->executions >= s->max_pending) {
             pthread_cond_wait(&s->freed, &s->mutex);
             idle_until = mr_now_ns() + INSTANCE_IDLE_NS;
             continue;
         }
-        if ((s->queued == 0 || s->is_forming) && now >= idle_until)
+        if ((s->queued == 0 || s->is_forming) && now >= idle_until) {
             return 0; /* whoever forms the batch wakes others for what it leaves */
+        }
         if (s->queued > 0 && !instance_is_held(s) && !s->is_forming) {
             batch_form(s, now, plan);
-            if (plan->is_ready)
+            if (plan->is_ready) {
                 break;
+            }
             /* One thread waits for the batch to fill; the others leave the queue to it. */
-            if (rows_before_wait == 0)
+            if (rows_before_wait == 0) {
                 rows_before_wait = plan->rows;
+            }
             s->is_forming = true;
             s->wake_at_rows = rows_to_wake_at(s, plan->rows);
             instance_wait(s, &s->filled, plan->wait_until_ns);
@@ -333,12 +360,14 @@ static uint32_t next_batch(struct sched_instance *in, struct mr_infer **items,
         instance_wait(s, &s->work, MR_MAX(idle_until, now + MR_NS_PER_MS));
         s->idle_threads--;
     }
-    if (s->is_batching)
+    if (s->is_batching) {
         learn_expected_rows(s, plan, rows_before_wait);
+    }
     take(s, plan->count, items);
     /* Several requests may have come while one idle thread was on its way: the rest is work for others. */
-    if (s->queued > 0)
+    if (s->queued > 0) {
         instance_wake(s, &err);
+    }
     return plan->count;
 }
 
@@ -349,8 +378,9 @@ static struct mr_infer *in_order(struct mr_sched *s, struct mr_infer **items, ui
 
     for (uint32_t i = 0; i < count; i++) {
         struct mr_infer **at = &s->undelivered;
-        while (*at && (*at)->dispatch < items[i]->dispatch)
+        while (*at && (*at)->dispatch < items[i]->dispatch) {
             at = &(*at)->next;
+        }
         items[i]->next = *at;
         *at = items[i];
     }
@@ -367,21 +397,26 @@ static struct mr_infer *in_order(struct mr_sched *s, struct mr_infer **items, ui
 /* An execution counts when it answered anybody, as in Triton. */
 static bool has_success(struct mr_infer **items, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++)
-        if (items[i]->status == MR_OK)
+    for (uint32_t i = 0; i < count; i++) {
+        if (items[i]->status == MR_OK) {
             return true;
+        }
+    }
     return false;
 }
 
 static void account(struct mr_sched *s, struct mr_infer **items, uint32_t count,
                     const struct batch_plan *plan, uint64_t bytes, int64_t cost_ns)
 {
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         s->inflight_rows -= rows_of(items[i]);
-    if (has_success(items, count))
+    }
+    if (has_success(items, count)) {
         stats_count_execution(s->shared, items[0], plan->rows, plan->reason, false);
-    if (items[0]->status == MR_OK)
+    }
+    if (items[0]->status == MR_OK) {
         cost_add_queued(s, bytes, cost_ns);
+    }
 }
 
 /* One execution of an instance, with the memory that it needs; used again when it is over. */
@@ -428,8 +463,9 @@ void instance_fini(struct sched_instance *in)
 
 static struct mr_infer *chain(struct mr_infer **items, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         items[i]->next = i + 1 < count ? items[i + 1] : NULL;
+    }
     return items[0];
 }
 
@@ -443,22 +479,27 @@ static void batch_end(struct exec_batch *b, bool was_pending)
     uint32_t count = b->run.count;
     uint64_t bytes = 0;
 
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         bytes += items[i]->input_bytes;
+    }
     mr_arena_reset(&b->arena);
     pthread_mutex_lock(&s->mutex);
     account(s, items, count, &b->plan, bytes, cost_ns);
-    if (s->sequences)
+    if (s->sequences) {
         sequences_done(in, items, count);
-    for (uint32_t i = 0; i < count; i++)
+    }
+    for (uint32_t i = 0; i < count; i++) {
         items[i]->run = NULL;
-    if (in->executions-- >= s->max_pending)
+    }
+    if (in->executions-- >= s->max_pending) {
         pthread_cond_broadcast(&s->freed);
+    }
     /* In order means also that no other thread may post in between: under the mutex. The next requests of a sequence
      * run on the instance's thread, which is another one if this execution was pending. */
     over = s->preserve_order ? in_order(s, items, count) : chain(items, count);
-    if (s->preserve_order || (s->sequences && was_pending))
+    if (s->preserve_order || (s->sequences && was_pending)) {
         over = post_list(over);
+    }
     batch_keep(b);
     pthread_mutex_unlock(&s->mutex);
     infer_deliver_all(over);
@@ -474,8 +515,9 @@ static void batch_again(struct exec_batch *b, uint32_t first, uint32_t count)
     memmove(b->items, b->items + first, count * sizeof *b->items);
     b->plan.count = count;
     b->plan.rows = 0;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         b->plan.rows += b->items[i]->rows;
+    }
     b->run = (struct exec_run){.s = b->in->sched,
                                .items = b->items,
                                .count = count,
@@ -484,8 +526,9 @@ static void batch_again(struct exec_batch *b, uint32_t first, uint32_t count)
                                .start = start,
                                .done = batch_done,
                                .is_suspect = true};
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         b->items[i]->run = &b->run;
+    }
 }
 
 /* A process died with the batch, and with it again: each half is run by itself, until the request is alone that it dies
@@ -507,10 +550,12 @@ static void batch_split(struct exec_batch *b)
     batch_again(other, half, count - half);
     in->executions++;
     pthread_mutex_unlock(&s->mutex);
-    if (exec_run(&b->run, in->instance))
+    if (exec_run(&b->run, in->instance)) {
         batch_end(b, false);
-    if (exec_run(&other->run, in->instance))
+    }
+    if (exec_run(&other->run, in->instance)) {
         batch_end(other, false);
+    }
 }
 
 static void batch_done(struct exec_run *run)
@@ -519,10 +564,11 @@ static void batch_done(struct exec_run *run)
     struct exec_batch *b = MR_CONTAINER_OF(run, struct exec_batch, run);
 
     ending_begin(s);
-    if (run->is_lost && run->count > 1 && !s->sequences)
+    if (run->is_lost && run->count > 1 && !s->sequences) {
         batch_split(b);
-    else
+    } else {
         batch_end(b, true);
+    }
     if (s->direct_max > 0) {
         pthread_mutex_lock(&s->mutex);
         instance_run_direct(s);
@@ -553,8 +599,9 @@ static void batch_begin(struct exec_batch *b, uint32_t count)
                                .rows = b->plan.rows,
                                .arena = count == 1 ? b->items[0]->arena : &b->arena,
                                .done = batch_done};
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         b->items[i]->run = &b->run;
+    }
     b->in->executions++;
 }
 
@@ -578,10 +625,12 @@ void instance_run_direct(struct mr_sched *s)
             pthread_mutex_lock(&s->mutex);
             continue;
         }
-        if (s->queued == 0)
+        if (s->queued == 0) {
             return;
-        if (queue_front(s)->input_bytes > DIRECT_BYTES && instance_wake(s, &err) == MR_OK)
+        }
+        if (queue_front(s)->input_bytes > DIRECT_BYTES && instance_wake(s, &err) == MR_OK) {
             return;
+        }
         batch_form(s, now, &plan);
         b = batch_new(in);
         b->plan = plan;
@@ -589,8 +638,9 @@ void instance_run_direct(struct mr_sched *s)
         batch_begin(b, plan.count);
         pthread_mutex_unlock(&s->mutex);
         b->run.start = now;
-        if (exec_run(&b->run, in->instance))
+        if (exec_run(&b->run, in->instance)) {
             batch_end(b, false);
+        }
         pthread_mutex_lock(&s->mutex);
     }
 }
@@ -607,13 +657,15 @@ void *instance_main(void *arg)
         b = batch_new(in);
         count = s->sequences ? sequences_next(in, b->items, &b->plan)
                              : next_batch(in, b->items, &b->plan);
-        if (count == 0)
+        if (count == 0) {
             break;
+        }
         batch_begin(b, count);
         pthread_mutex_unlock(&s->mutex);
         b->run.start = mr_now_ns();
-        if (exec_run(&b->run, in->instance))
+        if (exec_run(&b->run, in->instance)) {
             batch_end(b, false);
+        }
         pthread_mutex_lock(&s->mutex);
     }
     batch_keep(b);

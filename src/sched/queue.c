@@ -18,8 +18,9 @@ static int64_t policy_timeout_us(const struct queue_level *l, const struct mr_in
     int64_t us = l->timeout_us;
 
     if (l->allow_override && r->timeout_us > 0 && r->timeout_us <= INT64_MAX / 1000 &&
-        (us == 0 || (int64_t)r->timeout_us < us))
+        (us == 0 || (int64_t)r->timeout_us < us)) {
         us = (int64_t)r->timeout_us;
+    }
     return us;
 }
 
@@ -29,8 +30,9 @@ static int64_t policy_timeout_us(const struct queue_level *l, const struct mr_in
  * its sending, and ends at its reading. */
 int64_t queue_last_start(struct mr_sched *s, const struct mr_infer *r)
 {
-    if (r->deadline_ns == 0)
+    if (r->deadline_ns == 0) {
         return 0;
+    }
     int64_t cost = cost_of_queued(s, r->input_bytes);
     int64_t reserve = MR_MIN((r->deadline_ns - r->times.queued) / 4, RESERVE_NS);
     int64_t at = r->deadline_ns - cost - MR_MAX(cost / 4, reserve);
@@ -44,19 +46,22 @@ static int64_t expiry(const struct queue_level *l, const struct mr_infer *r)
 
     if (us > 0 && !r->delayed) {
         int64_t ns;
-        if (__builtin_mul_overflow(us, MR_NS_PER_US, &ns))
+        if (__builtin_mul_overflow(us, MR_NS_PER_US, &ns)) {
             ns = INT64_MAX;
+        }
         at = mr_ns_after(r->times.queued, ns);
     }
-    if (r->start_by_ns && (at == 0 || r->start_by_ns < at))
+    if (r->start_by_ns && (at == 0 || r->start_by_ns < at)) {
         at = r->start_by_ns;
+    }
     return at;
 }
 
 int queue_check_room(struct mr_infer *r, uint32_t size, uint32_t max, const char *limit)
 {
-    if (size < max || max == 0)
+    if (size < max || max == 0) {
         return MR_OK;
+    }
     infer_fail(r, MR_E_UNAVAILABLE, "Exceeds maximum queue size (%u: %s)", max, limit);
     r->err.flags = MR_ERR_RETRYABLE;
     return MR_E_UNAVAILABLE;
@@ -89,15 +94,17 @@ int queue_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
                  ? queue_check_room(r, l->size, l->max_size, "max_queue_size of the model")
                  : queue_check_room(r, s->queued, s->options.max_queue_size, "--max-queue-size");
 
-    if (rc < 0)
+    if (rc < 0) {
         return rc;
+    }
     r->level = level;
     r->delayed = false;
     queue_count_in(s, r, now_ns);
     r->start_by_ns = queue_last_start(s, r);
     r->due_ns = r->expire_ns = expiry(l, r);
-    if (r->due_ns && r->due_ns < s->next_expire_ns)
+    if (r->due_ns && r->due_ns < s->next_expire_ns) {
         s->next_expire_ns = r->due_ns;
+    }
     TAILQ_INSERT_TAIL(&l->ready, r, in_queue);
     l->size++;
     return MR_OK;
@@ -122,18 +129,21 @@ void queue_withdraw(struct mr_sched *s, struct mr_infer *r)
 static struct mr_infer *first_from(const struct mr_sched *s, uint32_t level)
 {
     for (; level <= s->level_count; level++) {
-        if (!TAILQ_EMPTY(&s->levels[level].ready))
+        if (!TAILQ_EMPTY(&s->levels[level].ready)) {
             return TAILQ_FIRST(&s->levels[level].ready);
-        if (!TAILQ_EMPTY(&s->levels[level].delayed))
+        }
+        if (!TAILQ_EMPTY(&s->levels[level].delayed)) {
             return TAILQ_FIRST(&s->levels[level].delayed);
+        }
     }
     return NULL;
 }
 
 struct mr_infer *queue_front(const struct mr_sched *s)
 {
-    if (s->queued == 0)
+    if (s->queued == 0) {
         return NULL;
+    }
     return first_from(s, 1);
 }
 
@@ -141,16 +151,18 @@ struct mr_infer *queue_after(const struct mr_sched *s, const struct mr_infer *r)
 {
     struct mr_infer *next = TAILQ_NEXT(r, in_queue);
 
-    if (!next && !r->delayed)
+    if (!next && !r->delayed) {
         next = TAILQ_FIRST(&s->levels[r->level].delayed);
+    }
     return next ? next : first_from(s, r->level + 1);
 }
 
 bool queue_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
 {
     struct queue_level *l = &s->levels[r->level];
-    if (r->due_ns == 0 || now_ns < r->due_ns)
+    if (r->due_ns == 0 || now_ns < r->due_ns) {
         return false;
+    }
     bool by_client = r->start_by_ns && now_ns >= r->start_by_ns;
     if (!by_client && l->delay_on_timeout) {
         TAILQ_REMOVE(&l->ready, r, in_queue);
@@ -160,11 +172,12 @@ bool queue_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
         return false;
     }
     queue_withdraw(s, r);
-    if (by_client)
+    if (by_client) {
         infer_fail(r, MR_E_DEADLINE,
                    "Deadline Exceeded: the request waited in the queue until it was too late");
-    else
+    } else {
         infer_fail(r, MR_E_UNAVAILABLE, "Request timeout expired");
+    }
     return true;
 }
 
@@ -172,8 +185,9 @@ static struct mr_infer *take_expired(struct mr_sched *s, int64_t now_ns)
 {
     struct mr_infer *rejects = NULL, **tail = &rejects, *r, *next;
 
-    if (now_ns < s->next_expire_ns)
+    if (now_ns < s->next_expire_ns) {
         return NULL;
+    }
     s->next_expire_ns = INT64_MAX;
     for (r = queue_front(s); r; r = next) {
         next = queue_after(s, r);
@@ -193,8 +207,9 @@ static struct mr_infer *take_unread(struct mr_sched *s)
     struct mr_infer *r = queue_front(s);
 
     /* relaxed: a hint */
-    if (!r || !r->is_unread || !atomic_load_explicit(r->is_unread, memory_order_relaxed))
+    if (!r || !r->is_unread || !atomic_load_explicit(r->is_unread, memory_order_relaxed)) {
         return NULL;
+    }
     queue_withdraw(s, r);
     r->status = MR_SCHED_UNREAD;
     r->next = NULL;

@@ -74,9 +74,11 @@ static int copy_inputs(const struct mr_infer *r, struct record *out, struct mr_e
 
     mr_arena_init(&arena, 0, 4u << 20);
     struct sent *sent = MR_ARENA_ARRAY(&arena, struct sent, v->input_count + 1);
-    for (uint32_t i = 0; sent && i < v->input_count; i++)
-        if (r->inputs[i].dtype != MR_DTYPE_INVALID)
+    for (uint32_t i = 0; sent && i < v->input_count; i++) {
+        if (r->inputs[i].dtype != MR_DTYPE_INVALID) {
             sent[args.input_count++] = (struct sent){v->inputs[i].name, r->inputs[i]};
+        }
+    }
     if (sent) {
         args.input_names = &sent->name;
         args.input_tensors = &sent->tensor;
@@ -119,8 +121,9 @@ static void end_copy(struct recorder *rec, struct record *copy)
         rec->bytes += copy->bytes;
         rec->records[rec->count++] = *copy;
         copy->block = NULL;
-        if (rec->count == rec->requests)
+        if (rec->count == rec->requests) {
             close_door(rec);
+        }
     }
     pthread_mutex_unlock(&rec->mutex);
     mr_block_unref(&copy->block);
@@ -133,14 +136,17 @@ void record_maybe(struct mr_sched *s, const struct mr_infer *r)
     struct record copy = {NULL, 0};
     struct mr_err err = {0};
 
-    if (!rec || r->status < 0)
+    if (!rec || r->status < 0) {
         return;
+    }
     uint64_t n = atomic_fetch_add_explicit(&rec->seen, 1, memory_order_relaxed);
-    if (n % atomic_load_explicit(&rec->every, memory_order_relaxed) != 0 || !begin_copy(rec))
+    if (n % atomic_load_explicit(&rec->every, memory_order_relaxed) != 0 || !begin_copy(rec)) {
         return;
-    if (copy_inputs(r, &copy, &err) < 0)
+    }
+    if (copy_inputs(r, &copy, &err) < 0) {
         mr_log(MR_LOG_INFO, "model.record", "model=%s %s", MR_LOG_STR(r->version->model_name),
                err.msg);
+    }
     end_copy(rec, &copy);
 }
 
@@ -152,8 +158,9 @@ static void gather(struct recorder *rec)
     struct timespec until = {rec->until_ns / MR_NS_PER_S, rec->until_ns % MR_NS_PER_S};
 
     while (rec->count < rec->requests && !rec->is_stopped && !rec->is_abandoned &&
-           mr_now_ns() < rec->until_ns)
+           mr_now_ns() < rec->until_ns) {
         pthread_cond_timedwait(&rec->change, &rec->mutex, &until);
+    }
     rec->state = MR_RECORD_WRITING;
     close_door(rec);
 }
@@ -163,20 +170,24 @@ static int write_records(struct recorder *rec, struct mr_err *err)
     const struct mr_version *v = rec->sched->version;
     int rc = MR_OK;
 
-    if (rec->count == 0)
+    if (rec->count == 0) {
         return MR_FAIL(err, MR_E_NOT_FOUND, "no request came");
-    for (uint32_t i = 0; i < rec->count && rc == MR_OK; i++)
+    }
+    for (uint32_t i = 0; i < rec->count && rc == MR_OK; i++) {
         rc = record_file_add(&rec->file, rec->records[i].block->data, rec->records[i].bytes, err);
+    }
     /* acquire: nothing in particular; it was set before anything was put in the version's place */
-    if (rc == MR_OK && atomic_load_explicit(&v->retiring, memory_order_acquire))
+    if (rc == MR_OK && atomic_load_explicit(&v->retiring, memory_order_acquire)) {
         return MR_FAIL(err, MR_E_CANCELLED, "the version is on its way out");
+    }
     return rc < 0 ? rc : record_file_publish(&rec->file, err);
 }
 
 static void drop_records(struct recorder *rec)
 {
-    for (uint32_t i = 0; i < rec->count; i++)
+    for (uint32_t i = 0; i < rec->count; i++) {
         mr_block_unref(&rec->records[i].block);
+    }
     mr_freep(&rec->records);
 }
 
@@ -184,14 +195,15 @@ static void tell_end(const struct recorder *rec, int rc, const struct mr_err *er
 {
     const struct mr_version *v = rec->sched->version;
 
-    if (rc < 0)
+    if (rc < 0) {
         mr_log(rc == MR_E_CANCELLED ? MR_LOG_INFO : MR_LOG_WARN, "model.record",
                "model=%s version=%lld nothing recorded: %s", MR_LOG_STR(v->model_name),
                (long long)v->number, err->msg);
-    else
+    } else {
         mr_log(MR_LOG_INFO, "model.record", "model=%s version=%lld recorded=%u bytes=%llu",
                MR_LOG_STR(v->model_name), (long long)v->number, rec->count,
                (unsigned long long)rec->bytes);
+    }
 }
 
 static void *record_main(void *arg)
@@ -225,8 +237,9 @@ static struct recorder *recorder_of(struct mr_sched *s)
     struct recorder *rec = atomic_load_explicit(&s->recorder, memory_order_acquire), *other = NULL;
     pthread_condattr_t attr;
 
-    if (rec)
+    if (rec) {
         return rec;
+    }
     rec = MR_NEW(struct recorder);
     rec->sched = s;
     pthread_mutex_init(&rec->mutex, NULL);
@@ -236,8 +249,9 @@ static struct recorder *recorder_of(struct mr_sched *s)
     pthread_condattr_destroy(&attr);
     /* release: whoever finds it sees it whole */
     if (atomic_compare_exchange_strong_explicit(&s->recorder, &other, rec, memory_order_release,
-                                                memory_order_acquire))
+                                                memory_order_acquire)) {
         return rec;
+    }
     pthread_cond_destroy(&rec->change);
     pthread_mutex_destroy(&rec->mutex);
     mr_free(rec);
@@ -247,17 +261,21 @@ static struct recorder *recorder_of(struct mr_sched *s)
 static int check_options(const struct mr_version *v, const struct mr_record_options *o,
                          struct mr_err *err)
 {
-    if (o->requests < 1 || o->requests > MR_RECORDS_MAX)
+    if (o->requests < 1 || o->requests > MR_RECORDS_MAX) {
         return MR_FAIL(err, MR_E_INVALID, "'requests' is %u, allowed are 1 to %d", o->requests,
                        MR_RECORDS_MAX);
-    if (o->every < 1)
+    }
+    if (o->every < 1) {
         return MR_FAIL(err, MR_E_INVALID, "'every' is 0, allowed are 1 and more");
-    if (o->time_ns < MR_NS_PER_S)
+    }
+    if (o->time_ns < MR_NS_PER_S) {
         return MR_FAIL(err, MR_E_INVALID, "'seconds' is 0, allowed are 1 and more");
-    if (!mr_version_is_stored(v))
+    }
+    if (!mr_version_is_stored(v)) {
         return MR_FAIL(err, MR_E_UNAVAILABLE,
                        "the version's files came with a load request; there is no folder for the "
                        "requests");
+    }
     return MR_OK;
 }
 
@@ -267,10 +285,11 @@ static int claim(struct recorder *rec, struct mr_err *err)
     int rc = MR_OK;
 
     pthread_mutex_lock(&rec->mutex);
-    if (rec->is_starting || rec->state == MR_RECORD_RECORDING || rec->state == MR_RECORD_WRITING)
+    if (rec->is_starting || rec->state == MR_RECORD_RECORDING || rec->state == MR_RECORD_WRITING) {
         rc = MR_FAIL(err, MR_E_UNAVAILABLE, "requests for this version are being recorded already");
-    else
+    } else {
         rec->is_starting = true;
+    }
     pthread_mutex_unlock(&rec->mutex);
     return rc;
 }
@@ -279,12 +298,14 @@ static int launch(struct recorder *rec, const struct mr_record_options *o, struc
 {
     int rc;
 
-    if (rec->has_thread)
+    if (rec->has_thread) {
         pthread_join(rec->thread, NULL); /* of an earlier recording, which is over */
+    }
     rec->has_thread = false;
     rc = record_file_open(&rec->file, rec->sched->version, err);
-    if (rc < 0)
+    if (rc < 0) {
         return rc;
+    }
     pthread_mutex_lock(&rec->mutex);
     rec->records = MR_NEW_ARRAY(struct record, o->requests);
     rec->requests = o->requests;
@@ -317,17 +338,20 @@ int mr_sched_record_start(struct mr_version *v, const struct mr_record_options *
     struct recorder *rec;
     int rc;
 
-    if (!s->options.records)
+    if (!s->options.records) {
         return MR_FAIL(err, MR_E_UNSUPPORTED, "requests cannot be recorded here");
+    }
     MR_TRY(check_options(v, o, err));
     rec = recorder_of(v->sched);
     MR_TRY(claim(rec, err));
-    if (atomic_fetch_add_explicit(&active, 1, memory_order_relaxed) >= ACTIVE_MAX)
+    if (atomic_fetch_add_explicit(&active, 1, memory_order_relaxed) >= ACTIVE_MAX) {
         rc = MR_FAIL(err, MR_E_UNAVAILABLE, "%d versions are being recorded already", ACTIVE_MAX);
-    else
+    } else {
         rc = launch(rec, o, err);
-    if (rc < 0)
+    }
+    if (rc < 0) {
         atomic_fetch_sub_explicit(&active, 1, memory_order_relaxed);
+    }
     pthread_mutex_lock(&rec->mutex);
     rec->is_starting = false;
     pthread_mutex_unlock(&rec->mutex);
@@ -345,8 +369,9 @@ int mr_sched_record_stop(struct mr_version *v, struct mr_err *err)
         pthread_mutex_lock(&rec->mutex);
         is_recording = rec->state == MR_RECORD_RECORDING;
         rec->is_stopped |= is_recording;
-        if (is_recording)
+        if (is_recording) {
             close_door(rec);
+        }
         pthread_mutex_unlock(&rec->mutex);
     }
     return is_recording ? MR_OK : MR_FAIL(err, MR_E_UNAVAILABLE, "nothing is being recorded");
@@ -358,8 +383,9 @@ void mr_sched_record_view(const struct mr_version *v, struct mr_record_view *out
     struct recorder *rec = atomic_load_explicit(&s->recorder, memory_order_acquire);
 
     *out = (struct mr_record_view){.state = MR_RECORD_NONE};
-    if (!rec)
+    if (!rec) {
         return;
+    }
     pthread_mutex_lock(&rec->mutex);
     out->state = rec->state;
     out->requests = rec->requests;
@@ -367,8 +393,9 @@ void mr_sched_record_view(const struct mr_version *v, struct mr_record_view *out
     out->recorded = rec->count;
     out->seen = atomic_load_explicit(&rec->seen, memory_order_relaxed);
     out->bytes = rec->bytes;
-    if (rec->state == MR_RECORD_RECORDING)
+    if (rec->state == MR_RECORD_RECORDING) {
         out->left_ns = MR_MAX(0, rec->until_ns - mr_now_ns());
+    }
     memcpy(out->reason, rec->reason, sizeof out->reason);
     pthread_mutex_unlock(&rec->mutex);
 }
@@ -377,14 +404,16 @@ void record_close(struct mr_sched *s)
 {
     struct recorder *rec = atomic_load_explicit(&s->recorder, memory_order_acquire);
 
-    if (!rec)
+    if (!rec) {
         return;
+    }
     pthread_mutex_lock(&rec->mutex);
     rec->is_abandoned = true;
     pthread_cond_signal(&rec->change);
     pthread_mutex_unlock(&rec->mutex);
-    if (rec->has_thread)
+    if (rec->has_thread) {
         pthread_join(rec->thread, NULL);
+    }
     pthread_cond_destroy(&rec->change);
     pthread_mutex_destroy(&rec->mutex);
     mr_free(rec);

@@ -24,14 +24,16 @@ int record_file_open(struct record_file *f, const struct mr_version *v, struct m
 
     *f = (struct record_file){.dir = -1, .fd = -1};
     rc = mr_version_file(v, v->number_text, &path, err);
-    if (rc < 0)
+    if (rc < 0) {
         return rc;
+    }
     /* For this user only: it is data of clients. Hidden, so that no look at the folder takes it for a part of the version. */
     snprintf(f->name, sizeof f->name, "." MR_WARMUP_REQUESTS ".%ld", (long)getpid());
     f->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (f->dir >= 0)
+    if (f->dir >= 0) {
         f->fd =
             openat(f->dir, f->name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    }
     if (f->fd < 0) {
         rc = cannot("write", err);
         record_file_close(f);
@@ -46,10 +48,12 @@ static int write_all(struct record_file *f, const void *from, uint64_t bytes, st
 
     while (bytes > 0) {
         ssize_t n = write(f->fd, at, bytes);
-        if (n < 0 && errno == EINTR)
+        if (n < 0 && errno == EINTR) {
             continue;
-        if (n < 0)
+        }
+        if (n < 0) {
             return cannot("write", err);
+        }
         at += n;
         bytes -= (uint64_t)n;
     }
@@ -71,21 +75,26 @@ int record_file_add(struct record_file *f, const void *record, uint64_t bytes, s
 
 int record_file_publish(struct record_file *f, struct mr_err *err)
 {
-    if (fsync(f->fd) < 0)
+    if (fsync(f->fd) < 0) {
         return cannot("write", err);
-    if (renameat(f->dir, f->name, f->dir, MR_WARMUP_REQUESTS) < 0)
+    }
+    if (renameat(f->dir, f->name, f->dir, MR_WARMUP_REQUESTS) < 0) {
         return cannot("replace", err);
+    }
     f->name[0] = '\0';
     return fsync(f->dir) < 0 ? cannot("keep", err) : MR_OK;
 }
 
 void record_file_close(struct record_file *f)
 {
-    if (f->fd >= 0 && f->name[0])
+    if (f->fd >= 0 && f->name[0]) {
         unlinkat(f->dir, f->name, 0);
-    if (f->fd >= 0)
+    }
+    if (f->fd >= 0) {
         close(f->fd);
-    if (f->dir >= 0)
+    }
+    if (f->dir >= 0) {
         close(f->dir);
+    }
     f->fd = f->dir = -1;
 }

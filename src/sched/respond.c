@@ -14,8 +14,9 @@ static uint64_t bytes_of(const struct mr_response *q)
 {
     uint64_t bytes = sizeof *q;
 
-    for (uint32_t i = 0; q->outputs.list && i < q->outputs.executor->signature->output_count; i++)
+    for (uint32_t i = 0; q->outputs.list && i < q->outputs.executor->signature->output_count; i++) {
         bytes += q->outputs.list[i].tensor.bytes;
+    }
     return bytes;
 }
 
@@ -38,8 +39,9 @@ static int check_outputs(const struct mr_version *v, struct mr_response *q, stru
 
     for (uint32_t i = 0; q->outputs.list && i < v->output_count && rc == MR_OK; i++) {
         struct mr_exec_output *o = &q->outputs.list[v->outputs[i].backend_index];
-        if (o->is_set)
+        if (o->is_set) {
             rc = exec_check_output(v, &q->arena, &v->outputs[i], &o->tensor, err);
+        }
     }
     return rc;
 }
@@ -51,8 +53,9 @@ int exec_respond(struct mr_execution *x, struct mr_response *q, struct mr_err *e
     struct mr_sched *s = run->s;
     int rc = check_outputs(s->version, q, err);
 
-    if (rc < 0)
+    if (rc < 0) {
         return rc;
+    }
     bool is_here = false;
 
     q->user = r;
@@ -77,12 +80,14 @@ int exec_respond(struct mr_execution *x, struct mr_response *q, struct mr_err *e
         r->is_final = q->is_final;
         is_here = !r->home->post;
         /* under the mutex: the request's end cannot come before its answers */
-        if (!is_here)
+        if (!is_here) {
             r->home->post(r->home->ctx, &q->mail);
+        }
     }
     pthread_mutex_unlock(&s->mutex);
-    if (is_here) /* its end does not come before this returns: the execution goes on */
+    if (is_here) { /* its end does not come before this returns: the execution goes on */
         r->on_response(r, q);
+    }
     return rc;
 }
 
@@ -93,8 +98,9 @@ void mr_infer_response_end(struct mr_infer *r, struct mr_response **response)
     pthread_mutex_lock(&s->mutex);
     r->unread--;
     r->unread_bytes -= bytes_of(*response);
-    if (s->waiting_responders > 0)
+    if (s->waiting_responders > 0) {
         pthread_cond_broadcast(&s->freed);
+    }
     pthread_mutex_unlock(&s->mutex);
     mr_response_free(response);
 }

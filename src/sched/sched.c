@@ -10,8 +10,9 @@ static uint32_t instance_count(const Inference__ModelConfig *c)
 {
     int64_t n = 0;
 
-    for (size_t i = 0; i < c->n_instance_group; i++)
+    for (size_t i = 0; i < c->n_instance_group; i++) {
         n += MR_MAX(0, c->instance_group[i]->count);
+    }
     return n < 1 ? 1 : (uint32_t)MR_MIN(n, 1024);
 }
 
@@ -26,8 +27,9 @@ struct mr_instance_desc instance_desc(const struct mr_sched *s, uint32_t index)
         d.kind = (int32_t)g->kind;
         d.device_id = g->n_gpus ? g->gpus[0] : 0;
         d.name = g->name;
-        if (left < g->count)
+        if (left < g->count) {
             break;
+        }
         left -= MR_MAX(0, g->count);
     }
     return d;
@@ -35,8 +37,9 @@ struct mr_instance_desc instance_desc(const struct mr_sched *s, uint32_t index)
 
 static void level_policy(struct queue_level *l, const Inference__ModelQueuePolicy *p)
 {
-    if (!p)
+    if (!p) {
         return;
+    }
     l->timeout_us = (int64_t)MR_MIN(p->default_timeout_microseconds, (uint64_t)INT64_MAX);
     l->max_size = p->max_queue_size;
     l->delay_on_timeout = p->timeout_action == INFERENCE__MODEL_QUEUE_POLICY__TIMEOUT_ACTION__DELAY;
@@ -59,23 +62,26 @@ static int configure_levels(struct mr_sched *s, const Inference__ModelDynamicBat
 {
     uint64_t levels = d && d->priority_levels > 0 ? d->priority_levels : 1;
 
-    if (levels > PRIORITY_LEVELS_MAX)
+    if (levels > PRIORITY_LEVELS_MAX) {
         return MR_FAIL(err, MR_E_INVALID,
                        "dynamic_batching.priority_levels is %llu, at most %u are possible",
                        (unsigned long long)levels, PRIORITY_LEVELS_MAX);
+    }
     s->level_count = (uint32_t)levels;
     s->default_level = d && d->default_priority_level ? (uint32_t)d->default_priority_level : 1;
     s->levels = MR_NEW_ARRAY(struct queue_level, levels + 1);
     for (uint32_t i = 1; i <= s->level_count; i++) {
         TAILQ_INIT(&s->levels[i].ready);
         TAILQ_INIT(&s->levels[i].delayed);
-        if (d)
+        if (d) {
             level_policy(&s->levels[i], d->default_queue_policy);
+        }
     }
     for (size_t i = 0; d && i < d->n_priority_queue_policy; i++) {
         uint64_t key = d->priority_queue_policy[i]->key;
-        if (key >= 1 && key <= levels)
+        if (key >= 1 && key <= levels) {
             level_policy(&s->levels[key], d->priority_queue_policy[i]->value);
+        }
     }
     return MR_OK;
 }
@@ -101,8 +107,9 @@ static int configure(struct mr_sched *s, struct mr_err *err)
         s->preserve_order = d->preserve_ordering;
         s->preferred_count = d->n_preferred_batch_size;
         s->preferred = MR_NEW_ARRAY(int32_t, s->preferred_count + 1);
-        for (size_t i = 0; i < s->preferred_count; i++)
+        for (size_t i = 0; i < s->preferred_count; i++) {
             s->preferred[i] = d->preferred_batch_size[i];
+        }
         sched_sort_sizes(s->preferred, s->preferred_count);
     }
     return configure_levels(s, d, err);
@@ -129,8 +136,9 @@ static int open_instances(struct mr_sched *s, struct mr_err *err)
     s->is_batching &= !s->version->cannot_batch;
     /* Two for each instance: the next one is there when one ends. */
     if (s->version->executor->hands_over && !s->is_batching && !s->sequences &&
-        s->options.hold_until_queued == 0)
+        s->options.hold_until_queued == 0) {
         s->direct_max = 2 * s->instance_count;
+    }
 out:
     return rc;
 }
@@ -163,11 +171,13 @@ int mr_sched_open(struct mr_version *v, const struct mr_sched_options *o, struct
     MR_TRY(open_instances(s, err));
     /* The old version's requests come to this one: no network thread shall have to make a thread for them, which
      * maps memory. */
-    if (v->is_update && !s->may_inline && s->direct_max == 0)
+    if (v->is_update && !s->may_inline && s->direct_max == 0) {
         instance_start_early(s);
+    }
 out:
-    if (rc < 0)
+    if (rc < 0) {
         mr_sched_close(v);
+    }
     return rc;
 }
 
@@ -178,12 +188,15 @@ static void stop_threads(struct mr_sched *s)
     pthread_cond_broadcast(&s->work);
     pthread_cond_broadcast(&s->filled);
     pthread_cond_broadcast(&s->freed);
-    if (s->sequences)
+    if (s->sequences) {
         sequences_wake_all(s);
+    }
     pthread_mutex_unlock(&s->mutex);
-    for (uint32_t i = 0; i < s->instance_count; i++)
-        if (s->instances[i].is_started)
+    for (uint32_t i = 0; i < s->instance_count; i++) {
+        if (s->instances[i].is_started) {
             pthread_join(s->instances[i].thread, NULL);
+        }
+    }
 }
 
 static void close_instances(struct mr_sched *s)
@@ -195,8 +208,9 @@ static void close_instances(struct mr_sched *s)
     }
     for (uint32_t i = 0; s->slots && i < s->options.reader_count; i++) {
         struct sched_slot *slot = atomic_load_explicit(&s->slots[i], memory_order_acquire);
-        if (slot)
+        if (slot) {
             mr_executor_instance_close(s->version->executor, &slot->instance);
+        }
         mr_free(slot);
     }
 }
@@ -206,16 +220,18 @@ static void wait_for_endings(struct mr_sched *s)
 {
     const struct timespec step = {0, 100000};
 
-    while (atomic_load_explicit(&s->endings, memory_order_acquire) > 0)
+    while (atomic_load_explicit(&s->endings, memory_order_acquire) > 0) {
         nanosleep(&step, NULL);
+    }
 }
 
 void mr_sched_close(struct mr_version *v)
 {
     struct mr_sched *s = v->sched;
 
-    if (!s)
+    if (!s) {
         return;
+    }
     wait_for_endings(s);
     stop_threads(s);
     record_close(s);

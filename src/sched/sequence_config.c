@@ -31,12 +31,13 @@ static void control_values(struct sequence_control *to,
                            const Inference__ModelSequenceBatching__Control *from)
 {
     for (size_t i = 0; i < 2; i++) {
-        if (from->n_int32_false_true == 2)
+        if (from->n_int32_false_true == 2) {
             memcpy(to->value[i], &from->int32_false_true[i], 4);
-        else if (from->n_fp32_false_true == 2)
+        } else if (from->n_fp32_false_true == 2) {
             memcpy(to->value[i], &from->fp32_false_true[i], 4);
-        else if (from->n_bool_false_true == 2)
+        } else if (from->n_bool_false_true == 2) {
             to->value[i][0] = from->bool_false_true[i] ? 1 : 0;
+        }
     }
 }
 
@@ -66,8 +67,9 @@ static int read_whole(int fd, uint8_t *to, uint64_t bytes)
 {
     for (uint64_t at = 0; at < bytes;) {
         ssize_t n = read(fd, to + at, bytes - at);
-        if (n <= 0)
+        if (n <= 0) {
             return MR_E_IO;
+        }
         at += (uint64_t)n;
     }
     return MR_OK;
@@ -83,13 +85,15 @@ static int read_initial(const struct mr_version *v, struct sequence_state *to, c
 
     snprintf(name, sizeof name, "initial_state/%s", file);
     rc = mr_version_file(v, mr_str_c(name), &path, err);
-    if (rc < 0)
+    if (rc < 0) {
         return MR_WRAP(err, rc, "data_file '%.100s'", file);
+    }
     /* O_NONBLOCK: a FIFO in the place of a file must not stop a loader */
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     mr_free(path);
-    if (fd < 0)
+    if (fd < 0) {
         return MR_FAIL(err, MR_E_NOT_FOUND, "cannot open %.200s: %s", name, strerror(errno));
+    }
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
         rc = MR_FAIL(err, MR_E_INVALID, "%.200s is not a regular file", name);
         goto out;
@@ -108,8 +112,9 @@ static int read_initial(const struct mr_version *v, struct sequence_state *to, c
     to->initial = mr_alloc(wants + 1);
     to->initial_bytes = wants;
     rc = read_whole(fd, to->initial, wants);
-    if (rc < 0)
+    if (rc < 0) {
         rc = MR_FAIL(err, MR_E_IO, "cannot read %.200s: %s", name, strerror(errno));
+    }
 out:
     close(fd);
     return rc;
@@ -125,23 +130,28 @@ static int make_initial(const struct mr_version *v, struct sequence_state *to,
     int rc;
 
     to->initial_dims = MR_NEW_ARRAY(int64_t, (size_t)to->io.rank + 1);
-    for (int i = 0; i < to->io.rank; i++)
+    for (int i = 0; i < to->io.rank; i++) {
         to->initial_dims[i] = said ? said->dims[i] : from->dims[i] < 0 ? 1 : from->dims[i];
+    }
     MR_TRY(mr_shape_elements(to->initial_dims, to->io.rank, &elements, err));
-    if (elements > STATE_BYTES_MAX / unit)
+    if (elements > STATE_BYTES_MAX / unit) {
         return MR_FAIL(err, MR_E_TOO_LARGE, "it is larger than 2 GiB");
+    }
     to->initial_bytes = elements * unit;
     to->initial = mr_try_alloc(to->initial_bytes + 1);
-    if (!to->initial)
+    if (!to->initial) {
         return MR_FAIL(err, MR_E_NOMEM, "no memory for %llu bytes",
                        (unsigned long long)to->initial_bytes);
+    }
     memset(to->initial, 0, to->initial_bytes + 1);
     if (!said || said->state_data_case !=
-                     INFERENCE__MODEL_SEQUENCE_BATCHING__INITIAL_STATE__STATE_DATA_DATA_FILE)
+                     INFERENCE__MODEL_SEQUENCE_BATCHING__INITIAL_STATE__STATE_DATA_DATA_FILE) {
         return MR_OK;
+    }
     MR_TRY(read_initial(v, to, said->data_file, err));
-    if (to->io.dtype == MR_DTYPE_BYTES)
+    if (to->io.dtype == MR_DTYPE_BYTES) {
         rc = mr_bytes_tensor_check((mr_bytes){to->initial, to->initial_bytes}, elements, err);
+    }
 out:
     return rc;
 }
@@ -163,8 +173,9 @@ static int open_states(struct sequences *q, const struct mr_version *v, const co
         MR_TRY(position_of(sig->inputs, sig->input_count, from->input_name, &to->input, err));
         MR_TRY(position_of(sig->outputs, sig->output_count, from->output_name, &to->output, err));
         rc = make_initial(v, to, from, err);
-        if (rc < 0)
+        if (rc < 0) {
             return MR_WRAP(err, rc, "initial state of '%.100s'", from->input_name);
+        }
     }
 out:
     return rc;
@@ -203,8 +214,9 @@ static void open_set(struct mr_sched *s, const config *c)
     if (!o.is_direct) {
         s->preferred_count = c->oldest->n_preferred_batch_size;
         s->preferred = MR_NEW_ARRAY(int32_t, s->preferred_count + 1);
-        for (size_t i = 0; i < s->preferred_count; i++)
+        for (size_t i = 0; i < s->preferred_count; i++) {
             s->preferred[i] = c->oldest->preferred_batch_size[i];
+        }
         sched_sort_sizes(s->preferred, s->preferred_count);
         o.preferred = s->preferred;
         o.preferred_count = s->preferred_count;
@@ -228,14 +240,16 @@ int sequences_open(struct mr_sched *s, struct mr_err *err)
     struct sequences *q;
     int rc;
 
-    if (!c)
+    if (!c) {
         return MR_OK;
+    }
     s->sequences = q = MR_NEW(struct sequences);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     q->wake = MR_NEW_ARRAY(pthread_cond_t, s->instance_count);
-    for (uint32_t i = 0; i < s->instance_count; i++)
+    for (uint32_t i = 0; i < s->instance_count; i++) {
         pthread_cond_init(&q->wake[i], &attr);
+    }
     pthread_condattr_destroy(&attr);
     open_set(s, c);
     MR_TRY(open_controls(q, c, v->executor->signature, err));
@@ -248,11 +262,13 @@ void sequences_close(struct mr_sched *s)
 {
     struct sequences *q = s->sequences;
 
-    if (!q)
+    if (!q) {
         return;
+    }
     seq_set_free(&q->set);
-    for (uint32_t i = 0; i < s->instance_count; i++)
+    for (uint32_t i = 0; i < s->instance_count; i++) {
         pthread_cond_destroy(&q->wake[i]);
+    }
     for (uint32_t i = 0; i < q->state_count; i++) {
         mr_free(q->states[i].initial);
         mr_free(q->states[i].initial_dims);

@@ -33,11 +33,13 @@ static struct sequence_memory *memory_new(const struct sequences *q)
     size_t head = sizeof(struct sequence_memory) + q->state_count * sizeof(struct kept), ranks = 0;
     struct sequence_memory *m;
 
-    for (uint32_t i = 0; i < q->state_count; i++)
+    for (uint32_t i = 0; i < q->state_count; i++) {
         ranks += (size_t)q->states[i].io.rank;
+    }
     m = mr_try_alloc(head + ranks * sizeof(int64_t));
-    if (!m)
+    if (!m) {
         return NULL;
+    }
     memset(m, 0, head);
     int64_t *dims = (int64_t *)(void *)((char *)m + head);
     m->count = q->state_count;
@@ -50,8 +52,9 @@ static struct sequence_memory *memory_new(const struct sequences *q)
 
 static void memory_free(struct sequence_memory *m)
 {
-    for (uint32_t i = 0; m && i < m->count; i++)
+    for (uint32_t i = 0; m && i < m->count; i++) {
         mr_block_unref(&m->states[i].block);
+    }
     mr_free(m);
 }
 
@@ -68,8 +71,9 @@ static struct row state_row(const struct sequences *q, uint32_t i, const struct 
         r->item && !r->item->request.is_start ? *seq_data(&r->item->request) : NULL;
     const struct sequence_state *st = &q->states[i];
 
-    if (m)
+    if (m) {
         return (struct row){m->states[i].dims, m->states[i].data, m->states[i].bytes};
+    }
     return (struct row){st->initial_dims, st->initial, st->initial_bytes};
 }
 
@@ -77,8 +81,9 @@ bool sequence_can_join(const struct sequences *q, struct mr_infer *first, struct
 {
     for (uint32_t i = 0; i < q->state_count; i++) {
         struct row a = state_row(q, i, first), b = state_row(q, i, r);
-        if (memcmp(a.dims, b.dims, (size_t)q->states[i].io.rank * sizeof *a.dims) != 0)
+        if (memcmp(a.dims, b.dims, (size_t)q->states[i].io.rank * sizeof *a.dims) != 0) {
             return false;
+        }
     }
     return true;
 }
@@ -90,8 +95,9 @@ static int no_memory(struct mr_err *err)
     int rc = MR_FAIL(err, MR_E_EXHAUSTED,
                      "no memory now for the state of a sequence (--memory-budget), try later");
 
-    if (err)
+    if (err) {
         err->flags |= MR_ERR_RETRYABLE;
+    }
     return rc;
 }
 
@@ -125,10 +131,12 @@ static mr_str text_of(const struct mr_infer *r, char number[24])
 {
     const struct mr_sequence_ref *ref = r->item ? r->sequence : NULL;
 
-    if (!ref)
+    if (!ref) {
         return MR_STR("");
-    if (ref->text.len)
+    }
+    if (ref->text.len) {
         return ref->text;
+    }
     int n = snprintf(number, 24, "%llu", (unsigned long long)ref->number);
     return mr_str_n(number, (size_t)n);
 }
@@ -147,8 +155,9 @@ static uint64_t control_bytes(const struct exec_run *run, const struct sequence_
 {
     uint64_t rows = (uint64_t)MR_MAX(1, run->rows);
 
-    if (k->dtype != MR_DTYPE_BYTES)
+    if (k->dtype != MR_DTYPE_BYTES) {
         return rows * mr_dtype_size(k->dtype);
+    }
     return rows * 4 + run->count * (uint64_t)MR_SEQUENCE_TEXT_MAX;
 }
 
@@ -163,10 +172,11 @@ static uint8_t *put_rows(uint8_t *to, const struct sequence_control *k, const st
             to = put_text(to, text_of(r, number));
             continue;
         }
-        if (is_id)
+        if (is_id) {
             put_number(to, k, r);
-        else
+        } else {
             memcpy(to, k->value[truth_of(k->kind, r)], mr_dtype_size(k->dtype));
+        }
         to += mr_dtype_size(k->dtype);
     }
     return to;
@@ -181,8 +191,9 @@ static uint8_t *put_gap(uint8_t *to, const struct sequence_control *k, int64_t r
             continue;
         }
         memset(to, 0, mr_dtype_size(k->dtype));
-        if (k->kind != INFERENCE__MODEL_SEQUENCE_BATCHING__CONTROL__KIND__CONTROL_SEQUENCE_CORRID)
+        if (k->kind != INFERENCE__MODEL_SEQUENCE_BATCHING__CONTROL__KIND__CONTROL_SEQUENCE_CORRID) {
             memcpy(to, k->value[0], mr_dtype_size(k->dtype));
+        }
         to += mr_dtype_size(k->dtype);
     }
     return to;
@@ -195,8 +206,9 @@ static int place_control(struct exec_run *run, const struct sequence_control *k,
     int64_t *shape = MR_ARENA_ARRAY(run->arena, int64_t, 2);
     uint8_t *data = mr_arena_try(run->arena, control_bytes(run, k), 64), *to = data;
 
-    if (!shape || !data)
+    if (!shape || !data) {
         return no_memory(err);
+    }
     shape[0] = rank == 2 ? run->rows : 1;
     shape[1] = 1;
     for (uint32_t i = 0; i < run->count; i++) {
@@ -219,12 +231,14 @@ static int join_state(struct exec_run *run, uint32_t i, struct mr_tensor *out, s
     uint64_t bytes = 0;
     uint8_t *to;
 
-    for (uint32_t k = 0; k < run->count; k++)
+    for (uint32_t k = 0; k < run->count; k++) {
         bytes += batch_gap_bytes(out, gap_of(run, k)) +
                  state_row(q, i, run->items[k]).bytes * (uint64_t)rows_of(run->items[k]);
+    }
     out->data = to = batch_room(run->arena, bytes, block);
-    if (!to)
+    if (!to) {
         return no_memory(err);
+    }
     for (uint32_t k = 0; k < run->count; k++) {
         uint64_t gap = batch_gap_bytes(out, gap_of(run, k));
         struct row row = state_row(q, i, run->items[k]);
@@ -247,8 +261,9 @@ static int place_state(struct exec_run *run, uint32_t i, struct mr_tensor *out, 
     int lead = run->s->version->max_batch_size > 0 ? 1 : 0;
     int64_t *shape = MR_ARENA_ARRAY(run->arena, int64_t, (size_t)(st->io.rank + 1));
 
-    if (!shape)
+    if (!shape) {
         return no_memory(err);
+    }
     shape[0] = run->rows;
     memcpy(shape + lead, first.dims, (size_t)st->io.rank * sizeof *shape);
     *out = (struct mr_tensor){.dtype = st->io.dtype,
@@ -265,10 +280,12 @@ int sequence_place(struct exec_run *run, struct mr_tensor *inputs, struct mr_err
     const struct sequences *q = run->s->sequences;
     int rc = MR_OK;
 
-    for (uint32_t i = 0; i < q->control_count; i++)
+    for (uint32_t i = 0; i < q->control_count; i++) {
         MR_TRY(place_control(run, &q->controls[i], &inputs[q->controls[i].input], err));
-    for (uint32_t i = 0; i < q->state_count; i++)
+    }
+    for (uint32_t i = 0; i < q->state_count; i++) {
         MR_TRY(place_state(run, i, &inputs[q->states[i].input], err));
+    }
 out:
     return rc;
 }
@@ -277,8 +294,9 @@ out:
 
 void sequence_want(const struct mr_sched *s, uint8_t *wanted)
 {
-    for (uint32_t i = 0; i < s->sequences->state_count; i++)
+    for (uint32_t i = 0; i < s->sequences->state_count; i++) {
         wanted[s->sequences->states[i].output] = 1;
+    }
 }
 
 /* A block with nothing but the row is kept as it is, otherwise the row is copied: a sequence must not hold a batch. */
@@ -289,8 +307,9 @@ static int keep_row(const struct sequence_state *st, const struct mr_exec_output
     uint64_t at = 0, bytes = o->tensor.bytes;
     int rc = lead ? batch_row_range(&o->tensor, row, 1, &at, &bytes, err) : MR_OK;
 
-    if (rc < 0)
+    if (rc < 0) {
         return rc;
+    }
     memcpy(to->dims, o->tensor.shape + lead, (size_t)st->io.rank * sizeof *to->dims);
     to->bytes = bytes;
     if (is_whole && o->block) {
@@ -299,11 +318,13 @@ static int keep_row(const struct sequence_state *st, const struct mr_exec_output
         return MR_OK;
     }
     to->block = mr_block_new(MR_MAX(bytes, 1));
-    if (!to->block)
+    if (!to->block) {
         return no_memory(err);
+    }
     to->data = to->block->data;
-    if (bytes)
+    if (bytes) {
         memcpy(to->data, (uint8_t *)o->tensor.data + at, bytes);
+    }
     return MR_OK;
 }
 
@@ -335,9 +356,10 @@ void sequence_keep(struct exec_run *run)
     int64_t row = 0;
 
     mr_err_clear(&err);
-    for (uint32_t i = 0; rc == MR_OK && i < q->state_count; i++)
+    for (uint32_t i = 0; rc == MR_OK && i < q->state_count; i++) {
         rc = exec_check_output(run->s->version, run->arena, &q->states[i].io,
                                &run->x.outputs.list[q->states[i].output].tensor, &err);
+    }
     for (uint32_t i = 0; i < run->count; i++) {
         struct mr_infer *r = run->items[i];
         row += r->gap_rows;

@@ -14,8 +14,9 @@
 
 static void wake(struct mr_sched *s, uint32_t instance)
 {
-    if (instance != SEQ_NONE)
+    if (instance != SEQ_NONE) {
         pthread_cond_signal(&s->sequences->wake[instance]);
+    }
 }
 
 /* After each change of the set. */
@@ -27,8 +28,9 @@ static void publish_count(struct mr_sched *s)
 
 void sequences_wake_all(struct mr_sched *s)
 {
-    for (uint32_t i = 0; i < s->instance_count; i++)
+    for (uint32_t i = 0; i < s->instance_count; i++) {
         wake(s, i);
+    }
 }
 
 static void reap(struct mr_sched *s, int64_t now_ns)
@@ -76,11 +78,13 @@ static int refuse_no_start(struct mr_infer *r)
 
 static bool has_number_control(const struct sequences *q)
 {
-    for (uint32_t i = 0; i < q->control_count; i++)
+    for (uint32_t i = 0; i < q->control_count; i++) {
         if (q->controls[i].kind ==
                 INFERENCE__MODEL_SEQUENCE_BATCHING__CONTROL__KIND__CONTROL_SEQUENCE_CORRID &&
-            q->controls[i].dtype != MR_DTYPE_BYTES)
+            q->controls[i].dtype != MR_DTYPE_BYTES) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -88,10 +92,12 @@ static int check(struct mr_sched *s, struct mr_infer *r)
 {
     const struct mr_sequence_ref *ref = r->sequence;
 
-    if (r->rows > 1)
+    if (r->rows > 1) {
         return refuse(r, "batch-size 1 due to requirements of sequence batcher");
-    if (!ref || (ref->number == 0 && ref->text.len == 0))
+    }
+    if (!ref || (ref->number == 0 && ref->text.len == 0)) {
         return refuse(r, "a non-zero or non-empty correlation ID");
+    }
     if (ref->text.len && has_number_control(s->sequences)) {
         return refuse(r, "a correlation ID that is a number, as the model takes it as one");
     }
@@ -119,8 +125,9 @@ static int wake_for(struct mr_sched *s, struct mr_infer *r, uint32_t instance)
     int rc = in->is_running ? MR_OK : instance_start(in, &err);
 
     wake(s, instance);
-    if (rc == MR_OK)
+    if (rc == MR_OK) {
         return MR_OK;
+    }
     mr_log(MR_LOG_ERROR, "sched.thread", "model=%s %s", MR_LOG_STR(s->version->model_name),
            err.msg);
     sequences_withdraw(s, r); /* alone: without a thread nothing was let in before */
@@ -137,8 +144,9 @@ int sequences_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     enum seq_admitted admitted;
     int rc = check(s, r);
 
-    if (rc < 0)
+    if (rc < 0) {
         return rc;
+    }
     reap(s, now_ns);
     item = MR_ARENA_NEW(r->arena, struct sequence_item);
     if (!item) {
@@ -151,14 +159,16 @@ int sequences_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     r->item = item;
     admitted =
         seq_admit(s->sequences->set, key_of(r->sequence, buf), &item->request, now_ns, &instance);
-    if (admitted == SEQ_NO_START)
+    if (admitted == SEQ_NO_START) {
         return refuse_no_start(r);
+    }
     publish_count(s);
     queue_count_in(s, r, now_ns);
     r->start_by_ns = queue_last_start(s, r);
     r->due_ns = r->expire_ns = expiry(r);
-    if (s->options.hold_until_queued > 0 && !instance_is_held(s))
+    if (s->options.hold_until_queued > 0 && !instance_is_held(s)) {
         sequences_wake_all(s);
+    }
     return admitted == SEQ_PLACED ? wake_for(s, r, instance) : MR_OK;
 }
 
@@ -177,8 +187,9 @@ struct mr_infer *sequences_withdraw(struct mr_sched *s, struct mr_infer *r)
         queue_count_out(s, o);
         s->inflight_rows -= rows_of(o);
         o->next = NULL;
-        if (o == r)
+        if (o == r) {
             continue;
+        }
         *tail = o;
         tail = &o->next;
     }
@@ -189,17 +200,20 @@ bool sequences_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns
                           struct mr_infer **out_others)
 {
     r->due_ns = expiry(r);
-    if (r->due_ns == 0 || now_ns < r->due_ns)
+    if (r->due_ns == 0 || now_ns < r->due_ns) {
         return false;
+    }
     bool by_client = r->start_by_ns && now_ns >= r->start_by_ns;
     *out_others = sequences_withdraw(s, r);
-    for (struct mr_infer *o = *out_others; o; o = o->next)
+    for (struct mr_infer *o = *out_others; o; o = o->next) {
         infer_fail(o, MR_E_UNAVAILABLE, "timeout of the corresponding sequence has been expired");
-    if (by_client)
+    }
+    if (by_client) {
         infer_fail(r, MR_E_DEADLINE,
                    "Deadline Exceeded: the request waited in the queue until it was too late");
-    else
+    } else {
         infer_fail(r, MR_E_UNAVAILABLE, "timeout of the corresponding sequence has been expired");
+    }
     return true;
 }
 
@@ -216,8 +230,9 @@ static bool take(struct sched_instance *in, int64_t now_ns, struct mr_infer **it
 
     seq_form(s->sequences->set, in->index, now_ns, taken, &p);
     plan->wait_until_ns = p.wait_until_ns;
-    if (p.count == 0)
+    if (p.count == 0) {
         return false;
+    }
     plan->count = p.count;
     plan->rows = s->version->max_batch_size > 0 ? p.rows : 0;
     plan->reason = s->version->max_batch_size > 0 ? p.reason : MR_CLOSE_SINGLE;
@@ -242,21 +257,26 @@ uint32_t sequences_next(struct sched_instance *in, struct mr_infer **items, stru
     for (;;) {
         int64_t now = mr_now_ns(), until;
         reap(s, now);
-        if (s->queued == 0 && s->is_stopping)
+        if (s->queued == 0 && s->is_stopping) {
             return 0;
+        }
         plan->wait_until_ns = INT64_MAX;
         if (in->executions < q->max_executions && !instance_is_held(s) &&
-            take(in, now, items, plan))
+            take(in, now, items, plan)) {
             return plan->count;
+        }
         bool is_used = seq_is_used(q->set, in->index) || in->executions > 0;
-        if (!is_used && now >= idle_until)
+        if (!is_used && now >= idle_until) {
             return 0;
+        }
         until = MR_MIN(plan->wait_until_ns, seq_next_idle_ns(q->set));
-        if (!is_used)
+        if (!is_used) {
             until = MR_MIN(until, idle_until);
+        }
         instance_wait(s, &q->wake[in->index], until);
-        if (is_used)
+        if (is_used) {
             idle_until = mr_now_ns() + INSTANCE_IDLE_NS;
+        }
     }
 }
 
@@ -265,8 +285,9 @@ void sequences_done(struct sched_instance *in, struct mr_infer **items, uint32_t
     struct mr_sched *s = in->sched;
     int64_t now = mr_now_ns();
 
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         seq_done(s->sequences->set, &items[i]->item->request, now);
+    }
     publish_count(s);
     wake(s, in->index);
 }
@@ -286,8 +307,9 @@ static bool has_sequence(const struct mr_version *v, mr_str key)
     struct mr_sched *s = v->sched;
     bool has = false;
 
-    if (!s || !s->sequences)
+    if (!s || !s->sequences) {
         return false;
+    }
     pthread_mutex_lock(&s->mutex);
     has = seq_is_known(s->sequences->set, key);
     pthread_mutex_unlock(&s->mutex);
@@ -301,13 +323,17 @@ struct mr_version *mr_sched_version_of(struct mr_version *v, uint64_t number, mr
     struct mr_version *held = v->sched ? mr_version_held(v, NULL) : NULL;
     char buf[1 + MR_SEQUENCE_TEXT_MAX];
 
-    if (!held || text.len > MR_SEQUENCE_TEXT_MAX)
+    if (!held || text.len > MR_SEQUENCE_TEXT_MAX) {
         return v;
+    }
     mr_str key = key_of(&ref, buf);
-    if (has_sequence(v, key))
+    if (has_sequence(v, key)) {
         return v;
-    for (; held; held = mr_version_held(v, held))
-        if ((any_number || held->number == v->number) && has_sequence(held, key))
+    }
+    for (; held; held = mr_version_held(v, held)) {
+        if ((any_number || held->number == v->number) && has_sequence(held, key)) {
             return held;
+        }
+    }
     return v;
 }

@@ -39,8 +39,9 @@ void stats_count_execution(struct sched_slot *slot, const struct mr_infer *first
     struct mr_batch_stat *b = &slot->batches[size - 1];
 
     mr_count_add(&slot->stats.execution_count, 1);
-    if (is_inline)
+    if (is_inline) {
         mr_count_add(&slot->stats.inline_count, 1);
+    }
     mr_count_add(&slot->stats.closed[reason], 1);
     duration_add(&b->compute_input, t->infer_start - t->start);
     duration_add(&b->compute_infer, t->infer_end - t->infer_start);
@@ -50,8 +51,9 @@ void stats_count_execution(struct sched_slot *slot, const struct mr_infer *first
 /* Slot i of reader_count + 1: the readers', then the instance threads'. NULL when there is none. */
 static const struct sched_slot *slot_at(const struct mr_sched *s, uint32_t i)
 {
-    if (i == s->options.reader_count)
+    if (i == s->options.reader_count) {
         return s->shared;
+    }
     return atomic_load_explicit(&s->slots[i], memory_order_acquire);
 }
 
@@ -64,8 +66,9 @@ static void add_counters(void *into, const void *from, size_t bytes)
     _Atomic uint64_t *to = into;
     const _Atomic uint64_t *src = from;
 
-    for (size_t i = 0; i < bytes / sizeof(uint64_t); i++)
+    for (size_t i = 0; i < bytes / sizeof(uint64_t); i++) {
         mr_count_add(&to[i], mr_count_get(&src[i]));
+    }
 }
 
 void mr_sched_stats_sum(const struct mr_version *v, struct mr_sched_stats *out)
@@ -76,8 +79,9 @@ void mr_sched_stats_sum(const struct mr_version *v, struct mr_sched_stats *out)
     memset(out, 0, sizeof *out);
     for (uint32_t i = 0; s && i <= s->options.reader_count; i++) {
         const struct sched_slot *slot = slot_at(s, i);
-        if (!slot)
+        if (!slot) {
             continue;
+        }
         add_counters(out, &slot->stats, sizeof *out);
         last = MR_MAX(last, atomic_load_explicit(&slot->stats.last_wall_ns, memory_order_relaxed));
     }
@@ -91,8 +95,9 @@ bool mr_sched_batch_stat(const struct mr_version *v, uint32_t batch_size, struct
     memset(out, 0, sizeof *out);
     for (uint32_t i = 0; s && i <= s->options.reader_count; i++) {
         const struct sched_slot *slot = slot_at(s, i);
-        if (slot && batch_size >= 1 && batch_size <= slot->batch_stat_count)
+        if (slot && batch_size >= 1 && batch_size <= slot->batch_stat_count) {
             add_counters(out, &slot->batches[batch_size - 1], sizeof *out);
+        }
     }
     return mr_count_get(&out->compute_infer.count) > 0;
 }

@@ -8,8 +8,9 @@ static void *inline_instance(struct mr_sched *s, struct sched_slot *slot, unsign
 {
     struct mr_err err = {0};
 
-    if (slot->is_instance_tried)
+    if (slot->is_instance_tried) {
         return slot->instance;
+    }
     slot->is_instance_tried = true;
     struct mr_instance_desc desc = instance_desc(s, s->instance_count + reader);
     struct mr_executor *e = s->version->executor;
@@ -60,8 +61,9 @@ static void inline_done(struct exec_run *run)
     pthread_mutex_lock(&s->mutex);
     r->run = NULL;
     r->place = INFER_OUTSIDE;
-    if (r->status == MR_OK)
+    if (r->status == MR_OK) {
         stats_count_execution(s->shared, r, r->rows, MR_CLOSE_SINGLE, true);
+    }
     pthread_mutex_unlock(&s->mutex);
     infer_deliver(r);
     ending_end(s);
@@ -76,12 +78,14 @@ static int try_inline(struct mr_sched *s, struct mr_infer *r)
     int64_t now;
     bool is_over;
 
-    if (!cost_allows_inline(s, slot, r->input_bytes) || is_round_spent(r->home, r))
+    if (!cost_allows_inline(s, slot, r->input_bytes) || is_round_spent(r->home, r)) {
         return MR_E_UNAVAILABLE;
+    }
     instance = inline_instance(s, slot, r->home->reader);
     run = instance ? MR_ARENA_NEW(r->arena, struct exec_run) : NULL;
-    if (!run)
+    if (!run) {
         return MR_E_UNAVAILABLE;
+    }
     r->times.queued = now = mr_now_ns();
     r->inline_item = r;
     run->s = s;
@@ -95,8 +99,9 @@ static int try_inline(struct mr_sched *s, struct mr_infer *r)
     is_over = exec_run(run, instance);
     if (!is_over) {
         pthread_mutex_lock(&s->mutex);
-        if (r->place == INFER_RUNNING)
+        if (r->place == INFER_RUNNING) {
             r->run = run;
+        }
         pthread_mutex_unlock(&s->mutex);
         cost_add_inline(s, slot, r->input_bytes, mr_now_ns() - now);
         return MR_OK;
@@ -135,12 +140,14 @@ static int wake_for(struct mr_sched *s, struct mr_infer *r)
         const struct mr_infer *first = queue_front(s);
         bool is_urgent = !s->options.has_exact_delay && r->deadline_ns &&
                          r->deadline_ns - s->max_delay_ns <= r->times.queued;
-        if (s->queued_rows >= s->wake_at_rows || is_urgent || !batch_can_join(s, first, r))
+        if (s->queued_rows >= s->wake_at_rows || is_urgent || !batch_can_join(s, first, r)) {
             pthread_cond_signal(&s->filled);
+        }
         return MR_OK;
     }
-    if (instance_wake(s, &err) == MR_OK)
+    if (instance_wake(s, &err) == MR_OK) {
         return MR_OK;
+    }
     queue_withdraw(s, r);
     infer_fail(r, MR_E_UNAVAILABLE, "no thread to run the model on: %s", err.msg);
     r->err.flags = MR_ERR_RETRYABLE;
@@ -155,25 +162,29 @@ int mr_sched_submit(struct mr_infer *r)
     int rc;
 
     r->status = MR_OK;
-    if (s->may_inline && r->home->reader != MR_READER_NONE && (rc = try_inline(s, r)) >= 0)
+    if (s->may_inline && r->home->reader != MR_READER_NONE && (rc = try_inline(s, r)) >= 0) {
         return rc;
+    }
     now = mr_now_ns();
-    if (is_direct)
+    if (is_direct) {
         ending_begin(
             s); /* the request may be over, and the version with it, before this function is */
+    }
     pthread_mutex_lock(&s->mutex);
     if (s->sequences) {
         rc = sequences_push(s, r, now);
     } else if ((rc = queue_push(s, r, now)) == MR_OK) {
         note_arrival(s, now);
-        if (is_direct)
+        if (is_direct) {
             instance_run_direct(s);
-        else
+        } else {
             rc = wake_for(s, r);
+        }
     }
     pthread_mutex_unlock(&s->mutex);
-    if (is_direct)
+    if (is_direct) {
         ending_end(s);
+    }
     return rc;
 }
 
@@ -187,10 +198,11 @@ bool mr_sched_cancel(struct mr_infer *r)
     pthread_mutex_lock(&s->mutex);
     was_queued = r->place == INFER_QUEUED;
     if (was_queued) {
-        if (s->sequences)
+        if (s->sequences) {
             others = sequences_withdraw(s, r);
-        else
+        } else {
             queue_withdraw(s, r);
+        }
         infer_fail(r, MR_E_CANCELLED, "the request was cancelled");
     }
     if (!is_cancelled(r)) {
@@ -198,16 +210,20 @@ bool mr_sched_cancel(struct mr_infer *r)
         atomic_store_explicit(&r->is_cancelled, true, memory_order_seq_cst);
         run = r->run;
     }
-    if (s->waiting_responders > 0)
+    if (s->waiting_responders > 0) {
         pthread_cond_broadcast(&s->freed);
-    if (run && !(exec_is_cancelled(run) && mr_execution_hold(&run->x)))
+    }
+    if (run && !(exec_is_cancelled(run) && mr_execution_hold(&run->x))) {
         run = NULL;
+    }
     pthread_mutex_unlock(&s->mutex);
-    for (struct mr_infer *o = others; o; o = o->next)
+    for (struct mr_infer *o = others; o; o = o->next) {
         infer_fail(o, MR_E_CANCELLED, "a request of the same sequence was cancelled");
+    }
     infer_deliver_all(others);
-    if (run)
+    if (run) {
         mr_execution_cancel(&run->x);
+    }
     return was_queued;
 }
 
@@ -218,10 +234,11 @@ bool mr_sched_expire(struct mr_infer *r)
     bool is_out = false;
 
     pthread_mutex_lock(&s->mutex);
-    if (r->place == INFER_QUEUED && s->sequences)
+    if (r->place == INFER_QUEUED && s->sequences) {
         is_out = sequences_expire_one(s, r, mr_now_ns(), &others);
-    else if (r->place == INFER_QUEUED)
+    } else if (r->place == INFER_QUEUED) {
         is_out = queue_expire_one(s, r, mr_now_ns());
+    }
     r->expire_ns = r->place == INFER_QUEUED ? r->due_ns : 0;
     pthread_mutex_unlock(&s->mutex);
     infer_deliver_all(others);

@@ -21,17 +21,21 @@ static int ended(struct mr_err *err)
 
 static int find_io(const struct mr_model_io *io, uint32_t count, mr_str name)
 {
-    for (uint32_t i = 0; i < count; i++)
-        if (mr_str_eq(io[i].name, name))
+    for (uint32_t i = 0; i < count; i++) {
+        if (mr_str_eq(io[i].name, name)) {
             return (int)i;
+        }
+    }
     return -1;
 }
 
 static bool has_input(const struct mr_infer_args *q, mr_str name)
 {
-    for (size_t i = 0; i < q->input_count; i++)
-        if (mr_str_eq(mr_infer_input_name(q, i), name))
+    for (size_t i = 0; i < q->input_count; i++) {
+        if (mr_str_eq(mr_infer_input_name(q, i), name)) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -42,26 +46,32 @@ static void append_missing(char *buf, size_t size, const struct mr_version *v,
     size_t n = strlen(buf), missing = 0;
 
     n += (size_t)snprintf(buf + n, size - n, ". Got input(s) [");
-    for (size_t i = 0; i < q->input_count && n < size; i++)
+    for (size_t i = 0; i < q->input_count && n < size; i++) {
         n += (size_t)snprintf(buf + n, size - n, "%s'%.*s'", i ? "," : "",
                               MR_STR_ARG(mr_str_sub(mr_infer_input_name(q, i), 0, 64)));
-    if (n < size)
+    }
+    if (n < size) {
         n += (size_t)snprintf(buf + n, size - n, "], but missing required input(s) [");
+    }
     for (uint32_t i = 0; i < v->input_count && n < size; i++) {
-        if (v->inputs[i].optional || has_input(q, v->inputs[i].name))
+        if (v->inputs[i].optional || has_input(q, v->inputs[i].name)) {
             continue;
+        }
         n += (size_t)snprintf(buf + n, size - n, "%s'%.*s'", missing++ ? "," : "",
                               MR_STR_ARG(v->inputs[i].name));
     }
-    if (n < size)
+    if (n < size) {
         snprintf(buf + n, size - n, "]. Please provide all required input(s).");
+    }
 }
 
 static bool is_complete(const struct mr_version *v, const struct mr_infer_args *q)
 {
-    for (uint32_t i = 0; i < v->input_count; i++)
-        if (!v->inputs[i].optional && !has_input(q, v->inputs[i].name))
+    for (uint32_t i = 0; i < v->input_count; i++) {
+        if (!v->inputs[i].optional && !has_input(q, v->inputs[i].name)) {
             return false;
+        }
+    }
     return true;
 }
 
@@ -70,16 +80,18 @@ static int input_count_error(const struct mr_version *v, const struct mr_infer_a
 {
     char text[sizeof err->msg];
 
-    if (v->required_input_count == v->input_count)
+    if (v->required_input_count == v->input_count) {
         snprintf(text, sizeof text, "expected %u inputs but got %zu inputs for model '%.*s'",
                  v->input_count, q->input_count, MR_STR_ARG(v->model_name));
-    else
+    } else {
         snprintf(text, sizeof text,
                  "expected number of inputs between %u and %u but got %zu inputs for model '%.*s'",
                  v->required_input_count, v->input_count, q->input_count,
                  MR_STR_ARG(v->model_name));
-    if (!is_complete(v, q))
+    }
+    if (!is_complete(v, q)) {
         append_missing(text, sizeof text, v, q);
+    }
     return MR_FAIL(err, MR_E_INVALID, "%s", text);
 }
 
@@ -91,8 +103,9 @@ static int shape_mismatch(const struct mr_version *v, const struct mr_model_io *
     int lead = v->max_batch_size > 0 ? 1 : 0;
 
     full[0] = -1;
-    for (int i = 0; i < io->rank; i++)
+    for (int i = 0; i < io->rank; i++) {
         full[i + lead] = io->dims[i];
+    }
     mr_shape_text(full, io->rank + lead, want, sizeof want);
     mr_shape_text(t->shape, t->rank, got, sizeof got);
     return MR_FAIL(
@@ -109,11 +122,14 @@ static int check_shape(const struct mr_version *v, const struct mr_model_io *io,
 {
     int lead = v->max_batch_size > 0 ? 1 : 0;
 
-    if (t->rank != io->rank + lead)
+    if (t->rank != io->rank + lead) {
         return shape_mismatch(v, io, t, err);
-    for (int i = 0; i < io->rank; i++)
-        if (io->dims[i] >= 0 && io->dims[i] != t->shape[i + lead])
+    }
+    for (int i = 0; i < io->rank; i++) {
+        if (io->dims[i] >= 0 && io->dims[i] != t->shape[i + lead]) {
             return shape_mismatch(v, io, t, err);
+        }
+    }
     return MR_OK;
 }
 
@@ -122,17 +138,20 @@ static int check_rows(struct mr_infer *r, const struct mr_model_io *io, const st
 {
     const struct mr_version *v = r->version;
 
-    if (t->rank < 1)
+    if (t->rank < 1) {
         return shape_mismatch(v, io, t, err);
+    }
     if (is_first) {
-        if (t->shape[0] > v->max_batch_size)
+        if (t->shape[0] > v->max_batch_size) {
             return MR_FAIL(err, MR_E_INVALID,
                            "inference request batch-size must be <= %d for '%.*s'",
                            v->max_batch_size, MR_STR_ARG(v->model_name));
-        if (t->shape[0] < 1)
+        }
+        if (t->shape[0] < 1) {
             return MR_FAIL(err, MR_E_INVALID,
                            "inference request batch-size must be >= 1 for '%.*s'",
                            MR_STR_ARG(v->model_name));
+        }
         r->rows = t->shape[0];
     } else if (t->shape[0] != r->rows) {
         return MR_FAIL(err, MR_E_INVALID,
@@ -151,13 +170,16 @@ static int check_bools(const struct mr_version *v, const struct mr_model_io *io,
 
     for (uint64_t i = 0; i < t->bytes;) {
         uint64_t stop = MR_MIN(t->bytes, i + LOOK_BYTES);
-        while (i < stop)
+        while (i < stop) {
             all |= at[i++];
-        if (!mr_turn_spend(MR_TURN_LOOK))
+        }
+        if (!mr_turn_spend(MR_TURN_LOOK)) {
             return ended(err);
+        }
     }
-    if (all <= 1)
+    if (all <= 1) {
         return MR_OK;
+    }
     return MR_FAIL(err, MR_E_INVALID,
                    "input '%.*s' for model '%.*s' has a BOOL element that is neither 0 nor 1",
                    MR_STR_ARG(io->name), MR_STR_ARG(v->model_name));
@@ -169,13 +191,16 @@ static int check_bytes(const struct mr_version *v, const struct mr_model_io *io,
     uint64_t expected;
     int rc;
 
-    if (t->dtype == MR_DTYPE_BYTES)
+    if (t->dtype == MR_DTYPE_BYTES) {
         return MR_OK; /* the decoder counted the elements */
+    }
     rc = mr_shape_bytes(t->dtype, t->shape, t->rank, &expected, err);
-    if (rc < 0)
+    if (rc < 0) {
         return rc;
-    if (expected == t->bytes)
+    }
+    if (expected == t->bytes) {
         return t->dtype == MR_DTYPE_BOOL ? check_bools(v, io, t, err) : MR_OK;
+    }
     return MR_FAIL(
         err, MR_E_INVALID,
         "input byte size mismatch for input '%.*s' for model '%.*s'. Expected %llu, got %llu",
@@ -191,17 +216,20 @@ static int validate_input(struct mr_infer *r, const struct mr_infer_args *q, siz
     mr_str name = mr_infer_input_name(q, n);
     int i = find_io(v->inputs, v->input_count, name), rc = MR_OK;
 
-    if (i < 0)
+    if (i < 0) {
         return MR_FAIL(err, MR_E_INVALID, "unexpected inference input '%.*s' for model '%.*s'",
                        MR_STR_ARG(name), MR_STR_ARG(v->model_name));
+    }
     const struct mr_model_io *io = &v->inputs[i];
-    if (t->dtype != io->dtype)
+    if (t->dtype != io->dtype) {
         return MR_FAIL(err, MR_E_INVALID,
                        "inference input '%.*s' data-type is '%s', but model '%.*s' expects '%s'",
                        MR_STR_ARG(name), mr_dtype_name(t->dtype), MR_STR_ARG(v->model_name),
                        mr_dtype_name(io->dtype));
-    if (v->max_batch_size > 0)
+    }
+    if (v->max_batch_size > 0) {
         MR_TRY(check_rows(r, io, t, n == 0, err));
+    }
     MR_TRY(check_shape(v, io, t, err));
     MR_TRY(check_bytes(v, io, t, err));
     r->inputs[i] = *t;
@@ -217,8 +245,9 @@ static int keep_blocks(struct mr_infer *r, const struct mr_infer_args *q, struct
 
     for (size_t n = 0; n < q->input_count; n++, at += q->input_stride) {
         struct mr_block *block = *(struct mr_block *const *)(const void *)at;
-        if (block && !mr_block_keep(mr_block_ref(block), r->arena))
+        if (block && !mr_block_keep(mr_block_ref(block), r->arena)) {
             return no_arena(err);
+        }
     }
     return MR_OK;
 }
@@ -235,9 +264,10 @@ static int validate_outputs(struct mr_infer *r, const struct mr_infer_args *q, s
     for (size_t i = 0; i < q->output_count; i++, at += q->output_stride) {
         mr_str name = *(const mr_str *)(const void *)at;
         int index = find_io(v->outputs, v->output_count, name);
-        if (index < 0)
+        if (index < 0) {
             return MR_FAIL(err, MR_E_INVALID, "unexpected inference output '%.*s' for model '%.*s'",
                            MR_STR_ARG(name), MR_STR_ARG(v->model_name));
+        }
         r->wanted[index] = 1;
     }
     return MR_OK;
@@ -248,8 +278,9 @@ static mr_str long_str(struct mr_arena *a, mr_str s)
 {
     char *to = s.len < SIZE_MAX ? mr_arena_try(a, s.len + 1, 1) : NULL;
 
-    if (!to || !mr_turn_copy(to, s.ptr, s.len))
+    if (!to || !mr_turn_copy(to, s.ptr, s.len)) {
         return (mr_str){NULL, 0};
+    }
     to[s.len] = 0;
     return mr_str_n(to, s.len);
 }
@@ -258,20 +289,24 @@ static int validate_sequence(struct mr_infer *r, const struct mr_infer_args *q, 
 {
     struct mr_sequence_ref *to;
 
-    if (!q->has_sequence && q->sequence_flags == 0)
+    if (!q->has_sequence && q->sequence_flags == 0) {
         return MR_OK;
-    if (q->correlation_text.len > MR_SEQUENCE_TEXT_MAX)
+    }
+    if (q->correlation_text.len > MR_SEQUENCE_TEXT_MAX) {
         return MR_FAIL(err, MR_E_INVALID, "sequence_id has %zu bytes, at most %d are allowed",
                        q->correlation_text.len, MR_SEQUENCE_TEXT_MAX);
+    }
     to = MR_ARENA_NEW(r->arena, struct mr_sequence_ref);
-    if (!to)
+    if (!to) {
         return no_arena(err);
+    }
     to->flags = q->sequence_flags;
     to->number = q->correlation_text.ptr ? 0 : q->correlation_id;
     if (q->correlation_text.len) {
         to->text = mr_arena_str(r->arena, q->correlation_text);
-        if (!to->text.ptr)
+        if (!to->text.ptr) {
             return no_arena(err);
+        }
     }
     r->sequence = to;
     return MR_OK;
@@ -287,19 +322,24 @@ int mr_infer_validate(struct mr_infer *r, const struct mr_infer_args *q, struct 
     r->timeout_us = q->timeout_us;
     r->inputs = MR_ARENA_ARRAY(r->arena, struct mr_tensor, v->input_count);
     r->wanted = MR_ARENA_ARRAY(r->arena, uint8_t, v->output_count);
-    if (!r->id.ptr || !r->inputs || !r->wanted)
+    if (!r->id.ptr || !r->inputs || !r->wanted) {
         return no_arena(err);
+    }
 
-    if (q->input_count > v->input_count || q->input_count < v->required_input_count)
+    if (q->input_count > v->input_count || q->input_count < v->required_input_count) {
         return input_count_error(v, q, err);
-    for (size_t i = 0; i < q->input_count; i++)
+    }
+    for (size_t i = 0; i < q->input_count; i++) {
         MR_TRY(validate_input(r, q, i, err));
-    if (!is_complete(v, q))
+    }
+    if (!is_complete(v, q)) {
         return input_count_error(v, q, err);
+    }
     MR_TRY(validate_outputs(r, q, err));
     MR_TRY(validate_sequence(r, q, err));
-    if (q->input_blocks)
+    if (q->input_blocks) {
         MR_TRY(keep_blocks(r, q, err));
+    }
     r->parameters = q->parameters;
     r->parameter_count = q->parameter_count;
 out:

@@ -16,8 +16,9 @@ void warmup_sample_init(struct warmup_sample *sm, struct mr_version *v)
 
 void warmup_sample_fini(struct warmup_sample *sm)
 {
-    for (size_t i = 0; i < sm->block_count; i++)
+    for (size_t i = 0; i < sm->block_count; i++) {
         mr_block_unref(&sm->blocks[i]);
+    }
     mr_arena_fini(&sm->scratch);
     mr_arena_fini(&sm->arena);
 }
@@ -33,8 +34,9 @@ int warmup_sample_begin(struct warmup_sample *sm, int64_t rows, struct mr_err *e
     r->inputs = MR_ARENA_ARRAY(&sm->arena, struct mr_tensor, v->input_count + 1);
     r->wanted = MR_ARENA_ARRAY(&sm->arena, uint8_t, v->output_count + 1);
     sm->blocks = MR_ARENA_ARRAY(&sm->arena, struct mr_block *, v->input_count + 1);
-    if (!r->inputs || !r->wanted || !sm->blocks)
+    if (!r->inputs || !r->wanted || !sm->blocks) {
         return MR_FAIL(err, MR_E_NOMEM, "no memory for a warm-up request");
+    }
     memset(r->wanted, 1, v->output_count);
     return MR_OK;
 }
@@ -43,8 +45,9 @@ void *warmup_sample_block(struct warmup_sample *sm, uint64_t bytes)
 {
     struct mr_block *b = mr_block_new(MR_MAX(bytes, 1));
 
-    if (b)
+    if (b) {
         sm->blocks[sm->block_count++] = b;
+    }
     return b ? b->data : NULL;
 }
 
@@ -73,8 +76,9 @@ static void run_and_wait(struct awaited *a, void *instance)
     a->run.done = awaited_done;
     if (!exec_run(&a->run, instance)) {
         pthread_mutex_lock(&a->mutex);
-        while (!a->is_over)
+        while (!a->is_over) {
             pthread_cond_wait(&a->cond, &a->mutex);
+        }
         pthread_mutex_unlock(&a->mutex);
     }
     pthread_cond_destroy(&a->cond);
@@ -86,8 +90,9 @@ int warmup_sample_run(struct warmup_sample *sm, struct mr_sched *s, void *instan
 {
     struct mr_infer *r = &sm->infer, *items[1] = {r};
 
-    if (mr_version_is_unwanted(s->version))
+    if (mr_version_is_unwanted(s->version)) {
         return MR_FAIL(err, MR_E_CANCELLED, "the version is not wanted any more");
+    }
     struct awaited a = {.run = {.s = s,
                                 .items = items,
                                 .count = 1,
@@ -96,12 +101,14 @@ int warmup_sample_run(struct warmup_sample *sm, struct mr_sched *s, void *instan
                                 .start = mr_now_ns()}};
     r->is_final = false;
     run_and_wait(&a, instance);
-    for (uint32_t k = 0; r->outputs && k < s->version->backend_output_count; k++)
+    for (uint32_t k = 0; r->outputs && k < s->version->backend_output_count; k++) {
         mr_block_unref(&r->outputs[k].block);
+    }
     r->outputs = NULL;
     mr_arena_reset(&sm->scratch);
-    if (r->status < 0 && err)
+    if (r->status < 0 && err) {
         *err = r->err;
+    }
     return r->status;
 }
 
@@ -125,10 +132,12 @@ void warmup_fill(struct mr_tensor *t, uint64_t elements, unsigned most)
 
     memset(t->data, 0, made);
     mr_rng_seed(&rng, 42);
-    for (uint64_t i = 0; i < elements && i < PATTERN_MAX; i++)
+    for (uint64_t i = 0; i < elements && i < PATTERN_MAX; i++) {
         put_number(t, i, mr_rng_unit(&rng), most);
-    for (; made < t->bytes; made *= 2)
+    }
+    for (; made < t->bytes; made *= 2) {
         memcpy((uint8_t *)t->data + made, t->data, MR_MIN(made, t->bytes - made));
+    }
 }
 
 void warmup_tell_none(const struct mr_sched *s, const char *reason)
@@ -145,27 +154,31 @@ void warmup_begin(struct warmup *w, struct mr_sched *s)
     *w = (struct warmup){.s = s,
                          .left_ns = s->options.default_warmup_ns,
                          .recorded_left_ns = s->options.recorded_warmup_ns};
-    if (v->config->n_model_warmup > 0 || v->has_requests)
+    if (v->config->n_model_warmup > 0 || v->has_requests) {
         return;
-    if (w->left_ns <= 0)
+    }
+    if (w->left_ns <= 0) {
         warmup_tell_none(s, "it is off");
-    else if (own && strcmp(own, "false") == 0)
+    } else if (own && strcmp(own, "false") == 0) {
         warmup_tell_none(s, "the configuration says so");
-    else if (mr_version_is_streaming(v))
+    } else if (mr_version_is_streaming(v)) {
         warmup_tell_none(s, "it may give answers without end");
-    else if (v->backend_flags & MR_BACKEND_NO_WARMUP)
+    } else if (v->backend_flags & MR_BACKEND_NO_WARMUP) {
         warmup_tell_none(s, "the backend does not want it");
-    else
+    } else {
         w->is_default = true;
+    }
 }
 
 int warmup_run(struct warmup *w, void *instance, uint32_t instances, struct mr_err *err)
 {
     int rc = warmup_config_run(w->s, instance, err);
 
-    if (rc == MR_OK && w->s->version->has_requests && w->s->options.records)
+    if (rc == MR_OK && w->s->version->has_requests && w->s->options.records) {
         rc = warmup_recorded_run(w, instance, instances, err);
-    if (rc == MR_OK && w->is_default)
+    }
+    if (rc == MR_OK && w->is_default) {
         rc = warmup_default_run(w, instance, instances, err);
+    }
     return rc;
 }

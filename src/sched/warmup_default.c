@@ -22,9 +22,11 @@
 
 static bool has_size(const int64_t *sizes, size_t count, int64_t rows)
 {
-    for (size_t i = 0; i < count; i++)
-        if (sizes[i] == rows)
+    for (size_t i = 0; i < count; i++) {
+        if (sizes[i] == rows) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -34,11 +36,14 @@ size_t warmup_sizes(const struct mr_sched *s, int64_t out[WARMUP_SIZES_MAX])
     size_t n = 0;
 
     out[n++] = most > 0 ? 1 : 0;
-    if (most > 1)
+    if (most > 1) {
         out[n++] = most;
-    for (size_t i = s->preferred_count; i-- > 0 && n < WARMUP_SIZES_MAX;)
-        if (s->preferred[i] > 0 && s->preferred[i] < most && !has_size(out, n, s->preferred[i]))
+    }
+    for (size_t i = s->preferred_count; i-- > 0 && n < WARMUP_SIZES_MAX;) {
+        if (s->preferred[i] > 0 && s->preferred[i] < most && !has_size(out, n, s->preferred[i])) {
             out[n++] = s->preferred[i];
+        }
+    }
     return n;
 }
 
@@ -58,18 +63,21 @@ static int make_shape(struct mr_arena *a, const struct mr_model_io *io, int64_t 
     int lead = rows > 0 ? 1 : 0;
     int64_t *shape = MR_ARENA_ARRAY(a, int64_t, (size_t)io->rank + 1);
 
-    if (!shape)
+    if (!shape) {
         return MR_FAIL(err, MR_E_NOMEM, "no memory for a warm-up request");
+    }
     shape[0] = rows;
-    for (int i = 0; i < io->rank; i++)
+    for (int i = 0; i < io->rank; i++) {
         shape[lead + i] = io->dims[i] < 0 ? 1 : io->dims[i];
+    }
     t->shape = shape;
     t->rank = io->rank + lead;
     t->dtype = io->dtype;
     int rc = mr_shape_elements(shape, t->rank, elements, err);
     uint64_t unit = t->dtype == MR_DTYPE_BYTES ? DIGIT_BYTES : mr_dtype_size(t->dtype);
-    if (rc == MR_OK && *elements > REQUEST_BYTES_MAX / unit)
+    if (rc == MR_OK && *elements > REQUEST_BYTES_MAX / unit) {
         return MR_FAIL(err, MR_E_TOO_LARGE, "'%.*s' would be large", MR_STR_ARG(io->name));
+    }
     t->bytes = rc == MR_OK ? *elements * unit : 0;
     return rc;
 }
@@ -94,8 +102,9 @@ static int make_request(struct warmup_sample *sm, int64_t rows, uint64_t **eleme
 
     MR_TRY(warmup_sample_begin(sm, rows, err));
     *elements = MR_ARENA_ARRAY(&sm->arena, uint64_t, v->input_count + 1);
-    if (!*elements)
+    if (!*elements) {
         return MR_FAIL(err, MR_E_NOMEM, "no memory for a warm-up request");
+    }
     for (uint32_t i = 0; i < v->input_count; i++) {
         MR_TRY(make_shape(&sm->arena, &v->inputs[i], rows, &r->inputs[i], &(*elements)[i], err));
         MR_TRY(add_bytes(&sum, &r->inputs[i], err));
@@ -106,8 +115,9 @@ static int make_request(struct warmup_sample *sm, int64_t rows, uint64_t **eleme
     }
     for (uint32_t i = 0; i < v->input_count; i++) {
         r->inputs[i].data = warmup_sample_block(sm, r->inputs[i].bytes);
-        if (!r->inputs[i].data)
+        if (!r->inputs[i].data) {
             return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a warm-up request");
+        }
     }
 out:
     return rc;
@@ -130,12 +140,13 @@ static void fill_request(struct warmup_sample *sm, const uint64_t *elements, boo
 
     for (uint32_t i = 0; i < r->version->input_count; i++) {
         struct mr_tensor *t = &r->inputs[i];
-        if (t->dtype == MR_DTYPE_BYTES)
+        if (t->dtype == MR_DTYPE_BYTES) {
             fill_digits(t, elements[i], is_random);
-        else if (is_random)
+        } else if (is_random) {
             warmup_fill(t, elements[i], WHOLE_MOST);
-        else
+        } else {
             memset(t->data, 0, t->bytes);
+        }
     }
 }
 
@@ -145,8 +156,9 @@ static void tell(struct warmup *w, int64_t rows, const struct mr_err *why)
 {
     const struct mr_version *v = w->s->version;
 
-    if (w->has_failed)
+    if (w->has_failed) {
         return;
+    }
     w->has_failed = true;
     mr_log(MR_LOG_INFO, "model.warmup",
            "model=%s version=%lld rows=%lld a made-up request did not run, the load goes on: %s",
@@ -166,8 +178,9 @@ static void stop_batching(struct warmup *w, int64_t rows, const struct mr_err *w
 {
     struct mr_version *v = w->s->version;
 
-    if (v->cannot_batch)
+    if (v->cannot_batch) {
         return; /* another instance has found it out */
+    }
     v->cannot_batch = true;
     mr_log(MR_LOG_WARN, "model.batching_off",
            "model=%s version=%lld rows=%lld it cannot batch, and its requests are not joined: a "
@@ -196,8 +209,9 @@ static int run_once(struct warmup *w, struct warmup_sample *sm, void *instance, 
 
     w->has_run = true;
     w->row_ns = took / MR_MAX(sm->infer.rows, 1);
-    if (b)
+    if (b) {
         atomic_fetch_sub_explicit(&b->left_ns, took, memory_order_relaxed);
+    }
     return rc;
 }
 
@@ -213,14 +227,16 @@ static int run_size(struct warmup *w, void *instance, int64_t rows, int64_t unti
 
     warmup_sample_init(&sm, w->s->version);
     bool is_made = make_request(&sm, rows, &elements, err) == MR_OK;
-    if (!is_made)
+    if (!is_made) {
         warmup_tell_none(w->s, err->msg);
+    }
     for (; is_made && run < WARMUP_RUNS_MAX && mr_now_ns() < until_ns && fits(w, rows); run++) {
         fill_request(&sm, elements, run % 2 == 1);
         MR_TRY(run_once(w, &sm, instance, err));
         int64_t took = sm.infer.times.end - sm.infer.times.start;
-        if (run > 0 && warmup_is_steady(before, took))
+        if (run > 0 && warmup_is_steady(before, took)) {
             break;
+        }
         before = took;
     }
 out:
@@ -239,16 +255,18 @@ int warmup_default_run(struct warmup *w, void *instance, uint32_t instances, str
         struct mr_err why = {0};
         int rc = run_size(w, instance, sizes[i], until, &why);
         if (rc == MR_E_CANCELLED && mr_version_is_unwanted(w->s->version)) {
-            if (err)
+            if (err) {
                 *err = why;
+            }
             return rc;
         }
         if (rc < 0 && is_about_rows(w, sizes[i], &why)) {
             stop_batching(w, sizes[i], &why);
             break;
         }
-        if (rc < 0)
+        if (rc < 0) {
             tell(w, sizes[i], &why);
+        }
         w->one_ran |= i == 0 && rc > 0;
     }
     w->left_ns = MR_MAX(0, w->left_ns - (mr_now_ns() - begin));

@@ -28,8 +28,9 @@ static int read_at(struct warmup_records *f, void *to, uint64_t bytes, struct mr
 
     for (uint64_t got = 0; got < bytes;) {
         ssize_t n = pread(f->fd, at + got, bytes - got, (off_t)(f->at + got));
-        if (n < 0 && errno == EINTR)
+        if (n < 0 && errno == EINTR) {
             continue;
+        }
         if (n <= 0) {
             f->error = n < 0 ? errno : 0;
             return cannot_read(f, err);
@@ -47,23 +48,27 @@ int warmup_records_open(struct warmup_records *f, const char *path, struct mr_er
     *f = (struct warmup_records){.fd = -1};
     /* O_NONBLOCK: a FIFO in the place of a file must not stop a loader */
     f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (f->fd < 0)
+    if (f->fd < 0) {
         return MR_FAIL(err, MR_E_IO, "cannot be opened: %s", strerror(errno));
-    if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode))
+    }
+    if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode)) {
         rc = MR_FAIL(err, MR_E_INVALID, "is not a regular file");
-    else if ((uint64_t)st.st_size > WARMUP_FILE_BYTES_MAX)
+    } else if ((uint64_t)st.st_size > WARMUP_FILE_BYTES_MAX) {
         rc = MR_FAIL(err, MR_E_TOO_LARGE, "is larger than 256 MiB");
-    else
+    } else {
         f->size = (uint64_t)st.st_size;
-    if (rc < 0)
+    }
+    if (rc < 0) {
         warmup_records_close(f);
+    }
     return rc;
 }
 
 void warmup_records_close(struct warmup_records *f)
 {
-    if (f->fd >= 0)
+    if (f->fd >= 0) {
         close(f->fd);
+    }
     f->fd = -1;
 }
 
@@ -76,25 +81,31 @@ int warmup_records_next(struct warmup_records *f, struct mr_block **out, uint64_
 
     *out = NULL;
     *out_bytes = 0;
-    if (left == 0)
+    if (left == 0) {
         return MR_OK;
-    if (f->count >= MR_RECORDS_MAX)
+    }
+    if (f->count >= MR_RECORDS_MAX) {
         return MR_FAIL(err, MR_E_TOO_LARGE, "has more than %d records", MR_RECORDS_MAX);
+    }
     f->count++;
     mr_bytes rest = {head, MR_MIN(left, sizeof head)};
     MR_TRY(read_at(f, head, rest.len, err));
-    if (!mr_pb_varint(&rest, &bytes))
+    if (!mr_pb_varint(&rest, &bytes)) {
         return MR_FAIL(err, MR_E_INVALID, "has no length");
+    }
     f->at += (uint64_t)(rest.ptr - head);
     left = f->size - f->at;
-    if (bytes > left)
+    if (bytes > left) {
         return MR_FAIL(err, MR_E_INVALID, "should have %llu bytes, %llu are left in the file",
                        (unsigned long long)bytes, (unsigned long long)left);
-    if (bytes > MR_RECORD_BYTES_MAX)
+    }
+    if (bytes > MR_RECORD_BYTES_MAX) {
         return MR_FAIL(err, MR_E_TOO_LARGE, "has more than 64 MiB");
+    }
     struct mr_block *b = mr_block_new(MR_MAX(bytes, 1));
-    if (!b)
+    if (!b) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "has no room in memory (--memory-budget)");
+    }
     rc = read_at(f, b->data, bytes, err);
     if (rc < 0) {
         mr_block_unref(&b);
@@ -133,8 +144,9 @@ static int run_record(struct warmup *w, void *instance, mr_bytes message, int64_
     warmup_sample_init(&sm, w->s->version);
     MR_TRY(bind_record(&sm, w->s->options.records, message, err));
     *out_ran = mr_now_ns() < until_ns;
-    if (*out_ran)
+    if (*out_ran) {
         MR_TRY(warmup_sample_run(&sm, w->s, instance, err));
+    }
 out:
     warmup_sample_fini(&sm);
     return rc;
@@ -153,19 +165,22 @@ static int run_all(struct warmup *w, void *instance, struct warmup_records *f, i
     for (;;) {
         bool did_run = false;
         MR_TRY(warmup_records_next(f, &record, &bytes, err));
-        if (!record)
+        if (!record) {
             break;
+        }
         rc = run_record(w, instance, (mr_bytes){record->data, bytes}, until_ns, &did_run, err);
         mr_block_unref(&record);
-        if (rc < 0)
+        if (rc < 0) {
             goto out;
+        }
         if (mr_version_is_unwanted(w->s->version)) {
             rc = MR_FAIL(err, MR_E_CANCELLED, "the version is not wanted any more");
             goto out;
         }
         ran += did_run;
-        if (!did_run && w->records > 0)
+        if (!did_run && w->records > 0) {
             break; /* the others are known to be whole */
+        }
     }
     w->records = MR_MAX(w->records, f->count);
     mr_log(ran < w->records ? MR_LOG_INFO : MR_LOG_DEBUG, "model.warmup",
@@ -185,18 +200,22 @@ int warmup_recorded_run(struct warmup *w, void *instance, uint32_t instances, st
 
     snprintf(name, sizeof name, "%lld/" MR_WARMUP_REQUESTS, (long long)v->number);
     rc = mr_version_file(v, mr_str_c(name), &path, err);
-    if (rc == MR_E_NOT_FOUND)
+    if (rc == MR_E_NOT_FOUND) {
         return MR_OK; /* taken away since the folder was read */
-    if (rc == MR_OK)
+    }
+    if (rc == MR_OK) {
         rc = warmup_records_open(&f, path, err);
-    if (rc == MR_OK)
+    }
+    if (rc == MR_OK) {
         rc = run_all(w, instance, &f,
                      mr_ns_after(begin, w->recorded_left_ns / MR_MAX(1u, instances)), err);
+    }
     unsigned count = f.count;
     warmup_records_close(&f);
     mr_free(path);
     w->recorded_left_ns = MR_MAX(0, w->recorded_left_ns - (mr_now_ns() - begin));
-    if (rc < 0 && count > 0)
+    if (rc < 0 && count > 0) {
         return MR_WRAP(err, rc, "%s, record %u", name, count);
+    }
     return rc < 0 ? MR_WRAP(err, rc, "%s", name) : rc;
 }

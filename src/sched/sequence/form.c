@@ -26,11 +26,13 @@ static bool direct_waits(const struct seq_set *s, const struct seq_instance *in,
     int64_t until = after(head(TAILQ_FIRST(&in->ready))->arrived_ns, s->o.max_delay_ns);
 
     plan->reason = in->ready_count == s->o.places ? MR_CLOSE_FULL : MR_CLOSE_NO_COMPANY;
-    if (s->o.max_delay_ns == 0 || s->o.min_utilization <= 0 || plan->reason == MR_CLOSE_FULL)
+    if (s->o.max_delay_ns == 0 || s->o.min_utilization <= 0 || plan->reason == MR_CLOSE_FULL) {
         return false;
+    }
     plan->reason = now_ns >= until ? MR_CLOSE_DELAY : MR_CLOSE_PREFERRED;
-    if (now_ns >= until || (float)in->ready_count >= s->o.min_utilization * (float)s->o.places)
+    if (now_ns >= until || (float)in->ready_count >= s->o.min_utilization * (float)s->o.places) {
         return false;
+    }
     plan->wait_until_ns = until;
     return true;
 }
@@ -42,12 +44,14 @@ static void form_direct(struct seq_set *s, struct seq_instance *in, int64_t now_
     uint32_t left = in->ready_count;
     struct seq *joined = NULL;
 
-    if (direct_waits(s, in, now_ns, plan))
+    if (direct_waits(s, in, now_ns, plan)) {
         return;
+    }
     for (uint32_t i = 0; left > 0; i++) {
         struct seq *q = in->places[i];
-        if (!q || q->in != SEQ_IN_READY)
+        if (!q || q->in != SEQ_IN_READY) {
             continue;
+        }
         left--;
         if (!can_join(s, first, q)) {
             plan->reason = MR_CLOSE_SHAPE;
@@ -67,9 +71,11 @@ static void form_direct(struct seq_set *s, struct seq_instance *in, int64_t now_
 /* The largest preferred count that there are rows for, 0: none. */
 static uint32_t preferred_of(const struct seq_set *s, uint32_t rows)
 {
-    for (size_t i = s->o.preferred_count; i-- > 0;)
-        if (s->o.preferred[i] > 0 && (uint32_t)s->o.preferred[i] <= rows)
+    for (size_t i = s->o.preferred_count; i-- > 0;) {
+        if (s->o.preferred[i] > 0 && (uint32_t)s->o.preferred[i] <= rows) {
             return (uint32_t)s->o.preferred[i];
+        }
+    }
     return 0;
 }
 
@@ -81,16 +87,18 @@ static uint32_t count_oldest(const struct seq_set *s, const struct seq_instance 
     uint32_t n = 0;
 
     TAILQ_FOREACH (q, &in->ready, link) {
-        if (n == s->o.max_rows)
+        if (n == s->o.max_rows) {
             break;
+        }
         if (!can_join(s, first, q)) {
             plan->reason = MR_CLOSE_SHAPE;
             return n;
         }
         n++;
     }
-    if (n == s->o.max_rows)
+    if (n == s->o.max_rows) {
         plan->reason = MR_CLOSE_FULL;
+    }
     return n;
 }
 
@@ -129,10 +137,12 @@ void seq_form(struct seq_set *s, uint32_t instance, int64_t now_ns, struct seq_r
     struct seq_instance *in = &s->instances[instance];
 
     *plan = (struct seq_plan){.wait_until_ns = INT64_MAX};
-    if (in->ready_count == 0)
+    if (in->ready_count == 0) {
         return;
-    if (s->o.is_direct)
+    }
+    if (s->o.is_direct) {
         form_direct(s, in, now_ns, out, plan);
-    else
+    } else {
         form_oldest(s, in, now_ns, out, plan);
+    }
 }

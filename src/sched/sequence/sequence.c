@@ -24,16 +24,18 @@ struct seq_set *seq_set_new(const struct seq_options *o)
 
 static void seq_free(struct seq_set *s, struct seq *q)
 {
-    if (q->data && s->o.drop)
+    if (q->data && s->o.drop) {
         s->o.drop(s->o.ctx, q->data);
+    }
     s->count--;
     mr_free(q);
 }
 
 static void forget_key(struct seq_set *s, struct seq *q)
 {
-    if (q->is_known)
+    if (q->is_known) {
         mr_map_remove(&s->known, mr_str_n(q->key, q->key_len));
+    }
     q->is_known = false;
 }
 
@@ -41,12 +43,15 @@ void seq_set_free(struct seq_set **io)
 {
     struct seq_set *s = *io;
 
-    if (!s)
+    if (!s) {
         return;
+    }
     for (uint32_t i = 0; i < s->o.instances; i++) {
-        for (uint32_t k = 0; k < s->o.places; k++)
-            if (s->instances[i].places[k])
+        for (uint32_t k = 0; k < s->o.places; k++) {
+            if (s->instances[i].places[k]) {
                 seq_free(s, s->instances[i].places[k]);
+            }
+        }
         mr_free(s->instances[i].places);
     }
     mr_map_fini(&s->known);
@@ -58,8 +63,9 @@ void seq_set_free(struct seq_set **io)
 /* The lowest free place of an instance, or `places`. */
 static uint32_t lowest_free(struct seq_set *s, struct seq_instance *in)
 {
-    while (in->free_from < s->o.places && in->places[in->free_from])
+    while (in->free_from < s->o.places && in->places[in->free_from]) {
         in->free_from++;
+    }
     return in->free_from;
 }
 
@@ -85,12 +91,14 @@ static void ready_insert(struct seq_set *s, struct seq *q)
     int64_t at = TAILQ_FIRST(&q->waiting)->arrived_ns;
     struct seq *before = TAILQ_LAST(&in->ready, seq_list);
 
-    while (before && TAILQ_FIRST(&before->waiting)->arrived_ns > at)
+    while (before && TAILQ_FIRST(&before->waiting)->arrived_ns > at) {
         before = TAILQ_PREV(before, seq_list, link);
-    if (before)
+    }
+    if (before) {
         TAILQ_INSERT_AFTER(&in->ready, before, q, link);
-    else
+    } else {
         TAILQ_INSERT_HEAD(&in->ready, q, link);
+    }
     in->ready_count++;
     q->in = SEQ_IN_READY;
 }
@@ -131,8 +139,9 @@ static void retire(struct seq_set *s, struct seq *q)
         struct seq_instance *in = &s->instances[instance];
         in->places[q->place] = NULL;
         in->used--;
-        if (q->place < in->free_from)
+        if (q->place < in->free_from) {
             in->free_from = q->place;
+        }
     }
     seq_free(s, q);
     if (instance != SEQ_NONE && (next = TAILQ_FIRST(&s->backlog)) != NULL) {
@@ -167,10 +176,12 @@ enum seq_admitted seq_admit(struct seq_set *s, mr_str key, struct seq_request *r
 {
     struct seq *q = mr_map_find(&s->known, key);
 
-    if (!q && !r->is_start)
+    if (!q && !r->is_start) {
         return SEQ_NO_START;
-    if (!q)
+    }
+    if (!q) {
         q = seq_new(s, key);
+    }
     r->seq = q;
     r->arrived_ns = now_ns;
     TAILQ_INSERT_TAIL(&q->waiting, r, link);
@@ -178,12 +189,15 @@ enum seq_admitted seq_admit(struct seq_set *s, mr_str key, struct seq_request *r
         forget_key(s, q);
         q->is_ending = true;
     }
-    if (q->instance == SEQ_NONE)
+    if (q->instance == SEQ_NONE) {
         return SEQ_BACKLOG;
-    if (q->in == SEQ_IN_IDLE)
+    }
+    if (q->in == SEQ_IN_IDLE) {
         list_leave(s, q);
-    if (q->in == SEQ_IN_NONE && !q->running)
+    }
+    if (q->in == SEQ_IN_NONE && !q->running) {
         ready_insert(s, q);
+    }
     *out_instance = q->instance;
     return SEQ_PLACED;
 }
@@ -223,16 +237,18 @@ uint32_t seq_end(struct seq_set *s, struct seq_request *r, struct seq_requests *
 
     while ((it = TAILQ_FIRST(&q->waiting)) != NULL) {
         /* ready_insert of others looks at the waiting requests of those in the list */
-        if (q->in == SEQ_IN_READY)
+        if (q->in == SEQ_IN_READY) {
             list_leave(s, q);
+        }
         TAILQ_REMOVE(&q->waiting, it, link);
         it->seq = NULL;
         TAILQ_INSERT_TAIL(out, it, link);
     }
     q->is_ending = true;
     forget_key(s, q);
-    if (!q->running)
+    if (!q->running) {
         retire(s, q);
+    }
     return instance;
 }
 
@@ -240,8 +256,9 @@ int64_t seq_next_idle_ns(const struct seq_set *s)
 {
     const struct seq *q = TAILQ_FIRST(&s->idle);
 
-    if (!q)
+    if (!q) {
         return INT64_MAX;
+    }
     return q->idle_since_ns > INT64_MAX - s->o.max_idle_ns ? INT64_MAX
                                                            : q->idle_since_ns + s->o.max_idle_ns;
 }
@@ -251,8 +268,9 @@ uint32_t seq_reap(struct seq_set *s, int64_t now_ns)
     struct seq *q = TAILQ_FIRST(&s->idle);
     uint32_t instance;
 
-    if (!q || now_ns < seq_next_idle_ns(s))
+    if (!q || now_ns < seq_next_idle_ns(s)) {
         return SEQ_NONE;
+    }
     instance = q->instance;
     retire(s, q);
     return instance;

@@ -15,8 +15,9 @@ static void wait_for_work(struct admin *a)
 {
     struct timespec until = {a->age_ns / MR_NS_PER_S, a->age_ns % MR_NS_PER_S};
 
-    if (pthread_cond_timedwait(&a->work, &a->mutex, &until) != ETIMEDOUT)
+    if (pthread_cond_timedwait(&a->work, &a->mutex, &until) != ETIMEDOUT) {
         return;
+    }
     pthread_mutex_unlock(&a->mutex);
     mr_block_age();
     a->age_ns = mr_now_ns() + AGE_NS;
@@ -28,13 +29,16 @@ static struct admin_job *next_job(struct admin *a)
     struct admin_job *job;
 
     pthread_mutex_lock(&a->mutex);
-    while (!a->first && !a->is_stopping)
+    while (!a->first && !a->is_stopping) {
         wait_for_work(a);
+    }
     job = a->first;
-    if (job)
+    if (job) {
         a->first = job->next;
-    if (!a->first)
+    }
+    if (!a->first) {
         a->last = NULL;
+    }
     pthread_mutex_unlock(&a->mutex);
     return job;
 }
@@ -77,8 +81,9 @@ int admin_start(struct admin *a, struct mr_err *err)
 /* What was submitted before is still done. */
 void admin_stop(struct admin *a)
 {
-    if (!a->is_started)
+    if (!a->is_started) {
         return;
+    }
     pthread_mutex_lock(&a->mutex);
     a->is_stopping = true;
     pthread_cond_signal(&a->work);
@@ -96,10 +101,11 @@ void admin_submit(struct mr_server *s, struct admin_job *job)
     job->loop = serve_here();
     job->next = NULL;
     pthread_mutex_lock(&a->mutex);
-    if (a->last)
+    if (a->last) {
         a->last->next = job;
-    else
+    } else {
         a->first = job;
+    }
     a->last = job;
     pthread_cond_signal(&a->work);
     pthread_mutex_unlock(&a->mutex);

@@ -38,8 +38,9 @@ void metrics_seal(struct mr_buf *b, size_t at_least, metrics_chunks *out)
 {
     size_t max = b->max;
 
-    if (b->len < at_least)
+    if (b->len < at_least) {
         return;
+    }
     MR_VEC_PUSH(out, ((struct metrics_chunk){b->ptr, b->len}));
     mr_buf_init(b, max);
 }
@@ -56,8 +57,9 @@ static bool pack_step(z_stream *z, const char *text, size_t len, struct mr_buf *
     z->avail_in = (unsigned)len;
     do {
         char *room = mr_buf_reserve(b, METRICS_CHUNK - b->len);
-        if (!room)
+        if (!room) {
             return false;
+        }
         z->next_out = (unsigned char *)room;
         z->avail_out = (unsigned)(METRICS_CHUNK - b->len);
         rc = deflate(z, len ? Z_NO_FLUSH : Z_FINISH);
@@ -69,8 +71,9 @@ static bool pack_step(z_stream *z, const char *text, size_t len, struct mr_buf *
 
 static void chunks_free(metrics_chunks *chunks)
 {
-    for (size_t i = 0; i < chunks->len; i++)
+    for (size_t i = 0; i < chunks->len; i++) {
         mr_free(chunks->at[i].ptr);
+    }
     MR_VEC_FINI(chunks);
 }
 
@@ -111,8 +114,9 @@ static void metrics_run(struct admin_job *job)
     m->is_whole &= !b.failed;
     metrics_seal(&b, 1, &m->chunks);
     mr_buf_fini(&b);
-    if (m->is_whole && m->is_packed)
+    if (m->is_whole && m->is_packed) {
         m->is_whole = pack(&m->chunks);
+    }
 }
 
 /* ---- network thread ---- */
@@ -129,8 +133,9 @@ static bool chunk_take(struct metrics_job *m, struct mr_piece *out)
     struct metrics_chunk *c = &m->chunks.at[m->sent];
 
     *out = (struct mr_piece){c->ptr, c->len, mr_block_wrap(c->ptr, c->len, chunk_release, NULL)};
-    if (!out->block)
+    if (!out->block) {
         return false;
+    }
     c->ptr = NULL;
     m->sent++;
     return true;
@@ -180,15 +185,19 @@ static bool send_whole(struct metrics_job *m, const struct mr_header *headers, s
         .status = 200, .headers = headers, .header_count = count, .pieces = pieces};
     size_t bytes = 0;
 
-    for (size_t i = 0; i < m->chunks.len; i++)
+    for (size_t i = 0; i < m->chunks.len; i++) {
         bytes += m->chunks.at[i].len;
-    if (m->chunks.len > WHOLE_PIECES || bytes > SEND_MOST)
+    }
+    if (m->chunks.len > WHOLE_PIECES || bytes > SEND_MOST) {
         return false;
-    while (m->sent < m->chunks.len && chunk_take(m, &pieces[reply.piece_count]))
+    }
+    while (m->sent < m->chunks.len && chunk_take(m, &pieces[reply.piece_count])) {
         reply.piece_count++;
+    }
     if (m->sent < m->chunks.len) {
-        for (size_t i = 0; i < reply.piece_count; i++)
+        for (size_t i = 0; i < reply.piece_count; i++) {
             mr_block_unref(&pieces[i].block);
+        }
         reply_error_text(m->call, MR_E_NOMEM, "no memory for the metrics");
     } else {
         mr_call_reply(m->call, &reply);
@@ -210,8 +219,9 @@ static void metrics_done(struct admin_job *job)
         job_free(m);
         return;
     }
-    if (send_whole(m, headers, m->is_packed ? 2 : 1))
+    if (send_whole(m, headers, m->is_packed ? 2 : 1)) {
         return;
+    }
     mr_call_begin(m->call, 200, headers, m->is_packed ? 2 : 1);
     send_some(m);
 }

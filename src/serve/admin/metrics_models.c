@@ -100,8 +100,9 @@ static void put_label(struct mr_buf *b, mr_str s)
             MR_BUF_LIT(b, "\\n");
             continue;
         }
-        if (s.ptr[i] == '"' || s.ptr[i] == '\\')
+        if (s.ptr[i] == '"' || s.ptr[i] == '\\') {
             mr_buf_char(b, '\\');
+        }
         mr_buf_char(b, s.ptr[i]);
     }
 }
@@ -153,13 +154,16 @@ static void put_failures(struct collect *c, const struct mr_version *v,
                                                          "OTHER"};
     uint64_t asked = mr_count_get(&st->success.count);
 
-    for (int i = 0; i < MR_FAIL_REASONS; i++)
+    for (int i = 0; i < MR_FAIL_REASONS; i++) {
         asked += mr_count_get(&st->failed[i]);
-    if (asked == 0)
+    }
+    if (asked == 0) {
         return;
+    }
 
-    for (int i = 0; i < MR_FAIL_REASONS; i++)
+    for (int i = 0; i < MR_FAIL_REASONS; i++) {
         put_sample(c, F_FAILURE, v, reasons[i], mr_count_get(&st->failed[i]));
+    }
 }
 
 static void put_closes(struct collect *c, const struct mr_version *v,
@@ -167,8 +171,9 @@ static void put_closes(struct collect *c, const struct mr_version *v,
 {
     for (int i = 0; i < MR_CLOSE_REASONS; i++) {
         uint64_t n = mr_count_get(&st->closed[i]);
-        if (n)
+        if (n) {
             put_sample(c, F_CLOSE, v, mr_close_reason_name((enum mr_close_reason)i), n);
+        }
     }
 }
 
@@ -181,10 +186,11 @@ static void put_stage(struct collect *c, const struct mr_version *v, const char 
 
     for (int i = 0; i < MR_LATENCY_BUCKETS; i++) {
         total += mr_count_get(&l->bucket[i]);
-        if (i == MR_LATENCY_BUCKETS - 1)
+        if (i == MR_LATENCY_BUCKETS - 1) {
             snprintf(text, sizeof text, "+Inf");
-        else
+        } else {
             text[mr_double_text((double)(UINT64_C(1) << i) / 1e6, text)] = 0;
+        }
         snprintf(extra, sizeof extra, "stage=\"%s\",protocol=\"%s\",le=\"%s\"", stage, protocol,
                  text);
         mr_buf_c(b, "millrace_request_stage_seconds_bucket");
@@ -202,9 +208,11 @@ static void put_stage(struct collect *c, const struct mr_version *v, const char 
 
 static bool has_samples(const struct mr_latency *l)
 {
-    for (int i = 0; i < MR_LATENCY_BUCKETS; i++)
-        if (mr_count_get(&l->bucket[i]))
+    for (int i = 0; i < MR_LATENCY_BUCKETS; i++) {
+        if (mr_count_get(&l->bucket[i])) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -221,9 +229,11 @@ static void put_stages(struct collect *c, const struct mr_version *v,
                       {"compute", &st->latency_compute[p]},
                       {"encode", &st->latency_encode[p]},
                       {"total", &st->latency_total[p]}};
-        for (size_t i = 0; i < sizeof stages / sizeof *stages; i++)
-            if (has_samples(stages[i].latency))
+        for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+            if (has_samples(stages[i].latency)) {
                 put_stage(c, v, stages[i].name, protocols[p], stages[i].latency);
+            }
+        }
     }
 }
 
@@ -240,12 +250,14 @@ static void put_workers(struct collect *c, const struct mr_version *v)
 {
     struct mr_workers_report w;
 
-    if (!mr_sentinel_is_executor(v->executor))
+    if (!mr_sentinel_is_executor(v->executor)) {
         return;
+    }
     mr_sentinel_sum(v->executor, &w);
     put_sample(c, F_WORKERS, v, NULL, w.ready_count);
-    for (int f = 0; f < MR_WORKER_FAULTS; f++)
+    for (int f = 0; f < MR_WORKER_FAULTS; f++) {
         put_sample(c, F_RESTARTS, v, mr_worker_fault_name((enum mr_worker_fault)f), w.restarts[f]);
+    }
     put_sample(c, F_REQUEUED, v, NULL, w.requeued);
     put_sample(c, F_QUARANTINED, v, NULL, w.quarantined);
     put_sample(c, F_COPIED, v, NULL, w.copied_bytes);
@@ -270,8 +282,9 @@ static void add_version(void *ctx, const struct mr_model_report *r)
     struct mr_sched_stats st;
 
     c->states[r->state]++;
-    if (!v || c->is_too_long)
+    if (!v || c->is_too_long) {
         return;
+    }
     mr_sched_stats_sum(v, &st);
     put_sample(c, F_SUCCESS, v, NULL, mr_count_get(&st.success.count));
     put_failures(c, v, &st);
@@ -283,8 +296,9 @@ static void add_version(void *ctx, const struct mr_model_report *r)
     put_sample(c, F_INFER_US, v, NULL, mr_count_get(&st.compute_infer.ns) / 1000);
     put_sample(c, F_OUTPUT_US, v, NULL, mr_count_get(&st.compute_output.ns) / 1000);
     put_sample(c, F_PENDING, v, NULL, mr_sched_pending(v));
-    if (mr_count_get(&st.inline_count))
+    if (mr_count_get(&st.inline_count)) {
         put_sample(c, F_INLINE, v, NULL, mr_count_get(&st.inline_count));
+    }
     put_sample(c, F_MODEL_BYTES, v, NULL, v->executor->ops->bytes(v->executor));
     put_seconds(c, F_LOAD_SECS, v, (uint64_t)v->load_ns);
     put_workers(c, v);
@@ -307,8 +321,9 @@ bool metrics_models(struct mr_server *s, metrics_chunks *out,
     for (int f = 0; f < F_MODELS; f++) {
         c->is_too_long |= c->family[f].failed;
         metrics_seal(&c->family[f], 1, &c->full[f]);
-        for (size_t i = 0; i < c->full[f].len; i++)
+        for (size_t i = 0; i < c->full[f].len; i++) {
             MR_VEC_PUSH(out, c->full[f].at[i]);
+        }
         MR_VEC_FINI(&c->full[f]);
         mr_buf_fini(&c->family[f]);
     }

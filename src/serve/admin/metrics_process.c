@@ -19,11 +19,14 @@ static uint64_t read_meminfo(const char *key)
     FILE *f = fopen("/proc/meminfo", "re");
 
     while (f && fgets(line, sizeof line, f)) {
-        if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), ": %llu", &kb) == 1)
+        if (strncmp(line, key, strlen(key)) == 0 &&
+            sscanf(line + strlen(key), ": %llu", &kb) == 1) {
             break;
+        }
     }
-    if (f)
+    if (f) {
         fclose(f);
+    }
     return (uint64_t)kb * 1024;
 }
 
@@ -32,10 +35,12 @@ static uint64_t resident_bytes(void)
     unsigned long long size = 0, resident = 0;
     FILE *f = fopen("/proc/self/statm", "re");
 
-    if (f && fscanf(f, "%llu %llu", &size, &resident) != 2)
+    if (f && fscanf(f, "%llu %llu", &size, &resident) != 2) {
         resident = 0;
-    if (f)
+    }
+    if (f) {
         fclose(f);
+    }
     return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
@@ -49,9 +54,10 @@ static double cpu_utilization(void)
 
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
     cpu = (int64_t)ts.tv_sec * MR_NS_PER_S + ts.tv_nsec;
-    if (last_wall && wall > last_wall)
+    if (last_wall && wall > last_wall) {
         share = (double)(cpu - last_cpu) /
                 ((double)(wall - last_wall) * (double)sysconf(_SC_NPROCESSORS_ONLN));
+    }
     last_wall = wall;
     last_cpu = cpu;
     return share;
@@ -92,9 +98,10 @@ static uint64_t loop_sum(struct mr_server *s, size_t offset)
 {
     uint64_t sum = 0;
 
-    for (unsigned i = 0; i < s->loop_count; i++)
+    for (unsigned i = 0; i < s->loop_count; i++) {
         sum += mr_count_get(
             (_Atomic uint64_t *)(void *)((char *)mr_loop_stats(s->loops[i].loop) + offset));
+    }
     return sum;
 }
 
@@ -123,15 +130,19 @@ static void put_answers(struct mr_server *s, struct mr_buf *b)
     uint64_t n;
 
     metrics_head(b, "millrace_http_responses_total", "counter", "Answers over HTTP by status");
-    for (size_t i = 0; i < MR_HTTP_STATUSES; i++)
-        if ((n = loop_sum(s, offsetof(struct mr_loop_stats, http_answers[i]))) > 0)
+    for (size_t i = 0; i < MR_HTTP_STATUSES; i++) {
+        if ((n = loop_sum(s, offsetof(struct mr_loop_stats, http_answers[i]))) > 0) {
             mr_buf_printf(b, "millrace_http_responses_total{status=\"%zu\"} %llu\n",
                           i + MR_HTTP_STATUS_FIRST, (unsigned long long)n);
+        }
+    }
     metrics_head(b, "millrace_grpc_responses_total", "counter", "gRPC calls ended by status");
-    for (size_t i = 0; i < MR_GRPC_STATUSES; i++)
-        if ((n = loop_sum(s, offsetof(struct mr_loop_stats, grpc_answers[i]))) > 0)
+    for (size_t i = 0; i < MR_GRPC_STATUSES; i++) {
+        if ((n = loop_sum(s, offsetof(struct mr_loop_stats, grpc_answers[i]))) > 0) {
             mr_buf_printf(b, "millrace_grpc_responses_total{status=\"%s\"} %llu\n", grpc_names[i],
                           (unsigned long long)n);
+        }
+    }
 }
 
 /* Inferences that no model's counters have. */
@@ -139,17 +150,20 @@ static void put_refused(struct mr_server *s, struct mr_buf *b)
 {
     metrics_head(b, "millrace_inference_refused_total", "counter",
                  "Inferences refused before they came to a version of a model");
-    for (int p = 0; p < MR_INFER_PROTOCOLS; p++)
+    for (int p = 0; p < MR_INFER_PROTOCOLS; p++) {
         for (int status = 1; status < SERVE_STATUSES; status++) {
             uint64_t n = 0;
-            for (unsigned i = 0; i < s->loop_count; i++)
+            for (unsigned i = 0; i < s->loop_count; i++) {
                 n += mr_count_get(&s->loops[i].refused[p][status]);
-            if (n)
+            }
+            if (n) {
                 mr_buf_printf(
                     b, "millrace_inference_refused_total{protocol=\"%s\",reason=\"%s\"} %llu\n",
                     infer_protocol_name((enum mr_infer_protocol)p), mr_status_name(-status),
                     (unsigned long long)n);
+            }
         }
+    }
 }
 
 static void put_lag(struct mr_server *s, struct mr_buf *b)
@@ -161,11 +175,13 @@ static void put_lag(struct mr_server *s, struct mr_buf *b)
     metrics_head(
         b, "millrace_loop_lag_seconds", "histogram",
         "Work of one event loop iteration: how long a request may wait before it is looked at");
-    for (unsigned i = 0; i < s->loop_count; i++)
+    for (unsigned i = 0; i < s->loop_count; i++) {
         mr_hist_merge(all, &mr_loop_stats(s->loops[i].loop)->lag_ns);
+    }
     for (int64_t bound = 1000; bound <= 16 * MR_NS_PER_S; bound *= 4) {
-        for (; next < MR_HIST_BUCKETS && mr_hist_upper(next) <= (uint64_t)bound; next++)
+        for (; next < MR_HIST_BUCKETS && mr_hist_upper(next) <= (uint64_t)bound; next++) {
             total += mr_count_get(&all->count[next]);
+        }
         mr_buf_printf(b, "millrace_loop_lag_seconds_bucket{le=\"%g\"} %llu\n", (double)bound / 1e9,
                       (unsigned long long)total);
     }
@@ -199,8 +215,9 @@ static void put_network(struct mr_server *s, struct mr_buf *b)
 
     put_one(b, "millrace_connections", "gauge", "Open connections",
             (uint64_t)mr_http_server_connections(s->http));
-    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
         put_one(b, sums[i].name, "counter", sums[i].help, loop_sum(s, sums[i].offset));
+    }
     put_answers(s, b);
     put_refused(s, b);
     put_lag(s, b);
@@ -210,10 +227,12 @@ static void put_tls_one(struct mr_server *s, struct mr_buf *b, const char *name,
                         const char *help, uint64_t (*value)(struct serve_tls *t))
 {
     metrics_head(b, name, type, help);
-    for (int i = 0; i < SERVE_TLS_KINDS; i++)
-        if (s->tls[i].tls)
+    for (int i = 0; i < SERVE_TLS_KINDS; i++) {
+        if (s->tls[i].tls) {
             mr_buf_printf(b, "%s{listener=\"%s\"} %llu\n", name, s->tls[i].name,
                           (unsigned long long)value(&s->tls[i]));
+        }
+    }
 }
 
 static uint64_t tls_expiry(struct serve_tls *t)
@@ -236,8 +255,9 @@ static uint64_t tls_reload_failures(struct serve_tls *t)
 
 static void put_tls(struct mr_server *s, struct mr_buf *b)
 {
-    if (!s->tls[SERVE_TLS_HTTP].tls && !s->tls[SERVE_TLS_GRPC].tls)
+    if (!s->tls[SERVE_TLS_HTTP].tls && !s->tls[SERVE_TLS_GRPC].tls) {
         return;
+    }
     put_one(b, "millrace_tls_handshakes_total", "counter", "TLS handshakes done",
             loop_sum(s, offsetof(struct mr_loop_stats, tls_handshakes)));
     put_one(b, "millrace_tls_resumed_total", "counter", "TLS handshakes with an earlier session",
@@ -256,10 +276,11 @@ static void put_tls(struct mr_server *s, struct mr_buf *b)
 static void put_states(const uint64_t states[MR_VERSION_STATES], struct mr_buf *b)
 {
     metrics_head(b, "millrace_model_versions", "gauge", "Model versions by state");
-    for (int i = 0; i < MR_VERSION_STATES; i++)
+    for (int i = 0; i < MR_VERSION_STATES; i++) {
         mr_buf_printf(b, "millrace_model_versions{state=\"%s\"} %llu\n",
                       mr_version_state_name((enum mr_version_state)i),
                       (unsigned long long)states[i]);
+    }
 }
 
 static void put_loads(struct mr_server *s, struct mr_buf *b)

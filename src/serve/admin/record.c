@@ -37,12 +37,14 @@ static void record_run(struct admin_job *job)
 {
     struct record_job *j = MR_CONTAINER_OF(job, struct record_job, job);
 
-    if (j->action == RECORD_START)
+    if (j->action == RECORD_START) {
         j->rc = mr_sched_record_start(j->version, &j->options, &j->err);
-    else if (j->action == RECORD_STOP)
+    } else if (j->action == RECORD_STOP) {
         j->rc = mr_sched_record_stop(j->version, &j->err);
-    if (j->rc == MR_OK)
+    }
+    if (j->rc == MR_OK) {
         mr_sched_record_view(j->version, &j->view);
+    }
 }
 
 static int64_t seconds_left(const struct mr_record_view *v)
@@ -61,13 +63,15 @@ static void reply_rest(struct record_job *j)
     MR_BUF_LIT(b, ",\"version\":");
     mr_json_put_string(b, j->version->number_text);
     mr_buf_printf(b, ",\"state\":\"%s\"", mr_record_state_name(v->state));
-    if (v->state != MR_RECORD_NONE)
+    if (v->state != MR_RECORD_NONE) {
         mr_buf_printf(b,
                       ",\"requests\":%u,\"every\":%u,\"seen\":%llu,\"recorded\":%u,\"bytes\":%llu",
                       v->requests, v->every, (unsigned long long)v->seen, v->recorded,
                       (unsigned long long)v->bytes);
-    if (v->state == MR_RECORD_RECORDING)
+    }
+    if (v->state == MR_RECORD_RECORDING) {
         mr_buf_printf(b, ",\"seconds_left\":%lld", (long long)seconds_left(v));
+    }
     if (v->reason[0]) {
         MR_BUF_LIT(b, ",\"reason\":");
         mr_json_put_string(b, mr_str_c(v->reason));
@@ -99,14 +103,15 @@ static void record_done(struct admin_job *job)
     struct record_job *j = MR_CONTAINER_OF(job, struct record_job, job);
 
     j->err.status = j->rc;
-    if (j->rc == MR_OK && j->g)
+    if (j->rc == MR_OK && j->g) {
         reply_grpc(j);
-    else if (j->rc == MR_OK)
+    } else if (j->rc == MR_OK) {
         reply_rest(j);
-    else if (j->g)
+    } else if (j->g) {
         grpc_fail_err(j->g, &j->err);
-    else
+    } else {
         reply_error(j->call, &j->err);
+    }
     mr_version_unpin(j->version, serve_here()->reader);
     mr_free(j);
 }
@@ -118,17 +123,20 @@ static int record_submit(struct mr_server *s, mr_str model, const struct record_
     struct mr_version *v;
     int rc;
 
-    if (q->action != RECORD_STATUS && mr_models_control(s->models) != MR_MODEL_CONTROL_EXPLICIT)
+    if (q->action != RECORD_STATUS && mr_models_control(s->models) != MR_MODEL_CONTROL_EXPLICIT) {
         return MR_FAIL(err, MR_E_UNAVAILABLE,
                        "requests are recorded with --model-control-mode=explicit only");
-    if (q->requests > MR_RECORDS_MAX || q->every > UINT32_MAX || q->seconds > SECONDS_MAX)
+    }
+    if (q->requests > MR_RECORDS_MAX || q->every > UINT32_MAX || q->seconds > SECONDS_MAX) {
         return MR_FAIL(
             err, MR_E_INVALID,
             "'requests' may be up to %d, 'every' up to 4294967295 and 'seconds' up to %d",
             MR_RECORDS_MAX, SECONDS_MAX);
+    }
     rc = mr_models_find(s->models, model, q->version, &v, err);
-    if (rc < 0)
+    if (rc < 0) {
         return rc;
+    }
     struct record_job *j = MR_NEW(struct record_job);
     mr_version_pin(v, serve_here()->reader);
     j->version = v;
@@ -151,16 +159,18 @@ static int parse_action(struct mr_json *j, enum record_action *out, struct mr_er
     mr_str text;
     int rc = mr_json_string(j, &text);
 
-    if (rc < 0)
+    if (rc < 0) {
         return rc;
-    if (mr_str_eq_c(text, "start"))
+    }
+    if (mr_str_eq_c(text, "start")) {
         *out = RECORD_START;
-    else if (mr_str_eq_c(text, "stop"))
+    } else if (mr_str_eq_c(text, "stop")) {
         *out = RECORD_STOP;
-    else if (mr_str_eq_c(text, "status"))
+    } else if (mr_str_eq_c(text, "status")) {
         *out = RECORD_STATUS;
-    else
+    } else {
         return MR_FAIL(err, MR_E_INVALID, "'action' is start, stop or status");
+    }
     return MR_OK;
 }
 
@@ -171,22 +181,24 @@ static int parse_body(struct mr_call *call, struct record_request *q, struct mr_
     mr_str key;
     int rc = MR_OK;
 
-    if (!rest_begin_body(call, &j, err))
+    if (!rest_begin_body(call, &j, err)) {
         return MR_OK;
+    }
     while (rc == MR_OK && mr_json_next_key(&j, &first, &key)) {
         uint64_t *number = mr_str_eq_c(key, "requests")  ? &q->requests
                            : mr_str_eq_c(key, "every")   ? &q->every
                            : mr_str_eq_c(key, "seconds") ? &q->seconds
                                                          : NULL;
-        if (number)
+        if (number) {
             rc = mr_json_u64(&j, number);
-        else if (mr_str_eq_c(key, "version"))
+        } else if (mr_str_eq_c(key, "version")) {
             rc = rest_parse_version(&j, &q->version);
-        else if (mr_str_eq_c(key, "action"))
+        } else if (mr_str_eq_c(key, "action")) {
             rc = parse_action(&j, &q->action, err);
-        else
+        } else {
             rc = MR_FAIL(err, MR_E_INVALID, "'%.*s' is no member of this request",
                          MR_STR_ARG(mr_str_sub(key, 0, 100)));
+        }
     }
     return rc < 0 ? rc : mr_json_finish(&j);
 }
@@ -199,14 +211,16 @@ void rest_record(struct mr_server *s, struct mr_call *call, const struct mr_oip_
 
     q.requests = REQUESTS_DEFAULT;
     q.seconds = SECONDS_DEFAULT;
-    if (path->repository.len)
+    if (path->repository.len) {
         rc = MR_FAIL(&err, MR_E_UNSUPPORTED, "'repository_name' specification is not supported");
+    }
     if (rc == MR_OK && mr_str_eq_c(call->method, "POST")) {
         q.action = RECORD_START;
         rc = parse_body(call, &q, &err);
     }
-    if (rc == MR_OK)
+    if (rc == MR_OK) {
         rc = record_submit(s, path->model, &q, call, NULL, &err);
+    }
     if (rc < 0) {
         err.status = rc;
         reply_error(call, &err);
@@ -221,8 +235,9 @@ void grpc_record(struct mr_server *s, struct mr_grpc_call *g)
         grpc_request(g, &millrace__model_record_warmup_request__descriptor);
     struct mr_err err = {0};
 
-    if (!m)
+    if (!m) {
         return;
+    }
     struct record_request q = {.action = (enum record_action)m->action,
                                .version = mr_str_c(m->version),
                                .requests = m->requests ? m->requests : REQUESTS_DEFAULT,
@@ -231,6 +246,7 @@ void grpc_record(struct mr_server *s, struct mr_grpc_call *g)
     err.status = (unsigned)m->action > MILLRACE__MODEL_RECORD_WARMUP_REQUEST__ACTION__STATUS
                      ? MR_FAIL(&err, MR_E_INVALID, "there is no action %d", (int)m->action)
                      : record_submit(s, mr_str_c(m->model_name), &q, NULL, g, &err);
-    if (err.status < 0)
+    if (err.status < 0) {
         grpc_fail_err(g, &err);
+    }
 }

@@ -20,10 +20,11 @@ static void report_done(struct admin_job *job)
     struct report_job *r = MR_CONTAINER_OF(job, struct report_job, job);
     struct mr_call *call = r->call;
 
-    if (r->body.failed)
+    if (r->body.failed) {
         reply_error_text(call, MR_E_EXHAUSTED, "the report is larger than the server allows");
-    else
+    } else {
         reply_json(call, 200, mr_buf_view(&r->body));
+    }
     mr_buf_fini(&r->body);
     mr_free(r);
 }
@@ -47,12 +48,15 @@ static void index_details(struct mr_buf *b, const struct mr_model_report *m)
 {
     char text[32];
 
-    if (m->since_wall_ns)
+    if (m->since_wall_ns) {
         mr_buf_printf(b, ",\"since\":\"%s\"", mr_wall_text(m->since_wall_ns, text));
-    if (m->load_ns)
+    }
+    if (m->load_ns) {
         mr_buf_printf(b, ",\"load_ns\":%lld", (long long)m->load_ns);
-    if (m->version > 0)
+    }
+    if (m->version > 0) {
         mr_buf_printf(b, ",\"file_bytes\":%llu", (unsigned long long)m->file_bytes);
+    }
     if (m->warning.len) {
         MR_BUF_LIT(b, ",\"warning\":");
         mr_json_put_string(b, m->warning);
@@ -64,23 +68,27 @@ static void index_row(void *ctx, const struct mr_model_report *m)
     struct report_job *r = ctx;
     struct mr_buf *b = &r->body;
 
-    if (r->ready_only && m->state != MR_VERSION_READY)
+    if (r->ready_only && m->state != MR_VERSION_READY) {
         return;
-    if (!r->is_first)
+    }
+    if (!r->is_first) {
         mr_buf_char(b, ',');
+    }
     r->is_first = false;
     MR_BUF_LIT(b, "{\"name\":");
     mr_json_put_string(b, m->name);
     if (!m->never_loaded) {
-        if (m->version > 0)
+        if (m->version > 0) {
             mr_buf_printf(b, ",\"version\":\"%lld\"", (long long)m->version);
+        }
         mr_buf_printf(b, ",\"state\":\"%s\"", mr_version_state_triton(m->state));
         if (m->reason.len) {
             MR_BUF_LIT(b, ",\"reason\":");
             mr_json_put_string(b, m->reason);
         }
-        if (r->has_details)
+        if (r->has_details) {
             index_details(b, m);
+        }
     }
     mr_buf_char(b, '}');
 }
@@ -99,8 +107,9 @@ bool rest_begin_body(struct mr_call *call, struct mr_json *out, struct mr_err *e
 {
     mr_str text = {(const char *)call->body.ptr, call->body.len};
 
-    if (mr_str_trim(text).len == 0)
+    if (mr_str_trim(text).len == 0) {
         return false;
+    }
     mr_json_init(out, text, call->arena, 0, err);
     mr_json_enter_object(out);
     return true;
@@ -115,17 +124,19 @@ static int parse_index_body(struct mr_call *call, bool *out_ready, bool *out_det
     mr_str key;
 
     *out_ready = *out_details = false;
-    if (!rest_begin_body(call, &j, err))
+    if (!rest_begin_body(call, &j, err)) {
         return MR_OK;
+    }
     while (mr_json_next_key(&j, &first, &key)) {
         bool *to = mr_str_eq_c(key, "ready")     ? out_ready
                    : mr_str_eq_c(key, "details") ? out_details
                                                  : NULL;
-        if (!to)
+        if (!to) {
             mr_json_skip(&j, NULL);
-        else if (mr_json_bool(&j, to) < 0)
+        } else if (mr_json_bool(&j, to) < 0) {
             return MR_WRAP(err, j.status, "Invalid value for '%s': expected a boolean",
                            to == out_ready ? "ready" : "details");
+        }
     }
     return mr_json_finish(&j);
 }
@@ -136,10 +147,11 @@ void rest_index(struct mr_server *s, struct mr_call *call, const struct mr_oip_p
     bool ready, details;
 
     (void)path;
-    if (parse_index_body(call, &ready, &details, &err) < 0)
+    if (parse_index_body(call, &ready, &details, &err) < 0) {
         reply_error(call, &err);
-    else
+    } else {
         report_start(s, call, index_run, ready, details);
+    }
 }
 
 static void stats_run(struct admin_job *job)
@@ -204,8 +216,9 @@ static void control_done(void *ctx, int rc, const struct mr_err *err)
     struct control_job *j = ctx;
 
     j->rc = rc;
-    if (rc < 0 && err)
+    if (rc < 0 && err) {
         j->err = *err;
+    }
     j->mail.run = control_reply;
     mr_loop_post(j->loop->loop, &j->mail);
 }
@@ -222,26 +235,31 @@ static int add_file(struct mr_json *j, mr_str key, struct load_request *q, struc
 {
     mr_str text;
 
-    if (mr_json_string(j, &text) < 0)
+    if (mr_json_string(j, &text) < 0) {
         return j->status;
+    }
     if (q->file_count == q->file_cap) {
         size_t cap = q->file_cap ? q->file_cap * 2 : 8;
         struct mr_load_file *files = MR_ARENA_ARRAY(j->arena, struct mr_load_file, cap);
-        if (!files || cap > 1024)
+        if (!files || cap > 1024) {
             return MR_FAIL(err, MR_E_EXHAUSTED, "more than 1024 files in one load request");
-        if (q->file_count)
+        }
+        if (q->file_count) {
             memcpy(files, q->files, q->file_count * sizeof *files);
+        }
         q->files = files;
         q->file_cap = cap;
     }
     struct mr_load_file *f = &q->files[q->file_count];
     uint8_t *data = memory_try(j->arena, text.len / 4 * 3 + 3);
-    if (!data)
+    if (!data) {
         return MR_FAIL(err, MR_E_EXHAUSTED,
                        "no memory for the files of the load request (--memory-budget)");
-    if (!mr_base64_decode(text, data, &f->data.len))
+    }
+    if (!mr_base64_decode(text, data, &f->data.len)) {
         return MR_FAIL(err, MR_E_INVALID, "parameter '%.*s' is not base64",
                        MR_STR_ARG(mr_str_sub(key, 0, 100)));
+    }
     f->data.ptr = data;
     f->path = mr_str_sub(key, 5, key.len);
     q->file_count++;
@@ -251,14 +269,18 @@ static int add_file(struct mr_json *j, mr_str key, struct load_request *q, struc
 static int parse_parameter(struct mr_json *j, mr_str key, bool is_load, struct load_request *q,
                            struct mr_err *err)
 {
-    if (is_load && mr_str_eq_c(key, "config"))
+    if (is_load && mr_str_eq_c(key, "config")) {
         return mr_json_string(j, &q->config);
-    if (is_load && mr_str_starts(key, MR_STR("file:")))
+    }
+    if (is_load && mr_str_starts(key, MR_STR("file:"))) {
         return add_file(j, key, q, err);
-    if (!is_load && mr_str_eq_c(key, "unload_dependents"))
+    }
+    if (!is_load && mr_str_eq_c(key, "unload_dependents")) {
         return mr_json_bool(j, &q->unload_dependents);
-    if (!is_load)
+    }
+    if (!is_load) {
         return mr_json_skip(j, NULL);
+    }
     return MR_FAIL(err, MR_E_INTERNAL,
                    "unexpected error on creating Triton parameter: '%.*s' is no parameter of a "
                    "load request",
@@ -273,16 +295,18 @@ static int parse_control_body(struct mr_call *call, bool is_load, struct load_re
     mr_str key;
     int rc = MR_OK;
 
-    if (!rest_begin_body(call, &j, err))
+    if (!rest_begin_body(call, &j, err)) {
         return MR_OK;
+    }
     while (rc == MR_OK && mr_json_next_key(&j, &first, &key)) {
         if (!mr_str_eq_c(key, "parameters")) {
             rc = mr_json_skip(&j, NULL);
             continue;
         }
         rc = mr_json_enter_object(&j);
-        while (rc == MR_OK && mr_json_next_key(&j, &first_parameter, &key))
+        while (rc == MR_OK && mr_json_next_key(&j, &first_parameter, &key)) {
             rc = parse_parameter(&j, key, is_load, q, err);
+        }
     }
     return rc < 0 ? rc : mr_json_finish(&j);
 }
@@ -325,8 +349,9 @@ static void load_work(struct mr_turn *t)
     struct load_request q = {0};
 
     l->err.status = parse_control_body(l->job->call, true, &q, &l->err);
-    if (l->err.status < 0)
+    if (l->err.status < 0) {
         return;
+    }
     mr_models_load(l->server->models, l->model, q.config, q.files, q.file_count, control_done,
                    l->job);
     l->is_submitted = true;
@@ -337,10 +362,12 @@ static void load_done(struct mr_turn *t)
     struct load_call *l = MR_CONTAINER_OF(t, struct load_call, turn);
 
     l->job->call->user = NULL;
-    if (l->is_submitted)
+    if (l->is_submitted) {
         return;
-    if (t->status < 0)
+    }
+    if (t->status < 0) {
         serve_turn_error(t, &l->err);
+    }
     reply_error(l->job->call, &l->err);
 }
 
@@ -355,8 +382,9 @@ void rest_load(struct mr_server *s, struct mr_call *call, const struct mr_oip_pa
     struct mr_err err = {0};
     struct control_job *job = control_new(call, path, l ? MR_OK : MR_E_EXHAUSTED, &err);
 
-    if (!job)
+    if (!job) {
         return;
+    }
     *l = (struct load_call){
         .pending.cancel = load_cancel,
         .turn = {.work = load_work, .done = load_done, .may_refuse = true},
@@ -375,8 +403,9 @@ void rest_unload(struct mr_server *s, struct mr_call *call, const struct mr_oip_
     int rc = parse_control_body(call, false, &q, &err);
     struct control_job *j = control_new(call, path, rc, &err);
 
-    if (j)
+    if (j) {
         mr_models_unload(s->models, path->model, q.unload_dependents, control_done, j);
+    }
 }
 
 /* ---- labels and rollback, which are ours ---- */
@@ -390,11 +419,13 @@ int rest_parse_version(struct mr_json *j, mr_str *out)
 {
     uint64_t number;
 
-    if (mr_json_peek(j) == MR_JSON_STRING)
+    if (mr_json_peek(j) == MR_JSON_STRING) {
         return mr_json_string(j, out);
+    }
     int rc = mr_json_u64(j, &number);
-    if (rc == MR_OK)
+    if (rc == MR_OK) {
         *out = mr_arena_printf(j->arena, "%llu", (unsigned long long)number);
+    }
     return rc;
 }
 
@@ -406,16 +437,18 @@ static int parse_version_body(struct mr_call *call, bool has_label, struct versi
     mr_str key;
     int rc = MR_OK;
 
-    if (!rest_begin_body(call, &j, err))
+    if (!rest_begin_body(call, &j, err)) {
         return MR_OK;
+    }
     while (rc == MR_OK && mr_json_next_key(&j, &first, &key)) {
-        if (mr_str_eq_c(key, "version"))
+        if (mr_str_eq_c(key, "version")) {
             rc = rest_parse_version(&j, &q->version);
-        else if (has_label && mr_str_eq_c(key, "label"))
+        } else if (has_label && mr_str_eq_c(key, "label")) {
             rc = mr_json_string(&j, &q->label);
-        else
+        } else {
             rc = MR_FAIL(err, MR_E_INVALID, "'%.*s' is no member of this request",
                          MR_STR_ARG(mr_str_sub(key, 0, 100)));
+        }
     }
     return rc < 0 ? rc : mr_json_finish(&j);
 }
@@ -426,13 +459,15 @@ void rest_label(struct mr_server *s, struct mr_call *call, const struct mr_oip_p
     struct mr_err err = {0};
     int rc = parse_version_body(call, true, &q, &err);
 
-    if (control_new(call, path, rc, &err) == NULL)
+    if (control_new(call, path, rc, &err) == NULL) {
         return;
+    }
     err.status = mr_models_label(s->models, path->model, q.label, q.version, &err);
-    if (err.status < 0)
+    if (err.status < 0) {
         reply_error(call, &err);
-    else
+    } else {
         reply_empty(call, 200);
+    }
 }
 
 void rest_rollback(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
@@ -442,6 +477,7 @@ void rest_rollback(struct mr_server *s, struct mr_call *call, const struct mr_oi
     int rc = parse_version_body(call, false, &q, &err);
     struct control_job *j = control_new(call, path, rc, &err);
 
-    if (j)
+    if (j) {
         mr_models_rollback(s->models, path->model, q.version, control_done, j);
+    }
 }

@@ -29,12 +29,14 @@ static int parse_one(struct mr_json *j, mr_str key, struct log_change *c)
         c->has_file = true;
         return mr_json_skip(j, NULL);
     }
-    if (mr_str_eq_c(key, "log_format"))
+    if (mr_str_eq_c(key, "log_format")) {
         return mr_json_string(j, &c->format);
+    }
     if (mr_str_eq_c(key, "log_verbose_level")) {
         rc = mr_json_u64(j, &level);
-        if (rc == MR_OK && level > UINT32_MAX)
+        if (rc == MR_OK && level > UINT32_MAX) {
             return mr_json_fail(j, MR_E_INVALID, "log_verbose_level is at most %u", UINT32_MAX);
+        }
         c->has_verbose = true;
         c->verbose = (uint32_t)level;
         return rc;
@@ -43,9 +45,10 @@ static int parse_one(struct mr_json *j, mr_str key, struct log_change *c)
                    : mr_str_eq_c(key, "log_warning") ? &c->warning
                    : mr_str_eq_c(key, "log_error")   ? &c->error
                                                      : NULL;
-    if (!flag)
+    if (!flag) {
         return mr_json_fail(j, MR_E_INVALID, "unknown setting '%.*s'",
                             MR_STR_ARG(mr_str_sub(key, 0, 64)));
+    }
     rc = mr_json_bool(j, &on);
     *flag = on;
     return rc;
@@ -59,9 +62,11 @@ static int parse_change(struct mr_call *call, struct log_change *c, struct mr_er
 
     mr_json_init(&j, mr_str_n((const char *)call->body.ptr, call->body.len), call->arena, 0, err);
     mr_json_enter_object(&j);
-    while (mr_json_next_key(&j, &first, &key))
-        if (parse_one(&j, key, c) < 0)
+    while (mr_json_next_key(&j, &first, &key)) {
+        if (parse_one(&j, key, c) < 0) {
             break;
+        }
+    }
     return j.status < 0 ? j.status : mr_json_finish(&j);
 }
 
@@ -74,8 +79,9 @@ void rest_logging(struct mr_server *s, struct mr_call *call, const struct mr_oip
     log_change_init(&change);
     if (mr_str_eq_c(call->method, "POST")) {
         int rc = parse_change(call, &change, &err);
-        if (rc == MR_OK)
+        if (rc == MR_OK) {
             rc = log_change_apply(&change, &err);
+        }
         if (rc < 0) {
             reply_error(call, &err);
             return;

@@ -15,8 +15,9 @@ struct versions_job {
 
 static void put_text(struct mr_buf *b, const char *key, mr_str text)
 {
-    if (text.len == 0)
+    if (text.len == 0) {
         return;
+    }
     mr_buf_printf(b, ",\"%s\":", key);
     mr_json_put_string(b, text);
 }
@@ -28,13 +29,15 @@ static void put_states(struct mr_buf *b, const struct mr_load_view *l, bool is_t
     char text[32];
 
     for (int i = 0; i < MR_VERSION_STATES; i++) {
-        if (l->entered_wall_ns[i] == 0)
+        if (l->entered_wall_ns[i] == 0) {
             continue;
+        }
         mr_buf_printf(b, "%s\"%s\":", comma, mr_version_state_name((enum mr_version_state)i));
-        if (is_time)
+        if (is_time) {
             mr_buf_printf(b, "\"%s\"", mr_wall_text(l->entered_wall_ns[i], text));
-        else
+        } else {
             mr_buf_printf(b, "%lld", (long long)l->spent_ns[i]);
+        }
         comma = ",";
     }
 }
@@ -47,8 +50,9 @@ static void put_labels(struct mr_buf *b, const struct mr_model_view *view,
 
     MR_BUF_LIT(b, ",\"labels\":[");
     for (size_t i = 0; i < view->label_count; i++) {
-        if (l->state != MR_VERSION_READY || view->labels[i].version != l->version)
+        if (l->state != MR_VERSION_READY || view->labels[i].version != l->version) {
             continue;
+        }
         mr_buf_c(b, comma);
         mr_json_put_string(b, view->labels[i].name);
         comma = ",";
@@ -77,8 +81,9 @@ static void put_progress(struct mr_buf *b, const struct mr_progress_view *p)
 static void put_memory(struct mr_buf *b, const struct mr_memory_view *m)
 {
     MR_BUF_LIT(b, ",\"memory\":{");
-    if (m->is_told)
+    if (m->is_told) {
         mr_buf_printf(b, "\"parameters\":\"%s\"", m->is_apart ? "pool" : "plain");
+    }
     if (m->is_apart) {
         put_number(b, "mapped_bytes", (int64_t)m->mapped_bytes);
         put_number(b, "kept_bytes", (int64_t)m->kept_bytes);
@@ -87,10 +92,12 @@ static void put_memory(struct mr_buf *b, const struct mr_memory_view *m)
         put_number(b, "resident_bytes", (int64_t)m->resident_bytes);
     }
     put_text(b, "reason", m->reason);
-    if (m->grown_bytes != MR_MEMORY_UNKNOWN)
+    if (m->grown_bytes != MR_MEMORY_UNKNOWN) {
         put_number(b, "grown_bytes", m->grown_bytes);
-    if (m->released_bytes != MR_MEMORY_UNKNOWN)
+    }
+    if (m->released_bytes != MR_MEMORY_UNKNOWN) {
         put_number(b, "released_bytes", m->released_bytes);
+    }
     mr_buf_char(b, '}');
 }
 
@@ -106,14 +113,18 @@ static void put_life(struct mr_buf *b, const struct mr_model_view *view,
     MR_BUF_LIT(b, "},\"spent_ns\":{");
     put_states(b, l, false);
     mr_buf_printf(b, "},\"file_bytes\":%llu", (unsigned long long)l->file_bytes);
-    if (l->model_bytes)
+    if (l->model_bytes) {
         mr_buf_printf(b, ",\"model_bytes\":%llu", (unsigned long long)l->model_bytes);
-    if (l->release_ns)
+    }
+    if (l->release_ns) {
         put_number(b, "release_ns", l->release_ns);
-    if (l->progress.step)
+    }
+    if (l->progress.step) {
         put_progress(b, &l->progress);
-    if (l->entered_wall_ns[MR_VERSION_READY] != 0)
+    }
+    if (l->entered_wall_ns[MR_VERSION_READY] != 0) {
         put_memory(b, &l->memory);
+    }
     mr_buf_char(b, '}');
 }
 
@@ -125,14 +136,17 @@ static void put_model(void *ctx, const struct mr_model_view *view)
     MR_BUF_LIT(b, "{\"model_name\":");
     mr_json_put_string(b, view->name);
     put_text(b, "error", view->error);
-    if (view->default_version)
+    if (view->default_version) {
         mr_buf_printf(b, ",\"default_version\":\"%lld\"", (long long)view->default_version);
-    if (view->pinned)
+    }
+    if (view->pinned) {
         mr_buf_printf(b, ",\"rolled_back_to\":\"%lld\"", (long long)view->pinned);
+    }
     MR_BUF_LIT(b, ",\"versions\":[");
     for (size_t i = 0; i < view->load_count; i++) {
-        if (i)
+        if (i) {
             mr_buf_char(b, ',');
+        }
         put_life(b, view, &view->loads[i]);
     }
     MR_BUF_LIT(b, "]}");
@@ -149,12 +163,13 @@ static void versions_done(struct admin_job *job)
 {
     struct versions_job *j = MR_CONTAINER_OF(job, struct versions_job, job);
 
-    if (j->rc < 0)
+    if (j->rc < 0) {
         reply_error(j->call, &j->err);
-    else if (j->body.failed)
+    } else if (j->body.failed) {
         reply_error_text(j->call, MR_E_EXHAUSTED, "the report is larger than the server allows");
-    else
+    } else {
         reply_json(j->call, 200, mr_buf_view(&j->body));
+    }
     mr_buf_fini(&j->body);
     mr_free(j);
 }

@@ -47,8 +47,9 @@ static void put_version(struct mr_buf *b, const struct mr_version *v)
     mr_json_put_string(b, v->number_text);
     mr_buf_printf(b, ",\"placement\":\"%s\",\"workers\":[", is_process ? "process" : "thread");
     for (uint32_t i = 0; i < count && i < MR_WORKERS_MAX; i++) {
-        if (i)
+        if (i) {
             mr_buf_char(b, ',');
+        }
         put_worker(b, &list[i]);
     }
     MR_BUF_LIT(b, "]}");
@@ -70,10 +71,11 @@ static void workers_done(struct admin_job *job)
 {
     struct workers_job *j = MR_CONTAINER_OF(job, struct workers_job, job);
 
-    if (j->rc < 0)
+    if (j->rc < 0) {
         reply_error(j->call, &j->err);
-    else
+    } else {
         reply_json(j->call, 200, mr_buf_view(&j->body));
+    }
     mr_buf_fini(&j->body);
     mr_free(j);
 }

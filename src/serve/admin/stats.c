@@ -37,8 +37,9 @@ static Inference__InferStatistics *infer_stats(struct stats_set *set,
     Inference__InferStatistics *out = MR_ARENA_NEW(&set->arena, Inference__InferStatistics);
     static const struct mr_duration none;
 
-    if (!out)
+    if (!out) {
         return NULL;
+    }
     inference__infer_statistics__init(out);
     out->success = duration(set, &st->success);
     out->fail = duration(set, &st->fail);
@@ -57,8 +58,9 @@ static Inference__InferBatchStatistics *batch_stats(struct stats_set *set, uint3
     Inference__InferBatchStatistics *out =
         MR_ARENA_NEW(&set->arena, Inference__InferBatchStatistics);
 
-    if (!out)
+    if (!out) {
         return NULL;
+    }
     inference__infer_batch_statistics__init(out);
     out->batch_size = size;
     out->compute_input = duration(set, &b->compute_input);
@@ -75,11 +77,13 @@ static void add_batches(struct stats_set *set, Inference__ModelStatistics *m,
 
     m->batch_stats = MR_ARENA_ARRAY(&set->arena, Inference__InferBatchStatistics *, max);
     for (uint32_t size = 1; m->batch_stats && size <= max; size++) {
-        if (!mr_sched_batch_stat(v, size, &b))
+        if (!mr_sched_batch_stat(v, size, &b)) {
             continue;
+        }
         Inference__InferBatchStatistics *one = batch_stats(set, size, &b);
-        if (one)
+        if (one) {
             m->batch_stats[m->n_batch_stats++] = one;
+        }
     }
 }
 
@@ -89,8 +93,9 @@ static void add_memory(struct stats_set *set, Inference__ModelStatistics *m,
     Inference__MemoryUsage *u = MR_ARENA_NEW(&set->arena, Inference__MemoryUsage);
 
     m->memory_usage = MR_ARENA_ARRAY(&set->arena, Inference__MemoryUsage *, 1);
-    if (!u || !m->memory_usage)
+    if (!u || !m->memory_usage) {
         return;
+    }
     inference__memory_usage__init(u);
     u->type = (char *)(uintptr_t) "CPU";
     u->byte_size = v->executor->ops->bytes(v->executor);
@@ -101,8 +106,9 @@ static char *cstr(struct stats_set *set, mr_str s)
 {
     mr_str copy = mr_arena_str(&set->arena, s);
 
-    if (!copy.ptr)
+    if (!copy.ptr) {
         set->failed = true;
+    }
     return (char *)(uintptr_t)copy.ptr;
 }
 
@@ -110,8 +116,9 @@ static bool reserve(struct stats_set *set)
 {
     Inference__ModelStatisticsResponse *r = &set->response;
 
-    if (r->n_model_stats < set->capacity)
+    if (r->n_model_stats < set->capacity) {
         return true;
+    }
     set->capacity = set->capacity ? set->capacity * 2 : 16;
     r->model_stats = mr_realloc_array(r->model_stats, set->capacity, sizeof *r->model_stats);
     return true;
@@ -146,8 +153,9 @@ void stats_set_add(struct stats_set *set, const struct mr_version *v)
 
 static void add_each(void *ctx, const struct mr_model_report *r)
 {
-    if (r->v && r->state == MR_VERSION_READY)
+    if (r->v && r->state == MR_VERSION_READY) {
         stats_set_add(ctx, r->v);
+    }
 }
 
 void stats_set_add_all(struct stats_set *set, struct mr_models *models)
@@ -163,19 +171,23 @@ int stats_set_add_model(struct stats_set *set, struct mr_models *models, mr_str 
     size_t n = 1;
 
     int rc = mr_models_find(models, model, version, &v, err);
-    if (rc == MR_E_INVALID)
+    if (rc == MR_E_INVALID) {
         return rc; /* no version's text at all */
-    if (rc < 0)
+    }
+    if (rc < 0) {
         return MR_FAIL(err, MR_E_INVALID,
                        mr_models_ready_versions(models, model, all, 1)
                            ? "requested model version is not available for model '%.*s'"
                            : "requested model '%.*s' is not available",
                        MR_STR_ARG(model));
+    }
     all[0] = v;
-    if (version.len == 0)
+    if (version.len == 0) {
         n = mr_models_ready_versions(models, model, all, 256);
-    for (size_t i = 0; i < n; i++)
+    }
+    for (size_t i = 0; i < n; i++) {
         stats_set_add(set, all[i]);
+    }
     return set->failed ? MR_FAIL(err, MR_E_EXHAUSTED, "the statistics need too much memory")
                        : MR_OK;
 }

@@ -12,8 +12,9 @@ static struct mr_grpc_call *open_call(struct mr_server *s, struct mr_call *call,
         mr_call_abort(call, 11); /* ENHANCE_YOUR_CALM: its headers alone used up the arena */
         return NULL;
     }
-    if (mr_grpc_begin(g, call, (int64_t)most) < 0)
+    if (mr_grpc_begin(g, call, (int64_t)most) < 0) {
         return NULL;
+    }
     g->limit_name = why;
     g->max_ratio = s->options.max_decompression_ratio;
     return g;
@@ -43,12 +44,14 @@ static void unpack_done(struct mr_turn *t)
     struct packed_call *p = MR_CONTAINER_OF(t, struct packed_call, turn);
 
     p->g->call->user = NULL;
-    if (t->status < 0)
+    if (t->status < 0) {
         serve_turn_error(t, &p->err);
-    if (p->err.status < 0)
+    }
+    if (p->err.status < 0) {
         grpc_fail_err(p->g, &p->err);
-    else
+    } else {
         p->method->handle(p->server, p->g);
+    }
 }
 
 static void unpack_cancel(struct serve_pending *pending)
@@ -78,12 +81,14 @@ void grpc_dispatch(struct mr_server *s, struct mr_call *call, const struct grpc_
 {
     struct mr_grpc_call *g = open_call(s, call, m);
 
-    if (!g)
+    if (!g) {
         return;
-    if (!m)
+    }
+    if (!m) {
         mr_grpc_fail(g, MR_GRPC_UNIMPLEMENTED, MR_STR("unknown service or method"));
-    else if (!grpc_is_stream(m) && m->kind != GRPC_INFER && mr_grpc_is_packed(g))
+    } else if (!grpc_is_stream(m) && m->kind != GRPC_INFER && mr_grpc_is_packed(g)) {
         unpack_first(s, g, m);
-    else
+    } else {
         m->handle(s, g);
+    }
 }

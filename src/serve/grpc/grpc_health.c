@@ -17,13 +17,14 @@ static int status_of(struct mr_server *s, mr_str service)
     struct mr_err ignored = {0};
     bool is_serving;
 
-    if (service.len == 0 || mr_str_eq_c(service, "inference.GRPCInferenceService"))
+    if (service.len == 0 || mr_str_eq_c(service, "inference.GRPCInferenceService")) {
         is_serving = serve_is_ready(s);
-    else if (mr_models_is_known(s->models, service))
+    } else if (mr_models_is_known(s->models, service)) {
         is_serving = !serve_is_exiting(s) &&
                      mr_models_find(s->models, service, MR_STR(""), &v, &ignored) == MR_OK;
-    else
+    } else {
         return GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN;
+    }
     return is_serving ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
                       : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
 }
@@ -34,13 +35,15 @@ void grpc_health_check(struct mr_server *s, struct mr_grpc_call *g)
         grpc_request(g, &grpc__health__v1__health_check_request__descriptor);
     Grpc__Health__V1__HealthCheckResponse r = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
 
-    if (!q)
+    if (!q) {
         return;
+    }
     r.status = status_of(s, mr_str_c(q->service));
-    if (r.status == GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN)
+    if (r.status == GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN) {
         mr_grpc_fail(g, MR_GRPC_NOT_FOUND, MR_STR("unknown service"));
-    else
+    } else {
         grpc_reply_message(g, &r.base);
+    }
 }
 
 static void send_status(struct watcher *w)
@@ -49,8 +52,9 @@ static void send_status(struct watcher *w)
     uint8_t bytes[16];
 
     r.status = status_of(w->server, w->service);
-    if ((int)r.status == w->last)
+    if ((int)r.status == w->last) {
         return;
+    }
     w->last = (int)r.status;
     struct mr_piece piece = {bytes, grpc__health__v1__health_check_response__pack(&r, bytes), NULL};
     mr_grpc_send(w->g, &piece, 1, MR_GRPC_IDENTITY);
@@ -74,8 +78,9 @@ static void on_changed(struct serve_pending *p)
     struct watcher *w = MR_CONTAINER_OF(p, struct watcher, pending);
 
     send_status(w);
-    if (serve_is_exiting(w->server))
+    if (serve_is_exiting(w->server)) {
         end_watch(w, MR_GRPC_UNAVAILABLE, MR_STR("the server is exiting"));
+    }
 }
 
 void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g)
@@ -84,8 +89,9 @@ void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g)
         grpc_request(g, &grpc__health__v1__health_check_request__descriptor);
     struct watcher *w;
 
-    if (!q)
+    if (!q) {
         return;
+    }
     w = MR_ARENA_NEW(g->call->arena, struct watcher);
     if (!w) {
         mr_grpc_fail(g, MR_GRPC_RESOURCE_EXHAUSTED,

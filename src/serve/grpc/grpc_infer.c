@@ -46,8 +46,9 @@ static void reply_grpc(struct serve_infer *si)
         infer_turn(si, encode, encoded, false);
         return;
     }
-    if (si->infer.status == MR_OK)
+    if (si->infer.status == MR_OK) {
         encode(&si->turn);
+    }
     encoded(&si->turn);
 }
 
@@ -67,10 +68,11 @@ static void decode(struct mr_turn *t)
 
     MR_TRY(mr_grpc_message(gi->si.grpc, &message, &r->err));
     rc = mr_oip_pb_decode_request(message, &gi->si.loop->server->grpc_limits, r->arena, q, &r->err);
-    if (rc < 0)
+    if (rc < 0) {
         mr_oip_pb_find_names(message, &q->id, &q->model_name);
-    else
+    } else {
         rc = infer_bind(&gi->si, q->model_name, q->model_version);
+    }
 out:
     r->status = rc;
 }

@@ -29,14 +29,17 @@ static int load_malformed(struct mr_err *err)
 
 static int load_text(const struct mr_pb_field *f, mr_str *out, struct mr_err *err)
 {
-    if (f->wire != MR_PB_LEN)
+    if (f->wire != MR_PB_LEN) {
         return load_malformed(err);
-    if (f->bytes.len > SERVE_SMALL_BODY)
+    }
+    if (f->bytes.len > SERVE_SMALL_BODY) {
         return MR_FAIL(err, MR_E_INVALID, "a string of the request has %zu bytes, at most %llu",
                        f->bytes.len, (unsigned long long)SERVE_SMALL_BODY);
+    }
     *out = f->bytes.len ? mr_str_n((const char *)f->bytes.ptr, f->bytes.len) : MR_STR("");
-    if (memchr(out->ptr, 0, out->len))
+    if (memchr(out->ptr, 0, out->len)) {
         return MR_FAIL(err, MR_E_INVALID, "a string of the request contains a NUL character");
+    }
     return MR_OK;
 }
 
@@ -47,16 +50,19 @@ static int load_choice(mr_bytes value, struct mr_pb_field *out, struct mr_err *e
     int more;
 
     *out = (struct mr_pb_field){0};
-    while ((more = mr_pb_next(&value, &f)) > 0)
-        if (f.number <= LOAD_BYTES)
+    while ((more = mr_pb_next(&value, &f)) > 0) {
+        if (f.number <= LOAD_BYTES) {
             *out = f;
+        }
+    }
     return more < 0 ? load_malformed(err) : MR_OK;
 }
 
 static int load_file(struct load_call *l, mr_str path, mr_bytes data, struct mr_err *err)
 {
-    if (l->file_count == LOAD_FILES)
+    if (l->file_count == LOAD_FILES) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "more than %d files in one load request", LOAD_FILES);
+    }
     l->files[l->file_count++] = (struct mr_load_file){path, data};
     return MR_OK;
 }
@@ -69,18 +75,22 @@ static int load_parameter(struct load_call *l, mr_bytes entry, struct mr_err *er
     int rc, more;
 
     while ((more = mr_pb_next(&entry, &f)) > 0) {
-        if (f.number == 1)
+        if (f.number == 1) {
             MR_TRY(load_text(&f, &key, err));
-        else if (f.number == 2 && f.wire == MR_PB_LEN)
+        } else if (f.number == 2 && f.wire == MR_PB_LEN) {
             MR_TRY(load_choice(f.bytes, &choice, err));
+        }
     }
-    if (more < 0)
+    if (more < 0) {
         return load_malformed(err);
-    if (mr_str_eq_c(key, "config") && choice.number == LOAD_STRING)
+    }
+    if (mr_str_eq_c(key, "config") && choice.number == LOAD_STRING) {
         return load_text(&choice, &l->config, err);
+    }
     if (mr_str_starts(key, MR_STR("file:")) && choice.number == LOAD_BYTES &&
-        choice.wire == MR_PB_LEN)
+        choice.wire == MR_PB_LEN) {
         return load_file(l, mr_str_sub(key, 5, key.len), choice.bytes, err);
+    }
     return MR_FAIL(err, MR_E_INVALID,
                    "invalid value type or name for load parameter '%.*s', expected a string "
                    "for 'config' and bytes for 'file:...'",
@@ -97,16 +107,18 @@ static int load_read(struct load_call *l, struct mr_err *err)
 
     MR_TRY(mr_grpc_message(l->g, &message, err));
     while ((more = mr_pb_next(&message, &f)) > 0) {
-        if (f.number == 1)
+        if (f.number == 1) {
             MR_TRY(load_text(&f, &l->repository, err));
-        else if (f.number == 2)
+        } else if (f.number == 2) {
             MR_TRY(load_text(&f, &l->model, err));
-        else if (f.number == 3 && f.wire == MR_PB_LEN)
+        } else if (f.number == 3 && f.wire == MR_PB_LEN) {
             MR_TRY(load_parameter(l, f.bytes, err));
+        }
     }
     rc = more < 0 ? load_malformed(err) : MR_OK;
-    if (rc == MR_OK && l->repository.len)
+    if (rc == MR_OK && l->repository.len) {
         rc = MR_FAIL(err, MR_E_UNSUPPORTED, "'repository_name' specification is not supported");
+    }
 out:
     return rc;
 }
@@ -116,8 +128,9 @@ static void load_work(struct mr_turn *t)
     struct load_call *l = MR_CONTAINER_OF(t, struct load_call, turn);
 
     l->err.status = load_read(l, &l->err);
-    if (l->err.status < 0)
+    if (l->err.status < 0) {
         return;
+    }
     mr_models_load(l->server->models, l->model, l->config, l->files, l->file_count,
                    grpc_control_done, &l->control);
     l->is_submitted = true;
@@ -128,10 +141,12 @@ static void load_done(struct mr_turn *t)
     struct load_call *l = MR_CONTAINER_OF(t, struct load_call, turn);
 
     l->g->call->user = NULL;
-    if (l->is_submitted)
+    if (l->is_submitted) {
         return;
-    if (t->status < 0)
+    }
+    if (t->status < 0) {
         serve_turn_error(t, &l->err);
+    }
     grpc_fail_err(l->g, &l->err);
 }
 

@@ -14,8 +14,9 @@ void grpc_server_live(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__ServerLiveResponse r = INFERENCE__SERVER_LIVE_RESPONSE__INIT;
 
-    if (!grpc_request(g, &inference__server_live_request__descriptor))
+    if (!grpc_request(g, &inference__server_live_request__descriptor)) {
         return;
+    }
     r.live = !serve_is_exiting(s);
     grpc_reply_message(g, &r.base);
 }
@@ -24,8 +25,9 @@ void grpc_server_ready(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__ServerReadyResponse r = INFERENCE__SERVER_READY_RESPONSE__INIT;
 
-    if (!grpc_request(g, &inference__server_ready_request__descriptor))
+    if (!grpc_request(g, &inference__server_ready_request__descriptor)) {
         return;
+    }
     r.ready = serve_is_ready(s);
     grpc_reply_message(g, &r.base);
 }
@@ -34,8 +36,9 @@ void grpc_server_metadata(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__ServerMetadataResponse r = INFERENCE__SERVER_METADATA_RESPONSE__INIT;
 
-    if (!grpc_request(g, &inference__server_metadata_request__descriptor))
+    if (!grpc_request(g, &inference__server_metadata_request__descriptor)) {
         return;
+    }
     r.name = (char *)(uintptr_t)s->options.id;
     r.version = (char *)(uintptr_t)MR_VERSION;
     r.n_extensions = serve_extension_count;
@@ -51,8 +54,9 @@ void grpc_model_ready(struct mr_server *s, struct mr_grpc_call *g)
     struct mr_err err = {0};
     int rc;
 
-    if (!q)
+    if (!q) {
         return;
+    }
     rc = mr_models_find(s->models, mr_str_c(q->name), mr_str_c(q->version), &v, &err);
     if (rc == MR_E_INVALID) {
         grpc_fail_err(g, &err);
@@ -71,8 +75,9 @@ static tensor_metadata **tensors(struct mr_arena *a, const struct mr_version *v,
     tensor_metadata *t = MR_ARENA_ARRAY(a, tensor_metadata, count);
     int64_t *shapes = MR_ARENA_ARRAY(a, int64_t, (size_t)count * (MR_MAX_RANK + 1));
 
-    if (!list || !t || !shapes)
+    if (!list || !t || !shapes) {
         return NULL;
+    }
     for (uint32_t i = 0; i < count; i++) {
         inference__model_metadata_response__tensor_metadata__init(&t[i]);
         t[i].name = (char *)(uintptr_t)io[i].name.ptr;
@@ -94,8 +99,9 @@ void grpc_model_metadata(struct mr_server *s, struct mr_grpc_call *g)
     struct mr_version *v;
     struct mr_err err = {0};
 
-    if (!q)
+    if (!q) {
         return; /* and the call is gone */
+    }
     a = g->call->arena;
     if (mr_models_find(s->models, mr_str_c(q->name), mr_str_c(q->version), &v, &err) < 0) {
         grpc_fail_err(g, &err);
@@ -111,8 +117,9 @@ void grpc_model_metadata(struct mr_server *s, struct mr_grpc_call *g)
         out_of_arena(g);
         return;
     }
-    for (size_t i = 0; i < r.n_versions; i++)
+    for (size_t i = 0; i < r.n_versions; i++) {
         r.versions[i] = (char *)(uintptr_t)versions[i]->number_text.ptr;
+    }
     r.n_inputs = v->input_count;
     r.n_outputs = v->output_count;
     grpc_reply_message(g, &r.base);
@@ -126,8 +133,9 @@ void grpc_model_config(struct mr_server *s, struct mr_grpc_call *g)
     struct mr_version *v;
     struct mr_err err = {0};
 
-    if (!q)
+    if (!q) {
         return;
+    }
     if (mr_models_find(s->models, mr_str_c(q->name), mr_str_c(q->version), &v, &err) < 0) {
         grpc_fail_err(g, &err);
         return;
@@ -151,11 +159,12 @@ static void report_done(struct admin_job *job)
     struct report *r = MR_CONTAINER_OF(job, struct report, job);
     struct mr_piece piece = {r->message.ptr, r->message.len, NULL};
 
-    if (r->message.failed)
+    if (r->message.failed) {
         mr_grpc_fail(r->g, MR_GRPC_RESOURCE_EXHAUSTED,
                      MR_STR("the report is larger than the server allows"));
-    else
+    } else {
         mr_grpc_reply(r->g, &piece, piece.len ? 1 : 0, MR_GRPC_IDENTITY);
+    }
     mr_buf_fini(&r->message);
     mr_free(r);
 }
@@ -179,8 +188,9 @@ static void pack_into(struct mr_buf *b, const ProtobufCMessage *m)
     size_t n = protobuf_c_message_get_packed_size(m);
     char *to = mr_buf_reserve(b, n ? n : 1);
 
-    if (!to)
+    if (!to) {
         return;
+    }
     protobuf_c_message_pack(m, (uint8_t *)to);
     b->len += n;
 }
@@ -204,17 +214,19 @@ void grpc_model_statistics(struct mr_server *s, struct mr_grpc_call *g)
     struct mr_err err = {0};
     struct stats_set set;
 
-    if (!q)
+    if (!q) {
         return;
+    }
     if (!q->name[0]) {
         report_start(s, g, stats_run, false);
         return;
     }
     stats_set_init(&set);
-    if (stats_set_add_model(&set, s->models, mr_str_c(q->name), mr_str_c(q->version), &err) < 0)
+    if (stats_set_add_model(&set, s->models, mr_str_c(q->name), mr_str_c(q->version), &err) < 0) {
         grpc_fail_err(g, &err);
-    else
+    } else {
         grpc_reply_message(g, &set.response.base);
+    }
     stats_set_fini(&set);
 }
 
@@ -232,8 +244,9 @@ static void index_row(void *ctx, const struct mr_model_report *m)
         row.name = name;
         if (!m->never_loaded) {
             snprintf(number, sizeof number, "%lld", (long long)m->version);
-            if (m->version > 0)
+            if (m->version > 0) {
                 row.version = number;
+            }
             row.state = (char *)(uintptr_t)mr_version_state_triton(m->state);
             row.reason = reason;
         }
@@ -258,8 +271,9 @@ void grpc_repository_index(struct mr_server *s, struct mr_grpc_call *g)
     Inference__RepositoryIndexRequest *q =
         grpc_request(g, &inference__repository_index_request__descriptor);
 
-    if (q)
+    if (q) {
         report_start(s, g, index_run, q->ready);
+    }
 }
 
 /* ---- load and unload ---- */
@@ -269,10 +283,11 @@ static void control_reply(struct mr_mail *mail)
     struct grpc_control *c = MR_CONTAINER_OF(mail, struct grpc_control, mail);
 
     c->err.status = c->rc;
-    if (c->rc < 0)
+    if (c->rc < 0) {
         grpc_fail_err(c->g, &c->err);
-    else
+    } else {
         mr_grpc_reply(c->g, NULL, 0, MR_GRPC_IDENTITY);
+    }
 }
 
 /* On a loader thread. */
@@ -281,8 +296,9 @@ void grpc_control_done(void *ctx, int rc, const struct mr_err *err)
     struct grpc_control *c = ctx;
 
     c->rc = rc;
-    if (rc < 0 && err)
+    if (rc < 0 && err) {
         c->err = *err;
+    }
     c->mail.run = control_reply;
     mr_loop_post(c->loop->loop, &c->mail);
 }
@@ -312,14 +328,18 @@ void grpc_model_unload(struct mr_server *s, struct mr_grpc_call *g)
     struct grpc_control *c;
     bool dependents = false;
 
-    if (!q)
+    if (!q) {
         return;
+    }
     c = grpc_control_new(g, q->repository_name);
-    if (!c)
+    if (!c) {
         return;
-    for (size_t i = 0; i < q->n_parameters; i++)
-        if (strcmp(q->parameters[i]->key, "unload_dependents") == 0 && q->parameters[i]->value)
+    }
+    for (size_t i = 0; i < q->n_parameters; i++) {
+        if (strcmp(q->parameters[i]->key, "unload_dependents") == 0 && q->parameters[i]->value) {
             dependents = q->parameters[i]->value->bool_param;
+        }
+    }
     mr_models_unload(s->models, mr_str_c(q->model_name), dependents, grpc_control_done, c);
 }
 
@@ -415,14 +435,16 @@ void grpc_log_settings(struct mr_server *s, struct mr_grpc_call *g)
     struct mr_err err = {0};
 
     (void)s;
-    if (!q)
+    if (!q) {
         return;
+    }
     log_change_init(&change);
     if (change_from(q, &change, &err) < 0 ||
-        (q->n_settings > 0 && log_change_apply(&change, &err) < 0))
+        (q->n_settings > 0 && log_change_apply(&change, &err) < 0)) {
         grpc_fail_err(g, &err);
-    else
+    } else {
         reply_settings(g);
+    }
 }
 
 /* ---- what is not there ---- */
@@ -433,11 +455,12 @@ static void shm_status(struct mr_grpc_call *g, const char *kind, const char *reg
     mr_str text = mr_arena_printf(g->call->arena,
                                   "Unable to find %s shared memory region: '%.200s'", kind, region);
 
-    if (region[0])
+    if (region[0]) {
         mr_grpc_fail(g, MR_GRPC_NOT_FOUND,
                      text.ptr ? text : MR_STR("Unable to find the shared memory region"));
-    else
+    } else {
         mr_grpc_reply(g, NULL, 0, MR_GRPC_IDENTITY);
+    }
 }
 
 void grpc_system_shm_status(struct mr_server *s, struct mr_grpc_call *g)
@@ -446,8 +469,9 @@ void grpc_system_shm_status(struct mr_server *s, struct mr_grpc_call *g)
         grpc_request(g, &inference__system_shared_memory_status_request__descriptor);
 
     (void)s;
-    if (q)
+    if (q) {
         shm_status(g, "system", q->name);
+    }
 }
 
 void grpc_cuda_shm_status(struct mr_server *s, struct mr_grpc_call *g)
@@ -456,8 +480,9 @@ void grpc_cuda_shm_status(struct mr_server *s, struct mr_grpc_call *g)
         grpc_request(g, &inference__cuda_shared_memory_status_request__descriptor);
 
     (void)s;
-    if (q)
+    if (q) {
         shm_status(g, "cuda", q->name);
+    }
 }
 
 void grpc_no_shm(struct mr_server *s, struct mr_grpc_call *g)

@@ -38,8 +38,9 @@ static bool add_phases(struct mr_arena *a, const struct mr_load_view *l, load_me
 
     to->phases = MR_ARENA_ARRAY(a, phase_message *, MR_VERSION_STATES);
     for (int i = 0; p && to->phases && i < MR_VERSION_STATES; i++) {
-        if (l->entered_wall_ns[i] == 0)
+        if (l->entered_wall_ns[i] == 0) {
             continue;
+        }
         millrace__model_versions_response__load__phase__init(&p[i]);
         p[i].state = (char *)(uintptr_t)mr_version_state_name((enum mr_version_state)i);
         p[i].entered_unix_ns = l->entered_wall_ns[i];
@@ -54,11 +55,13 @@ static bool add_labels(struct mr_arena *a, const struct mr_model_view *view,
 {
     to->labels = MR_ARENA_ARRAY(a, char *, view->label_count + 1);
     for (size_t i = 0; to->labels && i < view->label_count; i++) {
-        if (l->state != MR_VERSION_READY || view->labels[i].version != l->version)
+        if (l->state != MR_VERSION_READY || view->labels[i].version != l->version) {
             continue;
+        }
         char *name = text_of(a, view->labels[i].name);
-        if (!name)
+        if (!name) {
             return false;
+        }
         to->labels[to->n_labels++] = name;
     }
     return to->labels != NULL;
@@ -67,8 +70,9 @@ static bool add_labels(struct mr_arena *a, const struct mr_model_view *view,
 static bool add_progress(struct mr_arena *a, const struct mr_progress_view *p, load_message *to)
 {
     to->progress = MR_ARENA_NEW(a, progress_message);
-    if (!to->progress)
+    if (!to->progress) {
         return false;
+    }
     millrace__model_versions_response__load__progress__init(to->progress);
     to->progress->step = (char *)(uintptr_t)p->step;
     to->progress->done_bytes = p->done_bytes;
@@ -81,11 +85,13 @@ static bool add_progress(struct mr_arena *a, const struct mr_progress_view *p, l
 static bool add_memory(struct mr_arena *a, const struct mr_memory_view *m, load_message *to)
 {
     to->memory = MR_ARENA_NEW(a, memory_message);
-    if (!to->memory)
+    if (!to->memory) {
         return false;
+    }
     millrace__model_versions_response__load__memory__init(to->memory);
-    if (m->is_told)
+    if (m->is_told) {
         to->memory->parameters = text_of(a, mr_str_c(m->is_apart ? "pool" : "plain"));
+    }
     to->memory->reason = text_of(a, m->reason);
     to->memory->mapped_bytes = m->mapped_bytes;
     to->memory->kept_bytes = m->kept_bytes;
@@ -108,8 +114,9 @@ static load_message *load_of(struct mr_arena *a, const struct mr_model_view *vie
 {
     load_message *to = MR_ARENA_NEW(a, load_message);
 
-    if (!to)
+    if (!to) {
         return NULL;
+    }
     millrace__model_versions_response__load__init(to);
     to->version = number_of(a, l->version);
     to->state = (char *)(uintptr_t)mr_version_state_name(l->state);
@@ -129,8 +136,9 @@ static void see_model(void *ctx, const struct mr_model_view *view)
     struct mr_arena *a = &j->arena;
     Millrace__ModelVersionsResponse *m = MR_ARENA_NEW(a, Millrace__ModelVersionsResponse);
 
-    if (!m)
+    if (!m) {
         return;
+    }
     millrace__model_versions_response__init(m);
     m->model_name = text_of(a, view->name);
     m->default_version = number_of(a, view->default_version);
@@ -139,12 +147,14 @@ static void see_model(void *ctx, const struct mr_model_view *view)
     m->loads = MR_ARENA_ARRAY(a, load_message *, view->load_count + 1);
     for (size_t i = 0; m->loads && i < view->load_count; i++) {
         m->loads[i] = load_of(a, view, &view->loads[i]);
-        if (!m->loads[i])
+        if (!m->loads[i]) {
             return;
+        }
         m->n_loads++;
     }
-    if (m->loads && m->model_name && m->default_version && m->rolled_back_to && m->error)
+    if (m->loads && m->model_name && m->default_version && m->rolled_back_to && m->error) {
         j->message = m;
+    }
 }
 
 static void versions_run(struct admin_job *job)
@@ -158,13 +168,14 @@ static void versions_done(struct admin_job *job)
 {
     struct versions_job *j = MR_CONTAINER_OF(job, struct versions_job, job);
 
-    if (j->rc < 0)
+    if (j->rc < 0) {
         grpc_fail_err(j->g, &j->err);
-    else if (!j->message)
+    } else if (!j->message) {
         mr_grpc_fail(j->g, MR_GRPC_RESOURCE_EXHAUSTED,
                      MR_STR("the report is larger than the server allows"));
-    else
+    } else {
         grpc_reply_message(j->g, &j->message->base);
+    }
     mr_arena_fini(&j->arena);
     mr_free(j);
 }
@@ -174,8 +185,9 @@ void grpc_model_versions(struct mr_server *s, struct mr_grpc_call *g)
     Millrace__ModelVersionsRequest *q =
         grpc_request(g, &millrace__model_versions_request__descriptor);
 
-    if (!q)
+    if (!q) {
         return;
+    }
     struct versions_job *j = MR_NEW(struct versions_job);
     j->server = s;
     j->g = g;
@@ -193,14 +205,16 @@ void grpc_model_label(struct mr_server *s, struct mr_grpc_call *g)
     Millrace__ModelLabelRequest *q = grpc_request(g, &millrace__model_label_request__descriptor);
     struct mr_err err = {0};
 
-    if (!q)
+    if (!q) {
         return;
+    }
     err.status = mr_models_label(s->models, mr_str_c(q->model_name), mr_str_c(q->label),
                                  mr_str_c(q->version), &err);
-    if (err.status < 0)
+    if (err.status < 0) {
         grpc_fail_err(g, &err);
-    else
+    } else {
         mr_grpc_reply(g, NULL, 0, MR_GRPC_IDENTITY);
+    }
 }
 
 void grpc_model_rollback(struct mr_server *s, struct mr_grpc_call *g)
@@ -209,7 +223,8 @@ void grpc_model_rollback(struct mr_server *s, struct mr_grpc_call *g)
         grpc_request(g, &millrace__model_rollback_request__descriptor);
     struct grpc_control *c = q ? grpc_control_new(g, "") : NULL;
 
-    if (c)
+    if (c) {
         mr_models_rollback(s->models, mr_str_c(q->model_name), mr_str_c(q->version),
                            grpc_control_done, c);
+    }
 }

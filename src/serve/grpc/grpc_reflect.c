@@ -29,9 +29,11 @@ static mr_bytes file_at(size_t index)
     mr_bytes set = {mr_descriptor_set, mr_descriptor_set_len};
     struct mr_pb_field f;
 
-    while (mr_pb_next(&set, &f) > 0)
-        if (f.number == 1 && index-- == 0)
+    while (mr_pb_next(&set, &f) > 0) {
+        if (f.number == 1 && index-- == 0) {
             return f.bytes;
+        }
+    }
     return (mr_bytes){NULL, 0};
 }
 
@@ -39,23 +41,27 @@ static mr_str field_text(mr_bytes message, uint32_t number)
 {
     struct mr_pb_field f;
 
-    while (mr_pb_next(&message, &f) > 0)
-        if (f.number == number && f.wire == MR_PB_LEN)
+    while (mr_pb_next(&message, &f) > 0) {
+        if (f.number == number && f.wire == MR_PB_LEN) {
             return mr_str_n((const char *)f.bytes.ptr, f.bytes.len);
+        }
+    }
     return MR_STR("");
 }
 
 /* Cut "name." or the whole of "name" off the front of *io_symbol. */
 static bool take_name(mr_str *io_symbol, mr_str name)
 {
-    if (!mr_str_starts(*io_symbol, name) || name.len == 0)
+    if (!mr_str_starts(*io_symbol, name) || name.len == 0) {
         return false;
+    }
     if (io_symbol->len == name.len) {
         *io_symbol = MR_STR("");
         return true;
     }
-    if (io_symbol->ptr[name.len] != '.')
+    if (io_symbol->ptr[name.len] != '.') {
         return false;
+    }
     *io_symbol = mr_str_sub(*io_symbol, name.len + 1, io_symbol->len);
     return true;
 }
@@ -67,17 +73,23 @@ static bool declares(mr_bytes message, mr_str symbol, const uint32_t *inner, siz
     static const uint32_t in_message[] = {3, 4};
     struct mr_pb_field f;
 
-    if (!take_name(&symbol, field_text(message, 1)))
+    if (!take_name(&symbol, field_text(message, 1))) {
         return false;
-    if (symbol.len == 0)
+    }
+    if (symbol.len == 0) {
         return true;
-    if (depth >= NESTING_MAX)
+    }
+    if (depth >= NESTING_MAX) {
         return false;
-    while (mr_pb_next(&message, &f) > 0)
-        for (size_t i = 0; i < inner_count; i++)
+    }
+    while (mr_pb_next(&message, &f) > 0) {
+        for (size_t i = 0; i < inner_count; i++) {
             if (f.number == inner[i] && f.wire == MR_PB_LEN &&
-                declares(f.bytes, symbol, in_message, 2, depth + 1))
+                declares(f.bytes, symbol, in_message, 2, depth + 1)) {
                 return true;
+            }
+        }
+    }
     return false;
 }
 
@@ -87,15 +99,19 @@ static bool file_declares(mr_bytes file, mr_str symbol)
     struct mr_pb_field f;
     mr_str package = field_text(file, 2);
 
-    if (package.len && !take_name(&symbol, package))
+    if (package.len && !take_name(&symbol, package)) {
         return false;
+    }
     while (mr_pb_next(&file, &f) > 0) {
-        if (f.wire != MR_PB_LEN)
+        if (f.wire != MR_PB_LEN) {
             continue;
-        if ((f.number == 4 || f.number == 5) && declares(f.bytes, symbol, in_message, 2, 0))
+        }
+        if ((f.number == 4 || f.number == 5) && declares(f.bytes, symbol, in_message, 2, 0)) {
             return true;
-        if (f.number == 6 && declares(f.bytes, symbol, in_service, 1, 0))
+        }
+        if (f.number == 6 && declares(f.bytes, symbol, in_service, 1, 0)) {
             return true;
+        }
     }
     return false;
 }
@@ -105,16 +121,20 @@ static void add_file(size_t index, bool *wanted)
     mr_bytes file = file_at(index);
     struct mr_pb_field f;
 
-    if (index >= FILES_MAX || wanted[index])
+    if (index >= FILES_MAX || wanted[index]) {
         return;
+    }
     wanted[index] = true;
     while (mr_pb_next(&file, &f) > 0) {
-        if (f.number != 3 || f.wire != MR_PB_LEN)
+        if (f.number != 3 || f.wire != MR_PB_LEN) {
             continue;
-        for (size_t i = 0; i < FILES_MAX && file_at(i).len; i++)
+        }
+        for (size_t i = 0; i < FILES_MAX && file_at(i).len; i++) {
             if (mr_str_eq(field_text(file_at(i), 1),
-                          mr_str_n((const char *)f.bytes.ptr, f.bytes.len)))
+                          mr_str_n((const char *)f.bytes.ptr, f.bytes.len))) {
                 add_file(i, wanted);
+            }
+        }
     }
 }
 
@@ -163,9 +183,11 @@ static void send_files(struct reflect *r, response_msg *m, size_t index)
     add_file(index, wanted);
     wanted[index] = false;
     files[n++] = binary(file_at(index)); /* the file asked for first, then what it imports */
-    for (size_t i = 0; i < FILES_MAX; i++)
-        if (wanted[i])
+    for (size_t i = 0; i < FILES_MAX; i++) {
+        if (wanted[i]) {
             files[n++] = binary(file_at(i));
+        }
+    }
     fr.n_file_descriptor_proto = n;
     fr.file_descriptor_proto = files;
     m->message_response_case =
@@ -261,12 +283,13 @@ static void on_data(struct serve_pending *p, mr_bytes data, bool last)
     struct mr_err err = {0};
     int rc = mr_grpc_feed(r->g, data, on_message, r, &err);
 
-    if (rc < 0)
+    if (rc < 0) {
         finish(r, mr_status_grpc(rc), mr_str_c(err.msg));
-    else if (r->no_room)
+    } else if (r->no_room) {
         finish(r, MR_GRPC_RESOURCE_EXHAUSTED, MR_STR("out of memory"));
-    else if (last)
+    } else if (last) {
         finish(r, MR_GRPC_OK, MR_STR(""));
+    }
 }
 
 static void on_cancel(struct serve_pending *p)
@@ -278,8 +301,9 @@ static void on_changed(struct serve_pending *p)
 {
     struct reflect *r = MR_CONTAINER_OF(p, struct reflect, pending);
 
-    if (serve_is_exiting(r->server))
+    if (serve_is_exiting(r->server)) {
         finish(r, MR_GRPC_UNAVAILABLE, MR_STR("the server is exiting"));
+    }
 }
 
 void grpc_reflect(struct mr_server *s, struct mr_grpc_call *g)

@@ -75,8 +75,9 @@ static struct stream_item *item_new(struct stream *st)
         l->free_item_count--;
     } else {
         it = mr_try_alloc(sizeof *it);
-        if (!it)
+        if (!it) {
             return NULL;
+        }
         mr_arena_init(&it->arena, ITEM_ARENA_MIN, ITEM_ARENA_MAX);
     }
     it->next = NULL;
@@ -124,8 +125,9 @@ static void fail_stream(struct stream *st, int status, const struct mr_err *err)
 {
     bool was_walking = st->is_walking;
 
-    if (st->is_failed)
+    if (st->is_failed) {
         return;
+    }
     st->is_failed = true;
     st->failure = *err;
     st->failure.status = status;
@@ -153,14 +155,16 @@ static void send_item(struct stream *st, struct stream_item *it)
     struct serve_infer *si = &it->si;
     bool is_ok = si->infer.status == MR_OK;
 
-    if (!is_ok)
+    if (!is_ok) {
         infer_log_failure(si);
+    }
     infer_end(si);
     if (is_ok) {
-        if (!st->is_failed && it->is_encoded)
+        if (!st->is_failed && it->is_encoded) {
             mr_grpc_send_message(st->g, &it->answer, grpc_compression(st->server));
-        else
+        } else {
             infer_drop_answer(&it->answer);
+        }
     } else if (st->error_ends) {
         fail_stream(st, si->infer.status, &si->infer.err);
     } else if (!st->is_failed) {
@@ -186,12 +190,14 @@ static void encoded(struct mr_turn *t)
     struct stream *st = it->stream;
 
     infer_turned(&it->si);
-    if (it->si.infer.status < 0)
+    if (it->si.infer.status < 0) {
         infer_drop_answer(&it->answer);
+    }
     it->is_encoded = true;
     st->is_encoding = false;
-    if (!st->is_advancing)
+    if (!st->is_advancing) {
         advance(st);
+    }
 }
 
 /* False: it goes on in later turns. */
@@ -199,8 +205,9 @@ static bool encode_first(struct stream *st)
 {
     struct serve_infer *si = &st->first->si;
 
-    if (si->infer.status < 0 || st->first->is_encoded || st->is_failed || st->is_cancelled)
+    if (si->infer.status < 0 || st->first->is_encoded || st->is_failed || st->is_cancelled) {
         return true;
+    }
     if (infer_is_long_answer(si)) {
         st->is_encoding = true;
         infer_turn(si, encode, encoded, false);
@@ -224,28 +231,31 @@ static bool advance(struct stream *st)
     while (st->first && st->first->is_done && !st->is_encoding && encode_first(st)) {
         struct stream_item *it = st->first;
         st->first = it->next;
-        if (!st->first)
+        if (!st->first) {
             st->last = NULL;
+        }
         st->in_flight--;
         mr_call_hold(st->g->call, -ITEM_BYTES);
         send_item(st, it);
         item_free(it);
     }
     st->is_advancing = false;
-    if (st->is_feeding)
+    if (st->is_feeding) {
         return false;
+    }
     if (!is_over(st)) {
         mr_call_pause(st->g->call, st->in_flight >= IN_FLIGHT_MAX);
         return false;
     }
     serve_closed(&st->pending);
     st->g->call->user = NULL;
-    if (st->is_failed)
+    if (st->is_failed) {
         mr_grpc_finish(st->g, mr_status_grpc(st->failure.status), mr_str_c(st->failure.msg));
-    else if (st->is_exiting && (st->is_cut || !st->input_ended))
+    } else if (st->is_exiting && (st->is_cut || !st->input_ended)) {
         mr_grpc_finish(st->g, MR_GRPC_UNAVAILABLE, MR_STR("the server is exiting"));
-    else
+    } else {
         mr_grpc_finish(st->g, MR_GRPC_OK, MR_STR(""));
+    }
     return true;
 }
 
@@ -272,10 +282,11 @@ static void cancel_decoupled(struct stream *st)
     while (it) {
         struct stream_item *next = LIST_NEXT(it, link);
         drop_unsent(it);
-        if (it->is_done)
+        if (it->is_done) {
             end_apart(st, it);
-        else
+        } else {
             infer_cancel(&it->si); /* ends it if it was queued */
+        }
         it = next;
     }
 }
@@ -319,8 +330,9 @@ static void send_unsent(struct stream *st, struct stream_item *it)
 
     while ((q = it->unsent) != NULL && !mr_call_is_backlogged(st->g->call)) {
         it->unsent = q->next;
-        if (!it->unsent)
+        if (!it->unsent) {
             it->unsent_end = &it->unsent;
+        }
         send_response(it, q);
     }
 }
@@ -336,8 +348,9 @@ static void set_apart(struct stream *st, struct stream_item *it)
         at = &(*at)->next;
     }
     *at = it->next;
-    for (struct stream_item *rest = it->next; rest; rest = rest->next)
+    for (struct stream_item *rest = it->next; rest; rest = rest->next) {
         st->last = rest;
+    }
     it->is_decoupled = true;
     LIST_INSERT_HEAD(&st->decoupled, it, link);
 }
@@ -350,13 +363,15 @@ static void end_apart(struct stream *st, struct stream_item *it)
     mr_call_hold(st->g->call, -ITEM_BYTES);
     it->si.infer.status =
         it->si.infer.status == MR_OK && st->is_cancelled ? MR_E_CANCELLED : it->si.infer.status;
-    if (it->si.infer.status < 0)
+    if (it->si.infer.status < 0) {
         infer_log_failure(&it->si);
+    }
     infer_end(&it->si);
-    if (it->si.infer.status < 0 && st->error_ends && !st->is_cancelled)
+    if (it->si.infer.status < 0 && st->error_ends && !st->is_cancelled) {
         fail_stream(st, it->si.infer.status, &it->si.infer.err);
-    else if (it->si.infer.status < 0 && !st->is_failed && !st->is_cancelled)
+    } else if (it->si.infer.status < 0 && !st->is_failed && !st->is_cancelled) {
         send_error(st, it);
+    }
     item_free(it);
 }
 
@@ -368,8 +383,9 @@ static void on_room(struct serve_pending *p)
 
     while (it) {
         send_unsent(st, it);
-        if (it->unsent)
+        if (it->unsent) {
             mr_call_when_room(st->g->call);
+        }
         if (it->is_done && !it->unsent) {
             end_apart(st, it); /* which may end others */
             it = LIST_FIRST(&st->decoupled);
@@ -386,24 +402,29 @@ static void reply_item(struct serve_infer *si)
     struct stream *st = it->stream;
 
     it->is_done = true;
-    if (it->is_decoupled && !it->unsent)
+    if (it->is_decoupled && !it->unsent) {
         end_apart(st, it);
-    if (!st->is_walking)
+    }
+    if (!st->is_walking) {
         advance(st);
+    }
 }
 
 static void append(struct stream *st, struct stream_item *it)
 {
-    if (st->last)
+    if (st->last) {
         st->last->next = it;
-    else
+    } else {
         st->first = it;
+    }
     st->last = it;
-    if (!st->undecoded)
+    if (!st->undecoded) {
         st->undecoded = it;
+    }
     mr_call_hold(st->g->call, ITEM_BYTES);
-    if (++st->in_flight >= IN_FLIGHT_MAX)
+    if (++st->in_flight >= IN_FLIGHT_MAX) {
         mr_call_pause(st->g->call, true);
+    }
 }
 
 /* The bytes of a message must live as long as its request. */
@@ -415,12 +436,14 @@ static int keep_message(struct stream_item *it, mr_bytes *io, struct mr_block *b
         return MR_OK;
     }
     uint8_t *copy = NULL;
-    if (io->len <= SMALL_BYTES)
+    if (io->len <= SMALL_BYTES) {
         copy = mr_arena_try(&it->arena, io->len ? io->len : 1, 64);
+    }
     if (!copy) {
         it->message = mr_block_new(io->len);
-        if (!it->message)
+        if (!it->message) {
             return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the request");
+        }
         copy = it->message->data;
     }
     memcpy(copy, io->ptr, io->len);
@@ -437,15 +460,17 @@ static void decode(struct mr_turn *t)
     int rc;
 
     it->breaks_stream = it->is_packed;
-    if (it->is_packed)
+    if (it->is_packed) {
         MR_TRY(mr_grpc_unpack(it->stream->g, message, &it->arena, &message, &r->err));
+    }
     it->breaks_stream = false;
     rc = mr_oip_pb_decode_request(message, &it->stream->server->grpc_limits, &it->arena,
                                   &it->si.request, &r->err);
-    if (rc < 0)
+    if (rc < 0) {
         mr_oip_pb_find_names(message, &it->si.request.id, &it->si.request.model_name);
-    else
+    } else {
         rc = infer_bind(&it->si, it->si.request.model_name, it->si.request.model_version);
+    }
 out:
     r->status = rc;
 }
@@ -469,17 +494,21 @@ static void decoded(struct mr_turn *t)
     st->is_decoding = false;
     st->is_walking = true; /* or it might be the last of the stream */
     infer_turned(si);
-    if (r->status < 0 && it->breaks_stream)
+    if (r->status < 0 && it->breaks_stream) {
         fail_stream(st, r->status, &r->err);
-    if (r->status == MR_OK)
+    }
+    if (r->status == MR_OK) {
         infer_run(si);
-    else
+    } else {
         refuse_item(si);
-    if (!it->is_done && mr_version_is_streaming(r->version))
+    }
+    if (!it->is_done && mr_version_is_streaming(r->version)) {
         set_apart(st, it);
+    }
     st->is_walking = was_walking;
-    if (!was_walking)
+    if (!was_walking) {
         decode_next(st);
+    }
 }
 
 static void decode_item(struct stream *st, struct stream_item *it)
@@ -501,8 +530,9 @@ static void decode_item(struct stream *st, struct stream_item *it)
 /* Decode what waits for that, as far as it goes at once. `st` may be gone afterwards. */
 static void decode_next(struct stream *st)
 {
-    if (st->is_walking)
+    if (st->is_walking) {
         return;
+    }
     st->is_walking = true;
     while (st->undecoded && !st->is_decoding) {
         struct stream_item *it = st->undecoded;
@@ -520,8 +550,9 @@ static void on_message(void *ctx, mr_bytes message, struct mr_block *block)
     struct serve_infer *si;
 
     st->is_cut |= st->is_exiting;
-    if (st->is_failed || st->is_cancelled || st->is_exiting)
+    if (st->is_failed || st->is_cancelled || st->is_exiting) {
         return;
+    }
     it = item_new(st);
     if (!it) {
         struct mr_err err = {.msg = "no memory for the request"};
@@ -551,8 +582,9 @@ static void on_data(struct serve_pending *p, mr_bytes data, bool last)
     st->is_feeding = true;
     rc = mr_grpc_feed(st->g, data, on_message, st, &err);
     st->is_feeding = false;
-    if (rc < 0)
+    if (rc < 0) {
         fail_stream(st, rc, &err);
+    }
     if (last) {
         if (rc == MR_OK && mr_grpc_feed_incomplete(st->g)) {
             struct mr_err cut = {.msg = "the stream ended inside a message"};
@@ -572,8 +604,9 @@ static void on_cancel(struct serve_pending *p)
     cancel_decoupled(st);
     for (struct stream_item *it = st->first, *next; it; it = next) {
         next = it->next;
-        if (mr_turn_is_open(&it->si.turn) || (!it->is_done && it->si.is_pinned))
+        if (mr_turn_is_open(&it->si.turn) || (!it->is_done && it->si.is_pinned)) {
             infer_cancel(&it->si);
+        }
     }
     st->is_walking = false;
     decode_next(st);
@@ -583,8 +616,9 @@ static void on_changed(struct serve_pending *p)
 {
     struct stream *st = MR_CONTAINER_OF(p, struct stream, pending);
 
-    if (!serve_is_exiting(st->server) || st->is_exiting)
+    if (!serve_is_exiting(st->server) || st->is_exiting) {
         return;
+    }
     st->is_exiting = true;
     advance(st);
 }

@@ -54,9 +54,11 @@ static const struct grpc_method methods[] = {
 
 const struct grpc_method *grpc_method_find(mr_str path)
 {
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
-        if (mr_str_eq(path, methods[i].path))
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        if (mr_str_eq(path, methods[i].path)) {
             return &methods[i];
+        }
+    }
     return NULL;
 }
 

@@ -15,8 +15,9 @@ static uint64_t rest_body_limit(const struct mr_server *s, const struct mr_call 
     uint64_t most = s->options.http_max_input_bytes;
     bool is_small = call->content_length >= 0 && (uint64_t)call->content_length <= SERVE_SMALL_BODY;
 
-    if (most <= SERVE_SMALL_BODY || is_small)
+    if (most <= SERVE_SMALL_BODY || is_small) {
         return most;
+    }
     struct mr_oip_path path;
     const struct rest_route *route = rest_route_find(call->path, &path);
 
@@ -43,8 +44,9 @@ static void on_head(void *ctx, struct mr_call *call)
     const char *why;
     int64_t align;
 
-    if (serve_has_restrictions(s) && serve_refuse_restricted(s, call, api_of(call)))
+    if (serve_has_restrictions(s) && serve_refuse_restricted(s, call, api_of(call))) {
         return;
+    }
     call->user = &in_body;
     call->body_align_at = -1;
     if (call->is_grpc) {
@@ -57,8 +59,9 @@ static void on_head(void *ctx, struct mr_call *call)
         return;
     }
     call->body_limit = (int64_t)rest_body_limit(s, call);
-    if (rest_header_length(call, SIZE_MAX, &align, NULL) == MR_OK)
+    if (rest_header_length(call, SIZE_MAX, &align, NULL) == MR_OK) {
         call->body_align_at = align; /* wrong ones are refused with the body */
+    }
 }
 
 static bool is_packed(const struct mr_call *call)
@@ -85,17 +88,18 @@ static void on_body(void *ctx, struct mr_call *call)
         return;
     }
     route = rest_route_find(call->path, &path);
-    if (!route)
+    if (!route) {
         reply_status_text(call, 404, "Not Found");
-    else if (!rest_route_allows(route, call->method))
+    } else if (!rest_route_allows(route, call->method)) {
         rest_refuse_method(call, route);
-    else if (route->body != REST_TENSORS && is_packed(call))
+    } else if (route->body != REST_TENSORS && is_packed(call)) {
         reply_error_text(call, MR_E_INVALID,
                          "Content-Encoding '%.*s': only the bodies of inference requests may be "
                          "compressed",
                          MR_STR_ARG(mr_str_sub(mr_call_header(call, "content-encoding"), 0, 64)));
-    else
+    } else {
         route->handle(s, call, &path);
+    }
 }
 
 static void on_data(void *ctx, struct mr_call *call, mr_bytes data, bool last)
@@ -103,8 +107,9 @@ static void on_data(void *ctx, struct mr_call *call, mr_bytes data, bool last)
     struct serve_pending *p = call->user;
 
     (void)ctx;
-    if (p && p->data)
+    if (p && p->data) {
         p->data(p, data, last);
+    }
 }
 
 static void on_cancel(void *ctx, struct mr_call *call)
@@ -112,10 +117,11 @@ static void on_cancel(void *ctx, struct mr_call *call)
     struct serve_pending *p = call->user;
 
     (void)ctx;
-    if (p == &in_body)
+    if (p == &in_body) {
         reply_empty(call, 400); /* goes nowhere, and ends the call */
-    else if (p && p->cancel)
+    } else if (p && p->cancel) {
         p->cancel(p);
+    }
 }
 
 static void on_room(void *ctx, struct mr_call *call)
@@ -123,8 +129,9 @@ static void on_room(void *ctx, struct mr_call *call)
     struct serve_pending *p = call->user;
 
     (void)ctx;
-    if (p && p->room)
+    if (p && p->room) {
         p->room(p);
+    }
 }
 
 /* Clients look for these texts. Without a length of its JSON part, a body is all JSON. */
@@ -134,8 +141,9 @@ static void describe_too_large(const struct mr_server *s, const struct mr_call *
     bool is_json = call->body_align_at < 0;
     char size[32] = "more";
 
-    if (call->content_length >= 0)
+    if (call->content_length >= 0) {
         snprintf(size, sizeof size, "%lld", (long long)call->content_length);
+    }
     if ((uint64_t)call->body_limit < s->options.http_max_input_bytes) {
         snprintf(err->msg, sizeof err->msg,
                  "request body of %s bytes exceeds the %lld bytes that an endpoint takes which is "
@@ -158,8 +166,9 @@ static void log_body_refused(struct mr_call *call, const struct mr_err *err)
     const struct grpc_method *method = call->is_grpc ? grpc_method_find(call->path) : NULL;
     struct serve_infer si = {.infer.err = *err};
 
-    if (!(method && method->kind == GRPC_INFER) && !(route && route->handle == rest_infer))
+    if (!(method && method->kind == GRPC_INFER) && !(route && route->handle == rest_infer)) {
         return;
+    }
     infer_init(&si, call, call->arena, call->is_grpc ? MR_INFER_GRPC : MR_INFER_REST);
     si.request.model_name = call->is_grpc ? MR_STR("") : path.model;
     infer_refuse(&si, err->status);
@@ -176,20 +185,22 @@ static void on_body_refused(void *ctx, struct mr_call *call, int status)
     uint64_t most = grpc_message_limit(s, grpc_method_find(call->path), &why);
 
     call->user = NULL;
-    if (status != MR_E_TOO_LARGE)
+    if (status != MR_E_TOO_LARGE) {
         snprintf(
             err.msg, sizeof err.msg,
             "the server's memory for requests in flight is used up (--memory-budget), try later");
-    else if (call->is_grpc)
+    } else if (call->is_grpc) {
         snprintf(err.msg, sizeof err.msg, "Received message larger than max (%llu bytes, %s)",
                  (unsigned long long)most, why);
-    else
+    } else {
         describe_too_large(s, call, &err);
+    }
     log_body_refused(call, &err);
-    if (!call->is_grpc)
+    if (!call->is_grpc) {
         reply_error(call, &err);
-    else if (mr_grpc_begin(&g, call, (int64_t)most) == MR_OK)
+    } else if (mr_grpc_begin(&g, call, (int64_t)most) == MR_OK) {
         grpc_fail_err(&g, &err);
+    }
 }
 
 static int64_t body_align(void *ctx, struct mr_call *call, mr_bytes have)

@@ -47,8 +47,9 @@ static struct mr_response *unsent_take(struct generate *g)
     struct mr_response *q = g->unsent;
 
     g->unsent = q->next;
-    if (!g->unsent)
+    if (!g->unsent) {
         g->unsent_end = &g->unsent;
+    }
     return q;
 }
 
@@ -68,8 +69,9 @@ static void begin_stream(struct generate *g)
         {MR_STR_INIT("content-type"), MR_STR_INIT("text/event-stream; charset=utf-8")},
         {MR_STR_INIT("cache-control"), MR_STR_INIT("no-store")}};
 
-    if (!g->has_begun)
+    if (!g->has_begun) {
         mr_call_begin(g->si.call, 200, headers, 2);
+    }
     g->has_begun = true;
 }
 
@@ -82,8 +84,9 @@ static void write_error_event(struct generate *g, mr_str message)
     mr_oip_rest_error(b, message);
     mr_buf_c(b, EVENT_END);
     struct mr_piece piece = {b->ptr, b->len, NULL};
-    if (!b->failed)
+    if (!b->failed) {
         mr_call_write(g->si.call, &piece, 1);
+    }
 }
 
 /* Everything has been written, or nothing will be. g is gone. */
@@ -93,12 +96,14 @@ static void finish(struct generate *g)
     struct mr_call *call = si->call;
     struct mr_err err = si->infer.err;
 
-    if (si->infer.status == MR_OK && !g->is_stream)
+    if (si->infer.status == MR_OK && !g->is_stream) {
         si->infer.status = MR_FAIL(&err, MR_E_INTERNAL, "expected a single response, got %llu",
                                    (unsigned long long)g->answers);
+    }
     err.status = si->infer.status;
-    if (err.status < 0)
+    if (err.status < 0) {
         infer_log_failure(si);
+    }
     infer_end(si);
     mr_buf_fini(&g->rewritten);
     if (err.status < 0 && !g->has_begun) {
@@ -106,8 +111,9 @@ static void finish(struct generate *g)
         return;
     }
     begin_stream(g);
-    if (err.status < 0)
+    if (err.status < 0) {
         write_error_event(g, mr_str_c(err.msg));
+    }
     mr_call_end(call, NULL, 0);
 }
 
@@ -122,15 +128,17 @@ static void encode(struct mr_turn *t)
     struct mr_oip_response response;
     int rc = MR_OK;
 
-    if (g->now)
+    if (g->now) {
         infer_use_response(&g->si, g->now);
+    }
     MR_TRY(mr_wire_response(r, &g->si.request, &response, &g->encode_err));
     rc = mr_oip_generate_response(&response, g->is_stream ? EVENT_BEGIN : "",
                                   g->is_stream ? EVENT_END : "", infer_buf(&g->si), r->arena,
                                   &g->encoded, &g->encode_err);
 out:
-    if (g->now)
+    if (g->now) {
         r->outputs = NULL; /* they are the response's */
+    }
     r->arena = arena;
     g->encode_status = rc;
 }
@@ -157,8 +165,9 @@ static void write_whole(struct generate *g)
 
 static void drop_encoded(struct generate *g)
 {
-    for (size_t i = 0; i < g->encoded.piece_count; i++)
+    for (size_t i = 0; i < g->encoded.piece_count; i++) {
         mr_block_unref(&g->encoded.pieces[i].block);
+    }
     g->encoded = (struct mr_oip_encoded){0};
 }
 
@@ -168,8 +177,9 @@ static void encoded(struct mr_turn *t)
     struct generate *g = of_turn(t);
 
     g->is_encoding = false;
-    if (t->status < 0 && g->encode_status == MR_OK)
+    if (t->status < 0 && g->encode_status == MR_OK) {
         g->encode_status = serve_turn_error(t, &g->encode_err);
+    }
     if (g->encode_status == MR_OK && !g->is_cancelled && !g->is_stream) {
         write_whole(g);
         return;
@@ -181,13 +191,15 @@ static void encoded(struct mr_turn *t)
         drop_encoded(g);
     }
     mr_buf_fini(&g->si.text);
-    if (g->now)
+    if (g->now) {
         mr_infer_response_end(&g->si.infer, &g->now);
+    }
     if (g->encode_status < 0 && !g->is_cancelled) {
         g->is_cancelled = true; /* nothing can follow */
         unsent_drop(g);
-        if (!g->is_over)
+        if (!g->is_over) {
             infer_cancel(&g->si);
+        }
     }
     if (g->encode_status < 0 && g->is_over) {
         g->si.infer.status = g->encode_status;
@@ -203,8 +215,9 @@ static void start_encode(struct generate *g, struct mr_response *q)
 
     g->now = q;
     g->is_encoding = true;
-    for (uint32_t i = 0; q && i < q->outputs.executor->signature->output_count; i++)
+    for (uint32_t i = 0; q && i < q->outputs.executor->signature->output_count; i++) {
         bytes += q->outputs.list[i].tensor.bytes;
+    }
     if (q ? bytes > SERVE_LONG_ANSWER : infer_is_long_answer(&g->si)) {
         infer_turn(&g->si, encode, encoded, false);
         return;
@@ -219,15 +232,16 @@ static void advance(struct generate *g)
 {
     bool may_write = g->is_stream || (g->is_over && g->answers == 1 && !g->is_cancelled);
 
-    if (g->is_encoding)
+    if (g->is_encoding) {
         return;
+    }
     if (g->unsent && may_write && !mr_call_is_backlogged(g->si.call)) {
         start_encode(g, unsent_take(g)); /* which comes back here */
         return;
     }
-    if (g->unsent && may_write)
+    if (g->unsent && may_write) {
         mr_call_when_room(g->si.call);
-    else if (g->is_over) {
+    } else if (g->is_over) {
         unsent_drop(g);
         finish(g);
     }
@@ -242,8 +256,9 @@ static void on_response(struct mr_infer *r, struct mr_response *q)
     g->answers += q->outputs.list != NULL;
     if (g->is_cancelled || !q->outputs.list || (!g->is_stream && g->answers > 1)) {
         mr_infer_response_end(r, &q);
-        if (!g->is_stream && g->answers == 2)
+        if (!g->is_stream && g->answers == 2) {
             infer_cancel(&g->si); /* one was wanted: the model need not go on */
+        }
         return;
     }
     unsent_add(g, q);
@@ -255,8 +270,9 @@ static void reply(struct serve_infer *si)
     struct generate *g = MR_CONTAINER_OF(si, struct generate, si);
 
     g->is_over = true;
-    if (!g->is_stream && g->answers > 1)
+    if (!g->is_stream && g->answers > 1) {
         si->infer.status = MR_OK; /* cancelled for that */
+    }
     if (si->infer.status == MR_OK && !mr_version_is_streaming(si->infer.version)) {
         g->answers = 1;
         start_encode(g, NULL);
@@ -273,8 +289,9 @@ static void on_cancel(struct serve_pending *p)
     unsent_drop(g);
     if (g->is_encoding) {
         mr_turn_end(&g->si.turn, MR_E_CANCELLED);
-        if (!g->is_over)
+        if (!g->is_over) {
             mr_sched_cancel(&g->si.infer); /* it runs: its end comes by itself */
+        }
     } else if (g->is_over) {
         advance(g);
     } else {
@@ -297,8 +314,9 @@ static int inputs_of(struct generate *g, struct mr_oip_io **out, size_t *out_cou
     struct mr_version *v;
     int rc = mr_models_find(g->si.loop->server->models, g->model, g->version, &v, &r->err);
 
-    if (rc < 0)
+    if (rc < 0) {
         return rc;
+    }
     *out = MR_ARENA_ARRAY(r->arena, struct mr_oip_io, v->input_count + 1u);
     for (uint32_t i = 0; *out && i < v->input_count; i++) {
         (*out)[i] = (struct mr_oip_io){.name = mr_arena_str(r->arena, v->inputs[i].name),

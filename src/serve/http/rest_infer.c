@@ -26,24 +26,30 @@ static int plain_body(struct rest_infer *ri, mr_bytes *out, struct mr_err *err)
     size_t len;
 
     *out = call->body;
-    if (ri->encoding == MR_CODING_IDENTITY)
+    if (ri->encoding == MR_CODING_IDENTITY) {
         return MR_OK;
-    if (ri->encoding == MR_CODING_UNKNOWN)
+    }
+    if (ri->encoding == MR_CODING_UNKNOWN) {
         return MR_FAIL(err, MR_E_UNSUPPORTED, "Unsupported compression type");
+    }
     uint64_t max =
         mr_decompress_max(call->body.len, o->http_max_input_bytes, o->max_decompression_ratio);
     int rc = mr_decompress(ri->encoding, call->body, max, &block, &len, err);
-    if (rc == MR_E_TOO_LARGE && max < o->http_max_input_bytes)
+    if (rc == MR_E_TOO_LARGE && max < o->http_max_input_bytes) {
         return mr_decompress_ratio_error(o->max_decompression_ratio, err);
-    if (rc == MR_E_TOO_LARGE)
+    }
+    if (rc == MR_E_TOO_LARGE) {
         return MR_FAIL(err, rc,
                        "decompressed request exceeds the maximum allowed value of %llu bytes. Use "
                        "--http-max-input-size to increase the limit.",
                        (unsigned long long)o->http_max_input_bytes);
-    if (rc < 0)
+    }
+    if (rc < 0) {
         return rc;
-    if (!mr_block_keep(block, call->arena))
+    }
+    if (!mr_block_keep(block, call->arena)) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+    }
     *out = (mr_bytes){block->data, len};
     return MR_OK;
 }
@@ -56,33 +62,39 @@ int rest_header_length(const struct mr_call *call, size_t body_len, int64_t *out
     *out = -1;
     for (size_t i = 0; i < call->header_count; i++) {
         const struct mr_header *h = &call->headers[i];
-        if (!mr_str_eq(h->name, MR_STR("inference-header-content-length")))
+        if (!mr_str_eq(h->name, MR_STR("inference-header-content-length"))) {
             continue;
+        }
         /* A proxy may go by the other one. */
-        if (text.ptr && !mr_str_eq(text, h->value))
+        if (text.ptr && !mr_str_eq(text, h->value)) {
             return MR_FAIL(err, MR_E_INVALID,
                            "Inference-Header-Content-Length is given twice, as %.*s and as %.*s",
                            MR_STR_ARG(mr_str_sub(text, 0, 64)),
                            MR_STR_ARG(mr_str_sub(h->value, 0, 64)));
+        }
         text = h->value;
     }
-    if (!text.ptr)
+    if (!text.ptr) {
         return MR_OK;
-    if (!mr_str_to_i64(text, out) || *out > INT32_MAX || *out < INT32_MIN)
+    }
+    if (!mr_str_to_i64(text, out) || *out > INT32_MAX || *out < INT32_MIN) {
         return MR_FAIL(err, MR_E_INVALID,
                        "Unable to parse Inference-Header-Content-Length, got: %.*s",
                        MR_STR_ARG(mr_str_sub(text, 0, 64)));
-    if (*out < 0 || (uint64_t)*out > body_len)
+    }
+    if (*out < 0 || (uint64_t)*out > body_len) {
         return MR_FAIL(err, MR_E_INVALID,
                        "inference header size should be in range (0, %zu), got: %lld", body_len,
                        (long long)*out);
+    }
     return MR_OK;
 }
 
 static void drop_pieces(struct mr_oip_encoded *e)
 {
-    for (size_t i = 0; i < e->piece_count; i++)
+    for (size_t i = 0; i < e->piece_count; i++) {
         mr_block_unref(&e->pieces[i].block);
+    }
 }
 
 static int compress_answer(struct rest_infer *ri, struct mr_err *err)
@@ -111,8 +123,9 @@ static void encode(struct mr_turn *t)
     MR_TRY(mr_wire_response(r, &ri->si.request, &response, &r->err));
     MR_TRY(
         mr_oip_rest_encode_response(&response, infer_buf(&ri->si), r->arena, &ri->answer, &r->err));
-    if (ri->accepts != MR_CODING_IDENTITY)
+    if (ri->accepts != MR_CODING_IDENTITY) {
         MR_TRY(compress_answer(ri, &r->err));
+    }
 out:
     r->status = rc;
 }
@@ -140,14 +153,16 @@ static void send_answer(struct rest_infer *ri)
     headers[n++] = (struct mr_header){MR_STR("content-type"),
                                       e->header_length >= 0 ? MR_STR("application/octet-stream")
                                                             : MR_STR("application/json")};
-    if (e->header_length >= 0)
+    if (e->header_length >= 0) {
         headers[n++] = (struct mr_header){
             MR_STR("inference-header-content-length"),
             mr_str_n(length, (size_t)(mr_i64_put(length, e->header_length) - length))};
-    if (ri->accepts != MR_CODING_IDENTITY)
+    }
+    if (ri->accepts != MR_CODING_IDENTITY) {
         headers[n++] =
             (struct mr_header){MR_STR("content-encoding"),
                                ri->accepts == MR_CODING_GZIP ? MR_STR("gzip") : MR_STR("deflate")};
+    }
     infer_end(&ri->si);
     struct mr_reply reply = {.status = 200,
                              .headers = headers,
@@ -168,8 +183,9 @@ static void encoded(struct mr_turn *t)
         send_answer(ri);
         return;
     }
-    if (is_made)
+    if (is_made) {
         drop_pieces(&ri->answer);
+    }
     fail(ri);
 }
 
@@ -205,10 +221,11 @@ static void decode(struct mr_turn *t)
     MR_TRY(rest_header_length(ri->si.call, body.len, &head, &r->err));
     rc = mr_oip_rest_decode_request(body, head, ri->model, &ri->si.loop->server->http_limits,
                                     r->arena, &ri->si.request, &r->err);
-    if (rc < 0)
+    if (rc < 0) {
         ri->si.request.id = mr_oip_rest_find_id(body, head, r->arena);
-    else
+    } else {
         rc = infer_bind(&ri->si, ri->model, ri->version);
+    }
 out:
     ri->si.request.model_name = ri->model;
     r->status = rc;

@@ -15,10 +15,11 @@ static struct mr_buf *scratch(struct mr_call *call)
 /* How much of an answer a health check gets. */
 static void reply_health(struct mr_server *s, struct mr_call *call, int status, mr_str body)
 {
-    if (s->options.empty_health_bodies)
+    if (s->options.empty_health_bodies) {
         reply_empty(call, status);
-    else
+    } else {
         reply_json(call, status, body);
+    }
 }
 
 static int health_status(const struct mr_server *s, bool is_good)
@@ -57,8 +58,9 @@ void rest_server_metadata(struct mr_server *s, struct mr_call *call, const struc
     mr_json_put_string(b, mr_str_c(s->options.id));
     MR_BUF_LIT(b, ",\"version\":\"" MR_VERSION "\",\"extensions\":[");
     for (size_t i = 0; i < serve_extension_count; i++) {
-        if (i)
+        if (i) {
             mr_buf_char(b, ',');
+        }
         mr_json_put_string(b, mr_str_c(serve_extensions[i]));
     }
     MR_BUF_LIT(b, "]}");
@@ -72,14 +74,16 @@ static void put_io(struct mr_buf *b, const struct mr_version *v, const struct mr
 
     for (uint32_t i = 0; i < count; i++) {
         size_t rank = meta_shape(v, &io[i], shape);
-        if (i)
+        if (i) {
             mr_buf_char(b, ',');
+        }
         MR_BUF_LIT(b, "{\"name\":");
         mr_json_put_string(b, io[i].name);
         mr_buf_printf(b, ",\"datatype\":\"%s\",\"shape\":[", mr_dtype_name(io[i].dtype));
         for (size_t k = 0; k < rank; k++) {
-            if (k)
+            if (k) {
                 mr_buf_char(b, ',');
+            }
             mr_buf_i64(b, shape[k]);
         }
         MR_BUF_LIT(b, "]}");
@@ -104,8 +108,9 @@ void rest_model_metadata(struct mr_server *s, struct mr_call *call, const struct
     MR_BUF_LIT(b, ",\"versions\":[");
     n = meta_versions(s, v, path->version, versions, 256);
     for (size_t i = 0; i < n; i++) {
-        if (i)
+        if (i) {
             mr_buf_char(b, ',');
+        }
         mr_json_put_string(b, versions[i]->number_text);
     }
     MR_BUF_LIT(b, "],\"platform\":");

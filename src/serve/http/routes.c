@@ -8,11 +8,12 @@
 
 static void no_region(struct mr_call *call, const char *kind, mr_str region)
 {
-    if (region.len)
+    if (region.len) {
         reply_error_text(call, MR_E_NOT_FOUND, "Unable to find %s shared memory region: '%.*s'",
                          kind, MR_STR_ARG(mr_str_sub(region, 0, 200)));
-    else
+    } else {
         reply_json(call, 200, MR_STR("[]"));
+    }
 }
 
 static void system_shm_status(struct mr_server *s, struct mr_call *call,
@@ -85,16 +86,19 @@ static const struct rest_route routes[] = {
 
 const struct rest_route *rest_route_find(mr_str path, struct mr_oip_path *out)
 {
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
-        if (mr_oip_path_match(routes[i].pattern, path, out))
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        if (mr_oip_path_match(routes[i].pattern, path, out)) {
             return &routes[i];
+        }
+    }
     return NULL;
 }
 
 bool rest_route_allows(const struct rest_route *route, mr_str method)
 {
-    if (mr_str_eq_c(method, "GET") || mr_str_eq_c(method, "HEAD"))
+    if (mr_str_eq_c(method, "GET") || mr_str_eq_c(method, "HEAD")) {
         return route->methods & REST_GET;
+    }
     return mr_str_eq_c(method, "POST") && (route->methods & REST_POST);
 }
 

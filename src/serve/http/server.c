@@ -52,19 +52,20 @@ static void log_change_line(const struct mr_version_change *c, struct mr_log_sit
                         : c->state == MR_VERSION_READY    ? "model.ready"
                         : c->state == MR_VERSION_DRAINING ? "model.draining"
                                                           : "model.unloaded";
-    if (c->state == MR_VERSION_READY)
+    if (c->state == MR_VERSION_READY) {
         mr_log_line(site, MR_LOG_INFO, MR_HERE, event,
                     "model=%s version=%lld load_s=%.3f warm_s=%.3f bytes=%llu",
                     MR_LOG_STR(c->model), (long long)c->version, seconds_of(c, MR_VERSION_LOADING),
                     seconds_of(c, MR_VERSION_WARMING), (unsigned long long)c->file_bytes);
-    else if (c->state == MR_VERSION_UNLOADED)
+    } else if (c->state == MR_VERSION_UNLOADED) {
         mr_log_line(site, MR_LOG_INFO, MR_HERE, event,
                     "model=%s version=%lld served_s=%.3f drain_s=%.3f", MR_LOG_STR(c->model),
                     (long long)c->version, seconds_of(c, MR_VERSION_READY),
                     seconds_of(c, MR_VERSION_DRAINING));
-    else
+    } else {
         mr_log_line(site, MR_LOG_INFO, MR_HERE, event, "model=%s version=%lld",
                     MR_LOG_STR(c->model), (long long)c->version);
+    }
 }
 
 static void hook_changed(void *ctx, const struct mr_version_change *c)
@@ -76,13 +77,15 @@ static void hook_changed(void *ctx, const struct mr_version_change *c)
     bool is_asked = s->options.models.control == MR_MODEL_CONTROL_EXPLICIT &&
                     atomic_load_explicit(&s->state, memory_order_relaxed) == SERVER_READY;
 
-    if (c->state == MR_VERSION_FAILED && mr_log_enabled(MR_LOG_ERROR))
+    if (c->state == MR_VERSION_FAILED && mr_log_enabled(MR_LOG_ERROR)) {
         mr_log_line(is_asked ? &failed : NULL, MR_LOG_ERROR, MR_HERE, "model.failed",
                     "model=%s version=%lld %.*s", MR_LOG_STR(c->model), (long long)c->version,
                     MR_STR_ARG(c->reason));
-    else if (c->state != MR_VERSION_WARMING &&
-             (c->reason.len == 0 || c->state == MR_VERSION_UNLOADED) && mr_log_enabled(MR_LOG_INFO))
+    } else if (c->state != MR_VERSION_WARMING &&
+               (c->reason.len == 0 || c->state == MR_VERSION_UNLOADED) &&
+               mr_log_enabled(MR_LOG_INFO)) {
         log_change_line(c, is_asked ? &changed : NULL);
+    }
     serve_notify(s);
 }
 
@@ -95,14 +98,16 @@ static int listen_one(struct mr_server *s, const char *address, uint16_t port,
     bool is_unix = strncmp(address, "unix:", 5) == 0;
     char text[512];
 
-    for (unsigned i = 0; i < s->loop_count; i++)
+    for (unsigned i = 0; i < s->loop_count; i++) {
         loops[i] = s->loops[i].loop;
-    if (is_unix)
+    }
+    if (is_unix) {
         snprintf(text, sizeof text, "%s", address);
-    else if (strchr(address, ':') && address[0] != '[')
+    } else if (strchr(address, ':') && address[0] != '[') {
         snprintf(text, sizeof text, "[%s]:%u", address, port);
-    else
+    } else {
         snprintf(text, sizeof text, "%s:%u", address, port);
+    }
     return mr_http_listen_tls(s->http, loops, s->loop_count, text, (int)tag, reuse,
                               serve_tls_for(s, tag), out_port, err);
 }
@@ -113,15 +118,18 @@ static int listen_all(struct mr_server *s, struct mr_err *err)
     const char *metrics = o->metrics_address ? o->metrics_address : o->http_address;
     int rc = MR_OK;
 
-    if (o->allow_http)
+    if (o->allow_http) {
         MR_TRY(listen_one(s, o->http_address, o->http_port, LISTEN_HTTP, o->reuse_http_port,
                           &s->http_port, err));
-    if (o->allow_grpc)
+    }
+    if (o->allow_grpc) {
         MR_TRY(listen_one(s, o->grpc_address, o->grpc_port, LISTEN_GRPC, o->reuse_grpc_port,
                           &s->grpc_port, err));
+    }
     if (o->allow_metrics) {
-        if (!o->metrics_address && strncmp(metrics, "unix:", 5) == 0)
+        if (!o->metrics_address && strncmp(metrics, "unix:", 5) == 0) {
             metrics = "127.0.0.1";
+        }
         MR_TRY(
             listen_one(s, metrics, o->metrics_port, LISTEN_METRICS, false, &s->metrics_port, err));
     }
@@ -135,8 +143,9 @@ static int compile_forward(struct mr_server *s, struct mr_err *err)
     char text[200];
     int rc;
 
-    if (!pattern || !*pattern)
+    if (!pattern || !*pattern) {
         return MR_OK;
+    }
     /* Triton's expressions may begin so; POSIX has no such flags. */
     bool minds_case = strncmp(pattern, "(?-i)", 5) == 0;
     size_t flags_len = minds_case ? 5 : strncmp(pattern, "(?i)", 4) == 0 ? 4 : 0;
@@ -178,8 +187,9 @@ static struct mr_sched_options sched_options(const struct mr_server_options *o)
                                      .max_queue_size =
                                          o->max_queue_size ? o->max_queue_size : 4096};
 
-    if (hold && mr_str_to_u64(mr_str_c(hold), &hold_count))
+    if (hold && mr_str_to_u64(mr_str_c(hold), &hold_count)) {
         sched.hold_until_queued = (uint32_t)MR_MIN(hold_count, 1u << 20);
+    }
     return sched;
 }
 
@@ -288,8 +298,9 @@ static bool drain(struct mr_server *s, int64_t deadline_ns)
 
     mr_http_server_drain(s->http);
     while (mr_http_server_connections(s->http) > 0) {
-        if (mr_now_ns() >= deadline_ns)
+        if (mr_now_ns() >= deadline_ns) {
             return false;
+        }
         nanosleep(&step, NULL);
     }
     return true;
@@ -306,8 +317,9 @@ static void close_all(struct mr_server *s)
     }
     mr_http_server_close(s->http, on_closed, &w);
     pthread_mutex_lock(&w.mutex);
-    while (!w.is_done)
+    while (!w.is_done) {
         pthread_cond_wait(&w.cond, &w.mutex);
+    }
     pthread_mutex_unlock(&w.mutex);
 }
 
@@ -317,20 +329,23 @@ int mr_server_stop(struct mr_server *s)
     bool is_clean = true;
 
     atomic_store_explicit(&s->state, SERVER_EXITING, memory_order_release);
-    if (s->engine)
+    if (s->engine) {
         mr_engine_drain(s->engine); /* or whoever waits for a load would be waited for */
+    }
     if (s->http) {
         serve_notify(s);
-        if (s->loops[s->loop_count - 1].is_started)
+        if (s->loops[s->loop_count - 1].is_started) {
             is_clean = drain(s, deadline);
+        }
         close_all(s);
     }
     serve_tls_stop(s);
     admin_stop(&s->admin);
     /* Before the loops: the execution of a client that has gone may still run, and its version is let go of on
      * the loop that the request came from. */
-    if (s->engine && mr_engine_stop(s->engine, MR_MAX(0, deadline - mr_now_ns())) > 0)
+    if (s->engine && mr_engine_stop(s->engine, MR_MAX(0, deadline - mr_now_ns())) > 0) {
         is_clean = false;
+    }
     loops_stop(s);
     return is_clean ? MR_OK : MR_E_DEADLINE;
 }
@@ -339,12 +354,14 @@ void mr_server_free(struct mr_server **ps)
 {
     struct mr_server *s = *ps;
 
-    if (!s)
+    if (!s) {
         return;
+    }
     /* What was cut off still runs: a load or an execution that will post to its loop, for a call, when it ends. */
     bool is_left = s->engine && mr_engine_stop(s->engine, 0) > 0;
-    if (!is_left)
+    if (!is_left) {
         mr_http_server_free(&s->http);
+    }
     mr_engine_free(&s->engine);
     s->models = NULL;
     if (is_left) {
@@ -355,8 +372,9 @@ void mr_server_free(struct mr_server **ps)
         stream_items_free(&s->loops[i]);
         mr_loop_free(&s->loops[i].loop);
     }
-    if (s->has_forward)
+    if (s->has_forward) {
         regfree(&s->forward);
+    }
     mr_free(s->loops);
     serve_tls_free(s);
     mr_freep(ps);

@@ -40,12 +40,15 @@ static bool has_nul(mr_bytes message, const ProtobufCMessageDescriptor *desc)
     while (mr_pb_next(&message, &f) > 0) {
         const ProtobufCFieldDescriptor *field =
             protobuf_c_message_descriptor_get_field(desc, f.number);
-        if (!field || f.wire != MR_PB_LEN)
+        if (!field || f.wire != MR_PB_LEN) {
             continue;
-        if (field->type == PROTOBUF_C_TYPE_STRING && memchr(f.bytes.ptr, 0, f.bytes.len))
+        }
+        if (field->type == PROTOBUF_C_TYPE_STRING && memchr(f.bytes.ptr, 0, f.bytes.len)) {
             return true;
-        if (field->type == PROTOBUF_C_TYPE_MESSAGE && has_nul(f.bytes, field->descriptor))
+        }
+        if (field->type == PROTOBUF_C_TYPE_MESSAGE && has_nul(f.bytes, field->descriptor)) {
             return true; /* as deep as the message types, none of which contains itself */
+        }
     }
     return false;
 }
@@ -68,12 +71,13 @@ void *grpc_request(struct mr_grpc_call *g, const ProtobufCMessageDescriptor *des
         return NULL;
     }
     m = protobuf_c_message_unpack(desc, &in_arena, message.len, message.ptr);
-    if (!m && u.is_full)
+    if (!m && u.is_full) {
         mr_grpc_fail(g, MR_GRPC_RESOURCE_EXHAUSTED,
                      MR_STR("the request needs more memory than it may use"));
-    else if (!m)
+    } else if (!m) {
         mr_grpc_fail(g, MR_GRPC_INTERNAL,
                      MR_STR("the request is not a valid protobuf message of its type"));
+    }
     return m;
 }
 

@@ -18,8 +18,9 @@ static void add_request_id(struct serve_infer *si)
     char text[sizeof err->msg];
 
     if (mr_str_starts(mr_str_c(err->msg), MR_STR("unexpected inference ")) ||
-        mr_str_eq_c(MR_STR("Request timeout expired"), err->msg))
+        mr_str_eq_c(MR_STR("Request timeout expired"), err->msg)) {
         return;
+    }
     mr_str id = si->request.id.len ? mr_str_sub(si->request.id, 0, 100) : MR_STR("<id_unknown>");
 
     snprintf(text, sizeof text, "[request id: %.*s] %.300s", MR_STR_ARG(id), err->msg);
@@ -29,8 +30,9 @@ static void add_request_id(struct serve_infer *si)
 static void finish_waiting(struct serve_infer *si)
 {
     mr_timer_stop(&si->timer);
-    if (si->infer.status < 0)
+    if (si->infer.status < 0) {
         add_request_id(si);
+    }
     si->reply(si);
 }
 
@@ -44,10 +46,12 @@ static void submit(struct serve_infer *si)
         start_timer(si);
         return;
     }
-    if (rc == MR_SCHED_DONE)
+    if (rc == MR_SCHED_DONE) {
         si->encode_start_ns = si->infer.times.end; /* the answer is made at once */
-    if (si->infer.status < 0)
+    }
+    if (si->infer.status < 0) {
         add_request_id(si);
+    }
     si->reply(si);
 }
 
@@ -69,26 +73,29 @@ static void wait_read(struct serve_infer *si)
         return;
     }
     si->wait.run = has_read;
-    if (!mr_call_wait_read(si->call, &si->wait))
+    if (!mr_call_wait_read(si->call, &si->wait)) {
         submit(si);
+    }
 }
 
 static void on_done(struct mr_infer *r)
 {
-    if (r->status == MR_SCHED_UNREAD)
+    if (r->status == MR_SCHED_UNREAD) {
         wait_read(r->user);
-    else
+    } else {
         finish_waiting(r->user);
+    }
 }
 
 static void on_timer(struct mr_timer *t)
 {
     struct serve_infer *si = MR_CONTAINER_OF(t, struct serve_infer, timer);
 
-    if (mr_sched_expire(&si->infer))
+    if (mr_sched_expire(&si->infer)) {
         finish_waiting(si);
-    else
+    } else {
         start_timer(si);
+    }
 }
 
 /* Requests that wait with a time limit are looked at when it ends; running ones are left alone. */
@@ -96,8 +103,9 @@ static void start_timer(struct serve_infer *si)
 {
     int64_t at = si->infer.expire_ns;
 
-    if (at == 0)
+    if (at == 0) {
         return;
+    }
     /* Also when it is past by now: all instances may be busy for long, so nobody else would look. */
     mr_timer_start(si->loop->loop, &si->timer, MR_MAX(0, at - mr_now_ns()), 0, on_timer);
 }
@@ -124,11 +132,13 @@ static int find_version(struct serve_infer *si, mr_str model, mr_str version)
     int rc = mr_engine_find(si->loop->server->engine, si->infer.home, model, version, &target,
                             &si->infer.err);
 
-    if (rc < 0)
+    if (rc < 0) {
         return rc;
-    if (q->has_sequence_id && !q->sequence_start)
+    }
+    if (q->has_sequence_id && !q->sequence_start) {
         mr_engine_follow(si->infer.home, q->sequence_id, q->sequence_id_str, version.len == 0,
                          &target);
+    }
     if (target.version->is_decoupled && si->no_decoupled) {
         mr_version_unpin(target.version, si->loop->reader);
         return MR_FAIL(&si->infer.err, MR_E_UNSUPPORTED, "%s", si->no_decoupled);
@@ -140,20 +150,24 @@ static int find_version(struct serve_infer *si, mr_str model, mr_str version)
 
 static int refuse_missing_features(const struct mr_oip_request *q, struct mr_err *err)
 {
-    for (size_t i = 0; i < q->input_count; i++)
-        if (q->inputs[i].shm.region.ptr)
+    for (size_t i = 0; i < q->input_count; i++) {
+        if (q->inputs[i].shm.region.ptr) {
             return MR_FAIL(
                 err, MR_E_UNSUPPORTED,
                 "input '%.*s' is in shared memory: the shared-memory extension is not available in "
                 "this version",
                 MR_STR_ARG(q->inputs[i].name));
-    for (size_t i = 0; i < q->output_count; i++)
-        if (q->outputs[i].shm.region.ptr)
+        }
+    }
+    for (size_t i = 0; i < q->output_count; i++) {
+        if (q->outputs[i].shm.region.ptr) {
             return MR_FAIL(
                 err, MR_E_UNSUPPORTED,
                 "output '%.*s' is asked for in shared memory: the shared-memory extension is not "
                 "available in this version",
                 MR_STR_ARG(q->outputs[i].name));
+        }
+    }
     return MR_OK;
 }
 
@@ -170,8 +184,9 @@ static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
     }
     MR_TRY(find_version(si, model, version));
     MR_TRY(refuse_missing_features(&si->request, &r->err));
-    if (si->request.raw_binary)
+    if (si->request.raw_binary) {
         MR_TRY(mr_wire_complete_raw(&si->request, r->version, r->arena, &r->err));
+    }
     MR_TRY(mr_wire_args(&si->request, r->arena, &args, &r->err));
     MR_TRY(mr_infer_validate(r, &args, &r->err));
 out:
@@ -188,27 +203,34 @@ static int forward_headers(struct serve_infer *si, struct mr_err *err)
     struct mr_oip_param *p;
     size_t n = q->param_count;
 
-    if (!s->has_forward)
+    if (!s->has_forward) {
         return MR_OK;
+    }
     p = MR_ARENA_ARRAY(a, struct mr_oip_param, q->param_count + si->call->header_count);
-    if (!p)
+    if (!p) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
-    if (n)
+    }
+    if (n) {
         memcpy(p, q->params, n * sizeof *p);
+    }
     for (size_t i = 0; i < si->call->header_count; i++) {
         const struct mr_header *h = &si->call->headers[i];
         mr_str name = mr_arena_str(a, mr_call_name_sent(si->call, h));
-        if (serve_is_secret_header(s, h->name))
+        if (serve_is_secret_header(s, h->name)) {
             continue;
-        if (!name.ptr)
+        }
+        if (!name.ptr) {
             return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
-        if (regexec(&s->forward, name.ptr, 0, NULL, 0) != 0)
+        }
+        if (regexec(&s->forward, name.ptr, 0, NULL, 0) != 0) {
             continue;
-        if (mr_str_starts(name, MR_STR("triton_")))
+        }
+        if (mr_str_starts(name, MR_STR("triton_"))) {
             return MR_FAIL(err, MR_E_INVALID,
                            "header '%s' is forwarded as a parameter, but names that begin with "
                            "'triton_' are reserved",
                            name.ptr);
+        }
         p[n++] = (struct mr_oip_param){.key = name, .kind = MR_OIP_STRING, .s = h->value};
     }
     q->params = p;
@@ -220,8 +242,9 @@ int infer_bind(struct serve_infer *si, mr_str model, mr_str version)
 {
     int rc = forward_headers(si, &si->infer.err);
 
-    if (rc == MR_OK)
+    if (rc == MR_OK) {
         si->bound = bind_version(si, model, version);
+    }
     return rc;
 }
 
@@ -232,8 +255,9 @@ void infer_run(struct serve_infer *si)
         submit(si);
         return;
     }
-    if (si->is_pinned)
+    if (si->is_pinned) {
         add_request_id(si);
+    }
     si->infer.status = si->bound;
     si->reply(si);
 }
@@ -247,8 +271,9 @@ static bool is_of_load(int status)
 
 void infer_encode_begins(struct serve_infer *si)
 {
-    if (!si->encode_start_ns)
+    if (!si->encode_start_ns) {
         si->encode_start_ns = mr_now_ns();
+    }
 }
 
 int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
@@ -266,11 +291,13 @@ int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
     MR_TRY(
         mr_oip_pb_encode_response(&response, final != NULL, infer_buf(si), r->arena, &e, &r->err));
     *out = (struct mr_grpc_message){.pieces = e.pieces, .count = e.piece_count};
-    if (!mr_turn_now && infer_is_long_answer(si))
+    if (!mr_turn_now && infer_is_long_answer(si)) {
         return MR_OK; /* one of several: packing it here would keep the loop from others */
+    }
     rc = mr_grpc_pack(si->grpc, grpc_compression(si->loop->server), r->arena, out, &r->err);
-    if (rc < 0)
+    if (rc < 0) {
         infer_drop_answer(out);
+    }
 out:
     return rc;
 }
@@ -293,8 +320,9 @@ static int encode_end(struct serve_infer *si, const struct mr_oip_param *final,
     struct mr_oip_encoded e;
     int rc = mr_oip_pb_encode_response(&response, true, infer_buf(si), r->arena, &e, &r->err);
 
-    if (rc == MR_OK)
+    if (rc == MR_OK) {
         *out = (struct mr_grpc_message){.pieces = e.pieces, .count = e.piece_count};
+    }
     return rc;
 }
 
@@ -335,20 +363,22 @@ void infer_log_failure(const struct serve_infer *si)
     mr_str model = r->version ? r->version->model_name : si->request.model_name;
     int status = r->status;
 
-    if (status == MR_E_INTERNAL || status == MR_E_IO || status == MR_E_NOMEM)
+    if (status == MR_E_INTERNAL || status == MR_E_IO || status == MR_E_NOMEM) {
         mr_log(MR_LOG_WARN, "request.failed", "req=%s model=%s status=%s %s",
                MR_LOG_STR(si->request.id), MR_LOG_STR(model), mr_status_name(status), r->err.msg);
-    else if (!is_of_load(status) || mr_log_verbose() > 0)
+    } else if (!is_of_load(status) || mr_log_verbose() > 0) {
         mr_log(MR_LOG_INFO, "request.refused", "req=%s model=%s protocol=%s peer=%s status=%s %s",
                MR_LOG_STR(si->request.id), MR_LOG_STR(model), infer_protocol_name(r->protocol),
                mr_call_peer(si->call), mr_status_name(status), r->err.msg);
+    }
 }
 
 void infer_refuse(struct serve_infer *si, int status)
 {
     si->infer.status = si->infer.err.status = status;
-    if (si->request.id.len)
+    if (si->request.id.len) {
         add_request_id(si);
+    }
 }
 
 const char *infer_protocol_name(enum mr_infer_protocol protocol)
@@ -382,12 +412,14 @@ void infer_end(struct serve_infer *si)
     int64_t now = mr_now_ns();
 
     if (!si->is_pinned) {
-        if (si->infer.status < 0)
+        if (si->infer.status < 0) {
             count_refused(si);
+        }
         return;
     }
-    if (si->infer.status == MR_OK && mr_log_verbose() > 0)
+    if (si->infer.status == MR_OK && mr_log_verbose() > 0) {
         log_success(si, now);
+    }
     si->is_pinned = false;
     mr_infer_finish(&si->infer, si->encode_start_ns ? now - si->encode_start_ns : 0);
 }
@@ -401,8 +433,9 @@ bool infer_is_long_answer(const struct serve_infer *si)
 {
     uint64_t bytes = 0;
 
-    for (uint32_t i = 0; i < si->infer.version->output_count; i++)
+    for (uint32_t i = 0; i < si->infer.version->output_count; i++) {
         bytes += si->infer.wanted[i] ? mr_infer_output(&si->infer, i)->tensor.bytes : 0;
+    }
     return bytes > SERVE_LONG_ANSWER;
 }
 
@@ -411,8 +444,9 @@ void infer_turn(struct serve_infer *si, void (*work)(struct mr_turn *t),
 {
     si->turn = (struct mr_turn){.work = work, .done = done, .may_refuse = is_input};
     mr_buf_init(&si->text, 0);
-    if (!si->call->streaming)
+    if (!si->call->streaming) {
         si->call->user = &si->pending;
+    }
     mr_turns_add(mr_loop_turns(si->loop->loop), &si->turn);
 }
 
@@ -430,8 +464,9 @@ int serve_turn_error(const struct mr_turn *t, struct mr_err *err)
 
 void infer_turned(struct serve_infer *si)
 {
-    if (si->turn.status < 0)
+    if (si->turn.status < 0) {
         si->infer.status = serve_turn_error(&si->turn, &si->infer.err);
+    }
 }
 
 struct mr_buf *infer_buf(struct serve_infer *si)

@@ -25,16 +25,18 @@ static void after_wake(void *ctx)
 {
     struct serve_loop *l = ctx;
 
-    if (l->server->models)
+    if (l->server->models) {
         mr_epoch_online(mr_models_epoch(l->server->models));
+    }
 }
 
 static void before_sleep(void *ctx)
 {
     struct serve_loop *l = ctx;
 
-    if (l->server->models)
+    if (l->server->models) {
         mr_epoch_offline(mr_models_epoch(l->server->models));
+    }
 }
 
 static void *loop_main(void *arg)
@@ -63,8 +65,9 @@ static void on_changed(struct mr_mail *mail)
 
     /* Who has sent a request is answered, unless it takes long to read: that is tried again elsewhere sooner than
      * the drain can wait. */
-    if (here == l && serve_is_exiting(l->server) && !l->exit_timer.active && !l->exit_timer.fn)
+    if (here == l && serve_is_exiting(l->server) && !l->exit_timer.active && !l->exit_timer.fn) {
         mr_timer_start(l->loop, &l->exit_timer, EXIT_GRACE_NS, 0, on_exit_timer);
+    }
     /* release: whoever posts the mail again (acquire in serve_notify) sees that the mailbox is done with it */
     atomic_store_explicit(&l->is_change_posted, false, memory_order_release);
     for (struct serve_pending *p = LIST_FIRST(&l->open), *next; p; p = next) {
@@ -89,8 +92,9 @@ void serve_notify(struct mr_server *s)
     for (unsigned i = 0; i < s->loop_count; i++) {
         struct serve_loop *l = &s->loops[i];
         if (l->is_started &&
-            !atomic_exchange_explicit(&l->is_change_posted, true, memory_order_acq_rel))
+            !atomic_exchange_explicit(&l->is_change_posted, true, memory_order_acq_rel)) {
             mr_loop_post(l->loop, &l->changed);
+        }
     }
 }
 
@@ -104,8 +108,9 @@ static int loop_init(struct mr_server *s, unsigned i, struct mr_err *err)
     l->home = (struct mr_infer_home){.post = post_home, .ctx = l, .reader = i};
     l->changed.run = on_changed;
     int rc = mr_loop_new(&l->loop, &hooks, err);
-    if (rc == MR_OK)
+    if (rc == MR_OK) {
         mr_loop_set_busy_poll(l->loop, s->options.busy_poll_ns);
+    }
     return rc;
 }
 
@@ -113,8 +118,9 @@ int loops_open(struct mr_server *s, struct mr_err *err)
 {
     int rc = MR_OK;
 
-    for (unsigned i = 0; rc == MR_OK && i < s->loop_count; i++)
+    for (unsigned i = 0; rc == MR_OK && i < s->loop_count; i++) {
         rc = loop_init(s, i, err);
+    }
     return rc;
 }
 
@@ -126,8 +132,9 @@ int loops_start(struct mr_server *s, struct mr_err *err)
     for (unsigned i = 0; i < s->loop_count; i++) {
         snprintf(name, sizeof name, "loop-%u", i);
         rc = mr_thread_start(&s->loops[i].thread, name, loop_main, &s->loops[i], err);
-        if (rc < 0)
+        if (rc < 0) {
             return rc;
+        }
         s->loops[i].is_started = true;
     }
     return MR_OK;
@@ -135,12 +142,15 @@ int loops_start(struct mr_server *s, struct mr_err *err)
 
 void loops_stop(struct mr_server *s)
 {
-    for (unsigned i = 0; i < s->loop_count; i++)
-        if (s->loops[i].is_started)
-            mr_loop_stop(s->loops[i].loop);
     for (unsigned i = 0; i < s->loop_count; i++) {
-        if (s->loops[i].is_started)
+        if (s->loops[i].is_started) {
+            mr_loop_stop(s->loops[i].loop);
+        }
+    }
+    for (unsigned i = 0; i < s->loop_count; i++) {
+        if (s->loops[i].is_started) {
             pthread_join(s->loops[i].thread, NULL);
+        }
         s->loops[i].is_started = false;
     }
 }

@@ -8,8 +8,9 @@ void *memory_try(struct mr_arena *a, size_t bytes)
 {
     struct mr_block *b;
 
-    if (bytes <= LARGE_BYTES)
+    if (bytes <= LARGE_BYTES) {
         return mr_arena_try(a, bytes, 16);
+    }
     b = mr_block_new(bytes);
     return b && mr_block_keep(b, a) ? b->data : NULL;
 }

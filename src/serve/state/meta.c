@@ -14,10 +14,12 @@ size_t meta_shape(const struct mr_version *v, const struct mr_model_io *io, int6
 {
     size_t n = 0;
 
-    if (v->max_batch_size > 0)
+    if (v->max_batch_size > 0) {
         out[n++] = -1;
-    for (int i = 0; i < io->rank; i++)
+    }
+    for (int i = 0; i < io->rank; i++) {
         out[n++] = io->dims[i];
+    }
     return n;
 }
 
@@ -29,8 +31,9 @@ const char *meta_platform(const struct mr_version *v)
 size_t meta_versions(struct mr_server *s, const struct mr_version *v, mr_str asked,
                      const struct mr_version **out, size_t max)
 {
-    if (asked.len == 0)
+    if (asked.len == 0) {
         return mr_models_ready_versions(s->models, v->model_name, out, max);
+    }
     out[0] = v;
     return 1;
 }
@@ -42,11 +45,12 @@ void log_change_init(struct log_change *c)
 
 static int parse_format(mr_str name, enum mr_log_format *out, struct mr_err *err)
 {
-    for (int i = 0; i < MR_LOG_FORMATS; i++)
+    for (int i = 0; i < MR_LOG_FORMATS; i++) {
         if (mr_str_eq_c(name, mr_log_format_name((enum mr_log_format)i))) {
             *out = (enum mr_log_format)i;
             return MR_OK;
         }
+    }
     return MR_FAIL(err, MR_E_INVALID,
                    "log_format is '%.*s', possible are default, ISO8601, text and json",
                    MR_STR_ARG(mr_str_sub(name, 0, 64)));
@@ -57,19 +61,25 @@ int log_change_apply(const struct log_change *c, struct mr_err *err)
     enum mr_log_format format = mr_log_get_format();
     int rc = MR_OK;
 
-    if (c->has_file)
+    if (c->has_file) {
         return MR_FAIL(err, MR_E_UNSUPPORTED,
                        "log file location can not be updated through network protocol");
-    if (c->format.ptr)
+    }
+    if (c->format.ptr) {
         MR_TRY(parse_format(c->format, &format, err));
-    if (c->info >= 0)
+    }
+    if (c->info >= 0) {
         mr_log_set_enabled(MR_LOG_INFO, c->info);
-    if (c->warning >= 0)
+    }
+    if (c->warning >= 0) {
         mr_log_set_enabled(MR_LOG_WARN, c->warning);
-    if (c->error >= 0)
+    }
+    if (c->error >= 0) {
         mr_log_set_enabled(MR_LOG_ERROR, c->error);
-    if (c->has_verbose)
+    }
+    if (c->has_verbose) {
         mr_log_set_verbose(c->verbose);
+    }
     mr_log_set_format(format);
 out:
     return rc;

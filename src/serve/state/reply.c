@@ -23,10 +23,11 @@ void reply_json(struct mr_call *call, int http_status, mr_str body)
 /* What an answer has lost must not look like a whole one. */
 void reply_buf(struct mr_call *call, int http_status, const struct mr_buf *b)
 {
-    if (b->failed)
+    if (b->failed) {
         reply_json(call, 503, MR_STR("{\"error\":\"out of memory\"}"));
-    else
+    } else {
         reply_json(call, http_status, mr_buf_view(b));
+    }
 }
 
 void reply_empty(struct mr_call *call, int http_status)

@@ -37,13 +37,15 @@ static bool make_header(const char *prefix, mr_str key, char out[MR_RESTRICTION_
 {
     size_t n = strlen(prefix);
 
-    if (key.len == 0 || n + key.len >= MR_RESTRICTION_HEADER_MAX)
+    if (key.len == 0 || n + key.len >= MR_RESTRICTION_HEADER_MAX) {
         return false;
+    }
     memcpy(out, prefix, n);
     for (size_t i = 0; i < key.len; i++) {
         char c = key.ptr[i];
-        if (!is_key_char(c))
+        if (!is_key_char(c)) {
             return false;
+        }
         out[n++] = (char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
     }
     out[n] = '\0';
@@ -56,8 +58,9 @@ static bool is_secret(mr_str value)
     bool has_other = false;
 
     for (size_t i = 0; i < value.len; i++) {
-        if ((unsigned char)value.ptr[i] < 0x20 || value.ptr[i] == 0x7f)
+        if ((unsigned char)value.ptr[i] < 0x20 || value.ptr[i] == 0x7f) {
             return false;
+        }
         has_other |= value.ptr[i] != '*';
     }
     return has_other && mr_str_eq(mr_str_trim(value), value);
@@ -70,12 +73,14 @@ static int restrict_one(struct mr_restrictions *r, mr_str name, const char *head
     int other = r->is_grpc ? MR_API_METRICS : MR_API_REFLECTION;
 
     for (int i = 0; i < MR_API_COUNT; i++) {
-        if (i == other || !mr_str_eq_c(name, api_names[i]))
+        if (i == other || !mr_str_eq_c(name, api_names[i])) {
             continue;
-        if (r->of[i].header[0])
+        }
+        if (r->of[i].header[0]) {
             return MR_FAIL(err, MR_E_INVALID,
                            "restricted %s '%s' can not be specified in multiple config groups",
                            what, api_names[i]);
+        }
         snprintf(r->of[i].header, sizeof r->of[i].header, "%s", header);
         r->of[i].secret = secret;
         r->is_any = true;
@@ -92,21 +97,25 @@ int mr_restrictions_add(struct mr_restrictions *r, const char *group, struct mr_
     char header[MR_RESTRICTION_HEADER_MAX];
     int rc = MR_OK;
 
-    if (colon <= 0 || equals < colon)
+    if (colon <= 0 || equals < colon) {
         return MR_FAIL(err, MR_E_INVALID, "expected APIS:KEY=VALUE, as in health,metadata:%s",
                        "admin-key=VALUE");
+    }
     mr_str names = mr_str_sub(text, 0, (size_t)colon);
     mr_str key = mr_str_sub(text, (size_t)colon + 1, (size_t)equals);
     mr_str secret = mr_str_sub(text, (size_t)equals + 1, text.len);
 
-    if (!make_header(r->is_grpc ? "triton-grpc-protocol-" : "", key, header))
+    if (!make_header(r->is_grpc ? "triton-grpc-protocol-" : "", key, header)) {
         return MR_FAIL(err, MR_E_INVALID,
                        "the key must have 1 to 100 letters, digits, '-', '_' and '.'");
-    if (!is_secret(secret))
+    }
+    if (!is_secret(secret)) {
         return MR_FAIL(err, MR_E_INVALID,
                        "the value must be one that a header can carry, and not asterisks alone");
-    while (rc == MR_OK && mr_str_split(&names, ',', &name))
+    }
+    while (rc == MR_OK && mr_str_split(&names, ',', &name)) {
         rc = restrict_one(r, name, header, secret, err);
+    }
     return rc;
 }
 
@@ -115,9 +124,10 @@ bool mr_restriction_allows(const struct mr_restriction *r, mr_str given)
     size_t different = given.len ^ r->secret.len;
 
     /* As many steps as the caller sent bytes, whatever they are. */
-    for (size_t i = 0; i < given.len; i++)
+    for (size_t i = 0; i < given.len; i++) {
         different |=
             (size_t)((unsigned char)given.ptr[i] ^ (unsigned char)r->secret.ptr[i % r->secret.len]);
+    }
     return different == 0;
 }
 
@@ -127,22 +137,25 @@ static void refuse_grpc(struct mr_server *s, struct mr_call *call, int status, m
 {
     struct mr_grpc_call g;
 
-    if (mr_grpc_begin(&g, call, (int64_t)s->options.grpc_max_message_bytes) == MR_OK)
+    if (mr_grpc_begin(&g, call, (int64_t)s->options.grpc_max_message_bytes) == MR_OK) {
         mr_grpc_fail(&g, status, text);
+    }
 }
 
 static bool refuse_foreign(struct mr_server *s, struct mr_call *call)
 {
     bool is_grpc_port = mr_call_listener_tag(call) == LISTEN_GRPC;
 
-    if (is_grpc_port == call->is_grpc)
+    if (is_grpc_port == call->is_grpc) {
         return false;
-    if (call->is_grpc)
+    }
+    if (call->is_grpc) {
         refuse_grpc(s, call, MR_GRPC_PERMISSION_DENIED,
                     MR_STR("APIs are restricted, so this port serves HTTP only (--grpc-port)"));
-    else
+    } else {
         reply_error_text(call, MR_E_FORBIDDEN,
                          "APIs are restricted, so this port serves gRPC only (--http-port)");
+    }
     return true;
 }
 
@@ -157,15 +170,18 @@ bool serve_refuse_restricted(struct mr_server *s, struct mr_call *call, enum mr_
         call->is_grpc ? &s->options.grpc_restricted : &s->options.http_restricted;
     bool is_metrics = mr_call_listener_tag(call) == LISTEN_METRICS;
 
-    if (is_metrics)
+    if (is_metrics) {
         r = &s->options.http_restricted; /* whatever is asked there, the answer is the metrics */
-    else if (refuse_foreign(s, call))
+    } else if (refuse_foreign(s, call)) {
         return true;
-    if (is_metrics)
+    }
+    if (is_metrics) {
         api = MR_API_METRICS;
+    }
     if (api == MR_API_COUNT || !r->of[api].header[0] ||
-        mr_restriction_allows(&r->of[api], mr_call_header(call, r->of[api].header)))
+        mr_restriction_allows(&r->of[api], mr_call_header(call, r->of[api].header))) {
         return false;
+    }
     if (!call->is_grpc) {
         reply_error_text(call, MR_E_FORBIDDEN, "This API is restricted, expecting header '%s'",
                          r->of[api].header);
@@ -180,9 +196,11 @@ bool serve_refuse_restricted(struct mr_server *s, struct mr_call *call, enum mr_
 
 static bool is_key_of(const struct mr_restrictions *r, mr_str name)
 {
-    for (int i = 0; r->is_any && i < MR_API_COUNT; i++)
-        if (r->of[i].header[0] && mr_str_eq_c(name, r->of[i].header))
+    for (int i = 0; r->is_any && i < MR_API_COUNT; i++) {
+        if (r->of[i].header[0] && mr_str_eq_c(name, r->of[i].header)) {
             return true;
+        }
+    }
     return false;
 }
 

@@ -33,9 +33,10 @@ static void tell(struct serve_tls *t, const char *event)
     mr_log(MR_LOG_INFO, event, "listener=%s subject=%s expires=%s clients=%s", t->name,
            MR_LOG_STR(mr_str_c(info.subject)), date,
            t->options->mutual ? "with a certificate" : "any");
-    if (info.is_key_open)
+    if (info.is_key_open) {
         mr_log(MR_LOG_WARN, "tls.key_open", "listener=%s %s can be read by every user", t->name,
                MR_LOG_STR(mr_str_c(t->options->key)));
+    }
 }
 
 /* Once a day from two weeks before the end, or from the last fifth of a short life. */
@@ -46,8 +47,9 @@ static void remind(struct serve_tls *t)
 
     mr_tls_get_info(t->tls, &info);
     if (info.expires_s - mr_wall_ns() / MR_NS_PER_S > MR_MIN(SOON_S, info.lasts_s / 5) ||
-        mr_now_ns() < t->remind_ns)
+        mr_now_ns() < t->remind_ns) {
         return;
+    }
     t->remind_ns = mr_now_ns() + REMIND_NS;
     date_text(info.expires_s, date);
     mr_log(MR_LOG_WARN, "tls.expires", "listener=%s %s ends %s: put a new certificate in its place",
@@ -60,14 +62,16 @@ static int check(const struct serve_tls *t, struct mr_err *err)
 {
     const struct mr_serve_tls *o = t->options;
 
-    if (!o->cert || !o->key)
+    if (!o->cert || !o->key) {
         return MR_FAIL(err, MR_E_INVALID, "--%s-use-ssl needs --%s-server-%s", t->name, t->name,
                        o->cert ? "key" : "cert");
-    if (o->mutual && !o->ca)
+    }
+    if (o->mutual && !o->ca) {
         return MR_FAIL(err, MR_E_INVALID,
                        "--%s-use-ssl-mutual needs --%s-root-cert, the authority that clients' "
                        "certificates must come from",
                        t->name, t->name);
+    }
     return MR_OK;
 }
 
@@ -75,15 +79,16 @@ static void warn_unused(const struct serve_tls *t)
 {
     const struct mr_serve_tls *o = t->options;
 
-    if (!t->tls && (o->cert || o->key || o->ca))
+    if (!t->tls && (o->cert || o->key || o->ca)) {
         mr_log(MR_LOG_WARN, "tls.unused",
                "--%s-server-cert and the like have no effect without --%s-use-ssl", t->name,
                t->name);
-    else if (o->ca && !o->mutual)
+    } else if (o->ca && !o->mutual) {
         mr_log(MR_LOG_WARN, "tls.unused",
                "--%s-root-cert has no effect without --%s-use-ssl-mutual: clients need no "
                "certificate",
                t->name, t->name);
+    }
 }
 
 int serve_tls_open(struct mr_server *s, struct mr_err *err)
@@ -104,22 +109,25 @@ int serve_tls_open(struct mr_server *s, struct mr_err *err)
                                        .only_13 = s->options.tls_min_version == MR_SERVE_TLS_13};
             rc = check(t, err);
             rc = rc < 0 ? rc : mr_tls_new(&t->tls, &o, err);
-            if (rc < 0)
+            if (rc < 0) {
                 return rc;
+            }
             tell(t, "tls.ready");
             remind(t);
         }
         warn_unused(t);
     }
-    if (s->options.metrics_use_tls && !s->tls[SERVE_TLS_HTTP].tls)
+    if (s->options.metrics_use_tls && !s->tls[SERVE_TLS_HTTP].tls) {
         return MR_FAIL(err, MR_E_INVALID, "--metrics-use-ssl needs --http-use-ssl and its files");
+    }
     return MR_OK;
 }
 
 struct mr_tls *serve_tls_for(const struct mr_server *s, enum listener_tag tag)
 {
-    if (tag == LISTEN_METRICS && !s->options.metrics_use_tls)
+    if (tag == LISTEN_METRICS && !s->options.metrics_use_tls) {
         return NULL;
+    }
     return s->tls[tag == LISTEN_GRPC ? SERVE_TLS_GRPC : SERVE_TLS_HTTP].tls;
 }
 
@@ -153,9 +161,11 @@ static void *watch_main(void *arg)
         bool now = w->is_asked;
         w->is_asked = false;
         pthread_mutex_unlock(&w->mutex);
-        for (int i = 0; i < SERVE_TLS_KINDS; i++)
-            if (s->tls[i].tls)
+        for (int i = 0; i < SERVE_TLS_KINDS; i++) {
+            if (s->tls[i].tls) {
                 refresh(&s->tls[i], now);
+            }
+        }
         int64_t at = mr_now_ns() + LOOK_NS;
         until = (struct timespec){at / MR_NS_PER_S, at % MR_NS_PER_S};
         pthread_mutex_lock(&w->mutex);
@@ -172,8 +182,9 @@ int serve_tls_start(struct mr_server *s, struct mr_err *err)
     struct serve_tls_watch *w = &s->tls_watch;
     pthread_condattr_t attr;
 
-    if (!s->tls[SERVE_TLS_HTTP].tls && !s->tls[SERVE_TLS_GRPC].tls)
+    if (!s->tls[SERVE_TLS_HTTP].tls && !s->tls[SERVE_TLS_GRPC].tls) {
         return MR_OK;
+    }
     pthread_mutex_init(&w->mutex, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -194,16 +205,18 @@ static void wake(struct serve_tls_watch *w, bool *flag)
 
 void mr_server_reload_tls(struct mr_server *s)
 {
-    if (s->tls_watch.is_started)
+    if (s->tls_watch.is_started) {
         wake(&s->tls_watch, &s->tls_watch.is_asked);
+    }
 }
 
 void serve_tls_stop(struct mr_server *s)
 {
     struct serve_tls_watch *w = &s->tls_watch;
 
-    if (!w->is_started)
+    if (!w->is_started) {
         return;
+    }
     wake(w, &w->is_stopping);
     pthread_join(w->thread, NULL);
     pthread_cond_destroy(&w->wake);
@@ -213,8 +226,9 @@ void serve_tls_stop(struct mr_server *s)
 
 void serve_tls_free(struct mr_server *s)
 {
-    for (int i = 0; i < SERVE_TLS_KINDS; i++)
+    for (int i = 0; i < SERVE_TLS_KINDS; i++) {
         mr_tls_free(&s->tls[i].tls);
+    }
 }
 
 /* ---- what others want to know ---- */

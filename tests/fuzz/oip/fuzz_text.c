@@ -25,9 +25,11 @@ static bool matches(mr_str s, struct mr_oip_path *p)
         "/v2/systemsharedmemory[/region/{region}]/status",
     };
 
-    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
-        if (mr_oip_path_match(patterns[i], s, p))
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        if (mr_oip_path_match(patterns[i], s, p)) {
             return true;
+        }
+    }
     return false;
 }
 

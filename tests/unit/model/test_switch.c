@@ -56,10 +56,12 @@ static void held(struct fixture *f, char out[64])
 
     out[0] = 0;
     mr_epoch_online(mr_models_epoch(f->m));
-    if (mr_models_find(f->m, MR_STR("m"), MR_STR(""), &v, NULL) == MR_OK)
+    if (mr_models_find(f->m, MR_STR("m"), MR_STR(""), &v, NULL) == MR_OK) {
         for (struct mr_version *h = mr_version_held(v, NULL); h && n < 50;
-             h = mr_version_held(v, h))
+             h = mr_version_held(v, h)) {
             n += (size_t)snprintf(out + n, 64 - n, "%lld ", (long long)h->number);
+        }
+    }
     mr_epoch_offline(mr_models_epoch(f->m));
 }
 

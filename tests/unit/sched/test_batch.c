@@ -121,8 +121,9 @@ static void large_outputs_share_one_block(void **state)
         const struct mr_infer_args q = harness_args(&in, 1);
         memset(&a[i], 0, sizeof a[i]);
         mr_arena_init(&a[i].arena, 4096, 1u << 16);
-        for (int k = 0; k < 2000; k++)
+        for (int k = 0; k < 2000; k++) {
             data[i][k] = i * 10000 + k;
+        }
         a[i].infer = (struct mr_infer){.version = &h.version,
                                        .arena = &a[i].arena,
                                        .home = &h.home,
@@ -239,10 +240,12 @@ static void preferred_sizes(void **state)
     }
     assert_true(mr_sched_batch_stat(&h.version, 4, &b));
     /* The fifth may go at once or wait for company; take it out either way. */
-    if (!a[4].is_done && !mr_sched_cancel(&a[4].infer))
+    if (!a[4].is_done && !mr_sched_cancel(&a[4].infer)) {
         ask_wait(&h, &a[4]);
-    for (int i = 0; i < 5; i++)
+    }
+    for (int i = 0; i < 5; i++) {
         ask_fini(&a[i]);
+    }
     assert_int_equal(closed(&h, MR_CLOSE_PREFERRED), 1);
     harness_close(&h);
 }
@@ -316,10 +319,12 @@ static void waiting_ends_early(void **state)
         ask_init(&a[0], &h, 1, 0);
         ask_init(&a[1], &h, 1, 1);
         ask_submit(&a[0]);
-        while (!is_forming(&h))
+        while (!is_forming(&h)) {
             sched_yield();
-        if (with_deadline)
+        }
+        if (with_deadline) {
             a[1].infer.deadline_ns = mr_now_ns() + 20 * MR_NS_PER_S;
+        }
         ask_submit(&a[1]);
         ask_wait(&h, &a[0]);
         ask_wait(&h, &a[1]);
@@ -504,10 +509,11 @@ static void one_request_of_a_batch_fails(void **state)
     }
     for (int i = 0; i < 3; i++) {
         ask_wait(&h, &a[i]);
-        if (i == 1)
+        if (i == 1) {
             assert_int_equal(a[i].infer.status, MR_E_NOT_FOUND);
-        else
+        } else {
             ask_check(&a[i], 1);
+        }
         ask_fini(&a[i]);
     }
     harness_close(&h);

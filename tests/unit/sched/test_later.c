@@ -55,11 +55,13 @@ static void batches_end_later(void **state)
         for (int i = 0; i < 30; i++) {
             ask_wait(&h, &a[i]);
             ask_check(&a[i], 1 + i % 3);
-            if (in_order && i > 0)
+            if (in_order && i > 0) {
                 assert_true(a[i].order > a[i - 1].order);
+            }
         }
-        for (int i = 0; i < 30; i++)
+        for (int i = 0; i < 30; i++) {
             ask_fini(&a[i]);
+        }
         harness_close(&h);
     }
 }
@@ -106,20 +108,24 @@ static void cancel_reaches(void **state)
         ask_init(&a[i], &h, 1, i);
         assert_int_equal(ask_submit(&a[i]), MR_OK);
     }
-    while (executions(&h) < 2)
+    while (executions(&h) < 2) {
         sched_yield();
+    }
     assert_int_equal(mr_sched_pending(&h.version), 2);
     for (int i = 0; i < 4; i++) {
-        while (i < 2 ? false : executions(&h) < 2 && mr_sched_pending(&h.version) > 0)
+        while (i < 2 ? false : executions(&h) < 2 && mr_sched_pending(&h.version) > 0) {
             sched_yield();
-        if (mr_sched_cancel(&a[i].infer))
+        }
+        if (mr_sched_cancel(&a[i].infer)) {
             ask_done(&a[i].infer);
+        }
         ask_wait(&h, &a[i]);
         assert_int_equal(a[i].infer.status, MR_E_CANCELLED);
         mr_sched_cancel(&a[i].infer); /* nothing any more */
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         ask_fini(&a[i]);
+    }
     harness_close(&h);
 }
 
@@ -197,8 +203,9 @@ static void several_answers(void **state)
         struct harness h;
         struct stream st;
         uint32_t settings = 0;
-        while (settings < 3 && rows[i].settings[settings].key)
+        while (settings < 3 && rows[i].settings[settings].key) {
             settings++;
+        }
         harness_init(&h);
         h.version.is_decoupled = true;
         harness_open(&h, rows[i].backend, rows[i].settings, settings);
@@ -261,19 +268,22 @@ static void unread_answers_are_bounded(void **state)
     stream_init(&st, &h, 5);
     st.keeps = true;
     assert_int_equal(ask_submit(&st.ask), MR_OK);
-    while (!has_waiting_responder(&h))
+    while (!has_waiting_responder(&h)) {
         sched_yield();
+    }
     mr_mailbox_drain(&h.box);
     int bound = st.count;
     assert_true(bound > 0 && bound <= 64);
     struct mr_response *one = st.kept;
     st.kept = one->next;
     mr_infer_response_end(&st.ask.infer, &one);
-    while (st.count == bound)
+    while (st.count == bound) {
         harness_wait(&h);
+    }
     assert_int_equal(st.count, bound + 1);
-    while (!has_waiting_responder(&h))
+    while (!has_waiting_responder(&h)) {
         sched_yield();
+    }
     assert_false(mr_sched_cancel(&st.ask.infer));
     ask_wait(&h, &st.ask);
     assert_int_equal(st.ask.infer.status, MR_E_CANCELLED);

@@ -22,8 +22,9 @@ __attribute__((visibility("default"))) int nanosleep(const struct timespec *ts,
     bool is_shut = gate.is_shut;
     gate.inside++;
     pthread_cond_broadcast(&gate.moved);
-    while (gate.is_shut)
+    while (gate.is_shut) {
         pthread_cond_wait(&gate.moved, &gate.mutex);
+    }
     gate.inside--;
     pthread_mutex_unlock(&gate.mutex);
     errno = is_shut ? 0 : clock_nanosleep(CLOCK_MONOTONIC, 0, ts, rest);
@@ -41,8 +42,9 @@ static void gate_set(bool is_shut)
 static void gate_wait(int inside)
 {
     pthread_mutex_lock(&gate.mutex);
-    while (gate.inside < inside)
+    while (gate.inside < inside) {
         pthread_cond_wait(&gate.moved, &gate.mutex);
+    }
     pthread_mutex_unlock(&gate.mutex);
 }
 
@@ -58,8 +60,9 @@ static bool has_idle_thread(struct harness *h)
 
 static void wait_until_ns(int64_t until_ns)
 {
-    while (mr_now_ns() <= until_ns)
+    while (mr_now_ns() <= until_ns) {
         sched_yield();
+    }
 }
 
 static void runs_and_counts(void **state)
@@ -127,8 +130,9 @@ static int submit_in_round(struct harness *h, int64_t round_ns)
     ask_init(&a, h, 1, 1);
     a.infer.round_ns = round_ns;
     int rc = ask_submit(&a);
-    if (rc == MR_OK)
+    if (rc == MR_OK) {
         ask_wait(h, &a);
+    }
     ask_check(&a, 1);
     ask_fini(&a);
     return rc;
@@ -172,8 +176,9 @@ static void one_preempted_execution_ends_no_round(void **state)
     assert_int_equal(submit_in_round(&h, 0), MR_OK);
     assert_int_equal(submit_in_round(&h, 0), MR_SCHED_DONE);
     for (int round = 0; round < 2; round++) {
-        for (int i = 0; i < COST_BUCKETS; i++)
+        for (int i = 0; i < COST_BUCKETS; i++) {
             slot_get(h.version.sched, h.home.reader)->cost_ns[i] = usual_ns;
+        }
         assert_int_equal(submit_in_round(&h, long_ago_ns + round), MR_SCHED_DONE);
         assert_true(h.home.inline_ns <= 8 * usual_ns);
         assert_int_equal(submit_in_round(&h, long_ago_ns + round), MR_SCHED_DONE);
@@ -219,8 +224,9 @@ static void instances_share_a_burst(void **state)
     ask_submit(&a[0]);
     ask_wait(&h, &a[0]);
     ask_fini(&a[0]);
-    while (!has_idle_thread(&h))
+    while (!has_idle_thread(&h)) {
         sched_yield();
+    }
     gate_set(true);
     ask_init(&a[0], &h, 1, 0);
     ask_init(&a[1], &h, 1, 1);
@@ -275,8 +281,9 @@ static void wrong_outputs_are_internal_errors(void **state)
         ask_init(&a, &h, 1, 1);
         ask_submit(&a);
         ask_wait(&h, &a);
-        if (a.infer.status == MR_OK)
+        if (a.infer.status == MR_OK) {
             fail_msg("%s was not noticed", faults[i]);
+        }
         ask_fini(&a);
         harness_close(&h);
     }
@@ -421,8 +428,9 @@ static void one_thread_is_enough(void **state)
     harness_init(&h);
     h.group.count = 2;
     harness_open(&h, "fault", slow, 1);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         ask_init(&a[i], &h, 1, i);
+    }
     gate_set(true);
     assert_int_equal(ask_submit(&a[0]), MR_OK);
     gate_wait(1); /* it runs, and allocates nothing meanwhile */

@@ -80,9 +80,11 @@ static uint32_t run_all(struct seq_set *s, int64_t now_ns)
     struct seq_request *out[ROWS];
     uint32_t total = 0;
 
-    for (struct seq_plan p; (p = form(s, 0, now_ns, out)).count > 0; total += p.count)
-        for (uint32_t i = 0; i < p.count; i++)
+    for (struct seq_plan p; (p = form(s, 0, now_ns, out)).count > 0; total += p.count) {
+        for (uint32_t i = 0; i < p.count; i++) {
             seq_done(s, out[i], now_ns);
+        }
+    }
     return total;
 }
 
@@ -105,8 +107,9 @@ static void begins_goes_on_ends(void **state)
     assert_int_equal(run_all(s, 3), 2);
     assert_int_equal(seq_count(s), 0);
     assert_false(seq_is_used(s, 0));
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 5; i++) {
         mr_free(a[i]);
+    }
     seq_set_free(&s);
     assert_null(s);
 }
@@ -119,8 +122,9 @@ static void one_at_a_time(void **state)
     struct seq_request *out[ROWS];
     (void)state;
 
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         admit(s, "k", a[i], i);
+    }
     for (int i = 0; i < 3; i++) {
         assert_int_equal(form(s, 0, 10, out).count, 1);
         assert_ptr_equal(out[0], &a[i]->request);
@@ -172,8 +176,9 @@ static void places_and_backlog(void **state)
     seq_done(s, out[1], 12);
     assert_int_equal(run_all(s, 12), 2);
     assert_int_equal(seq_count(s), 0);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 6; i++) {
         mr_free(a[i]);
+    }
     seq_set_free(&s);
 }
 
@@ -197,8 +202,9 @@ static void direct_rows(void **state)
     }
     struct seq_plan p = form(s, 0, 0, out);
     assert_true(p.count == 4 && p.rows == 4 && p.reason == MR_CLOSE_FULL);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         seq_done(s, out[i], 1);
+    }
     admit(s, "c", next[2], 2);
     p = form(s, 0, 2, out);
     assert_true(p.count == 1 && p.rows == 3 && out[0]->row == 2);
@@ -228,8 +234,9 @@ static void direct_shapes(void **state)
     o.places = o.max_rows = 3;
     struct seq_set *s = set_new(o);
     a[1]->shape = 1;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         admit(s, (const char *[]){"a", "b", "c"}[i], a[i], i);
+    }
     struct seq_plan p = form(s, 0, 5, out);
     assert_true(p.count == 2 && p.rows == 3 && p.reason == MR_CLOSE_SHAPE);
     assert_true(out[0]->row == 0 && out[1]->row == 2);
@@ -239,8 +246,9 @@ static void direct_shapes(void **state)
     seq_done(s, out[0], 6);
     seq_done(s, out[1], 6);
     seq_done(s, rest[0], 6);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         mr_free(a[i]);
+    }
     seq_set_free(&s);
 }
 
@@ -270,8 +278,9 @@ static void direct_utilization(void **state)
     p = form(s, 0, 19 * MS, out);
     assert_true(p.count == 1 && p.rows == 2 && p.reason == MR_CLOSE_DELAY);
     seq_done(s, out[0], 19 * MS);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         mr_free(a[i]);
+    }
     seq_set_free(&s);
 }
 
@@ -298,8 +307,9 @@ static void oldest_first(void **state)
     assert_true(p.count == 2 && out[0] == &a[2]->request && out[1] == &a[3]->request);
     seq_done(s, out[0], 6);
     seq_done(s, out[1], 6);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         mr_free(a[i]);
+    }
     seq_set_free(&s);
 }
 
@@ -327,10 +337,12 @@ static void oldest_delay_and_preferred(void **state)
     assert_int_equal(form(s, 0, 12 * MS - 1, out + 2).count, 0);
     p = form(s, 0, 12 * MS, out + 2);
     assert_true(p.count == 1 && p.reason == MR_CLOSE_DELAY);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         seq_done(s, out[i], 12 * MS);
-    for (int i = 0; i < 4; i++)
+    }
+    for (int i = 0; i < 4; i++) {
         mr_free(a[i]);
+    }
     seq_set_free(&s);
 }
 
@@ -385,8 +397,9 @@ static void idle(void **state)
     assert_int_equal(run_all(s, 200 * MS), 1);
     assert_int_equal(seq_reap(s, 300 * MS), 0);
     assert_int_equal(run_all(s, 300 * MS), 1);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         mr_free(a[i]);
+    }
     seq_set_free(&s);
 }
 
@@ -398,8 +411,9 @@ static void starts_anew(void **state)
     struct ask *a[] = {ask("S"), ask("S"), ask("E")};
     (void)state;
 
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         assert_int_equal(admit(s, "k", a[i], i), SEQ_PLACED);
+    }
     assert_int_equal(seq_count(s), 1);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(form(s, 0, 9, out).count, 1);
@@ -422,8 +436,9 @@ static void ends_early(void **state)
 
     o.places = o.max_rows = 1;
     struct seq_set *s = set_new(o);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         admit(s, "a", a[i], i);
+    }
     admit(s, "b", a[3], 3);
     form(s, 0, 4, running);
     assert_int_equal(seq_end(s, &a[2]->request, &out), 0);
@@ -444,8 +459,9 @@ static void ends_early(void **state)
     assert_int_equal(seq_end(s, &a[3]->request, &out), 0); /* ready, nothing runs */
     assert_int_equal(seq_count(s), 0);
     assert_int_equal(form(s, 0, 7, running).count, 0);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 5; i++) {
         mr_free(a[i]);
+    }
     seq_set_free(&s);
 }
 
@@ -481,10 +497,13 @@ static struct client clients[KEYS];
 
 static int key_of(const struct seq_request *r)
 {
-    for (int k = 0; k < KEYS; k++)
-        for (int i = 0; i < clients[k].count; i++)
-            if (&clients[k].waiting[i]->request == r)
+    for (int k = 0; k < KEYS; k++) {
+        for (int i = 0; i < clients[k].count; i++) {
+            if (&clients[k].waiting[i]->request == r) {
                 return k;
+            }
+        }
+    }
     fail_msg("a request that nobody sent");
     return -1;
 }
@@ -563,18 +582,21 @@ static void leaves(struct world *w, struct client *c)
     int n = 0;
 
     seq_end(w->set, &c->waiting[c->count - 1]->request, &out);
-    TAILQ_FOREACH (q, &out, link)
+    TAILQ_FOREACH (q, &out, link) {
         n++;
+    }
     assert_int_equal(n, c->count - c->runs);
-    while (c->count > c->runs)
+    while (c->count > c->runs) {
         mr_free(c->waiting[--c->count]);
+    }
     c->is_open = false;
 }
 
 static void reap_all(struct world *w)
 {
-    while (seq_reap(w->set, w->now) != SEQ_NONE)
+    while (seq_reap(w->set, w->now) != SEQ_NONE) {
         ;
+    }
 }
 
 static void step(struct world *w, int nth)
@@ -583,14 +605,15 @@ static void step(struct world *w, int nth)
     uint32_t in = (uint32_t)draw(w, (int)w->o->instances);
     struct client *c = &clients[k];
 
-    if (what < 3 && c->count < 8 && (c->is_open || c->count == 0))
+    if (what < 3 && c->count < 8 && (c->is_open || c->count == 0)) {
         sends(w, k, what == 0);
-    else if (what < 6 && w->counts[in] == 0)
+    } else if (what < 6 && w->counts[in] == 0) {
         runs(w, in);
-    else if (what == 6)
+    } else if (what == 6) {
         finishes(w, in);
-    else if (what == 7 && c->count > c->runs && nth % 5 == 0)
+    } else if (what == 7 && c->count > c->runs && nth % 5 == 0) {
         leaves(w, c);
+    }
     reap_all(w);
 }
 
@@ -600,10 +623,12 @@ static void simulate(const struct seq_options *o, uint64_t seed)
 
     mr_rng_seed(&w.rng, seed);
     memset(clients, 0, sizeof clients);
-    for (int nth = 0; nth < 20000; nth++, w.now += draw(&w, 2 * (int)MS))
+    for (int nth = 0; nth < 20000; nth++, w.now += draw(&w, 2 * (int)MS)) {
         step(&w, nth);
-    for (uint32_t in = 0; in < o->instances; in++)
+    }
+    for (uint32_t in = 0; in < o->instances; in++) {
         finishes(&w, in);
+    }
     for (int round = 0; seq_count(w.set) > 0; round++) { /* all of it ends */
         assert_true(round < 1000);
         w.now += 1000 * MS;
@@ -613,10 +638,12 @@ static void simulate(const struct seq_options *o, uint64_t seed)
         }
         reap_all(&w);
     }
-    for (int k = 0; k < KEYS; k++)
+    for (int k = 0; k < KEYS; k++) {
         assert_int_equal(clients[k].count, 0);
-    for (uint32_t in = 0; in < o->instances; in++)
+    }
+    for (uint32_t in = 0; in < o->instances; in++) {
         assert_false(seq_is_used(w.set, in));
+    }
     seq_set_free(&w.set);
 }
 

@@ -60,21 +60,26 @@ static void all_are_answered(void **state)
         bool is_later = (mode & 2) != 0;
         open_with(&t, mode & 1, mode & 4 ? 4 : 0, is_later ? "fault" : "identity", later,
                   is_later ? 2 : 0);
-        for (int n = 0; n < LENGTH; n++)
+        for (int n = 0; n < LENGTH; n++) {
             for (int k = 0; k < SEQUENCES; k++) {
                 step_init(&steps[n][k], &t.h, (uint64_t)k + 1, n);
                 assert_int_equal(ask_submit(&steps[n][k].ask), MR_OK);
             }
-        for (int n = 0; n < LENGTH; n++)
+        }
+        for (int n = 0; n < LENGTH; n++) {
             for (int k = 0; k < SEQUENCES; k++) {
                 ask_wait(&t.h, &steps[n][k].ask);
                 ask_check(&steps[n][k].ask, 1);
-                if (n > 0)
+                if (n > 0) {
                     assert_true(steps[n][k].ask.order > steps[n - 1][k].ask.order);
+                }
             }
-        for (int n = 0; n < LENGTH; n++)
-            for (int k = 0; k < SEQUENCES; k++)
+        }
+        for (int n = 0; n < LENGTH; n++) {
+            for (int k = 0; k < SEQUENCES; k++) {
                 ask_fini(&steps[n][k].ask);
+            }
+        }
         mr_sched_stats_sum(&t.h.version, &st);
         assert_int_equal(st.success.count, LENGTH * SEQUENCES);
         assert_int_equal(st.inference_count, LENGTH * SEQUENCES);
@@ -97,14 +102,16 @@ static void some_are_cancelled(void **state)
         bool was_refused[LENGTH][SEQUENCES] = {0};
         int answered = 0, cancelled = 0, refused = 0;
         open_with(&t, mode & 1, mode & 2 ? 4 : 0, "identity", NULL, 0);
-        for (int n = 0; n < LENGTH; n++)
+        for (int n = 0; n < LENGTH; n++) {
             for (int k = 0; k < SEQUENCES; k++) {
                 step_init(&steps[n][k], &t.h, (uint64_t)k + 1, n);
                 was_refused[n][k] = ask_submit(&steps[n][k].ask) != MR_OK;
-                if (k % 3 == 0 && n == k % LENGTH && mr_sched_cancel(&steps[n][k].ask.infer))
+                if (k % 3 == 0 && n == k % LENGTH && mr_sched_cancel(&steps[n][k].ask.infer)) {
                     ask_done(&steps[n][k].ask.infer);
+                }
             }
-        for (int n = 0; n < LENGTH; n++)
+        }
+        for (int n = 0; n < LENGTH; n++) {
             for (int k = 0; k < SEQUENCES; k++) {
                 ask_wait(&t.h, &steps[n][k].ask);
                 int status = steps[n][k].ask.infer.status;
@@ -113,11 +120,14 @@ static void some_are_cancelled(void **state)
                 refused += status == MR_E_INVALID;
                 assert_true((status == MR_E_INVALID) == was_refused[n][k]);
             }
+        }
         assert_int_equal(answered + cancelled + refused, LENGTH * SEQUENCES);
         assert_true(answered >= SEQUENCES - SEQUENCES / 3);
-        for (int n = 0; n < LENGTH; n++)
-            for (int k = 0; k < SEQUENCES; k++)
+        for (int n = 0; n < LENGTH; n++) {
+            for (int k = 0; k < SEQUENCES; k++) {
                 ask_fini(&steps[n][k].ask);
+            }
+        }
         assert_int_equal(((struct mr_sched *)t.h.version.sched)->inflight_rows, 0);
         harness_close(&t.h);
     }

@@ -46,13 +46,15 @@ static void expect(struct harness *h, struct harness_input *in, size_t n, const 
     int rc = validate(h, &q, &err);
 
     if (!text) {
-        if (rc != MR_OK)
+        if (rc != MR_OK) {
             fail_msg("refused: %s", err.msg);
+        }
         return;
     }
     assert_int_equal(rc, MR_E_INVALID);
-    if (!strstr(err.msg, text))
+    if (!strstr(err.msg, text)) {
         fail_msg("'%s' does not contain '%s'", err.msg, text);
+    }
 }
 
 static void refusals(void **state)
@@ -172,8 +174,9 @@ static void blocks(void **state)
                                     .input_count = 2};
     mr_arena_init(&arena, 4096, 1u << 20);
     assert_int_equal(mr_infer_validate(&r, &q, &err), MR_OK);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         mr_block_unref(&in[i].block);
+    }
     assert_false(is_released[0] || is_released[1]);
     assert_ptr_equal(r.inputs[1].data, numbers);
     mr_arena_reset(&arena);

@@ -16,9 +16,10 @@ static void sizes_check(int32_t max, const int32_t *preferred, size_t count, con
     char text[200] = "";
     size_t n = warmup_sizes(&s, out), len = 0;
 
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         len += (size_t)snprintf(text + len, sizeof text - len, "%s%lld", i ? " " : "",
                                 (long long)out[i]);
+    }
     assert_string_equal(text, expect);
 }
 
@@ -54,8 +55,9 @@ static void fractions(void **state)
     double sum = 0;
 
     (void)state;
-    for (size_t i = 0; i < COUNT; i++)
+    for (size_t i = 0; i < COUNT; i++) {
         f[i] = -1;
+    }
     warmup_fill(&t, COUNT, 1);
     for (size_t i = 0; i < COUNT; i++) {
         assert_true(f[i] >= 0 && f[i] < 1);
@@ -122,8 +124,9 @@ static void traced_open(struct traced *t, const char *wants, const char *status)
     harness_backend(&t->h, "fault", settings, 4);
     t->h.version.backend_flags = t->h.model->signature->flags;
     struct mr_err err = {0};
-    if (mr_sched_open(&t->h.version, &t->h.options, &err) < 0)
+    if (mr_sched_open(&t->h.version, &t->h.options, &err) < 0) {
         fail_msg("%s", err.msg);
+    }
     FILE *f = fopen(t->path, "r");
     assert_non_null(f);
     while (fgets(line, sizeof line, f)) {
@@ -144,8 +147,9 @@ static size_t runs_of(const struct traced *t, unsigned instance, long long rows)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < t->count; i++)
+    for (size_t i = 0; i < t->count; i++) {
         n += t->runs[i].instance == instance && t->runs[i].rows == rows;
+    }
     return n;
 }
 
@@ -154,14 +158,16 @@ static void alternates_check(const struct traced *t, long long rows)
 {
     size_t i = 0;
 
-    while (t->runs[i].rows != rows)
+    while (t->runs[i].rows != rows) {
         i++;
+    }
     assert_int_equal(strspn(t->runs[i].first, "0"), 64);
     const char *random = t->runs[i + 1].first;
     assert_int_equal(t->runs[i + 1].rows, rows);
     assert_non_null(strchr(random, '1'));
-    for (size_t k = 0; k < strlen(random); k++)
+    for (size_t k = 0; k < strlen(random); k++) {
         assert_true(random[k] == '0' || (random[k] == '1' && k % 8 == 1));
+    }
 }
 
 static void every_size_on_every_instance(void **state)
@@ -182,10 +188,11 @@ static void every_size_on_every_instance(void **state)
         for (int rows = 1; rows <= 8; rows++) {
             size_t n = runs_of(&t, i, rows);
             sum += n;
-            if (rows == 1 || rows == 4 || rows == 8)
+            if (rows == 1 || rows == 4 || rows == 8) {
                 assert_true(n >= 2 && n <= WARMUP_RUNS_MAX);
-            else
+            } else {
                 assert_int_equal(n, 0);
+            }
         }
     }
     assert_int_equal(sum, t.count);
@@ -273,12 +280,15 @@ static void may_be_off(void **state)
     for (int i = 0; i < 4; i++) {
         struct traced t;
         traced_init(&t);
-        if (i == 0)
+        if (i == 0) {
             t.h.options.default_warmup_ns = 0;
-        if (i == 1)
+        }
+        if (i == 1) {
             own_warmup(&t, "false");
-        if (i == 2)
+        }
+        if (i == 2) {
             own_warmup(&t, "true");
+        }
         traced_open(&t, i == 3 ? "false" : "true", "OK");
         assert_int_equal(t.count > 0, i == 2);
         traced_close(&t);

@@ -135,8 +135,9 @@ static void routes(void **state)
         const struct rest_route *route = rest_route_find(mr_str_c(row->path), &p);
         if (!route || strcmp(route->pattern, row->pattern) != 0 ||
             !mr_str_eq_c(p.model, row->model) || !mr_str_eq_c(p.version, row->version) ||
-            !mr_str_eq_c(p.repository, row->repository) || !mr_str_eq_c(p.region, row->region))
+            !mr_str_eq_c(p.repository, row->repository) || !mr_str_eq_c(p.region, row->region)) {
             fail_msg("%s: %s", row->path, route ? route->pattern : "unknown");
+        }
     }
 }
 
@@ -146,8 +147,9 @@ static void no_routes(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(none); i++) {
-        if (rest_route_find(mr_str_c(none[i]), &p))
+        if (rest_route_find(mr_str_c(none[i]), &p)) {
             fail_msg("%s has a route", none[i]);
+        }
         assert_true(p.model.len == 0 && p.version.len == 0 && p.repository.len == 0);
     }
     /* A NUL is a character like any other. */

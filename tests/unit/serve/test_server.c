@@ -97,8 +97,9 @@ static struct mr_server *start(void)
     struct mr_err err = {0};
 
     options(&o);
-    if (mr_server_start(&s, &o, &err) < 0)
+    if (mr_server_start(&s, &o, &err) < 0) {
         fail_msg("%s", err.msg);
+    }
     return s;
 }
 
@@ -128,12 +129,14 @@ static int ask(int fd, const char *method, const char *path, const char *body, c
                        "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s", method,
                        path, strlen(body), body);
 
-    if (write(fd, request, (size_t)len) != len)
+    if (write(fd, request, (size_t)len) != len) {
         return -1;
+    }
     while (n < need && n + 1 < size) {
         ssize_t got = read(fd, answer + n, size - n - 1);
-        if (got <= 0)
+        if (got <= 0) {
             return -1;
+        }
         n += (size_t)got;
         answer[n] = 0;
         char *end = strstr(answer, "\r\n\r\n"), *length = strstr(answer, "content-length: ");
@@ -182,8 +185,9 @@ static void expect_refusal(struct mr_server_options *o, const char *text)
 
     assert_true(mr_server_start(&s, o, &err) < 0);
     assert_null(s);
-    if (!strstr(err.msg, text))
+    if (!strstr(err.msg, text)) {
         fail_msg("'%s' does not contain '%s'", err.msg, text);
+    }
 }
 
 static void refuses_to_start(void **state)
@@ -228,8 +232,9 @@ static void *work(void *arg)
 
     for (int i = 0; i < w->count; i++) {
         int status = ask(fd, w->method, w->path, w->body, text, sizeof text);
-        if (status != 200 && status != w->allowed)
+        if (status != 200 && status != w->allowed) {
             w->failed++;
+        }
     }
     close(fd);
     return NULL;
@@ -267,11 +272,14 @@ static void many_threads(void **state)
         w[i].server = s;
         assert_int_equal(pthread_create(&w[i].thread, NULL, work, &w[i]), 0);
     }
-    for (int i = 0; i < COUNT; i++)
+    for (int i = 0; i < COUNT; i++) {
         pthread_join(w[i].thread, NULL);
-    for (int i = 0; i < COUNT; i++)
-        if (w[i].failed)
+    }
+    for (int i = 0; i < COUNT; i++) {
+        if (w[i].failed) {
             fail_msg("%d of %s %s failed", w[i].failed, w[i].method, w[i].path);
+        }
+    }
     assert_int_equal(mr_server_stop(s), MR_OK);
     mr_server_free(&s);
 }
@@ -326,8 +334,9 @@ static void cut_off(void **state)
 
     options(&o);
     o.exit_timeout_ns = 10 * MR_NS_PER_MS;
-    if (mr_server_start(&s, &o, &err) < 0)
+    if (mr_server_start(&s, &o, &err) < 0) {
         fail_msg("%s", err.msg);
+    }
     w.server = s;
     assert_int_equal(pthread_create(&w.thread, NULL, work, &w), 0);
     wait_begun(s);

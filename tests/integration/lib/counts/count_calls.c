@@ -33,8 +33,9 @@ __attribute__((constructor)) static void map_words(void)
     void *at =
         fd < 0 ? MAP_FAILED : mmap(NULL, sizeof none, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
-    if (at == MAP_FAILED)
+    if (at == MAP_FAILED) {
         _exit(99);
+    }
     close(fd);
     words = at;
 }
@@ -43,8 +44,9 @@ static void count(int own, int foreign, const void *caller)
 {
     Dl_info info;
 
-    if (!words[ON] || inside)
+    if (!words[ON] || inside) {
         return;
+    }
     inside = 1;
     int is_foreign =
         dladdr(caller, &info) && info.dli_fname &&
@@ -95,8 +97,9 @@ int pthread_mutex_lock(pthread_mutex_t *mutex)
 {
     static int (*next)(pthread_mutex_t *);
 
-    if (!next)
+    if (!next) {
         next = (int (*)(pthread_mutex_t *))dlsym(RTLD_NEXT, "pthread_mutex_lock");
+    }
     count(LOCKS, FOREIGN_LOCKS, __builtin_return_address(0));
     return next(mutex);
 }
@@ -105,8 +108,9 @@ int pthread_mutex_trylock(pthread_mutex_t *mutex)
 {
     static int (*next)(pthread_mutex_t *);
 
-    if (!next)
+    if (!next) {
         next = (int (*)(pthread_mutex_t *))dlsym(RTLD_NEXT, "pthread_mutex_trylock");
+    }
     count(LOCKS, FOREIGN_LOCKS, __builtin_return_address(0));
     return next(mutex);
 }

@@ -24,8 +24,9 @@ __attribute__((constructor)) static void map_words(void)
     void *at =
         fd < 0 ? MAP_FAILED : mmap(NULL, sizeof none, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
-    if (at == MAP_FAILED)
+    if (at == MAP_FAILED) {
         _exit(99);
+    }
     close(fd);
     words = at;
 }
@@ -34,10 +35,12 @@ static void count(size_t n)
 {
     char name[16] = "";
 
-    if (n < LEAST || !words[ON] || prctl(PR_GET_NAME, name) != 0)
+    if (n < LEAST || !words[ON] || prctl(PR_GET_NAME, name) != 0) {
         return;
-    if (name[0] != 'l' || name[1] != 'o' || name[2] != 'o' || name[3] != 'p')
+    }
+    if (name[0] != 'l' || name[1] != 'o' || name[2] != 'o' || name[3] != 'p') {
         return;
+    }
     atomic_fetch_add(&words[BYTES], (int64_t)n);
     int64_t most = words[LARGEST];
     while (most < (int64_t)n && !atomic_compare_exchange_weak(&words[LARGEST], &most, (int64_t)n)) {
@@ -57,8 +60,9 @@ static void *copy(void *to, const void *from, size_t n)
         f += 8;
         n -= 8;
     }
-    while (n-- > 0)
+    while (n-- > 0) {
         *t++ = *f++;
+    }
     return to;
 }
 
@@ -81,9 +85,11 @@ void *memmove(void *to, const void *from, size_t n)
     const volatile uint8_t *f = from;
 
     count(n);
-    if ((uintptr_t)to <= (uintptr_t)from)
+    if ((uintptr_t)to <= (uintptr_t)from) {
         return copy(to, from, n);
-    while (n-- > 0)
+    }
+    while (n-- > 0) {
         t[n] = f[n];
+    }
     return to;
 }
