@@ -99,12 +99,6 @@ static void model_free(struct process_model *m)
     mr_free(m);
 }
 
-static bool has_blocks(struct process_model *m)
-{
-    return mr_shm_heap_get_stats(mr_shm_inputs(m->shm)).used_bytes > 0 ||
-           mr_shm_heap_get_stats(mr_shm_outputs(m->shm)).used_bytes > 0;
-}
-
 static void closing_begin(struct process_model *m)
 {
     pthread_mutex_lock(&m->sentinel->lock);
@@ -116,13 +110,9 @@ static void closing_begin(struct process_model *m)
 static void model_close(struct mr_executor *e)
 {
     struct process_model *m = process_model_of(e);
-    const struct timespec step = {0, 1000000};
 
     closing_begin(m);
     stop(m, 0, m->worker_count);
-    while (has_blocks(m)) {
-        nanosleep(&step, NULL); /* answers that are still being sent */
-    }
     model_free(m);
 }
 

@@ -6,10 +6,10 @@
  * stands behind. */
 #include "shm/heap.h"
 
-#include <fcntl.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "segment.h"
 
 #define FREE       0x80u
 #define NONE       UINT32_MAX
@@ -99,7 +99,7 @@ static bool take(const struct mr_block_provider *p, size_t bytes, struct mr_bloc
     uint32_t unit = NONE;
 
     pthread_mutex_lock(&h->lock);
-    if (order < MR_SHM_ORDERS) {
+    if (order < MR_SHM_ORDERS && !h->is_closed) {
         unit = extent_take(h, order);
     }
     const size_t cap = (MR_MAX(bytes, 1) + PAGE - 1) / PAGE * PAGE;
@@ -144,15 +144,17 @@ static void give(const struct mr_block_provider *p, const struct mr_block_extent
 
     pthread_mutex_lock(&h->lock);
     h->used_bytes -= extent->cap;
-    if (h->warm_bytes + extent->cap > WARM_BYTES) {
-        /* Fails on kernels and filters without it; the memory then stays for the next extent. */
-        (void)fallocate(h->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)extent->fd_offset,
-                        (off_t)extent->cap);
+    if (h->is_closed || h->warm_bytes + extent->cap > WARM_BYTES) {
+        shm_discard(h->fd, extent->fd_offset, extent->cap);
     } else {
         h->warm_bytes += extent->cap;
     }
     extent_give(h, unit);
+    const bool has_drained = h->is_closed && h->used_bytes == 0;
     pthread_mutex_unlock(&h->lock);
+    if (has_drained) {
+        h->drained(h->drained_ctx);
+    }
 }
 
 void mr_shm_heap_init(struct mr_shm_heap *h, int fd, uint8_t *segment, uint64_t offset,
@@ -181,6 +183,40 @@ void mr_shm_heap_init(struct mr_shm_heap *h, int fd, uint8_t *segment, uint64_t 
         }
         list_push(h, unit, order);
         unit += 1u << order;
+    }
+}
+
+/* Extents that are given back meanwhile grow together with those before them. What is looked at is then an old mark
+ * within a free extent, which stays free as none is taken any more. */
+static void free_discard(struct mr_shm_heap *h)
+{
+    for (uint32_t unit = 0; unit < h->units;) {
+        pthread_mutex_lock(&h->lock);
+        const uint8_t order = h->order[unit];
+        pthread_mutex_unlock(&h->lock);
+        const uint32_t count = 1u << (order & ~FREE);
+        if (order & FREE) {
+            shm_discard(h->fd, h->offset + (uint64_t)unit * MR_SHM_UNIT,
+                        (uint64_t)count * MR_SHM_UNIT);
+        }
+        unit += count;
+    }
+}
+
+void mr_shm_heap_close(struct mr_shm_heap *h, void (*drained)(void *ctx), void *ctx)
+{
+    pthread_mutex_lock(&h->lock);
+    h->is_closed = true;
+    h->drained = drained;
+    h->drained_ctx = ctx;
+    h->used_bytes++; /* this call's: it must not drain before its end */
+    pthread_mutex_unlock(&h->lock);
+    free_discard(h);
+    pthread_mutex_lock(&h->lock);
+    const bool has_drained = --h->used_bytes == 0;
+    pthread_mutex_unlock(&h->lock);
+    if (has_drained) {
+        drained(ctx);
     }
 }
 

@@ -8,6 +8,7 @@
 
 #define PAGE       4096u
 #define RING_SHARE 4u /* cells of a ring per slot: copies of a slot's number may lie in it */
+#define HEAPS      2u
 
 _Static_assert(MR_SHM_WORKERS_MAX == SHM_WORKERS_MAX, "one limit");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "shared by processes");
@@ -40,6 +41,7 @@ struct mr_shm {
     struct record *free;
     uint64_t alive; /* a bit for each worker */
     struct mr_shm_stats stats;
+    _Atomic uint32_t holders; /* the owner, and heaps that have not drained */
 };
 
 /* ---- making it ---- */
@@ -123,6 +125,7 @@ int mr_shm_new(struct mr_shm **out, const struct mr_shm_options *o, struct mr_er
     mr_shm_heap_init(&p->inputs, m->input.fd, m->input.data, in, m->g.input_bytes - in);
     mr_shm_heap_init(&p->outputs, m->output.fd, m->output.data, room, m->g.output_bytes - room);
     p->stats.slots = m->g.slot_count;
+    p->holders = 1 + HEAPS;
     *out = p;
     return MR_OK;
 out:
@@ -132,6 +135,21 @@ out:
     return rc;
 }
 
+static void let_go(void *plane)
+{
+    struct mr_shm *p = plane;
+
+    /* acq_rel: what every holder did comes before the end */
+    if (atomic_fetch_sub_explicit(&p->holders, 1, memory_order_acq_rel) > 1) {
+        return;
+    }
+    mr_shm_heap_fini(&p->inputs);
+    mr_shm_heap_fini(&p->outputs);
+    shm_segment_close(&p->map.input);
+    shm_segment_close(&p->map.output);
+    mr_free(p);
+}
+
 void mr_shm_free(struct mr_shm **io)
 {
     struct mr_shm *p = *io;
@@ -139,16 +157,18 @@ void mr_shm_free(struct mr_shm **io)
     if (!p) {
         return;
     }
+    *io = NULL;
     MR_ASSERT(p->stats.slots_used == 0 && p->alive == 0);
-    mr_shm_heap_fini(&p->inputs);
-    mr_shm_heap_fini(&p->outputs);
     pthread_mutex_destroy(&p->lock);
     shm_segment_close(&p->map.control_segment);
-    shm_segment_close(&p->map.input);
-    shm_segment_close(&p->map.output);
     mr_free(p->records);
     mr_free(p->pending);
-    mr_freep(io);
+    /* Messages and rooms: no block lies in them, and those that do may stay for long. */
+    shm_discard(p->map.input.fd, 0, p->inputs.offset);
+    shm_discard(p->map.output.fd, 0, p->outputs.offset);
+    mr_shm_heap_close(&p->inputs, let_go, p);
+    mr_shm_heap_close(&p->outputs, let_go, p);
+    let_go(p);
 }
 
 struct mr_shm_fds mr_shm_get_fds(const struct mr_shm *p)

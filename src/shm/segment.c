@@ -88,3 +88,8 @@ void shm_segment_close(struct shm_segment *s)
         close(fd);
     }
 }
+
+void shm_discard(int fd, uint64_t offset, uint64_t bytes)
+{
+    (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes);
+}

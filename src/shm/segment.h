@@ -27,5 +27,8 @@ int shm_segment_map(struct shm_segment *out, int fd, enum shm_rights rights, str
 /* Unmaps; closes what shm_segment_new made. Accepts one that was never made. */
 void shm_segment_close(struct shm_segment *s);
 void shm_segment_unmap(struct shm_segment *s);
+/* Gives pages of a segment back to the system; they are zero when they are touched again. Kernels and filters without it
+ * keep them as they are. */
+void shm_discard(int fd, uint64_t offset, uint64_t bytes);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -220,9 +221,70 @@ static void test_what_cannot_be(void **state)
     teardown_model(&m);
 }
 
+static void count(void *ctx)
+{
+    ++*(unsigned *)ctx;
+}
+
+static uint64_t present_bytes(const struct model *m)
+{
+    struct stat st;
+
+    assert_int_equal(fstat(m->segment.fd, &st), 0);
+    return (uint64_t)st.st_blocks * 512;
+}
+
+/* What is free goes back to the system, what is not stays until its last reference. */
+static void test_close(void **state)
+{
+    struct model m;
+    struct mr_block *first, *second;
+    unsigned drained = 0;
+
+    (void)state;
+    setup_model(&m);
+    for (unsigned i = 0; i < 20; i++) {
+        step_new(&m, i, MR_SHM_UNIT, (uint8_t)i);
+    }
+    for (unsigned i = 0; i < 20; i++) {
+        if (i != 3 && i != 10) {
+            step_give(&m, i);
+        }
+    }
+    first = m.blocks[3];
+    second = m.blocks[10];
+    assert_true(present_bytes(&m) > 20 * 4096);
+    mr_shm_heap_close(&m.heap, count, &drained);
+    assert_int_equal(drained, 0);
+    assert_true(present_bytes(&m) <= 4 * 4096);
+    assert_null(mr_block_new_in(&m.heap.provider, 1));
+    check_content(&m, 3, first->cap);
+    mr_block_unref(&first);
+    assert_int_equal(drained, 0);
+    check_content(&m, 10, second->cap);
+    mr_block_unref(&second);
+    assert_int_equal(drained, 1);
+    assert_int_equal(present_bytes(&m), 0);
+    teardown_model(&m);
+}
+
+static void test_close_of_an_empty_one(void **state)
+{
+    struct model m;
+    unsigned drained = 0;
+
+    (void)state;
+    setup_model(&m);
+    mr_shm_heap_close(&m.heap, count, &drained);
+    assert_int_equal(drained, 1);
+    teardown_model(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_close),
+        cmocka_unit_test(test_close_of_an_empty_one),
         cmocka_unit_test(test_like_its_model),
         cmocka_unit_test(test_what_cannot_be),
     };

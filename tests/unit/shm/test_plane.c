@@ -1,5 +1,6 @@
 /* A slot's way through server and worker, in one process: the segments mapped twice. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -282,9 +283,57 @@ static void test_inputs_are_read_only(void **state)
     assert_true(fcntl(fds.input, F_GET_SEALS) & F_SEAL_SEAL);
 }
 
+static void *check_and_drop(void *arg)
+{
+    struct mr_block *b = arg;
+
+    for (size_t i = 0; i < b->cap; i++) {
+        if (b->data[i] != 7) {
+            return (void *)1;
+        }
+    }
+    mr_block_unref(&b);
+    return NULL;
+}
+
+/* Clients that read or write slowly: what they have stays, and goes on the thread that drops it, with the plane or after
+ * it. */
+static void test_blocks_outlive_the_plane(void **state)
+{
+    struct pair *t = *state;
+    struct mr_block *blocks[8];
+    pthread_t threads[8];
+    void *wrong;
+
+    for (int i = 0; i < 8; i++) {
+        struct mr_shm_heap *h = i % 2 == 0 ? mr_shm_inputs(t->plane) : mr_shm_outputs(t->plane);
+        blocks[i] = mr_block_new_in(&h->provider, 100000);
+        assert_non_null(blocks[i]);
+        memset(blocks[i]->data, 7, blocks[i]->cap);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        mr_shm_worker_end(t->plane, i, on_outcome, t);
+        mr_shm_view_close(&t->views[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, check_and_drop, blocks[i]), 0);
+    }
+    mr_shm_free(&t->plane);
+    assert_null(t->plane);
+    mr_shm_homes_free(&t->homes);
+    for (int i = 4; i < 8; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, check_and_drop, blocks[i]), 0);
+    }
+    for (int i = 0; i < 8; i++) {
+        pthread_join(threads[i], &wrong);
+        assert_null(wrong);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_blocks_outlive_the_plane, setup),
         cmocka_unit_test_setup_teardown(test_there_and_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_order, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_slot_left, setup, teardown),

@@ -40,7 +40,8 @@ struct mr_loading {
 
 /** What an executor does. Threads and blocking as backend.h says of the callbacks of the same names. */
 struct mr_executor_ops {
-    /** All instances are closed. Waits for outputs that are still being sent. Thread: none that sends. */
+    /** All instances are closed. Outputs that are still being sent stay: in memory of their own, or this waits for them.
+     *  Thread: none that sends. */
     void (*close)(struct mr_executor *e);
     /** Fix names and order of a signature that is from_config: checked and copied. Before any instance.
      *  Errors: MR_E_INVALID (the model has a signature of its own, or `s` breaks a rule), the backend's. */

@@ -13,7 +13,7 @@
 #define MR_SHM_UNIT   65536u /* smallest extent, and what all begin at a multiple of */
 #define MR_SHM_ORDERS 20     /* sizes: 64 KiB to 32 GiB */
 
-/** Initialised by mr_shm_heap_init; stays where it is until all blocks are gone. */
+/** Initialised by mr_shm_heap_init; stays where it is, with its segment, until it has drained. */
 struct mr_shm_heap {
     struct mr_block_provider provider; /* first */
     int fd;                            /* of the segment, borrowed */
@@ -31,12 +31,18 @@ struct mr_shm_heap {
     uint64_t warm_bytes; /* free, and not given back */
     uint64_t used_bytes;
     uint64_t refused; /* extents for which there was no room */
+    bool is_closed;   /* no extent is taken any more */
+    void (*drained)(void *ctx);
+    void *drained_ctx;
 };
 
 /** offset: multiple of 64 KiB. bytes: rounded down to one. */
 void mr_shm_heap_init(struct mr_shm_heap *h, int fd, uint8_t *segment, uint64_t offset,
                       uint64_t bytes);
-/** All blocks are gone. */
+/** Blocks that are left keep their content; no more are made. What is free is given back to the system. Calls
+ *  drained(ctx) once, when there is no block: now, or on the thread that drops the last one. At most once for a heap. */
+void mr_shm_heap_close(struct mr_shm_heap *h, void (*drained)(void *ctx), void *ctx);
+/** Drained. */
 void mr_shm_heap_fini(struct mr_shm_heap *h);
 
 struct mr_shm_heap_stats {

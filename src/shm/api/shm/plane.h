@@ -50,7 +50,8 @@ struct mr_shm_slot {
 };
 
 int mr_shm_new(struct mr_shm **out, const struct mr_shm_options *o, struct mr_err *err);
-/** No worker lives, no slot is taken and no block is left. */
+/** No worker lives and no slot is taken. Blocks of its heaps may be left, at clients that read or write slowly: they keep
+ *  their memory, and no more are made. */
 void mr_shm_free(struct mr_shm **p);
 
 /** What a worker is given, besides the homes: descriptors, borrowed. */
