@@ -27,7 +27,7 @@ struct hang_look {
     int64_t cpu_ns;    /* of its thread */
     int64_t delay_ns;  /* that its thread waited for a CPU, as far as that is over; 0 = not known */
     bool is_runnable;  /* its thread has a CPU, or waits for one */
-    int64_t typical_ns; /* the longest of many executions; 0 = not known */
+    int64_t typical_ns; /* the longest of many executions of that size; 0 = not known */
     int64_t most_ns;    /* when it is not known, or while the thread computes */
 };
 

@@ -14,9 +14,6 @@
 #define FAULTS_MAX 2u
 #define KILLS_MAX  20u
 
-/* After so many executions it is known what they take. */
-#define KNOWN_AFTER 100u
-
 struct run {
     struct process_model *model;
     struct mr_execution *x;
@@ -71,6 +68,7 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
     *r = (struct run){.model = m, .x = x, .slot = s};
     r->nonce = atomic_fetch_add_explicit(&m->nonce, 1, memory_order_relaxed);
     s->user = r;
+    s->rows = x->exec.row_count;
     const int64_t copied =
         mr_ipc_exec_write(m->shm, s, &x->exec, r->nonce, &r->message_bytes, &r->block, err);
     if (copied < 0) {
@@ -108,26 +106,6 @@ static uint64_t bytes_of(const struct mr_execution *x)
     return bytes;
 }
 
-static void note_time(struct process_model *m, int64_t ns)
-{
-    atomic_fetch_add_explicit(&m->run_count, 1, memory_order_relaxed);
-    /* The longest, forgotten slowly: races lose a note, which does no harm. */
-    const int64_t had = atomic_load_explicit(&m->run_ns, memory_order_relaxed);
-
-    if (ns > had) {
-        atomic_store_explicit(&m->run_ns, ns, memory_order_relaxed);
-    } else if (had > 1024) {
-        atomic_store_explicit(&m->run_ns, had - had / 1024, memory_order_relaxed);
-    }
-}
-
-int64_t run_typical_ns(const struct process_model *m)
-{
-    return atomic_load_explicit(&m->run_count, memory_order_relaxed) >= KNOWN_AFTER
-               ? MR_MAX(atomic_load_explicit(&m->run_ns, memory_order_relaxed), 1)
-               : 0;
-}
-
 static void run_done(struct run *r, struct mr_shm_slot *s)
 {
     struct process_model *m = r->model;
@@ -143,7 +121,7 @@ static void run_done(struct run *r, struct mr_shm_slot *s)
         if (bytes > s->room_bytes) {
             grow(&m->output_bytes, bytes);
         }
-        note_time(m, ns);
+        times_note(&m->times, s->rows, ns);
         atomic_fetch_add_explicit(&m->copied_bytes, copied, memory_order_relaxed);
     }
     run_end(r, s, rc, &err);

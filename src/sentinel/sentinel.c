@@ -13,6 +13,7 @@
 #define SWEEP_NS   (20 * MR_NS_PER_MS)
 #define FLUSH_NS   (2 * MR_NS_PER_MS) /* a socket is full: the worker reads slowly */
 #define UNREADY_NS (50 * MR_NS_PER_MS)
+#define LATE_NS    (500 * MR_NS_PER_MS) /* of a timer */
 #define EVENTS_MAX 64
 #define HANG_NS    (10 * MR_NS_PER_S)
 
@@ -61,7 +62,7 @@ static void worker_judge(struct worker *w, const struct mr_shm_worker_state *sta
         look.cpu_ns = usage.thread_cpu_ns;
         look.delay_ns = usage.thread_delay_ns;
         look.is_runnable = usage.thread_state == 'R';
-        look.typical_ns = run_typical_ns(m);
+        look.typical_ns = times_most(&m->times, state->rows);
     }
     if (hang_judge(&w->hang, &look)) {
         worker_kill(w, MR_WORKER_HUNG,
@@ -152,6 +153,38 @@ uint32_t mr_sentinel_unready(const struct mr_sentinel *s)
 
 /* ---- the loop ---- */
 
+/* It replaces another process and has not loaded the model in time. */
+static void loading_check(struct worker *w, int64_t now_ns)
+{
+    if (now_ns - w->ready_by_ns > LATE_NS) {
+        worker_set_ready_by(w, now_ns); /* the server itself did not run */
+    } else if (now_ns >= w->ready_by_ns) {
+        w->ready_by_ns = 0;
+        worker_kill(w, MR_WORKER_HUNG, "it does not finish loading the model");
+    }
+}
+
+/* As timers_run, of a worker that has a process. */
+static int64_t running_timers_run(struct worker *w, int64_t now_ns)
+{
+    int64_t next = INT64_MAX;
+
+    if (w->out.len > 0) {
+        worker_flush(w);
+        next = now_ns + FLUSH_NS;
+    }
+    if (w->is_stopping) {
+        if (now_ns >= w->stop_by_ns) {
+            mr_process_kill(&w->process, SIGKILL);
+        }
+        next = MR_MIN(next, w->stop_by_ns);
+    } else if (w->ready_by_ns > 0) {
+        loading_check(w, now_ns);
+        next = w->ready_by_ns > 0 ? MR_MIN(next, w->ready_by_ns) : next;
+    }
+    return next;
+}
+
 /* Starts and ends that are due. Returns when the next one is, INT64_MAX = never. */
 static int64_t timers_run(struct process_model *m, int64_t now_ns)
 {
@@ -165,15 +198,8 @@ static int64_t timers_run(struct process_model *m, int64_t now_ns)
         if (w->start_at_ns > 0) {
             next = MR_MIN(next, w->start_at_ns);
         }
-        if (w->is_running && w->out.len > 0) {
-            worker_flush(w);
-            next = MR_MIN(next, now_ns + FLUSH_NS);
-        }
-        if (w->is_running && w->is_stopping) {
-            if (now_ns >= w->stop_by_ns) {
-                mr_process_kill(&w->process, SIGKILL);
-            }
-            next = MR_MIN(next, w->stop_by_ns);
+        if (w->is_running) {
+            next = MR_MIN(next, running_timers_run(w, now_ns));
         }
     }
     return next;

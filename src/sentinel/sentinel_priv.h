@@ -15,6 +15,7 @@
 #include "restart.h"
 #include "sentinel/sentinel.h"
 #include "shm/plane.h"
+#include "times.h"
 
 /* Threads that take what is done: the watching thread. */
 enum { HOME_SENTINEL, HOMES };
@@ -58,11 +59,12 @@ struct worker {
     struct mr_buf in, out;
     struct lines lines;
     struct restart restart;
-    int64_t start_at_ns;        /* when it is started (again), 0 = it is not to be */
-    int64_t since_ns;           /* of what it does now */
-    int64_t started_ns;         /* of the process */
-    int64_t died_ns;            /* the process before, 0 = there was none */
-    int64_t stop_by_ns;         /* it was told to stop, and is killed then */
+    int64_t start_at_ns; /* when it is started (again), 0 = it is not to be */
+    int64_t since_ns;    /* of what it does now */
+    int64_t started_ns;  /* of the process */
+    int64_t died_ns;     /* the process before, 0 = there was none */
+    int64_t stop_by_ns;  /* it was told to stop, and is killed then */
+    int64_t ready_by_ns; /* of a process that replaces another: it is killed then; 0 = any time */
     enum mr_worker_fault fault; /* why it was killed; FAULTS: it was not */
     uint64_t restarts[MR_WORKER_FAULTS];
     char last_fault[160];
@@ -88,9 +90,9 @@ struct process_model {
     _Atomic bool is_broken;      /* no worker will come soon; relaxed */
     _Atomic uint64_t nonce;
     _Atomic uint64_t
-        output_bytes;       /* largest outputs of an execution so far, beyond the room; relaxed */
-    _Atomic int64_t run_ns; /* longest execution lately; relaxed */
-    _Atomic uint64_t run_count;
+        output_bytes; /* largest outputs of an execution so far, beyond the room; relaxed */
+    struct times times;
+    int64_t load_ns; /* the longest start of a worker so far; under the lock */
     /* relaxed, for reports */
     _Atomic uint64_t requeued, quarantined, copied_bytes, replacements, replaced_ns;
     _Atomic uint64_t restarts[MR_WORKER_FAULTS];
@@ -135,6 +137,8 @@ void sentinel_set_unready(struct process_model *m, bool is_unready);
 void worker_init(struct worker *w, struct process_model *m, uint32_t index);
 /* Start its process. Thread: the sentinel's, with which the process dies. A failure is noted in the worker. */
 void worker_start(struct worker *w, int64_t now_ns);
+/* From when on it hangs, unless it is ready: by what loading took before. */
+void worker_set_ready_by(struct worker *w, int64_t now_ns);
 /* Send what waits for room in the socket. */
 void worker_flush(struct worker *w);
 void worker_on_socket(struct worker *w, int64_t now_ns);
@@ -153,8 +157,6 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
 void run_cancel(struct mr_executor *e, struct mr_execution *x);
 /* mr_shm_outcome_fn; ctx: the model. */
 void run_outcome(void *model, struct mr_shm_slot *s, enum mr_shm_outcome outcome);
-/* The longest execution lately; 0 = too few to know. */
-int64_t run_typical_ns(const struct process_model *m);
 /* Ids of the requests in a slot, for a log line; returns out. */
 const char *run_ids(const struct mr_shm_slot *s, char *out, size_t size);
 

@@ -11,7 +11,8 @@
 #include "ipc/frame.h"
 #include "sentinel_priv.h"
 
-#define STOP_NS (10 * MR_NS_PER_S)
+#define STOP_NS    (10 * MR_NS_PER_S)
+#define LOAD_TIMES 4 /* what loading usually takes may be exceeded so many times */
 
 /* Variables of the environment that a worker keeps. */
 static const char *const kept[] = {
@@ -139,6 +140,13 @@ static void start_failed(struct worker *w, const struct mr_err *err, int64_t now
     broken_note(w->model);
 }
 
+void worker_set_ready_by(struct worker *w, int64_t now_ns)
+{
+    const struct process_model *m = w->model;
+
+    w->ready_by_ns = now_ns + MR_MAX(m->sentinel->options.hang_ns, LOAD_TIMES * m->load_ns);
+}
+
 void worker_start(struct worker *w, int64_t now_ns)
 {
     struct process_model *m = w->model;
@@ -153,6 +161,10 @@ void worker_start(struct worker *w, int64_t now_ns)
     w->has_said = false;
     w->started_ns = now_ns;
     w->hang = (struct hang){0};
+    w->ready_by_ns = 0;
+    if (w->was_ready) {
+        worker_set_ready_by(w, now_ns); /* of a first load, the loader decides */
+    }
     atomic_store_explicit(&w->answered, 0, memory_order_relaxed);
     w->lines.used = 0;
     w->lines.last[0] = '\0';
@@ -256,6 +268,8 @@ static void on_ready(struct worker *w, int64_t now_ns)
     struct process_model *m = w->model;
 
     w->was_ready = true;
+    w->ready_by_ns = 0;
+    m->load_ns = MR_MAX(m->load_ns, now_ns - w->started_ns);
     if (w->died_ns > 0) {
         atomic_fetch_add_explicit(&m->replacements, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&m->replaced_ns, (uint64_t)(now_ns - w->died_ns),

@@ -659,6 +659,7 @@ static void note_running(struct mr_shm *p, struct record *r, uint64_t word, int6
         r->run_since_ns = now_ns;
     }
     state->slot = &r->slot;
+    state->rows = r->slot.rows;
     state->since_ns = r->run_since_ns;
 }
 

@@ -15,66 +15,12 @@ from lib.grpcraw import Grpc
 from lib.metrics import value
 from lib.rest import Rest, infer_path
 from lib.server import BIN
-
-PROCESS = {"execution_placement": "process"}
-RESTARTS = "millrace_worker_restarts_total"
-
-
-def group(count):
-    return f"instance_group [ {{ count: {count} kind: KIND_CPU }} ]"
-
-
-def workers(server, model):
-    with Rest(server.http) as rest:
-        return rest.get(f"/v2/models/{model}/workers").ok().json()["workers"]
-
-
-def pids(server, model):
-    return [w["pid"] for w in workers(server, model) if w["state"] == "ready"]
-
-
-def is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as f:
-            return f.read().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):  # between open and read, too
-        return False
-
-
-def states(pid):
-    """Of the threads of a process."""
-    return [(task / "stat").read_text().rsplit(")", 1)[1].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()]
-
-
-def numbers(values, parameters=None):
-    """A request of one row, as JSON."""
-    return {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1, len(values)], "data": values}],
-            **({"parameters": parameters} if parameters else {})}
-
-
-def ask(server, model, values, parameters=None):
-    with Rest(server.http, timeout=300) as rest:
-        return rest.post(infer_path(model), json.dumps(numbers(values, parameters)))
-
-
-def answer(reply):
-    return reply.ok().json()["outputs"][0]["data"]
-
-
-def asked(server, model, values, parameters=None):
-    """A thread that asks, and the list that its reply will be in."""
-    replies = []
-    thread = threading.Thread(target=lambda: replies.append(ask(server, model, values, parameters)))
-    thread.start()
-    return thread, replies
+from lib.workers import PROCESS, RESTARTS, add_fault, answer, ask, asked, group, is_alive, numbers, pids, states, workers
 
 
 @pytest.fixture
 def fault(models):
-    def add(name="m", count=1, max_batch_size=4, extra="", **parameters):
-        repo.add(models, name, backend="fault", max_batch_size=max_batch_size, extra=group(count) + extra,
-                 parameters={**PROCESS, **parameters})
-    return add
+    return lambda *args, **kw: add_fault(models, *args, **kw)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "hang.h"
 #include "restart.h"
+#include "times.h"
 
 #define MS MR_NS_PER_MS
 
@@ -134,6 +135,57 @@ static void test_who_gets_on_does_not_hang(void **state)
     }
 }
 
+static void note(struct times *t, unsigned count, int64_t rows, int64_t ns)
+{
+    for (unsigned i = 0; i < count; i++) {
+        times_note(t, rows, ns);
+    }
+}
+
+static void test_times_are_known_by_size(void **state)
+{
+    struct times t = {0};
+
+    (void)state;
+    note(&t, TIMES_KNOWN_AFTER - 1, 1, 5 * MS);
+    assert_int_equal(times_most(&t, 1), 0);
+    note(&t, 1, 0, 5 * MS); /* a model without batches counts as one row */
+    assert_in_range(times_most(&t, 1), 4 * MS, 5 * MS);
+    /* larger ones grow with the rows */
+    assert_int_equal(times_most(&t, 2), 2 * times_most(&t, 1));
+    assert_int_equal(times_most(&t, 5), 8 * times_most(&t, 1));
+    assert_int_equal(times_most(&t, 8), 8 * times_most(&t, 1));
+    note(&t, TIMES_KNOWN_AFTER, 8, 60 * MS);
+    assert_in_range(times_most(&t, 8), 54 * MS, 60 * MS);
+    assert_int_equal(times_most(&t, 3), times_most(&t, 8));
+    assert_int_equal(times_most(&t, 9), 2 * times_most(&t, 8));
+    assert_in_range(times_most(&t, 1), 4 * MS, 5 * MS); /* its own */
+}
+
+static void test_times_of_larger_ones_are_no_shorter(void **state)
+{
+    struct times t = {0};
+
+    (void)state;
+    note(&t, TIMES_KNOWN_AFTER, 1, 50 * MS);
+    note(&t, TIMES_KNOWN_AFTER, 4, 5 * MS);
+    assert_int_equal(times_most(&t, 4), times_most(&t, 1));
+    assert_int_equal(times_most(&t, 8), 2 * times_most(&t, 1));
+    assert_true(times_most(&t, INT64_MAX) > times_most(&t, 8));
+}
+
+static void test_times_are_forgotten_slowly(void **state)
+{
+    struct times t = {0};
+
+    (void)state;
+    note(&t, 1, 1, 1000 * MS);
+    note(&t, 1000, 1, MS);
+    assert_in_range(times_most(&t, 1), 300 * MS, 400 * MS);
+    note(&t, 10000, 1, MS);
+    assert_in_range(times_most(&t, 1), MS, 2 * MS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +196,9 @@ int main(void)
         cmocka_unit_test(test_who_has_no_cpu_does_not_hang),
         cmocka_unit_test(test_who_computes_has_the_whole_time),
         cmocka_unit_test(test_who_gets_on_does_not_hang),
+        cmocka_unit_test(test_times_are_known_by_size),
+        cmocka_unit_test(test_times_of_larger_ones_are_no_shorter),
+        cmocka_unit_test(test_times_are_forgotten_slowly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,6 +46,7 @@ struct mr_shm_slot {
     uint32_t attempts;    /* times that a worker died with it */
     uint32_t worker;      /* of the last outcome but WAITING */
     void *user;           /* the caller's */
+    int64_t rows;         /* the caller's, for mr_shm_worker_state; set before it is submitted */
     bool is_unwanted;     /* answers MR_SHM_WAITING */
 };
 
@@ -119,6 +120,7 @@ void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn,
 /** What a worker does. */
 struct mr_shm_worker_state {
     struct mr_shm_slot *slot; /* that it runs; NULL = none */
+    int64_t rows;             /* of the slot */
     int64_t since_ns;         /* the first look that saw it so */
     uint64_t progress;        /* its counter */
     uint32_t thread;          /* its word for its executing thread, 0 = none: not to be trusted */
