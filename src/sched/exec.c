@@ -369,6 +369,9 @@ static void finish(struct exec_run *run, int rc, struct mr_err *err)
         rc = hand_out_all(run, err);
     }
     run->is_lost = rc < 0 && (err->flags & MR_ERR_LOST);
+    if (rc < 0 && (err->flags & MR_ERR_POISON)) {
+        sched_quarantine_add(run->s, run->items[0]);
+    }
     for (uint32_t i = 0; rc < 0 && i < run->count; i++) {
         if (run->items[i]->is_final) {
             continue; /* it had all of its answers before */
@@ -403,6 +406,10 @@ bool exec_run(struct exec_run *run, void *instance)
     for (uint32_t i = 0; i < run->count; i++) {
         run->items[i]->status = MR_OK;
         run->items[i]->is_executed = true;
+    }
+    if (run->count == 1) {
+        MR_TRY(sched_quarantine_check(run->s, run->items[0],
+                                      &err)); /* it may have been queued before */
     }
     MR_TRY(prepare(run, &err));
     if (run->count > 1) {

@@ -1,7 +1,8 @@
-/* The end of a request: failing it, handing it back to its home thread, counting it. */
+/* The end of a request: failing it, refusing it, handing it back to its home thread, counting it. */
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "exec/quarantine.h"
 #include "sched_priv.h"
 
 void infer_fail(struct mr_infer *r, int status, const char *fmt, ...)
@@ -111,4 +112,78 @@ void mr_infer_finish(struct mr_infer *r, int64_t encode_ns)
     }
     mr_version_unpin(r->version, r->home->reader);
     r->version = NULL;
+}
+
+/* ---- requests that worker processes died of: a version without any costs its requests one load ---- */
+
+static struct mr_quarantine *quarantine_of(const struct mr_sched *s)
+{
+    /* acquire: what was made before it was published */
+    return atomic_load_explicit(&s->quarantine, memory_order_acquire);
+}
+
+static struct mr_quarantine_key key_of(const struct mr_infer *r)
+{
+    return (struct mr_quarantine_key){.inputs = r->inputs,
+                                      .input_count = r->version->input_count,
+                                      .parameters = r->parameters,
+                                      .parameter_count = r->parameter_count};
+}
+
+void sched_quarantine_add(struct mr_sched *s, const struct mr_infer *r)
+{
+    const struct mr_quarantine_key key = key_of(r);
+
+    if (s->sequences) {
+        return; /* what it does depends on those before it */
+    }
+    pthread_mutex_lock(&s->mutex);
+    struct mr_quarantine *q = quarantine_of(s);
+    if (!q) {
+        q = MR_NEW(struct mr_quarantine);
+        mr_quarantine_init(q);
+        atomic_store_explicit(&s->quarantine, q, memory_order_release);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    mr_quarantine_add(q, &key, mr_now_ns());
+}
+
+int sched_quarantine_check(struct mr_sched *s, const struct mr_infer *r, struct mr_err *err)
+{
+    struct mr_quarantine *q = quarantine_of(s);
+
+    if (__builtin_expect(q == NULL, 1)) {
+        return MR_OK;
+    }
+    const struct mr_quarantine_key key = key_of(r);
+    if (!mr_quarantine_refuses(q, &key, mr_now_ns())) {
+        return MR_OK;
+    }
+    return MR_FAIL(
+        err, MR_E_INTERNAL,
+        "model '%.*s': worker processes ended while they ran this request; it is refused "
+        "for %lld seconds after that",
+        MR_STR_ARG(s->version->model_name), (long long)(MR_QUARANTINE_NS / MR_NS_PER_S));
+}
+
+void sched_quarantine_free(struct mr_sched *s)
+{
+    struct mr_quarantine *q = quarantine_of(s);
+
+    if (q) {
+        mr_quarantine_fini(q);
+        mr_free(q);
+    }
+}
+
+struct mr_quarantine_stats mr_sched_quarantine(const struct mr_version *v)
+{
+    struct mr_quarantine *q = v->sched ? quarantine_of(v->sched) : NULL;
+    struct mr_quarantine_stats stats = {0};
+
+    if (q) {
+        stats.held = mr_quarantine_count(q, mr_now_ns());
+        stats.refused = mr_count_get(&q->refused);
+    }
+    return stats;
 }

@@ -241,6 +241,7 @@ void mr_sched_close(struct mr_version *v)
     pthread_cond_destroy(&s->filled);
     pthread_cond_destroy(&s->work);
     pthread_mutex_destroy(&s->mutex);
+    sched_quarantine_free(s);
     mr_free(s->slots);
     mr_free(s->shared);
     mr_free(s->instances);

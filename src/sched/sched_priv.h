@@ -95,6 +95,7 @@ struct exec_run {
     int64_t gathered_ns; /* inputs joined, for backends that make no mark */
 };
 
+struct mr_quarantine;
 struct recorder;
 struct sequences;
 
@@ -118,9 +119,10 @@ struct mr_sched {
     uint32_t default_level;
 
     /* read by every request, seldom written */
-    _Atomic int64_t cost_ns[COST_BUCKETS]; /* what instance threads measured */
-    _Atomic(struct sched_slot *) *slots;   /* [reader_count] */
-    _Atomic(struct recorder *) recording;  /* NULL = requests are not recorded now */
+    _Atomic int64_t cost_ns[COST_BUCKETS];      /* what instance threads measured */
+    _Atomic(struct sched_slot *) *slots;        /* [reader_count] */
+    _Atomic(struct recorder *) recording;       /* NULL = requests are not recorded now */
+    _Atomic(struct mr_quarantine *) quarantine; /* once a worker process has died of a request */
 
     _Alignas(MR_CACHE_LINE) pthread_mutex_t mutex; /* guards everything below */
     pthread_cond_t work;                           /* for idle instance threads */
@@ -210,6 +212,13 @@ struct mr_infer *queue_reject(struct mr_sched *s, int64_t now_ns);
 bool queue_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
 struct mr_infer *queue_front(const struct mr_sched *s);
 struct mr_infer *queue_after(const struct mr_sched *s, const struct mr_infer *r);
+
+/* finish.c. Thread: whoever has the request, without the mutex. */
+/* Worker processes died of the request: it is refused for a while. */
+void sched_quarantine_add(struct mr_sched *s, const struct mr_infer *r);
+/* Errors: MR_E_INTERNAL, the request is refused. */
+int sched_quarantine_check(struct mr_sched *s, const struct mr_infer *r, struct mr_err *err);
+void sched_quarantine_free(struct mr_sched *s);
 
 /* batch forming decision, see instance.c */
 struct batch_plan {

@@ -165,6 +165,9 @@ int mr_sched_submit(struct mr_infer *r)
     if (s->may_inline && r->home->reader != MR_READER_NONE && (rc = try_inline(s, r)) >= 0) {
         return rc;
     }
+    if ((r->status = sched_quarantine_check(s, r, &r->err)) < 0) {
+        return r->status;
+    }
     now = mr_now_ns();
     if (is_direct) {
         ending_begin(

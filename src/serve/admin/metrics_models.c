@@ -30,6 +30,8 @@ enum family {
     F_RESTARTS,
     F_REQUEUED,
     F_QUARANTINED,
+    F_HELD,
+    F_REFUSED,
     F_COPIED,
     F_REPLACED,
     F_REPLACED_SECS,
@@ -75,6 +77,10 @@ static const struct {
                     "Executions that were given to another worker process"},
     [F_QUARANTINED] = {"millrace_worker_quarantined_total", "counter",
                        "Executions that were given up because worker processes died with them"},
+    [F_HELD] = {"millrace_worker_quarantine", "gauge",
+                "Requests that are refused now because worker processes died of them"},
+    [F_REFUSED] = {"millrace_worker_refused_total", "counter",
+                   "Times that a request in quarantine was refused"},
     [F_COPIED] = {"millrace_worker_copied_bytes_total", "counter",
                   "Bytes of tensors that the server copied to and from worker processes"},
     [F_REPLACED] = {"millrace_worker_replacements_total", "counter",
@@ -248,6 +254,7 @@ static void put_seconds(struct collect *c, enum family f, const struct mr_versio
 
 static void put_workers(struct collect *c, const struct mr_version *v)
 {
+    const struct mr_quarantine_stats q = mr_sched_quarantine(v);
     struct mr_workers_report w;
 
     if (!mr_sentinel_is_executor(v->executor)) {
@@ -260,6 +267,8 @@ static void put_workers(struct collect *c, const struct mr_version *v)
     }
     put_sample(c, F_REQUEUED, v, NULL, w.requeued);
     put_sample(c, F_QUARANTINED, v, NULL, w.quarantined);
+    put_sample(c, F_HELD, v, NULL, q.held);
+    put_sample(c, F_REFUSED, v, NULL, q.refused);
     put_sample(c, F_COPIED, v, NULL, w.copied_bytes);
     put_sample(c, F_REPLACED, v, NULL, w.replacements);
     put_seconds(c, F_REPLACED_SECS, v, w.replaced_ns);

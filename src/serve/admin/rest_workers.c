@@ -40,12 +40,15 @@ static void put_version(struct mr_buf *b, const struct mr_version *v)
     struct mr_worker_report list[MR_WORKERS_MAX];
     const bool is_process = mr_sentinel_is_executor(v->executor);
     const uint32_t count = is_process ? mr_sentinel_report(v->executor, list, MR_WORKERS_MAX) : 0;
+    const struct mr_quarantine_stats q = mr_sched_quarantine(v);
 
     MR_BUF_LIT(b, "{\"model_name\":");
     mr_json_put_string(b, v->model_name);
     MR_BUF_LIT(b, ",\"model_version\":");
     mr_json_put_string(b, v->number_text);
-    mr_buf_printf(b, ",\"placement\":\"%s\",\"workers\":[", is_process ? "process" : "thread");
+    mr_buf_printf(
+        b, ",\"placement\":\"%s\",\"quarantine\":{\"held\":%u,\"refused\":%llu},\"workers\":[",
+        is_process ? "process" : "thread", q.held, (unsigned long long)q.refused);
     for (uint32_t i = 0; i < count && i < MR_WORKERS_MAX; i++) {
         if (i) {
             mr_buf_char(b, ',');

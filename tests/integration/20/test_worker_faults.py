@@ -6,8 +6,9 @@ import signal
 import pytest
 
 from lib import wait
+from lib.faults import PROGRAM, Faults
 from lib.metrics import value
-from lib.workers import RESTARTS, add_fault, answer, ask, asked, pids
+from lib.workers import RESTARTS, add_fault, answer, ask, asked, pids, report
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_hangs_while_it_loads_again(fault, models, start, hold):
 # ---- killed from outside ----
 
 def test_killed_again_and_again_with_one_request(fault, models, start, hold):
-    """It is tried up to twenty times."""
+    """It is tried up to twenty times, and is no poison: sent again, it is run."""
     fault()
     server = start(models)
     thread, replies = asked(server, "m", [7], hold.parameters)
@@ -54,4 +55,31 @@ def test_killed_again_and_again_with_one_request(fault, models, start, hold):
     assert value(server, "millrace_worker_requeued_total", model="m") == 19
     assert value(server, RESTARTS, model="m", reason="crash") == 20
     hold.end()
-    assert answer(ask(server, "m", [8])) == [8]
+    assert answer(ask(server, "m", [7], hold.parameters)) == [7]
+
+
+# ---- quarantine ----
+
+@pytest.mark.parametrize("batching", ["", " dynamic_batching { }"])
+def test_the_same_poison_again(fault, models, start, tmp_path, batching):
+    """It costs no worker, whatever its id, until its time is over. Other requests have their answers."""
+    fault(extra=batching)
+    faults = Faults(tmp_path)
+    server = start(models, "--loop-threads=1", env=faults.env, program=PROGRAM)
+    poison = lambda n=1: ask(server, "m", [n], {"abort": True})
+    died = lambda: value(server, RESTARTS, model="m")
+    assert poison().status == 500
+    assert died() == 2 and report(server, "m")["quarantine"] == {"held": 1, "refused": 0}
+    for _ in range(5):
+        reply = poison()
+        assert reply.status == 500 and "is refused for 60 seconds" in reply.error
+        assert answer(ask(server, "m", [1])) == [1]
+    assert died() == 2
+    assert value(server, "millrace_worker_refused_total", model="m") == 5
+    assert value(server, "millrace_worker_quarantine", model="m") == 1
+    assert "worker process ended" in poison(2).error
+    assert died() == 4 and report(server, "m")["quarantine"] == {"held": 2, "refused": 5}
+    faults.later(server, 61)
+    wait.equal(lambda: value(server, "millrace_worker_quarantine", model="m"), 0)
+    assert "worker process ended" in poison().error
+    assert died() == 6

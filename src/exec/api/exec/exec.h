@@ -36,6 +36,10 @@ struct mr_loading {
  *  the wire. */
 #define MR_ERR_LOST 0x40000000u
 
+/** Flag beside MR_ERR_LOST: the execution had one request, and each process that ran it died or hung by itself. Not for
+ *  the wire. */
+#define MR_ERR_POISON 0x20000000u
+
 /* ---- executors ---- */
 
 /** What an executor does. Threads and blocking as backend.h says of the callbacks of the same names. */

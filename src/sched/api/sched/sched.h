@@ -352,4 +352,11 @@ uint32_t mr_sched_batch_max(const struct mr_version *v);
 /** Requests waiting in the queue. */
 uint64_t mr_sched_pending(const struct mr_version *v);
 
+/** Requests that worker processes died of. */
+struct mr_quarantine_stats {
+    uint32_t held;    /* that are refused now */
+    uint64_t refused; /* times that one was */
+};
+struct mr_quarantine_stats mr_sched_quarantine(const struct mr_version *v);
+
 #endif

@@ -1,0 +1,53 @@
+/* Requests of one model version that worker processes died of: each is refused for a while, so that a client that tries
+ * again costs no worker.
+ *
+ * A request is known by keyed digests of its inputs and parameters, which are made only while some request is in
+ * quarantine. The caller has the clock. Thread: any. */
+#ifndef MR_EXEC_QUARANTINE_H
+#define MR_EXEC_QUARANTINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/clock.h"
+#include "millrace/backend.h"
+
+#define MR_QUARANTINE_NS  (60 * MR_NS_PER_S)
+#define MR_QUARANTINE_MAX 64u /* the oldest goes */
+
+struct mr_quarantine_entry {
+    uint64_t quick; /* digest of parts of the data */
+    uint64_t whole;
+    int64_t until_ns;
+};
+
+struct mr_quarantine {
+    _Atomic int64_t until_ns; /* of the last entry, 0 = there is none; relaxed: one that comes as it
+                                 changes may be taken */
+    _Atomic uint64_t refused; /* requests; relaxed */
+    pthread_mutex_t lock;     /* guards what follows; held for a look over the entries */
+    struct mr_quarantine_entry entries[MR_QUARANTINE_MAX];
+    uint32_t next;
+};
+
+void mr_quarantine_init(struct mr_quarantine *q);
+void mr_quarantine_fini(struct mr_quarantine *q);
+
+/** What a request is known by. Borrowed. */
+struct mr_quarantine_key {
+    const struct mr_tensor *inputs; /* dtype INVALID: not sent */
+    uint32_t input_count;
+    uint32_t parameter_count;
+    const struct mr_setting *parameters;
+};
+/** Reads all data of the request. */
+void mr_quarantine_add(struct mr_quarantine *q, const struct mr_quarantine_key *k, int64_t now_ns);
+/** Whether the request is to be refused, which is counted. Reads up to 64 KiB of each input, and more only of a request
+ *  that seems to be one of those; nothing while none is in quarantine. */
+bool mr_quarantine_refuses(struct mr_quarantine *q, const struct mr_quarantine_key *k,
+                           int64_t now_ns);
+/** Requests in quarantine. */
+uint32_t mr_quarantine_count(struct mr_quarantine *q, int64_t now_ns);
+
+#endif
